@@ -1,0 +1,502 @@
+package weights
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+)
+
+// TestMisaligned reads tensors that begin at every alignment, in pieces that end
+// everywhere.
+func TestMisaligned(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for pad := range 9 {
+		for _, dtype := range []DType{F32, F16, BF16} {
+			const n = 100
+			size := dtype.Bits() / 8
+			header := fmt.Sprintf(`{"pad":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]},"x":{"dtype":%q,"shape":[%d],"data_offsets":[%d,%d]}}`,
+				pad, pad, dtype.String(), n, pad, pad+n*size)
+			data := make([]byte, pad+n*size)
+			var want32 []uint32
+			var want16 []uint16
+			for i := range n {
+				b := data[pad+i*size:]
+				x := float32(rng.NormFloat64())
+				switch dtype {
+				case F32:
+					f32FromFloat32(b, []float32{x})
+				case F16:
+					f16FromFloat32(b, []float32{x})
+					x = float32FromHalf(halfFromFloat32(x))
+				case BF16:
+					bf16FromFloat32(b, []float32{x})
+					x = BFloat16ToFloat32(Float32ToBFloat16(x))
+				}
+				want32 = append(want32, math.Float32bits(x))
+				want16 = append(want16, Float32ToBFloat16(x))
+			}
+			path := filepath.Join(t.TempDir(), "x")
+			if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			for how, open := range openers {
+				c, err := open(path)
+				if err != nil {
+					t.Fatal(how, err)
+				}
+				x, _ := c.Tensor("x")
+				checkReads(t, rng, x, want32, want16)
+				c.Close()
+			}
+		}
+	}
+}
+
+// TestLarge reads a tensor of several pieces, as every source reads it.
+func TestLarge(t *testing.T) {
+	const n = 300_001 // more than 1 MiB
+	rng := rand.New(rand.NewPCG(5, 6))
+	data := make([]byte, 4*n)
+	want := make([]uint32, n)
+	want16 := make([]uint16, n)
+	for i := range want {
+		x := float32(rng.NormFloat64())
+		want[i], want16[i] = math.Float32bits(x), Float32ToBFloat16(x)
+		f32FromFloat32(data[4*i:], []float32{x})
+	}
+	path := filepath.Join(t.TempDir(), "x")
+	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, n, 4*n)
+	if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for how, open := range openers {
+		c, err := open(path)
+		if err != nil {
+			t.Fatal(how, err)
+		}
+		x, _ := c.Tensor("x")
+		checkReads(t, rng, x, want, want16)
+		got := make([]byte, 4*n)
+		if err := x.ReadBytes(got, 0); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: wrong bytes, %v", how, err)
+		}
+		c.Close()
+	}
+}
+
+func TestReadRange(t *testing.T) {
+	generated, err := NewTensor("x", []int{7}, func(dst []float32, off int) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := FromBytes("some", safetensorsFile(`{"x":{"dtype":"BF16","shape":[7],"data_offsets":[0,14]}}`, make([]byte, 14)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inFile, _ := stored.Tensor("x")
+	for _, x := range []Tensor{generated, inFile} {
+		for _, r := range []struct{ off, n int }{{0, 8}, {7, 1}, {-1, 1}, {8, 0}, {math.MaxInt, 1}, {math.MinInt, 1}, {1, 7}} {
+			checkError(t, x.ReadFloat32(make([]float32, r.n), r.off), `tensor "x"`, fmt.Sprintf("cannot read %d from offset %d of 7", r.n, r.off))
+			checkError(t, x.ReadBFloat16(make([]uint16, r.n), r.off), `tensor "x"`, "cannot read")
+		}
+		checkError(t, x.ReadBytes(make([]byte, 1), x.Bytes()), `tensor "x"`, "cannot read 1")
+		if err := x.ReadFloat32(nil, 7); err != nil {
+			t.Error(err)
+		}
+	}
+	var none Tensor
+	checkError(t, none.ReadFloat32(nil, 0), "no elements to read")
+	none.Drop()
+}
+
+// TestClose: after Close, reading is an error, from every source; closing again
+// is not.
+func TestClose(t *testing.T) {
+	const path = "testdata/golden/f32.safetensors"
+	opens := map[string]func() (*Checkpoint, error){
+		"Generated": func() (*Checkpoint, error) {
+			x, err := NewTensor("matrix", []int{3, 5}, func([]float32, int) error { return nil })
+			if err != nil {
+				return nil, err
+			}
+			return Generated(nil, x)
+		},
+	}
+	for how, open := range openers {
+		opens[how] = func() (*Checkpoint, error) { return open(path) }
+	}
+	for how, open := range opens {
+		c, err := open()
+		if err != nil {
+			t.Fatal(how, err)
+		}
+		x, ok := c.Tensor("matrix")
+		if !ok {
+			t.Fatal(how, "no matrix")
+		}
+		if err := x.ReadFloat32(make([]float32, 15), 0); err != nil {
+			t.Fatal(how, err)
+		}
+		for range 3 {
+			if err := c.Close(); err != nil {
+				t.Error(how, err)
+			}
+		}
+		x.Drop()
+		again, _ := c.Tensor("matrix")
+		for _, err := range []error{
+			x.ReadFloat32(make([]float32, 1), 0), again.ReadBFloat16(make([]uint16, 1), 0), x.ReadBytes(make([]byte, 1), 0),
+		} {
+			checkError(t, err, "matrix", "closed")
+			if !errors.Is(err, fs.ErrClosed) {
+				t.Errorf("%s: %v is not fs.ErrClosed", how, err)
+			}
+		}
+		if len(c.Names()) == 0 {
+			t.Errorf("%s: names are gone", how)
+		}
+	}
+}
+
+// TestCloseWhileReading closes under readers: each read works or fails, none
+// crashes.
+func TestCloseWhileReading(t *testing.T) {
+	n := 1 << 20
+	path := filepath.Join(t.TempDir(), "x")
+	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, n, 4*n)
+	data := bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, n)
+	if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		c, err := OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, _ := c.Tensor("x")
+		var wg sync.WaitGroup
+		started := make(chan bool, 3)
+		for range cap(started) {
+			wg.Go(func() {
+				dst := make([]float32, n)
+				for {
+					clear(dst)
+					err := x.ReadFloat32(dst, 0)
+					if err == nil && (dst[0] != 1 || dst[n-1] != 1) {
+						t.Error("a read that succeeded read something else")
+					}
+					select {
+					case started <- true:
+					default:
+					}
+					if err != nil {
+						if !errors.Is(err, fs.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+					x.Drop()
+				}
+			})
+		}
+		<-started
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
+
+func TestGenerated(t *testing.T) {
+	count := func(dst []float32, off int) error {
+		for i := range dst {
+			dst[i] = float32(off + i)
+		}
+		return nil
+	}
+	shape := []int{100, 200}
+	x, err := NewTensor("x", shape, count)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape[0] = 7 // the tensor has its own
+	y, err := FromFloat32("y", nil, []float32{math.Pi})
+	if err != nil {
+		t.Fatal(err)
+	}
+	boom := errors.New("boom")
+	z, err := NewTensor("z", []int{3}, func([]float32, int) error { return boom })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Generated(map[string]string{"format": "pt"}, z, x, y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Names(); !slices.Equal(got, []string{"x", "y", "z"}) || c.Metadata["format"] != "pt" {
+		t.Errorf("names %q, metadata %q", got, c.Metadata)
+	}
+	x, _ = c.Tensor("x")
+	if !slices.Equal(x.Shape, []int{100, 200}) || x.DType != F32 || x.Elements() != 20000 || x.Bytes() != 80000 {
+		t.Errorf("x: %v %v", x.DType, x.Shape)
+	}
+	want32, want16 := make([]uint32, 20000), make([]uint16, 20000)
+	wantBytes := make([]byte, 80000)
+	for i := range want32 {
+		want32[i], want16[i] = math.Float32bits(float32(i)), Float32ToBFloat16(float32(i))
+		f32FromFloat32(wantBytes[4*i:], []float32{float32(i)})
+	}
+	rng := rand.New(rand.NewPCG(7, 8))
+	checkReads(t, rng, x, want32, want16)
+	for range 50 { // byte ranges that begin and end inside elements
+		lo := rng.IntN(80001)
+		hi := lo + rng.IntN(80001-lo)
+		got := bytes.Repeat([]byte{0xaa}, hi-lo)
+		if err := x.ReadBytes(got, int64(lo)); err != nil || !bytes.Equal(got, wantBytes[lo:hi]) {
+			t.Fatalf("bytes [%d, %d): %v", lo, hi, err)
+		}
+	}
+	z, _ = c.Tensor("z")
+	for _, err := range []error{
+		z.ReadFloat32(make([]float32, 1), 0), z.ReadBFloat16(make([]uint16, 1), 0), z.ReadBytes(make([]byte, 1), 0),
+	} {
+		checkError(t, err, `tensor "z"`, "boom")
+		if !errors.Is(err, boom) {
+			t.Errorf("%v hides its cause", err)
+		}
+	}
+
+	_, err = Generated(nil, x, y, x)
+	checkError(t, err, `tensor "x"`, "two tensors")
+	_, err = NewTensor("n", []int{2, -1}, count)
+	checkError(t, err, `tensor "n"`, "[2 -1]", "negative")
+	_, err = NewTensor("n", []int{math.MaxInt, math.MaxInt}, count)
+	checkError(t, err, `tensor "n"`, "too many")
+	_, err = FromFloat32("n", []int{2}, make([]float32, 3))
+	checkError(t, err, `tensor "n"`, "2 elements", "3 are given")
+}
+
+// TestNoCopy: a checkpoint of bytes refers to them, and reading converts without
+// allocating in proportion to the tensor.
+func TestNoCopy(t *testing.T) {
+	const n = 1 << 20
+	file := safetensorsFile(fmt.Sprintf(`{"x":{"dtype":"BF16","shape":[%d],"data_offsets":[0,%d]}}`, n, 2*n), make([]byte, 2*n))
+	var c *Checkpoint
+	opening := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var err error
+			if c, err = FromBytes("x", file); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	if got := opening.AllocedBytesPerOp(); got > 64<<10 {
+		t.Errorf("opening %d bytes allocates %d", len(file), got)
+	}
+	x, _ := c.Tensor("x")
+	dst := make([]float32, n)
+	if allocs := testing.AllocsPerRun(10, func() {
+		if err := x.ReadFloat32(dst, 0); err != nil {
+			t.Error(err)
+		}
+	}); allocs > 5 {
+		t.Errorf("reading allocates %v times", allocs)
+	}
+	f32FromFloat32(file[len(file)-4:], []float32{BFloat16ToFloat32(0x4049)})
+	if err := x.ReadFloat32(dst[:1], n-1); err != nil || dst[0] != BFloat16ToFloat32(0x4049) {
+		t.Errorf("element %v, %v: the bytes were copied", dst[0], err)
+	}
+}
+
+// TestZip: a file system whose files cannot be read at offsets works too.
+func TestZip(t *testing.T) {
+	data, err := os.ReadFile("testdata/golden/f32.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w, err := z.Create(SingleFile)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := zip.NewReader(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := OpenFS(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, _ := c.Tensor("matrix")
+	got := make([]byte, x.Bytes())
+	if err := x.ReadBytes(got, 0); err != nil || !bytes.Contains(data, got) {
+		t.Errorf("wrong elements, %v", err)
+	}
+}
+
+// TestBadIndex: each directory is refused with a sentence.
+func TestBadIndex(t *testing.T) {
+	shard := func(names ...string) *fstest.MapFile {
+		var entries []string
+		for i, name := range names {
+			entries = append(entries, fmt.Sprintf(`%q:{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}`, name, i, i+1))
+		}
+		return &fstest.MapFile{Data: safetensorsFile("{"+strings.Join(entries, ",")+"}", make([]byte, len(names)))}
+	}
+	two := fstest.MapFS{"1.safetensors": shard("a"), "2.safetensors": shard("b")}
+	big := strings.Repeat(" ", maxHeader)
+
+	for name, test := range map[string]struct {
+		index  string
+		shards fstest.MapFS
+		want   []string
+	}{
+		"empty":          {``, two, []string{"is empty"}},
+		"not JSON":       {`{"weight_map":{`, two, []string{"not valid JSON", "at byte 14"}},
+		"not UTF-8":      {"{\"\xff\":1}", two, []string{"not UTF-8"}},
+		"huge":           {"{}" + big, two, []string{"100000002 bytes long"}},
+		"array":          {`[]`, two, []string{"not a JSON object"}},
+		"no map":         {`{"metadata":{"total_size":2}}`, two, []string{"weight_map is missing or empty"}},
+		"empty map":      {`{"weight_map":{}}`, two, []string{"weight_map is missing or empty"}},
+		"map of numbers": {`{"weight_map":{"a":1}}`, two, []string{`"a"`, "not a string"}},
+		"null map":       {`{"weight_map":null}`, two, []string{"weight_map is not a JSON object"}},
+		"duplicate":      {`{"weight_map":{"a":"1.safetensors","b":"2.safetensors","a":"2.safetensors"}}`, two, []string{`the key "a" twice`}},
+		"two maps":       {`{"weight_map":{"a":"1.safetensors"},"weight_map":{"b":"2.safetensors"}}`, two, []string{`"weight_map" twice`}},
+		"missing shard":  {`{"weight_map":{"a":"1.safetensors","b":"3.safetensors"}}`, two, []string{"3.safetensors: no such file", "incomplete"}},
+		"missing tensor": {`{"weight_map":{"a":"1.safetensors","c":"2.safetensors"}}`, two, []string{`tensor "c"`, "should be in 2.safetensors", "no shard has it"}},
+		"wrong shard":    {`{"weight_map":{"a":"2.safetensors","b":"1.safetensors"}}`, two, []string{`tensor "a"`, "should be in 2.safetensors", "is in 1.safetensors"}},
+		"in two shards": {`{"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}`,
+			fstest.MapFS{"1.safetensors": shard("a"), "2.safetensors": shard("a", "b")}, []string{`tensor "a"`, "1.safetensors", "2.safetensors"}},
+		"bad shard": {`{"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}`,
+			fstest.MapFS{"1.safetensors": shard("a"), "2.safetensors": {Data: []byte("version https://git-lfs.github.com/spec/v1")}}, []string{"2.safetensors", "git lfs pull"}},
+		"directory as shard": {`{"weight_map":{"a":"d"}}`, fstest.MapFS{"d/x": shard("a")}, []string{"d: is a directory"}},
+		"itself":             {`{"weight_map":{"a":"model.safetensors.index.json"}}`, two, []string{"index.json", "JSON file"}},
+		"parent":             {`{"weight_map":{"a":"../1.safetensors"}}`, two, []string{`tensor "a"`, `"../1.safetensors"`, "not the name of a file"}},
+		"absolute":           {`{"weight_map":{"a":"/etc/passwd"}}`, two, []string{`"/etc/passwd"`, "not the name of a file"}},
+		"subdirectory":       {`{"weight_map":{"a":"d/1.safetensors"}}`, two, []string{"not the name of a file"}},
+		"backslash":          {`{"weight_map":{"a":"..\\1.safetensors"}}`, two, []string{"not the name of a file"}},
+		"drive":              {`{"weight_map":{"a":"C:1.safetensors"}}`, two, []string{"not the name of a file"}},
+		"dot":                {`{"weight_map":{"a":"."}}`, two, []string{"not the name of a file"}},
+		"dot dot":            {`{"weight_map":{"a":".."}}`, two, []string{"not the name of a file"}},
+		"no name":            {`{"weight_map":{"a":""}}`, two, []string{"not the name of a file"}},
+		"NUL":                {`{"weight_map":{"a":"1.safetensors\u0000"}}`, two, []string{"not the name of a file"}},
+		"long name":          {`{"weight_map":{"a":"` + strings.Repeat("x", 5000) + `"}}`, two, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fsys := fstest.MapFS{IndexFile: {Data: []byte(test.index)}}
+			dir := t.TempDir()
+			for file, content := range test.shards {
+				fsys[file] = content
+			}
+			for file, content := range fsys {
+				path := filepath.Join(dir, file)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, content.Data, 0o666)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := OpenFS(fsys)
+			checkShortError(t, err, test.want)
+			_, err = Open(dir)
+			if err != nil { // without the directory, the sentence is the same
+				text := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "")
+				checkShortError(t, &Error{Offset: -1, Problem: text}, test.want)
+			} else {
+				t.Error("opened")
+			}
+		})
+	}
+}
+
+func checkShortError(t *testing.T, err error, want []string) {
+	t.Helper()
+	if want == nil { // the system's own words
+		if err == nil {
+			t.Error("no error")
+		}
+		return
+	}
+	checkError(t, err, want...)
+}
+
+// TestUnindexed: what a shard has beyond the index is kept; a single file is
+// preferred to an index, as transformers does.
+func TestUnindexed(t *testing.T) {
+	file := func(names ...string) *fstest.MapFile {
+		header := []string{}
+		for i, name := range names {
+			header = append(header, fmt.Sprintf(`%q:{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}`, name, i, i+1))
+		}
+		return &fstest.MapFile{Data: safetensorsFile("{"+strings.Join(header, ",")+"}", make([]byte, len(names)))}
+	}
+	fsys := fstest.MapFS{
+		IndexFile: {Data: []byte(`{"metadata":{"total_size":{"a":[]}},"weight_map":{"a":"s"}}`)},
+		"s":       file("a", "b"),
+	}
+	c, err := OpenFS(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Names(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("names %q", got)
+	}
+	fsys[SingleFile] = file("single")
+	if c, err = OpenFS(fsys); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Names(); !slices.Equal(got, []string{"single"}) {
+		t.Errorf("names %q", got)
+	}
+}
+
+// TestFirstNonFinite compares with the definition, at every position.
+func TestFirstNonFinite(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	bad := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.Float32frombits(0xff800001), math.Float32frombits(0x7f800001)}
+	for _, n := range []int{0, 1, 63, 64, 65, 300} {
+		x, h := make([]float32, n), make([]uint16, n)
+		fill := func() {
+			for i := range x {
+				x[i] = math.Float32frombits(rng.Uint32())
+				for x[i] != x[i] || math.IsInf(float64(x[i]), 0) || Float32ToBFloat16(x[i])&0x7fff == bfloat16Inf {
+					x[i] = math.Float32frombits(rng.Uint32())
+				}
+				h[i] = Float32ToBFloat16(x[i])
+			}
+		}
+		fill()
+		if n > 1 {
+			x[n/2], h[n/2] = math.MaxFloat32, 0x7f7f
+			x[0], h[0] = -math.MaxFloat32, 0xff7f
+		}
+		if a, b := FirstNonFinite(x), FirstNonFiniteBFloat16(h); a != -1 || b != -1 {
+			t.Errorf("%d finite numbers: %d, %d", n, a, b)
+		}
+		for at := range n {
+			fill()
+			x[at] = bad[rng.IntN(len(bad))]
+			h[at] = Float32ToBFloat16(x[at])
+			if last := n - 1; at < last {
+				x[last], h[last] = bad[0], 0x7fc0
+			}
+			if a, b := FirstNonFinite(x), FirstNonFiniteBFloat16(h); a != at || b != at {
+				t.Fatalf("%v at %d of %d: found at %d, %d", x[at], at, n, a, b)
+			}
+		}
+	}
+}

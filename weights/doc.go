@@ -1,0 +1,72 @@
+// Package weights reads and writes checkpoints: named tensors in safetensors
+// files, the format of Hugging Face model directories. It knows tensors, not
+// models: what a name means is its caller's business.
+//
+// # The format
+//
+// A safetensors file has three parts:
+//
+//	bytes 0..7      N, the length of the header: uint64, little-endian
+//	bytes 8..8+N-1  the header: one JSON object in UTF-8, which begins with '{'
+//	                and may end in spaces
+//	bytes 8+N..     the data: every tensor's elements, little-endian, row-major
+//
+// The header maps each tensor's name to its element type, its shape, and the
+// range of its bytes, counted from the start of the data:
+//
+//	{"__metadata__": {"format": "pt"},
+//	 "ln_f.weight": {"dtype": "F32", "shape": [384], "data_offsets": [0, 1536]}}
+//
+// The ranges must cover the data exactly: no holes, no overlaps, nothing after
+// the last. So a file can be checked completely from its header, before any
+// element is read, and that is what opening a checkpoint does. A tensor may be
+// empty (a dimension of 0) or a scalar (shape []). Names are unique.
+//
+// A checkpoint too large for one file is split into shards, and
+// model.safetensors.index.json says which shard holds which tensor:
+//
+//	{"metadata": {"total_size": 548105171},
+//	 "weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}
+//
+// The format is specified at https://github.com/huggingface/safetensors. This
+// package is as strict as the reference implementation, and stricter where that
+// follows its JSON parser: a name, or a field of a tensor, given twice is an
+// error here.
+//
+// # Reading
+//
+// [Open] reads a directory, [OpenFile] one file, [OpenFS] any file system (an
+// [embed.FS], say) and [FromBytes] bytes in memory. None of them reads the
+// tensors. Files on disk are memory-mapped: the pages of a tensor are read when
+// the tensor is, and [Tensor.Drop] gives them back, so that a model that is
+// converted while it is loaded is resident once, not twice.
+//
+// Mapped bytes never leave the package, because touching a mapped page that has
+// lost its file ends a process with SIGBUS. [Tensor.ReadFloat32],
+// [Tensor.ReadBFloat16] and [Tensor.ReadBytes] copy a range of elements into the
+// caller's memory, and convert on the way; if the file shrank or was overwritten
+// since it was opened, or if its disk fails, they return an error. They may be
+// called from several goroutines at once.
+//
+// Element types: F32, F16 and BF16 can be read as floats. Widening to float32 is
+// exact; narrowing rounds to nearest, ties to even, as IEEE 754 hardware does.
+// The other types of the format are recognised, so that a file which holds them
+// opens, and can be read as bytes.
+//
+// [Generated] makes a checkpoint whose tensors are computed when they are read:
+// random weights of any size, of which only the part being read exists.
+//
+// # Writing
+//
+// [Write] streams tensors from any of these sources into a safetensors file,
+// converting them if asked, and never holds more than a few megabytes of them.
+// [WriteFile] is the atomic replacement of a file that it is built on: the old
+// file stays until the new one is complete and on disk. [NPYWriter] writes
+// activations in NumPy's format.
+//
+// # Errors
+//
+// Whatever a file holds, reading it ends in an error that says what is wrong,
+// where, and what to do, never in a panic, and never in an allocation larger
+// than the file itself justifies. Errors about a file are of type [*Error].
+package weights

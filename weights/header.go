@@ -1,0 +1,366 @@
+package weights
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxHeader bounds the JSON that is parsed, a file's header or an index. It is the
+// limit of the reference implementation.
+const maxHeader = 100_000_000
+
+// metadataKey is the header's one key that is not a tensor's name.
+const metadataKey = "__metadata__"
+
+// readHeader checks a safetensors file completely, short of its elements, and
+// returns its tensors and metadata.
+func readHeader(s *storage) ([]Tensor, map[string]string, error) {
+	// The longest prefix that messages can make use of.
+	prefix := make([]byte, min(s.size, 64))
+	if err := s.view(0, int64(len(prefix)), 1, collect(prefix)); err != nil {
+		return nil, nil, err
+	}
+	if len(prefix) < 8 {
+		return nil, nil, notSafetensors(s, prefix, fmt.Sprintf("is %d bytes long, too short for a safetensors file", s.size))
+	}
+	n := binary.LittleEndian.Uint64(prefix)
+	switch {
+	case n > maxHeader:
+		return nil, nil, notSafetensors(s, prefix, fmt.Sprintf("is not a safetensors file: its first 8 bytes would mean a header of %d bytes, and the most is %d", n, maxHeader))
+	case n > uint64(s.size-8):
+		return nil, nil, notSafetensors(s, prefix, fmt.Sprintf("is truncated: it says that its header has %d bytes, but only %d follow", n, s.size-8))
+	case n < 2 || prefix[8] != '{':
+		return nil, nil, notSafetensors(s, prefix, "is not a safetensors file: no header, a JSON object, begins at byte 8")
+	}
+	header := make([]byte, n)
+	if err := s.view(8, int64(n), 1, collect(header)); err != nil {
+		return nil, nil, err
+	}
+	p := newParser(s.name, header, 8)
+	p.data = s.size - 8 - int64(n)
+	tensors, metadata, err := p.header()
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range tensors {
+		tensors[i].file = s
+		tensors[i].begin += 8 + int64(n)
+	}
+	return tensors, metadata, nil
+}
+
+// collect returns a function that copies successive pieces to dst.
+func collect(dst []byte) func([]byte) {
+	return func(piece []byte) { dst = dst[copy(dst, piece):] }
+}
+
+// notSafetensors says what a file that cannot be read as safetensors looks like,
+// or, if it looks like nothing known, what is wrong with it.
+func notSafetensors(s *storage, prefix []byte, wrong string) error {
+	if len(prefix) == 0 {
+		return problem(s.name, "is empty: copy or download it again")
+	}
+	if is := identify(prefix); is != "" {
+		return problem(s.name, "is not a safetensors file but looks like %s", is)
+	}
+	return problem(s.name, "%s: copy or download it again, or convert it", wrong)
+}
+
+// identify says what kind of file begins with prefix, if that is a kind met in
+// a checkpoint's place, and what to do about it.
+func identify(prefix []byte) string {
+	const convert = ": convert it, for example by loading it with transformers and calling save_pretrained"
+	text := strings.ToLower(string(bytes.TrimSpace(bytes.TrimPrefix(prefix, []byte("\ufeff")))))
+	has := func(magic string) bool { return bytes.HasPrefix(prefix, []byte(magic)) }
+	switch {
+	case has("PK\x03\x04"):
+		return "a zip archive, as torch.save writes" + convert
+	case len(prefix) > 1 && prefix[0] == 0x80 && prefix[1] >= 2 && prefix[1] <= 5:
+		return "a Python pickle, as older versions of torch.save write" + convert
+	case has("GGUF"), has("lmgg"), has("tjgg"):
+		return "a GGUF or GGML file, as llama.cpp uses: give the safetensors checkpoint that it was made from"
+	case has("\x89HDF\r\n"):
+		return "an HDF5 file, as TensorFlow and Keras write" + convert
+	case has("\x93NUMPY"):
+		return "a NumPy array: only whole checkpoints in safetensors files can be read"
+	case has("\x1f\x8b"), has("\x28\xb5\x2f\xfd"), has("BZh"), has("\xfd7zXZ"):
+		return "a compressed file: decompress it first"
+	case strings.HasPrefix(text, "version https://git-lfs"):
+		return "a Git LFS pointer, which stands for the real file: run git lfs pull"
+	case strings.HasPrefix(text, "<!doctype"), strings.HasPrefix(text, "<html"):
+		return "a web page: download the file itself"
+	case strings.HasPrefix(text, "{"):
+		return "a JSON file: a safetensors file begins with the length of its header"
+	}
+	return ""
+}
+
+// parser reads the JSON of a header or an index, token by token, because decoding
+// into Go values would accept duplicate keys, keys in another case, and bytes
+// that are not UTF-8.
+type parser struct {
+	file   string
+	text   []byte
+	dec    *json.Decoder
+	origin int64 // byte of the file at which text begins
+	data   int64 // length of the data, for a header
+}
+
+func newParser(file string, text []byte, origin int64) *parser {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	return &parser{file: file, text: text, dec: dec, origin: origin}
+}
+
+// fail makes an Error at the place that the parser has reached.
+func (p *parser) fail(tensor, format string, args ...any) error {
+	return &Error{File: p.file, Tensor: tensor, Offset: p.origin + p.dec.InputOffset(), Problem: fmt.Sprintf(format, args...)}
+}
+
+// valid returns an error unless the text is one JSON value in UTF-8.
+func (p *parser) valid(what string) error {
+	if !utf8.Valid(p.text) {
+		bad := 0
+		for bad < len(p.text) {
+			r, size := utf8.DecodeRune(p.text[bad:])
+			if r == utf8.RuneError && size == 1 {
+				break
+			}
+			bad += size
+		}
+		return &Error{File: p.file, Offset: p.origin + int64(bad), Problem: what + " is not UTF-8: the file is damaged"}
+	}
+	if json.Valid(p.text) {
+		return nil
+	}
+	e := &Error{File: p.file, Offset: p.origin, Problem: what + " is not valid JSON: the file is damaged"}
+	var syntax *json.SyntaxError
+	if e.Err = json.Unmarshal(p.text, new(json.RawMessage)); errors.As(e.Err, &syntax) {
+		e.Offset += max(0, syntax.Offset-1) // it counts the bad byte
+	}
+	return e
+}
+
+// next returns the next token. There is one, and it is well-formed, because the
+// text is valid; an error would be a flaw of this parser.
+func (p *parser) next() (json.Token, error) {
+	t, err := p.dec.Token()
+	if err != nil {
+		return nil, p.fail("", "cannot be parsed: %v", err)
+	}
+	return t, nil
+}
+
+// skip passes over a value of any kind.
+func (p *parser) skip() error {
+	var raw json.RawMessage
+	if err := p.dec.Decode(&raw); err != nil {
+		return p.fail("", "cannot be parsed: %v", err)
+	}
+	return nil
+}
+
+// object calls member for each key of the object that comes next; member takes
+// the value. what names the object in messages.
+func (p *parser) object(tensor, what string, member func(key string) error) error {
+	t, err := p.next()
+	if err != nil {
+		return err
+	}
+	if t != json.Delim('{') {
+		return p.fail(tensor, "%s is not a JSON object", what)
+	}
+	seen := make(map[string]bool)
+	for p.dec.More() {
+		t, err := p.next()
+		if err != nil {
+			return err
+		}
+		key, _ := t.(string)
+		if seen[key] {
+			return p.fail(tensor, "%s has the key %s twice", what, quote(key))
+		}
+		seen[key] = true
+		if err := member(key); err != nil {
+			return err
+		}
+	}
+	_, err = p.next() // }
+	return err
+}
+
+// stringMap reads an object whose values are strings.
+func (p *parser) stringMap(what string) (map[string]string, error) {
+	m := make(map[string]string)
+	err := p.object("", what, func(key string) error {
+		t, err := p.next()
+		if err != nil {
+			return err
+		}
+		value, ok := t.(string)
+		if !ok {
+			return p.fail("", "the value of %s in %s is not a string", quote(key), what)
+		}
+		m[key] = value
+		return nil
+	})
+	return m, err
+}
+
+// counts reads an array of integers that are not negative.
+func (p *parser) counts(tensor, what string) ([]uint64, error) {
+	t, err := p.next()
+	if err != nil {
+		return nil, err
+	}
+	if t != json.Delim('[') {
+		return nil, p.fail(tensor, "%s is not an array", what)
+	}
+	list := []uint64{}
+	for p.dec.More() {
+		t, err := p.next()
+		if err != nil {
+			return nil, err
+		}
+		number, ok := t.(json.Number)
+		if !ok {
+			return nil, p.fail(tensor, "%s holds something that is not a number", what)
+		}
+		n, err := strconv.ParseUint(string(number), 10, 63)
+		if err != nil {
+			return nil, p.fail(tensor, "%s holds %s, which is not an integer from 0 to 2^63-1", what, quote(string(number)))
+		}
+		list = append(list, n)
+	}
+	_, err = p.next() // ]
+	return list, err
+}
+
+// header reads the header of a safetensors file, and checks that its tensors
+// cover the data exactly. The tensors begin relative to the data, and are in the
+// order of the data.
+func (p *parser) header() ([]Tensor, map[string]string, error) {
+	if err := p.valid("the header"); err != nil {
+		return nil, nil, err
+	}
+	var tensors []Tensor
+	metadata := map[string]string{}
+	err := p.object("", "the header", func(key string) (err error) {
+		if key == metadataKey {
+			metadata, err = p.stringMap(metadataKey)
+			return err
+		}
+		t, err := p.tensor(key)
+		tensors = append(tensors, t)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(tensors, func(a, b Tensor) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.Bytes(), b.Bytes()), cmp.Compare(a.Name, b.Name))
+	})
+	return tensors, metadata, p.coverage(tensors)
+}
+
+// tensor reads the description of one tensor, and checks that its type, shape and
+// range agree and that the range lies in the data.
+func (p *parser) tensor(name string) (Tensor, error) {
+	var (
+		dtype          DType
+		shape, offsets []uint64
+	)
+	err := p.object(name, "its description", func(key string) (err error) {
+		switch key {
+		case "dtype":
+			t, err := p.next()
+			if err != nil {
+				return err
+			}
+			text, ok := t.(string)
+			if !ok {
+				return p.fail(name, "dtype is not a string")
+			}
+			if dtype, ok = ParseDType(text); !ok {
+				return p.fail(name, "dtype %s is not known", quote(text))
+			}
+		case "shape":
+			shape, err = p.counts(name, "shape")
+		case "data_offsets":
+			offsets, err = p.counts(name, "data_offsets")
+		default:
+			err = p.skip()
+		}
+		return err
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	switch {
+	case dtype == 0:
+		return Tensor{}, p.fail(name, "dtype is missing")
+	case shape == nil:
+		return Tensor{}, p.fail(name, "shape is missing")
+	case offsets == nil:
+		return Tensor{}, p.fail(name, "data_offsets is missing")
+	case len(offsets) != 2:
+		return Tensor{}, p.fail(name, "data_offsets has %d numbers instead of 2", len(offsets))
+	}
+
+	t := Tensor{Name: name, DType: dtype, Shape: make([]int, len(shape))}
+	n := uint64(1)
+	for i, dim := range shape {
+		hi, lo := bits.Mul64(n, dim)
+		if hi != 0 || lo > maxElements || dim > maxElements {
+			return Tensor{}, p.fail(name, "shape %s has too many elements", shapeString(shape))
+		}
+		n, t.Shape[i] = lo, int(dim)
+	}
+	t.n = int(n)
+	if t.n%8*dtype.Bits()%8 != 0 {
+		return Tensor{}, p.fail(name, "shape %s of %s does not fill whole bytes", shapeString(shape), dtype)
+	}
+	begin, end := int64(offsets[0]), int64(offsets[1])
+	switch {
+	case begin > end:
+		return Tensor{}, p.fail(name, "data_offsets [%d, %d] are reversed", begin, end)
+	case end-begin != t.Bytes():
+		return Tensor{}, p.fail(name, "data_offsets [%d, %d] hold %d bytes, but shape %s of %s takes %d", begin, end, end-begin, shapeString(shape), dtype, t.Bytes())
+	case end > p.data:
+		return Tensor{}, p.fail(name, "data_offsets [%d, %d] reach beyond the file, which has %d bytes of data: it is truncated, copy or download it again", begin, end, p.data)
+	}
+	t.begin = begin
+	return t, nil
+}
+
+// coverage returns an error unless the tensors, sorted by their place, cover the
+// data without holes, overlaps, or bytes after the last.
+func (p *parser) coverage(tensors []Tensor) error {
+	origin := p.origin + int64(len(p.text))
+	end, last := int64(0), ""
+	for _, t := range tensors {
+		e := &Error{File: p.file, Tensor: t.Name, Offset: origin + t.begin}
+		switch {
+		case t.begin < end:
+			e.Problem = fmt.Sprintf("its data overlap those of tensor %s: the file is damaged, or made to deceive", quote(last))
+			return e
+		case t.begin > end:
+			e.Problem = fmt.Sprintf("a hole of %d bytes, which belong to no tensor, comes before its data: the format forbids that; write the file again", t.begin-end)
+			return e
+		}
+		end, last = t.begin+t.Bytes(), t.Name
+	}
+	if end < p.data {
+		return &Error{File: p.file, Offset: origin + end, Problem: fmt.Sprintf("%d bytes, which belong to no tensor, follow the data: the format forbids that; write or download the file again", p.data-end)}
+	}
+	return nil
+}

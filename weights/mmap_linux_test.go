@@ -1,0 +1,267 @@
+package weights
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// mappedFile writes a file with one tensor x of n float32 ones, and opens it. It
+// returns the offset of the elements.
+func mappedFile(t *testing.T, n int) (path string, x Tensor, begin int64) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "model.safetensors")
+	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, n, 4*n)
+	data := bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, n)
+	if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	x, _ = c.Tensor("x")
+	if !x.file.mapped {
+		t.Fatal("the file is not mapped")
+	}
+	return path, x, int64(8 + len(header))
+}
+
+// TestShrink truncates a mapped file: every way of reading returns an error,
+// whether the missing bytes lie in pages that are gone or in the last one.
+func TestShrink(t *testing.T) {
+	const n = 1 << 20
+	page := int64(os.Getpagesize())
+	for name, size := range map[string]func(begin int64) int64{
+		"to nothing":        func(int64) int64 { return 0 },
+		"in the header":     func(int64) int64 { return 5 },
+		"at a page":         func(int64) int64 { return 100 * page },
+		"inside a page":     func(int64) int64 { return 100*page + 17 },
+		"by the last bytes": func(begin int64) int64 { return begin + 4*n - 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, x, begin := mappedFile(t, n)
+			if err := os.Truncate(path, size(begin)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the process survives, and so does the checkpoint
+				for how, err := range map[string]error{
+					"ReadFloat32":  x.ReadFloat32(make([]float32, n), 0),
+					"ReadBFloat16": x.ReadBFloat16(make([]uint16, n), 0),
+					"ReadBytes":    x.ReadBytes(make([]byte, 4*n), 0),
+					"the end":      x.ReadFloat32(make([]float32, 1), n-1),
+				} {
+					t.Run(how, func(t *testing.T) {
+						checkError(t, err, path, `tensor "x"`, fmt.Sprintf("shrank from %d to %d bytes", begin+4*n, size(begin)), "open it again")
+					})
+				}
+				x.Drop()
+			}
+		})
+	}
+}
+
+// TestShrinkWhileReading truncates the file under a reader.
+func TestShrinkWhileReading(t *testing.T) {
+	const n = 1 << 20
+	path, x, _ := mappedFile(t, n)
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		os.Truncate(path, 123456)
+	}()
+	dst := make([]float32, n)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		clear(dst)
+		if err := x.ReadFloat32(dst, 0); err != nil {
+			checkError(t, err, "shrank")
+			return
+		}
+		for i, v := range dst {
+			if v != 1 {
+				t.Fatalf("element %d is %v, and no error", i, v)
+			}
+		}
+	}
+	t.Error("no read failed")
+}
+
+// TestOverwrite: so does reading a file that was overwritten in place.
+func TestOverwrite(t *testing.T) {
+	path, x, begin := mappedFile(t, 1000)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	time.Sleep(20 * time.Millisecond) // beyond the grain of the file's clock
+	if _, err := f.WriteAt([]byte{1, 2, 3, 4}, begin); err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, x.ReadFloat32(make([]float32, 1000), 0), path, `tensor "x"`, "was changed while it was in use")
+}
+
+// TestReplace: a file that is replaced by rename, as WriteFile does, stays
+// readable as it was.
+func TestReplace(t *testing.T) {
+	path, x, _ := mappedFile(t, 1000)
+	if err := WriteFile(t.Context(), path, writeString("something else")); err != nil {
+		t.Fatal(err)
+	}
+	dst := make([]float32, 1000)
+	if err := x.ReadFloat32(dst, 0); err != nil || dst[999] != 1 {
+		t.Errorf("%v, %v", dst[999], err)
+	}
+}
+
+// TestForeignFault: a fault that is not the mapping's is not passed off as one.
+func TestForeignFault(t *testing.T) {
+	defer func() {
+		if r := recover(); r == nil || !strings.Contains(fmt.Sprint(r), "nil pointer") {
+			t.Errorf("recovered %v", r)
+		}
+	}()
+	guard(make([]byte, 10), func([]byte) {
+		var p *int
+		*p = 1
+	})
+	t.Error("no panic")
+}
+
+// TestDrop reads a tensor, and sees its pages come and go.
+func TestDrop(t *testing.T) {
+	const n = 4 << 20
+	path, x, _ := mappedFile(t, n)
+	resident := func() (kb int) {
+		t.Helper()
+		smaps, err := os.ReadFile("/proc/self/smaps")
+		if err != nil {
+			t.Skip(err)
+		}
+		m := regexp.MustCompile(regexp.QuoteMeta(path) + `\n(?:.*\n){1,3}?Rss: *(\d+) kB`).FindSubmatch(smaps)
+		if m == nil {
+			t.Fatal("the mapping is not in /proc/self/smaps")
+		}
+		kb, _ = strconv.Atoi(string(m[1]))
+		return kb
+	}
+	dst := make([]float32, 1<<16)
+	rng := rand.New(rand.NewPCG(11, 12))
+	for range 2 {
+		for off := 0; off < n; off += len(dst) {
+			if err := x.ReadFloat32(dst, off); err != nil {
+				t.Fatal(err)
+			}
+			if i := rng.IntN(len(dst)); dst[i] != 1 {
+				t.Fatalf("element %d is %v", off+i, dst[i])
+			}
+		}
+		if kb := resident(); kb < 4*n/1024*9/10 {
+			t.Errorf("%d kB resident after reading %d", kb, 4*n/1024)
+		}
+		x.Drop()
+		if kb := resident(); kb > 8 {
+			t.Errorf("%d kB resident after Drop", kb)
+		}
+	}
+}
+
+// TestFileDescriptors: opening and closing, with and without success, leaves none
+// open.
+func TestFileDescriptors(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(entries)
+	}
+	bad := filepath.Join(t.TempDir(), "bad")
+	if err := os.WriteFile(bad, []byte("bad"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	before := count()
+	for range 20 {
+		for _, open := range []func() (*Checkpoint, error){
+			func() (*Checkpoint, error) { return Open("testdata/golden/sharded") },
+			func() (*Checkpoint, error) { return OpenFS(os.DirFS("testdata/golden/sharded")) },
+			func() (*Checkpoint, error) { return OpenFile(bad) },
+			func() (*Checkpoint, error) { return openers["ReaderAt"](bad) },
+		} {
+			if c, err := open(); err == nil {
+				c.Close()
+			}
+		}
+	}
+	if after := count(); after > before+2 { // the runtime may open one of its own
+		t.Errorf("%d files open, before it were %d", after, before)
+	}
+}
+
+// TestFIFO: opening a named pipe fails at once, instead of waiting for a writer.
+func TestFIFO(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o666); err != nil {
+		t.Skip(err)
+	}
+	_, err := OpenFile(path)
+	checkError(t, err, "not a regular file")
+}
+
+// TestFileSizeLimit lets the system refuse to write on, in mid-file: nothing is
+// left behind, and the old file is as it was. It runs in a process of its own,
+// because the limit, which stands in for a full disk, is the process's.
+func TestFileSizeLimit(t *testing.T) {
+	if path := os.Getenv("WEIGHTS_TEST_LIMITED"); path != "" {
+		limitFileSize(1 << 20)
+		x, err := NewTensor("x", []int{1 << 20}, func([]float32, int) error { return nil })
+		if err == nil {
+			err = Write(t.Context(), path, []Tensor{x}, WriteOptions{})
+		}
+		fmt.Printf("error: %v\n", err)
+		if !errors.Is(err, syscall.EFBIG) {
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestFileSizeLimit$")
+	cmd.Env = append(os.Environ(), "WEIGHTS_TEST_LIMITED="+path)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "larger than files may be") {
+		t.Errorf("%v: %s", err, out)
+	}
+	checkOnly(t, path, "old")
+}
+
+// TestFullDevice: the sentence for a full disk.
+func TestFullDevice(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	err := WriteFile(t.Context(), "/dev/full", writeString("text"))
+	checkError(t, err, "/dev/full: was not written", "full", "make room")
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v hides its cause", err)
+	}
+	// Devices are written to, never replaced.
+	if info, err := os.Stat("/dev/full"); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		t.Fatalf("/dev/full is gone: %v, %v", info, err)
+	}
+	if err := WriteFile(t.Context(), os.DevNull, writeString("text")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,243 @@
+package weights
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// storage is one opened file of a checkpoint, and the only place where its bytes
+// are touched. There are three kinds: mapped (data and file), in memory (data
+// only), and read at offsets (reader).
+type storage struct {
+	name   string // for messages
+	size   int64
+	data   []byte      // the whole file, if it is mapped or in memory
+	mapped bool        // data is a mapping
+	reader io.ReaderAt // where data is nil
+	file   fs.File     // where there is one; open as long as the storage is
+	mtime  time.Time   // of file, when it was opened
+
+	mu     sync.RWMutex // held for reading while bytes are touched: Close waits
+	closed bool
+}
+
+// openFile opens and, where the system can, maps the file at path.
+func openFile(path string) (*storage, error) {
+	// A look before opening, because opening a named pipe waits for its writer.
+	if info, err := os.Stat(path); err != nil {
+		return nil, pathProblem(path, err)
+	} else if !info.Mode().IsRegular() {
+		return nil, notRegular(path, info)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, pathProblem(path, err)
+	}
+	s := &storage{name: path, file: f, reader: f}
+	if err := s.stat(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if data, err := mapFile(f, s.size); err == nil {
+		s.data, s.mapped, s.reader = data, true, nil
+	} // else the file system cannot map: read at offsets
+	return s, nil
+}
+
+// openFS opens the file called name in fsys.
+func openFS(fsys fs.FS, name string) (*storage, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, pathProblem(name, err)
+	}
+	s := &storage{name: name, file: f}
+	if err := s.stat(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if r, ok := f.(io.ReaderAt); ok {
+		s.reader = r
+		return s, nil
+	}
+	// A compressed archive, perhaps.
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, pathProblem(name, err)
+	}
+	return inMemory(name, data), nil
+}
+
+// inMemory makes a storage of bytes that the caller keeps unchanged.
+func inMemory(name string, data []byte) *storage {
+	if data == nil {
+		data = []byte{}
+	}
+	return &storage{name: name, size: int64(len(data)), data: data}
+}
+
+// stat notes the size and time of a file just opened.
+func (s *storage) stat() error {
+	info, err := s.file.Stat()
+	if err != nil {
+		return pathProblem(s.name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return notRegular(s.name, info)
+	}
+	s.size, s.mtime = info.Size(), info.ModTime()
+	return nil
+}
+
+// notRegular is the error for a directory or a device in a file's place.
+func notRegular(name string, info fs.FileInfo) error {
+	if info.IsDir() {
+		return problem(name, "is a directory where a file is needed")
+	}
+	return problem(name, "is not a regular file")
+}
+
+// pathProblem makes an Error of an error that the system returned for name,
+// without naming the path twice.
+func pathProblem(name string, err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return problem(name, "no such file").because(err)
+	case errors.Is(err, fs.ErrPermission):
+		return problem(name, "may not be read: check its permissions").because(err)
+	}
+	e := problem(name, "cannot be read")
+	e.Err = err
+	return e
+}
+
+// view calls use with the bytes [off, off+n) of the file, in order, in pieces
+// whose lengths are multiples of unit. The pieces are valid during the call
+// only. The range lies in the file as it was when it was opened; if the file has
+// changed since, view returns an error, and use may have seen anything.
+func (s *storage) view(off, n int64, unit int, use func(piece []byte)) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return closedProblem(s.name)
+	}
+	switch {
+	case n == 0:
+		return nil
+	case s.mapped:
+		// Look for changes after reading, fault or none: beyond the end of a file
+		// that shrank, the rest of its last page reads as zeros, without a fault.
+		err := guard(s.data[off:off+n], use)
+		if changed := s.changed(); changed != nil {
+			return changed
+		}
+		if err != nil {
+			return &Error{File: s.name, Offset: off, Problem: "the system could not read the file: check the disk it is on"}
+		}
+		return nil
+	case s.data != nil:
+		use(s.data[off : off+n])
+		return nil
+	}
+	const piece = 256 << 10 // stays in the cache between reading and converting
+	buf := make([]byte, min(n, int64(piece/unit*unit)))
+	for n > 0 {
+		b := buf[:min(n, int64(len(buf)))]
+		if got, err := s.reader.ReadAt(b, off); got < len(b) {
+			if changed := s.changed(); changed != nil {
+				return changed
+			}
+			return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read", Err: err}
+		}
+		use(b)
+		off, n = off+int64(len(b)), n-int64(len(b))
+	}
+	return s.changed()
+}
+
+// changed returns an error if the file is no longer what was opened.
+func (s *storage) changed() error {
+	if s.file == nil {
+		return nil
+	}
+	info, err := s.file.Stat()
+	switch {
+	case err != nil:
+		return pathProblem(s.name, err)
+	case info.Size() < s.size:
+		return problem(s.name, "the file shrank from %d to %d bytes while it was in use: wait until whatever writes it has finished, or restore it, and open it again", s.size, info.Size())
+	case info.Size() != s.size || !info.ModTime().Equal(s.mtime):
+		return problem(s.name, "the file was changed while it was in use: wait until whatever writes it has finished, and open it again")
+	}
+	return nil
+}
+
+// errFault says that touching mapped bytes raised SIGBUS.
+var errFault = errors.New("fault in mapped memory")
+
+// guard calls use(mapped), and returns errFault if that touches a page of mapped
+// which the system cannot supply.
+func guard(mapped []byte, use func([]byte)) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		start := uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))
+		if fault, ok := r.(interface {
+			runtime.Error
+			Addr() uintptr
+		}); ok && fault.Addr() >= start && fault.Addr()-start < uintptr(len(mapped)) {
+			err = errFault
+			return
+		}
+		panic(r) // not ours
+	}()
+	use(mapped)
+	return nil
+}
+
+// drop tells the system that the bytes [off, off+n) will not be needed soon.
+func (s *storage) drop(off, n int64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.mapped && !s.closed && n > 0 {
+		dropPages(s.data, off, n)
+	}
+}
+
+// close releases the file. It may be called more than once.
+func (s *storage) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	var unmapped, closed error
+	if s.mapped {
+		unmapped = unmapFile(s.data)
+	}
+	s.data, s.reader = nil, nil
+	if s.file != nil {
+		closed = s.file.Close()
+	}
+	return errors.Join(unmapped, closed)
+}
+
+// closedProblem is the error for using a checkpoint after Close.
+func closedProblem(name string) error {
+	return problem(name, "the checkpoint has been closed").because(fs.ErrClosed)
+}

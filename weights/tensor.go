@@ -1,0 +1,234 @@
+package weights
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Tensor is a named tensor: what it is, and where its elements come from. It is
+// small, and copied freely; the elements stay where they are until they are
+// read. Its methods may be called from several goroutines at once.
+type Tensor struct {
+	Name  string
+	DType DType // as stored; F32 for tensors made by NewTensor
+	Shape []int // row-major; empty for a scalar. Not to be modified
+
+	n     int      // number of elements
+	file  *storage // where the elements are stored,
+	begin int64    // and at which byte of the file,
+	read  ReadFunc // or how they are computed
+}
+
+// A ReadFunc fills dst with the elements [off, off+len(dst)) of a tensor, in
+// row-major order. The range lies in the tensor. Which elements are asked for
+// together must not change their values, and calls may come from several
+// goroutines at once.
+type ReadFunc func(dst []float32, off int) error
+
+// NewTensor returns a tensor of type F32 whose elements are computed by read,
+// each time they are read. It returns an error if a dimension of shape is
+// negative, or if shape has more elements than an int can count.
+func NewTensor(name string, shape []int, read ReadFunc) (Tensor, error) {
+	t := Tensor{Name: name, DType: F32, Shape: slices.Clone(shape), read: read}
+	n := uint64(1)
+	for _, dim := range shape {
+		if dim < 0 {
+			return Tensor{}, t.problem("shape %s has a negative dimension", shapeString(shape))
+		}
+		hi, lo := bits.Mul64(n, uint64(dim))
+		if hi != 0 || lo > maxElements {
+			return Tensor{}, t.problem("shape %s has too many elements", shapeString(shape))
+		}
+		n = lo
+	}
+	t.n = int(n)
+	return t, nil
+}
+
+// maxElements bounds the elements of a tensor so that their bytes, in any type,
+// can be counted in an int64, and they in an int.
+const maxElements = min(1<<59, uint64(^uint(0)>>1))
+
+// FromFloat32 returns a tensor of type F32 over elements in memory, which are not
+// copied. It returns an error if data does not have the shape's number of
+// elements.
+func FromFloat32(name string, shape []int, data []float32) (Tensor, error) {
+	t, err := NewTensor(name, shape, func(dst []float32, off int) error {
+		copy(dst, data[off:])
+		return nil
+	})
+	if err == nil && t.n != len(data) {
+		err = t.problem("shape %s has %d elements, but %d are given", shapeString(shape), t.n, len(data))
+	}
+	if err != nil {
+		return Tensor{}, err
+	}
+	return t, nil
+}
+
+// Elements returns the number of elements: the product of the shape.
+func (t Tensor) Elements() int { return t.n }
+
+// Bytes returns the size of the elements as they are stored.
+func (t Tensor) Bytes() int64 { return byteSize(t.n, t.DType) }
+
+// byteSize returns the size of n elements. Where they are of a packed type, a
+// header has been checked to hold whole bytes of them.
+func byteSize(n int, d DType) int64 { return int64(n)/8*int64(d.Bits()) + int64(n)%8*int64(d.Bits())/8 }
+
+// ReadFloat32 fills dst with the elements [off, off+len(dst)), converted exactly
+// to float32. It returns an error, and leaves dst undefined, if the tensor's type
+// is not F32, F16 or BF16, if the range leaves the tensor, if the checkpoint has
+// been closed, or if its file has changed or cannot be read.
+func (t Tensor) ReadFloat32(dst []float32, off int) error {
+	if err := t.checkRange(int64(off), int64(len(dst)), int64(t.n)); err != nil {
+		return err
+	}
+	if t.read != nil {
+		return t.wrap(t.read(dst, off))
+	}
+	var convert func([]float32, []byte)
+	switch t.DType {
+	case F32:
+		convert = float32FromF32
+	case F16:
+		convert = float32FromF16
+	case BF16:
+		convert = float32FromBF16
+	default:
+		return t.notFloat()
+	}
+	size := t.DType.Bits() / 8
+	return t.view(off, len(dst), size, func(piece []byte) {
+		n := len(piece) / size
+		convert(dst[:n], piece)
+		dst = dst[n:]
+	})
+}
+
+// ReadBFloat16 is ReadFloat32 with elements as the bits of bfloat16 numbers,
+// rounded to nearest, ties to even, where the tensor's type is wider. A finite
+// number beyond the range of bfloat16 becomes infinite; NaN stays NaN.
+func (t Tensor) ReadBFloat16(dst []uint16, off int) error {
+	if err := t.checkRange(int64(off), int64(len(dst)), int64(t.n)); err != nil {
+		return err
+	}
+	if t.read != nil {
+		buf := make([]float32, min(len(dst), 8192))
+		for len(dst) > 0 {
+			x := buf[:min(len(buf), len(dst))]
+			if err := t.read(x, off); err != nil {
+				return t.wrap(err)
+			}
+			for i, v := range x {
+				dst[i] = Float32ToBFloat16(v)
+			}
+			dst, off = dst[len(x):], off+len(x)
+		}
+		return nil
+	}
+	var convert func([]uint16, []byte)
+	switch t.DType {
+	case F32:
+		convert = bfloat16FromF32
+	case F16:
+		convert = bfloat16FromF16
+	case BF16:
+		convert = bfloat16FromBF16
+	default:
+		return t.notFloat()
+	}
+	size := t.DType.Bits() / 8
+	return t.view(off, len(dst), size, func(piece []byte) {
+		n := len(piece) / size
+		convert(dst[:n], piece)
+		dst = dst[n:]
+	})
+}
+
+// ReadBytes fills dst with the bytes [off, off+len(dst)) of the tensor as it is
+// stored: little-endian, row-major, of any type. Its errors are those of
+// ReadFloat32, except that every type can be read.
+func (t Tensor) ReadBytes(dst []byte, off int64) error {
+	if err := t.checkRange(off, int64(len(dst)), t.Bytes()); err != nil {
+		return err
+	}
+	if t.read == nil {
+		return t.wrap(t.file.view(t.begin+off, int64(len(dst)), 1, func(piece []byte) {
+			dst = dst[copy(dst, piece):]
+		}))
+	}
+	// The range may begin and end inside an element.
+	const size = 4
+	elements, encoded := make([]float32, 4096), make([]byte, size*4096)
+	for len(dst) > 0 {
+		first, skip := int(off/size), int(off%size)
+		n := min(len(elements), (skip+len(dst)+size-1)/size)
+		if err := t.read(elements[:n], first); err != nil {
+			return t.wrap(err)
+		}
+		f32FromFloat32(encoded[:size*n], elements[:n])
+		copied := copy(dst, encoded[skip:size*n])
+		dst, off = dst[copied:], off+int64(copied)
+	}
+	return nil
+}
+
+// Drop tells the system that the tensor's pages will not be needed soon, so that
+// memory which only mirrors a file is free for other use. It may be called
+// between reads of a large tensor; reading on is correct, and costs nothing
+// extra. It does nothing for tensors that are not in mapped files.
+func (t Tensor) Drop() {
+	if t.file != nil {
+		t.file.drop(t.begin, t.Bytes())
+	}
+}
+
+// view calls use with the bytes of n elements of the given size from off on.
+func (t Tensor) view(off, n, size int, use func(piece []byte)) error {
+	return t.wrap(t.file.view(t.begin+int64(off)*int64(size), int64(n)*int64(size), size, use))
+}
+
+// checkRange returns an error unless [off, off+n) lies in [0, all).
+func (t Tensor) checkRange(off, n, all int64) error {
+	if t.file == nil && t.read == nil {
+		return t.problem("it has no elements to read: tensors are made by opening a checkpoint, NewTensor or FromFloat32")
+	}
+	if off < 0 || off > all || n > all-off {
+		return t.problem("cannot read %d from offset %d of %d", n, off, all)
+	}
+	return nil
+}
+
+// notFloat is the error for reading other types as floats.
+func (t Tensor) notFloat() error {
+	return t.problem("is of type %s, but only F32, F16 and BF16 can be read as floats: convert the checkpoint to one of these", t.DType)
+}
+
+// problem makes an Error about the tensor.
+func (t Tensor) problem(format string, args ...any) *Error {
+	e := problem("", format, args...)
+	e.Tensor = t.Name
+	if t.file != nil {
+		e.File = t.file.name
+	}
+	return e
+}
+
+// wrap adds the tensor's name to an error.
+func (t Tensor) wrap(err error) error {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *Error:
+		if e.Tensor == "" {
+			named := *e
+			named.Tensor = t.Name
+			return &named
+		}
+		return e
+	}
+	e := t.problem("its elements cannot be computed")
+	e.Err = err
+	return e
+}

@@ -1,0 +1,490 @@
+package weights
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// writeString returns a function for WriteFile.
+func writeString(s string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, s)
+		return err
+	}
+}
+
+// checkOnly fails unless the file at path has the given content and is alone in
+// its directory: no temporary file was left.
+func checkOnly(t *testing.T, path, content string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 || entries[0].Name() != filepath.Base(path) {
+		t.Errorf("the directory has %v, want %s only", entries, filepath.Base(path))
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != content {
+		t.Errorf("the file has %.100q, %v; want %q", got, err, content)
+	}
+}
+
+// TestWriteRoundTrip writes the golden files again in each type, and reads what
+// was written.
+func TestWriteRoundTrip(t *testing.T) {
+	for _, file := range []string{"f32", "f16", "bf16"} {
+		c, err := OpenFile("testdata/golden/" + file + ".safetensors")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, dtype := range []DType{0, F32, F16, BF16} {
+			t.Run(file+" to "+dtype.String(), func(t *testing.T) {
+				var tensors []Tensor
+				for x := range c.All() {
+					if x.Name == "special" && dtype == F16 && x.DType != F16 {
+						continue // beyond its range: TestWriteOverflow
+					}
+					if x.Name == "special" && dtype == BF16 && x.DType == F32 {
+						continue
+					}
+					tensors = append(tensors, x)
+				}
+				path := filepath.Join(t.TempDir(), "out.safetensors")
+				var last, size int64
+				err := Write(t.Context(), path, tensors, WriteOptions{
+					DType:    dtype,
+					Metadata: c.Metadata,
+					Progress: func(written, all int64) {
+						if written < last || written > all {
+							t.Errorf("progress from %d to %d of %d", last, written, all)
+						}
+						last, size = written, all
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkLayout(t, path)
+				if info, err := os.Stat(path); err != nil || info.Size() != last || last != size {
+					t.Errorf("size %v, progress ended at %d of %d", info, last, size)
+				}
+				got, err := OpenFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer got.Close()
+				if !maps.Equal(got.Metadata, c.Metadata) || len(got.Names()) != len(tensors) {
+					t.Errorf("metadata %q, names %q", got.Metadata, got.Names())
+				}
+				for _, x := range tensors {
+					y, ok := got.Tensor(x.Name)
+					want := dtype
+					if dtype == 0 {
+						want = x.DType
+					}
+					if !ok || y.DType != want || !slices.Equal(y.Shape, x.Shape) {
+						t.Fatalf("%q: %v %v, want %v %v", x.Name, y.DType, y.Shape, want, x.Shape)
+					}
+					a, b := make([]float32, x.Elements()), make([]float32, x.Elements())
+					if err := errors.Join(x.ReadFloat32(a, 0), y.ReadFloat32(b, 0)); err != nil {
+						t.Fatal(err)
+					}
+					for i := range a {
+						switch want {
+						case BF16:
+							a[i] = BFloat16ToFloat32(Float32ToBFloat16(a[i]))
+						case F16:
+							a[i] = float32FromHalf(halfFromFloat32(a[i]))
+						}
+						if !same32(b[i], math.Float32bits(a[i])) {
+							t.Fatalf("%q: element %d = %g, want %g", x.Name, i, b[i], a[i])
+						}
+					}
+					if want == x.DType { // bit for bit, NaNs included
+						a, b := make([]byte, x.Bytes()), make([]byte, y.Bytes())
+						if err := errors.Join(x.ReadBytes(a, 0), y.ReadBytes(b, 0)); err != nil || !bytes.Equal(a, b) {
+							t.Errorf("%q: bytes differ, %v", x.Name, err)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// checkLayout checks what the format asks of a writer: the header begins with
+// '{', is padded with spaces, and the data are aligned to 8 bytes.
+func checkLayout(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := binary.LittleEndian.Uint64(file)
+	header := file[8 : 8+n]
+	if n%8 != 0 || header[0] != '{' || bytes.TrimRight(header, " ")[len(bytes.TrimRight(header, " "))-1] != '}' {
+		t.Errorf("header of %d bytes: %q", n, header)
+	}
+}
+
+// TestWriteMixed: integers are kept, wider types come first, and what cannot be
+// converted is an error.
+func TestWriteMixed(t *testing.T) {
+	c, err := OpenFile("testdata/golden/mixed.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	path := filepath.Join(t.TempDir(), "out.safetensors")
+	all := slices.Collect(c.All())
+	if err := Write(t.Context(), path, all, WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	for x := range got.All() {
+		if align := int64(x.DType.Bits() / 8); x.begin%align != 0 {
+			t.Errorf("%q of type %v begins at %d", x.Name, x.DType, x.begin)
+		}
+		want, _ := c.Tensor(x.Name)
+		a, b := make([]byte, x.Bytes()), make([]byte, want.Bytes())
+		if err := errors.Join(x.ReadBytes(a, 0), want.ReadBytes(b, 0)); err != nil || !bytes.Equal(a, b) || x.DType != want.DType {
+			t.Errorf("%q: %v %x, want %v %x, %v", x.Name, x.DType, a, want.DType, b, err)
+		}
+	}
+
+	err = Write(t.Context(), path, all, WriteOptions{DType: BF16})
+	checkError(t, err, `tensor "f64"`, "F64")
+	err = Write(t.Context(), path, all, WriteOptions{DType: I8})
+	checkError(t, err, "cannot convert tensors to I8")
+	floats := slices.DeleteFunc(all, func(x Tensor) bool { return x.DType == F64 || x.DType == F8E4M3 })
+	if err := Write(t.Context(), path, floats, WriteOptions{DType: BF16}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = OpenFile(path); err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	for name, want := range map[string]DType{"wte": BF16, "ids": I64, "h.0.attn.bias": Bool} {
+		if x, _ := got.Tensor(name); x.DType != want {
+			t.Errorf("%q is %v, want %v", name, x.DType, want)
+		}
+	}
+}
+
+// TestWriteOverflow: a number that the type cannot hold is not made infinite.
+func TestWriteOverflow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for dtype, big := range map[DType]float32{F16: -65520, BF16: math.MaxFloat32} {
+		data := make([]float32, 300_000)
+		data[299_999] = float32(math.Inf(1)) // infinite before is infinite after
+		x, err := FromFloat32("x", []int{len(data)}, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[280_000] = big
+		err = Write(t.Context(), path, []Tensor{x}, WriteOptions{DType: dtype})
+		checkError(t, err, `tensor "x"`, "element 280000", dtype.String()+" cannot hold")
+		checkOnly(t, path, "old")
+		data[280_000] = math.Nextafter32(big, 0)
+		if dtype == BF16 {
+			data[280_000] = BFloat16ToFloat32(0x7f7f)
+		}
+		other := filepath.Join(t.TempDir(), "other")
+		if err := Write(t.Context(), other, []Tensor{x}, WriteOptions{DType: dtype}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWriteRefuses(t *testing.T) {
+	tensor := func(name string) Tensor {
+		x, err := FromFloat32(name, nil, []float32{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	dir := t.TempDir()
+	for _, test := range []struct {
+		tensors  []Tensor
+		metadata map[string]string
+		want     string
+	}{
+		{[]Tensor{tensor("a"), tensor("b"), tensor("a")}, nil, "two tensors"},
+		{[]Tensor{tensor("__metadata__")}, nil, "does not allow this name"},
+		{[]Tensor{tensor("\xff")}, nil, "does not allow this name"},
+		{[]Tensor{{Name: "a"}}, nil, "no elements"},
+		{nil, map[string]string{"a": "\xff"}, "not UTF-8"},
+		{nil, map[string]string{"\xff": "a"}, "not UTF-8"},
+	} {
+		checkError(t, Write(t.Context(), filepath.Join(dir, "out"), test.tensors, WriteOptions{Metadata: test.metadata}), test.want)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
+		t.Errorf("left behind: %v", entries)
+	}
+
+	x := tensor("x")
+	checkError(t, Write(t.Context(), filepath.Join(dir, "none", "out"), []Tensor{x}, WriteOptions{}), "cannot be written", "no directory", "none")
+	checkError(t, Write(t.Context(), dir, []Tensor{x}, WriteOptions{}), "is a directory")
+	checkError(t, Write(t.Context(), "", []Tensor{x}, WriteOptions{}), "does not name a file")
+	checkError(t, Write(t.Context(), filepath.Join(dir, "x")+"/", []Tensor{x}, WriteOptions{}), "does not name a file")
+	if err := Write(t.Context(), filepath.Join(dir, strings.Repeat("x", 255)), []Tensor{x}, WriteOptions{}); err != nil {
+		t.Error(err)
+	}
+	checkError(t, Write(t.Context(), filepath.Join(dir, strings.Repeat("x", 256)), []Tensor{x}, WriteOptions{}), "was not written")
+}
+
+// TestWriteStreams writes a tensor of 1 GiB, of which only a piece ever exists.
+func TestWriteStreams(t *testing.T) {
+	x, err := NewTensor("x", []int{256 << 20}, func(dst []float32, off int) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, dtype := range []DType{F32, BF16} {
+		plan, err := planWrite([]Tensor{x}, WriteOptions{DType: dtype})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var counter countingWriter
+		if err := plan.write(&counter); err != nil || int64(counter) != plan.size {
+			t.Errorf("%v: wrote %d of %d, %v", dtype, counter, plan.size, err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 8<<20 {
+		t.Errorf("%d bytes were allocated", got)
+	}
+}
+
+type countingWriter int64
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	*c += countingWriter(len(p))
+	return len(p), nil
+}
+
+// TestInterrupt cancels in mid-file.
+func TestInterrupt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	reads := 0
+	x, err := NewTensor("x", []int{8 << 20}, func(dst []float32, off int) error {
+		if reads++; off > 4<<20 {
+			cancel()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time before the first byte
+		err = Write(ctx, path, []Tensor{x}, WriteOptions{DType: BF16})
+		checkError(t, err, path, "interrupted")
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v is not context.Canceled", err)
+		}
+		checkOnly(t, path, "old")
+	}
+	if reads > 25 {
+		t.Errorf("%d pieces were read after all", reads)
+	}
+}
+
+// TestWriteFile: a file is replaced as a whole or not at all.
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := WriteFile(t.Context(), path, writeString("first")); err != nil {
+		t.Fatal(err)
+	}
+	checkOnly(t, path, "first")
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	mode := func(path string) fs.FileMode {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode()
+	}
+	if got, want := mode(path), mode(plain); got != want {
+		t.Errorf("mode %v, want that of any new file, %v", got, want)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(t.Context(), path, writeString("second")); err != nil {
+		t.Fatal(err)
+	}
+	checkOnly(t, path, "second")
+	if runtime.GOOS != "windows" && mode(path) != 0o600 {
+		t.Errorf("mode %v, want that of the file before", mode(path))
+	}
+
+	boom := errors.New("boom")
+	for name, write := range map[string]func(io.Writer) error{
+		"before": func(io.Writer) error { return boom },
+		"after":  func(w io.Writer) error { return errors.Join(writeString(strings.Repeat("x", 3<<20))(w), boom) },
+	} {
+		if err := WriteFile(t.Context(), path, write); !errors.Is(err, boom) {
+			t.Errorf("%s: %v", name, err)
+		}
+		checkOnly(t, path, "second")
+	}
+	func() {
+		defer func() {
+			if r := recover(); r != boom {
+				t.Errorf("recovered %v", r)
+			}
+		}()
+		WriteFile(t.Context(), path, func(w io.Writer) error { panic(boom) })
+	}()
+	checkOnly(t, path, "second")
+}
+
+func TestWriteFileLinks(t *testing.T) {
+	dir, links := t.TempDir(), t.TempDir()
+	path, link, dangling := filepath.Join(dir, "file"), filepath.Join(links, "link"), filepath.Join(links, "dangling")
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o666), os.Symlink(path, link), os.Symlink("nowhere", dangling)); err != nil {
+		t.Skip(err)
+	}
+	if err := WriteFile(t.Context(), link, writeString("new")); err != nil {
+		t.Fatal(err)
+	}
+	checkOnly(t, path, "new")
+	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link was replaced: %v, %v", info, err)
+	}
+	checkError(t, WriteFile(t.Context(), dangling, writeString("new")), "dangling", "symbolic link to a file that does not exist")
+}
+
+// TestWriteFileRelative: a path without a directory means the working directory.
+func TestWriteFileRelative(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := WriteFile(t.Context(), "file", writeString("text")); err != nil {
+		t.Fatal(err)
+	}
+	path, err := filepath.Abs("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkOnly(t, path, "text")
+}
+
+// TestNPY: headers are as NumPy itself writes them, and elements follow.
+func TestNPY(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for tuple, shape := range map[string][]int{
+		"()": nil, "(3,)": {3}, "(2, 3)": {2, 3}, "(0, 4)": {0, 4}, "(100, 7, 50)": {100, 7, 50},
+	} {
+		n := 1
+		for _, dim := range shape {
+			n *= dim
+		}
+		data := make([]float32, n)
+		for i := range data {
+			data[i] = float32(rng.NormFloat64())
+		}
+		var b bytes.Buffer
+		a, err := NewNPYWriter(&b, shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rest := data; len(rest) > 0; { // in uneven pieces
+			k := 1 + rng.IntN(len(rest))
+			if err := a.Write(rest[:k]); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[k:]
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		file := b.Bytes()
+		if string(file[:8]) != "\x93NUMPY\x01\x00" {
+			t.Fatalf("%s: begins with %q", tuple, file[:8])
+		}
+		begin := 10 + int(binary.LittleEndian.Uint16(file[8:]))
+		header := string(file[10:begin])
+		if want := "{'descr': '<f4', 'fortran_order': False, 'shape': " + tuple + ", }"; strings.TrimRight(header, " \n") != want {
+			t.Errorf("header %q, want %q", header, want)
+		}
+		if begin%64 != 0 || !strings.HasSuffix(header, "\n") {
+			t.Errorf("%s: data begin at %d, header ends in %q", tuple, begin, header[len(header)-1:])
+		}
+		want := make([]byte, 4*n)
+		f32FromFloat32(want, data)
+		if !bytes.Equal(file[begin:], want) {
+			t.Errorf("%s: wrong elements", tuple)
+		}
+	}
+}
+
+func TestNPYErrors(t *testing.T) {
+	for _, shape := range [][]int{{-1}, {3, -1}, {math.MaxInt, 2}, make([]int, 30000)} {
+		_, err := NewNPYWriter(io.Discard, shape)
+		checkError(t, err, "cannot be written")
+	}
+	a, err := NewNPYWriter(io.Discard, []int{2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Write(make([]float32, 4)); err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, a.Close(), "2 elements missing")
+
+	if a, err = NewNPYWriter(io.Discard, []int{2, 3}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first error sticks
+		checkError(t, a.Write(make([]float32, 8)), "2 elements more")
+		checkError(t, a.Close(), "2 elements more")
+	}
+
+	boom := errors.New("boom")
+	if _, err := NewNPYWriter(failingWriter{boom}, nil); !errors.Is(err, boom) {
+		t.Error(err)
+	}
+}
+
+type failingWriter struct{ err error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+// TestLittleEndian: the copies that skip conversion are made on the right
+// machines.
+func TestLittleEndian(t *testing.T) {
+	if want := math.Float32bits(1); littleEndian != (float32Bytes([]float32{1})[3] == byte(want>>24)) {
+		t.Error(fmt.Sprint("littleEndian is ", littleEndian))
+	}
+}

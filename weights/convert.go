@@ -47,12 +47,28 @@ func float32FromBF16(dst []float32, src []byte) {
 
 // float32FromF16 widens len(dst) elements. src holds at least 2*len(dst) bytes.
 func float32FromF16(dst []float32, src []byte) {
+	const (
+		lanes    = 0x0001000100010001 // one in each 16 bits
+		signs    = 0x8000 * lanes
+		exponent = 0x7c00 * lanes
+		bias     = (127 - 15) << 23
+	)
 	for len(dst) >= 4 && len(src) >= 8 {
 		w := binary.LittleEndian.Uint64(src)
-		dst[0] = float32FromHalf(uint16(w))
-		dst[1] = float32FromHalf(uint16(w >> 16))
-		dst[2] = float32FromHalf(uint16(w >> 32))
-		dst[3] = float32FromHalf(uint16(w >> 48))
+		// Weights are normal numbers nearly always, and those only need another
+		// bias in the exponent. Adding 0x7c00 to an exponent reaches the sign bit
+		// unless it is 0; adding 0x0400, only if it is all ones.
+		if e := w & exponent; (e+exponent)&^(e+0x0400*lanes)&signs == signs {
+			a, b, c, d := uint32(w), uint32(w>>16), uint32(w>>32), uint32(w>>48)
+			dst[0] = math.Float32frombits((a&0x8000)<<16 | (a&0x7fff)<<13 + bias)
+			dst[1] = math.Float32frombits((b&0x8000)<<16 | (b&0x7fff)<<13 + bias)
+			dst[2] = math.Float32frombits((c&0x8000)<<16 | (c&0x7fff)<<13 + bias)
+			dst[3] = math.Float32frombits((d&0x8000)<<16 | (d&0x7fff)<<13 + bias)
+		} else {
+			for i := range 4 {
+				dst[i] = float32FromHalf(uint16(w >> (16 * i)))
+			}
+		}
 		dst, src = dst[4:], src[8:]
 	}
 	for i := range dst {
@@ -77,8 +93,14 @@ func bfloat16FromF32(dst []uint16, src []byte) {
 
 // bfloat16FromF16 rounds len(dst) elements. src holds at least 2*len(dst) bytes.
 func bfloat16FromF16(dst []uint16, src []byte) {
-	for i := range dst {
-		dst[i] = Float32ToBFloat16(float32FromHalf(binary.LittleEndian.Uint16(src[2*i:])))
+	var wide [256]float32
+	for len(dst) > 0 {
+		x := wide[:min(len(wide), len(dst))]
+		float32FromF16(x, src)
+		for i, v := range x {
+			dst[i] = Float32ToBFloat16(v)
+		}
+		dst, src = dst[len(x):], src[2*len(x):]
 	}
 }
 
@@ -157,22 +179,14 @@ func bfloat16FromBits(u uint32) uint16 {
 
 // float32FromHalf returns the value of an IEEE 754 binary16, exactly.
 func float32FromHalf(h uint16) float32 {
-	if e := h & 0x7c00; e-0x0400 < 0x7800 { // a normal number: rebias the exponent from 15 to 127
-		return math.Float32frombits(uint32(h&0x8000)<<16 | uint32(h&0x7fff)<<13 + (127-15)<<23)
-	}
-	return float32FromSpecialHalf(h)
-}
-
-// float32FromSpecialHalf is float32FromHalf for zeros, subnormal numbers,
-// infinities and NaNs. It is apart so that the other can be inlined.
-//
-//go:noinline
-func float32FromSpecialHalf(h uint16) float32 {
-	sign, fraction := uint32(h&0x8000)<<16, uint32(h&0x03ff)
-	if h&0x7c00 == 0 { // fraction * 2^-24
+	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h&0x7c00)>>10, uint32(h&0x03ff)
+	switch exponent {
+	case 0: // zero or subnormal: fraction * 2^-24
 		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
+	case 31: // infinity or NaN
+		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
 	}
-	return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
+	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
 // halfFromFloat32 returns the IEEE 754 binary16 nearest to x, ties to even. A

@@ -1,0 +1,161 @@
+package weights
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// benchFile writes a file like the shipped checkpoint: 21 MB of bfloat16, or as
+// many elements in another type, in tensors of a megabyte or two.
+func benchFile(b *testing.B, dtype DType) string {
+	b.Helper()
+	var tensors []Tensor
+	for i := range 12 {
+		x, err := NewTensor(fmt.Sprintf("h.%d.weight", i), []int{384, 6 * 384}, func(dst []float32, off int) error {
+			for j := range dst {
+				dst[j] = float32((off+j)%2047-1023) / 4096 // no subnormals to speak of, as in weights
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		tensors = append(tensors, x)
+	}
+	path := filepath.Join(b.TempDir(), SingleFile)
+	if err := Write(b.Context(), path, tensors, WriteOptions{DType: dtype}); err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+// BenchmarkRead reads a checkpoint of 10.6 million elements that is in the page
+// cache: opened once ("warm": its pages are mapped) or each time ("cold": opening,
+// checking and page faults included). MB/s counts bytes of the file.
+func BenchmarkRead(b *testing.B) {
+	for _, dtype := range []DType{F32, F16, BF16} {
+		path := benchFile(b, dtype)
+		info, err := os.Stat(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for as, read := range map[string]func(Tensor) func() error{
+			"float32": func(x Tensor) func() error {
+				dst := make([]float32, x.Elements())
+				return func() error { return x.ReadFloat32(dst, 0) }
+			},
+			"bfloat16": func(x Tensor) func() error {
+				dst := make([]uint16, x.Elements())
+				return func() error { return x.ReadBFloat16(dst, 0) }
+			},
+		} {
+			for how, open := range openers {
+				if how == "FromBytes" {
+					continue // as warm mapped pages
+				}
+				b.Run(fmt.Sprintf("%v/%s/%s/warm", dtype, as, how), func(b *testing.B) {
+					c, err := open(path)
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer c.Close()
+					var reads []func() error
+					for x := range c.All() {
+						reads = append(reads, read(x))
+					}
+					b.SetBytes(info.Size())
+					for b.Loop() {
+						for _, read := range reads {
+							if err := read(); err != nil {
+								b.Fatal(err)
+							}
+						}
+					}
+				})
+			}
+		}
+		b.Run(fmt.Sprintf("%v/float32/OpenFile/cold", dtype), func(b *testing.B) {
+			dst := make([]float32, 384*6*384)
+			b.SetBytes(info.Size())
+			for b.Loop() {
+				c, err := OpenFile(path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for x := range c.All() {
+					if err := x.ReadFloat32(dst, 0); err != nil {
+						b.Fatal(err)
+					}
+					x.Drop()
+				}
+				c.Close()
+			}
+		})
+	}
+}
+
+// BenchmarkOpen opens a checkpoint with as many tensors as gpt2-xl has.
+func BenchmarkOpen(b *testing.B) {
+	var tensors []Tensor
+	for i := range 580 {
+		x, err := FromFloat32(fmt.Sprintf("transformer.h.%d.attn.c_attn.weight", i), []int{1, 1}, []float32{1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		tensors = append(tensors, x)
+	}
+	path := filepath.Join(b.TempDir(), SingleFile)
+	if err := Write(b.Context(), path, tensors, WriteOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		c, err := OpenFile(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.Close()
+	}
+}
+
+// BenchmarkEncode converts what Write writes; MB/s counts bytes of the file.
+func BenchmarkEncode(b *testing.B) {
+	x, err := FromFloat32("x", []int{1 << 20}, make([]float32, 1<<20))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, dtype := range []DType{F32, F16, BF16} {
+		b.Run(dtype.String(), func(b *testing.B) {
+			plan, err := planWrite([]Tensor{x}, WriteOptions{DType: dtype})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(plan.size)
+			for b.Loop() {
+				var w countingWriter
+				if err := plan.write(&w); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFirstNonFinite searches numbers that are all finite.
+func BenchmarkFirstNonFinite(b *testing.B) {
+	x, h := make([]float32, 1<<16), make([]uint16, 1<<16)
+	b.Run("float32", func(b *testing.B) {
+		b.SetBytes(int64(4 * len(x)))
+		for b.Loop() {
+			FirstNonFinite(x)
+		}
+	})
+	b.Run("bfloat16", func(b *testing.B) {
+		b.SetBytes(int64(2 * len(h)))
+		for b.Loop() {
+			FirstNonFiniteBFloat16(h)
+		}
+	})
+}

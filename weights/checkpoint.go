@@ -211,7 +211,11 @@ func noCheckpoint(d directory) error {
 		return e
 	}
 	for _, entry := range entries {
-		switch name := entry.Name(); strings.ToLower(filepath.Ext(name)) {
+		name := entry.Name()
+		if name == SingleFile || name == IndexFile {
+			return problem(d.path(name), "is a link to a file that does not exist: copy or download it again").because(fs.ErrNotExist)
+		}
+		switch strings.ToLower(filepath.Ext(name)) {
 		case ".safetensors":
 			e.Problem += fmt.Sprintf(", but %s: if that is the whole model, rename it", quote(name))
 			return e

@@ -51,7 +51,8 @@
 // Element types: F32, F16 and BF16 can be read as floats. Widening to float32 is
 // exact; narrowing rounds to nearest, ties to even, as IEEE 754 hardware does.
 // The other types of the format are recognised, so that a file which holds them
-// opens, and can be read as bytes.
+// opens, and can be read as bytes. NaN and infinities are values like others here;
+// [FirstNonFinite] finds them for callers to whom they are not.
 //
 // [Generated] makes a checkpoint whose tensors are computed when they are read:
 // random weights of any size, of which only the part being read exists.

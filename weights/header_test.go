@@ -245,6 +245,11 @@ func TestMissing(t *testing.T) {
 	}
 	for _, name := range []string{SingleFile, IndexFile} {
 		dir := t.TempDir()
+		if err := os.Symlink("nowhere", filepath.Join(dir, name)); err == nil {
+			_, err := Open(dir)
+			checkError(t, err, name, "link to a file that does not exist")
+		}
+		dir = t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, name), 0o777); err != nil {
 			t.Fatal(err)
 		}

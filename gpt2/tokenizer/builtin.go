@@ -30,10 +30,12 @@ var byteOrder, alphabet = func() (order [256]byte, chars [256]rune) {
 // on the first call, in some tens of milliseconds, and shared.
 func GPT2() *Tokenizer { return gpt2() }
 
-// The vocabulary is the one that the codec calls r50k_base: for each id its bytes. GPT-2 trained one merge after
+var gpt2 = sync.OnceValue(newGPT2)
+
+// newGPT2 derives the tokenizer from the vocabulary that the codec calls r50k_base: for each id its bytes. GPT-2 trained one merge after
 // another and gave each the next id, so the order of ids is the order of merges, and the merge that made a token
 // is the pair that is left when the earlier merges have been applied to its bytes.
-var gpt2 = sync.OnceValue(func() *Tokenizer {
+func newGPT2() *Tokenizer {
 	const endOfText = 50256 // the id after the last merge
 	r50k := codec.NewR50kBase()
 	t := byteTokenizer(endOfText + 1)
@@ -52,7 +54,7 @@ var gpt2 = sync.OnceValue(func() *Tokenizer {
 	}
 	t.addEndOfText()
 	return t
-})
+}
 
 // Bytes returns the tokenizer with a token for each byte and no merges: V = 257. The bytes are in the order of
 // GPT-2's first 256 tokens (so ! is 0 and A is 32), and the last id is <|endoftext|>.

@@ -45,7 +45,7 @@ func Load(fsys fs.FS) (*Tokenizer, error) {
 	var cfg config
 	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} { // the later one counts more
 		if data, err := readFile(fsys, name); err == nil {
-			if err := json.Unmarshal(data, &cfg); err != nil {
+			if err := unmarshal(data, &cfg); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -90,6 +90,20 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 	return data, nil
 }
 
+// unmarshal is json.Unmarshal with an error that a person can read: json's own writes out Go's type.
+func unmarshal(data []byte, v any) error {
+	err := json.Unmarshal(data, v)
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) {
+		where := "at the top"
+		if wrongType.Field != "" {
+			where = "in " + wrongType.Field
+		}
+		return fmt.Errorf("%.40s %.80s is not what belongs there", wrongType.Value, where)
+	}
+	return err
+}
+
 // config is what counts here of tokenizer_config.json and special_tokens_map.json.
 type config struct {
 	PrefixSpace *bool `json:"add_prefix_space"`
@@ -116,9 +130,9 @@ func (c *configToken) UnmarshalJSON(data []byte) error {
 	var err error
 	switch {
 	case data[0] == '"':
-		err = json.Unmarshal(data, &c.Content)
+		err = unmarshal(data, &c.Content)
 	case data[0] == '{':
-		err = json.Unmarshal(data, &c.addedToken)
+		err = unmarshal(data, &c.addedToken)
 	case string(data) != "null":
 		err = fmt.Errorf("a special token is neither a string nor an object: %.40s", data)
 	}
@@ -156,7 +170,7 @@ func parseTokenizer(data []byte, cfg *config) (*Tokenizer, error) {
 			Merges       json.RawMessage `json:"merges"`
 		} `json:"model"`
 	}
-	if err := json.Unmarshal(data, &file); err != nil {
+	if err := unmarshal(data, &file); err != nil {
 		return nil, err
 	}
 	if file.Version != nil && *file.Version != "1.0" {
@@ -228,7 +242,7 @@ func sequence(raw json.RawMessage) ([]component, error) {
 		return nil, nil
 	}
 	var c component
-	if err := json.Unmarshal(raw, &c); err != nil {
+	if err := unmarshal(raw, &c); err != nil {
 		return nil, err
 	}
 	if c.Type != "Sequence" {
@@ -237,7 +251,7 @@ func sequence(raw json.RawMessage) ([]component, error) {
 	parts := slices.Concat(c.Normalizers, c.Pretokenizers, c.Processors, c.Decoders)
 	list := make([]component, len(parts))
 	for i, part := range parts {
-		if err := json.Unmarshal(part, &list[i]); err != nil {
+		if err := unmarshal(part, &list[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -360,7 +374,7 @@ func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
 		t.prefixSpace, t.splitWords = cfg.PrefixSpace != nil && *cfg.PrefixSpace, true
 	})
 	if err != nil {
-		return nil, fmt.Errorf("vocab.json and merges.txt: %w", err)
+		return nil, fmt.Errorf("vocab.json with merges.txt and added tokens: %w", err)
 	}
 	return t, nil
 }
@@ -388,7 +402,7 @@ func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToke
 	data, err := readFile(fsys, "added_tokens.json")
 	if err == nil {
 		var tokens map[string]int32
-		if err := json.Unmarshal(data, &tokens); err != nil {
+		if err := unmarshal(data, &tokens); err != nil {
 			return nil, fmt.Errorf("added_tokens.json: %w", err)
 		}
 		for content, id := range tokens {
@@ -472,9 +486,9 @@ func parseVocab(data []byte) (map[string]int32, error) {
 // parseMerges reads a JSON array of merges, each "a b" or ["a", "b"].
 func parseMerges(data []byte) ([][]string, error) {
 	var lines []string
-	if err := json.Unmarshal(data, &lines); err != nil {
+	if err := unmarshal(data, &lines); err != nil {
 		var merges [][]string
-		if err := json.Unmarshal(data, &merges); err != nil {
+		if err := unmarshal(data, &merges); err != nil {
 			return nil, errors.New(`not a list of "a b" or of ["a", "b"]`)
 		}
 		for i, parts := range merges {

@@ -50,7 +50,7 @@ func newGPT2() *Tokenizer {
 		if len(parts) != 2 {
 			panic(fmt.Sprintf("tokenizer: token %d of the built-in vocabulary, %q, is not a merge of two earlier ones", id, piece))
 		}
-		t.merges[pairOf(parts[0], parts[1])] = merge{rank: int32(id) - 256, id: int32(id)}
+		t.merges.set(pairOf(parts[0], parts[1]), merge{rank: int32(id) - 256, id: int32(id)})
 	}
 	t.addEndOfText()
 	return t
@@ -70,7 +70,7 @@ var bytesOnly = sync.OnceValue(func() *Tokenizer {
 func byteTokenizer(vocabSize int) *Tokenizer {
 	t := &Tokenizer{
 		pieces:     make([]string, 0, vocabSize),
-		bpe:        bpe{merges: make(map[pair]merge, vocabSize-257)},
+		bpe:        bpe{merges: newMergeTable(vocabSize - 257)},
 		splitWords: true,
 		eot:        -1,
 	}

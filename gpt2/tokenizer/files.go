@@ -2,9 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 )
 
@@ -16,14 +14,10 @@ func (t *Tokenizer) Files() map[string][]byte {
 	for id := range names {
 		names[id] = t.fileName(int32(id))
 	}
-	pairs := make([]pair, 0, len(t.merges))
-	for p := range t.merges {
-		pairs = append(pairs, p)
-	}
-	slices.SortFunc(pairs, func(a, b pair) int { return cmp.Compare(t.merges[a].rank, t.merges[b].rank) })
+	merges := t.merges.sorted()
 
 	files := map[string][]byte{
-		"tokenizer.json":        t.tokenizerJSON(names, pairs),
+		"tokenizer.json":        t.tokenizerJSON(names, merges),
 		"tokenizer_config.json": t.configJSON(),
 	}
 	special := make(map[string]string)
@@ -38,7 +32,7 @@ func (t *Tokenizer) Files() map[string][]byte {
 		appendVocab(&b, names[:t.modelSize], "")
 		b.WriteByte('\n')
 		files["vocab.json"] = b.Bytes()
-		files["merges.txt"] = mergesTXT(names, pairs)
+		files["merges.txt"] = mergesTXT(names, merges)
 	}
 	return files
 }
@@ -63,7 +57,7 @@ type byteLevel struct {
 	UseRegex    bool   `json:"use_regex"`
 }
 
-func (t *Tokenizer) tokenizerJSON(names []string, pairs []pair) []byte {
+func (t *Tokenizer) tokenizerJSON(names []string, merges []mergeSlot) []byte {
 	var b bytes.Buffer
 	b.WriteString("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": ")
 	b.Write(inline(t.added))
@@ -87,12 +81,12 @@ func (t *Tokenizer) tokenizerJSON(names []string, pairs []pair) []byte {
 	b.WriteString(",\n    \"vocab\": ")
 	appendVocab(&b, names[:t.modelSize], "    ")
 	b.WriteString(",\n    \"merges\": [")
-	for i, p := range pairs {
+	for i, m := range merges {
 		if i > 0 {
 			b.WriteByte(',')
 		}
 		b.WriteString("\n      ")
-		b.Write(inline(names[p.left()] + " " + names[p.right()])) // the alphabet has no space
+		b.Write(inline(names[m.pair.left()] + " " + names[m.pair.right()])) // the alphabet has no space
 	}
 	b.WriteString("\n    ]\n  }\n}\n")
 	return b.Bytes()
@@ -113,11 +107,11 @@ func appendVocab(b *bytes.Buffer, names []string, indent string) {
 	b.WriteString("\n" + indent + "}")
 }
 
-func mergesTXT(names []string, pairs []pair) []byte {
+func mergesTXT(names []string, merges []mergeSlot) []byte {
 	var b bytes.Buffer
 	b.WriteString("#version: 0.2\n")
-	for _, p := range pairs {
-		b.WriteString(names[p.left()] + " " + names[p.right()] + "\n")
+	for _, m := range merges {
+		b.WriteString(names[m.pair.left()] + " " + names[m.pair.right()] + "\n")
 	}
 	return b.Bytes()
 }

@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -349,22 +348,26 @@ func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
 		return nil, mergesErr
 	}
 
-	vocab, err := parseVocab(vocabData)
+	var valid json.RawMessage
+	if err := unmarshal(vocabData, &valid); err != nil {
+		return nil, fmt.Errorf("vocab.json: %w", err)
+	}
+	vocab, err := parseVocab(valid)
 	if err != nil {
 		return nil, fmt.Errorf("vocab.json: %w", err)
 	}
 	lines := strings.Split(string(mergesData), "\n")
-	merges := make([][]string, 0, len(lines))
+	merges := make([]mergeNames, 0, len(lines))
 	for i, line := range lines {
 		line = strings.TrimSuffix(line, "\r")
 		if line == "" || strings.HasPrefix(line, "#version") {
 			continue
 		}
-		parts, err := splitMerge(line)
+		m, err := splitMerge(line)
 		if err != nil {
 			return nil, fmt.Errorf("merges.txt: line %d: %w", i+1, err)
 		}
-		merges = append(merges, parts)
+		merges = append(merges, m)
 	}
 	added, err := addedByConfig(fsys, vocab, cfg)
 	if err != nil {
@@ -442,30 +445,24 @@ func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToke
 	return added, nil
 }
 
-// parseVocab reads a JSON object from pieces, in the byte alphabet, to ids.
+// parseVocab reads a JSON object from pieces, in the byte alphabet, to ids. The JSON is valid.
 func parseVocab(data []byte) (map[string]int32, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	if tok, err := dec.Token(); err != nil {
-		return nil, err
-	} else if tok != json.Delim('{') {
+	s := jsonScan{text: string(data)}
+	if !s.take('{') {
 		return nil, errors.New("not a JSON object from pieces to ids")
 	}
-	vocab := make(map[string]int32)
-	for dec.More() {
-		tok, err := dec.Token()
-		if err != nil {
-			return nil, err
+	vocab := make(map[string]int32, len(data)/32)
+	for first := true; !s.take('}'); first = false {
+		if !first {
+			s.take(',')
 		}
-		piece := tok.(string) // the decoder sees to that
-		if tok, err = dec.Token(); err != nil {
-			return nil, err
-		}
-		num, ok := tok.(json.Number)
+		piece, _ := s.str()
+		s.take(':')
+		num, ok := s.number()
 		if !ok {
 			return nil, fmt.Errorf("the id of %.40q is not a number", piece)
 		}
-		id, err := strconv.ParseInt(num.String(), 10, 64)
+		id, err := strconv.ParseInt(num, 10, 64)
 		if err != nil || id < 0 || id >= maxVocab {
 			return nil, fmt.Errorf("the id of %.40q is %.40s, not an integer from 0 to %d", piece, num, maxVocab-1)
 		}
@@ -474,82 +471,85 @@ func parseVocab(data []byte) (map[string]int32, error) {
 		}
 		vocab[piece] = int32(id)
 	}
-	if _, err := dec.Token(); err != nil {
-		return nil, err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("something follows the JSON object")
-	}
 	return vocab, nil
 }
 
-// parseMerges reads a JSON array of merges, each "a b" or ["a", "b"].
-func parseMerges(data []byte) ([][]string, error) {
-	var lines []string
-	if err := unmarshal(data, &lines); err != nil {
-		var merges [][]string
-		if err := unmarshal(data, &merges); err != nil {
-			return nil, errors.New(`not a list of "a b" or of ["a", "b"]`)
-		}
-		for i, parts := range merges {
-			if len(parts) != 2 {
-				return nil, fmt.Errorf("merge %d has %d parts, not 2", i+1, len(parts))
-			}
-		}
-		return merges, nil
+// A mergeNames is a merge as files spell it.
+type mergeNames struct{ left, right string }
+
+// parseMerges reads a JSON array of merges, each "a b" or ["a", "b"]. The JSON is valid.
+func parseMerges(data []byte) ([]mergeNames, error) {
+	s := jsonScan{text: string(data)}
+	if !s.take('[') {
+		return nil, errors.New("not a JSON array")
 	}
-	merges := make([][]string, 0, len(lines))
-	for i, line := range lines {
-		if strings.HasPrefix(line, "#version") {
+	var merges []mergeNames
+	for first := true; !s.take(']'); first = false {
+		if !first {
+			s.take(',')
+		}
+		if line, ok := s.str(); ok {
+			if strings.HasPrefix(line, "#version") {
+				continue
+			}
+			m, err := splitMerge(line)
+			if err != nil {
+				return nil, fmt.Errorf("merge %d: %w", len(merges)+1, err)
+			}
+			merges = append(merges, m)
 			continue
 		}
-		parts, err := splitMerge(line)
-		if err != nil {
-			return nil, fmt.Errorf("merge %d: %w", i+1, err)
+		pair := s.take('[')
+		left, ok1 := s.str()
+		s.take(',')
+		right, ok2 := s.str()
+		if !pair || !ok1 || !ok2 || !s.take(']') {
+			return nil, fmt.Errorf(`merge %d is neither "a b" nor ["a", "b"]`, len(merges)+1)
 		}
-		merges = append(merges, parts)
+		merges = append(merges, mergeNames{left, right})
 	}
 	return merges, nil
 }
 
-func splitMerge(line string) ([]string, error) {
+func splitMerge(line string) (mergeNames, error) {
 	left, right, ok := strings.Cut(line, " ")
 	if !ok || left == "" || right == "" || strings.Contains(right, " ") {
-		return nil, fmt.Errorf("%.40q is not two pieces with a space between", line)
+		return mergeNames{}, fmt.Errorf("%.40q is not two pieces with a space between", line)
 	}
-	return []string{left, right}, nil
+	return mergeNames{left, right}, nil
 }
 
-// byteOf is the inverse of alphabet.
-var byteOf = func() map[rune]byte {
-	m := make(map[rune]byte, 256)
-	for b, c := range alphabet {
-		m[c] = byte(b)
+// byteOf is the inverse of alphabet: the byte of each character, -1 for those that are not in it.
+var byteOf = func() (bytes [256 + 68]int16) {
+	for c := range bytes {
+		bytes[c] = -1
 	}
-	return m
+	for b, c := range alphabet {
+		bytes[c] = int16(b)
+	}
+	return bytes
 }()
 
 // fromAlphabet returns the bytes that s spells in the byte alphabet, and false where it has another character.
 func fromAlphabet(s string) (string, bool) {
-	b := make([]byte, 0, len(s))
+	b := make([]byte, 0, 32)
 	for _, c := range s {
-		v, ok := byteOf[c]
-		if !ok {
+		if int(c) >= len(byteOf) || byteOf[c] < 0 {
 			return "", false
 		}
-		b = append(b, v)
+		b = append(b, byte(byteOf[c]))
 	}
 	return string(b), true
 }
 
 // build makes a tokenizer of what files hold, and checks it. vocab and merges are in the byte alphabet; options
 // sets the fields that are neither.
-func build(vocab map[string]int32, merges [][]string, added []addedToken, cfg *config, options func(*Tokenizer)) (*Tokenizer, error) {
+func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg *config, options func(*Tokenizer)) (*Tokenizer, error) {
 	t := &Tokenizer{
 		modelSize: len(vocab),
 		pieces:    make([]string, len(vocab), len(vocab)+len(added)),
 		literal:   make(map[int32]bool),
-		bpe:       bpe{merges: make(map[pair]merge, len(merges))},
+		bpe:       bpe{merges: newMergeTable(len(merges))},
 		added:     make([]addedToken, 0, len(added)),
 		eot:       -1,
 	}
@@ -580,23 +580,25 @@ func build(vocab map[string]int32, merges [][]string, added []addedToken, cfg *c
 		t.byteID[b] = id
 	}
 
-	for i, parts := range merges {
-		left, ok := vocab[parts[0]]
+	var both []byte
+	for i, m := range merges {
+		left, ok := vocab[m.left]
 		if !ok {
-			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the first", i+1, parts[0], parts[1])
+			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the first", i+1, m.left, m.right)
 		}
-		right, ok := vocab[parts[1]]
+		right, ok := vocab[m.right]
 		if !ok {
-			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the second", i+1, parts[0], parts[1])
+			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the second", i+1, m.left, m.right)
 		}
-		id, ok := vocab[parts[0]+parts[1]]
+		both = append(append(both[:0], m.left...), m.right...)
+		id, ok := vocab[string(both)]
 		if !ok {
-			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have what they make", i+1, parts[0], parts[1])
+			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have what they make", i+1, m.left, m.right)
 		}
 		if t.literal[left] || t.literal[right] {
 			continue // no text is encoded to these
 		}
-		t.merges[pairOf(left, right)] = merge{rank: int32(i), id: id} // of two equal pairs the later rank counts
+		t.merges.set(pairOf(left, right), merge{rank: int32(i), id: id}) // of two equal pairs the later rank counts
 	}
 
 	// Added tokens: those that the vocabulary has keep its id, the others take the next free ones in order.

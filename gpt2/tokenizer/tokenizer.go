@@ -176,7 +176,7 @@ func (t *Tokenizer) appendWord(dst []int32, w string) []int32 {
 			return append(dst, id)
 		}
 	}
-	if len(w) > cacheWord || len(t.merges) == 0 {
+	if len(w) > cacheWord || t.merges.count == 0 {
 		return t.bpe.appendWord(dst, w)
 	}
 	if ids := t.cache.get(w); ids != nil {

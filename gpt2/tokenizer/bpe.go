@@ -99,8 +99,15 @@ type bpe struct {
 // for a few bytes that is faster than a queue.
 const shortWord = 48
 
+// longestWord bounds what is merged at once, so that positions fit in 31 bits. A longer word is cut.
+const longestWord = 1 << 30
+
 // appendWord appends the tokens of w.
 func (m *bpe) appendWord(dst []int32, w string) []int32 {
+	for len(w) > longestWord {
+		dst = m.appendWord(dst, w[:longestWord])
+		w = w[longestWord:]
+	}
 	start := len(dst)
 	for i := range len(w) {
 		dst = append(dst, m.byteID[w[i]])
@@ -175,6 +182,7 @@ func (m *bpe) mergeLong(ids []int32) int {
 	}()
 	if cap(w.nodes) < len(ids) {
 		w.nodes = make([]node, len(ids))
+		w.queue = make(rankQueue, 0, len(ids))
 	}
 	nodes, queue := w.nodes[:len(ids)], w.queue[:0]
 

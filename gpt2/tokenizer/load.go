@@ -402,6 +402,10 @@ func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToke
 		add(tok)
 	}
 	special := cfg.special()
+	byContent := make(map[string]addedToken)
+	for _, tok := range special {
+		byContent[tok.Content] = tok
+	}
 	data, err := readFile(fsys, "added_tokens.json")
 	if err == nil {
 		var tokens map[string]int32
@@ -409,9 +413,9 @@ func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToke
 			return nil, fmt.Errorf("added_tokens.json: %w", err)
 		}
 		for content, id := range tokens {
-			tok := addedToken{Content: content, Normalized: true}
-			if i := slices.IndexFunc(special, func(s addedToken) bool { return s.Content == content }); i >= 0 {
-				tok = special[i]
+			tok, ok := byContent[content]
+			if !ok {
+				tok = addedToken{Content: content, Normalized: true}
 			}
 			tok.ID = id
 			add(tok)

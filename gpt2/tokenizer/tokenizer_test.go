@@ -367,8 +367,16 @@ func TestAllocations(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("decoding allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { ids = tok.AppendEncode(ids[:0], text) }); n > 2 {
-		t.Errorf("encoding words that are in the cache allocates %v times", n) // two words may share a slot
+
+	// Two words may share a slot of the cache, which is unlikely and another chance with another cache.
+	n := 1.0
+	for try := 0; try < 5 && n > 0; try++ {
+		fresh := *tok
+		fresh.cache = newWordCache()
+		n = testing.AllocsPerRun(100, func() { ids = fresh.AppendEncode(ids[:0], text) })
+	}
+	if n != 0 {
+		t.Errorf("encoding words that are in the cache allocates %v times", n)
 	}
 }
 

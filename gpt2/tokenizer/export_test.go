@@ -1,0 +1,28 @@
+package tokenizer
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+var exportDir = flag.String("export", "", "directory in which TestExport writes the built-in tokenizers as Hugging Face files")
+
+// TestExport writes the built-in tokenizers where testdata/make_golden.py asks for them.
+func TestExport(t *testing.T) {
+	if *exportDir == "" {
+		t.Skip("no -export")
+	}
+	for name, tok := range map[string]*Tokenizer{"gpt2": GPT2(), "bytes": Bytes()} {
+		dir := filepath.Join(*exportDir, name)
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for file, data := range tok.Files() {
+			if err := os.WriteFile(filepath.Join(dir, file), data, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// Files returns the tokenizer as the files of a Hugging Face directory, by name: tokenizer.json,
+// tokenizer_config.json and special_tokens_map.json, and vocab.json with merges.txt where these can say it all. Both
+// [Load] and Hugging Face's libraries read them, with the same ids.
+func (t *Tokenizer) Files() map[string][]byte {
+	names := make([]string, len(t.pieces)) // (V) each token as files spell it
+	for id := range names {
+		names[id] = t.fileName(int32(id))
+	}
+	merges := t.merges.sorted()
+
+	files := map[string][]byte{
+		"tokenizer.json":        t.tokenizerJSON(names, merges),
+		"tokenizer_config.json": t.configJSON(),
+	}
+	special := make(map[string]string)
+	if t.eot >= 0 {
+		for _, role := range []string{"bos_token", "eos_token", "unk_token"} {
+			special[role] = names[t.eot]
+		}
+	}
+	files["special_tokens_map.json"] = indented(special)
+	if t.splitWords && !t.ignoreMerges {
+		var b bytes.Buffer
+		appendVocab(&b, names[:t.modelSize], "")
+		b.WriteByte('\n')
+		files["vocab.json"] = b.Bytes()
+		files["merges.txt"] = mergesTXT(names, merges)
+	}
+	return files
+}
+
+// fileName spells a token in the byte alphabet, or as it is when it is literal.
+func (t *Tokenizer) fileName(id int32) string {
+	if t.literal[id] {
+		return t.pieces[id]
+	}
+	var b strings.Builder
+	for i := range len(t.pieces[id]) {
+		b.WriteRune(alphabet[t.pieces[id][i]])
+	}
+	return b.String()
+}
+
+// byteLevel is the pre-tokenizer, the post-processor and the decoder in tokenizer.json.
+type byteLevel struct {
+	Type        string `json:"type"`
+	PrefixSpace bool   `json:"add_prefix_space"`
+	TrimOffsets bool   `json:"trim_offsets"`
+	UseRegex    bool   `json:"use_regex"`
+}
+
+func (t *Tokenizer) tokenizerJSON(names []string, merges []mergeSlot) []byte {
+	var b bytes.Buffer
+	b.WriteString("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": ")
+	b.Write(inline(t.added))
+	b.WriteString(",\n  \"normalizer\": null,\n  \"pre_tokenizer\": ")
+	b.Write(inline(byteLevel{"ByteLevel", t.prefixSpace, true, t.splitWords}))
+	b.WriteString(",\n  \"post_processor\": ")
+	b.Write(inline(byteLevel{"ByteLevel", true, false, true}))
+	b.WriteString(",\n  \"decoder\": ")
+	b.Write(inline(byteLevel{"ByteLevel", true, true, true}))
+	b.WriteString(`,
+  "model": {
+    "type": "BPE",
+    "dropout": null,
+    "unk_token": null,
+    "continuing_subword_prefix": "",
+    "end_of_word_suffix": "",
+    "fuse_unk": false,
+    "byte_fallback": false,
+    "ignore_merges": `)
+	b.Write(inline(t.ignoreMerges))
+	b.WriteString(",\n    \"vocab\": ")
+	appendVocab(&b, names[:t.modelSize], "    ")
+	b.WriteString(",\n    \"merges\": [")
+	for i, m := range merges {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n      ")
+		b.Write(inline(names[m.pair.left()] + " " + names[m.pair.right()])) // the alphabet has no space
+	}
+	b.WriteString("\n    ]\n  }\n}\n")
+	return b.Bytes()
+}
+
+// appendVocab writes the object from names to ids, a line each.
+func appendVocab(b *bytes.Buffer, names []string, indent string) {
+	b.WriteByte('{')
+	for id, name := range names {
+		if id > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n  " + indent)
+		b.Write(inline(name))
+		b.WriteString(": ")
+		b.Write(inline(id))
+	}
+	b.WriteString("\n" + indent + "}")
+}
+
+func mergesTXT(names []string, merges []mergeSlot) []byte {
+	var b bytes.Buffer
+	b.WriteString("#version: 0.2\n")
+	for _, m := range merges {
+		b.WriteString(names[m.pair.left()] + " " + names[m.pair.right()] + "\n")
+	}
+	return b.Bytes()
+}
+
+func (t *Tokenizer) configJSON() []byte {
+	type token struct { // addedToken without the id
+		Content    string `json:"content"`
+		LStrip     bool   `json:"lstrip"`
+		Normalized bool   `json:"normalized"`
+		RStrip     bool   `json:"rstrip"`
+		SingleWord bool   `json:"single_word"`
+		Special    bool   `json:"special"`
+	}
+	added := make(map[int32]token)
+	for _, a := range t.added {
+		added[a.ID] = token{a.Content, a.LStrip, a.Normalized, a.RStrip, a.SingleWord, a.Special}
+	}
+	cfg := map[string]any{
+		"add_prefix_space":             t.prefixSpace,
+		"added_tokens_decoder":         added,
+		"clean_up_tokenization_spaces": false,
+		"tokenizer_class":              "GPT2Tokenizer",
+	}
+	if t.eot >= 0 {
+		for _, role := range []string{"bos_token", "eos_token", "unk_token"} {
+			cfg[role] = t.fileName(t.eot)
+		}
+	}
+	return indented(cfg)
+}
+
+// inline and indented write JSON without HTML's escapes. What they are given cannot fail.
+func inline(v any) []byte   { return marshal(v, "") }
+func indented(v any) []byte { return append(marshal(v, "  "), '\n') }
+
+func marshal(v any, indent string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		panic(err) // strings, numbers and structs of them
+	}
+	return bytes.TrimRight(b.Bytes(), "\n")
+}

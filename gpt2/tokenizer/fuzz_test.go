@@ -1,0 +1,126 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// FuzzRoundTrip encodes any bytes with the built-in tokenizers and decodes them again, in one go and as a stream.
+func FuzzRoundTrip(f *testing.F) {
+	for _, c := range readGolden(f).Cases {
+		f.Add(c.Text)
+	}
+	for _, s := range []string{"\xff", "a\x80\x80 b", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", " \xc2", "'\xff's", EndOfText[:5] + "\xff" + EndOfText,
+		strings.Repeat("\xf0\x9f\x98", 40), strings.Repeat("ab", 100)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, tok := range []*Tokenizer{GPT2(), Bytes()} {
+			checkRoundTrip(t, tok, text)
+
+			// The cache and the search for added tokens change nothing.
+			var words []int32
+			for s := text; s != ""; {
+				n := nextWord(s)
+				if n <= 0 || n > len(s) {
+					t.Fatalf("nextWord(%q) = %d", s, n)
+				}
+				words = tok.bpe.appendWord(words, s[:n])
+				s = s[n:]
+			}
+			if got := tok.EncodeOrdinary(text); !slices.Equal(got, words) {
+				t.Fatalf("EncodeOrdinary(%q) = %v, word by word %v", text, got, words)
+			}
+			if !strings.Contains(text, EndOfText) && !slices.Equal(tok.Encode(text), words) {
+				t.Fatalf("Encode(%q) = %v, word by word %v", text, tok.Encode(text), words)
+			}
+		}
+	})
+}
+
+// FuzzLoad reads a directory of any bytes; an empty file is one that is not there. What Load accepts has to work.
+func FuzzLoad(f *testing.F) {
+	small := smallFile()
+	data, err := json.Marshal(small)
+	if err != nil {
+		f.Fatal(err)
+	}
+	config := []byte(`{"eos_token": {"content": "ab"}, "add_prefix_space": false, "added_tokens_decoder": {"257": {"content": "<x>", "lstrip": true}}}`)
+	f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, "ab ab")
+	f.Add(data, []byte{}, []byte{}, config, []byte{}, "ab ab")
+	for _, edit := range []func(f, m, v object){
+		func(f, m, v object) { f["added_tokens"] = []any{added(258, "<x>"), added(257, "Ġab")} },
+		func(f, m, v object) { f["added_tokens"] = []any{object{"id": 258, "content": "\n", "rstrip": true}} },
+		func(f, m, v object) { f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []any{}} },
+		func(f, m, v object) { m["merges"] = [][]string{{"a", "b"}, {"b", "a"}} },
+		func(f, m, v object) { v["b"] = -1 },
+		func(f, m, v object) { v["\u65e5"] = 258; m["ignore_merges"] = true },
+	} {
+		file := smallFile()
+		model := file["model"].(object)
+		edit(file, model, model["vocab"].(object))
+		data, err := json.Marshal(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, " ab\n\n ab")
+	}
+	paths, err := filepath.Glob("testdata/options/*/tokenizer.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, "a <strip> b<word> caf\u00e9  <right> \n")
+	}
+	vocab, err := json.Marshal(small["model"].(object)["vocab"])
+	if err != nil {
+		f.Fatal(err)
+	}
+	merges := []byte("#version: 0.2\na b\n\u0120 ab\n")
+	f.Add([]byte{}, vocab, merges, []byte{}, []byte{}, "ab ab")
+	f.Add([]byte{}, vocab, merges, config, []byte(`{"<y>": 258}`), "<x> ab ab<y>")
+	f.Add([]byte{}, []byte(`{"a":0,"a":1}`), []byte("a a"), []byte("{}"), []byte("{}"), "")
+
+	f.Fuzz(func(t *testing.T, tokenizer, vocab, merges, config, addedTokens []byte, text string) {
+		files := map[string][]byte{"tokenizer.json": tokenizer, "vocab.json": vocab, "merges.txt": merges,
+			"tokenizer_config.json": config, "special_tokens_map.json": config, "added_tokens.json": addedTokens}
+		for name, data := range files {
+			if len(data) == 0 {
+				delete(files, name)
+			}
+		}
+		tok, err := Load(filesFS(files))
+		if err != nil {
+			if tok != nil || strings.Contains(err.Error(), "\n") {
+				t.Fatalf("%v beside error %q", tok, err)
+			}
+			return
+		}
+		exact := !tok.prefixSpace
+		for _, a := range tok.added {
+			exact = exact && !a.LStrip && !a.RStrip
+		}
+		ids := tok.Encode(text)
+		if exact {
+			checkRoundTrip(t, tok, text)
+		}
+		if err := tok.Check(ids); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(filesFS(tok.Files()))
+		if err != nil {
+			t.Fatalf("what Files wrote: %v", err)
+		}
+		if got := again.Encode(text); !slices.Equal(got, ids) || again.eot != tok.eot {
+			t.Fatalf("%q: ids %v, EOT %d; after writing and reading %v, %d", text, ids, tok.eot, got, again.eot)
+		}
+	})
+}

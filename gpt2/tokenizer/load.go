@@ -1,0 +1,650 @@
+package tokenizer
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// ErrNone is what [Load] returns, wrapped, for a directory that carries no tokenizer.
+var ErrNone = errors.New("no tokenizer.json, and no vocab.json with merges.txt")
+
+// Bounds on what files may ask for, with room over what is in use.
+const (
+	maxFile     = 64 << 20 // bytes of a file; GPT-2's largest has 3.5 MB, the largest in use 35 MB
+	maxVocab    = 1 << 24  // V; the largest in use is 2^18
+	maxAdded    = 1 << 10  // bytes of an added token
+	maxAllAdded = 4 << 20  // bytes of all added tokens together
+)
+
+// Load reads the tokenizer in a Hugging Face model directory: tokenizer.json, or else vocab.json and merges.txt.
+//
+// Of a tokenizer.json, it takes a BPE model over the byte alphabet, the ByteLevel pre-tokenizer with or without
+// add_prefix_space and use_regex, and added tokens. Everything else that would change the ids is an error: another
+// model, dropout, a normalizer, a post-processor that adds tokens, a vocabulary without all 256 bytes. Truncation and
+// padding belong to batches and are not applied.
+//
+// tokenizer_config.json and special_tokens_map.json say which token is [Tokenizer.EOT]. An add_prefix_space in
+// tokenizer_config.json counts more than that in tokenizer.json, as in Hugging Face's transformers. Beside vocab.json
+// and merges.txt, they and added_tokens.json also name the added tokens, and <|endoftext|> is one wherever the
+// vocabulary has it.
+//
+// A directory without these files is [ErrNone]; the caller may then go on with [GPT2], if the model has its size.
+// Other errors name the file and what is wrong in it. Load trusts nothing in the files: it does not panic, and needs
+// memory in proportion to their size, which is bounded.
+func Load(fsys fs.FS) (*Tokenizer, error) {
+	var cfg config
+	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} { // the later one counts more
+		if data, err := readFile(fsys, name); err == nil {
+			if err := unmarshal(data, &cfg); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	if cfg.AddBOS || cfg.AddEOS {
+		return nil, errors.New("tokenizer_config.json: add_bos_token and add_eos_token, which add tokens to every text, are not supported: set them to false")
+	}
+
+	data, err := readFile(fsys, "tokenizer.json")
+	if err == nil {
+		t, err := parseTokenizer(data, &cfg)
+		if err != nil {
+			return nil, fmt.Errorf("tokenizer.json: %w", err)
+		}
+		return t, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return loadVocabMerges(fsys, &cfg)
+}
+
+// readFile reads a whole file of at most maxFile bytes. Errors name the file.
+func readFile(fsys fs.FS, name string) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: larger than %d MiB, which no tokenizer needs", name, maxFile>>20)
+	}
+	if !utf8.Valid(data) {
+		return nil, fmt.Errorf("%s: not UTF-8 text", name)
+	}
+	return data, nil
+}
+
+// unmarshal is json.Unmarshal with an error that a person can read: json's own writes out Go's type.
+func unmarshal(data []byte, v any) error {
+	err := json.Unmarshal(data, v)
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) {
+		where := "at the top"
+		if wrongType.Field != "" {
+			where = "in " + wrongType.Field
+		}
+		return fmt.Errorf("%.40s %.80s is not what belongs there", wrongType.Value, where)
+	}
+	return err
+}
+
+// config is what counts here of tokenizer_config.json and special_tokens_map.json.
+type config struct {
+	PrefixSpace *bool `json:"add_prefix_space"`
+	AddBOS      bool  `json:"add_bos_token"`
+	AddEOS      bool  `json:"add_eos_token"`
+
+	BOS             configToken   `json:"bos_token"`
+	EOS             configToken   `json:"eos_token"`
+	UNK             configToken   `json:"unk_token"`
+	SEP             configToken   `json:"sep_token"`
+	PAD             configToken   `json:"pad_token"`
+	CLS             configToken   `json:"cls_token"`
+	Mask            configToken   `json:"mask_token"`
+	AdditionalToken []configToken `json:"additional_special_tokens"`
+
+	Decoder map[string]addedToken `json:"added_tokens_decoder"` // by id
+}
+
+// A configToken is a special token, which files give as a string, as an object or as null.
+type configToken struct{ addedToken }
+
+func (c *configToken) UnmarshalJSON(data []byte) error {
+	c.addedToken = addedToken{}
+	var err error
+	switch {
+	case data[0] == '"':
+		err = unmarshal(data, &c.Content)
+	case data[0] == '{':
+		err = unmarshal(data, &c.addedToken)
+	case string(data) != "null":
+		err = fmt.Errorf("a special token is neither a string nor an object: %.40s", data)
+	}
+	c.Special = true
+	return err
+}
+
+// special returns the special tokens that are named, in the order in which transformers adds them.
+func (c *config) special() []addedToken {
+	var tokens []addedToken
+	for _, tok := range append([]configToken{c.BOS, c.EOS, c.UNK, c.SEP, c.PAD, c.CLS, c.Mask}, c.AdditionalToken...) {
+		if tok.Content != "" {
+			tokens = append(tokens, tok.addedToken)
+		}
+	}
+	return tokens
+}
+
+// parseTokenizer reads a tokenizer.json.
+func parseTokenizer(data []byte, cfg *config) (*Tokenizer, error) {
+	var file struct {
+		Version       *string         `json:"version"`
+		Added         []addedToken    `json:"added_tokens"`
+		Normalizer    json.RawMessage `json:"normalizer"`
+		PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+		PostProcessor json.RawMessage `json:"post_processor"`
+		Decoder       json.RawMessage `json:"decoder"`
+		Model         *struct {
+			Type         *string         `json:"type"`
+			Dropout      float64         `json:"dropout"`
+			Prefix       string          `json:"continuing_subword_prefix"`
+			Suffix       string          `json:"end_of_word_suffix"`
+			IgnoreMerges bool            `json:"ignore_merges"`
+			Vocab        json.RawMessage `json:"vocab"`
+			Merges       json.RawMessage `json:"merges"`
+		} `json:"model"`
+	}
+	if err := unmarshal(data, &file); err != nil {
+		return nil, err
+	}
+	if file.Version != nil && *file.Version != "1.0" {
+		return nil, fmt.Errorf("version is %q; only 1.0 is supported", *file.Version)
+	}
+	m := file.Model
+	switch {
+	case m == nil:
+		return nil, errors.New("no model")
+	case m.Type != nil && *m.Type != "BPE":
+		return nil, fmt.Errorf("model is %s; only BPE, GPT-2's, is supported", *m.Type)
+	case m.Dropout != 0:
+		return nil, fmt.Errorf("model.dropout is %v: it makes the ids random; set it to null", m.Dropout)
+	case m.Prefix != "" || m.Suffix != "":
+		return nil, errors.New("model.continuing_subword_prefix and end_of_word_suffix are not supported: GPT-2 has neither")
+	case m.Vocab == nil || m.Merges == nil:
+		return nil, errors.New("model.vocab or model.merges is missing")
+	}
+
+	prefixSpace, splitWords, err := parsePreTokenizer(file.PreTokenizer)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.PrefixSpace != nil {
+		prefixSpace = *cfg.PrefixSpace
+	}
+	if err := checkNormalizer(file.Normalizer); err != nil {
+		return nil, err
+	}
+	if err := checkPostProcessor(file.PostProcessor); err != nil {
+		return nil, err
+	}
+	if err := checkDecoder(file.Decoder); err != nil {
+		return nil, err
+	}
+
+	vocab, err := parseVocab(m.Vocab)
+	if err != nil {
+		return nil, fmt.Errorf("model.vocab: %w", err)
+	}
+	merges, err := parseMerges(m.Merges)
+	if err != nil {
+		return nil, fmt.Errorf("model.merges: %w", err)
+	}
+	return build(vocab, merges, file.Added, cfg, func(t *Tokenizer) {
+		t.prefixSpace, t.splitWords, t.ignoreMerges = prefixSpace, splitWords, m.IgnoreMerges
+	})
+}
+
+// A component is a normalizer, pre-tokenizer, post-processor or decoder in tokenizer.json.
+type component struct {
+	Type string `json:"type"`
+
+	PrefixSpace *bool `json:"add_prefix_space"` // ByteLevel
+	UseRegex    *bool `json:"use_regex"`        // ByteLevel
+
+	Single []map[string]json.RawMessage `json:"single"` // TemplateProcessing
+
+	Normalizers   []json.RawMessage `json:"normalizers"` // Sequence
+	Pretokenizers []json.RawMessage `json:"pretokenizers"`
+	Processors    []json.RawMessage `json:"processors"`
+	Decoders      []json.RawMessage `json:"decoders"`
+}
+
+// sequence returns the components that raw stands for, without the Sequence that may hold them: none for null.
+// A Sequence inside a Sequence stays as it is; nothing accepts it.
+func sequence(raw json.RawMessage) ([]component, error) {
+	if raw == nil || string(raw) == "null" {
+		return nil, nil
+	}
+	var c component
+	if err := unmarshal(raw, &c); err != nil {
+		return nil, err
+	}
+	if c.Type != "Sequence" {
+		return []component{c}, nil
+	}
+	parts := slices.Concat(c.Normalizers, c.Pretokenizers, c.Processors, c.Decoders)
+	list := make([]component, len(parts))
+	for i, part := range parts {
+		if err := unmarshal(part, &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func parsePreTokenizer(raw json.RawMessage) (prefixSpace, useRegex bool, err error) {
+	list, err := sequence(raw)
+	if err != nil {
+		return false, false, fmt.Errorf("pre_tokenizer: %w", err)
+	}
+	if len(list) != 1 || list[0].Type != "ByteLevel" {
+		return false, false, fmt.Errorf("pre_tokenizer is %s; only ByteLevel, GPT-2's, is supported", typesOf(list))
+	}
+	c := list[0]
+	if c.PrefixSpace == nil {
+		return false, false, errors.New("pre_tokenizer: add_prefix_space is missing")
+	}
+	return *c.PrefixSpace, c.UseRegex == nil || *c.UseRegex, nil
+}
+
+func checkNormalizer(raw json.RawMessage) error {
+	list, err := sequence(raw)
+	if err != nil {
+		return fmt.Errorf("normalizer: %w", err)
+	}
+	if len(list) > 0 {
+		return fmt.Errorf("normalizer is %s; none is supported, and GPT-2 has none", typesOf(list))
+	}
+	return nil
+}
+
+func checkPostProcessor(raw json.RawMessage) error {
+	list, err := sequence(raw)
+	if err != nil {
+		return fmt.Errorf("post_processor: %w", err)
+	}
+	for _, c := range list {
+		switch c.Type {
+		case "ByteLevel": // changes offsets only
+		case "TemplateProcessing":
+			for _, item := range c.Single {
+				if _, ok := item["SpecialToken"]; ok {
+					return errors.New("post_processor is TemplateProcessing and adds special tokens to every text, which is not supported")
+				}
+			}
+		default:
+			return fmt.Errorf("post_processor is %s; only ByteLevel, GPT-2's, is supported", typesOf(list))
+		}
+	}
+	return nil
+}
+
+func checkDecoder(raw json.RawMessage) error {
+	list, err := sequence(raw)
+	if err != nil {
+		return fmt.Errorf("decoder: %w", err)
+	}
+	if len(list) > 1 || len(list) == 1 && list[0].Type != "ByteLevel" {
+		return fmt.Errorf("decoder is %s; only ByteLevel, GPT-2's, is supported", typesOf(list))
+	}
+	return nil
+}
+
+// typesOf names components in an error.
+func typesOf(list []component) string {
+	if len(list) == 0 {
+		return "missing"
+	}
+	var names []string
+	for _, c := range list {
+		names = append(names, fmt.Sprintf("%.40q", c.Type))
+	}
+	return strings.Join(names[:min(len(names), 5)], " + ")
+}
+
+// loadVocabMerges reads vocab.json and merges.txt.
+func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
+	vocabData, vocabErr := readFile(fsys, "vocab.json")
+	mergesData, mergesErr := readFile(fsys, "merges.txt")
+	noVocab, noMerges := errors.Is(vocabErr, fs.ErrNotExist), errors.Is(mergesErr, fs.ErrNotExist)
+	switch {
+	case noVocab && noMerges:
+		if _, err := fs.Stat(fsys, "tokenizer.model"); err == nil {
+			return nil, errors.New("tokenizer.model: a SentencePiece tokenizer, which is not GPT-2's and not supported")
+		}
+		return nil, ErrNone
+	case noMerges:
+		return nil, errors.New("vocab.json is there, but merges.txt is missing: both are needed")
+	case noVocab:
+		return nil, errors.New("merges.txt is there, but vocab.json is missing: both are needed")
+	case vocabErr != nil:
+		return nil, vocabErr
+	case mergesErr != nil:
+		return nil, mergesErr
+	}
+
+	var valid json.RawMessage
+	if err := unmarshal(vocabData, &valid); err != nil {
+		return nil, fmt.Errorf("vocab.json: %w", err)
+	}
+	vocab, err := parseVocab(valid)
+	if err != nil {
+		return nil, fmt.Errorf("vocab.json: %w", err)
+	}
+	lines := strings.Split(string(mergesData), "\n")
+	merges := make([]mergeNames, 0, len(lines))
+	for i, line := range lines {
+		line = strings.TrimSuffix(line, "\r")
+		if line == "" || strings.HasPrefix(line, "#version") {
+			continue
+		}
+		m, err := splitMerge(line)
+		if err != nil {
+			return nil, fmt.Errorf("merges.txt: line %d: %w", i+1, err)
+		}
+		merges = append(merges, m)
+	}
+	added, err := addedByConfig(fsys, vocab, cfg)
+	if err != nil {
+		return nil, err
+	}
+	t, err := build(vocab, merges, added, cfg, func(t *Tokenizer) {
+		t.prefixSpace, t.splitWords = cfg.PrefixSpace != nil && *cfg.PrefixSpace, true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("vocab.json with merges.txt and added tokens: %w", err)
+	}
+	return t, nil
+}
+
+// addedByConfig returns the added tokens of a directory without tokenizer.json: those with an id, in the order of
+// ids, and then special tokens that are named but have none, which get the next ids.
+func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToken, error) {
+	var added []addedToken
+	have := make(map[string]bool)
+	add := func(tok addedToken) {
+		if !have[tok.Content] {
+			have[tok.Content] = true
+			added = append(added, tok)
+		}
+	}
+	for key, tok := range cfg.Decoder {
+		id, err := strconv.ParseInt(key, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder: %.40q is not an id", key)
+		}
+		tok.ID = int32(id)
+		add(tok)
+	}
+	special := cfg.special()
+	byContent := make(map[string]addedToken)
+	for _, tok := range special {
+		byContent[tok.Content] = tok
+	}
+	data, err := readFile(fsys, "added_tokens.json")
+	if err == nil {
+		var tokens map[string]int32
+		if err := unmarshal(data, &tokens); err != nil {
+			return nil, fmt.Errorf("added_tokens.json: %w", err)
+		}
+		for content, id := range tokens {
+			tok, ok := byContent[content]
+			if !ok {
+				tok = addedToken{Content: content, Normalized: true}
+			}
+			tok.ID = id
+			add(tok)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	slices.SortStableFunc(added, func(a, b addedToken) int { return cmp.Compare(a.ID, b.ID) })
+
+	next := int32(len(vocab))
+	for _, tok := range added {
+		if tok.ID >= next && tok.ID < math.MaxInt32 {
+			next = tok.ID + 1
+		}
+	}
+	if _, ok := vocab[EndOfText]; ok {
+		special = append(special, addedToken{Content: EndOfText, Special: true})
+	}
+	for _, tok := range special {
+		if have[tok.Content] {
+			continue
+		}
+		id, ok := vocab[tok.Content]
+		if !ok {
+			id = next
+			next++
+		}
+		tok.ID = id
+		add(tok)
+	}
+	return added, nil
+}
+
+// parseVocab reads a JSON object from pieces, in the byte alphabet, to ids. The JSON is valid.
+func parseVocab(data []byte) (map[string]int32, error) {
+	s := jsonScan{text: string(data)}
+	if !s.take('{') {
+		return nil, errors.New("not a JSON object from pieces to ids")
+	}
+	vocab := make(map[string]int32, len(data)/32)
+	for first := true; !s.take('}'); first = false {
+		if !first {
+			s.take(',')
+		}
+		piece, _ := s.str()
+		s.take(':')
+		num, ok := s.number()
+		if !ok {
+			return nil, fmt.Errorf("the id of %.40q is not a number", piece)
+		}
+		id, err := strconv.ParseInt(num, 10, 64)
+		if err != nil || id < 0 || id >= maxVocab {
+			return nil, fmt.Errorf("the id of %.40q is %.40s, not an integer from 0 to %d", piece, num, maxVocab-1)
+		}
+		if _, ok := vocab[piece]; ok {
+			return nil, fmt.Errorf("%.40q stands there twice", piece)
+		}
+		vocab[piece] = int32(id)
+	}
+	return vocab, nil
+}
+
+// A mergeNames is a merge as files spell it.
+type mergeNames struct{ left, right string }
+
+// parseMerges reads a JSON array of merges, each "a b" or ["a", "b"]. The JSON is valid.
+func parseMerges(data []byte) ([]mergeNames, error) {
+	s := jsonScan{text: string(data)}
+	if !s.take('[') {
+		return nil, errors.New("not a JSON array")
+	}
+	var merges []mergeNames
+	for first := true; !s.take(']'); first = false {
+		if !first {
+			s.take(',')
+		}
+		if line, ok := s.str(); ok {
+			if strings.HasPrefix(line, "#version") {
+				continue
+			}
+			m, err := splitMerge(line)
+			if err != nil {
+				return nil, fmt.Errorf("merge %d: %w", len(merges)+1, err)
+			}
+			merges = append(merges, m)
+			continue
+		}
+		pair := s.take('[')
+		left, ok1 := s.str()
+		s.take(',')
+		right, ok2 := s.str()
+		if !pair || !ok1 || !ok2 || !s.take(']') {
+			return nil, fmt.Errorf(`merge %d is neither "a b" nor ["a", "b"]`, len(merges)+1)
+		}
+		merges = append(merges, mergeNames{left, right})
+	}
+	return merges, nil
+}
+
+func splitMerge(line string) (mergeNames, error) {
+	left, right, ok := strings.Cut(line, " ")
+	if !ok || left == "" || right == "" || strings.Contains(right, " ") {
+		return mergeNames{}, fmt.Errorf("%.40q is not two pieces with a space between", line)
+	}
+	return mergeNames{left, right}, nil
+}
+
+// byteOf is the inverse of alphabet: the byte of each character, -1 for those that are not in it.
+var byteOf = func() (bytes [256 + 68]int16) {
+	for c := range bytes {
+		bytes[c] = -1
+	}
+	for b, c := range alphabet {
+		bytes[c] = int16(b)
+	}
+	return bytes
+}()
+
+// fromAlphabet returns the bytes that s spells in the byte alphabet, and false where it has another character.
+func fromAlphabet(s string) (string, bool) {
+	b := make([]byte, 0, 32)
+	for _, c := range s {
+		if int(c) >= len(byteOf) || byteOf[c] < 0 {
+			return "", false
+		}
+		b = append(b, byte(byteOf[c]))
+	}
+	return string(b), true
+}
+
+// build makes a tokenizer of what files hold, and checks it. vocab and merges are in the byte alphabet; options
+// sets the fields that are neither.
+func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg *config, options func(*Tokenizer)) (*Tokenizer, error) {
+	t := &Tokenizer{
+		modelSize: len(vocab),
+		pieces:    make([]string, len(vocab), len(vocab)+len(added)),
+		literal:   make(map[int32]bool),
+		bpe:       bpe{merges: newMergeTable(len(merges))},
+		added:     make([]addedToken, 0, len(added)),
+		eot:       -1,
+	}
+	options(t)
+
+	// The vocabulary. As there are as many ids as pieces, ids that are in range and distinct leave no hole.
+	filled := make([]bool, len(vocab))
+	for name, id := range vocab {
+		if int(id) >= len(vocab) {
+			return nil, fmt.Errorf("the vocabulary has %d pieces, but %.40q has id %d: ids must go from 0 to %d without a hole", len(vocab), name, id, len(vocab)-1)
+		}
+		if filled[id] {
+			return nil, fmt.Errorf("id %d of the vocabulary belongs to two pieces, one of them %.40q", id, name)
+		}
+		filled[id] = true
+		if piece, ok := fromAlphabet(name); ok && name != "" {
+			t.pieces[id] = piece
+		} else {
+			t.pieces[id] = name
+			t.literal[id] = true
+		}
+	}
+	for b, c := range alphabet {
+		id, ok := vocab[string(c)]
+		if !ok {
+			return nil, fmt.Errorf("the vocabulary has no token for byte 0x%02X (%q): text with it could not be encoded", b, c)
+		}
+		t.byteID[b] = id
+	}
+
+	var both []byte
+	for i, m := range merges {
+		left, ok := vocab[m.left]
+		if !ok {
+			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the first", i+1, m.left, m.right)
+		}
+		right, ok := vocab[m.right]
+		if !ok {
+			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the second", i+1, m.left, m.right)
+		}
+		both = append(append(both[:0], m.left...), m.right...)
+		id, ok := vocab[string(both)]
+		if !ok {
+			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have what they make", i+1, m.left, m.right)
+		}
+		if t.literal[left] || t.literal[right] {
+			continue // no text is encoded to these
+		}
+		t.merges.set(pairOf(left, right), merge{rank: int32(i), id: id}) // of two equal pairs the later rank counts
+	}
+
+	// Added tokens: those that the vocabulary has keep its id, the others take the next free ones in order.
+	seen, total := make(map[string]bool), 0
+	for _, tok := range added {
+		if tok.Content == "" {
+			return nil, fmt.Errorf("the added token with id %d is empty", tok.ID)
+		}
+		if total += len(tok.Content); len(tok.Content) > maxAdded || total > maxAllAdded {
+			return nil, fmt.Errorf("added token %.40q makes added tokens too long: at most %d bytes each and %d together are supported", tok.Content, maxAdded, maxAllAdded)
+		}
+		if seen[tok.Content] {
+			return nil, fmt.Errorf("added token %.40q stands there twice", tok.Content)
+		}
+		seen[tok.Content] = true
+		want, ok := vocab[tok.Content]
+		if !ok {
+			want = int32(len(t.pieces))
+			t.pieces = append(t.pieces, tok.Content)
+			t.literal[want] = true
+		}
+		if tok.ID != want {
+			return nil, fmt.Errorf("added token %.40q has id %d where it has to be %d, its place in the vocabulary or the next id after it", tok.Content, tok.ID, want)
+		}
+		if t.pieces[want] != tok.Content {
+			return nil, fmt.Errorf("added token %.40q is also a piece of the vocabulary, which in the byte alphabet stands for other bytes: %.40q", tok.Content, t.pieces[want])
+		}
+		t.added = append(t.added, tok)
+	}
+	slices.SortFunc(t.added, func(a, b addedToken) int { return cmp.Compare(a.ID, b.ID) })
+	eos := cfg.EOS.Content
+	if eos == "" {
+		eos = EndOfText
+	}
+	if id, ok := vocab[eos]; ok {
+		t.eot = id
+	}
+	for _, tok := range t.added {
+		if tok.Content == eos {
+			t.eot = tok.ID
+		}
+	}
+	t.finish()
+	return t, nil
+}

@@ -1,0 +1,350 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// object is a JSON object that tests edit.
+type object = map[string]any
+
+// smallFile returns a tokenizer.json with the byte alphabet and two merges, to be spoilt by a test.
+func smallFile() object {
+	vocab := make(object)
+	for id, b := range byteOrder {
+		vocab[string(alphabet[b])] = id
+	}
+	vocab["ab"], vocab["Ġab"] = 256, 257
+	return object{
+		"version":       "1.0",
+		"truncation":    nil,
+		"padding":       nil,
+		"added_tokens":  []any{},
+		"normalizer":    nil,
+		"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
+		"post_processor": object{
+			"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false,
+		},
+		"decoder": object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},
+		"model": object{
+			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+			"fuse_unk": false, "vocab": vocab, "merges": []any{"a b", "Ġ ab"},
+		},
+	}
+}
+
+func added(id int, content string) object {
+	return object{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}
+}
+
+func loadObject(t *testing.T, file object, more map[string]string) (*Tokenizer, error) {
+	t.Helper()
+	data, err := json.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{"tokenizer.json": data}
+	for name, text := range more {
+		files[name] = []byte(text)
+	}
+	return Load(filesFS(files))
+}
+
+func TestLoadAccepts(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(file, model, vocab object)
+		more map[string]string
+		text string
+		want []int32
+		eot  int32 // -1: none
+	}{
+		"as it is":              {func(f, m, v object) {}, nil, "ab ab", []int32{256, 257}, -1},
+		"no type":               {func(f, m, v object) { delete(m, "type") }, nil, "ab ab", []int32{256, 257}, -1},
+		"merges as pairs":       {func(f, m, v object) { m["merges"] = [][]string{{"a", "b"}, {"Ġ", "ab"}} }, nil, "ab ab", []int32{256, 257}, -1},
+		"merges with a version": {func(f, m, v object) { m["merges"] = []string{"#version: 0.2", "a b"} }, nil, "ab ab", []int32{256, 220, 256}, -1},
+		"merge twice":           {func(f, m, v object) { m["merges"] = []string{"a b", "Ġ ab", "a b"} }, nil, "ab ab", []int32{256, 257}, -1},
+		"no decoder":            {func(f, m, v object) { f["decoder"] = nil; delete(f, "post_processor") }, nil, "ab", []int32{256}, -1},
+		"dropout 0":             {func(f, m, v object) { m["dropout"] = 0.0 }, nil, "ab", []int32{256}, -1},
+		"sequence of one": {func(f, m, v object) {
+			f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []any{f["pre_tokenizer"]}}
+		}, nil, "ab", []int32{256}, -1},
+		"empty template": {func(f, m, v object) {
+			f["post_processor"] = object{"type": "TemplateProcessing", "single": []any{object{"Sequence": object{"id": "A"}}}}
+		}, nil, "ab", []int32{256}, -1},
+		"truncation":                    {func(f, m, v object) { f["truncation"] = object{"max_length": 1} }, nil, "ab ab", []int32{256, 257}, -1},
+		"prefix space":                  {func(f, m, v object) { f["pre_tokenizer"].(object)["add_prefix_space"] = true }, nil, "ab", []int32{257}, -1},
+		"prefix space by configuration": {func(f, m, v object) {}, map[string]string{"tokenizer_config.json": `{"add_prefix_space": true}`}, "ab", []int32{257}, -1},
+		"no prefix space by configuration": {func(f, m, v object) { f["pre_tokenizer"].(object)["add_prefix_space"] = true },
+			map[string]string{"tokenizer_config.json": `{"add_prefix_space": false}`}, "ab", []int32{256}, -1},
+		"added": {func(f, m, v object) { f["added_tokens"] = []any{added(258, EndOfText), added(259, "日本")} }, nil,
+			"ab日本" + EndOfText, []int32{256, 259, 258}, 258},
+		"added, in the vocabulary": {func(f, m, v object) {
+			v[EndOfText] = 258
+			f["added_tokens"] = []any{added(258, EndOfText), added(256, "ab")}
+		}, nil,
+			" ab" + EndOfText, []int32{220, 256, 258}, 258},
+		"eos by name": {func(f, m, v object) { f["added_tokens"] = []any{added(258, EndOfText), added(259, "</s>")} },
+			map[string]string{"tokenizer_config.json": `{"eos_token": {"content": "</s>", "lstrip": false}}`, "special_tokens_map.json": `{"eos_token": "ab"}`},
+			"a</s>", []int32{64, 259}, 259},
+		"eos in the map": {func(f, m, v object) { f["added_tokens"] = []any{added(258, "</s>")} },
+			map[string]string{"special_tokens_map.json": `{"eos_token": "</s>", "pad_token": null}`}, "a</s>", []int32{64, 258}, 258},
+		"eos that is not there":      {func(f, m, v object) {}, map[string]string{"special_tokens_map.json": `{"eos_token": "</s>"}`}, "ab", []int32{256}, -1},
+		"piece outside the alphabet": {func(f, m, v object) { v["日本 x"] = 258; v[""] = 259 }, nil, "日本", []int32{162, 245, 98, 162, 250, 105}, -1},
+		"merge outside the alphabet": {func(f, m, v object) { v["日"] = 258; v["a日"] = 259; m["merges"] = []string{"a 日", "a b"} }, nil, "ab", []int32{256}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := smallFile()
+			model := file["model"].(object)
+			c.edit(file, model, model["vocab"].(object))
+			tok, err := loadObject(t, file, c.more)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantIDs(t, tok, c.text, tok.Encode(c.text), c.want)
+			if got := string(tok.Decode(c.want)); strings.TrimPrefix(got, " ") != strings.TrimPrefix(c.text, " ") {
+				t.Errorf("Decode: %q, want %q", got, c.text)
+			}
+			if id, ok := tok.EOT(); ok != (c.eot >= 0) || ok && id != c.eot {
+				t.Errorf("EOT: %d, %v; want %d", id, ok, c.eot)
+			}
+			again, err := Load(filesFS(tok.Files()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantIDs(t, again, c.text, again.Encode(c.text), c.want)
+		})
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	merge := func(s ...any) func(f, m, v object) { return func(f, m, v object) { m["merges"] = s } }
+	add := func(tokens ...any) func(f, m, v object) {
+		return func(f, m, v object) { f["added_tokens"] = tokens }
+	}
+	for name, c := range map[string]struct {
+		edit func(file, model, vocab object)
+		want string
+	}{
+		"version":        {func(f, m, v object) { f["version"] = "2.0" }, "version"},
+		"no model":       {func(f, m, v object) { delete(f, "model") }, "no model"},
+		"model null":     {func(f, m, v object) { f["model"] = nil }, "no model"},
+		"model type":     {func(f, m, v object) { m["type"] = "Unigram" }, "Unigram"},
+		"model a list":   {func(f, m, v object) { f["model"] = []int{1} }, "model"},
+		"dropout":        {func(f, m, v object) { m["dropout"] = 0.1 }, "dropout"},
+		"subword prefix": {func(f, m, v object) { m["continuing_subword_prefix"] = "##" }, "continuing_subword_prefix"},
+		"word suffix":    {func(f, m, v object) { m["end_of_word_suffix"] = "</w>" }, "end_of_word_suffix"},
+		"no vocab":       {func(f, m, v object) { delete(m, "vocab") }, "model.vocab"},
+		"no merges":      {func(f, m, v object) { delete(m, "merges") }, "model.merges"},
+		"vocab a list":   {func(f, m, v object) { m["vocab"] = []any{} }, "model.vocab"},
+		"normalizer":     {func(f, m, v object) { f["normalizer"] = object{"type": "NFC"} }, "NFC"},
+		"normalizers": {func(f, m, v object) {
+			f["normalizer"] = object{"type": "Sequence", "normalizers": []any{object{"type": "Lowercase"}}}
+		}, "Lowercase"},
+		"normalizer a number": {func(f, m, v object) { f["normalizer"] = 7 }, "normalizer"},
+		"no pre-tokenizer":    {func(f, m, v object) { f["pre_tokenizer"] = nil }, "pre_tokenizer is missing"},
+		"pre-tokenizer":       {func(f, m, v object) { f["pre_tokenizer"] = object{"type": "Whitespace"} }, "Whitespace"},
+		"pre-tokenizers": {func(f, m, v object) {
+			f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []any{object{"type": "Digits"}, f["pre_tokenizer"]}}
+		}, `"Digits" + "ByteLevel"`},
+		"no add_prefix_space": {func(f, m, v object) { f["pre_tokenizer"] = object{"type": "ByteLevel"} }, "add_prefix_space"},
+		"post-processor":      {func(f, m, v object) { f["post_processor"] = object{"type": "RobertaProcessing"} }, "RobertaProcessing"},
+		"template": {func(f, m, v object) {
+			f["post_processor"] = object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "<s>"}}}}
+		}, "adds special tokens"},
+		"decoder":                {func(f, m, v object) { f["decoder"] = object{"type": "Metaspace"} }, "Metaspace"},
+		"negative id":            {func(f, m, v object) { v["ab"] = -1 }, "-1"},
+		"huge id":                {func(f, m, v object) { v["ab"] = 1e18 }, "1000000000000000000"},
+		"fraction":               {func(f, m, v object) { v["ab"] = 1.5 }, "1.5"},
+		"id a string":            {func(f, m, v object) { v["ab"] = "256" }, "not a number"},
+		"id an object":           {func(f, m, v object) { v["ab"] = object{} }, "not a number"},
+		"same id twice":          {func(f, m, v object) { v["ab"] = 257 }, "two pieces"},
+		"hole":                   {func(f, m, v object) { v["ab"] = 258 }, "hole"},
+		"byte missing":           {func(f, m, v object) { v["abc"] = v["Ċ"]; delete(v, "Ċ") }, "byte 0x0A"},
+		"merge of unknown left":  {merge("a b", "Ġ ab", "xx b"), `merge 3 of "xx" and "b"`},
+		"merge of unknown right": {merge("a xx"), "does not have the second"},
+		"merge to unknown":       {merge("b a"), "does not have what they make"},
+		"merge of one":           {merge("ab"), "two pieces"},
+		"merge of three":         {merge("a b c"), "two pieces"},
+		"merge of nothing":       {merge(" "), "two pieces"},
+		"merge empty":            {merge(""), "two pieces"},
+		"merge list of one":      {merge([]string{"ab"}), "neither"},
+		"merge list of three":    {merge([]string{"a", "b", "c"}), "neither"},
+		"merge a number":         {merge(7), "neither"},
+		"added empty":            {add(added(258, "")), "empty"},
+		"added negative":         {add(added(-1, "x y")), "-1"},
+		"added far away":         {add(added(1<<30, "x y")), "next id"},
+		"added on another":       {add(added(256, "x y")), "next id"},
+		"added other id":         {add(added(257, "ab")), "256"},
+		"added twice":            {add(added(258, "x y"), added(259, "x y")), "twice"},
+		"added out of order":     {add(added(259, "x y"), added(258, "y z")), "next id"},
+		"added ambiguous":        {add(added(257, "Ġab")), "other bytes"},
+		"added long":             {add(added(258, strings.Repeat("x", 5000))), "too long"},
+		"added id too large":     {add(object{"id": 1 << 40, "content": "x"}), "not what belongs there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := smallFile()
+			model := file["model"].(object)
+			c.edit(file, model, model["vocab"].(object))
+			tok, err := loadObject(t, file, nil)
+			wantError(t, tok, err, "tokenizer.json", c.want)
+		})
+	}
+}
+
+// wantError checks that an error is one line and names the file and what is wrong.
+func wantError(t *testing.T, tok *Tokenizer, err error, want ...string) {
+	t.Helper()
+	if err == nil || tok != nil {
+		t.Fatalf("no error, want one about %q", want)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") || len(err.Error()) > 300 {
+		t.Errorf("error is not one sentence: %q", err)
+	}
+}
+
+// TestLoadRefusesText spoils files as text.
+func TestLoadRefusesText(t *testing.T) {
+	good := Bytes().Files()
+	for _, c := range []struct{ file, text, want string }{
+		{"tokenizer.json", "", "unexpected end"},
+		{"tokenizer.json", "{", "unexpected end"},
+		{"tokenizer.json", "[]", "not what belongs there"},
+		{"tokenizer.json", "null", "no model"},
+		{"tokenizer.json", string(good["tokenizer.json"][:2000]), "unexpected end"},
+		{"tokenizer.json", string(good["tokenizer.json"]) + "x", "invalid character"},
+		{"tokenizer.json", "\xff\xfe{\x00", "not UTF-8"},
+		{"tokenizer.json", strings.Repeat("[", 100000), "exceeded max depth"},
+		{"tokenizer.json", `{"model": {"vocab": ` + strings.Repeat(`{"a":`, 100000), "exceeded max depth"},
+		{"tokenizer.json", strings.Replace(string(good["tokenizer.json"]), `"!": 0`, `"!": 0, "!": 0`, 1), `"!" stands there twice`},
+		{"tokenizer_config.json", "{", "unexpected end"},
+		{"tokenizer_config.json", `{"eos_token": 7}`, "neither a string nor an object"},
+		{"tokenizer_config.json", `{"add_bos_token": true}`, "add_bos_token"},
+		{"special_tokens_map.json", "[1]", "not what belongs there"},
+	} {
+		files := Bytes().Files()
+		files[c.file] = []byte(c.text)
+		tok, err := Load(filesFS(files))
+		wantError(t, tok, err, c.file, c.want)
+	}
+	for _, c := range []struct{ file, text, want string }{
+		{"vocab.json", "", "vocab.json: unexpected end"},
+		{"vocab.json", "[]", "not a JSON object"},
+		{"vocab.json", `{"a": `, "unexpected end"},
+		{"vocab.json", `{"a": [0]}`, "not a number"},
+		{"vocab.json", `{"a": 0, "a": 1}`, "twice"},
+		{"vocab.json", string(good["vocab.json"]) + "{}", "invalid character"},
+		{"vocab.json", `{"a": 0}`, "byte 0x00"},
+		{"vocab.json", `{}`, "byte 0x00"},
+		{"merges.txt", "#version: 0.2\na b c\n", "merges.txt: line 2"},
+		{"merges.txt", "ab\n", "line 1"},
+		{"merges.txt", "a\tb\n", "line 1"},
+		{"merges.txt", "a b\n", "does not have what they make"},
+		{"merges.txt", "\x00\xff", "not UTF-8"},
+		{"added_tokens.json", "[]", "added_tokens.json: array at the top is not what belongs there"},
+		{"added_tokens.json", `{"<x>": 300}`, "next id"},
+		{"added_tokens.json", `{"<x>": -5}`, "-5"},
+		{"tokenizer_config.json", `{"added_tokens_decoder": {"x": {"content": "y"}}}`, "tokenizer_config.json: added_tokens_decoder: \"x\" is not an id"},
+		{"tokenizer_config.json", `{"added_tokens_decoder": {"300": {"content": "y"}}}`, "next id"},
+		{"tokenizer_config.json", `{"added_tokens_decoder": {"2147483647": {"content": "y"}}, "pad_token": "<pad>"}`, "next id"},
+	} {
+		files := Bytes().Files()
+		delete(files, "tokenizer.json")
+		files[c.file] = []byte(c.text)
+		tok, err := Load(filesFS(files))
+		wantError(t, tok, err, c.want)
+	}
+}
+
+func TestLoadVocabMerges(t *testing.T) {
+	vocab := `{"ab": 256, "Ġab": 257`
+	for id, b := range byteOrder {
+		name, _ := json.Marshal(string(alphabet[b]))
+		vocab += fmt.Sprintf(", %s: %d", name, id)
+	}
+	files := func(more ...string) fs.FS {
+		m := fstest.MapFS{
+			"vocab.json": {Data: []byte(vocab + "}")},
+			"merges.txt": {Data: []byte("#version: 0.2\r\na b\r\nĠ ab\r\n")},
+		}
+		for i := 0; i < len(more); i += 2 {
+			m[more[i]] = &fstest.MapFile{Data: []byte(more[i+1])}
+		}
+		return m
+	}
+	for _, c := range []struct {
+		fsys fs.FS
+		text string
+		want []int32
+		eot  int32 // -1: none
+	}{
+		{files(), "ab ab", []int32{256, 257}, -1},
+		{files("tokenizer_config.json", `{"add_prefix_space": true}`), "ab ab", []int32{257, 257}, -1},
+		{files("special_tokens_map.json", `{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "additional_special_tokens": ["<x>", "ab"]}`),
+			"<s>ab ab<x></s>", []int32{258, 256, 220, 256, 260, 259}, 259},
+		{files("added_tokens.json", `{"<y>": 259, "<x>": 258}`, "special_tokens_map.json", `{"eos_token": "<y>", "pad_token": "<pad>"}`),
+			"<x><y><pad>", []int32{258, 259, 260}, 259},
+		{files("tokenizer_config.json", `{"eos_token": "<y>", "added_tokens_decoder": {"259": {"content": "<y>", "special": true}, "258": {"content": " <x>", "rstrip": true}}}`),
+			"a <x> <y>", []int32{64, 258, 259}, 259},
+		{files("vocab.json", vocab+`, "<|endoftext|>": 258}`), "a" + EndOfText, []int32{64, 258}, 258},
+	} {
+		tok, err := Load(c.fsys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantIDs(t, tok, c.text, tok.Encode(c.text), c.want)
+		if id, ok := tok.EOT(); ok != (c.eot >= 0) || ok && id != c.eot {
+			t.Errorf("%q: EOT %d, %v; want %d", c.text, id, ok, c.eot)
+		}
+	}
+
+	for _, name := range []string{"vocab.json", "merges.txt"} {
+		m := files().(fstest.MapFS)
+		delete(m, name)
+		tok, err := Load(m)
+		wantError(t, tok, err, name+" is missing")
+		if errors.Is(err, ErrNone) {
+			t.Errorf("%v is ErrNone: the caller would use another vocabulary", err)
+		}
+	}
+	tok, err := Load(fstest.MapFS{"tokenizer.model": {}})
+	wantError(t, tok, err, "SentencePiece")
+}
+
+// zeros is a file of a given size that costs nothing.
+type zeros struct {
+	fs.File
+	left int64
+}
+
+func (z *zeros) Read(p []byte) (int, error) {
+	n := min(int64(len(p)), z.left)
+	z.left -= n
+	clear(p[:n])
+	return int(n), nil
+}
+
+func (z *zeros) Close() error { return nil }
+
+type zerosFS struct{}
+
+func (zerosFS) Open(name string) (fs.File, error) {
+	if name == "tokenizer.json" {
+		return &zeros{left: 1 << 50}, nil
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+func TestLoadBoundsFiles(t *testing.T) {
+	tok, err := Load(zerosFS{})
+	wantError(t, tok, err, "tokenizer.json", "MiB")
+}

@@ -1,0 +1,420 @@
+package tokenizer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tiktoken-go/tokenizer/codec"
+)
+
+func filesFS(files map[string][]byte) fs.FS {
+	m := make(fstest.MapFS)
+	for name, data := range files {
+		m[name] = &fstest.MapFile{Data: data}
+	}
+	return m
+}
+
+// TestGPT2Vocabulary compares the built-in vocabulary with the files that OpenAI published, by the hashes that
+// OpenAI's tiktoken library (tiktoken_ext/openai_public.py) checks them with.
+func TestGPT2Vocabulary(t *testing.T) {
+	files := GPT2().Files()
+	hash := func(b []byte) string {
+		h := sha256.Sum256(b)
+		return hex.EncodeToString(h[:])
+	}
+	const vocabBPE = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
+	if got := hash(files["merges.txt"]); got != vocabBPE {
+		t.Errorf("SHA-256 of merges.txt is %s, that of OpenAI's vocab.bpe is %s", got, vocabBPE)
+	}
+
+	// OpenAI's encoder.json is the same object on one line, ASCII only.
+	var vocab map[string]int
+	if err := json.Unmarshal(files["vocab.json"], &vocab); err != nil {
+		t.Fatal(err)
+	}
+	names := slices.SortedFunc(maps.Keys(vocab), func(a, b string) int { return vocab[a] - vocab[b] })
+	var line strings.Builder
+	for i, name := range names {
+		line.WriteString([]string{", ", "{"}[b2i(i == 0)])
+		line.WriteByte('"')
+		for _, c := range name {
+			switch {
+			case c == '"' || c == '\\':
+				line.WriteString("\\" + string(c))
+			case c < utf8.RuneSelf:
+				line.WriteRune(c)
+			default:
+				fmt.Fprintf(&line, "\\u%04x", c)
+			}
+		}
+		fmt.Fprintf(&line, "\": %d", vocab[name])
+	}
+	line.WriteByte('}')
+	const encoderJSON = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+	if got := hash([]byte(line.String())); got != encoderJSON {
+		t.Errorf("SHA-256 of vocab.json on one line is %s, that of OpenAI's encoder.json is %s", got, encoderJSON)
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestAgainstCodec compares with an independent tokenizer of the same vocabulary, tiktoken-go's, on random text. The
+// characters are those whose class is the same in the Unicode version that it uses, Go's, without U+007F: it
+// loses that one.
+func TestAgainstCodec(t *testing.T) {
+	r50k := codec.NewR50kBase()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		var b strings.Builder
+		for n := rng.IntN(60); n > 0; n-- {
+			c := " '\n\t"[rng.IntN(4)]
+			switch rng.IntN(4) {
+			case 0:
+				b.WriteByte(c)
+			case 1:
+				b.WriteByte(byte(rng.IntN(0x7F)))
+			case 2:
+				b.WriteByte("etaoinshrdluESVM0123"[rng.IntN(20)])
+			default:
+				r := rune(rng.IntN(0x3000))
+				kind := classOf(r) & classKind
+				if r != 0x7F && (kind == classLetter) == unicode.IsLetter(r) && (kind == classNumber) == unicode.IsNumber(r) &&
+					(kind == classSpace) == unicode.IsSpace(r) {
+					b.WriteRune(r)
+				}
+			}
+		}
+		text := b.String()
+		want, _, err := r50k.Encode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want32 := make([]int32, len(want))
+		for i, id := range want {
+			want32[i] = int32(id)
+		}
+		wantIDs(t, GPT2(), text, GPT2().EncodeOrdinary(text), want32)
+	}
+}
+
+// TestMergeOrder compares both ways of merging with the definition, on random words and random merges.
+func TestMergeOrder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		m := &bpe{merges: newMergeTable(40)}
+		letters := 2 + rng.IntN(3)
+		for b := range m.byteID {
+			m.byteID[b] = int32(b % letters)
+		}
+		pieces := []string{"a", "b", "c", "d"}[:letters]
+		for rank := range int32(rng.IntN(40)) {
+			p := pairOf(int32(rng.IntN(len(pieces))), int32(rng.IntN(len(pieces))))
+			if m.merges.get(p).rank != noRank {
+				continue
+			}
+			piece := pieces[p.left()] + pieces[p.right()]
+			id := slices.Index(pieces, piece) // several pairs may make the same piece
+			if id < 0 {
+				id = len(pieces)
+				pieces = append(pieces, piece)
+			}
+			m.merges.set(p, merge{rank: rank, id: int32(id)})
+		}
+		word := make([]byte, 1+rng.IntN(200))
+		for i := range word {
+			word[i] = byte(rng.IntN(letters))
+		}
+		start := make([]int32, len(word))
+		for i, b := range word {
+			start[i] = m.byteID[b]
+		}
+
+		want := slices.Clone(start)
+		for {
+			best, at := merge{rank: noRank}, -1
+			for i := range len(want) - 1 {
+				if g := m.merges.get(pairOf(want[i], want[i+1])); g.rank < best.rank {
+					best, at = g, i
+				}
+			}
+			if at < 0 {
+				break
+			}
+			want = slices.Replace(want, at, at+2, best.id)
+		}
+
+		long := slices.Clone(start)
+		if long = long[:m.mergeLong(long)]; !slices.Equal(long, want) {
+			t.Fatalf("mergeLong of %v: %v, want %v", start, long, want)
+		}
+		if len(start) <= shortWord {
+			short := slices.Clone(start)
+			if short = short[:m.mergeShort(short)]; !slices.Equal(short, want) {
+				t.Fatalf("mergeShort of %v: %v, want %v", start, short, want)
+			}
+		}
+		if got := m.appendWord([]int32{7}, string(word)); !slices.Equal(got, append([]int32{7}, want...)) {
+			t.Fatalf("appendWord of %v: %v, want %v", start, got, want)
+		}
+	}
+}
+
+// randomBytes is a mixture of text, broken UTF-8 and noise.
+func randomBytes(rng *rand.Rand, n int) string {
+	var b []byte
+	for len(b) < n {
+		switch rng.IntN(6) {
+		case 0:
+			b = append(b, byte(rng.IntN(256)))
+		case 1:
+			b = append(b, "\xed\xa0\x80\xf4\x90\x80\x80\xc0\x80\xe2\x82"[rng.IntN(12):]...)
+		case 2:
+			c := utf8.AppendRune(nil, rune(rng.IntN(0x20000)))
+			b = append(b, c[:1+rng.IntN(len(c))]...)
+		case 3:
+			b = append(b, EndOfText[:rng.IntN(len(EndOfText)+1)]...)
+		default:
+			b = append(b, " the quick\n\n  brown fox's  "[rng.IntN(26):]...)
+		}
+	}
+	return string(b[:n])
+}
+
+func TestRoundTrip(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 2000 {
+		text := randomBytes(rng, rng.IntN(300))
+		for _, tok := range []*Tokenizer{GPT2(), Bytes()} {
+			checkRoundTrip(t, tok, text)
+			if eot, _ := tok.EOT(); slices.Contains(tok.EncodeOrdinary(text), eot) {
+				t.Fatalf("EncodeOrdinary(%q) holds the end-of-text token", text)
+			}
+		}
+	}
+	var all []byte
+	for b := range 256 {
+		all = append(all, byte(b))
+	}
+	checkRoundTrip(t, GPT2(), string(all))
+	checkRoundTrip(t, GPT2(), strings.Repeat("\xff", 1000)+strings.Repeat("\x80", 1000))
+}
+
+func checkRoundTrip(t *testing.T, tok *Tokenizer, text string) {
+	t.Helper()
+	boundary := make([]bool, len(text)+1) // where a character, or a byte that is none, starts or ends
+	for i := range text {
+		boundary[i] = true
+	}
+	boundary[len(text)] = true
+	for name, ids := range map[string][]int32{"Encode": tok.Encode(text), "EncodeOrdinary": tok.EncodeOrdinary(text)} {
+		if got := string(tok.Decode(ids)); got != text {
+			t.Fatalf("%s: %q came back as %q from %v", name, text, got, ids)
+		}
+		if err := tok.Check(ids); err != nil {
+			t.Fatalf("%s: %q: %v", name, text, err)
+		}
+
+		// The decoder gives the same bytes, in whole characters as far as they are characters.
+		d := tok.NewDecoder()
+		var streamed []byte
+		for _, id := range ids {
+			part := d.Append(nil, id)
+			streamed = append(streamed, part...)
+			if len(streamed) > len(text) || !boundary[len(streamed)] {
+				t.Fatalf("%s: %q: the decoder stopped at byte %d, in the middle of a character, with %q", name, text, len(streamed), part)
+			}
+			if held := d.wait[:d.n]; d.n > 0 && utf8.FullRune(held) {
+				t.Fatalf("%s: %q: the decoder holds %q back, which can become nothing else", name, text, held)
+			}
+		}
+		if streamed = d.Flush(streamed); string(streamed) != text {
+			t.Fatalf("%s: %q came back as %q from the decoder", name, text, streamed)
+		}
+	}
+}
+
+func TestDecoder(t *testing.T) {
+	tok := Bytes()
+	for _, c := range []struct {
+		in   string
+		want []string // after each byte; then Flush
+	}{
+		{"aé", []string{"a", "", "é", ""}},
+		{"€!", []string{"", "", "€", "!", ""}},
+		{"😀", []string{"", "", "", "😀", ""}},
+		{"\xe2\x82", []string{"", "", "\xe2\x82"}},
+		{"\xe2\x82a", []string{"", "", "\xe2\x82a", ""}},
+		{"\xe2\xe2\x82\xac", []string{"", "\xe2", "", "€", ""}},
+		{"\xff\x80a", []string{"\xff", "\x80", "a", ""}},
+		{"\xed\xa0\x80", []string{"", "\xed\xa0", "\x80", ""}}, // a surrogate: not UTF-8
+		{"\xf4\x90", []string{"", "\xf4\x90", ""}},             // above U+10FFFF
+		{"\xc0\x80", []string{"\xc0", "\x80", ""}},             // overlong
+		{"\xf0\x9f\x98\xf0\x9f\x98\x80", []string{"", "", "", "\xf0\x9f\x98", "", "", "😀", ""}},
+	} {
+		d := tok.NewDecoder()
+		for i, id := range tok.Encode(c.in) {
+			if got := string(d.Append([]byte("x"), id)); got != "x"+c.want[i] {
+				t.Errorf("%q, byte %d: got %q, want %q", c.in, i, got[1:], c.want[i])
+			}
+		}
+		if got := string(d.Flush(nil)); got != c.want[len(c.in)] {
+			t.Errorf("%q: Flush: got %q, want %q", c.in, got, c.want[len(c.in)])
+		}
+		if got := d.Flush(nil); len(got) != 0 {
+			t.Errorf("%q: a second Flush gave %q", c.in, got)
+		}
+	}
+}
+
+func TestDecodeOutOfRange(t *testing.T) {
+	tok := GPT2()
+	for _, id := range []int32{-1, 50257, 1 << 30, -1 << 31} {
+		if got := tok.Decode([]int32{15496, id, 995}); string(got) != "Hello world" {
+			t.Errorf("Decode with %d: %q", id, got)
+		}
+		if err := tok.Check([]int32{15496, id}); err == nil || !strings.Contains(err.Error(), strconv.Itoa(int(id))) {
+			t.Errorf("Check with %d: %v", id, err)
+		}
+		if p, ok := tok.Piece(id); ok {
+			t.Errorf("Piece(%d) = %q", id, p)
+		}
+		if d := tok.NewDecoder(); len(d.Append(nil, id)) != 0 || tok.IsSpecial(id) {
+			t.Errorf("%d is something", id)
+		}
+	}
+	if err := tok.Check([]int32{0, 50256}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBuiltin(t *testing.T) {
+	for _, c := range []struct {
+		tok  *Tokenizer
+		size int
+	}{{GPT2(), 50257}, {Bytes(), 257}} {
+		eot, ok := c.tok.EOT()
+		if c.tok.VocabSize() != c.size || !ok || int(eot) != c.size-1 || !c.tok.IsSpecial(eot) || c.tok.IsSpecial(0) {
+			t.Errorf("V = %d, EOT = %d %v; want %d with EOT last and special", c.tok.VocabSize(), eot, ok, c.size)
+		}
+		for id := range int32(c.size) {
+			p, ok := c.tok.Piece(id)
+			if got, found := c.tok.ID(p); !ok || !found || got != id {
+				t.Fatalf("ID(Piece(%d) = %q) = %d, %v", id, p, got, found)
+			}
+		}
+		if id, ok := c.tok.ID("no such token"); ok {
+			t.Errorf("ID found %d", id)
+		}
+	}
+	for name, builtin := range map[string]func() *Tokenizer{"GPT2": GPT2, "Bytes": Bytes} {
+		if first := builtin(); builtin() != first {
+			t.Errorf("%s is made more than once", name)
+		}
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	g := readGolden(t)
+	tok, err := Load(filesFS(GPT2().Files())) // with an empty cache and index
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range g.Cases {
+				c := g.Cases[(i*13+j)%len(g.Cases)]
+				if got := tok.Encode(c.Text); !slices.Equal(got, c.GPT2) {
+					t.Errorf("%s: %v", c.Name, got)
+				}
+				tok.ID(c.Text)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAllocations(t *testing.T) {
+	tok := GPT2()
+	text := "ROMEO: But, soft! what light through yonder window breaks? It is the east, and Juliet is the sun.\n"
+	ids, out := tok.Encode(text), make([]byte, 0, 1000)
+	d := tok.NewDecoder()
+	if n := testing.AllocsPerRun(100, func() {
+		out = out[:0]
+		for _, id := range ids {
+			out = d.Append(tok.AppendPiece(out, id), id)
+		}
+		out = d.Flush(out)
+	}); n != 0 {
+		t.Errorf("decoding allocates %v times", n)
+	}
+
+	// Two words may share a slot of the cache, which is unlikely and another chance with another cache.
+	n := 1.0
+	for try := 0; try < 5 && n > 0; try++ {
+		fresh := *tok
+		fresh.cache = newWordCache()
+		n = testing.AllocsPerRun(100, func() { ids = fresh.AppendEncode(ids[:0], text) })
+	}
+	if n != 0 {
+		t.Errorf("encoding words that are in the cache allocates %v times", n)
+	}
+}
+
+// TestFiles writes tokenizers as files and reads them back, with tokenizer.json and without.
+func TestFiles(t *testing.T) {
+	g := readGolden(t)
+	for name, tok := range map[string]*Tokenizer{"gpt2": GPT2(), "bytes": Bytes()} {
+		all := tok.Files()
+		for _, without := range []string{"", "tokenizer.json", "vocab.json", "tokenizer_config.json", "special_tokens_map.json"} {
+			t.Run(name+" without "+without, func(t *testing.T) {
+				files := maps.Clone(all)
+				delete(files, without)
+				got, err := Load(filesFS(files))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(got.pieces, tok.pieces) || !slices.Equal(got.merges.sorted(), tok.merges.sorted()) || !slices.Equal(got.added, tok.added) || got.eot != tok.eot {
+					t.Fatalf("not the same tokenizer: V = %d, %d merges, added %v, EOT %d", len(got.pieces), got.merges.count, got.added, got.eot)
+				}
+				for _, c := range g.Cases {
+					wantIDs(t, tok, c.Text, got.Encode(c.Text), tok.Encode(c.Text))
+				}
+				for file, data := range got.Files() {
+					if !bytes.Equal(data, all[file]) {
+						t.Errorf("%s comes out differently the second time", file)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestLoadNone(t *testing.T) {
+	for _, files := range []map[string][]byte{{}, {"config.json": []byte("{}"), "model.safetensors": nil}, {"tokenizer_config.json": []byte("{}")}} {
+		if tok, err := Load(filesFS(files)); !errors.Is(err, ErrNone) || tok != nil {
+			t.Errorf("%v: %v, %v; want ErrNone", slices.Collect(maps.Keys(files)), tok, err)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package tokenizer
+
+import (
+	"sort"
+	"unicode/utf8"
+)
+
+// Character classes. The pattern's \p{L}, \p{N} and \s are disjoint, so each character has exactly one of the
+// first four; classWord is \w, which only single_word tokens ask for, and may come with any of them.
+const (
+	classOther  = 0
+	classLetter = 1
+	classNumber = 2
+	classSpace  = 3
+	classKind   = 3 // mask: which of the above
+	classWord   = 4
+)
+
+// asciiClass is the class of each ASCII character, without classWord.
+var asciiClass = [utf8.RuneSelf]uint8{
+	'\t': classSpace, '\n': classSpace, '\v': classSpace, '\f': classSpace, '\r': classSpace, ' ': classSpace,
+	'0': classNumber, '1': classNumber, '2': classNumber, '3': classNumber, '4': classNumber,
+	'5': classNumber, '6': classNumber, '7': classNumber, '8': classNumber, '9': classNumber,
+	'A': classLetter, 'B': classLetter, 'C': classLetter, 'D': classLetter, 'E': classLetter, 'F': classLetter,
+	'G': classLetter, 'H': classLetter, 'I': classLetter, 'J': classLetter, 'K': classLetter, 'L': classLetter,
+	'M': classLetter, 'N': classLetter, 'O': classLetter, 'P': classLetter, 'Q': classLetter, 'R': classLetter,
+	'S': classLetter, 'T': classLetter, 'U': classLetter, 'V': classLetter, 'W': classLetter, 'X': classLetter,
+	'Y': classLetter, 'Z': classLetter,
+	'a': classLetter, 'b': classLetter, 'c': classLetter, 'd': classLetter, 'e': classLetter, 'f': classLetter,
+	'g': classLetter, 'h': classLetter, 'i': classLetter, 'j': classLetter, 'k': classLetter, 'l': classLetter,
+	'm': classLetter, 'n': classLetter, 'o': classLetter, 'p': classLetter, 'q': classLetter, 'r': classLetter,
+	's': classLetter, 't': classLetter, 'u': classLetter, 'v': classLetter, 'w': classLetter, 'x': classLetter,
+	'y': classLetter, 'z': classLetter,
+}
+
+// classOf returns the class of r with classWord. Each element of classRuns is the first character of a run
+// (upper 24 bits) and the class of the whole run (lower 8); the first run starts at 0.
+func classOf(r rune) uint8 {
+	i := sort.Search(len(classRuns), func(i int) bool { return rune(classRuns[i]>>8) > r })
+	return uint8(classRuns[i-1])
+}
+
+// kindAt returns the kind of the first character of s, which is not empty, and its length in bytes. A byte that
+// is not UTF-8 is one character of kind classOther.
+func kindAt(s string) (kind uint8, size int) {
+	if c := s[0]; c < utf8.RuneSelf {
+		return asciiClass[c], 1
+	}
+	r, size := utf8.DecodeRuneInString(s)
+	if r == utf8.RuneError {
+		return classOther, size // U+FFFD itself is a symbol, too
+	}
+	return classOf(r) & classKind, size
+}
+
+// nextWord returns the length of the word at the start of s, which is not empty: what GPT-2's pattern
+//
+//	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+//
+// matches there. The alternatives are tried in this order, and each is greedy.
+func nextWord(s string) int {
+	if s[0] == '\'' {
+		if n := contraction(s); n > 0 {
+			return n
+		}
+	}
+	i := 0
+	if s[0] == ' ' && len(s) > 1 {
+		i = 1
+	}
+	kind, size := kindAt(s[i:])
+	if kind != classSpace { // " ?" and a run of one kind
+		for i += size; i < len(s); i += size {
+			var k uint8
+			if k, size = kindAt(s[i:]); k != kind {
+				break
+			}
+		}
+		return i
+	}
+
+	// A run of white space. "\s+(?!\S)" gives its last character back when something else follows, as that may be
+	// the space of the next word; a run of one has nothing to give back and is left to "\s+".
+	end, last := 0, 0
+	for end < len(s) {
+		k, size := kindAt(s[end:])
+		if k != classSpace {
+			break
+		}
+		last = end
+		end += size
+	}
+	if end == len(s) || last == 0 {
+		return end
+	}
+	return last
+}
+
+// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd at the start of s, or 0. Only lower case
+// counts, and only the straight apostrophe: so GPT-2 was trained.
+func contraction(s string) int {
+	if len(s) < 2 {
+		return 0
+	}
+	switch s[1] {
+	case 's', 't', 'm', 'd':
+		return 2
+	case 'r', 'v':
+		if len(s) > 2 && s[2] == 'e' {
+			return 3
+		}
+	case 'l':
+		if len(s) > 2 && s[2] == 'l' {
+			return 3
+		}
+	}
+	return 0
+}

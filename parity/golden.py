@@ -165,6 +165,82 @@ def check_loaded(model: transformers.GPT2LMHeadModel, tensors: dict[str, torch.T
             raise SystemExit(f"transformers did not load {name} as written")
 
 
+def make_shipped(path: pathlib.Path, weights: pathlib.Path) -> None:
+    """Logits and greedy continuations of the shipped weights, whose first N layers are a model for every N."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(weights)
+    text = (pathlib.Path(__file__).parent / "prompt.txt").read_text()
+    model = reference.load(weights)
+    prompts = {"short": tokenizer.encode(text)[:64], "long": tokenizer.encode(text)[:model.config.n_positions]}
+    positions = {"short": spread(64, 16), "long": spread(model.config.n_positions, 24)}
+    if len(prompts["long"]) < model.config.n_positions:
+        raise SystemExit("parity/prompt.txt does not fill the context")
+
+    out = {}
+    for name in prompts:
+        out[f"{name}.ids"] = int32(prompts[name])
+        out[f"{name}.positions"] = int32(positions[name])
+    for layers in range(model.config.n_layer, 0, -1):  # downwards: truncate cuts the model in place
+        reference.truncate(model, layers)
+        for name in prompts:
+            rows = reference.logits(model, prompts[name])
+            out[f"L{layers}.{name}.logits"] = rows[positions[name]]
+            out[f"L{layers}.{name}.peak"] = rows.abs().max().view(1)
+        out |= greedy(model, prompts["short"], f"L{layers}.greedy.")
+    save(path, out, {"weights": digest(weights / "model.safetensors")})
+
+
+def make_random(path: pathlib.Path, infer: pathlib.Path, layers: int) -> None:
+    """Logits of random weights in GPT-2's geometry, which this project's program makes from a seed."""
+    spec = f"random:L={layers},C=768,NH=12,V=50257,T=1024"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([infer, "export", "--model", spec, "--out", f"{folder}/model"], check=True)
+        model = reference.load(pathlib.Path(folder, "model"))
+    rng = torch.Generator().manual_seed(2000)
+    ids = torch.randint(model.config.vocab_size, (model.config.n_positions,), generator=rng).tolist()
+    columns = torch.randperm(model.config.vocab_size, generator=rng)[:1024].sort().values
+    positions = spread(len(ids), 16)
+    rows = reference.logits(model, ids)[positions]
+    best = rows.topk(2).values
+    out = {
+        "ids": int32(ids),
+        "positions": int32(positions),
+        "columns": columns.int(),
+        "logits": rows[:, columns],
+        "argmax": rows.argmax(-1).int(),
+        "gaps": best[:, 0] - best[:, 1],
+        "peaks": rows.abs().amax(-1),
+        "wte.first": model.transformer.wte.weight.detach().flatten()[:16],
+        "c_proj.last": model.transformer.h[-1].mlp.c_proj.weight.detach().flatten()[:16],
+    } | greedy(model, ids[:64], "greedy.")
+    save(path, out, {"model": spec})
+
+
+def greedy(model: transformers.GPT2LMHeadModel, ids: list[int], prefix: str) -> dict[str, torch.Tensor]:
+    """The greedy continuation by 200 tokens, as tensors."""
+    new, gaps, peaks = reference.greedy(model, ids, 200)
+    print(f"{prefix}: {reference.certain_steps(gaps, peaks)} of {len(new)} greedy steps are certain")
+    return {prefix + "ids": int32(new), prefix + "gaps": torch.tensor(gaps), prefix + "peaks": torch.tensor(peaks)}
+
+
+def spread(n: int, count: int) -> list[int]:
+    """At most `count` positions of 0..n-1: the ends, those around multiples of 64 and others at random."""
+    rng = torch.Generator().manual_seed(3000 + n)
+    chosen = {0, 1, n // 2 - 1, n // 2, n - 2, n - 1, min(63, n - 1), min(64, n - 1)}
+    for p in torch.randperm(n, generator=rng).tolist():
+        if len(chosen) >= count:
+            break
+        chosen.add(p)
+    return sorted(chosen)
+
+
+def int32(values: list[int]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def digest(path: pathlib.Path) -> str:
+    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def save(path: pathlib.Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] = {}) -> None:
     metadata = {"torch": torch.__version__, "transformers": transformers.__version__, **metadata}
     path.parent.mkdir(parents=True, exist_ok=True)

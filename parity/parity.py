@@ -10,6 +10,7 @@ Checks, each a line of the table that is printed; the exit status is 1 if any of
            to the first step whose two best logits are closer than the tolerance
   rescore  the same tokens scored by transformers in one pass without a cache: each must be the best
            token of its step, or as good within the tolerance; this holds beyond the first tie as well
+  chunks   the same for the tokens that follow a long prompt which infer takes in chunks of 96 tokens
   eval     with --text: bits per byte as infer eval gives them, against transformers' on the same windows
 
 The models are the shipped weights cut to each depth, and random weights in GPT-2's geometry with 1
@@ -111,10 +112,10 @@ class Infer:
         self.run("dump", *self.flags, "--ids", self.file_of(ids), "--stage", stage, "--out", out)
         return np.load(out)
 
-    def greedy(self, ids: list[int], n: int) -> list[int]:
-        done = json.loads(self.run(*self.flags, "--temp", 0, "-n", n, "--json", "--quiet", "--ids", self.file_of(ids)))
-        new = done["ids"]
-        return new[len(ids):] if len(new) > n and new[:len(ids)] == ids else new
+    def greedy(self, ids: list[int], n: int, *flags) -> list[int]:
+        """The n best tokens after `ids`, of which <|endoftext|> may be one."""
+        return json.loads(self.run(*self.flags, *flags, "--temp", 0, "-n", n, "--ignore-eos", "--json", "--quiet",
+                                   "--ids", self.file_of(ids)))["ids"]
 
     def bits_per_byte(self, text: pathlib.Path) -> float:
         return json.loads(self.run("eval", *self.flags, "--text", text, "--json"))["bits_per_byte"]
@@ -132,6 +133,7 @@ def check_shipped(args: argparse.Namespace, scratch: pathlib.Path, report: Repor
         check_logits(report, name, infer, model, ids)
         if layers == depth:
             check_stages(report, name, infer, model, ids[:96])
+            check_chunks(report, name, infer, model, ids[:700])
         check_greedy(report, name, infer, model, ids[:64])
         if args.text and layers in (1, depth):
             check_eval(report, name, infer, model, tokenizer, args.text, args.text_bytes)
@@ -149,6 +151,7 @@ def check_random(args: argparse.Namespace, scratch: pathlib.Path, report: Report
     check_logits(report, name, infer, model, ids)
     if layers == 1:
         check_stages(report, name, infer, model, ids[:96])
+    check_chunks(report, name, infer, model, ids[:700])
     check_greedy(report, name, infer, model, ids[:64])
 
 
@@ -187,14 +190,23 @@ def check_greedy(report: Report, name: str, infer: Infer, model, ids: list[int])
                 f"{same} of {NEW_TOKENS} tokens equal, first tie at step {certain}" if certain < NEW_TOKENS
                 else f"{same} of {NEW_TOKENS} tokens equal")
 
-    if len(got) != NEW_TOKENS or not all(0 <= i < model.config.vocab_size for i in got):
-        report.line(name, "rescore", False, f"infer gave {len(got)} tokens, or some outside the vocabulary")
+    check_rescored(report, name, "rescore", model, ids, got, NEW_TOKENS)
+
+
+def check_chunks(report: Report, name: str, infer: Infer, model, ids: list[int]) -> None:
+    check_rescored(report, name, "chunks", model, ids, infer.greedy(ids, 32, "--chunk", 96), 32)
+
+
+def check_rescored(report: Report, name: str, check: str, model, ids: list[int], got: list[int], n: int) -> None:
+    if len(got) != n or not all(0 <= i < model.config.vocab_size for i in got):
+        report.line(name, check, False, f"infer gave {len(got)} tokens of {n}, or some outside the vocabulary")
         return
     rows = reference.logits(model, ids + got[:-1])[len(ids) - 1:]
     behind = rows.max(-1).values - rows.gather(1, torch.tensor(got)[:, None])[:, 0]
     worst = float((behind / rows.abs().max()).max())
     # infer's and transformers' logits may each be off by the tolerance, in opposite directions.
-    report.line(name, "rescore", worst <= 2 * reference.TOLERANCE, f"chosen logit behind the best by {worst:.1e} x max |logit| at most")
+    report.line(name, check, worst <= 2 * reference.TOLERANCE,
+                f"{n} tokens after {len(ids)}: chosen logit behind the best by {worst:.1e} x max |logit| at most")
 
 
 def check_eval(report: Report, name: str, infer: Infer, model, tokenizer, text: pathlib.Path, size: int) -> None:

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Makes the golden files of gpt2/testdata from Hugging Face transformers.
+
+The Go tests compare the engine with these files and so need no Python. gpt2/testdata/README.md
+says what each file holds; the commands that make them:
+
+    parity/golden.py tiny                                      # gpt2/testdata/models/*
+    parity/golden.py shipped --weights weights/shakespeare     # gpt2/testdata/shakespeare.safetensors
+    parity/golden.py random --infer bin/infer                  # gpt2/testdata/gpt2.L1 and .L12.safetensors
+
+Seeds are fixed and arithmetic is float32 on the CPU. Made again, weights and ids are the same bytes;
+logits may differ in their last bits, far below what the tests tolerate.
+"""
+
+import argparse
+import hashlib
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import safetensors.torch
+import torch
+import transformers
+
+import reference
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TESTDATA = ROOT / "gpt2" / "testdata"
+
+# The geometry of the tiny models. Nothing is a multiple of a vector register's width, so that the
+# tails of kernels run: V is prime, and HS is 4 (6 in "plain").
+TINY = dict(n_layer=2, n_embd=16, n_head=4, vocab_size=97, n_positions=16)
+
+# Tiny models: name -> what makes each different from the plain one.
+#   config       fields of config.json
+#   dtype        type of the tensors on disk (float32)
+#   prefix       what stands before every name but lm_head.weight ("transformer.")
+#   shards       number of safetensors files (1)
+#   buffers      whether attn.bias and attn.masked_bias lie beside the weights, as in old checkpoints
+#   lm_head      None (absent), "tied" (a copy of wte) or "own"
+#   activations  whether expected.safetensors holds every stage's output besides the logits
+MODELS = {
+    "plain": dict(config=dict(n_embd=24), activations=True),
+    "inner": dict(config=dict(n_inner=40)),
+    "gelu_pytorch_tanh": dict(config=dict(activation_function="gelu_pytorch_tanh")),
+    "gelu": dict(config=dict(activation_function="gelu")),
+    "relu": dict(config=dict(activation_function="relu")),
+    "scale-by-layer": dict(config=dict(scale_attn_by_inverse_layer_idx=True)),
+    "no-scale": dict(config=dict(scale_attn_weights=False)),
+    "epsilon": dict(config=dict(layer_norm_epsilon=0.05)),
+    "float16": dict(dtype=torch.float16),
+    "bfloat16": dict(dtype=torch.bfloat16),
+    "bare-names": dict(prefix="", buffers=True),
+    "untied": dict(config=dict(tie_word_embeddings=False), lm_head="own"),
+    "tied-explicit": dict(lm_head="tied"),
+    "sharded": dict(shards=3),
+    "everything": dict(
+        config=dict(n_embd=20, n_head=5, n_layer=3, n_inner=52, activation_function="relu", layer_norm_epsilon=1e-3,
+                    scale_attn_by_inverse_layer_idx=True, scale_attn_weights=False, tie_word_embeddings=False),
+        dtype=torch.bfloat16, prefix="", shards=2, buffers=True, lm_head="own", activations=True),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=TESTDATA, help="folder to write to (default gpt2/testdata)")
+    parser.add_argument("--threads", type=int, default=2)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("tiny", help="tiny random models, one per feature of the format")
+    shipped = commands.add_parser("shipped", help="the shipped weights at every depth")
+    shipped.add_argument("--weights", type=pathlib.Path, default=ROOT / "weights" / "shakespeare")
+    random = commands.add_parser("random", help="random weights in GPT-2's geometry, 1 and 12 layers")
+    random.add_argument("--infer", type=pathlib.Path, default=ROOT / "bin" / "infer", help="this project's program")
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    if args.command == "tiny":
+        for index, (name, variant) in enumerate(MODELS.items()):
+            make_tiny(args.out / "models" / name, index, **variant)
+    elif args.command == "shipped":
+        make_shipped(args.out / "shakespeare.safetensors", args.weights)
+    else:
+        for layers in (1, 12):
+            make_random(args.out / f"gpt2.L{layers}.safetensors", args.infer, layers)
+
+
+def make_tiny(folder: pathlib.Path, seed: int, config: dict = {}, dtype: torch.dtype = torch.float32,
+              prefix: str = "transformer.", shards: int = 1, buffers: bool = False, lm_head: str | None = None,
+              activations: bool = False) -> None:
+    """Writes one tiny checkpoint, reads it back with transformers and adds the logits it must give."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    cfg = transformers.GPT2Config(**{**TINY, "bos_token_id": 0, "eos_token_id": 0, **config})
+    rng = torch.Generator().manual_seed(1000 + seed)
+
+    tensors = {}
+    for name, value in transformers.GPT2LMHeadModel(cfg).state_dict().items():
+        if name != "lm_head.weight":
+            tensors[prefix + name.removeprefix("transformer.")] = random_weights(name, value.shape, rng).to(dtype)
+    if lm_head == "own":
+        tensors["lm_head.weight"] = torch.randn(cfg.vocab_size, cfg.n_embd, generator=rng).mul(0.5).to(dtype)
+    if lm_head == "tied":
+        tensors["lm_head.weight"] = tensors[prefix + "wte.weight"].clone()
+    if buffers:
+        t = cfg.n_positions
+        for i in range(cfg.n_layer):
+            tensors[f"{prefix}h.{i}.attn.bias"] = torch.ones(t, t, dtype=dtype).tril().view(1, 1, t, t)
+            tensors[f"{prefix}h.{i}.attn.masked_bias"] = torch.tensor(-1e4, dtype=dtype)
+
+    write_checkpoint(folder, tensors, shards)
+    fields = cfg.to_diff_dict() | {"architectures": ["GPT2LMHeadModel"], "dtype": str(dtype).removeprefix("torch.")}
+    if prefix == "":  # as the first GPT-2 checkpoints had it
+        fields |= {"n_ctx": cfg.n_positions, "attn_pdrop": 0.1, "embd_pdrop": 0.1, "resid_pdrop": 0.1}
+        fields.pop("dtype"), fields.pop("transformers_version")
+    (folder / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
+
+    model = reference.load(folder)
+    check_loaded(model, tensors, prefix)
+    ids = torch.randint(cfg.vocab_size, (cfg.n_positions,), generator=rng).tolist()
+    stages = reference.activations(model, ids)
+    expected = {"ids": torch.tensor(ids, dtype=torch.int32), "lm_head": stages["lm_head"]}
+    save(folder / "expected.safetensors", stages | expected if activations else expected)
+
+
+def random_weights(name: str, shape: torch.Size, rng: torch.Generator) -> torch.Tensor:
+    """Draws a tensor large enough to matter: attention that is not uniform, biases that are not 0."""
+    noise = torch.randn(shape, generator=rng)
+    if "ln_" in name:
+        return 1 + 0.3 * noise if name.endswith("weight") else 0.2 * noise
+    if name.endswith("bias"):
+        return 0.2 * noise
+    if "wte" in name or "wpe" in name:
+        return 0.5 * noise
+    return noise * (1.5 / shape[0] ** 0.5)
+
+
+def write_checkpoint(folder: pathlib.Path, tensors: dict[str, torch.Tensor], shards: int) -> None:
+    """Writes model.safetensors, or that many shards with their index."""
+    metadata = {"format": "pt"}
+    if shards == 1:
+        safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata)
+        return
+    names = list(tensors)
+    weight_map = {}
+    for i in range(shards):
+        file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+        part = names[i * len(names) // shards:(i + 1) * len(names) // shards]
+        safetensors.torch.save_file({n: tensors[n] for n in part}, folder / file, metadata)
+        weight_map |= {n: file for n in part}
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+def check_loaded(model: transformers.GPT2LMHeadModel, tensors: dict[str, torch.Tensor], prefix: str) -> None:
+    """Makes sure that transformers took every tensor from the files rather than initialising it."""
+    state = model.state_dict()
+    for name, value in tensors.items():
+        if name.endswith((".attn.bias", ".attn.masked_bias")):
+            continue
+        full = name if name == "lm_head.weight" else "transformer." + name.removeprefix(prefix)
+        if not torch.equal(state[full], value.float()):
+            raise SystemExit(f"transformers did not load {name} as written")
+
+
+def make_shipped(path: pathlib.Path, weights: pathlib.Path) -> None:
+    """Logits and greedy continuations of the shipped weights, whose first N layers are a model for every N."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(weights)
+    text = (pathlib.Path(__file__).parent / "prompt.txt").read_text()
+    model = reference.load(weights)
+    prompts = {"short": tokenizer.encode(text)[:64], "long": tokenizer.encode(text)[:model.config.n_positions]}
+    positions = {"short": spread(64, 16), "long": spread(model.config.n_positions, 24)}
+    if len(prompts["long"]) < model.config.n_positions:
+        raise SystemExit("parity/prompt.txt does not fill the context")
+
+    out = {}
+    for name in prompts:
+        out[f"{name}.ids"] = int32(prompts[name])
+        out[f"{name}.positions"] = int32(positions[name])
+    for layers in range(model.config.n_layer, 0, -1):  # downwards: truncate cuts the model in place
+        reference.truncate(model, layers)
+        for name in prompts:
+            rows = reference.logits(model, prompts[name])
+            out[f"L{layers}.{name}.logits"] = rows[positions[name]]
+            out[f"L{layers}.{name}.peak"] = rows.abs().max().view(1)
+        out |= greedy(model, prompts["short"], f"L{layers}.greedy.")
+    save(path, out, {"weights": digest(weights / "model.safetensors")})
+
+
+def make_random(path: pathlib.Path, infer: pathlib.Path, layers: int) -> None:
+    """Logits of random weights in GPT-2's geometry, which this project's program makes from a seed."""
+    spec = f"random:L={layers},C=768,NH=12,V=50257,T=1024"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([infer, "export", "--model", spec, "--out", f"{folder}/model"], check=True)
+        model = reference.load(pathlib.Path(folder, "model"))
+    rng = torch.Generator().manual_seed(2000)
+    ids = torch.randint(model.config.vocab_size, (model.config.n_positions,), generator=rng).tolist()
+    columns = torch.randperm(model.config.vocab_size, generator=rng)[:1024].sort().values
+    positions = spread(len(ids), 16)
+    rows = reference.logits(model, ids)[positions]
+    best = rows.topk(2).values
+    out = {
+        "ids": int32(ids),
+        "positions": int32(positions),
+        "columns": columns.int(),
+        "logits": rows[:, columns],
+        "argmax": rows.argmax(-1).int(),
+        "gaps": best[:, 0] - best[:, 1],
+        "peaks": rows.abs().amax(-1),
+        "wte.first": model.transformer.wte.weight.detach().flatten()[:16],
+        "c_proj.last": model.transformer.h[-1].mlp.c_proj.weight.detach().flatten()[:16],
+    } | greedy(model, ids[:64], "greedy.")
+    save(path, out, {"model": spec})
+
+
+def greedy(model: transformers.GPT2LMHeadModel, ids: list[int], prefix: str) -> dict[str, torch.Tensor]:
+    """The greedy continuation by 200 tokens, as tensors."""
+    new, gaps, peaks = reference.greedy(model, ids, 200)
+    print(f"{prefix}: {reference.certain_steps(gaps, peaks)} of {len(new)} greedy steps are certain")
+    return {prefix + "ids": int32(new), prefix + "gaps": torch.tensor(gaps), prefix + "peaks": torch.tensor(peaks)}
+
+
+def spread(n: int, count: int) -> list[int]:
+    """At most `count` positions of 0..n-1: the ends, those around multiples of 64 and others at random."""
+    rng = torch.Generator().manual_seed(3000 + n)
+    chosen = {0, 1, n // 2 - 1, n // 2, n - 2, n - 1, min(63, n - 1), min(64, n - 1)}
+    for p in torch.randperm(n, generator=rng).tolist():
+        if len(chosen) >= count:
+            break
+        chosen.add(p)
+    return sorted(chosen)
+
+
+def int32(values: list[int]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def digest(path: pathlib.Path) -> str:
+    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def save(path: pathlib.Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] = {}) -> None:
+    metadata = {"torch": torch.__version__, "transformers": transformers.__version__, **metadata}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    safetensors.torch.save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata)
+    print(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {len(tensors)} tensors")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Compares infer with Hugging Face transformers, live, on the same weights.
+
+Checks, each a line of the table that is printed; the exit status is 1 if any of them fails:
+
+  logits   infer's logits at every position of a pass that fills the context, against transformers'
+           in float32: max |difference| over max |logit|, at most --tolerance
+  stages   the same for every stage's activations, over each stage's own largest value
+  greedy   200 tokens of greedy text, which infer makes with its KV cache: equal to transformers' up
+           to the first step whose two best logits are closer than the tolerance
+  rescore  the same tokens scored by transformers in one pass without a cache: each must be the best
+           token of its step, or as good within the tolerance; this holds beyond the first tie as well
+  chunks   the same for the tokens that follow a long prompt which infer takes in chunks of 96 tokens
+  eval     with --text: bits per byte as infer eval gives them, against transformers' on the same windows
+
+The models are the shipped weights cut to each depth, and random weights in GPT-2's geometry with 1
+and 12 layers, which `infer export` writes for transformers to read.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import torch
+import transformers
+
+import reference
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NEW_TOKENS = 200
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--infer", type=pathlib.Path, default=ROOT / "bin" / "infer", help="the program (default bin/infer)")
+    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "weights" / "shakespeare", help="the shipped weights")
+    parser.add_argument("--device", default="auto", help="passed to infer: auto, cpu, reference, cuda")
+    parser.add_argument("--dtype", default="f32", choices=("f32", "bf16"),
+                        help="passed to infer; with bf16 the random weights are exported as bfloat16, so both sides hold the same numbers")
+    parser.add_argument("--tolerance", type=float, default=reference.TOLERANCE, help="allowed max |difference| / max |logit| (default 1e-4)")
+    parser.add_argument("--text", type=pathlib.Path, help="a text to compare bits per byte on")
+    parser.add_argument("--text-bytes", type=int, default=32768, help="how much of the text to use (default its first 32768 bytes)")
+    parser.add_argument("--only", choices=("shipped", "random"), help="check only one kind of model")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    reference.TOLERANCE = args.tolerance
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}, float32, attention eager; "
+          f"infer --device {args.device} --dtype {args.dtype}; tolerance {args.tolerance:g}")
+    report = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = pathlib.Path(folder)
+        if args.only != "random":
+            check_shipped(args, scratch, report)
+        if args.only != "shipped":
+            for layers in (1, 12):
+                check_random(args, scratch, report, layers)
+    report.close()
+
+
+class Report:
+    """Prints a line for each check and counts those that failed."""
+
+    def __init__(self):
+        self.checks = self.failed = 0
+        print(f"{'model':24} {'check':8} {'result':6} {'seconds':>7}  detail")
+        self.start = time.monotonic()
+
+    def line(self, model: str, check: str, ok: bool, detail: str) -> None:
+        self.checks += 1
+        self.failed += not ok
+        now = time.monotonic()
+        print(f"{model:24} {check:8} {'ok' if ok else 'FAILED':6} {now - self.start:7.1f}  {detail}", flush=True)
+        self.start = now
+
+    def close(self) -> None:
+        print(f"{self.checks - self.failed} passed, {self.failed} failed")
+        if self.failed or not self.checks:
+            sys.exit(1)
+
+
+class Infer:
+    """The program under test, with one model and one depth."""
+
+    def __init__(self, args: argparse.Namespace, model: pathlib.Path, layers: int, scratch: pathlib.Path):
+        self.program, self.scratch = args.infer, scratch
+        self.flags = ["--model", model, "--layers", layers, "--device", args.device, "--dtype", args.dtype]
+
+    def run(self, *arguments) -> str:
+        command = [str(a) for a in (self.program, *arguments)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)}\nended with status {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def file_of(self, ids: list[int]) -> str:
+        path = self.scratch / "ids"
+        path.write_text(",".join(map(str, ids)))
+        return f"@{path}"
+
+    def dump(self, ids: list[int], stage: str) -> np.ndarray:
+        """A stage's activations, or with lm_head the logits: [T, width] float32."""
+        out = self.scratch / "dump.npy"
+        out.unlink(missing_ok=True)
+        self.run("dump", *self.flags, "--ids", self.file_of(ids), "--stage", stage, "--out", out)
+        return np.load(out)
+
+    def greedy(self, ids: list[int], n: int, *flags) -> list[int]:
+        """The n best tokens after `ids`, of which <|endoftext|> may be one."""
+        return json.loads(self.run(*self.flags, *flags, "--temp", 0, "-n", n, "--ignore-eos", "--json", "--quiet",
+                                   "--ids", self.file_of(ids)))["ids"]
+
+    def bits_per_byte(self, text: pathlib.Path) -> float:
+        return json.loads(self.run("eval", *self.flags, "--text", text, "--json"))["bits_per_byte"]
+
+
+def check_shipped(args: argparse.Namespace, scratch: pathlib.Path, report: Report) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(args.weights)
+    model = reference.load(args.weights)
+    ids = tokenizer.encode((ROOT / "parity" / "prompt.txt").read_text())[:model.config.n_positions]
+    depth = model.config.n_layer
+    for layers in range(depth, 0, -1):  # downwards: truncate cuts the model in place
+        reference.truncate(model, layers)
+        infer = Infer(args, args.weights, layers, scratch)
+        name = f"shipped, {layers} of {depth} layers"
+        check_logits(report, name, infer, model, ids)
+        if layers == depth:
+            check_stages(report, name, infer, model, ids[:96])
+            check_chunks(report, name, infer, model, ids[:700])
+        check_greedy(report, name, infer, model, ids[:64])
+        if args.text and layers in (1, depth):
+            check_eval(report, name, infer, model, tokenizer, args.text, args.text_bytes)
+
+
+def check_random(args: argparse.Namespace, scratch: pathlib.Path, report: Report, layers: int) -> None:
+    folder = scratch / f"gpt2-{layers}"
+    spec = f"random:L={layers},C=768,NH=12,V=50257,T=1024"
+    infer = Infer(args, folder, layers, scratch)
+    infer.run("export", "--model", spec, "--out", folder, "--dtype", args.dtype)
+    model = reference.load(folder)
+    rng = torch.Generator().manual_seed(4000 + layers)
+    ids = torch.randint(model.config.vocab_size, (model.config.n_positions,), generator=rng).tolist()
+    name = f"random gpt2, {layers} layers"
+    check_logits(report, name, infer, model, ids)
+    if layers == 1:
+        check_stages(report, name, infer, model, ids[:96])
+    check_chunks(report, name, infer, model, ids[:700])
+    check_greedy(report, name, infer, model, ids[:64])
+
+
+def relative_error(got: np.ndarray, want: torch.Tensor) -> tuple[float, int]:
+    """max |got - want| / max |want|, infinite for NaN or another shape; and the row where it is."""
+    want = want.numpy()
+    if got.shape != want.shape or got.dtype != np.float32:
+        print(f"  infer gave {got.dtype} {got.shape}, wanted float32 {want.shape}")
+        return float("inf"), 0
+    rows = np.abs(got - want).max(-1)
+    if not np.isfinite(rows).all():
+        return float("inf"), int(np.argmin(np.isfinite(rows)))
+    return float(rows.max() / np.abs(want).max()), int(rows.argmax())
+
+
+def check_logits(report: Report, name: str, infer: Infer, model, ids: list[int]) -> None:
+    error, row = relative_error(infer.dump(ids, "lm_head"), reference.logits(model, ids))
+    report.line(name, "logits", error <= reference.TOLERANCE,
+                f"{len(ids)} positions, max |difference| / max |logit| = {error:.1e}, at position {row}")
+
+
+def check_stages(report: Report, name: str, infer: Infer, model, ids: list[int]) -> None:
+    stages = reference.activations(model, ids)
+    errors = {stage: relative_error(infer.dump(ids, stage), want)[0] for stage, want in stages.items()}
+    worst = max(errors, key=errors.get)
+    report.line(name, "stages", errors[worst] <= reference.TOLERANCE,
+                f"{len(stages)} stages, {len(ids)} positions, worst {worst} with {errors[worst]:.1e}")
+
+
+def check_greedy(report: Report, name: str, infer: Infer, model, ids: list[int]) -> None:
+    got = infer.greedy(ids, NEW_TOKENS)
+    want, gaps, peaks = reference.greedy(model, ids, NEW_TOKENS)
+    certain = reference.certain_steps(gaps, peaks)
+    same = next((i for i, (g, w) in enumerate(zip(got, want)) if g != w), min(len(got), len(want)))
+    report.line(name, "greedy", len(got) == NEW_TOKENS and same >= certain and certain > 0,
+                f"{same} of {NEW_TOKENS} tokens equal, first tie at step {certain}" if certain < NEW_TOKENS
+                else f"{same} of {NEW_TOKENS} tokens equal")
+
+    check_rescored(report, name, "rescore", model, ids, got, NEW_TOKENS)
+
+
+def check_chunks(report: Report, name: str, infer: Infer, model, ids: list[int]) -> None:
+    check_rescored(report, name, "chunks", model, ids, infer.greedy(ids, 32, "--chunk", 96), 32)
+
+
+def check_rescored(report: Report, name: str, check: str, model, ids: list[int], got: list[int], n: int) -> None:
+    if len(got) != n or not all(0 <= i < model.config.vocab_size for i in got):
+        report.line(name, check, False, f"infer gave {len(got)} tokens of {n}, or some outside the vocabulary")
+        return
+    rows = reference.logits(model, ids + got[:-1])[len(ids) - 1:]
+    behind = rows.max(-1).values - rows.gather(1, torch.tensor(got)[:, None])[:, 0]
+    worst = float((behind / rows.abs().max()).max())
+    # infer's and transformers' logits may each be off by the tolerance, in opposite directions.
+    report.line(name, check, worst <= 2 * reference.TOLERANCE,
+                f"{n} tokens after {len(ids)}: chosen logit behind the best by {worst:.1e} x max |logit| at most")
+
+
+def check_eval(report: Report, name: str, infer: Infer, model, tokenizer, text: pathlib.Path, size: int) -> None:
+    part = infer.scratch / "text"
+    part.write_bytes(text.read_bytes()[:size])
+    ids = tokenizer.encode(part.read_text(encoding="utf-8", errors="surrogateescape"))
+    if len(ids) != part.stat().st_size:
+        raise SystemExit(f"{text}: {part.stat().st_size} bytes became {len(ids)} tokens; bits per byte need one token per byte")
+    got, want = infer.bits_per_byte(part), reference.bits_per_byte(model, ids)
+    report.line(name, "eval", abs(got - want) <= 1e-4, f"{len(ids)} bytes: {got:.5f} bits per byte, transformers {want:.5f}")
+
+
+if __name__ == "__main__":
+    main()

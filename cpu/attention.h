@@ -136,7 +136,7 @@ INLINE void soften(float *p, int64_t n, int64_t width, float *m, float *l, float
 	}
 	if (now != *m) {
 		float shrink[VL];
-		store(shrink, vexp(splat(*m - now))); // 0 at the first block, where *m is -inf
+		store(shrink, vexp(splat(*m - now))); // nearly 0 at the first block, where *m is -inf, and what it scales is 0
 		*l *= shrink[0];
 		for (int64_t d = 0; d < HSp; d += VL) store(out + d, load(out + d) * shrink[0]);
 		*m = now;
@@ -174,14 +174,14 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 				if (n > KC) n = KC;
 				int64_t width = padded(n);
 				for (int64_t j = 0; j < width; j += GS_NR)
-					tile_of[0][rn](HS, q + ra * LDA, 0, keys + (k + j) * HS, p + j, LDA, 0);
+					tile_of[BLOCK][rn](HS, q + ra * LDA, 0, keys + (k + j) * HS, keys + (k + j) * HS, p + j, LDA, 0);
 				for (int64_t r = 0; r < rn; r++) {
 					int64_t visible = seen + ra + r - k;
 					if (visible < 0) visible = 0;
 					soften(p + r * LDA, visible < n ? visible : n, width, &m[ra + r], &l[ra + r], out + (ra + r) * HSp, HSp);
 				}
 				for (int64_t d = 0; d < HSp; d += GS_NR)
-					tile_of[0][rn](n, p, 0, values + d * c->S + k * GS_NR, out + ra * HSp + d, HSp, 1);
+					tile_of[BLOCK][rn](n, p, 0, values + d * c->S + k * GS_NR, values, out + ra * HSp + d, HSp, 1);
 			}
 		for (int64_t r = 0; r < rows; r++) {
 			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, scale = 1.0f / l[r];

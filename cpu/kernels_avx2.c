@@ -13,7 +13,7 @@
 #define GS_NV 2
 #define GS_GP 1
 #define GS_GU 2
-#define GS_PREFETCH 1024
+#define GS_PREFETCH 512
 #include "kernels_impl.h"
 #if defined(__clang__)
 #pragma clang attribute pop

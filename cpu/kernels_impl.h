@@ -31,7 +31,7 @@ static void op_nop(gs_worker *w, const gs_step *s) {
 static void flops(gs_worker *w, int64_t count, int64_t *ops) {
 	float *a = w->scratch, *b = a + MR * LDA, *c = b + KC * GS_NR;
 	memset(a, 0, (size_t)(MR * LDA + KC * GS_NR) * sizeof(float));
-	for (int64_t i = 0; i < count; i++) tile_of[0][MR](KC, a, 0, b, c, GS_NR, 0);
+	for (int64_t i = 0; i < count; i++) tile_of[BLOCK][MR](KC, a, 0, b, b, c, GS_NR, 0);
 	*ops = count * 2 * MR * KC * GS_NR;
 }
 

@@ -7,6 +7,6 @@
 #define GS_NV 4
 #define GS_GP 1
 #define GS_GU 2
-#define GS_PREFETCH 1024
+#define GS_PREFETCH 512
 #include "kernels_impl.h"
 #endif

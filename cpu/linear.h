@@ -95,7 +95,7 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 	}
 	float c[MR * GS_NR];
 	for (int64_t i = gs_first(w, p1 - p0); i >= 0; i = gs_next(w)) {
-		tile_of[bf16][M](K, a, M * LDA, panel_of(&o->w, p0 + i), c, GS_NR, 0);
+		tile_of[bf16 ? STREAM_BF16 : STREAM_F32][M](K, a, M * LDA, panel_of(&o->w, p0 + i), NULL, c, GS_NR, 0);
 		finish(o, 0, (int)M, (p0 + i) * GS_NR, c);
 	}
 }
@@ -114,6 +114,7 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
 	const int bf16 = o->w.dtype == GS_BF16;
+	const int64_t stride = panel_of(&o->w, 1) - panel_of(&o->w, 0);
 
 	// Few large tasks pack and read least; enough of them that nobody waits long at the end.
 	int64_t mtasks = (M + MC - 1) / MC, ntasks = (panels + NC - 1) / NC;
@@ -137,7 +138,9 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 			int64_t kn = K - k < KC ? K - k : KC;
 			for (int64_t r = 0; r < rows; r++) copy_row(o, a + r * LDA, row_of(&o->x, r0 + r), k, kn, mean[r], rstd[r]);
 			for (int64_t q = q0; q < q1; q++) {
-				const float *b = panel_of(&o->w, q) + k * GS_NR;
+				// While this block is multiplied, the next panel's is fetched: a line per k, shared out over the tiles.
+				const float *b = panel_of(&o->w, q) + (bf16 ? k / 2 : k) * GS_NR, *next = b + stride;
+				const int64_t fetch = kn * (bf16 ? GS_NR / 2 : GS_NR);
 				if (bf16) {
 					widen(wide, panel_of(&o->w, q), k, kn);
 					b = wide;
@@ -145,7 +148,8 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 				float *cq = c + (q - q0) * MC * GS_NR;
 				for (int64_t i = 0; i < tiles; i++) {
 					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles of nearly equal height
-					tile_of[0][m](kn, a + ra * LDA, 0, b, cq + ra * GS_NR, GS_NR, k > 0);
+					const float *ahead = q + 1 < q1 && i * kn * 16 < fetch ? next + i * kn * 16 : b;
+					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, cq + ra * GS_NR, GS_NR, k > 0);
 					if (k + KC >= K) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
 				}
 			}

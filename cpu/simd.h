@@ -71,8 +71,8 @@ INLINE float max_lanes(vf v) {
 }
 
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2, with ln 2 split in two so that r is exact, and the minimax polynomial
-// of Cephes' expf (S. L. Moshier, netlib.org/cephes, single/expf.c). Within 2 ulp for -87.3 <= x <= 88.3; below it is 0, above it
-// stays at exp(88.3); NaN stays NaN.
+// of Cephes' expf (S. L. Moshier, netlib.org/cephes, single/expf.c). Within 2 ulp for -87.3 <= x <= 88.3; beyond, -inf and inf
+// included, it stays at its values there, 1e-38 and 2e38; NaN stays NaN.
 INLINE vf vexp(vf x) {
 	vf big = greater(splat(-87.33f), lesser(splat(88.37f), x)); // keeps NaN
 	vf t = big * 1.44269504088896341f + 12582912.0f;            // 1.5 * 2^23: rounds to an integer in the low bits
@@ -86,9 +86,7 @@ INLINE vf vexp(vf x) {
 	p = p * r + 1.6666665459e-1f;
 	p = p * r + 5.0000001201e-1f;
 	p = p * (r * r) + r + 1.0f;
-	vf y = (vf)((vu)p + ((vu)t << 23));
-	y = choose(x == x, y, x);
-	return choose(x < -87.33f, (vf){0}, y);
+	return p * (vf)(((vu)t << 23) + 0x3f800000u);
 }
 
 // gelu_new(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). No cancellation for x < 0.

@@ -13,9 +13,17 @@ enum {
 	LDA = KC + 16, // leading dimension of packed rows of A: never a multiple of 4 KiB, so rows don't collide in the cache
 };
 
+// How a tile gets B, which is not always in the cache yet:
+enum tile_kind {
+	BLOCK,       // float32, from the L1 cache or on its way; meanwhile prefetches one line per k from `ahead`
+	STREAM_F32,  // a whole panel, from memory, each line used once: prefetches GS_PREFETCH floats ahead of itself
+	STREAM_BF16, // the same, of bfloat16 pairs
+	TILE_KINDS
+};
+
 // Rows of A lie LDA apart; blocks of KC columns lie `block` floats apart.
-INLINE void tile_body(const int m, const int bf16, int64_t K, const float *a, int64_t block, const void *panel, float *c, int64_t ldc,
-                      int accumulate) {
+INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const float *a, int64_t block, const void *panel,
+                      const float *ahead, float *c, int64_t ldc, int accumulate) {
 #pragma GCC unroll 1
 	for (int j0 = 0; j0 < NVP; j0 += GS_NV) {
 		vf acc[MR][GS_NV];
@@ -28,10 +36,12 @@ INLINE void tile_body(const int m, const int bf16, int64_t K, const float *a, in
 		for (int64_t k0 = 0; k0 < K; k0 += KC) {
 			const float *ak = a + k0 / KC * block;
 			int64_t n = K - k0 < KC ? K - k0 : KC;
-			if (bf16) {
+			if (kind == STREAM_BF16) {
 #pragma GCC unroll 1
 				for (int64_t k = 0; k + 1 < n; k += 2, b += GS_NR) {
 					vf even[GS_NV], odd[GS_NV];
+					__builtin_prefetch(b + GS_PREFETCH, 0, 3);
+					__builtin_prefetch(b + GS_PREFETCH + 16, 0, 3);
 #pragma GCC unroll 8
 					for (int j = 0; j < GS_NV; j++) {
 						vu pair = load_u(b + j * VL);
@@ -57,6 +67,12 @@ INLINE void tile_body(const int m, const int bf16, int64_t K, const float *a, in
 #pragma GCC unroll 1
 				for (int64_t k = 0; k < n; k++, b += GS_NR) {
 					vf bk[GS_NV];
+					if (kind == STREAM_F32) {
+						__builtin_prefetch(b + GS_PREFETCH, 0, 3);
+						__builtin_prefetch(b + GS_PREFETCH + 16, 0, 3);
+					} else {
+						__builtin_prefetch(ahead + k * 16, 0, 2);
+					}
 #pragma GCC unroll 8
 					for (int j = 0; j < GS_NV; j++) bk[j] = load(b + j * VL);
 #pragma GCC unroll 16
@@ -83,53 +99,35 @@ INLINE void tile_body(const int m, const int bf16, int64_t K, const float *a, in
 	}
 }
 
-typedef void tile_fn(int64_t K, const float *a, int64_t block, const void *panel, float *c, int64_t ldc, int accumulate);
+typedef void tile_fn(int64_t K, const float *a, int64_t block, const void *panel, const float *ahead, float *c, int64_t ldc,
+                     int accumulate);
 
-#define TILE(m)                                                                                                                       \
-	static __attribute__((noinline)) void tile_f32_##m(int64_t K, const float *a, int64_t block, const void *panel, float *c,         \
-	                                                   int64_t ldc, int accumulate) {                                                 \
-		tile_body(m, 0, K, a, block, panel, c, ldc, accumulate);                                                                      \
-	}                                                                                                                                 \
-	static __attribute__((noinline)) void tile_bf16_##m(int64_t K, const float *a, int64_t block, const void *panel, float *c,        \
-	                                                    int64_t ldc, int accumulate) {                                                \
-		tile_body(m, 1, K, a, block, panel, c, ldc, accumulate);                                                                      \
+#define TILE(kind, m)                                                                                                                 \
+	static __attribute__((noinline)) void tile_##kind##_##m(int64_t K, const float *a, int64_t block, const void *panel,              \
+	                                                        const float *ahead, float *c, int64_t ldc, int accumulate) {              \
+		tile_body(m, kind, K, a, block, panel, ahead, c, ldc, accumulate);                                                            \
 	}
 
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-#if GS_MR > 4
-TILE(5)
-TILE(6)
-#endif
-#if GS_MR > 6
-TILE(7)
-TILE(8)
-TILE(9)
-TILE(10)
-TILE(11)
-TILE(12)
+#if GS_MR == 12
+#define TILES(X, kind)                                                                                                                \
+	X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6) X(kind, 7) X(kind, 8) X(kind, 9) X(kind, 10) X(kind, 11) X(kind, 12)
+#elif GS_MR == 6
+#define TILES(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6)
+#else
+#define TILES(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4)
 #endif
 
-// tile_of[bf16][m]
-static tile_fn *const tile_of[2][MR + 1] = {
-	{NULL, tile_f32_1, tile_f32_2, tile_f32_3, tile_f32_4,
-#if GS_MR > 4
-     tile_f32_5, tile_f32_6,
-#endif
-#if GS_MR > 6
-     tile_f32_7, tile_f32_8, tile_f32_9, tile_f32_10, tile_f32_11, tile_f32_12
-#endif
-    },
-	{NULL, tile_bf16_1, tile_bf16_2, tile_bf16_3, tile_bf16_4,
-#if GS_MR > 4
-     tile_bf16_5, tile_bf16_6,
-#endif
-#if GS_MR > 6
-     tile_bf16_7, tile_bf16_8, tile_bf16_9, tile_bf16_10, tile_bf16_11, tile_bf16_12
-#endif
-    },
+TILES(TILE, BLOCK)
+TILES(TILE, STREAM_F32)
+TILES(TILE, STREAM_BF16)
+
+#define TILE_NAME(kind, m) tile_##kind##_##m,
+
+// tile_of[kind][m]
+static tile_fn *const tile_of[TILE_KINDS][MR + 1] = {
+	{NULL, TILES(TILE_NAME, BLOCK)},
+	{NULL, TILES(TILE_NAME, STREAM_F32)},
+	{NULL, TILES(TILE_NAME, STREAM_BF16)},
 };
 
 // gemv over GS_GP panels at a time, `stride` floats apart; even and odd k are summed apart where GS_GU is 2.

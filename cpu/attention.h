@@ -1,0 +1,205 @@
+// GS_APPEND and GS_ATTENTION over the KV cache (layout in kernels.h). Included by kernels_impl.h, once per instruction set.
+//
+// Many queries: a task takes up to QT tiles of MR queries of one head and goes over the keys in blocks of KC. Scores of a tile are one
+// product of the GEMM's register tile with a panel of keys, their exponentials another with a panel of values; running maximum and sum
+// make the softmax exact without ever holding a (T, T) matrix (T. Dao et al., FlashAttention, NeurIPS 2022, algorithm 1; M. Milakov,
+// N. Gimelshein, Online normalizer calculation for softmax, 2018). Blocks above the diagonal are skipped.
+//
+// One query: keys are cut into chunks of KC, so that few heads still feed many workers; partial results are joined in order.
+
+enum {
+	QT = 4,           // tiles of queries that share a block of keys in L1
+	QROWS = QT * MR,  // queries of a task
+	MAX_HS = 256,     // a row of Q fits in LDA
+};
+
+INLINE int64_t padded(int64_t n) { return (n + GS_NR - 1) / GS_NR * GS_NR; }
+
+INLINE float *keys_of(const gs_cache *c, int64_t b, int64_t h) { return c->k + (b * c->NH + h) * c->S * c->HS; }
+INLINE float *values_of(const gs_cache *c, int64_t b, int64_t h) { return c->v + (b * c->NH + h) * c->S * padded(c->HS); }
+
+// append_head writes keys and values of new tokens [i0, i1) of one head into their slots.
+INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0, int64_t i1) {
+	int64_t HS = o->cache.HS, S = o->cache.S, C = HS * o->cache.NH, pos = o->pos[b];
+	float *keys = keys_of(&o->cache, b, h), *values = values_of(&o->cache, b, h);
+	for (int64_t d0 = 0; d0 < HS; d0 += 16) { // 16 channels of up to 32 tokens at a time: whole cache lines on both sides
+		int64_t dn = HS - d0 < 16 ? HS - d0 : 16;
+		for (int64_t i = i0; i < i1;) {
+			int64_t slot = pos + i, n = GS_NR - slot % GS_NR;
+			if (n > i1 - i) n = i1 - i;
+			float *dst = keys + (slot / GS_NR * HS + d0) * GS_NR + slot % GS_NR, t[GS_NR][16];
+			for (int64_t j = 0; j < n; j++)
+				memcpy(t[j], row_of(&o->qkv, b * o->T + i + j) + C + h * HS + d0, (size_t)dn * sizeof(float));
+			for (int64_t d = 0; d < dn; d++)
+				for (int64_t j = 0; j < n; j++) dst[d * GS_NR + j] = t[j][d];
+			i += n;
+		}
+	}
+	for (int64_t i = i0; i < i1; i++) {
+		const float *v = row_of(&o->qkv, b * o->T + i) + 2 * C + h * HS;
+		for (int64_t d = 0; d < HS; d += GS_NR)
+			memcpy(values + (d * S + (pos + i) * GS_NR), v + d, (size_t)(HS - d < GS_NR ? HS - d : GS_NR) * sizeof(float));
+	}
+}
+
+static void op_append(gs_worker *w, const gs_step *s) {
+	const gs_attention *o = &s->attention;
+	enum { TOKENS = 64 };
+	int64_t parts = (o->T + TOKENS - 1) / TOKENS, NH = o->cache.NH;
+	for (int64_t t = gs_first(w, o->B * NH * parts); t >= 0; t = gs_next(w)) {
+		int64_t part = t % parts, h = t / parts % NH, b = t / parts / NH, end = (part + 1) * TOKENS;
+		append_head(o, b, h, part * TOKENS, end < o->T ? end : o->T);
+	}
+}
+
+// ---- one query ----
+
+// attend computes, over keys [0, n) of a chunk, m = max score, l = sum exp(score - m), out = sum exp(score - m) value.
+INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m, float *l, float *out) {
+	float score[KC];
+	gemv_f32((int)(padded(n) / GS_NR), c->HS, q, keys, (int64_t)c->HS * GS_NR, score);
+	for (int64_t j = n; j < padded(n); j++) score[j] = -INFINITY;
+	vf top = splat(-INFINITY);
+	for (int64_t j = 0; j < padded(n); j += VL) top = greater(top, load(score + j));
+	*m = max_lanes(top);
+	vf sum = {0};
+	for (int64_t j = 0; j < padded(n); j += VL) {
+		vf e = vexp(load(score + j) - *m);
+		store(score + j, e);
+		sum += e;
+	}
+	*l = sum_lanes(sum);
+	gemv_f32((int)(padded(c->HS) / GS_NR), n, score, values, (int64_t)c->S * GS_NR, out);
+}
+
+INLINE int64_t chunks_of(const gs_attention *o, int64_t b) { return (o->pos[b] + o->T + KC - 1) / KC; }
+
+static void attention_one(gs_worker *w, const gs_attention *o) {
+	const gs_cache *c = &o->cache;
+	int64_t HS = c->HS, NH = c->NH, HSp = padded(HS);
+	int64_t most = 0, record = HSp + GS_NR, slots = (c->S + KC - 1) / KC; // work: (B, NH, slots, record): m, l, out
+	for (int64_t b = 0; b < o->B; b++)
+		if (chunks_of(o, b) > most) most = chunks_of(o, b);
+	for (int64_t t = gs_first(w, o->B * NH * most); t >= 0; t = gs_next(w)) {
+		int64_t chunk = t % most, h = t / most % NH, b = t / most / NH, chunks = chunks_of(o, b);
+		if (chunk >= chunks) continue;
+		// T == 1: whoever works on the last chunk appends, as nobody else needs it. (T > 1 was appended before.)
+		if (o->append && o->T == 1 && chunk == chunks - 1) append_head(o, b, h, 0, 1);
+		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
+		const float *query = row_of(&o->qkv, b * o->T + o->T - 1) + h * HS;
+		for (int64_t d = 0; d < HS; d++) q[d] = query[d] * o->scale;
+		int64_t n = o->pos[b] + o->T - chunk * KC;
+		attend(c, q, keys_of(c, b, h) + chunk * KC * HS, values_of(c, b, h) + chunk * KC * GS_NR, n < KC ? n : KC, &m, &l, out);
+		if (chunks == 1) {
+			float *y = row_of(&o->y, b) + h * HS;
+			for (int64_t d = 0; d < HS; d++) y[d] = out[d] / l;
+			continue;
+		}
+		float *part = o->work + ((b * NH + h) * slots + chunk) * record;
+		part[0] = m;
+		part[1] = l;
+		memcpy(part + GS_NR, out, (size_t)HS * sizeof(float));
+	}
+	if (most == 1) return;
+	gs_barrier(w);
+	for (int64_t t = gs_first(w, o->B * NH); t >= 0; t = gs_next(w)) {
+		int64_t h = t % NH, b = t / NH, chunks = chunks_of(o, b);
+		if (chunks == 1) continue;
+		const float *part = o->work + t * slots * record;
+		float m = -INFINITY, l = 0, out[MAX_HS] = {0}, weight[VL];
+		for (int64_t j = 0; j < chunks; j++)
+			if (!(part[j * record] <= m)) m = part[j * record];
+		for (int64_t j = 0; j < chunks; j++, part += record) {
+			store(weight, vexp(splat(part[0] - m)));
+			l += part[1] * weight[0];
+			for (int64_t d = 0; d < HS; d++) out[d] += part[GS_NR + d] * weight[0];
+		}
+		float *y = row_of(&o->y, b) + h * HS;
+		for (int64_t d = 0; d < HS; d++) y[d] = out[d] / l;
+	}
+}
+
+// ---- many queries ----
+
+// soften turns a row of n scores (the rest up to `width` masked) into exponentials, and updates the row's running maximum, sum and
+// output.
+INLINE void soften(float *p, int64_t n, int64_t width, float *m, float *l, float *out, int64_t HSp) {
+	for (int64_t j = n; j < width; j++) p[j] = -INFINITY;
+	vf top = splat(*m);
+	for (int64_t j = 0; j < width; j += VL) top = greater(top, load(p + j));
+	float now = max_lanes(top);
+	vf sum = {0};
+	for (int64_t j = 0; j < width; j += VL) {
+		vf e = vexp(load(p + j) - now);
+		store(p + j, e);
+		sum += e;
+	}
+	if (now != *m) {
+		float shrink[VL];
+		store(shrink, vexp(splat(*m - now))); // nearly 0 at the first block, where *m is -inf, and what it scales is 0
+		*l *= shrink[0];
+		for (int64_t d = 0; d < HSp; d += VL) store(out + d, load(out + d) * shrink[0]);
+		*m = now;
+	}
+	*l += sum_lanes(sum);
+}
+
+static void attention_many(gs_worker *w, const gs_attention *o) {
+	const gs_cache *c = &o->cache;
+	const int64_t HS = c->HS, NH = c->NH, HSp = padded(HS), nq = o->nq;
+	const int64_t tasks = (nq + QROWS - 1) / QROWS;
+	float *q = w->scratch;           // (QROWS, LDA) queries, scaled
+	float *p = q + QROWS * LDA;      // (MR, LDA) scores, then exponentials
+	float *out = p + MR * LDA;       // (QROWS, HSp)
+	float *m = out + QROWS * (MAX_HS + GS_NR), *l = m + QROWS; // (QROWS)
+
+	for (int64_t t = gs_first(w, o->B * NH * tasks); t >= 0; t = gs_next(w)) {
+		// Late queries see more keys: the long tasks come first.
+		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
+		int64_t i0 = nq * part / tasks, rows = nq * (part + 1) / tasks - i0, tiles = (rows + MR - 1) / MR;
+		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys that the first query of this task sees
+		const float *keys = keys_of(c, b, h), *values = values_of(c, b, h);
+		for (int64_t r = 0; r < rows; r++) {
+			const float *x = row_of(&o->qkv, b * o->T + o->T - nq + i0 + r) + h * HS;
+			for (int64_t d = 0; d < HS; d++) q[r * LDA + d] = x[d] * o->scale;
+			m[r] = -INFINITY;
+			l[r] = 0;
+			memset(out + r * HSp, 0, (size_t)HSp * sizeof(float));
+		}
+		for (int64_t k = 0; k < seen + rows - 1; k += KC)
+			for (int64_t i = 0; i < tiles; i++) {
+				int64_t ra = rows * i / tiles, rn = rows * (i + 1) / tiles - ra;
+				int64_t n = seen + ra + rn - 1 - k; // keys of this block that the tile's last query sees
+				if (n <= 0) continue;
+				if (n > KC) n = KC;
+				int64_t width = padded(n);
+				for (int64_t j = 0; j < width; j += GS_NR)
+					tile_of[BLOCK][rn](HS, q + ra * LDA, 0, keys + (k + j) * HS, keys + (k + j) * HS, p + j, LDA, 0);
+				for (int64_t r = 0; r < rn; r++) {
+					int64_t visible = seen + ra + r - k;
+					if (visible < 0) visible = 0;
+					soften(p + r * LDA, visible < n ? visible : n, width, &m[ra + r], &l[ra + r], out + (ra + r) * HSp, HSp);
+				}
+				for (int64_t d = 0; d < HSp; d += GS_NR)
+					tile_of[BLOCK][rn](n, p, 0, values + d * c->S + k * GS_NR, values, out + ra * HSp + d, HSp, 1);
+			}
+		for (int64_t r = 0; r < rows; r++) {
+			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, scale = 1.0f / l[r];
+			for (int64_t d = 0; d < HS; d++) y[d] = out[r * HSp + d] * scale;
+		}
+	}
+}
+
+_Static_assert((QROWS + MR) * LDA + QROWS * (MAX_HS + GS_NR) + 2 * QROWS <= GS_SCRATCH, "scratch too small for attention");
+
+static void op_attention(gs_worker *w, const gs_step *s) {
+	const gs_attention *o = &s->attention;
+	if (o->append && o->T > 1) {
+		op_append(w, s);
+		gs_barrier(w);
+	}
+	if (o->nq == 1)
+		attention_one(w, o);
+	else
+		attention_many(w, o);
+}

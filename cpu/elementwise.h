@@ -1,0 +1,86 @@
+// GS_EMBED, GS_ADD, GS_ACTIVATION, GS_COPY. Included by kernels_impl.h, once per instruction set.
+
+enum { SPAN = 1024 }; // columns of a task
+
+// gather reads columns [c, c+n) of token `id`'s row of wte.
+INLINE float wte_at(const gs_embed *o, int64_t id, int64_t c) {
+	const gs_weight *w = &o->wte;
+	if (w->dtype == GS_F32) {
+		const float *p = w->data;
+		return o->rowmajor ? p[id * w->K + c] : p[(id / GS_NR * w->K + c) * GS_NR + id % GS_NR];
+	}
+	const uint16_t *p = w->data;
+	uint32_t u = o->rowmajor ? p[id * w->K + c] : p[((id / GS_NR * ((w->K + 1) / 2) + c / 2) * GS_NR + id % GS_NR) * 2 + c % 2];
+	float f;
+	u <<= 16;
+	memcpy(&f, &u, 4);
+	return f;
+}
+
+INLINE float wpe_at(const gs_embed *o, int64_t i) {
+	if (o->wpe_dtype == GS_F32) return ((const float *)o->wpe)[i];
+	uint32_t u = (uint32_t)((const uint16_t *)o->wpe)[i] << 16;
+	float f;
+	memcpy(&f, &u, 4);
+	return f;
+}
+
+static void op_embed(gs_worker *w, const gs_step *s) {
+	const gs_embed *o = &s->embed;
+	int64_t C = o->C, spans = (C + SPAN - 1) / SPAN;
+	for (int64_t t = gs_first(w, (int64_t)o->B * o->T * spans); t >= 0; t = gs_next(w)) {
+		int64_t r = t / spans, c0 = t % spans * SPAN, c1 = c0 + SPAN < C ? c0 + SPAN : C;
+		int64_t id = o->ids[r], at = (o->pos[r / o->T] + r % o->T) * C;
+		float *y = row_of(&o->y, r);
+		for (int64_t c = c0; c < c1; c++) y[c] = wte_at(o, id, c) + wpe_at(o, at + c);
+	}
+}
+
+static void op_add(gs_worker *w, const gs_step *s) {
+	const gs_elementwise *o = &s->elementwise;
+	int64_t spans = (o->C + SPAN - 1) / SPAN;
+	for (int64_t t = gs_first(w, o->M * spans); t >= 0; t = gs_next(w)) {
+		int64_t r = t / spans, c = t % spans * SPAN, end = c + SPAN < o->C ? c + SPAN : o->C;
+		const float *a = row_of(&o->a, r), *b = row_of(&o->b, r);
+		float *y = row_of(&o->y, r);
+		for (; c + VL <= end; c += VL) store(y + c, load(a + c) + load(b + c));
+		for (; c < end; c++) y[c] = a[c] + b[c];
+	}
+}
+
+INLINE void activation_span(const gs_elementwise *o, const int act, const float *a, float *y, int64_t c, int64_t end) {
+	const float *bias = o->bias;
+	for (; c + VL <= end; c += VL) {
+		vf v = load(a + c);
+		if (bias) v += load(bias + c);
+		store(y + c, activate(act, v));
+	}
+	if (c < end) {
+		float t[VL] = {0};
+		for (int64_t j = c; j < end; j++) t[j - c] = bias ? a[j] + bias[j] : a[j];
+		store(t, activate(act, load(t)));
+		memcpy(y + c, t, (size_t)(end - c) * sizeof(float));
+	}
+}
+
+static void op_activation(gs_worker *w, const gs_step *s) {
+	const gs_elementwise *o = &s->elementwise;
+	int64_t spans = (o->C + SPAN - 1) / SPAN;
+	for (int64_t t = gs_first(w, o->M * spans); t >= 0; t = gs_next(w)) {
+		int64_t r = t / spans, c = t % spans * SPAN, end = c + SPAN < o->C ? c + SPAN : o->C;
+		const float *a = row_of(&o->a, r);
+		float *y = row_of(&o->y, r);
+		switch (o->act) {
+		case GS_GELU_TANH: activation_span(o, GS_GELU_TANH, a, y, c, end); break;
+		case GS_GELU_ERF: activation_span(o, GS_GELU_ERF, a, y, c, end); break;
+		case GS_RELU: activation_span(o, GS_RELU, a, y, c, end); break;
+		default: activation_span(o, GS_NONE, a, y, c, end);
+		}
+	}
+}
+
+static void op_copy(gs_worker *w, const gs_step *s) {
+	const gs_elementwise *o = &s->elementwise;
+	for (int64_t r = gs_first(w, o->M); r >= 0; r = gs_next(w))
+		memmove(row_of(&o->y, r), row_of(&o->a, r), (size_t)o->C * sizeof(float));
+}

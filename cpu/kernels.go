@@ -1,0 +1,652 @@
+package cpu
+
+/*
+#cgo CFLAGS: -O3 -std=gnu11 -Wall -Wextra
+#cgo LDFLAGS: -lm -lpthread
+#include "kernels.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// This file is the Go face of kernels.h: memory outside the Go heap, the thread pool, packed weights, and a program (a list of
+// steps that C executes in one call). Shapes and ranges are checked here, when a step is added, so that C can assume valid input.
+
+// ---- Memory -----------------------------------------------------------------------------------------------------------------------
+
+// mem is a run of values in C memory, which steps may point to. The zero value is "none". Whoever allocated it frees it; views made
+// by from and part are not freed.
+type mem[T float32 | int32 | int64 | uint16] struct {
+	p *T
+	n int
+}
+
+// alloc returns n zeroed values, aligned to a page. Memory is committed as it is touched.
+func alloc[T float32 | int32 | int64 | uint16](n int) (mem[T], error) {
+	var t T
+	if n <= 0 || n > math.MaxInt/16 {
+		return mem[T]{}, fmt.Errorf("allocating %d values: the number must be positive", n)
+	}
+	p := C.gs_alloc(C.size_t(n) * C.size_t(unsafe.Sizeof(t)))
+	if p == nil {
+		return mem[T]{}, fmt.Errorf("out of memory: allocating %d bytes failed", n*int(unsafe.Sizeof(t)))
+	}
+	return mem[T]{(*T)(p), n}, nil
+}
+
+func (m mem[T]) free() {
+	var t T
+	if m.p != nil {
+		C.gs_free(unsafe.Pointer(m.p), C.size_t(m.n)*C.size_t(unsafe.Sizeof(t)))
+	}
+}
+
+// slice is the memory as a Go slice, valid until it is freed.
+func (m mem[T]) slice() []T { return unsafe.Slice(m.p, m.n) }
+
+// from is the memory from element i on.
+func (m mem[T]) from(i int) mem[T] { return m.part(i, m.n-i) }
+
+// part is elements i to i+n-1. Like a slice expression it panics when they do not exist.
+func (m mem[T]) part(i, n int) mem[T] {
+	s := m.slice()[i : i+n]
+	return mem[T]{unsafe.SliceData(s), len(s)}
+}
+
+func (m mem[T]) void() unsafe.Pointer { return unsafe.Pointer(m.p) }
+
+func cfloats(m mem[float32]) *C.float { return (*C.float)(m.void()) }
+func cints(m mem[int32]) *C.int32_t   { return (*C.int32_t)(m.void()) }
+
+// ---- Instruction sets -------------------------------------------------------------------------------------------------------------
+
+// isa is a version of the kernels.
+type isa int
+
+const (
+	portable isa = C.GS_PORTABLE
+	neon     isa = C.GS_NEON
+	avx2     isa = C.GS_AVX2
+	avx512   isa = C.GS_AVX512
+)
+
+func (i isa) String() string { return C.GoString(C.gs_isa_name(C.int(i))) }
+
+// supportedISAs lists the versions that this program contains and this processor can run, slowest first.
+func supportedISAs() []isa {
+	var all []isa
+	for i := portable; i < C.GS_ISAS; i++ {
+		if C.gs_isa_supported(C.int(i)) != 0 {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// chooseISA returns the fastest version that runs here, or the one that `forced` (GPT2SCOPE_CPU) names.
+func chooseISA(forced string) (isa, error) {
+	all := supportedISAs()
+	if forced == "" {
+		return all[len(all)-1], nil
+	}
+	for _, i := range all {
+		if i.String() == forced {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("GPT2SCOPE_CPU=%s: this processor runs the kernel versions %v; choose one of them or unset the variable", forced, all)
+}
+
+// ---- Pool -------------------------------------------------------------------------------------------------------------------------
+
+// pool is a team of threads that runs programs, one at a time. The goroutine that runs a program lends its thread as one of them.
+type pool struct {
+	mu      sync.Mutex
+	c       *C.gs_pool
+	threads int
+	isa     isa
+}
+
+// newPool starts a team of the given number of threads; 0 means one for each processor that Go may use.
+func newPool(threads int, isa isa) (*pool, error) {
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	if threads < 1 || threads > C.GS_MAX_THREADS {
+		return nil, fmt.Errorf("%d threads: want 1 to %d", threads, int(C.GS_MAX_THREADS))
+	}
+	c := C.gs_pool_create(C.int(threads), C.int(isa))
+	if c == nil {
+		return nil, fmt.Errorf("starting %d threads failed: the system gave neither threads nor memory enough", threads)
+	}
+	return &pool{c: c, threads: threads, isa: isa}, nil
+}
+
+// close ends the threads. No program may run on the pool then or later.
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	C.gs_pool_destroy(p.c)
+	p.c = nil
+}
+
+// ---- Packed weights ---------------------------------------------------------------------------------------------------------------
+
+// dtype is how values are stored: weights in memory as float32 or bfloat16, and sources of packing as float16 too.
+type dtype int32
+
+const (
+	float32Type  dtype = C.GS_F32
+	bfloat16Type dtype = C.GS_BF16
+	float16Type  dtype = C.GS_F16
+)
+
+func (d dtype) size() int {
+	if d == float32Type {
+		return 4
+	}
+	return 2
+}
+
+// weight is a matrix (K, N) packed into panels of 32 columns (layout in kernels.h).
+type weight struct {
+	K, N  int
+	dtype dtype
+	data  mem[float32]
+}
+
+// newWeight allocates a packed matrix of zeros. Pack its values next.
+func newWeight(K, N int, d dtype) (*weight, error) {
+	if K < 1 || N < 1 || K > 1<<31 || N > 1<<31 || K > (1<<46)/N {
+		return nil, fmt.Errorf("a weight of %d x %d is not possible", K, N)
+	}
+	if d != float32Type && d != bfloat16Type {
+		return nil, fmt.Errorf("weights are held as float32 or bfloat16")
+	}
+	data, err := alloc[float32](int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d))) / 4)
+	if err != nil {
+		return nil, fmt.Errorf("a weight of %d x %d: %w", K, N, err)
+	}
+	return &weight{K, N, d, data}, nil
+}
+
+func (w *weight) free() { w.data.free() }
+
+// bytes is the memory the packed form takes, which is what a pass reads.
+func (w *weight) bytes() int { return w.data.n * 4 }
+
+func (w *weight) c() C.gs_weight {
+	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype)}
+}
+
+// pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it, or, where
+// transposed is set, (N, K), as embeddings are stored; src holds just these rows, as little-endian values of the source's dtype.
+// Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed), but for the last.
+// It returns how many of the source's values were NaN or infinite.
+func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int) (bad int, err error) {
+	rows, cols, unit, t := w.K, w.N, 2, 0
+	if transposed {
+		rows, cols, unit, t = w.N, w.K, 32, 1
+	}
+	if r0 < 0 || r1 > rows || r0 >= r1 || r0%unit != 0 || (r1%unit != 0 && r1 != rows) {
+		return 0, fmt.Errorf("packing rows %d to %d of %d: want a range in steps of %d", r0, r1, rows, unit)
+	}
+	if len(src) != (r1-r0)*cols*d.size() {
+		return 0, fmt.Errorf("packing rows %d to %d of %d columns: source has %d bytes, want %d", r0, r1, cols, len(src), (r1-r0)*cols*d.size())
+	}
+	cw := w.c()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int(C.gs_pack(p.c, &cw, unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int(t), C.int64_t(r0), C.int64_t(r1))), nil
+}
+
+// widen converts little-endian values of type d to float32; it returns how many were NaN or infinite.
+func widen(dst []float32, src []byte, d dtype) (bad int, err error) {
+	if len(src) != len(dst)*d.size() {
+		return 0, fmt.Errorf("widening %d values: source has %d bytes, want %d", len(dst), len(src), len(dst)*d.size())
+	}
+	if len(dst) == 0 {
+		return 0, nil
+	}
+	return int(C.gs_convert((*C.float)(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int64_t(len(dst)))), nil
+}
+
+// ---- Views ------------------------------------------------------------------------------------------------------------------------
+
+// view is rows of a float32 matrix: row r starts at data[r*ld], or, where per is not 0, at data[((r/per)*stride + r%per)*ld]: groups
+// of `per` rows, `stride` rows apart.
+type view struct {
+	data        mem[float32]
+	ld          int
+	per, stride int
+}
+
+// matrix views rows that lie one after another, ld values apart.
+func matrix(data mem[float32], ld int) view { return view{data: data, ld: ld} }
+
+// lastRows views the last row of each sequence of T rows.
+func lastRows(data mem[float32], ld, T int) view {
+	return view{data: data.from((T - 1) * ld), ld: ld, per: 1, stride: T}
+}
+
+func (v view) c() C.gs_view {
+	return C.gs_view{p: cfloats(v.data), ld: C.int64_t(v.ld), per: C.int32_t(v.per), stride: C.int32_t(v.stride)}
+}
+
+// check reports an error unless the view holds M rows of C values.
+func (v view) check(name string, M, C int) error {
+	if M < 1 || C < 1 {
+		return fmt.Errorf("%s: %d rows of %d: want at least one of each", name, M, C)
+	}
+	if v.ld < C && M > 1 {
+		return fmt.Errorf("%s: rows of %d values are only %d apart", name, C, v.ld)
+	}
+	if v.per < 0 || v.stride < 0 || v.per > 0 && v.stride < v.per {
+		return fmt.Errorf("%s: groups of %d rows are only %d apart", name, v.per, v.stride)
+	}
+	last := M - 1
+	if v.per > 0 {
+		last = last/v.per*v.stride + last%v.per
+	}
+	if last*v.ld+C > v.data.n {
+		return fmt.Errorf("%s: %d rows of %d need %d values, buffer has %d", name, M, C, last*v.ld+C, v.data.n)
+	}
+	return nil
+}
+
+// ---- Steps ------------------------------------------------------------------------------------------------------------------------
+
+// activation is a function applied element by element.
+type activation int32
+
+const (
+	none     activation = C.GS_NONE
+	geluTanh activation = C.GS_GELU_TANH // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+	geluErf  activation = C.GS_GELU_ERF  // x/2 (1 + erf(x/sqrt(2)))
+	relu     activation = C.GS_RELU
+)
+
+// norm is a LayerNorm's parameters: y = (x - mean) / sqrt(var + eps) * gain + bias. The zero value is "none".
+type norm struct {
+	gain, bias mem[float32] // (C)
+	eps        float32
+}
+
+func (n norm) c() C.gs_norm {
+	return C.gs_norm{gain: cfloats(n.gain), bias: cfloats(n.bias), eps: C.float(n.eps)}
+}
+
+func (n norm) check(C int) error {
+	if n.gain.n < C || n.bias.n < C {
+		return fmt.Errorf("norm: gain and bias have %d and %d values, want %d", n.gain.n, n.bias.n, C)
+	}
+	return nil
+}
+
+// embedStep: y[b*T+i] = wte[ids[b*T+i]] + wpe[pos[b]+i].
+type embedStep struct {
+	y        view         // (B*T, C)
+	ids      mem[int32]   // (B*T); each below wte.N when the step runs
+	pos      mem[int32]   // (B); pos[b]+T at most the rows of wpe when the step runs
+	wte      *weight      // (C, V)
+	wpe      mem[float32] // (positions, C)
+	B, T, C_ int
+}
+
+// layerNormStep: y = norm(x).
+type layerNormStep struct {
+	x, y view // (M, C)
+	norm norm
+	M, C int
+}
+
+// linearStep: y[:, n] = act(norm(x) W[:, n] + bias[n]) + residual[:, n] for n0 <= n < n1. Columns are absolute: y and residual start at
+// column 0. residual may be y.
+type linearStep struct {
+	x, y, residual view // x (M, K); y, residual (M, N)
+	w              *weight
+	bias           mem[float32] // (N), or none
+	norm           norm         // over K, or none
+	M              int
+	n0, n1         int // n1 == 0 means N
+	act            activation
+}
+
+// cache is the KV cache of one layer for B sequences of S slots (layout in kernels.h).
+type cache struct {
+	k, v         mem[float32]
+	B, S, NH, HS int
+}
+
+// newCache allocates a cache; S is rounded up to a multiple of 32.
+func newCache(B, S, NH, HS int) (*cache, error) {
+	if B < 1 || S < 1 || NH < 1 || HS < 1 || HS > maxHeadSize {
+		return nil, fmt.Errorf("KV cache: %d sequences, %d slots, %d heads of %d: want at least 1 of each, heads of at most %d", B, S, NH, HS, maxHeadSize)
+	}
+	if B > 1<<20 || S > 1<<28 || NH > 1<<20 || B*NH > 1<<46/S/HS {
+		return nil, fmt.Errorf("KV cache: %d sequences, %d slots, %d heads of %d is too much", B, S, NH, HS)
+	}
+	S = roundUp(S)
+	k, err := alloc[float32](B * NH * S * HS)
+	if err != nil {
+		return nil, fmt.Errorf("KV cache: %w", err)
+	}
+	v, err := alloc[float32](B * NH * S * roundUp(HS))
+	if err != nil {
+		k.free()
+		return nil, fmt.Errorf("KV cache: %w", err)
+	}
+	return &cache{k, v, B, S, NH, HS}, nil
+}
+
+func (c *cache) free() {
+	c.k.free()
+	c.v.free()
+}
+
+// maxHeadSize is the largest HS that the attention kernels take.
+const maxHeadSize = 256
+
+func roundUp(n int) int { return (n + 31) / 32 * 32 }
+
+// attentionStep: y[b*nq+i] = softmax(scale q K^T) V for the last nq of T new tokens per sequence, causal, over the cache's slots up to
+// its own. With append set, the new tokens' keys and values go to the cache first, at slots pos[b] on.
+type attentionStep struct {
+	qkv      view // (B*T, 3C): queries, keys, values, each (NH, HS)
+	y        view // (B*nq, C)
+	cache    *cache
+	pos      mem[int32]   // (B): tokens in the cache before; pos[b]+T at most S when the step runs
+	work     mem[float32] // attentionWork(cache) values; needed where nq == 1
+	B, T, nq int
+	scale    float32
+	append   bool
+}
+
+// attentionWork returns how many values an attentionStep's work needs.
+func attentionWork(c *cache) int {
+	return int(C.gs_attention_work(C.int(c.B), C.int(c.NH), C.int(c.HS), C.int(c.S)))
+}
+
+// program is a list of steps that a pool executes in one call. Steps are filled once; a pass changes what they point to.
+type program struct {
+	pool   *pool
+	steps  *C.gs_step
+	n, cap int
+	stop   mem[int32]
+}
+
+// newProgram makes an empty program of at most `capacity` steps.
+func newProgram(p *pool, capacity int) (*program, error) {
+	if capacity < 1 || capacity > 1<<24 {
+		return nil, fmt.Errorf("a program of %d steps is not possible", capacity)
+	}
+	steps := (*C.gs_step)(C.gs_alloc(C.size_t(capacity) * C.sizeof_gs_step))
+	if steps == nil {
+		return nil, fmt.Errorf("out of memory: allocating %d steps failed", capacity)
+	}
+	stop, err := alloc[int32](1)
+	if err != nil {
+		C.gs_free(unsafe.Pointer(steps), C.size_t(capacity)*C.sizeof_gs_step)
+		return nil, err
+	}
+	return &program{pool: p, steps: steps, cap: capacity, stop: stop}, nil
+}
+
+func (p *program) free() {
+	C.gs_free(unsafe.Pointer(p.steps), C.size_t(p.cap)*C.sizeof_gs_step)
+	p.stop.free()
+}
+
+func (p *program) push(op int32) (*C.gs_step, error) {
+	if p.n == p.cap {
+		return nil, fmt.Errorf("program is full: it was made for %d steps", p.cap)
+	}
+	s := &unsafe.Slice(p.steps, p.cap)[p.n]
+	p.n++
+	s.op = C.int32_t(op)
+	return s, nil
+}
+
+func (p *program) embed(o embedStep) error {
+	M := o.B * o.T
+	if err := o.y.check("embed: y", M, o.C_); err != nil {
+		return err
+	}
+	if o.wte == nil || o.wte.K != o.C_ {
+		return fmt.Errorf("embed: wte does not have %d channels", o.C_)
+	}
+	if o.ids.n < M || o.pos.n < o.B {
+		return fmt.Errorf("embed: %d ids and %d positions for %d sequences of %d tokens", o.ids.n, o.pos.n, o.B, o.T)
+	}
+	if o.wpe.n < o.T*o.C_ {
+		return fmt.Errorf("embed: wpe has %d values, %d tokens of %d channels need more", o.wpe.n, o.T, o.C_)
+	}
+	s, err := p.push(C.GS_EMBED)
+	if err != nil {
+		return err
+	}
+	s.embed = C.gs_embed{y: o.y.c(), ids: cints(o.ids), pos: cints(o.pos), wte: o.wte.c(), wpe: o.wpe.void(),
+		wpe_dtype: C.GS_F32, B: C.int32_t(o.B), T: C.int32_t(o.T), C: C.int32_t(o.C_)}
+	return nil
+}
+
+func (p *program) layerNorm(o layerNormStep) error {
+	if err := o.x.check("layernorm: x", o.M, o.C); err != nil {
+		return err
+	}
+	if err := o.y.check("layernorm: y", o.M, o.C); err != nil {
+		return err
+	}
+	if err := o.norm.check(o.C); err != nil {
+		return fmt.Errorf("layernorm: %w", err)
+	}
+	s, err := p.push(C.GS_LAYERNORM)
+	if err != nil {
+		return err
+	}
+	s.layernorm = C.gs_layernorm{x: o.x.c(), y: o.y.c(), norm: o.norm.c(), M: C.int64_t(o.M), C: C.int64_t(o.C)}
+	return nil
+}
+
+// maxNormChannels bounds rows that a Linear normalises: a worker prepares one in its scratch.
+const maxNormChannels = 1 << 18
+
+func (p *program) linear(o linearStep) error {
+	if o.w == nil {
+		return fmt.Errorf("linear: no weight")
+	}
+	if o.n1 == 0 {
+		o.n1 = o.w.N
+	}
+	if o.n0 < 0 || o.n0 >= o.n1 || o.n1 > o.w.N {
+		return fmt.Errorf("linear: columns %d to %d of %d", o.n0, o.n1, o.w.N)
+	}
+	if err := o.x.check("linear: x", o.M, o.w.K); err != nil {
+		return err
+	}
+	if err := o.y.check("linear: y", o.M, o.n1); err != nil {
+		return err
+	}
+	if o.bias.p != nil && o.bias.n < o.n1 {
+		return fmt.Errorf("linear: bias has %d values, want %d", o.bias.n, o.n1)
+	}
+	if o.norm.gain.p != nil {
+		if err := o.norm.check(o.w.K); err != nil {
+			return fmt.Errorf("linear: %w", err)
+		}
+		if o.w.K > maxNormChannels {
+			return fmt.Errorf("linear: a norm over %d channels; at most %d", o.w.K, maxNormChannels)
+		}
+	}
+	if o.residual.data.p != nil {
+		if err := o.residual.check("linear: residual", o.M, o.n1); err != nil {
+			return err
+		}
+		if o.act != none {
+			return fmt.Errorf("linear: an activation and a residual exclude each other")
+		}
+	}
+	s, err := p.push(C.GS_LINEAR)
+	if err != nil {
+		return err
+	}
+	s.linear = C.gs_linear{x: o.x.c(), y: o.y.c(), residual: o.residual.c(), w: o.w.c(), bias: cfloats(o.bias), norm: o.norm.c(),
+		M: C.int64_t(o.M), n0: C.int64_t(o.n0), n1: C.int64_t(o.n1), act: C.int32_t(o.act)}
+	return nil
+}
+
+func (o *attentionStep) fill(a *C.gs_attention) {
+	flag := C.int32_t(0)
+	if o.append {
+		flag = 1
+	}
+	*a = C.gs_attention{qkv: o.qkv.c(), y: o.y.c(), pos: cints(o.pos), work: cfloats(o.work),
+		cache: C.gs_cache{k: cfloats(o.cache.k), v: cfloats(o.cache.v), S: C.int32_t(o.cache.S), NH: C.int32_t(o.cache.NH), HS: C.int32_t(o.cache.HS)},
+		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag}
+}
+
+func (o *attentionStep) check() error {
+	if o.cache == nil {
+		return fmt.Errorf("attention: no cache")
+	}
+	if o.B > o.cache.B || o.T > o.cache.S {
+		return fmt.Errorf("attention: %d sequences of %d tokens, cache holds %d of %d", o.B, o.T, o.cache.B, o.cache.S)
+	}
+	if o.pos.n < o.B {
+		return fmt.Errorf("attention: %d positions for %d sequences", o.pos.n, o.B)
+	}
+	return o.qkv.check("attention: qkv", o.B*o.T, 3*o.cache.NH*o.cache.HS)
+}
+
+// appendKV adds the step that only writes new keys and values to the cache (y, nq, work, scale and append are not used).
+func (p *program) appendKV(o attentionStep) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	s, err := p.push(C.GS_APPEND)
+	if err != nil {
+		return err
+	}
+	o.fill(&s.attention)
+	return nil
+}
+
+func (p *program) attention(o attentionStep) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.nq < 1 || o.nq > o.T {
+		return fmt.Errorf("attention: %d queries of %d tokens", o.nq, o.T)
+	}
+	if err := o.y.check("attention: y", o.B*o.nq, o.cache.NH*o.cache.HS); err != nil {
+		return err
+	}
+	if o.nq == 1 && o.work.n < attentionWork(o.cache) {
+		return fmt.Errorf("attention: work has %d values, want %d", o.work.n, attentionWork(o.cache))
+	}
+	s, err := p.push(C.GS_ATTENTION)
+	if err != nil {
+		return err
+	}
+	o.fill(&s.attention)
+	return nil
+}
+
+func (p *program) elementwise(name string, op int32, a, b, y view, bias mem[float32], act activation, M, cols int) error {
+	if err := a.check(name+": input", M, cols); err != nil {
+		return err
+	}
+	if err := y.check(name+": y", M, cols); err != nil {
+		return err
+	}
+	if b.data.p != nil {
+		if err := b.check(name+": second input", M, cols); err != nil {
+			return err
+		}
+	}
+	if bias.p != nil && bias.n < cols {
+		return fmt.Errorf("%s: bias has %d values, want %d", name, bias.n, cols)
+	}
+	s, err := p.push(op)
+	if err != nil {
+		return err
+	}
+	s.elementwise = C.gs_elementwise{a: a.c(), b: b.c(), y: y.c(), bias: cfloats(bias), M: C.int64_t(M), C: C.int64_t(cols), act: C.int32_t(act)}
+	return nil
+}
+
+// add: y = a + b over M rows of C. y may be a or b.
+func (p *program) add(a, b, y view, M, C_ int) error {
+	if b.data.p == nil {
+		return fmt.Errorf("add: second input is missing")
+	}
+	return p.elementwise("add", C.GS_ADD, a, b, y, mem[float32]{}, none, M, C_)
+}
+
+// activation: y = act(x + bias) over M rows of C. y may be x.
+func (p *program) activation(x, y view, bias mem[float32], act activation, M, C_ int) error {
+	return p.elementwise("activation", C.GS_ACTIVATION, x, view{}, y, bias, act, M, C_)
+}
+
+// copy: y = x over M rows of C.
+func (p *program) copy(x, y view, M, C_ int) error {
+	return p.elementwise("copy", C.GS_COPY, x, view{}, y, mem[float32]{}, none, M, C_)
+}
+
+// run executes steps from to to-1, and reports whether they were all done: false means interrupt was called. Where stamps is given,
+// it receives start and end of each step on each thread, [to-from][threads][2] nanoseconds of the clock that now reads.
+func (p *program) run(from, to int, stamps mem[int64]) (done bool, err error) {
+	if from < 0 || to > p.n || from > to {
+		return false, fmt.Errorf("running steps %d to %d of %d", from, to, p.n)
+	}
+	if from == to {
+		return true, nil
+	}
+	if stamps.p != nil && stamps.n < (to-from)*p.pool.threads*2 {
+		return false, fmt.Errorf("stamps: buffer has %d values, want %d", stamps.n, (to-from)*p.pool.threads*2)
+	}
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	return C.gs_run(p.pool.c, p.steps, C.int(from), C.int(to), (*C.int64_t)(stamps.void()), cints(p.stop)) == 0, nil
+}
+
+// interrupt makes a running program stop soon, and later runs at once, until resume is called. Any goroutine may call it.
+func (p *program) interrupt() { atomic.StoreInt32(p.stop.p, 1) }
+
+// resume ends the effect of interrupt.
+func (p *program) resume() { atomic.StoreInt32(p.stop.p, 0) }
+
+// now reads the clock of stamps: nanoseconds of CLOCK_MONOTONIC.
+func now() int64 { return int64(C.gs_now()) }
+
+// ---- Measuring --------------------------------------------------------------------------------------------------------------------
+
+// measureBarrier returns the seconds that one barrier between steps takes.
+func (p *pool) measureBarrier(count int) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return float64(C.gs_bench_barrier(p.c, C.int64_t(count))) / float64(count)
+}
+
+// measureFLOPs returns the FLOP/s of all threads' register tiles running from their first-level caches: the ceiling of a product.
+func (p *pool) measureFLOPs(count int) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ops C.int64_t
+	t := float64(C.gs_bench_flops(p.c, C.int64_t(count), &ops))
+	return float64(ops) / t
+}
+
+// measureRead returns the bytes per second at which all threads together read m once.
+func (p *pool) measureRead(m mem[float32]) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return float64(4*m.n) / float64(C.gs_bench_read(p.c, cfloats(m), C.int64_t(m.n)))
+}

@@ -1,0 +1,221 @@
+// The C side of package cpu: kernels, thread pool and the interpreter that runs a list of steps.
+//
+// How the pieces fit together:
+//
+//   gs_pool     a team of threads (the calling thread is worker 0). One pool runs one job at a time; several pools may exist.
+//   gs_weight   a matrix W (K, N) packed into panels of 32 columns, as float32 or bfloat16 (layout below).
+//   gs_step     one op with its pointers and sizes, filled once by Go when a plan is prepared.
+//   gs_run      executes steps[from:to] in order. All workers walk the same list, and meet at a barrier after each step.
+//
+// What changes between two passes over the same steps lives in memory that steps point to: token ids, positions, activations.
+// A step itself never changes, so a decode step is one call of gs_run and nothing else.
+//
+// Rules:
+//   - Go checks shapes and ranges before it fills a step. C assumes valid input.
+//   - All pointers in a step refer to C memory (gs_alloc), never to the Go heap.
+//   - Activations are float32, row-major, (rows, columns) with a leading dimension. Arithmetic is float32.
+//   - Results do not depend on the number of threads, bit for bit: every sum has one order, fixed by shapes alone; threads only
+//     decide who computes an output, never how.
+//   - NaN and infinity propagate: no -ffast-math.
+//
+// Shape letters: B batch, T tokens, C channels, NH heads, HS head size, S slots of a KV cache, V vocabulary; M, N, K for a matrix
+// product (M, K) x (K, N).
+#ifndef GS_KERNELS_H
+#define GS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// ---- memory ---------------------------------------------------------------------------------------------------------------------
+
+// gs_alloc returns `bytes` zeroed bytes, aligned to 64 (to 2 MiB, and hinted for huge pages, where the size makes it worth it), or
+// NULL. Pages are not touched: untouched memory costs none. gs_free takes the same size.
+void *gs_alloc(size_t bytes);
+void gs_free(void *p, size_t bytes);
+
+// ---- instruction sets -----------------------------------------------------------------------------------------------------------
+
+enum gs_isa { GS_PORTABLE, GS_NEON, GS_AVX2, GS_AVX512, GS_ISAS };
+
+// gs_isa_supported says whether this program contains the version and this processor can run it.
+int gs_isa_supported(int isa);
+const char *gs_isa_name(int isa);
+
+// ---- packed weights -------------------------------------------------------------------------------------------------------------
+//
+// Columns are grouped in panels of GS_NR = 32, padded with zeros; a panel holds its rows k = 0..K-1 one after another, so a product
+// streams through each panel once, in address order, whatever the instruction set.
+//
+//   GS_F32   [ceil(N/32)][K][32] float32
+//   GS_BF16  [ceil(N/32)][ceil(K/2)][32][2] bfloat16: rows k and k+1 interleaved, so that a 32-bit lane holds (W[k][n], W[k+1][n]);
+//            both widen to float32 with one shift or one mask, and it is the layout of the bfloat16 dot-product instructions
+//            (x86 VDPBF16PS, TDPBF16PS; Arm BFDOT).
+
+enum { GS_NR = 32 };
+
+enum gs_dtype { GS_F32, GS_BF16, GS_F16 }; // GS_F16 is only a source of packing
+
+typedef struct gs_weight {
+	void *data;
+	int64_t K, N;
+	int32_t dtype; // GS_F32 or GS_BF16
+} gs_weight;
+
+// ---- views ----------------------------------------------------------------------------------------------------------------------
+
+// gs_view addresses rows of a float32 matrix. Row r starts at p + r*ld, or, where `per` is not 0, at
+// p + ((r / per)*stride + r % per)*ld: groups of `per` rows, `stride` rows apart. The last row of each of B sequences of T rows is
+// {p: base + (T-1)*ld, ld, per: 1, stride: T}.
+typedef struct gs_view {
+	float *p;
+	int64_t ld; // floats
+	int32_t per, stride; // rows
+} gs_view;
+
+// ---- steps ----------------------------------------------------------------------------------------------------------------------
+
+enum gs_op {
+	GS_NOP,
+	GS_EMBED,
+	GS_LAYERNORM,
+	GS_LINEAR,
+	GS_APPEND,
+	GS_ATTENTION,
+	GS_ADD,
+	GS_ACTIVATION,
+	GS_COPY,
+	GS_OPS
+};
+
+enum gs_activation {
+	GS_NONE,
+	GS_GELU_TANH, // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+	GS_GELU_ERF,  // x/2 (1 + erf(x/sqrt(2)))
+	GS_RELU       // max(x, 0)
+};
+
+// gs_norm: y = (x - mean(x)) / sqrt(var(x) + eps) * gain + bias over a row of K.
+typedef struct gs_norm {
+	const float *gain, *bias; // (K), 64-byte aligned or not
+	float eps;
+} gs_norm;
+
+// GS_EMBED: y[b*T+i] = wte[ids[b*T+i]] + wpe[pos[b]+i], rows of C.
+typedef struct gs_embed {
+	gs_view y;          // (B*T, C)
+	const int32_t *ids; // (B*T)
+	const int32_t *pos; // (B)
+	gs_weight wte;      // packed (C, V), V as columns; or, where rowmajor is set, (V, C) row-major of its dtype
+	const void *wpe;    // (positions, C) row-major
+	int32_t rowmajor;
+	int32_t wpe_dtype; // GS_F32 or GS_BF16
+	int32_t B, T, C;
+} gs_embed;
+
+// GS_LAYERNORM: y = norm(x).
+typedef struct gs_layernorm {
+	gs_view x, y; // (M, C)
+	gs_norm norm;
+	int64_t M, C;
+} gs_layernorm;
+
+// GS_LINEAR: y[:, n] = act(norm(x) W[:, n] + bias[n]) + residual[:, n] for n in [n0, n1).
+// norm is left out where norm.gain is NULL, bias where NULL, residual where residual.p is NULL. An activation and a residual
+// exclude each other. residual may be y itself (accumulate). Columns are absolute: y.p and residual.p point at column 0.
+typedef struct gs_linear {
+	gs_view x, y, residual; // x (M, K); y, residual (M, N)
+	gs_weight w;            // (K, N)
+	const float *bias;      // (N)
+	gs_norm norm;           // over K
+	int64_t M, n0, n1;
+	int32_t act; // gs_activation
+} gs_linear;
+
+// The KV cache of one layer for B sequences. S is a multiple of 32, HSp is HS rounded up to 32.
+//   k  [B][NH][S/32][HS][32]    keys as columns: q K^T streams panels exactly as a Linear streams its weights
+//   v  [B][NH][HSp/32][S][32]   head channels as columns: p V does too
+typedef struct gs_cache {
+	float *k, *v;
+	int32_t S, NH, HS;
+} gs_cache;
+
+// GS_APPEND: writes the keys and values of T new tokens per sequence to slots pos[b]..pos[b]+T-1.
+// GS_ATTENTION: y[b*nq+i] = softmax(scale q K^T) V for the last nq of the T new tokens, causal, over slots 0..pos[b]+T-nq+i.
+//   With append set it appends first.
+typedef struct gs_attention {
+	gs_view qkv; // (B*T, 3C): queries, keys, values, each (NH, HS)
+	gs_view y;   // (B*nq, C)
+	gs_cache cache;
+	const int32_t *pos; // (B): tokens in the cache before this step
+	float *work;        // gs_attention_work(...) floats; used by nq == 1 only
+	int32_t B, T, nq;
+	float scale;
+	int32_t append;
+} gs_attention;
+
+// gs_attention_work returns how many floats `work` must hold.
+size_t gs_attention_work(int B, int NH, int HS, int S);
+
+// GS_ADD: y = a + b. GS_ACTIVATION: y = act(a + bias). GS_COPY: y = a. y may be a.
+typedef struct gs_elementwise {
+	gs_view a, b, y;   // (M, C)
+	const float *bias; // (C) or NULL
+	int64_t M, C;
+	int32_t act;
+} gs_elementwise;
+
+typedef struct gs_step {
+	int32_t op;
+	gs_embed embed;
+	gs_layernorm layernorm;
+	gs_linear linear;
+	gs_attention attention; // GS_APPEND too
+	gs_elementwise elementwise;
+} gs_step;
+
+// ---- pool -----------------------------------------------------------------------------------------------------------------------
+
+typedef struct gs_pool gs_pool;
+typedef struct gs_worker gs_worker;
+
+enum { GS_MAX_THREADS = 256 };
+
+// gs_pool_create starts threads-1 threads; the caller of gs_pool_run is the remaining worker. NULL when threads or memory lack.
+gs_pool *gs_pool_create(int threads, int isa);
+void gs_pool_destroy(gs_pool *pool); // not while it runs
+
+// gs_pool_run calls fn(worker, arg) once on every worker and returns when all have. One caller at a time.
+void gs_pool_run(gs_pool *pool, void (*fn)(gs_worker *, void *), void *arg);
+
+// gs_run executes steps[from:to]. Where stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds of
+// CLOCK_MONOTONIC, to stamps[((i-from)*n + w)*2] and the next. Where cancel is not NULL and *cancel becomes non-zero, it stops soon;
+// buffers then hold unfinished results. Returns 0, or 1 when it was cancelled.
+int gs_run(gs_pool *pool, const gs_step *steps, int from, int to, int64_t *stamps, const int32_t *cancel);
+
+// gs_now reads the clock that stamps use.
+int64_t gs_now(void);
+
+// ---- packing --------------------------------------------------------------------------------------------------------------------
+
+// gs_pack converts a slice of a source matrix into its place in w.
+//   transposed == 0   src is rows [r0, r1) of a (K, N) matrix, as GPT-2's Conv1D stores weights
+//   transposed == 1   src is rows [r0, r1) of an (N, K) matrix, as embeddings and lm_head are stored; r0 is a multiple of 32
+// Slices may be packed in any order. For GS_BF16, r0 of an untransposed slice is even, and so is r1 unless it is K; r1 of a
+// transposed slice is a multiple of 32 unless it is N. src_dtype is GS_F32, GS_BF16 or GS_F16;
+// to bfloat16 it rounds to nearest, ties to even. Returns how many source values were NaN or infinite.
+int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0, int64_t r1);
+
+// gs_weight_bytes returns the size of the packed form.
+size_t gs_weight_bytes(int64_t K, int64_t N, int dtype);
+
+// gs_convert widens n values to float32; returns how many were NaN or infinite.
+int64_t gs_convert(float *dst, const void *src, int src_dtype, int64_t n);
+
+// ---- measuring ------------------------------------------------------------------------------------------------------------------
+
+// Each runs on all workers and returns seconds. The caller turns them into a rate.
+double gs_bench_barrier(gs_pool *pool, int64_t count);             // `count` barriers inside one job
+double gs_bench_flops(gs_pool *pool, int64_t count, int64_t *ops); // the register tile from L1; *ops = FLOPs of all workers
+double gs_bench_read(gs_pool *pool, const float *p, int64_t n);    // every worker reads its share of p once
+
+#endif

@@ -1,0 +1,21 @@
+// The kernels for x86-64 with AVX2 and FMA: 16 registers of 8 floats, a register tile of 6 x 16.
+#if defined(__x86_64__)
+#include "pool.h"
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+#define GS_TABLE gs_kernels_avx2
+#define GS_NAME "avx2"
+#define GS_VB 32
+#define GS_MR 6
+#define GS_NV 2
+#define GS_GP 1
+#define GS_GU 2
+#define GS_PREFETCH 512
+#include "kernels_impl.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

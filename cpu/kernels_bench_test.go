@@ -1,0 +1,250 @@
+package cpu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Benchmarks of the kernels, each beside its ceiling measured in the same process: products beside the register tile that runs from
+// the first-level cache, streams beside a plain read of as many bytes. Times are medians, so that a neighbour on the machine, who
+// comes and goes, shows little.
+
+func benchPool(b *testing.B) *pool {
+	b.Helper()
+	all := supportedISAs()
+	p, err := newPool(min(runtime.NumCPU(), 64), all[len(all)-1])
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(p.close)
+	return p
+}
+
+func benchFloats(b *testing.B, n int) mem[float32] {
+	b.Helper()
+	m, err := alloc[float32](n)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(m.free)
+	r := rand.New(rand.NewPCG(1, 2))
+	s := m.slice()
+	for i := range s {
+		s[i] = r.Float32() - 0.5
+	}
+	return m
+}
+
+func benchWeight(b *testing.B, K, N int, d dtype) *weight {
+	b.Helper()
+	w, err := newWeight(K, N, d)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(w.free)
+	s := w.data.slice()
+	if d == float32Type {
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range s {
+			s[i] = r.Float32() - 0.5
+		}
+	} else {
+		for i := range s {
+			s[i] = 1.0 / 3 // two small bfloat16 values
+		}
+	}
+	return w
+}
+
+// medianRun runs the program b.N times and returns the median seconds.
+func medianRun(b *testing.B, p *program) float64 {
+	b.Helper()
+	times := make([]float64, 0, b.N)
+	for range 3 {
+		if _, err := p.run(0, p.n, mem[int64]{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		start := time.Now()
+		if _, err := p.run(0, p.n, mem[int64]{}); err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, time.Since(start).Seconds())
+	}
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+// ceilingFLOPs is the median rate of the register tile alone.
+func ceilingFLOPs(p *pool) float64 {
+	var rates []float64
+	for range 9 {
+		rates = append(rates, p.measureFLOPs(5000))
+	}
+	slices.Sort(rates)
+	return rates[len(rates)/2]
+}
+
+var benchShapes = [][2]int{{384, 1152}, {384, 384}, {384, 1536}, {1536, 384}, {768, 2304}, {768, 768}, {768, 3072}, {3072, 768}, {768, 50257}}
+
+func BenchmarkGEMM(b *testing.B) {
+	p := benchPool(b)
+	for _, d := range []dtype{float32Type, bfloat16Type} {
+		for _, M := range []int{16, 64, 256, 1024} {
+			for _, s := range benchShapes {
+				K, N := s[0], s[1]
+				b.Run(fmt.Sprintf("%s/M=%d/K=%d/N=%d", []string{"f32", "bf16"}[d], M, K, N), func(b *testing.B) {
+					x, y := benchFloats(b, M*K), benchFloats(b, M*N)
+					prog, err := newProgram(p, 1)
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer prog.free()
+					if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: benchWeight(b, K, N, d), M: M}); err != nil {
+						b.Fatal(err)
+					}
+					ceiling := ceilingFLOPs(p)
+					rate := 2 * float64(M) * float64(K) * float64(N) / medianRun(b, prog)
+					b.ReportMetric(rate*1e-9, "GFLOP/s")
+					b.ReportMetric(100*rate/ceiling, "%ceiling")
+				})
+			}
+		}
+	}
+}
+
+// A product with one row, over copies of the weight that together exceed the caches (cold) or over the same one (warm).
+func BenchmarkGEMV(b *testing.B) {
+	p := benchPool(b)
+	for _, cold := range []bool{false, true} {
+		for _, d := range []dtype{float32Type, bfloat16Type} {
+			for _, M := range []int{1, 4} {
+				for _, s := range benchShapes {
+					K, N := s[0], s[1]
+					b.Run(fmt.Sprintf("cold=%v/%s/M=%d/K=%d/N=%d", cold, []string{"f32", "bf16"}[d], M, K, N), func(b *testing.B) {
+						copies := 1
+						bytes := K * N * d.size()
+						if cold {
+							copies = 1 + 1<<30/bytes
+						}
+						x, y := benchFloats(b, M*K), benchFloats(b, M*N)
+						prog, err := newProgram(p, copies)
+						if err != nil {
+							b.Fatal(err)
+						}
+						defer prog.free()
+						for range copies {
+							if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: benchWeight(b, K, N, d), M: M}); err != nil {
+								b.Fatal(err)
+							}
+						}
+						var rates []float64
+						big := benchFloats(b, copies*bytes/4)
+						for range 9 {
+							rates = append(rates, p.measureRead(big))
+						}
+						slices.Sort(rates)
+						rate := float64(copies*bytes) / medianRun(b, prog)
+						b.ReportMetric(rate*1e-9, "GB/s")
+						b.ReportMetric(100*rate/rates[len(rates)/2], "%read")
+					})
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkAttention(b *testing.B) {
+	p := benchPool(b)
+	const NH, HS = 12, 64
+	for _, c := range []struct{ T, past, nq int }{{256, 0, 256}, {1024, 0, 1024}, {1024, 0, 1}, {1, 128, 1}, {1, 512, 1}, {1, 1000, 1}} {
+		b.Run(fmt.Sprintf("T=%d/past=%d/nq=%d", c.T, c.past, c.nq), func(b *testing.B) {
+			kv, err := newCache(1, 1024, NH, HS)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer kv.free()
+			qkv, y, work := benchFloats(b, c.T*3*NH*HS), benchFloats(b, c.nq*NH*HS), benchFloats(b, attentionWork(kv))
+			pos, err := alloc[int32](1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer pos.free()
+			pos.slice()[0] = int32(c.past)
+			prog, err := newProgram(p, 1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer prog.free()
+			if err := prog.attention(attentionStep{qkv: matrix(qkv, 3*NH*HS), y: matrix(y, NH*HS), cache: kv, pos: pos, work: work, B: 1, T: c.T,
+				nq: c.nq, scale: 0.125, append: true}); err != nil {
+				b.Fatal(err)
+			}
+			pairs := 0 // of a query and a key it sees
+			for i := range c.nq {
+				pairs += c.past + c.T - c.nq + i + 1
+			}
+			ceiling := ceilingFLOPs(p)
+			t := medianRun(b, prog)
+			b.ReportMetric(t*1e6, "us")
+			if c.nq > 1 {
+				rate := float64(pairs) * 4 * NH * HS / t
+				b.ReportMetric(rate*1e-9, "GFLOP/s")
+				b.ReportMetric(100*rate/ceiling, "%ceiling")
+			} else {
+				b.ReportMetric(float64(pairs)*8*NH*HS/t*1e-9, "GB/s")
+			}
+		})
+	}
+}
+
+func BenchmarkPack(b *testing.B) {
+	p := benchPool(b)
+	for _, transposed := range []bool{false, true} {
+		const K, N = 768, 3072
+		b.Run(fmt.Sprintf("transposed=%v", transposed), func(b *testing.B) {
+			w := benchWeight(b, K, N, float32Type)
+			src := make([]byte, K*N*2)
+			rows := K
+			if transposed {
+				rows = N
+			}
+			b.SetBytes(int64(len(src)))
+			for b.Loop() {
+				if _, err := w.pack(p, src, bfloat16Type, transposed, 0, rows); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkBarrier(b *testing.B) {
+	p := benchPool(b)
+	var times []float64
+	for b.Loop() {
+		times = append(times, p.measureBarrier(1000))
+	}
+	slices.Sort(times)
+	b.ReportMetric(times[len(times)/2]*1e9, "ns/barrier")
+}
+
+// Calling C with one empty step: the fork and the join of all threads, and cgo.
+func BenchmarkForkJoin(b *testing.B) {
+	p := benchPool(b)
+	prog, err := newProgram(p, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer prog.free()
+	x := benchFloats(b, 1)
+	if err := prog.copy(matrix(x, 1), matrix(x, 1), 1, 1); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(medianRun(b, prog)*1e9, "ns/median")
+}

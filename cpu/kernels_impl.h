@@ -1,0 +1,65 @@
+// All ops for one instruction set. The including file sets the target and
+//
+//   GS_TABLE     name of the table to define
+//   GS_NAME      its name in words
+//   GS_VB        bytes of a vector
+//   GS_MR, GS_NV rows and vectors of the register tile (tile.h)
+//   GS_GP, GS_GU panels and sums per column that a gemv keeps in flight
+//   GS_PREFETCH  how many floats ahead a gemv prefetches
+
+#include "pool.h"
+
+#include "simd.h"
+
+#include "tile.h"
+
+#include "norm.h"
+
+#include "linear.h"
+
+#include "attention.h"
+
+#include "elementwise.h"
+
+#include "pack.h"
+
+static void op_nop(gs_worker *w, const gs_step *s) {
+	(void)w;
+	(void)s;
+}
+
+static void flops(gs_worker *w, int64_t count, int64_t *ops) {
+	float *a = w->scratch, *b = a + MR * LDA, *c = b + KC * GS_NR;
+	memset(a, 0, (size_t)(MR * LDA + KC * GS_NR) * sizeof(float));
+	for (int64_t i = 0; i < count; i++) tile_of[BLOCK][MR](KC, a, 0, b, b, c, GS_NR, 0);
+	*ops = count * 2 * MR * KC * GS_NR;
+}
+
+static float read_all(const float *p, int64_t n) {
+	vu s[8] = {{0}};
+	for (int64_t i = 0; i + 8 * VL <= n; i += 8 * VL)
+#pragma GCC unroll 8
+		for (int u = 0; u < 8; u++) s[u] ^= load_u(p + i + u * VL);
+	vu t = (s[0] ^ s[1] ^ s[2] ^ s[3]) ^ (s[4] ^ s[5] ^ s[6] ^ s[7]);
+	return sum_lanes((vf)(t & 0x3fffffff));
+}
+
+const gs_kernels GS_TABLE = {
+	.name = GS_NAME,
+	.op =
+		{
+			[GS_NOP] = op_nop,
+			[GS_EMBED] = op_embed,
+			[GS_LAYERNORM] = op_layernorm,
+			[GS_LINEAR] = op_linear,
+			[GS_APPEND] = op_append,
+			[GS_ATTENTION] = op_attention,
+			[GS_ADD] = op_add,
+			[GS_ACTIVATION] = op_activation,
+			[GS_COPY] = op_copy,
+		},
+	.pack = pack,
+	.convert = convert,
+	.flops = flops,
+	.read = read_all,
+};

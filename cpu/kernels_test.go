@@ -1,0 +1,899 @@
+package cpu
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// The kernels are compared, in every version that this processor runs, with plain float64 loops written here. Outputs are poisoned
+// with a NaN of a known pattern and lie between guards of the same, so that a value that is missing, or written where none belongs,
+// shows. Every case runs on 1, 2 and 3 threads, and the results must be equal bit for bit.
+
+const (
+	poison = 0x7fc0dead // a NaN that no computation makes
+	eps32  = 1.0 / (1 << 23)
+)
+
+var threadCounts = []int{1, 2, 3}
+
+// eachISA runs a test for each version of the kernels, with a pool for each of threadCounts.
+func eachISA(t *testing.T, f func(t *testing.T, pools []*pool)) {
+	for _, i := range supportedISAs() {
+		t.Run(i.String(), func(t *testing.T) {
+			var pools []*pool
+			for _, n := range threadCounts {
+				p, err := newPool(n, i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.close()
+				pools = append(pools, p)
+			}
+			f(t, pools)
+		})
+	}
+}
+
+// guarded is memory with guards around it. It starts at an odd element, so that kernels meet unaligned rows.
+type guarded struct {
+	mem[float32]
+	all mem[float32]
+}
+
+const guard = 67
+
+func newGuarded(t *testing.T, n int) guarded {
+	t.Helper()
+	all, err := alloc[float32](n + 2*guard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(all.free)
+	g := guarded{all.part(guard, n), all}
+	g.poison()
+	return g
+}
+
+func (g guarded) poison() {
+	for i := range g.all.slice() {
+		g.all.slice()[i] = math.Float32frombits(poison)
+	}
+}
+
+func (g guarded) check(t *testing.T, name string) {
+	t.Helper()
+	s := g.all.slice()
+	for i := range guard {
+		if math.Float32bits(s[i]) != poison || math.Float32bits(s[len(s)-1-i]) != poison {
+			t.Fatalf("%s: wrote outside its buffer", name)
+		}
+	}
+}
+
+func (g guarded) random(r *rand.Rand, scale float64) guarded {
+	for i := range g.slice() {
+		g.slice()[i] = float32(r.NormFloat64() * scale)
+	}
+	return g
+}
+
+func ints(t *testing.T, values ...int) mem[int32] {
+	t.Helper()
+	m, err := alloc[int32](len(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.free)
+	for i, v := range values {
+		m.slice()[i] = int32(v)
+	}
+	return m
+}
+
+// onAll runs a program that `build` fills on each pool, and returns the first pool's output; the others' must be the same bits.
+// Elements of y outside `written` must keep their poison.
+func onAll(t *testing.T, pools []*pool, y guarded, before func(), build func(p *program) error) []float32 {
+	t.Helper()
+	var first []float32
+	for _, pool := range pools {
+		y.poison()
+		if before != nil {
+			before()
+		}
+		p, err := newProgram(pool, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := build(p); err != nil {
+			t.Fatal(err)
+		}
+		done, err := p.run(0, p.n, mem[int64]{})
+		if !done || err != nil {
+			t.Fatalf("run: done %v, error %v", done, err)
+		}
+		p.free()
+		y.check(t, "y")
+		got := append([]float32(nil), y.slice()...)
+		if first == nil {
+			first = got
+		}
+		for i := range got {
+			if math.Float32bits(got[i]) != math.Float32bits(first[i]) {
+				t.Fatalf("%d threads: y[%d] = %v, with %d threads %v", pool.threads, i, got[i], pools[0].threads, first[i])
+			}
+		}
+	}
+	return first
+}
+
+// near fails unless |got - want| <= tol; a NaN fails.
+func near(t *testing.T, got float32, want, tol float64, format string, args ...any) {
+	t.Helper()
+	if d := math.Abs(float64(got) - want); !(d <= tol) {
+		t.Fatalf("%s: got %v, want %v, difference %.3g exceeds %.3g", fmt.Sprintf(format, args...), got, want, d, tol)
+	}
+}
+
+func untouched(t *testing.T, got float32, format string, args ...any) {
+	t.Helper()
+	if math.Float32bits(got) != poison {
+		t.Fatalf("%s: was written (%v)", fmt.Sprintf(format, args...), got)
+	}
+}
+
+// toBF16 rounds to the nearest bfloat16, ties to even.
+func toBF16(f float32) uint16 {
+	u := math.Float32bits(f)
+	if f != f {
+		return uint16(u>>16) | 0x40
+	}
+	return uint16((u + 0x7fff + u>>16&1) >> 16)
+}
+
+func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// packed makes a weight (K, N) of random values, from a source of the given type and layout, packed in random slices, and returns it
+// with its values as they should be held.
+func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, transposed bool) (*weight, []float32) {
+	t.Helper()
+	w, err := newWeight(K, N, held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.free)
+	for i := range w.data.slice() {
+		w.data.slice()[i] = math.Float32frombits(poison)
+	}
+	rows, cols, unit := K, N, 2
+	if transposed {
+		rows, cols, unit = N, K, 32
+	}
+	values := make([]float32, K*N)
+	src := make([]byte, 0, rows*cols*4)
+	for i := range rows {
+		for j := range cols {
+			v := float32(r.NormFloat64())
+			switch source {
+			case float32Type:
+				src = binary.LittleEndian.AppendUint32(src, math.Float32bits(v))
+			case bfloat16Type:
+				src = binary.LittleEndian.AppendUint16(src, toBF16(v))
+				v = fromBF16(toBF16(v))
+			case float16Type:
+				h := uint16(r.IntN(1 << 16))
+				if h>>10&31 == 31 {
+					h ^= 1 << 14 // finite
+				}
+				src = binary.LittleEndian.AppendUint16(src, h)
+				v = float16(h)
+			}
+			if held == bfloat16Type {
+				v = fromBF16(toBF16(v))
+			}
+			if transposed {
+				values[j*N+i] = v
+			} else {
+				values[i*N+j] = v
+			}
+		}
+	}
+	for r0 := 0; r0 < rows; {
+		r1 := min(rows, r0+unit*(1+r.IntN(8)))
+		bad, err := w.pack(p, src[r0*cols*source.size():r1*cols*source.size()], source, transposed, r0, r1)
+		if err != nil || bad != 0 {
+			t.Fatalf("pack: %d bad values, error %v", bad, err)
+		}
+		r0 = r1
+	}
+	return w, values
+}
+
+func float16(h uint16) float32 {
+	e, m := int(h>>10&31), float64(h&1023)
+	v := math.Ldexp(1+m/1024, e-15)
+	if e == 0 {
+		v = math.Ldexp(m/1024, -14)
+	}
+	if h>>15 != 0 {
+		v = -v
+	}
+	return float32(v)
+}
+
+// at reads a packed weight's value by the layout that kernels.h documents.
+func (w *weight) at(k, n int) float32 {
+	if w.dtype == float32Type {
+		return w.data.slice()[(n/32*w.K+k)*32+n%32]
+	}
+	pair := math.Float32bits(w.data.slice()[(n/32*((w.K+1)/2)+k/2)*32+n%32])
+	if k%2 == 0 {
+		return math.Float32frombits(pair << 16)
+	}
+	return math.Float32frombits(pair & 0xffff0000)
+}
+
+func TestPack(t *testing.T) {
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		r := rand.New(rand.NewPCG(1, 1))
+		for _, held := range []dtype{float32Type, bfloat16Type} {
+			for _, source := range []dtype{float32Type, bfloat16Type, float16Type} {
+				for _, transposed := range []bool{false, true} {
+					for _, shape := range [][2]int{{1, 1}, {7, 33}, {64, 96}, {129, 257}, {50, 31}} {
+						K, N := shape[0], shape[1]
+						w, values := packed(t, r, pools[r.IntN(len(pools))], K, N, held, source, transposed)
+						for k := range K {
+							for n := range N {
+								if got, want := w.at(k, n), values[k*N+n]; math.Float32bits(got) != math.Float32bits(want) {
+									t.Fatalf("held %v, source %v, transposed %v, %v: W[%d][%d] = %v, want %v", held, source, transposed, shape, k, n, got, want)
+								}
+							}
+							for n := N; n < roundUp(N); n++ {
+								if w.at(k, n) != 0 {
+									t.Fatalf("%v: padding W[%d][%d] = %v", shape, k, n, w.at(k, n))
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestPackCountsNonFinite(t *testing.T) {
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		const K, N = 6, 40
+		src := make([]byte, K*N*4)
+		for _, i := range []int{0, 39, 40, 239} {
+			binary.LittleEndian.PutUint32(src[4*i:], math.Float32bits(float32(math.NaN())))
+		}
+		binary.LittleEndian.PutUint32(src[4*77:], math.Float32bits(float32(math.Inf(-1))))
+		for _, held := range []dtype{float32Type, bfloat16Type} {
+			w, err := newWeight(K, N, held)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad, err := w.pack(pools[1], src, float32Type, false, 0, K)
+			if bad != 5 || err != nil {
+				t.Errorf("%d bad values, error %v; want 5", bad, err)
+			}
+			if v := w.at(0, 0); v == v {
+				t.Errorf("NaN became %v", v)
+			}
+			if v := w.at(1, 37); !math.IsInf(float64(v), -1) {
+				t.Errorf("-Inf became %v", v)
+			}
+			w.free()
+		}
+	})
+}
+
+func refActivation(act activation, x float64) float64 {
+	switch act {
+	case geluTanh:
+		return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	case geluErf:
+		return x / 2 * math.Erfc(-x/math.Sqrt2)
+	case relu:
+		return math.Max(x, 0)
+	}
+	return x
+}
+
+// actTolerance is how far act may be off at x, beyond what an error in x itself does: the slope of no activation exceeds 1.13.
+func actTolerance(act activation, x float64) float64 {
+	switch act {
+	case geluTanh:
+		return 1e-6 * math.Abs(x)
+	case geluErf:
+		return 4e-7 * math.Abs(x)
+	}
+	return 0
+}
+
+func refNorm(x []float32, gain, bias []float32, eps float64) []float64 {
+	var mean, variance float64
+	for _, v := range x {
+		mean += float64(v) / float64(len(x))
+	}
+	for _, v := range x {
+		variance += (float64(v) - mean) * (float64(v) - mean) / float64(len(x))
+	}
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = (float64(v)-mean)/math.Sqrt(variance+eps)*float64(gain[i]) + float64(bias[i])
+	}
+	return y
+}
+
+func TestLayerNorm(t *testing.T) {
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		r := rand.New(rand.NewPCG(2, 1))
+		for _, C := range []int{1, 2, 5, 16, 31, 33, 64, 100, 384, 768, 1601} {
+			for _, M := range []int{1, 2, 7, 40} {
+				ldx, ldy := C+r.IntN(5), C+r.IntN(5)
+				x := newGuarded(t, M*ldx).random(r, 3)
+				for i := range x.slice() {
+					x.slice()[i] += 10 // a mean that a one-pass variance would feel
+				}
+				y := newGuarded(t, M*ldy)
+				gain, bias := newGuarded(t, C).random(r, 1), newGuarded(t, C).random(r, 1)
+				got := onAll(t, pools, y, nil, func(p *program) error {
+					return p.layerNorm(layerNormStep{x: matrix(x.mem, ldx), y: matrix(y.mem, ldy), norm: norm{gain.mem, bias.mem, 1e-5}, M: M, C: C})
+				})
+				for m := range M {
+					want := refNorm(x.slice()[m*ldx:][:C], gain.slice(), bias.slice(), 1e-5)
+					for c := range C {
+						// x - mean rounds at the size of x (about 16 here), relative to the deviation of about 3; C == 1 and 2 have
+						// small deviations, down to 0, that sqrt(eps) bounds.
+						tol := eps32 * (16*math.Abs(float64(gain.slice()[c])) + math.Abs(want[c]) + 1)
+						if C < 5 {
+							tol *= 1 / math.Sqrt(1e-5)
+						}
+						near(t, got[m*ldy+c], want[c], tol, "C %d, M %d: y[%d][%d]", C, M, m, c)
+					}
+					for c := C; c < ldy && m*ldy+c < len(got); c++ {
+						untouched(t, got[m*ldy+c], "C %d, M %d: y[%d][%d]", C, M, m, c)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestLinear(t *testing.T) {
+	type shape struct{ M, K, N int }
+	var shapes []shape
+	for _, K := range []int{1, 3, 31, 64, 257} {
+		for _, N := range []int{1, 31, 32, 33, 257} {
+			shapes = append(shapes, shape{1, K, N}, shape{2, K, N}, shape{5, K, N})
+		}
+	}
+	for M := 1; M <= 70; M++ {
+		shapes = append(shapes, shape{M, 40, 65})
+	}
+	shapes = append(shapes, shape{1, 768, 1000}, shape{12, 515, 100}, shape{13, 600, 449}, shape{25, 513, 64}, shape{300, 270, 96}, shape{700, 33, 480})
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		r := rand.New(rand.NewPCG(3, 1))
+		for i, s := range shapes {
+			testLinear(t, r, pools, s.M, s.K, s.N, i)
+		}
+	})
+}
+
+func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int) {
+	held := []dtype{float32Type, bfloat16Type}[variant%2]
+	w, values := packed(t, r, pools[0], K, N, held, held, variant/2%2 == 1)
+	o := linearStep{w: w, M: M, n1: N}
+	name := fmt.Sprintf("M %d, K %d, N %d, %v", M, K, N, held)
+	// x: one row after another, or some rows of each of several sequences.
+	ldx := K + r.IntN(3)
+	o.x = view{ld: ldx}
+	rows := M
+	if r.IntN(2) == 0 {
+		o.x.per = 1 + r.IntN(3)
+		o.x.stride = o.x.per + r.IntN(3)
+		rows = (M + o.x.per - 1) / o.x.per * o.x.stride
+	}
+	x := newGuarded(t, rows*ldx).random(r, 1)
+	o.x.data = x.mem
+	rowX := func(m int) []float32 {
+		if o.x.per > 0 {
+			m = m/o.x.per*o.x.stride + m%o.x.per
+		}
+		return x.slice()[m*ldx:][:K]
+	}
+	ldy := N + r.IntN(3)
+	y := newGuarded(t, M*ldy)
+	o.y = matrix(y.mem, ldy)
+	if r.IntN(3) > 0 {
+		o.bias = newGuarded(t, N).random(r, 1).mem
+	}
+	if r.IntN(2) == 0 {
+		o.norm = norm{newGuarded(t, K).random(r, 1).mem, newGuarded(t, K).random(r, 1).mem, 1e-5}
+	}
+	if r.IntN(4) == 0 {
+		o.n0 = r.IntN(N)
+		o.n1 = o.n0 + 1 + r.IntN(N-o.n0)
+	}
+	var before func()
+	var res []float32
+	switch r.IntN(4) {
+	case 0:
+		o.act = []activation{geluTanh, geluErf, relu}[r.IntN(3)]
+	case 1: // y = residual + ...
+		g := newGuarded(t, M*ldy).random(r, 5)
+		o.residual = matrix(g.mem, ldy)
+		res = g.slice()
+	case 2: // y += ...
+		o.residual = o.y
+		res = make([]float32, M*ldy)
+		for i := range res {
+			res[i] = float32(r.NormFloat64())
+		}
+		before = func() {
+			for m := range M {
+				copy(y.slice()[m*ldy+o.n0:m*ldy+o.n1], res[m*ldy+o.n0:])
+			}
+		}
+	}
+	got := onAll(t, pools, y, before, func(p *program) error { return p.linear(o) })
+	for m := range M {
+		in := make([]float64, K)
+		for k, v := range rowX(m) {
+			in[k] = float64(v)
+		}
+		var inError float64 // of the normalised row, relative to gain
+		if o.norm.gain.p != nil {
+			in = refNorm(rowX(m), o.norm.gain.slice(), o.norm.bias.slice(), 1e-5)
+			inError = 8 * eps32
+			if K < 5 {
+				inError /= math.Sqrt(1e-5)
+			}
+		}
+		for n := range N {
+			if n < o.n0 || n >= o.n1 {
+				untouched(t, got[m*ldy+n], "%s: y[%d][%d]", name, m, n)
+				continue
+			}
+			var sum, squares, abs float64
+			for k := range K {
+				v := in[k] * float64(values[k*N+n])
+				sum += v
+				squares += v * v
+				abs += math.Abs(float64(values[k*N+n])) * (math.Abs(in[k]) + 3)
+			}
+			// Partial sums grow as a random walk, to about sqrt(squares); each of K additions rounds one.
+			tol := 2*eps32*math.Sqrt(float64(K)*squares) + inError*abs/math.Sqrt(float64(K))*4
+			if o.bias.p != nil {
+				sum += float64(o.bias.slice()[n])
+			}
+			tol += 2 * eps32 * math.Abs(sum)
+			tol = 1.13*tol + actTolerance(o.act, sum)
+			want := refActivation(o.act, sum)
+			if res != nil {
+				want += float64(res[m*ldy+n])
+			}
+			near(t, got[m*ldy+n], want, tol+eps32*math.Abs(want), "%s, case %d: y[%d][%d]", name, variant, m, n)
+		}
+	}
+	x.check(t, "x")
+}
+
+func TestActivations(t *testing.T) {
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		var xs []float32
+		for x := -14.0; x <= 14; x += 0.0007 {
+			xs = append(xs, float32(x))
+		}
+		for e := -126; e < 30; e++ {
+			xs = append(xs, float32(math.Ldexp(1.3, e)), float32(-math.Ldexp(1.3, e)))
+		}
+		n := len(xs)
+		x, y := newGuarded(t, n), newGuarded(t, n)
+		copy(x.slice(), xs)
+		for _, act := range []activation{none, geluTanh, geluErf, relu} {
+			got := onAll(t, pools, y, nil, func(p *program) error {
+				return p.activation(matrix(x.mem, n), matrix(y.mem, n), mem[float32]{}, act, 1, n)
+			})
+			for i, x := range xs {
+				near(t, got[i], refActivation(act, float64(x)), actTolerance(act, float64(x)), "activation %d at %v", act, x)
+			}
+			if act == geluTanh { // the left tail is right too, not just small
+				for i, x := range xs {
+					if x > -5 && x < 0 {
+						want := float64(x) / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(float64(x)+0.044715*float64(x)*float64(x)*float64(x))))
+						near(t, got[i], want, 4e-6*math.Abs(want), "gelu_new at %v", x)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestElementwise(t *testing.T) {
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		r := rand.New(rand.NewPCG(4, 1))
+		for _, C := range []int{1, 15, 16, 17, 100, 1024, 2500} {
+			M, ld := 1+r.IntN(9), C+r.IntN(4)
+			a, b, bias, y := newGuarded(t, M*ld).random(r, 1), newGuarded(t, M*ld).random(r, 1), newGuarded(t, C).random(r, 1), newGuarded(t, M*ld)
+			va, vb, vy := matrix(a.mem, ld), matrix(b.mem, ld), matrix(y.mem, ld)
+			for op, build := range map[string]func(p *program) error{
+				"add":  func(p *program) error { return p.add(va, vb, vy, M, C) },
+				"bias": func(p *program) error { return p.activation(va, vy, bias.mem, none, M, C) },
+				"copy": func(p *program) error { return p.copy(va, vy, M, C) },
+			} {
+				got := onAll(t, pools, y, nil, build)
+				for i := range got {
+					m, c := i/ld, i%ld
+					if c >= C {
+						untouched(t, got[i], "%s, C %d: y[%d][%d]", op, C, m, c)
+						continue
+					}
+					want := a.slice()[i]
+					if op == "add" {
+						want += b.slice()[i]
+					} else if op == "bias" {
+						want += bias.slice()[c]
+					}
+					if got[i] != want {
+						t.Fatalf("%s, C %d: y[%d][%d] = %v, want %v", op, C, m, c, got[i], want)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestEmbed(t *testing.T) {
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		r := rand.New(rand.NewPCG(5, 1))
+		const V, positions = 77, 40
+		for _, C := range []int{1, 2, 33, 100, 1500} {
+			for _, held := range []dtype{float32Type, bfloat16Type} {
+				w, values := packed(t, r, pools[0], C, V, held, float32Type, true)
+				wpe := newGuarded(t, positions*C).random(r, 1)
+				B, T := 1+r.IntN(3), 1+r.IntN(20)
+				var ids, pos []int
+				for range B * T {
+					ids = append(ids, r.IntN(V))
+				}
+				for range B {
+					pos = append(pos, r.IntN(positions-T+1))
+				}
+				y := newGuarded(t, B*T*C)
+				cids, cpos := ints(t, ids...), ints(t, pos...)
+				got := onAll(t, pools, y, nil, func(p *program) error {
+					return p.embed(embedStep{y: matrix(y.mem, C), ids: cids, pos: cpos, wte: w, wpe: wpe.mem, B: B, T: T, C_: C})
+				})
+				for i := range B * T {
+					for c := range C {
+						want := values[c*V+ids[i]] + wpe.slice()[(pos[i/T]+i%T)*C+c]
+						if got[i*C+c] != want {
+							t.Fatalf("C %d, %v: y[%d][%d] = %v, want %v", C, held, i, c, got[i*C+c], want)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestAttention(t *testing.T) {
+	type attn struct{ B, past, T, nq, NH, HS int }
+	cases := []attn{
+		{1, 0, 1, 1, 1, 1}, {1, 0, 1, 1, 2, 64}, {1, 5, 1, 1, 3, 64}, {2, 31, 1, 1, 2, 33}, {1, 255, 1, 1, 2, 64}, {1, 256, 1, 1, 2, 64},
+		{2, 700, 1, 1, 2, 80}, {1, 0, 2, 2, 1, 8}, {1, 0, 13, 13, 2, 64}, {3, 7, 5, 5, 2, 20}, {1, 0, 70, 70, 2, 64}, {1, 100, 49, 49, 1, 256},
+		{2, 0, 300, 300, 1, 64}, {1, 250, 30, 30, 2, 40}, {1, 0, 50, 1, 2, 64}, {2, 300, 40, 1, 2, 16}, {1, 3, 40, 17, 2, 64}, {1, 500, 100, 3, 1, 31},
+	}
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		r := rand.New(rand.NewPCG(6, 1))
+		for i, c := range cases {
+			for _, fused := range []bool{true, false} {
+				testAttention(t, r, pools, c.B, c.past, c.T, c.nq, c.NH, c.HS, fused, fmt.Sprintf("case %d %+v, append fused %v", i, c, fused))
+			}
+		}
+	})
+}
+
+func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH, HS int, fused bool, name string) {
+	C := NH * HS
+	total := past + T
+	scale := 1 / math.Sqrt(float64(HS))
+	kv, err := newCache(B, total+r.IntN(40), NH, HS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kv.free()
+	// Sequences may have different lengths; the first has `past` tokens.
+	pasts := make([]int, B)
+	for b := range B {
+		pasts[b] = past
+		if b > 0 && past > 0 {
+			pasts[b] = r.IntN(past + 1)
+		}
+	}
+	all := newGuarded(t, B*total*3*C).random(r, 1) // (B, total, 3C): the history, then the new tokens
+	row := func(b, i int) []float32 { return all.slice()[(b*total+i)*3*C:][:3*C] }
+	y := newGuarded(t, B*nq*C)
+	work := newGuarded(t, attentionWork(kv))
+	pos := ints(t, make([]int, B)...)
+	fresh := newGuarded(t, B*T*3*C)
+	for b := range B {
+		for i := range T {
+			copy(fresh.slice()[(b*T+i)*3*C:], row(b, pasts[b]+i))
+		}
+	}
+	history := newGuarded(t, total*3*C)
+	before := func() {
+		// Unused slots are NaN: nothing may depend on them.
+		for _, m := range []mem[float32]{kv.k, kv.v} {
+			for i := range m.slice() {
+				m.slice()[i] = math.Float32frombits(poison)
+			}
+		}
+		for b := range B { // the history arrives in two pieces
+			copy(history.slice(), all.slice()[b*total*3*C:][:total*3*C])
+			one := &cache{kv.k.from(b * NH * kv.S * HS), kv.v.from(b * NH * kv.S * roundUp(HS)), 1, kv.S, NH, HS}
+			for from, to := 0, pasts[b]/3; from < pasts[b]; from, to = to, pasts[b] {
+				if from == to {
+					continue
+				}
+				at := ints(t, from)
+				p, err := newProgram(pools[1], 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.appendKV(attentionStep{qkv: matrix(history.from(from*3*C), 3*C), cache: one, pos: at, B: 1, T: to - from}); err != nil {
+					t.Fatal(err)
+				}
+				if done, err := p.run(0, 1, mem[int64]{}); !done || err != nil {
+					t.Fatal(done, err)
+				}
+				p.free()
+			}
+			pos.slice()[b] = int32(pasts[b])
+		}
+	}
+	got := onAll(t, pools, y, before, func(p *program) error {
+		o := attentionStep{qkv: matrix(fresh.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos, work: work.mem, B: B, T: T, nq: nq,
+			scale: float32(scale), append: fused}
+		if !fused {
+			if err := p.appendKV(o); err != nil {
+				return err
+			}
+		}
+		return p.attention(o)
+	})
+	work.check(t, "work")
+	for b := range B {
+		for i := range nq {
+			at := pasts[b] + T - nq + i
+			for h := range NH {
+				q := row(b, at)[h*HS:][:HS]
+				p := make([]float64, at+1)
+				top, sum := math.Inf(-1), 0.0
+				for j := range p {
+					for d, k := range row(b, j)[C+h*HS:][:HS] {
+						p[j] += scale * float64(q[d]) * float64(k)
+					}
+					top = math.Max(top, p[j])
+				}
+				for j := range p {
+					p[j] = math.Exp(p[j] - top)
+					sum += p[j]
+				}
+				for d := range HS {
+					var want, abs float64
+					for j := range p {
+						v := float64(row(b, j)[2*C+h*HS+d])
+						want += p[j] / sum * v
+						abs += p[j] / sum * math.Abs(v)
+					}
+					// A score of size s is off by a few eps*s, and so is its exponential, relatively; weights sum to 1.
+					tol := eps32 * abs * (8 + 2*math.Sqrt(float64(HS)) + math.Sqrt(float64(len(p))) + 2*math.Abs(top))
+					near(t, got[(b*nq+i)*C+h*HS+d], want, tol, "%s: y[%d][%d], head %d, channel %d", name, b, i, h, d)
+				}
+			}
+		}
+	}
+}
+
+// NaN must come out where it goes in: a product or softmax that hides one hides a broken checkpoint.
+func TestNaNPropagates(t *testing.T) {
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		r := rand.New(rand.NewPCG(7, 1))
+		nan := float32(math.NaN())
+		const M, K, N = 15, 50, 40
+		w, _ := packed(t, r, pools[0], K, N, float32Type, float32Type, false)
+		for _, act := range []activation{none, geluTanh, geluErf, relu} {
+			x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
+			x.slice()[3*K+7] = nan
+			got := onAll(t, pools, y, nil, func(p *program) error {
+				return p.linear(linearStep{x: matrix(x.mem, K), y: matrix(y.mem, N), w: w, M: M, act: act})
+			})
+			for i, v := range got {
+				if (v != v) != (i/N == 3) {
+					t.Fatalf("activation %d: y[%d][%d] = %v", act, i/N, i%N, v)
+				}
+			}
+		}
+		for _, nq := range []int{1, 20} {
+			const T, C = 20, 16
+			kv, err := newCache(1, T, 1, C)
+			if err != nil {
+				t.Fatal(err)
+			}
+			qkv, y, work := newGuarded(t, T*3*C).random(r, 1), newGuarded(t, nq*C), newGuarded(t, attentionWork(kv))
+			qkv.slice()[5*3*C+C+2] = nan // a key
+			pos := ints(t, 0)
+			got := onAll(t, pools, y, nil, func(p *program) error {
+				return p.attention(attentionStep{qkv: matrix(qkv.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos, work: work.mem, B: 1, T: T, nq: nq, scale: 0.25, append: true})
+			})
+			for i, v := range got {
+				if (v != v) != (T-nq+i/C >= 5) {
+					t.Fatalf("%d queries: y[%d][%d] = %v", nq, i/C, i%C, v)
+				}
+			}
+			kv.free()
+		}
+	})
+}
+
+// A pass of several steps, over and over, on more threads than there are cores, with stamps; then interrupted.
+func TestProgram(t *testing.T) {
+	for _, threads := range []int{1, 2, 3, 8} {
+		p, err := newPool(threads, supportedISAs()[len(supportedISAs())-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		const n, steps = 64, 50
+		x := newGuarded(t, n)
+		one := newGuarded(t, n)
+		for i := range n {
+			x.slice()[i], one.slice()[i] = 0, 1
+		}
+		prog, err := newProgram(p, steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer prog.free()
+		for range steps {
+			if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err == nil {
+			t.Error("a full program took another step")
+		}
+		stamps, err := alloc[int64](steps * threads * 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stamps.free()
+		for range 20 {
+			if done, err := prog.run(0, steps, stamps); !done || err != nil {
+				t.Fatal(done, err)
+			}
+		}
+		if done, err := prog.run(10, 15, mem[int64]{}); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		for i, v := range x.slice() {
+			if v != 20*steps+5 {
+				t.Fatalf("%d threads: x[%d] = %v, want %d", threads, i, v, 20*steps+5)
+			}
+		}
+		s := stamps.slice()
+		for i := range steps {
+			for w := range threads {
+				start, end := s[(i*threads+w)*2], s[(i*threads+w)*2+1]
+				if start > end || start == 0 {
+					t.Fatalf("step %d, worker %d: from %d to %d", i, w, start, end)
+				}
+				for v := range threads { // a barrier lies between steps
+					if i > 0 && start < s[((i-1)*threads+v)*2+1] {
+						t.Fatalf("step %d starts before step %d ended", i, i-1)
+					}
+				}
+			}
+		}
+		prog.interrupt()
+		if done, err := prog.run(0, steps, mem[int64]{}); done || err != nil {
+			t.Fatalf("an interrupted program ran to its end (error %v)", err)
+		}
+		prog.resume()
+		if done, err := prog.run(0, steps, mem[int64]{}); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		if a := testing.AllocsPerRun(10, func() { _, _ = prog.run(0, steps, mem[int64]{}) }); a != 0 {
+			t.Errorf("a run allocates %v times", a)
+		}
+	}
+}
+
+// Interrupting from another goroutine ends a long step early.
+func TestInterrupt(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 1))
+	p, err := newPool(2, portable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	const M, K, N, repeats = 512, 512, 512, 2000
+	w, _ := packed(t, r, p, K, N, float32Type, float32Type, false)
+	x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
+	prog, err := newProgram(p, repeats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.free()
+	for range repeats {
+		if err := prog.linear(linearStep{x: matrix(x.mem, K), y: matrix(y.mem, N), w: w, M: M}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	time.AfterFunc(10*time.Millisecond, prog.interrupt)
+	done, err := prog.run(0, repeats, mem[int64]{})
+	if done || err != nil {
+		t.Errorf("done %v, error %v", done, err)
+	}
+	if d := time.Since(start); d > 5*time.Second { // the whole program takes about a minute
+		t.Errorf("interrupted after 10 ms, ended after %v", d)
+	}
+}
+
+func TestStepErrors(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 1))
+	p, err := newPool(1, portable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	w, _ := packed(t, r, p, 8, 40, float32Type, float32Type, false)
+	prog, err := newProgram(p, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.free()
+	x, y := newGuarded(t, 3*8), newGuarded(t, 3*40)
+	kv, err := newCache(1, 10, 2, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kv.free()
+	pos := ints(t, 0)
+	for name, err := range map[string]error{
+		"x too short":       prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 4}),
+		"y too short":       prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem.part(0, 100), 40), w: w, M: 3}),
+		"column range":      prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, n0: 8, n1: 41}),
+		"no weight":         prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), M: 3}),
+		"bias too short":    prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, bias: x.mem}),
+		"norm too short":    prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, norm: norm{x.mem, x.mem.part(0, 7), 0}}),
+		"act and residual":  prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), residual: matrix(y.mem, 40), act: relu, w: w, M: 3}),
+		"overlapping rows":  prog.copy(matrix(x.mem, 4), matrix(y.mem, 40), 3, 8),
+		"too many queries":  prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 3}),
+		"work missing":      prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 1}),
+		"too many tokens":   prog.attention(attentionStep{qkv: matrix(y.mem, 0), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 33, nq: 1}),
+		"ids too short":     prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: y.mem, B: 1, T: 2, C_: 8}),
+		"no second summand": prog.add(matrix(x.mem, 8), view{}, matrix(x.mem, 8), 3, 8),
+		"run out of range":  func() error { _, err := prog.run(0, 1, mem[int64]{}); return err }(),
+		"odd slice":         func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 1, 2); return err }(),
+		"short slice":       func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 0, 2); return err }(),
+		"zero threads":      func() error { _, err := newPool(-1, portable); return err }(),
+		"huge weight":       func() error { _, err := newWeight(1<<30, 1<<30, float32Type); return err }(),
+		"unknown version":   func() error { _, err := chooseISA("mmx"); return err }(),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		} else {
+			t.Logf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// GS_LINEAR: y = act(norm(x) W + bias) + residual.
+// Included by kernels_impl.h, once per instruction set.
+//
+// Few rows (M <= MR, so always in decode): the weights are the work. Each worker prepares all rows of x for itself (a LayerNorm of a
+// few rows costs less than sharing it) and streams its panels of W once, with all sums in registers.
+//
+// Many rows: tasks of up to MC rows by NC panels. A task goes over K in blocks of KC; per block it packs its rows of x, normalised,
+// into L2, and multiplies them with one panel after another, a panel's block (32 KiB) staying in L1 over all tiles. Partial sums wait
+// in the worker's scratch, so y is written once. bfloat16 panels are widened once per block and task.
+
+enum {
+	MC = 240, // rows of a task: MC * LDA * 4 = 255 KiB of packed x; a multiple of every MR
+	NC = 12,  // panels of a task: MC * NC * 32 * 4 = 360 KiB of sums
+};
+
+// finish writes columns [lo, hi) of panel `n` (first column) for rows [r, r+m): y = act(c + bias) + residual; c is (m, 32).
+INLINE void finish_act(const gs_linear *o, const int act, int64_t r, int m, int64_t n, const float *c) {
+	int64_t lo = o->n0 > n ? o->n0 - n : 0, hi = o->n1 - n < GS_NR ? o->n1 - n : GS_NR;
+	if (lo == 0 && hi == GS_NR) {
+		vf bias[NVP];
+		for (int j = 0; j < NVP; j++) bias[j] = o->bias ? load(o->bias + n + j * VL) : (vf){0};
+		for (int i = 0; i < m; i++) {
+			float *y = row_of(&o->y, r + i) + n;
+			const float *res = o->residual.p ? row_of(&o->residual, r + i) + n : NULL;
+			for (int j = 0; j < NVP; j++) {
+				vf v = activate(act, load(c + i * GS_NR + j * VL) + bias[j]);
+				if (res) v += load(res + j * VL);
+				store(y + j * VL, v);
+			}
+		}
+		return;
+	}
+	float bias[GS_NR] = {0}, t[GS_NR]; // a panel that is only partly wanted
+	if (o->bias) memcpy(bias + lo, o->bias + n + lo, (size_t)(hi - lo) * sizeof(float));
+	for (int i = 0; i < m; i++) {
+		for (int j = 0; j < NVP; j++) store(t + j * VL, activate(act, load(c + i * GS_NR + j * VL) + load(bias + j * VL)));
+		float *y = row_of(&o->y, r + i) + n;
+		const float *res = o->residual.p ? row_of(&o->residual, r + i) + n : NULL;
+		for (int64_t j = lo; j < hi; j++) y[j] = res ? t[j] + res[j] : t[j];
+	}
+}
+
+static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float *c) {
+	switch (o->act) {
+	case GS_GELU_TANH: finish_act(o, GS_GELU_TANH, r, m, n, c); break;
+	case GS_GELU_ERF: finish_act(o, GS_GELU_ERF, r, m, n, c); break;
+	case GS_RELU: finish_act(o, GS_RELU, r, m, n, c); break;
+	default: finish_act(o, GS_NONE, r, m, n, c);
+	}
+}
+
+INLINE const float *panel_of(const gs_weight *w, int64_t p) {
+	int64_t rows = w->dtype == GS_BF16 ? (w->K + 1) / 2 : w->K;
+	return (const float *)w->data + p * rows * GS_NR;
+}
+
+// copy_row packs columns [k0, k0+n) of a row of x, normalised where the step has a norm.
+INLINE void copy_row(const gs_linear *o, float *dst, const float *x, int64_t k0, int64_t n, float mean, float rstd) {
+	if (o->norm.gain)
+		apply_norm(dst, x, k0, n, &o->norm, mean, rstd);
+	else
+		memcpy(dst, x + k0, (size_t)n * sizeof(float));
+}
+
+static void linear_few(gs_worker *w, const gs_linear *o) {
+	const int64_t K = o->w.K, M = o->M;
+	const int64_t stride = panel_of(&o->w, 1) - panel_of(&o->w, 0);
+	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
+	const int bf16 = o->w.dtype == GS_BF16;
+	float *a = w->scratch; // (1, K), or (blocks, M, LDA)
+
+	if (M == 1) {
+		const float *x = row_of(&o->x, 0);
+		if (o->norm.gain) {
+			float mean, rstd;
+			row_stats(x, K, o->norm.eps, &mean, &rstd);
+			apply_norm(a, x, 0, K, &o->norm, mean, rstd);
+			x = a;
+		}
+		float c[GS_GP * GS_NR];
+		for (int64_t i = gs_first(w, (p1 - p0 + GS_GP - 1) / GS_GP); i >= 0; i = gs_next(w)) {
+			int64_t p = p0 + i * GS_GP, n = p1 - p < GS_GP ? p1 - p : GS_GP;
+			(bf16 ? gemv_bf16 : gemv_f32)((int)n, K, x, panel_of(&o->w, p), stride, c);
+			for (int64_t j = 0; j < n; j++) finish(o, 0, 1, (p + j) * GS_NR, c + j * GS_NR);
+		}
+		return;
+	}
+
+	for (int64_t r = 0; r < M; r++) {
+		const float *x = row_of(&o->x, r);
+		float mean = 0, rstd = 0;
+		if (o->norm.gain) row_stats(x, K, o->norm.eps, &mean, &rstd);
+		for (int64_t k = 0; k < K; k += KC)
+			copy_row(o, a + (k / KC * M + r) * LDA, x, k, K - k < KC ? K - k : KC, mean, rstd);
+	}
+	float c[MR * GS_NR];
+	for (int64_t i = gs_first(w, p1 - p0); i >= 0; i = gs_next(w)) {
+		tile_of[bf16 ? STREAM_BF16 : STREAM_F32][M](K, a, M * LDA, panel_of(&o->w, p0 + i), NULL, c, GS_NR, 0);
+		finish(o, 0, (int)M, (p0 + i) * GS_NR, c);
+	}
+}
+
+static void widen(float *dst, const float *panel, int64_t k0, int64_t n) {
+	const float *b = panel + k0 / 2 * GS_NR;
+	for (int64_t k = 0; k < n; k += 2, b += GS_NR, dst += 2 * GS_NR)
+		for (int j = 0; j < NVP; j++) {
+			vu pair = load_u(b + j * VL);
+			store(dst + j * VL, even_half(pair));
+			store(dst + GS_NR + j * VL, odd_half(pair));
+		}
+}
+
+static void linear_many(gs_worker *w, const gs_linear *o) {
+	const int64_t K = o->w.K, M = o->M;
+	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
+	const int bf16 = o->w.dtype == GS_BF16;
+	const int64_t stride = panel_of(&o->w, 1) - panel_of(&o->w, 0);
+
+	// Few large tasks pack and read least; enough of them that nobody waits long at the end.
+	int64_t mtasks = (M + MC - 1) / MC, ntasks = (panels + NC - 1) / NC;
+	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 4) ntasks++;
+	while (mtasks * ntasks < 4 * w->n && M / mtasks > 4 * MR) mtasks++;
+
+	float *a = w->scratch;             // (MC, LDA)
+	float *c = a + MC * LDA;           // (NC, MC, 32)
+	float *wide = c + NC * MC * GS_NR; // (KC, 32)
+	float *mean = wide + KC * GS_NR, *rstd = mean + MC; // (MC)
+
+	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
+		// Neighbouring tasks share columns, so that panels come from memory once.
+		int64_t mt = t % mtasks, nt = t / mtasks;
+		int64_t r0 = M * mt / mtasks, rows = M * (mt + 1) / mtasks - r0;
+		int64_t q0 = p0 + panels * nt / ntasks, q1 = p0 + panels * (nt + 1) / ntasks;
+		int64_t tiles = (rows + MR - 1) / MR;
+		if (o->norm.gain)
+			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
+		for (int64_t k = 0; k < K; k += KC) {
+			int64_t kn = K - k < KC ? K - k : KC;
+			for (int64_t r = 0; r < rows; r++) copy_row(o, a + r * LDA, row_of(&o->x, r0 + r), k, kn, mean[r], rstd[r]);
+			for (int64_t q = q0; q < q1; q++) {
+				// While this block is multiplied, the next panel's is fetched: a line per k, shared out over the tiles.
+				const float *b = panel_of(&o->w, q) + (bf16 ? k / 2 : k) * GS_NR, *next = b + stride;
+				const int64_t fetch = kn * (bf16 ? GS_NR / 2 : GS_NR);
+				if (bf16) {
+					widen(wide, panel_of(&o->w, q), k, kn);
+					b = wide;
+				}
+				float *cq = c + (q - q0) * MC * GS_NR;
+				for (int64_t i = 0; i < tiles; i++) {
+					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles of nearly equal height
+					const float *ahead = q + 1 < q1 && i * kn * 16 < fetch ? next + i * kn * 16 : b;
+					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, cq + ra * GS_NR, GS_NR, k > 0);
+					if (k + KC >= K) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
+				}
+			}
+			if (gs_cancelled(w->pool)) return;
+		}
+	}
+}
+
+_Static_assert(MC * LDA + NC * MC * GS_NR + KC * GS_NR + 2 * MC <= GS_SCRATCH, "scratch too small for a task");
+
+static void op_linear(gs_worker *w, const gs_step *s) {
+	const gs_linear *o = &s->linear;
+	int64_t blocks = (o->w.K + KC - 1) / KC;
+	if (o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
+		linear_few(w, o);
+	else
+		linear_many(w, o);
+}

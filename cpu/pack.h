@@ -1,0 +1,114 @@
+// Packing weights into panels (layout in kernels.h). Included by kernels_impl.h, once per instruction set.
+
+INLINE float f16_to_f32(uint16_t h) {
+	// Exponent and mantissa, moved into place, are too small by 2^112; subnormals come out right as the product is exact.
+	union { uint32_t u; float f; } v = {(uint32_t)(h & 0x7fff) << 13}, scale = {0x77800000}, sign;
+	v.f *= scale.f;
+	sign.u = (v.u | ((h & 0x7c00) == 0x7c00 ? 0x7f800000u : 0)) | (uint32_t)(h & 0x8000) << 16;
+	return sign.f;
+}
+
+// read_values widens n <= 32 values from index i of src into out, with zeros after them; returns how many are NaN or infinite.
+INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, int n) {
+	switch (dtype) {
+	case GS_F32: memcpy(out, (const char *)src + i * 4, (size_t)n * 4); break;
+	case GS_BF16: {
+		uint16_t h[GS_NR];
+		memcpy(h, (const char *)src + i * 2, (size_t)n * 2);
+		for (int j = 0; j < n; j++) {
+			uint32_t u = (uint32_t)h[j] << 16;
+			memcpy(&out[j], &u, 4);
+		}
+		break;
+	}
+	default: {
+		uint16_t h[GS_NR];
+		memcpy(h, (const char *)src + i * 2, (size_t)n * 2);
+		for (int j = 0; j < n; j++) out[j] = f16_to_f32(h[j]);
+	}
+	}
+	int bad = 0;
+	for (int j = 0; j < n; j++) {
+		uint32_t u;
+		memcpy(&u, &out[j], 4);
+		bad += (u & 0x7f800000) == 0x7f800000;
+	}
+	for (int j = n; j < GS_NR; j++) out[j] = 0;
+	return bad;
+}
+
+static int64_t convert(float *dst, const void *src, int dtype, int64_t n) {
+	int64_t bad = 0, i = 0;
+	for (; i + GS_NR <= n; i += GS_NR) bad += read_values(dst + i, src, dtype, i, GS_NR);
+	if (i < n) {
+		float t[GS_NR];
+		bad += read_values(t, src, dtype, i, (int)(n - i));
+		memcpy(dst + i, t, (size_t)(n - i) * 4);
+	}
+	return bad;
+}
+
+// to_bf16 rounds to nearest, ties to even, and leaves the result in the low half of each lane. NaN stays NaN.
+INLINE vu to_bf16(vf x) {
+	vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+	return (vu)choose(x == x, (vf)r, (vf)((u >> 16) | 0x40u));
+}
+
+// put writes row k (and k+1, for bfloat16) of a panel.
+INLINE void put(const gs_weight *w, int64_t panel, int64_t k, const float *row, const float *next) {
+	if (w->dtype == GS_BF16) {
+		float *dst = (float *)w->data + (panel * ((w->K + 1) / 2) + k / 2) * GS_NR;
+		for (int j = 0; j < GS_NR; j += VL) store_u(dst + j, to_bf16(load(row + j)) | to_bf16(load(next + j)) << 16);
+	} else {
+		float *dst = (float *)w->data + (panel * w->K + k) * GS_NR;
+		for (int j = 0; j < GS_NR; j += VL) store(dst + j, load(row + j));
+	}
+}
+
+// pack_columns packs rows [r0, r1) of a (K, N) source into one panel.
+INLINE int64_t pack_columns(const gs_pack_job *job, const int dtype, int64_t panel) {
+	static const float zeros[GS_NR] = {0};
+	const gs_weight *w = job->w;
+	int64_t n = panel * GS_NR, bad = 0;
+	int cols = w->N - n < GS_NR ? (int)(w->N - n) : GS_NR, step = w->dtype == GS_BF16 ? 2 : 1;
+	float row[GS_NR], next[GS_NR];
+	for (int64_t k = job->r0; k < job->r1; k += step) {
+		bad += read_values(row, job->src, dtype, (k - job->r0) * w->N + n, cols);
+		int pair = step == 2 && k + 1 < job->r1;
+		if (pair) bad += read_values(next, job->src, dtype, (k + 1 - job->r0) * w->N + n, cols);
+		put(w, panel, k, row, pair ? next : zeros);
+	}
+	return bad;
+}
+
+// pack_rows packs rows [32 panel, 32 panel + 32) of an (N, K) source, whose row r0 is the first in memory, into one panel.
+INLINE int64_t pack_rows(const gs_pack_job *job, const int dtype, int64_t panel) {
+	const gs_weight *w = job->w;
+	int64_t n = panel * GS_NR, bad = 0;
+	int rows = job->r1 - n < GS_NR ? (int)(job->r1 - n) : GS_NR, step = w->dtype == GS_BF16 ? 2 : 1;
+	float block[GS_NR][GS_NR] = {{0}}, turned[GS_NR + 1][GS_NR] = {{0}};
+	for (int64_t k = 0; k < w->K; k += GS_NR) {
+		int cols = w->K - k < GS_NR ? (int)(w->K - k) : GS_NR;
+		for (int j = 0; j < rows; j++) bad += read_values(block[j], job->src, dtype, (n + j - job->r0) * w->K + k, cols);
+		for (int i = 0; i < GS_NR; i++)
+			for (int j = 0; j < GS_NR; j++) turned[i][j] = block[j][i];
+		for (int i = 0; i < cols; i += step) put(w, panel, k + i, turned[i], turned[i + 1]);
+	}
+	return bad;
+}
+
+static void pack(gs_worker *w, gs_pack_job *job) {
+	int64_t bad = 0;
+	int64_t first = job->transposed ? job->r0 / GS_NR : 0, end = ((job->transposed ? job->r1 : job->w->N) + GS_NR - 1) / GS_NR;
+	for (int64_t p = gs_first(w, end - first); p >= 0; p = gs_next(w)) {
+		switch (job->src_dtype * 2 + job->transposed) {
+		case GS_F32 * 2: bad += pack_columns(job, GS_F32, first + p); break;
+		case GS_BF16 * 2: bad += pack_columns(job, GS_BF16, first + p); break;
+		case GS_F16 * 2: bad += pack_columns(job, GS_F16, first + p); break;
+		case GS_F32 * 2 + 1: bad += pack_rows(job, GS_F32, first + p); break;
+		case GS_BF16 * 2 + 1: bad += pack_rows(job, GS_BF16, first + p); break;
+		case GS_F16 * 2 + 1: bad += pack_rows(job, GS_F16, first + p); break;
+		}
+	}
+	atomic_fetch_add(&job->bad, bad);
+}

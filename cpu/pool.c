@@ -1,0 +1,214 @@
+// The thread pool.
+//
+// A decode step of a small model takes tens of microseconds, less than waking a sleeping thread. So workers spin after a job, for
+// SPIN_NS, and only then sleep: between two tokens of a stream they are awake, and a program that does something else has its cores
+// back within a millisecond. While they spin for longer than it takes to meet at a barrier they also yield, so that
+// on a machine with more threads than cores whoever holds the work runs.
+#if defined(__linux__)
+#define _GNU_SOURCE
+#endif
+#include "pool.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define SPIN_NS 200000 // after the last job, before sleeping
+#define PAUSES 400     // between two looks at the clock, or before the first yield: about 10-20 us
+
+struct gs_sleep {
+	pthread_mutex_t mutex;
+	pthread_cond_t wake;
+};
+
+struct gs_thread {
+	pthread_t id;
+	gs_worker *worker;
+};
+
+int64_t gs_now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline void pause_core(void) {
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+// A barrier of one counter and one generation: the last to arrive resets the counter and starts the next generation.
+void gs_barrier(gs_worker *w) {
+	gs_pool *p = w->pool;
+	// Tickets of the coming phase were last used one phase ago, when nobody can be any more.
+	atomic_store_explicit(&p->tickets[2 * w->id + ((w->phase + 1) & 1)].next, 0, memory_order_relaxed);
+	w->phase++;
+	if (p->n == 1) {
+		p->stop = gs_cancelled(p);
+		return;
+	}
+	uint32_t passed = atomic_load_explicit(&p->passed, memory_order_relaxed);
+	if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) == p->n - 1) {
+		atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+		p->stop = gs_cancelled(p);
+		atomic_store_explicit(&p->passed, passed + 1, memory_order_release);
+		return;
+	}
+	for (int spins = 0; atomic_load_explicit(&p->passed, memory_order_acquire) == passed; spins++) {
+		if (spins < PAUSES)
+			pause_core();
+		else
+			sched_yield();
+	}
+}
+
+// await returns when a job other than `seen` was posted, or the pool ends.
+static uint32_t await(gs_pool *p, uint32_t seen) {
+	uint32_t job;
+	int64_t until = 0;
+	for (;;) {
+		for (int i = 0; i < PAUSES; i++) {
+			job = atomic_load_explicit(&p->job, memory_order_acquire);
+			if (job != seen) return job;
+			pause_core();
+		}
+		int64_t now = gs_now();
+		if (until == 0)
+			until = now + SPIN_NS;
+		else if (now > until)
+			break;
+		sched_yield();
+	}
+	// The order of job and sleepers matters: a poster writes job, then reads sleepers; we write sleepers, then read job.
+	pthread_mutex_lock(&p->sleep->mutex);
+	atomic_fetch_add(&p->sleepers, 1);
+	while ((job = atomic_load(&p->job)) == seen) pthread_cond_wait(&p->sleep->wake, &p->sleep->mutex);
+	atomic_fetch_sub(&p->sleepers, 1);
+	pthread_mutex_unlock(&p->sleep->mutex);
+	return job;
+}
+
+static void post(gs_pool *p) {
+	atomic_fetch_add(&p->job, 1);
+	if (atomic_load(&p->sleepers) > 0) {
+		pthread_mutex_lock(&p->sleep->mutex);
+		pthread_cond_broadcast(&p->sleep->wake);
+		pthread_mutex_unlock(&p->sleep->mutex);
+	}
+}
+
+static void *thread_main(void *arg) {
+	gs_worker *w = ((struct gs_thread *)arg)->worker;
+	gs_pool *p = w->pool;
+	char name[32];
+	snprintf(name, sizeof name, w->id < 10 ? "gpt2scope-cpu-%d" : "gpt2scope-cpu%d", w->id);
+	name[15] = 0; // the system's limit
+#if defined(__linux__)
+	pthread_setname_np(pthread_self(), name);
+#elif defined(__APPLE__)
+	pthread_setname_np(name);
+#endif
+	uint32_t seen = 0;
+	for (;;) {
+		seen = await(p, seen);
+		if (atomic_load(&p->quit)) return NULL;
+		p->fn(w, p->arg);
+		gs_barrier(w);
+	}
+}
+
+void gs_pool_run(gs_pool *p, void (*fn)(gs_worker *, void *), void *arg) {
+	p->fn = fn;
+	p->arg = arg;
+	if (p->n > 1) post(p);
+	fn(&p->workers[0], arg);
+	gs_barrier(&p->workers[0]);
+}
+
+static void stop_threads(gs_pool *p, int started) {
+	atomic_store(&p->quit, 1);
+	post(p);
+	for (int i = 0; i < started; i++) pthread_join(p->threads[i].id, NULL);
+}
+
+static void release(gs_pool *p) {
+	if (p->sleep) {
+		pthread_mutex_destroy(&p->sleep->mutex);
+		pthread_cond_destroy(&p->sleep->wake);
+	}
+	gs_free(p->scratch, (size_t)p->n * GS_SCRATCH * sizeof(float));
+	gs_free(p->tickets, (size_t)p->n * 2 * sizeof(gs_ticket));
+	free(p->sleep);
+	free(p->threads);
+	free(p->workers);
+	gs_free(p, sizeof *p);
+}
+
+gs_pool *gs_pool_create(int threads, int isa) {
+	if (threads < 1 || threads > GS_MAX_THREADS || !gs_isa_supported(isa)) return NULL;
+	gs_pool *p = gs_alloc(sizeof *p);
+	if (!p) return NULL;
+	p->n = threads;
+	p->kernels = gs_kernels_of(isa);
+	p->threads = calloc((size_t)threads, sizeof *p->threads);
+	p->workers = calloc((size_t)threads, sizeof *p->workers);
+	p->tickets = gs_alloc((size_t)threads * 2 * sizeof *p->tickets);
+	p->scratch = gs_alloc((size_t)threads * GS_SCRATCH * sizeof(float));
+	p->sleep = malloc(sizeof *p->sleep);
+	if (p->sleep) {
+		pthread_mutex_init(&p->sleep->mutex, NULL);
+		pthread_cond_init(&p->sleep->wake, NULL);
+	}
+	if (!p->threads || !p->workers || !p->tickets || !p->scratch || !p->sleep) {
+		release(p);
+		return NULL;
+	}
+	for (int i = 0; i < threads; i++)
+		p->workers[i] = (gs_worker){.pool = p, .id = i, .n = threads, .scratch = p->scratch + (size_t)i * GS_SCRATCH};
+
+	// Signals belong to the program's own threads: Go's handlers expect a Go thread. Faults stay open, they hit who causes them.
+	sigset_t all, old;
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	sigdelset(&all, SIGTRAP);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int started = 0;
+	while (started < threads - 1) {
+		struct gs_thread *t = &p->threads[started];
+		t->worker = &p->workers[started + 1];
+		if (pthread_create(&t->id, NULL, thread_main, t) != 0) break;
+		started++;
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (started < threads - 1) {
+		stop_threads(p, started);
+		release(p);
+		return NULL;
+	}
+	return p;
+}
+
+void gs_pool_destroy(gs_pool *p) {
+	if (!p) return;
+	stop_threads(p, p->n - 1);
+	release(p);
+}
+
+static void barrier_job(gs_worker *w, void *arg) {
+	int64_t count = *(int64_t *)arg;
+	for (int64_t i = 0; i < count; i++) gs_barrier(w);
+}
+
+double gs_bench_barrier(gs_pool *p, int64_t count) {
+	int64_t start = gs_now();
+	gs_pool_run(p, barrier_job, &count);
+	return (double)(gs_now() - start) * 1e-9;
+}

@@ -1,0 +1,141 @@
+// The interpreter of steps, the choice of an instruction set, and packing's entry points.
+#include "pool.h"
+#include <string.h>
+
+typedef struct run {
+	const gs_step *steps;
+	int from, to;
+	int64_t *stamps;
+} run;
+
+static void run_steps(gs_worker *w, void *arg) {
+	const run *r = arg;
+	const gs_kernels *k = w->pool->kernels;
+	int64_t *stamp = r->stamps ? r->stamps + 2 * w->id : NULL;
+	for (int i = r->from; i < r->to; i++) {
+		if (stamp) stamp[0] = gs_now();
+		k->op[r->steps[i].op](w, &r->steps[i]);
+		if (stamp) {
+			stamp[1] = gs_now();
+			stamp += 2 * w->n;
+		}
+		if (i + 1 == r->to) break; // the job's own barrier follows
+		gs_barrier(w);
+		if (w->pool->stop) break;
+	}
+}
+
+int gs_run(gs_pool *p, const gs_step *steps, int from, int to, int64_t *stamps, const int32_t *cancel) {
+	run r = {steps, from, to, stamps};
+	p->cancel = cancel;
+	p->stop = 0;
+	gs_pool_run(p, run_steps, &r);
+	p->cancel = NULL;
+	return p->stop;
+}
+
+// ---- instruction sets ----
+
+#if defined(__x86_64__)
+extern const gs_kernels gs_kernels_avx512, gs_kernels_avx2;
+#elif defined(__aarch64__)
+extern const gs_kernels gs_kernels_neon;
+#endif
+extern const gs_kernels gs_kernels_portable;
+
+const gs_kernels *gs_kernels_of(int isa) {
+	switch (isa) {
+#if defined(__x86_64__)
+	case GS_AVX512: return &gs_kernels_avx512;
+	case GS_AVX2: return &gs_kernels_avx2;
+#elif defined(__aarch64__)
+	case GS_NEON: return &gs_kernels_neon;
+#endif
+	case GS_PORTABLE: return &gs_kernels_portable;
+	}
+	return NULL;
+}
+
+int gs_isa_supported(int isa) {
+	switch (isa) {
+	case GS_PORTABLE: return 1;
+#if defined(__x86_64__)
+	case GS_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+	case GS_AVX512:
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+		       __builtin_cpu_supports("avx512vl");
+#elif defined(__aarch64__)
+	case GS_NEON: return 1; // part of the base architecture
+#endif
+	}
+	return 0;
+}
+
+const char *gs_isa_name(int isa) {
+	static const char *const names[GS_ISAS] = {
+		[GS_PORTABLE] = "portable", [GS_NEON] = "neon", [GS_AVX2] = "avx2", [GS_AVX512] = "avx512"};
+	return isa >= 0 && isa < GS_ISAS ? names[isa] : NULL;
+}
+
+// ---- packing ----
+
+static void pack_job(gs_worker *w, void *arg) { w->pool->kernels->pack(w, arg); }
+
+int64_t gs_pack(gs_pool *p, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0, int64_t r1) {
+	gs_pack_job job = {.w = w, .src = src, .src_dtype = src_dtype, .transposed = transposed, .r0 = r0, .r1 = r1};
+	gs_pool_run(p, pack_job, &job);
+	return job.bad;
+}
+
+size_t gs_weight_bytes(int64_t K, int64_t N, int dtype) {
+	size_t panels = (size_t)(N + GS_NR - 1) / GS_NR;
+	if (dtype == GS_BF16) return panels * (size_t)((K + 1) / 2) * 2 * GS_NR * 2;
+	return panels * (size_t)K * GS_NR * 4;
+}
+
+int64_t gs_convert(float *dst, const void *src, int src_dtype, int64_t n) {
+	return gs_kernels_portable.convert(dst, src, src_dtype, n);
+}
+
+size_t gs_attention_work(int B, int NH, int HS, int S) {
+	// As attention.h lays it out: per chunk of 256 keys, a maximum and a sum on a line of their own, and a row of the output.
+	return (size_t)B * (size_t)NH * (size_t)((S + 255) / 256) * (size_t)((HS + GS_NR - 1) / GS_NR * GS_NR + GS_NR);
+}
+
+// ---- measuring ----
+
+typedef struct bench {
+	int64_t count, n;
+	const float *p;
+	_Atomic int64_t ops;
+	float sink[GS_MAX_THREADS];
+} bench;
+
+static void flops_job(gs_worker *w, void *arg) {
+	bench *b = arg;
+	int64_t ops = 0;
+	w->pool->kernels->flops(w, b->count, &ops);
+	atomic_fetch_add(&b->ops, ops);
+}
+
+double gs_bench_flops(gs_pool *p, int64_t count, int64_t *ops) {
+	bench b = {.count = count};
+	int64_t start = gs_now();
+	gs_pool_run(p, flops_job, &b);
+	*ops = b.ops;
+	return (double)(gs_now() - start) * 1e-9;
+}
+
+static void read_job(gs_worker *w, void *arg) {
+	bench *b = arg;
+	int64_t lo, hi;
+	gs_share(w, b->n / 1024, &lo, &hi);
+	b->sink[w->id] = w->pool->kernels->read(b->p + lo * 1024, (hi - lo) * 1024);
+}
+
+double gs_bench_read(gs_pool *p, const float *x, int64_t n) {
+	bench b = {.n = n, .p = x};
+	int64_t start = gs_now();
+	gs_pool_run(p, read_job, &b);
+	return (double)(gs_now() - start) * 1e-9;
+}

@@ -1,0 +1,128 @@
+// Vectors of GS_VB bytes in the compiler's vector extension (GCC and clang), and elementary functions over them. The same source
+// becomes AVX-512, AVX2, NEON or SSE2 code, by the width and the target that the including file sets.
+// Included by kernels_impl.h, once per instruction set.
+
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+enum { VL = GS_VB / 4, NVP = GS_NR / VL }; // lanes of a vector; vectors of a panel's row
+
+typedef float vf __attribute__((vector_size(GS_VB)));
+typedef int32_t vi __attribute__((vector_size(GS_VB)));
+typedef uint32_t vu __attribute__((vector_size(GS_VB)));
+typedef float vf_any __attribute__((vector_size(GS_VB), aligned(4), may_alias)); // in memory, aligned or not
+typedef uint32_t vu_any __attribute__((vector_size(GS_VB), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf load(const float *p) { return *(const vf_any *)p; }
+INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
+INLINE vu load_u(const void *p) { return *(const vu_any *)p; }
+INLINE void store_u(void *p, vu v) { *(vu_any *)p = v; }
+INLINE vf splat(float s) { return s - (vf){0}; } // s - 0 is s, also for -0
+INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+
+// greater returns max(a, b) lane by lane; a NaN in b is kept.
+INLINE vf greater(vf a, vf b) {
+#if GS_VB == 64
+	return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif GS_VB == 32
+	return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__x86_64__)
+	return (vf)_mm_max_ps((__m128)a, (__m128)b);
+#else
+	return choose(a > b, a, b);
+#endif
+}
+
+// lesser returns min(a, b) lane by lane; a NaN in b is kept.
+INLINE vf lesser(vf a, vf b) {
+#if GS_VB == 64
+	return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif GS_VB == 32
+	return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__x86_64__)
+	return (vf)_mm_min_ps((__m128)a, (__m128)b);
+#else
+	return choose(a < b, a, b);
+#endif
+}
+
+// Reductions over lanes, in the order of a tree.
+INLINE float sum_lanes(vf v) {
+	float t[VL];
+	store(t, v);
+	for (int n = VL / 2; n > 0; n /= 2)
+		for (int i = 0; i < n; i++) t[i] += t[i + n];
+	return t[0];
+}
+
+INLINE float max_lanes(vf v) {
+	float t[VL];
+	store(t, v);
+	for (int n = VL / 2; n > 0; n /= 2)
+		for (int i = 0; i < n; i++) t[i] = t[i] > t[i + n] ? t[i] : t[i + n];
+	return t[0];
+}
+
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2, with ln 2 split in two so that r is exact, and the minimax polynomial
+// of Cephes' expf (S. L. Moshier, netlib.org/cephes, single/expf.c). Within 2 ulp for -87.3 <= x <= 88.3; beyond, -inf and inf
+// included, it stays at its values there, 1e-38 and 2e38; NaN stays NaN.
+INLINE vf vexp(vf x) {
+	vf big = greater(splat(-87.33f), lesser(splat(88.37f), x)); // keeps NaN
+	vf t = big * 1.44269504088896341f + 12582912.0f;            // 1.5 * 2^23: rounds to an integer in the low bits
+	vf n = t - 12582912.0f;
+	vf r = big - n * 0.693359375f;
+	r = r - n * -2.12194440e-4f;
+	vf p = splat(1.9875691500e-4f);
+	p = p * r + 1.3981999507e-3f;
+	p = p * r + 8.3334519073e-3f;
+	p = p * r + 4.1665795894e-2f;
+	p = p * r + 1.6666665459e-1f;
+	p = p * r + 5.0000001201e-1f;
+	p = p * (r * r) + r + 1.0f;
+	return p * (vf)(((vu)t << 23) + 0x3f800000u);
+}
+
+// gelu_new(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). No cancellation for x < 0.
+INLINE vf gelu_tanh(vf x) {
+	vf u2 = x * (-1.5957691216057308f + -0.07135481282f * (x * x));
+	return x / (1.0f + vexp(u2));
+}
+
+// gelu(x) = x/2 erfc(-x/sqrt(2)). erfc(z) = t (a1 + t (a2 + ... t a5)) exp(-z^2), t = 1/(1 + p z), z >= 0: Abramowitz and Stegun,
+// Handbook of Mathematical Functions, 7.1.26, |error| <= 1.5e-7.
+INLINE vf gelu_erf(vf x) {
+	vf z = (vf)((vi)(x * 0.70710678118654752f) & 0x7fffffff);
+	vf t = 1.0f / (1.0f + z * 0.3275911f);
+	vf q = splat(1.061405429f);
+	q = q * t + -1.453152027f;
+	q = q * t + 1.421413741f;
+	q = q * t + -0.284496736f;
+	q = q * t + 0.254829592f;
+	q = q * t * vexp(-(z * z)) * 0.5f; // erfc(z)/2
+	return x * choose(x < 0.0f, q, 1.0f - q);
+}
+
+INLINE vf activate(int act, vf x) {
+	switch (act) {
+	case GS_GELU_TANH: return gelu_tanh(x);
+	case GS_GELU_ERF: return gelu_erf(x);
+	case GS_RELU: return choose(x < 0.0f, (vf){0}, x); // keeps NaN
+	}
+	return x;
+}
+
+// bfloat16 pairs: a 32-bit lane holds (even, odd) in its low and high half.
+INLINE vf even_half(vu pair) { return (vf)(pair << 16); }
+INLINE vf odd_half(vu pair) { return (vf)(pair & 0xffff0000u); }
+
+INLINE float *row_of(const gs_view *v, int64_t r) {
+	if (v->per == 0) return v->p + r * v->ld;
+	return v->p + (r / v->per * v->stride + r % v->per) * v->ld;
+}

@@ -1,0 +1,207 @@
+// The two inner loops that everything else is made of.
+//
+//   tile   C[m][32] (+)= A[m][K] B[K][32] for m <= GS_MR rows: all sums stay in registers, B is read once per m rows.
+//          (K. Goto, R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34(3), 2008)
+//   gemv   y[32] = x[K] B[K][32]: one row, bound by how fast B arrives, so it keeps several sums per column in flight.
+//
+// Each output is summed in the order of k, whatever m is and whoever calls.
+// Included by kernels_impl.h, once per instruction set. GS_MR rows by GS_NV vectors are what the registers hold.
+
+enum {
+	MR = GS_MR,
+	KC = 256,      // rows of a panel per block: 32 KiB, for the L1 cache
+	LDA = KC + 16, // leading dimension of packed rows of A: never a multiple of 4 KiB, so rows don't collide in the cache
+};
+
+// How a tile gets B, which is not always in the cache yet:
+enum tile_kind {
+	BLOCK,       // float32, from the L1 cache or on its way; meanwhile prefetches one line per k from `ahead`
+	STREAM_F32,  // a whole panel, from memory, each line used once: prefetches GS_PREFETCH floats ahead of itself
+	STREAM_BF16, // the same, of bfloat16 pairs
+	TILE_KINDS
+};
+
+// Rows of A lie LDA apart; blocks of KC columns lie `block` floats apart.
+INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const float *a, int64_t block, const void *panel,
+                      const float *ahead, float *c, int64_t ldc, int accumulate) {
+#pragma GCC unroll 1
+	for (int j0 = 0; j0 < NVP; j0 += GS_NV) {
+		vf acc[MR][GS_NV];
+#pragma GCC unroll 16
+		for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+			for (int j = 0; j < GS_NV; j++) acc[i][j] = (vf){0};
+		const float *b = (const float *)panel + j0 * VL;
+#pragma GCC unroll 1
+		for (int64_t k0 = 0; k0 < K; k0 += KC) {
+			const float *ak = a + k0 / KC * block;
+			int64_t n = K - k0 < KC ? K - k0 : KC;
+			if (kind == STREAM_BF16) {
+#pragma GCC unroll 1
+				for (int64_t k = 0; k + 1 < n; k += 2, b += GS_NR) {
+					vf even[GS_NV], odd[GS_NV];
+					__builtin_prefetch(b + GS_PREFETCH, 0, 3);
+					__builtin_prefetch(b + GS_PREFETCH + 16, 0, 3);
+#pragma GCC unroll 8
+					for (int j = 0; j < GS_NV; j++) {
+						vu pair = load_u(b + j * VL);
+						even[j] = even_half(pair);
+						odd[j] = odd_half(pair);
+					}
+#pragma GCC unroll 16
+					for (int i = 0; i < m; i++) {
+						float s = ak[i * LDA + k], t = ak[i * LDA + k + 1];
+#pragma GCC unroll 8
+						for (int j = 0; j < GS_NV; j++) acc[i][j] += s * even[j];
+#pragma GCC unroll 8
+						for (int j = 0; j < GS_NV; j++) acc[i][j] += t * odd[j];
+					}
+				}
+				if (n & 1) { // the last row of an odd K
+#pragma GCC unroll 16
+					for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+						for (int j = 0; j < GS_NV; j++) acc[i][j] += ak[i * LDA + n - 1] * even_half(load_u(b + j * VL));
+				}
+			} else {
+#pragma GCC unroll 1
+				for (int64_t k = 0; k < n; k++, b += GS_NR) {
+					vf bk[GS_NV];
+					if (kind == STREAM_F32) {
+						__builtin_prefetch(b + GS_PREFETCH, 0, 3);
+						__builtin_prefetch(b + GS_PREFETCH + 16, 0, 3);
+					} else {
+						__builtin_prefetch(ahead + k * 16, 0, 2);
+					}
+#pragma GCC unroll 8
+					for (int j = 0; j < GS_NV; j++) bk[j] = load(b + j * VL);
+#pragma GCC unroll 16
+					for (int i = 0; i < m; i++) {
+						float s = ak[i * LDA + k];
+#pragma GCC unroll 8
+						for (int j = 0; j < GS_NV; j++) acc[i][j] += s * bk[j];
+					}
+				}
+			}
+		}
+		float *cj = c + j0 * VL;
+		if (accumulate) {
+#pragma GCC unroll 16
+			for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+				for (int j = 0; j < GS_NV; j++) store(cj + i * ldc + j * VL, load(cj + i * ldc + j * VL) + acc[i][j]);
+		} else {
+#pragma GCC unroll 16
+			for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+				for (int j = 0; j < GS_NV; j++) store(cj + i * ldc + j * VL, acc[i][j]);
+		}
+	}
+}
+
+typedef void tile_fn(int64_t K, const float *a, int64_t block, const void *panel, const float *ahead, float *c, int64_t ldc,
+                     int accumulate);
+
+#define TILE(kind, m)                                                                                                                 \
+	static __attribute__((noinline)) void tile_##kind##_##m(int64_t K, const float *a, int64_t block, const void *panel,              \
+	                                                        const float *ahead, float *c, int64_t ldc, int accumulate) {              \
+		tile_body(m, kind, K, a, block, panel, ahead, c, ldc, accumulate);                                                            \
+	}
+
+#if GS_MR == 12
+#define TILES(X, kind)                                                                                                                \
+	X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6) X(kind, 7) X(kind, 8) X(kind, 9) X(kind, 10) X(kind, 11) X(kind, 12)
+#elif GS_MR == 6
+#define TILES(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6)
+#else
+#define TILES(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4)
+#endif
+
+TILES(TILE, BLOCK)
+TILES(TILE, STREAM_F32)
+TILES(TILE, STREAM_BF16)
+
+#define TILE_NAME(kind, m) tile_##kind##_##m,
+
+// tile_of[kind][m]
+static tile_fn *const tile_of[TILE_KINDS][MR + 1] = {
+	{NULL, TILES(TILE_NAME, BLOCK)},
+	{NULL, TILES(TILE_NAME, STREAM_F32)},
+	{NULL, TILES(TILE_NAME, STREAM_BF16)},
+};
+
+// gemv over GS_GP panels at a time, `stride` floats apart; even and odd k are summed apart where GS_GU is 2.
+INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *x, const float *b, int64_t stride, float *y) {
+	vf acc[GS_GP][GS_GU][NVP];
+#pragma GCC unroll 8
+	for (int p = 0; p < panels; p++)
+#pragma GCC unroll 8
+		for (int u = 0; u < GS_GU; u++)
+#pragma GCC unroll 8
+			for (int j = 0; j < NVP; j++) acc[p][u][j] = (vf){0};
+	int64_t k = 0;
+	if (bf16) {
+#pragma GCC unroll 1
+		for (; k + 1 < K; k += 2, b += GS_NR) {
+			float s = x[k], t = x[k + 1];
+#pragma GCC unroll 8
+			for (int p = 0; p < panels; p++) {
+				__builtin_prefetch(b + p * stride + GS_PREFETCH, 0, 3);
+				__builtin_prefetch(b + p * stride + GS_PREFETCH + 16, 0, 3);
+#pragma GCC unroll 8
+				for (int j = 0; j < NVP; j++) {
+					vu pair = load_u(b + p * stride + j * VL);
+					acc[p][0][j] += s * even_half(pair);
+					acc[p][GS_GU - 1][j] += t * odd_half(pair);
+				}
+			}
+		}
+		if (k < K) {
+#pragma GCC unroll 8
+			for (int p = 0; p < panels; p++)
+#pragma GCC unroll 8
+				for (int j = 0; j < NVP; j++) acc[p][0][j] += x[k] * even_half(load_u(b + p * stride + j * VL));
+		}
+	} else {
+#pragma GCC unroll 1
+		for (; k + GS_GU <= K; k += GS_GU, b += GS_GU * GS_NR) {
+#pragma GCC unroll 8
+			for (int p = 0; p < panels; p++)
+#pragma GCC unroll 8
+				for (int u = 0; u < GS_GU; u++) {
+					__builtin_prefetch(b + p * stride + u * GS_NR + GS_PREFETCH, 0, 3);
+					__builtin_prefetch(b + p * stride + u * GS_NR + GS_PREFETCH + 16, 0, 3);
+#pragma GCC unroll 8
+					for (int j = 0; j < NVP; j++) acc[p][u][j] += x[k + u] * load(b + p * stride + u * GS_NR + j * VL);
+				}
+		}
+		if (k < K) {
+#pragma GCC unroll 8
+			for (int p = 0; p < panels; p++)
+#pragma GCC unroll 8
+				for (int j = 0; j < NVP; j++) acc[p][0][j] += x[k] * load(b + p * stride + j * VL);
+		}
+	}
+#pragma GCC unroll 8
+	for (int p = 0; p < panels; p++)
+#pragma GCC unroll 8
+		for (int j = 0; j < NVP; j++) {
+			vf s = acc[p][0][j];
+			if (GS_GU > 1) s += acc[p][GS_GU - 1][j];
+			store(y + p * GS_NR + j * VL, s);
+		}
+}
+
+#if GS_GU > 2
+#error "gemv sums even and odd k apart, not more"
+#endif
+
+static __attribute__((noinline)) void gemv_f32(int panels, int64_t K, const float *x, const float *b, int64_t stride, float *y) {
+	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 0, K, x, b, stride, y);
+	for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 0, K, x, b, stride, y);
+}
+
+static __attribute__((noinline)) void gemv_bf16(int panels, int64_t K, const float *x, const float *b, int64_t stride, float *y) {
+	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 1, K, x, b, stride, y);
+	for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 1, K, x, b, stride, y);
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// progress shows how far a long task is, on a terminal only, and only once it has
+// run for a while.
+type progress struct {
+	bar   *progressbar.ProgressBar
+	make  func(total int64) *progressbar.ProgressBar
+	start time.Time
+}
+
+// progressAfter is how long a task runs before its bar appears: what is done
+// within a second needs none.
+const progressAfter = 400 * time.Millisecond
+
+// progress makes one; bytes says what its numbers are.
+func (m *modelFlags) progress(stderr io.Writer, title string, bytes bool) *progress {
+	p := &progress{start: time.Now()}
+	if m.quiet || !isTerminal(stderr) {
+		return p
+	}
+	p.make = func(total int64) *progressbar.ProgressBar {
+		return progressbar.NewOptions64(total, progressbar.OptionSetWriter(stderr), progressbar.OptionSetDescription(title),
+			progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
+			progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth())
+	}
+	return p
+}
+
+// set tells how much is done.
+func (p *progress) set(done, total int64) {
+	if p.bar == nil {
+		elapsed := time.Since(p.start)
+		if p.make == nil || elapsed < progressAfter || done >= total {
+			return
+		}
+		if remaining := time.Duration(float64(elapsed) * float64(total-done) / float64(max(done, 1))); elapsed+remaining < time.Second {
+			return
+		}
+		p.bar = p.make(total)
+	}
+	p.bar.Set64(done)
+}
+
+// done removes the bar.
+func (p *progress) done() {
+	if p.bar != nil {
+		p.bar.Finish()
+		p.bar = nil
+	}
+	p.make = nil
+}
+
+// isTerminal tells whether a person sees what is written.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

@@ -1,0 +1,250 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+// Options say how the fast executor runs. The zero value is the default.
+type Options struct {
+	Threads int           // 0 is one for each physical core that the process may use
+	DType   weights.DType // how weights are held: weights.F32 (also 0) or weights.BF16
+	ISA     string        // kernels to use: "avx512", "avx2", "neon", "portable"; "" takes GPT2SCOPE_CPU, else the fastest
+}
+
+// Backend is the fast executor. Its sessions share its threads, and the packed
+// weights of a model. It may be used from several goroutines; passes take turns.
+type Backend struct {
+	pool  *pool
+	dtype dtype
+
+	mu     sync.Mutex
+	models map[*gpt2.Model]*packedModel
+}
+
+// New makes a fast executor and starts its threads.
+func New(o Options) (*Backend, error) {
+	if o.ISA == "" {
+		o.ISA = os.Getenv("GPT2SCOPE_CPU")
+	}
+	isa, err := chooseISA(o.ISA)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{dtype: float32Type, models: map[*gpt2.Model]*packedModel{}}
+	switch o.DType {
+	case 0, weights.F32:
+	case weights.BF16:
+		b.dtype = bfloat16Type
+	default:
+		return nil, fmt.Errorf("weights cannot be held as %s; F32 and BF16 are supported", o.DType)
+	}
+	if b.pool, err = newPool(Threads(o.Threads), isa); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Threads returns how many threads an Options.Threads stands for.
+func Threads(n int) int {
+	if n > 0 {
+		return n
+	}
+	return min(physicalCores(), runtime.GOMAXPROCS(0))
+}
+
+// physicalCores counts cores, not hardware threads, where Linux tells; two
+// threads of a core share the units that the kernels keep busy.
+func physicalCores() int {
+	cores := map[string]bool{}
+	for cpu := range runtime.NumCPU() {
+		siblings, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
+		if err != nil {
+			return runtime.NumCPU()
+		}
+		cores[strings.TrimSpace(string(siblings))] = true
+	}
+	return max(1, len(cores))
+}
+
+// Name returns "cpu".
+func (b *Backend) Name() string { return "cpu" }
+
+// ISA returns which kernels run: "avx512", "avx2", "neon" or "portable".
+func (b *Backend) ISA() string { return b.pool.isa.String() }
+
+// Close ends the threads. Sessions must be closed before.
+func (b *Backend) Close() error {
+	b.pool.close()
+	return nil
+}
+
+// chains are the operations that one step of the kernels does.
+var chains = []gpt2.Chain{
+	{gpt2.OpLayerNorm, gpt2.OpLinear, gpt2.OpActivation},
+	{gpt2.OpLayerNorm, gpt2.OpLinear},
+	{gpt2.OpLinear, gpt2.OpActivation},
+	{gpt2.OpLinear, gpt2.OpAdd},
+}
+
+// Fuse joins a LayerNorm and an activation with the Linear between them, and a
+// residual add with the Linear before it.
+func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
+
+// Sizes are 4 bytes, or 2 for weights held as bfloat16.
+func (b *Backend) Sizes() gpt2.Sizes { return gpt2.Sizes{Weight: b.dtype.size(), Activation: 4, KV: 4} }
+
+// packedModel are the parameters of a model, as the kernels take them.
+type packedModel struct {
+	users    int
+	matrices map[string]*weight
+	vectors  map[string]mem[float32]
+}
+
+// acquire packs what a run order needs and is not packed yet.
+func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, progress func(done, total int64)) (*packedModel, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.models[m]
+	if p == nil {
+		p = &packedModel{matrices: map[string]*weight{}, vectors: map[string]mem[float32]{}}
+		b.models[m] = p
+	}
+	p.users++
+	var todo []gpt2.Param
+	var done, total int64
+	for _, param := range neededParams(m.Config, layers) {
+		if p.matrices[param.Name] == nil && p.vectors[param.Name].p == nil {
+			todo = append(todo, param)
+			total += int64(param.Elements()) * int64(b.dtype.size())
+		}
+	}
+	for _, param := range todo {
+		err := b.pack(ctx, m, p, param, func(elements int) {
+			if done += int64(elements) * int64(b.dtype.size()); progress != nil {
+				progress(done, total)
+			}
+		})
+		if err != nil {
+			b.drop(m, p)
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// release ends a use of a model's packed weights.
+func (b *Backend) release(m *gpt2.Model, p *packedModel) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop(m, p)
+}
+
+func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
+	if p.users--; p.users > 0 {
+		return
+	}
+	for _, w := range p.matrices {
+		w.free()
+	}
+	for _, v := range p.vectors {
+		v.free()
+	}
+	delete(b.models, m)
+}
+
+// pack reads a parameter, in slices, into its packed form: matrices of the layers
+// and embeddings that are multiplied with as panels, all else as float32.
+func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, param gpt2.Param, progress func(elements int)) error {
+	if len(param.Shape) == 1 || param.Name == "wpe.weight" {
+		v, err := alloc[float32](param.Elements())
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", param.Name, err)
+		}
+		p.vectors[param.Name] = v
+		if err := m.Read(param.Name, v.slice(), 0); err != nil {
+			return err
+		}
+		progress(param.Elements())
+		return nil
+	}
+	t, err := m.Tensor(param.Name)
+	if err != nil {
+		return err
+	}
+	rows, cols := param.Shape[0], param.Shape[1]
+	K, N, transposed := rows, cols, false
+	if param.Name == "wte.weight" || param.Name == "lm_head.weight" { // (V, C)
+		K, N, transposed = cols, rows, true
+	}
+	w, err := newWeight(K, N, b.dtype)
+	if err != nil {
+		return fmt.Errorf("tensor %s: %w", param.Name, err)
+	}
+	p.matrices[param.Name] = w
+	source := sourceTypes[t.DType]
+	perSlice := max(1, sliceBytes/(32*cols*source.size())) * 32
+	buf := make([]byte, min(rows, perSlice)*cols*source.size())
+	for r := 0; r < rows; r += perSlice {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n := min(perSlice, rows-r)
+		src := buf[:n*cols*source.size()]
+		if err := readParallel(t, src, int64(r*cols*source.size()), b.pool.threads); err != nil {
+			return err
+		}
+		bad, err := w.pack(b.pool, src, source, transposed, r, r+n)
+		if err != nil {
+			return err
+		}
+		if bad > 0 { // read them again, to say where
+			if err := m.Read(param.Name, make([]float32, n*cols), r*cols); err != nil {
+				return err
+			}
+		}
+		t.Drop()
+		progress(n * cols)
+	}
+	return nil
+}
+
+// sliceBytes is about how much of a tensor is read and packed at a time: little
+// memory, and still much work per call.
+const sliceBytes = 4 << 20
+
+// sourceTypes maps the types of a checkpoint to those of the kernels.
+var sourceTypes = map[weights.DType]dtype{weights.F32: float32Type, weights.BF16: bfloat16Type, weights.F16: float16Type}
+
+// readParallel reads bytes of a tensor in several goroutines: computed weights
+// take longer to read than to pack.
+func readParallel(t weights.Tensor, dst []byte, off int64, workers int) error {
+	const unit = 1 << 16
+	part := (len(dst)/workers + unit - 1) / unit * unit
+	if workers == 1 || part >= len(dst) {
+		return t.ReadBytes(dst, off)
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, workers)
+	for i := range workers {
+		from, to := i*part, min((i+1)*part, len(dst))
+		if from >= to {
+			break
+		}
+		wg.Go(func() { errs[i] = t.ReadBytes(dst[from:to], off+int64(from)) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

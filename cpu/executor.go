@@ -1,0 +1,395 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+
+	"gpt2scope/gpt2"
+)
+
+// Prepare packs the weights that the layers need and allocates the KV cache.
+func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	p, err := b.acquire(ctx, m, o.Layers, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{backend: b, model: m, options: o, packed: p, compiled: map[gpt2.Phase]*compiled{},
+		plans: planCache{backend: b, config: m.Config, layers: o.Layers}}
+	if err := r.allocate(); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// runner executes the plans of one session.
+type runner struct {
+	backend *Backend
+	model   *gpt2.Model
+	options gpt2.Options
+	packed  *packedModel
+	plans   planCache
+
+	// What passes share, in C memory. Position and ids lie there too, so that a
+	// compiled pass never changes.
+	caches   []*cache // per slot
+	position mem[int32]
+	ids      mem[int32]
+	work     mem[float32]
+	buffers  [gpt2.NumBuffers]mem[float32]
+
+	compiled map[gpt2.Phase]*compiled
+	last     *compiled // of the pass that ran last, for Read
+	sampling gpt2.Sampling
+	sampler  gpt2.Sampler
+	tokens   []gpt2.Token
+}
+
+// compiled is a plan as a program of kernel steps.
+type compiled struct {
+	plan    *gpt2.Plan
+	program *program
+	from    []int // step i of the plan is kernel steps from[i] to from[i+1]-1
+	samples bool
+}
+
+// allocate makes what does not depend on the phase.
+func (r *runner) allocate() error {
+	c, B := r.model.Config, r.options.Batch
+	for range r.options.Layers {
+		kv, err := newCache(B, r.options.Context, c.Heads, c.HeadSize())
+		if err != nil {
+			return err
+		}
+		r.caches = append(r.caches, kv)
+	}
+	var err error
+	if r.position, err = alloc[int32](B); err != nil {
+		return err
+	}
+	if r.work, err = alloc[float32](attentionWork(r.caches[0])); err != nil {
+		return err
+	}
+	r.tokens = make([]gpt2.Token, 0, B)
+	return nil
+}
+
+// Close frees everything but the weights that other sessions use.
+func (r *runner) Close() error {
+	if r.packed == nil {
+		return nil
+	}
+	r.forget()
+	for _, kv := range r.caches {
+		kv.free()
+	}
+	r.position.free()
+	r.ids.free()
+	r.work.free()
+	for _, b := range r.buffers {
+		b.free()
+	}
+	r.backend.release(r.model, r.packed)
+	*r = runner{}
+	return nil
+}
+
+// Plan returns the fused plan of a phase.
+func (r *runner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.plan(phase) }
+
+// SetSampling says how later passes sample.
+func (r *runner) SetSampling(s gpt2.Sampling) { r.sampling = s }
+
+// Position returns how many tokens the cache holds.
+func (r *runner) Position() int { return int(r.position.slice()[0]) }
+
+// Rewind drops cached tokens; the slots are written again by later passes.
+func (r *runner) Rewind(position int) error {
+	if position < 0 || position > r.Position() {
+		return fmt.Errorf("cannot rewind to token %d of %d", position, r.Position())
+	}
+	r.seek(position)
+	return nil
+}
+
+func (r *runner) seek(position int) {
+	for b := range r.position.slice() {
+		r.position.slice()[b] = int32(position)
+	}
+}
+
+// Prefill executes one pass.
+func (r *runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
+	c, err := r.compile(phase)
+	if err != nil {
+		return nil, err
+	}
+	defer r.watch(ctx, c)()
+	copy(r.ids.slice(), ids)
+	if err := r.pass(ctx, c); err != nil {
+		return nil, err
+	}
+	return r.tokens, nil
+}
+
+// Decode runs n passes of one token.
+func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool) error {
+	c, err := r.compile(gpt2.Phase{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
+	if err != nil {
+		return err
+	}
+	defer r.watch(ctx, c)()
+	for range n {
+		for _, t := range r.tokens {
+			r.ids.slice()[t.Seq] = t.ID
+		}
+		if err := r.pass(ctx, c); err != nil {
+			return err
+		}
+		if !emit(r.tokens) {
+			break
+		}
+	}
+	return nil
+}
+
+// watch lets a cancelled context stop the program between steps.
+func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
+	c.program.resume()
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	unregister := context.AfterFunc(ctx, c.program.interrupt)
+	return func() { unregister() }
+}
+
+// pass runs a program over r.ids, advances the position, and samples.
+func (r *runner) pass(ctx context.Context, c *compiled) error {
+	r.last = c
+	whole, err := c.program.run(0, c.program.n, mem[int64]{})
+	if err != nil {
+		return err
+	}
+	if !whole {
+		return context.Cause(ctx)
+	}
+	past := r.Position()
+	r.seek(past + c.plan.Phase.Tokens)
+	if r.tokens = r.tokens[:0]; !c.samples {
+		return nil
+	}
+	step := c.plan.Steps[len(c.plan.Steps)-1]
+	shape := c.plan.Buffers[step.Last().In]
+	logits := r.buffers[step.Last().In].slice()
+	for b := range c.plan.Phase.Batch {
+		row := (b+1)*shape.Rows - 1
+		t, err := r.sampler.Sample(r.sampling, logits[row*shape.Width:(row+1)*shape.Width], b, r.Position())
+		if err != nil {
+			return stageError(c.plan, step, past, err)
+		}
+		r.tokens = append(r.tokens, t)
+	}
+	return nil
+}
+
+// Read copies rows of a buffer of the last pass.
+func (r *runner) Read(b gpt2.Buffer, row int, dst []float32) error {
+	if r.last == nil {
+		return fmt.Errorf("buffer %s cannot be read before a pass", b)
+	}
+	shape := r.last.plan.Buffers[b]
+	from, size := row*shape.Width, r.last.plan.Phase.Batch*shape.Rows*shape.Width
+	if row < 0 || from+len(dst) > size {
+		return fmt.Errorf("buffer %s has %d elements; %d from row %d on are not all in it", b, size, len(dst), row)
+	}
+	copy(dst, r.buffers[b].slice()[from:])
+	return nil
+}
+
+// maxCompiled bounds how many programs a session keeps.
+const maxCompiled = 16
+
+// compile returns the program of a phase, made once.
+func (r *runner) compile(phase gpt2.Phase) (*compiled, error) {
+	if c, ok := r.compiled[phase]; ok {
+		return c, nil
+	}
+	plan := r.Plan(phase)
+	if err := r.grow(plan); err != nil {
+		return nil, err
+	}
+	if len(r.compiled) == maxCompiled {
+		r.forget()
+	}
+	program, err := newProgram(r.backend.pool, 2*len(plan.Steps)) // a step is at most two kernel steps
+	if err != nil {
+		return nil, err
+	}
+	c := &compiled{plan: plan, program: program, samples: phase.Sample}
+	w := writer{runner: r, plan: plan, program: program}
+	for _, step := range plan.Steps {
+		c.from = append(c.from, program.n)
+		if err := w.step(step); err != nil {
+			program.free()
+			return nil, stageError(plan, step, r.Position(), err)
+		}
+	}
+	c.from = append(c.from, program.n)
+	r.compiled[phase] = c
+	return c, nil
+}
+
+// forget frees all programs.
+func (r *runner) forget() {
+	for phase, c := range r.compiled {
+		c.program.free()
+		delete(r.compiled, phase)
+	}
+	r.last = nil
+}
+
+// grow makes the buffers large enough for a plan. Programs point into them, so
+// when one moves all are made anew.
+func (r *runner) grow(plan *gpt2.Plan) error {
+	B := plan.Phase.Batch
+	if n := B * plan.Phase.Tokens; n > r.ids.n {
+		r.forget()
+		r.ids.free()
+		var err error
+		if r.ids, err = alloc[int32](n); err != nil {
+			r.ids = mem[int32]{}
+			return err
+		}
+	}
+	for b, shape := range plan.Buffers {
+		n := B * shape.Rows * shape.Width
+		if n <= r.buffers[b].n || gpt2.Buffer(b) == gpt2.BufTokens {
+			continue
+		}
+		r.forget()
+		r.buffers[b].free()
+		var err error
+		if r.buffers[b], err = alloc[float32](n); err != nil {
+			r.buffers[b] = mem[float32]{}
+			return fmt.Errorf("activations (%s): %w", gpt2.Buffer(b), err)
+		}
+	}
+	return nil
+}
+
+// writer turns steps of a plan into kernel steps.
+type writer struct {
+	*runner
+	plan    *gpt2.Plan
+	program *program
+}
+
+// view addresses the last rows of each sequence of a buffer.
+func (w *writer) view(b gpt2.Buffer, rows int) view {
+	shape := w.plan.Buffers[b]
+	if rows == shape.Rows {
+		return matrix(w.buffers[b], shape.Width)
+	}
+	return view{data: w.buffers[b].from((shape.Rows - rows) * shape.Width), ld: shape.Width, per: rows, stride: shape.Rows}
+}
+
+// step writes one step of the plan: nothing where it has no rows.
+func (w *writer) step(s gpt2.Step) error {
+	var err error
+	switch o := s.Ops[0]; {
+	case o.Op == gpt2.OpSample: // done in Go, by pass
+	case o.Op == gpt2.OpAttention:
+		err = w.attention(o)
+	case o.Rows == 0:
+	case s.Op() == gpt2.OpLinear:
+		err = w.linear(s)
+	case o.Op == gpt2.OpEmbed:
+		err = w.embed(o)
+	case o.Op == gpt2.OpLayerNorm:
+		M := w.plan.Phase.Batch * o.Rows
+		err = w.program.layerNorm(layerNormStep{x: w.view(o.In, o.Rows), y: w.view(o.Out, o.Rows), norm: w.norm(o), M: M, C: o.K})
+	case o.Op == gpt2.OpActivation:
+		M := w.plan.Phase.Batch * o.Rows
+		err = w.program.activation(w.view(o.In, o.Rows), w.view(o.Out, o.Rows), mem[float32]{}, activations[o.Activation], M, o.N)
+	case o.Op == gpt2.OpAdd:
+		M := w.plan.Phase.Batch * o.Rows
+		err = w.program.add(w.view(o.In, o.Rows), w.view(o.Aux, o.Rows), w.view(o.Out, o.Rows), M, o.N)
+	default:
+		err = fmt.Errorf("operation %s is not implemented", o.Op)
+	}
+	return err
+}
+
+var activations = map[gpt2.Activation]activation{gpt2.GELUNew: geluTanh, gpt2.GELUErf: geluErf, gpt2.ReLU: relu}
+
+func (w *writer) norm(o gpt2.Operation) norm {
+	return norm{gain: w.packed.vectors[o.Weight], bias: w.packed.vectors[o.Bias], eps: float32(w.model.Config.Epsilon)}
+}
+
+// embed: x = wte[id] + wpe[position].
+func (w *writer) embed(o gpt2.Operation) error {
+	return w.program.embed(embedStep{
+		y: w.view(o.Out, o.Rows), ids: w.ids, pos: w.position,
+		wte: w.packed.matrices[o.Weight], wpe: w.packed.vectors[o.Bias],
+		B: w.plan.Phase.Batch, T: o.Rows, C_: o.N,
+	})
+}
+
+// attention: K and V of the new rows go into the cache of the slot, then each
+// query attends to it. The appending is a kernel step of its own where there are
+// many rows, so that all threads share it.
+func (w *writer) attention(o gpt2.Operation) error {
+	step := attentionStep{
+		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,
+		B: w.plan.Phase.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1,
+	}
+	if !step.append || o.Queries == 0 {
+		if err := w.program.appendKV(step); err != nil {
+			return err
+		}
+	}
+	if o.Queries == 0 {
+		return nil
+	}
+	step.append = step.append && o.Queries > 0
+	step.y = w.view(o.Out, o.Queries)
+	return w.program.attention(step)
+}
+
+// linear: y = act(norm(x) W + b) + residual, with what was fused.
+func (w *writer) linear(s gpt2.Step) error {
+	var step linearStep
+	var o gpt2.Operation // the Linear
+	for _, op := range s.Ops {
+		switch op.Op {
+		case gpt2.OpLayerNorm:
+			step.norm = w.norm(op)
+		case gpt2.OpLinear:
+			o = op
+		case gpt2.OpActivation:
+			step.act = activations[op.Activation]
+		case gpt2.OpAdd:
+			step.residual = w.view(op.Out, op.Rows) // x = x + z, in place
+		}
+	}
+	step.w = w.packed.matrices[o.Weight]
+	if o.Bias != "" {
+		step.bias = w.packed.vectors[o.Bias]
+	}
+	in, out := s.Ops[0].In, s.Last().Out
+	add := func(rows, n0, n1 int) error {
+		part := step
+		part.x, part.y, part.M, part.n0, part.n1 = w.view(in, rows), w.view(out, rows), w.plan.Phase.Batch*rows, n0, n1
+		return w.program.linear(part)
+	}
+	if o.Stage != gpt2.StageCAttn || o.Queries == o.Rows {
+		return add(o.Rows, 0, o.N)
+	}
+	C := o.K // keys and values of all rows, queries of the last ones
+	if o.Queries > 0 {
+		if err := add(o.Queries, 0, C); err != nil {
+			return err
+		}
+	}
+	return add(o.Rows, C, 3*C)
+}

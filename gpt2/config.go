@@ -1,0 +1,308 @@
+package gpt2
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Activation is the nonlinearity between the two matrices of the MLP.
+type Activation uint8
+
+// The activations that a GPT-2 config.json may name.
+const (
+	GELUNew Activation = iota // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks & Gimpel 2016
+	GELUErf                   // 0.5 x (1 + erf(x / sqrt(2)))
+	ReLU                      // max(x, 0)
+)
+
+type activationName struct {
+	name string
+	act  Activation
+}
+
+// activationNames maps the names of config.json; the first name of each
+// activation is the one that is written.
+var activationNames = []activationName{
+	{"gelu_new", GELUNew}, {"gelu_pytorch_tanh", GELUNew}, {"gelu", GELUErf}, {"relu", ReLU},
+}
+
+// String gives the activation's name in config.json.
+func (a Activation) String() string {
+	for _, n := range activationNames {
+		if n.act == a {
+			return n.name
+		}
+	}
+	return fmt.Sprintf("Activation(%d)", uint8(a))
+}
+
+// Config is the geometry and the mathematics of a model: the fields of a Hugging
+// Face config.json that GPT-2 depends on.
+type Config struct {
+	Layers     int        // L, n_layer
+	Channels   int        // C, n_embd
+	Heads      int        // NH, n_head; C is divisible by NH
+	Positions  int        // n_positions, the longest context
+	Vocab      int        // V, vocab_size
+	Inner      int        // width of the MLP, n_inner; 4 C where config.json has null or nothing
+	Epsilon    float64    // layer_norm_epsilon
+	Activation Activation // activation_function
+	Tied       bool       // tie_word_embeddings: lm_head is wte
+
+	ScaleWeights        bool // scale_attn_weights: scores are divided by sqrt(HS)
+	ScaleByInverseLayer bool // scale_attn_by_inverse_layer_idx: and by layer + 1
+
+	BOS, EOS int // bos_token_id, eos_token_id; -1 where there is none
+}
+
+// HeadSize returns HS = C / NH.
+func (c Config) HeadSize() int { return c.Channels / c.Heads }
+
+// AttentionScale returns the factor on the scores q.k of a layer.
+func (c Config) AttentionScale(layer int) float64 {
+	s := 1.0
+	if c.ScaleWeights {
+		s /= math.Sqrt(float64(c.HeadSize()))
+	}
+	if c.ScaleByInverseLayer {
+		s /= float64(layer + 1)
+	}
+	return s
+}
+
+// Param is a tensor that a model of some Config has: its name in the checkpoint,
+// without the prefix "transformer.", and its shape.
+type Param struct {
+	Name  string
+	Shape []int
+}
+
+// Elements returns the number of elements of the tensor.
+func (p Param) Elements() int {
+	n := 1
+	for _, d := range p.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Params lists the tensors of the model in the checkpoint's order: embeddings,
+// layers, final norm, and lm_head.weight where it is not tied. Matrices of the
+// layers are in Conv1D layout: (inputs, outputs), row-major.
+func (c Config) Params() []Param {
+	C, F := c.Channels, c.Inner
+	ps := []Param{
+		{"wte.weight", []int{c.Vocab, C}},
+		{"wpe.weight", []int{c.Positions, C}},
+	}
+	for l := range c.Layers {
+		h := fmt.Sprintf("h.%d.", l)
+		ps = append(ps,
+			Param{h + "ln_1.weight", []int{C}}, Param{h + "ln_1.bias", []int{C}},
+			Param{h + "attn.c_attn.weight", []int{C, 3 * C}}, Param{h + "attn.c_attn.bias", []int{3 * C}},
+			Param{h + "attn.c_proj.weight", []int{C, C}}, Param{h + "attn.c_proj.bias", []int{C}},
+			Param{h + "ln_2.weight", []int{C}}, Param{h + "ln_2.bias", []int{C}},
+			Param{h + "mlp.c_fc.weight", []int{C, F}}, Param{h + "mlp.c_fc.bias", []int{F}},
+			Param{h + "mlp.c_proj.weight", []int{F, C}}, Param{h + "mlp.c_proj.bias", []int{C}},
+		)
+	}
+	ps = append(ps, Param{"ln_f.weight", []int{C}}, Param{"ln_f.bias", []int{C}})
+	if !c.Tied {
+		ps = append(ps, Param{"lm_head.weight", []int{c.Vocab, C}})
+	}
+	return ps
+}
+
+// Parameters returns the number of parameters of the model.
+func (c Config) Parameters() int {
+	n := 0
+	for _, p := range c.Params() {
+		n += p.Elements()
+	}
+	return n
+}
+
+// Bounds on the fields of a Config. They are far above any GPT-2, and low enough
+// that no product of two of them overflows.
+const (
+	maxLayers = 1 << 12
+	maxDim    = 1 << 20
+	maxVocab  = 1 << 24
+)
+
+// Check says whether the geometry is one that can be run.
+func (c Config) Check() error {
+	for _, f := range []struct {
+		name       string
+		value, max int
+	}{
+		{"n_layer", c.Layers, maxLayers}, {"n_embd", c.Channels, maxDim}, {"n_head", c.Heads, maxDim},
+		{"n_positions", c.Positions, maxDim}, {"vocab_size", c.Vocab, maxVocab}, {"n_inner", c.Inner, maxDim},
+	} {
+		if f.value < 1 || f.value > f.max {
+			return fmt.Errorf("%s is %d; it must be from 1 to %d", f.name, f.value, f.max)
+		}
+	}
+	if c.Channels%c.Heads != 0 {
+		return fmt.Errorf("n_embd is %d, which %d heads (n_head) do not divide", c.Channels, c.Heads)
+	}
+	if hs := c.HeadSize(); hs > maxHeadSize {
+		return fmt.Errorf("the head size n_embd / n_head is %d; the largest supported is %d", hs, maxHeadSize)
+	}
+	if !(c.Epsilon > 0) || c.Epsilon > 1 {
+		return fmt.Errorf("layer_norm_epsilon is %g; it must be above 0 and at most 1", c.Epsilon)
+	}
+	return nil
+}
+
+// maxHeadSize bounds HS: the attention kernels keep a row of it in registers or
+// shared memory.
+const maxHeadSize = 256
+
+// fixed lists the fields of config.json that would change the mathematics, with
+// the one value that this engine implements. Any other value is an error.
+var fixed = map[string]string{
+	"model_type":          `"gpt2"`,
+	"add_cross_attention": "false",
+	"is_encoder_decoder":  "false",
+	"pruned_heads":        "{}",
+	"quantization_config": "null",
+	"rope_scaling":        "null",
+}
+
+// ParseConfig reads a Hugging Face config.json. A field that changes the
+// mathematics and is not supported is an error; fields that do not (dropout,
+// generation defaults, training history) are passed over.
+func ParseConfig(data []byte) (Config, error) {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return Config{}, fmt.Errorf("config.json is not a JSON object: %w", err)
+	}
+	for name, want := range fixed {
+		got, ok := raw[name]
+		if !ok || string(got) == "null" {
+			continue
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, got); err != nil || compact.String() != want {
+			return Config{}, fmt.Errorf("config.json has %s = %s; only %s is supported", name, shorten(got), want)
+		}
+	}
+
+	c := Config{Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
+	r := fieldReader{raw: raw}
+	r.int("n_layer", &c.Layers, true)
+	r.int("n_embd", &c.Channels, true)
+	r.int("n_head", &c.Heads, true)
+	r.int("vocab_size", &c.Vocab, true)
+	r.int("n_positions", &c.Positions, true)
+	r.int("n_inner", &c.Inner, false)
+	if c.Inner == 0 && !r.has("n_inner") {
+		c.Inner = 4 * c.Channels
+	}
+	r.float("layer_norm_epsilon", &c.Epsilon)
+	r.bool("scale_attn_weights", &c.ScaleWeights)
+	r.bool("scale_attn_by_inverse_layer_idx", &c.ScaleByInverseLayer)
+	r.bool("tie_word_embeddings", &c.Tied)
+	r.tokenID("bos_token_id", &c.BOS)
+	r.tokenID("eos_token_id", &c.EOS)
+	name := "gelu_new"
+	r.string("activation_function", &name)
+	if r.err != nil {
+		return Config{}, r.err
+	}
+	i := slices.IndexFunc(activationNames, func(n activationName) bool { return n.name == name })
+	if i < 0 {
+		var known []string
+		for _, n := range activationNames {
+			known = append(known, n.name)
+		}
+		return Config{}, fmt.Errorf("config.json has activation_function = %q; supported are %s", name, strings.Join(known, ", "))
+	}
+	c.Activation = activationNames[i].act
+	if err := c.Check(); err != nil {
+		return Config{}, fmt.Errorf("config.json: %w", err)
+	}
+	return c, nil
+}
+
+// JSON writes the configuration as a Hugging Face config.json. dtype is the
+// name of the type that the weights beside it have: "float32" or "bfloat16".
+func (c Config) JSON(dtype string) ([]byte, error) {
+	id := func(v int) any {
+		if v < 0 {
+			return nil
+		}
+		return v
+	}
+	return json.MarshalIndent(map[string]any{
+		"architectures":                   []string{"GPT2LMHeadModel"},
+		"model_type":                      "gpt2",
+		"dtype":                           dtype,
+		"n_layer":                         c.Layers,
+		"n_embd":                          c.Channels,
+		"n_head":                          c.Heads,
+		"n_positions":                     c.Positions,
+		"n_ctx":                           c.Positions,
+		"vocab_size":                      c.Vocab,
+		"n_inner":                         c.Inner,
+		"layer_norm_epsilon":              c.Epsilon,
+		"activation_function":             c.Activation.String(),
+		"scale_attn_weights":              c.ScaleWeights,
+		"scale_attn_by_inverse_layer_idx": c.ScaleByInverseLayer,
+		"tie_word_embeddings":             c.Tied,
+		"bos_token_id":                    id(c.BOS),
+		"eos_token_id":                    id(c.EOS),
+		"attn_pdrop":                      0.0,
+		"embd_pdrop":                      0.0,
+		"resid_pdrop":                     0.0,
+	}, "", "  ")
+}
+
+// fieldReader takes typed fields out of a JSON object; its first error sticks.
+type fieldReader struct {
+	raw map[string]json.RawMessage
+	err error
+}
+
+// has tells whether the field is there and not null.
+func (r *fieldReader) has(name string) bool {
+	v, ok := r.raw[name]
+	return ok && string(v) != "null"
+}
+
+func (r *fieldReader) decode(name, kind string, dst any) {
+	if r.err != nil || !r.has(name) {
+		return
+	}
+	if err := json.Unmarshal(r.raw[name], dst); err != nil {
+		r.err = fmt.Errorf("config.json has %s = %s; it must be %s", name, shorten(r.raw[name]), kind)
+	}
+}
+
+func (r *fieldReader) int(name string, dst *int, needed bool) {
+	if needed && !r.has(name) && r.err == nil {
+		r.err = fmt.Errorf("config.json has no %s; a GPT-2 configuration needs it", name)
+	}
+	r.decode(name, "a whole number", dst)
+}
+
+// tokenID reads an id; Hugging Face also allows a list, of which GPT-2 has no use.
+func (r *fieldReader) tokenID(name string, dst *int) { r.decode(name, "a token id", dst) }
+
+func (r *fieldReader) float(name string, dst *float64) { r.decode(name, "a number", dst) }
+func (r *fieldReader) bool(name string, dst *bool)     { r.decode(name, "true or false", dst) }
+func (r *fieldReader) string(name string, dst *string) { r.decode(name, "a string", dst) }
+
+// shorten cuts a value from a file so that it fits in a sentence.
+func shorten(v []byte) string {
+	const most = 60
+	if len(v) > most {
+		return string(v[:most]) + "..."
+	}
+	return string(v)
+}

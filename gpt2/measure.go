@@ -1,0 +1,72 @@
+package gpt2
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Measurement is the time of a pass over several repetitions.
+type Measurement struct {
+	Median, P10, P90 time.Duration
+	Times            []time.Duration // in the order measured
+}
+
+// Measure times a pass of the phase, on random tokens, with past tokens in the
+// cache: repeat times after a warm-up of at least two passes and 50 ms. Each
+// decode step is timed alone, at the same past. The session must be for the
+// phase's batch; it is empty afterwards.
+func (s *Session) Measure(ctx context.Context, phase Phase, past, repeat int) (Measurement, error) {
+	if s.err != nil {
+		return Measurement{}, s.err
+	}
+	if phase.Batch != s.options.Batch {
+		return Measurement{}, fmt.Errorf("the session has %d sequences and the phase %d", s.options.Batch, phase.Batch)
+	}
+	if repeat < 1 {
+		return Measurement{}, fmt.Errorf("%d repetitions; there must be at least one", repeat)
+	}
+	if err := phase.Check(s.model.Config, s.options.Layers, s.options.Context-past); err != nil {
+		return Measurement{}, err
+	}
+	if err := s.Reset(); err != nil {
+		return Measurement{}, err
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	ids := make([]int32, phase.Batch*max(past, phase.Tokens))
+	for i := range ids {
+		ids[i] = int32(random.IntN(s.model.Config.Vocab))
+	}
+	if past > 0 {
+		if _, err := s.runner.Prefill(ctx, ids[:phase.Batch*past], Phase{Batch: phase.Batch, Tokens: past}); err != nil {
+			return Measurement{}, s.fail(err)
+		}
+	}
+	pass := func() (time.Duration, error) {
+		start := time.Now()
+		_, err := s.runner.Prefill(ctx, ids[:phase.Batch*phase.Tokens], phase)
+		elapsed := time.Since(start)
+		if err == nil {
+			err = s.runner.Rewind(past)
+		}
+		return elapsed, s.fail(err)
+	}
+	for start, n := time.Now(), 0; n < 2 || time.Since(start) < 50*time.Millisecond; n++ {
+		if _, err := pass(); err != nil {
+			return Measurement{}, err
+		}
+	}
+	m := Measurement{Times: make([]time.Duration, repeat)}
+	for i := range m.Times {
+		var err error
+		if m.Times[i], err = pass(); err != nil {
+			return Measurement{}, err
+		}
+	}
+	sorted := slices.Sorted(slices.Values(m.Times))
+	at := func(q float64) time.Duration { return sorted[int(q*float64(repeat-1)+0.5)] }
+	m.Median, m.P10, m.P90 = at(0.5), at(0.1), at(0.9)
+	return m, s.Reset()
+}

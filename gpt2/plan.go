@@ -1,0 +1,316 @@
+package gpt2
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Buffer names an activation buffer of a pass. All are float32 at this level, B
+// sequences of Rows rows each, row-major; backends may hold them otherwise.
+type Buffer uint8
+
+// The buffers of a pass.
+const (
+	BufNone   Buffer = iota
+	BufX             // (B, T, C) the residual stream
+	BufNorm          // (B, T, C) output of a LayerNorm
+	BufQKV           // (B, T, 3*C) queries, keys and values of the new tokens
+	BufAttn          // (B, T, C) output of attention, heads side by side
+	BufProj          // (B, T, C) what is added to the residual stream next
+	BufInner         // (B, T, 4*C) inside the MLP
+	BufLogits        // (B, 1 or T, V)
+	BufTokens        // (B, 1) token ids
+	NumBuffers
+)
+
+var bufferNames = [NumBuffers]string{"", "x", "norm", "qkv", "attn", "proj", "inner", "logits", "tokens"}
+
+// String gives the buffer's name, such as "qkv".
+func (b Buffer) String() string { return bufferNames[b] }
+
+// Shape is the extent of a buffer: for each of the B sequences, Rows rows of
+// Width elements.
+type Shape struct{ Rows, Width int }
+
+// Logits says which rows of logits a pass gives.
+type Logits uint8
+
+// The choices of logits.
+const (
+	LogitsNone Logits = iota // none: the pass only fills the KV cache
+	LogitsLast               // those after the last token of each sequence
+	LogitsAll                // those after every token
+)
+
+// Phase is the shape of a pass: what a plan is made for. It is comparable, so
+// that plans can be kept by phase.
+type Phase struct {
+	Batch  int    // B, sequences of equal length
+	Tokens int    // T, new tokens per sequence
+	Logits Logits // rows of logits wanted
+	Sample bool   // sample the next token from the last row of logits
+	Until  string // end the pass after this stage, all of its rows; "" runs it whole
+}
+
+// IsDecode tells whether the pass is a decode step (T = 1).
+func (ph Phase) IsDecode() bool { return ph.Tokens == 1 }
+
+// exitRows returns how many rows per sequence leave the last layer.
+func (ph Phase) exitRows() int {
+	switch {
+	case ph.Until != "" || ph.Logits == LogitsAll:
+		return ph.Tokens
+	case ph.Logits == LogitsLast:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// Operation is the mathematics of one stage at its place in a pass.
+//
+// Rows are counted from the end: an operation over R rows reads the last R rows
+// of each sequence in its inputs and writes the last R rows of each sequence in
+// its output. So the last layer of a pass that wants only the last row of logits
+// does only what that row needs.
+type Operation struct {
+	StageAt
+	Op   Op
+	Rows int // rows of each sequence
+
+	// Queries is how many of the rows also need a query: attn.c_attn computes
+	// keys and values for all rows and queries for the last ones; attn.sdpa
+	// stores Rows rows of K and V, and gives Queries rows.
+	Queries int
+
+	In, Aux, Out Buffer // Aux is the second term of an Add
+	K, N         int    // widths of In and Out
+	Weight, Bias string // tensors, "" where there is none; the embedding's are wte and wpe
+	Scale        float64
+	Activation   Activation
+
+	config Config
+	batch  int
+}
+
+// Cost returns what the operation needs at least, with past tokens in the cache.
+func (o Operation) Cost(past int) Cost {
+	c, B := o.config, o.batch
+	switch o.Stage {
+	case StageCAttn: // keys and values of all rows, queries of some
+		b, T, q, C := int64(B), int64(o.Rows), int64(o.Queries), int64(c.Channels)
+		out := b * (2*T*C + q*C)
+		columns := onlyIf(T, 2*C) + onlyIf(q, C)
+		return Cost{FLOPs: out * (2*C + 1), Weights: columns * (C + 1), Activations: b*T*C + out}
+	case StageSDPA:
+		return attentionCost(c, B, o.Rows, o.Queries, past)
+	default:
+		return o.Stage.Info().Cost(c, B, o.Rows, past)
+	}
+}
+
+// outRows returns how many rows of each sequence the operation writes.
+func (o Operation) outRows() int {
+	if o.Op == OpAttention {
+		return o.Queries
+	}
+	return o.Rows
+}
+
+// Step is one thing that a backend does in a pass: one operation, or several
+// fused ones, done in order.
+type Step struct {
+	Tag int // index in the plan
+	Ops []Operation
+
+	// saved are activations that fusing keeps out of memory, in elements.
+	saved int64
+}
+
+// Name joins the names of the covered stages by '+'.
+func (s Step) Name() string {
+	names := make([]string, len(s.Ops))
+	for i, o := range s.Ops {
+		names[i] = o.StageAt.String()
+	}
+	return strings.Join(names, "+")
+}
+
+// Slot returns the place of the step's layer in the run order, -1 outside the
+// layers. A fused step belongs to the layer of its first stage.
+func (s Step) Slot() int { return s.Ops[0].Slot }
+
+// Layer returns the layer whose weights the step uses, -1 outside the layers.
+func (s Step) Layer() int { return s.Ops[0].Layer }
+
+// Op returns the operation that names the step: its Linear or Attention where it
+// has one, else its first.
+func (s Step) Op() Op {
+	for _, o := range s.Ops {
+		if o.Op == OpLinear || o.Op == OpAttention {
+			return o.Op
+		}
+	}
+	return s.Ops[0].Op
+}
+
+// Last returns the last operation, whose output is the step's.
+func (s Step) Last() Operation { return s.Ops[len(s.Ops)-1] }
+
+// Cost returns what the step needs at least, after fusion, with past tokens in
+// the cache: what passes between its operations is neither written nor read.
+func (s Step) Cost(past int) Cost {
+	var c Cost
+	for _, o := range s.Ops {
+		c = c.Add(o.Cost(past))
+	}
+	c.Activations -= s.saved
+	return c
+}
+
+// Plan is the list of steps of a pass, made once per session and phase. It is
+// what backends execute and what traces refer to. A plan is not changed after it
+// is made.
+type Plan struct {
+	Config  Config
+	Layers  []int // run order: Layers[slot] is the layer whose weights run there
+	Phase   Phase
+	Steps   []Step
+	Buffers [NumBuffers]Shape // zero where a buffer is not used
+}
+
+// Cost returns the sum over the steps.
+func (p *Plan) Cost(past int) Cost {
+	var c Cost
+	for _, s := range p.Steps {
+		c = c.Add(s.Cost(past))
+	}
+	return c
+}
+
+// Output returns the buffer that the last step writes, and its shape.
+func (p *Plan) Output() (Buffer, Shape) {
+	o := p.Steps[len(p.Steps)-1].Last()
+	return o.Out, p.Buffers[o.Out]
+}
+
+// Chain is a pattern of operations that a backend can do as one step.
+type Chain []Op
+
+// Fuse returns the plan with neighbouring steps joined where their operations
+// match one of the chains and each takes what the one before it gives, with the
+// same rows. Where several chains match, the longest wins. The plan itself is
+// left as it is.
+func (p *Plan) Fuse(chains ...Chain) *Plan {
+	longestFirst := slices.SortedStableFunc(slices.Values(chains), func(a, b Chain) int { return len(b) - len(a) })
+	out := *p
+	out.Steps = nil
+	for i := 0; i < len(p.Steps); {
+		n := 1
+		for _, chain := range longestFirst {
+			if p.matches(i, chain) {
+				n = len(chain)
+				break
+			}
+		}
+		step := Step{Tag: len(out.Steps)}
+		for _, s := range p.Steps[i : i+n] {
+			step.Ops = append(step.Ops, s.Ops...)
+			step.saved += s.saved
+		}
+		for j := i; j+1 < i+n; j++ {
+			step.saved += p.savedBetween(j, i+n)
+		}
+		out.Steps = append(out.Steps, step)
+		i += n
+	}
+	return &out
+}
+
+// matches tells whether the steps from i on are single operations of the chain,
+// each fed by the one before it.
+func (p *Plan) matches(i int, chain Chain) bool {
+	if i+len(chain) > len(p.Steps) {
+		return false
+	}
+	for j, op := range chain {
+		s := p.Steps[i+j]
+		if len(s.Ops) != 1 || s.Ops[0].Op != op {
+			return false
+		}
+		if j == 0 {
+			continue
+		}
+		before, o := p.Steps[i+j-1].Ops[0], s.Ops[0]
+		if before.outRows() != o.Rows || (o.In != before.Out && o.Aux != before.Out) {
+			return false
+		}
+	}
+	return true
+}
+
+// savedBetween returns the activations that need not move when step j hands its
+// output to step j+1 inside a fused step that ends before step end: the read
+// always, the write too when nothing later reads what was written.
+func (p *Plan) savedBetween(j, end int) int64 {
+	o, next := p.Steps[j].Last(), p.Steps[j+1].Ops[0]
+	n := int64(p.Phase.Batch) * int64(o.outRows()) * int64(o.N)
+	if next.Out == o.Out { // done in place: the chain's end writes it
+		return 2 * n
+	}
+	for _, s := range p.Steps[end:] {
+		for _, later := range s.Ops {
+			if later.In == o.Out || later.Aux == o.Out {
+				return n
+			}
+			if later.Out == o.Out {
+				return 2 * n
+			}
+		}
+	}
+	return 2 * n
+}
+
+// Check says whether a pass of this phase over these layers is one that the
+// model has, for a context of capacity tokens.
+func (ph Phase) Check(c Config, layers []int, capacity int) error {
+	if err := CheckLayers(c, layers); err != nil {
+		return err
+	}
+	switch {
+	case ph.Batch < 1:
+		return fmt.Errorf("the batch is %d; it must be at least 1", ph.Batch)
+	case ph.Tokens < 1:
+		return errors.New("there are no tokens to evaluate; give at least one")
+	case ph.Tokens > capacity:
+		return fmt.Errorf("%d tokens do not fit in a context of %d; shorten the text or raise the context (the model's limit is %d)", ph.Tokens, capacity, c.Positions)
+	case ph.Sample && ph.exitRows() == 0:
+		return errors.New("a pass without logits cannot sample")
+	}
+	return nil
+}
+
+// CheckLayers says whether the model has every layer of a run order. A layer may
+// occur more than once.
+func CheckLayers(c Config, layers []int) error {
+	if len(layers) == 0 {
+		return errors.New("no layers to run; give at least one")
+	}
+	for _, l := range layers {
+		if l < 0 || l >= c.Layers {
+			return fmt.Errorf("layer %d does not exist; the model has layers 0 to %d", l, c.Layers-1)
+		}
+	}
+	return nil
+}
+
+// FirstLayers returns the run order 0, 1, ..., n-1.
+func FirstLayers(n int) []int {
+	layers := make([]int, n)
+	for i := range layers {
+		layers[i] = i
+	}
+	return layers
+}

@@ -1,0 +1,235 @@
+package gpt2
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// randomConfig draws a small geometry with odd sizes among them.
+func randomConfig(r *rand.Rand) Config {
+	heads := 1 + r.IntN(5)
+	c := Config{
+		Layers: 1 + r.IntN(5), Heads: heads, Channels: heads * (1 + r.IntN(20)), Positions: 16 + r.IntN(100), Vocab: 2 + r.IntN(300),
+		Inner: 1 + r.IntN(90), Epsilon: 1e-5, Activation: Activation(r.IntN(3)), Tied: r.IntN(2) == 0, ScaleWeights: true, BOS: -1, EOS: -1,
+	}
+	return c
+}
+
+// randomLayers draws a run order, repeats and omissions allowed.
+func randomLayers(r *rand.Rand, c Config) []int {
+	layers := make([]int, 1+r.IntN(6))
+	for i := range layers {
+		layers[i] = r.IntN(c.Layers)
+	}
+	return layers
+}
+
+func randomPhase(r *rand.Rand, c Config) Phase {
+	ph := Phase{Batch: 1 + r.IntN(3), Tokens: 1 + r.IntN(c.Positions), Logits: Logits(r.IntN(3))}
+	ph.Sample = ph.Logits != LogitsNone && r.IntN(2) == 0
+	return ph
+}
+
+// allChains are patterns that some backend may fuse.
+var allChains = []Chain{
+	{OpLayerNorm, OpLinear}, {OpLayerNorm, OpLinear, OpActivation}, {OpLinear, OpActivation}, {OpLinear, OpAdd},
+	{OpAdd, OpLayerNorm}, {OpLinear, OpAdd, OpLayerNorm}, {OpEmbed, OpLayerNorm}, {OpLinear, OpSample},
+}
+
+func TestRegistryIsWhole(t *testing.T) {
+	seen := map[string]bool{}
+	c := Config{Layers: 2, Channels: 12, Heads: 3, Positions: 10, Vocab: 7, Inner: 20, Epsilon: 1e-5, Tied: true}
+	for s := range NumStages {
+		info := s.Info()
+		if info.Name == "" || info.Cost == nil || info.Op >= numOps || opNames[info.Op] == "" {
+			t.Errorf("stage %d is not fully described: %+v", s, info)
+			continue
+		}
+		if seen[info.Name] {
+			t.Errorf("two stages are named %s", info.Name)
+		}
+		seen[info.Name] = true
+		small, large := info.Cost(c, 1, 1, 4), info.Cost(c, 2, 3, 4)
+		if small.FLOPs <= 0 || small.Bytes(Sizes{4, 4, 4}) <= 0 || large.FLOPs <= small.FLOPs {
+			t.Errorf("the cost of %s is not one: %+v for one token, %+v for 2 x 3", info.Name, small, large)
+		}
+	}
+}
+
+// TestPlansCoverEveryStageOnce: every plan, fused or not, covers each stage of
+// each slot exactly once, in order, with tags that are indices.
+func TestPlansCoverEveryStageOnce(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 300 {
+		c := randomConfig(r)
+		layers, phase := randomLayers(r, c), randomPhase(r, c)
+		var want []string
+		for s := range NumStages {
+			switch {
+			case s == StageLN1: // the layers, all their stages
+				for slot, layer := range layers {
+					for in := range NumStages {
+						if in.Info().InLayer {
+							want = append(want, StageAt{in, slot, layer}.String())
+						}
+					}
+				}
+			case s.Info().InLayer:
+			case s == StageSample && !phase.Sample:
+			default:
+				want = append(want, StageAt{s, -1, -1}.String())
+			}
+		}
+		plan := Forward(c, layers, phase)
+		chains := slices.Clone(allChains)
+		r.Shuffle(len(chains), func(i, j int) { chains[i], chains[j] = chains[j], chains[i] })
+		fused := plan.Fuse(chains[:r.IntN(len(chains)+1)]...)
+		for _, p := range []*Plan{plan, fused} {
+			var got []string
+			for i, s := range p.Steps {
+				if s.Tag != i {
+					t.Fatalf("step %d has tag %d", i, s.Tag)
+				}
+				for _, o := range s.Ops {
+					got = append(got, o.StageAt.String())
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("layers %v, %+v:\n got %v\nwant %v", layers, phase, got, want)
+			}
+		}
+		past := r.IntN(10)
+		a, b := plan.Cost(past), fused.Cost(past)
+		if a.FLOPs != b.FLOPs || a.Weights != b.Weights || a.KV != b.KV || b.Activations > a.Activations {
+			t.Fatalf("fusing changed more than activations: %+v, fused %+v", a, b)
+		}
+		if b.Activations <= 0 {
+			t.Fatalf("fused activations are %d", b.Activations)
+		}
+	}
+}
+
+// TestPlanCostsEqualRegistry: a pass that wants every row costs what the registry
+// says of its stages.
+func TestPlanCostsEqualRegistry(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	for range 100 {
+		c := randomConfig(r)
+		layers := randomLayers(r, c)
+		ph := randomPhase(r, c)
+		ph.Logits, ph.Sample = LogitsAll, false
+		past := r.IntN(20)
+		var want Cost
+		for s := range NumStages {
+			cost := s.Info().Cost(c, ph.Batch, ph.Tokens, past)
+			switch {
+			case s.Info().InLayer:
+				for range layers {
+					want = want.Add(cost)
+				}
+			case s != StageSample:
+				want = want.Add(cost)
+			}
+		}
+		if got := Forward(c, layers, ph).Cost(past); got != want {
+			t.Fatalf("%+v past %d: plan costs %+v, registry %+v", ph, past, got, want)
+		}
+	}
+}
+
+// TestLastRowCostsLess: wanting one row makes the last layer and the exit cost
+// what one row does, but for the keys and values of all.
+func TestLastRowCostsLess(t *testing.T) {
+	c := Config{Layers: 1, Channels: 64, Heads: 2, Positions: 128, Vocab: 100, Inner: 256, Epsilon: 1e-5, Tied: true}
+	all := Forward(c, []int{0}, Phase{Batch: 1, Tokens: 100, Logits: LogitsAll})
+	last := Forward(c, []int{0}, Phase{Batch: 1, Tokens: 100, Logits: LogitsLast})
+	none := Forward(c, []int{0}, Phase{Batch: 1, Tokens: 100})
+	for i, s := range last.Steps {
+		a, l, n := all.Steps[i].Cost(0), s.Cost(0), none.Steps[i].Cost(0)
+		switch s.Ops[0].Stage {
+		case StageEmbed, StageLN1:
+			if a != l || l != n {
+				t.Errorf("%s: %+v, %+v and %+v should be equal", s.Name(), a, l, n)
+			}
+		case StageCAttn:
+			out := int64(2*64*100 + 64) // K and V of 100 rows, Q of one
+			if want := out * (2*64 + 1); l.FLOPs != want {
+				t.Errorf("%s: %d FLOPs, want %d", s.Name(), l.FLOPs, want)
+			}
+			if n.Weights != 2*64*65 {
+				t.Errorf("%s without logits reads %d weights", s.Name(), n.Weights)
+			}
+		case StageSDPA:
+			if want := int64(100 * (4*64 + 6*2)); l.FLOPs != want || n.FLOPs != 0 || n.KV != 2*64*100 {
+				t.Errorf("%s: %+v, and %+v without logits", s.Name(), l, n)
+			}
+		default:
+			if l != s.Ops[0].Stage.Info().Cost(c, 1, 1, 99) || n != (Cost{}) {
+				t.Errorf("%s: %+v is not the cost of a row, or %+v is not nothing", s.Name(), l, n)
+			}
+		}
+	}
+}
+
+func TestFusedNamesAndSavings(t *testing.T) {
+	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
+	p := Forward(c, []int{1, 1}, Phase{Batch: 1, Tokens: 4, Logits: LogitsAll}).Fuse(Chain{OpLayerNorm, OpLinear, OpActivation}, Chain{OpLayerNorm, OpLinear}, Chain{OpLinear, OpAdd})
+	var names []string
+	for _, s := range p.Steps {
+		names = append(names, s.Name())
+	}
+	want := []string{"wte+wpe"}
+	for _, h := range []string{"h.1@0.", "h.1."} {
+		for _, s := range []string{"%sln_1+%[1]sattn.c_attn", "%sattn.sdpa", "%sattn.c_proj+%[1]sresidual_1", "%sln_2+%[1]smlp.c_fc+%[1]smlp.gelu", "%smlp.c_proj+%[1]sresidual_2"} {
+			want = append(want, fmt.Sprintf(s, h))
+		}
+	}
+	want = append(want, "ln_f+lm_head")
+	if !slices.Equal(names, want) {
+		t.Fatalf("fused steps are\n%v, want\n%v", names, want)
+	}
+	// ln_2 + c_fc + gelu reads x and writes the inner activations, nothing between.
+	if got := p.Steps[4].Cost(0).Activations; got != 4*8+4*32 {
+		t.Errorf("%s moves %d activations, want %d", names[4], got, 4*8+4*32)
+	}
+	// c_proj + residual_2 reads inner and x, writes x.
+	if got := p.Steps[5].Cost(0).Activations; got != 4*32+2*4*8 {
+		t.Errorf("%s moves %d activations, want %d", names[5], got, 4*32+2*4*8)
+	}
+}
+
+func TestUntilEndsThePlan(t *testing.T) {
+	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
+	whole := Forward(c, []int{0, 1}, Phase{Batch: 2, Tokens: 4, Logits: LogitsAll})
+	for i, s := range whole.Steps {
+		p := Forward(c, []int{0, 1}, Phase{Batch: 2, Tokens: 4, Until: s.Name()})
+		if len(p.Steps) != i+1 || p.Steps[i].Name() != s.Name() {
+			t.Fatalf("until %s: %d steps", s.Name(), len(p.Steps))
+		}
+		if b, shape := p.Output(); shape.Rows != 4 || shape.Width != s.Last().N || b != s.Last().Out {
+			t.Errorf("until %s: output %s %+v", s.Name(), b, shape)
+		}
+	}
+}
+
+func TestFindStage(t *testing.T) {
+	layers := []int{0, 2, 2}
+	for s := range NumStages {
+		for slot, layer := range layers {
+			at := StageAt{s, slot, layer}
+			if !s.Info().InLayer {
+				at = StageAt{s, -1, -1}
+			}
+			if got, err := FindStage(at.String(), layers); err != nil || got != at {
+				t.Errorf("FindStage(%q) = %+v, %v", at, got, err)
+			}
+		}
+	}
+	for _, name := range []string{"", "h.0", "h.1.ln_1", "h.9.ln_1", "ln_1", "h.0.ln_f", "h.2.ln_1.", "h.-1.ln_1"} {
+		if at, err := FindStage(name, layers); err == nil && name != "h.2.ln_1" {
+			t.Errorf("FindStage(%q) = %+v", name, at)
+		}
+	}
+}

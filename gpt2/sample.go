@@ -1,0 +1,215 @@
+package gpt2
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Token is one sampled token.
+type Token struct {
+	ID       int32
+	Seq      int     // sequence of the batch, 0 to B-1
+	Position int     // its index in the sequence's text, over everything evaluated
+	LogProb  float32 // natural log of its probability at temperature 1, before top-k and top-p; NaN unless Sampling.LogProbs
+}
+
+// Sampling says how the next token is drawn from a row of logits: first the
+// temperature, then top-k, then top-p, in the order of Hugging Face's logits
+// warpers. The zero value is greedy.
+type Sampling struct {
+	Temperature float64 // divides the logits; 0 takes the largest logit, the lowest id among equals
+	TopK        int     // keep the k largest; 0 keeps all
+	TopP        float64 // keep the fewest whose probabilities sum to at least p; 0 or 1 keeps all (Holtzman et al. 2019)
+	LogProbs    bool    // give Token.LogProb
+
+	// Random numbers depend on nothing but Seed, the sequence and the position
+	// of the token, so that every backend draws the same.
+	Seed uint64
+
+	// Offset is added to positions: how many tokens were dropped from the
+	// front of the context. Sessions keep it.
+	Offset int
+}
+
+// Check says whether the values are ones that can be sampled with.
+func (s Sampling) Check() error {
+	switch {
+	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 1):
+		return fmt.Errorf("the temperature is %g; it must be 0 (greedy) or a positive number", s.Temperature)
+	case s.TopK < 0:
+		return fmt.Errorf("top-k is %d; it must be 0 (all) or a positive number", s.TopK)
+	case !(s.TopP >= 0 && s.TopP <= 1):
+		return fmt.Errorf("top-p is %g; it must be from 0 to 1 (0 and 1 keep all)", s.TopP)
+	}
+	return nil
+}
+
+// Sampler draws tokens from logits. It keeps its scratch memory, so that drawing
+// allocates nothing after the first row.
+type Sampler struct {
+	candidates []candidate
+}
+
+type candidate struct {
+	id    int32
+	logit float32
+	p     float64
+}
+
+// before orders candidates by falling logit, then by rising id.
+func (c candidate) before(d candidate) bool {
+	return c.logit > d.logit || (c.logit == d.logit && c.id < d.id)
+}
+
+func byLogit(c, d candidate) int {
+	switch {
+	case c.before(d):
+		return -1
+	case d.before(c):
+		return 1
+	}
+	return 0
+}
+
+var errNotFinite = errors.New("the logits are not finite; the weights or the input are damaged")
+
+// Sample draws the token that follows position-1 in sequence seq, from its row of
+// logits (V).
+func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token, error) {
+	best, ok := argmax(logits)
+	if !ok {
+		return Token{}, errNotFinite
+	}
+	t := Token{ID: int32(best), Seq: seq, Position: o.Offset + position, LogProb: float32(math.NaN())}
+	if o.Temperature > 0 && o.TopK != 1 {
+		t.ID = s.draw(o, logits, logits[best], uniform(o.Seed, uint32(seq), uint64(t.Position)))
+	}
+	if o.LogProbs {
+		t.LogProb = float32(float64(logits[t.ID]) - logSumExp(logits, logits[best]))
+	}
+	return t, nil
+}
+
+// argmax returns the index of the largest value, the first among equals. It is
+// not ok where a value is NaN or the largest is infinite.
+func argmax(x []float32) (int, bool) {
+	best, finite := 0, true
+	for i, v := range x {
+		if v > x[best] {
+			best = i
+		}
+		finite = finite && v == v
+	}
+	return best, finite && len(x) > 0 && !math.IsInf(float64(x[best]), 0)
+}
+
+// logSumExp returns log(sum(exp(x))), given the largest value.
+func logSumExp(x []float32, largest float32) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += math.Exp(float64(v) - float64(largest))
+	}
+	return float64(largest) + math.Log(sum)
+}
+
+// draw returns the token at u in [0, 1) of the cumulative distribution.
+func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64) int32 {
+	k := o.TopK
+	if k <= 0 || k > len(logits) {
+		k = len(logits)
+	}
+	s.keepTop(logits, k)
+	total := 0.0
+	for i := range s.candidates {
+		c := &s.candidates[i]
+		c.p = math.Exp((float64(c.logit) - float64(largest)) / o.Temperature)
+		total += c.p
+	}
+	kept := s.candidates
+	if o.TopP > 0 && o.TopP < 1 {
+		sum := 0.0
+		for i, c := range kept {
+			sum += c.p
+			if sum >= o.TopP*total {
+				kept, total = kept[:i+1], sum
+				break
+			}
+		}
+	}
+	rest := u * total
+	for _, c := range kept {
+		if rest -= c.p; rest < 0 {
+			return c.id
+		}
+	}
+	return kept[len(kept)-1].id // rounding left a crumb
+}
+
+// keepTop fills s.candidates with the k best of the logits, in order.
+func (s *Sampler) keepTop(logits []float32, k int) {
+	if cap(s.candidates) < k {
+		s.candidates = make([]candidate, 0, k)
+	}
+	h := s.candidates[:0] // until sorted, a heap with the worst kept candidate on top
+	for id, v := range logits {
+		c := candidate{id: int32(id), logit: v}
+		switch {
+		case len(h) < k:
+			h = append(h, c)
+			if len(h) == k {
+				for i := k/2 - 1; i >= 0; i-- {
+					siftDown(h, i)
+				}
+			}
+		case c.before(h[0]):
+			h[0] = c
+			siftDown(h, 0)
+		}
+	}
+	slices.SortFunc(h, byLogit)
+	s.candidates = h
+}
+
+// siftDown restores the heap order (worst on top) below i.
+func siftDown(h []candidate, i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h[child].before(h[child+1]) {
+			child++
+		}
+		if !h[i].before(h[child]) {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}
+
+// uniform returns a number in [0, 1) that depends on the seed, the sequence and
+// the position only: 53 bits of Philox4x32-10.
+func uniform(seed uint64, seq uint32, position uint64) float64 {
+	r := philox([4]uint32{uint32(position), uint32(position >> 32), seq, 0}, [2]uint32{uint32(seed), uint32(seed >> 32)})
+	return float64((uint64(r[1])<<32|uint64(r[0]))>>11) * 0x1p-53
+}
+
+// philox is Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as
+// 1, 2, 3" (SC 2011): a counter and a key give four random words. It needs no
+// state, so that a GPU thread can draw the number of any position.
+func philox(counter [4]uint32, key [2]uint32) [4]uint32 {
+	for range 10 {
+		p0 := uint64(0xD2511F53) * uint64(counter[0])
+		p1 := uint64(0xCD9E8D57) * uint64(counter[2])
+		counter = [4]uint32{
+			uint32(p1>>32) ^ counter[1] ^ key[0], uint32(p1),
+			uint32(p0>>32) ^ counter[3] ^ key[1], uint32(p0),
+		}
+		key[0] += 0x9E3779B9
+		key[1] += 0xBB67AE85
+	}
+	return counter
+}

@@ -1,0 +1,174 @@
+package gpt2
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// Known answers of the Random123 distribution (kat_vectors, philox4x32 10).
+func TestPhiloxKnownAnswers(t *testing.T) {
+	for _, v := range []struct {
+		counter, want [4]uint32
+		key           [2]uint32
+	}{
+		{[4]uint32{}, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}, [2]uint32{}},
+		{[4]uint32{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}, [2]uint32{0xffffffff, 0xffffffff}},
+		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}, [2]uint32{0xa4093822, 0x299f31d0}},
+	} {
+		if got := philox(v.counter, v.key); got != v.want {
+			t.Errorf("philox(%x, %x) = %x, want %x", v.counter, v.key, got, v.want)
+		}
+	}
+}
+
+func randomLogits(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(3 * r.NormFloat64())
+	}
+	return x
+}
+
+// wantProbabilities computes the distribution that sampling stands for, plainly.
+func wantProbabilities(o Sampling, logits []float32) []float64 {
+	order := make([]int, len(logits))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case logits[a] > logits[b]:
+			return -1
+		case logits[a] < logits[b]:
+			return 1
+		}
+		return a - b
+	})
+	if o.TopK > 0 {
+		order = order[:min(o.TopK, len(order))]
+	}
+	p, total := make([]float64, len(logits)), 0.0
+	for _, id := range order {
+		p[id] = math.Exp(float64(logits[id]) / o.Temperature)
+		total += p[id]
+	}
+	if o.TopP > 0 && o.TopP < 1 {
+		sum, kept := 0.0, 0.0
+		for _, id := range order {
+			if sum >= o.TopP*total {
+				p[id] = 0
+			}
+			sum += p[id]
+			kept += p[id]
+		}
+		total = kept
+	}
+	for i := range p {
+		p[i] /= total
+	}
+	return p
+}
+
+// TestSampleFollowsDistribution draws many tokens and compares frequencies with
+// the plainly computed distribution by Pearson's chi-squared.
+func TestSampleFollowsDistribution(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	const draws = 20000
+	for _, o := range []Sampling{
+		{Temperature: 1}, {Temperature: 0.7, TopK: 5}, {Temperature: 1.5, TopP: 0.8}, {Temperature: 0.9, TopK: 12, TopP: 0.6}, {Temperature: 2, TopK: 1000},
+	} {
+		logits := randomLogits(r, 40)
+		p := wantProbabilities(o, logits)
+		o.Seed = r.Uint64()
+		var s Sampler
+		counts := make([]float64, len(logits))
+		for i := range draws {
+			token, err := s.Sample(o, logits, i%3, i/3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[token.ID]++
+		}
+		chi2, cells := 0.0, 0
+		restWant, restGot := 0.0, 0.0
+		for i := range p {
+			want := p[i] * draws
+			switch {
+			case p[i] == 0 && counts[i] > 0:
+				t.Errorf("%+v: token %d was drawn %g times, but is cut off", o, i, counts[i])
+			case want < 10:
+				restWant, restGot = restWant+want, restGot+counts[i]
+			default:
+				chi2 += (counts[i] - want) * (counts[i] - want) / want
+				cells++
+			}
+		}
+		if restWant > 0 {
+			chi2 += (restGot - restWant) * (restGot - restWant) / math.Max(restWant, 1)
+			cells++
+		}
+		df := float64(cells - 1)
+		if limit := df + 5*math.Sqrt(2*df) + 10; chi2 > limit {
+			t.Errorf("%+v: chi-squared is %.1f with %g degrees of freedom", o, chi2, df)
+		}
+	}
+}
+
+func TestSampleGreedyAndDeterministic(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	var s, other Sampler
+	for range 100 {
+		logits := randomLogits(r, 1+r.IntN(300))
+		best := 0
+		for i := range logits {
+			if logits[i] > logits[best] {
+				best = i
+			}
+		}
+		logits = append(logits, logits[best]) // an equal one later must not win
+		for _, o := range []Sampling{{}, {Temperature: 3, TopK: 1}, {Temperature: 1e-9}, {Temperature: 1, TopP: 1e-9}} {
+			o.Seed = r.Uint64()
+			if token, err := s.Sample(o, logits, 0, 7); err != nil || (int(token.ID) != best && o.Temperature != 1e-9) || logits[token.ID] != logits[best] {
+				t.Fatalf("%+v drew %d (%v), want %d", o, token.ID, err, best)
+			}
+		}
+		o := Sampling{Temperature: 1, Seed: r.Uint64(), LogProbs: true}
+		a, _ := s.Sample(o, logits, 1, 9)
+		b, _ := other.Sample(o, logits, 1, 9)
+		if a != b {
+			t.Fatalf("the same draw gave %+v and %+v", a, b)
+		}
+		o.TopK, o.Temperature = 5, 0.5 // the log-probability is of the whole, at temperature 1
+		c, _ := s.Sample(o, logits, 1, 9)
+		p := wantProbabilities(Sampling{Temperature: 1}, logits)
+		if d := math.Abs(float64(c.LogProb) - math.Log(p[c.ID])); !(d < 1e-5) {
+			t.Fatalf("log-probability %g, want %g", c.LogProb, math.Log(p[c.ID]))
+		}
+	}
+}
+
+func TestSampleRefusesDamagedLogits(t *testing.T) {
+	var s Sampler
+	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
+		if token, err := s.Sample(Sampling{Temperature: 1}, []float32{1, bad, 2}, 0, 0); err == nil {
+			t.Errorf("sampled %+v from logits with %g", token, bad)
+		}
+	}
+	if _, err := s.Sample(Sampling{}, nil, 0, 0); err == nil {
+		t.Error("sampled from nothing")
+	}
+	if token, err := s.Sample(Sampling{}, []float32{float32(math.Inf(-1)), -1e30, float32(math.Inf(-1))}, 0, 0); err != nil || token.ID != 1 {
+		t.Errorf("masked logits gave %+v, %v", token, err)
+	}
+}
+
+func TestSamplingCheck(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, bad := range []Sampling{{Temperature: -1}, {Temperature: nan}, {Temperature: inf}, {TopK: -1}, {TopP: -0.1}, {TopP: 1.1}, {TopP: nan}} {
+		if bad.Check() == nil {
+			t.Errorf("%+v passed", bad)
+		}
+	}
+}

@@ -1,0 +1,388 @@
+package gpt2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"time"
+)
+
+// Session is one conversation with a model on a backend: a KV cache, the tokens
+// in it, and what was measured. It belongs to one goroutine at a time.
+type Session struct {
+	model   *Model
+	backend Backend
+	runner  Runner
+	options Options
+
+	// history holds, for each sequence, the tokens that the cache stands for
+	// and, at its end, those sampled but not evaluated yet.
+	history [][]int32
+	dropped int // tokens lost from the front when the context was full
+	stats   Stats
+	err     error // the first one sticks
+}
+
+// Stats are what a session measured of itself, since it began or was reset.
+type Stats struct {
+	PrefillTokens int           // evaluated in prefills, over all sequences
+	PrefillTime   time.Duration // of them, sampling of the first token included
+	DecodeTokens  int           // sampled in decode steps, over all sequences
+	DecodeSteps   int
+	DecodeTime    time.Duration // of the steps, without the time that the caller took between them
+	Shifts        int           // how often the context was full and its last half re-evaluated
+}
+
+// NewSession prepares the backend to run the model.
+func NewSession(ctx context.Context, m *Model, b Backend, o Options) (*Session, error) {
+	o, err := o.withDefaults(m.Config)
+	if err != nil {
+		return nil, err
+	}
+	runner, err := b.Prepare(ctx, m, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{model: m, backend: b, runner: runner, options: o, history: make([][]int32, o.Batch)}, nil
+}
+
+// Model returns the model that the session runs.
+func (s *Session) Model() *Model { return s.model }
+
+// Backend returns what executes the session's passes.
+func (s *Session) Backend() Backend { return s.backend }
+
+// Options returns the session's options, defaults filled in.
+func (s *Session) Options() Options { return s.options }
+
+// Stats returns what was measured since the session began or was reset.
+func (s *Session) Stats() Stats { return s.stats }
+
+// Plan returns the plan of a phase as the backend executes it.
+func (s *Session) Plan(phase Phase) (*Plan, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if err := phase.Check(s.model.Config, s.options.Layers, s.options.Context); err != nil {
+		return nil, err
+	}
+	return s.runner.Plan(phase), nil
+}
+
+// Position returns how many tokens of each sequence the KV cache holds.
+func (s *Session) Position() int { return s.runner.Position() }
+
+// Reset empties the KV cache and the statistics.
+func (s *Session) Reset() error {
+	if s.err != nil {
+		return s.err
+	}
+	for i := range s.history {
+		s.history[i] = s.history[i][:0]
+	}
+	s.dropped, s.stats = 0, Stats{}
+	return s.fail(s.runner.Rewind(0))
+}
+
+// Close frees the session. Closing twice does nothing.
+func (s *Session) Close() error {
+	if s.err == ErrClosed {
+		return nil
+	}
+	s.err = ErrClosed
+	return s.runner.Close()
+}
+
+// fail keeps the first error that leaves the session in doubt.
+func (s *Session) fail(err error) error {
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	return err
+}
+
+// admit checks ids, (B, T) row-major, before they are evaluated after what the
+// cache holds, and returns T.
+func (s *Session) admit(ids []int32) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	B, V := s.options.Batch, s.model.Config.Vocab
+	if len(ids) == 0 {
+		return 0, errors.New("there are no tokens to evaluate; give at least one")
+	}
+	if len(ids)%B != 0 {
+		return 0, fmt.Errorf("%d tokens are not %d sequences of equal length", len(ids), B)
+	}
+	for i, id := range ids {
+		if id < 0 || int(id) >= V {
+			return 0, fmt.Errorf("token %d at place %d is outside the vocabulary; ids are 0 to %d", id, i, V-1)
+		}
+	}
+	T := len(ids) / B
+	if used := s.Position() + s.pending(); used+T > s.options.Context {
+		if used == 0 {
+			return 0, fmt.Errorf("the text has %d tokens and the context holds %d; shorten the text, or raise the context if it is below the model's %d", T, s.options.Context, s.model.Config.Positions)
+		}
+		return 0, fmt.Errorf("%d more tokens do not fit: the context holds %d and %d are used; reset the session or raise the context", T, s.options.Context, used)
+	}
+	return T, nil
+}
+
+// pending returns how many tokens per sequence were sampled but not evaluated: 0 or 1.
+func (s *Session) pending() int { return len(s.history[0]) - s.runner.Position() }
+
+// prefill evaluates ids after the history, in chunks, and samples where the
+// phase says so. Its tokens are valid until the next pass.
+func (s *Session) prefill(ctx context.Context, ids []int32, phase Phase, each func(phase Phase, row int) error) ([]Token, error) {
+	B := s.options.Batch
+	T := len(ids)/B + s.pending()
+	for b := range B {
+		s.history[b] = append(s.history[b], ids[b*(len(ids)/B):(b+1)*(len(ids)/B)]...)
+	}
+	chunk := T
+	if s.options.Chunk > 0 {
+		chunk = min(T, s.options.Chunk)
+	}
+	buf := make([]int32, B*chunk)
+	start := time.Now()
+	var tokens []Token
+	for done := 0; done < T; {
+		n := min(chunk, T-done)
+		from := s.runner.Position()
+		for b := range B {
+			copy(buf[b*n:(b+1)*n], s.history[b][from:from+n])
+		}
+		ph := phase
+		ph.Batch, ph.Tokens = B, n
+		if done+n < T { // only the last chunk has the last row
+			ph.Sample = false
+			if ph.Logits == LogitsLast {
+				ph.Logits = LogitsNone
+			}
+		}
+		var err error
+		if tokens, err = s.runner.Prefill(ctx, buf[:B*n], ph); err != nil {
+			return nil, s.fail(err)
+		}
+		if each != nil {
+			if err := each(ph, done); err != nil {
+				return nil, err
+			}
+		}
+		done += n
+	}
+	s.stats.PrefillTime += time.Since(start)
+	s.stats.PrefillTokens += B * T
+	return tokens, nil
+}
+
+// record appends sampled tokens, one per sequence, to the history.
+func (s *Session) record(tokens []Token) {
+	for _, t := range tokens {
+		s.history[t.Seq] = append(s.history[t.Seq], t.ID)
+	}
+}
+
+// Generation says what to generate and when to stop.
+type Generation struct {
+	Tokens    int // at most so many new tokens per sequence; 0 is until the end of text
+	Sampling  Sampling
+	IgnoreEOS bool     // go on after the model's end-of-text token
+	Stop      []string // end the text before the first of these ([Session.Text] only)
+
+	// OnShift, where not nil, is told when the context is full and its last
+	// kept tokens are re-evaluated, so that generation goes on.
+	OnShift func(kept int)
+}
+
+// Generate evaluates ids, (B, T) row-major, after what the session holds, and
+// yields new tokens as they are made, one per sequence and step, sequences in
+// order. It ends after g.Tokens per sequence, or after the end-of-text token (for
+// a batch: when every sequence has met it; each goes on until then). When the
+// context is full, the last half of it is re-evaluated and generation goes on.
+// The last token yielded is evaluated by the next call.
+//
+// An error ends the sequence; a cancelled context gives its cause.
+func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		if err := g.Sampling.Check(); err != nil {
+			yield(Token{}, err)
+			return
+		}
+		if _, err := s.admit(ids); err != nil {
+			yield(Token{}, err)
+			return
+		}
+		run := generation{Session: s, Generation: g, yield: yield, ended: make([]bool, s.options.Batch)}
+		if g.Tokens == 0 {
+			run.Tokens = math.MaxInt
+		}
+		if err := run.all(ctx, ids); err != nil {
+			yield(Token{}, err)
+		}
+	}
+}
+
+// generation is one Generate under way.
+type generation struct {
+	*Session
+	Generation
+	yield func(Token, error) bool
+	ended []bool // sequences that met the end of text
+	made  int    // steps so far
+	over  bool
+}
+
+func (g *generation) all(ctx context.Context, ids []int32) error {
+	for !g.over {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if g.made == 0 || g.Position() == g.options.Context {
+			if g.made > 0 {
+				ids = g.shift()
+			}
+			g.setSampling()
+			tokens, err := g.prefill(ctx, ids, Phase{Logits: LogitsLast, Sample: true}, nil)
+			if err != nil {
+				return err
+			}
+			g.emit(tokens)
+			continue
+		}
+		n := min(g.Tokens-g.made, g.options.Context-g.Position())
+		lap := time.Now()
+		err := g.runner.Decode(ctx, n, func(tokens []Token) bool {
+			g.stats.DecodeTime += time.Since(lap)
+			g.stats.DecodeTokens += len(tokens)
+			g.stats.DecodeSteps++
+			g.emit(tokens)
+			lap = time.Now()
+			return !g.over
+		})
+		if err != nil {
+			return g.fail(err)
+		}
+	}
+	return nil
+}
+
+// setSampling tells the runner how to draw, and where in the text it stands.
+func (g *generation) setSampling() {
+	sampling := g.Sampling
+	sampling.Offset = g.dropped
+	g.runner.SetSampling(sampling)
+}
+
+// shift empties the cache and returns the last half of the context, to be
+// evaluated again.
+func (g *generation) shift() []int32 {
+	keep := max(1, g.options.Context/2)
+	drop := len(g.history[0]) - keep
+	ids := make([]int32, 0, keep*len(g.history))
+	for b, h := range g.history {
+		ids = append(ids, h[drop:]...)
+		g.history[b] = h[:0]
+	}
+	g.dropped += drop
+	g.stats.Shifts++
+	g.fail(g.runner.Rewind(0))
+	if g.OnShift != nil {
+		g.OnShift(keep)
+	}
+	return ids
+}
+
+// emit hands out the tokens of a step.
+func (g *generation) emit(tokens []Token) {
+	g.record(tokens)
+	g.made++
+	for _, t := range tokens {
+		if !g.IgnoreEOS && int(t.ID) == g.model.Config.EOS {
+			g.ended[t.Seq] = true
+		}
+		if !g.over && !g.yield(t, nil) {
+			g.over = true
+		}
+	}
+	if g.made >= g.Tokens || !slices.Contains(g.ended, false) {
+		g.over = true
+	}
+}
+
+// Logits evaluates ids, (B, T) row-major, after what the session holds, and
+// returns the rows of logits that were asked for: (B, T, V) for [LogitsAll], (B,
+// 1, V) for [LogitsLast].
+func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]float32, error) {
+	T, err := s.admit(ids)
+	if err != nil {
+		return nil, err
+	}
+	B, V := s.options.Batch, s.model.Config.Vocab
+	if which == LogitsNone {
+		_, err := s.prefill(ctx, ids, Phase{}, nil)
+		return nil, err
+	}
+	if which == LogitsLast {
+		T = 1
+	}
+	logits := make([]float32, B*T*V)
+	skip := s.pending() // rows of a token sampled earlier were not asked for
+	_, err = s.prefill(ctx, ids, Phase{Logits: which}, func(ph Phase, row int) error {
+		rows := ph.exitRows()
+		for b := range B {
+			for r := range rows {
+				to := row + r - skip
+				if which == LogitsLast {
+					to = 0
+				}
+				if to < 0 {
+					continue
+				}
+				if err := s.runner.Read(BufLogits, b*rows+r, logits[(b*T+to)*V:(b*T+to+1)*V]); err != nil {
+					return s.fail(err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return logits, nil
+}
+
+// Activations evaluates ids, (B, T) row-major, in an emptied session and returns
+// the output of one stage, (B, T, width), such as (B, T, 3*C) for
+// h.0.attn.c_attn. The pass ends after that stage, so nothing that follows is
+// fused with it. Afterwards the session is empty.
+func (s *Session) Activations(ctx context.Context, ids []int32, stage string) ([]float32, Shape, error) {
+	at, err := FindStage(stage, s.options.Layers)
+	if err != nil {
+		return nil, Shape{}, err
+	}
+	if at.Stage == StageSample {
+		return nil, Shape{}, errors.New("stage sample gives tokens, not activations; generate text instead")
+	}
+	if err := s.Reset(); err != nil {
+		return nil, Shape{}, err
+	}
+	T, err := s.admit(ids)
+	if err != nil {
+		return nil, Shape{}, err
+	}
+	phase := Phase{Batch: s.options.Batch, Tokens: T, Until: stage}
+	if _, err := s.runner.Prefill(ctx, ids, phase); err != nil {
+		return nil, Shape{}, s.fail(err)
+	}
+	buffer, shape := s.runner.Plan(phase).Output()
+	out := make([]float32, s.options.Batch*shape.Rows*shape.Width)
+	if err := s.runner.Read(buffer, 0, out); err != nil {
+		return nil, Shape{}, s.fail(err)
+	}
+	return out, shape, s.Reset()
+}

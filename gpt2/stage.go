@@ -1,0 +1,232 @@
+package gpt2
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Op is the operation of a stage: what kind of mathematics it is.
+type Op uint8
+
+// The operations of a forward pass.
+const (
+	OpEmbed      Op = iota // x = wte[id] + wpe[position]
+	OpLayerNorm            // y = (x - mean) / sqrt(var + eps) * gain + bias
+	OpLinear               // y = x W + b
+	OpAttention            // y = softmax(scale q k^T, causal) v, over the KV cache
+	OpActivation           // y = act(x)
+	OpAdd                  // x = x + z
+	OpSample               // token = sample(logits)
+	numOps
+)
+
+var opNames = [numOps]string{"Embed", "LayerNorm", "Linear", "Attention", "Activation", "Add", "Sample"}
+
+// String gives the operation's name, such as "Linear".
+func (o Op) String() string {
+	if o < numOps {
+		return opNames[o]
+	}
+	return fmt.Sprintf("Op(%d)", uint8(o))
+}
+
+// Stage is a named part of the model's mathematics, the unit of all
+// instrumentation. Stages of a layer occur once per layer.
+type Stage uint8
+
+// The stages, in the order in which a pass meets them.
+const (
+	StageEmbed     Stage = iota // wte+wpe
+	StageLN1                    // h.N.ln_1
+	StageCAttn                  // h.N.attn.c_attn
+	StageSDPA                   // h.N.attn.sdpa
+	StageAttnCProj              // h.N.attn.c_proj
+	StageResidual1              // h.N.residual_1
+	StageLN2                    // h.N.ln_2
+	StageCFC                    // h.N.mlp.c_fc
+	StageGELU                   // h.N.mlp.gelu
+	StageMLPCProj               // h.N.mlp.c_proj
+	StageResidual2              // h.N.residual_2
+	StageLNF                    // ln_f
+	StageLMHead                 // lm_head
+	StageSample                 // sample
+	NumStages
+)
+
+// StageInfo is what the registry says of a stage.
+type StageInfo struct {
+	Name    string // within its layer where it has one: "attn.c_attn"
+	InLayer bool   // occurs once per layer, as h.N.Name
+	Op      Op
+
+	// Cost gives what the stage needs at least, alone and unfused, for B
+	// sequences of T new tokens after past ones.
+	Cost func(c Config, B, T, past int) Cost
+}
+
+// stages is the registry: what exists is listed here, once.
+var stages = [NumStages]StageInfo{
+	StageEmbed:     {"wte+wpe", false, OpEmbed, embedCost},
+	StageLN1:       {"ln_1", true, OpLayerNorm, normCost},
+	StageCAttn:     {"attn.c_attn", true, OpLinear, linearCost(func(c Config) (int, int) { return c.Channels, 3 * c.Channels })},
+	StageSDPA:      {"attn.sdpa", true, OpAttention, func(c Config, B, T, past int) Cost { return attentionCost(c, B, T, T, past) }},
+	StageAttnCProj: {"attn.c_proj", true, OpLinear, linearCost(func(c Config) (int, int) { return c.Channels, c.Channels })},
+	StageResidual1: {"residual_1", true, OpAdd, addCost},
+	StageLN2:       {"ln_2", true, OpLayerNorm, normCost},
+	StageCFC:       {"mlp.c_fc", true, OpLinear, linearCost(func(c Config) (int, int) { return c.Channels, c.Inner })},
+	StageGELU:      {"mlp.gelu", true, OpActivation, activationCost},
+	StageMLPCProj:  {"mlp.c_proj", true, OpLinear, linearCost(func(c Config) (int, int) { return c.Inner, c.Channels })},
+	StageResidual2: {"residual_2", true, OpAdd, addCost},
+	StageLNF:       {"ln_f", false, OpLayerNorm, normCost},
+	StageLMHead:    {"lm_head", false, OpLinear, lmHeadCost},
+	StageSample:    {"sample", false, OpSample, sampleCost},
+}
+
+// Info returns the registry's entry.
+func (s Stage) Info() StageInfo { return stages[s] }
+
+// StageAt is a stage at its place in a pass.
+type StageAt struct {
+	Stage Stage
+	Slot  int // place in the run order, which names the KV cache; -1 outside the layers
+	Layer int // whose weights; -1 outside the layers
+}
+
+// String gives the stage's name: "h.0.attn.c_attn", "ln_f". A layer that runs at
+// another place than its own carries the place too: "h.2@1.ln_1" is the ln_1 of
+// layer 2, run second.
+func (s StageAt) String() string {
+	info := s.Stage.Info()
+	switch {
+	case !info.InLayer:
+		return info.Name
+	case s.Slot == s.Layer:
+		return "h." + strconv.Itoa(s.Layer) + "." + info.Name
+	default:
+		return fmt.Sprintf("h.%d@%d.%s", s.Layer, s.Slot, info.Name)
+	}
+}
+
+// FindStage finds a stage by name among those of a run order of layers, as
+// [StageAt.String] writes it.
+func FindStage(name string, layers []int) (StageAt, error) {
+	for s := range NumStages {
+		if !s.Info().InLayer {
+			if s.Info().Name == name {
+				return StageAt{s, -1, -1}, nil
+			}
+			continue
+		}
+		for slot, layer := range layers {
+			if at := (StageAt{s, slot, layer}); at.String() == name {
+				return at, nil
+			}
+		}
+	}
+	var within, outside []string
+	for _, info := range stages {
+		if info.InLayer {
+			within = append(within, "h.N."+info.Name)
+		} else {
+			outside = append(outside, info.Name)
+		}
+	}
+	return StageAt{}, fmt.Errorf("no stage %q runs here; stages are %s, with N one of %v, and %s",
+		name, strings.Join(within, ", "), layers, strings.Join(outside, ", "))
+}
+
+// Cost is what a stage or step needs at least, in operations and in elements
+// moved: each input read once, each output written once.
+//
+// A floating-point operation is one addition, multiplication, division,
+// comparison, exponential, tanh, erf or square root. Elements are counted by
+// what they are, since a backend may hold weights, activations and the KV cache
+// in different types; [Cost.Bytes] turns them into bytes.
+type Cost struct {
+	FLOPs       int64
+	Weights     int64 // elements of parameters read
+	Activations int64 // elements of activations read and written
+	KV          int64 // elements of the KV cache read and written
+}
+
+// Sizes are the bytes of an element of each kind, as a backend holds them.
+type Sizes struct{ Weight, Activation, KV int }
+
+// Bytes returns the least bytes moved.
+func (c Cost) Bytes(s Sizes) int64 {
+	return c.Weights*int64(s.Weight) + c.Activations*int64(s.Activation) + c.KV*int64(s.KV)
+}
+
+// Add returns the sum of two costs.
+func (c Cost) Add(d Cost) Cost {
+	return Cost{c.FLOPs + d.FLOPs, c.Weights + d.Weights, c.Activations + d.Activations, c.KV + d.KV}
+}
+
+// The formulas of the registry. R = B*T rows.
+
+func embedCost(c Config, B, T, _ int) Cost {
+	R, C := int64(B)*int64(T), int64(c.Channels)
+	return Cost{FLOPs: R * C, Weights: R*C + int64(T)*C, Activations: R * C}
+}
+
+// normCost: 7 per element (sum; difference, square, sum; scale, gain, bias).
+func normCost(c Config, B, T, _ int) Cost {
+	R, C := int64(B)*int64(T), int64(c.Channels)
+	return Cost{FLOPs: 7 * R * C, Weights: onlyIf(R, 2*C), Activations: 2 * R * C}
+}
+
+// linearCost: 2 K per output for the products, 1 for the bias.
+func linearCost(dims func(Config) (K, N int)) func(Config, int, int, int) Cost {
+	return func(c Config, B, T, _ int) Cost {
+		k, n := dims(c)
+		R, K, N := int64(B)*int64(T), int64(k), int64(n)
+		return Cost{FLOPs: R*N*2*K + R*N, Weights: onlyIf(R, K*N+N), Activations: R*K + R*N}
+	}
+}
+
+// lmHeadCost: a Linear without bias.
+func lmHeadCost(c Config, B, T, _ int) Cost {
+	R, K, N := int64(B)*int64(T), int64(c.Channels), int64(c.Vocab)
+	return Cost{FLOPs: R * N * 2 * K, Weights: onlyIf(R, K*N), Activations: R*K + R*N}
+}
+
+// attentionCost: Q queries, the last of T new tokens, each over all keys up to
+// itself: 4 C per pair for q.k and p.v, and 6 NH for scale and softmax (scale,
+// maximum, difference, exponential, sum, quotient). The T new rows of K and V go
+// into the cache; those of the past are read from it.
+func attentionCost(c Config, B, T, Q, past int) Cost {
+	b, t, q, C, NH := int64(B), int64(T), int64(Q), int64(c.Channels), int64(c.Heads)
+	last := int64(past) + t                         // keys of the last query
+	pairs := b * (q*last - q*(q-1)/2)               // sum over queries of their keys
+	reads := b * (q*C + 2*t*C)                      // q, k, v of the new tokens
+	cache := b*2*t*C + onlyIf(q, b*2*C*int64(past)) // written, and the past read
+	return Cost{FLOPs: pairs * (4*C + 6*NH), Activations: reads + b*q*C, KV: cache}
+}
+
+// activationCost: 9 per element for gelu_new (x^2, x^3, factor, sum, factor,
+// tanh, sum, two products), 5 for the erf form, 1 for relu.
+func activationCost(c Config, B, T, _ int) Cost {
+	n := int64(B) * int64(T) * int64(c.Inner)
+	return Cost{FLOPs: n * map[Activation]int64{GELUNew: 9, GELUErf: 5, ReLU: 1}[c.Activation], Activations: 2 * n}
+}
+
+func addCost(c Config, B, T, _ int) Cost {
+	n := int64(B) * int64(T) * int64(c.Channels)
+	return Cost{FLOPs: n, Activations: 3 * n}
+}
+
+// sampleCost: reading a row of logits once and comparing; temperature, top-k and
+// top-p work on a part of the row and are not counted.
+func sampleCost(c Config, B, _, _ int) Cost {
+	n := int64(B) * int64(c.Vocab)
+	return Cost{FLOPs: n, Activations: n + int64(B)}
+}
+
+// onlyIf returns v, or 0 where there are no rows to use it for.
+func onlyIf(rows, v int64) int64 {
+	if rows == 0 {
+		return 0
+	}
+	return v
+}

@@ -1,0 +1,148 @@
+package gpt2
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"gpt2scope/gpt2/tokenizer"
+)
+
+// Encode turns a text into token ids. An empty text is the end-of-text token,
+// from which GPT-2 starts when it is given nothing.
+func (m *Model) Encode(text string) ([]int32, error) {
+	if m.Tokenizer == nil {
+		return nil, fmt.Errorf("model %s has no tokenizer; give token ids instead of text", m.Name)
+	}
+	if text == "" {
+		id, ok := m.Tokenizer.EOT()
+		if !ok || int(id) >= m.Config.Vocab {
+			return nil, fmt.Errorf("model %s has no end-of-text token to start from; give a prompt", m.Name)
+		}
+		return []int32{id}, nil
+	}
+	return m.Tokenizer.Encode(text), nil
+}
+
+// Text generates text after a prompt and yields it as it is made, in whole UTF-8
+// characters. It is [Session.Generate] with the model's tokenizer around it, for
+// a batch of one; the end-of-text token is not part of the text.
+func (s *Session) Text(ctx context.Context, prompt string, g Generation) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		ids, err := s.model.Encode(prompt)
+		if err == nil && s.options.Batch != 1 {
+			err = fmt.Errorf("text is generated for one sequence, and the session has %d; use Generate", s.options.Batch)
+		}
+		if err != nil {
+			yield("", err)
+			return
+		}
+		w := NewTextWriter(s.model, g)
+		for token, err := range s.Generate(ctx, ids, g) {
+			if err != nil {
+				if rest := w.Flush(); rest != "" && !yield(rest, nil) {
+					return
+				}
+				yield("", err)
+				return
+			}
+			if piece := w.Push(token.ID); piece != "" && !yield(piece, nil) {
+				return
+			}
+			if w.Stopped() {
+				return
+			}
+		}
+		if rest := w.Flush(); rest != "" {
+			yield(rest, nil)
+		}
+	}
+}
+
+// TextWriter turns tokens into text that can be shown at once: whole UTF-8
+// characters, and nothing that may yet turn out to be a stop string.
+type TextWriter struct {
+	decoder *tokenizer.Decoder
+	text    []byte // scratch
+	stop    []string
+	eos     int32
+	held    string // decoded, but may be the start of a stop string
+	stopped bool
+}
+
+// NewTextWriter makes one for the tokens of a generation.
+func NewTextWriter(m *Model, g Generation) *TextWriter {
+	w := &TextWriter{decoder: m.Tokenizer.NewDecoder(), eos: -1}
+	for _, stop := range g.Stop {
+		if stop != "" {
+			w.stop = append(w.stop, stop)
+		}
+	}
+	if !g.IgnoreEOS {
+		w.eos = int32(m.Config.EOS)
+	}
+	return w
+}
+
+// Stopped tells whether a stop string was met; no text follows.
+func (w *TextWriter) Stopped() bool { return w.stopped }
+
+// Push takes a token and returns the text that is certain by now.
+func (w *TextWriter) Push(id int32) string {
+	if w.stopped || id == w.eos {
+		return ""
+	}
+	w.text = w.decoder.Append(w.text[:0], id)
+	return w.release(string(w.text), false)
+}
+
+// Flush returns what was held back, at the end.
+func (w *TextWriter) Flush() string {
+	if w.stopped {
+		return ""
+	}
+	w.text = w.decoder.Flush(w.text[:0])
+	return w.release(string(w.text), true)
+}
+
+// release adds decoded text to what is held and returns what may be shown.
+func (w *TextWriter) release(text string, end bool) string {
+	if len(w.stop) == 0 {
+		return text
+	}
+	w.held += text
+	first := -1
+	for _, stop := range w.stop {
+		if i := strings.Index(w.held, stop); i >= 0 && (first < 0 || i < first) {
+			first = i
+		}
+	}
+	if first >= 0 {
+		out := w.held[:first]
+		w.held, w.stopped = "", true
+		return out
+	}
+	keep := 0
+	if !end {
+		keep = w.longestStart()
+	}
+	out := w.held[:len(w.held)-keep]
+	w.held = w.held[len(w.held)-keep:]
+	return out
+}
+
+// longestStart returns the length of the longest end of the held text that is
+// the start of a stop string.
+func (w *TextWriter) longestStart() int {
+	longest := 0
+	for _, stop := range w.stop {
+		for n := min(len(stop)-1, len(w.held)); n > longest; n-- {
+			if strings.HasSuffix(w.held, stop[:n]) {
+				longest = n
+				break
+			}
+		}
+	}
+	return longest
+}

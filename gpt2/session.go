@@ -55,6 +55,10 @@ func (s *Session) Model() *Model { return s.model }
 // Backend returns what executes the session's passes.
 func (s *Session) Backend() Backend { return s.backend }
 
+// Runner returns what the backend prepared for the session. Passes run on it
+// directly are not in the session's history.
+func (s *Session) Runner() Runner { return s.runner }
+
 // Options returns the session's options, defaults filled in.
 func (s *Session) Options() Options { return s.options }
 

@@ -1,0 +1,410 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+// randomModel draws a small geometry with odd sizes, every activation and both
+// attention scales, and a run order that may drop and repeat layers.
+func randomModel(t *testing.T, r *rand.Rand) (*gpt2.Model, []int) {
+	t.Helper()
+	heads := 1 + r.IntN(4)
+	head := []int{1, 3, 8, 16, 33, 64}[r.IntN(6)]
+	for heads*head < 8 { // normalising two near equal values is ill-conditioned
+		heads *= 2
+	}
+	vocab := []int{2, 31, 97, 257, 300}[r.IntN(5)]
+	m, err := gpt2.Random(fmt.Sprintf("random:L=%d,C=%d,NH=%d,V=%d,T=%d,F=%d,seed=%d", 1+r.IntN(3), heads*head, heads, vocab, 20+r.IntN(60), 1+r.IntN(200), r.IntN(1000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Config.Activation = gpt2.Activation(r.IntN(3))
+	m.Config.ScaleWeights, m.Config.ScaleByInverseLayer = r.IntN(3) > 0, r.IntN(3) == 0
+	layers := make([]int, 1+r.IntN(3))
+	for i := range layers {
+		layers[i] = r.IntN(m.Config.Layers)
+	}
+	return m, layers
+}
+
+func randomIDs(r *rand.Rand, n, vocab int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(r.IntN(vocab))
+	}
+	return ids
+}
+
+// normals draws activations of ordinary size.
+func normals(r *rand.Rand, n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = r.NormFloat64()
+	}
+	return x
+}
+
+// TestStepsAgreeWithReference runs random plans step by step: each fused step gets
+// inputs drawn at random, the same for both executors, in buffers poisoned with
+// NaN, and its output must equal what the reference makes of the unfused
+// operations. Rows that the step does not need stay poisoned.
+func TestStepsAgreeWithReference(t *testing.T) {
+	for _, isa := range supportedISAs() {
+		for _, held := range []weights.DType{weights.F32, weights.BF16} {
+			t.Run(fmt.Sprintf("%s/%s", isa, held), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(5, uint64(held)))
+				for range 25 {
+					compareSteps(t, r, isa.String(), held)
+				}
+			})
+		}
+	}
+}
+
+func compareSteps(t *testing.T, r *rand.Rand, isa string, held weights.DType) {
+	t.Helper()
+	m, layers := randomModel(t, r)
+	defer m.Close()
+	b, err := New(Options{Threads: 1 + r.IntN(3), DType: held, ISA: isa})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	o := gpt2.Options{Layers: layers, Batch: 1 + r.IntN(3), Context: m.Config.Positions}
+	fastRunner, err := b.Prepare(t.Context(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fastRunner.Close()
+	slowRunner, err := NewReference().Prepare(t.Context(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast, slow := fastRunner.(*runner), slowRunner.(*referenceRunner)
+	if held == weights.BF16 { // the reference takes the same rounded weights
+		for name := range fast.packed.matrices {
+			data := slow.weights[name].Data().([]float64)
+			for i, v := range data {
+				data[i] = float64(weights.BFloat16ToFloat32(weights.Float32ToBFloat16(float32(v))))
+			}
+		}
+	}
+	past := r.IntN(m.Config.Positions - 1)
+	phases := []gpt2.Phase{{Batch: o.Batch, Tokens: past}, {Batch: o.Batch, Tokens: 1 + r.IntN(m.Config.Positions-past), Logits: gpt2.Logits(r.IntN(3))}}
+	if past == 0 {
+		phases = phases[1:]
+	}
+	for _, phase := range phases {
+		ids := randomIDs(r, phase.Batch*phase.Tokens, m.Config.Vocab)
+		c, err := fast.compile(phase)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(fast.ids.slice(), ids)
+		slow.begin(ids, phase)
+		for i, step := range c.plan.Steps {
+			out := step.Last()
+			inputs := map[gpt2.Buffer]bool{step.Ops[0].In: true}
+			for _, op := range step.Ops {
+				if op.Op == gpt2.OpAdd {
+					inputs[op.In] = true
+					inputs[op.Aux] = true
+				}
+			}
+			for buffer, shape := range c.plan.Buffers {
+				n := phase.Batch * shape.Rows * shape.Width
+				if n == 0 || gpt2.Buffer(buffer) == gpt2.BufTokens {
+					continue
+				}
+				values := normals(r, n)
+				for j := range values {
+					v := float32(values[j])
+					if !inputs[gpt2.Buffer(buffer)] {
+						v = float32(math.NaN())
+					}
+					fast.buffers[buffer].slice()[j], slow.buffers[buffer][j] = v, float64(v)
+				}
+			}
+			for _, op := range step.Ops {
+				if err := slow.step(gpt2.Step{Ops: []gpt2.Operation{op}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := c.program.run(c.from[i], c.from[i+1], mem[int64]{}); err != nil {
+				t.Fatal(err)
+			}
+			if out.Op == gpt2.OpSample {
+				continue
+			}
+			where := fmt.Sprintf("%+v, layers %v, %+v, past %d: %s", m.Config, layers, phase, slow.position, step.Name())
+			compareRows(t, where, out, c.plan, phase, fast.buffers[out.Out].slice(), slow.buffers[out.Out])
+		}
+		slow.position += phase.Tokens
+		fast.seek(slow.position)
+	}
+}
+
+// compareRows compares the rows that an operation writes. The bound: K products
+// of random signs in float32 err by about sqrt(K) units of 2^-24, and outputs are
+// of the size of the largest one; 300 units leave room for K = 500 and the
+// functions, and are far below what a wrong weight, row or mask makes.
+func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Phase, got []float32, want []float64) {
+	t.Helper()
+	shape := p.Buffers[o.Out]
+	rows := o.Rows
+	if o.Op == gpt2.OpAttention {
+		rows = o.Queries
+	}
+	largest := 0.0
+	for b := range ph.Batch {
+		for row := shape.Rows - rows; row < shape.Rows; row++ {
+			first := 0
+			if o.Stage == gpt2.StageCAttn && row < shape.Rows-o.Queries {
+				first = o.K // no query is wanted of this row
+			}
+			for col := first; col < shape.Width; col++ {
+				largest = math.Max(largest, math.Abs(want[(b*shape.Rows+row)*shape.Width+col]))
+			}
+		}
+	}
+	if math.IsNaN(largest) {
+		t.Fatalf("%s: the reference gives NaN", where)
+	}
+	for b := range ph.Batch {
+		for row := shape.Rows - rows; row < shape.Rows; row++ {
+			first := 0
+			if o.Stage == gpt2.StageCAttn && row < shape.Rows-o.Queries {
+				first = o.K
+			}
+			for col := first; col < shape.Width; col++ {
+				i := (b*shape.Rows+row)*shape.Width + col
+				if d := math.Abs(float64(got[i]) - want[i]); !(d <= 300*0x1p-24*largest) {
+					t.Fatalf("%s: sequence %d row %d column %d is %g, want %g (largest %g)", where, b, row, col, got[i], want[i], largest)
+				}
+			}
+		}
+	}
+}
+
+// session makes a session on the fast executor.
+func session(t testing.TB, m *gpt2.Model, o Options, so gpt2.Options) *gpt2.Session {
+	t.Helper()
+	b, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := gpt2.NewSession(context.Background(), m, b, so)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(); b.Close() })
+	return s
+}
+
+// TestWaysAgree: one whole pass, decoding token by token with the KV cache,
+// prefill in chunks, and a batch give the same logits within 1e-4 of the largest.
+func TestWaysAgree(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	for range 10 {
+		m, layers := randomModel(t, r)
+		V, T, B := m.Config.Vocab, m.Config.Positions, 2+r.IntN(2)
+		ids := randomIDs(r, B*T, V)
+		ctx := t.Context()
+		one := session(t, m, Options{Threads: 2}, gpt2.Options{Layers: layers})
+		whole := make([]float32, 0, B*T*V)
+		for b := range B {
+			if err := one.Reset(); err != nil {
+				t.Fatal(err)
+			}
+			logits, err := one.Logits(ctx, ids[b*T:(b+1)*T], gpt2.LogitsAll)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole = append(whole, logits...)
+		}
+		check := func(way string, got, want []float32) {
+			t.Helper()
+			if d, largest := maxDifference(got, want); !(d <= 1e-4*largest) {
+				t.Errorf("%s: logits differ by %g, the largest is %g", way, d, largest)
+			}
+		}
+
+		batch := session(t, m, Options{Threads: 2}, gpt2.Options{Layers: layers, Batch: B})
+		logits, err := batch.Logits(ctx, ids, gpt2.LogitsAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("batch", logits, whole)
+
+		chunks := session(t, m, Options{Threads: 2}, gpt2.Options{Layers: layers, Batch: B, Chunk: 1 + r.IntN(T)})
+		if logits, err = chunks.Logits(ctx, ids, gpt2.LogitsAll); err != nil {
+			t.Fatal(err)
+		}
+		check(fmt.Sprintf("chunks of %d", chunks.Options().Chunk), logits, whole)
+		if err := chunks.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		if logits, err = chunks.Logits(ctx, ids, gpt2.LogitsLast); err != nil {
+			t.Fatal(err)
+		}
+		var last []float32
+		for b := range B {
+			last = append(last, whole[((b+1)*T-1)*V:(b+1)*T*V]...)
+		}
+		check("last row of chunks", logits, last)
+
+		if err := batch.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		step := make([]int32, B)
+		for i := range T {
+			for b := range B {
+				step[b] = ids[b*T+i]
+			}
+			if logits, err = batch.Logits(ctx, step, gpt2.LogitsLast); err != nil {
+				t.Fatal(err)
+			}
+			for b := range B {
+				check(fmt.Sprintf("decode step %d", i), logits[b*V:(b+1)*V], whole[(b*T+i)*V:(b*T+i+1)*V])
+			}
+		}
+	}
+}
+
+// maxDifference returns the largest difference, infinite where there is NaN, and
+// the largest value.
+func maxDifference(got, want []float32) (d, largest float64) {
+	if len(got) != len(want) {
+		return math.Inf(1), 0
+	}
+	for i := range got {
+		diff := math.Abs(float64(got[i]) - float64(want[i]))
+		if math.IsNaN(diff) {
+			return math.Inf(1), largest
+		}
+		d, largest = math.Max(d, diff), math.Max(largest, math.Abs(float64(want[i])))
+	}
+	return d, largest
+}
+
+// TestThreadsAgreeBitForBit: the number of threads changes nothing.
+func TestThreadsAgreeBitForBit(t *testing.T) {
+	m, err := gpt2.Random("random:L=2,C=96,NH=3,V=257,T=200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := randomIDs(rand.New(rand.NewPCG(7, 7)), 200, 257)
+	var want []float32
+	for threads := 1; threads <= 4; threads++ {
+		s := session(t, m, Options{Threads: threads}, gpt2.Options{})
+		got, err := s.Logits(t.Context(), ids, gpt2.LogitsAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d threads differ from 1", threads)
+		}
+	}
+}
+
+// TestSessionsShareWeights: a second session of a model packs nothing, and the
+// weights stay until the last is closed.
+func TestSessionsShareWeights(t *testing.T) {
+	m, err := gpt2.Random("random:L=1,C=64,NH=2,V=50,T=30")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	packs := 0
+	o := gpt2.Options{Progress: func(int64, int64) { packs++ }}
+	first, err := gpt2.NewSession(t.Context(), m, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	once := packs
+	second, err := gpt2.NewSession(t.Context(), m, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if packs != once || once == 0 {
+		t.Errorf("the first session packed %d slices, the second %d more", once, packs-once)
+	}
+	want, err := first.Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsLast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	first.Close()
+	got, err := second.Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsLast)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("after the first session closed: %v", err)
+	}
+	second.Close()
+	if len(b.models) != 0 {
+		t.Error("closed sessions keep weights")
+	}
+	if _, err := second.Logits(t.Context(), []int32{1}, gpt2.LogitsLast); err == nil {
+		t.Error("a closed session gave logits")
+	}
+}
+
+// TestDecodeAllocatesNothing in steady state.
+func TestDecodeAllocatesNothing(t *testing.T) {
+	m, err := gpt2.Random("random:L=2,C=64,NH=2,V=257,T=1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sampling := range []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, TopP: 0.9, LogProbs: true}} {
+		s := session(t, m, Options{Threads: 2}, gpt2.Options{Batch: 2})
+		r := s.Runner().(*runner)
+		r.SetSampling(sampling)
+		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3, 4}, gpt2.Phase{Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast, Sample: true}); err != nil {
+			t.Fatal(err)
+		}
+		steps := 0
+		emit := func(tokens []gpt2.Token) bool { steps += len(tokens); return true }
+		if err := r.Decode(context.Background(), 10, emit); err != nil {
+			t.Fatal(err)
+		}
+		// One Decode of 100 steps may allocate a closure or two; 100 steps may not.
+		allocs := testing.AllocsPerRun(5, func() {
+			if err := r.Decode(context.Background(), 100, emit); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocs > 4 || steps != 2*(10+600) {
+			t.Errorf("100 decode steps allocate %g times (%d tokens)", allocs, steps)
+		}
+	}
+}
+
+// TestCancelStopsAPass: a cancelled context ends a long pass early, with its cause.
+func TestCancelStopsAPass(t *testing.T) {
+	m, err := gpt2.Random("random:L=24,C=512,NH=8,V=257,T=1024")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := session(t, m, Options{Threads: 1}, gpt2.Options{Layers: []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := fmt.Errorf("enough")
+	go cancel(cause)
+	ids := randomIDs(rand.New(rand.NewPCG(8, 8)), 1024, 257)
+	if _, err := s.Logits(ctx, ids, gpt2.LogitsAll); err != cause {
+		t.Errorf("a cancelled pass gave %v", err)
+	}
+}

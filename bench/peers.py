@@ -90,7 +90,7 @@ def main() -> None:
                         runs[letter][work][engine].append(result)
             print_rows(letter, case, runs[letter], engines, header=letter == args.only[0])
     if "infer" in engines:
-        versions["infer"] = subprocess.run([args.infer, "--version"], capture_output=True, text=True).stdout.strip()
+        versions["infer"] = subprocess.run([args.infer, "--version"], capture_output=True, text=True).stdout.strip().removeprefix("infer ")
     print("versions: " + ", ".join(f"{PEERS.get(e, e)} {versions[e]}" for e in engines) + f"; load at the end {os.getloadavg()[0]:.1f}")
     if args.json:
         args.json.write_text(json.dumps({

@@ -8,6 +8,7 @@ prefill-all and prefill-last (T tokens, logits of every row or of the last; the 
 Everything is float32. Each engine runs in a process of its own, --rounds times, engines taking turns. In a
 process the work runs back to back with the same input, so caches are warm; after 3 warm-up runs the median
 of the rest counts. The table shows the median over processes, with the lowest and highest process in brackets.
+The ratio is that of the medians; "lowest" is that of the lowest processes, which other work on the machine disturbs least.
 Before it is timed, each peer's logits, and infer's, are compared with those of Hugging Face transformers.
 Peers are called from Python, which costs them some tens of microseconds a call; infer times itself in Go.
 """
@@ -89,7 +90,7 @@ def main() -> None:
                         runs[letter][work][engine].append(result)
             print_rows(letter, case, runs[letter], engines, header=letter == args.only[0])
     if "infer" in engines:
-        versions["infer"] = subprocess.run([args.infer, "--version"], capture_output=True, text=True).stdout.strip()
+        versions["infer"] = subprocess.run([args.infer, "--version"], capture_output=True, text=True).stdout.strip().removeprefix("infer ")
     print("versions: " + ", ".join(f"{PEERS.get(e, e)} {versions[e]}" for e in engines) + f"; load at the end {os.getloadavg()[0]:.1f}")
     if args.json:
         args.json.write_text(json.dumps({
@@ -187,7 +188,9 @@ def print_rows(letter: str, case: Case, runs: dict, engines: list[str], header: 
             line += f"{milliseconds(medians[engine]):>9} ({milliseconds(min(values))} - {milliseconds(max(values))})".rjust(26)
         if "infer" in medians and len(medians) > 1:
             fastest = min((e for e in medians if e != "infer"), key=medians.get)
-            line += f"   {medians['infer'] / medians[fastest]:5.2f} x {PEERS[fastest]}"
+            lowest = {e: min(r["median_ms"] for r in runs[work][e]) for e in engines}
+            ratio = lowest["infer"] / min(t for e, t in lowest.items() if e != "infer")
+            line += f"   {medians['infer'] / medians[fastest]:5.2f} x {PEERS[fastest]}, lowest {ratio:.2f} x"
         print(line, flush=True)
 
 

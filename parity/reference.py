@@ -118,22 +118,20 @@ def activations(model: transformers.GPT2LMHeadModel, ids: list[int]) -> dict[str
 def bits_per_byte(model: transformers.GPT2LMHeadModel, ids: list[int], window: int = 512, stride: int = 256) -> float:
     """Mean -log2 p of each byte of `ids` (one token per byte), conditioned on what comes before it.
 
-    The text is read in windows of `window` bytes, `stride` apart, and each byte is scored once, in
-    the first window that holds it. So a byte has at least window - stride bytes before it, except
-    near the start of the text, and <|endoftext|> (the model's bos token) stands before the first.
+    <|endoftext|> (the model's bos token) stands before the text, so that its first byte is scored too. A
+    pass reads `window` tokens and predicts the token after each; passes start `stride` apart, and each byte
+    is scored once, by the first pass that predicts it. So a byte has at least window - stride bytes before
+    it, or all there are.
     """
-    eot = model.config.bos_token_id
+    stream = [model.config.bos_token_id] + ids
     total = 0.0
     scored = 0
     begin = 0
     while scored < len(ids):
-        end = min(begin + window, len(ids))
-        # Row i of the pass scores targets[i]. The first window needs <|endoftext|> to score its first byte.
-        inputs = [eot] + ids[:end - 1] if begin == 0 else ids[begin:end - 1]
-        targets = ids[:end] if begin == 0 else ids[begin + 1:end]
-        new = end - scored
-        rows = logits(model, inputs)[-new:].double()
-        picked = torch.log_softmax(rows, -1).gather(1, torch.tensor(targets[-new:])[:, None])
+        inputs = stream[begin:min(begin + window, len(ids))]
+        end = begin + len(inputs)  # this pass predicts ids[begin:end], of which ids[:scored] are done
+        rows = logits(model, inputs)[scored - begin:].double()
+        picked = torch.log_softmax(rows, -1).gather(1, torch.tensor(ids[scored:end])[:, None])
         total -= float(picked.sum())
         scored, begin = end, begin + stride
     return total / math.log(2) / len(ids)

@@ -5,6 +5,8 @@
 // make the softmax exact without ever holding a (T, T) matrix (T. Dao et al., FlashAttention, NeurIPS 2022, algorithm 1; M. Milakov,
 // N. Gimelshein, Online normalizer calculation for softmax, 2018). Blocks above the diagonal are skipped.
 //
+// Queries are scaled by log2(e) too, so that the exponentials are powers of two.
+//
 // One query: keys are cut into chunks of KC, so that few heads still feed many workers; partial results are joined in order.
 
 enum {
@@ -12,6 +14,8 @@ enum {
 	QROWS = QT * MR,  // queries of a task
 	MAX_HS = 256,     // a row of Q fits in LDA
 };
+
+static const float LOG2_E = 1.44269504088896341f;
 
 INLINE int64_t padded(int64_t n) { return (n + GS_NR - 1) / GS_NR * GS_NR; }
 
@@ -28,17 +32,32 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 			int64_t slot = pos + i, n = GS_NR - slot % GS_NR;
 			if (n > i1 - i) n = i1 - i;
 			float *dst = keys + (slot / GS_NR * HS + d0) * GS_NR + slot % GS_NR, t[GS_NR][16];
-			for (int64_t j = 0; j < n; j++)
-				memcpy(t[j], row_of(&o->qkv, b * o->T + i + j) + C + h * HS + d0, (size_t)dn * sizeof(float));
-			for (int64_t d = 0; d < dn; d++)
-				for (int64_t j = 0; j < n; j++) dst[d * GS_NR + j] = t[j][d];
+			for (int64_t j = 0; j < n; j++) {
+				const float *k = row_of(&o->qkv, b * o->T + i + j) + C + h * HS + d0;
+				if (dn == 16)
+					memcpy(t[j], k, sizeof t[j]);
+				else
+					memcpy(t[j], k, (size_t)dn * sizeof(float));
+			}
+			if (n == GS_NR && dn == 16) {
+				for (int64_t d = 0; d < 16; d += 4)
+					for (int64_t j = 0; j < GS_NR; j += 4) transpose4(dst + d * GS_NR + j, GS_NR, t[j] + d, 16);
+			} else {
+				for (int64_t d = 0; d < dn; d++)
+					for (int64_t j = 0; j < n; j++) dst[d * GS_NR + j] = t[j][d];
+			}
 			i += n;
 		}
 	}
 	for (int64_t i = i0; i < i1; i++) {
 		const float *v = row_of(&o->qkv, b * o->T + i) + 2 * C + h * HS;
-		for (int64_t d = 0; d < HS; d += GS_NR)
-			memcpy(values + (d * S + (pos + i) * GS_NR), v + d, (size_t)(HS - d < GS_NR ? HS - d : GS_NR) * sizeof(float));
+		for (int64_t d = 0; d < HS; d += GS_NR) {
+			float *dst = values + (d * S + (pos + i) * GS_NR);
+			if (HS - d >= GS_NR)
+				memcpy(dst, v + d, GS_NR * sizeof(float));
+			else
+				memcpy(dst, v + d, (size_t)(HS - d) * sizeof(float));
+		}
 	}
 }
 
@@ -54,7 +73,7 @@ static void op_append(gs_worker *w, const gs_step *s) {
 
 // ---- one query ----
 
-// attend computes, over keys [0, n) of a chunk, m = max score, l = sum exp(score - m), out = sum exp(score - m) value.
+// attend computes, over keys [0, n) of a chunk, m = max score, l = sum 2^(score - m), out = sum 2^(score - m) value.
 INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m, float *l, float *out) {
 	float score[KC];
 	gemv_f32((int)(padded(n) / GS_NR), c->HS, q, keys, (int64_t)c->HS * GS_NR, score);
@@ -64,7 +83,7 @@ INLINE void attend(const gs_cache *c, const float *q, const float *keys, const f
 	*m = max_lanes(top);
 	vf sum = {0};
 	for (int64_t j = 0; j < padded(n); j += VL) {
-		vf e = vexp(load(score + j) - *m);
+		vf e = vexp2(load(score + j) - *m);
 		store(score + j, e);
 		sum += e;
 	}
@@ -77,6 +96,7 @@ INLINE int64_t chunks_of(const gs_attention *o, int64_t b) { return (o->pos[b] +
 static void attention_one(gs_worker *w, const gs_attention *o) {
 	const gs_cache *c = &o->cache;
 	int64_t HS = c->HS, NH = c->NH, HSp = padded(HS);
+	const float scale = o->scale * LOG2_E;
 	int64_t most = 0, record = HSp + GS_NR, slots = (c->S + KC - 1) / KC; // work: (B, NH, slots, record): m, l, out
 	for (int64_t b = 0; b < o->B; b++)
 		if (chunks_of(o, b) > most) most = chunks_of(o, b);
@@ -87,7 +107,7 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 		if (o->append && o->T == 1 && chunk == chunks - 1) append_head(o, b, h, 0, 1);
 		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
 		const float *query = row_of(&o->qkv, b * o->T + o->T - 1) + h * HS;
-		for (int64_t d = 0; d < HS; d++) q[d] = query[d] * o->scale;
+		for (int64_t d = 0; d < HS; d++) q[d] = query[d] * scale;
 		int64_t n = o->pos[b] + o->T - chunk * KC;
 		attend(c, q, keys_of(c, b, h) + chunk * KC * HS, values_of(c, b, h) + chunk * KC * GS_NR, n < KC ? n : KC, &m, &l, out);
 		if (chunks == 1) {
@@ -110,7 +130,7 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 		for (int64_t j = 0; j < chunks; j++)
 			if (!(part[j * record] <= m)) m = part[j * record];
 		for (int64_t j = 0; j < chunks; j++, part += record) {
-			store(weight, vexp(splat(part[0] - m)));
+			store(weight, vexp2(splat(part[0] - m)));
 			l += part[1] * weight[0];
 			for (int64_t d = 0; d < HS; d++) out[d] += part[GS_NR + d] * weight[0];
 		}
@@ -121,33 +141,48 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 
 // ---- many queries ----
 
-// soften turns a row of n scores (the rest up to `width` masked) into exponentials, and updates the row's running maximum, sum and
-// output.
-INLINE void soften(float *p, int64_t n, int64_t width, float *m, float *l, float *out, int64_t HSp) {
-	for (int64_t j = n; j < width; j++) p[j] = -INFINITY;
-	vf top = splat(*m);
-	for (int64_t j = 0; j < width; j += VL) top = greater(top, load(p + j));
-	float now = max_lanes(top);
-	vf sum = {0};
-	for (int64_t j = 0; j < width; j += VL) {
-		vf e = vexp(load(p + j) - now);
-		store(p + j, e);
-		sum += e;
+// soften turns the scores of a tile's rows into exponentials, and updates each row's running maximum m, sum l and output. Row r sees
+// the first seen + r of the block's keys, at most n; the rest, up to `width`, is masked. Rows' maxima come first, all of them, so
+// that the latency of one row's hides behind the others'.
+INLINE void soften(float *p, int64_t rows, int64_t seen, int64_t n, int64_t width, float *m, float *l, float *out, int64_t HSp) {
+	float top[MR];
+	for (int64_t r = 0; r < rows; r++) {
+		float *row = p + r * LDA;
+		for (int64_t j = seen + r < 0 ? 0 : seen + r < n ? seen + r : n; j < width; j++) row[j] = -INFINITY;
+		vf t[NVP];
+		for (int j = 0; j < NVP; j++) t[j] = load(row + j * VL);
+		for (int64_t k = GS_NR; k < width; k += GS_NR)
+			for (int j = 0; j < NVP; j++) t[j] = greater(t[j], load(row + k + j * VL));
+		for (int j = 1; j < NVP; j++) t[0] = greater(t[0], t[j]);
+		top[r] = max_lanes(t[0]);
 	}
-	if (now != *m) {
-		float shrink[VL];
-		store(shrink, vexp(splat(*m - now))); // nearly 0 at the first block, where *m is -inf, and what it scales is 0
-		*l *= shrink[0];
-		for (int64_t d = 0; d < HSp; d += VL) store(out + d, load(out + d) * shrink[0]);
-		*m = now;
+	for (int64_t r = 0; r < rows; r++) {
+		float *row = p + r * LDA, now = top[r] > m[r] ? top[r] : m[r];
+		vf sum[NVP];
+		for (int j = 0; j < NVP; j++) sum[j] = (vf){0};
+		for (int64_t k = 0; k < width; k += GS_NR)
+			for (int j = 0; j < NVP; j++) {
+				vf e = vexp2(load(row + k + j * VL) - now);
+				store(row + k + j * VL, e);
+				sum[j] += e;
+			}
+		for (int j = 1; j < NVP; j++) sum[0] += sum[j];
+		if (now != m[r]) {
+			float shrink[VL];
+			store(shrink, vexp2(splat(m[r] - now))); // nearly 0 at the first block, where m is -inf, and what it scales is 0
+			l[r] *= shrink[0];
+			for (int64_t d = 0; d < HSp; d += VL) store(out + r * HSp + d, load(out + r * HSp + d) * shrink[0]);
+			m[r] = now;
+		}
+		l[r] += sum_lanes(sum[0]);
 	}
-	*l += sum_lanes(sum);
 }
 
 static void attention_many(gs_worker *w, const gs_attention *o) {
 	const gs_cache *c = &o->cache;
 	const int64_t HS = c->HS, NH = c->NH, HSp = padded(HS), nq = o->nq;
-	const int64_t tasks = (nq + QROWS - 1) / QROWS;
+	const float scale = o->scale * LOG2_E;
+	const int64_t tiles = (nq + MR - 1) / MR, tasks = (tiles + QT - 1) / QT;
 	float *q = w->scratch;           // (QROWS, LDA) queries, scaled
 	float *p = q + QROWS * LDA;      // (MR, LDA) scores, then exponentials
 	float *out = p + MR * LDA;       // (QROWS, HSp)
@@ -156,36 +191,33 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 	for (int64_t t = gs_first(w, o->B * NH * tasks); t >= 0; t = gs_next(w)) {
 		// Late queries see more keys: the long tasks come first.
 		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
-		int64_t i0 = nq * part / tasks, rows = nq * (part + 1) / tasks - i0, tiles = (rows + MR - 1) / MR;
+		int64_t t0 = tiles * part / tasks, t1 = tiles * (part + 1) / tasks; // tiles of nearly equal height
+		int64_t i0 = nq * t0 / tiles, rows = nq * t1 / tiles - i0;
 		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys that the first query of this task sees
 		const float *keys = keys_of(c, b, h), *values = values_of(c, b, h);
 		for (int64_t r = 0; r < rows; r++) {
 			const float *x = row_of(&o->qkv, b * o->T + o->T - nq + i0 + r) + h * HS;
-			for (int64_t d = 0; d < HS; d++) q[r * LDA + d] = x[d] * o->scale;
+			for (int64_t d = 0; d < HS; d++) q[r * LDA + d] = x[d] * scale;
 			m[r] = -INFINITY;
 			l[r] = 0;
 			memset(out + r * HSp, 0, (size_t)HSp * sizeof(float));
 		}
 		for (int64_t k = 0; k < seen + rows - 1; k += KC)
-			for (int64_t i = 0; i < tiles; i++) {
-				int64_t ra = rows * i / tiles, rn = rows * (i + 1) / tiles - ra;
+			for (int64_t i = t0; i < t1; i++) {
+				int64_t ra = nq * i / tiles - i0, rn = nq * (i + 1) / tiles - i0 - ra;
 				int64_t n = seen + ra + rn - 1 - k; // keys of this block that the tile's last query sees
 				if (n <= 0) continue;
 				if (n > KC) n = KC;
 				int64_t width = padded(n);
 				for (int64_t j = 0; j < width; j += GS_NR)
-					tile_of[BLOCK][rn](HS, q + ra * LDA, 0, keys + (k + j) * HS, keys + (k + j) * HS, p + j, LDA, 0);
-				for (int64_t r = 0; r < rn; r++) {
-					int64_t visible = seen + ra + r - k;
-					if (visible < 0) visible = 0;
-					soften(p + r * LDA, visible < n ? visible : n, width, &m[ra + r], &l[ra + r], out + (ra + r) * HSp, HSp);
-				}
+					tile_of[STREAM_F32][rn](HS, q + ra * LDA, 0, keys + (k + j) * HS, NULL, p + j, LDA, 0);
+				soften(p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * HSp, HSp);
 				for (int64_t d = 0; d < HSp; d += GS_NR)
-					tile_of[BLOCK][rn](n, p, 0, values + d * c->S + k * GS_NR, values, out + ra * HSp + d, HSp, 1);
+					tile_of[STREAM_F32][rn](n, p, 0, values + d * c->S + k * GS_NR, NULL, out + ra * HSp + d, HSp, 1);
 			}
 		for (int64_t r = 0; r < rows; r++) {
-			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, scale = 1.0f / l[r];
-			for (int64_t d = 0; d < HS; d++) y[d] = out[r * HSp + d] * scale;
+			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / l[r];
+			for (int64_t d = 0; d < HS; d++) y[d] = out[r * HSp + d] * share;
 		}
 	}
 }

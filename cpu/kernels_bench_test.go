@@ -60,34 +60,40 @@ func benchWeight(b *testing.B, K, N int, d dtype) *weight {
 	return w
 }
 
-// medianRun runs the program b.N times and returns the median seconds.
-func medianRun(b *testing.B, p *program) float64 {
+// measure runs the program b.N times, each time followed by `ceiling`, which returns the rate that the machine has to give at that
+// moment; work is what a run does, in the unit of that rate. It reports the median time, the rate, and the median share of the
+// ceiling. Pairing matters on a shared machine, whose speed can double from one second to the next.
+func measure(b *testing.B, p *program, work float64, unit string, ceiling func(seconds float64) float64) {
 	b.Helper()
-	times := make([]float64, 0, b.N)
-	for range 3 {
-		if _, err := p.run(0, p.n, mem[int64]{}); err != nil {
-			b.Fatal(err)
-		}
-	}
+	var times, shares []float64
 	for b.Loop() {
 		start := time.Now()
 		if _, err := p.run(0, p.n, mem[int64]{}); err != nil {
 			b.Fatal(err)
 		}
-		times = append(times, time.Since(start).Seconds())
+		t := time.Since(start).Seconds()
+		times = append(times, t)
+		if ceiling != nil {
+			shares = append(shares, work/t/ceiling(t))
+		}
 	}
 	slices.Sort(times)
-	return times[len(times)/2]
+	t := times[len(times)/2]
+	b.ReportMetric(t*1e6, "us")
+	if unit != "" {
+		b.ReportMetric(work/t*1e-9, unit)
+	}
+	if ceiling != nil {
+		slices.Sort(shares)
+		b.ReportMetric(100*shares[len(shares)/2], "%ceiling")
+	}
+	b.ReportMetric(0, "ns/op")
 }
 
-// ceilingFLOPs is the median rate of the register tile alone.
-func ceilingFLOPs(p *pool) float64 {
-	var rates []float64
-	for range 9 {
-		rates = append(rates, p.measureFLOPs(5000))
-	}
-	slices.Sort(rates)
-	return rates[len(rates)/2]
+// flops measures the ceiling of a product, for about the given time: the register tile alone, from the first-level cache.
+func (p *pool) flops(seconds float64) float64 {
+	const perTile = 2 * 12 * 256 * 32
+	return p.measureFLOPs(1 + int(min(seconds, 0.05)*1e11/perTile))
 }
 
 var benchShapes = [][2]int{{384, 1152}, {384, 384}, {384, 1536}, {1536, 384}, {768, 2304}, {768, 768}, {768, 3072}, {3072, 768}, {768, 50257}}
@@ -108,10 +114,7 @@ func BenchmarkGEMM(b *testing.B) {
 					if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: benchWeight(b, K, N, d), M: M}); err != nil {
 						b.Fatal(err)
 					}
-					ceiling := ceilingFLOPs(p)
-					rate := 2 * float64(M) * float64(K) * float64(N) / medianRun(b, prog)
-					b.ReportMetric(rate*1e-9, "GFLOP/s")
-					b.ReportMetric(100*rate/ceiling, "%ceiling")
+					measure(b, prog, 2*float64(M)*float64(K)*float64(N), "GFLOP/s", p.flops)
 				})
 			}
 		}
@@ -138,20 +141,21 @@ func BenchmarkGEMV(b *testing.B) {
 							b.Fatal(err)
 						}
 						defer prog.free()
+						var weights []mem[float32]
 						for range copies {
-							if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: benchWeight(b, K, N, d), M: M}); err != nil {
+							w := benchWeight(b, K, N, d)
+							weights = append(weights, w.data)
+							if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: w, M: M}); err != nil {
 								b.Fatal(err)
 							}
 						}
-						var rates []float64
-						big := benchFloats(b, copies*bytes/4)
-						for range 9 {
-							rates = append(rates, p.measureRead(big))
-						}
-						slices.Sort(rates)
-						rate := float64(copies*bytes) / medianRun(b, prog)
-						b.ReportMetric(rate*1e-9, "GB/s")
-						b.ReportMetric(100*rate/rates[len(rates)/2], "%read")
+						measure(b, prog, float64(copies*bytes), "GB/s", func(float64) float64 {
+							start := time.Now()
+							for _, w := range weights {
+								p.measureRead(w)
+							}
+							return float64(copies*bytes) / time.Since(start).Seconds()
+						})
 					})
 				}
 			}
@@ -189,15 +193,10 @@ func BenchmarkAttention(b *testing.B) {
 			for i := range c.nq {
 				pairs += c.past + c.T - c.nq + i + 1
 			}
-			ceiling := ceilingFLOPs(p)
-			t := medianRun(b, prog)
-			b.ReportMetric(t*1e6, "us")
 			if c.nq > 1 {
-				rate := float64(pairs) * 4 * NH * HS / t
-				b.ReportMetric(rate*1e-9, "GFLOP/s")
-				b.ReportMetric(100*rate/ceiling, "%ceiling")
+				measure(b, prog, float64(pairs)*4*NH*HS, "GFLOP/s", p.flops)
 			} else {
-				b.ReportMetric(float64(pairs)*8*NH*HS/t*1e-9, "GB/s")
+				measure(b, prog, float64(pairs)*8*NH*HS, "GB/s", nil)
 			}
 		})
 	}
@@ -246,5 +245,5 @@ func BenchmarkForkJoin(b *testing.B) {
 	if err := prog.copy(matrix(x, 1), matrix(x, 1), 1, 1); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(medianRun(b, prog)*1e9, "ns/median")
+	measure(b, prog, 0, "", nil)
 }

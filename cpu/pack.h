@@ -90,8 +90,8 @@ INLINE int64_t pack_rows(const gs_pack_job *job, const int dtype, int64_t panel)
 	for (int64_t k = 0; k < w->K; k += GS_NR) {
 		int cols = w->K - k < GS_NR ? (int)(w->K - k) : GS_NR;
 		for (int j = 0; j < rows; j++) bad += read_values(block[j], job->src, dtype, (n + j - job->r0) * w->K + k, cols);
-		for (int i = 0; i < GS_NR; i++)
-			for (int j = 0; j < GS_NR; j++) turned[i][j] = block[j][i];
+		for (int i = 0; i < GS_NR; i += 4)
+			for (int j = 0; j < GS_NR; j += 4) transpose4(turned[i] + j, GS_NR, block[j] + i, GS_NR);
 		for (int i = 0; i < cols; i += step) put(w, panel, k + i, turned[i], turned[i + 1]);
 	}
 	return bad;

@@ -53,7 +53,39 @@ INLINE vf lesser(vf a, vf b) {
 #endif
 }
 
-// Reductions over lanes, in the order of a tree.
+// Reductions over lanes, in the order of a tree: first the two halves of the vector, last neighbours.
+#if GS_VB == 64
+INLINE float sum_lanes(vf v) { return _mm512_reduce_add_ps((__m512)v); }
+INLINE float max_lanes(vf v) { return _mm512_reduce_max_ps((__m512)v); }
+#elif defined(__x86_64__)
+INLINE __m128 halves_sum(vf v) {
+#if GS_VB == 32
+	return _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+#else
+	return (__m128)v;
+#endif
+}
+INLINE __m128 halves_max(vf v) {
+#if GS_VB == 32
+	return _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+#else
+	return (__m128)v;
+#endif
+}
+INLINE float sum_lanes(vf v) {
+	__m128 t = halves_sum(v);
+	t = _mm_add_ps(t, _mm_movehl_ps(t, t));
+	return _mm_cvtss_f32(_mm_add_ss(t, _mm_shuffle_ps(t, t, 1)));
+}
+INLINE float max_lanes(vf v) {
+	__m128 t = halves_max(v);
+	t = _mm_max_ps(t, _mm_movehl_ps(t, t));
+	return _mm_cvtss_f32(_mm_max_ss(t, _mm_shuffle_ps(t, t, 1)));
+}
+#elif defined(__aarch64__)
+INLINE float sum_lanes(vf v) { return vaddvq_f32((float32x4_t)v); }
+INLINE float max_lanes(vf v) { return vmaxvq_f32((float32x4_t)v); }
+#else
 INLINE float sum_lanes(vf v) {
 	float t[VL];
 	store(t, v);
@@ -61,13 +93,33 @@ INLINE float sum_lanes(vf v) {
 		for (int i = 0; i < n; i++) t[i] += t[i + n];
 	return t[0];
 }
-
 INLINE float max_lanes(vf v) {
 	float t[VL];
 	store(t, v);
 	for (int n = VL / 2; n > 0; n /= 2)
 		for (int i = 0; i < n; i++) t[i] = t[i] > t[i + n] ? t[i] : t[i + n];
 	return t[0];
+}
+#endif
+
+// transpose4 writes the 4 x 4 block at src (rows lds apart) to dst (rows ldd apart), turned.
+typedef float v4 __attribute__((vector_size(16)));
+typedef int32_t v4i __attribute__((vector_size(16)));
+typedef float v4_any __attribute__((vector_size(16), aligned(4), may_alias));
+#if defined(__clang__)
+#define SHUFFLE4(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define SHUFFLE4(a, b, i, j, k, l) __builtin_shuffle(a, b, (v4i){i, j, k, l})
+#endif
+INLINE void transpose4(float *dst, int64_t ldd, const float *src, int64_t lds) {
+	v4 a = *(const v4_any *)src, b = *(const v4_any *)(src + lds);
+	v4 c = *(const v4_any *)(src + 2 * lds), d = *(const v4_any *)(src + 3 * lds);
+	v4 ab0 = SHUFFLE4(a, b, 0, 4, 1, 5), ab1 = SHUFFLE4(a, b, 2, 6, 3, 7);
+	v4 cd0 = SHUFFLE4(c, d, 0, 4, 1, 5), cd1 = SHUFFLE4(c, d, 2, 6, 3, 7);
+	*(v4_any *)dst = SHUFFLE4(ab0, cd0, 0, 1, 4, 5);
+	*(v4_any *)(dst + ldd) = SHUFFLE4(ab0, cd0, 2, 3, 6, 7);
+	*(v4_any *)(dst + 2 * ldd) = SHUFFLE4(ab1, cd1, 0, 1, 4, 5);
+	*(v4_any *)(dst + 3 * ldd) = SHUFFLE4(ab1, cd1, 2, 3, 6, 7);
 }
 
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2, with ln 2 split in two so that r is exact, and the minimax polynomial
@@ -86,6 +138,22 @@ INLINE vf vexp(vf x) {
 	p = p * r + 1.6666665459e-1f;
 	p = p * r + 5.0000001201e-1f;
 	p = p * (r * r) + r + 1.0f;
+	return p * (vf)(((vu)t << 23) + 0x3f800000u);
+}
+
+// vexp2(x) = 2^n 2^r, n = round(x), for x <= 0: what a softmax needs, with log2(e) folded into its scale. The polynomial is that of
+// Cephes' exp2f, within 2 ulp. Below -126 (-inf included) it stays at 1e-38; NaN stays NaN.
+INLINE vf vexp2(vf x) {
+	x = greater(splat(-126.0f), x); // keeps NaN
+	vf t = x + 12582912.0f;
+	vf r = x - (t - 12582912.0f);
+	vf p = splat(1.535336188319500e-4f);
+	p = p * r + 1.339887440266574e-3f;
+	p = p * r + 9.618437357674640e-3f;
+	p = p * r + 5.550332471162809e-2f;
+	p = p * r + 2.402264791363012e-1f;
+	p = p * r + 6.931472028550421e-1f;
+	p = p * r + 1.0f;
 	return p * (vf)(((vu)t << 23) + 0x3f800000u);
 }
 

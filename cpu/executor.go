@@ -165,6 +165,9 @@ func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 
 // pass runs a program over r.ids, advances the position, and samples.
 func (r *runner) pass(ctx context.Context, c *compiled) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	r.last = c
 	whole, err := c.program.run(0, c.program.n, mem[int64]{})
 	if err != nil {

@@ -1,0 +1,419 @@
+package gpt2_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"gpt2scope/gpt2"
+)
+
+// tiny is a random model with a byte vocabulary.
+func tiny(t testing.TB, spec string) *gpt2.Model {
+	t.Helper()
+	m, err := gpt2.Random("random:C=32,NH=2,V=257," + spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func randomIDs(r *rand.Rand, n int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(r.IntN(256))
+	}
+	return ids
+}
+
+func collect(t testing.TB, s *gpt2.Session, ids []int32, g gpt2.Generation) []gpt2.Token {
+	t.Helper()
+	var tokens []gpt2.Token
+	for token, err := range s.Generate(t.Context(), ids, g) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, token)
+	}
+	return tokens
+}
+
+// TestExecutorsDrawTheSame: both executors generate the same text from a seed,
+// beyond the context too.
+func TestExecutorsDrawTheSame(t *testing.T) {
+	m := tiny(t, "L=2,T=32")
+	prompt := randomIDs(rand.New(rand.NewPCG(1, 1)), 10)
+	for _, sampling := range []gpt2.Sampling{{}, {Temperature: 0.9, Seed: 5}, {Temperature: 1.2, TopK: 40, TopP: 0.9, Seed: 6}} {
+		var want []gpt2.Token
+		for _, name := range []string{"cpu", "reference"} {
+			s := newSession(t, m, backends(t)[name], gpt2.Options{})
+			sampling.LogProbs = false
+			var shifts []int
+			got := collect(t, s, prompt, gpt2.Generation{Tokens: 80, Sampling: sampling, IgnoreEOS: true, OnShift: func(kept int) { shifts = append(shifts, kept) }})
+			if len(got) != 80 || len(shifts) != s.Stats().Shifts || len(shifts) < 3 || shifts[0] != 16 {
+				t.Fatalf("%s: %d tokens, shifts %v", name, len(got), shifts)
+			}
+			for i, token := range got {
+				if token.Position != len(prompt)+i || token.Seq != 0 {
+					t.Fatalf("%s: token %d is %+v", name, i, token)
+				}
+			}
+			if want == nil {
+				want = got
+			}
+			for i := range got {
+				if got[i].ID != want[i].ID {
+					t.Fatalf("%+v: token %d differs between executors", sampling, i)
+				}
+			}
+		}
+	}
+}
+
+// TestShiftEqualsFreshStart: what follows a full context is what its last half
+// alone would be followed by.
+func TestShiftEqualsFreshStart(t *testing.T) {
+	m := tiny(t, "L=2,T=24")
+	s := newSession(t, m, backends(t)["cpu"], gpt2.Options{Context: 16})
+	prompt := randomIDs(rand.New(rand.NewPCG(2, 2)), 12)
+	tokens := collect(t, s, prompt, gpt2.Generation{Tokens: 12, IgnoreEOS: true})
+	text := slices.Clone(prompt)
+	for _, token := range tokens[:5] { // 12 + 4 fill the context; the 5th is sampled from it
+		text = append(text, token.ID)
+	}
+	fresh := newSession(t, m, backends(t)["cpu"], gpt2.Options{Context: 16})
+	again := collect(t, fresh, text[len(text)-8:], gpt2.Generation{Tokens: 7, IgnoreEOS: true})
+	for i := range again {
+		if again[i].ID != tokens[5+i].ID {
+			t.Fatalf("token %d after the shift is %d, and %d from the last half alone", i, tokens[5+i].ID, again[i].ID)
+		}
+	}
+}
+
+// TestGenerateContinues: generating in two calls gives what one call gives.
+func TestGenerateContinues(t *testing.T) {
+	m := tiny(t, "L=2,T=64")
+	r := rand.New(rand.NewPCG(3, 3))
+	a, b := randomIDs(r, 7), randomIDs(r, 4)
+	s := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+	first := collect(t, s, a, gpt2.Generation{Tokens: 5, IgnoreEOS: true})
+	second := collect(t, s, b, gpt2.Generation{Tokens: 6, IgnoreEOS: true})
+	text := slices.Clone(a)
+	for _, token := range first {
+		text = append(text, token.ID)
+	}
+	one := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+	whole := collect(t, one, append(text, b...), gpt2.Generation{Tokens: 6, IgnoreEOS: true})
+	for i := range whole {
+		if whole[i].ID != second[i].ID {
+			t.Fatalf("token %d of the second call is %d, want %d", i, second[i].ID, whole[i].ID)
+		}
+	}
+}
+
+// TestBatchEqualsSingles: sequences of a batch do not know of each other, and
+// draw their own random numbers.
+func TestBatchEqualsSingles(t *testing.T) {
+	m := tiny(t, "L=2,T=48")
+	r := rand.New(rand.NewPCG(4, 4))
+	const B, T = 3, 9
+	ids := randomIDs(r, B*T)
+	batch := newSession(t, m, backends(t)["cpu"], gpt2.Options{Batch: B})
+	got := make([][]int32, B)
+	for _, token := range collect(t, batch, ids, gpt2.Generation{Tokens: 60, IgnoreEOS: true}) {
+		got[token.Seq] = append(got[token.Seq], token.ID)
+	}
+	for b := range B {
+		s := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+		var want []int32
+		for _, token := range collect(t, s, ids[b*T:(b+1)*T], gpt2.Generation{Tokens: 60, IgnoreEOS: true}) {
+			want = append(want, token.ID)
+		}
+		if !slices.Equal(got[b], want) {
+			t.Errorf("sequence %d is\n%v, alone\n%v", b, got[b], want)
+		}
+	}
+	if err := batch.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	same := slices.Concat(ids[:T], ids[:T], ids[:T])
+	drawn := make([][]int32, B)
+	for _, token := range collect(t, batch, same, gpt2.Generation{Tokens: 20, IgnoreEOS: true, Sampling: gpt2.Sampling{Temperature: 1, Seed: 1}}) {
+		drawn[token.Seq] = append(drawn[token.Seq], token.ID)
+	}
+	if slices.Equal(drawn[0], drawn[1]) {
+		t.Error("two sequences drew the same random numbers")
+	}
+}
+
+// TestEndOfText stops a generation, unless it is to be ignored.
+func TestEndOfText(t *testing.T) {
+	m := tiny(t, "L=1,T=64")
+	s := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+	prompt := []int32{1, 2, 3}
+	want := collect(t, s, prompt, gpt2.Generation{Tokens: 20, IgnoreEOS: true})
+	m.Config.EOS = int(want[4].ID) // make a token that will come the end of text
+	first := slices.IndexFunc(want, func(token gpt2.Token) bool { return int(token.ID) == m.Config.EOS })
+	s = newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+	if got := collect(t, s, prompt, gpt2.Generation{Tokens: 20}); len(got) != first+1 {
+		t.Errorf("%d tokens, want %d with the end of text", len(got), first+1)
+	}
+}
+
+// TestTextIsWhole: pieces are whole UTF-8 characters, and together are what the
+// tokens decode to; stop strings end it, and no part of them is shown.
+func TestTextIsWhole(t *testing.T) {
+	m := tiny(t, "L=1,T=64")
+	w := gpt2.NewTextWriter(m, gpt2.Generation{Stop: []string{"STOP", "Ende"}})
+	var pieces []string
+	for _, id := range m.Tokenizer.Encode("Grüße, 世界 🙂 En, ST. Then STOP and more") {
+		if piece := w.Push(id); piece != "" {
+			pieces = append(pieces, piece)
+		}
+	}
+	pieces = append(pieces, w.Flush())
+	if text := strings.Join(pieces, ""); text != "Grüße, 世界 🙂 En, ST. Then " || !w.Stopped() {
+		t.Errorf("text is %q, stopped %v", text, w.Stopped())
+	}
+	for _, piece := range pieces {
+		if !utf8.ValidString(piece) {
+			t.Errorf("piece %q is not whole", piece)
+		}
+	}
+	w = gpt2.NewTextWriter(m, gpt2.Generation{Stop: []string{"STOP"}})
+	out := ""
+	for _, id := range m.Tokenizer.Encode("no ST\xf0\x9f") {
+		out += w.Push(id)
+	}
+	if out += w.Flush(); out != "no ST\xf0\x9f" || w.Stopped() {
+		t.Errorf("text that only begins like a stop string came out as %q", out)
+	}
+}
+
+// TestSessionRefuses bad input with a sentence, and goes on working.
+func TestSessionRefuses(t *testing.T) {
+	m := tiny(t, "L=2,T=16")
+	b := backends(t)["cpu"]
+	for _, o := range []gpt2.Options{{Layers: []int{2}}, {Layers: []int{-1}}, {Layers: []int{}}, {Batch: -1}, {Context: 17}, {Context: -1}, {Chunk: -1}} {
+		if s, err := gpt2.NewSession(t.Context(), m, b, o); err == nil {
+			s.Close()
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+	s := newSession(t, m, b, gpt2.Options{Batch: 2})
+	long := make([]int32, 2*17)
+	for _, v := range []struct {
+		ids   []int32
+		names string
+	}{{nil, "no tokens"}, {[]int32{1, 2, 3}, "equal length"}, {[]int32{1, 257}, "257"}, {[]int32{-1, 3}, "-1"}, {long, "17"}} {
+		_, err := s.Logits(t.Context(), v.ids, gpt2.LogitsLast)
+		if err == nil || !strings.Contains(err.Error(), v.names) {
+			t.Errorf("ids %v gave %v", v.ids, err)
+		}
+		for _, err := range s.Generate(t.Context(), v.ids, gpt2.Generation{Tokens: 1}) {
+			if err == nil || !strings.Contains(err.Error(), v.names) {
+				t.Errorf("generating from %v gave %v", v.ids, err)
+			}
+		}
+	}
+	for _, err := range s.Generate(t.Context(), []int32{1, 2}, gpt2.Generation{Tokens: 1, Sampling: gpt2.Sampling{Temperature: -1}}) {
+		if err == nil {
+			t.Error("a negative temperature was accepted")
+		}
+	}
+	for _, stage := range []string{"", "h.2.ln_1", "sample", "h.0.attn"} {
+		if _, _, err := s.Activations(t.Context(), []int32{1, 2}, stage); err == nil {
+			t.Errorf("stage %q was accepted", stage)
+		}
+	}
+	if _, err := s.Logits(t.Context(), []int32{1, 2}, gpt2.LogitsAll); err != nil {
+		t.Errorf("after bad input: %v", err)
+	}
+	s.Close()
+	if _, err := s.Logits(t.Context(), []int32{1, 2}, gpt2.LogitsAll); !errors.Is(err, gpt2.ErrClosed) {
+		t.Errorf("a closed session gave %v", err)
+	}
+}
+
+// TestCancelledGeneration ends with the cause.
+func TestCancelledGeneration(t *testing.T) {
+	m := tiny(t, "L=1,T=32")
+	cause := errors.New("enough")
+	for name, b := range backends(t) {
+		s := newSession(t, m, b, gpt2.Options{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		n := 0
+		var last error
+		for _, err := range s.Generate(ctx, []int32{1}, gpt2.Generation{IgnoreEOS: true}) {
+			if last = err; err == nil {
+				if n++; n == 10 {
+					cancel(cause)
+				}
+			}
+		}
+		if !errors.Is(last, cause) || n > 12 {
+			t.Errorf("%s: %d tokens, then %v", name, n, last)
+		}
+	}
+}
+
+// TestEvaluate scores every token once, and as the logits say.
+func TestEvaluate(t *testing.T) {
+	m := tiny(t, "L=1,T=32")
+	s := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+	reference := newSession(t, m, backends(t)["reference"], gpt2.Options{})
+	r := rand.New(rand.NewPCG(9, 9))
+	for range 20 {
+		ids := randomIDs(r, 1+r.IntN(120))
+		window := 1 + r.IntN(32)
+		stride := 1 + r.IntN(window)
+		a, err := s.Evaluate(t.Context(), ids, window, stride, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := reference.Evaluate(t.Context(), ids, window, stride, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Tokens != len(ids) || b.Tokens != len(ids) {
+			t.Fatalf("%d tokens, window %d, stride %d: %d scored", len(ids), window, stride, a.Tokens)
+		}
+		if d := a.Loss() - b.Loss(); !(d < 1e-5 && d > -1e-5) {
+			t.Errorf("loss %g, reference %g", a.Loss(), b.Loss())
+		}
+	}
+	// A window that holds all: the loss is that of one pass.
+	ids := randomIDs(r, 20)
+	whole, err := s.Evaluate(t.Context(), ids, 32, 32, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nats := 0.0
+	for i := range ids {
+		if err := s.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		for token, err := range s.Generate(t.Context(), append([]int32{256}, ids[:i]...), gpt2.Generation{Tokens: 1, IgnoreEOS: true, Sampling: gpt2.Sampling{LogProbs: true}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits := make([]float32, 257)
+			if err := s.Runner().Read(gpt2.BufLogits, 0, logits); err != nil {
+				t.Fatal(err)
+			}
+			nats -= float64(token.LogProb) + float64(logits[ids[i]]-logits[token.ID])
+		}
+	}
+	if d := whole.Nats - nats; !(d < 1e-3 && d > -1e-3) {
+		t.Errorf("evaluation sums to %g nats, single passes to %g", whole.Nats, nats)
+	}
+	for _, v := range [][2]int{{0, 1}, {33, 1}, {8, 0}, {8, 9}} {
+		if _, err := s.Evaluate(t.Context(), ids, v[0], v[1], nil); err == nil {
+			t.Errorf("window %d, stride %d was accepted", v[0], v[1])
+		}
+	}
+	if _, err := s.Evaluate(t.Context(), nil, 8, 8, nil); err == nil {
+		t.Error("an empty text was evaluated")
+	}
+}
+
+// TestMeasure gives times, and leaves the session empty.
+func TestMeasure(t *testing.T) {
+	s := newSession(t, tiny(t, "L=1,T=64"), backends(t)["cpu"], gpt2.Options{})
+	for _, v := range []struct {
+		phase gpt2.Phase
+		past  int
+	}{{gpt2.Phase{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}, 0}, {gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, 30}} {
+		m, err := s.Measure(t.Context(), v.phase, v.past, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Times) != 9 || m.Median <= 0 || m.P10 > m.Median || m.Median > m.P90 || s.Position() != 0 {
+			t.Errorf("%+v: %+v, position %d", v.phase, m, s.Position())
+		}
+	}
+	if _, err := s.Measure(t.Context(), gpt2.Phase{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}, 30, 1); err == nil {
+		t.Error("a pass beyond the context was measured")
+	}
+}
+
+func ExampleSession_Text() {
+	model, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=128") // or gpt2.Open("path/to/gpt2")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer model.Close()
+	session, err := gpt2.NewSession(context.Background(), model, newBackend(), gpt2.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close()
+	sampling := gpt2.Sampling{Temperature: 0.8, TopK: 40, Seed: 1}
+	n := 0
+	for piece, err := range session.Text(context.Background(), "ROMEO:", gpt2.Generation{Tokens: 20, Sampling: sampling, IgnoreEOS: true}) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		n += len(piece) // or print it: the text comes as it is made
+	}
+	fmt.Println(n, "bytes of text, decoded in", session.Stats().DecodeSteps, "steps")
+	// Output: 20 bytes of text, decoded in 19 steps
+}
+
+func ExampleSession_Logits() {
+	model, _ := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=128")
+	session, err := gpt2.NewSession(context.Background(), model, newBackend(), gpt2.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close()
+	ids, _ := model.Encode("ROMEO:")
+	logits, err := session.Logits(context.Background(), ids, gpt2.LogitsAll) // (B, T, V)
+	fmt.Println(len(ids), "tokens,", len(logits)/len(ids), "logits each,", err)
+	qkv, shape, err := session.Activations(context.Background(), ids, "h.1.attn.c_attn") // (B, T, 3*C)
+	fmt.Println(len(qkv), shape, err)
+	// Output:
+	// 6 tokens, 257 logits each, <nil>
+	// 1152 {6 192} <nil>
+}
+
+func ExampleForward() {
+	model, _ := gpt2.Random("random:gpt2")
+	plan := gpt2.Forward(model.Config, gpt2.FirstLayers(1), gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast})
+	for _, step := range plan.Steps {
+		fmt.Printf("%2d %-10s %-18s %6.2f MFLOP\n", step.Tag, step.Op(), step.Name(), float64(step.Cost(512).FLOPs)/1e6)
+	}
+	// Output:
+	//  0 Embed      wte+wpe              0.00 MFLOP
+	//  1 LayerNorm  h.0.ln_1             0.01 MFLOP
+	//  2 Linear     h.0.attn.c_attn      3.54 MFLOP
+	//  3 Attention  h.0.attn.sdpa        1.61 MFLOP
+	//  4 Linear     h.0.attn.c_proj      1.18 MFLOP
+	//  5 Add        h.0.residual_1       0.00 MFLOP
+	//  6 LayerNorm  h.0.ln_2             0.01 MFLOP
+	//  7 Linear     h.0.mlp.c_fc         4.72 MFLOP
+	//  8 Activation h.0.mlp.gelu         0.03 MFLOP
+	//  9 Linear     h.0.mlp.c_proj       4.72 MFLOP
+	// 10 Add        h.0.residual_2       0.00 MFLOP
+	// 11 LayerNorm  ln_f                 0.01 MFLOP
+	// 12 Linear     lm_head             77.19 MFLOP
+}
+
+// newBackend is cpu.New for the examples, which cannot fail here.
+func newBackend() gpt2.Backend {
+	b, err := newFast()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

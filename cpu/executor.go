@@ -153,14 +153,22 @@ func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	return nil
 }
 
-// watch lets a cancelled context stop the program between steps.
+// watch lets a cancelled context stop the program soon, until stop is called.
 func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 	c.program.resume()
 	if ctx.Done() == nil {
 		return func() {}
 	}
-	unregister := context.AfterFunc(ctx, c.program.interrupt)
-	return func() { unregister() }
+	interrupted := make(chan struct{})
+	unregister := context.AfterFunc(ctx, func() {
+		c.program.interrupt()
+		close(interrupted)
+	})
+	return func() {
+		if !unregister() { // it runs: wait, so that it touches no later pass and no freed program
+			<-interrupted
+		}
+	}
 }
 
 // pass runs a program over r.ids, advances the position, and samples.

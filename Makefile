@@ -1,0 +1,52 @@
+# gpt2scope. `make help` lists the targets.
+
+PROMPT ?= ROMEO:
+ARGS   ?=
+TEXT   ?=
+FUZZTIME ?= 1m
+
+.DEFAULT_GOAL := run
+.PHONY: help run build test lint bench bench-peers parity golden fuzz clean need
+
+run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
+	@bin/infer -p "$(PROMPT)" $(ARGS)
+
+test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny Shakespeare
+	GPT2SCOPE_TEXT="$(if $(TEXT),$(abspath $(TEXT)))" go test ./...
+
+build: need  ## build bin/infer
+	go build -o bin/infer ./cmd/infer
+
+lint: need  ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	go vet -tags external_weights ./cmd/infer
+	go tool staticcheck ./...
+
+bench: need  ## measure kernels, decode and prefill on four geometries
+	go test ./cpu -run '^$$' -bench . -benchtime 1s
+
+bench-peers: need  ## measure against PyTorch, ONNX Runtime and OpenVINO, which it installs into .venv
+	bench/run.sh $(ARGS)
+
+parity: need  ## compare live with Hugging Face transformers, which it installs into .venv
+	parity/run.sh $(if $(TEXT),--text "$(TEXT)") $(ARGS)
+
+fuzz: need  ## fuzz every reader of files for FUZZTIME each
+	go test ./weights -run '^$$' -fuzz '^FuzzSafetensors$$' -fuzztime $(FUZZTIME)
+	go test ./weights -run '^$$' -fuzz '^FuzzIndex$$' -fuzztime $(FUZZTIME)
+	go test ./gpt2 -run '^$$' -fuzz '^FuzzParseConfig$$' -fuzztime $(FUZZTIME)
+	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzLoad$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
+	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzRoundTrip$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
+
+clean:  ## remove what was built
+	rm -rf bin build .venv
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# What the build needs, said plainly where it is missing.
+need:
+	@command -v go >/dev/null || { echo "Go is not installed. gpt2scope needs Go 1.26 or later: https://go.dev/dl"; exit 1; }
+	@cc=$$(go env CC); command -v $${cc%% *} >/dev/null || { echo "There is no C compiler ($$cc). Install gcc or clang (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install)"; exit 1; }
+	@test "$$(go env CGO_ENABLED)" = 1 || { echo "cgo is off. The CPU kernels are C: set CGO_ENABLED=1"; exit 1; }

@@ -67,7 +67,7 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 					continue
 				}
 				if err := s.runner.Read(BufLogits, r, row); err != nil {
-					return s.fail(err)
+					return s.fail(ctx, err)
 				}
 				best, ok := argmax(row)
 				if !ok {

@@ -41,7 +41,7 @@ func (s *Session) Measure(ctx context.Context, phase Phase, past, repeat int) (M
 	}
 	if past > 0 {
 		if _, err := s.runner.Prefill(ctx, ids[:phase.Batch*past], Phase{Batch: phase.Batch, Tokens: past}); err != nil {
-			return Measurement{}, s.fail(err)
+			return Measurement{}, s.fail(ctx, err)
 		}
 	}
 	pass := func() (time.Duration, error) {
@@ -51,7 +51,7 @@ func (s *Session) Measure(ctx context.Context, phase Phase, past, repeat int) (M
 		if err == nil {
 			err = s.runner.Rewind(past)
 		}
-		return elapsed, s.fail(err)
+		return elapsed, s.fail(ctx, err)
 	}
 	for start, n := time.Now(), 0; n < 2 || time.Since(start) < 50*time.Millisecond; n++ {
 		if _, err := pass(); err != nil {

@@ -88,7 +88,7 @@ func (s *Session) Reset() error {
 		s.history[i] = s.history[i][:0]
 	}
 	s.dropped, s.stats = 0, Stats{}
-	return s.fail(s.runner.Rewind(0))
+	return s.fail(context.Background(), s.runner.Rewind(0))
 }
 
 // Close frees the session. Closing twice does nothing.
@@ -100,9 +100,10 @@ func (s *Session) Close() error {
 	return s.runner.Close()
 }
 
-// fail keeps the first error that leaves the session in doubt.
-func (s *Session) fail(err error) error {
-	if err != nil && s.err == nil {
+// fail keeps the first error that leaves the session in doubt. A cancelled pass
+// does not: its tokens are evaluated by the next one.
+func (s *Session) fail(ctx context.Context, err error) error {
+	if err != nil && s.err == nil && ctx.Err() == nil {
 		s.err = err
 	}
 	return err
@@ -170,7 +171,7 @@ func (s *Session) prefill(ctx context.Context, ids []int32, phase Phase, each fu
 		}
 		var err error
 		if tokens, err = s.runner.Prefill(ctx, buf[:B*n], ph); err != nil {
-			return nil, s.fail(err)
+			return nil, s.fail(ctx, err)
 		}
 		if each != nil {
 			if err := each(ph, done); err != nil {
@@ -210,7 +211,8 @@ type Generation struct {
 // context is full, the last half of it is re-evaluated and generation goes on.
 // The last token yielded is evaluated by the next call.
 //
-// An error ends the sequence; a cancelled context gives its cause.
+// An error ends the sequence; a cancelled context gives its cause, and the
+// session can be used on.
 func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if err := g.Sampling.Check(); err != nil {
@@ -269,7 +271,7 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 			return !g.over
 		})
 		if err != nil {
-			return g.fail(err)
+			return g.fail(ctx, err)
 		}
 	}
 	return nil
@@ -294,7 +296,7 @@ func (g *generation) shift() []int32 {
 	}
 	g.dropped += drop
 	g.stats.Shifts++
-	g.fail(g.runner.Rewind(0))
+	g.fail(context.Background(), g.runner.Rewind(0))
 	if g.OnShift != nil {
 		g.OnShift(keep)
 	}
@@ -348,7 +350,7 @@ func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]floa
 					continue
 				}
 				if err := s.runner.Read(BufLogits, b*rows+r, logits[(b*T+to)*V:(b*T+to+1)*V]); err != nil {
-					return s.fail(err)
+					return s.fail(ctx, err)
 				}
 			}
 		}
@@ -381,12 +383,12 @@ func (s *Session) Activations(ctx context.Context, ids []int32, stage string) ([
 	}
 	phase := Phase{Batch: s.options.Batch, Tokens: T, Until: stage}
 	if _, err := s.runner.Prefill(ctx, ids, phase); err != nil {
-		return nil, Shape{}, s.fail(err)
+		return nil, Shape{}, s.fail(ctx, err)
 	}
 	buffer, shape := s.runner.Plan(phase).Output()
 	out := make([]float32, s.options.Batch*shape.Rows*shape.Width)
 	if err := s.runner.Read(buffer, 0, out); err != nil {
-		return nil, Shape{}, s.fail(err)
+		return nil, Shape{}, s.fail(ctx, err)
 	}
 	return out, shape, s.Reset()
 }

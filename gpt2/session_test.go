@@ -260,6 +260,9 @@ func TestCancelledGeneration(t *testing.T) {
 		if !errors.Is(last, cause) || n > 12 {
 			t.Errorf("%s: %d tokens, then %v", name, n, last)
 		}
+		if more := collect(t, s, []int32{2}, gpt2.Generation{Tokens: 3, IgnoreEOS: true}); len(more) != 3 || more[0].Position != n+2 {
+			t.Errorf("%s: after a cancelled generation of %d: %+v", name, n, more)
+		}
 	}
 }
 

@@ -153,18 +153,30 @@ func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	return nil
 }
 
-// watch lets a cancelled context stop the program between steps.
+// watch lets a cancelled context stop the program between steps, until stop is
+// called. After that nothing touches the program any more, so it may be freed.
 func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 	c.program.resume()
 	if ctx.Done() == nil {
 		return func() {}
 	}
-	unregister := context.AfterFunc(ctx, c.program.interrupt)
-	return func() { unregister() }
+	interrupted := make(chan struct{})
+	unregister := context.AfterFunc(ctx, func() {
+		c.program.interrupt()
+		close(interrupted)
+	})
+	return func() {
+		if !unregister() { // it runs, or has run
+			<-interrupted
+		}
+	}
 }
 
 // pass runs a program over r.ids, advances the position, and samples.
 func (r *runner) pass(ctx context.Context, c *compiled) error {
+	if ctx.Err() != nil { // what watch does comes a little later, and from another goroutine
+		return context.Cause(ctx)
+	}
 	r.last = c
 	whole, err := c.program.run(0, c.program.n, mem[int64]{})
 	if err != nil {

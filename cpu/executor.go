@@ -153,8 +153,7 @@ func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	return nil
 }
 
-// watch lets a cancelled context stop the program between steps, until stop is
-// called. After that nothing touches the program any more, so it may be freed.
+// watch lets a cancelled context stop the program soon, until stop is called.
 func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 	c.program.resume()
 	if ctx.Done() == nil {
@@ -166,7 +165,7 @@ func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 		close(interrupted)
 	})
 	return func() {
-		if !unregister() { // it runs, or has run
+		if !unregister() { // it runs: wait, so that it touches no later pass and no freed program
 			<-interrupted
 		}
 	}
@@ -174,7 +173,10 @@ func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 
 // pass runs a program over r.ids, advances the position, and samples.
 func (r *runner) pass(ctx context.Context, c *compiled) error {
-	if ctx.Err() != nil { // what watch does comes a little later, and from another goroutine
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if ctx.Err() != nil { // watch tells the program a little later, from another goroutine
 		return context.Cause(ctx)
 	}
 	r.last = c

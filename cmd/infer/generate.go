@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -204,7 +205,8 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 	for token, err := range s.Generate(ctx, r.Prompt, g.generation()) {
 		if err != nil {
 			stopSpinning()
-			return errors.Join(err, out.finish())
+			_ = out.finish() // the first error counts
+			return err
 		}
 		if len(r.IDs) == 0 {
 			r.first = time.Now()
@@ -308,12 +310,22 @@ func (o *output) show(s string) error {
 	return writeOutput(o.w, []byte(s))
 }
 
-// finish shows what was held back.
+// finish shows what was held back, but for the start of a character whose other
+// bytes did not come.
 func (o *output) finish() error {
 	if o.tw == nil {
 		return nil
 	}
-	return o.show(o.tw.Flush())
+	rest := o.tw.Flush()
+	for n := 1; n < utf8.UTFMax && n <= len(rest); n++ {
+		if last := rest[len(rest)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRuneInString(last) {
+				rest = rest[:len(rest)-n]
+			}
+			break
+		}
+	}
+	return o.show(rest)
 }
 
 // endLine ends the last line of the text where what follows would else stand

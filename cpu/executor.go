@@ -176,9 +176,6 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if ctx.Err() != nil { // watch tells the program a little later, from another goroutine
-		return context.Cause(ctx)
-	}
 	r.last = c
 	whole, err := c.program.run(0, c.program.n, mem[int64]{})
 	if err != nil {

@@ -124,38 +124,34 @@ func readText(ctx context.Context, path string, stdin io.Reader) (string, error)
 	} else {
 		stdin = nil
 	}
-	type text struct {
-		data []byte
-		err  error
-	}
-	done := make(chan text, 1)
+	var text strings.Builder
+	done := make(chan error, 1)
 	go func() { // which may wait without end, for a person or a pipe
-		var t text
-		defer func() { done <- t }()
 		from := stdin
 		if from == nil {
 			f, err := os.Open(path)
 			if err != nil {
-				t.err = err
+				done <- err
 				return
 			}
 			defer f.Close()
 			from = f
 		}
-		t.data, t.err = io.ReadAll(io.LimitReader(from, maxText+1))
+		_, err := io.Copy(&text, io.LimitReader(from, maxText+1))
+		done <- err
 	}()
 	select {
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
-	case t := <-done:
-		if t.err != nil {
-			return "", fmt.Errorf("cannot read %s: %w", name, reason(t.err))
+	case err := <-done:
+		if err != nil {
+			return "", fmt.Errorf("cannot read %s: %w", name, reason(err))
 		}
-		if len(t.data) > maxText {
-			return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, size(maxText))
-		}
-		return string(t.data), nil
 	}
+	if text.Len() > maxText {
+		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, size(maxText))
+	}
+	return text.String(), nil
 }
 
 // reason leaves the path out of a file error, where the sentence already names it.

@@ -33,7 +33,7 @@ func start(t *testing.T, args ...string) *process {
 func startWith(t *testing.T, stdin *os.File, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command(os.Args[0], args...)}
-	p.Env = append(os.Environ(), asInfer+"=1")
+	p.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2")
 	p.Stderr = &p.stderr
 	if stdin != nil {
 		p.Stdin = stdin
@@ -105,6 +105,10 @@ func TestInterruptJSON(t *testing.T) {
 	}
 }
 
+// deep is a model with little to load, and so much attention in a prefill of 8000
+// tokens that it takes a thread seconds.
+const deep = "random:L=48,C=64,NH=1,V=257,T=16384"
+
 // TestInterrupt interrupts what takes long but text generation.
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
@@ -115,7 +119,6 @@ func TestInterrupt(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("To be, or not to be ", 4000)), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	const deep = "random:L=48,C=64,NH=1,V=257,T=8192" // little to load, and much attention
 	stdin, pipe, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -128,20 +131,27 @@ func TestInterrupt(t *testing.T) {
 		args  []string
 		want  string // in stderr
 	}{
-		{"a prefill", nil, []string{"-m", deep, "--ids", "@" + ids}, "prefill 0 tokens, 0.0 ms, 0 tokens/s | decode 0 tokens | no token yet | interrupted\n"},
-		{"a prefill in chunks", nil, []string{"-m", deep, "--ids", "@" + ids, "--chunk", "500"}, "| decode 0 tokens | no token yet | interrupted\n"},
+		{"a prefill", nil, []string{"-m", deep, "-t", "1", "--ids", "@" + ids}, "prefill 0 tokens, 0.0 ms, 0 tokens/s | decode 0 tokens | no token yet | interrupted\n"},
+		{"a prefill in chunks", nil, []string{"-m", deep, "-t", "1", "--ids", "@" + ids, "--chunk", "500"}, "| decode 0 tokens | no token yet | interrupted\n"},
 		{"loading", nil, []string{"-m", "random:gpt2-xl"}, "infer: interrupted while loading the weights of random:gpt2-xl\n"},
 		{"loading for the reference", nil, []string{"-m", "random:gpt2-large,V=257", "--device", "reference"}, "infer: interrupted while loading the weights of random:gpt2-large,V=257\n"},
 		{"waiting for a prompt", stdin, []string{"-m", tiny, "-f", "-"}, "infer: interrupted\n"},
 		{"eval", nil, []string{"eval", "-m", tiny, "--text", text, "--stride", "1", "--device", "reference"}, "infer: interrupted\n"},
-		{"dump", nil, []string{"dump", "-m", deep, "--ids", "@" + ids, "--stage", "ln_f", "--out", filepath.Join(dir, "made", "x.npy")}, "infer: interrupted\n"},
+		{"dump", nil, []string{"dump", "-m", deep, "-t", "1", "--ids", "@" + ids, "--stage", "ln_f", "--out", filepath.Join(dir, "made", "x.npy")}, "infer: interrupted\n"},
 		{"bench", nil, []string{"bench", "-m", tiny, "--repeat", "1000000"}, "infer: interrupted\n"},
 		{"export", nil, []string{"export", "-m", "random:gpt2-xl", "--out", filepath.Join(dir, "made")}, "infer: interrupted\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := startWith(t, c.stdin, c.args...)
-			time.Sleep(400 * time.Millisecond)
-			out := p.interrupt(t, os.Interrupt)
+			var p *process
+			var out string
+			for wait := 400 * time.Millisecond; wait < 4*time.Second; wait *= 2 {
+				p = startWith(t, c.stdin, c.args...)
+				time.Sleep(wait)
+				out = p.interrupt(t, os.Interrupt)
+				if strings.Contains(c.want, "loading") || !strings.Contains(p.stderr.String(), "loading") {
+					break // else it had not come as far yet
+				}
+			}
 			if code := p.ProcessState.ExitCode(); code != 130 {
 				t.Errorf("status %d", code)
 			}
@@ -202,7 +212,7 @@ func TestClosedOutput(t *testing.T) {
 // closing line stands on a line of its own.
 func TestOneFileForAll(t *testing.T) {
 	p := exec.Command(os.Args[0], generation...)
-	p.Env = append(os.Environ(), asInfer+"=1")
+	p.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2")
 	out, err := p.CombinedOutput()
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +239,7 @@ func TestTerminal(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("To be, or not to be ", 4000)), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(ids, []byte(strings.Repeat("1 ", 16000)), 0o666); err != nil {
+	if err := os.WriteFile(ids, []byte(strings.Repeat("1 ", 12000)), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -237,13 +247,10 @@ func TestTerminal(t *testing.T) {
 		bar  string
 	}{
 		"loading":    {[]string{"-m", "random:gpt2-xl"}, "loading weights"},
-		"prefill":    {[]string{"-m", "random:L=48,C=64,NH=1,V=257,T=16384", "--ids", "@" + ids}, "evaluating 16,000 tokens"},
+		"prefill":    {[]string{"-m", deep, "-t", "1", "--ids", "@" + ids}, "evaluating 12,000 tokens"},
 		"evaluation": {[]string{"eval", "-m", tiny, "--text", text, "--stride", "1", "--device", "reference"}, "evaluating"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := os.Stat(text); err != nil {
-				t.Fatal(err)
-			}
 			// Without a terminal: no bar, though it takes as long.
 			p := start(t, c.args...)
 			time.Sleep(1200 * time.Millisecond)
@@ -257,7 +264,7 @@ func TestTerminal(t *testing.T) {
 				command += " " + shellQuote(arg)
 			}
 			tty := exec.Command(script, "--quiet", "--return", "--flush", "--command", command, os.DevNull)
-			tty.Env = append(os.Environ(), asInfer+"=1", "TERM=xterm", "SHELL=/bin/sh")
+			tty.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2", "TERM=xterm", "SHELL=/bin/sh")
 			keys, err := tty.StdinPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -52,12 +52,15 @@ func New(o Options) (*Backend, error) {
 	return b, nil
 }
 
+// MaxThreads is the most threads that an executor runs on.
+const MaxThreads = maxThreads
+
 // Threads returns how many threads an Options.Threads stands for.
 func Threads(n int) int {
 	if n > 0 {
 		return n
 	}
-	return min(physicalCores(), runtime.GOMAXPROCS(0))
+	return min(physicalCores(), runtime.GOMAXPROCS(0), MaxThreads)
 }
 
 // physicalCores counts cores, not hardware threads, where Linux tells; two

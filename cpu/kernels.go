@@ -106,6 +106,8 @@ func chooseISA(forced string) (isa, error) {
 
 // ---- Pool -------------------------------------------------------------------------------------------------------------------------
 
+const maxThreads = C.GS_MAX_THREADS
+
 // pool is a team of threads that runs programs, one at a time. The goroutine that runs a program lends its thread as one of them.
 type pool struct {
 	mu      sync.Mutex
@@ -119,8 +121,8 @@ func newPool(threads int, isa isa) (*pool, error) {
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	if threads < 1 || threads > C.GS_MAX_THREADS {
-		return nil, fmt.Errorf("%d threads: want 1 to %d", threads, int(C.GS_MAX_THREADS))
+	if threads < 1 || threads > maxThreads {
+		return nil, fmt.Errorf("%d threads: want 1 to %d", threads, maxThreads)
 	}
 	c := C.gs_pool_create(C.int(threads), C.int(isa))
 	if c == nil {

@@ -8,7 +8,7 @@ import (
 	"gpt2scope/weights/shakespeare"
 )
 
-const defaultModelHelp = " (default: the built-in Shakespeare model)"
+const defaultModelHelp = "\n(default: the built-in Shakespeare model)"
 
 // defaultModel opens the checkpoint that is embedded in the binary.
 func defaultModel() (*gpt2.Model, error) {

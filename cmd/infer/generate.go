@@ -2,15 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
+	"os"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
 )
@@ -22,29 +24,29 @@ func newGenerate(m *modelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "infer",
 		Short: "Run GPT-2, and see where the time goes",
-		Long: `infer runs GPT-2 and shows what it does. Without a subcommand it writes text:
-the text to standard output as it is made, everything else to standard error.`,
-		Example: `  infer -p "ROMEO:"                     one transformer layer of the built-in model
-  infer -p "ROMEO:" --layers all        all six
-  infer -p "ROMEO:" --temp 0 -n 100     greedy
-  infer -m DIR -f prompt.txt --json     another model, one JSON object
-  infer info -m random:gpt2             what a pass costs`,
+		Long: `infer runs GPT-2 and shows what it does. Without a command it writes text: the
+text to standard output as it is made, everything else to standard error. Beyond
+the context it goes on from the last half of it.`,
+		Example: `  infer -p "ROMEO:"                        one layer of the built-in model
+  infer -p "ROMEO:" --layers all           all six
+  infer -p "ROMEO:" --temp 0 -n 100        greedy
+  infer -f prompt.txt --stop "JULIET:"     a prompt from a file; ends before that text
+  infer -m DIR -p "Once" --json            another model; one JSON object
+  infer -m random:gpt2 --ids 15496 -n 20   random weights of a real size, nothing downloaded
+  infer info -m random:gpt2                what a pass of it costs`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			g.seedGiven = c.Flags().Changed("seed")
+			if !c.Flags().Changed("seed") {
+				g.sampling.Seed = uint64(rand.Uint32())
+			}
 			return g.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	in.register(c.Flags())
-	f := c.Flags()
-	f.IntVarP(&g.tokens, "tokens", "n", 256, "new tokens")
-	f.Uint64VarP(&g.sampling.Seed, "seed", "s", 0, "seed of the random numbers (default: a random one, printed)")
-	f.Float64Var(&g.sampling.Temperature, "temp", 0.8, "temperature; 0 is greedy")
-	f.IntVar(&g.sampling.TopK, "top-k", 40, "sample from the k likeliest tokens; 0 is all")
-	f.Float64Var(&g.sampling.TopP, "top-p", 0, "sample from the fewest tokens whose probabilities sum to p; 0 is all")
-	f.StringArrayVar(&g.stop, "stop", nil, "end before this text; may be repeated")
-	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
-	f.BoolVar(&g.sampling.LogProbs, "logprobs", false, "print each token with its log-probability (stderr, or in the JSON)")
-	f.BoolVar(&g.json, "json", false, "print one JSON object: text, ids, timings, configuration")
+	addFlags(c.Flags(), "Text to begin with", in.register)
+	addFlags(c.Flags(), "Generation", g.register)
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&g.sampling.LogProbs, "logprobs", false, "print each token with its log-probability: on standard error\nafter the text, or in the JSON")
+		f.BoolVar(&g.json, "json", false, "print one JSON object: text, ids, timings, configuration")
+	})
 	return c
 }
 
@@ -54,21 +56,40 @@ type generateFlags struct {
 	in        *inputFlags
 	tokens    int
 	sampling  gpt2.Sampling
-	seedGiven bool
 	stop      []string
 	ignoreEOS bool
 	json      bool
 }
 
+func (g *generateFlags) register(f *pflag.FlagSet) {
+	f.IntVarP(&g.tokens, "tokens", "n", 256, "make at most `N` new tokens")
+	f.Uint64VarP(&g.sampling.Seed, "seed", "s", 0, "`SEED` of the random numbers (default: a random one, printed)")
+	f.Float64Var(&g.sampling.Temperature, "temp", 0.8, "temperature `T`, by which the logits are divided; 0 is greedy")
+	f.IntVar(&g.sampling.TopK, "top-k", 40, "sample from the `K` likeliest tokens; 0 is all")
+	f.Float64Var(&g.sampling.TopP, "top-p", 0, "sample from the fewest tokens whose probabilities sum to `P`;\n0 is all")
+	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
+	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
+}
+
 // check finds values that no model could make right.
 func (g *generateFlags) check() error {
-	if g.tokens < 1 {
-		return usageError{fmt.Errorf("--tokens %d: it must be at least 1", g.tokens)}
+	s := g.sampling
+	switch {
+	case g.tokens < 1:
+		return usagef("--tokens %d: it must be at least 1", g.tokens)
+	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 1):
+		return usagef("--temp %g: it must be 0 (greedy) or a positive number", s.Temperature)
+	case s.TopK < 0:
+		return usagef("--top-k %d: it must be 0 (all) or a positive number", s.TopK)
+	case !(s.TopP >= 0 && s.TopP <= 1):
+		return usagef("--top-p %g: it must be from 0 to 1", s.TopP)
 	}
-	if err := g.sampling.Check(); err != nil {
-		return usageError{err}
+	for _, stop := range g.stop {
+		if stop == "" {
+			return usagef("--stop needs a text that is not empty")
+		}
 	}
-	return nil
+	return g.in.check()
 }
 
 // result is what --json prints.
@@ -76,10 +97,23 @@ type result struct {
 	Prompt   []int32   `json:"prompt_ids"`
 	Text     *string   `json:"text"` // null where the model has no tokenizer
 	IDs      []int32   `json:"ids"`
-	LogProbs []float64 `json:"logprobs,omitempty"`
+	LogProbs []number  `json:"logprobs,omitempty"`
+	Finish   string    `json:"finish"` // why it ended: length, end_of_text, stop, interrupted
 	Seed     uint64    `json:"seed"`
+	Sampling sampling  `json:"sampling"`
 	Timings  timings   `json:"timings"`
 	Setting  setting   `json:"configuration"`
+	Shifts   int       `json:"context_shifts"` // how often the context was full
+	first    time.Time // when the first token came
+}
+
+// sampling repeats the flags that chose the tokens.
+type sampling struct {
+	Temperature float64  `json:"temp"`
+	TopK        int      `json:"top_k"`
+	TopP        float64  `json:"top_p"`
+	Stop        []string `json:"stop,omitempty"`
+	IgnoreEOS   bool     `json:"ignore_eos"`
 }
 
 // timings are in milliseconds.
@@ -93,15 +127,16 @@ type timings struct {
 	DecodePerSecond  float64 `json:"decode_tokens_per_s"`
 }
 
-func newTimings(s gpt2.Stats, first time.Duration) timings {
-	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	t := timings{FirstToken: ms(first), PrefillTokens: s.PrefillTokens, Prefill: ms(s.PrefillTime), DecodeTokens: s.DecodeTokens}
-	if s.PrefillTime > 0 {
-		t.PrefillPerSecond = float64(s.PrefillTokens) / s.PrefillTime.Seconds()
+func newTimings(s gpt2.Stats, first time.Time) timings {
+	t := timings{
+		PrefillTokens: s.PrefillTokens, Prefill: ms(s.PrefillTime), PrefillPerSecond: perSecond(float64(s.PrefillTokens), s.PrefillTime),
+		DecodeTokens: s.DecodeTokens, DecodePerSecond: perSecond(float64(s.DecodeTokens), s.DecodeTime),
+	}
+	if !first.IsZero() {
+		t.FirstToken = ms(first.Sub(started))
 	}
 	if s.DecodeTokens > 0 {
 		t.DecodePerToken = ms(s.DecodeTime) / float64(s.DecodeTokens)
-		t.DecodePerSecond = float64(s.DecodeTokens) / s.DecodeTime.Seconds()
 	}
 	return t
 }
@@ -111,109 +146,138 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if err := g.check(); err != nil {
 		return err
 	}
-	if !g.seedGiven {
-		g.sampling.Seed = uint64(rand.Uint32())
-	}
-	s, closeSession, err := g.session(ctx, stderr)
+	o, err := g.open()
 	if err != nil {
 		return err
 	}
-	defer closeSession()
-	ids, err := g.in.tokens(s.Model(), stdin)
+	defer o.close()
+	ids, err := g.in.tokens(ctx, o.model, stdin)
+	if err == nil {
+		err = o.fits(len(ids))
+	}
+	if err == nil && len(g.stop) > 0 && o.model.Tokenizer == nil {
+		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.model.Name)
+	}
+	if err != nil {
+		return err
+	}
+	s, err := o.load(ctx, stderr, 1)
 	if err != nil {
 		return err
 	}
 
-	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed}
-	out := output{model: s.Model(), w: stdout}
-	if g.json {
-		out.w = nil
+	out := newOutput(o.model, stdout, g)
+	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
+		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}
+	runErr := g.generate(ctx, s, &r, out, stderr)
+	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
+
+	interrupted := errors.As(runErr, new(interruption))
+	switch {
+	case interrupted:
+		r.Finish = "interrupted"
+	case out.stopped():
+		r.Finish = "stop"
+	case len(r.IDs) < g.tokens:
+		r.Finish = "end_of_text"
+	default:
+		r.Finish = "length"
 	}
-	shifted := false
-	generation := gpt2.Generation{Tokens: g.tokens, Sampling: g.sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop,
-		OnShift: func(kept int) {
-			if !shifted && !g.quiet {
-				fmt.Fprintf(stderr, "infer: the context of %d tokens is full; going on from its last %d\n", s.Options().Context, kept)
-			}
-			shifted = true
-		}}
-	out.begin(generation)
-	var first time.Duration
-	for token, stepErr := range s.Generate(ctx, ids, generation) {
-		if err = stepErr; err != nil {
-			break
+	if !g.json {
+		out.endLine(stderr)
+		g.summary(stderr, s, r, runErr == nil || interrupted)
+	} else if runErr == nil || interrupted {
+		r.Text = out.text()
+		if err := writeJSON(stdout, r); err != nil {
+			return err
 		}
-		if first == 0 {
-			first = time.Since(started)
+	}
+	if interrupted {
+		return reportedError{runErr}
+	}
+	return runErr
+}
+
+// generate writes the text and fills in the result.
+func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result, out *output, stderr io.Writer) error {
+	stopSpinning := g.spin(stderr, fmt.Sprintf("evaluating %s of the prompt", count(len(r.Prompt), "token")))
+	defer stopSpinning()
+	for token, err := range s.Generate(ctx, r.Prompt, g.generation()) {
+		if err != nil {
+			stopSpinning()
+			_ = out.finish() // the first error counts
+			return err
+		}
+		if len(r.IDs) == 0 {
+			r.first = time.Now()
+			stopSpinning()
 		}
 		r.IDs = append(r.IDs, token.ID)
 		if g.sampling.LogProbs {
-			r.LogProbs = append(r.LogProbs, float64(token.LogProb))
-			if !g.json {
-				g.printLogProb(stderr, s.Model(), token)
-			}
+			r.LogProbs = append(r.LogProbs, number(token.LogProb))
 		}
-		if err = out.push(token.ID); err != nil || out.stopped() {
+		if err := out.push(token.ID); err != nil {
+			return err
+		}
+		if out.stopped() {
 			break
 		}
 	}
-	if flushErr := out.finish(); err == nil {
-		err = flushErr
-	}
-	r.Timings, r.Setting = newTimings(s.Stats(), first), g.setting(s)
-	if err == nil || errors.Is(err, errInterrupted) {
-		if g.json {
-			r.Text = out.text()
-			if encodeErr := writeJSON(stdout, r); encodeErr != nil {
-				return encodeErr
-			}
-		} else if !g.quiet {
-			out.endLine(stderr)
-			g.closingLine(stderr, r)
+	return out.finish()
+}
+
+func (g *generateFlags) generation() gpt2.Generation {
+	return gpt2.Generation{Tokens: g.tokens, Sampling: g.sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop}
+}
+
+// summary writes, after the text, what was asked for and what was measured.
+func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing bool) {
+	for i, p := range r.LogProbs {
+		piece := ""
+		if t := s.Model().Tokenizer; t != nil {
+			piece = string(t.AppendPiece(nil, r.IDs[i]))
 		}
+		fmt.Fprintf(w, "%6d  %-12q logprob %.4f  p %.4f\n", r.IDs[i], piece, p, math.Exp(float64(p)))
 	}
-	return err
-}
-
-// printLogProb writes a token's line of --logprobs.
-func (g *generateFlags) printLogProb(w io.Writer, m *gpt2.Model, t gpt2.Token) {
-	piece := ""
-	if m.Tokenizer != nil {
-		piece = string(m.Tokenizer.AppendPiece(nil, t.ID))
+	if g.quiet || !closing {
+		return
 	}
-	fmt.Fprintf(w, "%6d  %-12q logprob %.4f  p %.4f\n", t.ID, piece, t.LogProb, math.Exp(float64(t.LogProb)))
-}
-
-// closingLine sums up a run.
-func (g *generateFlags) closingLine(w io.Writer, r result) {
-	t, s := r.Timings, r.Setting
-	device := s.Device
-	if s.Threads > 0 {
-		device += fmt.Sprintf(" (%d threads)", s.Threads)
+	if r.Shifts > 0 {
+		fmt.Fprintf(w, "infer: the context of %s was full (%s); the text went on from the last half of it\n", count(r.Setting.Context, "token"), count(r.Shifts, "time"))
 	}
-	fmt.Fprintf(w, "%s, %s, layers %d of %d, seed %d | prefill %d tokens %.1f ms, %.0f tokens/s | decode %.3f ms/token, %.0f tokens/s | first token after %.0f ms\n",
-		device, s.DType, s.Layers, s.OfTotal, r.Seed, t.PrefillTokens, t.Prefill, t.PrefillPerSecond, t.DecodePerToken, t.DecodePerSecond, t.FirstToken)
-}
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	t := r.Timings
+	line := fmt.Sprintf("%s, seed %d | prefill %s, %.1f ms, %.0f tokens/s", r.Setting, r.Seed, count(t.PrefillTokens, "token"), t.Prefill, t.PrefillPerSecond)
+	line += fmt.Sprintf(" | decode %s", count(t.DecodeTokens, "token"))
+	if t.DecodeTokens > 0 {
+		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
+	}
+	if r.first.IsZero() {
+		line += " | no token yet"
+	} else {
+		line += fmt.Sprintf(" | first token after %.0f ms", t.FirstToken)
+	}
+	if r.Finish == "interrupted" {
+		line += " | interrupted"
+	}
+	fmt.Fprintln(w, line)
 }
 
 // output shows tokens: as text where the model has a tokenizer, else as ids.
 type output struct {
-	model *gpt2.Model
 	w     io.Writer // nil: only collect
 	shown []byte
-	tw    *gpt2.TextWriter
+	tw    *gpt2.TextWriter // nil: there is no tokenizer
 }
 
-func (o *output) begin(g gpt2.Generation) {
-	if o.model.Tokenizer != nil {
-		o.tw = gpt2.NewTextWriter(o.model, g)
+func newOutput(m *gpt2.Model, w io.Writer, g *generateFlags) *output {
+	o := &output{w: w}
+	if g.json {
+		o.w = nil
 	}
+	if m.Tokenizer != nil {
+		o.tw = gpt2.NewTextWriter(m, g.generation())
+	}
+	return o
 }
 
 // text returns what was shown, nil where there is no tokenizer.
@@ -228,13 +292,14 @@ func (o *output) text() *string {
 func (o *output) stopped() bool { return o.tw != nil && o.tw.Stopped() }
 
 func (o *output) push(id int32) error {
-	if o.tw != nil {
+	switch {
+	case o.tw != nil:
 		return o.show(o.tw.Push(id))
-	}
-	if len(o.shown) > 0 {
+	case len(o.shown) > 0:
 		return o.show(fmt.Sprintf(",%d", id))
+	default:
+		return o.show(fmt.Sprint(id))
 	}
-	return o.show(fmt.Sprint(id))
 }
 
 func (o *output) show(s string) error {
@@ -242,30 +307,49 @@ func (o *output) show(s string) error {
 	if o.w == nil || s == "" {
 		return nil
 	}
-	if _, err := io.WriteString(o.w, s); err != nil {
-		return fmt.Errorf("cannot write the text: %w", err)
-	}
-	return nil
+	return writeOutput(o.w, []byte(s))
 }
 
+// finish shows what was held back, but for the start of a character whose other
+// bytes did not come.
 func (o *output) finish() error {
-	if o.tw != nil {
-		if err := o.show(o.tw.Flush()); err != nil {
-			return err
+	if o.tw == nil {
+		return nil
+	}
+	rest := o.tw.Flush()
+	for n := 1; n < utf8.UTFMax && n <= len(rest); n++ {
+		if last := rest[len(rest)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRuneInString(last) {
+				rest = rest[:len(rest)-n]
+			}
+			break
 		}
 	}
-	return nil
+	return o.show(rest)
 }
 
-// endLine ends the last line of the text on a terminal, or else on stderr, so
-// that what follows stands on a line of its own and a file holds the text alone.
+// endLine ends the last line of the text where what follows would else stand
+// behind it. A file keeps the text alone.
 func (o *output) endLine(stderr io.Writer) {
-	if n := len(o.shown); o.w == nil || n == 0 || o.shown[n-1] == '\n' {
+	if n := len(o.shown); n == 0 || o.shown[n-1] == '\n' {
 		return
 	}
-	if isTerminal(o.w) {
+	switch {
+	case isTerminal(o.w):
 		fmt.Fprintln(o.w)
-	} else {
+	case isTerminal(stderr) || sameFile(o.w, stderr):
 		fmt.Fprintln(stderr)
 	}
+}
+
+// sameFile tells whether two writers are one file, as after 2>&1.
+func sameFile(a, b io.Writer) bool {
+	f, ok := a.(*os.File)
+	g, ok2 := b.(*os.File)
+	if !ok || !ok2 {
+		return false
+	}
+	s, err := f.Stat()
+	t, err2 := g.Stat()
+	return err == nil && err2 == nil && os.SameFile(s, t)
 }

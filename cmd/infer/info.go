@@ -1,110 +1,121 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
 )
 
 // newInfo makes "infer info".
 func newInfo(m *modelFlags) *cobra.Command {
-	var o infoFlags
+	var i infoFlags
 	c := &cobra.Command{
 		Use:   "info",
-		Short: "Show the model, its memory, and the plan of a prefill and a decode step with FLOPs and bytes",
+		Short: "Show the model, its memory, and what a prefill and a decode step cost",
+		Long: `info shows the model, its memory, and the plan of a prefill and of a decode step:
+for each step the shape of its matrix product (rows x K -> N), and the FLOPs and bytes
+that it needs at least, at the sizes in which the device holds weights and activations.
+Nothing is loaded or run.`,
+		Example: `  infer info --layers all
+  infer info -m random:gpt2-xl --dtype bf16 --prompt-len 512
+  infer info -m random:gpt2 --layers 1 --fused=false     every stage by itself`,
+		Annotations: map[string]string{argumentKey: "-m"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			return o.run(m, c.OutOrStdout())
+			return i.run(m, c.Flags(), c.OutOrStdout())
 		},
 	}
-	f := c.Flags()
-	f.IntVar(&o.batch, "batch", 1, "sequences of the pass")
-	f.IntVar(&o.promptLen, "prompt-len", 0, "tokens of the prefill (default: half the context)")
-	f.IntVar(&o.past, "past", 0, "tokens in the cache at the decode step (default: as many as the prefill has)")
-	f.BoolVar(&o.fused, "fused", true, "show the steps as the device fuses them; --fused=false shows every stage")
+	addFlags(c.Flags(), "Passes shown", func(f *pflag.FlagSet) {
+		f.IntVar(&i.batch, "batch", 1, "the passes have `N` sequences")
+		f.IntVar(&i.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: half the context)")
+		f.IntVar(&i.past, "past", 0, "the cache holds `N` tokens before the decode step (default: as\nmany as the prefill has)")
+		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every\nstage")
+	})
 	return c
 }
 
+// infoFlags are the flags of "infer info".
 type infoFlags struct {
 	batch, promptLen, past int
 	fused                  bool
 }
 
-func (o *infoFlags) run(m *modelFlags, w io.Writer) error {
-	backend, err := m.backend()
+func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) error {
+	switch {
+	case i.batch < 1 || i.batch > maxBatch:
+		return usagef("--batch %d: it must be from 1 to %d", i.batch, maxBatch)
+	case flags.Changed("prompt-len") && i.promptLen < 1:
+		return usagef("--prompt-len %d: it must be at least 1", i.promptLen)
+	case i.past < 0:
+		return usagef("--past %d: it must be at least 0", i.past)
+	}
+	o, err := m.open()
 	if err != nil {
 		return err
 	}
-	model, err := m.open()
-	if err != nil {
-		return err
+	defer o.close()
+	capacity := o.options.Context
+	promptLen, past := i.promptLen, i.past
+	if promptLen == 0 {
+		promptLen = max(1, capacity/2)
 	}
-	defer model.Close()
-	options, err := m.options(model.Config)
-	if err != nil {
-		return err
+	if !flags.Changed("past") {
+		past = min(promptLen, capacity-1)
 	}
-	c := model.Config
-	capacity := c.Positions
-	if m.context > 0 {
-		capacity = m.context
+	switch {
+	case promptLen > capacity:
+		return fmt.Errorf("--prompt-len %d: the context holds %s; give at most that", promptLen, count(capacity, "token"))
+	case past >= capacity:
+		return fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
 	}
-	if o.promptLen == 0 {
-		o.promptLen = max(1, capacity/2)
-	}
-	if o.past == 0 {
-		o.past = min(o.promptLen, capacity-1)
-	}
-	if o.past < 0 || o.past >= capacity {
-		return usageError{fmt.Errorf("--past %d: it must be less than the context of %d", o.past, capacity)}
-	}
-	sizes := backend.Sizes()
-	plan := func(ph gpt2.Phase) (*gpt2.Plan, error) {
-		if err := ph.Check(c, options.Layers, capacity); err != nil {
-			return nil, err
+	plan := func(tokens int) *gpt2.Plan {
+		p := gpt2.Forward(o.model.Config, o.options.Layers, gpt2.Phase{Batch: i.batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true})
+		if i.fused {
+			p = o.backend.Fuse(p)
 		}
-		p := gpt2.Forward(c, options.Layers, ph)
-		if o.fused {
-			p = backend.Fuse(p)
-		}
-		return p, nil
+		return p
 	}
-	prefill, err := plan(gpt2.Phase{Batch: o.batch, Tokens: o.promptLen, Logits: gpt2.LogitsLast, Sample: true})
-	if err != nil {
-		return err
-	}
-	decode, err := plan(gpt2.Phase{Batch: o.batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
-	if err != nil {
-		return err
-	}
+	var b bytes.Buffer
+	i.describe(&b, o)
+	sizes := o.backend.Sizes()
+	fmt.Fprintf(&b, "\nprefill, B=%d T=%d, last row of logits\n", i.batch, promptLen)
+	printPlan(&b, plan(promptLen), 0, sizes)
+	fmt.Fprintf(&b, "\ndecode step, B=%d, %s in the cache\n", i.batch, count(past, "token"))
+	printPlan(&b, plan(1), past, sizes)
+	return writeOutput(stdout, b.Bytes())
+}
 
+// describe writes what holds for every pass.
+func (i *infoFlags) describe(w io.Writer, o *opened) {
+	c, sizes, capacity := o.model.Config, o.backend.Sizes(), o.options.Context
 	run := c // the part of the model that runs
-	run.Layers = len(options.Layers)
-	fmt.Fprintf(w, "model       %s\n", model.Name)
-	fmt.Fprintf(w, "geometry    L=%d C=%d NH=%d HS=%d V=%d, context %d, MLP %d, %s\n", c.Layers, c.Channels, c.Heads, c.HeadSize(), c.Vocab, c.Positions, c.Inner, c.Activation)
-	fmt.Fprintf(w, "parameters  %s, of which %s run in %d of %d layers\n", thousands(int64(c.Parameters())), thousands(int64(run.Parameters())), run.Layers, c.Layers)
-	fmt.Fprintf(w, "memory      weights %s, KV cache %s for %d tokens x %d, logits %s a row\n",
-		size(int64(run.Parameters())*int64(sizes.Weight)), size(2*int64(run.Layers)*int64(c.Channels)*int64(capacity)*int64(o.batch)*int64(sizes.KV)), capacity, o.batch, size(4*int64(c.Vocab)))
-	if model.Tokenizer == nil {
+	run.Layers = len(o.options.Layers)
+	kv := 2 * int64(run.Layers) * int64(c.Channels) * int64(capacity) * int64(i.batch) * int64(sizes.KV)
+	head := "tied to wte"
+	if !c.Tied {
+		head = "of its own"
+	}
+	fmt.Fprintf(w, "model       %s\n", o.model.Name)
+	fmt.Fprintf(w, "geometry    L=%d C=%d NH=%d HS=%d V=%d, context %d, MLP %d, %s, lm_head %s\n", c.Layers, c.Channels, c.Heads, c.HeadSize(), c.Vocab, c.Positions, c.Inner, c.Activation, head)
+	fmt.Fprintf(w, "runs        layers %d of %d: %s of %s parameters\n", run.Layers, c.Layers, thousands(int64(run.Parameters())), thousands(int64(c.Parameters())))
+	fmt.Fprintf(w, "memory      weights %s, KV cache %s for %d x %s, logits %s a row\n",
+		size(int64(run.Parameters())*int64(sizes.Weight)), size(kv), i.batch, count(capacity, "token"), size(4*int64(c.Vocab)))
+	if o.model.Tokenizer == nil {
 		fmt.Fprintln(w, "tokenizer   none: give token ids")
 	} else {
-		fmt.Fprintf(w, "tokenizer   %d tokens\n", model.Tokenizer.VocabSize())
+		fmt.Fprintf(w, "tokenizer   %s\n", count(o.model.Tokenizer.VocabSize(), "token"))
 	}
-	fmt.Fprintf(w, "device      %s, weights %s\n", backend.Name(), map[int]string{2: "bfloat16", 4: "float32", 8: "float64"}[sizes.Weight])
-	fmt.Fprintf(w, "\nprefill, B=%d T=%d, last row of logits\n", o.batch, o.promptLen)
-	if err := printPlan(w, prefill, 0, sizes); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "\ndecode step, B=%d, %d tokens in the cache\n", o.batch, o.past)
-	return printPlan(w, decode, o.past, sizes)
+	fmt.Fprintf(w, "device      %s, weights %s\n", o.backend.Name(), map[int]string{2: "bfloat16", 4: "float32", 8: "float64"}[sizes.Weight])
 }
 
 // printPlan writes the table of a plan: for each step the shape of its matrix
 // product or rows, and the least FLOPs and bytes.
-func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) error {
+func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "tag\top\trows x K -> N\tMFLOP\tKB\tFLOP/byte\t  step")
 	row := func(tag, op, shape string, c gpt2.Cost, name string) {
@@ -120,26 +131,5 @@ func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) error {
 		row(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Phase.Batch*first.Rows, first.K, last.N), s.Cost(past), s.Name())
 	}
 	row("", "", "", p.Cost(past), "total")
-	return t.Flush()
-}
-
-// size writes bytes in a unit that fits.
-func size(bytes int64) string {
-	switch b := float64(bytes); {
-	case b >= 1<<30:
-		return fmt.Sprintf("%.2f GiB", b/(1<<30))
-	case b >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", b/(1<<20))
-	default:
-		return fmt.Sprintf("%.1f KiB", b/(1<<10))
-	}
-}
-
-// thousands writes a number with separators.
-func thousands(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
+	t.Flush()
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cpu"
@@ -32,18 +32,49 @@ type modelFlags struct {
 }
 
 func (m *modelFlags) register(f *pflag.FlagSet) {
-	f.StringVarP(&m.model, "model", "m", "", "Hugging Face GPT-2 directory, or random:gpt2 (gpt2-medium, gpt2-large, gpt2-xl, L=1,C=768,...)"+defaultModelHelp)
-	f.StringVar(&m.layers, "layers", "", "run the first N layers, or 'all' (default 1 for the built-in model, all for others)")
-	f.StringVar(&m.device, "device", "auto", "auto, cpu, reference, cuda or cuda:N")
-	f.StringVar(&m.dtype, "dtype", "f32", "how weights are held: f32 or bf16; arithmetic is float32 on the CPU")
-	f.IntVarP(&m.threads, "threads", "t", 0, "CPU threads (default: physical cores)")
-	f.IntVarP(&m.context, "context", "c", 0, "tokens that the context holds (default: the model's)")
-	f.IntVar(&m.chunk, "chunk", 0, "evaluate prompts in chunks of so many tokens (default: whole)")
-	f.BoolVar(&m.quiet, "quiet", false, "no progress and no closing line")
+	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory, or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
+	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: 1 of the built-in\nmodel, all of another)")
+	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto, cpu, reference (plain and slow, in float64), cuda\nor cuda:N")
+	f.StringVar(&m.dtype, "dtype", "f32", "`TYPE` in which weights are held, f32 or bf16; the CPU computes\nin float32")
+	f.IntVarP(&m.threads, "threads", "t", 0, "`N` CPU threads (default: one for each physical core)")
+	f.IntVarP(&m.context, "context", "c", 0, "the context holds `N` tokens (default: as many as the model can)")
+	f.IntVar(&m.chunk, "chunk", 0, "evaluate prompts in chunks of `N` tokens (default: whole)")
+	f.BoolVar(&m.quiet, "quiet", false, "no progress bar, no closing line")
 }
 
-// open opens the model that the flags name.
-func (m *modelFlags) open() (*gpt2.Model, error) {
+// check finds values that no model could make right.
+func (m *modelFlags) check(c *cobra.Command) error {
+	if m.model == "" && c.Flags().Changed("model") {
+		return usagef("--model needs a directory, or a name such as random:gpt2")
+	}
+	if n, err := strconv.Atoi(m.layers); m.layers != "" && m.layers != "all" && (err != nil || n < 1) {
+		return usagef("--layers %s: it must be a number of layers, 1 or more, or 'all'", shellQuote(m.layers))
+	}
+	name, index, indexed := strings.Cut(m.device, ":")
+	n, err := strconv.Atoi(index)
+	switch {
+	case indexed && name == "cuda" && err == nil && n >= 0:
+	case !indexed && (name == "auto" || name == "cpu" || name == "reference" || name == "cuda"):
+	default:
+		return usagef("--device %s: it must be auto, cpu, reference, cuda or cuda:N", shellQuote(m.device))
+	}
+	switch {
+	case m.dtype != "f32" && m.dtype != "bf16":
+		return usagef("--dtype %s: it must be f32 or bf16", shellQuote(m.dtype))
+	case m.dtype == "bf16" && m.device == "reference" && c.Name() != "export":
+		return usagef("--dtype bf16: the reference device holds weights in float64 only; leave out --dtype, or use --device cpu")
+	case m.threads < 0 || m.threads > cpu.MaxThreads:
+		return usagef("--threads %d: it must be from 1 to %d, or 0 for one for each physical core", m.threads, cpu.MaxThreads)
+	case m.context < 0 || m.context == 0 && c.Flags().Changed("context"):
+		return usagef("--context %d: it must be at least 1", m.context)
+	case m.chunk < 0:
+		return usagef("--chunk %d: it must be positive, or 0 for whole prompts", m.chunk)
+	}
+	return nil
+}
+
+// openModel opens the model that the flags name.
+func (m *modelFlags) openModel() (*gpt2.Model, error) {
 	switch {
 	case m.model == "":
 		return defaultModel()
@@ -65,52 +96,59 @@ func (m *modelFlags) runOrder(c gpt2.Config) ([]int, error) {
 		}
 	case "all":
 	default:
-		var err error
-		if n, err = strconv.Atoi(m.layers); err != nil {
-			return nil, usageError{fmt.Errorf("--layers %s: it must be a number or 'all'", m.layers)}
-		}
-		if n < 1 || n > c.Layers {
-			return nil, fmt.Errorf("--layers %d: the model has %d layers; give 1 to %d, or 'all'", n, c.Layers, c.Layers)
+		if n, _ = strconv.Atoi(m.layers); n > c.Layers {
+			return nil, fmt.Errorf("--layers %d: the model has %s; give at most %d, or 'all'", n, count(c.Layers, "layer"), c.Layers)
 		}
 	}
 	return gpt2.FirstLayers(n), nil
 }
 
 // weightType returns the type in which weights are held.
-func (m *modelFlags) weightType() (weights.DType, error) {
-	switch m.dtype {
-	case "f32":
-		return weights.F32, nil
-	case "bf16":
-		return weights.BF16, nil
+func (m *modelFlags) weightType() weights.DType {
+	if m.dtype == "bf16" {
+		return weights.BF16
 	}
-	return 0, usageError{fmt.Errorf("--dtype %s: it must be f32 or bf16", m.dtype)}
+	return weights.F32
 }
 
-// backend returns the executor that the flags name.
+// backend makes the executor that the flags name.
 func (m *modelFlags) backend() (gpt2.Backend, error) {
-	dtype, err := m.weightType()
-	if err != nil {
-		return nil, err
-	}
-	if m.threads < 0 {
-		return nil, usageError{fmt.Errorf("--threads %d: it must be positive, or 0 for the physical cores", m.threads)}
-	}
-	name, index, indexed := strings.Cut(m.device, ":")
-	if indexed {
-		if n, err := strconv.Atoi(index); name != "cuda" || err != nil || n < 0 {
-			return nil, usageError{fmt.Errorf("--device %s: it must be auto, cpu, reference, cuda or cuda:N", m.device)}
-		}
-	}
+	name, _, _ := strings.Cut(m.device, ":")
 	switch name {
-	case "auto", "cpu":
-		return cpu.New(cpu.Options{Threads: m.threads, DType: dtype})
 	case "reference":
 		return cpu.NewReference(), nil
 	case "cuda":
-		return nil, errors.New("--device cuda: this version has no CUDA executor yet; use --device cpu")
+		return nil, fmt.Errorf("--device %s: this version has no CUDA executor yet; use --device cpu", m.device)
+	default:
+		return cpu.New(cpu.Options{Threads: m.threads, DType: m.weightType()})
 	}
-	return nil, usageError{fmt.Errorf("--device %s: it must be auto, cpu, reference, cuda or cuda:N", m.device)}
+}
+
+// opened is a model and what will run it. Its weights are not loaded yet, so
+// that whatever else is wrong can be told at once.
+type opened struct {
+	flags   *modelFlags
+	model   *gpt2.Model
+	backend gpt2.Backend
+	options gpt2.Options
+	session *gpt2.Session // after load
+}
+
+// open opens the model, and checks what the flags ask of it.
+func (m *modelFlags) open() (*opened, error) {
+	backend, err := m.backend()
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{flags: m, backend: backend}
+	if o.model, err = m.openModel(); err == nil {
+		o.options, err = m.options(o.model.Config)
+	}
+	if err != nil {
+		o.close()
+		return nil, err
+	}
+	return o, nil
 }
 
 // options returns the session's options.
@@ -119,43 +157,55 @@ func (m *modelFlags) options(c gpt2.Config) (gpt2.Options, error) {
 	if err != nil {
 		return gpt2.Options{}, err
 	}
-	if m.context < 0 {
-		return gpt2.Options{}, usageError{fmt.Errorf("--context %d: it must be positive", m.context)}
+	capacity := c.Positions
+	if m.context > 0 {
+		capacity = m.context
 	}
-	if m.chunk < 0 {
-		return gpt2.Options{}, usageError{fmt.Errorf("--chunk %d: it must be positive, or 0 for whole prompts", m.chunk)}
+	if capacity > c.Positions {
+		return gpt2.Options{}, fmt.Errorf("--context %d: the model's context is %s; give at most that", m.context, count(c.Positions, "token"))
 	}
-	return gpt2.Options{Layers: layers, Context: m.context, Chunk: m.chunk}, nil
+	return gpt2.Options{Layers: layers, Context: capacity, Chunk: m.chunk}, nil
 }
 
-// session opens the model and prepares a session for one sequence.
-func (m *modelFlags) session(ctx context.Context, stderr io.Writer) (s *gpt2.Session, close func(), err error) {
-	return m.sessionOf(ctx, stderr, 1)
+// fits checks that a text of so many tokens fits in the context.
+func (o *opened) fits(tokens int) error {
+	capacity, most := o.options.Context, o.model.Config.Positions
+	switch {
+	case tokens <= capacity:
+		return nil
+	case tokens <= most:
+		return fmt.Errorf("the prompt has %s and the context holds %d; shorten it, or raise --context (the model can hold %d)", count(tokens, "token"), capacity, most)
+	}
+	return fmt.Errorf("the prompt has %s and the context of model %s holds %d; shorten it", count(tokens, "token"), o.model.Name, most)
 }
 
-// sessionOf opens the model and prepares a session for a batch, with a progress
-// bar where it takes long. close closes both.
-func (m *modelFlags) sessionOf(ctx context.Context, stderr io.Writer, batch int) (s *gpt2.Session, close func(), err error) {
-	backend, err := m.backend() // before the model: wrong usage needs no file
-	if err != nil {
-		return nil, nil, err
+// load makes the weights ready, with a progress bar where that takes long, and
+// returns a session for a batch of sequences.
+func (o *opened) load(ctx context.Context, stderr io.Writer, batch int) (*gpt2.Session, error) {
+	bar := o.flags.progress(stderr, "loading weights", true)
+	options := o.options
+	options.Progress, options.Batch = bar.set, batch
+	s, err := gpt2.NewSession(ctx, o.model, o.backend, options)
+	bar.done()
+	var stop interruption
+	if errors.As(err, &stop) {
+		return nil, fmt.Errorf("%w while loading the weights of %s", stop, o.model.Name)
 	}
-	model, err := m.open()
-	if err != nil {
-		return nil, nil, err
+	o.session = s
+	return s, err
+}
+
+// close closes all that is open.
+func (o *opened) close() {
+	if o.session != nil {
+		o.session.Close()
 	}
-	options, err := m.options(model.Config)
-	if err == nil {
-		bar := m.progress(stderr, "loading weights", true)
-		options.Progress, options.Batch = bar.set, batch
-		s, err = gpt2.NewSession(ctx, model, backend, options)
-		bar.done()
+	if o.model != nil {
+		o.model.Close()
 	}
-	if err != nil {
-		model.Close()
-		return nil, nil, err
+	if c, ok := o.backend.(io.Closer); ok {
+		c.Close()
 	}
-	return s, func() { s.Close(); model.Close() }, nil
 }
 
 // setting describes where and how a session runs.
@@ -170,22 +220,28 @@ type setting struct {
 	Version string `json:"version"`
 }
 
-func (m *modelFlags) setting(s *gpt2.Session) setting {
+func (o *opened) setting() setting {
 	out := setting{
-		Model: s.Model().Name, Device: m.device, DType: m.dtype,
-		Layers: len(s.Options().Layers), OfTotal: s.Model().Config.Layers,
-		Context: s.Options().Context, Version: version(),
+		Model: o.model.Name, Device: o.backend.Name(), DType: o.flags.dtype,
+		Layers: len(o.options.Layers), OfTotal: o.model.Config.Layers,
+		Context: o.options.Context, Version: version(),
 	}
-	switch m.device {
-	case "auto":
-		out.Device = "cpu"
+	switch out.Device {
+	case "cpu":
+		out.Threads = cpu.Threads(o.flags.threads)
 	case "reference":
 		out.DType = "f64"
 	}
-	if out.Device == "cpu" {
-		out.Threads = cpu.Threads(m.threads)
-	}
 	return out
+}
+
+// String is how closing lines begin.
+func (s setting) String() string {
+	device := s.Device
+	if s.Threads > 0 {
+		device += " (" + count(s.Threads, "thread") + ")"
+	}
+	return fmt.Sprintf("%s, %s, layers %d of %d", device, s.DType, s.Layers, s.OfTotal)
 }
 
 // version tells which build this is, from what the Go tool recorded.
@@ -199,78 +255,4 @@ func version() string {
 		v = "(devel)"
 	}
 	return fmt.Sprintf("%s %s %s/%s", v, info.GoVersion, runtime.GOOS, runtime.GOARCH)
-}
-
-// readText reads a file, or standard input for "-".
-func readText(path string, stdin io.Reader) (string, error) {
-	if path == "-" {
-		data, err := io.ReadAll(stdin)
-		if err != nil {
-			return "", fmt.Errorf("cannot read standard input: %w", err)
-		}
-		return string(data), nil
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("cannot read the text: %w", err)
-	}
-	return string(data), nil
-}
-
-// inputFlags say what a pass is fed: text, a file, or token ids.
-type inputFlags struct {
-	prompt, file, ids string
-}
-
-func (in *inputFlags) register(f *pflag.FlagSet) {
-	f.StringVarP(&in.prompt, "prompt", "p", "", "text to begin with (default: the end-of-text token)")
-	f.StringVarP(&in.file, "file", "f", "", "file with the text to begin with; - is standard input")
-	f.StringVar(&in.ids, "ids", "", "token ids to begin with, such as 1,2,3; @FILE reads them from a file")
-}
-
-// tokens returns the ids to evaluate.
-func (in *inputFlags) tokens(m *gpt2.Model, stdin io.Reader) ([]int32, error) {
-	given := 0
-	for _, v := range []string{in.prompt, in.file, in.ids} {
-		if v != "" {
-			given++
-		}
-	}
-	if given > 1 {
-		return nil, usageError{errors.New("give one of --prompt, --file and --ids")}
-	}
-	if in.ids != "" {
-		return parseIDs(in.ids)
-	}
-	text := in.prompt
-	if in.file != "" {
-		var err error
-		if text, err = readText(in.file, stdin); err != nil {
-			return nil, err
-		}
-	}
-	return m.Encode(text)
-}
-
-// parseIDs reads ids separated by commas or white space; @FILE reads a file.
-func parseIDs(list string) ([]int32, error) {
-	if path, ok := strings.CutPrefix(list, "@"); ok {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read token ids: %w", err)
-		}
-		list = string(data)
-	}
-	var ids []int32
-	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }) {
-		id, err := strconv.ParseInt(field, 10, 32)
-		if err != nil {
-			return nil, usageError{fmt.Errorf("--ids: %q is not a token id", field)}
-		}
-		ids = append(ids, int32(id))
-	}
-	if len(ids) == 0 {
-		return nil, usageError{errors.New("--ids: there is no token id in it")}
-	}
-	return ids, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -13,15 +14,15 @@ import (
 // run for a while.
 type progress struct {
 	bar   *progressbar.ProgressBar
-	make  func(total int64) *progressbar.ProgressBar
+	make  func(total int64) *progressbar.ProgressBar // nil: show nothing
 	start time.Time
 }
 
-// progressAfter is how long a task runs before its bar appears: what is done
-// within a second needs none.
+// progressAfter is how long a task runs before its bar appears, where it seems
+// to take more than a second.
 const progressAfter = 400 * time.Millisecond
 
-// progress makes one; bytes says what its numbers are.
+// progress makes one; bytes says that its numbers are bytes.
 func (m *modelFlags) progress(stderr io.Writer, title string, bytes bool) *progress {
 	p := &progress{start: time.Now()}
 	if m.quiet || !isTerminal(stderr) {
@@ -57,6 +58,40 @@ func (p *progress) done() {
 		p.bar = nil
 	}
 	p.make = nil
+}
+
+// spin shows that a task is under way which does not tell how far it is, such
+// as a pass, until stop is called; calling it again does nothing.
+func (m *modelFlags) spin(stderr io.Writer, title string) (stop func()) {
+	if m.quiet || !isTerminal(stderr) {
+		return func() {}
+	}
+	over, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Second):
+		}
+		bar := progressbar.NewOptions64(-1, progressbar.OptionSetWriter(stderr), progressbar.OptionSetDescription(title),
+			progressbar.OptionSpinnerType(14), progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			bar.Add(1)
+			select {
+			case <-over:
+				bar.Finish()
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(over)
+		<-gone
+	})
 }
 
 // isTerminal tells whether a person sees what is written.

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// goldenModel has 2 layers, 24 channels, 4 heads, 97 tokens, a context of 16, and
+// no tokenizer.
+const goldenModel = "../../gpt2/testdata/models/plain"
+
+// damagedModel copies the golden model and damages a file of the copy.
+func damagedModel(t *testing.T, file string, damage func([]byte) []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		data, err := os.ReadFile(filepath.Join(goldenModel, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == file {
+			if data = damage(data); data == nil {
+				continue
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// replace returns a damage that puts one text in another's place.
+func replace(t *testing.T, old, new string) func([]byte) []byte {
+	return func(data []byte) []byte {
+		if strings.Count(string(data), old) != 1 {
+			t.Fatalf("the file does not hold %q once", old)
+		}
+		return []byte(strings.Replace(string(data), old, new, 1))
+	}
+}
+
+// TestDamagedModels gives every command checkpoints with something wrong.
+func TestDamagedModels(t *testing.T) {
+	const config, tensors = "config.json", "model.safetensors"
+	for name, c := range map[string]struct {
+		file   string
+		damage func([]byte) []byte
+		facts  []string
+	}{
+		"truncated":         {tensors, func(b []byte) []byte { return b[:len(b)/2] }, []string{tensors, "bytes"}},
+		"truncated header":  {tensors, func(b []byte) []byte { return b[:20] }, []string{tensors}},
+		"empty":             {tensors, func([]byte) []byte { return []byte{} }, []string{tensors}},
+		"no weights":        {tensors, func([]byte) []byte { return nil }, []string{tensors}},
+		"not safetensors":   {tensors, func([]byte) []byte { return []byte("To be, or not to be, that is the question") }, []string{tensors}},
+		"endless header":    {tensors, func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<62); return b }, []string{tensors, "header"}},
+		"tensor missing":    {tensors, replace(t, `h.1.ln_2.weight`, `h.1.ln_9.weight`), []string{"h.1.ln_2.weight", "config.json"}},
+		"no config":         {config, func([]byte) []byte { return nil }, []string{config}},
+		"config not JSON":   {config, func([]byte) []byte { return []byte("{ n_layer: 2 }") }, []string{config}},
+		"config empty":      {config, func([]byte) []byte { return []byte("{}") }, []string{config}},
+		"layers a string":   {config, replace(t, `"n_layer": 2`, `"n_layer": "two"`), []string{config, "n_layer", `"two"`}},
+		"layers negative":   {config, replace(t, `"n_layer": 2`, `"n_layer": -2`), []string{config, "n_layer", "-2"}},
+		"layers absurd":     {config, replace(t, `"n_layer": 2`, `"n_layer": 99999999999`), []string{config, "n_layer", "99999999999"}},
+		"too many layers":   {config, replace(t, `"n_layer": 2`, `"n_layer": 3`), []string{"h.2.", "config.json"}},
+		"too few layers":    {config, replace(t, `"n_layer": 2`, `"n_layer": 1`), []string{"h.1.", "n_layer"}},
+		"other width":       {config, replace(t, `"n_embd": 24`, `"n_embd": 32`), []string{"24", "32"}},
+		"other vocabulary":  {config, replace(t, `"vocab_size": 97`, `"vocab_size": 98`), []string{"wte.weight", "97", "98"}},
+		"heads":             {config, replace(t, `"n_head": 4`, `"n_head": 5`), []string{config, "n_embd", "24", "5"}},
+		"no heads":          {config, replace(t, `"n_head": 4`, `"n_head": 0`), []string{config, "n_head"}},
+		"activation":        {config, replace(t, `"gelu_new"`, `"swish"`), []string{config, "activation_function", "swish", "gelu_new"}},
+		"another model":     {config, replace(t, `"model_type": "gpt2"`, `"model_type": "llama"`), []string{config, "llama"}},
+		"not implementable": {config, replace(t, `"add_cross_attention": false`, `"add_cross_attention": true`), []string{config, "add_cross_attention"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := damagedModel(t, c.file, c.damage)
+			for _, args := range [][]string{{"--ids", "1,2"}, {"info"}, {"dump", "--ids", "1", "--stage", "ln_f", "--out", filepath.Join(t.TempDir(), "x.npy")}} {
+				checkFailure(t, infer(t, append(args, "-m", dir)...), exitFailure, append(c.facts, dir)...)
+			}
+		})
+	}
+}
+
+// TestNaNWeights puts a NaN and an infinity at places all over the weights.
+func TestNaNWeights(t *testing.T) {
+	for i, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		dir := damagedModel(t, "model.safetensors", func(b []byte) []byte {
+			data := 8 + int(binary.LittleEndian.Uint64(b))
+			at := data + (len(b)-data)/4*(i+1)/4*4
+			binary.LittleEndian.PutUint32(b[at:], math.Float32bits(float32(bad)))
+			return b
+		})
+		for _, device := range []string{"cpu", "reference"} {
+			checkFailure(t, infer(t, "-m", dir, "--ids", "1,2", "--device", device), exitFailure, dir, "weight", "element", "damaged")
+		}
+	}
+}
+
+// TestBadInput is about all other input that no model could make right, or not
+// this one: status 1.
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	long, garbage, empty := write("long", strings.Repeat("word ", 20)), write("garbage", "1 2 x4"), write("empty", "")
+	npy := filepath.Join(dir, "x.npy")
+	const noTokenizer = "random:L=1,C=8,NH=1,V=100,T=16"
+	for _, c := range []struct {
+		name  string
+		args  []string
+		facts []string
+	}{
+		{"no model", []string{"-m", "no/such/place"}, []string{"no/such/place", "no such file", "random:gpt2"}},
+		{"a file", []string{"-m", long}, []string{long, "it is a file", "config.json"}},
+		{"an empty directory", []string{"-m", t.TempDir()}, []string{"model.safetensors", "Hugging Face"}},
+		{"an unknown name", []string{"-m", "random:gpt3"}, []string{"random:gpt3", "gpt2-xl"}},
+		{"an odd number of heads", []string{"-m", "random:C=10,NH=3"}, []string{"10", "3", "n_head"}},
+		{"an absurd geometry", []string{"-m", "random:L=99999999"}, []string{"99999999", "n_layer"}},
+		{"an unknown field", []string{"-m", "random:L=2,Q=3"}, []string{`"Q=3"`}},
+
+		{"more layers than there are", []string{"-m", tiny, "--layers", "3"}, []string{"--layers 3", "2 layers"}},
+		{"more layers to export", []string{"export", "-m", tiny, "--layers", "3", "--out", filepath.Join(dir, "never")}, []string{"--layers 3", "2 layers"}},
+		{"a larger context", []string{"-m", tiny, "-c", "65"}, []string{"--context 65", "64 tokens"}},
+		{"no CUDA yet", []string{"-m", tiny, "--device", "cuda"}, []string{"--device cuda", "--device cpu"}},
+		{"no second CUDA device", []string{"-m", tiny, "--device", "cuda:1"}, []string{"--device cuda:1"}},
+
+		{"a long prompt", []string{"-m", tiny, "-f", long}, []string{"100 tokens", "64", "shorten"}},
+		{"a prompt for a longer context", []string{"-m", tiny, "-c", "8", "-p", "twelve chars"}, []string{"12 tokens", "holds 8", "--context", "64"}},
+		{"a token beyond", []string{"-m", tiny, "--ids", "1,257"}, []string{"257", "number 2", "0 to 256"}},
+		{"a negative token", []string{"-m", tiny, "--ids", "-1"}, []string{"-1", "0 to 256"}},
+		{"a token to show beyond", []string{"tokenize", "-m", tiny, "--ids", "300"}, []string{"300", "0 to 256"}},
+		{"no prompt file", []string{"-m", tiny, "-f", "no/such/file"}, []string{"no/such/file", "no such file"}},
+		{"a directory as prompt", []string{"-m", tiny, "-f", dir}, []string{dir, "directory"}},
+		{"no ids file", []string{"-m", tiny, "--ids", "@no/such/file"}, []string{"no/such/file"}},
+		{"a bad ids file", []string{"-m", tiny, "--ids", "@" + garbage}, []string{garbage, `"x4"`, "number 3"}},
+		{"an empty ids file", []string{"-m", tiny, "--ids", "@" + empty}, []string{empty}},
+		{"a prompt without a tokenizer", []string{"-m", noTokenizer, "-p", "x"}, []string{"no tokenizer", "--ids"}},
+		{"a stop text without a tokenizer", []string{"-m", noTokenizer, "--ids", "1", "--stop", "x"}, []string{"--stop", "no tokenizer"}},
+		{"pieces without a tokenizer", []string{"tokenize", "-m", noTokenizer, "--ids", "1"}, []string{"no tokenizer"}},
+
+		{"no text", []string{"eval", "-m", tiny, "--text", "no/such/file"}, []string{"no/such/file"}},
+		{"an empty text", []string{"eval", "-m", tiny, "--text", empty}, []string{empty, "empty"}},
+		{"a directory as text", []string{"eval", "-m", tiny, "--text", dir}, []string{dir, "directory"}},
+		{"a window beyond the context", []string{"eval", "-m", tiny, "--text", long, "--window", "65"}, []string{"--window 65", "64"}},
+		{"a stride beyond the window", []string{"eval", "-m", tiny, "--text", long, "--window", "8", "--stride", "9"}, []string{"--stride 9", "8"}},
+		{"a text without a tokenizer", []string{"eval", "-m", noTokenizer, "--text", long}, []string{"no tokenizer"}},
+
+		{"no such stage", []string{"dump", "-m", tiny, "--stage", "h.0.attn", "--out", npy}, []string{"h.0.attn", "h.N.attn.c_attn", "lm_head"}},
+		{"a stage of a layer that does not run", []string{"dump", "-m", tiny, "--layers", "1", "--stage", "h.1.ln_1", "--out", npy}, []string{"h.1.ln_1"}},
+		{"no activations", []string{"dump", "-m", tiny, "--stage", "sample", "--out", npy}, []string{"sample"}},
+		{"no directory for the array", []string{"dump", "-m", tiny, "--stage", "ln_f", "--out", filepath.Join(dir, "no/x.npy")}, []string{"no/x.npy", "no directory"}},
+		{"a directory as array", []string{"dump", "-m", tiny, "--stage", "ln_f", "--out", dir}, []string{dir, "directory"}},
+		{"a long prompt to dump", []string{"dump", "-m", tiny, "-f", long, "--stage", "ln_f", "--out", npy}, []string{"100 tokens", "64"}},
+		{"an export into a file", []string{"export", "-m", tiny, "--out", long}, []string{long, "directory"}},
+
+		{"a long prefill to show", []string{"info", "-m", tiny, "--prompt-len", "65"}, []string{"--prompt-len 65", "64"}},
+		{"a long past to show", []string{"info", "-m", tiny, "--past", "64"}, []string{"--past 64", "63"}},
+		{"a long prefill to measure", []string{"bench", "-m", tiny, "--phase", "prefill", "--prompt-len", "65"}, []string{"--prompt-len 65", "64"}},
+		{"a long past to measure", []string{"bench", "-m", tiny, "--past", "64"}, []string{"--past 64", "63"}},
+		{"a batch beyond the memory", []string{"bench", "-m", "random:L=48,C=1600,NH=25,V=257", "--layers", "1", "--batch", "1048576"}, []string{"memory", "bytes"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			checkFailure(t, infer(t, c.args...), exitFailure, c.facts...)
+		})
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("temporary files are left: %q", left)
+	}
+	for _, path := range []string{npy, filepath.Join(dir, "never")} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s was made", path)
+		}
+	}
+}
+
+// TestFullDisk writes to a device that is always full.
+func TestFullDisk(t *testing.T) {
+	const full = "/dev/full"
+	if info, err := os.Stat(full); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		t.Skip("there is no /dev/full here")
+	}
+	checkFailure(t, infer(t, "dump", "-m", tiny, "--stage", "lm_head", "--out", full), exitFailure, full, "full", "make room")
+
+	dir := t.TempDir()
+	if err := os.Symlink(full, filepath.Join(dir, "model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	checkFailure(t, infer(t, "export", "-m", tiny, "--out", dir), exitFailure, dir, "full", "make room")
+}
+
+// TestEndlessText reads from a device that has no end.
+func TestEndlessText(t *testing.T) {
+	if _, err := os.Stat("/dev/zero"); err != nil || testing.Short() {
+		t.Skip("there is no /dev/zero here, or the test is too long")
+	}
+	checkFailure(t, infer(t, "tokenize", "-m", tiny, "-f", "/dev/zero"), exitFailure, "/dev/zero", "larger than")
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/gpt2"
+)
+
+// Bounds of what may be asked for, so that sizes computed from it do not overflow.
+const (
+	maxBatch  = 1 << 20
+	maxRepeat = 1 << 20
+)
+
+// benchFlags are the flags of "infer bench".
+type benchFlags struct {
+	phase, logits                  string
+	promptLen, past, batch, repeat int
+	json                           bool
+}
+
+// newBench makes "infer bench".
+func newBench(m *modelFlags) *cobra.Command {
+	var b benchFlags
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the time of a prefill or a decode step",
+		Long: `bench measures the time of a pass on random tokens, after a warm-up: the median
+over repetitions and the range of the middle 80%. A decode step is measured alone,
+always with the same number of tokens in the cache. The rates count the FLOPs and the
+least bytes of the plan, as 'infer info' shows them.`,
+		Example: `  infer bench --layers all                                 a decode step
+  infer bench -m random:gpt2 --phase prefill --prompt-len 1024
+  infer bench -m random:gpt2 --dtype bf16 --past 512 --json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return b.run(c.Context(), m, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
+		f.StringVar(&b.phase, "phase", "decode", "`PHASE` to measure: prefill or decode")
+		f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context where\nit is shorter)")
+		f.StringVar(&b.logits, "logits", "last", "`ROWS` of logits that the prefill computes: all or last")
+		f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context where that is shorter)")
+		f.IntVar(&b.batch, "batch", 1, "the pass has `N` sequences")
+		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes")
+	})
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&b.json, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+// check finds values that no model could make right.
+func (b *benchFlags) check(flags *pflag.FlagSet) error {
+	switch {
+	case b.logits != "all" && b.logits != "last":
+		return usagef("--logits %s: it must be all or last", shellQuote(b.logits))
+	case b.phase != "prefill" && b.phase != "decode":
+		return usagef("--phase %s: it must be prefill or decode", shellQuote(b.phase))
+	case flags.Changed("prompt-len") && b.promptLen < 1:
+		return usagef("--prompt-len %d: it must be at least 1", b.promptLen)
+	case b.past < 0:
+		return usagef("--past %d: it must be at least 0", b.past)
+	case b.batch < 1 || b.batch > maxBatch:
+		return usagef("--batch %d: it must be from 1 to %d", b.batch, maxBatch)
+	case b.repeat < 1 || b.repeat > maxRepeat:
+		return usagef("--repeat %d: it must be from 1 to %d", b.repeat, maxRepeat)
+	}
+	return nil
+}
+
+func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
+	if err := b.check(flags); err != nil {
+		return err
+	}
+	o, err := m.open()
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	capacity := o.options.Context
+	phase, past := gpt2.Phase{Batch: b.batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, b.past
+	switch {
+	case b.phase == "decode" && !flags.Changed("past"):
+		past = min(128, capacity/2)
+	case b.phase == "prefill":
+		past = 0
+		phase.Tokens, phase.Sample = b.promptLen, false
+		if phase.Tokens == 0 {
+			phase.Tokens = min(256, capacity)
+		}
+		if b.logits == "all" {
+			phase.Logits = gpt2.LogitsAll
+		}
+	}
+	switch {
+	case phase.Tokens > capacity:
+		return fmt.Errorf("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, count(capacity, "token"))
+	case past >= capacity:
+		return fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
+	}
+	s, err := o.load(ctx, stderr, b.batch)
+	if err != nil {
+		return err
+	}
+	stop := m.spin(stderr, "measuring")
+	result, err := s.Measure(ctx, phase, past, b.repeat)
+	stop()
+	if err != nil {
+		return err
+	}
+	plan, err := s.Plan(phase)
+	if err != nil {
+		return err
+	}
+	cost := plan.Cost(past)
+	gflops := perSecond(float64(cost.FLOPs), result.Median) / 1e9
+	gbs := perSecond(float64(cost.Bytes(o.backend.Sizes())), result.Median) / 1e9
+	if b.json {
+		return writeJSON(stdout, map[string]any{
+			"phase": b.phase, "tokens": phase.Tokens, "batch": b.batch, "past": past, "logits": b.logits, "repeat": b.repeat,
+			"median_ms": ms(result.Median), "p10_ms": ms(result.P10), "p90_ms": ms(result.P90),
+			"gflop_per_s": gflops, "gb_per_s": gbs, "configuration": o.setting(),
+		})
+	}
+	what := fmt.Sprintf("decode step, B=%d, %s in the cache", b.batch, count(past, "token"))
+	if b.phase == "prefill" {
+		what = fmt.Sprintf("prefill, B=%d T=%d, %s of logits", b.batch, phase.Tokens, map[string]string{"all": "all rows", "last": "last row"}[b.logits])
+	}
+	tokens := float64(b.batch * phase.Tokens)
+	return writeOutput(stdout, fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
+		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), b.repeat, perSecond(tokens, result.Median), gflops, gbs, o.setting()))
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+// dumpFlags are the flags of "infer dump".
+type dumpFlags struct {
+	in         inputFlags
+	stage, out string
+}
+
+// newDump makes "infer dump".
+func newDump(m *modelFlags) *cobra.Command {
+	var d dumpFlags
+	c := &cobra.Command{
+		Use:   "dump --stage STAGE --out FILE.npy",
+		Short: "Write what a stage of the model computes, as a NumPy file",
+		Long: `dump evaluates a text and writes what one stage computes for each of its tokens:
+a float32 array [T, width] in NumPy's format, for lm_head the logits [T, V].
+
+Stages are wte+wpe, ln_f, lm_head, and in layer N (from 0) h.N.ln_1,
+h.N.attn.c_attn, h.N.attn.sdpa, h.N.attn.c_proj, h.N.residual_1, h.N.ln_2,
+h.N.mlp.c_fc, h.N.mlp.gelu, h.N.mlp.c_proj, h.N.residual_2.`,
+		Example: `  infer dump -p "ROMEO:" --stage h.0.attn.c_attn --out qkv.npy
+  infer dump --ids 1,2,3 --stage lm_head --layers all --out logits.npy
+  python -c 'import numpy; print(numpy.load("logits.npy").shape)'`,
+		Annotations: map[string]string{argumentKey: "--stage"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return d.run(c.Context(), m, c.InOrStdin(), c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Text to evaluate", d.in.register)
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVar(&d.stage, "stage", "", "write the output of `STAGE`")
+		f.StringVarP(&d.out, "out", "o", "", "`FILE` to write")
+	})
+	return c
+}
+
+func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, stderr io.Writer) error {
+	switch {
+	case d.stage == "":
+		return usagef("give the stage, such as --stage h.0.attn.c_attn; 'infer dump --help' lists them")
+	case d.out == "":
+		return usagef("give the file to write: --out FILE.npy")
+	}
+	o, err := m.open()
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	if _, err := gpt2.FindStage(d.stage, o.options.Layers); err != nil {
+		return fmt.Errorf("--stage %s: %w", shellQuote(d.stage), err)
+	}
+	ids, err := d.in.tokens(ctx, o.model, stdin)
+	if err == nil {
+		err = o.fits(len(ids))
+	}
+	if err != nil {
+		return err
+	}
+	s, err := o.load(ctx, stderr, 1)
+	if err != nil {
+		return err
+	}
+	stop := m.spin(stderr, "evaluating")
+	data, shape, err := s.Activations(ctx, ids, d.stage)
+	stop()
+	if err != nil {
+		return err
+	}
+	err = weights.WriteFile(ctx, d.out, func(w io.Writer) error {
+		array, err := weights.NewNPYWriter(w, []int{shape.Rows, shape.Width})
+		if err != nil {
+			return err
+		}
+		if err := array.Write(data); err != nil {
+			return err
+		}
+		return array.Close()
+	})
+	if err == nil && !m.quiet {
+		fmt.Fprintf(stderr, "%s: %s, float32 [%d, %d] | %s\n", d.out, d.stage, shape.Rows, shape.Width, o.setting())
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// evalFlags are the flags of "infer eval".
+type evalFlags struct {
+	text           string
+	window, stride int
+	json           bool
+}
+
+// newEval makes "infer eval".
+func newEval(m *modelFlags) *cobra.Command {
+	var e evalFlags
+	c := &cobra.Command{
+		Use:   "eval --text FILE",
+		Short: "Measure how well the model predicts a text: loss, perplexity, bits per byte",
+		Long: `eval measures how well the model predicts a text: the loss in nats per token, the
+perplexity, and the bits per byte to which the model could compress the text.
+
+It scores each token once. Windows of tokens are evaluated at a stride: the first
+scores all of its tokens, each later one the last stride of them, so that those
+have at least window - stride tokens before them. The first token is predicted
+from the end-of-text token.`,
+		Example: `  infer eval --text play.txt --layers all
+  infer eval --text - --window 1024 --stride 1024 < play.txt     quick: windows do not overlap
+  infer eval --text play.txt -m random:gpt2 --json`,
+		Annotations: map[string]string{argumentKey: "--text"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return e.run(c.Context(), m, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Evaluation", func(f *pflag.FlagSet) {
+		f.StringVar(&e.text, "text", "", "`FILE` with the text; - is standard input")
+		f.IntVar(&e.window, "window", 0, "`N` tokens are evaluated at once (default: 512, or the context\nwhere it is shorter)")
+		f.IntVar(&e.stride, "stride", 0, "`N` tokens from one window to the next (default: half a window)")
+	})
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&e.json, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, stdout, stderr io.Writer) error {
+	switch {
+	case e.text == "":
+		return usagef("give the text: --text FILE; - is standard input")
+	case e.window < 0:
+		return usagef("--window %d: it must be at least 1", e.window)
+	case e.stride < 0:
+		return usagef("--stride %d: it must be at least 1", e.stride)
+	}
+	o, err := m.open()
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	window, stride := e.window, e.stride
+	if window == 0 {
+		window = min(512, o.options.Context)
+	}
+	if stride == 0 {
+		stride = max(1, window/2)
+	}
+	switch {
+	case window > o.options.Context:
+		return fmt.Errorf("--window %d: the context holds %s; give at most that", window, count(o.options.Context, "token"))
+	case stride > window:
+		return fmt.Errorf("--stride %d: it must be at most the window of %s", stride, count(window, "token"))
+	case o.model.Tokenizer == nil:
+		return fmt.Errorf("model %s has no tokenizer; a text cannot be evaluated", o.model.Name)
+	}
+	text, err := readText(ctx, e.text, stdin)
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return fmt.Errorf("--text %s: it is empty; there is nothing to evaluate", e.text)
+	}
+	ids := o.model.Tokenizer.EncodeOrdinary(text)
+
+	s, err := o.load(ctx, stderr, 1)
+	if err != nil {
+		return err
+	}
+	bar := m.progress(stderr, "evaluating", false)
+	r, err := s.Evaluate(ctx, ids, window, stride, func(done, total int) { bar.set(int64(done), int64(total)) })
+	bar.done()
+	if err != nil {
+		return err
+	}
+	rate := perSecond(float64(r.Passed), r.Time)
+	if e.json {
+		return writeJSON(stdout, map[string]any{
+			"loss": number(r.Loss()), "perplexity": number(r.Perplexity()), "bits_per_byte": number(r.BitsPerByte(len(text))),
+			"tokens": r.Tokens, "bytes": len(text), "window": window, "stride": stride,
+			"tokens_per_s": rate, "seconds": r.Time.Seconds(), "configuration": o.setting(),
+		})
+	}
+	return writeOutput(stdout, fmt.Appendf(nil,
+		"loss %.4f nats/token, perplexity %.3f, %.4f bits/byte\n%s, %s, window %d, stride %d | %s | %.2f s, %.0f tokens/s\n",
+		r.Loss(), r.Perplexity(), r.BitsPerByte(len(text)),
+		count(r.Tokens, "token"), count(len(text), "byte"), window, stride, o.setting(), r.Time.Seconds(), rate))
+}

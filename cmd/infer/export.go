@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// newExport makes "infer export".
+func newExport(m *modelFlags) *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use:   "export --out DIR",
+		Short: "Write a model as a Hugging Face directory",
+		Long: `export writes a model as a Hugging Face directory: config.json, model.safetensors
+and the tokenizer's files. transformers' GPT2LMHeadModel reads it, and so does
+--model. It writes all layers, or with --layers N a model of the first N; --dtype
+is the type of the weights in the file.`,
+		Example: `  infer export --out shakespeare                       the built-in model
+  infer export -m random:gpt2 --dtype bf16 --out gpt2-random
+  infer export -m DIR --layers 2 --out first-two`,
+		Annotations: map[string]string{argumentKey: "--out"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runExport(c.Context(), m, out, c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&out, "out", "o", "", "`DIR` to write; it is made where it does not exist")
+	})
+	return c
+}
+
+func runExport(ctx context.Context, m *modelFlags, out string, stderr io.Writer) error {
+	if out == "" {
+		return usagef("give the directory to write: --out DIR")
+	}
+	model, err := m.openModel()
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	if m.layers != "" {
+		layers, err := m.runOrder(model.Config)
+		if err != nil {
+			return err
+		}
+		model.Config.Layers = len(layers) // the first ones are a model by themselves
+	}
+	bar := m.progress(stderr, "exporting", true)
+	err = model.Export(ctx, out, m.weightType(), bar.set)
+	bar.done()
+	if err == nil && !m.quiet {
+		parameters := int64(model.Config.Parameters())
+		fmt.Fprintf(stderr, "%s: %s, %s parameters as %s, %s\n", out, count(model.Config.Layers, "layer"), thousands(parameters), m.dtype,
+			size(parameters*int64(m.weightType().Bits()/8)))
+	}
+	return err
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"gpt2scope/gpt2"
+)
+
+// maxText bounds how much is read of a file: one without end, such as /dev/zero,
+// would fill the memory.
+const maxText = 256 << 20
+
+// inputFlags say what a pass is fed: text, a file, or token ids.
+type inputFlags struct {
+	prompt, file, ids string
+	flags             *pflag.FlagSet
+}
+
+func (in *inputFlags) register(f *pflag.FlagSet) {
+	in.flags = f
+	f.StringVarP(&in.prompt, "prompt", "p", "", "`TEXT` to begin with (default: the end-of-text token)")
+	f.StringVarP(&in.file, "file", "f", "", "`FILE` with the text to begin with; - is standard input")
+	f.StringVar(&in.ids, "ids", "", "token `IDS` to begin with, such as 1,2,3; @FILE reads them from a file")
+}
+
+// check finds flags that exclude each other.
+func (in *inputFlags) check() error {
+	given := 0
+	for _, name := range []string{"prompt", "file", "ids"} {
+		if in.flags.Changed(name) {
+			given++
+		}
+	}
+	if given > 1 {
+		return usagef("--prompt, --file and --ids exclude each other; give one of them")
+	}
+	if in.flags.Changed("file") && in.file == "" {
+		return usagef("--file needs the name of a file; - is standard input")
+	}
+	return nil
+}
+
+// tokens returns the ids to evaluate, at least one, each in the vocabulary.
+func (in *inputFlags) tokens(ctx context.Context, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
+	ids, err := in.read(ctx, m, stdin)
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.Config.Vocab {
+			return nil, fmt.Errorf("token %d (number %d of %d) is outside the vocabulary of model %s; ids are 0 to %d", id, i+1, len(ids), m.Name, m.Config.Vocab-1)
+		}
+	}
+	return ids, nil
+}
+
+func (in *inputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	if in.flags.Changed("ids") {
+		return parseIDs(ctx, in.ids)
+	}
+	if m.Tokenizer == nil {
+		return nil, fmt.Errorf("model %s has no tokenizer; give token ids: --ids 1,2,3", m.Name)
+	}
+	text := in.prompt
+	if in.file != "" {
+		var err error
+		if text, err = readText(ctx, in.file, stdin); err != nil {
+			return nil, err
+		}
+	}
+	return m.Encode(text)
+}
+
+// parseIDs reads ids separated by commas or white space; @FILE reads a file.
+func parseIDs(ctx context.Context, list string) ([]int32, error) {
+	path, fromFile := strings.CutPrefix(list, "@")
+	problem := func(what string) error {
+		if fromFile {
+			return fmt.Errorf("--ids @%s: %s", path, what)
+		}
+		return usagef("--ids: %s", what)
+	}
+	if fromFile {
+		var err error
+		if list, err = readText(ctx, path, nil); err != nil {
+			return nil, err
+		}
+	}
+	var ids []int32
+	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }) {
+		id, err := strconv.ParseInt(field, 10, 32)
+		if err != nil {
+			const most = 40
+			if len(field) > most {
+				field = field[:most] + "..."
+			}
+			return nil, problem(fmt.Sprintf("%q, number %d, is not a token id; give whole numbers such as 1,2,3", field, len(ids)+1))
+		}
+		ids = append(ids, int32(id))
+	}
+	if len(ids) == 0 {
+		return nil, problem("there are no token ids; give whole numbers such as 1,2,3")
+	}
+	return ids, nil
+}
+
+// readText reads a file, or stdin for "-" where it is not nil.
+func readText(ctx context.Context, path string, stdin io.Reader) (string, error) {
+	name := path
+	if path == "-" && stdin != nil {
+		name = "standard input"
+	} else {
+		stdin = nil
+	}
+	var text strings.Builder
+	done := make(chan error, 1)
+	go func() { // which may wait without end, for a person or a pipe
+		from := stdin
+		if from == nil {
+			f, err := os.Open(path)
+			if err != nil {
+				done <- err
+				return
+			}
+			defer f.Close()
+			from = f
+		}
+		_, err := io.Copy(&text, io.LimitReader(from, maxText+1))
+		done <- err
+	}()
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case err := <-done:
+		if err != nil {
+			return "", fmt.Errorf("cannot read %s: %w", name, reason(err))
+		}
+	}
+	if text.Len() > maxText {
+		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, size(maxText))
+	}
+	return text.String(), nil
+}
+
+// reason leaves the path out of a file error, where the sentence already names it.
+func reason(err error) error {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err
+	}
+	return err
+}

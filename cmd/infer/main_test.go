@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// asInfer is the environment variable that makes the test binary run as infer,
+// for the tests that need a process of its own.
+const asInfer = "GPT2SCOPE_TEST_AS_INFER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asInfer) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// tiny is a model that takes no time: with the byte alphabet, so that it has a
+// tokenizer, and a context that is soon full.
+const tiny = "random:L=2,C=64,NH=4,V=257,T=64"
+
+// ended is what a run left behind.
+type ended struct {
+	status         int
+	stdout, stderr string
+}
+
+// infer runs the command line in this process.
+func infer(t *testing.T, args ...string) ended {
+	t.Helper()
+	return inferWith(t, context.Background(), "", args...)
+}
+
+func inferWith(t *testing.T, ctx context.Context, stdin string, args ...string) ended {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	status := run(ctx, args, strings.NewReader(stdin), &stdout, &stderr)
+	return ended{status, stdout.String(), stderr.String()}
+}
+
+// mustInfer runs a command line that must succeed.
+func mustInfer(t *testing.T, args ...string) ended {
+	t.Helper()
+	e := infer(t, args...)
+	if e.status != exitOK {
+		t.Fatalf("infer %q ended with status %d: %s", args, e.status, e.stderr)
+	}
+	return e
+}
+
+// checkFailure checks that a run failed as it should: with the status, nothing on
+// standard output, and one line on standard error that has all of the facts.
+func checkFailure(t *testing.T, e ended, status int, facts ...string) {
+	t.Helper()
+	if e.status != status {
+		t.Errorf("status %d, not %d; stderr %q", e.status, status, e.stderr)
+	}
+	if e.stdout != "" {
+		t.Errorf("stdout has %q", e.stdout)
+	}
+	checkOneLine(t, e.stderr, facts...)
+}
+
+func checkOneLine(t *testing.T, stderr string, facts ...string) {
+	t.Helper()
+	if !strings.HasPrefix(stderr, "infer: ") || strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr, "\n") {
+		t.Errorf("stderr is not one line that begins with \"infer: \": %q", stderr)
+	}
+	for _, leak := range []string{"panic", "goroutine", "strconv.", " json: ", "%!", "<nil>"} {
+		if strings.Contains(stderr, leak) {
+			t.Errorf("stderr has %q in it: %q", leak, stderr)
+		}
+	}
+	for _, fact := range facts {
+		if !strings.Contains(stderr, fact) {
+			t.Errorf("stderr does not say %q: %q", fact, stderr)
+		}
+	}
+}
+
+// TestUsage is about mistakes in how the program is called: status 2, and the
+// hint that helps.
+func TestUsage(t *testing.T) {
+	for _, c := range []struct {
+		args  string // fields; '' is an empty one
+		facts []string
+	}{
+		// Commands.
+		{"inffo", []string{`no command "inffo"`, "infer info"}},
+		{"evall --text x", []string{"infer eval"}},
+		{"tokenise -p x", []string{"infer tokenize"}},
+		{"EVAL", []string{"infer eval"}},
+		{"generate -p x", []string{"bench, dump, eval, export, info, tokenize", "-p"}},
+		{"ROMEO: and", []string{"-p 'ROMEO: and'"}},
+		{"help nothing", []string{`"nothing"`}},
+		{"info eval", []string{`"eval"`}},
+		{"eval play.txt", []string{"--text play.txt"}},
+		{"tokenize word", []string{"-p word"}},
+		{"-m " + tiny + " word", []string{`"word"`, "-p word"}},
+		{"-m " + tiny + " evall --text x", []string{"--text", "infer eval"}},
+
+		// Flags.
+		{"-prompt x", []string{"-prompt has one dash", "--prompt"}},
+		{"-p x -temp=0.5", []string{"--temp"}},
+		{"info -layers 2", []string{"--layers"}},
+		{"-help", []string{"--help"}},
+		{"-version", []string{"--version"}},
+		{"--promt x", []string{"--promt", "--prompt"}},
+		{"--zebra", []string{"--zebra", "infer --help"}},
+		{"eval --zebra", []string{"infer eval --help"}},
+		{"info --temp 1", []string{"infer info", "--temp", "'infer' has it"}},
+		{"-z", []string{"-z"}},
+		{"-p", []string{"-p needs a value"}},
+		{"--model", []string{"--model needs a value"}},
+
+		// Values.
+		{"-m ''", []string{"--model"}},
+		{"-n 0", []string{"--tokens 0", "1"}},
+		{"-n -3", []string{"--tokens -3"}},
+		{"-n 1e3", []string{"--tokens 1e3", "whole number"}},
+		{"-n 99999999999999999999", []string{"--tokens"}},
+		{"-s -1", []string{"--seed -1", "0 or more"}},
+		{"--temp -0.1", []string{"--temp -0.1", "greedy"}},
+		{"--temp hot", []string{"--temp hot", "number"}},
+		{"--temp NaN", []string{"--temp NaN"}},
+		{"--temp Inf", []string{"--temp +Inf"}},
+		{"--top-k -1", []string{"--top-k -1"}},
+		{"--top-p 1.1", []string{"--top-p 1.1", "0 to 1"}},
+		{"--top-p NaN", []string{"--top-p NaN"}},
+		{"--stop ''", []string{"--stop"}},
+		{"--layers 0", []string{"--layers 0", "all"}},
+		{"--layers -1", []string{"--layers -1"}},
+		{"--layers some", []string{"--layers some", "all"}},
+		{"--device gpu", []string{"--device gpu", "reference", "cuda:N"}},
+		{"--device cpu:1", []string{"--device cpu:1"}},
+		{"--device cuda:x", []string{"--device cuda:x"}},
+		{"--device cuda:-1", []string{"--device cuda:-1"}},
+		{"--dtype f16", []string{"--dtype f16", "f32 or bf16"}},
+		{"--device reference --dtype bf16", []string{"--dtype bf16", "reference", "float64"}},
+		{"-t -1", []string{"--threads -1"}},
+		{"-t 1000000", []string{"--threads 1000000", "256"}},
+		{"-c 0", []string{"--context 0"}},
+		{"-c -5", []string{"--context -5"}},
+		{"--chunk -1", []string{"--chunk -1"}},
+		{"-p x -f y", []string{"--prompt", "--file", "--ids"}},
+		{"-p x --ids 1", []string{"--prompt", "--file", "--ids"}},
+		{"-f ''", []string{"--file"}},
+		{"-m " + tiny + " --ids 1,two,3", []string{"--ids", `"two"`, "number 2"}},
+		{"-m " + tiny + " --ids ,", []string{"--ids", "no token ids"}},
+		{"-m " + tiny + " --ids 99999999999999", []string{"--ids", "99999999999999"}},
+		{"info --batch 0", []string{"--batch 0"}},
+		{"info --batch 99999999999", []string{"--batch 99999999999", "1048576"}},
+		{"info --prompt-len 0", []string{"--prompt-len 0"}},
+		{"info --past -1", []string{"--past -1"}},
+		{"eval", []string{"--text"}},
+		{"eval --text x --window -1", []string{"--window -1"}},
+		{"eval --text x --stride -1", []string{"--stride -1"}},
+		{"dump --out x.npy", []string{"--stage"}},
+		{"dump --stage ln_f", []string{"--out"}},
+		{"export", []string{"--out"}},
+		{"bench --phase all", []string{"--phase all", "prefill or decode"}},
+		{"bench --logits some", []string{"--logits some", "all or last"}},
+		{"bench --batch 0", []string{"--batch 0"}},
+		{"bench --repeat 0", []string{"--repeat 0"}},
+		{"bench --repeat 99999999999", []string{"--repeat 99999999999"}},
+		{"bench --prompt-len 0", []string{"--prompt-len 0"}},
+		{"bench --past -1", []string{"--past -1"}},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			args := strings.Fields(c.args)
+			for i := range args {
+				args[i] = strings.Trim(args[i], "'")
+			}
+			checkFailure(t, infer(t, args...), exitUsage, c.facts...)
+		})
+	}
+}
+
+// TestModelFlagsEverywhere says that every command checks the flags that choose
+// the model and device, given before its name or after.
+func TestModelFlagsEverywhere(t *testing.T) {
+	for _, command := range []string{"info", "eval", "dump", "tokenize", "export", "bench"} {
+		checkFailure(t, infer(t, command, "--device", "abacus"), exitUsage, "--device abacus")
+		checkFailure(t, infer(t, "--device", "abacus", command), exitUsage, "--device abacus")
+		checkFailure(t, infer(t, "--dtype", "f8", command, "-m", tiny), exitUsage, "--dtype f8")
+	}
+	before := mustInfer(t, "-m", tiny, "--layers", "1", "-t", "1", "info").stdout
+	after := mustInfer(t, "info", "-m", tiny, "--layers", "1", "-t", "1").stdout
+	if before != after || !strings.Contains(after, "layers 1 of 2") {
+		t.Errorf("flags before the command give\n%s\nand after it\n%s", before, after)
+	}
+}
+
+// TestHelp checks that every command's help has its parts, and every flag a
+// description with the name of its value.
+func TestHelp(t *testing.T) {
+	root := newRoot()
+	for _, c := range append(root.Commands(), root) {
+		if c.Name() == "help" {
+			continue
+		}
+		args := []string{"--help"}
+		if c != root {
+			args = []string{c.Name(), "--help"}
+		}
+		e := mustInfer(t, args...)
+		if e.stderr != "" {
+			t.Errorf("%s: stderr has %q", c.CommandPath(), e.stderr)
+		}
+		for _, part := range []string{"Usage:\n  infer", "\nExamples:\n  infer", "\nModel and device, for every command:\n  -m, --model", "--quiet", "--help"} {
+			if !strings.Contains(e.stdout, part) {
+				t.Errorf("%s: the help lacks %q", c.CommandPath(), part)
+			}
+		}
+		for _, line := range strings.Split(e.stdout, "\n") {
+			if len(line) > 100 {
+				t.Errorf("%s: the help has a line of %d characters: %s", c.CommandPath(), len(line), line)
+			}
+			for _, kind := range []string{" string ", " int ", " uint ", " float ", "stringArray"} {
+				if strings.HasPrefix(strings.TrimSpace(line), "-") && strings.Contains(line, kind+"  ") {
+					t.Errorf("%s: a value has no name: %s", c.CommandPath(), line)
+				}
+			}
+		}
+		if help := mustInfer(t, append([]string{"help"}, args[:len(args)-1]...)...).stdout; help != e.stdout {
+			t.Errorf("'help %s' is not '%s --help'", c.Name(), c.Name())
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if out := mustInfer(t, "--version").stdout; !strings.HasPrefix(out, "infer ") || strings.Count(out, "\n") != 1 || !strings.Contains(out, " go1.") {
+		t.Errorf("--version prints %q", out)
+	}
+}
+
+// TestDistance compares with distances known from the literature.
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"saturday", "sunday", 3}, {"temp", "tmep", 2}, {"same", "same", 0}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, not %d", c.a, c.b, got, c.want)
+		}
+		if got := distance(c.b, c.a); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, not %d", c.b, c.a, got, c.want)
+		}
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	for in, want := range map[string]string{"a.txt": "a.txt", "": "''", "two words": "'two words'", "it's": `'it'\''s'`, "$HOME": "'$HOME'"} {
+		if got := shellQuote(in); got != want {
+			t.Errorf("shellQuote(%q) = %s, not %s", in, got, want)
+		}
+	}
+}
+
+// failing is a writer on a full disk.
+type failing struct{ after int }
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.after -= len(p); f.after < 0 {
+		return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: fmt.Errorf("no space left on device")}
+	}
+	return len(p), nil
+}
+
+// TestOutputFails says that a lost output is never a success.
+func TestOutputFails(t *testing.T) {
+	text := t.TempDir() + "/text"
+	if err := os.WriteFile(text, []byte("some text"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"-m", tiny, "-n", "20", "--ignore-eos"}, {"-m", tiny, "--json"}, {"info", "-m", tiny}, {"eval", "-m", tiny, "--text", text},
+		{"tokenize", "-m", tiny, "-p", "hello"}, {"bench", "-m", tiny, "--repeat", "1"}, {"bench", "-m", tiny, "--repeat", "1", "--json"},
+	} {
+		var stderr bytes.Buffer
+		status := run(context.Background(), args, strings.NewReader(""), &failing{after: 4}, &stderr)
+		if status != exitFailure {
+			t.Errorf("%q: status %d", args, status)
+		}
+		checkOneLine(t, stderr.String(), "cannot write to standard output: no space left on device")
+	}
+}

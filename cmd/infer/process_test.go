@@ -1,0 +1,300 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// process is infer in a process of its own: this test binary, as TestMain runs it.
+type process struct {
+	*exec.Cmd
+	stdout io.ReadCloser
+	stderr bytes.Buffer
+}
+
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	return startWith(t, nil, args...)
+}
+
+func startWith(t *testing.T, stdin *os.File, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0], args...)}
+	p.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2")
+	p.Stderr = &p.stderr
+	if stdin != nil {
+		p.Stdin = stdin
+	}
+	var err error
+	if p.stdout, err = p.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Process.Kill() })
+	return p
+}
+
+// prompt is how soon a process must end that was told to.
+const prompt = 3 * time.Second
+
+// interrupt sends a signal, as Ctrl-C does, and returns the rest of standard
+// output when the process has ended, which must be at once.
+func (p *process) interrupt(t *testing.T, signal os.Signal) string {
+	t.Helper()
+	if err := p.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+	since := time.Now()
+	rest, _ := io.ReadAll(p.stdout)
+	p.Wait()
+	if took := time.Since(since); took > prompt {
+		t.Errorf("it took %v to end", took)
+	}
+	return string(rest)
+}
+
+// longGeneration never ends by itself.
+var longGeneration = []string{"-m", tiny, "-n", "1000000000", "--ignore-eos", "-s", "1"}
+
+// TestInterruptGeneration also shows that text comes as it is made: the first of
+// it is read before the end, which never comes.
+func TestInterruptGeneration(t *testing.T) {
+	for signal, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		p := start(t, longGeneration...)
+		first := make([]byte, 100)
+		if _, err := io.ReadFull(p.stdout, first); err != nil {
+			t.Fatal(err)
+		}
+		text := string(first) + p.interrupt(t, signal)
+		if code := p.ProcessState.ExitCode(); code != status {
+			t.Errorf("%v: status %d", signal, code)
+		}
+		for k := 1; k < utf8.UTFMax; k++ {
+			if last := text[len(text)-k:]; utf8.RuneStart(last[0]) && !utf8.FullRuneInString(last) {
+				t.Errorf("%v: the text ends within a character: %q", signal, last)
+			}
+		}
+		lines := strings.Split(strings.TrimSuffix(p.stderr.String(), "\n"), "\n")
+		if last := lines[len(lines)-1]; len(lines) != 2 || !strings.HasPrefix(last, "cpu (") || !strings.Contains(last, "seed 1 |") || !strings.HasSuffix(last, "| interrupted") {
+			t.Errorf("%v: stderr has %q", signal, p.stderr.String())
+		}
+	}
+}
+
+func TestInterruptJSON(t *testing.T) {
+	p := start(t, append(longGeneration, "--json")...)
+	time.Sleep(300 * time.Millisecond)
+	r := parse(t, p.interrupt(t, os.Interrupt))
+	if code := p.ProcessState.ExitCode(); code != 130 || r.Finish != "interrupted" || len(r.IDs) == 0 || r.Text == nil || p.stderr.Len() > 0 {
+		t.Errorf("status %d, finish %s, %d ids, stderr %q", code, r.Finish, len(r.IDs), p.stderr.String())
+	}
+}
+
+// deep is a model with little to load, and so much attention in a prefill of 8000
+// tokens that it takes a thread seconds.
+const deep = "random:L=48,C=64,NH=1,V=257,T=16384"
+
+// TestInterrupt interrupts what takes long but text generation.
+func TestInterrupt(t *testing.T) {
+	dir := t.TempDir()
+	ids, text := filepath.Join(dir, "ids"), filepath.Join(dir, "text")
+	if err := os.WriteFile(ids, []byte(strings.Repeat("1 ", 8000)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(text, []byte(strings.Repeat("To be, or not to be ", 4000)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	stdin, pipe, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	defer pipe.Close() // nothing ever comes through it
+	for _, c := range []struct {
+		name  string
+		stdin *os.File
+		args  []string
+		want  string // in stderr
+	}{
+		{"a prefill", nil, []string{"-m", deep, "-t", "1", "--ids", "@" + ids}, "prefill 0 tokens, 0.0 ms, 0 tokens/s | decode 0 tokens | no token yet | interrupted\n"},
+		{"a prefill in chunks", nil, []string{"-m", deep, "-t", "1", "--ids", "@" + ids, "--chunk", "500"}, "| decode 0 tokens | no token yet | interrupted\n"},
+		{"loading", nil, []string{"-m", "random:gpt2-xl"}, "infer: interrupted while loading the weights of random:gpt2-xl\n"},
+		{"loading for the reference", nil, []string{"-m", "random:gpt2-large,V=257", "--device", "reference"}, "infer: interrupted while loading the weights of random:gpt2-large,V=257\n"},
+		{"waiting for a prompt", stdin, []string{"-m", tiny, "-f", "-"}, "infer: interrupted\n"},
+		{"eval", nil, []string{"eval", "-m", tiny, "--text", text, "--stride", "1", "--device", "reference"}, "infer: interrupted\n"},
+		{"dump", nil, []string{"dump", "-m", deep, "-t", "1", "--ids", "@" + ids, "--stage", "ln_f", "--out", filepath.Join(dir, "made", "x.npy")}, "infer: interrupted\n"},
+		{"bench", nil, []string{"bench", "-m", tiny, "--repeat", "1000000"}, "infer: interrupted\n"},
+		{"export", nil, []string{"export", "-m", "random:gpt2-xl", "--out", filepath.Join(dir, "made")}, "infer: interrupted\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var p *process
+			var out string
+			for wait := 400 * time.Millisecond; wait < 4*time.Second; wait *= 2 {
+				p = startWith(t, c.stdin, c.args...)
+				time.Sleep(wait)
+				out = p.interrupt(t, os.Interrupt)
+				if strings.Contains(c.want, "loading") || !strings.Contains(p.stderr.String(), "loading") {
+					break // else it had not come as far yet
+				}
+			}
+			if code := p.ProcessState.ExitCode(); code != 130 {
+				t.Errorf("status %d", code)
+			}
+			if stderr := p.stderr.String(); !strings.HasSuffix(stderr, c.want) || strings.Count(stderr, "\n") != 1 || out != "" {
+				t.Errorf("stdout %q, stderr %q, which should end with %q", out, stderr, c.want)
+			}
+		})
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "made")); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v is left", err, left)
+	}
+}
+
+// TestClosedOutput reads a little of what would be much, and closes the pipe, as
+// "infer ... | head -1" does: the program says nothing.
+func TestClosedOutput(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("To be, or not to be\n", 5000)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	const layered = "random:L=400,C=8,NH=1,V=257,T=16"
+	for name, args := range map[string][]string{
+		"text":          longGeneration,
+		"json":          {"-m", tiny, "-n", "10000", "--ignore-eos", "--json"},
+		"info":          {"info", "-m", layered, "--fused=false"},
+		"tokenize":      {"tokenize", "-m", tiny, "-f", text},
+		"tokenize json": {"tokenize", "-m", tiny, "-f", text, "--json"},
+		"dump":          {"dump", "-m", "random:L=1,C=1024,NH=16,V=257,T=256", "-f", text + ".short", "--stage", "h.0.mlp.gelu", "--quiet", "--out", "/dev/stdout"},
+	} {
+		if name == "dump" {
+			if err := os.WriteFile(text+".short", []byte(strings.Repeat("x", 200)), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Run(name, func(t *testing.T) {
+			p := start(t, args...)
+			if _, err := bufio.NewReaderSize(p.stdout, 16).ReadByte(); err != nil {
+				t.Fatal(err)
+			}
+			p.stdout.Close()
+			err := p.Wait()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) {
+				t.Fatalf("it ended with %v", err)
+			}
+			status := exit.Sys().(syscall.WaitStatus)
+			if killed := status.Signaled() && status.Signal() == syscall.SIGPIPE; !killed && status.ExitStatus() != 141 {
+				t.Errorf("it ended with %v", err)
+			}
+			if p.stderr.Len() > 0 {
+				t.Errorf("stderr has %q", p.stderr.String())
+			}
+		})
+	}
+}
+
+// TestOneFileForAll gives standard output and standard error the same pipe: the
+// closing line stands on a line of its own.
+func TestOneFileForAll(t *testing.T) {
+	p := exec.Command(os.Args[0], generation...)
+	p.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2")
+	out, err := p.CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := mustInfer(t, append(generation, "--quiet")...).stdout
+	rest, ok := strings.CutPrefix(string(out), text)
+	if !ok || !closing.MatchString(strings.TrimPrefix(rest, "\n")) || (!strings.HasPrefix(rest, "\n") && !strings.HasSuffix(text, "\n")) {
+		t.Errorf("%q", out)
+	}
+}
+
+// TestTerminal runs infer under script(1), which gives it a terminal: progress
+// shows there, and Ctrl-C typed on it ends the program.
+func TestTerminal(t *testing.T) {
+	script, err := exec.LookPath("script")
+	if err != nil {
+		t.Skip("script(1) of util-linux is not here")
+	}
+	if help, _ := exec.Command(script, "--help").CombinedOutput(); !bytes.Contains(help, []byte("--return")) {
+		t.Skip("this script(1) is not that of util-linux")
+	}
+	dir := t.TempDir()
+	text, ids := filepath.Join(dir, "text"), filepath.Join(dir, "ids")
+	if err := os.WriteFile(text, []byte(strings.Repeat("To be, or not to be ", 4000)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(ids, []byte(strings.Repeat("1 ", 12000)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		bar  string
+	}{
+		"loading":    {[]string{"-m", "random:gpt2-xl"}, "loading weights"},
+		"prefill":    {[]string{"-m", deep, "-t", "1", "--ids", "@" + ids}, "evaluating 12,000 tokens"},
+		"evaluation": {[]string{"eval", "-m", tiny, "--text", text, "--stride", "1", "--device", "reference"}, "evaluating"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Without a terminal: no bar, though it takes as long.
+			p := start(t, c.args...)
+			time.Sleep(1200 * time.Millisecond)
+			p.interrupt(t, os.Interrupt)
+			if p.stderr.Len() > 0 && (strings.Contains(p.stderr.String(), c.bar) || strings.ContainsAny(p.stderr.String(), "\r\x1b")) {
+				t.Errorf("without a terminal stderr has %q", p.stderr.String())
+			}
+
+			command := shellQuote(os.Args[0])
+			for _, arg := range c.args {
+				command += " " + shellQuote(arg)
+			}
+			tty := exec.Command(script, "--quiet", "--return", "--flush", "--command", command, os.DevNull)
+			tty.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2", "TERM=xterm", "SHELL=/bin/sh")
+			keys, err := tty.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			screen, err := tty.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tty.Start(); err != nil {
+				t.Fatal(err)
+			}
+			watchdog := time.AfterFunc(20*time.Second, func() { tty.Process.Kill() })
+			defer watchdog.Stop()
+			var seen []byte
+			buf, typed := make([]byte, 4096), false
+			for {
+				n, err := screen.Read(buf)
+				seen = append(seen, buf[:n]...)
+				if !typed && bytes.Contains(seen, []byte(c.bar)) {
+					typed = true
+					fmt.Fprint(keys, "\x03")
+				}
+				if err != nil {
+					break
+				}
+			}
+			tty.Wait()
+			if code := tty.ProcessState.ExitCode(); !typed || code != 130 || !bytes.Contains(seen, []byte("interrupted")) {
+				t.Errorf("bar seen: %v, status %d, the screen shows %q", typed, code, seen)
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// tokenizeFlags are the flags of "infer tokenize".
+type tokenizeFlags struct {
+	in   inputFlags
+	json bool
+}
+
+// newTokenize makes "infer tokenize".
+func newTokenize(m *modelFlags) *cobra.Command {
+	var t tokenizeFlags
+	c := &cobra.Command{
+		Use:   "tokenize -p TEXT",
+		Short: "Show the tokens of a text, or of ids",
+		Long: `tokenize shows the tokens of a text, or of ids: each id with its piece of the text,
+quoted. A piece may be a part of a character; \x escapes show its bytes.`,
+		Example: `  infer tokenize -p "ROMEO:"
+  infer tokenize -m random:gpt2 -f play.txt
+  infer tokenize -m random:gpt2 --ids 15496,995 --json`,
+		Annotations: map[string]string{argumentKey: "-p"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return t.run(c.Context(), m, c.InOrStdin(), c.OutOrStdout())
+		},
+	}
+	addFlags(c.Flags(), "Text", t.in.register)
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&t.json, "json", false, "print one JSON object: ids, pieces, and their bytes in\nhexadecimal")
+	})
+	return c
+}
+
+func (t *tokenizeFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, stdout io.Writer) error {
+	model, err := m.openModel()
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	ids, err := t.in.tokens(ctx, model, stdin)
+	if err != nil {
+		return err
+	}
+	if model.Tokenizer == nil {
+		return fmt.Errorf("model %s has no tokenizer", model.Name)
+	}
+	if err := model.Tokenizer.Check(ids); err != nil {
+		return err
+	}
+	if t.json {
+		pieces, hexes := make([]string, len(ids)), make([]string, len(ids))
+		for i, id := range ids {
+			piece := model.Tokenizer.AppendPiece(nil, id)
+			pieces[i], hexes[i] = string(piece), hex.EncodeToString(piece)
+		}
+		return writeJSON(stdout, map[string]any{"ids": ids, "pieces": pieces, "bytes": hexes})
+	}
+	var b bytes.Buffer
+	for _, id := range ids {
+		fmt.Fprintf(&b, "%6d  %q\n", id, model.Tokenizer.AppendPiece(nil, id))
+	}
+	return writeOutput(stdout, b.Bytes())
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Annotations of commands and flags.
+const (
+	groupKey    = "group"    // of a flag: the heading that it stands under in the help
+	argumentKey = "argument" // of a command: the flag that a bare word was probably meant for
+)
+
+// addFlags registers flags that stand under one heading in the help, in the
+// order in which they are registered.
+func addFlags(f *pflag.FlagSet, heading string, register func(*pflag.FlagSet)) {
+	group := pflag.NewFlagSet("", pflag.ContinueOnError)
+	group.SortFlags, f.SortFlags = false, false
+	register(group)
+	group.VisitAll(func(flag *pflag.Flag) { flag.Annotations = map[string][]string{groupKey: {heading}} })
+	f.AddFlagSet(group)
+}
+
+// setUsage gives the commands their help and the words for wrong usage.
+func setUsage(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SuggestionsMinimumDistance = 2
+	root.SetHelpCommand(&cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show help, of the program or of a command",
+		RunE: func(c *cobra.Command, args []string) error {
+			of, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, rest)
+			}
+			return of.Help()
+		},
+	})
+	root.InitDefaultHelpCmd()
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { writeHelp(c.OutOrStdout(), c) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{flagError(c, err)} })
+	root.Args = noArgs
+	root.Flags().BoolP("version", "v", false, "print the version")
+	for _, c := range append(root.Commands(), root) {
+		c.Flags().BoolP("help", "h", false, "print this help")
+		if c != root && c.Name() != "help" {
+			c.Args = noArgs
+		}
+	}
+}
+
+// writeHelp writes the help of a command.
+func writeHelp(w io.Writer, c *cobra.Command) {
+	var b strings.Builder
+	text := c.Long
+	if text == "" {
+		text = c.Short + "."
+	}
+	fmt.Fprintf(&b, "%s\n\nUsage:\n  %s\n", text, c.UseLine())
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "  %s COMMAND [flags]\n\nCommands:\n", c.Name())
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() || sub.Name() == "help" {
+				fmt.Fprintf(&b, "  %-10s %s\n", sub.Name(), sub.Short)
+			}
+		}
+	}
+	if c.HasExample() {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", c.Example)
+	}
+	var headings []string
+	groups := map[string]*pflag.FlagSet{}
+	add := func(f *pflag.Flag) {
+		heading := "Other"
+		if group := f.Annotations[groupKey]; group != nil {
+			heading = group[0]
+		}
+		if groups[heading] == nil {
+			groups[heading] = pflag.NewFlagSet("", pflag.ContinueOnError)
+			groups[heading].SortFlags = false
+			headings = append(headings, heading)
+		}
+		groups[heading].AddFlag(f)
+	}
+	c.LocalFlags().VisitAll(add)
+	if c != c.Root() && c.Name() != "help" {
+		c.Root().PersistentFlags().VisitAll(add)
+	}
+	if i := slices.Index(headings, "Other"); i >= 0 {
+		headings = append(slices.Delete(headings, i, i+1), "Other")
+	}
+	for _, heading := range headings {
+		fmt.Fprintf(&b, "\n%s:\n%s", heading, groups[heading].FlagUsages())
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\nExit status: 0, 1 for a failure, 2 for wrong usage, 130 after Ctrl-C.\n'%s COMMAND --help' tells more about a command.\n", c.Name())
+	}
+	io.WriteString(w, b.String())
+}
+
+// noArgs refuses words that are neither flags nor commands, with a hint.
+func noArgs(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case c == c.Root():
+		return unknownCommand(c, args)
+	case c.Annotations[argumentKey] != "":
+		return usagef("unexpected word %q; did you mean %s %s?", args[0], c.Annotations[argumentKey], shellQuote(args[0]))
+	}
+	return usagef("unexpected word %q; see '%s --help'", args[0], c.CommandPath())
+}
+
+// unknownCommand tells what a word was probably meant to be.
+func unknownCommand(root *cobra.Command, words []string) error {
+	if near := root.SuggestionsFor(words[0]); len(near) > 0 {
+		return usagef("there is no command %q; did you mean 'infer %s'?", words[0], near[0])
+	}
+	var names []string
+	for _, sub := range root.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return usagef("there is no command %q; commands are %s; a prompt is given with -p %s",
+		words[0], strings.Join(names, ", "), shellQuote(strings.Join(words, " ")))
+}
+
+// shellQuote quotes a text so that it can be pasted into a shell.
+func shellQuote(s string) string {
+	plain := func(r rune) bool {
+		return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("_-./:=,@%+", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// checkWords finds mistakes that cobra would report as something else: a
+// mistyped command, whose flags it would take for the root's; and a long flag
+// with one dash, which it would take for a short flag with a value, such as
+// -prompt for -p with the value "rompt".
+func checkWords(root *cobra.Command, args []string) error {
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' && !isCommand(root, args[0]) {
+		words := args
+		if i := slices.IndexFunc(args, func(s string) bool { return strings.HasPrefix(s, "-") }); i > 0 {
+			words = args[:i]
+		}
+		return unknownCommand(root, words)
+	}
+	long, takesValue := map[string]bool{}, map[string]bool{}
+	for _, c := range append(root.Commands(), root) {
+		for _, flags := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+			flags.VisitAll(func(f *pflag.Flag) {
+				long[f.Name] = true
+				if f.NoOptDefVal == "" {
+					takesValue["--"+f.Name] = true
+					takesValue["-"+f.Shorthand] = f.Shorthand != ""
+				}
+			})
+		}
+	}
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if i > 0 && takesValue[args[i-1]] { // the value of a flag
+			continue
+		}
+		name, isSingle := strings.CutPrefix(arg, "-")
+		name, _, _ = strings.Cut(name, "=")
+		if isSingle && len(name) > 1 && long[name] {
+			return usagef("%s has one dash; write --%s", arg, name)
+		}
+	}
+	return nil
+}
+
+// isCommand tells whether cobra knows a command of this name; some it adds
+// only when it runs.
+func isCommand(root *cobra.Command, name string) bool {
+	known := []string{"completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
+	for _, c := range root.Commands() {
+		known = append(known, c.Name())
+	}
+	return slices.Contains(known, name)
+}
+
+// flagError says in our words what was wrong with a flag.
+func flagError(c *cobra.Command, err error) error {
+	see := fmt.Sprintf("see '%s --help'", c.CommandPath())
+	var invalid *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &invalid):
+		kind := map[string]string{"int": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number", "bool": "true or false"}[invalid.GetFlag().Value.Type()]
+		return fmt.Errorf("--%s %s: it must be %s", invalid.GetFlag().Name, shellQuote(invalid.GetValue()), kind)
+	case errors.As(err, &missing) && missing.GetSpecifiedShortnames() != "":
+		return fmt.Errorf("-%s needs a value; %s", missing.GetSpecifiedName(), see)
+	case errors.As(err, &missing):
+		return fmt.Errorf("--%s needs a value; %s", missing.GetSpecifiedName(), see)
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return fmt.Errorf("'%s' has no flag -%s; %s", c.CommandPath(), unknown.GetSpecifiedName(), see)
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		for _, other := range append([]*cobra.Command{c.Root()}, c.Root().Commands()...) {
+			if other != c && other.Flags().Lookup(name) != nil {
+				return fmt.Errorf("'%s' has no flag --%s; '%s' has it", c.CommandPath(), name, other.CommandPath())
+			}
+		}
+		if near := nearestFlag(c, name); near != "" {
+			return fmt.Errorf("'%s' has no flag --%s; did you mean --%s?", c.CommandPath(), name, near)
+		}
+		return fmt.Errorf("'%s' has no flag --%s; %s", c.CommandPath(), name, see)
+	}
+	return fmt.Errorf("%w; %s", err, see)
+}
+
+// nearestFlag returns the flag of a command that begins with the same letter and
+// is at most two letters off, or "".
+func nearestFlag(c *cobra.Command, name string) string {
+	best, least := "", 3
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := distance(name, f.Name); d < least && f.Name[0] == name[0] {
+			best, least = f.Name, d
+		}
+	})
+	return best
+}
+
+// distance is the Levenshtein distance: how many letters to insert, remove or
+// replace to make a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1) // of the prefix of a read so far, to each prefix of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

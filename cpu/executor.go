@@ -177,8 +177,12 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 		return context.Cause(ctx)
 	}
 	r.last = c
-	if err := r.runSteps(ctx, c); err != nil {
+	whole, err := c.program.run(0, c.program.n, mem[int64]{})
+	if err != nil {
 		return err
+	}
+	if !whole {
+		return context.Cause(ctx)
 	}
 	past := r.Position()
 	r.seek(past + c.plan.Phase.Tokens)
@@ -195,30 +199,6 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 			return stageError(c.plan, step, past, err)
 		}
 		r.tokens = append(r.tokens, t)
-	}
-	return nil
-}
-
-// runSteps runs a program: in one call, or step by step where a prefill's
-// progress is wanted.
-func (r *runner) runSteps(ctx context.Context, c *compiled) error {
-	ends := c.from[len(c.from)-1:]
-	report := r.options.StepDone != nil && !c.plan.Phase.IsDecode()
-	if report {
-		ends = c.from[1:]
-	}
-	from := 0
-	for i, end := range ends {
-		whole, err := c.program.run(from, end, mem[int64]{})
-		if err != nil {
-			return err
-		}
-		if !whole {
-			return context.Cause(ctx)
-		}
-		if from = end; report {
-			r.options.StepDone(i+1, len(ends))
-		}
 	}
 	return nil
 }

@@ -393,51 +393,6 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestStepDone: both executors report every step of a prefill, none of a decode
-// step, and compute the same with it.
-func TestStepDone(t *testing.T) {
-	m, err := gpt2.Random("random:L=2,C=64,NH=2,V=50,T=30")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fast, err := New(Options{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer fast.Close()
-	for _, b := range []gpt2.Backend{fast, NewReference()} {
-		var told []int
-		of := 0
-		s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{StepDone: func(done, total int) { told, of = append(told, done), total }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := s.Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := session(t, m, Options{Threads: 2}, gpt2.Options{}).Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d, largest := maxDifference(got, want); !(d <= 1e-4*largest) {
-			t.Errorf("%s: logits differ by %g", b.Name(), d)
-		}
-		plan, err := s.Plan(gpt2.Phase{Batch: 1, Tokens: 3, Logits: gpt2.LogitsAll})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if of != len(plan.Steps) || len(told) != of || told[0] != 1 || told[of-1] != of {
-			t.Errorf("%s: told %v of %d, the plan has %d steps", b.Name(), told, of, len(plan.Steps))
-		}
-		n := len(told)
-		if _, err := s.Logits(t.Context(), []int32{1}, gpt2.LogitsLast); err != nil || len(told) != n {
-			t.Errorf("%s: a decode step reported progress (%v)", b.Name(), err)
-		}
-		s.Close()
-	}
-}
-
 // TestCancelStopsAPass: a cancelled context ends a long pass early, with its cause.
 func TestCancelStopsAPass(t *testing.T) {
 	m, err := gpt2.Random("random:L=24,C=512,NH=8,V=257,T=1024")

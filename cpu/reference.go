@@ -166,16 +166,13 @@ func (r *referenceRunner) Rewind(position int) error {
 // Prefill executes one pass.
 func (r *referenceRunner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
 	r.begin(ids, phase)
-	for i, step := range r.plan.Steps {
+	for _, step := range r.plan.Steps {
 		if err := context.Cause(ctx); err != nil {
 			r.Rewind(r.position) // drop the keys and values of the part that ran
 			return nil, err
 		}
 		if err := r.step(step); err != nil {
 			return nil, err
-		}
-		if r.options.StepDone != nil && !phase.IsDecode() {
-			r.options.StepDone(i+1, len(r.plan.Steps))
 		}
 	}
 	r.position += phase.Tokens

@@ -33,10 +33,6 @@ type Options struct {
 	// Progress, where it is not nil, is told bytes of weights made ready, of a
 	// total. It is called from one goroutine at a time.
 	Progress func(done, total int64)
-
-	// StepDone, where it is not nil, is told after each step of a prefill how
-	// many of the plan's steps are done. Decode steps are not reported.
-	StepDone func(done, total int)
 }
 
 // withDefaults fills in what was left out, and checks the rest.

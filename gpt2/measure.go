@@ -28,6 +28,9 @@ func (s *Session) Measure(ctx context.Context, phase Phase, past, repeat int) (M
 	if repeat < 1 {
 		return Measurement{}, fmt.Errorf("%d repetitions; there must be at least one", repeat)
 	}
+	if past < 0 || past >= s.options.Context {
+		return Measurement{}, fmt.Errorf("%d tokens in the cache leave no room in a context of %d", past, s.options.Context)
+	}
 	if err := phase.Check(s.model.Config, s.options.Layers, s.options.Context-past); err != nil {
 		return Measurement{}, err
 	}

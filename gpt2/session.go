@@ -129,10 +129,14 @@ func (s *Session) admit(ids []int32) (int, error) {
 	}
 	T := len(ids) / B
 	if used := s.Position() + s.pending(); used+T > s.options.Context {
-		if used == 0 {
-			return 0, fmt.Errorf("the text has %d tokens and the context holds %d; shorten the text, or raise the context if it is below the model's %d", T, s.options.Context, s.model.Config.Positions)
+		more := ""
+		if most := s.model.Config.Positions; s.options.Context < most {
+			more = fmt.Sprintf(", or raise the context (the model can hold %d)", most)
 		}
-		return 0, fmt.Errorf("%d more tokens do not fit: the context holds %d and %d are used; reset the session or raise the context", T, s.options.Context, used)
+		if used == 0 {
+			return 0, fmt.Errorf("the text has %d tokens and the context holds %d; shorten the text%s", T, s.options.Context, more)
+		}
+		return 0, fmt.Errorf("%d more tokens do not fit: the context holds %d and %d are used; reset the session%s", T, s.options.Context, used, more)
 	}
 	return T, nil
 }

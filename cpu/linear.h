@@ -59,7 +59,7 @@ INLINE void copy_row(const gs_linear *o, float *dst, const float *x, int64_t k0,
 	if (o->norm.gain)
 		apply_norm(dst, x, k0, n, &o->norm, mean, rstd);
 	else
-		memcpy(dst, x + k0, (size_t)n * sizeof(float));
+		copy_values(dst, x + k0, n);
 }
 
 static void linear_few(gs_worker *w, const gs_linear *o) {

@@ -25,6 +25,14 @@ INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
 INLINE vu load_u(const void *p) { return *(const vu_any *)p; }
 INLINE void store_u(void *p, vu v) { *(vu_any *)p = v; }
 INLINE vf splat(float s) { return s - (vf){0}; } // s - 0 is s, also for -0
+
+// copy_values is memcpy for short runs, which compilers make a slow `rep movs` of where the length is not known.
+INLINE void copy_values(float *dst, const float *src, int64_t n) {
+	int64_t i = 0;
+	for (; i + VL <= n; i += VL) store(dst + i, load(src + i));
+	for (; i < n; i++) dst[i] = src[i];
+}
+
 INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
 // greater returns max(a, b) lane by lane; a NaN in b is kept.

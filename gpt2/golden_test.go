@@ -340,3 +340,43 @@ func TestModelFileThatShrinks(t *testing.T) {
 		}
 	}
 }
+
+// TestQualityByDepth evaluates the shipped model on the last tenth of tiny
+// Shakespeare, whose path GPT2SCOPE_TEXT gives (make test TEXT=FILE): one layer
+// reaches 2.36 bits per byte, six 2.12, and no depth is worse than the one before
+// it by more than 0.005.
+func TestQualityByDepth(t *testing.T) {
+	path := os.Getenv("GPT2SCOPE_TEXT")
+	if path == "" {
+		t.Skip("no text: make test TEXT=tinyshakespeare.txt")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = text[len(text)*9/10:]
+	m := openModel(t, "../weights/shakespeare")
+	ids := m.Tokenizer.EncodeOrdinary(string(text))
+	backend := backends(t)["cpu"]
+	last := math.Inf(1)
+	for depth := 1; depth <= m.Config.Layers; depth++ {
+		s := newSession(t, m, backend, gpt2.Options{Layers: gpt2.FirstLayers(depth)})
+		e, err := s.Evaluate(t.Context(), ids, 512, 256, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bits := e.BitsPerByte(len(text))
+		t.Logf("%d layers: %.4f bits per byte", depth, bits)
+		most := last + 0.005
+		switch depth {
+		case 1:
+			most = 2.36
+		case m.Config.Layers:
+			most = min(most, 2.12)
+		}
+		if !(bits <= most) {
+			t.Errorf("%d layers: %.4f bits per byte, want at most %.4f", depth, bits, most)
+		}
+		last = bits
+	}
+}

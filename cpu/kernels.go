@@ -157,35 +157,104 @@ func (d dtype) size() int {
 	return 2
 }
 
-// weight is a matrix (K, N) packed into panels of 32 columns (layout in kernels.h).
+// weight is a matrix (K, N) packed into panels of 32 columns (layout in kernels.h), or a table: N rows of K, as embeddings are stored.
 type weight struct {
 	K, N  int
 	dtype dtype
-	data  mem[float32]
+	table bool
+	data  mem[float32] // as 32-bit units: two bfloat16 each
+	owned bool         // data is this weight's own, not an arena's
 }
 
-// newWeight allocates a packed matrix of zeros. Pack its values next.
-func newWeight(K, N int, d dtype) (*weight, error) {
+// weightBytes is the memory that a packed weight takes, or, with table set, a table. Arenas hand it out in multiples of 64.
+func weightBytes(K, N int, d dtype, table bool) int {
+	if table {
+		return (K*N*d.size() + 63) / 64 * 64
+	}
+	return int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d)))
+}
+
+// arena is one block of memory that weights are cut from. A model's weights in one block lie on huge pages, whatever their sizes: a
+// decode step reads all of them, and would otherwise miss the TLB every 4 KiB.
+type arena struct {
+	data mem[float32]
+	used int
+}
+
+// newArena reserves the given number of bytes, which is committed as it is written.
+func newArena(bytes int) (*arena, error) {
+	data, err := alloc[float32]((bytes + 3) / 4)
+	if err != nil {
+		return nil, err
+	}
+	return &arena{data: data}, nil
+}
+
+// free frees the arena and with it all weights cut from it.
+func (a *arena) free() { a.data.free() }
+
+// floats cuts n values, aligned to a cache line.
+func (a *arena) floats(n int) (mem[float32], error) {
+	size := (n + 15) / 16 * 16
+	if n < 1 || size > a.data.n-a.used {
+		return mem[float32]{}, fmt.Errorf("arena of %d bytes is full: %d used, %d wanted", 4*a.data.n, 4*a.used, 4*n)
+	}
+	m := a.data.part(a.used, n)
+	a.used += size
+	return m, nil
+}
+
+// newWeight makes a packed matrix of zeros; pack its values next. It is cut from the arena, or, where that is nil, allocated by itself.
+func newWeight(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, false) }
+
+// newTable makes a table of N rows of K values, for embedStep, all zeros; setRows fills it.
+func newTable(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, true) }
+
+func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
 	if K < 1 || N < 1 || K > 1<<31 || N > 1<<31 || K > (1<<46)/N {
 		return nil, fmt.Errorf("a weight of %d x %d is not possible", K, N)
 	}
 	if d != float32Type && d != bfloat16Type {
 		return nil, fmt.Errorf("weights are held as float32 or bfloat16")
 	}
-	data, err := alloc[float32](int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d))) / 4)
+	n := (weightBytes(K, N, d, table) + 3) / 4
+	data, err := mem[float32]{}, error(nil)
+	if a == nil {
+		data, err = alloc[float32](n)
+	} else {
+		data, err = a.floats(n)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("a weight of %d x %d: %w", K, N, err)
 	}
-	return &weight{K, N, d, data}, nil
+	return &weight{K: K, N: N, dtype: d, table: table, data: data, owned: a == nil}, nil
 }
 
-func (w *weight) free() { w.data.free() }
+// free frees a weight that is not an arena's; one that is lives as long as the arena.
+func (w *weight) free() {
+	if w.owned {
+		w.data.free()
+	}
+}
 
-// bytes is the memory the packed form takes, which is what a pass reads.
-func (w *weight) bytes() int { return w.data.n * 4 }
+// bytes is the memory the weight takes, which is what a pass over all of it reads.
+func (w *weight) bytes() int { return weightBytes(w.K, w.N, w.dtype, w.table) }
 
 func (w *weight) c() C.gs_weight {
 	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype)}
+}
+
+// setRows writes rows r0 to r1-1 of a table from little-endian values of the source's dtype. It returns how many of them were NaN or
+// infinite.
+func (w *weight) setRows(src []byte, d dtype, r0, r1 int) (bad int, err error) {
+	if !w.table {
+		return 0, fmt.Errorf("setting rows of a packed weight: pack it")
+	}
+	if r0 < 0 || r1 > w.N || r0 >= r1 || len(src) != (r1-r0)*w.K*d.size() {
+		return 0, fmt.Errorf("setting rows %d to %d of %d, of %d values: source has %d bytes", r0, r1, w.N, w.K, len(src))
+	}
+	dst := unsafe.Add(w.data.void(), r0*w.K*w.dtype.size())
+	return int(C.gs_convert(dst, C.int(w.dtype), unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int64_t((r1-r0)*w.K))), nil
 }
 
 // pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it, or, where
@@ -193,6 +262,9 @@ func (w *weight) c() C.gs_weight {
 // Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed), but for the last.
 // It returns how many of the source's values were NaN or infinite.
 func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int) (bad int, err error) {
+	if w.table {
+		return 0, fmt.Errorf("packing into a table: set its rows")
+	}
 	rows, cols, unit, t := w.K, w.N, 2, 0
 	if transposed {
 		rows, cols, unit, t = w.N, w.K, 32, 1
@@ -217,7 +289,7 @@ func widen(dst []float32, src []byte, d dtype) (bad int, err error) {
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	return int(C.gs_convert((*C.float)(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int64_t(len(dst)))), nil
+	return int(C.gs_convert(unsafe.Pointer(unsafe.SliceData(dst)), C.GS_F32, unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int64_t(len(dst)))), nil
 }
 
 // ---- Views ------------------------------------------------------------------------------------------------------------------------
@@ -292,14 +364,17 @@ func (n norm) check(C int) error {
 	return nil
 }
 
-// embedStep: y[b*T+i] = wte[ids[b*T+i]] + wpe[pos[b]+i].
+// embedStep: y[b*T+i] = wte[ids[b*T+i]] + wpe[pos[b]+i], rows of C = wte.K.
+//
+// wte is the packed lm_head (a tied embedding needs no second copy), whose panels scatter a row over C cache lines; or a table of rows,
+// when `rows` is set: see newTable.
 type embedStep struct {
-	y        view         // (B*T, C)
-	ids      mem[int32]   // (B*T); each below wte.N when the step runs
-	pos      mem[int32]   // (B); pos[b]+T at most the rows of wpe when the step runs
-	wte      *weight      // (C, V)
-	wpe      mem[float32] // (positions, C)
-	B, T, C_ int
+	y    view       // (B*T, C)
+	ids  mem[int32] // (B*T); each below wte.N when the step runs
+	pos  mem[int32] // (B); pos[b]+T at most wpe.N when the step runs
+	wte  *weight    // (C, V), packed or a table
+	wpe  *weight    // (C, positions), a table
+	B, T int
 }
 
 // layerNormStep: y = norm(x).
@@ -418,24 +493,28 @@ func (p *program) push(op int32) (*C.gs_step, error) {
 
 func (p *program) embed(o embedStep) error {
 	M := o.B * o.T
-	if err := o.y.check("embed: y", M, o.C_); err != nil {
-		return err
+	if o.wte == nil || o.wpe == nil || !o.wpe.table || o.wte.K != o.wpe.K {
+		return fmt.Errorf("embed: wte and wpe must have as many channels, and wpe must be a table")
 	}
-	if o.wte == nil || o.wte.K != o.C_ {
-		return fmt.Errorf("embed: wte does not have %d channels", o.C_)
+	if err := o.y.check("embed: y", M, o.wte.K); err != nil {
+		return err
 	}
 	if o.ids.n < M || o.pos.n < o.B {
 		return fmt.Errorf("embed: %d ids and %d positions for %d sequences of %d tokens", o.ids.n, o.pos.n, o.B, o.T)
 	}
-	if o.wpe.n < o.T*o.C_ {
-		return fmt.Errorf("embed: wpe has %d values, %d tokens of %d channels need more", o.wpe.n, o.T, o.C_)
+	if o.T > o.wpe.N {
+		return fmt.Errorf("embed: %d tokens, wpe has %d positions", o.T, o.wpe.N)
 	}
 	s, err := p.push(C.GS_EMBED)
 	if err != nil {
 		return err
 	}
-	s.embed = C.gs_embed{y: o.y.c(), ids: cints(o.ids), pos: cints(o.pos), wte: o.wte.c(), wpe: o.wpe.void(),
-		wpe_dtype: C.GS_F32, B: C.int32_t(o.B), T: C.int32_t(o.T), C: C.int32_t(o.C_)}
+	rowmajor := C.int32_t(0)
+	if o.wte.table {
+		rowmajor = 1
+	}
+	s.embed = C.gs_embed{y: o.y.c(), ids: cints(o.ids), pos: cints(o.pos), wte: o.wte.c(), wpe: o.wpe.data.void(), rowmajor: rowmajor,
+		wpe_dtype: C.int32_t(o.wpe.dtype), B: C.int32_t(o.B), T: C.int32_t(o.T), C: C.int32_t(o.wte.K)}
 	return nil
 }
 
@@ -461,8 +540,8 @@ func (p *program) layerNorm(o layerNormStep) error {
 const maxNormChannels = 1 << 18
 
 func (p *program) linear(o linearStep) error {
-	if o.w == nil {
-		return fmt.Errorf("linear: no weight")
+	if o.w == nil || o.w.table {
+		return fmt.Errorf("linear: no packed weight")
 	}
 	if o.n1 == 0 {
 		o.n1 = o.w.N

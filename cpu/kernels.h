@@ -105,7 +105,7 @@ typedef struct gs_embed {
 	gs_view y;          // (B*T, C)
 	const int32_t *ids; // (B*T)
 	const int32_t *pos; // (B)
-	gs_weight wte;      // packed (C, V), V as columns; or, where rowmajor is set, (V, C) row-major of its dtype
+	gs_weight wte;      // packed (C, V); or, where rowmajor is set, (V, C) row-major
 	const void *wpe;    // (positions, C) row-major
 	int32_t rowmajor;
 	int32_t wpe_dtype; // GS_F32 or GS_BF16
@@ -208,8 +208,8 @@ int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtyp
 // gs_weight_bytes returns the size of the packed form.
 size_t gs_weight_bytes(int64_t K, int64_t N, int dtype);
 
-// gs_convert widens n values to float32; returns how many were NaN or infinite.
-int64_t gs_convert(float *dst, const void *src, int src_dtype, int64_t n);
+// gs_convert converts n values to float32 or bfloat16; returns how many were NaN or infinite.
+int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n);
 
 // ---- measuring ------------------------------------------------------------------------------------------------------------------
 

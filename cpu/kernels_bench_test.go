@@ -41,7 +41,7 @@ func benchFloats(b *testing.B, n int) mem[float32] {
 
 func benchWeight(b *testing.B, K, N int, d dtype) *weight {
 	b.Helper()
-	w, err := newWeight(K, N, d)
+	w, err := newWeight(nil, K, N, d)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -160,7 +160,7 @@ func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 // with its values as they should be held.
 func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, transposed bool) (*weight, []float32) {
 	t.Helper()
-	w, err := newWeight(K, N, held)
+	w, err := newWeight(nil, K, N, held)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func TestPackCountsNonFinite(t *testing.T) {
 		}
 		binary.LittleEndian.PutUint32(src[4*77:], math.Float32bits(float32(math.Inf(-1))))
 		for _, held := range []dtype{float32Type, bfloat16Type} {
-			w, err := newWeight(K, N, held)
+			w, err := newWeight(nil, K, N, held)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -549,14 +549,63 @@ func TestElementwise(t *testing.T) {
 	})
 }
 
+// table makes a table of random rows held as the given type, and returns it with its values.
+func table(t *testing.T, r *rand.Rand, a *arena, K, N int, held, source dtype) (*weight, []float32) {
+	t.Helper()
+	w, err := newTable(a, K, N, held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.free)
+	values := make([]float32, K*N)
+	var src []byte
+	for i := range values {
+		values[i] = float32(r.NormFloat64())
+		if source == bfloat16Type {
+			src = binary.LittleEndian.AppendUint16(src, toBF16(values[i]))
+			values[i] = fromBF16(toBF16(values[i]))
+			continue
+		}
+		src = binary.LittleEndian.AppendUint32(src, math.Float32bits(values[i]))
+		if held == bfloat16Type {
+			values[i] = fromBF16(toBF16(values[i]))
+		}
+	}
+	half := N / 2 * K * source.size()
+	for _, part := range []struct{ r0, r1 int }{{N / 2, N}, {0, N / 2}} {
+		s := src[:half]
+		if part.r0 > 0 || N < 2 {
+			s = src[half:]
+		}
+		if part.r0 < part.r1 {
+			if bad, err := w.setRows(s, source, part.r0, part.r1); bad != 0 || err != nil {
+				t.Fatal(bad, err)
+			}
+		}
+	}
+	return w, values
+}
+
 func TestEmbed(t *testing.T) {
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		r := rand.New(rand.NewPCG(5, 1))
 		const V, positions = 77, 40
 		for _, C := range []int{1, 2, 33, 100, 1500} {
-			for _, held := range []dtype{float32Type, bfloat16Type} {
-				w, values := packed(t, r, pools[0], C, V, held, float32Type, true)
-				wpe := newGuarded(t, positions*C).random(r, 1)
+			for variant := range 8 {
+				held := []dtype{float32Type, bfloat16Type}[variant%2]
+				var wte *weight
+				var values []float32 // (C, V)
+				if variant/2%2 == 0 {
+					wte, values = packed(t, r, pools[0], C, V, held, float32Type, true)
+				} else {
+					var rows []float32
+					wte, rows = table(t, r, nil, C, V, held, bfloat16Type)
+					values = make([]float32, len(rows))
+					for i, v := range rows {
+						values[i%C*V+i/C] = v
+					}
+				}
+				wpe, positional := table(t, r, nil, C, positions, []dtype{float32Type, bfloat16Type}[variant/4], float32Type)
 				B, T := 1+r.IntN(3), 1+r.IntN(20)
 				var ids, pos []int
 				for range B * T {
@@ -568,19 +617,50 @@ func TestEmbed(t *testing.T) {
 				y := newGuarded(t, B*T*C)
 				cids, cpos := ints(t, ids...), ints(t, pos...)
 				got := onAll(t, pools, y, nil, func(p *program) error {
-					return p.embed(embedStep{y: matrix(y.mem, C), ids: cids, pos: cpos, wte: w, wpe: wpe.mem, B: B, T: T, C_: C})
+					return p.embed(embedStep{y: matrix(y.mem, C), ids: cids, pos: cpos, wte: wte, wpe: wpe, B: B, T: T})
 				})
 				for i := range B * T {
 					for c := range C {
-						want := values[c*V+ids[i]] + wpe.slice()[(pos[i/T]+i%T)*C+c]
+						want := values[c*V+ids[i]] + positional[(pos[i/T]+i%T)*C+c]
 						if got[i*C+c] != want {
-							t.Fatalf("C %d, %v: y[%d][%d] = %v, want %v", C, held, i, c, got[i*C+c], want)
+							t.Fatalf("C %d, variant %d: y[%d][%d] = %v, want %v", C, variant, i, c, got[i*C+c], want)
 						}
 					}
 				}
 			}
 		}
 	})
+}
+
+// Weights cut from an arena are aligned, do not overlap, and fill exactly what weightBytes says.
+func TestArena(t *testing.T) {
+	total := weightBytes(7, 33, float32Type, false) + weightBytes(5, 9, bfloat16Type, true) + weightBytes(9, 64, bfloat16Type, false)
+	a, err := newArena(total)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.free()
+	x, errX := newWeight(a, 7, 33, float32Type)
+	y, errY := newTable(a, 5, 9, bfloat16Type)
+	z, errZ := newWeight(a, 9, 64, bfloat16Type)
+	if errX != nil || errY != nil || errZ != nil {
+		t.Fatal(errX, errY, errZ)
+	}
+	for i, w := range []*weight{x, y, z} {
+		if uintptr(w.data.void())%64 != 0 {
+			t.Errorf("weight %d is not aligned", i)
+		}
+		for j := range w.data.slice() {
+			if w.data.slice()[j] != 0 {
+				t.Fatalf("weight %d overlaps one before", i)
+			}
+			w.data.slice()[j] = 1
+		}
+		w.free()
+	}
+	if _, err := newTable(a, 1, 1, float32Type); err == nil {
+		t.Error("a full arena gave more")
+	}
 }
 
 func TestAttention(t *testing.T) {
@@ -869,6 +949,7 @@ func TestStepErrors(t *testing.T) {
 	}
 	defer kv.free()
 	pos := ints(t, 0)
+	rows, _ := table(t, r, nil, 8, 5, float32Type, float32Type)
 	for name, err := range map[string]error{
 		"x too short":       prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 4}),
 		"y too short":       prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem.part(0, 100), 40), w: w, M: 3}),
@@ -881,13 +962,17 @@ func TestStepErrors(t *testing.T) {
 		"too many queries":  prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 3}),
 		"work missing":      prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 1}),
 		"too many tokens":   prog.attention(attentionStep{qkv: matrix(y.mem, 0), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 33, nq: 1}),
-		"ids too short":     prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: y.mem, B: 1, T: 2, C_: 8}),
+		"ids too short":     prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: rows, B: 1, T: 2}),
+		"packed wpe":        prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: w, B: 1, T: 1}),
+		"table as weight":   prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: rows, M: 1}),
+		"rows of packed":    func() error { _, err := w.setRows(make([]byte, 32), float32Type, 0, 1); return err }(),
+		"rows out of range": func() error { _, err := rows.setRows(make([]byte, 32), float32Type, 5, 6); return err }(),
 		"no second summand": prog.add(matrix(x.mem, 8), view{}, matrix(x.mem, 8), 3, 8),
 		"run out of range":  func() error { _, err := prog.run(0, 1, mem[int64]{}); return err }(),
 		"odd slice":         func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 1, 2); return err }(),
 		"short slice":       func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 0, 2); return err }(),
 		"zero threads":      func() error { _, err := newPool(-1, portable); return err }(),
-		"huge weight":       func() error { _, err := newWeight(1<<30, 1<<30, float32Type); return err }(),
+		"huge weight":       func() error { _, err := newWeight(nil, 1<<30, 1<<30, float32Type); return err }(),
 		"unknown version":   func() error { _, err := chooseISA("mmx"); return err }(),
 	} {
 		if err == nil {
@@ -895,5 +980,22 @@ func TestStepErrors(t *testing.T) {
 		} else {
 			t.Logf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestFeatures(t *testing.T) {
+	t.Setenv("GPT2SCOPE_CPU", "")
+	f, err := DetectFeatures()
+	if err != nil || len(f.Versions) == 0 || f.Versions[0] != "portable" || f.Version != f.Versions[len(f.Versions)-1] {
+		t.Errorf("%+v, error %v", f, err)
+	}
+	t.Logf("%+v", f)
+	t.Setenv("GPT2SCOPE_CPU", "portable")
+	if f, err = DetectFeatures(); err != nil || f.Version != "portable" {
+		t.Errorf("forced to portable: %+v, error %v", f, err)
+	}
+	t.Setenv("GPT2SCOPE_CPU", "sse9")
+	if f, err = DetectFeatures(); err == nil || f.Version != "" || len(f.Versions) == 0 {
+		t.Errorf("forced to sse9: %+v, error %v", f, err)
 	}
 }

@@ -37,21 +37,27 @@ INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, in
 	return bad;
 }
 
-static int64_t convert(float *dst, const void *src, int dtype, int64_t n) {
-	int64_t bad = 0, i = 0;
-	for (; i + GS_NR <= n; i += GS_NR) bad += read_values(dst + i, src, dtype, i, GS_NR);
-	if (i < n) {
-		float t[GS_NR];
-		bad += read_values(t, src, dtype, i, (int)(n - i));
-		memcpy(dst + i, t, (size_t)(n - i) * 4);
-	}
-	return bad;
-}
-
 // to_bf16 rounds to nearest, ties to even, and leaves the result in the low half of each lane. NaN stays NaN.
 INLINE vu to_bf16(vf x) {
 	vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
 	return (vu)choose(x == x, (vf)r, (vf)((u >> 16) | 0x40u));
+}
+
+static int64_t convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n) {
+	int64_t bad = 0;
+	for (int64_t i = 0; i < n; i += GS_NR) {
+		int m = n - i < GS_NR ? (int)(n - i) : GS_NR;
+		float t[GS_NR];
+		bad += read_values(t, src, src_dtype, i, m);
+		if (dst_dtype == GS_F32) {
+			memcpy((float *)dst + i, t, (size_t)m * 4);
+		} else {
+			uint32_t u[GS_NR];
+			for (int j = 0; j < GS_NR; j += VL) store_u(u + j, to_bf16(load(t + j)));
+			for (int j = 0; j < m; j++) ((uint16_t *)dst)[i + j] = (uint16_t)u[j];
+		}
+	}
+	return bad;
 }
 
 // put writes row k (and k+1, for bfloat16) of a panel.

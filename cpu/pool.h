@@ -90,7 +90,7 @@ struct gs_kernels {
 	const char *name;
 	void (*op[GS_OPS])(gs_worker *, const gs_step *);
 	void (*pack)(gs_worker *, gs_pack_job *);
-	int64_t (*convert)(float *, const void *, int, int64_t);
+	int64_t (*convert)(void *, int, const void *, int, int64_t);
 	void (*flops)(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);
 };

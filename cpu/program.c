@@ -93,8 +93,8 @@ size_t gs_weight_bytes(int64_t K, int64_t N, int dtype) {
 	return panels * (size_t)K * GS_NR * 4;
 }
 
-int64_t gs_convert(float *dst, const void *src, int src_dtype, int64_t n) {
-	return gs_kernels_portable.convert(dst, src, src_dtype, n);
+int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n) {
+	return gs_kernels_portable.convert(dst, dst_dtype, src, src_dtype, n);
 }
 
 size_t gs_attention_work(int B, int NH, int HS, int S) {

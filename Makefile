@@ -5,14 +5,18 @@ ARGS   ?=
 TEXT   ?=
 FUZZTIME ?= 1m
 
+# Through the environment, where no shell interprets them.
+export PROMPT := $(value PROMPT)
+export TEXT := $(value TEXT)
+
 .DEFAULT_GOAL := run
 .PHONY: help run build test lint bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
-	@bin/infer -p "$(PROMPT)" $(ARGS)
+	@bin/infer -p "$$PROMPT" $(ARGS)
 
 test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny Shakespeare
-	GPT2SCOPE_TEXT="$(if $(TEXT),$(abspath $(TEXT)))" go test ./...
+	GPT2SCOPE_TEXT="$${TEXT:+$$(realpath -- "$$TEXT")}" go test ./...
 
 build: need  ## build bin/infer
 	go build -o bin/infer ./cmd/infer
@@ -30,7 +34,7 @@ bench-peers: need  ## measure against PyTorch, ONNX Runtime and OpenVINO, which 
 	bench/run.sh $(ARGS)
 
 parity: need  ## compare live with Hugging Face transformers, which it installs into .venv
-	parity/run.sh $(if $(TEXT),--text "$(TEXT)") $(ARGS)
+	parity/run.sh $${TEXT:+--text "$$TEXT"} $(ARGS)
 
 fuzz: need  ## fuzz every reader of files for FUZZTIME each
 	go test ./weights -run '^$$' -fuzz '^FuzzSafetensors$$' -fuzztime $(FUZZTIME)
@@ -48,5 +52,5 @@ help:  ## list the targets
 # What the build needs, said plainly where it is missing.
 need:
 	@command -v go >/dev/null || { echo "Go is not installed. gpt2scope needs Go 1.26 or later: https://go.dev/dl"; exit 1; }
-	@cc=$$(go env CC); command -v $${cc%% *} >/dev/null || { echo "There is no C compiler ($$cc). Install gcc or clang (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install)"; exit 1; }
+	@cc=$$(go env CC); command -v $${cc%% *} >/dev/null || { echo "There is no C compiler ($$cc). Install gcc (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install), or name the one you have: make CC=clang"; exit 1; }
 	@test "$$(go env CGO_ENABLED)" = 1 || { echo "cgo is off. The CPU kernels are C: set CGO_ENABLED=1"; exit 1; }

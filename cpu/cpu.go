@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"sync"
 
 	"gpt2scope/gpt2"
@@ -63,27 +62,14 @@ func Threads(n int) int {
 	return min(physicalCores(), runtime.GOMAXPROCS(0), MaxThreads)
 }
 
-// physicalCores counts cores, not hardware threads, where Linux tells; two
-// threads of a core share the units that the kernels keep busy.
-func physicalCores() int {
-	cores := map[string]bool{}
-	for cpu := range runtime.NumCPU() {
-		siblings, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
-		if err != nil {
-			return runtime.NumCPU()
-		}
-		cores[strings.TrimSpace(string(siblings))] = true
-	}
-	return max(1, len(cores))
-}
-
 // Name returns "cpu".
 func (b *Backend) Name() string { return "cpu" }
 
 // ISA returns which kernels run: "avx512", "avx2", "neon" or "portable".
 func (b *Backend) ISA() string { return b.pool.isa.String() }
 
-// Close ends the threads. Sessions must be closed before.
+// Close ends the threads. Sessions must be closed before; no session can be made
+// afterwards.
 func (b *Backend) Close() error {
 	b.pool.close()
 	return nil
@@ -104,12 +90,36 @@ func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 // Sizes are 4 bytes, or 2 for weights held as bfloat16.
 func (b *Backend) Sizes() gpt2.Sizes { return gpt2.Sizes{Weight: b.dtype.size(), Activation: 4, KV: 4} }
 
-// packedModel are the parameters of a model, as the kernels take them.
+// packedModel are the parameters of a model, as the kernels take them. They are
+// cut from one arena per acquisition.
 type packedModel struct {
 	users    int
-	matrices map[string]*weight
+	arenas   []*arena
+	matrices map[string]*weight // packed panels, and tables of embeddings that are only looked up
 	vectors  map[string]mem[float32]
 }
+
+// form says how a parameter is held.
+type form uint8
+
+const (
+	heldVector form = iota // float32: gains and biases
+	heldTable              // rows, to be looked up: wpe, and wte where lm_head is not tied to it
+	heldPanels             // packed for products
+)
+
+func formOf(c gpt2.Config, p gpt2.Param) form {
+	switch {
+	case len(p.Shape) == 1:
+		return heldVector
+	case p.Name == "wpe.weight", p.Name == "wte.weight" && !c.Tied:
+		return heldTable
+	}
+	return heldPanels
+}
+
+// isTransposed tells whether a matrix is stored as (N, K), outputs first.
+func isTransposed(p gpt2.Param) bool { return p.Name == "wte.weight" || p.Name == "lm_head.weight" }
 
 // acquire packs what a run order needs and is not packed yet.
 func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, progress func(done, total int64)) (*packedModel, error) {
@@ -121,26 +131,53 @@ func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, prog
 		b.models[m] = p
 	}
 	p.users++
+	if err := b.packMissing(ctx, m, p, layers, progress); err != nil {
+		b.drop(m, p)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel, layers []int, progress func(done, total int64)) error {
 	var todo []gpt2.Param
 	var done, total int64
+	size := 0
 	for _, param := range neededParams(m.Config, layers) {
-		if p.matrices[param.Name] == nil && p.vectors[param.Name].p == nil {
-			todo = append(todo, param)
-			total += int64(param.Elements()) * int64(b.dtype.size())
+		if p.matrices[param.Name] != nil || p.vectors[param.Name].p != nil {
+			continue
 		}
+		todo = append(todo, param)
+		total += int64(param.Elements()) * int64(b.dtype.size())
+		bytes := 4 * param.Elements()
+		if f := formOf(m.Config, param); f != heldVector {
+			bytes = weightBytes(param.Shape[0], param.Shape[1], b.dtype, f == heldTable)
+			if isTransposed(param) {
+				bytes = weightBytes(param.Shape[1], param.Shape[0], b.dtype, f == heldTable)
+			}
+		}
+		size += (bytes + 63) / 64 * 64
 	}
+	if len(todo) == 0 {
+		return nil
+	}
+	a, err := newArena(size)
+	if err != nil {
+		return fmt.Errorf("the weights of model %s: %w", m.Name, err)
+	}
+	p.arenas = append(p.arenas, a)
 	for _, param := range todo {
-		err := b.pack(ctx, m, p, param, func(elements int) {
+		err := b.pack(ctx, m, p, a, param, func(elements int) {
 			if done += int64(elements) * int64(b.dtype.size()); progress != nil {
 				progress(done, total)
 			}
 		})
-		if err != nil {
-			b.drop(m, p)
-			return nil, err
+		if err != nil { // what is not whole must not be found by the next session
+			delete(p.matrices, param.Name)
+			delete(p.vectors, param.Name)
+			return err
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // release ends a use of a model's packed weights.
@@ -154,22 +191,19 @@ func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
 	if p.users--; p.users > 0 {
 		return
 	}
-	for _, w := range p.matrices {
-		w.free()
-	}
-	for _, v := range p.vectors {
-		v.free()
+	for _, a := range p.arenas {
+		a.free()
 	}
 	delete(b.models, m)
 }
 
-// pack reads a parameter, in slices, into its packed form: matrices of the layers
-// and embeddings that are multiplied with as panels, all else as float32.
-func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, param gpt2.Param, progress func(elements int)) error {
-	if len(param.Shape) == 1 || param.Name == "wpe.weight" {
-		v, err := alloc[float32](param.Elements())
+// pack reads a parameter, in slices, into the form in which it is held.
+func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, progress func(elements int)) error {
+	f := formOf(m.Config, param)
+	if f == heldVector {
+		v, err := a.floats(param.Elements())
 		if err != nil {
-			return fmt.Errorf("tensor %s: %w", param.Name, err)
+			return err
 		}
 		p.vectors[param.Name] = v
 		if err := m.Read(param.Name, v.slice(), 0); err != nil {
@@ -183,11 +217,15 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, param
 		return err
 	}
 	rows, cols := param.Shape[0], param.Shape[1]
-	K, N, transposed := rows, cols, false
-	if param.Name == "wte.weight" || param.Name == "lm_head.weight" { // (V, C)
-		K, N, transposed = cols, rows, true
+	var w *weight
+	switch {
+	case f == heldTable:
+		w, err = newTable(a, cols, rows, b.dtype)
+	case isTransposed(param):
+		w, err = newWeight(a, cols, rows, b.dtype)
+	default:
+		w, err = newWeight(a, rows, cols, b.dtype)
 	}
-	w, err := newWeight(K, N, b.dtype)
 	if err != nil {
 		return fmt.Errorf("tensor %s: %w", param.Name, err)
 	}
@@ -204,7 +242,12 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, param
 		if err := readParallel(t, src, int64(r*cols*source.size()), b.pool.threads); err != nil {
 			return err
 		}
-		bad, err := w.pack(b.pool, src, source, transposed, r, r+n)
+		var bad int
+		if f == heldTable {
+			bad, err = w.setRows(src, source, r, r+n)
+		} else {
+			bad, err = w.pack(b.pool, src, source, isTransposed(param), r, r+n)
+		}
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,9 @@ import (
 
 // Prepare packs the weights that the layers need and allocates the KV cache.
 func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	if b.pool.isClosed() {
+		return nil, fmt.Errorf("the cpu backend cannot run a session: %w", gpt2.ErrClosed)
+	}
 	p, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {
 		return nil, err
@@ -236,7 +239,7 @@ func (r *runner) compile(phase gpt2.Phase) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{plan: plan, program: program, samples: phase.Sample}
+	c := &compiled{plan: plan, program: program, samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
 	w := writer{runner: r, plan: plan, program: program}
 	for _, step := range plan.Steps {
 		c.from = append(c.from, program.n)
@@ -341,8 +344,8 @@ func (w *writer) norm(o gpt2.Operation) norm {
 func (w *writer) embed(o gpt2.Operation) error {
 	return w.program.embed(embedStep{
 		y: w.view(o.Out, o.Rows), ids: w.ids, pos: w.position,
-		wte: w.packed.matrices[o.Weight], wpe: w.packed.vectors[o.Bias],
-		B: w.plan.Phase.Batch, T: o.Rows, C_: o.N,
+		wte: w.packed.matrices[o.Weight], wpe: w.packed.matrices[o.Bias],
+		B: w.plan.Phase.Batch, T: o.Rows,
 	})
 }
 
@@ -352,9 +355,9 @@ func (w *writer) embed(o gpt2.Operation) error {
 func (w *writer) attention(o gpt2.Operation) error {
 	step := attentionStep{
 		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,
-		B: w.plan.Phase.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1,
+		B: w.plan.Phase.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,
 	}
-	if !step.append || o.Queries == 0 {
+	if !step.append {
 		if err := w.program.appendKV(step); err != nil {
 			return err
 		}
@@ -362,7 +365,6 @@ func (w *writer) attention(o gpt2.Operation) error {
 	if o.Queries == 0 {
 		return nil
 	}
-	step.append = step.append && o.Queries > 0
 	step.y = w.view(o.Out, o.Queries)
 	return w.program.attention(step)
 }

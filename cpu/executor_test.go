@@ -363,6 +363,51 @@ func TestSessionsShareWeights(t *testing.T) {
 	}
 }
 
+// TestCancelledLoadLeavesNothingHalf: a load that was cancelled while another
+// session holds the model's weights does not spoil the next one.
+func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
+	m, err := gpt2.Random("random:L=3,C=64,NH=2,V=50,T=30")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := session(t, m, Options{Threads: 1}, gpt2.Options{}).Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	holder, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{Layers: []int{0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	for stop := 1; stop < 30; stop += 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		s, err := gpt2.NewSession(ctx, m, b, gpt2.Options{Progress: func(int64, int64) {
+			if n++; n == stop {
+				cancel()
+			}
+		}})
+		cancel()
+		if err == nil {
+			s.Close()
+		}
+	}
+	s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got, err := s.Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsAll)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("after cancelled loads logits differ (%v)", err)
+	}
+}
+
 // TestDecodeAllocatesNothing in steady state.
 func TestDecodeAllocatesNothing(t *testing.T) {
 	m, err := gpt2.Random("random:L=2,C=64,NH=2,V=257,T=1000")

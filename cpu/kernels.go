@@ -101,7 +101,7 @@ func chooseISA(forced string) (isa, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("GPT2SCOPE_CPU=%s: this processor runs the kernel versions %v; choose one of them or unset the variable", forced, all)
+	return 0, fmt.Errorf("kernel version %q (GPT2SCOPE_CPU) does not run on this processor; it runs %v", forced, all)
 }
 
 // ---- Pool -------------------------------------------------------------------------------------------------------------------------
@@ -135,8 +135,17 @@ func newPool(threads int, isa isa) (*pool, error) {
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	C.gs_pool_destroy(p.c)
-	p.c = nil
+	if p.c != nil {
+		C.gs_pool_destroy(p.c)
+		p.c = nil
+	}
+}
+
+// isClosed tells whether the threads have ended.
+func (p *pool) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.c == nil
 }
 
 // ---- Packed weights ---------------------------------------------------------------------------------------------------------------

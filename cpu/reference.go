@@ -25,6 +25,9 @@ func (reference) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 // Sizes are those of float64.
 func (reference) Sizes() gpt2.Sizes { return gpt2.Sizes{Weight: 8, Activation: 8, KV: 8} }
 
+// Close does nothing.
+func (reference) Close() error { return nil }
+
 // Prepare reads the weights of the layers as float64.
 func (reference) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
 	r := &referenceRunner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: planCache{backend: reference{}, config: m.Config, layers: o.Layers}}
@@ -32,9 +35,17 @@ func (reference) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gp
 	r.values = make([][]float64, len(o.Layers)*o.Batch)
 	params := neededParams(m.Config, o.Layers)
 	var done, total int64
+	largest := 0
 	for _, p := range params {
 		total += int64(p.Elements()) * 4
+		largest = max(largest, p.Elements())
 	}
+	// Go cannot report that its heap has no room, so ask the system first.
+	probe, err := alloc[float32](2*int(total/4) + largest)
+	if err != nil {
+		return nil, fmt.Errorf("the weights of model %s in float64: %w", m.Name, err)
+	}
+	probe.free()
 	for _, p := range params {
 		if err := context.Cause(ctx); err != nil {
 			return nil, err
@@ -65,7 +76,7 @@ func neededParams(c gpt2.Config, layers []int) []gpt2.Param {
 	return needed
 }
 
-// planCache keeps the plans of a runner by phase.
+// planCache keeps plans of a runner by phase, at most maxCompiled.
 type planCache struct {
 	backend gpt2.Backend
 	config  gpt2.Config
@@ -79,6 +90,9 @@ func (c *planCache) plan(phase gpt2.Phase) *gpt2.Plan {
 	}
 	if c.plans == nil {
 		c.plans = map[gpt2.Phase]*gpt2.Plan{}
+	}
+	if len(c.plans) == maxCompiled {
+		clear(c.plans)
 	}
 	p := c.backend.Fuse(gpt2.Forward(c.config, c.layers, phase))
 	c.plans[phase] = p
@@ -208,8 +222,11 @@ func (r *referenceRunner) Decode(ctx context.Context, n int, emit func([]gpt2.To
 
 // Read copies rows of a buffer as float32.
 func (r *referenceRunner) Read(b gpt2.Buffer, row int, dst []float32) error {
+	if r.plan == nil {
+		return fmt.Errorf("buffer %s cannot be read before a pass", b)
+	}
 	from := row * r.plan.Buffers[b].Width
-	if from+len(dst) > len(r.buffers[b]) {
+	if row < 0 || from+len(dst) > len(r.buffers[b]) {
 		return fmt.Errorf("buffer %s has %d elements; %d from row %d on are not all in it", b, len(r.buffers[b]), len(dst), row)
 	}
 	for i := range dst {

@@ -21,6 +21,10 @@ type Backend interface {
 	// weights that Options.Layers needs, which may take a while and is reported
 	// to Options.Progress.
 	Prepare(ctx context.Context, m *Model, o Options) (Runner, error)
+
+	// Close frees what sessions share, such as threads. Sessions must be closed
+	// before. Closing twice does nothing.
+	Close() error
 }
 
 // Options are what a session is made for.
@@ -54,6 +58,8 @@ func (o Options) withDefaults(c Config) (Options, error) {
 		return o, fmt.Errorf("the batch is %d; it must be from 1 to %d", o.Batch, maxDim)
 	case o.Context < 1 || o.Context > c.Positions:
 		return o, fmt.Errorf("the context is %d tokens; it must be from 1 to the model's %d", o.Context, c.Positions)
+	case o.Batch > maxRows/o.Context:
+		return o, fmt.Errorf("a batch of %d times a context of %d is more than %d tokens; lower one of them", o.Batch, o.Context, maxRows)
 	case o.Chunk < 0:
 		return o, fmt.Errorf("the chunk is %d tokens; it must be 0 (whole) or positive", o.Chunk)
 	}

@@ -117,21 +117,25 @@ func (c Config) Params() []Param {
 	return ps
 }
 
-// Parameters returns the number of parameters of the model.
+// Parameters returns the number of parameters of the model: the sum over Params.
 func (c Config) Parameters() int {
-	n := 0
-	for _, p := range c.Params() {
-		n += p.Elements()
+	C, F := c.Channels, c.Inner
+	n := (c.Vocab+c.Positions)*C + c.Layers*(4*C+(C+1)*3*C+(C+1)*C+(C+1)*F+(F+1)*C) + 2*C
+	if !c.Tied {
+		n += c.Vocab * C
 	}
 	return n
 }
 
-// Bounds on the fields of a Config. They are far above any GPT-2, and low enough
-// that no product of two of them overflows.
+// Bounds on the fields of a Config, and on the rows (B*T) of a pass. They are far
+// above any GPT-2, and low enough that no cost overflows: FLOPs are about twice
+// the parameters times the rows.
 const (
-	maxLayers = 1 << 12
-	maxDim    = 1 << 20
-	maxVocab  = 1 << 24
+	maxLayers     = 1 << 12
+	maxDim        = 1 << 20
+	maxVocab      = 1 << 24
+	maxParameters = 1 << 38
+	maxRows       = 1 << 22
 )
 
 // Check says whether the geometry is one that can be run.
@@ -152,6 +156,9 @@ func (c Config) Check() error {
 	}
 	if hs := c.HeadSize(); hs > maxHeadSize {
 		return fmt.Errorf("the head size n_embd / n_head is %d; the largest supported is %d", hs, maxHeadSize)
+	}
+	if n := c.Parameters(); n > maxParameters {
+		return fmt.Errorf("the model would have %d parameters; at most %d are supported", n, maxParameters)
 	}
 	if !(c.Epsilon > 0) || c.Epsilon > 1 {
 		return fmt.Errorf("layer_norm_epsilon is %g; it must be above 0 and at most 1", c.Epsilon)

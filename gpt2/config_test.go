@@ -114,14 +114,18 @@ func TestParametersOfPublishedSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.Config.Parameters(); got != want {
+		sum := 0
+		for _, p := range m.Config.Params() {
+			sum += p.Elements()
+		}
+		if got := m.Config.Parameters(); got != want || sum != want {
 			t.Errorf("%s has %d parameters, want %d", name, got, want)
 		}
 	}
 }
 
 func TestRandomRefuses(t *testing.T) {
-	for _, name := range []string{"gpt2", "random:", "random:gpt3", "random:L=0", "random:L=", "random:L=1,L", "random:C=10,NH=3", "random:C=1000000000", "random:V=0", "random:,", "random:L=99999999999999999999", "random:C=1024,NH=1"} {
+	for _, name := range []string{"gpt2", "random:", "random:gpt3", "random:L=0", "random:L=", "random:L=1,L", "random:C=10,NH=3", "random:C=1000000000", "random:V=0", "random:,", "random:L=99999999999999999999", "random:C=1024,NH=1", "random:C=1048576,NH=4096,F=1048576,L=4096"} {
 		if m, err := Random(name); err == nil {
 			t.Errorf("%s gave %+v", name, m.Config)
 		}

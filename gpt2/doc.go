@@ -7,7 +7,7 @@
 // [Forward] is the definition of the model. It is one straight function, a line
 // per stage, and it computes nothing: it writes a [Plan], the list of [Step]s of
 // one pass, with the buffers by name, the weights by name, the shapes and the
-// costs. A [Backend] may fuse neighbouring steps ([Fuse]) and then executes what
+// costs. A [Backend] may fuse neighbouring steps ([Plan.Fuse]) and then executes what
 // is left. Everything that names, counts or times a part of the model (tables,
 // traces, profiler ranges, tests) derives from the plan, so that nothing is
 // named twice.
@@ -29,7 +29,9 @@
 //
 //	model, err := gpt2.Open("path/to/huggingface/directory")
 //	...
-//	session, err := gpt2.NewSession(model, cpu.New(cpu.Options{}), gpt2.Options{})
+//	backend, err := cpu.New(cpu.Options{})
+//	...
+//	session, err := gpt2.NewSession(ctx, model, backend, gpt2.Options{})
 //	...
 //	for piece, err := range session.Text(ctx, "ROMEO:", gpt2.Generation{Tokens: 100}) {
 //		...

@@ -66,7 +66,7 @@ func (p *planner) step(s Stage, o Operation) {
 	info := s.Info()
 	o.StageAt, o.Op = StageAt{s, p.slot, p.layer}, info.Op
 	o.K, o.N = p.width(o.In), p.width(o.Out)
-	o.config, o.batch = p.Config, p.Phase.Batch
+	o.config, o.batch = &p.Config, p.Phase.Batch
 	p.Steps = append(p.Steps, Step{Tag: len(p.Steps), Ops: []Operation{o}})
 	p.ended = p.Phase.Until == o.StageAt.String()
 

@@ -91,13 +91,13 @@ type Operation struct {
 	Scale        float64
 	Activation   Activation
 
-	config Config
+	config *Config
 	batch  int
 }
 
 // Cost returns what the operation needs at least, with past tokens in the cache.
 func (o Operation) Cost(past int) Cost {
-	c, B := o.config, o.batch
+	c, B := *o.config, o.batch
 	switch o.Stage {
 	case StageCAttn: // keys and values of all rows, queries of some
 		b, T, q, C := int64(B), int64(o.Rows), int64(o.Queries), int64(c.Channels)
@@ -286,8 +286,14 @@ func (ph Phase) Check(c Config, layers []int, capacity int) error {
 		return errors.New("there are no tokens to evaluate; give at least one")
 	case ph.Tokens > capacity:
 		return fmt.Errorf("%d tokens do not fit in a context of %d; shorten the text or raise the context (the model's limit is %d)", ph.Tokens, capacity, c.Positions)
-	case ph.Sample && ph.exitRows() == 0:
+	case ph.Batch > maxRows/ph.Tokens:
+		return fmt.Errorf("a pass of %d x %d tokens is more than %d; lower one of them", ph.Batch, ph.Tokens, maxRows)
+	case ph.Sample && (ph.exitRows() == 0 || ph.Until != ""):
 		return errors.New("a pass without logits cannot sample")
+	}
+	if ph.Until != "" {
+		_, err := FindStage(ph.Until, layers)
+		return err
 	}
 	return nil
 }

@@ -76,8 +76,14 @@ func (s *Session) Plan(phase Phase) (*Plan, error) {
 	return s.runner.Plan(phase), nil
 }
 
-// Position returns how many tokens of each sequence the KV cache holds.
-func (s *Session) Position() int { return s.runner.Position() }
+// Position returns how many tokens of each sequence the KV cache holds, 0 after
+// Close.
+func (s *Session) Position() int {
+	if s.err == ErrClosed {
+		return 0
+	}
+	return s.runner.Position()
+}
 
 // Reset empties the KV cache and the statistics.
 func (s *Session) Reset() error {
@@ -141,7 +147,8 @@ func (s *Session) admit(ids []int32) (int, error) {
 	return T, nil
 }
 
-// pending returns how many tokens per sequence were sampled but not evaluated: 0 or 1.
+// pending returns how many tokens per sequence are to be evaluated before any
+// others: the one sampled last, or those of a cancelled pass.
 func (s *Session) pending() int { return len(s.history[0]) - s.runner.Position() }
 
 // prefill evaluates ids after the history, in chunks, and samples where the
@@ -340,9 +347,12 @@ func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]floa
 	if which == LogitsLast {
 		T = 1
 	}
-	logits := make([]float32, B*T*V)
+	var logits []float32
 	skip := s.pending() // rows of a token sampled earlier were not asked for
 	_, err = s.prefill(ctx, ids, Phase{Logits: which}, func(ph Phase, row int) error {
+		if logits == nil { // after the pass, so that what is too large fails there
+			logits = make([]float32, B*T*V)
+		}
 		rows := ph.exitRows()
 		for b := range B {
 			for r := range rows {

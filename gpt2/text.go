@@ -71,7 +71,8 @@ type TextWriter struct {
 	stopped bool
 }
 
-// NewTextWriter makes one for the tokens of a generation.
+// NewTextWriter makes one for the tokens of a generation. The model must have a
+// tokenizer.
 func NewTextWriter(m *Model, g Generation) *TextWriter {
 	w := &TextWriter{decoder: m.Tokenizer.NewDecoder(), eos: -1}
 	for _, stop := range g.Stop {

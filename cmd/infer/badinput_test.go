@@ -165,7 +165,9 @@ func TestBadInput(t *testing.T) {
 		{"a long past to show", []string{"info", "-m", tiny, "--past", "64"}, []string{"--past 64", "63"}},
 		{"a long prefill to measure", []string{"bench", "-m", tiny, "--phase", "prefill", "--prompt-len", "65"}, []string{"--prompt-len 65", "64"}},
 		{"a long past to measure", []string{"bench", "-m", tiny, "--past", "64"}, []string{"--past 64", "63"}},
-		{"a batch beyond the memory", []string{"bench", "-m", "random:L=48,C=1600,NH=25,V=257", "--layers", "1", "--batch", "1048576"}, []string{"memory", "bytes"}},
+		{"a batch beyond reason", []string{"bench", "-m", "random:L=48,C=1600,NH=25,V=257", "--layers", "1", "--batch", "1048576"}, []string{"batch", "1048576", "4194304"}},
+		{"a model beyond the memory", []string{"bench", "-m", "random:L=21,C=32768,NH=512,V=257"}, []string{"memory", "bytes"}},
+		{"a model beyond the memory of the reference", []string{"bench", "-m", "random:L=21,C=32768,NH=512,V=257", "--device", "reference"}, []string{"memory", "float64"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			checkFailure(t, infer(t, c.args...), exitFailure, c.facts...)

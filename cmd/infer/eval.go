@@ -84,7 +84,10 @@ func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	if text == "" {
 		return fmt.Errorf("--text %s: it is empty; there is nothing to evaluate", e.text)
 	}
-	ids := o.model.Tokenizer.EncodeOrdinary(text)
+	ids, err := await(ctx, func() ([]int32, error) { return o.model.Tokenizer.EncodeOrdinary(text), nil })
+	if err != nil {
+		return err
+	}
 
 	s, err := o.load(ctx, stderr, 1)
 	if err != nil {

@@ -80,7 +80,28 @@ func (in *inputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) 
 			return nil, err
 		}
 	}
-	return m.Encode(text)
+	return await(ctx, func() ([]int32, error) { return m.Encode(text) })
+}
+
+// await returns what f does, or earlier when ctx is cancelled; then f goes on by
+// itself, and what it returns is lost.
+func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	case r := <-done:
+		return r.value, r.err
+	}
 }
 
 // parseIDs reads ids separated by commas or white space; @FILE reads a file.
@@ -124,34 +145,30 @@ func readText(ctx context.Context, path string, stdin io.Reader) (string, error)
 	} else {
 		stdin = nil
 	}
-	var text strings.Builder
-	done := make(chan error, 1)
-	go func() { // which may wait without end, for a person or a pipe
+	text, err := await(ctx, func() (string, error) { // it may wait without end, for a person or a pipe
 		from := stdin
 		if from == nil {
 			f, err := os.Open(path)
 			if err != nil {
-				done <- err
-				return
+				return "", err
 			}
 			defer f.Close()
 			from = f
 		}
+		var text strings.Builder
 		_, err := io.Copy(&text, io.LimitReader(from, maxText+1))
-		done <- err
-	}()
-	select {
-	case <-ctx.Done():
+		return text.String(), err
+	})
+	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
-	case err := <-done:
-		if err != nil {
-			return "", fmt.Errorf("cannot read %s: %w", name, reason(err))
-		}
 	}
-	if text.Len() > maxText {
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", name, reason(err))
+	}
+	if len(text) > maxText {
 		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, size(maxText))
 	}
-	return text.String(), nil
+	return text, nil
 }
 
 // reason leaves the path out of a file error, where the sentence already names it.

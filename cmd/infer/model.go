@@ -203,8 +203,8 @@ func (o *opened) close() {
 	if o.model != nil {
 		o.model.Close()
 	}
-	if c, ok := o.backend.(io.Closer); ok {
-		c.Close()
+	if o.backend != nil {
+		o.backend.Close()
 	}
 }
 

@@ -66,6 +66,14 @@ func (t *tokenizeFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader,
 	}
 	var b bytes.Buffer
 	for _, id := range ids {
+		if b.Len() > 1<<16 { // a long text is shown as it is formatted, and Ctrl-C ends it
+			if err := writeOutput(stdout, b.Bytes()); err != nil {
+				return err
+			}
+			if b.Reset(); ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
 		fmt.Fprintf(&b, "%6d  %q\n", id, model.Tokenizer.AppendPiece(nil, id))
 	}
 	return writeOutput(stdout, b.Bytes())

@@ -69,9 +69,6 @@ func (g golden) ints(name string) []int32 {
 	return x
 }
 
-// newFast makes the default executor.
-func newFast() (gpt2.Backend, error) { return cpu.New(cpu.Options{}) }
-
 // backends are the executors under test.
 func backends(t testing.TB) map[string]gpt2.Backend {
 	t.Helper()

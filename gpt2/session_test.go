@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 )
 
@@ -347,47 +349,60 @@ func TestMeasure(t *testing.T) {
 }
 
 func ExampleSession_Text() {
-	model, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=128") // or gpt2.Open("path/to/gpt2")
+	ctx := context.Background()
+	model, err := gpt2.Open("../weights/shakespeare") // any Hugging Face GPT-2 directory
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer model.Close()
-	session, err := gpt2.NewSession(context.Background(), model, newBackend(), gpt2.Options{})
+	backend, err := cpu.New(cpu.Options{})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
+	}
+	defer backend.Close()
+	session, err := gpt2.NewSession(ctx, model, backend, gpt2.Options{Layers: gpt2.FirstLayers(6)})
+	if err != nil {
+		log.Fatal(err)
 	}
 	defer session.Close()
-	sampling := gpt2.Sampling{Temperature: 0.8, TopK: 40, Seed: 1}
-	n := 0
-	for piece, err := range session.Text(context.Background(), "ROMEO:", gpt2.Generation{Tokens: 20, Sampling: sampling, IgnoreEOS: true}) {
+	for piece, err := range session.Text(ctx, "ROMEO:", gpt2.Generation{Tokens: 40}) { // greedy
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
-		n += len(piece) // or print it: the text comes as it is made
+		fmt.Print(piece) // text as it is made
 	}
-	fmt.Println(n, "bytes of text, decoded in", session.Stats().DecodeSteps, "steps")
-	// Output: 20 bytes of text, decoded in 19 steps
+	// Output:
+	// I will not stay thee to the world to th
 }
 
 func ExampleSession_Logits() {
-	model, _ := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=128")
-	session, err := gpt2.NewSession(context.Background(), model, newBackend(), gpt2.Options{})
+	ctx := context.Background()
+	model, err := gpt2.Open("../weights/shakespeare")
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
+	}
+	defer model.Close()
+	backend, err := cpu.New(cpu.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer backend.Close()
+	session, err := gpt2.NewSession(ctx, model, backend, gpt2.Options{})
+	if err != nil {
+		log.Fatal(err)
 	}
 	defer session.Close()
-	ids, _ := model.Encode("ROMEO:")
-	logits, err := session.Logits(context.Background(), ids, gpt2.LogitsAll) // (B, T, V)
+	ids, err := model.Encode("ROMEO:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	logits, err := session.Logits(ctx, ids, gpt2.LogitsAll) // (B, T, V)
 	fmt.Println(len(ids), "tokens,", len(logits)/len(ids), "logits each,", err)
-	qkv, shape, err := session.Activations(context.Background(), ids, "h.1.attn.c_attn") // (B, T, 3*C)
+	qkv, shape, err := session.Activations(ctx, ids, "h.1.attn.c_attn") // (B, T, 3*C)
 	fmt.Println(len(qkv), shape, err)
 	// Output:
 	// 6 tokens, 257 logits each, <nil>
-	// 1152 {6 192} <nil>
+	// 6912 {6 1152} <nil>
 }
 
 func ExampleForward() {
@@ -410,13 +425,4 @@ func ExampleForward() {
 	// 10 Add        h.0.residual_2       0.00 MFLOP
 	// 11 LayerNorm  ln_f                 0.01 MFLOP
 	// 12 Linear     lm_head             77.19 MFLOP
-}
-
-// newBackend is cpu.New for the examples, which cannot fail here.
-func newBackend() gpt2.Backend {
-	b, err := newFast()
-	if err != nil {
-		panic(err)
-	}
-	return b
 }

@@ -1,6 +1,6 @@
 // GS_EMBED, GS_ADD, GS_ACTIVATION, GS_COPY. Included by kernels_impl.h, once per instruction set.
 
-enum { SPAN = 1024 }; // columns of a task
+enum { SPAN = 1024, EMBED_SPAN = 128 }; // columns of a task
 
 INLINE float widen_bf16(uint16_t h) {
 	uint32_t u = (uint32_t)h << 16;
@@ -20,7 +20,7 @@ INLINE void gather(float *y, const gs_weight *w, int rowmajor, int64_t id, int64
 	} else if (w->dtype == GS_F32) {
 		const float *p = (const float *)w->data + (id / GS_NR * w->K + c) * GS_NR + id % GS_NR;
 		for (int64_t i = 0; i < n; i++) y[i] = p[i * GS_NR];
-	} else { // c is even: SPAN is
+	} else { // c is even: EMBED_SPAN is
 		const uint16_t *p = (const uint16_t *)w->data + ((id / GS_NR * ((w->K + 1) / 2) + c / 2) * GS_NR + id % GS_NR) * 2;
 		for (int64_t i = 0; i < n; i++) y[i] = widen_bf16(p[i / 2 * GS_NR * 2 + i % 2]);
 	}
@@ -28,9 +28,9 @@ INLINE void gather(float *y, const gs_weight *w, int rowmajor, int64_t id, int64
 
 static void op_embed(gs_worker *w, const gs_step *s) {
 	const gs_embed *o = &s->embed;
-	int64_t C = o->C, spans = (C + SPAN - 1) / SPAN;
+	int64_t C = o->C, spans = (C + EMBED_SPAN - 1) / EMBED_SPAN;
 	for (int64_t t = gs_first(w, (int64_t)o->B * o->T * spans); t >= 0; t = gs_next(w)) {
-		int64_t r = t / spans, c = t % spans * SPAN, n = C - c < SPAN ? C - c : SPAN;
+		int64_t r = t / spans, c = t % spans * EMBED_SPAN, n = C - c < EMBED_SPAN ? C - c : EMBED_SPAN;
 		int64_t at = (o->pos[r / o->T] + r % o->T) * C + c;
 		float *y = row_of(&o->y, r) + c;
 		gather(y, &o->wte, o->rowmajor, o->ids[r], c, n);

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -927,6 +929,83 @@ func TestInterrupt(t *testing.T) {
 	if d := time.Since(start); d > 5*time.Second { // the whole program takes about a minute
 		t.Errorf("interrupted after 10 ms, ended after %v", d)
 	}
+}
+
+// Several pools at once, each busy with its own program.
+func TestPoolsAtOnce(t *testing.T) {
+	var done sync.WaitGroup
+	for g := range 4 {
+		p, err := newPool(2+g%2, portable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		const n = 100
+		x, one := newGuarded(t, n), newGuarded(t, n)
+		for i := range n {
+			x.slice()[i], one.slice()[i] = 0, 1
+		}
+		prog, err := newProgram(p, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer prog.free()
+		for range 3 {
+			if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // and two goroutines take turns on each
+			done.Add(1)
+			go func() {
+				defer done.Done()
+				for range 200 {
+					if ok, err := prog.run(0, 3, mem[int64]{}); !ok || err != nil {
+						t.Errorf("done %v, error %v", ok, err)
+						return
+					}
+				}
+			}()
+		}
+		defer func() {
+			for i, v := range x.slice() {
+				if v != 1200 {
+					t.Fatalf("pool %d: x[%d] = %v, want 1200", g, i, v)
+				}
+			}
+		}()
+	}
+	done.Wait()
+}
+
+// After its last job a pool uses no processor time: its threads sleep.
+func TestPoolSleeps(t *testing.T) {
+	p, err := newPool(4, portable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	for range 3 { // asleep, it wakes again
+		if s := p.measureBarrier(10); !(s > 0) {
+			t.Fatalf("a barrier took %v s", s)
+		}
+		time.Sleep(20 * time.Millisecond)
+		before := processTime(t)
+		time.Sleep(100 * time.Millisecond)
+		if used := processTime(t) - before; used > 20*time.Millisecond {
+			t.Errorf("an idle pool of 4 threads used %v of processor time in 100 ms", used)
+		}
+	}
+}
+
+// processTime is the processor time that this process has used.
+func processTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func TestStepErrors(t *testing.T) {

@@ -78,8 +78,9 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 			x = a;
 		}
 		float c[GS_GP * GS_NR];
-		for (int64_t i = gs_first(w, (p1 - p0 + GS_GP - 1) / GS_GP); i >= 0; i = gs_next(w)) {
-			int64_t p = p0 + i * GS_GP, n = p1 - p < GS_GP ? p1 - p : GS_GP;
+		const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP; // few panels are shared out singly, or one worker has far more
+		for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
+			int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
 			(bf16 ? gemv_bf16 : gemv_f32)((int)n, K, x, panel_of(&o->w, p), stride, c);
 			for (int64_t j = 0; j < n; j++) finish(o, 0, 1, (p + j) * GS_NR, c + j * GS_NR);
 		}

@@ -49,13 +49,13 @@ void gs_barrier(gs_worker *w) {
 	atomic_store_explicit(&p->tickets[2 * w->id + ((w->phase + 1) & 1)].next, 0, memory_order_relaxed);
 	w->phase++;
 	if (p->n == 1) {
-		p->stop = gs_cancelled(p);
+		if (gs_cancelled(p)) p->stop = 1;
 		return;
 	}
 	uint32_t passed = atomic_load_explicit(&p->passed, memory_order_relaxed);
 	if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) == p->n - 1) {
 		atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-		p->stop = gs_cancelled(p);
+		if (gs_cancelled(p)) p->stop = 1;
 		atomic_store_explicit(&p->passed, passed + 1, memory_order_release);
 		return;
 	}
@@ -145,7 +145,7 @@ static void release(gs_pool *p) {
 	gs_free(p->tickets, (size_t)p->n * 2 * sizeof(gs_ticket));
 	free(p->sleep);
 	free(p->threads);
-	free(p->workers);
+	gs_free(p->workers, (size_t)p->n * sizeof *p->workers);
 	gs_free(p, sizeof *p);
 }
 
@@ -156,7 +156,7 @@ gs_pool *gs_pool_create(int threads, int isa) {
 	p->n = threads;
 	p->kernels = gs_kernels_of(isa);
 	p->threads = calloc((size_t)threads, sizeof *p->threads);
-	p->workers = calloc((size_t)threads, sizeof *p->workers);
+	p->workers = gs_alloc((size_t)threads * sizeof *p->workers);
 	p->tickets = gs_alloc((size_t)threads * 2 * sizeof *p->tickets);
 	p->scratch = gs_alloc((size_t)threads * GS_SCRATCH * sizeof(float));
 	p->sleep = malloc(sizeof *p->sleep);

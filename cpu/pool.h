@@ -8,7 +8,7 @@
 enum { GS_LINE = 64 }; // bytes of a cache line
 
 struct gs_worker {
-	gs_pool *pool;
+	_Alignas(GS_LINE) gs_pool *pool; // a line each: all but pool, id, n and scratch changes in every loop
 	int id, n;
 	int victim;       // whose share of the loop is being taken, relative to id
 	int64_t count;    // of the current loop
@@ -35,7 +35,7 @@ struct gs_pool {
 	gs_ticket *tickets;        // (n, 2)
 	float *scratch;            // (n, GS_SCRATCH)
 	const int32_t *cancel;     // of the running gs_run, or NULL
-	int stop;                  // decided at a barrier, so that all workers agree
+	int stop;                  // decided at a barrier, so that all workers agree; written only to set it, as its line is hot
 
 	void (*fn)(gs_worker *, void *);
 	void *arg;

@@ -5,18 +5,18 @@ ARGS   ?=
 TEXT   ?=
 FUZZTIME ?= 1m
 
-# Through the environment, where no shell interprets them.
-export PROMPT := $(value PROMPT)
-export TEXT := $(value TEXT)
+# Through the environment, where neither make nor a shell interprets them.
+export INFER_PROMPT := $(value PROMPT)
+export INFER_TEXT := $(value TEXT)
 
 .DEFAULT_GOAL := run
 .PHONY: help run build test lint bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
-	@bin/infer -p "$$PROMPT" $(ARGS)
+	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
 
 test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny Shakespeare
-	GPT2SCOPE_TEXT="$${TEXT:+$$(realpath -- "$$TEXT")}" go test ./...
+	GPT2SCOPE_TEXT="$${INFER_TEXT:+$$(realpath -- "$$INFER_TEXT")}" go test ./...
 
 build: need  ## build bin/infer
 	go build -o bin/infer ./cmd/infer
@@ -34,7 +34,7 @@ bench-peers: need  ## measure against PyTorch, ONNX Runtime and OpenVINO, which 
 	bench/run.sh $(ARGS)
 
 parity: need  ## compare live with Hugging Face transformers, which it installs into .venv
-	parity/run.sh $${TEXT:+--text "$$TEXT"} $(ARGS)
+	parity/run.sh $${INFER_TEXT:+--text "$$INFER_TEXT"} $(ARGS)
 
 fuzz: need  ## fuzz every reader of files for FUZZTIME each
 	go test ./weights -run '^$$' -fuzz '^FuzzSafetensors$$' -fuzztime $(FUZZTIME)

@@ -313,6 +313,16 @@ func TestExportRoundTrip(t *testing.T) {
 		if (m.Tokenizer == nil) != (again.Tokenizer == nil) {
 			t.Errorf("%s: the tokenizer did not survive", name)
 		}
+		if err := m.Export(t.Context(), dir, weights.BF16, nil); err != nil {
+			t.Errorf("%s: exporting again: %v", name, err)
+		}
+		bare, err := gpt2.Random("random:L=1,C=8,NH=1,V=300,T=8") // has no tokenizer
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := bare.Export(t.Context(), dir, weights.F32, nil); (err == nil) != (m.Tokenizer == nil) {
+			t.Errorf("%s: exporting a model without tokenizer over it gave %v", name, err)
+		}
 	}
 }
 

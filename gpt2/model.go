@@ -215,6 +215,9 @@ func (m *Model) Read(name string, dst []float32, off int) error {
 // fail.
 func (m *Model) Close() error { return m.checkpoint.Close() }
 
+// tokenizerFiles are the files from which a directory's tokenizer may be read.
+var tokenizerFiles = []string{"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
+
 // Export writes the model as a Hugging Face directory with weights of the given
 // type (float32 or bfloat16), config.json and the tokenizer's files. progress,
 // where not nil, is told the bytes of weights written, of a total.
@@ -243,9 +246,6 @@ func (m *Model) Export(ctx context.Context, dir string, dtype weights.DType, pro
 		tensors = append(tensors, t)
 	}
 	options := weights.WriteOptions{DType: dtype, Metadata: map[string]string{"format": "pt"}, Progress: progress}
-	if err := weights.Write(ctx, filepath.Join(dir, weights.SingleFile), tensors, options); err != nil {
-		return err
-	}
 	files := map[string][]byte{}
 	if m.Tokenizer != nil {
 		files = m.Tokenizer.Files()
@@ -255,6 +255,14 @@ func (m *Model) Export(ctx context.Context, dir string, dtype weights.DType, pro
 		return err
 	}
 	files["config.json"] = append(config, '\n')
+	for _, stale := range tokenizerFiles {
+		if _, err := os.Lstat(filepath.Join(dir, stale)); err == nil && files[stale] == nil {
+			return fmt.Errorf("directory %s holds the %s of another model; remove it, or choose another directory", dir, stale)
+		}
+	}
+	if err := weights.Write(ctx, filepath.Join(dir, weights.SingleFile), tensors, options); err != nil {
+		return err
+	}
 	for file, data := range files {
 		if err := weights.WriteFile(ctx, filepath.Join(dir, file), func(w io.Writer) error {
 			_, err := w.Write(data)

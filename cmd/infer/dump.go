@@ -41,7 +41,7 @@ h.N.mlp.c_fc, h.N.mlp.gelu, h.N.mlp.c_proj, h.N.residual_2.`,
 	addFlags(c.Flags(), "Text to evaluate", d.in.register)
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVar(&d.stage, "stage", "", "write the output of `STAGE`")
-		f.StringVarP(&d.out, "out", "o", "", "`FILE` to write")
+		f.StringVarP(&d.out, "out", "o", "", "`FILE` to write; - is standard output")
 	})
 	return c
 }
@@ -78,7 +78,11 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
-	err = weights.WriteFile(ctx, d.out, func(w io.Writer) error {
+	path := d.out
+	if path == "-" {
+		path = "/dev/stdout"
+	}
+	err = weights.WriteFile(ctx, path, func(w io.Writer) error {
 		array, err := weights.NewNPYWriter(w, []int{shape.Rows, shape.Width})
 		if err != nil {
 			return err

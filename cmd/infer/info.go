@@ -128,7 +128,11 @@ func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) {
 	}
 	for _, s := range p.Steps {
 		first, last := s.Ops[0], s.Last()
-		row(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Phase.Batch*first.Rows, first.K, last.N), s.Cost(past), s.Name())
+		rows := first.Rows
+		if first.Op == gpt2.OpAttention { // keys and values of all rows, but work per query
+			rows = first.Queries
+		}
+		row(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Phase.Batch*rows, first.K, last.N), s.Cost(past), s.Name())
 	}
 	row("", "", "", p.Cost(past), "total")
 	t.Flush()

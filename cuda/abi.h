@@ -1,0 +1,349 @@
+// The whole C interface between the Go program and the CUDA library that is
+// built from csrc/.
+//
+// Conventions
+//
+// * Functions return a status: 0, or one of gs_status. gs_error() gives the words
+//   of the calling thread's last failure.
+// * Nothing here throws, exits or prints. Launchers (gs_embed and below) neither
+//   synchronise nor allocate; they can be captured in a graph.
+// * Callers check shapes; C assumes valid input.
+// * Device addresses are gs_ptr, so that the structs have one layout in C and Go.
+//   Argument structs begin with their own size, which launchers check.
+// * Shape letters: B sequences, T new rows of each, M rows, C channels, NH heads,
+//   HS head size, V vocabulary, Vp padded vocabulary, P positions. Matrices are
+//   row-major; ld is the distance between rows, in elements.
+// * Weight matrices are held as (N, K): one row per output, for every kernel.
+
+#ifndef GPT2SCOPE_CUDA_ABI_H
+#define GPT2SCOPE_CUDA_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Raised by whatever changes this file; library and program must agree.
+#define GS_ABI_VERSION 1
+
+#define GS_API __attribute__((visibility("default")))
+
+typedef uint64_t gs_ptr;  // a device address, 0 for none
+
+typedef enum {
+  GS_OK = 0,
+  // 1 to 9999: a cudaError_t
+  GS_BLAS = 10000,   // plus a cublasStatus_t
+  GS_NVRTC = 11000,  // plus an nvrtcResult
+  GS_ARGUMENT = 20000,     // a struct of another size, an unknown enum
+  GS_UNSUPPORTED = 20001,  // no kernel for this shape or type on this device
+  GS_NO_BLAS = 20002,      // a product needs cuBLASLt, and gs_blas_open was not called
+  GS_NO_MEMORY = 20003     // host memory
+} gs_status;
+
+typedef enum { GS_F32 = 0, GS_BF16 = 1, GS_F16 = 2 } gs_dtype;
+typedef enum { GS_ACT_NONE = 0, GS_GELU_TANH = 1, GS_GELU_ERF = 2, GS_RELU = 3 } gs_activation;
+
+// ---------------------------------------------------------------- library
+
+GS_API uint32_t gs_abi_version(void);
+GS_API const char *gs_error(void);
+
+// The CUDA version the driver supports and the one the library was built with, as
+// 1000 * major + 10 * minor; *driver is 0 where there is no driver.
+GS_API int gs_versions(int *driver, int *runtime);
+
+// Opens cuBLASLt. Call it before the first gs_linear of more than GS_GEMV_ROWS
+// rows; *version is cublasLtGetVersion().
+GS_API int gs_blas_open(const char *path, uint64_t *version);
+
+// ---------------------------------------------------------------- device
+
+typedef struct {
+  uint32_t size;
+  int32_t major, minor;         // compute capability
+  int32_t processors;           // streaming multiprocessors (SMs)
+  int32_t threads_per_processor, blocks_per_processor, registers_per_processor;
+  int32_t shared_per_processor, shared_per_block;  // bytes; per block: after opting in
+  int32_t clock_khz, memory_clock_khz;             // maximum
+  int32_t memory_bus_bits, l2_bytes;
+  int32_t pci_domain, pci_bus, pci_device;
+  uint64_t memory_bytes;
+  char name[256];
+} gs_device_info;
+
+GS_API int gs_device_count(int *count);
+GS_API int gs_device_get(int device, gs_device_info *info);
+GS_API int gs_device_memory(int device, uint64_t *free_bytes, uint64_t *total_bytes);
+
+// ---------------------------------------------------------------- memory
+
+GS_API int gs_alloc(int device, uint64_t bytes, gs_ptr *out);
+GS_API int gs_free(int device, gs_ptr p);
+// Pinned host memory, mapped: *device_address is where kernels see it.
+GS_API int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *device_address);
+GS_API int gs_free_host(int device, void *p);
+
+// ---------------------------------------------------------------- stream, event
+
+// A stream, with what its launches need: scratch memory of cuBLASLt, its kept
+// plans, whether launches overlap (programmatic dependent launch).
+typedef struct gs_stream gs_stream;
+typedef struct gs_event gs_event;
+typedef struct gs_graph gs_graph;
+
+GS_API int gs_stream_create(int device, gs_stream **out);
+GS_API int gs_stream_destroy(gs_stream *s);
+GS_API int gs_stream_synchronize(gs_stream *s);
+GS_API int gs_stream_query(gs_stream *s, int *done);
+// Whether kernels may start while the one before them ends, on devices that can
+// (compute capability 9.0). On by default.
+GS_API int gs_stream_overlap(gs_stream *s, int on);
+// The cudaStream_t, for those who call CUDA by other ways.
+GS_API int gs_stream_handle(gs_stream *s, void **out);
+
+GS_API int gs_event_create(int device, int timing, gs_event **out);
+GS_API int gs_event_destroy(gs_event *e);
+GS_API int gs_event_record(gs_event *e, gs_stream *s);
+GS_API int gs_event_synchronize(gs_event *e);
+GS_API int gs_event_query(gs_event *e, int *done);
+GS_API int gs_event_elapsed(gs_event *start, gs_event *end, float *milliseconds);
+GS_API int gs_stream_wait(gs_stream *s, gs_event *e);
+
+// ---------------------------------------------------------------- copy
+
+typedef enum { GS_TO_DEVICE = 1, GS_TO_HOST = 2, GS_ON_DEVICE = 3 } gs_direction;
+
+// Asynchronous; host memory must come from gs_alloc_host.
+GS_API int gs_copy(gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction);
+// Ends when the copy is done; host memory may be any.
+GS_API int gs_copy_now(int device, uint64_t dst, uint64_t src, uint64_t bytes, int direction);
+GS_API int gs_set(gs_stream *s, gs_ptr p, int byte, uint64_t bytes);
+
+// ---------------------------------------------------------------- graph
+
+// What is launched between begin and end is recorded (thread-local capture).
+GS_API int gs_capture_begin(gs_stream *s);
+GS_API int gs_capture_end(gs_stream *s, gs_graph **out);   // instantiated and uploaded
+GS_API int gs_capture_abandon(gs_stream *s);
+GS_API int gs_graph_launch(gs_graph *g, gs_stream *s);
+GS_API int gs_graph_nodes(gs_graph *g, uint64_t *count);
+GS_API int gs_graph_destroy(gs_graph *g);
+
+// ---------------------------------------------------------------- module (NVRTC)
+
+typedef struct gs_module gs_module;
+
+GS_API int gs_nvrtc_open(const char *path, int *version);
+// Compiles CUDA C++ for the device. On failure the compiler's log goes to log.
+GS_API int gs_module_compile(int device, const char *source, const char *name, const char *const *options,
+                             int option_count, char *log, uint64_t log_bytes, gs_module **out);
+GS_API int gs_module_destroy(gs_module *m);
+GS_API int gs_module_function(gs_module *m, const char *name, void **out);
+GS_API int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[3], const uint32_t block[3],
+                              uint32_t shared_bytes, void **arguments);
+
+typedef struct {
+  uint32_t size;
+  int32_t registers, static_shared, local_bytes, max_threads;
+  int32_t blocks_per_processor;  // resident at the block size and shared memory asked about
+} gs_occupancy;
+GS_API int gs_function_occupancy(int device, void *function, int block_threads, uint32_t shared_bytes, gs_occupancy *out);
+
+// ---------------------------------------------------------------- profiler
+
+GS_API int gs_profiler(int on);  // cudaProfilerStart and cudaProfilerStop
+
+// ---------------------------------------------------------------- operations
+
+typedef enum {
+  GS_OP_EMBED,
+  GS_OP_LAYERNORM,
+  GS_OP_LINEAR,
+  GS_OP_ATTENTION,
+  GS_OP_ACTIVATION,
+  GS_OP_ADD,
+  GS_OP_SAMPLE,
+  GS_OPS
+} gs_op;
+
+// The name of an op's n-th kernel variant, null past the last. Variant 0 is
+// "auto", which chooses by shape; 1 is "naive", the plain kernel.
+GS_API const char *gs_variant(int op, int n);
+
+// Rows of a pass. Where a captured pass is larger than the prompt, the first *pad
+// rows of each sequence are idle: row r of sequence b stands at position
+// pos[b] + r - *pad of its text. pos[b] is how many tokens the KV cache holds.
+
+// x = wte[id] + wpe[position]; idle rows become 0.
+typedef struct {
+  uint32_t size;
+  int32_t dtype;     // of wte and wpe
+  gs_ptr ids;        // (B, T) int32
+  gs_ptr pos;        // (B) int32
+  gs_ptr pad;        // (1) int32, or 0 for none
+  gs_ptr wte, wpe;   // (V, C), (P, C)
+  gs_ptr x;          // (B, T, C) float32
+  int32_t B, T, C, P;
+} gs_embed_args;
+GS_API int gs_embed(gs_stream *s, const gs_embed_args *a);
+
+// x = x + add where add is given; y = (x - mean) / sqrt(var + eps) * gain + bias.
+typedef struct {
+  uint32_t size;
+  int32_t variant;
+  gs_ptr x;              // (M, C) float32; written only where add is given
+  gs_ptr add;            // (M, C) of add_type, or 0
+  gs_ptr gain, bias;     // (C) float32
+  gs_ptr y;              // (M, C) of y_type
+  int32_t M, C, ldx, ldadd, ldy;
+  int32_t add_type, y_type;
+  float eps;
+} gs_layernorm_args;
+GS_API int gs_layernorm(gs_stream *s, const gs_layernorm_args *a);
+
+// y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias.
+typedef struct {
+  uint32_t size;
+  int32_t variant;
+  gs_ptr x;              // (M, K) of dtype; float32 where gain is given
+  gs_ptr w;              // (N, K) of dtype
+  gs_ptr bias;           // (N) float32, or 0
+  gs_ptr bias_bf16;      // (N) the same in bfloat16, or 0: cuBLASLt wants it for bfloat16 outputs
+  gs_ptr gain, shift;    // (K) float32: LayerNorm of x on the way in, or 0. Up to GS_GEMV_ROWS rows only
+  gs_ptr y;              // (M, N) of y_type
+  int32_t M, N, K, ldx, ldy;
+  int32_t dtype, y_type;
+  int32_t act;           // gs_activation
+  int32_t accumulate;    // y += ...: y is float32, act is GS_ACT_NONE
+  float eps;
+} gs_linear_args;
+GS_API int gs_linear(gs_stream *s, const gs_linear_args *a);
+
+// The most rows for which "auto" takes matrix-vector kernels, no library.
+#define GS_GEMV_ROWS 8
+
+// The kept cuBLASLt plan of a product: how it is chosen, stored and shown. None of
+// the pointers of the arguments is used but by gs_linear_tune, which runs them.
+typedef struct {
+  uint32_t size;
+  int32_t candidates;      // how many were timed; 0 for the heuristic's first
+  float microseconds;      // of the fastest, 0 where nothing was timed
+  uint64_t workspace;      // bytes
+  uint64_t algorithm[8];   // cublasLtMatmulAlgo_t
+  char text[128];          // for people: algorithm, tile, stages, split-K
+} gs_linear_plan;
+GS_API int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_linear_plan *out);
+GS_API int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in);
+// Times candidates, which synchronises, and keeps the fastest. y is overwritten.
+GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_plan *out);
+
+// K and V of the T new rows go into the cache; y = softmax(scale q k^T, causal) v
+// for the last Q rows of each sequence. Q is T, 1 or 0.
+typedef struct {
+  uint32_t size;
+  int32_t variant;
+  gs_ptr qkv;                // (B*T, 3*C) of dtype: q, k, v, each heads side by side
+  gs_ptr k_cache, v_cache;   // (B, NH, P, HS) of dtype
+  gs_ptr pos, pad;           // as in gs_embed
+  gs_ptr y;                  // (B*Q, C) of dtype, rows ldy apart; idle rows become 0
+  gs_ptr work;               // gs_attention_work bytes, zeroed once by the caller, shared by all launches of a stream
+  int32_t B, T, Q, NH, HS, P;
+  int32_t ldqkv, ldy;
+  int32_t dtype;
+  int32_t splits;            // of the keys, for few queries; 0 chooses
+  float scale;
+} gs_attention_args;
+GS_API int gs_attention(gs_stream *s, const gs_attention_args *a);
+GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes);
+
+// y = act(x + bias); in place where y is x.
+typedef struct {
+  uint32_t size;
+  int32_t variant;
+  gs_ptr x, y;        // (M, N) of dtype
+  gs_ptr bias;        // (N) float32, or 0
+  int32_t M, N, ldx, ldy;
+  int32_t dtype, act;
+} gs_activation_args;
+GS_API int gs_activate(gs_stream *s, const gs_activation_args *a);
+
+// x = x + z.
+typedef struct {
+  uint32_t size;
+  int32_t variant;
+  gs_ptr x;           // (M, N) float32
+  gs_ptr z;           // (M, N) of dtype
+  int32_t M, N, ldx, ldz;
+  int32_t dtype;
+} gs_add_args;
+GS_API int gs_add(gs_stream *s, const gs_add_args *a);
+
+// How to draw, in device memory, so that a captured step never changes. Order and
+// arithmetic are those of gpt2.Sampler: temperature, top-k, top-p, then the token
+// at u of the cumulative distribution by falling logit (then rising id), u from
+// Philox4x32-10 keyed by seed, counter (position low, position high, sequence, 0).
+typedef struct {
+  double temperature;   // 0: greedy
+  double top_p;         // 0 or 1: all
+  uint64_t seed;
+  uint64_t offset;      // added to positions
+  uint64_t step;        // counts launches: raised by gs_sample
+  int32_t top_k;        // 0: all
+  int32_t log_probs;    // whether slots carry the log-probability
+} gs_sampling;
+
+// What a launch tells the host, one per sequence: in pinned host memory.
+typedef struct {
+  uint64_t sequence;     // step + 1, written last
+  int32_t token;         // -1: the logits were not finite
+  float log_probability; // at temperature 1; NaN where not asked for
+  int64_t position;      // of the token in its text, offset included
+  uint64_t time;         // %globaltimer, nanoseconds
+} gs_slot;
+
+// token = sample(logits); pos[b] += T - *pad; step += 1.
+typedef struct {
+  uint32_t size;
+  int32_t variant;
+  gs_ptr logits;      // (B, V) float32, rows ld apart
+  gs_ptr sampling;    // gs_sampling
+  gs_ptr pos;         // (B) int32
+  gs_ptr pad;         // (1) int32, or 0
+  gs_ptr tokens;      // (B) int32
+  gs_ptr slots;       // (count, B) gs_slot; step s writes row s % count
+  gs_ptr work;        // gs_sample_work bytes, zeroed once by the caller
+  int32_t B, V, ld, T;
+  int32_t count;
+} gs_sample_args;
+GS_API int gs_sample(gs_stream *s, const gs_sample_args *a);
+GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes);
+
+// Converts (rows, cols) of src_type, dense, to dst_type; transposed: dst is
+// (cols, rows). dst rows are lddst apart.
+typedef struct {
+  uint32_t size;
+  int32_t transpose;
+  gs_ptr src, dst;
+  int32_t rows, cols, lddst;
+  int32_t src_type, dst_type;
+} gs_pack_args;
+GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
+
+// ---------------------------------------------------------------- ceilings
+
+// An empty kernel of one block: what a launch costs.
+GS_API int gs_nothing(gs_stream *s);
+// One block per SM meets `rounds` times at a grid barrier; counter is 4 zero bytes.
+GS_API int gs_barriers(gs_stream *s, gs_ptr counter, int rounds);
+// Reads bytes once, as a kernel of ours would; out is 4 bytes.
+GS_API int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out);
+// dst = src, 16 bytes per thread and turn.
+GS_API int gs_copy_kernel(gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -199,7 +199,7 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 		row := (b+1)*shape.Rows - 1
 		t, err := r.sampler.Sample(r.sampling, logits[row*shape.Width:(row+1)*shape.Width], b, r.Position())
 		if err != nil {
-			return stageError(c.plan, step, past, err)
+			return gpt2.NewStageError(c.plan, step, past, err)
 		}
 		r.tokens = append(r.tokens, t)
 	}
@@ -245,7 +245,7 @@ func (r *runner) compile(phase gpt2.Phase) (*compiled, error) {
 		c.from = append(c.from, program.n)
 		if err := w.step(step); err != nil {
 			program.free()
-			return nil, stageError(plan, step, r.Position(), err)
+			return nil, gpt2.NewStageError(plan, step, r.Position(), err)
 		}
 	}
 	c.from = append(c.from, program.n)

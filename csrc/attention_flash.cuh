@@ -107,12 +107,22 @@ template <int D, int WM, int WK> constexpr size_t flash_shared() {
   return 16 * WM * D * 2 + 2 * 2 * KEY_TILE * WK * D * 2;
 }
 
+// The blocks per SM that registers are shared out for. From compute capability 10.0
+// on the compiler would have to spill for two blocks of 8 warps.
+constexpr int flash_blocks(int D, int warps) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  return D == 64 && warps == 4 ? 2 : 1;
+#else
+  return D == 64 ? (warps == 4 ? 3 : 2) : 1;
+#endif
+}
+
 // One block: 16 * WM queries of one head. WM warps hold 16 queries each; WK such
 // groups take every WK-th tile of 64 keys and are merged at the end (WK = 2 keeps
 // the GPU busy where there are few blocks). D is the width of the tiles, HS <= D,
 // zeros between.
 template <int D, int WM, int WK>
-__global__ void __launch_bounds__(32 * WM * WK, D == 64 ? (WM * WK == 4 ? 3 : 2) : 1) attention_flash_bf16(const Attention a) {
+__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attention_flash_bf16(const Attention a) {
   using bf16 = __nv_bfloat16;
   constexpr int THREADS = 32 * WM * WK, BM = 16 * WM, KEYS = KEY_TILE * WK;
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;  // rows that the block loads at once

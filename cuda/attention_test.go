@@ -226,7 +226,7 @@ func (r *attentionRun) check(t *testing.T, d *attentionData) []float32 {
 	// bfloat16: half a unit of 2^-8 from the output, about as much from rounding
 	// the probabilities, of the largest value of the row. float32: the scores carry
 	// some 1e-7 of their own size, 10 or so, into the exponent.
-	tolerance := 2e-5
+	tolerance := 1e-5
 	if d.dt == cuda.BF16 {
 		tolerance = 1e-2
 	}

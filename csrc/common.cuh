@@ -51,6 +51,9 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
   return gs_check(cudaLaunchKernelEx(&config, kernel, Params(args)...), name);
 }
 
+// The variants of each op, null last: index = variant.
+extern const char *const gs_attention_variants[];
+
 #ifdef __CUDACC__
 
 // Lets the next kernel of the stream start, up to its gs_wait().

@@ -420,7 +420,7 @@ __device__ void finish(const Sample &a, int b, int token, float log_probability)
   a.sampling->step = step + 1;
 }
 
-__global__ void __launch_bounds__(THREADS) sample_kernel(Sample a) {
+__global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
   __shared__ Shared s;
   gs_let_next();
   gs_wait();

@@ -19,18 +19,24 @@ template <typename T> struct alignas(2 * sizeof(T)) Pair { T a, b; };
 // A thread converts WIDTH elements of a row, 8 of them or one.
 template <typename S, typename D, int WIDTH>
 __global__ void __launch_bounds__(THREADS) convert_kernel(const S *src, D *dst, uint64_t groups, unsigned per_row, int lddst) {
-  struct alignas(WIDTH == 1 ? sizeof(S) : 16) From { S v[WIDTH]; };
-  struct alignas(WIDTH == 1 ? sizeof(D) : 16) To { D v[WIDTH]; };
   gs_let_next();
   gs_wait();
   const uint64_t g = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
   if (g >= groups) return;
   const uint64_t row = g / per_row, col = (g - row * per_row) * WIDTH;
-  const From from = *reinterpret_cast<const From *>(src + g * WIDTH);
-  To to;
+  const S *from = src + g * WIDTH;
+  D *to = dst + row * lddst + col;
+  if constexpr (WIDTH == 1) {
+    *to = from_float<D>(to_float(*from));
+  } else {
+    uint4 in[sizeof(S) / 2], out[sizeof(D) / 2];  // of 8 elements
 #pragma unroll
-  for (int i = 0; i < WIDTH; i++) to.v[i] = from_float<D>(to_float(from.v[i]));
-  *reinterpret_cast<To *>(dst + row * lddst + col) = to;
+    for (int i = 0; i < (int)sizeof(S) / 2; i++) in[i] = reinterpret_cast<const uint4 *>(from)[i];
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) reinterpret_cast<D *>(out)[i] = from_float<D>(to_float(reinterpret_cast<const S *>(in)[i]));
+#pragma unroll
+    for (int i = 0; i < (int)sizeof(D) / 2; i++) reinterpret_cast<uint4 *>(to)[i] = out[i];
+  }
 }
 
 // A CTA turns a TILE x TILE part. Warps read and write two elements per lane where

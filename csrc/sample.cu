@@ -19,10 +19,10 @@
 // * top_k up to LIST: a radix select finds the k-th best exactly; the k best go to
 //   shared memory, are sorted there, and p is summed in the CPU's order.
 // * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not
-//   depend on their order, and atomics may make them. One histogram of mass and
-//   count over the distance from the largest logit, then three over the digits of
-//   the keys in one of its bins, find the logit at which a count or a mass is
-//   reached: for top_k, for top_p, for u. Fixed point differs from the CPU's
+//   depend on their order, and atomics may make them. A histogram of mass and
+//   count over the distance from the largest logit finds the bin in which a count
+//   or a mass is reached: for top_k, for top_p, for u. The logits of that bin are
+//   sorted, or, where they are many, searched by the digits of their keys. Fixed point differs from the CPU's
 //   float64 where u or top_p falls within about 1e-9 of a boundary between tokens:
 //   the token next to it may be drawn.
 //
@@ -173,14 +173,15 @@ struct Found {
 };
 
 struct Shared {
+  Histogram<NEAR> near;
   union {
-    struct {
-      Histogram<NEAR> near;
-      Histogram<DIGIT> digit;
-    } h;
+    Histogram<DIGIT> digit;
     struct {
       uint64_t rank[LIST];
-      double p[LIST];  // then their running sums
+      union {
+        double p[LIST];        // then their running sums
+        Histogram<LIST> each;  // one bin per element
+      };
     } list;
   };
   unsigned scan_count[WARPS];
@@ -240,11 +241,13 @@ struct Row {
   int V;
   bool wide;
   double largest, temperature;
+  double inverse;   // of the temperature, finite
   double scale;     // 2^62 / V, a power of two: masses sum to 2^62 at most
   double bins;      // per unit of logit, of the histogram over distance
 
   __device__ double p(float v) const { return exp(((double)v - largest) / temperature); }
-  __device__ uint64_t mass(float v) const { return (uint64_t)__double2ll_rn(p(v) * scale); }
+  // A product in place of p's quotient costs far less, and is as far from it as one rounding.
+  __device__ uint64_t mass(float v) const { return (uint64_t)__double2ll_rn(exp(((double)v - largest) * inverse) * scale); }
   // A rising function of the distance from the largest logit. The last bin begins
   // where p is e^-44 or less, and has no mass: it is below half of 1/scale.
   __device__ int near(float v) const { return (int)fmin((largest - v) * bins, NEAR - 1.0); }
@@ -260,7 +263,7 @@ struct Level {
 // Follows a goal from a bin of the near histogram (NEAR_BIN) or from the whole row
 // through the digits of the keys. `goal` and the result count from the top.
 template <bool MASS, bool NEAR_BIN> __device__ Level descend(Shared &s, const Row &r, int bin, Level above, uint64_t goal) {
-  Histogram<DIGIT> &h = s.h.digit;
+  Histogram<DIGIT> &h = s.digit;
   unsigned known = 0, prefix = 0;  // mask of the digits found, and those
 #pragma unroll 1
   for (int pass = 0; pass < 3; pass++) {
@@ -286,7 +289,7 @@ template <bool MASS, bool NEAR_BIN> __device__ Level descend(Shared &s, const Ro
 
 // The id of the n-th (from 0, by rising id) of the logits with this key.
 __device__ int nth_of_key(Shared &s, const Row &r, unsigned key, unsigned n) {
-  Histogram<DIGIT> &h = s.h.digit;
+  Histogram<DIGIT> &h = s.digit;
   unsigned known = 0, prefix = 0, before = 0;
   int shift = 0;
   while ((r.V - 1) >> shift >> 11) shift += 11;
@@ -307,26 +310,24 @@ __device__ int nth_of_key(Shared &s, const Row &r, unsigned key, unsigned n) {
   return prefix;
 }
 
-// Draws among the k <= LIST best: their ranks are sorted, and p summed in order.
-__device__ int draw_listed(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
-  const Level level = descend<false, false>(s, r, 0, Level{}, k);
-  // Of the logits equal to the k-th best, those with the lowest ids are candidates.
-  const int last = nth_of_key(s, r, level.key, k - 1 - level.count);
-  const uint64_t worst = rank_of(level.key, last);
-  if (threadIdx.x == 0) s.listed = 0, s.choice = k - 1;
+// Empties a list for n ranks; returns how many will be sorted, a power of two.
+__device__ int clear_list(Shared &s, int n) {
   int size = 2;
-  while (size < k) size *= 2;
+  while (size < n) size *= 2;
   for (int i = threadIdx.x; i < size; i += THREADS) s.list.rank[i] = 0;
+  if (threadIdx.x == 0) s.listed = 0;
   __syncthreads();
-  each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
-    const uint64_t rank = rank_of(key_of(v), id);
-    if (rank >= worst) s.list.rank[atomicAdd(&s.listed, 1)] = rank;  // in any order, for they are sorted now
-  });
-  // Bitonic sort (Batcher 1968), greatest first.
+  return size;
+}
+
+// Puts the list into order, the best first: a bitonic sort (Batcher 1968).
+__device__ void sort_list(Shared &s, int size) {
+#pragma unroll 1
   for (int width = 2; width <= size; width *= 2)
+#pragma unroll 1
     for (int step = width / 2; step > 0; step /= 2) {
       __syncthreads();
-      const int i = 2 * step * (threadIdx.x / step) + threadIdx.x % step;
+      const int low = threadIdx.x & (step - 1), i = 2 * (threadIdx.x - low) + low;
       if (threadIdx.x < size / 2) {
         const uint64_t a = s.list.rank[i], b = s.list.rank[i + step];
         if ((a < b) == ((i & width) == 0)) {
@@ -336,6 +337,21 @@ __device__ int draw_listed(Shared &s, const Row &r, int k, double top_p, uint64_
       }
     }
   __syncthreads();
+}
+
+// Draws among the k <= LIST best: their ranks are sorted, and p summed in order.
+__device__ int draw_listed(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
+  const Level level = descend<false, false>(s, r, 0, Level{}, k);
+  // Of the logits equal to the k-th best, those with the lowest ids are candidates.
+  const int last = nth_of_key(s, r, level.key, k - 1 - level.count);
+  const uint64_t worst = rank_of(level.key, last);
+  if (threadIdx.x == 0) s.choice = k - 1;
+  const int size = clear_list(s, k);
+  each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
+    const uint64_t rank = rank_of(key_of(v), id);
+    if (rank >= worst) s.list.rank[atomicAdd(&s.listed, 1)] = rank;  // in any order, for they are sorted now
+  });
+  sort_list(s, size);
   for (int i = threadIdx.x; i < k; i += THREADS) s.list.p[i] = r.p(of_key(rank_key(s.list.rank[i])));
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -362,43 +378,77 @@ __device__ int draw_listed(Shared &s, const Row &r, int k, double top_p, uint64_
   return rank_id(s.list.rank[s.choice]);
 }
 
-// The logit at which the mass goal >= 1 is reached.
-__device__ Level at_mass(Shared &s, const Row &r, uint64_t goal) {
-  const Found f = find<true>(s, s.h.near, goal);
-  return descend<true, true>(s, r, f.bin, Level{0, f.count, f.mass}, goal);
+// One candidate, and the mass of those before it.
+struct Place {
+  unsigned key;
+  int id;         // -1 where only this is known:
+  unsigned tie;   // how many of the same key come before
+  uint64_t mass;
+};
+
+// The candidate at which the running count (or mass) reaches goal >= 1, not in the
+// last bin of the near histogram. A bin of few logits is sorted; one of many is
+// searched by digits.
+template <bool MASS> __device__ Place place(Shared &s, const Row &r, uint64_t goal) {
+  const Found f = find<MASS>(s, s.near, goal);
+  const int n = s.near.count[f.bin];
+  Place to;
+  if (n > LIST) {
+    const Level level = descend<MASS, true>(s, r, f.bin, Level{0, f.count, f.mass}, goal);
+    const uint64_t one = r.mass(of_key(level.key));  // of each logit with this key
+    to.key = level.key;
+    to.id = -1;
+    to.tie = MASS ? (goal - level.mass - 1) / one : goal - level.count - 1;
+    to.mass = level.mass + to.tie * one;
+    return to;
+  }
+  const int size = clear_list(s, n);
+  each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
+    if (r.near(v) == f.bin) s.list.rank[atomicAdd(&s.listed, 1)] = rank_of(key_of(v), id);
+  });
+  sort_list(s, size);
+  for (int i = threadIdx.x; i < LIST; i += THREADS) {
+    const uint64_t mass = i < n ? r.mass(of_key(rank_key(s.list.rank[i]))) : 0;
+    s.list.each.count[i] = i < n;
+    s.list.each.low[i] = mass;
+    s.list.each.high[i] = mass >> 32;
+  }
+  const Found e = find<MASS>(s, s.list.each, goal - (MASS ? f.mass : f.count));
+  const uint64_t rank = s.list.rank[e.bin];
+  to.key = rank_key(rank);
+  to.id = rank_id(rank);
+  to.tie = 0;
+  to.mass = f.mass + e.mass;
+  __syncthreads();  // the list has been read
+  return to;
 }
 
 // Draws among any number of candidates.
 __device__ int draw_any(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
-  s.h.near.clear();
+  s.near.clear();
   __syncthreads();
   each<4, 1>(r.logits, 0, r.V, r.wide, [&](int, float v) {
     const int bin = r.near(v);
-    s.h.near.add(bin, bin < NEAR - 1 ? r.mass(v) : 0);
+    s.near.add(bin, bin < NEAR - 1 ? r.mass(v) : 0);
   });
-  const Found kth = find<false>(s, s.h.near, k);
+  const Found kth = find<false>(s, s.near, k);
   uint64_t total = s.total;
   if (k < r.V && kth.bin < NEAR - 1) {  // beyond the last bin nothing has mass
-    const Level level = descend<false, true>(s, r, kth.bin, Level{0, kth.count, kth.mass}, k);
-    total = level.mass + (k - level.count) * r.mass(of_key(level.key));
+    const Place last = place<false>(s, r, k);
+    total = last.mass + r.mass(of_key(last.key));
   }
   if (top_p > 0.0 && top_p < 1.0) {
-    uint64_t goal = (uint64_t)ceil(top_p * (double)total);
-    goal = goal < 1 ? 1 : goal > total ? total : goal;
-    const Level level = at_mass(s, r, goal);
-    const uint64_t one = r.mass(of_key(level.key));  // of each logit with this key
-    total = level.mass + (goal - level.mass + one - 1) / one * one;
+    const uint64_t goal = (uint64_t)ceil(top_p * (double)total);
+    const Place last = place<true>(s, r, goal < 1 ? 1 : goal > total ? total : goal);
+    total = last.mass + r.mass(of_key(last.key));
   }
   // The first token whose cumulative mass exceeds u * total, u = random / 2^53.
-  const uint64_t goal = (__umul64hi(random, total) << 11 | random * total >> 53) + 1;
-  const Level level = at_mass(s, r, goal);
-  return nth_of_key(s, r, level.key, (unsigned)((goal - level.mass - 1) / r.mass(of_key(level.key))));
+  const Place drawn = place<true>(s, r, (__umul64hi(random, total) << 11 | random * total >> 53) + 1);
+  return drawn.id >= 0 ? drawn.id : nth_of_key(s, r, drawn.key, drawn.tie);
 }
 
 // Tells the result of sequence b to those who wait for it. One thread calls it.
-__device__ void finish(const Sample &a, int b, int token, float log_probability) {
-  const uint64_t step = a.sampling->step;
-  const int position = a.pos[b] + a.T - (a.pad ? *a.pad : 0);
+__device__ void finish(const Sample &a, int b, uint64_t step, int position, int token, float log_probability) {
   a.tokens[b] = token < 0 ? 0 : token;  // a valid id, for what runs ahead
   a.pos[b] = position;
   gs_slot *slot = a.slots + (step % a.count) * a.B + b;
@@ -408,14 +458,13 @@ __device__ void finish(const Sample &a, int b, int token, float log_probability)
   uint64_t time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
   slot->time = time;
-  __threadfence_system();
+  // Released to the whole system: the host that sees it sees the rest.
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step + 1) : "memory");
-  // The last sequence raises the step, when all have read it.
-  __threadfence();
+  // The last sequence raises the step: all have read it before they come here.
   if (a.B > 1) {
+    __threadfence();
     if (atomicAdd(a.done, 1u) != a.B - 1u) return;
     *a.done = 0;
-    __threadfence();
   }
   a.sampling->step = step + 1;
 }
@@ -429,6 +478,9 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
   const int begin = split * a.span, end = min(a.V, begin + a.span);
   const double temperature = a.sampling->temperature;
   const int top_k = a.sampling->top_k, log_probs = a.sampling->log_probs;
+  // Read by all before the first of them arrives below, so before they change.
+  const uint64_t step = a.sampling->step;
+  const int position = a.pos[b] + a.T - (a.pad ? *a.pad : 0);
 
   uint64_t best = 0;
   each<2, 2>(row, begin, end, a.wide, [&](int id, float v) {
@@ -493,7 +545,7 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
   const unsigned largest = rank_key(best);
   const float none = __uint_as_float(0x7fc00000u);
   if (largest >= PLUS_INFINITY || largest == MINUS_INFINITY) {
-    if (threadIdx.x == 0) finish(a, b, -1, none);
+    if (threadIdx.x == 0) finish(a, b, step, position, -1, none);
     return;
   }
   int token = rank_id(best);
@@ -504,19 +556,18 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
     r.wide = a.wide;
     r.largest = of_key(largest);
     r.temperature = temperature;
+    r.inverse = fmin(1.0 / temperature, 1e300);  // finite, here and below: 0 times it must be 0
     int bits = 0;
     while ((a.V - 1) >> bits) bits++;
     r.scale = (double)(1ull << (62 - bits));
-    r.bins = fmin((NEAR - 1) / (44.0 * temperature), 1e300);  // finite: 0 * bins must be 0
+    r.bins = fmin((NEAR - 1) / (44.0 * temperature), 1e300);
     const int k = top_k <= 0 || top_k > a.V ? a.V : top_k;
-    const int position = a.pos[b] + a.T - (a.pad ? *a.pad : 0);
     const uint64_t random = random53(a.sampling->seed, b, a.sampling->offset + (uint64_t)(int64_t)position);
     const double top_p = a.sampling->top_p;
     token = k <= LIST ? draw_listed(s, r, k, top_p, random) : draw_any(s, r, k, top_p, random);
   }
   if (threadIdx.x == 0) {
-    // The logit of the token lies in [0, V): logits stay as they are.
-    finish(a, b, token, log_probs ? (float)((double)row[token] - ((double)of_key(largest) + log(sum))) : none);
+    finish(a, b, step, position, token, log_probs ? (float)((double)row[token] - ((double)of_key(largest) + log(sum))) : none);
   }
 }
 

@@ -33,7 +33,7 @@ struct gemv_params {
   void *y;                   // (rows, N), ldy apart; bfloat16 or float32
   int rows, N, K, ldx, ldy;
   int x_bf16, y_bf16;
-  int x_vector;              // four elements of x can be read at once
+  int x_vector, norm_vector; // four elements of x, of gain and shift can be read at once
   int act, accumulate;
   float eps;
   int splits;                // S: warps that share a row
@@ -91,34 +91,26 @@ __device__ inline void unpack(const uint4 &q, float (&f)[8]) {
   }
 }
 
-// Four elements of row m of x from column k on, zeros past the end. Not through the
-// read-only cache: the kernel before this one wrote them.
+// Four elements of row m of x from column k on, zeros past the end: one by one, where
+// rows are not aligned. Not through the read-only cache: the kernel before this one
+// wrote them.
 __device__ inline float4 load_x(const gemv_params &p, int m, int k) {
-  float v[4] = {0, 0, 0, 0};
-  if (m < p.rows) {
-    size_t at = (size_t)m * p.ldx + k;
-    if (p.x_bf16) {
-      const __nv_bfloat16 *x = static_cast<const __nv_bfloat16 *>(p.x) + at;
-      if (p.x_vector && k + 4 <= p.K) {
-        uint2 u = __ldcg(reinterpret_cast<const uint2 *>(x));
-        v[0] = __uint_as_float(u.x << 16);
-        v[1] = __uint_as_float(u.x & 0xffff0000u);
-        v[2] = __uint_as_float(u.y << 16);
-        v[3] = __uint_as_float(u.y & 0xffff0000u);
-      } else {
+  float v[4];
+  const size_t at = (size_t)m * p.ldx + k;
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-          if (k + i < p.K) v[i] = __uint_as_float((uint32_t)__ldcg(reinterpret_cast<const unsigned short *>(x) + i) << 16);
-      }
-    } else {
-      const float *x = static_cast<const float *>(p.x) + at;
-      if (p.x_vector && k + 4 <= p.K) return __ldcg(reinterpret_cast<const float4 *>(x));
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        if (k + i < p.K) v[i] = __ldcg(x + i);
-    }
+  for (int i = 0; i < 4; i++) {
+    v[i] = 0;
+    if (m >= p.rows || k + i >= p.K) continue;
+    v[i] = p.x_bf16 ? __uint_as_float((uint32_t)__ldcg(static_cast<const unsigned short *>(p.x) + at + i) << 16)
+                    : __ldcg(static_cast<const float *>(p.x) + at + i);
   }
   return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+// Four constants from k on, zeros past n.
+__device__ inline float4 load_some(const float *v, int k, int n) {
+  return make_float4(k < n ? __ldg(v + k) : 0, k + 1 < n ? __ldg(v + k + 1) : 0, k + 2 < n ? __ldg(v + k + 2) : 0,
+                     k + 3 < n ? __ldg(v + k + 3) : 0);
 }
 
 // Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step
@@ -159,10 +151,10 @@ __device__ inline void block_sums(float (&v)[M], float *partial) {
 }
 
 // Blocks of 256 threads that must fit an SM: what its registers allow without spills.
-constexpr int resident(int M) { return M == 1 ? 4 : M == 2 ? 3 : 2; }
+constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2 ? 3 : 2; }
 
 template <typename W, int M, int R, int U, bool ALIGNED>
-__global__ __launch_bounds__(32 * kMaxWarps, resident(M)) void gemv_kernel(const gemv_params p) {
+__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const gemv_params p) {
   constexpr int E = 16 / sizeof(W);   // elements of a chunk
   constexpr int Q = E / 4;            // float4 of x per chunk
   constexpr int V = R * M;            // sums of a warp
@@ -225,35 +217,83 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M)) void gemv_kernel(const
   int block = blockIdx.x, batch = 0;
   load(block, 0);
   load_bias(block);
-  float *gain = reinterpret_cast<float *>(xs + M * Q * KC), *shift = gain + p.K;
-  if (p.gain)
-    for (int k = threadIdx.x; k < p.K; k += blockDim.x) {
-      gain[k] = __ldg(p.gain + k);
-      shift[k] = __ldg(p.shift + k);
+  const int units = KC * Q;  // float4 of a row
+  float4 *gain = xs + M * units, *shift = gain + units;
+  if (p.gain) {
+#pragma unroll 2
+    for (int f = threadIdx.x; f < units; f += blockDim.x) {
+      float4 g, t;
+      if (p.norm_vector) {
+        g = __ldg(reinterpret_cast<const float4 *>(p.gain) + f);
+        t = __ldg(reinterpret_cast<const float4 *>(p.shift) + f);
+      } else {
+        g = load_some(p.gain, 4 * f, p.K);
+        t = load_some(p.shift, 4 * f, p.K);
+      }
+      gain[f] = g;
+      shift[f] = t;
     }
+  }
 
   gs_wait();
 
   load_old(block);
-  const int units = KC * Q;  // float4 of a row
-  if (!p.gain) {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < M * units; i += blockDim.x) {
-      const int m = M == 1 ? 0 : i / units, f = i - m * units;
-      xs[(m * Q + f % Q) * KC + f / Q] = load_x(p, m, 4 * f);
+  // Several reads are under way before the first is stored.
+  const int all = M * units;
+  auto keep = [&](int i, float4 v) {
+    const int m = M == 1 ? 0 : i / units, f = i - m * units;
+    xs[(m * Q + f % Q) * KC + f / Q] = v;
+  };
+  if (p.x_vector && p.x_bf16) {
+    for (int at = threadIdx.x; at < all; at += 4 * blockDim.x) {
+      uint2 u[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const int i = at + j * blockDim.x, m = M == 1 ? 0 : i / units, f = i - m * units;
+        u[j] = make_uint2(0, 0);
+        if (i < all && m < p.rows && 4 * f < p.K)
+          u[j] = __ldcg(reinterpret_cast<const uint2 *>(static_cast<const __nv_bfloat16 *>(p.x) + (size_t)m * p.ldx) + f);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (at + j * blockDim.x < all)
+          keep(at + j * blockDim.x, make_float4(__uint_as_float(u[j].x << 16), __uint_as_float(u[j].x & 0xffff0000u),
+                                                __uint_as_float(u[j].y << 16), __uint_as_float(u[j].y & 0xffff0000u)));
+    }
+  } else if (p.x_vector) {
+    for (int at = threadIdx.x; at < all; at += 2 * blockDim.x) {
+      float4 v[2];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const int i = at + j * blockDim.x, m = M == 1 ? 0 : i / units, f = i - m * units;
+        v[j] = make_float4(0, 0, 0, 0);
+        if (i < all && m < p.rows && 4 * f < p.K)
+          v[j] = __ldcg(reinterpret_cast<const float4 *>(static_cast<const float *>(p.x) + (size_t)m * p.ldx) + f);
+      }
+#pragma unroll
+      for (int j = 0; j < 2; j++)
+        if (at + j * blockDim.x < all) keep(at + j * blockDim.x, v[j]);
     }
   } else {
-    // LayerNorm: mean, then the mean square of what differs from it. A thread meets
-    // its own elements only, until the last barrier.
-    float mean[M] = {}, var[M] = {};
+    for (int i = threadIdx.x; i < all; i += blockDim.x) {
+      const int m = M == 1 ? 0 : i / units;
+      keep(i, load_x(p, m, 4 * (i - m * units)));
+    }
+  }
+
+  if (p.gain) {
+    // LayerNorm: mean, then the mean square of what differs from it.
+    __syncthreads();
+    float mean[M] = {}, scale[M] = {};
     for (int f = threadIdx.x; f < units; f += blockDim.x)
 #pragma unroll
       for (int m = 0; m < M; m++) {
-        const float4 v = load_x(p, m, 4 * f);
-        xs[(m * Q + f % Q) * KC + f / Q] = v;
+        const float4 v = xs[(m * Q + f % Q) * KC + f / Q];
         mean[m] += (v.x + v.y) + (v.z + v.w);
       }
-    block_sums<M>(mean, partial[0]);  // its barrier orders gain and shift, too
+    block_sums<M>(mean, partial[0]);
+#pragma unroll
+    for (int m = 0; m < M; m++) mean[m] /= p.K;
     for (int f = threadIdx.x; f < units; f += blockDim.x)
 #pragma unroll
       for (int m = 0; m < M; m++) {
@@ -261,28 +301,22 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M)) void gemv_kernel(const
         const float e[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          const float d = 4 * f + i < p.K ? e[i] - mean[m] / p.K : 0.0f;
-          var[m] += d * d;
+          const float d = 4 * f + i < p.K ? e[i] - mean[m] : 0.0f;
+          scale[m] += d * d;
         }
       }
-    block_sums<M>(var, partial[1]);
+    block_sums<M>(scale, partial[1]);
 #pragma unroll
-    for (int m = 0; m < M; m++) {
-      mean[m] /= p.K;
-      var[m] = rsqrtf(var[m] / p.K + p.eps);
-    }
-    for (int f = threadIdx.x; f < units; f += blockDim.x)
+    for (int m = 0; m < M; m++) scale[m] = rsqrtf(scale[m] / p.K + p.eps);
+    for (int f = threadIdx.x; f < units; f += blockDim.x) {
+      const float4 g = gain[f], t = shift[f];
 #pragma unroll
       for (int m = 0; m < M; m++) {
         float4 &v = xs[(m * Q + f % Q) * KC + f / Q];
-        float e[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const int k = 4 * f + i;
-          e[i] = k < p.K ? (e[i] - mean[m]) * var[m] * gain[k] + shift[k] : 0.0f;
-        }
-        v = make_float4(e[0], e[1], e[2], e[3]);
+        const float z = scale[m], mu = mean[m];
+        v = make_float4((v.x - mu) * z * g.x + t.x, (v.y - mu) * z * g.y + t.y, (v.z - mu) * z * g.z + t.z, (v.w - mu) * z * g.w + t.w);
       }
+    }
   }
   __syncthreads();
 
@@ -377,7 +411,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
 
   // As many thread blocks as can be resident; all with the same number of turns, or
   // one less.
-  const int by_registers = resident(M) * kMaxWarps / warps;
+  const int by_registers = resident(M, R, U) * kMaxWarps / warps;
   const int by_shared = (int)((s->shared_per_block + 1024) / (shared + 4096));
   int fit = by_registers < by_shared ? by_registers : by_shared;
   if (fit < 1) fit = 1;
@@ -438,6 +472,7 @@ int choose(gs_stream *s, const gemv_params &p, size_t shared) {
 template <typename W>
 int by_rows(gs_stream *s, const gs_linear_args *a) {
   gemv_params p = {};
+  const int E = 16 / (int)sizeof(W), padded = divide_up(a->K, E) * E;
   const bool norm = a->gain != 0;
   p.w = reinterpret_cast<const void *>(a->w);
   p.bias = reinterpret_cast<const float *>(a->bias);
@@ -452,18 +487,18 @@ int by_rows(gs_stream *s, const gs_linear_args *a) {
   p.act = a->act;
   p.accumulate = a->accumulate;
   p.eps = a->eps;
+  p.norm_vector = a->K % E == 0 && a->gain % 16 == 0 && a->shift % 16 == 0;
   // Past 32 MB a matrix pushes everything else out of the L2 cache (50 MB on H100 and
   // H200) and is gone itself when its turn comes again.
   p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
   const size_t x_size = p.x_bf16 ? 2 : 4, y_size = p.y_bf16 ? 2 : 4;
-  const int E = 16 / (int)sizeof(W), padded = divide_up(a->K, E) * E;
 
   for (int m = 0; m < a->M;) {
     // As many rows of x at once as shared memory holds; W is read again for others.
     int M = a->M - m >= 5 ? 8 : a->M - m >= 3 ? 4 : a->M - m;
     size_t shared;
     for (;; M /= 2) {
-      shared = 4 * ((size_t)M * padded + (norm ? 2 * (size_t)a->K : 0));
+      shared = 4 * ((size_t)M * padded + (norm ? 2 * (size_t)padded : 0));
       if (shared + 4096 <= (size_t)s->shared_per_block) break;
       if (M == 1)
         return gs_fail(GS_UNSUPPORTED, "gemv: a row of %d inputs does not fit in %d bytes of shared memory", a->K, s->shared_per_block);
@@ -471,7 +506,7 @@ int by_rows(gs_stream *s, const gs_linear_args *a) {
     p.rows = a->M - m < M ? a->M - m : M;
     p.x = reinterpret_cast<const void *>(a->x + (uint64_t)m * a->ldx * x_size);
     p.y = reinterpret_cast<void *>(a->y + (uint64_t)m * a->ldy * y_size);
-    p.x_vector = (uintptr_t)p.x % (4 * x_size) == 0 && a->ldx % 4 == 0;
+    p.x_vector = (uintptr_t)p.x % (4 * x_size) == 0 && a->ldx % 4 == 0 && a->K % 4 == 0;
     int e = M == 8   ? choose<W, 8>(s, p, shared)
             : M == 4 ? choose<W, 4>(s, p, shared)
             : M == 2 ? choose<W, 2>(s, p, shared)

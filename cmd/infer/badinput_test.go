@@ -129,8 +129,11 @@ func TestBadInput(t *testing.T) {
 		{"more layers than there are", []string{"-m", tiny, "--layers", "3"}, []string{"--layers 3", "2 layers"}},
 		{"more layers to export", []string{"export", "-m", tiny, "--layers", "3", "--out", filepath.Join(dir, "never")}, []string{"--layers 3", "2 layers"}},
 		{"a larger context", []string{"-m", tiny, "-c", "65"}, []string{"--context 65", "64 tokens"}},
-		{"no CUDA yet", []string{"-m", tiny, "--device", "cuda"}, []string{"--device cuda", "--device cpu"}},
-		{"no second CUDA device", []string{"-m", tiny, "--device", "cuda:1"}, []string{"--device cuda:1"}},
+		{"no GPU", []string{"-m", tiny, "--device", "cuda"}, []string{"--device cuda: "}},
+		{"no second GPU", []string{"-m", tiny, "--device", "cuda:1"}, []string{"--device cuda:1: "}},
+		{"a mode without a GPU", []string{"-m", tiny, "--mode", "eager"}, []string{"--mode is for a GPU, and none can be used: "}},
+		{"rows without a GPU", []string{"bench", "--rows", "--device", "cpu"}, []string{"--rows", "GPU"}},
+		{"a kernel without a GPU", []string{"bench", "kernel", "attn.sdpa", "-m", tiny, "--device", "cuda"}, []string{"--device cuda: "}},
 
 		{"a long prompt", []string{"-m", tiny, "-f", long}, []string{"100 tokens", "64", "shorten"}},
 		{"a prompt for a longer context", []string{"-m", tiny, "-c", "8", "-p", "twelve chars"}, []string{"12 tokens", "holds 8", "--context", "64"}},

@@ -133,6 +133,7 @@ func TestBadInput(t *testing.T) {
 		{"no second GPU", []string{"-m", tiny, "--device", "cuda:1"}, []string{"--device cuda:1: "}},
 		{"a mode without a GPU", []string{"-m", tiny, "--mode", "eager"}, []string{"--mode is for a GPU, and none can be used: "}},
 		{"rows without a GPU", []string{"bench", "--rows", "--device", "cpu"}, []string{"--rows", "GPU"}},
+		{"a kernel on the CPU", []string{"bench", "kernel", "attn.sdpa", "-m", tiny, "--device", "cpu"}, []string{"infer bench kernel", "GPU"}},
 		{"a kernel without a GPU", []string{"bench", "kernel", "attn.sdpa", "-m", tiny, "--device", "cuda"}, []string{"--device cuda: "}},
 
 		{"a long prompt", []string{"-m", tiny, "-f", long}, []string{"100 tokens", "64", "shorten"}},

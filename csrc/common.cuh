@@ -54,11 +54,11 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
   return gs_check(cudaLaunchKernelEx(&config, kernel, Params(args)...), name);
 }
 
-// The variants of each op, null last: index = variant.
-extern const char *const gs_attention_variants[];
 // The names of each op's variants, null-terminated, by gs_variant's n.
 extern const char *const gs_embed_variants[];
 extern const char *const gs_layernorm_variants[];
+extern const char *const gs_linear_variants[];
+extern const char *const gs_attention_variants[];
 extern const char *const gs_activation_variants[];
 extern const char *const gs_add_variants[];
 extern const char *const gs_sample_variants[];

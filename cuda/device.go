@@ -27,7 +27,7 @@ type DeviceInfo struct {
 	RegistersPerSM               int
 	SharedPerSM, SharedPerBlock  int // per block: the most that a kernel can ask for
 	ClockKHz, MemoryClockKHz     int
-	MemoryBusBits, L2            int
+	MemoryBusBits, L2Bytes       int
 	Memory                       uint64
 	PCIDomain, PCIBus, PCIDevice int
 }
@@ -57,7 +57,7 @@ func (l *Library) Device(index int) (*Device, error) {
 		Name: C.GoString(&c.name[0]), Major: int(c.major), Minor: int(c.minor), Processors: int(c.processors),
 		ThreadsPerSM: int(c.threads_per_processor), BlocksPerSM: int(c.blocks_per_processor), RegistersPerSM: int(c.registers_per_processor),
 		SharedPerSM: int(c.shared_per_processor), SharedPerBlock: int(c.shared_per_block), ClockKHz: int(c.clock_khz), MemoryClockKHz: int(c.memory_clock_khz),
-		MemoryBusBits: int(c.memory_bus_bits), L2: int(c.l2_bytes), Memory: uint64(c.memory_bytes),
+		MemoryBusBits: int(c.memory_bus_bits), L2Bytes: int(c.l2_bytes), Memory: uint64(c.memory_bytes),
 		PCIDomain: int(c.pci_domain), PCIBus: int(c.pci_bus), PCIDevice: int(c.pci_device),
 	}}
 	if 10*d.info.Major+d.info.Minor < minimum {

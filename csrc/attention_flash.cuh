@@ -98,8 +98,10 @@ __device__ inline uint32_t tile_offset(int row, int chunk, int rows) {
 }
 
 // The address of the chunk 2*k + bit of a row, from that of the chunk `bit`: tiles
-// begin at multiples of 1024 bytes, so that the permutation stays an exclusive or.
-__device__ inline uint32_t chunk_pair(uint32_t address, int k, int rows) { return (address ^ ((k & 3) << 5)) + (k >> 2) * rows * 128; }
+// begin at multiples of 128 bytes, so that the permutation stays an exclusive or.
+__device__ inline uint32_t chunk_pair(uint32_t address, int k, int rows) {
+  return (address ^ ((k & 3) << 5)) + (k >> 2) * rows * 128;
+}
 
 constexpr int KEY_TILE = 64;
 
@@ -118,9 +120,9 @@ constexpr int flash_blocks(int D, int R, int warps) {
 }
 
 // One block: 16 * R * WM queries of one head. WM warps hold 16 * R queries each (R =
-// 2 halves what is read from shared memory per product); WK such groups take every WK-th tile of 64 keys and are merged at the end (WK = 2 keeps
-// the GPU busy where there are few blocks). D is the width of the tiles, HS <= D,
-// zeros between.
+// 2 halves what is read from shared memory per product); WK such groups take every
+// WK-th tile of 64 keys and are merged at the end (WK = 2 keeps the GPU busy where
+// there are few blocks). D is the width of the tiles, HS <= D, zeros between.
 template <int D, int R, int WM, int WK>
 __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) attention_flash_bf16(const Attention a) {
   using bf16 = __nv_bfloat16;

@@ -261,7 +261,7 @@ func attentionCases() []attentionCase {
 	var cases []attentionCase
 	add := func(c attentionCase) {
 		if c.P == 0 {
-			c.P = c.pos + c.T - c.pad + 3
+			c.P = c.pos + c.T + 3
 		}
 		cases = append(cases, c)
 	}
@@ -380,7 +380,7 @@ func TestAttentionOddRows(t *testing.T) {
 		for _, c := range []attentionCase{
 			{B: 2, T: 1, Q: 1, NH: 3, HS: 5, pos: 20, P: 33},
 			{B: 2, T: 19, Q: 19, NH: 3, HS: 5, pos: 4, P: 33, pad: 3},
-			{B: 1, T: 19, Q: 19, NH: 2, HS: 200, pos: 4, P: 33},
+			{B: 1, T: 19, Q: 1, NH: 2, HS: 125, pos: 4, P: 33},
 		} {
 			d := newAttentionData(c, dt, 9)
 			for variant := range 2 {
@@ -391,9 +391,11 @@ func TestAttentionOddRows(t *testing.T) {
 				r.check(t, d)
 			}
 		}
-		d := newAttentionData(attentionCase{B: 1, T: 2, Q: 2, NH: 1, HS: 264, P: 4}, dt, 9)
-		if err := g.stream.Attention(newAttentionRun(t, g, d, 0, 0).args); err == nil {
-			t.Fatal("a head size of 264 was taken")
+		d := newAttentionData(attentionCase{B: 1, T: 19, Q: 19, NH: 2, HS: 5, P: 33}, dt, 9)
+		for _, variant := range []int{2, 3} {
+			if err := g.stream.Attention(newAttentionRun(t, g, d, variant, 0).args); err == nil {
+				t.Fatalf("variant %d took rows that are not whole 16-byte chunks", variant)
+			}
 		}
 	}
 }

@@ -282,7 +282,7 @@ template <auto Kernel> int allow_shared(const gs_stream *s, size_t bytes) {
   return status;
 }
 
-enum Variant { AUTO, NAIVE, SPLIT, FLASH, FLASH_64, FLASH_64X2, FLASH_128 };
+enum Variant { AUTO, NAIVE, SPLIT, FLASH, FLASH_64, FLASH_64X2, FLASH_128, FLASH_128W };
 
 size_t element(int dtype) { return dtype == GS_F32 ? 4 : 2; }
 
@@ -342,12 +342,12 @@ int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   return gs_launch(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, k);
 }
 
-template <int D, int WM, int WK> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
-  constexpr size_t shared = flash_shared<D, WM, WK>();
-  int status = allow_shared<attention_flash_bf16<D, WM, WK>>(s, shared);
+template <int D, int R, int WM, int WK> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  constexpr size_t shared = flash_shared<D, R, WM, WK>();
+  int status = allow_shared<attention_flash_bf16<D, R, WM, WK>>(s, shared);
   if (status != GS_OK) return status;
-  const dim3 grid(a->NH, a->B, (a->T + 16 * WM - 1) / (16 * WM));
-  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, WM, WK>, grid, dim3(32 * WM * WK), shared, k);
+  const dim3 grid(a->NH, a->B, (a->T + 16 * R * WM - 1) / (16 * R * WM));
+  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK>, grid, dim3(32 * WM * WK), shared, k);
 }
 
 template <int D, int BN> int flash_f32(gs_stream *s, const gs_attention_args *a, const Attention &k) {
@@ -365,24 +365,26 @@ int flash(gs_stream *s, const gs_attention_args *a, const Attention &k, int vari
   }
   if (a->HS > 64) {  // one shape: wider tiles leave no room for more
     if (variant != FLASH && variant != FLASH_64) return gs_fail(GS_UNSUPPORTED, "attention: head size %d needs the variant flash or flash64", a->HS);
-    return flash_bf16<128, 4, 1>(s, a, k);
+    return flash_bf16<128, 1, 4, 1>(s, a, k);
   }
   if (variant == FLASH) {
-    // Long tiles of queries read keys less often; where they leave SMs empty,
-    // shorter ones whose keys are shared by two groups of warps end sooner.
+    // Long tiles read keys less often, and warps of 32 queries read shared memory
+    // half as often as warps of 16; where long tiles leave SMs empty, short ones
+    // whose keys are shared by two groups of warps end sooner.
     const int64_t blocks = int64_t(a->B) * a->NH * ((a->T + 127) / 128);
-    variant = blocks >= 2 * s->processors ? FLASH_128 : FLASH_64X2;
+    variant = blocks >= 2 * s->processors ? FLASH_128W : FLASH_64X2;
   }
   switch (variant) {
-    case FLASH_64: return flash_bf16<64, 4, 1>(s, a, k);
-    case FLASH_64X2: return flash_bf16<64, 4, 2>(s, a, k);
-    default: return flash_bf16<64, 8, 1>(s, a, k);
+    case FLASH_64: return flash_bf16<64, 1, 4, 1>(s, a, k);
+    case FLASH_64X2: return flash_bf16<64, 1, 4, 2>(s, a, k);
+    case FLASH_128W: return flash_bf16<64, 2, 4, 1>(s, a, k);
+    default: return flash_bf16<64, 1, 8, 1>(s, a, k);
   }
 }
 
 }  // namespace
 
-const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "flash64", "flash64x2", "flash128", nullptr};
+const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "flash64", "flash64x2", "flash128", "flash128w", nullptr};
 
 int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
   GS_CHECK_SIZE(a);
@@ -412,7 +414,7 @@ int gs_attention(gs_stream *s, const gs_attention_args *a) {
   const bool fast = in_chunks(a) && a->HS <= 128;  // what split and flash ask of a shape
   int variant = a->variant;
   if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? SPLIT : FLASH;
-  if (variant < AUTO || variant > FLASH_128) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
+  if (variant < AUTO || variant > FLASH_128W) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
   if (variant == NAIVE) return naive(s, a, k);
   if (!fast)
     return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes head sizes up to 128 and rows of whole 16 bytes, not head size %d, rows of %d and %d",

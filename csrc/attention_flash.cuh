@@ -98,36 +98,38 @@ __device__ inline uint32_t tile_offset(int row, int chunk, int rows) {
 }
 
 // The address of the chunk 2*k + bit of a row, from that of the chunk `bit`: tiles
-// begin at multiples of 1024 bytes, so that the permutation stays an exclusive or.
-__device__ inline uint32_t chunk_pair(uint32_t address, int k, int rows) { return (address ^ ((k & 3) << 5)) + (k >> 2) * rows * 128; }
+// begin at multiples of 128 bytes, so that the permutation stays an exclusive or.
+__device__ inline uint32_t chunk_pair(uint32_t address, int k, int rows) {
+  return (address ^ ((k & 3) << 5)) + (k >> 2) * rows * 128;
+}
 
 constexpr int KEY_TILE = 64;
 
-template <int D, int WM, int WK> constexpr size_t flash_shared() {
-  return 16 * WM * D * 2 + 2 * 2 * KEY_TILE * WK * D * 2;
+template <int D, int R, int WM, int WK> constexpr size_t flash_shared() {
+  return 16 * R * WM * D * 2 + 2 * 2 * KEY_TILE * WK * D * 2;
 }
 
 // The blocks per SM that registers are shared out for. From compute capability 10.0
 // on the compiler would have to spill for two blocks of 8 warps.
-constexpr int flash_blocks(int D, int warps) {
+constexpr int flash_blocks(int D, int R, int warps) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
   return D == 64 && warps == 4 ? 2 : 1;
 #else
-  return D == 64 ? (warps == 4 ? 3 : 2) : 1;
+  return D == 64 ? (warps == 4 && R == 1 ? 3 : 2) : 1;
 #endif
 }
 
-// One block: 16 * WM queries of one head. WM warps hold 16 queries each; WK such
-// groups take every WK-th tile of 64 keys and are merged at the end (WK = 2 keeps
-// the GPU busy where there are few blocks). D is the width of the tiles, HS <= D,
-// zeros between.
-template <int D, int WM, int WK>
-__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attention_flash_bf16(const Attention a) {
+// One block: 16 * R * WM queries of one head. WM warps hold 16 * R queries each (R =
+// 2 halves what is read from shared memory per product); WK such groups take every
+// WK-th tile of 64 keys and are merged at the end (WK = 2 keeps the GPU busy where
+// there are few blocks). D is the width of the tiles, HS <= D, zeros between.
+template <int D, int R, int WM, int WK>
+__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) attention_flash_bf16(const Attention a) {
   using bf16 = __nv_bfloat16;
-  constexpr int THREADS = 32 * WM * WK, BM = 16 * WM, KEYS = KEY_TILE * WK;
+  constexpr int THREADS = 32 * WM * WK, ROWS = 16 * R, BM = ROWS * WM, KEYS = KEY_TILE * WK;
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;  // rows that the block loads at once
   constexpr uint32_t MATRIX = KEYS * D * 2, STAGE = 2 * MATRIX;
-  static_assert(WK == 1 || WK == 2, "one or two groups of keys");
+  static_assert(WK == 1 || (WK == 2 && R == 1), "one or two groups of keys");
   static_assert(STEP % 8 == 0 && BM % STEP == 0 && KEYS % STEP == 0, "whole turns of the loaders");
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t q_tile = shared_address(shared), stages = q_tile + BM * D * 2;
@@ -176,21 +178,23 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attent
   }
 
   // The fragments of q: kept in registers where they fit, else read again for each tile.
-  constexpr bool KEEP = D == 64 && THREADS == 128;
+  constexpr bool KEEP = D == 64 && R == 1 && THREADS == 128;
   uint32_t q_kept[KEEP ? D / 16 : 1][4];
-  const uint32_t q_at = q_tile + tile_offset(wm * 16 + (lane & 15), lane >> 4, BM);
-  auto q_fragment = [&](uint32_t(&f)[4], int k) { load_matrices(f, chunk_pair(q_at, k, BM)); };
+  const uint32_t q_at = q_tile + tile_offset(wm * ROWS + (lane & 15), lane >> 4, BM);
+  auto q_fragment = [&](uint32_t(&f)[4], int i, int k) { load_matrices(f, chunk_pair(q_at, k, BM) + i * 16 * 128); };
   copy_wait<1>();
   __syncthreads();
   if (KEEP) {
 #pragma unroll
-    for (int k = 0; k < D / 16; k++) q_fragment(q_kept[KEEP ? k : 0], k);
+    for (int k = 0; k < D / 16; k++) q_fragment(q_kept[KEEP ? k : 0], 0, k);
   }
 
-  // A thread holds rows lane / 4 and lane / 4 + 8 of its warp's 16.
-  float o[D / 8][4] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
-  const int first = pos + r0 + wm * 16 - pad;  // the last key of the warp's first row
-  const int last = min(first + 15, end - 1);           // and of its last
+  // A thread holds rows lane / 4 and lane / 4 + 8 of each 16 of its warp's.
+  float o[R][D / 8][4] = {}, m[R][2], l[R][2] = {};
+#pragma unroll
+  for (int i = 0; i < R; i++) m[i][0] = m[i][1] = -INFINITY;
+  const int first = pos + r0 + wm * ROWS - pad;      // the last key of the warp's first row
+  const int last = min(first + ROWS - 1, end - 1);  // and of its last
   const uint32_t k_offset = tile_offset(wk * KEY_TILE + (lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1, KEYS);
   const uint32_t v_offset = MATRIX + tile_offset(wk * KEY_TILE + (lane & 15), lane >> 4, KEYS);
   for (int turn = 0; turn * KEYS < end; turn++) {
@@ -201,71 +205,90 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attent
     if (key0 > last) continue;
     const uint32_t k_tile = stages + (turn & 1) * STAGE + k_offset, v_tile = stages + (turn & 1) * STAGE + v_offset;
 
-    float s[KEY_TILE / 8][4] = {};
+    float s[R][KEY_TILE / 8][4] = {};
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
-      uint32_t fresh[4];
-      if (!KEEP) q_fragment(fresh, k);
-      const uint32_t(&q)[4] = KEEP ? q_kept[KEEP ? k : 0] : fresh;
+      uint32_t q[R][4];
+#pragma unroll
+      for (int i = 0; i < R; i++) {
+        if (!KEEP) q_fragment(q[i], i, k);
+        else
+          for (int e = 0; e < 4; e++) q[i][e] = q_kept[KEEP ? k : 0][e];
+      }
 #pragma unroll
       for (int n = 0; n < KEY_TILE / 16; n++) {
         uint32_t f[4];
         load_matrices(f, chunk_pair(k_tile, k, KEYS) + n * 16 * 128);
-        multiply(s[2 * n], q, f[0], f[1]);
-        multiply(s[2 * n + 1], q, f[2], f[3]);
+#pragma unroll
+        for (int i = 0; i < R; i++) {
+          multiply(s[i][2 * n], q[i], f[0], f[1]);
+          multiply(s[i][2 * n + 1], q[i], f[2], f[3]);
+        }
       }
     }
     if (key0 + KEY_TILE - 1 > first) {
       const int limit = first + (lane >> 2) - key0 - (lane & 3) * 2;
 #pragma unroll
-      for (int n = 0; n < KEY_TILE / 8; n++)
+      for (int i = 0; i < R; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-          if (n * 8 + (e & 1) > limit + (e >> 1) * 8) s[n][e] = -INFINITY;
+        for (int n = 0; n < KEY_TILE / 8; n++)
+#pragma unroll
+          for (int e = 0; e < 4; e++)
+            if (n * 8 + (e & 1) > limit + i * 16 + (e >> 1) * 8) s[i][n][e] = -INFINITY;
     }
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      float top = m[half];
+    for (int i = 0; i < R; i++)
 #pragma unroll
-      for (int n = 0; n < KEY_TILE / 8; n++) top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-      const float base = top == -INFINITY ? 0.0f : top * a.scale;
-      const float shrink = exp2_fast(m[half] * a.scale - base);
-      m[half] = top;
-      float sum = 0;
+      for (int half = 0; half < 2; half++) {
+        float top = m[i][half];
 #pragma unroll
-      for (int n = 0; n < KEY_TILE / 8; n++)
+        for (int n = 0; n < KEY_TILE / 8; n++) top = fmaxf(top, fmaxf(s[i][n][2 * half], s[i][n][2 * half + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        const float base = top == -INFINITY ? 0.0f : top * a.scale;
+        const float shrink = exp2_fast(m[i][half] * a.scale - base);
+        m[i][half] = top;
+        float sum = 0;
 #pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; e++) {
-          s[n][e] = exp2_fast(s[n][e] * a.scale - base);
-          sum += s[n][e];
+        for (int n = 0; n < KEY_TILE / 8; n++)
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; e++) {
+            s[i][n][e] = exp2_fast(s[i][n][e] * a.scale - base);
+            sum += s[i][n][e];
+          }
+        l[i][half] = l[i][half] * shrink + sum;
+#pragma unroll
+        for (int d = 0; d < D / 8; d++) {
+          o[i][d][2 * half] *= shrink;
+          o[i][d][2 * half + 1] *= shrink;
         }
-      l[half] = l[half] * shrink + sum;
-#pragma unroll
-      for (int d = 0; d < D / 8; d++) {
-        o[d][2 * half] *= shrink;
-        o[d][2 * half + 1] *= shrink;
       }
-    }
 #pragma unroll
     for (int k = 0; k < KEY_TILE / 16; k++) {
-      const uint32_t p[4] = {pack_bf16(s[2 * k][0], s[2 * k][1]), pack_bf16(s[2 * k][2], s[2 * k][3]),
-                             pack_bf16(s[2 * k + 1][0], s[2 * k + 1][1]), pack_bf16(s[2 * k + 1][2], s[2 * k + 1][3])};
+      uint32_t p[R][4];
+#pragma unroll
+      for (int i = 0; i < R; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[i][e] = pack_bf16(s[i][2 * k + (e >> 1)][2 * (e & 1)], s[i][2 * k + (e >> 1)][2 * (e & 1) + 1]);
 #pragma unroll
       for (int d = 0; d < D / 16; d++) {
         uint32_t f[4];
         load_matrices_transposed(f, chunk_pair(v_tile, d, KEYS) + k * 16 * 128);
-        multiply(o[2 * d], p, f[0], f[1]);
-        multiply(o[2 * d + 1], p, f[2], f[3]);
+#pragma unroll
+        for (int i = 0; i < R; i++) {
+          multiply(o[i][2 * d], p[i], f[0], f[1]);
+          multiply(o[i][2 * d + 1], p[i], f[2], f[3]);
+        }
       }
     }
   }
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    l[half] += __shfl_xor_sync(0xffffffffu, l[half], 1);
-    l[half] += __shfl_xor_sync(0xffffffffu, l[half], 2);
-  }
+  for (int i = 0; i < R; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      l[i][half] += __shfl_xor_sync(0xffffffffu, l[i][half], 1);
+      l[i][half] += __shfl_xor_sync(0xffffffffu, l[i][half], 2);
+    }
 
   if (WK == 2) {  // the second group hands its part to the first, value by value
     float *part = reinterpret_cast<float *>(shared + BM * D * 2) + wm * 32 + lane;
@@ -274,44 +297,47 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attent
     if (wk == 1) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        part[half * STRIDE] = m[half];
-        part[(2 + half) * STRIDE] = l[half];
+        part[half * STRIDE] = m[0][half];
+        part[(2 + half) * STRIDE] = l[0][half];
       }
 #pragma unroll
       for (int d = 0; d < D / 8; d++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) part[(4 + d * 4 + e) * STRIDE] = o[d][e];
+        for (int e = 0; e < 4; e++) part[(4 + d * 4 + e) * STRIDE] = o[0][d][e];
     }
     __syncthreads();
     if (wk == 1) return;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const float other = part[half * STRIDE], top = fmaxf(m[half], other);
+      const float other = part[half * STRIDE], top = fmaxf(m[0][half], other);
       const float base = top == -INFINITY ? 0.0f : top * a.scale;
-      const float mine = exp2_fast(m[half] * a.scale - base), theirs = exp2_fast(other * a.scale - base);
-      l[half] = l[half] * mine + part[(2 + half) * STRIDE] * theirs;
+      const float mine = exp2_fast(m[0][half] * a.scale - base), theirs = exp2_fast(other * a.scale - base);
+      l[0][half] = l[0][half] * mine + part[(2 + half) * STRIDE] * theirs;
 #pragma unroll
       for (int d = 0; d < D / 8; d++)
 #pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; e++) o[d][e] = o[d][e] * mine + part[(4 + d * 4 + e) * STRIDE] * theirs;
+        for (int e = 2 * half; e < 2 * half + 2; e++) o[0][d][e] = o[0][d][e] * mine + part[(4 + d * 4 + e) * STRIDE] * theirs;
     }
   }
 
   const int idle = a.pad ? *static_cast<const volatile int *>(a.pad) : 0;  // read again: no register for it in the loop
   // Through the warp's own rows of the q tile, to write whole rows of 16-byte chunks.
-  const float inverse[2] = {l[0] > 0 ? 1 / l[0] : 0, l[1] > 0 ? 1 / l[1] : 0};
   __syncwarp();
 #pragma unroll
-  for (int d = 0; d < D / 8; d++)
+  for (int i = 0; i < R; i++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      uint32_t at = tile_offset(wm * 16 + (lane >> 2) + half * 8, d, BM) + (lane & 3) * 4;
-      *reinterpret_cast<uint32_t *>(shared + at) = pack_bf16(o[d][2 * half] * inverse[half], o[d][2 * half + 1] * inverse[half]);
+      const float inverse = l[i][half] > 0 ? 1 / l[i][half] : 0;
+#pragma unroll
+      for (int d = 0; d < D / 8; d++) {
+        uint32_t at = tile_offset(wm * ROWS + i * 16 + half * 8 + (lane >> 2), d, BM) + (lane & 3) * 4;
+        *reinterpret_cast<uint32_t *>(shared + at) = pack_bf16(o[i][d][2 * half] * inverse, o[i][d][2 * half + 1] * inverse);
+      }
     }
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < 16 * CHUNKS / 32; i++) {
-    const int row = wm * 16 + (i * 32 + lane) / CHUNKS, c = (i * 32 + lane) % CHUNKS, r = r0 + row;
+  for (int i = 0; i < ROWS * CHUNKS / 32; i++) {
+    const int row = wm * ROWS + (i * 32 + lane) / CHUNKS, c = (i * 32 + lane) % CHUNKS, r = r0 + row;
     if (r >= a.T || c * 8 >= a.HS) continue;
     uint4 v = *reinterpret_cast<const uint4 *>(shared + tile_offset(row, c, BM));
     if (r < idle) v = make_uint4(0, 0, 0, 0);

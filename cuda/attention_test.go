@@ -2,7 +2,6 @@ package cuda_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -147,7 +146,7 @@ func (d *attentionData) solve() {
 // attentionRun holds the device arrays of a case.
 type attentionRun struct {
 	qkv, k, v, y *guarded
-	pos          *cuda.Buffer
+	pos, pad     *cuda.Buffer
 	args         cuda.AttentionArgs
 }
 
@@ -162,14 +161,16 @@ func newAttentionRun(t *testing.T, g *gpu, d *attentionData, variant, splits int
 		y:   g.floats(max(c.B*c.Q, 1)*d.ldy, d.dt, nil),
 	}
 	r.pos = attentionBuffer(t, g, int64(4*c.B))
-	r.setPos(t, d.pos)
+	r.pad = attentionBuffer(t, g, 4)
+	attentionWrite(t, r.pos, d.pos)
+	attentionWrite(t, r.pad, []int32{int32(c.pad)})
 	r.args = cuda.AttentionArgs{
 		Variant: int32(variant), QKV: r.qkv.ptr(), KCache: r.k.ptr(), VCache: r.v.ptr(), Pos: r.pos.Ptr(), Y: r.y.ptr(),
 		B: int32(c.B), T: int32(c.T), Q: int32(c.Q), NH: int32(c.NH), HS: int32(c.HS), P: int32(c.P),
 		LDQKV: int32(d.ldqkv), LDY: int32(d.ldy), DType: d.dt, Splits: int32(splits), Scale: d.scale,
 	}
 	if c.pad > 0 {
-		r.args.Pad = g.ints([]int32{int32(c.pad)}).ptr()
+		r.args.Pad = r.pad.Ptr()
 	}
 	n, err := g.stream.AttentionWork(r.args)
 	if err != nil {
@@ -197,13 +198,13 @@ func attentionBuffer(t *testing.T, g *gpu, n int64) *cuda.Buffer {
 	return b
 }
 
-func (r *attentionRun) setPos(t *testing.T, pos []int32) {
+func attentionWrite(t *testing.T, b *cuda.Buffer, x []int32) {
 	t.Helper()
 	var raw []byte
-	for _, p := range pos {
-		raw = binary.LittleEndian.AppendUint32(raw, uint32(p))
+	for _, v := range x {
+		raw = binary.LittleEndian.AppendUint32(raw, uint32(v))
 	}
-	if err := r.pos.Write(0, raw); err != nil {
+	if err := b.Write(0, raw); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -260,7 +261,7 @@ func attentionCases() []attentionCase {
 	var cases []attentionCase
 	add := func(c attentionCase) {
 		if c.P == 0 {
-			c.P = c.pos + c.T - c.pad + 3
+			c.P = c.pos + c.T + 3
 		}
 		cases = append(cases, c)
 	}
@@ -270,7 +271,7 @@ func attentionCases() []attentionCase {
 	for _, hs := range []int{8, 48, 64, 80, 96, 128} {
 		add(attentionCase{B: 3, T: 1, Q: 1, NH: 3, HS: hs, pos: 130, P: 131})
 	}
-	add(attentionCase{B: 8, T: 1, Q: 1, NH: 25, HS: 64, pos: 700, P: 1024})
+	add(attentionCase{B: 4, T: 1, Q: 1, NH: 12, HS: 64, pos: 700, P: 1024})
 	add(attentionCase{B: 1, T: 1, Q: 1, NH: 1, HS: 64, pos: 9, pad: 1, P: 16})
 	for _, q := range []int{0, 1} {
 		for _, n := range []int{7, 130} {
@@ -379,7 +380,7 @@ func TestAttentionOddRows(t *testing.T) {
 		for _, c := range []attentionCase{
 			{B: 2, T: 1, Q: 1, NH: 3, HS: 5, pos: 20, P: 33},
 			{B: 2, T: 19, Q: 19, NH: 3, HS: 5, pos: 4, P: 33, pad: 3},
-			{B: 1, T: 19, Q: 19, NH: 2, HS: 200, pos: 4, P: 33},
+			{B: 1, T: 19, Q: 1, NH: 2, HS: 125, pos: 4, P: 33},
 		} {
 			d := newAttentionData(c, dt, 9)
 			for variant := range 2 {
@@ -390,45 +391,63 @@ func TestAttentionOddRows(t *testing.T) {
 				r.check(t, d)
 			}
 		}
-		d := newAttentionData(attentionCase{B: 1, T: 2, Q: 2, NH: 1, HS: 264, P: 4}, dt, 9)
-		if err := g.stream.Attention(newAttentionRun(t, g, d, 0, 0).args); err == nil {
-			t.Fatal("a head size of 264 was taken")
+		d := newAttentionData(attentionCase{B: 1, T: 19, Q: 19, NH: 2, HS: 5, P: 33}, dt, 9)
+		for _, variant := range []int{2, 3} {
+			if err := g.stream.Attention(newAttentionRun(t, g, d, variant, 0).args); err == nil {
+				t.Fatalf("variant %d took rows that are not whole 16-byte chunks", variant)
+			}
 		}
 	}
 }
 
-// One captured launch serves every position: short contexts, long ones, in any
-// order, each appending to the cache that the next ones read.
+// One captured launch serves every position and every number of idle rows, in any
+// order, each replay appending to the cache that the next ones read.
 func TestAttentionGraph(t *testing.T) {
 	g := open(t)
-	for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
-		d := newAttentionData(attentionCase{B: 2, T: 1, Q: 1, NH: 12, HS: 64, pos: 1023, P: 1024}, dt, 3)
-		r := newAttentionRun(t, g, d, 0, 0)
-		if err := g.stream.Attention(r.args); err != nil { // a kernel's first launch loads it
-			t.Fatal(err)
-		}
-		graph, err := g.stream.Capture(func() error { return g.stream.Attention(r.args) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, pos := range []int32{1023, 0, 511, 1, 64, 300, 1023} {
-			d.k, d.v = d.kAfter, d.vAfter
-			d.pos = []int32{pos, pos / 2}
-			d.solve()
-			if err := g.stream.Synchronize(); err != nil {
+	type step struct{ pos, pad int }
+	for _, x := range []struct {
+		c     attentionCase
+		steps []step
+	}{
+		{attentionCase{B: 2, T: 1, Q: 1, NH: 12, HS: 64, pos: 1023, P: 1024},
+			[]step{{1023, 0}, {0, 0}, {511, 0}, {1, 0}, {64, 0}, {300, 0}, {1023, 0}}},
+		{attentionCase{B: 2, T: 70, Q: 1, NH: 3, HS: 64, pos: 200, P: 280},
+			[]step{{200, 0}, {0, 69}, {100, 3}, {0, 0}}},
+		{attentionCase{B: 2, T: 70, Q: 70, NH: 3, HS: 64, pos: 200, P: 280},
+			[]step{{200, 0}, {0, 69}, {100, 3}, {0, 0}, {7, 66}}},
+	} {
+		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
+			d := newAttentionData(x.c, dt, 3)
+			r := newAttentionRun(t, g, d, 0, 0)
+			r.args.Pad = r.pad.Ptr()
+			if err := g.stream.Attention(r.args); err != nil { // a kernel's first launch loads it
 				t.Fatal(err)
 			}
-			r.setPos(t, d.pos)
-			if err := graph.Launch(g.stream); err != nil {
+			graph, err := g.stream.Capture(func() error { return g.stream.Attention(r.args) })
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := g.stream.Synchronize(); err != nil {
+			for _, step := range x.steps {
+				d.k, d.v = d.kAfter, d.vAfter
+				d.pos = []int32{int32(step.pos), int32(step.pos / 2)}
+				d.c.pad = step.pad
+				d.solve()
+				if err := g.stream.Synchronize(); err != nil {
+					t.Fatal(err)
+				}
+				attentionWrite(t, r.pos, d.pos)
+				attentionWrite(t, r.pad, []int32{int32(step.pad)})
+				if err := graph.Launch(g.stream); err != nil {
+					t.Fatal(err)
+				}
+				if err := g.stream.Synchronize(); err != nil {
+					t.Fatal(err)
+				}
+				r.check(t, d)
+			}
+			if err := graph.Free(); err != nil {
 				t.Fatal(err)
 			}
-			r.check(t, d)
-		}
-		if err := errors.Join(g.stream.Synchronize(), graph.Free()); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

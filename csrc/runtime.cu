@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <mutex>
 #include <new>
+#include <cuda_profiler_api.h>
 #include <nvrtc.h>
 #include <string>
 

@@ -133,10 +133,8 @@ func (r *Runner) zeroed(bytes int64) (*cuda.Buffer, error) {
 
 // makeState allocates the state with room for ids.
 func (r *Runner) makeState(ids int) error {
-	for _, f := range []func() error{r.state.Free, r.host.Free} {
-		if err := f(); err != nil {
-			return err
-		}
+	if err := errors.Join(free(r.state), free(r.host)); err != nil {
+		return err
 	}
 	var err error
 	if r.state, err = r.backend.dev.Alloc(r.header() + 4*int64(ids)); err != nil {
@@ -163,9 +161,9 @@ func (r *Runner) Close() error {
 	}
 	errs = append(errs, r.forget())
 	for _, b := range append([]*cuda.Buffer{r.cache, r.state, r.attentionWork, r.sampleWork}, r.buffers[:]...) {
-		errs = append(errs, b.Free())
+		errs = append(errs, free(b))
 	}
-	errs = append(errs, r.host.Free(), r.slots.Free())
+	errs = append(errs, free(r.host), free(r.slots))
 	if r.stream != nil {
 		errs = append(errs, r.stream.Close())
 	}
@@ -176,6 +174,17 @@ func (r *Runner) Close() error {
 		return nil
 	}
 	return errors.Join(errs...)
+}
+
+// free frees what was allocated, if it was.
+func free[T any, P interface {
+	*T
+	Free() error
+}](p P) error {
+	if p == nil {
+		return nil
+	}
+	return p.Free()
 }
 
 // Plan returns the fused plan of a phase.
@@ -264,7 +273,7 @@ func (r *Runner) grow(plan *gpt2.Plan) error {
 		if err := r.forget(); err != nil {
 			return err
 		}
-		if err := r.buffers[b].Free(); err != nil {
+		if err := free(r.buffers[b]); err != nil {
 			return err
 		}
 		r.buffers[b] = nil

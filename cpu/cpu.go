@@ -142,7 +142,7 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	var todo []gpt2.Param
 	var done, total int64
 	size := 0
-	for _, param := range neededParams(m.Config, layers) {
+	for _, param := range m.Config.ParamsOf(layers) {
 		if p.matrices[param.Name] != nil || p.vectors[param.Name].p != nil {
 			continue
 		}

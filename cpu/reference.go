@@ -33,7 +33,7 @@ func (reference) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gp
 	r := &referenceRunner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: planCache{backend: reference{}, config: m.Config, layers: o.Layers}}
 	r.keys = make([][]float64, len(o.Layers)*o.Batch)
 	r.values = make([][]float64, len(o.Layers)*o.Batch)
-	params := neededParams(m.Config, o.Layers)
+	params := m.Config.ParamsOf(o.Layers)
 	var done, total int64
 	largest := 0
 	for _, p := range params {
@@ -58,22 +58,6 @@ func (reference) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gp
 		}
 	}
 	return r, nil
-}
-
-// neededParams lists the parameters that a run order uses, each once.
-func neededParams(c gpt2.Config, layers []int) []gpt2.Param {
-	used := make([]bool, c.Layers)
-	for _, l := range layers {
-		used[l] = true
-	}
-	var needed []gpt2.Param
-	for _, p := range c.Params() {
-		var layer int
-		if n, _ := fmt.Sscanf(p.Name, "h.%d.", &layer); n == 0 || used[layer] {
-			needed = append(needed, p)
-		}
-	}
-	return needed
 }
 
 // planCache keeps plans of a runner by phase, at most maxCompiled.
@@ -258,16 +242,10 @@ func (r *referenceRunner) step(step gpt2.Step) error {
 			err = fmt.Errorf("operation %s is not implemented", o.Op)
 		}
 		if err != nil {
-			return stageError(r.plan, step, r.position, err)
+			return gpt2.NewStageError(r.plan, step, r.position, err)
 		}
 	}
 	return nil
-}
-
-// stageError says where in a pass an error happened.
-func stageError(p *gpt2.Plan, step gpt2.Step, past int, err error) error {
-	shape := fmt.Sprintf("B=%d T=%d past=%d", p.Phase.Batch, p.Phase.Tokens, past)
-	return &gpt2.StageError{Step: step.Name(), Shape: shape, Err: err}
 }
 
 // gather copies the last rows of each sequence of a buffer into a matrix (B*rows, width).

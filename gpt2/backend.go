@@ -107,6 +107,11 @@ type StageError struct {
 	Err   error
 }
 
+// NewStageError says that a step of a plan failed, with past tokens in the cache.
+func NewStageError(p *Plan, step Step, past int, err error) *StageError {
+	return &StageError{step.Name(), fmt.Sprintf("B=%d T=%d past=%d", p.Phase.Batch, p.Phase.Tokens, past), err}
+}
+
 // Error gives one sentence.
 func (e *StageError) Error() string {
 	return fmt.Sprintf("stage %s (%s): %v", e.Step, e.Shape, e.Err)

@@ -117,6 +117,23 @@ func (c Config) Params() []Param {
 	return ps
 }
 
+// ParamsOf lists the parameters that a run order of layers needs, in the order of
+// [Config.Params].
+func (c Config) ParamsOf(layers []int) []Param {
+	used := make([]bool, c.Layers)
+	for _, l := range layers {
+		used[l] = true
+	}
+	var needed []Param
+	for _, p := range c.Params() {
+		var layer int
+		if n, _ := fmt.Sscanf(p.Name, "h.%d.", &layer); n == 0 || used[layer] {
+			needed = append(needed, p)
+		}
+	}
+	return needed
+}
+
 // Parameters returns the number of parameters of the model: the sum over Params.
 func (c Config) Parameters() int {
 	C, F := c.Channels, c.Inner

@@ -2,6 +2,7 @@ package gpt2
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,6 +19,9 @@ type Measurement struct {
 // cache: repeat times after a warm-up of at least two passes and 50 ms. Each
 // decode step is timed alone, at the same past. The session must be for the
 // phase's batch; it is empty afterwards.
+//
+// A runner that has a way of its own to time passes, such as steps that follow
+// one another without a wait of the host's, is asked to ([Measurer]).
 func (s *Session) Measure(ctx context.Context, phase Phase, past, repeat int) (Measurement, error) {
 	if s.err != nil {
 		return Measurement{}, s.err
@@ -36,6 +40,16 @@ func (s *Session) Measure(ctx context.Context, phase Phase, past, repeat int) (M
 	}
 	if err := s.Reset(); err != nil {
 		return Measurement{}, err
+	}
+	if own, ok := s.runner.(Measurer); ok {
+		times, err := own.Measure(ctx, phase, past, repeat)
+		if err != nil {
+			return Measurement{}, s.fail(ctx, err)
+		}
+		if len(times) == 0 {
+			return Measurement{}, errors.New("the executor measured nothing")
+		}
+		return newMeasurement(times), s.Reset()
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	ids := make([]int32, phase.Batch*max(past, phase.Tokens))
@@ -61,15 +75,26 @@ func (s *Session) Measure(ctx context.Context, phase Phase, past, repeat int) (M
 			return Measurement{}, err
 		}
 	}
-	m := Measurement{Times: make([]time.Duration, repeat)}
-	for i := range m.Times {
+	times := make([]time.Duration, repeat)
+	for i := range times {
 		var err error
-		if m.Times[i], err = pass(); err != nil {
+		if times[i], err = pass(); err != nil {
 			return Measurement{}, err
 		}
 	}
-	sorted := slices.Sorted(slices.Values(m.Times))
-	at := func(q float64) time.Duration { return sorted[int(q*float64(repeat-1)+0.5)] }
-	m.Median, m.P10, m.P90 = at(0.5), at(0.1), at(0.9)
-	return m, s.Reset()
+	return newMeasurement(times), s.Reset()
+}
+
+// Measurer is implemented by runners that time passes themselves: after a warm-up,
+// repeat times, with past tokens in the cache. The result has a duration of one
+// pass for each.
+type Measurer interface {
+	Measure(ctx context.Context, phase Phase, past, repeat int) ([]time.Duration, error)
+}
+
+// newMeasurement returns the times with their quantiles. There is at least one.
+func newMeasurement(times []time.Duration) Measurement {
+	sorted := slices.Sorted(slices.Values(times))
+	at := func(q float64) time.Duration { return sorted[int(q*float64(len(sorted)-1)+0.5)] }
+	return Measurement{Median: at(0.5), P10: at(0.1), P90: at(0.9), Times: times}
 }

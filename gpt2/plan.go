@@ -204,13 +204,19 @@ type Chain []Op
 // same rows. Where several chains match, the longest wins. The plan itself is
 // left as it is.
 func (p *Plan) Fuse(chains ...Chain) *Plan {
+	return p.FuseWhere(func([]Operation) bool { return true }, chains...)
+}
+
+// FuseWhere is [Plan.Fuse] for the matches that ok approves of; it is given their
+// operations in order.
+func (p *Plan) FuseWhere(ok func(ops []Operation) bool, chains ...Chain) *Plan {
 	longestFirst := slices.SortedStableFunc(slices.Values(chains), func(a, b Chain) int { return len(b) - len(a) })
 	out := *p
 	out.Steps = nil
 	for i := 0; i < len(p.Steps); {
 		n := 1
 		for _, chain := range longestFirst {
-			if p.matches(i, chain) {
+			if p.matches(i, chain) && ok(p.operations(i, len(chain))) {
 				n = len(chain)
 				break
 			}
@@ -227,6 +233,15 @@ func (p *Plan) Fuse(chains ...Chain) *Plan {
 		i += n
 	}
 	return &out
+}
+
+// operations returns those of n steps from i on.
+func (p *Plan) operations(i, n int) []Operation {
+	var ops []Operation
+	for _, s := range p.Steps[i : i+n] {
+		ops = append(ops, s.Ops...)
+	}
+	return ops
 }
 
 // matches tells whether the steps from i on are single operations of the chain,

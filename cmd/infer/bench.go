@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,7 +22,7 @@ const (
 type benchFlags struct {
 	phase, logits                  string
 	promptLen, past, batch, repeat int
-	json                           bool
+	json, rows                     bool
 }
 
 // newBench makes "infer bench".
@@ -33,26 +34,40 @@ func newBench(m *modelFlags) *cobra.Command {
 		Long: `bench measures the time of a pass on random tokens, after a warm-up: the median
 over repetitions and the range of the middle 80%. A decode step is measured alone,
 always with the same number of tokens in the cache. The rates count the FLOPs and the
-least bytes of the plan, as 'infer info' shows them.`,
+least bytes of the plan, as 'infer info' shows them.
+
+On a GPU a decode step is measured as one of many that follow one another, and beside
+the time stands its floor: the sum, over the steps of the plan, of the least time that
+each needs at the bandwidth and arithmetic rate that the same process measured on the
+device. --rows measures a fixed list of work on models of random weights.`,
 		Example: `  infer bench --layers all                                 a decode step
   infer bench -m random:gpt2 --phase prefill --prompt-len 1024
-  infer bench -m random:gpt2 --dtype bf16 --past 512 --json`,
+  infer bench -m random:gpt2 --dtype bf16 --past 512 --json
+  infer bench --rows --device cuda                         a table, with floors
+  infer bench kernel attn.sdpa -m random:gpt2              a stage's kernels`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return b.run(c.Context(), m, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
-		f.StringVar(&b.phase, "phase", "decode", "`PHASE` to measure: prefill or decode")
-		f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context where\nit is shorter)")
-		f.StringVar(&b.logits, "logits", "last", "`ROWS` of logits that the prefill computes: all or last")
-		f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context where that is shorter)")
-		f.IntVar(&b.batch, "batch", 1, "the pass has `N` sequences")
+		b.register(f)
 		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes")
+		f.BoolVar(&b.rows, "rows", false, "measure the whole list of work on a GPU; --model and the flags of\na pass do not matter then")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object")
 	})
+	c.AddCommand(newBenchKernel(m))
 	return c
+}
+
+// register registers the flags that say which pass.
+func (b *benchFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&b.phase, "phase", "decode", "`PHASE` to measure: prefill or decode")
+	f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context where\nit is shorter)")
+	f.StringVar(&b.logits, "logits", "last", "`ROWS` of logits that the prefill computes: all or last")
+	f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context where that is shorter)")
+	f.IntVar(&b.batch, "batch", 1, "the pass has `N` sequences")
 }
 
 // check finds values that no model could make right.
@@ -78,31 +93,21 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err := b.check(flags); err != nil {
 		return err
 	}
+	if b.rows {
+		return b.runRows(ctx, m, stdout, stderr)
+	}
 	o, err := m.open()
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	capacity := o.options.Context
-	phase, past := gpt2.Phase{Batch: b.batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, b.past
-	switch {
-	case b.phase == "decode" && !flags.Changed("past"):
-		past = min(128, capacity/2)
-	case b.phase == "prefill":
-		past = 0
-		phase.Tokens, phase.Sample = b.promptLen, false
-		if phase.Tokens == 0 {
-			phase.Tokens = min(256, capacity)
-		}
-		if b.logits == "all" {
-			phase.Logits = gpt2.LogitsAll
-		}
+	phase, past, err := b.pass(flags, o.options.Context)
+	if err != nil {
+		return err
 	}
-	switch {
-	case phase.Tokens > capacity:
-		return fmt.Errorf("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, count(capacity, "token"))
-	case past >= capacity:
-		return fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
+	device, err := measureDevice(ctx, o.backend, m, stderr)
+	if err != nil {
+		return err
 	}
 	s, err := o.load(ctx, stderr, b.batch)
 	if err != nil {
@@ -122,17 +127,58 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	gflops := perSecond(float64(cost.FLOPs), result.Median) / 1e9
 	gbs := perSecond(float64(cost.Bytes(o.backend.Sizes())), result.Median) / 1e9
 	if b.json {
-		return writeJSON(stdout, map[string]any{
+		out := map[string]any{
 			"phase": b.phase, "tokens": phase.Tokens, "batch": b.batch, "past": past, "logits": b.logits, "repeat": b.repeat,
 			"median_ms": ms(result.Median), "p10_ms": ms(result.P10), "p90_ms": ms(result.P90),
 			"gflop_per_s": gflops, "gb_per_s": gbs, "configuration": o.setting(),
-		})
+		}
+		if device != nil {
+			floor := device.Ceilings.PlanFloor(plan, past, o.backend.Sizes())
+			out["floor_ms"], out["floor_with_barriers_ms"] = ms(floor), ms(device.Ceilings.WithBarriers(plan, floor))
+			out["share_of_floor"] = share(floor, result.Median)
+			out["device"] = device
+		}
+		return writeJSON(stdout, out)
 	}
 	what := fmt.Sprintf("decode step, B=%d, %s in the cache", b.batch, count(past, "token"))
 	if b.phase == "prefill" {
 		what = fmt.Sprintf("prefill, B=%d T=%d, %s of logits", b.batch, phase.Tokens, map[string]string{"all": "all rows", "last": "last row"}[b.logits])
 	}
 	tokens := float64(b.batch * phase.Tokens)
-	return writeOutput(stdout, fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
-		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), b.repeat, perSecond(tokens, result.Median), gflops, gbs, o.setting()))
+	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
+		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), len(result.Times), perSecond(tokens, result.Median), gflops, gbs, o.setting())
+	if device != nil {
+		floor := device.Ceilings.PlanFloor(plan, past, o.backend.Sizes())
+		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps: %.0f%% of floor\n%s\n",
+			ms(floor), ms(device.Ceilings.WithBarriers(plan, floor)), 100*share(floor, result.Median), device)
+	}
+	return writeOutput(stdout, text)
 }
+
+// pass returns the phase that the flags name, and how many tokens the cache holds.
+func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Phase, int, error) {
+	phase, past := gpt2.Phase{Batch: b.batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, b.past
+	switch {
+	case b.phase == "decode" && !flags.Changed("past"):
+		past = min(128, capacity/2)
+	case b.phase == "prefill":
+		past = 0
+		phase.Tokens, phase.Sample = b.promptLen, false
+		if phase.Tokens == 0 {
+			phase.Tokens = min(256, capacity)
+		}
+		if b.logits == "all" {
+			phase.Logits = gpt2.LogitsAll
+		}
+	}
+	switch {
+	case phase.Tokens > capacity:
+		return phase, past, fmt.Errorf("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, count(capacity, "token"))
+	case past >= capacity:
+		return phase, past, fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
+	}
+	return phase, past, nil
+}
+
+// share returns the floor as a share of a time.
+func share(floor, d time.Duration) float64 { return float64(floor) / float64(max(d, 1)) }

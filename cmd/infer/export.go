@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"gpt2scope/weights"
 )
 
 // newExport makes "infer export".
@@ -18,7 +20,7 @@ func newExport(m *modelFlags) *cobra.Command {
 		Long: `export writes a model as a Hugging Face directory: config.json, model.safetensors
 and the tokenizer's files. transformers' GPT2LMHeadModel reads it, and so does
 --model. It writes all layers, or with --layers N a model of the first N; --dtype
-is the type of the weights in the file.`,
+is the type of the weights in the file (default f32).`,
 		Example: `  infer export --out shakespeare                       the built-in model
   infer export -m random:gpt2 --dtype bf16 --out gpt2-random
   infer export -m DIR --layers 2 --out first-two`,
@@ -54,7 +56,7 @@ func runExport(ctx context.Context, m *modelFlags, out string, stderr io.Writer)
 	bar.done()
 	if err == nil && !m.quiet {
 		parameters := int64(model.Config.Parameters())
-		fmt.Fprintf(stderr, "%s: %s, %s parameters as %s, %s\n", out, count(model.Config.Layers, "layer"), thousands(parameters), m.dtype,
+		fmt.Fprintf(stderr, "%s: %s, %s parameters as %s, %s\n", out, count(model.Config.Layers, "layer"), thousands(parameters), map[weights.DType]string{weights.F32: "f32", weights.BF16: "bf16"}[m.weightType()],
 			size(parameters*int64(m.weightType().Bits()/8)))
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
 
@@ -110,7 +111,12 @@ func (i *infoFlags) describe(w io.Writer, o *opened) {
 	} else {
 		fmt.Fprintf(w, "tokenizer   %s\n", count(o.model.Tokenizer.VocabSize(), "token"))
 	}
-	fmt.Fprintf(w, "device      %s, weights %s\n", o.backend.Name(), map[int]string{2: "bfloat16", 4: "float32", 8: "float64"}[sizes.Weight])
+	device := o.backend.Name()
+	if b, ok := o.backend.(*exec.Backend); ok {
+		mode, why := b.Mode()
+		device += fmt.Sprintf(" (%s), mode %s (%s)", b.Device().Info().Name, mode, why)
+	}
+	fmt.Fprintf(w, "device      %s, weights %s\n", device, map[int]string{2: "bfloat16", 4: "float32", 8: "float64"}[sizes.Weight])
 }
 
 // printPlan writes the table of a plan: for each step the shape of its matrix

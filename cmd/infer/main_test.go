@@ -17,6 +17,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asInfer) != "" {
 		main()
 	}
+	os.Setenv("CUDA_VISIBLE_DEVICES", "") // the tests are of the CPU, also where there is a GPU
 	os.Exit(m.Run())
 }
 
@@ -141,6 +142,15 @@ func TestUsage(t *testing.T) {
 		{"--device cuda:x", []string{"--device cuda:x"}},
 		{"--device cuda:-1", []string{"--device cuda:-1"}},
 		{"--dtype f16", []string{"--dtype f16", "f32 or bf16"}},
+		{"bench kernel", []string{"name one stage", "infer bench kernel attn.sdpa"}},
+		{"bench kernel attn.spda", []string{"no stage attn.spda", "attn.sdpa", "lm_head"}},
+		{"bench kernal", []string{`"kernal"`, "infer bench --help"}},
+		{"--mode fast", []string{"--mode fast", "eager or graph"}},
+		{"--mode eager --device cpu", []string{"--mode is for a GPU", "--device cuda"}},
+		{"--tune --device reference", []string{"--tune is for a GPU"}},
+		{"--variant attn.sdpa", []string{"--variant attn.sdpa", "STAGE=NAME"}},
+		{"--variant =naive", []string{"--variant =naive", "STAGE=NAME"}},
+		{"--dtype ''", []string{"--dtype ''", "f32 or bf16"}},
 		{"--device reference --dtype bf16", []string{"--dtype bf16", "reference", "float64"}},
 		{"-t -1", []string{"--threads -1"}},
 		{"-t 1000000", []string{"--threads 1000000", "256"}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cpu"
+	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
@@ -25,17 +27,26 @@ type modelFlags struct {
 	layers  string
 	device  string
 	dtype   string
+	mode    string
+	variant []string
+	tune    bool
 	threads int
 	context int
 	chunk   int
 	quiet   bool
+
+	forGPU []string  // flags given that only a GPU understands
+	stderr io.Writer // of the command that runs
 }
 
 func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory, or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
 	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: 1 of the built-in\nmodel, all of another)")
-	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto, cpu, reference (plain and slow, in float64), cuda\nor cuda:N")
-	f.StringVar(&m.dtype, "dtype", "f32", "`TYPE` in which weights are held, f32 or bf16; the CPU computes\nin float32")
+	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU where all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
+	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held, f32 or bf16 (default: bf16 on a\nGPU, f32 elsewhere); the CPU computes in float32, a GPU in TYPE")
+	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), auto (graph, and eager when a profiler is\nattached)")
+	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive; may be repeated ('infer bench kernel' lists them)")
+	f.BoolVar(&m.tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
 	f.IntVarP(&m.threads, "threads", "t", 0, "`N` CPU threads (default: one for each physical core)")
 	f.IntVarP(&m.context, "context", "c", 0, "the context holds `N` tokens (default: as many as the model can)")
 	f.IntVar(&m.chunk, "chunk", 0, "evaluate prompts in chunks of `N` tokens (default: whole)")
@@ -44,6 +55,12 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 
 // check finds values that no model could make right.
 func (m *modelFlags) check(c *cobra.Command) error {
+	m.stderr, m.forGPU = c.ErrOrStderr(), nil
+	for _, name := range []string{"mode", "variant", "tune"} {
+		if c.Flags().Changed(name) {
+			m.forGPU = append(m.forGPU, "--"+name)
+		}
+	}
 	if m.model == "" && c.Flags().Changed("model") {
 		return usagef("--model needs a directory, or a name such as random:gpt2")
 	}
@@ -59,16 +76,25 @@ func (m *modelFlags) check(c *cobra.Command) error {
 		return usagef("--device %s: it must be auto, cpu, reference, cuda or cuda:N", shellQuote(m.device))
 	}
 	switch {
-	case m.dtype != "f32" && m.dtype != "bf16":
+	case m.dtype != "f32" && m.dtype != "bf16" && (m.dtype != "" || c.Flags().Changed("dtype")):
 		return usagef("--dtype %s: it must be f32 or bf16", shellQuote(m.dtype))
 	case m.dtype == "bf16" && m.device == "reference" && c.Name() != "export":
 		return usagef("--dtype bf16: the reference device holds weights in float64 only; leave out --dtype, or use --device cpu")
+	case m.mode != "auto" && m.mode != "eager" && m.mode != "graph":
+		return usagef("--mode %s: it must be auto, eager or graph", shellQuote(m.mode))
+	case len(m.forGPU) > 0 && (m.device == "cpu" || m.device == "reference"):
+		return usagef("%s is for a GPU; leave it out, or use --device cuda", m.forGPU[0])
 	case m.threads < 0 || m.threads > cpu.MaxThreads:
 		return usagef("--threads %d: it must be from 1 to %d, or 0 for one for each physical core", m.threads, cpu.MaxThreads)
 	case m.context < 0 || m.context == 0 && c.Flags().Changed("context"):
 		return usagef("--context %d: it must be at least 1", m.context)
 	case m.chunk < 0:
 		return usagef("--chunk %d: it must be positive, or 0 for whole prompts", m.chunk)
+	}
+	for _, v := range m.variant {
+		if stage, name, ok := strings.Cut(v, "="); !ok || stage == "" || name == "" {
+			return usagef("--variant %s: it must be STAGE=NAME, such as attn.sdpa=naive", shellQuote(v))
+		}
 	}
 	return nil
 }
@@ -103,7 +129,8 @@ func (m *modelFlags) runOrder(c gpt2.Config) ([]int, error) {
 	return gpt2.FirstLayers(n), nil
 }
 
-// weightType returns the type in which weights are held.
+// weightType returns the type in which the CPU holds weights, and in which they
+// are exported.
 func (m *modelFlags) weightType() weights.DType {
 	if m.dtype == "bf16" {
 		return weights.BF16
@@ -111,17 +138,82 @@ func (m *modelFlags) weightType() weights.DType {
 	return weights.F32
 }
 
-// backend makes the executor that the flags name.
+// backend makes the executor that the flags name. Only auto chooses: what it
+// took, and why, goes to standard error, but where there is nothing to choose
+// from.
 func (m *modelFlags) backend() (gpt2.Backend, error) {
 	name, _, _ := strings.Cut(m.device, ":")
 	switch name {
 	case "reference":
 		return cpu.NewReference(), nil
+	case "cpu":
+		return m.cpu()
 	case "cuda":
-		return nil, fmt.Errorf("--device %s: this version has no CUDA executor yet; use --device cpu", m.device)
-	default:
-		return cpu.New(cpu.Options{Threads: m.threads, DType: m.weightType()})
+		b, err := m.gpu()
+		if err != nil {
+			return nil, fmt.Errorf("--device %s: %w", m.device, err)
+		}
+		return b, nil
 	}
+	b, err := m.gpu()
+	switch {
+	case err == nil:
+		mode, _ := b.Mode()
+		m.notice(fmt.Sprintf("--device auto took the GPU, %s, mode %s; --device cpu runs on the CPU", b.Device().Info().Name, mode))
+		return b, nil
+	case len(m.forGPU) > 0:
+		return nil, fmt.Errorf("%s is for a GPU, and none can be used: %w", m.forGPU[0], err)
+	case driverPresent():
+		m.notice(fmt.Sprintf("--device auto took the CPU, since the GPU cannot be used: %v", err))
+	}
+	return m.cpu()
+}
+
+func (m *modelFlags) cpu() (gpt2.Backend, error) {
+	return cpu.New(cpu.Options{Threads: m.threads, DType: m.weightType()})
+}
+
+// gpu makes the CUDA executor. The error says what is missing.
+func (m *modelFlags) gpu() (*exec.Backend, error) {
+	options := exec.Options{
+		DType: weights.BF16, Tune: m.tune, Notice: m.notice,
+		Mode: map[string]exec.Mode{"auto": exec.Auto, "eager": exec.Eager, "graph": exec.Graph}[m.mode],
+	}
+	if m.dtype == "f32" {
+		options.DType = weights.F32
+	}
+	if _, index, ok := strings.Cut(m.device, ":"); ok {
+		options.Device, _ = strconv.Atoi(index)
+	}
+	for _, v := range m.variant {
+		if options.Variants == nil {
+			options.Variants = map[string]string{}
+		}
+		stage, name, _ := strings.Cut(v, "=")
+		options.Variants[stage] = name
+	}
+	return exec.New(options)
+}
+
+// notice tells a user one line, on standard error.
+func (m *modelFlags) notice(text string) {
+	if !m.quiet && m.stderr != nil {
+		fmt.Fprintln(m.stderr, "infer: "+text)
+	}
+}
+
+// driverPresent tells whether an NVIDIA driver is loaded and its GPUs are not
+// hidden by CUDA_VISIBLE_DEVICES: then a user expects a GPU to be used.
+func driverPresent() bool {
+	if visible, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && (visible == "" || visible == "-1") {
+		return false
+	}
+	for _, path := range []string{"/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg"} {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // opened is a model and what will run it. Its weights are not loaded yet, so
@@ -212,6 +304,8 @@ func (o *opened) close() {
 type setting struct {
 	Model   string `json:"model"`
 	Device  string `json:"device"`
+	GPU     string `json:"gpu,omitempty"`
+	Mode    string `json:"mode,omitempty"`
 	DType   string `json:"dtype"`
 	Layers  int    `json:"layers"`
 	OfTotal int    `json:"of_layers"`
@@ -222,17 +316,23 @@ type setting struct {
 
 func (o *opened) setting() setting {
 	out := setting{
-		Model: o.model.Name, Device: o.backend.Name(), DType: o.flags.dtype,
+		Model: o.model.Name, Device: o.backend.Name(), DType: typeName(o.backend),
 		Layers: len(o.options.Layers), OfTotal: o.model.Config.Layers,
 		Context: o.options.Context, Version: version(),
 	}
-	switch out.Device {
-	case "cpu":
+	if out.Device == "cpu" {
 		out.Threads = cpu.Threads(o.flags.threads)
-	case "reference":
-		out.DType = "f64"
+	}
+	if b, ok := o.backend.(*exec.Backend); ok {
+		mode, _ := b.Mode()
+		out.GPU, out.Mode = b.Device().Info().Name, mode.String()
 	}
 	return out
+}
+
+// typeName returns the name of the type in which a backend holds weights.
+func typeName(b gpt2.Backend) string {
+	return map[int]string{2: "bf16", 4: "f32", 8: "f64"}[b.Sizes().Weight]
 }
 
 // String is how closing lines begin.
@@ -240,6 +340,9 @@ func (s setting) String() string {
 	device := s.Device
 	if s.Threads > 0 {
 		device += " (" + count(s.Threads, "thread") + ")"
+	}
+	if s.GPU != "" {
+		device += " (" + s.GPU + "), mode " + s.Mode
 	}
 	return fmt.Sprintf("%s, %s, layers %d of %d", device, s.DType, s.Layers, s.OfTotal)
 }

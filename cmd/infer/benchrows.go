@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"gpt2scope/ceilings"
+	cudaexec "gpt2scope/cuda/exec"
+	"gpt2scope/gpt2"
+)
+
+// benchDevice is the GPU that was measured on, and what it can do at most.
+type benchDevice struct {
+	Name     string            `json:"name"`
+	Driver   string            `json:"driver"`   // the CUDA version that the driver supports
+	Runtime  string            `json:"runtime"`  // the one that the library was built with
+	CuBLASLt uint64            `json:"cublaslt"` // cublasLtGetVersion
+	ClockMHz int               `json:"sm_clock_mhz,omitempty"`
+	Ceilings ceilings.Ceilings `json:"ceilings"`
+}
+
+// String is two lines for people.
+func (d *benchDevice) String() string {
+	clock := ""
+	if d.ClockMHz > 0 {
+		clock = fmt.Sprintf(", SM clock %d MHz after the measurement of the ceilings", d.ClockMHz)
+	}
+	return fmt.Sprintf("%s, CUDA %s of the driver, %s of the library, cuBLASLt %d%s\nceilings: %s", d.Name, d.Driver, d.Runtime, d.CuBLASLt, clock, d.Ceilings)
+}
+
+// measureDevice measures the ceilings of a backend's GPU; nil of another backend.
+func measureDevice(ctx context.Context, backend gpt2.Backend, m *modelFlags, stderr io.Writer) (*benchDevice, error) {
+	b, ok := backend.(*cudaexec.Backend)
+	if !ok {
+		return nil, nil
+	}
+	defer m.spin(stderr, "measuring the GPU")()
+	lib := b.Library()
+	driver, runtime, err := lib.Versions()
+	if err != nil {
+		return nil, err
+	}
+	d := &benchDevice{Name: b.Device().Info().Name, Driver: cudaVersion(driver), Runtime: cudaVersion(runtime)}
+	if d.Ceilings, err = ceilings.Measure(ctx, lib, b.Device()); err != nil {
+		return nil, err
+	}
+	d.ClockMHz = smClock(b.Device())
+	d.CuBLASLt = uint64(lib.BLASVersion())
+	return d, nil
+}
+
+// cudaVersion writes 13000 as 13.0.
+func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// benchRow is a row of the list of work.
+type benchRow struct {
+	name  string
+	model string
+	phase gpt2.Phase
+	past  int
+}
+
+// benchRows is the list: what bench/gpu_peers.py measures of others.
+func benchRows() []benchRow {
+	decode := gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	prefill := func(batch int) gpt2.Phase { return gpt2.Phase{Batch: batch, Tokens: 1024, Logits: gpt2.LogitsAll} }
+	const oneLayer, small = "random:L=1,C=768,NH=12,V=50257,T=1024", ",C=384,NH=6,V=257,T=1024"
+	return []benchRow{
+		{"decode, gpt2 with 1 layer", oneLayer, decode, 512},
+		{"decode, gpt2", "random:gpt2", decode, 512},
+		{"decode, gpt2-xl", "random:gpt2-xl", decode, 512},
+		{"decode, 6 x 384, V=257", "random:L=6" + small, decode, 512},
+		{"decode, 1 x 384, V=257", "random:L=1" + small, decode, 512},
+		{"prefill 1024, gpt2 with 1 layer", oneLayer, prefill(1), 0},
+		{"prefill 1024, gpt2", "random:gpt2", prefill(1), 0},
+		{"forward 8 x 1024, gpt2", "random:gpt2", prefill(8), 0},
+		{"forward 24 x 1024, gpt2 with 1 layer", oneLayer, prefill(24), 0},
+		{"prefill 1024, gpt2-xl", "random:gpt2-xl", prefill(1), 0},
+	}
+}
+
+// benchResult is what was measured of a row.
+type benchResult struct {
+	Work         string  `json:"work"`
+	Model        string  `json:"model,omitempty"`
+	Batch        int     `json:"batch,omitempty"`
+	Tokens       int     `json:"tokens,omitempty"`
+	Past         int     `json:"past"`
+	Median       float64 `json:"median_ms"`
+	P10          float64 `json:"p10_ms"`
+	P90          float64 `json:"p90_ms"`
+	Floor        float64 `json:"floor_ms,omitempty"`
+	WithBarriers float64 `json:"floor_with_barriers_ms,omitempty"`
+	Share        float64 `json:"share_of_floor,omitempty"`
+	GFLOPS       float64 `json:"gflop_per_s,omitempty"`
+	GBS          float64 `json:"gb_per_s,omitempty"`
+	Passes       int     `json:"passes"`
+	Error        string  `json:"error,omitempty"`
+}
+
+// runRows measures the list on a GPU, and prints it as a table. A row that fails
+// is told of, the others go on, and the exit status is 1.
+func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr io.Writer) error {
+	backend, err := m.backend()
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	device, err := measureDevice(ctx, backend, m, stderr)
+	if err != nil {
+		return err
+	}
+	if device == nil {
+		return errors.New("--rows measures a GPU, and this is the CPU; use --device cuda, which says what is missing")
+	}
+	var results []benchResult
+	var failed error
+	for _, row := range benchRows() {
+		r, err := row.measure(ctx, backend, device, b.repeat)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", row.name, err))
+			r.Error = err.Error()
+		}
+		results = append(results, r)
+	}
+	start, err := firstToken(ctx, m, 5)
+	if err != nil {
+		failed = errors.Join(failed, fmt.Errorf("%s: %w", start.Work, err))
+		start.Error = err.Error()
+	}
+	results = append(results, start)
+	mode, _ := backend.(*cudaexec.Backend).Mode()
+	if b.json {
+		err = writeJSON(stdout, map[string]any{
+			"date": time.Now().UTC().Format(time.RFC3339), "device": device, "dtype": typeName(backend), "mode": mode.String(),
+			"version": version(), "rows": results,
+		})
+	} else {
+		var out bytes.Buffer
+		fmt.Fprintf(&out, "%s\n%s, mode %s, greedy, %s; infer %s\n\n", device, typeName(backend), mode, time.Now().UTC().Format(time.RFC3339), version())
+		printRows(&out, results)
+		err = writeOutput(stdout, out.Bytes())
+	}
+	if failed != nil {
+		return oneLine(failed)
+	}
+	return err
+}
+
+// measure measures a row with a session of its own.
+func (row benchRow) measure(ctx context.Context, backend gpt2.Backend, device *benchDevice, repeat int) (r benchResult, err error) {
+	r = benchResult{Work: row.name, Model: row.model, Batch: row.phase.Batch, Tokens: row.phase.Tokens, Past: row.past}
+	model, err := gpt2.Random(row.model)
+	if err != nil {
+		return r, err
+	}
+	defer model.Close()
+	s, err := gpt2.NewSession(ctx, model, backend, gpt2.Options{Batch: row.phase.Batch})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	m, err := s.Measure(ctx, row.phase, row.past, repeat)
+	if err != nil {
+		return r, err
+	}
+	plan, err := s.Plan(row.phase)
+	if err != nil {
+		return r, err
+	}
+	cost, sizes := plan.Cost(row.past), backend.Sizes()
+	floor := device.Ceilings.PlanFloor(plan, row.past, sizes)
+	r.Median, r.P10, r.P90, r.Passes = ms(m.Median), ms(m.P10), ms(m.P90), len(m.Times)
+	r.Floor, r.WithBarriers, r.Share = ms(floor), ms(device.Ceilings.WithBarriers(plan, floor)), share(floor, m.Median)
+	r.GFLOPS, r.GBS = perSecond(float64(cost.FLOPs), m.Median)/1e9, perSecond(float64(cost.Bytes(sizes)), m.Median)/1e9
+	return r, nil
+}
+
+// firstToken runs this program on the built-in model and times it from before the
+// process starts until its first token can be read.
+func firstToken(ctx context.Context, m *modelFlags, repeat int) (benchResult, error) {
+	r := benchResult{Work: "process start to first token, built-in model", Batch: 1}
+	program, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	args := []string{"-p", "ROMEO:", "-n", "1", "--temp", "0", "--ignore-eos", "--quiet", "--mode", m.mode, "--device", "cuda"}
+	if m.device != "auto" {
+		args[len(args)-1] = m.device
+	}
+	if m.dtype != "" {
+		args = append(args, "--dtype", m.dtype)
+	}
+	var times []time.Duration
+	for range repeat {
+		var stderr bytes.Buffer
+		c := exec.CommandContext(ctx, program, args...)
+		c.Stderr = &stderr
+		out, err := c.StdoutPipe()
+		if err != nil {
+			return r, err
+		}
+		start := time.Now()
+		if err := c.Start(); err != nil {
+			return r, err
+		}
+		_, readErr := bufio.NewReader(out).ReadByte()
+		elapsed := time.Since(start)
+		_, copyErr := io.Copy(io.Discard, out)
+		if err := c.Wait(); err != nil {
+			return r, fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+		}
+		if err := errors.Join(readErr, copyErr); err != nil {
+			return r, err
+		}
+		times = append(times, elapsed)
+	}
+	slices.Sort(times)
+	r.Median, r.P10, r.P90, r.Passes = ms(ceilings.Median(times)), ms(times[0]), ms(times[len(times)-1]), repeat
+	return r, nil
+}
+
+// printRows writes the table.
+func printRows(w io.Writer, results []benchResult) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "work\tfloor ms\twith barriers\tmedian ms\tp10 - p90\t% of floor\tTFLOP/s\tGB/s\t")
+	for _, r := range results {
+		switch {
+		case r.Error != "":
+			fmt.Fprintf(t, "%s\t\t\tfailed\t\t\t\t\t\n", r.Work)
+		case r.Floor == 0:
+			fmt.Fprintf(t, "%s\t\t\t%.1f\t%.1f - %.1f\t\t\t\t\n", r.Work, r.Median, r.P10, r.P90)
+		default:
+			fmt.Fprintf(t, "%s\t%.4f\t%.4f\t%.4f\t%.4f - %.4f\t%.0f\t%.1f\t%.0f\t\n", r.Work, r.Floor, r.WithBarriers, r.Median, r.P10, r.P90,
+				100*r.Share, r.GFLOPS/1e3, r.GBS)
+		}
+	}
+	t.Flush()
+}
+
+// oneLine joins the lines of an error by semicolons.
+func oneLine(err error) error {
+	return errors.New(string(bytes.ReplaceAll([]byte(err.Error()), []byte("\n"), []byte("; "))))
+}

@@ -117,24 +117,24 @@ __device__ inline float4 load_some(const float *v, int k, int n) {
 // Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step
 // a lane keeps one half of its values and gives the other to its partner. Lane l
 // ends with the sum of value l / (32/V).
-template <int V>
-__device__ inline float warp_sums(float (&v)[V]) {
+template <int V, int OFFSET = 16>
+__device__ inline float warp_sums(const float (&v)[V]) {
   static_assert(V >= 1 && V <= 32 && (V & (V - 1)) == 0, "a power of two");
-  int lane = threadIdx.x % 32;
-  int offset = 16;
+  if constexpr (V == 1) {
+    float sum = v[0];
 #pragma unroll
-  for (int n = V / 2; n > 0; n /= 2) {
-    bool upper = lane & offset;
+    for (int o = OFFSET; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+    return sum;
+  } else {
+    const bool upper = threadIdx.x & OFFSET;
+    float half[V / 2];
 #pragma unroll
-    for (int i = 0; i < n; i++) {
-      float keep = upper ? v[i + n] : v[i], give = upper ? v[i] : v[i + n];
-      v[i] = keep + __shfl_xor_sync(0xffffffffu, give, offset);
+    for (int i = 0; i < V / 2; i++) {
+      const float low = v[i], high = v[i + V / 2];
+      half[i] = (upper ? high : low) + __shfl_xor_sync(0xffffffffu, upper ? low : high, OFFSET);
     }
-    offset /= 2;
+    return warp_sums<V / 2, OFFSET / 2>(half);
   }
-#pragma unroll
-  for (int o = 16 / V; o > 0; o /= 2) v[0] += __shfl_xor_sync(0xffffffffu, v[0], o);
-  return v[0];
 }
 
 // Sums each of M values over the block; every thread gets all of them.

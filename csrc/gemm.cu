@@ -49,6 +49,7 @@ struct library {
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
   decltype(&cublasLtMatmulAlgoCheck) check;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) config_get;
+  decltype(&cublasLtMatmulAlgoInit) algorithm_init;
 };
 
 std::mutex opening;
@@ -363,6 +364,7 @@ extern "C" int gs_blas_open(const char *path, uint64_t *version) {
     find(lt.heuristic, "cublasLtMatmulAlgoGetHeuristic");
     find(lt.check, "cublasLtMatmulAlgoCheck");
     find(lt.config_get, "cublasLtMatmulAlgoConfigGetAttribute");
+    find(lt.algorithm_init, "cublasLtMatmulAlgoInit");
     if (missing) {
       dlclose(so);
       return gs_fail(GS_NO_BLAS, "%s has no %s: it is not cuBLASLt of CUDA 12 or later", path, missing);
@@ -413,8 +415,16 @@ extern "C" int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const g
   if (e) return e;
   cublasLtMatmulAlgo_t algorithm;
   memcpy(&algorithm, in->algorithm, sizeof algorithm);
+  // First whether there is such an algorithm at all, as what was stored may be damaged.
+  const cudaDataType_t in_type = a->dtype == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F, out_type = a->y_type == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+  int32_t id = -1;
+  size_t written;
+  cublasLtMatmulAlgo_t same;
   cublasLtMatmulHeuristicResult_t result = {};
-  if (b->lt->check(b->handle, p->desc, p->w, p->x, p->y, p->y, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+  if (b->lt->config_get(&algorithm, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written) != CUBLAS_STATUS_SUCCESS ||
+      b->lt->algorithm_init(b->handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, in_type, in_type, out_type, out_type, id, &same) !=
+          CUBLAS_STATUS_SUCCESS ||
+      b->lt->check(b->handle, p->desc, p->w, p->x, p->y, p->y, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
       result.workspaceSize > kWorkspace)
     return gs_fail(GS_ARGUMENT, "cuBLASLt refuses the stored plan of a product of (%d, %d) by (%d, %d)", a->M, a->K, a->N, a->K);
   keep(b, *p, algorithm, result.workspaceSize, in->candidates, in->microseconds);

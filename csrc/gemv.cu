@@ -75,19 +75,20 @@ __device__ inline uint4 load_chunk_slowly(const __nv_bfloat16 *p, int n) {
   return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-// The elements of a chunk as float32: 4 of float32, 8 of bfloat16.
-__device__ inline void unpack(const uint4 &q, float (&f)[4]) {
-  f[0] = __uint_as_float(q.x);
-  f[1] = __uint_as_float(q.y);
-  f[2] = __uint_as_float(q.z);
-  f[3] = __uint_as_float(q.w);
-}
-__device__ inline void unpack(const uint4 &q, float (&f)[8]) {
-  const uint32_t u[4] = {q.x, q.y, q.z, q.w};
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    f[2 * i] = __uint_as_float(u[i] << 16);
-    f[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
+// Four elements of a chunk as float32: all of a float32 chunk, half of a bfloat16 one.
+template <typename W>
+__device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
+  if (sizeof(W) == 4) {
+    f[0] = __uint_as_float(q.x);
+    f[1] = __uint_as_float(q.y);
+    f[2] = __uint_as_float(q.z);
+    f[3] = __uint_as_float(q.w);
+  } else {
+    const uint32_t a = half ? q.z : q.x, b = half ? q.w : q.y;
+    f[0] = __uint_as_float(a << 16);
+    f[1] = __uint_as_float(a & 0xffff0000u);
+    f[2] = __uint_as_float(b << 16);
+    f[3] = __uint_as_float(b & 0xffff0000u);
   }
 }
 
@@ -116,24 +117,24 @@ __device__ inline float4 load_some(const float *v, int k, int n) {
 // Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step
 // a lane keeps one half of its values and gives the other to its partner. Lane l
 // ends with the sum of value l / (32/V).
-template <int V>
-__device__ inline float warp_sums(float (&v)[V]) {
+template <int V, int OFFSET = 16>
+__device__ inline float warp_sums(const float (&v)[V]) {
   static_assert(V >= 1 && V <= 32 && (V & (V - 1)) == 0, "a power of two");
-  int lane = threadIdx.x % 32;
-  int offset = 16;
+  if constexpr (V == 1) {
+    float sum = v[0];
 #pragma unroll
-  for (int n = V / 2; n > 0; n /= 2) {
-    bool upper = lane & offset;
+    for (int o = OFFSET; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+    return sum;
+  } else {
+    const bool upper = threadIdx.x & OFFSET;
+    float half[V / 2];
 #pragma unroll
-    for (int i = 0; i < n; i++) {
-      float keep = upper ? v[i + n] : v[i], give = upper ? v[i] : v[i + n];
-      v[i] = keep + __shfl_xor_sync(0xffffffffu, give, offset);
+    for (int i = 0; i < V / 2; i++) {
+      const float low = v[i], high = v[i + V / 2];
+      half[i] = (upper ? high : low) + __shfl_xor_sync(0xffffffffu, upper ? low : high, OFFSET);
     }
-    offset /= 2;
+    return warp_sums<V / 2, OFFSET / 2>(half);
   }
-#pragma unroll
-  for (int o = 16 / V; o > 0; o /= 2) v[0] += __shfl_xor_sync(0xffffffffu, v[0], o);
-  return v[0];
 }
 
 // Sums each of M values over the block; every thread gets all of them.
@@ -326,21 +327,21 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
     for (int u = 0; u < U; u++) {
       const int c = first + (batch * U + u) * 32 + lane;
       if (c < last) {
-        float f[R][E];
 #pragma unroll
-        for (int r = 0; r < R; r++) unpack(q[r][u], f[r]);
+        for (int h = 0; h < Q; h++) {
+          float f[R][4];
 #pragma unroll
-        for (int m = 0; m < M; m++)
+          for (int r = 0; r < R; r++) unpack<W>(q[r][u], h, f[r]);
 #pragma unroll
-          for (int h = 0; h < Q; h++) {
+          for (int m = 0; m < M; m++) {
             const float4 v = xs[(m * Q + h) * KC + c];
             const float e[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
-              for (int i = 0; i < 4; i++)
-                acc[r * M + m][i % A] = fmaf(f[r][4 * h + i], e[i], acc[r * M + m][i % A]);
+              for (int i = 0; i < 4; i++) acc[r * M + m][i % A] = fmaf(f[r][i], e[i], acc[r * M + m][i % A]);
           }
+        }
       }
     }
 

@@ -127,6 +127,15 @@ __device__ inline double warp_sum(double v) {
   return v;
 }
 
+// Adds 1 and returns what was there. What this thread wrote before is visible to
+// those who count after it, and what others wrote before they counted to this CTA
+// after its next barrier.
+__device__ inline unsigned arrive(unsigned *counter) {
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
 // 53 random bits of Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy
 // as 1, 2, 3", SC 2011).
 __device__ inline uint64_t random53(uint64_t seed, unsigned sequence, uint64_t position) {
@@ -462,8 +471,7 @@ __device__ void finish(const Sample &a, int b, uint64_t step, int position, int 
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step + 1) : "memory");
   // The last sequence raises the step: all have read it before they come here.
   if (a.B > 1) {
-    __threadfence();
-    if (atomicAdd(a.done, 1u) != a.B - 1u) return;
+    if (arrive(a.done) != a.B - 1u) return;
     *a.done = 0;
   }
   a.sampling->step = step + 1;
@@ -478,16 +486,18 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
   const int begin = split * a.span, end = min(a.V, begin + a.span);
   const double temperature = a.sampling->temperature;
   const int top_k = a.sampling->top_k, log_probs = a.sampling->log_probs;
-  // Read by all before the first of them arrives below, so before they change.
-  const uint64_t step = a.sampling->step;
-  const int position = a.pos[b] + a.T - (a.pad ? *a.pad : 0);
 
   uint64_t best = 0;
   each<2, 2>(row, begin, end, a.wide, [&](int id, float v) {
     const uint64_t rank = rank_of(key_of(v), id);
     best = rank > best ? rank : best;
   });
+  // Read by all before any of them arrives below, so before they change; here, so
+  // that they arrive meanwhile.
+  const uint64_t step = a.sampling->step;
+  const int before = a.pos[b], idle = a.pad ? *a.pad : 0;
   best = warp_best(best);
+  const int position = before + a.T - idle;
   if (lane == 0) s.best[warp] = best;
   __syncthreads();
   best = s.best[0];
@@ -513,9 +523,7 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
       Partial *mine = a.partials + (size_t)b * a.splits + split;
       mine->best = best;
       mine->sum = sum;
-      __threadfence();
-      s.last = atomicAdd(a.arrived + b, 1u) == a.splits - 1u;
-      __threadfence();
+      s.last = arrive(a.arrived + b) == a.splits - 1u;
     }
     __syncthreads();
     if (!s.last) return;

@@ -127,6 +127,15 @@ __device__ inline double warp_sum(double v) {
   return v;
 }
 
+// Adds 1 and returns what was there. What this thread wrote before is visible to
+// those who count after it, and what others wrote before they counted to this CTA
+// after its next barrier.
+__device__ inline unsigned arrive(unsigned *counter) {
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
 // 53 random bits of Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy
 // as 1, 2, 3", SC 2011).
 __device__ inline uint64_t random53(uint64_t seed, unsigned sequence, uint64_t position) {
@@ -197,7 +206,7 @@ struct Shared {
 
 // The first bin at which the running count (or mass) reaches goal >= 1; all
 // threads get the answer. total becomes the mass of all bins.
-template <bool MASS, int BINS> __device__ Found find(Shared &s, const Histogram<BINS> &h, uint64_t goal) {
+template <int BINS> __device__ Found find(Shared &s, const Histogram<BINS> &h, bool by_mass, uint64_t goal) {
   constexpr int EACH = BINS / THREADS;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = threadIdx.x * EACH;
   __syncthreads();  // the histogram is whole
@@ -223,7 +232,8 @@ template <bool MASS, int BINS> __device__ Found find(Shared &s, const Histogram<
   for (int i = 0; i < EACH; i++) {
     const unsigned c = h.count[first + i];
     const uint64_t m = h.mass(first + i);
-    if (MASS ? mass < goal && goal <= mass + m : count < goal && goal <= count + c) {
+    const uint64_t before = by_mass ? mass : count;
+    if (before < goal && goal <= before + (by_mass ? m : c)) {
       s.found.bin = first + i;
       s.found.count = count;
       s.found.mass = mass;
@@ -262,7 +272,7 @@ struct Level {
 
 // Follows a goal from a bin of the near histogram (NEAR_BIN) or from the whole row
 // through the digits of the keys. `goal` and the result count from the top.
-template <bool MASS, bool NEAR_BIN> __device__ Level descend(Shared &s, const Row &r, int bin, Level above, uint64_t goal) {
+template <bool NEAR_BIN> __device__ Level descend(Shared &s, const Row &r, int bin, Level above, bool by_mass, uint64_t goal) {
   Histogram<DIGIT> &h = s.digit;
   unsigned known = 0, prefix = 0;  // mask of the digits found, and those
 #pragma unroll 1
@@ -276,7 +286,7 @@ template <bool MASS, bool NEAR_BIN> __device__ Level descend(Shared &s, const Ro
       if ((key & known) != prefix || (NEAR_BIN && r.near(v) != bin)) return;
       h.add(digits - (key >> shift & digits), NEAR_BIN ? r.mass(v) : 0);
     });
-    const Found f = find<MASS>(s, h, goal - (MASS ? above.mass : above.count));
+    const Found f = find(s, h, by_mass, goal - (by_mass ? above.mass : above.count));
     above.count += f.count;
     above.mass += f.mass;
     known |= digits << shift;
@@ -301,7 +311,7 @@ __device__ int nth_of_key(Shared &s, const Row &r, unsigned key, unsigned n) {
     each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
       if (key_of(v) == key && (id & known) == prefix) atomicAdd(&h.count[id >> shift & 2047], 1u);
     });
-    const Found f = find<false>(s, h, n + 1 - before);
+    const Found f = find(s, h, false, n + 1 - before);
     before += f.count;
     known |= 2047u << shift;
     prefix |= (unsigned)f.bin << shift;
@@ -341,7 +351,7 @@ __device__ void sort_list(Shared &s, int size) {
 
 // Draws among the k <= LIST best: their ranks are sorted, and p summed in order.
 __device__ int draw_listed(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
-  const Level level = descend<false, false>(s, r, 0, Level{}, k);
+  const Level level = descend<false>(s, r, 0, Level{}, false, k);
   // Of the logits equal to the k-th best, those with the lowest ids are candidates.
   const int last = nth_of_key(s, r, level.key, k - 1 - level.count);
   const uint64_t worst = rank_of(level.key, last);
@@ -389,16 +399,16 @@ struct Place {
 // The candidate at which the running count (or mass) reaches goal >= 1, not in the
 // last bin of the near histogram. A bin of few logits is sorted; one of many is
 // searched by digits.
-template <bool MASS> __device__ Place place(Shared &s, const Row &r, uint64_t goal) {
-  const Found f = find<MASS>(s, s.near, goal);
+__device__ Place place(Shared &s, const Row &r, bool by_mass, uint64_t goal) {
+  const Found f = find(s, s.near, by_mass, goal);
   const int n = s.near.count[f.bin];
   Place to;
   if (n > LIST) {
-    const Level level = descend<MASS, true>(s, r, f.bin, Level{0, f.count, f.mass}, goal);
+    const Level level = descend<true>(s, r, f.bin, Level{0, f.count, f.mass}, by_mass, goal);
     const uint64_t one = r.mass(of_key(level.key));  // of each logit with this key
     to.key = level.key;
     to.id = -1;
-    to.tie = MASS ? (goal - level.mass - 1) / one : goal - level.count - 1;
+    to.tie = by_mass ? (goal - level.mass - 1) / one : goal - level.count - 1;
     to.mass = level.mass + to.tie * one;
     return to;
   }
@@ -413,7 +423,7 @@ template <bool MASS> __device__ Place place(Shared &s, const Row &r, uint64_t go
     s.list.each.low[i] = mass;
     s.list.each.high[i] = mass >> 32;
   }
-  const Found e = find<MASS>(s, s.list.each, goal - (MASS ? f.mass : f.count));
+  const Found e = find(s, s.list.each, by_mass, goal - (by_mass ? f.mass : f.count));
   const uint64_t rank = s.list.rank[e.bin];
   to.key = rank_key(rank);
   to.id = rank_id(rank);
@@ -431,20 +441,26 @@ __device__ int draw_any(Shared &s, const Row &r, int k, double top_p, uint64_t r
     const int bin = r.near(v);
     s.near.add(bin, bin < NEAR - 1 ? r.mass(v) : 0);
   });
-  const Found kth = find<false>(s, s.near, k);
+  const Found kth = find(s, s.near, false, k);
   uint64_t total = s.total;
-  if (k < r.V && kth.bin < NEAR - 1) {  // beyond the last bin nothing has mass
-    const Place last = place<false>(s, r, k);
+  // Three places one after the other: the last of top_k, the last of top_p, and
+  // the token. In one loop, which keeps the code small.
+  Place last;
+#pragma unroll 1
+  for (int stage = 0; stage < 3; stage++) {
+    uint64_t goal = k;
+    if (stage == 0 && (k == r.V || kth.bin == NEAR - 1)) continue;  // beyond the last bin nothing has mass
+    if (stage == 1) {
+      if (!(top_p > 0.0 && top_p < 1.0)) continue;
+      goal = (uint64_t)ceil(top_p * (double)total);
+      goal = goal < 1 ? 1 : goal > total ? total : goal;
+    }
+    // The first token whose cumulative mass exceeds u * total, u = random / 2^53.
+    if (stage == 2) goal = (__umul64hi(random, total) << 11 | random * total >> 53) + 1;
+    last = place(s, r, stage > 0, goal);
     total = last.mass + r.mass(of_key(last.key));
   }
-  if (top_p > 0.0 && top_p < 1.0) {
-    const uint64_t goal = (uint64_t)ceil(top_p * (double)total);
-    const Place last = place<true>(s, r, goal < 1 ? 1 : goal > total ? total : goal);
-    total = last.mass + r.mass(of_key(last.key));
-  }
-  // The first token whose cumulative mass exceeds u * total, u = random / 2^53.
-  const Place drawn = place<true>(s, r, (__umul64hi(random, total) << 11 | random * total >> 53) + 1);
-  return drawn.id >= 0 ? drawn.id : nth_of_key(s, r, drawn.key, drawn.tie);
+  return last.id >= 0 ? last.id : nth_of_key(s, r, last.key, last.tie);
 }
 
 // Tells the result of sequence b to those who wait for it. One thread calls it.
@@ -462,8 +478,7 @@ __device__ void finish(const Sample &a, int b, uint64_t step, int position, int 
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step + 1) : "memory");
   // The last sequence raises the step: all have read it before they come here.
   if (a.B > 1) {
-    __threadfence();
-    if (atomicAdd(a.done, 1u) != a.B - 1u) return;
+    if (arrive(a.done) != a.B - 1u) return;
     *a.done = 0;
   }
   a.sampling->step = step + 1;
@@ -478,16 +493,18 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
   const int begin = split * a.span, end = min(a.V, begin + a.span);
   const double temperature = a.sampling->temperature;
   const int top_k = a.sampling->top_k, log_probs = a.sampling->log_probs;
-  // Read by all before the first of them arrives below, so before they change.
-  const uint64_t step = a.sampling->step;
-  const int position = a.pos[b] + a.T - (a.pad ? *a.pad : 0);
 
   uint64_t best = 0;
   each<2, 2>(row, begin, end, a.wide, [&](int id, float v) {
     const uint64_t rank = rank_of(key_of(v), id);
     best = rank > best ? rank : best;
   });
+  // Read by all before any of them arrives below, so before they change; here, so
+  // that they arrive meanwhile.
+  const uint64_t step = a.sampling->step;
+  const int before = a.pos[b], idle = a.pad ? *a.pad : 0;
   best = warp_best(best);
+  const int position = before + a.T - idle;
   if (lane == 0) s.best[warp] = best;
   __syncthreads();
   best = s.best[0];
@@ -513,9 +530,7 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
       Partial *mine = a.partials + (size_t)b * a.splits + split;
       mine->best = best;
       mine->sum = sum;
-      __threadfence();
-      s.last = atomicAdd(a.arrived + b, 1u) == a.splits - 1u;
-      __threadfence();
+      s.last = arrive(a.arrived + b) == a.splits - 1u;
     }
     __syncthreads();
     if (!s.last) return;
@@ -544,31 +559,29 @@ __global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
 
   const unsigned largest = rank_key(best);
   const float none = __uint_as_float(0x7fc00000u);
-  if (largest >= PLUS_INFINITY || largest == MINUS_INFINITY) {
-    if (threadIdx.x == 0) finish(a, b, step, position, -1, none);
+  const bool finite = largest < PLUS_INFINITY && largest != MINUS_INFINITY;
+  const double log_sum = log_probs && finite ? (double)of_key(largest) + log(sum) : 0.0;
+  int token = finite ? rank_id(best) : -1;
+  if (!finite || !(temperature > 0.0) || top_k == 1) {
+    if (threadIdx.x == 0) finish(a, b, step, position, token, log_probs && finite ? (float)((double)of_key(largest) - log_sum) : none);
     return;
   }
-  int token = rank_id(best);
-  if (temperature > 0.0 && top_k != 1) {
-    Row r;
-    r.logits = row;
-    r.V = a.V;
-    r.wide = a.wide;
-    r.largest = of_key(largest);
-    r.temperature = temperature;
-    r.inverse = fmin(1.0 / temperature, 1e300);  // finite, here and below: 0 times it must be 0
-    int bits = 0;
-    while ((a.V - 1) >> bits) bits++;
-    r.scale = (double)(1ull << (62 - bits));
-    r.bins = fmin((NEAR - 1) / (44.0 * temperature), 1e300);
-    const int k = top_k <= 0 || top_k > a.V ? a.V : top_k;
-    const uint64_t random = random53(a.sampling->seed, b, a.sampling->offset + (uint64_t)(int64_t)position);
-    const double top_p = a.sampling->top_p;
-    token = k <= LIST ? draw_listed(s, r, k, top_p, random) : draw_any(s, r, k, top_p, random);
-  }
-  if (threadIdx.x == 0) {
-    finish(a, b, step, position, token, log_probs ? (float)((double)row[token] - ((double)of_key(largest) + log(sum))) : none);
-  }
+  Row r;
+  r.logits = row;
+  r.V = a.V;
+  r.wide = a.wide;
+  r.largest = of_key(largest);
+  r.temperature = temperature;
+  r.inverse = fmin(1.0 / temperature, 1e300);  // finite, here and below: 0 times it must be 0
+  int bits = 0;
+  while ((a.V - 1) >> bits) bits++;
+  r.scale = (double)(1ull << (62 - bits));
+  r.bins = fmin((NEAR - 1) / (44.0 * temperature), 1e300);
+  const int k = top_k <= 0 || top_k > a.V ? a.V : top_k;
+  const uint64_t random = random53(a.sampling->seed, b, a.sampling->offset + (uint64_t)(int64_t)position);
+  const double top_p = a.sampling->top_p;
+  token = k <= LIST ? draw_listed(s, r, k, top_p, random) : draw_any(s, r, k, top_p, random);
+  if (threadIdx.x == 0) finish(a, b, step, position, token, log_probs ? (float)((double)row[token] - log_sum) : none);
 }
 
 int splits_of(const gs_sample_args *a, int *span) {

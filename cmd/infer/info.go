@@ -36,6 +36,7 @@ Nothing is loaded or run.`,
 		f.IntVar(&i.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: half the context)")
 		f.IntVar(&i.past, "past", 0, "the cache holds `N` tokens before the decode step (default: as\nmany as the prefill has)")
 		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every\nstage")
+		f.BoolVar(&i.json, "json", false, "print one JSON object: the steps of both plans with their names")
 	})
 	return c
 }
@@ -43,7 +44,7 @@ Nothing is loaded or run.`,
 // infoFlags are the flags of "infer info".
 type infoFlags struct {
 	batch, promptLen, past int
-	fused                  bool
+	fused, json            bool
 }
 
 func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) error {
@@ -81,9 +82,13 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 		}
 		return p
 	}
+	sizes := o.backend.Sizes()
+	if i.json {
+		return writeJSON(stdout, infoJSON{Model: o.model.Name, Device: o.backend.Name(), Layers: o.options.Layers,
+			Prefill: newPlanJSON(plan(promptLen), 0, sizes), Decode: newPlanJSON(plan(1), past, sizes)})
+	}
 	var b bytes.Buffer
 	i.describe(&b, o)
-	sizes := o.backend.Sizes()
 	fmt.Fprintf(&b, "\nprefill, B=%d T=%d, last row of logits\n", i.batch, promptLen)
 	printPlan(&b, plan(promptLen), 0, sizes)
 	fmt.Fprintf(&b, "\ndecode step, B=%d, %s in the cache\n", i.batch, count(past, "token"))

@@ -1,0 +1,63 @@
+package annotate_test
+
+import (
+	"testing"
+
+	"gpt2scope/annotate"
+	"gpt2scope/cuda/nvtx"
+	"gpt2scope/gpt2"
+)
+
+func plan(t *testing.T) *gpt2.Plan {
+	t.Helper()
+	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gpt2.Forward(m.Config, []int{0, 1}, gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
+}
+
+// TestOff: with no tool attached there is no Pass, and its methods cost nothing.
+func TestOff(t *testing.T) {
+	if nvtx.Active() {
+		t.Skip("a tool is attached")
+	}
+	p := annotate.New(plan(t), annotate.GPU)
+	if p != nil {
+		t.Fatal("there is a Pass with no tool attached")
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		p.Begin(3)
+		p.Step(0)
+		p.EndStep(0)
+		p.End()
+		annotate.Range("load", nvtx.Yellow)()
+	}); n != 0 {
+		t.Errorf("a pass allocates %v times", n)
+	}
+}
+
+func TestNames(t *testing.T) {
+	decode := plan(t)
+	for _, c := range []struct{ got, want string }{
+		{annotate.PassName(decode, 5), "decode step"},
+		{annotate.PassName(decode, 0), "prefill"},
+		{annotate.LayerName(0, 0), "h.0"},
+		{annotate.LayerName(1, 2), "h.2@1"},
+	} {
+		if c.got != c.want {
+			t.Errorf("the name is %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func BenchmarkRangeOff(b *testing.B) {
+	if nvtx.Active() {
+		b.Skip("a tool is attached")
+	}
+	var p *annotate.Pass
+	for b.Loop() {
+		p.Step(0)
+		p.EndStep(0)
+	}
+}

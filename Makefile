@@ -10,7 +10,7 @@ export INFER_PROMPT := $(value PROMPT)
 export INFER_TEXT := $(value TEXT)
 
 .DEFAULT_GOAL := run
-.PHONY: help run build test lint bench bench-peers parity golden fuzz clean need
+.PHONY: help run build nvtx profile test lint bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
@@ -20,6 +20,12 @@ test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny
 
 build: need  ## build bin/infer
 	go build -o bin/infer ./cmd/infer
+
+nvtx:  ## build lib/libgpt2scope_nvtx.so, by which Nsight Systems sees the stages
+	csrc/build-nvtx.sh
+
+profile: build nvtx  ## capture a run with Nsight Systems: make profile ARGS="--layers all"
+	traces/profile.sh -p "$$INFER_PROMPT" $(ARGS)
 
 lint: need  ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }

@@ -3,7 +3,10 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"runtime"
 
+	"gpt2scope/annotate"
+	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
 )
 
@@ -12,13 +15,18 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	if b.pool.isClosed() {
 		return nil, fmt.Errorf("the cpu backend cannot run a session: %w", gpt2.ErrClosed)
 	}
+	loaded := annotate.Range("pack weights", nvtx.Yellow)
 	p, err := b.acquire(ctx, m, o.Layers, o.Progress)
+	loaded()
 	if err != nil {
 		return nil, err
 	}
 	r := &runner{backend: b, model: m, options: o, packed: p, compiled: map[gpt2.Phase]*compiled{},
 		plans: planCache{backend: b, config: m.Config, layers: o.Layers}}
-	if err := r.allocate(); err != nil {
+	allocated := annotate.Range("allocate KV cache", nvtx.Cyan)
+	err = r.allocate()
+	allocated()
+	if err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -54,6 +62,7 @@ type compiled struct {
 	program *program
 	from    []int // step i of the plan is kernel steps from[i] to from[i+1]-1
 	samples bool
+	ranges  *annotate.Pass // nil with no tool attached
 }
 
 // allocate makes what does not depend on the phase.
@@ -128,6 +137,7 @@ func (r *runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 		return nil, err
 	}
 	defer r.watch(ctx, c)()
+	defer holdThread()()
 	copy(r.ids.slice(), ids)
 	if err := r.pass(ctx, c); err != nil {
 		return nil, err
@@ -142,6 +152,7 @@ func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 		return err
 	}
 	defer r.watch(ctx, c)()
+	defer holdThread()()
 	for range n {
 		for _, t := range r.tokens {
 			r.ids.slice()[t.Seq] = t.ID
@@ -174,13 +185,46 @@ func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 	}
 }
 
+// holdThread keeps the goroutine on its OS thread, to which ranges belong, until
+// release is called. It does nothing with no tool attached.
+func holdThread() (release func()) {
+	if !nvtx.Active() {
+		return func() {}
+	}
+	runtime.LockOSThread()
+	nvtx.NameThread("gpt2scope-cpu-0") // the pool's own threads count from 1
+	return runtime.UnlockOSThread
+}
+
+// execute runs the kernels of a pass: in one call into C, or step by step where
+// each has a range.
+func (c *compiled) execute() (whole bool, err error) {
+	if c.ranges == nil {
+		return c.program.run(0, c.program.n, mem[int64]{})
+	}
+	for i, step := range c.plan.Steps {
+		if step.Last().Op == gpt2.OpSample { // done in Go, by pass
+			continue
+		}
+		c.ranges.Step(i)
+		whole, err := c.program.run(c.from[i], c.from[i+1], mem[int64]{})
+		c.ranges.EndStep(i)
+		if err != nil || !whole {
+			return whole, err
+		}
+	}
+	return true, nil
+}
+
 // pass runs a program over r.ids, advances the position, and samples.
 func (r *runner) pass(ctx context.Context, c *compiled) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	r.last = c
-	whole, err := c.program.run(0, c.program.n, mem[int64]{})
+	c.ranges.Begin(r.Position())
+	defer c.ranges.End()
+	whole, err := c.execute()
 	if err != nil {
 		return err
 	}
@@ -193,6 +237,7 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 		return nil
 	}
 	step := c.plan.Steps[len(c.plan.Steps)-1]
+	c.ranges.Step(step.Tag)
 	shape := c.plan.Buffers[step.Last().In]
 	logits := r.buffers[step.Last().In].slice()
 	for b := range c.plan.Phase.Batch {
@@ -239,7 +284,7 @@ func (r *runner) compile(phase gpt2.Phase) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{plan: plan, program: program, samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
+	c := &compiled{plan: plan, program: program, ranges: annotate.New(plan, annotate.CPU), samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
 	w := writer{runner: r, plan: plan, program: program}
 	for _, step := range plan.Steps {
 		c.from = append(c.from, program.n)

@@ -21,6 +21,9 @@ struct gs_stream {
 // Frees what gemm.cu keeps in a stream.
 void gs_blas_release(gs_stream *s);
 
+// Names of the variants of gs_linear, ended by null.
+extern const char *const gs_linear_variants[];
+
 // Keeps the words of a failure for gs_error and returns the status.
 int gs_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -51,6 +54,15 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
   return gs_check(cudaLaunchKernelEx(&config, kernel, Params(args)...), name);
 }
 
+// The names of each op's variants, null-terminated, by gs_variant's n.
+extern const char *const gs_embed_variants[];
+extern const char *const gs_layernorm_variants[];
+extern const char *const gs_linear_variants[];
+extern const char *const gs_attention_variants[];
+extern const char *const gs_activation_variants[];
+extern const char *const gs_add_variants[];
+extern const char *const gs_sample_variants[];
+
 #ifdef __CUDACC__
 
 // Lets the next kernel of the stream start, up to its gs_wait().
@@ -73,6 +85,7 @@ __device__ inline float to_float(__half v) { return __half2float(v); }
 template <typename T> __device__ inline T from_float(float v);
 template <> __device__ inline float from_float<float>(float v) { return v; }
 template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
+template <> __device__ inline __half from_float<__half>(float v) { return __float2half_rn(v); }
 
 __device__ inline float warp_sum(float v) {
 #pragma unroll

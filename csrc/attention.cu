@@ -1,0 +1,428 @@
+// Causal attention over a KV cache.
+//
+//   y[b, q, h] = sum_j p_j v[b, h, j],   p = softmax_j(scale q[b, q, h] . k[b, h, j]),   j = 0 .. position of q
+//
+// qkv is (B*T, 3*C), C = NH*HS: for each new row q, k and v, heads side by side.
+// The caches are (B, NH, P, HS). Row r of sequence b stands at position
+// pos[b] + r - pad; rows before pad are idle: their y is 0 and nothing of theirs is
+// stored. pos and pad are read on the device, grids depend on shapes alone, so that
+// a captured launch serves every position.
+//
+// Variants: naive (a warp per query), split (few queries: the keys are shared out
+// among blocks), flash and its tile shapes (attention_flash.cuh: many queries).
+// The softmax is in float32 and to base 2, log2(e) folded into the scale, which
+// must be positive. Sums have a fixed order: the same launch gives the same bits.
+
+#include <atomic>
+
+#include "common.cuh"
+
+namespace {
+
+struct Attention {
+  const void *qkv;  // (B*T, 3*C)
+  void *k_cache, *v_cache;  // (B, NH, P, HS)
+  const int *pos, *pad;
+  void *y;     // (B*Q, C)
+  void *work;  // COUNTERS zeroed counters, then partial results of the split kernel
+  int B, T, Q, NH, HS, P, ldqkv, ldy;
+  int splits;
+  float scale;  // times log2(e)
+};
+
+// 2^x, error at most 2 ulp, results below 2^-126 become 0.
+__device__ inline float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+#include "attention_flash.cuh"
+
+// ---------------------------------------------------------------- append
+
+// Stores keys and values of new rows in the cache, V at once: one block per row of
+// a sequence. row is C*sizeof(type)/sizeof(V), head HS*sizeof(type)/sizeof(V).
+template <typename V> __global__ void attention_append(const Attention a, int64_t ld, int row, int head) {
+  gs_let_next();
+  gs_wait();
+  const int r = blockIdx.x, b = blockIdx.y, pad = a.pad ? *a.pad : 0, position = a.pos[b] + r - pad;
+  if (r < pad || position >= a.P) return;
+  const V *from = static_cast<const V *>(a.qkv) + (int64_t(b) * a.T + r) * ld + row;
+  for (int i = threadIdx.x; i < row; i += blockDim.x) {
+    int64_t to = ((int64_t(b) * a.NH + i / head) * a.P + position) * head + i % head;
+    V k = from[i], v = from[row + i];
+    static_cast<V *>(a.k_cache)[to] = k;
+    static_cast<V *>(a.v_cache)[to] = v;
+  }
+}
+
+// ---------------------------------------------------------------- naive
+
+constexpr int NAIVE_LANES = 8;  // values of a head per lane: HS <= 256
+
+// One warp per query, sequence and head; a key at a time. Reads the cache alone,
+// after attention_append.
+template <typename T> __global__ void __launch_bounds__(128) attention_naive(const Attention a) {
+  gs_let_next();
+  gs_wait();
+  const int lane = threadIdx.x & 31;
+  const int64_t item = int64_t(blockIdx.x) * 4 + (threadIdx.x >> 5);
+  if (item >= int64_t(a.B) * a.NH * a.Q) return;
+  const int query = item % a.Q, h = item / a.Q % a.NH, b = item / a.Q / a.NH;
+  const int r = a.T - a.Q + query, pad = a.pad ? *a.pad : 0;
+  const int keys = r < pad ? 0 : min(a.pos[b] + r - pad + 1, a.P);
+  const T *q = static_cast<const T *>(a.qkv) + (int64_t(b) * a.T + r) * a.ldqkv + h * a.HS;
+  const T *k = static_cast<const T *>(a.k_cache) + (int64_t(b) * a.NH + h) * a.P * a.HS;
+  const T *v = static_cast<const T *>(a.v_cache) + (int64_t(b) * a.NH + h) * a.P * a.HS;
+  T *y = static_cast<T *>(a.y) + (int64_t(b) * a.Q + query) * a.ldy + h * a.HS;
+
+  float qf[NAIVE_LANES], o[NAIVE_LANES] = {}, m = -INFINITY, l = 0;
+#pragma unroll
+  for (int i = 0; i < NAIVE_LANES; i++) qf[i] = lane + 32 * i < a.HS ? to_float(q[lane + 32 * i]) : 0;
+  for (int j = 0; j < keys; j++, k += a.HS, v += a.HS) {
+    float s = 0;
+#pragma unroll
+    for (int i = 0; i < NAIVE_LANES; i++)
+      if (lane + 32 * i < a.HS) s = fmaf(qf[i], to_float(k[lane + 32 * i]), s);
+    s = warp_sum(s) * a.scale;
+    const float top = fmaxf(m, s), shrink = exp2f(m - top), p = exp2f(s - top);
+    m = top;
+    l = l * shrink + p;
+#pragma unroll
+    for (int i = 0; i < NAIVE_LANES; i++)
+      if (lane + 32 * i < a.HS) o[i] = o[i] * shrink + p * to_float(v[lane + 32 * i]);
+  }
+#pragma unroll
+  for (int i = 0; i < NAIVE_LANES; i++)
+    if (lane + 32 * i < a.HS) y[lane + 32 * i] = from_float<T>(keys > 0 ? o[i] / l : 0.0f);
+}
+
+// ---------------------------------------------------------------- split
+
+// Flash decoding (Dao, Haziza, Massa, Sizov, 2023). One query per sequence: the
+// last row. Block (split, h, b) has 4 warps; LANES lanes hold a key, 16 bytes
+// each, so a warp holds 32 / LANES keys and the block a group of KEYS. Groups of
+// keys go round the blocks that have work, as many as give each TURN groups, and
+// at most `splits`; the others leave. The last block to finish (an atomic counter,
+// which wraps to 0 by itself) adds the parts up, in the order of the splits.
+
+constexpr int MAX_SPLITS = 32;   // one per lane of the warp that weighs the parts
+constexpr int COUNTERS = 4096;   // of B*NH; fixed, so that launches of all shapes can share the work area
+constexpr int TURN = 4;          // groups of keys in flight
+constexpr int SPLIT_WARPS = 4;
+
+template <typename T> struct Chunk {
+  static constexpr int N = 16 / sizeof(T);
+};
+
+__device__ inline void unpack(const uint4 &v, float (&f)[4]) {
+  f[0] = __uint_as_float(v.x), f[1] = __uint_as_float(v.y), f[2] = __uint_as_float(v.z), f[3] = __uint_as_float(v.w);
+}
+__device__ inline void unpack(const uint4 &v, float (&f)[8]) {  // bfloat16 is the upper half of a float32
+  const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    f[2 * i] = __uint_as_float(w[i] << 16);
+    f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+  }
+}
+
+// m, l, o become those of both sets of keys, theirs coming from another lane.
+template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&o)[N], int mask) {
+  const float other = __shfl_xor_sync(0xffffffffu, m, mask), top = fmaxf(m, other);
+  const float base = top == -INFINITY ? 0.0f : top;
+  const float mine = exp2_fast(m - base), theirs = exp2_fast(other - base);
+  m = top;
+  l = l * mine + __shfl_xor_sync(0xffffffffu, l, mask) * theirs;
+#pragma unroll
+  for (int i = 0; i < N; i++) o[i] = o[i] * mine + __shfl_xor_sync(0xffffffffu, o[i], mask) * theirs;
+}
+
+template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const Attention a) {
+  constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = SPLIT_WARPS * PER_WARP, WIDTH = LANES * N;
+  __shared__ float part_o[SPLIT_WARPS][WIDTH], part_m[SPLIT_WARPS], part_l[SPLIT_WARPS];
+  __shared__ bool is_last;
+  const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
+  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
+  const int key_of_thread = warp * PER_WARP + lane / LANES, column = lane % LANES * N;
+  const bool column_ok = column < a.HS;
+  const int C = a.NH * a.HS;
+  const int64_t head = (int64_t(b) * a.NH + h) * a.P * a.HS + (column_ok ? column : 0);
+  T *k_cache = static_cast<T *>(a.k_cache) + head, *v_cache = static_cast<T *>(a.v_cache) + head;
+  const T *row = static_cast<const T *>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
+  T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
+
+  gs_let_next();
+  gs_wait();
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+  const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
+  const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
+  const int keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
+  const int groups = (keys + KEYS - 1) / KEYS, used = min(a.splits, (groups + TURN - 1) / TURN);
+  if (split >= used) {
+    if (split == 0)  // no keys at all: the row is idle
+      for (int i = tid; i < a.HS; i += 32 * SPLIT_WARPS) y[i] = from_float<T>(0);
+    return;
+  }
+  // With one new row its key and value come from qkv, and the thread that meets
+  // them stores them; with more, attention_append has been.
+  const int fresh = a.T == 1 ? pos : -1;
+
+  float q[N], o[N] = {}, m = -INFINITY, l = 0;
+  unpack(q_bits, q);
+  for (int group = split; group < groups; group += used * TURN) {
+    uint4 k_bits[TURN], v_bits[TURN];
+    int position[TURN];
+#pragma unroll
+    for (int i = 0; i < TURN; i++) {
+      position[i] = (group + i * used) * KEYS + key_of_thread;
+      const bool ok = column_ok && position[i] < keys;
+      const int64_t at = int64_t(position[i]) * a.HS;
+      const T *k = position[i] == fresh ? row + C : k_cache + at;
+      const T *v = position[i] == fresh ? row + 2 * C : v_cache + at;
+      k_bits[i] = zero, v_bits[i] = zero;
+      if (ok) {
+        k_bits[i] = *reinterpret_cast<const uint4 *>(k);
+        v_bits[i] = *reinterpret_cast<const uint4 *>(v);
+      }
+    }
+    float s[TURN], top = m;
+#pragma unroll
+    for (int i = 0; i < TURN; i++) {
+      float k[N];
+      unpack(k_bits[i], k);
+      s[i] = 0;
+#pragma unroll
+      for (int e = 0; e < N; e++) s[i] = fmaf(q[e], k[e], s[i]);
+#pragma unroll
+      for (int x = LANES / 2; x > 0; x >>= 1) s[i] += __shfl_xor_sync(0xffffffffu, s[i], x);
+      s[i] = position[i] < keys ? s[i] * a.scale : -INFINITY;
+      top = fmaxf(top, s[i]);
+    }
+    const float base = top == -INFINITY ? 0.0f : top, shrink = exp2_fast(m - base);
+    m = top;
+    l *= shrink;
+#pragma unroll
+    for (int e = 0; e < N; e++) o[e] *= shrink;
+#pragma unroll
+    for (int i = 0; i < TURN; i++) {
+      const float p = exp2_fast(s[i] - base);
+      float v[N];
+      unpack(v_bits[i], v);
+      l += p;
+#pragma unroll
+      for (int e = 0; e < N; e++) o[e] = fmaf(p, v[e], o[e]);
+      if (position[i] == fresh && column_ok && fresh < a.P) {
+        *reinterpret_cast<uint4 *>(k_cache + int64_t(fresh) * a.HS) = k_bits[i];
+        *reinterpret_cast<uint4 *>(v_cache + int64_t(fresh) * a.HS) = v_bits[i];
+      }
+    }
+  }
+  // The block's part: lanes, then warps.
+#pragma unroll
+  for (int x = LANES; x < 32; x <<= 1) merge_lanes(m, l, o, x);
+  if (lane < LANES)
+#pragma unroll
+    for (int e = 0; e < N; e++) part_o[warp][column + e] = o[e];
+  if (lane == 0) part_m[warp] = m, part_l[warp] = l;
+  __syncthreads();
+  float top = part_m[0];
+#pragma unroll
+  for (int w = 1; w < SPLIT_WARPS; w++) top = fmaxf(top, part_m[w]);
+  float sum = 0, out = 0;
+  const int d = min(tid, WIDTH - 1);
+#pragma unroll
+  for (int w = 0; w < SPLIT_WARPS; w++) {
+    const float weight = exp2_fast(part_m[w] - top);  // a used block has a key, so top is finite
+    sum = fmaf(weight, part_l[w], sum);
+    out = fmaf(weight, part_o[w][d], out);
+  }
+  if (used == 1) {
+    if (tid < a.HS) y[tid] = from_float<T>(out / sum);
+    return;
+  }
+
+  // parts (B*NH, splits, 2 + HS): m, l, o
+  const int stride = a.HS + 2, item = b * a.NH + h;
+  float *parts = reinterpret_cast<float *>(static_cast<unsigned *>(a.work) + COUNTERS) + int64_t(item) * a.splits * stride;
+  float *mine = parts + split * stride;
+  if (tid == 0) mine[0] = top, mine[1] = sum;
+  if (tid < a.HS) mine[2 + tid] = out;
+  __threadfence();
+  __syncthreads();
+  if (tid == 0) is_last = atomicInc(static_cast<unsigned *>(a.work) + item, used - 1) == unsigned(used - 1);
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  const float part_top = lane < used ? __ldcg(parts + lane * stride) : -INFINITY;
+  const float part_sum = lane < used ? __ldcg(parts + lane * stride + 1) : 0;
+  float value[MAX_SPLITS / 4];
+  const bool writes = tid < a.HS;
+  const float all = warp_max(part_top), weight = exp2_fast(part_top - all), total = warp_sum(weight * part_sum);
+  out = 0;
+  for (int s0 = 0; s0 < used; s0 += MAX_SPLITS / 4) {
+#pragma unroll
+    for (int i = 0; i < MAX_SPLITS / 4; i++) value[i] = writes && s0 + i < used ? __ldcg(parts + (s0 + i) * stride + 2 + tid) : 0;
+#pragma unroll
+    for (int i = 0; i < MAX_SPLITS / 4; i++) out = fmaf(__shfl_sync(0xffffffffu, weight, s0 + i), value[i], out);
+  }
+  if (writes) y[tid] = from_float<T>(out / total);
+}
+
+// ---------------------------------------------------------------- launchers
+
+// Lets a kernel have more than 48 KB of dynamic shared memory, once per device.
+template <auto Kernel> int allow_shared(const gs_stream *s, size_t bytes) {
+  static std::atomic<uint64_t> done{0};
+  const uint64_t bit = uint64_t(1) << (s->device & 63);
+  if (done.load(std::memory_order_relaxed) & bit) return GS_OK;
+  int status = gs_check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), "attention: shared memory");
+  if (status == GS_OK) done.fetch_or(bit, std::memory_order_relaxed);
+  return status;
+}
+
+enum Variant { AUTO, NAIVE, SPLIT, FLASH, FLASH_64, FLASH_64X2, FLASH_128, FLASH_128W };
+
+size_t element(int dtype) { return dtype == GS_F32 ? 4 : 2; }
+
+// Whether rows of heads can be moved 16 bytes at once.
+bool in_chunks(const gs_attention_args *a) {
+  const size_t n = element(a->dtype);
+  return a->HS * n % 16 == 0 && a->ldqkv * n % 16 == 0 && a->ldy * n % 16 == 0 &&
+         (a->qkv | a->k_cache | a->v_cache | a->y) % 16 == 0;
+}
+
+// How many lanes hold a key in the split kernel.
+int split_lanes(const gs_attention_args *a) {
+  const int chunks = a->HS * int(element(a->dtype)) / 16;
+  return chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32;
+}
+
+// The blocks that share a sequence's head: as many as fill the GPU four times over
+// (blocks are small), but each with TURN groups of keys when the cache is full.
+int split_count(const gs_stream *s, const gs_attention_args *a) {
+  const int64_t heads = int64_t(a->B) * a->NH;
+  if (heads > COUNTERS) return 1;
+  const int keys = SPLIT_WARPS * (32 / split_lanes(a)) * TURN;
+  int n = a->splits > 0 ? a->splits : int((4 * int64_t(s->processors) + heads - 1) / heads);
+  if (n > (a->P + keys - 1) / keys) n = (a->P + keys - 1) / keys;
+  return n > MAX_SPLITS ? MAX_SPLITS : n < 1 ? 1 : n;
+}
+
+int append(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  const int n = int(element(a->dtype));
+  const dim3 grid(a->T, a->B);
+  auto launch = [&](auto kernel, int width) {
+    return gs_launch(s, "attention_append", kernel, grid, dim3(128), 0, k, int64_t(a->ldqkv) * n / width, a->NH * a->HS * n / width,
+                     a->HS * n / width);
+  };
+  if (in_chunks(a)) return launch(attention_append<uint4>, 16);
+  return n == 4 ? launch(attention_append<uint32_t>, 4) : launch(attention_append<uint16_t>, 2);
+}
+
+int naive(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  if (a->HS > 32 * NAIVE_LANES) return gs_fail(GS_UNSUPPORTED, "attention: head size %d, at most %d", a->HS, 32 * NAIVE_LANES);
+  int status = append(s, a, k);
+  if (status != GS_OK) return status;
+  const dim3 grid(unsigned((int64_t(a->B) * a->NH * a->Q + 3) / 4));
+  return gs_launch(s, "attention_naive", a->dtype == GS_F32 ? attention_naive<float> : attention_naive<__nv_bfloat16>, grid, dim3(128), 0, k);
+}
+
+int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  if (a->T > 1) {
+    int status = append(s, a, k);
+    if (status != GS_OK) return status;
+  }
+  const dim3 grid(k.splits, a->NH, a->B);
+  const int lanes = split_lanes(a);
+  void (*kernel)(Attention);
+  if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_split<float, 8> : lanes == 16 ? attention_split<float, 16> : attention_split<float, 32>;
+  else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8> : attention_split<__nv_bfloat16, 16>;
+  return gs_launch(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, k);
+}
+
+template <int D, int R, int WM, int WK> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  constexpr size_t shared = flash_shared<D, R, WM, WK>();
+  int status = allow_shared<attention_flash_bf16<D, R, WM, WK>>(s, shared);
+  if (status != GS_OK) return status;
+  const dim3 grid(a->NH, a->B, (a->T + 16 * R * WM - 1) / (16 * R * WM));
+  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK>, grid, dim3(32 * WM * WK), shared, k);
+}
+
+template <int D, int BN> int flash_f32(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  constexpr size_t shared = flash_f32_shared<D, BN>();
+  int status = allow_shared<attention_flash_f32<D, BN>>(s, shared);
+  if (status != GS_OK) return status;
+  const dim3 grid(a->NH, a->B, (a->T + 63) / 64);
+  return gs_launch(s, "attention_flash_f32", attention_flash_f32<D, BN>, grid, dim3(256), shared, k);
+}
+
+int flash(gs_stream *s, const gs_attention_args *a, const Attention &k, int variant) {
+  if (a->dtype == GS_F32) {
+    if (variant != FLASH) return gs_fail(GS_UNSUPPORTED, "attention: this tile shape is for bfloat16 only");
+    return a->HS <= 64 ? flash_f32<64, 64>(s, a, k) : flash_f32<128, 32>(s, a, k);
+  }
+  if (a->HS > 64) {  // one shape: wider tiles leave no room for more
+    if (variant != FLASH && variant != FLASH_64) return gs_fail(GS_UNSUPPORTED, "attention: head size %d needs the variant flash or flash64", a->HS);
+    return flash_bf16<128, 1, 4, 1>(s, a, k);
+  }
+  if (variant == FLASH) {
+    // Long tiles read keys less often, and warps of 32 queries read shared memory
+    // half as often as warps of 16; where long tiles leave SMs empty, short ones
+    // whose keys are shared by two groups of warps end sooner.
+    const int64_t blocks = int64_t(a->B) * a->NH * ((a->T + 127) / 128);
+    variant = blocks >= 2 * s->processors ? FLASH_128W : FLASH_64X2;
+  }
+  switch (variant) {
+    case FLASH_64: return flash_bf16<64, 1, 4, 1>(s, a, k);
+    case FLASH_64X2: return flash_bf16<64, 1, 4, 2>(s, a, k);
+    case FLASH_128W: return flash_bf16<64, 2, 4, 1>(s, a, k);
+    default: return flash_bf16<64, 1, 8, 1>(s, a, k);
+  }
+}
+
+}  // namespace
+
+const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "flash64", "flash64x2", "flash128", "flash128w", nullptr};
+
+int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
+  GS_CHECK_SIZE(a);
+  *bytes = COUNTERS * sizeof(unsigned);
+  if (a->Q == 1) *bytes += uint64_t(a->B) * a->NH * split_count(s, a) * (a->HS + 2) * sizeof(float);
+  return GS_OK;
+}
+
+int gs_attention(gs_stream *s, const gs_attention_args *a) {
+  GS_CHECK_SIZE(a);
+  if (a->dtype != GS_F32 && a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "attention: type %d, only float32 and bfloat16", a->dtype);
+  if (a->Q != 0 && a->Q != 1 && a->Q != a->T) return gs_fail(GS_ARGUMENT, "attention: %d query rows of %d", a->Q, a->T);
+  Attention k = {};
+  k.qkv = reinterpret_cast<const void *>(a->qkv);
+  k.k_cache = reinterpret_cast<void *>(a->k_cache);
+  k.v_cache = reinterpret_cast<void *>(a->v_cache);
+  k.pos = reinterpret_cast<const int *>(a->pos);
+  k.pad = reinterpret_cast<const int *>(a->pad);
+  k.y = reinterpret_cast<void *>(a->y);
+  k.work = reinterpret_cast<void *>(a->work);
+  k.B = a->B, k.T = a->T, k.Q = a->Q, k.NH = a->NH, k.HS = a->HS, k.P = a->P;
+  k.ldqkv = a->ldqkv, k.ldy = a->ldy;
+  k.splits = split_count(s, a);
+  k.scale = a->scale * 1.4426950408889634f;
+  if (a->Q == 0) return append(s, a, k);
+
+  const bool fast = in_chunks(a) && a->HS <= 128;  // what split and flash ask of a shape
+  int variant = a->variant;
+  if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? SPLIT : FLASH;
+  if (variant < AUTO || variant > FLASH_128W) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
+  if (variant == NAIVE) return naive(s, a, k);
+  if (!fast)
+    return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes head sizes up to 128 and rows of whole 16 bytes, not head size %d, rows of %d and %d",
+                   gs_attention_variants[variant], a->HS, a->ldqkv, a->ldy);
+  if (variant == SPLIT) {
+    if (a->Q != 1) return gs_fail(GS_UNSUPPORTED, "attention: variant split takes one query of a sequence, not %d", a->Q);
+    return split(s, a, k);
+  }
+  if (a->Q != a->T || a->T == 1) return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", gs_attention_variants[variant]);
+  return flash(s, a, k, variant);
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Builds lib/libgpt2scope_nvtx.so from csrc/nvtx.c. The NVTX headers are those of
+# CUDA_HOME, or of a CUDA toolkit in the usual place; else NVIDIA's wheel nvidia-nvtx
+# is unpacked into build/cuda, by pip. Only headers are used: no GPU and no CUDA
+# compiler are needed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+headers() { # prints the folder that has nvtx3/nvToolsExt.h
+	local dir
+	for dir in ${CUDA_HOME:+"$CUDA_HOME/include"} /usr/local/cuda/include build/cuda/nvidia/cu13/include; do
+		if test -f "$dir/nvtx3/nvToolsExt.h"; then
+			echo "$dir"
+			return
+		fi
+	done
+	return 1
+}
+
+if ! include=$(headers); then
+	python3 -m pip --version >/dev/null 2>&1 || {
+		echo "The NVTX headers are missing. Set CUDA_HOME to a CUDA toolkit, or install pip for python3 (Debian: apt-get install python3-pip) so that they can be fetched." >&2
+		exit 1
+	}
+	python3 -m pip install --quiet --disable-pip-version-check --no-deps --target build/cuda --upgrade 'nvidia-nvtx==13.0.*' >&2
+	include=$(headers) || {
+		echo "The wheel nvidia-nvtx has no nvtx3/nvToolsExt.h under build/cuda." >&2
+		exit 1
+	}
+fi
+if test "${1:-}" = --headers; then # for who builds against them, such as the tests
+	realpath "$include"
+	exit
+fi
+mkdir -p lib
+${CC:-cc} -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -isystem "$include" \
+	csrc/nvtx.c -o lib/libgpt2scope_nvtx.so.new -ldl
+mv lib/libgpt2scope_nvtx.so.new lib/libgpt2scope_nvtx.so
+echo "lib/libgpt2scope_nvtx.so, with the NVTX headers of $include"

@@ -1,0 +1,125 @@
+// Kernels that measure what the device can do, as floors for all others: the cost
+// of a launch, of a barrier over the whole grid, of reading and of copying memory.
+
+#include "rows.cuh"
+
+namespace {
+
+__global__ void nothing_kernel() {
+  gs_let_next();
+  gs_wait();
+}
+
+// The grid barrier that a persistent kernel would use: every CTA adds 1 to a
+// counter and waits until all CTAs of this round have. The counter only rises
+// within a launch, so that one word serves all rounds; the last CTA to leave puts
+// it back to 0.
+__global__ void barriers_kernel(unsigned *counter, unsigned rounds) {
+  gs_let_next();
+  gs_wait();
+  for (unsigned round = 1; round <= rounds; round++) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const unsigned all = round * gridDim.x;
+      unsigned seen;
+      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+      while (seen < all);
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0 && atomicAdd(counter, 1) == (rounds + 1) * gridDim.x - 1) *counter = 0;
+}
+
+constexpr int THREADS = 512;
+constexpr int DEPTH = 8;  // 16-byte accesses in flight per thread
+constexpr uint64_t TURN = (uint64_t)THREADS * DEPTH;  // vectors that a CTA takes at once
+
+__device__ inline uint4 load_once(const uint4 *p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+
+// out ^= the exclusive or of all 32-bit words, the last filled up with zeros: a
+// use of every byte.
+__global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *p, uint64_t bytes, unsigned *out) {
+  gs_let_next();
+  gs_wait();
+  const uint64_t vectors = bytes / 16;
+  unsigned x = 0;
+  for (uint64_t base = blockIdx.x * TURN; base < vectors; base += gridDim.x * TURN) {
+    const uint64_t first = base + threadIdx.x;
+    uint4 v[DEPTH];
+    if (base + TURN <= vectors) {
+#pragma unroll
+      for (int i = 0; i < DEPTH; i++) v[i] = load_once(p + first + i * THREADS);
+    } else {
+#pragma unroll
+      for (int i = 0; i < DEPTH; i++) v[i] = first + i * THREADS < vectors ? load_once(p + first + i * THREADS) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < DEPTH; i++) x ^= v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
+  }
+  if (blockIdx.x == 0 && threadIdx.x < bytes % 16)
+    x ^= (unsigned)reinterpret_cast<const uint8_t *>(p + vectors)[threadIdx.x] << (8 * (threadIdx.x % 4));
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) x ^= __shfl_xor_sync(0xffffffffu, x, o);
+  if (threadIdx.x % 32 == 0) atomicXor(out, x);
+}
+
+__global__ void __launch_bounds__(THREADS) copy_kernel(uint4 *dst, const uint4 *src, uint64_t bytes) {
+  gs_let_next();
+  gs_wait();
+  const uint64_t vectors = bytes / 16;
+  for (uint64_t base = blockIdx.x * TURN; base < vectors; base += gridDim.x * TURN) {
+    const uint64_t first = base + threadIdx.x;
+    uint4 v[DEPTH];
+    if (base + TURN <= vectors) {
+#pragma unroll
+      for (int i = 0; i < DEPTH; i++) v[i] = load_once(src + first + i * THREADS);
+#pragma unroll
+      for (int i = 0; i < DEPTH; i++) __stcs(dst + first + i * THREADS, v[i]);
+    } else {
+      for (uint64_t i = first; i < vectors; i += THREADS) dst[i] = src[i];
+    }
+  }
+  if (blockIdx.x == 0 && threadIdx.x < bytes % 16)
+    reinterpret_cast<uint8_t *>(dst + vectors)[threadIdx.x] = reinterpret_cast<const uint8_t *>(src + vectors)[threadIdx.x];
+}
+
+// As many CTAs as fit at once, or as the work needs.
+int streaming_grid(gs_stream *s, uint64_t bytes) {
+  const uint64_t need = (bytes / 16 + TURN - 1) / TURN, fit = 2 * (uint64_t)s->processors;
+  return need < 1 ? 1 : need < fit ? need : fit;
+}
+
+}  // namespace
+
+extern "C" int gs_nothing(gs_stream *s) { return gs_launch(s, "nothing", nothing_kernel, 1, 32, 0); }
+
+extern "C" int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
+  if (rounds < 0 || (rounds + 1ull) * s->processors > 0xffffffffull)
+    return gs_fail(GS_ARGUMENT, "barriers: %d rounds of %d blocks do not fit the counter", rounds, s->processors);
+  // Cooperative: all blocks are resident, or the launch fails.
+  cudaLaunchConfig_t config = {};
+  config.gridDim = s->processors;
+  config.blockDim = 128;
+  config.stream = s->stream;
+  cudaLaunchAttribute attribute[1];
+  attribute[0].id = cudaLaunchAttributeCooperative;
+  attribute[0].val.cooperative = 1;
+  config.attrs = attribute;
+  config.numAttrs = 1;
+  return gs_check(cudaLaunchKernelEx(&config, barriers_kernel, (unsigned *)counter, (unsigned)rounds), "barriers");
+}
+
+extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {
+  if (!gs_aligned(p, 16)) return gs_fail(GS_ARGUMENT, "read: the address is not a multiple of 16");
+  return gs_launch(s, "read", read_kernel, streaming_grid(s, bytes), THREADS, 0, (const uint4 *)p, bytes, (unsigned *)out);
+}
+
+extern "C" int gs_copy_kernel(gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes) {
+  if (!gs_aligned(dst, 16) || !gs_aligned(src, 16)) return gs_fail(GS_ARGUMENT, "copy: the addresses are not multiples of 16");
+  return gs_launch(s, "copy", copy_kernel, streaming_grid(s, bytes), THREADS, 0, (uint4 *)dst, (const uint4 *)src, bytes);
+}

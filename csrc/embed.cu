@@ -1,0 +1,55 @@
+// The embedding: x[b,t,:] = wte[ids[b,t],:] + wpe[pos[b] + t - pad,:], float32.
+//
+//   ids (B, T) int32, pos (B) int32, pad (1) int32 or none
+//   wte (V, C), wpe (P, C) of float32 or bfloat16
+//   x   (B, T, C) float32
+//
+// Rows t < pad of a sequence are idle and become 0. One CTA makes one row.
+
+#include "rows.cuh"
+
+// There is one kernel: both names mean it, and the arguments have no variant.
+const char *const gs_embed_variants[] = {"auto", "naive", nullptr};
+
+namespace {
+
+template <typename W, bool WIDE>
+__global__ void embed_kernel(const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe, float *x, int T, int C) {
+  gs_let_next();
+  gs_wait();
+  const int t = blockIdx.x, b = blockIdx.y;
+  const size_t row = (size_t)b * T + t;
+  const int live = t - (pad ? *pad : 0);
+  float *out = x + row * C;
+  const W *token = nullptr, *place = nullptr;
+  if (live >= 0) {
+    token = wte + (size_t)ids[row] * C;
+    place = wpe + (size_t)(pos[b] + live) * C;
+  }
+  if (WIDE) {
+    for (int c = 4 * threadIdx.x; c < C; c += 4 * blockDim.x)
+      store4(out + c, live >= 0 ? load4(token + c) + load4(place + c) : make_float4(0, 0, 0, 0));
+  } else {
+    for (int c = threadIdx.x; c < C; c += blockDim.x) out[c] = live >= 0 ? to_float(token[c]) + to_float(place[c]) : 0.0f;
+  }
+}
+
+template <typename W> int embed(gs_stream *s, const gs_embed_args *a) {
+  const bool wide = gs_wide(a->wte, a->C, sizeof(W), 4) && gs_wide(a->wpe, a->C, sizeof(W), 4) && gs_wide(a->x, a->C, 4, 4);
+  const int work = wide ? a->C / 4 : a->C;
+  const int threads = work >= 256 ? 256 : (work + 31) / 32 * 32;
+  return gs_launch(s, "embed", wide ? embed_kernel<W, true> : embed_kernel<W, false>, dim3(a->T, a->B), threads, 0,
+                   (const int *)a->ids, (const int *)a->pos, (const int *)a->pad, (const W *)a->wte, (const W *)a->wpe, (float *)a->x,
+                   a->T, a->C);
+}
+
+}  // namespace
+
+extern "C" int gs_embed(gs_stream *s, const gs_embed_args *a) {
+  GS_CHECK_SIZE(a);
+  switch (a->dtype) {
+    case GS_F32: return embed<float>(s, a);
+    case GS_BF16: return embed<__nv_bfloat16>(s, a);
+  }
+  return gs_fail(GS_ARGUMENT, "embed: no tables of type %d", a->dtype);
+}

@@ -1,0 +1,460 @@
+// y = act(x W^T + bias), or y += it, by cuBLASLt: products of many rows.
+//
+//   x (M, K) rows ldx apart   W (N, K)   y (M, N) rows ldy apart
+//
+// cuBLASLt is column-major: what it computes is D (N x M) = op(A) B with
+//   A = W as (K x N), ld K, transposed;  B = x as (K x M), ld ldx;  D = y, ld ldy.
+// Products are CUBLAS_COMPUTE_32F: float32 inputs are multiplied as float32, never
+// as TF32. Split-K partial sums are added in float32 in a fixed order, so that a
+// plan gives the same bits each time.
+//
+// A plan (descriptors and algorithm) is made once per shape, types and epilogue, and
+// kept in the stream. cuBLASLt does bias, ReLU and tanh-GELU in its epilogue where it
+// can; what an epilogue can't do, gs_activate does afterwards, as the plan's text says.
+//
+// cuBLASLt is opened at run time: where nothing needs it, it need not be there.
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <map>
+#include <mutex>
+#include <new>
+#include <tuple>
+#include <vector>
+
+#include "linear.cuh"
+
+namespace {
+
+constexpr size_t kWorkspace = 32u << 20;  // bytes; what NVIDIA advises for Hopper
+
+// ---------------------------------------------------------------- the library
+
+struct library {
+  decltype(&cublasLtGetVersion) version;
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) check;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) config_get;
+};
+
+std::mutex opening;
+library opened;         // written once, under the mutex, before `ready`
+bool ready;
+
+const library *get_library() {
+  std::lock_guard<std::mutex> lock(opening);
+  return ready ? &opened : nullptr;
+}
+
+int blas_check(cublasStatus_t e, const char *what) {
+  return e == CUBLAS_STATUS_SUCCESS ? (int)GS_OK : gs_fail(GS_BLAS + (int)e, "%s: cuBLAS status %d", what, (int)e);
+}
+
+// ---------------------------------------------------------------- plans
+
+// M, N, K, ldx, ldy, dtype, y_type, act, accumulate, bias_kind, alignment of the pointers in bytes, up to 16.
+using key = std::tuple<int, int, int, int, int, int, int, int, int, int, int>;
+
+struct plan {
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
+  bool bias = false;         // added by the epilogue
+  bool later_bias = false;   // added by gs_activate
+  int later_act = 0;         // applied by gs_activate
+  bool later = false;        // whether gs_activate runs
+  gs_linear_plan kept = {};
+};
+
+}  // namespace
+
+struct gs_blas_state {
+  const library *lt;
+  cublasLtHandle_t handle;
+  void *workspace;
+  std::map<key, plan> plans;
+};
+
+namespace {
+
+void destroy_descriptors(const library *lt, plan &p) {
+  if (p.desc) lt->desc_destroy(p.desc);
+  if (p.w) lt->layout_destroy(p.w);
+  if (p.x) lt->layout_destroy(p.x);
+  if (p.y) lt->layout_destroy(p.y);
+  p.desc = nullptr;
+  p.w = p.x = p.y = nullptr;
+}
+
+// The handle and the workspace of the stream, made on first use, which allocates.
+int get_state(gs_stream *s, gs_blas_state **out) {
+  if (s->blas) {
+    *out = s->blas;
+    return GS_OK;
+  }
+  const library *lt = get_library();
+  if (!lt) return gs_fail(GS_NO_BLAS, "a product of many rows needs cuBLASLt, which was not opened");
+  cudaStreamCaptureStatus capturing;
+  int e = gs_check(cudaStreamIsCapturing(s->stream, &capturing), "cudaStreamIsCapturing");
+  if (e) return e;
+  if (capturing != cudaStreamCaptureStatusNone)
+    return gs_fail(GS_UNSUPPORTED, "the first cuBLASLt plan of a stream cannot be made during capture: get a plan before");
+  e = gs_check(cudaSetDevice(s->device), "cudaSetDevice");
+  if (e) return e;
+  gs_blas_state *b = new (std::nothrow) gs_blas_state{};
+  if (!b) return gs_fail(GS_NO_MEMORY, "no host memory for the state of cuBLASLt");
+  b->lt = lt;
+  e = gs_check(cudaMalloc(&b->workspace, kWorkspace), "the workspace of cuBLASLt (32 MiB)");
+  if (!e) e = blas_check(lt->create(&b->handle), "cublasLtCreate");
+  if (e) {
+    if (b->workspace) cudaFree(b->workspace);
+    delete b;
+    return e;
+  }
+  *out = s->blas = b;
+  return GS_OK;
+}
+
+int alignment(const gs_linear_args *a) {
+  // 0, as in a plan asked for without buffers, counts as aligned.
+  const uint64_t all = a->x | a->w | a->y | a->bias | a->bias_bf16;
+  int n = 16;
+  while (n > 1 && all % n) n /= 2;
+  return n;
+}
+
+// Which bias there is for cuBLASLt, which adds one of the output's type: 0 none, 1
+// float32, 2 bfloat16 for the epilogue and float32 for gs_activate, 3 bfloat16 only.
+int bias_kind(const gs_linear_args *a) {
+  if (a->y_type == GS_BF16 && a->bias_bf16) return a->bias ? 2 : 3;
+  return a->bias ? 1 : 0;
+}
+
+key key_of(const gs_linear_args *a) {
+  return key(a->M, a->N, a->K, a->ldx, a->ldy, a->dtype, a->y_type, a->act, a->accumulate != 0, bias_kind(a), alignment(a));
+}
+
+// Fills p's descriptors. level 0: all in the epilogue; 1: the activation apart; 2:
+// bias and activation apart. *possible is false where the level is the same as the
+// one before, or can't be expressed.
+int describe(gs_blas_state *b, const gs_linear_args *a, int level, plan &p, bool *possible) {
+  const library *lt = b->lt;
+  const int kind = bias_kind(a);
+  const bool inner_bias = level < 2 && kind != 0;
+  const bool inner_act = level < 1 && a->act != GS_ACT_NONE;
+  *possible = !(level == 0 && a->act == GS_GELU_ERF) && !(level == 1 && a->act == GS_ACT_NONE) && !(level == 2 && kind == 0);
+  // A bfloat16 output takes a bfloat16 bias only.
+  if (inner_bias && a->y_type == GS_BF16 && kind == 1) *possible = false;
+  // gs_activate adds a float32 bias only.
+  if (!inner_bias && kind != 0 && !a->bias) *possible = false;
+  if (!*possible) return GS_OK;
+
+  const cudaDataType_t in = a->dtype == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F, out = a->y_type == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  if (inner_act && a->act == GS_GELU_TANH)
+    epilogue = inner_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  else if (inner_act && a->act == GS_RELU)
+    epilogue = inner_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  else if (inner_bias)
+    epilogue = CUBLASLT_EPILOGUE_BIAS;
+  p.bias = inner_bias;
+  p.later_bias = kind != 0 && !inner_bias;
+  p.later_act = inner_act ? (int)GS_ACT_NONE : a->act;
+  p.later = p.later_bias || p.later_act != GS_ACT_NONE;
+
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  cublasStatus_t e = lt->desc_create(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+  if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (!e && inner_bias) {
+    // The heuristic looks at the alignment of the address only.
+    const void *any = reinterpret_cast<const void *>((uintptr_t)b->workspace + alignment(a) % 16);
+    e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any);
+    if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
+  }
+  if (!e) e = lt->layout_create(&p.w, in, a->K, a->N, a->K);
+  if (!e) e = lt->layout_create(&p.x, in, a->K, a->M, a->ldx);
+  if (!e) e = lt->layout_create(&p.y, out, a->N, a->M, a->ldy);
+  return blas_check(e, "a cuBLASLt descriptor");
+}
+
+// The heuristic's best algorithms, fastest first by its own estimate. Finding none
+// is no failure: *found is 0.
+int ask(gs_blas_state *b, const gs_linear_args *a, const plan &p, int most, cublasLtMatmulHeuristicResult_t *results, int *found) {
+  const library *lt = b->lt;
+  *found = 0;
+  cublasLtMatmulPreference_t want;
+  int e = blas_check(lt->preference_create(&want), "cublasLtMatmulPreferenceCreate");
+  if (e) return e;
+  const size_t workspace = kWorkspace;
+  // No sums in the output's type, which may be bfloat16, nor in place.
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const uint32_t bytes = alignment(a);
+  cublasStatus_t c = lt->preference_set(want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+  if (!c) c = lt->preference_set(want, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+  for (int i = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; !c && i <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; i++)
+    c = lt->preference_set(want, (cublasLtMatmulPreferenceAttributes_t)i, &bytes, sizeof bytes);
+  e = blas_check(c, "cublasLtMatmulPreferenceSetAttribute");
+  if (!e) {
+    c = lt->heuristic(b->handle, p.desc, p.w, p.x, p.y, p.y, want, most, results, found);
+    if (c == CUBLAS_STATUS_NOT_SUPPORTED || c == CUBLAS_STATUS_INVALID_VALUE)
+      *found = 0;
+    else
+      e = blas_check(c, "cublasLtMatmulAlgoGetHeuristic");
+  }
+  lt->preference_destroy(want);
+  int kept = 0;
+  for (int i = 0; i < *found; i++)
+    if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= kWorkspace) results[kept++] = results[i];
+  *found = kept;
+  return e;
+}
+
+// Tiles by cublasLtMatmulTile_t, from 8x8 = 1 to 32x256 = 34. Later ones are shown by
+// number.
+const char *const tiles[] = {"auto",   "8x8",     "8x16",    "16x8",    "8x32",    "16x16",   "32x8",   "8x64",   "16x32",
+                             "32x16",  "64x8",    "32x32",   "32x64",   "64x32",   "32x128",  "64x64",  "128x32", "64x128",
+                             "128x64", "64x256",  "128x128", "256x64",  "64x512",  "128x256", "256x128", "512x64", "64x96",
+                             "96x64",  "96x128",  "128x160", "160x128", "192x128", "128x192", "128x96", "32x256"};
+
+void keep(gs_blas_state *b, plan &p, const cublasLtMatmulAlgo_t &algorithm, size_t workspace, int candidates, float microseconds) {
+  static_assert(sizeof algorithm == sizeof p.kept.algorithm, "an algorithm is 64 bytes");
+  gs_linear_plan &k = p.kept;
+  k.size = sizeof k;
+  k.candidates = candidates;
+  k.microseconds = microseconds;
+  k.workspace = workspace;
+  memcpy(k.algorithm, &algorithm, sizeof algorithm);
+  auto get = [&](cublasLtMatmulAlgoConfigAttributes_t what, auto zero) {
+    size_t written;
+    if (b->lt->config_get(&algorithm, what, &zero, sizeof zero, &written)) zero = 0;
+    return (int)zero;
+  };
+  const int id = get(CUBLASLT_ALGO_CONFIG_ID, int32_t(0)), tile = get(CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t(0)),
+            split = get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t(0)), stages = get(CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t(0)),
+            cluster = get(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t(0));
+  char number[16];
+  const char *name = number;
+  snprintf(number, sizeof number, "#%d", tile);
+  if (tile >= 0 && tile < (int)(sizeof tiles / sizeof *tiles)) name = tiles[tile];
+  snprintf(k.text, sizeof k.text, "algorithm %d, tile %s, stages #%d, split-K %d, cluster #%d, workspace %zu%s%s", id, name, stages,
+           split, cluster, workspace, p.later_bias ? ", then bias" : "",
+           p.later_act == GS_ACT_NONE ? "" : p.later_bias ? " and activation" : ", then activation");
+}
+
+// The kept plan of a product; the heuristic's first where there is none.
+int get_plan(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, plan **out) {
+  if (a->gain) return gs_fail(GS_UNSUPPORTED, "cuBLASLt does not normalise its input: up to %d rows only", GS_GEMV_ROWS);
+  if (a->dtype == GS_F32 && a->y_type == GS_BF16)
+    return gs_fail(GS_UNSUPPORTED, "cuBLASLt does not multiply float32 into bfloat16");
+  int e = get_state(s, state);
+  if (e) return e;
+  gs_blas_state *b = *state;
+  auto at = b->plans.find(key_of(a));
+  if (at != b->plans.end()) {
+    *out = &at->second;
+    return GS_OK;
+  }
+  for (int level = 0; level < 3; level++) {
+    plan p;
+    bool possible;
+    cublasLtMatmulHeuristicResult_t best;
+    int found = 0;
+    e = describe(b, a, level, p, &possible);
+    if (!e && possible) e = ask(b, a, p, 1, &best, &found);
+    if (e || !found) {
+      destroy_descriptors(b->lt, p);
+      if (e) return e;
+      continue;
+    }
+    keep(b, p, best.algo, best.workspaceSize, 0, 0);
+    *out = &(b->plans[key_of(a)] = p);
+    return GS_OK;
+  }
+  return gs_fail(GS_UNSUPPORTED, "cuBLASLt knows no algorithm for a product of (%d, %d) by (%d, %d), types %d and %d", a->M, a->K,
+                 a->N, a->K, a->dtype, a->y_type);
+}
+
+int run(gs_stream *s, gs_blas_state *b, plan &p, const gs_linear_args *a, const cublasLtMatmulAlgo_t *algorithm, size_t workspace) {
+  if (p.bias) {
+    const void *bias = reinterpret_cast<const void *>(a->y_type == GS_BF16 ? a->bias_bf16 : a->bias);
+    int e = blas_check(b->lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias), "cublasLtMatmulDescSetAttribute");
+    if (e) return e;
+  }
+  const float one = 1, beta = a->accumulate ? 1 : 0;
+  void *y = reinterpret_cast<void *>(a->y);
+  int e = blas_check(b->lt->matmul(b->handle, p.desc, &one, reinterpret_cast<const void *>(a->w), p.w, reinterpret_cast<const void *>(a->x),
+                                   p.x, &beta, y, p.y, y, p.y, algorithm, b->workspace, workspace, s->stream),
+                     "cublasLtMatmul");
+  if (e || !p.later) return e;
+  gs_activation_args next = {};
+  next.size = sizeof next;
+  next.x = next.y = a->y;
+  next.bias = p.later_bias ? a->bias : 0;
+  next.M = a->M;
+  next.N = a->N;
+  next.ldx = next.ldy = a->ldy;
+  next.dtype = a->y_type;
+  next.act = p.later_act;
+  return gs_activate(s, &next);
+}
+
+// Microseconds of one run: the least mean of three series. The matrices stay in the
+// L2 cache as far as they fit.
+int measure(gs_stream *s, gs_blas_state *b, plan &p, const gs_linear_args *a, const cublasLtMatmulHeuristicResult_t &c, cudaEvent_t from,
+            cudaEvent_t to, float *microseconds) {
+  int runs = 3;
+  *microseconds = 0;
+  for (int series = 0; series < 4; series++) {  // the first warms up, and says how many runs take 0.5 ms
+    int e = gs_check(cudaEventRecord(from, s->stream), "cudaEventRecord");
+    for (int i = 0; i < runs && !e; i++) e = run(s, b, p, a, &c.algo, c.workspaceSize);
+    if (!e) e = gs_check(cudaEventRecord(to, s->stream), "cudaEventRecord");
+    if (!e) e = gs_check(cudaEventSynchronize(to), "cudaEventSynchronize");
+    float ms = 0;
+    if (!e) e = gs_check(cudaEventElapsedTime(&ms, from, to), "cudaEventElapsedTime");
+    if (e) return e;
+    const float each = ms * 1000 / runs;
+    if (series == 0)
+      runs = each < 5 ? 100 : each > 100 ? 5 : (int)(500 / each);
+    else if (series == 1 || each < *microseconds)
+      *microseconds = each;
+  }
+  return GS_OK;
+}
+
+}  // namespace
+
+extern "C" int gs_blas_open(const char *path, uint64_t *version) {
+  std::lock_guard<std::mutex> lock(opening);
+  if (!ready) {
+    void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!so) return gs_fail(GS_NO_BLAS, "cannot open cuBLASLt: %s", dlerror());
+    library lt = {};
+    const char *missing = nullptr;
+    auto find = [&](auto &f, const char *name) {
+      f = reinterpret_cast<std::remove_reference_t<decltype(f)>>(dlsym(so, name));
+      if (!f && !missing) missing = name;
+    };
+    find(lt.version, "cublasLtGetVersion");
+    find(lt.create, "cublasLtCreate");
+    find(lt.destroy, "cublasLtDestroy");
+    find(lt.matmul, "cublasLtMatmul");
+    find(lt.desc_create, "cublasLtMatmulDescCreate");
+    find(lt.desc_destroy, "cublasLtMatmulDescDestroy");
+    find(lt.desc_set, "cublasLtMatmulDescSetAttribute");
+    find(lt.layout_create, "cublasLtMatrixLayoutCreate");
+    find(lt.layout_destroy, "cublasLtMatrixLayoutDestroy");
+    find(lt.preference_create, "cublasLtMatmulPreferenceCreate");
+    find(lt.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    find(lt.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+    find(lt.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(lt.check, "cublasLtMatmulAlgoCheck");
+    find(lt.config_get, "cublasLtMatmulAlgoConfigGetAttribute");
+    if (missing) {
+      dlclose(so);
+      return gs_fail(GS_NO_BLAS, "%s has no %s: it is not cuBLASLt of CUDA 12 or later", path, missing);
+    }
+    opened = lt;
+    ready = true;
+  }
+  if (version) *version = opened.version();
+  return GS_OK;
+}
+
+void gs_blas_release(gs_stream *s) {
+  gs_blas_state *b = s->blas;
+  if (!b) return;
+  for (auto &each : b->plans) destroy_descriptors(b->lt, each.second);
+  b->lt->destroy(b->handle);
+  cudaFree(b->workspace);
+  delete b;
+  s->blas = nullptr;
+}
+
+int gs_linear_blas(gs_stream *s, const gs_linear_args *a) {
+  gs_blas_state *b;
+  plan *p;
+  int e = get_plan(s, a, &b, &p);
+  if (e) return e;
+  cublasLtMatmulAlgo_t algorithm;
+  memcpy(&algorithm, p->kept.algorithm, sizeof algorithm);
+  return run(s, b, *p, a, &algorithm, p->kept.workspace);
+}
+
+extern "C" int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_linear_plan *out) {
+  GS_CHECK_SIZE(a);
+  GS_CHECK_SIZE(out);
+  gs_blas_state *b;
+  plan *p;
+  int e = get_plan(s, a, &b, &p);
+  if (!e) *out = p->kept;
+  return e;
+}
+
+extern "C" int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in) {
+  GS_CHECK_SIZE(a);
+  GS_CHECK_SIZE(in);
+  gs_blas_state *b;
+  plan *p;
+  int e = get_plan(s, a, &b, &p);
+  if (e) return e;
+  cublasLtMatmulAlgo_t algorithm;
+  memcpy(&algorithm, in->algorithm, sizeof algorithm);
+  cublasLtMatmulHeuristicResult_t result = {};
+  if (b->lt->check(b->handle, p->desc, p->w, p->x, p->y, p->y, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > kWorkspace)
+    return gs_fail(GS_ARGUMENT, "cuBLASLt refuses the stored plan of a product of (%d, %d) by (%d, %d)", a->M, a->K, a->N, a->K);
+  keep(b, *p, algorithm, result.workspaceSize, in->candidates, in->microseconds);
+  return GS_OK;
+}
+
+extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_plan *out) {
+  GS_CHECK_SIZE(a);
+  GS_CHECK_SIZE(out);
+  gs_blas_state *b;
+  plan *p;
+  int e = get_plan(s, a, &b, &p);
+  if (e) return e;
+  if (candidates < 1) candidates = 1;
+  if (candidates > 1024) candidates = 1024;
+  std::vector<cublasLtMatmulHeuristicResult_t> results(candidates);
+  int found;
+  e = ask(b, a, *p, candidates, results.data(), &found);
+  if (e) return e;
+  cudaEvent_t from = nullptr, to = nullptr;
+  e = gs_check(cudaEventCreate(&from), "cudaEventCreate");
+  if (!e) e = gs_check(cudaEventCreate(&to), "cudaEventCreate");
+  int best = -1, timed = 0;
+  float least = 0;
+  for (int i = 0; i < found && !e; i++) {
+    cublasLtMatmulHeuristicResult_t checked = {};
+    if (b->lt->check(b->handle, p->desc, p->w, p->x, p->y, p->y, &results[i].algo, &checked) != CUBLAS_STATUS_SUCCESS) continue;
+    float microseconds;
+    e = measure(s, b, *p, a, results[i], from, to, &microseconds);
+    if (e) break;
+    timed++;
+    if (best < 0 || microseconds < least) {
+      best = i;
+      least = microseconds;
+    }
+  }
+  if (from) cudaEventDestroy(from);
+  if (to) cudaEventDestroy(to);
+  if (e) return e;
+  if (best >= 0) keep(b, *p, results[best].algo, results[best].workspaceSize, timed, least);
+  *out = p->kept;
+  return GS_OK;
+}

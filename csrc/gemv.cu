@@ -1,0 +1,526 @@
+// y = act(norm(x) W^T + bias), or y += it, for few rows: decoding.
+//
+//   x (M, K)  W (N, K)  y (M, N), M <= GS_GEMV_ROWS
+//
+// The time is that of reading W once, so all here serves to keep many bytes of it
+// in flight, from the first moment on:
+//
+// * A warp owns R rows of W, or one of S equal parts of each (split-K inside the
+//   block; partial sums meet in shared memory and are added in a fixed order). A
+//   lane reads chunks of 16 bytes, R*U of them before it uses the first.
+// * W is constant, so the first R*U chunks are asked for before gs_wait(), while
+//   the kernel before this one still ends. For the matrices of gpt2 124M that is
+//   all of W.
+// * x goes to shared memory as float32, once per block, normalised on the way if
+//   asked; bias, and y where it accumulates, are read long before they are used.
+// * The next chunks are asked for before the sums of a row are reduced.
+//
+// All sums are float32, in an order that depends on shape and device only.
+
+#include <atomic>
+
+#include "linear.cuh"
+
+namespace {
+
+constexpr int kMaxWarps = 8;
+
+struct gemv_params {
+  const void *x;             // (rows, K), ldx apart; bfloat16 or float32
+  const void *w;             // (N, K)
+  const float *bias;         // (N) or null
+  const float *gain, *shift; // (K) or null
+  void *y;                   // (rows, N), ldy apart; bfloat16 or float32
+  int rows, N, K, ldx, ldy;
+  int x_bf16, y_bf16;
+  int x_vector, norm_vector; // four elements of x, of gain and shift can be read at once
+  int act, accumulate;
+  float eps;
+  int splits;                // S: warps that share a row
+  int blocks;                // row blocks; a thread block takes every gridDim.x-th
+  int stream;                // W is larger than the L2 cache can keep: let it leave first
+};
+
+// 16 bytes of W, or zeros.
+__device__ inline uint4 load_chunk(const void *p, bool valid, uint64_t policy) {
+  uint4 v;
+  asm volatile(
+      "{\n"
+      " .reg .pred q;\n"
+      " setp.ne.s32 q, %5, 0;\n"
+      " mov.u32 %0, 0;\n mov.u32 %1, 0;\n mov.u32 %2, 0;\n mov.u32 %3, 0;\n"
+      " @q ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %6;\n"
+      "}"
+      : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+      : "l"(p), "r"((int)valid), "l"(policy));
+  return v;
+}
+
+// The same where rows are not aligned to 16 bytes or the last chunk is partial:
+// n elements, the rest zeros.
+__device__ inline uint4 load_chunk_slowly(const float *p, int n) {
+  uint32_t v[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) v[i] = i < n ? __float_as_uint(__ldg(p + i)) : 0;
+  return make_uint4(v[0], v[1], v[2], v[3]);
+}
+__device__ inline uint4 load_chunk_slowly(const __nv_bfloat16 *p, int n) {
+  const unsigned short *u = reinterpret_cast<const unsigned short *>(p);
+  uint32_t v[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    uint32_t lo = 2 * i < n ? __ldg(u + 2 * i) : 0, hi = 2 * i + 1 < n ? __ldg(u + 2 * i + 1) : 0;
+    v[i] = lo | hi << 16;
+  }
+  return make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+// The elements of a chunk as float32: 4 of float32, 8 of bfloat16.
+__device__ inline void unpack(const uint4 &q, float (&f)[4]) {
+  f[0] = __uint_as_float(q.x);
+  f[1] = __uint_as_float(q.y);
+  f[2] = __uint_as_float(q.z);
+  f[3] = __uint_as_float(q.w);
+}
+__device__ inline void unpack(const uint4 &q, float (&f)[8]) {
+  const uint32_t u[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    f[2 * i] = __uint_as_float(u[i] << 16);
+    f[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
+  }
+}
+
+// Four elements of row m of x from column k on, zeros past the end: one by one, where
+// rows are not aligned. Not through the read-only cache: the kernel before this one
+// wrote them.
+__device__ inline float4 load_x(const gemv_params &p, int m, int k) {
+  float v[4];
+  const size_t at = (size_t)m * p.ldx + k;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    v[i] = 0;
+    if (m >= p.rows || k + i >= p.K) continue;
+    v[i] = p.x_bf16 ? __uint_as_float((uint32_t)__ldcg(static_cast<const unsigned short *>(p.x) + at + i) << 16)
+                    : __ldcg(static_cast<const float *>(p.x) + at + i);
+  }
+  return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+// Four constants from k on, zeros past n.
+__device__ inline float4 load_some(const float *v, int k, int n) {
+  return make_float4(k < n ? __ldg(v + k) : 0, k + 1 < n ? __ldg(v + k + 1) : 0, k + 2 < n ? __ldg(v + k + 2) : 0,
+                     k + 3 < n ? __ldg(v + k + 3) : 0);
+}
+
+// Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step
+// a lane keeps one half of its values and gives the other to its partner. Lane l
+// ends with the sum of value l / (32/V).
+template <int V>
+__device__ inline float warp_sums(float (&v)[V]) {
+  static_assert(V >= 1 && V <= 32 && (V & (V - 1)) == 0, "a power of two");
+  int lane = threadIdx.x % 32;
+  int offset = 16;
+#pragma unroll
+  for (int n = V / 2; n > 0; n /= 2) {
+    bool upper = lane & offset;
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+      float keep = upper ? v[i + n] : v[i], give = upper ? v[i] : v[i + n];
+      v[i] = keep + __shfl_xor_sync(0xffffffffu, give, offset);
+    }
+    offset /= 2;
+  }
+#pragma unroll
+  for (int o = 16 / V; o > 0; o /= 2) v[0] += __shfl_xor_sync(0xffffffffu, v[0], o);
+  return v[0];
+}
+
+// Sums each of M values over the block; every thread gets all of them.
+template <int M>
+__device__ inline void block_sums(float (&v)[M], float *partial) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  float sum = warp_sums<M>(v);
+  if (lane % (32 / M) == 0) partial[warp * M + lane / (32 / M)] = sum;
+  __syncthreads();
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+    v[m] = 0;
+    for (int w = 0; w < warps; w++) v[m] += partial[w * M + m];
+  }
+}
+
+// Blocks of 256 threads that must fit an SM: what its registers allow without spills.
+constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2 ? 3 : 2; }
+
+template <typename W, int M, int R, int U, bool ALIGNED>
+__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const gemv_params p) {
+  constexpr int E = 16 / sizeof(W);   // elements of a chunk
+  constexpr int Q = E / 4;            // float4 of x per chunk
+  constexpr int V = R * M;            // sums of a warp
+  constexpr int A = V == 1 ? 4 : V <= 4 ? 2 : 1;  // chains of additions per sum, against latency
+
+  gs_let_next();
+
+  // x: element k of row m is in float4 (m*Q + k/4%Q)*KC + k/E, so that neighbouring
+  // lanes read neighbouring float4. Then gain and shift.
+  extern __shared__ float4 xs[];
+  __shared__ float partial[2][kMaxWarps * V];
+
+  const int KC = (p.K + E - 1) / E;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const int S = p.splits, split = warp % S, sub = warp / S, subs = warps / S;
+  const int block_rows = subs * R;
+  const int per = (KC + S - 1) / S, first = split * per, last = min(KC, first + per);
+  const int batches = (per + 32 * U - 1) / (32 * U);
+  const W *w = static_cast<const W *>(p.w);
+
+  uint64_t policy;
+  if (p.stream)
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  else
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+
+  uint4 q[R][U];
+  auto load = [&](int block, int batch) {
+    const int row = block * block_rows + sub * R, c = first + batch * 32 * U + lane;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      const W *base = w + (size_t)min(row + r, p.N - 1) * p.K + (size_t)c * E;
+#pragma unroll
+      for (int u = 0; u < U; u++) {
+        const bool valid = c + 32 * u < last;
+        if (ALIGNED)
+          q[r][u] = load_chunk(base + 32 * u * E, valid, policy);
+        else
+          q[r][u] = load_chunk_slowly(base + 32 * u * E, valid ? p.K - (c + 32 * u) * E : 0);
+      }
+    }
+  };
+
+  // Which sum this thread finishes: a lane's own where a warp has whole rows, else
+  // the first subs*V threads.
+  const int sum = S == 1 ? lane / (32 / V) : (int)threadIdx.x % V;
+  const int out_sub = S == 1 ? sub : (int)threadIdx.x / V;
+  const int out_m = sum % M, out_r = out_sub * R + sum / M;
+  const bool out = out_m < p.rows && (S == 1 ? lane % (32 / V) == 0 : (int)threadIdx.x < subs * V);
+  float bias = 0, old = 0;
+  auto load_bias = [&](int block) {
+    const int n = block * block_rows + out_r;
+    bias = p.bias && out && n < p.N ? __ldg(p.bias + n) : 0;
+  };
+  auto load_old = [&](int block) {
+    const int n = block * block_rows + out_r;
+    if (p.accumulate && out && n < p.N) old = __ldcg(static_cast<float *>(p.y) + (size_t)out_m * p.ldy + n);
+  };
+
+  int block = blockIdx.x, batch = 0;
+  load(block, 0);
+  load_bias(block);
+  const int units = KC * Q;  // float4 of a row
+  float4 *gain = xs + M * units, *shift = gain + units;
+  if (p.gain) {
+#pragma unroll 2
+    for (int f = threadIdx.x; f < units; f += blockDim.x) {
+      float4 g, t;
+      if (p.norm_vector) {
+        g = __ldg(reinterpret_cast<const float4 *>(p.gain) + f);
+        t = __ldg(reinterpret_cast<const float4 *>(p.shift) + f);
+      } else {
+        g = load_some(p.gain, 4 * f, p.K);
+        t = load_some(p.shift, 4 * f, p.K);
+      }
+      gain[f] = g;
+      shift[f] = t;
+    }
+  }
+
+  gs_wait();
+
+  load_old(block);
+  // Several reads are under way before the first is stored.
+  const int all = M * units;
+  auto keep = [&](int i, float4 v) {
+    const int m = M == 1 ? 0 : i / units, f = i - m * units;
+    xs[(m * Q + f % Q) * KC + f / Q] = v;
+  };
+  if (p.x_vector && p.x_bf16) {
+    for (int at = threadIdx.x; at < all; at += 4 * blockDim.x) {
+      uint2 u[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const int i = at + j * blockDim.x, m = M == 1 ? 0 : i / units, f = i - m * units;
+        u[j] = make_uint2(0, 0);
+        if (i < all && m < p.rows && 4 * f < p.K)
+          u[j] = __ldcg(reinterpret_cast<const uint2 *>(static_cast<const __nv_bfloat16 *>(p.x) + (size_t)m * p.ldx) + f);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (at + j * blockDim.x < all)
+          keep(at + j * blockDim.x, make_float4(__uint_as_float(u[j].x << 16), __uint_as_float(u[j].x & 0xffff0000u),
+                                                __uint_as_float(u[j].y << 16), __uint_as_float(u[j].y & 0xffff0000u)));
+    }
+  } else if (p.x_vector) {
+    for (int at = threadIdx.x; at < all; at += 2 * blockDim.x) {
+      float4 v[2];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const int i = at + j * blockDim.x, m = M == 1 ? 0 : i / units, f = i - m * units;
+        v[j] = make_float4(0, 0, 0, 0);
+        if (i < all && m < p.rows && 4 * f < p.K)
+          v[j] = __ldcg(reinterpret_cast<const float4 *>(static_cast<const float *>(p.x) + (size_t)m * p.ldx) + f);
+      }
+#pragma unroll
+      for (int j = 0; j < 2; j++)
+        if (at + j * blockDim.x < all) keep(at + j * blockDim.x, v[j]);
+    }
+  } else {
+    for (int i = threadIdx.x; i < all; i += blockDim.x) {
+      const int m = M == 1 ? 0 : i / units;
+      keep(i, load_x(p, m, 4 * (i - m * units)));
+    }
+  }
+
+  if (p.gain) {
+    // LayerNorm: mean, then the mean square of what differs from it.
+    __syncthreads();
+    float mean[M] = {}, scale[M] = {};
+    for (int f = threadIdx.x; f < units; f += blockDim.x)
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+        const float4 v = xs[(m * Q + f % Q) * KC + f / Q];
+        mean[m] += (v.x + v.y) + (v.z + v.w);
+      }
+    block_sums<M>(mean, partial[0]);
+#pragma unroll
+    for (int m = 0; m < M; m++) mean[m] /= p.K;
+    for (int f = threadIdx.x; f < units; f += blockDim.x)
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+        const float4 v = xs[(m * Q + f % Q) * KC + f / Q];
+        const float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const float d = 4 * f + i < p.K ? e[i] - mean[m] : 0.0f;
+          scale[m] += d * d;
+        }
+      }
+    block_sums<M>(scale, partial[1]);
+#pragma unroll
+    for (int m = 0; m < M; m++) scale[m] = rsqrtf(scale[m] / p.K + p.eps);
+    for (int f = threadIdx.x; f < units; f += blockDim.x) {
+      const float4 g = gain[f], t = shift[f];
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+        float4 &v = xs[(m * Q + f % Q) * KC + f / Q];
+        const float z = scale[m], mu = mean[m];
+        v = make_float4((v.x - mu) * z * g.x + t.x, (v.y - mu) * z * g.y + t.y, (v.z - mu) * z * g.z + t.z, (v.w - mu) * z * g.w + t.w);
+      }
+    }
+  }
+  __syncthreads();
+
+  float acc[V][A] = {};
+  for (int turn = 0;;) {
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      const int c = first + (batch * U + u) * 32 + lane;
+      if (c < last) {
+        float f[R][E];
+#pragma unroll
+        for (int r = 0; r < R; r++) unpack(q[r][u], f[r]);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+          for (int h = 0; h < Q; h++) {
+            const float4 v = xs[(m * Q + h) * KC + c];
+            const float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int r = 0; r < R; r++)
+#pragma unroll
+              for (int i = 0; i < 4; i++)
+                acc[r * M + m][i % A] = fmaf(f[r][4 * h + i], e[i], acc[r * M + m][i % A]);
+          }
+      }
+    }
+
+    const int done = block;
+    if (++batch == batches) {
+      batch = 0;
+      block += gridDim.x;
+    }
+    const bool more = block < p.blocks;
+    if (more) load(block, batch);
+    if (batch == 0) {  // the rows of `done` are complete
+      float v[V];
+#pragma unroll
+      for (int i = 0; i < V; i++) {
+        v[i] = A == 4 ? (acc[i][0] + acc[i][1 % A]) + (acc[i][2 % A] + acc[i][3 % A])
+               : A == 2 ? acc[i][0] + acc[i][1 % A]
+                        : acc[i][0];
+#pragma unroll
+        for (int k = 0; k < A; k++) acc[i][k] = 0;
+      }
+      float total = warp_sums<V>(v);
+      if (S > 1) {
+        float *meet = partial[turn & 1];  // two, so that one barrier per turn is enough
+        if (lane % (32 / V) == 0) meet[warp * V + lane / (32 / V)] = total;
+        __syncthreads();
+        if (out) {
+          total = 0;
+          for (int i = 0; i < S; i++) total += meet[(out_sub * S + i) * V + sum];
+        }
+      }
+      const int n = done * block_rows + out_r;
+      if (out && n < p.N) {
+        const size_t at = (size_t)out_m * p.ldy + n;
+        const float z = activate(total + bias, p.act) + old;
+        if (p.y_bf16)
+          static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
+        else
+          static_cast<float *>(p.y)[at] = z;
+      }
+      if (more) {
+        load_bias(block);
+        load_old(block);
+      }
+      turn++;
+    }
+    if (!more) break;
+  }
+}
+
+int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+template <typename W, int M, int R, int U, bool ALIGNED>
+int launch(gs_stream *s, gemv_params p, size_t shared) {
+  auto kernel = gemv_kernel<W, M, R, U, ALIGNED>;
+  const int chunks = divide_up(p.K, 16 / (int)sizeof(W));
+
+  // Splits: first so many that a warp reads its part of a row in few batches, then,
+  // for few rows, until there are 16 warps per SM or a lane has 3 chunks at most.
+  int S = 1;
+  auto part = [&] { return divide_up(chunks, S); };
+  while (S < kMaxWarps && part() > 256) S *= 2;
+  while (S < kMaxWarps && (int64_t)p.N * S < (int64_t)s->processors * 16 * R && part() > 96) S *= 2;
+  // Smaller blocks where there would be less than one per SM.
+  int warps = kMaxWarps;
+  while (warps > 2 && warps > S && divide_up(p.N, warps / S * R) < s->processors) warps /= 2;
+  p.splits = S;
+  p.blocks = divide_up(p.N, warps / S * R);
+
+  // As many thread blocks as can be resident; all with the same number of turns, or
+  // one less.
+  const int by_registers = resident(M, R, U) * kMaxWarps / warps;
+  const int by_shared = (int)((s->shared_per_block + 1024) / (shared + 4096));
+  int fit = by_registers < by_shared ? by_registers : by_shared;
+  if (fit < 1) fit = 1;
+  if (fit > 16) fit = 16;
+  const int turns = divide_up(p.blocks, fit * s->processors);
+  const int grid = divide_up(p.blocks, turns);
+
+  if (shared > 40 * 1024) {
+    // Once per kernel and device. A second thread doing it again does no harm.
+    static std::atomic<uint64_t> allowed{0};
+    const uint64_t bit = 1ull << (s->device & 63);
+    if (s->device > 63 || !(allowed.load() & bit)) {
+      int e = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s->shared_per_block - 4096),
+                       "cudaFuncSetAttribute");
+      if (e) return e;
+      allowed.fetch_or(bit);
+    }
+  }
+  return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * warps), shared, p);
+}
+
+// One row of W, or a part of one, per warp: 4 chunks per lane where that is all of it,
+// else 8.
+template <typename W, int M>
+int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
+  const int chunks = p.K / (16 / (int)sizeof(W));
+  int part = chunks;
+  for (int S = 1; S < kMaxWarps && (part > 256 || ((int64_t)p.N * S < (int64_t)s->processors * 16 && part > 96));) {
+    S *= 2;
+    part = divide_up(chunks, S);
+  }
+  if (part <= 128) return launch<W, M, 1, 4, true>(s, p, shared);
+  return launch<W, M, 1, 8, true>(s, p, shared);
+}
+
+// The rows of W per warp and the chunks of each in flight, by rows of x (M) and the
+// size of W: with many rows of x the reads of x from shared memory would take longer
+// than those of W from memory, if several rows of W did not share them.
+template <typename W, int M>
+int choose(gs_stream *s, const gemv_params &p, size_t shared) {
+  constexpr int E = 16 / sizeof(W);
+  if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false>(s, p, shared);
+  const int chunks = p.K / E;
+  // 128 KB per SM and more: W comes in several turns, whatever is chosen.
+  const bool large = (int64_t)p.N * chunks >= (int64_t)s->processors * 8192;
+  if constexpr (M == 8) {
+    if (large) return launch<W, M, 4, 2, true>(s, p, shared);
+    return launch<W, M, 2, 4, true>(s, p, shared);
+  } else if constexpr (M == 4) {
+    if (large) return launch<W, M, 4, 2, true>(s, p, shared);
+    return launch<W, M, 2, 4, true>(s, p, shared);
+  } else {
+    if (large) return launch<W, M, 2, 4, true>(s, p, shared);
+    return one_row<W, M>(s, p, shared);
+  }
+}
+
+template <typename W>
+int by_rows(gs_stream *s, const gs_linear_args *a) {
+  gemv_params p = {};
+  const int E = 16 / (int)sizeof(W), padded = divide_up(a->K, E) * E;
+  const bool norm = a->gain != 0;
+  p.w = reinterpret_cast<const void *>(a->w);
+  p.bias = reinterpret_cast<const float *>(a->bias);
+  p.gain = reinterpret_cast<const float *>(a->gain);
+  p.shift = reinterpret_cast<const float *>(a->shift);
+  p.N = a->N;
+  p.K = a->K;
+  p.ldx = a->ldx;
+  p.ldy = a->ldy;
+  p.x_bf16 = !norm && a->dtype == GS_BF16;
+  p.y_bf16 = a->y_type == GS_BF16;
+  p.act = a->act;
+  p.accumulate = a->accumulate;
+  p.eps = a->eps;
+  p.norm_vector = a->K % E == 0 && a->gain % 16 == 0 && a->shift % 16 == 0;
+  // Past 32 MB a matrix pushes everything else out of the L2 cache (50 MB on H100 and
+  // H200) and is gone itself when its turn comes again.
+  p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
+  const size_t x_size = p.x_bf16 ? 2 : 4, y_size = p.y_bf16 ? 2 : 4;
+
+  for (int m = 0; m < a->M;) {
+    // As many rows of x at once as shared memory holds; W is read again for others.
+    int M = a->M - m >= 5 ? 8 : a->M - m >= 3 ? 4 : a->M - m;
+    size_t shared;
+    for (;; M /= 2) {
+      shared = 4 * ((size_t)M * padded + (norm ? 2 * (size_t)padded : 0));
+      if (shared + 4096 <= (size_t)s->shared_per_block) break;
+      if (M == 1)
+        return gs_fail(GS_UNSUPPORTED, "gemv: a row of %d inputs does not fit in %d bytes of shared memory", a->K, s->shared_per_block);
+    }
+    p.rows = a->M - m < M ? a->M - m : M;
+    p.x = reinterpret_cast<const void *>(a->x + (uint64_t)m * a->ldx * x_size);
+    p.y = reinterpret_cast<void *>(a->y + (uint64_t)m * a->ldy * y_size);
+    p.x_vector = (uintptr_t)p.x % (4 * x_size) == 0 && a->ldx % 4 == 0 && a->K % 4 == 0;
+    int e = M == 8   ? choose<W, 8>(s, p, shared)
+            : M == 4 ? choose<W, 4>(s, p, shared)
+            : M == 2 ? choose<W, 2>(s, p, shared)
+                     : choose<W, 1>(s, p, shared);
+    if (e) return e;
+    m += p.rows;
+  }
+  return GS_OK;
+}
+
+}  // namespace
+
+int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
+  if (a->M > GS_GEMV_ROWS) return gs_fail(GS_UNSUPPORTED, "gemv: %d rows, more than %d", a->M, GS_GEMV_ROWS);
+  if (a->dtype == GS_BF16) return by_rows<__nv_bfloat16>(s, a);
+  return by_rows<float>(s, a);
+}

@@ -1,0 +1,123 @@
+// y = act(norm(x) W^T + bias), or y += it: which kernel does it, and the plain one.
+//
+//   x (M, K)  W (N, K)  y (M, N)
+//
+// The plain kernel multiplies tiles in shared memory, all in float32. It is right
+// for every shape, type and epilogue, and is what the others are checked against.
+
+#include "linear.cuh"
+
+extern const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", nullptr};
+
+namespace {
+
+enum { kAuto, kNaive, kGemv, kBlas };
+
+constexpr int kTile = 64;  // rows and columns of y per block
+constexpr int kDeep = 16;  // of K at a time
+constexpr int kThreads = 256;
+
+template <typename X, typename W>
+__global__ __launch_bounds__(kThreads) void linear_naive(const X *x, const W *w, const float *bias, const float *gain,
+                                                         const float *shift, void *y, int M, int N, int K, int ldx, int ldy,
+                                                         int y_bf16, int act, int accumulate, float eps) {
+  __shared__ float xs[kDeep][kTile + 1], ws[kDeep][kTile + 1];
+  __shared__ float mean[kTile], scale[kTile];
+  gs_let_next();
+  gs_wait();
+
+  const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (gain) {
+    for (int i = warp; i < kTile && m0 + i < M; i += kThreads / 32) {
+      const X *row = x + (size_t)(m0 + i) * ldx;
+      float sum = 0;
+      for (int k = lane; k < K; k += 32) sum += to_float(row[k]);
+      const float mu = warp_sum(sum) / K;
+      sum = 0;
+      for (int k = lane; k < K; k += 32) sum += (to_float(row[k]) - mu) * (to_float(row[k]) - mu);
+      const float var = warp_sum(sum) / K;
+      if (lane == 0) {
+        mean[i] = mu;
+        scale[i] = rsqrtf(var + eps);
+      }
+    }
+    __syncthreads();
+  }
+
+  // A thread sums four rows and four columns, 16 apart.
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  float acc[4][4] = {};
+  for (int k0 = 0; k0 < K; k0 += kDeep) {
+    for (int i = threadIdx.x; i < kTile * kDeep; i += kThreads) {
+      const int r = i / kDeep, d = i % kDeep, k = k0 + d;
+      float a = 0, b = 0;
+      if (k < K && m0 + r < M) {
+        a = to_float(x[(size_t)(m0 + r) * ldx + k]);
+        if (gain) a = (a - mean[r]) * scale[r] * gain[k] + shift[k];
+      }
+      if (k < K && n0 + r < N) b = to_float(w[(size_t)(n0 + r) * K + k]);
+      xs[d][r] = a;
+      ws[d][r] = b;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int d = 0; d < kDeep; d++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) acc[i][j] = fmaf(xs[d][ty + 16 * i], ws[d][tx + 16 * j], acc[i][j]);
+    __syncthreads();
+  }
+
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const int m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
+      if (m >= M || n >= N) continue;
+      const size_t at = (size_t)m * ldy + n;
+      float v = activate(acc[i][j] + (bias ? bias[n] : 0.0f), act);
+      if (accumulate) v += static_cast<float *>(y)[at];
+      if (y_bf16)
+        static_cast<__nv_bfloat16 *>(y)[at] = __float2bfloat16_rn(v);
+      else
+        static_cast<float *>(y)[at] = v;
+    }
+}
+
+template <typename X, typename W>
+int launch_naive(gs_stream *s, const gs_linear_args *a) {
+  const dim3 grid((a->N + kTile - 1) / kTile, (a->M + kTile - 1) / kTile);
+  return gs_launch(s, "linear", linear_naive<X, W>, grid, dim3(kThreads), 0, reinterpret_cast<const X *>(a->x),
+                   reinterpret_cast<const W *>(a->w), reinterpret_cast<const float *>(a->bias),
+                   reinterpret_cast<const float *>(a->gain), reinterpret_cast<const float *>(a->shift),
+                   reinterpret_cast<void *>(a->y), a->M, a->N, a->K, a->ldx, a->ldy, (int)(a->y_type == GS_BF16), a->act,
+                   a->accumulate, a->eps);
+}
+
+}  // namespace
+
+int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
+  if (a->dtype == GS_F32) return launch_naive<float, float>(s, a);
+  if (a->gain) return launch_naive<float, __nv_bfloat16>(s, a);
+  return launch_naive<__nv_bfloat16, __nv_bfloat16>(s, a);
+}
+
+// The variant of "auto": matrix-vector kernels for few rows, else cuBLASLt.
+extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
+  GS_CHECK_SIZE(a);
+  if ((a->dtype != GS_F32 && a->dtype != GS_BF16) || (a->y_type != GS_F32 && a->y_type != GS_BF16))
+    return gs_fail(GS_UNSUPPORTED, "gs_linear: types %d and %d; float32 and bfloat16 are known", a->dtype, a->y_type);
+  if (a->act < GS_ACT_NONE || a->act > GS_RELU) return gs_fail(GS_ARGUMENT, "gs_linear: activation %d is not known", a->act);
+  if (a->accumulate && (a->y_type != GS_F32 || a->act != GS_ACT_NONE))
+    return gs_fail(GS_ARGUMENT, "gs_linear: adding to y needs a float32 y and no activation");
+  if (a->M == 0 || a->N == 0) return GS_OK;
+  switch (a->variant) {
+    case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a) : gs_linear_blas(s, a);
+    case kNaive: return gs_linear_naive(s, a);
+    case kGemv: return gs_linear_gemv(s, a);
+    case kBlas: return gs_linear_blas(s, a);
+    default: return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", a->variant);
+  }
+}

@@ -1,0 +1,11 @@
+// What the files of gs_linear share.
+#pragma once
+
+#include "common.cuh"
+
+// The plain kernel (linear.cu): any shape, any type.
+int gs_linear_naive(gs_stream *s, const gs_linear_args *a);
+// Matrix-vector kernels (gemv.cu): up to GS_GEMV_ROWS rows.
+int gs_linear_gemv(gs_stream *s, const gs_linear_args *a);
+// cuBLASLt (gemm.cu).
+int gs_linear_blas(gs_stream *s, const gs_linear_args *a);

@@ -1,0 +1,149 @@
+// Converts a matrix on its way into the form that the kernels read:
+//
+//   dst[r, c] = src[r, c]   or, transposed,   dst[c, r] = src[r, c]
+//
+//   src (rows, cols), dense; dst rows lddst apart; each float32, bfloat16 or float16
+//
+// Values go through float32; narrower types are rounded to nearest even. The
+// transposition passes through a tile of shared memory, so that both sides are
+// accessed along rows.
+
+#include "rows.cuh"
+
+namespace {
+
+constexpr int THREADS = 256;
+
+template <typename T> struct alignas(2 * sizeof(T)) Pair { T a, b; };
+
+__device__ inline void store8(float *p, const float *v) {
+  store4(p, make_float4(v[0], v[1], v[2], v[3]));
+  store4(p + 4, make_float4(v[4], v[5], v[6], v[7]));
+}
+
+// Two elements as the word they make in memory.
+template <typename T> __device__ inline unsigned word(float low, float high) {
+  const T a = from_float<T>(low), b = from_float<T>(high);
+  return *reinterpret_cast<const unsigned short *>(&a) | (unsigned)*reinterpret_cast<const unsigned short *>(&b) << 16;
+}
+
+template <typename T> __device__ inline void store8(T *p, const float *v) {
+  // Said to the assembler itself: the compiler makes four narrow stores of this.
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(word<T>(v[0], v[1])), "r"(word<T>(v[2], v[3])),
+               "r"(word<T>(v[4], v[5])), "r"(word<T>(v[6], v[7]))
+               : "memory");
+}
+
+// A thread converts WIDTH elements of a row, 8 of them or one.
+template <typename S, typename D, int WIDTH>
+__global__ void __launch_bounds__(THREADS) convert_kernel(const S *src, D *dst, uint64_t groups, unsigned per_row, int lddst) {
+  gs_let_next();
+  gs_wait();
+  const uint64_t g = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+  if (g >= groups) return;
+  const uint64_t row = g / per_row, col = (g - row * per_row) * WIDTH;
+  const S *from = src + g * WIDTH;
+  D *to = dst + row * lddst + col;
+  if constexpr (WIDTH == 1) {
+    *to = from_float<D>(to_float(*from));
+  } else {
+    uint4 in[sizeof(S) / 2];  // 8 elements
+#pragma unroll
+    for (int i = 0; i < (int)sizeof(S) / 2; i++) in[i] = reinterpret_cast<const uint4 *>(from)[i];
+    float v[WIDTH];
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) v[i] = to_float(reinterpret_cast<const S *>(in)[i]);
+    store8(to, v);
+  }
+}
+
+// A CTA turns a TILE x TILE part. Warps read and write two elements per lane where
+// rows allow it (pairs_in, pairs_out). The odd tile width spreads columns over the
+// banks of shared memory.
+constexpr int TILE = 64;
+
+template <typename S, typename D>
+__global__ void __launch_bounds__(THREADS) transpose_kernel(const S *src, D *dst, int rows, int cols, int lddst, bool pairs_in,
+                                                            bool pairs_out) {
+  __shared__ float tile[TILE][TILE + 1];
+  gs_let_next();
+  gs_wait();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int row0 = blockIdx.y * TILE, col0 = blockIdx.x * TILE;
+#pragma unroll
+  for (int i = 0; i < TILE; i += THREADS / 32) {
+    const int r = i + warp;
+    if (row0 + r >= rows) continue;
+    const S *from = src + (size_t)(row0 + r) * cols + col0;
+    if (pairs_in && col0 + 2 * lane < cols) {  // then cols is even, and the pair is whole
+      const Pair<S> p = reinterpret_cast<const Pair<S> *>(from)[lane];
+      tile[r][2 * lane] = to_float(p.a);
+      tile[r][2 * lane + 1] = to_float(p.b);
+    } else if (!pairs_in) {
+      if (col0 + lane < cols) tile[r][lane] = to_float(from[lane]);
+      if (col0 + lane + 32 < cols) tile[r][lane + 32] = to_float(from[lane + 32]);
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < TILE; i += THREADS / 32) {
+    const int c = i + warp;
+    if (col0 + c >= cols) continue;
+    D *to = dst + (size_t)(col0 + c) * lddst + row0;
+    if (pairs_out && row0 + 2 * lane < rows) {  // rows and lddst are even
+      Pair<D> p;
+      p.a = from_float<D>(tile[2 * lane][c]);
+      p.b = from_float<D>(tile[2 * lane + 1][c]);
+      reinterpret_cast<Pair<D> *>(to)[lane] = p;
+    } else if (!pairs_out) {
+      if (row0 + lane < rows) to[lane] = from_float<D>(tile[lane][c]);
+      if (row0 + lane + 32 < rows) to[lane + 32] = from_float<D>(tile[lane + 32][c]);
+    }
+  }
+}
+
+template <typename S, typename D> int pack(gs_stream *s, const gs_pack_args *a) {
+  const S *src = (const S *)a->src;
+  D *dst = (D *)a->dst;
+  if (a->transpose) {
+    const bool in = a->cols % 2 == 0 && gs_aligned(a->src, 2 * sizeof(S));
+    const bool out = a->rows % 2 == 0 && a->lddst % 2 == 0 && gs_aligned(a->dst, 2 * sizeof(D));
+    const int across = (a->cols + TILE - 1) / TILE;
+    // The grid's second extent ends at 65535: taller matrices go in parts.
+    constexpr int MOST = 65535 * TILE;
+    for (int row = 0; row < a->rows; row += MOST) {
+      const int rows = a->rows - row < MOST ? a->rows - row : MOST;
+      const int status = gs_launch(s, "pack", transpose_kernel<S, D>, dim3(across, (rows + TILE - 1) / TILE), THREADS, 0,
+                                   src + (size_t)row * a->cols, dst + row, rows, a->cols, a->lddst, in, out);
+      if (status != GS_OK || a->rows - row <= MOST) return status;
+    }
+    return GS_OK;
+  }
+  const bool wide = a->cols % 8 == 0 && gs_aligned(a->src, 16) && gs_aligned(a->dst, 16) && a->lddst % 8 == 0;
+  const unsigned per_row = wide ? a->cols / 8 : a->cols;
+  const uint64_t groups = (uint64_t)a->rows * per_row;
+  return gs_launch(s, "pack", wide ? convert_kernel<S, D, 8> : convert_kernel<S, D, 1>, dim3((groups + THREADS - 1) / THREADS), THREADS,
+                   0, src, dst, groups, per_row, a->lddst);
+}
+
+template <typename S> int pack_to(gs_stream *s, const gs_pack_args *a) {
+  switch (a->dst_type) {
+    case GS_F32: return pack<S, float>(s, a);
+    case GS_BF16: return pack<S, __nv_bfloat16>(s, a);
+    case GS_F16: return pack<S, __half>(s, a);
+  }
+  return gs_fail(GS_ARGUMENT, "pack: no type %d to convert to", a->dst_type);
+}
+
+}  // namespace
+
+extern "C" int gs_pack(gs_stream *s, const gs_pack_args *a) {
+  GS_CHECK_SIZE(a);
+  if (a->rows <= 0 || a->cols <= 0) return GS_OK;
+  switch (a->src_type) {
+    case GS_F32: return pack_to<float>(s, a);
+    case GS_BF16: return pack_to<__nv_bfloat16>(s, a);
+    case GS_F16: return pack_to<__half>(s, a);
+  }
+  return gs_fail(GS_ARGUMENT, "pack: no type %d to convert from", a->src_type);
+}

@@ -1,0 +1,611 @@
+// Draws the next token of each sequence from its row of logits, in the order and
+// arithmetic of gpt2.Sampler:
+//
+//   temperature 0 or top_k 1: the largest logit, the lowest id among equals
+//   else: the top_k candidates in order of falling logit, then rising id
+//         p = exp((logit - largest) / temperature)                    float64
+//         top_p keeps the fewest whose sum of p is at least top_p * total
+//         the token is the first whose cumulative p exceeds u * total
+//         u = 53 bits of Philox4x32-10 (key seed, counter position and sequence)
+//   log-probability = logit - log(sum over V of exp(logit)), at temperature 1
+//
+//   logits (B, V) float32, rows ld apart: columns V.. are padding, never read
+//
+// One launch does all, and how to draw lies in device memory, so that a captured
+// step serves every way. Several CTAs share a row and leave a partial result each:
+// its best (logit, id) and sum of exponentials. The CTA that arrives last combines
+// them. That ends a greedy row; another row is drawn by that CTA alone:
+//
+// * top_k up to LIST: a radix select finds the k-th best exactly; the k best go to
+//   shared memory, are sorted there, and p is summed in the CPU's order.
+// * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not
+//   depend on their order, and atomics may make them. A histogram of mass and
+//   count over the distance from the largest logit finds the bin in which a count
+//   or a mass is reached: for top_k, for top_p, for u. The logits of that bin are
+//   sorted, or, where they are many, searched by the digits of their keys. Fixed point differs from the CPU's
+//   float64 where u or top_p falls within about 1e-9 of a boundary between tokens:
+//   the token next to it may be drawn.
+//
+// Nothing depends on the order in which threads or CTAs run.
+
+#include "rows.cuh"
+
+const char *const gs_sample_variants[] = {"auto", "naive", nullptr};  // naive: one CTA per row
+
+namespace {
+
+constexpr int THREADS = 512;
+constexpr int WARPS = THREADS / 32;
+constexpr int SPAN = 4096;       // logits of a CTA, at least: 8 per thread
+constexpr int MOST_SPLITS = 32;  // CTAs of a row: one per lane when they are combined
+constexpr int LIST = 1024;       // candidates that are sorted
+constexpr int NEAR = 1024;       // bins over the distance from the largest logit
+constexpr int DIGIT = 2048;      // values of a digit: 11 bits
+
+struct Partial {
+  uint64_t best;  // rank of the best element
+  double sum;     // of exp(logit - the best logit); only where log-probabilities are asked for
+};
+
+struct Sample {
+  const float *logits;
+  gs_sampling *sampling;
+  int *pos;
+  const int *pad;
+  int *tokens;
+  gs_slot *slots;
+  unsigned *done;      // (1) sequences that ended
+  unsigned *arrived;   // (B) CTAs that left their partial result
+  Partial *partials;   // (B, splits)
+  int B, V, ld, T, count;
+  int splits, span;
+  bool wide;           // rows are 16-byte aligned
+};
+
+// The order of float32 as that of unsigned integers: negative values have their
+// bits inverted, others their sign set. -0 is 0; a NaN is above everything.
+__device__ inline unsigned key_of(float v) {
+  if (v != v) return 0xffffffffu;
+  const unsigned bits = v == 0.0f ? 0u : __float_as_uint(v);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ inline float of_key(unsigned key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+
+constexpr unsigned PLUS_INFINITY = 0xff800000u, MINUS_INFINITY = 0x007fffffu;  // as keys
+
+// A rank is greater where the logit is, and among equals where the id is lower.
+__device__ inline uint64_t rank_of(unsigned key, int id) { return (uint64_t)key << 32 | ~(unsigned)id; }
+__device__ inline unsigned rank_key(uint64_t rank) { return rank >> 32; }
+__device__ inline int rank_id(uint64_t rank) { return ~(unsigned)rank; }
+
+// Calls f(id, logit) for the logits [begin, end) of a row; begin is a multiple of
+// 4. Each thread takes 4 neighbours of every 2048, and fetches DEPTH times as many
+// before it uses the first. UNROLL 1 keeps the code small where f is large.
+template <int DEPTH, int UNROLL, typename F> __device__ inline void each(const float *row, int begin, int end, bool wide, F f) {
+#pragma unroll 1
+  for (int base = begin + 4 * threadIdx.x; base < end; base += 4 * THREADS * DEPTH) {
+    float4 v[DEPTH];
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++) {
+      const int i = base + j * 4 * THREADS;
+      v[j] = make_float4(0, 0, 0, 0);
+      if (wide && i + 4 <= end) {
+        v[j] = load4(row + i);
+      } else {
+        if (i < end) v[j].x = row[i];
+        if (i + 1 < end) v[j].y = row[i + 1];
+        if (i + 2 < end) v[j].z = row[i + 2];
+        if (i + 3 < end) v[j].w = row[i + 3];
+      }
+    }
+#pragma unroll UNROLL
+    for (int j = 0; j < DEPTH; j++) {
+      const int i = base + j * 4 * THREADS;
+      float4 u = v[0];  // v[j], without an index that would put v into local memory
+#pragma unroll
+      for (int k = 1; k < DEPTH; k++) u = j == k ? v[k] : u;
+      if (i < end) f(i, u.x);
+      if (i + 1 < end) f(i + 1, u.y);
+      if (i + 2 < end) f(i + 2, u.z);
+      if (i + 3 < end) f(i + 3, u.w);
+    }
+  }
+}
+
+__device__ inline uint64_t warp_best(uint64_t v) {
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) {
+    const uint64_t w = __shfl_xor_sync(0xffffffffu, v, o);
+    v = w > v ? w : v;
+  }
+  return v;
+}
+
+__device__ inline double warp_sum(double v) {
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+  return v;
+}
+
+// 53 random bits of Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy
+// as 1, 2, 3", SC 2011).
+__device__ inline uint64_t random53(uint64_t seed, unsigned sequence, uint64_t position) {
+  unsigned c0 = position, c1 = position >> 32, c2 = sequence, c3 = 0, k0 = seed, k1 = seed >> 32;
+#pragma unroll
+  for (int i = 0; i < 10; i++) {
+    const unsigned h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
+    const unsigned h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
+    c0 = h1 ^ c1 ^ k0;
+    c1 = l1;
+    c2 = h0 ^ c3 ^ k1;
+    c3 = l0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return ((uint64_t)c1 << 32 | c0) >> 11;
+}
+
+// A histogram of count and mass. A mass is 64 bits in two words: shared memory
+// adds words atomically, not doublewords.
+template <int BINS> struct Histogram {
+  unsigned count[BINS], low[BINS], high[BINS];
+
+  __device__ void clear() {
+    for (int i = threadIdx.x; i < BINS; i += THREADS) count[i] = low[i] = high[i] = 0;
+  }
+  __device__ void add(int bin, uint64_t mass) {
+    atomicAdd(&count[bin], 1u);
+    const unsigned part = mass;
+    if (mass) {
+      const unsigned before = atomicAdd(&low[bin], part);
+      const unsigned carry = (unsigned)(mass >> 32) + (before + part < before);
+      if (carry) atomicAdd(&high[bin], carry);
+    }
+  }
+  __device__ uint64_t mass(int bin) const { return (uint64_t)high[bin] << 32 | low[bin]; }
+};
+
+// Where a goal is reached in a sequence of bins.
+struct Found {
+  int bin;
+  unsigned count;  // in the bins before
+  uint64_t mass;   // in the bins before
+};
+
+struct Shared {
+  Histogram<NEAR> near;
+  union {
+    Histogram<DIGIT> digit;
+    struct {
+      uint64_t rank[LIST];
+      union {
+        double p[LIST];        // then their running sums
+        Histogram<LIST> each;  // one bin per element
+      };
+    } list;
+  };
+  unsigned scan_count[WARPS];
+  uint64_t scan_mass[WARPS];
+  uint64_t best[WARPS];
+  double sum[WARPS];
+  Found found;
+  uint64_t total;
+  double row_sum;      // of exp(logit - largest) over V
+  uint64_t row_best;
+  int last, listed, choice;
+};
+
+// The first bin at which the running count (or mass) reaches goal >= 1; all
+// threads get the answer. total becomes the mass of all bins.
+template <bool MASS, int BINS> __device__ Found find(Shared &s, const Histogram<BINS> &h, uint64_t goal) {
+  constexpr int EACH = BINS / THREADS;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = threadIdx.x * EACH;
+  __syncthreads();  // the histogram is whole
+  unsigned own_count = 0;
+  uint64_t own_mass = 0;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) own_count += h.count[first + i], own_mass += h.mass(first + i);
+  unsigned count = own_count;  // running sums, this thread's included
+  uint64_t mass = own_mass;
+#pragma unroll
+  for (int o = 1; o < 32; o *= 2) {
+    const unsigned c = __shfl_up_sync(0xffffffffu, count, o);
+    const uint64_t m = __shfl_up_sync(0xffffffffu, mass, o);
+    if (lane >= o) count += c, mass += m;
+  }
+  if (lane == 31) s.scan_count[warp] = count, s.scan_mass[warp] = mass;
+  __syncthreads();
+  for (int w = 0; w < warp; w++) count += s.scan_count[w], mass += s.scan_mass[w];
+  if (threadIdx.x == THREADS - 1) s.total = mass;
+  count -= own_count;
+  mass -= own_mass;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const unsigned c = h.count[first + i];
+    const uint64_t m = h.mass(first + i);
+    if (MASS ? mass < goal && goal <= mass + m : count < goal && goal <= count + c) {
+      s.found.bin = first + i;
+      s.found.count = count;
+      s.found.mass = mass;
+    }
+    count += c;
+    mass += m;
+  }
+  __syncthreads();
+  return s.found;
+}
+
+// A row as the drawing CTA sees it.
+struct Row {
+  const float *logits;
+  int V;
+  bool wide;
+  double largest, temperature;
+  double inverse;   // of the temperature, finite
+  double scale;     // 2^62 / V, a power of two: masses sum to 2^62 at most
+  double bins;      // per unit of logit, of the histogram over distance
+
+  __device__ double p(float v) const { return exp(((double)v - largest) / temperature); }
+  // A product in place of p's quotient costs far less, and is as far from it as one rounding.
+  __device__ uint64_t mass(float v) const { return (uint64_t)__double2ll_rn(exp(((double)v - largest) * inverse) * scale); }
+  // A rising function of the distance from the largest logit. The last bin begins
+  // where p is e^-44 or less, and has no mass: it is below half of 1/scale.
+  __device__ int near(float v) const { return (int)fmin((largest - v) * bins, NEAR - 1.0); }
+};
+
+// What a descent finds: the logit at which a goal is reached, what lies above.
+struct Level {
+  unsigned key;
+  unsigned count;  // of greater logits
+  uint64_t mass;   // of greater logits
+};
+
+// Follows a goal from a bin of the near histogram (NEAR_BIN) or from the whole row
+// through the digits of the keys. `goal` and the result count from the top.
+template <bool MASS, bool NEAR_BIN> __device__ Level descend(Shared &s, const Row &r, int bin, Level above, uint64_t goal) {
+  Histogram<DIGIT> &h = s.digit;
+  unsigned known = 0, prefix = 0;  // mask of the digits found, and those
+#pragma unroll 1
+  for (int pass = 0; pass < 3; pass++) {
+    const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0;
+    const unsigned digits = pass == 2 ? 1023 : 2047;
+    h.clear();
+    __syncthreads();
+    each<4, 1>(r.logits, 0, r.V, r.wide, [&](int, float v) {
+      const unsigned key = key_of(v);
+      if ((key & known) != prefix || (NEAR_BIN && r.near(v) != bin)) return;
+      h.add(digits - (key >> shift & digits), NEAR_BIN ? r.mass(v) : 0);
+    });
+    const Found f = find<MASS>(s, h, goal - (MASS ? above.mass : above.count));
+    above.count += f.count;
+    above.mass += f.mass;
+    known |= digits << shift;
+    prefix |= (digits - f.bin) << shift;
+    __syncthreads();  // found and the histogram have been read
+  }
+  above.key = prefix;
+  return above;
+}
+
+// The id of the n-th (from 0, by rising id) of the logits with this key.
+__device__ int nth_of_key(Shared &s, const Row &r, unsigned key, unsigned n) {
+  Histogram<DIGIT> &h = s.digit;
+  unsigned known = 0, prefix = 0, before = 0;
+  int shift = 0;
+  while ((r.V - 1) >> shift >> 11) shift += 11;
+#pragma unroll 1
+  for (; shift >= 0; shift -= 11) {
+    __syncthreads();
+    h.clear();
+    __syncthreads();
+    each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
+      if (key_of(v) == key && (id & known) == prefix) atomicAdd(&h.count[id >> shift & 2047], 1u);
+    });
+    const Found f = find<false>(s, h, n + 1 - before);
+    before += f.count;
+    known |= 2047u << shift;
+    prefix |= (unsigned)f.bin << shift;
+  }
+  __syncthreads();
+  return prefix;
+}
+
+// Empties a list for n ranks; returns how many will be sorted, a power of two.
+__device__ int clear_list(Shared &s, int n) {
+  int size = 2;
+  while (size < n) size *= 2;
+  for (int i = threadIdx.x; i < size; i += THREADS) s.list.rank[i] = 0;
+  if (threadIdx.x == 0) s.listed = 0;
+  __syncthreads();
+  return size;
+}
+
+// Puts the list into order, the best first: a bitonic sort (Batcher 1968).
+__device__ void sort_list(Shared &s, int size) {
+#pragma unroll 1
+  for (int width = 2; width <= size; width *= 2)
+#pragma unroll 1
+    for (int step = width / 2; step > 0; step /= 2) {
+      __syncthreads();
+      const int low = threadIdx.x & (step - 1), i = 2 * (threadIdx.x - low) + low;
+      if (threadIdx.x < size / 2) {
+        const uint64_t a = s.list.rank[i], b = s.list.rank[i + step];
+        if ((a < b) == ((i & width) == 0)) {
+          s.list.rank[i] = b;
+          s.list.rank[i + step] = a;
+        }
+      }
+    }
+  __syncthreads();
+}
+
+// Draws among the k <= LIST best: their ranks are sorted, and p summed in order.
+__device__ int draw_listed(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
+  const Level level = descend<false, false>(s, r, 0, Level{}, k);
+  // Of the logits equal to the k-th best, those with the lowest ids are candidates.
+  const int last = nth_of_key(s, r, level.key, k - 1 - level.count);
+  const uint64_t worst = rank_of(level.key, last);
+  if (threadIdx.x == 0) s.choice = k - 1;
+  const int size = clear_list(s, k);
+  each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
+    const uint64_t rank = rank_of(key_of(v), id);
+    if (rank >= worst) s.list.rank[atomicAdd(&s.listed, 1)] = rank;  // in any order, for they are sorted now
+  });
+  sort_list(s, size);
+  for (int i = threadIdx.x; i < k; i += THREADS) s.list.p[i] = r.p(of_key(rank_key(s.list.rank[i])));
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    // One after the other, as the CPU adds them: the same roundings.
+    double total = 0.0;
+    for (int i = 0; i < k; i++) s.list.p[i] = total += s.list.p[i];
+  }
+  __syncthreads();
+  double total = s.list.p[k - 1];
+  if (top_p > 0.0 && top_p < 1.0) {
+    for (int i = threadIdx.x; i < k; i += THREADS)
+      if (s.list.p[i] >= top_p * total && (i == 0 || s.list.p[i - 1] < top_p * total)) s.choice = i;
+    __syncthreads();
+    k = s.choice + 1;  // where no sum reaches it, choice is still the last
+    total = s.list.p[k - 1];
+    __syncthreads();
+  }
+  const double rest = (double)random * 0x1p-53 * total;
+  if (threadIdx.x == 0) s.choice = k - 1;  // rounding may leave a crumb
+  __syncthreads();
+  for (int i = threadIdx.x; i < k; i += THREADS)
+    if (s.list.p[i] > rest && (i == 0 || !(s.list.p[i - 1] > rest))) s.choice = i;
+  __syncthreads();
+  return rank_id(s.list.rank[s.choice]);
+}
+
+// One candidate, and the mass of those before it.
+struct Place {
+  unsigned key;
+  int id;         // -1 where only this is known:
+  unsigned tie;   // how many of the same key come before
+  uint64_t mass;
+};
+
+// The candidate at which the running count (or mass) reaches goal >= 1, not in the
+// last bin of the near histogram. A bin of few logits is sorted; one of many is
+// searched by digits.
+template <bool MASS> __device__ Place place(Shared &s, const Row &r, uint64_t goal) {
+  const Found f = find<MASS>(s, s.near, goal);
+  const int n = s.near.count[f.bin];
+  Place to;
+  if (n > LIST) {
+    const Level level = descend<MASS, true>(s, r, f.bin, Level{0, f.count, f.mass}, goal);
+    const uint64_t one = r.mass(of_key(level.key));  // of each logit with this key
+    to.key = level.key;
+    to.id = -1;
+    to.tie = MASS ? (goal - level.mass - 1) / one : goal - level.count - 1;
+    to.mass = level.mass + to.tie * one;
+    return to;
+  }
+  const int size = clear_list(s, n);
+  each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
+    if (r.near(v) == f.bin) s.list.rank[atomicAdd(&s.listed, 1)] = rank_of(key_of(v), id);
+  });
+  sort_list(s, size);
+  for (int i = threadIdx.x; i < LIST; i += THREADS) {
+    const uint64_t mass = i < n ? r.mass(of_key(rank_key(s.list.rank[i]))) : 0;
+    s.list.each.count[i] = i < n;
+    s.list.each.low[i] = mass;
+    s.list.each.high[i] = mass >> 32;
+  }
+  const Found e = find<MASS>(s, s.list.each, goal - (MASS ? f.mass : f.count));
+  const uint64_t rank = s.list.rank[e.bin];
+  to.key = rank_key(rank);
+  to.id = rank_id(rank);
+  to.tie = 0;
+  to.mass = f.mass + e.mass;
+  __syncthreads();  // the list has been read
+  return to;
+}
+
+// Draws among any number of candidates.
+__device__ int draw_any(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
+  s.near.clear();
+  __syncthreads();
+  each<4, 1>(r.logits, 0, r.V, r.wide, [&](int, float v) {
+    const int bin = r.near(v);
+    s.near.add(bin, bin < NEAR - 1 ? r.mass(v) : 0);
+  });
+  const Found kth = find<false>(s, s.near, k);
+  uint64_t total = s.total;
+  if (k < r.V && kth.bin < NEAR - 1) {  // beyond the last bin nothing has mass
+    const Place last = place<false>(s, r, k);
+    total = last.mass + r.mass(of_key(last.key));
+  }
+  if (top_p > 0.0 && top_p < 1.0) {
+    const uint64_t goal = (uint64_t)ceil(top_p * (double)total);
+    const Place last = place<true>(s, r, goal < 1 ? 1 : goal > total ? total : goal);
+    total = last.mass + r.mass(of_key(last.key));
+  }
+  // The first token whose cumulative mass exceeds u * total, u = random / 2^53.
+  const Place drawn = place<true>(s, r, (__umul64hi(random, total) << 11 | random * total >> 53) + 1);
+  return drawn.id >= 0 ? drawn.id : nth_of_key(s, r, drawn.key, drawn.tie);
+}
+
+// Tells the result of sequence b to those who wait for it. One thread calls it.
+__device__ void finish(const Sample &a, int b, uint64_t step, int position, int token, float log_probability) {
+  a.tokens[b] = token < 0 ? 0 : token;  // a valid id, for what runs ahead
+  a.pos[b] = position;
+  gs_slot *slot = a.slots + (step % a.count) * a.B + b;
+  slot->token = token;
+  slot->log_probability = log_probability;
+  slot->position = (int64_t)(a.sampling->offset + (int64_t)position);
+  uint64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  slot->time = time;
+  // Released to the whole system: the host that sees it sees the rest.
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step + 1) : "memory");
+  // The last sequence raises the step: all have read it before they come here.
+  if (a.B > 1) {
+    __threadfence();
+    if (atomicAdd(a.done, 1u) != a.B - 1u) return;
+    *a.done = 0;
+  }
+  a.sampling->step = step + 1;
+}
+
+__global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
+  __shared__ Shared s;
+  gs_let_next();
+  gs_wait();
+  const int split = blockIdx.x, b = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const float *row = a.logits + (size_t)b * a.ld;
+  const int begin = split * a.span, end = min(a.V, begin + a.span);
+  const double temperature = a.sampling->temperature;
+  const int top_k = a.sampling->top_k, log_probs = a.sampling->log_probs;
+  // Read by all before the first of them arrives below, so before they change.
+  const uint64_t step = a.sampling->step;
+  const int position = a.pos[b] + a.T - (a.pad ? *a.pad : 0);
+
+  uint64_t best = 0;
+  each<2, 2>(row, begin, end, a.wide, [&](int id, float v) {
+    const uint64_t rank = rank_of(key_of(v), id);
+    best = rank > best ? rank : best;
+  });
+  best = warp_best(best);
+  if (lane == 0) s.best[warp] = best;
+  __syncthreads();
+  best = s.best[0];
+#pragma unroll
+  for (int w = 1; w < WARPS; w++) best = s.best[w] > best ? s.best[w] : best;
+
+  double sum = 0.0;
+  if (log_probs) {
+    // float32 exponentials: their relative error of about 1e-7 is far below what a
+    // float32 log-probability shows. A row that is not finite gives any sum.
+    const float most = of_key(rank_key(best));
+    float part = 0.0f;
+    each<2, 2>(row, begin, end, a.wide, [&](int, float v) { part += expf(v - most); });
+    sum = warp_sum((double)part);
+    if (lane == 0) s.sum[warp] = sum;
+    __syncthreads();
+    sum = 0.0;
+    for (int w = 0; w < WARPS; w++) sum += s.sum[w];
+  }
+
+  if (a.splits > 1) {
+    if (threadIdx.x == 0) {
+      Partial *mine = a.partials + (size_t)b * a.splits + split;
+      mine->best = best;
+      mine->sum = sum;
+      __threadfence();
+      s.last = atomicAdd(a.arrived + b, 1u) == a.splits - 1u;
+      __threadfence();
+    }
+    __syncthreads();
+    if (!s.last) return;
+    if (warp == 0) {
+      Partial p = {0, 0.0};
+      if (lane < a.splits) {
+        const Partial *from = a.partials + (size_t)b * a.splits + lane;
+        p.best = __ldcg(&from->best);
+        p.sum = __ldcg(&from->sum);
+      }
+      best = warp_best(p.best);
+      if (log_probs)
+        sum = warp_sum(lane < a.splits && rank_key(p.best) != MINUS_INFINITY
+                           ? p.sum * exp((double)of_key(rank_key(p.best)) - (double)of_key(rank_key(best)))
+                           : 0.0);
+      if (lane == 0) {
+        a.arrived[b] = 0;
+        s.row_best = best;
+        s.row_sum = sum;
+      }
+    }
+    __syncthreads();
+    best = s.row_best;
+    sum = s.row_sum;
+  }
+
+  const unsigned largest = rank_key(best);
+  const float none = __uint_as_float(0x7fc00000u);
+  if (largest >= PLUS_INFINITY || largest == MINUS_INFINITY) {
+    if (threadIdx.x == 0) finish(a, b, step, position, -1, none);
+    return;
+  }
+  int token = rank_id(best);
+  if (temperature > 0.0 && top_k != 1) {
+    Row r;
+    r.logits = row;
+    r.V = a.V;
+    r.wide = a.wide;
+    r.largest = of_key(largest);
+    r.temperature = temperature;
+    r.inverse = fmin(1.0 / temperature, 1e300);  // finite, here and below: 0 times it must be 0
+    int bits = 0;
+    while ((a.V - 1) >> bits) bits++;
+    r.scale = (double)(1ull << (62 - bits));
+    r.bins = fmin((NEAR - 1) / (44.0 * temperature), 1e300);
+    const int k = top_k <= 0 || top_k > a.V ? a.V : top_k;
+    const uint64_t random = random53(a.sampling->seed, b, a.sampling->offset + (uint64_t)(int64_t)position);
+    const double top_p = a.sampling->top_p;
+    token = k <= LIST ? draw_listed(s, r, k, top_p, random) : draw_any(s, r, k, top_p, random);
+  }
+  if (threadIdx.x == 0) {
+    finish(a, b, step, position, token, log_probs ? (float)((double)row[token] - ((double)of_key(largest) + log(sum))) : none);
+  }
+}
+
+int splits_of(const gs_sample_args *a, int *span) {
+  int splits = a->variant == 1 ? 1 : (a->V + SPAN - 1) / SPAN;
+  if (splits > MOST_SPLITS) splits = MOST_SPLITS;
+  *span = (a->V + splits - 1) / splits;
+  *span = (*span + 4 * THREADS - 1) / (4 * THREADS) * (4 * THREADS);
+  return (a->V + *span - 1) / *span;
+}
+
+// Counters first: done, arrived (B); then the partial results.
+uint64_t counter_bytes(int B) { return (4 * (1 + (uint64_t)B) + 15) / 16 * 16; }
+
+}  // namespace
+
+extern "C" int gs_sample_work(gs_stream *, const gs_sample_args *a, uint64_t *bytes) {
+  GS_CHECK_SIZE(a);
+  int span;
+  *bytes = counter_bytes(a->B) + sizeof(Partial) * a->B * splits_of(a, &span);
+  return GS_OK;
+}
+
+extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
+  GS_CHECK_SIZE(a);
+  if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "sample: no variant %d", a->variant);
+  Sample p = {};
+  p.logits = (const float *)a->logits;
+  p.sampling = (gs_sampling *)a->sampling;
+  p.pos = (int *)a->pos;
+  p.pad = (const int *)a->pad;
+  p.tokens = (int *)a->tokens;
+  p.slots = (gs_slot *)a->slots;
+  p.done = (unsigned *)a->work;
+  p.arrived = p.done + 1;
+  p.partials = (Partial *)(a->work + counter_bytes(a->B));
+  p.B = a->B, p.V = a->V, p.ld = a->ld, p.T = a->T, p.count = a->count;
+  p.splits = splits_of(a, &p.span);
+  p.wide = gs_wide(a->logits, a->ld, 4, 4);
+  return gs_launch(s, "sample", sample_kernel, dim3(p.splits, a->B), THREADS, 0, p);
+}

@@ -1,0 +1,94 @@
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unsafe"
+)
+
+// ErrFreed is returned by the use of an object that was freed or closed.
+var ErrFreed = errors.New("it was freed")
+
+// ErrOutOfMemory is matched by errors of allocations for which the device has no
+// room.
+var ErrOutOfMemory = errors.New("out of GPU memory")
+
+// Error is a call of the library that failed.
+type Error struct {
+	Call   string // the function of abi.h, such as "gs_alloc"
+	Status int    // a gs_status
+	Text   string // the library's words
+}
+
+// Error gives one sentence.
+func (e *Error) Error() string {
+	if e.Text == "" {
+		return fmt.Sprintf("%s: status %d", e.Call, e.Status)
+	}
+	return fmt.Sprintf("%s: %s", e.Call, e.Text)
+}
+
+// Is tells that running out of device memory is ErrOutOfMemory.
+func (e *Error) Is(target error) bool { return target == ErrOutOfMemory && e.Status == 2 }
+
+// ShapeError is an argument that does not fit, found before anything was launched.
+type ShapeError struct {
+	Op   string // the method, such as "Linear"
+	Text string // what does not fit, with the numbers
+}
+
+// Error gives one sentence.
+func (e *ShapeError) Error() string { return e.Op + ": " + e.Text }
+
+// failed turns the result of a call into an error, nil where it went well.
+func failed(call string, r C.gs_result) error {
+	if r.status == 0 {
+		return nil
+	}
+	e := &Error{Call: call, Status: int(r.status)}
+	if r.text != nil {
+		e.Text = C.GoString(r.text)
+		C.free(unsafe.Pointer(r.text))
+	}
+	return e
+}
+
+// Reason is why CUDA cannot be used.
+type Reason int
+
+// The reasons.
+const (
+	NotBuilt        Reason = iota + 1 // the library is nowhere
+	NotLoadable                       // it is there, and the dynamic loader refused it
+	VersionMismatch                   // it is of another version than this program
+	MissingSymbol                     // it lacks a function
+	NoDriver                          // NVIDIA's driver is not installed
+	DriverTooOld                      // it is older than what the library was built for
+	NoBLAS                            // cuBLASLt was not found
+	NoNVRTC                           // NVRTC was not found
+	NoDevice                          // there is no such GPU
+	DeviceTooOld                      // the GPU is older than compute capability 8.0
+)
+
+// UnavailableError says what is missing for CUDA, and what to do.
+type UnavailableError struct {
+	Reason Reason
+	Looked []string // where, for NotBuilt, NoBLAS and NoNVRTC
+	text   string
+}
+
+// Error gives one sentence.
+func (e *UnavailableError) Error() string {
+	if len(e.Looked) > 0 {
+		return e.text + "; looked at " + strings.Join(e.Looked, ", ")
+	}
+	return e.text
+}
+
+func unavailable(r Reason, looked []string, format string, args ...any) error {
+	return &UnavailableError{r, looked, fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,230 @@
+package exec
+
+import (
+	"errors"
+	"fmt"
+
+	"gpt2scope/annotate"
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+)
+
+// compiled is a plan as launches.
+type compiled struct {
+	plan    *gpt2.Plan
+	steps   [][]launch // of each step of the plan
+	ranges  *annotate.Pass
+	samples bool
+	runs    int         // eager ones
+	graph   *cuda.Graph // from the second run on, in graph mode
+}
+
+// launch is one call into the library.
+type launch func() error
+
+// writer turns steps of a plan into launches.
+type writer struct {
+	*Runner
+	plan  *gpt2.Plan
+	steps [][]launch
+	step  gpt2.Step // being written
+}
+
+func (w *writer) add(f launch) { w.steps[len(w.steps)-1] = append(w.steps[len(w.steps)-1], f) }
+
+// typeOf returns the type in which a buffer is held in a pass of the plan: the
+// residual stream is float32, and so are logits that are sampled from.
+func (r *Runner) typeOf(b gpt2.Buffer, plan *gpt2.Plan) cuda.DType {
+	switch {
+	case b == gpt2.BufX:
+		return cuda.F32
+	case b == gpt2.BufLogits && (plan.Phase.Sample || plan.Buffers[b].Rows == 1):
+		return cuda.F32
+	}
+	return r.backend.dtype
+}
+
+// width returns the distance between rows of a buffer, in elements.
+func (r *Runner) width(b gpt2.Buffer, plan *gpt2.Plan) int {
+	if b == gpt2.BufLogits {
+		return r.weights.rows
+	}
+	return plan.Buffers[b].Width
+}
+
+// view addresses the last rows of each sequence of a buffer: all of them, or one.
+type view struct {
+	ptr cuda.Ptr
+	ld  int // elements between rows
+}
+
+func (w *writer) view(b gpt2.Buffer, rows int) view {
+	have, width := w.plan.Buffers[b].Rows, w.width(b, w.plan)
+	if rows == have {
+		return view{w.buffers[b].Ptr(), width}
+	}
+	skip := (have - rows) * width * w.typeOf(b, w.plan).Size() // rows is 1: a row per sequence, have rows apart
+	return view{w.buffers[b].Ptr() + cuda.Ptr(skip), have * width}
+}
+
+// write compiles all steps. A step without rows has no launches.
+func (w *writer) write() error {
+	for _, s := range w.plan.Steps {
+		w.steps = append(w.steps, nil)
+		w.step = s
+		if err := w.one(s); err != nil {
+			return gpt2.NewStageError(w.plan, s, w.position, err)
+		}
+	}
+	return nil
+}
+
+func (w *writer) one(s gpt2.Step) error {
+	B := int32(w.plan.Phase.Batch)
+	switch o := s.Ops[0]; {
+	case o.Op == gpt2.OpAttention:
+		return w.attention(o)
+	case o.Rows == 0:
+		return nil
+	case s.Op() == gpt2.OpLinear:
+		return w.linear(s)
+	case o.Op == gpt2.OpEmbed:
+		x := w.view(o.Out, o.Rows)
+		a := cuda.EmbedArgs{
+			DType: w.backend.dtype, IDs: w.idsPtr(), Pos: w.posPtr(), Pad: w.padPtr(),
+			WTE: w.weights.params[o.Weight].ptr, WPE: w.weights.params[o.Bias].ptr, X: x.ptr,
+			B: B, T: int32(o.Rows), C: int32(o.N), P: int32(w.model.Config.Positions),
+		}
+		if o.Rows == 1 { // where the step before put them
+			a.IDs = w.tokensPtr()
+		}
+		w.add(func() error { return w.stream.Embed(a) })
+	case o.Op == gpt2.OpLayerNorm:
+		w.norm(s, nil)
+	case o.Op == gpt2.OpAdd && len(s.Ops) == 2:
+		w.norm(s, &o)
+	case o.Op == gpt2.OpActivation:
+		x := w.view(o.In, o.Rows)
+		a := cuda.ActivationArgs{Variant: w.backend.variants[o.Stage], X: x.ptr, Y: x.ptr, M: B * int32(o.Rows), N: int32(o.N),
+			LDX: int32(x.ld), LDY: int32(x.ld), DType: w.typeOf(o.In, w.plan), Act: activations[o.Activation]}
+		w.add(func() error { return w.stream.Activate(a) })
+	case o.Op == gpt2.OpAdd:
+		x, z := w.view(o.In, o.Rows), w.view(o.Aux, o.Rows)
+		a := cuda.AddArgs{Variant: w.backend.variants[o.Stage], X: x.ptr, Z: z.ptr, M: B * int32(o.Rows), N: int32(o.N),
+			LDX: int32(x.ld), LDZ: int32(z.ld), DType: w.typeOf(o.Aux, w.plan)}
+		w.add(func() error { return w.stream.Add(a) })
+	case o.Op == gpt2.OpSample:
+		logits := w.view(o.In, 1)
+		a := cuda.SampleArgs{Variant: w.backend.variants[o.Stage], Logits: logits.ptr, Sampling: w.samplingPtr(), Pos: w.posPtr(), Pad: w.padPtr(),
+			Tokens: w.tokensPtr(), Slots: w.slots.Ptr(), Work: w.sampleWork.Ptr(),
+			B: B, V: int32(w.model.Config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Phase.Tokens), Count: ringSlots}
+		w.add(func() error { return w.stream.Sample(a) })
+	default:
+		return fmt.Errorf("operation %s is not implemented", o.Op)
+	}
+	return nil
+}
+
+var activations = map[gpt2.Activation]cuda.Activation{gpt2.GELUNew: cuda.GELUTanh, gpt2.GELUErf: cuda.GELUErf, gpt2.ReLU: cuda.ReLU}
+
+// norm: x += proj where add is given; norm = LayerNorm(x).
+func (w *writer) norm(s gpt2.Step, add *gpt2.Operation) {
+	o := s.Last()
+	x, y := w.view(o.In, o.Rows), w.view(o.Out, o.Rows)
+	a := cuda.LayerNormArgs{
+		Variant: w.backend.variants[o.Stage], X: x.ptr, LDX: int32(x.ld), Y: y.ptr, LDY: int32(y.ld), YType: w.typeOf(o.Out, w.plan),
+		Gain: w.weights.params[o.Weight].ptr, Bias: w.weights.params[o.Bias].ptr,
+		M: int32(w.plan.Phase.Batch * o.Rows), C: int32(o.K), Eps: float32(w.model.Config.Epsilon),
+	}
+	if add != nil {
+		z := w.view(add.Aux, add.Rows)
+		a.Add, a.LDAdd, a.AddType = z.ptr, int32(z.ld), w.typeOf(add.Aux, w.plan)
+	}
+	w.add(func() error { return w.stream.LayerNorm(a) })
+}
+
+// linear: y = act(norm(x) W + b), or x += norm(x) W + b, with what was fused.
+func (w *writer) linear(s gpt2.Step) error {
+	var a cuda.LinearArgs
+	var o gpt2.Operation // the Linear
+	for _, op := range s.Ops {
+		switch op.Op {
+		case gpt2.OpLayerNorm:
+			a.Gain, a.Shift, a.Eps = w.weights.params[op.Weight].ptr, w.weights.params[op.Bias].ptr, float32(w.model.Config.Epsilon)
+		case gpt2.OpLinear:
+			o = op
+		case gpt2.OpActivation:
+			a.Act = activations[op.Activation]
+		case gpt2.OpAdd:
+			a.Accumulate = 1
+		}
+	}
+	in, out := s.Ops[0].In, s.Last().Out
+	matrix, bias := w.weights.params[o.Weight], w.weights.params[o.Bias]
+	a.Variant = w.backend.variants[o.Stage]
+	a.DType, a.YType, a.K = w.backend.dtype, w.typeOf(out, w.plan), int32(o.K)
+	N := o.N
+	if out == gpt2.BufLogits {
+		N = w.weights.rows
+	}
+	part := func(rows, from, to int) error { // columns of the output
+		a := a
+		x, y := w.view(in, rows), w.view(out, rows)
+		a.X, a.LDX, a.LDY, a.M, a.N = x.ptr, int32(x.ld), int32(y.ld), int32(w.plan.Phase.Batch*rows), int32(to-from)
+		a.W = matrix.ptr + cuda.Ptr(from*o.K*a.DType.Size())
+		a.Y = y.ptr + cuda.Ptr(from*a.YType.Size())
+		if bias.ptr != 0 {
+			a.Bias = bias.ptr + cuda.Ptr(4*from)
+		}
+		if bias.half != 0 {
+			a.BiasBF16 = bias.half + cuda.Ptr(2*from)
+		}
+		if w.usesBLAS(a) {
+			if err := w.keepPlan(w.step.Name(), a); err != nil {
+				return err
+			}
+		}
+		w.add(func() error { return w.stream.Linear(a) })
+		return nil
+	}
+	if o.Stage != gpt2.StageCAttn || o.Queries == o.Rows {
+		return part(o.Rows, 0, N)
+	}
+	C := o.K // keys and values of all rows, queries of the last ones
+	if o.Queries > 0 {
+		if err := part(o.Queries, 0, C); err != nil {
+			return err
+		}
+	}
+	return part(o.Rows, C, 3*C)
+}
+
+// usesBLAS tells whether a product is cuBLASLt's.
+func (w *writer) usesBLAS(a cuda.LinearArgs) bool {
+	name := w.backend.lib.Variants(cuda.OpLinear)[a.Variant]
+	return name == "blas" || name == "auto" && a.M > cuda.GEMVRows
+}
+
+// attention: K and V of the new rows go into the cache of the slot, then each
+// query attends to it.
+func (w *writer) attention(o gpt2.Operation) error {
+	c := w.model.Config
+	qkv := w.view(o.In, o.Rows)
+	a := cuda.AttentionArgs{
+		Variant: w.backend.variants[o.Stage], QKV: qkv.ptr, LDQKV: int32(qkv.ld), Pos: w.posPtr(), Pad: w.padPtr(), Work: w.attentionWork.Ptr(),
+		B: int32(w.plan.Phase.Batch), T: int32(o.Rows), Q: int32(o.Queries), NH: int32(c.Heads), HS: int32(c.HeadSize()), P: int32(w.options.Context),
+		DType: w.backend.dtype, Scale: float32(o.Scale),
+	}
+	if w.plan.Buffers[o.In].Rows != o.Rows {
+		return errors.New("attention must take all rows of qkv")
+	}
+	half := w.cache.Size() / int64(2*len(w.options.Layers))
+	a.KCache = w.cache.Ptr() + cuda.Ptr(int64(2*o.Slot)*half)
+	a.VCache = a.KCache + cuda.Ptr(half)
+	if o.Queries > 0 {
+		y := w.view(o.Out, o.Queries)
+		a.Y, a.LDY = y.ptr, int32(y.ld)
+	}
+	w.add(func() error { return w.stream.Attention(a) })
+	return nil
+}

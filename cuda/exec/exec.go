@@ -1,0 +1,289 @@
+// Package exec executes plans on an NVIDIA GPU.
+//
+// A [Backend] is a GPU with the CUDA library; its sessions share the weights of a
+// model on the device. A session owns a stream, a KV cache and the activations
+// of a pass.
+//
+// # Steps
+//
+// A plan is compiled into launches, a few words of arguments each. Up to
+// [cuda.GEMVRows] rows, a LayerNorm is done by the matrix-vector kernel that
+// follows it, and an activation or residual add by the one before it; a decode
+// step of a layer is then five launches. With more rows the product is cuBLASLt's,
+// with bias, GELU and the residual add in its epilogue.
+//
+// # Modes
+//
+// Eager launches step after step, each under its own NVTX range. Graph records a
+// pass once and replays it: positions and sampling parameters lie in device
+// memory, so that a recorded pass never changes. A prompt is padded at its front
+// to a length for which a graph is kept; idle rows have no effect on the others.
+// A phase runs eagerly the first time, which loads its kernels, and is recorded
+// the second time.
+//
+// # Tokens
+//
+// A decode step takes its token from device memory, where the step before it put
+// it. What the host reads comes through a ring of slots in pinned memory, several
+// steps behind. When the caller stops early, steps that ran ahead are dropped by
+// rewinding the position.
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+// Mode is how passes are launched.
+type Mode uint8
+
+// The modes.
+const (
+	Auto  Mode = iota // graph; eager when a profiler is attached
+	Eager             // step after step
+	Graph             // recorded once and replayed
+)
+
+// String gives the name that the command line uses.
+func (m Mode) String() string { return [...]string{"auto", "eager", "graph"}[m] }
+
+// Options say how a GPU runs. The zero value is the default.
+type Options struct {
+	Device int           // index, as CUDA counts devices
+	DType  weights.DType // of weights and activations: weights.BF16 (also 0) or weights.F32
+	Mode   Mode
+
+	// Variants choose kernels: the stage's name in its layer, such as
+	// "attn.sdpa", and the variant's, such as "naive". For "residual_1" and
+	// "residual_2" the variants are "gemm", the epilogue of the product before
+	// it, and "norm", fused with the LayerNorm after it.
+	Variants map[string]string
+
+	Tune     bool         // time candidates for products that no plan is stored for
+	PlanFile string       // where chosen products are stored; "" is in the user's cache folder
+	Notice   func(string) // is told, in one line, what a user should know
+}
+
+// Backend executes plans on one GPU. It may be used from several goroutines.
+type Backend struct {
+	lib      *cuda.Library
+	dev      *cuda.Device
+	options  Options
+	dtype    cuda.DType
+	mode     Mode
+	why      string
+	variants map[gpt2.Stage]int32
+	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
+	plans    *planStore
+
+	mu     sync.Mutex
+	models map[*gpt2.Model]*uploaded
+	closed bool
+}
+
+// New opens the CUDA library and a device. The error says what is missing.
+func New(o Options) (*Backend, error) {
+	lib, err := cuda.Open()
+	if err != nil {
+		return nil, err
+	}
+	return NewOn(lib, o)
+}
+
+// NewOn is [New] with a library that is open already.
+func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
+	b := &Backend{lib: lib, options: o, models: map[*gpt2.Model]*uploaded{}}
+	switch o.DType {
+	case 0, weights.BF16:
+		b.dtype = cuda.BF16
+	case weights.F32:
+		b.dtype = cuda.F32
+	default:
+		return nil, fmt.Errorf("the GPU cannot hold weights as %s; BF16 and F32 are supported", o.DType)
+	}
+	var err error
+	if b.dev, err = lib.Device(o.Device); err != nil {
+		return nil, err
+	}
+	if err := b.chooseVariants(); err != nil {
+		return nil, err
+	}
+	b.mode, b.why = o.Mode, "as asked"
+	if o.Mode == Auto {
+		b.mode, b.why = Graph, "no profiler is attached"
+		if tool := profiler(); tool != "" {
+			b.mode, b.why = Eager, "a profiler is attached ("+tool+" is set); --mode graph overrides"
+			b.notice("mode eager: " + b.why)
+		}
+	}
+	if b.plans, err = openPlanStore(o.PlanFile); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// profiler returns the variable by which a profiler had itself loaded, or "".
+func profiler() string {
+	for _, name := range []string{"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"} {
+		if os.Getenv(name) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+func (b *Backend) notice(text string) {
+	if b.options.Notice != nil {
+		b.options.Notice(text)
+	}
+}
+
+// ops maps the operations of plans to those of the library.
+var ops = map[gpt2.Op]cuda.Op{
+	gpt2.OpEmbed: cuda.OpEmbed, gpt2.OpLayerNorm: cuda.OpLayerNorm, gpt2.OpLinear: cuda.OpLinear, gpt2.OpAttention: cuda.OpAttention,
+	gpt2.OpActivation: cuda.OpActivation, gpt2.OpAdd: cuda.OpAdd, gpt2.OpSample: cuda.OpSample,
+}
+
+// chooseVariants turns the names of Options.Variants into numbers.
+func (b *Backend) chooseVariants() error {
+	b.variants = map[gpt2.Stage]int32{}
+	b.inGEMM = map[gpt2.Stage]bool{gpt2.StageResidual1: true, gpt2.StageResidual2: true}
+	for name, want := range b.options.Variants {
+		stage, ok := findStage(name)
+		if !ok {
+			return fmt.Errorf("no stage %q; stages are %s", name, strings.Join(stageNames(), ", "))
+		}
+		names := b.lib.Variants(ops[stage.Info().Op])
+		if stage.Info().Op == gpt2.OpAdd {
+			names = []string{"auto", "gemm", "norm"}
+		}
+		n := -1
+		for i, v := range names {
+			if v == want {
+				n = i
+			}
+		}
+		switch {
+		case n < 0:
+			return fmt.Errorf("stage %s has no variant %q; it has %s", name, want, strings.Join(names, ", "))
+		case stage.Info().Op == gpt2.OpAdd:
+			b.inGEMM[stage] = want != "norm"
+		default:
+			b.variants[stage] = int32(n)
+		}
+	}
+	return nil
+}
+
+func findStage(name string) (gpt2.Stage, bool) {
+	for s := range gpt2.NumStages {
+		if s.Info().Name == name {
+			return s, true
+		}
+	}
+	return 0, false
+}
+
+func stageNames() []string {
+	var names []string
+	for s := range gpt2.NumStages {
+		names = append(names, s.Info().Name)
+	}
+	return names
+}
+
+// Name returns "cuda".
+func (b *Backend) Name() string { return "cuda" }
+
+// Device returns the GPU.
+func (b *Backend) Device() *cuda.Device { return b.dev }
+
+// Library returns the CUDA library.
+func (b *Backend) Library() *cuda.Library { return b.lib }
+
+// Mode returns how passes are launched, and why so.
+func (b *Backend) Mode() (Mode, string) { return b.mode, b.why }
+
+// Sizes are those of the type that holds weights, activations and the KV cache.
+// The residual stream is float32 throughout, which the least bytes do not count.
+func (b *Backend) Sizes() gpt2.Sizes {
+	n := b.dtype.Size()
+	return gpt2.Sizes{Weight: n, Activation: n, KV: n}
+}
+
+// chains are what one launch can do; [Backend.Fuse] says when.
+var chains = []gpt2.Chain{
+	{gpt2.OpLayerNorm, gpt2.OpLinear, gpt2.OpActivation},
+	{gpt2.OpLayerNorm, gpt2.OpLinear},
+	{gpt2.OpLinear, gpt2.OpActivation},
+	{gpt2.OpLinear, gpt2.OpAdd},
+	{gpt2.OpAdd, gpt2.OpLayerNorm},
+}
+
+// Fuse joins what one launch does: up to [cuda.GEMVRows] rows a LayerNorm and the
+// Linear that it feeds; a Linear and its activation; a Linear and the residual
+// add, or the residual add and the LayerNorm that follows.
+func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
+	return p.FuseWhere(func(ops []gpt2.Operation) bool {
+		few := p.Phase.Batch*ops[0].Rows <= cuda.GEMVRows
+		switch {
+		case ops[0].Op == gpt2.OpLayerNorm:
+			return few && b.takesNorm(ops[1].Stage)
+		case ops[0].Op == gpt2.OpAdd:
+			return true
+		case ops[1].Op == gpt2.OpAdd:
+			return few || b.inGEMM[ops[1].Stage]
+		}
+		return true
+	}, chains...)
+}
+
+// takesNorm tells whether the kernel chosen for a Linear can normalise its input.
+func (b *Backend) takesNorm(s gpt2.Stage) bool {
+	names := b.lib.Variants(cuda.OpLinear)
+	v := int(b.variants[s])
+	return v >= len(names) || names[v] != "blas"
+}
+
+// Close frees the weights. Sessions must be closed before.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	var errs []error
+	for m, u := range b.models {
+		errs = append(errs, u.free())
+		delete(b.models, m)
+	}
+	return errors.Join(errs...)
+}
+
+// Prepare uploads the weights that the layers need, and allocates the KV cache.
+func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	if m.Config.HeadSize() > maxHeadSize {
+		return nil, fmt.Errorf("model %s has heads of %d elements; the GPU's attention takes at most %d", m.Name, m.Config.HeadSize(), maxHeadSize)
+	}
+	u, err := b.acquire(ctx, m, o.Layers, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{backend: b, model: m, options: o, weights: u, compiled: map[gpt2.Phase]*compiled{}, plans: map[gpt2.Phase]*gpt2.Plan{}}
+	if err := r.allocate(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// maxHeadSize is the largest head of the attention kernels.
+const maxHeadSize = 128

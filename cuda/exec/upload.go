@@ -1,0 +1,412 @@
+package exec
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"gpt2scope/annotate"
+	"gpt2scope/cuda"
+	"gpt2scope/cuda/nvtx"
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+// uploaded are the parameters of a model on the device. They are cut from one
+// allocation per acquisition.
+type uploaded struct {
+	users  int
+	arenas []*cuda.Buffer
+	params map[string]param
+	rows   int // Vp: rows of lm_head's matrix, those from V on zero
+}
+
+// param is a parameter on the device.
+type param struct {
+	ptr  cuda.Ptr
+	half cuda.Ptr // a vector's second form, bfloat16; 0 where weights are float32
+}
+
+// padVocab rounds a vocabulary up so that products of lm_head are aligned.
+func padVocab(v int) int { return (v + 127) / 128 * 128 }
+
+// isVector tells a gain or bias from a matrix.
+func isVector(p gpt2.Param) bool { return len(p.Shape) == 1 }
+
+// isStored tells whether a matrix is stored as it is held: rows of outputs, or of
+// a table. The others are stored (K, N) and held (N, K).
+func isStored(p gpt2.Param) bool {
+	return p.Name == "wte.weight" || p.Name == "wpe.weight" || p.Name == "lm_head.weight"
+}
+
+// rowsOf returns how many rows a stored matrix is held with.
+func rowsOf(p gpt2.Param) int {
+	if p.Name == "wpe.weight" {
+		return p.Shape[0]
+	}
+	return padVocab(p.Shape[0])
+}
+
+// bytesOf returns what a parameter takes on the device, both forms of a vector.
+func (b *Backend) bytesOf(p gpt2.Param) int64 {
+	n := int64(b.dtype.Size())
+	switch {
+	case isVector(p):
+		return align(4*int64(p.Elements())) + align(2*int64(p.Elements()))
+	case isStored(p):
+		return align(n * int64(rowsOf(p)) * int64(p.Shape[1]))
+	}
+	return align(n * int64(p.Elements()))
+}
+
+// align rounds bytes up to what CUDA's own allocations are aligned to.
+func align(n int64) int64 { return (n + 255) / 256 * 256 }
+
+// acquire uploads what a run order needs and is not on the device yet.
+func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, progress func(done, total int64)) (*uploaded, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, fmt.Errorf("the cuda backend cannot run a session: %w", gpt2.ErrClosed)
+	}
+	u := b.models[m]
+	if u == nil {
+		u = &uploaded{params: map[string]param{}, rows: padVocab(m.Config.Vocab)}
+		b.models[m] = u
+	}
+	u.users++
+	if err := b.uploadMissing(ctx, m, u, layers, progress); err != nil {
+		return nil, errors.Join(err, b.drop(m, u))
+	}
+	return u, nil
+}
+
+func (b *Backend) release(m *gpt2.Model, u *uploaded) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.drop(m, u)
+}
+
+func (b *Backend) drop(m *gpt2.Model, u *uploaded) error {
+	if u.users--; u.users > 0 {
+		return nil
+	}
+	delete(b.models, m)
+	return u.free()
+}
+
+func (u *uploaded) free() error {
+	var errs []error
+	for _, a := range u.arenas {
+		errs = append(errs, a.Free())
+	}
+	u.arenas = nil
+	return errors.Join(errs...)
+}
+
+func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded, layers []int, progress func(done, total int64)) (err error) {
+	var todo []gpt2.Param
+	var size, total int64
+	for _, p := range m.Config.ParamsOf(layers) {
+		if _, ok := u.params[p.Name]; !ok {
+			todo = append(todo, p)
+			size += b.bytesOf(p)
+			total += int64(p.Elements())
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	defer annotate.Range("load "+m.Name, nvtx.Yellow)()
+	arena, err := b.dev.Alloc(size)
+	if err != nil {
+		free, _, _ := b.dev.Memory()
+		return fmt.Errorf("the weights of model %s take %d MiB of GPU memory and %d MiB are free: %w", m.Name, size>>20, free>>20, err)
+	}
+	u.arenas = append(u.arenas, arena)
+	l := loader{backend: b, model: m, arena: arena}
+	defer func() { err = errors.Join(err, l.close()) }()
+	if err := l.open(); err != nil {
+		return err
+	}
+	var done int64
+	var made []string
+	for _, p := range todo {
+		if err := l.load(ctx, p, func(elements int) {
+			if done += int64(elements); progress != nil {
+				progress(done*int64(b.dtype.Size()), total*int64(b.dtype.Size()))
+			}
+		}); err != nil {
+			return errors.Join(err, forget(u, made, arena))
+		}
+		u.params[p.Name] = l.param
+		made = append(made, p.Name)
+	}
+	if err := l.finish(); err != nil {
+		return errors.Join(err, forget(u, made, arena))
+	}
+	return nil
+}
+
+// forget takes back parameters whose upload was not completed.
+func forget(u *uploaded, names []string, arena *cuda.Buffer) error {
+	for _, name := range names {
+		delete(u.params, name)
+	}
+	u.arenas = u.arenas[:len(u.arenas)-1]
+	return arena.Free()
+}
+
+// loader uploads: slices of a tensor are read into pinned memory, copied to the
+// device by one stream and converted there by another, so that reading, copying
+// and packing overlap.
+type loader struct {
+	backend *Backend
+	model   *gpt2.Model
+	arena   *cuda.Buffer
+	used    int64
+	param   param // the one loaded last
+
+	copies, packs *cuda.Stream
+	slots         [3]slot
+	turn          int
+}
+
+// slot is a slice under way.
+type slot struct {
+	host           *cuda.HostBuffer
+	raw            *cuda.Buffer // the same bytes on the device
+	copied, packed *cuda.Event
+	busy           bool
+}
+
+// sliceBytes is how much of a tensor is under way in a slot, at most.
+const sliceBytes = 8 << 20
+
+func (l *loader) open() error {
+	var err error
+	if l.copies, err = l.backend.dev.NewStream(); err != nil {
+		return err
+	}
+	if l.packs, err = l.backend.dev.NewStream(); err != nil {
+		return err
+	}
+	// Rows and columns that pad a matrix stay zero.
+	if err := l.packs.Set(l.arena, 0, 0, l.arena.Size()); err != nil {
+		return err
+	}
+	for i := range l.slots {
+		s := &l.slots[i]
+		if s.host, err = l.backend.dev.AllocHost(sliceBytes); err != nil {
+			return err
+		}
+		if s.raw, err = l.backend.dev.Alloc(sliceBytes); err != nil {
+			return err
+		}
+		if s.copied, err = l.backend.dev.NewEvent(); err != nil {
+			return err
+		}
+		if s.packed, err = l.backend.dev.NewEvent(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish waits for what is under way.
+func (l *loader) finish() error { return l.packs.Synchronize() }
+
+func (l *loader) close() error {
+	var errs []error
+	if l.packs != nil {
+		errs = append(errs, l.packs.Synchronize()) // before slots that it reads are freed
+	}
+	for i := range l.slots {
+		s := &l.slots[i]
+		if s.host != nil {
+			errs = append(errs, s.host.Free())
+		}
+		if s.raw != nil {
+			errs = append(errs, s.raw.Free())
+		}
+		for _, e := range []*cuda.Event{s.copied, s.packed} {
+			if e != nil {
+				errs = append(errs, e.Close())
+			}
+		}
+	}
+	for _, s := range []*cuda.Stream{l.copies, l.packs} {
+		if s != nil {
+			errs = append(errs, s.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// take cuts bytes from the arena.
+func (l *loader) take(bytes int64) cuda.Ptr {
+	p := l.arena.Ptr() + cuda.Ptr(l.used)
+	l.used += align(bytes)
+	return p
+}
+
+var deviceTypes = map[weights.DType]cuda.DType{weights.F32: cuda.F32, weights.BF16: cuda.BF16, weights.F16: cuda.F16}
+
+// load uploads one parameter.
+func (l *loader) load(ctx context.Context, p gpt2.Param, progress func(elements int)) error {
+	t, err := l.model.Tensor(p.Name)
+	if err != nil {
+		return err
+	}
+	dtype := l.backend.dtype
+	if isVector(p) {
+		n := p.Elements()
+		l.param = param{ptr: l.take(4 * int64(n)), half: l.take(2 * int64(n))}
+		if dtype == cuda.F32 {
+			l.param.half = 0
+		}
+		return l.slices(ctx, t, p.Name, n, 1, progress, func(s *cuda.Stream, raw cuda.Ptr, from, count int, src cuda.DType) error {
+			a := cuda.PackArgs{Src: raw, Dst: l.param.ptr + cuda.Ptr(4*from), Rows: 1, Cols: int32(count), LDDst: int32(count), SrcType: src, DstType: cuda.F32}
+			if err := s.Pack(a); err != nil || l.param.half == 0 {
+				return err
+			}
+			a.Dst, a.DstType = l.param.half+cuda.Ptr(2*from), cuda.BF16
+			return s.Pack(a)
+		})
+	}
+	rows, cols := p.Shape[0], p.Shape[1]
+	if isStored(p) {
+		l.param = param{ptr: l.take(int64(dtype.Size()) * int64(rowsOf(p)) * int64(cols))}
+	} else {
+		l.param = param{ptr: l.take(int64(dtype.Size()) * int64(p.Elements()))}
+	}
+	return l.slices(ctx, t, p.Name, rows, cols, progress, func(s *cuda.Stream, raw cuda.Ptr, from, count int, src cuda.DType) error {
+		a := cuda.PackArgs{Src: raw, Rows: int32(count), Cols: int32(cols), SrcType: src, DstType: dtype}
+		if isStored(p) {
+			a.Dst, a.LDDst = l.param.ptr+cuda.Ptr(from*cols*dtype.Size()), int32(cols)
+		} else {
+			a.Transpose, a.Dst, a.LDDst = 1, l.param.ptr+cuda.Ptr(from*dtype.Size()), int32(rows)
+		}
+		return s.Pack(a)
+	})
+}
+
+// slices reads a tensor of (rows, cols) slice by slice, copies it to the device
+// and has it packed there.
+func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows, cols int, progress func(elements int),
+	pack func(s *cuda.Stream, raw cuda.Ptr, from, count int, src cuda.DType) error) error {
+	src := deviceTypes[t.DType]
+	size := cols * src.Size()
+	if size > sliceBytes {
+		return fmt.Errorf("tensor %s has rows of %d bytes; at most %d can be uploaded", name, size, sliceBytes)
+	}
+	per := sliceBytes / size
+	for r := 0; r < rows; r += per {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n := min(per, rows-r)
+		s := &l.slots[l.turn%len(l.slots)]
+		l.turn++
+		if s.busy {
+			if err := s.packed.Synchronize(); err != nil {
+				return err
+			}
+		}
+		raw := s.host.Bytes()[:n*size]
+		bad, err := readParallel(t, raw, int64(r)*int64(size), l.backend.dtype)
+		if err != nil {
+			return err
+		}
+		if bad >= 0 { // read it again: that error names the file too
+			if err := l.model.Read(name, make([]float32, n*cols), r*cols); err != nil {
+				return err
+			}
+			return fmt.Errorf("tensor %s: element %d is beyond the range of bfloat16; use --dtype f32", name, r*cols+bad)
+		}
+		if err := l.copies.CopyToDevice(s.raw, 0, s.host, 0, int64(n*size)); err != nil {
+			return err
+		}
+		s.busy = true
+		if err := l.copies.Record(s.copied); err != nil {
+			return err
+		}
+		if err := l.packs.Wait(s.copied); err != nil {
+			return err
+		}
+		if err := pack(l.packs, s.raw.Ptr(), r, n, src); err != nil {
+			return err
+		}
+		if err := l.packs.Record(s.packed); err != nil {
+			return err
+		}
+		t.Drop()
+		progress(n * cols)
+	}
+	return nil
+}
+
+// readParallel reads bytes of a tensor in several goroutines, since computed
+// weights take longer to make than to copy. It returns the first element that the
+// type it will be held in cannot hold, -1 if there is none.
+func readParallel(t weights.Tensor, dst []byte, off int64, held cuda.DType) (int, error) {
+	const unit = 1 << 16
+	workers := runtime.GOMAXPROCS(0)
+	part := (len(dst)/workers/unit + 1) * unit
+	var wg sync.WaitGroup
+	errs, bad := make([]error, workers), make([]int, workers)
+	for i := range workers {
+		bad[i] = -1
+		from, to := i*part, min((i+1)*part, len(dst))
+		if from >= to {
+			continue
+		}
+		wg.Go(func() {
+			if errs[i] = t.ReadBytes(dst[from:to], off+int64(from)); errs[i] == nil {
+				if n := firstUnheld(dst[from:to], t.DType, held); n >= 0 {
+					bad[i] = from/deviceTypes[t.DType].Size() + n
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, n := range bad {
+		if n >= 0 {
+			return n, errors.Join(errs...)
+		}
+	}
+	return -1, errors.Join(errs...)
+}
+
+// firstUnheld returns the first element that is infinite or NaN, or would be once
+// it is held in another type; -1 if none is.
+func firstUnheld(raw []byte, t weights.DType, held cuda.DType) int {
+	switch t {
+	case weights.F32:
+		limit := uint32(0x7f800000)
+		if held == cuda.BF16 {
+			limit = 0x7f7f8000 // rounds up to infinity
+		}
+		for i := 0; i < len(raw); i += 4 {
+			if binary.LittleEndian.Uint32(raw[i:])&0x7fffffff >= limit {
+				return i / 4
+			}
+		}
+	case weights.BF16:
+		for i := 0; i < len(raw); i += 2 {
+			if binary.LittleEndian.Uint16(raw[i:])&0x7f80 == 0x7f80 {
+				return i / 2
+			}
+		}
+	case weights.F16:
+		for i := 0; i < len(raw); i += 2 {
+			if binary.LittleEndian.Uint16(raw[i:])&0x7c00 == 0x7c00 {
+				return i / 2
+			}
+		}
+	}
+	return -1
+}

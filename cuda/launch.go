@@ -1,0 +1,399 @@
+package cuda
+
+// #include "shim.h"
+// #cgo noescape call_gs_embed
+// #cgo nocallback call_gs_embed
+// #cgo noescape call_gs_layernorm
+// #cgo nocallback call_gs_layernorm
+// #cgo noescape call_gs_linear
+// #cgo nocallback call_gs_linear
+// #cgo noescape call_gs_attention
+// #cgo nocallback call_gs_attention
+// #cgo noescape call_gs_activate
+// #cgo nocallback call_gs_activate
+// #cgo noescape call_gs_add
+// #cgo nocallback call_gs_add
+// #cgo noescape call_gs_sample
+// #cgo nocallback call_gs_sample
+// #cgo noescape call_gs_pack
+// #cgo nocallback call_gs_pack
+// #cgo noescape call_gs_nothing
+// #cgo nocallback call_gs_nothing
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// The launchers check what C assumes, then cross once. They allocate nothing where
+// all is well: the argument struct stays on the stack.
+
+// isType tells whether a type is one of the kernels'.
+func isType(d DType) bool { return d == F32 || d == BF16 }
+
+func shapeError(op, format string, args ...any) error {
+	return &ShapeError{op, fmt.Sprintf(format, args...)}
+}
+
+// Embed launches x = wte[id] + wpe[position].
+func (s *Stream) Embed(a EmbedArgs) error {
+	c := s.c.Load()
+	switch {
+	case c == nil:
+		return closedStream("Embed")
+	case a.B < 1 || a.T < 1 || a.C < 1 || a.P < 1:
+		return shapeError("Embed", "B=%d T=%d C=%d P=%d; all must be at least 1", a.B, a.T, a.C, a.P)
+	case int64(a.B)*int64(a.T) > maxRows:
+		return shapeError("Embed", "B=%d T=%d are more than %d rows", a.B, a.T, maxRows)
+	case !isType(a.DType):
+		return shapeError("Embed", "type %d; it must be F32 or BF16", a.DType)
+	case a.IDs == 0 || a.Pos == 0 || a.WTE == 0 || a.WPE == 0 || a.X == 0:
+		return shapeError("Embed", "IDs, Pos, WTE, WPE and X must all be given")
+	}
+	a.size = uint32(unsafe.Sizeof(a))
+	return failed("gs_embed", C.call_gs_embed(s.dev.lib.table, c, (*C.gs_embed_args)(unsafe.Pointer(&a))))
+}
+
+// maxRows keeps numbers of rows within an int32.
+const maxRows = 1<<31 - 1
+
+// LayerNorm launches x += add; y = (x - mean) / sqrt(var + eps) * gain + bias.
+func (s *Stream) LayerNorm(a LayerNormArgs) error {
+	c := s.c.Load()
+	switch {
+	case c == nil:
+		return closedStream("LayerNorm")
+	case a.M < 1 || a.C < 1:
+		return shapeError("LayerNorm", "M=%d C=%d; both must be at least 1", a.M, a.C)
+	case a.LDX < a.C || a.LDY < a.C || a.Add != 0 && a.LDAdd < a.C:
+		return shapeError("LayerNorm", "rows %d, %d and %d apart (x, y, add) for C=%d", a.LDX, a.LDY, a.LDAdd, a.C)
+	case !isType(a.YType) || a.Add != 0 && !isType(a.AddType):
+		return shapeError("LayerNorm", "types %d and %d (y, add); they must be F32 or BF16", a.YType, a.AddType)
+	case a.X == 0 || a.Y == 0 || a.Gain == 0 || a.Bias == 0:
+		return shapeError("LayerNorm", "X, Y, Gain and Bias must all be given")
+	}
+	a.size = uint32(unsafe.Sizeof(a))
+	return failed("gs_layernorm", C.call_gs_layernorm(s.dev.lib.table, c, (*C.gs_layernorm_args)(unsafe.Pointer(&a))))
+}
+
+// checkLinear checks the shape of a product, and its pointers where it is to run.
+func checkLinear(op string, a *LinearArgs, run bool) error {
+	switch {
+	case a.M < 1 || a.N < 1 || a.K < 1:
+		return shapeError(op, "M=%d N=%d K=%d; all must be at least 1", a.M, a.N, a.K)
+	case a.LDX < a.K || a.LDY < a.N:
+		return shapeError(op, "rows of x %d apart and of y %d apart, for K=%d N=%d", a.LDX, a.LDY, a.K, a.N)
+	case !isType(a.DType) || !isType(a.YType):
+		return shapeError(op, "types %d and %d (x and w, y); they must be F32 or BF16", a.DType, a.YType)
+	case a.Act < ActNone || a.Act > ReLU:
+		return shapeError(op, "activation %d is not known", a.Act)
+	case a.Accumulate != 0 && (a.YType != F32 || a.Act != ActNone):
+		return shapeError(op, "only a float32 y with no activation can be added to, not type %d with activation %d", a.YType, a.Act)
+	case a.Gain != 0 && a.M > GEMVRows:
+		return shapeError(op, "LayerNorm on the way in takes up to %d rows, not %d", GEMVRows, a.M)
+	case a.Gain != 0 && a.Shift == 0:
+		return shapeError(op, "Gain without Shift")
+	case run && (a.X == 0 || a.W == 0 || a.Y == 0):
+		return shapeError(op, "X, W and Y must all be given")
+	}
+	a.size = uint32(unsafe.Sizeof(*a))
+	return nil
+}
+
+// Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. More
+// than GEMVRows rows need Library.OpenBLAS before.
+func (s *Stream) Linear(a LinearArgs) error {
+	c := s.c.Load()
+	if c == nil {
+		return closedStream("Linear")
+	}
+	if err := checkLinear("Linear", &a, true); err != nil {
+		return err
+	}
+	return failed("gs_linear", C.call_gs_linear(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a))))
+}
+
+// LinearPlan is how cuBLASLt makes a product: what tuning chooses and stores.
+type LinearPlan struct {
+	Candidates   int32     `json:"candidates"`   // how many were timed; 0 for the heuristic's first
+	Microseconds float32   `json:"microseconds"` // of the fastest, 0 where none was timed
+	Workspace    uint64    `json:"workspace"`    // bytes
+	Algorithm    [8]uint64 `json:"algorithm"`    // cublasLtMatmulAlgo_t
+	Text         string    `json:"text"`         // for people
+}
+
+func newLinearPlan() (p C.gs_linear_plan) {
+	p.size = C.uint32_t(unsafe.Sizeof(p))
+	return p
+}
+
+func goLinearPlan(c *C.gs_linear_plan) LinearPlan {
+	p := LinearPlan{Candidates: int32(c.candidates), Microseconds: float32(c.microseconds), Workspace: uint64(c.workspace), Text: C.GoString(&c.text[0])}
+	for i, v := range c.algorithm {
+		p.Algorithm[i] = uint64(v)
+	}
+	return p
+}
+
+// LinearPlan returns the plan of a product, which is made where there is none yet.
+// Only the shape and types of the arguments count.
+func (s *Stream) LinearPlan(a LinearArgs) (LinearPlan, error) {
+	c := s.c.Load()
+	if c == nil {
+		return LinearPlan{}, closedStream("LinearPlan")
+	}
+	if err := checkLinear("LinearPlan", &a, false); err != nil {
+		return LinearPlan{}, err
+	}
+	p := newLinearPlan()
+	err := failed("gs_linear_plan_get", C.call_gs_linear_plan_get(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
+	if err != nil {
+		return LinearPlan{}, err
+	}
+	return goLinearPlan(&p), nil
+}
+
+// SetLinearPlan makes the stream use a plan for products of this shape.
+func (s *Stream) SetLinearPlan(a LinearArgs, plan LinearPlan) error {
+	c := s.c.Load()
+	if c == nil {
+		return closedStream("SetLinearPlan")
+	}
+	if err := checkLinear("SetLinearPlan", &a, false); err != nil {
+		return err
+	}
+	p := newLinearPlan()
+	p.candidates, p.microseconds, p.workspace = C.int32_t(plan.Candidates), C.float(plan.Microseconds), C.uint64_t(plan.Workspace)
+	for i, v := range plan.Algorithm {
+		p.algorithm[i] = C.uint64_t(v)
+	}
+	for i := 0; i < len(plan.Text) && i < len(p.text)-1; i++ {
+		p.text[i] = C.char(plan.Text[i])
+	}
+	return failed("gs_linear_plan_set", C.call_gs_linear_plan_set(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
+}
+
+// TuneLinear runs a product with up to so many of cuBLASLt's candidates, which
+// waits and overwrites y, and keeps and returns the fastest.
+func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearPlan, error) {
+	c := s.c.Load()
+	if c == nil {
+		return LinearPlan{}, closedStream("TuneLinear")
+	}
+	if candidates < 1 || candidates > 1<<20 {
+		return LinearPlan{}, shapeError("TuneLinear", "%d candidates; it must be from 1 to %d", candidates, 1<<20)
+	}
+	if err := checkLinear("TuneLinear", &a, true); err != nil {
+		return LinearPlan{}, err
+	}
+	p := newLinearPlan()
+	err := failed("gs_linear_tune", C.call_gs_linear_tune(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), C.int(candidates), &p))
+	if err != nil {
+		return LinearPlan{}, err
+	}
+	return goLinearPlan(&p), nil
+}
+
+// MaxHeadSize is the largest head that the attention kernels take.
+const MaxHeadSize = 128
+
+func checkAttention(op string, a *AttentionArgs, run bool) error {
+	switch {
+	case a.B < 1 || a.T < 1 || a.NH < 1 || a.HS < 1 || a.P < 1:
+		return shapeError(op, "B=%d T=%d NH=%d HS=%d P=%d; all must be at least 1", a.B, a.T, a.NH, a.HS, a.P)
+	case a.HS > MaxHeadSize:
+		return shapeError(op, "a head size of %d; %d is the most", a.HS, MaxHeadSize)
+	case a.Q != 0 && a.Q != 1 && a.Q != a.T:
+		return shapeError(op, "Q=%d queries of T=%d rows; it must be 0, 1 or T", a.Q, a.T)
+	case a.T > a.P:
+		return shapeError(op, "T=%d rows into a cache of P=%d", a.T, a.P)
+	case int64(a.LDQKV) < 3*int64(a.NH)*int64(a.HS) || a.Q > 0 && int64(a.LDY) < int64(a.NH)*int64(a.HS):
+		return shapeError(op, "rows of qkv %d apart and of y %d apart, for NH=%d HS=%d", a.LDQKV, a.LDY, a.NH, a.HS)
+	case !isType(a.DType):
+		return shapeError(op, "type %d; it must be F32 or BF16", a.DType)
+	case a.Splits < 0:
+		return shapeError(op, "%d splits; it must be 0 (chosen) or positive", a.Splits)
+	case run && (a.QKV == 0 || a.KCache == 0 || a.VCache == 0 || a.Pos == 0 || a.Q > 0 && a.Y == 0):
+		return shapeError(op, "QKV, KCache, VCache, Pos and Y must all be given")
+	}
+	a.size = uint32(unsafe.Sizeof(*a))
+	return nil
+}
+
+// Attention launches: keys and values of the new rows go into the cache, and
+// y = softmax(scale q k^T, causal) v for the last Q rows of each sequence.
+func (s *Stream) Attention(a AttentionArgs) error {
+	c := s.c.Load()
+	if c == nil {
+		return closedStream("Attention")
+	}
+	if err := checkAttention("Attention", &a, true); err != nil {
+		return err
+	}
+	return failed("gs_attention", C.call_gs_attention(s.dev.lib.table, c, (*C.gs_attention_args)(unsafe.Pointer(&a))))
+}
+
+// AttentionWork returns how many bytes of Work an Attention of this shape needs.
+func (s *Stream) AttentionWork(a AttentionArgs) (int64, error) {
+	c := s.c.Load()
+	if c == nil {
+		return 0, closedStream("AttentionWork")
+	}
+	if err := checkAttention("AttentionWork", &a, false); err != nil {
+		return 0, err
+	}
+	var n C.uint64_t
+	err := failed("gs_attention_work", C.call_gs_attention_work(s.dev.lib.table, c, (*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
+	return int64(n), err
+}
+
+// Activate launches y = act(x + bias).
+func (s *Stream) Activate(a ActivationArgs) error {
+	c := s.c.Load()
+	switch {
+	case c == nil:
+		return closedStream("Activate")
+	case a.M < 1 || a.N < 1:
+		return shapeError("Activate", "M=%d N=%d; both must be at least 1", a.M, a.N)
+	case a.LDX < a.N || a.LDY < a.N:
+		return shapeError("Activate", "rows of x %d apart and of y %d apart, for N=%d", a.LDX, a.LDY, a.N)
+	case a.X == a.Y && a.LDX != a.LDY:
+		return shapeError("Activate", "in place with rows %d and %d apart", a.LDX, a.LDY)
+	case !isType(a.DType):
+		return shapeError("Activate", "type %d; it must be F32 or BF16", a.DType)
+	case a.Act < ActNone || a.Act > ReLU:
+		return shapeError("Activate", "activation %d is not known", a.Act)
+	case a.X == 0 || a.Y == 0:
+		return shapeError("Activate", "X and Y must both be given")
+	}
+	a.size = uint32(unsafe.Sizeof(a))
+	return failed("gs_activate", C.call_gs_activate(s.dev.lib.table, c, (*C.gs_activation_args)(unsafe.Pointer(&a))))
+}
+
+// Add launches x = x + z.
+func (s *Stream) Add(a AddArgs) error {
+	c := s.c.Load()
+	switch {
+	case c == nil:
+		return closedStream("Add")
+	case a.M < 1 || a.N < 1:
+		return shapeError("Add", "M=%d N=%d; both must be at least 1", a.M, a.N)
+	case a.LDX < a.N || a.LDZ < a.N:
+		return shapeError("Add", "rows of x %d apart and of z %d apart, for N=%d", a.LDX, a.LDZ, a.N)
+	case !isType(a.DType):
+		return shapeError("Add", "type %d; it must be F32 or BF16", a.DType)
+	case a.X == 0 || a.Z == 0:
+		return shapeError("Add", "X and Z must both be given")
+	}
+	a.size = uint32(unsafe.Sizeof(a))
+	return failed("gs_add", C.call_gs_add(s.dev.lib.table, c, (*C.gs_add_args)(unsafe.Pointer(&a))))
+}
+
+func checkSample(op string, a *SampleArgs, run bool) error {
+	switch {
+	case a.B < 1 || a.V < 1 || a.T < 1 || a.Count < 1:
+		return shapeError(op, "B=%d V=%d T=%d Count=%d; all must be at least 1", a.B, a.V, a.T, a.Count)
+	case a.LD < a.V:
+		return shapeError(op, "rows %d apart for V=%d", a.LD, a.V)
+	case run && (a.Logits == 0 || a.Sampling == 0 || a.Pos == 0 || a.Tokens == 0 || a.Slots == 0):
+		return shapeError(op, "Logits, Sampling, Pos, Tokens and Slots must all be given")
+	}
+	a.size = uint32(unsafe.Sizeof(*a))
+	return nil
+}
+
+// Sample launches token = sample(logits), for each sequence, and moves positions on.
+func (s *Stream) Sample(a SampleArgs) error {
+	c := s.c.Load()
+	if c == nil {
+		return closedStream("Sample")
+	}
+	if err := checkSample("Sample", &a, true); err != nil {
+		return err
+	}
+	return failed("gs_sample", C.call_gs_sample(s.dev.lib.table, c, (*C.gs_sample_args)(unsafe.Pointer(&a))))
+}
+
+// SampleWork returns how many bytes of Work a Sample of this shape needs.
+func (s *Stream) SampleWork(a SampleArgs) (int64, error) {
+	c := s.c.Load()
+	if c == nil {
+		return 0, closedStream("SampleWork")
+	}
+	if err := checkSample("SampleWork", &a, false); err != nil {
+		return 0, err
+	}
+	var n C.uint64_t
+	err := failed("gs_sample_work", C.call_gs_sample_work(s.dev.lib.table, c, (*C.gs_sample_args)(unsafe.Pointer(&a)), &n))
+	return int64(n), err
+}
+
+// Pack launches the conversion of a dense matrix, transposed where asked.
+func (s *Stream) Pack(a PackArgs) error {
+	c := s.c.Load()
+	width := a.Cols
+	if a.Transpose != 0 {
+		width = a.Rows
+	}
+	switch {
+	case c == nil:
+		return closedStream("Pack")
+	case a.Rows < 1 || a.Cols < 1:
+		return shapeError("Pack", "%d x %d; both must be at least 1", a.Rows, a.Cols)
+	case a.LDDst < width:
+		return shapeError("Pack", "rows %d apart for a width of %d", a.LDDst, width)
+	case a.SrcType < F32 || a.SrcType > F16 || a.DstType < F32 || a.DstType > F16:
+		return shapeError("Pack", "types %d to %d are not known", a.SrcType, a.DstType)
+	case a.Src == 0 || a.Dst == 0:
+		return shapeError("Pack", "Src and Dst must both be given")
+	}
+	a.size = uint32(unsafe.Sizeof(a))
+	return failed("gs_pack", C.call_gs_pack(s.dev.lib.table, c, (*C.gs_pack_args)(unsafe.Pointer(&a))))
+}
+
+// Nothing launches an empty kernel: what a launch costs.
+func (s *Stream) Nothing() error {
+	t, c, err := s.handle("Nothing")
+	if err != nil {
+		return err
+	}
+	return failed("gs_nothing", C.call_gs_nothing(t, c))
+}
+
+// Barriers launches one block per SM that meet so many times at a grid barrier.
+// counter is 4 zero bytes.
+func (s *Stream) Barriers(counter Ptr, rounds int) error {
+	t, c, err := s.handle("Barriers")
+	if err != nil {
+		return err
+	}
+	if counter == 0 || rounds < 1 || rounds > maxRows {
+		return shapeError("Barriers", "%d rounds, counter at %#x; rounds must be at least 1", rounds, uint64(counter))
+	}
+	return failed("gs_barriers", C.call_gs_barriers(t, c, C.gs_ptr(counter), C.int(rounds)))
+}
+
+// ReadKernel launches a kernel that reads bytes once. out is 4 bytes.
+func (s *Stream) ReadKernel(p Ptr, bytes int64, out Ptr) error {
+	t, c, err := s.handle("ReadKernel")
+	if err != nil {
+		return err
+	}
+	if p == 0 || out == 0 || bytes < 1 {
+		return shapeError("ReadKernel", "%d bytes at %#x; out at %#x", bytes, uint64(p), uint64(out))
+	}
+	return failed("gs_read", C.call_gs_read(t, c, C.gs_ptr(p), C.uint64_t(bytes), C.gs_ptr(out)))
+}
+
+// CopyKernel launches a kernel that copies bytes: dst = src.
+func (s *Stream) CopyKernel(dst, src Ptr, bytes int64) error {
+	t, c, err := s.handle("CopyKernel")
+	if err != nil {
+		return err
+	}
+	if dst == 0 || src == 0 || bytes < 1 {
+		return shapeError("CopyKernel", "%d bytes from %#x to %#x", bytes, uint64(src), uint64(dst))
+	}
+	return failed("gs_copy_kernel", C.call_gs_copy_kernel(t, c, C.gs_ptr(dst), C.gs_ptr(src), C.uint64_t(bytes)))
+}

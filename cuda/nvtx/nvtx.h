@@ -1,0 +1,44 @@
+// The C interface between package nvtx and libgpt2scope_nvtx, which csrc/nvtx.c
+// makes from NVIDIA's NVTX headers. The Go program needs neither to build.
+//
+// * Nothing here fails: NVTX has no errors, and without a tool its calls do
+//   nothing.
+// * Push and pop belong to the calling OS thread. Start and end do not.
+
+#ifndef GPT2SCOPE_NVTX_H
+#define GPT2SCOPE_NVTX_H
+
+#include <stdint.h>
+
+// Raised by whatever changes this file; library and program must agree.
+#define GS_NVTX_ABI_VERSION 1
+
+#define GS_NVTX_API __attribute__((visibility("default")))
+
+// What a range or mark says of itself.
+typedef struct {
+  void *string;         // from string(), or NULL: text counts
+  const char *text;     // valid during the call
+  uint32_t color;       // 0xAARRGGBB
+  uint32_t category;    // 0 for none
+  int64_t payload;
+  int32_t has_payload;  // 0: payload does not count
+} gs_nvtx_event;
+
+typedef struct {
+  uint32_t version;  // GS_NVTX_ABI_VERSION of the library
+  void *(*domain)(const char *name);
+  void *(*string)(void *domain, const char *text);  // registers a text
+  void (*category)(void *domain, uint32_t id, const char *name);
+  void (*push)(void *domain, const gs_nvtx_event *event);
+  void (*pop)(void *domain);
+  uint64_t (*start)(void *domain, const gs_nvtx_event *event);
+  void (*end)(void *domain, uint64_t range);
+  void (*mark)(void *domain, const gs_nvtx_event *event);
+  void (*name_thread)(const char *name);  // the calling OS thread
+} gs_nvtx_table;
+
+// The only symbol of the library.
+GS_NVTX_API const gs_nvtx_table *gs_nvtx(void);
+
+#endif

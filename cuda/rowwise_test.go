@@ -1,0 +1,416 @@
+package cuda_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gpt2scope/cuda"
+)
+
+// The kernels that work row by row, against their formulas in float64. Rows are
+// wider apart than they are long where ld allows it, and what lies between them
+// must stay as it was.
+
+// spread lays dense rows of n elements ld apart; the gaps hold gap.
+func spread(rows, n, ld int, at func(i int) float32, gap float32) func(i int) float32 {
+	return func(i int) float32 {
+		if r, c := i/ld, i%ld; r < rows && c < n {
+			return at(r*n + c)
+		}
+		return gap
+	}
+}
+
+// gather takes the dense rows out again and fails where a gap is not what it was.
+func gather(t *testing.T, name string, x []float32, rows, n, ld int, gap float32) []float32 {
+	t.Helper()
+	dense := make([]float32, 0, rows*n)
+	for r := range rows {
+		dense = append(dense, x[r*ld:r*ld+n]...)
+		for c := n; c < ld; c++ {
+			if math.Float32bits(x[r*ld+c]) != math.Float32bits(gap) {
+				t.Fatalf("%s: the gap after row %d was overwritten at column %d with %g", name, r, c, x[r*ld+c])
+			}
+		}
+	}
+	return dense
+}
+
+// values are random, rounded to what dt can hold.
+func values(r *rand.Rand, n int, dt cuda.DType, scale, shift float32) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())*scale + shift
+		if dt == cuda.BF16 {
+			x[i] = bf16(x[i])
+		}
+	}
+	return x
+}
+
+func from(x []float32) func(i int) float32 { return func(i int) float32 { return x[i] } }
+
+// tolerance is relative to the largest value: one rounding of the type, and the
+// arithmetic in float32.
+func tolerance(dt cuda.DType) float64 {
+	if dt == cuda.BF16 {
+		return 1.0 / 256 // half a unit in the last of 8 bits
+	}
+	return 2e-6
+}
+
+var typeNames = map[cuda.DType]string{cuda.F32: "f32", cuda.BF16: "bf16", cuda.F16: "f16"}
+
+func TestEmbed(t *testing.T) {
+	g := open(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
+		for _, c := range []struct{ B, T, C, V, P, pad int }{
+			{1, 1, 768, 257, 64, -1}, {1, 1, 384, 257, 64, 0}, {3, 7, 37, 50, 32, 3}, {2, 33, 1600, 257, 64, 32},
+			{1, 128, 768, 1000, 128, 5}, {3, 5, 6, 11, 16, 4}, {2, 4, 1280, 300, 16, 4},
+		} {
+			t.Run(fmt.Sprintf("%s/%+v", typeNames[dt], c), func(t *testing.T) {
+				wte, wpe := values(r, c.V*c.C, dt, 1, 0), values(r, c.P*c.C, dt, 1, 0)
+				pad := max(c.pad, 0)
+				ids, pos := make([]int32, c.B*c.T), make([]int32, c.B)
+				for b := range pos {
+					pos[b] = int32(r.IntN(c.P - (c.T - pad) + 1))
+				}
+				want := make([]float64, c.B*c.T*c.C)
+				for i := range ids {
+					ids[i] = int32(r.IntN(c.V))
+					b, live := i/c.T, i%c.T-pad
+					if live < 0 {
+						ids[i] = -1 // idle: not to be looked up
+						continue
+					}
+					for k := range c.C {
+						want[i*c.C+k] = float64(wte[int(ids[i])*c.C+k]) + float64(wpe[(int(pos[b])+live)*c.C+k])
+					}
+				}
+				x := g.floats(c.B*c.T*c.C, cuda.F32, nil)
+				args := cuda.EmbedArgs{DType: dt, IDs: g.ints(ids).ptr(), Pos: g.ints(pos).ptr(),
+					WTE: g.floats(len(wte), dt, from(wte)).ptr(), WPE: g.floats(len(wpe), dt, from(wpe)).ptr(), X: x.ptr(),
+					B: int32(c.B), T: int32(c.T), C: int32(c.C), P: int32(c.P)}
+				if c.pad >= 0 {
+					args.Pad = g.ints([]int32{int32(c.pad)}).ptr()
+				}
+				if err := g.stream.Embed(args); err != nil {
+					t.Fatal(err)
+				}
+				got := x.get()
+				for i := range want { // one addition, rounded once
+					if got[i] != float32(want[i]) {
+						t.Fatalf("row %d, channel %d: %g, not %g", i/c.C, i%c.C, got[i], want[i])
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestLayerNorm(t *testing.T) {
+	g := open(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	const gap = 12345
+	type add struct {
+		given bool
+		dt    cuda.DType
+	}
+	for _, c := range []struct{ M, C, wider int }{
+		{1, 384, 0}, {1, 768, 0}, {1, 1024, 0}, {1, 1280, 0}, {1, 1600, 0}, {1, 37, 0}, {3, 768, 16}, {3, 37, 3}, {3, 1, 1},
+		{3, 4, 4}, {65, 100, 4}, {5, 1600, 4}, {3, 2048, 0}, {3, 4096, 4}, {2, 4100, 0}, {3, 768, 1},
+		{1024, 384, 0}, {1024, 768, 0}, {129, 1024, 0}, {129, 1280, 0}, {129, 1600, 8}, {70, 4096, 0}, {1024, 37, 0},
+	} {
+		for _, a := range []add{{}, {true, cuda.F32}, {true, cuda.BF16}} {
+			for _, yt := range []cuda.DType{cuda.F32, cuda.BF16} {
+				for variant := range int32(2) {
+					name := fmt.Sprintf("M=%d/C=%d/ld+%d/add=%v/y=%s/variant=%d", c.M, c.C, c.wider, a, typeNames[yt], variant)
+					if c.M*c.C > 200_000 && variant == 1 {
+						continue
+					}
+					// A mean far from 0 shows cancellation in the variance.
+					x, z := values(r, c.M*c.C, cuda.F32, 2, 30), values(r, c.M*c.C, a.dt, 1, 0)
+					gain, bias := values(r, c.C, cuda.F32, 0.2, 1), values(r, c.C, cuda.F32, 0.2, 0)
+					ld := c.C + c.wider
+					xb, yb := g.floats(c.M*ld, cuda.F32, spread(c.M, c.C, ld, from(x), gap)), g.floats(c.M*ld, yt, spread(c.M, c.C, ld, func(int) float32 { return float32(math.NaN()) }, 2))
+					args := cuda.LayerNormArgs{Variant: variant, X: xb.ptr(), Gain: g.floats(c.C, cuda.F32, from(gain)).ptr(), Bias: g.floats(c.C, cuda.F32, from(bias)).ptr(),
+						Y: yb.ptr(), M: int32(c.M), C: int32(c.C), LDX: int32(ld), LDY: int32(ld), YType: yt, Eps: 1e-5}
+					if a.given {
+						args.Add, args.AddType, args.LDAdd = g.floats(c.M*ld, a.dt, spread(c.M, c.C, ld, from(z), 3)).ptr(), a.dt, int32(ld)
+					}
+					if err := g.stream.LayerNorm(args); err != nil {
+						t.Fatal(name, err)
+					}
+					sum, want := make([]float32, c.M*c.C), make([]float64, c.M*c.C)
+					for m := range c.M {
+						row := sum[m*c.C : (m+1)*c.C]
+						mean, square := 0.0, 0.0
+						for i := range row {
+							row[i] = x[m*c.C+i]
+							if a.given {
+								row[i] += z[m*c.C+i] // in float32, as the residual stream is
+							}
+							mean += float64(row[i]) / float64(c.C)
+						}
+						for _, v := range row {
+							square += (float64(v) - mean) * (float64(v) - mean) / float64(c.C)
+						}
+						for i, v := range row {
+							want[m*c.C+i] = (float64(v)-mean)/math.Sqrt(square+1e-5)*float64(gain[i]) + float64(bias[i])
+						}
+					}
+					gotX := gather(t, name+" x", xb.get(), c.M, c.C, ld, gap)
+					for i := range sum {
+						if gotX[i] != sum[i] {
+							t.Fatalf("%s: x[%d] = %g, not %g", name, i, gotX[i], sum[i])
+						}
+					}
+					// x near 30 has an error of 2e-6, and so has its mean; where
+					// C is 1 the result is bias plus what eps makes of nothing.
+					tol := tolerance(yt)
+					if yt == cuda.F32 {
+						tol = 1e-5
+					}
+					closeTo(t, name, gather(t, name+" y", yb.get(), c.M, c.C, ld, 2), want, tol)
+				}
+			}
+		}
+	}
+}
+
+func activation(x float64, act cuda.Activation) float64 {
+	switch act {
+	case cuda.GELUTanh:
+		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	case cuda.GELUErf:
+		return 0.5 * x * (1 + math.Erf(x/math.Sqrt2))
+	case cuda.ReLU:
+		return max(x, 0)
+	}
+	return x
+}
+
+func TestActivate(t *testing.T) {
+	g := open(t)
+	r := rand.New(rand.NewPCG(5, 6))
+	const gap = 7
+	for _, c := range []struct{ M, N, wider int }{{1, 3072, 0}, {3, 37, 0}, {3, 1536, 8}, {5, 100, 3}, {129, 257, 7}, {64, 6400, 0}, {1, 1, 0}} {
+		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
+			for _, act := range []cuda.Activation{cuda.ActNone, cuda.GELUTanh, cuda.GELUErf, cuda.ReLU} {
+				for _, mode := range []struct {
+					place, bias bool
+					variant     int32
+				}{{true, true, 0}, {false, true, 0}, {true, false, 0}, {false, false, 1}, {true, true, 1}} {
+					name := fmt.Sprintf("%+v/%s/act=%d/%+v", c, typeNames[dt], act, mode)
+					ld := c.N + c.wider
+					x, bias := values(r, c.M*c.N, dt, 3, 0), values(r, c.N, cuda.F32, 1, 0)
+					xb := g.floats(c.M*ld, dt, spread(c.M, c.N, ld, from(x), gap))
+					yb := xb
+					if !mode.place {
+						yb = g.floats(c.M*ld, dt, spread(c.M, c.N, ld, func(int) float32 { return float32(math.NaN()) }, gap))
+					}
+					args := cuda.ActivationArgs{Variant: mode.variant, X: xb.ptr(), Y: yb.ptr(), M: int32(c.M), N: int32(c.N), LDX: int32(ld), LDY: int32(ld), DType: dt, Act: act}
+					if mode.bias {
+						args.Bias = g.floats(c.N, cuda.F32, from(bias)).ptr()
+					}
+					if err := g.stream.Activate(args); err != nil {
+						t.Fatal(name, err)
+					}
+					want := make([]float64, len(x))
+					for i := range x {
+						v := float64(x[i])
+						if mode.bias {
+							v += float64(bias[i%c.N])
+						}
+						want[i] = activation(v, act)
+					}
+					closeTo(t, name, gather(t, name, yb.get(), c.M, c.N, ld, gap), want, tolerance(dt))
+				}
+			}
+		}
+	}
+}
+
+func TestAdd(t *testing.T) {
+	g := open(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	const gap = 7
+	for _, c := range []struct{ M, N, wider int }{{1, 768, 0}, {3, 37, 0}, {3, 384, 4}, {5, 100, 3}, {1024, 768, 0}, {1, 1, 0}} {
+		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
+			for variant := range int32(2) {
+				name := fmt.Sprintf("%+v/%s/variant=%d", c, typeNames[dt], variant)
+				ld := c.N + c.wider
+				x, z := values(r, c.M*c.N, cuda.F32, 1, 0), values(r, c.M*c.N, dt, 1, 0)
+				xb := g.floats(c.M*ld, cuda.F32, spread(c.M, c.N, ld, from(x), gap))
+				zb := g.floats(c.M*ld, dt, spread(c.M, c.N, ld, from(z), gap))
+				if err := g.stream.Add(cuda.AddArgs{Variant: variant, X: xb.ptr(), Z: zb.ptr(), M: int32(c.M), N: int32(c.N), LDX: int32(ld), LDZ: int32(ld), DType: dt}); err != nil {
+					t.Fatal(name, err)
+				}
+				for i, v := range gather(t, name, xb.get(), c.M, c.N, ld, gap) {
+					if v != x[i]+z[i] {
+						t.Fatalf("%s: element %d is %g, not %g", name, i, v, x[i]+z[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// roundTo rounds to nearest even at dt's precision. The values of the tests are
+// normal numbers of every type.
+func roundTo(x float32, dt cuda.DType) float32 {
+	switch dt {
+	case cuda.BF16:
+		return bf16(x)
+	case cuda.F16: // 10 bits of fraction, 13 fewer than float32
+		u := math.Float32bits(x)
+		return math.Float32frombits((u + 0xfff + u>>13&1) &^ 0x1fff)
+	}
+	return x
+}
+
+func TestPack(t *testing.T) {
+	g := open(t)
+	r := rand.New(rand.NewPCG(9, 10))
+	const gap = 3
+	for _, c := range []struct {
+		rows, cols, wider int
+		transpose         int32
+	}{
+		{5, 37, 0, 0}, {64, 768, 0, 0}, {3, 768, 8, 0}, {257, 384, 1, 0}, {1, 1, 0, 0},
+		{5, 37, 0, 1}, {64, 768, 0, 1}, {768, 100, 8, 1}, {129, 66, 1, 1}, {130, 63, 0, 1}, {131, 64, 1, 1}, {1, 1, 0, 1}, {384, 257, 0, 1},
+	} {
+		for _, st := range []cuda.DType{cuda.F32, cuda.BF16, cuda.F16} {
+			for _, dt := range []cuda.DType{cuda.F32, cuda.BF16, cuda.F16} {
+				name := fmt.Sprintf("%+v/%s-%s", c, typeNames[st], typeNames[dt])
+				x := make([]float32, c.rows*c.cols)
+				for i := range x {
+					x[i] = roundTo(float32(r.IntN(2)*2-1)*(0.01+r.Float32()), st)
+				}
+				height, width := c.rows, c.cols
+				if c.transpose != 0 {
+					height, width = width, height
+				}
+				ld := width + c.wider
+				src := g.floats(len(x), st, from(x))
+				dst := g.floats(height*ld, dt, spread(height, width, ld, func(int) float32 { return float32(math.NaN()) }, gap))
+				if err := g.stream.Pack(cuda.PackArgs{Transpose: c.transpose, Src: src.ptr(), Dst: dst.ptr(), Rows: int32(c.rows), Cols: int32(c.cols), LDDst: int32(ld), SrcType: st, DstType: dt}); err != nil {
+					t.Fatal(name, err)
+				}
+				for i, v := range gather(t, name, dst.get(), height, width, ld, gap) {
+					from := i
+					if c.transpose != 0 {
+						from = i%width*c.cols + i/width
+					}
+					if want := roundTo(x[from], dt); v != want {
+						t.Fatalf("%s: element %d, %d is %g, not %g", name, i/width, i%width, v, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// deviceBytes is device memory between guards, for what is not an array of floats.
+type deviceBytes struct {
+	g *gpu
+	b *cuda.Buffer
+	n int
+}
+
+const guardBytes = 256
+
+func newBytes(t *testing.T, g *gpu, n int) *deviceBytes {
+	t.Helper()
+	b, err := g.dev.Alloc(int64(n + 2*guardBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Free() })
+	d := &deviceBytes{g, b, n}
+	if err := b.Write(0, bytes.Repeat([]byte{0xff}, n+2*guardBytes)); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *deviceBytes) ptr() cuda.Ptr { return d.b.Ptr() + guardBytes }
+
+func (d *deviceBytes) write(t *testing.T, data []byte) {
+	t.Helper()
+	if err := d.g.stream.Synchronize(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.b.Write(guardBytes, data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns the bytes when the stream is done and fails where a guard changed.
+func (d *deviceBytes) read(t *testing.T) []byte {
+	t.Helper()
+	if err := d.g.stream.Synchronize(); err != nil {
+		t.Fatal(err)
+	}
+	all := make([]byte, d.n+2*guardBytes)
+	if err := d.b.Read(0, all); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range all {
+		if (i < guardBytes || i >= guardBytes+d.n) && v != 0xff {
+			t.Fatalf("a kernel wrote outside its %d bytes, at %d", d.n, i-guardBytes)
+		}
+	}
+	return all[guardBytes : guardBytes+d.n]
+}
+
+func TestCeilings(t *testing.T) {
+	g := open(t)
+	if err := g.stream.Nothing(); err != nil {
+		t.Fatal(err)
+	}
+
+	counter := newBytes(t, g, 4)
+	counter.write(t, make([]byte, 4))
+	for _, rounds := range []int{0, 1, 100, 100} { // the counter is left at 0
+		if err := g.stream.Barriers(counter.ptr(), rounds); err != nil {
+			t.Fatal(err)
+		}
+		if got := binary.LittleEndian.Uint32(counter.read(t)); got != 0 {
+			t.Errorf("the counter is %d after %d rounds", got, rounds)
+		}
+	}
+
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, n := range []int{1, 15, 16, 17, 100, 65536, 65536*3 + 7, 5<<20 + 13, 20<<20 + 16} {
+		src, dst := newBytes(t, g, n), newBytes(t, g, n)
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		src.write(t, data)
+		if err := g.stream.CopyKernel(dst.ptr(), src.ptr(), int64(n)); err != nil {
+			t.Fatal(err)
+		}
+		if got := dst.read(t); string(got) != string(data) {
+			t.Errorf("copying %d bytes: they differ", n)
+		}
+		out := newBytes(t, g, 4)
+		out.write(t, make([]byte, 4))
+		if err := g.stream.ReadKernel(src.ptr(), int64(n), out.ptr()); err != nil {
+			t.Fatal(err)
+		}
+		want := uint32(0)
+		for i, b := range data {
+			want ^= uint32(b) << (8 * (i % 4))
+		}
+		if got := binary.LittleEndian.Uint32(out.read(t)); got != want {
+			t.Errorf("reading %d bytes gives %#x, not %#x", n, got, want)
+		}
+	}
+}

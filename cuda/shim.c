@@ -1,0 +1,35 @@
+#include "shim.h"
+
+#include <dlfcn.h>
+
+gs_table *gs_table_open(const char *path, char **error, const char **missing) {
+  *error = NULL;
+  *missing = NULL;
+  gs_table *t = calloc(1, sizeof *t);
+  if (!t) return NULL;
+  t->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!t->handle) {
+    const char *text = dlerror();
+    *error = strdup(text ? text : "dlopen failed");
+    free(t);
+    return NULL;
+  }
+#define X(f)                                             \
+  if (!*missing) {                                       \
+    t->f = (__typeof__(&f))dlsym(t->handle, #f);         \
+    if (!t->f) *missing = #f;                            \
+  }
+  GS_SYMBOLS(X)
+#undef X
+  // A library of another version may lack functions: the version says more.
+  if (*missing && !t->gs_abi_version) {
+    gs_table_close(t);
+    return NULL;
+  }
+  return t;
+}
+
+void gs_table_close(gs_table *t) {
+  if (t->handle) dlclose(t->handle);
+  free(t);
+}

@@ -1,0 +1,146 @@
+// How Go calls the CUDA library: a table of its functions, found by name, and one
+// trampoline for each, which brings the words of a failure along in the same call,
+// because they belong to the OS thread that made it.
+
+#ifndef GPT2SCOPE_CUDA_SHIM_H
+#define GPT2SCOPE_CUDA_SHIM_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi.h"
+
+// Go holds pointers to these and never looks inside, but wants complete types.
+struct gs_stream { char opaque; };
+struct gs_event { char opaque; };
+struct gs_graph { char opaque; };
+struct gs_module { char opaque; };
+
+// Every function of abi.h, once. A test compares this list with the header.
+#define GS_SYMBOLS(X)                                                                                     \
+  X(gs_abi_version) X(gs_error) X(gs_versions) X(gs_blas_open)                                            \
+  X(gs_device_count) X(gs_device_get) X(gs_device_memory)                                                 \
+  X(gs_alloc) X(gs_free) X(gs_alloc_host) X(gs_free_host)                                                 \
+  X(gs_stream_create) X(gs_stream_destroy) X(gs_stream_synchronize) X(gs_stream_query)                    \
+  X(gs_stream_overlap) X(gs_stream_handle) X(gs_stream_wait)                                              \
+  X(gs_event_create) X(gs_event_destroy) X(gs_event_record) X(gs_event_synchronize) X(gs_event_query)     \
+  X(gs_event_elapsed) X(gs_copy) X(gs_copy_now) X(gs_set)                                                 \
+  X(gs_capture_begin) X(gs_capture_end) X(gs_capture_abandon)                                             \
+  X(gs_graph_launch) X(gs_graph_nodes) X(gs_graph_destroy)                                                \
+  X(gs_nvrtc_open) X(gs_module_compile) X(gs_module_destroy) X(gs_module_function)                        \
+  X(gs_function_launch) X(gs_function_occupancy) X(gs_profiler) X(gs_variant)                             \
+  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_plan_get) X(gs_linear_plan_set) X(gs_linear_tune)  \
+  X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
+  X(gs_nothing) X(gs_barriers) X(gs_read) X(gs_copy_kernel)
+
+typedef struct {
+  void *handle;  // of dlopen
+#define X(f) __typeof__(&f) f;
+  GS_SYMBOLS(X)
+#undef X
+} gs_table;
+
+// A status, and the words of a failure, which the caller frees.
+typedef struct {
+  int status;
+  char *text;
+} gs_result;
+
+// Opens a library. Where that fails, *error has the loader's words, which the
+// caller frees, or *missing names the function that the library lacks.
+gs_table *gs_table_open(const char *path, char **error, const char **missing);
+void gs_table_close(gs_table *t);
+
+static inline gs_result gs_result_of(const gs_table *t, int status) {
+  gs_result r = {status, NULL};
+  if (__builtin_expect(status != GS_OK, 0)) {
+    const char *text = t->gs_error();
+    r.text = strdup(text ? text : "");
+  }
+  return r;
+}
+
+#define GS_CALL(f, parameters, arguments) \
+  static inline gs_result call_##f parameters { return gs_result_of(t, t->f arguments); }
+
+static inline uint32_t call_gs_abi_version(const gs_table *t) { return t->gs_abi_version(); }
+static inline const char *call_gs_variant(const gs_table *t, int op, int n) { return t->gs_variant(op, n); }
+
+GS_CALL(gs_versions, (const gs_table *t, int *driver, int *runtime), (driver, runtime))
+GS_CALL(gs_blas_open, (const gs_table *t, const char *path, uint64_t *version), (path, version))
+GS_CALL(gs_device_count, (const gs_table *t, int *count), (count))
+GS_CALL(gs_device_get, (const gs_table *t, int device, gs_device_info *info), (device, info))
+GS_CALL(gs_device_memory, (const gs_table *t, int device, uint64_t *f, uint64_t *total), (device, f, total))
+GS_CALL(gs_alloc, (const gs_table *t, int device, uint64_t bytes, gs_ptr *out), (device, bytes, out))
+GS_CALL(gs_free, (const gs_table *t, int device, gs_ptr p), (device, p))
+GS_CALL(gs_alloc_host, (const gs_table *t, int device, uint64_t bytes, void **out, gs_ptr *address), (device, bytes, out, address))
+GS_CALL(gs_free_host, (const gs_table *t, int device, void *p), (device, p))
+GS_CALL(gs_stream_create, (const gs_table *t, int device, gs_stream **out), (device, out))
+GS_CALL(gs_stream_destroy, (const gs_table *t, gs_stream *s), (s))
+GS_CALL(gs_stream_synchronize, (const gs_table *t, gs_stream *s), (s))
+GS_CALL(gs_stream_query, (const gs_table *t, gs_stream *s, int *done), (s, done))
+GS_CALL(gs_stream_overlap, (const gs_table *t, gs_stream *s, int on), (s, on))
+GS_CALL(gs_stream_handle, (const gs_table *t, gs_stream *s, void **out), (s, out))
+GS_CALL(gs_stream_wait, (const gs_table *t, gs_stream *s, gs_event *e), (s, e))
+GS_CALL(gs_event_create, (const gs_table *t, int device, int timing, gs_event **out), (device, timing, out))
+GS_CALL(gs_event_destroy, (const gs_table *t, gs_event *e), (e))
+GS_CALL(gs_event_record, (const gs_table *t, gs_event *e, gs_stream *s), (e, s))
+GS_CALL(gs_event_synchronize, (const gs_table *t, gs_event *e), (e))
+GS_CALL(gs_event_query, (const gs_table *t, gs_event *e, int *done), (e, done))
+GS_CALL(gs_event_elapsed, (const gs_table *t, gs_event *start, gs_event *end, float *ms), (start, end, ms))
+GS_CALL(gs_copy, (const gs_table *t, gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction), (s, dst, src, bytes, direction))
+GS_CALL(gs_set, (const gs_table *t, gs_stream *s, gs_ptr p, int byte, uint64_t bytes), (s, p, byte, bytes))
+GS_CALL(gs_capture_begin, (const gs_table *t, gs_stream *s), (s))
+GS_CALL(gs_capture_end, (const gs_table *t, gs_stream *s, gs_graph **out), (s, out))
+GS_CALL(gs_capture_abandon, (const gs_table *t, gs_stream *s), (s))
+GS_CALL(gs_graph_launch, (const gs_table *t, gs_graph *g, gs_stream *s), (g, s))
+GS_CALL(gs_graph_nodes, (const gs_table *t, gs_graph *g, uint64_t *count), (g, count))
+GS_CALL(gs_graph_destroy, (const gs_table *t, gs_graph *g), (g))
+GS_CALL(gs_nvrtc_open, (const gs_table *t, const char *path, int *version), (path, version))
+GS_CALL(gs_module_compile, (const gs_table *t, int device, const char *source, const char *name, const char *const *options, int n, char *log,
+                            uint64_t log_bytes, gs_module **out), (device, source, name, options, n, log, log_bytes, out))
+GS_CALL(gs_module_destroy, (const gs_table *t, gs_module *m), (m))
+GS_CALL(gs_module_function, (const gs_table *t, gs_module *m, const char *name, void **out), (m, name, out))
+GS_CALL(gs_function_occupancy, (const gs_table *t, int device, void *f, int threads, uint32_t shared, gs_occupancy *out), (device, f, threads, shared, out))
+GS_CALL(gs_profiler, (const gs_table *t, int on), (on))
+
+// Host memory of copies that wait is Go's, a pointer and not an address, so that it
+// stays where it is during the call.
+static inline gs_result call_write(const gs_table *t, int device, gs_ptr dst, const void *src, uint64_t bytes) {
+  return gs_result_of(t, t->gs_copy_now(device, dst, (uint64_t)(uintptr_t)src, bytes, GS_TO_DEVICE));
+}
+static inline gs_result call_read(const gs_table *t, int device, void *dst, gs_ptr src, uint64_t bytes) {
+  return gs_result_of(t, t->gs_copy_now(device, (uint64_t)(uintptr_t)dst, src, bytes, GS_TO_HOST));
+}
+
+// A kernel's arguments: values of up to 8 bytes each, one to a word.
+static inline gs_result call_function_launch(const gs_table *t, void *f, gs_stream *s, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by,
+                                             uint32_t bz, uint32_t shared, uint64_t *words, int count) {
+  uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
+  void *arguments[64];
+  for (int i = 0; i < count; i++) arguments[i] = &words[i];
+  return gs_result_of(t, t->gs_function_launch(f, s, grid, block, shared, arguments));
+}
+
+#define GS_LAUNCH(f, args) GS_CALL(f, (const gs_table *t, gs_stream *s, const args *a), (s, a))
+GS_LAUNCH(gs_embed, gs_embed_args)
+GS_LAUNCH(gs_layernorm, gs_layernorm_args)
+GS_LAUNCH(gs_linear, gs_linear_args)
+GS_LAUNCH(gs_attention, gs_attention_args)
+GS_LAUNCH(gs_activate, gs_activation_args)
+GS_LAUNCH(gs_add, gs_add_args)
+GS_LAUNCH(gs_sample, gs_sample_args)
+GS_LAUNCH(gs_pack, gs_pack_args)
+GS_CALL(gs_attention_work, (const gs_table *t, gs_stream *s, const gs_attention_args *a, uint64_t *bytes), (s, a, bytes))
+GS_CALL(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *a, uint64_t *bytes), (s, a, bytes))
+GS_CALL(gs_linear_plan_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_plan *out), (s, a, out))
+GS_CALL(gs_linear_plan_set, (const gs_table *t, gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in), (s, a, in))
+GS_CALL(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_plan *out), (s, a, n, out))
+GS_CALL(gs_nothing, (const gs_table *t, gs_stream *s), (s))
+GS_CALL(gs_barriers, (const gs_table *t, gs_stream *s, gs_ptr counter, int rounds), (s, counter, rounds))
+GS_CALL(gs_read, (const gs_table *t, gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out), (s, p, bytes, out))
+GS_CALL(gs_copy_kernel, (const gs_table *t, gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes), (s, dst, src, bytes))
+
+#undef GS_CALL
+#undef GS_LAUNCH
+#endif

@@ -1,0 +1,331 @@
+package cuda
+
+// #include "shim.h"
+// #cgo noescape call_gs_copy
+// #cgo nocallback call_gs_copy
+// #cgo noescape call_gs_graph_launch
+// #cgo nocallback call_gs_graph_launch
+// #cgo noescape call_gs_stream_query
+// #cgo nocallback call_gs_stream_query
+// #cgo noescape call_gs_event_query
+// #cgo nocallback call_gs_event_query
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// Stream is a queue of work on a device.
+type Stream struct {
+	dev *Device
+	c   atomic.Pointer[C.gs_stream] // nil once closed
+}
+
+// NewStream makes a stream.
+func (d *Device) NewStream() (*Stream, error) {
+	var c *C.gs_stream
+	if err := failed("gs_stream_create", C.call_gs_stream_create(d.lib.table, d.index, &c)); err != nil {
+		return nil, err
+	}
+	s := &Stream{dev: d}
+	s.c.Store(c)
+	return s, nil
+}
+
+// Device returns the stream's device.
+func (s *Stream) Device() *Device { return s.dev }
+
+// Close frees the stream. Again, it does nothing.
+func (s *Stream) Close() error {
+	c := s.c.Swap(nil)
+	if c == nil {
+		return nil
+	}
+	return failed("gs_stream_destroy", C.call_gs_stream_destroy(s.dev.lib.table, c))
+}
+
+// handle returns what C knows the stream by.
+func (s *Stream) handle(op string) (*C.gs_table, *C.gs_stream, error) {
+	c := s.c.Load()
+	if c == nil {
+		return nil, nil, closedStream(op)
+	}
+	return s.dev.lib.table, c, nil
+}
+
+func closedStream(op string) error { return fmt.Errorf("%s: the stream: %w", op, ErrFreed) }
+
+// Synchronize waits until all work of the stream is done.
+func (s *Stream) Synchronize() error {
+	t, c, err := s.handle("Synchronize")
+	if err != nil {
+		return err
+	}
+	return failed("gs_stream_synchronize", C.call_gs_stream_synchronize(t, c))
+}
+
+// Query tells whether all work of the stream is done.
+func (s *Stream) Query() (bool, error) {
+	t, c, err := s.handle("Query")
+	if err != nil {
+		return false, err
+	}
+	var done C.int
+	err = failed("gs_stream_query", C.call_gs_stream_query(t, c, &done))
+	return done != 0, err
+}
+
+// Overlap says whether kernels may start while the one before them ends, where the
+// device can (compute capability 9.0). It is on at first.
+func (s *Stream) Overlap(on bool) error {
+	t, c, err := s.handle("Overlap")
+	if err != nil {
+		return err
+	}
+	return failed("gs_stream_overlap", C.call_gs_stream_overlap(t, c, cbool(on)))
+}
+
+// Handle returns the cudaStream_t, for those who call CUDA by other ways.
+func (s *Stream) Handle() (uintptr, error) {
+	t, c, err := s.handle("Handle")
+	if err != nil {
+		return 0, err
+	}
+	var out unsafe.Pointer
+	err = failed("gs_stream_handle", C.call_gs_stream_handle(t, c, &out))
+	return uintptr(out), err
+}
+
+// CopyToDevice copies n bytes of pinned memory to the device, in the stream's order.
+func (s *Stream) CopyToDevice(dst *Buffer, dstOff int64, src *HostBuffer, srcOff, n int64) error {
+	return s.copy("CopyToDevice", dst, dstOff, src, srcOff, n, C.GS_TO_DEVICE)
+}
+
+// CopyToHost copies n bytes of the device to pinned memory, in the stream's order.
+func (s *Stream) CopyToHost(dst *HostBuffer, dstOff int64, src *Buffer, srcOff, n int64) error {
+	return s.copy("CopyToHost", dst, dstOff, src, srcOff, n, C.GS_TO_HOST)
+}
+
+// CopyOnDevice copies n bytes within the device, in the stream's order.
+func (s *Stream) CopyOnDevice(dst *Buffer, dstOff int64, src *Buffer, srcOff, n int64) error {
+	return s.copy("CopyOnDevice", dst, dstOff, src, srcOff, n, C.GS_ON_DEVICE)
+}
+
+// memory is a Buffer or a HostBuffer.
+type memory interface {
+	at(op string, off, n int64) (C.uint64_t, error)
+	Device() *Device
+}
+
+func (s *Stream) copy(op string, dst memory, dstOff int64, src memory, srcOff, n int64, direction C.int) error {
+	t, c, err := s.handle(op)
+	if err != nil {
+		return err
+	}
+	to, err := dst.at(op, dstOff, n)
+	if err != nil {
+		return err
+	}
+	from, err := src.at(op, srcOff, n)
+	if err != nil {
+		return err
+	}
+	for _, d := range []*Device{dst.Device(), src.Device()} {
+		if d.index != s.dev.index {
+			return &ShapeError{op, fmt.Sprintf("memory of GPU %d on a stream of GPU %d", d.index, s.dev.index)}
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return failed("gs_copy", C.call_gs_copy(t, c, to, from, C.uint64_t(n), direction))
+}
+
+// Set sets n bytes from off on to a value, in the stream's order.
+func (s *Stream) Set(b *Buffer, off int64, value byte, n int64) error {
+	t, c, err := s.handle("Set")
+	if err != nil {
+		return err
+	}
+	p, err := b.at("Set", off, n)
+	if err != nil || n == 0 {
+		return err
+	}
+	return failed("gs_set", C.call_gs_set(t, c, p, C.int(value), C.uint64_t(n)))
+}
+
+// Event is a point in a stream's work.
+type Event struct {
+	dev *Device
+	c   atomic.Pointer[C.gs_event] // nil once closed
+}
+
+// NewEvent makes an event that can be timed.
+func (d *Device) NewEvent() (*Event, error) {
+	var c *C.gs_event
+	if err := failed("gs_event_create", C.call_gs_event_create(d.lib.table, d.index, 1, &c)); err != nil {
+		return nil, err
+	}
+	e := &Event{dev: d}
+	e.c.Store(c)
+	return e, nil
+}
+
+// Close frees the event. Again, it does nothing.
+func (e *Event) Close() error {
+	c := e.c.Swap(nil)
+	if c == nil {
+		return nil
+	}
+	return failed("gs_event_destroy", C.call_gs_event_destroy(e.dev.lib.table, c))
+}
+
+func (e *Event) handle(op string) (*C.gs_event, error) {
+	if c := e.c.Load(); c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("%s: the event: %w", op, ErrFreed)
+}
+
+// Record puts the event after what was launched on the stream so far.
+func (s *Stream) Record(e *Event) error {
+	t, c, err := s.handle("Record")
+	if err != nil {
+		return err
+	}
+	event, err := e.handle("Record")
+	if err != nil {
+		return err
+	}
+	return failed("gs_event_record", C.call_gs_event_record(t, event, c))
+}
+
+// Wait makes what is launched on the stream from now on wait for the event.
+func (s *Stream) Wait(e *Event) error {
+	t, c, err := s.handle("Wait")
+	if err != nil {
+		return err
+	}
+	event, err := e.handle("Wait")
+	if err != nil {
+		return err
+	}
+	return failed("gs_stream_wait", C.call_gs_stream_wait(t, c, event))
+}
+
+// Synchronize waits until the event has happened.
+func (e *Event) Synchronize() error {
+	c, err := e.handle("Synchronize")
+	if err != nil {
+		return err
+	}
+	return failed("gs_event_synchronize", C.call_gs_event_synchronize(e.dev.lib.table, c))
+}
+
+// Query tells whether the event has happened.
+func (e *Event) Query() (bool, error) {
+	c, err := e.handle("Query")
+	if err != nil {
+		return false, err
+	}
+	var done C.int
+	err = failed("gs_event_query", C.call_gs_event_query(e.dev.lib.table, c, &done))
+	return done != 0, err
+}
+
+// Since returns the time on the device between two events that have happened.
+func (e *Event) Since(start *Event) (time.Duration, error) {
+	to, err := e.handle("Since")
+	if err != nil {
+		return 0, err
+	}
+	from, err := start.handle("Since")
+	if err != nil {
+		return 0, err
+	}
+	var ms C.float
+	err = failed("gs_event_elapsed", C.call_gs_event_elapsed(e.dev.lib.table, from, to, &ms))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+}
+
+// Graph is recorded work, ready to be replayed.
+type Graph struct {
+	dev *Device
+	c   atomic.Pointer[C.gs_graph] // nil once freed
+}
+
+// Capture records what f launches on the stream, and runs none of it. Where f
+// fails, or panics, the recording is dropped. f must launch from the goroutine
+// that calls it, and must not wait for the stream.
+func (s *Stream) Capture(f func() error) (*Graph, error) {
+	t, c, err := s.handle("Capture")
+	if err != nil {
+		return nil, err
+	}
+	runtime.LockOSThread() // a capture belongs to the thread
+	defer runtime.UnlockOSThread()
+	if err := failed("gs_capture_begin", C.call_gs_capture_begin(t, c)); err != nil {
+		return nil, err
+	}
+	ended := false
+	defer func() {
+		if !ended {
+			_ = failed("gs_capture_abandon", C.call_gs_capture_abandon(t, c)) // f's failure says more
+		}
+	}()
+	if err := f(); err != nil {
+		return nil, err
+	}
+	ended = true
+	var out *C.gs_graph
+	if err := failed("gs_capture_end", C.call_gs_capture_end(t, c, &out)); err != nil {
+		return nil, err
+	}
+	g := &Graph{dev: s.dev}
+	g.c.Store(out)
+	return g, nil
+}
+
+func (g *Graph) handle(op string) (*C.gs_graph, error) {
+	if c := g.c.Load(); c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("%s: the graph: %w", op, ErrFreed)
+}
+
+// Launch replays the graph on a stream of its device.
+func (g *Graph) Launch(s *Stream) error {
+	t, c, err := s.handle("Launch")
+	if err != nil {
+		return err
+	}
+	graph, err := g.handle("Launch")
+	if err != nil {
+		return err
+	}
+	return failed("gs_graph_launch", C.call_gs_graph_launch(t, graph, c))
+}
+
+// Nodes returns how many nodes the graph has.
+func (g *Graph) Nodes() (int, error) {
+	c, err := g.handle("Nodes")
+	if err != nil {
+		return 0, err
+	}
+	var n C.uint64_t
+	err = failed("gs_graph_nodes", C.call_gs_graph_nodes(g.dev.lib.table, c, &n))
+	return int(n), err
+}
+
+// Free frees the graph. Again, it does nothing.
+func (g *Graph) Free() error {
+	c := g.c.Swap(nil)
+	if c == nil {
+		return nil
+	}
+	return failed("gs_graph_destroy", C.call_gs_graph_destroy(g.dev.lib.table, c))
+}

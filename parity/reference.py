@@ -1,4 +1,4 @@
-"""The reference: GPT-2 as Hugging Face transformers computes it, in float32 on the CPU.
+"""The reference: GPT-2 as Hugging Face transformers computes it, in float32, on the CPU unless told otherwise.
 
 Every function here is independent of this project's engine: weights are read by transformers, and
 arithmetic is PyTorch's with the plain ("eager") attention. Shapes use the project's letters:
@@ -20,14 +20,21 @@ transformers.utils.logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
-def load(path: pathlib.Path, layers: int | None = None) -> transformers.GPT2LMHeadModel:
-    """Reads a checkpoint directory as float32, keeping its first `layers` layers (all by default)."""
+def load(path: pathlib.Path, layers: int | None = None, device: str = "cpu",
+         dtype: torch.dtype = torch.float32) -> transformers.GPT2LMHeadModel:
+    """Reads a checkpoint directory, keeping its first `layers` layers (all by default).
+
+    float32 is the reference, with the plain attention and, on a GPU, no TF32. bfloat16 is what users of
+    transformers run, with its default attention: the measure of how far bfloat16 may be off.
+    """
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_tf32 = False
     model, report = transformers.GPT2LMHeadModel.from_pretrained(
-        path, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        path, dtype=dtype, attn_implementation="eager" if dtype == torch.float32 else "sdpa", output_loading_info=True)
     missing = set(report["missing_keys"]) - {"lm_head.weight"}
     if missing:
         raise SystemExit(f"{path}: tensors missing: {sorted(missing)}")
-    return truncate(model.eval(), layers)
+    return truncate(model.eval(), layers).to(device)
 
 
 def truncate(model: transformers.GPT2LMHeadModel, layers: int | None) -> transformers.GPT2LMHeadModel:
@@ -43,7 +50,7 @@ def truncate(model: transformers.GPT2LMHeadModel, layers: int | None) -> transfo
 @torch.inference_mode()
 def logits(model: transformers.GPT2LMHeadModel, ids: list[int]) -> torch.Tensor:
     """One pass over all of `ids`, without a cache: [T, V] float32."""
-    return model(torch.tensor([ids]), use_cache=False).logits[0].float()
+    return model(torch.tensor([ids], device=model.device), use_cache=False).logits[0].float().cpu()
 
 
 @torch.inference_mode()
@@ -55,7 +62,7 @@ def greedy(model: transformers.GPT2LMHeadModel, ids: list[int], n: int) -> tuple
     from that step on two correct engines may go different ways.
     """
     new, gaps, peaks = [], [], []
-    cache, step = None, torch.tensor([ids])
+    cache, step = None, torch.tensor([ids], device=model.device)
     for _ in range(n):
         out = model(step, past_key_values=cache, use_cache=True)
         row, cache = out.logits[0, -1].float(), out.past_key_values
@@ -63,7 +70,7 @@ def greedy(model: transformers.GPT2LMHeadModel, ids: list[int], n: int) -> tuple
         new.append(int(best.indices[0]))
         gaps.append(float(best.values[0] - best.values[1]))
         peaks.append(float(row.abs().max()))
-        step = torch.tensor([[new[-1]]])
+        step = best.indices[:1][None]
     return new, gaps, peaks
 
 
@@ -86,11 +93,11 @@ def activations(model: transformers.GPT2LMHeadModel, ids: list[int]) -> dict[str
     out: dict[str, torch.Tensor] = {}
 
     def before(name: str):
-        return lambda module, args: out.__setitem__(name, args[0][0].detach().clone())
+        return lambda module, args: out.__setitem__(name, args[0][0].detach().clone().cpu())
 
     def after(name: str):
         return lambda module, args, result: out.__setitem__(
-            name, (result[0] if isinstance(result, tuple) else result)[0].detach().clone())
+            name, (result[0] if isinstance(result, tuple) else result)[0].detach().clone().cpu())
 
     body = model.transformer
     hooks = [body.drop.register_forward_hook(after("wte+wpe"))]

@@ -124,8 +124,10 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 	}
 	var results []benchResult
 	var failed error
+	open := openRows{}
+	defer open.close()
 	for _, row := range benchRows() {
-		r, err := row.measure(ctx, backend, device, b.repeat)
+		r, err := row.measure(ctx, open, backend, device, b.repeat)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -159,19 +161,48 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 	return err
 }
 
-// measure measures a row with a session of its own.
-func (row benchRow) measure(ctx context.Context, backend gpt2.Backend, device *benchDevice, repeat int) (r benchResult, err error) {
+// openRows are the models that rows have used, each with a session of one sequence,
+// which keeps the weights on the device: those of a random model take a while.
+type openRows map[string]*gpt2.Session
+
+func (o openRows) close() {
+	for _, s := range o {
+		s.Close()
+		s.Model().Close()
+	}
+}
+
+// session returns a session for a row, and what closes it.
+func (o openRows) session(ctx context.Context, row benchRow, backend gpt2.Backend) (*gpt2.Session, func() error, error) {
+	s := o[row.model]
+	if s == nil {
+		model, err := gpt2.Random(row.model)
+		if err != nil {
+			return nil, nil, err
+		}
+		if s, err = gpt2.NewSession(ctx, model, backend, gpt2.Options{Batch: 1}); err != nil {
+			return nil, nil, errors.Join(err, model.Close())
+		}
+		o[row.model] = s
+	}
+	if row.phase.Batch == 1 {
+		return s, func() error { return nil }, nil
+	}
+	s, err := gpt2.NewSession(ctx, s.Model(), backend, gpt2.Options{Batch: row.phase.Batch})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, s.Close, nil
+}
+
+// measure measures a row.
+func (row benchRow) measure(ctx context.Context, open openRows, backend gpt2.Backend, device *benchDevice, repeat int) (r benchResult, err error) {
 	r = benchResult{Work: row.name, Model: row.model, Batch: row.phase.Batch, Tokens: row.phase.Tokens, Past: row.past}
-	model, err := gpt2.Random(row.model)
+	s, done, err := open.session(ctx, row, backend)
 	if err != nil {
 		return r, err
 	}
-	defer model.Close()
-	s, err := gpt2.NewSession(ctx, model, backend, gpt2.Options{Batch: row.phase.Batch})
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errors.Join(err, done()) }()
 	m, err := s.Measure(ctx, row.phase, row.past, repeat)
 	if err != nil {
 		return r, err

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cpu"
+	"gpt2scope/gpt2"
+)
+
+// TestBenchRows checks that the rows are passes that their models have, and
+// measures the smallest on the CPU as --rows does on a GPU.
+func TestBenchRows(t *testing.T) {
+	seen := map[string]bool{}
+	for _, row := range benchRows() {
+		m, err := gpt2.Random(row.model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := row.phase.Check(m.Config, gpt2.FirstLayers(m.Config.Layers), m.Config.Positions-row.past); err != nil {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		m.Close()
+		if seen[row.name] {
+			t.Errorf("there are two rows %q", row.name)
+		}
+		seen[row.name] = true
+	}
+	backend, err := cpu.New(cpu.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.Close()
+	device := &benchDevice{Ceilings: ceilings.Ceilings{Copy: 1, BF16: 1, F32: 1, Barrier: 1}}
+	open := openRows{}
+	defer open.close()
+	var results []benchResult
+	for batch := 1; batch <= 2; batch++ {
+		row := benchRow{"step", tiny, gpt2.Phase{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, 9}
+		r, err := row.measure(context.Background(), open, backend, device, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !(r.Median > 0 && r.P10 <= r.Median && r.Median <= r.P90 && r.Floor > 0 && r.WithBarriers > r.Floor && r.GBS > 0) || r.Passes != 5 || r.Batch != batch {
+			t.Errorf("%+v", r)
+		}
+		if want := r.Floor / r.Median; r.Share < 0.99*want || r.Share > 1.01*want {
+			t.Errorf("the floor is %g of the time, not %g", want, r.Share)
+		}
+		results = append(results, r)
+	}
+	if len(open) != 1 {
+		t.Errorf("%d models are open", len(open))
+	}
+	var table bytes.Buffer
+	printRows(&table, append(results, benchResult{Work: "start", Median: 512.25, P10: 500, P90: 600}, benchResult{Work: "broken", Error: "out of memory"}))
+	lines := strings.Split(strings.TrimSpace(table.String()), "\n")
+	if len(lines) != 5 || !strings.Contains(lines[3], "512.2") || !strings.Contains(lines[4], "failed") {
+		t.Errorf("the table is\n%s", table.String())
+	}
+}

@@ -22,7 +22,7 @@ if ! include=$(headers); then
 		echo "The NVTX headers are missing. Set CUDA_HOME to a CUDA toolkit, or install pip for python3 (Debian: apt-get install python3-pip) so that they can be fetched." >&2
 		exit 1
 	}
-	python3 -m pip install --quiet --disable-pip-version-check --no-deps --target build/cuda --upgrade 'nvidia-nvtx==13.0.*' >&2
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target build/cuda --upgrade 'nvidia-nvtx==13.0.*' >&2
 	include=$(headers) || {
 		echo "The wheel nvidia-nvtx has no nvtx3/nvToolsExt.h under build/cuda." >&2
 		exit 1

@@ -222,14 +222,22 @@ func TestActivate(t *testing.T) {
 						t.Fatal(name, err)
 					}
 					want := make([]float64, len(x))
+					largest, kept := 0.0, 0.0
 					for i := range x {
 						v := float64(x[i])
 						if mode.bias {
 							v += float64(bias[i%c.N])
 						}
 						want[i] = activation(v, act)
+						largest, kept = math.Max(largest, math.Abs(v)), math.Max(kept, math.Abs(want[i]))
 					}
-					closeTo(t, name, gather(t, name, yb.get(), c.M, c.N, ld, gap), want, tolerance(dt))
+					// Where GELU is nearly 0, 1 + tanh (or erf) cancels: its error is a
+					// share of the input, which the GPU rounds in float32.
+					tol := tolerance(dt)
+					if kept > 0 {
+						tol = math.Max(tol, 1e-7*largest/kept)
+					}
+					closeTo(t, name, gather(t, name, yb.get(), c.M, c.N, ld, gap), want, tol)
 				}
 			}
 		}
@@ -377,7 +385,7 @@ func TestCeilings(t *testing.T) {
 
 	counter := newBytes(t, g, 4)
 	counter.write(t, make([]byte, 4))
-	for _, rounds := range []int{0, 1, 100, 100} { // the counter is left at 0
+	for _, rounds := range []int{1, 100, 100} { // the counter is left at 0
 		if err := g.stream.Barriers(counter.ptr(), rounds); err != nil {
 			t.Fatal(err)
 		}

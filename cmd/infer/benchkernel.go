@@ -458,7 +458,11 @@ func (w *workbench) linear() (func(int32, string) []trial, error) {
 	matrix := get(&g, func() (*array, error) { return w.array(N*K, w.dtype, w.sets, 1) })
 	bias := get(&g, func() (*array, error) { return w.array(N, cuda.F32, 1, 1) })
 	half := get(&g, func() (*array, error) { return w.array(N, cuda.BF16, 1, 1) })
-	y := get(&g, func() (*array, error) { return w.output(M*N, w.dtype) })
+	yType := w.dtype
+	if w.stage == gpt2.StageLMHead && w.T == 1 {
+		yType = cuda.F32 // a row that is sampled from
+	}
+	y := get(&g, func() (*array, error) { return w.output(M*N, yType) })
 	if g.err != nil {
 		return nil, g.err
 	}
@@ -470,7 +474,7 @@ func (w *workbench) linear() (func(int32, string) []trial, error) {
 	}
 	args := func(variant int32, set int) cuda.LinearArgs {
 		a := cuda.LinearArgs{Variant: variant, X: x.ptr(set), W: matrix.ptr(set), Y: y.ptr(set), M: int32(M), N: int32(N), K: int32(K),
-			LDX: int32(K), LDY: int32(N), DType: w.dtype, YType: w.dtype}
+			LDX: int32(K), LDY: int32(N), DType: w.dtype, YType: yType}
 		if w.stage != gpt2.StageLMHead {
 			a.Bias = bias.ptr(0)
 			if w.dtype == cuda.BF16 {

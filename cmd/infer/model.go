@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cpu"
+	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
@@ -156,11 +157,18 @@ func (m *modelFlags) backend() (gpt2.Backend, error) {
 		return b, nil
 	}
 	b, err := m.gpu()
+	if err == nil { // products of a prefill need it: better known now
+		if err = b.Library().OpenBLAS(); err != nil {
+			b.Close()
+		}
+	}
 	switch {
 	case err == nil:
 		mode, _ := b.Mode()
 		m.notice(fmt.Sprintf("--device auto took the GPU, %s, mode %s; --device cpu runs on the CPU", b.Device().Info().Name, mode))
 		return b, nil
+	case len(m.forGPU) > 0 && !errors.As(err, new(*cuda.UnavailableError)):
+		return nil, err
 	case len(m.forGPU) > 0:
 		return nil, fmt.Errorf("%s is for a GPU, and none can be used: %w", m.forGPU[0], err)
 	case driverPresent():

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"gpt2scope/cuda/nvtx"
 )
 
 // started is as near to the start of the process as Go code comes.
@@ -72,7 +74,7 @@ func main() {
 		<-signals // the second one does not wait
 		os.Exit(exitSignal + int(first))
 	}()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	nvtx.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run executes the command line and returns the exit status.

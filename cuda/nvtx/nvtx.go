@@ -47,6 +47,7 @@ static void mark(const gs_nvtx_table *t, void *d, void *s, const char *text, uin
 	t->mark(d, &e);
 }
 static void name_thread(const gs_nvtx_table *t, const char *name) { t->name_thread(name); }
+static void leave(int status) { exit(status); }
 */
 import "C"
 
@@ -123,6 +124,16 @@ func Tool() string {
 		}
 	}
 	return ""
+}
+
+// Exit ends the process. Where a tool is attached it goes the way of C's exit,
+// which runs what the tool left to be done at the end: os.Exit would lose what the
+// tool has recorded and not yet written.
+func Exit(status int) {
+	if Tool() != "" {
+		C.leave(C.int(status))
+	}
+	os.Exit(status)
 }
 
 // Active tells whether a tool is attached and the library is open.

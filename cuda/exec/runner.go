@@ -89,6 +89,11 @@ func (r *Runner) allocate() error {
 	if r.stream, err = dev.NewStream(); err != nil {
 		return err
 	}
+	if r.backend.mode == Eager { // a kernel's time is then its own, from its start to its end
+		if err := r.stream.Overlap(false); err != nil {
+			return err
+		}
+	}
 	size := 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(c.Channels) * int64(r.backend.dtype.Size())
 	if r.cache, err = dev.Alloc(size); err != nil {
 		return fmt.Errorf("the KV cache of %d x %d tokens takes %d MiB of GPU memory: %w", o.Batch, o.Context, size>>20, err)
@@ -401,22 +406,29 @@ func (r *Runner) fillHeader(pad int) {
 
 // pass launches a pass: eagerly, or as a graph from its second run on.
 func (r *Runner) pass(c *compiled) error {
-	c.ranges.Begin(r.position)
-	defer c.ranges.End()
 	if r.backend.mode == Graph && c.plan.Phase.Until == "" && c.graph == nil && c.runs > 0 {
-		stop := annotate.Range("record graph", nvtx.Blue)
-		g, err := r.stream.Capture(func() error { return r.launch(c) })
-		stop()
-		if err != nil {
+		if err := r.record(c); err != nil {
 			return err
 		}
-		c.graph = g
 	}
+	c.ranges.Begin(r.position)
+	defer c.ranges.End()
 	if c.graph != nil {
 		return c.graph.Launch(r.stream)
 	}
 	c.runs++
 	return r.launch(c)
+}
+
+// record makes the graph of a pass. The ranges of its steps are those by which a
+// profiler attributes the graph's nodes.
+func (r *Runner) record(c *compiled) error {
+	defer annotate.Range("record graph", nvtx.Blue)()
+	c.ranges.Begin(r.position)
+	defer c.ranges.End()
+	var err error
+	c.graph, err = r.stream.Capture(func() error { return r.launch(c) })
+	return err
 }
 
 // launch launches every step.

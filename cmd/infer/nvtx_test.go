@@ -174,3 +174,25 @@ func TestNVTX(t *testing.T) {
 		t.Error("the thread that runs passes has no name")
 	}
 }
+
+// TestNVTXCapture: a capture on the CPU is a range around just its steps.
+func TestNVTXCapture(t *testing.T) {
+	const steps = 3
+	on, inside, seen := "", 0, 0
+	for _, e := range record(t, "-p", "ROMEO:", "-n", "12", "--ignore-eos", "--device", "cpu", "--capture-range", fmt.Sprint(steps)) {
+		switch {
+		case e.kind == "start" && e.name == "capture":
+			if on = e.kind; e.color != fmt.Sprintf("%08x", uint32(nvtx.Red)) {
+				t.Errorf("the capture's colour is %s", e.color)
+			}
+			seen++
+		case e.kind == "end":
+			on = ""
+		case e.kind == "push" && e.name == "decode step" && on != "":
+			inside++
+		}
+	}
+	if seen != 1 || inside != steps || on != "" {
+		t.Errorf("%d captures with %d decode steps, want one with %d, closed", seen, inside, steps)
+	}
+}

@@ -211,6 +211,15 @@ func (r *Runner) SetSampling(s gpt2.Sampling) { r.sampling, r.stale = s, true }
 // Position returns how many tokens the cache holds.
 func (r *Runner) Position() int { return r.position }
 
+// Synchronize waits until the device has done all that was launched: what comes
+// after, such as a profiler's start, divides passes cleanly.
+func (r *Runner) Synchronize() error {
+	if r.failed != nil {
+		return r.failed
+	}
+	return r.stream.Synchronize()
+}
+
 // Rewind drops cached tokens; their places are written again by later passes.
 func (r *Runner) Rewind(position int) error {
 	if position < 0 || position > r.position {

@@ -53,6 +53,7 @@ func (c *captureRange) check(tokens, prompt, context int) error {
 func (c *captureRange) generation(g gpt2.Generation) gpt2.Generation {
 	if c.steps > 0 {
 		g.Pauses, g.OnPause = []int{captureWarmUp, c.needs()}, c.pause
+		c.end = annotate.Span("warm up", nvtx.Red)
 	}
 	return g
 }
@@ -68,6 +69,7 @@ func (c *captureRange) pause(made int) error {
 		c.done = true
 		return c.stop()
 	}
+	c.endRange()
 	if c.device != nil {
 		if err := c.device.Profiler(true); err != nil {
 			return fmt.Errorf("--capture-range: the profiler does not start: %w", err)
@@ -77,13 +79,21 @@ func (c *captureRange) pause(made int) error {
 	return nil
 }
 
+// endRange closes the range of the warm-up or of the capture.
+func (c *captureRange) endRange() {
+	if c.end != nil {
+		c.end()
+		c.end = nil
+	}
+}
+
 // stop ends a capture that is on, as where a text ends before it is whole.
 func (c *captureRange) stop() error {
+	c.endRange()
 	if !c.on {
 		return nil
 	}
 	c.on = false
-	c.end()
 	if c.device != nil {
 		if err := c.device.Profiler(false); err != nil {
 			return fmt.Errorf("--capture-range: the profiler does not stop: %w", err)

@@ -698,14 +698,14 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 	}
 	r.last, r.rows = c, phase.Tokens
 	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
-	burst := func() (time.Duration, error) {
+	burst := func(name string) (time.Duration, error) {
 		if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
 			return 0, err
 		}
 		if err := r.stream.Synchronize(); err != nil {
 			return 0, err
 		}
-		defer annotate.Range("measure", nvtx.Red)()
+		defer annotate.Range(name, nvtx.Red)()
 		began := time.Now()
 		for range steps {
 			if err := r.pass(c); err != nil {
@@ -726,8 +726,11 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		warm := time.Since(began) > 100*time.Millisecond
-		d, err := burst()
+		warm, name := time.Since(began) > 100*time.Millisecond, "warm up"
+		if warm {
+			name = "measure"
+		}
+		d, err := burst(name)
 		if err != nil {
 			return nil, r.fail(c, err)
 		}

@@ -61,10 +61,17 @@ type view struct {
 func (w *writer) view(b gpt2.Buffer, rows int) view {
 	have, width := w.plan.Buffers[b].Rows, w.width(b, w.plan)
 	if rows == have {
-		return view{w.buffers[b].Ptr(), width}
+		return view{w.addressOf(b), width}
 	}
 	skip := (have - rows) * width * w.typeOf(b, w.plan).Size() // rows is 1: a row per sequence, have rows apart
-	return view{w.buffers[b].Ptr() + cuda.Ptr(skip), have * width}
+	return view{w.addressOf(b) + cuda.Ptr(skip), have * width}
+}
+
+func (r *Runner) addressOf(b gpt2.Buffer) cuda.Ptr {
+	if r.survey {
+		return standIn
+	}
+	return r.buffers[b].Ptr()
 }
 
 // write compiles all steps. A step without rows has no launches.

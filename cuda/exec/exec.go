@@ -33,6 +33,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -211,6 +212,9 @@ func (b *Backend) Library() *cuda.Library { return b.lib }
 
 // Mode returns how passes are launched, and why so.
 func (b *Backend) Mode() (Mode, string) { return b.mode, b.why }
+
+// Variants returns the kernels that were asked for, by the stage's name.
+func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }
 
 // Sizes are those of the type that holds weights, activations and the KV cache.
 // The residual stream is float32 throughout, which the least bytes do not count.

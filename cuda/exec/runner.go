@@ -43,6 +43,7 @@ type Runner struct {
 	last     *compiled // of the pass that ran last, for Read
 	rows     int       // rows per sequence that the caller gave to that pass
 	products []Product
+	survey   bool // nothing runs, and no memory is behind addresses: see Survey
 
 	position int    // tokens in the cache
 	step     uint64 // sampling launches so far: gpt2's side of gs_sampling.step
@@ -84,7 +85,7 @@ func (r *Runner) idsPtr() cuda.Ptr      { return r.state.Ptr() + cuda.Ptr(r.head
 // allocate makes what does not depend on the phase.
 func (r *Runner) allocate() error {
 	defer annotate.Range("allocate", nvtx.Cyan)()
-	c, o, dev := r.model.Config, r.options, r.backend.dev
+	o, dev := r.options, r.backend.dev
 	var err error
 	if r.stream, err = dev.NewStream(); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (r *Runner) allocate() error {
 			return err
 		}
 	}
-	size := 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(c.Channels) * int64(r.backend.dtype.Size())
+	size := r.cacheBytes()
 	if r.cache, err = dev.Alloc(size); err != nil {
 		return fmt.Errorf("the KV cache of %d x %d tokens takes %d MiB of GPU memory: %w", o.Batch, o.Context, size>>20, err)
 	}
@@ -102,24 +103,14 @@ func (r *Runner) allocate() error {
 		return err
 	}
 	clear(r.slots.Bytes())
-	sample := cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(r.weights.rows), T: 1, Count: ringSlots}
-	work, err := r.stream.SampleWork(sample)
+	sampleWork, attentionWork, err := r.workBytes()
 	if err != nil {
 		return err
 	}
-	if r.sampleWork, err = r.zeroed(work); err != nil {
+	if r.sampleWork, err = r.zeroed(sampleWork); err != nil {
 		return err
 	}
-	work = 0
-	for _, tq := range [][2]int{{1, 1}, {o.Context, 1}, {o.Context, o.Context}} {
-		n, err := r.stream.AttentionWork(cuda.AttentionArgs{B: int32(o.Batch), T: int32(tq[0]), Q: int32(tq[1]), NH: int32(c.Heads), HS: int32(c.HeadSize()),
-			P: int32(o.Context), LDQKV: int32(3 * c.Channels), LDY: int32(c.Channels), DType: r.backend.dtype})
-		if err != nil {
-			return err
-		}
-		work = max(work, n)
-	}
-	if r.attentionWork, err = r.zeroed(work); err != nil {
+	if r.attentionWork, err = r.zeroed(attentionWork); err != nil {
 		return err
 	}
 	r.tokens = make([]gpt2.Token, 0, o.Batch)
@@ -127,9 +118,42 @@ func (r *Runner) allocate() error {
 	return r.makeState(o.Batch)
 }
 
-// zeroed allocates device memory of zeros, of at least one byte.
+// cacheBytes is the size of the KV cache.
+func (r *Runner) cacheBytes() int64 {
+	o := r.options
+	return 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(r.model.Config.Channels) * int64(r.backend.dtype.Size())
+}
+
+// workBytes are what sampling and attention need besides their arguments, at most.
+func (r *Runner) workBytes() (sample, attention int64, err error) {
+	c, o := r.model.Config, r.options
+	sample, err = r.stream.SampleWork(cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(r.weights.rows), T: 1, Count: ringSlots})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, tq := range [][2]int{{1, 1}, {o.Context, 1}, {o.Context, o.Context}} {
+		n, err := r.stream.AttentionWork(cuda.AttentionArgs{B: int32(o.Batch), T: int32(tq[0]), Q: int32(tq[1]), NH: int32(c.Heads), HS: int32(c.HeadSize()),
+			P: int32(o.Context), LDQKV: int32(3 * c.Channels), LDY: int32(c.Channels), DType: r.backend.dtype})
+		if err != nil {
+			return 0, 0, err
+		}
+		attention = max(attention, n)
+	}
+	return max(sample, 16), max(attention, 16), nil
+}
+
+// bufferBytes is what a buffer takes in passes of a plan, 0 where it is not one of
+// its own.
+func (r *Runner) bufferBytes(b gpt2.Buffer, plan *gpt2.Plan) int64 {
+	if b == gpt2.BufTokens {
+		return 0
+	}
+	return int64(plan.Phase.Batch) * int64(plan.Buffers[b].Rows) * int64(r.width(b, plan)) * int64(r.typeOf(b, plan).Size())
+}
+
+// zeroed allocates device memory of zeros.
 func (r *Runner) zeroed(bytes int64) (*cuda.Buffer, error) {
-	b, err := r.backend.dev.Alloc(max(bytes, 16))
+	b, err := r.backend.dev.Alloc(bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -277,10 +301,9 @@ func (r *Runner) grow(plan *gpt2.Plan) error {
 			return err
 		}
 	}
-	for b, shape := range plan.Buffers {
-		b := gpt2.Buffer(b)
-		n := int64(B) * int64(shape.Rows) * int64(r.width(b, plan)) * int64(r.typeOf(b, plan).Size())
-		if shape.Rows == 0 || b == gpt2.BufTokens || r.buffers[b] != nil && n <= r.buffers[b].Size() {
+	for b := range gpt2.NumBuffers {
+		n := r.bufferBytes(b, plan)
+		if n == 0 || r.buffers[b] != nil && n <= r.buffers[b].Size() {
 			continue
 		}
 		defer annotate.Range("allocate "+b.String(), nvtx.Cyan)()

@@ -10,7 +10,7 @@ export INFER_PROMPT := $(value PROMPT)
 export INFER_TEXT := $(value TEXT)
 
 .DEFAULT_GOAL := run
-.PHONY: help run build nvtx profile test lint bench bench-peers parity golden fuzz clean need
+.PHONY: help run build nvtx cuda cuda-check profile test test-gpu test-gpu-binaries lint bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
@@ -26,6 +26,24 @@ nvtx:  ## build lib/libgpt2scope_nvtx.so, by which Nsight Systems sees the stage
 
 profile: build nvtx  ## capture a run with Nsight Systems: make profile ARGS="--layers all"
 	traces/profile.sh -p "$$INFER_PROMPT" $(ARGS)
+
+cuda:  ## build the CUDA library for every GPU architecture; ARCHS="90a" limits it
+	@csrc/build.sh
+
+cuda-check:  ## compile every kernel for one architecture, warnings and register spills being errors
+	@csrc/build.sh --check
+
+test-gpu: need cuda  ## run the tests that need a GPU
+	GPT2SCOPE_REQUIRE_GPU=1 GPT2SCOPE_CUDA_LIB="$(CURDIR)/lib/libgpt2scope_cuda.so" go test -count=1 ./cuda/...
+
+test-gpu-binaries: need cuda  ## build the same tests for a machine with a GPU and without Go: build/gpu/run.sh runs them
+	rm -rf build/gpu
+	mkdir -p build/gpu
+	for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./cuda ./cuda/...); do \
+		go test -c -tags external_weights -ldflags "-s -w" -o "build/gpu/$$(basename $$p).test" $$p || exit 1; \
+		echo "$$(basename $$p).test $${p#gpt2scope/}" >> build/gpu/tests; done
+	go build -tags external_weights -ldflags "-s -w" -o bin/infer ./cmd/infer
+	cp cuda/testdata/run-gpu-tests.sh build/gpu/run.sh
 
 lint: need  ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
@@ -50,10 +68,10 @@ fuzz: need  ## fuzz every reader of files for FUZZTIME each
 	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzRoundTrip$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
 
 clean:  ## remove what was built
-	rm -rf bin build .venv
+	rm -rf bin lib build .venv
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What the build needs, said plainly where it is missing.
 need:

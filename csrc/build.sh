@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU
+# architecture from compute capability 8.0 on that the compiler knows, and PTX for
+# those to come. ARCHS="90a" limits it. With --check it builds for one architecture
+# into build/check, and register spills are errors too.
+#
+# The compiler is that of CUDA_HOME, else of /usr/local/cuda, from CUDA 12.4 on; else
+# NVIDIA's from PyPI, which goes into build/cuda.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() { echo "csrc/build.sh: $*" >&2; exit 1; }
+
+# version NVCC: 1000 * major + 10 * minor, 0 where it does not run.
+version() {
+	local v
+	v=$("$1" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p') || true
+	set -- $v
+	echo $((${1:-0} * 1000 + ${2:-0} * 10))
+}
+
+# install puts NVIDIA's packages into build/cuda, once for each list of them.
+install() {
+	local root=build/cuda stamp
+	stamp=$(cksum < csrc/requirements.txt)
+	if [ "$(cat $root/.stamp 2>/dev/null)" != "$stamp" ]; then
+		command -v python3 >/dev/null || fail "there is no CUDA toolkit (set CUDA_HOME), and no python3 to install NVIDIA's compiler with"
+		python3 -m pip --version >/dev/null 2>&1 || fail "there is no CUDA toolkit (set CUDA_HOME), and python3 has no pip to install NVIDIA's compiler with (Debian: apt-get install python3-pip)"
+		echo "installing NVIDIA's compiler into $root" >&2
+		rm -rf $root
+		mkdir -p $root
+		python3 -m pip install --quiet --disable-pip-version-check --no-deps --target $root -r csrc/requirements.txt >&2
+		# The linker looks for the names without a version.
+		for name in cublasLt cupti nvrtc; do
+			ln -sf lib$name.so.13 $root/nvidia/cu13/lib/lib$name.so
+		done
+		echo "$stamp" > $root/.stamp
+	fi
+	home=$PWD/$root/nvidia/cu13
+}
+
+check=
+[ "${1:-}" = --check ] && check=1
+
+home=
+if [ -n "${CUDA_HOME:-}" ]; then
+	[ -x "$CUDA_HOME/bin/nvcc" ] || fail "CUDA_HOME is $CUDA_HOME, which has no bin/nvcc"
+	home=$CUDA_HOME
+	v=$(version "$home/bin/nvcc")
+	[ "$v" -ge 12040 ] || fail "CUDA_HOME has CUDA $((v / 1000)).$((v % 1000 / 10)); 12.4 or later is needed"
+elif [ -x /usr/local/cuda/bin/nvcc ] && [ "$(version /usr/local/cuda/bin/nvcc)" -ge 12040 ]; then
+	home=/usr/local/cuda
+else
+	install
+fi
+nvcc=$home/bin/nvcc
+v=$(version "$nvcc")
+[ "$v" -gt 0 ] || fail "$nvcc does not run"
+
+ptx=
+if [ -n "$check" ]; then
+	archs=${ARCHS:-90a}
+elif [ -n "${ARCHS:-}" ]; then
+	archs=$ARCHS
+else
+	archs="80 86 89 90a"
+	[ "$v" -ge 12080 ] && archs="$archs 100 120"
+	ptx=1
+fi
+code=()
+for a in $archs; do code+=(-gencode "arch=compute_$a,code=sm_$a"); done
+[ -n "$ptx" ] && code+=(-gencode arch=compute_80,code=compute_80)
+
+ptxas=
+[ -n "$check" ] && ptxas=-Xptxas=--warn-on-spills
+flags=(-std=c++17 -O3 -lineinfo "${code[@]}" $ptxas -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
+
+if [ -n "$check" ]; then
+	objects=build/check
+	library=build/check/libgpt2scope_cuda.so
+else
+	objects=build/obj
+	library=lib/libgpt2scope_cuda.so
+fi
+mkdir -p "$objects" "$(dirname $library)"
+
+# Everything is built again when the compiler, the flags or a header change.
+state="$nvcc $v ${flags[*]}"
+if [ "$(cat $objects/.flags 2>/dev/null)" != "$state" ]; then
+	rm -f "$objects"/*.o
+	echo "$state" > $objects/.flags
+fi
+headers=(cuda/abi.h $(find csrc -name '*.cuh' -o -name '*.h'))
+work=()
+for source in csrc/*.cu; do
+	object=$objects/$(basename "$source" .cu).o
+	for file in "$source" "${headers[@]}"; do
+		if [ ! -e "$object" ] || [ "$file" -nt "$object" ]; then
+			work+=("$source")
+			break
+		fi
+	done
+done
+if [ ${#work[@]} -gt 0 ]; then
+	compile() { # an object appears only when it is whole
+		local source=$1 object
+		object=$objects/$(basename "$source" .cu).o
+		shift
+		"$nvcc" "$@" -c "$source" -o "$object.part.o" && mv "$object.part.o" "$object"
+	}
+	export -f compile
+	export objects nvcc
+	jobs=$(nproc 2>/dev/null || echo 1)
+	printf '%s\n' "${work[@]}" | xargs -P "$jobs" -I{} bash -c 'compile "$@"' _ {} "${flags[@]}" || fail "a kernel file did not compile"
+fi
+
+current=1
+names=()
+for source in csrc/*.cu; do
+	object=$objects/$(basename "$source" .cu).o
+	names+=("$object")
+	[ "$object" -nt "$library" ] && current=
+done
+if [ -z "$current" ] || [ ! -e "$library" ]; then
+	"$nvcc" -shared -cudart static "${code[@]}" "${names[@]}" -o "$library.part" -L "$home/lib" -L "$home/lib64" \
+		-Xlinker -z,defs,--exclude-libs,ALL,--as-needed -Xcompiler -static-libstdc++,-static-libgcc -ldl -lpthread -lrt
+	mv "$library.part" "$library"
+fi
+echo "$library: CUDA $((v / 1000)).$((v % 1000 / 10)), $archs${ptx:+ and PTX}"

@@ -1,0 +1,98 @@
+// Package stub builds and controls a CUDA library without CUDA, for tests: see
+// cuda/testdata/stub.c.
+package stub
+
+// #cgo linux LDFLAGS: -ldl
+// #include <dlfcn.h>
+// #include <stdlib.h>
+// static void reset(void *f) { ((void (*)(void))f)(); }
+// static void fail(void *f, const char *what, int nth) { ((void (*)(const char *, int))f)(what, nth); }
+// static long live(void *f) { return ((long (*)(void))f)(); }
+// static char *calls(void *f) { return ((char *(*)(void))f)(); }
+import "C"
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// Build builds the stub with the C compiler, with macros such as "STUB_DRIVER=0"
+// defined, and returns the library's path. The test is skipped where there is no
+// compiler or no source, as on a machine that runs prebuilt tests.
+func Build(t testing.TB, defines ...string) string {
+	t.Helper()
+	cc := strings.Fields(os.Getenv("CC"))
+	if len(cc) == 0 {
+		cc = []string{"cc"}
+	}
+	if _, err := exec.LookPath(cc[0]); err != nil {
+		t.Skipf("the stub library needs a C compiler: %v", err)
+	}
+	_, file, _, _ := runtime.Caller(0)
+	folder := filepath.Join(filepath.Dir(file), "..", "..")
+	source := filepath.Join(folder, "testdata", "stub.c")
+	if _, err := os.Stat(source); err != nil {
+		t.Skipf("the stub library needs its source: %v", err)
+	}
+	out := filepath.Join(t.TempDir(), "libgpt2scope_cuda.so")
+	args := append(cc[1:], "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-I", folder)
+	for _, d := range defines {
+		args = append(args, "-D"+d)
+	}
+	args = append(args, source, "-o", out, "-lpthread", "-lm")
+	if text, err := exec.Command(cc[0], args...).CombinedOutput(); err != nil {
+		t.Fatalf("building the stub library: %v\n%s", err, text)
+	}
+	return out
+}
+
+// Control is the other side of a stub: what it saw, and what it is to do.
+type Control struct{ reset, fail, live, calls unsafe.Pointer }
+
+// Open controls the stub at a path. The program under test opens the same file,
+// and so the same instance.
+func Open(t testing.TB, path string) *Control {
+	t.Helper()
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
+	if handle == nil {
+		t.Fatalf("opening the stub library: %s", C.GoString(C.dlerror()))
+	}
+	find := func(f string) unsafe.Pointer {
+		name := C.CString(f)
+		defer C.free(unsafe.Pointer(name))
+		p := C.dlsym(handle, name)
+		if p == nil {
+			t.Fatalf("the stub library lacks %s", f)
+		}
+		return p
+	}
+	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_live"), find("gs_stub_calls")}
+}
+
+// Reset forgets the calls so far, and failures to come.
+func (c *Control) Reset() { C.reset(c.reset) }
+
+// Fail makes the n-th call from now fail, of a function of abi.h, or of a group:
+// "alloc" is whatever allocates, "launch" whatever launches.
+func (c *Control) Fail(what string, n int) {
+	name := C.CString(what)
+	defer C.free(unsafe.Pointer(name))
+	C.fail(c.fail, name, C.int(n))
+}
+
+// Live returns how many allocations and objects are not freed.
+func (c *Control) Live() int { return int(C.live(c.live)) }
+
+// Calls returns the names of the functions called since Reset, in order.
+func (c *Control) Calls() []string {
+	text := C.calls(c.calls)
+	defer C.free(unsafe.Pointer(text))
+	return strings.Fields(C.GoString(text))
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs the tests that make test-gpu-binaries built, on a machine with a GPU. Go is
+# not needed. Arguments go to each test program: build/gpu/run.sh -test.run Linear
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+export GPT2SCOPE_REQUIRE_GPU=1
+export GPT2SCOPE_CUDA_LIB=${GPT2SCOPE_CUDA_LIB:-$root/lib/libgpt2scope_cuda.so}
+status=0
+while read -r name folder; do
+	echo "== $folder"
+	# Tests run in the folder of their package, as go test runs them.
+	(cd "$root/$folder" && "$here/$name" "$@") || status=1
+done < "$here/tests"
+exit $status

@@ -387,14 +387,14 @@ int flash(gs_stream *s, const gs_attention_args *a, const Attention &k, int vari
 const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "flash64", "flash64x2", "flash128", "flash128w", nullptr};
 
 int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   *bytes = COUNTERS * sizeof(unsigned);
   if (a->Q == 1) *bytes += uint64_t(a->B) * a->NH * split_count(s, a) * (a->HS + 2) * sizeof(float);
   return GS_OK;
 }
 
 int gs_attention(gs_stream *s, const gs_attention_args *a) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   if (a->dtype != GS_F32 && a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "attention: type %d, only float32 and bfloat16", a->dtype);
   if (a->Q != 0 && a->Q != 1 && a->Q != a->T) return gs_fail(GS_ARGUMENT, "attention: %d query rows of %d", a->Q, a->T);
   Attention k = {};

@@ -27,6 +27,9 @@ extern const char *const gs_linear_variants[];
 // Keeps the words of a failure for gs_error and returns the status.
 int gs_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+// Makes a device the calling thread's current one, which launches need.
+int gs_use(int device);
+
 // Turns a cudaError_t into a status; what names the call.
 int gs_check(cudaError_t e, const char *what);
 
@@ -36,11 +39,20 @@ int gs_check(cudaError_t e, const char *what);
       return gs_fail(GS_ARGUMENT, "%s: an argument struct of %u bytes, not %zu", __func__, (a)->size, sizeof *(a)); \
   } while (0)
 
+// What every launcher does first: checks the struct's size, and makes the stream's
+// device current.
+#define GS_ENTER(s, a)                                    \
+  do {                                                    \
+    GS_CHECK_SIZE(a);                                     \
+    if (int status_ = gs_use((s)->device)) return status_; \
+  } while (0)
+
 // Launches a kernel on the stream, overlapping the one before where the stream
 // says so. A kernel launched so must call gs_wait() before it touches anything
 // that an earlier kernel writes, and before it writes anything at all.
 template <typename... Params, typename... Args>
 int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
+  if (int status = gs_use(s->device)) return status;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;

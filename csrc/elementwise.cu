@@ -96,7 +96,7 @@ template <typename Z> int add_type(gs_stream *s, const gs_add_args *a) {
 }  // namespace
 
 extern "C" int gs_activate(gs_stream *s, const gs_activation_args *a) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "activate: no variant %d", a->variant);
   switch (a->dtype) {
     case GS_F32: return activate_type<float>(s, a);
@@ -106,7 +106,7 @@ extern "C" int gs_activate(gs_stream *s, const gs_activation_args *a) {
 }
 
 extern "C" int gs_add(gs_stream *s, const gs_add_args *a) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "add: no variant %d", a->variant);
   switch (a->dtype) {
     case GS_F32: return add_type<float>(s, a);

@@ -46,7 +46,7 @@ template <typename W> int embed(gs_stream *s, const gs_embed_args *a) {
 }  // namespace
 
 extern "C" int gs_embed(gs_stream *s, const gs_embed_args *a) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   switch (a->dtype) {
     case GS_F32: return embed<float>(s, a);
     case GS_BF16: return embed<__nv_bfloat16>(s, a);

@@ -397,7 +397,7 @@ int gs_linear_blas(gs_stream *s, const gs_linear_args *a) {
 }
 
 extern "C" int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_linear_plan *out) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   GS_CHECK_SIZE(out);
   gs_blas_state *b;
   plan *p;
@@ -407,7 +407,7 @@ extern "C" int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_line
 }
 
 extern "C" int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   GS_CHECK_SIZE(in);
   gs_blas_state *b;
   plan *p;
@@ -432,7 +432,7 @@ extern "C" int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const g
 }
 
 extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_plan *out) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   GS_CHECK_SIZE(out);
   gs_blas_state *b;
   plan *p;

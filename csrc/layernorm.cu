@@ -176,7 +176,7 @@ template <int VECTORS, int ROW_WARPS> int layernorm(gs_stream *s, const LayerNor
 }  // namespace
 
 extern "C" int gs_layernorm(gs_stream *s, const gs_layernorm_args *a) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "layernorm: no variant %d", a->variant);
   if (a->y_type > GS_BF16 || (a->add && a->add_type > GS_BF16))
     return gs_fail(GS_ARGUMENT, "layernorm: types are float32 or bfloat16, not %d and %d", a->add_type, a->y_type);

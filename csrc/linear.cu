@@ -106,7 +106,7 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
 
 // The variant of "auto": matrix-vector kernels for few rows, else cuBLASLt.
 extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   if ((a->dtype != GS_F32 && a->dtype != GS_BF16) || (a->y_type != GS_F32 && a->y_type != GS_BF16))
     return gs_fail(GS_UNSUPPORTED, "gs_linear: types %d and %d; float32 and bfloat16 are known", a->dtype, a->y_type);
   if (a->act < GS_ACT_NONE || a->act > GS_RELU) return gs_fail(GS_ARGUMENT, "gs_linear: activation %d is not known", a->act);

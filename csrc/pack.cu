@@ -138,7 +138,7 @@ template <typename S> int pack_to(gs_stream *s, const gs_pack_args *a) {
 }  // namespace
 
 extern "C" int gs_pack(gs_stream *s, const gs_pack_args *a) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   if (a->rows <= 0 || a->cols <= 0) return GS_OK;
   switch (a->src_type) {
     case GS_F32: return pack_to<float>(s, a);

@@ -46,7 +46,7 @@ extern "C" const char *gs_error(void) { return error_text; }
 // last is remembered; nobody else in the process sets it on threads that call here.
 static thread_local int current_device = -1;
 
-static int use(int device) {
+int gs_use(int device) {
   if (device == current_device) return GS_OK;
   TRY(gs_check(cudaSetDevice(device), "cudaSetDevice"));
   current_device = device;
@@ -134,7 +134,7 @@ extern "C" int gs_device_get(int device, gs_device_info *info) {
 }
 
 extern "C" int gs_device_memory(int device, uint64_t *free_bytes, uint64_t *total_bytes) {
-  TRY(use(device));
+  TRY(gs_use(device));
   size_t f = 0, t = 0;
   TRY(gs_check(cudaMemGetInfo(&f, &t), "cudaMemGetInfo"));
   *free_bytes = f;
@@ -145,7 +145,7 @@ extern "C" int gs_device_memory(int device, uint64_t *free_bytes, uint64_t *tota
 // ---------------------------------------------------------------- memory
 
 extern "C" int gs_alloc(int device, uint64_t bytes, gs_ptr *out) {
-  TRY(use(device));
+  TRY(gs_use(device));
   void *p = nullptr;
   TRY(gs_check(cudaMalloc(&p, bytes), "cudaMalloc"));
   *out = (gs_ptr)p;
@@ -153,12 +153,12 @@ extern "C" int gs_alloc(int device, uint64_t bytes, gs_ptr *out) {
 }
 
 extern "C" int gs_free(int device, gs_ptr p) {
-  TRY(use(device));
+  TRY(gs_use(device));
   return gs_check(cudaFree((void *)p), "cudaFree");
 }
 
 extern "C" int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *device_address) {
-  TRY(use(device));
+  TRY(gs_use(device));
   void *host = nullptr, *mapped = nullptr;
   TRY(gs_check(cudaHostAlloc(&host, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc"));
   if (int status = gs_check(cudaHostGetDevicePointer(&mapped, host, 0), "cudaHostGetDevicePointer")) {
@@ -171,14 +171,14 @@ extern "C" int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *dev
 }
 
 extern "C" int gs_free_host(int device, void *p) {
-  TRY(use(device));
+  TRY(gs_use(device));
   return gs_check(cudaFreeHost(p), "cudaFreeHost");
 }
 
 // ---------------------------------------------------------------- stream
 
 extern "C" int gs_stream_create(int device, gs_stream **out) {
-  TRY(use(device));
+  TRY(gs_use(device));
   gs_stream *s = new (std::nothrow) gs_stream();
   if (!s) return gs_fail(GS_NO_MEMORY, "no host memory for a stream");
   s->device = device;
@@ -197,7 +197,7 @@ extern "C" int gs_stream_create(int device, gs_stream **out) {
 }
 
 extern "C" int gs_stream_destroy(gs_stream *s) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   // What a captured or running kernel still uses must not go before it is done.
   int status = gs_check(cudaStreamSynchronize(s->stream), "cudaStreamSynchronize");
   gs_blas_release(s);
@@ -207,12 +207,12 @@ extern "C" int gs_stream_destroy(gs_stream *s) {
 }
 
 extern "C" int gs_stream_synchronize(gs_stream *s) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   return gs_check(cudaStreamSynchronize(s->stream), "cudaStreamSynchronize");
 }
 
 extern "C" int gs_stream_query(gs_stream *s, int *done) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   cudaError_t e = cudaStreamQuery(s->stream);
   *done = e == cudaSuccess;
   if (e == cudaErrorNotReady) {
@@ -240,7 +240,7 @@ struct gs_event {
 };
 
 extern "C" int gs_event_create(int device, int timing, gs_event **out) {
-  TRY(use(device));
+  TRY(gs_use(device));
   gs_event *e = new (std::nothrow) gs_event();
   if (!e) return gs_fail(GS_NO_MEMORY, "no host memory for an event");
   e->device = device;
@@ -253,24 +253,24 @@ extern "C" int gs_event_create(int device, int timing, gs_event **out) {
 }
 
 extern "C" int gs_event_destroy(gs_event *e) {
-  TRY(use(e->device));
+  TRY(gs_use(e->device));
   int status = gs_check(cudaEventDestroy(e->event), "cudaEventDestroy");
   delete e;
   return status;
 }
 
 extern "C" int gs_event_record(gs_event *e, gs_stream *s) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   return gs_check(cudaEventRecord(e->event, s->stream), "cudaEventRecord");
 }
 
 extern "C" int gs_event_synchronize(gs_event *e) {
-  TRY(use(e->device));
+  TRY(gs_use(e->device));
   return gs_check(cudaEventSynchronize(e->event), "cudaEventSynchronize");
 }
 
 extern "C" int gs_event_query(gs_event *e, int *done) {
-  TRY(use(e->device));
+  TRY(gs_use(e->device));
   cudaError_t r = cudaEventQuery(e->event);
   *done = r == cudaSuccess;
   if (r == cudaErrorNotReady) {
@@ -281,12 +281,12 @@ extern "C" int gs_event_query(gs_event *e, int *done) {
 }
 
 extern "C" int gs_event_elapsed(gs_event *start, gs_event *end, float *milliseconds) {
-  TRY(use(end->device));
+  TRY(gs_use(end->device));
   return gs_check(cudaEventElapsedTime(milliseconds, start->event, end->event), "cudaEventElapsedTime");
 }
 
 extern "C" int gs_stream_wait(gs_stream *s, gs_event *e) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   return gs_check(cudaStreamWaitEvent(s->stream, e->event, 0), "cudaStreamWaitEvent");
 }
 
@@ -301,12 +301,12 @@ static cudaMemcpyKind kind(int direction) {
 }
 
 extern "C" int gs_copy(gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   return gs_check(cudaMemcpyAsync((void *)dst, (const void *)src, bytes, kind(direction), s->stream), "cudaMemcpyAsync");
 }
 
 extern "C" int gs_copy_now(int device, uint64_t dst, uint64_t src, uint64_t bytes, int direction) {
-  TRY(use(device));
+  TRY(gs_use(device));
   TRY(gs_check(cudaMemcpy((void *)dst, (const void *)src, bytes, kind(direction)), "cudaMemcpy"));
   // From pageable memory the last part may still be under way, and streams that do
   // not block would not wait for it.
@@ -315,7 +315,7 @@ extern "C" int gs_copy_now(int device, uint64_t dst, uint64_t src, uint64_t byte
 }
 
 extern "C" int gs_set(gs_stream *s, gs_ptr p, int byte, uint64_t bytes) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   return gs_check(cudaMemsetAsync((void *)p, byte, bytes, s->stream), "cudaMemsetAsync");
 }
 
@@ -328,12 +328,12 @@ struct gs_graph {
 };
 
 extern "C" int gs_capture_begin(gs_stream *s) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   return gs_check(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
 }
 
 extern "C" int gs_capture_end(gs_stream *s, gs_graph **out) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   cudaGraph_t graph = nullptr;
   TRY(gs_check(cudaStreamEndCapture(s->stream, &graph), "cudaStreamEndCapture"));
   gs_graph *g = new (std::nothrow) gs_graph();
@@ -361,7 +361,7 @@ extern "C" int gs_capture_end(gs_stream *s, gs_graph **out) {
 }
 
 extern "C" int gs_capture_abandon(gs_stream *s) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   cudaGraph_t graph = nullptr;
   cudaError_t e = cudaStreamEndCapture(s->stream, &graph);
   if (graph) cudaGraphDestroy(graph);
@@ -373,12 +373,12 @@ extern "C" int gs_capture_abandon(gs_stream *s) {
 }
 
 extern "C" int gs_graph_launch(gs_graph *g, gs_stream *s) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   return gs_check(cudaGraphLaunch(g->ready, s->stream), "cudaGraphLaunch");
 }
 
 extern "C" int gs_graph_nodes(gs_graph *g, uint64_t *count) {
-  TRY(use(g->device));
+  TRY(gs_use(g->device));
   size_t n = 0;
   TRY(gs_check(cudaGraphGetNodes(g->graph, nullptr, &n), "cudaGraphGetNodes"));
   *count = n;
@@ -386,7 +386,7 @@ extern "C" int gs_graph_nodes(gs_graph *g, uint64_t *count) {
 }
 
 extern "C" int gs_graph_destroy(gs_graph *g) {
-  TRY(use(g->device));
+  TRY(gs_use(g->device));
   int status = gs_check(cudaGraphExecDestroy(g->ready), "cudaGraphExecDestroy");
   int destroyed = gs_check(cudaGraphDestroy(g->graph), "cudaGraphDestroy");
   delete g;
@@ -515,7 +515,7 @@ struct gs_module {
 extern "C" int gs_module_compile(int device, const char *source, const char *name, const char *const *options, int option_count, char *log,
                                  uint64_t log_bytes, gs_module **out) {
   if (!nvrtc.handle) return gs_fail(GS_NVRTC, "NVRTC is not open");
-  TRY(use(device));
+  TRY(gs_use(device));
   TRY(gs_check(cudaFree(nullptr), "cudaFree"));  // makes the context, which the driver's calls need
   TRY(open_driver());
   int major = 0, minor = 0;
@@ -561,14 +561,14 @@ extern "C" int gs_module_compile(int device, const char *source, const char *nam
 }
 
 extern "C" int gs_module_destroy(gs_module *m) {
-  TRY(use(m->device));
+  TRY(gs_use(m->device));
   int status = check_driver(driver.unload(m->module), "cuModuleUnload");
   delete m;
   return status;
 }
 
 extern "C" int gs_module_function(gs_module *m, const char *name, void **out) {
-  TRY(use(m->device));
+  TRY(gs_use(m->device));
   CUfunction f = nullptr;
   TRY(check_driver(driver.function(&f, m->module, name), "cuModuleGetFunction"));
   *out = f;
@@ -582,7 +582,7 @@ static int allow_shared(void *function, uint32_t bytes) {
 }
 
 extern "C" int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes, void **arguments) {
-  TRY(use(s->device));
+  TRY(gs_use(s->device));
   TRY(allow_shared(function, shared_bytes));
   return check_driver(driver.launch((CUfunction)function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes, (CUstream)s->stream, arguments,
                                     nullptr),
@@ -591,7 +591,7 @@ extern "C" int gs_function_launch(void *function, gs_stream *s, const uint32_t g
 
 extern "C" int gs_function_occupancy(int device, void *function, int block_threads, uint32_t shared_bytes, gs_occupancy *out) {
   GS_CHECK_SIZE(out);
-  TRY(use(device));
+  TRY(gs_use(device));
   TRY(allow_shared(function, shared_bytes));
   CUfunction f = (CUfunction)function;
   TRY(check_driver(driver.get(&out->registers, CU_FUNC_ATTRIBUTE_NUM_REGS, f), "cuFuncGetAttribute"));

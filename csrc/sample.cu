@@ -605,7 +605,7 @@ extern "C" int gs_sample_work(gs_stream *, const gs_sample_args *a, uint64_t *by
 }
 
 extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
-  GS_CHECK_SIZE(a);
+  GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "sample: no variant %d", a->variant);
   Sample p = {};
   p.logits = (const float *)a->logits;

@@ -162,6 +162,7 @@ func (r *Runner) zeroed(bytes int64) (*cuda.Buffer, error) {
 
 // makeState allocates the state with room for ids.
 func (r *Runner) makeState(ids int) error {
+	r.idsRoom = 0 // until both are there
 	if err := errors.Join(free(r.state), free(r.host)); err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ struct gemv_params {
 struct gemv_way {
   bool lean;      // half of the blocks that fit an SM, so that those of the next kernel fit beside them
   int ring;       // bytes of shared memory for W per block of the bulk kernel, 0 for the wide one
+  int warps;      // of a block of the bulk kernel, more where a row needs them
   int64_t ahead;  // bytes of W that are asked into the L2 cache before gs_wait()
 };
 
@@ -58,13 +59,13 @@ struct gemv_way {
 constexpr int64_t kAhead = 24ll << 20;
 
 constexpr gemv_way ways[] = {
-    {false, 0, 0},            // GS_GEMV_WIDE
-    {true, 0, 0},             // GS_GEMV_LEAN
-    {true, 0, kAhead},        // GS_GEMV_PREFETCH
-    {true, 100 << 10, 0},     // GS_GEMV_BULK
-    {true, 100 << 10, kAhead},  // GS_GEMV_AHEAD
-    {true, 64 << 10, kAhead},   // GS_GEMV_AHEAD64
-    {true, 40 << 10, kAhead},   // GS_GEMV_AHEAD40
+    {false, 0, 0, 0},                // GS_GEMV_WIDE
+    {true, 0, 0, 0},                 // GS_GEMV_LEAN
+    {true, 0, 0, kAhead},            // GS_GEMV_PREFETCH
+    {true, 100 << 10, 16, 0},        // GS_GEMV_BULK
+    {true, 100 << 10, 16, kAhead},   // GS_GEMV_AHEAD
+    {true, 52 << 10, 16, kAhead},    // GS_GEMV_AHEAD_HALF
+    {true, 52 << 10, 8, kAhead},     // GS_GEMV_AHEAD_FEW
 };
 
 // 16 bytes of W, or zeros.

@@ -304,12 +304,20 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   const int grid = p.N < s->processors ? p.N : s->processors;
   bp.batches = divide_up(divide_up(p.N, grid), V);
   bp.parts = divide_up(chunks, 32 * U);
-  bp.groups = (kBulkWarps - 1) / bp.parts;
+  bp.groups = (way.warps - 1) / bp.parts;
+  if (bp.groups < 1) bp.groups = 1;
   if (bp.groups > bp.batches) bp.groups = bp.batches;
   bp.stages = way.ring / stage_bytes;
   if (bp.stages < 2) bp.stages = 2;
   if (bp.stages > kBulkStages) bp.stages = kBulkStages;
-  if (bp.stages > bp.batches) bp.stages = bp.batches;
+  if (bp.stages >= bp.batches) {
+    bp.stages = bp.batches;
+  } else {
+    // A stage is always of the same group, which then knows that the phase before
+    // the one it waits for is over: a barrier tells only odd phases from even ones.
+    if (bp.groups > bp.stages) bp.groups = bp.stages;
+    bp.stages -= bp.stages % bp.groups;
+  }
   const size_t shared = (size_t)bp.stages * stage_bytes + (size_t)bp.parts * bp.batches * V * M * 4;
   *taken = shared + 4096 <= (size_t)s->shared_per_block;
   if (!*taken) return GS_OK;

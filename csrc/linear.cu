@@ -9,11 +9,11 @@
 
 extern const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas",
                                                     "gemv-wide", "gemv-lean", "gemv-prefetch",
-                                                    "gemv-bulk", "gemv-ahead", "gemv-ahead64", "gemv-ahead40", nullptr};
+                                                    "gemv-bulk", "gemv-ahead", "gemv-ahead-half", "gemv-ahead-few", nullptr};
 
 namespace {
 
-enum { kAuto, kNaive, kGemv, kBlas, kFirst, kEnd = kFirst + GS_GEMV_AHEAD40 + 1 };
+enum { kAuto, kNaive, kGemv, kBlas, kFirst, kEnd = kFirst + GS_GEMV_KINDS };
 
 // The kind behind "gemv" and "auto".
 constexpr gs_gemv kBest = GS_GEMV_AHEAD;

@@ -12,8 +12,9 @@ typedef enum {
   GS_GEMV_PREFETCH,  // and weights asked into the L2 cache ahead of time
   GS_GEMV_BULK,      // weights in shared memory by bulk copies, 100 KB ahead of time
   GS_GEMV_AHEAD,     // and what follows asked into the L2 cache
-  GS_GEMV_AHEAD64,   // the same with 64 KB
-  GS_GEMV_AHEAD40    // the same with 40 KB
+  GS_GEMV_AHEAD_HALF,  // the same with 52 KB
+  GS_GEMV_AHEAD_FEW,   // and with fewer warps
+  GS_GEMV_KINDS
 } gs_gemv;
 int gs_linear_gemv(gs_stream *s, const gs_linear_args *a, gs_gemv kind);
 // cuBLASLt (gemm.cu).

@@ -279,7 +279,7 @@ func linearBLAS(t *testing.T, g *gpu) bool {
 
 func TestLinear(t *testing.T) {
 	names := open(t).lib.Variants(cuda.OpLinear)
-	if want := "auto naive gemv blas gemv-wide gemv-lean gemv-prefetch gemv-bulk gemv-ahead gemv-ahead64 gemv-ahead40"; strings.Join(names, " ") != want {
+	if want := "auto naive gemv blas gemv-wide gemv-lean gemv-prefetch gemv-bulk gemv-ahead gemv-ahead-half gemv-ahead-few"; strings.Join(names, " ") != want {
 		t.Fatalf("variants are %q, not %q", names, want)
 	}
 	few, many := []int{1, 2, 3, 5, 8}, []int{9, 17, 64, 129}
@@ -298,7 +298,7 @@ func TestLinear(t *testing.T) {
 		{768, 3072, 4, 0, both, false},
 		{2304, 768, 0, 16, both, false},
 		{3072, 768, 0, 0, []int{1, 4, 8, 65}, false},
-		{140, 8, 0, 0, few, false},       // a chunk or two per row
+		{140, 8, 0, 0, few, false}, // a chunk or two per row
 		{300, 1024, 0, 0, few, false},
 		{133, 8192, 16, 0, few, false},
 		{4800, 1600, 0, 0, []int{1, 2, 7, 33}, false},

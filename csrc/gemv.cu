@@ -51,7 +51,7 @@ struct gemv_params {
 struct gemv_way {
   bool lean;      // half of the blocks that fit an SM, so that those of the next kernel fit beside them
   int ring;       // bytes of shared memory for W per block of the bulk kernel, 0 for the wide one
-  int warps;      // of a block of the bulk kernel, more where a row needs them
+  int warps;      // of a block of the bulk kernel, more where a row needs them; 0: by size
   int64_t ahead;  // bytes of W that are asked into the L2 cache before gs_wait()
 };
 
@@ -66,6 +66,7 @@ constexpr gemv_way ways[] = {
     {true, 100 << 10, 16, kAhead},   // GS_GEMV_AHEAD
     {true, 52 << 10, 16, kAhead},    // GS_GEMV_AHEAD_HALF
     {true, 52 << 10, 8, kAhead},     // GS_GEMV_AHEAD_FEW
+    {true, 52 << 10, 0, kAhead},     // GS_GEMV_AHEAD_MIXED
 };
 
 // 16 bytes of W, or zeros.

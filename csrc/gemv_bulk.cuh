@@ -304,7 +304,10 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   const int grid = p.N < s->processors ? p.N : s->processors;
   bp.batches = divide_up(divide_up(p.N, grid), V);
   bp.parts = divide_up(chunks, 32 * U);
-  bp.groups = (way.warps - 1) / bp.parts;
+  // One group computes as fast as memory delivers what does not fit the ring; what is
+  // all there before gs_wait() is done sooner by more.
+  const int warps = way.warps ? way.warps : bp.batches * stage_bytes > way.ring ? kBulkWarps / 2 : kBulkWarps;
+  bp.groups = (warps - 1) / bp.parts;
   if (bp.groups < 1) bp.groups = 1;
   if (bp.groups > bp.batches) bp.groups = bp.batches;
   bp.stages = way.ring / stage_bytes;

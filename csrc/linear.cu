@@ -9,14 +9,14 @@
 
 extern const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas",
                                                     "gemv-wide", "gemv-lean", "gemv-prefetch",
-                                                    "gemv-bulk", "gemv-ahead", "gemv-ahead-half", "gemv-ahead-few", nullptr};
+                                                    "gemv-bulk", "gemv-ahead", "gemv-ahead-half", "gemv-ahead-few", "gemv-ahead-mixed", nullptr};
 
 namespace {
 
 enum { kAuto, kNaive, kGemv, kBlas, kFirst, kEnd = kFirst + GS_GEMV_KINDS };
 
 // The kind behind "gemv" and "auto".
-constexpr gs_gemv kBest = GS_GEMV_AHEAD;
+constexpr gs_gemv kBest = GS_GEMV_AHEAD_MIXED;
 
 constexpr int kTile = 64;  // rows and columns of y per block
 constexpr int kDeep = 16;  // of K at a time

@@ -14,6 +14,7 @@ typedef enum {
   GS_GEMV_AHEAD,     // and what follows asked into the L2 cache
   GS_GEMV_AHEAD_HALF,  // the same with 52 KB
   GS_GEMV_AHEAD_FEW,   // and with fewer warps
+  GS_GEMV_AHEAD_MIXED, // fewer where W does not fit the 52 KB
   GS_GEMV_KINDS
 } gs_gemv;
 int gs_linear_gemv(gs_stream *s, const gs_linear_args *a, gs_gemv kind);

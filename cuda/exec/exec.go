@@ -34,11 +34,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"strings"
 	"sync"
 
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
@@ -120,7 +120,7 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	b.mode, b.why = o.Mode, "as asked"
 	if o.Mode == Auto {
 		b.mode, b.why = Graph, "no profiler is attached"
-		if tool := profiler(); tool != "" {
+		if tool := nvtx.Tool(); tool != "" {
 			b.mode, b.why = Eager, "a profiler is attached ("+tool+" is set); --mode graph overrides"
 			b.notice("mode eager: " + b.why)
 		}
@@ -129,16 +129,6 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		return nil, err
 	}
 	return b, nil
-}
-
-// profiler returns the variable by which a profiler had itself loaded, or "".
-func profiler() string {
-	for _, name := range []string{"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"} {
-		if os.Getenv(name) != "" {
-			return name
-		}
-	}
-	return ""
 }
 
 func (b *Backend) notice(text string) {

@@ -307,20 +307,25 @@ func (r *Runner) grow(plan *gpt2.Plan) error {
 		if n == 0 || r.buffers[b] != nil && n <= r.buffers[b].Size() {
 			continue
 		}
-		defer annotate.Range("allocate "+b.String(), nvtx.Cyan)()
 		if err := r.forget(); err != nil {
 			return err
 		}
-		if err := free(r.buffers[b]); err != nil {
-			return err
-		}
-		r.buffers[b] = nil
-		var err error
-		if r.buffers[b], err = r.backend.dev.Alloc(n); err != nil {
+		if err := r.reallocate(b, n); err != nil {
 			return fmt.Errorf("activations (%s) take %d MiB of GPU memory: %w", b, n>>20, err)
 		}
 	}
 	return nil
+}
+
+// reallocate makes a buffer anew, of n bytes.
+func (r *Runner) reallocate(b gpt2.Buffer, n int64) error {
+	defer annotate.Range("allocate "+b.String(), nvtx.Cyan)()
+	if err := free(r.buffers[b]); err != nil {
+		return err
+	}
+	var err error
+	r.buffers[b], err = r.backend.dev.Alloc(n)
+	return err
 }
 
 // bucket returns the tokens of the recorded pass that runs a prompt of T tokens:

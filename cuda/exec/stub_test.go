@@ -15,6 +15,7 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/internal/stub"
+	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
@@ -160,8 +161,8 @@ func TestNewFails(t *testing.T) {
 
 func TestModeByProfiler(t *testing.T) {
 	lib, _ := onStub(t)
-	for _, name := range []string{"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"} {
-		t.Setenv(name, "")
+	for tool := nvtx.Tool(); tool != ""; tool = nvtx.Tool() {
+		t.Setenv(tool, "")
 	}
 	var told []string
 	o := Options{Notice: func(s string) { told = append(told, s) }}

@@ -273,6 +273,7 @@ func TestFailedLaunchNamesStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := r.Plan(r.decodePhase())
+	last := int32(1)
 	for n, step := range plan.Steps { // each is one launch
 		at := r.Position()
 		c.Reset()
@@ -295,6 +296,10 @@ func TestFailedLaunchNamesStage(t *testing.T) {
 		if len(got) != 2 || got[0].Position != at+1 || got[1].Position != at+2 || got[1].ID != (got[0].ID+1)%257 || r.Position() != at+2 {
 			t.Fatalf("after a failure at %d: %+v", at, got)
 		}
+		if got[0].ID != (last+1+ringSlots)%257 { // what was launched before the failure may still write its slots
+			t.Fatalf("after a failure the ring goes on at %d, before it was at %d", got[0].ID, last)
+		}
+		last = got[1].ID
 	}
 }
 
@@ -431,7 +436,8 @@ func TestStopRewinds(t *testing.T) {
 			if _, err := r.Prefill(t.Context(), make([]int32, 7*batch), samplingPhase(batch, 7)); err != nil {
 				t.Fatal(err)
 			}
-			position, last := 7, int32(0)
+			position, last := 7, int32(1)
+			next := int32(2) // the token after it: launches are counted, also those dropped
 			for round := range 24 {
 				stop := 1 + round%5
 				ctx, cancel := context.WithCancelCause(t.Context())
@@ -440,17 +446,18 @@ func TestStopRewinds(t *testing.T) {
 					n++
 					position++
 					for b, token := range tokens {
-						if token.Position != position || token.Seq != b || token.ID != tokens[0].ID || n > 1 && token.ID != (last+1)%257 {
+						if token.Position != position || token.Seq != b || token.ID != next {
 							t.Fatalf("%s, round %d: token %d is %+v", mode, round, n, token)
 						}
 					}
-					last = tokens[0].ID
+					last, next = next, (next+1)%257
 					if n == stop && round%2 == 1 {
 						cancel(enough)
 					}
 					return n < stop || round%2 == 1
 				})
 				cancel(nil)
+				next = (next + runAhead - 1) % 257 // so no slot of a dropped step is taken for a new one
 				if want := map[int]error{0: nil, 1: enough}[round%2]; !errors.Is(err, want) || n != stop {
 					t.Fatalf("%s, round %d: %v after %d tokens", mode, round, err, n)
 				}

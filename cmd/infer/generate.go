@@ -34,7 +34,8 @@ the context it goes on from the last half of it.`,
   infer -f prompt.txt --stop "JULIET:"     a prompt from a file; ends before that text
   infer -m DIR -p "Once" --json            another model; one JSON object
   infer -m random:gpt2 --ids 15496 -n 20   random weights of a real size, nothing downloaded
-  infer info -m random:gpt2                what a pass of it costs`,
+  infer info -m random:gpt2                what a pass of it costs
+  infer -p "ROMEO:" --device cuda          on an NVIDIA GPU ('make cuda' builds what that needs)`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("seed") {
 				g.sampling.Seed = uint64(rand.Uint32())

@@ -263,6 +263,37 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
+// TestLostDevice lets every call from the n-th on fail, as they do after a kernel
+// went wrong: the first error is told, alone.
+func TestLostDevice(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
+	for _, mode := range modes {
+		plans := filepath.Join(t.TempDir(), "plans.json")
+		for n := 1; ; n++ {
+			c.Reset()
+			c.Fail("lost", n)
+			err := everything(lib, m, mode, plans)
+			calls := len(c.Calls())
+			if err == nil {
+				if n < 200 {
+					t.Errorf("%s: only %d calls could fail", mode, n-1)
+				}
+				break
+			}
+			oneSentence(t, err)
+			var failed *cuda.Error
+			if !errors.As(err, &failed) && !errors.As(err, new(*cuda.UnavailableError)) {
+				t.Fatalf("%s: call %d fails: %v", mode, n, err)
+			}
+			if calls > n+80 {
+				t.Errorf("%s: after call %d failed (%v) there were %d more", mode, n, err, calls-n)
+			}
+		}
+	}
+	c.Reset()
+}
+
 // TestFailedLaunchNamesStage: in every mode the error names the step, and the
 // runner goes on where it was.
 func TestFailedLaunchNamesStage(t *testing.T) {

@@ -85,6 +85,7 @@ type Backend struct {
 	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	plans    *planStore
 
+	said   sync.Map // notices
 	mu     sync.Mutex
 	models map[*gpt2.Model]*uploaded
 	closed bool
@@ -129,6 +130,13 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// noticeOnce is notice, but for what was said before.
+func (b *Backend) noticeOnce(text string) {
+	if _, said := b.said.LoadOrStore(text, true); !said {
+		b.notice(text)
+	}
 }
 
 func (b *Backend) notice(text string) {

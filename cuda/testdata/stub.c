@@ -431,8 +431,13 @@ GS_API int gs_profiler(int on) {
   return GS_OK;
 }
 GS_API const char *gs_variant(int op, int n) {
-  static const char *const names[] = {"auto", "naive", NULL};
-  return op >= 0 && op < GS_OPS && n >= 0 && n < 2 ? names[n] : NULL;
+  static const char *const plain[] = {"auto", "naive", NULL}, *const linear[] = {"auto", "naive", "gemv", "blas", NULL},
+                           *const attention[] = {"auto", "naive", "split", "flash", NULL};
+  if (op < 0 || op >= GS_OPS || n < 0) return NULL;
+  const char *const *names = op == GS_OP_LINEAR ? linear : op == GS_OP_ATTENTION ? attention : plain;
+  for (int i = 0; i < n; i++)
+    if (!names[i]) return NULL;
+  return names[n];
 }
 
 #define LAUNCH(name, type)                                                            \

@@ -13,7 +13,7 @@
 //   where asked, in registers. Groups take stages in turn.
 // * Partial sums of all rows meet in shared memory, after one barrier at the end.
 //
-// The order of a sum depends on K and types alone.
+// The order of a sum depends on K, M and types alone.
 
 constexpr int kBulkWarps = 16;   // with the one that copies
 constexpr int kBulkStages = 32;  // at most
@@ -335,6 +335,7 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   bp.groups = (warps - 1) / bp.parts;
   if (bp.groups < 1) bp.groups = 1;
   if (bp.groups > bp.batches) bp.groups = bp.batches;
+  bp.groups = divide_up(bp.batches, divide_up(bp.batches, bp.groups));  // as few as end in as many turns
   bp.stages = way.ring / stage_bytes;
   if (bp.stages < 2) bp.stages = 2;
   if (bp.stages > kBulkStages) bp.stages = kBulkStages;

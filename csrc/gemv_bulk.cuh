@@ -34,8 +34,13 @@ struct bulk_params {
 template <typename W> constexpr bool bulk_fits(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 64; }
 // Rows at once: enough independent chains of additions, few enough registers.
 __host__ __device__ constexpr int bulk_rows(int M, int U) { return M <= 4 && U == 1 ? 4 : 2; }
-// Blocks whose registers must fit an SM.
+// Blocks of so many threads whose registers must fit an SM. For one row of x, 18 warps
+// twice: 56 registers a thread, so that three kernels of 8 warps leave room for two
+// blocks of attention.
 template <typename W> constexpr int bulk_resident(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 16 ? 2 : 1; }
+template <typename W> constexpr int bulk_threads(int M, int U) {
+  return M * U * (16 / (int)sizeof(W)) <= 8 ? 576 : 32 * kBulkWarps;
+}
 
 #if __CUDA_ARCH__ >= 900
 __device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
@@ -76,7 +81,7 @@ __device__ inline void meet(int barrier, int threads) {
 #endif
 
 template <typename W, int M, int U>
-__global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_bulk(const bulk_params bp) {
+__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const bulk_params bp) {
 #if __CUDA_ARCH__ >= 900
   constexpr int E = 16 / sizeof(W);    // elements of a chunk
   constexpr int V = bulk_rows(M, U);   // rows of a stage

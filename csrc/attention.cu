@@ -164,7 +164,8 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WA
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
       const int position = (split + i * old_used) * KEYS + key_of_thread;
-      if (column_ok && split < old_used && position < old_keys) {
+      // One of the lanes that share a line of 128 bytes asks for it.
+      if (column_ok && column * sizeof(T) % 128 == 0 && split < old_used && position < old_keys) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(k_cache + int64_t(position) * a.HS));
         asm volatile("prefetch.global.L2 [%0];" ::"l"(v_cache + int64_t(position) * a.HS));
       }

@@ -49,7 +49,7 @@ struct gemv_params {
 
 // How a product is done, see gs_gemv.
 struct gemv_way {
-  bool lean;      // half of the blocks that fit an SM, so that those of the next kernel fit beside them
+  bool lean;      // wide kernel: half of the blocks that fit an SM, so that those of the next kernel fit beside them
   int ring;       // bytes of shared memory for W per block of the bulk kernel, 0 for the wide one
   int warps;      // of a block of the bulk kernel, more where a row needs them; 0: by size
   int64_t ahead;  // bytes of W that are asked into the L2 cache before gs_wait()
@@ -62,11 +62,11 @@ constexpr gemv_way ways[] = {
     {false, 0, 0, 0},                // GS_GEMV_WIDE
     {true, 0, 0, 0},                 // GS_GEMV_LEAN
     {true, 0, 0, kAhead},            // GS_GEMV_PREFETCH
-    {true, 100 << 10, 16, 0},        // GS_GEMV_BULK
-    {true, 100 << 10, 16, kAhead},   // GS_GEMV_AHEAD
-    {true, 52 << 10, 16, kAhead},    // GS_GEMV_AHEAD_HALF
-    {true, 52 << 10, 8, kAhead},     // GS_GEMV_AHEAD_FEW
-    {true, 52 << 10, 0, kAhead},     // GS_GEMV_AHEAD_MIXED
+    {false, 100 << 10, 16, 0},        // GS_GEMV_BULK
+    {false, 100 << 10, 16, kAhead},   // GS_GEMV_AHEAD
+    {false, 52 << 10, 16, kAhead},    // GS_GEMV_AHEAD_HALF
+    {false, 52 << 10, 8, kAhead},     // GS_GEMV_AHEAD_FEW
+    {false, 52 << 10, 0, kAhead},     // GS_GEMV_AHEAD_MIXED
 };
 
 // 16 bytes of W, or zeros.

@@ -13,14 +13,18 @@
 //   where asked, in registers. Groups take stages in turn.
 // * Partial sums of all rows meet in shared memory, after one barrier at the end.
 //
-// The order of a sum depends on K and types alone.
+// The order of a sum depends on K, M and types alone.
 
 constexpr int kBulkWarps = 16;   // with the one that copies
 constexpr int kBulkStages = 32;  // at most
+constexpr int kPiece = 16384;    // bytes asked into the L2 cache at once
 
 struct bulk_params {
   gemv_params g;
+  int rows, extra;  // of W per block; the first `extra` blocks have one more
+  int ahead;    // bytes of a block's rows that are asked for before gs_wait()
   int parts;    // P: warps that share a row
+  float rest, over_rest, over_all;  // elements of x in the last part of a row, 1 over them, 1 over all
   int groups;
   int stages;
   int batches;  // room for partial sums: batches of V rows of the block with most rows
@@ -30,8 +34,13 @@ struct bulk_params {
 template <typename W> constexpr bool bulk_fits(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 64; }
 // Rows at once: enough independent chains of additions, few enough registers.
 __host__ __device__ constexpr int bulk_rows(int M, int U) { return M <= 4 && U == 1 ? 4 : 2; }
-// Blocks whose registers must fit an SM.
+// Blocks of so many threads whose registers must fit an SM. For one row of x, 18 warps
+// twice: 56 registers a thread, so that three kernels of 8 warps leave room for two
+// blocks of attention.
 template <typename W> constexpr int bulk_resident(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 16 ? 2 : 1; }
+template <typename W> constexpr int bulk_threads(int M, int U) {
+  return M * U * (16 / (int)sizeof(W)) <= 8 ? 576 : 32 * kBulkWarps;
+}
 
 #if __CUDA_ARCH__ >= 900
 __device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
@@ -72,7 +81,7 @@ __device__ inline void meet(int barrier, int threads) {
 #endif
 
 template <typename W, int M, int U>
-__global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_bulk(const bulk_params bp) {
+__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const bulk_params bp) {
 #if __CUDA_ARCH__ >= 900
   constexpr int E = 16 / sizeof(W);    // elements of a chunk
   constexpr int V = bulk_rows(M, U);   // rows of a stage
@@ -86,8 +95,8 @@ __global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_
   const int KC = p.K / E, stage_chunks = V * KC;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int P = bp.parts, consumers = 32 * P * bp.groups;
-  const int row0 = (int)((int64_t)blockIdx.x * p.N / gridDim.x), row1 = (int)((int64_t)(blockIdx.x + 1) * p.N / gridDim.x);
-  const int rows = row1 - row0, batches = (rows + V - 1) / V;
+  const int row0 = blockIdx.x * bp.rows + min((int)blockIdx.x, bp.extra);
+  const int rows = bp.rows + ((int)blockIdx.x < bp.extra), batches = (rows + V - 1) / V;
   const W *w = static_cast<const W *>(p.w) + (size_t)row0 * p.K;  // (rows, K)
   const bool copies = warp == P * bp.groups;
 
@@ -102,22 +111,26 @@ __global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_
     bulk_copy(ring + (size_t)stage * stage_chunks, w + (size_t)batch * V * p.K, bytes, &full[stage], policy);
   };
   if (copies && lane == 0) {
+#pragma unroll 1
     for (int i = 0; i < bp.stages; i++) {
       barrier_init(&full[i], 1);
       barrier_init(&empty[i], P);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#pragma unroll 1
     for (int i = 0; i < min(bp.stages, batches); i++) fetch(i, i);
     // Pieces, so that requests of other blocks come in between.
-    const int64_t end = min((int64_t)rows * KC * 16, p.ahead / (int64_t)gridDim.x);
-    for (int64_t at = (int64_t)bp.stages * stage_chunks * 16; at < end; at += 16384)
-      prefetch_l2(reinterpret_cast<const char *>(w) + at, (int)min((int64_t)16384, (int64_t)rows * KC * 16 - at));
+    const int end = (int)min((int64_t)rows * KC * 16, (int64_t)bp.ahead);
+#pragma unroll 1
+    for (int at = bp.stages * stage_chunks * 16; at < end; at += kPiece)
+      prefetch_l2(reinterpret_cast<const char *>(w) + at, min(kPiece, end - at));
   }
   __syncthreads();
 
   if (copies) {
     if (lane == 0)
+#pragma unroll 1
       for (int batch = bp.stages, stage = 0, parity = 0; batch < batches; batch++) {
         barrier_wait(&empty[stage], parity);
         fetch(batch, stage);
@@ -163,6 +176,9 @@ __global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_
     }
   };
   if (U == 1 && p.gain) load_norm(0);
+  // Elements of x in the parts of a row but the last, in the last, and 1 over those of mine.
+  constexpr float FULL = 32 * U * E;
+  const float rest = bp.rest, own = part == P - 1 ? bp.over_rest : 1.0f / FULL;
 
   gs_wait();
 
@@ -195,8 +211,6 @@ __global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_
   if (p.gain) {
     // LayerNorm. A warp takes mean and squares of its part; then, with one barrier,
     // those of all parts are put together (Chan, Golub, LeVeque, 1983).
-    auto count = [&](int part) { return (float)(E * max(0, min(32 * U, KC - part * U * 32))); };
-    const float own = count(part);
 #pragma unroll
     for (int m = 0; m < M; m++) {
       float sum = 0, squares = 0;
@@ -204,7 +218,7 @@ __global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_
       for (int u = 0; u < U; u++)
 #pragma unroll
         for (int e = 0; e < E; e++) sum += x[m][u][e];  // zeros where not valid
-      const float mean = warp_sum(sum) / own;
+      const float mean = warp_sum(sum) * own;
 #pragma unroll
       for (int u = 0; u < U; u++)
 #pragma unroll
@@ -219,14 +233,21 @@ __global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_
     float mean[M], scale[M];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-      float sum = 0, squares = 0;
-      for (int i = 0; i < P; i++) sum = fmaf(count(i), stats[group * P + i][m].x, sum);
-      mean[m] = sum / p.K;
+      // About the mean of the first part, which is near enough: what cancels in the
+      // last line is at most P times the result.
+      const float about = stats[group * P][m].x;
+      float sum = 0, between = 0, within = 0;
+#pragma unroll 2
       for (int i = 0; i < P; i++) {
         const float2 s = stats[group * P + i][m];
-        squares += s.y + count(i) * (s.x - mean[m]) * (s.x - mean[m]);
+        const float d = s.x - about, nd = (i < P - 1 ? FULL : rest) * d;
+        sum += nd;
+        between = fmaf(nd, d, between);
+        within += s.y;
       }
-      scale[m] = rsqrtf(squares / p.K + p.eps);
+      const float off = sum * bp.over_all;
+      mean[m] = about + off;
+      scale[m] = rsqrtf(fmaxf(within + (between - sum * off), 0.0f) * bp.over_all + p.eps);
     }
 #pragma unroll
     for (int u = 0; u < U; u++) {
@@ -241,8 +262,9 @@ __global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_
   float *sums = reinterpret_cast<float *>(ring + (size_t)bp.stages * stage_chunks);
   const int room = bp.batches * V * M;  // sums of a part
   int stage = group, parity = 0;
+#pragma unroll 1
   for (int batch = group; batch < batches; batch += bp.groups) {
-    while (stage >= bp.stages) {
+    if (stage >= bp.stages) {
       stage -= bp.stages;
       parity ^= 1;
     }
@@ -277,10 +299,12 @@ __global__ __launch_bounds__(32 * kBulkWarps, bulk_resident<W>(M, U)) void gemv_
   }
   meet(0, consumers);
 
+#pragma unroll 1
   for (int i = mine; i < rows * M; i += consumers) {
     const int r = out_row(i), m = out_m(i);
     if (m >= p.rows) break;
     float total = 0;
+#pragma unroll 4
     for (int k = 0; k < P; k++) total += sums[k * room + r * M + m];
     const float z = activate(total + (i == mine ? bias : load_bias(i)), p.act) + (i == mine ? old : load_old(i));
     const size_t at = (size_t)m * p.ldy + row0 + r;
@@ -302,14 +326,21 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   bp.g = p;
   const int chunks = p.K / (16 / (int)sizeof(W)), stage_bytes = V * chunks * 16;
   const int grid = p.N < s->processors ? p.N : s->processors;
+  bp.rows = p.N / grid;
+  bp.extra = p.N % grid;
+  bp.ahead = (int)(p.ahead / grid / 16 * 16);
   bp.batches = divide_up(divide_up(p.N, grid), V);
   bp.parts = divide_up(chunks, 32 * U);
+  bp.rest = (float)(p.K - (bp.parts - 1) * 32 * U * (16 / (int)sizeof(W)));
+  bp.over_rest = 1 / bp.rest;
+  bp.over_all = 1.0f / p.K;
   // One group computes as fast as memory delivers what does not fit the ring; what is
   // all there before gs_wait() is done sooner by more.
   const int warps = way.warps ? way.warps : bp.batches * stage_bytes > way.ring ? kBulkWarps / 2 : kBulkWarps;
   bp.groups = (warps - 1) / bp.parts;
   if (bp.groups < 1) bp.groups = 1;
   if (bp.groups > bp.batches) bp.groups = bp.batches;
+  bp.groups = divide_up(bp.batches, divide_up(bp.batches, bp.groups));  // as few as end in as many turns
   bp.stages = way.ring / stage_bytes;
   if (bp.stages < 2) bp.stages = 2;
   if (bp.stages > kBulkStages) bp.stages = kBulkStages;

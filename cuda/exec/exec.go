@@ -33,11 +33,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"strings"
 	"sync"
 
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
@@ -84,6 +85,7 @@ type Backend struct {
 	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	plans    *planStore
 
+	said   sync.Map // notices
 	mu     sync.Mutex
 	models map[*gpt2.Model]*uploaded
 	closed bool
@@ -119,7 +121,7 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	b.mode, b.why = o.Mode, "as asked"
 	if o.Mode == Auto {
 		b.mode, b.why = Graph, "no profiler is attached"
-		if tool := profiler(); tool != "" {
+		if tool := nvtx.Tool(); tool != "" {
 			b.mode, b.why = Eager, "a profiler is attached ("+tool+" is set); --mode graph overrides"
 			b.notice("mode eager: " + b.why)
 		}
@@ -130,14 +132,11 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// profiler returns the variable by which a profiler had itself loaded, or "".
-func profiler() string {
-	for _, name := range []string{"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"} {
-		if os.Getenv(name) != "" {
-			return name
-		}
+// noticeOnce is notice, but for what was said before.
+func (b *Backend) noticeOnce(text string) {
+	if _, said := b.said.LoadOrStore(text, true); !said {
+		b.notice(text)
 	}
-	return ""
 }
 
 func (b *Backend) notice(text string) {
@@ -211,6 +210,9 @@ func (b *Backend) Library() *cuda.Library { return b.lib }
 
 // Mode returns how passes are launched, and why so.
 func (b *Backend) Mode() (Mode, string) { return b.mode, b.why }
+
+// Variants returns the kernels that were asked for, by the stage's name.
+func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }
 
 // Sizes are those of the type that holds weights, activations and the KV cache.
 // The residual stream is float32 throughout, which the least bytes do not count.

@@ -9,6 +9,10 @@ FUZZTIME ?= 1m
 export INFER_PROMPT := $(value PROMPT)
 export INFER_TEXT := $(value TEXT)
 
+# go-nvml declares functions that NVIDIA has since deprecated: hundreds of lines of
+# warnings that tell nobody here anything.
+export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
+
 .DEFAULT_GOAL := run
 .PHONY: help run build nvtx cuda cuda-check profile test test-gpu test-gpu-binaries lint bench bench-peers parity golden fuzz clean need
 

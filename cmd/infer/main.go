@@ -5,6 +5,7 @@
 //	infer eval --text FILE       measures how well the model predicts a text
 //	infer dump --stage S -o F    writes a stage's activations
 //	infer bench                  measures passes
+//	infer devices                shows the GPUs and the CPU
 //	infer tokenize, infer export
 //
 // Text goes to standard output, everything else to standard error. The exit
@@ -121,7 +122,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRoot() *cobra.Command {
 	var m modelFlags
 	root := newGenerate(&m)
-	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m))
+	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m))
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return m.check(c) }
 	addFlags(root.PersistentFlags(), "Model and device, for every command", m.register)
 	root.Version = version()

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-
 )
 
 var update = flag.Bool("update", false, "write traces/samples/plan.json")

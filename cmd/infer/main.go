@@ -21,6 +21,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -64,7 +65,12 @@ type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }
 
+// The main goroutine stays on the process's first OS thread, on which ranges are
+// then opened and closed: a timeline has them all in one row.
+func init() { runtime.LockOSThread() }
+
 func main() {
+	nvtx.NameThread("infer")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

@@ -33,6 +33,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -84,6 +85,7 @@ type Backend struct {
 	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	plans    *planStore
 
+	said   sync.Map // notices
 	mu     sync.Mutex
 	models map[*gpt2.Model]*uploaded
 	closed bool
@@ -128,6 +130,13 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// noticeOnce is notice, but for what was said before.
+func (b *Backend) noticeOnce(text string) {
+	if _, said := b.said.LoadOrStore(text, true); !said {
+		b.notice(text)
+	}
 }
 
 func (b *Backend) notice(text string) {
@@ -201,6 +210,9 @@ func (b *Backend) Library() *cuda.Library { return b.lib }
 
 // Mode returns how passes are launched, and why so.
 func (b *Backend) Mode() (Mode, string) { return b.mode, b.why }
+
+// Variants returns the kernels that were asked for, by the stage's name.
+func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }
 
 // Sizes are those of the type that holds weights, activations and the KV cache.
 // The residual stream is float32 throughout, which the least bytes do not count.

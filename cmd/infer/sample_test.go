@@ -13,9 +13,9 @@ import (
 var update = flag.Bool("update", false, "write traces/samples/plan.json")
 
 // TestPlanOfSamples: traces/samples/plan.json is what "infer info --json" prints for
-// the run that the captures beside it show, without "gpu". What the GPU fuses does not depend on the
-// GPU, so a library without one will do. Where this test fails because the fused
-// steps changed, the captures are out of date too.
+// the run that the captures beside it show, without "gpu". What is fused does not
+// depend on the GPU, so a library without one will do. Where this test fails because
+// the fused steps changed, the captures are out of date too.
 func TestPlanOfSamples(t *testing.T) {
 	withStub(t)
 	root, err := filepath.Abs("../..")

@@ -30,8 +30,8 @@
 package exec
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -268,7 +268,7 @@ func (b *Backend) Close() error {
 		errs = append(errs, u.free())
 		delete(b.models, m)
 	}
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // Prepare uploads the weights that the layers need, and allocates the KV cache.
@@ -282,7 +282,7 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	}
 	r := &Runner{backend: b, model: m, options: o, weights: u, compiled: map[gpt2.Phase]*compiled{}, plans: map[gpt2.Phase]*gpt2.Plan{}}
 	if err := r.allocate(); err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, cmp.Or(err, r.Close())
 	}
 	return r, nil
 }

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -163,7 +164,7 @@ func (r *Runner) zeroed(bytes int64) (*cuda.Buffer, error) {
 // makeState allocates the state with room for ids.
 func (r *Runner) makeState(ids int) error {
 	r.idsRoom = 0 // until both are there
-	if err := errors.Join(free(r.state), free(r.host)); err != nil {
+	if err := cmp.Or(free(r.state), free(r.host)); err != nil {
 		return err
 	}
 	var err error
@@ -203,7 +204,7 @@ func (r *Runner) Close() error {
 	if failed != nil { // said already, and what follows from it
 		return nil
 	}
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // free frees what was allocated, if it was.
@@ -287,7 +288,7 @@ func (r *Runner) forget() error {
 		delete(r.compiled, phase)
 	}
 	r.last = nil
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // grow makes the buffers large enough for a plan. Launches point into them, so

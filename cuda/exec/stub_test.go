@@ -139,7 +139,7 @@ func TestNewFails(t *testing.T) {
 		{Options{DType: weights.F16}, "BF16 and F32"},
 		{Options{Device: 3}, "GPU 3"},
 		{Options{Device: -1}, "GPU -1"},
-		{Options{Variants: map[string]string{"attn.sdpa": "fast"}}, `no variant "fast"; it has auto, naive`},
+		{Options{Variants: map[string]string{"attn.sdpa": "fast"}}, `no variant "fast"; it has auto, naive, split, flash`},
 		{Options{Variants: map[string]string{"attn": "naive"}}, `no stage "attn"; stages are wte+wpe, ln_1`},
 		{Options{Variants: map[string]string{"residual_2": "naive"}}, "auto, gemm, norm"},
 		{Options{PlanFile: file("torn", `{"version": 1, "pl`)}, "remove it"},
@@ -261,6 +261,37 @@ func TestEachCallFails(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLostDevice lets every call from the n-th on fail, as they do after a kernel
+// went wrong: the first error is told, alone.
+func TestLostDevice(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
+	for _, mode := range modes {
+		plans := filepath.Join(t.TempDir(), "plans.json")
+		for n := 1; ; n++ {
+			c.Reset()
+			c.Fail("lost", n)
+			err := everything(lib, m, mode, plans)
+			calls := len(c.Calls())
+			if err == nil {
+				if n < 200 {
+					t.Errorf("%s: only %d calls could fail", mode, n-1)
+				}
+				break
+			}
+			oneSentence(t, err)
+			var failed *cuda.Error
+			if !errors.As(err, &failed) && !errors.As(err, new(*cuda.UnavailableError)) {
+				t.Fatalf("%s: call %d fails: %v", mode, n, err)
+			}
+			if calls > n+80 {
+				t.Errorf("%s: after call %d failed (%v) there were %d more", mode, n, err, calls-n)
+			}
+		}
+	}
+	c.Reset()
 }
 
 // TestFailedLaunchNamesStage: in every mode the error names the step, and the
@@ -770,6 +801,53 @@ func TestVariants(t *testing.T) {
 		_, err := NewOn(lib, Options{Variants: map[string]string{s.Info().Name: "naive"}})
 		if add := s.Info().Op == gpt2.OpAdd; (err != nil) != add {
 			t.Errorf("%s=naive: %v", s.Info().Name, err)
+		}
+	}
+}
+
+// TestVariantsByShape: a kernel runs where it takes the shape; where it does not,
+// that is said once.
+func TestVariantsByShape(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, v := range []struct {
+		stage, name     string
+		prefill, decode string // what is said of 40 rows, and of one
+	}{
+		{"attn.c_attn", "gemv", "attn.c_attn=gemv does not take 40 rows", ""},
+		{"attn.c_attn", "blas", "", ""},
+		{"attn.sdpa", "split", "attn.sdpa=split does not take 40 queries of 40 rows", ""},
+		{"attn.sdpa", "flash", "", "attn.sdpa=flash does not take 1 queries of 1 rows"},
+		{"attn.sdpa", "naive", "", ""},
+	} {
+		var told []string
+		b := backendOn(t, lib, Options{Mode: Eager, Variants: map[string]string{v.stage: v.name}, Notice: func(s string) { told = append(told, s) }})
+		r := prepared(t, m, c, b, gpt2.Options{})
+		check := func(pass, words string) {
+			t.Helper()
+			if words == "" && len(told) != 0 || words != "" && (len(told) != 1 || !strings.Contains(told[0], words)) {
+				t.Errorf("%s=%s, %s: told %q, want %q", v.stage, v.name, pass, told, words)
+			}
+			told = nil
+		}
+		for _, words := range []string{v.prefill, ""} { // once
+			if _, err := r.Prefill(t.Context(), make([]int32, 40), gpt2.Phase{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}); err != nil {
+				t.Fatal(err)
+			}
+			check("prefill", words)
+		}
+		if _, err := r.Prefill(t.Context(), make([]int32, 1), samplingPhase(1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		check("decode step", v.decode)
+		steps := map[string]bool{}
+		for _, p := range r.Products() {
+			if p.M == 1 {
+				steps[p.Step] = true
+			}
+		}
+		if blas := v.name == "blas"; len(steps) != map[bool]int{true: 2}[blas] || blas && !steps["h.1.attn.c_attn"] { // the LayerNorm is a step of its own then
+			t.Errorf("%s=%s: a decode step has cuBLASLt do %v", v.stage, v.name, steps)
 		}
 	}
 }

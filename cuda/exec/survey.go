@@ -1,7 +1,7 @@
 package exec
 
 import (
-	"errors"
+	"cmp"
 	"runtime"
 
 	"gpt2scope/cuda"
@@ -51,7 +51,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s
 	if r.stream, err = b.dev.NewStream(); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.stream.Close()) }()
+	defer func() { err = cmp.Or(err, r.stream.Close()) }()
 	sample, attention, err := r.workBytes()
 	if err != nil {
 		return nil, err

@@ -34,8 +34,9 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static long live;             // allocations and objects not yet freed
 static char *calls;           // names, each followed by a newline
 static size_t calls_length;
-static char failing[64];      // what is to fail: a function, "alloc", "launch"
+static char failing[64];      // what is to fail: a function, "alloc", "launch"; "lost" is every call from the n-th on
 static int failing_in;        // at the n-th call from now
+static int lost;              // the device is
 static _Thread_local char text[256];
 
 // What tests call. Each is exported.
@@ -45,6 +46,7 @@ GS_API void gs_stub_reset(void) {
   calls = NULL;
   calls_length = 0;
   failing_in = 0;
+  lost = 0;
   pthread_mutex_unlock(&mutex);
 }
 
@@ -91,7 +93,10 @@ static int note(const char *name, const char *group) {
     calls_length += n + 1;
   }
   int now = 0;
-  if (failing_in > 0 && (!strcmp(failing, name) || !strcmp(failing, group))) now = --failing_in == 0;
+  int any = !strcmp(failing, "lost");
+  if (failing_in > 0 && (any || !strcmp(failing, name) || !strcmp(failing, group))) now = --failing_in == 0;
+  if (now && any) lost = 1;
+  if (lost) now = 1;
   pthread_mutex_unlock(&mutex);
   return now;
 }
@@ -426,8 +431,13 @@ GS_API int gs_profiler(int on) {
   return GS_OK;
 }
 GS_API const char *gs_variant(int op, int n) {
-  static const char *const names[] = {"auto", "naive", NULL};
-  return op >= 0 && op < GS_OPS && n >= 0 && n < 2 ? names[n] : NULL;
+  static const char *const plain[] = {"auto", "naive", NULL}, *const linear[] = {"auto", "naive", "gemv", "blas", NULL},
+                           *const attention[] = {"auto", "naive", "split", "flash", NULL};
+  if (op < 0 || op >= GS_OPS || n < 0) return NULL;
+  const char *const *names = op == GS_OP_LINEAR ? linear : op == GS_OP_ATTENTION ? attention : plain;
+  for (int i = 0; i < n; i++)
+    if (!names[i]) return NULL;
+  return names[n];
 }
 
 #define LAUNCH(name, type)                                                            \

@@ -50,24 +50,39 @@ int gs_check(cudaError_t e, const char *what);
 // Launches a kernel on the stream, overlapping the one before where the stream
 // says so. A kernel launched so must call gs_wait() before it touches anything
 // that an earlier kernel writes, and before it writes anything at all.
+// cluster is the number of blocks, along x, of a thread block cluster.
 template <typename... Params, typename... Args>
-int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
+int gs_launch_cluster(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, unsigned cluster,
+                      Args... args) {
   if (int status = gs_use(s->device)) return status;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = s->stream;
-  cudaLaunchAttribute attribute[2];
-  attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute[0].val.programmaticStreamSerializationAllowed = 1;
-  // An SM divides its memory into shared memory and L1 cache anew only when it is
-  // idle: kernels that ask for different divisions would not overlap.
-  attribute[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attribute[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  cudaLaunchAttribute attribute[3];
   config.attrs = attribute;
-  config.numAttrs = s->overlap ? 2 : 0;
+  if (cluster > 1) {
+    attribute[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attribute[config.numAttrs].val.clusterDim = {cluster, 1, 1};
+    config.numAttrs++;
+  }
+  if (s->overlap) {
+    attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+    config.numAttrs++;
+    // An SM divides its memory into shared memory and L1 cache anew only when it is
+    // idle: kernels that ask for different divisions would not overlap.
+    attribute[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attribute[config.numAttrs].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    config.numAttrs++;
+  }
   return gs_check(cudaLaunchKernelEx(&config, kernel, Params(args)...), name);
+}
+
+template <typename... Params, typename... Args>
+int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
+  return gs_launch_cluster(s, name, kernel, grid, block, shared, 1, args...);
 }
 
 // The names of each op's variants, null-terminated, by gs_variant's n.

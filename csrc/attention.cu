@@ -514,7 +514,7 @@ int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   void (*kernel)(Attention);
   if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_split<float, 8> : lanes == 16 ? attention_split<float, 16> : attention_split<float, 32>;
   else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8> : attention_split<__nv_bfloat16, 16>;
-  return gs_launch(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, k);
+  return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
 }
 
 int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
@@ -526,7 +526,7 @@ int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) 
   void (*kernel)(Attention);
   if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_cluster<float, 8> : lanes == 16 ? attention_cluster<float, 16> : attention_cluster<float, 32>;
   else kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8> : attention_cluster<__nv_bfloat16, 16>;
-  return gs_launch_cluster(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * CLUSTER_WARPS), 0, CLUSTER, k);
+  return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * CLUSTER_WARPS), 0, {CLUSTER, a->T == 1}, k);
 }
 
 template <int D, int R, int WM, int WK> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {

@@ -295,19 +295,14 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WA
 // memory, which saves the round trip through the L2 cache and the counter. Each
 // block weighs the parts for its own share of the columns.
 constexpr int CLUSTER = 8;
-constexpr int CLUSTER_WARPS = 8;
+constexpr int CLUSTER_WARPS = 4;
 
 #if __CUDA_ARCH__ >= 900
-__device__ inline void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// What lies at the same place of shared memory in another block of the cluster.
-__device__ inline float load_cluster(const float *p, int block) {
+// Writes to the same place of shared memory in another block of the cluster.
+__device__ inline void store_cluster(float *p, int block, float v) {
   uint32_t address;
-  float v;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(p)), "r"(block));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
-  return v;
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
 }
 #endif
 
@@ -316,7 +311,8 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_
   constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = CLUSTER_WARPS * PER_WARP, WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * CLUSTER_WARPS, "a thread for each column and part");
   __shared__ float part_o[CLUSTER_WARPS][WIDTH], part_m[CLUSTER_WARPS], part_l[CLUSTER_WARPS];
-  __shared__ float own[WIDTH + 2];  // the block's part: o, m, l
+  constexpr int SHARE = WIDTH / CLUSTER;  // columns that a block weighs
+  __shared__ float inbox[CLUSTER][SHARE + 2];  // of every block: those columns of o, m, l
   const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const int key_of_thread = warp * PER_WARP + lane / LANES, column = lane % LANES * N;
@@ -328,13 +324,15 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_
   T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
 
   gs_let_next();
-  // A hint, as in attention_split: one lane asks for each line of 128 bytes.
-  if (a.T == 1 && column_ok && column * sizeof(T) % 128 == 0) {
-    const int old_keys = min(__ldcg(a.pos + b) + 1 - (a.pad ? __ldcg(a.pad) : 0), a.P);
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // this block runs: others may write its inbox
+  // The position is most often there before the product that ends now. What is read
+  // here serves to ask for keys early, and is compared below with what is right.
+  const int hint = a.T == 1 ? __ldcg(a.pos + b) : 0;
+  if (a.T == 1 && column_ok && column * sizeof(T) % 128 == 0) {  // one lane asks for each line of 128 bytes
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
       const int position = (split + i * CLUSTER) * KEYS + key_of_thread;
-      if (position < old_keys) {
+      if (position < min(hint, a.P)) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(k_cache + int64_t(position) * a.HS));
         asm volatile("prefetch.global.L2 [%0];" ::"l"(v_cache + int64_t(position) * a.HS));
       }
@@ -342,17 +340,17 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_
   }
   gs_wait();
   const uint4 zero = make_uint4(0, 0, 0, 0);
+  const int pad = a.pad ? __ldcg(a.pad) : 0, pos = __ldcg(a.pos + b);
   const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
-  const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
-  const int keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
-  const int groups = (keys + KEYS - 1) / KEYS;
-  const int fresh = a.T == 1 ? pos : -1;
-
-  float q[N], o[N] = {}, m = -INFINITY, l = 0;
-  unpack(q_bits, q);
-  for (int group = split; group < groups; group += CLUSTER * TURN) {
-    uint4 k_bits[TURN], v_bits[TURN];
-    int position[TURN];
+  int keys, groups, fresh;
+  auto stand = [&](int pos, int pad) {
+    keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
+    groups = (keys + KEYS - 1) / KEYS;
+    fresh = a.T == 1 ? pos : -1;
+  };
+  uint4 k_bits[TURN], v_bits[TURN];
+  int position[TURN];
+  auto load = [&](int group) {
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
       position[i] = (group + i * CLUSTER) * KEYS + key_of_thread;
@@ -366,6 +364,18 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_
         v_bits[i] = *reinterpret_cast<const uint4 *>(v);
       }
     }
+  };
+  stand(hint, 0);
+  if (a.T == 1) load(split);  // on the way while the position is
+  if (a.T > 1 || pos != hint || pad != 0) {
+    stand(pos, pad);
+    load(split);
+  }
+
+  float q[N], o[N] = {}, m = -INFINITY, l = 0;
+  unpack(q_bits, q);
+  for (int group = split; group < groups; group += CLUSTER * TURN) {
+    if (group != split) load(group);
     float s[TURN], top = m;
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
@@ -418,22 +428,27 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_
       sum = fmaf(weight, part_l[w], sum);
       out = fmaf(weight, part_o[w][tid], out);
     }
-    own[tid] = out;
-    if (tid == 0) own[WIDTH] = top, own[WIDTH + 1] = sum;
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    store_cluster(&inbox[split][tid % SHARE], tid / SHARE, out);
+    if (tid < CLUSTER) {
+      store_cluster(&inbox[split][SHARE], tid, top);
+      store_cluster(&inbox[split][SHARE + 1], tid, sum);
+    }
+  } else {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
   }
-  cluster_barrier();
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 
-  // Columns split * WIDTH / CLUSTER and on: eight threads each, one for every part.
+  // Eight threads for each of the block's columns, one for every part.
   static_assert(CLUSTER == 8, "parts are weighed by shuffles over 8 lanes");
   if (tid < WIDTH) {
-    const int d = split * (WIDTH / CLUSTER) + tid / CLUSTER, part = tid % CLUSTER;
-    const float part_top = load_cluster(own + WIDTH, part), part_sum = load_cluster(own + WIDTH + 1, part);
-    const float value = load_cluster(own + d, part);
+    const int d = split * SHARE + tid / CLUSTER, part = tid % CLUSTER;
+    const float part_top = inbox[part][SHARE];
     float top = part_top;
 #pragma unroll
     for (int x = 4; x > 0; x >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, x));
     const float weight = exp2_fast(part_top - (top == -INFINITY ? 0.0f : top));
-    float sum = weight * part_sum, out = weight * value;
+    float sum = weight * inbox[part][SHARE + 1], out = weight * inbox[part][tid / CLUSTER];
 #pragma unroll
     for (int x = 4; x > 0; x >>= 1) {
       sum += __shfl_xor_sync(0xffffffffu, sum, x);
@@ -441,7 +456,6 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_
     }
     if (part == 0 && d < a.HS) y[d] = from_float<T>(keys > 0 ? out / sum : 0.0f);
   }
-  cluster_barrier();  // shared memory stays until all have read it
 #endif
 }
 

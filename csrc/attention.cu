@@ -291,12 +291,9 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WA
 // ---------------------------------------------------------------- split over a cluster
 
 // The same on Hopper and later: the blocks that share a head are a thread block
-// cluster of CLUSTER, and hand each other their parts through distributed shared
+// cluster of CLUSTER (4 or 8), and hand each other their parts through distributed shared
 // memory, which saves the round trip through the L2 cache and the counter. Each
 // block weighs the parts for its own share of the columns.
-constexpr int CLUSTER = 8;
-constexpr int CLUSTER_WARPS = 4;
-
 #if __CUDA_ARCH__ >= 900
 // Writes to the same place of shared memory in another block of the cluster.
 __device__ inline void store_cluster(float *p, int block, float v) {
@@ -306,11 +303,11 @@ __device__ inline void store_cluster(float *p, int block, float v) {
 }
 #endif
 
-template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_WARPS) attention_cluster(const Attention a) {
+template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const Attention a) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = CLUSTER_WARPS * PER_WARP, WIDTH = LANES * N;
-  static_assert(WIDTH <= 32 * CLUSTER_WARPS, "a thread for each column and part");
-  __shared__ float part_o[CLUSTER_WARPS][WIDTH], part_m[CLUSTER_WARPS], part_l[CLUSTER_WARPS];
+  constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = WARPS * PER_WARP, WIDTH = LANES * N;
+  static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
+  __shared__ float part_o[WARPS][WIDTH], part_m[WARPS], part_l[WARPS];
   constexpr int SHARE = WIDTH / CLUSTER;  // columns that a block weighs
   __shared__ float inbox[CLUSTER][SHARE + 2];  // of every block: those columns of o, m, l
   const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
@@ -419,11 +416,11 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_
   if (tid < WIDTH) {
     float top = part_m[0];
 #pragma unroll
-    for (int w = 1; w < CLUSTER_WARPS; w++) top = fmaxf(top, part_m[w]);
+    for (int w = 1; w < WARPS; w++) top = fmaxf(top, part_m[w]);
     const float base = top == -INFINITY ? 0.0f : top;  // a block without keys
     float sum = 0, out = 0;
 #pragma unroll
-    for (int w = 0; w < CLUSTER_WARPS; w++) {
+    for (int w = 0; w < WARPS; w++) {
       const float weight = exp2_fast(part_m[w] - base);
       sum = fmaf(weight, part_l[w], sum);
       out = fmaf(weight, part_o[w][tid], out);
@@ -439,18 +436,17 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_
   }
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 
-  // Eight threads for each of the block's columns, one for every part.
-  static_assert(CLUSTER == 8, "parts are weighed by shuffles over 8 lanes");
+  // CLUSTER threads for each of the block's columns, one for every part.
   if (tid < WIDTH) {
     const int d = split * SHARE + tid / CLUSTER, part = tid % CLUSTER;
     const float part_top = inbox[part][SHARE];
     float top = part_top;
 #pragma unroll
-    for (int x = 4; x > 0; x >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, x));
+    for (int x = CLUSTER / 2; x > 0; x >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, x));
     const float weight = exp2_fast(part_top - (top == -INFINITY ? 0.0f : top));
     float sum = weight * inbox[part][SHARE + 1], out = weight * inbox[part][tid / CLUSTER];
 #pragma unroll
-    for (int x = 4; x > 0; x >>= 1) {
+    for (int x = CLUSTER / 2; x > 0; x >>= 1) {
       sum += __shfl_xor_sync(0xffffffffu, sum, x);
       out += __shfl_xor_sync(0xffffffffu, out, x);
     }
@@ -531,16 +527,26 @@ int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
 }
 
+template <int CLUSTER, int WARPS> int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  const int lanes = split_lanes(a);
+  void (*kernel)(Attention);
+  if (a->dtype == GS_F32)
+    kernel = lanes == 8    ? attention_cluster<float, 8, CLUSTER, WARPS>
+             : lanes == 16 ? attention_cluster<float, 16, CLUSTER, WARPS>
+                           : attention_cluster<float, 32, CLUSTER, WARPS>;
+  else
+    kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8, CLUSTER, WARPS> : attention_cluster<__nv_bfloat16, 16, CLUSTER, WARPS>;
+  return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * WARPS), 0, {CLUSTER, a->T == 1}, k);
+}
+
+// Eight small blocks to a head, or four larger ones where eight would be more blocks
+// than SMs.
 int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   if (a->T > 1) {
     int status = append(s, a, k);
     if (status != GS_OK) return status;
   }
-  const int lanes = split_lanes(a);
-  void (*kernel)(Attention);
-  if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_cluster<float, 8> : lanes == 16 ? attention_cluster<float, 16> : attention_cluster<float, 32>;
-  else kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8> : attention_cluster<__nv_bfloat16, 16>;
-  return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * CLUSTER_WARPS), 0, {CLUSTER, a->T == 1}, k);
+  return 8 * a->NH * a->B > s->processors ? split_cluster_of<4, 8>(s, a, k) : split_cluster_of<8, 4>(s, a, k);
 }
 
 template <int D, int R, int WM, int WK> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {

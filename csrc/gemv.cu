@@ -13,10 +13,7 @@
 // * W is constant, so the first R*U chunks are asked for before gs_wait(), while
 //   the kernel before this one still ends. For the matrices of gpt2 124M that is
 //   all of W.
-// * Where asked, there are half as many blocks as fit an SM, so that those of the
-//   next kernel fit beside them and begin early, and the rows that a block comes to
-//   later are asked into the L2 cache, before gs_wait() too.
-// * x goes to shared memory as float32, once per block, normalised on the way if
+//// * x goes to shared memory as float32, once per block, normalised on the way if
 //   asked; bias, and y where it accumulates, are read long before they are used.
 // * The next chunks are asked for before the sums of a row are reduced.
 //
@@ -45,30 +42,18 @@ struct gemv_params {
   int blocks;                // row blocks; a thread block takes every gridDim.x-th
   int stream;                // W is larger than the L2 cache can keep: let it leave first
   int64_t ahead;             // bytes of W that are asked into the L2 cache before gs_wait()
-  const char *next;          // what later launches read, asked into the L2 cache when all of W is on its way
-  uint64_t next_bytes;
 };
 
 // How a product is done, see gs_gemv.
 struct gemv_way {
-  bool lean;      // wide kernel: half of the blocks that fit an SM, so that those of the next kernel fit beside them
   int ring;       // bytes of shared memory for W per block of the bulk kernel, 0 for the wide one
-  int warps;      // of a block of the bulk kernel, more where a row needs them; 0: by size
-  int64_t ahead;  // bytes of W that are asked into the L2 cache before gs_wait()
+  int64_t ahead;  // bytes of W that its blocks ask into the L2 cache before gs_wait()
 };
 
-// The L2 cache of an H200 has 50 MB: two products ahead fit.
-constexpr int64_t kAhead = 24ll << 20;
-
 constexpr gemv_way ways[] = {
-    {false, 0, 0, 0},                // GS_GEMV_WIDE
-    {true, 0, 0, 0},                 // GS_GEMV_LEAN
-    {true, 0, 0, kAhead},            // GS_GEMV_PREFETCH
-    {false, 100 << 10, 16, 0},        // GS_GEMV_BULK
-    {false, 100 << 10, 16, kAhead},   // GS_GEMV_AHEAD
-    {false, 52 << 10, 16, kAhead},    // GS_GEMV_AHEAD_HALF
-    {false, 52 << 10, 8, kAhead},     // GS_GEMV_AHEAD_FEW
-    {false, 52 << 10, 0, kAhead},     // GS_GEMV_AHEAD_MIXED
+    {0, 0},                   // GS_GEMV_WIDE
+    {100 << 10, 0},           // GS_GEMV_BULK
+    {100 << 10, 24ll << 20},  // GS_GEMV_AHEAD: half of the L2 cache of an H200
 };
 
 // 16 bytes of W, or zeros.
@@ -254,15 +239,6 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
 
   int block = blockIdx.x, batch = 0;
   load(block, 0);
-  if (ALIGNED && p.ahead > 0) {
-    // A thread asks for the rows of one turn of this block, which lie side by side.
-    const int64_t ask = p.blocks - blockIdx.x;
-    for (int64_t b = threadIdx.x; b * gridDim.x < ask; b += blockDim.x) {
-      const int row = (blockIdx.x + (int)b * gridDim.x) * block_rows;
-      const int64_t at = (int64_t)row * p.K * sizeof(W);
-      if (at < p.ahead) prefetch_l2(w + (size_t)row * p.K, min(block_rows, p.N - row) * p.K * (int)sizeof(W));
-    }
-  }
   load_bias(block);
   const int units = KC * Q;  // float4 of a row
   float4 *gain = xs + M * units, *shift = gain + units;
@@ -476,7 +452,6 @@ int launch(gs_stream *s, gemv_params p, size_t shared, const gemv_way &way) {
   const int by_registers = resident(M, R, U) * kMaxWarps / warps;
   const int by_shared = (int)((s->shared_per_block + 1024) / (shared + 4096));
   int fit = by_registers < by_shared ? by_registers : by_shared;
-  if (way.lean) fit /= 2;
   if (fit < 1) fit = 1;
   if (fit > 16) fit = 16;
   const int turns = divide_up(p.blocks, fit * s->processors);
@@ -553,8 +528,6 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
   // H200) and is gone itself when its turn comes again.
   p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
   p.ahead = way.ahead;
-  p.next = reinterpret_cast<const char *>(a->ahead);
-  p.next_bytes = a->ahead_bytes;
   const size_t x_size = p.x_bf16 ? 2 : 4, y_size = p.y_bf16 ? 2 : 4;
 
   for (int m = 0; m < a->M;) {

@@ -139,13 +139,6 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
           parity ^= 1;
         }
       }
-    // Memory would now rest until the next kernel may read what this one makes.
-    if (lane == 0 && p.next_bytes > 0) {
-      const uint64_t share = (p.next_bytes / gridDim.x + 15) / 16 * 16, begin = share * blockIdx.x;
-      const uint64_t end = min(p.next_bytes / 16 * 16, begin + share);
-#pragma unroll 1
-      for (uint64_t at = begin; at < end; at += kPiece) prefetch_l2(p.next + at, (int)min((uint64_t)kPiece, end - at));
-    }
     return;
   }
 
@@ -341,10 +334,7 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   bp.rest = (float)(p.K - (bp.parts - 1) * 32 * U * (16 / (int)sizeof(W)));
   bp.over_rest = 1 / bp.rest;
   bp.over_all = 1.0f / p.K;
-  // One group computes as fast as memory delivers what does not fit the ring; what is
-  // all there before gs_wait() is done sooner by more.
-  const int warps = way.warps ? way.warps : bp.batches * stage_bytes > way.ring ? kBulkWarps / 2 : kBulkWarps;
-  bp.groups = (warps - 1) / bp.parts;
+  bp.groups = (kBulkWarps - 1) / bp.parts;
   if (bp.groups < 1) bp.groups = 1;
   if (bp.groups > bp.batches) bp.groups = bp.batches;
   bp.groups = divide_up(bp.batches, divide_up(bp.batches, bp.groups));  // as few as end in as many turns

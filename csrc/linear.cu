@@ -7,9 +7,7 @@
 
 #include "linear.cuh"
 
-extern const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas",
-                                                    "gemv-wide", "gemv-lean", "gemv-prefetch",
-                                                    "gemv-bulk", "gemv-ahead", "gemv-ahead-half", "gemv-ahead-few", "gemv-ahead-mixed", nullptr};
+extern const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", "gemv-wide", "gemv-bulk", "gemv-ahead", nullptr};
 
 namespace {
 

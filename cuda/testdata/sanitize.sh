@@ -3,9 +3,10 @@
 # graphs, in bfloat16 and float32. Arguments name the tools; without any, all four.
 #
 # With all products by our own kernels, each tool must find nothing. With cuBLASLt:
-# memcheck and synccheck likewise; racecheck reports a hazard inside NVIDIA's nvjet_*
-# kernels, which are left out; initcheck does not see what those write by bulk tensor
-# stores, and takes the products for unwritten, so it is not run.
+# memcheck and synccheck likewise, and racecheck in float32. In bfloat16 racecheck
+# reports a hazard inside NVIDIA's nvjet_* kernels, and ends with an internal error
+# where they are left out; initcheck does not see what those write by bulk tensor
+# stores, and takes the products for unwritten: these are not run.
 #
 # Logs are left in build/sanitize. A run takes about 20 s on an H200, all of them ten
 # minutes.
@@ -36,16 +37,19 @@ for products in naive cublasLt; do
 		if test $products = cublasLt; then
 			case $tool in
 			initcheck) echo "initcheck cublasLt: not run, as it does not see bulk tensor stores of NVIDIA's kernels"; continue ;;
-			racecheck) options+=(--kernel-name-exclude kernel_substring=nvjet) ;;
 			esac
 		fi
 		for mode in eager graph; do
 			for dtype in bf16 f32; do
+				if test "$tool $products $dtype" = "racecheck cublasLt bf16"; then
+					echo "racecheck cublasLt $mode bf16: not run, as it does not follow NVIDIA's nvjet kernels"
+					continue
+				fi
 				log=$out/$tool.$products.$mode.$dtype.log
 				"$sanitizer" "${options[@]}" "${run[@]}" "${variants[@]}" --mode $mode --dtype $dtype > "$log" 2>&1
 				status=$?
-				echo "$tool $products $mode $dtype: $(grep -E 'SUMMARY' "$log" | tail -n 1 | sed 's/^=* *//')"
-				if test $status != 0 || ! grep -qE 'ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards' "$log"; then
+				echo "$tool $products $mode $dtype: $(grep -aE 'SUMMARY' "$log" | tail -n 1 | sed 's/^=* *//')"
+				if test $status != 0 || ! grep -aqE 'ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards' "$log"; then
 					echo "FAIL: status $status; from $log:"
 					tail -n 25 "$log"
 					failed=1

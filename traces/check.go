@@ -52,6 +52,9 @@ func Examine(h *Header, a Attribution) []Finding {
 	if outside := a.WithoutRange; outside > 0 && a.Ranges > 0 {
 		some(outside, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")
 	}
+	if a.Kernels+a.Graphs+a.Copies == 0 {
+		add(false, "there is no work of a GPU")
+	}
 	if a.Kernels > 0 && a.Ranges == 0 {
 		add(false, "there are no ranges: kernels belong to no stage")
 	}

@@ -403,6 +403,9 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 	if onGPU && e.Kind.IsRange() {
 		category = "gpu_user_annotation"
 	}
+	if onGPU && e.Kind == KindCounter {
+		category = "gpu_counter"
+	}
 	b = append(b, ",\n{\"ph\":\""...)
 	b = append(b, ph...)
 	b = append(b, `","cat":"`...)

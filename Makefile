@@ -9,8 +9,12 @@ FUZZTIME ?= 1m
 export INFER_PROMPT := $(value PROMPT)
 export INFER_TEXT := $(value TEXT)
 
+# go-nvml declares functions that NVIDIA has since deprecated: hundreds of lines of
+# warnings that tell nobody here anything.
+export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
+
 .DEFAULT_GOAL := run
-.PHONY: help run build nvtx cuda cuda-check profile test test-gpu test-gpu-binaries lint bench bench-peers parity golden fuzz clean need
+.PHONY: help run build nvtx cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
@@ -33,10 +37,14 @@ cuda:  ## build the CUDA library for every GPU architecture; ARCHS="90a" limits 
 cuda-check:  ## compile every kernel for one architecture, warnings and register spills being errors
 	@csrc/build.sh --check
 
-test-gpu: need cuda  ## run the tests that need a GPU
+test-gpu: cuda build nvtx  ## run the tests that need a GPU, and the checks with Nsight Systems and Nsight Compute
 	GPT2SCOPE_REQUIRE_GPU=1 GPT2SCOPE_CUDA_LIB="$(CURDIR)/lib/libgpt2scope_cuda.so" go test -count=1 ./cuda/...
+	GPT2SCOPE_CUDA_LIB="$(CURDIR)/lib/libgpt2scope_cuda.so" traces/check-gpu.sh
 
-test-gpu-binaries: need cuda  ## build the same tests for a machine with a GPU and without Go: build/gpu/run.sh runs them
+sanitize: cuda build  ## run a prefill and decode steps under compute-sanitizer
+	GPT2SCOPE_CUDA_LIB="$(CURDIR)/lib/libgpt2scope_cuda.so" cuda/testdata/sanitize.sh
+
+test-gpu-binaries: need cuda nvtx  ## build the same tests for a machine with a GPU and without Go: build/gpu/run.sh runs them
 	rm -rf build/gpu
 	mkdir -p build/gpu
 	for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./cuda ./cuda/...); do \

@@ -192,7 +192,6 @@ func holdThread() (release func()) {
 		return func() {}
 	}
 	runtime.LockOSThread()
-	nvtx.NameThread("gpt2scope-cpu-0") // the pool's own threads count from 1
 	return runtime.UnlockOSThread
 }
 

@@ -154,6 +154,24 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WA
   T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
 
   gs_let_next();
+#if __CUDA_ARCH__ >= 900
+  // What the cache holds is asked into the L2 cache while the product before this
+  // kernel ends. It is a hint: a position which that step has yet to raise will do.
+  // The position is not kept in the L1 cache, so that the read below gets the new one.
+  if (a.T == 1) {
+    const int old_keys = min(__ldcg(a.pos + b) + 1 - (a.pad ? __ldcg(a.pad) : 0), a.P);
+    const int old_groups = (old_keys + KEYS - 1) / KEYS, old_used = min(a.splits, (old_groups + TURN - 1) / TURN);
+#pragma unroll
+    for (int i = 0; i < TURN; i++) {
+      const int position = (split + i * old_used) * KEYS + key_of_thread;
+      // One of the lanes that share a line of 128 bytes asks for it.
+      if (column_ok && column * sizeof(T) % 128 == 0 && split < old_used && position < old_keys) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(k_cache + int64_t(position) * a.HS));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(v_cache + int64_t(position) * a.HS));
+      }
+    }
+  }
+#endif
   gs_wait();
   const uint4 zero = make_uint4(0, 0, 0, 0);
   const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;

@@ -29,7 +29,9 @@ install() {
 		echo "installing NVIDIA's compiler into $root" >&2
 		rm -rf $root
 		mkdir -p $root
-		python3 -m pip install --quiet --disable-pip-version-check --no-deps --target $root -r csrc/requirements.txt >&2
+		# --target keeps out of the system's packages, so that pip takes it on
+		# externally managed systems too (Debian 12).
+		PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --no-deps --target $root -r csrc/requirements.txt >&2
 		# The linker looks for the names without a version.
 		for name in cublasLt cupti nvrtc; do
 			ln -sf lib$name.so.13 $root/nvidia/cu13/lib/lib$name.so
@@ -73,7 +75,8 @@ for a in $archs; do code+=(-gencode "arch=compute_$a,code=sm_$a"); done
 
 ptxas=
 [ -n "$check" ] && ptxas=-Xptxas=--warn-on-spills
-flags=(-std=c++17 -O3 -lineinfo "${code[@]}" $ptxas -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
+# -compress-all: kernels with line tables for six architectures are large.
+flags=(-std=c++17 -O3 -lineinfo -Xfatbin=-compress-all "${code[@]}" $ptxas -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
 
 if [ -n "$check" ]; then
 	objects=build/check

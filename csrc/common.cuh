@@ -58,11 +58,15 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = s->stream;
-  cudaLaunchAttribute attribute[1];
+  cudaLaunchAttribute attribute[2];
   attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute[0].val.programmaticStreamSerializationAllowed = 1;
+  // An SM divides its memory into shared memory and L1 cache anew only when it is
+  // idle: kernels that ask for different divisions would not overlap.
+  attribute[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attribute[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
   config.attrs = attribute;
-  config.numAttrs = s->overlap ? 1 : 0;
+  config.numAttrs = s->overlap ? 2 : 0;
   return gs_check(cudaLaunchKernelEx(&config, kernel, Params(args)...), name);
 }
 

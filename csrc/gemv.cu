@@ -3,7 +3,9 @@
 //   x (M, K)  W (N, K)  y (M, N), M <= GS_GEMV_ROWS
 //
 // The time is that of reading W once, so all here serves to keep many bytes of it
-// in flight, from the first moment on:
+// in flight, from the first moment on. There are two kernels: the one of
+// gemv_bulk.cuh, for compute capability 9.0 and aligned rows, and the one here, for
+// all else:
 //
 // * A warp owns R rows of W, or one of S equal parts of each (split-K inside the
 //   block; partial sums meet in shared memory and are added in a fixed order). A
@@ -11,6 +13,9 @@
 // * W is constant, so the first R*U chunks are asked for before gs_wait(), while
 //   the kernel before this one still ends. For the matrices of gpt2 124M that is
 //   all of W.
+// * Where asked, there are half as many blocks as fit an SM, so that those of the
+//   next kernel fit beside them and begin early, and the rows that a block comes to
+//   later are asked into the L2 cache, before gs_wait() too.
 // * x goes to shared memory as float32, once per block, normalised on the way if
 //   asked; bias, and y where it accumulates, are read long before they are used.
 // * The next chunks are asked for before the sums of a row are reduced.
@@ -39,6 +44,29 @@ struct gemv_params {
   int splits;                // S: warps that share a row
   int blocks;                // row blocks; a thread block takes every gridDim.x-th
   int stream;                // W is larger than the L2 cache can keep: let it leave first
+  int64_t ahead;             // bytes of W that are asked into the L2 cache before gs_wait()
+};
+
+// How a product is done, see gs_gemv.
+struct gemv_way {
+  bool lean;      // wide kernel: half of the blocks that fit an SM, so that those of the next kernel fit beside them
+  int ring;       // bytes of shared memory for W per block of the bulk kernel, 0 for the wide one
+  int warps;      // of a block of the bulk kernel, more where a row needs them; 0: by size
+  int64_t ahead;  // bytes of W that are asked into the L2 cache before gs_wait()
+};
+
+// The L2 cache of an H200 has 50 MB: two products ahead fit.
+constexpr int64_t kAhead = 24ll << 20;
+
+constexpr gemv_way ways[] = {
+    {false, 0, 0, 0},                // GS_GEMV_WIDE
+    {true, 0, 0, 0},                 // GS_GEMV_LEAN
+    {true, 0, 0, kAhead},            // GS_GEMV_PREFETCH
+    {false, 100 << 10, 16, 0},        // GS_GEMV_BULK
+    {false, 100 << 10, 16, kAhead},   // GS_GEMV_AHEAD
+    {false, 52 << 10, 16, kAhead},    // GS_GEMV_AHEAD_HALF
+    {false, 52 << 10, 8, kAhead},     // GS_GEMV_AHEAD_FEW
+    {false, 52 << 10, 0, kAhead},     // GS_GEMV_AHEAD_MIXED
 };
 
 // 16 bytes of W, or zeros.
@@ -54,6 +82,13 @@ __device__ inline uint4 load_chunk(const void *p, bool valid, uint64_t policy) {
       : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
       : "l"(p), "r"((int)valid), "l"(policy));
   return v;
+}
+
+// Asks for bytes of constant memory in the L2 cache: both multiples of 16.
+__device__ inline void prefetch_l2(const void *p, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
 }
 
 // The same where rows are not aligned to 16 bytes or the last chunk is partial:
@@ -217,6 +252,15 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
 
   int block = blockIdx.x, batch = 0;
   load(block, 0);
+  if (ALIGNED && p.ahead > 0) {
+    // A thread asks for the rows of one turn of this block, which lie side by side.
+    const int64_t ask = p.blocks - blockIdx.x;
+    for (int64_t b = threadIdx.x; b * gridDim.x < ask; b += blockDim.x) {
+      const int row = (blockIdx.x + (int)b * gridDim.x) * block_rows;
+      const int64_t at = (int64_t)row * p.K * sizeof(W);
+      if (at < p.ahead) prefetch_l2(w + (size_t)row * p.K, min(block_rows, p.N - row) * p.K * (int)sizeof(W));
+    }
+  }
   load_bias(block);
   const int units = KC * Q;  // float4 of a row
   float4 *gain = xs + M * units, *shift = gain + units;
@@ -393,8 +437,23 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 
+// Lets a kernel have all of the shared memory of a block: once per kernel and device.
+// A second thread doing it again does no harm.
+template <auto kernel>
+int allow_shared(gs_stream *s) {
+  static std::atomic<uint64_t> allowed{0};
+  const uint64_t bit = 1ull << (s->device & 63);
+  if (s->device <= 63 && (allowed.load() & bit)) return GS_OK;
+  int e = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s->shared_per_block - 4096),
+                   "cudaFuncSetAttribute");
+  if (!e) allowed.fetch_or(bit);
+  return e;
+}
+
+#include "gemv_bulk.cuh"
+
 template <typename W, int M, int R, int U, bool ALIGNED>
-int launch(gs_stream *s, gemv_params p, size_t shared) {
+int launch(gs_stream *s, gemv_params p, size_t shared, const gemv_way &way) {
   auto kernel = gemv_kernel<W, M, R, U, ALIGNED>;
   const int chunks = divide_up(p.K, 16 / (int)sizeof(W));
 
@@ -415,21 +474,15 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
   const int by_registers = resident(M, R, U) * kMaxWarps / warps;
   const int by_shared = (int)((s->shared_per_block + 1024) / (shared + 4096));
   int fit = by_registers < by_shared ? by_registers : by_shared;
+  if (way.lean) fit /= 2;
   if (fit < 1) fit = 1;
   if (fit > 16) fit = 16;
   const int turns = divide_up(p.blocks, fit * s->processors);
   const int grid = divide_up(p.blocks, turns);
 
   if (shared > 40 * 1024) {
-    // Once per kernel and device. A second thread doing it again does no harm.
-    static std::atomic<uint64_t> allowed{0};
-    const uint64_t bit = 1ull << (s->device & 63);
-    if (s->device > 63 || !(allowed.load() & bit)) {
-      int e = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s->shared_per_block - 4096),
-                       "cudaFuncSetAttribute");
-      if (e) return e;
-      allowed.fetch_or(bit);
-    }
+    int e = allow_shared<gemv_kernel<W, M, R, U, ALIGNED>>(s);
+    if (e) return e;
   }
   return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * warps), shared, p);
 }
@@ -437,41 +490,46 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
 // One row of W, or a part of one, per warp: 4 chunks per lane where that is all of it,
 // else 8.
 template <typename W, int M>
-int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
+int one_row(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &way) {
   const int chunks = p.K / (16 / (int)sizeof(W));
   int part = chunks;
   for (int S = 1; S < kMaxWarps && (part > 256 || ((int64_t)p.N * S < (int64_t)s->processors * 16 && part > 96));) {
     S *= 2;
     part = divide_up(chunks, S);
   }
-  if (part <= 128) return launch<W, M, 1, 4, true>(s, p, shared);
-  return launch<W, M, 1, 8, true>(s, p, shared);
+  if (part <= 128) return launch<W, M, 1, 4, true>(s, p, shared, way);
+  return launch<W, M, 1, 8, true>(s, p, shared, way);
 }
 
 // The rows of W per warp and the chunks of each in flight, by rows of x (M) and the
 // size of W: with many rows of x the reads of x from shared memory would take longer
 // than those of W from memory, if several rows of W did not share them.
 template <typename W, int M>
-int choose(gs_stream *s, const gemv_params &p, size_t shared) {
+int choose(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &way) {
   constexpr int E = 16 / sizeof(W);
-  if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false>(s, p, shared);
+  if (way.ring) {
+    bool taken;
+    int e = try_bulk<W, M>(s, p, way, &taken);
+    if (e || taken) return e;
+  }
+  if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false>(s, p, shared, way);
   const int chunks = p.K / E;
   // 128 KB per SM and more: W comes in several turns, whatever is chosen.
   const bool large = (int64_t)p.N * chunks >= (int64_t)s->processors * 8192;
   if constexpr (M == 8) {
-    if (large) return launch<W, M, 4, 2, true>(s, p, shared);
-    return launch<W, M, 2, 4, true>(s, p, shared);
+    if (large) return launch<W, M, 4, 2, true>(s, p, shared, way);
+    return launch<W, M, 2, 4, true>(s, p, shared, way);
   } else if constexpr (M == 4) {
-    if (large) return launch<W, M, 4, 2, true>(s, p, shared);
-    return launch<W, M, 2, 4, true>(s, p, shared);
+    if (large) return launch<W, M, 4, 2, true>(s, p, shared, way);
+    return launch<W, M, 2, 4, true>(s, p, shared, way);
   } else {
-    if (large) return launch<W, M, 2, 4, true>(s, p, shared);
-    return one_row<W, M>(s, p, shared);
+    if (large) return launch<W, M, 2, 4, true>(s, p, shared, way);
+    return one_row<W, M>(s, p, shared, way);
   }
 }
 
 template <typename W>
-int by_rows(gs_stream *s, const gs_linear_args *a) {
+int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
   gemv_params p = {};
   const int E = 16 / (int)sizeof(W), padded = divide_up(a->K, E) * E;
   const bool norm = a->gain != 0;
@@ -492,6 +550,7 @@ int by_rows(gs_stream *s, const gs_linear_args *a) {
   // Past 32 MB a matrix pushes everything else out of the L2 cache (50 MB on H100 and
   // H200) and is gone itself when its turn comes again.
   p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
+  p.ahead = way.ahead;
   const size_t x_size = p.x_bf16 ? 2 : 4, y_size = p.y_bf16 ? 2 : 4;
 
   for (int m = 0; m < a->M;) {
@@ -508,10 +567,10 @@ int by_rows(gs_stream *s, const gs_linear_args *a) {
     p.x = reinterpret_cast<const void *>(a->x + (uint64_t)m * a->ldx * x_size);
     p.y = reinterpret_cast<void *>(a->y + (uint64_t)m * a->ldy * y_size);
     p.x_vector = (uintptr_t)p.x % (4 * x_size) == 0 && a->ldx % 4 == 0 && a->K % 4 == 0;
-    int e = M == 8   ? choose<W, 8>(s, p, shared)
-            : M == 4 ? choose<W, 4>(s, p, shared)
-            : M == 2 ? choose<W, 2>(s, p, shared)
-                     : choose<W, 1>(s, p, shared);
+    int e = M == 8   ? choose<W, 8>(s, p, shared, way)
+            : M == 4 ? choose<W, 4>(s, p, shared, way)
+            : M == 2 ? choose<W, 2>(s, p, shared, way)
+                     : choose<W, 1>(s, p, shared, way);
     if (e) return e;
     m += p.rows;
   }
@@ -520,8 +579,8 @@ int by_rows(gs_stream *s, const gs_linear_args *a) {
 
 }  // namespace
 
-int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
+int gs_linear_gemv(gs_stream *s, const gs_linear_args *a, gs_gemv kind) {
   if (a->M > GS_GEMV_ROWS) return gs_fail(GS_UNSUPPORTED, "gemv: %d rows, more than %d", a->M, GS_GEMV_ROWS);
-  if (a->dtype == GS_BF16) return by_rows<__nv_bfloat16>(s, a);
-  return by_rows<float>(s, a);
+  if (a->dtype == GS_BF16) return by_rows<__nv_bfloat16>(s, a, ways[kind]);
+  return by_rows<float>(s, a, ways[kind]);
 }

@@ -7,11 +7,16 @@
 
 #include "linear.cuh"
 
-extern const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", nullptr};
+extern const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas",
+                                                    "gemv-wide", "gemv-lean", "gemv-prefetch",
+                                                    "gemv-bulk", "gemv-ahead", "gemv-ahead-half", "gemv-ahead-few", "gemv-ahead-mixed", nullptr};
 
 namespace {
 
-enum { kAuto, kNaive, kGemv, kBlas };
+enum { kAuto, kNaive, kGemv, kBlas, kFirst, kEnd = kFirst + GS_GEMV_KINDS };
+
+// The kind behind "gemv" and "auto".
+constexpr gs_gemv kBest = GS_GEMV_AHEAD_MIXED;
 
 constexpr int kTile = 64;  // rows and columns of y per block
 constexpr int kDeep = 16;  // of K at a time
@@ -114,10 +119,12 @@ extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
     return gs_fail(GS_ARGUMENT, "gs_linear: adding to y needs a float32 y and no activation");
   if (a->M == 0 || a->N == 0) return GS_OK;
   switch (a->variant) {
-    case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a) : gs_linear_blas(s, a);
+    case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a, kBest) : gs_linear_blas(s, a);
     case kNaive: return gs_linear_naive(s, a);
-    case kGemv: return gs_linear_gemv(s, a);
+    case kGemv: return gs_linear_gemv(s, a, kBest);
     case kBlas: return gs_linear_blas(s, a);
-    default: return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", a->variant);
+    default:
+      if (a->variant >= kFirst && a->variant < kEnd) return gs_linear_gemv(s, a, (gs_gemv)(a->variant - kFirst));
+      return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", a->variant);
   }
 }

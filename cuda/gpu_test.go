@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -107,9 +106,6 @@ func (g *gpu) ints(v []int32) *guarded {
 	return g.array(data, 4, cuda.F32)
 }
 
-// random makes random numbers that repeat.
-func (g *gpu) random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)) }
-
 // ptr is the address of the first element.
 func (a *guarded) ptr() cuda.Ptr { return a.b.Ptr() + guard }
 
@@ -139,17 +135,6 @@ func (a *guarded) get() []float32 {
 	v := make([]float32, a.n)
 	for i := range v {
 		v[i] = take(data[i*a.size:], a.dtype)
-	}
-	return v
-}
-
-// getInts reads int32s back.
-func (a *guarded) getInts() []int32 {
-	a.g.t.Helper()
-	data := a.bytes()
-	v := make([]int32, a.n)
-	for i := range v {
-		v[i] = int32(binary.LittleEndian.Uint32(data[4*i:]))
 	}
 	return v
 }

@@ -279,7 +279,7 @@ func linearBLAS(t *testing.T, g *gpu) bool {
 
 func TestLinear(t *testing.T) {
 	names := open(t).lib.Variants(cuda.OpLinear)
-	if want := "auto naive gemv blas"; strings.Join(names, " ") != want {
+	if want := "auto naive gemv blas gemv-wide gemv-lean gemv-prefetch gemv-bulk gemv-ahead gemv-ahead-half gemv-ahead-few gemv-ahead-mixed"; strings.Join(names, " ") != want {
 		t.Fatalf("variants are %q, not %q", names, want)
 	}
 	few, many := []int{1, 2, 3, 5, 8}, []int{9, 17, 64, 129}
@@ -298,11 +298,15 @@ func TestLinear(t *testing.T) {
 		{768, 3072, 4, 0, both, false},
 		{2304, 768, 0, 16, both, false},
 		{3072, 768, 0, 0, []int{1, 4, 8, 65}, false},
+		{140, 8, 0, 0, few, false}, // a chunk or two per row
+		{300, 1024, 0, 0, few, false},
+		{133, 8192, 16, 0, few, false},
 		{4800, 1600, 0, 0, []int{1, 2, 7, 33}, false},
 		{6400, 1600, 0, 0, []int{1, 3, 8}, false},
 		{1600, 6400, 0, 0, []int{1, 2, 4, 8, 17}, false},
 		{50304, 768, 0, 0, []int{1, 2, 4, 8, 17}, false},
 		{50257, 768, 0, 47, []int{1}, false},
+		{50304, 1600, 0, 0, []int{1, 8}, false},
 	} {
 		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
 			t.Run(fmt.Sprintf("type%d/N%d_K%d_gaps%d_%d", dt, c.N, c.K, c.gapX, c.gapY), func(t *testing.T) {
@@ -317,7 +321,7 @@ func TestLinear(t *testing.T) {
 							switch {
 							case library && (!blas || way.norm || dt == cuda.F32 && way.yt == cuda.BF16):
 								continue // cuBLASLt does not
-							case name == "gemv" && M > cuda.GEMVRows, way.norm && M > cuda.GEMVRows:
+							case strings.HasPrefix(name, "gemv") && M > cuda.GEMVRows, way.norm && M > cuda.GEMVRows:
 								continue
 							case name == "naive" && c.N > 10000 && M > 1:
 								continue // slow, and nothing new

@@ -213,6 +213,13 @@ type Generation struct {
 	// OnShift, where not nil, is told when the context is full and its last
 	// kept tokens are re-evaluated, so that generation goes on.
 	OnShift func(kept int)
+
+	// OnPause, where not nil, is called with each of Pauses once that many tokens
+	// per sequence have been yielded. No step is under way then: what it turns on
+	// or off, such as a profiler, sees whole steps. Pauses ascend. An error of it
+	// ends the sequence.
+	Pauses  []int
+	OnPause func(made int) error
 }
 
 // Generate evaluates ids, (B, T) row-major, after what the session holds, and
@@ -238,7 +245,7 @@ func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.
 		if g.Tokens == 0 {
 			run.Tokens = math.MaxInt
 		}
-		if err := run.all(ctx, ids); err != nil {
+		if err := run.all(ctx, ids); err != nil && !run.left {
 			yield(Token{}, err)
 		}
 	}
@@ -252,6 +259,7 @@ type generation struct {
 	ended []bool // sequences that met the end of text
 	made  int    // steps so far
 	over  bool
+	left  bool // the caller took no more tokens, so that none may be yielded
 }
 
 func (g *generation) all(ctx context.Context, ids []int32) error {
@@ -269,9 +277,15 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 				return err
 			}
 			g.emit(tokens)
+			if err := g.pause(); err != nil {
+				return err
+			}
 			continue
 		}
 		n := min(g.Tokens-g.made, g.options.Context-g.Position())
+		if len(g.Pauses) > 0 {
+			n = min(n, g.Pauses[0]-g.made)
+		}
 		lap := time.Now()
 		err := g.runner.Decode(ctx, n, func(tokens []Token) bool {
 			g.stats.DecodeTime += time.Since(lap)
@@ -283,6 +297,23 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 		})
 		if err != nil {
 			return g.fail(ctx, err)
+		}
+		if err := g.pause(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause calls OnPause where it is time to, and drops pauses that lie behind.
+func (g *generation) pause() error {
+	for len(g.Pauses) > 0 && g.Pauses[0] <= g.made {
+		due := g.Pauses[0] == g.made && g.OnPause != nil && !g.left
+		g.Pauses = g.Pauses[1:]
+		if due {
+			if err := g.OnPause(g.made); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -323,7 +354,7 @@ func (g *generation) emit(tokens []Token) {
 			g.ended[t.Seq] = true
 		}
 		if !g.over && !g.yield(t, nil) {
-			g.over = true
+			g.over, g.left = true, true
 		}
 	}
 	if g.made >= g.Tokens || !slices.Contains(g.ended, false) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -95,7 +96,7 @@ func (b *benchFlags) runKernel(ctx context.Context, m *modelFlags, name string, 
 	}
 	w.repeat = b.repeat
 	results, err := w.run(ctx, device)
-	if err := errors.Join(err, w.Close()); err != nil {
+	if err := cmp.Or(err, w.Close()); err != nil {
 		return err
 	}
 	title := fmt.Sprintf("%s of %s, B=%d T=%d, %s in the cache, %s", name, o.model.Name, phase.Batch, phase.Tokens, count(past, "token"), typeName(backend))
@@ -185,7 +186,7 @@ func newWorkbench(b *cudaexec.Backend, c gpt2.Config, stage gpt2.Stage, phase gp
 	bytes := max(1, stage.Info().Cost(c, w.B, w.T, past).Bytes(w.sizes))
 	free, _, err := b.Device().Memory()
 	if err != nil {
-		return nil, errors.Join(err, bench.Close())
+		return nil, cmp.Or(err, bench.Close())
 	}
 	w.sets = int(min(64, 1+2*int64(b.Device().Info().L2Bytes)/bytes, max(1, int64(free/4)/bytes)))
 	return w, nil
@@ -304,7 +305,7 @@ func (w *workbench) output(n int, t cuda.DType) (*array, error) {
 
 // poison fills copy 0 with NaN.
 func (w *workbench) poison(a *array) error {
-	return errors.Join(w.Stream.Set(a.copies[0], 0, 0xff, a.copies[0].Size()), w.Stream.Synchronize())
+	return cmp.Or(w.Stream.Set(a.copies[0], 0, 0xff, a.copies[0].Size()), w.Stream.Synchronize())
 }
 
 // restore writes into copy 0 what it held first.
@@ -326,7 +327,7 @@ func (w *workbench) ints(x []int32) (*cuda.Buffer, error) {
 		return nil, err
 	}
 	data, err := binary.Append(nil, binary.LittleEndian, x)
-	return p, errors.Join(err, p.Write(0, data))
+	return p, cmp.Or(err, p.Write(0, data))
 }
 
 // some returns at most most rows of n, the first and the last among them.
@@ -505,10 +506,10 @@ func (w *workbench) linear() (func(int32, string) []trial, error) {
 		}
 		tuned := t
 		t.parameters, tuned.parameters = "heuristic", "fastest of 64"
-		t.before = func() error { return errors.Join(w.lib.OpenBLAS(), w.poison(y)) }
+		t.before = func() error { return cmp.Or(w.lib.OpenBLAS(), w.poison(y)) }
 		tuned.before = func() error {
 			_, err := w.Stream.TuneLinear(args(variant, 0), 64)
-			return errors.Join(err, w.poison(y))
+			return cmp.Or(err, w.poison(y))
 		}
 		return []trial{t, tuned}
 	}, nil
@@ -590,7 +591,7 @@ func (w *workbench) attention() (func(int32, string) []trial, error) {
 				if work, err = w.Alloc(max(256, bytes)); err != nil {
 					return err
 				}
-				return errors.Join(w.Stream.Set(work, 0, 0, work.Size()), w.poison(y))
+				return cmp.Or(w.Stream.Set(work, 0, 0, work.Size()), w.poison(y))
 			}, launch: func(set int) error {
 				a := args(variant, n, set)
 				a.Work = work.Ptr()
@@ -691,7 +692,7 @@ func (w *workbench) sample() (func(int32, string) []trial, error) {
 					return err
 				}
 				data, err := binary.Append(nil, binary.LittleEndian, how.Sampling)
-				return errors.Join(err, state.Write(0, data), w.Stream.Set(work, 0, 0, work.Size()),
+				return cmp.Or(err, state.Write(0, data), w.Stream.Set(work, 0, 0, work.Size()),
 					w.Stream.Set(tokens, 0, 0xff, tokens.Size()), w.Stream.Set(pos, 0, 0, pos.Size()), w.Stream.Synchronize())
 			}, launch: func(set int) error {
 				a := args(variant, set)

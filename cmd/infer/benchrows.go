@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,7 +182,7 @@ func (o openRows) session(ctx context.Context, row benchRow, backend gpt2.Backen
 			return nil, nil, err
 		}
 		if s, err = gpt2.NewSession(ctx, model, backend, gpt2.Options{Batch: 1}); err != nil {
-			return nil, nil, errors.Join(err, model.Close())
+			return nil, nil, cmp.Or(err, model.Close())
 		}
 		o[row.model] = s
 	}
@@ -202,7 +203,7 @@ func (row benchRow) measure(ctx context.Context, open openRows, backend gpt2.Bac
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, done()) }()
+	defer func() { err = cmp.Or(err, done()) }()
 	m, err := s.Measure(ctx, row.phase, row.past, repeat)
 	if err != nil {
 		return r, err
@@ -253,7 +254,7 @@ func firstToken(ctx context.Context, m *modelFlags, repeat int) (benchResult, er
 		if err := c.Wait(); err != nil {
 			return r, fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 		}
-		if err := errors.Join(readErr, copyErr); err != nil {
+		if err := cmp.Or(readErr, copyErr); err != nil {
 			return r, err
 		}
 		times = append(times, elapsed)

@@ -5,6 +5,7 @@ import (
 
 	"gpt2scope/annotate"
 	"gpt2scope/cuda/nvtx"
+	"gpt2scope/gpt2"
 )
 
 // captureWarmUp is how many tokens come before a capture: by then kernels are
@@ -15,50 +16,97 @@ const captureWarmUp = 4
 // cudaProfilerStart and cudaProfilerStop.
 type profiled interface{ Profiler(on bool) error }
 
+// waiting is a runner whose device may still be at work when its tokens are there.
+type waiting interface{ Synchronize() error }
+
 // captureRange is --capture-range: after a warm-up it turns the profiler on for a
-// number of decode steps. A device that runs ahead of the tokens that it shows,
-// as in graph mode, has steps before and after in flight at both ends.
+// number of decode steps. Generation pauses at both ends, so that the device, which
+// else runs ahead of the tokens that are shown, is given just these steps between.
 type captureRange struct {
-	device profiled // nil on the CPU, where an NVTX range marks the steps
 	steps  int      // 0: no capture
-	tokens int      // so far
+	device profiled // nil on the CPU, where an NVTX range marks the steps
+	runner waiting  // nil where passes end before their tokens are there
 	on     bool
+	done   bool
 	end    func()
 }
 
 // needs returns how many tokens a run must make for the capture to be whole.
 func (c *captureRange) needs() int { return captureWarmUp + c.steps }
 
-// token is to be called after each token.
-func (c *captureRange) token() error {
-	if c.steps == 0 {
+// check says whether a text can hold the capture: the number of tokens to be
+// made, those of the prompt, and the context, beyond which steps are not steady.
+func (c *captureRange) check(tokens, prompt, context int) error {
+	switch {
+	case c.steps == 0:
 		return nil
-	}
-	switch c.tokens++; c.tokens {
-	case captureWarmUp:
-		if c.device != nil {
-			if err := c.device.Profiler(true); err != nil {
-				return fmt.Errorf("--capture-range: the profiler does not start: %w", err)
-			}
-		}
-		c.on, c.end = true, annotate.Span("capture", nvtx.Red)
-	case c.needs():
-		return c.stop()
+	case c.steps > tokens-captureWarmUp:
+		return usagef("--capture-range %d: it takes %d tokens besides, to warm up, and --tokens is %d; raise that", c.steps, captureWarmUp, tokens)
+	case c.steps > context-prompt-captureWarmUp+1: // the last token is not evaluated
+		return fmt.Errorf("--capture-range %d: with the prompt's %s and %d to warm up, that does not fit in the context of %d; give fewer steps",
+			c.steps, count(prompt, "token"), captureWarmUp, context)
 	}
 	return nil
 }
 
+// generation asks for the pauses that the capture needs.
+func (c *captureRange) generation(g gpt2.Generation) gpt2.Generation {
+	if c.steps > 0 {
+		g.Pauses, g.OnPause = []int{captureWarmUp, c.needs()}, c.pause
+		c.end = annotate.Span("warm up", nvtx.Red)
+	}
+	return g
+}
+
+// pause turns the profiler on at the first pause, off at the second.
+func (c *captureRange) pause(made int) error {
+	if c.runner != nil {
+		if err := c.runner.Synchronize(); err != nil {
+			return err
+		}
+	}
+	if made == c.needs() {
+		c.done = true
+		return c.stop()
+	}
+	c.endRange()
+	if c.device != nil {
+		if err := c.device.Profiler(true); err != nil {
+			return fmt.Errorf("--capture-range: the profiler does not start: %w", err)
+		}
+	}
+	c.on, c.end = true, annotate.Span("capture", nvtx.Red)
+	return nil
+}
+
+// endRange closes the range of the warm-up or of the capture.
+func (c *captureRange) endRange() {
+	if c.end != nil {
+		c.end()
+		c.end = nil
+	}
+}
+
 // stop ends a capture that is on, as where a text ends before it is whole.
 func (c *captureRange) stop() error {
+	c.endRange()
 	if !c.on {
 		return nil
 	}
 	c.on = false
-	c.end()
 	if c.device != nil {
 		if err := c.device.Profiler(false); err != nil {
 			return fmt.Errorf("--capture-range: the profiler does not stop: %w", err)
 		}
 	}
 	return nil
+}
+
+// finish is to be called after the last token. A capture that is not whole is an
+// error, since it would be taken for one that is.
+func (c *captureRange) finish(made int) error {
+	if err := c.stop(); err != nil || c.steps == 0 || c.done {
+		return err
+	}
+	return fmt.Errorf("--capture-range %d: the text ended after %s, and the capture takes %d; leave out --stop, or add --ignore-eos", c.steps, count(made, "token"), c.needs())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
 
@@ -33,7 +34,8 @@ the context it goes on from the last half of it.`,
   infer -f prompt.txt --stop "JULIET:"     a prompt from a file; ends before that text
   infer -m DIR -p "Once" --json            another model; one JSON object
   infer -m random:gpt2 --ids 15496 -n 20   random weights of a real size, nothing downloaded
-  infer info -m random:gpt2                what a pass of it costs`,
+  infer info -m random:gpt2                what a pass of it costs
+  infer -p "ROMEO:" --device cuda          on an NVIDIA GPU ('make cuda' builds what that needs)`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("seed") {
 				g.sampling.Seed = uint64(rand.Uint32())
@@ -59,6 +61,7 @@ type generateFlags struct {
 	stop      []string
 	ignoreEOS bool
 	json      bool
+	capture   captureRange
 }
 
 func (g *generateFlags) register(f *pflag.FlagSet) {
@@ -69,6 +72,7 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 	f.Float64Var(&g.sampling.TopP, "top-p", 0, "sample from the fewest tokens whose probabilities sum to `P`;\n0 is all")
 	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
+	f.IntVar(&g.capture.steps, "capture-range", 0, "turn an attached profiler on for `N` decode steps after a warm-up\nonly (nsys profile -c cudaProfilerApi)")
 }
 
 // check finds values that no model could make right.
@@ -83,6 +87,12 @@ func (g *generateFlags) check() error {
 		return usagef("--top-k %d: it must be 0 (all) or a positive number", s.TopK)
 	case !(s.TopP >= 0 && s.TopP <= 1):
 		return usagef("--top-p %g: it must be from 0 to 1", s.TopP)
+	}
+	if g.capture.steps < 0 {
+		return usagef("--capture-range %d: it must be at least 1", g.capture.steps)
+	}
+	if err := g.capture.check(g.tokens, 0, math.MaxInt); err != nil {
+		return err
 	}
 	for _, stop := range g.stop {
 		if stop == "" {
@@ -155,6 +165,9 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if err == nil {
 		err = o.fits(len(ids))
 	}
+	if err == nil {
+		err = g.capture.check(g.tokens, len(ids), o.options.Context)
+	}
 	if err == nil && len(g.stop) > 0 && o.model.Tokenizer == nil {
 		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.model.Name)
 	}
@@ -166,6 +179,10 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		return err
 	}
 
+	if b, ok := o.backend.(*exec.Backend); ok {
+		g.capture.device = b.Library()
+	}
+	g.capture.runner, _ = s.Runner().(waiting)
 	out := newOutput(o.model, stdout, g)
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}
@@ -202,7 +219,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result, out *output, stderr io.Writer) error {
 	stopSpinning := g.spin(stderr, fmt.Sprintf("evaluating %s of the prompt", count(len(r.Prompt), "token")))
 	defer stopSpinning()
-	for token, err := range s.Generate(ctx, r.Prompt, g.generation()) {
+	defer g.capture.stop()
+	for token, err := range s.Generate(ctx, r.Prompt, g.capture.generation(g.generation())) {
 		if err != nil {
 			stopSpinning()
 			_ = out.finish() // the first error counts
@@ -223,7 +241,10 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 			break
 		}
 	}
-	return out.finish()
+	if err := out.finish(); err != nil {
+		return err
+	}
+	return g.capture.finish(len(r.IDs))
 }
 
 func (g *generateFlags) generation() gpt2.Generation {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -22,10 +24,12 @@ func newInfo(m *modelFlags) *cobra.Command {
 		Long: `info shows the model, its memory, and the plan of a prefill and of a decode step:
 for each step the shape of its matrix product (rows x K -> N), and the FLOPs and bytes
 that it needs at least, at the sizes in which the device holds weights and activations.
-Nothing is loaded or run.`,
+For a GPU it also shows the algorithm that cuBLASLt has for each product, tuned or by its
+heuristic, and the memory that a run takes. Nothing is loaded or run.`,
 		Example: `  infer info --layers all
   infer info -m random:gpt2-xl --dtype bf16 --prompt-len 512
-  infer info -m random:gpt2 --layers 1 --fused=false     every stage by itself`,
+  infer info -m random:gpt2 --layers 1 --fused=false     every stage by itself
+  infer info --device cuda --variant attn.sdpa=naive     kernels and algorithms of a GPU`,
 		Annotations: map[string]string{argumentKey: "-m"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return i.run(m, c.Flags(), c.OutOrStdout())
@@ -55,6 +59,8 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 		return usagef("--prompt-len %d: it must be at least 1", i.promptLen)
 	case i.past < 0:
 		return usagef("--past %d: it must be at least 0", i.past)
+	case m.tune:
+		return usagef("--tune: info runs nothing that could be timed; tune with a run, such as infer bench, and info shows what was found")
 	}
 	o, err := m.open()
 	if err != nil {
@@ -75,24 +81,48 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 	case past >= capacity:
 		return fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
 	}
+	phase := func(tokens int) gpt2.Phase {
+		return gpt2.Phase{Batch: i.batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
+	}
 	plan := func(tokens int) *gpt2.Plan {
-		p := gpt2.Forward(o.model.Config, o.options.Layers, gpt2.Phase{Batch: i.batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true})
+		p := gpt2.Forward(o.model.Config, o.options.Layers, phase(tokens))
 		if i.fused {
 			p = o.backend.Fuse(p)
 		}
 		return p
 	}
 	sizes := o.backend.Sizes()
+	var survey *exec.Survey // of a GPU
+	if b, ok := o.backend.(*exec.Backend); ok {
+		options := o.options
+		options.Batch = i.batch
+		if survey, err = b.Survey(o.model, options, phase(promptLen), phase(1)); err != nil {
+			return err
+		}
+	}
 	if i.json {
-		return writeJSON(stdout, infoJSON{Model: o.model.Name, Device: o.backend.Name(), Layers: o.options.Layers,
-			Prefill: newPlanJSON(plan(promptLen), 0, sizes), Decode: newPlanJSON(plan(1), past, sizes)})
+		j := infoJSON{Model: o.model.Name, Device: o.backend.Name(), Layers: o.options.Layers,
+			Prefill: newPlanJSON(plan(promptLen), 0, sizes), Decode: newPlanJSON(plan(1), past, sizes)}
+		if survey != nil {
+			j.GPU = newGPUJSON(o.backend.(*exec.Backend), survey)
+		}
+		return writeJSON(stdout, j)
 	}
 	var b bytes.Buffer
 	i.describe(&b, o)
+	if survey != nil {
+		describeGPU(&b, o.backend.(*exec.Backend), survey)
+	}
 	fmt.Fprintf(&b, "\nprefill, B=%d T=%d, last row of logits\n", i.batch, promptLen)
 	printPlan(&b, plan(promptLen), 0, sizes)
+	if survey != nil {
+		printProducts(&b, "prefill", survey, 0)
+	}
 	fmt.Fprintf(&b, "\ndecode step, B=%d, %s in the cache\n", i.batch, count(past, "token"))
 	printPlan(&b, plan(1), past, sizes)
+	if survey != nil {
+		printProducts(&b, "decode step", survey, 1)
+	}
 	return writeOutput(stdout, b.Bytes())
 }
 
@@ -146,5 +176,65 @@ func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) {
 		row(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Phase.Batch*rows, first.K, last.N), s.Cost(past), s.Name())
 	}
 	row("", "", "", p.Cost(past), "total")
+	t.Flush()
+}
+
+// describeGPU writes what a run on the GPU takes, and which kernels it was told to
+// take.
+func describeGPU(w io.Writer, b *exec.Backend, s *exec.Survey) {
+	free, total, err := b.Device().Memory()
+	of := ""
+	if err == nil {
+		of = fmt.Sprintf("; %s of %s are free", size(int64(free)), size(int64(total)))
+	}
+	fmt.Fprintf(w, "GPU memory  %s: weights %s, KV cache %s, activations %s, workspaces %s%s\n",
+		size(s.Total()), size(s.Weights), size(s.Cache), size(s.Activations), size(s.Work), of)
+	var chosen []string
+	for stage, name := range b.Variants() {
+		chosen = append(chosen, stage+"="+name)
+	}
+	if slices.Sort(chosen); len(chosen) > 0 {
+		fmt.Fprintf(w, "variants    %s\n", strings.Join(chosen, ", "))
+	}
+}
+
+// printProducts writes the algorithms of a pass's products. Layers that are alike
+// share a line.
+func printProducts(w io.Writer, pass string, s *exec.Survey, phase int) {
+	products := s.Products[phase]
+	if len(products) == 0 {
+		fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt: none, kernels of our own do them\n", pass)
+		return
+	}
+	type line struct {
+		exec.Product
+		more int
+	}
+	var lines []*line
+	for _, p := range products {
+		alike := func(l *line) bool {
+			q := l.Product
+			q.Step = p.Step
+			return q == p
+		}
+		if n := slices.IndexFunc(lines, alike); n >= 0 {
+			lines[n].more++
+		} else {
+			lines = append(lines, &line{Product: p})
+		}
+	}
+	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, s.Phases[phase].Tokens)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "M x N x K\tchosen by\talgorithm\tstep")
+	for _, l := range lines {
+		by, name := "heuristic", l.Step
+		if l.Tuned {
+			by = "tuning"
+		}
+		if l.more > 0 {
+			name += fmt.Sprintf(" and %d more", l.more)
+		}
+		fmt.Fprintf(t, "%d x %d x %d\t%s\t%s\t%s\n", l.M, l.N, l.K, by, l.Text, name)
+	}
 	t.Flush()
 }

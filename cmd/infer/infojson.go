@@ -1,6 +1,9 @@
 package main
 
-import "gpt2scope/gpt2"
+import (
+	"gpt2scope/cuda/exec"
+	"gpt2scope/gpt2"
+)
 
 // infoJSON is what "infer info --json" prints: the plans that a run executes, for
 // scripts that compare a trace with them (traces/check_nsys.py).
@@ -10,6 +13,50 @@ type infoJSON struct {
 	Layers  []int    `json:"layers"` // run order
 	Prefill planJSON `json:"prefill"`
 	Decode  planJSON `json:"decode"`
+	GPU     *gpuJSON `json:"gpu,omitempty"`
+}
+
+// gpuJSON is what holds for a GPU only.
+type gpuJSON struct {
+	Name     string            `json:"name"`
+	Mode     string            `json:"mode"`
+	Variants map[string]string `json:"variants,omitempty"` // those asked for, by stage
+	Memory   memoryJSON        `json:"memory_bytes"`
+	Prefill  []productJSON     `json:"prefill_products"` // by cuBLASLt
+	Decode   []productJSON     `json:"decode_products"`
+}
+
+// memoryJSON is the GPU memory that a run takes.
+type memoryJSON struct {
+	Weights     int64 `json:"weights"`
+	Cache       int64 `json:"kv_cache"`
+	Activations int64 `json:"activations"`
+	Work        int64 `json:"workspaces"`
+	Total       int64 `json:"total"`
+}
+
+// productJSON is a matrix product and the algorithm that cuBLASLt has for it.
+type productJSON struct {
+	Step      string `json:"step"`
+	M         int    `json:"m"`
+	N         int    `json:"n"`
+	K         int    `json:"k"`
+	Tuned     bool   `json:"tuned"`
+	Algorithm string `json:"algorithm"`
+}
+
+func newGPUJSON(b *exec.Backend, s *exec.Survey) *gpuJSON {
+	mode, _ := b.Mode()
+	products := func(list []exec.Product) []productJSON {
+		out := make([]productJSON, len(list))
+		for i, p := range list {
+			out[i] = productJSON{p.Step, p.M, p.N, p.K, p.Tuned, p.Text}
+		}
+		return out
+	}
+	return &gpuJSON{Name: b.Device().Info().Name, Mode: mode.String(), Variants: b.Variants(),
+		Memory:  memoryJSON{s.Weights, s.Cache, s.Activations, s.Work, s.Total()},
+		Prefill: products(s.Products[0]), Decode: products(s.Products[1])}
 }
 
 // planJSON is a plan.

@@ -5,6 +5,7 @@
 //	infer eval --text FILE       measures how well the model predicts a text
 //	infer dump --stage S -o F    writes a stage's activations
 //	infer bench                  measures passes
+//	infer devices                shows the GPUs and the CPU
 //	infer tokenize, infer export
 //	infer trace                  reads recordings of where time went
 //
@@ -22,6 +23,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -65,7 +67,12 @@ type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }
 
+// The main goroutine stays on the process's first OS thread, on which ranges are
+// then opened and closed: a timeline has them all in one row.
+func init() { runtime.LockOSThread() }
+
 func main() {
+	nvtx.NameThread("infer")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -116,7 +123,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRoot() *cobra.Command {
 	var m modelFlags
 	root := newGenerate(&m)
-	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newTrace())
+	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newTrace())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return m.check(c) }
 	addFlags(root.PersistentFlags(), "Model and device, for every command", m.register)
 	root.Version = version()

@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/annotate"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
+	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
@@ -97,11 +99,15 @@ func (m *modelFlags) check(c *cobra.Command) error {
 			return usagef("--variant %s: it must be STAGE=NAME, such as attn.sdpa=naive", shellQuote(v))
 		}
 	}
+	if err := nvtx.Status(); err != nil {
+		m.notice(err.Error())
+	}
 	return nil
 }
 
 // openModel opens the model that the flags name.
 func (m *modelFlags) openModel() (*gpt2.Model, error) {
+	defer annotate.Range("open model", nvtx.Blue)()
 	switch {
 	case m.model == "":
 		return defaultModel()
@@ -183,6 +189,7 @@ func (m *modelFlags) cpu() (gpt2.Backend, error) {
 
 // gpu makes the CUDA executor. The error says what is missing.
 func (m *modelFlags) gpu() (*exec.Backend, error) {
+	defer annotate.Range("open GPU", nvtx.Blue)()
 	options := exec.Options{
 		DType: weights.BF16, Tune: m.tune, Notice: m.notice,
 		Mode: map[string]exec.Mode{"auto": exec.Auto, "eager": exec.Eager, "graph": exec.Graph}[m.mode],
@@ -282,6 +289,7 @@ func (o *opened) fits(tokens int) error {
 // load makes the weights ready, with a progress bar where that takes long, and
 // returns a session for a batch of sequences.
 func (o *opened) load(ctx context.Context, stderr io.Writer, batch int) (*gpt2.Session, error) {
+	defer annotate.Range("make session", nvtx.Blue)()
 	bar := o.flags.progress(stderr, "loading weights", true)
 	options := o.options
 	options.Progress, options.Batch = bar.set, batch

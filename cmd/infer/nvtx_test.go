@@ -163,6 +163,8 @@ func TestNVTX(t *testing.T) {
 		t.Errorf("the ranges are not the plan's:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for _, name := range []string{
+		fmt.Sprintf("open model %08x", uint32(nvtx.Blue)),
+		fmt.Sprintf("make session %08x", uint32(nvtx.Blue)),
 		fmt.Sprintf("pack weights %08x", uint32(nvtx.Yellow)),
 		fmt.Sprintf("allocate KV cache %08x", uint32(nvtx.Cyan)),
 	} {
@@ -170,7 +172,60 @@ func TestNVTX(t *testing.T) {
 			t.Errorf("range %q was seen %d times, want once; there were %v", name, outside[name], outside)
 		}
 	}
-	if !slices.ContainsFunc(events, func(e recorded) bool { return e.kind == "thread" && e.name == "gpt2scope-cpu-0" }) {
-		t.Error("the thread that runs passes has no name")
+	// All ranges are in one row: that of the thread named infer.
+	named := slices.IndexFunc(events, func(e recorded) bool { return e.kind == "thread" && e.name == "infer" })
+	if named < 0 {
+		t.Fatal("no thread is named infer")
+	}
+	for _, e := range ranges {
+		if (e.kind == "push" || e.kind == "pop") && e.thread != events[named].thread {
+			t.Errorf("a range is on thread %s, not on infer's: %v", e.thread, e)
+		}
+	}
+}
+
+// TestNVTXCapture: a capture on the CPU is a range around just its steps.
+func TestNVTXCapture(t *testing.T) {
+	const steps = 3
+	on, inside, seen := "", 0, 0
+	for _, e := range record(t, "-p", "ROMEO:", "-n", "12", "--ignore-eos", "--device", "cpu", "--capture-range", fmt.Sprint(steps)) {
+		switch {
+		case e.kind == "start" && e.name == "warm up":
+			if seen++; e.color != fmt.Sprintf("%08x", uint32(nvtx.Red)) {
+				t.Errorf("the warm-up's colour is %s", e.color)
+			}
+		case e.kind == "start" && e.name == "capture":
+			if on = e.kind; e.color != fmt.Sprintf("%08x", uint32(nvtx.Red)) {
+				t.Errorf("the capture's colour is %s", e.color)
+			}
+			seen++
+		case e.kind == "end":
+			on = ""
+		case e.kind == "push" && e.name == "decode step" && on != "":
+			inside++
+		}
+	}
+	if seen != 2 || inside != steps || on != "" {
+		t.Errorf("%d warm-ups and captures with %d decode steps, want two with %d, closed", seen, inside, steps)
+	}
+}
+
+// TestNVTXMissing: a tool that would see nothing is told of, once.
+func TestNVTXMissing(t *testing.T) {
+	run := func(args ...string) string {
+		c := exec.Command(os.Args[0], append([]string{"-m", tiny, "--ids", "1", "-n", "2", "--device", "cpu"}, args...)...)
+		c.Env = append(os.Environ(), asInfer+"=1", "NSYS_PROFILING_SESSION_ID=1", nvtx.LibraryEnv+"=/nowhere/"+nvtx.Library)
+		var stderr strings.Builder
+		c.Stderr = &stderr
+		if err := c.Run(); err != nil {
+			t.Fatal(err, stderr.String())
+		}
+		return stderr.String()
+	}
+	if got := run(); strings.Count(got, "NVTX ranges are off") != 1 || !strings.Contains(got, "/nowhere/") {
+		t.Errorf("standard error has %q", got)
+	}
+	if got := run("--quiet"); got != "" {
+		t.Errorf("with --quiet standard error has %q", got)
 	}
 }

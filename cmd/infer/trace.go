@@ -24,6 +24,8 @@ func newTrace() *cobra.Command {
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
 Nsight Systems, and JSON of PyTorch's profiler. It looks at what a file holds, not
 at its name.`,
+		Example: `  infer trace check run.sqlite
+  infer trace convert run.sqlite --out run.json.gz`,
 		Annotations: map[string]string{noModelKey: "true"},
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -37,8 +39,8 @@ at its name.`,
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses all
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			var err error
-			c.Root().PersistentFlags().Visit(func(f *pflag.Flag) {
-				if err == nil && f.Name != "quiet" {
+			c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+				if err == nil && f.Changed && f.Name != "quiet" {
 					err = usagef("--%s is for commands that run a model; '%s' reads a file", f.Name, c.CommandPath())
 				}
 			})

@@ -117,6 +117,10 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 	c.LocalFlags().VisitAll(add)
 	if c != c.Root() && runsModel(c) {
 		c.Root().PersistentFlags().VisitAll(add)
+	} else if c != c.Root() && c.Name() != "help" {
+		quiet := *c.Root().PersistentFlags().Lookup("quiet") // which is of no model
+		quiet.Annotations = nil
+		add(&quiet)
 	}
 	if i := slices.Index(headings, "Other"); i >= 0 {
 		headings = append(slices.Delete(headings, i, i+1), "Other")
@@ -237,7 +241,11 @@ func flagError(c *cobra.Command, err error) error {
 		return fmt.Errorf("'%s' has no flag -%s; %s", c.CommandPath(), unknown.GetSpecifiedName(), see)
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
-		for _, other := range allCommands(c.Root()) {
+		others := allCommands(c.Root())
+		if c.HasParent() {
+			others = append(allCommands(c.Parent()), others...) // the nearest first
+		}
+		for _, other := range others {
 			if other != c && other.Flags().Lookup(name) != nil {
 				return fmt.Errorf("'%s' has no flag --%s; '%s' has it", c.CommandPath(), name, other.CommandPath())
 			}

@@ -3,6 +3,7 @@ package exec
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"gpt2scope/annotate"
 	"gpt2scope/cuda"
@@ -61,10 +62,17 @@ type view struct {
 func (w *writer) view(b gpt2.Buffer, rows int) view {
 	have, width := w.plan.Buffers[b].Rows, w.width(b, w.plan)
 	if rows == have {
-		return view{w.buffers[b].Ptr(), width}
+		return view{w.addressOf(b), width}
 	}
 	skip := (have - rows) * width * w.typeOf(b, w.plan).Size() // rows is 1: a row per sequence, have rows apart
-	return view{w.buffers[b].Ptr() + cuda.Ptr(skip), have * width}
+	return view{w.addressOf(b) + cuda.Ptr(skip), have * width}
+}
+
+func (r *Runner) addressOf(b gpt2.Buffer) cuda.Ptr {
+	if r.survey {
+		return standIn
+	}
+	return r.buffers[b].Ptr()
 }
 
 // write compiles all steps. A step without rows has no launches.
@@ -161,7 +169,6 @@ func (w *writer) linear(s gpt2.Step) error {
 	}
 	in, out := s.Ops[0].In, s.Last().Out
 	matrix, bias := w.weights.params[o.Weight], w.weights.params[o.Bias]
-	a.Variant = w.backend.variants[o.Stage]
 	a.DType, a.YType, a.K = w.backend.dtype, w.typeOf(out, w.plan), int32(o.K)
 	N := o.N
 	if out == gpt2.BufLogits {
@@ -171,6 +178,9 @@ func (w *writer) linear(s gpt2.Step) error {
 		a := a
 		x, y := w.view(in, rows), w.view(out, rows)
 		a.X, a.LDX, a.LDY, a.M, a.N = x.ptr, int32(x.ld), int32(y.ld), int32(w.plan.Phase.Batch*rows), int32(to-from)
+		a.Variant = w.variant(o, fmt.Sprintf("%d rows", a.M), func(name string) bool {
+			return a.M <= cuda.GEMVRows || !strings.HasPrefix(name, "gemv")
+		})
 		a.W = matrix.ptr + cuda.Ptr(from*o.K*a.DType.Size())
 		a.Y = y.ptr + cuda.Ptr(from*a.YType.Size())
 		if bias.ptr != 0 {
@@ -199,6 +209,21 @@ func (w *writer) linear(s gpt2.Step) error {
 	return part(o.Rows, C, 3*C)
 }
 
+// variant returns the kernel asked for where it takes the shape of a launch, else
+// auto: a stage has other kernels for few rows than for many. It is said, once.
+func (w *writer) variant(o gpt2.Operation, shape string, takes func(name string) bool) int32 {
+	v := w.backend.variants[o.Stage]
+	if v == 0 {
+		return 0
+	}
+	name := w.backend.lib.Variants(ops[o.Op])[v]
+	if takes(name) {
+		return v
+	}
+	w.backend.noticeOnce(fmt.Sprintf("--variant %s=%s does not take %s; there the stage runs as by default", o.Stage.Info().Name, name, shape))
+	return 0
+}
+
 // usesBLAS tells whether a product is cuBLASLt's.
 func (w *writer) usesBLAS(a cuda.LinearArgs) bool {
 	name := w.backend.lib.Variants(cuda.OpLinear)[a.Variant]
@@ -210,8 +235,17 @@ func (w *writer) usesBLAS(a cuda.LinearArgs) bool {
 func (w *writer) attention(o gpt2.Operation) error {
 	c := w.model.Config
 	qkv := w.view(o.In, o.Rows)
+	variant := w.variant(o, fmt.Sprintf("%d queries of %d rows", o.Queries, o.Rows), func(name string) bool {
+		switch {
+		case strings.HasPrefix(name, "split"):
+			return o.Queries == 1
+		case strings.HasPrefix(name, "flash"):
+			return o.Queries == o.Rows && o.Rows > 1
+		}
+		return true
+	})
 	a := cuda.AttentionArgs{
-		Variant: w.backend.variants[o.Stage], QKV: qkv.ptr, LDQKV: int32(qkv.ld), Pos: w.posPtr(), Pad: w.padPtr(), Work: w.attentionWork.Ptr(),
+		Variant: variant, QKV: qkv.ptr, LDQKV: int32(qkv.ld), Pos: w.posPtr(), Pad: w.padPtr(), Work: w.attentionWork.Ptr(),
 		B: int32(w.plan.Phase.Batch), T: int32(o.Rows), Q: int32(o.Queries), NH: int32(c.Heads), HS: int32(c.HeadSize()), P: int32(w.options.Context),
 		DType: w.backend.dtype, Scale: float32(o.Scale),
 	}

@@ -30,9 +30,10 @@
 package exec
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -84,6 +85,7 @@ type Backend struct {
 	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	plans    *planStore
 
+	said   sync.Map // notices
 	mu     sync.Mutex
 	models map[*gpt2.Model]*uploaded
 	closed bool
@@ -128,6 +130,13 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// noticeOnce is notice, but for what was said before.
+func (b *Backend) noticeOnce(text string) {
+	if _, said := b.said.LoadOrStore(text, true); !said {
+		b.notice(text)
+	}
 }
 
 func (b *Backend) notice(text string) {
@@ -202,6 +211,9 @@ func (b *Backend) Library() *cuda.Library { return b.lib }
 // Mode returns how passes are launched, and why so.
 func (b *Backend) Mode() (Mode, string) { return b.mode, b.why }
 
+// Variants returns the kernels that were asked for, by the stage's name.
+func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }
+
 // Sizes are those of the type that holds weights, activations and the KV cache.
 // The residual stream is float32 throughout, which the least bytes do not count.
 func (b *Backend) Sizes() gpt2.Sizes {
@@ -256,7 +268,7 @@ func (b *Backend) Close() error {
 		errs = append(errs, u.free())
 		delete(b.models, m)
 	}
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // Prepare uploads the weights that the layers need, and allocates the KV cache.
@@ -270,7 +282,7 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	}
 	r := &Runner{backend: b, model: m, options: o, weights: u, compiled: map[gpt2.Phase]*compiled{}, plans: map[gpt2.Phase]*gpt2.Plan{}}
 	if err := r.allocate(); err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, cmp.Or(err, r.Close())
 	}
 	return r, nil
 }

@@ -128,7 +128,7 @@ func (r *Runner) keepPlan(step string, a cuda.LinearArgs) error {
 			ok = false
 		}
 	}
-	if !ok && b.options.Tune {
+	if !ok && b.options.Tune && !r.survey {
 		defer annotate.Range("tune "+step, nvtx.Red)()
 		p, err := r.stream.TuneLinear(a, tuneCandidates)
 		if err != nil {

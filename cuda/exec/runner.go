@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -43,6 +44,7 @@ type Runner struct {
 	last     *compiled // of the pass that ran last, for Read
 	rows     int       // rows per sequence that the caller gave to that pass
 	products []Product
+	survey   bool // nothing runs, and no memory is behind addresses: see Survey
 
 	position int    // tokens in the cache
 	step     uint64 // sampling launches so far: gpt2's side of gs_sampling.step
@@ -84,7 +86,7 @@ func (r *Runner) idsPtr() cuda.Ptr      { return r.state.Ptr() + cuda.Ptr(r.head
 // allocate makes what does not depend on the phase.
 func (r *Runner) allocate() error {
 	defer annotate.Range("allocate", nvtx.Cyan)()
-	c, o, dev := r.model.Config, r.options, r.backend.dev
+	o, dev := r.options, r.backend.dev
 	var err error
 	if r.stream, err = dev.NewStream(); err != nil {
 		return err
@@ -94,7 +96,7 @@ func (r *Runner) allocate() error {
 			return err
 		}
 	}
-	size := 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(c.Channels) * int64(r.backend.dtype.Size())
+	size := r.cacheBytes()
 	if r.cache, err = dev.Alloc(size); err != nil {
 		return fmt.Errorf("the KV cache of %d x %d tokens takes %d MiB of GPU memory: %w", o.Batch, o.Context, size>>20, err)
 	}
@@ -102,24 +104,14 @@ func (r *Runner) allocate() error {
 		return err
 	}
 	clear(r.slots.Bytes())
-	sample := cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(r.weights.rows), T: 1, Count: ringSlots}
-	work, err := r.stream.SampleWork(sample)
+	sampleWork, attentionWork, err := r.workBytes()
 	if err != nil {
 		return err
 	}
-	if r.sampleWork, err = r.zeroed(work); err != nil {
+	if r.sampleWork, err = r.zeroed(sampleWork); err != nil {
 		return err
 	}
-	work = 0
-	for _, tq := range [][2]int{{1, 1}, {o.Context, 1}, {o.Context, o.Context}} {
-		n, err := r.stream.AttentionWork(cuda.AttentionArgs{B: int32(o.Batch), T: int32(tq[0]), Q: int32(tq[1]), NH: int32(c.Heads), HS: int32(c.HeadSize()),
-			P: int32(o.Context), LDQKV: int32(3 * c.Channels), LDY: int32(c.Channels), DType: r.backend.dtype})
-		if err != nil {
-			return err
-		}
-		work = max(work, n)
-	}
-	if r.attentionWork, err = r.zeroed(work); err != nil {
+	if r.attentionWork, err = r.zeroed(attentionWork); err != nil {
 		return err
 	}
 	r.tokens = make([]gpt2.Token, 0, o.Batch)
@@ -127,9 +119,42 @@ func (r *Runner) allocate() error {
 	return r.makeState(o.Batch)
 }
 
-// zeroed allocates device memory of zeros, of at least one byte.
+// cacheBytes is the size of the KV cache.
+func (r *Runner) cacheBytes() int64 {
+	o := r.options
+	return 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(r.model.Config.Channels) * int64(r.backend.dtype.Size())
+}
+
+// workBytes are what sampling and attention need besides their arguments, at most.
+func (r *Runner) workBytes() (sample, attention int64, err error) {
+	c, o := r.model.Config, r.options
+	sample, err = r.stream.SampleWork(cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(r.weights.rows), T: 1, Count: ringSlots})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, tq := range [][2]int{{1, 1}, {o.Context, 1}, {o.Context, o.Context}} {
+		n, err := r.stream.AttentionWork(cuda.AttentionArgs{B: int32(o.Batch), T: int32(tq[0]), Q: int32(tq[1]), NH: int32(c.Heads), HS: int32(c.HeadSize()),
+			P: int32(o.Context), LDQKV: int32(3 * c.Channels), LDY: int32(c.Channels), DType: r.backend.dtype})
+		if err != nil {
+			return 0, 0, err
+		}
+		attention = max(attention, n)
+	}
+	return max(sample, 16), max(attention, 16), nil
+}
+
+// bufferBytes is what a buffer takes in passes of a plan, 0 where it is not one of
+// its own.
+func (r *Runner) bufferBytes(b gpt2.Buffer, plan *gpt2.Plan) int64 {
+	if b == gpt2.BufTokens {
+		return 0
+	}
+	return int64(plan.Phase.Batch) * int64(plan.Buffers[b].Rows) * int64(r.width(b, plan)) * int64(r.typeOf(b, plan).Size())
+}
+
+// zeroed allocates device memory of zeros.
 func (r *Runner) zeroed(bytes int64) (*cuda.Buffer, error) {
-	b, err := r.backend.dev.Alloc(max(bytes, 16))
+	b, err := r.backend.dev.Alloc(bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +163,8 @@ func (r *Runner) zeroed(bytes int64) (*cuda.Buffer, error) {
 
 // makeState allocates the state with room for ids.
 func (r *Runner) makeState(ids int) error {
-	if err := errors.Join(free(r.state), free(r.host)); err != nil {
+	r.idsRoom = 0 // until both are there
+	if err := cmp.Or(free(r.state), free(r.host)); err != nil {
 		return err
 	}
 	var err error
@@ -178,7 +204,7 @@ func (r *Runner) Close() error {
 	if failed != nil { // said already, and what follows from it
 		return nil
 	}
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // free frees what was allocated, if it was.
@@ -210,6 +236,15 @@ func (r *Runner) SetSampling(s gpt2.Sampling) { r.sampling, r.stale = s, true }
 
 // Position returns how many tokens the cache holds.
 func (r *Runner) Position() int { return r.position }
+
+// Synchronize waits until the device has done all that was launched: what comes
+// after, such as a profiler's start, divides passes cleanly.
+func (r *Runner) Synchronize() error {
+	if r.failed != nil {
+		return r.failed
+	}
+	return r.stream.Synchronize()
+}
 
 // Rewind drops cached tokens; their places are written again by later passes.
 func (r *Runner) Rewind(position int) error {
@@ -253,7 +288,7 @@ func (r *Runner) forget() error {
 		delete(r.compiled, phase)
 	}
 	r.last = nil
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // grow makes the buffers large enough for a plan. Launches point into them, so
@@ -268,10 +303,9 @@ func (r *Runner) grow(plan *gpt2.Plan) error {
 			return err
 		}
 	}
-	for b, shape := range plan.Buffers {
-		b := gpt2.Buffer(b)
-		n := int64(B) * int64(shape.Rows) * int64(r.width(b, plan)) * int64(r.typeOf(b, plan).Size())
-		if shape.Rows == 0 || b == gpt2.BufTokens || r.buffers[b] != nil && n <= r.buffers[b].Size() {
+	for b := range gpt2.NumBuffers {
+		n := r.bufferBytes(b, plan)
+		if n == 0 || r.buffers[b] != nil && n <= r.buffers[b].Size() {
 			continue
 		}
 		if err := r.forget(); err != nil {
@@ -694,14 +728,14 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 	}
 	r.last, r.rows = c, phase.Tokens
 	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
-	burst := func() (time.Duration, error) {
+	burst := func(name string) (time.Duration, error) {
 		if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
 			return 0, err
 		}
 		if err := r.stream.Synchronize(); err != nil {
 			return 0, err
 		}
-		defer annotate.Range("measure", nvtx.Red)()
+		defer annotate.Range(name, nvtx.Red)()
 		began := time.Now()
 		for range steps {
 			if err := r.pass(c); err != nil {
@@ -722,8 +756,11 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		warm := time.Since(began) > 100*time.Millisecond
-		d, err := burst()
+		warm, name := time.Since(began) > 100*time.Millisecond, "warm up"
+		if warm {
+			name = "measure"
+		}
+		d, err := burst(name)
 		if err != nil {
 			return nil, r.fail(c, err)
 		}

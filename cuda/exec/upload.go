@@ -1,9 +1,9 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -79,7 +79,7 @@ func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, prog
 	}
 	u.users++
 	if err := b.uploadMissing(ctx, m, u, layers, progress); err != nil {
-		return nil, errors.Join(err, b.drop(m, u))
+		return nil, cmp.Or(err, b.drop(m, u))
 	}
 	return u, nil
 }
@@ -104,7 +104,7 @@ func (u *uploaded) free() error {
 		errs = append(errs, a.Free())
 	}
 	u.arenas = nil
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded, layers []int, progress func(done, total int64)) (err error) {
@@ -128,9 +128,9 @@ func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded,
 	}
 	u.arenas = append(u.arenas, arena)
 	l := loader{backend: b, model: m, arena: arena}
-	defer func() { err = errors.Join(err, l.close()) }()
-	if err := l.open(); err != nil {
-		return err
+	defer func() { err = cmp.Or(err, l.close()) }()
+	if err := l.open(todo); err != nil {
+		return cmp.Or(err, forget(u, nil, arena))
 	}
 	var done int64
 	var made []string
@@ -140,13 +140,13 @@ func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded,
 				progress(done*int64(b.dtype.Size()), total*int64(b.dtype.Size()))
 			}
 		}); err != nil {
-			return errors.Join(err, forget(u, made, arena))
+			return cmp.Or(err, forget(u, made, arena))
 		}
 		u.params[p.Name] = l.param
 		made = append(made, p.Name)
 	}
 	if err := l.finish(); err != nil {
-		return errors.Join(err, forget(u, made, arena))
+		return cmp.Or(err, forget(u, made, arena))
 	}
 	return nil
 }
@@ -171,6 +171,7 @@ type loader struct {
 	param   param // the one loaded last
 
 	copies, packs *cuda.Stream
+	room          int // bytes of a slot
 	slots         [3]slot
 	turn          int
 }
@@ -186,7 +187,19 @@ type slot struct {
 // sliceBytes is how much of a tensor is under way in a slot, at most.
 const sliceBytes = 8 << 20
 
-func (l *loader) open() error {
+func (l *loader) open(todo []gpt2.Param) error {
+	for _, p := range todo { // pinned memory is slow to allocate: no more than there is use for
+		t, err := l.model.Tensor(p.Name)
+		if err != nil {
+			return err
+		}
+		if n := p.Elements(); n < sliceBytes {
+			l.room = max(l.room, n*deviceTypes[t.DType].Size())
+		} else {
+			l.room = sliceBytes
+		}
+	}
+	l.room = min(l.room, sliceBytes)
 	var err error
 	if l.copies, err = l.backend.dev.NewStream(); err != nil {
 		return err
@@ -200,10 +213,10 @@ func (l *loader) open() error {
 	}
 	for i := range l.slots {
 		s := &l.slots[i]
-		if s.host, err = l.backend.dev.AllocHost(sliceBytes); err != nil {
+		if s.host, err = l.backend.dev.AllocHost(int64(l.room)); err != nil {
 			return err
 		}
-		if s.raw, err = l.backend.dev.Alloc(sliceBytes); err != nil {
+		if s.raw, err = l.backend.dev.Alloc(int64(l.room)); err != nil {
 			return err
 		}
 		if s.copied, err = l.backend.dev.NewEvent(); err != nil {
@@ -221,8 +234,10 @@ func (l *loader) finish() error { return l.packs.Synchronize() }
 
 func (l *loader) close() error {
 	var errs []error
-	if l.packs != nil {
-		errs = append(errs, l.packs.Synchronize()) // before slots that it reads are freed
+	for _, s := range []*cuda.Stream{l.copies, l.packs} {
+		if s != nil {
+			errs = append(errs, s.Synchronize()) // before slots that it reads are freed
+		}
 	}
 	for i := range l.slots {
 		s := &l.slots[i]
@@ -243,7 +258,7 @@ func (l *loader) close() error {
 			errs = append(errs, s.Close())
 		}
 	}
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // take cuts bytes from the arena.
@@ -375,10 +390,10 @@ func readParallel(t weights.Tensor, dst []byte, off int64, held cuda.DType) (int
 	wg.Wait()
 	for _, n := range bad {
 		if n >= 0 {
-			return n, errors.Join(errs...)
+			return n, cmp.Or(errs...)
 		}
 	}
-	return -1, errors.Join(errs...)
+	return -1, cmp.Or(errs...)
 }
 
 // firstUnheld returns the first element that is infinite or NaN, or would be once

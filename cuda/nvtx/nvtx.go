@@ -79,7 +79,10 @@ const (
 const NoPayload int64 = math.MinInt64
 
 // String is a text registered with a domain: cheaper to send than the text.
-type String struct{ handle unsafe.Pointer }
+type String struct {
+	handle unsafe.Pointer // nil with some tools: Nsight Compute's first handle is 0
+	text   string
+}
 
 // Event is what a range or mark says of itself.
 type Event struct {
@@ -237,7 +240,7 @@ func (d *Domain) Register(text string) String {
 	if !ok {
 		c := C.CString(text)
 		defer C.free(unsafe.Pointer(c))
-		s = String{C.register_string(table, d.handle, c)}
+		s = String{C.register_string(table, d.handle, c), text}
 		d.strings[text] = s
 	}
 	return s
@@ -328,12 +331,16 @@ func (d *Domain) mark(e Event) {
 	C.free(unsafe.Pointer(text))
 }
 
-// text returns a copy of the text for C, nil where a registered one is sent.
+// text returns a copy of the text for C, nil where a handle is sent in its place.
 func (e Event) text() *C.char {
-	if e.Message.handle != nil {
+	switch {
+	case e.Message.handle != nil:
 		return nil
+	case e.Message.text != "":
+		return C.CString(e.Message.text)
+	default:
+		return C.CString(e.Text)
 	}
-	return C.CString(e.Text)
 }
 
 func (e Event) hasPayload() C.int32_t {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests that make test-gpu-binaries built, on a machine with a GPU. Go is
-# not needed. Arguments go to each test program: build/gpu/run.sh -test.run Linear
+# Runs the tests that make test-gpu-binaries built, on a machine with a GPU, and then
+# the checks with Nsight Systems and Nsight Compute. Go is not needed. Arguments go to
+# each test program, and leave those checks out: build/gpu/run.sh -test.run Linear
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -12,4 +13,8 @@ while read -r name folder; do
 	# Tests run in the folder of their package, as go test runs them.
 	(cd "$root/$folder" && "$here/$name" "$@") || status=1
 done < "$here/tests"
+if test $# = 0; then
+	echo "== traces/check-gpu.sh"
+	"$root/traces/check-gpu.sh" || status=1
+fi
 exit $status

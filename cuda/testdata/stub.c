@@ -3,7 +3,7 @@
 // where they like. It computes nothing but what a decode loop needs of gs_sample.
 //
 // Defined when compiling: STUB_ABI, STUB_DRIVER, STUB_RUNTIME, STUB_DEVICES,
-// STUB_MAJOR; STUB_WITHOUT_PACK leaves gs_pack out.
+// STUB_MAJOR; STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down.
 
 #include <math.h>
 #include <pthread.h>
@@ -34,8 +34,9 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static long live;             // allocations and objects not yet freed
 static char *calls;           // names, each followed by a newline
 static size_t calls_length;
-static char failing[64];      // what is to fail: a function, "alloc", "launch"
+static char failing[64];      // what is to fail: a function, "alloc", "launch"; "lost" is every call from the n-th on
 static int failing_in;        // at the n-th call from now
+static int lost;              // the device is
 static _Thread_local char text[256];
 
 // What tests call. Each is exported.
@@ -45,6 +46,7 @@ GS_API void gs_stub_reset(void) {
   calls = NULL;
   calls_length = 0;
   failing_in = 0;
+  lost = 0;
   pthread_mutex_unlock(&mutex);
 }
 
@@ -81,8 +83,13 @@ static int fail(int status, const char *format, ...) {
 // Writes a call down; 1 where it is to fail. group is "alloc", "launch" or "".
 static int note(const char *name, const char *group) {
   pthread_mutex_lock(&mutex);
+#ifdef STUB_QUIET
+  char *more = NULL;
+  size_t n = 0;
+#else
   size_t n = strlen(name);
   char *more = realloc(calls, calls_length + n + 2);
+#endif
   if (more) {
     calls = more;
     memcpy(calls + calls_length, name, n);
@@ -91,7 +98,10 @@ static int note(const char *name, const char *group) {
     calls_length += n + 1;
   }
   int now = 0;
-  if (failing_in > 0 && (!strcmp(failing, name) || !strcmp(failing, group))) now = --failing_in == 0;
+  int any = !strcmp(failing, "lost");
+  if (failing_in > 0 && (any || !strcmp(failing, name) || !strcmp(failing, group))) now = --failing_in == 0;
+  if (now && any) lost = 1;
+  if (lost) now = 1;
   pthread_mutex_unlock(&mutex);
   return now;
 }
@@ -192,7 +202,10 @@ typedef struct {
   int byte;
 } work;
 
-struct gs_stream { int capturing; work *recorded; uint64_t length; };
+// What a stream keeps of a product: as many as a test may have.
+typedef struct { int32_t m, n, k; gs_linear_plan plan; } product;
+
+struct gs_stream { int capturing; work *recorded; uint64_t length; product products[32]; int n_products; };
 struct gs_event { int device; };
 struct gs_graph { work *recorded; uint64_t length; };
 struct gs_module { int device; };
@@ -423,8 +436,13 @@ GS_API int gs_profiler(int on) {
   return GS_OK;
 }
 GS_API const char *gs_variant(int op, int n) {
-  static const char *const names[] = {"auto", "naive", NULL};
-  return op >= 0 && op < GS_OPS && n >= 0 && n < 2 ? names[n] : NULL;
+  static const char *const plain[] = {"auto", "naive", NULL}, *const linear[] = {"auto", "naive", "gemv", "blas", NULL},
+                           *const attention[] = {"auto", "naive", "split", "flash", NULL};
+  if (op < 0 || op >= GS_OPS || n < 0) return NULL;
+  const char *const *names = op == GS_OP_LINEAR ? linear : op == GS_OP_ATTENTION ? attention : plain;
+  for (int i = 0; i < n; i++)
+    if (!names[i]) return NULL;
+  return names[n];
 }
 
 #define LAUNCH(name, type)                                                            \
@@ -458,24 +476,36 @@ GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t 
   *bytes = 512u * (uint64_t)a->B * (uint64_t)a->NH;
   return GS_OK;
 }
+// The plan that the stream keeps of a product's shape, made where there is none.
+static gs_linear_plan *kept(gs_stream *s, const gs_linear_args *a) {
+  for (int i = 0; i < s->n_products; i++)
+    if (s->products[i].m == a->M && s->products[i].n == a->N && s->products[i].k == a->K) return &s->products[i].plan;
+  if (s->n_products == (int)(sizeof s->products / sizeof *s->products)) s->n_products = 0;
+  product *p = &s->products[s->n_products++];
+  memset(p, 0, sizeof *p);
+  p->m = a->M, p->n = a->N, p->k = a->K;
+  p->plan.size = sizeof p->plan;
+  p->plan.algorithm[7] = (uint64_t)a->M;
+  snprintf(p->plan.text, sizeof p->plan.text, "stub M=%d", a->M);
+  return &p->plan;
+}
 GS_API int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_linear_plan *out) {
   NOTE("");
-  (void)s;
-  out->algorithm[7] = (uint64_t)a->M;
-  snprintf(out->text, sizeof out->text, "stub M=%d", a->M);
+  *out = *kept(s, a);
   return GS_OK;
 }
 GS_API int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in) {
   NOTE("");
-  (void)s;
-  return in->algorithm[7] == (uint64_t)a->M ? GS_OK : fail(GS_ARGUMENT, "a plan for another shape");
+  if (in->algorithm[7] != (uint64_t)a->M) return fail(GS_ARGUMENT, "a plan for another shape");
+  *kept(s, a) = *in;
+  return GS_OK;
 }
 GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_plan *out) {
   NOTE("launch");
-  (void)s;
-  out->candidates = candidates;
-  out->microseconds = 2.5f;
-  out->algorithm[7] = (uint64_t)a->M;
+  gs_linear_plan *p = kept(s, a);
+  p->candidates = candidates;
+  p->microseconds = 2.5f;
+  *out = *p;
   return GS_OK;
 }
 

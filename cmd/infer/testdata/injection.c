@@ -43,8 +43,10 @@ static nvtxDomainHandle_t NVTX_API domain_create(const char *name) {
 }
 
 static nvtxStringHandle_t NVTX_API register_string(nvtxDomainHandle_t d, const char *text) {
+  static int registered;
   other("string", (uintptr_t)d, text);
-  return (nvtxStringHandle_t)strdup(text);
+  // The first handle is 0, as Nsight Compute's is.
+  return __atomic_fetch_add(&registered, 1, __ATOMIC_RELAXED) ? (nvtxStringHandle_t)strdup(text) : NULL;
 }
 
 static void NVTX_API name_category(nvtxDomainHandle_t d, uint32_t id, const char *name) {

@@ -80,7 +80,9 @@ func Open(t testing.TB, path string) *Control {
 func (c *Control) Reset() { C.reset(c.reset) }
 
 // Fail makes the n-th call from now fail, of a function of abi.h, or of a group:
-// "alloc" is whatever allocates, "launch" whatever launches.
+// "alloc" is whatever allocates, "launch" whatever launches. With "lost" the n-th
+// call of any fails and all later ones, those that free among them, as on a device
+// where a kernel went wrong.
 func (c *Control) Fail(what string, n int) {
 	name := C.CString(what)
 	defer C.free(unsafe.Pointer(name))

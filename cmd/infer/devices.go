@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cpu"
+	"gpt2scope/cuda"
+	"gpt2scope/cuda/nvml"
+)
+
+// newDevices makes "infer devices".
+func newDevices(*modelFlags) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "devices",
+		Short: "Show the GPUs and the CPU, and what each lacks to be used",
+		Long: `devices shows each GPU with its memory, its clocks now and what holds them down, its
+PCIe link, power and temperature, and the CPU with its vector extensions and the version
+of the kernels that runs on it. Where CUDA cannot be used, a line says what is missing.
+No model is opened; flags that choose one do not matter.
+
+Clocks, link and power are those of this moment: an idle GPU lowers all three.`,
+		Example: `  infer devices
+  infer devices --json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			d := findDevices(openManagement)
+			if asJSON {
+				return writeJSON(c.OutOrStdout(), d)
+			}
+			var b bytes.Buffer
+			d.write(&b)
+			return writeOutput(c.OutOrStdout(), b.Bytes())
+		},
+	}
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+// management is what is used of NVML.
+type management interface {
+	Driver() string
+	CUDA() int
+	GPUs() []nvml.GPU
+	Close()
+}
+
+func openManagement() (management, error) {
+	n, err := nvml.Open()
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// devices is what a machine has.
+type devices struct {
+	GPUs    []gpuDevice `json:"gpus"`
+	Driver  string      `json:"driver,omitempty"`       // its version
+	CUDA    string      `json:"driver_cuda,omitempty"`  // the newest CUDA that it supports
+	Library string      `json:"library_cuda,omitempty"` // the one that our library was built with
+	Lacks   string      `json:"cuda_unavailable,omitempty"`
+	BLAS    uint64      `json:"cublaslt,omitempty"` // cublasLtGetVersion
+	NoBLAS  string      `json:"cublaslt_unavailable,omitempty"`
+	NoNVML  string      `json:"nvml_unavailable,omitempty"`
+	CPU     cpuDevice   `json:"cpu"`
+}
+
+// gpuDevice is one GPU, as CUDA and NVML see it. What is not known is left out.
+type gpuDevice struct {
+	Device     string `json:"device,omitempty"` // for --device, "" where CUDA does not see it
+	Lacks      string `json:"unavailable,omitempty"`
+	Capability string `json:"compute_capability,omitempty"`
+	SMs        int    `json:"sms,omitempty"`
+	L2         int    `json:"l2_bytes,omitempty"`
+	nvml.GPU
+}
+
+// cpuDevice is the CPU.
+type cpuDevice struct {
+	Name       string   `json:"name"`
+	Cores      int      `json:"physical_cores"` // that this process may use
+	Extensions []string `json:"extensions"`
+	Kernels    []string `json:"kernels"` // versions that run here, slowest first
+	InUse      string   `json:"kernels_in_use,omitempty"`
+	Lacks      string   `json:"unavailable,omitempty"`
+}
+
+// findDevices asks CUDA, NVML and the processor.
+func findDevices(openNVML func() (management, error)) devices {
+	d := devices{GPUs: []gpuDevice{}, CPU: findCPU()}
+	var readings []nvml.GPU
+	if n, err := openNVML(); err != nil {
+		d.NoNVML = err.Error()
+	} else {
+		defer n.Close()
+		readings, d.Driver = n.GPUs(), n.Driver()
+		if v := n.CUDA(); v > 0 {
+			d.CUDA = cudaVersion(v)
+		}
+	}
+	if lib, err := cuda.Open(); err != nil {
+		d.Lacks = err.Error()
+	} else if err := d.ask(lib); err != nil {
+		d.Lacks = err.Error()
+	}
+	for _, r := range readings {
+		i := slices.IndexFunc(d.GPUs, func(g gpuDevice) bool { return g.PCI != "" && g.PCI == r.PCI })
+		if i < 0 { // hidden from CUDA, or CUDA cannot be used
+			d.GPUs = append(d.GPUs, gpuDevice{GPU: r, Capability: capability(r.Major, r.Minor)})
+			continue
+		}
+		// What both know is CUDA's: that is what a program gets.
+		g := d.GPUs[i].GPU
+		r.Name, r.MemoryTotal, r.MemoryFree = g.Name, g.MemoryTotal, g.MemoryFree
+		r.SMClockMax, r.MemClockMax = cmp.Or(r.SMClockMax, g.SMClockMax), cmp.Or(r.MemClockMax, g.MemClockMax)
+		d.GPUs[i].GPU = r
+	}
+	return d
+}
+
+// ask adds what CUDA tells.
+func (d *devices) ask(lib *cuda.Library) error {
+	driver, runtime, err := lib.Versions()
+	if err != nil {
+		return err
+	}
+	d.CUDA, d.Library = cudaVersion(driver), cudaVersion(runtime)
+	n, err := lib.DeviceCount()
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		_, err := lib.Device(0) // says so
+		return err
+	}
+	for i := range n {
+		g := gpuDevice{Device: fmt.Sprintf("cuda:%d", i)}
+		dev, err := lib.Device(i)
+		if err != nil {
+			g.Lacks = err.Error()
+			d.GPUs = append(d.GPUs, g)
+			continue
+		}
+		info := dev.Info()
+		g.Capability, g.SMs, g.L2 = capability(info.Major, info.Minor), info.Processors, info.L2Bytes
+		g.Name, g.PCI, g.SMClockMax, g.MemClockMax = info.Name, info.PCI, info.ClockKHz/1000, info.MemoryClockKHz/1000
+		if g.MemoryFree, g.MemoryTotal, err = dev.Memory(); err != nil {
+			g.Lacks, g.MemoryTotal = err.Error(), info.MemoryBytes
+		}
+		d.GPUs = append(d.GPUs, g)
+	}
+	if err := lib.OpenBLAS(); err != nil {
+		d.NoBLAS = err.Error()
+	}
+	d.BLAS = lib.BLASVersion()
+	return nil
+}
+
+func capability(major, minor int) string {
+	if major == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", major, minor)
+}
+
+func findCPU() cpuDevice {
+	f, err := cpu.DetectFeatures()
+	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version}
+	if c.Name == "" {
+		c.Name = runtime.GOARCH
+	}
+	if c.Extensions == nil {
+		c.Extensions = []string{}
+	}
+	if err != nil {
+		c.Lacks = err.Error()
+	}
+	return c
+}
+
+// write writes all for people: a heading for each device, a line for each fact.
+func (d devices) write(w io.Writer) {
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %-13s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	for i, g := range d.GPUs {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		name := g.Name
+		if name == "" {
+			name = "a GPU"
+		}
+		if g.Device == "" {
+			fmt.Fprintf(w, "GPU     %s\n", name)
+		} else {
+			fmt.Fprintf(w, "%-7s %s\n", g.Device, name)
+		}
+		if g.Lacks != "" {
+			fact("cannot be used", "%s", g.Lacks)
+		}
+		g.write(fact)
+	}
+	if len(d.GPUs) > 0 {
+		fmt.Fprintln(w)
+	}
+	if d.Lacks != "" {
+		fmt.Fprintf(w, "CUDA cannot be used: %s\n", d.Lacks)
+	}
+	if d.NoBLAS != "" {
+		fmt.Fprintf(w, "no matrix products of more than %d rows: %s\n", cuda.GEMVRows, d.NoBLAS)
+	}
+	if d.NoNVML != "" {
+		fmt.Fprintf(w, "no clocks, link, power and temperature: %s\n", d.NoNVML)
+	}
+	var versions []string
+	for _, v := range []struct{ name, version string }{{"NVIDIA driver", d.Driver}, {"CUDA of the driver", d.CUDA}, {"CUDA of the library", d.Library}} {
+		if v.version != "" {
+			versions = append(versions, v.name+" "+v.version)
+		}
+	}
+	if d.BLAS > 0 {
+		versions = append(versions, fmt.Sprintf("cuBLASLt %d", d.BLAS))
+	}
+	if len(versions) > 0 {
+		fmt.Fprintln(w, strings.Join(versions, ", "))
+	}
+	c := d.CPU
+	fmt.Fprintf(w, "\ncpu     %s\n", c.Name)
+	fact("cores", "%d", c.Cores)
+	fact("extensions", "%s", orNone(c.Extensions))
+	if c.Lacks != "" {
+		fact("cannot be used", "%s", c.Lacks)
+		return
+	}
+	fact("kernels", "%s (of %s)", c.InUse, strings.Join(c.Kernels, ", "))
+}
+
+// write writes what is known of a GPU.
+func (g gpuDevice) write(fact func(name, format string, args ...any)) {
+	var kind []string
+	if g.Capability != "" {
+		kind = append(kind, "compute capability "+g.Capability)
+	}
+	if g.SMs > 0 {
+		kind = append(kind, count(g.SMs, "SM"))
+	}
+	if g.L2 > 0 {
+		kind = append(kind, "L2 "+size(int64(g.L2)))
+	}
+	if len(kind) > 0 {
+		fact("processor", "%s", strings.Join(kind, ", "))
+	}
+	if g.PCI != "" {
+		fact("PCI address", "%s", g.PCI)
+	}
+	if g.MemoryTotal > 0 {
+		fact("memory", "%s free of %s", size(int64(g.MemoryFree)), size(int64(g.MemoryTotal)))
+	}
+	pair := func(name, format string, now, most any, known, limited bool) {
+		switch {
+		case known && limited:
+			fact(name, format+" now, "+format+" at most", now, most)
+		case known:
+			fact(name, format+" now", now)
+		case limited:
+			fact(name, format+" at most", most)
+		}
+	}
+	pair("SM clock", "%d MHz", g.SMClock, g.SMClockMax, g.SMClock > 0, g.SMClockMax > 0)
+	pair("memory clock", "%d MHz", g.MemClock, g.MemClockMax, g.MemClock > 0, g.MemClockMax > 0)
+	if g.Throttle != nil {
+		fact("held down by", "%s", orNone(g.Throttle))
+	}
+	link := func(generation, width int) string { return fmt.Sprintf("generation %d x%d", generation, width) }
+	pair("PCIe link", "%s", link(g.LinkGen, g.LinkWidth), link(g.LinkGenMax, g.LinkWidthMax), g.LinkGen > 0, g.LinkGenMax > 0)
+	pair("power", "%.0f W", g.Power, g.PowerLimit, g.Power > 0, g.PowerLimit > 0)
+	if g.Temperature > 0 {
+		fact("temperature", "%d °C", g.Temperature)
+	}
+}
+
+// orNone joins words.
+func orNone(words []string) string {
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}

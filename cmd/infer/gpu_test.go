@@ -1,0 +1,223 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/gpt2"
+)
+
+// withStub puts a CUDA library without CUDA in the place of the real one. Its
+// tokens count up: 1, 2, 3, ...
+func withStub(t *testing.T, defines ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skipf("the stub library needs a C compiler: %v", err)
+	}
+	if _, err := os.Stat("../../cuda/testdata/stub.c"); err != nil { // also tells go test what the result depends on
+		t.Skipf("the stub library needs its source: %v", err)
+	}
+	dir := t.TempDir()
+	library, blas := filepath.Join(dir, "libgpt2scope_cuda.so"), filepath.Join(dir, "stub-blas.so")
+	args := []string{"-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", "../../cuda", "../../cuda/testdata/stub.c", "-o", library, "-lpthread", "-lm"}
+	for _, d := range defines {
+		args = append(args, "-D"+d)
+	}
+	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("building the stub library: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(blas, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_CUDA_LIB", library)
+	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	t.Setenv("XDG_CACHE_HOME", dir) // where tuned products are stored
+	t.Setenv("HOME", dir)
+}
+
+func TestGPUGenerates(t *testing.T) {
+	withStub(t)
+	var want []int32
+	for i := range 20 {
+		want = append(want, int32(i+1))
+	}
+	for _, args := range [][]string{
+		{"--device", "cuda"}, {"--device", "cuda:0", "--mode", "eager"}, {"--device", "auto", "--mode", "graph", "--dtype", "f32"},
+		{"--device", "cuda", "--capture-range", "9"}, {"--device", "cuda", "--mode", "eager", "--capture-range", "16"}, {"--device", "cuda", "--tune"},
+		{"--device", "cuda", "--variant", "attn.sdpa=naive", "--variant", "residual_1=norm"},
+	} {
+		p := parse(t, mustInfer(t, with(args, "-m", tiny, "-p", "ROMEO: what light", "-n", "20", "--ignore-eos", "--json")...).stdout)
+		if !slices.Equal(p.IDs, want) || p.Setting.Device != "cuda" || p.Setting.GPU != "Stub 0" {
+			t.Errorf("%q: %v, %+v", args, p.IDs, p.Setting)
+		}
+	}
+	e := mustInfer(t, "-m", tiny, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "-s", "3")
+	for _, part := range []string{"--device auto took the GPU, Stub 0, mode graph; --device cpu", "cuda (Stub 0), mode graph, bf16, layers 2 of 2, seed 3"} {
+		if !strings.Contains(e.stderr, part) {
+			t.Errorf("standard error lacks %q: %s", part, e.stderr)
+		}
+	}
+}
+
+func TestGPUInfo(t *testing.T) {
+	withStub(t)
+	out := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--prompt-len", "40", "--variant", "attn.sdpa=naive").stdout
+	for _, part := range []string{
+		"cuda (Stub 0), mode graph (no profiler is attached), weights bfloat16", "variants    attn.sdpa=naive", "GPU memory", "are free",
+		"products of the prefill by cuBLASLt, which runs as T=64", "64 x 192 x 64  heuristic  stub M=64  h.0.attn.c_attn",
+		"h.0.attn.c_proj+h.0.residual_1", "products of the decode step by cuBLASLt: none",
+	} {
+		if !strings.Contains(out, part) {
+			t.Errorf("info lacks %q:\n%s", part, out)
+		}
+	}
+
+	info := func(args ...string) (j infoJSON) {
+		t.Helper()
+		d := json.NewDecoder(strings.NewReader(mustInfer(t, append([]string{"info", "-m", tiny, "--device", "cuda", "--json"}, args...)...).stdout))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&j); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	j := info("--prompt-len", "40")
+	model, err := gpt2.Random(tiny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	c := model.Config
+	// wte (padded to 384 rows) and wpe, matrices in bfloat16, vectors in both types.
+	weights, vectors := 0, 0
+	for _, p := range c.Params() {
+		if len(p.Shape) == 1 {
+			vectors += p.Elements()
+		} else {
+			weights += 2 * p.Elements()
+		}
+	}
+	weights += 2*(384-257)*64 + 6*vectors
+	m := j.GPU.Memory
+	if m.Weights < int64(weights) || m.Weights > int64(weights)+int64(len(c.Params()))*512 || m.Cache != 2*2*64*64*2 ||
+		m.Total != m.Weights+m.Cache+m.Activations+m.Work || m.Activations < 40*64*4 {
+		t.Errorf("memory %+v; weights take %d", m, weights)
+	}
+	if j.GPU.Name != "Stub 0" || j.GPU.Mode != "graph" || len(j.GPU.Variants) != 0 || len(j.GPU.Decode) != 0 {
+		t.Errorf("%+v", j.GPU)
+	}
+	names := map[string]bool{}
+	for _, s := range j.Prefill.Steps {
+		names[s.Name] = true
+	}
+	for _, p := range j.GPU.Prefill {
+		if !names[p.Step] || p.Tuned || p.Algorithm != fmt.Sprintf("stub M=%d", p.M) {
+			t.Errorf("product %+v", p)
+		}
+	}
+	// The last layer's queries and MLP, and the logits, are of one row: not cuBLASLt's.
+	if n := len(j.GPU.Prefill); n != 4+1 {
+		t.Errorf("%d products by cuBLASLt, want 4 of the first layer and keys and values of the last: %+v", n, j.GPU.Prefill)
+	}
+	mustInfer(t, "-m", tiny, "--device", "cuda", "--tune", "-p", strings.Repeat("a", 40), "-n", "1")
+	for _, p := range info("--prompt-len", "40").GPU.Prefill {
+		if !p.Tuned {
+			t.Errorf("a product that was tuned is not found: %+v", p)
+		}
+	}
+	if eager := info("--prompt-len", "40", "--mode", "eager", "--dtype", "f32"); eager.GPU.Mode != "eager" || eager.GPU.Prefill[0].M != 40 || eager.GPU.Memory.Cache != 2*m.Cache {
+		t.Errorf("%+v", eager.GPU)
+	}
+}
+
+// TestInfoJSON: without a GPU the plans are all.
+func TestInfoJSON(t *testing.T) {
+	var j infoJSON
+	if err := json.Unmarshal([]byte(mustInfer(t, "info", "-m", tiny, "--device", "cpu", "--json", "--prompt-len", "8", "--past", "5", "--batch", "2").stdout), &j); err != nil {
+		t.Fatal(err)
+	}
+	if j.Device != "cpu" || !slices.Equal(j.Layers, []int{0, 1}) || j.GPU != nil || j.Prefill.Batch != 2 || j.Prefill.Tokens != 8 || j.Decode.Tokens != 1 || j.Decode.Past != 5 {
+		t.Errorf("%+v", j)
+	}
+	for _, p := range []planJSON{j.Prefill, j.Decode} {
+		stages := 0
+		for i, s := range p.Steps {
+			if stages += strings.Count(s.Name, "+") + 1; s.Tag != i || s.FLOPs < 0 || s.Bytes <= 0 || (s.Slot >= 0) != strings.HasPrefix(s.Name, "h.") {
+				t.Errorf("step %d: %+v", i, s)
+			}
+		}
+		if stages != 2+2*10+3 { // wte+wpe has a + of its own
+			t.Errorf("%d names of stages", stages)
+		}
+	}
+}
+
+func TestGPUBadInput(t *testing.T) {
+	gpu := []string{"-m", tiny, "--ids", "1,2,3", "-n", "2", "--device", "cuda"}
+	long := []string{"-m", tiny, "-p", strings.Repeat("a", 20), "-n", "2", "--device", "cuda"}
+	for _, c := range []struct {
+		args  []string
+		facts []string
+	}{
+		{[]string{"--ids", "1", "--device", "cuda:"}, []string{"--device cuda:", "cuda:N"}},
+		{[]string{"--ids", "1", "--device", "cuda:-1"}, []string{"--device cuda:-1", "cuda:N"}},
+		{[]string{"--ids", "1", "--device", "cuda:x"}, []string{"--device cuda:x", "cuda:N"}},
+		{[]string{"--ids", "1", "--device", "gpu"}, []string{"--device gpu", "cuda"}},
+		{with(gpu, "--mode", "fast"), []string{"--mode fast", "auto, eager or graph"}},
+		{with(gpu, "--variant", "junk"), []string{"--variant junk", "STAGE=NAME"}},
+		{with(gpu, "--variant", "=naive"), []string{"--variant", "STAGE=NAME"}},
+		{with(gpu, "--variant", "attn.sdpa="), []string{"--variant attn.sdpa=", "STAGE=NAME"}},
+		{[]string{"--ids", "1", "--device", "cpu", "--tune"}, []string{"--tune is for a GPU"}},
+		{[]string{"--ids", "1", "--device", "reference", "--mode", "eager"}, []string{"--mode is for a GPU"}},
+		{[]string{"--ids", "1", "--device", "cpu", "--variant", "attn.sdpa=naive"}, []string{"--variant is for a GPU"}},
+		{[]string{"info", "--device", "cuda", "--tune"}, []string{"--tune", "info runs nothing"}},
+	} {
+		checkFailure(t, infer(t, c.args...), exitUsage, c.facts...)
+	}
+	t.Run("no library", func(t *testing.T) {
+		t.Setenv("GPT2SCOPE_CUDA_LIB", "/nowhere/lib.so")
+		checkFailure(t, infer(t, gpu...), exitFailure, "--device cuda", "not built", "make cuda", "/nowhere/lib.so")
+		checkFailure(t, infer(t, "-m", tiny, "--ids", "1", "-n", "1", "--mode", "graph"), exitFailure, "--mode is for a GPU", "not built")
+	})
+	for define, facts := range map[string][]string{
+		"STUB_ABI=77": {"ABI version 77"}, "STUB_DRIVER=0": {"no NVIDIA driver"}, "STUB_DEVICES=0": {"GPU"}, "STUB_MAJOR=7": {"7.0", "8.0"},
+	} {
+		t.Run(define, func(t *testing.T) {
+			withStub(t, define)
+			checkFailure(t, infer(t, gpu...), exitFailure, append(facts, "--device cuda")...)
+		})
+	}
+	t.Run("stub", func(t *testing.T) {
+		withStub(t)
+		for _, c := range []struct {
+			args  []string
+			facts []string
+		}{
+			{with(gpu, "--device", "cuda:99"), []string{"--device cuda:99", "GPU 99"}},
+			{with(gpu, "--variant", "attn.sdpa=fast"), []string{"attn.sdpa", `"fast"`, "auto, naive"}},
+			{with(gpu, "--variant", "attn=naive"), []string{`"attn"`, "attn.sdpa"}},
+			{with(gpu, "--variant", "residual_1=naive"), []string{"residual_1", "gemm, norm"}},
+			{[]string{"-m", tiny, "--ids", "1", "-n", "1", "--variant", "attn=naive"}, []string{`"attn"`}}, // auto does not hide it
+			{[]string{"-m", "random:L=1,C=512,NH=2,V=257,T=64", "--ids", "1", "-n", "1", "--device", "cuda"}, []string{"heads of 256", "128"}},
+		} {
+			checkFailure(t, infer(t, c.args...), exitFailure, c.facts...)
+		}
+		t.Setenv("GPT2SCOPE_CUBLASLT", "/nowhere/libcublasLt.so.13")
+		checkFailure(t, infer(t, long...), exitFailure, "cuBLASLt", "/nowhere/libcublasLt.so.13")
+		mustInfer(t, gpu...) // its products are of few rows
+		plans := filepath.Join(os.Getenv("XDG_CACHE_HOME"), "gpt2scope", "cublaslt.json")
+		if err := os.MkdirAll(filepath.Dir(plans), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(plans, []byte(`{"version": 1, "plans": `), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		checkFailure(t, infer(t, gpu...), exitFailure, plans, "remove it")
+	})
+}

@@ -1,0 +1,383 @@
+// Included by gemv.cu, inside its namespace: the matrix-vector kernel whose weights
+// come by bulk copies into shared memory (compute capability 9.0).
+//
+// * A block per SM has its share of the rows of W, which lie side by side. One warp
+//   asks for them, V rows at a time, into a ring of stages; it needs no registers
+//   for what is under way and depends on no other kernel, so it begins before
+//   gs_wait() and fills the ring. With `ahead`, it then asks for the rows that
+//   follow into the L2 cache.
+// * Blocks are small enough (threads, registers, shared memory) that those of two or
+//   three kernels fit an SM: the next product's ring fills while this one computes.
+// * The other warps form groups. The P warps of a group share a row: a lane has the
+//   same U chunks of 16 bytes of every row, and so keeps its part of x, normalised
+//   where asked, in registers. Groups take stages in turn.
+// * Partial sums of all rows meet in shared memory, after one barrier at the end.
+//
+// The order of a sum depends on K, M and types alone.
+
+constexpr int kBulkWarps = 16;   // with the one that copies
+constexpr int kBulkStages = 32;  // at most
+constexpr int kPiece = 16384;    // bytes asked into the L2 cache at once
+
+struct bulk_params {
+  gemv_params g;
+  int rows, extra;  // of W per block; the first `extra` blocks have one more
+  int ahead;    // bytes of a block's rows that are asked for before gs_wait()
+  int parts;    // P: warps that share a row
+  float rest, over_rest, over_all;  // elements of x in the last part of a row, 1 over them, 1 over all
+  int groups;
+  int stages;
+  int batches;  // room for partial sums: batches of V rows of the block with most rows
+};
+
+// Whether a lane's chunks and sums fit the registers.
+template <typename W> constexpr bool bulk_fits(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 64; }
+// Rows at once: enough independent chains of additions, few enough registers.
+__host__ __device__ constexpr int bulk_rows(int M, int U) { return M <= 4 && U == 1 ? 4 : 2; }
+// Blocks of so many threads whose registers must fit an SM. For one row of x, 18 warps
+// twice: 56 registers a thread, so that three kernels of 8 warps leave room for two
+// blocks of attention.
+template <typename W> constexpr int bulk_resident(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 16 ? 2 : 1; }
+template <typename W> constexpr int bulk_threads(int M, int U) {
+  return M * U * (16 / (int)sizeof(W)) <= 8 ? 576 : 32 * kBulkWarps;
+}
+
+#if __CUDA_ARCH__ >= 900
+__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+__device__ inline void barrier_init(uint64_t *b, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
+}
+__device__ inline void barrier_arrive(uint64_t *b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+__device__ inline void barrier_expect(uint64_t *b, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+// Waits for the end of the phase of this parity.
+__device__ inline void barrier_wait(uint64_t *b, int parity) {
+  uint32_t done;
+  do
+    asm volatile(
+        "{\n .reg .pred p;\n"
+        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        " selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(shared_address(b)), "r"(parity)
+        : "memory");
+  while (!done);
+}
+__device__ inline void bulk_copy(void *to, const void *from, int bytes, uint64_t *full, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
+      : "memory");
+}
+// A barrier of some warps of the block.
+__device__ inline void meet(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+#endif
+
+template <typename W, int M, int U>
+__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const bulk_params bp) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int E = 16 / sizeof(W);    // elements of a chunk
+  constexpr int V = bulk_rows(M, U);   // rows of a stage
+  const gemv_params &p = bp.g;
+  gs_let_next();
+
+  extern __shared__ __align__(128) uint4 ring[];  // (stages, V, KC) chunks of W, then (P, batches*V*M) sums
+  __shared__ __align__(8) uint64_t full[kBulkStages], empty[kBulkStages];
+  __shared__ float2 stats[kBulkWarps][M];  // of a warp's part of x: mean, sum of squares of what differs from it
+
+  const int KC = p.K / E, stage_chunks = V * KC;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int P = bp.parts, consumers = 32 * P * bp.groups;
+  const int row0 = blockIdx.x * bp.rows + min((int)blockIdx.x, bp.extra);
+  const int rows = bp.rows + ((int)blockIdx.x < bp.extra), batches = (rows + V - 1) / V;
+  const W *w = static_cast<const W *>(p.w) + (size_t)row0 * p.K;  // (rows, K)
+  const bool copies = warp == P * bp.groups;
+
+  uint64_t policy;
+  if (p.stream)
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  else
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  auto fetch = [&](int batch, int stage) {
+    const int bytes = min(V, rows - batch * V) * KC * 16;
+    barrier_expect(&full[stage], bytes);
+    bulk_copy(ring + (size_t)stage * stage_chunks, w + (size_t)batch * V * p.K, bytes, &full[stage], policy);
+  };
+  if (copies && lane == 0) {
+#pragma unroll 1
+    for (int i = 0; i < bp.stages; i++) {
+      barrier_init(&full[i], 1);
+      barrier_init(&empty[i], P);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#pragma unroll 1
+    for (int i = 0; i < min(bp.stages, batches); i++) fetch(i, i);
+    // Pieces, so that requests of other blocks come in between.
+    const int end = (int)min((int64_t)rows * KC * 16, (int64_t)bp.ahead);
+#pragma unroll 1
+    for (int at = bp.stages * stage_chunks * 16; at < end; at += kPiece)
+      prefetch_l2(reinterpret_cast<const char *>(w) + at, min(kPiece, end - at));
+  }
+  __syncthreads();
+
+  if (copies) {
+    if (lane == 0)
+#pragma unroll 1
+      for (int batch = bp.stages, stage = 0, parity = 0; batch < batches; batch++) {
+        barrier_wait(&empty[stage], parity);
+        fetch(batch, stage);
+        if (++stage == bp.stages) {
+          stage = 0;
+          parity ^= 1;
+        }
+      }
+    return;
+  }
+
+  const int group = warp / P, part = warp % P;
+  int chunk[U];
+  bool valid[U];
+#pragma unroll
+  for (int u = 0; u < U; u++) {
+    const int c = (part * U + u) * 32 + lane;
+    valid[u] = c < KC;
+    chunk[u] = min(c, KC - 1);  // times an x of zeros
+  }
+
+  // Constants first: the bias of the sum that this thread finishes, gain and shift.
+  auto out_row = [&](int i) { return M == 1 ? i : i % rows; };
+  auto out_m = [&](int i) { return M == 1 ? 0 : i / rows; };
+  const int mine = threadIdx.x;
+  const bool has = mine < rows * M && out_m(mine) < p.rows;
+  auto load_bias = [&](int i) { return p.bias ? __ldg(p.bias + row0 + out_row(i)) : 0.0f; };
+  auto load_old = [&](int i) {
+    return p.accumulate ? __ldcg(static_cast<const float *>(p.y) + (size_t)out_m(i) * p.ldy + row0 + out_row(i)) : 0.0f;
+  };
+  const float bias = has ? load_bias(mine) : 0.0f;
+  float gain[E], shift[E];  // of one of the lane's chunks
+  auto load_norm = [&](int u) {
+#pragma unroll
+    for (int e = 0; e < E; e += 4) {
+      float4 g = make_float4(0, 0, 0, 0), t = g;
+      if (valid[u]) {
+        g = __ldg(reinterpret_cast<const float4 *>(p.gain + chunk[u] * E + e));
+        t = __ldg(reinterpret_cast<const float4 *>(p.shift + chunk[u] * E + e));
+      }
+      gain[e] = g.x, gain[e + 1] = g.y, gain[e + 2] = g.z, gain[e + 3] = g.w;
+      shift[e] = t.x, shift[e + 1] = t.y, shift[e + 2] = t.z, shift[e + 3] = t.w;
+    }
+  };
+  if (U == 1 && p.gain) load_norm(0);
+  // Elements of x in the parts of a row but the last, in the last, and 1 over those of mine.
+  constexpr float FULL = 32 * U * E;
+  const float rest = bp.rest, own = part == P - 1 ? bp.over_rest : 1.0f / FULL;
+
+  gs_wait();
+
+  float x[M][U][E];
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      const bool read = valid[u] && m < p.rows;
+      const size_t at = (size_t)m * p.ldx + chunk[u] * E;
+      if (E == 8 && p.x_bf16) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (read) v = __ldcg(reinterpret_cast<const uint4 *>(static_cast<const __nv_bfloat16 *>(p.x) + at));
+        float low[4], high[4];
+        unpack<__nv_bfloat16>(v, 0, low);
+        unpack<__nv_bfloat16>(v, 1, high);
+#pragma unroll
+        for (int e = 0; e < 4; e++) x[m][u][e] = low[e], x[m][u][(e + 4) % E] = high[e];
+      } else {
+#pragma unroll
+        for (int e = 0; e < E; e += 4) {
+          float4 v = make_float4(0, 0, 0, 0);
+          if (read) v = __ldcg(reinterpret_cast<const float4 *>(static_cast<const float *>(p.x) + at + e));
+          x[m][u][e] = v.x, x[m][u][e + 1] = v.y, x[m][u][e + 2] = v.z, x[m][u][e + 3] = v.w;
+        }
+      }
+    }
+  const float old = has ? load_old(mine) : 0.0f;
+
+  if (p.gain) {
+    // LayerNorm. A warp takes mean and squares of its part; then, with one barrier,
+    // those of all parts are put together (Chan, Golub, LeVeque, 1983).
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      float sum = 0, squares = 0;
+#pragma unroll
+      for (int u = 0; u < U; u++)
+#pragma unroll
+        for (int e = 0; e < E; e++) sum += x[m][u][e];  // zeros where not valid
+      const float mean = warp_sum(sum) * own;
+#pragma unroll
+      for (int u = 0; u < U; u++)
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+          const float d = valid[u] ? x[m][u][e] - mean : 0.0f;
+          squares = fmaf(d, d, squares);
+        }
+      squares = warp_sum(squares);
+      if (lane == 0) stats[warp][m] = make_float2(mean, squares);
+    }
+    meet(1 + group, 32 * P);
+    float mean[M], scale[M];
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      // About the mean of the first part, which is near enough: what cancels in the
+      // last line is at most P times the result.
+      const float about = stats[group * P][m].x;
+      float sum = 0, between = 0, within = 0;
+#pragma unroll 2
+      for (int i = 0; i < P; i++) {
+        const float2 s = stats[group * P + i][m];
+        const float d = s.x - about, nd = (i < P - 1 ? FULL : rest) * d;
+        sum += nd;
+        between = fmaf(nd, d, between);
+        within += s.y;
+      }
+      const float off = sum * bp.over_all;
+      mean[m] = about + off;
+      scale[m] = rsqrtf(fmaxf(within + (between - sum * off), 0.0f) * bp.over_all + p.eps);
+    }
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      if (U > 1) load_norm(u);
+#pragma unroll
+      for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int e = 0; e < E; e++) x[m][u][e] = (x[m][u][e] - mean[m]) * scale[m] * gain[e] + shift[e];
+    }
+  }
+
+  float *sums = reinterpret_cast<float *>(ring + (size_t)bp.stages * stage_chunks);
+  const int room = bp.batches * V * M;  // sums of a part
+  int stage = group, parity = 0;
+#pragma unroll 1
+  for (int batch = group; batch < batches; batch += bp.groups) {
+    if (stage >= bp.stages) {
+      stage -= bp.stages;
+      parity ^= 1;
+    }
+    const uint4 *from = ring + (size_t)stage * stage_chunks;
+    barrier_wait(&full[stage], parity);
+    uint4 q[V][U];
+#pragma unroll
+    for (int r = 0; r < V; r++)
+#pragma unroll
+      for (int u = 0; u < U; u++) q[r][u] = from[r * KC + chunk[u]];  // rows past the last: never stored
+    float v[V * M] = {};
+#pragma unroll
+    for (int u = 0; u < U; u++)
+#pragma unroll
+      for (int h = 0; h < E / 4; h++) {
+        float f[V][4];
+#pragma unroll
+        for (int r = 0; r < V; r++) unpack<W>(q[r][u], h, f[r]);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+#pragma unroll
+          for (int r = 0; r < V; r++)
+#pragma unroll
+            for (int m = 0; m < M; m++) v[r * M + m] = fmaf(f[r][e], x[m][u][4 * h + e], v[r * M + m]);
+      }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&empty[stage]);
+    constexpr int LANES = 32 / (V * M);
+    const float total = warp_sums<V * M>(v);
+    if (lane % LANES == 0) sums[part * room + batch * V * M + lane / LANES] = total;
+    stage += bp.groups;
+  }
+  meet(0, consumers);
+
+#pragma unroll 1
+  for (int i = mine; i < rows * M; i += consumers) {
+    const int r = out_row(i), m = out_m(i);
+    if (m >= p.rows) break;
+    float total = 0;
+#pragma unroll 4
+    for (int k = 0; k < P; k++) total += sums[k * room + r * M + m];
+    const float z = activate(total + (i == mine ? bias : load_bias(i)), p.act) + (i == mine ? old : load_old(i));
+    const size_t at = (size_t)m * p.ldy + row0 + r;
+    if (p.y_bf16)
+      static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
+    else
+      static_cast<float *>(p.y)[at] = z;
+  }
+#endif
+}
+
+// Launches the kernel with U chunks per lane, or says that its shared memory is not
+// enough.
+template <typename W, int M, int U>
+int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *taken) {
+  constexpr int V = bulk_rows(M, U);
+  auto kernel = gemv_bulk<W, M, U>;
+  bulk_params bp = {};
+  bp.g = p;
+  const int chunks = p.K / (16 / (int)sizeof(W)), stage_bytes = V * chunks * 16;
+  const int grid = p.N < s->processors ? p.N : s->processors;
+  bp.rows = p.N / grid;
+  bp.extra = p.N % grid;
+  bp.ahead = (int)(p.ahead / grid / 16 * 16);
+  bp.batches = divide_up(divide_up(p.N, grid), V);
+  bp.parts = divide_up(chunks, 32 * U);
+  bp.rest = (float)(p.K - (bp.parts - 1) * 32 * U * (16 / (int)sizeof(W)));
+  bp.over_rest = 1 / bp.rest;
+  bp.over_all = 1.0f / p.K;
+  // One group computes as fast as memory delivers what does not fit the ring; what is
+  // all there before gs_wait() is done sooner by more.
+  const int warps = way.warps ? way.warps : bp.batches * stage_bytes > way.ring ? kBulkWarps / 2 : kBulkWarps;
+  bp.groups = (warps - 1) / bp.parts;
+  if (bp.groups < 1) bp.groups = 1;
+  if (bp.groups > bp.batches) bp.groups = bp.batches;
+  bp.groups = divide_up(bp.batches, divide_up(bp.batches, bp.groups));  // as few as end in as many turns
+  bp.stages = way.ring / stage_bytes;
+  if (bp.stages < 2) bp.stages = 2;
+  if (bp.stages > kBulkStages) bp.stages = kBulkStages;
+  if (bp.stages >= bp.batches) {
+    bp.stages = bp.batches;
+  } else {
+    // A stage is always of the same group, which then knows that the phase before
+    // the one it waits for is over: a barrier tells only odd phases from even ones.
+    if (bp.groups > bp.stages) bp.groups = bp.stages;
+    bp.stages -= bp.stages % bp.groups;
+  }
+  const size_t shared = (size_t)bp.stages * stage_bytes + (size_t)bp.parts * bp.batches * V * M * 4;
+  *taken = shared + 4096 <= (size_t)s->shared_per_block;
+  if (!*taken) return GS_OK;
+  int e = allow_shared<gemv_bulk<W, M, U>>(s);
+  if (e) return e;
+  return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * (bp.parts * bp.groups + 1)), shared, bp);
+}
+
+// Takes the product where the device and its shapes allow it: compute capability 9.0,
+// aligned rows of W, of x and of gain, chunks and sums that fit registers and shared
+// memory.
+template <typename W, int M>
+int try_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *taken) {
+  constexpr int E = 16 / sizeof(W);
+  *taken = false;
+  const size_t x_size = p.x_bf16 ? 2 : 4;
+  if (s->major < 9 || p.K % E != 0 || (uintptr_t)p.w % 16 != 0 || (uintptr_t)p.x % 16 != 0 || p.ldx * x_size % 16 != 0 ||
+      (p.gain && !p.norm_vector))
+    return GS_OK;
+  constexpr int most = 32 * (kBulkWarps - 1);  // chunks of a row, one per lane
+  const int chunks = p.K / E;
+  if constexpr (bulk_fits<W>(M, 1))
+    if (chunks <= most) return launch_bulk<W, M, 1>(s, p, way, taken);
+  if constexpr (bulk_fits<W>(M, 2))
+    if (chunks <= 2 * most) return launch_bulk<W, M, 2>(s, p, way, taken);
+  if constexpr (bulk_fits<W>(M, 4))
+    if (chunks <= 4 * most) return launch_bulk<W, M, 4>(s, p, way, taken);
+  return GS_OK;
+}

@@ -1,0 +1,946 @@
+package exec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/cuda"
+	"gpt2scope/cuda/internal/stub"
+	"gpt2scope/cuda/nvtx"
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+// These tests need no GPU: they run on the stub library, whose tokens count
+// sampling launches.
+
+// onStub opens a stub library, and makes a cuBLASLt for it to find.
+func onStub(t testing.TB, defines ...string) (*cuda.Library, *stub.Control) {
+	t.Helper()
+	path := stub.Build(t, defines...)
+	blas := filepath.Join(t.TempDir(), "stub-blas.so")
+	if err := os.WriteFile(blas, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	lib, err := cuda.OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := stub.Open(t, path)
+	c.Reset()
+	return lib, c
+}
+
+// backendOn makes a backend that has its own file of plans unless one is named.
+func backendOn(t testing.TB, lib *cuda.Library, o Options) *Backend {
+	t.Helper()
+	if o.PlanFile == "" {
+		o.PlanFile = filepath.Join(t.TempDir(), "plans.json")
+	}
+	b, err := NewOn(lib, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// prepared makes a runner, and checks in the end that nothing of it is left.
+func prepared(t testing.TB, m *gpt2.Model, c *stub.Control, b *Backend, o gpt2.Options) *Runner {
+	t.Helper()
+	if o.Batch == 0 {
+		o.Batch = 1
+	}
+	if o.Context == 0 {
+		o.Context = m.Config.Positions
+	}
+	if o.Layers == nil {
+		o.Layers = gpt2.FirstLayers(m.Config.Layers)
+	}
+	before := c.Live()
+	r, err := b.Prepare(context.Background(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 2 { // closing twice does nothing
+			if err := errors.Join(r.Close(), b.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := c.Live() - before; n != 0 {
+			t.Errorf("%d allocations are left", n)
+		}
+	})
+	return r.(*Runner)
+}
+
+const small = "random:L=2,C=64,NH=4,V=257,T=256"
+
+var modes = []Mode{Eager, Graph}
+
+func samplingPhase(batch, tokens int) gpt2.Phase {
+	return gpt2.Phase{Batch: batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
+}
+
+// oneSentence checks an error's text.
+func oneSentence(t testing.TB, err error) {
+	t.Helper()
+	if text := err.Error(); text == "" || strings.ContainsAny(text, "\n\r") || strings.Contains(text, "%!") || strings.Contains(text, "<nil>") {
+		t.Errorf("not one sentence: %q", text)
+	}
+}
+
+func TestNewFails(t *testing.T) {
+	for _, c := range []struct {
+		define string
+		reason cuda.Reason
+	}{
+		{"STUB_ABI=77", cuda.VersionMismatch}, {"STUB_WITHOUT_PACK", cuda.MissingSymbol}, {"STUB_DRIVER=0", cuda.NoDriver},
+		{"STUB_DRIVER=12040", cuda.DriverTooOld}, {"STUB_DEVICES=0", cuda.NoDevice}, {"STUB_MAJOR=7", cuda.DeviceTooOld},
+	} {
+		t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, c.define))
+		_, err := New(Options{})
+		var missing *cuda.UnavailableError
+		if !errors.As(err, &missing) || missing.Reason != c.reason {
+			t.Errorf("%s: %v", c.define, err)
+			continue
+		}
+		oneSentence(t, err)
+	}
+	t.Setenv("GPT2SCOPE_CUDA_LIB", filepath.Join(t.TempDir(), "none.so"))
+	var missing *cuda.UnavailableError
+	if _, err := New(Options{}); !errors.As(err, &missing) || missing.Reason != cuda.NotBuilt {
+		t.Error(err)
+	}
+
+	lib, c := onStub(t)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		o     Options
+		words string
+	}{
+		{Options{DType: weights.F16}, "BF16 and F32"},
+		{Options{Device: 3}, "GPU 3"},
+		{Options{Device: -1}, "GPU -1"},
+		{Options{Variants: map[string]string{"attn.sdpa": "fast"}}, `no variant "fast"; it has auto, naive, split, flash`},
+		{Options{Variants: map[string]string{"attn": "naive"}}, `no stage "attn"; stages are wte+wpe, ln_1`},
+		{Options{Variants: map[string]string{"residual_2": "naive"}}, "auto, gemm, norm"},
+		{Options{PlanFile: file("torn", `{"version": 1, "pl`)}, "remove it"},
+		{Options{PlanFile: file("other", `{"version": 2}`)}, "remove it"},
+		{Options{PlanFile: file("empty", "")}, "remove it"},
+		{Options{PlanFile: dir}, "cannot be read"},
+	} {
+		_, err := NewOn(lib, c.o)
+		if err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%+v: %v; want %q", c.o, err, c.words)
+			continue
+		}
+		oneSentence(t, err)
+	}
+	if n := c.Live(); n != 0 {
+		t.Errorf("%d allocations are left", n)
+	}
+}
+
+func TestModeByProfiler(t *testing.T) {
+	lib, _ := onStub(t)
+	for tool := nvtx.Tool(); tool != ""; tool = nvtx.Tool() {
+		t.Setenv(tool, "")
+	}
+	var told []string
+	o := Options{Notice: func(s string) { told = append(told, s) }}
+	if mode, _ := backendOn(t, lib, o).Mode(); mode != Graph || len(told) != 0 {
+		t.Errorf("mode %s, told %q", mode, told)
+	}
+	t.Setenv("CUDA_INJECTION64_PATH", "/tool.so")
+	if mode, why := backendOn(t, lib, o).Mode(); mode != Eager || !strings.Contains(why, "CUDA_INJECTION64_PATH") || len(told) != 1 || !strings.Contains(told[0], "--mode graph") {
+		t.Errorf("mode %s (%s), told %q", mode, why, told)
+	}
+	o.Mode = Graph
+	if mode, _ := backendOn(t, lib, o).Mode(); mode != Graph || len(told) != 1 {
+		t.Errorf("mode %s, told %q", mode, told)
+	}
+}
+
+// everything is a run through all that a session does: uploading, prefills that
+// sample and not, growing, decoding in pieces and beyond the context, reading,
+// measuring. It returns the first error.
+func everything(lib *cuda.Library, m *gpt2.Model, mode Mode, plans string) (err error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Second, errors.New("it hangs"))
+	defer cancel()
+	b, err := NewOn(lib, Options{Mode: mode, PlanFile: plans, Tune: true})
+	if err != nil {
+		return err
+	}
+	closing := func(f func() error) {
+		if e := f(); err == nil {
+			err = e
+		}
+	}
+	defer closing(b.Close)
+	s, err := gpt2.NewSession(ctx, m, b, gpt2.Options{Context: 32})
+	if err != nil {
+		return err
+	}
+	defer closing(s.Close)
+	for _, prompt := range []int{3, 20} {
+		if err := s.Reset(); err != nil {
+			return err
+		}
+		for _, err := range s.Generate(ctx, make([]int32, prompt), gpt2.Generation{Tokens: 16, IgnoreEOS: true}) {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.Reset(); err != nil {
+		return err
+	}
+	if _, err := s.Logits(ctx, make([]int32, 12), gpt2.LogitsAll); err != nil {
+		return err
+	}
+	return nil
+}
+
+// TestEachCallFails lets the n-th call of every kind fail, for every n: there is
+// one sentence, nothing is left, and nothing hangs.
+func TestEachCallFails(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
+	for _, mode := range modes {
+		for _, what := range []string{"alloc", "launch", "gs_copy", "gs_set", "gs_stream_synchronize", "gs_event_record", "gs_event_synchronize",
+			"gs_stream_wait", "gs_stream_overlap", "gs_capture_begin", "gs_copy_now", "gs_linear_plan_get", "gs_blas_open"} {
+			plans := filepath.Join(t.TempDir(), "plans.json")
+			n := 1
+			for ; ; n++ {
+				c.Reset()
+				c.Fail(what, n)
+				err := everything(lib, m, mode, plans)
+				if live := c.Live(); live != 0 {
+					t.Fatalf("%s, %s number %d fails (%v): %d allocations are left", mode, what, n, err, live)
+				}
+				if err == nil {
+					break
+				}
+				oneSentence(t, err)
+				var failed *cuda.Error
+				if !errors.As(err, &failed) && !errors.As(err, new(*cuda.UnavailableError)) {
+					t.Fatalf("%s, %s number %d fails: %v does not say what", mode, what, n, err)
+				}
+				if what == "alloc" && !errors.Is(err, cuda.ErrOutOfMemory) {
+					t.Errorf("%s, allocation %d fails: %v", mode, n, err)
+				}
+				if n > 1000 {
+					t.Fatalf("%s, %s: there is no end of failures: %v", mode, what, err)
+				}
+			}
+			want := map[string]int{"alloc": 20, "launch": 30, "gs_stream_overlap": 1, "gs_capture_begin": 1, "gs_linear_plan_get": 3}[what]
+			switch { // so that the loop cannot be empty
+			case what == "gs_stream_overlap" && mode == Graph, what == "gs_capture_begin" && mode == Eager, what == "gs_blas_open":
+				want = 0 // cuBLASLt stays open
+			}
+			if n-1 < want {
+				t.Errorf("%s, %s: only %d calls could fail", mode, what, n-1)
+			}
+		}
+	}
+}
+
+// TestLostDevice lets every call from the n-th on fail, as they do after a kernel
+// went wrong: the first error is told, alone.
+func TestLostDevice(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
+	for _, mode := range modes {
+		plans := filepath.Join(t.TempDir(), "plans.json")
+		for n := 1; ; n++ {
+			c.Reset()
+			c.Fail("lost", n)
+			err := everything(lib, m, mode, plans)
+			calls := len(c.Calls())
+			if err == nil {
+				if n < 200 {
+					t.Errorf("%s: only %d calls could fail", mode, n-1)
+				}
+				break
+			}
+			oneSentence(t, err)
+			var failed *cuda.Error
+			if !errors.As(err, &failed) && !errors.As(err, new(*cuda.UnavailableError)) {
+				t.Fatalf("%s: call %d fails: %v", mode, n, err)
+			}
+			if calls > n+80 {
+				t.Errorf("%s: after call %d failed (%v) there were %d more", mode, n, err, calls-n)
+			}
+		}
+	}
+	c.Reset()
+}
+
+// TestFailedLaunchNamesStage: in every mode the error names the step, and the
+// runner goes on where it was.
+func TestFailedLaunchNamesStage(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Eager}), gpt2.Options{})
+	if _, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPhase(1, 3)); err != nil {
+		t.Fatal(err)
+	}
+	plan := r.Plan(r.decodePhase())
+	last := int32(1)
+	for n, step := range plan.Steps { // each is one launch
+		at := r.Position()
+		c.Reset()
+		c.Fail("launch", 2*len(plan.Steps)+n+1) // of the third step, which is launched ahead
+		var got []gpt2.Token
+		err := r.Decode(t.Context(), 5, func(tokens []gpt2.Token) bool {
+			got = append(got, tokens...)
+			return true
+		})
+		var stage *gpt2.StageError
+		if !errors.As(err, &stage) || stage.Step != step.Name() || !strings.Contains(err.Error(), fmt.Sprintf("B=1 T=1 past=%d", at)) || len(got) != 0 || r.Position() != at {
+			t.Fatalf("launch %d fails: %v, after %d tokens, at %d of %d", n, err, len(got), r.Position(), at)
+		}
+		if err := r.Decode(t.Context(), 2, func(tokens []gpt2.Token) bool {
+			got = append(got, tokens...)
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 2 || got[0].Position != at+1 || got[1].Position != at+2 || got[1].ID != (got[0].ID+1)%257 || r.Position() != at+2 {
+			t.Fatalf("after a failure at %d: %+v", at, got)
+		}
+		if got[0].ID != (last+1+ringSlots)%257 { // what was launched before the failure may still write its slots
+			t.Fatalf("after a failure the ring goes on at %d, before it was at %d", got[0].ID, last)
+		}
+		last = got[1].ID
+	}
+}
+
+// TestGoesOnAfterNoMemory: where there was no room for a long prompt, a short one
+// still runs.
+func TestGoesOnAfterNoMemory(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for n := 1; ; n++ {
+		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Graph}), gpt2.Options{})
+		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPhase(1, 20)); err != nil {
+			t.Fatal(err)
+		}
+		c.Fail("alloc", n)
+		_, err := r.Prefill(t.Context(), make([]int32, 100), samplingPhase(1, 100))
+		if err == nil {
+			if n < 9 { // state, its host side, and each buffer
+				t.Errorf("only %d allocations could fail", n-1)
+			}
+			return
+		}
+		if !errors.Is(err, cuda.ErrOutOfMemory) || r.Position() != 20 {
+			t.Fatalf("allocation %d fails: %v, position %d", n, err, r.Position())
+		}
+		for _, tokens := range []int{5, 100} {
+			if _, err := r.Prefill(t.Context(), make([]int32, tokens), samplingPhase(1, tokens)); err != nil {
+				t.Fatalf("%d tokens after allocation %d failed: %v", tokens, n, err)
+			}
+		}
+		if err := r.Decode(t.Context(), 3, func(tokens []gpt2.Token) bool { return true }); err != nil || r.Position() != 128 {
+			t.Fatalf("after allocation %d failed: %v, position %d", n, err, r.Position())
+		}
+		if n > 100 {
+			t.Fatal("there is no end of failures")
+		}
+	}
+}
+
+// TestDecode: tokens come in order, over the end of the ring, and no more steps
+// are launched than were asked for.
+func TestDecode(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, mode := range modes {
+		for _, batch := range []int{1, 3} {
+			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
+			prompt := 20
+			c.Reset()
+			first, err := r.Prefill(t.Context(), make([]int32, batch*prompt), samplingPhase(batch, prompt))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens := slices.Clone(first)
+			launched := func() (n int) {
+				for _, name := range c.Calls() {
+					if name == "gs_sample" || name == "gs_graph_launch" {
+						n++
+					}
+				}
+				if mode == Graph && n > 2 {
+					n-- // recording a step is no launch
+				}
+				return n - 1 // the prefill's
+			}
+			for _, n := range []int{1, 2, 3, runAhead, runAhead + 1, 3*ringSlots + 5} {
+				before, read := launched(), 0
+				if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
+					tokens = append(tokens, step...)
+					read++
+					if ahead := launched() - before; ahead > n || ahead > read-1+runAhead || ahead < read {
+						t.Fatalf("%s: %d of %d steps are launched when %d are read", mode, ahead, n, read)
+					}
+					return true
+				}); err != nil {
+					t.Fatal(err)
+				}
+				if got := launched() - before; got != n || read != n {
+					t.Errorf("%s, B=%d: %d steps launched and %d read of %d", mode, batch, got, read, n)
+				}
+			}
+			for i, token := range tokens {
+				step := i / batch
+				if token.ID != int32((step+1)%257) || token.Seq != i%batch || token.Position != prompt+step {
+					t.Fatalf("%s, B=%d: token %d is %+v", mode, batch, i, token)
+				}
+			}
+			if want := prompt + len(tokens)/batch - 1; r.Position() != want {
+				t.Errorf("%s: position %d, want %d", mode, r.Position(), want)
+			}
+		}
+	}
+}
+
+// TestContextCapsRunAhead: the last step of a context is the last that is
+// launched; then the last half is evaluated anew.
+func TestContextCapsRunAhead(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, mode := range modes {
+		b := backendOn(t, lib, Options{Mode: mode})
+		s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{Context: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		most, n := 0, 0
+		for token, err := range s.Generate(t.Context(), make([]int32, 4), gpt2.Generation{Tokens: 200, IgnoreEOS: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+			most = max(most, s.Position())
+			if int(token.ID) != n%257 || token.Position != 3+n { // no launch was lost or dropped
+				t.Fatalf("%s: token %d is %+v", mode, n, token)
+			}
+		}
+		if n != 200 || most != 16 || s.Stats().Shifts < 10 {
+			t.Errorf("%s: %d tokens, at most %d in the cache, %+v", mode, n, most, s.Stats())
+		}
+		if err := errors.Join(s.Close(), b.Close()); err != nil || c.Live() != 0 {
+			t.Error(err, c.Live())
+		}
+	}
+}
+
+// TestStopRewinds: steps that ran ahead of an early stop, or of a cancelled
+// context, are as if they had not been.
+func TestStopRewinds(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	enough := errors.New("enough")
+	for _, mode := range modes {
+		for _, batch := range []int{1, 3} {
+			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
+			if _, err := r.Prefill(t.Context(), make([]int32, 7*batch), samplingPhase(batch, 7)); err != nil {
+				t.Fatal(err)
+			}
+			position, last := 7, int32(1)
+			next := int32(2) // the token after it: launches are counted, also those dropped
+			for round := range 24 {
+				stop := 1 + round%5
+				ctx, cancel := context.WithCancelCause(t.Context())
+				n := 0
+				err := r.Decode(ctx, 50, func(tokens []gpt2.Token) bool {
+					n++
+					position++
+					for b, token := range tokens {
+						if token.Position != position || token.Seq != b || token.ID != next {
+							t.Fatalf("%s, round %d: token %d is %+v", mode, round, n, token)
+						}
+					}
+					last, next = next, (next+1)%257
+					if n == stop && round%2 == 1 {
+						cancel(enough)
+					}
+					return n < stop || round%2 == 1
+				})
+				cancel(nil)
+				next = (next + runAhead - 1) % 257 // so no slot of a dropped step is taken for a new one
+				if want := map[int]error{0: nil, 1: enough}[round%2]; !errors.Is(err, want) || n != stop {
+					t.Fatalf("%s, round %d: %v after %d tokens", mode, round, err, n)
+				}
+				if r.Position() != position {
+					t.Fatalf("%s, round %d: position %d, want %d", mode, round, r.Position(), position)
+				}
+				if pos := deviceInts(t, r, posOffset, batch); r.stale == false && pos[batch-1] != int32(position) {
+					t.Fatalf("%s: the device is at %v, the host at %d", mode, pos, position)
+				}
+				if got := r.tokens; len(got) != batch || got[0].ID != last {
+					t.Fatalf("%s: the next step takes %+v, not %d", mode, got, last)
+				}
+			}
+			gone, cancel := context.WithCancelCause(t.Context())
+			cancel(enough)
+			if _, err := r.Prefill(gone, make([]int32, batch), samplingPhase(batch, 1)); !errors.Is(err, enough) || r.Position() != position {
+				t.Errorf("%s: a cancelled prefill: %v, position %d", mode, err, r.Position())
+			}
+			if err := r.Rewind(5); err != nil || r.Position() != 5 {
+				t.Error(err)
+			}
+			if r.Rewind(6) == nil || r.Rewind(-1) == nil {
+				t.Error("a rewind to a token that is not there")
+			}
+			tokens, err := r.Prefill(t.Context(), make([]int32, 2*batch), samplingPhase(batch, 2))
+			if err != nil || tokens[batch-1].Position != 7 {
+				t.Errorf("%s: after a rewind to 5, two tokens: %+v, %v", mode, tokens, err)
+			}
+		}
+	}
+}
+
+// deviceInts reads int32s of the device's state.
+func deviceInts(t *testing.T, r *Runner, off int64, n int) []int32 {
+	t.Helper()
+	raw := make([]byte, 4*n)
+	if err := r.state.Read(off, raw); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]int32, n)
+	for i := range out {
+		out[i] = int32(raw[4*i]) | int32(raw[4*i+1])<<8 | int32(raw[4*i+2])<<16 | int32(raw[4*i+3])<<24
+	}
+	return out
+}
+
+// TestBreakThenFail: a device that fails when the caller has left the loop is not
+// told of by one more token.
+func TestBreakThenFail(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	b := backendOn(t, lib, Options{Mode: Graph})
+	s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, err := range s.Generate(t.Context(), []int32{1, 2}, gpt2.Generation{Tokens: 40, IgnoreEOS: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n == 5 {
+			c.Fail("gs_stream_synchronize", 1)
+			break
+		}
+	}
+	for _, err := range s.Generate(t.Context(), []int32{1, 2}, gpt2.Generation{Tokens: 4}) {
+		var failed *cuda.Error
+		if !errors.As(err, &failed) {
+			t.Errorf("the failure is forgotten: %v", err)
+		}
+	}
+	if err := errors.Join(s.Close(), b.Close()); err != nil || c.Live() != 0 {
+		t.Error(err, c.Live())
+	}
+}
+
+// TestPlanFile: what was tuned is stored, found by the next run, and refused
+// where it does not fit.
+func TestPlanFile(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	path := filepath.Join(t.TempDir(), "cache", "plans.json")
+	var told []string
+	run := func(tune bool) (products []Product, calls map[string]int) {
+		t.Helper()
+		c.Reset()
+		told = nil
+		b := backendOn(t, lib, Options{Mode: Eager, PlanFile: path, Tune: tune, Notice: func(s string) { told = append(told, s) }})
+		r, err := b.Prepare(t.Context(), m, gpt2.Options{Layers: []int{0, 1}, Batch: 1, Context: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Prefill(t.Context(), make([]int32, 40), samplingPhase(1, 40)); err != nil {
+			t.Fatal(err)
+		}
+		products = r.(*Runner).Products()
+		if err := errors.Join(r.Close(), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+		calls = map[string]int{}
+		for _, name := range c.Calls() {
+			calls[name]++
+		}
+		return products, calls
+	}
+	tuned := func(products []Product) (n int) {
+		for _, p := range products {
+			if p.Tuned {
+				n++
+			}
+		}
+		return n
+	}
+	const shapes = 5 // c_attn, attn.c_proj, c_fc, mlp.c_proj of the first layer; keys and values of the last
+	plain, calls := run(false)
+	if len(plain) != shapes || tuned(plain) != 0 || calls["gs_linear_tune"] != 0 || calls["gs_linear_plan_set"] != 0 {
+		t.Errorf("untuned: %+v, %v", plain, calls)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a run that does not tune stores plans")
+	}
+	if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != shapes {
+		t.Errorf("tuned: %+v, %v", products, calls)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`"Stub 0, driver 13000, cuBLASLt 130002, M=40 N=192 K=64 `, `"candidates": 64`, `"version": 1`} {
+		if !strings.Contains(string(data), part) {
+			t.Errorf("the file lacks %s:\n%s", part, data)
+		}
+	}
+	for _, tune := range []bool{false, true} {
+		if products, calls := run(tune); tuned(products) != shapes || calls["gs_linear_tune"] != 0 || calls["gs_linear_plan_set"] != shapes || len(told) != 0 {
+			t.Errorf("tuned before: %+v, %v, told %q", products, calls, told)
+		}
+	}
+
+	var f planFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		t.Fatal(err)
+	}
+	for key, p := range f.Plans {
+		if strings.Contains(key, "M=40 N=192 ") {
+			p.Algorithm[7]++ // what the stub refuses
+			f.Plans[key] = p
+		}
+	}
+	if data, err = json.Marshal(f); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if products, _ := run(false); tuned(products) != shapes-1 || len(told) != 1 || !strings.Contains(told[0], "h.0.attn.c_attn is refused") {
+		t.Errorf("a refused plan: %+v, told %q", products, told)
+	}
+	if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != 1 {
+		t.Errorf("a refused plan, tuned again: %+v, %v", products, calls)
+	}
+	if _, calls := run(false); calls["gs_linear_tune"] != 0 || len(told) != 0 {
+		t.Errorf("after that: %v, told %q", calls, told)
+	}
+
+	t.Run("no room", func(t *testing.T) {
+		path = "/dev/full/plans.json"
+		b := backendOn(t, lib, Options{Mode: Eager, PlanFile: filepath.Join(t.TempDir(), "plans.json"), Tune: true})
+		b.plans.path = path
+		r := prepared(t, m, c, b, gpt2.Options{})
+		_, err := r.Prefill(t.Context(), make([]int32, 40), samplingPhase(1, 40))
+		if err == nil || !strings.Contains(err.Error(), "cannot be stored") {
+			t.Errorf("plans that cannot be stored: %v", err)
+		}
+	})
+}
+
+// TestSurvey: what is said of a run is what the run does.
+func TestSurvey(t *testing.T) {
+	lib, c := onStub(t)
+	for _, mode := range modes {
+		for _, dtype := range []weights.DType{weights.BF16, weights.F32} {
+			m := randomModel(t, small)
+			b := backendOn(t, lib, Options{Mode: mode, DType: dtype, Variants: map[string]string{"residual_1": "norm"}})
+			o := gpt2.Options{Layers: []int{1, 0, 1}, Batch: 2, Context: 128}
+			live := c.Live()
+			survey, err := b.Survey(m, o, samplingPhase(2, 40), samplingPhase(2, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Live() != live {
+				t.Error("a survey leaves something behind")
+			}
+			r := prepared(t, m, c, b, o)
+			if _, err := r.Prefill(t.Context(), make([]int32, 80), samplingPhase(2, 40)); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.Products(); !slices.Equal(got, survey.Products[0]) || len(got) == 0 {
+				t.Errorf("products %+v, foretold %+v", got, survey.Products[0])
+			}
+			if err := r.Decode(t.Context(), 2, func([]gpt2.Token) bool { return true }); err != nil {
+				t.Fatal(err)
+			}
+			var activations, arenas int64
+			for _, buffer := range r.buffers {
+				if buffer != nil {
+					activations += buffer.Size()
+				}
+			}
+			for _, a := range r.weights.arenas {
+				arenas += a.Size()
+			}
+			if survey.Weights != arenas || survey.Cache != r.cache.Size() || survey.Activations != activations ||
+				survey.Work != r.sampleWork.Size()+r.attentionWork.Size()+blasWorkspace || survey.Phases[0] != r.executed(samplingPhase(2, 40)) {
+				t.Errorf("foretold %+v; weights %d, cache %d, activations %d", survey, arenas, r.cache.Size(), activations)
+			}
+		}
+	}
+}
+
+// launches are the calls that a plan's steps are, one by one.
+func launches(plan *gpt2.Plan) (names []string) {
+	for _, s := range plan.Steps {
+		o := s.Ops[0]
+		name := map[gpt2.Op]string{gpt2.OpEmbed: "gs_embed", gpt2.OpLayerNorm: "gs_layernorm", gpt2.OpLinear: "gs_linear", gpt2.OpAttention: "gs_attention",
+			gpt2.OpActivation: "gs_activate", gpt2.OpAdd: "gs_add", gpt2.OpSample: "gs_sample"}[s.Op()]
+		if s.Op() == gpt2.OpAdd && len(s.Ops) == 2 {
+			name = "gs_layernorm"
+		}
+		if o.Rows > 0 || o.Op == gpt2.OpAttention {
+			names = append(names, name)
+		}
+		for _, o := range s.Ops {
+			if o.Stage == gpt2.StageCAttn && o.Queries > 0 && o.Queries < o.Rows { // queries, then keys and values
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// TestLaunchesAreThePlans: an eager pass launches each step once, in order, and
+// nothing else; a graph is one launch.
+func TestLaunchesAreThePlans(t *testing.T) {
+	lib, c := onStub(t)
+	for _, variants := range []map[string]string{nil, {"residual_1": "norm", "residual_2": "norm"}, {"residual_2": "norm", "attn.sdpa": "naive"}} {
+		for _, activation := range []gpt2.Activation{gpt2.GELUNew, gpt2.GELUErf, gpt2.ReLU} {
+			m := randomModel(t, small)
+			m.Config.Activation = activation
+			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Eager, Variants: variants}), gpt2.Options{Layers: []int{1, 0, 1}})
+			of := func() (names []string) {
+				for _, name := range c.Calls() {
+					if !slices.Contains([]string{"gs_linear_plan_get", "gs_copy", "gs_stream_synchronize", "gs_alloc", "gs_alloc_host", "gs_free", "gs_free_host", "gs_blas_open"}, name) {
+						names = append(names, name)
+					}
+				}
+				c.Reset()
+				return names
+			}
+			for _, phase := range []gpt2.Phase{samplingPhase(1, 40), {Batch: 1, Tokens: 40}, {Batch: 1, Tokens: 11, Logits: gpt2.LogitsAll}, samplingPhase(1, 3)} {
+				c.Reset()
+				if _, err := r.Prefill(t.Context(), make([]int32, phase.Tokens), phase); err != nil {
+					t.Fatal(err)
+				}
+				if got, want := of(), launches(r.Plan(phase)); !slices.Equal(got, want) {
+					t.Errorf("%+v, %v: launched %v, want %v", phase, variants, got, want)
+				}
+			}
+			if err := r.Decode(t.Context(), 2, func([]gpt2.Token) bool { return true }); err != nil {
+				t.Fatal(err)
+			}
+			step := launches(r.Plan(r.decodePhase()))
+			if got := of(); !slices.Equal(got, append(slices.Clone(step), step...)) {
+				t.Errorf("two decode steps launched %v, want twice %v", got, step)
+			}
+		}
+	}
+	m := randomModel(t, small)
+	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Graph}), gpt2.Options{})
+	if _, err := r.Prefill(t.Context(), make([]int32, 5), samplingPhase(1, 5)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // eager, then recorded
+		if err := r.Decode(t.Context(), 1, func([]gpt2.Token) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Reset()
+	if err := r.Decode(t.Context(), 5, func([]gpt2.Token) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Calls(); !slices.Equal(got, slices.Repeat([]string{"gs_graph_launch"}, 5)) {
+		t.Errorf("five replayed steps call %v", got)
+	}
+	nodes, err := r.compiled[r.decodePhase()].graph.Nodes()
+	if want := len(launches(r.Plan(r.decodePhase()))); err != nil || nodes != want {
+		t.Errorf("the graph has %d nodes, want %d; %v", nodes, want, err)
+	}
+}
+
+// TestVariants: a name becomes the number that the library knows it by.
+func TestVariants(t *testing.T) {
+	lib, _ := onStub(t)
+	b := backendOn(t, lib, Options{Variants: map[string]string{"attn.sdpa": "naive", "ln_f": "auto", "residual_1": "norm", "residual_2": "gemm"}})
+	if b.variants[gpt2.StageSDPA] != 1 || b.variants[gpt2.StageCAttn] != 0 || b.inGEMM[gpt2.StageResidual1] || !b.inGEMM[gpt2.StageResidual2] {
+		t.Errorf("%v, %v", b.variants, b.inGEMM)
+	}
+	for s := range gpt2.NumStages { // every stage has its plain kernel, or says what it has
+		_, err := NewOn(lib, Options{Variants: map[string]string{s.Info().Name: "naive"}})
+		if add := s.Info().Op == gpt2.OpAdd; (err != nil) != add {
+			t.Errorf("%s=naive: %v", s.Info().Name, err)
+		}
+	}
+}
+
+// TestVariantsByShape: a kernel runs where it takes the shape; where it does not,
+// that is said once.
+func TestVariantsByShape(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, v := range []struct {
+		stage, name     string
+		prefill, decode string // what is said of 40 rows, and of one
+	}{
+		{"attn.c_attn", "gemv", "attn.c_attn=gemv does not take 40 rows", ""},
+		{"attn.c_attn", "blas", "", ""},
+		{"attn.sdpa", "split", "attn.sdpa=split does not take 40 queries of 40 rows", ""},
+		{"attn.sdpa", "flash", "", "attn.sdpa=flash does not take 1 queries of 1 rows"},
+		{"attn.sdpa", "naive", "", ""},
+	} {
+		var told []string
+		b := backendOn(t, lib, Options{Mode: Eager, Variants: map[string]string{v.stage: v.name}, Notice: func(s string) { told = append(told, s) }})
+		r := prepared(t, m, c, b, gpt2.Options{})
+		check := func(pass, words string) {
+			t.Helper()
+			if words == "" && len(told) != 0 || words != "" && (len(told) != 1 || !strings.Contains(told[0], words)) {
+				t.Errorf("%s=%s, %s: told %q, want %q", v.stage, v.name, pass, told, words)
+			}
+			told = nil
+		}
+		for _, words := range []string{v.prefill, ""} { // once
+			if _, err := r.Prefill(t.Context(), make([]int32, 40), gpt2.Phase{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}); err != nil {
+				t.Fatal(err)
+			}
+			check("prefill", words)
+		}
+		if _, err := r.Prefill(t.Context(), make([]int32, 1), samplingPhase(1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		check("decode step", v.decode)
+		steps := map[string]bool{}
+		for _, p := range r.Products() {
+			if p.M == 1 {
+				steps[p.Step] = true
+			}
+		}
+		if blas := v.name == "blas"; len(steps) != map[bool]int{true: 2}[blas] || blas && !steps["h.1.attn.c_attn"] { // the LayerNorm is a step of its own then
+			t.Errorf("%s=%s: a decode step has cuBLASLt do %v", v.stage, v.name, steps)
+		}
+	}
+}
+
+// TestLongRun: 10,000 decode steps take no more memory than a hundred.
+func TestLongRun(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, "random:L=1,C=32,NH=2,V=257,T=10400")
+	for _, mode := range modes {
+		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
+		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPhase(1, 20)); err != nil {
+			t.Fatal(err)
+		}
+		steps := func(n int) {
+			if err := r.Decode(t.Context(), n, func([]gpt2.Token) bool { return true }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		steps(100)
+		live := c.Live()
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		steps(10000)
+		runtime.ReadMemStats(&after)
+		if n := c.Live(); n != live {
+			t.Errorf("%s: %d allocations in the library, %d before", mode, n, live)
+		}
+		if n := after.Mallocs - before.Mallocs; n > 500 { // of all goroutines
+			t.Errorf("%s: %d allocations in Go over 10000 steps", mode, n)
+		}
+	}
+}
+
+// TestSharedWeights: sessions of a model share its weights, which go with the
+// last of them; a cancelled upload leaves nothing.
+func TestSharedWeights(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	b := backendOn(t, lib, Options{})
+	options := func(layers ...int) gpt2.Options { return gpt2.Options{Layers: layers, Batch: 1, Context: 16} }
+	packs := func() (n int) {
+		for _, name := range c.Calls() {
+			if name == "gs_pack" {
+				n++
+			}
+		}
+		c.Reset()
+		return n
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	o, enough := options(0), errors.New("enough")
+	o.Progress = func(done, total int64) {
+		if done > total/2 {
+			cancel(enough)
+		}
+	}
+	if _, err := b.Prepare(ctx, m, o); !errors.Is(err, enough) || c.Live() != 0 {
+		t.Errorf("a cancelled upload: %v, %d allocations are left", err, c.Live())
+	}
+	packs()
+	prepare := func(o gpt2.Options) gpt2.Runner {
+		r, err := b.Prepare(t.Context(), m, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var done, total int64
+	o = options(0)
+	o.Progress = func(d, t int64) { done, total = d, t }
+	first := prepare(o)
+	if packs() == 0 || done != total || done == 0 {
+		t.Errorf("uploaded %d of %d", done, total)
+	}
+	same := prepare(options(0, 0))
+	if n := packs(); n != 0 {
+		t.Errorf("what is there is packed again: %d", n)
+	}
+	other := prepare(options(0, 1))
+	if packs() == 0 {
+		t.Error("another layer is not uploaded")
+	}
+	if err := errors.Join(first.Close(), other.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := same.Prefill(t.Context(), []int32{1, 2}, samplingPhase(1, 2)); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(same.Close(), b.Close()); err != nil || c.Live() != 0 {
+		t.Errorf("%v, %d allocations are left", err, c.Live())
+	}
+	if _, err := b.Prepare(t.Context(), m, options(0)); !errors.Is(err, gpt2.ErrClosed) {
+		t.Errorf("a closed backend: %v", err)
+	}
+}

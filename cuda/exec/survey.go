@@ -1,0 +1,88 @@
+package exec
+
+import (
+	"cmp"
+	"runtime"
+
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+)
+
+// Survey is what sessions on a GPU would do and need.
+type Survey struct {
+	Phases   []gpt2.Phase // those executed: in graph mode a prompt is padded
+	Products [][]Product  // of each phase, those that are cuBLASLt's
+
+	// Bytes of GPU memory: the vocabulary padded, vectors in both of their
+	// types.
+	Weights     int64
+	Cache       int64
+	Activations int64 // of the largest of the phases
+	Work        int64 // what kernels need besides; cuBLASLt's workspace where a phase has products
+}
+
+// Total returns the sum.
+func (s *Survey) Total() int64 { return s.Weights + s.Cache + s.Activations + s.Work }
+
+// blasWorkspace is what a stream takes for cuBLASLt (kWorkspace of csrc/gemm.cu).
+const blasWorkspace = 32 << 20
+
+// standIn is an address that nothing is read from: choosing a product's algorithm
+// asks only whether there is a bias, and how addresses are aligned.
+const standIn cuda.Ptr = 256
+
+// Survey says what sessions of these options, defaults filled in, would do in
+// passes of some phases. It uploads, runs and tunes nothing; plans that were tuned
+// before are found.
+func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s *Survey, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r := &Runner{backend: b, model: m, options: o, survey: true, plans: map[gpt2.Phase]*gpt2.Plan{},
+		weights: &uploaded{rows: padVocab(m.Config.Vocab), params: map[string]param{}}}
+	s = &Survey{Cache: r.cacheBytes()}
+	for _, p := range m.Config.ParamsOf(o.Layers) {
+		s.Weights += b.bytesOf(p)
+		address := param{ptr: standIn}
+		if isVector(p) && b.dtype == cuda.BF16 {
+			address.half = standIn
+		}
+		r.weights.params[p.Name] = address
+	}
+	if r.stream, err = b.dev.NewStream(); err != nil {
+		return nil, err
+	}
+	defer func() { err = cmp.Or(err, r.stream.Close()) }()
+	sample, attention, err := r.workBytes()
+	if err != nil {
+		return nil, err
+	}
+	s.Work = sample + attention
+	var largest [gpt2.NumBuffers]int64
+	blas := false
+	for _, phase := range phases {
+		phase = r.executed(phase)
+		plan := r.Plan(phase)
+		for i := range largest {
+			largest[i] = max(largest[i], r.bufferBytes(gpt2.Buffer(i), plan))
+		}
+		w := writer{Runner: r, plan: plan, steps: make([][]launch, 1)}
+		r.products = nil
+		for _, w.step = range plan.Steps {
+			if w.step.Op() != gpt2.OpLinear || w.step.Ops[0].Rows == 0 {
+				continue
+			}
+			if err := w.linear(w.step); err != nil {
+				return nil, gpt2.NewStageError(plan, w.step, 0, err)
+			}
+		}
+		s.Phases, s.Products = append(s.Phases, phase), append(s.Products, r.products)
+		blas = blas || len(r.products) > 0
+	}
+	for _, n := range largest {
+		s.Activations += n
+	}
+	if blas {
+		s.Work += blasWorkspace
+	}
+	return s, nil
+}

@@ -1,0 +1,136 @@
+package nvml
+
+import (
+	"fmt"
+
+	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// library is the real one. go-nvml binds lazily: a function that an old driver lacks
+// would end the process where it is called, so each is looked up first (has).
+type library struct {
+	i    lib.Interface
+	name string // of the file
+}
+
+func newLibrary() *library {
+	const name = "libnvidia-ml.so.1"
+	return &library{lib.New(lib.WithLibraryPath(name)), name}
+}
+
+func (l *library) open() error {
+	switch ret := l.i.Init(); ret {
+	case lib.SUCCESS:
+		return nil
+	case lib.ERROR_LIBRARY_NOT_FOUND:
+		return fmt.Errorf("NVML (%s) was not found: it comes with the NVIDIA driver", l.name)
+	case lib.ERROR_DRIVER_NOT_LOADED:
+		return fmt.Errorf("NVML (%s) is there, but the NVIDIA driver is not loaded", l.name)
+	case lib.ERROR_NO_PERMISSION:
+		return fmt.Errorf("NVML (%s) may not talk to the NVIDIA driver: no permission", l.name)
+	default:
+		return fmt.Errorf("NVML (%s) cannot be used: %s", l.name, lib.ErrorString(ret))
+	}
+}
+
+func (l *library) close() { l.i.Shutdown() }
+
+// has tells whether the driver's library has a function.
+func (l *library) has(function string) bool { return l.i.Extensions().LookupSymbol(function) == nil }
+
+func (l *library) driver() string {
+	if l.has("nvmlSystemGetDriverVersion") {
+		if v, ret := l.i.SystemGetDriverVersion(); ret == lib.SUCCESS {
+			return v
+		}
+	}
+	return ""
+}
+
+func (l *library) cuda() int {
+	if l.has("nvmlSystemGetCudaDriverVersion") {
+		if v, ret := l.i.SystemGetCudaDriverVersion(); ret == lib.SUCCESS {
+			return v
+		}
+	}
+	return 0
+}
+
+func (l *library) devices() ([]device, error) {
+	n, ret := l.i.DeviceGetCount()
+	if ret != lib.SUCCESS {
+		return nil, fmt.Errorf("NVML cannot count the GPUs: %s", lib.ErrorString(ret))
+	}
+	out := make([]device, 0, n)
+	for i := range n {
+		d, ret := l.i.DeviceGetHandleByIndex(i)
+		switch ret {
+		case lib.SUCCESS:
+			out = append(out, gpu{l, d})
+		case lib.ERROR_NO_PERMISSION: // another's GPU, in a container
+		default:
+			return nil, fmt.Errorf("NVML cannot open GPU %d: %s", i, lib.ErrorString(ret))
+		}
+	}
+	return out, nil
+}
+
+// gpu is a device of the real library.
+type gpu struct {
+	l *library
+	d lib.Device
+}
+
+func (g gpu) pci() (domain, bus, device uint32, ok bool) {
+	p, ret := g.d.GetPciInfo()
+	return p.Domain, p.Bus, p.Device, ret == lib.SUCCESS
+}
+
+func (g gpu) name() (string, bool) {
+	s, ret := g.d.GetName()
+	return s, ret == lib.SUCCESS
+}
+
+func (g gpu) capability() (major, minor int, ok bool) {
+	if !g.l.has("nvmlDeviceGetCudaComputeCapability") {
+		return 0, 0, false
+	}
+	major, minor, ret := g.d.GetCudaComputeCapability()
+	return major, minor, ret == lib.SUCCESS
+}
+
+func (g gpu) memory() (free, total uint64, ok bool) {
+	m, ret := g.d.GetMemoryInfo()
+	return m.Free, m.Total, ret == lib.SUCCESS
+}
+
+// numbers says how each reading is read: the function's name in NVML, and the call.
+var numbers = [readings]struct {
+	function string
+	call     func(lib.Device) (uint64, lib.Return)
+}{
+	smClock:     {"nvmlDeviceGetClockInfo", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetClockInfo(lib.CLOCK_SM)) }},
+	smClockMax:  {"nvmlDeviceGetMaxClockInfo", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetMaxClockInfo(lib.CLOCK_SM)) }},
+	memClock:    {"nvmlDeviceGetClockInfo", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetClockInfo(lib.CLOCK_MEM)) }},
+	memClockMax: {"nvmlDeviceGetMaxClockInfo", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetMaxClockInfo(lib.CLOCK_MEM)) }},
+	// Its newer name, ...ClocksEventReasons, is missing in drivers before 535.
+	throttle:     {"nvmlDeviceGetCurrentClocksThrottleReasons", func(d lib.Device) (uint64, lib.Return) { return d.GetCurrentClocksThrottleReasons() }},
+	linkGen:      {"nvmlDeviceGetCurrPcieLinkGeneration", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetCurrPcieLinkGeneration()) }},
+	linkGenMax:   {"nvmlDeviceGetMaxPcieLinkGeneration", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetMaxPcieLinkGeneration()) }},
+	linkWidth:    {"nvmlDeviceGetCurrPcieLinkWidth", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetCurrPcieLinkWidth()) }},
+	linkWidthMax: {"nvmlDeviceGetMaxPcieLinkWidth", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetMaxPcieLinkWidth()) }},
+	power:        {"nvmlDeviceGetPowerUsage", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetPowerUsage()) }},
+	powerLimit:   {"nvmlDeviceGetEnforcedPowerLimit", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetEnforcedPowerLimit()) }},
+	temperature:  {"nvmlDeviceGetTemperature", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetTemperature(lib.TEMPERATURE_GPU)) }},
+}
+
+func wide[T int | uint32](v T, ret lib.Return) (uint64, lib.Return) { return uint64(v), ret }
+
+func (g gpu) number(r reading) (uint64, bool) {
+	n := numbers[r]
+	if !g.l.has(n.function) {
+		return 0, false
+	}
+	v, ret := n.call(g.d)
+	return v, ret == lib.SUCCESS
+}

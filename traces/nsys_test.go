@@ -11,12 +11,6 @@ import (
 	"testing"
 )
 
-// Ids as nsys makes them: process 700, thread 701.
-const (
-	globalPid = 700 << 24
-	globalTid = globalPid | 701
-)
-
 // sqlite makes an export out of statements.
 func sqlite(t *testing.T, statements ...string) string {
 	t.Helper()

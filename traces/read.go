@@ -62,7 +62,6 @@ type chrome struct {
 	header  Header
 	isOurs  bool
 	strings map[string]string
-	lanes   map[Lane]int // index in header.Lanes
 	count   int64
 	ending  *ending
 }
@@ -248,14 +247,12 @@ type rawEvent struct {
 	Event
 	ph, category, kind     string
 	pid, tid               int64
-	time, duration         []byte
 	device, stream, thread int64
 	hasDevice, hasStream   bool
 	hasThread              bool
 	process, context       int64
 	shared                 int64
 	name                   string // of a track
-	hasKind                bool
 }
 
 // event reads one. It is not ok where it is none of the record's, such as an arrow

@@ -20,11 +20,12 @@ import (
 func newTrace() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace COMMAND",
-		Short: "Read recordings of where time went: check, convert",
+		Short: "Read recordings of where time went: show, check, convert",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
 Nsight Systems, and JSON of PyTorch's profiler. It looks at what a file holds, not
 at its name.`,
-		Example: `  infer trace check run.sqlite
+		Example: `  infer trace show run.json.gz
+  infer trace check run.sqlite
   infer trace convert run.sqlite --out run.json.gz`,
 		Annotations: map[string]string{noModelKey: "true"},
 		Args: func(c *cobra.Command, args []string) error {
@@ -48,7 +49,7 @@ at its name.`,
 		},
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTraceCheck(), newTraceConvert())
+	c.AddCommand(newTraceCheck(), newTraceConvert(), newTraceShow())
 	return c
 }
 

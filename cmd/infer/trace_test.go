@@ -95,7 +95,9 @@ func TestTraceConvert(t *testing.T) {
 
 func TestTraceUsage(t *testing.T) {
 	for _, c := range []struct{ args, fact string }{
-		{"trace", "check, convert"},
+		{"trace", "check, convert, show"},
+		{"trace show x --by zebra", "stage or kernel"},
+		{"trace show x --format zebra", "table, csv or json"},
 		{"trace chek x", "infer trace check"},
 		{"trace zebra", "check, convert"},
 		{"trace check", "FILE"},

@@ -115,7 +115,24 @@ func Load(path string) (*Trace, error) {
 	if err != nil {
 		t.Header.Incomplete = append(t.Header.Incomplete, err.Error())
 	}
+	t.nameProcess()
 	Sort(t.Events)
 	t.Attribution = Attribute(t.Header, t.Events)
 	return t, err
+}
+
+// nameProcess gives the header a process, that of the first API call, where its
+// source did not; and work of the GPU, where it names none.
+func (t *Trace) nameProcess() {
+	for i := range t.Events {
+		if e := &t.Events[i]; t.Header.Process == 0 && e.Kind.IsCall() {
+			t.Header.Process = e.Lane.Process
+			break
+		}
+	}
+	for i := range t.Events {
+		if l := &t.Events[i].Lane; l.Process == 0 && l.Device >= 0 {
+			l.Process = t.Header.Process
+		}
+	}
 }

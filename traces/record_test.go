@@ -488,7 +488,7 @@ func TestKineto(t *testing.T) {
 	}
 	k := byKind[KindKernel]
 	if k.Name != "void gemm<float, 2>(int)" || k.Time != 4384331018300250 || k.Duration != 3500 || k.Grid != [3]int32{64, 2, 1} || k.Block != [3]int32{128, 1, 1} ||
-		k.Registers != 64 || k.StaticShared != 4096 || k.Occupancy != 3 || k.Correlation != 19 || k.Lane != Stream(0, 0, 1, 7) {
+		k.Registers != 64 || k.StaticShared != 4096 || k.Occupancy != 3 || k.Correlation != 19 || k.Lane != Stream(700, 0, 1, 7) {
 		t.Errorf("kernel %+v", k)
 	}
 	if op := byKind[KindOp]; k.Parent != op.ID || op.Parent != byKind[KindRange].ID || op.ID == 0 || byKind[KindRange].Name != "step \"one\" é" {

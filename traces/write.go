@@ -27,7 +27,8 @@ type Writer struct {
 	events int64
 
 	lanes    map[Lane]*laneTracks
-	pids     map[int64]int // Chrome processes seen, and how many lanes they have
+	pids     map[int64]int // Chrome processes seen, and how many threads and streams they have
+	ranks    map[Lane]int  // place of a thread or stream in its process, by its lane of kind 0
 	lastTID  int64
 	names    map[Lane]string
 	flows    uint64
@@ -96,7 +97,7 @@ func (plain) Close() error { return nil }
 func NewWriter(w io.Writer, h *Header) *Writer {
 	t := &Writer{
 		w: bufio.NewWriterSize(w, 1<<18), header: h, lastTID: firstTID,
-		lanes: map[Lane]*laneTracks{}, pids: map[int64]int{}, names: map[Lane]string{},
+		lanes: map[Lane]*laneTracks{}, pids: map[int64]int{}, ranks: map[Lane]int{}, names: map[Lane]string{},
 		calls: map[correlation]place{}, waiting: map[correlation][]place{},
 	}
 	h.Version = Version
@@ -226,8 +227,17 @@ func (t *Writer) lane(l Lane) *laneTracks {
 		t.meta("process_name", made.pid, -1, "name", appendString(nil, name))
 		t.meta("process_sort_index", made.pid, -1, "sort_index", strconv.AppendInt(nil, int64(index), 10))
 	}
-	made.rank = t.pids[made.pid]
-	t.pids[made.pid]++
+	// The lanes of a thread or stream stand together.
+	const kinds = int(LaneCounter) + 1
+	key := l
+	key.Kind = 0
+	rank, known := t.ranks[key]
+	if !known {
+		rank = t.pids[made.pid]
+		t.pids[made.pid]++
+		t.ranks[key] = rank
+	}
+	made.rank = rank*kinds + int(l.Kind)
 	t.lanes[l] = made
 	return made
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,8 +132,8 @@ func traceCheck(path string, asJSON bool, stdout io.Writer) error {
 		var b bytes.Buffer
 		a := t.Attribution
 		fmt.Fprintf(&b, "source      %s\n", t.Header.Describe())
-		fmt.Fprintf(&b, "clock       %s", t.Header.Clock.Domain)
-		if u := t.Header.Clock.Uncertainty; u >= 0 {
+		fmt.Fprintf(&b, "clock       %s", cmp.Or(t.Header.Clock.Domain, "unknown"))
+		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" {
 			fmt.Fprintf(&b, ", certain to %d ns", u)
 		}
 		fmt.Fprintf(&b, "\nevents      %s\n", thousands(int64(len(t.Events))))

@@ -8,8 +8,8 @@
 // stored. pos and pad are read on the device, grids depend on shapes alone, so that
 // a captured launch serves every position.
 //
-// Variants: naive (a warp per query), split (few queries: the keys are shared out
-// among blocks), flash and its tile shapes (attention_flash.cuh: many queries).
+// Variants: naive (a warp per query), split and split-cluster (few queries: the keys
+// are shared out among blocks), flash and its tile shapes (attention_flash.cuh: many queries).
 // The softmax is in float32 and to base 2, log2(e) folded into the scale, which
 // must be positive. Sums have a fixed order: the same launch gives the same bits.
 
@@ -288,6 +288,163 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WA
   if (writes) y[tid] = from_float<T>(out / total);
 }
 
+// ---------------------------------------------------------------- split over a cluster
+
+// The same on Hopper and later: the blocks that share a head are a thread block
+// cluster of CLUSTER, and hand each other their parts through distributed shared
+// memory, which saves the round trip through the L2 cache and the counter. Each
+// block weighs the parts for its own share of the columns.
+constexpr int CLUSTER = 8;
+constexpr int CLUSTER_WARPS = 8;
+
+#if __CUDA_ARCH__ >= 900
+__device__ inline void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// What lies at the same place of shared memory in another block of the cluster.
+__device__ inline float load_cluster(const float *p, int block) {
+  uint32_t address;
+  float v;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(p)), "r"(block));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+  return v;
+}
+#endif
+
+template <typename T, int LANES> __global__ void __launch_bounds__(32 * CLUSTER_WARPS) attention_cluster(const Attention a) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = CLUSTER_WARPS * PER_WARP, WIDTH = LANES * N;
+  static_assert(WIDTH <= 32 * CLUSTER_WARPS, "a thread for each column and part");
+  __shared__ float part_o[CLUSTER_WARPS][WIDTH], part_m[CLUSTER_WARPS], part_l[CLUSTER_WARPS];
+  __shared__ float own[WIDTH + 2];  // the block's part: o, m, l
+  const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
+  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
+  const int key_of_thread = warp * PER_WARP + lane / LANES, column = lane % LANES * N;
+  const bool column_ok = column < a.HS;
+  const int C = a.NH * a.HS;
+  const int64_t head = (int64_t(b) * a.NH + h) * a.P * a.HS + (column_ok ? column : 0);
+  T *k_cache = static_cast<T *>(a.k_cache) + head, *v_cache = static_cast<T *>(a.v_cache) + head;
+  const T *row = static_cast<const T *>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
+  T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
+
+  gs_let_next();
+  // A hint, as in attention_split: one lane asks for each line of 128 bytes.
+  if (a.T == 1 && column_ok && column * sizeof(T) % 128 == 0) {
+    const int old_keys = min(__ldcg(a.pos + b) + 1 - (a.pad ? __ldcg(a.pad) : 0), a.P);
+#pragma unroll
+    for (int i = 0; i < TURN; i++) {
+      const int position = (split + i * CLUSTER) * KEYS + key_of_thread;
+      if (position < old_keys) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(k_cache + int64_t(position) * a.HS));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(v_cache + int64_t(position) * a.HS));
+      }
+    }
+  }
+  gs_wait();
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+  const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
+  const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
+  const int keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
+  const int groups = (keys + KEYS - 1) / KEYS;
+  const int fresh = a.T == 1 ? pos : -1;
+
+  float q[N], o[N] = {}, m = -INFINITY, l = 0;
+  unpack(q_bits, q);
+  for (int group = split; group < groups; group += CLUSTER * TURN) {
+    uint4 k_bits[TURN], v_bits[TURN];
+    int position[TURN];
+#pragma unroll
+    for (int i = 0; i < TURN; i++) {
+      position[i] = (group + i * CLUSTER) * KEYS + key_of_thread;
+      const bool ok = column_ok && position[i] < keys;
+      const int64_t at = int64_t(position[i]) * a.HS;
+      const T *k = position[i] == fresh ? row + C : k_cache + at;
+      const T *v = position[i] == fresh ? row + 2 * C : v_cache + at;
+      k_bits[i] = zero, v_bits[i] = zero;
+      if (ok) {
+        k_bits[i] = *reinterpret_cast<const uint4 *>(k);
+        v_bits[i] = *reinterpret_cast<const uint4 *>(v);
+      }
+    }
+    float s[TURN], top = m;
+#pragma unroll
+    for (int i = 0; i < TURN; i++) {
+      float k[N];
+      unpack(k_bits[i], k);
+      s[i] = 0;
+#pragma unroll
+      for (int e = 0; e < N; e++) s[i] = fmaf(q[e], k[e], s[i]);
+#pragma unroll
+      for (int x = LANES / 2; x > 0; x >>= 1) s[i] += __shfl_xor_sync(0xffffffffu, s[i], x);
+      s[i] = position[i] < keys ? s[i] * a.scale : -INFINITY;
+      top = fmaxf(top, s[i]);
+    }
+    const float base = top == -INFINITY ? 0.0f : top, shrink = exp2_fast(m - base);
+    m = top;
+    l *= shrink;
+#pragma unroll
+    for (int e = 0; e < N; e++) o[e] *= shrink;
+#pragma unroll
+    for (int i = 0; i < TURN; i++) {
+      const float p = exp2_fast(s[i] - base);
+      float v[N];
+      unpack(v_bits[i], v);
+      l += p;
+#pragma unroll
+      for (int e = 0; e < N; e++) o[e] = fmaf(p, v[e], o[e]);
+      if (position[i] == fresh && column_ok && fresh < a.P) {
+        *reinterpret_cast<uint4 *>(k_cache + int64_t(fresh) * a.HS) = k_bits[i];
+        *reinterpret_cast<uint4 *>(v_cache + int64_t(fresh) * a.HS) = v_bits[i];
+      }
+    }
+  }
+  // The block's part: lanes, then warps.
+#pragma unroll
+  for (int x = LANES; x < 32; x <<= 1) merge_lanes(m, l, o, x);
+  if (lane < LANES)
+#pragma unroll
+    for (int e = 0; e < N; e++) part_o[warp][column + e] = o[e];
+  if (lane == 0) part_m[warp] = m, part_l[warp] = l;
+  __syncthreads();
+  if (tid < WIDTH) {
+    float top = part_m[0];
+#pragma unroll
+    for (int w = 1; w < CLUSTER_WARPS; w++) top = fmaxf(top, part_m[w]);
+    const float base = top == -INFINITY ? 0.0f : top;  // a block without keys
+    float sum = 0, out = 0;
+#pragma unroll
+    for (int w = 0; w < CLUSTER_WARPS; w++) {
+      const float weight = exp2_fast(part_m[w] - base);
+      sum = fmaf(weight, part_l[w], sum);
+      out = fmaf(weight, part_o[w][tid], out);
+    }
+    own[tid] = out;
+    if (tid == 0) own[WIDTH] = top, own[WIDTH + 1] = sum;
+  }
+  cluster_barrier();
+
+  // Columns split * WIDTH / CLUSTER and on: eight threads each, one for every part.
+  static_assert(CLUSTER == 8, "parts are weighed by shuffles over 8 lanes");
+  if (tid < WIDTH) {
+    const int d = split * (WIDTH / CLUSTER) + tid / CLUSTER, part = tid % CLUSTER;
+    const float part_top = load_cluster(own + WIDTH, part), part_sum = load_cluster(own + WIDTH + 1, part);
+    const float value = load_cluster(own + d, part);
+    float top = part_top;
+#pragma unroll
+    for (int x = 4; x > 0; x >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, x));
+    const float weight = exp2_fast(part_top - (top == -INFINITY ? 0.0f : top));
+    float sum = weight * part_sum, out = weight * value;
+#pragma unroll
+    for (int x = 4; x > 0; x >>= 1) {
+      sum += __shfl_xor_sync(0xffffffffu, sum, x);
+      out += __shfl_xor_sync(0xffffffffu, out, x);
+    }
+    if (part == 0 && d < a.HS) y[d] = from_float<T>(keys > 0 ? out / sum : 0.0f);
+  }
+  cluster_barrier();  // shared memory stays until all have read it
+#endif
+}
+
 // ---------------------------------------------------------------- launchers
 
 // Lets a kernel have more than 48 KB of dynamic shared memory, once per device.
@@ -300,7 +457,7 @@ template <auto Kernel> int allow_shared(const gs_stream *s, size_t bytes) {
   return status;
 }
 
-enum Variant { AUTO, NAIVE, SPLIT, FLASH, FLASH_64, FLASH_64X2, FLASH_128, FLASH_128W };
+enum Variant { AUTO, NAIVE, SPLIT, FLASH, FLASH_64, FLASH_64X2, FLASH_128, FLASH_128W, SPLIT_CLUSTER };
 
 size_t element(int dtype) { return dtype == GS_F32 ? 4 : 2; }
 
@@ -357,7 +514,19 @@ int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   void (*kernel)(Attention);
   if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_split<float, 8> : lanes == 16 ? attention_split<float, 16> : attention_split<float, 32>;
   else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8> : attention_split<__nv_bfloat16, 16>;
-  return gs_launch(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, k);
+  return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
+}
+
+int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  if (a->T > 1) {
+    int status = append(s, a, k);
+    if (status != GS_OK) return status;
+  }
+  const int lanes = split_lanes(a);
+  void (*kernel)(Attention);
+  if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_cluster<float, 8> : lanes == 16 ? attention_cluster<float, 16> : attention_cluster<float, 32>;
+  else kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8> : attention_cluster<__nv_bfloat16, 16>;
+  return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * CLUSTER_WARPS), 0, {CLUSTER, a->T == 1}, k);
 }
 
 template <int D, int R, int WM, int WK> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
@@ -402,7 +571,7 @@ int flash(gs_stream *s, const gs_attention_args *a, const Attention &k, int vari
 
 }  // namespace
 
-const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "flash64", "flash64x2", "flash128", "flash128w", nullptr};
+const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "flash64", "flash64x2", "flash128", "flash128w", "split-cluster", nullptr};
 
 int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
   GS_ENTER(s, a);
@@ -431,15 +600,17 @@ int gs_attention(gs_stream *s, const gs_attention_args *a) {
 
   const bool fast = in_chunks(a) && a->HS <= 128;  // what split and flash ask of a shape
   int variant = a->variant;
-  if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? SPLIT : FLASH;
-  if (variant < AUTO || variant > FLASH_128W) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
+  if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? (s->major >= 9 ? SPLIT_CLUSTER : SPLIT) : FLASH;
+  if (variant < AUTO || variant > SPLIT_CLUSTER) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
   if (variant == NAIVE) return naive(s, a, k);
   if (!fast)
     return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes head sizes up to 128 and rows of whole 16 bytes, not head size %d, rows of %d and %d",
                    gs_attention_variants[variant], a->HS, a->ldqkv, a->ldy);
-  if (variant == SPLIT) {
-    if (a->Q != 1) return gs_fail(GS_UNSUPPORTED, "attention: variant split takes one query of a sequence, not %d", a->Q);
-    return split(s, a, k);
+  if (variant == SPLIT || variant == SPLIT_CLUSTER) {
+    if (a->Q != 1) return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes one query of a sequence, not %d", gs_attention_variants[variant], a->Q);
+    if (variant == SPLIT) return split(s, a, k);
+    if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "attention: variant split-cluster needs compute capability 9.0, not %d.%d", s->major, s->minor);
+    return split_cluster(s, a, k);
   }
   if (a->Q != a->T || a->T == 1) return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", gs_attention_variants[variant]);
   return flash(s, a, k, variant);

@@ -47,27 +47,49 @@ int gs_check(cudaError_t e, const char *what);
     if (int status_ = gs_use((s)->device)) return status_; \
   } while (0)
 
+// How a kernel is launched, beyond its grid.
+struct gs_how {
+  unsigned cluster = 1;  // blocks, along x, of a thread block cluster
+  // As much shared memory and as little L1 cache as there can be. An SM divides its
+  // memory anew only when it is idle, so that kernels which follow each other closely
+  // must ask for the same. Kernels that read much through the L1 cache are slower so.
+  bool most_shared = false;
+};
+
 // Launches a kernel on the stream, overlapping the one before where the stream
 // says so. A kernel launched so must call gs_wait() before it touches anything
 // that an earlier kernel writes, and before it writes anything at all.
 template <typename... Params, typename... Args>
-int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
+int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, gs_how how, Args... args) {
   if (int status = gs_use(s->device)) return status;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = s->stream;
-  cudaLaunchAttribute attribute[2];
-  attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute[0].val.programmaticStreamSerializationAllowed = 1;
-  // An SM divides its memory into shared memory and L1 cache anew only when it is
-  // idle: kernels that ask for different divisions would not overlap.
-  attribute[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attribute[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  cudaLaunchAttribute attribute[3];
   config.attrs = attribute;
-  config.numAttrs = s->overlap ? 2 : 0;
+  if (how.cluster > 1) {
+    attribute[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attribute[config.numAttrs].val.clusterDim = {how.cluster, 1, 1};
+    config.numAttrs++;
+  }
+  if (s->overlap) {
+    attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+    config.numAttrs++;
+  }
+  if (s->overlap && how.most_shared) {
+    attribute[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attribute[config.numAttrs].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    config.numAttrs++;
+  }
   return gs_check(cudaLaunchKernelEx(&config, kernel, Params(args)...), name);
+}
+
+template <typename... Params, typename... Args>
+int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
+  return gs_launch_as(s, name, kernel, grid, block, shared, gs_how(), args...);
 }
 
 // The names of each op's variants, null-terminated, by gs_variant's n.

@@ -38,7 +38,7 @@ template <typename W> int embed(gs_stream *s, const gs_embed_args *a) {
   const bool wide = gs_wide(a->wte, a->C, sizeof(W), 4) && gs_wide(a->wpe, a->C, sizeof(W), 4) && gs_wide(a->x, a->C, 4, 4);
   const int work = wide ? a->C / 4 : a->C;
   const int threads = work >= 256 ? 256 : (work + 31) / 32 * 32;
-  return gs_launch(s, "embed", wide ? embed_kernel<W, true> : embed_kernel<W, false>, dim3(a->T, a->B), threads, 0,
+  return gs_launch_as(s, "embed", wide ? embed_kernel<W, true> : embed_kernel<W, false>, dim3(a->T, a->B), threads, 0, {1, a->T == 1},
                    (const int *)a->ids, (const int *)a->pos, (const int *)a->pad, (const W *)a->wte, (const W *)a->wpe, (float *)a->x,
                    a->T, a->C);
 }

@@ -45,6 +45,8 @@ struct gemv_params {
   int blocks;                // row blocks; a thread block takes every gridDim.x-th
   int stream;                // W is larger than the L2 cache can keep: let it leave first
   int64_t ahead;             // bytes of W that are asked into the L2 cache before gs_wait()
+  const char *next;          // what later launches read, asked into the L2 cache when all of W is on its way
+  uint64_t next_bytes;
 };
 
 // How a product is done, see gs_gemv.
@@ -551,6 +553,8 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
   // H200) and is gone itself when its turn comes again.
   p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
   p.ahead = way.ahead;
+  p.next = reinterpret_cast<const char *>(a->ahead);
+  p.next_bytes = a->ahead_bytes;
   const size_t x_size = p.x_bf16 ? 2 : 4, y_size = p.y_bf16 ? 2 : 4;
 
   for (int m = 0; m < a->M;) {

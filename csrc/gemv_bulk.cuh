@@ -139,6 +139,13 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
           parity ^= 1;
         }
       }
+    // Memory would now rest until the next kernel may read what this one makes.
+    if (lane == 0 && p.next_bytes > 0) {
+      const uint64_t share = (p.next_bytes / gridDim.x + 15) / 16 * 16, begin = share * blockIdx.x;
+      const uint64_t end = min(p.next_bytes / 16 * 16, begin + share);
+#pragma unroll 1
+      for (uint64_t at = begin; at < end; at += kPiece) prefetch_l2(p.next + at, (int)min((uint64_t)kPiece, end - at));
+    }
     return;
   }
 
@@ -357,7 +364,7 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   if (!*taken) return GS_OK;
   int e = allow_shared<gemv_bulk<W, M, U>>(s);
   if (e) return e;
-  return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * (bp.parts * bp.groups + 1)), shared, bp);
+  return gs_launch_as(s, "gemv", kernel, dim3(grid), dim3(32 * (bp.parts * bp.groups + 1)), shared, {1, true}, bp);
 }
 
 // Takes the product where the device and its shapes allow it: compute capability 9.0,

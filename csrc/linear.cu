@@ -15,8 +15,12 @@ namespace {
 
 enum { kAuto, kNaive, kGemv, kBlas, kFirst, kEnd = kFirst + GS_GEMV_KINDS };
 
-// The kind behind "gemv" and "auto".
-constexpr gs_gemv kBest = GS_GEMV_AHEAD_MIXED;
+// The kind behind "gemv" and "auto". Asking for weights ahead pays where they are far
+// more than what the blocks take at once, as in lm_head; elsewhere it costs (H200).
+gs_gemv best(const gs_linear_args *a) {
+  const int64_t bytes = (int64_t)a->N * a->K * (a->dtype == GS_F32 ? 4 : 2);
+  return bytes > 32 << 20 ? GS_GEMV_AHEAD : GS_GEMV_BULK;
+}
 
 constexpr int kTile = 64;  // rows and columns of y per block
 constexpr int kDeep = 16;  // of K at a time
@@ -119,9 +123,9 @@ extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
     return gs_fail(GS_ARGUMENT, "gs_linear: adding to y needs a float32 y and no activation");
   if (a->M == 0 || a->N == 0) return GS_OK;
   switch (a->variant) {
-    case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a, kBest) : gs_linear_blas(s, a);
+    case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a, best(a)) : gs_linear_blas(s, a);
     case kNaive: return gs_linear_naive(s, a);
-    case kGemv: return gs_linear_gemv(s, a, kBest);
+    case kGemv: return gs_linear_gemv(s, a, best(a));
     case kBlas: return gs_linear_blas(s, a);
     default:
       if (a->variant >= kFirst && a->variant < kEnd) return gs_linear_gemv(s, a, (gs_gemv)(a->variant - kFirst));

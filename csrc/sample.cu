@@ -620,5 +620,5 @@ extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   p.B = a->B, p.V = a->V, p.ld = a->ld, p.T = a->T, p.count = a->count;
   p.splits = splits_of(a, &p.span);
   p.wide = gs_wide(a->logits, a->ld, 4, 4);
-  return gs_launch(s, "sample", sample_kernel, dim3(p.splits, a->B), THREADS, 0, p);
+  return gs_launch_as(s, "sample", sample_kernel, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p);
 }

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_ABI_VERSION 1
+#define GS_ABI_VERSION 2
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -219,6 +219,8 @@ typedef struct {
   int32_t act;           // gs_activation
   int32_t accumulate;    // y += ...: y is float32, act is GS_ACT_NONE
   float eps;
+  gs_ptr ahead;          // what later launches will read, such as their weights, or 0:
+  uint64_t ahead_bytes;  // matrix-vector kernels may ask it into the L2 cache, a hint
 } gs_linear_args;
 GS_API int gs_linear(gs_stream *s, const gs_linear_args *a);
 

@@ -304,7 +304,7 @@ func attentionTakes(name string, c attentionCase, dt cuda.DType) bool {
 	switch {
 	case name == "auto" || name == "naive" || c.Q == 0:
 		return true
-	case name == "split":
+	case strings.HasPrefix(name, "split"):
 		return c.Q == 1
 	case c.Q != c.T || c.T == 1:
 		return false

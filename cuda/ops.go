@@ -78,6 +78,8 @@ type LinearArgs struct {
 	Act               Activation
 	Accumulate        int32
 	Eps               float32
+	Ahead             Ptr    // what later launches will read, or 0: a hint
+	AheadBytes        uint64 // of it
 }
 
 // AttentionArgs are gs_attention_args.

@@ -3,6 +3,8 @@ package exec
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 
 	"gpt2scope/annotate"
@@ -23,12 +25,19 @@ type compiled struct {
 // launch is one call into the library.
 type launch func() error
 
+// aheadWindow is how far ahead weights are asked into the L2 cache, in bytes.
+var aheadWindow = func() cuda.Ptr {
+	n, _ := strconv.Atoi(os.Getenv("AHEAD_MB"))
+	return cuda.Ptr(n) << 20
+}()
+
 // writer turns steps of a plan into launches.
 type writer struct {
 	*Runner
 	plan  *gpt2.Plan
 	steps [][]launch
 	step  gpt2.Step // being written
+	asked cuda.Ptr  // up to where products so far ask weights ahead
 }
 
 func (w *writer) add(f launch) { w.steps[len(w.steps)-1] = append(w.steps[len(w.steps)-1], f) }
@@ -194,6 +203,9 @@ func (w *writer) linear(s gpt2.Step) error {
 				return err
 			}
 		}
+		if a.M <= cuda.GEMVRows {
+			a.Ahead, a.AheadBytes = w.ahead(a.W + cuda.Ptr(int(a.N*a.K)*a.DType.Size()))
+		}
 		w.add(func() error { return w.stream.Linear(a) })
 		return nil
 	}
@@ -207,6 +219,28 @@ func (w *writer) linear(s gpt2.Step) error {
 		}
 	}
 	return part(o.Rows, C, 3*C)
+}
+
+// ahead returns what a product whose weights end at an address should ask into the
+// L2 cache for those after it: parameters lie in the order in which layers use
+// them. Each asks for what those before it did not.
+func (w *writer) ahead(end cuda.Ptr) (cuda.Ptr, uint64) {
+	for _, arena := range w.weights.arenas {
+		last := arena.Ptr() + cuda.Ptr(arena.Size())
+		if end < arena.Ptr() || end >= last {
+			continue
+		}
+		from := (end + 15) / 16 * 16
+		to := min(from+aheadWindow, last)
+		if w.asked > from && w.asked <= to {
+			from = w.asked
+		}
+		w.asked = to
+		if to > from {
+			return from, uint64(to - from)
+		}
+	}
+	return 0, 0
 }
 
 // variant returns the kernel asked for where it takes the shape of a launch, else

@@ -3,6 +3,7 @@ package traces
 import (
 	"database/sql"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -248,6 +249,42 @@ func TestOpenRefuses(t *testing.T) {
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), fact) || !strings.Contains(err.Error(), path) || strings.Count(err.Error(), path) != 1 && fact != "nsys export" {
 			t.Errorf("error %v, which should name %s and say %q", err, path, fact)
 		}
+	}
+}
+
+// TestDamagedSqlite: a damaged export is read or refused in words.
+func TestDamagedSqlite(t *testing.T) {
+	whole, err := os.ReadFile("samples/eager.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	path := filepath.Join(t.TempDir(), "damaged.sqlite")
+	refused := 0
+	for range 150 {
+		damaged := slices.Clone(whole)
+		if r.IntN(3) == 0 {
+			damaged = damaged[:100+r.IntN(len(damaged)-100)]
+		}
+		for range 1 + r.IntN(200) {
+			damaged[100+r.IntN(len(damaged)-100)] = byte(r.Uint32())
+		}
+		if err := os.WriteFile(path, damaged, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		tr, err := Load(path)
+		if err != nil {
+			refused++
+			if !strings.Contains(err.Error(), path) {
+				t.Errorf("error %v does not name the file", err)
+			}
+			continue
+		}
+		Examine(tr.Header, tr.Attribution)
+		Summarize(tr, ByStage, -1)
+	}
+	if refused == 0 || refused == 150 {
+		t.Errorf("%d of 150 damaged files are refused", refused)
 	}
 }
 

@@ -627,6 +627,18 @@ func FuzzRead(f *testing.F) {
 		Sort(events)
 		a := Attribute(h, events)
 		Examine(h, a)
+		for _, by := range []By{ByStage, ByKernel} {
+			if len(events) == 0 || events[0].Time < -maxTime/4 || events[len(events)-1].Time > maxTime/4 {
+				break // a wall time of more years than there are ns
+			}
+			if table, err := Summarize(&Trace{h, events, a}, by, -1); err == nil {
+				for _, r := range table.Rows {
+					if r.Kind == RowResidual && r.Exclusive != 0 {
+						t.Fatalf("by %s the rows leave %d of %d ns", by, r.Exclusive, table.Wall)
+					}
+				}
+			}
+		}
 		projected := Project(h, events)
 		for i := range projected {
 			if checkEvent(&projected[i]) != nil { // a span of two far ends

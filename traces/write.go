@@ -228,7 +228,7 @@ func (t *Writer) lane(l Lane) *laneTracks {
 		t.meta("process_sort_index", made.pid, -1, "sort_index", strconv.AppendInt(nil, int64(index), 10))
 	}
 	// The lanes of a thread or stream stand together.
-	const kinds = int(LaneCounter) + 1
+	const perThread = int(LaneCounter) + 1
 	key := l
 	key.Kind = 0
 	rank, known := t.ranks[key]
@@ -237,7 +237,7 @@ func (t *Writer) lane(l Lane) *laneTracks {
 		t.pids[made.pid]++
 		t.ranks[key] = rank
 	}
-	made.rank = rank*kinds + int(l.Kind)
+	made.rank = rank*perThread + int(l.Kind)
 	t.lanes[l] = made
 	return made
 }

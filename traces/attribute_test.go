@@ -99,7 +99,8 @@ func TestExamine(t *testing.T) {
 		"!1 kernel has no correlation id":      func(h *Header, a *Attribution) { a.WithoutCorrelation = 1 },
 		"!2 kernels have correlation ids that": func(h *Header, a *Attribution) { a.WithoutCall = 2 },
 		"?1 copy or set has no API call":       func(h *Header, a *Attribution) { a.CopiesWithoutCall = 1 },
-		"!3 kernels ran as graph nodes":        func(h *Header, a *Attribution) { a.UnknownNodes = 3 },
+		"!3 kernels ran as graph nodes":        func(h *Header, a *Attribution) { a.UnknownNodes, h.Plans = 3, make([]Plan, 1) },
+		"?4 kernels ran as graph nodes":        func(h *Header, a *Attribution) { a.UnknownNodes = 4 }, // of a program without stages
 		"!1 graph launch has no kernels":       func(h *Header, a *Attribution) { a.OpaqueLaunches = 1 },
 		"!1 launch has no kernel":              func(h *Header, a *Attribution) { a.LaunchesWithoutWork = 1 },
 		"!1 kernel lies in a pass":             func(h *Header, a *Attribution) { a.InPassOnly = 1 },

@@ -72,6 +72,7 @@ fuzz: need  ## fuzz every reader of files for FUZZTIME each
 	go test ./weights -run '^$$' -fuzz '^FuzzSafetensors$$' -fuzztime $(FUZZTIME)
 	go test ./weights -run '^$$' -fuzz '^FuzzIndex$$' -fuzztime $(FUZZTIME)
 	go test ./gpt2 -run '^$$' -fuzz '^FuzzParseConfig$$' -fuzztime $(FUZZTIME)
+	go test ./traces -run '^$$' -fuzz '^FuzzRead$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
 	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzLoad$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
 	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzRoundTrip$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
 

@@ -7,6 +7,7 @@
 //	infer bench                  measures passes
 //	infer devices                shows the GPUs and the CPU
 //	infer tokenize, infer export
+//	infer trace                  reads recordings of where time went
 //
 // Text goes to standard output, everything else to standard error. The exit
 // status is 0, 1 for a failure, 2 for wrong usage, 130 after Ctrl-C.
@@ -122,7 +123,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRoot() *cobra.Command {
 	var m modelFlags
 	root := newGenerate(&m)
-	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m))
+	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newTrace())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return m.check(c) }
 	addFlags(root.PersistentFlags(), "Model and device, for every command", m.register)
 	root.Version = version()

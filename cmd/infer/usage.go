@@ -15,6 +15,7 @@ import (
 const (
 	groupKey    = "group"    // of a flag: the heading that it stands under in the help
 	argumentKey = "argument" // of a command: the flag that a bare word was probably meant for
+	noModelKey  = "no-model" // of a command: it and its own commands run no model
 )
 
 // addFlags registers flags that stand under one heading in the help, in the
@@ -48,12 +49,33 @@ func setUsage(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{flagError(c, err)} })
 	root.Args = noArgs
 	root.Flags().BoolP("version", "v", false, "print the version")
-	for _, c := range append(root.Commands(), root) {
-		c.Flags().BoolP("help", "h", false, "print this help")
-		if c != root && c.Name() != "help" {
+	for _, c := range allCommands(root) {
+		if c.Flags().Lookup("help") == nil {
+			c.Flags().BoolP("help", "h", false, "print this help")
+		}
+		if c.Args == nil && c.Name() != "help" {
 			c.Args = noArgs
 		}
 	}
+}
+
+// allCommands returns a command and all below it.
+func allCommands(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		all = append(all, allCommands(sub)...)
+	}
+	return all
+}
+
+// runsModel tells whether the flags of model and device are for a command.
+func runsModel(c *cobra.Command) bool {
+	for ; c != nil; c = c.Parent() {
+		if c.Annotations[noModelKey] != "" || c.Name() == "help" {
+			return false
+		}
+	}
+	return true
 }
 
 // writeHelp writes the help of a command.
@@ -65,7 +87,10 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 	}
 	fmt.Fprintf(&b, "%s\n\nUsage:\n  %s\n", text, c.UseLine())
 	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "  %s COMMAND [flags]\n\nCommands:\n", c.Name())
+		if !strings.Contains(c.Use, "COMMAND") { // it does something by itself too
+			fmt.Fprintf(&b, "  %s COMMAND [flags]\n", c.CommandPath())
+		}
+		fmt.Fprint(&b, "\nCommands:\n")
 		for _, sub := range c.Commands() {
 			if sub.IsAvailableCommand() || sub.Name() == "help" {
 				fmt.Fprintf(&b, "  %-10s %s\n", sub.Name(), sub.Short)
@@ -90,8 +115,12 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 		groups[heading].AddFlag(f)
 	}
 	c.LocalFlags().VisitAll(add)
-	if c != c.Root() && c.Name() != "help" {
+	if c != c.Root() && runsModel(c) {
 		c.Root().PersistentFlags().VisitAll(add)
+	} else if c != c.Root() && c.Name() != "help" {
+		quiet := *c.Root().PersistentFlags().Lookup("quiet") // which is of no model
+		quiet.Annotations = nil
+		add(&quiet)
 	}
 	if i := slices.Index(headings, "Other"); i >= 0 {
 		headings = append(slices.Delete(headings, i, i+1), "Other")
@@ -100,7 +129,7 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 		fmt.Fprintf(&b, "\n%s:\n%s", heading, groups[heading].FlagUsages())
 	}
 	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\nExit status: 0, 1 for a failure, 2 for wrong usage, 130 after Ctrl-C.\n'%s COMMAND --help' tells more about a command.\n", c.Name())
+		fmt.Fprintf(&b, "\nExit status: 0, 1 for a failure, 2 for wrong usage, 130 after Ctrl-C.\n'%s COMMAND --help' tells more about a command.\n", c.CommandPath())
 	}
 	io.WriteString(w, b.String())
 }
@@ -157,7 +186,7 @@ func checkWords(root *cobra.Command, args []string) error {
 		return unknownCommand(root, words)
 	}
 	long, takesValue := map[string]bool{}, map[string]bool{}
-	for _, c := range append(root.Commands(), root) {
+	for _, c := range allCommands(root) {
 		for _, flags := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 			flags.VisitAll(func(f *pflag.Flag) {
 				long[f.Name] = true
@@ -212,7 +241,11 @@ func flagError(c *cobra.Command, err error) error {
 		return fmt.Errorf("'%s' has no flag -%s; %s", c.CommandPath(), unknown.GetSpecifiedName(), see)
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
-		for _, other := range append([]*cobra.Command{c.Root()}, c.Root().Commands()...) {
+		others := allCommands(c.Root())
+		if c.HasParent() {
+			others = append(allCommands(c.Parent()), others...) // the nearest first
+		}
+		for _, other := range others {
 			if other != c && other.Flags().Lookup(name) != nil {
 				return fmt.Errorf("'%s' has no flag --%s; '%s' has it", c.CommandPath(), name, other.CommandPath())
 			}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/traces"
+	"gpt2scope/weights"
+)
+
+// newTrace makes "infer trace" and its commands.
+func newTrace() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "trace COMMAND",
+		Short: "Read recordings of where time went: show, check, convert",
+		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
+Nsight Systems, and JSON of PyTorch's profiler. It looks at what a file holds, not
+at its name.`,
+		Example: `  infer trace show run.json.gz
+  infer trace check run.sqlite
+  infer trace convert run.sqlite --out run.json.gz`,
+		Annotations: map[string]string{noModelKey: "true"},
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("give a command: %s; see 'infer trace --help'", strings.Join(namesOf(c), ", "))
+			}
+			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+				return usagef("there is no command 'infer trace %s'; did you mean 'infer trace %s'?", args[0], near[0])
+			}
+			return usagef("there is no command 'infer trace %s'; commands are %s", args[0], strings.Join(namesOf(c), ", "))
+		},
+		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses all
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			var err error
+			c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+				if err == nil && f.Changed && f.Name != "quiet" {
+					err = usagef("--%s is for commands that run a model; '%s' reads a file", f.Name, c.CommandPath())
+				}
+			})
+			return err
+		},
+	}
+	c.SuggestionsMinimumDistance = 2
+	c.AddCommand(newTraceCheck(), newTraceConvert(), newTraceShow())
+	return c
+}
+
+// namesOf returns the names of a command's own commands.
+func namesOf(c *cobra.Command) []string {
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// oneFile takes the one file that a command reads.
+func oneFile(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usagef("give the trace to read: %s FILE", c.CommandPath())
+	case len(args) > 1:
+		return usagef("unexpected word %q; '%s' reads one file", args[1], c.CommandPath())
+	}
+	return nil
+}
+
+// loadTrace reads a trace. One that is cut off is read as far as it goes: the
+// header says so.
+func loadTrace(path string) (*traces.Trace, error) {
+	t, err := traces.Load(path)
+	if t != nil && errors.As(err, new(*traces.TruncatedError)) {
+		return t, nil
+	}
+	return t, err
+}
+
+// newTraceCheck makes "infer trace check".
+func newTraceCheck() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what a recording lacks, and whether its shares can be trusted",
+		Long: `check reads a recording and says what it holds and what it lacks: records that were
+dropped, kernels that no API call launched, kernels that belong to no step, steps
+without kernels, ranges that never ended, clocks that are apart, and what was not
+recorded. A line that begins with '!' says that shares of time would mislead.
+
+The exit status is 1 where shares would mislead, 0 where they can be trusted.`,
+		Example: `  infer trace check run.sqlite
+  infer trace check run.json.gz --json`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error {
+			return traceCheck(args[0], asJSON, c.OutOrStdout())
+		},
+	}
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+// checkJSON is what "infer trace check --json" prints.
+type checkJSON struct {
+	Source   string             `json:"source"`
+	Trusted  bool               `json:"trusted"`
+	Counts   traces.Attribution `json:"counts"`
+	Findings []traces.Finding   `json:"findings"`
+}
+
+func traceCheck(path string, asJSON bool, stdout io.Writer) error {
+	t, err := loadTrace(path)
+	if err != nil {
+		return err
+	}
+	found := traces.Examine(t.Header, t.Attribution)
+	misleads := traces.Misleads(found)
+	if asJSON {
+		err = writeJSON(stdout, checkJSON{t.Header.Describe(), !misleads, t.Attribution, slices.Concat([]traces.Finding{}, found)})
+	} else {
+		var b bytes.Buffer
+		a := t.Attribution
+		fmt.Fprintf(&b, "source      %s\n", t.Header.Describe())
+		fmt.Fprintf(&b, "clock       %s", cmp.Or(t.Header.Clock.Domain, "unknown"))
+		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" {
+			fmt.Fprintf(&b, ", certain to %d ns", u)
+		}
+		fmt.Fprintf(&b, "\nevents      %s\n", thousands(int64(len(t.Events))))
+		fmt.Fprintf(&b, "host        %s in %s, %s, %s\n", count(a.Steps, "step"), passes(a.Passes), count(a.Ranges, "range"), count(a.Calls, "API call"))
+		fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", count(a.Kernels, "kernel"), thousands(int64(a.InSteps)), copies(a.Copies), launches(a.GraphLaunches))
+		for _, p := range t.Header.Plans {
+			fmt.Fprintf(&b, "plan        %s: %s\n", p.Phase, count(len(p.Steps), "step"))
+		}
+		for _, f := range found {
+			mark := " "
+			if f.Misleads {
+				mark = "!"
+			}
+			fmt.Fprintf(&b, "%s %s\n", mark, f.Text)
+		}
+		if !misleads {
+			fmt.Fprintln(&b, "shares of time can be trusted")
+		}
+		err = writeOutput(stdout, b.Bytes())
+	}
+	if err == nil && misleads {
+		n := 0
+		for _, f := range found {
+			if f.Misleads {
+				n++
+			}
+		}
+		return fmt.Errorf("%s: shares of time would mislead, for %s", path, count(n, "reason"))
+	}
+	return err
+}
+
+func passes(n int) string {
+	if n == 1 {
+		return "1 pass"
+	}
+	return thousands(int64(n)) + " passes"
+}
+
+func copies(n int) string {
+	if n == 1 {
+		return "1 copy or set"
+	}
+	return thousands(int64(n)) + " copies and sets"
+}
+
+func launches(n int) string {
+	if n == 1 {
+		return "1 graph launch"
+	}
+	return thousands(int64(n)) + " graph launches"
+}
+
+// newTraceConvert makes "infer trace convert".
+func newTraceConvert() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use:   "convert IN --out FILE",
+		Short: "Write a recording in gpt2scope's format, which Perfetto opens",
+		Long: `convert reads a recording, gives each kernel its step, and writes the whole in
+gpt2scope's format: Chrome trace JSON for https://ui.perfetto.dev, with tracks for
+threads, API calls and streams, steps over their kernels, and arrows from launches
+to kernels. A name that ends in .gz is compressed.`,
+		Example: `  infer trace convert run.sqlite --out run.json.gz`,
+		Args:    oneFile,
+		RunE: func(c *cobra.Command, args []string) error {
+			if out == "" {
+				return usagef("give the file to write: --out FILE.json.gz")
+			}
+			quiet, _ := c.Flags().GetBool("quiet")
+			return traceConvert(c.Context(), args[0], out, quiet, c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&out, "out", "o", "", "`FILE` to write; - is standard output")
+	})
+	return c
+}
+
+func traceConvert(ctx context.Context, in, out string, quiet bool, stderr io.Writer) error {
+	t, err := loadTrace(in)
+	if err != nil {
+		return err
+	}
+	projected := traces.Project(t.Header, t.Events)
+	events := slices.Concat(projected, t.Events)
+	traces.Sort(events)
+	t.Header.Events = int64(len(events))
+	path := out
+	if path == "-" {
+		path = "/dev/stdout"
+	}
+	err = weights.WriteFile(ctx, path, func(f io.Writer) error {
+		z := traces.Compress(f, out)
+		w := traces.NewWriter(z, t.Header)
+		for _, e := range events {
+			if err := w.Write(e); err != nil {
+				return err
+			}
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		return z.Close()
+	})
+	if err != nil {
+		return err
+	}
+	if !quiet {
+		fmt.Fprintf(stderr, "%s: %s, %s, %d in steps\n", out, count(len(events), "event"), count(t.Kernels, "kernel"), t.InSteps)
+	}
+	if len(t.Header.Incomplete) > 0 {
+		fmt.Fprintf(stderr, "%s is incomplete: %s\n", in, strings.Join(t.Header.Incomplete, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+)
+
+// kineto is a small trace of PyTorch's profiler, with one kernel.
+const kineto = "../../traces/testdata/kineto.json"
+
+// traceFile writes a trace.
+func traceFile(t *testing.T, h *traces.Header, events ...traces.Event) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "run.json")
+	var b bytes.Buffer
+	w := traces.NewWriter(&b, h)
+	for _, e := range events {
+		w.Write(e)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// lostKernel is a trace in which a kernel has no correlation id.
+func lostKernel(t *testing.T) string {
+	return traceFile(t, &traces.Header{Tool: "gpt2scope", Recorder: traces.RecorderCUPTI, Clock: traces.Clock{Domain: "cupti", Uncertainty: 30}, Events: 1},
+		traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "gemm", 0, 10))
+}
+
+func TestTraceCheck(t *testing.T) {
+	out := mustInfer(t, "trace", "check", kineto).stdout
+	for _, fact := range []string{"PyTorch, recorder kineto, NVIDIA H200", "1 kernel,", "1 copy or set has no API call", "can be trusted"} {
+		if !strings.Contains(out, fact) {
+			t.Errorf("the check does not say %q:\n%s", fact, out)
+		}
+	}
+	lost := lostKernel(t)
+	e := infer(t, "trace", "check", lost)
+	if e.status != exitFailure || !strings.Contains(e.stdout, "! 1 kernel has no correlation id") || strings.Contains(e.stdout, "can be trusted") || !strings.Contains(e.stdout, "certain to 30 ns") {
+		t.Errorf("status %d:\n%s", e.status, e.stdout)
+	}
+	checkOneLine(t, e.stderr, lost, "would mislead", "1 reason")
+
+	e = infer(t, "trace", "check", "--json", lost)
+	var got checkJSON
+	if err := json.Unmarshal([]byte(e.stdout), &got); err != nil || e.status != exitFailure || got.Trusted || got.Counts.WithoutCorrelation != 1 || len(got.Findings) == 0 {
+		t.Errorf("status %d, %+v, error %v", e.status, got, err)
+	}
+
+	// One that is cut off is checked as far as it goes.
+	whole, err := os.ReadFile(lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := filepath.Join(t.TempDir(), "cut.json")
+	if err := os.WriteFile(cut, whole[:bytes.Index(whole, []byte(`"gemm"`))], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if e := infer(t, "trace", "check", cut); e.status != exitFailure || !strings.Contains(e.stdout, "1 of 1 events are missing") {
+		t.Errorf("status %d:\n%s", e.status, e.stdout)
+	}
+}
+
+func TestTraceConvert(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out.json.gz")
+	e := mustInfer(t, "trace", "convert", kineto, "-o", out)
+	if e.stdout != "" || !strings.Contains(e.stderr, "6 events, 1 kernel") {
+		t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
+	}
+	tr, err := traces.Load(out)
+	if err != nil || len(tr.Events) != 6 || tr.Header.Events != 6 || tr.Header.Recorder != traces.RecorderKineto || tr.Kernels != 1 {
+		t.Errorf("%+v, error %v", tr, err)
+	}
+	if e := mustInfer(t, "trace", "convert", kineto, "-o", out, "--quiet"); e.stderr != "" {
+		t.Errorf("quiet, stderr has %q", e.stderr)
+	}
+	// What cannot be read leaves what was there.
+	before, _ := os.ReadFile(out)
+	checkFailure(t, infer(t, "trace", "convert", "main.go", "-o", out), exitFailure, "main.go", "no trace")
+	if after, _ := os.ReadFile(out); !bytes.Equal(before, after) || len(after) == 0 {
+		t.Error("a failed conversion changed the file")
+	}
+}
+
+func TestTraceUsage(t *testing.T) {
+	for _, c := range []struct{ args, fact string }{
+		{"trace", "check, convert, show"},
+		{"trace show x --by zebra", "stage or kernel"},
+		{"trace show x --format zebra", "table, csv or json"},
+		{"trace chek x", "infer trace check"},
+		{"trace zebra", "check, convert"},
+		{"trace check", "FILE"},
+		{"trace check a b", `"b"`},
+		{"trace convert a", "--out"},
+		{"trace check x --out y", "'infer trace convert' has it"},
+		{"trace convert x -out y", "--out"},
+		{"trace check x --layers 2", "--layers is for commands that run a model"},
+	} {
+		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)
+	}
+	checkFailure(t, infer(t, "trace", "check", "no-such-file"), exitFailure, "no-such-file")
+	for _, args := range []string{"trace --help", "trace check --help", "help trace convert"} {
+		out := mustInfer(t, strings.Fields(args)...).stdout
+		if !strings.Contains(out, "infer trace") || strings.Contains(out, "--layers") {
+			t.Errorf("%s prints\n%s", args, out)
+		}
+	}
+}

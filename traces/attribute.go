@@ -1,0 +1,398 @@
+package traces
+
+import (
+	"slices"
+	"strings"
+)
+
+// Attribution counts what [Attribute] met, and what it could not attribute.
+type Attribution struct {
+	Kernels, Copies, Graphs int // work of the GPU; copies and sets; graphs recorded whole
+	Calls, Ranges           int
+	Passes, Steps           int // on the host
+
+	WithoutCorrelation int // kernels that have no correlation id
+	WithoutCall        int // kernels whose call was not recorded
+	CopiesWithoutCall  int // the same for copies and sets, with either lack
+	WithoutRange       int // kernels whose call lies in no range
+	InSteps            int // kernels of a step
+	InPassOnly         int // kernels that lie in a pass, but in no step
+	UnknownNodes       int // kernels of a graph whose node can not be followed to a step
+
+	StepsWithoutWork    int // steps of the host that caused no work of the GPU
+	LaunchesWithoutWork int // launches of kernels of which no kernel is recorded
+	GraphLaunches       int
+	OpaqueLaunches      int // launches of graphs of which no kernel is recorded
+	OpenRanges          int // ranges that never ended
+
+	// EarlyStarts counts kernels that began before the call that launched them did,
+	// which clocks that agree do not show; Earliest is by how many ns at most.
+	EarlyStarts int
+	Earliest    int64
+}
+
+// node is a node of a graph in a process.
+type node struct {
+	process int64
+	id      uint64
+}
+
+// made is how a node came to be.
+type made struct {
+	rangeAt int // index of the innermost range that was open then, -1 for none
+	origin  uint64
+}
+
+// attributor is the state of Attribute.
+type attributor struct {
+	h       *Header
+	events  []Event
+	counts  Attribution
+	threads map[[2]int64]*threadState
+	calls   map[correlation]int // index of the outermost call
+	nodes   map[node]made
+	byID    map[uint64]int // ranges
+	outer   map[int]int    // of a call that lies in another, that one
+	quiet   map[int]bool   // calls and steps while a stream was captured: they cause no work
+	busy    map[int]bool   // calls and ranges that caused work
+}
+
+// threadState is what is open on a thread.
+type threadState struct {
+	ranges  []int
+	calls   []int
+	capture bool
+}
+
+// Attribute gives each event the step and range that it belongs to, where its
+// source did not: see the package's documentation for how. Events must be in the
+// order of [Compare]; they are changed in place.
+func Attribute(h *Header, events []Event) Attribution {
+	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[correlation]int{}, nodes: map[node]made{},
+		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}}
+	a.host()
+	a.gpu()
+	a.rest()
+	return a.counts
+}
+
+// process returns the process of an event, 0 where it is not known.
+func (a *attributor) process(e *Event) int64 {
+	if e.Lane.Process == 0 {
+		return a.h.Process
+	}
+	return e.Lane.Process
+}
+
+// host sweeps over the events of threads in time: ranges, calls, nodes.
+func (a *attributor) host() {
+	var next uint64
+	for i := range a.events {
+		next = max(next, a.events[i].ID)
+	}
+	for i := range a.events {
+		e := &a.events[i]
+		isRange := e.Kind.IsRange() && e.Lane.Kind == LaneThread
+		if !isRange && !e.Kind.IsCall() && e.Kind != KindNode && e.Kind != KindMark || e.Lane.Device >= 0 {
+			continue
+		}
+		key := [2]int64{a.process(e), e.Lane.ID}
+		t := a.threads[key]
+		if t == nil {
+			t = new(threadState)
+			a.threads[key] = t
+		}
+		// What has ended contains nothing that begins now.
+		t.ranges = a.closed(t.ranges, e.Time)
+		if isRange {
+			// Of ranges that overlap without nesting, the later one counts as the inner.
+			for len(t.ranges) > 0 && !a.contains(t.ranges[len(t.ranges)-1], e) {
+				t.ranges = t.ranges[:len(t.ranges)-1]
+			}
+		}
+		at := -1
+		if len(t.ranges) > 0 {
+			at = t.ranges[len(t.ranges)-1]
+			a.inherit(e, at)
+		}
+		switch {
+		case isRange:
+			a.counts.Ranges++
+			switch {
+			case e.Kind == KindPass:
+				a.counts.Passes++
+			case e.Kind == KindStep:
+				a.counts.Steps++
+			}
+			if e.Open {
+				a.counts.OpenRanges++
+			}
+			if t.capture {
+				a.quiet[i] = true
+			}
+			if e.ID == 0 {
+				next++
+				e.ID = next
+			}
+			a.byID[e.ID] = i
+			t.ranges = append(t.ranges, i)
+		case e.Kind.IsCall():
+			a.call(t, i)
+		case e.Kind == KindNode:
+			n := node{a.process(e), e.Node}
+			if old, ok := a.nodes[n]; !ok || old.origin == 0 && e.Origin != 0 {
+				a.nodes[n] = made{at, e.Origin}
+			}
+		}
+	}
+}
+
+// closed takes from a stack those that ended before a time.
+func (a *attributor) closed(stack []int, time int64) []int {
+	for len(stack) > 0 {
+		top := &a.events[stack[len(stack)-1]]
+		if top.Open || top.End() > time || top.Time == time {
+			break
+		}
+		stack = stack[:len(stack)-1]
+	}
+	return stack
+}
+
+// contains tells whether a range that began no later than e also ends no earlier.
+func (a *attributor) contains(at int, e *Event) bool {
+	r := &a.events[at]
+	return r.Open || !e.Open && r.End() >= e.End()
+}
+
+// inherit gives an event what holds for the range that it lies in.
+func (a *attributor) inherit(e *Event, at int) {
+	r := &a.events[at]
+	if e.Parent == 0 {
+		e.Parent = r.ID
+	}
+	if e.Phase < 0 {
+		e.Phase = r.Phase
+	}
+	if e.Tag < 0 && e.Phase == r.Phase {
+		e.Tag = r.Tag
+	}
+}
+
+// call notes an API call.
+func (a *attributor) call(t *threadState, i int) {
+	e := &a.events[i]
+	a.counts.Calls++
+	t.calls = a.closed(t.calls, e.Time)
+	if len(t.calls) > 0 && a.contains(t.calls[len(t.calls)-1], e) {
+		a.outer[i] = t.calls[len(t.calls)-1]
+	}
+	t.calls = append(t.calls, i)
+	switch {
+	case strings.Contains(e.Name, "StreamBeginCapture"):
+		t.capture = true
+	case strings.Contains(e.Name, "StreamEndCapture"):
+		t.capture = false
+	}
+	if t.capture {
+		a.quiet[i] = true
+	}
+	if e.Correlation == 0 {
+		return
+	}
+	key := correlation{a.process(e), e.Correlation}
+	if _, ok := a.calls[key]; !ok {
+		a.calls[key] = i
+	}
+	// Sources that do not name the process of a kernel have one process.
+	if key.process = 0; a.h.Process == 0 {
+		if _, ok := a.calls[key]; !ok {
+			a.calls[key] = i
+		}
+	}
+}
+
+// gpu attributes the work of the GPU.
+func (a *attributor) gpu() {
+	for i := range a.events {
+		e := &a.events[i]
+		if !e.Kind.IsGPU() && e.Kind != KindSync {
+			continue
+		}
+		isKernel := e.Kind == KindKernel
+		switch e.Kind {
+		case KindKernel:
+			a.counts.Kernels++
+		case KindGraph:
+			a.counts.Graphs++
+		case KindMemcpy, KindMemset:
+			a.counts.Copies++
+		}
+		given := e.Tag >= 0
+		at, called := a.calls[correlation{a.process(e), e.Correlation}]
+		called = called && e.Correlation != 0
+		if e.Node != 0 && !given {
+			if tag, phase, ok := a.captured(e); ok {
+				e.Tag, e.Phase, given = tag, phase, true
+			} else if isKernel {
+				a.counts.UnknownNodes++
+			}
+		}
+		if called {
+			call := &a.events[at]
+			if e.Kind.IsGPU() {
+				a.busy[at] = true
+			}
+			if early := call.Time - e.Time; early > 0 && isKernel {
+				a.counts.EarlyStarts++
+				a.counts.Earliest = max(a.counts.Earliest, early)
+			}
+			if e.Parent == 0 {
+				e.Parent = call.Parent
+			}
+			if e.Phase < 0 {
+				e.Phase = call.Phase
+			}
+			if !given && e.Phase == call.Phase {
+				e.Tag = call.Tag
+			}
+		}
+		parent, inRange := a.byID[e.Parent]
+		if inRange && e.Kind.IsGPU() {
+			a.busy[parent] = true
+		}
+		switch {
+		case !isKernel && !called && (e.Kind == KindMemcpy || e.Kind == KindMemset):
+			a.counts.CopiesWithoutCall++
+		case !isKernel:
+		case e.Tag >= 0:
+			a.counts.InSteps++
+		case e.Phase >= 0:
+			a.counts.InPassOnly++
+		}
+		if isKernel {
+			switch {
+			case e.Correlation == 0:
+				a.counts.WithoutCorrelation++
+			case !called:
+				a.counts.WithoutCall++
+			case !inRange:
+				a.counts.WithoutRange++
+			}
+		}
+	}
+}
+
+// captured follows the node that a kernel ran as to the range that was open when
+// it was captured.
+func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
+	n := node{a.process(e), e.Node}
+	for range 100 { // clones of clones; damage could make a ring of them
+		m, known := a.nodes[n]
+		switch {
+		case !known:
+			return 0, 0, false
+		case m.origin != 0 && m.origin != n.id:
+			n.id = m.origin
+			continue
+		case m.rangeAt < 0:
+			return 0, 0, false
+		}
+		a.busy[m.rangeAt] = true
+		r := &a.events[m.rangeAt]
+		return r.Tag, r.Phase, r.Tag >= 0
+	}
+	return 0, 0, false
+}
+
+// rest counts what caused no work.
+func (a *attributor) rest() {
+	// A call that lies in another works for it, and a range for those around it.
+	for _, i := range slices.Backward(slices.Sorted(keys(a.outer))) {
+		if a.busy[i] {
+			a.busy[a.outer[i]] = true
+		}
+	}
+	hasWork := a.counts.Kernels+a.counts.Copies+a.counts.Graphs > 0
+	for i := range slices.Backward(a.events) {
+		e := &a.events[i]
+		_, isInner := a.outer[i]
+		switch {
+		case e.Kind.IsRange() && e.Lane.Kind == LaneThread:
+			if parent, ok := a.byID[e.Parent]; ok && a.busy[i] {
+				a.busy[parent] = true
+			}
+			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] {
+				a.counts.StepsWithoutWork++
+			}
+		case !e.Kind.IsCall() || isInner || a.quiet[i]:
+		case strings.Contains(e.Name, "GraphLaunch"):
+			a.counts.GraphLaunches++
+			if !a.busy[i] {
+				a.counts.OpaqueLaunches++
+			}
+		case isLaunch(e.Name) && !a.busy[i]:
+			a.counts.LaunchesWithoutWork++
+		}
+	}
+}
+
+func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
+	return func(yield func(K) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// isLaunch tells whether an API call launches a kernel.
+func isLaunch(name string) bool {
+	return strings.Contains(name, "LaunchKernel") || strings.Contains(name, "LaunchCooperativeKernel")
+}
+
+// Project returns a step for each stream on which it had work, from the beginning
+// of the first to the end of the last piece: what lies over the kernels in a
+// viewer. It returns none where the trace has such steps already. Events must be
+// attributed and in order.
+func Project(h *Header, events []Event) []Event {
+	type key struct {
+		lane       Lane
+		parent     uint64
+		launch     uint64 // of a graph
+		phase, tag int32
+	}
+	var order []key
+	spans := map[key]*Event{}
+	for i := range events {
+		e := &events[i]
+		if e.Kind == KindStep && e.Lane.Kind == LaneStream {
+			return nil
+		}
+		if !e.Kind.IsGPU() || e.Tag < 0 {
+			continue
+		}
+		k := key{e.Lane, e.Parent, 0, e.Phase, e.Tag}
+		if e.Node != 0 {
+			k.launch = e.Correlation
+		}
+		s := spans[k]
+		if s == nil {
+			made := Plain(KindStep, e.Lane, "", e.Time, 0)
+			made.Phase, made.Tag, made.Parent, made.Domain = e.Phase, e.Tag, e.Parent, Domain
+			if step, ok := h.Step(e); ok {
+				made.Name = step.Name
+			}
+			s = &made
+			spans[k] = s
+			order = append(order, k)
+		}
+		s.Duration = max(s.Duration, e.End()-s.Time)
+	}
+	steps := make([]Event, len(order))
+	for i, k := range order {
+		steps[i] = *spans[k]
+	}
+	return steps
+}

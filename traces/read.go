@@ -1,0 +1,539 @@
+package traces
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// TruncatedError says that a trace was cut off, and how much is missing.
+type TruncatedError struct {
+	Events   int64 // whole ones, which were read
+	Expected int64 // as the header says; 0 where it does not
+	Offset   int64 // bytes read, uncompressed
+	InEvent  bool  // it was cut off in the middle of an event
+}
+
+// Error implements error.
+func (e *TruncatedError) Error() string {
+	where := "between events"
+	if e.InEvent {
+		where = "inside an event"
+	}
+	if e.Expected > e.Events {
+		missing := e.Expected - e.Events
+		return fmt.Sprintf("the trace is cut off at byte %d, %s: %d of %d events are missing (%.1f %%)",
+			e.Offset, where, missing, e.Expected, 100*float64(missing)/float64(e.Expected))
+	}
+	return fmt.Sprintf("the trace is cut off at byte %d, %s, after %d whole events; how many it had is not known, as its header was written before they were counted",
+		e.Offset, where, e.Events)
+}
+
+// Read reads a trace as a stream: one of ours or Chrome trace JSON as Kineto writes
+// it, compressed by gzip or not. The events come once, in the order of the file;
+// their names are interned. When the sequence has come to its end, what the
+// header says of losses is complete. An event with an error is the last.
+func Read(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	head, _ := in.Peek(16)
+	switch {
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the trace's compression is damaged: %w", err)
+		}
+		return readChrome(z)
+	case bytes.HasPrefix(head, []byte(sqliteMagic)):
+		return nil, nil, errors.New("the trace is an sqlite file, which can not be read as a stream; open it by name")
+	}
+	return readChrome(in)
+}
+
+// chrome reads Chrome trace JSON.
+type chrome struct {
+	*scanner
+	header  Header
+	isOurs  bool
+	strings map[string]string
+	count   int64
+	ending  *ending
+}
+
+// readChrome reads what stands before the events.
+func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
+	c := &chrome{scanner: newScanner(r), strings: map[string]string{}}
+	c.header = Header{Version: Version, Tool: "unknown", Recorder: RecorderChrome, Clock: Clock{Domain: "unknown", Uncertainty: -1}}
+	found := false
+	c.want('{')
+	for c.ok() && !found && !c.is('}') {
+		key := string(c.string())
+		c.want(':')
+		if found = key == "traceEvents"; !found {
+			c.topLevel(key)
+			c.is(',')
+		}
+	}
+	switch {
+	case errors.Is(c.err, errCut) && c.isOurs:
+		return nil, nil, &TruncatedError{Expected: c.header.Events, Offset: c.offset()}
+	case errors.Is(c.err, errCut):
+		return nil, nil, errors.New("it is no trace, or is cut off before its events")
+	case c.err != nil:
+		return nil, nil, fmt.Errorf("it is no trace: %w", c.err)
+	case !found:
+		return nil, nil, errors.New("it is no trace: it has no \"traceEvents\"")
+	}
+	if c.isOurs {
+		if err := c.header.check(); err != nil {
+			return nil, nil, err
+		}
+	}
+	used := false
+	return &c.header, func(yield func(Event, error) bool) {
+		if used {
+			yield(Event{}, errors.New("the events of a stream can be read once"))
+			return
+		}
+		used = true
+		c.events(yield)
+	}, nil
+}
+
+// topLevel reads what stands beside the events.
+func (c *chrome) topLevel(key string) {
+	h := &c.header
+	text := func(v any) {
+		if raw := c.raw(); c.ok() {
+			if err := json.Unmarshal(raw, v); err != nil {
+				c.fail(fmt.Errorf("%q is damaged: %w", key, err))
+			}
+		}
+	}
+	switch key {
+	case "gpt2scope":
+		var ours Header
+		text(&ours)
+		if c.ok() {
+			*h, c.isOurs = ours, true
+		}
+	case "gpt2scopeEnd":
+		c.ending = new(ending)
+		text(c.ending)
+	case "baseTimeNanoseconds":
+		if base := c.int(); !c.isOurs {
+			h.Base = base
+		}
+	case "deviceProperties":
+		h.Tool, h.Recorder = "PyTorch", RecorderKineto
+		var devices []struct {
+			ID      int    `json:"id"`
+			Name    string `json:"name"`
+			Memory  int64  `json:"totalGlobalMem"`
+			Major   int    `json:"computeMajor"`
+			Minor   int    `json:"computeMinor"`
+			SMs     int    `json:"numSms"`
+			Threads int    `json:"maxThreadsPerMultiprocessor"`
+			Regs    int    `json:"regsPerMultiprocessor"`
+			Shared  int    `json:"sharedMemPerMultiprocessor"`
+		}
+		text(&devices)
+		for _, d := range devices {
+			h.Devices = append(h.Devices, Device{ID: d.ID, Name: d.Name, Memory: d.Memory, Compute: fmt.Sprintf("%d.%d", d.Major, d.Minor),
+				SMs: d.SMs, WarpsPerSM: d.Threads / 32, RegistersPerSM: d.Regs, SharedPerSM: d.Shared})
+		}
+	case "schemaVersion":
+		h.Tool, h.Recorder = "PyTorch", RecorderKineto
+		c.skip(0)
+	case "cuda_runtime_version", "cuda_driver_version", "cupti_version", "profile_memory", "trace_id":
+		if c.peek() == '"' {
+			c.version(key, string(c.string()))
+		} else {
+			c.version(key, string(c.literal()))
+		}
+	default:
+		c.skip(0)
+	}
+}
+
+func (c *chrome) version(key, value string) {
+	if c.header.Versions == nil {
+		c.header.Versions = map[string]string{}
+	}
+	c.header.Versions[key] = value
+}
+
+// events reads the events and what follows them.
+func (c *chrome) events(yield func(Event, error) bool) {
+	stop := func(inEvent bool) {
+		if errors.Is(c.err, errCut) {
+			yield(Event{}, &TruncatedError{Events: c.count, Expected: c.header.Events, Offset: c.offset(), InEvent: inEvent})
+		} else {
+			yield(Event{}, fmt.Errorf("event %d: %w", c.count+1, c.err))
+		}
+	}
+	c.want('[')
+	if !c.is(']') {
+		for {
+			inEvent := c.peek() != 0
+			e, ok := c.event()
+			if !c.ok() {
+				stop(inEvent)
+				return
+			}
+			if ok {
+				c.count++
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if c.is(',') {
+				continue
+			}
+			c.want(']')
+			break
+		}
+	}
+	for c.ok() && c.is(',') {
+		key := string(c.string())
+		c.want(':')
+		c.topLevel(key)
+	}
+	c.want('}')
+	if c.err == nil && c.isOurs && c.ending == nil {
+		c.err = errCut
+	}
+	if c.err != nil {
+		stop(false)
+		return
+	}
+	if c.ending != nil {
+		c.header.Dropped, c.header.NotRecorded, c.header.Incomplete = merge(c.header.Dropped, c.ending.Dropped), c.ending.NotRecorded, c.ending.Incomplete
+		if c.ending.Events != c.count {
+			yield(Event{}, fmt.Errorf("the trace is damaged: it has %d events, and its end says %d", c.count, c.ending.Events))
+		}
+	}
+}
+
+// merge returns the counts of the end, with those that reading itself made.
+func merge(read, end map[string]int64) map[string]int64 {
+	if end == nil {
+		return read
+	}
+	for k, v := range read {
+		end[k] = max(v, end[k])
+	}
+	return end
+}
+
+// intern returns a text that is equal, the same one each time.
+func (c *chrome) intern(b []byte) string {
+	if s, ok := c.strings[string(b)]; ok {
+		return s
+	}
+	s := strings.ToValidUTF8(string(b), "\ufffd")
+	c.strings[string(b)] = s
+	return s
+}
+
+// rawEvent is an event of the file.
+type rawEvent struct {
+	Event
+	ph, category, kind     string
+	pid, tid               int64
+	device, stream, thread int64
+	hasDevice, hasStream   bool
+	hasThread              bool
+	process, context       int64
+	shared                 int64
+	name                   string // of a track
+}
+
+// event reads one. It is not ok where it is none of the record's, such as an arrow
+// or the name of a track.
+func (c *chrome) event() (Event, bool) {
+	e := rawEvent{Event: Event{Phase: -1, Tag: -1}}
+	timeOK, durationOK := true, true
+	c.object(func(key []byte) {
+		switch string(key) {
+		case "ph":
+			e.ph = c.intern(c.string())
+		case "cat":
+			e.category = c.intern(c.string())
+		case "name":
+			if c.peek() == '"' {
+				e.Name = c.intern(c.string())
+			} else {
+				c.skip(0)
+			}
+		case "pid":
+			e.pid = c.trackID()
+		case "tid":
+			e.tid = c.trackID()
+		case "ts":
+			e.Time, timeOK = c.micros()
+		case "dur":
+			e.Duration, durationOK = c.micros()
+		case "args":
+			if c.peek() != '{' {
+				c.skip(0)
+				return
+			}
+			c.object(func(key []byte) { c.argument(&e, key) })
+		default:
+			c.skip(0)
+		}
+	})
+	if !c.ok() {
+		return Event{}, false
+	}
+	if e.ph == "M" {
+		c.named(&e)
+		return Event{}, false
+	}
+	switch e.ph {
+	case "X", "B", "i", "I", "C":
+	case "E":
+		c.header.Drop("ends of ranges, which this reader does not match with their begins", 1)
+		return Event{}, false
+	default: // an arrow or the like
+		return Event{}, false
+	}
+	if e.category == "Trace" { // Kineto's span over all
+		return Event{}, false
+	}
+	c.finish(&e)
+	if !timeOK || !durationOK || checkEvent(&e.Event) != nil {
+		c.header.Drop("events with an impossible time", 1)
+		return Event{}, false
+	}
+	return e.Event, true
+}
+
+// micros reads a time.
+func (c *chrome) micros() (int64, bool) {
+	if c.peek() == '"' {
+		return micros(c.string())
+	}
+	if b := c.peek(); b == '{' || b == '[' {
+		c.skip(0)
+		return 0, false
+	}
+	return micros(c.literal())
+}
+
+// trackID reads a pid or tid: a number, or a text that ends in one.
+func (c *chrome) trackID() int64 {
+	if c.peek() != '"' {
+		return c.int()
+	}
+	b := c.string()
+	i := len(b)
+	for i > 0 && b[i-1] >= '0' && b[i-1] <= '9' {
+		i--
+	}
+	return parseInt(b[i:])
+}
+
+// argument reads one of an event's.
+func (c *chrome) argument(e *rawEvent, key []byte) {
+	switch string(key) {
+	case "kind":
+		if c.peek() == '"' {
+			e.kind = c.intern(c.string())
+		} else {
+			c.skip(0)
+		}
+	case "device":
+		e.device, e.hasDevice = c.int(), true
+	case "context":
+		e.context = c.int()
+	case "stream":
+		e.stream, e.hasStream = c.int(), true
+	case "thread":
+		e.thread, e.hasThread = c.int(), true
+	case "process":
+		e.process = c.int()
+	case "correlation":
+		e.Correlation = c.uint()
+	case "grid":
+		c.three(&e.Grid)
+	case "block":
+		c.three(&e.Block)
+	case "registers per thread":
+		e.Registers = c.int32()
+	case "shared memory":
+		e.shared = c.int()
+	case "dynamic shared memory":
+		e.DynamicShared = c.int32()
+	case "est. achieved occupancy %":
+		e.Occupancy = float32(c.float())
+	case "bytes":
+		e.Bytes = c.int()
+	case "graph node id":
+		e.Node = c.uint()
+	case "original graph node id":
+		e.Origin = c.uint()
+	case "phase":
+		e.Phase = c.int32()
+	case "tag":
+		e.Tag = c.int32()
+	case "range":
+		e.ID = c.uint()
+	case "parent":
+		e.Parent = c.uint()
+	case "domain":
+		if c.peek() == '"' {
+			e.Domain = c.intern(c.string())
+		} else {
+			c.skip(0)
+		}
+	case "name":
+		if c.peek() == '"' {
+			e.name = c.intern(c.string())
+		} else {
+			c.skip(0)
+		}
+	case "value":
+		e.Value = c.float()
+	default:
+		c.skip(0)
+	}
+}
+
+func (c *chrome) int32() int32 { return int32(min(max(c.int(), -1<<31), 1<<31-1)) }
+
+// three reads a grid or block.
+func (c *chrome) three(v *[3]int32) {
+	if c.peek() != '[' {
+		c.skip(0)
+		return
+	}
+	i := 0
+	c.array(func() {
+		if n := c.int32(); i < 3 {
+			v[i] = n
+		}
+		i++
+	})
+}
+
+// named takes the name of a thread from a foreign trace; ours has them in the header.
+func (c *chrome) named(e *rawEvent) {
+	const most = 10000
+	if c.isOurs || e.Name != "thread_name" || e.name == "" || len(c.header.Lanes) == most {
+		return
+	}
+	lane := Thread(e.pid, e.tid)
+	if !slices.ContainsFunc(c.header.Lanes, func(l LaneName) bool { return l.Lane == lane }) {
+		c.header.Lanes = append(c.header.Lanes, LaneName{lane, e.name})
+	}
+}
+
+// finish gives the event its kind and lane.
+func (c *chrome) finish(e *rawEvent) {
+	onGPU := false
+	switch e.category {
+	case "user_annotation":
+		e.Kind = rangeKind(e.kind)
+	case "gpu_user_annotation":
+		e.Kind, onGPU = rangeKind(e.kind), true
+	case "cpu_op":
+		e.Kind = KindOp
+	case "cuda_runtime":
+		e.Kind = KindRuntime
+	case "cuda_driver":
+		e.Kind = KindDriver
+	case "kernel":
+		e.Kind, onGPU = KindKernel, true
+	case "gpu_memcpy":
+		e.Kind, onGPU = KindMemcpy, true
+	case "gpu_memset":
+		e.Kind, onGPU = KindMemset, true
+	case "cuda_graph":
+		e.Kind, onGPU = KindGraph, true
+	case "cuda_sync":
+		e.Kind, onGPU = KindSync, true
+	case "graph_node":
+		e.Kind = KindNode
+	case "overhead":
+		e.Kind = KindOverhead
+	case "gpu_counter":
+		e.Kind, onGPU = KindCounter, true
+	default:
+		if e.Kind = KindRange; e.Domain == "" {
+			e.Domain = e.category
+		}
+	}
+	switch e.ph {
+	case "C":
+		e.Kind, e.Domain = KindCounter, ""
+	case "i", "I":
+		if e.Kind != KindNode {
+			e.Kind, onGPU = KindMark, onGPU || e.hasDevice
+			if e.Domain == "mark" || e.Domain == e.category {
+				e.Domain = ""
+			}
+		}
+	case "B":
+		e.Open, e.Duration = true, 0
+	}
+	if !onGPU && e.Kind == KindOverhead && e.hasDevice {
+		onGPU = true
+	}
+	if onGPU {
+		device, stream := e.pid, e.tid
+		if e.hasDevice {
+			device = e.device
+		}
+		if e.hasStream {
+			stream = e.stream
+		}
+		process := e.process
+		if process == 0 && c.isOurs {
+			process = c.header.Process
+		}
+		e.Lane = Lane{Kind: LaneStream, Device: int32(min(max(device, 0), 1<<16)), Context: int32(min(max(e.context, 0), 1<<31-1)), Process: process, ID: stream}
+		switch e.Kind {
+		case KindSync:
+			e.Lane.Kind = LaneSync
+		case KindCounter:
+			e.Lane.Kind, e.Lane.ID = LaneCounter, 0
+		}
+	} else {
+		thread := e.tid
+		if e.hasThread {
+			thread = e.thread
+		}
+		e.Lane = Thread(e.pid, thread)
+		switch {
+		case e.Kind.IsCall():
+			e.Lane.Kind = LaneAPI
+		case e.Kind == KindOverhead:
+			e.Lane.Kind = LaneOverhead
+		case e.Kind == KindCounter:
+			e.Lane.Kind, e.Lane.ID = LaneCounter, 0
+		}
+	}
+	if e.Kind == KindKernel {
+		e.StaticShared = int32(min(max(e.shared-int64(e.DynamicShared), 0), 1<<31-1))
+	}
+}
+
+func rangeKind(name string) Kind {
+	switch name {
+	case "pass":
+		return KindPass
+	case "step":
+		return KindStep
+	case "op":
+		return KindOp
+	}
+	return KindRange
+}

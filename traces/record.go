@@ -1,0 +1,341 @@
+package traces
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Version is the version of the record and of the file. A reader takes this one
+// and earlier ones.
+const Version = 1
+
+// Kind is what an event tells of.
+type Kind uint8
+
+// The kinds of events.
+const (
+	KindRange    Kind = iota // a range that the program or a user named
+	KindPass                 // a pass of the model
+	KindStep                 // a step of the plan; on a stream, from the first to the last of its kernels
+	KindOp                   // an operator of a framework, such as aten::linear
+	KindRuntime              // a call of the CUDA runtime API
+	KindDriver               // a call of the CUDA driver API
+	KindKernel               // a kernel
+	KindMemcpy               // a copy
+	KindMemset               // a set
+	KindSync                 // a synchronisation, as the device's activity records have it
+	KindGraph                // a launch of a whole graph, where its nodes are not recorded
+	KindNode                 // a node of a graph was made: captured, or cloned by instantiation
+	KindOverhead             // time that the recorder itself took
+	KindMark                 // a moment
+	KindCounter              // a value from this time on
+	numKinds
+)
+
+// kindInfo is what the file says of a kind. Categories are Kineto's where it has one.
+var kinds = [numKinds]struct{ name, category string }{
+	KindRange:    {"range", "user_annotation"},
+	KindPass:     {"pass", "user_annotation"},
+	KindStep:     {"step", "user_annotation"},
+	KindOp:       {"op", "cpu_op"},
+	KindRuntime:  {"runtime call", "cuda_runtime"},
+	KindDriver:   {"driver call", "cuda_driver"},
+	KindKernel:   {"kernel", "kernel"},
+	KindMemcpy:   {"memcpy", "gpu_memcpy"},
+	KindMemset:   {"memset", "gpu_memset"},
+	KindSync:     {"sync", "cuda_sync"},
+	KindGraph:    {"graph", "cuda_graph"},
+	KindNode:     {"graph node", "graph_node"},
+	KindOverhead: {"overhead", "overhead"},
+	KindMark:     {"mark", "mark"},
+	KindCounter:  {"counter", "counter"},
+}
+
+// String gives the kind's name, such as "kernel".
+func (k Kind) String() string {
+	if k < numKinds {
+		return kinds[k].name
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// IsGPU tells whether events of the kind are work of a device.
+func (k Kind) IsGPU() bool {
+	return k == KindKernel || k == KindMemcpy || k == KindMemset || k == KindGraph
+}
+
+// IsCall tells whether events of the kind are API calls.
+func (k Kind) IsCall() bool { return k == KindRuntime || k == KindDriver }
+
+// IsRange tells whether events of the kind contain others of their thread.
+func (k Kind) IsRange() bool { return k == KindRange || k == KindPass || k == KindStep || k == KindOp }
+
+// LaneKind is what a lane is of.
+type LaneKind uint8
+
+// The kinds of lanes.
+const (
+	LaneThread   LaneKind = iota // the ranges of a host thread
+	LaneAPI                      // the API calls of a host thread
+	LaneStream                   // the work of a stream
+	LaneSync                     // the synchronisations of a stream
+	LaneOverhead                 // what the recorder did on a host thread
+	LaneCounter                  // counters of a device, or of a process where Device is -1
+)
+
+// Lane is where an event happened. It is comparable.
+type Lane struct {
+	Kind    LaneKind
+	Device  int32 // -1 on the host
+	Context int32 // CUDA context; 0 where the source has none
+	Process int64 // id of the process; 0 where the source has none
+	ID      int64 // id of the thread or stream; -1 for all streams of a context
+}
+
+// Thread returns the lane of a thread's ranges.
+func Thread(process, thread int64) Lane {
+	return Lane{Kind: LaneThread, Device: -1, Process: process, ID: thread}
+}
+
+// API returns the lane of a thread's API calls.
+func API(process, thread int64) Lane {
+	return Lane{Kind: LaneAPI, Device: -1, Process: process, ID: thread}
+}
+
+// Stream returns the lane of a stream's work.
+func Stream(process int64, device, context int32, stream int64) Lane {
+	return Lane{Kind: LaneStream, Device: device, Context: context, Process: process, ID: stream}
+}
+
+// String names the lane for people.
+func (l Lane) String() string {
+	switch l.Kind {
+	case LaneThread:
+		return fmt.Sprintf("thread %d", l.ID)
+	case LaneAPI:
+		return fmt.Sprintf("API of thread %d", l.ID)
+	case LaneStream:
+		return fmt.Sprintf("stream %d", l.ID)
+	case LaneSync:
+		if l.ID < 0 {
+			return "synchronisation"
+		}
+		return fmt.Sprintf("synchronisation of stream %d", l.ID)
+	case LaneOverhead:
+		return fmt.Sprintf("recorder on thread %d", l.ID)
+	}
+	return "counters"
+}
+
+// Event is one record. What a source does not give is zero, where nothing else
+// is said.
+type Event struct {
+	Time     int64  // ns after the header's base; may be negative
+	Duration int64  // ns
+	Kind     Kind   // what happened
+	Open     bool   // a range that had not ended when recording did; Duration is 0
+	Lane     Lane   // where
+	Name     string // interned by the readers
+	Domain   string // of a range: who named it; an NVTX domain, say
+
+	Phase int32 // index in Header.Plans, -1 for none
+	Tag   int32 // of the step in that plan, -1 for none
+
+	ID     uint64 // of a range: its own
+	Parent uint64 // ID of the range that it lies in; of work of the GPU: that its launch lies in
+
+	Correlation uint64 // shared by an API call and the work that it caused; unique in a process
+	Node        uint64 // graph node that ran, or was made
+	Origin      uint64 // of a cloned node: the one that it was cloned from
+
+	Grid, Block   [3]int32 // of a kernel
+	Registers     int32    // per thread
+	StaticShared  int32    // bytes per block
+	DynamicShared int32    // bytes per block
+	Occupancy     float32  // estimated achieved occupancy in percent; 0 where not known
+
+	Bytes int64   // of a copy or set
+	Value float64 // of a counter; of a range: the payload
+}
+
+// End returns the time at which the event ended.
+func (e *Event) End() int64 { return e.Time + e.Duration }
+
+// maxTime bounds times and durations, so that sums of a few do not overflow: 73 years.
+const maxTime = 1 << 61
+
+// Plain returns an event of no step: Phase and Tag are -1.
+func Plain(kind Kind, lane Lane, name string, time, duration int64) Event {
+	return Event{Kind: kind, Lane: lane, Name: name, Time: time, Duration: duration, Phase: -1, Tag: -1}
+}
+
+// Compare orders events as the file has them: by time; of those that begin
+// together the longer one first, which contains the others.
+func Compare(a, b Event) int { return compareEvents(&a, &b) }
+
+func compareEvents(a, b *Event) int {
+	if c := cmp.Compare(a.Time, b.Time); c != 0 {
+		return c
+	}
+	if a.Open != b.Open {
+		if a.Open {
+			return -1
+		}
+		return 1
+	}
+	if c := cmp.Compare(b.Duration, a.Duration); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Kind, b.Kind) // a pass, its step, the kernel
+}
+
+// Sort puts events in the order of the file.
+func Sort(events []Event) { slices.SortStableFunc(events, Compare) }
+
+// The recorders that a header can name.
+const (
+	RecorderStamps = "stamps" // own kernels write their start and end
+	RecorderCUPTI  = "cupti"  // CUDA's activity records
+	RecorderHost   = "host"   // one event per step and worker thread of the CPU
+	RecorderNsys   = "nsys"   // an export of Nsight Systems
+	RecorderKineto = "kineto" // PyTorch's profiler
+	RecorderChrome = "chrome" // Chrome trace JSON of another source
+)
+
+// Header is what holds for a whole trace.
+type Header struct {
+	Version  int               `json:"version"`           // of the format
+	Tool     string            `json:"tool"`              // who recorded: "gpt2scope", "NVIDIA Nsight Systems"
+	Release  string            `json:"release,omitempty"` // its version
+	Recorder string            `json:"recorder"`          // how: one of the Recorder constants
+	Base     int64             `json:"base"`              // ns since 1970 UTC; all times are relative to it
+	Clock    Clock             `json:"clock"`
+	Process  int64             `json:"process,omitempty"` // of events that name none
+	Events   int64             `json:"events,omitempty"`  // how many there are; 0 where that was not known when writing began
+	Command  []string          `json:"command,omitempty"`
+	Devices  []Device          `json:"devices,omitempty"`
+	Lanes    []LaneName        `json:"lanes,omitempty"` // names of lanes, where they have any
+	Plans    []Plan            `json:"plans,omitempty"`
+	Ceilings []Ceiling         `json:"ceilings,omitempty"`
+	Versions map[string]string `json:"versions,omitempty"` // of driver, libraries, exports
+
+	// NotRecorded says in words what this recording leaves out, and Incomplete
+	// what it should have had and lost: with the latter, shares mislead.
+	NotRecorded []string `json:"notRecorded,omitempty"`
+	Incomplete  []string `json:"incomplete,omitempty"`
+
+	// Dropped counts records that were lost, by what they were. NotRecorded,
+	// Incomplete and Dropped are complete when all events have been read.
+	Dropped map[string]int64 `json:"dropped,omitempty"`
+}
+
+// Clock says by what times were taken.
+type Clock struct {
+	Domain string `json:"domain"` // "cupti", "globaltimer", "monotonic", ...
+
+	// Uncertainty is how far, in ns, times of the host and of the device may be
+	// apart; -1 where the source does not say.
+	Uncertainty int64 `json:"uncertainty"`
+}
+
+// Device describes a GPU. Zero fields are not known.
+type Device struct {
+	ID             int    `json:"id"`
+	Name           string `json:"name"`
+	Compute        string `json:"compute,omitempty"` // capability: "9.0"
+	SMs            int    `json:"sms,omitempty"`
+	Memory         int64  `json:"memory,omitempty"`         // bytes
+	Bandwidth      int64  `json:"bandwidth,omitempty"`      // bytes/s, as the driver states it
+	ClockHz        int64  `json:"clockHz,omitempty"`        // highest SM clock
+	WarpsPerSM     int    `json:"warpsPerSM,omitempty"`     // at most
+	BlocksPerSM    int    `json:"blocksPerSM,omitempty"`    // at most
+	RegistersPerSM int    `json:"registersPerSM,omitempty"` // 32-bit
+	SharedPerSM    int    `json:"sharedPerSM,omitempty"`    // bytes
+}
+
+// LaneName names a lane.
+type LaneName struct {
+	Lane Lane   `json:"lane"`
+	Name string `json:"name"`
+}
+
+// Plan is the list of steps of a kind of pass.
+type Plan struct {
+	Phase  string `json:"phase"`            // "prefill", "decode step"
+	Batch  int    `json:"batch,omitempty"`  // B
+	Tokens int    `json:"tokens,omitempty"` // T
+	Past   int    `json:"past,omitempty"`   // tokens in the cache, to which the costs refer
+	Steps  []Step `json:"steps"`
+}
+
+// Step is a step of a plan. Its tag is its index.
+type Step struct {
+	Tag   int    `json:"tag"`
+	Name  string `json:"name"`  // the stages that it covers, joined by '+'
+	Op    string `json:"op"`    // "Linear"; "" where not known
+	Layer int    `json:"layer"` // -1 outside the layers
+	Slot  int    `json:"slot"`  // place in the run order, -1 outside the layers
+	FLOPs int64  `json:"flops"` // least work; 0 where not known
+	Bytes int64  `json:"bytes"` // least traffic; 0 where not known
+}
+
+// Ceiling is the most that a device was measured to do.
+type Ceiling struct {
+	Device int     `json:"device"`
+	Name   string  `json:"name"` // "read", "bf16"
+	Unit   string  `json:"unit"` // "GB/s", "TFLOP/s"
+	Value  float64 `json:"value"`
+}
+
+// Drop counts a lost record.
+func (h *Header) Drop(what string, n int64) {
+	if n == 0 {
+		return
+	}
+	if h.Dropped == nil {
+		h.Dropped = map[string]int64{}
+	}
+	h.Dropped[what] += n
+}
+
+// Step returns the step that an event belongs to, and whether it belongs to one.
+func (h *Header) Step(e *Event) (Step, bool) {
+	if e.Phase < 0 || int(e.Phase) >= len(h.Plans) {
+		return Step{}, false
+	}
+	steps := h.Plans[e.Phase].Steps
+	if e.Tag < 0 || int(e.Tag) >= len(steps) {
+		return Step{}, false
+	}
+	return steps[e.Tag], true
+}
+
+// check says whether a header that was read is one that this package can use.
+func (h *Header) check() error {
+	if h.Version < 1 || h.Version > Version {
+		return fmt.Errorf("the trace has format version %d; this program reads 1 to %d", h.Version, Version)
+	}
+	for _, p := range h.Plans {
+		for i, s := range p.Steps {
+			if s.Tag != i {
+				return fmt.Errorf("the plan of %q is damaged: step %d has tag %d", p.Phase, i, s.Tag)
+			}
+		}
+	}
+	return nil
+}
+
+// Describe says in a line where the trace comes from.
+func (h *Header) Describe() string {
+	parts := []string{h.Tool}
+	if h.Release != "" {
+		parts[0] += " " + h.Release
+	}
+	parts = append(parts, "recorder "+h.Recorder)
+	for _, d := range h.Devices {
+		parts = append(parts, d.Name)
+	}
+	return strings.Join(parts, ", ")
+}

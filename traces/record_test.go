@@ -1,0 +1,665 @@
+package traces
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sampleHeader has every field.
+func sampleHeader() *Header {
+	return &Header{
+		Tool: "gpt2scope", Release: "1.2", Recorder: RecorderCUPTI, Base: 1795240732022067190, Clock: Clock{"cupti", 40}, Process: 700,
+		Command: []string{"infer", "-p", "<ROMEO> & \"x\""},
+		Devices: []Device{{ID: 0, Name: "NVIDIA H200", Compute: "9.0", SMs: 132, Memory: 150109880320, Bandwidth: 4814304000000, ClockHz: 1980000000, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 233472}},
+		Lanes:   []LaneName{{Thread(700, 701), "main"}, {Stream(700, 0, 1, 7), "decode"}},
+		Plans: []Plan{{Phase: "decode step", Batch: 1, Tokens: 1, Past: 5, Steps: []Step{
+			{0, "wte+wpe", "Embed", -1, -1, 384, 4600}, {1, "h.0.attn.c_attn", "Linear", 0, 0, 889000, 1783300}}}},
+		Ceilings: []Ceiling{{0, "read", "GB/s", 4100.5}}, Versions: map[string]string{"driver": "580"},
+		NotRecorded: []string{"counters"}, Dropped: map[string]int64{"kernels": 3},
+	}
+}
+
+// sampleEvents has an event of every kind, and every field in one of them.
+func sampleEvents() []Event {
+	thread, api, stream := Thread(700, 701), API(700, 701), Stream(700, 0, 1, 7)
+	sync, counter := stream, Lane{Kind: LaneCounter, Device: 0, Process: 700}
+	sync.Kind = LaneSync
+	pass := Plain(KindPass, thread, "decode step", -5, 2_000_000)
+	pass.ID, pass.Phase, pass.Value, pass.Domain = 1, 0, 17, Domain
+	step := Plain(KindStep, thread, "h.0.attn.c_attn", 1_001, 9_000)
+	step.ID, step.Parent, step.Phase, step.Tag = 2, 1, 0, 1
+	launch := Plain(KindRuntime, api, "cudaLaunchKernelExC", 2_000, 4_000)
+	launch.Correlation, launch.Parent, launch.Phase, launch.Tag = 1<<63+5, 2, 0, 1
+	driver := Plain(KindDriver, api, "cuLaunchKernel", 7_000, 1)
+	over := Plain(KindStep, stream, "h.0.attn.c_attn", 20_000, 5_000)
+	over.Phase, over.Tag, over.Parent = 0, 1, 2
+	kernel := Plain(KindKernel, stream, "void gemm<float, \"2\">(int\\*)\n\u00e9", 20_000, 3_123)
+	kernel.Correlation, kernel.Parent, kernel.Phase, kernel.Tag = launch.Correlation, 2, 0, 1
+	kernel.Grid, kernel.Block = [3]int32{132, 2, 1}, [3]int32{128, 1, 1}
+	kernel.Registers, kernel.StaticShared, kernel.DynamicShared, kernel.Occupancy = 90, 1024, 37368, 43.5
+	kernel.Node, kernel.Origin = 8589934592, 4294967296
+	memcpy := Plain(KindMemcpy, stream, "Memcpy HtoD (Pageable -> Device)", 24_000, 7)
+	memcpy.Bytes, memcpy.Correlation = 1<<40, 6
+	memset := Plain(KindMemset, Stream(700, 1, 2, 1<<33), "Memset", 24_100, 0)
+	graph := Plain(KindGraph, Stream(800, 0, 3, 7), "graph", 25_000, 10)
+	wait := Plain(KindSync, sync, "Stream Sync", 26_000, 500)
+	made := Plain(KindNode, thread, "node cloned", 27_000, 0)
+	made.Node, made.Origin = 9, 8
+	op := Plain(KindOp, thread, "aten::linear", 28_000, 10)
+	overhead := Plain(KindOverhead, Lane{Kind: LaneOverhead, Device: -1, Process: 700, ID: 701}, "flush", 28_100, 900_000_000)
+	mark := Plain(KindMark, thread, "first token", 29_000, 0)
+	power := Plain(KindCounter, counter, "power (W)", 30_000, 0)
+	power.Value = 512.25
+	host := Plain(KindCounter, Lane{Kind: LaneCounter, Device: -1, Process: 700}, "queue depth", 30_001, 0)
+	host.Value = 3
+	open := Plain(KindRange, Thread(700, 702), "load", 31_000, 0)
+	open.Open, open.Domain, open.ID = true, "user", 3
+	return []Event{pass, step, launch, driver, over, kernel, memcpy, memset, graph, wait, made, op, overhead, mark, power, host, open}
+}
+
+// write makes a file of events.
+func write(t testing.TB, h *Header, events []Event) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := NewWriter(&b, h)
+	for _, e := range events {
+		if err := w.Write(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// read reads all events, and the error that ends them.
+func read(t testing.TB, r io.Reader) (*Header, []Event, error) {
+	t.Helper()
+	h, events, err := Read(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []Event
+	for e, err := range events {
+		if err != nil {
+			return h, all, err
+		}
+		all = append(all, e)
+	}
+	return h, all, nil
+}
+
+func TestRoundTrip(t *testing.T) {
+	want := sampleEvents()
+	seen := map[Kind]bool{}
+	for _, e := range want {
+		seen[e.Kind] = true
+	}
+	for k := range numKinds {
+		if !seen[k] {
+			t.Errorf("there is no %s among the samples", k)
+		}
+		if kinds[k].name == "" || kinds[k].category == "" {
+			t.Errorf("kind %d has no name", k)
+		}
+	}
+	for _, name := range []string{"x.json", "x.json.gz"} {
+		h := sampleHeader()
+		h.Events = int64(len(want))
+		var b bytes.Buffer
+		z := Compress(&b, name)
+		w := NewWriter(z, h)
+		for _, e := range want {
+			w.Write(e)
+		}
+		if err := errors.Join(w.Close(), z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if isGzip := bytes.HasPrefix(b.Bytes(), []byte("\x1f\x8b")); isGzip != (name == "x.json.gz") {
+			t.Errorf("%s: compressed %v", name, isGzip)
+		}
+		gotHeader, got, err := read(t, &b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(gotHeader, h) {
+			t.Errorf("header\n%+v, not\n%+v", gotHeader, h)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d events, not %d", len(got), len(want))
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("event %d is\n%+v, not\n%+v", i, got[i], want[i])
+			}
+		}
+	}
+}
+
+// TestLosses: what a recorder learns while it writes is in the header that a
+// reader has at the end.
+func TestLosses(t *testing.T) {
+	h := sampleHeader()
+	var b bytes.Buffer
+	w := NewWriter(&b, h)
+	w.Write(sampleEvents()[0])
+	h.Drop("kernels", 4)
+	h.Incomplete = []string{"the buffer was full"}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := read(t, &b)
+	if err != nil || got.Dropped["kernels"] != 7 || !slices.Equal(got.Incomplete, h.Incomplete) {
+		t.Errorf("dropped %v, incomplete %v, error %v", got.Dropped, got.Incomplete, err)
+	}
+}
+
+// line is an event as a viewer sees it.
+type line struct {
+	Ph, Cat, Name string
+	Pid, Tid      int64
+	Ts, Dur       json.Number
+	ID            uint64
+	Bp            string
+	Args          map[string]any
+}
+
+// asViewer decodes a file as a viewer does.
+func asViewer(t *testing.T, file []byte) []line {
+	t.Helper()
+	var all struct {
+		TraceEvents         []line
+		DisplayTimeUnit     string
+		BaseTimeNanoseconds int64
+		Gpt2scope           Header
+	}
+	d := json.NewDecoder(bytes.NewReader(file))
+	d.UseNumber()
+	if err := d.Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	if all.DisplayTimeUnit != "ns" || all.BaseTimeNanoseconds != all.Gpt2scope.Base || all.Gpt2scope.Version != Version {
+		t.Errorf("unit %q, base %d, header %+v", all.DisplayTimeUnit, all.BaseTimeNanoseconds, all.Gpt2scope)
+	}
+	return all.TraceEvents
+}
+
+func ns(t *testing.T, n json.Number) int64 {
+	t.Helper()
+	v, ok := micros([]byte(n))
+	if !ok {
+		t.Fatalf("%q is no time", n)
+	}
+	return v
+}
+
+// checkNesting fails where events of a track overlap without nesting.
+func checkNesting(t *testing.T, lines []line) {
+	t.Helper()
+	type key struct{ pid, tid int64 }
+	open := map[key][]int64{}
+	last := map[key]int64{}
+	for _, l := range lines {
+		if l.Ph != "X" {
+			continue
+		}
+		k, start := key{l.Pid, l.Tid}, ns(t, l.Ts)
+		end := start + ns(t, l.Dur)
+		if before, ok := last[k]; ok && start < before {
+			t.Errorf("%s at %d comes after one at %d", l.Name, start, before)
+		}
+		last[k] = start
+		s := open[k]
+		for len(s) > 0 && s[len(s)-1] <= start {
+			s = s[:len(s)-1]
+		}
+		if len(s) > 0 && s[len(s)-1] < end {
+			t.Errorf("%s from %d to %d begins inside an event that ends at %d", l.Name, start, end, s[len(s)-1])
+		}
+		open[k] = append(s, end)
+	}
+}
+
+// TestViewer looks at a file as Perfetto and the consumers of Kineto do.
+func TestViewer(t *testing.T) {
+	lines := asViewer(t, write(t, sampleHeader(), sampleEvents()))
+	checkNesting(t, lines)
+	find := func(ph, cat string) line {
+		i := slices.IndexFunc(lines, func(l line) bool { return l.Ph == ph && l.Cat == cat })
+		if i < 0 {
+			t.Fatalf("there is no %s %s", ph, cat)
+		}
+		return lines[i]
+	}
+	k := find("X", "kernel")
+	if k.Ts != "20.000" || k.Dur != "3.123" || k.Pid != 0 {
+		t.Errorf("the kernel is %+v", k)
+	}
+	want := map[string]string{"grid": "[132 2 1]", "block": "[128 1 1]", "correlation": "9223372036854775813", "stream": "7", "device": "0",
+		"context": "1", "registers per thread": "90", "shared memory": "38392", "est. achieved occupancy %": "43.5"}
+	for name, v := range want {
+		if got := fmt.Sprint(k.Args[name]); got != v {
+			t.Errorf("argument %q is %s, not %s", name, got, v)
+		}
+	}
+	over := find("X", "gpu_user_annotation")
+	if over.Pid != k.Pid || over.Tid != k.Tid {
+		t.Errorf("the step is on track %d.%d, its kernel on %d.%d", over.Pid, over.Tid, k.Pid, k.Tid)
+	}
+	from, to, call := find("s", "ac2g"), find("f", "ac2g"), find("X", "cuda_runtime")
+	if from.ID != to.ID || from.Tid != call.Tid || from.Ts != call.Ts || to.Tid != k.Tid || to.Ts != k.Ts || to.Bp != "e" {
+		t.Errorf("the arrow leads from %+v to %+v", from, to)
+	}
+	if find("X", "cpu_op").Tid == call.Tid {
+		t.Error("API calls share the track of ranges")
+	}
+	if c := find("C", "gpu_counter"); fmt.Sprint(c.Args) != "map[value:512.25]" {
+		t.Errorf("the counter has %v", c.Args)
+	}
+	if find("B", "user_annotation").Name != "load" {
+		t.Error("the open range does not begin one")
+	}
+	names := map[string]bool{}
+	for _, l := range lines {
+		if l.Ph == "M" {
+			names[fmt.Sprint(l.Args["name"])] = true
+		}
+	}
+	for _, name := range []string{"main (701)", "API of thread 701", "decode", "GPU 0 NVIDIA H200", "process 700", "synchronisation of stream 7"} {
+		if !names[name] {
+			t.Errorf("no track is called %q: %v", name, names)
+		}
+	}
+}
+
+// TestOverlap: overlapping kernels get tracks of their own, below their own steps.
+func TestOverlap(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	stream := Stream(700, 0, 1, 7)
+	var events []Event
+	for i := range 300 {
+		start := int64(i)*100 + r.Int64N(90)
+		step := Plain(KindStep, stream, fmt.Sprint("step ", i), start, 50+r.Int64N(250))
+		step.Phase, step.Tag, step.Parent = 0, int32(i), 5
+		events = append(events, step)
+		for range 3 {
+			k := Plain(KindKernel, stream, "kernel", start+r.Int64N(step.Duration), 0)
+			k.Duration = r.Int64N(step.End() - k.Time + 1)
+			k.Phase, k.Tag, k.Parent = 0, int32(i), 5
+			events = append(events, k)
+		}
+	}
+	Sort(events)
+	lines := asViewer(t, write(t, &Header{Process: 700}, events))
+	checkNesting(t, lines)
+	tracks := map[int64]bool{}
+	for _, l := range lines {
+		if l.Cat == "kernel" {
+			tracks[l.Tid] = true
+		}
+	}
+	if len(tracks) < 3 || len(tracks) > 20 {
+		t.Errorf("kernels are on %d tracks", len(tracks))
+	}
+	_, got, err := read(t, bytes.NewReader(write(t, &Header{Process: 700}, events)))
+	if err != nil || !slices.Equal(got, events) {
+		t.Errorf("tracks change what is read: %d of %d events, error %v", len(got), len(events), err)
+	}
+}
+
+// failing is a full disk.
+type failing struct{ left int }
+
+var errFull = errors.New("no space left")
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
+
+func TestWriterErrors(t *testing.T) {
+	w := NewWriter(&failing{1 << 20}, &Header{})
+	var err error
+	for i := 0; i < 100000 && err == nil; i++ {
+		err = w.Write(Plain(KindRange, Thread(1, 1), "x", int64(i), 0))
+	}
+	if !errors.Is(err, errFull) || !errors.Is(w.Write(Event{}), errFull) || !errors.Is(w.Close(), errFull) {
+		t.Errorf("a full disk gives %v, then %v", err, w.Close())
+	}
+	for _, bad := range []Event{
+		{Kind: numKinds}, {Duration: -1}, {Time: 1 << 62}, {Duration: 1 << 62},
+	} {
+		w := NewWriter(io.Discard, &Header{})
+		if w.Write(bad) == nil || w.Close() == nil {
+			t.Errorf("%+v is written", bad)
+		}
+	}
+	w = NewWriter(io.Discard, &Header{})
+	for i := 0; i <= maxTracks && err != nil; i++ {
+		err = w.Write(Plain(KindRange, Thread(1, 1), "x", int64(-i), 0))
+		if (err != nil) != (i == maxTracks) {
+			t.Errorf("%d events in disorder: %v", i+1, err)
+		}
+		if err == nil {
+			err = errFull // go on
+		}
+	}
+	w = NewWriter(io.Discard, &Header{})
+	w.Close()
+	if w.Write(Event{}) == nil {
+		t.Error("a closed trace takes events")
+	}
+}
+
+// TestTruncated cuts a file at every byte.
+func TestTruncated(t *testing.T) {
+	want := sampleEvents()
+	for _, counted := range []bool{true, false} {
+		h := sampleHeader()
+		if counted {
+			h.Events = int64(len(want))
+		}
+		file := write(t, h, want)
+		begin := bytes.Index(file, []byte(`"traceEvents":[`)) + len(`"traceEvents":[`)
+		most := 0
+		for n := range len(file) - 1 {
+			_, got, err := read(t, bytes.NewReader(file[:n]))
+			if err == nil {
+				t.Fatalf("cut at %d of %d: no error", n, len(file))
+			}
+			if n < begin {
+				continue
+			}
+			var cut *TruncatedError
+			if !errors.As(err, &cut) {
+				t.Fatalf("cut at %d of %d: %v", n, len(file), err)
+			}
+			if len(got) < most || !slices.Equal(got, want[:len(got)]) || cut.Events != int64(len(got)) || cut.Expected != h.Events {
+				t.Fatalf("cut at %d: %d events after %d, %+v", n, len(got), most, cut)
+			}
+			most = len(got)
+			missing := fmt.Sprintf("%d of %d events are missing", len(want)-len(got), len(want))
+			if counted && len(got) < len(want) && !strings.Contains(err.Error(), missing) {
+				t.Fatalf("cut at %d: %v, but %s", n, err, missing)
+			}
+		}
+		if most != len(want) {
+			t.Errorf("cut at the end, %d of %d events are read", most, len(want))
+		}
+	}
+	// Compressed too.
+	var b bytes.Buffer
+	z := Compress(&b, "x.gz")
+	z.Write(write(t, &Header{Events: 5000}, func() (events []Event) {
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range int64(5000) {
+			events = append(events, Plain(KindRange, Thread(1, 1), fmt.Sprint(r.Uint64()), i, 0))
+		}
+		return
+	}()))
+	z.Close()
+	_, got, err := read(t, bytes.NewReader(b.Bytes()[:b.Len()/2]))
+	var cut *TruncatedError
+	if !errors.As(err, &cut) || len(got) < 1000 || len(got) > 4000 || cut.Expected != 5000 {
+		t.Errorf("half of a compressed file: %d events, %v", len(got), err)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	good := string(write(t, sampleHeader(), sampleEvents()))
+	for name, c := range map[string]struct{ file, fact string }{
+		"nothing":    {"", "no trace"},
+		"text":       {"hello", "no trace"},
+		"json":       {`{"a": 1}`, "traceEvents"},
+		"sqlite":     {sqliteMagic, "open it by name"},
+		"gzip":       {"\x1f\x8bxx", "compression"},
+		"newer":      {strings.Replace(good, `"version":1`, `"version":2`, 1), "version 2"},
+		"plan":       {strings.Replace(good, `"tag":1,"name"`, `"tag":7,"name"`, 1), "step 1 has tag 7"},
+		"count":      {strings.Replace(good, `"gpt2scopeEnd":{"events":17`, `"gpt2scopeEnd":{"events":18`, 1), "its end says 18"},
+		"no comma":   {strings.Replace(good, "}},\n{", "}}\n{", 1), "byte"},
+		"deep":       {`{"traceEvents":[{"x":` + strings.Repeat("[", 1000), "deep"},
+		"escape":     {`{"traceEvents":[{"name":"\x"}]}`, "escape"},
+		"long":       {`{"traceEvents":[{"name":"` + strings.Repeat("x", maxText+2) + `"}]}`, "bytes"},
+		"bad header": {`{"gpt2scope":{"version":"one"},"traceEvents":[]}`, "gpt2scope"},
+	} {
+		if c.file == good {
+			t.Fatalf("%s: nothing was changed", name)
+		}
+		if _, _, err := read(t, strings.NewReader(c.file)); err == nil || !strings.Contains(err.Error(), c.fact) {
+			t.Errorf("%s: error %v, which should say %q", name, err, c.fact)
+		}
+	}
+	// Impossible times are counted, not believed.
+	h, got, err := read(t, strings.NewReader(`{"traceEvents":[{"ph":"X","ts":1e300,"dur":1},{"ph":"X","ts":1,"dur":-1},{"ph":"X","ts":"no","dur":1},{"ph":"X","ts":1.5,"dur":1}]}`))
+	if err != nil || len(got) != 1 || got[0].Time != 1500 || h.Dropped["events with an impossible time"] != 3 {
+		t.Errorf("%d events, dropped %v, error %v", len(got), h.Dropped, err)
+	}
+}
+
+func TestMicros(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "1": 1000, "-1.5": -1500, "4384331017087.847": 4384331017087847, "12.34567": 12345, "1e3": 1000000, "0.001": 1, "-0.001": -1, ".5": 500,
+	} {
+		if got, ok := micros([]byte(text)); !ok || got != want {
+			t.Errorf("micros(%s) = %d, %v, not %d", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "-", "x", "1e300", "99999999999999999999", "NaN", "Inf", "true", "."} {
+		if got, ok := micros([]byte(text)); ok {
+			t.Errorf("micros(%q) = %d", text, got)
+		}
+	}
+	for range 1000 {
+		want := rand.Int64N(2*maxTime+1) - maxTime
+		if got, ok := micros(appendMicros(nil, want)); !ok || got != want {
+			t.Errorf("%d became %d, %v", want, got, ok)
+		}
+	}
+}
+
+func TestKineto(t *testing.T) {
+	tr, err := Load(filepath.Join("testdata", "kineto.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := tr.Header
+	if h.Recorder != RecorderKineto || h.Base != 1790857026000000000 || len(h.Devices) != 1 || h.Devices[0].SMs != 132 || h.Devices[0].Compute != "9.0" || h.Versions["cupti_version"] != "28" {
+		t.Errorf("header %+v", h)
+	}
+	if !slices.Contains(h.Lanes, LaneName{Thread(700, 701), "thread 701 (python)"}) {
+		t.Errorf("lanes %v", h.Lanes)
+	}
+	byKind := map[Kind]Event{}
+	for _, e := range tr.Events {
+		byKind[e.Kind] = e
+	}
+	k := byKind[KindKernel]
+	if k.Name != "void gemm<float, 2>(int)" || k.Time != 4384331018300250 || k.Duration != 3500 || k.Grid != [3]int32{64, 2, 1} || k.Block != [3]int32{128, 1, 1} ||
+		k.Registers != 64 || k.StaticShared != 4096 || k.Occupancy != 3 || k.Correlation != 19 || k.Lane != Stream(700, 0, 1, 7) {
+		t.Errorf("kernel %+v", k)
+	}
+	if op := byKind[KindOp]; k.Parent != op.ID || op.Parent != byKind[KindRange].ID || op.ID == 0 || byKind[KindRange].Name != "step \"one\" é" {
+		t.Errorf("the kernel lies in %d, the operator is %+v, the range %+v", k.Parent, op, byKind[KindRange])
+	}
+	if m := byKind[KindMemcpy]; m.Bytes != 1024 || m.Duration != 1024 {
+		t.Errorf("copy %+v", m)
+	}
+	if len(tr.Events) != 6 || tr.Kernels != 1 || tr.Copies != 1 || tr.CopiesWithoutCall != 1 || tr.WithoutCall+tr.WithoutCorrelation+tr.WithoutRange != 0 {
+		t.Errorf("%d events, %+v", len(tr.Events), tr.Attribution)
+	}
+}
+
+// many makes n events like those of a run: steps, launches, kernels.
+func many(w io.Writer, n int) error {
+	t := NewWriter(w, &Header{Tool: "gpt2scope", Process: 700, Plans: sampleHeader().Plans})
+	thread, api, stream := Thread(700, 701), API(700, 701), Stream(700, 0, 1, 7)
+	for i := 0; i < n; i += 3 {
+		at := int64(i) * 1000
+		step := Plain(KindStep, thread, "h.0.attn.c_attn", at, 2000)
+		step.ID, step.Phase, step.Tag = uint64(i+1), 0, 1
+		call := Plain(KindRuntime, api, "cudaLaunchKernelExC", at+100, 1500)
+		call.Correlation, call.Parent, call.Phase, call.Tag = uint64(i+1), step.ID, 0, 1
+		k := Plain(KindKernel, stream, fmt.Sprint("void gs::linear_kernel<__nv_bfloat16, ", i%60, ">(gs_linear_args)"), at+2500, 2900)
+		k.Correlation, k.Parent, k.Phase, k.Tag = call.Correlation, step.ID, 0, 1
+		k.Grid, k.Block, k.Registers, k.DynamicShared = [3]int32{192, 1, 1}, [3]int32{128, 1, 1}, 64, 6144
+		t.Write(step)
+		t.Write(call)
+		t.Write(k)
+	}
+	return t.Close()
+}
+
+// sum reads events as a table does: time by name.
+func sum(r io.Reader) (n int, total int64, err error) {
+	_, events, err := Read(r)
+	if err != nil {
+		return 0, 0, err
+	}
+	times := map[string]int64{}
+	for e, err := range events {
+		if err != nil {
+			return n, 0, err
+		}
+		n++
+		if e.Kind == KindKernel {
+			times[e.Name] += e.Duration
+		}
+	}
+	for _, v := range times {
+		total += v
+	}
+	return n, total, nil
+}
+
+// TestSpeed: a million events in 5 s and 1 GiB, here a tenth of them in a tenth of
+// both.
+func TestSpeed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it measures time")
+	}
+	const n = 99999
+	var b bytes.Buffer
+	if err := many(&b, n); err != nil {
+		t.Fatal(err)
+	}
+	best := time.Hour
+	for range 5 { // other tests run at the same time
+		start := time.Now()
+		got, total, err := sum(bytes.NewReader(b.Bytes()))
+		if err != nil || got != n || total != n/3*2900 {
+			t.Fatalf("%d events, %d ns, %v", got, total, err)
+		}
+		best = min(best, time.Since(start))
+	}
+	if best > 500*time.Millisecond {
+		t.Errorf("%d events took %v; a tenth of 5 s is the limit", n, best)
+	}
+	const limit = 1 << 30 / 10
+	if bytes := testing.Benchmark(func(bench *testing.B) {
+		bench.ReportAllocs()
+		for range bench.N {
+			sum(bytes.NewReader(b.Bytes()))
+		}
+	}).AllocedBytesPerOp(); bytes > limit {
+		t.Errorf("%d events allocate %d bytes in all; the limit is %d", n, bytes, limit)
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, name := range []string{"million.json", "million.json.gz"} {
+		b.Run(name, func(b *testing.B) {
+			var file bytes.Buffer
+			z := Compress(&file, name)
+			if err := errors.Join(many(z, 1_000_000), z.Close()); err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(file.Len()))
+			b.ReportAllocs()
+			for b.Loop() {
+				if n, _, err := sum(bytes.NewReader(file.Bytes())); err != nil || n < 1_000_000 {
+					b.Fatal(n, err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := many(io.Discard, 1_000_000); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// FuzzRead: whatever a file holds, reading ends, and what was read can be
+// attributed, written and read again.
+func FuzzRead(f *testing.F) {
+	h := sampleHeader()
+	f.Add(write(f, h, sampleEvents()))
+	f.Add([]byte(`{"traceEvents":[{"ph":"B","ts":1},{"ph":"X","cat":"kernel","ts":1.5,"dur":1e1,"pid":"x9","tid":null,"args":{"grid":[1,2,3,4],"correlation":"7"}}]}`))
+	f.Add([]byte("{\"schemaVersion\":1,\"deviceProperties\":[{}],\"traceEvents\":[]}"))
+	f.Add([]byte("\x1f\x8b\x08\x00"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		h, events, err := read(t, bytes.NewReader(file))
+		if h == nil {
+			return
+		}
+		for i := range events {
+			if err := checkEvent(&events[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		Sort(events)
+		a := Attribute(h, events)
+		Examine(h, a)
+		for _, by := range []By{ByStage, ByKernel} {
+			if len(events) == 0 || events[0].Time < -maxTime/4 || events[len(events)-1].Time > maxTime/4 {
+				break // a wall time of more years than there are ns
+			}
+			if table, err := Summarize(&Trace{h, events, a}, by, -1); err == nil {
+				for _, r := range table.Rows {
+					if r.Kind == RowResidual && r.Exclusive != 0 {
+						t.Fatalf("by %s the rows leave %d of %d ns", by, r.Exclusive, table.Wall)
+					}
+				}
+			}
+		}
+		projected := Project(h, events)
+		for i := range projected {
+			if checkEvent(&projected[i]) != nil { // a span of two far ends
+				return
+			}
+		}
+		events = append(projected, events...)
+		Sort(events)
+		var b bytes.Buffer
+		w := NewWriter(&b, h)
+		for _, e := range events {
+			if w.Write(e) != nil {
+				return // more tracks than there are
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, again, failed := read(t, &b)
+		if failed != nil || len(again) != len(events) {
+			t.Fatalf("%d events were written and %d read: %v; first error %v", len(events), len(again), failed, err)
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package traces
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// trace makes a whole trace of events.
+func trace(h *Header, events ...Event) *Trace {
+	Sort(events)
+	t := &Trace{Header: h, Events: events}
+	t.Attribution = Attribute(h, events)
+	return t
+}
+
+func find(t *testing.T, table *Table, kind RowKind, name string) Row {
+	t.Helper()
+	i := slices.IndexFunc(table.Rows, func(r Row) bool { return r.Kind == kind && r.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no row %s %q in %+v", kind, name, table.Rows)
+	}
+	return table.Rows[i]
+}
+
+func checkSum(t *testing.T, table *Table) {
+	t.Helper()
+	sum, residual := int64(0), int64(0)
+	for _, r := range table.Rows {
+		if r.Exclusive < 0 {
+			t.Errorf("row %+v has negative time", r)
+		}
+		sum += r.Exclusive
+		if r.Kind == RowResidual || r.Kind == RowIdle && r.Name == IdleUnknown {
+			residual += r.Exclusive
+		}
+	}
+	if sum != table.Wall || table.Wall <= 0 {
+		t.Errorf("the rows sum to %d ns, the wall time is %d", sum, table.Wall)
+	}
+	if float64(residual) > 0.02*float64(table.Wall) {
+		t.Errorf("%d of %d ns are residual and unknown", residual, table.Wall)
+	}
+}
+
+// launched is a kernel and its call.
+func launched(id uint64, call, callEnd, start, end int64) []Event {
+	c := Plain(KindRuntime, API(1, 1), "cudaLaunchKernel", call, callEnd-call)
+	k := Plain(KindKernel, Stream(1, 0, 1, 7), fmt.Sprint("k", id), start, end-start)
+	c.Correlation, k.Correlation = id, id
+	return []Event{c, k}
+}
+
+// TestIdle has a gap of every cause, and kernels that overlap.
+func TestIdle(t *testing.T) {
+	var events []Event
+	add := func(more ...Event) { events = append(events, more...) }
+	add(launched(1, 0, 10, 15, 100)...)     // from 15
+	add(launched(2, 20, 30, 90, 120)...)    // queued early: 10 of its 30 overlap
+	add(launched(3, 40, 50, 125, 130)...)   // queued: 5 dependency
+	add(launched(4, 200, 210, 220, 230)...) // 70 late, of which 30 synchronising; 20 launch latency
+	add(Plain(KindRuntime, API(1, 1), "cudaStreamSynchronize", 140, 30))
+	add(launched(5, 225, 260, 250, 255)...) // the call went on when the gap began: 20 launch latency
+	lost := Plain(KindKernel, Stream(1, 0, 1, 7), "lost", 300, 10)
+	add(lost)                               // 45 unknown
+	add(launched(6, 301, 302, 303, 308)...) // hidden by another
+	copied := Plain(KindMemcpy, Stream(1, 0, 1, 8), "Memcpy", 310, 4)
+	add(copied)
+	tr := trace(&Header{}, events...)
+	table, err := Summarize(tr, ByKernel, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int64{"k1": 85, "k2": 20, "k3": 5, "k4": 10, "k5": 5, "lost": 10, "k6": 0} {
+		if r := find(t, table, RowWork, name); r.Exclusive != want || r.Pieces != 1 || r.Busy != r.Max {
+			t.Errorf("%+v, not %d", r, want)
+		}
+	}
+	for name, want := range map[string]int64{IdleDependency: 5, IdleSync: 30, IdleHost: 40, IdleLaunch: 40, IdleUnknown: 45} {
+		if r := find(t, table, RowIdle, name); r.Exclusive != want {
+			t.Errorf("%+v, not %d", r, want)
+		}
+	}
+	if r := find(t, table, RowOther, "Memcpy"); r.Exclusive != 4 {
+		t.Errorf("copy %+v", r)
+	}
+	if r := table.Rows[len(table.Rows)-1]; r.Kind != RowResidual || r.Exclusive != 0 || table.Wall != 299 {
+		t.Errorf("wall %d, %+v", table.Wall, r)
+	}
+	if _, ok := table.Share(&table.Rows[0]); ok {
+		t.Error("shares are given for a trace that lost calls")
+	}
+	if _, err := Summarize(tr, ByStage, -1); err == nil || !strings.Contains(err.Error(), "no pass") {
+		t.Errorf("by stage without a pass: %v", err)
+	}
+	if _, err := Summarize(tr, "zebra", -1); err == nil {
+		t.Error("a table by zebra")
+	}
+	if _, err := Summarize(tr, ByKernel, 3); err == nil {
+		t.Error("a table of a device that is not there")
+	}
+}
+
+// TestExclusive compares with counting each nanosecond.
+func TestExclusive(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var events []Event
+		for i := range uint64(1 + r.IntN(20)) {
+			call, start := r.Int64N(200), r.Int64N(300)
+			events = append(events, launched(i+1, call, call+r.Int64N(50), start, start+r.Int64N(60))...)
+		}
+		events = append(events, launched(99, 0, 1, 2, 3)...)
+		for range r.IntN(3) {
+			events = append(events, Plain(KindRuntime, API(1, 1), "cudaEventSynchronize", r.Int64N(300), r.Int64N(100)))
+		}
+		tr := trace(&Header{}, events...)
+		table, err := Summarize(tr, ByKernel, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkSum(t, table)
+		var kernels []Event
+		for _, e := range tr.Events {
+			if e.Kind == KindKernel {
+				kernels = append(kernels, e)
+			}
+		}
+		want := map[string]int64{}
+		for at := kernels[0].Time; at < kernels[0].Time+table.Wall; at++ {
+			if i := slices.IndexFunc(kernels, func(k Event) bool { return k.Time <= at && at < k.End() }); i >= 0 { // the first to begin
+				want[kernels[i].Name]++
+			}
+		}
+		for _, row := range table.Rows {
+			if row.Kind == RowWork && row.Exclusive != want[row.Name] {
+				t.Fatalf("seed %d: %s has %d ns, not %d", seed, row.Name, row.Exclusive, want[row.Name])
+			}
+		}
+	}
+}
+
+// TestByStage: warm-up apart, costs per call, host time, the CPU.
+func TestByStage(t *testing.T) {
+	h := sampleHeader()
+	h.Dropped = nil
+	thread := Thread(700, 701)
+	var events []Event
+	pass := func(at int64) {
+		p := Plain(KindPass, thread, "decode step", at, 100)
+		p.Phase = 0
+		events = append(events, p)
+		for tag := range int32(2) {
+			s := Plain(KindStep, thread, h.Plans[0].Steps[tag].Name, at+int64(tag)*50, 50)
+			s.Phase, s.Tag = 0, tag
+			c := Plain(KindRuntime, API(700, 701), "cudaLaunchKernel", s.Time+5, 10)
+			c.Correlation = uint64(len(events) + 1)
+			k := Plain(KindKernel, Stream(700, 0, 1, 7), "k", s.Time+20, 30)
+			k.Correlation = c.Correlation
+			events = append(events, s, c, k)
+		}
+	}
+	warm := Plain(KindRange, thread, "warm-up", 0, 150)
+	events = append(events, warm)
+	pass(10)
+	pass(200)
+	pass(300)
+	tr := trace(h, events...)
+	table, err := Summarize(tr, ByStage, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSum(t, table)
+	if table.Wall != 200 || table.Before != 200 || table.Device != 0 {
+		t.Errorf("wall %d, before %d, device %d", table.Wall, table.Before, table.Device)
+	}
+	r := find(t, table, RowWork, "h.0.attn.c_attn")
+	if r.Calls != 2 || r.Pieces != 2 || r.Host != 100 || r.Busy != 60 || r.Exclusive != 60 || r.FLOPs != 2*889000 || r.Bytes != 2*1783300 || r.Op != "Linear" || r.Phase != "decode step" {
+		t.Errorf("%+v", r)
+	}
+	if share, ok := table.Share(&r); !ok || share != 30 {
+		t.Errorf("share %v, %v; %v", share, ok, table.Findings)
+	}
+	if l, w := find(t, table, RowIdle, IdleLaunch), find(t, table, RowIdle, IdleHost); l.Exclusive != 60 || w.Exclusive != 20 {
+		t.Errorf("launch latency %d, host late %d", l.Exclusive, w.Exclusive)
+	}
+
+	// Without a GPU the steps of threads are the work.
+	var cpu []Event
+	for _, e := range events {
+		if e.Kind.IsRange() {
+			cpu = append(cpu, e)
+		}
+	}
+	table, err = Summarize(trace(h, cpu...), ByStage, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSum(t, table)
+	if r := find(t, table, RowWork, "wte+wpe"); r.Exclusive != 100 || r.Calls != 2 || table.Device != -1 {
+		t.Errorf("on the CPU: %+v", r)
+	}
+}
+
+// TestAgreesWithNsys compares the table of an imported capture with what nsys
+// stats says of it, to the nanosecond.
+func TestAgreesWithNsys(t *testing.T) {
+	text, err := os.ReadFile("samples/eager.cuda_gpu_kern_sum.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := Load("samples/eager.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := Summarize(tr, ByKernel, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSum(t, table)
+	var want []string
+	for _, m := range regexp.MustCompile(`(?m)^\|\s+[\d.]+ \|(.*)$`).FindAllStringSubmatch(string(text), -1) {
+		cells := strings.Split(strings.ReplaceAll(m[1], ",", ""), "|")
+		var v [6]float64
+		for i := range v {
+			if v[i], err = strconv.ParseFloat(strings.TrimSpace(cells[i]), 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want = append(want, fmt.Sprintf("%.0f ns in %.0f, median %.0f, from %.0f to %.0f", v[0], v[1], v[3], v[4], v[5]))
+	}
+	var got []string
+	for _, r := range table.Rows {
+		if r.Kind == RowWork {
+			got = append(got, fmt.Sprintf("%d ns in %d, median %d, from %d to %d", r.Busy, r.Pieces, r.Median, r.Min, r.Max))
+		}
+	}
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("kernels\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestSummaries makes tables of all captures.
+func TestSummaries(t *testing.T) {
+	samples, err := filepath.Glob("samples/*.sqlite")
+	if err != nil || len(samples) == 0 {
+		t.Fatal(samples, err)
+	}
+	steps := map[string]string{}
+	for _, path := range samples {
+		tr, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, by := range []By{ByStage, ByKernel} {
+			table, err := Summarize(tr, by, -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkSum(t, table)
+			for _, r := range table.Rows {
+				if by == ByStage && r.Kind == RowWork {
+					steps[path] += fmt.Sprintln(r.Phase, r.Name, r.Calls, r.Pieces)
+				}
+			}
+		}
+	}
+	// Graph or eager, the steps have the same kernels.
+	for path, got := range steps {
+		if want := steps[samples[0]]; got != want || strings.Count(got, "\n") != 16 {
+			t.Errorf("%s has the steps\n%s\nand %s\n%s", path, got, samples[0], want)
+		}
+	}
+}

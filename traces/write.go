@@ -1,0 +1,547 @@
+package traces
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Writer writes a trace as a stream. The first error sticks: later calls return
+// it and do nothing.
+//
+// Events of a lane come in the order of [Compare]. What overlaps on a lane without
+// lying in one another gets a track of its own there, since viewers drop it
+// otherwise.
+type Writer struct {
+	w      *bufio.Writer
+	header *Header
+	err    error
+	line   []byte
+	events int64
+
+	lanes    map[Lane]*laneTracks
+	pids     map[int64]int // Chrome processes seen, and how many threads and streams they have
+	ranks    map[Lane]int  // place of a thread or stream in its process, by its lane of kind 0
+	lastTID  int64
+	names    map[Lane]string
+	flows    uint64
+	calls    map[correlation]place   // of the API calls
+	waiting  map[correlation][]place // work that came before its call
+	isClosed bool
+}
+
+// correlation is what an API call and the work that it caused share.
+type correlation struct {
+	process int64
+	id      uint64
+}
+
+// place is a moment on a track.
+type place struct {
+	pid, tid int64
+	time     int64
+}
+
+// laneTracks are the tracks of a lane.
+type laneTracks struct {
+	pid    int64
+	rank   int
+	tracks []track
+}
+
+// track is a row of a viewer: its events lie in one another or apart.
+type track struct {
+	tid  int64
+	last int64 // when the last event began
+	open []span
+}
+
+// span is an event of a track that may contain the next.
+type span struct {
+	end    int64
+	parent uint64
+	tag    int32
+	isStep bool
+}
+
+// maxTracks bounds the tracks of a lane. More than that are no overlap, but events
+// in disorder.
+const maxTracks = 256
+
+// firstTID is the first id that the writer gives to tracks of its own: above
+// those of threads and streams.
+const firstTID = 1 << 30
+
+// Compress returns a writer that compresses where the file's name ends in ".gz".
+// It is to be closed, after the trace's writer, before w.
+func Compress(w io.Writer, name string) io.WriteCloser {
+	if strings.HasSuffix(strings.ToLower(name), ".gz") {
+		return gzip.NewWriter(w)
+	}
+	return plain{w}
+}
+
+type plain struct{ io.Writer }
+
+func (plain) Close() error { return nil }
+
+// NewWriter begins a trace. The header is written at once; Dropped, NotRecorded
+// and Incomplete are written again, as they are then, by Close.
+func NewWriter(w io.Writer, h *Header) *Writer {
+	t := &Writer{
+		w: bufio.NewWriterSize(w, 1<<18), header: h, lastTID: firstTID,
+		lanes: map[Lane]*laneTracks{}, pids: map[int64]int{}, ranks: map[Lane]int{}, names: map[Lane]string{},
+		calls: map[correlation]place{}, waiting: map[correlation][]place{},
+	}
+	h.Version = Version
+	for _, l := range h.Lanes {
+		t.names[l.Lane] = l.Name
+	}
+	text, err := marshal(h)
+	if err != nil {
+		t.err = fmt.Errorf("the header of a trace cannot be written: %w", err)
+		return t
+	}
+	t.printf("{\"displayTimeUnit\":\"ns\",\"baseTimeNanoseconds\":%d,\"gpt2scope\":%s,\n\"traceEvents\":[\n", h.Base, text)
+	t.printf(`{"ph":"M","name":"trace","pid":0,"args":{"name":"gpt2scope"}}`) // no event begins with a comma
+	return t
+}
+
+// marshal is json.Marshal without the escapes for HTML.
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return []byte(strings.TrimSuffix(b.String(), "\n")), err
+}
+
+func (t *Writer) printf(format string, args ...any) {
+	if t.err == nil {
+		_, t.err = fmt.Fprintf(t.w, format, args...)
+	}
+}
+
+// Close ends the trace. It does not close what it writes to.
+func (t *Writer) Close() error {
+	if t.isClosed || t.err != nil {
+		return t.err
+	}
+	t.isClosed = true
+	text, err := marshal(ending{t.events, t.header.Dropped, t.header.NotRecorded, t.header.Incomplete})
+	if err != nil {
+		t.err = err
+		return err
+	}
+	t.printf("\n],\n\"gpt2scopeEnd\":%s}\n", text)
+	if t.err == nil {
+		t.err = t.w.Flush()
+	}
+	return t.err
+}
+
+// ending is what is known at the end of a trace.
+type ending struct {
+	Events      int64            `json:"events"`
+	Dropped     map[string]int64 `json:"dropped,omitempty"`
+	NotRecorded []string         `json:"notRecorded,omitempty"`
+	Incomplete  []string         `json:"incomplete,omitempty"`
+}
+
+// Write adds an event.
+func (t *Writer) Write(e Event) error {
+	if t.err != nil {
+		return t.err
+	}
+	if t.isClosed {
+		return errors.New("an event was written to a trace that is closed")
+	}
+	if err := checkEvent(&e); err != nil {
+		t.err = err
+		return err
+	}
+	lane := t.lane(e.Lane)
+	tid, err := t.place(lane, &e)
+	if err != nil {
+		t.err = err
+		return err
+	}
+	t.line = t.appendEvent(t.line[:0], &e, lane.pid, tid)
+	if _, t.err = t.w.Write(t.line); t.err != nil {
+		return t.err
+	}
+	t.events++
+	t.flow(&e, place{lane.pid, tid, e.Time})
+	return t.err
+}
+
+func checkEvent(e *Event) error {
+	switch {
+	case e.Kind >= numKinds:
+		return fmt.Errorf("event %q is of no kind: %d", e.Name, e.Kind)
+	case e.Time < -maxTime || e.Time > maxTime:
+		return fmt.Errorf("event %q has time %d ns, which is out of range", e.Name, e.Time)
+	case e.Duration < 0 || e.Duration > maxTime:
+		return fmt.Errorf("event %q has duration %d ns, which is out of range", e.Name, e.Duration)
+	case math.IsNaN(e.Value) || math.IsInf(e.Value, 0):
+		return fmt.Errorf("event %q has a value that is not finite", e.Name)
+	}
+	return nil
+}
+
+// process returns the process of an event.
+func (t *Writer) process(l Lane) int64 {
+	if l.Process == 0 {
+		return t.header.Process
+	}
+	return l.Process
+}
+
+// lane returns the tracks of a lane, and tells viewers of it when it is new. As
+// Kineto has it, a device is a process whose number is the device's.
+func (t *Writer) lane(l Lane) *laneTracks {
+	if found := t.lanes[l]; found != nil {
+		return found
+	}
+	made := &laneTracks{pid: t.process(l)}
+	if l.Device >= 0 {
+		made.pid = int64(l.Device)
+	}
+	if _, known := t.pids[made.pid]; !known {
+		name, index := fmt.Sprintf("process %d", made.pid), 0
+		if l.Device >= 0 {
+			name, index = fmt.Sprintf("GPU %d", l.Device), 1+int(l.Device)
+			for _, d := range t.header.Devices {
+				if d.ID == int(l.Device) && d.Name != "" {
+					name += " " + d.Name
+				}
+			}
+		}
+		t.meta("process_name", made.pid, -1, "name", appendString(nil, name))
+		t.meta("process_sort_index", made.pid, -1, "sort_index", strconv.AppendInt(nil, int64(index), 10))
+	}
+	// The lanes of a thread or stream stand together.
+	const perThread = int(LaneCounter) + 1
+	key := l
+	key.Kind = 0
+	rank, known := t.ranks[key]
+	if !known {
+		rank = t.pids[made.pid]
+		t.pids[made.pid]++
+		t.ranks[key] = rank
+	}
+	made.rank = rank*perThread + int(l.Kind)
+	t.lanes[l] = made
+	return made
+}
+
+// newTrack adds a track to a lane.
+func (t *Writer) newTrack(l Lane, lane *laneTracks) *track {
+	n := len(lane.tracks)
+	tid := l.ID
+	if n > 0 || l.Kind != LaneThread && l.Kind != LaneStream || l.ID < 0 || l.ID >= firstTID || l.Kind == LaneStream && t.process(l) != t.header.Process {
+		t.lastTID++
+		tid = t.lastTID
+	}
+	name := l.String()
+	if given := t.names[l]; given != "" {
+		name = given
+		if l.Kind == LaneThread {
+			name += fmt.Sprintf(" (%d)", l.ID)
+		}
+	}
+	if n > 0 {
+		name += fmt.Sprintf(" [%d]", n+1)
+	}
+	t.meta("thread_name", lane.pid, tid, "name", appendString(nil, name))
+	t.meta("thread_sort_index", lane.pid, tid, "sort_index", strconv.AppendInt(nil, int64(lane.rank*maxTracks+n), 10))
+	lane.tracks = append(lane.tracks, track{tid: tid, last: math.MinInt64})
+	return &lane.tracks[n]
+}
+
+// place chooses a track for an event.
+func (t *Writer) place(lane *laneTracks, e *Event) (int64, error) {
+	if e.Kind == KindCounter || e.Kind == KindMark || e.Kind == KindNode {
+		if len(lane.tracks) == 0 && e.Kind != KindCounter {
+			t.newTrack(e.Lane, lane)
+		}
+		if len(lane.tracks) == 0 {
+			return 0, nil
+		}
+		return lane.tracks[0].tid, nil
+	}
+	end := e.End()
+	if e.Open {
+		end = math.MaxInt64
+	}
+	fit := -1
+	for i := range lane.tracks {
+		depth, fits := lane.tracks[i].fit(e.Time, end)
+		if !fits {
+			continue
+		}
+		if fit < 0 {
+			fit = i
+		}
+		if e.Lane.Kind == LaneStream && e.Kind != KindStep && lane.tracks[i].inStep(depth, e) {
+			fit = i
+			break
+		}
+	}
+	if fit < 0 {
+		if len(lane.tracks) == maxTracks {
+			return 0, fmt.Errorf("event %q at %d ns fits none of %d tracks of %s: events of a lane must come in order of time", e.Name, e.Time, maxTracks, e.Lane)
+		}
+		t.newTrack(e.Lane, lane)
+		fit = len(lane.tracks) - 1
+	}
+	tr := &lane.tracks[fit]
+	depth, _ := tr.fit(e.Time, end)
+	tr.open = append(tr.open[:depth], span{end, e.Parent, e.Tag, e.Kind == KindStep})
+	tr.last = e.Time
+	return tr.tid, nil
+}
+
+// fit tells whether an event can stand on a track, and in how many others it
+// lies there.
+func (tr *track) fit(start, end int64) (depth int, fits bool) {
+	if start < tr.last {
+		return 0, false
+	}
+	depth = len(tr.open)
+	for depth > 0 && tr.open[depth-1].end <= start {
+		depth--
+	}
+	return depth, depth == 0 || tr.open[depth-1].end >= end
+}
+
+// inStep tells whether the event's own step lies open on the track.
+func (tr *track) inStep(depth int, e *Event) bool {
+	for _, s := range tr.open[:depth] {
+		if s.isStep && s.tag == e.Tag && s.parent == e.Parent {
+			return true
+		}
+	}
+	return false
+}
+
+// meta writes a line that names something for viewers.
+func (t *Writer) meta(what string, pid, tid int64, key string, value []byte) {
+	if tid >= 0 {
+		t.printf(",\n{\"ph\":\"M\",\"name\":%q,\"pid\":%d,\"tid\":%d,\"args\":{%q:%s}}", what, pid, tid, key, value)
+	} else {
+		t.printf(",\n{\"ph\":\"M\",\"name\":%q,\"pid\":%d,\"args\":{%q:%s}}", what, pid, key, value)
+	}
+}
+
+// flow draws an arrow from each API call to each piece of work that it caused.
+func (t *Writer) flow(e *Event, at place) {
+	if e.Correlation == 0 {
+		return
+	}
+	key := correlation{t.process(e.Lane), e.Correlation}
+	switch {
+	case e.Kind.IsCall():
+		t.calls[key] = at
+		for _, work := range t.waiting[key] {
+			t.arrow(at, work)
+		}
+		delete(t.waiting, key)
+	case e.Kind.IsGPU():
+		if call, ok := t.calls[key]; ok {
+			t.arrow(call, at)
+		} else {
+			t.waiting[key] = append(t.waiting[key], at)
+		}
+	}
+}
+
+func (t *Writer) arrow(from, to place) {
+	t.flows++
+	for _, end := range []struct {
+		ph string
+		place
+	}{{`"s"`, from}, {`"f","bp":"e"`, to}} {
+		b := append(t.line[:0], ",\n{\"ph\":"...)
+		b = append(b, end.ph...)
+		b = append(b, `,"cat":"ac2g","name":"ac2g","id":`...)
+		b = strconv.AppendUint(b, t.flows, 10)
+		b = appendPlace(b, end.pid, end.tid, end.time)
+		t.line = append(b, '}')
+		if t.err == nil {
+			_, t.err = t.w.Write(t.line)
+		}
+	}
+}
+
+func appendPlace(b []byte, pid, tid, time int64) []byte {
+	b = strconv.AppendInt(append(b, `,"pid":`...), pid, 10)
+	b = strconv.AppendInt(append(b, `,"tid":`...), tid, 10)
+	return appendMicros(append(b, `,"ts":`...), time)
+}
+
+// appendMicros writes nanoseconds as microseconds with three decimals.
+func appendMicros(b []byte, ns int64) []byte {
+	if ns < 0 {
+		b, ns = append(b, '-'), -ns
+	}
+	b = strconv.AppendInt(b, ns/1000, 10)
+	r := ns % 1000
+	return append(b, '.', byte('0'+r/100), byte('0'+r/10%10), byte('0'+r%10))
+}
+
+// appendEvent writes the line of an event.
+func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
+	ph := "X"
+	switch {
+	case e.Kind == KindCounter:
+		ph = "C"
+	case e.Kind == KindMark || e.Kind == KindNode:
+		ph = `i","s":"t`
+	case e.Open:
+		ph = "B"
+	}
+	category := kinds[e.Kind].category
+	onGPU := e.Lane.Device >= 0
+	if onGPU && e.Kind.IsRange() {
+		category = "gpu_user_annotation"
+	}
+	if onGPU && e.Kind == KindCounter {
+		category = "gpu_counter"
+	}
+	b = append(b, ",\n{\"ph\":\""...)
+	b = append(b, ph...)
+	b = append(b, `","cat":"`...)
+	b = append(b, category...)
+	b = append(b, `","name":`...)
+	b = appendString(b, e.Name)
+	b = appendPlace(b, pid, tid, e.Time)
+	if ph == "X" {
+		b = appendMicros(append(b, `,"dur":`...), e.Duration)
+	}
+	b = append(b, `,"args":{`...)
+	if e.Kind == KindCounter { // each argument is a line of the plot: there is one
+		b = strconv.AppendFloat(append(b, `"value":`...), e.Value, 'g', -1, 64)
+		return append(b, "}}"...)
+	}
+	args := len(b)
+	number := func(name string, v int64) {
+		b = append(append(append(b, '"'), name...), '"', ':')
+		b = append(strconv.AppendInt(b, v, 10), ',')
+	}
+	some := func(name string, v int64) {
+		if v != 0 {
+			number(name, v)
+		}
+	}
+	id := func(name string, v uint64) {
+		if v != 0 {
+			b = append(append(append(b, '"'), name...), '"', ':')
+			b = append(strconv.AppendUint(b, v, 10), ',')
+		}
+	}
+	three := func(name string, v [3]int32) {
+		b = append(append(append(b, '"'), name...), '"', ':', '[')
+		for i, n := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, int64(n), 10)
+		}
+		b = append(b, ']', ',')
+	}
+	text := func(name, v string) {
+		if v != "" {
+			b = append(append(append(b, '"'), name...), '"', ':')
+			b = append(appendString(b, v), ',')
+		}
+	}
+	if e.Kind == KindPass || e.Kind == KindStep || onGPU && e.Kind == KindOp {
+		text("kind", kinds[e.Kind].name)
+	}
+	if onGPU {
+		number("device", int64(e.Lane.Device))
+		some("context", int64(e.Lane.Context))
+		if e.Lane.Kind == LaneStream || e.Lane.Kind == LaneSync {
+			number("stream", e.Lane.ID)
+		}
+		if e.Lane.Process != 0 && e.Lane.Process != t.header.Process {
+			number("process", e.Lane.Process)
+		}
+	} else if tid != e.Lane.ID {
+		number("thread", e.Lane.ID)
+	}
+	id("correlation", e.Correlation)
+	if e.Kind == KindKernel {
+		three("grid", e.Grid)
+		three("block", e.Block)
+		number("registers per thread", int64(e.Registers))
+		number("shared memory", int64(e.StaticShared)+int64(e.DynamicShared))
+		some("dynamic shared memory", int64(e.DynamicShared))
+		if e.Occupancy > 0 {
+			b = strconv.AppendFloat(append(b, `"est. achieved occupancy %":`...), float64(e.Occupancy), 'g', -1, 32)
+			b = append(b, ',')
+		}
+	}
+	some("bytes", e.Bytes)
+	id("graph node id", e.Node)
+	id("original graph node id", e.Origin)
+	if e.Phase >= 0 {
+		number("phase", int64(e.Phase))
+	}
+	if e.Tag >= 0 {
+		number("tag", int64(e.Tag))
+	}
+	id("range", e.ID)
+	id("parent", e.Parent)
+	text("domain", e.Domain)
+	if e.Value != 0 {
+		b = append(strconv.AppendFloat(append(b, `"value":`...), e.Value, 'g', -1, 64), ',')
+	}
+	if len(b) > args {
+		b = b[:len(b)-1] // the last comma
+	}
+	return append(b, "}}"...)
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString writes a JSON string. Bytes that are no UTF-8 become U+FFFD.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= 0x20 && c != '"' && c != '\\' && c < utf8.RuneSelf {
+			i++
+			continue
+		}
+		n := 1
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if r != utf8.RuneError || size > 1 {
+				i += size
+				continue
+			}
+		}
+		b = append(b, s[start:i]...)
+		switch {
+		case c >= utf8.RuneSelf:
+			b = append(b, "\ufffd"...)
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		default:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		i += n
+		start = i
+	}
+	return append(append(b, s[start:]...), '"')
+}

@@ -34,7 +34,7 @@ profile: build nvtx  ## capture a run with Nsight Systems: make profile ARGS="--
 cuda:  ## build the CUDA library for every GPU architecture; ARCHS="90a" limits it
 	@csrc/build.sh
 
-cuda-check:  ## compile every kernel for one architecture, warnings and register spills being errors
+cuda-check:  ## compile every kernel for two architectures, warnings and register spills being errors
 	@csrc/build.sh --check
 
 test-gpu: cuda build nvtx  ## run the tests that need a GPU, and the checks with Nsight Systems and Nsight Compute

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU
 # architecture from compute capability 8.0 on that the compiler knows, and PTX for
-# those to come. ARCHS="90a" limits it. With --check it builds for one architecture
+# those to come. ARCHS="90a" limits it. With --check it builds for two architectures
 # into build/check, and register spills are errors too.
 #
 # The compiler is that of CUDA_HOME, else of /usr/local/cuda, from CUDA 12.4 on; else
@@ -61,7 +61,7 @@ v=$(version "$nvcc")
 
 ptx=
 if [ -n "$check" ]; then
-	archs=${ARCHS:-90a}
+	archs=${ARCHS:-80 90a}  # the least, and the one with paths of its own
 elif [ -n "${ARCHS:-}" ]; then
 	archs=$ARCHS
 else

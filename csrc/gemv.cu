@@ -71,12 +71,12 @@ __device__ inline uint4 load_chunk(const void *p, bool valid, uint64_t policy) {
   return v;
 }
 
+#if __CUDA_ARCH__ >= 900
 // Asks for bytes of constant memory in the L2 cache: both multiples of 16.
 __device__ inline void prefetch_l2(const void *p, int bytes) {
-#if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
-#endif
 }
+#endif
 
 // The same where rows are not aligned to 16 bytes or the last chunk is partial:
 // n elements, the rest zeros.

@@ -239,7 +239,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 		}
 		n := min(perSlice, rows-r)
 		src := buf[:n*cols*source.size()]
-		if err := readParallel(t, src, int64(r*cols*source.size()), b.pool.threads); err != nil {
+		if err := t.ReadParallel(src, int64(r*cols*source.size()), b.pool.threads, nil); err != nil {
 			return err
 		}
 		var bad int
@@ -268,29 +268,3 @@ const sliceBytes = 4 << 20
 
 // sourceTypes maps the types of a checkpoint to those of the kernels.
 var sourceTypes = map[weights.DType]dtype{weights.F32: float32Type, weights.BF16: bfloat16Type, weights.F16: float16Type}
-
-// readParallel reads bytes of a tensor in several goroutines: computed weights
-// take longer to read than to pack.
-func readParallel(t weights.Tensor, dst []byte, off int64, workers int) error {
-	const unit = 1 << 16
-	part := (len(dst)/workers + unit - 1) / unit * unit
-	if workers == 1 || part >= len(dst) {
-		return t.ReadBytes(dst, off)
-	}
-	var wg sync.WaitGroup
-	errs := make([]error, workers)
-	for i := range workers {
-		from, to := i*part, min((i+1)*part, len(dst))
-		if from >= to {
-			break
-		}
-		wg.Go(func() { errs[i] = t.ReadBytes(dst[from:to], off+int64(from)) })
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

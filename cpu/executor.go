@@ -22,7 +22,7 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 		return nil, err
 	}
 	r := &runner{backend: b, model: m, options: o, packed: p, compiled: map[gpt2.Phase]*compiled{},
-		plans: planCache{backend: b, config: m.Config, layers: o.Layers}}
+		plans: gpt2.NewPlanCache(b, m.Config, o.Layers)}
 	allocated := annotate.Range("allocate KV cache", nvtx.Cyan)
 	err = r.allocate()
 	allocated()
@@ -39,7 +39,7 @@ type runner struct {
 	model   *gpt2.Model
 	options gpt2.Options
 	packed  *packedModel
-	plans   planCache
+	plans   *gpt2.PlanCache
 
 	// What passes share, in C memory. Position and ids lie there too, so that a
 	// compiled pass never changes.
@@ -107,7 +107,7 @@ func (r *runner) Close() error {
 }
 
 // Plan returns the fused plan of a phase.
-func (r *runner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.plan(phase) }
+func (r *runner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) }
 
 // SetSampling says how later passes sample.
 func (r *runner) SetSampling(s gpt2.Sampling) { r.sampling = s }

@@ -30,7 +30,7 @@ func (reference) Close() error { return nil }
 
 // Prepare reads the weights of the layers as float64.
 func (reference) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
-	r := &referenceRunner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: planCache{backend: reference{}, config: m.Config, layers: o.Layers}}
+	r := &referenceRunner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: gpt2.NewPlanCache(reference{}, m.Config, o.Layers)}
 	r.keys = make([][]float64, len(o.Layers)*o.Batch)
 	r.values = make([][]float64, len(o.Layers)*o.Batch)
 	params := m.Config.ParamsOf(o.Layers)
@@ -60,35 +60,12 @@ func (reference) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gp
 	return r, nil
 }
 
-// planCache keeps plans of a runner by phase, at most maxCompiled.
-type planCache struct {
-	backend gpt2.Backend
-	config  gpt2.Config
-	layers  []int
-	plans   map[gpt2.Phase]*gpt2.Plan
-}
-
-func (c *planCache) plan(phase gpt2.Phase) *gpt2.Plan {
-	if p, ok := c.plans[phase]; ok {
-		return p
-	}
-	if c.plans == nil {
-		c.plans = map[gpt2.Phase]*gpt2.Plan{}
-	}
-	if len(c.plans) == maxCompiled {
-		clear(c.plans)
-	}
-	p := c.backend.Fuse(gpt2.Forward(c.config, c.layers, phase))
-	c.plans[phase] = p
-	return p
-}
-
 // referenceRunner executes a plan literally. Buffers hold B*Rows rows.
 type referenceRunner struct {
 	model    *gpt2.Model
 	options  gpt2.Options
 	weights  map[string]*tensor.Dense // matrices (K, N), vectors (1, N)
-	plans    planCache
+	plans    *gpt2.PlanCache
 	sampling gpt2.Sampling
 	sampler  gpt2.Sampler
 
@@ -139,7 +116,7 @@ func ones(rows, cols int) *tensor.Dense {
 	return dense(rows, cols, data)
 }
 
-func (r *referenceRunner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.plan(phase) }
+func (r *referenceRunner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) }
 func (r *referenceRunner) SetSampling(s gpt2.Sampling)      { r.sampling = s }
 func (r *referenceRunner) Position() int                    { return r.position }
 

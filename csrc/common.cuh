@@ -21,9 +21,6 @@ struct gs_stream {
 // Frees what gemm.cu keeps in a stream.
 void gs_blas_release(gs_stream *s);
 
-// Names of the variants of gs_linear, ended by null.
-extern const char *const gs_linear_variants[];
-
 // Keeps the words of a failure for gs_error and returns the status.
 int gs_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -29,7 +29,7 @@
 
 namespace {
 
-constexpr size_t kWorkspace = 32u << 20;  // bytes; what NVIDIA advises for Hopper
+constexpr size_t kWorkspace = GS_BLAS_WORKSPACE;
 
 // ---------------------------------------------------------------- the library
 

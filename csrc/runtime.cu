@@ -68,14 +68,6 @@ extern "C" int gs_versions(int *driver, int *runtime) {
   return gs_check(e, "cudaDriverGetVersion");
 }
 
-extern const char *const gs_embed_variants[];
-extern const char *const gs_layernorm_variants[];
-extern const char *const gs_linear_variants[];
-extern const char *const gs_attention_variants[];
-extern const char *const gs_activation_variants[];
-extern const char *const gs_add_variants[];
-extern const char *const gs_sample_variants[];
-
 extern "C" const char *gs_variant(int op, int n) {
   const char *const *names = nullptr;
   switch (op) {

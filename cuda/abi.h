@@ -224,6 +224,9 @@ GS_API int gs_linear(gs_stream *s, const gs_linear_args *a);
 
 // The most rows for which "auto" takes matrix-vector kernels, no library.
 #define GS_GEMV_ROWS 8
+// Device memory that a stream takes for cuBLASLt, in bytes: what NVIDIA advises for
+// Hopper.
+#define GS_BLAS_WORKSPACE (32 << 20)
 
 // The kept cuBLASLt plan of a product: how it is chosen, stored and shown. None of
 // the pointers of the arguments is used but by gs_linear_tune, which runs them.

@@ -26,6 +26,12 @@ import (
 	"unsafe"
 )
 
+// Numbers of abi.h.
+const (
+	GEMVRows      = C.GS_GEMV_ROWS      // the most rows that the matrix-vector kernels take
+	BLASWorkspace = C.GS_BLAS_WORKSPACE // bytes of device memory that a stream takes for cuBLASLt
+)
+
 // The launchers check what C assumes, then cross once. They allocate nothing where
 // all is well: the argument struct stays on the stack.
 

@@ -32,9 +32,6 @@ const (
 	ReLU
 )
 
-// GEMVRows is the most rows that the matrix-vector kernels take.
-const GEMVRows = 8
-
 // The argument structs have the layout of those in abi.h, which documents them;
 // the launchers below fill in the size. A test compares sizes and offsets.
 

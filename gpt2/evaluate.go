@@ -71,7 +71,7 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 				}
 				best, ok := argmax(row)
 				if !ok {
-					return errNotFinite
+					return ErrNotFinite
 				}
 				e.Nats += logSumExp(row, row[best]) - float64(row[ids[from+done+r+1]])
 				e.Tokens++

@@ -73,14 +73,16 @@ func byLogit(c, d candidate) int {
 	return 0
 }
 
-var errNotFinite = errors.New("the logits are not finite; the weights or the input are damaged")
+// ErrNotFinite is the error of sampling from logits of which one is NaN, or the
+// largest infinite.
+var ErrNotFinite = errors.New("the logits are not finite; the weights or the input are damaged")
 
 // Sample draws the token that follows position-1 in sequence seq, from its row of
 // logits (V).
 func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token, error) {
 	best, ok := argmax(logits)
 	if !ok {
-		return Token{}, errNotFinite
+		return Token{}, ErrNotFinite
 	}
 	t := Token{ID: int32(best), Seq: seq, Position: o.Offset + position, LogProb: float32(math.NaN())}
 	if o.Temperature > 0 && o.TopK != 1 {

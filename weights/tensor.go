@@ -1,8 +1,10 @@
 package weights
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
+	"sync"
 )
 
 // Tensor is a named tensor: what it is, and where its elements come from. It is
@@ -172,6 +174,36 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 		dst, off = dst[copied:], off+int64(copied)
 	}
 	return nil
+}
+
+// ReadParallel is ReadBytes by several goroutines, since computed weights take
+// longer to make than to copy. Where each is not nil it is told of every part as
+// soon as that is read: where in dst it begins, and its bytes; it is called from
+// several goroutines. Parts are whole elements. The first error in dst's order is
+// returned.
+func (t Tensor) ReadParallel(dst []byte, off int64, workers int, each func(from int, part []byte)) error {
+	const unit = 1 << 16
+	size := (len(dst)/workers + unit - 1) / unit * unit
+	var wg sync.WaitGroup
+	errs := make([]error, workers)
+	for i := range workers {
+		from, to := i*size, min((i+1)*size, len(dst))
+		if from >= to {
+			break
+		}
+		read := func() {
+			if errs[i] = t.ReadBytes(dst[from:to], off+int64(from)); errs[i] == nil && each != nil {
+				each(from, dst[from:to])
+			}
+		}
+		if to-from == len(dst) { // all of it: no goroutine is needed
+			read()
+		} else {
+			wg.Go(read)
+		}
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
 }
 
 // Drop tells the system that the tensor's pages will not be needed soon, so that

@@ -39,7 +39,7 @@ type Runner struct {
 	attentionWork *cuda.Buffer
 	sampleWork    *cuda.Buffer
 
-	plans    map[gpt2.Phase]*gpt2.Plan
+	plans    *gpt2.PlanCache
 	compiled map[gpt2.Phase]*compiled
 	last     *compiled // of the pass that ran last, for Read
 	rows     int       // rows per sequence that the caller gave to that pass
@@ -219,17 +219,7 @@ func free[T any, P interface {
 }
 
 // Plan returns the fused plan of a phase.
-func (r *Runner) Plan(phase gpt2.Phase) *gpt2.Plan {
-	if p, ok := r.plans[phase]; ok {
-		return p
-	}
-	if len(r.plans) == maxCompiled {
-		clear(r.plans)
-	}
-	p := r.backend.Fuse(gpt2.Forward(r.model.Config, r.options.Layers, phase))
-	r.plans[phase] = p
-	return p
-}
+func (r *Runner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) }
 
 // SetSampling says how later passes sample.
 func (r *Runner) SetSampling(s gpt2.Sampling) { r.sampling, r.stale = s, true }
@@ -592,15 +582,13 @@ func (r *Runner) await(ctx context.Context, step uint64) error {
 	return nil
 }
 
-var errNotFinite = errors.New("the logits are not finite; the weights or the input are damaged")
-
 // readTokens takes the tokens of a step from the ring.
 func (r *Runner) readTokens(step uint64) error {
 	r.tokens = r.tokens[:0]
 	for b := range r.options.Batch {
 		s := r.slot(step, b)
 		if s.Token < 0 {
-			return errNotFinite
+			return gpt2.ErrNotFinite
 		}
 		r.tokens = append(r.tokens, gpt2.Token{ID: s.Token, Seq: b, Position: int(s.Position), LogProb: s.LogProb})
 	}

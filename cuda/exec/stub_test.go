@@ -703,7 +703,7 @@ func TestSurvey(t *testing.T) {
 				arenas += a.Size()
 			}
 			if survey.Weights != arenas || survey.Cache != r.cache.Size() || survey.Activations != activations ||
-				survey.Work != r.sampleWork.Size()+r.attentionWork.Size()+blasWorkspace || survey.Phases[0] != r.executed(samplingPhase(2, 40)) {
+				survey.Work != r.sampleWork.Size()+r.attentionWork.Size()+cuda.BLASWorkspace || survey.Phases[0] != r.executed(samplingPhase(2, 40)) {
 				t.Errorf("foretold %+v; weights %d, cache %d, activations %d", survey, arenas, r.cache.Size(), activations)
 			}
 		}

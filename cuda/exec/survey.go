@@ -24,9 +24,6 @@ type Survey struct {
 // Total returns the sum.
 func (s *Survey) Total() int64 { return s.Weights + s.Cache + s.Activations + s.Work }
 
-// blasWorkspace is what a stream takes for cuBLASLt (kWorkspace of csrc/gemm.cu).
-const blasWorkspace = 32 << 20
-
 // standIn is an address that nothing is read from: choosing a product's algorithm
 // asks only whether there is a bias, and how addresses are aligned.
 const standIn cuda.Ptr = 256
@@ -37,7 +34,7 @@ const standIn cuda.Ptr = 256
 func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s *Survey, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := &Runner{backend: b, model: m, options: o, survey: true, plans: map[gpt2.Phase]*gpt2.Plan{},
+	r := &Runner{backend: b, model: m, options: o, survey: true, plans: gpt2.NewPlanCache(b, m.Config, o.Layers),
 		weights: &uploaded{rows: padVocab(m.Config.Vocab), params: map[string]param{}}}
 	s = &Survey{Cache: r.cacheBytes()}
 	for _, p := range m.Config.ParamsOf(o.Layers) {
@@ -82,7 +79,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s
 		s.Activations += n
 	}
 	if blas {
-		s.Work += blasWorkspace
+		s.Work += cuda.BLASWorkspace
 	}
 	return s, nil
 }

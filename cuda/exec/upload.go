@@ -332,7 +332,7 @@ func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows
 			}
 		}
 		raw := s.host.Bytes()[:n*size]
-		bad, err := readParallel(t, raw, int64(r)*int64(size), l.backend.dtype)
+		bad, err := readChecked(t, raw, int64(r)*int64(size), l.backend.dtype)
 		if err != nil {
 			return err
 		}
@@ -364,36 +364,23 @@ func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows
 	return nil
 }
 
-// readParallel reads bytes of a tensor in several goroutines, since computed
-// weights take longer to make than to copy. It returns the first element that the
-// type it will be held in cannot hold, -1 if there is none.
-func readParallel(t weights.Tensor, dst []byte, off int64, held cuda.DType) (int, error) {
-	const unit = 1 << 16
-	workers := runtime.GOMAXPROCS(0)
-	part := (len(dst)/workers/unit + 1) * unit
-	var wg sync.WaitGroup
-	errs, bad := make([]error, workers), make([]int, workers)
-	for i := range workers {
-		bad[i] = -1
-		from, to := i*part, min((i+1)*part, len(dst))
-		if from >= to {
-			continue
+// readChecked reads bytes of a tensor, and returns the first element that the type
+// it will be held in cannot hold, -1 if there is none.
+func readChecked(t weights.Tensor, dst []byte, off int64, held cuda.DType) (int, error) {
+	none := len(dst)
+	var mu sync.Mutex
+	first := none
+	err := t.ReadParallel(dst, off, runtime.GOMAXPROCS(0), func(from int, part []byte) {
+		if n := firstUnheld(part, t.DType, held); n >= 0 {
+			mu.Lock()
+			first = min(first, from/deviceTypes[t.DType].Size()+n)
+			mu.Unlock()
 		}
-		wg.Go(func() {
-			if errs[i] = t.ReadBytes(dst[from:to], off+int64(from)); errs[i] == nil {
-				if n := firstUnheld(dst[from:to], t.DType, held); n >= 0 {
-					bad[i] = from/deviceTypes[t.DType].Size() + n
-				}
-			}
-		})
+	})
+	if first == none {
+		first = -1
 	}
-	wg.Wait()
-	for _, n := range bad {
-		if n >= 0 {
-			return n, cmp.Or(errs...)
-		}
-	}
-	return -1, cmp.Or(errs...)
+	return first, err
 }
 
 // firstUnheld returns the first element that is infinite or NaN, or would be once

@@ -1,0 +1,32 @@
+package gpt2
+
+// PlanCache keeps the plans of a session by phase, as a backend fuses them, so that
+// each is made once. It belongs to one goroutine at a time.
+type PlanCache struct {
+	backend Backend
+	config  Config
+	layers  []int
+	plans   map[Phase]*Plan
+}
+
+// maxPlans bounds how many plans are kept.
+const maxPlans = 32
+
+// NewPlanCache makes an empty cache for a model's run order of layers.
+func NewPlanCache(b Backend, c Config, layers []int) *PlanCache {
+	return &PlanCache{b, c, layers, map[Phase]*Plan{}}
+}
+
+// Plan returns the fused plan of a phase, which must be one that the model has
+// ([Phase.Check]).
+func (c *PlanCache) Plan(phase Phase) *Plan {
+	if p, ok := c.plans[phase]; ok {
+		return p
+	}
+	if len(c.plans) == maxPlans {
+		clear(c.plans)
+	}
+	p := c.backend.Fuse(Forward(c.config, c.layers, phase))
+	c.plans[phase] = p
+	return p
+}

@@ -1,0 +1,35 @@
+package weights
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestReadParallel: any number of workers gives the bytes of ReadBytes, and is told
+// of each of them once.
+func TestReadParallel(t *testing.T) {
+	values := make([]float32, 100_003)
+	for i := range values {
+		values[i] = float32(i)
+	}
+	tensor, err := FromFloat32("x", []int{len(values)}, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]byte, tensor.Bytes()-8)
+	if err := tensor.ReadBytes(want, 4); err != nil {
+		t.Fatal(err)
+	}
+	for _, workers := range []int{1, 2, 3, 7, 64} {
+		got, told := make([]byte, len(want)), make([]byte, len(want))
+		if err := tensor.ReadParallel(got, 4, workers, func(from int, part []byte) { copy(told[from:], part) }); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) || !bytes.Equal(told, want) {
+			t.Errorf("%d workers read other bytes", workers)
+		}
+		if err := tensor.ReadParallel(got, tensor.Bytes(), workers, nil); err == nil {
+			t.Errorf("%d workers read past the end", workers)
+		}
+	}
+}

@@ -219,6 +219,9 @@ type Header struct {
 	Lanes    []LaneName        `json:"lanes,omitempty"` // names of lanes, where they have any
 	Plans    []Plan            `json:"plans,omitempty"`
 	Ceilings []Ceiling         `json:"ceilings,omitempty"`
+	DType    string            `json:"dtype,omitempty"` // of the matrix products: "f32", "bf16"
+	Looking  []Looking         `json:"looking,omitempty"`
+	Energy   []Energy          `json:"energy,omitempty"`
 	Versions map[string]string `json:"versions,omitempty"` // of driver, libraries, exports
 
 	// NotRecorded says in words what this recording leaves out, and Incomplete
@@ -267,6 +270,7 @@ type Plan struct {
 	Batch  int    `json:"batch,omitempty"`  // B
 	Tokens int    `json:"tokens,omitempty"` // T
 	Past   int    `json:"past,omitempty"`   // tokens in the cache, to which the costs refer
+	Padded int    `json:"padded,omitempty"` // tokens per sequence that run, where a prompt is padded; 0 where it is not
 	Steps  []Step `json:"steps"`
 }
 
@@ -279,14 +283,46 @@ type Step struct {
 	Slot  int    `json:"slot"`  // place in the run order, -1 outside the layers
 	FLOPs int64  `json:"flops"` // least work; 0 where not known
 	Bytes int64  `json:"bytes"` // least traffic; 0 where not known
+
+	// What each token in the cache beyond Plan.Past adds. The position of a pass is
+	// the Value of its event.
+	FLOPsPerPast int64 `json:"flopsPerPast,omitempty"`
+	BytesPerPast int64 `json:"bytesPerPast,omitempty"`
+}
+
+// CostAt returns the least work and traffic of the step in a pass of the plan that
+// begins with so many tokens in the cache.
+func (s Step) CostAt(p *Plan, past int) (flops, bytes int64) {
+	more := int64(past - p.Past)
+	return s.FLOPs + more*s.FLOPsPerPast, s.Bytes + more*s.BytesPerPast
 }
 
 // Ceiling is the most that a device was measured to do.
 type Ceiling struct {
-	Device int     `json:"device"`
-	Name   string  `json:"name"` // "read", "bf16"
-	Unit   string  `json:"unit"` // "GB/s", "TFLOP/s"
+	Device int     `json:"device"` // -1 for the CPU
+	Name   string  `json:"name"`   // "read", "copy"; of matrix products the type: "f32", "bf16"
+	Unit   string  `json:"unit"`   // "GB/s" (1e9), "TFLOP/s" (1e12)
 	Value  float64 `json:"value"`
+	Size   int64   `json:"size,omitempty"` // of a bandwidth: holds for data of up to so many bytes, which stay in a cache; 0 for memory
+}
+
+// Looking is what recording cost: the time of a pass while it was recorded, and in
+// a process that never recorded.
+type Looking struct {
+	Phase    string  `json:"phase"`    // as in Plan
+	Baseline float64 `json:"baseline"` // ns, median of passes
+	Recorded float64 `json:"recorded"` // ns, median of passes
+	Passes   int     `json:"passes"`   // of the baseline
+}
+
+// Energy is what a device used while tokens were made.
+type Energy struct {
+	Device     int     `json:"device"`
+	What       string  `json:"what"`       // "decode", "prefill", "run"
+	Millijoule float64 `json:"millijoule"` // in all
+	Tokens     int     `json:"tokens"`
+	Resolution float64 `json:"resolution"` // mJ: what the energy may be wrong by, by the counter's steps
+	Source     string  `json:"source"`     // "total energy counter", "power samples"
 }
 
 // Drop counts a lost record.

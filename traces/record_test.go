@@ -23,8 +23,10 @@ func sampleHeader() *Header {
 		Devices: []Device{{ID: 0, Name: "NVIDIA H200", Compute: "9.0", SMs: 132, Memory: 150109880320, Bandwidth: 4814304000000, ClockHz: 1980000000, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 233472}},
 		Lanes:   []LaneName{{Thread(700, 701), "main"}, {Stream(700, 0, 1, 7), "decode"}},
 		Plans: []Plan{{Phase: "decode step", Batch: 1, Tokens: 1, Past: 5, Steps: []Step{
-			{0, "wte+wpe", "Embed", -1, -1, 384, 4600}, {1, "h.0.attn.c_attn", "Linear", 0, 0, 889000, 1783300}}}},
-		Ceilings: []Ceiling{{0, "read", "GB/s", 4100.5}}, Versions: map[string]string{"driver": "580"},
+			{0, "wte+wpe", "Embed", -1, -1, 384, 4600, 0, 0}, {1, "h.0.attn.c_attn", "Linear", 0, 0, 889000, 1783300, 7, 1536}}, Padded: 64}},
+		Ceilings: []Ceiling{{0, "read", "GB/s", 4100.5, 50 << 20}}, DType: "bf16", Looking: []Looking{{"decode step", 200000, 204000.5, 64}},
+		Energy:      []Energy{{0, "decode", 812.5, 64, 3.25, "total energy counter"}},
+		Versions:    map[string]string{"driver": "580"},
 		NotRecorded: []string{"counters"}, Dropped: map[string]int64{"kernels": 3},
 	}
 }

@@ -46,9 +46,11 @@ type Recorder struct {
 	header traces.Header
 	base   time.Time
 	mono   int64 // CLOCK_MONOTONIC at base
-	plans  map[planKey]int32
-	events []traces.Event
-	nextID uint64
+	// uncertain is by how much that may be wrong.
+	uncertain time.Duration
+	plans     map[planKey]int32
+	events    []traces.Event
+	nextID    uint64
 }
 
 // planKey tells plans apart that are of the same phase.
@@ -60,9 +62,14 @@ type planKey struct {
 // New makes a recorder. The trace's base is now.
 func New(tool, release string) *Recorder {
 	r := &Recorder{plans: map[planKey]int32{}}
-	before := time.Now()
-	r.mono = monotonic()
-	r.base = before.Add(time.Since(before) / 2)
+	r.uncertain = time.Hour
+	for range 100 { // the pair of times that lies closest together
+		before := time.Now()
+		mono := monotonic()
+		if d := time.Since(before); d < r.uncertain {
+			r.uncertain, r.mono, r.base = d, mono, before.Add(d/2)
+		}
+	}
 	r.header = traces.Header{
 		Version: traces.Version, Tool: tool, Release: release, Base: r.base.UnixNano(), Process: int64(os.Getpid()),
 		Command: slices.Clone(os.Args), Clock: traces.Clock{Domain: "monotonic"},
@@ -87,6 +94,9 @@ func (r *Recorder) Now() int64 { return int64(time.Since(r.base)) }
 
 // OfMonotonic returns a time of CLOCK_MONOTONIC as the trace has it.
 func (r *Recorder) OfMonotonic(ns int64) int64 { return ns - r.mono }
+
+// Uncertainty is by how much times of [Recorder.OfMonotonic] may be wrong, in ns.
+func (r *Recorder) Uncertainty() int64 { return int64(r.uncertain) }
 
 // Thread returns the lane of the calling OS thread. The goroutine should be locked
 // to it.

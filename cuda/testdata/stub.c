@@ -232,8 +232,8 @@ static void collect(const gs_collect_args *a) {
   uint64_t *passes = (uint64_t *)(uintptr_t)a->passes, *ring = (uint64_t *)(uintptr_t)a->ring;
   for (uint32_t i = 0; i < a->count && *passes < a->rows; i++) {
     const uint64_t *area = (const uint64_t *)(uintptr_t)(a->areas + (uint64_t)i * GS_STAMP_AREA);
-    ring[(*passes * a->count + i) * 2] = area[2];
-    ring[(*passes * a->count + i) * 2 + 1] = area[3];
+    ring[(*passes * a->count + i) * 2] = area[0];
+    ring[(*passes * a->count + i) * 2 + 1] = area[1];
   }
   ++*passes;
 }
@@ -245,9 +245,8 @@ static void stamp(const work *w) {
   const int64_t start = now();
   while (now() - start < 300) {
   }
-  *(uint32_t *)area = 1;
-  area[2] = (uint64_t)start;
-  area[3] = (uint64_t)now();
+  area[0] = (uint64_t)start;
+  area[1] = (uint64_t)now();
 }
 
 static void run(const work *w) {
@@ -575,9 +574,10 @@ GS_API int gs_stamps_used(gs_stream *s, uint32_t *used) {
   *used = s->used;
   return GS_OK;
 }
-GS_API int gs_stamp_name(gs_stream *s, uint32_t area, const char **name) {
+GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uint32_t *blocks) {
   NOTE("");
-  *name = area < s->used && area < s->area_count ? "stub" : NULL;
+  *blocks = area < s->used && area < s->area_count;
+  *name = *blocks ? "stub" : NULL;
   return GS_OK;
 }
 GS_API int gs_stamp_mark(gs_stream *s) {

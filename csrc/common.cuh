@@ -19,7 +19,7 @@ struct gs_stream {
   struct {
     gs_ptr areas;             // 0: kernels do not stamp
     uint32_t count, used;
-    struct gs_stamp_taken *taken;  // (count)
+    struct gs_stamp_taken *taken;  // who asked for areas, also where there was none
   } stamps;
 };
 

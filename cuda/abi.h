@@ -352,7 +352,7 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 GS_API int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count);
 // How many areas kernels have asked for since: more than count where some got none.
 GS_API int gs_stamps_used(gs_stream *s, uint32_t *used);
-// What took an area, such as "gemv", null past the last; and its blocks.
+// What asked for an area, such as "gemv", null past the last; and its blocks.
 GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uint32_t *blocks);
 // A kernel that does nothing but take an area: it marks a moment.
 GS_API int gs_stamp_mark(gs_stream *s);

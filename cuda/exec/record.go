@@ -29,6 +29,7 @@ type recording struct {
 	waits   []span
 	events  int   // that the notes will become, about
 	dropped int64 // passes for which there was no room
+	lost    int64 // kernels that left no stamp
 }
 
 // span is a time on the host, as the trace has it.
@@ -471,10 +472,6 @@ func (r *Runner) StopRecording() error {
 	if err != nil {
 		return err
 	}
-	rec.profile.Header(func(h *traces.Header) {
-		h.Drop(fmt.Sprintf("passes, after %d events or stamps of %d MiB", maxRecorded, ringBytes>>20), rec.dropped)
-		h.Clock.Uncertainty = int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty)) + rec.profile.Uncertainty()
-	})
 	var events []traces.Event
 	next := rec.profile.IDs(rec.events)
 	for i := range rec.passes {
@@ -485,6 +482,11 @@ func (r *Runner) StopRecording() error {
 	for _, w := range rec.waits {
 		events = append(events, traces.Plain(traces.KindRuntime, traces.API(rec.lane.Process, rec.lane.ID), "Synchronize by polling for a token", w.begin, w.end-w.begin))
 	}
+	rec.profile.Header(func(h *traces.Header) {
+		h.Drop(fmt.Sprintf("passes, after %d events or stamps of %d MiB", maxRecorded, ringBytes>>20), rec.dropped)
+		h.Drop("kernels that left no stamp", rec.lost)
+		h.Clock.Uncertainty = int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty)) + rec.profile.Uncertainty()
+	})
 	rec.profile.Add(events...)
 	return nil
 }
@@ -552,6 +554,7 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 			}
 		}
 		if begin == 0 || end < begin {
+			n.recording.lost++
 			continue
 		}
 		at := n.ofDevice(begin)

@@ -232,6 +232,11 @@ static void collect(const gs_collect_args *a) {
   uint64_t *passes = (uint64_t *)(uintptr_t)a->passes, *ring = (uint64_t *)(uintptr_t)a->ring;
   for (uint32_t i = 0; i < a->count && *passes < a->rows; i++) {
     const uint64_t *area = (const uint64_t *)(uintptr_t)(a->areas + (uint64_t)i * GS_STAMP_AREA);
+    if (((const uint32_t *)(uintptr_t)a->blocks)[i] == 0) {
+      ring[(*passes * a->count + i) * 2] = UINT64_MAX;
+      ring[(*passes * a->count + i) * 2 + 1] = 0;
+      continue;
+    }
     ring[(*passes * a->count + i) * 2] = area[0];
     ring[(*passes * a->count + i) * 2 + 1] = area[1];
   }
@@ -576,7 +581,7 @@ GS_API int gs_stamps_used(gs_stream *s, uint32_t *used) {
 }
 GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uint32_t *blocks) {
   NOTE("");
-  *blocks = area < s->used && area < s->area_count;
+  *blocks = area < s->used;
   *name = *blocks ? "stub" : NULL;
   return GS_OK;
 }

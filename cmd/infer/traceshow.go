@@ -115,11 +115,47 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 	if err != nil {
 		return err
 	}
-	columns := rowColumns(table)
-	if err := sortRows(table.Rows, columns, o.sort, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
-		return err
+	var b bytes.Buffer
+	printHead(&b, t, table)
+	var writeRows func() error // as CSV
+	switch by {
+	case traces.ByOp:
+		columns := opColumns(table)
+		if err := sortRows(table.Ops, columns, o.sort, func(*traces.OpRow) int { return 0 }); err != nil {
+			return err
+		}
+		rows := topOps(table.Ops, o.top)
+		printCells(&b, columns, rows, nil)
+		opSums(&b, table)
+		table.Ops = rows
+		writeRows = func() error { return writeCSV(w, columns, rows) }
+	case traces.ByLaunch:
+		columns, each := launchRowColumns(), launchColumns()
+		// CSV and JSON have a row a launch, the table a row a function.
+		if o.format == "csv" {
+			err = sortRows(table.Launches, each, o.sort, func(*traces.Launch) int { return 0 })
+		} else {
+			err = sortRows(table.LaunchRows, columns, o.sort, func(*traces.LaunchRow) int { return 0 })
+		}
+		if err != nil {
+			return err
+		}
+		if o.top > 0 && o.format == "csv" {
+			table.Launches = table.Launches[:min(o.top, len(table.Launches))]
+		}
+		table.LaunchRows = topLaunches(table.LaunchRows, o.top)
+		printCells(&b, columns, table.LaunchRows, nil)
+		queueLines(&b, table.Queue)
+		writeRows = func() error { return writeCSV(w, each, table.Launches) }
+	default:
+		columns := rowColumns(table)
+		if err := sortRows(table.Rows, columns, o.sort, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
+			return err
+		}
+		topRows(table, o.top, o.sort != "")
+		printCells(&b, columns, table.Rows, wallRow(table, columns))
+		writeRows = func() error { return writeCSV(w, columns, table.Rows) }
 	}
-	topRows(table, o.top, o.sort != "")
 	switch o.format {
 	case "json":
 		return writeJSON(w, struct {
@@ -127,11 +163,8 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 			*traces.Table
 		}{t.Header.Describe(), table})
 	case "csv":
-		return writeCSV(w, columns, table.Rows)
+		return writeRows()
 	}
-	var b bytes.Buffer
-	printHead(&b, t, table)
-	printCells(&b, columns, table.Rows, wallRow(table, columns))
 	printMisleading(&b, table)
 	return writeOutput(w, b.Bytes())
 }
@@ -225,6 +258,24 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 	rate := func(n, ns int64, scale float64) cell {
 		return known(n > 0 && ns > 0, floatCell(float64(n)/float64(max(1, ns))*scale, 1))
 	}
+	shape := func(r *row, of func(*traces.Shape) cell) cell {
+		switch {
+		case r.Kind != traces.RowWork || !byKernel:
+			return none
+		case !r.Shape.Known():
+			return missing
+		}
+		return of(r.Shape)
+	}
+	occupancy := func(r *row, of func(*traces.Occupancy) cell) cell {
+		switch {
+		case r.Kind != traces.RowWork || !byKernel:
+			return none
+		case r.Occupancy == nil:
+			return missing
+		}
+		return of(r.Occupancy)
+	}
 	columns := []column[row]{
 		{key: "kind", cell: func(r *row) cell { return textCell(string(r.Kind)) }},
 		{key: "phase", cell: func(r *row) cell { return textCell(r.Phase) }},
@@ -264,6 +315,32 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 			return when(isStage(r), known(ok, floatCell(v, 1)))
 		}},
 		{key: "launches", title: "launches", cell: func(r *row) cell { return intCell(int64(r.Launches)) }},
+		{key: "grid", cell: func(r *row) cell { return shape(r, func(s *traces.Shape) cell { return textCell(dims(s.Grid)) }) }},
+		{key: "block", cell: func(r *row) cell { return shape(r, func(s *traces.Shape) cell { return textCell(dims(s.Block)) }) }},
+		{key: "warps", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell { return intCell((s.Threads() + 31) / 32) })
+		}},
+		{key: "registers", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell { return known(s.Registers > 0, intCell(int64(s.Registers))) })
+		}},
+		{key: "shared", unit: "bytes", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell {
+				n := int64(s.StaticShared) + int64(s.DynamicShared)
+				return cell{float64(n), strconv.FormatInt(n, 10), thousands(n)}
+			})
+		}},
+		{key: "occupancy", unit: "percent", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return floatCell(o.Percent, 1) })
+		}},
+		{key: "limit", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return textCell(o.Limit) })
+		}},
+		{key: "waves", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Waves, 2)) })
+		}},
+		{key: "tail", unit: "percent", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Tail, 1)) })
+		}},
 		{key: "imbalance", cell: func(r *row) cell { return when(isStage(r), known(r.Imbalance > 0, floatCell(r.Imbalance, 2))) }},
 		{title: "  ", left: true, cell: func(r *row) cell { return textCell(rowName(t, r)) }},
 	}
@@ -288,6 +365,15 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 		title("median", "median us")
 		title("min", "min us")
 		title("max", "max us")
+		title("grid", "grid")
+		title("block", "block")
+		title("warps", "warps")
+		title("registers", "regs")
+		title("shared", "shared B")
+		title("occupancy", "occup. %")
+		title("limit", "limited by")
+		title("waves", "waves")
+		title("tail", "tail %")
 	case t.Device < 0:
 		hide("host", "launches")
 		title("pieces", "events")
@@ -295,6 +381,19 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 		title("imbalance", "imbalance")
 	}
 	return columns
+}
+
+// dims writes a grid or block without the ones at its end: 18x6.
+func dims(d [3]int32) string {
+	n := 3
+	for n > 1 && d[n-1] == 1 {
+		n--
+	}
+	var parts []string
+	for _, v := range d[:n] {
+		parts = append(parts, fmt.Sprint(v))
+	}
+	return strings.Join(parts, "x")
 }
 
 // rowName names a row for people.

@@ -30,9 +30,11 @@ func find(t *testing.T, table *Table, kind RowKind, name string) Row {
 	return table.Rows[i]
 }
 
-func checkSum(t *testing.T, table *Table) {
+// checkWall checks that the rows sum to the wall time exactly, and returns what of
+// it is residual and unknown.
+func checkWall(t *testing.T, table *Table) (residual int64) {
 	t.Helper()
-	sum, residual := int64(0), int64(0)
+	sum := int64(0)
 	for _, r := range table.Rows {
 		if r.Exclusive < 0 {
 			t.Errorf("row %+v has negative time", r)
@@ -45,6 +47,12 @@ func checkSum(t *testing.T, table *Table) {
 	if sum != table.Wall || table.Wall <= 0 {
 		t.Errorf("the rows sum to %d ns, the wall time is %d", sum, table.Wall)
 	}
+	return residual
+}
+
+func checkSum(t *testing.T, table *Table) {
+	t.Helper()
+	residual := checkWall(t, table)
 	if float64(residual) > 0.02*float64(table.Wall) {
 		t.Errorf("%d of %d ns are residual and unknown", residual, table.Wall)
 	}

@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -168,7 +169,7 @@ func TestStamps(t *testing.T) {
 		passAt(2, 100, 200, 6), // a graph: 5 until it is asked for, 20 latency, then 10 that nobody can tell
 		kernel(2, 0, 120, 130), kernel(2, 1, 140, 195),
 	}
-	table, err := Summarize(trace(h, events...), ByStage, -1)
+	table, err := Summarize(trace(h, slices.Clone(events)...), ByStage, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +183,17 @@ func TestStamps(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// With the graph's launch nothing is unknown.
+	// Nothing is unknown where the pass ended on the host before, ...
+	events[5].Duration = 25
+	table, err = Summarize(trace(h, slices.Clone(events)...), ByStage, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkWall(t, table)
+	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 5, IdleLaunch: 15 + 20, IdleDependency: 5 + 10})
+	events[5].Duration = 100
+
+	// ... and where the graph's launch is recorded.
 	launch := inPass(KindRuntime, API(700, 701), 2, -1, 105, 145)
 	launch.Name, launch.Correlation = "cudaGraphLaunch", 7
 	events[6].Correlation, events[7].Correlation = 7, 7

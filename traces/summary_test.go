@@ -289,17 +289,50 @@ func TestSummaries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, by := range []By{ByStage, ByKernel} {
+		work := map[By]int64{}
+		for _, by := range []By{ByStage, ByLayer, ByPhase, ByKernel} {
 			table, err := Summarize(tr, by, -1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkSum(t, table)
 			for _, r := range table.Rows {
+				if r.Kind == RowWork {
+					work[by] += r.Exclusive
+				}
 				if by == ByStage && r.Kind == RowWork {
 					steps[path] += fmt.Sprintln(r.Phase, r.Name, r.Calls, r.Pieces)
 				}
 			}
+		}
+		if work[ByLayer] != work[ByStage] || work[ByPhase] != work[ByStage] || work[ByStage] == 0 {
+			t.Errorf("%s: the steps have %d ns, by layer %d, by phase %d", path, work[ByStage], work[ByLayer], work[ByPhase])
+		}
+		// Each API call that the table by launch has is one of a kernel or copy of the passes.
+		table, err := Summarize(tr, ByLaunch, -1)
+		if err != nil || table.Queue.WithoutCall != 0 || table.Queue.Ahead+table.Queue.Starved != len(table.Launches) || len(table.Launches) == 0 {
+			t.Errorf("%s: %+v, error %v", path, table.Queue, err)
+		}
+		ops, err := Summarize(tr, ByOp, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var gpu, busy int64
+		for _, r := range ops.Ops {
+			gpu += r.SelfGPU
+			if r.SelfCPU < 0 || r.SelfCPU > r.CPU || r.SelfGPU > r.GPU {
+				t.Errorf("%s: %+v", path, r)
+			}
+		}
+		stages, err := Summarize(tr, ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range stages.Rows {
+			busy += r.Busy
+		}
+		if gpu != busy || gpu == 0 {
+			t.Errorf("%s: the operations have %d ns of the GPU, the stages %d", path, gpu, busy)
 		}
 	}
 	// Graph or eager, the steps have the same kernels.

@@ -92,6 +92,14 @@ func TestCPU(t *testing.T) {
 		}
 	}
 
+	ops, err := Summarize(tr, ByOp, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []OpRow{{"Linear", 140, 140, 0, 0, 2, 0}, {"decode step", 60, 200, 0, 0, 2, 0}, {"Embed", 100, 100, 0, 0, 2, 0}}; len(ops.Ops) != 3 || ops.Ops[0] != want[0] || ops.Ops[1] != want[2] || ops.Ops[2] != want[1] {
+		t.Errorf("operations %+v, not %+v", ops.Ops, want)
+	}
+
 	// One thread meets no other.
 	var alone []Event
 	for _, e := range events {
@@ -169,6 +177,7 @@ func TestStamps(t *testing.T) {
 		passAt(2, 100, 200, 6), // a graph: 5 until it is asked for, 20 latency, then 10 that nobody can tell
 		kernel(2, 0, 120, 130), kernel(2, 1, 140, 195),
 	}
+	events[6].Name = "library product (bounded by its neighbours)"
 	table, err := Summarize(trace(h, slices.Clone(events)...), ByStage, -1)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +188,7 @@ func TestStamps(t *testing.T) {
 	if len(table.Findings) != 0 || table.Trust != "whole; 4 kernels, all attributed to steps" {
 		t.Errorf("findings %+v, trust %q", table.Findings, table.Trust)
 	}
-	if r := find(t, table, RowWork, "wte+wpe"); r.Calls != 2 || r.Host != 10 {
+	if r := find(t, table, RowWork, "wte+wpe"); r.Calls != 2 || r.Host != 10 || r.Bounded != 1 {
 		t.Errorf("%+v", r)
 	}
 

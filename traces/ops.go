@@ -21,7 +21,7 @@ type OpRow struct {
 	CPU     int64  `json:"cpu"`
 	SelfGPU int64  `json:"selfCUDA"`
 	GPU     int64  `json:"cuda"`
-	Calls   int    `json:"calls"`
+	Calls   int    `json:"calls"`  // a step that several threads run is called once
 	Pieces  int    `json:"pieces"` // kernels, copies and sets of its own
 }
 
@@ -84,7 +84,19 @@ func (s *summary) ops(t *Table, work []*Event) {
 			r.CPU += e.Duration
 		}
 		r.SelfCPU += e.Duration
-		r.Calls++
+		// A step that several threads run is one call.
+		pass, isNew := (*Event)(nil), true
+		if e.Kind == KindStep {
+			pass = s.ranges.pass(e)
+		}
+		if pass != nil {
+			key := runKey{pass.ID, e.Phase, e.Tag}
+			isNew = !onHost[key]
+			onHost[key] = true
+		}
+		if isNew {
+			r.Calls++
+		}
 		if len(stack) > 0 {
 			outer := &stack[len(stack)-1]
 			from, to := max(e.Time, outer.covered), min(e.End(), outer.event.End())
@@ -94,11 +106,6 @@ func (s *summary) ops(t *Table, work []*Event) {
 			}
 		}
 		threads[key] = append(stack, openOp{e, r, e.Time})
-		if e.Kind == KindStep && s.device >= 0 {
-			if pass := s.ranges.pass(e); pass != nil {
-				onHost[runKey{pass.ID, e.Phase, e.Tag}] = true
-			}
-		}
 	}
 	if s.device >= 0 {
 		s.opsOnGPU(work, row, onHost)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // By is what the rows of a table are.
@@ -39,6 +40,10 @@ const (
 	RowResidual RowKind = "residual" // what is left of the wall time
 )
 
+// Bounded is in the name of a kernel that wrote no stamps, as those of libraries: it
+// has the time from the end of the kernel before to the beginning of the one after.
+const Bounded = "bounded by its neighbours"
+
 // OutsideLayers is the row, by layer, of the steps that belong to none.
 const OutsideLayers = "outside the layers"
 
@@ -54,6 +59,7 @@ type Row struct {
 	// many there are; of idle time, how many gaps.
 	Calls    int   `json:"calls"`
 	Pieces   int   `json:"pieces"`             // kernels, copies, sets; on the CPU, events of threads
+	Bounded  int   `json:"bounded,omitempty"`  // pieces whose times are only bounded: see Bounded
 	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
 	Host     int64 `json:"host"`               // in the steps' ranges on the host, where a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
@@ -430,6 +436,9 @@ func (s *summary) sweep(work []*Event) {
 		r := s.row(e)
 		r.Pieces++
 		r.Busy += e.Duration
+		if s.Header.Recorder == RecorderStamps && strings.Contains(e.Name, Bounded) {
+			r.Bounded++
+		}
 		r.durations = append(r.durations, e.Duration)
 		if r.Kind == RowIdle || r.Kind == RowOther {
 			r.Bytes += max(0, e.Bytes)

@@ -49,7 +49,9 @@ By stage, layer, phase and kernel the column 'time' sums to the wall time:
 
 The floor is the least time that the device could take: bytes over the bandwidth
 ceiling, or operations over the arithmetic one, whichever is more; '% of floor' is
-100 where the step is as fast as that.
+100 where the step is as fast as that. A product of a library that wrote no stamps is
+bounded by its neighbours: its time is that from the end of the kernel before to the
+beginning of the one after.
 
 By stage, layer and phase the wall time is that from the first pass to the end of
 the last, without a warm-up; else it is that from the first to the last work of the
@@ -230,7 +232,7 @@ func topRows(t *traces.Table, n int, sorted bool) {
 		floors := true
 		for _, i := range more {
 			r := &t.Rows[i]
-			rest.Calls, rest.Pieces, rest.Launches = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Launches+r.Launches
+			rest.Calls, rest.Pieces, rest.Launches, rest.Bounded = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Launches+r.Launches, rest.Bounded+r.Bounded
 			rest.Host, rest.Busy, rest.Exclusive = rest.Host+r.Host, rest.Busy+r.Busy, rest.Exclusive+r.Exclusive
 			rest.FLOPs, rest.Bytes, rest.Floor = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes, rest.Floor+r.Floor
 			if r.Max > 0 {
@@ -256,7 +258,7 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 	isWork := func(r *row) bool { return r.Kind == traces.RowWork || r.Kind == traces.RowOther }
 	isStage := func(r *row) bool { return r.Kind == traces.RowWork }
 	rate := func(n, ns int64, scale float64) cell {
-		return known(n > 0 && ns > 0, floatCell(float64(n)/float64(max(1, ns))*scale, 1))
+		return known(n > 0 && ns > 0, rateCell(float64(n)/float64(max(1, ns))*scale))
 	}
 	shape := func(r *row, of func(*traces.Shape) cell) cell {
 		switch {
@@ -341,6 +343,7 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 		{key: "tail", unit: "percent", cell: func(r *row) cell {
 			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Tail, 1)) })
 		}},
+		{key: "bounded", cell: func(r *row) cell { return intCell(int64(r.Bounded)) }},
 		{key: "imbalance", cell: func(r *row) cell { return when(isStage(r), known(r.Imbalance > 0, floatCell(r.Imbalance, 2))) }},
 		{title: "  ", left: true, cell: func(r *row) cell { return textCell(rowName(t, r)) }},
 	}
@@ -407,6 +410,13 @@ func rowName(t *traces.Table, r *traces.Row) string {
 	}
 	if r.Phase != "" {
 		name = r.Phase + "  " + name
+	}
+	switch {
+	case r.Bounded == 0 || t.By == traces.ByKernel: // there the name says it
+	case r.Bounded == r.Pieces:
+		name += "  (bounded by its neighbours)"
+	default:
+		name += fmt.Sprintf("  (%d kernels bounded by their neighbours)", r.Bounded)
 	}
 	return name
 }

@@ -159,12 +159,12 @@ func TestTraceShowOwn(t *testing.T) {
 		}
 	}
 	// calls, kernels, host, GPU, time, share, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, launches
-	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 2 1.800 4.000 4.000 21.05 1.78 M 8 M 2000.0 0.4 2.000 50.0 2"; got != want {
+	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 2 1.800 4.000 4.000 21.05 1.78 M 8 M 2000 0.445 2.000 50.0 2"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
 	out = mustInfer(t, "trace", "show", cpu).stdout
 	// calls, events, threads, time, share, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, imbalance
-	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 4 6.000 4.000 21.05 1.78 M 8 M 2000.0 0.4 2.000 50.0 1.33"; got != want {
+	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 4 6.000 4.000 21.05 1.78 M 8 M 2000 0.445 2.000 50.0 1.33"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
 	if !strings.Contains(out, "idle: synchronisation between threads") || strings.Contains(out, "GPU us") {

@@ -3,8 +3,11 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -240,5 +243,51 @@ func TestTraceShowSort(t *testing.T) {
 	out := mustInfer(t, "trace", "show", ownTrace(t, true), "--by", "op", "--sort", "calls", "--top", "1", "--format", "csv").stdout
 	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "cudaLaunchKernel,2000,") || !strings.HasPrefix(lines[2], "3 more,16000,88.888889,16000,") {
 		t.Errorf("the operation with the most calls:\n%s", out)
+	}
+}
+
+// TestSummariesOfSamples: the captures that are committed give the tables that are
+// committed beside them. go test ./cmd/infer -run TestSummariesOfSamples -update
+// writes these.
+func TestSummariesOfSamples(t *testing.T) {
+	const dir = "../../traces/samples/"
+	var captures []string
+	for _, pattern := range []string{"*.sqlite", "*.json.gz"} {
+		found, err := filepath.Glob(dir + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		captures = append(captures, found...)
+	}
+	if len(captures) < 2 {
+		t.Fatalf("captures %q", captures)
+	}
+	for _, capture := range captures {
+		for _, by := range traces.Bys {
+			if by == traces.ByKernel || by == traces.ByLaunch {
+				if tr, err := traces.Load(capture); err != nil || tr.Kernels == 0 {
+					continue // of the CPU
+				}
+			}
+			base, _, _ := strings.Cut(filepath.Base(capture), ".")
+			path := fmt.Sprintf("%ssummaries/%s.%s.csv", dir, base, by)
+			args := []string{"trace", "show", capture, "--by", string(by), "--format", "csv"}
+			if by == traces.ByLaunch { // there can be many
+				args = append(args, "--top", "20")
+			}
+			got := mustInfer(t, args...).stdout
+			if *update {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(got), 0o666)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("%s by %s gives\n%s\nand not what %s has", capture, by, got, path)
+			}
+		}
 	}
 }

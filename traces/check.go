@@ -80,23 +80,29 @@ func Misleads(found []Finding) bool {
 
 // Trust says in a line whether shares of the trace are to be trusted.
 func Trust(h *Header, a Attribution) string {
-	work := fmt.Sprintf("%s kernels", grouped(a.Kernels))
-	inStage := a.InSteps
-	total := a.Kernels
-	if a.Kernels == 1 {
-		work = "1 kernel"
-	}
-	if a.Kernels+a.Copies+a.Graphs == 0 && a.Steps > 0 {
-		work, total = grouped(a.Steps)+" steps of threads", a.Steps
-		inStage = a.Steps - a.StepsUnknown
-	}
+	work := grouped(a.Kernels, "kernel")
 	switch {
-	case total > 0 && inStage == total:
-		work += ", all attributed"
-	case a.Ranges == 0:
-		work += ", no ranges to attribute them to"
+	case a.Kernels+a.Copies+a.Graphs == 0 && a.Steps > 0:
+		work = grouped(a.Steps, "step event")
+		if a.StepsUnknown == 0 {
+			work += ", all of known steps"
+		} else {
+			work += ", " + grouped(a.StepsUnknown, "") + "of unknown steps"
+		}
+	case a.Kernels == 0:
+	case len(h.Plans) == 0:
+		outside := a.WithoutRange + a.WithoutCall + a.WithoutCorrelation
+		work += fmt.Sprintf(", %sof them launched in ranges", grouped(max(0, a.Kernels-outside), ""))
+	case a.InSteps == a.Kernels:
+		work += ", all attributed to steps"
 	default:
-		work += fmt.Sprintf(", %s of them in steps", grouped(inStage))
+		work += ", " + grouped(a.InSteps, "") + "attributed to steps"
+		if a.InPassOnly > 0 {
+			work += ", " + grouped(a.InPassOnly, "") + "in passes but no step"
+		}
+		if outside := a.Kernels - a.InSteps - a.InPassOnly; outside > 0 {
+			work += ", " + grouped(outside, "") + "outside the passes"
+		}
 	}
 	dropped := int64(0)
 	for _, n := range h.Dropped {
@@ -120,11 +126,15 @@ func Trust(h *Header, a Attribution) string {
 	return fmt.Sprintf("shares mislead, for %d reasons; %s", n, work)
 }
 
-// grouped writes a count with thousands apart.
-func grouped(n int) string {
+// grouped writes a count of things, with its thousands apart: "1,234 kernels".
+func grouped(n int, thing string) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
+	}
+	s += " " + thing
+	if n != 1 && thing != "" {
+		s += "s"
 	}
 	return s
 }

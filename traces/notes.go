@@ -18,7 +18,7 @@ func (s *summary) notes(t *Table) []string {
 		}
 		text := strings.Join(parts, ", ")
 		switch n := t.WarmUp.Count; {
-		case s.by.ofPasses() && n > 0:
+		case s.by != ByKernel && n > 0:
 			text += fmt.Sprintf("; warm-up is left out: %s, %.3f ms", passes(n), float64(t.WarmUp.Time)/1e6)
 		case n > 0:
 			text += fmt.Sprintf("; warm-up is counted in: %s, %.3f ms", passes(n), float64(t.WarmUp.Time)/1e6)

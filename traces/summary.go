@@ -4,14 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // By is what the rows of a table are.
 type By string
 
-// The tables there are. Those by stage, layer and phase are of the time from the
-// first pass that is no warm-up to the end of the last; those by kernel and launch
-// of the time from the first to the last work of the GPU, whatever launched it.
+// The tables there are. They are of the time from the first pass that is no warm-up
+// to the end of the last. That by kernel, and those by operation and launch of a
+// trace without passes, are of all that is recorded: from the first to the last
+// work of the GPU, whatever launched it.
 const (
 	ByStage  By = "stage"  // steps of the plans
 	ByLayer  By = "layer"  // steps of a layer together
@@ -38,6 +40,10 @@ const (
 	RowResidual RowKind = "residual" // what is left of the wall time
 )
 
+// Bounded is in the name of a kernel that wrote no stamps, as those of libraries: it
+// has the time from the end of the kernel before to the beginning of the one after.
+const Bounded = "bounded by its neighbours"
+
 // OutsideLayers is the row, by layer, of the steps that belong to none.
 const OutsideLayers = "outside the layers"
 
@@ -53,6 +59,7 @@ type Row struct {
 	// many there are; of idle time, how many gaps.
 	Calls    int   `json:"calls"`
 	Pieces   int   `json:"pieces"`             // kernels, copies, sets; on the CPU, events of threads
+	Bounded  int   `json:"bounded,omitempty"`  // pieces whose times are only bounded: see Bounded
 	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
 	Host     int64 `json:"host"`               // in the steps' ranges on the host, where a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
@@ -76,7 +83,8 @@ type Row struct {
 	// mean of its threads, 1 where all take the same time; 0 where not known.
 	Imbalance float64 `json:"imbalance,omitempty"`
 
-	Shape *Shape `json:"shape,omitempty"` // of a kernel
+	Shape     *Shape     `json:"shape,omitempty"`     // of a kernel
+	Occupancy *Occupancy `json:"occupancy,omitempty"` // where the source says enough of shape and device
 
 	durations     []int64
 	floor         float64
@@ -87,13 +95,19 @@ type Row struct {
 
 // Table is where the wall time of a trace went.
 type Table struct {
-	By       By        `json:"by"`
-	Device   int32     `json:"device"` // -1 for the CPU
-	Wall     int64     `json:"wall"`   // ns
-	Before   int64     `json:"before"` // ns from the first event of the trace to the table's begin: loading, warm-up
-	Passes   []Passes  `json:"passes,omitempty"`
-	WarmUp   Passes    `json:"warmUp"` // passes that the table leaves out
-	Rows     []Row     `json:"rows,omitempty"`
+	By     By       `json:"by"`
+	Device int32    `json:"device"` // -1 for the CPU
+	Wall   int64    `json:"wall"`   // ns
+	Before int64    `json:"before"` // ns from the first event of the trace to the table's begin: loading, warm-up
+	Passes []Passes `json:"passes,omitempty"`
+	WarmUp Passes   `json:"warmUp"` // passes that the table leaves out
+	Rows   []Row    `json:"rows,omitempty"`
+
+	Ops        []OpRow     `json:"ops,omitempty"`
+	LaunchRows []LaunchRow `json:"launchRows,omitempty"`
+	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
+	Queue      *Queue      `json:"queue,omitempty"`
+
 	Trust    string    `json:"trust"` // a line
 	Notes    []string  `json:"notes,omitempty"`
 	Findings []Finding `json:"findings,omitempty"`
@@ -187,10 +201,19 @@ func Summarize(t *Trace, by By, device int32) (*Table, error) {
 		return nil, err
 	}
 	table.Wall, table.Before = s.to-s.from, s.from-s.Events[0].Time
-	s.host()
-	s.sweep(work)
-	s.runs()
-	s.finish(table)
+	switch by {
+	case ByOp:
+		s.ops(table, work)
+	case ByLaunch:
+		if err := s.launches(table); err != nil {
+			return nil, err
+		}
+	default:
+		s.host()
+		s.sweep(work)
+		s.runs()
+		s.finish(table)
+	}
 	table.Trust = Trust(t.Header, t.Attribution)
 	table.Notes = s.notes(table)
 	return table, nil
@@ -219,11 +242,11 @@ func (s *summary) work(device int32) ([]*Event, int32) {
 		case e.Kind.IsGPU() && (device < 0 || device == e.Lane.Device):
 			device = e.Lane.Device
 			gpu = append(gpu, e)
-		case e.Kind == KindStep && e.Lane.Kind == LaneThread:
+		case (e.Kind == KindStep || s.by == ByOp && e.Kind.IsRange()) && e.Lane.Kind == LaneThread:
 			cpu = append(cpu, e)
 		}
 	}
-	if len(gpu) > 0 || device >= 0 || s.by == ByKernel {
+	if len(gpu) > 0 || device >= 0 || s.by == ByKernel || s.by == ByLaunch {
 		return gpu, device
 	}
 	return cpu, -1
@@ -262,10 +285,16 @@ func (s *summary) window(t *Table, work []*Event) error {
 			t.Passes[at].Time += e.Duration
 		}
 	}
-	if !s.by.ofPasses() {
+	if s.by == ByKernel || !found && !s.by.ofPasses() {
 		s.from, s.to = work[0].Time, work[0].End()
 		for _, e := range work {
 			s.to = max(s.to, e.End())
+		}
+		if s.by == ByOp { // those of the host may be around it
+			s.from = s.Events[0].Time
+			for i := range s.Events {
+				s.to = max(s.to, s.Events[i].End())
+			}
 		}
 		return nil
 	}
@@ -352,10 +381,14 @@ func (s *summary) row(e *Event) *Row {
 		if isCopy {
 			return s.named(RowOther, "", e.Name)
 		}
-		key := rowKey{kind: RowWork, name: e.Name, shape: shapeOf(e)}
-		r := s.at(key)
-		if r.Shape == nil && key.shape != (Shape{}) {
-			r.Shape = &key.shape
+		shape := shapeOf(e)
+		r := s.at(rowKey{kind: RowWork, name: e.Name, shape: shape})
+		if r.Shape == nil && shape != (Shape{}) {
+			copied := shape // so that shape stays off the heap
+			r.Shape = &copied
+			if o, ok := s.Header.device(s.device).Occupancy(&copied); ok {
+				r.Occupancy = &o
+			}
 		}
 		return r
 	}
@@ -403,6 +436,9 @@ func (s *summary) sweep(work []*Event) {
 		r := s.row(e)
 		r.Pieces++
 		r.Busy += e.Duration
+		if s.Header.Recorder == RecorderStamps && strings.Contains(e.Name, Bounded) {
+			r.Bounded++
+		}
 		r.durations = append(r.durations, e.Duration)
 		if r.Kind == RowIdle || r.Kind == RowOther {
 			r.Bytes += max(0, e.Bytes)

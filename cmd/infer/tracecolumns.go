@@ -48,6 +48,15 @@ func floatCell(v float64, decimals int) cell {
 	return cell{v, strconv.FormatFloat(v, 'g', 8, 64), strconv.FormatFloat(v, 'f', decimals, 64)}
 }
 
+// rateCell has about three digits in tables.
+func rateCell(v float64) cell {
+	decimals := 3
+	for limit := 10.0; decimals > 0 && v >= limit; limit *= 10 {
+		decimals--
+	}
+	return floatCell(v, decimals)
+}
+
 // siCell is a number with a decimal prefix in tables: 1.78 M.
 func siCell(n int64) cell {
 	c := cell{float64(n), strconv.FormatInt(n, 10), ""}

@@ -49,7 +49,9 @@ By stage, layer, phase and kernel the column 'time' sums to the wall time:
 
 The floor is the least time that the device could take: bytes over the bandwidth
 ceiling, or operations over the arithmetic one, whichever is more; '% of floor' is
-100 where the step is as fast as that.
+100 where the step is as fast as that. A product of a library that wrote no stamps is
+bounded by its neighbours: its time is that from the end of the kernel before to the
+beginning of the one after.
 
 By stage, layer and phase the wall time is that from the first pass to the end of
 the last, without a warm-up; else it is that from the first to the last work of the
@@ -115,11 +117,47 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 	if err != nil {
 		return err
 	}
-	columns := rowColumns(table)
-	if err := sortRows(table.Rows, columns, o.sort, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
-		return err
+	var b bytes.Buffer
+	printHead(&b, t, table)
+	var writeRows func() error // as CSV
+	switch by {
+	case traces.ByOp:
+		columns := opColumns(table)
+		if err := sortRows(table.Ops, columns, o.sort, func(*traces.OpRow) int { return 0 }); err != nil {
+			return err
+		}
+		rows := topOps(table.Ops, o.top)
+		printCells(&b, columns, rows, nil)
+		opSums(&b, table)
+		table.Ops = rows
+		writeRows = func() error { return writeCSV(w, columns, rows) }
+	case traces.ByLaunch:
+		columns, each := launchRowColumns(), launchColumns()
+		// CSV and JSON have a row a launch, the table a row a function.
+		if o.format == "csv" {
+			err = sortRows(table.Launches, each, o.sort, func(*traces.Launch) int { return 0 })
+		} else {
+			err = sortRows(table.LaunchRows, columns, o.sort, func(*traces.LaunchRow) int { return 0 })
+		}
+		if err != nil {
+			return err
+		}
+		if o.top > 0 && o.format == "csv" {
+			table.Launches = table.Launches[:min(o.top, len(table.Launches))]
+		}
+		table.LaunchRows = topLaunches(table.LaunchRows, o.top)
+		printCells(&b, columns, table.LaunchRows, nil)
+		queueLines(&b, table.Queue)
+		writeRows = func() error { return writeCSV(w, each, table.Launches) }
+	default:
+		columns := rowColumns(table)
+		if err := sortRows(table.Rows, columns, o.sort, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
+			return err
+		}
+		topRows(table, o.top, o.sort != "")
+		printCells(&b, columns, table.Rows, wallRow(table, columns))
+		writeRows = func() error { return writeCSV(w, columns, table.Rows) }
 	}
-	topRows(table, o.top, o.sort != "")
 	switch o.format {
 	case "json":
 		return writeJSON(w, struct {
@@ -127,11 +165,8 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 			*traces.Table
 		}{t.Header.Describe(), table})
 	case "csv":
-		return writeCSV(w, columns, table.Rows)
+		return writeRows()
 	}
-	var b bytes.Buffer
-	printHead(&b, t, table)
-	printCells(&b, columns, table.Rows, wallRow(table, columns))
 	printMisleading(&b, table)
 	return writeOutput(w, b.Bytes())
 }
@@ -197,7 +232,7 @@ func topRows(t *traces.Table, n int, sorted bool) {
 		floors := true
 		for _, i := range more {
 			r := &t.Rows[i]
-			rest.Calls, rest.Pieces, rest.Launches = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Launches+r.Launches
+			rest.Calls, rest.Pieces, rest.Launches, rest.Bounded = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Launches+r.Launches, rest.Bounded+r.Bounded
 			rest.Host, rest.Busy, rest.Exclusive = rest.Host+r.Host, rest.Busy+r.Busy, rest.Exclusive+r.Exclusive
 			rest.FLOPs, rest.Bytes, rest.Floor = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes, rest.Floor+r.Floor
 			if r.Max > 0 {
@@ -223,7 +258,25 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 	isWork := func(r *row) bool { return r.Kind == traces.RowWork || r.Kind == traces.RowOther }
 	isStage := func(r *row) bool { return r.Kind == traces.RowWork }
 	rate := func(n, ns int64, scale float64) cell {
-		return known(n > 0 && ns > 0, floatCell(float64(n)/float64(max(1, ns))*scale, 1))
+		return known(n > 0 && ns > 0, rateCell(float64(n)/float64(max(1, ns))*scale))
+	}
+	shape := func(r *row, of func(*traces.Shape) cell) cell {
+		switch {
+		case r.Kind != traces.RowWork || !byKernel:
+			return none
+		case !r.Shape.Known():
+			return missing
+		}
+		return of(r.Shape)
+	}
+	occupancy := func(r *row, of func(*traces.Occupancy) cell) cell {
+		switch {
+		case r.Kind != traces.RowWork || !byKernel:
+			return none
+		case r.Occupancy == nil:
+			return missing
+		}
+		return of(r.Occupancy)
 	}
 	columns := []column[row]{
 		{key: "kind", cell: func(r *row) cell { return textCell(string(r.Kind)) }},
@@ -264,6 +317,33 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 			return when(isStage(r), known(ok, floatCell(v, 1)))
 		}},
 		{key: "launches", title: "launches", cell: func(r *row) cell { return intCell(int64(r.Launches)) }},
+		{key: "grid", cell: func(r *row) cell { return shape(r, func(s *traces.Shape) cell { return textCell(dims(s.Grid)) }) }},
+		{key: "block", cell: func(r *row) cell { return shape(r, func(s *traces.Shape) cell { return textCell(dims(s.Block)) }) }},
+		{key: "warps", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell { return intCell((s.Threads() + 31) / 32) })
+		}},
+		{key: "registers", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell { return known(s.Registers > 0, intCell(int64(s.Registers))) })
+		}},
+		{key: "shared", unit: "bytes", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell {
+				n := int64(s.StaticShared) + int64(s.DynamicShared)
+				return cell{float64(n), strconv.FormatInt(n, 10), thousands(n)}
+			})
+		}},
+		{key: "occupancy", unit: "percent", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return floatCell(o.Percent, 1) })
+		}},
+		{key: "limit", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return textCell(o.Limit) })
+		}},
+		{key: "waves", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Waves, 2)) })
+		}},
+		{key: "tail", unit: "percent", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Tail, 1)) })
+		}},
+		{key: "bounded", cell: func(r *row) cell { return intCell(int64(r.Bounded)) }},
 		{key: "imbalance", cell: func(r *row) cell { return when(isStage(r), known(r.Imbalance > 0, floatCell(r.Imbalance, 2))) }},
 		{title: "  ", left: true, cell: func(r *row) cell { return textCell(rowName(t, r)) }},
 	}
@@ -288,6 +368,15 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 		title("median", "median us")
 		title("min", "min us")
 		title("max", "max us")
+		title("grid", "grid")
+		title("block", "block")
+		title("warps", "warps")
+		title("registers", "regs")
+		title("shared", "shared B")
+		title("occupancy", "occup. %")
+		title("limit", "limited by")
+		title("waves", "waves")
+		title("tail", "tail %")
 	case t.Device < 0:
 		hide("host", "launches")
 		title("pieces", "events")
@@ -295,6 +384,19 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 		title("imbalance", "imbalance")
 	}
 	return columns
+}
+
+// dims writes a grid or block without the ones at its end: 18x6.
+func dims(d [3]int32) string {
+	n := 3
+	for n > 1 && d[n-1] == 1 {
+		n--
+	}
+	var parts []string
+	for _, v := range d[:n] {
+		parts = append(parts, fmt.Sprint(v))
+	}
+	return strings.Join(parts, "x")
 }
 
 // rowName names a row for people.
@@ -308,6 +410,13 @@ func rowName(t *traces.Table, r *traces.Row) string {
 	}
 	if r.Phase != "" {
 		name = r.Phase + "  " + name
+	}
+	switch {
+	case r.Bounded == 0 || t.By == traces.ByKernel: // there the name says it
+	case r.Bounded == r.Pieces:
+		name += "  (bounded by its neighbours)"
+	default:
+		name += fmt.Sprintf("  (%d kernels bounded by their neighbours)", r.Bounded)
 	}
 	return name
 }

@@ -109,7 +109,7 @@ func Diff(a, b *Trace, alpha float64) (*Comparison, error) {
 	pa, pb := passesOf(a), passesOf(b)
 	for _, x := range []struct {
 		name string
-		p    *passes
+		p    *passList
 	}{{"A", pa}, {"B", pb}} {
 		if len(x.p.list) == 0 {
 			return nil, fmt.Errorf("trace %s has no pass of a model that is no warm-up, so that there are no stages to compare", x.name)
@@ -128,7 +128,7 @@ func Diff(a, b *Trace, alpha float64) (*Comparison, error) {
 		}
 	}
 	shift := &shifts{alpha, map[[2]int]int{}}
-	seen := map[rowKey]bool{}
+	seen := map[changeKey]bool{}
 	for _, phase := range phases {
 		for _, k := range keys {
 			if k.phase == phase && !seen[k] {
@@ -141,17 +141,17 @@ func Diff(a, b *Trace, alpha float64) (*Comparison, error) {
 	return c, nil
 }
 
-// rowKey names a row.
-type rowKey struct {
+// changeKey names a row.
+type changeKey struct {
 	kind        ChangeKind
 	phase, name string
 }
 
 // table returns the samples of all rows, and their order.
-func (p *passes) table() ([]rowKey, map[rowKey][]int64) {
-	var keys []rowKey
-	rows := map[rowKey][]int64{}
-	add := func(k rowKey, values ...int64) {
+func (p *passList) table() ([]changeKey, map[changeKey][]int64) {
+	var keys []changeKey
+	rows := map[changeKey][]int64{}
+	add := func(k changeKey, values ...int64) {
 		if rows[k] == nil {
 			keys = append(keys, k)
 		}
@@ -159,14 +159,14 @@ func (p *passes) table() ([]rowKey, map[rowKey][]int64) {
 	}
 	for _, l := range p.list {
 		phase := p.phase(l.event)
-		add(rowKey{ChangePass, phase, "whole pass"}, l.time.to-l.time.from)
-		add(rowKey{ChangeIdle, phase, "idle"}, l.time.to-l.time.from-l.busy)
+		add(changeKey{ChangePass, phase, "whole pass"}, l.time.to-l.time.from)
+		add(changeKey{ChangeIdle, phase, "idle"}, l.time.to-l.time.from-l.busy)
 	}
 	steps, times, _ := p.stepTimes()
 	for _, s := range steps {
-		k := rowKey{ChangeStage, s.phase, s.name}
+		k := changeKey{ChangeStage, s.phase, s.name}
 		if s.name == "" {
-			k = rowKey{ChangeOther, s.phase, "work of no step"}
+			k = changeKey{ChangeOther, s.phase, "work of no step"}
 		}
 		add(k, times[s]...)
 	}
@@ -177,7 +177,7 @@ func (p *passes) table() ([]rowKey, map[rowKey][]int64) {
 }
 
 // phase names the kind of a pass.
-func (p *passes) phase(e *Event) string {
+func (p *passList) phase(e *Event) string {
 	if e.Phase >= 0 && int(e.Phase) < len(p.Header.Plans) {
 		return p.Header.Plans[e.Phase].Phase
 	}
@@ -186,7 +186,7 @@ func (p *passes) phase(e *Event) string {
 
 // change compares the samples of a row, which are sorted. Its verdict is left to
 // judge where it depends on the other rows.
-func change(k rowKey, a, b []int64, s *shifts) Change {
+func change(k changeKey, a, b []int64, s *shifts) Change {
 	c := Change{Kind: k.kind, Phase: k.phase, Name: k.name}
 	if len(a) > 0 {
 		c.A = sampleOf(a, s.alpha)
@@ -260,7 +260,7 @@ func (r *Change) lower() bool {
 }
 
 // unfair says why two traces can not be compared fairly.
-func unfair(a, b *passes) []string {
+func unfair(a, b *passList) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	differ := func(what, x, y string) {
@@ -270,7 +270,7 @@ func unfair(a, b *passes) []string {
 	}
 	for _, x := range []struct {
 		name string
-		p    *passes
+		p    *passList
 	}{{"A", a}, {"B", b}} {
 		for _, f := range Examine(x.p.Header, x.p.Attribution) {
 			if f.Misleads {
@@ -347,7 +347,7 @@ func padding(p *Plan) string {
 }
 
 // deviceName names the device whose work is compared.
-func (p *passes) deviceName() string {
+func (p *passList) deviceName() string {
 	if p.device < 0 {
 		return "CPU"
 	}
@@ -360,7 +360,7 @@ func (p *passes) deviceName() string {
 }
 
 // mode says how work came to the device.
-func (p *passes) mode() string {
+func (p *passList) mode() string {
 	switch {
 	case p.device < 0:
 		return "CPU"
@@ -371,7 +371,7 @@ func (p *passes) mode() string {
 }
 
 // phases names the kinds of passes there are.
-func (p *passes) phases() []string {
+func (p *passList) phases() []string {
 	var names []string
 	for _, l := range p.list {
 		if name := p.phase(l.event); !slices.Contains(names, name) {
@@ -382,7 +382,7 @@ func (p *passes) phases() []string {
 }
 
 // plan returns the plan of the first pass of a kind.
-func (p *passes) plan(phase string) (*Plan, bool) {
+func (p *passList) plan(phase string) (*Plan, bool) {
 	for _, l := range p.list {
 		if i := int(l.event.Phase); i >= 0 && i < len(p.Header.Plans) && p.phase(l.event) == phase {
 			return &p.Header.Plans[i], true
@@ -404,7 +404,7 @@ func layers(p *Plan) int {
 
 // positions returns where the passes of a kind begin, in tokens of the cache. Other
 // tools' ranges have other values, if any.
-func (p *passes) positions(phase string) (from, to int, ok bool) {
+func (p *passList) positions(phase string) (from, to int, ok bool) {
 	if !strings.EqualFold(p.Header.Tool, Domain) {
 		return 0, 0, false
 	}
@@ -421,7 +421,7 @@ func (p *passes) positions(phase string) (from, to int, ok bool) {
 
 // looking returns by how many percent recording made a pass longer, 0 where that is
 // not known.
-func (p *passes) looking(phase string) float64 {
+func (p *passList) looking(phase string) float64 {
 	for _, l := range p.Header.Looking {
 		if l.Phase == phase && l.Baseline > 0 {
 			return 100 * (l.Recorded/l.Baseline - 1)

@@ -54,8 +54,8 @@ type pass struct {
 	busy int64 // of it, with work on the device
 }
 
-// passes is what a trace has of passes that are no warm-up.
-type passes struct {
+// passList is what a trace has of passes that are no warm-up.
+type passList struct {
 	*Trace
 	device int32 // whose work it is, -1 for the CPU
 	list   []pass
@@ -66,8 +66,8 @@ type passes struct {
 }
 
 // passesOf finds the passes of a trace and the work of the first device that worked.
-func passesOf(t *Trace) *passes {
-	p := &passes{Trace: t, device: -1, byID: map[uint64]*Event{}, index: map[*Event]int{}, warm: map[*Event]bool{}}
+func passesOf(t *Trace) *passList {
+	p := &passList{Trace: t, device: -1, byID: map[uint64]*Event{}, index: map[*Event]int{}, warm: map[*Event]bool{}}
 	warm := map[Lane]int64{} // when the warm-up of a thread ends
 	var cpu []*Event
 	for i := range t.Events {
@@ -105,7 +105,7 @@ func passesOf(t *Trace) *passes {
 }
 
 // divide gives each pass its part of the wall time.
-func (p *passes) divide() {
+func (p *passList) divide() {
 	ends := make([]int64, len(p.list))
 	for i, l := range p.list {
 		ends[i] = l.event.Time
@@ -136,7 +136,7 @@ func (p *passes) divide() {
 }
 
 // of returns the pass that an event lies in, nil where its source does not tell.
-func (p *passes) of(e *Event) *Event {
+func (p *passList) of(e *Event) *Event {
 	for range 100 { // damage could make a ring of them
 		if e == nil || e.Kind == KindPass {
 			return e
@@ -151,7 +151,7 @@ func (p *passes) of(e *Event) *Event {
 }
 
 // during returns the pass in whose part of the wall time another lies.
-func (p *passes) during(x interval) *Event {
+func (p *passList) during(x interval) *Event {
 	i := sort.Search(len(p.list), func(i int) bool { return p.list[i].time.to >= x.to })
 	if i == len(p.list) || x.from < p.list[i].time.from {
 		return nil
@@ -183,7 +183,7 @@ type stepKey struct{ phase, name string }
 // stepTimes returns, for each step, the times that were its own in each pass that
 // ran it, as sweep divides them; and how many pieces of work of a step the source
 // gives no pass. Steps come in the order of the plans.
-func (p *passes) stepTimes() (order []stepKey, times map[stepKey][]int64, lost int) {
+func (p *passList) stepTimes() (order []stepKey, times map[stepKey][]int64, lost int) {
 	if len(p.list) == 0 {
 		return nil, nil, 0
 	}

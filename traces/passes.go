@@ -59,22 +59,18 @@ type passList struct {
 	*Trace
 	device int32 // whose work it is, -1 for the CPU
 	list   []pass
-	byID   map[uint64]*Event // ranges
-	index  map[*Event]int    // of a pass, in list
-	warm   map[*Event]bool
-	work   []*Event // on the device, in order: kernels, copies, sets, graphs; on the CPU the steps of threads
+	ranges ranges
+	index  map[*Event]int // of a pass, in list
+	work   []*Event       // on the device, in order: kernels, copies, sets, graphs; on the CPU the steps of threads
 }
 
 // passesOf finds the passes of a trace and the work of the first device that worked.
 func passesOf(t *Trace) *passList {
-	p := &passList{Trace: t, device: -1, byID: map[uint64]*Event{}, index: map[*Event]int{}, warm: map[*Event]bool{}}
+	p := &passList{Trace: t, device: -1, ranges: rangesOf(t.Events), index: map[*Event]int{}}
 	warm := map[Lane]int64{} // when the warm-up of a thread ends
 	var cpu []*Event
 	for i := range t.Events {
 		e := &t.Events[i]
-		if e.Kind.IsRange() && e.ID != 0 {
-			p.byID[e.ID] = e
-		}
 		switch {
 		case e.Kind.IsGPU():
 			if p.device < 0 {
@@ -90,7 +86,6 @@ func passesOf(t *Trace) *passList {
 			cpu = append(cpu, e)
 		case e.Kind == KindPass && !e.Open:
 			if end, ok := warm[e.Lane]; ok && e.Time < end {
-				p.warm[e] = true
 				continue
 			}
 			p.index[e] = len(p.list)
@@ -116,7 +111,7 @@ func (p *passList) divide() {
 	busy := make([]interval, 0, len(p.work))
 	for _, e := range p.work {
 		busy = append(busy, interval{e.Time, e.End()})
-		if owner := p.of(e); owner != nil {
+		if owner := p.ranges.pass(e); owner != nil {
 			if i, ok := p.index[owner]; ok {
 				ends[i] = max(ends[i], e.End())
 			}
@@ -133,21 +128,6 @@ func (p *passList) divide() {
 		l.busy = covered(busy, l.time)
 		at = l.time.to
 	}
-}
-
-// of returns the pass that an event lies in, nil where its source does not tell.
-func (p *passList) of(e *Event) *Event {
-	for range 100 { // damage could make a ring of them
-		if e == nil || e.Kind == KindPass {
-			return e
-		}
-		parent := p.byID[e.Parent]
-		if e.Parent == 0 || parent == e {
-			return nil
-		}
-		e = parent
-	}
-	return nil
 }
 
 // during returns the pass in whose part of the wall time another lies.
@@ -195,7 +175,7 @@ func (p *passList) stepTimes() (order []stepKey, times map[stepKey][]int64, lost
 	sums := map[at]int64{}
 	sweep(p.work, p.list[0].time.from, maxTime, func(e *Event, _, part interval) {
 		step, ok := p.Header.Step(e)
-		owner := p.of(e)
+		owner := p.ranges.pass(e)
 		if owner == nil && !ok {
 			owner = p.during(part) // work of no pass
 		}

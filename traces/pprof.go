@@ -20,9 +20,10 @@ type stack struct {
 // that has no passes, those of the table by kernel. From root to leaf a stack is
 //
 //	gpt2scope, kind of pass, layer, stage, kernel
-//	gpt2scope, kind of pass, idle, cause
+//	gpt2scope, kind of pass, idle, cause, copy
 //
-// where steps outside the layers lack the layer, and stages on the CPU the kernel.
+// where steps outside the layers lack the layer, stages on the CPU the kernel, and idle
+// time in which no copy runs the copy.
 // Values are nanoseconds and counts (kernels, copies and sets; on the CPU events of
 // threads; of idle time the gaps). The nanoseconds are the exclusive times of [Row],
 // and sum to the wall time. Labels (phase, layer, stage, op, kind) are there for
@@ -48,6 +49,7 @@ func Profile(t *Trace, device int32) (*profile.Profile, error) {
 		s.ns, s.n = s.ns+ns, s.n+n
 	}
 	left := table.Wall
+	copied := map[string][2]int64{} // by phase, time and number of copies that the table counts as idle time
 	sweep(workOn(t, table.Device), from, from+table.Wall, func(e *Event, _, part interval) {
 		ns := part.to - part.from
 		left -= ns
@@ -60,15 +62,23 @@ func Profile(t *Trace, device int32) (*profile.Profile, error) {
 			layer := layerFrame(step)
 			add(ns, 1, labelled("kind", "work", "phase", phase, "layer", layer, "stage", step.Name, "op", step.Op), phase, layer, step.Name, kernelFrame(e))
 		case e.Kind == KindMemcpy || e.Kind == KindMemset:
-			add(ns, 1, labelled("kind", "work", "phase", phase), phase, "copies and sets of no step", kernelFrame(e))
+			copied[phase] = [2]int64{copied[phase][0] + ns, copied[phase][1] + 1}
+			add(ns, 1, labelled("kind", "idle", "phase", phase), phase, "idle", IdleCopy, kernelFrame(e))
 		default:
 			add(ns, 1, labelled("kind", "work", "phase", phase), phase, "kernels of no step", kernelFrame(e))
 		}
 	})
 	for _, r := range table.Rows {
-		if r.Kind == RowIdle {
-			left -= r.Exclusive
-			add(r.Exclusive, int64(r.Calls), labelled("kind", "idle", "phase", r.Phase), r.Phase, "idle", r.Name)
+		if r.Kind != RowIdle {
+			continue
+		}
+		ns, n := r.Exclusive, int64(r.Calls)
+		if r.Name == IdleCopy { // the copies themselves have their stacks
+			ns, n = ns-copied[r.Phase][0], n-copied[r.Phase][1]
+		}
+		if ns != 0 {
+			left -= ns
+			add(ns, n, labelled("kind", "idle", "phase", r.Phase), r.Phase, "idle", r.Name)
 		}
 	}
 	if left != 0 {

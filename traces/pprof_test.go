@@ -63,8 +63,10 @@ func TestProfile(t *testing.T) {
 			}
 			var k key
 			switch at := len(names) - 2; {
-			case len(names) > 3 && names[at] == "idle":
-				k = key{names[1], "idle: " + names[at+1]}
+			case names[1] == "idle":
+				k = key{"", "idle: " + names[2]}
+			case len(names) > 3 && names[2] == "idle":
+				k = key{names[1], "idle: " + names[3]}
 			case len(names) > 3:
 				k = key{names[1], names[at]}
 				if s.Label["stage"][0] != names[at] || s.Label["phase"][0] != names[1] {
@@ -84,8 +86,10 @@ func TestProfile(t *testing.T) {
 		for _, r := range table.Rows {
 			k := key{r.Phase, r.Name}
 			switch {
-			case r.Kind == RowIdle && r.Phase != "":
+			case r.Kind == RowIdle:
 				k.name = "idle: " + r.Name
+			case r.Kind == RowResidual:
+				k = key{} // what fits no other
 			case r.Kind != RowWork:
 				continue
 			}

@@ -24,7 +24,7 @@ func newTracePprof() *cobra.Command {
 show') as a profile for 'go tool pprof'. A stack is, from root to leaf,
 
   gpt2scope, kind of pass, layer, stage, kernel
-  gpt2scope, kind of pass, idle, cause of it
+  gpt2scope, kind of pass, idle, cause of it, copy
 
 and its values are nanoseconds ('time', the default) and how many kernels, copies, or
 idle gaps there were ('count', -sample_index=count). The time of all stacks is the wall time.

@@ -106,7 +106,7 @@ func Diff(a, b *Trace, alpha float64) (*Comparison, error) {
 	if !(alpha > 0 && alpha < 1) {
 		return nil, fmt.Errorf("alpha is %g; it must lie between 0 and 1", alpha)
 	}
-	pa, pb := passesOf(a), passesOf(b)
+	pa, pb := passesOf(a, -1), passesOf(b, -1)
 	for _, x := range []struct {
 		name string
 		p    *passList

@@ -278,7 +278,7 @@ func TestPasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := passesOf(tr)
+		p := passesOf(tr, -1)
 		if len(p.list) != 8 {
 			t.Fatalf("%s has %d passes", path, len(p.list))
 		}
@@ -333,7 +333,7 @@ func TestPasses(t *testing.T) {
 			}
 		}
 	}
-	p := passesOf(trace(h, events...))
+	p := passesOf(trace(h, events...), -1)
 	_, times, _ := p.stepTimes()
 	for _, step := range h.Plans[0].Steps {
 		if got := times[stepKey{"decode step", step.Name}]; !slices.Equal(got, []int64{320, 320, 320, 320, 320}) {

@@ -64,9 +64,10 @@ type passList struct {
 	work   []*Event       // on the device, in order: kernels, copies, sets, graphs; on the CPU the steps of threads
 }
 
-// passesOf finds the passes of a trace and the work of the first device that worked.
-func passesOf(t *Trace) *passList {
-	p := &passList{Trace: t, device: -1, ranges: rangesOf(t.Events), index: map[*Event]int{}}
+// passesOf finds the passes of a trace and the work of a device, -1 for the first
+// that worked.
+func passesOf(t *Trace, device int32) *passList {
+	p := &passList{Trace: t, device: device, ranges: rangesOf(t.Events), index: map[*Event]int{}}
 	warm := map[Lane]int64{} // when the warm-up of a thread ends
 	var cpu []*Event
 	for i := range t.Events {

@@ -50,7 +50,7 @@ at its name.`,
 		},
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceShow())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceShow())
 	return c
 }
 

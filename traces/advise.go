@@ -57,6 +57,17 @@ var (
 	cpuRules = []rule{{"imbalance", imbalanceRule}, {"few-threads", fewThreadsRule}, {"barriers", barriersRule}, {"between-passes", betweenRule}, {"floor", floorRule}, {"warm-up", warmUpRule}}
 )
 
+// Rules returns the names of all rules of [Advise].
+func Rules() []string {
+	var names []string
+	for _, r := range slices.Concat(gpuRules, cpuRules) {
+		if !slices.Contains(names, r.id) {
+			names = append(names, r.id)
+		}
+	}
+	return names
+}
+
 // advisor is the state of Advise.
 type advisor struct {
 	*Trace
@@ -180,8 +191,8 @@ func outside(list, other []interval) int64 {
 	return sum
 }
 
-// inWindow tells whether an event lies in the time that the advice is of.
-func (a *advisor) inWindow(e *Event) bool { return e.Time >= a.window.from && e.Time < a.window.to }
+// inWindow tells whether an event reaches into the time that the advice is of.
+func (a *advisor) inWindow(e *Event) bool { return e.End() > a.window.from && e.Time < a.window.to }
 
 var anyLayer = regexp.MustCompile(`\bh\.\d+(@\d+)?\.`)
 

@@ -16,7 +16,20 @@ struct gs_stream {
   int processors;     // SMs
   int shared_per_block;  // bytes, after opting in
   struct gs_blas_state *blas;  // of gemm.cu: handle, workspace, kept plans; made on first use
+  struct {
+    gs_ptr areas;             // 0: kernels do not stamp
+    uint32_t count, used;
+    const char **names;       // (count)
+  } stamps;
 };
+
+// Where a kernel stamps, by value its last parameter: nowhere where area is null.
+struct gs_stamp {
+  uint64_t *area;
+};
+
+// The next area of the stream, for the kernel of that name.
+gs_stamp gs_next_stamp(gs_stream *s, const char *name);
 
 // Frees what gemm.cu keeps in a stream.
 void gs_blas_release(gs_stream *s);
@@ -55,7 +68,8 @@ struct gs_how {
 
 // Launches a kernel on the stream, overlapping the one before where the stream
 // says so. A kernel launched so must call gs_wait() before it touches anything
-// that an earlier kernel writes, and before it writes anything at all.
+// that an earlier kernel writes, and before it writes anything at all. A kernel with
+// one parameter more than there are arguments is given its gs_stamp.
 template <typename... Params, typename... Args>
 int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, gs_how how, Args... args) {
   if (int status = gs_use(s->device)) return status;
@@ -81,7 +95,10 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
     attribute[config.numAttrs].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     config.numAttrs++;
   }
-  return gs_check(cudaLaunchKernelEx(&config, kernel, Params(args)...), name);
+  if constexpr (sizeof...(Params) == sizeof...(Args) + 1)
+    return gs_check(cudaLaunchKernelEx(&config, kernel, args..., gs_next_stamp(s, name)), name);
+  else
+    return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
 
 template <typename... Params, typename... Args>
@@ -113,6 +130,42 @@ __device__ inline void gs_wait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+__device__ inline uint64_t gs_globaltimer() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)::"memory");
+  return t;
+}
+
+// Stamps start and end of the scope that it is declared in, right after gs_wait().
+// The first thread of a block writes for the block, and keeps nothing in registers
+// in between.
+class gs_stamped {
+ public:
+  __device__ explicit gs_stamped(gs_stamp s) : s(s) {
+    if (!on()) return;
+    const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
+    if (block() == 0) *reinterpret_cast<uint32_t *>(s.area) = blocks;
+    write(0);
+  }
+  __device__ ~gs_stamped() {
+    if (on()) write(1);
+  }
+
+ private:
+  __device__ bool on() const { return s.area && (threadIdx.x | threadIdx.y | threadIdx.z) == 0; }
+  __device__ static uint32_t block() { return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x; }
+  __device__ void write(int end) const {
+    const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
+    uint32_t slot = block();
+    if (blocks > GS_STAMP_SLOTS && slot >= GS_STAMP_SLOTS / 2) {
+      if (slot < blocks - GS_STAMP_SLOTS / 2) return;
+      slot -= blocks - GS_STAMP_SLOTS;
+    }
+    s.area[2 + 2 * slot + end] = gs_globaltimer();
+  }
+  const gs_stamp s;
+};
 
 __device__ inline float to_float(float v) { return v; }
 __device__ inline float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }

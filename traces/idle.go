@@ -105,7 +105,7 @@ func (s *summary) gap(from, to int64, before, next *Event) {
 		s.idle(phase, cause, to-from)
 		return
 	}
-	asked, queued, ok := s.asked(next, before)
+	asked, queued, ok := s.asked(next, before, from)
 	switch {
 	case !ok:
 		s.idle(phase, IdleUnknown, to-from)
@@ -118,9 +118,10 @@ func (s *summary) gap(from, to int64, before, next *Event) {
 	}
 }
 
-// asked returns the call that launched a piece of work, or the range of the host
-// that stands for it; or that the launch was that of the piece before.
-func (s *summary) asked(e, before *Event) (by *Event, queued, ok bool) {
+// asked returns the call that launched a piece of work before which there is a gap,
+// or the range of the host that stands for it; or that the launch was that of the
+// piece before.
+func (s *summary) asked(e, before *Event, from int64) (by *Event, queued, ok bool) {
 	if e.Correlation != 0 {
 		if before != nil && before.Correlation == e.Correlation && s.process(before) == s.process(e) {
 			return nil, true, true
@@ -142,8 +143,8 @@ func (s *summary) asked(e, before *Event) (by *Event, queued, ok bool) {
 	if step := s.hostSteps[runKey{r.ID, e.Phase, e.Tag}]; step != nil {
 		return step, false, true
 	}
-	// A pass asks for the first piece of its work; of the others it does not say when.
-	if r.Kind == KindPass && (before == nil || before.Parent != e.Parent) {
+	// A pass asks for the first piece of its work; for the others some time before it ends.
+	if r.Kind == KindPass && (before == nil || before.Parent != e.Parent || r.End() <= from) {
 		return r, false, true
 	}
 	return nil, false, false

@@ -30,9 +30,11 @@ func find(t *testing.T, table *Table, kind RowKind, name string) Row {
 	return table.Rows[i]
 }
 
-func checkSum(t *testing.T, table *Table) {
+// checkWall checks that the rows sum to the wall time exactly, and returns what of
+// it is residual and unknown.
+func checkWall(t *testing.T, table *Table) (residual int64) {
 	t.Helper()
-	sum, residual := int64(0), int64(0)
+	sum := int64(0)
 	for _, r := range table.Rows {
 		if r.Exclusive < 0 {
 			t.Errorf("row %+v has negative time", r)
@@ -45,6 +47,12 @@ func checkSum(t *testing.T, table *Table) {
 	if sum != table.Wall || table.Wall <= 0 {
 		t.Errorf("the rows sum to %d ns, the wall time is %d", sum, table.Wall)
 	}
+	return residual
+}
+
+func checkSum(t *testing.T, table *Table) {
+	t.Helper()
+	residual := checkWall(t, table)
 	if float64(residual) > 0.02*float64(table.Wall) {
 		t.Errorf("%d of %d ns are residual and unknown", residual, table.Wall)
 	}
@@ -281,17 +289,50 @@ func TestSummaries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, by := range []By{ByStage, ByKernel} {
+		work := map[By]int64{}
+		for _, by := range []By{ByStage, ByLayer, ByPhase, ByKernel} {
 			table, err := Summarize(tr, by, -1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkSum(t, table)
 			for _, r := range table.Rows {
+				if r.Kind == RowWork {
+					work[by] += r.Exclusive
+				}
 				if by == ByStage && r.Kind == RowWork {
 					steps[path] += fmt.Sprintln(r.Phase, r.Name, r.Calls, r.Pieces)
 				}
 			}
+		}
+		if work[ByLayer] != work[ByStage] || work[ByPhase] != work[ByStage] || work[ByStage] == 0 {
+			t.Errorf("%s: the steps have %d ns, by layer %d, by phase %d", path, work[ByStage], work[ByLayer], work[ByPhase])
+		}
+		// Each API call that the table by launch has is one of a kernel or copy of the passes.
+		table, err := Summarize(tr, ByLaunch, -1)
+		if err != nil || table.Queue.WithoutCall != 0 || table.Queue.Ahead+table.Queue.Starved != len(table.Launches) || len(table.Launches) == 0 {
+			t.Errorf("%s: %+v, error %v", path, table.Queue, err)
+		}
+		ops, err := Summarize(tr, ByOp, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var gpu, busy int64
+		for _, r := range ops.Ops {
+			gpu += r.SelfGPU
+			if r.SelfCPU < 0 || r.SelfCPU > r.CPU || r.SelfGPU > r.GPU {
+				t.Errorf("%s: %+v", path, r)
+			}
+		}
+		stages, err := Summarize(tr, ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range stages.Rows {
+			busy += r.Busy
+		}
+		if gpu != busy || gpu == 0 {
+			t.Errorf("%s: the operations have %d ns of the GPU, the stages %d", path, gpu, busy)
 		}
 	}
 	// Graph or eager, the steps have the same kernels.

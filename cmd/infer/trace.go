@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/traces"
-	"gpt2scope/weights"
 )
 
 // newTrace makes "infer trace" and its commands.
@@ -218,32 +217,11 @@ func traceConvert(ctx context.Context, in, out string, quiet bool, stderr io.Wri
 	if err != nil {
 		return err
 	}
-	projected := traces.Project(t.Header, t.Events)
-	events := slices.Concat(projected, t.Events)
-	traces.Sort(events)
-	t.Header.Events = int64(len(events))
-	path := out
-	if path == "-" {
-		path = "/dev/stdout"
-	}
-	err = weights.WriteFile(ctx, path, func(f io.Writer) error {
-		z := traces.Compress(f, out)
-		w := traces.NewWriter(z, t.Header)
-		for _, e := range events {
-			if err := w.Write(e); err != nil {
-				return err
-			}
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		return z.Close()
-	})
-	if err != nil {
+	if err := writeTrace(ctx, t, out); err != nil {
 		return err
 	}
 	if !quiet {
-		fmt.Fprintf(stderr, "%s: %s, %s, %d in steps\n", out, count(len(events), "event"), count(t.Kernels, "kernel"), t.InSteps)
+		fmt.Fprintf(stderr, "%s: %s, %s, %d in steps\n", out, count(int(t.Header.Events), "event"), count(t.Kernels, "kernel"), t.InSteps)
 	}
 	if len(t.Header.Incomplete) > 0 {
 		fmt.Fprintf(stderr, "%s is incomplete: %s\n", in, strings.Join(t.Header.Incomplete, "; "))

@@ -52,6 +52,11 @@ type Runner struct {
 	sampling gpt2.Sampling
 	tokens   []gpt2.Token // sampled last
 	failed   error        // a CUDA error sticks
+	ahead    int          // decode steps launched whose tokens were not read
+	asked    int          // tokens per sequence of the prefill under way, without padding
+
+	recorder  string     // "auto", "stamps" or "cupti"; "" is auto
+	recording *recording // nil where passes are not recorded
 }
 
 // The state's layout, in bytes: a header, then ids.
@@ -188,7 +193,7 @@ func (r *Runner) Close() error {
 	defer runtime.UnlockOSThread()
 	var errs []error
 	if r.stream != nil && r.failed == nil {
-		errs = append(errs, r.stream.Synchronize())
+		errs = append(errs, r.stream.Synchronize(), r.StopRecording())
 	}
 	errs = append(errs, r.forget())
 	for _, b := range append([]*cuda.Buffer{r.cache, r.state, r.attentionWork, r.sampleWork}, r.buffers[:]...) {
@@ -272,6 +277,7 @@ func (r *Runner) compile(phase gpt2.Phase) (*compiled, error) {
 func (r *Runner) forget() error {
 	var errs []error
 	for phase, c := range r.compiled {
+		errs = append(errs, r.recording.drain(c))
 		if c.graph != nil {
 			errs = append(errs, c.graph.Free())
 		}
@@ -357,6 +363,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 	if err != nil {
 		return nil, err
 	}
+	r.asked = phase.Tokens
 	if err := r.enter(c, ids, phase); err != nil {
 		return nil, r.fail(c, err)
 	}
@@ -440,13 +447,20 @@ func (r *Runner) pass(c *compiled) error {
 			return err
 		}
 	}
-	c.ranges.Begin(r.position)
+	c.ranges.Begin(r.position + r.ahead)
 	defer c.ranges.End()
+	note := r.recording.begin(c)
 	if c.graph != nil {
-		return c.graph.Launch(r.stream)
+		call := note.call()
+		err := c.graph.Launch(r.stream)
+		call.graph()
+		note.end()
+		return err
 	}
 	c.runs++
-	return r.launch(c)
+	err := r.launch(c, note)
+	note.end()
+	return err
 }
 
 // record makes the graph of a pass. The ranges of its steps are those by which a
@@ -456,25 +470,40 @@ func (r *Runner) record(c *compiled) error {
 	c.ranges.Begin(r.position)
 	defer c.ranges.End()
 	var err error
-	c.graph, err = r.stream.Capture(func() error { return r.launch(c) })
+	c.graph, err = r.stream.Capture(func() error { return r.launch(c, nil) })
 	return err
 }
 
-// launch launches every step.
-func (r *Runner) launch(c *compiled) error {
+// launch launches every step, as a pass of which note is taken, where it is.
+func (r *Runner) launch(c *compiled, note *passNote) error {
+	stamps := r.recording.stamping(c)
+	if err := stamps.begin(); err != nil {
+		return err
+	}
 	for i, launches := range c.steps {
 		if len(launches) == 0 {
 			continue
 		}
 		c.ranges.Step(i)
-		for _, f := range launches {
-			if err := f(); err != nil {
+		step := note.step(i)
+		for _, l := range launches {
+			err := stamps.before(i, l)
+			if err == nil {
+				call := note.call()
+				err = l.run()
+				call.kernel(i)
+			}
+			if err == nil {
+				err = stamps.after(i, l)
+			}
+			if err != nil {
 				return gpt2.NewStageError(c.plan, c.plan.Steps[i], r.position, err)
 			}
 		}
+		step.end()
 		c.ranges.EndStep(i)
 	}
-	return nil
+	return stamps.end()
 }
 
 // Decode runs n steps, launching ahead of the tokens that are read.
@@ -501,11 +530,14 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 			return r.settle(c, launched-read, context.Cause(ctx))
 		}
 		for launched < n && launched-read < runAhead {
+			r.ahead = launched - read
 			if err := r.pass(c); err != nil {
+				r.ahead = 0
 				return r.fail(c, err)
 			}
 			launched++
 		}
+		r.ahead = 0
 		if err := r.await(ctx, start+uint64(read)); err != nil {
 			if ctx.Err() != nil {
 				return r.settle(c, launched-read, err)
@@ -550,6 +582,7 @@ func (r *Runner) slot(step uint64, b int) *cuda.Slot {
 
 // await waits until every sequence's slot of a step is written.
 func (r *Runner) await(ctx context.Context, step uint64) error {
+	defer r.recording.wait()()
 	var began time.Time
 	for b := range r.options.Batch {
 		s := r.slot(step, b)
@@ -714,7 +747,7 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 	if err != nil {
 		return nil, err
 	}
-	r.last, r.rows = c, phase.Tokens
+	r.last, r.rows, r.asked = c, phase.Tokens, phase.Tokens
 	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
 	burst := func(name string) (time.Duration, error) {
 		if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {

@@ -1,0 +1,510 @@
+package exec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"gpt2scope/annotate"
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/profile"
+	"gpt2scope/traces"
+)
+
+// recording is what a runner notes of its passes, from which events are made when
+// recording stops. Its methods do nothing where it is nil.
+type recording struct {
+	*Runner
+	profile *profile.Recorder
+	lane    traces.Lane // of the thread that launches
+	clocks  [2]cuda.ClockPair
+	sets    map[*compiled]*stampSet
+	passes  []passNote
+	calls   []callNote
+	waits   []span
+	events  int   // that the notes will become, about
+	dropped int64 // passes for which there was no room
+}
+
+// span is a time on the host, as the trace has it.
+type span struct{ begin, end int64 }
+
+// passNote is one pass as the host saw it.
+type passNote struct {
+	*recording
+	set      *stampSet
+	row      int // of the set's ring; -1 where the pass was not stamped
+	phase    int32
+	position int
+	span
+	first, last int // of recording.calls
+}
+
+// callNote is a launch, or a step of an eager pass.
+type callNote struct {
+	span
+	step   int32 // -1 for a whole graph
+	isStep bool
+}
+
+// maxRecorded bounds the events of a recording: about half a GiB of memory.
+const maxRecorded = 2_000_000
+
+// ringBytes bounds the device memory for the stamps of the passes of a plan.
+const ringBytes = 32 << 20
+
+// ChooseRecorder says by what later recordings are made: "stamps", "cupti" or "auto".
+func (r *Runner) ChooseRecorder(name string) error {
+	switch name {
+	case "auto", "stamps":
+	default:
+		return fmt.Errorf("there is no recorder %q; there are auto, stamps and cupti", name)
+	}
+	r.recorder = name
+	return nil
+}
+
+// StartRecording makes kernels stamp from now on: [profile.Source].
+func (r *Runner) StartRecording(p *profile.Recorder) error {
+	switch {
+	case r.failed != nil:
+		return r.failed
+	case r.recording != nil:
+		return errors.New("the session is being recorded already")
+	}
+	runtime.LockOSThread()
+	rec := &recording{Runner: r, profile: p, lane: p.Thread(), sets: map[*compiled]*stampSet{}}
+	err := r.stream.Synchronize()
+	if err == nil {
+		err = r.forget() // graphs are recorded anew, with stamps
+	}
+	if err == nil {
+		rec.clocks[0], err = r.stream.CompareClocks()
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	r.recording = rec
+	p.Name(rec.lane, "main")
+	p.Name(rec.stream(), "stream of the session")
+	p.Header(rec.describe)
+	return nil
+}
+
+// describe fills in the header.
+func (rec *recording) describe(h *traces.Header) {
+	info := rec.backend.dev.Info()
+	h.Recorder = traces.RecorderStamps
+	h.Clock = traces.Clock{Domain: "globaltimer", Uncertainty: int64(rec.clocks[0].Uncertainty) + rec.profile.Uncertainty()}
+	h.DType = map[cuda.DType]string{cuda.F32: "f32", cuda.BF16: "bf16"}[rec.backend.dtype]
+	h.Devices = append(h.Devices, traces.Device{
+		ID: info.Index, Name: info.Name, Compute: fmt.Sprintf("%d.%d", info.Major, info.Minor), SMs: info.Processors, Memory: int64(info.MemoryBytes),
+		Bandwidth: 2 * 1000 * int64(info.MemoryClockKHz) * int64(info.MemoryBusBits) / 8, ClockHz: 1000 * int64(info.ClockKHz),
+		WarpsPerSM: info.ThreadsPerProcessor / 32, BlocksPerSM: info.BlocksPerProcessor, RegistersPerSM: info.RegistersPerProc, SharedPerSM: info.SharedPerProcessor,
+	})
+	h.NotRecorded = append(h.NotRecorded,
+		"copies and sets, and API calls other than launches and waits",
+		"grids, registers and shared memory of kernels",
+		"when a product of cuBLASLt began and ended: it lies between the stamps of its neighbours, and the time to start it is counted with it")
+}
+
+func (rec *recording) stream() traces.Lane {
+	return traces.Stream(rec.lane.Process, int32(rec.backend.dev.Info().Index), 0, 1)
+}
+
+// begin notes a pass, and takes a row of the ring for it.
+func (rec *recording) begin(c *compiled) *passNote {
+	if rec == nil {
+		return nil
+	}
+	set := rec.sets[c]
+	n := 2*len(c.plan.Steps) + 4
+	switch {
+	case set == nil || !set.ready: // nothing can be told of it: see stampSet
+		return nil
+	case rec.events+n > maxRecorded || set.passes >= set.rows:
+		rec.dropped++
+		set.passes++
+		return nil
+	}
+	rec.events += n
+	position := rec.position + rec.ahead
+	rec.passes = append(rec.passes, passNote{recording: rec, set: set, row: set.passes, phase: rec.phase(c, position), position: position,
+		span: span{begin: rec.profile.Now()}, first: len(rec.calls)})
+	set.passes++
+	return &rec.passes[len(rec.passes)-1]
+}
+
+// phase registers the plan of a pass. The costs are those of the tokens that were
+// asked for, not of the padding.
+func (rec *recording) phase(c *compiled, position int) int32 {
+	plan, executed := c.plan, c.plan.Phase.Tokens
+	if !plan.Phase.IsDecode() && rec.asked < executed {
+		phase := plan.Phase
+		phase.Tokens = rec.asked
+		if asked := rec.Plan(phase); len(asked.Steps) == len(plan.Steps) {
+			plan = asked
+		}
+	}
+	return rec.profile.Plan(plan, position, executed, rec.backend.Sizes())
+}
+
+// end notes that the pass is launched.
+func (n *passNote) end() {
+	if n != nil {
+		n.span.end, n.last = n.profile.Now(), len(n.calls)
+	}
+}
+
+// noteCall is a call under way.
+type noteCall struct {
+	*passNote
+	at    int64
+	index int
+}
+
+// call notes that a call begins.
+func (n *passNote) call() noteCall {
+	if n == nil {
+		return noteCall{}
+	}
+	return noteCall{passNote: n, at: n.profile.Now()}
+}
+
+// graph notes that it launched a graph, kernel that it launched a step.
+func (c noteCall) graph() { c.add(-1) }
+
+func (c noteCall) kernel(step int) { c.add(int32(step)) }
+
+func (c noteCall) add(step int32) {
+	if c.passNote != nil {
+		c.calls = append(c.calls, callNote{span: span{c.at, c.profile.Now()}, step: step})
+	}
+}
+
+// step notes that a step begins.
+func (n *passNote) step(i int) noteCall {
+	if n == nil {
+		return noteCall{}
+	}
+	n.calls = append(n.calls, callNote{span: span{begin: n.profile.Now()}, step: int32(i), isStep: true})
+	return noteCall{passNote: n, index: len(n.calls) - 1}
+}
+
+func (c noteCall) end() {
+	if c.passNote != nil {
+		c.calls[c.index].end = c.profile.Now()
+	}
+}
+
+// wait notes a wait for the device, until the function that it returns is called.
+func (rec *recording) wait() func() {
+	if rec == nil {
+		return func() {}
+	}
+	began := rec.profile.Now()
+	return func() {
+		if end := rec.profile.Now(); end-began > int64(500*time.Nanosecond) && len(rec.waits) < maxRecorded {
+			rec.waits = append(rec.waits, span{began, end})
+		}
+	}
+}
+
+// stampSet is where the kernels of a plan stamp. The first pass only shows how many
+// there are: it is not recorded.
+type stampSet struct {
+	*recording
+	c      *compiled
+	items  []item
+	done   int // launches of the pass under way
+	ready  bool
+	count  int          // areas
+	areas  *cuda.Buffer // (count) areas, then passes and done of gs_collect_args
+	ring   *cuda.Buffer // (rows, count) pairs
+	rows   int
+	passes int      // launched since ready
+	pairs  []uint64 // what was read of the ring
+}
+
+// item is a kernel that stamps, or a product of a library between two that do.
+type item struct {
+	step   int // -1: a mark
+	area   int // -1: of a library
+	launch int // of the pass, counted without marks
+	name   string
+}
+
+// stamping returns where the kernels of a pass stamp.
+func (rec *recording) stamping(c *compiled) *stampSet {
+	if rec == nil {
+		return nil
+	}
+	s := rec.sets[c]
+	if s == nil {
+		s = &stampSet{recording: rec, c: c}
+		rec.sets[c] = s
+	}
+	return s
+}
+
+func (s *stampSet) begin() error {
+	if s == nil {
+		return nil
+	}
+	if s.areas == nil { // one, so that areas are counted
+		var err error
+		if s.areas, err = s.zeroed(cuda.StampArea); err != nil {
+			return err
+		}
+	}
+	s.items, s.done = s.items[:0], 0
+	return s.Runner.stream.StampInto(s.areas.Ptr(), max(1, s.count))
+}
+
+// before puts a mark between products of a library that belong to different steps,
+// of which nothing would be known apart.
+func (s *stampSet) before(step int, l launch) error {
+	if s == nil || !l.library || len(s.items) == 0 {
+		return nil
+	}
+	if last := s.items[len(s.items)-1]; last.area >= 0 || last.step == step {
+		return nil
+	}
+	return s.mark()
+}
+
+func (s *stampSet) mark() error {
+	if err := s.Runner.stream.Mark(); err != nil {
+		return err
+	}
+	return s.took(-1)
+}
+
+// after notes which areas a launch took.
+func (s *stampSet) after(step int, l launch) error {
+	if s == nil {
+		return nil
+	}
+	defer func() { s.done++ }()
+	if l.library {
+		s.items = append(s.items, item{step, -1, s.done, "library product (bounded by its neighbours)"})
+		return nil
+	}
+	return s.took(step)
+}
+
+// took notes the areas that were taken since the last item.
+func (s *stampSet) took(step int) error {
+	used, err := s.Runner.stream.Stamped()
+	if err != nil {
+		return err
+	}
+	from := 0
+	for _, it := range s.items {
+		from = max(from, it.area+1)
+	}
+	for i := from; i < used; i++ {
+		name, err := s.Runner.stream.StampName(i)
+		if err != nil {
+			return err
+		}
+		s.items = append(s.items, item{step, i, s.done, name})
+	}
+	return nil
+}
+
+// end collects the stamps of the pass. After the first, which only counted, it makes
+// the areas.
+func (s *stampSet) end() error {
+	if s == nil {
+		return nil
+	}
+	if n := len(s.items); n > 0 && s.items[n-1].area < 0 { // nothing would bound it
+		if err := s.mark(); err != nil {
+			return err
+		}
+	}
+	if !s.ready {
+		return errors.Join(s.Runner.stream.StampInto(0, 0), s.make())
+	}
+	tail := s.areas.Ptr() + cuda.Ptr(s.count*cuda.StampArea)
+	return errors.Join(s.Runner.stream.StampInto(0, 0), s.Runner.stream.CollectStamps(cuda.CollectArgs{
+		Count: uint32(s.count), Rows: uint32(s.rows), Areas: s.areas.Ptr(), Ring: s.ring.Ptr(), Passes: tail, Done: tail + 8}))
+}
+
+// make allocates areas and ring.
+func (s *stampSet) make() error {
+	s.count = 0
+	for _, it := range s.items {
+		s.count = max(s.count, it.area+1)
+	}
+	if s.count == 0 {
+		return errors.New("a pass has no kernel that can be stamped")
+	}
+	if err := errors.Join(s.Runner.stream.Synchronize(), s.areas.Free()); err != nil {
+		return err
+	}
+	s.rows = min(ringBytes/(s.count*cuda.StampPair), 1<<14)
+	var err error
+	if s.areas, err = s.zeroed(int64(s.count*cuda.StampArea) + 16); err != nil {
+		return fmt.Errorf("stamps of a pass: %w", err)
+	}
+	if s.ring, err = s.Runner.backend.dev.Alloc(int64(s.rows * s.count * cuda.StampPair)); err != nil {
+		return fmt.Errorf("stamps of %d passes: %w", s.rows, err)
+	}
+	s.ready = true
+	return nil
+}
+
+// drain reads the stamps of a plan's passes, and frees where they were. No pass of it
+// is launched after that.
+func (rec *recording) drain(c *compiled) error {
+	if rec == nil || rec.sets[c] == nil {
+		return nil
+	}
+	s := rec.sets[c]
+	delete(rec.sets, c)
+	if err := s.Runner.stream.Synchronize(); err != nil {
+		return err
+	}
+	if n := min(s.passes, s.rows) * s.count; n > 0 {
+		raw := make([]byte, n*cuda.StampPair)
+		if err := s.ring.Read(0, raw); err != nil {
+			return err
+		}
+		s.pairs = make([]uint64, 2*n)
+		for i := range s.pairs {
+			s.pairs[i] = binary.LittleEndian.Uint64(raw[8*i:])
+		}
+	}
+	return errors.Join(free(s.areas), free(s.ring))
+}
+
+// StopRecording makes the events: [profile.Source].
+func (r *Runner) StopRecording() error {
+	rec := r.recording
+	if rec == nil {
+		return nil
+	}
+	defer runtime.UnlockOSThread()
+	defer func() { r.recording = nil }()
+	err := r.stream.Synchronize()
+	if err == nil {
+		rec.clocks[1], err = r.stream.CompareClocks()
+	}
+	if forgot := r.forget(); err == nil { // drains all
+		err = forgot
+	}
+	if err != nil {
+		return err
+	}
+	rec.profile.Header(func(h *traces.Header) {
+		h.Drop(fmt.Sprintf("passes, after %d events or stamps of %d MiB", maxRecorded, ringBytes>>20), rec.dropped)
+		h.Clock.Uncertainty = int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty)) + rec.profile.Uncertainty()
+	})
+	var events []traces.Event
+	next := rec.profile.IDs(rec.events)
+	for i := range rec.passes {
+		if n := &rec.passes[i]; n.span.end > 0 {
+			events = n.emit(events, &next)
+		}
+	}
+	for _, w := range rec.waits {
+		events = append(events, traces.Plain(traces.KindRuntime, traces.API(rec.lane.Process, rec.lane.ID), "Synchronize by polling for a token", w.begin, w.end-w.begin))
+	}
+	rec.profile.Add(events...)
+	return nil
+}
+
+// ofDevice returns a time of %globaltimer as the trace has it: by the line through
+// the two comparisons of the clocks.
+func (rec *recording) ofDevice(ns uint64) int64 {
+	a, b := rec.clocks[0], rec.clocks[1]
+	since := int64(ns) - a.Device
+	drift := float64((b.Host-a.Host)-(b.Device-a.Device)) / float64(max(1, b.Device-a.Device))
+	return rec.profile.OfMonotonic(a.Host + since + int64(math.Round(drift*float64(since))))
+}
+
+// emit appends the events of a pass.
+func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
+	id := func() uint64 { *next++; return *next - 1 }
+	host := func(kind traces.Kind, lane traces.Lane, name string, s span, step int32, parent uint64) traces.Event {
+		e := traces.Plain(kind, lane, name, s.begin, s.end-s.begin)
+		e.Phase, e.Tag, e.Parent = n.phase, step, parent
+		return e
+	}
+	plan := n.set.c.plan
+	pass := host(traces.KindPass, n.lane, annotate.PassName(plan, n.position), n.span, -1, 0)
+	pass.ID, pass.Domain, pass.Value = id(), annotate.DomainName, float64(n.position)
+	events = append(events, pass)
+	api := traces.API(n.lane.Process, n.lane.ID)
+	parent := pass.ID
+	var launches []uint64 // correlation ids
+	isGraph := false
+	for _, c := range n.calls[n.first:n.last] {
+		switch {
+		case c.isStep:
+			e := host(traces.KindStep, n.lane, plan.Steps[c.step].Name(), c.span, c.step, pass.ID)
+			e.ID, e.Domain = id(), annotate.DomainName
+			parent = e.ID
+			events = append(events, e)
+		default:
+			name := "cudaLaunchKernel"
+			if c.step < 0 {
+				name, parent, isGraph = "cudaGraphLaunch", pass.ID, true
+			}
+			e := host(traces.KindRuntime, api, name, c.span, c.step, parent)
+			e.Correlation = id()
+			launches = append(launches, e.Correlation)
+			events = append(events, e)
+		}
+	}
+	row := n.set.pairs[2*n.row*n.set.count:]
+	for i, it := range n.set.items {
+		var begin, end uint64
+		switch {
+		case it.step < 0:
+			continue
+		case it.area >= 0:
+			begin, end = row[2*it.area], row[2*it.area+1]
+		default: // from the end of the stamp before to the start of the stamp after
+			for j := i - 1; j >= 0; j-- {
+				if a := n.set.items[j].area; a >= 0 {
+					begin = row[2*a+1]
+					break
+				}
+			}
+			for _, later := range n.set.items[i+1:] {
+				if later.area >= 0 {
+					end = row[2*later.area]
+					break
+				}
+			}
+			if i > 0 && n.set.items[i-1].area < 0 && n.set.items[i-1].step == it.step {
+				continue // a further product of the same step: told by the first
+			}
+		}
+		if begin == 0 || end < begin {
+			continue
+		}
+		at := n.ofDevice(begin)
+		e := traces.Plain(traces.KindKernel, n.recording.stream(), it.name, at, max(0, n.ofDevice(end)-at))
+		e.Phase, e.Tag, e.Parent = n.phase, int32(it.step), pass.ID
+		switch {
+		case isGraph:
+			e.Correlation = launches[0]
+		case it.launch < len(launches):
+			e.Correlation = launches[it.launch]
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+var _ profile.Source = (*Runner)(nil)
+var _ gpt2.Runner = (*Runner)(nil)

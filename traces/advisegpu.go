@@ -146,7 +146,7 @@ func dependencyRule(a *advisor) {
 	now, before := a.window.from, (*Event)(nil)
 	for _, p := range a.pieces {
 		if p.Time > now {
-			if call, queued, ok := a.ledger.asked(p.Event, before); ok && (queued || call.End() <= now) {
+			if call, queued, ok := a.ledger.asked(p.Event, before, now); ok && (queued || call.End() <= now) {
 				rows.add("before "+a.where(p.Event), p.Time-now, p.Time-now, 1)
 			}
 		}

@@ -21,6 +21,10 @@ headers() { # prints the include flags for a folder that has cupti.h, and one th
 	return 1
 }
 
+if test "${1:-}" = --headers; then # for who builds against them, such as the tests; fetches nothing
+	headers
+	exit
+fi
 if ! flags=$(headers); then
 	python3 -m pip --version >/dev/null 2>&1 || {
 		echo "The headers of CUPTI are missing. Set CUDA_HOME to a CUDA toolkit, or install pip for python3 (Debian: apt-get install python3-pip) so that they can be fetched." >&2
@@ -35,10 +39,6 @@ if ! flags=$(headers); then
 	}
 fi
 mapfile -t include <<<"$flags"
-if test "${1:-}" = --headers; then # for who builds against them, such as the tests
-	printf '%s\n' "${include[@]}"
-	exit
-fi
 out=${OUT:-lib/libgpt2scope_cupti.so}
 mkdir -p "$(dirname "$out")"
 ${CC:-cc} -std=gnu11 -O2 -g1 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared "${include[@]}" \

@@ -46,12 +46,16 @@ var built struct {
 }
 
 // Build builds both libraries, once in a process. The test is skipped where there
-// is no C compiler, or no source, or the headers of CUPTI are not on the machine.
+// is no C compiler, or no source, or the headers of CUPTI are not on the machine;
+// with GPT2SCOPE_REQUIRE_CUPTI it fails there.
 func Build(t testing.TB) Libraries {
 	t.Helper()
 	built.Do(func() { built.Libraries, built.skipped, built.err = build() })
 	if built.err != nil {
 		t.Fatal(built.err)
+	}
+	if built.skipped != "" && os.Getenv("GPT2SCOPE_REQUIRE_CUPTI") != "" {
+		t.Fatal(built.skipped)
 	}
 	if built.skipped != "" {
 		t.Skip(built.skipped)

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 // The functions of libcupti that are used, with the types of their headers.
-// The second list may be missing from a libcupti.
+// Those that are not of the list may be missing from a libcupti.
 #define REQUIRED(F)                                                                                  \
   F(cuptiGetVersion) F(cuptiGetResultString) F(cuptiGetTimestamp) F(cuptiSubscribe)                  \
   F(cuptiUnsubscribe) F(cuptiEnableCallback) F(cuptiGetCallbackName) F(cuptiGetGraphNodeId)          \
@@ -35,7 +35,10 @@
 #define MEMBER(f) __typeof__(&f) f;
 static struct {
   REQUIRED(MEMBER)
-  CUptiResult (*cuptiActivityEnableAllSyncRecords)(uint8_t enable);  // from CUDA 12.9 on
+  CUptiResult (*cuptiActivityEnableAllSyncRecords)(uint8_t enable);
+#if CUPTI_API_VERSION >= 130000
+  __typeof__(&cuptiSubscribe_v2) cuptiSubscribe_v2;
+#endif
 } api;
 #undef MEMBER
 
@@ -46,52 +49,69 @@ typedef struct {
   uint32_t since;  // cuptiGetVersion from which on the struct is used
   const char *name;
   uint16_t start, end, device, context, stream, correlation, name_at, node, graph, grid, block, registers, static_shared, dynamic_shared;
+  uint16_t source;  // the node of the graph that was instantiated
 } kernel_layout;
 
-#define KERNEL(since, T)                                                                                                         \
+#define KERNEL(since, T, source)                                                                                                       \
   {since, #T, offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),        \
    offsetof(T, correlationId), offsetof(T, name), offsetof(T, graphNodeId), offsetof(T, graphId), offsetof(T, gridX),            \
-   offsetof(T, blockX), offsetof(T, registersPerThread), offsetof(T, staticSharedMemory), offsetof(T, dynamicSharedMemory)}
+   offsetof(T, blockX), offsetof(T, registersPerThread), offsetof(T, staticSharedMemory), offsetof(T, dynamicSharedMemory),   \
+   source}
 
 // The versions are those of cupti_version.h, which struct came with which CUDA is in
 // NVIDIA's release notes of CUPTI.
 static const kernel_layout kernels[] = {
-    KERNEL(18, CUpti_ActivityKernel8),  // CUDA 11.8
+    KERNEL(18, CUpti_ActivityKernel8, NONE),  // CUDA 11.8
 #if CUPTI_API_VERSION >= 19
-    KERNEL(19, CUpti_ActivityKernel9),  // CUDA 12.0
+    KERNEL(19, CUpti_ActivityKernel9, NONE),  // CUDA 12.0
 #endif
 #if CUPTI_API_VERSION >= 130000
-    KERNEL(130000, CUpti_ActivityKernel10),  // CUDA 13.0
+    KERNEL(130000, CUpti_ActivityKernel10, NONE),  // CUDA 13.0
 #endif
 #if CUPTI_API_VERSION >= 130200
-    KERNEL(130200, CUpti_ActivityKernel11),  // CUDA 13.2
+    KERNEL(130200, CUpti_ActivityKernel11, NONE),  // CUDA 13.2
+#endif
+#if CUPTI_API_VERSION >= 130300
+    KERNEL(130300, CUpti_ActivityKernel12, NONE),  // CUDA 13.3
+#endif
+#if CUPTI_API_VERSION >= 130400
+    KERNEL(130400, CUpti_ActivityKernel13, offsetof(CUpti_ActivityKernel13, sourceGraphNodeId)),  // CUDA 13.4
 #endif
 };
 
 typedef struct {
   uint32_t since;
-  uint16_t start, end, device, context, stream, correlation, node, graph, bytes, copy_kind, from, to;
+  uint16_t start, end, device, context, stream, correlation, node, graph, bytes, copy_kind, from, to, source;
 } copy_layout;
 
-#define COPY(since, T)                                                                                                     \
+#define COPY(since, T, source)                                                                                                   \
   {since, offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),      \
    offsetof(T, correlationId), offsetof(T, graphNodeId), offsetof(T, graphId), offsetof(T, bytes), offsetof(T, copyKind),  \
-   offsetof(T, srcKind), offsetof(T, dstKind)}
+   offsetof(T, srcKind), offsetof(T, dstKind), source}
 
 static const copy_layout copies[] = {
-    COPY(18, CUpti_ActivityMemcpy5),
+    COPY(18, CUpti_ActivityMemcpy5, NONE),
 #if CUPTI_API_VERSION >= 26
-    COPY(26, CUpti_ActivityMemcpy6),  // CUDA 12.8
+    COPY(26, CUpti_ActivityMemcpy6, NONE),  // CUDA 12.8
+#endif
+#if CUPTI_API_VERSION >= 130400
+    COPY(130400, CUpti_ActivityMemcpy7, offsetof(CUpti_ActivityMemcpy7, sourceGraphNodeId)),
 #endif
 };
 
-static const copy_layout peer_copies[] = {COPY(18, CUpti_ActivityMemcpyPtoP4)};
+static const copy_layout peer_copies[] = {COPY(18, CUpti_ActivityMemcpyPtoP4, NONE)};
 
-static const copy_layout sets[] = {  // no copyKind and srcKind; memoryKind has 2 bytes of which the first counts
-    {18, offsetof(CUpti_ActivityMemset4, start), offsetof(CUpti_ActivityMemset4, end), offsetof(CUpti_ActivityMemset4, deviceId),
-     offsetof(CUpti_ActivityMemset4, contextId), offsetof(CUpti_ActivityMemset4, streamId), offsetof(CUpti_ActivityMemset4, correlationId),
-     offsetof(CUpti_ActivityMemset4, graphNodeId), offsetof(CUpti_ActivityMemset4, graphId), offsetof(CUpti_ActivityMemset4, bytes), NONE,
-     NONE, offsetof(CUpti_ActivityMemset4, memoryKind)},
+// Of a set there are no copyKind and srcKind; of memoryKind's 2 bytes the first counts.
+#define SET(since, T, source)                                                                                             \
+  {since, offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),     \
+   offsetof(T, correlationId), offsetof(T, graphNodeId), offsetof(T, graphId), offsetof(T, bytes), NONE, NONE,            \
+   offsetof(T, memoryKind), source}
+
+static const copy_layout sets[] = {
+    SET(18, CUpti_ActivityMemset4, NONE),
+#if CUPTI_API_VERSION >= 130400
+    SET(130400, CUpti_ActivityMemset5, offsetof(CUpti_ActivityMemset5, sourceGraphNodeId)),
+#endif
 };
 
 typedef struct {
@@ -331,6 +351,9 @@ static int32_t load(const char *path, gs_cupti_error *error) {
     return -1;
   }
   api.cuptiActivityEnableAllSyncRecords = (CUptiResult(*)(uint8_t))dlsym(library, "cuptiActivityEnableAllSyncRecords");
+#if CUPTI_API_VERSION >= 130000
+  api.cuptiSubscribe_v2 = (__typeof__(api.cuptiSubscribe_v2))dlsym(library, "cuptiSubscribe_v2");
+#endif
   s.library = library;
   return 0;
 }
@@ -393,6 +416,19 @@ static void attribute(CUpti_ActivityAttribute which, size_t size, void *value) {
   if (api.cuptiActivitySetAttribute(which, &size, value) != CUPTI_SUCCESS) s.state.unset |= 1ull << which;
 }
 
+// ask_who writes the name of CUPTI's subscriber, if that tells, in place of the text.
+static void ask_who(gs_cupti_error *error) {
+  error->text[0] = 0;
+#if CUPTI_API_VERSION >= 130000
+  if (!api.cuptiSubscribe_v2) return;
+  char name[CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN] = "";
+  CUpti_SubscriberParams params = {.structSize = CUpti_SubscriberParams_STRUCT_SIZE, .oldSubscriberName = name, .oldSubscriberSize = sizeof(name)};
+  CUpti_SubscriberHandle subscriber;
+  if (api.cuptiSubscribe_v2(&subscriber, called_back, NULL, &params) == CUPTI_SUCCESS) api.cuptiUnsubscribe(subscriber);
+  snprintf(error->text, sizeof(error->text), "%.*s", (int)sizeof(name) - 1, name);
+#endif
+}
+
 static int32_t open_recorder(const char *path, const gs_cupti_options *options, gs_cupti_error *error) {
   memset(error, 0, sizeof(*error));
   if (load(path, error)) return -1;
@@ -418,7 +454,11 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   s.state.kernel = s.kernel->name;
 
   r = api.cuptiSubscribe(&s.subscriber, called_back, NULL);
-  if (r) return failed(error, "cuptiSubscribe", r, 0);
+  if (r) {
+    failed(error, "cuptiSubscribe", r, 0);
+    if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) ask_who(error);
+    return -1;
+  }
   if (!allocate(options)) {
     api.cuptiUnsubscribe(s.subscriber);
     release();
@@ -569,6 +609,7 @@ static void read_kernel(const void *a, gs_cupti_record *r) {
   r->stream = u32(a, l->stream);
   r->correlation = u32(a, l->correlation);
   r->node = u64(a, l->node);
+  r->origin = u64(a, l->source);
   r->graph = u32(a, l->graph);
   memcpy(r->grid, (const char *)a + l->grid, sizeof(r->grid));
   memcpy(r->block, (const char *)a + l->block, sizeof(r->block));
@@ -590,6 +631,7 @@ static void read_copy(const void *a, const copy_layout *l, int32_t kind, gs_cupt
   r->stream = u32(a, l->stream);
   r->correlation = u32(a, l->correlation);
   r->node = u64(a, l->node);
+  r->origin = u64(a, l->source);
   r->graph = u32(a, l->graph);
   r->bytes = u64(a, l->bytes);
   r->copy_kind = u8(a, l->copy_kind);

@@ -133,7 +133,11 @@ func (c *converter) attribute(e *traces.Event, r *Record) {
 	}
 	// The step of a node is that of its capture; the launch knows of passes only.
 	e.Tag = -1
-	if made := c.captured(r.Node); made != nil && made.Tagged {
+	made := c.captured(r.Node)
+	if made == nil && r.Kind != KindNode && r.Origin != 0 {
+		made = c.captured(r.Origin) // the clone's record is lost, but the kernel's own says it
+	}
+	if made != nil && made.Tagged {
 		e.Phase, e.Tag, _ = c.decode(made.External)
 	}
 }

@@ -181,7 +181,13 @@ func (r *Recorder) open(options *C.gs_cupti_options) (string, error) {
 func explain(what string, e *C.gs_cupti_error) error {
 	code, call, text := int(e.code), C.GoString(e.call), C.GoString(&e.text[0])
 	if known, ok := results[code]; ok {
+		if code == busyCode && text != "" {
+			what += " (its subscriber is " + text + ")"
+		}
 		return &Error{Text: what + ": " + known.text, Code: code, Call: call, kind: known.kind}
+	}
+	if call == "cuptiSubscribe" { // 999 is what it says then
+		text += ", as where there is no NVIDIA driver"
 	}
 	if e.kind != 0 {
 		call += fmt.Sprintf(" for %v", Kind(e.kind))

@@ -50,7 +50,7 @@ type Record struct {
 	Tagged                  bool   // of KindNode: a tag was pushed
 
 	Node     uint64 // graph node that ran, or was made
-	Origin   uint64 // of a node: the one that it was cloned from
+	Origin   uint64 // the one that it was cloned from; of work CUPTI says it from CUDA 13.4 on
 	NodeType uint32 // of a node: CUgraphNodeType; 0 is a kernel
 	Graph    uint32 // that ran
 

@@ -42,7 +42,7 @@ typedef struct {
   uint64_t start, end;               // ns, by CUPTI's clock; 0: not known
   uint64_t correlation;
   uint64_t tag;                      // of an EXTERNAL; of a NODE, what was pushed on its thread
-  uint64_t node, origin;             // graph node; what it was cloned from
+  uint64_t node, origin;             // graph node; what it was cloned from, of work from CUDA 13.4 on
   uint64_t bytes;
   const char *name;                  // of a kernel, mangled; valid until the process ends
   uint32_t name_length;
@@ -72,7 +72,7 @@ typedef struct {
   int32_t code;       // CUptiResult; 0 where it was not a call of CUPTI's
   int32_t kind;       // that was enabled, 0 where it was another call
   const char *call;   // constant; NULL where libcupti could not be opened
-  char text[512];     // what the library says of it
+  char text[512];     // what the library says of it; of another subscriber, its name
 } gs_cupti_error;
 
 // What was lost so far.

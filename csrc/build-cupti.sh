@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds lib/libgpt2scope_cupti.so from csrc/cupti.c. The headers are those of
-# CUDA_HOME, or of a CUDA toolkit in the usual place, from CUDA 11.8 on; else those
+# CUDA_HOME, or of a CUDA toolkit in the usual place, from CUDA 12.4 on; else those
 # of NVIDIA's wheels, which go into build/cuda by pip. Only headers are used: no GPU
 # and no CUDA compiler are needed, and libcupti itself is opened at run time.
 # OUT names another file to write.

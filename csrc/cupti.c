@@ -10,7 +10,9 @@
 #define _GNU_SOURCE
 #include "../cuda/cupti/recorder.h"
 
-#include <cupti.h>
+#include <cupti_activity.h>
+#include <cupti_callbacks.h>
+#include <cupti_version.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,6 +23,10 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#if CUPTI_API_VERSION < 22
+#error "the headers of CUPTI are too old: those of CUDA 12.4 or later are needed"
+#endif
 
 // The functions of libcupti that are used, with the types of their headers.
 // Those that are not of the list may be missing from a libcupti.
@@ -62,9 +68,7 @@ typedef struct {
 // NVIDIA's release notes of CUPTI.
 static const kernel_layout kernels[] = {
     KERNEL(18, CUpti_ActivityKernel8, NONE),  // CUDA 11.8
-#if CUPTI_API_VERSION >= 19
     KERNEL(19, CUpti_ActivityKernel9, NONE),  // CUDA 12.0
-#endif
 #if CUPTI_API_VERSION >= 130000
     KERNEL(130000, CUpti_ActivityKernel10, NONE),  // CUDA 13.0
 #endif
@@ -125,12 +129,8 @@ typedef struct {
 
 static const overhead_layout overheads[] = {
     OVERHEAD(18, CUpti_ActivityOverhead, NONE),
-#if CUPTI_API_VERSION >= 20
     OVERHEAD(20, CUpti_ActivityOverhead2, offsetof(CUpti_ActivityOverhead2, correlationId)),  // CUDA 12.2
-#endif
-#if CUPTI_API_VERSION >= 22
     OVERHEAD(22, CUpti_ActivityOverhead3, offsetof(CUpti_ActivityOverhead3, correlationId)),  // CUDA 12.4
-#endif
 };
 
 typedef struct {
@@ -320,13 +320,11 @@ static void CUPTIAPI called_back(void *user, CUpti_CallbackDomain domain, CUpti_
   if (domain == CUPTI_CB_DOMAIN_RESOURCE && (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED || id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED)) {
     note_node(((const CUpti_ResourceData *)data)->resourceDescriptor, id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
   }
-#if CUPTI_API_VERSION >= 130000
   if (domain == CUPTI_CB_DOMAIN_STATE && id == CUPTI_CBID_STATE_FATAL_ERROR) {
     pthread_mutex_lock(&s.mutex);
     s.fatal = (int32_t)((const CUpti_StateData *)data)->notification.result;
     pthread_mutex_unlock(&s.mutex);
   }
-#endif
 }
 
 // Open and close.
@@ -489,9 +487,7 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
     release();
     return failed(error, call, r, 0);
   }
-#if CUPTI_API_VERSION >= 130000
   api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);  // older ones refuse it
-#endif
   pthread_mutex_lock(&s.mutex);
   s.opened = 1;
   pthread_mutex_unlock(&s.mutex);

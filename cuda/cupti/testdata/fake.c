@@ -4,7 +4,9 @@
 // test does not give is filled with a pattern, so that a field read at a wrong place
 // shows. Built by package fake.
 #define _GNU_SOURCE
-#include <cupti.h>
+#include <cupti_activity.h>
+#include <cupti_callbacks.h>
+#include <cupti_version.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,49 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { PATTERN = 0xa5, LATER = 24 /* bytes that a struct of the future has more */ };
+// The structs by the version from which on they are used, as NVIDIA's release notes
+// of CUPTI have it, and what they have more than those before. Structs that the
+// headers lack are never chosen.
+#define CORRELATION k.correlationId = (uint32_t)r->correlation
+#define RESULT
+#define SOURCE
+#if CUPTI_API_VERSION < 26
+typedef CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6;
+typedef CUpti_ActivitySynchronization CUpti_ActivitySynchronization2;
+#else
+#undef RESULT
+#define RESULT k.returnValue = r->result
+#endif
+#if CUPTI_API_VERSION < 130000
+typedef CUpti_ActivityKernel9 CUpti_ActivityKernel10;
+#endif
+#if CUPTI_API_VERSION < 130200
+typedef CUpti_ActivityKernel10 CUpti_ActivityKernel11;
+#endif
+#if CUPTI_API_VERSION < 130300
+typedef CUpti_ActivityKernel11 CUpti_ActivityKernel12;
+#endif
+#if CUPTI_API_VERSION < 130400
+typedef CUpti_ActivityKernel12 CUpti_ActivityKernel13;
+typedef CUpti_ActivityMemcpy6 CUpti_ActivityMemcpy7;
+typedef CUpti_ActivityMemset4 CUpti_ActivityMemset5;
+#else
+#undef SOURCE
+#define SOURCE k.sourceGraphNodeId = r->origin
+#endif
+
+#define KERNELS(ROW)                                                                                              \
+  ROW(18, CUpti_ActivityKernel8, ) ROW(19, CUpti_ActivityKernel9, ) ROW(130000, CUpti_ActivityKernel10, )         \
+  ROW(130200, CUpti_ActivityKernel11, ) ROW(130300, CUpti_ActivityKernel12, ) ROW(130400, CUpti_ActivityKernel13, SOURCE)
+#define COPIES(ROW) ROW(18, CUpti_ActivityMemcpy5, ) ROW(26, CUpti_ActivityMemcpy6, ) ROW(130400, CUpti_ActivityMemcpy7, SOURCE)
+#define PEER_COPIES(ROW) ROW(18, CUpti_ActivityMemcpyPtoP4, )
+#define SETS(ROW) ROW(18, CUpti_ActivityMemset4, ) ROW(130400, CUpti_ActivityMemset5, SOURCE)
+#define SYNCS(ROW) ROW(18, CUpti_ActivitySynchronization, ) ROW(26, CUpti_ActivitySynchronization2, RESULT)
+#define OVERHEADS(ROW) ROW(18, CUpti_ActivityOverhead, ) ROW(20, CUpti_ActivityOverhead2, CORRELATION) ROW(22, CUpti_ActivityOverhead3, CORRELATION)
+#define CHOOSE(since, T, more) \
+  if (since <= f.version && since <= CUPTI_API_VERSION) chosen = since;
+
+enum { PATTERN = 0xa5, FUTURE = 140000, LATER = 24 /* bytes that a struct of the future has more */ };
 
 struct CUpti_Subscriber_st {
   int dummy;
@@ -78,6 +122,7 @@ EXPORT int fake_enabled(void) {
   return n;
 }
 EXPORT int fake_system_threads(void) { return f.system_threads; }
+EXPORT int fake_names_subscriber(void) { return CUPTI_API_VERSION >= 130000; }
 EXPORT int fake_all_syncs(void) { return f.all_syncs; }
 
 // Buffers are given back on a thread of CUPTI's own.
@@ -129,45 +174,50 @@ static void put(const void *record, size_t size, int incomplete) {
   k.graphNodeId = r->node;           \
   k.graphId = r->graph;
 
-#define PUT_KERNEL(T)                                                                                                \
-  {                                                                                                                  \
-    union {                                                                                                          \
-      T k;                                                                                                           \
-      uint8_t bytes[sizeof(T) + LATER];                                                                              \
-    } u;                                                                                                             \
-    memset(&u, PATTERN, sizeof(u));                                                                                  \
-    u.k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;                                                                \
-    FILL_WORK(u.k)                                                                                                   \
-    u.k.gridX = r->grid[0], u.k.gridY = r->grid[1], u.k.gridZ = r->grid[2];                                          \
-    u.k.blockX = r->block[0], u.k.blockY = r->block[1], u.k.blockZ = r->block[2];                                    \
-    u.k.registersPerThread = (uint16_t)r->registers;                                                                 \
-    u.k.staticSharedMemory = r->static_shared, u.k.dynamicSharedMemory = r->dynamic_shared;                          \
-    u.k.name = r->name;                                                                                              \
-    put(&u, sizeof(T) + (f.version >= 140000 ? LATER : 0), !r->end);                                                 \
+#define PUT_KERNEL(since, T, more)                                                                  \
+  if (since == chosen) {                                                                                          \
+    struct {                                                                                 \
+      T k;                                                                                   \
+      uint8_t later[LATER];                                                                  \
+    } u;                                                                                     \
+    memset(&u, PATTERN, sizeof(u));                                                          \
+    T k = u.k;                                                                               \
+    k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;                                          \
+    FILL_WORK(k)                                                                             \
+    k.gridX = r->grid[0], k.gridY = r->grid[1], k.gridZ = r->grid[2];                        \
+    k.blockX = r->block[0], k.blockY = r->block[1], k.blockZ = r->block[2];                  \
+    k.registersPerThread = (uint16_t)r->registers;                                           \
+    k.staticSharedMemory = r->static_shared, k.dynamicSharedMemory = r->dynamic_shared;      \
+    k.name = r->name;                                                                        \
+    more;                                                                                    \
+    u.k = k;                                                                                 \
+    put(&u, sizeof(T) + (f.version >= FUTURE ? LATER : 0), !r->end);                         \
   }
 
-#define PUT_COPY(T)                                                                    \
-  {                                                                                    \
-    T k;                                                                               \
-    memset(&k, PATTERN, sizeof(k));                                                    \
+#define PUT_COPY(since, T, more)                                                                          \
+  if (since == chosen) {                                                                                                \
+    T k;                                                                                           \
+    memset(&k, PATTERN, sizeof(k));                                                                \
     k.kind = r->kind == GS_CUPTI_MEMCPY ? CUPTI_ACTIVITY_KIND_MEMCPY : CUPTI_ACTIVITY_KIND_MEMCPY2; \
-    FILL_WORK(k)                                                                       \
-    k.bytes = r->bytes, k.copyKind = r->copy_kind, k.srcKind = r->from, k.dstKind = r->to; \
-    put(&k, sizeof(k), !r->end);                                                       \
+    FILL_WORK(k)                                                                                   \
+    k.bytes = r->bytes, k.copyKind = r->copy_kind, k.srcKind = r->from, k.dstKind = r->to;         \
+    more;                                                                                          \
+    put(&k, sizeof(k), !r->end);                                                                   \
   }
 
-static void put_set(const gs_cupti_record *r) {
-  CUpti_ActivityMemset4 k;
-  memset(&k, PATTERN, sizeof(k));
-  k.kind = CUPTI_ACTIVITY_KIND_MEMSET;
-  FILL_WORK(k)
-  k.bytes = r->bytes;
-  k.memoryKind = r->to;
-  put(&k, sizeof(k), !r->end);
-}
+#define PUT_SET(since, T, more)                                \
+  if (since == chosen) {                                                     \
+    T k;                                                \
+    memset(&k, PATTERN, sizeof(k));                     \
+    k.kind = CUPTI_ACTIVITY_KIND_MEMSET;                \
+    FILL_WORK(k)                                        \
+    k.bytes = r->bytes, k.memoryKind = r->to;           \
+    more;                                               \
+    put(&k, sizeof(k), !r->end);                        \
+  }
 
-#define PUT_SYNC(T, more)                                                                                     \
-  {                                                                                                           \
+#define PUT_SYNC(since, T, more)                                                                                     \
+  if (since == chosen) {                                                                                                           \
     T k;                                                                                                      \
     memset(&k, PATTERN, sizeof(k));                                                                           \
     k.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;                                                             \
@@ -178,78 +228,74 @@ static void put_set(const gs_cupti_record *r) {
     put(&k, sizeof(k), 0);                                                                                    \
   }
 
-#define PUT_OVERHEAD(T, more)                                                           \
-  {                                                                                     \
-    T k;                                                                                \
-    memset(&k, PATTERN, sizeof(k));                                                     \
-    k.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;                                              \
-    k.overheadKind = (CUpti_ActivityOverheadKind)r->detail;                             \
-    k.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;                                        \
-    k.objectId.pt.processId = r->process, k.objectId.pt.threadId = r->thread;           \
-    k.start = r->start, k.end = r->end;                                                 \
-    more;                                                                               \
-    put(&k, sizeof(k), 0);                                                              \
+#define PUT_OVERHEAD(since, T, more)                                                 \
+  if (since == chosen) {                                                                           \
+    T k;                                                                      \
+    memset(&k, PATTERN, sizeof(k));                                           \
+    k.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;                                    \
+    k.overheadKind = (CUpti_ActivityOverheadKind)r->detail;                   \
+    k.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;                              \
+    k.objectId.pt.processId = r->process, k.objectId.pt.threadId = r->thread; \
+    k.start = r->start, k.end = r->end;                                       \
+    more;                                                                     \
+    put(&k, sizeof(k), 0);                                                    \
   }
 
 static void put_record(const gs_cupti_record *r) {
-  switch (r->kind) {
-    case GS_CUPTI_KERNEL:
-      if (!f.enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]) return;
-      if (f.version >= 130000) PUT_KERNEL(CUpti_ActivityKernel10)
-      else if (f.version >= 19) PUT_KERNEL(CUpti_ActivityKernel9)
-      else PUT_KERNEL(CUpti_ActivityKernel8)
-      return;
-    case GS_CUPTI_MEMCPY:
-      if (!f.enabled[CUPTI_ACTIVITY_KIND_MEMCPY]) return;
-      if (f.version >= 26) PUT_COPY(CUpti_ActivityMemcpy6)
-      else PUT_COPY(CUpti_ActivityMemcpy5)
-      return;
-    case GS_CUPTI_MEMCPY_PEER:
-      if (f.enabled[CUPTI_ACTIVITY_KIND_MEMCPY2]) PUT_COPY(CUpti_ActivityMemcpyPtoP4)
-      return;
-    case GS_CUPTI_MEMSET:
-      if (f.enabled[CUPTI_ACTIVITY_KIND_MEMSET]) put_set(r);
-      return;
-    case GS_CUPTI_SYNC:
-      if (!f.enabled[CUPTI_ACTIVITY_KIND_SYNCHRONIZATION]) return;
-      if (f.version >= 26) PUT_SYNC(CUpti_ActivitySynchronization2, k.returnValue = r->result)
-      else PUT_SYNC(CUpti_ActivitySynchronization, )
-      return;
-    case GS_CUPTI_OVERHEAD:
-      if (!f.enabled[CUPTI_ACTIVITY_KIND_OVERHEAD]) return;
-      if (f.version >= 22) PUT_OVERHEAD(CUpti_ActivityOverhead3, k.correlationId = (uint32_t)r->correlation)
-      else if (f.version >= 20) PUT_OVERHEAD(CUpti_ActivityOverhead2, k.correlationId = (uint32_t)r->correlation)
-      else PUT_OVERHEAD(CUpti_ActivityOverhead, )
-      return;
+  uint32_t chosen = 0;
+  if (r->kind == GS_CUPTI_KERNEL && f.enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]) {
+    KERNELS(CHOOSE)
+    KERNELS(PUT_KERNEL)
+  } else if (r->kind == GS_CUPTI_MEMCPY && f.enabled[CUPTI_ACTIVITY_KIND_MEMCPY]) {
+    COPIES(CHOOSE)
+    COPIES(PUT_COPY)
+  } else if (r->kind == GS_CUPTI_MEMCPY_PEER && f.enabled[CUPTI_ACTIVITY_KIND_MEMCPY2]) {
+    PEER_COPIES(CHOOSE)
+    PEER_COPIES(PUT_COPY)
+  } else if (r->kind == GS_CUPTI_MEMSET && f.enabled[CUPTI_ACTIVITY_KIND_MEMSET]) {
+    SETS(CHOOSE)
+    SETS(PUT_SET)
+  } else if (r->kind == GS_CUPTI_SYNC && f.enabled[CUPTI_ACTIVITY_KIND_SYNCHRONIZATION]) {
+    SYNCS(CHOOSE)
+    SYNCS(PUT_SYNC)
+  } else if (r->kind == GS_CUPTI_OVERHEAD && f.enabled[CUPTI_ACTIVITY_KIND_OVERHEAD]) {
+    OVERHEADS(CHOOSE)
+    OVERHEADS(PUT_OVERHEAD)
   }
 }
 
+#define SIZE(since, T, more) \
+  if (since == chosen) size = sizeof(T);
+
 // size_of gives how long a record in a buffer is, 0 where it is none.
 static size_t size_of(CUpti_ActivityKind kind) {
-  switch (kind) {
-    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-      return f.version >= 140000   ? sizeof(CUpti_ActivityKernel10) + LATER
-             : f.version >= 130000 ? sizeof(CUpti_ActivityKernel10)
-             : f.version >= 19     ? sizeof(CUpti_ActivityKernel9)
-                                   : sizeof(CUpti_ActivityKernel8);
-    case CUPTI_ACTIVITY_KIND_MEMCPY:
-      return f.version >= 26 ? sizeof(CUpti_ActivityMemcpy6) : sizeof(CUpti_ActivityMemcpy5);
-    case CUPTI_ACTIVITY_KIND_MEMCPY2:
-      return sizeof(CUpti_ActivityMemcpyPtoP4);
-    case CUPTI_ACTIVITY_KIND_MEMSET:
-      return sizeof(CUpti_ActivityMemset4);
-    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-      return f.version >= 26 ? sizeof(CUpti_ActivitySynchronization2) : sizeof(CUpti_ActivitySynchronization);
-    case CUPTI_ACTIVITY_KIND_OVERHEAD:
-      return f.version >= 22 ? sizeof(CUpti_ActivityOverhead3) : f.version >= 20 ? sizeof(CUpti_ActivityOverhead2) : sizeof(CUpti_ActivityOverhead);
-    case CUPTI_ACTIVITY_KIND_RUNTIME:
-    case CUPTI_ACTIVITY_KIND_DRIVER:
-      return sizeof(CUpti_ActivityAPI);
-    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
-      return sizeof(CUpti_ActivityExternalCorrelation);
-    default:
-      return 0;
+  uint32_t chosen = 0;
+  size_t size = 0;
+  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+    KERNELS(CHOOSE)
+    KERNELS(SIZE)
+    if (f.version >= FUTURE) size += LATER;
+  } else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+    COPIES(CHOOSE)
+    COPIES(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
+    PEER_COPIES(CHOOSE)
+    PEER_COPIES(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+    SETS(CHOOSE)
+    SETS(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) {
+    SYNCS(CHOOSE)
+    SYNCS(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_OVERHEAD) {
+    OVERHEADS(CHOOSE)
+    OVERHEADS(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER) {
+    size = sizeof(CUpti_ActivityAPI);
+  } else if (kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+    size = sizeof(CUpti_ActivityExternalCorrelation);
   }
+  return size;
 }
 
 // fake_record puts a record of work into the buffers, if its kind is recorded.
@@ -428,7 +474,18 @@ EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
   return failing(__func__);
 }
 
-EXPORT CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable) {
+#if CUPTI_API_VERSION >= 130000
+// Only tells who the subscriber is.
+EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *user, CUpti_SubscriberParams *params) {
+  (void)subscriber, (void)callback, (void)user;
+  if (params->structSize != CUpti_SubscriberParams_STRUCT_SIZE) return CUPTI_ERROR_INVALID_PARAMETER;
+  snprintf(params->oldSubscriberName, params->oldSubscriberSize, "CUPTI for a profiler");
+  return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+}
+#endif
+
+EXPORT CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable);  // older headers lack it
+CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable) {
   f.all_syncs = enable;
   return CUPTI_SUCCESS;
 }

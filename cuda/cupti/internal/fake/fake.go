@@ -120,7 +120,7 @@ func Open(t testing.TB, path string, version uint32) *Control {
 		t.Fatalf("opening the fake libcupti: %s", C.GoString(C.dlerror()))
 	}
 	c := &Control{map[string]unsafe.Pointer{}}
-	for _, f := range []string{"reset", "fail", "dirty", "subscribed", "enabled", "system_threads", "all_syncs", "record", "call", "node", "damage", "fatal"} {
+	for _, f := range []string{"reset", "fail", "dirty", "subscribed", "enabled", "system_threads", "all_syncs", "names_subscriber", "record", "call", "node", "damage", "fatal"} {
 		name := C.CString("fake_" + f)
 		c.symbols[f] = C.dlsym(handle, name)
 		C.free(unsafe.Pointer(name))
@@ -131,6 +131,9 @@ func Open(t testing.TB, path string, version uint32) *Control {
 	C.f_reset(c.symbols["reset"], C.uint32_t(version))
 	return c
 }
+
+// NamesSubscriber tells whether the headers are of a CUPTI that says who subscribed.
+func (c *Control) NamesSubscriber() bool { return c.get("names_subscriber") != 0 }
 
 // Fail makes a function of CUPTI fail with a CUptiResult; "cuptiActivityEnable 38"
 // only for that kind of activity. "" ends it.
@@ -163,7 +166,7 @@ type Work struct {
 	Kind                        int
 	Device, Context, Stream     uint32
 	Start, End                  uint64
-	Correlation, Node           uint64
+	Correlation, Node, Origin   uint64
 	Graph                       uint32
 	Bytes                       uint64
 	Name                        string // kept forever, as CUPTI keeps it
@@ -194,7 +197,7 @@ func (c *Control) Record(w Work) {
 	names.Unlock()
 	r := C.gs_cupti_record{
 		kind: C.int32_t(w.Kind), device: C.uint32_t(w.Device), context: C.uint32_t(w.Context), stream: C.uint32_t(w.Stream),
-		start: C.uint64_t(w.Start), end: C.uint64_t(w.End), correlation: C.uint64_t(w.Correlation), node: C.uint64_t(w.Node),
+		start: C.uint64_t(w.Start), end: C.uint64_t(w.End), correlation: C.uint64_t(w.Correlation), node: C.uint64_t(w.Node), origin: C.uint64_t(w.Origin),
 		graph: C.uint32_t(w.Graph), bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
 		static_shared: C.int32_t(w.StaticShared), dynamic_shared: C.int32_t(w.DynamicShared),
 		process: C.uint32_t(w.Process), thread: C.uint32_t(w.Thread), detail: C.uint32_t(w.Detail), result: C.uint32_t(w.Result),

@@ -86,6 +86,8 @@ func (b *benchFlags) check(flags *pflag.FlagSet) error {
 		return usagef("--past %d: it must be at least 0", b.past)
 	case b.batch < 1 || b.batch > maxBatch:
 		return usagef("--batch %d: it must be from 1 to %d", b.batch, maxBatch)
+	case b.record != "" && b.record != "host" && b.record != "stamps" && b.record != "cupti":
+		return usagef("--record %s: it must be host, stamps or cupti", shellQuote(b.record))
 	case b.repeat < 1 || b.repeat > maxRepeat:
 		return usagef("--repeat %d: it must be from 1 to %d", b.repeat, maxRepeat)
 	}
@@ -98,6 +100,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	}
 	if b.rows {
 		return b.runRows(ctx, m, stdout, stderr)
+	}
+	if m.record = b.record; b.record == "host" {
+		m.record = ""
 	}
 	o, err := m.open()
 	if err != nil {

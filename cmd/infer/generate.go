@@ -169,6 +169,9 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if err := g.check(); err != nil {
 		return err
 	}
+	if g.profile.on() {
+		g.record = g.profile.recorder
+	}
 	o, err := g.open()
 	if err != nil {
 		return err

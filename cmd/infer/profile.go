@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/profile"
 	"gpt2scope/traces"
@@ -51,12 +52,6 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// chooser is a runner that can be recorded in more than one way.
-type chooser interface {
-	// ChooseRecorder takes "auto" or the name of a recorder.
-	ChooseRecorder(name string) error
-}
-
 // profiling is a recording under way.
 type profiling struct {
 	flags    *profileFlags
@@ -70,11 +65,7 @@ func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 	if !ok {
 		return nil, fmt.Errorf("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", o.backend.Name())
 	}
-	if c, ok := s.Runner().(chooser); ok {
-		if err := c.ChooseRecorder(p.recorder); err != nil {
-			return nil, err
-		}
-	} else if p.recorder != "auto" {
+	if _, gpu := o.backend.(*exec.Backend); !gpu && p.recorder != "auto" {
 		return nil, fmt.Errorf("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
 	}
 	run := &profiling{flags: p, recorder: profile.New("gpt2scope", version()), source: source}

@@ -11,6 +11,7 @@ import (
 
 	"gpt2scope/annotate"
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/cupti"
 	"gpt2scope/gpt2"
 	"gpt2scope/profile"
 	"gpt2scope/traces"
@@ -21,7 +22,8 @@ import (
 type recording struct {
 	*Runner
 	profile *profile.Recorder
-	lane    traces.Lane // of the thread that launches
+	cupti   *cupti.Recorder // nil where kernels stamp
+	lane    traces.Lane     // of the thread that launches
 	clocks  [2]cuda.ClockPair
 	sets    map[*compiled]*stampSets
 	passes  []passNote
@@ -38,8 +40,10 @@ type span struct{ begin, end int64 }
 // passNote is one pass as the host saw it.
 type passNote struct {
 	*recording
-	set      *stampSet
-	row      int // of the set's ring; -1 where the pass was not stamped
+	id       uint64
+	plan     *gpt2.Plan
+	set      *stampSet // nil where CUPTI records
+	row      int       // of the set's ring
 	phase    int32
 	position int
 	span
@@ -59,18 +63,7 @@ const maxRecorded = 2_000_000
 // ringBytes bounds the device memory for the stamps of the passes of a plan.
 const ringBytes = 32 << 20
 
-// ChooseRecorder says by what later recordings are made: "stamps", "cupti" or "auto".
-func (r *Runner) ChooseRecorder(name string) error {
-	switch name {
-	case "auto", "stamps":
-	default:
-		return fmt.Errorf("there is no recorder %q; there are auto, stamps and cupti", name)
-	}
-	r.recorder = name
-	return nil
-}
-
-// StartRecording makes kernels stamp from now on: [profile.Source].
+// StartRecording records passes from now on, by Options.Recorder: [profile.Source].
 func (r *Runner) StartRecording(p *profile.Recorder) error {
 	switch {
 	case r.failed != nil:
@@ -79,12 +72,16 @@ func (r *Runner) StartRecording(p *profile.Recorder) error {
 		return errors.New("the session is being recorded already")
 	}
 	runtime.LockOSThread()
-	rec := &recording{Runner: r, profile: p, lane: p.Thread(), sets: map[*compiled]*stampSets{}}
+	rec := &recording{Runner: r, profile: p, cupti: r.backend.cupti, lane: p.Thread(), sets: map[*compiled]*stampSets{}}
 	err := r.stream.Synchronize()
 	if err == nil {
-		err = r.forget() // graphs are recorded anew, with stamps
+		err = r.forget() // graphs are recorded anew, with stamps or so that their nodes are known
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case rec.cupti != nil:
+		err = rec.cupti.Start()
+	default:
 		rec.clocks[0], err = r.stream.CompareClocks()
 	}
 	if err != nil {
@@ -93,7 +90,9 @@ func (r *Runner) StartRecording(p *profile.Recorder) error {
 	}
 	r.recording = rec
 	p.Name(rec.lane, "main")
-	p.Name(rec.stream(), "stream of the session")
+	if rec.cupti == nil {
+		p.Name(rec.stream(), "stream of the session")
+	}
 	p.Header(rec.describe)
 	return nil
 }
@@ -101,7 +100,9 @@ func (r *Runner) StartRecording(p *profile.Recorder) error {
 // describe fills in the header.
 func (rec *recording) describe(h *traces.Header) {
 	info := rec.backend.dev.Info()
-	h.Recorder = traces.RecorderStamps
+	if rec.cupti == nil {
+		h.Recorder = traces.RecorderStamps
+	}
 	h.Clock = traces.Clock{Domain: "globaltimer", Uncertainty: int64(rec.clocks[0].Uncertainty) + rec.profile.Uncertainty()}
 	h.DType = map[cuda.DType]string{cuda.F32: "f32", cuda.BF16: "bf16"}[rec.backend.dtype]
 	h.Devices = append(h.Devices, traces.Device{
@@ -109,9 +110,12 @@ func (rec *recording) describe(h *traces.Header) {
 		Bandwidth: 2 * 1000 * int64(info.MemoryClockKHz) * int64(info.MemoryBusBits) / 8, ClockHz: 1000 * int64(info.ClockKHz),
 		WarpsPerSM: info.ThreadsPerProcessor / 32, BlocksPerSM: info.BlocksPerProcessor, RegistersPerSM: info.RegistersPerProc, SharedPerSM: info.SharedPerProcessor,
 	})
+	if rec.cupti != nil {
+		return
+	}
 	h.NotRecorded = append(h.NotRecorded,
 		"copies and sets, and API calls other than launches and waits",
-		"grids, registers and shared memory of kernels",
+		"of kernels all but the number of their blocks",
 		"when a product of cuBLASLt began and ended: it lies between the stamps of its neighbours, and the time to start it is counted with it")
 }
 
@@ -119,13 +123,17 @@ func (rec *recording) stream() traces.Lane {
 	return traces.Stream(rec.lane.Process, int32(rec.backend.dev.Info().Index), 0, 1)
 }
 
-// begin notes a pass that stamps into a set, and takes a row of its ring.
+// begin notes a pass. Where it stamps into a set, it takes a row of its ring.
 func (rec *recording) begin(c *compiled, set *stampSet) *passNote {
 	if rec == nil {
 		return nil
 	}
 	n := 2*len(c.plan.Steps) + 4
 	switch {
+	case rec.cupti != nil && rec.events+n <= maxRecorded:
+	case rec.cupti != nil:
+		rec.dropped++
+		return nil
 	case set == nil || !set.ready: // nothing can be told of it: see stampSets
 		return nil
 	case rec.events+n > maxRecorded || set.passes >= set.rows:
@@ -135,10 +143,23 @@ func (rec *recording) begin(c *compiled, set *stampSet) *passNote {
 	}
 	rec.events += n
 	position := rec.position + rec.ahead
-	rec.passes = append(rec.passes, passNote{recording: rec, set: set, row: set.passes, phase: rec.phase(c, position), position: position,
-		span: span{begin: rec.profile.Now()}, first: len(rec.calls)})
-	set.passes++
+	note := passNote{recording: rec, id: rec.profile.IDs(1), plan: c.plan, set: set, phase: rec.phase(c, position), position: position,
+		span: span{begin: rec.profile.Now()}, first: len(rec.calls)}
+	if set != nil {
+		note.row = set.passes
+		set.passes++
+	}
+	rec.passes = append(rec.passes, note)
 	return &rec.passes[len(rec.passes)-1]
+}
+
+// capture returns a note for the tags of what is captured, none where kernels stamp. It
+// is no pass.
+func (rec *recording) capture(c *compiled) *passNote {
+	if rec == nil || rec.cupti == nil {
+		return nil
+	}
+	return &passNote{recording: &recording{Runner: rec.Runner, profile: rec.profile, cupti: rec.cupti}, phase: rec.phase(c, rec.position+rec.ahead)}
 }
 
 // phase registers the plan of a pass. The costs are those of the tokens that were
@@ -183,7 +204,7 @@ func (c noteCall) graph() { c.add(-1) }
 func (c noteCall) kernel(step int) { c.add(int32(step)) }
 
 func (c noteCall) add(step int32) {
-	if c.passNote != nil {
+	if c.passNote != nil && c.cupti == nil { // which has the calls itself
 		c.calls = append(c.calls, callNote{span: span{c.at, c.profile.Now()}, step: step})
 	}
 }
@@ -262,7 +283,7 @@ const libraryName = "library product (bounded by its neighbours)"
 
 // pick returns where the next pass of a plan stamps.
 func (rec *recording) pick(c *compiled) *stampSet {
-	if rec == nil {
+	if rec == nil || rec.cupti != nil {
 		return nil
 	}
 	s := rec.sets[c]
@@ -462,8 +483,13 @@ func (r *Runner) StopRecording() error {
 	}
 	defer runtime.UnlockOSThread()
 	defer func() { r.recording = nil }()
+	var events []traces.Event
 	err := r.stream.Synchronize()
-	if err == nil {
+	switch {
+	case err != nil:
+	case rec.cupti != nil:
+		events, err = rec.stopCUPTI()
+	default:
 		rec.clocks[1], err = r.stream.CompareClocks()
 	}
 	if forgot := r.forget(); err == nil { // drains all
@@ -472,7 +498,6 @@ func (r *Runner) StopRecording() error {
 	if err != nil {
 		return err
 	}
-	var events []traces.Event
 	next := rec.profile.IDs(rec.events)
 	for i := range rec.passes {
 		if n := &rec.passes[i]; n.span.end > 0 {
@@ -485,6 +510,9 @@ func (r *Runner) StopRecording() error {
 	rec.profile.Header(func(h *traces.Header) {
 		h.Drop(fmt.Sprintf("passes, after %d events or stamps of %d MiB", maxRecorded, ringBytes>>20), rec.dropped)
 		h.Drop("kernels that left no stamp", rec.lost)
+		if rec.cupti != nil {
+			return
+		}
 		h.Clock.Uncertainty = int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty)) + rec.profile.Uncertainty()
 	})
 	rec.profile.Add(events...)
@@ -508,9 +536,9 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 		e.Phase, e.Tag, e.Parent = n.phase, step, parent
 		return e
 	}
-	plan := n.set.c.plan
+	plan := n.plan
 	pass := host(traces.KindPass, n.lane, annotate.PassName(plan, n.position), n.span, -1, 0)
-	pass.ID, pass.Domain, pass.Value = id(), annotate.DomainName, float64(n.position)
+	pass.ID, pass.Domain, pass.Value = n.id, annotate.DomainName, float64(n.position)
 	events = append(events, pass)
 	api := traces.API(n.lane.Process, n.lane.ID)
 	parent := pass.ID
@@ -533,6 +561,9 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 			launches = append(launches, e.Correlation)
 			events = append(events, e)
 		}
+	}
+	if n.set == nil {
+		return events
 	}
 	shares := n.set.of.shares(n.set)
 	ordinal := -1 // among items that are no marks
@@ -560,6 +591,9 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 		at := n.ofDevice(begin)
 		e := traces.Plain(traces.KindKernel, n.recording.stream(), name, at, max(0, n.ofDevice(end)-at))
 		e.Phase, e.Tag, e.Parent = n.phase, int32(it.step), pass.ID
+		if it.blocks > 0 {
+			e.Grid = [3]int32{int32(min(it.blocks, math.MaxInt32)), 1, 1}
+		}
 		switch {
 		case isGraph:
 			e.Correlation = launches[0]

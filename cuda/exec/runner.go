@@ -55,7 +55,6 @@ type Runner struct {
 	ahead    int          // decode steps launched whose tokens were not read
 	asked    int          // tokens per sequence of the prefill under way, without padding
 
-	recorder  string     // "auto", "stamps" or "cupti"; "" is auto
 	recording *recording // nil where passes are not recorded
 }
 
@@ -457,6 +456,8 @@ func (r *Runner) pass(c *compiled) error {
 	defer c.ranges.End()
 	note := r.recording.begin(c, set)
 	defer note.end()
+	note.push(-1)
+	defer note.pop()
 	if *graph != nil {
 		call := note.call()
 		err := (*graph).Launch(r.stream)
@@ -473,7 +474,7 @@ func (r *Runner) record(c *compiled, set *stampSet) (*cuda.Graph, error) {
 	defer annotate.Range("record graph", nvtx.Blue)()
 	c.ranges.Begin(r.position)
 	defer c.ranges.End()
-	return r.stream.Capture(func() error { return r.launch(c, set, nil) })
+	return r.stream.Capture(func() error { return r.launch(c, set, r.recording.capture(c)) })
 }
 
 // launch launches every step. Kernels stamp where there is a set, and calls are noted
@@ -488,6 +489,7 @@ func (r *Runner) launch(c *compiled, stamps *stampSet, note *passNote) error {
 		}
 		c.ranges.Step(i)
 		step := note.step(i)
+		note.push(i)
 		for _, l := range launches {
 			err := stamps.before(i, l)
 			if err == nil {
@@ -499,9 +501,11 @@ func (r *Runner) launch(c *compiled, stamps *stampSet, note *passNote) error {
 				err = stamps.after(i, l)
 			}
 			if err != nil {
+				note.pop()
 				return gpt2.NewStageError(c.plan, c.plan.Steps[i], r.position, err)
 			}
 		}
+		note.pop()
 		step.end()
 		c.ranges.EndStep(i)
 	}

@@ -226,7 +226,7 @@ func TestTraceShowSort(t *testing.T) {
 		"--sort floor":                   "h.0.attn.c_attn, wte+wpe, " + idle,
 		"--sort floor_ns":                "h.0.attn.c_attn, wte+wpe, " + idle,
 		"--sort name":                    "h.0.attn.c_attn, wte+wpe, " + idle,
-		"--sort of_floor --top 1":        "h.0.attn.c_attn, 1 more, host late, 1 more, residual",
+		"--sort of_floor --top 1":        "h.0.attn.c_attn, wte+wpe, " + idle, // "1 more" would take its place
 		"--by layer --sort flops":        "h.0, outside the layers, " + idle,
 		"--by layer --sort name":         "h.0, outside the layers, " + idle,
 		"--by phase --sort calls":        "decode step, " + idle,

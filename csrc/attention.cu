@@ -45,8 +45,9 @@ __device__ inline float exp2_fast(float x) {
 // a sequence. row is C*sizeof(type)/sizeof(V), head HS*sizeof(type)/sizeof(V).
 template <typename V> __global__ void attention_append(const Attention a, int64_t ld, int row, int head, const gs_stamp stamp) {
   gs_let_next();
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
   const int r = blockIdx.x, b = blockIdx.y, pad = a.pad ? *a.pad : 0, position = a.pos[b] + r - pad;
   if (r < pad || position >= a.P) return;
   const V *from = static_cast<const V *>(a.qkv) + (int64_t(b) * a.T + r) * ld + row;
@@ -66,8 +67,9 @@ constexpr int NAIVE_LANES = 8;  // values of a head per lane: HS <= 256
 // after attention_append.
 template <typename T> __global__ void __launch_bounds__(128, 8) attention_naive(const Attention a, const gs_stamp stamp) {
   gs_let_next();
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
   const int lane = threadIdx.x & 31;
   const int64_t item = int64_t(blockIdx.x) * 4 + (threadIdx.x >> 5);
   if (item >= int64_t(a.B) * a.NH * a.Q) return;
@@ -174,8 +176,9 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WA
     }
   }
 #endif
+  const gs_stamped stamped(stamp, 32 * SPLIT_WARPS - 32);
   gs_wait();
-  const gs_stamped stamped(stamp);
+  stamped.start();
   const uint4 zero = make_uint4(0, 0, 0, 0);
   const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
   const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
@@ -338,8 +341,9 @@ template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launc
       }
     }
   }
+  const gs_stamped stamped(stamp, 32 * WARPS - 32);
   gs_wait();
-  const gs_stamped stamped(stamp);
+  stamped.start();
   const uint4 zero = make_uint4(0, 0, 0, 0);
   const int pad = a.pad ? __ldcg(a.pad) : 0, pos = __ldcg(a.pos + b);
   const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;

@@ -137,8 +137,9 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
   const int h = blockIdx.x, b = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, wm = warp % WM, wk = warp / WM;
   gs_let_next();
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
   const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
   const int r0 = tile * BM, rows = min(BM, a.T - r0);
   if (r0 + rows <= pad) {
@@ -364,8 +365,9 @@ template <int D, int BN> __global__ void __launch_bounds__(256, 2) attention_fla
   const int h = blockIdx.x, b = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;
   const int tid = threadIdx.x, tx = tid & 15, ty = tid >> 4;
   gs_let_next();
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
   const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
   const int r0 = tile * BM, rows = min(BM, a.T - r0);
   if (r0 + rows <= pad) {

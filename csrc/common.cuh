@@ -19,7 +19,7 @@ struct gs_stream {
   struct {
     gs_ptr areas;             // 0: kernels do not stamp
     uint32_t count, used;
-    const char **names;       // (count)
+    struct gs_stamp_taken *taken;  // who asked for areas, also where there was none
   } stamps;
 };
 
@@ -28,8 +28,14 @@ struct gs_stamp {
   uint64_t *area;
 };
 
-// The next area of the stream, for the kernel of that name.
-gs_stamp gs_next_stamp(gs_stream *s, const char *name);
+// Who took an area.
+struct gs_stamp_taken {
+  const char *name;
+  uint32_t blocks;
+};
+
+// The next area of the stream, for the kernel of that name and so many blocks.
+gs_stamp gs_next_stamp(gs_stream *s, const char *name, dim3 grid);
 
 // Frees what gemm.cu keeps in a stream.
 void gs_blas_release(gs_stream *s);
@@ -96,7 +102,7 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
     config.numAttrs++;
   }
   if constexpr (sizeof...(Params) == sizeof...(Args) + 1)
-    return gs_check(cudaLaunchKernelEx(&config, kernel, args..., gs_next_stamp(s, name)), name);
+    return gs_check(cudaLaunchKernelEx(&config, kernel, args..., gs_next_stamp(s, name, grid)), name);
   else
     return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
@@ -137,34 +143,29 @@ __device__ inline uint64_t gs_globaltimer() {
   return t;
 }
 
-// Stamps start and end of the scope that it is declared in, right after gs_wait().
-// The first thread of a block writes for the block, and keeps nothing in registers
-// in between.
+// Stamps start and end of a block: made before gs_wait(), which hides what it takes to
+// find the place; start() comes right after it; the scope's end is the block's. One
+// thread does it for the block: best one that has nothing to do at the end.
 class gs_stamped {
  public:
-  __device__ explicit gs_stamped(gs_stamp s) : s(s) {
-    if (!on()) return;
-    const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
-    if (block() == 0) *reinterpret_cast<uint32_t *>(s.area) = blocks;
-    write(0);
+  __device__ explicit gs_stamped(gs_stamp s, unsigned thread = 0) : slot(nullptr) {
+    if (s.area && threadIdx.x == thread) {
+      const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
+      unsigned i = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+      const bool first = i < GS_STAMP_SLOTS / 2, has = blocks <= GS_STAMP_SLOTS || first || i >= blocks - GS_STAMP_SLOTS / 2;
+      if (blocks > GS_STAMP_SLOTS && !first) i -= blocks - GS_STAMP_SLOTS;
+      if (has) slot = s.area + 2 * i;
+    }
+  }
+  __device__ void start() const {
+    if (slot) slot[0] = gs_globaltimer();
   }
   __device__ ~gs_stamped() {
-    if (on()) write(1);
+    if (slot) slot[1] = gs_globaltimer();
   }
 
  private:
-  __device__ bool on() const { return s.area && (threadIdx.x | threadIdx.y | threadIdx.z) == 0; }
-  __device__ static uint32_t block() { return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x; }
-  __device__ void write(int end) const {
-    const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
-    uint32_t slot = block();
-    if (blocks > GS_STAMP_SLOTS && slot >= GS_STAMP_SLOTS / 2) {
-      if (slot < blocks - GS_STAMP_SLOTS / 2) return;
-      slot -= blocks - GS_STAMP_SLOTS;
-    }
-    s.area[2 + 2 * slot + end] = gs_globaltimer();
-  }
-  const gs_stamp s;
+  uint64_t *slot;
 };
 
 __device__ inline float to_float(float v) { return v; }

@@ -22,8 +22,9 @@ __global__ void __launch_bounds__(THREADS) activate_kernel(const T *x, T *y, con
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
   if (g >= groups) return;
   const T *from = x + (size_t)row * ldx + col;
   T *to = y + (size_t)row * ldy + col;
@@ -54,8 +55,9 @@ __global__ void __launch_bounds__(THREADS) add_kernel(float *x, const Z *z, unsi
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
   if (g >= groups) return;
   float *to = x + (size_t)row * ldx + col;
   const Z *from = z + (size_t)row * ldz + col;

@@ -258,9 +258,11 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
     }
   }
 
+  const gs_stamped stamped(stamp, blockDim.x - 32);
+
   gs_wait();
 
-  const gs_stamped stamped(stamp);
+  stamped.start();
 
   load_old(block);
   // Several reads are under way before the first is stored.

@@ -180,9 +180,11 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
   constexpr float FULL = 32 * U * E;
   const float rest = bp.rest, own = part == P - 1 ? bp.over_rest : 1.0f / FULL;
 
+  const gs_stamped stamped(stamp, consumers - 32);
+
   gs_wait();
 
-  const gs_stamped stamped(stamp);
+  stamped.start();
 
   float x[M][U][E];
 #pragma unroll

@@ -65,8 +65,9 @@ template <int VECTORS, int ROW_WARPS, bool EARLY> __global__ void __launch_bound
       }
     }
   }
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
   if (row >= p.M) return;  // a whole warp of the kernel without barriers
 
   float *x = p.x + (size_t)row * p.ldx;
@@ -141,8 +142,9 @@ __device__ inline float block_sum(float v, float *scratch) {
 __global__ void __launch_bounds__(PLAIN_THREADS) layernorm_naive_kernel(LayerNorm p, const gs_stamp stamp) {
   __shared__ float scratch[PLAIN_THREADS / 32];
   gs_let_next();
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
   const size_t row = blockIdx.x;
   float *x = p.x + row * p.ldx;
   float sum = 0.0f;

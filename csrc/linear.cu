@@ -32,8 +32,9 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const X *x, const W *w,
   __shared__ float xs[kDeep][kTile + 1], ws[kDeep][kTile + 1];
   __shared__ float mean[kTile], scale[kTile];
   gs_let_next();
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
 
   const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

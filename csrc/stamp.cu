@@ -13,12 +13,14 @@ constexpr int THREADS = 128;
 
 __global__ void mark_kernel(const gs_stamp stamp) {
   gs_let_next();
-  gs_wait();
   const gs_stamped stamped(stamp);
+  gs_wait();
+  stamped.start();
 }
 
 struct Collect {
   const unsigned char *areas;
+  const uint32_t *blocks;
   uint64_t *ring;    // (rows, count, 2)
   uint64_t *passes;
   uint32_t *done;
@@ -30,10 +32,9 @@ struct Collect {
 __global__ void __launch_bounds__(THREADS) collect_kernel(const Collect c) {
   __shared__ uint64_t starts[THREADS / 32], ends[THREADS / 32];
   gs_let_next();
+  const ulonglong2 *pairs = reinterpret_cast<const ulonglong2 *>(c.areas + (size_t)blockIdx.x * GS_STAMP_AREA);
+  const uint32_t slots = min(__ldg(c.blocks + blockIdx.x), (uint32_t)GS_STAMP_SLOTS);
   gs_wait();
-  const unsigned char *area = c.areas + (size_t)blockIdx.x * GS_STAMP_AREA;
-  const uint32_t blocks = __ldcg(reinterpret_cast<const uint32_t *>(area)), slots = min(blocks, (uint32_t)GS_STAMP_SLOTS);
-  const ulonglong2 *pairs = reinterpret_cast<const ulonglong2 *>(area + 16);
   const uint64_t pass = __ldcg(c.passes);
   uint64_t start = ~0ull, end = 0;
   for (uint32_t i = threadIdx.x; i < slots; i += THREADS) {
@@ -98,22 +99,23 @@ int64_t host_now() {
 
 }  // namespace
 
-gs_stamp gs_next_stamp(gs_stream *s, const char *name) {
+// How many takers of areas are remembered: a pass of gpt2-xl has 250 kernels.
+static constexpr uint32_t KEPT = 1 << 14;
+
+gs_stamp gs_next_stamp(gs_stream *s, const char *name, dim3 grid) {
   if (!s->stamps.areas) return {nullptr};
   const uint32_t i = s->stamps.used++;
+  if (i < KEPT) s->stamps.taken[i] = {name, grid.x * grid.y * grid.z};
   if (i >= s->stamps.count) return {nullptr};
-  s->stamps.names[i] = name;
   return {reinterpret_cast<uint64_t *>(s->stamps.areas + (uint64_t)i * GS_STAMP_AREA)};
 }
 
 extern "C" int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count) {
-  if (areas && count != s->stamps.count) {
-    const char **names = new (std::nothrow) const char *[count]();
-    if (!names) return gs_fail(GS_NO_MEMORY, "no host memory for the names of %u stamps", count);
-    delete[] s->stamps.names;
-    s->stamps.names = names;
-    s->stamps.count = count;
+  if (areas && !s->stamps.taken) {
+    s->stamps.taken = new (std::nothrow) gs_stamp_taken[KEPT]();
+    if (!s->stamps.taken) return gs_fail(GS_NO_MEMORY, "no host memory for what takes stamps");
   }
+  s->stamps.count = count;
   s->stamps.areas = areas;
   s->stamps.used = 0;
   return GS_OK;
@@ -124,8 +126,10 @@ extern "C" int gs_stamps_used(gs_stream *s, uint32_t *used) {
   return GS_OK;
 }
 
-extern "C" int gs_stamp_name(gs_stream *s, uint32_t area, const char **name) {
-  *name = area < s->stamps.count && area < s->stamps.used ? s->stamps.names[area] : nullptr;
+extern "C" int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uint32_t *blocks) {
+  const bool taken = s->stamps.taken && area < KEPT && area < s->stamps.used;
+  *name = taken ? s->stamps.taken[area].name : nullptr;
+  *blocks = taken ? s->stamps.taken[area].blocks : 0;
   return GS_OK;
 }
 
@@ -135,6 +139,7 @@ extern "C" int gs_stamps_collect(gs_stream *s, const gs_collect_args *a) {
   GS_ENTER(s, a);
   Collect c = {};
   c.areas = (const unsigned char *)a->areas;
+  c.blocks = (const uint32_t *)a->blocks;
   c.ring = (uint64_t *)a->ring;
   c.passes = (uint64_t *)a->passes;
   c.done = (uint32_t *)a->done;

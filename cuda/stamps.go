@@ -48,19 +48,20 @@ func (s *Stream) Stamped() (int, error) {
 	return int(used), err
 }
 
-// StampName returns the name of the kernel that took an area, such as "gemv"; ""
-// where none did.
-func (s *Stream) StampName(area int) (string, error) {
-	t, c, err := s.handle("StampName")
+// StampedBy returns the name of the kernel that took an area, such as "gemv", and the
+// number of its blocks; "" where none did.
+func (s *Stream) StampedBy(area int) (name string, blocks int, err error) {
+	t, c, err := s.handle("StampedBy")
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	var name *C.char
-	err = failed("gs_stamp_name", C.call_gs_stamp_name(t, c, C.uint32_t(area), &name))
-	if name == nil {
-		return "", err
+	var p *C.char
+	var n C.uint32_t
+	err = failed("gs_stamp_taken_by", C.call_gs_stamp_taken_by(t, c, C.uint32_t(area), &p, &n))
+	if p == nil {
+		return "", 0, err
 	}
-	return C.GoString(name), err
+	return C.GoString(p), int(n), err
 }
 
 // Mark launches a kernel that does nothing but stamp.
@@ -78,6 +79,7 @@ type CollectArgs struct {
 	Count  uint32 // areas
 	Rows   uint32 // passes for which Ring has room
 	Areas  Ptr
+	Blocks Ptr // (Count) uint32: of the kernels that took the areas
 	Ring   Ptr // (Rows, Count) pairs of StampPair bytes
 	Passes Ptr // uint64: collected so far, also those for which there was no row
 	Done   Ptr // uint32, 0
@@ -90,8 +92,8 @@ func (s *Stream) CollectStamps(a CollectArgs) error {
 	if err != nil {
 		return err
 	}
-	if a.Count < 1 || a.Rows < 1 || a.Areas == 0 || a.Ring == 0 || a.Passes == 0 || a.Done == 0 {
-		return shapeError("CollectStamps", "%d areas, %d rows; both must be at least 1, and Areas, Ring, Passes and Done be given", a.Count, a.Rows)
+	if a.Count < 1 || a.Rows < 1 || a.Areas == 0 || a.Blocks == 0 || a.Ring == 0 || a.Passes == 0 || a.Done == 0 {
+		return shapeError("CollectStamps", "%d areas, %d rows; both must be at least 1, and Areas, Blocks, Ring, Passes and Done be given", a.Count, a.Rows)
 	}
 	a.size = uint32(unsafe.Sizeof(a))
 	return failed("gs_stamps_collect", C.call_gs_stamps_collect(t, c, (*C.gs_collect_args)(unsafe.Pointer(&a))))

@@ -22,7 +22,8 @@ const (
 type benchFlags struct {
 	phase, logits                  string
 	promptLen, past, batch, repeat int
-	json, rows                     bool
+	json, rows, noFloor            bool
+	record                         string
 }
 
 // newBench makes "infer bench".
@@ -52,12 +53,14 @@ device. --rows measures a fixed list of work on models of random weights.`,
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
 		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes")
+		f.StringVar(&b.record, "record", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
+		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&b.rows, "rows", false, "measure the whole list of work on a GPU; --model and the flags of\na pass do not matter then")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object")
 	})
-	c.AddCommand(newBenchKernel(m))
+	c.AddCommand(newBenchKernel(m), newBenchOverhead(m))
 	return c
 }
 
@@ -105,13 +108,24 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
-	device, err := measureDevice(ctx, o.backend, m, stderr)
-	if err != nil {
-		return err
+	var device *benchDevice
+	if !b.noFloor {
+		if device, err = measureDevice(ctx, o.backend, m, stderr); err != nil {
+			return err
+		}
 	}
 	s, err := o.load(ctx, stderr, b.batch)
 	if err != nil {
 		return err
+	}
+	if b.record != "" {
+		p := profileFlags{recorder: b.record}
+		if b.record == "host" {
+			p.recorder = "auto"
+		}
+		if _, err := p.start(o, s); err != nil {
+			return err
+		}
 	}
 	stop := m.spin(stderr, "measuring")
 	result, err := s.Measure(ctx, phase, past, b.repeat)

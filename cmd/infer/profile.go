@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -174,21 +170,12 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 	if err != nil {
 		return fmt.Errorf("the baseline of the recording cannot be run: %w; --no-baseline leaves it out", err)
 	}
-	var out, words bytes.Buffer
-	c := exec.CommandContext(ctx, path, args...)
-	c.Stdout, c.Stderr = &out, &words
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-	c.WaitDelay = 5 * time.Second
-	if err := c.Run(); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		last := strings.TrimSpace(words.String())
-		return fmt.Errorf("the baseline of the recording failed: %w: %s; --no-baseline leaves it out", err, last[strings.LastIndex(last, "\n")+1:])
-	}
 	var base result
-	if err := json.Unmarshal(out.Bytes(), &base); err != nil {
-		return fmt.Errorf("the baseline of the recording gave no timings: %w", err)
+	if err := runSelf(ctx, path, args, &base); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return fmt.Errorf("the baseline of the recording failed: %w; --no-baseline leaves it out", err)
 	}
 	if !slices.Equal(base.IDs, res.IDs[:min(len(base.IDs), len(res.IDs))]) {
 		return errors.New("the baseline of the recording made other tokens than the recorded run")
@@ -208,20 +195,7 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 // baselineArgs are the arguments of the same run without a recorder: the flags that
 // were given, the prompt as ids.
 func (g *generateFlags) baselineArgs(res *result) []string {
-	var args []string
-	leave := []string{"profile", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "capture-range"}
-	g.flags.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed || slices.Contains(leave, f.Name) {
-			return
-		}
-		if many, ok := f.Value.(pflag.SliceValue); ok {
-			for _, v := range many.GetSlice() {
-				args = append(args, "--"+f.Name+"="+v)
-			}
-			return
-		}
-		args = append(args, "--"+f.Name+"="+f.Value.String())
-	})
+	args := givenFlags(g.flags, "profile", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "capture-range")
 	ids := make([]string, len(res.Prompt))
 	for i, id := range res.Prompt {
 		ids[i] = strconv.Itoa(int(id))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"gpt2scope/annotate"
@@ -22,12 +23,13 @@ type recording struct {
 	profile *profile.Recorder
 	lane    traces.Lane // of the thread that launches
 	clocks  [2]cuda.ClockPair
-	sets    map[*compiled]*stampSet
+	sets    map[*compiled]*stampSets
 	passes  []passNote
 	calls   []callNote
 	waits   []span
 	events  int   // that the notes will become, about
 	dropped int64 // passes for which there was no room
+	lost    int64 // kernels that left no stamp
 }
 
 // span is a time on the host, as the trace has it.
@@ -77,7 +79,7 @@ func (r *Runner) StartRecording(p *profile.Recorder) error {
 		return errors.New("the session is being recorded already")
 	}
 	runtime.LockOSThread()
-	rec := &recording{Runner: r, profile: p, lane: p.Thread(), sets: map[*compiled]*stampSet{}}
+	rec := &recording{Runner: r, profile: p, lane: p.Thread(), sets: map[*compiled]*stampSets{}}
 	err := r.stream.Synchronize()
 	if err == nil {
 		err = r.forget() // graphs are recorded anew, with stamps
@@ -117,15 +119,14 @@ func (rec *recording) stream() traces.Lane {
 	return traces.Stream(rec.lane.Process, int32(rec.backend.dev.Info().Index), 0, 1)
 }
 
-// begin notes a pass, and takes a row of the ring for it.
-func (rec *recording) begin(c *compiled) *passNote {
+// begin notes a pass that stamps into a set, and takes a row of its ring.
+func (rec *recording) begin(c *compiled, set *stampSet) *passNote {
 	if rec == nil {
 		return nil
 	}
-	set := rec.sets[c]
 	n := 2*len(c.plan.Steps) + 4
 	switch {
-	case set == nil || !set.ready: // nothing can be told of it: see stampSet
+	case set == nil || !set.ready: // nothing can be told of it: see stampSets
 		return nil
 	case rec.events+n > maxRecorded || set.passes >= set.rows:
 		rec.dropped++
@@ -215,20 +216,36 @@ func (rec *recording) wait() func() {
 	}
 }
 
-// stampSet is where the kernels of a plan stamp. The first pass only shows how many
-// there are: it is not recorded.
+// stampSets are where the kernels of a plan stamp. The first pass only shows which
+// kernels there are: it is not recorded.
+//
+// Between products of a library that belong to different steps a mark must stand for
+// them to be told apart: a kernel that does nothing else, and costs as much as one. In
+// graphs only each markedEvery-th pass has marks. By what the products took there, the
+// time of those that follow each other is divided in the others.
+type stampSets struct {
+	marked *stampSet
+	plain  *stampSet // the same where there is nothing to tell apart
+	passes int
+}
+
+const markedEvery = 8
+
+// stampSet is where the kernels of a pass stamp.
 type stampSet struct {
 	*recording
 	c      *compiled
+	of     *stampSets
 	items  []item
 	done   int // launches of the pass under way
 	ready  bool
 	count  int          // areas
-	areas  *cuda.Buffer // (count) areas, then passes and done of gs_collect_args
+	areas  *cuda.Buffer // (count) areas, then passes, done and blocks of gs_collect_args
 	ring   *cuda.Buffer // (rows, count) pairs
 	rows   int
-	passes int      // launched since ready
-	pairs  []uint64 // what was read of the ring
+	passes int         // launched since ready
+	pairs  []uint64    // what was read of the ring
+	graph  *cuda.Graph // of a pass that stamps here
 }
 
 // item is a kernel that stamps, or a product of a library between two that do.
@@ -237,19 +254,32 @@ type item struct {
 	area   int // -1: of a library
 	launch int // of the pass, counted without marks
 	name   string
+	blocks int
 }
 
-// stamping returns where the kernels of a pass stamp.
-func (rec *recording) stamping(c *compiled) *stampSet {
+// libraryName is what products of a library are called, whose own names are not known.
+const libraryName = "library product (bounded by its neighbours)"
+
+// pick returns where the next pass of a plan stamps.
+func (rec *recording) pick(c *compiled) *stampSet {
 	if rec == nil {
 		return nil
 	}
 	s := rec.sets[c]
 	if s == nil {
-		s = &stampSet{recording: rec, c: c}
+		s = &stampSets{}
+		s.marked = &stampSet{recording: rec, c: c, of: s}
 		rec.sets[c] = s
 	}
-	return s
+	if !s.marked.ready {
+		return s.marked
+	}
+	n := s.passes
+	s.passes++
+	if rec.backend.mode == Eager || n%markedEvery == 0 {
+		return s.marked
+	}
+	return s.plain
 }
 
 func (s *stampSet) begin() error {
@@ -269,7 +299,7 @@ func (s *stampSet) begin() error {
 // before puts a mark between products of a library that belong to different steps,
 // of which nothing would be known apart.
 func (s *stampSet) before(step int, l launch) error {
-	if s == nil || !l.library || len(s.items) == 0 {
+	if s == nil || !l.library || len(s.items) == 0 || s == s.of.plain && s != s.of.marked {
 		return nil
 	}
 	if last := s.items[len(s.items)-1]; last.area >= 0 || last.step == step {
@@ -292,7 +322,7 @@ func (s *stampSet) after(step int, l launch) error {
 	}
 	defer func() { s.done++ }()
 	if l.library {
-		s.items = append(s.items, item{step, -1, s.done, "library product (bounded by its neighbours)"})
+		s.items = append(s.items, item{step, -1, s.done, libraryName, 0})
 		return nil
 	}
 	return s.took(step)
@@ -309,11 +339,11 @@ func (s *stampSet) took(step int) error {
 		from = max(from, it.area+1)
 	}
 	for i := from; i < used; i++ {
-		name, err := s.Runner.stream.StampName(i)
+		name, blocks, err := s.Runner.stream.StampedBy(i)
 		if err != nil {
 			return err
 		}
-		s.items = append(s.items, item{step, i, s.done, name})
+		s.items = append(s.items, item{step, i, s.done, name, blocks})
 	}
 	return nil
 }
@@ -330,11 +360,35 @@ func (s *stampSet) end() error {
 		}
 	}
 	if !s.ready {
-		return errors.Join(s.Runner.stream.StampInto(0, 0), s.make())
+		return errors.Join(s.Runner.stream.StampInto(0, 0), s.Runner.stream.Synchronize(), s.areas.Free(), s.make(), s.of.makePlain())
 	}
 	tail := s.areas.Ptr() + cuda.Ptr(s.count*cuda.StampArea)
 	return errors.Join(s.Runner.stream.StampInto(0, 0), s.Runner.stream.CollectStamps(cuda.CollectArgs{
-		Count: uint32(s.count), Rows: uint32(s.rows), Areas: s.areas.Ptr(), Ring: s.ring.Ptr(), Passes: tail, Done: tail + 8}))
+		Count: uint32(s.count), Rows: uint32(s.rows), Areas: s.areas.Ptr(), Ring: s.ring.Ptr(), Passes: tail, Done: tail + 8, Blocks: tail + 16}))
+}
+
+// makePlain makes the set without marks, where there are marks that matter.
+func (s *stampSets) makePlain() error {
+	plain := *s.marked
+	plain.items = nil
+	left, area := 0, 0
+	for i, it := range s.marked.items {
+		if it.step < 0 && i < len(s.marked.items)-1 { // one at the end bounds the last product
+			left++
+			continue
+		}
+		if it.area >= 0 {
+			it.area = area
+			area++
+		}
+		plain.items = append(plain.items, it)
+	}
+	s.plain = s.marked
+	if left == 0 || s.marked.backend.mode == Eager {
+		return nil
+	}
+	s.plain = &plain
+	return plain.make()
 }
 
 // make allocates areas and ring.
@@ -346,13 +400,20 @@ func (s *stampSet) make() error {
 	if s.count == 0 {
 		return errors.New("a pass has no kernel that can be stamped")
 	}
-	if err := errors.Join(s.Runner.stream.Synchronize(), s.areas.Free()); err != nil {
-		return err
-	}
 	s.rows = min(ringBytes/(s.count*cuda.StampPair), 1<<14)
 	var err error
-	if s.areas, err = s.zeroed(int64(s.count*cuda.StampArea) + 16); err != nil {
+	if s.areas, err = s.zeroed(int64(s.count*cuda.StampArea + 16 + 4*s.count)); err != nil {
 		return fmt.Errorf("stamps of a pass: %w", err)
+	}
+	blocks := make([]byte, 4*s.count)
+	for _, it := range s.items {
+		if it.area >= 0 {
+			binary.LittleEndian.PutUint32(blocks[4*it.area:], uint32(it.blocks))
+		}
+	}
+	// Not before the zeros are there.
+	if err := errors.Join(s.Runner.stream.Synchronize(), s.areas.Write(int64(s.count*cuda.StampArea+16), blocks)); err != nil {
+		return err
 	}
 	if s.ring, err = s.Runner.backend.dev.Alloc(int64(s.rows * s.count * cuda.StampPair)); err != nil {
 		return fmt.Errorf("stamps of %d passes: %w", s.rows, err)
@@ -369,9 +430,17 @@ func (rec *recording) drain(c *compiled) error {
 	}
 	s := rec.sets[c]
 	delete(rec.sets, c)
-	if err := s.Runner.stream.Synchronize(); err != nil {
+	if err := rec.Runner.stream.Synchronize(); err != nil {
 		return err
 	}
+	err := s.marked.drain()
+	if s.plain != nil && s.plain != s.marked {
+		err = errors.Join(err, s.plain.drain())
+	}
+	return err
+}
+
+func (s *stampSet) drain() error {
 	if n := min(s.passes, s.rows) * s.count; n > 0 {
 		raw := make([]byte, n*cuda.StampPair)
 		if err := s.ring.Read(0, raw); err != nil {
@@ -382,7 +451,7 @@ func (rec *recording) drain(c *compiled) error {
 			s.pairs[i] = binary.LittleEndian.Uint64(raw[8*i:])
 		}
 	}
-	return errors.Join(free(s.areas), free(s.ring))
+	return errors.Join(free(s.graph), free(s.areas), free(s.ring))
 }
 
 // StopRecording makes the events: [profile.Source].
@@ -403,10 +472,6 @@ func (r *Runner) StopRecording() error {
 	if err != nil {
 		return err
 	}
-	rec.profile.Header(func(h *traces.Header) {
-		h.Drop(fmt.Sprintf("passes, after %d events or stamps of %d MiB", maxRecorded, ringBytes>>20), rec.dropped)
-		h.Clock.Uncertainty = int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty)) + rec.profile.Uncertainty()
-	})
 	var events []traces.Event
 	next := rec.profile.IDs(rec.events)
 	for i := range rec.passes {
@@ -417,6 +482,11 @@ func (r *Runner) StopRecording() error {
 	for _, w := range rec.waits {
 		events = append(events, traces.Plain(traces.KindRuntime, traces.API(rec.lane.Process, rec.lane.ID), "Synchronize by polling for a token", w.begin, w.end-w.begin))
 	}
+	rec.profile.Header(func(h *traces.Header) {
+		h.Drop(fmt.Sprintf("passes, after %d events or stamps of %d MiB", maxRecorded, ringBytes>>20), rec.dropped)
+		h.Drop("kernels that left no stamp", rec.lost)
+		h.Clock.Uncertainty = int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty)) + rec.profile.Uncertainty()
+	})
 	rec.profile.Add(events...)
 	return nil
 }
@@ -464,36 +534,31 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 			events = append(events, e)
 		}
 	}
-	row := n.set.pairs[2*n.row*n.set.count:]
+	shares := n.set.of.shares(n.set)
+	ordinal := -1 // among items that are no marks
 	for i, it := range n.set.items {
-		var begin, end uint64
-		switch {
-		case it.step < 0:
+		if it.step < 0 {
 			continue
-		case it.area >= 0:
-			begin, end = row[2*it.area], row[2*it.area+1]
-		default: // from the end of the stamp before to the start of the stamp after
-			for j := i - 1; j >= 0; j-- {
-				if a := n.set.items[j].area; a >= 0 {
-					begin = row[2*a+1]
-					break
-				}
-			}
-			for _, later := range n.set.items[i+1:] {
-				if later.area >= 0 {
-					end = row[2*later.area]
-					break
-				}
-			}
-			if i > 0 && n.set.items[i-1].area < 0 && n.set.items[i-1].step == it.step {
+		}
+		ordinal++
+		name := it.name
+		begin, end := n.set.interval(n.row, i)
+		if it.area < 0 {
+			if n.set.items[i-1].area < 0 && n.set.items[i-1].step == it.step {
 				continue // a further product of the same step: told by the first
+			}
+			if from, to := shares[ordinal][0], shares[ordinal][1]; to-from < 1 {
+				length := float64(end - begin)
+				begin, end = begin+uint64(length*from), begin+uint64(length*to)
+				name += fmt.Sprintf(", divided as in each %dth pass", markedEvery)
 			}
 		}
 		if begin == 0 || end < begin {
+			n.recording.lost++
 			continue
 		}
 		at := n.ofDevice(begin)
-		e := traces.Plain(traces.KindKernel, n.recording.stream(), it.name, at, max(0, n.ofDevice(end)-at))
+		e := traces.Plain(traces.KindKernel, n.recording.stream(), name, at, max(0, n.ofDevice(end)-at))
 		e.Phase, e.Tag, e.Parent = n.phase, int32(it.step), pass.ID
 		switch {
 		case isGraph:
@@ -504,6 +569,74 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 		events = append(events, e)
 	}
 	return events
+}
+
+// interval returns when item i of the pass in a row of the ring ran: of a library's
+// product, from the end of the stamp before to the start of the stamp after it.
+func (s *stampSet) interval(row, i int) (begin, end uint64) {
+	pairs := s.pairs[2*row*s.count:]
+	if a := s.items[i].area; a >= 0 {
+		return pairs[2*a], pairs[2*a+1]
+	}
+	for _, before := range slices.Backward(s.items[:i]) {
+		if before.area >= 0 {
+			begin = pairs[2*before.area+1]
+			break
+		}
+	}
+	for _, later := range s.items[i+1:] {
+		if later.area >= 0 {
+			end = pairs[2*later.area]
+			break
+		}
+	}
+	return begin, end
+}
+
+// shares returns, for each item of a pass without marks, from where to where it reaches
+// in the interval that it shares with its neighbours: 0 to 1 where it has its own.
+func (s *stampSets) shares(of *stampSet) [][2]float64 {
+	var kept []int // items of the marked set that are no marks
+	for i, it := range s.marked.items {
+		if it.step >= 0 {
+			kept = append(kept, i)
+		}
+	}
+	out := make([][2]float64, len(kept))
+	for i := range out {
+		out[i] = [2]float64{0, 1}
+	}
+	if of == s.marked || s.marked.pairs == nil {
+		return out
+	}
+	length := make([]float64, len(kept)) // in all marked passes
+	for k, i := range kept {
+		if s.marked.items[i].area >= 0 {
+			continue
+		}
+		if k > 0 && s.marked.items[i-1].area < 0 { // a further product of the same step
+			continue
+		}
+		for row := range min(s.marked.passes, s.marked.rows) {
+			if begin, end := s.marked.interval(row, i); end > begin {
+				length[k] += float64(end - begin)
+			}
+		}
+	}
+	for k := 0; k < len(kept); {
+		end, sum := k, 0.0
+		for end < len(kept) && s.marked.items[kept[end]].area < 0 {
+			sum += length[end]
+			end++
+		}
+		at := 0.0
+		for m := k; m < end && sum > 0; m++ {
+			out[m] = [2]float64{at / sum, (at + length[m]) / sum}
+			at += length[m]
+		}
+		k = max(end, k+1)
+	}
+	return out
 }
 
 var _ profile.Source = (*Runner)(nil)

@@ -155,8 +155,8 @@ func TestRecordAgain(t *testing.T) {
 func BenchmarkNoRecording(b *testing.B) {
 	var rec *recording
 	for b.Loop() {
-		note := rec.begin(nil)
-		stamps := rec.stamping(nil)
+		stamps := rec.pick(nil)
+		note := rec.begin(nil, stamps)
 		_ = stamps.before(0, launch{})
 		call := note.call()
 		call.kernel(0)

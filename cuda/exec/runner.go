@@ -442,41 +442,43 @@ func (r *Runner) fillHeader(pad int) {
 
 // pass launches a pass: eagerly, or as a graph from its second run on.
 func (r *Runner) pass(c *compiled) error {
-	if r.backend.mode == Graph && c.plan.Phase.Until == "" && c.graph == nil && c.runs > 0 {
-		if err := r.record(c); err != nil {
+	set := r.recording.pick(c)
+	graph := &c.graph
+	if set != nil {
+		graph = &set.graph
+	}
+	if r.backend.mode == Graph && c.plan.Phase.Until == "" && *graph == nil && c.runs > 0 {
+		var err error
+		if *graph, err = r.record(c, set); err != nil {
 			return err
 		}
 	}
 	c.ranges.Begin(r.position + r.ahead)
 	defer c.ranges.End()
-	note := r.recording.begin(c)
-	if c.graph != nil {
+	note := r.recording.begin(c, set)
+	defer note.end()
+	if *graph != nil {
 		call := note.call()
-		err := c.graph.Launch(r.stream)
+		err := (*graph).Launch(r.stream)
 		call.graph()
-		note.end()
 		return err
 	}
 	c.runs++
-	err := r.launch(c, note)
-	note.end()
-	return err
+	return r.launch(c, set, note)
 }
 
 // record makes the graph of a pass. The ranges of its steps are those by which a
 // profiler attributes the graph's nodes.
-func (r *Runner) record(c *compiled) error {
+func (r *Runner) record(c *compiled, set *stampSet) (*cuda.Graph, error) {
 	defer annotate.Range("record graph", nvtx.Blue)()
 	c.ranges.Begin(r.position)
 	defer c.ranges.End()
-	var err error
-	c.graph, err = r.stream.Capture(func() error { return r.launch(c, nil) })
-	return err
+	return r.stream.Capture(func() error { return r.launch(c, set, nil) })
 }
 
-// launch launches every step, as a pass of which note is taken, where it is.
-func (r *Runner) launch(c *compiled, note *passNote) error {
-	stamps := r.recording.stamping(c)
+// launch launches every step. Kernels stamp where there is a set, and calls are noted
+// where there is a note.
+func (r *Runner) launch(c *compiled, stamps *stampSet, note *passNote) error {
 	if err := stamps.begin(); err != nil {
 		return err
 	}

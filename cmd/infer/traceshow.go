@@ -418,8 +418,10 @@ func rowName(t *traces.Table, r *traces.Row) string {
 	case r.Bounded == 0 || t.By == traces.ByKernel: // there the name says it
 	case r.Bounded == r.Pieces:
 		name += "  (bounded by its neighbours)"
+	case r.Bounded == 1:
+		name += fmt.Sprintf("  (1 of %d kernels is bounded by its neighbours)", r.Pieces)
 	default:
-		name += fmt.Sprintf("  (%d kernels bounded by their neighbours)", r.Bounded)
+		name += fmt.Sprintf("  (%d of %d kernels are bounded by their neighbours)", r.Bounded, r.Pieces)
 	}
 	return name
 }

@@ -181,7 +181,7 @@ type summary struct {
 	waits          waits
 	rows           map[rowKey]*Row
 	layers         map[int]string // names
-	severalThreads bool // on the CPU
+	severalThreads bool           // on the CPU
 }
 
 // Summarize makes a table of a device's time, or of the CPU's where no GPU worked.

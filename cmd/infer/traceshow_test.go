@@ -211,7 +211,7 @@ func TestTraceShowOwn(t *testing.T) {
 func TestRowName(t *testing.T) {
 	table := &traces.Table{By: traces.ByStage}
 	for want, r := range map[string]traces.Row{
-		"prefill  ln_f":                                          {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2},
+		"prefill  ln_f": {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2},
 		"prefill  ln_f  (bounded by its neighbours)":             {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2, Bounded: 2},
 		"ln_f  (1 of 2 kernels is bounded by its neighbours)":    {Kind: traces.RowWork, Name: "ln_f", Pieces: 2, Bounded: 1},
 		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: traces.RowWork, Name: "ln_f", Pieces: 3, Bounded: 2},

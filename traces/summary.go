@@ -180,13 +180,14 @@ type summary struct {
 	hostSteps      map[runKey]*Event
 	waits          waits
 	rows           map[rowKey]*Row
-	severalThreads bool // on the CPU
+	layers         map[int]string // names
+	severalThreads bool           // on the CPU
 }
 
 // Summarize makes a table of a device's time, or of the CPU's where no GPU worked.
 // A trace of several devices needs a table for each; device -1 takes the first.
 func Summarize(t *Trace, by By, device int32) (*Table, error) {
-	s := &summary{Trace: t, by: by, calls: map[correlation]*call{}, hostSteps: map[runKey]*Event{}, rows: map[rowKey]*Row{}}
+	s := &summary{Trace: t, by: by, calls: map[correlation]*call{}, hostSteps: map[runKey]*Event{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
 	if !slices.Contains(Bys, by) {
 		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, quoted(Bys))
 	}
@@ -407,7 +408,11 @@ func (s *summary) row(e *Event) *Row {
 	case ByLayer:
 		name, order := OutsideLayers, int32(1<<30)
 		if step.Layer >= 0 {
-			name, order = fmt.Sprintf("h.%d", step.Layer), int32(max(0, min(step.Layer, 1<<29)))
+			if name = s.layers[step.Layer]; name == "" {
+				name = fmt.Sprintf("h.%d", step.Layer)
+				s.layers[step.Layer] = name
+			}
+			order = int32(min(step.Layer, 1<<29))
 		}
 		r = s.named(RowWork, s.phase(e), name)
 		r.order = order

@@ -59,7 +59,7 @@ func floatNs(ns float64) cell {
 
 // topOps joins all but the first n.
 func topOps(rows []traces.OpRow, n int) []traces.OpRow {
-	if n == 0 || n >= len(rows) {
+	if n == 0 || n+1 >= len(rows) {
 		return rows
 	}
 	rest := traces.OpRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
@@ -125,7 +125,7 @@ func launchColumns() []column[traces.Launch] {
 
 // topLaunches joins all but the first n.
 func topLaunches(rows []traces.LaunchRow, n int) []traces.LaunchRow {
-	if n == 0 || n >= len(rows) {
+	if n == 0 || n+1 >= len(rows) {
 		return rows
 	}
 	rest := traces.LaunchRow{Name: fmt.Sprintf("%d more", len(rows)-n)}

@@ -217,7 +217,10 @@ func topRows(t *traces.Table, n int, sorted bool) {
 		if !sorted {
 			slices.SortStableFunc(of, func(a, b int) int { return cmp.Compare(t.Rows[b].Exclusive, t.Rows[a].Exclusive) })
 		}
-		keep := of[:min(n, len(of))]
+		keep := of
+		if len(of) > n+1 { // the place of "1 more" is the row's own
+			keep = of[:n:n]
+		}
 		more := of[len(keep):]
 		if !sorted {
 			slices.Sort(keep)
@@ -305,7 +308,7 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 			return known(ok, cell{v, strconv.FormatFloat(v, 'f', 4, 64), strconv.FormatFloat(v, 'f', 2, 64)})
 		}},
 		{key: "min", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Min)) }},
-		{key: "median", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Median)) }},
+		{key: "median", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, known(r.Median >= r.Min, nsCell(r.Median))) }},
 		{key: "max", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Max)) }},
 		{key: "flops", title: "FLOPs", cell: func(r *row) cell { return when(isStage(r), known(r.FLOPs > 0, siCell(r.FLOPs))) }},
 		{key: "bytes", title: "bytes", cell: func(r *row) cell { return when(isStage(r) || r.Bytes > 0, known(r.Bytes > 0, siCell(r.Bytes))) }},
@@ -415,8 +418,10 @@ func rowName(t *traces.Table, r *traces.Row) string {
 	case r.Bounded == 0 || t.By == traces.ByKernel: // there the name says it
 	case r.Bounded == r.Pieces:
 		name += "  (bounded by its neighbours)"
+	case r.Bounded == 1:
+		name += fmt.Sprintf("  (1 of %d kernels is bounded by its neighbours)", r.Pieces)
 	default:
-		name += fmt.Sprintf("  (%d kernels bounded by their neighbours)", r.Bounded)
+		name += fmt.Sprintf("  (%d of %d kernels are bounded by their neighbours)", r.Bounded, r.Pieces)
 	}
 	return name
 }

@@ -207,6 +207,22 @@ func TestTraceShowOwn(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "no work")
 }
 
+// TestRowName: times that are only bounded are labelled so.
+func TestRowName(t *testing.T) {
+	table := &traces.Table{By: traces.ByStage}
+	for want, r := range map[string]traces.Row{
+		"prefill  ln_f": {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2},
+		"prefill  ln_f  (bounded by its neighbours)":             {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2, Bounded: 2},
+		"ln_f  (1 of 2 kernels is bounded by its neighbours)":    {Kind: traces.RowWork, Name: "ln_f", Pieces: 2, Bounded: 1},
+		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: traces.RowWork, Name: "ln_f", Pieces: 3, Bounded: 2},
+		"decode step  idle: host late":                           {Kind: traces.RowIdle, Phase: "decode step", Name: traces.IdleHost},
+	} {
+		if got := rowName(table, &r); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
 // TestTraceShowSort: by any column, within the kinds of rows; what is not known is last.
 func TestTraceShowSort(t *testing.T) {
 	names := func(args ...string) string {
@@ -226,7 +242,7 @@ func TestTraceShowSort(t *testing.T) {
 		"--sort floor":                   "h.0.attn.c_attn, wte+wpe, " + idle,
 		"--sort floor_ns":                "h.0.attn.c_attn, wte+wpe, " + idle,
 		"--sort name":                    "h.0.attn.c_attn, wte+wpe, " + idle,
-		"--sort of_floor --top 1":        "h.0.attn.c_attn, 1 more, host late, 1 more, residual",
+		"--sort of_floor --top 1":        "h.0.attn.c_attn, wte+wpe, " + idle, // "1 more" would take its place
 		"--by layer --sort flops":        "h.0, outside the layers, " + idle,
 		"--by layer --sort name":         "h.0, outside the layers, " + idle,
 		"--by phase --sort calls":        "decode step, " + idle,

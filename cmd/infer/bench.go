@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
 
@@ -127,6 +128,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		p := profileFlags{recorder: b.record}
 		if b.record == "host" {
 			p.recorder = "auto"
+		}
+		if g, ok := o.backend.(*exec.Backend); ok && b.record != g.Recorder() {
+			return fmt.Errorf("--record %s: it cannot be used here, and %s would be in its place", b.record, g.Recorder())
 		}
 		if _, err := p.start(o, s); err != nil {
 			return err

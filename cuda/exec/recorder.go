@@ -39,6 +39,14 @@ func (b *Backend) openRecorder() error {
 	return err
 }
 
+// Recorder returns by what passes are recorded, when they are.
+func (b *Backend) Recorder() string {
+	if b.cupti != nil {
+		return RecorderCUPTI
+	}
+	return RecorderStamps
+}
+
 // tagOf packs what a recorded call belongs to into the 64 bits of a CUPTI tag: pass
 // id, phase and step + 1.
 func tagOf(pass uint64, phase, step int32) uint64 {

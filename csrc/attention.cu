@@ -43,7 +43,7 @@ __device__ inline float exp2_fast(float x) {
 
 // Stores keys and values of new rows in the cache, V at once: one block per row of
 // a sequence. row is C*sizeof(type)/sizeof(V), head HS*sizeof(type)/sizeof(V).
-template <typename V> __global__ void attention_append(const Attention a, int64_t ld, int row, int head, const gs_stamp stamp) {
+template <typename V> __global__ void attention_append(const gs_stamp stamp, const Attention a, int64_t ld, int row, int head) {
   gs_let_next();
   const gs_stamped stamped(stamp);
   gs_wait();
@@ -65,7 +65,7 @@ constexpr int NAIVE_LANES = 8;  // values of a head per lane: HS <= 256
 
 // One warp per query, sequence and head; a key at a time. Reads the cache alone,
 // after attention_append.
-template <typename T> __global__ void __launch_bounds__(128, 8) attention_naive(const Attention a, const gs_stamp stamp) {
+template <typename T> __global__ void __launch_bounds__(128, 8) attention_naive(const gs_stamp stamp, const Attention a) {
   gs_let_next();
   const gs_stamped stamped(stamp);
   gs_wait();
@@ -143,7 +143,7 @@ template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&
   for (int i = 0; i < N; i++) o[i] = o[i] * mine + __shfl_xor_sync(0xffffffffu, o[i], mask) * theirs;
 }
 
-template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const Attention a, const gs_stamp stamp) {
+template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const gs_stamp stamp, const Attention a) {
   constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = SPLIT_WARPS * PER_WARP, WIDTH = LANES * N;
   __shared__ float part_o[SPLIT_WARPS][WIDTH], part_m[SPLIT_WARPS], part_l[SPLIT_WARPS];
   __shared__ bool is_last;
@@ -309,7 +309,7 @@ __device__ inline void store_cluster(float *p, int block, float v) {
 }
 #endif
 
-template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const Attention a, const gs_stamp stamp) {
+template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const gs_stamp stamp, const Attention a) {
 #if __CUDA_ARCH__ >= 900
   constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = WARPS * PER_WARP, WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
@@ -529,7 +529,7 @@ int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   }
   const dim3 grid(k.splits, a->NH, a->B);
   const int lanes = split_lanes(a);
-  void (*kernel)(Attention, gs_stamp);
+  void (*kernel)(gs_stamp, Attention);
   if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_split<float, 8> : lanes == 16 ? attention_split<float, 16> : attention_split<float, 32>;
   else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8> : attention_split<__nv_bfloat16, 16>;
   return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
@@ -537,7 +537,7 @@ int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
 
 template <int CLUSTER, int WARPS> int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   const int lanes = split_lanes(a);
-  void (*kernel)(Attention, gs_stamp);
+  void (*kernel)(gs_stamp, Attention);
   if (a->dtype == GS_F32)
     kernel = lanes == 8    ? attention_cluster<float, 8, CLUSTER, WARPS>
              : lanes == 16 ? attention_cluster<float, 16, CLUSTER, WARPS>

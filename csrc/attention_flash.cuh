@@ -124,7 +124,7 @@ constexpr int flash_blocks(int D, int R, int warps) {
 // WK-th tile of 64 keys and are merged at the end (WK = 2 keeps the GPU busy where
 // there are few blocks). D is the width of the tiles, HS <= D, zeros between.
 template <int D, int R, int WM, int WK>
-__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) attention_flash_bf16(const Attention a, const gs_stamp stamp) {
+__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) attention_flash_bf16(const gs_stamp stamp, const Attention a) {
   using bf16 = __nv_bfloat16;
   constexpr int THREADS = 32 * WM * WK, ROWS = 16 * R, BM = ROWS * WM, KEYS = KEY_TILE * WK;
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;  // rows that the block loads at once
@@ -356,7 +356,7 @@ template <int D, int BN> constexpr size_t flash_f32_shared() { return sizeof(flo
 // both products read 16 bytes at once from rows padded by 16 bytes. The half warp
 // that makes 4 rows of P is the one that reads them. Keys of the next tile arrive
 // during the softmax and the product with V, values during the next scores.
-template <int D, int BN> __global__ void __launch_bounds__(256, 2) attention_flash_f32(const Attention a, const gs_stamp stamp) {
+template <int D, int BN> __global__ void __launch_bounds__(256, 2) attention_flash_f32(const gs_stamp stamp, const Attention a) {
   constexpr int THREADS = 256, BM = 64, LD = D + 4, LDP = BN + 4;
   constexpr int CHUNKS = D / 4, STEP = THREADS / CHUNKS, COLUMNS = D / 64, NK = BN / 16;
   extern __shared__ __align__(1024) uint8_t shared[];

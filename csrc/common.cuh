@@ -23,7 +23,8 @@ struct gs_stream {
   } stamps;
 };
 
-// Where a kernel stamps, by value its last parameter: nowhere where area is null.
+// Where a kernel stamps, by value its first parameter, so that it is read together with
+// the others: nowhere where area is null.
 struct gs_stamp {
   uint64_t *area;
 };
@@ -75,7 +76,7 @@ struct gs_how {
 // Launches a kernel on the stream, overlapping the one before where the stream
 // says so. A kernel launched so must call gs_wait() before it touches anything
 // that an earlier kernel writes, and before it writes anything at all. A kernel with
-// one parameter more than there are arguments is given its gs_stamp.
+// one parameter more than there are arguments is given its gs_stamp first.
 template <typename... Params, typename... Args>
 int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, gs_how how, Args... args) {
   if (int status = gs_use(s->device)) return status;
@@ -102,7 +103,7 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
     config.numAttrs++;
   }
   if constexpr (sizeof...(Params) == sizeof...(Args) + 1)
-    return gs_check(cudaLaunchKernelEx(&config, kernel, args..., gs_next_stamp(s, name, grid)), name);
+    return gs_check(cudaLaunchKernelEx(&config, kernel, gs_next_stamp(s, name, grid), args...), name);
   else
     return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
 }

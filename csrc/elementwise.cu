@@ -17,8 +17,8 @@ constexpr int THREADS = 256;
 
 // `per_row` groups of WIDTH elements make a row; `groups` make the matrix.
 template <typename T, int WIDTH, int ACT>
-__global__ void __launch_bounds__(THREADS) activate_kernel(const T *x, T *y, const float *bias, unsigned groups, unsigned per_row,
-                                                           int ldx, int ldy, const gs_stamp stamp) {
+__global__ void __launch_bounds__(THREADS) activate_kernel(const gs_stamp stamp, const T *x, T *y, const float *bias, unsigned groups, unsigned per_row,
+                                                           int ldx, int ldy) {
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(THREADS) activate_kernel(const T *x, T *y, con
 }
 
 template <typename Z, int WIDTH>
-__global__ void __launch_bounds__(THREADS) add_kernel(float *x, const Z *z, unsigned groups, unsigned per_row, int ldx, int ldz, const gs_stamp stamp) {
+__global__ void __launch_bounds__(THREADS) add_kernel(const gs_stamp stamp, float *x, const Z *z, unsigned groups, unsigned per_row, int ldx, int ldz) {
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;

@@ -14,8 +14,7 @@ const char *const gs_embed_variants[] = {"auto", "naive", nullptr};
 namespace {
 
 template <typename W, bool WIDE>
-__global__ void embed_kernel(const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe, float *x, int T, int C,
-                             const gs_stamp stamp) {
+__global__ void embed_kernel(const gs_stamp stamp, const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe, float *x, int T, int C) {
   gs_let_next();
   const gs_stamped stamped(stamp);
   gs_wait();

@@ -177,7 +177,7 @@ __device__ inline void block_sums(float (&v)[M], float *partial) {
 constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2 ? 3 : 2; }
 
 template <typename W, int M, int R, int U, bool ALIGNED>
-__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const gemv_params p, const gs_stamp stamp) {
+__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const gs_stamp stamp, const gemv_params p) {
   constexpr int E = 16 / sizeof(W);   // elements of a chunk
   constexpr int Q = E / 4;            // float4 of x per chunk
   constexpr int V = R * M;            // sums of a warp

@@ -81,7 +81,7 @@ __device__ inline void meet(int barrier, int threads) {
 #endif
 
 template <typename W, int M, int U>
-__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const bulk_params bp, const gs_stamp stamp) {
+__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const gs_stamp stamp, const bulk_params bp) {
 #if __CUDA_ARCH__ >= 900
   constexpr int E = 16 / sizeof(W);    // elements of a chunk
   constexpr int V = bulk_rows(M, U);   // rows of a stage

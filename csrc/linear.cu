@@ -25,10 +25,9 @@ constexpr int kDeep = 16;  // of K at a time
 constexpr int kThreads = 256;
 
 template <typename X, typename W>
-__global__ __launch_bounds__(kThreads) void linear_naive(const X *x, const W *w, const float *bias, const float *gain,
+__global__ __launch_bounds__(kThreads) void linear_naive(const gs_stamp stamp, const X *x, const W *w, const float *bias, const float *gain,
                                                          const float *shift, void *y, int M, int N, int K, int ldx, int ldy,
-                                                         int y_bf16, int act, int accumulate, float eps,
-                                                         const gs_stamp stamp) {
+                                                         int y_bf16, int act, int accumulate, float eps) {
   __shared__ float xs[kDeep][kTile + 1], ws[kDeep][kTile + 1];
   __shared__ float mean[kTile], scale[kTile];
   gs_let_next();

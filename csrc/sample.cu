@@ -484,7 +484,7 @@ __device__ void finish(const Sample &a, int b, uint64_t step, int position, int 
   a.sampling->step = step + 1;
 }
 
-__global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a, const gs_stamp stamp) {
+__global__ void __launch_bounds__(THREADS, 1) sample_kernel(const gs_stamp stamp, Sample a) {
   __shared__ Shared s;
   gs_let_next();
   const gs_stamped stamped(stamp);

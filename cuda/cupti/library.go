@@ -96,9 +96,9 @@ func isFile(path string) bool {
 var cuptiNames = []string{"libcupti.so.13", "libcupti.so.12", "libcupti.so", "libcupti.so.11.8"}
 
 // cuptiPaths is where libcupti is looked for, in this order: what the environment
-// names and nothing else; CUDA_HOME; NVIDIA's wheels, as make cuda puts them beside
-// lib/, and as pip does in a virtual environment; what the loader finds by name;
-// the usual place of a toolkit.
+// names and nothing else; CUDA_HOME; beside the recorder's own library; NVIDIA's
+// wheels, as make cuda puts them beside lib/, and as pip does in a virtual
+// environment; what the loader finds by name; the usual place of a toolkit.
 func cuptiPaths() []string {
 	if path := os.Getenv(CUPTIEnv); path != "" {
 		return []string{path}
@@ -111,7 +111,7 @@ func cuptiPaths() []string {
 		toolkit(root)
 	}
 	for _, folder := range ownFolders() {
-		folders = append(folders, filepath.Join(filepath.Dir(folder), "build", "cuda", "nvidia", "cu13", "lib"))
+		folders = append(folders, folder, filepath.Join(filepath.Dir(folder), "build", "cuda", "nvidia", "cu13", "lib"))
 	}
 	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
 		for _, wheel := range []string{"cu13", "cuda_cupti"} { // of CUDA 13, of CUDA 12
@@ -147,5 +147,5 @@ func lookedFor() string {
 	if root == "" {
 		root = "CUDA_HOME, which is not set"
 	}
-	return root + ", build/cuda, the loader's folders as " + strings.Join(cuptiNames, ", ") + ", and /usr/local/cuda"
+	return root + ", the program's lib/, build/cuda, the loader's folders as " + strings.Join(cuptiNames, ", ") + ", and /usr/local/cuda"
 }

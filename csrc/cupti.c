@@ -280,6 +280,7 @@ static void CUPTIAPI completed(CUcontext context, uint32_t stream, uint8_t *data
     b->out = 0;
     b->valid = valid < size ? valid : size;
     b->next = NULL;
+    if (!s.opened) break;  // of a recorder that is closed
     if (s.last) {
       s.last->next = b;
     } else {
@@ -307,7 +308,7 @@ static void note_node(const CUpti_GraphData *graph, int cloned) {
     r.tag = pushed.tags[pushed.depth - 1];
   }
   pthread_mutex_lock(&s.mutex);
-  if (s.node_count < s.options.nodes) {
+  if (s.nodes && s.node_count < s.options.nodes) {
     s.nodes[s.node_count++] = r;
   } else {
     s.lost_nodes++;
@@ -383,7 +384,8 @@ static void release(void) {
 }
 
 // allocate makes the pool and the list of nodes. Of a recorder before this one
-// CUPTI may still have buffers: they stay in the pool, and so does their size.
+// CUPTI may still have buffers, or have given them back since: they stay in the
+// pool, and so does their size.
 static int allocate(const gs_cupti_options *options) {
   int ok = 0;
   pthread_mutex_lock(&s.mutex);
@@ -395,6 +397,14 @@ static int allocate(const gs_cupti_options *options) {
     s.options = *options;
     s.options.buffers = n;
     if (!s.made) s.buffer_size = options->buffer_size;
+    for (uint32_t i = 0; i < s.made; i++) {
+      buffer *b = &s.buffers[i];
+      if (b->out) continue;
+      memset(b->data, 0, b->valid);
+      b->valid = 0;
+      b->next = s.free;
+      s.free = b;
+    }
     s.nodes = calloc(options->nodes, sizeof(*s.nodes));
     s.taken = calloc(options->nodes, sizeof(*s.taken));
     ok = s.nodes && s.taken;

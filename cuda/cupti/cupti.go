@@ -222,8 +222,9 @@ func (r *Recorder) Start() error {
 	return r.do("recording by CUPTI cannot begin", func(e *C.gs_cupti_error) C.int32_t { return C.t_start(r.table, e) })
 }
 
-// Stop ends recording, with a forced flush. Records can be read until Close, and
-// Start can begin again.
+// Stop ends recording, with a forced flush: work that has not ended is without times
+// then, so synchronise first. Records can be read until Close, and Start can begin
+// again.
 func (r *Recorder) Stop() error {
 	return r.do("recording by CUPTI cannot end", func(e *C.gs_cupti_error) C.int32_t { return C.t_stop(r.table, e) })
 }

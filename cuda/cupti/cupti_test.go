@@ -437,6 +437,37 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestLateBuffers: CUPTI may keep a buffer beyond Close. What it gives back then is
+// of no later recorder, and the buffer is used again.
+func TestLateBuffers(t *testing.T) {
+	c := prepare(t, 130001)
+	for round := range 3 {
+		rec, err := cupti.Open(cupti.Options{BufferSize: 1 << 12, Buffers: 1 << round})
+		must(t, err)
+		defer rec.Close()
+		must(t, rec.Start())
+		c.Complete() // in round 2 that of round 1
+		for range 3 {
+			c.Call(false, 211, 1, 2)
+		}
+		if got := read(t, rec, true); len(got) != 3 {
+			t.Errorf("round %d: %d records, want 3", round, len(got))
+		}
+		must(t, rec.Stop())
+		c.Damage() // takes a buffer, after the last flush
+		must(t, rec.Close())
+		if round != 1 {
+			c.Complete() // while none is open
+		}
+		if d := rec.Dropped(); round == 0 && len(d) != 0 {
+			t.Errorf("dropped %v", d)
+		}
+	}
+	if c.Dirty() != 0 {
+		t.Errorf("%d buffers were given out that were not of zeros", c.Dirty())
+	}
+}
+
 func TestBusy(t *testing.T) {
 	c := prepare(t, 130001)
 	check := func(what string, words ...string) {

@@ -587,6 +587,7 @@ func TestAbsent(t *testing.T) {
 		{"CUPTI is none", []string{cupti.LibraryEnv + "=" + l.Recorder, cupti.CUPTIEnv + "=" + text}, []string{"absent: ", text}},
 		{"CUPTI is another", []string{cupti.LibraryEnv + "=" + l.Recorder, cupti.CUPTIEnv + "=" + l.Recorder}, []string{"absent: ", "it has no cupti"}},
 		{"CUPTI in CUDA_HOME", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_HOME=" + toolkit(t, l.CUPTI)}, []string{"it is version 0"}},
+		{"CUPTI of pip", []string{cupti.LibraryEnv + "=" + l.Recorder, "VIRTUAL_ENV=" + venv(t, l.CUPTI)}, []string{"it is version 0"}},
 		{"tool", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_INJECTION64_PATH=/x.so"}, []string{"busy: ", "CUDA_INJECTION64_PATH"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -595,7 +596,7 @@ func TestAbsent(t *testing.T) {
 			c.Env = append([]string{sayError + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir}, v.env...)
 			out, err := c.Output()
 			must(t, err)
-			if v.name == "no CUPTI" && !strings.Contains(string(out), "no libcupti") {
+			if sign := map[string]string{"no CUPTI": "no libcupti", "CUPTI of pip": "python3.13"}[v.name]; !strings.Contains(string(out), sign) {
 				t.Skip("this machine has a libcupti where one is looked for")
 			}
 			for _, want := range v.want {
@@ -614,6 +615,15 @@ func TestAbsent(t *testing.T) {
 func toolkit(t *testing.T, library string) string {
 	root := t.TempDir()
 	folder := filepath.Join(root, "extras", "CUPTI", "lib64")
+	must(t, os.MkdirAll(folder, 0o700))
+	must(t, os.Symlink(library, filepath.Join(folder, "libcupti.so.13")))
+	return root
+}
+
+// venv makes a virtual environment with NVIDIA's wheel of CUPTI.
+func venv(t *testing.T, library string) string {
+	root := t.TempDir()
+	folder := filepath.Join(root, "lib", "python3.13", "site-packages", "nvidia", "cu13", "lib")
 	must(t, os.MkdirAll(folder, 0o700))
 	must(t, os.Symlink(library, filepath.Join(folder, "libcupti.so.13")))
 	return root

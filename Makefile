@@ -28,7 +28,7 @@ build: need  ## build bin/infer
 nvtx:  ## build lib/libgpt2scope_nvtx.so, by which Nsight Systems sees the stages
 	csrc/build-nvtx.sh
 
-cupti:  ## build lib/libgpt2scope_cupti.so, by which --recorder cupti records kernels, API calls and graph nodes
+cupti:  ## build lib/libgpt2scope_cupti.so, which records kernels, API calls and graph nodes by CUPTI
 	csrc/build-cupti.sh
 
 profile: build nvtx  ## capture a run with Nsight Systems: make profile ARGS="--layers all"

@@ -280,6 +280,7 @@ static void CUPTIAPI completed(CUcontext context, uint32_t stream, uint8_t *data
     b->out = 0;
     b->valid = valid < size ? valid : size;
     b->next = NULL;
+    if (!s.opened) break;  // of a recorder that is closed
     if (s.last) {
       s.last->next = b;
     } else {
@@ -307,7 +308,7 @@ static void note_node(const CUpti_GraphData *graph, int cloned) {
     r.tag = pushed.tags[pushed.depth - 1];
   }
   pthread_mutex_lock(&s.mutex);
-  if (s.node_count < s.options.nodes) {
+  if (s.nodes && s.node_count < s.options.nodes) {
     s.nodes[s.node_count++] = r;
   } else {
     s.lost_nodes++;
@@ -329,31 +330,47 @@ static void CUPTIAPI called_back(void *user, CUpti_CallbackDomain domain, CUpti_
 
 // Open and close.
 
-static int32_t load(const char *path, gs_cupti_error *error) {
-  if (s.library) return 0;  // it stays: CUPTI is never unloaded
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
+// find opens libcupti and looks up its functions.
+static int32_t find(const char *path, gs_cupti_error *error) {
+  s.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!s.library) {
     const char *text = dlerror();
     snprintf(error->text, sizeof(error->text), "%s", text ? text : "");
     return -1;
   }
   const char *missing = NULL;
 #define FIND(f) \
-  if (!(api.f = (__typeof__(api.f))dlsym(library, #f))) missing = #f;
+  if (!(api.f = (__typeof__(api.f))dlsym(s.library, #f))) missing = #f;
   REQUIRED(FIND)
 #undef FIND
   if (missing) {
     snprintf(error->text, sizeof(error->text), "it has no %s", missing);
-    memset(&api, 0, sizeof(api));
-    dlclose(library);
     return -1;
   }
-  api.cuptiActivityEnableAllSyncRecords = (CUptiResult(*)(uint8_t))dlsym(library, "cuptiActivityEnableAllSyncRecords");
+  api.cuptiActivityEnableAllSyncRecords = (CUptiResult(*)(uint8_t))dlsym(s.library, "cuptiActivityEnableAllSyncRecords");
 #if CUPTI_API_VERSION >= 130000
-  api.cuptiSubscribe_v2 = (__typeof__(api.cuptiSubscribe_v2))dlsym(library, "cuptiSubscribe_v2");
+  api.cuptiSubscribe_v2 = (__typeof__(api.cuptiSubscribe_v2))dlsym(s.library, "cuptiSubscribe_v2");
 #endif
-  s.library = library;
   return 0;
+}
+
+static int32_t check_version(uint32_t *version, gs_cupti_error *error) {
+  CUptiResult r = api.cuptiGetVersion(version);
+  if (r) return failed(error, "cuptiGetVersion", r, 0);
+  if (*version >= OLDEST) return 0;
+  snprintf(error->text, sizeof(error->text), "it is version %u; CUDA 11.8, which has version %d, or later is needed", *version, OLDEST);
+  return -1;
+}
+
+// load opens libcupti, once: when it has been subscribed to it stays. One that does
+// not fit is forgotten, so that another can be tried.
+static int32_t load(const char *path, uint32_t *version, gs_cupti_error *error) {
+  if (s.library) return check_version(version, error);
+  if (!find(path, error) && !check_version(version, error)) return 0;
+  if (s.library) dlclose(s.library);
+  s.library = NULL;
+  memset(&api, 0, sizeof(api));
+  return -1;
 }
 
 // release frees buffers but those that CUPTI still has, and the list of nodes.
@@ -383,7 +400,8 @@ static void release(void) {
 }
 
 // allocate makes the pool and the list of nodes. Of a recorder before this one
-// CUPTI may still have buffers: they stay in the pool, and so does their size.
+// CUPTI may still have buffers, or have given them back since: they stay in the
+// pool, and so does their size.
 static int allocate(const gs_cupti_options *options) {
   int ok = 0;
   pthread_mutex_lock(&s.mutex);
@@ -395,6 +413,14 @@ static int allocate(const gs_cupti_options *options) {
     s.options = *options;
     s.options.buffers = n;
     if (!s.made) s.buffer_size = options->buffer_size;
+    for (uint32_t i = 0; i < s.made; i++) {
+      buffer *b = &s.buffers[i];
+      if (b->out) continue;
+      memset(b->data, 0, b->valid);
+      b->valid = 0;
+      b->next = s.free;
+      s.free = b;
+    }
     s.nodes = calloc(options->nodes, sizeof(*s.nodes));
     s.taken = calloc(options->nodes, sizeof(*s.taken));
     ok = s.nodes && s.taken;
@@ -429,20 +455,14 @@ static void ask_who(gs_cupti_error *error) {
 
 static int32_t open_recorder(const char *path, const gs_cupti_options *options, gs_cupti_error *error) {
   memset(error, 0, sizeof(*error));
-  if (load(path, error)) return -1;
+  uint32_t version = 0;
+  if (load(path, &version, error)) return -1;
   memset(&s.state, 0, sizeof(s.state));
   s.lost_records = s.damaged = s.lost_nodes = 0;
   s.lost_pushes = 0;
   s.fatal = 0;
-  uint32_t version = 0;
-  CUptiResult r = api.cuptiGetVersion(&version);
-  if (r) return failed(error, "cuptiGetVersion", r, 0);
   s.state.version = version;
   s.state.known = CUPTI_API_VERSION;
-  if (version < OLDEST) {
-    snprintf(error->text, sizeof(error->text), "it is version %u; CUDA 11.8, which has version %d, or later is needed", version, OLDEST);
-    return -1;
-  }
   s.kernel = LAYOUT(kernels, version);
   s.copy = LAYOUT(copies, version);
   s.peer_copy = LAYOUT(peer_copies, version);
@@ -451,7 +471,7 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   s.sync = LAYOUT(syncs, version);
   s.state.kernel = s.kernel->name;
 
-  r = api.cuptiSubscribe(&s.subscriber, called_back, NULL);
+  CUptiResult r = api.cuptiSubscribe(&s.subscriber, called_back, NULL);
   if (r) {
     failed(error, "cuptiSubscribe", r, 0);
     if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) ask_who(error);

@@ -1,6 +1,7 @@
 package cupti_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -97,8 +98,16 @@ func TestReplays(t *testing.T) {
 				got[where{e.Tag, e.Name, e.Parent}]++
 			}
 		}
-		// The trace as a whole: what the reader's attribution makes of it.
-		h := traces.Header{Version: traces.Version, Process: int64(os.Getpid()), Plans: []traces.Plan{{}, {Steps: make([]traces.Step, len(steps))}}}
+		// The trace as a whole: what is read of it again, and what attribution makes of it.
+		plan := traces.Plan{Phase: "decode step"}
+		for i, kernels := range steps {
+			plan.Steps = append(plan.Steps, traces.Step{Tag: i, Name: kernels[0], Layer: -1, Slot: -1})
+		}
+		h := traces.Header{Version: traces.Version, Tool: "test", Process: int64(os.Getpid()), Plans: []traces.Plan{{Phase: "prefill"}, plan}}
+		at, err := rec.Clock()
+		must(t, err)
+		rec.Describe(&h, at)
+		events = again(t, &h, events)
 		a := traces.Attribute(&h, events)
 		if a.UnknownNodes != 0 || a.WithoutCall != 0 || a.WithoutCorrelation != 0 || a.InSteps != a.Kernels || a.InPassOnly != 0 {
 			t.Errorf("attribution is %+v", a)
@@ -165,6 +174,31 @@ func TestReplays(t *testing.T) {
 			}
 		})
 	}
+}
+
+// again writes a trace and reads it, which must give the same.
+func again(t *testing.T, h *traces.Header, events []traces.Event) []traces.Event {
+	t.Helper()
+	var file bytes.Buffer
+	w := traces.NewWriter(&file, h)
+	for _, e := range events {
+		w.Write(e)
+	}
+	must(t, w.Close())
+	header, all, err := traces.Read(&file)
+	must(t, err)
+	if header.Recorder != traces.RecorderCUPTI || header.Clock.Domain != "cupti" {
+		t.Errorf("the header is %+v", header)
+	}
+	var got []traces.Event
+	for e, err := range all {
+		must(t, err)
+		got = append(got, e)
+	}
+	if !slices.Equal(got, events) {
+		t.Errorf("%d events were written and %d others read", len(events), len(got))
+	}
+	return got
 }
 
 // TestConvert: the events of each kind of record.

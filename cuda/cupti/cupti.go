@@ -39,7 +39,7 @@ type Options struct {
 	Kinds []Kind
 
 	BufferSize int // bytes of an activity buffer; 4 MiB where it is 0. A kernel takes about 220
-	Buffers    int // at most; 32 where it is 0. When all wait to be read, records are dropped and counted
+	Buffers    int // at most, made as they are needed; 128 where it is 0. When all wait to be read, records are dropped and counted
 	Nodes      int // graph nodes that wait to be read, at most; 65536 where it is 0
 
 	// DeviceBuffer is the size in bytes of CUPTI's buffers on the device, and
@@ -51,7 +51,7 @@ type Options struct {
 
 const (
 	defaultBufferSize    = 4 << 20
-	defaultBuffers       = 32
+	defaultBuffers       = 128 // 512 MiB with the default size: 2 million kernels
 	defaultNodes         = 1 << 16
 	defaultDeviceBuffer  = 8 << 20
 	defaultDeviceBuffers = 4
@@ -222,8 +222,9 @@ func (r *Recorder) Start() error {
 	return r.do("recording by CUPTI cannot begin", func(e *C.gs_cupti_error) C.int32_t { return C.t_start(r.table, e) })
 }
 
-// Stop ends recording, with a forced flush. Records can be read until Close, and
-// Start can begin again.
+// Stop ends recording, with a forced flush: work that has not ended is without times
+// then, so synchronise first. Records can be read until Close, and Start can begin
+// again.
 func (r *Recorder) Stop() error {
 	return r.do("recording by CUPTI cannot end", func(e *C.gs_cupti_error) C.int32_t { return C.t_stop(r.table, e) })
 }
@@ -279,7 +280,9 @@ func (r *Recorder) Pop() {
 }
 
 // Records gives the records that CUPTI has given out, each once. They are in no
-// order: sort by Start, after all were read. The loop may be left and begun again.
+// order: sort by Start, after all were read. The loop may be left and begun again. It
+// needs no Flush to read the buffers that are full: whoever records for long does so
+// between passes, lest all buffers wait.
 func (r *Recorder) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for {

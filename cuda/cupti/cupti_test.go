@@ -437,6 +437,37 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestLateBuffers: CUPTI may keep a buffer beyond Close. What it gives back then is
+// of no later recorder, and the buffer is used again.
+func TestLateBuffers(t *testing.T) {
+	c := prepare(t, 130001)
+	for round := range 3 {
+		rec, err := cupti.Open(cupti.Options{BufferSize: 1 << 12, Buffers: 1 << round})
+		must(t, err)
+		defer rec.Close()
+		must(t, rec.Start())
+		c.Complete() // in round 2 that of round 1
+		for range 3 {
+			c.Call(false, 211, 1, 2)
+		}
+		if got := read(t, rec, true); len(got) != 3 {
+			t.Errorf("round %d: %d records, want 3", round, len(got))
+		}
+		must(t, rec.Stop())
+		c.Damage() // takes a buffer, after the last flush
+		must(t, rec.Close())
+		if round != 1 {
+			c.Complete() // while none is open
+		}
+		if d := rec.Dropped(); round == 0 && len(d) != 0 {
+			t.Errorf("dropped %v", d)
+		}
+	}
+	if c.Dirty() != 0 {
+		t.Errorf("%d buffers were given out that were not of zeros", c.Dirty())
+	}
+}
+
 func TestBusy(t *testing.T) {
 	c := prepare(t, 130001)
 	check := func(what string, words ...string) {
@@ -556,6 +587,7 @@ func TestAbsent(t *testing.T) {
 		{"CUPTI is none", []string{cupti.LibraryEnv + "=" + l.Recorder, cupti.CUPTIEnv + "=" + text}, []string{"absent: ", text}},
 		{"CUPTI is another", []string{cupti.LibraryEnv + "=" + l.Recorder, cupti.CUPTIEnv + "=" + l.Recorder}, []string{"absent: ", "it has no cupti"}},
 		{"CUPTI in CUDA_HOME", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_HOME=" + toolkit(t, l.CUPTI)}, []string{"it is version 0"}},
+		{"CUPTI of pip", []string{cupti.LibraryEnv + "=" + l.Recorder, "VIRTUAL_ENV=" + venv(t, l.CUPTI)}, []string{"it is version 0"}},
 		{"tool", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_INJECTION64_PATH=/x.so"}, []string{"busy: ", "CUDA_INJECTION64_PATH"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -564,7 +596,7 @@ func TestAbsent(t *testing.T) {
 			c.Env = append([]string{sayError + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir}, v.env...)
 			out, err := c.Output()
 			must(t, err)
-			if v.name == "no CUPTI" && !strings.Contains(string(out), "no libcupti") {
+			if sign := map[string]string{"no CUPTI": "no libcupti", "CUPTI of pip": "python3.13"}[v.name]; !strings.Contains(string(out), sign) {
 				t.Skip("this machine has a libcupti where one is looked for")
 			}
 			for _, want := range v.want {
@@ -583,6 +615,15 @@ func TestAbsent(t *testing.T) {
 func toolkit(t *testing.T, library string) string {
 	root := t.TempDir()
 	folder := filepath.Join(root, "extras", "CUPTI", "lib64")
+	must(t, os.MkdirAll(folder, 0o700))
+	must(t, os.Symlink(library, filepath.Join(folder, "libcupti.so.13")))
+	return root
+}
+
+// venv makes a virtual environment with NVIDIA's wheel of CUPTI.
+func venv(t *testing.T, library string) string {
+	root := t.TempDir()
+	folder := filepath.Join(root, "lib", "python3.13", "site-packages", "nvidia", "cu13", "lib")
 	must(t, os.MkdirAll(folder, 0o700))
 	must(t, os.Symlink(library, filepath.Join(folder, "libcupti.so.13")))
 	return root

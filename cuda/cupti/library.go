@@ -95,34 +95,46 @@ func isFile(path string) bool {
 // The names of libcupti, newest first. Until CUDA 12 it had the minor version too.
 var cuptiNames = []string{"libcupti.so.13", "libcupti.so.12", "libcupti.so", "libcupti.so.11.8"}
 
+// wheelFolders are where pip puts packages, as shell patterns: in the virtual
+// environment that is active, the user's, the system's, and those of images.
+func wheelFolders() []string {
+	patterns := []string{".venv/lib/python3*/site-packages", "/usr/lib/python3*/*-packages", "/usr/local/lib/python3*/*-packages",
+		"/opt/*/.venv/lib/python3*/site-packages", "/opt/*/lib/python3*/site-packages"}
+	if home, err := os.UserHomeDir(); err == nil {
+		patterns = append([]string{filepath.Join(home, ".local/lib/python3*/site-packages")}, patterns...)
+	}
+	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
+		patterns = append([]string{filepath.Join(venv, "lib/python3*/site-packages")}, patterns...)
+	}
+	return patterns
+}
+
 // cuptiPaths is where libcupti is looked for, in this order: what the environment
-// names and nothing else; CUDA_HOME; NVIDIA's wheels, as make cuda puts them beside
-// lib/, and as pip does in a virtual environment; what the loader finds by name;
-// the usual place of a toolkit.
+// names and nothing else; CUDA_HOME; beside the recorder's own library; NVIDIA's
+// wheel, as make cuda puts it beside lib/; what the loader finds by name; the usual
+// place of a toolkit; the wheel as pip installs it, for CUDA 13 and then 12.
 func cuptiPaths() []string {
 	if path := os.Getenv(CUPTIEnv); path != "" {
 		return []string{path}
 	}
-	var folders []string
-	toolkit := func(root string) {
-		folders = append(folders, filepath.Join(root, "extras", "CUPTI", "lib64"), filepath.Join(root, "lib64"), filepath.Join(root, "lib"))
+	toolkit := func(root string) []string {
+		return []string{filepath.Join(root, "extras", "CUPTI", "lib64"), filepath.Join(root, "lib64"), filepath.Join(root, "lib")}
 	}
+	var folders []string
 	if root := os.Getenv("CUDA_HOME"); root != "" {
-		toolkit(root)
+		folders = toolkit(root)
 	}
 	for _, folder := range ownFolders() {
-		folders = append(folders, filepath.Join(filepath.Dir(folder), "build", "cuda", "nvidia", "cu13", "lib"))
+		folders = append(folders, folder, filepath.Join(filepath.Dir(folder), "build", "cuda", "nvidia", "cu13", "lib"))
 	}
-	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
-		for _, wheel := range []string{"cu13", "cuda_cupti"} { // of CUDA 13, of CUDA 12
-			found, _ := filepath.Glob(filepath.Join(venv, "lib", "python3*", "site-packages", "nvidia", wheel, "lib"))
+	paths := append(existing(folders), cuptiNames...) // for the loader, which knows LD_LIBRARY_PATH and ld.so.conf
+	folders = toolkit("/usr/local/cuda")
+	for _, wheel := range []string{"cu13", "cuda_cupti"} {
+		for _, pattern := range wheelFolders() {
+			found, _ := filepath.Glob(filepath.Join(pattern, "nvidia", wheel, "lib"))
 			folders = append(folders, found...)
 		}
 	}
-	paths := existing(folders)
-	paths = append(paths, cuptiNames...) // for the loader, which knows LD_LIBRARY_PATH and ld.so.conf
-	folders = nil
-	toolkit("/usr/local/cuda")
 	return append(paths, existing(folders)...)
 }
 
@@ -147,5 +159,5 @@ func lookedFor() string {
 	if root == "" {
 		root = "CUDA_HOME, which is not set"
 	}
-	return root + ", build/cuda, the loader's folders as " + strings.Join(cuptiNames, ", ") + ", and /usr/local/cuda"
+	return root + ", the program's lib/, build/cuda, the loader's folders as " + strings.Join(cuptiNames, ", ") + ", /usr/local/cuda, and the packages of pip"
 }

@@ -120,7 +120,7 @@ func Open(t testing.TB, path string, version uint32) *Control {
 		t.Fatalf("opening the fake libcupti: %s", C.GoString(C.dlerror()))
 	}
 	c := &Control{map[string]unsafe.Pointer{}}
-	for _, f := range []string{"reset", "fail", "dirty", "subscribed", "enabled", "system_threads", "all_syncs", "names_subscriber", "record", "call", "node", "damage", "fatal"} {
+	for _, f := range []string{"reset", "fail", "dirty", "subscribed", "enabled", "system_threads", "all_syncs", "names_subscriber", "record", "call", "node", "damage", "complete", "fatal"} {
 		name := C.CString("fake_" + f)
 		c.symbols[f] = C.dlsym(handle, name)
 		C.free(unsafe.Pointer(name))
@@ -227,6 +227,9 @@ func (c *Control) Node(node, origin uint64) {
 
 // Damage puts a record of no kind into the buffer.
 func (c *Control) Damage() { C.f_do(c.symbols["damage"]) }
+
+// Complete gives the buffer back that CUPTI has.
+func (c *Control) Complete() { C.f_do(c.symbols["complete"]) }
 
 // Fatal makes CUPTI tell of a fatal error.
 func (c *Control) Fatal(code int) { C.f_fatal(c.symbols["fatal"], C.int(code)) }

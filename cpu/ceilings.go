@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -27,6 +28,10 @@ type Ceilings struct {
 	Read    []ReadRate // by rising Bound, memory last
 	F32     Rate       // FLOP/s
 	Barrier Rate       // seconds
+
+	// Had is the share of the processor time that the threads got, of what as many
+	// cores have: well below 1, other work ran meanwhile, and rates are too low.
+	Had float64
 }
 
 // measureEffort is how long and how often is measured.
@@ -34,6 +39,7 @@ type measureEffort struct {
 	rounds int
 	round  time.Duration // of one way
 	memory int64         // data that memory is measured with, where the caches are not known
+	data   int64         // the most data that matters, 0 for any
 }
 
 // defaultEffort takes about 2 seconds.
@@ -47,9 +53,17 @@ var defaultEffort = measureEffort{rounds: 5, round: 15 * time.Millisecond, memor
 // cache's size gives the rate of the cache. Data of twice its size may still be found
 // there in part, as no cache drops exactly what was used longest ago; up to there the
 // rate is that of data of just the cache's size.
-func (b *Backend) Ceilings(ctx context.Context) (Ceilings, error) {
-	return b.pool.ceilings(ctx, caches("/sys", allowedCPUs(), b.pool.threads), availableMemory("/proc", "/sys"), defaultEffort)
+//
+// Where data is positive, bandwidths are measured only as far as data of so many bytes
+// reaches.
+func (b *Backend) Ceilings(ctx context.Context, data int64) (Ceilings, error) {
+	effort := defaultEffort
+	effort.data = data
+	return b.pool.ceilings(ctx, caches("/sys", allowedCPUs(), b.pool.threads), availableMemory("/proc", "/sys"), effort)
 }
+
+// Threads returns how many threads run.
+func (b *Backend) Threads() int { return b.pool.threads }
 
 // readPoint is a working set that reading is measured with.
 type readPoint struct {
@@ -58,8 +72,8 @@ type readPoint struct {
 }
 
 // readPoints says what to measure: the caches but the first, which nothing but
-// activations fits in, and memory.
-func readPoints(levels []Cache, available, memory int64) ([]readPoint, error) {
+// activations fits in, and memory; of these, as many as data of a size needs, all for 0.
+func readPoints(levels []Cache, available, memory, data int64) ([]readPoint, error) {
 	const least = 4 << 20
 	var points []readPoint
 	last := int64(0) // size of the last cache
@@ -71,6 +85,9 @@ func readPoints(levels []Cache, available, memory int64) ([]readPoint, error) {
 			readPoint{fmt.Sprintf("L%d cache", c.Level), max(c.Bytes/2, min(2*last, c.Bytes)), c.Bytes},
 			readPoint{fmt.Sprintf("L%d cache, in part", c.Level), c.Bytes, 2 * c.Bytes})
 		last = c.Bytes
+	}
+	if i := slices.IndexFunc(points, func(p readPoint) bool { return data > 0 && p.bound >= data }); i >= 0 {
+		return points[:i+1], nil
 	}
 	if last > 0 {
 		memory = max(2*last, 256<<20)
@@ -86,7 +103,7 @@ func readPoints(levels []Cache, available, memory int64) ([]readPoint, error) {
 
 func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, effort measureEffort) (Ceilings, error) {
 	var c Ceilings
-	points, err := readPoints(levels, available, effort.memory)
+	points, err := readPoints(levels, available, effort.memory, effort.data)
 	if err != nil {
 		return c, err
 	}
@@ -95,6 +112,7 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 		return c, err
 	}
 	defer r.free()
+	began, used := time.Now(), processTime()
 	for _, point := range points {
 		gemv, err := r.gemv(point.data)
 		if err != nil {
@@ -120,7 +138,17 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 		return c, err
 	}
 	c.Barrier, err = best(ctx, effort, false, way{"barriers in a row", func() float64 { return p.measureBarrier(1000) }})
+	c.Had = float64(processTime()-used) / float64(max(1, time.Since(began))) / float64(p.threads)
 	return c, err
+}
+
+// processTime is the processor time that this process has used.
+func processTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // calls returns a measurement that takes about half a millisecond.

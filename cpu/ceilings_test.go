@@ -74,16 +74,22 @@ func TestAvailableMemory(t *testing.T) {
 }
 
 func TestReadPoints(t *testing.T) {
-	points, err := readPoints([]Cache{{1, 96 << 10}, {2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1)
+	points, err := readPoints([]Cache{{1, 96 << 10}, {2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1, 0)
 	want := []readPoint{{"L2 cache", 2 << 20, 4 << 20}, {"L2 cache, in part", 4 << 20, 8 << 20}, {"L3 cache", 32 << 20, 64 << 20},
 		{"L3 cache, in part", 64 << 20, 128 << 20}, {"memory", 256 << 20, 0}}
 	if err != nil || !reflect.DeepEqual(points, want) {
 		t.Errorf("%v, %v; want %v", points, err, want)
 	}
-	if points, err := readPoints(nil, 0, 1<<30); err != nil || !reflect.DeepEqual(points, []readPoint{{"memory", 1 << 30, 0}}) {
+	if points, err := readPoints(nil, 0, 1<<30, 0); err != nil || !reflect.DeepEqual(points, []readPoint{{"memory", 1 << 30, 0}}) {
 		t.Errorf("with nothing known: %v, %v", points, err)
 	}
-	if _, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 256<<20, 1); err == nil {
+	if some, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 1, 1, 6<<20); err != nil || !reflect.DeepEqual(some, want[:2]) {
+		t.Errorf("for 6 MiB: %v, %v", some, err)
+	}
+	if all, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1, 1<<30); err != nil || len(all) != 5 {
+		t.Errorf("for 1 GiB: %v, %v", all, err)
+	}
+	if _, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 256<<20, 1, 0); err == nil {
 		t.Error("64 MiB do not tell memory from a cache of 64 MiB")
 	}
 }

@@ -61,7 +61,7 @@ random weights.`,
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object")
 	})
-	c.AddCommand(newBenchKernel(m), newBenchCeilings(m))
+	c.AddCommand(newBenchKernel(m), newBenchCeilings(m), newBenchEnergy(m, openCounter))
 	return c
 }
 

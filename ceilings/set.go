@@ -71,7 +71,20 @@ func KeyCPU(b *cpu.Backend) string {
 // Where data is positive, only what matters to data of so many bytes is measured,
 // which takes less time and memory; such a set is not one to [Store].
 func MeasureCPU(ctx context.Context, b *cpu.Backend, data int64) (Set, error) {
-	c, err := b.Ceilings(ctx, data)
+	var c cpu.Ceilings
+	var err error
+	for range attempts { // other work may come and go
+		again, failed := b.Ceilings(ctx, data)
+		if err = failed; err != nil {
+			break
+		}
+		if again.Had > c.Had {
+			c = again
+		}
+		if c.Had >= leastTime {
+			break
+		}
+	}
 	if ctx.Err() != nil {
 		return Set{}, context.Cause(ctx)
 	}
@@ -98,6 +111,10 @@ func MeasureCPU(ctx context.Context, b *cpu.Backend, data int64) (Set, error) {
 // leastTime is the share of the processor time that the threads have where nothing
 // else runs; what they wait for, such as pages that are cleared, is less.
 const leastTime = 0.9
+
+// attempts is how often a CPU that other work uses is measured; the attempt with the
+// most processor time counts.
+const attempts = 3
 
 // Record returns bandwidths and arithmetic rates as a trace's header has them. device
 // is the GPU's index, -1 for the CPU.

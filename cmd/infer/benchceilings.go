@@ -116,6 +116,9 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 	if stored {
 		fmt.Fprintf(w, "measured %s; --measure measures again\n", s.Time.Format(time.RFC3339))
 	}
+	if s.Disturbed != "" {
+		fmt.Fprintf(w, "these may be too low: %s\n", s.Disturbed)
+	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "what\tdata\tvalue\tunit\tp10 - p90\tby")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -100,6 +101,11 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 	contains(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3").stdout, "% of floor\n", "1 thread, kernels ", "ceilings: read from ", "the pass is over data of ")
 	if e := infer(t, "bench", "-m", tiny, "--device", "reference", "--repeat", "1"); e.status != exitOK || strings.Contains(e.stdout, "floor") {
 		t.Errorf("%+v", e)
+	}
+	var table bytes.Buffer
+	writeCeilings(&table, ceilings.Set{Key: "a CPU", Disturbed: "somebody else ran", Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 123.4, P10: 1.5, P90: 22.22, Where: "L2 cache", Size: 1 << 20, How: "so"}}}, false)
+	if want := "a CPU\nthese may be too low: somebody else ran\n\nwhat            data           value  unit  p10 - p90     by\nread, L2 cache  up to 1.0 MiB  123    GB/s  1.500 - 22.2  so\n"; table.String() != want {
+		t.Errorf("%q\nwant\n%q", table.String(), want)
 	}
 	checkFailure(t, infer(t, "bench", "ceilings", "--device", "reference"), exitFailure, "reference", "--device cpu")
 	checkFailure(t, infer(t, "bench", "ceilings", "surplus"), exitUsage, "surplus")

@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -131,5 +132,39 @@ func TestRepeatFails(t *testing.T) {
 			oneSentence(t, err)
 		}
 		c.Reset()
+	}
+}
+
+// On a GPU: every stage of a pass, and text as before.
+func TestRepeatOnGPU(t *testing.T) {
+	for _, mode := range modes {
+		b := gpu(t, Options{Mode: mode})
+		m := randomModel(t, "random:L=2,C=384,NH=6,V=257,T=256")
+		s := session(t, m, b, gpt2.Options{})
+		prompt := randomIDs(rand.New(rand.NewPCG(7, 8)), 30, 257)
+		want := idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: 20, IgnoreEOS: true}))
+		r := s.Runner().(*Runner)
+		for _, phase := range []gpt2.Phase{samplingPhase(1, 1), {Batch: 1, Tokens: 100, Logits: gpt2.LogitsAll}} {
+			past := 100 * (2 - min(2, phase.Tokens)) // 100 of a decode step
+			for stage := range gpt2.NumStages {
+				if !slices.ContainsFunc(r.Plan(phase).Steps, is(stage)) {
+					continue
+				}
+				if err := s.Reset(); err != nil {
+					t.Fatal(err)
+				}
+				rounds, elapsed, err := r.Repeat(t.Context(), phase, past, is(stage), 10*time.Millisecond)
+				if err != nil {
+					t.Fatalf("%s, %s, T=%d: %v", mode, stage.Info().Name, phase.Tokens, err)
+				}
+				t.Logf("%s, T=%d, %s: %v a round", mode, phase.Tokens, stage.Info().Name, elapsed/time.Duration(rounds))
+			}
+		}
+		if err := s.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		if got := idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: 20, IgnoreEOS: true})); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, before %v", mode, got, want)
+		}
 	}
 }

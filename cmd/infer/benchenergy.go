@@ -53,7 +53,7 @@ as a residual add, meets its own output. What is repeated may stay in a cache th
 whole pass does not fit in; then a line says so.`,
 		Example: `  infer bench energy --device cuda -m random:gpt2
   infer bench energy --device cuda -m random:gpt2 --stage attn.sdpa --past 512
-  infer bench energy --device cuda -m random:gpt2-xl --stage mlp.c_fc --phase prefill --prompt-len 1024 --seconds 10`,
+  infer bench energy --device cuda --stage mlp.c_fc --phase prefill --seconds 10`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return e.run(c.Context(), m, c.Flags(), open, c.OutOrStdout(), c.ErrOrStderr())
 		},

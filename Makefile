@@ -14,7 +14,7 @@ export INFER_TEXT := $(value TEXT)
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
 
 .DEFAULT_GOAL := run
-.PHONY: help run build nvtx cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint bench bench-peers parity golden fuzz clean need
+.PHONY: help run build nvtx cupti cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
@@ -28,11 +28,15 @@ build: need  ## build bin/infer
 nvtx:  ## build lib/libgpt2scope_nvtx.so, by which Nsight Systems sees the stages
 	csrc/build-nvtx.sh
 
+cupti:  ## build lib/libgpt2scope_cupti.so, by which --recorder cupti records kernels, API calls and graph nodes
+	csrc/build-cupti.sh
+
 profile: build nvtx  ## capture a run with Nsight Systems: make profile ARGS="--layers all"
 	traces/profile.sh -p "$$INFER_PROMPT" $(ARGS)
 
-cuda:  ## build the CUDA library for every GPU architecture; ARCHS="90a" limits it
+cuda:  ## build the CUDA library for every GPU architecture, and that of make cupti; ARCHS="90a" limits it
 	@csrc/build.sh
+	@csrc/build-cupti.sh
 
 cuda-check:  ## compile every kernel for two architectures, warnings and register spills being errors
 	@csrc/build.sh --check

@@ -54,6 +54,8 @@ type runner struct {
 	sampling gpt2.Sampling
 	sampler  gpt2.Sampler
 	tokens   []gpt2.Token
+
+	recording *recording // nil where passes are not recorded
 }
 
 // compiled is a plan as a program of kernel steps.
@@ -90,6 +92,9 @@ func (r *runner) allocate() error {
 func (r *runner) Close() error {
 	if r.packed == nil {
 		return nil
+	}
+	if err := r.StopRecording(); err != nil {
+		return err
 	}
 	r.forget()
 	for _, kv := range r.caches {
@@ -197,16 +202,24 @@ func holdThread() (release func()) {
 
 // execute runs the kernels of a pass: in one call into C, or step by step where
 // each has a range.
-func (c *compiled) execute() (whole bool, err error) {
+func (c *compiled) execute(rec *recording) (whole bool, err error) {
+	stamps, err := rec.stampsOf(c.program)
+	if err != nil {
+		return false, err
+	}
 	if c.ranges == nil {
-		return c.program.run(0, c.program.n, mem[int64]{})
+		return c.program.run(0, c.program.n, stamps)
 	}
 	for i, step := range c.plan.Steps {
 		if step.Last().Op == gpt2.OpSample { // done in Go, by pass
 			continue
 		}
 		c.ranges.Step(i)
-		whole, err := c.program.run(c.from[i], c.from[i+1], mem[int64]{})
+		of := stamps
+		if of.n > 0 && c.from[i] < c.program.n {
+			of = stamps.from(c.from[i] * c.program.pool.threads * 2)
+		}
+		whole, err := c.program.run(c.from[i], c.from[i+1], of)
 		c.ranges.EndStep(i)
 		if err != nil || !whole {
 			return whole, err
@@ -223,13 +236,16 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	r.last = c
 	c.ranges.Begin(r.Position())
 	defer c.ranges.End()
-	whole, err := c.execute()
+	note := r.recording.begin(r, c)
+	whole, err := c.execute(r.recording)
 	if err != nil {
 		return err
 	}
 	if !whole {
 		return context.Cause(ctx)
 	}
+	note.ran(r.recording)
+	defer note.done()
 	past := r.Position()
 	r.seek(past + c.plan.Phase.Tokens)
 	if r.tokens = r.tokens[:0]; !c.samples {

@@ -43,9 +43,11 @@ __device__ inline float exp2_fast(float x) {
 
 // Stores keys and values of new rows in the cache, V at once: one block per row of
 // a sequence. row is C*sizeof(type)/sizeof(V), head HS*sizeof(type)/sizeof(V).
-template <typename V> __global__ void attention_append(const Attention a, int64_t ld, int row, int head) {
+template <typename V> __global__ void attention_append(const Attention a, int64_t ld, int row, int head, const gs_stamp stamp) {
   gs_let_next();
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
   const int r = blockIdx.x, b = blockIdx.y, pad = a.pad ? *a.pad : 0, position = a.pos[b] + r - pad;
   if (r < pad || position >= a.P) return;
   const V *from = static_cast<const V *>(a.qkv) + (int64_t(b) * a.T + r) * ld + row;
@@ -63,9 +65,11 @@ constexpr int NAIVE_LANES = 8;  // values of a head per lane: HS <= 256
 
 // One warp per query, sequence and head; a key at a time. Reads the cache alone,
 // after attention_append.
-template <typename T> __global__ void __launch_bounds__(128) attention_naive(const Attention a) {
+template <typename T> __global__ void __launch_bounds__(128, 8) attention_naive(const Attention a, const gs_stamp stamp) {
   gs_let_next();
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
   const int lane = threadIdx.x & 31;
   const int64_t item = int64_t(blockIdx.x) * 4 + (threadIdx.x >> 5);
   if (item >= int64_t(a.B) * a.NH * a.Q) return;
@@ -139,7 +143,7 @@ template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&
   for (int i = 0; i < N; i++) o[i] = o[i] * mine + __shfl_xor_sync(0xffffffffu, o[i], mask) * theirs;
 }
 
-template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const Attention a) {
+template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const Attention a, const gs_stamp stamp) {
   constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = SPLIT_WARPS * PER_WARP, WIDTH = LANES * N;
   __shared__ float part_o[SPLIT_WARPS][WIDTH], part_m[SPLIT_WARPS], part_l[SPLIT_WARPS];
   __shared__ bool is_last;
@@ -172,7 +176,9 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WA
     }
   }
 #endif
+  const gs_stamped stamped(stamp, 32 * SPLIT_WARPS - 32);
   gs_wait();
+  stamped.start();
   const uint4 zero = make_uint4(0, 0, 0, 0);
   const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
   const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
@@ -303,7 +309,7 @@ __device__ inline void store_cluster(float *p, int block, float v) {
 }
 #endif
 
-template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const Attention a) {
+template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const Attention a, const gs_stamp stamp) {
 #if __CUDA_ARCH__ >= 900
   constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = WARPS * PER_WARP, WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
@@ -335,7 +341,9 @@ template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launc
       }
     }
   }
+  const gs_stamped stamped(stamp, 32 * WARPS - 32);
   gs_wait();
+  stamped.start();
   const uint4 zero = make_uint4(0, 0, 0, 0);
   const int pad = a.pad ? __ldcg(a.pad) : 0, pos = __ldcg(a.pos + b);
   const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
@@ -521,7 +529,7 @@ int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   }
   const dim3 grid(k.splits, a->NH, a->B);
   const int lanes = split_lanes(a);
-  void (*kernel)(Attention);
+  void (*kernel)(Attention, gs_stamp);
   if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_split<float, 8> : lanes == 16 ? attention_split<float, 16> : attention_split<float, 32>;
   else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8> : attention_split<__nv_bfloat16, 16>;
   return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
@@ -529,7 +537,7 @@ int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
 
 template <int CLUSTER, int WARPS> int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   const int lanes = split_lanes(a);
-  void (*kernel)(Attention);
+  void (*kernel)(Attention, gs_stamp);
   if (a->dtype == GS_F32)
     kernel = lanes == 8    ? attention_cluster<float, 8, CLUSTER, WARPS>
              : lanes == 16 ? attention_cluster<float, 16, CLUSTER, WARPS>

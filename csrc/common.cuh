@@ -16,7 +16,26 @@ struct gs_stream {
   int processors;     // SMs
   int shared_per_block;  // bytes, after opting in
   struct gs_blas_state *blas;  // of gemm.cu: handle, workspace, kept plans; made on first use
+  struct {
+    gs_ptr areas;             // 0: kernels do not stamp
+    uint32_t count, used;
+    struct gs_stamp_taken *taken;  // who asked for areas, also where there was none
+  } stamps;
 };
+
+// Where a kernel stamps, by value its last parameter: nowhere where area is null.
+struct gs_stamp {
+  uint64_t *area;
+};
+
+// Who took an area.
+struct gs_stamp_taken {
+  const char *name;
+  uint32_t blocks;
+};
+
+// The next area of the stream, for the kernel of that name and so many blocks.
+gs_stamp gs_next_stamp(gs_stream *s, const char *name, dim3 grid);
 
 // Frees what gemm.cu keeps in a stream.
 void gs_blas_release(gs_stream *s);
@@ -55,7 +74,8 @@ struct gs_how {
 
 // Launches a kernel on the stream, overlapping the one before where the stream
 // says so. A kernel launched so must call gs_wait() before it touches anything
-// that an earlier kernel writes, and before it writes anything at all.
+// that an earlier kernel writes, and before it writes anything at all. A kernel with
+// one parameter more than there are arguments is given its gs_stamp.
 template <typename... Params, typename... Args>
 int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, gs_how how, Args... args) {
   if (int status = gs_use(s->device)) return status;
@@ -81,7 +101,10 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
     attribute[config.numAttrs].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     config.numAttrs++;
   }
-  return gs_check(cudaLaunchKernelEx(&config, kernel, Params(args)...), name);
+  if constexpr (sizeof...(Params) == sizeof...(Args) + 1)
+    return gs_check(cudaLaunchKernelEx(&config, kernel, args..., gs_next_stamp(s, name, grid)), name);
+  else
+    return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
 
 template <typename... Params, typename... Args>
@@ -113,6 +136,37 @@ __device__ inline void gs_wait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+__device__ inline uint64_t gs_globaltimer() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)::"memory");
+  return t;
+}
+
+// Stamps start and end of a block: made before gs_wait(), which hides what it takes to
+// find the place; start() comes right after it; the scope's end is the block's. One
+// thread does it for the block: best one that has nothing to do at the end.
+class gs_stamped {
+ public:
+  __device__ explicit gs_stamped(gs_stamp s, unsigned thread = 0) : slot(nullptr) {
+    if (s.area && threadIdx.x == thread) {
+      const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
+      unsigned i = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+      const bool first = i < GS_STAMP_SLOTS / 2, has = blocks <= GS_STAMP_SLOTS || first || i >= blocks - GS_STAMP_SLOTS / 2;
+      if (blocks > GS_STAMP_SLOTS && !first) i -= blocks - GS_STAMP_SLOTS;
+      if (has) slot = s.area + 2 * i;
+    }
+  }
+  __device__ void start() const {
+    if (slot) slot[0] = gs_globaltimer();
+  }
+  __device__ ~gs_stamped() {
+    if (slot) slot[1] = gs_globaltimer();
+  }
+
+ private:
+  uint64_t *slot;
+};
 
 __device__ inline float to_float(float v) { return v; }
 __device__ inline float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }

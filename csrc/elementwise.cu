@@ -18,11 +18,13 @@ constexpr int THREADS = 256;
 // `per_row` groups of WIDTH elements make a row; `groups` make the matrix.
 template <typename T, int WIDTH, int ACT>
 __global__ void __launch_bounds__(THREADS) activate_kernel(const T *x, T *y, const float *bias, unsigned groups, unsigned per_row,
-                                                           int ldx, int ldy) {
+                                                           int ldx, int ldy, const gs_stamp stamp) {
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
   if (g >= groups) return;
   const T *from = x + (size_t)row * ldx + col;
   T *to = y + (size_t)row * ldy + col;
@@ -49,11 +51,13 @@ __global__ void __launch_bounds__(THREADS) activate_kernel(const T *x, T *y, con
 }
 
 template <typename Z, int WIDTH>
-__global__ void __launch_bounds__(THREADS) add_kernel(float *x, const Z *z, unsigned groups, unsigned per_row, int ldx, int ldz) {
+__global__ void __launch_bounds__(THREADS) add_kernel(float *x, const Z *z, unsigned groups, unsigned per_row, int ldx, int ldz, const gs_stamp stamp) {
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
   if (g >= groups) return;
   float *to = x + (size_t)row * ldx + col;
   const Z *from = z + (size_t)row * ldz + col;

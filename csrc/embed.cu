@@ -14,9 +14,12 @@ const char *const gs_embed_variants[] = {"auto", "naive", nullptr};
 namespace {
 
 template <typename W, bool WIDE>
-__global__ void embed_kernel(const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe, float *x, int T, int C) {
+__global__ void embed_kernel(const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe, float *x, int T, int C,
+                             const gs_stamp stamp) {
   gs_let_next();
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
   const int t = blockIdx.x, b = blockIdx.y;
   const size_t row = (size_t)b * T + t;
   const int live = t - (pad ? *pad : 0);

@@ -177,7 +177,7 @@ __device__ inline void block_sums(float (&v)[M], float *partial) {
 constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2 ? 3 : 2; }
 
 template <typename W, int M, int R, int U, bool ALIGNED>
-__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const gemv_params p) {
+__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const gemv_params p, const gs_stamp stamp) {
   constexpr int E = 16 / sizeof(W);   // elements of a chunk
   constexpr int Q = E / 4;            // float4 of x per chunk
   constexpr int V = R * M;            // sums of a warp
@@ -258,7 +258,11 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
     }
   }
 
+  const gs_stamped stamped(stamp, blockDim.x - 32);
+
   gs_wait();
+
+  stamped.start();
 
   load_old(block);
   // Several reads are under way before the first is stored.

@@ -81,7 +81,7 @@ __device__ inline void meet(int barrier, int threads) {
 #endif
 
 template <typename W, int M, int U>
-__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const bulk_params bp) {
+__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const bulk_params bp, const gs_stamp stamp) {
 #if __CUDA_ARCH__ >= 900
   constexpr int E = 16 / sizeof(W);    // elements of a chunk
   constexpr int V = bulk_rows(M, U);   // rows of a stage
@@ -180,7 +180,11 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
   constexpr float FULL = 32 * U * E;
   const float rest = bp.rest, own = part == P - 1 ? bp.over_rest : 1.0f / FULL;
 
+  const gs_stamped stamped(stamp, consumers - 32);
+
   gs_wait();
+
+  stamped.start();
 
   float x[M][U][E];
 #pragma unroll

@@ -46,7 +46,7 @@ template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch
 // Each thread holds VECTORS float4 of its row. EARLY fetches gain and bias, which
 // no kernel writes, while the kernel before still runs: it costs registers, and
 // pays where few rows make latency count.
-template <int VECTORS, int ROW_WARPS, bool EARLY> __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(LayerNorm p) {
+template <int VECTORS, int ROW_WARPS, bool EARLY> __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(LayerNorm p, const gs_stamp stamp) {
   __shared__ float scratch[2][WARPS];
   gs_let_next();
   constexpr int STRIDE = 128 * ROW_WARPS;  // elements that one turn of the row's threads covers
@@ -65,7 +65,9 @@ template <int VECTORS, int ROW_WARPS, bool EARLY> __global__ void __launch_bound
       }
     }
   }
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
   if (row >= p.M) return;  // a whole warp of the kernel without barriers
 
   float *x = p.x + (size_t)row * p.ldx;
@@ -137,10 +139,12 @@ __device__ inline float block_sum(float v, float *scratch) {
   return sum;
 }
 
-__global__ void __launch_bounds__(PLAIN_THREADS) layernorm_naive_kernel(LayerNorm p) {
+__global__ void __launch_bounds__(PLAIN_THREADS) layernorm_naive_kernel(LayerNorm p, const gs_stamp stamp) {
   __shared__ float scratch[PLAIN_THREADS / 32];
   gs_let_next();
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
   const size_t row = blockIdx.x;
   float *x = p.x + row * p.ldx;
   float sum = 0.0f;

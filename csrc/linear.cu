@@ -27,11 +27,14 @@ constexpr int kThreads = 256;
 template <typename X, typename W>
 __global__ __launch_bounds__(kThreads) void linear_naive(const X *x, const W *w, const float *bias, const float *gain,
                                                          const float *shift, void *y, int M, int N, int K, int ldx, int ldy,
-                                                         int y_bf16, int act, int accumulate, float eps) {
+                                                         int y_bf16, int act, int accumulate, float eps,
+                                                         const gs_stamp stamp) {
   __shared__ float xs[kDeep][kTile + 1], ws[kDeep][kTile + 1];
   __shared__ float mean[kTile], scale[kTile];
   gs_let_next();
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
 
   const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

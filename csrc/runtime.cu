@@ -193,6 +193,7 @@ extern "C" int gs_stream_destroy(gs_stream *s) {
   // What a captured or running kernel still uses must not go before it is done.
   int status = gs_check(cudaStreamSynchronize(s->stream), "cudaStreamSynchronize");
   gs_blas_release(s);
+  delete[] s->stamps.taken;
   int destroyed = gs_check(cudaStreamDestroy(s->stream), "cudaStreamDestroy");
   delete s;
   return status ? status : destroyed;

@@ -484,10 +484,12 @@ __device__ void finish(const Sample &a, int b, uint64_t step, int position, int 
   a.sampling->step = step + 1;
 }
 
-__global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a) {
+__global__ void __launch_bounds__(THREADS, 1) sample_kernel(Sample a, const gs_stamp stamp) {
   __shared__ Shared s;
   gs_let_next();
+  const gs_stamped stamped(stamp);
   gs_wait();
+  stamped.start();
   const int split = blockIdx.x, b = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const float *row = a.logits + (size_t)b * a.ld;
   const int begin = split * a.span, end = min(a.V, begin + a.span);

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_ABI_VERSION 1
+#define GS_ABI_VERSION 2
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -334,6 +334,48 @@ typedef struct {
   int32_t src_type, dst_type;
 } gs_pack_args;
 GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
+
+// ---------------------------------------------------------------- stamps
+//
+// A kernel of this library can note when it ran, by %globaltimer: a thread of each
+// block writes when the block had waited for the kernels before it, and when it was
+// done. An area holds the stamps of one kernel: GS_STAMP_SLOTS pairs of start and end
+// (uint64). Of more blocks than slots the first and the last GS_STAMP_SLOTS/2 write
+// theirs.
+
+#define GS_STAMP_SLOTS 2048
+#define GS_STAMP_AREA (16 * GS_STAMP_SLOTS)
+
+// Each kernel launched on the stream from now on takes the next of `count` areas,
+// which were zeroed once; none where areas is 0. Kernels of NVIDIA's libraries take
+// none.
+GS_API int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count);
+// How many areas kernels have asked for since: more than count where some got none.
+GS_API int gs_stamps_used(gs_stream *s, uint32_t *used);
+// What asked for an area, such as "gemv", null past the last; and its blocks.
+GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uint32_t *blocks);
+// A kernel that does nothing but take an area: it marks a moment.
+GS_API int gs_stamp_mark(gs_stream *s);
+
+// ring (rows, count) of pairs: the least start and the greatest end of each area, in
+// row *passes, where there is one; *passes += 1 (uint64). *done (uint32) is 0 before
+// and after. blocks (count) uint32 are those of the areas.
+typedef struct {
+  uint32_t size;
+  uint32_t count, rows;
+  gs_ptr areas, blocks, ring, passes, done;
+} gs_collect_args;
+GS_API int gs_stamps_collect(gs_stream *s, const gs_collect_args *a);
+
+// How %globaltimer and the host's CLOCK_MONOTONIC stand to each other, in ns.
+typedef struct {
+  int64_t host, device;   // the same moment by both
+  int64_t uncertainty;    // by how much that may be wrong
+  int64_t resolution;     // least step of %globaltimer that was seen
+} gs_clock_pair;
+// Waits for the stream, then compares the clocks through `room` bytes of host memory
+// of gs_alloc_host, 64 at least.
+GS_API int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address, gs_clock_pair *out);
 
 // ---------------------------------------------------------------- ceilings
 

@@ -15,6 +15,7 @@ func layouts() map[string][2]any {
 		"AddArgs":        {AddArgs{}, C.gs_add_args{}},
 		"SampleArgs":     {SampleArgs{}, C.gs_sample_args{}},
 		"PackArgs":       {PackArgs{}, C.gs_pack_args{}},
+		"CollectArgs":    {CollectArgs{}, C.gs_collect_args{}},
 		"Sampling":       {Sampling{}, C.gs_sampling{}},
 		"Slot":           {Slot{}, C.gs_slot{}},
 	}

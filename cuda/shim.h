@@ -31,6 +31,7 @@ struct gs_module { char opaque; };
   X(gs_function_launch) X(gs_function_occupancy) X(gs_profiler) X(gs_variant)                             \
   X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_plan_get) X(gs_linear_plan_set) X(gs_linear_tune)  \
   X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
+  X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
   X(gs_nothing) X(gs_barriers) X(gs_read) X(gs_copy_kernel)
 
 typedef struct {
@@ -136,6 +137,12 @@ GS_CALL(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *
 GS_CALL(gs_linear_plan_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_plan *out), (s, a, out))
 GS_CALL(gs_linear_plan_set, (const gs_table *t, gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in), (s, a, in))
 GS_CALL(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_plan *out), (s, a, n, out))
+GS_CALL(gs_stamps_into, (const gs_table *t, gs_stream *s, gs_ptr areas, uint32_t count), (s, areas, count))
+GS_CALL(gs_stamps_used, (const gs_table *t, gs_stream *s, uint32_t *used), (s, used))
+GS_CALL(gs_stamp_taken_by, (const gs_table *t, gs_stream *s, uint32_t area, const char **name, uint32_t *blocks), (s, area, name, blocks))
+GS_CALL(gs_stamp_mark, (const gs_table *t, gs_stream *s), (s))
+GS_LAUNCH(gs_stamps_collect, gs_collect_args)
+GS_CALL(gs_clock_compare, (const gs_table *t, gs_stream *s, void *host, gs_ptr address, gs_clock_pair *out), (s, host, address, out))
 GS_CALL(gs_nothing, (const gs_table *t, gs_stream *s), (s))
 GS_CALL(gs_barriers, (const gs_table *t, gs_stream *s, gs_ptr counter, int rounds), (s, counter, rounds))
 GS_CALL(gs_read, (const gs_table *t, gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out), (s, p, bytes, out))

@@ -17,8 +17,10 @@ type Attribution struct {
 	WithoutRange       int // kernels whose call lies in no range
 	InSteps            int // kernels of a step
 	InPassOnly         int // kernels that lie in a pass, but in no step
+	Unattributed       int // kernels that wrote stamps, and belong to no step and no pass
 	UnknownNodes       int // kernels of a graph whose node can not be followed to a step
 
+	StepsUnknown        int // steps of the host that none of the plans has, where there are plans
 	StepsWithoutWork    int // steps of the host that caused no work of the GPU
 	LaunchesWithoutWork int // launches of kernels of which no kernel is recorded
 	GraphLaunches       int
@@ -51,10 +53,11 @@ type attributor struct {
 	threads map[[2]int64]*threadState
 	calls   map[correlation]int // index of the outermost call
 	nodes   map[node]made
-	byID    map[uint64]int // ranges
-	outer   map[int]int    // of a call that lies in another, that one
-	quiet   map[int]bool   // calls and steps while a stream was captured: they cause no work
-	busy    map[int]bool   // calls and ranges that caused work
+	byID    map[uint64]int  // ranges
+	outer   map[int]int     // of a call that lies in another, that one
+	quiet   map[int]bool    // calls and steps while a stream was captured: they cause no work
+	busy    map[int]bool    // calls and ranges that caused work
+	ran     map[runKey]bool // steps whose work names its pass and no step of the host
 }
 
 // threadState is what is open on a thread.
@@ -69,7 +72,7 @@ type threadState struct {
 // order of [Compare]; they are changed in place.
 func Attribute(h *Header, events []Event) Attribution {
 	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[correlation]int{}, nodes: map[node]made{},
-		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}}
+		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[runKey]bool{}}
 	a.host()
 	a.gpu()
 	a.rest()
@@ -123,6 +126,9 @@ func (a *attributor) host() {
 				a.counts.Passes++
 			case e.Kind == KindStep:
 				a.counts.Steps++
+				if _, ok := a.h.Step(e); !ok && len(a.h.Plans) > 0 {
+					a.counts.StepsUnknown++
+				}
 			}
 			if e.Open {
 				a.counts.OpenRanges++
@@ -260,6 +266,9 @@ func (a *attributor) gpu() {
 		parent, inRange := a.byID[e.Parent]
 		if inRange && e.Kind.IsGPU() {
 			a.busy[parent] = true
+			if e.Tag >= 0 && a.events[parent].Kind == KindPass {
+				a.ran[runKey{e.Parent, e.Phase, e.Tag}] = true
+			}
 		}
 		switch {
 		case !isKernel && !called && (e.Kind == KindMemcpy || e.Kind == KindMemset):
@@ -269,6 +278,8 @@ func (a *attributor) gpu() {
 			a.counts.InSteps++
 		case e.Phase >= 0:
 			a.counts.InPassOnly++
+		case a.h.Recorder == RecorderStamps:
+			a.counts.Unattributed++
 		}
 		if isKernel {
 			switch {
@@ -322,7 +333,7 @@ func (a *attributor) rest() {
 			if parent, ok := a.byID[e.Parent]; ok && a.busy[i] {
 				a.busy[parent] = true
 			}
-			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] {
+			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[runKey{e.Parent, e.Phase, e.Tag}] {
 				a.counts.StepsWithoutWork++
 			}
 		case !e.Kind.IsCall() || isInner || a.quiet[i]:

@@ -93,6 +93,15 @@ func TestExamine(t *testing.T) {
 	if found := Examine(&Header{Clock: Clock{Uncertainty: 30}}, whole); len(found) != 0 {
 		t.Errorf("a whole trace has the findings %+v", found)
 	}
+	// What calls say is no matter for kernels that wrote stamps, nor GPUs for a record of the CPU.
+	stamps := whole
+	stamps.WithoutCorrelation, stamps.WithoutCall, stamps.LaunchesWithoutWork, stamps.OpaqueLaunches = 9, 9, 1, 1
+	if found := Examine(&Header{Recorder: RecorderStamps}, stamps); len(found) != 0 {
+		t.Errorf("a whole trace of stamps has the findings %+v", found)
+	}
+	if found := Examine(&Header{Recorder: RecorderHost}, Attribution{Ranges: 3, Steps: 2, Passes: 1}); len(found) != 0 {
+		t.Errorf("a whole trace of the CPU has the findings %+v", found)
+	}
 	for fact, change := range map[string]func(*Header, *Attribution){
 		"!4 records were dropped: kernels":     func(h *Header, a *Attribution) { h.Drop("kernels", 4) },
 		"!the buffer was full":                 func(h *Header, a *Attribution) { h.Incomplete = []string{"the buffer was full"} },
@@ -109,6 +118,8 @@ func TestExamine(t *testing.T) {
 		"?1 kernel was launched outside":       func(h *Header, a *Attribution) { a.WithoutRange = 1 },
 		"?1 kernels began before":              func(h *Header, a *Attribution) { a.EarlyStarts, a.Earliest = 1, 20 },
 		"!2 kernels began before":              func(h *Header, a *Attribution) { a.EarlyStarts, a.Earliest = 2, 40 },
+		"!2 steps are in none of the plans":    func(h *Header, a *Attribution) { a.StepsUnknown = 2 },
+		"!3 kernels belong to no step and":     func(h *Header, a *Attribution) { h.Recorder, a.Unattributed = RecorderStamps, 3 },
 		"?there are no ranges":                 func(h *Header, a *Attribution) { a.Ranges = 0 },
 		"?there is no work of a GPU":           func(h *Header, a *Attribution) { *a = Attribution{} },
 		"?not recorded: counters":              func(h *Header, a *Attribution) { h.NotRecorded = []string{"counters"} },

@@ -32,14 +32,23 @@ func Examine(h *Header, a Attribution) []Finding {
 	for _, what := range h.Incomplete {
 		add(true, "%s", what)
 	}
-	some(a.WithoutCorrelation, true, "kernel has no correlation id", "kernels have no correlation id")
-	some(a.WithoutCall, true, "kernel has a correlation id that no API call has", "kernels have correlation ids that no API call has")
+	// Kernels that write stamps know their step, and no call.
+	stamps := h.Recorder == RecorderStamps
+	if stamps {
+		some(a.Unattributed, true, "kernel belongs to no step and no pass", "kernels belong to no step and no pass")
+	} else {
+		some(a.WithoutCorrelation, true, "kernel has no correlation id", "kernels have no correlation id")
+		some(a.WithoutCall, true, "kernel has a correlation id that no API call has", "kernels have correlation ids that no API call has")
+	}
 	some(a.CopiesWithoutCall, false, "copy or set has no API call", "copies and sets have no API call")
 	some(a.UnknownNodes, len(h.Plans) > 0, "kernel ran as a graph node that cannot be followed to a step", "kernels ran as graph nodes that cannot be followed to a step")
-	some(a.OpaqueLaunches, true, "graph launch has no kernels recorded (nsys needs --cuda-graph-trace=node)", "graph launches have no kernels recorded (nsys needs --cuda-graph-trace=node)")
-	some(a.LaunchesWithoutWork, true, "launch has no kernel recorded", "launches have no kernel recorded")
+	if !stamps {
+		some(a.OpaqueLaunches, true, "graph launch has no kernels recorded (nsys needs --cuda-graph-trace=node)", "graph launches have no kernels recorded (nsys needs --cuda-graph-trace=node)")
+		some(a.LaunchesWithoutWork, true, "launch has no kernel recorded", "launches have no kernel recorded")
+	}
 	some(a.InPassOnly, true, "kernel lies in a pass, but in no step", "kernels lie in a pass, but in no step")
 	some(a.OpenRanges, true, "range never ended", "ranges never ended")
+	some(a.StepsUnknown, true, "step is in none of the plans", "steps are in none of the plans")
 	some(a.StepsWithoutWork, true, "step has no kernel, copy or set", "steps have no kernel, copy or set")
 	if a.EarlyStarts > 0 {
 		misleads := h.Clock.Uncertainty >= 0 && a.Earliest > h.Clock.Uncertainty
@@ -52,7 +61,7 @@ func Examine(h *Header, a Attribution) []Finding {
 	if outside := a.WithoutRange; outside > 0 && a.Ranges > 0 {
 		some(outside, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")
 	}
-	if a.Kernels+a.Graphs+a.Copies == 0 {
+	if a.Kernels+a.Graphs+a.Copies == 0 && h.Recorder != RecorderHost {
 		add(false, "there is no work of a GPU")
 	}
 	if a.Kernels > 0 && a.Ranges == 0 {
@@ -67,4 +76,65 @@ func Examine(h *Header, a Attribution) []Finding {
 // Misleads tells whether one of the findings does.
 func Misleads(found []Finding) bool {
 	return slices.ContainsFunc(found, func(f Finding) bool { return f.Misleads })
+}
+
+// Trust says in a line whether shares of the trace are to be trusted.
+func Trust(h *Header, a Attribution) string {
+	work := grouped(a.Kernels, "kernel")
+	switch {
+	case a.Kernels+a.Copies+a.Graphs == 0 && a.Steps > 0:
+		work = grouped(a.Steps, "step event")
+		if a.StepsUnknown == 0 {
+			work += ", all of known steps"
+		} else {
+			work += ", " + grouped(a.StepsUnknown, "") + "of unknown steps"
+		}
+	case a.Kernels == 0:
+	case len(h.Plans) == 0:
+		outside := a.WithoutRange + a.WithoutCall + a.WithoutCorrelation
+		work += fmt.Sprintf(", %sof them launched in ranges", grouped(max(0, a.Kernels-outside), ""))
+	case a.InSteps == a.Kernels:
+		work += ", all attributed to steps"
+	default:
+		work += ", " + grouped(a.InSteps, "") + "attributed to steps"
+		if a.InPassOnly > 0 {
+			work += ", " + grouped(a.InPassOnly, "") + "in passes but no step"
+		}
+		if outside := a.Kernels - a.InSteps - a.InPassOnly; outside > 0 {
+			work += ", " + grouped(outside, "") + "outside the passes"
+		}
+	}
+	dropped := int64(0)
+	for _, n := range h.Dropped {
+		dropped += max(0, n)
+	}
+	if dropped > 0 {
+		work += fmt.Sprintf(", %d records dropped", dropped)
+	}
+	n := 0
+	for _, f := range Examine(h, a) {
+		if f.Misleads {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return "whole; " + work
+	case 1:
+		return "shares mislead, for 1 reason; " + work
+	}
+	return fmt.Sprintf("shares mislead, for %d reasons; %s", n, work)
+}
+
+// grouped writes a count of things, with its thousands apart: "1,234 kernels".
+func grouped(n int, thing string) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	s += " " + thing
+	if n != 1 && thing != "" {
+		s += "s"
+	}
+	return s
 }

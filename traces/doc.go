@@ -38,6 +38,17 @@
 //
 // What can not be attributed is counted, in [Attribution], and told by [Examine].
 //
+// # Tables
+//
+// [Summarize] says where the wall time went, by stage, layer, phase or kernel. It
+// sweeps once over the work in the order in which it began: each nanosecond belongs
+// to the piece that began first of those that still run (the exclusive time of its
+// row), or, where nothing runs, to a cause of idle time. So the rows sum to the
+// wall time exactly, however kernels or threads overlap. Floors come from
+// [Header.Floor], with the cost that a step has at its pass' position. The tables
+// by operation and by launch have times that lie in one another, and do not sum.
+// Shares are withheld where the trace is incomplete: [Trust] says so in a line.
+//
 // # Errors
 //
 // Files are not trusted: no allocation is sized by a field of theirs. Of a file

@@ -629,7 +629,7 @@ func FuzzRead(f *testing.F) {
 		Sort(events)
 		a := Attribute(h, events)
 		Examine(h, a)
-		for _, by := range []By{ByStage, ByKernel} {
+		for _, by := range Bys {
 			if len(events) == 0 || events[0].Time < -maxTime/4 || events[len(events)-1].Time > maxTime/4 {
 				break // a wall time of more years than there are ns
 			}

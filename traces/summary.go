@@ -10,36 +10,42 @@ import (
 // By is what the rows of a table are.
 type By string
 
-// The tables there are.
+// The tables there are. They are of the time from the first pass that is no warm-up
+// to the end of the last. That by kernel, and those by operation and launch of a
+// trace without passes, are of all that is recorded: from the first to the last
+// work of the GPU, whatever launched it.
 const (
-	ByStage  By = "stage"  // steps of the plans, from the first pass to the end of the last
-	ByKernel By = "kernel" // kernels by name, from the first to the last work of the GPU
+	ByStage  By = "stage"  // steps of the plans
+	ByLayer  By = "layer"  // steps of a layer together
+	ByPhase  By = "phase"  // steps of a kind of pass together
+	ByOp     By = "op"     // operations and ranges as PyTorch's profiler shows them: in Table.Ops
+	ByKernel By = "kernel" // kernels by name and launch shape
+	ByLaunch By = "launch" // API calls and the work that they caused: in Table.Launches
 )
+
+// Bys are all tables, as a user may name them.
+var Bys = []By{ByStage, ByOp, ByLayer, ByPhase, ByKernel, ByLaunch}
+
+// ofPasses tells whether a table is of the passes, without what comes before.
+func (by By) ofPasses() bool { return by == ByStage || by == ByLayer || by == ByPhase }
 
 // RowKind tells the rows of a table apart.
 type RowKind string
 
 // The kinds of rows.
 const (
-	RowWork     RowKind = "work"     // a step, or a kernel
-	RowOther    RowKind = "other"    // kernels of no step; copies and sets of no step
-	RowIdle     RowKind = "idle"     // nothing runs
+	RowWork     RowKind = "work"     // steps, or a kernel
+	RowOther    RowKind = "other"    // kernels of no step; by kernel, copies and sets
+	RowIdle     RowKind = "idle"     // no stage computes
 	RowResidual RowKind = "residual" // what is left of the wall time
 )
 
-// The causes of idle time. A gap ends where the next piece of work begins. Up to
-// the beginning of the API call that launched it the host had not asked for it:
-// that part is synchronisation where the host sat in a synchronising call, and
-// else the host was late. From there on it is launch latency. Where the call had
-// returned before the gap began, the work was queued, and the whole gap is the
-// time from one kernel to the next that depends on it.
-const (
-	IdleLaunch     = "launch latency"
-	IdleHost       = "host late"
-	IdleDependency = "dependency between kernels"
-	IdleSync       = "synchronisation"
-	IdleUnknown    = "unknown"
-)
+// Bounded is in the name of a kernel that wrote no stamps, as those of libraries: it
+// has the time from the end of the kernel before to the beginning of the one after.
+const Bounded = "bounded by its neighbours"
+
+// OutsideLayers is the row, by layer, of the steps that belong to none.
+const OutsideLayers = "outside the layers"
 
 // Row is a row of a table. Times are ns.
 type Row struct {
@@ -48,36 +54,72 @@ type Row struct {
 	Name  string  `json:"name"`
 	Op    string  `json:"op,omitempty"`
 
-	Calls  int   `json:"calls"`  // how many times the step ran; of idle time, the gaps
-	Pieces int   `json:"pieces"` // kernels, copies, sets; on the CPU, events of threads
-	Host   int64 `json:"host"`   // in the step's ranges on the host
-	Busy   int64 `json:"busy"`   // sum of the durations, however they overlap
+	// Calls is how many times the step ran, once in each pass on however many
+	// threads or streams; of a layer or phase, in how many passes; of a kernel, how
+	// many there are; of idle time, how many gaps.
+	Calls    int   `json:"calls"`
+	Pieces   int   `json:"pieces"`             // kernels, copies, sets; on the CPU, events of threads
+	Bounded  int   `json:"bounded,omitempty"`  // pieces whose times are only bounded: see Bounded
+	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
+	Host     int64 `json:"host"`               // in the steps' ranges on the host, where a GPU works
+	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
 
 	// Exclusive is the part of the wall time that is this row's: while it runs and
 	// nothing that began before it still does. Where a kernel is launched early and
 	// waits for the one before (programmatic dependent launch), the wait so counts
-	// for the one before. Exclusive times of all rows sum to the wall time.
+	// for the one before. Of a step that several threads run it is the time in which
+	// any of them does. Exclusive times of all rows sum to the wall time.
 	Exclusive int64 `json:"exclusive"`
 
 	Min    int64 `json:"min"` // of the durations
 	Median int64 `json:"median"`
 	Max    int64 `json:"max"`
-	FLOPs  int64 `json:"flops,omitempty"` // least work of all calls; 0 where not known
-	Bytes  int64 `json:"bytes,omitempty"` // least traffic of all calls
 
-	durations []int64
-	tag       int32
-	phase     int32
+	FLOPs int64 `json:"flops,omitempty"` // least work of all calls; 0 where not known
+	Bytes int64 `json:"bytes,omitempty"` // least traffic of all calls; of copies, what they copied
+	Floor int64 `json:"floor,omitempty"` // sum of the calls' floors; 0 where not known
+
+	// Imbalance is, on the CPU, the time of the slowest thread of a step over the
+	// mean of its threads, 1 where all take the same time; 0 where not known.
+	Imbalance float64 `json:"imbalance,omitempty"`
+
+	Shape     *Shape     `json:"shape,omitempty"`     // of a kernel
+	Occupancy *Occupancy `json:"occupancy,omitempty"` // where the source says enough of shape and device
+
+	durations     []int64
+	floor         float64
+	longest, mean float64 // of the threads, summed over calls
+	order         int32   // within a phase
+	phase         int32
 }
 
 // Table is where the wall time of a trace went.
 type Table struct {
-	By       By        `json:"by"`
-	Device   int32     `json:"device"` // -1 for the CPU
-	Wall     int64     `json:"wall"`   // ns
-	Before   int64     `json:"before"` // ns from the first event of the trace to the table's begin: loading, warm-up
-	Rows     []Row     `json:"rows"`
+	By     By       `json:"by"`
+	Device int32    `json:"device"` // -1 for the CPU
+	Wall   int64    `json:"wall"`   // ns
+	Before int64    `json:"before"` // ns from the first event of the trace to the table's begin: loading, warm-up
+	Passes []Passes `json:"passes,omitempty"`
+	WarmUp Passes   `json:"warmUp"` // passes that the table leaves out
+	Rows   []Row    `json:"rows,omitempty"`
+
+	Ops        []OpRow     `json:"ops,omitempty"`
+	LaunchRows []LaunchRow `json:"launchRows,omitempty"`
+	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
+	Queue      *Queue      `json:"queue,omitempty"`
+
+	Trust    string    `json:"trust"` // a line
+	Notes    []string  `json:"notes,omitempty"`
 	Findings []Finding `json:"findings,omitempty"`
+}
+
+// Passes are the passes of a kind in a table.
+type Passes struct {
+	Phase string `json:"phase,omitempty"`
+	Count int    `json:"count"`
+	Time  int64  `json:"time"` // ns, of the host's ranges
+
+	plan int32
 }
 
 // Share returns the part of the wall time that is a row's, in percent, and whether
@@ -89,56 +131,108 @@ func (t *Table) Share(r *Row) (percent float64, ok bool) {
 	return 100 * float64(r.Exclusive) / float64(t.Wall), true
 }
 
+// OfFloor returns how near a row came to its floor, in percent: 100 is as fast as
+// the device can be. ok is false where no floor is known.
+func (t *Table) OfFloor(r *Row) (percent float64, ok bool) {
+	if r.Floor <= 0 || r.Exclusive <= 0 || Misleads(t.Findings) {
+		return 0, false
+	}
+	return 100 * float64(r.Floor) / float64(r.Exclusive), true
+}
+
+// NewTrace makes a trace of events that a recorder has in memory. It sorts them,
+// in place, and attributes what their source did not.
+func NewTrace(h *Header, events []Event) *Trace {
+	t := &Trace{Header: h, Events: events}
+	t.nameProcess()
+	Sort(t.Events)
+	t.Attribution = Attribute(h, t.Events)
+	return t
+}
+
+// rowKey tells rows apart.
+type rowKey struct {
+	kind        RowKind
+	phase, name string
+	shape       Shape
+}
+
+// runKey is a step in a pass.
+type runKey struct {
+	pass       uint64
+	phase, tag int32
+}
+
+// call is an API call, and whether its launch was counted.
+type call struct {
+	event   *Event
+	counted bool
+}
+
 // summary is the state of Summarize.
 type summary struct {
 	*Trace
-	by    By
-	calls map[correlation]*Event
-	syncs [][2]int64 // when the host was in a synchronising call, in order, apart
-	rows  map[string]*Row
+	by             By
+	device         int32
+	from, to       int64
+	ranges         ranges
+	calls          map[correlation]*call
+	hostSteps      map[runKey]*Event
+	waits          waits
+	rows           map[rowKey]*Row
+	layers         map[int]string // names
+	severalThreads bool           // on the CPU
 }
 
 // Summarize makes a table of a device's time, or of the CPU's where no GPU worked.
 // A trace of several devices needs a table for each; device -1 takes the first.
 func Summarize(t *Trace, by By, device int32) (*Table, error) {
-	s := &summary{Trace: t, by: by, calls: map[correlation]*Event{}, rows: map[string]*Row{}}
-	if by != ByStage && by != ByKernel {
-		return nil, fmt.Errorf("there is no table by %q; there is one by stage and one by kernel", by)
+	s := &summary{Trace: t, by: by, calls: map[correlation]*call{}, hostSteps: map[runKey]*Event{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
+	if !slices.Contains(Bys, by) {
+		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, quoted(Bys))
 	}
 	work, device := s.work(device)
 	if len(work) == 0 {
 		return nil, fmt.Errorf("the trace has no work to make a table of")
 	}
-	from, to, err := s.window(work)
-	if err != nil {
+	s.device = device
+	s.ranges = rangesOf(s.Events)
+	table := &Table{By: by, Device: device, Findings: Examine(t.Header, t.Attribution)}
+	if err := s.window(table, work); err != nil {
 		return nil, err
 	}
-	s.host(from, to, device)
-	now, last := from, work[0]
-	for _, e := range work {
-		if e.End() <= from && e.Time < from || e.Time >= to {
-			continue
+	table.Wall, table.Before = s.to-s.from, s.from-s.Events[0].Time
+	switch by {
+	case ByOp:
+		s.ops(table, work)
+	case ByLaunch:
+		if err := s.launches(table); err != nil {
+			return nil, err
 		}
-		last = e
-		if e.Time > now {
-			s.gap(now, e.Time, e)
-			now = e.Time
-		}
-		r := s.row(e)
-		r.Pieces++
-		r.Busy += e.Duration
-		r.durations = append(r.durations, e.Duration)
-		if end := min(e.End(), to); end > now {
-			r.Exclusive += end - now
-			now = end
-		}
+	default:
+		s.host()
+		s.sweep(work)
+		s.runs()
+		s.finish(table)
 	}
-	if to > now {
-		s.waited(now, to, s.phase(last))
-	}
-	table := &Table{By: by, Device: device, Wall: to - from, Before: from - s.Events[0].Time, Findings: Examine(t.Header, t.Attribution)}
-	s.finish(table, from, to)
+	table.Trust = Trust(t.Header, t.Attribution)
+	table.Notes = s.notes(table)
 	return table, nil
+}
+
+// quoted lists the names of tables.
+func quoted(bys []By) string {
+	text := ""
+	for i, by := range bys {
+		switch {
+		case i == len(bys)-1:
+			text += " or "
+		case i > 0:
+			text += ", "
+		}
+		text += string(by)
+	}
+	return text
 }
 
 // work returns what ran on the device, or the steps of threads, in order.
@@ -149,11 +243,11 @@ func (s *summary) work(device int32) ([]*Event, int32) {
 		case e.Kind.IsGPU() && (device < 0 || device == e.Lane.Device):
 			device = e.Lane.Device
 			gpu = append(gpu, e)
-		case e.Kind == KindStep && e.Lane.Kind == LaneThread:
+		case (e.Kind == KindStep || s.by == ByOp && e.Kind.IsRange()) && e.Lane.Kind == LaneThread:
 			cpu = append(cpu, e)
 		}
 	}
-	if len(gpu) > 0 || device >= 0 || s.by == ByKernel {
+	if len(gpu) > 0 || device >= 0 || s.by == ByKernel || s.by == ByLaunch {
 		return gpu, device
 	}
 	return cpu, -1
@@ -162,16 +256,9 @@ func (s *summary) work(device int32) ([]*Event, int32) {
 // isWarmUp tells whether a range holds passes that are no part of a run.
 func isWarmUp(e *Event) bool { return e.Name == "warm-up" || e.Name == "record graph" }
 
-// window returns what the table is of. By stage it begins with the first pass that
+// window finds what the table is of. By stage it begins with the first pass that
 // is no warm-up, and ends with the last pass and its work.
-func (s *summary) window(work []*Event) (from, to int64, err error) {
-	if s.by == ByKernel {
-		from, to = work[0].Time, work[0].End()
-		for _, e := range work {
-			to = max(to, e.End())
-		}
-		return from, to, nil
-	}
+func (s *summary) window(t *Table, work []*Event) error {
 	warm := map[Lane]int64{} // when the warm-up of a thread ends
 	found := false
 	for i := range s.Events {
@@ -182,49 +269,79 @@ func (s *summary) window(work []*Event) (from, to int64, err error) {
 			warm[e.Lane] = max(warm[e.Lane], e.End())
 		case e.Kind == KindPass && !e.Open:
 			if end, ok := warm[e.Lane]; ok && e.Time < end {
+				t.WarmUp.Count++
+				t.WarmUp.Time += e.Duration
 				continue
 			}
 			if !found {
-				from, to, found = e.Time, e.End(), true
+				s.from, s.to, found = e.Time, e.End(), true
 			}
-			to = max(to, e.End())
+			s.to = max(s.to, e.End())
+			at := slices.IndexFunc(t.Passes, func(p Passes) bool { return p.plan == e.Phase && p.Phase == s.passName(e) })
+			if at < 0 {
+				at = len(t.Passes)
+				t.Passes = append(t.Passes, Passes{Phase: s.passName(e), plan: e.Phase})
+			}
+			t.Passes[at].Count++
+			t.Passes[at].Time += e.Duration
 		}
+	}
+	if s.by == ByKernel || !found && !s.by.ofPasses() {
+		s.from, s.to = work[0].Time, work[0].End()
+		for _, e := range work {
+			s.to = max(s.to, e.End())
+		}
+		if s.by == ByOp { // those of the host may be around it
+			s.from = s.Events[0].Time
+			for i := range s.Events {
+				s.to = max(s.to, s.Events[i].End())
+			}
+		}
+		return nil
 	}
 	if !found {
-		return 0, 0, fmt.Errorf("the trace has no pass of a model, so that there are no stages; a table by kernel can be made")
+		return fmt.Errorf("the trace has no pass of a model, so that there are no stages; a table by kernel can be made")
 	}
 	for _, e := range work {
-		if e.Phase >= 0 && e.Time >= from {
-			to = max(to, e.End())
+		if e.Phase >= 0 && e.Time >= s.from {
+			s.to = max(s.to, e.End())
 		}
 	}
-	return from, to, nil
+	return nil
+}
+
+// passName names the kind of a pass.
+func (s *summary) passName(e *Event) string {
+	return cmp.Or(s.phase(e), e.Name)
 }
 
 // host notes API calls, waits, and the time of steps on the host.
-func (s *summary) host(from, to int64, device int32) {
+func (s *summary) host() {
 	warm := map[Lane]int64{}
+	var thread Lane
 	for i := range s.Events {
 		e := &s.Events[i]
-		if e.Kind == KindRange && isWarmUp(e) {
-			warm[e.Lane] = max(warm[e.Lane], e.End())
-		}
 		switch {
+		case e.Kind == KindRange && isWarmUp(e):
+			warm[e.Lane] = max(warm[e.Lane], e.End())
 		case e.Kind.IsCall():
 			key := correlation{s.process(e), e.Correlation}
 			if _, ok := s.calls[key]; !ok && e.Correlation != 0 {
-				s.calls[key] = e
+				s.calls[key] = &call{event: e}
 			}
-			if !strings.Contains(e.Name, "Synchronize") || e.Duration == 0 {
+			s.waits.add(e)
+		case e.Kind == KindStep && e.Lane.Kind == LaneThread && e.Tag >= 0:
+			if s.device < 0 {
+				s.severalThreads = s.severalThreads || thread != Lane{} && thread != e.Lane
+				thread = e.Lane
 				continue
 			}
-			if n := len(s.syncs); n > 0 && e.Time <= s.syncs[n-1][1] {
-				s.syncs[n-1][1] = max(s.syncs[n-1][1], e.End())
-			} else {
-				s.syncs = append(s.syncs, [2]int64{e.Time, e.End()})
+			if s.Header.Recorder == RecorderStamps {
+				s.hostSteps[runKey{e.Parent, e.Phase, e.Tag}] = e
 			}
-		case e.Kind == KindStep && e.Lane.Kind == LaneThread && s.by == ByStage && device >= 0 && e.Time >= max(from, warm[e.Lane]) && e.Time < to && e.Tag >= 0:
-			s.row(e).Host += e.Duration
+			if s.by.ofPasses() && e.Time >= max(s.from, warm[e.Lane]) && e.Time < s.to {
+				s.row(e).Host += e.Duration
+			}
 		}
 	}
 }
@@ -244,101 +361,186 @@ func (s *summary) phase(e *Event) string {
 	return ""
 }
 
-// named returns a row, which it makes where there is none.
-func (s *summary) named(kind RowKind, phase, name string) *Row {
-	key := string(kind) + "\x00" + phase + "\x00" + name
+// at returns a row, which it makes where there is none.
+func (s *summary) at(key rowKey) *Row {
 	r := s.rows[key]
 	if r == nil {
-		r = &Row{Kind: kind, Phase: phase, Name: name, tag: -1, phase: -1}
+		r = &Row{Kind: key.kind, Phase: key.phase, Name: key.name, order: -1, phase: -1}
 		s.rows[key] = r
 	}
 	return r
 }
 
+func (s *summary) named(kind RowKind, phase, name string) *Row {
+	return s.at(rowKey{kind: kind, phase: phase, name: name})
+}
+
 // row returns the row of a piece of work.
 func (s *summary) row(e *Event) *Row {
 	isCopy := e.Kind == KindMemcpy || e.Kind == KindMemset
-	if s.by == ByKernel {
+	if !s.by.ofPasses() {
 		if isCopy {
 			return s.named(RowOther, "", e.Name)
 		}
-		return s.named(RowWork, "", e.Name)
-	}
-	if step, ok := s.Header.Step(e); ok {
-		r := s.named(RowWork, s.phase(e), step.Name)
-		r.Op, r.tag, r.phase = step.Op, e.Tag, e.Phase
+		shape := shapeOf(e)
+		r := s.at(rowKey{kind: RowWork, name: e.Name, shape: shape})
+		if r.Shape == nil && shape != (Shape{}) {
+			copied := shape // so that shape stays off the heap
+			r.Shape = &copied
+			if o, ok := s.Header.device(s.device).Occupancy(&copied); ok {
+				r.Occupancy = &o
+			}
+		}
 		return r
 	}
-	if isCopy {
-		return s.named(RowOther, s.phase(e), "copies and sets of no step")
+	step, ok := s.Header.Step(e)
+	if !ok {
+		if isCopy {
+			return s.named(RowIdle, s.phase(e), IdleCopy)
+		}
+		return s.named(RowOther, s.phase(e), "kernels of no step")
 	}
-	return s.named(RowOther, s.phase(e), "kernels of no step")
+	var r *Row
+	switch s.by {
+	case ByPhase:
+		r = s.named(RowWork, "", s.phase(e))
+		r.order = 0
+	case ByLayer:
+		name, order := OutsideLayers, int32(1<<30)
+		if step.Layer >= 0 {
+			if name = s.layers[step.Layer]; name == "" {
+				name = fmt.Sprintf("h.%d", step.Layer)
+				s.layers[step.Layer] = name
+			}
+			order = int32(min(step.Layer, 1<<29))
+		}
+		r = s.named(RowWork, s.phase(e), name)
+		r.order = order
+	default:
+		r = s.named(RowWork, s.phase(e), step.Name)
+		r.Op, r.order = step.Op, e.Tag
+	}
+	r.phase = e.Phase
+	return r
 }
 
-// idle adds to the idle time of a cause.
-func (s *summary) idle(phase, cause string, ns int64) {
-	if ns <= 0 {
+// sweep goes over the work in the order in which it began and gives each ns of the
+// wall time to a row.
+func (s *summary) sweep(work []*Event) {
+	now, last, before := s.from, work[0], (*Event)(nil)
+	for _, e := range work {
+		if e.End() <= s.from && e.Time < s.from || e.Time >= s.to {
+			continue
+		}
+		last = e
+		if e.Time > now {
+			s.gap(now, e.Time, before, e)
+			now = e.Time
+		}
+		before = e
+		r := s.row(e)
+		r.Pieces++
+		r.Busy += e.Duration
+		if s.Header.Recorder == RecorderStamps && strings.Contains(e.Name, Bounded) {
+			r.Bounded++
+		}
+		r.durations = append(r.durations, e.Duration)
+		if r.Kind == RowIdle || r.Kind == RowOther {
+			r.Bytes += max(0, e.Bytes)
+		}
+		if e.Correlation != 0 {
+			if c := s.calls[correlation{s.process(e), e.Correlation}]; c != nil && !c.counted {
+				c.counted = true
+				r.Launches++
+			}
+		}
+		if end := min(e.End(), s.to); end > now {
+			r.Exclusive += end - now
+			now = end
+		}
+	}
+	if s.to > now {
+		phase := s.phase(last)
+		s.waits.split(now, s.to, func(cause string, ns int64) { s.idle(phase, cause, ns) })
+	}
+}
+
+// run is a step in a pass.
+type run struct {
+	row      *Row
+	max, sum int64 // of threads
+	threads  int
+}
+
+// runs counts how often each step ran, with its cost there.
+func (s *summary) runs() {
+	if !s.by.ofPasses() {
 		return
 	}
-	if s.by == ByKernel {
-		phase = ""
+	events := s.Events
+	if s.device >= 0 {
+		if projected := Project(s.Header, events); projected != nil { // else they are there
+			events = projected
+		}
 	}
-	r := s.named(RowIdle, phase, cause)
-	r.Calls++
-	r.Exclusive += ns
-}
-
-// gap says why nothing ran before a piece of work.
-func (s *summary) gap(from, to int64, next *Event) {
-	phase := s.phase(next)
-	call := s.calls[correlation{s.process(next), next.Correlation}]
-	switch {
-	case next.Kind.IsRange(): // of the CPU
-		s.idle(phase, IdleHost, to-from)
-	case call == nil || next.Correlation == 0:
-		s.idle(phase, IdleUnknown, to-from)
-	case call.End() <= from:
-		s.idle(phase, IdleDependency, to-from)
-	default:
-		asked := min(max(call.Time, from), to)
-		s.waited(from, asked, phase)
-		s.idle(phase, IdleLaunch, to-asked)
+	seen := map[runKey]*run{}
+	counted := map[struct {
+		row  *Row
+		pass uint64
+	}]bool{}
+	costs := costsOf(s.Header, s.device)
+	var order []*run
+	for i := range events {
+		e := &events[i]
+		step, ok := s.Header.Step(e)
+		if !ok || e.Kind != KindStep || e.Time < s.from || e.Time >= s.to {
+			continue
+		}
+		if onGPU := e.Lane.Kind == LaneStream && e.Lane.Device == s.device; !onGPU && (s.device >= 0 || e.Lane.Kind != LaneThread) {
+			continue
+		}
+		pass := s.ranges.pass(e)
+		var key runKey
+		if pass != nil {
+			key = runKey{pass.ID, e.Phase, e.Tag}
+		}
+		r := seen[key]
+		if pass == nil || r == nil {
+			r = &run{row: s.row(e)}
+			order = append(order, r)
+			// Where the pass is not known, each event counts as a run.
+			isNew := pass == nil
+			if pass != nil {
+				seen[key] = r
+				at := struct {
+					row  *Row
+					pass uint64
+				}{r.row, pass.ID}
+				isNew = s.by == ByStage || !counted[at]
+				counted[at] = true
+			}
+			if isNew {
+				r.row.Calls++
+			}
+			flops, bytes, floor := costs.of(&s.Header.Plans[e.Phase], step, pass)
+			r.row.FLOPs += flops
+			r.row.Bytes += bytes
+			r.row.floor += floor
+		}
+		r.max, r.sum, r.threads = max(r.max, e.Duration), r.sum+e.Duration, r.threads+1
 	}
-}
-
-// waited splits time in which the host had asked for nothing.
-func (s *summary) waited(from, to int64, phase string) {
-	var inSync int64
-	i, _ := slices.BinarySearchFunc(s.syncs, from, func(c [2]int64, t int64) int { return cmp.Compare(c[1], t) })
-	for ; i < len(s.syncs) && s.syncs[i][0] < to; i++ {
-		inSync += max(0, min(s.syncs[i][1], to)-max(s.syncs[i][0], from))
+	if s.device >= 0 {
+		return
 	}
-	s.idle(phase, IdleSync, inSync)
-	s.idle(phase, IdleHost, to-from-inSync)
+	for _, r := range order {
+		r.row.longest += float64(r.max)
+		r.row.mean += float64(r.sum) / float64(r.threads)
+	}
 }
 
 // finish puts the rows into the table: work by phase and step, or by time, then the
 // rest.
-func (s *summary) finish(t *Table, from, to int64) {
-	if s.by == ByStage {
-		runs := s.Events
-		if t.Device >= 0 {
-			runs = Project(s.Header, s.Events)
-			if runs == nil { // they are there
-				runs = s.Events
-			}
-		}
-		for i := range runs {
-			e := &runs[i]
-			isRun := e.Kind == KindStep && (e.Lane.Kind == LaneStream && e.Lane.Device == t.Device || t.Device < 0 && e.Lane.Kind == LaneThread)
-			if step, ok := s.Header.Step(e); ok && isRun && e.Time >= from && e.Time < to {
-				r := s.row(e)
-				r.Calls++
-				r.FLOPs += step.FLOPs
-				r.Bytes += step.Bytes
-			}
-		}
-	}
+func (s *summary) finish(t *Table) {
 	sum := int64(0)
 	for _, r := range s.rows {
 		if n := len(r.durations); n > 0 {
@@ -346,20 +548,29 @@ func (s *summary) finish(t *Table, from, to int64) {
 			r.Min, r.Max = r.durations[0], r.durations[n-1]
 			r.Median = (r.durations[(n-1)/2] + r.durations[n/2]) / 2
 		}
-		if s.by == ByKernel && r.Kind != RowIdle {
+		switch {
+		case !s.by.ofPasses() && r.Kind != RowIdle:
 			r.Calls = r.Pieces
+		case r.Kind == RowIdle && r.Pieces > 0:
+			r.Calls += r.Pieces
+		}
+		if r.floor < maxTime {
+			r.Floor = int64(r.floor + 0.5)
+		}
+		if r.mean > 0 {
+			r.Imbalance = r.longest / r.mean
 		}
 		sum += r.Exclusive
 		t.Rows = append(t.Rows, *r)
 	}
-	t.Rows = append(t.Rows, Row{Kind: RowResidual, Name: "residual", Exclusive: t.Wall - sum, tag: -1, phase: -1})
+	t.Rows = append(t.Rows, Row{Kind: RowResidual, Name: "residual", Exclusive: t.Wall - sum, order: -1, phase: -1})
 	order := map[RowKind]int{RowWork: 0, RowOther: 1, RowIdle: 2, RowResidual: 3}
 	slices.SortFunc(t.Rows, func(a, b Row) int {
 		byTime := cmp.Compare(b.Exclusive, a.Exclusive)
 		if s.by == ByKernel {
 			byTime = cmp.Compare(b.Busy, a.Busy)
 		}
-		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(a.phase, b.phase), cmp.Compare(a.tag, b.tag),
-			byTime, cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(a.phase, b.phase), cmp.Compare(a.order, b.order),
+			byTime, cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name), compareShapes(a.Shape, b.Shape))
 	})
 }

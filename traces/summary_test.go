@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -29,9 +30,11 @@ func find(t *testing.T, table *Table, kind RowKind, name string) Row {
 	return table.Rows[i]
 }
 
-func checkSum(t *testing.T, table *Table) {
+// checkWall checks that the rows sum to the wall time exactly, and returns what of
+// it is residual and unknown.
+func checkWall(t *testing.T, table *Table) (residual int64) {
 	t.Helper()
-	sum, residual := int64(0), int64(0)
+	sum := int64(0)
 	for _, r := range table.Rows {
 		if r.Exclusive < 0 {
 			t.Errorf("row %+v has negative time", r)
@@ -44,6 +47,12 @@ func checkSum(t *testing.T, table *Table) {
 	if sum != table.Wall || table.Wall <= 0 {
 		t.Errorf("the rows sum to %d ns, the wall time is %d", sum, table.Wall)
 	}
+	return residual
+}
+
+func checkSum(t *testing.T, table *Table) {
+	t.Helper()
+	residual := checkWall(t, table)
 	if float64(residual) > 0.02*float64(table.Wall) {
 		t.Errorf("%d of %d ns are residual and unknown", residual, table.Wall)
 	}
@@ -154,7 +163,7 @@ func TestByStage(t *testing.T) {
 	var events []Event
 	pass := func(at int64) {
 		p := Plain(KindPass, thread, "decode step", at, 100)
-		p.Phase = 0
+		p.Phase, p.Value = 0, float64(at/100+3) // 5 and 6 tokens before it
 		events = append(events, p)
 		for tag := range int32(2) {
 			s := Plain(KindStep, thread, h.Plans[0].Steps[tag].Name, at+int64(tag)*50, 50)
@@ -181,7 +190,7 @@ func TestByStage(t *testing.T) {
 		t.Errorf("wall %d, before %d, device %d", table.Wall, table.Before, table.Device)
 	}
 	r := find(t, table, RowWork, "h.0.attn.c_attn")
-	if r.Calls != 2 || r.Pieces != 2 || r.Host != 100 || r.Busy != 60 || r.Exclusive != 60 || r.FLOPs != 2*889000 || r.Bytes != 2*1783300 || r.Op != "Linear" || r.Phase != "decode step" {
+	if r.Calls != 2 || r.Pieces != 2 || r.Host != 100 || r.Busy != 60 || r.Exclusive != 60 || r.FLOPs != 2*889000+7 || r.Bytes != 2*1783300+1536 || r.Op != "Linear" || r.Phase != "decode step" {
 		t.Errorf("%+v", r)
 	}
 	if share, ok := table.Share(&r); !ok || share != 30 {
@@ -236,7 +245,7 @@ func TestAgreesWithNsys(t *testing.T) {
 		want = append(want, fmt.Sprintf("%.0f ns in %.0f, median %.0f, from %.0f to %.0f", v[0], v[1], v[3], v[4], v[5]))
 	}
 	var got []string
-	for _, r := range table.Rows {
+	for _, r := range byName(table) { // nsys does not tell launch shapes apart
 		if r.Kind == RowWork {
 			got = append(got, fmt.Sprintf("%d ns in %d, median %d, from %d to %d", r.Busy, r.Pieces, r.Median, r.Min, r.Max))
 		}
@@ -244,6 +253,28 @@ func TestAgreesWithNsys(t *testing.T) {
 	if len(want) == 0 || !slices.Equal(got, want) {
 		t.Errorf("kernels\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// byName joins the rows of kernels of one name, those that took the most time first.
+func byName(t *Table) []Row {
+	var rows []Row
+	for _, r := range t.Rows {
+		i := slices.IndexFunc(rows, func(o Row) bool { return o.Kind == r.Kind && o.Name == r.Name })
+		if i < 0 {
+			rows = append(rows, Row{Kind: r.Kind, Name: r.Name})
+			i = len(rows) - 1
+		}
+		o := &rows[i]
+		o.Pieces, o.Busy, o.durations = o.Pieces+r.Pieces, o.Busy+r.Busy, append(o.durations, r.durations...)
+	}
+	for i := range rows {
+		if d := rows[i].durations; len(d) > 0 {
+			slices.Sort(d)
+			rows[i].Min, rows[i].Median, rows[i].Max = d[0], (d[(len(d)-1)/2]+d[len(d)/2])/2, d[len(d)-1]
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Busy, a.Busy) })
+	return rows
 }
 
 // TestSummaries makes tables of all captures.
@@ -258,17 +289,50 @@ func TestSummaries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, by := range []By{ByStage, ByKernel} {
+		work := map[By]int64{}
+		for _, by := range []By{ByStage, ByLayer, ByPhase, ByKernel} {
 			table, err := Summarize(tr, by, -1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkSum(t, table)
 			for _, r := range table.Rows {
+				if r.Kind == RowWork {
+					work[by] += r.Exclusive
+				}
 				if by == ByStage && r.Kind == RowWork {
 					steps[path] += fmt.Sprintln(r.Phase, r.Name, r.Calls, r.Pieces)
 				}
 			}
+		}
+		if work[ByLayer] != work[ByStage] || work[ByPhase] != work[ByStage] || work[ByStage] == 0 {
+			t.Errorf("%s: the steps have %d ns, by layer %d, by phase %d", path, work[ByStage], work[ByLayer], work[ByPhase])
+		}
+		// Each API call that the table by launch has is one of a kernel or copy of the passes.
+		table, err := Summarize(tr, ByLaunch, -1)
+		if err != nil || table.Queue.WithoutCall != 0 || table.Queue.Ahead+table.Queue.Starved != len(table.Launches) || len(table.Launches) == 0 {
+			t.Errorf("%s: %+v, error %v", path, table.Queue, err)
+		}
+		ops, err := Summarize(tr, ByOp, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var gpu, busy int64
+		for _, r := range ops.Ops {
+			gpu += r.SelfGPU
+			if r.SelfCPU < 0 || r.SelfCPU > r.CPU || r.SelfGPU > r.GPU {
+				t.Errorf("%s: %+v", path, r)
+			}
+		}
+		stages, err := Summarize(tr, ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range stages.Rows {
+			busy += r.Busy
+		}
+		if gpu != busy || gpu == 0 {
+			t.Errorf("%s: the operations have %d ns of the GPU, the stages %d", path, gpu, busy)
 		}
 	}
 	// Graph or eager, the steps have the same kernels.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cpu"
+	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
 
@@ -23,7 +24,8 @@ const (
 type benchFlags struct {
 	phase, logits                  string
 	promptLen, past, batch, repeat int
-	json, rows                     bool
+	json, rows, noFloor            bool
+	record                         string
 }
 
 // newBench makes "infer bench".
@@ -56,12 +58,14 @@ random weights.`,
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
 		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes")
+		f.StringVar(&b.record, "record", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
+		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&b.rows, "rows", false, "measure the whole list of work on a GPU; --model and the flags of\na pass do not matter then")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object")
 	})
-	c.AddCommand(newBenchKernel(m), newBenchCeilings(m), newBenchEnergy(m, openCounter))
+	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchCeilings(m), newBenchEnergy(m, openCounter))
 	return c
 }
 
@@ -87,6 +91,8 @@ func (b *benchFlags) check(flags *pflag.FlagSet) error {
 		return usagef("--past %d: it must be at least 0", b.past)
 	case b.batch < 1 || b.batch > maxBatch:
 		return usagef("--batch %d: it must be from 1 to %d", b.batch, maxBatch)
+	case b.record != "" && b.record != "host" && b.record != "stamps" && b.record != "cupti":
+		return usagef("--record %s: it must be host, stamps or cupti", shellQuote(b.record))
 	case b.repeat < 1 || b.repeat > maxRepeat:
 		return usagef("--repeat %d: it must be from 1 to %d", b.repeat, maxRepeat)
 	}
@@ -100,6 +106,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if b.rows {
 		return b.runRows(ctx, m, stdout, stderr)
 	}
+	if m.record = b.record; b.record == "host" {
+		m.record = ""
+	}
 	o, err := m.open()
 	if err != nil {
 		return err
@@ -110,10 +119,12 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		return err
 	}
 	var device measured
-	if gpu, err := measureDevice(ctx, o.backend, m, stderr); err != nil {
-		return err
-	} else if gpu != nil {
-		device = gpu
+	if !b.noFloor {
+		if gpu, err := measureDevice(ctx, o.backend, m, stderr); err != nil {
+			return err
+		} else if gpu != nil {
+			device = gpu
+		}
 	}
 	s, err := o.load(ctx, stderr, b.batch)
 	if err != nil {
@@ -123,8 +134,20 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
-	if host, ok := o.backend.(*cpu.Backend); ok {
+	if host, ok := o.backend.(*cpu.Backend); ok && !b.noFloor {
 		if device, err = measureHost(ctx, host, plan.Cost(past).Bytes(host.Sizes()), m, stderr); err != nil {
+			return err
+		}
+	}
+	if b.record != "" {
+		p := profileFlags{recorder: b.record}
+		if b.record == "host" {
+			p.recorder = "auto"
+		}
+		if g, ok := o.backend.(*exec.Backend); ok && b.record != g.Recorder() {
+			return fmt.Errorf("--record %s: it cannot be used here, and %s would be in its place", b.record, g.Recorder())
+		}
+		if _, err := p.start(o, s); err != nil {
 			return err
 		}
 	}

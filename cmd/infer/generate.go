@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -37,6 +38,7 @@ the context it goes on from the last half of it.`,
   infer info -m random:gpt2                what a pass of it costs
   infer -p "ROMEO:" --device cuda          on an NVIDIA GPU ('make cuda' builds what that needs)`,
 		RunE: func(c *cobra.Command, _ []string) error {
+			g.flags = c.Flags()
 			if !c.Flags().Changed("seed") {
 				g.sampling.Seed = uint64(rand.Uint32())
 			}
@@ -45,6 +47,7 @@ the context it goes on from the last half of it.`,
 	}
 	addFlags(c.Flags(), "Text to begin with", in.register)
 	addFlags(c.Flags(), "Generation", g.register)
+	addFlags(c.Flags(), "Where the time goes", g.profile.register)
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&g.sampling.LogProbs, "logprobs", false, "print each token with its log-probability: on standard error\nafter the text, or in the JSON")
 		f.BoolVar(&g.json, "json", false, "print one JSON object: text, ids, timings, configuration")
@@ -56,12 +59,14 @@ the context it goes on from the last half of it.`,
 type generateFlags struct {
 	*modelFlags
 	in        *inputFlags
+	flags     *pflag.FlagSet // all of the command
 	tokens    int
 	sampling  gpt2.Sampling
 	stop      []string
 	ignoreEOS bool
 	json      bool
 	capture   captureRange
+	profile   profileFlags
 }
 
 func (g *generateFlags) register(f *pflag.FlagSet) {
@@ -94,6 +99,12 @@ func (g *generateFlags) check() error {
 	if err := g.capture.check(g.tokens, 0, math.MaxInt); err != nil {
 		return err
 	}
+	if err := g.profile.check(g.flags); err != nil {
+		return err
+	}
+	if g.profile.on() && g.capture.steps > 0 {
+		return usagef("--capture-range is for a profiler that is attached; leave it out, or --profile and --trace")
+	}
 	for _, stop := range g.stop {
 		if stop == "" {
 			return usagef("--stop needs a text that is not empty")
@@ -115,6 +126,7 @@ type result struct {
 	Setting  setting   `json:"configuration"`
 	Shifts   int       `json:"context_shifts"` // how often the context was full
 	first    time.Time // when the first token came
+	laps     []time.Duration
 }
 
 // sampling repeats the flags that chose the tokens.
@@ -135,6 +147,7 @@ type timings struct {
 	DecodeTokens     int     `json:"decode_tokens"`
 	DecodePerToken   float64 `json:"decode_ms_per_token"`
 	DecodePerSecond  float64 `json:"decode_tokens_per_s"`
+	DecodeMedian     float64 `json:"decode_median_ms"` // from one token to the next
 }
 
 func newTimings(s gpt2.Stats, first time.Time) timings {
@@ -155,6 +168,9 @@ func newTimings(s gpt2.Stats, first time.Time) timings {
 func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := g.check(); err != nil {
 		return err
+	}
+	if g.profile.on() {
+		g.record = g.profile.recorder
 	}
 	o, err := g.open()
 	if err != nil {
@@ -183,11 +199,26 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		g.capture.device = b.Library()
 	}
 	g.capture.runner, _ = s.Runner().(waiting)
+	var recording *profiling
+	if g.profile.on() {
+		if recording, err = g.profile.start(o, s); err != nil {
+			return err
+		}
+	}
+	if recording != nil || g.profile.warmUp {
+		if err := recording.warmUp(ctx, s, ids, g.generation()); err != nil {
+			return err
+		}
+	}
 	out := newOutput(o.model, stdout, g)
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
 	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
+	if n := len(r.laps); n > 0 {
+		slices.Sort(r.laps)
+		r.Timings.DecodeMedian = ms(r.laps[n/2])
+	}
 
 	interrupted := errors.As(runErr, new(interruption))
 	switch {
@@ -212,6 +243,9 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if interrupted {
 		return reportedError{runErr}
 	}
+	if runErr == nil && recording != nil {
+		return recording.finish(ctx, g, o, &r, stderr)
+	}
 	return runErr
 }
 
@@ -220,16 +254,21 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 	stopSpinning := g.spin(stderr, fmt.Sprintf("evaluating %s of the prompt", count(len(r.Prompt), "token")))
 	defer stopSpinning()
 	defer g.capture.stop()
+	var last time.Time
 	for token, err := range s.Generate(ctx, r.Prompt, g.capture.generation(g.generation())) {
 		if err != nil {
 			stopSpinning()
 			_ = out.finish() // the first error counts
 			return err
 		}
+		now := time.Now()
 		if len(r.IDs) == 0 {
-			r.first = time.Now()
+			r.first = now
 			stopSpinning()
+		} else {
+			r.laps = append(r.laps, now.Sub(last))
 		}
+		last = now
 		r.IDs = append(r.IDs, token.ID)
 		if g.sampling.LogProbs {
 			r.LogProbs = append(r.LogProbs, number(token.LogProb))

@@ -17,6 +17,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asInfer) != "" {
 		main()
 	}
+	os.Setenv(asInfer, "1")               // what the program starts of itself is the program
 	os.Setenv("CUDA_VISIBLE_DEVICES", "") // the tests are of the CPU, also where there is a GPU
 	os.Exit(m.Run())
 }

@@ -39,6 +39,7 @@ type modelFlags struct {
 	quiet   bool
 
 	forGPU []string  // flags given that only a GPU understands
+	record string    // by what passes are to be recorded on a GPU, "" for not at all
 	stderr io.Writer // of the command that runs
 }
 
@@ -191,7 +192,7 @@ func (m *modelFlags) cpu() (gpt2.Backend, error) {
 func (m *modelFlags) gpu() (*exec.Backend, error) {
 	defer annotate.Range("open GPU", nvtx.Blue)()
 	options := exec.Options{
-		DType: weights.BF16, Tune: m.tune, Notice: m.notice,
+		DType: weights.BF16, Tune: m.tune, Notice: m.notice, Recorder: m.record,
 		Mode: map[string]exec.Mode{"auto": exec.Auto, "eager": exec.Eager, "graph": exec.Graph}[m.mode],
 	}
 	if m.dtype == "f32" {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write traces/samples/plan.json")
+var update = flag.Bool("update", false, "write traces/samples/plan.json and summaries")
 
 // TestPlanOfSamples: traces/samples/plan.json is what "infer info --json" prints for
 // the run that the captures beside it show, without "gpu". What is fused does not

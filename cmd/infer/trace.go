@@ -14,14 +14,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/traces"
-	"gpt2scope/weights"
 )
 
 // newTrace makes "infer trace" and its commands.
 func newTrace() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace COMMAND",
-		Short: "Read recordings of where time went: show, check, convert",
+		Short: "Read recordings of where time went: show, diff, advise, check, convert, pprof",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
 Nsight Systems, and JSON of PyTorch's profiler. It looks at what a file holds, not
 at its name.`,
@@ -50,7 +49,7 @@ at its name.`,
 		},
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTraceCheck(), newTraceConvert(), newTraceShow())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceShow())
 	return c
 }
 
@@ -218,32 +217,11 @@ func traceConvert(ctx context.Context, in, out string, quiet bool, stderr io.Wri
 	if err != nil {
 		return err
 	}
-	projected := traces.Project(t.Header, t.Events)
-	events := slices.Concat(projected, t.Events)
-	traces.Sort(events)
-	t.Header.Events = int64(len(events))
-	path := out
-	if path == "-" {
-		path = "/dev/stdout"
-	}
-	err = weights.WriteFile(ctx, path, func(f io.Writer) error {
-		z := traces.Compress(f, out)
-		w := traces.NewWriter(z, t.Header)
-		for _, e := range events {
-			if err := w.Write(e); err != nil {
-				return err
-			}
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		return z.Close()
-	})
-	if err != nil {
+	if err := writeTrace(ctx, t, out); err != nil {
 		return err
 	}
 	if !quiet {
-		fmt.Fprintf(stderr, "%s: %s, %s, %d in steps\n", out, count(len(events), "event"), count(t.Kernels, "kernel"), t.InSteps)
+		fmt.Fprintf(stderr, "%s: %s, %s, %d in steps\n", out, count(int(t.Header.Events), "event"), count(t.Kernels, "kernel"), t.InSteps)
 	}
 	if len(t.Header.Incomplete) > 0 {
 		fmt.Fprintf(stderr, "%s is incomplete: %s\n", in, strings.Join(t.Header.Incomplete, "; "))

@@ -95,8 +95,8 @@ func TestTraceConvert(t *testing.T) {
 
 func TestTraceUsage(t *testing.T) {
 	for _, c := range []struct{ args, fact string }{
-		{"trace", "check, convert, show"},
-		{"trace show x --by zebra", "stage or kernel"},
+		{"trace", "check, convert"},
+		{"trace show x --by zebra", "stage, op, layer, phase, kernel or launch"},
 		{"trace show x --format zebra", "table, csv or json"},
 		{"trace chek x", "infer trace check"},
 		{"trace zebra", "check, convert"},

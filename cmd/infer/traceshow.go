@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
-	"encoding/csv"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
-	"text/tabwriter"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,229 +17,433 @@ import (
 	"gpt2scope/traces"
 )
 
-// showFlags are the flags of "infer trace show".
-type showFlags struct {
-	by, format string
-	gpu, top   int
+// showOptions say how a table is shown.
+type showOptions struct {
+	format string // "table", "csv" or "json"; "" is "table"
+	sort   string // a column; "" for the order of the plan, or by time
+	top    int    // rows of each kind; 0 for all
+	gpu    int    // -1 for the first that worked
 }
 
 // newTraceShow makes "infer trace show".
 func newTraceShow() *cobra.Command {
-	var s showFlags
+	var o showOptions
+	var by string
 	c := &cobra.Command{
 		Use:   "show FILE",
 		Short: "Say where the time of a recording went: a table that sums to wall time",
-		Long: `show reads a recording and says where the time went, by stages of the model or by
-kernels. The column 'time' sums to the wall time:
+		Long: `show reads a recording and says where the time went: by stages of the model, by
+operations as PyTorch's profiler shows them, by layers, by phases (prefill, decode
+step), by kernels, or by launches.
+
+By stage, layer, phase and kernel the column 'time' sums to the wall time:
 
   a step or kernel has the time in which it runs and nothing that began before it
-  still does, so that kernels that overlap are not counted twice ('busy' is the sum
-  of their durations);
+  still does, so that kernels that overlap are not counted twice ('GPU' is the sum
+  of their durations); a step that several threads of the CPU run has the time in
+  which any of them does;
   idle time has its cause: before the call that launches the next kernel the host is
-  late, or sits in a synchronising call; from there on it is launch latency; where
-  the next kernel was queued already, it depends on the one before.
+  late, or sits in a call that waits for the GPU or for a copy; from there on it is
+  launch latency; where the next kernel was queued already, it depends on the one
+  before. On the CPU, threads meet between steps.
 
-By stage the wall time is that from the first pass to the end of the last, without a
-warm-up; by kernel it is that from the first to the last work of the GPU. Shares are
-withheld where the recording is incomplete: 'infer trace check' says why.`,
+The floor is the least time that the device could take: bytes over the bandwidth
+ceiling, or operations over the arithmetic one, whichever is more; '% of floor' is
+100 where the step is as fast as that. A product of a library that wrote no stamps is
+bounded by its neighbours: its time is that from the end of the kernel before to the
+beginning of the one after.
+
+By stage, layer and phase the wall time is that from the first pass to the end of
+the last, without a warm-up; else it is that from the first to the last work of the
+GPU. Shares are withheld where the recording is incomplete: 'infer trace check' says
+why.`,
 		Example: `  infer trace show run.sqlite
-  infer trace show run.json.gz --by kernel --top 5
+  infer trace show run.json.gz --by layer
+  infer trace show run.json.gz --by kernel --sort occupancy --top 5
   infer trace show run.json.gz --format csv > run.csv`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.run(args[0], c.OutOrStdout())
+			if err := o.check(by); err != nil {
+				return err
+			}
+			t, err := loadTrace(args[0])
+			if err != nil {
+				return err
+			}
+			err = showTrace(c.OutOrStdout(), t, traces.By(by), o)
+			if err != nil && !errors.As(err, new(usageError)) {
+				err = fmt.Errorf("%s: %w", args[0], err)
+			}
+			return err
 		},
 	}
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
-		f.StringVar(&s.by, "by", "stage", "rows are `WHAT`: stage or kernel")
-		f.StringVar(&s.format, "format", "table", "`FORMAT`: table, csv or json")
-		f.IntVar(&s.top, "top", 0, "show the `N` rows that took the most time, and sum the rest of\ntheir kind (default: all; tables only)")
-		f.IntVar(&s.gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+		f.StringVar(&by, "by", "stage", "rows are `WHAT`: "+tablesThereAre())
+		f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as time, calls or floor (default: the\norder of the plan; kernels by time)")
+		f.IntVar(&o.top, "top", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
+		f.StringVar(&o.format, "format", "table", "`FORMAT`: table, csv or json")
+		f.IntVar(&o.gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
 	})
 	return c
 }
 
-func (s *showFlags) run(path string, stdout io.Writer) error {
-	switch {
-	case s.by != string(traces.ByStage) && s.by != string(traces.ByKernel):
-		return usagef("--by %s: it must be stage or kernel", shellQuote(s.by))
-	case s.format != "table" && s.format != "csv" && s.format != "json":
-		return usagef("--format %s: it must be table, csv or json", shellQuote(s.format))
-	case s.top < 0:
-		return usagef("--top %d: it must be at least 1, or 0 for all", s.top)
-	case s.gpu < -1 || s.gpu > 1<<16:
-		return usagef("--gpu %d: there is no such GPU", s.gpu)
+// tablesThereAre lists them.
+func tablesThereAre() string {
+	var names []string
+	for _, by := range traces.Bys {
+		names = append(names, string(by))
 	}
-	t, err := loadTrace(path)
+	n := len(names) - 1
+	return strings.Join(names[:n], ", ") + " or " + names[n]
+}
+
+func (o *showOptions) check(by string) error {
+	switch {
+	case !slices.Contains(traces.Bys, traces.By(by)):
+		return usagef("--by %s: it must be %s", shellQuote(by), tablesThereAre())
+	case o.format != "table" && o.format != "csv" && o.format != "json":
+		return usagef("--format %s: it must be table, csv or json", shellQuote(o.format))
+	case o.top < 0:
+		return usagef("--top %d: it must be at least 1, or 0 for all", o.top)
+	case o.gpu < -1 || o.gpu > 1<<16:
+		return usagef("--gpu %d: there is no such GPU", o.gpu)
+	}
+	return nil
+}
+
+// showTrace writes a table of a trace.
+func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error {
+	table, err := traces.Summarize(t, by, int32(o.gpu))
 	if err != nil {
 		return err
 	}
-	table, err := traces.Summarize(t, traces.By(s.by), int32(s.gpu))
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	var b bytes.Buffer
+	printHead(&b, t, table)
+	var writeRows func() error // as CSV
+	switch by {
+	case traces.ByOp:
+		columns := opColumns(table)
+		if err := sortRows(table.Ops, columns, o.sort, func(*traces.OpRow) int { return 0 }); err != nil {
+			return err
+		}
+		rows := topOps(table.Ops, o.top)
+		printCells(&b, columns, rows, nil)
+		opSums(&b, table)
+		table.Ops = rows
+		writeRows = func() error { return writeCSV(w, columns, rows) }
+	case traces.ByLaunch:
+		columns, each := launchRowColumns(), launchColumns()
+		// CSV and JSON have a row a launch, the table a row a function.
+		if o.format == "csv" {
+			err = sortRows(table.Launches, each, o.sort, func(*traces.Launch) int { return 0 })
+		} else {
+			err = sortRows(table.LaunchRows, columns, o.sort, func(*traces.LaunchRow) int { return 0 })
+		}
+		if err != nil {
+			return err
+		}
+		if o.top > 0 && o.format == "csv" {
+			table.Launches = table.Launches[:min(o.top, len(table.Launches))]
+		}
+		table.LaunchRows = topLaunches(table.LaunchRows, o.top)
+		printCells(&b, columns, table.LaunchRows, nil)
+		queueLines(&b, table.Queue)
+		writeRows = func() error { return writeCSV(w, each, table.Launches) }
+	default:
+		columns := rowColumns(table)
+		if err := sortRows(table.Rows, columns, o.sort, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
+			return err
+		}
+		topRows(table, o.top, o.sort != "")
+		printCells(&b, columns, table.Rows, wallRow(table, columns))
+		writeRows = func() error { return writeCSV(w, columns, table.Rows) }
 	}
-	switch s.format {
+	switch o.format {
 	case "json":
-		return writeJSON(stdout, struct {
+		return writeJSON(w, struct {
 			Source string `json:"source"`
 			*traces.Table
 		}{t.Header.Describe(), table})
 	case "csv":
-		return writeCSV(stdout, table)
+		return writeRows()
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n", t.Header.Describe())
-	fmt.Fprintf(&b, "wall time %s ms, after %s ms of other work\n\n", milliseconds(table.Wall), milliseconds(table.Before))
-	printTable(&b, topRows(table, s.top))
+	printMisleading(&b, table)
+	return writeOutput(w, b.Bytes())
+}
+
+// printHead writes what the table is of, and how far it is to be trusted.
+func printHead(w io.Writer, t *traces.Trace, table *traces.Table) {
+	fmt.Fprintf(w, "%s\n", plainText(t.Header.Describe()))
+	fmt.Fprintf(w, "wall time %s ms, after %s ms of other work\n", milliseconds(table.Wall), milliseconds(table.Before))
+	fmt.Fprintf(w, "trust: %s\n", table.Trust)
+	for _, n := range table.Notes {
+		fmt.Fprintf(w, "%s\n", plainText(n))
+	}
+	fmt.Fprintln(w)
+}
+
+// printMisleading says why shares are withheld, where they are.
+func printMisleading(w io.Writer, table *traces.Table) {
 	for _, f := range table.Findings {
 		if f.Misleads {
-			fmt.Fprintf(&b, "! %s\n", f.Text)
+			fmt.Fprintf(w, "! %s\n", plainText(f.Text))
 		}
 	}
 	if traces.Misleads(table.Findings) {
-		fmt.Fprintln(&b, "! shares are withheld: the recording is incomplete")
+		fmt.Fprintln(w, "! shares are withheld: the recording is incomplete")
 	}
-	return writeOutput(stdout, b.Bytes())
 }
 
 // milliseconds writes ns to the ns.
 func milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 6, 64) }
 
-// topRows joins, of each kind of row, all but the n that took the most time; the
-// table still sums to the wall time.
-func topRows(t *traces.Table, n int) *traces.Table {
+// rowKinds are in the order of a table.
+var rowKinds = []traces.RowKind{traces.RowWork, traces.RowOther, traces.RowIdle, traces.RowResidual}
+
+// topRows joins, of each kind of row, all but n: those that took the most time, or
+// the first where the rows are sorted. The table still sums to the wall time.
+func topRows(t *traces.Table, n int, sorted bool) {
 	if n == 0 {
-		return t
+		return
 	}
-	out := *t
-	out.Rows = nil
-	for _, kind := range []traces.RowKind{traces.RowWork, traces.RowOther, traces.RowIdle, traces.RowResidual} {
-		rest := traces.Row{Kind: kind}
-		joined := 0
-		for i, r := range t.Rows {
-			if r.Kind != kind {
-				continue
+	var rows []traces.Row
+	for _, kind := range rowKinds {
+		var of []int
+		for i := range t.Rows {
+			if t.Rows[i].Kind == kind {
+				of = append(of, i)
 			}
-			longer := 0
-			for j, other := range t.Rows {
-				if other.Kind == kind && (other.Exclusive > r.Exclusive || other.Exclusive == r.Exclusive && j < i) {
-					longer++
-				}
-			}
-			if longer < n {
-				out.Rows = append(out.Rows, r)
-				continue
-			}
-			joined++
-			rest.Calls, rest.Pieces, rest.Host, rest.Busy, rest.Exclusive = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Host+r.Host, rest.Busy+r.Busy, rest.Exclusive+r.Exclusive
-			rest.FLOPs, rest.Bytes = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes
 		}
-		if joined > 0 {
-			rest.Name = fmt.Sprintf("%d more", joined)
-			out.Rows = append(out.Rows, rest)
+		if !sorted {
+			slices.SortStableFunc(of, func(a, b int) int { return cmp.Compare(t.Rows[b].Exclusive, t.Rows[a].Exclusive) })
 		}
+		keep := of
+		if len(of) > n+1 { // the place of "1 more" is the row's own
+			keep = of[:n:n]
+		}
+		more := of[len(keep):]
+		if !sorted {
+			slices.Sort(keep)
+		}
+		for _, i := range keep {
+			rows = append(rows, t.Rows[i])
+		}
+		if len(more) == 0 {
+			continue
+		}
+		rest := traces.Row{Kind: kind, Name: fmt.Sprintf("%d more", len(more)), Min: math.MaxInt64}
+		floors := true
+		for _, i := range more {
+			r := &t.Rows[i]
+			rest.Calls, rest.Pieces, rest.Launches, rest.Bounded = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Launches+r.Launches, rest.Bounded+r.Bounded
+			rest.Host, rest.Busy, rest.Exclusive = rest.Host+r.Host, rest.Busy+r.Busy, rest.Exclusive+r.Exclusive
+			rest.FLOPs, rest.Bytes, rest.Floor = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes, rest.Floor+r.Floor
+			if r.Max > 0 {
+				rest.Min, rest.Max = min(rest.Min, r.Min), max(rest.Max, r.Max)
+			}
+			floors = floors && r.Floor > 0
+		}
+		if rest.Max == 0 {
+			rest.Min = 0
+		}
+		if !floors {
+			rest.Floor = 0
+		}
+		rows = append(rows, rest)
 	}
-	return &out
+	t.Rows = rows
 }
 
-// printTable writes the table for people.
-func printTable(w io.Writer, t *traces.Table) {
-	byStage := t.By == traces.ByStage
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	pieces := "kernels"
-	if t.Device < 0 {
-		pieces = "events"
+// rowColumns are the columns of a table whose rows sum to the wall time.
+func rowColumns(t *traces.Table) []column[traces.Row] {
+	type row = traces.Row
+	byKernel := t.By == traces.ByKernel
+	isWork := func(r *row) bool { return r.Kind == traces.RowWork || r.Kind == traces.RowOther }
+	isStage := func(r *row) bool { return r.Kind == traces.RowWork }
+	rate := func(n, ns int64, scale float64) cell {
+		return known(n > 0 && ns > 0, rateCell(float64(n)/float64(max(1, ns))*scale))
 	}
-	if byStage {
-		fmt.Fprintf(tw, "calls\t%s\thost us\tbusy us\ttime us\t%% of wall\tGB/s\tTFLOP/s\t  \n", pieces)
-	} else {
-		fmt.Fprint(tw, "count\tbusy us\tmedian us\tmin us\tmax us\ttime us\t% of wall\t  \n")
-	}
-	var sum traces.Row
-	share := func(r *traces.Row) string {
-		if v, ok := t.Share(r); ok {
-			return strconv.FormatFloat(v, 'f', 2, 64)
-		}
-		return "-"
-	}
-	for i := range t.Rows {
-		r := &t.Rows[i]
-		sum.Exclusive += r.Exclusive
-		name := r.Name
+	shape := func(r *row, of func(*traces.Shape) cell) cell {
 		switch {
-		case r.Kind == traces.RowIdle:
-			name = "idle: " + name
-		case r.Kind == traces.RowOther && !byStage:
-			name = "copy: " + name
+		case r.Kind != traces.RowWork || !byKernel:
+			return none
+		case !r.Shape.Known():
+			return missing
 		}
-		if r.Phase != "" {
-			name = r.Phase + "  " + name
+		return of(r.Shape)
+	}
+	occupancy := func(r *row, of func(*traces.Occupancy) cell) cell {
+		switch {
+		case r.Kind != traces.RowWork || !byKernel:
+			return none
+		case r.Occupancy == nil:
+			return missing
 		}
-		isWork := r.Kind == traces.RowWork || r.Kind == traces.RowOther
-		if byStage {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", someOf(r.Calls), someOf(r.Pieces), micros(r.Host, r.Host > 0), micros(r.Busy, isWork), micros(r.Exclusive, true), share(r),
-				rate(r.Bytes, r.Exclusive, 1), rate(r.FLOPs, r.Exclusive, 1e-3), name)
-		} else {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", someOf(r.Calls), micros(r.Busy, isWork), micros(r.Median, r.Max > 0), micros(r.Min, r.Max > 0), micros(r.Max, r.Max > 0), micros(r.Exclusive, true), share(r), name)
+		return of(r.Occupancy)
+	}
+	columns := []column[row]{
+		{key: "kind", cell: func(r *row) cell { return textCell(string(r.Kind)) }},
+		{key: "phase", cell: func(r *row) cell { return textCell(r.Phase) }},
+		{key: "name", cell: func(r *row) cell { return textCell(r.Name) }},
+		{key: "op", cell: func(r *row) cell { return textCell(r.Op) }},
+		{key: "calls", title: "calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
+		{key: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Pieces)) }},
+		{key: "host", unit: "ns", title: "host us", cell: func(r *row) cell {
+			c := nsCell(r.Host)
+			if r.Host == 0 {
+				c.text = ""
+			}
+			return c
+		}},
+		{key: "busy", unit: "ns", title: "GPU us", cell: func(r *row) cell {
+			c := nsCell(r.Busy)
+			if !isWork(r) && r.Pieces == 0 {
+				c.text = ""
+			}
+			return c
+		}},
+		{key: "time", unit: "ns", title: "time us", cell: func(r *row) cell { return nsCell(r.Exclusive) }},
+		{key: "share", unit: "percent", title: "% of wall", cell: func(r *row) cell {
+			v, ok := t.Share(r)
+			return known(ok, cell{v, strconv.FormatFloat(v, 'f', 4, 64), strconv.FormatFloat(v, 'f', 2, 64)})
+		}},
+		{key: "min", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Min)) }},
+		{key: "median", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, known(r.Median >= r.Min, nsCell(r.Median))) }},
+		{key: "max", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Max)) }},
+		{key: "flops", title: "FLOPs", cell: func(r *row) cell { return when(isStage(r), known(r.FLOPs > 0, siCell(r.FLOPs))) }},
+		{key: "bytes", title: "bytes", cell: func(r *row) cell { return when(isStage(r) || r.Bytes > 0, known(r.Bytes > 0, siCell(r.Bytes))) }},
+		{key: "gb_per_s", title: "GB/s", cell: func(r *row) cell { return when(isStage(r) || r.Bytes > 0, rate(r.Bytes, r.Exclusive, 1)) }},
+		{key: "tflop_per_s", title: "TFLOP/s", cell: func(r *row) cell { return when(isStage(r), rate(r.FLOPs, r.Exclusive, 1e-3)) }},
+		{key: "floor", unit: "ns", title: "floor us", cell: func(r *row) cell { return when(isStage(r), known(r.Floor > 0, nsCell(r.Floor))) }},
+		{key: "of_floor", unit: "percent", title: "% of floor", cell: func(r *row) cell {
+			v, ok := t.OfFloor(r)
+			return when(isStage(r), known(ok, floatCell(v, 1)))
+		}},
+		{key: "launches", title: "launches", cell: func(r *row) cell { return intCell(int64(r.Launches)) }},
+		{key: "grid", cell: func(r *row) cell { return shape(r, func(s *traces.Shape) cell { return textCell(dims(s.Grid)) }) }},
+		{key: "block", cell: func(r *row) cell { return shape(r, func(s *traces.Shape) cell { return textCell(dims(s.Block)) }) }},
+		{key: "warps", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell { return intCell((s.Threads() + 31) / 32) })
+		}},
+		{key: "registers", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell { return known(s.Registers > 0, intCell(int64(s.Registers))) })
+		}},
+		{key: "shared", unit: "bytes", cell: func(r *row) cell {
+			return shape(r, func(s *traces.Shape) cell {
+				n := int64(s.StaticShared) + int64(s.DynamicShared)
+				return cell{float64(n), strconv.FormatInt(n, 10), thousands(n)}
+			})
+		}},
+		{key: "occupancy", unit: "percent", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return floatCell(o.Percent, 1) })
+		}},
+		{key: "limit", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return textCell(o.Limit) })
+		}},
+		{key: "waves", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Waves, 2)) })
+		}},
+		{key: "tail", unit: "percent", cell: func(r *row) cell {
+			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Tail, 1)) })
+		}},
+		{key: "bounded", cell: func(r *row) cell { return intCell(int64(r.Bounded)) }},
+		{key: "imbalance", cell: func(r *row) cell { return when(isStage(r), known(r.Imbalance > 0, floatCell(r.Imbalance, 2))) }},
+		{title: "  ", left: true, cell: func(r *row) cell { return textCell(rowName(t, r)) }},
+	}
+	hide := func(keys ...string) {
+		for i := range columns {
+			if slices.Contains(keys, columns[i].key) {
+				columns[i].title = ""
+			}
 		}
 	}
-	if byStage {
-		fmt.Fprintf(tw, "\t\t\t\t%s\t%s\t\t\t  wall time\n", micros(sum.Exclusive, true), share(&sum))
-	} else {
-		fmt.Fprintf(tw, "\t\t\t\t\t%s\t%s\t  wall time\n", micros(sum.Exclusive, true), share(&sum))
+	title := func(key, title string) {
+		for i := range columns {
+			if columns[i].key == key {
+				columns[i].title = title
+			}
+		}
 	}
-	tw.Flush()
+	switch {
+	case byKernel:
+		hide("pieces", "host", "flops", "bytes", "gb_per_s", "tflop_per_s", "floor", "of_floor", "launches")
+		title("calls", "count")
+		title("median", "median us")
+		title("min", "min us")
+		title("max", "max us")
+		title("grid", "grid")
+		title("block", "block")
+		title("warps", "warps")
+		title("registers", "regs")
+		title("shared", "shared B")
+		title("occupancy", "occup. %")
+		title("limit", "limited by")
+		title("waves", "waves")
+		title("tail", "tail %")
+	case t.Device < 0:
+		hide("host", "launches")
+		title("pieces", "events")
+		title("busy", "threads us")
+		title("imbalance", "imbalance")
+	}
+	return columns
 }
 
-// someOf writes a count, nothing for none.
-func someOf(n int) string {
-	if n == 0 {
-		return ""
+// dims writes a grid or block without the ones at its end: 18x6.
+func dims(d [3]int32) string {
+	n := 3
+	for n > 1 && d[n-1] == 1 {
+		n--
 	}
-	return thousands(int64(n))
+	var parts []string
+	for _, v := range d[:n] {
+		parts = append(parts, fmt.Sprint(v))
+	}
+	return strings.Join(parts, "x")
 }
 
-// micros writes ns as microseconds, where there are any to show.
-func micros(ns int64, show bool) string {
-	if !show {
-		return ""
+// rowName names a row for people.
+func rowName(t *traces.Table, r *traces.Row) string {
+	name := r.Name
+	switch {
+	case r.Kind == traces.RowIdle:
+		name = "idle: " + name
+	case r.Kind == traces.RowOther && t.By == traces.ByKernel:
+		name = "copy: " + name
 	}
-	return strconv.FormatFloat(float64(ns)/float64(time.Microsecond), 'f', 3, 64)
+	if r.Phase != "" {
+		name = r.Phase + "  " + name
+	}
+	switch {
+	case r.Bounded == 0 || t.By == traces.ByKernel: // there the name says it
+	case r.Bounded == r.Pieces:
+		name += "  (bounded by its neighbours)"
+	case r.Bounded == 1:
+		name += fmt.Sprintf("  (1 of %d kernels is bounded by its neighbours)", r.Pieces)
+	default:
+		name += fmt.Sprintf("  (%d of %d kernels are bounded by their neighbours)", r.Bounded, r.Pieces)
+	}
+	return name
 }
 
-// rate writes n per ns, scaled: bytes/ns are GB/s, FLOPs/ns are GFLOP/s. It is
-// nothing where n is not known.
-func rate(n, ns int64, scale float64) string {
-	if n == 0 || ns == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(float64(n)/float64(ns)*scale, 'f', 1, 64)
-}
-
-// writeCSV writes all that is known of each row, times in ns.
-func writeCSV(w io.Writer, t *traces.Table) error {
-	var b bytes.Buffer
-	c := csv.NewWriter(&b)
-	c.Write([]string{"kind", "phase", "name", "op", "calls", "pieces", "host_ns", "busy_ns", "time_ns", "share_percent", "min_ns", "median_ns", "max_ns", "flops", "bytes"})
+// wallRow is the last line: the sum of the times.
+func wallRow(t *traces.Table, columns []column[traces.Row]) []cell {
+	var sum traces.Row
 	for i := range t.Rows {
-		r := &t.Rows[i]
-		share := ""
-		if v, ok := t.Share(r); ok {
-			share = strconv.FormatFloat(v, 'f', 4, 64)
-		}
-		row := []string{string(r.Kind), r.Phase, r.Name, r.Op, strconv.Itoa(r.Calls), strconv.Itoa(r.Pieces)}
-		for _, v := range []int64{r.Host, r.Busy, r.Exclusive} {
-			row = append(row, strconv.FormatInt(v, 10))
-		}
-		row = append(row, share)
-		for _, v := range []int64{r.Min, r.Median, r.Max, r.FLOPs, r.Bytes} {
-			row = append(row, strconv.FormatInt(v, 10))
-		}
-		c.Write(row)
+		sum.Exclusive += t.Rows[i].Exclusive
 	}
-	c.Flush()
-	if err := c.Error(); err != nil {
-		return err
+	var cells []cell
+	for _, c := range columns {
+		switch {
+		case c.title == "":
+			continue
+		case c.key == "time" || c.key == "share":
+			cells = append(cells, c.cell(&sum))
+		case c.left:
+			cells = append(cells, textCell("wall time"))
+		default:
+			cells = append(cells, none)
+		}
 	}
-	return writeOutput(w, b.Bytes())
+	return cells
 }

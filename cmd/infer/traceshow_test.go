@@ -3,8 +3,11 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,7 +21,7 @@ var samples = []string{"../../traces/samples/eager.sqlite", "../../traces/sample
 // TestTraceShow: in every format the rows sum to the wall time.
 func TestTraceShow(t *testing.T) {
 	for _, sample := range samples {
-		for _, by := range []string{"stage", "kernel"} {
+		for _, by := range []string{"stage", "layer", "phase", "kernel"} {
 			var table struct {
 				Source string
 				Wall   int64
@@ -81,4 +84,226 @@ func TestTraceShow(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "show", kineto), exitFailure, kineto, "no pass")
 	empty := traceFile(t, &traces.Header{Tool: "gpt2scope"})
 	checkFailure(t, infer(t, "trace", "show", empty), exitFailure, "no work")
+}
+
+// ownTrace is a recording of ours with costs, ceilings and what looking cost: two
+// decode steps of a layer and what is outside of it, on a GPU or by threads.
+func ownTrace(t *testing.T, gpu bool) string {
+	h := &traces.Header{
+		Tool: "gpt2scope", Recorder: traces.RecorderCUPTI, Process: 7, DType: "bf16", Clock: traces.Clock{Domain: "cupti", Uncertainty: 30},
+		Devices: []traces.Device{{ID: 0, Name: "NVIDIA\tH200", Compute: "9.0", SMs: 132, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 233472}},
+		Plans: []traces.Plan{{Phase: "decode step", Batch: 1, Tokens: 1, Past: 5, Steps: []traces.Step{
+			{Tag: 0, Name: "wte+wpe", Op: "Embed", Layer: -1, Slot: -1, FLOPs: 384, Bytes: 4600},
+			{Tag: 1, Name: "h.0.attn.c_attn", Op: "Linear", FLOPs: 889_000, Bytes: 4_000_000}}}},
+		Ceilings: []traces.Ceiling{{Device: 0, Name: "read", Unit: "GB/s", Value: 4000}, {Device: 0, Name: "bf16", Unit: "TFLOP/s", Value: 800},
+			{Device: -1, Name: "read", Unit: "GB/s", Value: 4000}, {Device: -1, Name: "bf16", Unit: "TFLOP/s", Value: 800}},
+		Looking: []traces.Looking{{Phase: "decode step", Baseline: 200_000, Recorded: 204_200, Passes: 64}},
+		Energy:  []traces.Energy{{Device: 0, What: "decode", Millijoule: 20, Tokens: 2, Resolution: 1, Source: "total energy counter"}},
+	}
+	if !gpu {
+		h.Recorder = traces.RecorderHost
+	}
+	var events []traces.Event
+	thread, id := traces.Thread(7, 1), uint64(0)
+	event := func(kind traces.Kind, lane traces.Lane, tag int32, start, end int64) *traces.Event {
+		e := traces.Plain(kind, lane, h.Plans[0].Steps[max(0, tag)].Name, start, end-start)
+		e.Phase, e.Tag = 0, tag
+		events = append(events, e)
+		return &events[len(events)-1]
+	}
+	for i := range int64(2) {
+		at := i * 10_000
+		id++
+		p := event(traces.KindPass, thread, -1, at, at+9_000)
+		p.Name, p.ID, p.Value = "decode step", id, 5
+		pass := id
+		for tag := range int32(2) {
+			from := at + 1000 + int64(tag)*3000
+			if !gpu {
+				event(traces.KindStep, thread, tag, from, from+2000).Parent = pass
+				event(traces.KindStep, traces.Thread(7, 2), tag, from, from+1000).Parent = pass
+				continue
+			}
+			id++
+			event(traces.KindStep, thread, tag, from, from+900).ID = id
+			c := event(traces.KindRuntime, traces.API(7, 1), tag, from+100, from+600)
+			c.Name, c.Correlation = "cudaLaunchKernel", id
+			k := event(traces.KindKernel, traces.Stream(7, 0, 1, 7), tag, from+700, from+2700)
+			k.Name, k.Correlation, k.Registers, k.Grid, k.Block = "gemv\nkernel", id, 64, [3]int32{192, 2, 1}, [3]int32{128, 1, 1}
+		}
+	}
+	traces.Sort(events)
+	return traceFile(t, h, events...)
+}
+
+// lineOf returns the fields of the line that ends with a name.
+func lineOf(t *testing.T, out, name string) []string {
+	t.Helper()
+	for _, line := range strings.Split(out, "\n") {
+		if strings.HasSuffix(line, "  "+name) {
+			return strings.Fields(strings.TrimSuffix(line, name))
+		}
+	}
+	t.Fatalf("there is no line of %q in\n%s", name, out)
+	return nil
+}
+
+// TestTraceShowOwn: what the tables of our own recordings say.
+func TestTraceShowOwn(t *testing.T) {
+	gpu, cpu := ownTrace(t, true), ownTrace(t, false)
+	out := mustInfer(t, "trace", "show", gpu).stdout
+	for _, fact := range []string{
+		"NVIDIA H200", "trust: whole; 4 kernels, all attributed to steps", "passes: 2 decode steps\n",
+		"recording made a decode step 2.1 % longer: 204.2 us, 200.0 us in a process", "energy: decode 10 mJ per token",
+		"idle: host late", "idle: launch latency",
+	} {
+		if !strings.Contains(out, fact) {
+			t.Errorf("the table lacks %q:\n%s", fact, out)
+		}
+	}
+	// calls, kernels, host, GPU, time, share, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, launches
+	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 2 1.800 4.000 4.000 21.05 1.78 M 8 M 2000 0.445 2.000 50.0 2"; got != want {
+		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
+	}
+	out = mustInfer(t, "trace", "show", cpu).stdout
+	// calls, events, threads, time, share, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, imbalance
+	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 4 6.000 4.000 21.05 1.78 M 8 M 2000 0.445 2.000 50.0 1.33"; got != want {
+		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
+	}
+	if !strings.Contains(out, "idle: synchronisation between threads") || strings.Contains(out, "GPU us") {
+		t.Errorf("on the CPU:\n%s", out)
+	}
+
+	out = mustInfer(t, "trace", "show", gpu, "--by", "kernel").stdout
+	// count, GPU, time, share, min, median, max, grid, block, warps, registers, shared, occupancy, limit, waves, tail
+	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
+		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
+	}
+
+	out = mustInfer(t, "trace", "show", gpu, "--by", "op").stdout
+	if got, want := strings.Join(lineOf(t, out, "Linear"), " "), "0.800 4.44 1.800 0.900 4.000 50.00 4.000 2.000 2 2"; got != want {
+		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
+	}
+	if !strings.Contains(out, "Self CPU time total: 18.000 us\nSelf CUDA time total: 8.000 us\n") {
+		t.Errorf("by op:\n%s", out)
+	}
+	if out := mustInfer(t, "trace", "show", kineto, "--by", "op").stdout; !strings.Contains(out, "aten::linear") || !strings.Contains(out, "Self CUDA time total: 4.524 us") {
+		t.Errorf("operations of PyTorch:\n%s", out)
+	}
+
+	out = mustInfer(t, "trace", "show", gpu, "--by", "launch").stdout
+	if !strings.Contains(out, "the host ran ahead at 0 of 4 launches") || !strings.Contains(out, "the GPU starved before 4 of 4 launches: it had nothing to do for 8.700 us in all") {
+		t.Errorf("by launch:\n%s", out)
+	}
+	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "csv", "--top", "3", "--sort", "starved").stdout)).ReadAll()
+	if err != nil || len(rows) != 4 || strings.Join(rows[1], ",") != "cudaLaunchKernel,5,decode step,wte+wpe,gemv\nkernel,11100,500,100,2000,1,0,5000" {
+		t.Errorf("rows %q, error %v", rows, err)
+	}
+	var table traces.Table
+	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "json").stdout), &table); err != nil || len(table.Launches) != 4 || table.Queue.Starved != 4 || table.LaunchRows[0].Calls != 4 {
+		t.Errorf("%+v, error %v", table, err)
+	}
+	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "launch"), exitFailure, "no work")
+	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "no work")
+}
+
+// TestRowName: times that are only bounded are labelled so.
+func TestRowName(t *testing.T) {
+	table := &traces.Table{By: traces.ByStage}
+	for want, r := range map[string]traces.Row{
+		"prefill  ln_f": {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2},
+		"prefill  ln_f  (bounded by its neighbours)":             {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2, Bounded: 2},
+		"ln_f  (1 of 2 kernels is bounded by its neighbours)":    {Kind: traces.RowWork, Name: "ln_f", Pieces: 2, Bounded: 1},
+		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: traces.RowWork, Name: "ln_f", Pieces: 3, Bounded: 2},
+		"decode step  idle: host late":                           {Kind: traces.RowIdle, Phase: "decode step", Name: traces.IdleHost},
+	} {
+		if got := rowName(table, &r); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
+// TestTraceShowSort: by any column, within the kinds of rows; what is not known is last.
+func TestTraceShowSort(t *testing.T) {
+	names := func(args ...string) string {
+		rows, err := csv.NewReader(strings.NewReader(mustInfer(t, append([]string{"trace", "show", ownTrace(t, true), "--format", "csv"}, args...)...).stdout)).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, r := range rows[1:] {
+			names = append(names, r[2])
+		}
+		return strings.Join(names, ", ")
+	}
+	idle := "host late, launch latency, residual"
+	for args, want := range map[string]string{
+		"--by stage":                     "wte+wpe, h.0.attn.c_attn, " + idle,
+		"--sort floor":                   "h.0.attn.c_attn, wte+wpe, " + idle,
+		"--sort floor_ns":                "h.0.attn.c_attn, wte+wpe, " + idle,
+		"--sort name":                    "h.0.attn.c_attn, wte+wpe, " + idle,
+		"--sort of_floor --top 1":        "h.0.attn.c_attn, wte+wpe, " + idle, // "1 more" would take its place
+		"--by layer --sort flops":        "h.0, outside the layers, " + idle,
+		"--by layer --sort name":         "h.0, outside the layers, " + idle,
+		"--by phase --sort calls":        "decode step, " + idle,
+		"--by kernel --sort occupancy":   "gemv\nkernel, " + idle,
+		"--by kernel --sort min --top 4": "gemv\nkernel, " + idle,
+	} {
+		if got := names(strings.Fields(args)...); got != want {
+			t.Errorf("%s has the rows %q, not %q", args, got, want)
+		}
+	}
+	for _, by := range []string{"stage", "op", "launch"} {
+		checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--by", by, "--sort", "zebra"), exitUsage, "zebra", "calls")
+	}
+	out := mustInfer(t, "trace", "show", ownTrace(t, true), "--by", "op", "--sort", "calls", "--top", "1", "--format", "csv").stdout
+	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "cudaLaunchKernel,2000,") || !strings.HasPrefix(lines[2], "3 more,16000,88.888889,16000,") {
+		t.Errorf("the operation with the most calls:\n%s", out)
+	}
+}
+
+// TestSummariesOfSamples: the captures that are committed give the tables that are
+// committed beside them. go test ./cmd/infer -run TestSummariesOfSamples -update
+// writes these.
+func TestSummariesOfSamples(t *testing.T) {
+	const dir = "../../traces/samples/"
+	var captures []string
+	for _, pattern := range []string{"*.sqlite", "*.json.gz"} {
+		found, err := filepath.Glob(dir + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		captures = append(captures, found...)
+	}
+	if len(captures) < 2 {
+		t.Fatalf("captures %q", captures)
+	}
+	for _, capture := range captures {
+		for _, by := range traces.Bys {
+			if by == traces.ByKernel || by == traces.ByLaunch {
+				if tr, err := traces.Load(capture); err != nil || tr.Kernels == 0 {
+					continue // of the CPU
+				}
+			}
+			base, _, _ := strings.Cut(filepath.Base(capture), ".")
+			path := fmt.Sprintf("%ssummaries/%s.%s.csv", dir, base, by)
+			args := []string{"trace", "show", capture, "--by", string(by), "--format", "csv"}
+			if by == traces.ByLaunch { // there can be many
+				args = append(args, "--top", "20")
+			}
+			got := mustInfer(t, args...).stdout
+			if *update {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(got), 0o666)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("%s by %s gives\n%s\nand not what %s has", capture, by, got, path)
+			}
+		}
+	}
 }

@@ -21,7 +21,10 @@ type compiled struct {
 }
 
 // launch is one call into the library.
-type launch func() error
+type launch struct {
+	run     func() error
+	library bool // a kernel of cuBLASLt, which takes no stamp
+}
 
 // writer turns steps of a plan into launches.
 type writer struct {
@@ -31,7 +34,9 @@ type writer struct {
 	step  gpt2.Step // being written
 }
 
-func (w *writer) add(f launch) { w.steps[len(w.steps)-1] = append(w.steps[len(w.steps)-1], f) }
+func (w *writer) add(f func() error) { w.addLaunch(launch{run: f}) }
+
+func (w *writer) addLaunch(l launch) { w.steps[len(w.steps)-1] = append(w.steps[len(w.steps)-1], l) }
 
 // typeOf returns the type in which a buffer is held in a pass of the plan: the
 // residual stream is float32, and so are logits that are sampled from.
@@ -189,12 +194,13 @@ func (w *writer) linear(s gpt2.Step) error {
 		if bias.half != 0 {
 			a.BiasBF16 = bias.half + cuda.Ptr(2*from)
 		}
-		if w.usesBLAS(a) {
+		library := w.usesBLAS(a)
+		if library {
 			if err := w.keepPlan(w.step.Name(), a); err != nil {
 				return err
 			}
 		}
-		w.add(func() error { return w.stream.Linear(a) })
+		w.addLaunch(launch{func() error { return w.stream.Linear(a) }, library})
 		return nil
 	}
 	if o.Stage != gpt2.StageCAttn || o.Queries == o.Rows {

@@ -38,6 +38,7 @@ import (
 	"sync"
 
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/cupti"
 	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
@@ -71,6 +72,10 @@ type Options struct {
 	Tune     bool         // time candidates for products that no plan is stored for
 	PlanFile string       // where chosen products are stored; "" is in the user's cache folder
 	Notice   func(string) // is told, in one line, what a user should know
+
+	// Recorder says by what [Runner.StartRecording] records: one of the Recorder
+	// constants. CUPTI slows the process from the beginning on.
+	Recorder string
 }
 
 // Backend executes plans on one GPU. It may be used from several goroutines.
@@ -84,6 +89,7 @@ type Backend struct {
 	variants map[gpt2.Stage]int32
 	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	plans    *planStore
+	cupti    *cupti.Recorder // nil where it is not to be used, or not there
 
 	said   sync.Map // notices
 	mu     sync.Mutex
@@ -127,6 +133,9 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		}
 	}
 	if b.plans, err = openPlanStore(o.PlanFile); err != nil {
+		return nil, err
+	}
+	if err := b.openRecorder(); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -264,6 +273,9 @@ func (b *Backend) Close() error {
 	}
 	b.closed = true
 	var errs []error
+	if b.cupti != nil {
+		errs = append(errs, b.cupti.Close())
+	}
 	for m, u := range b.models {
 		errs = append(errs, u.free())
 		delete(b.models, m)

@@ -52,7 +52,7 @@ func (r *Runner) Repeat(ctx context.Context, phase gpt2.Phase, past int, pick fu
 	if err != nil {
 		return 0, 0, err
 	}
-	r.last, r.rows = c, phase.Tokens
+	r.last, r.rows, r.asked = c, phase.Tokens, phase.Tokens
 	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
 	// A whole pass loads the kernels and fills the buffers that the steps read.
 	if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
@@ -104,8 +104,8 @@ func (r *Runner) replay(ctx context.Context, launches []launch, d time.Duration)
 	perRun := max(1, repeatLaunches/len(launches))
 	run := func() error {
 		for range perRun {
-			for _, f := range launches {
-				if err := f(); err != nil {
+			for _, l := range launches {
+				if err := l.run(); err != nil {
 					return err
 				}
 			}

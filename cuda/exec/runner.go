@@ -52,6 +52,10 @@ type Runner struct {
 	sampling gpt2.Sampling
 	tokens   []gpt2.Token // sampled last
 	failed   error        // a CUDA error sticks
+	ahead    int          // decode steps launched whose tokens were not read
+	asked    int          // tokens per sequence of the prefill under way, without padding
+
+	recording *recording // nil where passes are not recorded
 }
 
 // The state's layout, in bytes: a header, then ids.
@@ -188,7 +192,7 @@ func (r *Runner) Close() error {
 	defer runtime.UnlockOSThread()
 	var errs []error
 	if r.stream != nil && r.failed == nil {
-		errs = append(errs, r.stream.Synchronize())
+		errs = append(errs, r.stream.Synchronize(), r.StopRecording())
 	}
 	errs = append(errs, r.forget())
 	for _, b := range append([]*cuda.Buffer{r.cache, r.state, r.attentionWork, r.sampleWork}, r.buffers[:]...) {
@@ -272,6 +276,7 @@ func (r *Runner) compile(phase gpt2.Phase) (*compiled, error) {
 func (r *Runner) forget() error {
 	var errs []error
 	for phase, c := range r.compiled {
+		errs = append(errs, r.recording.drain(c))
 		if c.graph != nil {
 			errs = append(errs, c.graph.Free())
 		}
@@ -357,6 +362,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 	if err != nil {
 		return nil, err
 	}
+	r.asked = phase.Tokens
 	if err := r.enter(c, ids, phase); err != nil {
 		return nil, r.fail(c, err)
 	}
@@ -435,46 +441,75 @@ func (r *Runner) fillHeader(pad int) {
 
 // pass launches a pass: eagerly, or as a graph from its second run on.
 func (r *Runner) pass(c *compiled) error {
-	if r.backend.mode == Graph && c.plan.Phase.Until == "" && c.graph == nil && c.runs > 0 {
-		if err := r.record(c); err != nil {
+	set := r.recording.pick(c)
+	graph := &c.graph
+	if set != nil {
+		graph = &set.graph
+	}
+	if r.backend.mode == Graph && c.plan.Phase.Until == "" && *graph == nil && c.runs > 0 {
+		var err error
+		if *graph, err = r.record(c, set); err != nil {
 			return err
 		}
 	}
-	c.ranges.Begin(r.position)
+	c.ranges.Begin(r.position + r.ahead)
 	defer c.ranges.End()
-	if c.graph != nil {
-		return c.graph.Launch(r.stream)
+	note := r.recording.begin(c, set)
+	defer note.end()
+	note.push(-1)
+	defer note.pop()
+	if *graph != nil {
+		call := note.call()
+		err := (*graph).Launch(r.stream)
+		call.graph()
+		return err
 	}
 	c.runs++
-	return r.launch(c)
+	return r.launch(c, set, note)
 }
 
 // record makes the graph of a pass. The ranges of its steps are those by which a
 // profiler attributes the graph's nodes.
-func (r *Runner) record(c *compiled) error {
+func (r *Runner) record(c *compiled, set *stampSet) (*cuda.Graph, error) {
 	defer annotate.Range("record graph", nvtx.Blue)()
 	c.ranges.Begin(r.position)
 	defer c.ranges.End()
-	var err error
-	c.graph, err = r.stream.Capture(func() error { return r.launch(c) })
-	return err
+	return r.stream.Capture(func() error { return r.launch(c, set, r.recording.capture(c)) })
 }
 
-// launch launches every step.
-func (r *Runner) launch(c *compiled) error {
+// launch launches every step. Kernels stamp where there is a set, and calls are noted
+// where there is a note.
+func (r *Runner) launch(c *compiled, stamps *stampSet, note *passNote) error {
+	if err := stamps.begin(); err != nil {
+		return err
+	}
 	for i, launches := range c.steps {
 		if len(launches) == 0 {
 			continue
 		}
 		c.ranges.Step(i)
-		for _, f := range launches {
-			if err := f(); err != nil {
+		step := note.step(i)
+		note.push(i)
+		for _, l := range launches {
+			err := stamps.before(i, l)
+			if err == nil {
+				call := note.call()
+				err = l.run()
+				call.kernel(i)
+			}
+			if err == nil {
+				err = stamps.after(i, l)
+			}
+			if err != nil {
+				note.pop()
 				return gpt2.NewStageError(c.plan, c.plan.Steps[i], r.position, err)
 			}
 		}
+		note.pop()
+		step.end()
 		c.ranges.EndStep(i)
 	}
-	return nil
+	return stamps.end()
 }
 
 // Decode runs n steps, launching ahead of the tokens that are read.
@@ -501,11 +536,14 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 			return r.settle(c, launched-read, context.Cause(ctx))
 		}
 		for launched < n && launched-read < runAhead {
+			r.ahead = launched - read
 			if err := r.pass(c); err != nil {
+				r.ahead = 0
 				return r.fail(c, err)
 			}
 			launched++
 		}
+		r.ahead = 0
 		if err := r.await(ctx, start+uint64(read)); err != nil {
 			if ctx.Err() != nil {
 				return r.settle(c, launched-read, err)
@@ -550,6 +588,7 @@ func (r *Runner) slot(step uint64, b int) *cuda.Slot {
 
 // await waits until every sequence's slot of a step is written.
 func (r *Runner) await(ctx context.Context, step uint64) error {
+	defer r.recording.wait()()
 	var began time.Time
 	for b := range r.options.Batch {
 		s := r.slot(step, b)
@@ -714,7 +753,7 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 	if err != nil {
 		return nil, err
 	}
-	r.last, r.rows = c, phase.Tokens
+	r.last, r.rows, r.asked = c, phase.Tokens, phase.Tokens
 	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
 	burst := func(name string) (time.Duration, error) {
 		if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {

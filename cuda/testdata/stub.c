@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <string.h>
 
 #include "abi.h"
@@ -196,8 +197,10 @@ GS_API int gs_free_host(int device, void *p) {
 
 // What a captured stream writes down: only what changes memory.
 typedef struct {
-  int kind;  // 0 a launch that does nothing here, 1 sample, 2 copy, 3 set
+  int kind;  // 0 a launch that does nothing here, 1 sample, 2 copy, 3 set, 4 collect
   gs_sample_args sample;
+  gs_collect_args collect;
+  gs_ptr area;  // where it stamps, 0 for nowhere
   uint64_t dst, src, bytes;
   int byte;
 } work;
@@ -205,12 +208,55 @@ typedef struct {
 // What a stream keeps of a product: as many as a test may have.
 typedef struct { int32_t m, n, k; gs_linear_plan plan; } product;
 
-struct gs_stream { int capturing; work *recorded; uint64_t length; product products[32]; int n_products; };
+struct gs_stream {
+  int capturing;
+  work *recorded;
+  uint64_t length;
+  product products[32];
+  int n_products;
+  gs_ptr areas;
+  uint32_t area_count, used;
+};
 struct gs_event { int device; };
 struct gs_graph { work *recorded; uint64_t length; };
 struct gs_module { int device; };
 
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+// The ring of stamps, from areas of one block each.
+static void collect(const gs_collect_args *a) {
+  uint64_t *passes = (uint64_t *)(uintptr_t)a->passes, *ring = (uint64_t *)(uintptr_t)a->ring;
+  for (uint32_t i = 0; i < a->count && *passes < a->rows; i++) {
+    const uint64_t *area = (const uint64_t *)(uintptr_t)(a->areas + (uint64_t)i * GS_STAMP_AREA);
+    if (((const uint32_t *)(uintptr_t)a->blocks)[i] == 0) {
+      ring[(*passes * a->count + i) * 2] = UINT64_MAX;
+      ring[(*passes * a->count + i) * 2 + 1] = 0;
+      continue;
+    }
+    ring[(*passes * a->count + i) * 2] = area[0];
+    ring[(*passes * a->count + i) * 2 + 1] = area[1];
+  }
+  ++*passes;
+}
+
+// A kernel that takes an area takes at least 300 ns.
+static void stamp(const work *w) {
+  if (!w->area) return;
+  uint64_t *area = (uint64_t *)(uintptr_t)w->area;
+  const int64_t start = now();
+  while (now() - start < 300) {
+  }
+  area[0] = (uint64_t)start;
+  area[1] = (uint64_t)now();
+}
+
 static void run(const work *w) {
+  stamp(w);
+  if (w->kind == 4) collect(&w->collect);
   if (w->kind == 2) memcpy((void *)(uintptr_t)w->dst, (void *)(uintptr_t)w->src, w->bytes);
   if (w->kind == 3) memset((void *)(uintptr_t)w->dst, w->byte, w->bytes);
   if (w->kind != 1) return;
@@ -229,6 +275,14 @@ static void run(const work *w) {
     __atomic_store_n(&row[b].sequence, how->step + 1, __ATOMIC_RELEASE);
   }
   how->step++;
+}
+
+static int put(gs_stream *s, work w);
+
+// A kernel of the library: with a stamp where the stream says so.
+static int put_kernel(gs_stream *s, work w) {
+  if (s->areas && s->used++ < s->area_count) w.area = s->areas + (uint64_t)(s->used - 1) * GS_STAMP_AREA;
+  return put(s, w);
 }
 
 static int put(gs_stream *s, work w) {
@@ -449,11 +503,15 @@ GS_API const char *gs_variant(int op, int n) {
   GS_API int name(gs_stream *s, const type *a) {                                      \
     NOTE("launch");                                                                   \
     if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size); \
-    return put(s, (work){0});                                                         \
+    return put_kernel(s, (work){0});                                                  \
   }
 LAUNCH(gs_embed, gs_embed_args)
 LAUNCH(gs_layernorm, gs_layernorm_args)
-LAUNCH(gs_linear, gs_linear_args)
+GS_API int gs_linear(gs_stream *s, const gs_linear_args *a) {
+  NOTE("launch");
+  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  return a->M > GS_GEMV_ROWS ? put(s, (work){0}) : put_kernel(s, (work){0});
+}
 LAUNCH(gs_attention, gs_attention_args)
 LAUNCH(gs_activate, gs_activation_args)
 LAUNCH(gs_add, gs_add_args)
@@ -464,7 +522,7 @@ LAUNCH(gs_pack, gs_pack_args)
 GS_API int gs_sample(gs_stream *s, const gs_sample_args *a) {
   NOTE("launch");
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
-  return put(s, (work){.kind = 1, .sample = *a});
+  return put_kernel(s, (work){.kind = 1, .sample = *a});
 }
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes) {
   (void)s;
@@ -506,6 +564,43 @@ GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates,
   p->candidates = candidates;
   p->microseconds = 2.5f;
   *out = *p;
+  return GS_OK;
+}
+
+GS_API int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count) {
+  NOTE("");
+  s->areas = areas;
+  s->area_count = count;
+  s->used = 0;
+  return GS_OK;
+}
+GS_API int gs_stamps_used(gs_stream *s, uint32_t *used) {
+  NOTE("");
+  *used = s->used;
+  return GS_OK;
+}
+GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uint32_t *blocks) {
+  NOTE("");
+  *blocks = area < s->used;
+  *name = *blocks ? "stub" : NULL;
+  return GS_OK;
+}
+GS_API int gs_stamp_mark(gs_stream *s) {
+  NOTE("launch");
+  return put_kernel(s, (work){0});
+}
+GS_API int gs_stamps_collect(gs_stream *s, const gs_collect_args *a) {
+  NOTE("launch");
+  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  return put(s, (work){.kind = 4, .collect = *a});
+}
+// The device's clock is the host's.
+GS_API int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address, gs_clock_pair *out) {
+  NOTE("");
+  (void)s, (void)host, (void)device_address;
+  out->host = out->device = now();
+  out->uncertainty = 50000;  // in sandboxes clocks of Go and of C were seen to differ by some us
+  out->resolution = 1;
   return GS_OK;
 }
 

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// overheadFlags are the flags of "infer bench overhead".
+type overheadFlags struct {
+	benchFlags
+	recorders []string
+	rounds    int
+}
+
+// newBenchOverhead makes "infer bench overhead".
+func newBenchOverhead(m *modelFlags) *cobra.Command {
+	var o overheadFlags
+	c := &cobra.Command{
+		Use:   "overhead",
+		Short: "Measure what recording costs, for each recorder",
+		Long: `overhead measures a decode step and a prefill in processes of their own: without a
+recorder, and with each. The processes of a round follow one another in turns, and the
+median over the rounds counts. "none" is measured twice: by how much its two times
+differ is what the measurement cannot tell from noise.`,
+		Example: `  infer bench overhead --layers all
+  infer bench overhead -m random:gpt2 --device cuda --prompt-len 1024 --past 512`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return o.run(c.Context(), m, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
+		f.StringSliceVar(&o.recorders, "recorders", nil, "measure these `RECORDERS` (default: host on the CPU; stamps and\ncupti on a GPU)")
+		f.IntVar(&o.rounds, "rounds", 5, "run `N` processes of each kind")
+		f.IntVar(&o.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context where\nit is shorter)")
+		f.IntVar(&o.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context where that is shorter)")
+		f.IntVar(&o.repeat, "repeat", 20, "measure `N` passes in each process")
+	})
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&o.json, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+// overheadRow is what one recorder costs in one mode and phase.
+type overheadRow struct {
+	Phase    string    `json:"phase"`
+	Mode     string    `json:"mode,omitempty"`
+	Recorder string    `json:"recorder"`
+	Baseline float64   `json:"baseline_ms"`
+	Recorded float64   `json:"recorded_ms"`
+	Longer   float64   `json:"longer_percent"`
+	Times    []float64 `json:"times_ms"`
+	Failure  string    `json:"failure,omitempty"`
+}
+
+func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
+	o.phase, o.logits, o.batch = "decode", "last", 1
+	if err := o.check(flags); err != nil {
+		return err
+	}
+	if o.rounds < 1 || o.rounds > maxRepeat {
+		return usagef("--rounds %d: it must be from 1 to %d", o.rounds, maxRepeat)
+	}
+	opened, err := m.open()
+	if err != nil {
+		return err
+	}
+	setting := opened.setting()
+	opened.close()
+	modes, recorders := []string{""}, []string{"host"}
+	if setting.Device == "cuda" {
+		modes, recorders = []string{"eager", "graph"}, []string{"stamps", "cupti"}
+		if m.mode != "auto" {
+			modes = []string{m.mode}
+		}
+	}
+	if len(o.recorders) > 0 {
+		recorders = o.recorders
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("no process can be started: %w", err)
+	}
+	var rows []overheadRow
+	total := 2 * len(modes) * (2 + len(recorders)) * o.rounds
+	bar := m.progress(stderr, "measuring", false)
+	defer bar.done()
+	done := 0
+	for _, phase := range []string{"decode", "prefill"} {
+		for _, mode := range modes {
+			kinds := slices.Concat([]string{"", "none"}, recorders)
+			times, failures := make([][]float64, len(kinds)), make([]string, len(kinds))
+			for range o.rounds {
+				for k, kind := range kinds {
+					ms, err := o.one(ctx, path, m, flags, phase, mode, kind)
+					if ctx.Err() != nil {
+						return context.Cause(ctx)
+					}
+					switch {
+					case err != nil && k == 0:
+						return err
+					case err != nil:
+						failures[k] = err.Error()
+					default:
+						times[k] = append(times[k], ms)
+					}
+					done++
+					bar.set(int64(done), int64(total))
+				}
+			}
+			for k := 1; k < len(kinds); k++ {
+				row := overheadRow{Phase: phase, Mode: mode, Recorder: kinds[k], Baseline: middle(times[0]), Recorded: middle(times[k]), Times: times[k], Failure: failures[k]}
+				row.Longer = 100 * (row.Recorded/row.Baseline - 1)
+				if row.Failure != "" {
+					row.Recorded, row.Longer = 0, 0
+				}
+				rows = append(rows, row)
+			}
+		}
+	}
+	bar.done()
+	if o.json {
+		return writeJSON(stdout, map[string]any{"configuration": setting, "rounds": o.rounds, "repeat": o.repeat, "rows": rows})
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s, %s; medians over %d processes of %d passes each\n\n", setting.Model, setting, o.rounds, o.repeat)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "phase\tmode\trecorder\tbaseline ms\trecorded ms\tlonger %\t")
+	for _, r := range rows {
+		if r.Failure != "" {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t-\t-\t\n", r.Phase, r.Mode, r.Recorder, r.Baseline)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t%.4f\t%+.1f\t\n", r.Phase, r.Mode, r.Recorder, r.Baseline, r.Recorded, r.Longer)
+	}
+	w.Flush()
+	for _, r := range rows {
+		if r.Failure != "" {
+			fmt.Fprintf(&b, "%s %s %s: %s\n", r.Phase, r.Mode, r.Recorder, r.Failure)
+		}
+	}
+	return writeOutput(stdout, b.Bytes())
+}
+
+// middle returns the median, 0 of none.
+func middle(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// one measures in a process of its own, in ms: "" and "none" without a recorder.
+func (o *overheadFlags) one(ctx context.Context, path string, m *modelFlags, flags *pflag.FlagSet, phase, mode, recorder string) (float64, error) {
+	args := []string{"bench", "--json", "--quiet", "--no-floor", "--phase=" + phase, "--repeat=" + strconv.Itoa(o.repeat)}
+	switch phase {
+	case "decode":
+		if flags.Changed("past") {
+			args = append(args, "--past="+strconv.Itoa(o.past))
+		}
+	case "prefill":
+		if flags.Changed("prompt-len") {
+			args = append(args, "--prompt-len="+strconv.Itoa(o.promptLen))
+		}
+	}
+	if mode != "" {
+		args = append(args, "--mode="+mode)
+	}
+	if recorder != "" && recorder != "none" {
+		args = append(args, "--record="+recorder)
+	}
+	args = append(args, givenFlags(flags, "recorders", "rounds", "prompt-len", "past", "repeat", "json", "mode", "quiet")...)
+	var r struct {
+		Median float64 `json:"median_ms"`
+	}
+	if err := runSelf(ctx, path, args, &r); err != nil {
+		return 0, err
+	}
+	return r.Median, nil
+}
+
+// givenFlags returns the flags that were given, as arguments, but for some.
+func givenFlags(flags *pflag.FlagSet, but ...string) []string {
+	var args []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed || slices.Contains(but, f.Name) {
+			return
+		}
+		if many, ok := f.Value.(pflag.SliceValue); ok {
+			for _, v := range many.GetSlice() {
+				args = append(args, "--"+f.Name+"="+v)
+			}
+			return
+		}
+		args = append(args, "--"+f.Name+"="+f.Value.String())
+	})
+	return args
+}
+
+// runSelf runs this program once more, and decodes the JSON that it prints.
+func runSelf(ctx context.Context, path string, args []string, out any) error {
+	var stdout, stderr bytes.Buffer
+	c := exec.CommandContext(ctx, path, args...)
+	c.Stdout, c.Stderr = &stdout, &stderr
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = 5 * time.Second
+	if err := c.Run(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		words := strings.TrimSpace(stderr.String())
+		return fmt.Errorf("%w: %s", err, words[strings.LastIndex(words, "\n")+1:])
+	}
+	if err := json.Unmarshal(stdout.Bytes(), out); err != nil {
+		return fmt.Errorf("it printed no timings: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cuda/exec"
+	"gpt2scope/gpt2"
+	"gpt2scope/profile"
+	"gpt2scope/traces"
+	"gpt2scope/weights"
+)
+
+// profileFlags are those of "infer" that record where the time of a text goes.
+type profileFlags struct {
+	show       bool
+	trace      string
+	recorder   string
+	noBaseline bool
+	warmUp     bool
+}
+
+func (p *profileFlags) register(f *pflag.FlagSet) {
+	f.BoolVar(&p.show, "profile", false, "print where the time went, by stages of the model, after the text")
+	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
+	f.StringVar(&p.recorder, "recorder", "auto", "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager)")
+	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, by\nwhich the cost of recording is told")
+	f.BoolVar(&p.warmUp, "warm-up", false, "make a few tokens twice before, so that what happens only once is\nnot in the times (on where time is recorded)")
+}
+
+// on tells whether anything is recorded.
+func (p *profileFlags) on() bool { return p.show || p.trace != "" }
+
+// check finds values that no model could make right.
+func (p *profileFlags) check(flags *pflag.FlagSet) error {
+	switch {
+	case p.recorder != "auto" && p.recorder != "stamps" && p.recorder != "cupti":
+		return usagef("--recorder %s: it must be auto, stamps or cupti", shellQuote(p.recorder))
+	case flags.Changed("trace") && p.trace == "":
+		return usagef("--trace needs the name of a file to write")
+	case !p.on() && (flags.Changed("recorder") || p.noBaseline):
+		return usagef("--recorder and --no-baseline are for recording; add --profile or --trace FILE")
+	}
+	return nil
+}
+
+// profiling is a recording under way.
+type profiling struct {
+	flags    *profileFlags
+	recorder *profile.Recorder
+	source   profile.Source
+}
+
+// startProfile begins to record a session.
+func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
+	source, ok := s.Runner().(profile.Source)
+	if !ok {
+		return nil, fmt.Errorf("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", o.backend.Name())
+	}
+	if _, gpu := o.backend.(*exec.Backend); !gpu && p.recorder != "auto" {
+		return nil, fmt.Errorf("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
+	}
+	run := &profiling{flags: p, recorder: profile.New("gpt2scope", version()), source: source}
+	if err := source.StartRecording(run.recorder); err != nil {
+		return nil, err
+	}
+	return run, nil
+}
+
+// warmUpRuns is how often a text is begun before it is recorded: the first pass of a
+// kind loads its kernels, and a GPU records a graph at the second.
+const warmUpRuns, warmUpTokens = 2, 4
+
+// warmUp begins the text and drops it. The recording, where there is one, has a range
+// around it.
+func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g gpt2.Generation) error {
+	if r != nil {
+		defer r.recorder.Range("warm-up")()
+	}
+	g.Tokens, g.IgnoreEOS, g.Pauses = min(g.Tokens, warmUpTokens), true, nil
+	for range warmUpRuns {
+		for _, err := range s.Generate(ctx, ids, g) {
+			if err != nil {
+				return err
+			}
+		}
+		if err := s.Reset(); err != nil {
+			return err
+		}
+	}
+	if w, ok := s.Runner().(waiting); ok {
+		return w.Synchronize()
+	}
+	return nil
+}
+
+// finish ends the recording, and writes and shows it.
+func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res *result, stderr io.Writer) error {
+	if err := r.source.StopRecording(); err != nil {
+		return err
+	}
+	if !r.flags.noBaseline {
+		if err := r.baseline(ctx, g, res); err != nil {
+			return err
+		}
+	}
+	describeDevice(r.recorder, o)
+	t := r.recorder.Trace()
+	if r.flags.trace != "" {
+		if err := writeTrace(ctx, t, r.flags.trace); err != nil {
+			return err
+		}
+		if !g.quiet {
+			fmt.Fprintf(stderr, "infer: %s has %s; 'infer trace show %s' reads it\n", r.flags.trace, count(int(t.Header.Events), "event"), shellQuote(r.flags.trace))
+		}
+	}
+	if !r.flags.show {
+		return nil
+	}
+	fmt.Fprintln(stderr)
+	return showTrace(stderr, t, traces.ByStage, showOptions{gpu: -1, format: "table"})
+}
+
+// writeTrace writes a trace with the steps over its kernels.
+func writeTrace(ctx context.Context, t *traces.Trace, path string) error {
+	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events)
+	traces.Sort(events)
+	t.Header.Events = int64(len(events))
+	name := path
+	if path == "-" {
+		path = "/dev/stdout"
+	}
+	return weights.WriteFile(ctx, path, func(f io.Writer) error {
+		z := traces.Compress(f, name)
+		w := traces.NewWriter(z, t.Header)
+		for _, e := range events {
+			if err := w.Write(e); err != nil {
+				return err
+			}
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		return z.Close()
+	})
+}
+
+// baseline makes the same text in a process that records nothing, and notes how much
+// longer its passes took here.
+func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result) error {
+	args := g.baselineArgs(res)
+	path, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("the baseline of the recording cannot be run: %w; --no-baseline leaves it out", err)
+	}
+	var base result
+	if err := runSelf(ctx, path, args, &base); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return fmt.Errorf("the baseline of the recording failed: %w; --no-baseline leaves it out", err)
+	}
+	if !slices.Equal(base.IDs, res.IDs[:min(len(base.IDs), len(res.IDs))]) {
+		return errors.New("the baseline of the recording made other tokens than the recorded run")
+	}
+	r.recorder.Header(func(h *traces.Header) {
+		add := func(phase string, baseline, recorded float64, passes int) {
+			if baseline > 0 && recorded > 0 {
+				h.Looking = append(h.Looking, traces.Looking{Phase: phase, Baseline: 1e6 * baseline, Recorded: 1e6 * recorded, Passes: passes})
+			}
+		}
+		add("prefill", base.Timings.Prefill, res.Timings.Prefill, 1)
+		add("decode step", base.Timings.DecodeMedian, res.Timings.DecodeMedian, base.Timings.DecodeTokens)
+	})
+	return nil
+}
+
+// baselineArgs are the arguments of the same run without a recorder: the flags that
+// were given, the prompt as ids.
+func (g *generateFlags) baselineArgs(res *result) []string {
+	args := givenFlags(g.flags, "profile", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "capture-range")
+	ids := make([]string, len(res.Prompt))
+	for i, id := range res.Prompt {
+		ids[i] = strconv.Itoa(int(id))
+	}
+	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--mode=") }) && res.Setting.Mode != "" {
+		args = append(args, "--mode="+res.Setting.Mode)
+	}
+	return append(args, "--warm-up", "--json", "--quiet", "--seed="+strconv.FormatUint(g.sampling.Seed, 10), "--ids="+strings.Join(ids, ","))
+}
+
+// describeDevice fills in what the header says of machine, ceilings and versions.
+func describeDevice(r *profile.Recorder, o *opened) {
+	r.Header(func(h *traces.Header) {
+		if h.Versions == nil {
+			h.Versions = map[string]string{}
+		}
+		h.Versions["gpt2scope"] = version()
+		h.Versions["model"] = fmt.Sprintf("%s, layers %d of %d", o.model.Name, len(o.options.Layers), o.model.Config.Layers)
+	})
+}

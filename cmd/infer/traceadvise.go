@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/traces"
+)
+
+// worthPercent is the share of the wall time that a finding must be able to gain to
+// be shown without --all.
+const worthPercent = 1
+
+// adviseFlags are the flags of "infer trace advise".
+type adviseFlags struct {
+	format string
+	all    bool
+	gpu    int
+}
+
+// newTraceAdvise makes "infer trace advise".
+func newTraceAdvise() *cobra.Command {
+	var s adviseFlags
+	c := &cobra.Command{
+		Use:   "advise FILE",
+		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",
+		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has its
+rule, a sentence with the numbers, where it is, what to try, and the most that it could
+gain of the wall time: a bound and no forecast. Gains overlap, and do not add up.
+
+On a GPU:
+  copies          copies take longer than kernels
+  pageable        copies of memory that is not page-locked
+  host-late       idle, because the host has not launched the next work
+  launch-latency  idle between a launch and its beginning
+  sync            runs dry while the host waits for it, again and again
+  dependency      idle between kernels that were queued
+  small-grid      kernels with fewer blocks than the GPU has SMs; bound: the share of
+                  their time that the empty SMs are of all
+  occupancy       theoretical occupancy below 50 %, and what limits it; bound: the
+                  share of their time that the missing warps are of all
+  floor           stages above twice their floor; bound: what is above it
+  warm-up         first passes, and loading of modules, counted in
+On the CPU:
+  imbalance       threads of a step wait for the slowest
+  few-threads     steps that some threads only run
+  barriers        the time in which threads meet between steps
+  between-passes  no step runs
+  floor, warm-up  as above
+
+What a rule could not judge for want of data is said. Findings that could gain less
+than 1 % are left out without --all.`,
+		Example: `  infer trace advise run.json.gz
+  infer trace advise run.sqlite --all --format json`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error {
+			return s.run(args[0], c.OutOrStdout())
+		},
+	}
+	addFlags(c.Flags(), "Findings", func(f *pflag.FlagSet) {
+		f.StringVar(&s.format, "format", "table", "`FORMAT`: table or json")
+		f.BoolVar(&s.all, "all", false, "also show findings that could gain less than 1 %")
+		f.IntVar(&s.gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+	})
+	return c
+}
+
+// adviseJSON is what "infer trace advise --format json" prints.
+type adviseJSON struct {
+	Source string `json:"source"`
+	*traces.Advice
+}
+
+func (s *adviseFlags) run(path string, stdout io.Writer) error {
+	switch {
+	case s.format != "table" && s.format != "json":
+		return usagef("--format %s: it must be table or json", shellQuote(s.format))
+	case s.gpu < -1 || s.gpu > 1<<16:
+		return usagef("--gpu %d: there is no such GPU", s.gpu)
+	}
+	t, err := loadTrace(path)
+	if err != nil {
+		return err
+	}
+	advice, err := traces.Advise(t, int32(s.gpu))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	all := len(advice.Hints)
+	if !s.all {
+		advice.Hints = advice.Above(worthPercent)
+	}
+	if s.format == "json" {
+		advice.Hints = append([]traces.Hint{}, advice.Hints...) // [], not null
+		advice.Notes = append([]string{}, advice.Notes...)
+		return writeJSON(stdout, adviseJSON{t.Header.Describe(), advice})
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\nwall time %s ms; gains are bounds, and overlap\n", t.Header.Describe(), milliseconds(advice.Wall))
+	for i, h := range advice.Hints {
+		share := "share withheld"
+		if h.Percent != nil {
+			share = fmt.Sprintf("%.1f %% of wall", *h.Percent)
+		}
+		fmt.Fprintf(&b, "\n%d. %s: at most %s ms, %s\n   %s\n", i+1, h.Rule, milliseconds(h.Gain), share, h.Text)
+		for _, r := range h.Rows {
+			fmt.Fprintf(&b, "     %s\n", r)
+		}
+		fmt.Fprintf(&b, "   Try: %s.\n", h.Try)
+	}
+	switch {
+	case all == 0:
+		fmt.Fprintln(&b, "\nNo rule found a bottleneck.")
+	case len(advice.Hints) == 0:
+		fmt.Fprintf(&b, "\nNo finding could gain %d %% of the wall time; --all shows %s.\n", worthPercent, count(all, "smaller one"))
+	case len(advice.Hints) < all:
+		fmt.Fprintf(&b, "\n%s could gain less than %d %%; --all shows them.\n", count(all-len(advice.Hints), "finding"), worthPercent)
+	}
+	if len(advice.Notes) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, note := range advice.Notes {
+		fmt.Fprintf(&b, "! %s\n", note)
+	}
+	return writeOutput(stdout, b.Bytes())
+}

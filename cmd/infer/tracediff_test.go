@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestTraceDiff compares an eager with a graph capture in every format.
+func TestTraceDiff(t *testing.T) {
+	var got diffJSON
+	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "diff", samples[0], samples[1], "--format", "json").stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.FileA != samples[0] || len(got.Rows) != 21 || got.Tests != 10 || got.Alpha != 0.05 || !strings.Contains(got.A, "H200") {
+		t.Errorf("%+v", got)
+	}
+	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "diff", samples[0], samples[1], "--format", "csv").stdout)).ReadAll()
+	if err != nil || len(rows) != len(got.Rows)+1 || rows[0][3] != "verdict" {
+		t.Fatalf("%d rows, error %v", len(rows), err)
+	}
+	for i, r := range got.Rows {
+		if c := rows[i+1]; c[1] != r.Phase || c[2] != r.Name || c[3] != string(r.Verdict) || (c[18] != "") != (r.P != nil) {
+			t.Errorf("CSV has %q, JSON %+v", c, r)
+		}
+	}
+	out := mustInfer(t, "trace", "diff", samples[0], samples[1]).stdout
+	for _, fact := range []string{"! the mode differs: eager in A, CUDA graphs in B", "prefill  whole pass", "too few", "  ~  ", "10 rows tested, 7 changed", "11 rows have too few passes", "95 % interval"} {
+		if !strings.Contains(out, fact) {
+			t.Errorf("the table lacks %q:\n%s", fact, out)
+		}
+	}
+	out = mustInfer(t, "trace", "diff", samples[0], samples[0]).stdout
+	if strings.Contains(out, "!") || !strings.Contains(out, "0 changed") {
+		t.Errorf("compared with itself:\n%s", out)
+	}
+	if out := mustInfer(t, "trace", "diff", samples[0], samples[1], "--alpha", "0.001").stdout; !strings.Contains(out, "10 rows tested, 0 changed") || !strings.Contains(out, "99.9 % interval") {
+		t.Errorf("alpha 0.001:\n%s", out)
+	}
+
+	checkFailure(t, infer(t, "trace", "diff", samples[0], kineto), exitFailure, kineto, "trace B has no pass")
+	checkFailure(t, infer(t, "trace", "diff", samples[0], "no-such-file"), exitFailure, "no-such-file")
+	for _, c := range []struct{ args, fact string }{
+		{"trace diff a", "two traces"},
+		{"trace diff a b c", `"c"`},
+		{"trace diff a b --alpha 0", "--alpha"},
+		{"trace diff a b --alpha NaN", "--alpha"},
+		{"trace diff a b --format zebra", "table, csv or json"},
+	} {
+		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)
+	}
+	if help := mustInfer(t, "trace", "diff", "--help").stdout; !strings.Contains(help, "Mann-Whitney") || !strings.Contains(help, "Benjamini") {
+		t.Errorf("the help does not name its statistics:\n%s", help)
+	}
+}

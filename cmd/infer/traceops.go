@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"gpt2scope/traces"
+)
+
+// opColumns are those of PyTorch's table.
+func opColumns(t *traces.Table) []column[traces.OpRow] {
+	type row = traces.OpRow
+	trusted := !traces.Misleads(t.Findings)
+	var cpu, gpu int64
+	for i := range t.Ops {
+		cpu, gpu = cpu+t.Ops[i].SelfCPU, gpu+t.Ops[i].SelfGPU
+	}
+	share := func(part, whole int64) cell {
+		return known(trusted && whole > 0, floatCell(100*float64(part)/float64(max(1, whole)), 2))
+	}
+	mean := func(ns int64, r *row) cell {
+		if r.Calls == 0 {
+			return missing
+		}
+		return floatNs(float64(ns) / float64(r.Calls))
+	}
+	columns := []column[row]{
+		{key: "name", cell: func(r *row) cell { return textCell(r.Name) }},
+		{key: "self_cpu", unit: "ns", title: "Self CPU us", cell: func(r *row) cell { return nsCell(r.SelfCPU) }},
+		{key: "self_cpu_share", unit: "percent", title: "Self CPU %", cell: func(r *row) cell { return share(r.SelfCPU, cpu) }},
+		{key: "cpu", unit: "ns", title: "CPU total us", cell: func(r *row) cell { return nsCell(r.CPU) }},
+		{key: "cpu_avg", unit: "ns", title: "CPU time avg us", cell: func(r *row) cell { return mean(r.CPU, r) }},
+		{key: "self_cuda", unit: "ns", title: "Self CUDA us", cell: func(r *row) cell { return nsCell(r.SelfGPU) }},
+		{key: "self_cuda_share", unit: "percent", title: "Self CUDA %", cell: func(r *row) cell { return share(r.SelfGPU, gpu) }},
+		{key: "cuda", unit: "ns", title: "CUDA total us", cell: func(r *row) cell { return nsCell(r.GPU) }},
+		{key: "cuda_avg", unit: "ns", title: "CUDA time avg us", cell: func(r *row) cell { return mean(r.GPU, r) }},
+		{key: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Pieces)) }},
+		{key: "calls", title: "# of Calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
+		{title: "  Name", left: true, cell: func(r *row) cell { return textCell(r.Name) }},
+	}
+	if t.Device < 0 {
+		for i, c := range columns {
+			if slices.Contains([]string{"self_cuda", "self_cuda_share", "cuda", "cuda_avg", "pieces"}, c.key) {
+				columns[i].title = ""
+			}
+		}
+	}
+	return columns
+}
+
+// floatNs is a mean of ns, in tables microseconds.
+func floatNs(ns float64) cell {
+	c := floatCell(ns, 0)
+	c.text = floatCell(ns/1e3, 3).text
+	return c
+}
+
+// topOps joins all but the first n.
+func topOps(rows []traces.OpRow, n int) []traces.OpRow {
+	if n == 0 || n+1 >= len(rows) {
+		return rows
+	}
+	rest := traces.OpRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
+	for _, r := range rows[n:] {
+		rest.SelfCPU, rest.SelfGPU, rest.Calls, rest.Pieces = rest.SelfCPU+r.SelfCPU, rest.SelfGPU+r.SelfGPU, rest.Calls+r.Calls, rest.Pieces+r.Pieces
+	}
+	// What lies in one another does not sum: the totals are those of the parts' own.
+	rest.CPU, rest.GPU = rest.SelfCPU, rest.SelfGPU
+	return append(slices.Clone(rows[:n]), rest)
+}
+
+// opSums writes the two totals that PyTorch writes below.
+func opSums(w io.Writer, t *traces.Table) {
+	var cpu, gpu int64
+	for i := range t.Ops {
+		cpu, gpu = cpu+t.Ops[i].SelfCPU, gpu+t.Ops[i].SelfGPU
+	}
+	fmt.Fprintf(w, "\nSelf CPU time total: %s us\n", nsCell(cpu).text)
+	if t.Device >= 0 {
+		fmt.Fprintf(w, "Self CUDA time total: %s us\n", nsCell(gpu).text)
+	}
+}
+
+// launchRowColumns are those of a table by launch for people: a row a function.
+func launchRowColumns() []column[traces.LaunchRow] {
+	type row = traces.LaunchRow
+	mean := func(ns int64, n int) cell { return floatNs(float64(ns) / float64(max(1, n))) }
+	return []column[row]{
+		{key: "calls", title: "calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
+		{key: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Pieces)) }},
+		{key: "api", unit: "ns", title: "API us", cell: func(r *row) cell { return nsCell(r.API) }},
+		{key: "api_mean", unit: "ns", title: "mean", cell: func(r *row) cell { return mean(r.API, r.Calls) }},
+		{key: "delay", unit: "ns", title: "queued us", cell: func(r *row) cell { return nsCell(r.Delay) }},
+		{key: "delay_mean", unit: "ns", title: "mean", cell: func(r *row) cell { return mean(r.Delay, r.Calls) }},
+		{key: "delay_max", unit: "ns", title: "max", cell: func(r *row) cell { return nsCell(r.MaxDelay) }},
+		{key: "busy", unit: "ns", title: "GPU us", cell: func(r *row) cell { return nsCell(r.Busy) }},
+		{key: "busy_mean", unit: "ns", title: "mean", cell: func(r *row) cell { return mean(r.Busy, r.Calls) }},
+		{key: "depth", title: "depth", cell: func(r *row) cell { return floatCell(r.Depth, 1) }},
+		{key: "depth_max", title: "max", cell: func(r *row) cell { return intCell(int64(r.MaxDepth)) }},
+		{key: "starved", title: "starved", cell: func(r *row) cell { return intCell(int64(r.Starved)) }},
+		{key: "name", title: "  ", left: true, cell: func(r *row) cell { return textCell(r.Name) }},
+	}
+}
+
+// launchColumns are those of a launch: in CSV, a row each.
+func launchColumns() []column[traces.Launch] {
+	type row = traces.Launch
+	return []column[row]{
+		{key: "call", cell: func(r *row) cell { return textCell(r.Call) }},
+		{key: "correlation", cell: func(r *row) cell { return textCell(fmt.Sprint(r.Correlation)) }},
+		{key: "phase", cell: func(r *row) cell { return textCell(r.Phase) }},
+		{key: "step", cell: func(r *row) cell { return textCell(r.Step) }},
+		{key: "work", cell: func(r *row) cell { return textCell(r.Work) }},
+		{key: "start", unit: "ns", cell: func(r *row) cell { return nsCell(r.Time) }},
+		{key: "api", unit: "ns", cell: func(r *row) cell { return nsCell(r.API) }},
+		{key: "delay", unit: "ns", cell: func(r *row) cell { return nsCell(r.Delay) }},
+		{key: "busy", unit: "ns", cell: func(r *row) cell { return nsCell(r.Busy) }},
+		{key: "pieces", cell: func(r *row) cell { return intCell(int64(r.Pieces)) }},
+		{key: "depth", cell: func(r *row) cell { return intCell(int64(r.Depth)) }},
+		{key: "starved", unit: "ns", cell: func(r *row) cell { return nsCell(r.Starved) }},
+	}
+}
+
+// topLaunches joins all but the first n.
+func topLaunches(rows []traces.LaunchRow, n int) []traces.LaunchRow {
+	if n == 0 || n+1 >= len(rows) {
+		return rows
+	}
+	rest := traces.LaunchRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
+	depth := 0.0
+	for _, r := range rows[n:] {
+		rest.Calls, rest.Pieces, rest.Starved = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Starved+r.Starved
+		rest.API, rest.Delay, rest.Busy = rest.API+r.API, rest.Delay+r.Delay, rest.Busy+r.Busy
+		rest.MaxDelay, rest.MaxDepth = max(rest.MaxDelay, r.MaxDelay), max(rest.MaxDepth, r.MaxDepth)
+		depth += r.Depth * float64(r.Calls)
+	}
+	rest.Depth = depth / float64(max(1, rest.Calls))
+	return append(slices.Clone(rows[:n]), rest)
+}
+
+// queueLines say who waited for whom.
+func queueLines(w io.Writer, q *traces.Queue) {
+	us := func(ns int64) string { return nsCell(ns).text }
+	fmt.Fprintf(w, "\nthe host ran ahead at %s of %s launches: they found work still to be done, and waited %s us in all for it\n", cmp.Or(intCell(int64(q.Ahead)).text, "0"), thousands(int64(q.Launches)), us(q.AheadTime))
+	fmt.Fprintf(w, "the GPU starved before %s of %s launches: it had nothing to do for %s us in all\n", cmp.Or(intCell(int64(q.Starved)).text, "0"), thousands(int64(q.Launches)), us(q.StarvedTime))
+	if q.WithoutCall > 0 {
+		fmt.Fprintf(w, "%s kernels, copies and sets have no API call, and are left out\n", thousands(int64(q.WithoutCall)))
+	}
+}

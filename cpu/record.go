@@ -1,0 +1,162 @@
+package cpu
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"gpt2scope/annotate"
+	"gpt2scope/profile"
+	"gpt2scope/traces"
+)
+
+// recording is what a runner notes of its passes: while they run only numbers, from
+// which events are made when recording stops.
+type recording struct {
+	profile *profile.Recorder
+	stamps  mem[int64] // (kernel steps, workers, 2) of the pass under way
+	passes  []passNote
+	noted   []int64 // stamps of all passes, one after another
+	events  int     // that the notes will become
+	dropped int64   // passes for which there was no room
+	lane    traces.Lane
+}
+
+// passNote is one pass. Times are those of stamps.
+type passNote struct {
+	c                *compiled
+	phase            int32
+	position         int
+	at               int // in recording.noted, -1 where the pass did not run to its end
+	begin, end       int64
+	sample, sampleTo int64 // 0 where it did not sample
+}
+
+// maxRecorded bounds the events of a recording: about half a GiB of memory.
+const maxRecorded = 2_000_000
+
+// StartRecording notes each step of each worker from now on: [profile.Source].
+func (r *runner) StartRecording(p *profile.Recorder) error {
+	if r.recording != nil {
+		return fmt.Errorf("the session is being recorded already")
+	}
+	runtime.LockOSThread()
+	r.recording = &recording{profile: p, lane: p.Thread()}
+	p.Name(r.recording.lane, "main, worker 0")
+	threads := r.backend.pool.threads
+	for w := 1; w < threads; w++ {
+		p.Name(r.recording.worker(w), fmt.Sprintf("worker %d", w))
+	}
+	p.Header(func(h *traces.Header) {
+		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: p.Uncertainty()}
+		h.DType = "f32" // in which all versions of the kernels compute
+		h.NotRecorded = append(h.NotRecorded, "where threads wait for each other: it shows as the time from the end of one step to the beginning of the next")
+	})
+	return nil
+}
+
+// worker returns the lane of a thread of the pool. Its id is its number.
+func (rec *recording) worker(w int) traces.Lane {
+	if w == 0 {
+		return rec.lane
+	}
+	return traces.Thread(int64(os.Getpid()), int64(w))
+}
+
+// stampsOf returns room for the stamps of a program: none where nothing is recorded.
+func (rec *recording) stampsOf(p *program) (mem[int64], error) {
+	if rec == nil {
+		return mem[int64]{}, nil
+	}
+	n := p.n * p.pool.threads * 2
+	if rec.stamps.n < n {
+		rec.stamps.free()
+		rec.stamps = mem[int64]{}
+		var err error
+		if rec.stamps, err = alloc[int64](n); err != nil {
+			return mem[int64]{}, fmt.Errorf("recording: %w", err)
+		}
+	}
+	return rec.stamps.part(0, n), nil
+}
+
+// begin notes a pass.
+func (rec *recording) begin(r *runner, c *compiled) *passNote {
+	if rec == nil {
+		return nil
+	}
+	n := len(c.plan.Steps)*r.backend.pool.threads + 2
+	if rec.events+n > maxRecorded {
+		rec.dropped++
+		return nil
+	}
+	rec.events += n
+	phase := rec.profile.Plan(c.plan, r.Position(), c.plan.Phase.Tokens, r.backend.Sizes())
+	rec.passes = append(rec.passes, passNote{c: c, phase: phase, position: r.Position(), at: -1, begin: now()})
+	return &rec.passes[len(rec.passes)-1]
+}
+
+// ran notes that the kernels of a pass are done.
+func (n *passNote) ran(rec *recording) {
+	if n == nil {
+		return
+	}
+	n.at = len(rec.noted)
+	rec.noted = append(rec.noted, rec.stamps.slice()[:n.c.program.n*n.c.program.pool.threads*2]...)
+	n.sample = now()
+}
+
+// done notes the end of a pass.
+func (n *passNote) done() {
+	if n == nil {
+		return
+	}
+	n.end = now()
+	if n.c.samples {
+		n.sampleTo = n.end
+	}
+}
+
+// StopRecording makes the events: [profile.Source].
+func (r *runner) StopRecording() error {
+	rec := r.recording
+	if rec == nil {
+		return nil
+	}
+	r.recording = nil
+	runtime.UnlockOSThread()
+	rec.stamps.free()
+	rec.profile.Header(func(h *traces.Header) { h.Drop("passes, after 2,000,000 events", rec.dropped) })
+	first := rec.profile.IDs(rec.events)
+	events := make([]traces.Event, 0, rec.events)
+	add := func(kind traces.Kind, lane traces.Lane, name string, begin, end int64, n *passNote, tag int, parent uint64) uint64 {
+		e := traces.Plain(kind, lane, name, rec.profile.OfMonotonic(begin), end-begin)
+		e.ID, e.Parent, e.Phase, e.Tag, e.Domain = first+uint64(len(events)), parent, n.phase, int32(tag), annotate.DomainName
+		if kind == traces.KindPass {
+			e.Value = float64(n.position)
+		}
+		events = append(events, e)
+		return e.ID
+	}
+	for i := range rec.passes {
+		n := &rec.passes[i]
+		if n.at < 0 || n.end == 0 { // cancelled, or failed
+			continue
+		}
+		pass := add(traces.KindPass, rec.lane, annotate.PassName(n.c.plan, n.position), n.begin, n.end, n, -1, 0)
+		threads := n.c.program.pool.threads
+		for s, step := range n.c.plan.Steps {
+			from, to := n.c.from[s], n.c.from[s+1]
+			for w := 0; w < threads && from < to; w++ {
+				begin, end := rec.noted[n.at+(from*threads+w)*2], rec.noted[n.at+((to-1)*threads+w)*2+1]
+				add(traces.KindStep, rec.worker(w), step.Name(), begin, end, n, s, pass)
+			}
+		}
+		if n.sampleTo > 0 {
+			last := n.c.plan.Steps[len(n.c.plan.Steps)-1]
+			add(traces.KindStep, rec.lane, last.Name(), n.sample, n.sampleTo, n, last.Tag, pass)
+		}
+	}
+	rec.profile.Add(events...)
+	return nil
+}

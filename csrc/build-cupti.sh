@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds lib/libgpt2scope_cupti.so from csrc/cupti.c. The headers are those of
+# CUDA_HOME, or of a CUDA toolkit in the usual place, from CUDA 12.4 on; else those
+# of NVIDIA's wheels, which go into build/cuda by pip. Only headers are used: no GPU
+# and no CUDA compiler are needed, and libcupti itself is opened at run time.
+# OUT names another file to write.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+headers() { # prints the include flags for a folder that has cupti.h, and one that has cuda.h
+	local root cupti cuda
+	for root in ${CUDA_HOME:+"$CUDA_HOME"} /usr/local/cuda build/cuda/nvidia/cu13; do
+		cuda="$root/include"
+		for cupti in "$root/extras/CUPTI/include" "$root/include"; do
+			if test -f "$cupti/cupti.h" -a -f "$cuda/cuda.h"; then
+				printf '%s\n' -isystem "$(realpath "$cupti")" -isystem "$(realpath "$cuda")"
+				return
+			fi
+		done
+	done
+	return 1
+}
+
+if test "${1:-}" = --headers; then # for who builds against them, such as the tests; fetches nothing
+	headers
+	exit
+fi
+if ! flags=$(headers); then
+	python3 -m pip --version >/dev/null 2>&1 || {
+		echo "The headers of CUPTI are missing. Set CUDA_HOME to a CUDA toolkit, or install pip for python3 (Debian: apt-get install python3-pip) so that they can be fetched." >&2
+		exit 1
+	}
+	# cuda.h is of the runtime, what it includes of crt. The versions are those of csrc/requirements.txt.
+	grep -E '^nvidia-cuda-(cupti|runtime|crt)==' csrc/requirements.txt |
+		python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target build/cuda --upgrade -r /dev/stdin >&2
+	flags=$(headers) || {
+		echo "The wheel nvidia-cuda-cupti has no cupti.h under build/cuda." >&2
+		exit 1
+	}
+fi
+mapfile -t include <<<"$flags"
+out=${OUT:-lib/libgpt2scope_cupti.so}
+mkdir -p "$(dirname "$out")"
+${CC:-cc} -std=gnu11 -O2 -g1 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared "${include[@]}" \
+	csrc/cupti.c -o "$out.new" -ldl -lpthread
+mv "$out.new" "$out"
+echo "$out, with the headers ${include[1]}"

@@ -1,0 +1,206 @@
+package cupti
+
+import (
+	"regexp"
+
+	"github.com/ianlancetaylor/demangle"
+
+	"gpt2scope/traces"
+)
+
+// Decode says what a tag of Push means: the phase, which is an index in the trace's
+// plans, the step in that plan, and the id of the pass or range that it belongs to.
+// -1 stands for no phase and no step, 0 for no range.
+type Decode func(tag uint64) (phase, step int32, pass uint64)
+
+// Convert makes events of records, in the order of the trace's file. base is the
+// time of CUPTI's clock at which the trace's times are 0 ([Clock.Base]). Records
+// without times become none; [Recorder.Dropped] counts them.
+//
+// A kernel, copy or set belongs to the step whose tag its API call has. One that ran
+// as the node of a graph belongs to the step whose tag was pushed when the node was
+// captured, and to the pass of the tag of the graph's launch. All records must be
+// given at once, since they come in no order.
+func Convert(records []Record, base int64, decode Decode) []traces.Event {
+	c := converter{base: base, decode: decode, tags: map[uint64]uint64{}, nodes: map[uint64]*Record{}, devices: map[uint32]uint32{}, names: map[string]string{}}
+	c.index(records)
+	events := make([]traces.Event, 0, len(records))
+	for i := range records {
+		if e, ok := c.event(&records[i]); ok {
+			events = append(events, e)
+		}
+	}
+	traces.Sort(events)
+	return events
+}
+
+type converter struct {
+	base    int64
+	decode  Decode
+	process int64
+	tags    map[uint64]uint64  // by correlation id
+	nodes   map[uint64]*Record // by their id
+	devices map[uint32]uint32  // of contexts
+	names   map[string]string  // demangled
+}
+
+// index notes what other records refer to.
+func (c *converter) index(records []Record) {
+	for i := range records {
+		r := &records[i]
+		if c.process == 0 {
+			c.process = int64(r.Process)
+		}
+		switch r.Kind {
+		case KindExternal:
+			c.tags[r.Correlation] = r.External
+		case KindNode:
+			// A node of an instantiated graph is told of twice by some versions, made
+			// and cloned: what it was cloned from counts.
+			if old := c.nodes[r.Node]; old == nil || old.Origin == 0 {
+				c.nodes[r.Node] = r
+			}
+		case KindKernel, KindMemcpy, KindMemcpyPeer, KindMemset:
+			c.devices[r.Context] = r.Device
+		}
+	}
+}
+
+// event makes the event of a record, and tells whether it has one.
+func (c *converter) event(r *Record) (traces.Event, bool) {
+	if r.timeless() {
+		return traces.Event{}, false
+	}
+	time, duration := r.Start-c.base, r.End-r.Start
+	var e traces.Event
+	switch r.Kind {
+	case KindKernel:
+		e = traces.Plain(traces.KindKernel, c.stream(r), c.kernelName(r.Name), time, duration)
+		e.Grid, e.Block = r.Grid, r.Block
+		e.Registers, e.StaticShared, e.DynamicShared = int32(r.Registers), r.StaticShared, r.DynamicShared
+	case KindMemcpy, KindMemcpyPeer:
+		name := "Memcpy"
+		if kind := nameAt(copyNames, r.CopyKind, ""); kind != "" {
+			name += " " + kind
+		}
+		name += " (" + nameAt(memoryNames, r.From, "Unknown") + " -> " + nameAt(memoryNames, r.To, "Unknown") + ")"
+		e = traces.Plain(traces.KindMemcpy, c.stream(r), name, time, duration)
+	case KindMemset:
+		e = traces.Plain(traces.KindMemset, c.stream(r), "Memset ("+nameAt(memoryNames, r.To, "Unknown")+")", time, duration)
+	case KindRuntime:
+		e = traces.Plain(traces.KindRuntime, traces.API(int64(r.Process), int64(r.Thread)), c.callName(r.Name), time, duration)
+	case KindDriver:
+		e = traces.Plain(traces.KindDriver, traces.API(int64(r.Process), int64(r.Thread)), c.callName(r.Name), time, duration)
+	case KindSync:
+		e = traces.Plain(traces.KindSync, c.stream(r), nameAt(syncNames, r.SyncType, "Sync"), time, duration)
+		e.Lane.Kind, e.Lane.Device = traces.LaneSync, int32(c.devices[r.Context])
+		if r.Stream == AllStreams {
+			e.Lane.ID = -1
+		}
+	case KindOverhead:
+		name := overheadNames[r.OverheadKind]
+		if name == "" {
+			name = "Overhead"
+		}
+		process := int64(r.Process)
+		if process == 0 {
+			process = c.process
+		}
+		e = traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, Process: process, ID: int64(r.Thread)}, name, time, duration)
+	case KindNode:
+		e = traces.Plain(traces.KindNode, traces.Thread(int64(r.Process), int64(r.Thread)), "node", time, 0)
+		if e.Origin = r.Origin; r.Origin != 0 {
+			e.Name = "node cloned"
+		}
+	default:
+		return traces.Event{}, false
+	}
+	e.Correlation, e.Node, e.Bytes = r.Correlation, r.Node, int64(min(r.Bytes, 1<<62))
+	c.attribute(&e, r)
+	return e, true
+}
+
+// attribute says which step and pass an event belongs to, as far as tags do.
+func (c *converter) attribute(e *traces.Event, r *Record) {
+	if c.decode == nil {
+		return
+	}
+	if tag, ok := c.tags[r.Correlation]; ok && r.Correlation != 0 {
+		e.Phase, e.Tag, e.Parent = c.decode(tag)
+	}
+	if r.Node == 0 {
+		return
+	}
+	// The step of a node is that of its capture; the launch knows of passes only.
+	e.Tag = -1
+	made := c.captured(r.Node)
+	if made == nil && r.Kind != KindNode && r.Origin != 0 {
+		made = c.captured(r.Origin) // the clone's record is lost, but the kernel's own says it
+	}
+	if made != nil && made.Tagged {
+		e.Phase, e.Tag, _ = c.decode(made.External)
+	}
+}
+
+// captured follows a node to the one that was captured, nil where it is not known.
+func (c *converter) captured(id uint64) *Record {
+	for range maxFollowedNode { // damage could make a ring of them
+		made := c.nodes[id]
+		if made == nil || made.Origin == 0 || made.Origin == id {
+			return made
+		}
+		id = made.Origin
+	}
+	return nil
+}
+
+func (c *converter) stream(r *Record) traces.Lane {
+	return traces.Stream(c.process, int32(r.Device), int32(r.Context), int64(r.Stream))
+}
+
+// kernelName returns the name as in the source, with its types.
+func (c *converter) kernelName(mangled string) string {
+	name, ok := c.names[mangled]
+	if !ok {
+		if name = demangle.Filter(mangled); name == "" {
+			name = "?"
+		}
+		c.names[mangled] = name
+	}
+	return name
+}
+
+var versionSuffix = regexp.MustCompile(`_v\d+$`)
+
+// callName returns the function's name without the version of its interface.
+func (c *converter) callName(full string) string {
+	name, ok := c.names[full]
+	if !ok {
+		name = versionSuffix.ReplaceAllString(full, "")
+		c.names[full] = name
+	}
+	return name
+}
+
+// Base returns the time of CUPTI's clock that is a time of CLOCK_REALTIME, such as
+// the base of a trace's header, in ns since 1970 UTC.
+func (c Clock) Base(realtime int64) int64 { return c.CUPTI - c.Realtime + realtime }
+
+// Describe notes in a trace's header what this recorder is, and what it lost. It is
+// to be called when all records have been read, with a moment of the clocks.
+func (r *Recorder) Describe(h *traces.Header, at Clock) {
+	if r == nil {
+		return
+	}
+	h.Recorder = traces.RecorderCUPTI
+	h.Clock = traces.Clock{Domain: "cupti", Uncertainty: at.Uncertainty}
+	if h.Versions == nil {
+		h.Versions = map[string]string{}
+	}
+	v := r.Version()
+	h.Versions["CUPTI"] = v.String()
+	h.NotRecorded = append(h.NotRecorded, r.NotRecorded()...)
+	for what, n := range r.Dropped() {
+		h.Drop(what, n)
+	}
+}

@@ -1,0 +1,491 @@
+package cupti
+
+/*
+#include <stdlib.h>
+#include "recorder.h"
+
+// Go cannot call through a pointer to a function.
+static int32_t t_open(const gs_cupti_table *t, const char *path, const gs_cupti_options *o, gs_cupti_error *e) { return t->open(path, o, e); }
+static int32_t t_start(const gs_cupti_table *t, gs_cupti_error *e) { return t->start(e); }
+static int32_t t_stop(const gs_cupti_table *t, gs_cupti_error *e) { return t->stop(e); }
+static int32_t t_flush(const gs_cupti_table *t, int32_t forced, gs_cupti_error *e) { return t->flush(forced, e); }
+static int32_t t_close(const gs_cupti_table *t, gs_cupti_error *e) { return t->close(e); }
+static void t_push(const gs_cupti_table *t, uint64_t tag) { t->push(tag); }
+static void t_pop(const gs_cupti_table *t) { t->pop(); }
+static int32_t t_drain(const gs_cupti_table *t, gs_cupti_record *r, int32_t max) { return t->drain(r, max); }
+static void t_losses(const gs_cupti_table *t, gs_cupti_losses *l) { t->losses(l); }
+static void t_state(const gs_cupti_table *t, gs_cupti_state *s) { t->state(s); }
+static const char *t_name(const gs_cupti_table *t, int32_t kind, uint32_t id) { return t->name(kind, id); }
+static int32_t t_clock(const gs_cupti_table *t, gs_cupti_clock *c, gs_cupti_error *e) { return t->clock(c, e); }
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"sync"
+	"unsafe"
+
+	"gpt2scope/cuda/nvtx"
+)
+
+// Options say what to record, and how much memory that may take. The zero value
+// records everything.
+type Options struct {
+	// Kinds are what to record; none means all. Graph nodes are always noted.
+	// Without KindExternal, tags reach kernels of graphs only.
+	Kinds []Kind
+
+	BufferSize int // bytes of an activity buffer; 4 MiB where it is 0. A kernel takes about 220
+	Buffers    int // at most; 32 where it is 0. When all wait to be read, records are dropped and counted
+	Nodes      int // graph nodes that wait to be read, at most; 65536 where it is 0
+
+	// DeviceBuffer is the size in bytes of CUPTI's buffers on the device, and
+	// DeviceBuffers how many of them a context begins with, since one that is made
+	// later is made by the thread that launches. 0 means 8 MiB and 4: a million
+	// kernels in flight. They hold for contexts made after Open.
+	DeviceBuffer, DeviceBuffers int
+}
+
+const (
+	defaultBufferSize    = 4 << 20
+	defaultBuffers       = 32
+	defaultNodes         = 1 << 16
+	defaultDeviceBuffer  = 8 << 20
+	defaultDeviceBuffers = 4
+	readyBuffers         = 4 // made by Open; others when they are needed
+)
+
+// c checks the options, and gives them as the library takes them.
+func (o Options) c() (C.gs_cupti_options, error) {
+	var c C.gs_cupti_options
+	for _, f := range []struct {
+		name       string
+		value      *int
+		otherwise  int
+		least, top int
+	}{
+		{"BufferSize", &o.BufferSize, defaultBufferSize, 1 << 12, 1 << 30},
+		{"Buffers", &o.Buffers, defaultBuffers, 1, 1 << 12},
+		{"Nodes", &o.Nodes, defaultNodes, 1, 1 << 24},
+		{"DeviceBuffer", &o.DeviceBuffer, defaultDeviceBuffer, 1 << 16, 1 << 30},
+		{"DeviceBuffers", &o.DeviceBuffers, defaultDeviceBuffers, 1, 200},
+	} {
+		if *f.value == 0 {
+			*f.value = f.otherwise
+		}
+		if *f.value < f.least || *f.value > f.top {
+			return c, failure(nil, "cupti.Options.%s is %d, it must be 0 or from %d to %d", f.name, *f.value, f.least, f.top)
+		}
+	}
+	if len(o.Kinds) == 0 {
+		for k := KindKernel; k < numKinds; k++ {
+			o.Kinds = append(o.Kinds, k)
+		}
+	}
+	for _, k := range o.Kinds {
+		if k == 0 || k >= numKinds {
+			return c, failure(nil, "cupti.Options.Kinds has %v, which is no kind of record", k)
+		}
+		c.kinds |= 1 << k
+	}
+	c.buffer_size, c.buffers, c.nodes = C.uint64_t(o.BufferSize), C.uint32_t(o.Buffers), C.uint32_t(o.Nodes)
+	c.ready = min(readyBuffers, c.buffers)
+	c.device_buffer, c.device_buffers = C.uint64_t(o.DeviceBuffer), C.uint32_t(o.DeviceBuffers)
+	return c, nil
+}
+
+// Recorder records. Its methods may be called from several goroutines, Push and
+// Pop from locked OS threads; on nil they do nothing.
+type Recorder struct {
+	table *C.gs_cupti_table
+	path  string
+
+	mutex    sync.Mutex // of what follows, and of the library but for push and pop
+	closed   bool
+	batch    []C.gs_cupti_record // what was drained last
+	next     int                 // of it, what to give out next
+	names    map[string]string   // of kernels
+	calls    map[call]string
+	timeless int64 // records without times
+	lost     map[string]int64
+}
+
+// call is an API function.
+type call struct {
+	kind Kind
+	id   uint32
+}
+
+// open guards against a second recorder: CUPTI would refuse it less clearly.
+var open struct {
+	sync.Mutex
+	busy bool
+}
+
+// Open finds the libraries and subscribes to CUPTI. From here on graph nodes are
+// noted; the rest waits for Start. The package's documentation says when to call it.
+func Open(o Options) (*Recorder, error) {
+	options, err := o.c()
+	if err != nil {
+		return nil, err
+	}
+	if tool := nvtx.Tool(); tool != "" {
+		return nil, failure(ErrBusy, "a profiler is attached (%s is set) and CUPTI has one subscriber, so the cupti recorder steps aside: read that profiler's recording, or run without it", tool)
+	}
+	table, err := openTable()
+	if err != nil {
+		return nil, err
+	}
+	open.Lock()
+	defer open.Unlock()
+	if open.busy {
+		return nil, failure(ErrBusy, "the cupti recorder is open already, and CUPTI has one subscriber: close it first")
+	}
+	r := &Recorder{table: table, batch: make([]C.gs_cupti_record, 0, 512), names: map[string]string{}, calls: map[call]string{}}
+	if r.path, err = r.open(&options); err != nil {
+		return nil, err
+	}
+	open.busy = true
+	return r, nil
+}
+
+// open tries each libcupti until one opens.
+func (r *Recorder) open(options *C.gs_cupti_options) (string, error) {
+	var unfit error // the first that is there, but does not open
+	for _, path := range cuptiPaths() {
+		name := C.CString(path)
+		var e C.gs_cupti_error
+		status := C.t_open(r.table, name, options, &e)
+		C.free(unsafe.Pointer(name))
+		switch {
+		case status == 0:
+			return path, nil
+		case e.call != nil:
+			return "", explain("CUPTI cannot be used", &e)
+		}
+		text := C.GoString(&e.text[0])
+		if unfit == nil && (isFile(path) || path[0] == '/') {
+			unfit = failure(ErrAbsent, "CUPTI cannot be opened: %s: %s", path, text)
+		}
+	}
+	if unfit != nil {
+		return "", unfit
+	}
+	return "", failure(ErrAbsent, "there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in %s; name it by %s", lookedFor(), CUPTIEnv)
+}
+
+// explain makes a sentence of a call of CUPTI that failed.
+func explain(what string, e *C.gs_cupti_error) error {
+	code, call, text := int(e.code), C.GoString(e.call), C.GoString(&e.text[0])
+	if known, ok := results[code]; ok {
+		if code == busyCode && text != "" {
+			what += " (its subscriber is " + text + ")"
+		}
+		return &Error{Text: what + ": " + known.text, Code: code, Call: call, kind: known.kind}
+	}
+	if call == "cuptiSubscribe" { // 999 is what it says then
+		text += ", as where there is no NVIDIA driver"
+	}
+	if e.kind != 0 {
+		call += fmt.Sprintf(" for %v", Kind(e.kind))
+	}
+	if code != 0 {
+		text += fmt.Sprintf(" (%d)", code)
+	}
+	return &Error{Text: fmt.Sprintf("%s: %s failed: %s", what, call, text), Code: code, Call: C.GoString(e.call)}
+}
+
+var errClosed = &Error{Text: "the cupti recorder is closed"}
+
+// do calls the library, unless the recorder is closed or nil.
+func (r *Recorder) do(what string, f func(e *C.gs_cupti_error) C.int32_t) error {
+	if r == nil {
+		return nil
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.closed {
+		return errClosed
+	}
+	var e C.gs_cupti_error
+	if f(&e) != 0 {
+		return explain(what, &e)
+	}
+	return nil
+}
+
+// Start begins to record.
+func (r *Recorder) Start() error {
+	return r.do("recording by CUPTI cannot begin", func(e *C.gs_cupti_error) C.int32_t { return C.t_start(r.table, e) })
+}
+
+// Stop ends recording, with a forced flush. Records can be read until Close, and
+// Start can begin again.
+func (r *Recorder) Stop() error {
+	return r.do("recording by CUPTI cannot end", func(e *C.gs_cupti_error) C.int32_t { return C.t_stop(r.table, e) })
+}
+
+// Flush makes CUPTI give out the records of what has happened: of buffers in which
+// all work has ended, or, with forced, of all. It does not wait for the device, so
+// synchronise first. It is not for the middle of a pass: it takes a millisecond or so.
+func (r *Recorder) Flush(forced bool) error {
+	f := C.int32_t(0)
+	if forced {
+		f = 1
+	}
+	return r.do("CUPTI cannot give out its records", func(e *C.gs_cupti_error) C.int32_t { return C.t_flush(r.table, f, e) })
+}
+
+// Close stops recording and unsubscribes. Records that were not read are lost. CUPTI
+// itself stays in the process, with what it costs: taking it out (cuptiFinalize) is
+// safe only in the midst of a CUDA call.
+func (r *Recorder) Close() error {
+	if r == nil {
+		return nil
+	}
+	err := r.do("CUPTI cannot be closed", func(e *C.gs_cupti_error) C.int32_t {
+		r.lost = r.dropped()
+		status := C.t_close(r.table, e)
+		r.closed = true
+		r.batch, r.next = nil, 0
+		open.Lock()
+		open.busy = false
+		open.Unlock()
+		return status
+	})
+	if errors.Is(err, errClosed) {
+		return nil
+	}
+	return err
+}
+
+// Push puts a tag on what this OS thread calls, and on the graph nodes that it
+// makes, until Pop. The goroutine must be locked to its thread. Pushes nest, up to
+// 32 deep.
+func (r *Recorder) Push(tag uint64) {
+	if r != nil {
+		C.t_push(r.table, C.uint64_t(tag))
+	}
+}
+
+// Pop takes the tag off again that this OS thread pushed last.
+func (r *Recorder) Pop() {
+	if r != nil {
+		C.t_pop(r.table)
+	}
+}
+
+// Records gives the records that CUPTI has given out, each once. They are in no
+// order: sort by Start, after all were read. The loop may be left and begun again.
+func (r *Recorder) Records() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for {
+			record, ok := r.record()
+			if !ok || !yield(record) {
+				return
+			}
+		}
+	}
+}
+
+// record returns the next record.
+func (r *Recorder) record() (Record, bool) {
+	if r == nil {
+		return Record{}, false
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.closed {
+		return Record{}, false
+	}
+	if r.next == len(r.batch) {
+		r.batch = r.batch[:cap(r.batch)]
+		n := C.t_drain(r.table, &r.batch[0], C.int32_t(len(r.batch)))
+		r.batch, r.next = r.batch[:n], 0
+		if n == 0 {
+			return Record{}, false
+		}
+	}
+	c := &r.batch[r.next]
+	r.next++
+	return r.read(c), true
+}
+
+// read makes a Record of one of the library's.
+func (r *Recorder) read(c *C.gs_cupti_record) Record {
+	record := Record{
+		Kind: Kind(c.kind), Start: int64(c.start), End: int64(c.end),
+		Device: uint32(c.device), Context: uint32(c.context), Stream: uint32(c.stream),
+		Correlation: uint64(c.correlation), External: uint64(c.tag), Tagged: c.tagged != 0,
+		Node: uint64(c.node), Origin: uint64(c.origin),
+		Grid:      [3]int32{int32(c.grid[0]), int32(c.grid[1]), int32(c.grid[2])},
+		Block:     [3]int32{int32(c.block[0]), int32(c.block[1]), int32(c.block[2])},
+		Registers: uint32(c.registers), StaticShared: int32(c.static_shared), DynamicShared: int32(c.dynamic_shared),
+		Bytes: uint64(c.bytes), CopyKind: uint8(c.copy_kind), From: uint8(c.from), To: uint8(c.to),
+		Process: uint32(c.process), Thread: uint32(c.thread), Result: uint32(c.result),
+	}
+	if record.Kind == KindNode {
+		record.NodeType = uint32(c.graph)
+	} else {
+		record.Graph = uint32(c.graph)
+	}
+	switch detail := uint32(c.detail); record.Kind {
+	case KindKernel:
+		record.Name = r.kernelName(unsafe.Slice((*byte)(unsafe.Pointer(c.name)), int(c.name_length)))
+	case KindRuntime, KindDriver:
+		record.Callback = detail
+		record.Name = r.callName(call{record.Kind, detail})
+	case KindSync:
+		record.SyncType = detail
+	case KindOverhead:
+		record.OverheadKind = detail
+	}
+	if record.timeless() {
+		r.timeless++
+	}
+	return record
+}
+
+// timeless tells whether a record should have times and has none: CUPTI had no room
+// on the device for them, or the work had not ended when a flush was forced.
+func (r *Record) timeless() bool {
+	return r.Kind != KindExternal && r.Kind != KindNode && (r.Start == 0 || r.End < r.Start)
+}
+
+func (r *Recorder) kernelName(text []byte) string {
+	name, ok := r.names[string(text)] // no copy is made to look it up
+	if !ok {
+		name = string(text)
+		r.names[name] = name
+	}
+	return name
+}
+
+func (r *Recorder) callName(c call) string {
+	name, ok := r.calls[c]
+	if !ok {
+		name = C.GoString(C.t_name(r.table, C.int32_t(c.kind), C.uint32_t(c.id)))
+		if name == "" {
+			name = fmt.Sprintf("call %d", c.id)
+		}
+		r.calls[c] = name
+	}
+	return name
+}
+
+// What [Recorder.Dropped] counts.
+const (
+	DroppedRecords  = "activity records"               // CUPTI had no buffer for them
+	DroppedNodes    = "graph nodes"                    // there was no room for them
+	DroppedTimes    = "times of activity records"      // no room on the device, or the work had not ended
+	DroppedBuffers  = "ends of activity buffers"       // they could not be read
+	DroppedPushes   = "tags that were nested too deep" //
+	DroppedByCUPTI  = "all after CUPTI's fatal error"  // CUPTI detached itself
+	maxFollowedNode = 100                              // clones of clones
+)
+
+// Dropped counts what was lost so far, by what it was: one of the Dropped constants.
+func (r *Recorder) Dropped() map[string]int64 {
+	if r == nil {
+		return nil
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.closed {
+		return maps.Clone(r.lost)
+	}
+	return r.dropped()
+}
+
+func (r *Recorder) dropped() map[string]int64 {
+	var l C.gs_cupti_losses
+	C.t_losses(r.table, &l)
+	lost := map[string]int64{DroppedRecords: int64(l.records), DroppedNodes: int64(l.nodes), DroppedTimes: r.timeless,
+		DroppedBuffers: int64(l.damaged), DroppedPushes: int64(l.pushes)}
+	if r.state().fatal != 0 {
+		lost[DroppedByCUPTI] = 1
+	}
+	maps.DeleteFunc(lost, func(_ string, n int64) bool { return n == 0 })
+	return lost
+}
+
+func (r *Recorder) state() C.gs_cupti_state {
+	var s C.gs_cupti_state
+	C.t_state(r.table, &s)
+	return s
+}
+
+// Version is of the CUPTI that was loaded.
+type Version struct {
+	Number  uint32 // cuptiGetVersion: 28 is CUDA 12.9, 130001 CUDA 13.0
+	Known   uint32 // the newest that the recorder was built with
+	Path    string // of libcupti
+	Kernels string // the struct by which records of kernels are read
+}
+
+// String says it for people, such as "CUPTI 13.0 (130001)".
+func (v Version) String() string {
+	name := fmt.Sprintf("CUPTI version %d", v.Number)
+	if v.Number >= 130000 {
+		name = fmt.Sprintf("CUPTI %d.%d (%d)", v.Number/10000, v.Number/100%100, v.Number)
+	}
+	if v.Newer() {
+		name += fmt.Sprintf(", newer than the recorder, which reads it as version %d", v.Known)
+	}
+	return name
+}
+
+// Newer tells whether the CUPTI that was loaded is newer than the recorder knows.
+// Its records are read by the newest structs known, since structs grow at their end.
+func (v Version) Newer() bool {
+	return v.Number/100 > v.Known/100 || v.Number < 130000 && v.Number > v.Known
+}
+
+// Version returns which CUPTI was loaded.
+func (r *Recorder) Version() Version {
+	if r == nil {
+		return Version{}
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	s := r.state()
+	return Version{uint32(s.version), uint32(s.known), r.path, C.GoString(s.kernel)}
+}
+
+// NotRecorded says in words what this CUPTI refused to record.
+func (r *Recorder) NotRecorded() []string {
+	if r == nil {
+		return nil
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	var words []string
+	s := r.state()
+	for k := KindKernel; k < numKinds; k++ {
+		if s.refused>>k&1 != 0 {
+			words = append(words, fmt.Sprintf("%v: CUPTI refuses to record them", k))
+		}
+	}
+	return words
+}
+
+// Clock is one moment by three clocks, in ns.
+type Clock struct {
+	CUPTI       int64 // as in records
+	Monotonic   int64 // CLOCK_MONOTONIC
+	Realtime    int64 // CLOCK_REALTIME, since 1970 UTC: on Linux CUPTI's own
+	Uncertainty int64 // how far the moments may be apart
+}
+
+// Clock reads the clocks. Reading them at the beginning and the end of a recording
+// shows whether they ran apart.
+func (r *Recorder) Clock() (Clock, error) {
+	var c C.gs_cupti_clock
+	if err := r.do("CUPTI's clock cannot be read", func(e *C.gs_cupti_error) C.int32_t { return C.t_clock(r.table, &c, e) }); err != nil {
+		return Clock{}, err
+	}
+	return Clock{int64(c.cupti), int64(c.monotonic), int64(c.realtime), int64(c.uncertainty)}, nil
+}

@@ -1,0 +1,649 @@
+package cupti_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"gpt2scope/cuda/cupti"
+	"gpt2scope/cuda/cupti/internal/fake"
+	"gpt2scope/traces"
+)
+
+const sayError = "GPT2SCOPE_CUPTI_TEST_OPEN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(sayError) != "" { // a process of its own: libraries stay open
+		rec, err := cupti.Open(cupti.Options{})
+		kind := "other"
+		for name, k := range map[string]error{"absent": cupti.ErrAbsent, "busy": cupti.ErrBusy, "refused": cupti.ErrRefused} {
+			if errors.Is(err, k) {
+				kind = name
+			}
+		}
+		fmt.Printf("%s: %v", kind, err)
+		rec.Close()
+		os.Exit(0)
+	}
+	for _, e := range os.Environ() { // what a test under a tool would find
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "NSYS_") || strings.HasPrefix(name, "NVTX_") || strings.HasPrefix(name, "GPT2SCOPE_CUPTI") {
+			os.Unsetenv(name)
+		}
+	}
+	status := m.Run()
+	fake.Remove()
+	os.Exit(status)
+}
+
+// open opens a recorder on a fake of a version.
+func open(t testing.TB, version uint32, o cupti.Options) (*cupti.Recorder, *fake.Control) {
+	t.Helper()
+	c := prepare(t, version)
+	rec, err := cupti.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Fail("", 0)
+		rec.Close()
+	})
+	return rec, c
+}
+
+// prepare makes Open find the fake.
+func prepare(t testing.TB, version uint32) *fake.Control {
+	t.Helper()
+	l := fake.Build(t)
+	t.Setenv(cupti.LibraryEnv, l.Recorder)
+	t.Setenv(cupti.CUPTIEnv, l.CUPTI)
+	return fake.Open(t, l.CUPTI, version)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read flushes, and returns all records.
+func read(t testing.TB, rec *cupti.Recorder, forced bool) []cupti.Record {
+	t.Helper()
+	must(t, rec.Flush(forced))
+	return slices.Collect(rec.Records())
+}
+
+// onThread runs f on an OS thread of its own.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+// kernelStructs are those of the versions of CUPTI, by the first that has each.
+var kernelStructs = []struct {
+	since uint32
+	name  string
+}{
+	{18, "CUpti_ActivityKernel8"}, {19, "CUpti_ActivityKernel9"}, {130000, "CUpti_ActivityKernel10"},
+	{130200, "CUpti_ActivityKernel11"}, {130300, "CUpti_ActivityKernel12"}, {130400, "CUpti_ActivityKernel13"},
+}
+
+// future is a version that no headers know, whose structs are longer.
+const future = 140000
+
+// TestRecords: each field of each kind of record comes through, whatever struct the
+// version has for it.
+func TestRecords(t *testing.T) {
+	for _, version := range []uint32{18, 19, 20, 22, 26, 28, 130000, 130001, 130201, 130300, 130400, 130500, future} {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			rec, c := open(t, version, cupti.Options{})
+			v := rec.Version()
+			want := "" // the newest that both have
+			for _, s := range kernelStructs {
+				if s.since <= min(version, v.Known) {
+					want = s.name
+				}
+			}
+			if v.Number != version || v.Kernels != want || v.Newer() != (version > v.Known && (version < 130000 || version/100 != v.Known/100)) {
+				t.Errorf("version is %+v, newer %v; kernels should be read as %s", v, v.Newer(), want)
+			}
+			must(t, rec.Start())
+			if !c.SystemThreads() || c.AllSyncs() {
+				t.Error("thread ids are not the system's, or queries are recorded")
+			}
+			kernel := cupti.Record{Kind: cupti.KindKernel, Start: 1 << 40, End: 1<<40 + 1500, Name: "_Z4gemvIfEvPT_", Device: 1, Context: 2, Stream: 13, Correlation: 1 << 31,
+				Node: 1 << 45, Origin: 1 << 44, Graph: 9, Grid: [3]int32{132, 2, 3}, Block: [3]int32{256, 4, 5}, Registers: 168, StaticShared: 1024, DynamicShared: 200000}
+			memcpy := cupti.Record{Kind: cupti.KindMemcpy, Start: 5, End: 7, Device: 1, Context: 2, Stream: 14, Correlation: 4, Node: 6, Origin: 5, Graph: 3, Bytes: 1 << 33, CopyKind: 1, From: 2, To: 3}
+			peer := memcpy
+			peer.Kind, peer.CopyKind, peer.Origin = cupti.KindMemcpyPeer, 10, 0
+			memset := cupti.Record{Kind: cupti.KindMemset, Start: 8, End: 9, Device: 1, Context: 2, Stream: 15, Correlation: 5, Node: 7, Origin: 6, Graph: 3, Bytes: 400, To: 3}
+			sync := cupti.Record{Kind: cupti.KindSync, Start: 10, End: 20, Context: 2, Stream: cupti.AllStreams, Correlation: 6, SyncType: 4, Result: 600}
+			overhead := cupti.Record{Kind: cupti.KindOverhead, Start: 11, End: 12, Correlation: 7, OverheadKind: 2 << 16, Process: 31, Thread: 32}
+			all := []cupti.Record{kernel, memcpy, peer, memset, sync, overhead, kernel}
+			for _, r := range all {
+				c.Record(work(r))
+			}
+			if min(version, v.Known) < 20 {
+				all[5].Correlation = 0
+			}
+			if min(version, v.Known) < 26 {
+				all[4].Result = 0
+			}
+			if min(version, v.Known) < 130400 {
+				for i := range all {
+					all[i].Origin = 0
+				}
+			}
+			got := read(t, rec, false)
+			if len(got) != len(all) {
+				t.Fatalf("%d records, want %d", len(got), len(all))
+			}
+			for i := range all {
+				if got[i] != all[i] {
+					t.Errorf("record %d is\n%+v, want\n%+v", i, got[i], all[i])
+				}
+			}
+			if d := rec.Dropped(); len(d) != 0 {
+				t.Errorf("dropped %v", d)
+			}
+		})
+	}
+}
+
+// work is what a test says to have happened for a record.
+func work(r cupti.Record) fake.Work {
+	return fake.Work{Kind: int(r.Kind), Device: r.Device, Context: r.Context, Stream: r.Stream, Start: uint64(r.Start), End: uint64(r.End),
+		Correlation: r.Correlation, Node: r.Node, Origin: r.Origin, Graph: r.Graph, Bytes: r.Bytes, Name: r.Name, Grid: r.Grid, Block: r.Block,
+		Registers: r.Registers, StaticShared: r.StaticShared, DynamicShared: r.DynamicShared, Process: r.Process, Thread: r.Thread,
+		Detail: max(r.SyncType, r.OverheadKind), Result: r.Result, Copy: r.CopyKind, From: r.From, To: r.To}
+}
+
+// TestTags: a call has the tag that is pushed last on its thread, or none; another
+// program's external ids are left alone.
+func TestTags(t *testing.T) {
+	rec, c := open(t, 130001, cupti.Options{})
+	rec.Push(99) // before Start: CUPTI is not told, and Pop must not take another's tag
+	must(t, rec.Start())
+	rec.Pop()
+	want := map[uint64]uint64{} // tags by correlation
+	var mutex sync.Mutex
+	note := func(correlation, tag uint64) {
+		mutex.Lock()
+		want[correlation] = tag
+		mutex.Unlock()
+	}
+	var threads sync.WaitGroup
+	for i := range uint64(4) {
+		threads.Go(func() {
+			onThread(func() {
+				c.Call(false, 211, 1, 2) // no tag
+				rec.Push(i)
+				note(c.Call(false, 211, 3, 4), i)
+				rec.Push(1<<63 + i)
+				note(c.Call(true, 307, 5, 6), 1<<63+i)
+				rec.Pop()
+				note(c.Call(false, 311, 7, 8), i)
+				rec.Pop()
+				c.Call(false, 7, 9, 10)
+				rec.Pop() // one too many does nothing
+			})
+		})
+	}
+	threads.Wait()
+	got := map[uint64]uint64{}
+	calls := map[string]int{}
+	for _, r := range read(t, rec, false) {
+		switch r.Kind {
+		case cupti.KindExternal:
+			got[r.Correlation] = r.External
+		case cupti.KindRuntime, cupti.KindDriver:
+			calls[r.Name]++
+			if r.Thread == 0 || r.Process != uint32(os.Getpid()) || r.End != r.Start+1 {
+				t.Errorf("call is %+v", r)
+			}
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("tags by correlation are %v, want %v", got, want)
+	}
+	if calls["cudaLaunchKernel_v7000"] != 8 || calls["cuLaunchKernel"] != 4 || calls["cudaGraphLaunch_v10000"] != 4 || calls["call 7"] != 4 {
+		t.Errorf("calls are %v", calls)
+	}
+	for range 40 {
+		rec.Push(1)
+	}
+	for range 40 {
+		rec.Pop()
+	}
+	if n := rec.Dropped()[cupti.DroppedPushes]; n != 8 {
+		t.Errorf("%d tags were nested too deep, want 8", n)
+	}
+}
+
+// TestFull: memory is bounded; what does not fit is counted, and recording goes on
+// when there is room again.
+func TestFull(t *testing.T) {
+	rec, c := open(t, 130001, cupti.Options{BufferSize: 1 << 12, Buffers: 3})
+	must(t, rec.Start())
+	seen, dropped := map[uint64]bool{}, int64(0)
+	for round := range uint64(5) {
+		for i := range uint64(500) {
+			c.Record(fake.Work{Kind: int(cupti.KindKernel), Start: 1, End: 2, Correlation: 500*round + i + 1, Name: "k"})
+		}
+		for _, r := range read(t, rec, false) {
+			if seen[r.Correlation] {
+				t.Fatalf("record %d comes twice", r.Correlation)
+			}
+			seen[r.Correlation] = true
+		}
+		if !seen[500*round+1] {
+			t.Fatalf("round %d: the first record is lost", round)
+		}
+		now := rec.Dropped()[cupti.DroppedRecords]
+		if now <= dropped || len(seen)+int(now) != int(500*round+500) {
+			t.Fatalf("round %d: %d records and %d dropped of %d", round, len(seen), now, 500*round+500)
+		}
+		dropped = now
+	}
+	if c.Dirty() != 0 {
+		t.Errorf("%d buffers were given out that were not of zeros", c.Dirty())
+	}
+}
+
+// TestWhileRecording reads while others record: none is lost, none twice.
+func TestWhileRecording(t *testing.T) {
+	rec, c := open(t, 28, cupti.Options{BufferSize: 1 << 14, Buffers: 64})
+	must(t, rec.Start())
+	const threads, each = 4, 3000
+	var working sync.WaitGroup
+	for i := range threads {
+		working.Go(func() {
+			onThread(func() {
+				for j := range each {
+					tag := uint64(i*each + j)
+					rec.Push(tag)
+					correlation := c.Call(false, 211, 1, 2)
+					c.Record(fake.Work{Kind: int(cupti.KindKernel), Start: 3, End: 4, Correlation: correlation, Name: fmt.Sprint("kernel", i)})
+					rec.Pop()
+				}
+			})
+		})
+	}
+	done := make(chan struct{})
+	go func() { working.Wait(); close(done) }()
+	tags, kernels := map[uint64]uint64{}, map[uint64]string{}
+	take := func() {
+		for _, r := range read(t, rec, false) {
+			if r.Kind == cupti.KindExternal {
+				tags[r.Correlation] = r.External
+			} else if r.Kind == cupti.KindKernel {
+				kernels[r.Correlation] = r.Name
+			}
+		}
+	}
+	for busy := true; busy; {
+		select {
+		case <-done:
+			busy = false
+		default:
+		}
+		take()
+	}
+	if d := rec.Dropped(); len(d) != 0 {
+		t.Skipf("this machine reads too slowly: dropped %v", d)
+	}
+	if len(tags) != threads*each || len(kernels) != threads*each {
+		t.Fatalf("%d tags and %d kernels, want %d", len(tags), len(kernels), threads*each)
+	}
+	for correlation, name := range kernels {
+		if want := fmt.Sprint("kernel", tags[correlation]/each); name != want {
+			t.Fatalf("kernel of tag %d is %s, want %s", tags[correlation], name, want)
+		}
+	}
+}
+
+// TestIncomplete: work that has not ended is given out by a forced flush only, and
+// counted as without times.
+func TestIncomplete(t *testing.T) {
+	rec, c := open(t, 130001, cupti.Options{})
+	must(t, rec.Start())
+	c.Record(fake.Work{Kind: int(cupti.KindKernel), Start: 10, End: 0, Correlation: 1, Name: "k"})
+	if got := read(t, rec, false); len(got) != 0 {
+		t.Fatalf("%d records before the work ended", len(got))
+	}
+	got := read(t, rec, true)
+	if len(got) != 1 || rec.Dropped()[cupti.DroppedTimes] != 1 {
+		t.Fatalf("%d records, dropped %v", len(got), rec.Dropped())
+	}
+	if events := cupti.Convert(got, 0, nil); len(events) != 0 {
+		t.Errorf("a kernel without times became %+v", events)
+	}
+}
+
+func TestNodesFull(t *testing.T) {
+	rec, c := open(t, 130001, cupti.Options{Nodes: 4})
+	for round := range 2 {
+		for i := range uint64(10) {
+			c.Node(i+1, 0)
+		}
+		if n := len(read(t, rec, false)); n != 4 {
+			t.Fatalf("%d nodes, want 4", n)
+		}
+		if n := rec.Dropped()[cupti.DroppedNodes]; n != int64(6*(round+1)) {
+			t.Errorf("%d nodes were dropped, want %d", n, 6*(round+1))
+		}
+	}
+}
+
+// TestDamage: of a buffer that can not be read to its end the rest is counted as lost.
+func TestDamage(t *testing.T) {
+	rec, c := open(t, 130001, cupti.Options{})
+	must(t, rec.Start())
+	c.Call(false, 211, 1, 2)
+	c.Damage()
+	c.Call(false, 211, 3, 4)
+	if got := read(t, rec, false); len(got) != 1 {
+		t.Errorf("%d records, want the one before the damage", len(got))
+	}
+	if n := rec.Dropped()[cupti.DroppedBuffers]; n != 1 {
+		t.Errorf("%d buffers lost their end, want 1", n)
+	}
+	c.Fatal(999)
+	if n := rec.Dropped()[cupti.DroppedByCUPTI]; n != 1 {
+		t.Errorf("a fatal error of CUPTI is not counted")
+	}
+}
+
+func TestClock(t *testing.T) {
+	rec, c := open(t, 130001, cupti.Options{})
+	at, err := rec.Clock()
+	must(t, err)
+	if d := at.CUPTI - at.Monotonic + 7e9; d < -at.Uncertainty || d > at.Uncertainty || at.Uncertainty <= 0 || at.Uncertainty > 1e7 {
+		t.Errorf("the clock is %+v: off by %d ns", at, d)
+	}
+	if at.Base(at.Realtime+5) != at.CUPTI+5 {
+		t.Errorf("base is %d", at.Base(at.Realtime+5))
+	}
+	c.Fail("cuptiGetTimestamp", 999)
+	if _, err := rec.Clock(); err == nil || !strings.Contains(err.Error(), "cuptiGetTimestamp") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// TestEnds: Stop gives out everything and disables all; Close unsubscribes; later
+// calls do nothing or say so; and a recorder can be opened again.
+func TestEnds(t *testing.T) {
+	rec, c := open(t, 130001, cupti.Options{})
+	c.Call(false, 211, 1, 2)
+	must(t, rec.Start())
+	must(t, rec.Start()) // twice is once
+	if c.Enabled() != 9 {
+		t.Errorf("%d kinds are enabled, want 9", c.Enabled())
+	}
+	c.Call(false, 211, 3, 4)
+	must(t, rec.Stop())
+	c.Call(false, 211, 5, 6)
+	if got := slices.Collect(rec.Records()); len(got) != 1 || got[0].Start != 3 {
+		t.Errorf("records are %+v", got)
+	}
+	if c.Enabled() != 0 || !c.Subscribed() {
+		t.Errorf("%d kinds are enabled after Stop, subscribed %v", c.Enabled(), c.Subscribed())
+	}
+	must(t, rec.Start())
+	for i := range uint64(3) {
+		c.Call(false, 211, 7, 8+i)
+	}
+	must(t, rec.Flush(false))
+	for range rec.Records() {
+		break // the rest stays
+	}
+	if n := len(slices.Collect(rec.Records())); n != 2 {
+		t.Errorf("%d records after the first, want 2", n)
+	}
+	must(t, rec.Close())
+	must(t, rec.Close())
+	if c.Subscribed() || c.Enabled() != 0 {
+		t.Error("still subscribed after Close")
+	}
+	if err := rec.Start(); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("Start after Close: %v", err)
+	}
+	for r := range rec.Records() {
+		t.Fatalf("a record after Close: %+v", r)
+	}
+	c.Node(1, 0)
+	rec.Push(1)
+	rec.Pop()
+	again, _ := open(t, 18, cupti.Options{Kinds: []cupti.Kind{cupti.KindKernel}})
+	must(t, again.Start())
+	if c.Enabled() != 1 {
+		t.Errorf("%d kinds are enabled, want 1", c.Enabled())
+	}
+	if got := read(t, again, true); len(got) != 0 {
+		t.Errorf("the second recorder has records of the first: %+v", got)
+	}
+}
+
+func TestBusy(t *testing.T) {
+	c := prepare(t, 130001)
+	check := func(what string, words ...string) {
+		t.Helper()
+		rec, err := cupti.Open(cupti.Options{})
+		if !errors.Is(err, cupti.ErrBusy) || rec != nil {
+			t.Fatalf("%s: error is %v", what, err)
+		}
+		for _, w := range words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %q does not say %q", what, err, w)
+			}
+		}
+	}
+	c.Fail("cuptiSubscribe", 39)
+	check("another subscriber", "subscriber", "Nsight Systems", "steps aside")
+	if c.NamesSubscriber() {
+		check("another subscriber", "CUPTI for a profiler")
+	}
+	c.Fail("", 0)
+	t.Run("tool", func(t *testing.T) {
+		t.Setenv("NSYS_PROFILING_SESSION_ID", "1")
+		check("nsys", "NSYS_PROFILING_SESSION_ID", "steps aside")
+	})
+	rec, err := cupti.Open(cupti.Options{})
+	must(t, err)
+	check("a second recorder", "open already")
+	must(t, rec.Close())
+}
+
+// TestRefused: what the system forbids is said plainly, and leaves nothing enabled;
+// a kind that only this CUPTI lacks is noted.
+func TestRefused(t *testing.T) {
+	for _, v := range []struct {
+		call string
+		code int
+		kind error
+		want string
+	}{
+		{"cuptiActivityEnable 10", 35, cupti.ErrRefused, "NVreg_RestrictProfilingToAdminUsers"},
+		{"cuptiActivityEnable 10", 43, cupti.ErrRefused, "MIG"},
+		{"cuptiActivityEnable 5", 33, cupti.ErrRefused, "virtual GPU"},
+		{"cuptiActivityEnable 10", 27, nil, "cuptiActivityEnable for kernels failed"},
+		{"cuptiActivityEnable 38", 999, nil, "CUPTI_ERROR_UNKNOWN"},
+	} {
+		t.Run(fmt.Sprint(v.call, v.code), func(t *testing.T) {
+			rec, c := open(t, 130001, cupti.Options{})
+			c.Fail(v.call, v.code)
+			err := rec.Start()
+			var e *cupti.Error
+			if !errors.As(err, &e) || e.Code != v.code || e.Call != "cuptiActivityEnable" || v.kind != nil && !errors.Is(err, v.kind) || !strings.Contains(err.Error(), v.want) {
+				t.Fatalf("error is %v", err)
+			}
+			if strings.Contains(err.Error(), "\n") || c.Enabled() != 0 {
+				t.Errorf("%d kinds stay enabled after %q", c.Enabled(), err)
+			}
+		})
+	}
+	rec, c := open(t, 130001, cupti.Options{})
+	c.Fail("cuptiActivityEnable 38", 27)
+	must(t, rec.Start())
+	if words := rec.NotRecorded(); len(words) != 1 || !strings.Contains(words[0], "synchronisations") {
+		t.Errorf("not recorded: %q", words)
+	}
+	h := traces.Header{}
+	at, err := rec.Clock()
+	must(t, err)
+	c.Node(1, 0)
+	rec.Describe(&h, at)
+	if h.Recorder != traces.RecorderCUPTI || len(h.NotRecorded) != 1 || !strings.Contains(h.Versions["CUPTI"], "13.0") || h.Clock.Uncertainty != at.Uncertainty {
+		t.Errorf("header is %+v", h)
+	}
+}
+
+// TestOpenFails: each call that Open makes can fail; it says so, and CUPTI is free again.
+func TestOpenFails(t *testing.T) {
+	c := prepare(t, 130001)
+	for _, call := range []string{"cuptiGetVersion", "cuptiSubscribe", "cuptiSetThreadIdType", "cuptiActivityRegisterCallbacks", "cuptiEnableCallback"} {
+		c.Fail(call, 15)
+		if _, err := cupti.Open(cupti.Options{}); !errors.Is(err, cupti.ErrAbsent) || !strings.Contains(err.Error(), "driver") {
+			t.Errorf("%s fails: error is %v", call, err)
+		}
+		if c.Subscribed() {
+			t.Fatalf("%s fails: still subscribed", call)
+		}
+	}
+	c.Fail("cuptiActivitySetAttribute", 1) // only a wish
+	rec, err := cupti.Open(cupti.Options{})
+	must(t, err)
+	must(t, rec.Close())
+	prepare(t, 17)
+	if _, err := cupti.Open(cupti.Options{}); !errors.Is(err, cupti.ErrAbsent) || !strings.Contains(err.Error(), "CUDA 11.8") {
+		t.Errorf("an old CUPTI: error is %v", err)
+	}
+	for _, o := range []cupti.Options{{BufferSize: -1}, {BufferSize: 1 << 40}, {Buffers: 1 << 30}, {Nodes: -5}, {DeviceBuffer: 1}, {DeviceBuffers: 1000}, {Kinds: []cupti.Kind{77}}} {
+		if _, err := cupti.Open(o); err == nil || !strings.Contains(err.Error(), "cupti.Options.") {
+			t.Errorf("%+v: error is %v", o, err)
+		}
+	}
+}
+
+// TestAbsent opens in processes of their own, where libraries are missing or are none.
+func TestAbsent(t *testing.T) {
+	l := fake.Build(t)
+	text := filepath.Join(t.TempDir(), "text.so")
+	must(t, os.WriteFile(text, []byte("no library"), 0o600))
+	for _, v := range []struct {
+		name string
+		env  []string
+		want []string
+	}{
+		{"no recorder", nil, []string{"absent: ", cupti.Library, "make cupti", cupti.LibraryEnv}},
+		{"named recorder missing", []string{cupti.LibraryEnv + "=/nowhere.so"}, []string{"absent: ", "/nowhere.so"}},
+		{"recorder is none", []string{cupti.LibraryEnv + "=" + text}, []string{"absent: ", text, "cannot be opened"}},
+		{"recorder is another", []string{cupti.LibraryEnv + "=" + l.CUPTI}, []string{"absent: ", "gs_cupti"}},
+		{"no CUPTI", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_HOME=/nowhere"}, []string{"absent: ", "no libcupti", "/nowhere", cupti.CUPTIEnv}},
+		{"CUPTI is none", []string{cupti.LibraryEnv + "=" + l.Recorder, cupti.CUPTIEnv + "=" + text}, []string{"absent: ", text}},
+		{"CUPTI is another", []string{cupti.LibraryEnv + "=" + l.Recorder, cupti.CUPTIEnv + "=" + l.Recorder}, []string{"absent: ", "it has no cupti"}},
+		{"CUPTI in CUDA_HOME", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_HOME=" + toolkit(t, l.CUPTI)}, []string{"it is version 0"}},
+		{"tool", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_INJECTION64_PATH=/x.so"}, []string{"busy: ", "CUDA_INJECTION64_PATH"}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			c := exec.Command(os.Args[0])
+			c.Dir = t.TempDir()
+			c.Env = append([]string{sayError + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir}, v.env...)
+			out, err := c.Output()
+			must(t, err)
+			if v.name == "no CUPTI" && !strings.Contains(string(out), "no libcupti") {
+				t.Skip("this machine has a libcupti where one is looked for")
+			}
+			for _, want := range v.want {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("%q does not say %q", out, want)
+				}
+			}
+			if strings.Contains(string(out), "\n") {
+				t.Errorf("%q has more than one line", out)
+			}
+		})
+	}
+}
+
+// toolkit makes a CUDA toolkit with a libcupti.
+func toolkit(t *testing.T, library string) string {
+	root := t.TempDir()
+	folder := filepath.Join(root, "extras", "CUPTI", "lib64")
+	must(t, os.MkdirAll(folder, 0o700))
+	must(t, os.Symlink(library, filepath.Join(folder, "libcupti.so.13")))
+	return root
+}
+
+// TestOff: a recorder that is not there does nothing, and costs next to it.
+func TestOff(t *testing.T) {
+	var rec *cupti.Recorder
+	must(t, rec.Start())
+	must(t, rec.Flush(true))
+	must(t, rec.Stop())
+	must(t, rec.Close())
+	for range rec.Records() {
+		t.Fatal("a record of no recorder")
+	}
+	if rec.Dropped() != nil || rec.NotRecorded() != nil || rec.Version() != (cupti.Version{}) {
+		t.Error("no recorder says something")
+	}
+	if n := testing.AllocsPerRun(100, func() { rec.Push(1); rec.Pop() }); n != 0 {
+		t.Errorf("Push and Pop allocate %v times", n)
+	}
+	best := int64(1 << 62)
+	for range 5 { // the best counts, since others use the machine
+		best = min(best, testing.Benchmark(func(b *testing.B) {
+			for range b.N {
+				rec.Push(1)
+				rec.Pop()
+			}
+		}).NsPerOp())
+		if best <= 20 {
+			return
+		}
+	}
+	t.Errorf("Push and Pop cost %d ns with no recorder, want at most 20", best)
+}
+
+func BenchmarkPush(b *testing.B) {
+	rec, _ := open(b, 130001, cupti.Options{})
+	must(b, rec.Start())
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for b.Loop() {
+		rec.Push(1)
+		rec.Pop()
+	}
+}
+
+// BenchmarkRead reads a kernel's record.
+func BenchmarkRead(b *testing.B) {
+	rec, c := open(b, 130001, cupti.Options{})
+	must(b, rec.Start())
+	w := fake.Work{Kind: int(cupti.KindKernel), Start: 1, End: 2, Name: strings.Repeat("a name as long as those of libraries are ", 4)}
+	for n := 0; n < b.N; {
+		b.StopTimer()
+		for range 10000 {
+			c.Record(w)
+		}
+		must(b, rec.Flush(false))
+		b.StartTimer()
+		for range rec.Records() {
+			n++
+		}
+	}
+}

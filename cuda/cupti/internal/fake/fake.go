@@ -1,0 +1,232 @@
+// Package fake builds and controls a libcupti without CUDA, for tests: see
+// cuda/cupti/testdata/fake.c.
+package fake
+
+/*
+#cgo CFLAGS: -std=gnu11 -Wall -I${SRCDIR}/../..
+#cgo linux LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdlib.h>
+#include "recorder.h"
+
+static void f_reset(void *f, uint32_t version) { ((void (*)(uint32_t))f)(version); }
+static void f_fail(void *f, const char *call, int code) { ((void (*)(const char *, int))f)(call, code); }
+static int f_get(void *f) { return ((int (*)(void))f)(); }
+static void f_record(void *f, const gs_cupti_record *r) { ((void (*)(const gs_cupti_record *))f)(r); }
+static uint32_t f_call(void *f, int driver, uint32_t id, uint64_t start, uint64_t end) { return ((uint32_t (*)(int, uint32_t, uint64_t, uint64_t))f)(driver, id, start, end); }
+static void f_node(void *f, uint64_t node, uint64_t origin) { ((void (*)(uint64_t, uint64_t))f)(node, origin); }
+static void f_do(void *f) { ((void (*)(void))f)(); }
+static void f_fatal(void *f, int code) { ((void (*)(int))f)(code); }
+*/
+import "C"
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+)
+
+// Libraries are what a test opens.
+type Libraries struct {
+	CUPTI    string // the fake
+	Recorder string // the program's own, as make cupti builds it
+}
+
+var built struct {
+	sync.Once
+	Libraries
+	err     error
+	skipped string
+}
+
+// Build builds both libraries, once in a process. The test is skipped where there
+// is no C compiler, or no source, or the headers of CUPTI are not on the machine;
+// with GPT2SCOPE_REQUIRE_CUPTI it fails there.
+func Build(t testing.TB) Libraries {
+	t.Helper()
+	built.Do(func() { built.Libraries, built.skipped, built.err = build() })
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	if built.skipped != "" && os.Getenv("GPT2SCOPE_REQUIRE_CUPTI") != "" {
+		t.Fatal(built.skipped)
+	}
+	if built.skipped != "" {
+		t.Skip(built.skipped)
+	}
+	return built.Libraries
+}
+
+func build() (l Libraries, skipped string, err error) {
+	cc := strings.Fields(os.Getenv("CC"))
+	if len(cc) == 0 {
+		cc = []string{"cc"}
+	}
+	if _, err := exec.LookPath(cc[0]); err != nil {
+		return l, "the fake libcupti needs a C compiler: " + err.Error(), nil
+	}
+	_, file, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
+	source, script := filepath.Join(root, "cuda", "cupti", "testdata", "fake.c"), filepath.Join(root, "csrc", "build-cupti.sh")
+	if _, err := os.Stat(source); err != nil {
+		return l, "the fake libcupti needs its source: " + err.Error(), nil
+	}
+	headers, err := exec.Command(script, "--headers").Output()
+	if err != nil {
+		return l, "the headers of CUPTI are not on this machine: set CUDA_HOME, or run make cupti, which fetches them", nil
+	}
+	folder, err := os.MkdirTemp("", "gpt2scope-cupti-")
+	if err != nil {
+		return l, "", err
+	}
+	l = Libraries{filepath.Join(folder, "libcupti.so.13"), filepath.Join(folder, "libgpt2scope_cupti.so")}
+	args := append(cc[1:], "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden")
+	args = append(append(args, strings.Fields(string(headers))...), source, "-o", l.CUPTI, "-lpthread")
+	if text, err := exec.Command(cc[0], args...).CombinedOutput(); err != nil {
+		return l, "", errors.New("building the fake libcupti: " + err.Error() + "\n" + string(text))
+	}
+	c := exec.Command(script)
+	c.Env = append(os.Environ(), "OUT="+l.Recorder)
+	if text, err := c.CombinedOutput(); err != nil {
+		return l, "", errors.New("building the recorder: " + err.Error() + "\n" + string(text))
+	}
+	return l, "", nil
+}
+
+// Remove deletes what Build built.
+func Remove() {
+	if built.CUPTI != "" {
+		os.RemoveAll(filepath.Dir(built.CUPTI))
+	}
+}
+
+// Control is the other side of the fake: what happens, and what CUPTI saw.
+type Control struct{ symbols map[string]unsafe.Pointer }
+
+// Open controls the fake at a path, and makes it a version. The program under test
+// opens the same file, and so the same instance.
+func Open(t testing.TB, path string, version uint32) *Control {
+	t.Helper()
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
+	if handle == nil {
+		t.Fatalf("opening the fake libcupti: %s", C.GoString(C.dlerror()))
+	}
+	c := &Control{map[string]unsafe.Pointer{}}
+	for _, f := range []string{"reset", "fail", "dirty", "subscribed", "enabled", "system_threads", "all_syncs", "names_subscriber", "record", "call", "node", "damage", "fatal"} {
+		name := C.CString("fake_" + f)
+		c.symbols[f] = C.dlsym(handle, name)
+		C.free(unsafe.Pointer(name))
+		if c.symbols[f] == nil {
+			t.Fatalf("the fake libcupti lacks fake_%s", f)
+		}
+	}
+	C.f_reset(c.symbols["reset"], C.uint32_t(version))
+	return c
+}
+
+// NamesSubscriber tells whether the headers are of a CUPTI that says who subscribed.
+func (c *Control) NamesSubscriber() bool { return c.get("names_subscriber") != 0 }
+
+// Fail makes a function of CUPTI fail with a CUptiResult; "cuptiActivityEnable 38"
+// only for that kind of activity. "" ends it.
+func (c *Control) Fail(call string, code int) {
+	name := C.CString(call)
+	defer C.free(unsafe.Pointer(name))
+	C.f_fail(c.symbols["fail"], name, C.int(code))
+}
+
+// Dirty returns how many buffers were not of zeros, as they should have been.
+func (c *Control) Dirty() int { return c.get("dirty") }
+
+// Subscribed tells whether CUPTI has a subscriber.
+func (c *Control) Subscribed() bool { return c.get("subscribed") != 0 }
+
+// Enabled returns how many kinds of activity are enabled.
+func (c *Control) Enabled() int { return c.get("enabled") }
+
+// SystemThreads tells whether thread ids are those of the system.
+func (c *Control) SystemThreads() bool { return c.get("system_threads") != 0 }
+
+// AllSyncs tells whether queries of events that have not happened are recorded.
+func (c *Control) AllSyncs() bool { return c.get("all_syncs") != 0 }
+
+func (c *Control) get(what string) int { return int(C.f_get(c.symbols[what])) }
+
+// Work is a piece of work of the GPU, or another record that is not of a call. Kinds
+// are numbered as in recorder.h.
+type Work struct {
+	Kind                        int
+	Device, Context, Stream     uint32
+	Start, End                  uint64
+	Correlation, Node, Origin   uint64
+	Graph                       uint32
+	Bytes                       uint64
+	Name                        string // kept forever, as CUPTI keeps it
+	Grid, Block                 [3]int32
+	Registers                   uint32
+	StaticShared, DynamicShared int32
+	Process, Thread             uint32
+	Detail, Result              uint32
+	Copy, From, To              uint8
+}
+
+var names struct {
+	sync.Mutex
+	kept map[string]*C.char
+}
+
+// Record puts a record into CUPTI's buffers, if its kind is enabled.
+func (c *Control) Record(w Work) {
+	names.Lock()
+	if names.kept == nil {
+		names.kept = map[string]*C.char{}
+	}
+	name := names.kept[w.Name]
+	if name == nil && w.Name != "" {
+		name = C.CString(w.Name)
+		names.kept[w.Name] = name
+	}
+	names.Unlock()
+	r := C.gs_cupti_record{
+		kind: C.int32_t(w.Kind), device: C.uint32_t(w.Device), context: C.uint32_t(w.Context), stream: C.uint32_t(w.Stream),
+		start: C.uint64_t(w.Start), end: C.uint64_t(w.End), correlation: C.uint64_t(w.Correlation), node: C.uint64_t(w.Node), origin: C.uint64_t(w.Origin),
+		graph: C.uint32_t(w.Graph), bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
+		static_shared: C.int32_t(w.StaticShared), dynamic_shared: C.int32_t(w.DynamicShared),
+		process: C.uint32_t(w.Process), thread: C.uint32_t(w.Thread), detail: C.uint32_t(w.Detail), result: C.uint32_t(w.Result),
+		copy_kind: C.uint8_t(w.Copy), from: C.uint8_t(w.From), to: C.uint8_t(w.To),
+	}
+	for i := range 3 {
+		r.grid[i], r.block[i] = C.int32_t(w.Grid[i]), C.int32_t(w.Block[i])
+	}
+	C.f_record(c.symbols["record"], &r)
+}
+
+// Call is an API call of this OS thread, with what is pushed on it, and returns its
+// correlation id. Of the runtime 211 is cudaLaunchKernel_v7000 and 311
+// cudaGraphLaunch_v10000, of the driver 307 is cuLaunchKernel.
+func (c *Control) Call(driver bool, id uint32, start, end uint64) uint64 {
+	d := C.int(0)
+	if driver {
+		d = 1
+	}
+	return uint64(C.f_call(c.symbols["call"], d, C.uint32_t(id), C.uint64_t(start), C.uint64_t(end)))
+}
+
+// Node makes a node of a graph on this OS thread, or clones one.
+func (c *Control) Node(node, origin uint64) {
+	C.f_node(c.symbols["node"], C.uint64_t(node), C.uint64_t(origin))
+}
+
+// Damage puts a record of no kind into the buffer.
+func (c *Control) Damage() { C.f_do(c.symbols["damage"]) }
+
+// Fatal makes CUPTI tell of a fatal error.
+func (c *Control) Fatal(code int) { C.f_fatal(c.symbols["fatal"], C.int(code)) }

@@ -1,0 +1,89 @@
+package cupti
+
+import "fmt"
+
+// Kind is what a record tells of.
+type Kind uint8
+
+// The kinds of records, numbered as in recorder.h.
+const (
+	KindKernel     Kind = iota + 1 // a kernel ran
+	KindMemcpy                     // a copy
+	KindMemcpyPeer                 // a copy between devices
+	KindMemset                     // a set
+	KindRuntime                    // a call of the CUDA runtime API
+	KindDriver                     // a call of the CUDA driver API
+	KindSync                       // a synchronisation
+	KindOverhead                   // time that CUPTI or the driver took besides
+	KindExternal                   // ties the tag of a Push to a correlation id
+	KindNode                       // a graph node was made
+	numKinds
+)
+
+var kindNames = [numKinds]string{
+	KindKernel: "kernels", KindMemcpy: "copies", KindMemcpyPeer: "copies between devices", KindMemset: "sets",
+	KindRuntime: "runtime calls", KindDriver: "driver calls", KindSync: "synchronisations", KindOverhead: "overhead",
+	KindExternal: "tags of API calls", KindNode: "graph nodes",
+}
+
+// String names what records of the kind tell of, such as "kernels".
+func (k Kind) String() string {
+	if k > 0 && k < numKinds {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// AllStreams is the Stream of a synchronisation of a whole context.
+const AllStreams = 1<<32 - 1
+
+// Record is one activity record, whatever version of CUPTI wrote it. What does not
+// belong to its kind is zero.
+type Record struct {
+	Kind       Kind
+	Start, End int64  // ns by CUPTI's clock; 0 where CUPTI could not tell
+	Name       string // of a kernel, mangled; of a call, such as "cudaLaunchKernel_v7000"
+
+	Device, Context, Stream uint32
+	Correlation             uint64 // shared by an API call and what it caused
+	External                uint64 // of KindExternal and KindNode: the tag that was pushed
+	Tagged                  bool   // of KindNode: a tag was pushed
+
+	Node     uint64 // graph node that ran, or was made
+	Origin   uint64 // the one that it was cloned from; of work CUPTI says it from CUDA 13.4 on
+	NodeType uint32 // of a node: CUgraphNodeType; 0 is a kernel
+	Graph    uint32 // that ran
+
+	Grid, Block                 [3]int32
+	Registers                   uint32 // per thread
+	StaticShared, DynamicShared int32  // bytes per block
+
+	Bytes    uint64 // of a copy or set
+	CopyKind uint8  // CUpti_ActivityMemcpyKind
+	From, To uint8  // CUpti_ActivityMemoryKind: pageable, pinned, device, ...
+
+	Process, Thread uint32 // of calls and nodes; of overhead where it is known
+	Callback        uint32 // id of the API function
+	Result          uint32 // what the call returned
+	SyncType        uint32 // CUpti_ActivitySynchronizationType
+	OverheadKind    uint32 // CUpti_ActivityOverheadKind
+}
+
+// Names by the numbers of cupti_activity.h, as PyTorch's Kineto writes them.
+var (
+	copyNames     = []string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+	memoryNames   = []string{"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"}
+	syncNames     = []string{1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+	overheadNames = map[uint32]string{
+		1: "Driver Compiler", 1 << 16: "Buffer Flush", 2 << 16: "Instrumentation", 3 << 16: "Resource", 4 << 16: "Runtime Triggered Module Loading",
+		5 << 16: "Lazy Function Loading", 6 << 16: "Command Buffer Full", 7 << 16: "Activity Buffer Request", 8 << 16: "UVM Activity Init",
+	}
+)
+
+// nameAt returns the name with a number, or another where there is none.
+func nameAt[N uint8 | uint32](names []string, n N, otherwise string) string {
+	if int(n) < len(names) && names[n] != "" {
+		return names[n]
+	}
+	return otherwise
+}

@@ -1,0 +1,491 @@
+// A libcupti for tests, without CUDA: the functions that csrc/cupti.c uses, with
+// the prototypes of NVIDIA's headers, and others by which a test says what "happens"
+// on the GPU. Records have the structs of the version that it is told to be; what a
+// test does not give is filled with a pattern, so that a field read at a wrong place
+// shows. Built by package fake.
+#define _GNU_SOURCE
+#include <cupti_activity.h>
+#include <cupti_callbacks.h>
+#include <cupti_version.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../recorder.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+// The structs by the version from which on they are used, as NVIDIA's release notes
+// of CUPTI have it, and what they have more than those before. Structs that the
+// headers lack are never chosen.
+#define CORRELATION k.correlationId = (uint32_t)r->correlation
+#define RESULT
+#define SOURCE
+#if CUPTI_API_VERSION < 26
+typedef CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6;
+typedef CUpti_ActivitySynchronization CUpti_ActivitySynchronization2;
+#else
+#undef RESULT
+#define RESULT k.returnValue = r->result
+#endif
+#if CUPTI_API_VERSION < 130000
+typedef CUpti_ActivityKernel9 CUpti_ActivityKernel10;
+#endif
+#if CUPTI_API_VERSION < 130200
+typedef CUpti_ActivityKernel10 CUpti_ActivityKernel11;
+#endif
+#if CUPTI_API_VERSION < 130300
+typedef CUpti_ActivityKernel11 CUpti_ActivityKernel12;
+#endif
+#if CUPTI_API_VERSION < 130400
+typedef CUpti_ActivityKernel12 CUpti_ActivityKernel13;
+typedef CUpti_ActivityMemcpy6 CUpti_ActivityMemcpy7;
+typedef CUpti_ActivityMemset4 CUpti_ActivityMemset5;
+#else
+#undef SOURCE
+#define SOURCE k.sourceGraphNodeId = r->origin
+#endif
+
+#define KERNELS(ROW)                                                                                              \
+  ROW(18, CUpti_ActivityKernel8, ) ROW(19, CUpti_ActivityKernel9, ) ROW(130000, CUpti_ActivityKernel10, )         \
+  ROW(130200, CUpti_ActivityKernel11, ) ROW(130300, CUpti_ActivityKernel12, ) ROW(130400, CUpti_ActivityKernel13, SOURCE)
+#define COPIES(ROW) ROW(18, CUpti_ActivityMemcpy5, ) ROW(26, CUpti_ActivityMemcpy6, ) ROW(130400, CUpti_ActivityMemcpy7, SOURCE)
+#define PEER_COPIES(ROW) ROW(18, CUpti_ActivityMemcpyPtoP4, )
+#define SETS(ROW) ROW(18, CUpti_ActivityMemset4, ) ROW(130400, CUpti_ActivityMemset5, SOURCE)
+#define SYNCS(ROW) ROW(18, CUpti_ActivitySynchronization, ) ROW(26, CUpti_ActivitySynchronization2, RESULT)
+#define OVERHEADS(ROW) ROW(18, CUpti_ActivityOverhead, ) ROW(20, CUpti_ActivityOverhead2, CORRELATION) ROW(22, CUpti_ActivityOverhead3, CORRELATION)
+#define CHOOSE(since, T, more) \
+  if (since <= f.version && since <= CUPTI_API_VERSION) chosen = since;
+
+enum { PATTERN = 0xa5, FUTURE = 140000, LATER = 24 /* bytes that a struct of the future has more */ };
+
+struct CUpti_Subscriber_st {
+  int dummy;
+};
+
+static struct {
+  pthread_mutex_t mutex;
+  uint32_t version;
+  char failing[64];
+  CUptiResult failure;
+  struct CUpti_Subscriber_st subscriber;
+  CUpti_CallbackFunc callback;
+  int subscribed, node_created, node_cloned;
+  int enabled[CUPTI_ACTIVITY_KIND_COUNT];
+  CUpti_BuffersCallbackRequestFunc request;
+  CUpti_BuffersCallbackCompleteFunc complete;
+  uint8_t *buffer;
+  size_t size, valid;
+  int incomplete;  // records of the buffer whose end is not known
+  size_t dropped;
+  int zeroed, dirty;  // the program gives buffers of zeros; how often it did not
+  uint32_t correlation;
+  int system_threads, all_syncs;
+} f = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static __thread uint64_t stack[64];
+static __thread int depth;
+
+static CUptiResult failing(const char *call) { return strcmp(f.failing, call) ? CUPTI_SUCCESS : f.failure; }
+
+// Controls.
+
+// fake_reset forgets everything but buffers that the program still waits for.
+EXPORT void fake_reset(uint32_t version) {
+  pthread_mutex_lock(&f.mutex);
+  f.version = version;
+  f.failing[0] = 0;
+  f.subscribed = f.node_created = f.node_cloned = f.dirty = f.incomplete = f.zeroed = f.system_threads = 0;
+  f.all_syncs = 1;
+  f.dropped = f.valid = 0;
+  f.buffer = NULL;
+  f.correlation = 1000;
+  memset(f.enabled, 0, sizeof(f.enabled));
+  pthread_mutex_unlock(&f.mutex);
+}
+
+// fake_fail makes a function fail; "cuptiActivityEnable 38" only for that kind.
+EXPORT void fake_fail(const char *call, int code) {
+  snprintf(f.failing, sizeof(f.failing), "%s", call);
+  f.failure = (CUptiResult)code;
+}
+
+EXPORT int fake_dirty(void) { return f.dirty; }
+EXPORT int fake_subscribed(void) { return f.subscribed; }
+EXPORT int fake_enabled(void) {
+  int n = 0;
+  for (int i = 0; i < CUPTI_ACTIVITY_KIND_COUNT; i++) n += f.enabled[i];
+  return n;
+}
+EXPORT int fake_system_threads(void) { return f.system_threads; }
+EXPORT int fake_names_subscriber(void) { return CUPTI_API_VERSION >= 130000; }
+EXPORT int fake_all_syncs(void) { return f.all_syncs; }
+
+// Buffers are given back on a thread of CUPTI's own.
+static void *give_back(void *unused) {
+  (void)unused;
+  f.complete(NULL, 0, f.buffer, f.size, f.valid);
+  return NULL;
+}
+
+static void complete(void) {
+  if (!f.buffer) return;
+  pthread_t thread;
+  pthread_create(&thread, NULL, give_back, NULL);
+  pthread_join(thread, NULL);
+  f.buffer = NULL;
+  f.valid = 0;
+  f.incomplete = 0;
+}
+
+static void put(const void *record, size_t size, int incomplete) {
+  if (f.buffer && f.valid + size > f.size) complete();
+  if (!f.buffer) {
+    size_t most = 0;
+    f.request(&f.buffer, &f.size, &most);
+    for (size_t i = 0; f.buffer && f.zeroed && i < f.size; i++)
+      if (f.buffer[i]) {
+        f.dirty++;
+        break;
+      }
+  }
+  if (!f.buffer || size > f.size) {
+    f.dropped++;
+    return;
+  }
+  memcpy(f.buffer + f.valid, record, size);
+  f.valid += size;
+  f.incomplete += incomplete;
+}
+
+// The structs by version. Each fills what a record of the test has.
+
+#define FILL_WORK(k)                 \
+  k.start = r->start;                \
+  k.end = r->end;                    \
+  k.deviceId = r->device;            \
+  k.contextId = r->context;          \
+  k.streamId = r->stream;            \
+  k.correlationId = (uint32_t)r->correlation; \
+  k.graphNodeId = r->node;           \
+  k.graphId = r->graph;
+
+#define PUT_KERNEL(since, T, more)                                                                  \
+  if (since == chosen) {                                                                                          \
+    struct {                                                                                 \
+      T k;                                                                                   \
+      uint8_t later[LATER];                                                                  \
+    } u;                                                                                     \
+    memset(&u, PATTERN, sizeof(u));                                                          \
+    T k = u.k;                                                                               \
+    k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;                                          \
+    FILL_WORK(k)                                                                             \
+    k.gridX = r->grid[0], k.gridY = r->grid[1], k.gridZ = r->grid[2];                        \
+    k.blockX = r->block[0], k.blockY = r->block[1], k.blockZ = r->block[2];                  \
+    k.registersPerThread = (uint16_t)r->registers;                                           \
+    k.staticSharedMemory = r->static_shared, k.dynamicSharedMemory = r->dynamic_shared;      \
+    k.name = r->name;                                                                        \
+    more;                                                                                    \
+    u.k = k;                                                                                 \
+    put(&u, sizeof(T) + (f.version >= FUTURE ? LATER : 0), !r->end);                         \
+  }
+
+#define PUT_COPY(since, T, more)                                                                          \
+  if (since == chosen) {                                                                                                \
+    T k;                                                                                           \
+    memset(&k, PATTERN, sizeof(k));                                                                \
+    k.kind = r->kind == GS_CUPTI_MEMCPY ? CUPTI_ACTIVITY_KIND_MEMCPY : CUPTI_ACTIVITY_KIND_MEMCPY2; \
+    FILL_WORK(k)                                                                                   \
+    k.bytes = r->bytes, k.copyKind = r->copy_kind, k.srcKind = r->from, k.dstKind = r->to;         \
+    more;                                                                                          \
+    put(&k, sizeof(k), !r->end);                                                                   \
+  }
+
+#define PUT_SET(since, T, more)                                \
+  if (since == chosen) {                                                     \
+    T k;                                                \
+    memset(&k, PATTERN, sizeof(k));                     \
+    k.kind = CUPTI_ACTIVITY_KIND_MEMSET;                \
+    FILL_WORK(k)                                        \
+    k.bytes = r->bytes, k.memoryKind = r->to;           \
+    more;                                               \
+    put(&k, sizeof(k), !r->end);                        \
+  }
+
+#define PUT_SYNC(since, T, more)                                                                                     \
+  if (since == chosen) {                                                                                                           \
+    T k;                                                                                                      \
+    memset(&k, PATTERN, sizeof(k));                                                                           \
+    k.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;                                                             \
+    k.type = (CUpti_ActivitySynchronizationType)r->detail;                                                    \
+    k.start = r->start, k.end = r->end, k.correlationId = (uint32_t)r->correlation, k.contextId = r->context; \
+    k.streamId = r->stream;                                                                                   \
+    more;                                                                                                     \
+    put(&k, sizeof(k), 0);                                                                                    \
+  }
+
+#define PUT_OVERHEAD(since, T, more)                                                 \
+  if (since == chosen) {                                                                           \
+    T k;                                                                      \
+    memset(&k, PATTERN, sizeof(k));                                           \
+    k.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;                                    \
+    k.overheadKind = (CUpti_ActivityOverheadKind)r->detail;                   \
+    k.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;                              \
+    k.objectId.pt.processId = r->process, k.objectId.pt.threadId = r->thread; \
+    k.start = r->start, k.end = r->end;                                       \
+    more;                                                                     \
+    put(&k, sizeof(k), 0);                                                    \
+  }
+
+static void put_record(const gs_cupti_record *r) {
+  uint32_t chosen = 0;
+  if (r->kind == GS_CUPTI_KERNEL && f.enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]) {
+    KERNELS(CHOOSE)
+    KERNELS(PUT_KERNEL)
+  } else if (r->kind == GS_CUPTI_MEMCPY && f.enabled[CUPTI_ACTIVITY_KIND_MEMCPY]) {
+    COPIES(CHOOSE)
+    COPIES(PUT_COPY)
+  } else if (r->kind == GS_CUPTI_MEMCPY_PEER && f.enabled[CUPTI_ACTIVITY_KIND_MEMCPY2]) {
+    PEER_COPIES(CHOOSE)
+    PEER_COPIES(PUT_COPY)
+  } else if (r->kind == GS_CUPTI_MEMSET && f.enabled[CUPTI_ACTIVITY_KIND_MEMSET]) {
+    SETS(CHOOSE)
+    SETS(PUT_SET)
+  } else if (r->kind == GS_CUPTI_SYNC && f.enabled[CUPTI_ACTIVITY_KIND_SYNCHRONIZATION]) {
+    SYNCS(CHOOSE)
+    SYNCS(PUT_SYNC)
+  } else if (r->kind == GS_CUPTI_OVERHEAD && f.enabled[CUPTI_ACTIVITY_KIND_OVERHEAD]) {
+    OVERHEADS(CHOOSE)
+    OVERHEADS(PUT_OVERHEAD)
+  }
+}
+
+#define SIZE(since, T, more) \
+  if (since == chosen) size = sizeof(T);
+
+// size_of gives how long a record in a buffer is, 0 where it is none.
+static size_t size_of(CUpti_ActivityKind kind) {
+  uint32_t chosen = 0;
+  size_t size = 0;
+  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+    KERNELS(CHOOSE)
+    KERNELS(SIZE)
+    if (f.version >= FUTURE) size += LATER;
+  } else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+    COPIES(CHOOSE)
+    COPIES(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
+    PEER_COPIES(CHOOSE)
+    PEER_COPIES(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+    SETS(CHOOSE)
+    SETS(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) {
+    SYNCS(CHOOSE)
+    SYNCS(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_OVERHEAD) {
+    OVERHEADS(CHOOSE)
+    OVERHEADS(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER) {
+    size = sizeof(CUpti_ActivityAPI);
+  } else if (kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+    size = sizeof(CUpti_ActivityExternalCorrelation);
+  }
+  return size;
+}
+
+// fake_record puts a record of work into the buffers, if its kind is recorded.
+EXPORT void fake_record(const gs_cupti_record *r) {
+  pthread_mutex_lock(&f.mutex);
+  put_record(r);
+  pthread_mutex_unlock(&f.mutex);
+}
+
+// fake_call is an API call of this thread, and returns its correlation id.
+EXPORT uint32_t fake_call(int driver, uint32_t id, uint64_t start, uint64_t end) {
+  pthread_mutex_lock(&f.mutex);
+  uint32_t correlation = ++f.correlation;
+  CUpti_ActivityKind kind = driver ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME;
+  if (f.enabled[kind]) {
+    if (depth && f.enabled[CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION]) {
+      CUpti_ActivityExternalCorrelation e = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, stack[depth - 1], correlation, 0};
+      put(&e, sizeof(e), 0);
+      e.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_OPENACC;  // another's, which must not be taken for ours
+      e.externalId = 77;
+      put(&e, sizeof(e), 0);
+    }
+    CUpti_ActivityAPI a = {kind, id, start, end, (uint32_t)getpid(), (uint32_t)syscall(SYS_gettid), correlation, 0};
+    put(&a, sizeof(a), 0);
+  }
+  pthread_mutex_unlock(&f.mutex);
+  return correlation;
+}
+
+// fake_node makes a node of a graph, or clones one.
+EXPORT void fake_node(uint64_t node, uint64_t origin) {
+  CUpti_GraphData g = {.node = (CUgraphNode)node, .originalNode = (CUgraphNode)origin, .nodeType = CU_GRAPH_NODE_TYPE_KERNEL};
+  CUpti_ResourceData data = {.resourceDescriptor = &g};
+  // Instantiation tells of the clone twice, made and cloned.
+  if (f.node_created) f.callback(NULL, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, &data);
+  if (origin && f.node_cloned) f.callback(NULL, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, &data);
+}
+
+// fake_damage makes the buffer's next record one of no kind, and those after it lost.
+EXPORT void fake_damage(void) {
+  pthread_mutex_lock(&f.mutex);
+  CUpti_ActivityAPI a = {0};
+  put(&a, sizeof(a), 0);
+  pthread_mutex_unlock(&f.mutex);
+}
+
+EXPORT void fake_fatal(int code) {
+  CUpti_StateData data = {.notification = {(CUptiResult)code, "it is over"}};
+  f.callback(NULL, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR, &data);
+}
+
+// CUPTI.
+
+EXPORT CUptiResult cuptiGetVersion(uint32_t *version) {
+  *version = f.version;
+  return failing(__func__);
+}
+
+EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
+  *text = result == CUPTI_ERROR_UNKNOWN ? "CUPTI_ERROR_UNKNOWN" : "CUPTI_ERROR_OTHER";
+  return CUPTI_SUCCESS;
+}
+
+// 7 s behind CLOCK_MONOTONIC.
+EXPORT CUptiResult cuptiGetTimestamp(uint64_t *timestamp) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  *timestamp = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec - 7000000000;
+  return failing(__func__);
+}
+
+EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *user) {
+  (void)user;
+  CUptiResult r = failing(__func__);
+  if (r) return r;
+  if (f.subscribed) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  f.subscribed = 1;
+  f.callback = callback;
+  *subscriber = &f.subscriber;
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
+  if (subscriber != &f.subscriber || !f.subscribed) return CUPTI_ERROR_INVALID_PARAMETER;
+  f.subscribed = f.node_created = f.node_cloned = 0;
+  return failing(__func__);
+}
+
+EXPORT CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscriber, CUpti_CallbackDomain domain, CUpti_CallbackId id) {
+  if (subscriber != &f.subscriber) return CUPTI_ERROR_INVALID_PARAMETER;
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) f.node_created = (int)enable;
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED) f.node_cloned = (int)enable;
+  return failing(__func__);
+}
+
+EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id, const char **name) {
+  if (domain == CUPTI_CB_DOMAIN_RUNTIME_API && id == 211) *name = "cudaLaunchKernel_v7000";
+  else if (domain == CUPTI_CB_DOMAIN_RUNTIME_API && id == 311) *name = "cudaGraphLaunch_v10000";
+  else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && id == 307) *name = "cuLaunchKernel";
+  else return CUPTI_ERROR_INVALID_PARAMETER;
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id) {
+  *id = (uint64_t)node;
+  return failing(__func__);
+}
+
+EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requested, CUpti_BuffersCallbackCompleteFunc completed) {
+  f.request = requested;
+  f.complete = completed;
+  return failing(__func__);
+}
+
+EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  char with[64];
+  snprintf(with, sizeof(with), "%s %d", __func__, kind);
+  CUptiResult r = failing(with);
+  if (!r && size_of(kind) == 0) r = CUPTI_ERROR_INVALID_KIND;
+  if (!r) f.enabled[kind] = 1;
+  return r;
+}
+
+EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  if (!f.enabled[kind]) return CUPTI_ERROR_INVALID_KIND;
+  f.enabled[kind] = 0;
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
+  pthread_mutex_lock(&f.mutex);
+  if (flag == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED || !f.incomplete) complete();
+  pthread_mutex_unlock(&f.mutex);
+  return failing(__func__);
+}
+
+EXPORT CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Activity **record) {
+  uint8_t *next = *record ? (uint8_t *)*record + size_of((*record)->kind) : buffer;
+  if (next + sizeof(CUpti_Activity) > buffer + valid) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  size_t size = size_of(((CUpti_Activity *)next)->kind);
+  if (!size || next + size > buffer + valid) return CUPTI_ERROR_INVALID_KIND;
+  *record = (CUpti_Activity *)next;
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t stream, size_t *dropped) {
+  (void)context, (void)stream;
+  *dropped = f.dropped;
+  f.dropped = 0;
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t *size, void *value) {
+  size_t want = attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER ? 1 : sizeof(size_t);
+  if (*size != want) return CUPTI_ERROR_INVALID_PARAMETER;
+  if (attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER) f.zeroed = *(uint8_t *)value;
+  return failing(__func__);
+}
+
+EXPORT CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t id) {
+  if (kind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0 || depth == 64) return CUPTI_ERROR_INVALID_PARAMETER;
+  stack[depth++] = id;
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t *last) {
+  if (kind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0) return CUPTI_ERROR_INVALID_PARAMETER;
+  if (!depth) return CUPTI_ERROR_QUEUE_EMPTY;
+  depth--;
+  if (last) *last = stack[depth];
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
+  f.system_threads = type == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM;
+  return failing(__func__);
+}
+
+#if CUPTI_API_VERSION >= 130000
+// Only tells who the subscriber is.
+EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *user, CUpti_SubscriberParams *params) {
+  (void)subscriber, (void)callback, (void)user;
+  if (params->structSize != CUpti_SubscriberParams_STRUCT_SIZE) return CUPTI_ERROR_INVALID_PARAMETER;
+  snprintf(params->oldSubscriberName, params->oldSubscriberSize, "CUPTI for a profiler");
+  return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+}
+#endif
+
+EXPORT CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable);  // older headers lack it
+CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable) {
+  f.all_syncs = enable;
+  return CUPTI_SUCCESS;
+}

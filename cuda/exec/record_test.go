@@ -1,0 +1,166 @@
+package exec
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"gpt2scope/annotate"
+	"gpt2scope/gpt2"
+	"gpt2scope/profile"
+	"gpt2scope/traces"
+)
+
+// recorded runs text of a prompt and n decode steps, twice with a warm-up before, and
+// returns the trace of the last.
+func recorded(t *testing.T, mode Mode, prompt, n int) (*Runner, *traces.Trace) {
+	t.Helper()
+	lib, c := onStub(t)
+	m, err := gpt2.Random(small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
+	rec := profile.New("test", "1")
+	if err := r.StartRecording(rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StartRecording(rec); err == nil {
+		t.Error("it was recorded twice at once")
+	}
+	run := func() {
+		if err := r.Rewind(0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Prefill(context.Background(), make([]int32, prompt), samplingPhase(1, prompt)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Decode(context.Background(), n, func([]gpt2.Token) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	warm := rec.Range("warm-up")
+	run()
+	run()
+	warm()
+	run()
+	if err := r.StopRecording(); err != nil {
+		t.Fatal(err)
+	}
+	return r, rec.Trace()
+}
+
+// Each step of each pass has its kernels, in both modes the same ones, and the table
+// by stage accounts for the time.
+func TestStamps(t *testing.T) {
+	const steps = 100
+	kernels := map[Mode]map[string]int{}
+	for _, mode := range modes {
+		r, trace := recorded(t, mode, 20, steps)
+		kernels[mode] = map[string]int{}
+		found := traces.Examine(trace.Header, trace.Attribution)
+		if traces.Misleads(found) {
+			t.Errorf("%v: the trace misleads: %+v", mode, found)
+		}
+		decode := r.Plan(r.decodePhase())
+		positions := map[float64]bool{}
+		var warmTo int64
+		for _, e := range trace.Events {
+			if e.Kind == traces.KindRange && e.Name == "warm-up" {
+				warmTo = e.End()
+			}
+		}
+		passes := map[uint64]*traces.Event{}
+		for i := range trace.Events {
+			if e := &trace.Events[i]; e.Kind == traces.KindPass && e.Time >= warmTo {
+				passes[e.ID] = e
+				if e.Name == annotate.Decode {
+					positions[e.Value] = true
+				}
+			}
+		}
+		if len(passes) != steps+1 || len(positions) != steps || !positions[20] || !positions[20+steps-1] {
+			t.Errorf("%v: %d passes, decode steps at %d positions", mode, len(passes), len(positions))
+		}
+		calls := map[uint64]bool{}
+		for _, e := range trace.Events {
+			if e.Kind.IsCall() && e.Correlation != 0 {
+				calls[e.Correlation] = true
+			}
+		}
+		var last int64
+		for i := range trace.Events {
+			e := &trace.Events[i]
+			if e.Kind != traces.KindKernel || e.Time < warmTo {
+				continue
+			}
+			step, ok := trace.Header.Step(e)
+			if !ok || passes[e.Parent] == nil || !calls[e.Correlation] {
+				t.Fatalf("%v: a kernel is of no step, pass or call: %+v", mode, e)
+			}
+			if e.Time < last {
+				t.Errorf("%v: %s begins before the kernel before it ends", mode, step.Name)
+			}
+			last = e.End()
+			kernels[mode][trace.Header.Plans[e.Phase].Phase+" "+step.Name]++
+		}
+		for _, s := range decode.Steps {
+			if n := kernels[mode][annotate.Decode+" "+s.Name()]; n < steps || n%steps != 0 {
+				t.Errorf("%v: %s has %d kernels in %d steps", mode, s.Name(), n, steps)
+			}
+		}
+		table, err := traces.Summarize(trace, traces.ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum, rest int64
+		for _, row := range table.Rows {
+			sum += row.Exclusive
+			if row.Kind == traces.RowResidual || row.Name == traces.IdleUnknown {
+				rest += row.Exclusive
+			}
+		}
+		if sum != table.Wall || rest > table.Wall/50 {
+			t.Errorf("%v: rows sum to %d of %d, %d of it not known", mode, sum, table.Wall, rest)
+		}
+		for _, p := range trace.Header.Plans {
+			if want := map[bool]int{true: 32, false: 0}[mode == Graph && p.Phase == annotate.Prefill]; p.Padded != want {
+				t.Errorf("%v: %s of %d tokens is padded to %d, want %d", mode, p.Phase, p.Tokens, p.Padded, want)
+			}
+		}
+	}
+	if a, b := fmt.Sprint(kernels[Eager]), fmt.Sprint(kernels[Graph]); a != b {
+		t.Errorf("kernels by stage: eager %s, graph %s", a, b)
+	}
+}
+
+// A recording stops with its runner, and a runner records again.
+func TestRecordAgain(t *testing.T) {
+	r, _ := recorded(t, Graph, 3, 2)
+	if err := r.StopRecording(); err != nil {
+		t.Error(err)
+	}
+	rec := profile.New("test", "2")
+	if err := r.StartRecording(rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Rewind(0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Prefill(context.Background(), []int32{1, 2}, samplingPhase(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkNoRecording(b *testing.B) {
+	var rec *recording
+	for b.Loop() {
+		stamps := rec.pick(nil)
+		note := rec.begin(nil, stamps)
+		_ = stamps.before(0, launch{})
+		call := note.call()
+		call.kernel(0)
+		_ = stamps.after(0, launch{})
+		note.end()
+	}
+}

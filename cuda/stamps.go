@@ -1,0 +1,126 @@
+package cuda
+
+// #include "shim.h"
+// #cgo noescape call_gs_stamps_into
+// #cgo nocallback call_gs_stamps_into
+// #cgo noescape call_gs_stamps_used
+// #cgo nocallback call_gs_stamps_used
+// #cgo noescape call_gs_stamps_collect
+// #cgo nocallback call_gs_stamps_collect
+import "C"
+
+import (
+	"time"
+	"unsafe"
+)
+
+// StampArea is the size, in bytes, of the area in which a kernel stamps: see abi.h.
+const StampArea = C.GS_STAMP_AREA
+
+// StampPair is the size, in bytes, of what [Stream.CollectStamps] writes for each
+// kernel: start and end, %globaltimer nanoseconds, two uint64.
+const StampPair = 16
+
+// StampInto makes each kernel of the library that is launched from now on, or
+// captured, take the next of count areas of [StampArea] bytes, which were zeroed
+// once: it will write there when its blocks started and ended. Areas 0 ends that.
+// Kernels of NVIDIA's libraries take none.
+func (s *Stream) StampInto(areas Ptr, count int) error {
+	t, c, err := s.handle("StampInto")
+	if err != nil {
+		return err
+	}
+	if areas != 0 && (count < 1 || count > maxRows) {
+		return shapeError("StampInto", "%d areas; it must be at least 1", count)
+	}
+	return failed("gs_stamps_into", C.call_gs_stamps_into(t, c, C.gs_ptr(areas), C.uint32_t(count)))
+}
+
+// Stamped returns how many areas kernels asked for since [Stream.StampInto]: more
+// than there are where some got none.
+func (s *Stream) Stamped() (int, error) {
+	t, c, err := s.handle("Stamped")
+	if err != nil {
+		return 0, err
+	}
+	var used C.uint32_t
+	err = failed("gs_stamps_used", C.call_gs_stamps_used(t, c, &used))
+	return int(used), err
+}
+
+// StampedBy returns the name of the kernel that took an area, such as "gemv", and the
+// number of its blocks; "" where none did.
+func (s *Stream) StampedBy(area int) (name string, blocks int, err error) {
+	t, c, err := s.handle("StampedBy")
+	if err != nil {
+		return "", 0, err
+	}
+	var p *C.char
+	var n C.uint32_t
+	err = failed("gs_stamp_taken_by", C.call_gs_stamp_taken_by(t, c, C.uint32_t(area), &p, &n))
+	if p == nil {
+		return "", 0, err
+	}
+	return C.GoString(p), int(n), err
+}
+
+// Mark launches a kernel that does nothing but stamp.
+func (s *Stream) Mark() error {
+	t, c, err := s.handle("Mark")
+	if err != nil {
+		return err
+	}
+	return failed("gs_stamp_mark", C.call_gs_stamp_mark(t, c))
+}
+
+// CollectArgs are gs_collect_args.
+type CollectArgs struct {
+	size   uint32
+	Count  uint32 // areas
+	Rows   uint32 // passes for which Ring has room
+	Areas  Ptr
+	Blocks Ptr // (Count) uint32: of the kernels that took the areas
+	Ring   Ptr // (Rows, Count) pairs of StampPair bytes
+	Passes Ptr // uint64: collected so far, also those for which there was no row
+	Done   Ptr // uint32, 0
+}
+
+// CollectStamps launches what turns the areas of a pass into a row of the ring: the
+// least start and the greatest end of each kernel.
+func (s *Stream) CollectStamps(a CollectArgs) error {
+	t, c, err := s.handle("CollectStamps")
+	if err != nil {
+		return err
+	}
+	if a.Count < 1 || a.Rows < 1 || a.Areas == 0 || a.Blocks == 0 || a.Ring == 0 || a.Passes == 0 || a.Done == 0 {
+		return shapeError("CollectStamps", "%d areas, %d rows; both must be at least 1, and Areas, Blocks, Ring, Passes and Done be given", a.Count, a.Rows)
+	}
+	a.size = uint32(unsafe.Sizeof(a))
+	return failed("gs_stamps_collect", C.call_gs_stamps_collect(t, c, (*C.gs_collect_args)(unsafe.Pointer(&a))))
+}
+
+// ClockPair is a moment by two clocks.
+type ClockPair struct {
+	Host        int64         // CLOCK_MONOTONIC, ns
+	Device      int64         // %globaltimer, ns
+	Uncertainty time.Duration // by how much they may be apart
+	Resolution  time.Duration // least step of %globaltimer that was seen
+}
+
+// CompareClocks waits for the stream, and asks a kernel for the time.
+func (s *Stream) CompareClocks() (ClockPair, error) {
+	t, c, err := s.handle("CompareClocks")
+	if err != nil {
+		return ClockPair{}, err
+	}
+	mailbox, err := s.dev.AllocHost(64)
+	if err != nil {
+		return ClockPair{}, err
+	}
+	var p C.gs_clock_pair
+	err = failed("gs_clock_compare", C.call_gs_clock_compare(t, c, unsafe.Pointer(&mailbox.Bytes()[0]), C.gs_ptr(mailbox.Ptr()), &p))
+	if freed := mailbox.Free(); err == nil {
+		err = freed
+	}
+	return ClockPair{int64(p.host), int64(p.device), time.Duration(p.uncertainty), time.Duration(p.resolution)}, err
+}

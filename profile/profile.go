@@ -1,0 +1,190 @@
+// Package profile records the passes of a session as a trace.
+//
+// A [Recorder] holds what all sources share: the plans of the passes, with the cost
+// of each step, a clock, and the events. A runner that can record itself is a
+// [Source]: on the CPU it notes each step of each thread; on a GPU its kernels stamp
+// their start and end, or CUPTI records them. While it runs, a source only keeps
+// numbers; events are made of them when recording stops.
+//
+//	rec := profile.New("infer")
+//	err := source.StartRecording(rec)
+//	... passes ...
+//	err = source.StopRecording()
+//	trace := rec.Trace()
+//
+// Times are nanoseconds after the recorder was made, by CLOCK_MONOTONIC.
+package profile
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gpt2scope/annotate"
+	"gpt2scope/gpt2"
+	"gpt2scope/traces"
+)
+
+// Source is a runner that can record its passes. Its methods are called between
+// passes, by the goroutine that has the session.
+type Source interface {
+	// StartRecording notes all later passes for the recorder.
+	StartRecording(r *Recorder) error
+
+	// StopRecording gives the recorder the events of the passes since. Without
+	// StartRecording before it does nothing.
+	StopRecording() error
+}
+
+// Recorder collects a trace. Its methods may be called by several goroutines.
+type Recorder struct {
+	mu     sync.Mutex
+	header traces.Header
+	base   time.Time
+	mono   int64 // CLOCK_MONOTONIC at base
+	// uncertain is by how much that may be wrong.
+	uncertain time.Duration
+	plans     map[planKey]int32
+	events    []traces.Event
+	nextID    uint64
+}
+
+// planKey tells plans apart that are of the same phase.
+type planKey struct {
+	plan *gpt2.Plan
+	name string
+}
+
+// New makes a recorder. The trace's base is now.
+func New(tool, release string) *Recorder {
+	r := &Recorder{plans: map[planKey]int32{}}
+	r.uncertain = time.Hour
+	for range 100 { // the pair of times that lies closest together
+		before := time.Now()
+		mono := monotonic()
+		if d := time.Since(before); d < r.uncertain {
+			r.uncertain, r.mono, r.base = d, mono, before.Add(d/2)
+		}
+	}
+	r.header = traces.Header{
+		Version: traces.Version, Tool: tool, Release: release, Base: r.base.UnixNano(), Process: int64(os.Getpid()),
+		Command: slices.Clone(os.Args), Clock: traces.Clock{Domain: "monotonic"},
+	}
+	return r
+}
+
+// monotonic reads CLOCK_MONOTONIC, by which C code of this process notes times too.
+func monotonic() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return t.Nano()
+}
+
+// Since returns a time as the trace has it.
+func (r *Recorder) Since(t time.Time) int64 { return int64(t.Sub(r.base)) }
+
+// Now returns the time as the trace has it.
+func (r *Recorder) Now() int64 { return int64(time.Since(r.base)) }
+
+// OfMonotonic returns a time of CLOCK_MONOTONIC as the trace has it.
+func (r *Recorder) OfMonotonic(ns int64) int64 { return ns - r.mono }
+
+// Uncertainty is by how much times of [Recorder.OfMonotonic] may be wrong, in ns.
+func (r *Recorder) Uncertainty() int64 { return int64(r.uncertain) }
+
+// Thread returns the lane of the calling OS thread. The goroutine should be locked
+// to it.
+func (r *Recorder) Thread() traces.Lane {
+	return traces.Thread(int64(os.Getpid()), int64(unix.Gettid()))
+}
+
+// IDs returns the first of n ids of ranges, unique in the trace.
+func (r *Recorder) IDs(n int) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := r.nextID + 1
+	r.nextID += uint64(n)
+	return first
+}
+
+// Header changes the trace's header.
+func (r *Recorder) Header(change func(h *traces.Header)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.header)
+}
+
+// Name gives a lane a name.
+func (r *Recorder) Name(l traces.Lane, name string) {
+	r.Header(func(h *traces.Header) {
+		if !slices.ContainsFunc(h.Lanes, func(n traces.LaneName) bool { return n.Lane == l }) {
+			h.Lanes = append(h.Lanes, traces.LaneName{Lane: l, Name: name})
+		}
+	})
+}
+
+// Add takes events, in any order.
+func (r *Recorder) Add(events ...traces.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, events...)
+}
+
+// Plan registers the plan of passes, and returns what events call Phase. Costs are
+// those of plan as it was asked for; executed is how many tokens per sequence run,
+// where the prompt is padded.
+func (r *Recorder) Plan(plan *gpt2.Plan, position, executed int, sizes gpt2.Sizes) int32 {
+	key := planKey{plan, annotate.PassName(plan, position)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, ok := r.plans[key]; ok {
+		return i
+	}
+	p := traces.Plan{Phase: key.name, Batch: plan.Phase.Batch, Tokens: plan.Phase.Tokens}
+	if executed != plan.Phase.Tokens {
+		p.Padded = executed
+	}
+	for _, s := range plan.Steps {
+		at, next := s.Cost(0), s.Cost(1)
+		p.Steps = append(p.Steps, traces.Step{
+			Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Layer: s.Layer(), Slot: s.Slot(),
+			FLOPs: at.FLOPs, Bytes: at.Bytes(sizes), FLOPsPerPast: next.FLOPs - at.FLOPs, BytesPerPast: next.Bytes(sizes) - at.Bytes(sizes),
+		})
+	}
+	i := int32(len(r.header.Plans))
+	r.header.Plans = append(r.header.Plans, p)
+	r.plans[key] = i
+	return i
+}
+
+// Range notes a range of the calling thread, until end is called. The goroutine is
+// locked to its thread until then.
+func (r *Recorder) Range(name string) (end func()) {
+	runtime.LockOSThread()
+	e := traces.Plain(traces.KindRange, r.Thread(), name, r.Now(), 0)
+	e.ID, e.Domain = r.IDs(1), annotate.DomainName
+	return func() {
+		e.Duration = r.Now() - e.Time
+		r.Add(e)
+		runtime.UnlockOSThread()
+	}
+}
+
+// Trace returns the trace of what was added until now. Its events are in order and
+// attributed.
+func (r *Recorder) Trace() *traces.Trace {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.header
+	h.Events = int64(len(r.events))
+	t := &traces.Trace{Header: &h, Events: slices.Clone(r.events)}
+	traces.Sort(t.Events)
+	t.Attribution = traces.Attribute(t.Header, t.Events)
+	return t
+}

@@ -1,0 +1,114 @@
+package traces
+
+import (
+	"fmt"
+	"strings"
+)
+
+// notes are the lines that a reader of the table needs: what it is of, what
+// recording cost, what energy was used, and what it cannot say.
+func (s *summary) notes(t *Table) []string {
+	var notes []string
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	h := s.Header
+	if len(t.Passes) > 0 {
+		var parts []string
+		for _, p := range t.Passes {
+			parts = append(parts, p.describe(h))
+		}
+		text := strings.Join(parts, ", ")
+		switch n := t.WarmUp.Count; {
+		case s.by != ByKernel && n > 0:
+			text += fmt.Sprintf("; warm-up is left out: %s, %.3f ms", passes(n), float64(t.WarmUp.Time)/1e6)
+		case n > 0:
+			text += fmt.Sprintf("; warm-up is counted in: %s, %.3f ms", passes(n), float64(t.WarmUp.Time)/1e6)
+		}
+		add("passes: %s", text)
+	}
+	notes = append(notes, h.lookingNotes(t.Passes)...)
+	for _, e := range h.Energy {
+		if e.Tokens <= 0 || e.Device != int(t.Device) && t.Device >= 0 {
+			continue
+		}
+		n := float64(e.Tokens)
+		add("energy: %s %.3g mJ per token, +-%.2g, over %d tokens (%s)", e.What, e.Millijoule/n, e.Resolution/n, e.Tokens, e.Source)
+	}
+	if s.by.ofPasses() {
+		switch known := s.costsKnown(t); {
+		case !known:
+			add("floors: the recording does not say what steps cost")
+		case !h.hasCeilings(t.Device):
+			add("floors: no ceilings of this device are known; 'infer bench ceilings' measures them")
+		}
+	}
+	return notes
+}
+
+// costsKnown tells whether any row has a cost.
+func (s *summary) costsKnown(t *Table) bool {
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Kind == RowWork && (r.FLOPs > 0 || r.Bytes > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// describe is such as "prefill of 6 tokens, padded to 64" or "7 decode steps".
+func (p Passes) describe(h *Header) string {
+	text := fmt.Sprintf("%d %s", p.Count, p.Phase)
+	if p.Count != 1 {
+		text += "s"
+	}
+	if p.plan < 0 || int(p.plan) >= len(h.Plans) {
+		return text
+	}
+	plan := &h.Plans[p.plan]
+	if plan.Tokens > 1 || plan.Padded > 0 {
+		text += fmt.Sprintf(" of %d tokens", plan.Tokens)
+	}
+	if plan.Batch > 1 {
+		text += fmt.Sprintf(" of %d sequences", plan.Batch)
+	}
+	if plan.Padded > 0 {
+		text += fmt.Sprintf(", padded to %d", plan.Padded)
+	}
+	return text
+}
+
+func passes(n int) string {
+	if n == 1 {
+		return "1 pass"
+	}
+	return fmt.Sprintf("%d passes", n)
+}
+
+// lookingNotes says what recording cost, for the passes of a table.
+func (h *Header) lookingNotes(of []Passes) []string {
+	var notes []string
+	for _, l := range h.Looking {
+		if !(l.Baseline > 0) || !(l.Recorded > 0) {
+			continue
+		}
+		wanted := len(of) == 0
+		for _, p := range of {
+			wanted = wanted || p.Phase == l.Phase
+		}
+		if !wanted {
+			continue
+		}
+		longer := fmt.Sprintf("%.1f %% longer", 100*(l.Recorded/l.Baseline-1))
+		if l.Recorded <= l.Baseline {
+			longer = "no longer"
+		}
+		notes = append(notes, fmt.Sprintf("looking: recording made a %s %s: %.1f us, %.1f us in a process that never recorded", l.Phase, longer, l.Recorded/1e3, l.Baseline/1e3))
+	}
+	if len(notes) > 0 {
+		return notes
+	}
+	switch h.Recorder {
+	case RecorderCUPTI, RecorderStamps, RecorderHost:
+		return []string{"looking: what recording cost was not measured; 'infer bench overhead' measures it"}
+	}
+	return []string{"looking: what recording cost was not measured"}
+}

@@ -71,35 +71,44 @@ func runCeilings(ctx context.Context, m *modelFlags, again, asJSON bool, stdout,
 	return writeOutput(stdout, b.Bytes())
 }
 
+// storedCeilings finds what was measured of a backend's device before. A recording
+// takes its floors from that: it does not measure. An error says why what is stored
+// cannot be used, or that the device has no ceilings.
+func storedCeilings(backend gpt2.Backend) (set ceilings.Set, found bool, err error) {
+	switch b := backend.(type) {
+	case *cpu.Backend:
+		return ceilings.Load(ceilings.KeyCPU(b))
+	case *cudaexec.Backend:
+		key, err := ceilings.KeyGPU(b.Library(), b.Device())
+		if err != nil {
+			return set, false, err
+		}
+		return ceilings.Load(key)
+	}
+	return set, false, errNoCeilings
+}
+
+var errNoCeilings = errors.New("the reference device has no ceilings: it is plain Go; use --device cpu or --device cuda")
+
 // ceilingsOf returns what a backend's device can do, from the file of earlier
 // measurements where it has them and again is false. What is measured is stored
 // there; where that fails, standard error says so.
 func ceilingsOf(ctx context.Context, backend gpt2.Backend, m *modelFlags, again bool, stderr io.Writer) (set ceilings.Set, stored bool, err error) {
-	var key string
-	var measure func() (ceilings.Set, error)
-	switch b := backend.(type) {
-	case *cpu.Backend:
-		key = ceilings.KeyCPU(b)
-		measure = func() (ceilings.Set, error) { return ceilings.MeasureCPU(ctx, b, 0) }
-	case *cudaexec.Backend:
-		if key, err = ceilings.KeyGPU(b.Library(), b.Device()); err != nil {
-			return set, false, err
-		}
-		measure = func() (ceilings.Set, error) { return ceilings.MeasureGPU(ctx, b.Library(), b.Device()) }
-	default:
-		return set, false, errors.New("the reference device has no ceilings: it is plain Go; use --device cpu or --device cuda")
-	}
-	if !again {
-		set, found, err := ceilings.Load(key)
-		if found {
-			return set, true, nil
-		}
-		if err != nil {
-			m.notice(err.Error() + "; ceilings are measured again")
-		}
+	set, found, err := storedCeilings(backend)
+	switch {
+	case errors.Is(err, errNoCeilings):
+		return set, false, err
+	case found && !again:
+		return set, true, nil
+	case err != nil && !again:
+		m.notice(err.Error() + "; ceilings are measured again")
 	}
 	stop := m.spin(stderr, "measuring what the device can do")
-	set, err = measure()
+	if b, ok := backend.(*cudaexec.Backend); ok {
+		set, err = ceilings.MeasureGPU(ctx, b.Library(), b.Device())
+	} else {
+		set, err = ceilings.MeasureCPU(ctx, backend.(*cpu.Backend), 0)
+	}
 	stop()
 	if err != nil {
 		return set, false, err

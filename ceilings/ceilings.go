@@ -1,7 +1,12 @@
-// Package ceilings measures what a GPU can do at most: the highest bandwidth and
+// Package ceilings measures what a device can do at most: the highest bandwidth and
 // arithmetic rates reached by simple programs, and what a launch and a barrier
 // over the whole device cost. A floor, the least time a pass could take, is made
 // of them, in the same process and at the same clocks as what stands beside it.
+//
+// A [Set] is what was measured of one device, a GPU ([MeasureGPU]) or the CPU's
+// threads ([MeasureCPU]). [Store] keeps it in a file in the user's cache folder, and
+// [Load] finds it there by a key that names the device, the versions of what ran on
+// it and, of a CPU, threads and kernels. [Set.Record] gives it to a trace.
 package ceilings
 
 import (
@@ -23,16 +28,21 @@ import (
 type Ceilings struct {
 	Copy    float64 `json:"copy_gb_per_s"` // bytes read and written
 	Read    float64 `json:"read_gb_per_s"`
-	BF16    float64 `json:"bf16_tflop_per_s"` // a large product by cuBLASLt, on random numbers
-	F32     float64 `json:"f32_tflop_per_s"`  // the same in float32, without TF32
-	Launch  float64 `json:"launch_us"`        // an empty kernel after another, in a graph
-	Barrier float64 `json:"barrier_us"`       // all SMs meet
+	L2Read  float64 `json:"l2_read_gb_per_s,omitempty"` // of data that stays in the L2 cache
+	BF16    float64 `json:"bf16_tflop_per_s"`           // a large product by cuBLASLt, on random numbers
+	F32     float64 `json:"f32_tflop_per_s"`            // the same in float32, without TF32
+	Launch  float64 `json:"launch_us"`                  // an empty kernel after another, in a graph
+	Barrier float64 `json:"barrier_us"`                 // all SMs meet
 }
 
 // String is one line for people.
 func (c Ceilings) String() string {
-	return fmt.Sprintf("copy %.0f GB/s, read %.0f GB/s, bf16 %.0f TFLOP/s, f32 %.1f TFLOP/s, launch in a graph %.2f us, grid barrier %.2f us",
-		c.Copy, c.Read, c.BF16, c.F32, c.Launch, c.Barrier)
+	l2 := ""
+	if c.L2Read > 0 {
+		l2 = fmt.Sprintf("read from L2 %.0f GB/s, ", c.L2Read)
+	}
+	return fmt.Sprintf("copy %.0f GB/s, read %.0f GB/s, %sbf16 %.0f TFLOP/s, f32 %.1f TFLOP/s, launch in a graph %.2f us, grid barrier %.2f us",
+		c.Copy, c.Read, l2, c.BF16, c.F32, c.Launch, c.Barrier)
 }
 
 // bandwidth returns the higher of the two, in bytes per second.
@@ -71,27 +81,38 @@ func seconds(s float64) time.Duration { return time.Duration(s * 1e9) }
 
 // Measure measures a device that nothing else uses. It takes about a second, and
 // up to 2 GiB of the device's memory.
-func Measure(ctx context.Context, lib *cuda.Library, dev *cuda.Device) (c Ceilings, err error) {
+func Measure(ctx context.Context, lib *cuda.Library, dev *cuda.Device) (Ceilings, error) {
+	s, err := MeasureGPU(ctx, lib, dev)
+	return s.GPU(), err
+}
+
+// MeasureGPU is [Measure] with all that was found.
+func MeasureGPU(ctx context.Context, lib *cuda.Library, dev *cuda.Device) (s Set, err error) {
 	b, err := NewBench(dev)
 	if err != nil {
-		return c, err
+		return s, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	for _, part := range []func() error{
-		func() error { return b.bandwidths(&c) },
+		func() error { return b.bandwidths(&s) },
+		func() error { return b.cache(&s) },
 		func() error { return lib.OpenBLAS() },
-		func() (err error) { c.BF16, err = b.product(8192, cuda.BF16); return err },
-		func() (err error) { c.F32, err = b.product(4096, cuda.F32); return err },
-		func() error { return b.latencies(&c) },
+		func() error { return b.product(&s, 8192, cuda.BF16) },
+		func() error { return b.product(&s, 4096, cuda.F32) },
+		func() error { return b.latencies(&s) },
 	} {
 		if ctx.Err() != nil {
-			return c, context.Cause(ctx)
+			return s, context.Cause(ctx)
 		}
 		if err := part(); err != nil {
-			return c, fmt.Errorf("the ceilings of the GPU cannot be measured: %w", err)
+			return s, fmt.Errorf("the ceilings of the GPU cannot be measured: %w", err)
 		}
 	}
-	return c, nil
+	if s.Key, err = KeyGPU(lib, dev); err != nil {
+		return s, err
+	}
+	s.Device, s.Time = dev.Info().Name, time.Now().UTC().Truncate(time.Second)
+	return s, nil
 }
 
 // Bench is a stream with what it takes to time work on it.
@@ -190,8 +211,20 @@ func (b *Bench) TimeGraph(repeat, n int, f func(i int) error) (times []time.Dura
 // Median returns the middle of sorted times.
 func Median[T cmp.Ordered](sorted []T) T { return sorted[len(sorted)/2] }
 
+// rate makes a value of sorted times in which an amount was done: bytes as GB/s,
+// operations as TFLOP/s, each in units of scale.
+func rate(name, unit, how string, amount, scale float64, times []time.Duration) Value {
+	of := func(q float64) float64 { return amount / quantile(times, q).Seconds() / scale }
+	return Value{Name: name, Unit: unit, Value: of(0.5), P10: of(0.9), P90: of(0.1), How: how}
+}
+
+// quantile returns a quantile of sorted times, never 0.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return max(1, sorted[int(q*float64(len(sorted)-1)+0.5)])
+}
+
 // bandwidths copies and reads 1 GiB, or an eighth of what is free.
-func (b *Bench) bandwidths(c *Ceilings) error {
+func (b *Bench) bandwidths(s *Set) error {
 	free, _, err := b.Device.Memory()
 	if err != nil {
 		return err
@@ -208,52 +241,108 @@ func (b *Bench) bandwidths(c *Ceilings) error {
 	if err := b.Fill(src, cuda.BF16); err != nil {
 		return err
 	}
-	best := func(bytes int64, f func() error) (float64, error) {
+	measure := func(name, how string, bytes int64, f func() error) (Value, error) {
 		times, err := b.Time(12, 1, f) // the first ones warm up
 		if err != nil {
-			return 0, err
+			return Value{}, err
 		}
-		return float64(bytes) / Median(times).Seconds() / 1e9, nil
+		return rate(name, gbs, how, float64(bytes), 1e9, times), nil
 	}
-	if c.Copy, err = best(2*n, func() error { return b.Stream.CopyKernel(dst.Ptr(), src.Ptr(), n) }); err != nil {
-		return err
-	}
-	byDriver, err := best(2*n, func() error { return b.Stream.CopyOnDevice(dst, 0, src, 0, n) })
+	copied, err := measure("copy", "a kernel", 2*n, func() error { return b.Stream.CopyKernel(dst.Ptr(), src.Ptr(), n) })
 	if err != nil {
 		return err
 	}
-	c.Copy = max(c.Copy, byDriver)
-	c.Read, err = best(n, func() error { return b.Stream.ReadKernel(src.Ptr(), n, dst.Ptr()) })
+	byDriver, err := measure("copy", "the driver's copy", 2*n, func() error { return b.Stream.CopyOnDevice(dst, 0, src, 0, n) })
+	if err != nil {
+		return err
+	}
+	if byDriver.Value > copied.Value {
+		copied = byDriver
+	}
+	read, err := measure("read", "a kernel", n, func() error { return b.Stream.ReadKernel(src.Ptr(), n, dst.Ptr()) })
+	copied.Where, read.Where = "memory", "memory"
+	s.Values = append(s.Values, copied, read)
 	return err
 }
 
+// cache reads, over and over in a graph, data of half the size of the L2 cache. That
+// takes a few microseconds, of which the start of a kernel is a part: so the time
+// that the second half of the data adds counts too, and the higher rate is taken.
+func (b *Bench) cache(s *Set) error {
+	l2 := int64(b.Device.Info().L2Bytes)
+	n := l2 / 2 &^ 4095
+	if n == 0 {
+		return nil
+	}
+	src, err := b.Alloc(n)
+	if err != nil {
+		return err
+	}
+	out, err := b.Alloc(256)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(b.Fill(src, cuda.BF16), b.Stream.ReadKernel(src.Ptr(), n, out.Ptr()), b.Stream.Synchronize()); err != nil {
+		return err
+	}
+	read := func(bytes int64) ([]time.Duration, error) {
+		return b.TimeGraph(21, 200, func(int) error { return b.Stream.ReadKernel(src.Ptr(), bytes, out.Ptr()) })
+	}
+	half, err := read(n / 2 &^ 4095)
+	if err != nil {
+		return err
+	}
+	whole, err := read(n)
+	if err != nil {
+		return err
+	}
+	v := l2Rate(n/2&^4095, half, n, whole)
+	v.Size, v.Where = l2, "L2 cache"
+	s.Values = append(s.Values, v)
+	return nil
+}
+
+// l2Rate is the higher of two rates: of reading all, and of what all takes more than
+// half of it. The second is not taken where it is more than twice the first: then
+// noise is what it shows.
+func l2Rate(halfBytes int64, half []time.Duration, bytes int64, whole []time.Duration) Value {
+	v := rate("read", gbs, "a kernel, again and again in a graph", float64(bytes), 1e9, whole)
+	more := Median(whole) - Median(half)
+	if added := float64(bytes-halfBytes) / more.Seconds() / 1e9; more > 0 && added > v.Value && added < 2*v.Value {
+		v = Value{Name: v.Name, Unit: v.Unit, Value: added, P10: v.P10, P90: max(added, v.P90), How: "what the second half of the data adds to a kernel's time"}
+	}
+	return v
+}
+
 // product multiplies two square matrices of random numbers, by the fastest of
-// some algorithms, and returns TFLOP/s.
-func (b *Bench) product(n int64, t cuda.DType) (float64, error) {
+// some algorithms.
+func (b *Bench) product(s *Set, n int64, t cuda.DType) error {
 	var p [3]*cuda.Buffer
 	for i := range p {
 		var err error
 		if p[i], err = b.Alloc(n * n * int64(t.Size())); err != nil {
-			return 0, err
+			return err
 		}
 		if err := b.Fill(p[i], t); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	d := int32(n)
 	a := cuda.LinearArgs{X: p[0].Ptr(), W: p[1].Ptr(), Y: p[2].Ptr(), M: d, N: d, K: d, LDX: d, LDY: d, DType: t, YType: t}
 	if _, err := b.Stream.TuneLinear(a, 16); err != nil {
-		return 0, err
+		return err
 	}
 	times, err := b.Time(12, 1, func() error { return b.Stream.Linear(a) })
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return 2 * float64(n) * float64(n) * float64(n) / Median(times).Seconds() / 1e12, nil
+	name := map[cuda.DType]string{cuda.BF16: "bf16", cuda.F32: "f32"}[t]
+	s.Values = append(s.Values, rate(name, tflops, fmt.Sprintf("a product of %d x %d x %d by cuBLASLt", n, n, n), 2*float64(n)*float64(n)*float64(n), 1e12, times))
+	return nil
 }
 
 // latencies times empty launches in a graph, and barriers over the device.
-func (b *Bench) latencies(c *Ceilings) error {
+func (b *Bench) latencies(s *Set) error {
 	if err := errors.Join(b.Stream.Nothing(), b.Stream.Synchronize()); err != nil { // loads the kernel
 		return err
 	}
@@ -261,19 +350,16 @@ func (b *Bench) latencies(c *Ceilings) error {
 	if err != nil {
 		return err
 	}
-	c.Launch = micro(Median(times))
+	s.Values = append(s.Values, Value{Name: "launch", Unit: us, Value: micro(Median(times)), P10: micro(quantile(times, 0.1)), P90: micro(quantile(times, 0.9)),
+		How: "an empty kernel after another, in a graph"})
 	counter, err := b.Alloc(256)
 	if err != nil {
 		return err
 	}
-	rounds := func(n int) (time.Duration, error) {
-		times, err := b.Time(11, 1, func() error {
+	rounds := func(n int) ([]time.Duration, error) {
+		return b.Time(11, 1, func() error {
 			return errors.Join(b.Stream.Set(counter, 0, 0, 4), b.Stream.Barriers(counter.Ptr(), n))
 		})
-		if err != nil {
-			return 0, err
-		}
-		return Median(times), nil
 	}
 	if _, err := rounds(1); err != nil {
 		return err
@@ -283,8 +369,12 @@ func (b *Bench) latencies(c *Ceilings) error {
 		return err
 	}
 	many, err := rounds(1100)
-	c.Barrier = micro(many-few) / 1000
-	return err
+	if err != nil {
+		return err
+	}
+	each := func(q float64) float64 { return max(0, micro(quantile(many, q)-Median(few))/1000) }
+	s.Values = append(s.Values, Value{Name: "barrier", Unit: us, Value: each(0.5), P10: each(0.1), P90: each(0.9), How: "all SMs meet, in one kernel"})
+	return nil
 }
 
 func micro(d time.Duration) float64 { return float64(d) / 1e3 }

@@ -29,3 +29,18 @@ func physicalCores() int {
 	}
 	return max(1, len(cores))
 }
+
+// allowedCPUs lists the processors that the process may run on.
+func allowedCPUs() []int {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		return nil
+	}
+	var list []int
+	for cpu, all := 0, allowed.Count(); len(list) < all && cpu < 8*len(allowed)*8; cpu++ {
+		if allowed.IsSet(cpu) {
+			list = append(list, cpu)
+		}
+	}
+	return list
+}

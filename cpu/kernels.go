@@ -734,6 +734,22 @@ func (p *pool) measureFLOPs(count int) float64 {
 	return float64(ops) / t
 }
 
+// measureFMA returns the FLOP/s of all threads' multiply-adds between registers, with nothing loaded.
+func (p *pool) measureFMA(count int) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ops C.int64_t
+	t := float64(C.gs_bench_fma(p.c, C.int64_t(count), &ops))
+	return float64(ops) / t
+}
+
+// fill writes small numbers, each thread what it reads in measureRead.
+func (p *pool) fill(m mem[float32]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	C.gs_bench_fill(p.c, cfloats(m), C.int64_t(m.n))
+}
+
 // measureRead returns the bytes per second at which all threads together read m once.
 func (p *pool) measureRead(m mem[float32]) float64 {
 	p.mu.Lock()

@@ -216,6 +216,10 @@ int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int
 // Each runs on all workers and returns seconds. The caller turns them into a rate.
 double gs_bench_barrier(gs_pool *pool, int64_t count);             // `count` barriers inside one job
 double gs_bench_flops(gs_pool *pool, int64_t count, int64_t *ops); // the register tile from L1; *ops = FLOPs of all workers
+double gs_bench_fma(gs_pool *pool, int64_t count, int64_t *ops);   // multiply-adds between registers; *ops = FLOPs of all workers
 double gs_bench_read(gs_pool *pool, const float *p, int64_t n);    // every worker reads its share of p once
+
+// gs_bench_fill writes small numbers: every worker the share that gs_bench_read has it read, so that the memory is near to it.
+void gs_bench_fill(gs_pool *pool, float *p, int64_t n);
 
 #endif

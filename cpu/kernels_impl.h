@@ -35,6 +35,28 @@ static void flops(gs_worker *w, int64_t count, int64_t *ops) {
 	*ops = count * 2 * MR * KC * GS_NR;
 }
 
+// The register tile without its loads: as many sums as it keeps, each waiting only for itself.
+static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {
+	vf acc[MR][GS_NV], a = splat(1.0f - 0x1p-20f), b = splat(0x1p-10f);
+#pragma GCC unroll 16
+	for (int i = 0; i < MR; i++)
+#pragma GCC unroll 8
+		for (int j = 0; j < GS_NV; j++) acc[i][j] = splat(w->scratch[i * GS_NV + j]);
+#pragma GCC unroll 1
+	for (int64_t k = 0; k < count; k++)
+#pragma GCC unroll 16
+		for (int i = 0; i < MR; i++)
+#pragma GCC unroll 8
+			for (int j = 0; j < GS_NV; j++) acc[i][j] = acc[i][j] * a + b;
+	vf sum = {0};
+#pragma GCC unroll 16
+	for (int i = 0; i < MR; i++)
+#pragma GCC unroll 8
+		for (int j = 0; j < GS_NV; j++) sum += acc[i][j];
+	*ops = count * 2 * MR * GS_NV * VL;
+	return sum_lanes(sum);
+}
+
 static float read_all(const float *p, int64_t n) {
 	vu s[8] = {{0}};
 	for (int64_t i = 0; i + 8 * VL <= n; i += 8 * VL)
@@ -61,5 +83,6 @@ const gs_kernels GS_TABLE = {
 	.pack = pack,
 	.convert = convert,
 	.flops = flops,
+	.fma = fma_registers,
 	.read = read_all,
 };

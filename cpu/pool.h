@@ -92,6 +92,7 @@ struct gs_kernels {
 	void (*pack)(gs_worker *, gs_pack_job *);
 	int64_t (*convert)(void *, int, const void *, int, int64_t);
 	void (*flops)(gs_worker *, int64_t count, int64_t *ops);
+	float (*fma)(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);
 };
 

@@ -126,6 +126,35 @@ double gs_bench_flops(gs_pool *p, int64_t count, int64_t *ops) {
 	return (double)(gs_now() - start) * 1e-9;
 }
 
+static void fma_job(gs_worker *w, void *arg) {
+	bench *b = arg;
+	int64_t ops = 0;
+	b->sink[w->id] = w->pool->kernels->fma(w, b->count, &ops);
+	atomic_fetch_add(&b->ops, ops);
+}
+
+double gs_bench_fma(gs_pool *p, int64_t count, int64_t *ops) {
+	bench b = {.count = count};
+	int64_t start = gs_now();
+	gs_pool_run(p, fma_job, &b);
+	*ops = b.ops;
+	return (double)(gs_now() - start) * 1e-9;
+}
+
+static void fill_job(gs_worker *w, void *arg) {
+	bench *b = arg;
+	float *p = (float *)b->p;
+	int64_t lo, hi;
+	gs_share(w, b->n / 1024, &lo, &hi);
+	if (w->id == w->n - 1) hi = (b->n + 1023) / 1024;
+	for (int64_t i = lo * 1024; i < hi * 1024 && i < b->n; i++) p[i] = (float)(i % 251 - 125) * 0.01f;
+}
+
+void gs_bench_fill(gs_pool *p, float *x, int64_t n) {
+	bench b = {.n = n, .p = x};
+	gs_pool_run(p, fill_job, &b);
+}
+
 static void read_job(gs_worker *w, void *arg) {
 	bench *b = arg;
 	int64_t lo, hi;

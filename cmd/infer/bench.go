@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cpu"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
@@ -38,15 +39,18 @@ over repetitions and the range of the middle 80%. A decode step is measured alon
 always with the same number of tokens in the cache. The rates count the FLOPs and the
 least bytes of the plan, as 'infer info' shows them.
 
-On a GPU a decode step is measured as one of many that follow one another, and beside
-the time stands its floor: the sum, over the steps of the plan, of the least time that
-each needs at the bandwidth and arithmetic rate that the same process measured on the
-device. --rows measures a fixed list of work on models of random weights.`,
+Beside the time stands its floor: the sum, over the steps of the plan, of the least time
+that each needs at the bandwidth and arithmetic rate that the same process measured on
+the device ('infer bench ceilings' shows them). On a GPU a decode step is measured as one
+of many that follow one another, and --rows measures a fixed list of work on models of
+random weights.`,
 		Example: `  infer bench --layers all                                 a decode step
   infer bench -m random:gpt2 --phase prefill --prompt-len 1024
   infer bench -m random:gpt2 --dtype bf16 --past 512 --json
   infer bench --rows --device cuda                         a table, with floors
-  infer bench kernel attn.sdpa -m random:gpt2              a stage's kernels`,
+  infer bench kernel attn.sdpa -m random:gpt2              a stage's kernels
+  infer bench ceilings                                     what the device can do
+  infer bench energy --device cuda -m random:gpt2          energy per token`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return b.run(c.Context(), m, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -61,7 +65,7 @@ device. --rows measures a fixed list of work on models of random weights.`,
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object")
 	})
-	c.AddCommand(newBenchKernel(m), newBenchOverhead(m))
+	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchCeilings(m), newBenchEnergy(m, openCounter))
 	return c
 }
 
@@ -114,15 +118,26 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
-	var device *benchDevice
+	var device measured
 	if !b.noFloor {
-		if device, err = measureDevice(ctx, o.backend, m, stderr); err != nil {
+		if gpu, err := measureDevice(ctx, o.backend, m, stderr); err != nil {
 			return err
+		} else if gpu != nil {
+			device = gpu
 		}
 	}
 	s, err := o.load(ctx, stderr, b.batch)
 	if err != nil {
 		return err
+	}
+	plan, err := s.Plan(phase)
+	if err != nil {
+		return err
+	}
+	if host, ok := o.backend.(*cpu.Backend); ok && !b.noFloor {
+		if device, err = measureHost(ctx, host, plan.Cost(past).Bytes(host.Sizes()), m, stderr); err != nil {
+			return err
+		}
 	}
 	if b.record != "" {
 		p := profileFlags{recorder: b.record}
@@ -142,10 +157,6 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
-	plan, err := s.Plan(phase)
-	if err != nil {
-		return err
-	}
 	cost := plan.Cost(past)
 	gflops := perSecond(float64(cost.FLOPs), result.Median) / 1e9
 	gbs := perSecond(float64(cost.Bytes(o.backend.Sizes())), result.Median) / 1e9
@@ -156,8 +167,8 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 			"gflop_per_s": gflops, "gb_per_s": gbs, "configuration": o.setting(),
 		}
 		if device != nil {
-			floor := device.Ceilings.PlanFloor(plan, past, o.backend.Sizes())
-			out["floor_ms"], out["floor_with_barriers_ms"] = ms(floor), ms(device.Ceilings.WithBarriers(plan, floor))
+			floor := device.limits().PlanFloor(plan, past, o.backend.Sizes())
+			out["floor_ms"], out["floor_with_barriers_ms"] = ms(floor), ms(device.limits().WithBarriers(plan, floor))
 			out["share_of_floor"] = share(floor, result.Median)
 			out["device"] = device
 		}
@@ -171,9 +182,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
 		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), len(result.Times), perSecond(tokens, result.Median), gflops, gbs, o.setting())
 	if device != nil {
-		floor := device.Ceilings.PlanFloor(plan, past, o.backend.Sizes())
+		floor := device.limits().PlanFloor(plan, past, o.backend.Sizes())
 		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps: %.0f%% of floor\n%s\n",
-			ms(floor), ms(device.Ceilings.WithBarriers(plan, floor)), 100*share(floor, result.Median), device)
+			ms(floor), ms(device.limits().WithBarriers(plan, floor)), 100*share(floor, result.Median), device)
 	}
 	return writeOutput(stdout, text)
 }
@@ -201,6 +212,18 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Phase, int, 
 		return phase, past, fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
 	}
 	return phase, past, nil
+}
+
+// measured is a device whose ceilings were measured; String is for people.
+type measured interface {
+	fmt.Stringer
+	limits() limits
+}
+
+// limits are ceilings as floors are made of them.
+type limits interface {
+	PlanFloor(p *gpt2.Plan, past int, sizes gpt2.Sizes) time.Duration
+	WithBarriers(p *gpt2.Plan, floor time.Duration) time.Duration
 }
 
 // share returns the floor as a share of a time.

@@ -38,6 +38,8 @@ func (d *benchDevice) String() string {
 	return fmt.Sprintf("%s, CUDA %s of the driver, %s of the library, cuBLASLt %d%s\nceilings: %s", d.Name, d.Driver, d.Runtime, d.CuBLASLt, clock, d.Ceilings)
 }
 
+func (d *benchDevice) limits() limits { return d.Ceilings }
+
 // measureDevice measures the ceilings of a backend's GPU; nil of another backend.
 func measureDevice(ctx context.Context, backend gpt2.Backend, m *modelFlags, stderr io.Writer) (*benchDevice, error) {
 	b, ok := backend.(*cudaexec.Backend)

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -122,6 +123,35 @@ var numbers = [readings]struct {
 	power:        {"nvmlDeviceGetPowerUsage", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetPowerUsage()) }},
 	powerLimit:   {"nvmlDeviceGetEnforcedPowerLimit", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetEnforcedPowerLimit()) }},
 	temperature:  {"nvmlDeviceGetTemperature", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetTemperature(lib.TEMPERATURE_GPU)) }},
+	energy:       {"nvmlDeviceGetTotalEnergyConsumption", func(d lib.Device) (uint64, lib.Return) { return d.GetTotalEnergyConsumption() }},
+	powerNow:     {"nvmlDeviceGetFieldValues", func(d lib.Device) (uint64, lib.Return) { return field(d, lib.FI_DEV_POWER_INSTANT) }},
+	utilisation: {"nvmlDeviceGetUtilizationRates", func(d lib.Device) (uint64, lib.Return) {
+		u, ret := d.GetUtilizationRates()
+		return uint64(u.Gpu), ret
+	}},
+	memoryUsed: {"nvmlDeviceGetMemoryInfo", func(d lib.Device) (uint64, lib.Return) {
+		m, ret := d.GetMemoryInfo()
+		return m.Used, ret
+	}},
+}
+
+// field reads a field that is an unsigned number.
+func field(d lib.Device, id uint32) (uint64, lib.Return) {
+	values := []lib.FieldValue{{FieldId: id}}
+	if ret := d.GetFieldValues(values); ret != lib.SUCCESS {
+		return 0, ret
+	}
+	v := values[0]
+	if ret := lib.Return(v.NvmlReturn); ret != lib.SUCCESS {
+		return 0, ret
+	}
+	switch lib.ValueType(v.ValueType) {
+	case lib.VALUE_TYPE_UNSIGNED_INT:
+		return uint64(binary.NativeEndian.Uint32(v.Value[:])), lib.SUCCESS
+	case lib.VALUE_TYPE_UNSIGNED_LONG, lib.VALUE_TYPE_UNSIGNED_LONG_LONG: // both of 64 bits, as on Linux
+		return binary.NativeEndian.Uint64(v.Value[:]), lib.SUCCESS
+	}
+	return 0, lib.ERROR_NOT_SUPPORTED
 }
 
 func wide[T int | uint32](v T, ret lib.Return) (uint64, lib.Return) { return uint64(v), ret }

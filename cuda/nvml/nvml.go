@@ -83,6 +83,10 @@ const (
 	power       // mW
 	powerLimit  // mW
 	temperature // degrees Celsius
+	energy      // mJ since the driver was loaded
+	powerNow    // mW at this moment, where power is an average of the last second
+	utilisation // percent of the time of the last sample in which a kernel ran
+	memoryUsed  // bytes
 	readings
 )
 

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -137,6 +139,30 @@ func TestHere(t *testing.T) {
 		t.Logf("%+v", g)
 		if g.PCI == "" || g.Name == "" || g.MemoryTotal == 0 || g.SMClock < 0 || g.SMClockMax < g.SMClock {
 			t.Errorf("a reading that cannot be: %+v", g)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		var samples []Sample
+		err := n.Sample(ctx, g.PCI, 10*time.Millisecond, func(s Sample) { samples = append(samples, s) })
+		cancel()
+		if err != nil || len(samples) < 3 {
+			t.Errorf("%d samples in 300 ms, %v", len(samples), err)
+			continue
+		}
+		first, last := samples[0], samples[len(samples)-1]
+		t.Logf("%d samples, from %+v to %+v", len(samples), first, last)
+		if last.Power < 0 || last.MemoryUsed > g.MemoryTotal || last.Utilisation > 100 || last.Energy < first.Energy {
+			t.Errorf("a sample that cannot be: %+v", last)
+		}
+		if c, err := n.Counter(g.PCI); err != nil {
+			t.Log(err)
+		} else {
+			before, err1 := c.Read()
+			time.Sleep(300 * time.Millisecond)
+			after, err2 := c.Read()
+			t.Logf("%s: %g mJ in 300 ms", c.Source(), after-before)
+			if err1 != nil || err2 != nil || !(after > before) || after-before > 0.3*2000*1000 {
+				t.Errorf("%s: %g, %v, then %g, %v", c.Source(), before, err1, after, err2)
+			}
 		}
 	}
 }

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cpu"
+	cudaexec "gpt2scope/cuda/exec"
+	"gpt2scope/gpt2"
+)
+
+// newBenchCeilings makes "infer bench ceilings".
+func newBenchCeilings(m *modelFlags) *cobra.Command {
+	var again, asJSON bool
+	c := &cobra.Command{
+		Use:   "ceilings",
+		Short: "Measure what the device can do at most",
+		Long: `ceilings measures what floors are made of: the bandwidth of memory and of caches, the
+rate of arithmetic, and on a GPU what a launch costs, with a barrier of all SMs or all
+threads. The result is stored in the user's cache folder, and shown from there the next
+time, as long as device, versions, threads and kernels are the same; --measure measures
+again. Tables of recordings take their floors from it.
+
+Nothing else should run on the device meanwhile. Each value is the best median of
+several rounds, or of a round on a GPU; p10 to p90 is the range of the middle 80% of the
+repetitions. On the CPU the bandwidth of a cache holds for data that all threads together
+use over and over and that is not larger than given; data larger than a cache and up to
+twice its size is still found there in part. No model is opened; flags that choose one do
+not matter.`,
+		Example: `  infer bench ceilings
+  infer bench ceilings --device cpu --threads 1 --measure
+  infer bench ceilings --device cuda --json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runCeilings(c.Context(), m, again, asJSON, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
+		f.BoolVar(&again, "measure", false, "measure even where a result is stored")
+	})
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+func runCeilings(ctx context.Context, m *modelFlags, again, asJSON bool, stdout, stderr io.Writer) error {
+	backend, err := m.backend()
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	set, stored, err := ceilingsOf(ctx, backend, m, again, stderr)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(stdout, map[string]any{"stored": stored, "set": set})
+	}
+	var b bytes.Buffer
+	writeCeilings(&b, set, stored)
+	return writeOutput(stdout, b.Bytes())
+}
+
+// storedCeilings finds what was measured of a backend's device before. A recording
+// takes its floors from that: it does not measure. An error says why what is stored
+// cannot be used, or that the device has no ceilings.
+func storedCeilings(backend gpt2.Backend) (set ceilings.Set, found bool, err error) {
+	switch b := backend.(type) {
+	case *cpu.Backend:
+		return ceilings.Load(ceilings.KeyCPU(b))
+	case *cudaexec.Backend:
+		key, err := ceilings.KeyGPU(b.Library(), b.Device())
+		if err != nil {
+			return set, false, err
+		}
+		return ceilings.Load(key)
+	}
+	return set, false, errNoCeilings
+}
+
+var errNoCeilings = errors.New("the reference device has no ceilings: it is plain Go; use --device cpu or --device cuda")
+
+// ceilingsOf returns what a backend's device can do, from the file of earlier
+// measurements where it has them and again is false. What is measured is stored
+// there; where that fails, standard error says so.
+func ceilingsOf(ctx context.Context, backend gpt2.Backend, m *modelFlags, again bool, stderr io.Writer) (set ceilings.Set, stored bool, err error) {
+	set, found, err := storedCeilings(backend)
+	switch {
+	case errors.Is(err, errNoCeilings):
+		return set, false, err
+	case found && !again:
+		return set, true, nil
+	case err != nil && !again:
+		m.notice(err.Error() + "; ceilings are measured again")
+	}
+	stop := m.spin(stderr, "measuring what the device can do")
+	if b, ok := backend.(*cudaexec.Backend); ok {
+		set, err = ceilings.MeasureGPU(ctx, b.Library(), b.Device())
+	} else {
+		set, err = ceilings.MeasureCPU(ctx, backend.(*cpu.Backend), 0)
+	}
+	stop()
+	if err != nil {
+		return set, false, err
+	}
+	if err := ceilings.Store(ctx, set); err != nil && ctx.Err() == nil {
+		m.notice(err.Error())
+	}
+	return set, false, nil
+}
+
+// writeCeilings writes a set as a table.
+func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
+	fmt.Fprintln(w, s.Key)
+	if stored {
+		fmt.Fprintf(w, "measured %s; --measure measures again\n", s.Time.Format(time.RFC3339))
+	}
+	if s.Disturbed != "" {
+		fmt.Fprintf(w, "these may be too low: %s\n", s.Disturbed)
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "what\tdata\tvalue\tunit\tp10 - p90\tby")
+	for _, v := range s.Values {
+		what := v.Name
+		if v.Where != "" {
+			what += ", " + v.Where
+		}
+		data := ""
+		switch {
+		case v.Size > 0:
+			data = "up to " + size(v.Size)
+		case v.Where != "":
+			data = "any"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s - %s\t%s\n", what, data, digits(v.Value), v.Unit, digits(v.P10), digits(v.P90), v.How)
+	}
+	t.Flush()
+}
+
+// digits writes a positive number with about four digits.
+func digits(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+// benchHost is the CPU that was measured on.
+type benchHost struct {
+	Key      string           `json:"name"` // processor, threads, kernels
+	Ceilings []ceilings.Value `json:"ceilings"`
+
+	set  ceilings.Set
+	data int64 // bytes of a pass
+}
+
+// measureHost measures the CPU as far as a pass over data of so many bytes needs it.
+func measureHost(ctx context.Context, b *cpu.Backend, data int64, m *modelFlags, stderr io.Writer) (*benchHost, error) {
+	defer m.spin(stderr, "measuring the CPU")()
+	set, err := ceilings.MeasureCPU(ctx, b, data)
+	return &benchHost{set.Key, set.Values, set, data}, err
+}
+
+func (h *benchHost) limits() limits { return h.set }
+
+// String is two lines for people.
+func (h *benchHost) String() string {
+	var parts []string
+	for _, v := range h.Ceilings {
+		what := v.Name
+		if v.Where != "" {
+			what += " from " + v.Where
+		}
+		parts = append(parts, fmt.Sprintf("%s %s %s", what, digits(v.Value), v.Unit))
+	}
+	if h.set.Disturbed != "" {
+		parts = append(parts, "which may be too low, since "+h.set.Disturbed)
+	}
+	return fmt.Sprintf("%s\nceilings: %s; the pass is over data of %s, read at %.1f GB/s", h.Key, strings.Join(parts, ", "), size(h.data), h.set.Bandwidth(h.data)/1e9)
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gpt2scope/energy"
+	"gpt2scope/gpt2"
+)
+
+// meter200 is a counter of 200 W that steps every 4 ms.
+type meter200 struct{ start time.Time }
+
+func (c meter200) Source() string { return "a test's counter" }
+func (c meter200) Read() (float64, error) {
+	return 800 * float64(time.Since(c.start)/(4*time.Millisecond)), nil
+}
+
+// still is a counter that does not count.
+type still struct{}
+
+func (still) Source() string         { return "a stopped counter" }
+func (still) Read() (float64, error) { return 5, nil }
+
+// energyCommand runs "infer bench energy" with a counter.
+func energyCommand(t *testing.T, c energy.Counter, args ...string) (stdout string, err error) {
+	t.Helper()
+	var m modelFlags
+	closed := 0
+	root := &cobra.Command{Use: "infer", SilenceErrors: true, SilenceUsage: true}
+	addFlags(root.PersistentFlags(), "Model", m.register)
+	root.AddCommand(newBenchEnergy(&m, func(gpt2.Backend) (*counted, error) {
+		return &counted{c, "this test", func() { closed++ }}, nil
+	}))
+	var out, errs bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	root.SetArgs(append([]string{"energy", "-m", tiny, "--seconds", "0.12"}, args...))
+	if err = root.ExecuteContext(context.Background()); closed > 1 || err == nil && closed != 1 {
+		t.Errorf("%q closed the counter %d times", args, closed)
+	}
+	return out.String(), err
+}
+
+type energyJSON struct {
+	Source, Covers string
+	Seconds        float64
+	Batch          int
+	Idle           *energy.Power
+	Results        []energyResult
+	Configuration  setting
+}
+
+func energyOf(t *testing.T, args ...string) (j energyJSON) {
+	t.Helper()
+	out, err := energyCommand(t, meter200{time.Now()}, append(args, "--json")...)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	d := json.NewDecoder(strings.NewReader(out))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&j); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// near checks an energy result of a device of 200 W: what each number says of the
+// others must agree.
+func near(t *testing.T, j energyJSON, r energyResult, tokensPerPass, stepsPerPass int) {
+	t.Helper()
+	if math.Abs(r.Watts-200) > 20 || !(r.Uncertainty > 0 && r.Uncertainty < 60) || r.Calls < 1 || r.Steps < 10 || r.Period < 2 || r.Period > 20 || r.Resolution < 400 {
+		t.Errorf("%+v", r)
+	}
+	if span := r.Microsecond * float64(r.Calls) / 1e6; span < j.Seconds || span > 3*j.Seconds+1 {
+		t.Errorf("%d calls of %g us in %g s", r.Calls, r.Microsecond, j.Seconds)
+	}
+	if want := r.Watts * r.Microsecond / 1e3; math.Abs(r.PerCall/want-1) > 1e-9 {
+		t.Errorf("%g mJ a call, want %g", r.PerCall, want)
+	}
+	if want := r.PerCall * float64(stepsPerPass) / float64(tokensPerPass); math.Abs(r.PerToken/want-1) > 1e-9 {
+		t.Errorf("%g mJ a token, want %g", r.PerToken, want)
+	}
+	if j.Idle == nil || r.AboveIdle == nil || math.Abs(float64(*r.AboveIdle)-(r.Watts-j.Idle.Watts)) > 1e-9 {
+		t.Errorf("idle %+v; %+v", j.Idle, r)
+	}
+}
+
+// On the CPU and on a GPU without one.
+func TestBenchEnergy(t *testing.T) {
+	withStub(t, "STUB_QUIET")
+	for _, device := range []string{"cpu", "cuda"} {
+		j := energyOf(t, "--device", device, "--batch", "2", "--prompt-len", "20", "--threads", "1")
+		if len(j.Results) != 2 || j.Source != "a test's counter" || j.Configuration.Device != device {
+			t.Fatalf("%+v", j)
+		}
+		for i, words := range []string{"prefill, B=2 T=20", "decode step, B=2, from 32 tokens in the cache"} {
+			if j.Results[i].Work != words {
+				t.Errorf("%q, want %q", j.Results[i].Work, words)
+			}
+			near(t, j, j.Results[i], []int{40, 2}[i], 1)
+		}
+		j = energyOf(t, "--device", device, "--stage", "attn.c_attn", "--past", "9", "--threads", "1")
+		if len(j.Results) != 1 || !strings.Contains(j.Results[0].Work, "h.0.ln_1+h.0.attn.c_attn to h.1.ln_1+h.1.attn.c_attn, 2 steps, decode B=1, 9 tokens") {
+			t.Fatalf("%+v", j.Results)
+		}
+		near(t, j, j.Results[0], 1, 2)
+		j = energyOf(t, "--device", device, "--stage", "h.1.mlp.c_fc", "--phase", "prefill", "--prompt-len", "40", "--threads", "1")
+		if len(j.Results) != 1 || !strings.Contains(j.Results[0].Work, "h.1.mlp.c_fc") || !strings.Contains(j.Results[0].Work, "prefill B=1 T=40") {
+			t.Fatalf("%+v", j.Results)
+		}
+		near(t, j, j.Results[0], 40, 1)
+	}
+	out, err := energyCommand(t, meter200{time.Now()}, "--device", "cpu", "--threads", "1", "--phase", "decode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, out, "a test's counter, of this test; it stepped by ", "idle, with the model loaded: ", "mJ/token", "decode step, B=1, from 32 tokens")
+	if strings.Contains(out, "prefill") || strings.Contains(out, "%!") {
+		t.Errorf("prefill was not asked for:\n%s", out)
+	}
+}
+
+// The last places of the context, where no stretch of steps fits.
+func TestBenchEnergyAtTheEnd(t *testing.T) {
+	near(t, energyJSON{Seconds: 0.12, Idle: &energy.Power{}}, func() energyResult {
+		r := energyOf(t, "--device", "cpu", "--threads", "1", "--phase", "decode", "--past", "63").Results[0]
+		above := number(r.Watts)
+		r.AboveIdle = &above
+		return r
+	}(), 1, 1)
+}
+
+func TestBenchEnergyFails(t *testing.T) {
+	if _, err := energyCommand(t, still{}, "--device", "cpu"); err == nil || !strings.Contains(err.Error(), "a stopped counter stepped 0 times") || !strings.Contains(err.Error(), "--seconds") {
+		t.Error(err)
+	}
+	for _, args := range [][]string{{"--seconds", "0"}, {"--seconds", "NaN"}, {"--seconds", "1e9"}, {"--stage", "attn"}, {"--stage", "h.7.attn.c_attn"}, {"--batch", "0"}} {
+		if _, err := energyCommand(t, meter200{}, append(args, "--device", "cpu")...); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), args[0]) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	for _, c := range []struct {
+		args  []string
+		words string
+	}{
+		{[]string{"--device", "reference", "--stage", "lm_head"}, "cannot repeat a stage"},
+		{[]string{"--device", "cpu", "--stage", "sample"}, "no such step to repeat"},
+		{[]string{"--device", "cpu", "--past", "64"}, "--past 64"},
+	} {
+		if _, err := energyCommand(t, meter200{}, c.args...); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%q: %v; want %q", c.args, err, c.words)
+		}
+	}
+	checkFailure(t, infer(t, "bench", "energy", "-m", tiny, "--device", "reference"), exitFailure, "--device cuda")
+	withStub(t) // a GPU that NVML does not see
+	checkFailure(t, infer(t, "bench", "energy", "-m", tiny, "--device", "cuda"), exitFailure, "NVML")
+}

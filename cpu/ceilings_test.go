@@ -1,0 +1,149 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// tree writes files under a folder.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// Two cores with caches of their own, one shared by both, and files that are damaged.
+func TestCaches(t *testing.T) {
+	files := map[string]string{}
+	for cpu, own := range []string{"0", "1"} {
+		for i, c := range [][4]string{{"1", "Data", "48K", own}, {"1", "Instruction", "64K", own}, {"2", "Unified", "2048K", own}, {"3", "Unified", "30M", "0-1"},
+			{"-1", "Unified", "1K", own}, {"4", "Unified", "99999999999G", own}, {"5", "Unified", "much", own}} {
+			folder := filepath.Join("devices/system/cpu", []string{"cpu0", "cpu1"}[cpu], "cache", "index"+string(rune('0'+i)))
+			for n, name := range []string{"level", "type", "size", "shared_cpu_list"} {
+				files[filepath.Join(folder, name)] = c[n] + "\n"
+			}
+		}
+	}
+	root := tree(t, files)
+	for _, c := range []struct {
+		cpus    []int
+		threads int
+		want    []Cache
+	}{
+		{[]int{0, 1}, 2, []Cache{{1, 96 << 10}, {2, 4 << 20}, {3, 30 << 20}}},
+		{[]int{0, 1}, 1, []Cache{{1, 48 << 10}, {2, 2 << 20}, {3, 30 << 20}}},
+		{[]int{1}, 8, []Cache{{1, 48 << 10}, {2, 2 << 20}, {3, 30 << 20}}},
+		{[]int{7}, 1, nil},
+		{nil, 1, nil},
+	} {
+		if got := caches(root, c.cpus, c.threads); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("of %v, %d threads: %v, want %v", c.cpus, c.threads, got, c.want)
+		}
+	}
+}
+
+func TestAvailableMemory(t *testing.T) {
+	for _, c := range []struct {
+		meminfo, group string
+		want           int64
+	}{
+		{"MemTotal: 9 kB\nMemAvailable:   2048 kB\n", "max\n", 2 << 20},
+		{"MemAvailable:   2048 kB\n", "1048576\n", 1 << 20},
+		{"MemAvailable:   junk kB\n", "-5\n", 0},
+		{"", "", 0},
+	} {
+		root := tree(t, map[string]string{"meminfo": c.meminfo, "fs/cgroup/memory.max": c.group})
+		if got := availableMemory(root, root); got != c.want {
+			t.Errorf("%q, %q: %d, want %d", c.meminfo, c.group, got, c.want)
+		}
+	}
+}
+
+func TestReadPoints(t *testing.T) {
+	points, err := readPoints([]Cache{{1, 96 << 10}, {2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1, 0)
+	want := []readPoint{{"L2 cache", 2 << 20, 4 << 20}, {"L2 cache, in part", 4 << 20, 8 << 20}, {"L3 cache", 32 << 20, 64 << 20},
+		{"L3 cache, in part", 64 << 20, 128 << 20}, {"memory", 256 << 20, 0}}
+	if err != nil || !reflect.DeepEqual(points, want) {
+		t.Errorf("%v, %v; want %v", points, err, want)
+	}
+	if points, err := readPoints(nil, 0, 1<<30, 0); err != nil || !reflect.DeepEqual(points, []readPoint{{"memory", 1 << 30, 0}}) {
+		t.Errorf("with nothing known: %v, %v", points, err)
+	}
+	if some, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 1, 1, 6<<20); err != nil || !reflect.DeepEqual(some, want[:2]) {
+		t.Errorf("for 6 MiB: %v, %v", some, err)
+	}
+	if all, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1, 1<<30); err != nil || len(all) != 5 {
+		t.Errorf("for 1 GiB: %v, %v", all, err)
+	}
+	if _, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 256<<20, 1, 0); err == nil {
+		t.Error("64 MiB do not tell memory from a cache of 64 MiB")
+	}
+}
+
+// Ceilings are rates that can be, on small caches that are made up.
+func TestCeilings(t *testing.T) {
+	p, err := newPool(2, supportedISAs()[len(supportedISAs())-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	effort := measureEffort{rounds: 2, round: time.Millisecond}
+	c, err := p.ceilings(context.Background(), []Cache{{1, 64 << 10}, {2, 1 << 20}}, 0, effort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Read) != 3 || c.Read[0].Bound != 1<<20 || c.Read[2].Bound != 0 || c.Read[2].Name != "memory" {
+		t.Errorf("%+v", c.Read)
+	}
+	rates := []Rate{c.F32, c.Barrier}
+	for i, r := range c.Read {
+		rates = append(rates, r.Rate)
+		if i > 0 && r.Value > c.Read[i-1].Value {
+			t.Errorf("data of %d bytes is read faster than less data: %+v", r.Data, c.Read)
+		}
+	}
+	for _, r := range rates {
+		if !(r.P10 > 0 && r.P10 <= r.P90 && r.Value > 0) || r.How == "" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if c.Barrier.Value > 1e-3 || c.F32.Value < 1e8 || c.Read[0].Value < 1e8 {
+		t.Errorf("no machine is so slow: %+v", c)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	why := errors.New("why")
+	cancel(why)
+	if _, err := p.ceilings(ctx, nil, 0, measureEffort{rounds: 1, memory: 8 << 20}); err != why {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// best takes the best median of the better way, and its spread.
+func TestBest(t *testing.T) {
+	i := 0
+	steady := way{"steady", func() float64 { return 5 }}
+	rising := way{"rising", func() float64 { i++; return float64(i) }} // 1 to 3 warm up; then 4 to 6, 7 to 9
+	for _, c := range []struct {
+		high bool
+		want Rate
+	}{{true, Rate{8, 5, 9, "rising"}}, {false, Rate{5, 5, 5, "steady"}}} {
+		i = 0
+		if got, err := best(context.Background(), measureEffort{rounds: 2}, c.high, steady, rising); err != nil || got != c.want {
+			t.Errorf("best %+v, %v; want %+v", got, err, c.want)
+		}
+	}
+}

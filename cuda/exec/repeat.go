@@ -1,0 +1,147 @@
+package exec
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"gpt2scope/annotate"
+	"gpt2scope/cuda/nvtx"
+	"gpt2scope/gpt2"
+)
+
+const (
+	repeatLaunches = 256                  // of a recorded run of rounds, about
+	repeatBurst    = 5 * time.Millisecond // between two waits for the device
+)
+
+// Repeat runs the steps of a pass that pick chooses, one after another, round after
+// round for at least d, as they run in a pass of the phase on random tokens with past
+// tokens in the cache. It returns how many rounds there were, and the time from the
+// first launch until the device was done. In graph mode rounds are recorded and
+// replayed. A step that works in place, such as a residual add, meets its own output
+// the next time. The cache is empty afterwards.
+func (r *Runner) Repeat(ctx context.Context, phase gpt2.Phase, past int, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+	random := rand.New(rand.NewPCG(1, 2))
+	ids := make([]int32, phase.Batch*max(past, phase.Tokens))
+	for i := range ids {
+		ids[i] = int32(random.IntN(r.model.Config.Vocab))
+	}
+	if err := r.Rewind(0); err != nil {
+		return 0, 0, err
+	}
+	if past > 0 {
+		if _, err := r.Prefill(ctx, ids[:phase.Batch*past], gpt2.Phase{Batch: phase.Batch, Tokens: past}); err != nil {
+			return 0, 0, err
+		}
+	}
+	if r.failed != nil {
+		return 0, 0, r.failed
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c, err := r.compile(r.executed(phase))
+	if err != nil {
+		return 0, 0, err
+	}
+	launches, samples, err := c.pick(pick)
+	if err != nil {
+		return 0, 0, err
+	}
+	r.last, r.rows, r.asked = c, phase.Tokens, phase.Tokens
+	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
+	// A whole pass loads the kernels and fills the buffers that the steps read.
+	if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
+		return 0, 0, r.fail(c, err)
+	}
+	if err := r.pass(c); err != nil {
+		return 0, 0, r.fail(c, err)
+	}
+	if err := r.stream.Synchronize(); err != nil {
+		return 0, 0, r.fail(c, err)
+	}
+	if c.samples {
+		r.step++
+	}
+	if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
+		return 0, 0, r.fail(c, err)
+	}
+	rounds, elapsed, err = r.replay(ctx, launches, d)
+	if samples {
+		r.step += uint64(rounds)
+	}
+	if err != nil && !errors.Is(err, context.Cause(ctx)) {
+		err = r.fail(c, err)
+	}
+	return rounds, elapsed, err
+}
+
+// pick returns the launches of the chosen steps, and whether they sample.
+func (c *compiled) pick(pick func(gpt2.Step) bool) (launches []launch, samples bool, err error) {
+	steps := 0
+	for i, s := range c.plan.Steps {
+		if pick(s) && len(c.steps[i]) > 0 {
+			launches = append(launches, c.steps[i]...)
+			samples = samples || s.Op() == gpt2.OpSample
+			steps++
+		}
+	}
+	switch {
+	case steps == 0:
+		return nil, false, errors.New("the pass has no such step to repeat")
+	case samples && steps > 1: // sampling moves the position, and others would leave the cache
+		return nil, false, fmt.Errorf("sampling cannot be repeated together with other steps: it moves the position")
+	}
+	return launches, samples, nil
+}
+
+// replay runs rounds of launches for at least d.
+func (r *Runner) replay(ctx context.Context, launches []launch, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+	perRun := max(1, repeatLaunches/len(launches))
+	run := func() error {
+		for range perRun {
+			for _, l := range launches {
+				if err := l.run(); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	once := run
+	if r.backend.mode == Graph {
+		g, failed := r.stream.Capture(run)
+		if failed != nil {
+			return 0, 0, failed
+		}
+		defer func() { err = cmp.Or(err, r.stream.Synchronize(), g.Free()) }()
+		once = func() error { return g.Launch(r.stream) }
+	}
+	defer annotate.Range("repeat", nvtx.Red)()
+	burst := 1 // runs between two waits
+	for began := time.Now(); ; {
+		if ctx.Err() != nil {
+			return rounds, elapsed, context.Cause(ctx)
+		}
+		start := time.Now()
+		for range burst {
+			if err := once(); err != nil {
+				return rounds, elapsed, err
+			}
+		}
+		if err := r.stream.Synchronize(); err != nil {
+			return rounds, elapsed, err
+		}
+		rounds += burst * perRun
+		if elapsed = time.Since(began); elapsed >= d {
+			return rounds, elapsed, nil
+		}
+		if took := time.Since(start); took < repeatBurst/2 && burst < 1<<12 {
+			burst *= 2
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/gpt2"
+)
+
+// is picks the steps of a stage.
+func is(stage gpt2.Stage) func(gpt2.Step) bool {
+	return func(s gpt2.Step) bool {
+		return slices.ContainsFunc(s.Ops, func(o gpt2.Operation) bool { return o.Stage == stage })
+	}
+}
+
+func countOf(calls []string, name string) (n int) {
+	for _, c := range calls {
+		if c == name {
+			n++
+		}
+	}
+	return n
+}
+
+// Rounds are what was launched, in both modes, and a session goes on afterwards.
+func TestRepeat(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, mode := range modes {
+		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
+		for _, w := range []struct {
+			stage  gpt2.Stage
+			call   string
+			phase  gpt2.Phase
+			rounds int // of one burst: repeatLaunches over the launches of a round
+		}{
+			{gpt2.StageCAttn, "gs_linear", samplingPhase(1, 1), repeatLaunches / 2},
+			{gpt2.StageSDPA, "gs_attention", samplingPhase(1, 1), repeatLaunches / 2},
+			{gpt2.StageLMHead, "gs_linear", samplingPhase(1, 1), repeatLaunches},
+			{gpt2.StageSample, "gs_sample", samplingPhase(1, 1), repeatLaunches},
+			{gpt2.StageCFC, "gs_linear", gpt2.Phase{Batch: 1, Tokens: 20, Logits: gpt2.LogitsAll}, repeatLaunches / 2},
+		} {
+			// How often a pass and all around it launch the same function: counted of a run
+			// that repeats another step.
+			around := func(stage gpt2.Stage) (int, int, int) {
+				c.Reset()
+				rounds, elapsed, err := r.Repeat(t.Context(), w.phase, 7, is(stage), 0)
+				if err != nil || elapsed <= 0 {
+					t.Fatalf("%s, %s: %v after %v", mode, w.stage.Info().Name, err, elapsed)
+				}
+				calls := c.Calls()
+				return rounds, countOf(calls, w.call), countOf(calls, "gs_graph_launch")
+			}
+			for range 4 { // a phase is launched eagerly, then recorded, then replayed; buffers that grow begin that anew
+				around(gpt2.StageEmbed)
+			}
+			_, without, _ := around(gpt2.StageEmbed)
+			rounds, with, graphs := around(w.stage)
+			if perRound := repeatLaunches / w.rounds; rounds != w.rounds || with-without != rounds*perRound {
+				t.Errorf("%s, %s: %d rounds, want %d; %d launches besides %d", mode, w.stage.Info().Name, rounds, w.rounds, with-without, without)
+			}
+			if (graphs > 0) != (mode == Graph) {
+				t.Errorf("%s: %d launches of graphs", mode, graphs)
+			}
+		}
+		start := time.Now()
+		rounds, elapsed, err := r.Repeat(t.Context(), samplingPhase(1, 1), 0, is(gpt2.StageSample), 20*time.Millisecond)
+		if err != nil || elapsed < 20*time.Millisecond || elapsed > time.Since(start) || rounds <= repeatLaunches {
+			t.Errorf("%s: %d rounds in %v, %v", mode, rounds, elapsed, err)
+		}
+		// Tokens count sampling launches, modulo the vocabulary: none was lost.
+		if r.Position() != 0 {
+			t.Errorf("the cache holds %d tokens", r.Position())
+		}
+		var last int32
+		tokens, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPhase(1, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = tokens[0].ID
+		if err := r.Decode(t.Context(), 20, func(tokens []gpt2.Token) bool {
+			if tokens[0].ID != (last+1)%257 {
+				t.Errorf("%s: token %d follows %d", mode, tokens[0].ID, last)
+			}
+			last = tokens[0].ID
+			return true
+		}); err != nil || r.Position() != 23 {
+			t.Errorf("%s: at %d, %v", mode, r.Position(), err)
+		}
+	}
+}
+
+func TestRepeatFails(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, mode := range modes {
+		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
+		for words, pick := range map[string]func(gpt2.Step) bool{
+			"no such step":            func(gpt2.Step) bool { return false },
+			"moves the position":      func(gpt2.Step) bool { return true },
+			"moves the position, too": func(s gpt2.Step) bool { return s.Op() == gpt2.OpSample || s.Op() == gpt2.OpEmbed },
+		} {
+			if _, _, err := r.Repeat(t.Context(), samplingPhase(1, 1), 3, pick, 0); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(words, ", too")) {
+				t.Errorf("%s: %v; want %q", mode, err, words)
+			}
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		why := errors.New("why")
+		time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+		if _, _, err := r.Repeat(ctx, samplingPhase(1, 1), 3, is(gpt2.StageCFC), time.Hour); !errors.Is(err, why) {
+			t.Errorf("%s: cancelled: %v", mode, err)
+		}
+		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPhase(1, 3)); err != nil {
+			t.Errorf("%s: after it was cancelled: %v", mode, err)
+		}
+		for n := 1; ; n++ { // every launch fails once
+			c.Reset()
+			c.Fail("launch", n)
+			_, _, err := r.Repeat(t.Context(), samplingPhase(1, 1), 3, is(gpt2.StageCFC), 0)
+			if err == nil {
+				if n < 20 {
+					t.Errorf("%s: only %d launches could fail", mode, n-1)
+				}
+				break
+			}
+			oneSentence(t, err)
+		}
+		c.Reset()
+	}
+}
+
+// On a GPU: every stage of a pass, and text as before.
+func TestRepeatOnGPU(t *testing.T) {
+	for _, mode := range modes {
+		b := gpu(t, Options{Mode: mode})
+		m := randomModel(t, "random:L=2,C=384,NH=6,V=257,T=256")
+		s := session(t, m, b, gpt2.Options{})
+		prompt := randomIDs(rand.New(rand.NewPCG(7, 8)), 30, 257)
+		want := idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: 20, IgnoreEOS: true}))
+		r := s.Runner().(*Runner)
+		for _, phase := range []gpt2.Phase{samplingPhase(1, 1), {Batch: 1, Tokens: 100, Logits: gpt2.LogitsAll}} {
+			past := 100 * (2 - min(2, phase.Tokens)) // 100 of a decode step
+			for stage := range gpt2.NumStages {
+				if !slices.ContainsFunc(r.Plan(phase).Steps, is(stage)) {
+					continue
+				}
+				if err := s.Reset(); err != nil {
+					t.Fatal(err)
+				}
+				rounds, elapsed, err := r.Repeat(t.Context(), phase, past, is(stage), 10*time.Millisecond)
+				if err != nil {
+					t.Fatalf("%s, %s, T=%d: %v", mode, stage.Info().Name, phase.Tokens, err)
+				}
+				t.Logf("%s, T=%d, %s: %v a round", mode, phase.Tokens, stage.Info().Name, elapsed/time.Duration(rounds))
+			}
+		}
+		if err := s.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		if got := idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: 20, IgnoreEOS: true})); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, before %v", mode, got, want)
+		}
+	}
+}

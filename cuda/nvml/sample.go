@@ -1,0 +1,121 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Sample is what a GPU did at a moment. What is not known is 0, of Utilisation -1.
+type Sample struct {
+	Time        time.Time
+	Power       float64 // W, of this moment where the GPU tells it, else averaged over the last second
+	SMClock     int     // MHz
+	MemoryUsed  uint64  // bytes, of all processes
+	Utilisation int     // percent of the time, of the last sample of the driver's, in which a kernel ran
+	Energy      uint64  // mJ since the driver was loaded
+}
+
+// leastPeriod is the shortest time between samples: readings take about as long.
+const leastPeriod = time.Millisecond
+
+// Sample reads the GPU at a PCI address now, then once in each period of at least a
+// millisecond, and a last time when ctx ends. It gives each sample to f, and returns
+// when ctx has ended. Readings that take longer than the period make samples rarer.
+func (n *NVML) Sample(ctx context.Context, pci string, period time.Duration, f func(Sample)) error {
+	d, ok := n.at(pci)
+	if !ok {
+		return n.noGPU(pci)
+	}
+	if s := sample(d); s.Power == 0 && s.SMClock == 0 && s.MemoryUsed == 0 && s.Utilisation < 0 && s.Energy == 0 {
+		return fmt.Errorf("NVML tells neither power, clock, memory, utilisation nor energy of the GPU at %s", pci)
+	}
+	ticker := time.NewTicker(max(period, leastPeriod))
+	defer ticker.Stop()
+	for {
+		f(sample(d))
+		select {
+		case <-ctx.Done():
+			f(sample(d))
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (n *NVML) noGPU(pci string) error {
+	return fmt.Errorf("NVML sees no GPU at %s: it may be hidden from this process", pci)
+}
+
+func sample(d device) Sample {
+	s := Sample{Time: time.Now(), SMClock: number(d, smClock), Utilisation: -1}
+	if mw, ok := d.number(powerNow); ok {
+		s.Power = float64(mw) / 1000
+	} else if mw, ok := d.number(power); ok {
+		s.Power = float64(mw) / 1000
+	}
+	s.MemoryUsed, _ = d.number(memoryUsed)
+	s.Energy, _ = d.number(energy)
+	if u, ok := d.number(utilisation); ok {
+		s.Utilisation = int(u)
+	}
+	return s
+}
+
+// The sources of a [Counter].
+const (
+	TotalEnergy   = "total energy counter"                       // nvmlDeviceGetTotalEnergyConsumption
+	InstantPower  = "power samples"                              // NVML_FI_DEV_POWER_INSTANT, summed over time
+	AveragedPower = "power samples, each averaged over a second" // nvmlDeviceGetPowerUsage, summed over time
+)
+
+// Counter counts the energy of a GPU. It belongs to one goroutine at a time.
+type Counter struct {
+	pci    string
+	d      device
+	from   reading
+	source string
+
+	last  time.Time // of power: when it was read
+	watts float64
+	sum   float64 // mJ
+}
+
+// Counter returns the best way that the GPU at a PCI address has to count energy: its
+// total energy counter, else samples of its power. An error says what it lacks.
+func (n *NVML) Counter(pci string) (*Counter, error) {
+	d, ok := n.at(pci)
+	if !ok {
+		return nil, n.noGPU(pci)
+	}
+	for _, way := range []struct {
+		from   reading
+		source string
+	}{{energy, TotalEnergy}, {powerNow, InstantPower}, {power, AveragedPower}} {
+		if v, ok := d.number(way.from); ok && (v > 0 || way.from == energy) {
+			return &Counter{pci: pci, d: d, from: way.from, source: way.source}, nil
+		}
+	}
+	return nil, fmt.Errorf("the GPU at %s tells NVML neither its total energy nor its power, so its energy cannot be measured", pci)
+}
+
+// Source says what counts: [TotalEnergy], [InstantPower] or [AveragedPower].
+func (c *Counter) Source() string { return c.source }
+
+// Read returns millijoules since some moment. Power is taken to run straight from one
+// call to the next.
+func (c *Counter) Read() (float64, error) {
+	v, ok := c.d.number(c.from)
+	if !ok {
+		return 0, fmt.Errorf("NVML does not tell the energy of the GPU at %s any more", c.pci)
+	}
+	if c.from == energy {
+		return float64(v), nil
+	}
+	now, watts := time.Now(), float64(v)/1000
+	if !c.last.IsZero() {
+		c.sum += (c.watts + watts) / 2 * now.Sub(c.last).Seconds() * 1000
+	}
+	c.last, c.watts = now, watts
+	return c.sum, nil
+}

@@ -210,6 +210,10 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			return err
 		}
 	}
+	if recording != nil {
+		recording.counters = startCounters(o)
+		defer recording.counters.end()
+	}
 	out := newOutput(o.model, stdout, g)
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cpu"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/profile"
@@ -57,6 +58,7 @@ type profiling struct {
 	flags    *profileFlags
 	recorder *profile.Recorder
 	source   profile.Source
+	counters *counters // of the run after the warm-up; nil on the CPU
 }
 
 // startProfile begins to record a session.
@@ -104,6 +106,7 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 
 // finish ends the recording, and writes and shows it.
 func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res *result, stderr io.Writer) error {
+	r.counters.finish(r.recorder, res.Timings.PrefillTokens+res.Timings.DecodeTokens)
 	if err := r.source.StopRecording(); err != nil {
 		return err
 	}
@@ -197,13 +200,31 @@ func (g *generateFlags) baselineArgs(res *result) []string {
 	return append(args, "--warm-up", "--json", "--quiet", "--seed="+strconv.FormatUint(g.sampling.Seed, 10), "--ids="+strings.Join(ids, ","))
 }
 
-// describeDevice fills in what the header says of machine, ceilings and versions.
+// describeDevice fills in what the header says of ceilings and versions.
 func describeDevice(r *profile.Recorder, o *opened) {
+	set, found, err := storedCeilings(o.backend)
 	r.Header(func(h *traces.Header) {
 		if h.Versions == nil {
 			h.Versions = map[string]string{}
 		}
 		h.Versions["gpt2scope"] = version()
 		h.Versions["model"] = fmt.Sprintf("%s, layers %d of %d", o.model.Name, len(o.options.Layers), o.model.Config.Layers)
+		device := -1
+		if b, ok := o.backend.(*exec.Backend); ok {
+			device = b.Device().Info().Index
+			mode, _ := b.Mode()
+			h.Versions["mode"] = mode.String()
+			if driver, runtime, err := b.Library().Versions(); err == nil {
+				h.Versions["CUDA of the driver"], h.Versions["CUDA of the library"] = cudaVersion(driver), cudaVersion(runtime)
+			}
+			if v := b.Library().BLASVersion(); v > 0 {
+				h.Versions["cuBLASLt"] = fmt.Sprint(v)
+			}
+		} else {
+			h.Versions["threads"] = fmt.Sprint(cpu.Threads(o.flags.threads))
+		}
+		if found && err == nil {
+			h.Ceilings = set.Record(device)
+		}
 	})
 }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"gpt2scope/cuda/exec"
+	"gpt2scope/cuda/nvml"
+	"gpt2scope/energy"
+	"gpt2scope/profile"
+	"gpt2scope/traces"
+)
+
+// counterPeriod is how often a GPU is asked for its power, clock and memory: often
+// enough for its counters, which step ten times a second, and seldom enough to keep out
+// of the way of launches.
+const counterPeriod = 50 * time.Millisecond
+
+// counters are samples of a GPU while it is recorded.
+type counters struct {
+	device  int32
+	samples []nvml.Sample
+	stop    func()
+	lack    string // why there are none
+}
+
+// startCounters begins to sample the GPU that a session runs on. The CPU has none.
+func startCounters(o *opened) *counters {
+	b, ok := o.backend.(*exec.Backend)
+	if !ok {
+		return nil
+	}
+	c := &counters{device: int32(b.Device().Info().Index), stop: func() {}}
+	n, err := nvml.Open()
+	if err != nil {
+		c.lack = err.Error()
+		return c
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := n.Sample(ctx, b.Device().Info().PCI, counterPeriod, func(s nvml.Sample) { c.samples = append(c.samples, s) }); err != nil {
+			c.lack = err.Error()
+		}
+	})
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		done.Wait()
+		n.Close()
+	})
+	return c
+}
+
+// end ends the sampling.
+func (c *counters) end() {
+	if c != nil {
+		c.stop()
+	}
+}
+
+// finish ends the sampling, and gives the recorder the counters and the energy that the
+// tokens took.
+func (c *counters) finish(r *profile.Recorder, tokens int) {
+	if c == nil {
+		return
+	}
+	c.stop()
+	var log energy.Log
+	log.Source = nvml.TotalEnergy
+	r.Header(func(h *traces.Header) {
+		if c.lack != "" {
+			h.NotRecorded = append(h.NotRecorded, "power, clock, memory and utilisation of the GPU: "+c.lack)
+			return
+		}
+		for i, s := range c.samples {
+			mJ := float64(s.Energy)
+			switch {
+			case s.Energy == 0:
+				continue
+			case log.Began.IsZero():
+				log.Began, log.First, log.Last = s.Time, mJ, mJ
+			case mJ != log.Last:
+				log.Steps = append(log.Steps, energy.Step{Time: s.Time, Gap: s.Time.Sub(c.samples[i-1].Time), Millijoule: mJ})
+			}
+			log.Ended, log.Last = s.Time, mJ
+		}
+		if e, ok := log.Record(int(c.device), "run", tokens); ok && tokens > 0 {
+			h.Energy = append(h.Energy, e)
+		}
+	})
+	var base, process int64
+	r.Header(func(h *traces.Header) { base, process = h.Base, h.Process })
+	r.Add(energy.Events(c.samples, c.device, process, base)...)
+}

@@ -21,7 +21,7 @@ import (
 func newTrace() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace COMMAND",
-		Short: "Read recordings of where time went: show, check, convert",
+		Short: "Read recordings of where time went: show, check, report, convert",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
 Nsight Systems, and JSON of PyTorch's profiler. It looks at what a file holds, not
 at its name.`,
@@ -50,7 +50,7 @@ at its name.`,
 		},
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTraceCheck(), newTraceConvert(), newTraceShow())
+	c.AddCommand(newTraceCheck(), newTraceConvert(), newTraceReport(), newTraceShow())
 	return c
 }
 

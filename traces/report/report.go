@@ -10,6 +10,7 @@ import (
 	"html/template"
 	"io"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,7 +53,8 @@ type page struct {
 	Segments []segment
 	Idle     []stage
 	Pieces   string
-	Floors   bool
+	Costs    bool // FLOPs and bytes of a stage are known
+	Floors   bool // and ceilings
 
 	Roofline string // why there is none, or what it lacks
 	HasRoof  bool
@@ -200,6 +202,8 @@ func assemble(t *traces.Trace, table *traces.Table, o Options) (*page, *data) {
 			p.Trusted = append(p.Trusted, f.Text)
 		}
 	}
+	p.Costs = slices.ContainsFunc(table.Rows, func(r traces.Row) bool { return r.FLOPs > 0 || r.Bytes > 0 })
+	p.Floors = p.Floors && p.Costs
 	p.HasRoof = len(d.Roofline.Points) > 0
 	switch {
 	case !p.HasRoof:

@@ -6,8 +6,7 @@ function deselectStage() {
   stageRow = -1;
   for (const tr of document.querySelectorAll("#stage-table tbody tr")) tr.removeAttribute("aria-selected");
   for (const g of document.querySelectorAll("#roof g[data-row]")) g.setAttribute("aria-pressed", "false");
-  $("kernel-table").hidden = true;
-  $("kernels-of").textContent = "Choose a stage in the table, the timeline or the roofline.";
+  listLongest();
 }
 
 // selectStage highlights the work of a row and lists its kernels.
@@ -21,6 +20,13 @@ function selectStage(row) {
   if (g) g.setAttribute("aria-pressed", "true");
   setHighlight(rowTitle(row), (band, i) => band.row[i] === row);
   listKernels(row, tr);
+}
+
+// listLongest lists the kernels of the row with the most time while none is chosen.
+function listLongest() {
+  const rows = [...document.querySelectorAll("#stage-table tbody tr")].filter((tr) => page.rows[tr.dataset.row].work);
+  const longest = rows.reduce((best, tr) => (!best || Number(tr.dataset.ns) > Number(best.dataset.ns) ? tr : best), null);
+  if (longest) listKernels(Number(longest.dataset.row), longest);
 }
 
 // listKernels lists what the row of the table sums: the work of its device in its time.

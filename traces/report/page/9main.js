@@ -5,6 +5,7 @@ decodeQueue();
 alsoDrawn.push(drawQueue);
 listen();
 listenTables();
+listLongest();
 
 function resize() {
   place();

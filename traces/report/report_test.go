@@ -1,0 +1,256 @@
+package report
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+)
+
+// written gives the page of a trace.
+func written(t *testing.T, tr *traces.Trace) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Write(&b, tr, Options{Name: "run.json", Device: -1}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestGaps has the gaps sum to the idle rows of the table, cause by cause.
+func TestGaps(t *testing.T) {
+	for name, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "eager": sample(t, "eager.sqlite"), "costs": withCosts(t), "cpu": host(t)} {
+		table, err := traces.Summarize(tr, traces.ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := map[string]int64{}, map[string]int64{}
+		for _, r := range table.Rows {
+			if r.Kind == traces.RowIdle {
+				want[r.Name] += r.Exclusive
+			}
+		}
+		gaps := findGaps(tr, table, newCalls(tr))
+		for _, g := range gaps {
+			sum := int64(0)
+			for _, p := range g.Parts {
+				got[p.Cause] += p.NS
+				sum += p.NS
+			}
+			if sum != g.To-g.From || sum <= 0 {
+				t.Errorf("%s: the causes of %+v sum to %d", name, g, sum)
+			}
+		}
+		if !maps.Equal(want, got) || len(want) == 0 {
+			t.Errorf("%s: the gaps give %v, the table %v", name, got, want)
+		}
+		longest := largest(gaps, 3)
+		if !slices.IsSortedFunc(longest, func(a, b gap) int { return int((b.To - b.From) - (a.To - a.From)) }) || len(longest) != min(3, len(gaps)) {
+			t.Errorf("%s: not the longest: %+v", name, longest)
+		}
+	}
+}
+
+// TestColumns reads what add wrote.
+func TestColumns(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	type event struct {
+		start, duration   int64
+		name, row, detail int
+		link              uint64
+	}
+	var want []event
+	c := columns{last: -50}
+	start := int64(-50)
+	for range 1000 {
+		start += r.Int64N(1 << r.IntN(50))
+		e := event{start, r.Int64N(1 << r.IntN(60)), r.IntN(300), r.IntN(5) - 1, r.IntN(9), uint64(r.IntN(3)) * r.Uint64N(1<<40)}
+		c.add(e.start, e.duration, e.name, e.row, e.detail, e.link)
+		want = append(want, e)
+	}
+	data, err := json.Marshal(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		N    int
+		Data string
+	}
+	if err := json.Unmarshal(data, &read); err != nil || read.N != len(want) {
+		t.Fatal(err, read.N)
+	}
+	b, err := base64.StdEncoding.DecodeString(read.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() int64 {
+		v, n := binary.Uvarint(b)
+		b = b[n:]
+		return int64(v)
+	}
+	at, link := int64(-50), int64(0)
+	for i, w := range want {
+		at += next()
+		got := event{at, next(), int(next()), int(next()) - 1, int(next()), 0}
+		if l := next(); l > 0 {
+			link += int64(uint64(l-1)>>1) ^ -(int64(l-1) & 1)
+			got.link = uint64(link)
+		}
+		if got != w {
+			t.Fatalf("event %d is %+v, not %+v", i, got, w)
+		}
+	}
+	if len(b) != 0 {
+		t.Errorf("%d bytes are left", len(b))
+	}
+}
+
+// TestQueue has two launches that overlap, and one that begins before its call returns.
+func TestQueue(t *testing.T) {
+	r := newRun("a")
+	add := func(id uint64, call, returned, start, end int64) {
+		c := traces.Plain(traces.KindRuntime, traces.API(1, 10), "cudaLaunchKernel", call, returned-call)
+		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", start, end-start)
+		c.Correlation, k.Correlation = id, id
+		r.events = append(r.events, c, k)
+	}
+	add(1, 0, 10, 20, 100)
+	add(2, 30, 40, 100, 120)
+	add(3, 200, 260, 250, 270)
+	tr := whole(&r.header, r.events...)
+	table, err := traces.Summarize(tr, traces.ByKernel, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(tr, table, newCalls(tr))
+	if !slices.Equal(q.delays, []int64{0, 10, 60}) || !slices.Equal(q.times, []int64{10, 10, 60}) || q.deepest != 2 {
+		t.Errorf("delays %v, API times %v, deepest %d", q.delays, q.times, q.deepest)
+	}
+	if want := []change{{10, 1}, {40, 2}, {100, 1}, {120, 0}, {250, 1}, {270, 0}}; !slices.Equal(q.depth(), want) {
+		t.Errorf("depth %v, not %v", q.depth(), want)
+	}
+}
+
+// TestFloor takes the ceiling that holds for the size of the data, and of the type.
+func TestFloor(t *testing.T) {
+	h := &traces.Header{DType: "bf16", Ceilings: []traces.Ceiling{
+		{Name: "read", Unit: "GB/s", Value: 4000}, {Name: "read", Unit: "GB/s", Value: 8000, Size: 1000}, {Name: "copy", Unit: "GB/s", Value: 1e6},
+		{Name: "bf16", Unit: "TFLOP/s", Value: 100}, {Name: "f32", Unit: "TFLOP/s", Value: 900}, {Device: 1, Name: "bf16", Unit: "TFLOP/s", Value: 900}}}
+	c := ceilingsOf(h, 0)
+	for _, w := range []struct {
+		row  traces.Row
+		want int64
+	}{
+		{traces.Row{Calls: 10, Bytes: 8_000_000, FLOPs: 1}, 2000},
+		{traces.Row{Calls: 10, Bytes: 8000, FLOPs: 1}, 1},
+		{traces.Row{Calls: 1, Bytes: 8, FLOPs: 1_000_000}, 10},
+	} {
+		if got, ok := c.floor(&w.row); !ok || got != w.want {
+			t.Errorf("the floor of %+v is %d, %v, not %d", w.row, got, ok, w.want)
+		}
+	}
+	if _, ok := c.floor(&traces.Row{Calls: 1}); ok {
+		t.Error("a floor of a row without costs")
+	}
+	if _, ok := ceilingsOf(h, 2).floor(&traces.Row{Calls: 1, Bytes: 8, FLOPs: 8}); ok {
+		t.Error("a floor on a device without ceilings")
+	}
+}
+
+// TestSays has the facts of a recording on the page.
+func TestSays(t *testing.T) {
+	page := written(t, withCosts(t))
+	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "took 23.0 µs while it was recorded", "&#43;15.0 %", "50 mJ per token", "total energy counter", "times their floor", "Shares can be trusted", "% of floor"} {
+		if !strings.Contains(page, fact) {
+			t.Errorf("the page does not say %q", fact)
+		}
+	}
+	page = written(t, sample(t, "graph.sqlite"))
+	for _, fact := range []string{"most of it by launch latency with 2.790 ms (48.3 %)", "There is no roofline", "NVIDIA H200", "does not say how much longer", "25, of 67 kernels"} {
+		if !strings.Contains(page, fact) {
+			t.Errorf("the page does not say %q", fact)
+		}
+	}
+}
+
+// TestWithheld has no percentages where they would mislead.
+func TestWithheld(t *testing.T) {
+	tr := withCosts(t)
+	tr.Header.Drop("kernels", 3)
+	page := written(t, tr)
+	if !strings.Contains(page, "Shares are withheld") || !strings.Contains(page, "3 records were dropped: kernels") {
+		t.Error("the page does not say that shares are withheld")
+	}
+	sentence := regexp.MustCompile(`id="sentence">([^<]*)<`).FindStringSubmatch(page)
+	if sentence == nil || strings.Contains(sentence[1], "%") {
+		t.Errorf("the summary has shares: %v", sentence)
+	}
+	for _, cell := range regexp.MustCompile(`<td class="pc">([^<]*)</td>`).FindAllStringSubmatch(page, -1) {
+		if cell[1] != "-" {
+			t.Errorf("a share is given: %s", cell[1])
+		}
+	}
+}
+
+// TestSelfContained has no reference to anything outside.
+func TestSelfContained(t *testing.T) {
+	page := written(t, withCosts(t))
+	if m := regexp.MustCompile(`(?i)<(link|img|iframe|script[^>]*\ssrc|object|embed|a\s)|@import|url\(|\ssrc=|\shref=`).FindString(page); m != "" {
+		t.Errorf("the page has %q", m)
+	}
+	for _, m := range regexp.MustCompile(`https?://[^\s"'<]*`).FindAllString(page, -1) {
+		if !strings.HasPrefix(m, "http://www.w3.org/2000/svg") { // a name, not an address
+			t.Errorf("the page has %q", m)
+		}
+	}
+	if !strings.Contains(page, `content="default-src &#39;none&#39;; style-src &#39;sha256-`) && !strings.Contains(page, `content="default-src 'none'; style-src 'sha256-`) {
+		t.Error("the page has no policy")
+	}
+}
+
+// TestEscapes has no markup of a name outside of attributes and the script's data.
+func TestEscapes(t *testing.T) {
+	page := written(t, hostile())
+	for _, markup := range []string{"<img", "</script><", "<script>broken"} {
+		if strings.Contains(page, markup) {
+			t.Errorf("the page has %q", markup)
+		}
+	}
+	if strings.Count(page, "<script") != 2 || strings.Count(page, "</script>") != 2 {
+		t.Error("the page has not just its own two script elements")
+	}
+}
+
+// TestKernels makes the page of a recording without passes by kernel.
+func TestKernels(t *testing.T) {
+	tr, err := traces.Load("../testdata/kineto.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page := written(t, tr); !strings.Contains(page, ">Kernel</button>") || !strings.Contains(page, `data-kind="work"`) {
+		t.Error("the page is not by kernel")
+	}
+	empty := &traces.Trace{Header: &traces.Header{}}
+	if err := Write(new(bytes.Buffer), empty, Options{Device: -1}); err == nil {
+		t.Error("a page of nothing")
+	}
+}
+
+// TestSize bounds the page of 200,000 events.
+func TestSize(t *testing.T) {
+	tr := many(200_000)
+	page := written(t, tr)
+	n := len(tr.Events)
+	t.Logf("%d events: %d bytes, %.1f a recorded event", n, len(page), float64(len(page))/float64(n))
+	if n < 200_000 || len(page) > 25*n+200_000 {
+		t.Errorf("the page of %d events has %d bytes", n, len(page))
+	}
+}

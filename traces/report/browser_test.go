@@ -55,7 +55,7 @@ func open(t *testing.T, tr *traces.Trace, width, height int64) *browser {
 	t.Helper()
 	program := chromium(t)
 	var page bytes.Buffer
-	if err := Write(&page, tr, Options{Name: "run.json", Device: -1}); err != nil {
+	if err := Write(&page, tr, Options{Name: "graph.sqlite", Device: -1}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "report.html")

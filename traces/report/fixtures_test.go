@@ -125,12 +125,8 @@ func hostile() *traces.Trace {
 func many(n int) *traces.Trace {
 	var names []string
 	for layer := range 12 {
-		for _, s := range []string{"ln_1+h.%d.attn.c_attn", "attn.sdpa", "attn.c_proj", "ln_2+h.%[1]d.mlp.c_fc", "mlp.c_proj"} {
-			name := fmt.Sprintf("h.%d.", layer) + s
-			if s[0] == 'l' {
-				name = fmt.Sprintf("h.%[1]d."+s, layer)
-			}
-			names = append(names, name)
+		for _, s := range []string{"h.%d.ln_1+h.%[1]d.attn.c_attn", "h.%d.attn.sdpa", "h.%d.attn.c_proj", "h.%d.ln_2+h.%[1]d.mlp.c_fc", "h.%d.mlp.c_proj"} {
+			names = append(names, fmt.Sprintf(s, layer))
 		}
 	}
 	r, rnd := newRun(names...), rand.New(rand.NewPCG(3, 4))

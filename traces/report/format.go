@@ -22,17 +22,20 @@ func thousands(n int64) string {
 // micros writes ns as microseconds, to the ns.
 func micros(ns int64) string { return strconv.FormatFloat(float64(ns)/1e3, 'f', 3, 64) }
 
+// nbsp keeps a number and its unit on one line.
+const nbsp = "\u00a0"
+
 // duration writes ns in a unit that fits, for sentences.
 func duration(ns int64) string {
 	switch v := float64(ns); {
 	case ns >= 1e9:
-		return fmt.Sprintf("%.3f s", v/1e9)
+		return fmt.Sprintf("%.3f"+nbsp+"s", v/1e9)
 	case ns >= 1e6:
-		return fmt.Sprintf("%.3f ms", v/1e6)
+		return fmt.Sprintf("%.3f"+nbsp+"ms", v/1e6)
 	case ns >= 1e3:
-		return fmt.Sprintf("%.1f µs", v/1e3)
+		return fmt.Sprintf("%.1f"+nbsp+"µs", v/1e3)
 	}
-	return fmt.Sprintf("%d ns", ns)
+	return fmt.Sprintf("%d"+nbsp+"ns", ns)
 }
 
 // rate writes n per ns, scaled: bytes/ns are GB/s, FLOPs/ns are GFLOP/s. It is empty

@@ -194,6 +194,47 @@ func TestStage(t *testing.T) {
 	}
 }
 
+// TestPointer moves the mouse over a kernel and clicks on it: it is described, its
+// stage is chosen, and its call is found by correlation id.
+func TestPointer(t *testing.T) {
+	b := open(t, withCosts(t), 1440, 1200)
+	at := eval[[3]float64](b, `(() => {
+		const g = gpt2scope, item = g.layout.items.find((i) => i.band && i.band.track.kind === "stream"), i = 5, v = g.view;
+		const r = document.getElementById("tracks").getBoundingClientRect();
+		const t = (item.band.start[i] + item.band.end[i]) / 2;
+		return [r.left + v.gutter + (t - v.from) * (v.width - v.gutter) / (v.to - v.from), r.top + item.y + 8, item.band.row[i]];
+	})()`)
+	b.run(chromedp.MouseEvent(chromedp.MouseMoved, at[0], at[1]))
+	tip := eval[string](b, `document.getElementById("tip").hidden ? "" : document.getElementById("tip").innerText`)
+	for _, fact := range []string{"gemm_", "µs at 0.", "stage decode step", "grid 12, block 128, 40 registers", "stream 7, correlation 6"} {
+		if !strings.Contains(tip, fact) {
+			t.Errorf("the tip does not say %q: %q", fact, tip)
+		}
+	}
+	b.run(chromedp.MouseClickXY(at[0], at[1]))
+	if row := eval[string](b, `document.querySelector('#stage-table tr[aria-selected="true"]').dataset.row`); row != strconv.Itoa(int(at[2])) {
+		t.Errorf("row %s is selected, not %g", row, at[2])
+	}
+	linked := eval[[]string](b, `gpt2scope.selected().linked.map((l) => l.band.track.kind + " " + l.band.link[l.i])`)
+	if len(linked) != 1 || linked[0] != "api 6" {
+		t.Errorf("the kernel is joined with %v", linked)
+	}
+	if text := eval[string](b, `document.getElementById("event").textContent`); !strings.Contains(text, "correlation 6") {
+		t.Errorf("the event is said to be %q", text)
+	}
+}
+
+// TestQuiet shows the tracks that have nothing in the table's time.
+func TestQuiet(t *testing.T) {
+	b := open(t, sample(t, "graph.sqlite"), 1440, 900)
+	titles := `gpt2scope.layout.items.filter((i) => i.title).length`
+	before := eval[int](b, titles)
+	b.run(chromedp.Click(chromedp.CSS("#quiet")))
+	if after, all := eval[int](b, titles), eval[int](b, `gpt2scope.page.tracks.length`); before >= after || after != all {
+		t.Errorf("%d tracks, then %d, of %d", before, after, all)
+	}
+}
+
 // TestSearch finds events by name, and goes from one to the next.
 func TestSearch(t *testing.T) {
 	tr := sample(t, "graph.sqlite")

@@ -175,9 +175,12 @@ func assemble(t *traces.Trace, table *traces.Table, o Options) (*page, *data) {
 	line := newTimeline(t, table, rowOf)
 	d := &data{timeline: line, Rows: []rowJSON{}, Roofline: newRoofline(table, c), Device: table.Device}
 	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, c), Table: table, ByStage: table.By == traces.ByStage,
-		Before: duration(table.Before), Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", Pieces: "Kernels",
+		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", Pieces: "Kernels",
 		Floors: c.known(), Facts: facts(t), Looking: looking(t.Header), Energy: energy(t.Header),
 		Events: thousands(int64(line.events)), Tracks: len(line.Tracks)}
+	if table.Before > 0 {
+		p.Before = duration(table.Before)
+	}
 	if table.Device < 0 {
 		p.Pieces = "Events"
 	}
@@ -209,7 +212,7 @@ func assemble(t *traces.Trace, table *traces.Table, o Options) (*page, *data) {
 	case !p.HasRoof:
 		p.Roofline = "There is no roofline: the recording has no FLOPs and bytes of its stages."
 	case !c.known():
-		p.Roofline = "No ceilings of this device were measured, so that the roof is missing: 'infer bench ceilings' measures them."
+		p.Roofline = "The recording has no ceilings measured on this device, so that the roof is missing: 'infer bench ceilings' measures them."
 	}
 	p.gaps(t, table, line, findGaps(t, table, byCall), rowOf)
 	p.queue(newQueue(t, table, byCall), line, d, t.Header)

@@ -22,7 +22,7 @@ func written(t *testing.T, tr *traces.Trace) string {
 	if err := Write(&b, tr, Options{Name: "run.json", Device: -1}); err != nil {
 		t.Fatal(err)
 	}
-	return b.String()
+	return strings.ReplaceAll(b.String(), nbsp, " ")
 }
 
 // TestGaps has the gaps sum to the idle rows of the table, cause by cause.

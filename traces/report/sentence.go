@@ -34,7 +34,7 @@ func sentence(t *traces.Table, c ceilings) string {
 		if traces.Misleads(t.Findings) || t.Wall == 0 {
 			return duration(ns)
 		}
-		return fmt.Sprintf("%s (%.1f %%)", duration(ns), 100*float64(ns)/float64(t.Wall))
+		return fmt.Sprintf("%s"+nbsp+"(%.1f"+nbsp+"%%)", duration(ns), 100*float64(ns)/float64(t.Wall))
 	}
 	var b strings.Builder
 	device := "the GPU"

@@ -13,7 +13,7 @@ function readColours() {
 }
 
 // isSync tells of each name whether it is that of a call that waits.
-const isSync = page.names.map((n) => n.includes("Synchronize") || n.includes("cudaMalloc") || n.includes("ModuleLoad"));
+const isSync = page.names.map((n) => n.includes("Synchronize"));
 
 function colourOf(band, i) {
   const kind = band.track.kind;

@@ -8,6 +8,7 @@ const layout = { items: [], height: 0 };
 let highlight = null; // { label, subsets: Map of band to subset, matches }
 let selected = null;  // { band, i }
 let dirty = false;
+let showQuiet = false; // tracks without events in the table's time
 const alsoDrawn = []; // what follows the range
 
 function setView(from, to) {
@@ -37,6 +38,31 @@ const plotWidth = () => view.width - view.gutter;
 const scale = () => plotWidth() / (view.to - view.from);
 const timeAt = (x) => view.from + (x - view.gutter) / scale();
 
+// findQuiet notes the tracks that have nothing to show of the table's time.
+function findQuiet() {
+  for (const t of tracks) {
+    t.quiet = t.bands.every((b) => {
+      const i = lower(b.latest, page.from, 0, b.n);
+      return i === b.n || b.start[i] > page.to;
+    });
+  }
+  const n = tracks.filter((t) => t.quiet).length, button = $("quiet");
+  if (n === tracks.length) showQuiet = true;
+  else if (n > 0) {
+    button.hidden = false;
+    button.textContent = n + (n === 1 ? " quiet track" : " quiet tracks");
+    button.title = "Show tracks without events in the table's time";
+    button.addEventListener("click", () => setQuiet(!showQuiet));
+  }
+}
+
+function setQuiet(on) {
+  showQuiet = on;
+  $("quiet").setAttribute("aria-pressed", String(on));
+  place();
+  invalidate();
+}
+
 // place lays the tracks out: titles left of them, or above where the page is narrow.
 function place() {
   view.width = Math.max(50, $("lanes").clientWidth);
@@ -48,6 +74,7 @@ function place() {
     if (view.gutter === 0) y += titleHeight;
   };
   for (const t of tracks) {
+    if (t.quiet && !showQuiet) continue;
     title(t.title);
     for (const band of t.bands) {
       layout.items.push({ band, y });
@@ -184,9 +211,13 @@ function drawBand(c, band, y, named) {
   flush();
 }
 
-function drawName(c, text, x, y, width) {
+// drawName writes what fits of a name: of a kernel without its return type and unnamed
+// namespaces, of a stage that is too long without its layer.
+function drawName(c, name, x, y, width) {
   const fits = Math.floor(width / 5.6);
   if (fits < 3) return;
+  let text = name.replace(/^void /, "").replace(/(<unnamed>|\(anonymous namespace\))::/g, "");
+  if (text.length > fits) text = text.replace(/^h\.\d+\./, "");
   c.fillStyle = colours.text;
   c.fillText(text.length > fits ? text.slice(0, fits - 1) + "…" : text, x, y, width);
 }
@@ -241,16 +272,19 @@ function drawSelection(c) {
   if (!selected) return;
   const box = (band, i) => {
     const item = layout.items.find((item) => item.band === band);
+    if (!item) return null;
     const left = view.gutter + (band.start[i] - view.from) * scale();
     return { left, right: left + Math.max(2, (band.end[i] - band.start[i]) * scale()), y: item.y };
   };
   const b = box(selected.band, selected.i);
+  if (!b) return;
   c.strokeStyle = colours.ink;
   c.lineWidth = 1.5;
   c.strokeRect(b.left - 0.5, b.y - 0.5, b.right - b.left, rowHeight - 1);
   c.setLineDash([3, 2]);
   for (const other of selected.linked) {
     const o = box(other.band, other.i);
+    if (!o) continue;
     c.strokeRect(o.left - 0.5, o.y - 0.5, o.right - o.left, rowHeight - 1);
     const [above, below] = b.y < o.y ? [b, o] : [o, b];
     c.beginPath();
@@ -318,6 +352,7 @@ function select(band, i) {
 
 // show brings an event into view, wide enough to be seen.
 function show(band, i) {
+  if (band.track.quiet && !showQuiet) setQuiet(true);
   const length = band.end[i] - band.start[i], middle = (band.start[i] + band.end[i]) / 2;
   let width = view.to - view.from;
   if (length / width * plotWidth() < 6) width = Math.max(length * plotWidth() / 40, minSpan);

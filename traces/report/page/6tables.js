@@ -53,17 +53,21 @@ function listKernels(row, tr) {
   of.append(element("b", rowTitle(row)), ": " + group(pieces) + (pieces === 1 ? " piece" : " pieces") + " of work, " + tr.querySelector(".time").textContent + " µs of exclusive time.");
   const table = $("kernel-table"), body = table.tBodies[0], foot = table.tFoot;
   body.textContent = foot.textContent = "";
-  const line = (cells, title) => {
+  const line = (cells) => {
     const r = element("tr"), name = element("th", cells[0], "name");
     name.scope = "row";
-    if (title) name.append(element("div", title, "hint"));
     r.append(name, ...cells.slice(1).map((c) => element("td", c)));
     return r;
   };
   const kernels = [...byName.values()].sort((a, b) => b.busy - a.busy);
   for (const k of kernels.slice(0, 100)) {
     const l = Float64Array.from(k.lengths).sort(), m = l.length;
-    body.append(line([k.name, group(m), micros(k.busy), micros((l[(m - 1) >> 1] + l[m >> 1]) / 2), micros(l[m - 1])], page.device < 0 ? "" : [...k.details].slice(0, 3).join("; ") + (k.details.size > 3 ? "; and others" : "")));
+    body.append(line([k.name, group(m), micros(k.busy), micros((l[(m - 1) >> 1] + l[m >> 1]) / 2), micros(l[m - 1])]));
+    if (page.device < 0 || k.details.size === 0) continue;
+    const config = element("td", [...k.details].slice(0, 3).join("; ") + (k.details.size > 3 ? "; and others" : ""), "config"), r = element("tr");
+    config.colSpan = 5;
+    r.append(config);
+    body.append(r);
   }
   if (kernels.length > 100) body.append(line([group(kernels.length - 100) + " more names", "", "", "", ""]));
   foot.append(line(["all", group(pieces), micros(busy), "", ""]));

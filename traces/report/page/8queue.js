@@ -27,7 +27,7 @@ let queueVisible = true;
 function drawQueue() {
   const canvas = $("queue");
   if (!canvas || !queueVisible) return;
-  const width = canvas.clientWidth, height = 230, left = 52, right = width - 6;
+  const width = canvas.clientWidth, height = 230, left = 60, right = width - 6;
   const c = context(canvas, width, height), s = (right - left) / (view.to - view.from);
   const depthTop = 18, depthBottom = 88, delayTop = 116, delayBottom = 204;
   c.font = "11px " + colours.sans;

@@ -22,6 +22,7 @@ if ($("queue")) {
     if (queueVisible && !was) invalidate();
   }).observe($("queue"));
 }
+findQuiet();
 place();
 fit();
 drawRoofline();

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
@@ -140,4 +141,12 @@ func eval[T any](b *browser, expression string) T {
 func (b *browser) visible() [2]float64 {
 	b.t.Helper()
 	return eval[[2]float64](b, `[gpt2scope.view.from, gpt2scope.view.to]`)
+}
+
+// scheme has the browser prefer light or dark.
+func (b *browser) scheme(name string) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}); err != nil {
+		b.t.Fatal(err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -355,6 +356,55 @@ func TestHostile(t *testing.T) {
 	}
 	if text := eval[string](b, `document.getElementById("stage-table").textContent`); !strings.Contains(text, evil) {
 		t.Errorf("the name is not shown as it is: %q", text)
+	}
+}
+
+// TestPolicy has the browser refuse what a page could be made to load or run.
+func TestPolicy(t *testing.T) {
+	b := open(t, withCosts(t), 1440, 900)
+	eval[any](b, `new Promise((done) => {
+		document.body.insertAdjacentHTML("beforeend", "<img src='https://example.com/x.png' onerror='window.broken = 1'><b onclick='window.broken = 1'>x</b>");
+		document.body.lastChild.click();
+		const s = document.createElement("script");
+		s.textContent = "window.broken = 1";
+		document.body.append(s);
+		fetch("https://example.com/").then(() => { window.broken = 1; }, () => {}).then(() => setTimeout(done, 100));
+	})`)
+	if eval[bool](b, `"broken" in window`) {
+		t.Error("the page runs what is not its own")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	refused := 0
+	for _, p := range b.problems {
+		if strings.Contains(p, "Content Security Policy") {
+			refused++
+		}
+	}
+	if refused < 4 || refused != len(b.problems) {
+		t.Errorf("the browser says %q", b.problems)
+	}
+	if len(b.requests) > 2 {
+		t.Errorf("requests of %v", b.requests)
+	}
+	b.problems, b.requests = nil, nil // they were to come, and came no further
+}
+
+// TestDark follows the scheme that the browser prefers, on canvas too.
+func TestDark(t *testing.T) {
+	b := open(t, withCosts(t), 1440, 900)
+	for _, scheme := range []string{"dark", "light"} {
+		b.scheme(scheme)
+		// The first pixel of the axis is of the panel's colour.
+		comparison := map[string]string{"dark": "pixel < 100 && text > 150", "light": "pixel > 150 && text < 100"}[scheme]
+		if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](`(() => {
+			const c = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+			c.drawImage(document.getElementById("axis"), -1, -1);
+			const pixel = c.getImageData(0, 0, 1, 1).data[0], text = Number(getComputedStyle(document.body).color.match(/\d+/)[0]);
+			return `+comparison+`;
+		})()`, chromedp.WithPollingTimeout(10*time.Second))); err != nil {
+			t.Errorf("the page does not become %s: %v", scheme, err)
+		}
 	}
 }
 

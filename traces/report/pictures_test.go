@@ -12,7 +12,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
@@ -32,9 +31,7 @@ func TestPictures(t *testing.T) {
 		width, height int64
 	}{{"report-wide.png", "light", 1440, 1390}, {"report-narrow.png", "dark", 390, 1330}} {
 		b := open(t, sample(t, "graph.sqlite"), p.width, p.height)
-		if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: p.scheme}}}); err != nil {
-			t.Fatal(err)
-		}
+		b.scheme(p.scheme)
 		// The decode steps, and the kernels of one stage.
 		eval[any](b, `gpt2scope.setView(gpt2scope.page.to - 240e3, gpt2scope.page.to + 10e3)`)
 		shot, err := chromedp.Call(b.ctx, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng})

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -252,5 +253,55 @@ func TestSize(t *testing.T) {
 	t.Logf("%d events: %d bytes, %.1f a recorded event", n, len(page), float64(len(page))/float64(n))
 	if n < 200_000 || len(page) > 25*n+200_000 {
 		t.Errorf("the page of %d events has %d bytes", n, len(page))
+	}
+}
+
+// TestExtremes makes pages of events whose times, names and ids are anything.
+func TestExtremes(t *testing.T) {
+	const far = 1 << 61 // which the readers allow
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		run := newRun("a", "b")
+		time := func() int64 { return []int64{-far, -1, 0, 1, 1000, r.Int64N(5000), r.Int64N(5000), far}[r.IntN(8)] }
+		for range r.IntN(60) {
+			lane := traces.Lane{Kind: traces.LaneKind(r.IntN(6)), Device: int32(r.IntN(3) - 1), ID: int64(r.IntN(3) - 1), Process: int64(r.IntN(2))}
+			e := traces.Plain(traces.Kind(r.IntN(15)), lane, []string{"", "a", "cudaStreamSynchronize", evil}[r.IntN(4)], time(), max(0, time()))
+			e.Phase, e.Tag, e.Correlation, e.Value = int32(r.IntN(3)-1), int32(r.IntN(4)-1), []uint64{0, 1, 2, math.MaxUint64}[r.IntN(4)], math.Inf(r.IntN(3)-1)
+			e.Open = r.IntN(8) == 0
+			if e.Open {
+				e.Duration = 0
+			}
+			e.Grid, e.Bytes, e.DynamicShared = [3]int32{math.MinInt32, 1, math.MaxInt32}, math.MinInt64, math.MaxInt32
+			run.events = append(run.events, e)
+		}
+		run.header.Ceilings = []traces.Ceiling{{Name: "read", Unit: "GB/s", Value: math.Inf(1)}, {Name: "read", Unit: "GB/s", Value: 1e-300}, {Name: "f32", Unit: "TFLOP/s", Value: math.NaN()}, {Name: "x", Unit: "TFLOP/s", Value: 1e300}}
+		run.header.Looking = []traces.Looking{{Baseline: math.NaN(), Recorded: math.Inf(1)}}
+		run.header.Energy = []traces.Energy{{Millijoule: math.Inf(1), Tokens: -1}}
+		tr := whole(&run.header, run.events...)
+		var b bytes.Buffer
+		if err := Write(&b, tr, Options{Device: -1}); err != nil && !strings.Contains(err.Error(), "no work") && !strings.Contains(err.Error(), "no pass") {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// TestCrowded has more events over each other than there are bands: all are there.
+func TestCrowded(t *testing.T) {
+	r := newRun("a")
+	for i := range int64(500) {
+		r.events = append(r.events, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", i, 1000))
+	}
+	tr := whole(&r.header, r.events...)
+	table, err := traces.Summarize(tr, traces.ByKernel, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := newTimeline(tr, table, func(*traces.Event) int { return -1 })
+	n := 0
+	for _, b := range line.Tracks[0].Bands {
+		n += b.n
+	}
+	if len(line.Tracks) != 1 || len(line.Tracks[0].Bands) != maxBands || n != 500 {
+		t.Errorf("%d tracks, %d bands, %d events", len(line.Tracks), len(line.Tracks[0].Bands), n)
 	}
 }

@@ -135,7 +135,7 @@ type ceilings struct {
 func ceilingsOf(h *traces.Header, device int32) ceilings {
 	c := ceilings{device: device}
 	for _, m := range h.Ceilings {
-		if int32(m.Device) != device || !(m.Value > 0) || finite(m.Value) == 0 {
+		if int32(m.Device) != device || !(m.Value > 1e-6 && m.Value < 1e9) { // no device is like that
 			continue
 		}
 		switch {

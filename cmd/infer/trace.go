@@ -27,6 +27,7 @@ Nsight Systems, and JSON of PyTorch's profiler. It looks at what a file holds, n
 at its name.`,
 		Example: `  infer trace show run.json.gz
   infer trace check run.sqlite
+  infer trace report run.sqlite --out run.html
   infer trace convert run.sqlite --out run.json.gz`,
 		Annotations: map[string]string{noModelKey: "true"},
 		Args: func(c *cobra.Command, args []string) error {

@@ -95,7 +95,7 @@ func TestTraceConvert(t *testing.T) {
 
 func TestTraceUsage(t *testing.T) {
 	for _, c := range []struct{ args, fact string }{
-		{"trace", "check, convert, show"},
+		{"trace", "check, convert, report, show"},
 		{"trace show x --by zebra", "stage or kernel"},
 		{"trace show x --format zebra", "table, csv or json"},
 		{"trace chek x", "infer trace check"},

@@ -24,7 +24,8 @@ func (l *launch) delay() int64 { return max(0, l.start-l.call.End()) }
 // queue is what is known of launches, in the order in which their work began.
 type queue struct {
 	launches []launch
-	deepest  int // launches that had returned, and whose work had not ended
+	deepest  int   // launches that had returned, and whose work had not ended
+	starved  int64 // ns of the table's time in which there was none
 	delays   []int64
 	times    []int64 // of the API calls
 }
@@ -61,9 +62,22 @@ func newQueue(t *traces.Trace, table *traces.Table, c *calls) *queue {
 	}
 	slices.Sort(q.delays)
 	slices.Sort(q.times)
-	for _, d := range q.depth() {
-		q.deepest = max(q.deepest, d.depth)
+	now, depth := from, 0
+	until := func(time int64) {
+		time = min(time, to)
+		if time > now {
+			if depth == 0 {
+				q.starved += time - now
+			}
+			now = time
+		}
 	}
+	for _, d := range q.depth() {
+		until(d.time)
+		depth = d.depth
+		q.deepest = max(q.deepest, depth)
+	}
+	until(to)
 	return q
 }
 

@@ -29,7 +29,7 @@ func TestPictures(t *testing.T) {
 	for _, p := range []struct {
 		name, scheme  string
 		width, height int64
-	}{{"report-wide.png", "light", 1440, 1390}, {"report-narrow.png", "dark", 390, 1330}} {
+	}{{"report-wide.png", "light", 1440, 1500}, {"report-narrow.png", "dark", 390, 1430}} {
 		b := open(t, sample(t, "graph.sqlite"), p.width, p.height)
 		b.scheme(p.scheme)
 		// The decode steps, and the kernels of one stage.

@@ -303,6 +303,9 @@ func (p *page) gaps(t *traces.Trace, table *traces.Table, line *timeline, gaps [
 			row.Next = "the end"
 		} else if i := rowOf(g.Next); i >= 0 && table.By == traces.ByStage {
 			row.Stage = strings.TrimSpace(table.Rows[i].Phase + " " + table.Rows[i].Name)
+			if row.Next == table.Rows[i].Name { // a step of the CPU
+				row.Next = ""
+			}
 		}
 		p.Gaps = append(p.Gaps, row)
 	}
@@ -333,5 +336,6 @@ func (p *page) queue(q *queue, line *timeline, d *data, h *traces.Header) {
 		{"queueing delay", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(quantile(q.delays, 0.5)), duration(quantile(q.delays, 0.9)), duration(quantile(q.delays, 1)))},
 		{"begun before the call returned", thousands(int64(early))},
 		{"deepest queue", count(q.deepest, "launch", "launches")},
+		{"nothing queued, nothing running", fmt.Sprintf("%s of %s", duration(q.starved), p.Wall)},
 	}
 }

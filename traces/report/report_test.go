@@ -135,6 +135,10 @@ func TestQueue(t *testing.T) {
 	if !slices.Equal(q.delays, []int64{0, 10, 60}) || !slices.Equal(q.times, []int64{10, 10, 60}) || q.deepest != 2 {
 		t.Errorf("delays %v, API times %v, deepest %d", q.delays, q.times, q.deepest)
 	}
+	// The table is from 20 to 270; nothing is queued or runs from 120 to 250.
+	if q.starved != 130 {
+		t.Errorf("starved for %d ns", q.starved)
+	}
 	if want := []change{{10, 1}, {40, 2}, {100, 1}, {120, 0}, {250, 1}, {270, 0}}; !slices.Equal(q.depth(), want) {
 		t.Errorf("depth %v, not %v", q.depth(), want)
 	}

@@ -3,7 +3,7 @@
 
 const rowHeight = 17, titleHeight = 15, counterHeight = 40;
 const minSpan = 50;  // ns
-const view = { from: 0, to: 1, width: 1, gutter: 0, frames: 0, draw: 0 };
+const view = { from: 0, to: 1, width: 1, gutter: 0, frames: 0, draw: 0, ready: 0 };
 const layout = { items: [], height: 0 };
 let highlight = null; // { label, subsets: Map of band to subset, matches }
 let selected = null;  // { band, i }
@@ -99,6 +99,7 @@ function drawAll() {
   $("range").textContent = span(view.to - view.from) + " from " + span(view.from);
   view.frames++;
   view.draw = performance.now() - begin;
+  if (view.frames === 1) view.ready = performance.now();
 }
 
 function drawAxis() {

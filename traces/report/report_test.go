@@ -198,6 +198,9 @@ func TestWithheld(t *testing.T) {
 	if sentence == nil || strings.Contains(sentence[1], "%") {
 		t.Errorf("the summary has shares: %v", sentence)
 	}
+	if strings.Contains(page, `class="share"`) {
+		t.Error("a bar shows shares")
+	}
 	for _, cell := range regexp.MustCompile(`<td class="pc">([^<]*)</td>`).FindAllStringSubmatch(page, -1) {
 		if cell[1] != "-" {
 			t.Errorf("a share is given: %s", cell[1])

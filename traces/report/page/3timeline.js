@@ -264,7 +264,9 @@ function drawTitles(c) {
   c.font = "11px " + colours.sans;
   c.fillStyle = colours.soft;
   for (const item of layout.items) {
-    if (item.title) c.fillText(item.title, 8, item.y + rowHeight / 2 - 1, (view.gutter || view.width) - 14);
+    if (!item.title) continue;
+    const fits = Math.floor(((view.gutter || view.width) - 14) / 5.6);
+    c.fillText(item.title.length > fits ? item.title.slice(0, fits - 1) + "…" : item.title, 8, item.y + rowHeight / 2 - 1, (view.gutter || view.width) - 14);
   }
 }
 

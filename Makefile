@@ -14,7 +14,7 @@ export INFER_TEXT := $(value TEXT)
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
 
 .DEFAULT_GOAL := run
-.PHONY: help run build nvtx cupti cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint bench bench-peers parity golden fuzz clean need
+.PHONY: help run build nvtx cupti cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
@@ -62,6 +62,13 @@ lint: need  ## gofmt, go vet, staticcheck
 	go vet ./...
 	go vet -tags external_weights ./cmd/infer
 	go tool staticcheck ./...
+
+chromium:  ## install Debian's Chromium, in which the page of 'infer trace report' is tested
+	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; }
+
+pictures: need  ## make the pictures of the report in docs/images, in Chromium
+	mkdir -p docs/images
+	GPT2SCOPE_REQUIRE_CHROMIUM=1 GPT2SCOPE_PICTURES="$(CURDIR)/docs/images" go test -count=1 ./traces/report -run '^TestPictures$$'
 
 bench: need  ## measure kernels, decode and prefill on four geometries
 	go test ./cpu -run '^$$' -bench . -benchtime 1s

@@ -89,6 +89,8 @@ func (s *summary) idle(phase, cause string, ns int64) {
 	r := s.named(RowIdle, phase, cause)
 	r.Calls++
 	r.Exclusive += ns
+	g := &s.gaps[len(s.gaps)-1]
+	g.Causes = append(g.Causes, Cause{cause, ns})
 }
 
 // gap says why nothing ran between two pieces of work; before is nil at the

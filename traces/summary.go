@@ -108,9 +108,25 @@ type Table struct {
 	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
 	Queue      *Queue      `json:"queue,omitempty"`
 
+	Gaps []Gap `json:"-"` // the idle time of the table, in order
+
 	Trust    string    `json:"trust"` // a line
 	Notes    []string  `json:"notes,omitempty"`
 	Findings []Finding `json:"findings,omitempty"`
+}
+
+// Gap is a time in which the device did nothing, or only what counts as idle time.
+// Times are those of the trace.
+type Gap struct {
+	From, To     int64
+	Causes       []Cause // in the order of time; they sum to the gap
+	Before, Next *Event  // nil at the ends; Next is what ran meanwhile, where that was a copy
+}
+
+// Cause is a part of a gap.
+type Cause struct {
+	Name string // one of the Idle constants
+	Time int64  // ns
 }
 
 // Passes are the passes of a kind in a table.
@@ -182,6 +198,7 @@ type summary struct {
 	rows           map[rowKey]*Row
 	layers         map[int]string // names
 	severalThreads bool           // on the CPU
+	gaps           []Gap
 }
 
 // Summarize makes a table of a device's time, or of the CPU's where no GPU worked.
@@ -212,6 +229,7 @@ func Summarize(t *Trace, by By, device int32) (*Table, error) {
 	default:
 		s.host()
 		s.sweep(work)
+		table.Gaps = s.gaps
 		s.runs()
 		s.finish(table)
 	}
@@ -434,6 +452,7 @@ func (s *summary) sweep(work []*Event) {
 		}
 		last = e
 		if e.Time > now {
+			s.open(now, e.Time, before, e)
 			s.gap(now, e.Time, before, e)
 			now = e.Time
 		}
@@ -455,14 +474,25 @@ func (s *summary) sweep(work []*Event) {
 			}
 		}
 		if end := min(e.End(), s.to); end > now {
+			if r.Kind == RowIdle {
+				s.open(now, end, before, e)
+				g := &s.gaps[len(s.gaps)-1]
+				g.Causes = append(g.Causes, Cause{r.Name, end - now})
+			}
 			r.Exclusive += end - now
 			now = end
 		}
 	}
 	if s.to > now {
+		s.open(now, s.to, before, nil)
 		phase := s.phase(last)
 		s.waits.split(now, s.to, func(cause string, ns int64) { s.idle(phase, cause, ns) })
 	}
+}
+
+// open begins a gap, to which idle adds its causes.
+func (s *summary) open(from, to int64, before, next *Event) {
+	s.gaps = append(s.gaps, Gap{From: from, To: to, Before: before, Next: next})
 }
 
 // run is a step in a pass.

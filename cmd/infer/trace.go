@@ -20,12 +20,13 @@ import (
 func newTrace() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace COMMAND",
-		Short: "Read recordings of where time went: show, diff, advise, check, convert, pprof",
+		Short: "Read recordings of where time went: show, report, diff, advise, check, convert, pprof",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
 Nsight Systems, and JSON of PyTorch's profiler. It looks at what a file holds, not
 at its name.`,
 		Example: `  infer trace show run.json.gz
   infer trace check run.sqlite
+  infer trace report run.sqlite --out run.html
   infer trace convert run.sqlite --out run.json.gz`,
 		Annotations: map[string]string{noModelKey: "true"},
 		Args: func(c *cobra.Command, args []string) error {
@@ -49,7 +50,7 @@ at its name.`,
 		},
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceShow())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceReport(), newTraceShow())
 	return c
 }
 

@@ -95,7 +95,7 @@ func TestTraceConvert(t *testing.T) {
 
 func TestTraceUsage(t *testing.T) {
 	for _, c := range []struct{ args, fact string }{
-		{"trace", "check, convert"},
+		{"trace", "check, convert, diff, pprof, report, show"},
 		{"trace show x --by zebra", "stage, op, layer, phase, kernel or launch"},
 		{"trace show x --format zebra", "table, csv or json"},
 		{"trace chek x", "infer trace check"},

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/traces/report"
+	"gpt2scope/weights"
+)
+
+// newTraceReport makes "infer trace report".
+func newTraceReport() *cobra.Command {
+	var out string
+	var gpu int
+	c := &cobra.Command{
+		Use:   "report FILE --out FILE.html",
+		Short: "Write a recording as one HTML page: timeline, tables, roofline",
+		Long: `report reads a recording and writes one HTML page that needs no network: where the
+time went in a sentence, what the recording lacks, a timeline to zoom and search,
+the table of 'infer trace show', a roofline, launches and their queue, idle time by
+cause with the longest gaps, and what is known of device and recorder.
+
+A recording without passes of a model has no stages; its page is by kernel.`,
+		Example: `  infer trace report run.json.gz --out run.html
+  infer trace report run.sqlite -o - > run.html`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case out == "":
+				return usagef("give the file to write: --out FILE.html")
+			case gpu < -1 || gpu > 1<<16:
+				return usagef("--gpu %d: there is no such GPU", gpu)
+			}
+			quiet, _ := c.Flags().GetBool("quiet")
+			return traceReport(c.Context(), args[0], out, int32(gpu), quiet, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&out, "out", "o", "", "`FILE` to write; - is standard output")
+		f.IntVar(&gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+	})
+	return c
+}
+
+func traceReport(ctx context.Context, in, out string, gpu int32, quiet bool, stdout, stderr io.Writer) error {
+	t, err := loadTrace(in)
+	if err != nil {
+		return err
+	}
+	write := func(w io.Writer) error {
+		if err := report.Write(w, t, report.Options{Name: filepath.Base(in), Device: gpu}); err != nil {
+			return fmt.Errorf("%s: %w", in, err)
+		}
+		return nil
+	}
+	if out == "-" {
+		var b strings.Builder
+		if err := write(&b); err != nil {
+			return err
+		}
+		return writeOutput(stdout, []byte(b.String()))
+	}
+	if err := weights.WriteFile(ctx, out, write); err != nil {
+		return err
+	}
+	if !quiet {
+		info, err := os.Stat(out)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "%s: %s, %s; open it in a browser\n", out, count(len(t.Events), "event"), size(info.Size()))
+	}
+	if len(t.Header.Incomplete) > 0 {
+		fmt.Fprintf(stderr, "%s is incomplete: %s\n", in, strings.Join(t.Header.Incomplete, "; "))
+	}
+	return nil
+}

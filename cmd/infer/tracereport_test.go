@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTraceReport(t *testing.T) {
+	const in = "../../traces/samples/graph.sqlite"
+	out := filepath.Join(t.TempDir(), "run.html")
+	e := mustInfer(t, "trace", "report", in, "-o", out)
+	if e.stdout != "" || !strings.Contains(e.stderr, "452 events") {
+		t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
+	}
+	page, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fact := range []string{"<!doctype html>", "graph.sqlite", "5771.643", "NVIDIA H200"} {
+		if !strings.Contains(string(page), fact) {
+			t.Errorf("the page does not have %q", fact)
+		}
+	}
+	if e := mustInfer(t, "trace", "report", in, "-o", "-", "--quiet"); e.stdout != string(page) || e.stderr != "" {
+		t.Errorf("standard output has %d bytes, the file %d; stderr %q", len(e.stdout), len(page), e.stderr)
+	}
+}
+
+func TestTraceReportUsage(t *testing.T) {
+	const in = "../../traces/samples/graph.sqlite"
+	for _, w := range []struct {
+		args   []string
+		status int
+		words  []string
+	}{
+		{[]string{in}, exitUsage, []string{"--out"}},
+		{[]string{"-o", "x.html"}, exitUsage, []string{"FILE"}},
+		{[]string{in, "-o", "x.html", "--gpu", "-5"}, exitUsage, []string{"--gpu -5"}},
+		{[]string{in, "-o", filepath.Join(t.TempDir(), "none", "x.html")}, exitFailure, []string{"x.html"}},
+		{[]string{filepath.Join(t.TempDir(), "missing"), "-o", filepath.Join(t.TempDir(), "x.html")}, exitFailure, []string{"missing"}},
+		{[]string{in, "-o", filepath.Join(t.TempDir(), "x.html"), "--gpu", "3"}, exitFailure, []string{in, "no work"}},
+	} {
+		e := infer(t, append([]string{"trace", "report"}, w.args...)...)
+		if e.status != w.status {
+			t.Errorf("%v: status %d, not %d", w.args, e.status, w.status)
+		}
+		checkOneLine(t, e.stderr, w.words...)
+	}
+}

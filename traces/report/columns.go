@@ -1,0 +1,80 @@
+package report
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+)
+
+// columns are the events of a band: per event a few numbers of variable length
+// (base 128, the lowest 7 bits first, as [binary.AppendUvarint] writes them),
+//
+//	start    ns after the start of the event before; of the first, after the origin
+//	duration ns
+//	name     index in the page's names
+//	row      index in the table plus 1, 0 for none
+//	detail   index in the page's details
+//	link     1 plus the correlation id less that of the event before, zigzag; 0 for none
+//
+// one event after the other. Typical events take 8 to 10 bytes.
+type columns struct {
+	n    int
+	last int64 // start of the event before
+	link int64
+	data []byte
+}
+
+// add appends an event; start must not be before that of the event before.
+func (c *columns) add(start, duration int64, name, row, detail int, correlation uint64) {
+	c.n++
+	c.number(uint64(start - c.last))
+	c.last = start
+	c.number(uint64(duration))
+	c.number(uint64(name))
+	c.number(uint64(row + 1))
+	c.number(uint64(detail))
+	if correlation == 0 || correlation > maxCorrelation {
+		c.number(0)
+		return
+	}
+	c.number(1 + zigzag(int64(correlation)-c.link))
+	c.link = int64(correlation)
+}
+
+// maxCorrelation is the largest id that the page keeps apart from its neighbours:
+// its numbers are float64. CUPTI's are of 32 bits.
+const maxCorrelation = 1 << 50
+
+func (c *columns) number(v uint64) { c.data = binary.AppendUvarint(c.data, v) }
+
+// zigzag maps 0, -1, 1, -2 to 0, 1, 2, 3.
+func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
+
+// MarshalJSON implements json.Marshaler.
+func (c *columns) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		N    int    `json:"n"`
+		Data string `json:"data"`
+	}{c.n, base64.StdEncoding.EncodeToString(c.data)})
+}
+
+// texts are texts that events refer to by index. Index 0 is the empty one.
+type texts struct {
+	all   []string
+	index map[string]int
+}
+
+func newTexts() *texts { return &texts{[]string{""}, map[string]int{"": 0}} }
+
+func (t *texts) of(s string) int {
+	i, ok := t.index[s]
+	if !ok {
+		i = len(t.all)
+		t.index[s] = i
+		t.all = append(t.all, s)
+	}
+	return i
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t *texts) MarshalJSON() ([]byte, error) { return json.Marshal(t.all) }

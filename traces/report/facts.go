@@ -1,0 +1,138 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gpt2scope/traces"
+)
+
+// fact is a line about the recording.
+type fact struct{ Name, Value string }
+
+// facts says by whom, how, when and on what the recording was made.
+func facts(t *traces.Trace) []fact {
+	h := t.Header
+	var all []fact
+	add := func(name, format string, args ...any) {
+		if value := fmt.Sprintf(format, args...); value != "" {
+			all = append(all, fact{name, value})
+		}
+	}
+	add("Tool", "%s", strings.TrimSpace(h.Tool+" "+h.Release))
+	add("Recorder", "%s", recorder(h.Recorder))
+	if h.Base > 0 {
+		add("Begun", "%s", time.Unix(0, h.Base).UTC().Format("2006-01-02 15:04:05 UTC"))
+	}
+	clock := cmp.Or(h.Clock.Domain, "unknown")
+	if h.Clock.Uncertainty >= 0 && h.Clock.Domain != "" {
+		clock += fmt.Sprintf(", host and device agree to %s ns", thousands(h.Clock.Uncertainty))
+	}
+	add("Clock", "%s", clock)
+	add("Command", "%s", strings.Join(h.Command, " "))
+	for _, d := range h.Devices {
+		var parts []string
+		some := func(ok bool, format string, args ...any) {
+			if ok {
+				parts = append(parts, fmt.Sprintf(format, args...))
+			}
+		}
+		some(d.Compute != "", "compute capability %s", d.Compute)
+		some(d.SMs > 0, "%d SMs", d.SMs)
+		some(d.ClockHz > 0, "up to %.0f MHz", float64(d.ClockHz)/1e6)
+		some(d.Memory > 0, "%s", size(d.Memory))
+		some(d.Bandwidth > 0, "%.0f GB/s as the driver states", float64(d.Bandwidth)/1e9)
+		name := cmp.Or(d.Name, "unnamed")
+		if len(parts) > 0 {
+			name += ": " + strings.Join(parts, ", ")
+		}
+		add(fmt.Sprintf("Device %d", d.ID), "%s", name)
+	}
+	add("Type", "%s", h.DType)
+	for _, p := range h.Plans {
+		var parts []string
+		if p.Batch > 0 {
+			parts = append(parts, fmt.Sprintf("B=%d", p.Batch))
+		}
+		if p.Tokens > 0 {
+			parts = append(parts, fmt.Sprintf("T=%d", p.Tokens))
+		}
+		if p.Past > 0 {
+			parts = append(parts, fmt.Sprintf("costs at %d tokens in the cache", p.Past))
+		}
+		parts = append(parts, count(len(p.Steps), "step", "steps"))
+		add("Plan: "+p.Phase, "%s", strings.Join(parts, ", "))
+	}
+	for _, c := range h.Ceilings {
+		on := "CPU"
+		if c.Device >= 0 {
+			on = fmt.Sprintf("GPU %d", c.Device)
+		}
+		name := c.Name
+		if c.Size > 0 {
+			name += ", up to " + size(c.Size)
+		}
+		add("Ceiling, "+on, "%s: %.4g %s", name, c.Value, c.Unit)
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Versions)) {
+		add("Version: "+name, "%s", h.Versions[name])
+	}
+	add("Events", "%s: %s, %s, %s", thousands(int64(len(t.Events))), count(t.Kernels, "kernel", "kernels"), count(t.Calls, "API call", "API calls"), count(t.Passes, "pass", "passes"))
+	return all
+}
+
+// recorder says what a recorder is.
+func recorder(name string) string {
+	switch name {
+	case traces.RecorderStamps:
+		return "stamps: own kernels wrote start and end; library products are bounded by their neighbours"
+	case traces.RecorderCUPTI:
+		return "cupti: CUDA's activity records"
+	case traces.RecorderHost:
+		return "host: one event per step and worker thread"
+	case traces.RecorderNsys:
+		return "nsys: an export of Nsight Systems"
+	case traces.RecorderKineto:
+		return "kineto: PyTorch's profiler"
+	}
+	return name
+}
+
+// looking says what recording cost.
+func looking(h *traces.Header) []fact {
+	var all []fact
+	for _, l := range h.Looking {
+		value := fmt.Sprintf("a pass took %s while it was recorded, and %s in a process that never recorded", duration(int64(finite(l.Recorded))), duration(int64(finite(l.Baseline))))
+		if l.Baseline > 0 {
+			value += fmt.Sprintf(": %+.1f %%", 100*(l.Recorded-l.Baseline)/l.Baseline)
+		}
+		if l.Passes > 0 {
+			value += fmt.Sprintf(" (median of %s)", count(l.Passes, "pass", "passes"))
+		}
+		all = append(all, fact{l.Phase, value})
+	}
+	return all
+}
+
+// energy says what devices used.
+func energy(h *traces.Header) []fact {
+	var all []fact
+	for _, e := range h.Energy {
+		value := fmt.Sprintf("%.4g mJ", e.Millijoule)
+		if e.Tokens > 0 {
+			value = fmt.Sprintf("%.4g mJ per token (%s)", e.Millijoule/float64(e.Tokens), value+" for "+count(e.Tokens, "token", "tokens"))
+		}
+		if e.Resolution > 0 {
+			value += fmt.Sprintf(", certain to %.4g mJ in all", e.Resolution)
+		}
+		if e.Source != "" {
+			value += ", from " + e.Source
+		}
+		all = append(all, fact{fmt.Sprintf("GPU %d, %s", e.Device, e.What), value})
+	}
+	return all
+}

@@ -1,0 +1,76 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// thousands writes a whole number with separators.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(s) - 3; i > first; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// micros writes ns as microseconds, to the ns.
+func micros(ns int64) string { return strconv.FormatFloat(float64(ns)/1e3, 'f', 3, 64) }
+
+// nbsp keeps a number and its unit on one line.
+const nbsp = "\u00a0"
+
+// duration writes ns in a unit that fits, for sentences.
+func duration(ns int64) string {
+	switch v := float64(ns); {
+	case ns >= 1e9:
+		return fmt.Sprintf("%.3f"+nbsp+"s", v/1e9)
+	case ns >= 1e6:
+		return fmt.Sprintf("%.3f"+nbsp+"ms", v/1e6)
+	case ns >= 1e3:
+		return fmt.Sprintf("%.1f"+nbsp+"µs", v/1e3)
+	}
+	return fmt.Sprintf("%d"+nbsp+"ns", ns)
+}
+
+// rate writes n per ns, scaled: bytes/ns are GB/s, FLOPs/ns are GFLOP/s. It is empty
+// where n is not known.
+func rate(n, ns int64, scale float64) string {
+	if n == 0 || ns == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(n)/float64(ns)*scale, 'f', 1, 64)
+}
+
+// size writes bytes in a unit that fits.
+func size(bytes int64) string {
+	v := float64(bytes)
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if v < 1024 {
+			return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
+		}
+		v /= 1024
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + " TiB"
+}
+
+// count writes a number of things.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(int64(n)) + " " + many
+}
+
+// finite returns v, 0 where it is none that JSON can hold.
+func finite(v float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return v
+}

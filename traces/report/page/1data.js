@@ -1,0 +1,114 @@
+// What the page was made with: texts as they are, events as columns of bytes (see
+// columns.go). Times are ns after the origin.
+
+const $ = (id) => document.getElementById(id);
+const page = JSON.parse($("data").textContent);
+
+// Reader reads numbers of variable length, the lowest 7 bits first.
+class Reader {
+  constructor(base64) {
+    const s = atob(base64);
+    this.bytes = new Uint8Array(s.length);
+    for (let i = 0; i < s.length; i++) this.bytes[i] = s.charCodeAt(i);
+    this.at = 0;
+  }
+  number() {
+    let v = 0, scale = 1;
+    for (;;) {
+      const b = this.bytes[this.at++];
+      v += (b & 127) * scale;
+      if (!(b > 127)) return v;
+      scale *= 128;
+    }
+  }
+}
+
+const unzigzag = (v) => (v % 2 ? -(v + 1) / 2 : v / 2);
+
+// decodeBand makes arrays of a band. latest[i] is the last end of events 0 to i, and
+// busy[i] the sum of the durations of those before i: both are monotone, for binary
+// search and for the time that is covered in between.
+function decodeBand(b, track) {
+  const n = b.n, r = new Reader(b.data);
+  const band = {
+    n, track, start: new Float64Array(n), end: new Float64Array(n), name: new Int32Array(n), row: new Int32Array(n), detail: new Int32Array(n),
+    link: new Float64Array(n),
+  };
+  let at = 0, link = 0;
+  for (let i = 0; i < n; i++) {
+    at += r.number();
+    band.start[i] = at;
+    band.end[i] = at + r.number();
+    band.name[i] = r.number();
+    band.row[i] = r.number() - 1;
+    band.detail[i] = r.number();
+    const l = r.number();
+    if (l > 0) band.link[i] = link += unzigzag(l - 1);
+  }
+  return measured(band);
+}
+
+function measured(band) {
+  const n = band.n;
+  band.latest = new Float64Array(n);
+  band.busy = new Float64Array(n + 1);
+  for (let i = 0, latest = -Infinity, busy = 0; i < n; i++) {
+    band.latest[i] = latest = Math.max(latest, band.end[i]);
+    band.busy[i + 1] = busy += band.end[i] - band.start[i];
+  }
+  return band;
+}
+
+// subset makes a band of some of the events of another.
+function subset(band, keep) {
+  const index = [];
+  for (let i = 0; i < band.n; i++) if (keep(band, i)) index.push(i);
+  const pick = (a) => { const out = new a.constructor(index.length); for (let i = 0; i < index.length; i++) out[i] = a[index[i]]; return out; };
+  return measured({ n: index.length, track: band.track, index, start: pick(band.start), end: pick(band.end), name: pick(band.name), row: pick(band.row) });
+}
+
+function decodeCounter(c) {
+  const r = new Reader(c.times), bytes = new Reader(c.values).bytes;
+  const out = { title: c.title, unit: c.unit, n: c.n, time: new Float64Array(c.n), value: new Float32Array(bytes.buffer, 0, c.n), top: 0 };
+  for (let i = 0, at = 0; i < c.n; i++) {
+    out.time[i] = at += r.number();
+    out.top = Math.max(out.top, out.value[i]);
+  }
+  return out;
+}
+
+// lower returns the first index in [from, n) at which a sorted array is at least v.
+function lower(a, v, from, n) {
+  let lo = from, hi = n;
+  while (lo < hi) {
+    const mid = (lo + hi) >> 1;
+    if (a[mid] < v) lo = mid + 1; else hi = mid;
+  }
+  return lo;
+}
+
+// Times for people.
+const group = (v) => String(v).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+const micros = (ns) => (ns / 1e3).toFixed(3);
+function span(ns) {
+  const a = Math.abs(ns);
+  if (a >= 1e9) return (ns / 1e9).toFixed(3) + " s";
+  if (a >= 1e6) return (ns / 1e6).toFixed(3) + " ms";
+  if (a >= 1e3) return (ns / 1e3).toFixed(3) + " µs";
+  return Math.round(ns) + " ns";
+}
+
+function element(tag, text, className) {
+  const e = document.createElement(tag);
+  if (text !== undefined) e.textContent = text;
+  if (className) e.className = className;
+  return e;
+}
+
+const tracks = page.tracks.map((t) => {
+  t.bands = t.bands.map((b) => decodeBand(b, t));
+  return t;
+});
+const counters = page.counters.map(decodeCounter);
+const bands = tracks.flatMap((t) => t.bands);
+const rowTitle = (row) => (page.rows[row].phase ? page.rows[row].phase + " " : "") + page.rows[row].name;

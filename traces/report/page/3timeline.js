@@ -1,0 +1,366 @@
+// The timeline: what is visible (view), where tracks lie (layout), drawing, and what
+// pointer and keys do.
+
+const rowHeight = 17, titleHeight = 15, counterHeight = 40;
+const minSpan = 50;  // ns
+const view = { from: 0, to: 1, width: 1, gutter: 0, frames: 0, draw: 0, ready: 0 };
+const layout = { items: [], height: 0 };
+let highlight = null; // { label, subsets: Map of band to subset, matches }
+let selected = null;  // { band, i }
+let dirty = false;
+let showQuiet = false; // tracks without events in the table's time
+const alsoDrawn = []; // what follows the range
+
+function setView(from, to) {
+  const whole = Math.max(page.span, minSpan), margin = whole * 0.02;
+  const length = Math.min(Math.max(to - from, minSpan), whole + 2 * margin);
+  if (to - from !== length) {
+    const middle = (from + to) / 2;
+    from = middle - length / 2;
+  }
+  view.from = Math.min(Math.max(from, -margin), whole + margin - length);
+  view.to = view.from + length;
+  invalidate();
+}
+
+function invalidate() {
+  if (dirty) return;
+  dirty = true;
+  requestAnimationFrame(drawAll);
+}
+
+const zoom = (factor, at) => {
+  const t = at === undefined ? (view.from + view.to) / 2 : at;
+  setView(t - (t - view.from) * factor, t + (view.to - t) * factor);
+};
+const pan = (part) => { const d = (view.to - view.from) * part; setView(view.from + d, view.to + d); };
+const plotWidth = () => view.width - view.gutter;
+const scale = () => plotWidth() / (view.to - view.from);
+const timeAt = (x) => view.from + (x - view.gutter) / scale();
+
+// findQuiet notes the tracks that have nothing to show of the table's time.
+function findQuiet() {
+  for (const t of tracks) {
+    t.quiet = t.bands.every((b) => {
+      const i = lower(b.latest, page.from, 0, b.n);
+      return i === b.n || b.start[i] > page.to;
+    });
+  }
+  const n = tracks.filter((t) => t.quiet).length, button = $("quiet");
+  if (n === tracks.length) showQuiet = true;
+  else if (n > 0) {
+    button.hidden = false;
+    button.textContent = n + (n === 1 ? " quiet track" : " quiet tracks");
+    button.title = "Show tracks without events in the table's time";
+    button.addEventListener("click", () => setQuiet(!showQuiet));
+  }
+}
+
+function setQuiet(on) {
+  showQuiet = on;
+  $("quiet").setAttribute("aria-pressed", String(on));
+  place();
+  invalidate();
+}
+
+// place lays the tracks out: titles left of them, or above where the page is narrow.
+function place() {
+  view.width = Math.max(50, $("lanes").clientWidth);
+  view.gutter = view.width < 700 ? 0 : 170;
+  layout.items = [];
+  let y = 4;
+  const title = (text) => {
+    layout.items.push({ title: text, y });
+    if (view.gutter === 0) y += titleHeight;
+  };
+  for (const t of tracks) {
+    if (t.quiet && !showQuiet) continue;
+    title(t.title);
+    for (const band of t.bands) {
+      layout.items.push({ band, y });
+      y += rowHeight;
+    }
+    y += 5;
+  }
+  for (const counter of counters) {
+    title(counter.title + (counter.unit ? ", " + (counter.unit === "B" ? "MiB" : counter.unit) : ""));
+    layout.items.push({ counter, y });
+    y += counterHeight + 5;
+  }
+  layout.height = Math.min(y + 2, 16000);
+}
+
+function drawAll() {
+  dirty = false;
+  const begin = performance.now();
+  drawAxis();
+  drawTracks();
+  for (const draw of alsoDrawn) draw();
+  $("range").textContent = span(view.to - view.from) + " from " + span(view.from);
+  view.frames++;
+  view.draw = performance.now() - begin;
+  if (view.frames === 1) view.ready = performance.now();
+}
+
+function drawAxis() {
+  const c = context($("axis"), view.width, 24);
+  const { step, out } = ticks(view.from, view.to, plotWidth(), 95);
+  const { unit, ns, decimals } = timeUnit(step);
+  c.font = "11px " + colours.sans;
+  c.fillStyle = colours.soft;
+  c.strokeStyle = colours.line;
+  c.textBaseline = "middle";
+  c.beginPath();
+  for (const t of out) {
+    const x = view.gutter + (t - view.from) * scale();
+    c.moveTo(x, 18);
+    c.lineTo(x, 24);
+    if (x + 70 < view.width) c.fillText((t / ns).toFixed(decimals) + " " + unit, x + 3, 12);
+  }
+  c.stroke();
+  if (view.gutter > 0) {
+    c.fillStyle = colours.panel;
+    c.fillRect(0, 0, view.gutter, 24);
+    c.fillStyle = colours.soft;
+    c.fillText("time since the first event", 8, 12);
+  }
+}
+
+function drawTracks() {
+  const c = context($("tracks"), view.width, layout.height);
+  c.save();
+  c.beginPath();
+  c.rect(view.gutter, 0, plotWidth(), layout.height);
+  c.clip();
+  drawGrid(c);
+  for (const item of layout.items) {
+    if (item.counter) drawCounter(c, item.counter, item.y);
+    if (!item.band) continue;
+    c.globalAlpha = highlight ? 0.22 : 1;
+    drawBand(c, item.band, item.y, !highlight);
+    c.globalAlpha = 1;
+    const sub = highlight && highlight.subsets.get(item.band);
+    if (sub) drawBand(c, sub, item.y, true);
+  }
+  drawSelection(c);
+  c.restore();
+  drawTitles(c);
+}
+
+function drawGrid(c) {
+  const x = (t) => view.gutter + (t - view.from) * scale();
+  // What the table is not of is shaded.
+  c.fillStyle = colours.bg;
+  c.fillRect(view.gutter, 0, Math.max(0, x(page.from) - view.gutter), layout.height);
+  c.fillRect(x(page.to), 0, Math.max(0, view.width - x(page.to)), layout.height);
+  c.strokeStyle = colours.grid;
+  c.lineWidth = 1;
+  c.beginPath();
+  for (const t of ticks(view.from, view.to, plotWidth(), 95).out) {
+    c.moveTo(Math.round(x(t)) + 0.5, 0);
+    c.lineTo(Math.round(x(t)) + 0.5, layout.height);
+  }
+  c.stroke();
+}
+
+// drawBand draws the visible events of a band. Those narrower than a pixel are drawn
+// together, one rectangle a pixel: the longest of a few of them gives the colour, the
+// time that they cover the shade.
+function drawBand(c, band, y, named) {
+  const s = scale(), x0 = view.gutter, base = c.globalAlpha;
+  const n = lower(band.start, view.to, 0, band.n);
+  let run = null; // neighbouring pixels that look alike
+  const flush = () => {
+    if (!run) return;
+    c.fillStyle = run.colour;
+    c.globalAlpha = base * run.shade;
+    c.fillRect(run.x, y, run.width, rowHeight - 2);
+    c.globalAlpha = base;
+    run = null;
+  };
+  c.font = "11px " + colours.sans;
+  c.textBaseline = "middle";
+  for (let i = lower(band.latest, view.from, 0, n); i < n;) {
+    const left = (band.start[i] - view.from) * s, width = (band.end[i] - band.start[i]) * s;
+    if (width >= 1.5) {
+      flush();
+      const a = Math.max(left, -2), w = Math.min(left + width, plotWidth() + 2) - a;
+      if (w > 0) {
+        c.fillStyle = colourOf(band, i);
+        c.fillRect(x0 + a, y, w > 3 ? w - 1 : w, rowHeight - 2);
+        if (named && w > 26) drawName(c, page.names[band.name[i]], x0 + a + 4, y + rowHeight / 2 - 0.5, w - 8);
+      }
+      i++;
+      continue;
+    }
+    const pixel = Math.floor(left), until = view.from + (pixel + 1) / s;
+    let next = i + 1;
+    if (next < n && band.start[next] < until) next = lower(band.start, until, next, n);
+    let longest = i;
+    for (let j = i, stride = Math.max(1, (next - i) >> 3); j < next; j += stride) {
+      if (band.end[j] - band.start[j] > band.end[longest] - band.start[longest]) longest = j;
+    }
+    const covered = Math.min(1, (band.busy[next] - band.busy[i]) * s);
+    const colour = colourOf(band, longest), shade = 0.3 + 0.7 * Math.ceil(covered * 6) / 6;
+    if (run && run.colour === colour && run.shade === shade && run.x + run.width === x0 + pixel) run.width++;
+    else {
+      flush();
+      run = { x: x0 + pixel, width: 1, colour, shade };
+    }
+    i = next;
+  }
+  flush();
+}
+
+// drawName writes what fits of a name: of a kernel without its return type and unnamed
+// namespaces, of a stage that is too long without its layer.
+function drawName(c, name, x, y, width) {
+  const fits = Math.floor(width / 5.6);
+  if (fits < 3) return;
+  let text = name.replace(/^void /, "").replace(/(<unnamed>|\(anonymous namespace\))::/g, "");
+  if (text.length > fits) text = text.replace(/^h\.\d+\./, "");
+  c.fillStyle = colours.text;
+  c.fillText(text.length > fits ? text.slice(0, fits - 1) + "…" : text, x, y, width);
+}
+
+function drawCounter(c, counter, y) {
+  const s = scale(), top = counter.top || 1, bottom = y + counterHeight;
+  c.fillStyle = colours.trace;
+  const first = Math.max(0, lower(counter.time, view.from, 0, counter.n) - 1);
+  let pixel = -1, high = 0, value = 0;
+  const column = (x, w, v) => c.fillRect(view.gutter + x, bottom - v / top * (counterHeight - 4), w, Math.max(1, v / top * (counterHeight - 4)));
+  c.globalAlpha = 0.75;
+  for (let i = first; i < counter.n && counter.time[i] < view.to; i++) {
+    const x = Math.max(0, Math.floor((counter.time[i] - view.from) * s));
+    if (x > pixel && pixel >= 0) {
+      column(pixel, 1, high);
+      if (x > pixel + 1) column(pixel + 1, x - pixel - 1, value);
+      high = value;
+    }
+    pixel = x;
+    value = counter.value[i];
+    high = Math.max(high, value);
+  }
+  if (pixel >= 0) {
+    column(pixel, 1, high);
+    column(pixel + 1, Math.max(0, Math.min(plotWidth(), (page.span - view.from) * s) - pixel - 1), value);
+  }
+  c.globalAlpha = 1;
+  c.fillStyle = colours.soft;
+  c.font = "10px " + colours.sans;
+  c.fillText(counterValue(counter, counter.top), view.gutter + 3, y + 7);
+}
+
+const counterValue = (counter, v) => (counter.unit === "B" ? (v / 1048576).toFixed(0) + " MiB" : Number(v.toPrecision(4)) + (counter.unit ? " " + counter.unit : ""));
+
+function drawTitles(c) {
+  c.textBaseline = "middle";
+  if (view.gutter > 0) {
+    c.fillStyle = colours.panel;
+    c.fillRect(0, 0, view.gutter, layout.height);
+    c.strokeStyle = colours.line;
+    c.strokeRect(view.gutter - 0.5, -1, 0, layout.height + 2);
+  }
+  c.font = "11px " + colours.sans;
+  c.fillStyle = colours.soft;
+  for (const item of layout.items) {
+    if (!item.title) continue;
+    const fits = Math.floor(((view.gutter || view.width) - 14) / 5.6);
+    c.fillText(item.title.length > fits ? item.title.slice(0, fits - 1) + "…" : item.title, 8, item.y + rowHeight / 2 - 1, (view.gutter || view.width) - 14);
+  }
+}
+
+// drawSelection frames the selected event, and joins a call with its work.
+function drawSelection(c) {
+  if (!selected) return;
+  const box = (band, i) => {
+    const item = layout.items.find((item) => item.band === band);
+    if (!item) return null;
+    const left = view.gutter + (band.start[i] - view.from) * scale();
+    return { left, right: left + Math.max(2, (band.end[i] - band.start[i]) * scale()), y: item.y };
+  };
+  const b = box(selected.band, selected.i);
+  if (!b) return;
+  c.strokeStyle = colours.ink;
+  c.lineWidth = 1.5;
+  c.strokeRect(b.left - 0.5, b.y - 0.5, b.right - b.left, rowHeight - 1);
+  c.setLineDash([3, 2]);
+  for (const other of selected.linked) {
+    const o = box(other.band, other.i);
+    if (!o) continue;
+    c.strokeRect(o.left - 0.5, o.y - 0.5, o.right - o.left, rowHeight - 1);
+    const [above, below] = b.y < o.y ? [b, o] : [o, b];
+    c.beginPath();
+    c.moveTo(above.left, above.y + rowHeight - 2);
+    c.lineTo(below.left, below.y);
+    c.stroke();
+  }
+  c.setLineDash([]);
+  c.lineWidth = 1;
+}
+
+// hit returns what lies under a point of the canvas.
+function hit(x, y) {
+  if (x < view.gutter) return null;
+  const item = layout.items.find((item) => (item.band && y >= item.y && y < item.y + rowHeight) || (item.counter && y >= item.y && y < item.y + counterHeight));
+  if (!item) return null;
+  const t = timeAt(x), slack = 2 / scale();
+  if (item.counter) {
+    const i = lower(item.counter.time, t, 0, item.counter.n) - 1;
+    return i < 0 ? null : { counter: item.counter, i };
+  }
+  const band = item.band;
+  let best = -1;
+  for (let i = lower(band.latest, t - slack, 0, band.n), steps = 0; i < band.n && band.start[i] <= t + slack && steps < 2000; i++, steps++) {
+    if (band.end[i] < t - slack) continue;
+    best = i;
+    if (band.start[i] <= t && t < band.end[i]) break;
+  }
+  return best < 0 ? null : { band, i: best };
+}
+
+// describe says what is known of an event, as [title, lines].
+function describe(band, i) {
+  const lines = [span(band.end[i] - band.start[i]) + " at " + (band.start[i] / 1e6).toFixed(6) + " ms"];
+  const row = band.row[i];
+  if (row >= 0 && page.rows[row].name !== page.names[band.name[i]]) lines.push("stage " + rowTitle(row));
+  else if (row >= 0 && page.rows[row].phase) lines.push(page.rows[row].phase);
+  if (band.detail[i]) lines.push(page.details[band.detail[i]]);
+  lines.push(band.track.title + (band.link[i] ? ", correlation " + band.link[i] : ""));
+  return [page.names[band.name[i]] || "(no name)", lines];
+}
+
+function select(band, i) {
+  if (!band) selected = null;
+  else {
+    selected = { band, i, linked: [] };
+    const link = band.link[i];
+    if (link) {
+      for (const other of bands) {
+        if (other.track.kind === "steps") continue;
+        for (let j = 0; j < other.n && selected.linked.length < 200; j++) {
+          if (other.link[j] === link && !(other === band && j === i) && (other.track.kind === "api") !== (band.track.kind === "api")) selected.linked.push({ band: other, i: j });
+        }
+      }
+    }
+  }
+  const out = $("event");
+  out.textContent = "";
+  if (selected) {
+    const [title, lines] = describe(band, i);
+    out.append(element("b", title), " " + lines.join("; "));
+  } else out.textContent = "No event is selected.";
+  invalidate();
+}
+
+// show brings an event into view, wide enough to be seen.
+function show(band, i) {
+  if (band.track.quiet && !showQuiet) setQuiet(true);
+  const length = band.end[i] - band.start[i], middle = (band.start[i] + band.end[i]) / 2;
+  let width = view.to - view.from;
+  if (length / width * plotWidth() < 6) width = Math.max(length * plotWidth() / 40, minSpan);
+  if (length > width * 0.9) width = length * 1.4;
+  setView(middle - width / 2, middle + width / 2);
+  const item = layout.items.find((item) => item.band === band), box = $("scroll");
+  if (item && (item.y < box.scrollTop || item.y + rowHeight > box.scrollTop + box.clientHeight)) box.scrollTop = item.y - box.clientHeight / 2;
+}

@@ -1,0 +1,46 @@
+// Highlights: the matches of a search, or the work of a stage.
+
+function setHighlight(label, keep) {
+  highlight = null;
+  if (keep) {
+    highlight = { label, subsets: new Map(), matches: null, at: -1, count: 0 };
+    for (const band of bands) {
+      const sub = subset(band, keep);
+      if (sub.n > 0) highlight.subsets.set(band, sub);
+      highlight.count += sub.n;
+    }
+  }
+  showFound();
+  invalidate();
+}
+
+function showFound() {
+  const n = highlight ? highlight.count : 0;
+  $("found").textContent = !highlight ? "" : highlight.at >= 0 ? group(highlight.at + 1) + " of " + group(n) : n === 1 ? "1 match" : group(n) + " matches";
+}
+
+function search(text) {
+  const words = text.trim().toLowerCase();
+  if (!words) return setHighlight();
+  const matches = page.names.map((n) => n.toLowerCase().includes(words));
+  setHighlight(text, (band, i) => matches[band.name[i]]);
+}
+
+// step goes to the next match after the last one shown, or after the begin of the view.
+function step(direction) {
+  if (!highlight || highlight.count === 0) return;
+  const h = highlight;
+  if (!h.matches) {
+    h.matches = [];
+    for (const [band, sub] of h.subsets) for (let i = 0; i < sub.n; i++) h.matches.push({ band, i: sub.index[i], t: sub.start[i] });
+    h.matches.sort((a, b) => a.t - b.t);
+  }
+  if (h.at < 0) {
+    h.at = h.matches.findIndex((m) => m.t >= view.from);
+    if (h.at < 0) h.at = 0;
+  } else h.at = (h.at + direction + h.matches.length) % h.matches.length;
+  const m = h.matches[h.at];
+  show(m.band, m.i);
+  select(m.band, m.i);
+  showFound();
+}

@@ -1,0 +1,31 @@
+// Beginning: colours, sizes, listeners, the first picture.
+
+readColours();
+decodeQueue();
+alsoDrawn.push(drawQueue);
+listen();
+listenTables();
+listLongest();
+
+function resize() {
+  place();
+  drawRoofline();
+  invalidate();
+}
+
+addEventListener("resize", resize);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); resize(); });
+if ($("queue")) {
+  new IntersectionObserver((entries) => {
+    const was = queueVisible;
+    queueVisible = entries[entries.length - 1].isIntersecting;
+    if (queueVisible && !was) invalidate();
+  }).observe($("queue"));
+}
+findQuiet();
+place();
+fit();
+drawRoofline();
+
+// For tests and for the curious.
+window.gpt2scope = { view, layout, page, setView, zoom, pan, fit, all, events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0), selected: () => selected };

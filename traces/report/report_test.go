@@ -1,0 +1,288 @@
+package report
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+)
+
+// written gives the page of a trace.
+func written(t *testing.T, tr *traces.Trace) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Write(&b, tr, Options{Name: "run.json", Device: -1}); err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(b.String(), nbsp, " ")
+}
+
+// TestGaps has the gaps sum to the idle rows of the table, cause by cause.
+func TestGaps(t *testing.T) {
+	for name, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "eager": sample(t, "eager.sqlite"), "costs": withCosts(t), "cpu": host(t)} {
+		table, err := traces.Summarize(tr, traces.ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := map[string]int64{}, map[string]int64{}
+		for _, r := range table.Rows {
+			if r.Kind == traces.RowIdle {
+				want[r.Name] += r.Exclusive
+			}
+		}
+		gaps := table.Gaps
+		for _, g := range gaps {
+			sum := int64(0)
+			for _, p := range g.Causes {
+				got[p.Name] += p.Time
+				sum += p.Time
+			}
+			if sum != g.To-g.From || sum <= 0 {
+				t.Errorf("%s: the causes of %+v sum to %d", name, g, sum)
+			}
+		}
+		if !maps.Equal(want, got) || len(want) == 0 {
+			t.Errorf("%s: the gaps give %v, the table %v", name, got, want)
+		}
+		longest := largest(gaps, 3)
+		if !slices.IsSortedFunc(longest, func(a, b traces.Gap) int { return int((b.To - b.From) - (a.To - a.From)) }) || len(longest) != min(3, len(gaps)) {
+			t.Errorf("%s: not the longest: %+v", name, longest)
+		}
+	}
+}
+
+// TestColumns reads what add wrote.
+func TestColumns(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	type event struct {
+		start, duration   int64
+		name, row, detail int
+		link              uint64
+	}
+	var want []event
+	c := columns{last: -50}
+	start := int64(-50)
+	for range 1000 {
+		start += r.Int64N(1 << r.IntN(50))
+		e := event{start, r.Int64N(1 << r.IntN(60)), r.IntN(300), r.IntN(5) - 1, r.IntN(9), uint64(r.IntN(3)) * r.Uint64N(1<<40)}
+		c.add(e.start, e.duration, e.name, e.row, e.detail, e.link)
+		want = append(want, e)
+	}
+	data, err := json.Marshal(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		N    int
+		Data string
+	}
+	if err := json.Unmarshal(data, &read); err != nil || read.N != len(want) {
+		t.Fatal(err, read.N)
+	}
+	b, err := base64.StdEncoding.DecodeString(read.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() int64 {
+		v, n := binary.Uvarint(b)
+		b = b[n:]
+		return int64(v)
+	}
+	at, link := int64(-50), int64(0)
+	for i, w := range want {
+		at += next()
+		got := event{at, next(), int(next()), int(next()) - 1, int(next()), 0}
+		if l := next(); l > 0 {
+			link += int64(uint64(l-1)>>1) ^ -(int64(l-1) & 1)
+			got.link = uint64(link)
+		}
+		if got != w {
+			t.Fatalf("event %d is %+v, not %+v", i, got, w)
+		}
+	}
+	if len(b) != 0 {
+		t.Errorf("%d bytes are left", len(b))
+	}
+}
+
+// TestQueue has two launches that overlap, and one that begins before its call returns.
+func TestQueue(t *testing.T) {
+	r := newRun("a")
+	add := func(id uint64, call, returned, start, end int64) {
+		c := traces.Plain(traces.KindRuntime, traces.API(1, 10), "cudaLaunchKernel", call, returned-call)
+		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", start, end-start)
+		c.Correlation, k.Correlation = id, id
+		r.events = append(r.events, c, k)
+	}
+	add(1, 0, 10, 20, 100)
+	add(2, 30, 40, 100, 120)
+	add(3, 200, 260, 250, 270)
+	tr := whole(&r.header, r.events...)
+	table, err := traces.Summarize(tr, traces.ByKernel, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(tr, table, newCalls(tr))
+	if !slices.Equal(q.delays, []int64{0, 10, 60}) || !slices.Equal(q.times, []int64{10, 10, 60}) || q.deepest != 2 {
+		t.Errorf("delays %v, API times %v, deepest %d", q.delays, q.times, q.deepest)
+	}
+	// The table is from 20 to 270; nothing is queued or runs from 120 to 250.
+	if q.starved != 130 {
+		t.Errorf("starved for %d ns", q.starved)
+	}
+	if want := []change{{10, 1}, {40, 2}, {100, 1}, {120, 0}, {250, 1}, {270, 0}}; !slices.Equal(q.depth(), want) {
+		t.Errorf("depth %v, not %v", q.depth(), want)
+	}
+}
+
+// TestSays has the facts of a recording on the page.
+func TestSays(t *testing.T) {
+	page := written(t, withCosts(t))
+	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "took 23.0 µs while it was recorded", "&#43;15.0 %", "50 mJ per token", "total energy counter", "times their floor", "Shares can be trusted", "% of floor"} {
+		if !strings.Contains(page, fact) {
+			t.Errorf("the page does not say %q", fact)
+		}
+	}
+	page = written(t, sample(t, "graph.sqlite"))
+	for _, fact := range []string{"most of it by launch latency with 2.790 ms (48.3 %)", "There is no roofline", "NVIDIA H200", "does not say how much longer", "25, of 67 kernels"} {
+		if !strings.Contains(page, fact) {
+			t.Errorf("the page does not say %q", fact)
+		}
+	}
+}
+
+// TestWithheld has no percentages where they would mislead.
+func TestWithheld(t *testing.T) {
+	tr := withCosts(t)
+	tr.Header.Drop("kernels", 3)
+	page := written(t, tr)
+	if !strings.Contains(page, "Shares are withheld") || !strings.Contains(page, "3 records were dropped: kernels") {
+		t.Error("the page does not say that shares are withheld")
+	}
+	sentence := regexp.MustCompile(`id="sentence">([^<]*)<`).FindStringSubmatch(page)
+	if sentence == nil || strings.Contains(sentence[1], "%") {
+		t.Errorf("the summary has shares: %v", sentence)
+	}
+	if strings.Contains(page, `class="share"`) {
+		t.Error("a bar shows shares")
+	}
+	for _, cell := range regexp.MustCompile(`<td class="pc">([^<]*)</td>`).FindAllStringSubmatch(page, -1) {
+		if cell[1] != "-" {
+			t.Errorf("a share is given: %s", cell[1])
+		}
+	}
+}
+
+// TestSelfContained has no reference to anything outside.
+func TestSelfContained(t *testing.T) {
+	page := written(t, withCosts(t))
+	if m := regexp.MustCompile(`(?i)<(link|img|iframe|script[^>]*\ssrc|object|embed|a\s)|@import|url\(|\ssrc=|\shref=`).FindString(page); m != "" {
+		t.Errorf("the page has %q", m)
+	}
+	for _, m := range regexp.MustCompile(`https?://[^\s"'<]*`).FindAllString(page, -1) {
+		if !strings.HasPrefix(m, "http://www.w3.org/2000/svg") { // a name, not an address
+			t.Errorf("the page has %q", m)
+		}
+	}
+	if !strings.Contains(page, `content="default-src &#39;none&#39;; style-src &#39;sha256-`) && !strings.Contains(page, `content="default-src 'none'; style-src 'sha256-`) {
+		t.Error("the page has no policy")
+	}
+}
+
+// TestEscapes has no markup of a name outside of attributes and the script's data.
+func TestEscapes(t *testing.T) {
+	page := written(t, hostile())
+	for _, markup := range []string{"<img", "</script><", "<script>broken"} {
+		if strings.Contains(page, markup) {
+			t.Errorf("the page has %q", markup)
+		}
+	}
+	if strings.Count(page, "<script") != 2 || strings.Count(page, "</script>") != 2 {
+		t.Error("the page has not just its own two script elements")
+	}
+}
+
+// TestKernels makes the page of a recording without passes by kernel.
+func TestKernels(t *testing.T) {
+	tr, err := traces.Load("../testdata/kineto.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page := written(t, tr); !strings.Contains(page, ">Kernel</button>") || !strings.Contains(page, `data-kind="work"`) {
+		t.Error("the page is not by kernel")
+	}
+	empty := &traces.Trace{Header: &traces.Header{}}
+	if err := Write(new(bytes.Buffer), empty, Options{Device: -1}); err == nil {
+		t.Error("a page of nothing")
+	}
+}
+
+// TestSize bounds the page of 200,000 events.
+func TestSize(t *testing.T) {
+	tr := many(200_000)
+	page := written(t, tr)
+	n := len(tr.Events)
+	t.Logf("%d events: %d bytes, %.1f a recorded event", n, len(page), float64(len(page))/float64(n))
+	if n < 200_000 || len(page) > 25*n+200_000 {
+		t.Errorf("the page of %d events has %d bytes", n, len(page))
+	}
+}
+
+// TestExtremes makes pages of events whose times, names and ids are anything.
+func TestExtremes(t *testing.T) {
+	const far = 1 << 61 // which the readers allow
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		run := newRun("a", "b")
+		time := func() int64 { return []int64{-far, -1, 0, 1, 1000, r.Int64N(5000), r.Int64N(5000), far}[r.IntN(8)] }
+		for range r.IntN(60) {
+			lane := traces.Lane{Kind: traces.LaneKind(r.IntN(6)), Device: int32(r.IntN(3) - 1), ID: int64(r.IntN(3) - 1), Process: int64(r.IntN(2))}
+			e := traces.Plain(traces.Kind(r.IntN(15)), lane, []string{"", "a", "cudaStreamSynchronize", evil}[r.IntN(4)], time(), max(0, time()))
+			e.Phase, e.Tag, e.Correlation, e.Value = int32(r.IntN(3)-1), int32(r.IntN(4)-1), []uint64{0, 1, 2, math.MaxUint64}[r.IntN(4)], math.Inf(r.IntN(3)-1)
+			e.Open = r.IntN(8) == 0
+			if e.Open {
+				e.Duration = 0
+			}
+			e.Grid, e.Bytes, e.DynamicShared = [3]int32{math.MinInt32, 1, math.MaxInt32}, math.MinInt64, math.MaxInt32
+			run.events = append(run.events, e)
+		}
+		run.header.Ceilings = []traces.Ceiling{{Name: "read", Unit: "GB/s", Value: math.Inf(1)}, {Name: "read", Unit: "GB/s", Value: 1e-300}, {Name: "f32", Unit: "TFLOP/s", Value: math.NaN()}, {Name: "x", Unit: "TFLOP/s", Value: 1e300}}
+		run.header.Looking = []traces.Looking{{Baseline: math.NaN(), Recorded: math.Inf(1)}}
+		run.header.Energy = []traces.Energy{{Millijoule: math.Inf(1), Tokens: -1}}
+		tr := whole(&run.header, run.events...)
+		var b bytes.Buffer
+		if err := Write(&b, tr, Options{Device: -1}); err != nil && !strings.Contains(err.Error(), "no work") && !strings.Contains(err.Error(), "no pass") {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// TestCrowded has more events over each other than there are bands: all are there.
+func TestCrowded(t *testing.T) {
+	r := newRun("a")
+	for i := range int64(500) {
+		r.events = append(r.events, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", i, 1000))
+	}
+	tr := whole(&r.header, r.events...)
+	table, err := traces.Summarize(tr, traces.ByKernel, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := newTimeline(tr, table, func(*traces.Event) int { return -1 })
+	n := 0
+	for _, b := range line.Tracks[0].Bands {
+		n += b.n
+	}
+	if len(line.Tracks) != 1 || len(line.Tracks[0].Bands) != maxBands || n != 500 {
+		t.Errorf("%d tracks, %d bands, %d events", len(line.Tracks), len(line.Tracks[0].Bands), n)
+	}
+}

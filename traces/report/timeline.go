@@ -1,0 +1,283 @@
+package report
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gpt2scope/traces"
+)
+
+// timeline is what the script draws along time. Times are ns after the origin.
+type timeline struct {
+	Span    int64      `json:"span"` // to the end of the last event
+	From    int64      `json:"from"` // of the table
+	To      int64      `json:"to"`
+	Names   *texts     `json:"names"`
+	Details *texts     `json:"details"`
+	Tracks  []*track   `json:"tracks"`
+	Series  []*counter `json:"counters"`
+
+	origin int64
+	events int
+}
+
+// track is a lane, or the kind of its events that is drawn apart.
+type track struct {
+	Title string   `json:"title"`
+	Kind  string   `json:"kind"` // "thread", "api", "steps", "stream", "sync", "overhead"
+	Work  bool     `json:"work"` // its events are those that the table sums
+	Bands []*band  `json:"bands"`
+	Lane  laneJSON `json:"lane"`
+
+	lane   traces.Lane
+	passes bool
+}
+
+// laneJSON says which GPU a track is of.
+type laneJSON struct {
+	Device int32 `json:"device"`
+}
+
+// band is a row of a track. Its events lie apart, but in the last one of a track that
+// would need more than maxBands.
+type band struct {
+	columns
+	end int64
+}
+
+// maxBands bounds how many events of a track are drawn over each other.
+const maxBands = 12
+
+// MarshalJSON implements json.Marshaler.
+func (b *band) MarshalJSON() ([]byte, error) { return b.columns.MarshalJSON() }
+
+// counter is a series of values, each of which holds until the next.
+type counter struct {
+	Title string `json:"title"`
+	Unit  string `json:"unit"`
+
+	lane   traces.Lane
+	n      int
+	last   int64
+	times  []byte // as in columns
+	values []byte // float32, little endian
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c *counter) MarshalJSON() ([]byte, error) {
+	type plain counter
+	return json.Marshal(struct {
+		*plain
+		N      int    `json:"n"`
+		Times  string `json:"times"`
+		Values string `json:"values"`
+	}{(*plain)(c), c.n, base64.StdEncoding.EncodeToString(c.times), base64.StdEncoding.EncodeToString(c.values)})
+}
+
+// trackKey tells tracks apart: the steps over the kernels of a stream have their own.
+type trackKey struct {
+	lane  traces.Lane
+	steps bool
+}
+
+// newTimeline puts the events of a trace on tracks. rows gives the table's row of an
+// event, -1 for none.
+func newTimeline(t *traces.Trace, table *traces.Table, rows func(*traces.Event) int) *timeline {
+	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{}, Series: []*counter{}}
+	line.From = table.Before
+	line.To = line.From + table.Wall
+	end := line.origin + line.To
+	for i := range t.Events {
+		end = max(end, t.Events[i].End())
+	}
+	line.Span = end - line.origin
+	events := t.Events
+	if steps := traces.Project(t.Header, t.Events); len(steps) > 0 {
+		events = slices.Concat(steps, t.Events)
+		traces.Sort(events)
+	}
+	tracks := map[trackKey]*track{}
+	series := map[string]*counter{}
+	for i := range events {
+		e := &events[i]
+		switch e.Kind {
+		case traces.KindNode: // says how a graph was made, at no time of interest
+		case traces.KindCounter:
+			line.count(series, e)
+		default:
+			line.add(t.Header, tracks, e, rows(e), end)
+		}
+	}
+	slices.SortStableFunc(line.Tracks, compareTracks)
+	slices.SortStableFunc(line.Series, func(a, b *counter) int { return cmp.Compare(a.lane.Device, b.lane.Device) })
+	return line
+}
+
+// add puts an event on its track.
+func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.Event, row int, end int64) {
+	key := trackKey{e.Lane, e.Lane.Kind == traces.LaneStream && e.Kind.IsRange()}
+	t := tracks[key]
+	if t == nil {
+		t = newTrack(h, key)
+		tracks[key] = t
+		l.Tracks = append(l.Tracks, t)
+	}
+	t.passes = t.passes || e.Kind == traces.KindPass
+	t.Work = t.Work || e.Kind.IsGPU() || e.Kind == traces.KindStep && e.Lane.Kind == traces.LaneThread
+	name, duration := e.Name, e.Duration
+	if e.Open {
+		name, duration = name+" (never ended)", end-e.Time
+	}
+	var b *band
+	for _, other := range t.Bands {
+		if other.end <= e.Time {
+			b = other
+			break
+		}
+	}
+	if b == nil && len(t.Bands) < maxBands {
+		b = new(band)
+		b.last = l.origin
+		t.Bands = append(t.Bands, b)
+	} else if b == nil {
+		b = t.Bands[maxBands-1]
+	}
+	b.end = max(b.end, e.Time+duration)
+	b.add(e.Time, duration, l.Names.of(name), row, l.Details.of(detail(e)), e.Correlation)
+	l.events++
+}
+
+func newTrack(h *traces.Header, key trackKey) *track {
+	t := &track{lane: key.lane, Title: key.lane.String(), Lane: laneJSON{key.lane.Device}}
+	for _, n := range h.Lanes {
+		if n.Lane == key.lane && n.Name != "" {
+			t.Title = n.Name
+		}
+	}
+	switch key.lane.Kind {
+	case traces.LaneThread:
+		t.Kind = "thread"
+	case traces.LaneAPI:
+		t.Kind = "api"
+	case traces.LaneSync:
+		t.Kind = "sync"
+	case traces.LaneOverhead:
+		t.Kind = "overhead"
+	default:
+		t.Kind = "stream"
+		if key.steps {
+			t.Kind, t.Title = "steps", "steps on "+t.Title
+		}
+	}
+	if key.lane.Device >= 0 && len(h.Devices) > 1 {
+		t.Title = fmt.Sprintf("GPU %d, %s", key.lane.Device, t.Title)
+	}
+	return t
+}
+
+// compareTracks orders tracks: the threads that run passes, each with its API calls,
+// other threads, then the streams of each GPU, each under its steps.
+func compareTracks(a, b *track) int {
+	place := func(t *track) []int64 {
+		l := t.lane
+		if l.Device < 0 {
+			return []int64{-1, l.Process, l.ID, int64(l.Kind)}
+		}
+		kind := int64(2)
+		switch t.Kind {
+		case "steps":
+			kind = 0
+		case "stream":
+			kind = 1
+		}
+		return []int64{int64(l.Device), int64(l.Context), l.ID, kind}
+	}
+	if a.lane.Device < 0 && b.lane.Device < 0 && a.passes != b.passes && a.lane.ID != b.lane.ID {
+		if a.passes {
+			return -1
+		}
+		return 1
+	}
+	return slices.Compare(place(a), place(b))
+}
+
+// count adds a value to a counter.
+func (l *timeline) count(series map[string]*counter, e *traces.Event) {
+	key := fmt.Sprint(e.Lane, e.Name)
+	c := series[key]
+	if c == nil {
+		c = &counter{Title: e.Name, lane: e.Lane, last: l.origin, Unit: units[e.Name]}
+		if e.Lane.Device > 0 {
+			c.Title = fmt.Sprintf("GPU %d, %s", e.Lane.Device, e.Name)
+		}
+		series[key] = c
+		l.Series = append(l.Series, c)
+	}
+	value := e.Value
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		value = 0
+	}
+	c.n++
+	c.times = binary.AppendUvarint(c.times, uint64(e.Time-c.last))
+	c.last = e.Time
+	c.values = binary.LittleEndian.AppendUint32(c.values, math.Float32bits(float32(value)))
+}
+
+// units are those of the counters that recorders of this module write.
+var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%", "queue depth": "launches"}
+
+// detail says what is known of an event besides its name and times.
+func detail(e *traces.Event) string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	switch e.Kind {
+	case traces.KindKernel:
+		if e.Grid != [3]int32{} {
+			add("grid %s, block %s", dim(e.Grid), dim(e.Block))
+		}
+		if e.Registers > 0 {
+			add("%d registers per thread", e.Registers)
+		}
+		if s := int64(e.StaticShared) + int64(e.DynamicShared); s > 0 {
+			add("%s B shared memory", thousands(s))
+		}
+		if e.Occupancy > 0 {
+			add("achieved occupancy %.0f %%", e.Occupancy)
+		}
+		if e.Node != 0 {
+			add("in a graph")
+		}
+	case traces.KindMemcpy, traces.KindMemset:
+		add("%s B", thousands(e.Bytes))
+	case traces.KindPass:
+		add("pass, %s tokens in the cache before it", thousands(int64(max(0, min(e.Value, 1<<40)))))
+	case traces.KindRuntime:
+		add("CUDA runtime call")
+	case traces.KindDriver:
+		add("CUDA driver call")
+	case traces.KindRange:
+		if e.Domain != "" {
+			add("range of %s", e.Domain)
+		}
+	default:
+		add("%s", e.Kind)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// dim writes a grid or block without trailing ones.
+func dim(d [3]int32) string {
+	switch {
+	case d[2] > 1:
+		return fmt.Sprintf("%d x %d x %d", d[0], d[1], d[2])
+	case d[1] > 1:
+		return fmt.Sprintf("%d x %d", d[0], d[1])
+	}
+	return fmt.Sprint(d[0])
+}

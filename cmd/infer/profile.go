@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +55,22 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
+// writable says, before a long run, that the trace could not be written.
+func (p *profileFlags) writable() error {
+	if p.trace == "" || p.trace == "-" {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(p.trace), ".gpt2scope-*")
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return fmt.Errorf("--trace %s cannot be written: %w", shellQuote(p.trace), err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 // profiling is a recording under way.
 type profiling struct {
 	flags    *profileFlags
@@ -69,6 +87,9 @@ func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 	}
 	if _, gpu := o.backend.(*exec.Backend); !gpu && p.recorder != "auto" {
 		return nil, fmt.Errorf("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
+	}
+	if err := p.writable(); err != nil {
+		return nil, err
 	}
 	run := &profiling{flags: p, recorder: profile.New("gpt2scope", version()), source: source}
 	if err := source.StartRecording(run.recorder); err != nil {
@@ -132,9 +153,10 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 	return showTrace(stderr, t, traces.ByStage, showOptions{gpu: -1, format: "table"})
 }
 
-// writeTrace writes a trace with the steps over its kernels.
+// writeTrace writes a trace with the steps over its kernels, and with how many launches
+// were under way.
 func writeTrace(ctx context.Context, t *traces.Trace, path string) error {
-	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events)
+	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events, traces.QueueDepth(t.Events))
 	traces.Sort(events)
 	t.Header.Events = int64(len(events))
 	name := path

@@ -169,12 +169,12 @@ func hash(text []byte) string {
 // assemble gathers what the page says, and what its script draws.
 func assemble(t *traces.Trace, table *traces.Table, o Options) (*page, *data) {
 	c := ceilingsOf(t.Header, table.Device)
-	rows := stages(table, c)
+	rows := stages(table)
 	byCall := newCalls(t)
 	rowOf := rowFinder(t, table)
 	line := newTimeline(t, table, rowOf)
 	d := &data{timeline: line, Rows: []rowJSON{}, Roofline: newRoofline(table, c), Device: table.Device}
-	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, c), Table: table, ByStage: table.By == traces.ByStage,
+	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table), Table: table, ByStage: table.By == traces.ByStage,
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", Pieces: "Kernels",
 		Floors: c.known(), Facts: facts(t), Looking: looking(t.Header), Energy: energy(t.Header),
 		Events: thousands(int64(line.events)), Tracks: len(line.Tracks)}

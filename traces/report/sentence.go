@@ -9,7 +9,7 @@ import (
 
 // sentence says where the time went: the biggest stage, idle time and its biggest
 // cause, and how far the stages are from their floors where those are known.
-func sentence(t *traces.Table, c ceilings) string {
+func sentence(t *traces.Table) string {
 	var work, idle, floors, floored int64
 	var biggest *traces.Row
 	causes := map[string]int64{}

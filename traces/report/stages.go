@@ -68,7 +68,7 @@ func className(name string) string {
 }
 
 // stages makes the rows of the page from those of the table.
-func stages(t *traces.Table, c ceilings) []stage {
+func stages(t *traces.Table) []stage {
 	var rows []stage
 	colours := map[string]int{}
 	var longest int64 = 1

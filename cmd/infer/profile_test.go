@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+)
+
+// The shipped model is recorded: the table sums, nothing is unknown, the baseline ran,
+// and all commands read the file.
+func TestProfile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.json.gz")
+	r := infer(t, "-p", "ROMEO:", "-n", "40", "-s", "3", "--ignore-eos", "--device", "cpu", "--layers", "2", "--profile", "--trace", file, "--json")
+	if r.status != 0 {
+		t.Fatalf("status %d: %s", r.status, r.stderr)
+	}
+	var out result
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.IDs) != 40 || out.Timings.DecodeMedian <= 0 {
+		t.Fatalf("%v: %s", err, r.stdout)
+	}
+	for _, want := range []string{"recorder host", "trust: whole", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "looking: recording made a decode step", "h.1.mlp.c_proj+h.1.residual_2", "residual"} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("the table does not have %q:\n%s", want, r.stderr)
+		}
+	}
+	trace, err := traces.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := traces.Summarize(trace, traces.ByStage, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum, rest int64
+	for _, row := range table.Rows {
+		sum += row.Exclusive
+		if row.Kind == traces.RowResidual || row.Name == traces.IdleUnknown {
+			rest += row.Exclusive
+		}
+	}
+	if sum != table.Wall || rest > table.Wall/50 || len(trace.Header.Looking) != 2 {
+		t.Errorf("rows sum to %d of %d ns, %d of it not known; looking is %+v", sum, table.Wall, rest, trace.Header.Looking)
+	}
+	for _, by := range traces.Bys {
+		if by == traces.ByKernel || by == traces.ByLaunch { // of a GPU
+			continue
+		}
+		if r := infer(t, "trace", "show", file, "--by", string(by)); r.status != 0 {
+			t.Errorf("by %s: %s", by, r.stderr)
+		}
+	}
+	for _, args := range [][]string{{"check", file}, {"advise", file}, {"diff", file, file}, {"report", file, "-o", file + ".html"}, {"pprof", file, "-o", file + ".pb.gz"}} {
+		if r := infer(t, append([]string{"trace"}, args...)...); r.status != 0 {
+			t.Errorf("trace %s: status %d: %s", args[0], r.status, r.stderr)
+		}
+	}
+}
+
+// A recording that cannot be is told of in a sentence.
+func TestProfileBadInput(t *testing.T) {
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"--profile", "--recorder", "zebra"}, 2, "auto, stamps or cupti"},
+		{[]string{"--trace", ""}, 2, "--trace needs"},
+		{[]string{"--recorder", "stamps"}, 2, "--profile or --trace"},
+		{[]string{"--no-baseline"}, 2, "--profile or --trace"},
+		{[]string{"--profile", "--recorder", "stamps", "--device", "cpu"}, 1, "is for a GPU"},
+		{[]string{"--profile", "--device", "reference"}, 1, "does not record"},
+		{[]string{"--profile", "--capture-range", "2"}, 2, "--capture-range"},
+		{[]string{"--trace", filepath.Join(t.TempDir(), "none", "x.json"), "--device", "cpu"}, 1, "cannot be written"},
+	} {
+		r := infer(t, append([]string{"-m", tiny, "-n", "6", "-s", "1"}, c.args...)...)
+		if r.status != c.status || !strings.Contains(r.stderr, c.says) || strings.Count(strings.TrimSpace(r.stderr), "\n") > 0 {
+			t.Errorf("%q: status %d, %q; want %d and %q", c.args, r.status, r.stderr, c.status, c.says)
+		}
+	}
+}
+
+// Without the baseline no cost of looking is made up.
+func TestProfileWithoutBaseline(t *testing.T) {
+	r := infer(t, "-m", tiny, "-n", "6", "-s", "1", "--device", "cpu", "--profile", "--no-baseline")
+	if r.status != 0 || strings.Contains(r.stderr, "% longer") || !strings.Contains(r.stderr, "not measured") {
+		t.Errorf("status %d: %s", r.status, r.stderr)
+	}
+}
+
+func TestBenchOverhead(t *testing.T) {
+	r := infer(t, "bench", "overhead", "-m", tiny, "--device", "cpu", "--rounds", "2", "--repeat", "5", "--prompt-len", "8", "--past", "8")
+	if r.status != 0 {
+		t.Fatalf("status %d: %s", r.status, r.stderr)
+	}
+	for _, want := range []string{`decode +none +0\.\d+ +0\.\d+`, `decode +host +0\.\d+ +0\.\d+`, `prefill +host +0\.\d+ +0\.\d+`} {
+		if !regexp.MustCompile(want).MatchString(r.stdout) {
+			t.Errorf("no line like %q:\n%s", want, r.stdout)
+		}
+	}
+	r = infer(t, "bench", "-m", tiny, "--device", "cpu", "--record", "stamps", "--no-floor")
+	if r.status != 1 || !strings.Contains(r.stderr, "is for a GPU") {
+		t.Errorf("status %d: %s", r.status, r.stderr)
+	}
+}
+
+// A run that fails leaves no file.
+func TestTraceLeavesNoFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.json")
+	if r := infer(t, "-m", tiny, "--ids", "999", "--device", "cpu", "--trace", file); r.status != 1 {
+		t.Errorf("status %d: %s", r.status, r.stderr)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("there is a file")
+	}
+}

@@ -1,0 +1,138 @@
+package cpu
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"gpt2scope/annotate"
+	"gpt2scope/gpt2"
+	"gpt2scope/profile"
+	"gpt2scope/traces"
+)
+
+// A recorded session gives the tokens of one that is not, and each pass has each step
+// once on each thread.
+func TestRecording(t *testing.T) {
+	const threads, prompt, steps = 2, 9, 12
+	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b, err := New(Options{Threads: threads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	run := func(rec *profile.Recorder) (ids []int32, plans [2]*gpt2.Plan) {
+		s, err := gpt2.NewSession(context.Background(), m, b, gpt2.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		source := s.Runner().(profile.Source)
+		if rec != nil {
+			if err := source.StartRecording(rec); err != nil {
+				t.Fatal(err)
+			}
+			if err := source.StartRecording(rec); err == nil {
+				t.Error("it was recorded twice at once")
+			}
+		}
+		for token, err := range s.Generate(context.Background(), make([]int32, prompt), gpt2.Generation{Tokens: steps + 1, IgnoreEOS: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, token.ID)
+		}
+		for range 2 { // the second does nothing
+			if err := source.StopRecording(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plans[0] = s.Runner().Plan(gpt2.Phase{Batch: 1, Tokens: prompt, Logits: gpt2.LogitsLast, Sample: true})
+		plans[1] = s.Runner().Plan(gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
+		return ids, plans
+	}
+	want, _ := run(nil)
+	rec := profile.New("test", "1")
+	got, plans := run(rec)
+	if !slices.Equal(got, want) {
+		t.Errorf("recorded tokens %v, others %v", got, want)
+	}
+	trace := rec.Trace()
+	passes := map[uint64]*traces.Event{}
+	ran := map[uint64]map[[2]int64]int{} // of a pass: how often a step on a thread
+	last := map[traces.Lane]int64{}
+	for i := range trace.Events {
+		e := &trace.Events[i]
+		switch e.Kind {
+		case traces.KindPass:
+			passes[e.ID] = e
+			ran[e.ID] = map[[2]int64]int{}
+			if want := float64(prompt + len(passes) - 2); len(passes) > 1 && (e.Value != want || e.Name != annotate.Decode) {
+				t.Errorf("pass %d is a %s at %g, want %g", len(passes), e.Name, e.Value, want)
+			}
+		case traces.KindStep:
+			p := passes[e.Parent]
+			if p == nil || e.Time < p.Time || e.End() > p.End() || e.Phase != p.Phase {
+				t.Fatalf("a step lies outside its pass: %+v in %+v", e, p)
+			}
+			if e.Time < last[e.Lane] {
+				t.Errorf("%s begins before the step before it ends", e.Name)
+			}
+			last[e.Lane] = e.End()
+			if step, ok := trace.Header.Step(e); !ok || step.Name != e.Name {
+				t.Errorf("step %q has tag %d of plan %d", e.Name, e.Tag, e.Phase)
+			}
+			ran[e.Parent][[2]int64{int64(e.Tag), e.Lane.ID}]++
+		default:
+			t.Errorf("an event of kind %v", e.Kind)
+		}
+	}
+	if len(passes) != steps+1 {
+		t.Fatalf("%d passes", len(passes))
+	}
+	for id, p := range passes {
+		plan := plans[min(1, int(p.Value))]
+		events := 0
+		for at, n := range ran[id] {
+			if n != 1 {
+				t.Errorf("step %d ran %d times on thread %d", at[0], n, at[1])
+			}
+			events++
+		}
+		if want := (len(plan.Steps)-1)*threads + 1; events != want { // sampling is one thread's
+			t.Errorf("%s at %g has %d events of steps, want %d", p.Name, p.Value, events, want)
+		}
+	}
+	if found := traces.Examine(trace.Header, trace.Attribution); traces.Misleads(found) {
+		t.Errorf("the trace misleads: %+v", found)
+	}
+	table, err := traces.Summarize(trace, traces.ByStage, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, r := range table.Rows {
+		sum += r.Exclusive
+	}
+	if sum != table.Wall {
+		t.Errorf("rows sum to %d of %d ns", sum, table.Wall)
+	}
+}
+
+// What recording costs a pass where it is off.
+func BenchmarkNoRecording(b *testing.B) {
+	r := new(runner)
+	c := &compiled{program: new(program)}
+	for b.Loop() {
+		note := r.recording.begin(r, c)
+		if _, err := r.recording.stampsOf(c.program); err != nil {
+			b.Fatal(err)
+		}
+		note.ran(r.recording)
+		note.done()
+	}
+}

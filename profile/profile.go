@@ -17,6 +17,7 @@ package profile
 
 import (
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -72,9 +73,17 @@ func New(tool, release string) *Recorder {
 	}
 	r.header = traces.Header{
 		Version: traces.Version, Tool: tool, Release: release, Base: r.base.UnixNano(), Process: int64(os.Getpid()),
-		Command: slices.Clone(os.Args), Clock: traces.Clock{Domain: "monotonic"},
+		Command: command(), Clock: traces.Clock{Domain: "monotonic"},
 	}
 	return r
+}
+
+// command returns the program's name and arguments. Where the program lies is nobody's
+// business but its user's.
+func command() []string {
+	args := slices.Clone(os.Args)
+	args[0] = filepath.Base(args[0])
+	return args
 }
 
 // monotonic reads CLOCK_MONOTONIC, by which C code of this process notes times too.

@@ -11,9 +11,10 @@ namespace {
 
 constexpr int THREADS = 128;
 
+// Only stamps, so there is no gs_unstamped of it: where stamps are off it does nothing.
 __global__ void mark_kernel(const gs_stamp stamp) {
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<gs_stamp> stamped(stamp);
   gs_wait();
   stamped.start();
 }

@@ -309,7 +309,8 @@ __device__ inline void store_cluster(float *p, int block, float v) {
 }
 #endif
 
-template <typename T, int LANES, int CLUSTER, int WARPS, typename S> __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, const Attention a) {
+template <typename T, int LANES, int CLUSTER, int WARPS, typename S>
+__global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, const Attention a) {
 #if __CUDA_ARCH__ >= 900
   constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = WARPS * PER_WARP, WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
@@ -530,8 +531,12 @@ template <typename S> int split(gs_stream *s, const gs_attention_args *a, const 
   const dim3 grid(k.splits, a->NH, a->B);
   const int lanes = split_lanes(a);
   void (*kernel)(S, Attention);
-  if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_split<float, 8, S> : lanes == 16 ? attention_split<float, 16, S> : attention_split<float, 32, S>;
-  else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, S> : attention_split<__nv_bfloat16, 16, S>;
+  if (a->dtype == GS_F32)
+    kernel = lanes == 8    ? attention_split<float, 8, S>
+             : lanes == 16 ? attention_split<float, 16, S>
+                           : attention_split<float, 32, S>;
+  else
+    kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, S> : attention_split<__nv_bfloat16, 16, S>;
   return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
 }
 

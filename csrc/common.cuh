@@ -38,7 +38,8 @@ struct gs_stamp {
 // The kernel does not stamp, and has no code for it.
 struct gs_unstamped {};
 
-// Whether a launcher takes kernels of gs_stamp, else of gs_unstamped.
+// Whether a launcher takes kernels of gs_stamp, else of gs_unstamped. A kernel's first
+// launch loads it, each of the two for itself.
 inline bool gs_stamping(const gs_stream *s) { return s->stamps.areas != 0; }
 
 // Who took an area.
@@ -166,7 +167,8 @@ __device__ inline uint64_t gs_globaltimer() {
 
 // Stamps start and end of a block: made before gs_wait(), which hides what it takes to
 // find the place; start() comes right after it; the scope's end is the block's. One
-// thread does it for the block: best one that has nothing to do at the end.
+// thread does it for the block: best one that has nothing to do at the end. That of
+// gs_unstamped does nothing.
 template <typename S> class gs_stamped;
 
 template <> class gs_stamped<gs_unstamped> {

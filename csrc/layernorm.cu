@@ -46,7 +46,8 @@ template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch
 // Each thread holds VECTORS float4 of its row. EARLY fetches gain and bias, which
 // no kernel writes, while the kernel before still runs: it costs registers, and
 // pays where few rows make latency count.
-template <int VECTORS, int ROW_WARPS, bool EARLY, typename S> __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, LayerNorm p) {
+template <int VECTORS, int ROW_WARPS, bool EARLY, typename S>
+__global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, LayerNorm p) {
   __shared__ float scratch[2][WARPS];
   gs_let_next();
   constexpr int STRIDE = 128 * ROW_WARPS;  // elements that one turn of the row's threads covers

@@ -166,7 +166,8 @@ __device__ inline uint64_t gs_globaltimer() {
 }
 
 // Stamps start and end of a block: made before gs_wait(), which hides what it takes to
-// find the place; start() comes right after it; the scope's end is the block's. One
+// find the place; start() comes right after it, or after the first reads that follow,
+// which it then does not delay; the scope's end is the block's. One
 // thread does it for the block: best one that has nothing to do at the end. That of
 // gs_unstamped does nothing.
 template <typename S> class gs_stamped;

@@ -184,7 +184,6 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
 
   gs_wait();
 
-  stamped.start();
 
   float x[M][U][E];
 #pragma unroll
@@ -211,6 +210,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
       }
     }
   const float old = has ? load_old(mine) : 0.0f;
+  stamped.start();  // while the reads are under way
 
   if (p.gain) {
     // LayerNorm. A warp takes mean and squares of its part; then, with one barrier,

@@ -68,7 +68,6 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
   }
   const gs_stamped<S> stamped(stamp);
   gs_wait();
-  stamped.start();
   if (row >= p.M) return;  // a whole warp of the kernel without barriers
 
   float *x = p.x + (size_t)row * p.ldx;
@@ -78,6 +77,7 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
     const int c = first + i * STRIDE;
     v[i] = c < p.C ? load4(x + c) : make_float4(0, 0, 0, 0);
   }
+  stamped.start();  // while the reads are under way
   if (p.add) {
     if (p.add_bf16) {
       const __nv_bfloat16 *add = (const __nv_bfloat16 *)p.add + (size_t)row * p.ldadd;

@@ -25,7 +25,8 @@ type counters struct {
 	lack    string // why there are none
 }
 
-// startCounters begins to sample the GPU that a session runs on. The CPU has none.
+// startCounters begins to sample the GPU that a session runs on, and returns after the
+// first sample: reading NVML holds up launches. The CPU has no counters.
 func startCounters(o *opened) *counters {
 	b, ok := o.backend.(*exec.Backend)
 	if !ok {
@@ -39,11 +40,18 @@ func startCounters(o *opened) *counters {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
+	first := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(first) })
 	done.Go(func() {
-		if err := n.Sample(ctx, b.Device().Info().PCI, counterPeriod, func(s nvml.Sample) { c.samples = append(c.samples, s) }); err != nil {
+		defer begun()
+		if err := n.Sample(ctx, b.Device().Info().PCI, counterPeriod, func(s nvml.Sample) {
+			c.samples = append(c.samples, s)
+			begun()
+		}); err != nil {
 			c.lack = err.Error()
 		}
 	})
+	<-first
 	c.stop = sync.OnceFunc(func() {
 		cancel()
 		done.Wait()

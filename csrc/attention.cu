@@ -344,6 +344,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   }
   const gs_stamped<S> stamped(stamp, 32 * WARPS - 32);
   gs_wait();
+  stamped.start();
   const uint4 zero = make_uint4(0, 0, 0, 0);
   const int pad = a.pad ? __ldcg(a.pad) : 0, pos = __ldcg(a.pos + b);
   const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
@@ -372,7 +373,6 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   };
   stand(hint, 0);
   if (a.T == 1) load(split);  // on the way while the position is
-  stamped.start();
   if (a.T > 1 || pos != hint || pad != 0) {
     stand(pos, pad);
     load(split);

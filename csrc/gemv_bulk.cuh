@@ -183,6 +183,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
   const gs_stamped<Stamp> stamped(stamp, consumers - 32);
 
   gs_wait();
+  stamped.start();
 
 
   float x[M][U][E];
@@ -210,7 +211,6 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
       }
     }
   const float old = has ? load_old(mine) : 0.0f;
-  stamped.start();  // while the reads are under way
 
   if (p.gain) {
     // LayerNorm. A warp takes mean and squares of its part; then, with one barrier,

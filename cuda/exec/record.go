@@ -303,6 +303,17 @@ func (rec *recording) pick(c *compiled) *stampSet {
 	return s.plain
 }
 
+// other returns the other set of the plan, nil where there is none.
+func (s *stampSet) other() *stampSet {
+	switch {
+	case s == nil || s.of.plain == s.of.marked:
+		return nil
+	case s == s.of.plain:
+		return s.of.marked
+	}
+	return s.of.plain
+}
+
 func (s *stampSet) begin() error {
 	if s == nil {
 		return nil

@@ -2,6 +2,7 @@ package traces
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -10,6 +11,15 @@ import (
 // launch). So by stamps there is idle time before a kernel that is the kernel's own by
 // CUDA's records: a stage with the idle time before it takes as long by both.
 func TestRecordersAgree(t *testing.T) {
+	// From one graph to the next: the time between is the second stage's by one recorder
+	// and the first's by the other.
+	const begin = "wte+wpe, h.0.ln_1+h.0.attn.c_attn"
+	named := func(stage string) string {
+		if strings.Contains(begin, stage) {
+			return begin
+		}
+		return stage
+	}
 	for _, name := range []string{"shipped-graph", "gpt2-L1-graph", "gpt2-L12-graph"} {
 		perStep := func(recorder string) (stages, kernels map[string]float64, whole float64) {
 			trace, err := Load("samples/" + name + "-" + recorder + ".json.gz")
@@ -32,8 +42,8 @@ func TestRecordersAgree(t *testing.T) {
 			stages, kernels = map[string]float64{}, map[string]float64{}
 			for _, r := range table.Rows {
 				if r.Phase == "decode step" && r.Kind == RowWork {
-					stages[r.Name] += float64(r.Exclusive) / steps
-					kernels[r.Name] += float64(r.Pieces) / steps
+					stages[named(r.Name)] += float64(r.Exclusive) / steps
+					kernels[named(r.Name)] += float64(r.Pieces) / steps
 				}
 			}
 			for _, g := range table.Gaps {
@@ -43,7 +53,7 @@ func TestRecordersAgree(t *testing.T) {
 				if step, ok := trace.Header.Step(g.Next); ok && trace.Header.Plans[g.Next.Phase].Phase == "decode step" {
 					for _, c := range g.Causes {
 						if c.Name == IdleDependency {
-							stages[step.Name] += float64(c.Time) / steps
+							stages[named(step.Name)] += float64(c.Time) / steps
 						}
 					}
 				}
@@ -66,8 +76,8 @@ func TestRecordersAgree(t *testing.T) {
 				t.Errorf("%s: %s has %g kernels by stamps, %g by cupti", name, stage, kernels[stage], others[stage])
 			}
 			most := 600 + 0.04*ns
-			if stage == "h.0.ln_1+h.0.attn.c_attn" { // where CUPTI takes its own time, once for a graph
-				most += 3500
+			if stage == begin { // CUPTI takes its own time there, once for a graph
+				most += 1500
 			}
 			if off := cupti[stage] - ns; math.Abs(off) > most {
 				t.Errorf("%s: %s takes %.0f ns by stamps, %.0f ns by cupti", name, stage, ns, cupti[stage])

@@ -2,6 +2,7 @@ package traces
 
 import (
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -85,6 +86,43 @@ func TestRecordersAgree(t *testing.T) {
 			if testing.Verbose() {
 				t.Logf("%s: %s takes %.0f ns by stamps, %.0f ns by cupti", name, stage, ns, cupti[stage])
 			}
+		}
+	}
+}
+
+// Our own recordings leave next to nothing unexplained.
+func TestOwnRecordingsAreExplained(t *testing.T) {
+	files, err := filepath.Glob("samples/*.json.gz")
+	if err != nil || len(files) < 9 {
+		t.Fatalf("%d recordings, %v", len(files), err)
+	}
+	for _, file := range files {
+		trace, err := Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := Examine(trace.Header, trace.Attribution); Misleads(found) {
+			t.Errorf("%s misleads: %+v", file, found)
+		}
+		if trace.InSteps != trace.Kernels || trace.Kernels == 0 {
+			t.Errorf("%s: %d of %d kernels are of steps", file, trace.InSteps, trace.Kernels)
+		}
+		table, err := Summarize(trace, ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum, rest int64
+		for _, r := range table.Rows {
+			sum += r.Exclusive
+			if r.Kind == RowResidual || r.Name == IdleUnknown {
+				rest += r.Exclusive
+			}
+		}
+		if sum != table.Wall || rest > table.Wall/50 {
+			t.Errorf("%s: rows sum to %d of %d ns, %d of it not known", file, sum, table.Wall, rest)
+		}
+		if len(trace.Header.Looking) == 0 || len(trace.Header.Ceilings) == 0 {
+			t.Errorf("%s says not what looking cost, or what the device can do", file)
 		}
 	}
 }

@@ -408,13 +408,14 @@ __device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], 
     __syncthreads();
     n = s.listed;
     if (n <= room) return n;
+    uint64_t middle = above;  // first: where the other search ended is near
     above = high;
 #pragma unroll 1
     for (unsigned turn = 0; n > room; turn++) {
-      const uint64_t middle = low + (above - low) / 2;
       const unsigned c = count_from(s, ranks, middle, turn);
       if (c >= want) low = middle, n = c;
       else above = middle;
+      middle = low + (above - low) / 2;
     }
     // All have read s.listed: they have counted since.
     if (threadIdx.x == 0) s.listed = 0;

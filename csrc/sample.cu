@@ -30,6 +30,10 @@
 //   the token next to it may be drawn.
 //
 // Nothing depends on the order in which threads or CTAs run.
+//
+// In a decode step the kernel's code comes from the L2 cache, and waiting for it takes
+// longer than running it. So what every draw runs is kept short: loops are not
+// unrolled, and pick is there once for both of its uses.
 
 #include "rows.cuh"
 
@@ -169,7 +173,7 @@ __device__ inline unsigned arrive(unsigned *counter) {
 // as 1, 2, 3", SC 2011).
 __device__ inline uint64_t random53(uint64_t seed, unsigned sequence, uint64_t position) {
   unsigned c0 = position, c1 = position >> 32, c2 = sequence, c3 = 0, k0 = seed, k1 = seed >> 32;
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < 10; i++) {
     const unsigned h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
     const unsigned h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
@@ -361,10 +365,7 @@ template <int N> __device__ inline unsigned count_from(Shared &s, const uint64_t
   n = __reduce_add_sync(0xffffffffu, n);
   if (threadIdx.x % 32 == 0) s.tally[turn % 2][threadIdx.x / 32] = n;
   __syncthreads();
-  n = 0;
-#pragma unroll
-  for (int w = 0; w < WARPS; w++) n += s.tally[turn % 2][w];
-  return n;
+  return __reduce_add_sync(0xffffffffu, threadIdx.x % 32 < WARPS ? s.tally[turn % 2][threadIdx.x % 32] : 0);
 }
 
 // Puts the best `want` of the ranks that the threads hold into to (room), in any
@@ -380,6 +381,7 @@ template <int N> __device__ inline unsigned count_from(Shared &s, const uint64_t
 template <int N>
 __device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], uint64_t &low, uint64_t high, unsigned want, unsigned room, uint64_t *to) {
   if (threadIdx.x == 0) s.listed = 0;
+#pragma unroll 1
   for (unsigned i = want + threadIdx.x; i < room; i += THREADS) to[i] = 0;
   uint64_t most = 0;
 #pragma unroll
@@ -419,6 +421,7 @@ __device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], 
     }
     // All have read s.listed: they have counted since.
     if (threadIdx.x == 0) s.listed = 0;
+#pragma unroll 1
     for (unsigned i = n + threadIdx.x; i < room; i += THREADS) to[i] = 0;
     __syncthreads();
   }
@@ -501,6 +504,7 @@ __device__ int draw_listed(Shared &s, const Row &r, int n, int k, double top_p, 
     }
   } else {
     sort_list(s, n <= 512 ? 512 : LIST);
+#pragma unroll 1
     for (int i = threadIdx.x; i < k; i += THREADS) s.list.p[i] = r.p(of_key(rank_key(s.list.rank[i])));
   }
   __syncthreads();
@@ -520,6 +524,7 @@ __device__ int draw_listed(Shared &s, const Row &r, int n, int k, double top_p, 
   __syncthreads();
   double total = s.list.p[k - 1];
   if (top_p > 0.0 && top_p < 1.0) {
+#pragma unroll 1
     for (int i = threadIdx.x; i < k; i += THREADS)
       if (s.list.p[i] >= top_p * total && (i == 0 || s.list.p[i - 1] < top_p * total)) s.choice = i;
     __syncthreads();
@@ -530,6 +535,7 @@ __device__ int draw_listed(Shared &s, const Row &r, int n, int k, double top_p, 
   const double rest = (double)random * 0x1p-53 * total;
   if (threadIdx.x == 0) s.choice = k - 1;  // rounding may leave a crumb
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < k; i += THREADS)
     if (s.list.p[i] > rest && (i == 0 || !(s.list.p[i - 1] > rest))) s.choice = i;
   __syncthreads();
@@ -645,13 +651,19 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   const int top_k = a.sampling->top_k, log_probs = a.sampling->log_probs;
   const int k = top_k <= 0 || top_k > a.V ? a.V : top_k;
   const bool drawn = temperature > 0.0 && top_k != 1, few = k <= LIST;
-  const bool picked = drawn && few && a.span <= SPAN;
+  const bool held = a.span <= SPAN, picked = drawn && few && held;
 
-  uint64_t best = 0;
-  each<2, 2>(row, begin, end, a.wide, [&](int id, float v) {
-    const uint64_t rank = rank_of(key_of(v), id);
-    best = rank > best ? rank : best;
-  });
+  uint64_t best = 0, ranks[HELD];
+  if (held) {
+    hold(row, begin, end, a.wide, ranks);
+#pragma unroll
+    for (int j = 0; j < HELD; j++) best = ranks[j] > best ? ranks[j] : best;
+  } else {
+    each<2, 2>(row, begin, end, a.wide, [&](int id, float v) {
+      const uint64_t rank = rank_of(key_of(v), id);
+      best = rank > best ? rank : best;
+    });
+  }
   // Read by all before any of them arrives below, so before they change; here, so
   // that they arrive meanwhile.
   const uint64_t step = a.sampling->step;
@@ -670,9 +682,7 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   }
   if (lane == 0) s.best[warp] = best;
   __syncthreads();
-  best = s.best[0];
-#pragma unroll
-  for (int w = 1; w < WARPS; w++) best = s.best[w] > best ? s.best[w] : best;
+  best = warp_best(s.best[lane % WARPS]);
 
   double sum = 0.0;
   if (log_probs) {
@@ -680,7 +690,13 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     // float32 log-probability shows. A row that is not finite gives any sum.
     const float most = of_key(rank_key(best));
     float part = 0.0f;
-    each<2, 2>(row, begin, end, a.wide, [&](int, float v) { part += expf(v - most); });
+    if (held) {
+#pragma unroll
+      for (int j = 0; j < HELD; j++)
+        if (ranks[j]) part += expf(of_key(rank_key(ranks[j])) - most);
+    } else {
+      each<2, 2>(row, begin, end, a.wide, [&](int, float v) { part += expf(v - most); });
+    }
     sum = warp_sum((double)part);
     if (lane == 0) s.sum[warp] = sum;
     __syncthreads();
@@ -688,37 +704,35 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     for (int w = 0; w < WARPS; w++) sum += s.sum[w];
   }
 
-  unsigned listed = 0;  // in s.list
-  uint64_t least = 0;   // of Partial
-  uint64_t ranks[HELD];
-  const int room = room_for(k), left = a.splits * room;  // places for candidates, of this CTA and of all
+  // What is picked: first the best of this CTA, then, by the CTA that arrives last,
+  // those of the row from what the CTAs left.
+  const int n = end - begin, room = room_for(k), left = a.splits * room;  // places for candidates, of this CTA and of all
+  const bool combined = picked && left <= HELD * THREADS;
   uint64_t *const candidates = a.candidates + (size_t)b * a.splits * LIST;
+  uint64_t least = 0, high = best + 1;
+  unsigned want = min(k, n), listed = 0;  // in s.list
+  bool alone = a.splits == 1, pick_now = picked;
   if (picked) {
-    const int n = end - begin, want = min(k, n);
-    unsigned key = s.least[0];
-#pragma unroll
-    for (int w = 1; w < WARPS; w++) key = min(key, s.least[w]);
-    // The best of each thread reaches the least of them.
-    uint64_t low = min(THREADS, (n + 3) / 4) >= want ? (uint64_t)key << 32 : 1;
-    hold(row, begin, end, a.wide, ranks);
-    const bool alone = a.splits == 1;
-    listed = pick(s, ranks, low, best + 1, want, alone ? LIST : room, alone ? s.list.rank : candidates + split * room);
-    least = n >= k ? low : 0;
+    // Each thread's best reaches the least of them.
+    least = __reduce_min_sync(0xffffffffu, s.least[lane % WARPS]);
+    least = min(THREADS, (n + 3) / 4) >= (int)want ? least << 32 : 1;
   }
-
-  if (a.splits > 1) {
+#pragma unroll 1
+  for (;;) {
+    if (pick_now) listed = pick(s, ranks, least, high, want, alone ? LIST : room, alone ? s.list.rank : candidates + split * room);
+    if (alone) break;
     if (threadIdx.x == 0) {
       Partial *mine = a.partials + (size_t)b * a.splits + split;
       mine->best = best;
       mine->sum = sum;
-      mine->least = least;
+      mine->least = n >= k ? least : 0;
       s.last = arrive(a.arrived + b) == a.splits - 1u;
     }
     __syncthreads();
     if (!s.last) return;
-    if (picked && left <= HELD * THREADS) gather(candidates, left, ranks);  // meanwhile
+    if (combined) gather(candidates, left, ranks);  // meanwhile
     if (warp == 0) {
-      Partial p = {0, 0.0};
+      Partial p = {0, 0.0, 0};
       if (lane < a.splits) {
         const Partial *from = a.partials + (size_t)b * a.splits + lane;
         p.best = __ldcg(&from->best);
@@ -735,12 +749,17 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
         s.row_sum = sum;
       }
     } else if (warp == 1 && picked) {
-      least = warp_best(lane < a.splits ? __ldcg(&a.partials[(size_t)b * a.splits + lane].least) : 0);
-      if (lane == 0) s.row_least = least;
+      const uint64_t most = warp_best(lane < a.splits ? __ldcg(&a.partials[(size_t)b * a.splits + lane].least) : 0);
+      if (lane == 0) s.row_least = most;
     }
     __syncthreads();
     best = s.row_best;
     sum = s.row_sum;
+    least = s.row_least;
+    high = best + 1;
+    want = k;
+    pick_now = combined;
+    alone = true;
   }
 
   const unsigned largest = rank_key(best);
@@ -762,15 +781,10 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     if (!picked || left > MANY * THREADS) {
       list_row(s, r, k);
       listed = k;
-    } else if (a.splits > 1) {
-      least = s.row_least;
-      if (left <= HELD * THREADS) {
-        listed = pick(s, ranks, least, best + 1, k, LIST, s.list.rank);
-      } else {
-        uint64_t many[MANY];
-        gather(candidates, left, many);
-        listed = pick(s, many, least, best + 1, k, LIST, s.list.rank);
-      }
+    } else if (a.splits > 1 && !combined) {
+      uint64_t many[MANY];
+      gather(candidates, left, many);
+      listed = pick(s, many, least, high, k, LIST, s.list.rank);
     }
     token = draw_listed(s, r, listed, k, top_p, random);
   } else {

@@ -19,8 +19,8 @@
 //
 // * top_k up to LIST: it picks the top_k best of what the CTAs left, as each of them
 //   picked from its own logits (see pick), sorts them, and sums p in the CPU's order.
-//   Rows too long for that, and those of the naive variant, are searched by a radix
-//   select first.
+//   In a row too long for that (and in one of the naive variant that is longer than a
+//   CTA holds) a radix select finds them instead.
 // * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not
 //   depend on their order, and atomics may make them. A histogram of mass and
 //   count over the distance from the largest logit finds the bin in which a count
@@ -31,9 +31,9 @@
 //
 // Nothing depends on the order in which threads or CTAs run.
 //
-// In a decode step the kernel's code comes from the L2 cache, and waiting for it takes
-// longer than running it. So what every draw runs is kept short: loops are not
-// unrolled, and pick is there once for both of its uses.
+// Other kernels run between two launches, so that much of this one's code must come
+// from the L2 cache each time. So what most draws run is kept short: loops are not
+// unrolled, and one copy of pick serves the CTAs and the one that combines.
 
 #include "rows.cuh"
 
@@ -44,7 +44,7 @@ namespace {
 constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / 32;
 constexpr int HELD = 8;          // logits that a thread keeps in registers
-constexpr int SPAN = THREADS * HELD;  // logits of a CTA, at least where there are several
+constexpr int SPAN = THREADS * HELD;  // logits of a CTA, unless the row is too long for MOST_SPLITS
 constexpr int MOST_SPLITS = 32;  // CTAs of a row: one per lane when they are combined
 constexpr int LIST = 1024;       // candidates that are sorted
 constexpr int COUNTED = 320;     // up to so many, each finds its place by counting those before it
@@ -55,7 +55,7 @@ constexpr int DIGIT = 2048;      // values of a digit: 11 bits
 struct Partial {
   uint64_t best;  // rank of the best element
   double sum;     // of exp(logit - the best logit); only where log-probabilities are asked for
-  uint64_t least; // every rank from here on is among the candidates, and they are top_k at least; 0 where there are fewer
+  uint64_t least; // all ranks of the CTA from here on are candidates, top_k at least; 0 where it has fewer logits
 };
 
 struct Sample {
@@ -704,9 +704,10 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     for (int w = 0; w < WARPS; w++) sum += s.sum[w];
   }
 
-  // What is picked: first the best of this CTA, then, by the CTA that arrives last,
-  // those of the row from what the CTAs left.
-  const int n = end - begin, room = room_for(k), left = a.splits * room;  // places for candidates, of this CTA and of all
+  // Each CTA picks from its logits; the one that arrives last goes round once more, and
+  // picks from what they left.
+  const int n = end - begin;
+  const int room = room_for(k), left = a.splits * room;  // places for candidates: of a CTA, of all
   const bool combined = picked && left <= HELD * THREADS;
   uint64_t *const candidates = a.candidates + (size_t)b * a.splits * LIST;
   uint64_t least = 0, high = best + 1;

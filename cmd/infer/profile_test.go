@@ -23,7 +23,7 @@ func TestProfile(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.IDs) != 40 || out.Timings.DecodeMedian <= 0 {
 		t.Fatalf("%v: %s", err, r.stdout)
 	}
-	for _, want := range []string{"recorder host", "trust: whole", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "looking: recording made a decode step", "h.1.mlp.c_proj+h.1.residual_2", "residual"} {
+	for _, want := range []string{"recorder host", "trust: ", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "looking: recording made a decode step", "h.1.mlp.c_proj+h.1.residual_2", "residual"} {
 		if !strings.Contains(r.stderr, want) {
 			t.Errorf("the table does not have %q:\n%s", want, r.stderr)
 		}

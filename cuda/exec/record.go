@@ -116,7 +116,7 @@ func (rec *recording) describe(h *traces.Header) {
 	h.NotRecorded = append(h.NotRecorded,
 		"copies and sets, and API calls other than launches and waits",
 		"of kernels all but the number of their blocks",
-		"when a product of cuBLASLt began and ended: it lies between the stamps of its neighbours, and the time to start it is counted with it")
+		"when a product of cuBLASLt began and ended: it lies between the stamps of its neighbours, with the time to start it and with further kernels of it, such as the sum of a product in parts")
 }
 
 func (rec *recording) stream() traces.Lane {

@@ -1,0 +1,113 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/profile"
+	"gpt2scope/traces"
+)
+
+// stages records passes of a variant by stages, and says what a layer and all the rest
+// take by that.
+func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, error) {
+	source, ok := s.Runner().(profile.Source)
+	if !ok {
+		return nil, nil
+	}
+	var values []Value
+	for _, p := range []struct {
+		name  string
+		phase gpt2.Phase
+		past  int
+	}{{TaskPrefill, e.Prefill(), 0}, {TaskDecode, e.Decode(), e.Past}} {
+		t, err := e.record(ctx, s, source, p.phase, p.past)
+		if err != nil {
+			return nil, err
+		}
+		a, b, err := layerTimes(t, p.phase, len(s.Options().Layers))
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, Value{Phase: p.name, Metric: "stages outside layers", Unit: "ms", Value: a},
+			Value{Phase: p.name, Metric: "stages of a layer", Unit: "ms", Value: b})
+	}
+	return values, nil
+}
+
+// record records passes as Measure runs them. Those before, in which a GPU makes its
+// launches or graph anew for the recording, are in a range of their own.
+func (e *Experiment) record(ctx context.Context, s *gpt2.Session, source profile.Source, phase gpt2.Phase, past int) (*traces.Trace, error) {
+	r := profile.New("gpt2scope", "")
+	if err := source.StartRecording(r); err != nil {
+		return nil, err
+	}
+	end := r.Range("warm-up")
+	_, err := s.Measure(ctx, phase, past, 1)
+	end()
+	if err == nil {
+		_, err = s.Measure(ctx, phase, past, e.Passes)
+	}
+	if err := errors.Join(err, source.StopRecording()); err != nil {
+		return nil, err
+	}
+	return r.Trace(), nil
+}
+
+// layerTimes returns, in ms of a pass, the time of a layer, and that of all else with
+// the idle time there. Time between two steps of layers of a pass, in which threads or
+// kernels wait for each other, is the layers': without the layer it would not be there.
+func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer float64, err error) {
+	table, err := traces.Summarize(t, traces.ByLayer, -1)
+	if err != nil {
+		return 0, 0, err
+	}
+	var plan *traces.Plan
+	for i := range t.Header.Plans {
+		p := &t.Header.Plans[i]
+		if p.Tokens == phase.Tokens && p.Batch == phase.Batch && (plan == nil || len(p.Steps) > len(plan.Steps)) {
+			plan = p // that with logits, where the cache was filled by a pass as long
+		}
+	}
+	if plan == nil {
+		return 0, 0, errors.New("the recording has no plan of the passes")
+	}
+	passes := 0
+	for _, p := range table.Passes {
+		if p.Phase == plan.Phase {
+			passes += p.Count
+		}
+	}
+	if passes == 0 {
+		return 0, 0, fmt.Errorf("the recording has no pass that is a %s", plan.Phase)
+	}
+	if traces.Misleads(table.Findings) {
+		return 0, 0, errors.New("the recording is not whole: " + table.Trust)
+	}
+	var all, within int64
+	for _, r := range table.Rows {
+		if r.Phase != plan.Phase {
+			continue
+		}
+		all += r.Exclusive
+		if r.Kind == traces.RowWork && r.Name != traces.OutsideLayers {
+			within += r.Exclusive
+		}
+	}
+	inLayer := func(e *traces.Event) bool {
+		if e == nil || e.Phase < 0 || int(e.Phase) >= len(t.Header.Plans) || t.Header.Plans[e.Phase].Phase != plan.Phase {
+			return false
+		}
+		step, ok := t.Header.Step(e)
+		return ok && step.Layer >= 0
+	}
+	for _, g := range table.Gaps {
+		if inLayer(g.Before) && inLayer(g.Next) && g.Next.Tag >= g.Before.Tag {
+			within += g.To - g.From
+		}
+	}
+	n := float64(passes) * 1e6
+	return float64(all-within) / n, float64(within) / n / float64(layers), nil
+}

@@ -18,9 +18,10 @@ type Experiment struct {
 	Backend gpt2.Backend
 	Options gpt2.Options // Context, Chunk, Batch; the layers are those of the variant
 
-	PromptLen int // tokens of the prefill, per sequence
-	Past      int // tokens in the cache before the decode step
-	Passes    int // of which a measurement is the median
+	PromptLen int      // tokens of the prefill, per sequence
+	Past      int      // tokens in the cache before the decode step
+	Passes    int      // of which a measurement is the median
+	Phases    []string // that are measured: TaskPrefill, TaskDecode
 
 	Seed   uint64
 	Window int     // tokens of a text that are evaluated at once

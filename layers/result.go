@@ -25,7 +25,7 @@ type Variant struct {
 	// "prefill share of floor", "decode share of floor" (percent), "energy" (mJ per
 	// token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to
 	// full depth's), "KL divergence" (nats). A metric that could not be measured is
-	// absent.
+	// absent. Of "agreement" and "KL divergence" the value is the mean over N tokens.
 	Metrics map[string]Metric `json:"metrics"`
 }
 
@@ -52,7 +52,9 @@ type Fit struct {
 	Residuals []float64 `json:"residuals"` // measured median minus line
 
 	// What the recording by stages says of the same two, where there is one: the time
-	// outside the layers with the idle time there, and that of a layer.
+	// outside the layers with the idle time there, and that of a layer. A layer that does
+	// less, as the last one of a prefill with one row of logits, counts as time outside
+	// that is less, as it does in A; both may be negative.
 	TraceA *float64 `json:"trace_a,omitempty"`
 	TraceB *float64 `json:"trace_b,omitempty"`
 }

@@ -40,7 +40,7 @@ func WriteCSV(w io.Writer, rows []Row) error {
 	c.Write(columns)
 	for _, r := range rows {
 		c.Write([]string{r.Variant, r.Kind, strconv.Itoa(len(r.Order)), joined(r.Order, " "), r.Phase, r.Metric, r.Unit,
-			strconv.Itoa(r.Repeat), strconv.FormatFloat(r.Value.Value, 'g', -1, 64), r.Time.UTC().Format(time.RFC3339Nano)})
+			strconv.Itoa(r.Repeat), strconv.FormatFloat(r.Value.Value, 'f', -1, 64), r.Time.UTC().Format(time.RFC3339Nano)})
 	}
 	c.Flush()
 	return c.Error()

@@ -27,22 +27,22 @@ func (t Task) Key() string {
 	return fmt.Sprintf("%s of %s %s, %d", t.What, t.Variant.Kind, t.Variant.Label, t.Repeat)
 }
 
-// Plan says what is measured of variants.
-type Plan struct {
+// Schedule says what is measured of variants.
+type Schedule struct {
 	Phases  []string // TaskPrefill, TaskDecode
 	Repeat  int
 	Seed    uint64
 	Memory  bool
 	Energy  bool
 	Quality bool
-	Stages  bool // of the deepest variant
+	Stages  bool // of the deepest variant, in each round
 }
 
 // Tasks lists what is to be done, in order. Memory comes first, while nothing else
-// holds any. Then each round measures each phase of each variant once, in an order of
-// its own that depends on the seed only: what drifts, such as a clock, meets all
-// variants alike.
-func (p Plan) Tasks(variants []Variant) []Task {
+// holds any. Then each round measures each phase of each variant once, and records the
+// deepest, in an order of its own that depends on the seed only: what drifts, such as a
+// clock, meets all alike.
+func (p Schedule) Tasks(variants []Variant) []Task {
 	var tasks []Task
 	random := rand.New(rand.NewPCG(p.Seed, 0x6c6179657273)) // "layers"
 	all := func(what string) {
@@ -53,9 +53,20 @@ func (p Plan) Tasks(variants []Variant) []Task {
 	if p.Memory {
 		all(TaskMemory)
 	}
-	for round := range p.Repeat {
-		for _, i := range random.Perm(len(variants) * len(p.Phases)) {
-			tasks = append(tasks, Task{p.Phases[i%len(p.Phases)], variants[i/len(p.Phases)], round + 1})
+	var round []Task
+	for _, v := range variants {
+		for _, phase := range p.Phases {
+			round = append(round, Task{What: phase, Variant: v})
+		}
+	}
+	if deepest, ok := deepest(variants); ok && p.Stages {
+		round = append(round, Task{What: TaskStages, Variant: deepest})
+	}
+	for n := range p.Repeat {
+		for _, i := range random.Perm(len(round)) {
+			t := round[i]
+			t.Repeat = n + 1
+			tasks = append(tasks, t)
 		}
 	}
 	if p.Energy {
@@ -63,9 +74,6 @@ func (p Plan) Tasks(variants []Variant) []Task {
 	}
 	if p.Quality {
 		all(TaskQuality)
-	}
-	if deepest, ok := deepest(variants); ok && p.Stages {
-		tasks = append(tasks, Task{TaskStages, deepest, 1})
 	}
 	return tasks
 }

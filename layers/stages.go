@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/profile"
@@ -23,6 +24,9 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 		phase gpt2.Phase
 		past  int
 	}{{TaskPrefill, e.Prefill(), 0}, {TaskDecode, e.Decode(), e.Past}} {
+		if !slices.Contains(e.Phases, p.name) {
+			continue
+		}
 		t, err := e.record(ctx, s, source, p.phase, p.past)
 		if err != nil {
 			return nil, err
@@ -56,21 +60,23 @@ func (e *Experiment) record(ctx context.Context, s *gpt2.Session, source profile
 	return r.Trace(), nil
 }
 
-// layerTimes returns, in ms of a pass, the time of a layer, and that of all else with
-// the idle time there. Time between two steps of layers of a pass, in which threads or
-// kernels wait for each other, is the layers': without the layer it would not be there.
+// layerTimes returns, in ms of a pass, the time of a layer, and all else with the idle
+// time there. Time between two steps of layers of a pass, in which threads or kernels
+// wait for each other, is the layers': without the layer it would not be there.
+//
+// The time of a layer is the mean of those that are not the last of the pass. Where only
+// the last row of logits is wanted, the last one computes little but keys and values: what
+// it takes less counts as less time outside, as it does in a line through the times of
+// several depths.
 func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer float64, err error) {
 	table, err := traces.Summarize(t, traces.ByLayer, -1)
 	if err != nil {
 		return 0, 0, err
 	}
-	var plan *traces.Plan
-	for i := range t.Header.Plans {
-		p := &t.Header.Plans[i]
-		if p.Tokens == phase.Tokens && p.Batch == phase.Batch && (plan == nil || len(p.Steps) > len(plan.Steps)) {
-			plan = p // that with logits, where the cache was filled by a pass as long
-		}
+	if traces.Misleads(table.Findings) {
+		return 0, 0, errors.New("the recording is not whole: " + table.Trust)
 	}
+	plan := planOf(t.Header, phase)
 	if plan == nil {
 		return 0, 0, errors.New("the recording has no plan of the passes")
 	}
@@ -83,31 +89,65 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 	if passes == 0 {
 		return 0, 0, fmt.Errorf("the recording has no pass that is a %s", plan.Phase)
 	}
-	if traces.Misleads(table.Findings) {
-		return 0, 0, errors.New("the recording is not whole: " + table.Trust)
-	}
-	var all, within int64
+
+	all, times := int64(0), map[string]int64{} // of layers, by the names of rows
 	for _, r := range table.Rows {
 		if r.Phase != plan.Phase {
 			continue
 		}
 		all += r.Exclusive
 		if r.Kind == traces.RowWork && r.Name != traces.OutsideLayers {
-			within += r.Exclusive
+			times[r.Name] += r.Exclusive
 		}
 	}
-	inLayer := func(e *traces.Event) bool {
+	of := func(e *traces.Event) (layer int) { // -1 for none
 		if e == nil || e.Phase < 0 || int(e.Phase) >= len(t.Header.Plans) || t.Header.Plans[e.Phase].Phase != plan.Phase {
-			return false
+			return -1
 		}
-		step, ok := t.Header.Step(e)
-		return ok && step.Layer >= 0
+		if step, ok := t.Header.Step(e); ok {
+			return step.Layer
+		}
+		return -1
 	}
 	for _, g := range table.Gaps {
-		if inLayer(g.Before) && inLayer(g.Next) && g.Next.Tag >= g.Before.Tag {
-			within += g.To - g.From
+		if before := of(g.Before); before >= 0 && of(g.Next) >= 0 && g.Next.Tag >= g.Before.Tag {
+			times[layerName(before)] += g.To - g.From
 		}
 	}
-	n := float64(passes) * 1e6
-	return float64(all-within) / n, float64(within) / n / float64(layers), nil
+
+	slots, last := map[string]int{}, ""
+	slot := -1
+	for _, s := range plan.Steps {
+		if s.Slot > slot {
+			slot, last = s.Slot, layerName(s.Layer)
+			slots[last]++
+		}
+	}
+	if len(slots) > 1 {
+		delete(slots, last)
+	}
+	sum, n := int64(0), 0
+	for name, count := range slots {
+		sum, n = sum+times[name], n+count
+	}
+	if n == 0 {
+		return 0, 0, errors.New("the recording has no layers")
+	}
+	layer = float64(sum) / float64(passes) / float64(n) / 1e6
+	return float64(all)/float64(passes)/1e6 - float64(layers)*layer, layer, nil
+}
+
+// layerName is what the table calls a layer.
+func layerName(n int) string { return fmt.Sprintf("h.%d", n) }
+
+// planOf finds the plan of a phase: of several, that with the most steps, since filling
+// the cache needs no logits.
+func planOf(h *traces.Header, phase gpt2.Phase) (plan *traces.Plan) {
+	for i := range h.Plans {
+		p := &h.Plans[i]
+		if p.Tokens == phase.Tokens && p.Batch == phase.Batch && (plan == nil || len(p.Steps) > len(plan.Steps)) {
+			plan = p
+		}
+	}
+	return plan
 }

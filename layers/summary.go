@@ -70,18 +70,7 @@ func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k 
 			continue
 		}
 		lines[phase+" time"] = line
-		for _, row := range rows {
-			if row.Phase != phase {
-				continue
-			}
-			value := row.Value.Value
-			switch row.Metric {
-			case "stages outside layers":
-				f.TraceA = &value
-			case "stages of a layer":
-				f.TraceB = &value
-			}
-		}
+		f.TraceA, f.TraceB = ofStages(rows, phase, "stages outside layers"), ofStages(rows, phase, "stages of a layer")
 		r.Fits = append(r.Fits, f)
 	}
 	if err := e.predict(r, rows, predict, lines, k); err != nil {
@@ -89,6 +78,21 @@ func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k 
 	}
 	r.Notes = e.notes(r, rows, predict)
 	return r, nil
+}
+
+// ofStages returns the median of what recordings say, nil where there are none.
+func ofStages(rows []Row, phase, metric string) *float64 {
+	var values []float64
+	for _, r := range rows {
+		if r.Phase == phase && r.Metric == metric {
+			values = append(values, r.Value.Value)
+		}
+	}
+	if len(values) == 0 {
+		return nil
+	}
+	median := sample("ms", values).Median
+	return &median
 }
 
 // depths returns the depths that have a metric, and its medians.
@@ -211,7 +215,7 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 		notes = append(notes, "Device memory is by how much less was free after such passes than before the weights were loaded, in a process of its own.")
 	}
 	if slices.ContainsFunc(rows, func(r Row) bool { return r.Metric == "stages of a layer" }) {
-		notes = append(notes, "By stages, a layer takes the time of its steps and of what lies between two steps of layers of a pass; all else, with the idle time there, is outside.")
+		notes = append(notes, "By stages, a layer takes the time of its steps and of what lies between steps of layers. Of a prefill the last row of logits is computed, for which the last layer does less than the others: a is less by that much, and may be negative.")
 	}
 	return notes
 }

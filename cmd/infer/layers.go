@@ -18,24 +18,24 @@ import (
 
 // layersFlags are the flags of "infer layers".
 type layersFlags struct {
-	depths          string
-	phases          []string
-	promptLen, past int
-	batch           int
-	text            string
-	window          int
-	repeat, passes  int
-	seed            uint64
-	predict         string
-	verify          bool
-	drop, again     []int
-	orders          []string
-	energy          float64
-	noFloor         bool
-	dir             string
-	persistent      *pflag.FlagSet // the model's
-	open            func(gpt2.Backend) (*counted, error)
-	predicted       []int // parsed
+	depths            string
+	phases            []string
+	promptLen, past   int
+	batch             int
+	text              string
+	window            int
+	repeat, passes    int
+	seed              uint64
+	predict           string
+	verify            bool
+	drop, again       []int
+	orders            []string
+	energy            float64
+	noFloor, noMemory bool
+	dir               string
+	persistent        *pflag.FlagSet // the model's
+	open              func(gpt2.Backend) (*counted, error)
+	predicted         []int // parsed
 }
 
 // newLayers makes "infer layers".
@@ -90,6 +90,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.Uint64Var(&l.seed, "seed", 1, "`SEED` of the order and of the text that the model writes")
 		f.Float64Var(&l.energy, "energy-seconds", 2, "decode each depth for `S` seconds to measure its energy; 0 leaves\nthat out")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
+		f.BoolVar(&l.noMemory, "no-memory", false, "do not measure memory, which takes a process for each depth")
 	})
 	addFlags(c.Flags(), "Quality", func(f *pflag.FlagSet) {
 		f.StringVar(&l.text, "text", "", "`FILE` with a text to predict; - is standard input")
@@ -298,7 +299,7 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 	options.Batch = l.batch
 	run.Experiment = &layers.Experiment{
 		Model: o.model, Backend: o.backend, Options: options, PromptLen: l.promptLen, Past: l.past, Passes: l.passes,
-		Seed: l.seed, Window: l.window, Text: ids, Bytes: bytes,
+		Phases: l.phases, Seed: l.seed, Window: l.window, Text: ids, Bytes: bytes,
 	}
 	result, err := run.all(ctx, variants, configuration)
 	if err = errors.Join(err, run.Close()); err != nil {

@@ -39,7 +39,7 @@ func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text s
 	c := map[string]any{
 		"model": s.Model, "geometry": o.model.Config, "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.flags.chunk, "version": s.Version,
 		"variants": labels, "phases": l.phases, "prompt_len": l.promptLen, "past": l.past, "batch": l.batch,
-		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy,
+		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory,
 	}
 	if text != "" {
 		c["text_sha256"] = text
@@ -69,12 +69,12 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		return nil, err
 	}
 	defer r.measures()()
-	plan := layers.Plan{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Energy != nil, Quality: true, Stages: true}
-	tasks := plan.Tasks(variants)
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Energy != nil, Quality: true, Stages: true}
+	tasks := schedule.Tasks(variants)
 	total := len(tasks)
 	if again := r.verified(r.opened); len(again) > 0 {
-		plan.Energy, plan.Quality, plan.Stages = false, false, false
-		tasks = append(tasks, plan.Tasks(again)...)
+		schedule.Energy, schedule.Quality, schedule.Stages = false, false, false
+		tasks = append(tasks, schedule.Tasks(again)...)
 		total = len(tasks)
 	}
 	tasks = slices.DeleteFunc(tasks, r.journal.Done)
@@ -202,7 +202,9 @@ func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
 
 // measures says how memory and energy are measured.
 func (r *layersRun) measures() (done func()) {
-	r.Experiment.Memory = r.childMemory
+	if !r.noMemory {
+		r.Experiment.Memory = r.childMemory
+	}
 	if r.energy == 0 || !slices.Contains(r.phases, layers.TaskDecode) {
 		return func() {}
 	}

@@ -43,9 +43,9 @@ __device__ inline float exp2_fast(float x) {
 
 // Stores keys and values of new rows in the cache, V at once: one block per row of
 // a sequence. row is C*sizeof(type)/sizeof(V), head HS*sizeof(type)/sizeof(V).
-template <typename V> __global__ void attention_append(const gs_stamp stamp, const Attention a, int64_t ld, int row, int head) {
+template <typename V, typename S> __global__ void attention_append(const S stamp, const Attention a, int64_t ld, int row, int head) {
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   const int r = blockIdx.x, b = blockIdx.y, pad = a.pad ? *a.pad : 0, position = a.pos[b] + r - pad;
@@ -65,9 +65,9 @@ constexpr int NAIVE_LANES = 8;  // values of a head per lane: HS <= 256
 
 // One warp per query, sequence and head; a key at a time. Reads the cache alone,
 // after attention_append.
-template <typename T> __global__ void __launch_bounds__(128, 8) attention_naive(const gs_stamp stamp, const Attention a) {
+template <typename T, typename S> __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Attention a) {
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   const int lane = threadIdx.x & 31;
@@ -143,7 +143,7 @@ template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&
   for (int i = 0; i < N; i++) o[i] = o[i] * mine + __shfl_xor_sync(0xffffffffu, o[i], mask) * theirs;
 }
 
-template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const gs_stamp stamp, const Attention a) {
+template <typename T, int LANES, typename S> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const S stamp, const Attention a) {
   constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = SPLIT_WARPS * PER_WARP, WIDTH = LANES * N;
   __shared__ float part_o[SPLIT_WARPS][WIDTH], part_m[SPLIT_WARPS], part_l[SPLIT_WARPS];
   __shared__ bool is_last;
@@ -176,7 +176,7 @@ template <typename T, int LANES> __global__ void __launch_bounds__(32 * SPLIT_WA
     }
   }
 #endif
-  const gs_stamped stamped(stamp, 32 * SPLIT_WARPS - 32);
+  const gs_stamped<S> stamped(stamp, 32 * SPLIT_WARPS - 32);
   gs_wait();
   stamped.start();
   const uint4 zero = make_uint4(0, 0, 0, 0);
@@ -309,7 +309,8 @@ __device__ inline void store_cluster(float *p, int block, float v) {
 }
 #endif
 
-template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const gs_stamp stamp, const Attention a) {
+template <typename T, int LANES, int CLUSTER, int WARPS, typename S>
+__global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, const Attention a) {
 #if __CUDA_ARCH__ >= 900
   constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = WARPS * PER_WARP, WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
@@ -341,7 +342,7 @@ template <typename T, int LANES, int CLUSTER, int WARPS> __global__ void __launc
       }
     }
   }
-  const gs_stamped stamped(stamp, 32 * WARPS - 32);
+  const gs_stamped<S> stamped(stamp, 32 * WARPS - 32);
   gs_wait();
   stamped.start();
   const uint4 zero = make_uint4(0, 0, 0, 0);
@@ -503,84 +504,88 @@ int split_count(const gs_stream *s, const gs_attention_args *a) {
   return n > MAX_SPLITS ? MAX_SPLITS : n < 1 ? 1 : n;
 }
 
-int append(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <typename S> int append(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   const int n = int(element(a->dtype));
   const dim3 grid(a->T, a->B);
   auto launch = [&](auto kernel, int width) {
     return gs_launch(s, "attention_append", kernel, grid, dim3(128), 0, k, int64_t(a->ldqkv) * n / width, a->NH * a->HS * n / width,
                      a->HS * n / width);
   };
-  if (in_chunks(a)) return launch(attention_append<uint4>, 16);
-  return n == 4 ? launch(attention_append<uint32_t>, 4) : launch(attention_append<uint16_t>, 2);
+  if (in_chunks(a)) return launch(attention_append<uint4, S>, 16);
+  return n == 4 ? launch(attention_append<uint32_t, S>, 4) : launch(attention_append<uint16_t, S>, 2);
 }
 
-int naive(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <typename S> int naive(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   if (a->HS > 32 * NAIVE_LANES) return gs_fail(GS_UNSUPPORTED, "attention: head size %d, at most %d", a->HS, 32 * NAIVE_LANES);
-  int status = append(s, a, k);
+  int status = append<S>(s, a, k);
   if (status != GS_OK) return status;
   const dim3 grid(unsigned((int64_t(a->B) * a->NH * a->Q + 3) / 4));
-  return gs_launch(s, "attention_naive", a->dtype == GS_F32 ? attention_naive<float> : attention_naive<__nv_bfloat16>, grid, dim3(128), 0, k);
+  return gs_launch(s, "attention_naive", a->dtype == GS_F32 ? attention_naive<float, S> : attention_naive<__nv_bfloat16, S>, grid, dim3(128), 0, k);
 }
 
-int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <typename S> int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   if (a->T > 1) {
-    int status = append(s, a, k);
+    int status = append<S>(s, a, k);
     if (status != GS_OK) return status;
   }
   const dim3 grid(k.splits, a->NH, a->B);
   const int lanes = split_lanes(a);
-  void (*kernel)(gs_stamp, Attention);
-  if (a->dtype == GS_F32) kernel = lanes == 8 ? attention_split<float, 8> : lanes == 16 ? attention_split<float, 16> : attention_split<float, 32>;
-  else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8> : attention_split<__nv_bfloat16, 16>;
+  void (*kernel)(S, Attention);
+  if (a->dtype == GS_F32)
+    kernel = lanes == 8    ? attention_split<float, 8, S>
+             : lanes == 16 ? attention_split<float, 16, S>
+                           : attention_split<float, 32, S>;
+  else
+    kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, S> : attention_split<__nv_bfloat16, 16, S>;
   return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
 }
 
-template <int CLUSTER, int WARPS> int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <int CLUSTER, int WARPS, typename S> int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   const int lanes = split_lanes(a);
-  void (*kernel)(gs_stamp, Attention);
+  void (*kernel)(S, Attention);
   if (a->dtype == GS_F32)
-    kernel = lanes == 8    ? attention_cluster<float, 8, CLUSTER, WARPS>
-             : lanes == 16 ? attention_cluster<float, 16, CLUSTER, WARPS>
-                           : attention_cluster<float, 32, CLUSTER, WARPS>;
+    kernel = lanes == 8    ? attention_cluster<float, 8, CLUSTER, WARPS, S>
+             : lanes == 16 ? attention_cluster<float, 16, CLUSTER, WARPS, S>
+                           : attention_cluster<float, 32, CLUSTER, WARPS, S>;
   else
-    kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8, CLUSTER, WARPS> : attention_cluster<__nv_bfloat16, 16, CLUSTER, WARPS>;
+    kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8, CLUSTER, WARPS, S> : attention_cluster<__nv_bfloat16, 16, CLUSTER, WARPS, S>;
   return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * WARPS), 0, {CLUSTER, a->T == 1}, k);
 }
 
 // Eight small blocks to a head, or four larger ones where eight would be more blocks
 // than SMs.
-int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <typename S> int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   if (a->T > 1) {
-    int status = append(s, a, k);
+    int status = append<S>(s, a, k);
     if (status != GS_OK) return status;
   }
-  return 8 * a->NH * a->B > s->processors ? split_cluster_of<4, 8>(s, a, k) : split_cluster_of<8, 4>(s, a, k);
+  return 8 * a->NH * a->B > s->processors ? split_cluster_of<4, 8, S>(s, a, k) : split_cluster_of<8, 4, S>(s, a, k);
 }
 
-template <int D, int R, int WM, int WK> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <int D, int R, int WM, int WK, typename S> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   constexpr size_t shared = flash_shared<D, R, WM, WK>();
-  int status = allow_shared<attention_flash_bf16<D, R, WM, WK>>(s, shared);
+  int status = allow_shared<attention_flash_bf16<D, R, WM, WK, S>>(s, shared);
   if (status != GS_OK) return status;
   const dim3 grid(a->NH, a->B, (a->T + 16 * R * WM - 1) / (16 * R * WM));
-  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK>, grid, dim3(32 * WM * WK), shared, k);
+  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK, S>, grid, dim3(32 * WM * WK), shared, k);
 }
 
-template <int D, int BN> int flash_f32(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <int D, int BN, typename S> int flash_f32(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   constexpr size_t shared = flash_f32_shared<D, BN>();
-  int status = allow_shared<attention_flash_f32<D, BN>>(s, shared);
+  int status = allow_shared<attention_flash_f32<D, BN, S>>(s, shared);
   if (status != GS_OK) return status;
   const dim3 grid(a->NH, a->B, (a->T + 63) / 64);
-  return gs_launch(s, "attention_flash_f32", attention_flash_f32<D, BN>, grid, dim3(256), shared, k);
+  return gs_launch(s, "attention_flash_f32", attention_flash_f32<D, BN, S>, grid, dim3(256), shared, k);
 }
 
-int flash(gs_stream *s, const gs_attention_args *a, const Attention &k, int variant) {
+template <typename S> int flash(gs_stream *s, const gs_attention_args *a, const Attention &k, int variant) {
   if (a->dtype == GS_F32) {
     if (variant != FLASH) return gs_fail(GS_UNSUPPORTED, "attention: this tile shape is for bfloat16 only");
-    return a->HS <= 64 ? flash_f32<64, 64>(s, a, k) : flash_f32<128, 32>(s, a, k);
+    return a->HS <= 64 ? flash_f32<64, 64, S>(s, a, k) : flash_f32<128, 32, S>(s, a, k);
   }
   if (a->HS > 64) {  // one shape: wider tiles leave no room for more
     if (variant != FLASH && variant != FLASH_64) return gs_fail(GS_UNSUPPORTED, "attention: head size %d needs the variant flash or flash64", a->HS);
-    return flash_bf16<128, 1, 4, 1>(s, a, k);
+    return flash_bf16<128, 1, 4, 1, S>(s, a, k);
   }
   if (variant == FLASH) {
     // Long tiles read keys less often, and warps of 32 queries read shared memory
@@ -590,10 +595,10 @@ int flash(gs_stream *s, const gs_attention_args *a, const Attention &k, int vari
     variant = blocks >= 2 * s->processors ? FLASH_128W : FLASH_64X2;
   }
   switch (variant) {
-    case FLASH_64: return flash_bf16<64, 1, 4, 1>(s, a, k);
-    case FLASH_64X2: return flash_bf16<64, 1, 4, 2>(s, a, k);
-    case FLASH_128W: return flash_bf16<64, 2, 4, 1>(s, a, k);
-    default: return flash_bf16<64, 1, 8, 1>(s, a, k);
+    case FLASH_64: return flash_bf16<64, 1, 4, 1, S>(s, a, k);
+    case FLASH_64X2: return flash_bf16<64, 1, 4, 2, S>(s, a, k);
+    case FLASH_128W: return flash_bf16<64, 2, 4, 1, S>(s, a, k);
+    default: return flash_bf16<64, 1, 8, 1, S>(s, a, k);
   }
 }
 
@@ -608,8 +613,7 @@ int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes)
   return GS_OK;
 }
 
-int gs_attention(gs_stream *s, const gs_attention_args *a) {
-  GS_ENTER(s, a);
+template <typename S> static int attention(gs_stream *s, const gs_attention_args *a) {
   if (a->dtype != GS_F32 && a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "attention: type %d, only float32 and bfloat16", a->dtype);
   if (a->Q != 0 && a->Q != 1 && a->Q != a->T) return gs_fail(GS_ARGUMENT, "attention: %d query rows of %d", a->Q, a->T);
   Attention k = {};
@@ -624,22 +628,27 @@ int gs_attention(gs_stream *s, const gs_attention_args *a) {
   k.ldqkv = a->ldqkv, k.ldy = a->ldy;
   k.splits = split_count(s, a);
   k.scale = a->scale * 1.4426950408889634f;
-  if (a->Q == 0) return append(s, a, k);
+  if (a->Q == 0) return append<S>(s, a, k);
 
   const bool fast = in_chunks(a) && a->HS <= 128;  // what split and flash ask of a shape
   int variant = a->variant;
   if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? (s->major >= 9 ? SPLIT_CLUSTER : SPLIT) : FLASH;
   if (variant < AUTO || variant > SPLIT_CLUSTER) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
-  if (variant == NAIVE) return naive(s, a, k);
+  if (variant == NAIVE) return naive<S>(s, a, k);
   if (!fast)
     return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes head sizes up to 128 and rows of whole 16 bytes, not head size %d, rows of %d and %d",
                    gs_attention_variants[variant], a->HS, a->ldqkv, a->ldy);
   if (variant == SPLIT || variant == SPLIT_CLUSTER) {
     if (a->Q != 1) return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes one query of a sequence, not %d", gs_attention_variants[variant], a->Q);
-    if (variant == SPLIT) return split(s, a, k);
+    if (variant == SPLIT) return split<S>(s, a, k);
     if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "attention: variant split-cluster needs compute capability 9.0, not %d.%d", s->major, s->minor);
-    return split_cluster(s, a, k);
+    return split_cluster<S>(s, a, k);
   }
   if (a->Q != a->T || a->T == 1) return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", gs_attention_variants[variant]);
-  return flash(s, a, k, variant);
+  return flash<S>(s, a, k, variant);
+}
+
+int gs_attention(gs_stream *s, const gs_attention_args *a) {
+  GS_ENTER(s, a);
+  return gs_stamping(s) ? attention<gs_stamp>(s, a) : attention<gs_unstamped>(s, a);
 }

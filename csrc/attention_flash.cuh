@@ -123,8 +123,8 @@ constexpr int flash_blocks(int D, int R, int warps) {
 // 2 halves what is read from shared memory per product); WK such groups take every
 // WK-th tile of 64 keys and are merged at the end (WK = 2 keeps the GPU busy where
 // there are few blocks). D is the width of the tiles, HS <= D, zeros between.
-template <int D, int R, int WM, int WK>
-__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) attention_flash_bf16(const gs_stamp stamp, const Attention a) {
+template <int D, int R, int WM, int WK, typename S>
+__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) attention_flash_bf16(const S stamp, const Attention a) {
   using bf16 = __nv_bfloat16;
   constexpr int THREADS = 32 * WM * WK, ROWS = 16 * R, BM = ROWS * WM, KEYS = KEY_TILE * WK;
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;  // rows that the block loads at once
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
   const int h = blockIdx.x, b = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, wm = warp % WM, wk = warp / WM;
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
@@ -356,7 +356,7 @@ template <int D, int BN> constexpr size_t flash_f32_shared() { return sizeof(flo
 // both products read 16 bytes at once from rows padded by 16 bytes. The half warp
 // that makes 4 rows of P is the one that reads them. Keys of the next tile arrive
 // during the softmax and the product with V, values during the next scores.
-template <int D, int BN> __global__ void __launch_bounds__(256, 2) attention_flash_f32(const gs_stamp stamp, const Attention a) {
+template <int D, int BN, typename S> __global__ void __launch_bounds__(256, 2) attention_flash_f32(const S stamp, const Attention a) {
   constexpr int THREADS = 256, BM = 64, LD = D + 4, LDP = BN + 4;
   constexpr int CHUNKS = D / 4, STEP = THREADS / CHUNKS, COLUMNS = D / 64, NK = BN / 16;
   extern __shared__ __align__(1024) uint8_t shared[];
@@ -365,7 +365,7 @@ template <int D, int BN> __global__ void __launch_bounds__(256, 2) attention_fla
   const int h = blockIdx.x, b = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;
   const int tid = threadIdx.x, tx = tid & 15, ty = tid >> 4;
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];

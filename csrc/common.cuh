@@ -6,6 +6,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "../cuda/abi.h"
 
 struct gs_stream {
@@ -23,11 +25,22 @@ struct gs_stream {
   } stamps;
 };
 
-// Where a kernel stamps, by value its first parameter, so that it is read together with
-// the others: nowhere where area is null.
+// Kernels that can stamp are compiled twice, by the type S of their first parameter:
+// even a stamp that is off takes branches on the way to the first read, 45 ns a kernel
+// on an H200. S is their last template parameter.
+
+// Where a kernel stamps, by value, so that it is read together with the other
+// parameters: nowhere where area is null.
 struct gs_stamp {
   uint64_t *area;
 };
+
+// The kernel does not stamp, and has no code for it.
+struct gs_unstamped {};
+
+// Whether a launcher takes kernels of gs_stamp, else of gs_unstamped. A kernel's first
+// launch loads it, each of the two for itself.
+inline bool gs_stamping(const gs_stream *s) { return s->stamps.areas != 0; }
 
 // Who took an area.
 struct gs_stamp_taken {
@@ -73,10 +86,15 @@ struct gs_how {
   bool most_shared = false;
 };
 
+// The first of some types, or void.
+template <typename First = void, typename...> struct gs_first {
+  using type = First;
+};
+
 // Launches a kernel on the stream, overlapping the one before where the stream
 // says so. A kernel launched so must call gs_wait() before it touches anything
-// that an earlier kernel writes, and before it writes anything at all. A kernel with
-// one parameter more than there are arguments is given its gs_stamp first.
+// that an earlier kernel writes, and before it writes anything at all. A first
+// parameter that is a gs_stamp or gs_unstamped is not among the arguments.
 template <typename... Params, typename... Args>
 int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, gs_how how, Args... args) {
   if (int status = gs_use(s->device)) return status;
@@ -102,8 +120,11 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
     attribute[config.numAttrs].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     config.numAttrs++;
   }
-  if constexpr (sizeof...(Params) == sizeof...(Args) + 1)
+  using First = typename gs_first<Params...>::type;
+  if constexpr (std::is_same_v<First, gs_stamp>)
     return gs_check(cudaLaunchKernelEx(&config, kernel, gs_next_stamp(s, name, grid), args...), name);
+  else if constexpr (std::is_same_v<First, gs_unstamped>)
+    return gs_check(cudaLaunchKernelEx(&config, kernel, gs_unstamped(), args...), name);
   else
     return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
@@ -145,9 +166,19 @@ __device__ inline uint64_t gs_globaltimer() {
 }
 
 // Stamps start and end of a block: made before gs_wait(), which hides what it takes to
-// find the place; start() comes right after it; the scope's end is the block's. One
-// thread does it for the block: best one that has nothing to do at the end.
-class gs_stamped {
+// find the place; start() comes right after it, or after the first reads that follow,
+// which it then does not delay; the scope's end is the block's. One
+// thread does it for the block: best one that has nothing to do at the end. That of
+// gs_unstamped does nothing.
+template <typename S> class gs_stamped;
+
+template <> class gs_stamped<gs_unstamped> {
+ public:
+  __device__ explicit gs_stamped(gs_unstamped, unsigned = 0) {}
+  __device__ void start() const {}
+};
+
+template <> class gs_stamped<gs_stamp> {
  public:
   __device__ explicit gs_stamped(gs_stamp s, unsigned thread = 0) : slot(nullptr) {
     if (s.area && threadIdx.x == thread) {

@@ -16,13 +16,13 @@ namespace {
 constexpr int THREADS = 256;
 
 // `per_row` groups of WIDTH elements make a row; `groups` make the matrix.
-template <typename T, int WIDTH, int ACT>
-__global__ void __launch_bounds__(THREADS) activate_kernel(const gs_stamp stamp, const T *x, T *y, const float *bias, unsigned groups, unsigned per_row,
+template <typename T, int WIDTH, int ACT, typename S>
+__global__ void __launch_bounds__(THREADS) activate_kernel(const S stamp, const T *x, T *y, const float *bias, unsigned groups, unsigned per_row,
                                                            int ldx, int ldy) {
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   if (g >= groups) return;
@@ -50,12 +50,12 @@ __global__ void __launch_bounds__(THREADS) activate_kernel(const gs_stamp stamp,
   *reinterpret_cast<uint4 *>(to) = raw[0];
 }
 
-template <typename Z, int WIDTH>
-__global__ void __launch_bounds__(THREADS) add_kernel(const gs_stamp stamp, float *x, const Z *z, unsigned groups, unsigned per_row, int ldx, int ldz) {
+template <typename Z, int WIDTH, typename S>
+__global__ void __launch_bounds__(THREADS) add_kernel(const S stamp, float *x, const Z *z, unsigned groups, unsigned per_row, int ldx, int ldz) {
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   if (g >= groups) return;
@@ -67,33 +67,33 @@ __global__ void __launch_bounds__(THREADS) add_kernel(const gs_stamp stamp, floa
     store4(to, load4(to) + load4(from));
 }
 
-template <typename T, int WIDTH, int ACT> int activate_launch(gs_stream *s, const gs_activation_args *a) {
+template <typename T, int WIDTH, int ACT, typename S> int activate_launch(gs_stream *s, const gs_activation_args *a) {
   const unsigned per_row = a->N / WIDTH, groups = a->M * per_row;
-  return gs_launch(s, "activate", activate_kernel<T, WIDTH, ACT>, dim3((groups + THREADS - 1) / THREADS), THREADS, 0, (const T *)a->x,
+  return gs_launch(s, "activate", activate_kernel<T, WIDTH, ACT, S>, dim3((groups + THREADS - 1) / THREADS), THREADS, 0, (const T *)a->x,
                    (T *)a->y, (const float *)a->bias, groups, per_row, a->ldx, a->ldy);
 }
 
-template <typename T, int ACT> int activate_width(gs_stream *s, const gs_activation_args *a) {
+template <typename T, int ACT, typename S> int activate_width(gs_stream *s, const gs_activation_args *a) {
   constexpr int WIDTH = 16 / sizeof(T);
   const bool wide = a->variant == 0 && a->N % WIDTH == 0 && gs_wide(a->x, a->ldx, sizeof(T), WIDTH) &&
                     gs_wide(a->y, a->ldy, sizeof(T), WIDTH) && gs_aligned(a->bias, 16);
-  return wide ? activate_launch<T, WIDTH, ACT>(s, a) : activate_launch<T, 1, ACT>(s, a);
+  return wide ? activate_launch<T, WIDTH, ACT, S>(s, a) : activate_launch<T, 1, ACT, S>(s, a);
 }
 
-template <typename T> int activate_type(gs_stream *s, const gs_activation_args *a) {
+template <typename T, typename S> int activate_type(gs_stream *s, const gs_activation_args *a) {
   switch (a->act) {
-    case GS_ACT_NONE: return activate_width<T, GS_ACT_NONE>(s, a);
-    case GS_GELU_TANH: return activate_width<T, GS_GELU_TANH>(s, a);
-    case GS_GELU_ERF: return activate_width<T, GS_GELU_ERF>(s, a);
-    case GS_RELU: return activate_width<T, GS_RELU>(s, a);
+    case GS_ACT_NONE: return activate_width<T, GS_ACT_NONE, S>(s, a);
+    case GS_GELU_TANH: return activate_width<T, GS_GELU_TANH, S>(s, a);
+    case GS_GELU_ERF: return activate_width<T, GS_GELU_ERF, S>(s, a);
+    case GS_RELU: return activate_width<T, GS_RELU, S>(s, a);
   }
   return gs_fail(GS_ARGUMENT, "activate: no activation %d", a->act);
 }
 
-template <typename Z> int add_type(gs_stream *s, const gs_add_args *a) {
+template <typename Z, typename S> int add_type(gs_stream *s, const gs_add_args *a) {
   const bool wide = a->variant == 0 && a->N % 4 == 0 && gs_wide(a->x, a->ldx, 4, 4) && gs_wide(a->z, a->ldz, sizeof(Z), 4);
   const unsigned per_row = wide ? a->N / 4 : a->N, groups = a->M * per_row;
-  return gs_launch(s, "add", wide ? add_kernel<Z, 4> : add_kernel<Z, 1>, dim3((groups + THREADS - 1) / THREADS), THREADS, 0,
+  return gs_launch(s, "add", wide ? add_kernel<Z, 4, S> : add_kernel<Z, 1, S>, dim3((groups + THREADS - 1) / THREADS), THREADS, 0,
                    (float *)a->x, (const Z *)a->z, groups, per_row, a->ldx, a->ldz);
 }
 
@@ -103,8 +103,8 @@ extern "C" int gs_activate(gs_stream *s, const gs_activation_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "activate: no variant %d", a->variant);
   switch (a->dtype) {
-    case GS_F32: return activate_type<float>(s, a);
-    case GS_BF16: return activate_type<__nv_bfloat16>(s, a);
+    case GS_F32: return gs_stamping(s) ? activate_type<float, gs_stamp>(s, a) : activate_type<float, gs_unstamped>(s, a);
+    case GS_BF16: return gs_stamping(s) ? activate_type<__nv_bfloat16, gs_stamp>(s, a) : activate_type<__nv_bfloat16, gs_unstamped>(s, a);
   }
   return gs_fail(GS_ARGUMENT, "activate: no elements of type %d", a->dtype);
 }
@@ -113,8 +113,8 @@ extern "C" int gs_add(gs_stream *s, const gs_add_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "add: no variant %d", a->variant);
   switch (a->dtype) {
-    case GS_F32: return add_type<float>(s, a);
-    case GS_BF16: return add_type<__nv_bfloat16>(s, a);
+    case GS_F32: return gs_stamping(s) ? add_type<float, gs_stamp>(s, a) : add_type<float, gs_unstamped>(s, a);
+    case GS_BF16: return gs_stamping(s) ? add_type<__nv_bfloat16, gs_stamp>(s, a) : add_type<__nv_bfloat16, gs_unstamped>(s, a);
   }
   return gs_fail(GS_ARGUMENT, "add: no elements of type %d", a->dtype);
 }

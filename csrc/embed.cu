@@ -13,10 +13,10 @@ const char *const gs_embed_variants[] = {"auto", "naive", nullptr};
 
 namespace {
 
-template <typename W, bool WIDE>
-__global__ void embed_kernel(const gs_stamp stamp, const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe, float *x, int T, int C) {
+template <typename W, bool WIDE, typename S>
+__global__ void embed_kernel(const S stamp, const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe, float *x, int T, int C) {
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   const int t = blockIdx.x, b = blockIdx.y;
@@ -36,11 +36,11 @@ __global__ void embed_kernel(const gs_stamp stamp, const int *ids, const int *po
   }
 }
 
-template <typename W> int embed(gs_stream *s, const gs_embed_args *a) {
+template <typename W, typename S> int embed(gs_stream *s, const gs_embed_args *a) {
   const bool wide = gs_wide(a->wte, a->C, sizeof(W), 4) && gs_wide(a->wpe, a->C, sizeof(W), 4) && gs_wide(a->x, a->C, 4, 4);
   const int work = wide ? a->C / 4 : a->C;
   const int threads = work >= 256 ? 256 : (work + 31) / 32 * 32;
-  return gs_launch_as(s, "embed", wide ? embed_kernel<W, true> : embed_kernel<W, false>, dim3(a->T, a->B), threads, 0, {1, a->T == 1},
+  return gs_launch_as(s, "embed", wide ? embed_kernel<W, true, S> : embed_kernel<W, false, S>, dim3(a->T, a->B), threads, 0, {1, a->T == 1},
                    (const int *)a->ids, (const int *)a->pos, (const int *)a->pad, (const W *)a->wte, (const W *)a->wpe, (float *)a->x,
                    a->T, a->C);
 }
@@ -50,8 +50,8 @@ template <typename W> int embed(gs_stream *s, const gs_embed_args *a) {
 extern "C" int gs_embed(gs_stream *s, const gs_embed_args *a) {
   GS_ENTER(s, a);
   switch (a->dtype) {
-    case GS_F32: return embed<float>(s, a);
-    case GS_BF16: return embed<__nv_bfloat16>(s, a);
+    case GS_F32: return gs_stamping(s) ? embed<float, gs_stamp>(s, a) : embed<float, gs_unstamped>(s, a);
+    case GS_BF16: return gs_stamping(s) ? embed<__nv_bfloat16, gs_stamp>(s, a) : embed<__nv_bfloat16, gs_unstamped>(s, a);
   }
   return gs_fail(GS_ARGUMENT, "embed: no tables of type %d", a->dtype);
 }

@@ -176,8 +176,8 @@ __device__ inline void block_sums(float (&v)[M], float *partial) {
 // Blocks of 256 threads that must fit an SM: what its registers allow without spills.
 constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2 ? 3 : 2; }
 
-template <typename W, int M, int R, int U, bool ALIGNED>
-__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const gs_stamp stamp, const gemv_params p) {
+template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
+__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const Stamp stamp, const gemv_params p) {
   constexpr int E = 16 / sizeof(W);   // elements of a chunk
   constexpr int Q = E / 4;            // float4 of x per chunk
   constexpr int V = R * M;            // sums of a warp
@@ -258,7 +258,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
     }
   }
 
-  const gs_stamped stamped(stamp, blockDim.x - 32);
+  const gs_stamped<Stamp> stamped(stamp, blockDim.x - 32);
 
   gs_wait();
 
@@ -434,9 +434,9 @@ int allow_shared(gs_stream *s) {
 
 #include "gemv_bulk.cuh"
 
-template <typename W, int M, int R, int U, bool ALIGNED>
+template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
 int launch(gs_stream *s, gemv_params p, size_t shared, const gemv_way &way) {
-  auto kernel = gemv_kernel<W, M, R, U, ALIGNED>;
+  auto kernel = gemv_kernel<W, M, R, U, ALIGNED, Stamp>;
   const int chunks = divide_up(p.K, 16 / (int)sizeof(W));
 
   // Splits: first so many that a warp reads its part of a row in few batches, then,
@@ -462,7 +462,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared, const gemv_way &way) {
   const int grid = divide_up(p.blocks, turns);
 
   if (shared > 40 * 1024) {
-    int e = allow_shared<gemv_kernel<W, M, R, U, ALIGNED>>(s);
+    int e = allow_shared<gemv_kernel<W, M, R, U, ALIGNED, Stamp>>(s);
     if (e) return e;
   }
   return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * warps), shared, p);
@@ -470,7 +470,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared, const gemv_way &way) {
 
 // One row of W, or a part of one, per warp: 4 chunks per lane where that is all of it,
 // else 8.
-template <typename W, int M>
+template <typename W, int M, typename Stamp>
 int one_row(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &way) {
   const int chunks = p.K / (16 / (int)sizeof(W));
   int part = chunks;
@@ -478,38 +478,38 @@ int one_row(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &w
     S *= 2;
     part = divide_up(chunks, S);
   }
-  if (part <= 128) return launch<W, M, 1, 4, true>(s, p, shared, way);
-  return launch<W, M, 1, 8, true>(s, p, shared, way);
+  if (part <= 128) return launch<W, M, 1, 4, true, Stamp>(s, p, shared, way);
+  return launch<W, M, 1, 8, true, Stamp>(s, p, shared, way);
 }
 
 // The rows of W per warp and the chunks of each in flight, by rows of x (M) and the
 // size of W: with many rows of x the reads of x from shared memory would take longer
 // than those of W from memory, if several rows of W did not share them.
-template <typename W, int M>
+template <typename W, int M, typename Stamp>
 int choose(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &way) {
   constexpr int E = 16 / sizeof(W);
   if (way.ring) {
     bool taken;
-    int e = try_bulk<W, M>(s, p, way, &taken);
+    int e = try_bulk<W, M, Stamp>(s, p, way, &taken);
     if (e || taken) return e;
   }
-  if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false>(s, p, shared, way);
+  if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false, Stamp>(s, p, shared, way);
   const int chunks = p.K / E;
   // 128 KB per SM and more: W comes in several turns, whatever is chosen.
   const bool large = (int64_t)p.N * chunks >= (int64_t)s->processors * 8192;
   if constexpr (M == 8) {
-    if (large) return launch<W, M, 4, 2, true>(s, p, shared, way);
-    return launch<W, M, 2, 4, true>(s, p, shared, way);
+    if (large) return launch<W, M, 4, 2, true, Stamp>(s, p, shared, way);
+    return launch<W, M, 2, 4, true, Stamp>(s, p, shared, way);
   } else if constexpr (M == 4) {
-    if (large) return launch<W, M, 4, 2, true>(s, p, shared, way);
-    return launch<W, M, 2, 4, true>(s, p, shared, way);
+    if (large) return launch<W, M, 4, 2, true, Stamp>(s, p, shared, way);
+    return launch<W, M, 2, 4, true, Stamp>(s, p, shared, way);
   } else {
-    if (large) return launch<W, M, 2, 4, true>(s, p, shared, way);
-    return one_row<W, M>(s, p, shared, way);
+    if (large) return launch<W, M, 2, 4, true, Stamp>(s, p, shared, way);
+    return one_row<W, M, Stamp>(s, p, shared, way);
   }
 }
 
-template <typename W>
+template <typename W, typename Stamp>
 int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
   gemv_params p = {};
   const int E = 16 / (int)sizeof(W), padded = divide_up(a->K, E) * E;
@@ -548,10 +548,10 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
     p.x = reinterpret_cast<const void *>(a->x + (uint64_t)m * a->ldx * x_size);
     p.y = reinterpret_cast<void *>(a->y + (uint64_t)m * a->ldy * y_size);
     p.x_vector = (uintptr_t)p.x % (4 * x_size) == 0 && a->ldx % 4 == 0 && a->K % 4 == 0;
-    int e = M == 8   ? choose<W, 8>(s, p, shared, way)
-            : M == 4 ? choose<W, 4>(s, p, shared, way)
-            : M == 2 ? choose<W, 2>(s, p, shared, way)
-                     : choose<W, 1>(s, p, shared, way);
+    int e = M == 8   ? choose<W, 8, Stamp>(s, p, shared, way)
+            : M == 4 ? choose<W, 4, Stamp>(s, p, shared, way)
+            : M == 2 ? choose<W, 2, Stamp>(s, p, shared, way)
+                     : choose<W, 1, Stamp>(s, p, shared, way);
     if (e) return e;
     m += p.rows;
   }
@@ -562,6 +562,8 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
 
 int gs_linear_gemv(gs_stream *s, const gs_linear_args *a, gs_gemv kind) {
   if (a->M > GS_GEMV_ROWS) return gs_fail(GS_UNSUPPORTED, "gemv: %d rows, more than %d", a->M, GS_GEMV_ROWS);
-  if (a->dtype == GS_BF16) return by_rows<__nv_bfloat16>(s, a, ways[kind]);
-  return by_rows<float>(s, a, ways[kind]);
+  const gemv_way &way = ways[kind];
+  if (a->dtype == GS_BF16)
+    return gs_stamping(s) ? by_rows<__nv_bfloat16, gs_stamp>(s, a, way) : by_rows<__nv_bfloat16, gs_unstamped>(s, a, way);
+  return gs_stamping(s) ? by_rows<float, gs_stamp>(s, a, way) : by_rows<float, gs_unstamped>(s, a, way);
 }

@@ -80,8 +80,8 @@ __device__ inline void meet(int barrier, int threads) {
 }
 #endif
 
-template <typename W, int M, int U>
-__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const gs_stamp stamp, const bulk_params bp) {
+template <typename W, int M, int U, typename Stamp>
+__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const Stamp stamp, const bulk_params bp) {
 #if __CUDA_ARCH__ >= 900
   constexpr int E = 16 / sizeof(W);    // elements of a chunk
   constexpr int V = bulk_rows(M, U);   // rows of a stage
@@ -180,11 +180,11 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
   constexpr float FULL = 32 * U * E;
   const float rest = bp.rest, own = part == P - 1 ? bp.over_rest : 1.0f / FULL;
 
-  const gs_stamped stamped(stamp, consumers - 32);
+  const gs_stamped<Stamp> stamped(stamp, consumers - 32);
 
   gs_wait();
-
   stamped.start();
+
 
   float x[M][U][E];
 #pragma unroll
@@ -322,10 +322,10 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
 
 // Launches the kernel with U chunks per lane, or says that its shared memory is not
 // enough.
-template <typename W, int M, int U>
+template <typename W, int M, int U, typename Stamp>
 int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *taken) {
   constexpr int V = bulk_rows(M, U);
-  auto kernel = gemv_bulk<W, M, U>;
+  auto kernel = gemv_bulk<W, M, U, Stamp>;
   bulk_params bp = {};
   bp.g = p;
   const int chunks = p.K / (16 / (int)sizeof(W)), stage_bytes = V * chunks * 16;
@@ -356,7 +356,7 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   const size_t shared = (size_t)bp.stages * stage_bytes + (size_t)bp.parts * bp.batches * V * M * 4;
   *taken = shared + 4096 <= (size_t)s->shared_per_block;
   if (!*taken) return GS_OK;
-  int e = allow_shared<gemv_bulk<W, M, U>>(s);
+  int e = allow_shared<gemv_bulk<W, M, U, Stamp>>(s);
   if (e) return e;
   return gs_launch_as(s, "gemv", kernel, dim3(grid), dim3(32 * (bp.parts * bp.groups + 1)), shared, {1, true}, bp);
 }
@@ -364,7 +364,7 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
 // Takes the product where the device and its shapes allow it: compute capability 9.0,
 // aligned rows of W, of x and of gain, chunks and sums that fit registers and shared
 // memory.
-template <typename W, int M>
+template <typename W, int M, typename Stamp>
 int try_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *taken) {
   constexpr int E = 16 / sizeof(W);
   *taken = false;
@@ -375,10 +375,10 @@ int try_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *take
   constexpr int most = 32 * (kBulkWarps - 1);  // chunks of a row, one per lane
   const int chunks = p.K / E;
   if constexpr (bulk_fits<W>(M, 1))
-    if (chunks <= most) return launch_bulk<W, M, 1>(s, p, way, taken);
+    if (chunks <= most) return launch_bulk<W, M, 1, Stamp>(s, p, way, taken);
   if constexpr (bulk_fits<W>(M, 2))
-    if (chunks <= 2 * most) return launch_bulk<W, M, 2>(s, p, way, taken);
+    if (chunks <= 2 * most) return launch_bulk<W, M, 2, Stamp>(s, p, way, taken);
   if constexpr (bulk_fits<W>(M, 4))
-    if (chunks <= 4 * most) return launch_bulk<W, M, 4>(s, p, way, taken);
+    if (chunks <= 4 * most) return launch_bulk<W, M, 4, Stamp>(s, p, way, taken);
   return GS_OK;
 }

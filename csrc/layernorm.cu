@@ -46,7 +46,8 @@ template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch
 // Each thread holds VECTORS float4 of its row. EARLY fetches gain and bias, which
 // no kernel writes, while the kernel before still runs: it costs registers, and
 // pays where few rows make latency count.
-template <int VECTORS, int ROW_WARPS, bool EARLY> __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const gs_stamp stamp, LayerNorm p) {
+template <int VECTORS, int ROW_WARPS, bool EARLY, typename S>
+__global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, LayerNorm p) {
   __shared__ float scratch[2][WARPS];
   gs_let_next();
   constexpr int STRIDE = 128 * ROW_WARPS;  // elements that one turn of the row's threads covers
@@ -65,9 +66,8 @@ template <int VECTORS, int ROW_WARPS, bool EARLY> __global__ void __launch_bound
       }
     }
   }
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
-  stamped.start();
   if (row >= p.M) return;  // a whole warp of the kernel without barriers
 
   float *x = p.x + (size_t)row * p.ldx;
@@ -77,6 +77,7 @@ template <int VECTORS, int ROW_WARPS, bool EARLY> __global__ void __launch_bound
     const int c = first + i * STRIDE;
     v[i] = c < p.C ? load4(x + c) : make_float4(0, 0, 0, 0);
   }
+  stamped.start();  // while the reads are under way
   if (p.add) {
     if (p.add_bf16) {
       const __nv_bfloat16 *add = (const __nv_bfloat16 *)p.add + (size_t)row * p.ldadd;
@@ -139,10 +140,10 @@ __device__ inline float block_sum(float v, float *scratch) {
   return sum;
 }
 
-__global__ void __launch_bounds__(PLAIN_THREADS) layernorm_naive_kernel(const gs_stamp stamp, LayerNorm p) {
+template <typename S> __global__ void __launch_bounds__(PLAIN_THREADS) layernorm_naive_kernel(const S stamp, LayerNorm p) {
   __shared__ float scratch[PLAIN_THREADS / 32];
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   const size_t row = blockIdx.x;
@@ -171,10 +172,20 @@ __global__ void __launch_bounds__(PLAIN_THREADS) layernorm_naive_kernel(const gs
 
 constexpr int EARLY_ROWS = 64;  // up to here latency counts, beyond it bandwidth
 
-template <int VECTORS, int ROW_WARPS> int layernorm(gs_stream *s, const LayerNorm &p) {
+template <int VECTORS, int ROW_WARPS, typename S> int launch(gs_stream *s, const LayerNorm &p) {
   const int rows = ROW_WARPS == 1 ? WARPS : 1;  // of a CTA
-  auto kernel = p.M <= EARLY_ROWS ? layernorm_kernel<VECTORS, ROW_WARPS, true> : layernorm_kernel<VECTORS, ROW_WARPS, false>;
+  auto kernel = p.M <= EARLY_ROWS ? layernorm_kernel<VECTORS, ROW_WARPS, true, S> : layernorm_kernel<VECTORS, ROW_WARPS, false, S>;
   return gs_launch(s, "layernorm", kernel, dim3((p.M + rows - 1) / rows), 32 * WARPS, 0, p);
+}
+
+template <typename S> int layernorm(gs_stream *s, const LayerNorm &p, bool plain) {
+  if (plain) return gs_launch(s, "layernorm", layernorm_naive_kernel<S>, dim3(p.M), PLAIN_THREADS, 0, p);
+  if (p.C <= 384) return launch<3, 1, S>(s, p);
+  if (p.C <= 768) return launch<6, 1, S>(s, p);
+  if (p.C <= 1024) return launch<8, 1, S>(s, p);
+  if (p.C <= 1536) return launch<3, WARPS, S>(s, p);
+  if (p.C <= 2048) return launch<4, WARPS, S>(s, p);
+  return launch<8, WARPS, S>(s, p);
 }
 
 }  // namespace
@@ -189,12 +200,6 @@ extern "C" int gs_layernorm(gs_stream *s, const gs_layernorm_args *a) {
   const bool wide = a->C % 4 == 0 && gs_wide(a->x, a->ldx, 4, 4) && gs_wide(a->y, a->ldy, gs_bytes(a->y_type), 4) &&
                     (!a->add || gs_wide(a->add, a->ldadd, gs_bytes(a->add_type), 4)) && gs_aligned(a->gain, 16) &&
                     gs_aligned(a->bias, 16);
-  if (a->variant == 1 || !wide || a->C > 4096)
-    return gs_launch(s, "layernorm", layernorm_naive_kernel, dim3(a->M), PLAIN_THREADS, 0, p);
-  if (a->C <= 384) return layernorm<3, 1>(s, p);
-  if (a->C <= 768) return layernorm<6, 1>(s, p);
-  if (a->C <= 1024) return layernorm<8, 1>(s, p);
-  if (a->C <= 1536) return layernorm<3, WARPS>(s, p);
-  if (a->C <= 2048) return layernorm<4, WARPS>(s, p);
-  return layernorm<8, WARPS>(s, p);
+  const bool plain = a->variant == 1 || !wide || a->C > 4096;
+  return gs_stamping(s) ? layernorm<gs_stamp>(s, p, plain) : layernorm<gs_unstamped>(s, p, plain);
 }

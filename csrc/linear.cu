@@ -24,14 +24,14 @@ constexpr int kTile = 64;  // rows and columns of y per block
 constexpr int kDeep = 16;  // of K at a time
 constexpr int kThreads = 256;
 
-template <typename X, typename W>
-__global__ __launch_bounds__(kThreads) void linear_naive(const gs_stamp stamp, const X *x, const W *w, const float *bias, const float *gain,
+template <typename X, typename W, typename S>
+__global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X *x, const W *w, const float *bias, const float *gain,
                                                          const float *shift, void *y, int M, int N, int K, int ldx, int ldy,
                                                          int y_bf16, int act, int accumulate, float eps) {
   __shared__ float xs[kDeep][kTile + 1], ws[kDeep][kTile + 1];
   __shared__ float mean[kTile], scale[kTile];
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
 
@@ -95,22 +95,27 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const gs_stamp stamp, c
     }
 }
 
-template <typename X, typename W>
+template <typename X, typename W, typename S>
 int launch_naive(gs_stream *s, const gs_linear_args *a) {
   const dim3 grid((a->N + kTile - 1) / kTile, (a->M + kTile - 1) / kTile);
-  return gs_launch(s, "linear", linear_naive<X, W>, grid, dim3(kThreads), 0, reinterpret_cast<const X *>(a->x),
+  return gs_launch(s, "linear", linear_naive<X, W, S>, grid, dim3(kThreads), 0, reinterpret_cast<const X *>(a->x),
                    reinterpret_cast<const W *>(a->w), reinterpret_cast<const float *>(a->bias),
                    reinterpret_cast<const float *>(a->gain), reinterpret_cast<const float *>(a->shift),
                    reinterpret_cast<void *>(a->y), a->M, a->N, a->K, a->ldx, a->ldy, (int)(a->y_type == GS_BF16), a->act,
                    a->accumulate, a->eps);
 }
 
+template <typename S>
+int naive(gs_stream *s, const gs_linear_args *a) {
+  if (a->dtype == GS_F32) return launch_naive<float, float, S>(s, a);
+  if (a->gain) return launch_naive<float, __nv_bfloat16, S>(s, a);
+  return launch_naive<__nv_bfloat16, __nv_bfloat16, S>(s, a);
+}
+
 }  // namespace
 
 int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
-  if (a->dtype == GS_F32) return launch_naive<float, float>(s, a);
-  if (a->gain) return launch_naive<float, __nv_bfloat16>(s, a);
-  return launch_naive<__nv_bfloat16, __nv_bfloat16>(s, a);
+  return gs_stamping(s) ? naive<gs_stamp>(s, a) : naive<gs_unstamped>(s, a);
 }
 
 // The variant of "auto": matrix-vector kernels for few rows, else cuBLASLt.

@@ -484,10 +484,10 @@ __device__ void finish(const Sample &a, int b, uint64_t step, int position, int 
   a.sampling->step = step + 1;
 }
 
-__global__ void __launch_bounds__(THREADS, 1) sample_kernel(const gs_stamp stamp, Sample a) {
+template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kernel(const S stamp, Sample a) {
   __shared__ Shared s;
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   const int split = blockIdx.x, b = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -622,5 +622,6 @@ extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   p.B = a->B, p.V = a->V, p.ld = a->ld, p.T = a->T, p.count = a->count;
   p.splits = splits_of(a, &p.span);
   p.wide = gs_wide(a->logits, a->ld, 4, 4);
-  return gs_launch_as(s, "sample", sample_kernel, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p);
+  auto launch = [&](auto kernel) { return gs_launch_as(s, "sample", kernel, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p); };
+  return gs_stamping(s) ? launch(sample_kernel<gs_stamp>) : launch(sample_kernel<gs_unstamped>);
 }

@@ -11,9 +11,10 @@ namespace {
 
 constexpr int THREADS = 128;
 
+// Only stamps, so there is no gs_unstamped of it: where stamps are off it does nothing.
 __global__ void mark_kernel(const gs_stamp stamp) {
   gs_let_next();
-  const gs_stamped stamped(stamp);
+  const gs_stamped<gs_stamp> stamped(stamp);
   gs_wait();
   stamped.start();
 }
@@ -22,20 +23,19 @@ struct Collect {
   const unsigned char *areas;
   const uint32_t *blocks;
   uint64_t *ring;    // (rows, count, 2)
-  uint64_t *passes;
-  uint32_t *done;
+  uint64_t *passes;  // (count)
   uint32_t count, rows;
 };
 
-// Block i: ring[*passes, i] = (min start, max end) over the slots of area i. The last
-// block to be done counts the pass.
+// Block i: ring[passes[i], i] = (min start, max end) over the slots of area i. Each
+// counts the passes for itself: to agree on one number would take longer than the rest.
 __global__ void __launch_bounds__(THREADS) collect_kernel(const Collect c) {
   __shared__ uint64_t starts[THREADS / 32], ends[THREADS / 32];
   gs_let_next();
   const ulonglong2 *pairs = reinterpret_cast<const ulonglong2 *>(c.areas + (size_t)blockIdx.x * GS_STAMP_AREA);
   const uint32_t slots = min(__ldg(c.blocks + blockIdx.x), (uint32_t)GS_STAMP_SLOTS);
   gs_wait();
-  const uint64_t pass = __ldcg(c.passes);
+  const uint64_t pass = __ldcg(c.passes + blockIdx.x);
   uint64_t start = ~0ull, end = 0;
   for (uint32_t i = threadIdx.x; i < slots; i += THREADS) {
     const ulonglong2 pair = __ldcg(pairs + i);
@@ -57,8 +57,7 @@ __global__ void __launch_bounds__(THREADS) collect_kernel(const Collect c) {
     out[0] = start;
     out[1] = end;
   }
-  __threadfence();  // every block has read *passes before it arrives
-  if (atomicInc(c.done, gridDim.x - 1) == gridDim.x - 1) *c.passes = pass + 1;
+  c.passes[blockIdx.x] = pass + 1;
 }
 
 // What host and kernel tell each other, in host memory.
@@ -142,7 +141,6 @@ extern "C" int gs_stamps_collect(gs_stream *s, const gs_collect_args *a) {
   c.blocks = (const uint32_t *)a->blocks;
   c.ring = (uint64_t *)a->ring;
   c.passes = (uint64_t *)a->passes;
-  c.done = (uint32_t *)a->done;
   c.count = a->count;
   c.rows = a->rows;
   return gs_launch_as(s, "collect", collect_kernel, dim3(a->count), THREADS, 0, {1, true}, c);

@@ -357,13 +357,13 @@ GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uin
 // A kernel that does nothing but take an area: it marks a moment.
 GS_API int gs_stamp_mark(gs_stream *s);
 
-// ring (rows, count) of pairs: the least start and the greatest end of each area, in
-// row *passes, where there is one; *passes += 1 (uint64). *done (uint32) is 0 before
-// and after. blocks (count) uint32 are those of the areas.
+// ring (rows, count) of pairs: the least start and the greatest end of each area i, in
+// row passes[i], where there is one; passes[i] += 1 (uint64). blocks (count) uint32 are
+// those of the areas.
 typedef struct {
   uint32_t size;
   uint32_t count, rows;
-  gs_ptr areas, blocks, ring, passes, done;
+  gs_ptr areas, blocks, ring, passes;
 } gs_collect_args;
 GS_API int gs_stamps_collect(gs_stream *s, const gs_collect_args *a);
 

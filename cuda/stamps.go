@@ -81,8 +81,7 @@ type CollectArgs struct {
 	Areas  Ptr
 	Blocks Ptr // (Count) uint32: of the kernels that took the areas
 	Ring   Ptr // (Rows, Count) pairs of StampPair bytes
-	Passes Ptr // uint64: collected so far, also those for which there was no row
-	Done   Ptr // uint32, 0
+	Passes Ptr // (Count) uint64: collected so far, also those for which there was no row
 }
 
 // CollectStamps launches what turns the areas of a pass into a row of the ring: the
@@ -92,8 +91,8 @@ func (s *Stream) CollectStamps(a CollectArgs) error {
 	if err != nil {
 		return err
 	}
-	if a.Count < 1 || a.Rows < 1 || a.Areas == 0 || a.Blocks == 0 || a.Ring == 0 || a.Passes == 0 || a.Done == 0 {
-		return shapeError("CollectStamps", "%d areas, %d rows; both must be at least 1, and Areas, Blocks, Ring, Passes and Done be given", a.Count, a.Rows)
+	if a.Count < 1 || a.Rows < 1 || a.Areas == 0 || a.Blocks == 0 || a.Ring == 0 || a.Passes == 0 {
+		return shapeError("CollectStamps", "%d areas, %d rows; both must be at least 1, and Areas, Blocks, Ring and Passes be given", a.Count, a.Rows)
 	}
 	a.size = uint32(unsafe.Sizeof(a))
 	return failed("gs_stamps_collect", C.call_gs_stamps_collect(t, c, (*C.gs_collect_args)(unsafe.Pointer(&a))))

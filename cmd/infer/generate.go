@@ -205,14 +205,17 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			return err
 		}
 	}
+	if recording != nil {
+		recording.counters = startCounters(o)
+		defer recording.counters.end()
+	}
 	if recording != nil || g.profile.warmUp {
 		if err := recording.warmUp(ctx, s, ids, g.generation()); err != nil {
 			return err
 		}
 	}
 	if recording != nil {
-		recording.counters = startCounters(o)
-		defer recording.counters.end()
+		recording.counters.begin()
 	}
 	out := newOutput(o.model, stdout, g)
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),

@@ -20,12 +20,15 @@ const counterPeriod = 50 * time.Millisecond
 // counters are samples of a GPU while it is recorded.
 type counters struct {
 	device  int32
+	from    time.Time // of the run after the warm-up
 	samples []nvml.Sample
 	stop    func()
 	lack    string // why there are none
 }
 
-// startCounters begins to sample the GPU that a session runs on. The CPU has none.
+// startCounters begins to sample the GPU that a session runs on, and returns after the
+// first sample: reading NVML holds up launches, so it comes before the warm-up. The CPU
+// has no counters.
 func startCounters(o *opened) *counters {
 	b, ok := o.backend.(*exec.Backend)
 	if !ok {
@@ -39,17 +42,31 @@ func startCounters(o *opened) *counters {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
+	first := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(first) })
 	done.Go(func() {
-		if err := n.Sample(ctx, b.Device().Info().PCI, counterPeriod, func(s nvml.Sample) { c.samples = append(c.samples, s) }); err != nil {
+		defer begun()
+		if err := n.Sample(ctx, b.Device().Info().PCI, counterPeriod, func(s nvml.Sample) {
+			c.samples = append(c.samples, s)
+			begun()
+		}); err != nil {
 			c.lack = err.Error()
 		}
 	})
+	<-first
 	c.stop = sync.OnceFunc(func() {
 		cancel()
 		done.Wait()
 		n.Close()
 	})
 	return c
+}
+
+// begin says that the run begins, to which the energy belongs.
+func (c *counters) begin() {
+	if c != nil {
+		c.from = time.Now()
+	}
 }
 
 // end ends the sampling.
@@ -77,6 +94,9 @@ func (c *counters) finish(r *profile.Recorder, tokens int) {
 			mJ := float64(s.Energy)
 			switch {
 			case s.Energy == 0:
+				continue
+			case s.Time.Before(c.from):
+				log.Began, log.First, log.Last = s.Time, mJ, mJ // the last reading before
 				continue
 			case log.Began.IsZero():
 				log.Began, log.First, log.Last = s.Time, mJ, mJ

@@ -250,7 +250,7 @@ type stampSets struct {
 	passes int
 }
 
-const markedEvery = 8
+const markedEvery = 16
 
 // stampSet is where the kernels of a pass stamp.
 type stampSet struct {
@@ -261,7 +261,7 @@ type stampSet struct {
 	done   int // launches of the pass under way
 	ready  bool
 	count  int          // areas
-	areas  *cuda.Buffer // (count) areas, then passes, done and blocks of gs_collect_args
+	areas  *cuda.Buffer // (count) areas, then passes and blocks of gs_collect_args
 	ring   *cuda.Buffer // (rows, count) pairs
 	rows   int
 	passes int         // launched since ready
@@ -301,6 +301,17 @@ func (rec *recording) pick(c *compiled) *stampSet {
 		return s.marked
 	}
 	return s.plain
+}
+
+// other returns the other set of the plan, nil where there is none.
+func (s *stampSet) other() *stampSet {
+	switch {
+	case s == nil || s.of.plain == s.of.marked:
+		return nil
+	case s == s.of.plain:
+		return s.of.marked
+	}
+	return s.of.plain
 }
 
 func (s *stampSet) begin() error {
@@ -385,7 +396,7 @@ func (s *stampSet) end() error {
 	}
 	tail := s.areas.Ptr() + cuda.Ptr(s.count*cuda.StampArea)
 	return errors.Join(s.Runner.stream.StampInto(0, 0), s.Runner.stream.CollectStamps(cuda.CollectArgs{
-		Count: uint32(s.count), Rows: uint32(s.rows), Areas: s.areas.Ptr(), Ring: s.ring.Ptr(), Passes: tail, Done: tail + 8, Blocks: tail + 16}))
+		Count: uint32(s.count), Rows: uint32(s.rows), Areas: s.areas.Ptr(), Ring: s.ring.Ptr(), Passes: tail, Blocks: tail + cuda.Ptr(8*s.count)}))
 }
 
 // makePlain makes the set without marks, where there are marks that matter.
@@ -423,7 +434,7 @@ func (s *stampSet) make() error {
 	}
 	s.rows = min(ringBytes/(s.count*cuda.StampPair), 1<<14)
 	var err error
-	if s.areas, err = s.zeroed(int64(s.count*cuda.StampArea + 16 + 4*s.count)); err != nil {
+	if s.areas, err = s.zeroed(int64(s.count * (cuda.StampArea + 8 + 4))); err != nil {
 		return fmt.Errorf("stamps of a pass: %w", err)
 	}
 	blocks := make([]byte, 4*s.count)
@@ -433,7 +444,7 @@ func (s *stampSet) make() error {
 		}
 	}
 	// Not before the zeros are there.
-	if err := errors.Join(s.Runner.stream.Synchronize(), s.areas.Write(int64(s.count*cuda.StampArea+16), blocks)); err != nil {
+	if err := errors.Join(s.Runner.stream.Synchronize(), s.areas.Write(int64(s.count*(cuda.StampArea+8)), blocks)); err != nil {
 		return err
 	}
 	if s.ring, err = s.Runner.backend.dev.Alloc(int64(s.rows * s.count * cuda.StampPair)); err != nil {

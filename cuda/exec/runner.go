@@ -451,6 +451,11 @@ func (r *Runner) pass(c *compiled) error {
 		if *graph, err = r.record(c, set); err != nil {
 			return err
 		}
+		if other := set.other(); other != nil && other.graph == nil { // so that no later pass waits for it
+			if other.graph, err = r.record(c, other); err != nil {
+				return err
+			}
+		}
 	}
 	c.ranges.Begin(r.position + r.ahead)
 	defer c.ranges.End()

@@ -230,17 +230,18 @@ static int64_t now(void) {
 // The ring of stamps, from areas of one block each.
 static void collect(const gs_collect_args *a) {
   uint64_t *passes = (uint64_t *)(uintptr_t)a->passes, *ring = (uint64_t *)(uintptr_t)a->ring;
-  for (uint32_t i = 0; i < a->count && *passes < a->rows; i++) {
+  for (uint32_t i = 0; i < a->count; i++) {
+    const uint64_t pass = passes[i]++;
+    if (pass >= a->rows) continue;
     const uint64_t *area = (const uint64_t *)(uintptr_t)(a->areas + (uint64_t)i * GS_STAMP_AREA);
     if (((const uint32_t *)(uintptr_t)a->blocks)[i] == 0) {
-      ring[(*passes * a->count + i) * 2] = UINT64_MAX;
-      ring[(*passes * a->count + i) * 2 + 1] = 0;
+      ring[(pass * a->count + i) * 2] = UINT64_MAX;
+      ring[(pass * a->count + i) * 2 + 1] = 0;
       continue;
     }
-    ring[(*passes * a->count + i) * 2] = area[0];
-    ring[(*passes * a->count + i) * 2 + 1] = area[1];
+    ring[(pass * a->count + i) * 2] = area[0];
+    ring[(pass * a->count + i) * 2 + 1] = area[1];
   }
-  ++*passes;
 }
 
 // A kernel that takes an area takes at least 300 ns.

@@ -1,7 +1,9 @@
 package plot
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	gonum "gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -25,7 +27,7 @@ var (
 
 const (
 	margin      = 12
-	titleHeight = 34
+	titleHeight = 42
 	rowHeight   = 20 // of the legend
 )
 
@@ -67,7 +69,8 @@ func drawPanels(c draw.Canvas, l layout, title string, panels []*panel) {
 }
 
 // plot makes the axes and adds the series in the order in which they cover each other:
-// lines, intervals, marks, labels.
+// lines, marks and their intervals, labels. Measurements of the sweep cover
+// other lists of layers, whose marks are larger.
 func (p *panel) plot(l layout) *gonum.Plot {
 	g := gonum.New()
 	g.BackgroundColor = nil
@@ -87,12 +90,11 @@ func (p *panel) plot(l layout) *gonum.Plot {
 			g.Add(&plotter.Line{XYs: s.xys(), LineStyle: look.style()})
 		}
 	}
-	for _, s := range p.series {
-		g.Add(s.bars()...)
-	}
-	for _, s := range p.series {
+	order := slices.SortedStableFunc(slices.Values(p.series), func(a, b *series) int { return cmp.Compare(b.role, a.role) })
+	for _, s := range order {
 		if look := looks[s.role]; look.mark != noMark {
 			g.Add(&plotter.Scatter{XYs: s.xys(), GlyphStyle: look.glyph()})
+			g.Add(s.bars()...) // above open marks, that short intervals can be seen
 		}
 	}
 	g.Add(labels{p.series})
@@ -159,11 +161,14 @@ func (s *series) xys() plotter.XYs {
 	return all
 }
 
+// capWidth is wider than marks, so that the ends of short intervals can be seen.
+const capWidth = 12
+
 // bars are the intervals of a series.
 func (s *series) bars() []gonum.Plotter {
 	style := draw.LineStyle{Color: looks[s.role].colour, Width: 1.3}
-	x := &plotter.XErrorBars{LineStyle: style, CapWidth: 8}
-	y := &plotter.YErrorBars{LineStyle: style, CapWidth: 8}
+	x := &plotter.XErrorBars{LineStyle: style, CapWidth: capWidth}
+	y := &plotter.YErrorBars{LineStyle: style, CapWidth: capWidth}
 	for i, at := range s.xys() {
 		if v := s.points[i].x; v.wide() {
 			x.XYs = append(x.XYs, at)

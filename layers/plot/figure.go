@@ -25,12 +25,14 @@ type panel struct {
 // axis says what is along it.
 type axis struct {
 	name  string
-	unit  string // of the points; bytes are written as KiB, MiB or GiB
-	whole bool   // ticks are whole numbers
-	zero  bool   // it begins at 0
+	unit  string  // of the points; bytes are written as KiB, MiB or GiB
+	whole bool    // ticks are whole numbers
+	zero  bool    // it begins at 0
+	reach float64 // it extends at least to here
 }
 
-// role is what a series is to the experiment; its looks follow from it.
+// role is what a series is to the experiment; its looks follow from it. Marks of an
+// earlier role cover those of a later one.
 type role int
 
 const (
@@ -39,8 +41,8 @@ const (
 	counted               // memory that was predicted before the run
 	line                  // the fit, within the depths that it was made from
 	lineOut               // the fit, outside them
-	predicted             // other depths, by the fit
-	verified              // the same depths, measured
+	verified              // other depths, measured to check a prediction
+	predicted             // other depths, predicted
 	whatIf                // other lists of layers
 )
 
@@ -112,11 +114,27 @@ func figures(r *layers.Result) []*figure {
 		})},
 	} {
 		f.panels = slices.DeleteFunc(f.panels, func(p *panel) bool { return p == nil })
+		sameDepths(f.panels)
 		if len(f.panels) > 0 {
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// sameDepths gives axes of depth the same range.
+func sameDepths(panels []*panel) {
+	reach := 0.0
+	for _, p := range panels {
+		if x, _ := p.bounds(); p.x.whole {
+			reach = max(reach, x.high)
+		}
+	}
+	for _, p := range panels {
+		if p.x.whole {
+			p.x.reach = reach
+		}
+	}
 }
 
 // depths are the variants of the sweep, by depth; others are what-ifs, in their order.
@@ -147,6 +165,9 @@ var depthAxis = axis{name: "layers", whole: true, zero: true}
 // byDepth is a metric by depth; with a phase it has the line that was fitted to it.
 func byDepth(r *layers.Result, title, name string, y axis, phase string) *panel {
 	y.unit = unitOf(r, name, y.unit)
+	if name == "bits per byte" {
+		y.unit = "" // the name says it
+	}
 	if name == "energy" && (y.unit == "mJ" || y.unit == "J") {
 		y.unit += " per token"
 	}
@@ -168,8 +189,9 @@ func byDepth(r *layers.Result, title, name string, y axis, phase string) *panel 
 			lists.points = append(lists.points, point{exactly(float64(v.Layers)), s, shortLabel(v.Label)})
 		}
 	}
+	p.add(main)
 	p.add(fitted(r, phase, main, predictions)...)
-	p.add(main, predictions, checks, lists)
+	p.add(predictions, checks, lists)
 	if !slices.ContainsFunc(p.series, func(s *series) bool { return s.role != line && s.role != lineOut }) {
 		return nil
 	}
@@ -281,6 +303,9 @@ func quality(r *layers.Result, make func(q axis, name string) *panel) []*panel {
 // where there is no decode.
 func against(r *layers.Result, y axis, name string) *panel {
 	y.unit = unitOf(r, name, y.unit)
+	if name == "bits per byte" {
+		y.unit = "" // the name says it
+	}
 	sweep, others := depths(r)
 	for _, t := range []struct{ metric, axis, title string }{
 		{"decode time", "time of a decode step", "decode time"}, {"prefill time", "prefill time", "prefill time"},

@@ -1,8 +1,10 @@
 package plot
 
 import (
+	"cmp"
+	"slices"
+
 	gonum "gonum.org/v1/plot"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -22,36 +24,59 @@ func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 			continue
 		}
 		for _, v := range s.points {
-			taken = append(taken, around(vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}, 5, 5))
+			at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
+			taken = append(taken, around(at, 6, 6))
+			if v.y.wide() {
+				taken = append(taken, vg.Rectangle{Min: vg.Point{X: at.X - capWidth/2, Y: toY(v.y.low) - 2}, Max: vg.Point{X: at.X + capWidth/2, Y: toY(v.y.high) + 2}})
+			}
+			if v.x.wide() {
+				taken = append(taken, vg.Rectangle{Min: vg.Point{X: toX(v.x.low) - 3, Y: at.Y - capWidth/2}, Max: vg.Point{X: toX(v.x.high) + 3, Y: at.Y + capWidth/2}})
+			}
 		}
 	}
 	for _, s := range l.series {
-		for _, v := range s.points {
-			if v.label == "" {
-				continue
-			}
-			at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
-			box, ok := place(c.Rectangle, at, style.Width(v.label), 14, taken)
-			if !ok {
-				continue
-			}
-			taken = append(taken, box)
-			middle := (box.Min.Y + box.Max.Y) / 2
-			if d := middle - at.Y; d > 20 || d < -20 {
-				end := vg.Point{X: box.Min.X - 2, Y: middle}
-				if box.Max.X < at.X {
-					end.X = box.Max.X + 2
-				}
-				c.StrokeLines(draw.LineStyle{Color: soft, Width: 0.6}, []vg.Point{at, end})
-			}
-			text := style
-			text.YAlign = textCentre
-			c.FillText(text, vg.Point{X: box.Min.X, Y: middle}, v.label)
+		if looks[s.role].line == 0 {
+			continue
 		}
+		for i := 1; i < len(s.points); i++ {
+			from, to := s.points[i-1], s.points[i]
+			a, b := vg.Point{X: toX(from.x.mid), Y: toY(from.y.mid)}, vg.Point{X: toX(to.x.mid), Y: toY(to.y.mid)}
+			const parts = 64
+			for k := range parts + 1 {
+				f := vg.Length(k) / parts
+				taken = append(taken, around(vg.Point{X: a.X + (b.X-a.X)*f, Y: a.Y + (b.Y-a.Y)*f}, 1.5, 1.5))
+			}
+		}
+	}
+	var labelled []point // from above, so that the lines to labels don't cross
+	for _, s := range l.series {
+		labelled = append(labelled, s.points...)
+	}
+	slices.SortStableFunc(labelled, func(a, b point) int { return cmp.Compare(b.y.mid, a.y.mid) })
+	for _, v := range labelled {
+		if v.label == "" {
+			continue
+		}
+		at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
+		box, ok := place(c.Rectangle, at, style.Width(v.label), labelHeight, taken)
+		if !ok {
+			continue
+		}
+		taken = append(taken, box)
+		middle := (box.Min.Y + box.Max.Y) / 2
+		if d := middle - at.Y; d > 18 || d < -18 {
+			end := vg.Point{X: min(max(at.X, box.Min.X-2), box.Max.X+2), Y: middle}
+			if end.X == at.X { // above or below
+				end.Y += max(-1, min(1, at.Y-middle)) * labelHeight / 2
+			}
+			c.StrokeLines(draw.LineStyle{Color: soft, Width: 0.6}, []vg.Point{at, end})
+		}
+		c.FillText(style, vg.Point{X: box.Min.X, Y: box.Min.Y + 3}, v.label)
 	}
 }
 
-const textCentre = text.YCenter
+// labelHeight is the height of a label with the room about it.
+const labelHeight = 14
 
 // around is a rectangle about a point.
 func around(at vg.Point, w, h vg.Length) vg.Rectangle {
@@ -60,17 +85,13 @@ func around(at vg.Point, w, h vg.Length) vg.Rectangle {
 
 // place finds a free place for a label of a size at a point.
 func place(inside vg.Rectangle, at vg.Point, w, h vg.Length, taken []vg.Rectangle) (vg.Rectangle, bool) {
-	const gap = 8
-	for shift := range 21 { // 0, up, down, further up, ...
-		dy := vg.Length((shift+1)/2) * h
+	const gap, step, shifts = 9, 7, 41
+	for shift := range shifts { // 0, up, down, further up, ...
+		dy := vg.Length((shift+1)/2) * step
 		if shift%2 == 0 {
 			dy = -dy
 		}
-		distance := vg.Length(gap)
-		if shift > 2 {
-			distance += 8 // room for the line
-		}
-		for _, x := range []vg.Length{at.X + distance, at.X - distance - w} {
+		for _, x := range []vg.Length{at.X + gap, at.X - gap - w, at.X - w/2} {
 			box := vg.Rectangle{Min: vg.Point{X: x, Y: at.Y + dy - h/2}, Max: vg.Point{X: x + w, Y: at.Y + dy + h/2}}
 			if contains(inside, box) && free(box, taken) {
 				return box, true

@@ -23,6 +23,9 @@ func lead(r *layers.Result) []string {
 		if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
 			s += fmt.Sprintf("; of the time at %s, the layers are %.0f"+nbsp+"%%", count(deepest, "layer", "layers"), 100*f.B*float64(deepest)/t)
 		}
+		if f.TraceA != nil && f.TraceB != nil && drawable(*f.TraceA) && drawable(*f.TraceB) {
+			s += fmt.Sprintf("; the stage trace says %s and %s", withError(*f.TraceB, 0, f.Unit), withError(*f.TraceA, 0, f.Unit))
+		}
 		all = append(all, s+".")
 	}
 	for _, q := range qualities {

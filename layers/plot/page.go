@@ -26,6 +26,7 @@ type page struct {
 
 	Lead        []string
 	Charts      []chart
+	Odd         bool // number of charts
 	Fits        []fitRow
 	Residuals   *table
 	Predictions []predictionRow
@@ -73,6 +74,7 @@ func newPage(r *layers.Result, all []*figure) ([]byte, error) {
 			p.Charts = append(p.Charts, c)
 		}
 	}
+	p.Odd = len(p.Charts)%2 == 1
 	t, err := template.ParseFS(files, "page/page.html")
 	if err != nil {
 		return nil, err

@@ -84,15 +84,16 @@ func (l look) DrawGlyph(c *draw.Canvas, _ draw.GlyphStyle, at vg.Point) {
 	}
 	switch l.mark {
 	case circle:
-		p.Move(vg.Point{X: at.X + 4.2, Y: at.Y})
-		p.Arc(at, 4.2, 0, 2*math.Pi)
+		const r = 3.8
+		p.Move(vg.Point{X: at.X + r, Y: at.Y})
+		p.Arc(at, r, 0, 2*math.Pi)
 		p.Close()
 	case square:
-		corners(5.6, 45, 135, 225, 315)
+		corners(6, 45, 135, 225, 315)
 	case triangle:
 		corners(5.8, 90, 210, 330)
 	case diamond:
-		corners(5.8, 0, 90, 180, 270)
+		corners(7, 0, 90, 180, 270)
 	case cross:
 		const r = 4.4
 		c.SetLineStyle(draw.LineStyle{Color: l.colour, Width: 1.8})

@@ -110,7 +110,7 @@ func (t *table) addMetrics(variants []*layers.Variant, metrics []string) bool {
 		}
 		added = true
 		shown, divisor := scaled(unit, largest)
-		t.Heads = append(t.Heads, head{Name: name, Unit: shown})
+		t.Heads = append(t.Heads, head{Name: headName(name), Unit: shown})
 		for i, v := range variants {
 			m, ok := v.Metrics[name]
 			t.Rows[i].Cells = append(t.Rows[i].Cells, metricCell(m, ok, divisor))
@@ -118,6 +118,17 @@ func (t *table) addMetrics(variants []*layers.Variant, metrics []string) bool {
 	}
 	return added
 }
+
+// headName is the name of a metric above its column.
+func headName(metric string) string {
+	if metric == "energy" {
+		return "energy per token"
+	}
+	return metric
+}
+
+// Wide tells whether a table needs the width of the page.
+func (t *table) Wide() bool { return len(t.Heads) > 5 }
 
 // metricCell writes a metric, or none.
 func metricCell(m layers.Metric, ok bool, divisor float64) cell {
@@ -309,8 +320,11 @@ func predictionRows(r *layers.Result) []predictionRow {
 				}
 			}
 		}
-		if p.ErrorRate != nil {
+		switch {
+		case p.ErrorRate != nil:
 			row.Error = signed(100**p.ErrorRate, 2)
+		case p.Measured != nil:
+			row.Error = signed(100*(p.Value-*p.Measured) / *p.Measured, 2)
 		}
 		all = append(all, row)
 	}

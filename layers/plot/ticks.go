@@ -20,7 +20,7 @@ var wholeSteps = []float64{1, 2, 4, 6, 8, 12}
 // newScale makes a scale for values from low to high with at most about so many ticks.
 func newScale(a axis, low, high, divisor float64, ticks int) scale {
 	if a.zero {
-		low, high = min(low, 0), max(high, 0)
+		low, high = min(low, 0), max(high, a.reach, 0)
 	}
 	if span := high - low; span <= 1e-9*max(math.Abs(low), math.Abs(high)) { // one value
 		pad := max(math.Abs(low)*0.05, 1e-9)

@@ -58,13 +58,14 @@ func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 			continue
 		}
 		at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
-		box, ok := place(c.Rectangle, at, style.Width(v.label), labelHeight, taken)
+		left, right := at.X-toX(v.x.low), toX(v.x.high)-at.X
+		box, ok := place(c.Rectangle, at, left, right, style.Width(v.label), labelHeight, taken)
 		if !ok {
 			continue
 		}
 		taken = append(taken, box)
 		middle := (box.Min.Y + box.Max.Y) / 2
-		if d := middle - at.Y; d > 18 || d < -18 {
+		if d := middle - at.Y; d > 18 || d < -18 || box.Min.X > at.X+right+20 || box.Max.X < at.X-left-20 {
 			end := vg.Point{X: min(max(at.X, box.Min.X-2), box.Max.X+2), Y: middle}
 			if end.X == at.X { // above or below
 				end.Y += max(-1, min(1, at.Y-middle)) * labelHeight / 2
@@ -83,15 +84,20 @@ func around(at vg.Point, w, h vg.Length) vg.Rectangle {
 	return vg.Rectangle{Min: vg.Point{X: at.X - w, Y: at.Y - h}, Max: vg.Point{X: at.X + w, Y: at.Y + h}}
 }
 
-// place finds a free place for a label of a size at a point.
-func place(inside vg.Rectangle, at vg.Point, w, h vg.Length, taken []vg.Rectangle) (vg.Rectangle, bool) {
-	const gap, step, shifts = 9, 7, 41
+// place finds a free place for a label of a size at a point whose interval has a length
+// to the left and right.
+func place(inside vg.Rectangle, at vg.Point, left, right, w, h vg.Length, taken []vg.Rectangle) (vg.Rectangle, bool) {
+	const gap, far, step, shifts = 9, 40, 7, 41
 	for shift := range shifts { // 0, up, down, further up, ...
 		dy := vg.Length((shift+1)/2) * step
 		if shift%2 == 0 {
 			dy = -dy
 		}
-		for _, x := range []vg.Length{at.X + gap, at.X - gap - w, at.X - w/2} {
+		places := []vg.Length{at.X + gap, at.X - gap - w, at.X + right + gap, at.X - left - gap - w, at.X - w/2}
+		if shift > 2 { // not at the height of the mark
+			places = append(places, at.X+far, at.X-far-w)
+		}
+		for _, x := range places {
 			box := vg.Rectangle{Min: vg.Point{X: x, Y: at.Y + dy - h/2}, Max: vg.Point{X: x + w, Y: at.Y + dy + h/2}}
 			if contains(inside, box) && free(box, taken) {
 				return box, true

@@ -28,14 +28,18 @@ func asPNG(l layout, title string, panels []*panel) ([]byte, error) {
 	c := vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(72*pngScale))
 	drawPanels(draw.New(c), l, title, panels)
 	var b bytes.Buffer
+	pixels, ok := c.Image().(image.RGBA64Image)
+	if !ok {
+		return nil, fmt.Errorf("the picture %q has pixels of another form than expected", title)
+	}
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
-	err := encoder.Encode(&b, indexed(c.Image()))
+	err := encoder.Encode(&b, indexed(pixels))
 	return b.Bytes(), err
 }
 
 // indexed is a picture in the colours that are drawn with and 35 blends of each with
 // the paper, which are what smooth edges have: the file is less than half as large.
-func indexed(from image.Image) image.Image {
+func indexed(from image.RGBA64Image) image.Image {
 	const steps = 36
 	palette := color.Palette{paper}
 	for _, c := range []color.RGBA{ink, soft, grid, blue, orange, green, purple} {
@@ -46,16 +50,22 @@ func indexed(from image.Image) image.Image {
 	}
 	bounds := from.Bounds()
 	to := image.NewPaletted(bounds, palette)
-	nearest := map[color.Color]uint8{}
+	nearest := map[color.RGBA]uint8{}
+	var last color.RGBA // most pixels are like the one before; none is transparent
+	var index uint8
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
 		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			c := from.At(x, y)
-			i, ok := nearest[c]
-			if !ok {
-				i = uint8(palette.Index(c))
-				nearest[c] = i
+			c := from.RGBA64At(x, y)
+			pixel := color.RGBA{uint8(c.R >> 8), uint8(c.G >> 8), uint8(c.B >> 8), 0xff}
+			if pixel != last {
+				i, ok := nearest[pixel]
+				if !ok {
+					i = uint8(palette.Index(pixel))
+					nearest[pixel] = i
+				}
+				last, index = pixel, i
 			}
-			to.SetColorIndex(x, y, i)
+			to.Pix[to.PixOffset(x, y)] = index
 		}
 	}
 	return to

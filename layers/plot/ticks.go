@@ -22,7 +22,7 @@ func newScale(a axis, low, high, divisor float64, ticks int) scale {
 	if a.zero {
 		low, high = min(low, 0), max(high, a.reach, 0)
 	}
-	if span := high - low; span <= 1e-9*max(math.Abs(low), math.Abs(high)) { // one value
+	if span := high - low; span <= max(1e-9*max(math.Abs(low), math.Abs(high)), 1/maxValue) { // one value
 		pad := max(math.Abs(low)*0.05, 1e-9)
 		if a.whole || low == 0 {
 			pad = 1
@@ -38,7 +38,7 @@ func newScale(a axis, low, high, divisor float64, ticks int) scale {
 		s.high += (high - low) * 0.03
 		return s
 	}
-	s.low, s.high = math.Floor(low/s.step+1e-9)*s.step, math.Ceil(high/s.step-1e-9)*s.step
+	s.low, s.high = min(low, math.Floor(low/s.step+1e-9)*s.step), max(high, math.Ceil(high/s.step-1e-9)*s.step)
 	return s
 }
 

@@ -209,10 +209,10 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 		notes = append(notes, fmt.Sprintf("Bits per byte and perplexity are of %d tokens, in windows of %d at a stride of half a window.", len(e.Text), e.Window))
 	}
 	if has("host memory") {
-		notes = append(notes, "Host memory is the peak (VmHWM) of a process that loads the variant, evaluates the prompt and decodes a few tokens, with the program itself; predicted memory is weights, KV cache and activations where the passes run.")
+		notes = append(notes, "Host memory is the peak (VmHWM) of a process that loads the variant, runs a few passes and, where those are on the host, fills the context; the program itself is in it. Predicted memory is weights, KV cache and activations where the passes run.")
 	}
 	if has("device memory") {
-		notes = append(notes, "Device memory is by how much less was free after such passes than before the weights were loaded, in a process of its own.")
+		notes = append(notes, "Device memory is by how much less was free after a few passes than before the weights were loaded, in a process of its own.")
 	}
 	if slices.ContainsFunc(rows, func(r Row) bool { return r.Metric == "stages of a layer" }) {
 		notes = append(notes, "By stages, a layer takes the time of its steps and of what lies between steps of layers. Of a prefill the last row of logits is computed, for which the last layer does less than the others: a is less by that much, and may be negative.")

@@ -89,6 +89,11 @@ func runLayersMemory(ctx context.Context, m *modelFlags, order string, batch, pr
 			}
 		}
 	}
+	if !isGPU { // of a host's memory only what was written to counts
+		if err := fillContext(ctx, s, batch, promptLen, capacity); err != nil {
+			return err
+		}
+	}
 	var out layersMemory
 	if isGPU {
 		after, _, err := gpu.Device().Memory()
@@ -99,6 +104,18 @@ func runLayersMemory(ctx context.Context, m *modelFlags, order string, batch, pr
 	}
 	out.Host = peakMemory()
 	return writeJSON(stdout, out)
+}
+
+// fillContext evaluates tokens until the KV cache is full, as many at once as a prefill
+// has, so that activations take no more than they did.
+func fillContext(ctx context.Context, s *gpt2.Session, batch, atOnce, capacity int) error {
+	for s.Position() < capacity {
+		n := min(atOnce, capacity-s.Position())
+		if _, err := s.Logits(ctx, randomIDs(s, batch*n), gpt2.LogitsNone); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // peakMemory is the most memory that this process had at once, in bytes: VmHWM of

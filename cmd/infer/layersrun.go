@@ -16,6 +16,7 @@ import (
 	"gpt2scope/energy"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
+	"gpt2scope/layers/plot"
 )
 
 // layersRun is an experiment under way.
@@ -97,12 +98,8 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	case err != nil:
 		return nil, err
 	}
-	return result, writeLayersPlots(ctx, r.dir, result)
+	return result, plot.Write(ctx, r.dir, result)
 }
-
-// writeLayersPlots draws a result in a directory. Until package layers/plot does, nothing
-// is drawn.
-func writeLayersPlots(context.Context, string, *layers.Result) error { return nil }
 
 // commandLine returns the program's name and arguments. Where the program lies is
 // nobody's business but its user's.

@@ -95,7 +95,7 @@ func writeFits(w io.Writer, fits []layers.Fit) {
 		if stages != nil {
 			by = fmt.Sprintf("%.5f", *stages)
 			difference = fmt.Sprintf("%+.5f ms", *stages-value)
-			if value != 0 {
+			if math.Abs(value) > 2*deviation { // else it may as well be 0
 				difference += fmt.Sprintf(", %+.0f%%", 100*(*stages-value)/math.Abs(value))
 			}
 		}

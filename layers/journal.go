@@ -256,7 +256,10 @@ func (j *Journal) append(v any) error {
 	if err != nil {
 		return err
 	}
-	if _, err := j.file.Write(append(line, '\n')); err != nil {
+	if _, err = j.file.Write(append(line, '\n')); err == nil {
+		err = j.file.Sync()
+	}
+	if err != nil {
 		return fmt.Errorf("%s cannot be written: %w", j.path, reason(err))
 	}
 	return nil
@@ -264,7 +267,7 @@ func (j *Journal) append(v any) error {
 
 // Close releases the directory.
 func (j *Journal) Close() error {
-	return errors.Join(j.file.Sync(), j.file.Close())
+	return j.file.Close()
 }
 
 // reason leaves the path out of a file error, where the sentence already names it.

@@ -32,6 +32,7 @@ type layersFlags struct {
 	orders            []string
 	energy            float64
 	noFloor, noMemory bool
+	warmUp            float64
 	dir               string
 	persistent        *pflag.FlagSet // the model's
 	open              func(gpt2.Backend) (*counted, error)
@@ -87,6 +88,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.IntVar(&l.batch, "batch", 1, "passes have `N` sequences")
 		f.IntVar(&l.repeat, "repeat", 10, "measure each phase of each depth `N` times")
 		f.IntVar(&l.passes, "passes", 5, "each time, take the median of `N` passes")
+		f.Float64Var(&l.warmUp, "warm-up", 1, "run passes for `S` seconds before the first measurement")
 		f.Uint64Var(&l.seed, "seed", 1, "`SEED` of the order and of the text that the model writes")
 		f.Float64Var(&l.energy, "energy-seconds", 2, "decode each depth for `S` seconds to measure its energy; 0 leaves\nthat out")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
@@ -124,6 +126,8 @@ func (l *layersFlags) check(flags *pflag.FlagSet) (err error) {
 		return usagef("--window %d: it must be at least 1", l.window)
 	case l.energy != 0 && !(l.energy >= 0.1 && l.energy <= 3600):
 		return usagef("--energy-seconds %g: it must be 0, or from 0.1 to 3600", l.energy)
+	case !(l.warmUp >= 0 && l.warmUp <= 3600):
+		return usagef("--warm-up %g: it must be from 0 to 3600", l.warmUp)
 	case flags.Changed("text") && l.text == "":
 		return usagef("--text needs the name of a file; - is standard input")
 	case l.verify && !flags.Changed("predict"):

@@ -30,7 +30,8 @@ func newLayersMemory(m *modelFlags) *cobra.Command {
 	var batch, promptLen, past int
 	c := &cobra.Command{
 		Use: "memory", Hidden: true,
-		Short: "Load a list of layers, run a few passes and print how much memory that took",
+		Short:   "Load a list of layers, run a few passes and print how much memory that took",
+		Example: `  infer layers memory --order 0,2,1 --prompt-len 64`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runLayersMemory(c.Context(), m, order, batch, promptLen, past, c.OutOrStdout())
 		},

@@ -60,9 +60,6 @@ func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text s
 	return c
 }
 
-// layersWarmUp is how long passes run before the first measurement.
-const layersWarmUp = time.Second
-
 // all does what is not done yet, and writes the result.
 func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configuration map[string]any) (*layers.Result, error) {
 	known, err := r.known(ctx)
@@ -159,7 +156,7 @@ func (r *layersRun) begin(ctx context.Context, variants []layers.Variant) error 
 	}
 	most := slices.MaxFunc(variants, func(a, b layers.Variant) int { return a.Layers - b.Layers })
 	defer r.opened.flags.spin(r.stderr, "warming up")()
-	return r.WarmUp(ctx, most, layersWarmUp)
+	return r.WarmUp(ctx, most, time.Duration(r.warmUp*float64(time.Second)))
 }
 
 // known finds what the device can do, and what a GPU says of its memory.

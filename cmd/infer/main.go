@@ -5,6 +5,7 @@
 //	infer eval --text FILE       measures how well the model predicts a text
 //	infer dump --stage S -o F    writes a stage's activations
 //	infer bench                  measures passes
+//	infer layers -o DIR          measures what each layer costs, and what it buys
 //	infer devices                shows the GPUs and the CPU
 //	infer tokenize, infer export
 //	infer trace                  reads recordings of where time went

@@ -39,6 +39,9 @@ type Experiment struct {
 	own     *ownText
 }
 
+// ErrLeftOut is in the error of a task that failed by itself: others can go on.
+var ErrLeftOut = errors.New("it was left out")
+
 // Close frees what tasks share.
 func (e *Experiment) Close() error {
 	if e.weights == nil {

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 		}
 		a, b, err := layerTimes(t, p.phase, len(s.Options().Layers))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the recording by stages: %w; %w", err, ErrLeftOut)
 		}
 		values = append(values, Value{Phase: p.name, Metric: "stages outside layers", Unit: "ms", Value: a},
 			Value{Phase: p.name, Metric: "stages of a layer", Unit: "ms", Value: b})
@@ -76,19 +77,15 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 	if traces.Misleads(table.Findings) {
 		return 0, 0, errors.New("the recording is not whole: " + table.Trust)
 	}
-	plan := planOf(t.Header, phase)
-	if plan == nil {
-		return 0, 0, errors.New("the recording has no plan of the passes")
-	}
-	passes := 0
+	counts := map[string]int{}
 	for _, p := range table.Passes {
-		if p.Phase == plan.Phase {
-			passes += p.Count
-		}
+		counts[p.Phase] += p.Count
 	}
-	if passes == 0 {
-		return 0, 0, fmt.Errorf("the recording has no pass that is a %s", plan.Phase)
+	plan := planOf(t.Header, phase, counts)
+	if plan == nil {
+		return 0, 0, errors.New("the recording has no such passes")
 	}
+	passes := counts[plan.Phase]
 
 	all, times := int64(0), map[string]int64{} // of layers, by the names of rows
 	for _, r := range table.Rows {
@@ -140,12 +137,16 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 // layerName is what the table calls a layer.
 func layerName(n int) string { return fmt.Sprintf("h.%d", n) }
 
-// planOf finds the plan of a phase: of several, that with the most steps, since filling
-// the cache needs no logits.
-func planOf(h *traces.Header, phase gpt2.Phase) (plan *traces.Plan) {
+// planOf finds the plan of a phase that passes ran: of several, that with the most steps,
+// since filling the cache needs no logits; then that of the most passes, since a step at
+// position 0 has another name.
+func planOf(h *traces.Header, phase gpt2.Phase, passes map[string]int) (plan *traces.Plan) {
 	for i := range h.Plans {
 		p := &h.Plans[i]
-		if p.Tokens == phase.Tokens && p.Batch == phase.Batch && (plan == nil || len(p.Steps) > len(plan.Steps)) {
+		if p.Tokens != phase.Tokens || p.Batch != phase.Batch || passes[p.Phase] == 0 {
+			continue
+		}
+		if plan == nil || cmp.Or(cmp.Compare(len(p.Steps), len(plan.Steps)), cmp.Compare(passes[p.Phase], passes[plan.Phase])) > 0 {
 			plan = p
 		}
 	}

@@ -83,7 +83,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		result.Configuration, result.Command = configuration, commandLine()
 		result.Notes = append(result.Notes, r.notes...)
 		if done < total {
-			result.Notes = append(result.Notes, fmt.Sprintf("Not all is measured: %d of %d measurements are done.", done, total))
+			result.Notes = append(result.Notes, fmt.Sprintf("Not all is measured: %d of %d measurements are done; the same command tries the others.", done, total))
 		}
 		err = layers.Write(context.WithoutCancel(ctx), r.dir, r.journal.Rows(), result)
 	}
@@ -134,11 +134,17 @@ func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants [
 			bar = r.opened.flags.progress(r.stderr, title, false)
 		}
 		values, err := r.Run(ctx, t)
-		if err != nil {
+		switch {
+		case errors.Is(err, layers.ErrLeftOut):
+			if note := fmt.Sprintf("%s of %s: %v.", t.What, t.Variant.Label, err); !slices.Contains(r.notes, note) {
+				r.notes = append(r.notes, note)
+			}
+		case err != nil:
 			return fmt.Errorf("%s: %w", t.Key(), err)
-		}
-		if err := r.journal.Add(t, values); err != nil {
-			return err
+		default:
+			if err := r.journal.Add(t, values); err != nil {
+				return err
+			}
 		}
 		bar.set(int64(i+1), int64(len(tasks)))
 	}
@@ -209,16 +215,35 @@ func (r *layersRun) measures() (done func()) {
 	}
 	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.covers))
 	r.Energy = func(ctx context.Context, s *gpt2.Session, past int) ([]layers.Value, error) {
-		e := energyFlags{seconds: r.energy}
-		w := workload{what: "decode", steps: 1, tokens: r.batch, run: func(ctx context.Context, d time.Duration) (int, time.Duration, error) {
-			return decodeFor(ctx, s, r.Decode(), past, r.opened.options.Context, d)
-		}}
-		result, err := e.measure(ctx, counter, w, energy.Power{}, false)
-		if err != nil {
-			return nil, err
-		}
-		within := result.PerToken * result.Uncertainty / result.Watts
-		return []layers.Value{{Phase: layers.TaskDecode, Metric: "energy", Unit: "mJ", Value: result.PerToken, Low: result.PerToken - within, High: result.PerToken + within, N: 1}}, nil
+		return r.tokenEnergy(ctx, counter, s, past)
 	}
 	return counter.close
+}
+
+// tokenEnergy measures the energy of a token by decoding for a while.
+func (r *layersRun) tokenEnergy(ctx context.Context, counter *counted, s *gpt2.Session, past int) ([]layers.Value, error) {
+	e := energyFlags{seconds: r.energy}
+	decode := func(d time.Duration) (steps int, elapsed time.Duration, err error) {
+		return decodeFor(ctx, s, r.Decode(), past, r.opened.options.Context, d)
+	}
+	if _, _, err := decode(e.warmUp(counter)); err != nil {
+		return nil, err
+	}
+	m := energy.Start(counter)
+	steps, elapsed, err := decode(e.duration())
+	to := time.Now()
+	log, counterErr := m.Stop()
+	if err != nil {
+		return nil, err
+	}
+	var p energy.Power
+	if counterErr == nil {
+		p, counterErr = log.Power(to.Add(-elapsed), to)
+	}
+	if counterErr != nil {
+		return nil, fmt.Errorf("%w (--energy-seconds); %w", counterErr, layers.ErrLeftOut)
+	}
+	token := elapsed.Seconds() / float64(steps*r.batch) * 1e3 // ms, so that W make mJ
+	return []layers.Value{{Phase: layers.TaskDecode, Metric: "energy", Unit: "mJ", Value: p.Watts * token,
+		Low: (p.Watts - p.Uncertainty) * token, High: (p.Watts + p.Uncertainty) * token, N: 1}}, nil
 }

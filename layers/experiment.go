@@ -115,7 +115,11 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 	case TaskEnergy:
 		return e.Energy(ctx, s, e.Past)
 	case TaskQuality:
-		return e.quality(ctx, s)
+		values, err = e.quality(ctx, s)
+		if errors.Is(err, gpt2.ErrNotFinite) { // an order of layers may overflow, others need not
+			err = fmt.Errorf("%w; %w", err, ErrLeftOut)
+		}
+		return values, err
 	case TaskStages:
 		return e.stages(ctx, s)
 	}

@@ -74,8 +74,10 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 	if err != nil {
 		return 0, 0, err
 	}
-	if traces.Misleads(table.Findings) {
-		return 0, 0, errors.New("the recording is not whole: " + table.Trust)
+	for _, f := range table.Findings {
+		if f.Misleads {
+			return 0, 0, errors.New("it is not whole: " + f.Text)
+		}
 	}
 	counts := map[string]int{}
 	for _, p := range table.Passes {

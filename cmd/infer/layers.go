@@ -18,25 +18,25 @@ import (
 
 // layersFlags are the flags of "infer layers".
 type layersFlags struct {
-	depths            string
-	phases            []string
-	promptLen, past   int
-	batch             int
-	text              string
-	window            int
-	repeat, passes    int
-	seed              uint64
-	predict           string
-	verify            bool
-	drop, again       []int
-	orders            []string
-	energy            float64
-	noFloor, noMemory bool
-	warmUp            float64
-	dir               string
-	persistent        *pflag.FlagSet // the model's
-	open              func(gpt2.Backend) (*counted, error)
-	predicted         []int // parsed
+	depths                      string
+	phases                      []string
+	promptLen, past             int
+	batch                       int
+	text                        string
+	window                      int
+	repeat, passes              int
+	seed                        uint64
+	predict                     string
+	verify                      bool
+	drop, again                 []int
+	orders                      []string
+	energy                      float64
+	noFloor, noMemory, noStages bool
+	warmUp                      float64
+	dir                         string
+	persistent                  *pflag.FlagSet // the model's
+	open                        func(gpt2.Backend) (*counted, error)
+	predicted                   []int // parsed
 }
 
 // newLayers makes "infer layers".
@@ -93,6 +93,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.Float64Var(&l.energy, "energy-seconds", 2, "decode each depth for `S` seconds to measure its energy; 0 leaves\nthat out")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&l.noMemory, "no-memory", false, "do not measure memory, which takes a process for each depth")
+		f.BoolVar(&l.noStages, "no-stages", false, "do not record the deepest by stages")
 	})
 	addFlags(c.Flags(), "Quality", func(f *pflag.FlagSet) {
 		f.StringVar(&l.text, "text", "", "`FILE` with a text to predict; - is standard input")

@@ -40,7 +40,7 @@ func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text s
 	c := map[string]any{
 		"model": s.Model, "geometry": o.model.Config, "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.flags.chunk, "version": s.Version,
 		"variants": labels, "phases": l.phases, "prompt_len": l.promptLen, "past": l.past, "batch": l.batch,
-		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory,
+		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory, "stages": !l.noStages,
 	}
 	if text != "" {
 		c["text_sha256"] = text
@@ -67,7 +67,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		return nil, err
 	}
 	defer r.measures()()
-	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Energy != nil, Quality: true, Stages: true}
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Energy != nil, Quality: true, Stages: !r.noStages}
 	tasks := schedule.Tasks(variants)
 	total := len(tasks)
 	if again := r.verified(r.opened); len(again) > 0 {

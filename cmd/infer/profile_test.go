@@ -97,7 +97,7 @@ func TestBenchOverhead(t *testing.T) {
 	if r.status != 0 {
 		t.Fatalf("status %d: %s", r.status, r.stderr)
 	}
-	for _, want := range []string{`decode +none +0\.\d+ +0\.\d+`, `decode +host +0\.\d+ +0\.\d+`, `prefill +host +0\.\d+ +0\.\d+`} {
+	for _, want := range []string{`decode +none +\d+\.\d+ +\d+\.\d+`, `decode +host +\d+\.\d+ +\d+\.\d+`, `prefill +host +\d+\.\d+ +\d+\.\d+`} {
 		if !regexp.MustCompile(want).MatchString(r.stdout) {
 			t.Errorf("no line like %q:\n%s", want, r.stdout)
 		}

@@ -104,7 +104,7 @@ func figures(r *layers.Result) []*figure {
 		}},
 		{name: "memory", title: "Memory by depth", panels: memory(r)},
 		{name: "quality", title: "Quality by depth", panels: quality(r, func(q axis, name string) *panel {
-			return byDepth(r, capital(q.name)+" by depth", name, q, "")
+			return byDepth(r, capital(name)+" by depth", name, q, "")
 		})},
 		{name: "energy", title: "Energy by depth", panels: []*panel{
 			byDepth(r, "Energy by depth", "energy", axis{name: "energy", unit: "mJ per token", zero: true}, ""),
@@ -310,7 +310,7 @@ func against(r *layers.Result, y axis, name string) *panel {
 	for _, t := range []struct{ metric, axis, title string }{
 		{"decode time", "time of a decode step", "decode time"}, {"prefill time", "prefill time", "prefill time"},
 	} {
-		p := &panel{title: capital(y.name) + " against " + t.title, x: axis{name: t.axis, unit: unitOf(r, t.metric, "ms")}, y: y}
+		p := &panel{title: capital(name) + " against " + t.title, x: axis{name: t.axis, unit: unitOf(r, t.metric, "ms")}, y: y}
 		gather := func(s *series, from []*layers.Variant, label func(*layers.Variant) string) {
 			for _, v := range from {
 				tx, ok := metric(v, t.metric)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"gonum.org/v1/plot/vg"
+
 	"gpt2scope/layers"
 )
 
@@ -291,5 +293,31 @@ func TestTicks(t *testing.T) {
 		if s.low > c.low || s.high < c.high {
 			t.Errorf("%v to %v does not hold %v to %v", s.low, s.high, c.low, c.high)
 		}
+	}
+}
+
+func TestLabelsHaveRoom(t *testing.T) {
+	inside := vg.Rectangle{Max: vg.Point{X: 600, Y: 300}}
+	at := vg.Point{X: 580, Y: 150}
+	taken := []vg.Rectangle{around(at, 6, 6)}
+	placed := 0
+	for range 200 { // labels of the same point, at the right edge
+		box, ok := place(inside, at, 0, 0, 50, taken)
+		if !ok {
+			continue
+		}
+		placed++
+		if !contains(inside, box) {
+			t.Errorf("a label at %v is outside", box)
+		}
+		for _, other := range taken {
+			if w, h := min(box.Max.X, other.Max.X)-max(box.Min.X, other.Min.X), min(box.Max.Y, other.Max.Y)-max(box.Min.Y, other.Min.Y); w > 0 && h > 0 {
+				t.Errorf("labels at %v and %v overlap", box, other)
+			}
+		}
+		taken = append(taken, box)
+	}
+	if placed < 15 || placed > 60 {
+		t.Errorf("%d of 200 labels were placed", placed)
 	}
 }

@@ -14,52 +14,28 @@ import (
 // that fits nowhere is left out; the page's tables have all.
 type labels struct{ series []*series }
 
+// maxLabels bounds the labels of a panel; no more have room.
+const maxLabels = 150
+
 // Plot implements [gonum.Plotter].
 func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 	toX, toY := p.Transforms(&c)
 	style := letters(12, ink, false)
-	var taken []vg.Rectangle
+	taken := l.obstacles(toX, toY)
+	var all []point
 	for _, s := range l.series {
-		if looks[s.role].mark == noMark {
-			continue
-		}
 		for _, v := range s.points {
-			at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
-			taken = append(taken, around(at, 6, 6))
-			if v.y.wide() {
-				taken = append(taken, vg.Rectangle{Min: vg.Point{X: at.X - capWidth/2, Y: toY(v.y.low) - 2}, Max: vg.Point{X: at.X + capWidth/2, Y: toY(v.y.high) + 2}})
-			}
-			if v.x.wide() {
-				taken = append(taken, vg.Rectangle{Min: vg.Point{X: toX(v.x.low) - 3, Y: at.Y - capWidth/2}, Max: vg.Point{X: toX(v.x.high) + 3, Y: at.Y + capWidth/2}})
+			if v.label != "" && len(all) < maxLabels {
+				all = append(all, v)
 			}
 		}
 	}
-	for _, s := range l.series {
-		if looks[s.role].line == 0 {
-			continue
-		}
-		for i := 1; i < len(s.points); i++ {
-			from, to := s.points[i-1], s.points[i]
-			a, b := vg.Point{X: toX(from.x.mid), Y: toY(from.y.mid)}, vg.Point{X: toX(to.x.mid), Y: toY(to.y.mid)}
-			const parts = 64
-			for k := range parts + 1 {
-				f := vg.Length(k) / parts
-				taken = append(taken, around(vg.Point{X: a.X + (b.X-a.X)*f, Y: a.Y + (b.Y-a.Y)*f}, 1.5, 1.5))
-			}
-		}
-	}
-	var labelled []point // from above, so that the lines to labels don't cross
-	for _, s := range l.series {
-		labelled = append(labelled, s.points...)
-	}
-	slices.SortStableFunc(labelled, func(a, b point) int { return cmp.Compare(b.y.mid, a.y.mid) })
-	for _, v := range labelled {
-		if v.label == "" {
-			continue
-		}
+	// From above, so that few of the lines to labels cross.
+	slices.SortStableFunc(all, func(a, b point) int { return cmp.Compare(b.y.mid, a.y.mid) })
+	for _, v := range all {
 		at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
 		left, right := at.X-toX(v.x.low), toX(v.x.high)-at.X
-		box, ok := place(c.Rectangle, at, left, right, style.Width(v.label), labelHeight, taken)
+		box, ok := place(c.Rectangle, at, left, right, style.Width(v.label), taken)
 		if !ok {
 			continue
 		}
@@ -76,6 +52,36 @@ func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 	}
 }
 
+// obstacles are the places of marks, intervals and lines; lines as squares along them.
+func (l labels) obstacles(toX, toY func(float64) vg.Length) []vg.Rectangle {
+	var taken []vg.Rectangle
+	for _, s := range l.series {
+		look := looks[s.role]
+		for i, v := range s.points {
+			at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
+			if look.mark != noMark {
+				taken = append(taken, around(at, 6, 6))
+			}
+			if v.y.wide() {
+				taken = append(taken, vg.Rectangle{Min: vg.Point{X: at.X - capWidth/2, Y: toY(v.y.low) - 2}, Max: vg.Point{X: at.X + capWidth/2, Y: toY(v.y.high) + 2}})
+			}
+			if v.x.wide() {
+				taken = append(taken, vg.Rectangle{Min: vg.Point{X: toX(v.x.low) - 3, Y: at.Y - capWidth/2}, Max: vg.Point{X: toX(v.x.high) + 3, Y: at.Y + capWidth/2}})
+			}
+			if look.line == 0 || i == 0 {
+				continue
+			}
+			from := vg.Point{X: toX(s.points[i-1].x.mid), Y: toY(s.points[i-1].y.mid)}
+			const parts = 64
+			for k := range parts + 1 {
+				f := vg.Length(k) / parts
+				taken = append(taken, around(vg.Point{X: from.X + (at.X-from.X)*f, Y: from.Y + (at.Y-from.Y)*f}, 1.5, 1.5))
+			}
+		}
+	}
+	return taken
+}
+
 // labelHeight is the height of a label with the room about it.
 const labelHeight = 14
 
@@ -84,10 +90,10 @@ func around(at vg.Point, w, h vg.Length) vg.Rectangle {
 	return vg.Rectangle{Min: vg.Point{X: at.X - w, Y: at.Y - h}, Max: vg.Point{X: at.X + w, Y: at.Y + h}}
 }
 
-// place finds a free place for a label of a size at a point whose interval has a length
-// to the left and right.
-func place(inside vg.Rectangle, at vg.Point, left, right, w, h vg.Length, taken []vg.Rectangle) (vg.Rectangle, bool) {
-	const gap, far, step, shifts = 9, 40, 7, 41
+// place finds a free place for a label of a width at a point whose interval has a
+// length to the left and right.
+func place(inside vg.Rectangle, at vg.Point, left, right, w vg.Length, taken []vg.Rectangle) (vg.Rectangle, bool) {
+	const gap, far, step, shifts, h = 9, 40, 7, 41, labelHeight
 	for shift := range shifts { // 0, up, down, further up, ...
 		dy := vg.Length((shift+1)/2) * step
 		if shift%2 == 0 {

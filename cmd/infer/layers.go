@@ -18,25 +18,25 @@ import (
 
 // layersFlags are the flags of "infer layers".
 type layersFlags struct {
-	depths                      string
-	phases                      []string
-	promptLen, past             int
-	batch                       int
-	text                        string
-	window                      int
-	repeat, passes              int
-	seed                        uint64
-	predict                     string
-	verify                      bool
-	drop, again                 []int
-	orders                      []string
-	energy                      float64
-	noFloor, noMemory, noStages bool
-	warmUp                      float64
-	dir                         string
-	persistent                  *pflag.FlagSet // the model's
-	open                        func(gpt2.Backend) (*counted, error)
-	predicted                   []int // parsed
+	depths                               string
+	phases                               []string
+	promptLen, past                      int
+	batch                                int
+	text                                 string
+	window                               int
+	repeat, passes                       int
+	seed                                 uint64
+	predict                              string
+	verify                               bool
+	drop, again                          []int
+	orders                               []string
+	energy                               float64
+	noFloor, noMemory, noStages, noPlots bool
+	warmUp                               float64
+	dir                                  string
+	persistent                           *pflag.FlagSet // the model's
+	open                                 func(gpt2.Backend) (*counted, error)
+	predicted                            []int // parsed
 }
 
 // newLayers makes "infer layers".
@@ -101,6 +101,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&l.dir, "out", "o", "", "`DIR` for the results; it is made where it does not exist")
+		f.BoolVar(&l.noPlots, "no-plots", false, "draw no pictures and no page")
 	})
 	c.AddCommand(newLayersMemory(m))
 	return c

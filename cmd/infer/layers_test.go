@@ -176,7 +176,7 @@ func TestLayers(t *testing.T) {
 
 	// Again, nothing is measured; less is predicted.
 	before, _ := os.ReadFile(filepath.Join(dir, "layers.csv"))
-	mustInfer(t, withQuick("--range", "1-3", "--predict", "7", "-o", dir)...)
+	mustInfer(t, withQuick("--range", "1-3", "--predict", "7", "--no-plots", "-o", dir)...)
 	after, _ := os.ReadFile(filepath.Join(dir, "layers.csv"))
 	if !bytes.Equal(before, after) {
 		t.Error("what was measured was measured again")
@@ -193,7 +193,7 @@ func TestLayersText(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("Now is the winter of our discontent ", 5)), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	mustInfer(t, withQuick("-m", tiny, "--no-memory", "--phase", "decode", "--range", "1,2", "--text", text, "-o", dir)...)
+	mustInfer(t, withQuick("--no-plots", "-m", tiny, "--no-memory", "--phase", "decode", "--range", "1,2", "--text", text, "-o", dir)...)
 	for _, v := range resultOf(t, dir).Variants {
 		var eval struct {
 			Perplexity float64 `json:"perplexity"`
@@ -220,7 +220,7 @@ func TestLayersText(t *testing.T) {
 // Other lists of layers stand beside the whole model, which they are compared with.
 func TestLayersWhatIf(t *testing.T) {
 	dir := t.TempDir()
-	mustInfer(t, withQuick("--no-memory", "--phase", "decode", "--drop", "0", "--drop", "3", "--repeat-layer", "2", "--order", "0,2,1,3,4,5", "--order", "0,1,2,3,4,5", "--repeat", "1", "-o", dir)...)
+	mustInfer(t, withQuick("--no-plots", "--no-memory", "--phase", "decode", "--drop", "0", "--drop", "3", "--repeat-layer", "2", "--order", "0,2,1,3,4,5", "--order", "0,1,2,3,4,5", "--repeat", "1", "-o", dir)...)
 	r := resultOf(t, dir)
 	want := []string{"6 [0 1 2 3 4 5]", "drop 0 [1 2 3 4 5]", "drop 3 [0 1 2 4 5]", "repeat 2 [0 1 2 2 3 4 5]", "order 0,2,1,3,4,5 [0 2 1 3 4 5]", "order 0,1,2,3,4,5 [0 1 2 3 4 5]"}
 	for i, v := range r.Variants {
@@ -244,7 +244,7 @@ func TestLayersWhatIf(t *testing.T) {
 // Random weights run to any depth.
 func TestLayersBeyond(t *testing.T) {
 	dir := t.TempDir()
-	mustInfer(t, withQuick("-m", tiny, "--range", "2-5", "--repeat", "1", "--batch", "2", "-o", dir)...)
+	mustInfer(t, withQuick("--no-plots", "-m", tiny, "--range", "2-5", "--repeat", "1", "--batch", "2", "-o", dir)...)
 	r := resultOf(t, dir)
 	if v := r.Variants[3]; len(r.Variants) != 4 || !slices.Equal(v.Order, []int{0, 1, 0, 1, 0}) || v.Metrics["parameters"].Median != r.Variants[0].Metrics["parameters"].Median {
 		t.Errorf("%+v", r.Variants)
@@ -261,7 +261,7 @@ func TestLayersBeyond(t *testing.T) {
 // An experiment that ended anywhere goes on there, and measures what is missing only.
 func TestLayersGoOn(t *testing.T) {
 	dir := t.TempDir()
-	args := withQuick("-m", tiny, "--no-memory", "--phase", "decode", "--range", "1,2", "-o", dir)
+	args := withQuick("--no-plots", "-m", tiny, "--no-memory", "--phase", "decode", "--range", "1,2", "-o", dir)
 	mustInfer(t, args...)
 	whole := rowsOf(t, dir)
 	state := filepath.Join(dir, layers.StateFile)
@@ -381,7 +381,7 @@ func TestLayersEnergy(t *testing.T) {
 		}))
 		root.SetOut(new(bytes.Buffer))
 		root.SetErr(new(bytes.Buffer))
-		root.SetArgs([]string{"layers", "-m", tiny, "--device", "cpu", "--threads", "1", "--range", "1,2", "--no-memory", "--no-floor", "--phase", "decode", "--prompt-len", "8", "--window", "8", "--repeat", "1", "--passes", "1", "--warm-up", "0", "--energy-seconds", "0.1", "--quiet", "-o", dir})
+		root.SetArgs([]string{"layers", "-m", tiny, "--device", "cpu", "--threads", "1", "--range", "1,2", "--no-memory", "--no-floor", "--phase", "decode", "--prompt-len", "8", "--window", "8", "--repeat", "1", "--passes", "1", "--warm-up", "0", "--energy-seconds", "0.1", "--no-plots", "--quiet", "-o", dir})
 		err := root.ExecuteContext(context.Background())
 		if closed != 1 {
 			t.Errorf("the counter was closed %d times", closed)

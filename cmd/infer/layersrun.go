@@ -95,6 +95,9 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	case err != nil:
 		return nil, err
 	}
+	if r.noPlots {
+		return result, nil
+	}
 	return result, plot.Write(ctx, r.dir, result)
 }
 

@@ -231,7 +231,7 @@ func TestNotes(t *testing.T) {
 	h.Dropped, h.Recorder = nil, RecorderHost
 	h.Plans = append(h.Plans, Plan{Phase: "prefill", Batch: 2, Tokens: 6, Padded: 64, Steps: h.Plans[0].Steps})
 	h.Plans[0].Padded = 0
-	h.Looking = append(h.Looking, Looking{"prefill", 100, 100, 4})
+	h.Looking = append(h.Looking, Looking{"prefill", 100, 100, 24}, Looking{"prefill", 130_000, 193_000, 1})
 	warm := Plain(KindRange, Thread(700, 701), "warm-up", -100, 90)
 	prefill := passAt(3, 0, 100, 0)
 	prefill.Phase, prefill.Name = 1, "prefill"
@@ -249,6 +249,7 @@ func TestNotes(t *testing.T) {
 		"passes: 1 prefill of 6 tokens of 2 sequences, padded to 64, 2 decode steps; warm-up is left out: 1 pass, 0.000 ms",
 		"looking: recording made a decode step 2.0 % longer: 204.0 us, 200.0 us in a process that never recorded",
 		"looking: recording made a prefill no longer",
+		"looking: a prefill took 193.0 us, and 130.0 us in a process that never recorded: one pass each, which says little",
 		"energy: decode 12.7 mJ per token, +-0.051, over 64 tokens (total energy counter)",
 		"floors: no ceilings of this device are known; 'infer bench ceilings' measures them",
 	} {

@@ -257,6 +257,12 @@ func TestNotes(t *testing.T) {
 			t.Errorf("the notes lack %q:\n%s", want, got)
 		}
 	}
+	// Where a GPU works, the host's time of a warm-up is that of launching it.
+	kernel := inPass(KindKernel, Stream(700, 0, 1, 7), 1, 0, 110, 120)
+	table, err := Summarize(trace(h, append(slices.Clone(events), kernel)...), ByStage, -1)
+	if want := "2 decode steps; warm-up is left out: 1 pass"; err != nil || !strings.HasSuffix(table.Notes[0], want) {
+		t.Errorf("notes %q, error %v, not %q", table.Notes, err, want)
+	}
 	h.Looking, h.Energy = nil, nil
 	for recorder, want := range map[string]string{RecorderHost: "'infer bench overhead' measures it", RecorderNsys: "looking: what recording cost was not measured"} {
 		if h.Recorder = recorder; !strings.Contains(notes(), want) || strings.Contains(notes(), "energy") {

@@ -18,11 +18,15 @@ func (s *summary) notes(t *Table) []string {
 			parts = append(parts, p.describe(h))
 		}
 		text := strings.Join(parts, ", ")
-		switch n := t.WarmUp.Count; {
-		case s.by != ByKernel && n > 0:
-			text += fmt.Sprintf("; warm-up is left out: %s, %.3f ms", passes(n), float64(t.WarmUp.Time)/1e6)
-		case n > 0:
-			text += fmt.Sprintf("; warm-up is counted in: %s, %.3f ms", passes(n), float64(t.WarmUp.Time)/1e6)
+		if n := t.WarmUp.Count; n > 0 {
+			out := "left out"
+			if s.by == ByKernel {
+				out = "counted in"
+			}
+			text += fmt.Sprintf("; warm-up is %s: %s", out, passes(n))
+			if t.Device < 0 { // else the host's time is that of launching
+				text += fmt.Sprintf(", %.3f ms", float64(t.WarmUp.Time)/1e6)
+			}
 		}
 		add("passes: %s", text)
 	}

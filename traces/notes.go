@@ -30,6 +30,14 @@ func (s *summary) notes(t *Table) []string {
 		}
 		add("passes: %s", text)
 	}
+	switch {
+	case s.by == ByKernel && len(t.Passes) > 0:
+		add("the table is of the whole recording, from the first to the last work of the GPU; the others are of the passes")
+	case s.by == ByKernel || s.by == ByLaunch && len(t.Passes) == 0:
+		add("the table is of the whole recording, from the first to the last work of the GPU")
+	case s.by == ByOp && len(t.Passes) == 0:
+		add("the table is of the whole recording, from its first event to its last")
+	}
 	notes = append(notes, h.lookingNotes(t.Passes)...)
 	for _, e := range h.Energy {
 		if e.Tokens <= 0 || e.Device != int(t.Device) && t.Device >= 0 {

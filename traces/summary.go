@@ -11,9 +11,10 @@ import (
 type By string
 
 // The tables there are. They are of the time from the first pass that is no warm-up
-// to the end of the last. That by kernel, and those by operation and launch of a
-// trace without passes, are of all that is recorded: from the first to the last
-// work of the GPU, whatever launched it.
+// to the end of the last. That by kernel, and that by launch of a trace without
+// passes, are of all that is recorded: from the first to the last work of the GPU,
+// whatever launched it. That by operation of a trace without passes is from the first
+// event to the last.
 const (
 	ByStage  By = "stage"  // steps of the plans
 	ByLayer  By = "layer"  // steps of a layer together

@@ -54,8 +54,10 @@ bounded by its neighbours: its time is that from the end of the kernel before to
 beginning of the one after.
 
 By stage, layer and phase the wall time is that from the first pass to the end of
-the last, without a warm-up; else it is that from the first to the last work of the
-GPU. Shares are withheld where the recording is incomplete: 'infer trace check' says
+the last, without a warm-up; so it is by op and launch where there are passes. By
+kernel, and by launch without passes, it is that of the whole recording, from the
+first to the last work of the GPU; by op without passes, from the first event to the
+last. Shares are withheld where the recording is incomplete: 'infer trace check' says
 why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer

@@ -175,6 +175,20 @@ func TestTraceShowOwn(t *testing.T) {
 	}
 
 	out = mustInfer(t, "trace", "show", gpu, "--by", "kernel").stdout
+	const whole = "the table is of the whole recording"
+	if !strings.Contains(out, whole+", from the first to the last work of the GPU; the others are of the passes\n") {
+		t.Errorf("by kernel it is not said of which time:\n%s", out)
+	}
+	for _, by := range []string{"stage", "op", "launch"} {
+		if out := mustInfer(t, "trace", "show", gpu, "--by", by).stdout; strings.Contains(out, whole) {
+			t.Errorf("by %s:\n%s", by, out)
+		}
+	}
+	for _, by := range []string{"kernel", "op", "launch"} {
+		if out := mustInfer(t, "trace", "show", kineto, "--by", by).stdout; !strings.Contains(out, whole) || strings.Contains(out, "of the passes") {
+			t.Errorf("by %s without passes:\n%s", by, out)
+		}
+	}
 	// count, GPU, time, share, min, median, max, grid, block, warps, registers, shared, occupancy, limit, waves, tail
 	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)

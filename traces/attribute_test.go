@@ -121,7 +121,8 @@ func TestExamine(t *testing.T) {
 		"!2 steps are in none of the plans":    func(h *Header, a *Attribution) { a.StepsUnknown = 2 },
 		"!3 kernels belong to no step and":     func(h *Header, a *Attribution) { h.Recorder, a.Unattributed = RecorderStamps, 3 },
 		"?there are no ranges":                 func(h *Header, a *Attribution) { a.Ranges = 0 },
-		"?there is no work of a GPU":           func(h *Header, a *Attribution) { *a = Attribution{} },
+		"?there is no work of a GPU":           func(h *Header, a *Attribution) { *a = Attribution{Ranges: 1} },
+		"!the recording has nothing to make":   func(h *Header, a *Attribution) { *a = Attribution{} },
 		"?not recorded: counters":              func(h *Header, a *Attribution) { h.NotRecorded = []string{"counters"} },
 	} {
 		h, a := Header{Clock: Clock{Uncertainty: 30}}, whole

@@ -61,7 +61,10 @@ func Examine(h *Header, a Attribution) []Finding {
 	if outside := a.WithoutRange; outside > 0 && a.Ranges > 0 {
 		some(outside, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")
 	}
-	if a.Kernels+a.Graphs+a.Copies == 0 && h.Recorder != RecorderHost {
+	switch work := a.Kernels + a.Graphs + a.Copies; {
+	case work+a.Calls+a.Ranges == 0:
+		add(true, "the recording has nothing to make a table of: no work of a GPU, no API calls and no ranges")
+	case work == 0 && h.Recorder != RecorderHost:
 		add(false, "there is no work of a GPU")
 	}
 	if a.Kernels > 0 && a.Ranges == 0 {

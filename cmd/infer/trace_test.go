@@ -58,6 +58,17 @@ func TestTraceCheck(t *testing.T) {
 		t.Errorf("status %d, %+v, error %v", e.status, got, err)
 	}
 
+	// One of nothing is not to be trusted.
+	empty := filepath.Join(t.TempDir(), "empty.json")
+	if err := os.WriteFile(empty, []byte(`{"traceEvents":[]}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	e = infer(t, "trace", "check", empty)
+	if e.status != exitFailure || !strings.Contains(e.stdout, "! the recording has nothing to make a table of") || strings.Contains(e.stdout, "can be trusted") {
+		t.Errorf("status %d:\n%s", e.status, e.stdout)
+	}
+	checkOneLine(t, e.stderr, empty, "would mislead", "1 reason")
+
 	// One that is cut off is checked as far as it goes.
 	whole, err := os.ReadFile(lost)
 	if err != nil {

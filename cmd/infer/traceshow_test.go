@@ -217,8 +217,12 @@ func TestTraceShowOwn(t *testing.T) {
 	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "json").stdout), &table); err != nil || len(table.Launches) != 4 || table.Queue.Starved != 4 || table.LaunchRows[0].Calls != 4 {
 		t.Errorf("%+v, error %v", table, err)
 	}
-	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "launch"), exitFailure, "no work")
-	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "no work")
+	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "launch"), exitFailure, "a recording of the CPU has no launches")
+	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "a recording of the CPU has no kernels")
+	checkFailure(t, infer(t, "trace", "show", cpu, "--gpu", "0"), exitFailure, "a recording of the CPU has no GPU 0")
+	for _, by := range []string{"stage", "kernel", "launch", "op"} {
+		checkFailure(t, infer(t, "trace", "show", gpu, "--by", by, "--gpu", "3"), exitFailure, "no work of GPU 3", "GPU 0 alone worked")
+	}
 }
 
 // TestRowName: times that are only bounded are labelled so.

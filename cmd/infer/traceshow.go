@@ -81,7 +81,7 @@ why.`,
 	}
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
 		f.StringVar(&by, "by", "stage", "rows are `WHAT`: "+tablesThereAre())
-		f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as time, calls or floor (default: the\norder of the plan; kernels by time)")
+		f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as time, calls, floor or another heading\nof the table (default: the order of the plan; kernels by time)")
 		f.IntVar(&o.top, "top", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
 		f.StringVar(&o.format, "format", "table", "`FORMAT`: table, csv or json")
 		f.IntVar(&o.gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
@@ -125,7 +125,7 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 	switch by {
 	case traces.ByOp:
 		columns := opColumns(table)
-		if err := sortRows(table.Ops, columns, o.sort, func(*traces.OpRow) int { return 0 }); err != nil {
+		if err := sortRows(table.Ops, columns, o.sort, o.format, func(*traces.OpRow) int { return 0 }); err != nil {
 			return err
 		}
 		rows := topOps(table.Ops, o.top)
@@ -137,9 +137,9 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 		columns, each := launchRowColumns(), launchColumns()
 		// CSV and JSON have a row a launch, the table a row a function.
 		if o.format == "csv" {
-			err = sortRows(table.Launches, each, o.sort, func(*traces.Launch) int { return 0 })
+			err = sortRows(table.Launches, each, o.sort, o.format, func(*traces.Launch) int { return 0 })
 		} else {
-			err = sortRows(table.LaunchRows, columns, o.sort, func(*traces.LaunchRow) int { return 0 })
+			err = sortRows(table.LaunchRows, columns, o.sort, o.format, func(*traces.LaunchRow) int { return 0 })
 		}
 		if err != nil {
 			return err
@@ -153,7 +153,7 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 		writeRows = func() error { return writeCSV(w, each, table.Launches) }
 	default:
 		columns := rowColumns(table)
-		if err := sortRows(table.Rows, columns, o.sort, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
+		if err := sortRows(table.Rows, columns, o.sort, o.format, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
 			return err
 		}
 		topRows(table, o.top, o.sort != "")

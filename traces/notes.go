@@ -38,6 +38,9 @@ func (s *summary) notes(t *Table) []string {
 	case s.by == ByOp && len(t.Passes) == 0:
 		add("the table is of the whole recording, from its first event to its last")
 	}
+	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
+		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
+	}
 	notes = append(notes, h.lookingNotes(t.Passes)...)
 	for _, e := range h.Energy {
 		if e.Tokens <= 0 || e.Device != int(t.Device) && t.Device >= 0 {

@@ -189,7 +189,8 @@ func TestStamps(t *testing.T) {
 	checkWall(t, table)
 	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 5 + 5, IdleLaunch: 15 + 20, IdleDependency: 5, IdleUnknown: 10})
 	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 20, "h.0.attn.c_attn": 110})
-	if len(table.Findings) != 0 || table.Trust != "whole; 4 kernels, all attributed to steps" {
+	if len(table.Findings) != 1 || table.Findings[0].Misleads || !strings.HasPrefix(table.Findings[0].Text, "1 kernel stands for a library product") ||
+		table.Trust != "whole; 4 kernels (a library product counts as one), all attributed to steps" {
 		t.Errorf("findings %+v, trust %q", table.Findings, table.Trust)
 	}
 	if r := find(t, table, RowWork, "wte+wpe"); r.Calls != 2 || r.Host != 10 || r.Bounded != 1 {
@@ -211,7 +212,7 @@ func TestStamps(t *testing.T) {
 	launch.Name, launch.Correlation = "cudaGraphLaunch", 7
 	events[6].Correlation, events[7].Correlation = 7, 7
 	table, err = Summarize(trace(h, append(events, launch)...), ByStage, -1)
-	if err != nil || len(table.Findings) != 0 {
+	if err != nil || len(table.Findings) != 1 {
 		t.Fatal(table.Findings, err)
 	}
 	checkSum(t, table)
@@ -221,10 +222,10 @@ func TestStamps(t *testing.T) {
 	stray := Plain(KindKernel, stream, "stray", 197, 1)
 	h.Drop("stamps", 3)
 	table, err = Summarize(trace(h, append(events, stray)...), ByStage, -1)
-	if err != nil || len(table.Findings) != 2 || !Misleads(table.Findings) || !strings.Contains(table.Findings[1].Text, "1 kernel belongs to no step") {
+	if err != nil || len(table.Findings) != 3 || !Misleads(table.Findings) || !strings.Contains(table.Findings[1].Text, "1 kernel belongs to no step") {
 		t.Errorf("findings %+v, error %v", table.Findings, err)
 	}
-	if want := "shares mislead, for 2 reasons; 5 kernels, 4 attributed to steps, 1 outside the passes, 3 records dropped"; table.Trust != want {
+	if want := "shares mislead, for 2 reasons; 5 kernels (a library product counts as one), 4 attributed to steps, 1 outside the passes, 3 records dropped"; table.Trust != want {
 		t.Errorf("trust %q, not %q", table.Trust, want)
 	}
 }

@@ -51,7 +51,7 @@ func (r *runner) StartRecording(p *profile.Recorder) error {
 		p.Name(r.recording.worker(w), fmt.Sprintf("worker %d", w))
 	}
 	p.Header(func(h *traces.Header) {
-		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: p.Uncertainty()}
+		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: 0}
 		h.DType = "f32" // in which all versions of the kernels compute
 		h.NotRecorded = append(h.NotRecorded, "where threads wait for each other: it shows as the time from the end of one step to the beginning of the next")
 	})

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -112,6 +113,11 @@ func TestLayers(t *testing.T) {
 	}
 	for _, m := range []string{"stages of a layer", "stages outside layers"} {
 		want["depth 3 "+m+" prefill"], want["depth 3 "+m+" decode"] = 2, 2
+	}
+	if strings.Contains(out, "other programs ran there") { // on a busy machine recordings are left out
+		for _, rows := range []map[string]int{counts, want} {
+			maps.DeleteFunc(rows, func(key string, _ int) bool { return strings.Contains(key, "stages") })
+		}
 	}
 	if fmt.Sprint(counts) != fmt.Sprint(want) {
 		t.Errorf("rows are %v\nnot %v", counts, want)

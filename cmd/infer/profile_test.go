@@ -55,7 +55,9 @@ func TestProfile(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"check", file}, {"advise", file}, {"diff", file, file}, {"report", file, "-o", file + ".html"}, {"pprof", file, "-o", file + ".pb.gz"}} {
-		if r := infer(t, append([]string{"trace"}, args...)...); r.status != 0 {
+		r := infer(t, append([]string{"trace"}, args...)...)
+		isBusy := args[0] == "check" && strings.Contains(r.stdout, "other programs ran there") // the machine is
+		if r.status != 0 && !isBusy {
 			t.Errorf("trace %s: status %d: %s", args[0], r.status, r.stderr)
 		}
 	}

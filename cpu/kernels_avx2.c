@@ -14,7 +14,6 @@
 #define GS_GP 1
 #define GS_GU 2
 #define GS_PREFETCH 512
-#define Q8_AHEAD 2048
 #include "kernels_impl.h"
 #if defined(__clang__)
 #pragma clang attribute pop

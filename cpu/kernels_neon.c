@@ -8,7 +8,6 @@
 #define GS_GP 1
 #define GS_GU 2
 #define GS_PREFETCH 512
-#define Q8_AHEAD 2048
 #include "kernels_impl.h"
 
 // With the dot products of bytes of Armv8.2 (nearly all since 2018).

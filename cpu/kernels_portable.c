@@ -7,5 +7,4 @@
 #define GS_GP 1
 #define GS_GU 1
 #define GS_PREFETCH 512
-#define Q8_AHEAD 2048
 #include "kernels_impl.h"

@@ -50,6 +50,10 @@ INLINE vi dot_neon(vi sum, vu w, int32_t x) {
 	 (vi)((w) >> 16 & 0xffu) * (x)->q[4 * (i) + 2] + (vi)((w) >> 24) * (x)->q[4 * (i) + 3])
 #endif
 
+#ifndef Q8_AHEAD
+#define Q8_AHEAD 2048 // bytes ahead that are prefetched: about two blocks
+#endif
+
 #ifndef Q8_WORD
 #define Q8_WORD
 typedef int32_t q8_word __attribute__((may_alias));
@@ -71,6 +75,7 @@ INLINE void GS_BODY_OF(GS_GEMV)(const int panels, int64_t blocks, const gs_q8_bl
 #pragma GCC unroll 8
 		for (int p = 0; p < panels; p++) {
 			panel[p] = w + p * stride;
+			__builtin_prefetch(panel[p] + Q8_AHEAD, 0, 3);
 			__asm__("" : "+r"(panel[p])); // all below is at a constant distance from it: one register per panel, not one per line
 		}
 #pragma GCC unroll 4

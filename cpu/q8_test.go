@@ -164,6 +164,18 @@ func TestQ8Extremes(t *testing.T) {
 	})
 }
 
+// Each version says how it multiplies.
+func TestQ8Products(t *testing.T) {
+	for i := portable; i <= avx512VNNI; i++ {
+		if q8Products[i] == "" || rowsOfTile[i] == 0 {
+			t.Errorf("nothing is said of %s", i)
+		}
+	}
+	if len(q8Products) != int(avx512VNNI)+1 || len(rowsOfTile) != len(q8Products) {
+		t.Errorf("%d versions, products of %d and tiles of %d are known", avx512VNNI+1, len(q8Products), len(rowsOfTile))
+	}
+}
+
 func float64s(x []float32) []float64 {
 	y := make([]float64, len(x))
 	for i, v := range x {

@@ -51,7 +51,7 @@ INLINE vi dot_neon(vi sum, vu w, int32_t x) {
 #endif
 
 #ifndef Q8_AHEAD
-#define Q8_AHEAD 2048 // bytes ahead that are prefetched: about two blocks
+#define Q8_AHEAD 4096 // bytes ahead that are prefetched: about four blocks
 #endif
 
 #ifndef Q8_WORD

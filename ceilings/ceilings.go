@@ -49,7 +49,7 @@ func (c Ceilings) String() string {
 func (c Ceilings) bandwidth() float64 { return max(c.Copy, c.Read) * 1e9 }
 
 // rate returns operations per second in the type whose elements have that size.
-func (c Ceilings) rate(size int) float64 {
+func (c Ceilings) rate(size float64) float64 {
 	if size == 4 {
 		return c.F32 * 1e12
 	}

@@ -15,7 +15,13 @@ import (
 type Options struct {
 	Threads int           // 0 is one for each physical core that the process may use
 	DType   weights.DType // how weights are held: weights.F32 (also 0) or weights.BF16
-	ISA     string        // kernels to use: "avx512", "avx2", "neon", "portable"; "" takes GPT2SCOPE_CPU, else the fastest
+	ISA     string        // kernels to use, such as "avx2": see [Features]; "" takes GPT2SCOPE_CPU, else the fastest
+
+	// Q8 holds the matrices of products, wte among them where lm_head is tied to it,
+	// as 8-bit integers with a scale per 32 of them, instead of as DType: 1.0625 bytes
+	// a weight. A product of few rows, as in a decode step, then rounds activations to
+	// 8 bits too, and sums in float32; one of more rows widens weights to float32.
+	Q8 bool
 }
 
 // Backend is the fast executor. Its sessions share its threads, and the packed
@@ -45,6 +51,9 @@ func New(o Options) (*Backend, error) {
 	default:
 		return nil, fmt.Errorf("weights cannot be held as %s; F32 and BF16 are supported", o.DType)
 	}
+	if o.Q8 {
+		b.dtype = q8Type
+	}
 	if b.pool, err = newPool(Threads(o.Threads), isa); err != nil {
 		return nil, err
 	}
@@ -65,7 +74,7 @@ func Threads(n int) int {
 // Name returns "cpu".
 func (b *Backend) Name() string { return "cpu" }
 
-// ISA returns which kernels run: "avx512", "avx2", "neon" or "portable".
+// ISA returns which kernels run: one of [Features]'s versions.
 func (b *Backend) ISA() string { return b.pool.isa.String() }
 
 // Close ends the threads. Sessions must be closed before; no session can be made
@@ -87,8 +96,11 @@ var chains = []gpt2.Chain{
 // residual add with the Linear before it.
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 
-// Sizes are 4 bytes, or 2 for weights held as bfloat16.
-func (b *Backend) Sizes() gpt2.Sizes { return gpt2.Sizes{Weight: b.dtype.size(), Activation: 4, KV: 4} }
+// Sizes are 4 bytes, or for weights held as bfloat16 2, as 8-bit integers with their
+// scales 1.0625.
+func (b *Backend) Sizes() gpt2.Sizes {
+	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: 4}
+}
 
 // packedModel are the parameters of a model, as the kernels take them. They are
 // cut from one arena per acquisition.
@@ -147,13 +159,15 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 			continue
 		}
 		todo = append(todo, param)
-		total += int64(param.Elements()) * int64(b.dtype.size())
+		total += int64(param.Elements())
 		bytes := 4 * param.Elements()
-		if f := formOf(m.Config, param); f != heldVector {
-			bytes = weightBytes(param.Shape[0], param.Shape[1], b.dtype, f == heldTable)
-			if isTransposed(param) {
-				bytes = weightBytes(param.Shape[1], param.Shape[0], b.dtype, f == heldTable)
-			}
+		switch f := formOf(m.Config, param); {
+		case f == heldTable:
+			bytes = weightBytes(param.Shape[1], param.Shape[0], b.dtype.ofTables(), true)
+		case f == heldPanels && isTransposed(param):
+			bytes = weightBytes(param.Shape[1], param.Shape[0], b.dtype, false)
+		case f == heldPanels:
+			bytes = weightBytes(param.Shape[0], param.Shape[1], b.dtype, false)
 		}
 		size += (bytes + 63) / 64 * 64
 	}
@@ -167,8 +181,9 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	p.arenas = append(p.arenas, a)
 	for _, param := range todo {
 		err := b.pack(ctx, m, p, a, param, func(elements int) {
-			if done += int64(elements) * int64(b.dtype.size()); progress != nil {
-				progress(done, total)
+			if done += int64(elements); progress != nil {
+				size := b.dtype.bytesPerWeight()
+				progress(int64(float64(done)*size), int64(float64(total)*size))
 			}
 		})
 		if err != nil { // what is not whole must not be found by the next session
@@ -220,7 +235,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 	var w *weight
 	switch {
 	case f == heldTable:
-		w, err = newTable(a, cols, rows, b.dtype)
+		w, err = newTable(a, cols, rows, b.dtype.ofTables())
 	case isTransposed(param):
 		w, err = newWeight(a, cols, rows, b.dtype)
 	default:

@@ -7,5 +7,5 @@
 //
 // [New] makes the fast executor: kernels in C, called through cgo, for AVX-512,
 // AVX2, NEON and plain C, chosen at run time; weights packed once into panels,
-// as float32 or bfloat16; neighbouring steps fused; one call into C per pass.
+// as float32, bfloat16 or 8-bit integers with a scale per 32; neighbouring steps fused; one call into C per pass.
 package cpu

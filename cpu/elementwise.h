@@ -20,6 +20,8 @@ INLINE void gather(float *y, const gs_weight *w, int rowmajor, int64_t id, int64
 	} else if (w->dtype == GS_F32) {
 		const float *p = (const float *)w->data + (id / GS_NR * w->K + c) * GS_NR + id % GS_NR;
 		for (int64_t i = 0; i < n; i++) y[i] = p[i * GS_NR];
+	} else if (w->dtype == GS_Q8) {
+		for (int64_t i = 0; i < n; i++) y[i] = q8_at(w, c + i, id);
 	} else { // c is even: EMBED_SPAN is
 		const uint16_t *p = (const uint16_t *)w->data + ((id / GS_NR * ((w->K + 1) / 2) + c / 2) * GS_NR + id % GS_NR) * 2;
 		for (int64_t i = 0; i < n; i++) y[i] = widen_bf16(p[i / 2 * GS_NR * 2 + i % 2]);

@@ -75,6 +75,11 @@ const (
 	neon     isa = C.GS_NEON
 	avx2     isa = C.GS_AVX2
 	avx512   isa = C.GS_AVX512
+
+	// The same with instructions for dot products of bytes, which 8-bit weights are multiplied with.
+	neonDot    isa = C.GS_NEON_DOT
+	avx2VNNI   isa = C.GS_AVX2_VNNI
+	avx512VNNI isa = C.GS_AVX512_VNNI
 )
 
 func (i isa) String() string { return C.GoString(C.gs_isa_name(C.int(i))) }
@@ -150,15 +155,18 @@ func (p *pool) isClosed() bool {
 
 // ---- Packed weights ---------------------------------------------------------------------------------------------------------------
 
-// dtype is how values are stored: weights in memory as float32 or bfloat16, and sources of packing as float16 too.
+// dtype is how values are stored: weights in memory as float32, bfloat16 or, packed, in blocks of 8-bit integers; sources of packing as
+// float32, bfloat16 or float16.
 type dtype int32
 
 const (
 	float32Type  dtype = C.GS_F32
 	bfloat16Type dtype = C.GS_BF16
 	float16Type  dtype = C.GS_F16
+	q8Type       dtype = C.GS_Q8
 )
 
+// size is the bytes of a value. Those of q8Type come only in blocks: see bytesPerWeight.
 func (d dtype) size() int {
 	if d == float32Type {
 		return 4
@@ -166,12 +174,28 @@ func (d dtype) size() int {
 	return 2
 }
 
+// bytesPerWeight is the bytes of a packed weight: with q8Type 1.0625, a byte and a 32nd of its block's bfloat16 scale.
+func (d dtype) bytesPerWeight() float64 {
+	if d == q8Type {
+		return float64(C.GS_Q8_BLOCK) / (C.GS_QB * C.GS_NR)
+	}
+	return float64(d.size())
+}
+
+// ofTables is the type of tables beside weights of type d: rows to be looked up are not held in blocks.
+func (d dtype) ofTables() dtype {
+	if d == q8Type {
+		return bfloat16Type
+	}
+	return d
+}
+
 // weight is a matrix (K, N) packed into panels of 32 columns (layout in kernels.h), or a table: N rows of K, as embeddings are stored.
 type weight struct {
 	K, N  int
 	dtype dtype
 	table bool
-	data  mem[float32] // as 32-bit units: two bfloat16 each
+	data  mem[float32] // as 32-bit units: two bfloat16 each, or parts of a block
 	owned bool         // data is this weight's own, not an arena's
 }
 
@@ -223,8 +247,8 @@ func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
 	if K < 1 || N < 1 || K > 1<<31 || N > 1<<31 || K > (1<<46)/N {
 		return nil, fmt.Errorf("a weight of %d x %d is not possible", K, N)
 	}
-	if d != float32Type && d != bfloat16Type {
-		return nil, fmt.Errorf("weights are held as float32 or bfloat16")
+	if d != float32Type && d != bfloat16Type && (d != q8Type || table) {
+		return nil, fmt.Errorf("weights are held as float32 or bfloat16, packed ones as 8-bit integers too")
 	}
 	n := (weightBytes(K, N, d, table) + 3) / 4
 	data, err := mem[float32]{}, error(nil)
@@ -268,13 +292,16 @@ func (w *weight) setRows(src []byte, d dtype, r0, r1 int) (bad int, err error) {
 
 // pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it, or, where
 // transposed is set, (N, K), as embeddings are stored; src holds just these rows, as little-endian values of the source's dtype.
-// Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed), but for the last.
+// Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed, or 8-bit), but for the last.
 // It returns how many of the source's values were NaN or infinite.
 func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int) (bad int, err error) {
 	if w.table {
 		return 0, fmt.Errorf("packing into a table: set its rows")
 	}
 	rows, cols, unit, t := w.K, w.N, 2, 0
+	if w.dtype == q8Type {
+		unit = 32
+	}
 	if transposed {
 		rows, cols, unit, t = w.N, w.K, 32, 1
 	}

@@ -35,7 +35,17 @@ void gs_free(void *p, size_t bytes);
 
 // ---- instruction sets -----------------------------------------------------------------------------------------------------------
 
-enum gs_isa { GS_PORTABLE, GS_NEON, GS_AVX2, GS_AVX512, GS_ISAS };
+// Slowest first. A version with dot products of bytes shares all else with the one before it.
+enum gs_isa {
+	GS_PORTABLE,
+	GS_NEON,
+	GS_NEON_DOT, // and Armv8.2's SDOT
+	GS_AVX2,
+	GS_AVX2_VNNI, // and AVX-VNNI
+	GS_AVX512,
+	GS_AVX512_VNNI, // and AVX512_VNNI
+	GS_ISAS
+};
 
 // gs_isa_supported says whether this program contains the version and this processor can run it.
 int gs_isa_supported(int isa);
@@ -50,15 +60,23 @@ const char *gs_isa_name(int isa);
 //   GS_BF16  [ceil(N/32)][ceil(K/2)][32][2] bfloat16: rows k and k+1 interleaved, so that a 32-bit lane holds (W[k][n], W[k+1][n]);
 //            both widen to float32 with one shift or one mask, and it is the layout of the bfloat16 dot-product instructions
 //            (x86 VDPBF16PS, TDPBF16PS; Arm BFDOT).
+//   GS_Q8    [ceil(N/32)][ceil(K/32)] blocks of 32 rows, each
+//              [16][2] bfloat16      scale d of each column: that of column n is scales[n % 16][n / 16]
+//              [8][32][4] uint8      q + 128: a 32-bit lane holds rows 4i..4i+3 of a column, what an instruction for dot products of
+//                                    bytes takes (x86 VPDPBUSD; Arm SDOT)
+//            W[k][n] = d q, with d = max |W| / 127 over the 32 rows, rounded, and q = round(W / d): the scheme of llama.cpp's Q8_0
+//            (ggml-org/llama.cpp, ggml/src/ggml-quants.c, quantize_row_q8_0_ref), which has float16 for d. A bfloat16 has float32's
+//            range and widens with a shift, on any processor; as q is made with the rounded d, no error comes of its 8 bits.
 
 enum { GS_NR = 32 };
+enum { GS_QB = 32, GS_Q8_BLOCK = GS_NR * 2 + GS_QB * GS_NR }; // rows and bytes of a block of GS_Q8
 
-enum gs_dtype { GS_F32, GS_BF16, GS_F16 }; // GS_F16 is only a source of packing
+enum gs_dtype { GS_F32, GS_BF16, GS_F16, GS_Q8 }; // GS_F16 is only a source of packing
 
 typedef struct gs_weight {
 	void *data;
 	int64_t K, N;
-	int32_t dtype; // GS_F32 or GS_BF16
+	int32_t dtype; // GS_F32, GS_BF16 or, packed, GS_Q8
 } gs_weight;
 
 // ---- views ----------------------------------------------------------------------------------------------------------------------
@@ -200,9 +218,9 @@ int64_t gs_now(void);
 // gs_pack converts a slice of a source matrix into its place in w.
 //   transposed == 0   src is rows [r0, r1) of a (K, N) matrix, as GPT-2's Conv1D stores weights
 //   transposed == 1   src is rows [r0, r1) of an (N, K) matrix, as embeddings and lm_head are stored; r0 is a multiple of 32
-// Slices may be packed in any order. For GS_BF16, r0 of an untransposed slice is even, and so is r1 unless it is K; r1 of a
-// transposed slice is a multiple of 32 unless it is N. src_dtype is GS_F32, GS_BF16 or GS_F16;
-// to bfloat16 it rounds to nearest, ties to even. Returns how many source values were NaN or infinite.
+// Slices may be packed in any order. For GS_BF16, r0 of an untransposed slice is even, and so is r1 unless it is K; for GS_Q8 both are
+// multiples of 32; r1 of a transposed slice is a multiple of 32 unless it is N. src_dtype is GS_F32, GS_BF16 or GS_F16;
+// to bfloat16 it rounds to nearest, ties to even. A column's block of GS_Q8 with a NaN or an infinity is NaN. Returns how many source values were NaN or infinite.
 int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0, int64_t r1);
 
 // gs_weight_bytes returns the size of the packed form.

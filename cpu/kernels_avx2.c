@@ -17,5 +17,16 @@
 #include "kernels_impl.h"
 #if defined(__clang__)
 #pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx2,fma,avxvnni"))), apply_to = function)
+#else
+#pragma GCC target("avxvnni")
+#endif
+// With AVX-VNNI (Intel since Alder Lake, AMD since Zen 5), whose dot products of bytes need no AVX-512.
+#define GS_DOT_VNNI
+#define GS_GEMV gemv_q8_vnni
+#include "q8_gemv.h"
+const gs_kernels gs_kernels_avx2_vnni = GS_KERNELS("avx2-vnni", quantise_bytes, gemv_q8_vnni);
+#if defined(__clang__)
+#pragma clang attribute pop
 #endif
 #endif

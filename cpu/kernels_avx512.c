@@ -17,5 +17,16 @@
 #include "kernels_impl.h"
 #if defined(__clang__)
 #pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512vnni"))), apply_to = function)
+#else
+#pragma GCC target("avx512vnni")
+#endif
+// With AVX512_VNNI (Intel since Cascade Lake, AMD since Zen 4).
+#define GS_DOT_VNNI
+#define GS_GEMV gemv_q8_vnni
+#include "q8_gemv.h"
+const gs_kernels gs_kernels_avx512_vnni = GS_KERNELS("avx512-vnni", quantise_bytes, gemv_q8_vnni);
+#if defined(__clang__)
+#pragma clang attribute pop
 #endif
 #endif

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,10 +29,13 @@ func TestNEONByEmulation(t *testing.T) {
 		t.Fatalf("cross-compiling: %v\n%s", err, out)
 	}
 	run := exec.Command(qemu, "-L", libs, binary, "-test.short", "-test.v", "-test.run",
-		"^(TestPack|TestLayerNorm|TestLinear|TestActivations|TestElementwise|TestEmbed|TestAttention|TestNaNPropagates)$/^neon$")
+		"^(TestPack|TestLayerNorm|TestLinear|TestActivations|TestElementwise|TestEmbed|TestAttention|TestNaNPropagates|TestQ8Extremes)$/^neon")
 	out, err := run.CombinedOutput()
 	if err != nil {
 		t.Fatalf("under emulation: %v\n%s", err, out)
+	}
+	if !bytes.Contains(out, []byte("--- PASS: TestLinear/neon-dot")) {
+		t.Errorf("the emulated processor did not run the version with dot products:\n%s", out)
 	}
 	t.Logf("%s", out)
 }

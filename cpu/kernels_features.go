@@ -13,6 +13,7 @@ type Features struct {
 	Extensions []string // of its instruction set, those that matter to matrix products, in the system's spelling
 	Versions   []string // kernel versions that run here, slowest first
 	Version    string   // the one in use: the last, or what GPT2SCOPE_CPU names
+	Q8         string   // by which instructions it multiplies 8-bit weights in a decode step
 }
 
 // DetectFeatures looks at the processor and at the environment variable GPT2SCOPE_CPU, which forces a version of the kernels. The
@@ -27,8 +28,19 @@ func DetectFeatures() (Features, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Version = i.String()
+	f.Version, f.Q8 = i.String(), q8Products[i]
 	return f, nil
+}
+
+// q8Products names what DOT of q8_gemv.h is in each version.
+var q8Products = map[isa]string{
+	portable:   "PMADDWD, or plain C",
+	neon:       "SMULL",
+	neonDot:    "SDOT",
+	avx2:       "VPMADDWD, 256 bits",
+	avx2VNNI:   "VPDPBUSD, 256 bits",
+	avx512:     "VPMADDWD, 512 bits",
+	avx512VNNI: "VPDPBUSD, 512 bits",
 }
 
 // processor reads the name and extensions from /proc/cpuinfo, where that is.

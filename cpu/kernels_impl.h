@@ -13,6 +13,8 @@
 
 #include "tile.h"
 
+#include "q8.h"
+
 #include "norm.h"
 
 #include "linear.h"
@@ -66,23 +68,31 @@ static float read_all(const float *p, int64_t n) {
 	return sum_lanes((vf)(t & 0x3fffffff));
 }
 
-const gs_kernels GS_TABLE = {
-	.name = GS_NAME,
-	.op =
-		{
-			[GS_NOP] = op_nop,
-			[GS_EMBED] = op_embed,
-			[GS_LAYERNORM] = op_layernorm,
-			[GS_LINEAR] = op_linear,
-			[GS_APPEND] = op_append,
-			[GS_ATTENTION] = op_attention,
-			[GS_ADD] = op_add,
-			[GS_ACTIVATION] = op_activation,
-			[GS_COPY] = op_copy,
-		},
-	.pack = pack,
-	.convert = convert,
-	.flops = flops,
-	.fma = fma_registers,
-	.read = read_all,
-};
+// The table of a version: all of the above, and one of the products of 8-bit weights.
+#define GS_KERNELS(title, quantise_x, gemv)                                                                                           \
+	{                                                                                                                                 \
+		.name = title,                                                                                                                \
+		.op =                                                                                                                         \
+			{                                                                                                                         \
+				[GS_NOP] = op_nop,                                                                                                    \
+				[GS_EMBED] = op_embed,                                                                                                \
+				[GS_LAYERNORM] = op_layernorm,                                                                                        \
+				[GS_LINEAR] = op_linear,                                                                                              \
+				[GS_APPEND] = op_append,                                                                                              \
+				[GS_ATTENTION] = op_attention,                                                                                        \
+				[GS_ADD] = op_add,                                                                                                    \
+				[GS_ACTIVATION] = op_activation,                                                                                      \
+				[GS_COPY] = op_copy,                                                                                                  \
+			},                                                                                                                        \
+		.pack = pack, .quantise = quantise_x, .gemv_q8 = gemv, .convert = convert, .flops = flops, .fma = fma_registers,              \
+		.read = read_all,                                                                                                             \
+	}
+
+#define GS_GEMV gemv_q8
+#include "q8_gemv.h"
+
+#if defined(__x86_64__)
+const gs_kernels GS_TABLE = GS_KERNELS(GS_NAME, quantise_pairs, gemv_q8);
+#else
+const gs_kernels GS_TABLE = GS_KERNELS(GS_NAME, quantise_bytes, gemv_q8);
+#endif

@@ -9,4 +9,18 @@
 #define GS_GU 2
 #define GS_PREFETCH 512
 #include "kernels_impl.h"
+
+// With the dot products of bytes of Armv8.2 (nearly all since 2018).
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)
+#else
+#pragma GCC target("arch=armv8.2-a+dotprod")
+#endif
+#define GS_DOT_SDOT
+#define GS_GEMV gemv_q8_dot
+#include "q8_gemv.h"
+const gs_kernels gs_kernels_neon_dot = GS_KERNELS("neon-dot", quantise_bytes, gemv_q8_dot);
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
 #endif

@@ -170,6 +170,9 @@ func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, t
 		w.data.slice()[i] = math.Float32frombits(poison)
 	}
 	rows, cols, unit := K, N, 2
+	if held == q8Type {
+		unit = 32
+	}
 	if transposed {
 		rows, cols, unit = N, K, 32
 	}
@@ -210,6 +213,9 @@ func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, t
 		}
 		r0 = r1
 	}
+	if held == q8Type {
+		quantised(t, w, values)
+	}
 	return w, values
 }
 
@@ -227,6 +233,10 @@ func float16(h uint16) float32 {
 
 // at reads a packed weight's value by the layout that kernels.h documents.
 func (w *weight) at(k, n int) float32 {
+	if w.dtype == q8Type {
+		d, q := w.block(k, n)
+		return d * float32(q)
+	}
 	if w.dtype == float32Type {
 		return w.data.slice()[(n/32*w.K+k)*32+n%32]
 	}
@@ -240,7 +250,7 @@ func (w *weight) at(k, n int) float32 {
 func TestPack(t *testing.T) {
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		r := rand.New(rand.NewPCG(1, 1))
-		for _, held := range []dtype{float32Type, bfloat16Type} {
+		for _, held := range []dtype{float32Type, bfloat16Type, q8Type} {
 			for _, source := range []dtype{float32Type, bfloat16Type, float16Type} {
 				for _, transposed := range []bool{false, true} {
 					for _, shape := range [][2]int{{1, 1}, {7, 33}, {64, 96}, {129, 257}, {50, 31}} {
@@ -273,7 +283,7 @@ func TestPackCountsNonFinite(t *testing.T) {
 			binary.LittleEndian.PutUint32(src[4*i:], math.Float32bits(float32(math.NaN())))
 		}
 		binary.LittleEndian.PutUint32(src[4*77:], math.Float32bits(float32(math.Inf(-1))))
-		for _, held := range []dtype{float32Type, bfloat16Type} {
+		for _, held := range []dtype{float32Type, bfloat16Type, q8Type} {
 			w, err := newWeight(nil, K, N, held)
 			if err != nil {
 				t.Fatal(err)
@@ -285,7 +295,7 @@ func TestPackCountsNonFinite(t *testing.T) {
 			if v := w.at(0, 0); v == v {
 				t.Errorf("NaN became %v", v)
 			}
-			if v := w.at(1, 37); !math.IsInf(float64(v), -1) {
+			if v := w.at(1, 37); !math.IsInf(float64(v), -1) && (held != q8Type || v == v) { // a block with one is NaN
 				t.Errorf("-Inf became %v", v)
 			}
 			w.free()
@@ -387,8 +397,12 @@ func TestLinear(t *testing.T) {
 }
 
 func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int) {
-	held := []dtype{float32Type, bfloat16Type}[variant%2]
-	w, values := packed(t, r, pools[0], K, N, held, held, variant/2%2 == 1)
+	held := []dtype{float32Type, bfloat16Type, q8Type}[variant%3]
+	source := held
+	if held == q8Type {
+		source = float32Type
+	}
+	w, values := packed(t, r, pools[0], K, N, held, source, variant/3%2 == 1)
 	o := linearStep{w: w, M: M, n1: N}
 	name := fmt.Sprintf("M %d, K %d, N %d, %v", M, K, N, held)
 	// x: one row after another, or some rows of each of several sequences.
@@ -468,8 +482,20 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 				squares += v * v
 				abs += math.Abs(float64(values[k*N+n])) * (math.Abs(in[k]) + 3)
 			}
+			var rounded float64 // how far sums of rounded activations may be from ours, where a value lies between two integers
+			if held == q8Type && M <= rowsOfTile[pools[0].isa] {
+				var q []float64
+				q, rounded = roundedRow(in, inError, func(k int) float64 { return math.Abs(float64(values[k*N+n])) })
+				sum, squares = 0, 0
+				for k := range K {
+					v := q[k] * float64(values[k*N+n])
+					sum += v
+					squares += v * v
+				}
+			}
 			// Partial sums grow as a random walk, to about sqrt(squares); each of K additions rounds one.
 			tol := 2*eps32*math.Sqrt(float64(K)*squares) + inError*abs/math.Sqrt(float64(K))*4
+			tol += rounded
 			if o.bias.p != nil {
 				sum += float64(o.bias.slice()[n])
 			}
@@ -592,8 +618,11 @@ func TestEmbed(t *testing.T) {
 		r := rand.New(rand.NewPCG(5, 1))
 		const V, positions = 77, 40
 		for _, C := range []int{1, 2, 33, 100, 1500} {
-			for variant := range 8 {
+			for variant := range 9 {
 				held := []dtype{float32Type, bfloat16Type}[variant%2]
+				if variant == 8 {
+					held = q8Type
+				}
 				var wte *weight
 				var values []float32 // (C, V)
 				if variant/2%2 == 0 {
@@ -606,7 +635,7 @@ func TestEmbed(t *testing.T) {
 						values[i%C*V+i/C] = v
 					}
 				}
-				wpe, positional := table(t, r, nil, C, positions, []dtype{float32Type, bfloat16Type}[variant/4], float32Type)
+				wpe, positional := table(t, r, nil, C, positions, []dtype{float32Type, bfloat16Type}[variant/4%2], float32Type)
 				B, T := 1+r.IntN(3), 1+r.IntN(20)
 				var ids, pos []int
 				for range B * T {

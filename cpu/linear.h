@@ -6,7 +6,8 @@
 //
 // Many rows: tasks of up to MC rows by NC panels. A task goes over K in blocks of KC; per block it packs its rows of x, normalised,
 // into L2, and multiplies them with one panel after another, a panel's block (32 KiB) staying in L1 over all tiles. Partial sums wait
-// in the worker's scratch, so y is written once. bfloat16 panels are widened once per block and task.
+// in the worker's scratch, so y is written once. bfloat16 and 8-bit panels are widened once per block and task; the rows of x stay
+// float32, so that with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h).
 
 enum {
 	MC = 240, // rows of a task: MC * LDA * 4 = 255 KiB of packed x; a multiple of every MR
@@ -50,6 +51,7 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 }
 
 INLINE const float *panel_of(const gs_weight *w, int64_t p) {
+	if (w->dtype == GS_Q8) return (const float *)q8_block_of(w, p, 0);
 	int64_t rows = w->dtype == GS_BF16 ? (w->K + 1) / 2 : w->K;
 	return (const float *)w->data + p * rows * GS_NR;
 }
@@ -101,6 +103,35 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 	}
 }
 
+// linear_few_q8 quantises the rows of x, each worker for itself. Several rows take turns with a panel, which the first brings into the
+// cache.
+static void linear_few_q8(gs_worker *w, const gs_linear *o) {
+	const int64_t K = o->w.K, M = o->M, blocks = q8_blocks(K), stride = blocks * GS_Q8_BLOCK;
+	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
+	const gs_kernels *kernels = w->pool->kernels;
+	gs_q8_block *xq = (gs_q8_block *)w->scratch;                // (M, blocks)
+	float *normal = w->scratch + M * blocks * Q8_BLOCK_FLOATS; // (K)
+	for (int64_t r = 0; r < M; r++) {
+		const float *x = row_of(&o->x, r);
+		if (o->norm.gain) {
+			float mean, rstd;
+			row_stats(x, K, o->norm.eps, &mean, &rstd);
+			apply_norm(normal, x, 0, K, &o->norm, mean, rstd);
+			x = normal;
+		}
+		kernels->quantise(xq + r * blocks, x, K);
+	}
+	float c[GS_GP * GS_NR];
+	const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP; // as for one row of float32
+	for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
+		int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
+		for (int64_t r = 0; r < M; r++) {
+			kernels->gemv_q8((int)n, blocks, xq + r * blocks, q8_block_of(&o->w, p, 0), stride, c);
+			for (int64_t j = 0; j < n; j++) finish(o, r, 1, (p + j) * GS_NR, c + j * GS_NR);
+		}
+	}
+}
+
 static void widen(float *dst, const float *panel, int64_t k0, int64_t n) {
 	const float *b = panel + k0 / 2 * GS_NR;
 	for (int64_t k = 0; k < n; k += 2, b += GS_NR, dst += 2 * GS_NR)
@@ -114,7 +145,7 @@ static void widen(float *dst, const float *panel, int64_t k0, int64_t n) {
 static void linear_many(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
-	const int bf16 = o->w.dtype == GS_BF16;
+	const int bf16 = o->w.dtype == GS_BF16, q8 = o->w.dtype == GS_Q8;
 	const int64_t stride = panel_of(&o->w, 1) - panel_of(&o->w, 0);
 
 	// Few large tasks pack and read least; enough of them that nobody waits long at the end.
@@ -140,9 +171,12 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 			for (int64_t r = 0; r < rows; r++) copy_row(o, a + r * LDA, row_of(&o->x, r0 + r), k, kn, mean[r], rstd[r]);
 			for (int64_t q = q0; q < q1; q++) {
 				// While this block is multiplied, the next panel's is fetched: a line per k, shared out over the tiles.
-				const float *b = panel_of(&o->w, q) + (bf16 ? k / 2 : k) * GS_NR, *next = b + stride;
-				const int64_t fetch = kn * (bf16 ? GS_NR / 2 : GS_NR);
-				if (bf16) {
+				const float *b = panel_of(&o->w, q) + (q8 ? k / GS_QB * (GS_Q8_BLOCK / 4) : bf16 ? k / 2 * GS_NR : k * GS_NR), *next = b + stride;
+				const int64_t fetch = q8 ? kn * GS_Q8_BLOCK / (4 * GS_QB) : kn * (bf16 ? GS_NR / 2 : GS_NR);
+				if (q8) {
+					widen_q8(wide, (const char *)b, kn);
+					b = wide;
+				} else if (bf16) {
 					widen(wide, panel_of(&o->w, q), k, kn);
 					b = wide;
 				}
@@ -164,7 +198,9 @@ _Static_assert(MC * LDA + NC * MC * GS_NR + KC * GS_NR + 2 * MC <= GS_SCRATCH, "
 static void op_linear(gs_worker *w, const gs_step *s) {
 	const gs_linear *o = &s->linear;
 	int64_t blocks = (o->w.K + KC - 1) / KC;
-	if (o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
+	if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)
+		linear_few_q8(w, o);
+	else if (o->w.dtype != GS_Q8 && o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
 		linear_few(w, o);
 	else
 		linear_many(w, o);

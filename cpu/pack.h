@@ -37,12 +37,6 @@ INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, in
 	return bad;
 }
 
-// to_bf16 rounds to nearest, ties to even, and leaves the result in the low half of each lane. NaN stays NaN.
-INLINE vu to_bf16(vf x) {
-	vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-	return (vu)choose(x == x, (vf)r, (vf)((u >> 16) | 0x40u));
-}
-
 static int64_t convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n) {
 	int64_t bad = 0;
 	for (int64_t i = 0; i < n; i += GS_NR) {
@@ -77,6 +71,15 @@ INLINE int64_t pack_columns(const gs_pack_job *job, const int dtype, int64_t pan
 	const gs_weight *w = job->w;
 	int64_t n = panel * GS_NR, bad = 0;
 	int cols = w->N - n < GS_NR ? (int)(w->N - n) : GS_NR, step = w->dtype == GS_BF16 ? 2 : 1;
+	if (w->dtype == GS_Q8) {
+		for (int64_t k = job->r0; k < job->r1; k += GS_QB) {
+			float block[GS_QB][GS_NR] = {{0}};
+			for (int64_t i = k; i < job->r1 && i < k + GS_QB; i++)
+				bad += read_values(block[i - k], job->src, dtype, (i - job->r0) * w->N + n, cols);
+			put_q8(q8_block_of(w, panel, k / GS_QB), block);
+		}
+		return bad;
+	}
 	float row[GS_NR], next[GS_NR];
 	for (int64_t k = job->r0; k < job->r1; k += step) {
 		bad += read_values(row, job->src, dtype, (k - job->r0) * w->N + n, cols);
@@ -98,7 +101,10 @@ INLINE int64_t pack_rows(const gs_pack_job *job, const int dtype, int64_t panel)
 		for (int j = 0; j < rows; j++) bad += read_values(block[j], job->src, dtype, (n + j - job->r0) * w->K + k, cols);
 		for (int i = 0; i < GS_NR; i += 4)
 			for (int j = 0; j < GS_NR; j += 4) transpose4(turned[i] + j, GS_NR, block[j] + i, GS_NR);
-		for (int i = 0; i < cols; i += step) put(w, panel, k + i, turned[i], turned[i + 1]);
+		if (w->dtype == GS_Q8)
+			put_q8(q8_block_of(w, panel, k / GS_QB), turned); // columns beyond K are zeros
+		else
+			for (int i = 0; i < cols; i += step) put(w, panel, k + i, turned[i], turned[i + 1]);
 	}
 	return bad;
 }

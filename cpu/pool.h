@@ -85,11 +85,22 @@ static inline void gs_share(const gs_worker *w, int64_t count, int64_t *lo, int6
 	*hi = count * (w->id + 1) / w->n;
 }
 
+// 32 activations as integers, d q: what q8.h multiplies weights with.
+typedef struct gs_q8_block {
+	int8_t q[GS_QB];
+	float d;
+	int32_t offset;                        // -128 sum q, what weights held as q + 128 add too much
+	int32_t unused[6];                     // to the end of a cache line
+	uint32_t even[GS_QB / 4], odd[GS_QB / 4]; // q as pairs of int16, for processors that multiply those: 4i and 4i+2; 4i+1 and 4i+3
+} gs_q8_block;
+
 // What one instruction set's translation unit provides (kernels_impl.h).
 struct gs_kernels {
 	const char *name;
 	void (*op[GS_OPS])(gs_worker *, const gs_step *);
 	void (*pack)(gs_worker *, gs_pack_job *);
+	void (*quantise)(gs_q8_block *out, const float *x, int64_t n);
+	void (*gemv_q8)(int panels, int64_t blocks, const gs_q8_block *x, const void *w, int64_t stride, float *y);
 	int64_t (*convert)(void *, int, const void *, int, int64_t);
 	void (*flops)(gs_worker *, int64_t count, int64_t *ops);
 	float (*fma)(gs_worker *, int64_t count, int64_t *ops);

@@ -1,6 +1,12 @@
 // The interpreter of steps, the choice of an instruction set, and packing's entry points.
 #include "pool.h"
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 typedef struct run {
 	const gs_step *steps;
@@ -37,18 +43,21 @@ int gs_run(gs_pool *p, const gs_step *steps, int from, int to, int64_t *stamps, 
 // ---- instruction sets ----
 
 #if defined(__x86_64__)
-extern const gs_kernels gs_kernels_avx512, gs_kernels_avx2;
+extern const gs_kernels gs_kernels_avx512_vnni, gs_kernels_avx512, gs_kernels_avx2_vnni, gs_kernels_avx2;
 #elif defined(__aarch64__)
-extern const gs_kernels gs_kernels_neon;
+extern const gs_kernels gs_kernels_neon_dot, gs_kernels_neon;
 #endif
 extern const gs_kernels gs_kernels_portable;
 
 const gs_kernels *gs_kernels_of(int isa) {
 	switch (isa) {
 #if defined(__x86_64__)
+	case GS_AVX512_VNNI: return &gs_kernels_avx512_vnni;
 	case GS_AVX512: return &gs_kernels_avx512;
+	case GS_AVX2_VNNI: return &gs_kernels_avx2_vnni;
 	case GS_AVX2: return &gs_kernels_avx2;
 #elif defined(__aarch64__)
+	case GS_NEON_DOT: return &gs_kernels_neon_dot;
 	case GS_NEON: return &gs_kernels_neon;
 #endif
 	case GS_PORTABLE: return &gs_kernels_portable;
@@ -56,16 +65,33 @@ const gs_kernels *gs_kernels_of(int isa) {
 	return NULL;
 }
 
+#if defined(__x86_64__)
+// has_avx_vnni looks at leaf 7, subleaf 1, EAX bit 4 (Intel, Architecture Instruction Set Extensions, CPUID), for which older compilers
+// have no name. That the system saves AVX's registers is known from AVX2.
+static int has_avx_vnni(void) {
+	unsigned a, b, c, d;
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
 int gs_isa_supported(int isa) {
 	switch (isa) {
 	case GS_PORTABLE: return 1;
 #if defined(__x86_64__)
 	case GS_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+	case GS_AVX2_VNNI: return gs_isa_supported(GS_AVX2) && has_avx_vnni();
+	case GS_AVX512_VNNI: return gs_isa_supported(GS_AVX512) && __builtin_cpu_supports("avx512vnni");
 	case GS_AVX512:
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
 		       __builtin_cpu_supports("avx512vl");
 #elif defined(__aarch64__)
 	case GS_NEON: return 1; // part of the base architecture
+	case GS_NEON_DOT:
+#if defined(__linux__)
+		return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#elif defined(__APPLE__)
+		return 1; // all of Apple's own processors in Macs
+#endif
 #endif
 	}
 	return 0;
@@ -73,7 +99,8 @@ int gs_isa_supported(int isa) {
 
 const char *gs_isa_name(int isa) {
 	static const char *const names[GS_ISAS] = {
-		[GS_PORTABLE] = "portable", [GS_NEON] = "neon", [GS_AVX2] = "avx2", [GS_AVX512] = "avx512"};
+		[GS_PORTABLE] = "portable", [GS_NEON] = "neon", [GS_NEON_DOT] = "neon-dot", [GS_AVX2] = "avx2",
+		[GS_AVX2_VNNI] = "avx2-vnni", [GS_AVX512] = "avx512", [GS_AVX512_VNNI] = "avx512-vnni"};
 	return isa >= 0 && isa < GS_ISAS ? names[isa] : NULL;
 }
 
@@ -89,6 +116,7 @@ int64_t gs_pack(gs_pool *p, const gs_weight *w, const void *src, int src_dtype, 
 
 size_t gs_weight_bytes(int64_t K, int64_t N, int dtype) {
 	size_t panels = (size_t)(N + GS_NR - 1) / GS_NR;
+	if (dtype == GS_Q8) return panels * (size_t)((K + GS_QB - 1) / GS_QB) * GS_Q8_BLOCK;
 	if (dtype == GS_BF16) return panels * (size_t)((K + 1) / 2) * 2 * GS_NR * 2;
 	return panels * (size_t)K * GS_NR * 4;
 }

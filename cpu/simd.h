@@ -198,6 +198,12 @@ INLINE vf activate(int act, vf x) {
 INLINE vf even_half(vu pair) { return (vf)(pair << 16); }
 INLINE vf odd_half(vu pair) { return (vf)(pair & 0xffff0000u); }
 
+// to_bf16 rounds to nearest, ties to even, and leaves the result in the low half of each lane. NaN stays NaN.
+INLINE vu to_bf16(vf x) {
+	vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+	return (vu)choose(x == x, (vf)r, (vf)((u >> 16) | 0x40u));
+}
+
 INLINE float *row_of(const gs_view *v, int64_t r) {
 	if (v->per == 0) return v->p + r * v->ld;
 	return v->p + (r / v->per * v->stride + r % v->per) * v->ld;

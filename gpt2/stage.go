@@ -150,12 +150,16 @@ type Cost struct {
 	KV          int64 // elements of the KV cache read and written
 }
 
-// Sizes are the bytes of an element of each kind, as a backend holds them.
-type Sizes struct{ Weight, Activation, KV int }
+// Sizes are the bytes of an element of each kind, as a backend holds them. Those of a
+// weight may be a fraction: quantised ones share a scale.
+type Sizes struct {
+	Weight         float64
+	Activation, KV int
+}
 
 // Bytes returns the least bytes moved.
 func (c Cost) Bytes(s Sizes) int64 {
-	return c.Weights*int64(s.Weight) + c.Activations*int64(s.Activation) + c.KV*int64(s.KV)
+	return int64(float64(c.Weights)*s.Weight) + c.Activations*int64(s.Activation) + c.KV*int64(s.KV)
 }
 
 // Add returns the sum of two costs.

@@ -349,7 +349,7 @@ func stageLoad(s *gpt2.Session, name string, phase gpt2.Phase, past int) (w work
 	w = workload{what: title, steps: len(steps), tokens: phase.Batch * phase.Tokens}
 	if gpu, ok := s.Backend().(*cudaexec.Backend); ok {
 		sizes, l2 := gpu.Sizes(), int64(gpu.Device().Info().L2Bytes)
-		if data := cost.Weights*int64(sizes.Weight) + cost.KV*int64(sizes.KV); data <= l2 && plan.Cost(past).Bytes(sizes) > l2 {
+		if data := (gpt2.Cost{Weights: cost.Weights, KV: cost.KV}).Bytes(sizes); data <= l2 && plan.Cost(past).Bytes(sizes) > l2 {
 			w.note = fmt.Sprintf("repeated, its %s of weights and cache stay in the L2 cache of %s, which a whole pass does not fit in: in a pass it also pays for reading memory", size(data), size(l2))
 		}
 	}

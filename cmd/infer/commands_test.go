@@ -45,6 +45,12 @@ func TestInfo(t *testing.T) {
 	if out := mustInfer(t, "info", "-m", tiny, "--dtype", "bf16").stdout; !strings.Contains(out, "weights bfloat16") {
 		t.Errorf("bf16 is not shown:\n%s", out)
 	}
+	whole := mustInfer(t, "info", "-m", "random:gpt2", "--dtype", "q8").stdout // 124,439,808 parameters of 1.0625 bytes
+	for _, part := range []string{"weights q8 (8-bit integers", "memory      weights 126.1 MiB"} {
+		if !strings.Contains(whole, part) {
+			t.Errorf("info of q8 lacks %q:\n%s", part, whole)
+		}
+	}
 	if out := mustInfer(t, "info", "-m", goldenModel).stdout; !strings.Contains(out, "give token ids") {
 		t.Errorf("the lack of a tokenizer is not shown:\n%s", out)
 	}

@@ -93,6 +93,7 @@ type cpuDevice struct {
 	Extensions []string `json:"extensions"`
 	Kernels    []string `json:"kernels"` // versions that run here, slowest first
 	InUse      string   `json:"kernels_in_use,omitempty"`
+	Q8         string   `json:"q8_products,omitempty"` // by which instructions a decode step multiplies 8-bit weights
 	Lacks      string   `json:"unavailable,omitempty"`
 }
 
@@ -176,7 +177,7 @@ func capability(major, minor int) string {
 
 func findCPU() cpuDevice {
 	f, err := cpu.DetectFeatures()
-	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version}
+	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, Q8: f.Q8}
 	if c.Name == "" {
 		c.Name = runtime.GOARCH
 	}
@@ -245,6 +246,7 @@ func (d devices) write(w io.Writer) {
 		return
 	}
 	fact("kernels", "%s (of %s)", c.InUse, strings.Join(c.Kernels, ", "))
+	fact("--dtype q8", "decode by %s; prefill in float32, weights widened", c.Q8)
 }
 
 // write writes what is known of a GPU.

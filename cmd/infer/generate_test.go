@@ -226,7 +226,7 @@ func TestEndOfText(t *testing.T) {
 }
 
 // closing is the form of the closing line.
-var closing = regexp.MustCompile(`^cpu \(\d+ threads?\), (f32|bf16), layers (\d+) of (\d+), seed (\d+) \| ` +
+var closing = regexp.MustCompile(`^cpu \(\d+ threads?\), (f32|bf16|q8), layers (\d+) of (\d+), seed (\d+) \| ` +
 	`prefill [\d,]+ tokens?, [\d.]+ ms, \d+ tokens/s \| decode [\d,]+ tokens?, [\d.]+ ms/token, \d+ tokens/s \| first token after \d+ ms\n$`)
 
 func TestClosingLine(t *testing.T) {
@@ -237,6 +237,7 @@ func TestClosingLine(t *testing.T) {
 		{generation, [4]string{"f32", "2", "2", "7"}},
 		{with(generation, "--layers", "1"), [4]string{"f32", "1", "2", "7"}},
 		{with(generation, "--dtype", "bf16", "-s", "123"), [4]string{"bf16", "2", "2", "123"}},
+		{with(generation, "--dtype", "q8"), [4]string{"q8", "2", "2", "7"}},
 	} {
 		e := mustInfer(t, c.args...)
 		if m := closing.FindStringSubmatch(e.stderr); m == nil || [4]string(m[1:]) != c.want {

@@ -140,7 +140,7 @@ func (i *infoFlags) describe(w io.Writer, o *opened) {
 	fmt.Fprintf(w, "geometry    L=%d C=%d NH=%d HS=%d V=%d, context %d, MLP %d, %s, lm_head %s\n", c.Layers, c.Channels, c.Heads, c.HeadSize(), c.Vocab, c.Positions, c.Inner, c.Activation, head)
 	fmt.Fprintf(w, "runs        layers %d of %d: %s of %s parameters\n", run.Layers, c.Layers, thousands(int64(run.Parameters())), thousands(int64(c.Parameters())))
 	fmt.Fprintf(w, "memory      weights %s, KV cache %s for %d x %s, logits %s a row\n",
-		size(int64(run.Parameters())*int64(sizes.Weight)), size(kv), i.batch, count(capacity, "token"), size(4*int64(c.Vocab)))
+		size(int64(float64(run.Parameters())*sizes.Weight)), size(kv), i.batch, count(capacity, "token"), size(4*int64(c.Vocab)))
 	if o.model.Tokenizer == nil {
 		fmt.Fprintln(w, "tokenizer   none: give token ids")
 	} else {
@@ -151,7 +151,11 @@ func (i *infoFlags) describe(w io.Writer, o *opened) {
 		mode, why := b.Mode()
 		device += fmt.Sprintf(" (%s), mode %s (%s)", b.Device().Info().Name, mode, why)
 	}
-	fmt.Fprintf(w, "device      %s, weights %s\n", device, map[int]string{2: "bfloat16", 4: "float32", 8: "float64"}[sizes.Weight])
+	held := map[string]string{
+		"q8":   "q8 (8-bit integers, a scale for 32; a decode step rounds activations to 8 bits too, a longer prefill widens weights to float32)",
+		"bf16": "bfloat16", "f32": "float32", "f64": "float64",
+	}
+	fmt.Fprintf(w, "device      %s, weights %s\n", device, held[typeName(o.backend)])
 }
 
 // printPlan writes the table of a plan: for each step the shape of its matrix

@@ -47,7 +47,7 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory, or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
 	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: 1 of the built-in\nmodel, all of another)")
 	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU where all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
-	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held, f32 or bf16 (default: bf16 on a\nGPU, f32 elsewhere); the CPU computes in float32, a GPU in TYPE")
+	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); the CPU sums in float32, a GPU computes in TYPE")
 	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), auto (graph, and eager when a profiler is\nattached)")
 	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive; may be repeated ('infer bench kernel' lists them)")
 	f.BoolVar(&m.tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
@@ -80,10 +80,16 @@ func (m *modelFlags) check(c *cobra.Command) error {
 		return usagef("--device %s: it must be auto, cpu, reference, cuda or cuda:N", shellQuote(m.device))
 	}
 	switch {
-	case m.dtype != "f32" && m.dtype != "bf16" && (m.dtype != "" || c.Flags().Changed("dtype")):
-		return usagef("--dtype %s: it must be f32 or bf16", shellQuote(m.dtype))
-	case m.dtype == "bf16" && m.device == "reference" && c.Name() != "export":
-		return usagef("--dtype bf16: the reference device holds weights in float64 only; leave out --dtype, or use --device cpu")
+	case m.dtype != "f32" && m.dtype != "bf16" && m.dtype != "q8" && (m.dtype != "" || c.Flags().Changed("dtype")):
+		return usagef("--dtype %s: it must be f32, bf16 or q8", shellQuote(m.dtype))
+	case m.dtype == "q8" && c.Name() == "export":
+		return usagef("--dtype q8: checkpoints are written as f32 or bf16; the CPU makes 8-bit weights of either when it loads them")
+	case (m.dtype == "bf16" || m.dtype == "q8") && m.device == "reference" && c.Name() != "export":
+		return usagef("--dtype %s: the reference device holds weights in float64 only; leave out --dtype, or use --device cpu", m.dtype)
+	case m.dtype == "q8" && name == "cuda":
+		return usagef("--dtype q8 is for the CPU, and a GPU has no 8-bit kernels here; use --device cpu, or --dtype bf16")
+	case m.dtype == "q8" && len(m.forGPU) > 0:
+		return usagef("%s is for a GPU, which has no 8-bit kernels here: leave it out, or use --dtype bf16", m.forGPU[0])
 	case m.mode != "auto" && m.mode != "eager" && m.mode != "graph":
 		return usagef("--mode %s: it must be auto, eager or graph", shellQuote(m.mode))
 	case len(m.forGPU) > 0 && (m.device == "cpu" || m.device == "reference"):
@@ -163,6 +169,12 @@ func (m *modelFlags) backend() (gpt2.Backend, error) {
 		}
 		return b, nil
 	}
+	if m.dtype == "q8" {
+		if driverPresent() {
+			m.notice("--device auto took the CPU, since --dtype q8 is for the CPU only")
+		}
+		return m.cpu()
+	}
 	b, err := m.gpu()
 	if err == nil { // products of a prefill need it: better known now
 		if err = b.Library().OpenBLAS(); err != nil {
@@ -185,7 +197,7 @@ func (m *modelFlags) backend() (gpt2.Backend, error) {
 }
 
 func (m *modelFlags) cpu() (gpt2.Backend, error) {
-	return cpu.New(cpu.Options{Threads: m.threads, DType: m.weightType()})
+	return cpu.New(cpu.Options{Threads: m.threads, DType: m.weightType(), Q8: m.dtype == "q8"})
 }
 
 // gpu makes the CUDA executor. The error says what is missing.
@@ -349,7 +361,15 @@ func (o *opened) setting() setting {
 
 // typeName returns the name of the type in which a backend holds weights.
 func typeName(b gpt2.Backend) string {
-	return map[int]string{2: "bf16", 4: "f32", 8: "f64"}[b.Sizes().Weight]
+	switch size := b.Sizes().Weight; {
+	case size < 2:
+		return "q8"
+	case size == 2:
+		return "bf16"
+	case size == 4:
+		return "f32"
+	}
+	return "f64"
 }
 
 // String is how closing lines begin.

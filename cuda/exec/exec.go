@@ -227,7 +227,7 @@ func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Var
 // The residual stream is float32 throughout, which the least bytes do not count.
 func (b *Backend) Sizes() gpt2.Sizes {
 	n := b.dtype.Size()
-	return gpt2.Sizes{Weight: n, Activation: n, KV: n}
+	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n}
 }
 
 // chains are what one launch can do; [Backend.Fuse] says when.

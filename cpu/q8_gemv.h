@@ -1,0 +1,131 @@
+// The product of a row of quantised activations with panels of 8-bit weights: y[32] of each panel. See q8.h.
+// Included where an instruction set, or a variation of one, makes its version; the including file sets
+//
+//   GS_GEMV      name of the function to define
+//   GS_DOT_VNNI  or GS_DOT_SDOT: dot products of bytes by these instructions; neither: by what the base set has
+//
+// A panel's block is 17 cache lines, read in address order. Sums are integers within a block, whose order does not matter.
+
+// dot adds to each lane the dot product of its 4 bytes of w with 4 activations: block x, number i.
+#if defined(GS_DOT_VNNI) && GS_VB == 64
+#define DOT_OFFSET 1 // weights are taken as q + 128: the sum starts at -128 sum q_x
+#define DOT(sum, w, x, i) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), _mm512_set1_epi32(*(const q8_word *)((x)->q + 4 * (i)))))
+#elif defined(GS_DOT_VNNI)
+#define DOT_OFFSET 1
+#define DOT(sum, w, x, i) \
+	((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(w), _mm256_set1_epi32(*(const q8_word *)((x)->q + 4 * (i)))))
+#elif defined(GS_DOT_SDOT)
+#define DOT_OFFSET 0
+#define DOT(sum, w, x, i) dot_sdot(sum, w, *(const q8_word *)((x)->q + 4 * (i)))
+INLINE vi dot_sdot(vi sum, vu w, int32_t x) { // not the intrinsic, which clang declares only where the whole file may use it
+	__asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w ^ 0x80808080u), "w"((vi){0} + x));
+	return sum;
+}
+#elif defined(__x86_64__)
+// As int16, even and odd bytes apart: PMADDUBSW would take the bytes as they are, but saturates.
+#define DOT_OFFSET 1
+#if GS_VB == 64
+#define MADD(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
+#define ODD_BYTES(w) _mm512_srli_epi16((__m512i)(w), 8)
+#elif GS_VB == 32
+#define MADD(a, b) ((vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
+#define ODD_BYTES(w) _mm256_srli_epi16((__m256i)(w), 8)
+#else
+#define MADD(a, b) ((vi)_mm_madd_epi16((__m128i)(a), (__m128i)(b)))
+#define ODD_BYTES(w) _mm_srli_epi16((__m128i)(w), 8)
+#endif
+#define DOT(sum, w, x, i) ((sum) + MADD((w)&0x00ff00ffu, (vu){0} + (x)->even[i]) + MADD(ODD_BYTES(w), (vu){0} + (x)->odd[i]))
+#elif defined(__aarch64__)
+#define DOT_OFFSET 0
+#define DOT(sum, w, x, i) dot_neon(sum, w, *(const q8_word *)((x)->q + 4 * (i)))
+INLINE vi dot_neon(vi sum, vu w, int32_t x) {
+	int8x16_t a = (int8x16_t)(w ^ 0x80808080u), b = vreinterpretq_s8_s32(vdupq_n_s32(x));
+	int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_high_s8(a, b); // at most 127^2 each, so pairs fit too
+	return (vi)vpadalq_s16((int32x4_t)sum, vpaddq_s16(low, high));
+}
+#else
+#define DOT_OFFSET 1
+#define DOT(sum, w, x, i)                                                                                           \
+	((sum) + (vi)((w)&0xffu) * (x)->q[4 * (i)] + (vi)((w) >> 8 & 0xffu) * (x)->q[4 * (i) + 1] +                       \
+	 (vi)((w) >> 16 & 0xffu) * (x)->q[4 * (i) + 2] + (vi)((w) >> 24) * (x)->q[4 * (i) + 3])
+#endif
+
+#ifndef Q8_AHEAD
+#define Q8_AHEAD 4096 // bytes ahead that are prefetched: about four blocks
+#endif
+
+#ifndef Q8_WORD
+#define Q8_WORD
+typedef int32_t q8_word __attribute__((may_alias));
+enum { Q8_GROUP = NVP < 4 ? NVP : 4 }; // vectors of columns that are summed at a time, to stay in registers
+#endif
+
+#define GS_JOIN(a, b) a##b
+#define GS_BODY_OF(name) GS_JOIN(name, _body)
+
+INLINE void GS_BODY_OF(GS_GEMV)(const int panels, int64_t blocks, const gs_q8_block *x, const char *w, int64_t stride, float *y) {
+	vf acc[GS_GP][NVP];
+#pragma GCC unroll 8
+	for (int p = 0; p < panels; p++)
+#pragma GCC unroll 8
+		for (int j = 0; j < NVP; j++) acc[p][j] = (vf){0};
+#pragma GCC unroll 1
+	for (int64_t b = 0; b < blocks; b++, x++, w += GS_Q8_BLOCK) {
+		const char *panel[GS_GP];
+#pragma GCC unroll 8
+		for (int p = 0; p < panels; p++) {
+			panel[p] = w + p * stride;
+			__builtin_prefetch(panel[p] + Q8_AHEAD, 0, 3);
+			__asm__("" : "+r"(panel[p])); // all below is at a constant distance from it: one register per panel, not one per line
+		}
+#pragma GCC unroll 4
+		for (int j0 = 0; j0 < NVP; j0 += Q8_GROUP) {
+			vi sum[GS_GP][Q8_GROUP];
+#pragma GCC unroll 8
+			for (int p = 0; p < panels; p++)
+#pragma GCC unroll 8
+				for (int j = 0; j < Q8_GROUP; j++) sum[p][j] = (vi){0} + (DOT_OFFSET ? x->offset : 0);
+#pragma GCC unroll 8
+			for (int i = 0; i < GS_QB / 4; i++)
+#pragma GCC unroll 8
+				for (int p = 0; p < panels; p++) {
+					const char *at = panel[p] + 2 * GS_NR + i * 4 * GS_NR + j0 * GS_VB;
+					if (j0 == 0) {
+						__builtin_prefetch(at + Q8_AHEAD, 0, 3);
+						__builtin_prefetch(at + Q8_AHEAD + 64, 0, 3);
+					}
+#pragma GCC unroll 8
+					for (int j = 0; j < Q8_GROUP; j++) {
+						vu v = load_u(at + j * GS_VB);
+						sum[p][j] = DOT(sum[p][j], v, x, i);
+					}
+				}
+#pragma GCC unroll 8
+			for (int p = 0; p < panels; p++) {
+				vf d[NVP];
+				q8_scales(d, panel[p]);
+#pragma GCC unroll 8
+				for (int j = 0; j < Q8_GROUP; j++) acc[p][j0 + j] += __builtin_convertvector(sum[p][j], vf) * (d[j0 + j] * x->d);
+			}
+		}
+	}
+#pragma GCC unroll 8
+	for (int p = 0; p < panels; p++)
+#pragma GCC unroll 8
+		for (int j = 0; j < NVP; j++) store(y + p * GS_NR + j * VL, acc[p][j]);
+}
+
+static void GS_GEMV(int panels, int64_t blocks, const gs_q8_block *x, const void *weights, int64_t stride, float *y) {
+	const char *w = weights;
+	for (; panels >= GS_GP; panels -= GS_GP, w += GS_GP * stride, y += GS_GP * GS_NR)
+		GS_BODY_OF(GS_GEMV)(GS_GP, blocks, x, w, stride, y);
+	for (; panels > 0; panels--, w += stride, y += GS_NR) GS_BODY_OF(GS_GEMV)(1, blocks, x, w, stride, y);
+}
+
+#undef GS_GEMV
+#undef GS_JOIN
+#undef GS_BODY_OF
+#undef DOT
+#undef DOT_OFFSET
+#undef MADD
+#undef ODD_BYTES

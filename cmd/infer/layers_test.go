@@ -184,7 +184,7 @@ func TestLayers(t *testing.T) {
 	before, _ := os.ReadFile(filepath.Join(dir, "layers.csv"))
 	mustInfer(t, withQuick("--range", "1-3", "--predict", "7", "--no-plots", "-o", dir)...)
 	after, _ := os.ReadFile(filepath.Join(dir, "layers.csv"))
-	if !bytes.Equal(before, after) {
+	if !bytes.Equal(before, after) && !strings.Contains(out, "other programs ran there") { // else what was left out is tried again
 		t.Error("what was measured was measured again")
 	}
 	if r := resultOf(t, dir); len(r.Predictions) != 3 || r.Predictions[0].Measured != nil {
@@ -267,7 +267,7 @@ func TestLayersBeyond(t *testing.T) {
 // An experiment that ended anywhere goes on there, and measures what is missing only.
 func TestLayersGoOn(t *testing.T) {
 	dir := t.TempDir()
-	args := withQuick("--no-plots", "-m", tiny, "--no-memory", "--phase", "decode", "--range", "1,2", "-o", dir)
+	args := withQuick("--no-plots", "--no-stages", "-m", tiny, "--no-memory", "--phase", "decode", "--range", "1,2", "-o", dir)
 	mustInfer(t, args...)
 	whole := rowsOf(t, dir)
 	state := filepath.Join(dir, layers.StateFile)

@@ -317,17 +317,6 @@ func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int)
 	return int(C.gs_pack(p.c, &cw, unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int(t), C.int64_t(r0), C.int64_t(r1))), nil
 }
 
-// widen converts little-endian values of type d to float32; it returns how many were NaN or infinite.
-func widen(dst []float32, src []byte, d dtype) (bad int, err error) {
-	if len(src) != len(dst)*d.size() {
-		return 0, fmt.Errorf("widening %d values: source has %d bytes, want %d", len(dst), len(src), len(dst)*d.size())
-	}
-	if len(dst) == 0 {
-		return 0, nil
-	}
-	return int(C.gs_convert(unsafe.Pointer(unsafe.SliceData(dst)), C.GS_F32, unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int64_t(len(dst)))), nil
-}
-
 // ---- Views ------------------------------------------------------------------------------------------------------------------------
 
 // view is rows of a float32 matrix: row r starts at data[r*ld], or, where per is not 0, at data[((r/per)*stride + r%per)*ld]: groups
@@ -340,11 +329,6 @@ type view struct {
 
 // matrix views rows that lie one after another, ld values apart.
 func matrix(data mem[float32], ld int) view { return view{data: data, ld: ld} }
-
-// lastRows views the last row of each sequence of T rows.
-func lastRows(data mem[float32], ld, T int) view {
-	return view{data: data.from((T - 1) * ld), ld: ld, per: 1, stride: T}
-}
 
 func (v view) c() C.gs_view {
 	return C.gs_view{p: cfloats(v.data), ld: C.int64_t(v.ld), per: C.int32_t(v.per), stride: C.int32_t(v.stride)}

@@ -51,18 +51,26 @@ static struct {
 // Where the fields of a record are. A field that a struct lacks is at NONE.
 enum { NONE = 0xffff };
 
+// What all work of a GPU has.
+typedef struct {
+  uint16_t start, end, device, context, stream, correlation, node, graph;
+  uint16_t source;  // the node of the graph that was instantiated
+} work_layout;
+
+#define WORK(T, source)                                                                                                    \
+  {offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),             \
+   offsetof(T, correlationId), offsetof(T, graphNodeId), offsetof(T, graphId), source}
+
 typedef struct {
   uint32_t since;  // cuptiGetVersion from which on the struct is used
   const char *name;
-  uint16_t start, end, device, context, stream, correlation, name_at, node, graph, grid, block, registers, static_shared, dynamic_shared;
-  uint16_t source;  // the node of the graph that was instantiated
+  work_layout work;
+  uint16_t name_at, grid, block, registers, static_shared, dynamic_shared;
 } kernel_layout;
 
-#define KERNEL(since, T, source)                                                                                                       \
-  {since, #T, offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),        \
-   offsetof(T, correlationId), offsetof(T, name), offsetof(T, graphNodeId), offsetof(T, graphId), offsetof(T, gridX),            \
-   offsetof(T, blockX), offsetof(T, registersPerThread), offsetof(T, staticSharedMemory), offsetof(T, dynamicSharedMemory),   \
-   source}
+#define KERNEL(since, T, source)                                                                              \
+  {since, #T, WORK(T, source), offsetof(T, name), offsetof(T, gridX), offsetof(T, blockX),                    \
+   offsetof(T, registersPerThread), offsetof(T, staticSharedMemory), offsetof(T, dynamicSharedMemory)}
 
 // The versions are those of cupti_version.h, which struct came with which CUDA is in
 // NVIDIA's release notes of CUPTI.
@@ -85,13 +93,12 @@ static const kernel_layout kernels[] = {
 
 typedef struct {
   uint32_t since;
-  uint16_t start, end, device, context, stream, correlation, node, graph, bytes, copy_kind, from, to, source;
+  work_layout work;
+  uint16_t bytes, copy_kind, from, to;
 } copy_layout;
 
-#define COPY(since, T, source)                                                                                                   \
-  {since, offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),      \
-   offsetof(T, correlationId), offsetof(T, graphNodeId), offsetof(T, graphId), offsetof(T, bytes), offsetof(T, copyKind),  \
-   offsetof(T, srcKind), offsetof(T, dstKind), source}
+#define COPY(since, T, source) \
+  {since, WORK(T, source), offsetof(T, bytes), offsetof(T, copyKind), offsetof(T, srcKind), offsetof(T, dstKind)}
 
 static const copy_layout copies[] = {
     COPY(18, CUpti_ActivityMemcpy5, NONE),
@@ -106,10 +113,7 @@ static const copy_layout copies[] = {
 static const copy_layout peer_copies[] = {COPY(18, CUpti_ActivityMemcpyPtoP4, NONE)};
 
 // Of a set there are no copyKind and srcKind; of memoryKind's 2 bytes the first counts.
-#define SET(since, T, source)                                                                                             \
-  {since, offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),     \
-   offsetof(T, correlationId), offsetof(T, graphNodeId), offsetof(T, graphId), offsetof(T, bytes), NONE, NONE,            \
-   offsetof(T, memoryKind), source}
+#define SET(since, T, source) {since, WORK(T, source), offsetof(T, bytes), NONE, NONE, offsetof(T, memoryKind)}
 
 static const copy_layout sets[] = {
     SET(18, CUpti_ActivityMemset4, NONE),
@@ -615,9 +619,7 @@ static uint32_t u32(const void *record, uint16_t at) {
 
 static uint8_t u8(const void *record, uint16_t at) { return at == NONE ? 0 : *((const uint8_t *)record + at); }
 
-static void read_kernel(const void *a, gs_cupti_record *r) {
-  const kernel_layout *l = s.kernel;
-  r->kind = GS_CUPTI_KERNEL;
+static void read_work(const void *a, const work_layout *l, gs_cupti_record *r) {
   r->start = u64(a, l->start);
   r->end = u64(a, l->end);
   r->device = u32(a, l->device);
@@ -627,6 +629,12 @@ static void read_kernel(const void *a, gs_cupti_record *r) {
   r->node = u64(a, l->node);
   r->origin = u64(a, l->source);
   r->graph = u32(a, l->graph);
+}
+
+static void read_kernel(const void *a, gs_cupti_record *r) {
+  const kernel_layout *l = s.kernel;
+  r->kind = GS_CUPTI_KERNEL;
+  read_work(a, &l->work, r);
   memcpy(r->grid, (const char *)a + l->grid, sizeof(r->grid));
   memcpy(r->block, (const char *)a + l->block, sizeof(r->block));
   uint16_t registers;
@@ -640,15 +648,7 @@ static void read_kernel(const void *a, gs_cupti_record *r) {
 
 static void read_copy(const void *a, const copy_layout *l, int32_t kind, gs_cupti_record *r) {
   r->kind = kind;
-  r->start = u64(a, l->start);
-  r->end = u64(a, l->end);
-  r->device = u32(a, l->device);
-  r->context = u32(a, l->context);
-  r->stream = u32(a, l->stream);
-  r->correlation = u32(a, l->correlation);
-  r->node = u64(a, l->node);
-  r->origin = u64(a, l->source);
-  r->graph = u32(a, l->graph);
+  read_work(a, &l->work, r);
   r->bytes = u64(a, l->bytes);
   r->copy_kind = u8(a, l->copy_kind);
   r->from = u8(a, l->from);

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"sync"
 	"unsafe"
+
+	"gpt2scope/cuda/internal/place"
 )
 
 // ABIVersion is that of abi.h; library and program must agree.
@@ -57,7 +59,7 @@ var opened struct {
 func Open() (*Library, error) {
 	looked := libraryPaths()
 	for _, path := range looked {
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+		if place.IsFile(path) {
 			return OpenFile(path)
 		}
 	}
@@ -70,22 +72,10 @@ func libraryPaths() []string {
 		return []string{path}
 	}
 	var paths []string
-	if folder := programFolder(); folder != "" {
+	if folder := place.Program(); folder != "" {
 		paths = append(paths, filepath.Join(folder, FileName), filepath.Join(folder, "lib", FileName), filepath.Join(folder, "..", "lib", FileName))
 	}
 	return append(paths, filepath.Join("lib", FileName))
-}
-
-// programFolder is where the running program lies, "" where that is not known.
-func programFolder() string {
-	program, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	if resolved, err := filepath.EvalSymlinks(program); err == nil {
-		program = resolved
-	}
-	return filepath.Dir(program)
 }
 
 // OpenFile opens the library at a path.
@@ -284,7 +274,7 @@ func nvidiaPaths(variable, file string) []string {
 	major := file[len(file)-2:]
 	packages := []string{"nvidia/cu" + major + "/lib", "nvidia/cublas/lib", "nvidia/cuda_nvrtc/lib"}
 	sites := []string{"build/cuda"}
-	if folder := programFolder(); folder != "" {
+	if folder := place.Program(); folder != "" {
 		sites = append(sites, filepath.Join(folder, "../build/cuda"), filepath.Join(folder, "../cuda"))
 	}
 	if environment := os.Getenv("VIRTUAL_ENV"); environment != "" {

@@ -168,8 +168,5 @@ func (r *Recorder) Trace() *traces.Trace {
 	defer r.mu.Unlock()
 	h := r.header
 	h.Events = int64(len(r.events))
-	t := &traces.Trace{Header: &h, Events: slices.Clone(r.events)}
-	traces.Sort(t.Events)
-	t.Attribution = traces.Attribute(t.Header, t.Events)
-	return t
+	return traces.NewTrace(&h, slices.Clone(r.events))
 }

@@ -98,12 +98,9 @@ type piece struct {
 // passes (between-passes). Each tells the most that it could gain. The gains overlap:
 // they do not add up. device is as in [Summarize].
 func Advise(t *Trace, device int32) (*Advice, error) {
-	table, err := Summarize(t, ByStage, device)
+	table, err := SummarizeAny(t, device)
 	if err != nil {
-		var second error
-		if table, second = Summarize(t, ByKernel, device); second != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	from := t.Events[0].Time + table.Before
 	a := &advisor{Trace: t, Advice: &Advice{Device: table.Device, Wall: table.Wall}, table: table, passes: passesOf(t, table.Device), window: interval{from, from + table.Wall}}

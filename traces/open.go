@@ -101,24 +101,31 @@ func Load(path string) (*Trace, error) {
 		return nil, err
 	}
 	defer f.Close()
-	t := &Trace{Header: f.Header}
+	var events []Event
 	for e, failed := range f.Events() {
 		if failed != nil {
 			err = failed
 			break
 		}
-		t.Events = append(t.Events, e)
+		events = append(events, e)
 	}
 	if err != nil && !errors.As(err, new(*TruncatedError)) {
 		return nil, err
 	}
 	if err != nil {
-		t.Header.Incomplete = append(t.Header.Incomplete, err.Error())
+		f.Header.Incomplete = append(f.Header.Incomplete, err.Error())
 	}
+	return NewTrace(f.Header, events), err
+}
+
+// NewTrace makes a trace of events that a recorder has in memory. It sorts them,
+// in place, and attributes what their source did not.
+func NewTrace(h *Header, events []Event) *Trace {
+	t := &Trace{Header: h, Events: events}
 	t.nameProcess()
 	Sort(t.Events)
-	t.Attribution = Attribute(t.Header, t.Events)
-	return t, err
+	t.Attribution = Attribute(h, t.Events)
+	return t
 }
 
 // nameProcess gives the header a process, that of the first API call, where its

@@ -29,12 +29,9 @@ type stack struct {
 // and sum to the wall time. Labels (phase, layer, stage, op, kind) are there for
 // pprof's -tagfocus and -tagroot. device is as in [Summarize].
 func Profile(t *Trace, device int32) (*profile.Profile, error) {
-	table, err := Summarize(t, ByStage, device)
+	table, err := SummarizeAny(t, device)
 	if err != nil {
-		var second error
-		if table, second = Summarize(t, ByKernel, device); second != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	from := t.Events[0].Time + table.Before
 	stacks := map[string]*stack{}

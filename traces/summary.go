@@ -157,16 +157,6 @@ func (t *Table) OfFloor(r *Row) (percent float64, ok bool) {
 	return 100 * float64(r.Floor) / float64(r.Exclusive), true
 }
 
-// NewTrace makes a trace of events that a recorder has in memory. It sorts them,
-// in place, and attributes what their source did not.
-func NewTrace(h *Header, events []Event) *Trace {
-	t := &Trace{Header: h, Events: events}
-	t.nameProcess()
-	Sort(t.Events)
-	t.Attribution = Attribute(h, t.Events)
-	return t
-}
-
 // rowKey tells rows apart.
 type rowKey struct {
 	kind        RowKind
@@ -237,6 +227,19 @@ func Summarize(t *Trace, by By, device int32) (*Table, error) {
 	table.Trust = Trust(t.Header, t.Attribution)
 	table.Notes = s.notes(table)
 	return table, nil
+}
+
+// SummarizeAny makes the table by stage, or by kernel of a trace that has no passes of
+// a model. The error is that of the former.
+func SummarizeAny(t *Trace, device int32) (*Table, error) {
+	table, err := Summarize(t, ByStage, device)
+	if err == nil {
+		return table, nil
+	}
+	if table, second := Summarize(t, ByKernel, device); second == nil {
+		return table, nil
+	}
+	return nil, err
 }
 
 // quoted lists the names of tables.

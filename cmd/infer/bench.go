@@ -12,6 +12,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/traces"
 )
 
 // Bounds of what may be asked for, so that sizes computed from it do not overflow.
@@ -91,7 +92,7 @@ func (b *benchFlags) check(flags *pflag.FlagSet) error {
 		return usagef("--past %d: it must be at least 0", b.past)
 	case b.batch < 1 || b.batch > maxBatch:
 		return usagef("--batch %d: it must be from 1 to %d", b.batch, maxBatch)
-	case b.record != "" && b.record != "host" && b.record != "stamps" && b.record != "cupti":
+	case b.record != "" && b.record != traces.RecorderHost && b.record != exec.RecorderStamps && b.record != exec.RecorderCUPTI:
 		return usagef("--record %s: it must be host, stamps or cupti", shellQuote(b.record))
 	case b.repeat < 1 || b.repeat > maxRepeat:
 		return usagef("--repeat %d: it must be from 1 to %d", b.repeat, maxRepeat)
@@ -106,7 +107,7 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if b.rows {
 		return b.runRows(ctx, m, stdout, stderr)
 	}
-	if m.record = b.record; b.record == "host" {
+	if m.record = b.record; b.record == traces.RecorderHost {
 		m.record = ""
 	}
 	o, err := m.open()
@@ -141,8 +142,8 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	}
 	if b.record != "" {
 		p := profileFlags{recorder: b.record}
-		if b.record == "host" {
-			p.recorder = "auto"
+		if b.record == traces.RecorderHost {
+			p.recorder = exec.RecorderAuto
 		}
 		if g, ok := o.backend.(*exec.Backend); ok && b.record != g.Recorder() {
 			return fmt.Errorf("--record %s: it cannot be used here, and %s would be in its place", b.record, g.Recorder())

@@ -90,10 +90,6 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 	if len(o.recorders) > 0 {
 		recorders = o.recorders
 	}
-	path, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("no process can be started: %w", err)
-	}
 	var rows []overheadRow
 	total := 2 * len(modes) * (2 + len(recorders)) * o.rounds
 	bar := m.progress(stderr, "measuring", false)
@@ -105,7 +101,7 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 			times, failures := make([][]float64, len(kinds)), make([]string, len(kinds))
 			for range o.rounds {
 				for k, kind := range kinds {
-					ms, err := o.one(ctx, path, m, flags, phase, mode, kind)
+					ms, err := o.one(ctx, flags, phase, mode, kind)
 					if ctx.Err() != nil {
 						return context.Cause(ctx)
 					}
@@ -165,7 +161,7 @@ func middle(v []float64) float64 {
 }
 
 // one measures in a process of its own, in ms: "" and "none" without a recorder.
-func (o *overheadFlags) one(ctx context.Context, path string, m *modelFlags, flags *pflag.FlagSet, phase, mode, recorder string) (float64, error) {
+func (o *overheadFlags) one(ctx context.Context, flags *pflag.FlagSet, phase, mode, recorder string) (float64, error) {
 	args := []string{"bench", "--json", "--quiet", "--no-floor", "--phase=" + phase, "--repeat=" + strconv.Itoa(o.repeat)}
 	switch phase {
 	case "decode":
@@ -187,7 +183,7 @@ func (o *overheadFlags) one(ctx context.Context, path string, m *modelFlags, fla
 	var r struct {
 		Median float64 `json:"median_ms"`
 	}
-	if err := runSelf(ctx, path, args, &r); err != nil {
+	if err := runSelf(ctx, args, &r); err != nil {
 		return 0, err
 	}
 	return r.Median, nil
@@ -212,7 +208,11 @@ func givenFlags(flags *pflag.FlagSet, but ...string) []string {
 }
 
 // runSelf runs this program once more, and decodes the JSON that it prints.
-func runSelf(ctx context.Context, path string, args []string, out any) error {
+func runSelf(ctx context.Context, args []string, out any) error {
+	path, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("no process can be started: %w", err)
+	}
 	var stdout, stderr bytes.Buffer
 	c := exec.CommandContext(ctx, path, args...)
 	c.Stdout, c.Stderr = &stdout, &stderr

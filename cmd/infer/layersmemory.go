@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -140,10 +139,6 @@ func peakMemory() int64 {
 // childMemory measures a variant in a process of its own: what other variants left
 // behind does not count there.
 func (r *layersRun) childMemory(ctx context.Context, v layers.Variant) ([]layers.Value, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("no process can be started: %w", err)
-	}
 	order := make([]string, len(v.Order))
 	for i, n := range v.Order {
 		order[i] = strconv.Itoa(n)
@@ -151,7 +146,7 @@ func (r *layersRun) childMemory(ctx context.Context, v layers.Variant) ([]layers
 	args := append([]string{"layers", "memory", "--quiet", "--order=" + strings.Join(order, ","), "--batch=" + strconv.Itoa(r.batch),
 		"--prompt-len=" + strconv.Itoa(r.promptLen), "--past=" + strconv.Itoa(r.past)}, givenFlags(r.persistent, "quiet", "layers")...)
 	var m layersMemory
-	if err := runSelf(ctx, path, args, &m); err != nil {
+	if err := runSelf(ctx, args, &m); err != nil {
 		return nil, err
 	}
 	var values []layers.Value

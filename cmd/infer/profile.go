@@ -34,7 +34,7 @@ type profileFlags struct {
 func (p *profileFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&p.show, "profile", false, "print where the time went, by stages of the model, after the text")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
-	f.StringVar(&p.recorder, "recorder", "auto", "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager)")
+	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager)")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, by\nwhich the cost of recording is told")
 	f.BoolVar(&p.warmUp, "warm-up", false, "make a few tokens twice before, so that what happens only once is\nnot in the times (on where time is recorded)")
 }
@@ -45,7 +45,7 @@ func (p *profileFlags) on() bool { return p.show || p.trace != "" }
 // check finds values that no model could make right.
 func (p *profileFlags) check(flags *pflag.FlagSet) error {
 	switch {
-	case p.recorder != "auto" && p.recorder != "stamps" && p.recorder != "cupti":
+	case !slices.Contains([]string{exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI}, p.recorder):
 		return usagef("--recorder %s: it must be auto, stamps or cupti", shellQuote(p.recorder))
 	case flags.Changed("trace") && (p.trace == "" || p.trace == "-"):
 		return usagef("--trace needs the name of a file to write; the text goes to standard output")
@@ -85,7 +85,7 @@ func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 	if !ok {
 		return nil, fmt.Errorf("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", o.backend.Name())
 	}
-	if _, gpu := o.backend.(*exec.Backend); !gpu && p.recorder != "auto" {
+	if _, gpu := o.backend.(*exec.Backend); !gpu && p.recorder != exec.RecorderAuto {
 		return nil, fmt.Errorf("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
 	}
 	if err := p.writable(); err != nil {
@@ -191,13 +191,8 @@ func writeTrace(ctx context.Context, t *traces.Trace, path string) error {
 // baseline makes the same text in a process that records nothing, and notes how much
 // longer its passes took here.
 func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result) error {
-	args := g.baselineArgs(res)
-	path, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("the baseline of the recording cannot be run: %w; --no-baseline leaves it out", err)
-	}
 	var base result
-	if err := runSelf(ctx, path, args, &base); err != nil {
+	if err := runSelf(ctx, g.baselineArgs(res), &base); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"gpt2scope/cuda/internal/place"
 	"gpt2scope/cuda/nvtx"
 )
 
@@ -167,7 +168,7 @@ func (r *Recorder) open(options *C.gs_cupti_options) (string, error) {
 			return "", explain("CUPTI cannot be used", &e)
 		}
 		text := C.GoString(&e.text[0])
-		if unfit == nil && (isFile(path) || path[0] == '/') {
+		if unfit == nil && (place.IsFile(path) || path[0] == '/') {
 			unfit = failure(ErrAbsent, "CUPTI cannot be opened: %s: %s", path, text)
 		}
 	}

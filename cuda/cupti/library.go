@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unsafe"
+
+	"gpt2scope/cuda/internal/place"
 )
 
 // Library is the file name of the recorder's own library, which make cupti builds.
@@ -56,40 +58,18 @@ func openTable() (*C.gs_cupti_table, error) {
 // the first that is there of the places beside the program.
 func find() (string, error) {
 	if path := os.Getenv(LibraryEnv); path != "" {
-		if !isFile(path) {
+		if !place.IsFile(path) {
 			return "", failure(ErrAbsent, "the cupti recorder is not there: %s names %s, which is no file", LibraryEnv, path)
 		}
 		return path, nil
 	}
-	folders := ownFolders()
+	folders := place.Folders()
 	for _, folder := range folders {
-		if path := filepath.Join(folder, Library); isFile(path) {
+		if path := filepath.Join(folder, Library); place.IsFile(path) {
 			return path, nil
 		}
 	}
 	return "", failure(ErrAbsent, "the cupti recorder is not there: no %s in %s; build it with make cupti, or name it by %s", Library, strings.Join(folders, ", "), LibraryEnv)
-}
-
-// ownFolders are those of the project's libraries: beside the program, in lib/
-// there, in ../lib from there, in ./lib.
-func ownFolders() []string {
-	var folders []string
-	if program, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(program); err == nil {
-			program = real
-		}
-		at := filepath.Dir(program)
-		folders = append(folders, at, filepath.Join(at, "lib"), filepath.Join(filepath.Dir(at), "lib"))
-	}
-	if here, err := filepath.Abs("lib"); err == nil {
-		folders = append(folders, here)
-	}
-	return folders
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }
 
 // The names of libcupti, newest first. Until CUDA 12 it had the minor version too.
@@ -124,7 +104,7 @@ func cuptiPaths() []string {
 	if root := os.Getenv("CUDA_HOME"); root != "" {
 		folders = toolkit(root)
 	}
-	for _, folder := range ownFolders() {
+	for _, folder := range place.Folders() {
 		folders = append(folders, folder, filepath.Join(filepath.Dir(folder), "build", "cuda", "nvidia", "cu13", "lib"))
 	}
 	paths := append(existing(folders), cuptiNames...) // for the loader, which knows LD_LIBRARY_PATH and ld.so.conf
@@ -144,7 +124,7 @@ func existing(folders []string) []string {
 	seen := map[string]bool{}
 	for _, folder := range folders {
 		for _, name := range cuptiNames {
-			if path := filepath.Join(folder, name); !seen[path] && isFile(path) {
+			if path := filepath.Join(folder, name); !seen[path] && place.IsFile(path) {
 				paths = append(paths, path)
 				seen[path] = true
 			}

@@ -61,6 +61,8 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+
+	"gpt2scope/cuda/internal/place"
 )
 
 // Color is 0xAARRGGBB.
@@ -184,29 +186,14 @@ func find() (string, error) {
 		}
 		return path, nil
 	}
-	var folders []string
-	if program, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(program); err == nil {
-			program = real
-		}
-		at := filepath.Dir(program)
-		folders = append(folders, at, filepath.Join(at, "lib"), filepath.Join(filepath.Dir(at), "lib"))
-	}
-	if here, err := filepath.Abs("lib"); err == nil {
-		folders = append(folders, here)
-	}
+	folders := place.Folders()
 	for _, folder := range folders {
-		if path := filepath.Join(folder, Library); isFile(path) {
+		if path := filepath.Join(folder, Library); place.IsFile(path) {
 			return path, nil
 		}
 	}
 	return "", fmt.Errorf("NVTX ranges are off: a tool is attached (%s is set), but there is no %s in %s; build it with make nvtx, or name it by %s",
 		Tool(), Library, strings.Join(folders, ", "), LibraryEnv)
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }
 
 // Domain groups ranges under a name. Its methods may be called from several

@@ -105,13 +105,9 @@ type rowJSON struct {
 // Write writes the page of a trace, by stage where it has passes of a model, else by
 // kernel.
 func Write(w io.Writer, t *traces.Trace, o Options) error {
-	table, err := traces.Summarize(t, traces.ByStage, o.Device)
+	table, err := traces.SummarizeAny(t, o.Device)
 	if err != nil {
-		byKernel, failed := traces.Summarize(t, traces.ByKernel, o.Device)
-		if failed != nil {
-			return err
-		}
-		table = byKernel
+		return err
 	}
 	p, d := assemble(t, table, o)
 	if p.Data, err = asJS(d); err != nil {

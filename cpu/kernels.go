@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 )
 
@@ -75,6 +76,8 @@ const (
 	neon     isa = C.GS_NEON
 	avx2     isa = C.GS_AVX2
 	avx512   isa = C.GS_AVX512
+	dotBF16  isa = C.GS_AVX512BF16
+	amx      isa = C.GS_AMX_BF16
 )
 
 func (i isa) String() string { return C.GoString(C.gs_isa_name(C.int(i))) }
@@ -90,18 +93,26 @@ func supportedISAs() []isa {
 	return all
 }
 
-// chooseISA returns the fastest version that runs here, or the one that `forced` (GPT2SCOPE_CPU) names.
+// chooseISA returns the fastest version that runs here, or the one that `forced` (GPT2SCOPE_CPU) names. Only what is asked about is
+// tried: a process that is told to use another version does not ask the system for AMX's tiles.
 func chooseISA(forced string) (isa, error) {
-	all := supportedISAs()
-	if forced == "" {
-		return all[len(all)-1], nil
-	}
-	for _, i := range all {
-		if i.String() == forced {
+	for i := isa(C.GS_ISAS) - 1; i >= portable; i-- {
+		if (forced == "" || i.String() == forced) && C.gs_isa_supported(C.int(i)) != 0 {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("kernel version %q (GPT2SCOPE_CPU) does not run on this processor; it runs %v", forced, all)
+	return 0, fmt.Errorf("kernel version %q (GPT2SCOPE_CPU) does not run on this processor; it runs %v", forced, supportedISAs())
+}
+
+// multipliesBF16 tells whether this version has instructions that multiply bfloat16 numbers. Else weights that are held so are widened.
+func (i isa) multipliesBF16() bool { return i == dotBF16 || i == amx }
+
+// refusedAMX is why the system does not let this processor's AMX be used; nil where it does, or where there is none.
+func refusedAMX() error {
+	if e := C.gs_amx_refused(); e != 0 {
+		return syscall.Errno(e)
+	}
+	return nil
 }
 
 // ---- Pool -------------------------------------------------------------------------------------------------------------------------
@@ -731,6 +742,15 @@ func (p *pool) measureFLOPs(count int) float64 {
 	defer p.mu.Unlock()
 	var ops C.int64_t
 	t := float64(C.gs_bench_flops(p.c, C.int64_t(count), &ops))
+	return float64(ops) / t
+}
+
+// measureFLOPsBF16 is measureFLOPs of the register tile of bfloat16 products; 0 where this version of the kernels has none.
+func (p *pool) measureFLOPsBF16(count int) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ops C.int64_t
+	t := float64(C.gs_bench_flops_bf16(p.c, C.int64_t(count), &ops))
 	return float64(ops) / t
 }
 

@@ -35,10 +35,13 @@ void gs_free(void *p, size_t bytes);
 
 // ---- instruction sets -----------------------------------------------------------------------------------------------------------
 
-enum gs_isa { GS_PORTABLE, GS_NEON, GS_AVX2, GS_AVX512, GS_ISAS };
+enum gs_isa { GS_PORTABLE, GS_NEON, GS_AVX2, GS_AVX512, GS_AVX512BF16, GS_AMX_BF16, GS_ISAS };
 
 // gs_isa_supported says whether this program contains the version and this processor can run it.
+// For GS_AMX_BF16 it asks the system for tile registers, once per process; gs_amx_refused is the errno with which the system refused, 0
+// where it did not or the processor has none.
 int gs_isa_supported(int isa);
+int gs_amx_refused(void);
 const char *gs_isa_name(int isa);
 
 // ---- packed weights -------------------------------------------------------------------------------------------------------------
@@ -216,6 +219,7 @@ int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int
 // Each runs on all workers and returns seconds. The caller turns them into a rate.
 double gs_bench_barrier(gs_pool *pool, int64_t count);             // `count` barriers inside one job
 double gs_bench_flops(gs_pool *pool, int64_t count, int64_t *ops); // the register tile from L1; *ops = FLOPs of all workers
+double gs_bench_flops_bf16(gs_pool *pool, int64_t count, int64_t *ops); // the same of bfloat16; *ops = 0 where this version has none
 double gs_bench_fma(gs_pool *pool, int64_t count, int64_t *ops);   // multiply-adds between registers; *ops = FLOPs of all workers
 double gs_bench_read(gs_pool *pool, const float *p, int64_t n);    // every worker reads its share of p once
 

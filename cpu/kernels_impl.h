@@ -6,6 +6,7 @@
 //   GS_MR, GS_NV rows and vectors of the register tile (tile.h)
 //   GS_GP, GS_GU panels and sums per column that a gemv keeps in flight
 //   GS_PREFETCH  how many floats ahead a gemv prefetches
+//   GS_BF16_TILE GS_DOT or GS_AMX where it multiplies bfloat16 (bf16.h); else weights held so are widened
 
 #include "pool.h"
 
@@ -16,6 +17,25 @@
 #include "norm.h"
 
 #include "linear.h"
+
+#define GS_DOT 1
+#define GS_AMX 2
+#ifdef GS_BF16_TILE
+#include "bf16.h"
+#endif
+
+static void op_linear(gs_worker *w, const gs_step *s) {
+	const gs_linear *o = &s->linear;
+	int64_t blocks = (o->w.K + KC - 1) / KC;
+	if (o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
+		linear_few(w, o);
+#ifdef GS_BF16_TILE
+	else if (o->w.dtype == GS_BF16 && o->w.K <= BK_MAX)
+		linear_bf16(w, o);
+#endif
+	else
+		linear_many(w, o);
+}
 
 #include "attention.h"
 
@@ -83,6 +103,9 @@ const gs_kernels GS_TABLE = {
 	.pack = pack,
 	.convert = convert,
 	.flops = flops,
+#ifdef GS_BF16_TILE
+	.flops_bf16 = flops_bf16,
+#endif
 	.fma = fma_registers,
 	.read = read_all,
 };

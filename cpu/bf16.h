@@ -40,6 +40,16 @@ static void pack_bf16(const gs_linear *o, uint16_t *a, int64_t r, const float *x
 	store_u(bf16_at(a, K, r, k), (vu)_mm512_cvtne2ps_pbh((__m512)load(t + 16), (__m512)load(t)));
 }
 
+// claim asks for the lines of y that a register tile will write, for writing, while it is multiplied: y is mostly larger than the L2 cache.
+// Worth up to a tenth of a product's time.
+INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
+	for (int64_t i = r; i < r + m; i++) {
+		const float *y = row_of(&o->y, i) + n;
+		__builtin_prefetch(y, 1, 3);
+		__builtin_prefetch(y + 16, 1, 3);
+	}
+}
+
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
@@ -78,6 +88,7 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 				for (int64_t i = 0; i < tiles; i++) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;
+					if (k + kn == K) claim(o, r0 + ra, m, q * GS_NR);
 					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, c + ra * GS_NR, k > 0);
 					if (k + kn == K) finish(o, r0 + ra, (int)m, q * GS_NR, c + ra * GS_NR);
 				}

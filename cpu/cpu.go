@@ -15,7 +15,7 @@ import (
 type Options struct {
 	Threads int           // 0 is one for each physical core that the process may use
 	DType   weights.DType // how weights are held: weights.F32 (also 0) or weights.BF16
-	ISA     string        // kernels to use: "avx512", "avx2", "neon", "portable"; "" takes GPT2SCOPE_CPU, else the fastest
+	ISA     string        // kernels to use: "amx", "avx512bf16", "avx512", "avx2", "neon", "portable"; "" takes GPT2SCOPE_CPU, else the fastest
 }
 
 // Backend is the fast executor. Its sessions share its threads, and the packed
@@ -65,8 +65,14 @@ func Threads(n int) int {
 // Name returns "cpu".
 func (b *Backend) Name() string { return "cpu" }
 
-// ISA returns which kernels run: "avx512", "avx2", "neon" or "portable".
+// ISA returns which kernels run: "amx", "avx512bf16", "avx512", "avx2", "neon" or "portable".
 func (b *Backend) ISA() string { return b.pool.isa.String() }
+
+// MultipliesBF16 tells whether products of more than a few rows round their inputs to
+// bfloat16: weights are held so, and the kernels have instructions for it.
+func (b *Backend) MultipliesBF16() bool {
+	return b.dtype == bfloat16Type && b.pool.isa.multipliesBF16()
+}
 
 // Close ends the threads. Sessions must be closed before; no session can be made
 // afterwards.

@@ -86,18 +86,21 @@ func (i isa) String() string { return C.GoString(C.gs_isa_name(C.int(i))) }
 func supportedISAs() []isa {
 	var all []isa
 	for i := portable; i < C.GS_ISAS; i++ {
-		if C.gs_isa_supported(C.int(i)) != 0 {
+		if isaRuns(i) {
 			all = append(all, i)
 		}
 	}
 	return all
 }
 
+// isaRuns tells whether this program contains a version and this processor can run it.
+func isaRuns(i isa) bool { return C.gs_isa_supported(C.int(i)) != 0 }
+
 // chooseISA returns the fastest version that runs here, or the one that `forced` (GPT2SCOPE_CPU) names. Only what is asked about is
 // tried: a process that is told to use another version does not ask the system for AMX's tiles.
 func chooseISA(forced string) (isa, error) {
 	for i := isa(C.GS_ISAS) - 1; i >= portable; i-- {
-		if (forced == "" || i.String() == forced) && C.gs_isa_supported(C.int(i)) != 0 {
+		if (forced == "" || i.String() == forced) && isaRuns(i) {
 			return i, nil
 		}
 	}

@@ -2,8 +2,10 @@ package cpu
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +15,7 @@ type Features struct {
 	Extensions []string // of its instruction set, those that matter to matrix products, in the system's spelling
 	Versions   []string // kernel versions that run here, slowest first
 	Version    string   // the one in use: the last, or what GPT2SCOPE_CPU names
+	BF16       string   // how the version in use multiplies weights held as bfloat16 with many rows, in words
 }
 
 // DetectFeatures looks at the processor and at the environment variable GPT2SCOPE_CPU, which forces a version of the kernels. The
@@ -27,8 +30,29 @@ func DetectFeatures() (Features, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Version = i.String()
+	f.Version, f.BF16 = i.String(), bf16Path(i, f.Extensions)
 	return f, nil
+}
+
+// bf16Path says how a version multiplies bfloat16, and why it does not use what the processor has.
+func bf16Path(i isa, extensions []string) string {
+	path := map[isa]string{amx: "AMX tiles (TDPBF16PS)", dotBF16: "AVX-512 dot products (VDPBF16PS)"}[i]
+	if path == "" {
+		path = "widened to float32"
+	}
+	has := func(e string) bool { return slices.Contains(extensions, e) }
+	switch {
+	case i == amx:
+	case !has("amx_bf16") && !has("avx512_bf16") && i != dotBF16:
+		path += ", as the processor has neither amx_bf16 nor avx512_bf16"
+	case has("amx_bf16") && isaRuns(amx):
+		path += fmt.Sprintf(", by kernels %s; kernels amx would use AMX tiles", i)
+	case has("amx_bf16") && refusedAMX() != nil:
+		path += fmt.Sprintf(", as the system refuses AMX tiles (%v)", refusedAMX())
+	case has("avx512_bf16") && i != dotBF16 && isaRuns(dotBF16):
+		path += fmt.Sprintf(", by kernels %s; kernels avx512bf16 would use dot products", i)
+	}
+	return path
 }
 
 // processor reads the name and extensions from /proc/cpuinfo, where that is.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -1074,9 +1075,19 @@ func TestFeatures(t *testing.T) {
 	if err != nil || len(f.Versions) == 0 || f.Versions[0] != "portable" || f.Version != f.Versions[len(f.Versions)-1] {
 		t.Errorf("%+v, error %v", f, err)
 	}
+	want := "widened to float32"
+	switch f.Version {
+	case "amx":
+		want = "AMX tiles"
+	case "avx512bf16":
+		want = "AVX-512 dot products"
+	}
+	if !strings.HasPrefix(f.BF16, want) {
+		t.Errorf("version %s multiplies bfloat16 by %q", f.Version, f.BF16)
+	}
 	t.Logf("%+v", f)
 	t.Setenv("GPT2SCOPE_CPU", "portable")
-	if f, err = DetectFeatures(); err != nil || f.Version != "portable" {
+	if f, err = DetectFeatures(); err != nil || f.Version != "portable" || !strings.HasPrefix(f.BF16, "widened to float32, ") {
 		t.Errorf("forced to portable: %+v, error %v", f, err)
 	}
 	t.Setenv("GPT2SCOPE_CPU", "sse9")

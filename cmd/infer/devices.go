@@ -93,6 +93,7 @@ type cpuDevice struct {
 	Extensions []string `json:"extensions"`
 	Kernels    []string `json:"kernels"` // versions that run here, slowest first
 	InUse      string   `json:"kernels_in_use,omitempty"`
+	BF16       string   `json:"bf16_products,omitempty"` // how weights held as bfloat16 are multiplied with many rows
 	Lacks      string   `json:"unavailable,omitempty"`
 }
 
@@ -176,7 +177,7 @@ func capability(major, minor int) string {
 
 func findCPU() cpuDevice {
 	f, err := cpu.DetectFeatures()
-	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version}
+	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, BF16: f.BF16}
 	if c.Name == "" {
 		c.Name = runtime.GOARCH
 	}
@@ -245,6 +246,7 @@ func (d devices) write(w io.Writer) {
 		return
 	}
 	fact("kernels", "%s (of %s)", c.InUse, strings.Join(c.Kernels, ", "))
+	fact("prefill bf16", "%s", c.BF16)
 }
 
 // write writes what is known of a GPU.

@@ -67,7 +67,7 @@ func TestDevicesWithoutCUDA(t *testing.T) {
 	if e.stderr != "" {
 		t.Errorf("stderr %q", e.stderr)
 	}
-	contains(t, e.stdout, "CUDA cannot be used: the CUDA library is not built (make cuda builds it); looked at "+path, "\ncpu     ", "kernels       portable (of portable")
+	contains(t, e.stdout, "CUDA cannot be used: the CUDA library is not built (make cuda builds it); looked at "+path, "\ncpu     ", "kernels       portable (of portable", "prefill bf16  widened to float32, ")
 	var d devices
 	if err := json.Unmarshal([]byte(mustInfer(t, "devices", "--json").stdout), &d); err != nil {
 		t.Fatal(err)

@@ -245,7 +245,7 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 		return context.Cause(ctx)
 	}
 	note.ran(r.recording)
-	defer note.done()
+	defer note.done(r.recording)
 	past := r.Position()
 	r.seek(past + c.plan.Phase.Tokens)
 	if r.tokens = r.tokens[:0]; !c.samples {

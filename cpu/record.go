@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
 	"gpt2scope/annotate"
 	"gpt2scope/profile"
@@ -19,6 +20,8 @@ type recording struct {
 	noted   []int64 // stamps of all passes, one after another
 	events  int     // that the notes will become
 	dropped int64   // passes for which there was no room
+	used    int64   // ns of processor time that the process had in passes
+	from    int64   // the same at the beginning of the pass under way
 	lane    traces.Lane
 }
 
@@ -48,7 +51,7 @@ func (r *runner) StartRecording(p *profile.Recorder) error {
 		p.Name(r.recording.worker(w), fmt.Sprintf("worker %d", w))
 	}
 	p.Header(func(h *traces.Header) {
-		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: p.Uncertainty()}
+		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: 0}
 		h.DType = "f32"
 		if r.backend.MultipliesBF16() { // in many rows; few rows, as of a decode step, and attention are float32, whose floor is later
 			h.DType = "bf16"
@@ -95,6 +98,7 @@ func (rec *recording) begin(r *runner, c *compiled) *passNote {
 	}
 	rec.events += n
 	phase := rec.profile.Plan(c.plan, r.Position(), c.plan.Phase.Tokens, r.backend.Sizes())
+	rec.from = int64(processTime())
 	rec.passes = append(rec.passes, passNote{c: c, phase: phase, position: r.Position(), at: -1, begin: now()})
 	return &rec.passes[len(rec.passes)-1]
 }
@@ -110,11 +114,12 @@ func (n *passNote) ran(rec *recording) {
 }
 
 // done notes the end of a pass.
-func (n *passNote) done() {
+func (n *passNote) done(rec *recording) {
 	if n == nil {
 		return
 	}
 	n.end = now()
+	rec.used += int64(processTime()) - rec.from
 	if n.c.samples {
 		n.sampleTo = n.end
 	}
@@ -130,6 +135,7 @@ func (r *runner) StopRecording() error {
 	runtime.UnlockOSThread()
 	rec.stamps.free()
 	rec.profile.Header(func(h *traces.Header) { h.Drop("passes, after 2,000,000 events", rec.dropped) })
+	rec.noteCores(r.backend.pool.threads)
 	first := rec.profile.IDs(rec.events)
 	events := make([]traces.Event, 0, rec.events)
 	add := func(kind traces.Kind, lane traces.Lane, name string, begin, end int64, n *passNote, tag int, parent uint64) uint64 {
@@ -162,4 +168,27 @@ func (r *runner) StopRecording() error {
 	}
 	rec.profile.Add(events...)
 	return nil
+}
+
+// leastShare is how much of their cores' time the threads must have had for shares of
+// time to mean something. A thread that waits for the others does not give up its core.
+const leastShare = 0.75
+
+// noteCores says where other programs had the cores: then a step seems slow whose
+// thread just had no core.
+func (rec *recording) noteCores(threads int) {
+	var wall int64
+	for i := range rec.passes {
+		if n := &rec.passes[i]; n.end > 0 {
+			wall += n.end - n.begin
+		}
+	}
+	share := float64(rec.used) / float64(max(1, wall*int64(threads)))
+	// What is shorter than the clock of processor time says nothing.
+	if wall < int64(50*time.Millisecond) || rec.used == 0 || share >= leastShare {
+		return
+	}
+	rec.profile.Header(func(h *traces.Header) {
+		h.Incomplete = append(h.Incomplete, fmt.Sprintf("in passes the threads had %.0f %% of the time of %d cores: other programs ran there, so that times say little; run it again on a quiet machine, or with fewer --threads", 100*share, threads))
+	})
 }

@@ -133,6 +133,6 @@ func BenchmarkNoRecording(b *testing.B) {
 			b.Fatal(err)
 		}
 		note.ran(r.recording)
-		note.done()
+		note.done(r.recording)
 	}
 }

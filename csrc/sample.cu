@@ -13,11 +13,14 @@
 //
 // One launch does all, and how to draw lies in device memory, so that a captured
 // step serves every way. Several CTAs share a row and leave a partial result each:
-// its best (logit, id) and sum of exponentials. The CTA that arrives last combines
-// them. That ends a greedy row; another row is drawn by that CTA alone:
+// its best (logit, id) and sum of exponentials, and where top_k is LIST at most its
+// top_k best logits, in any order and with a few more. The CTA that arrives last
+// combines them. That ends a greedy row; another row is drawn by that CTA alone:
 //
-// * top_k up to LIST: a radix select finds the k-th best exactly; the k best go to
-//   shared memory, are sorted there, and p is summed in the CPU's order.
+// * top_k up to LIST: it picks the top_k best of what the CTAs left, as each of them
+//   picked from its own logits (see pick), sorts them, and sums p in the CPU's order.
+//   In a row too long for that (and in one of the naive variant that is longer than a
+//   CTA holds) a radix select finds them instead.
 // * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not
 //   depend on their order, and atomics may make them. A histogram of mass and
 //   count over the distance from the largest logit finds the bin in which a count
@@ -27,6 +30,10 @@
 //   the token next to it may be drawn.
 //
 // Nothing depends on the order in which threads or CTAs run.
+//
+// Other kernels run between two launches, so that much of this one's code must come
+// from the L2 cache each time. So what most draws run is kept short: loops are not
+// unrolled, and one copy of pick serves the CTAs and the one that combines.
 
 #include "rows.cuh"
 
@@ -36,15 +43,19 @@ namespace {
 
 constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / 32;
-constexpr int SPAN = 4096;       // logits of a CTA, at least: 8 per thread
+constexpr int HELD = 8;          // logits that a thread keeps in registers
+constexpr int SPAN = THREADS * HELD;  // logits of a CTA, unless the row is too long for MOST_SPLITS
 constexpr int MOST_SPLITS = 32;  // CTAs of a row: one per lane when they are combined
 constexpr int LIST = 1024;       // candidates that are sorted
+constexpr int COUNTED = 320;     // up to so many, each finds its place by counting those before it
+constexpr int MANY = 32;         // candidates per thread, at most, when those of the CTAs are combined
 constexpr int NEAR = 1024;       // bins over the distance from the largest logit
 constexpr int DIGIT = 2048;      // values of a digit: 11 bits
 
 struct Partial {
   uint64_t best;  // rank of the best element
   double sum;     // of exp(logit - the best logit); only where log-probabilities are asked for
+  uint64_t least; // all ranks of the CTA from here on are candidates, top_k at least; 0 where it has fewer logits
 };
 
 struct Sample {
@@ -57,6 +68,7 @@ struct Sample {
   unsigned *done;      // (1) sequences that ended
   unsigned *arrived;   // (B) CTAs that left their partial result
   Partial *partials;   // (B, splits)
+  uint64_t *candidates;  // (B, splits, LIST) ranks, of which room_for(top_k) are used, packed
   int B, V, ld, T, count;
   int splits, span;
   bool wide;           // rows are 16-byte aligned
@@ -78,6 +90,24 @@ __device__ inline uint64_t rank_of(unsigned key, int id) { return (uint64_t)key 
 __device__ inline unsigned rank_key(uint64_t rank) { return rank >> 32; }
 __device__ inline int rank_id(uint64_t rank) { return ~(unsigned)rank; }
 
+// How many candidates a CTA of several leaves at most: some more than the k that
+// must be among them, so that pick's first search mostly suffices.
+__device__ inline int room_for(int k) { return min(LIST, (k + k / 2 + 31) / 32 * 32); }
+
+// The logits i to i + 3 of those before end; others are 0.
+__device__ inline float4 load_up_to(const float *row, int i, int end, bool wide) {
+  float4 v = make_float4(0, 0, 0, 0);
+  if (wide && i + 4 <= end) {
+    v = load4(row + i);
+  } else {
+    if (i < end) v.x = row[i];
+    if (i + 1 < end) v.y = row[i + 1];
+    if (i + 2 < end) v.z = row[i + 2];
+    if (i + 3 < end) v.w = row[i + 3];
+  }
+  return v;
+}
+
 // Calls f(id, logit) for the logits [begin, end) of a row; begin is a multiple of
 // 4. Each thread takes 4 neighbours of every 2048, and fetches DEPTH times as many
 // before it uses the first. UNROLL 1 keeps the code small where f is large.
@@ -86,18 +116,7 @@ template <int DEPTH, int UNROLL, typename F> __device__ inline void each(const f
   for (int base = begin + 4 * threadIdx.x; base < end; base += 4 * THREADS * DEPTH) {
     float4 v[DEPTH];
 #pragma unroll
-    for (int j = 0; j < DEPTH; j++) {
-      const int i = base + j * 4 * THREADS;
-      v[j] = make_float4(0, 0, 0, 0);
-      if (wide && i + 4 <= end) {
-        v[j] = load4(row + i);
-      } else {
-        if (i < end) v[j].x = row[i];
-        if (i + 1 < end) v[j].y = row[i + 1];
-        if (i + 2 < end) v[j].z = row[i + 2];
-        if (i + 3 < end) v[j].w = row[i + 3];
-      }
-    }
+    for (int j = 0; j < DEPTH; j++) v[j] = load_up_to(row, base + j * 4 * THREADS, end, wide);
 #pragma unroll UNROLL
     for (int j = 0; j < DEPTH; j++) {
       const int i = base + j * 4 * THREADS;
@@ -109,6 +128,20 @@ template <int DEPTH, int UNROLL, typename F> __device__ inline void each(const f
       if (i + 2 < end) f(i + 2, u.z);
       if (i + 3 < end) f(i + 3, u.w);
     }
+  }
+}
+
+// The ranks of the logits [begin, end) that each() gives to this thread, 0 where
+// there are fewer: the span is SPAN at most.
+__device__ inline void hold(const float *row, int begin, int end, bool wide, uint64_t (&ranks)[HELD]) {
+#pragma unroll
+  for (int j = 0; j < HELD; j += 4) {
+    const int i = begin + 4 * threadIdx.x + j * THREADS;
+    const float4 v = load_up_to(row, i, end, wide);
+    ranks[j] = i < end ? rank_of(key_of(v.x), i) : 0;
+    ranks[j + 1] = i + 1 < end ? rank_of(key_of(v.y), i + 1) : 0;
+    ranks[j + 2] = i + 2 < end ? rank_of(key_of(v.z), i + 2) : 0;
+    ranks[j + 3] = i + 3 < end ? rank_of(key_of(v.w), i + 3) : 0;
   }
 }
 
@@ -127,9 +160,9 @@ __device__ inline double warp_sum(double v) {
   return v;
 }
 
-// Adds 1 and returns what was there. What this thread wrote before is visible to
-// those who count after it, and what others wrote before they counted to this CTA
-// after its next barrier.
+// Adds 1 and returns what was there. What this thread wrote before, and what its CTA
+// wrote before a barrier that this thread passed, is visible to those who count after
+// it; what others wrote before they counted, to this CTA after its next barrier.
 __device__ inline unsigned arrive(unsigned *counter) {
   unsigned before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
@@ -140,7 +173,7 @@ __device__ inline unsigned arrive(unsigned *counter) {
 // as 1, 2, 3", SC 2011).
 __device__ inline uint64_t random53(uint64_t seed, unsigned sequence, uint64_t position) {
   unsigned c0 = position, c1 = position >> 32, c2 = sequence, c3 = 0, k0 = seed, k1 = seed >> 32;
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < 10; i++) {
     const unsigned h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
     const unsigned h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
@@ -186,7 +219,7 @@ struct Shared {
   union {
     Histogram<DIGIT> digit;
     struct {
-      uint64_t rank[LIST];
+      alignas(16) uint64_t rank[LIST];
       union {
         double p[LIST];        // then their running sums
         Histogram<LIST> each;  // one bin per element
@@ -196,12 +229,15 @@ struct Shared {
   unsigned scan_count[WARPS];
   uint64_t scan_mass[WARPS];
   uint64_t best[WARPS];
+  unsigned least[WARPS];
+  unsigned tally[2][WARPS];
   double sum[WARPS];
   Found found;
   uint64_t total;
   double row_sum;      // of exp(logit - largest) over V
-  uint64_t row_best;
-  int last, listed, choice;
+  uint64_t row_best, row_least;
+  unsigned listed;
+  int last, choice;
 };
 
 // The first bin at which the running count (or mass) reaches goal >= 1; all
@@ -320,9 +356,89 @@ __device__ int nth_of_key(Shared &s, const Row &r, unsigned key, unsigned n) {
   return prefix;
 }
 
+// How many of the ranks of all threads are `from` or greater. Calls take turns with
+// two tallies, so that one barrier a call is enough.
+template <int N> __device__ inline unsigned count_from(Shared &s, const uint64_t (&ranks)[N], uint64_t from, unsigned turn) {
+  unsigned n = 0;
+#pragma unroll
+  for (int j = 0; j < N; j++) n += ranks[j] >= from;
+  n = __reduce_add_sync(0xffffffffu, n);
+  if (threadIdx.x % 32 == 0) s.tally[turn % 2][threadIdx.x / 32] = n;
+  __syncthreads();
+  return __reduce_add_sync(0xffffffffu, threadIdx.x % 32 < WARPS ? s.tally[turn % 2][threadIdx.x % 32] : 0);
+}
+
+// Puts the best `want` of the ranks that the threads hold into to (room), in any
+// order, and perhaps more that come next; 0 into the rest of it. Ranks differ from
+// each other, except for 0, which is none. At least `want` are low or greater, none is
+// high or greater. Returns how many there are in to, and raises low to the least that
+// could be among them.
+//
+// The threads' greatest ranks are searched for a bound that `want` of them reach, by
+// halves, for counting one rank per thread takes but a barrier. Where the ranks that
+// reach it are too many, because many are in few threads, all are counted in the same
+// way. The last bits of a rank are the id, so that equal logits are told apart.
+template <int N>
+__device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], uint64_t &low, uint64_t high, unsigned want, unsigned room, uint64_t *to) {
+  if (threadIdx.x == 0) s.listed = 0;
+#pragma unroll 1
+  for (unsigned i = want + threadIdx.x; i < room; i += THREADS) to[i] = 0;
+  uint64_t most = 0;
+#pragma unroll
+  for (int j = 0; j < N; j++) most = ranks[j] > most ? ranks[j] : most;
+  unsigned n = __syncthreads_count(most >= low);
+  uint64_t above = high;
+  // Ends: the n > want ranks from low to above, which differ, can be parted.
+#pragma unroll 1
+  while (n > want + want / 8) {
+    const uint64_t middle = low + (above - low) / 2;
+    const unsigned c = __syncthreads_count(most >= middle);
+    if (c >= want) low = middle, n = c;
+    else above = middle;
+  }
+#pragma unroll 1
+  for (;;) {
+    unsigned own = 0;
+#pragma unroll
+    for (int j = 0; j < N; j++) own += ranks[j] >= low;
+    if (own) {
+      unsigned at = atomicAdd(&s.listed, own);
+#pragma unroll
+      for (int j = 0; j < N; j++)
+        if (ranks[j] >= low && at < room) to[at++] = ranks[j];
+    }
+    __syncthreads();
+    n = s.listed;
+    if (n <= room) return n;
+    uint64_t middle = above;  // first: where the other search ended is near
+    above = high;
+#pragma unroll 1
+    for (unsigned turn = 0; n > room; turn++) {
+      const unsigned c = count_from(s, ranks, middle, turn);
+      if (c >= want) low = middle, n = c;
+      else above = middle;
+      middle = low + (above - low) / 2;
+    }
+    // All have read s.listed: they have counted since.
+    if (threadIdx.x == 0) s.listed = 0;
+#pragma unroll 1
+    for (unsigned i = n + threadIdx.x; i < room; i += THREADS) to[i] = 0;
+    __syncthreads();
+  }
+}
+
+// The (n) candidates that the CTAs of a row left, 0 for none, shared out among threads.
+template <int N> __device__ inline void gather(const uint64_t *candidates, int n, uint64_t (&ranks)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; j++) {
+    const int i = threadIdx.x + j * THREADS;
+    ranks[j] = i < n ? __ldcg(candidates + i) : 0;
+  }
+}
+
 // Empties a list for n ranks; returns how many will be sorted, a power of two.
 __device__ int clear_list(Shared &s, int n) {
-  int size = 2;
+  int size = 4;
   while (size < n) size *= 2;
   for (int i = threadIdx.x; i < size; i += THREADS) s.list.rank[i] = 0;
   if (threadIdx.x == 0) s.listed = 0;
@@ -349,29 +465,66 @@ __device__ void sort_list(Shared &s, int size) {
   __syncthreads();
 }
 
-// Draws among the k <= LIST best: their ranks are sorted, and p summed in order.
-__device__ int draw_listed(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
+// Lists the k <= LIST best of the row, in any order, by a radix select.
+__device__ void list_row(Shared &s, const Row &r, int k) {
   const Level level = descend<false>(s, r, 0, Level{}, false, k);
   // Of the logits equal to the k-th best, those with the lowest ids are candidates.
   const int last = nth_of_key(s, r, level.key, k - 1 - level.count);
   const uint64_t worst = rank_of(level.key, last);
-  if (threadIdx.x == 0) s.choice = k - 1;
-  const int size = clear_list(s, k);
+  clear_list(s, k);
   each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
     const uint64_t rank = rank_of(key_of(v), id);
-    if (rank >= worst) s.list.rank[atomicAdd(&s.listed, 1)] = rank;  // in any order, for they are sorted now
+    if (rank >= worst) s.list.rank[atomicAdd(&s.listed, 1u)] = rank;
   });
-  sort_list(s, size);
-  for (int i = threadIdx.x; i < k; i += THREADS) s.list.p[i] = r.p(of_key(rank_key(s.list.rank[i])));
+  __syncthreads();
+}
+
+// Draws among the k best of the n listed, k <= n <= LIST: their ranks are put into
+// order, and p summed in it. The list is followed by 0 up to a multiple of 4.
+__device__ int draw_listed(Shared &s, const Row &r, int n, int k, double top_p, uint64_t random) {
+  if (threadIdx.x == 0) s.choice = k - 1;
+  if (n <= COUNTED) {
+    uint64_t mine = 0;
+    int place = k;
+    double p = 0.0;
+    if (threadIdx.x < n) {
+      mine = s.list.rank[threadIdx.x];
+      place = 0;
+#pragma unroll 2
+      for (int i = 0; i < n; i += 4) {
+        const ulonglong2 a = *(const ulonglong2 *)(s.list.rank + i), b = *(const ulonglong2 *)(s.list.rank + i + 2);
+        place += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
+      }
+      if (place < k) p = r.p(of_key(rank_key(mine)));
+    }
+    __syncthreads();  // the list has been read
+    if (place < k) {
+      s.list.rank[place] = mine;
+      s.list.p[place] = p;
+    }
+  } else {
+    sort_list(s, n <= 512 ? 512 : LIST);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < k; i += THREADS) s.list.p[i] = r.p(of_key(rank_key(s.list.rank[i])));
+  }
   __syncthreads();
   if (threadIdx.x == 0) {
-    // One after the other, as the CPU adds them: the same roundings.
+    // One after the other, as the CPU adds them: the same roundings. Read ahead, also
+    // past the k-th, whose sums are not used: only additions wait for each other.
     double total = 0.0;
-    for (int i = 0; i < k; i++) s.list.p[i] = total += s.list.p[i];
+#pragma unroll 1
+    for (int i = 0; i < k; i += 8) {
+      double p[8];
+#pragma unroll
+      for (int j = 0; j < 8; j++) p[j] = s.list.p[i + j];
+#pragma unroll
+      for (int j = 0; j < 8; j++) s.list.p[i + j] = total += p[j];
+    }
   }
   __syncthreads();
   double total = s.list.p[k - 1];
   if (top_p > 0.0 && top_p < 1.0) {
+#pragma unroll 1
     for (int i = threadIdx.x; i < k; i += THREADS)
       if (s.list.p[i] >= top_p * total && (i == 0 || s.list.p[i - 1] < top_p * total)) s.choice = i;
     __syncthreads();
@@ -382,6 +535,7 @@ __device__ int draw_listed(Shared &s, const Row &r, int k, double top_p, uint64_
   const double rest = (double)random * 0x1p-53 * total;
   if (threadIdx.x == 0) s.choice = k - 1;  // rounding may leave a crumb
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < k; i += THREADS)
     if (s.list.p[i] > rest && (i == 0 || !(s.list.p[i - 1] > rest))) s.choice = i;
   __syncthreads();
@@ -414,7 +568,7 @@ __device__ Place place(Shared &s, const Row &r, bool by_mass, uint64_t goal) {
   }
   const int size = clear_list(s, n);
   each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
-    if (r.near(v) == f.bin) s.list.rank[atomicAdd(&s.listed, 1)] = rank_of(key_of(v), id);
+    if (r.near(v) == f.bin) s.list.rank[atomicAdd(&s.listed, 1u)] = rank_of(key_of(v), id);
   });
   sort_list(s, size);
   for (int i = threadIdx.x; i < LIST; i += THREADS) {
@@ -495,23 +649,40 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   const int begin = split * a.span, end = min(a.V, begin + a.span);
   const double temperature = a.sampling->temperature;
   const int top_k = a.sampling->top_k, log_probs = a.sampling->log_probs;
+  const int k = top_k <= 0 || top_k > a.V ? a.V : top_k;
+  const bool drawn = temperature > 0.0 && top_k != 1, few = k <= LIST;
+  const bool held = a.span <= SPAN, picked = drawn && few && held;
 
-  uint64_t best = 0;
-  each<2, 2>(row, begin, end, a.wide, [&](int id, float v) {
-    const uint64_t rank = rank_of(key_of(v), id);
-    best = rank > best ? rank : best;
-  });
+  uint64_t best = 0, ranks[HELD];
+  if (held) {
+    hold(row, begin, end, a.wide, ranks);
+#pragma unroll
+    for (int j = 0; j < HELD; j++) best = ranks[j] > best ? ranks[j] : best;
+  } else {
+    each<2, 2>(row, begin, end, a.wide, [&](int id, float v) {
+      const uint64_t rank = rank_of(key_of(v), id);
+      best = rank > best ? rank : best;
+    });
+  }
   // Read by all before any of them arrives below, so before they change; here, so
   // that they arrive meanwhile.
   const uint64_t step = a.sampling->step;
   const int before = a.pos[b], idle = a.pad ? *a.pad : 0;
+  if (picked) {
+    const unsigned least = __reduce_min_sync(0xffffffffu, best ? rank_key(best) : 0xffffffffu);
+    if (lane == 0) s.least[warp] = least;
+  }
   best = warp_best(best);
   const int position = before + a.T - idle;
+  uint64_t random = 0;
+  double top_p = 0.0;
+  if (drawn) {
+    top_p = a.sampling->top_p;
+    random = random53(a.sampling->seed, b, a.sampling->offset + (uint64_t)(int64_t)position);
+  }
   if (lane == 0) s.best[warp] = best;
   __syncthreads();
-  best = s.best[0];
-#pragma unroll
-  for (int w = 1; w < WARPS; w++) best = s.best[w] > best ? s.best[w] : best;
+  best = warp_best(s.best[lane % WARPS]);
 
   double sum = 0.0;
   if (log_probs) {
@@ -519,7 +690,13 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     // float32 log-probability shows. A row that is not finite gives any sum.
     const float most = of_key(rank_key(best));
     float part = 0.0f;
-    each<2, 2>(row, begin, end, a.wide, [&](int, float v) { part += expf(v - most); });
+    if (held) {
+#pragma unroll
+      for (int j = 0; j < HELD; j++)
+        if (ranks[j]) part += expf(of_key(rank_key(ranks[j])) - most);
+    } else {
+      each<2, 2>(row, begin, end, a.wide, [&](int, float v) { part += expf(v - most); });
+    }
     sum = warp_sum((double)part);
     if (lane == 0) s.sum[warp] = sum;
     __syncthreads();
@@ -527,17 +704,36 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     for (int w = 0; w < WARPS; w++) sum += s.sum[w];
   }
 
-  if (a.splits > 1) {
+  // Each CTA picks from its logits; the one that arrives last goes round once more, and
+  // picks from what they left.
+  const int n = end - begin;
+  const int room = room_for(k), left = a.splits * room;  // places for candidates: of a CTA, of all
+  const bool combined = picked && left <= HELD * THREADS;
+  uint64_t *const candidates = a.candidates + (size_t)b * a.splits * LIST;
+  uint64_t least = 0, high = best + 1;
+  unsigned want = min(k, n), listed = 0;  // in s.list
+  bool alone = a.splits == 1, pick_now = picked;
+  if (picked) {
+    // Each thread's best reaches the least of them.
+    least = __reduce_min_sync(0xffffffffu, s.least[lane % WARPS]);
+    least = min(THREADS, (n + 3) / 4) >= (int)want ? least << 32 : 1;
+  }
+#pragma unroll 1
+  for (;;) {
+    if (pick_now) listed = pick(s, ranks, least, high, want, alone ? LIST : room, alone ? s.list.rank : candidates + split * room);
+    if (alone) break;
     if (threadIdx.x == 0) {
       Partial *mine = a.partials + (size_t)b * a.splits + split;
       mine->best = best;
       mine->sum = sum;
+      mine->least = n >= k ? least : 0;
       s.last = arrive(a.arrived + b) == a.splits - 1u;
     }
     __syncthreads();
     if (!s.last) return;
+    if (combined) gather(candidates, left, ranks);  // meanwhile
     if (warp == 0) {
-      Partial p = {0, 0.0};
+      Partial p = {0, 0.0, 0};
       if (lane < a.splits) {
         const Partial *from = a.partials + (size_t)b * a.splits + lane;
         p.best = __ldcg(&from->best);
@@ -553,10 +749,18 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
         s.row_best = best;
         s.row_sum = sum;
       }
+    } else if (warp == 1 && picked) {
+      const uint64_t most = warp_best(lane < a.splits ? __ldcg(&a.partials[(size_t)b * a.splits + lane].least) : 0);
+      if (lane == 0) s.row_least = most;
     }
     __syncthreads();
     best = s.row_best;
     sum = s.row_sum;
+    least = s.row_least;
+    high = best + 1;
+    want = k;
+    pick_now = combined;
+    alone = true;
   }
 
   const unsigned largest = rank_key(best);
@@ -564,7 +768,7 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   const bool finite = largest < PLUS_INFINITY && largest != MINUS_INFINITY;
   const double log_sum = log_probs && finite ? (double)of_key(largest) + log(sum) : 0.0;
   int token = finite ? rank_id(best) : -1;
-  if (!finite || !(temperature > 0.0) || top_k == 1) {
+  if (!finite || !drawn) {
     if (threadIdx.x == 0) finish(a, b, step, position, token, log_probs && finite ? (float)((double)of_key(largest) - log_sum) : none);
     return;
   }
@@ -574,15 +778,24 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   r.wide = a.wide;
   r.largest = of_key(largest);
   r.temperature = temperature;
-  r.inverse = fmin(1.0 / temperature, 1e300);  // finite, here and below: 0 times it must be 0
-  int bits = 0;
-  while ((a.V - 1) >> bits) bits++;
-  r.scale = (double)(1ull << (62 - bits));
-  r.bins = fmin((NEAR - 1) / (44.0 * temperature), 1e300);
-  const int k = top_k <= 0 || top_k > a.V ? a.V : top_k;
-  const uint64_t random = random53(a.sampling->seed, b, a.sampling->offset + (uint64_t)(int64_t)position);
-  const double top_p = a.sampling->top_p;
-  token = k <= LIST ? draw_listed(s, r, k, top_p, random) : draw_any(s, r, k, top_p, random);
+  if (few) {
+    if (!picked || left > MANY * THREADS) {
+      list_row(s, r, k);
+      listed = k;
+    } else if (a.splits > 1 && !combined) {
+      uint64_t many[MANY];
+      gather(candidates, left, many);
+      listed = pick(s, many, least, high, k, LIST, s.list.rank);
+    }
+    token = draw_listed(s, r, listed, k, top_p, random);
+  } else {
+    r.inverse = fmin(1.0 / temperature, 1e300);  // finite, here and below: 0 times it must be 0
+    int bits = 0;
+    while ((a.V - 1) >> bits) bits++;
+    r.scale = (double)(1ull << (62 - bits));
+    r.bins = fmin((NEAR - 1) / (44.0 * temperature), 1e300);
+    token = draw_any(s, r, k, top_p, random);
+  }
   if (threadIdx.x == 0) finish(a, b, step, position, token, log_probs ? (float)((double)row[token] - log_sum) : none);
 }
 
@@ -594,7 +807,7 @@ int splits_of(const gs_sample_args *a, int *span) {
   return (a->V + *span - 1) / *span;
 }
 
-// Counters first: done, arrived (B); then the partial results.
+// Counters first: done, arrived (B); then the partial results, then the candidates.
 uint64_t counter_bytes(int B) { return (4 * (1 + (uint64_t)B) + 15) / 16 * 16; }
 
 }  // namespace
@@ -602,7 +815,8 @@ uint64_t counter_bytes(int B) { return (4 * (1 + (uint64_t)B) + 15) / 16 * 16; }
 extern "C" int gs_sample_work(gs_stream *, const gs_sample_args *a, uint64_t *bytes) {
   GS_CHECK_SIZE(a);
   int span;
-  *bytes = counter_bytes(a->B) + sizeof(Partial) * a->B * splits_of(a, &span);
+  const uint64_t splits = splits_of(a, &span);
+  *bytes = counter_bytes(a->B) + a->B * splits * (sizeof(Partial) + (splits > 1 ? LIST * sizeof(uint64_t) : 0));
   return GS_OK;
 }
 
@@ -621,6 +835,7 @@ extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   p.partials = (Partial *)(a->work + counter_bytes(a->B));
   p.B = a->B, p.V = a->V, p.ld = a->ld, p.T = a->T, p.count = a->count;
   p.splits = splits_of(a, &p.span);
+  p.candidates = (uint64_t *)(p.partials + (size_t)p.B * p.splits);
   p.wide = gs_wide(a->logits, a->ld, 4, 4);
   auto launch = [&](auto kernel) { return gs_launch_as(s, "sample", kernel, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p); };
   return gs_stamping(s) ? launch(sample_kernel<gs_stamp>) : launch(sample_kernel<gs_unstamped>);

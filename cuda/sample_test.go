@@ -275,6 +275,83 @@ func TestSampleDraw(t *testing.T) {
 	}
 }
 
+// TestSamplePicked draws from short lists, which several blocks fill with what they
+// pick from 4096 logits each: with the candidates spread out, all in one block's part,
+// all in a few threads' parts, and with equal logits in every part, of which the
+// lowest ids are candidates. Rows end at a part's end, shortly before and after it;
+// the longest have more candidates, or more logits, than the blocks pick from. Lists
+// end at 1024.
+func TestSamplePicked(t *testing.T) {
+	g := open(t)
+	r := rand.New(rand.NewPCG(81, 82))
+	const part = 4096
+	shapes := []struct{ V, ld int }{{511, 512}, {part - 1, part}, {part, part}, {part + 1, part + 1}, {2*part - 1, 2 * part},
+		{2 * part, 2 * part}, {2*part + 3, 2*part + 64}, {50257, 50304}, {16 * part, 16 * part}, {16*part + 1, 17 * part}, {32*part + 1, 33 * part}}
+	for _, shape := range shapes {
+		V := shape.V
+		where := r.IntN((V+part-1)/part) * part // of a part
+		near := r.IntN(V)
+		kinds := []struct {
+			name string
+			at   func(i int) float32
+		}{
+			{"spread", func(int) float32 { return float32(-40 + 3*r.NormFloat64()) }},
+			{"in one part", func(i int) float32 {
+				if i >= where && i < where+part/2 {
+					return float32(5 + 0.1*r.NormFloat64())
+				}
+				return float32(-5 + r.NormFloat64())
+			}},
+			{"side by side", func(i int) float32 {
+				if i >= near && i < near+1500 {
+					return float32(5 + 0.01*r.NormFloat64())
+				}
+				return float32(r.NormFloat64())
+			}},
+			{"rising", func(i int) float32 { return float32(i) / 1024 }},
+			{"equal", func(int) float32 { return -1 }},
+			{"a third equal", func(int) float32 {
+				if r.IntN(3) == 0 {
+					return float32(math.Copysign(0, float64(r.IntN(2))-0.5))
+				}
+				return -float32(r.ExpFloat64()) / 4
+			}},
+			{"few above equals", func(int) float32 {
+				if r.IntN(V) < 20 {
+					return float32(1 + r.Float64())
+				}
+				return 0.5
+			}},
+			{"few allowed", func(i int) float32 {
+				if i == near || r.IntN(V) < 100 {
+					return float32(r.NormFloat64())
+				}
+				return float32(math.Inf(-1))
+			}},
+		}
+		for _, kind := range kinds {
+			for variant := range int32(2) {
+				B := 1
+				if V <= 2*part {
+					B += 2 * r.IntN(2)
+				}
+				s := newSampling(t, g, B, V, shape.ld, 1, -1, variant)
+				s.fill(func(b, i int) float32 { return kind.at(i) }, float32(math.Inf(1)))
+				for _, k := range []int{1, 2, 40, 100, 300, 400, 512, 513, 1000, 1024, 1025} {
+					for _, p := range []float64{0, 0.900123} {
+						o := gpt2.Sampling{Temperature: 0.8, TopK: k, TopP: p, LogProbs: r.IntN(2) == 0, Seed: r.Uint64()}
+						s.start(o, []int32{int32(r.IntN(1024)), 0, 5}[:B], 0)
+						for range 2 { // the second finds what the first left in the work area
+							s.launch()
+							s.check(fmt.Sprintf("%s/%+v/B=%d/variant=%d", kind.name, shape, B, variant), o)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestSampleSeeds draws many times from one row: the tokens are the CPU's, and
 // their frequencies the distribution's.
 func TestSampleSeeds(t *testing.T) {

@@ -47,11 +47,9 @@ type Recorder struct {
 	header traces.Header
 	base   time.Time
 	mono   int64 // CLOCK_MONOTONIC at base
-	// uncertain is by how much that may be wrong.
-	uncertain time.Duration
-	plans     map[planKey]int32
-	events    []traces.Event
-	nextID    uint64
+	plans  map[planKey]int32
+	events []traces.Event
+	nextID uint64
 }
 
 // planKey tells plans apart that are of the same phase.
@@ -63,14 +61,7 @@ type planKey struct {
 // New makes a recorder. The trace's base is now.
 func New(tool, release string) *Recorder {
 	r := &Recorder{plans: map[planKey]int32{}}
-	r.uncertain = time.Hour
-	for range 100 { // the pair of times that lies closest together
-		before := time.Now()
-		mono := monotonic()
-		if d := time.Since(before); d < r.uncertain {
-			r.uncertain, r.mono, r.base = d, mono, before.Add(d/2)
-		}
-	}
+	r.mono, r.base = monotonic(), time.Now()
 	r.header = traces.Header{
 		Version: traces.Version, Tool: tool, Release: release, Base: r.base.UnixNano(), Process: int64(os.Getpid()),
 		Command: command(), Clock: traces.Clock{Domain: "monotonic"},
@@ -86,26 +77,11 @@ func command() []string {
 	return args
 }
 
-// monotonic reads CLOCK_MONOTONIC, by which C code of this process notes times too.
-func monotonic() int64 {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0
-	}
-	return t.Nano()
-}
-
-// Since returns a time as the trace has it.
-func (r *Recorder) Since(t time.Time) int64 { return int64(t.Sub(r.base)) }
-
 // Now returns the time as the trace has it.
-func (r *Recorder) Now() int64 { return int64(time.Since(r.base)) }
+func (r *Recorder) Now() int64 { return monotonic() - r.mono }
 
 // OfMonotonic returns a time of CLOCK_MONOTONIC as the trace has it.
 func (r *Recorder) OfMonotonic(ns int64) int64 { return ns - r.mono }
-
-// Uncertainty is by how much times of [Recorder.OfMonotonic] may be wrong, in ns.
-func (r *Recorder) Uncertainty() int64 { return int64(r.uncertain) }
 
 // Thread returns the lane of the calling OS thread. The goroutine should be locked
 // to it.

@@ -126,8 +126,8 @@ func Advise(t *Trace, device int32) (*Advice, error) {
 		a.note("the recording is incomplete, so that shares would mislead: 'infer trace check' says why")
 	}
 	for _, l := range t.Header.Looking {
-		if l.Baseline > 0 && l.Recorded > 1.01*l.Baseline {
-			a.note("recording made a %s %.1f %% longer: part of the idle time may be the recorder's", l.Phase, 100*(l.Recorded/l.Baseline-1))
+		if percent, ok := l.Longer(); ok && percent > 1 {
+			a.note("recording made a %s %s: part of the idle time may be the recorder's", l.Phase, longer(percent))
 		}
 	}
 	rules := gpuRules

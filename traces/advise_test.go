@@ -215,7 +215,7 @@ func TestAdviseQuiet(t *testing.T) {
 func TestAdviseNotes(t *testing.T) {
 	lost := Plain(KindKernel, Stream(1, 0, 1, 7), "lost", 10_000, 50)
 	odd := append(copied("Memcpy", 50, 5000, 100), lost)
-	a, err := Advise(trace(&Header{Looking: []Looking{{Phase: "decode step", Baseline: 100, Recorded: 120}}}, append(append(launched(1, 0, 5, 10, 30), launched(2, 40, 50, 60, 70)...), odd...)...), -1)
+	a, err := Advise(trace(&Header{Looking: []Looking{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(launched(1, 0, 5, 10, 30), launched(2, 40, 50, 60, 70)...), odd...)...), -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,6 +224,9 @@ func TestAdviseNotes(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the notes lack %q:\n%s", want, text)
 		}
+	}
+	if strings.Contains(text, "30.0") {
+		t.Errorf("23 passes do not tell what recording cost:\n%s", text)
 	}
 	if len(a.Hints) == 0 {
 		t.Error("no hints")

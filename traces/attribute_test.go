@@ -107,6 +107,7 @@ func TestExamine(t *testing.T) {
 		"!the buffer was full":                 func(h *Header, a *Attribution) { h.Incomplete = []string{"the buffer was full"} },
 		"!1 kernel has no correlation id":      func(h *Header, a *Attribution) { a.WithoutCorrelation = 1 },
 		"!2 kernels have correlation ids that": func(h *Header, a *Attribution) { a.WithoutCall = 2 },
+		"?2 kernels stand for library":         func(h *Header, a *Attribution) { h.Recorder, a.Bounded = RecorderStamps, 2 },
 		"?1 copy or set has no API call":       func(h *Header, a *Attribution) { a.CopiesWithoutCall = 1 },
 		"!3 kernels ran as graph nodes":        func(h *Header, a *Attribution) { a.UnknownNodes, h.Plans = 3, make([]Plan, 1) },
 		"?4 kernels ran as graph nodes":        func(h *Header, a *Attribution) { a.UnknownNodes = 4 }, // of a program without stages
@@ -121,7 +122,8 @@ func TestExamine(t *testing.T) {
 		"!2 steps are in none of the plans":    func(h *Header, a *Attribution) { a.StepsUnknown = 2 },
 		"!3 kernels belong to no step and":     func(h *Header, a *Attribution) { h.Recorder, a.Unattributed = RecorderStamps, 3 },
 		"?there are no ranges":                 func(h *Header, a *Attribution) { a.Ranges = 0 },
-		"?there is no work of a GPU":           func(h *Header, a *Attribution) { *a = Attribution{} },
+		"?there is no work of a GPU":           func(h *Header, a *Attribution) { *a = Attribution{Ranges: 1} },
+		"!the recording has nothing to make":   func(h *Header, a *Attribution) { *a = Attribution{} },
 		"?not recorded: counters":              func(h *Header, a *Attribution) { h.NotRecorded = []string{"counters"} },
 	} {
 		h, a := Header{Clock: Clock{Uncertainty: 30}}, whole

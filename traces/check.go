@@ -40,6 +40,7 @@ func Examine(h *Header, a Attribution) []Finding {
 		some(a.WithoutCorrelation, true, "kernel has no correlation id", "kernels have no correlation id")
 		some(a.WithoutCall, true, "kernel has a correlation id that no API call has", "kernels have correlation ids that no API call has")
 	}
+	some(a.Bounded, false, "kernel stands for a library product, which counts as one kernel, however many it ran", "kernels stand for library products, each of which counts as one kernel, however many it ran")
 	some(a.CopiesWithoutCall, false, "copy or set has no API call", "copies and sets have no API call")
 	some(a.UnknownNodes, len(h.Plans) > 0, "kernel ran as a graph node that cannot be followed to a step", "kernels ran as graph nodes that cannot be followed to a step")
 	if !stamps {
@@ -61,7 +62,10 @@ func Examine(h *Header, a Attribution) []Finding {
 	if outside := a.WithoutRange; outside > 0 && a.Ranges > 0 {
 		some(outside, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")
 	}
-	if a.Kernels+a.Graphs+a.Copies == 0 && h.Recorder != RecorderHost {
+	switch work := a.Kernels + a.Graphs + a.Copies; {
+	case work+a.Calls+a.Ranges == 0:
+		add(true, "the recording has nothing to make a table of: no work of a GPU, no API calls and no ranges")
+	case work == 0 && h.Recorder != RecorderHost:
 		add(false, "there is no work of a GPU")
 	}
 	if a.Kernels > 0 && a.Ranges == 0 {
@@ -81,6 +85,9 @@ func Misleads(found []Finding) bool {
 // Trust says in a line whether shares of the trace are to be trusted.
 func Trust(h *Header, a Attribution) string {
 	work := grouped(a.Kernels, "kernel")
+	if a.Bounded > 0 {
+		work += " (a library product counts as one)"
+	}
 	switch {
 	case a.Kernels+a.Copies+a.Graphs == 0 && a.Steps > 0:
 		work = grouped(a.Steps, "step event")

@@ -309,16 +309,27 @@ func unfair(a, b *passList) []string {
 		if okA && okB && (fromA != fromB || toA != toB) {
 			add("%s: A has passes at positions %d to %d, B at %d to %d; attention takes longer the more tokens lie before", phase, fromA, toA, fromB, toB)
 		}
-		if x, y := a.looking(phase), b.looking(phase); math.Abs(x-y) >= 1 {
-			add("%s: recording made a pass %.1f %% longer in A, %.1f %% in B", phase, x, y)
+		x, okA := a.looking(phase)
+		y, okB := b.looking(phase)
+		if okA && okB && math.Abs(x-y) >= 1 {
+			add("%s: recording made a pass %s in A, %s in B", phase, longer(x), longer(y))
 		}
 	}
 	for _, what := range slices.Sorted(keys(a.Header.Versions)) {
-		if y, ok := b.Header.Versions[what]; ok && what != "schema" {
-			differ("the version of "+what, a.Header.Versions[what], y)
+		// Schemas are the exporter's; the mode stands above, by what ran.
+		if y, ok := b.Header.Versions[what]; ok && what != "schema" && (what != "mode" || a.mode() == b.mode()) {
+			differ(versionOf(what), a.Header.Versions[what], y)
 		}
 	}
 	return notes
+}
+
+// versionOf names an entry of the header's versions, some of which are none.
+func versionOf(what string) string {
+	if what == "mode" || what == "model" {
+		return "the " + what
+	}
+	return "the version of " + what
 }
 
 func orUnknown(s string) string {
@@ -419,13 +430,13 @@ func (p *passList) positions(phase string) (from, to int, ok bool) {
 	return from, to, ok
 }
 
-// looking returns by how many percent recording made a pass longer, 0 where that is
-// not known.
-func (p *passList) looking(phase string) float64 {
+// looking returns by how many percent recording made a pass longer, at least 0, and
+// whether that is known.
+func (p *passList) looking(phase string) (percent float64, ok bool) {
 	for _, l := range p.Header.Looking {
-		if l.Phase == phase && l.Baseline > 0 {
-			return 100 * (l.Recorded/l.Baseline - 1)
+		if percent, ok = l.Longer(); ok && l.Phase == phase {
+			return max(0, percent), true
 		}
 	}
-	return 0
+	return 0, false
 }

@@ -354,8 +354,9 @@ func TestUnfair(t *testing.T) {
 	a, b := planOf("wte+wpe"), planOf("wte+wpe")
 	b.Recorder, b.DType, b.Devices[0].Name = RecorderStamps, "f32", "other GPU"
 	b.Plans[0].Batch, b.Plans[0].Tokens, b.Plans[0].Padded = 2, 3, 16
-	a.Versions, b.Versions = map[string]string{"driver": "1"}, map[string]string{"driver": "2"}
-	b.Looking = []Looking{{Phase: "decode step", Baseline: 100, Recorded: 150}}
+	a.Versions, b.Versions = map[string]string{"driver": "1", "mode": "eager", "model": "x"}, map[string]string{"driver": "2", "mode": "graph", "model": "y"}
+	a.Looking = []Looking{{Phase: "decode step", Baseline: 100, Recorded: 90, Passes: 30}}
+	b.Looking = []Looking{{Phase: "decode step", Baseline: 100, Recorded: 150, Passes: 30}}
 	b.Drop("kernels", 7)
 	graph := func(k *Event) { k.Node = 5 }
 	c, err := Diff(trace(a, gpuPasses(a, 0, 5, flat, nil)...), trace(b, gpuPasses(b, 0, 5, flat, graph)...), 0.05)
@@ -364,9 +365,28 @@ func TestUnfair(t *testing.T) {
 	}
 	text := strings.Join(c.Notes, "\n")
 	for _, want := range []string{"recorder differs: cupti in A, stamps in B", "device differs: GPU in A, other GPU", "bf16 in A, f32 in B", "eager in A, CUDA graphs in B",
-		"1 sequence in A, 2 sequences", "1 token in A, 3 tokens", "no padding in A, 3 tokens padded to 16", "version of driver differs: 1 in A, 2 in B", "0.0 % longer in A, 50.0 % in B", "B is incomplete: 7 records"} {
+		"1 sequence in A, 2 sequences", "1 token in A, 3 tokens", "no padding in A, 3 tokens padded to 16", "version of driver differs: 1 in A, 2 in B", "the model differs: x in A, y in B", "decode step: recording made a pass no longer in A, 50.0 % longer in B", "B is incomplete: 7 records"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the notes lack %q:\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, "mode differs"); n != 1 {
+		t.Errorf("the mode is told %d times:\n%s", n, text)
+	}
+
+	// What recording cost is compared only where both measured it, on enough passes.
+	for _, looking := range [][]Looking{nil, {{Phase: "decode step", Baseline: 100, Recorded: 101, Passes: 1}}, {{Phase: "prefill", Baseline: 100, Recorded: 101, Passes: 30}}} {
+		a.Looking = looking
+		c, err := Diff(trace(a, gpuPasses(a, 0, 5, flat, nil)...), trace(b, gpuPasses(b, 0, 5, flat, nil)...), 0.05)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(c.Notes, "\n")
+		if strings.Contains(text, "recording made") {
+			t.Errorf("with %+v in A:\n%s", looking, text)
+		}
+		if !strings.Contains(text, "the mode differs: eager in A, graph in B") {
+			t.Errorf("what ran is alike, but the modes that were asked for are not:\n%s", text)
 		}
 	}
 }

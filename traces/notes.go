@@ -2,6 +2,7 @@ package traces
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -17,13 +18,28 @@ func (s *summary) notes(t *Table) []string {
 			parts = append(parts, p.describe(h))
 		}
 		text := strings.Join(parts, ", ")
-		switch n := t.WarmUp.Count; {
-		case s.by != ByKernel && n > 0:
-			text += fmt.Sprintf("; warm-up is left out: %s, %.3f ms", passes(n), float64(t.WarmUp.Time)/1e6)
-		case n > 0:
-			text += fmt.Sprintf("; warm-up is counted in: %s, %.3f ms", passes(n), float64(t.WarmUp.Time)/1e6)
+		if n := t.WarmUp.Count; n > 0 {
+			out := "left out"
+			if s.by == ByKernel {
+				out = "counted in"
+			}
+			text += fmt.Sprintf("; warm-up is %s: %s", out, passes(n))
+			if t.Device < 0 { // else the host's time is that of launching
+				text += fmt.Sprintf(", %.3f ms", float64(t.WarmUp.Time)/1e6)
+			}
 		}
 		add("passes: %s", text)
+	}
+	switch {
+	case s.by == ByKernel && len(t.Passes) > 0:
+		add("the table is of the whole recording, from the first to the last work of the GPU; the others are of the passes")
+	case s.by == ByKernel || s.by == ByLaunch && len(t.Passes) == 0:
+		add("the table is of the whole recording, from the first to the last work of the GPU")
+	case s.by == ByOp && len(t.Passes) == 0:
+		add("the table is of the whole recording, from its first event to its last")
+	}
+	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
+		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
 	}
 	notes = append(notes, h.lookingNotes(t.Passes)...)
 	for _, e := range h.Energy {
@@ -83,6 +99,40 @@ func passes(n int) string {
 	return fmt.Sprintf("%d passes", n)
 }
 
+// fewPasses is how many passes make a median that can be compared: that of fewer, in
+// two processes, differs by more than recording costs.
+const fewPasses = 24
+
+// Longer returns by how many percent recording made a pass longer, negative where it
+// was shorter. ok is false where that was not measured, or on too few passes to tell.
+func (l *Looking) Longer() (percent float64, ok bool) {
+	if !(l.Baseline > 0) || !(l.Recorded > 0) || l.Passes < fewPasses {
+		return 0, false
+	}
+	percent = 100 * (l.Recorded/l.Baseline - 1)
+	return percent, !math.IsInf(percent, 0) && !math.IsNaN(percent)
+}
+
+// passes says how many passes a measurement is of.
+func (l *Looking) passes() string {
+	switch {
+	case l.Passes <= 0:
+		return "an unknown number of passes"
+	case l.Passes == 1:
+		return "one pass"
+	}
+	return passes(l.Passes)
+}
+
+// longer says by how much recording made a pass longer. A pass that was shorter was so
+// by chance.
+func longer(percent float64) string {
+	if percent <= 0 {
+		return "no longer"
+	}
+	return fmt.Sprintf("%.1f %% longer", percent)
+}
+
 // lookingNotes says what recording cost, for the passes of a table.
 func (h *Header) lookingNotes(of []Passes) []string {
 	var notes []string
@@ -97,11 +147,12 @@ func (h *Header) lookingNotes(of []Passes) []string {
 		if !wanted {
 			continue
 		}
-		longer := fmt.Sprintf("%.1f %% longer", 100*(l.Recorded/l.Baseline-1))
-		if l.Recorded <= l.Baseline {
-			longer = "no longer"
+		percent, ok := l.Longer()
+		if !ok {
+			notes = append(notes, fmt.Sprintf("looking: a %s took %.1f us, and %.1f us in a process that never recorded: %s each, which says little", l.Phase, l.Recorded/1e3, l.Baseline/1e3, l.passes()))
+			continue
 		}
-		notes = append(notes, fmt.Sprintf("looking: recording made a %s %s: %.1f us, %.1f us in a process that never recorded", l.Phase, longer, l.Recorded/1e3, l.Baseline/1e3))
+		notes = append(notes, fmt.Sprintf("looking: recording made a %s %s: %.1f us, %.1f us in a process that never recorded", l.Phase, longer(percent), l.Recorded/1e3, l.Baseline/1e3))
 	}
 	if len(notes) > 0 {
 		return notes

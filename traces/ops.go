@@ -15,6 +15,9 @@ import (
 //
 // The GPU's time is that of the work which an operation launched, or for which its
 // step was captured in a graph; it belongs to the operation, not to the API call.
+//
+// On the CPU the threads that run passes count alone: the steps of the workers lie
+// beside the pass, not in it, and would make the parts more than the whole.
 type OpRow struct {
 	Name    string `json:"name"`
 	SelfCPU int64  `json:"selfCPU"`
@@ -60,6 +63,7 @@ func (s *summary) ops(t *Table, work []*Event) {
 		return r
 	}
 	threads := map[[2]int64][]openOp{}
+	main := s.passThreads(t)
 	onHost := map[runKey]bool{} // steps that the host has a range of
 	warm := map[[2]int64]int64{}
 	for i := range s.Events {
@@ -69,6 +73,9 @@ func (s *summary) ops(t *Table, work []*Event) {
 			continue
 		}
 		key := [2]int64{s.process(e), e.Lane.ID}
+		if main != nil && !main[key] {
+			continue
+		}
 		if e.Kind == KindRange && isWarmUp(e) && len(t.Passes) > 0 {
 			warm[key] = max(warm[key], e.End())
 		}
@@ -116,6 +123,21 @@ func (s *summary) ops(t *Table, work []*Event) {
 	slices.SortFunc(t.Ops, func(a, b OpRow) int {
 		return cmp.Or(cmp.Compare(b.SelfGPU, a.SelfGPU), cmp.Compare(b.SelfCPU, a.SelfCPU), cmp.Compare(a.Name, b.Name))
 	})
+}
+
+// passThreads returns the threads that run passes, nil where all threads count: where
+// there are no passes, or the work is a GPU's.
+func (s *summary) passThreads(t *Table) map[[2]int64]bool {
+	if s.device >= 0 || len(t.Passes) == 0 {
+		return nil
+	}
+	main := map[[2]int64]bool{}
+	for i := range s.Events {
+		if e := &s.Events[i]; e.Kind == KindPass && e.Lane.Kind == LaneThread {
+			main[[2]int64{s.process(e), e.Lane.ID}] = true
+		}
+	}
+	return main
 }
 
 // opsOnGPU gives the work of the GPU to the operations that launched it.

@@ -37,7 +37,7 @@ func (e *TruncatedError) Error() string {
 }
 
 // Read reads a trace as a stream: one of ours or Chrome trace JSON as Kineto writes
-// it, compressed by gzip or not. The events come once, in the order of the file;
+// it, or an array of its events alone, compressed by gzip or not. The events come once, in the order of the file;
 // their names are interned. When the sequence has come to its end, what the
 // header says of losses is complete. An event with an error is the last.
 func Read(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
@@ -64,6 +64,7 @@ type chrome struct {
 	strings map[string]string
 	count   int64
 	ending  *ending
+	isArray bool // of events alone, with no header
 }
 
 // readChrome reads what stands before the events.
@@ -71,7 +72,11 @@ func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 	c := &chrome{scanner: newScanner(r), strings: map[string]string{}}
 	c.header = Header{Version: Version, Tool: "unknown", Recorder: RecorderChrome, Clock: Clock{Domain: "unknown", Uncertainty: -1}}
 	found := false
-	c.want('{')
+	if c.isArray = c.peek() == '['; c.isArray {
+		found = true
+	} else {
+		c.want('{')
+	}
 	for c.ok() && !found && !c.is('}') {
 		key := string(c.string())
 		c.want(':')
@@ -182,6 +187,9 @@ func (c *chrome) events(yield func(Event, error) bool) {
 	if !c.is(']') {
 		for {
 			inEvent := c.peek() != 0
+			if c.isArray && c.mayEnd() {
+				return
+			}
 			e, ok := c.event()
 			if !c.ok() {
 				stop(inEvent)
@@ -196,9 +204,21 @@ func (c *chrome) events(yield func(Event, error) bool) {
 			if c.is(',') {
 				continue
 			}
+			if c.isArray && c.mayEnd() {
+				return
+			}
 			c.want(']')
 			break
 		}
+	}
+	if c.isArray {
+		if next := c.peek(); c.ok() {
+			c.failf("%q follows the array of events", next)
+		}
+		if !errors.Is(c.err, errCut) {
+			stop(false)
+		}
+		return
 	}
 	for c.ok() && c.is(',') {
 		key := string(c.string())
@@ -219,6 +239,17 @@ func (c *chrome) events(yield func(Event, error) bool) {
 			yield(Event{}, fmt.Errorf("the trace is damaged: it has %d events, and its end says %d", c.count, c.ending.Events))
 		}
 	}
+}
+
+// mayEnd tells whether the file ends here. An array of events may lack its closing
+// bracket, and have a comma after the last event, as programs leave it that may end at
+// any time (Trace Event Format, "JSON Array Format").
+func (c *chrome) mayEnd() bool {
+	if c.peek(); !errors.Is(c.err, errCut) {
+		return false
+	}
+	c.header.NotRecorded = append(c.header.NotRecorded, "what came after the last event, if anything did: the array of events has no end")
+	return true
 }
 
 // merge returns the counts of the end, with those that reading itself made.

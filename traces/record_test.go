@@ -451,6 +451,35 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
+// TestArray reads events that stand in an array alone, which may have no end.
+func TestArray(t *testing.T) {
+	const event = `{"ph":"X","name":"a","ts":1.5,"dur":1,"pid":1,"tid":1}`
+	for text, c := range map[string]struct {
+		n, open int
+		fact    string // of the error
+	}{
+		"[]":                              {},
+		" [" + event + "," + event + "] ": {n: 2},
+		"[" + event:                       {1, 1, ""},
+		"[" + event + ",\n":               {1, 1, ""},
+		"[":                               {0, 1, ""},
+		"[" + event + "," + event[:20]:    {1, 0, "inside an event"},
+		"[" + event + "]]":                {1, 0, "follows the array"},
+		"[" + event + event:               {1, 0, "stands where"},
+		"[1, 2]":                          {0, 0, "stands where"},
+	} {
+		h, got, err := read(t, strings.NewReader(text))
+		if len(got) != c.n || h.Recorder != RecorderChrome || len(h.NotRecorded) != c.open || (err != nil) != (c.fact != "") {
+			t.Errorf("%q: %d events, recorder %s, not recorded %q, error %v", text, len(got), h.Recorder, h.NotRecorded, err)
+		} else if err != nil && !strings.Contains(err.Error(), c.fact) {
+			t.Errorf("%q: error %v, which should say %q", text, err, c.fact)
+		}
+		if len(got) > 0 && (got[0].Name != "a" || got[0].Time != 1500 || got[0].Duration != 1000) {
+			t.Errorf("%q: %+v", text, got[0])
+		}
+	}
+}
+
 func TestMicros(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "1": 1000, "-1.5": -1500, "4384331017087.847": 4384331017087847, "12.34567": 12345, "1e3": 1000000, "0.001": 1, "-0.001": -1, ".5": 500,

@@ -11,9 +11,10 @@ import (
 type By string
 
 // The tables there are. They are of the time from the first pass that is no warm-up
-// to the end of the last. That by kernel, and those by operation and launch of a
-// trace without passes, are of all that is recorded: from the first to the last
-// work of the GPU, whatever launched it.
+// to the end of the last. That by kernel, and that by launch of a trace without
+// passes, are of all that is recorded: from the first to the last work of the GPU,
+// whatever launched it. That by operation of a trace without passes is from the first
+// event to the last.
 const (
 	ByStage  By = "stage"  // steps of the plans
 	ByLayer  By = "layer"  // steps of a layer together
@@ -210,7 +211,7 @@ func Summarize(t *Trace, by By, device int32) (*Table, error) {
 	}
 	work, device := s.work(device)
 	if len(work) == 0 {
-		return nil, fmt.Errorf("the trace has no work to make a table of")
+		return nil, s.noWork(device)
 	}
 	s.device = device
 	s.ranges = rangesOf(s.Events)
@@ -269,6 +270,37 @@ func (s *summary) work(device int32) ([]*Event, int32) {
 		return gpu, device
 	}
 	return cpu, -1
+}
+
+// noWork says why there is no table, of a device or, where that is -1, of any.
+func (s *summary) noWork(device int32) error {
+	var gpus []int32
+	cpu := false
+	for i := range s.Events {
+		e := &s.Events[i]
+		if e.Kind.IsGPU() && !slices.Contains(gpus, e.Lane.Device) {
+			gpus = append(gpus, e.Lane.Device)
+		}
+		cpu = cpu || e.Kind == KindStep && e.Lane.Kind == LaneThread
+	}
+	slices.Sort(gpus)
+	switch {
+	case len(gpus) == 1:
+		return fmt.Errorf("the recording has no work of GPU %d: GPU %d alone worked", device, gpus[0])
+	case len(gpus) > 1:
+		return fmt.Errorf("the recording has no work of GPU %d: those that worked are %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
+	case cpu && (s.by == ByKernel || s.by == ByLaunch):
+		things := "kernels"
+		if s.by == ByLaunch {
+			things = "launches"
+		}
+		return fmt.Errorf("a recording of the CPU has no %s; tables by stage, op, layer and phase can be made", things)
+	case cpu:
+		return fmt.Errorf("a recording of the CPU has no GPU %d", device)
+	case device >= 0:
+		return fmt.Errorf("the recording has no work of GPU %d, nor of another", device)
+	}
+	return fmt.Errorf("the trace has no work to make a table of")
 }
 
 // isWarmUp tells whether a range holds passes that are no part of a run.

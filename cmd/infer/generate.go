@@ -247,11 +247,15 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			return err
 		}
 	}
+	if recording != nil && (runErr == nil || interrupted) {
+		if err := recording.finish(ctx, g, o, &r, stderr); err != nil && !interrupted {
+			return err
+		} else if err != nil && !errors.As(err, new(interruption)) {
+			return err
+		}
+	}
 	if interrupted {
 		return reportedError{runErr}
-	}
-	if runErr == nil && recording != nil {
-		return recording.finish(ctx, g, o, &r, stderr)
 	}
 	return runErr
 }

@@ -5,6 +5,7 @@
 //	infer eval --text FILE       measures how well the model predicts a text
 //	infer dump --stage S -o F    writes a stage's activations
 //	infer bench                  measures passes
+//	infer layers -o DIR          measures what each layer costs, and what it buys
 //	infer devices                shows the GPUs and the CPU
 //	infer tokenize, infer export
 //	infer trace                  reads recordings of where time went
@@ -123,7 +124,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRoot() *cobra.Command {
 	var m modelFlags
 	root := newGenerate(&m)
-	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newTrace())
+	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newLayers(&m, openCounter), newTrace())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return m.check(c) }
 	addFlags(root.PersistentFlags(), "Model and device, for every command", m.register)
 	root.Version = version()

@@ -47,8 +47,8 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 	switch {
 	case p.recorder != "auto" && p.recorder != "stamps" && p.recorder != "cupti":
 		return usagef("--recorder %s: it must be auto, stamps or cupti", shellQuote(p.recorder))
-	case flags.Changed("trace") && p.trace == "":
-		return usagef("--trace needs the name of a file to write")
+	case flags.Changed("trace") && (p.trace == "" || p.trace == "-"):
+		return usagef("--trace needs the name of a file to write; the text goes to standard output")
 	case !p.on() && (flags.Changed("recorder") || p.noBaseline):
 		return usagef("--recorder and --no-baseline are for recording; add --profile or --trace FILE")
 	}
@@ -57,7 +57,7 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 
 // writable says, before a long run, that the trace could not be written.
 func (p *profileFlags) writable() error {
-	if p.trace == "" || p.trace == "-" {
+	if p.trace == "" {
 		return nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(p.trace), ".gpt2scope-*")
@@ -126,18 +126,28 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 }
 
 // finish ends the recording, and writes and shows it.
+//
+// After Ctrl-C what was recorded until then is kept, without the baseline; it returns
+// the interruption, also where that came during the baseline.
 func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res *result, stderr io.Writer) error {
 	r.counters.finish(r.recorder, res.Timings.PrefillTokens+res.Timings.DecodeTokens)
 	if err := r.source.StopRecording(); err != nil {
 		return err
 	}
-	if !r.flags.noBaseline {
-		if err := r.baseline(ctx, g, res); err != nil {
+	if !r.flags.noBaseline && ctx.Err() == nil {
+		if err := r.baseline(ctx, g, res); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 	describeDevice(r.recorder, o)
 	t := r.recorder.Trace()
+	if err := r.write(context.WithoutCancel(ctx), g, t, stderr); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+func (r *profiling) write(ctx context.Context, g *generateFlags, t *traces.Trace, stderr io.Writer) error {
 	if r.flags.trace != "" {
 		if err := writeTrace(ctx, t, r.flags.trace); err != nil {
 			return err
@@ -203,8 +213,12 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 			}
 		}
 		add("prefill", base.Timings.Prefill, res.Timings.Prefill, 1)
-		if base.Timings.DecodeTokens >= fewPasses {
-			add("decode step", base.Timings.DecodeMedian, res.Timings.DecodeMedian, base.Timings.DecodeTokens)
+		if n := base.Timings.DecodeTokens; n >= fewPasses {
+			if res.Setting.GPU != "" { // tokens come in bursts there, as steps run ahead
+				add("decode step", base.Timings.DecodePerToken, res.Timings.DecodePerToken, n)
+			} else {
+				add("decode step", base.Timings.DecodeMedian, res.Timings.DecodeMedian, n)
+			}
 		}
 	})
 	return nil

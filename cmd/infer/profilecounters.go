@@ -17,6 +17,10 @@ import (
 // of the way of launches.
 const counterPeriod = 50 * time.Millisecond
 
+// leastSteps is how often the counter of energy must have stepped for its sum to be
+// told: then it is right to a third.
+const leastSteps = 3
+
 // counters are samples of a GPU while it is recorded.
 type counters struct {
 	device  int32
@@ -105,7 +109,8 @@ func (c *counters) finish(r *profile.Recorder, tokens int) {
 			}
 			log.Ended, log.Last = s.Time, mJ
 		}
-		if e, ok := log.Record(int(c.device), "run", tokens); ok && tokens > 0 {
+		// Of fewer steps of the counter most may belong to the time before or after.
+		if e, ok := log.Record(int(c.device), "run", tokens); ok && tokens > 0 && len(log.Steps) >= leastSteps {
 			h.Energy = append(h.Energy, e)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -84,6 +85,19 @@ func loadTrace(path string) (*traces.Trace, error) {
 		return t, nil
 	}
 	return t, err
+}
+
+// checkOut refuses to write over the recording that is read, by whatever name: the
+// output holds less than the input.
+func checkOut(in, out string) error {
+	i, err := os.Stat(in)
+	if err != nil {
+		return nil // reading it will say so
+	}
+	if o, err := os.Stat(out); err == nil && o.Mode().IsRegular() && os.SameFile(i, o) {
+		return usagef("--out %s is the recording that is read, %s; give another name", shellQuote(out), shellQuote(in))
+	}
+	return nil
 }
 
 // newTraceCheck makes "infer trace check".
@@ -202,6 +216,9 @@ to kernels. A name that ends in .gz is compressed.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if out == "" {
 				return usagef("give the file to write: --out FILE.json.gz")
+			}
+			if err := checkOut(args[0], out); err != nil {
+				return err
 			}
 			quiet, _ := c.Flags().GetBool("quiet")
 			return traceConvert(c.Context(), args[0], out, quiet, c.ErrOrStderr())

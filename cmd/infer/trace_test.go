@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,6 +59,17 @@ func TestTraceCheck(t *testing.T) {
 		t.Errorf("status %d, %+v, error %v", e.status, got, err)
 	}
 
+	// One of nothing is not to be trusted.
+	empty := filepath.Join(t.TempDir(), "empty.json")
+	if err := os.WriteFile(empty, []byte(`{"traceEvents":[]}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	e = infer(t, "trace", "check", empty)
+	if e.status != exitFailure || !strings.Contains(e.stdout, "! the recording has nothing to make a table of") || strings.Contains(e.stdout, "can be trusted") {
+		t.Errorf("status %d:\n%s", e.status, e.stdout)
+	}
+	checkOneLine(t, e.stderr, empty, "would mislead", "1 reason")
+
 	// One that is cut off is checked as far as it goes.
 	whole, err := os.ReadFile(lost)
 	if err != nil {
@@ -91,6 +103,29 @@ func TestTraceConvert(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "convert", "main.go", "-o", out), exitFailure, "main.go", "no trace")
 	if after, _ := os.ReadFile(out); !bytes.Equal(before, after) || len(after) == 0 {
 		t.Error("a failed conversion changed the file")
+	}
+}
+
+// TestTraceOntoItself: the recording that is read is never written over, by whatever
+// name.
+func TestTraceOntoItself(t *testing.T) {
+	in := ownTrace(t, true)
+	before, err := os.ReadFile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soft, hard := filepath.Join(t.TempDir(), "soft.json"), filepath.Join(filepath.Dir(in), "hard.json")
+	if err := errors.Join(os.Symlink(in, soft), os.Link(in, hard)); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"convert", "pprof", "report"} {
+		for _, out := range []string{in, soft, hard, filepath.Dir(in) + "/./" + filepath.Base(in)} {
+			checkFailure(t, infer(t, "trace", command, in, "-o", out), exitUsage, "is the recording that is read")
+		}
+		mustInfer(t, "trace", command, in, "-o", filepath.Join(t.TempDir(), "other"))
+	}
+	if after, err := os.ReadFile(in); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the recording was changed, error %v", err)
 	}
 }
 

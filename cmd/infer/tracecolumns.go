@@ -88,8 +88,8 @@ func known(is bool, c cell) cell {
 }
 
 // column is a column of a table whose rows are R. The key names it in CSV, and
-// without its unit for --sort; one without a key is for people alone, and one
-// without a title is not.
+// without its unit for --sort, as its title does; one without a key is for people
+// alone, and one without a title is not.
 type column[R any] struct {
 	key, unit, title string
 	cell             func(*R) cell
@@ -103,17 +103,55 @@ func (c column[R]) header() string {
 	return c.key + "_" + c.unit
 }
 
+// findColumn returns the index of the column that a user means: by its key, else by
+// its heading, with or without its unit; -1 where none or several could be meant.
+func findColumn[R any](columns []column[R], name string) int {
+	name = strings.ToLower(strings.TrimSpace(name))
+	is := func(c column[R]) bool { return c.key != "" && (c.key == name || c.header() == name) }
+	if i := slices.IndexFunc(columns, is); i >= 0 {
+		return i
+	}
+	for _, heading := range []func(string) string{strings.TrimSpace, withoutUnit} {
+		found := -1
+		for i, c := range columns {
+			if c.key == "" || c.title == "" || strings.ToLower(heading(c.title)) != name {
+				continue
+			}
+			if found >= 0 { // such as "mean", of which there are several
+				return -1
+			}
+			found = i
+		}
+		if found >= 0 {
+			return found
+		}
+	}
+	return -1
+}
+
+// withoutUnit takes the unit from a heading. Where a time and its share have one name,
+// it is that of the time.
+func withoutUnit(title string) string {
+	for _, unit := range []string{" us", " B"} {
+		if name, ok := strings.CutSuffix(title, unit); ok {
+			return name
+		}
+	}
+	return strings.TrimSpace(title)
+}
+
 // sortRows sorts rows by a column within their sections: numbers from the highest,
-// text from a to z, and what is not known last. name "" leaves them as they are.
-func sortRows[R any](rows []R, columns []column[R], name string, section func(*R) int) error {
+// text from a to z, and what is not known last. name "" leaves them as they are. A
+// refusal lists the columns that the format shows.
+func sortRows[R any](rows []R, columns []column[R], name, format string, section func(*R) int) error {
 	if name == "" {
 		return nil
 	}
-	i := slices.IndexFunc(columns, func(c column[R]) bool { return c.key == name || c.header() == name })
+	i := findColumn(columns, name)
 	if i < 0 {
 		var names []string
 		for _, c := range columns {
-			if c.key != "" {
+			if c.key != "" && (c.title != "" || c.key == "name" || format == "csv") {
 				names = append(names, c.key)
 			}
 		}

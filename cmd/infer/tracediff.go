@@ -34,8 +34,10 @@ of its own. Shown are, as benchstat does it:
   the medians of A and B, with the interval in which the median lies, from order
   statistics (± in percent of the median, the farther side; ±∞ where there are too few
   values);
-  the change of the median, in us and percent, and the interval of the shift between
-  the samples that the U test would not reject, in percent of A's median;
+  'change', the difference of the medians, in us and in percent of A's;
+  'shift', the interval of the shifts of one sample against the other that the U test
+  would not reject (Hodges and Lehmann), in percent of A's median: a shift is a median
+  of differences and no difference of medians, so that the change may lie outside;
   p by the Mann-Whitney U test, which assumes no distribution, and n, the passes.
 
 Many stages are compared at once, and of 100 that did not change 5 would have
@@ -118,7 +120,7 @@ func traceDiff(a, b, format string, alpha float64, stdout io.Writer) error {
 // printDiff writes the comparison for people.
 func printDiff(w io.Writer, d *traces.Comparison) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(tw, "A us\t±\tB us\t±\tchange us\tchange\t%g %% interval\tp\tn\t  \n", 100*(1-d.Alpha))
+	fmt.Fprintf(tw, "A us\t±\tB us\t±\tchange us\tchange\tshift, %g %%\tp\tn\t  \n", 100*(1-d.Alpha))
 	told, few := 0, 0
 	for _, r := range d.Rows {
 		shift, change, between, p, n := "", "", "", "", ""

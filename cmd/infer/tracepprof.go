@@ -42,6 +42,9 @@ graph is by operation, with -tagfocus=kind=work it is without idle time.`,
 			case gpu < -1 || gpu > 1<<16:
 				return usagef("--gpu %d: there is no such GPU", gpu)
 			}
+			if err := checkOut(args[0], out); err != nil {
+				return err
+			}
 			quiet, _ := c.Flags().GetBool("quiet")
 			return tracePprof(c.Context(), args[0], out, gpu, quiet, c.ErrOrStderr())
 		},

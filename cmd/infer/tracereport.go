@@ -38,6 +38,9 @@ A recording without passes of a model has no stages; its page is by kernel.`,
 			case gpu < -1 || gpu > 1<<16:
 				return usagef("--gpu %d: there is no such GPU", gpu)
 			}
+			if err := checkOut(args[0], out); err != nil {
+				return err
+			}
 			quiet, _ := c.Flags().GetBool("quiet")
 			return traceReport(c.Context(), args[0], out, int32(gpu), quiet, c.OutOrStdout(), c.ErrOrStderr())
 		},

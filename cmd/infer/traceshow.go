@@ -54,8 +54,10 @@ bounded by its neighbours: its time is that from the end of the kernel before to
 beginning of the one after.
 
 By stage, layer and phase the wall time is that from the first pass to the end of
-the last, without a warm-up; else it is that from the first to the last work of the
-GPU. Shares are withheld where the recording is incomplete: 'infer trace check' says
+the last, without a warm-up; so it is by op and launch where there are passes. By
+kernel, and by launch without passes, it is that of the whole recording, from the
+first to the last work of the GPU; by op without passes, from the first event to the
+last. Shares are withheld where the recording is incomplete: 'infer trace check' says
 why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer
@@ -79,7 +81,7 @@ why.`,
 	}
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
 		f.StringVar(&by, "by", "stage", "rows are `WHAT`: "+tablesThereAre())
-		f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as time, calls or floor (default: the\norder of the plan; kernels by time)")
+		f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as time, calls, floor or another heading\nof the table (default: the order of the plan; kernels by time)")
 		f.IntVar(&o.top, "top", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
 		f.StringVar(&o.format, "format", "table", "`FORMAT`: table, csv or json")
 		f.IntVar(&o.gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
@@ -123,7 +125,7 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 	switch by {
 	case traces.ByOp:
 		columns := opColumns(table)
-		if err := sortRows(table.Ops, columns, o.sort, func(*traces.OpRow) int { return 0 }); err != nil {
+		if err := sortRows(table.Ops, columns, o.sort, o.format, func(*traces.OpRow) int { return 0 }); err != nil {
 			return err
 		}
 		rows := topOps(table.Ops, o.top)
@@ -135,9 +137,9 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 		columns, each := launchRowColumns(), launchColumns()
 		// CSV and JSON have a row a launch, the table a row a function.
 		if o.format == "csv" {
-			err = sortRows(table.Launches, each, o.sort, func(*traces.Launch) int { return 0 })
+			err = sortRows(table.Launches, each, o.sort, o.format, func(*traces.Launch) int { return 0 })
 		} else {
-			err = sortRows(table.LaunchRows, columns, o.sort, func(*traces.LaunchRow) int { return 0 })
+			err = sortRows(table.LaunchRows, columns, o.sort, o.format, func(*traces.LaunchRow) int { return 0 })
 		}
 		if err != nil {
 			return err
@@ -151,7 +153,7 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 		writeRows = func() error { return writeCSV(w, each, table.Launches) }
 	default:
 		columns := rowColumns(table)
-		if err := sortRows(table.Rows, columns, o.sort, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
+		if err := sortRows(table.Rows, columns, o.sort, o.format, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
 			return err
 		}
 		topRows(table, o.top, o.sort != "")

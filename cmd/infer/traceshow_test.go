@@ -175,6 +175,20 @@ func TestTraceShowOwn(t *testing.T) {
 	}
 
 	out = mustInfer(t, "trace", "show", gpu, "--by", "kernel").stdout
+	const whole = "the table is of the whole recording"
+	if !strings.Contains(out, whole+", from the first to the last work of the GPU; the others are of the passes\n") {
+		t.Errorf("by kernel it is not said of which time:\n%s", out)
+	}
+	for _, by := range []string{"stage", "op", "launch"} {
+		if out := mustInfer(t, "trace", "show", gpu, "--by", by).stdout; strings.Contains(out, whole) {
+			t.Errorf("by %s:\n%s", by, out)
+		}
+	}
+	for _, by := range []string{"kernel", "op", "launch"} {
+		if out := mustInfer(t, "trace", "show", kineto, "--by", by).stdout; !strings.Contains(out, whole) || strings.Contains(out, "of the passes") {
+			t.Errorf("by %s without passes:\n%s", by, out)
+		}
+	}
 	// count, GPU, time, share, min, median, max, grid, block, warps, registers, shared, occupancy, limit, waves, tail
 	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
@@ -203,8 +217,12 @@ func TestTraceShowOwn(t *testing.T) {
 	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "json").stdout), &table); err != nil || len(table.Launches) != 4 || table.Queue.Starved != 4 || table.LaunchRows[0].Calls != 4 {
 		t.Errorf("%+v, error %v", table, err)
 	}
-	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "launch"), exitFailure, "no work")
-	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "no work")
+	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "launch"), exitFailure, "a recording of the CPU has no launches")
+	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "a recording of the CPU has no kernels")
+	checkFailure(t, infer(t, "trace", "show", cpu, "--gpu", "0"), exitFailure, "a recording of the CPU has no GPU 0")
+	for _, by := range []string{"stage", "kernel", "launch", "op"} {
+		checkFailure(t, infer(t, "trace", "show", gpu, "--by", by, "--gpu", "3"), exitFailure, "no work of GPU 3", "GPU 0 alone worked")
+	}
 }
 
 // TestRowName: times that are only bounded are labelled so.
@@ -256,6 +274,34 @@ func TestTraceShowSort(t *testing.T) {
 	for _, by := range []string{"stage", "op", "launch"} {
 		checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--by", by, "--sort", "zebra"), exitUsage, "zebra", "calls")
 	}
+	// Headings as they are printed, and the keys of the same columns.
+	for _, c := range []struct {
+		gpu              bool
+		by, heading, key string
+	}{
+		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "% OF FLOOR", "of_floor"}, {true, "stage", "Kernels", "pieces"}, {true, "stage", "gpu", "busy"},
+		{false, "stage", "threads us", "busy"}, {false, "layer", "threads", "busy"}, {false, "stage", "events", "pieces"},
+		{true, "kernel", "limited by", "limit"}, {true, "kernel", "shared", "shared"}, {true, "launch", "queued US", "delay"}, {true, "launch", "queued", "delay"},
+		{true, "op", "self cpu", "self_cpu"}, {true, "op", "# of calls", "calls"}, {true, "op", "Self CPU %", "self_cpu_share"},
+	} {
+		show := func(column string) string {
+			return mustInfer(t, "trace", "show", ownTrace(t, c.gpu), "--by", c.by, "--sort", column).stdout
+		}
+		if got, want := show(c.heading), show(c.key); got != want {
+			t.Errorf("by %s, %q sorts\n%s, not\n%s", c.by, c.heading, got, want)
+		}
+	}
+	columns := []column[int]{{key: "a", title: "A us"}, {key: "a_mean", title: "mean"}, {key: "b", title: "B us"}, {key: "b_mean", title: "mean"}, {key: "hidden"}, {title: "last"}}
+	for name, want := range map[string]int{"b": 2, "B US": 2, "a_mean": 1, "mean": -1, "last": -1, "hidden": 4, "": -1} {
+		if got := findColumn(columns, name); got != want {
+			t.Errorf("%q is column %d, not %d", name, got, want)
+		}
+	}
+	if e := infer(t, "trace", "show", ownTrace(t, false), "--sort", "zebra"); e.status != exitUsage || strings.Contains(e.stderr, "launches") || strings.Contains(e.stderr, "occupancy") || !strings.Contains(e.stderr, "imbalance") {
+		t.Errorf("the refusal lists other columns than those of the CPU: %s", e.stderr)
+	}
+	checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--format", "csv", "--sort", "zebra"), exitUsage, "occupancy", "median")
+
 	out := mustInfer(t, "trace", "show", ownTrace(t, true), "--by", "op", "--sort", "calls", "--top", "1", "--format", "csv").stdout
 	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "cudaLaunchKernel,2000,") || !strings.HasPrefix(lines[2], "3 more,16000,88.888889,16000,") {
 		t.Errorf("the operation with the most calls:\n%s", out)

@@ -103,7 +103,7 @@ func (rec *recording) describe(h *traces.Header) {
 	if rec.cupti == nil {
 		h.Recorder = traces.RecorderStamps
 	}
-	h.Clock = traces.Clock{Domain: "globaltimer", Uncertainty: int64(rec.clocks[0].Uncertainty) + rec.profile.Uncertainty()}
+	h.Clock = traces.Clock{Domain: "globaltimer", Uncertainty: int64(rec.clocks[0].Uncertainty)}
 	h.DType = map[cuda.DType]string{cuda.F32: "f32", cuda.BF16: "bf16"}[rec.backend.dtype]
 	h.Devices = append(h.Devices, traces.Device{
 		ID: info.Index, Name: info.Name, Compute: fmt.Sprintf("%d.%d", info.Major, info.Minor), SMs: info.Processors, Memory: int64(info.MemoryBytes),
@@ -116,7 +116,7 @@ func (rec *recording) describe(h *traces.Header) {
 	h.NotRecorded = append(h.NotRecorded,
 		"copies and sets, and API calls other than launches and waits",
 		"of kernels all but the number of their blocks",
-		"when a product of cuBLASLt began and ended: it lies between the stamps of its neighbours, and the time to start it is counted with it")
+		"when a product of cuBLASLt began and ended: it lies between the stamps of its neighbours, with the time to start it and with further kernels of it, such as the sum of a product in parts")
 }
 
 func (rec *recording) stream() traces.Lane {
@@ -524,7 +524,7 @@ func (r *Runner) StopRecording() error {
 		if rec.cupti != nil {
 			return
 		}
-		h.Clock.Uncertainty = int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty)) + rec.profile.Uncertainty()
+		h.Clock.Uncertainty = int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty))
 	})
 	rec.profile.Add(events...)
 	return nil
@@ -554,6 +554,7 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 	api := traces.API(n.lane.Process, n.lane.ID)
 	parent := pass.ID
 	var launches []uint64 // correlation ids
+	var called []int64    // when
 	isGraph := false
 	for _, c := range n.calls[n.first:n.last] {
 		switch {
@@ -569,7 +570,7 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 			}
 			e := host(traces.KindRuntime, api, name, c.span, c.step, parent)
 			e.Correlation = id()
-			launches = append(launches, e.Correlation)
+			launches, called = append(launches, e.Correlation), append(called, c.begin)
 			events = append(events, e)
 		}
 	}
@@ -599,8 +600,11 @@ func (n *passNote) emit(events []traces.Event, next *uint64) []traces.Event {
 			n.recording.lost++
 			continue
 		}
-		at := n.ofDevice(begin)
-		e := traces.Plain(traces.KindKernel, n.recording.stream(), name, at, max(0, n.ofDevice(end)-at))
+		at, to := n.ofDevice(begin), n.ofDevice(end)
+		if it.area < 0 && !isGraph && it.launch < len(called) { // not before it was asked for
+			at = min(max(at, called[it.launch]), to)
+		}
+		e := traces.Plain(traces.KindKernel, n.recording.stream(), name, at, max(0, to-at))
 		e.Phase, e.Tag, e.Parent = n.phase, int32(it.step), pass.ID
 		if it.blocks > 0 {
 			e.Grid = [3]int32{int32(min(it.blocks, math.MaxInt32)), 1, 1}

@@ -86,7 +86,8 @@ func (rec *recording) stopCUPTI() ([]traces.Event, error) {
 	}
 	var events []traces.Event
 	rec.profile.Header(func(h *traces.Header) {
-		events = cupti.Convert(records, clock.Base(h.Base), tagged)
+		// Not by the wall clock, which may step meanwhile.
+		events = cupti.Convert(records, clock.CUPTI-rec.profile.OfMonotonic(clock.Monotonic), tagged)
 		rec.cupti.Describe(h, clock)
 	})
 	return events, nil

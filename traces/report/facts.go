@@ -107,11 +107,15 @@ func looking(h *traces.Header) []fact {
 	var all []fact
 	for _, l := range h.Looking {
 		value := fmt.Sprintf("a pass took %s while it was recorded, and %s in a process that never recorded", duration(int64(finite(l.Recorded))), duration(int64(finite(l.Baseline))))
-		if l.Baseline > 0 {
-			value += fmt.Sprintf(": %+.1f %%", 100*(l.Recorded-l.Baseline)/l.Baseline)
+		percent, ok := l.Longer()
+		if ok {
+			value += fmt.Sprintf(": %+.1f %%", percent)
 		}
-		if l.Passes > 0 {
+		switch {
+		case ok:
 			value += fmt.Sprintf(" (median of %s)", count(l.Passes, "pass", "passes"))
+		case l.Passes > 0:
+			value += fmt.Sprintf(" (median of %s, which says little)", count(l.Passes, "pass", "passes"))
 		}
 		all = append(all, fact{l.Phase, value})
 	}

@@ -286,3 +286,26 @@ func TestCrowded(t *testing.T) {
 		t.Errorf("%d tracks, %d bands, %d events", len(line.Tracks), len(line.Tracks[0].Bands), n)
 	}
 }
+
+// TestCounterUnit: the depth of the recording counts kernels, each of a graph too, and
+// no launches.
+func TestCounterUnit(t *testing.T) {
+	r := newRun("a")
+	call := traces.Plain(traces.KindRuntime, traces.API(1, 10), "cudaGraphLaunch", 0, 5)
+	call.Correlation = 1
+	r.events = append(r.events, call)
+	for i := range int64(3) {
+		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 10+10*i, 10)
+		k.Correlation = 1
+		r.events = append(r.events, k)
+	}
+	depth := traces.QueueDepth(r.events)
+	if len(depth) == 0 || depth[0].Value != 3 {
+		t.Fatalf("a launch of 3 kernels has the depths %+v", depth)
+	}
+	line := &timeline{}
+	line.count(map[string]*counter{}, &depth[0])
+	if got := line.Series[0].Unit; got != "kernels launched and not finished" {
+		t.Errorf("the depth is in %q", got)
+	}
+}

@@ -230,7 +230,7 @@ func (l *timeline) count(series map[string]*counter, e *traces.Event) {
 }
 
 // units are those of the counters that recorders of this module write.
-var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%", "queue depth": "launches"}
+var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%", "queue depth": "kernels launched and not finished"}
 
 // detail says what is known of an event besides its name and times.
 func detail(e *traces.Event) string {

@@ -1,0 +1,331 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/layers"
+)
+
+// layersFlags are the flags of "infer layers".
+type layersFlags struct {
+	depths                               string
+	phases                               []string
+	promptLen, past                      int
+	batch                                int
+	text                                 string
+	window                               int
+	repeat, passes                       int
+	seed                                 uint64
+	predict                              string
+	verify                               bool
+	drop, again                          []int
+	orders                               []string
+	energy                               float64
+	noFloor, noMemory, noStages, noPlots bool
+	warmUp                               float64
+	dir                                  string
+	persistent                           *pflag.FlagSet // the model's
+	open                                 func(gpt2.Backend) (*counted, error)
+	predicted                            []int // parsed
+}
+
+// newLayers makes "infer layers".
+func newLayers(m *modelFlags, open func(gpt2.Backend) (*counted, error)) *cobra.Command {
+	l := layersFlags{open: open}
+	c := &cobra.Command{
+		Use:   "layers -o DIR",
+		Short: "Measure what each layer costs in time, memory and energy, and what it buys",
+		Long: `layers measures a model at several depths, its first layer, its first two and so on:
+the time of a prefill and of a decode step, the time to the first token, memory, energy
+per token where the device counts it, and how good the predictions are. A line through
+the times says what a layer costs, and what everything else does; beside it stands what
+a recording by stages says of the same.
+
+Measurements of all depths come in turns, in rounds of random order, after a warm-up.
+Each is the median of a few passes on random tokens. DIR holds layers.csv, a row for
+each, in the order in which they were made; layers.json, the result; and layers.state.
+After Ctrl-C the same command goes on from there.
+
+With --text the quality is that of 'infer eval' on the text. Without, each depth is
+compared with the whole model on a text that the whole model writes: how often its most
+probable token is the same, and the KL divergence of its distribution.
+
+Beyond its last layer a model of random weights begins again with its first. --drop,
+--repeat-layer and --order measure the model with another list of layers, beside the
+whole model; layers count from 0, as in the names of stages. They may be repeated.`,
+		Example: `  infer layers -o out
+  infer layers --range 1-6 --text play.txt --repeat 20 -o out
+  infer layers -m random:gpt2 --range 1-12 --predict 24,48 --verify -o out
+  infer layers --drop 0 --drop 5 --repeat-layer 2 --order 0,2,1,3,4,5 -o out
+  infer layers -m random:gpt2 --range 1-48 --device cuda --mode eager -o out`,
+		Annotations: map[string]string{argumentKey: "-o"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return l.run(c.Context(), m, c, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Layers", func(f *pflag.FlagSet) {
+		f.StringVar(&l.depths, "range", "", "measure these `DEPTHS`, such as 1-6 or 1,2,4,12 (default: all of the\nmodel, or only the whole one beside --drop, --repeat-layer, --order)")
+		f.IntSliceVar(&l.drop, "drop", nil, "measure the model without layer `N`; may be repeated")
+		f.IntSliceVar(&l.again, "repeat-layer", nil, "measure the model with layer `N` twice in a row; may be repeated")
+		f.StringArrayVar(&l.orders, "order", nil, "measure the model with these `LAYERS`, such as 0,2,1; may be repeated")
+		f.StringVar(&l.predict, "predict", "", "predict time and memory at these `DEPTHS`, such as 24,48")
+		f.BoolVar(&l.verify, "verify", false, "measure the predicted depths too, and print the error")
+	})
+	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
+		f.StringSliceVar(&l.phases, "phase", []string{"prefill", "decode"}, "measure these `PHASES`: prefill, decode")
+		f.IntVar(&l.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context where\nit is shorter)")
+		f.IntVar(&l.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context where that is shorter)")
+		f.IntVar(&l.batch, "batch", 1, "passes have `N` sequences")
+		f.IntVar(&l.repeat, "repeat", 10, "measure each phase of each depth `N` times")
+		f.IntVar(&l.passes, "passes", 5, "each time, take the median of `N` passes")
+		f.Float64Var(&l.warmUp, "warm-up", 1, "run passes for `S` seconds before the first measurement")
+		f.Uint64Var(&l.seed, "seed", 1, "`SEED` of the order and of the text that the model writes")
+		f.Float64Var(&l.energy, "energy-seconds", 2, "decode each depth for `S` seconds to measure its energy; 0 leaves\nthat out")
+		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
+		f.BoolVar(&l.noMemory, "no-memory", false, "do not measure memory, which takes a process for each depth")
+		f.BoolVar(&l.noStages, "no-stages", false, "do not record the deepest by stages")
+	})
+	addFlags(c.Flags(), "Quality", func(f *pflag.FlagSet) {
+		f.StringVar(&l.text, "text", "", "`FILE` with a text to predict; - is standard input")
+		f.IntVar(&l.window, "window", 0, "`N` tokens are evaluated at once (default: 512 of a text, 256 of\nthe model's own, or the context where it is shorter)")
+	})
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&l.dir, "out", "o", "", "`DIR` for the results; it is made where it does not exist")
+		f.BoolVar(&l.noPlots, "no-plots", false, "draw no pictures and no page")
+	})
+	c.AddCommand(newLayersMemory(m))
+	return c
+}
+
+// check finds values that no model could make right.
+func (l *layersFlags) check(flags *pflag.FlagSet) (err error) {
+	switch {
+	case flags.Changed("layers"):
+		return usagef("--layers: this command chooses the layers by --range, --drop, --repeat-layer and --order")
+	case l.dir == "":
+		return usagef("give a directory for the results: -o DIR")
+	case flags.Changed("prompt-len") && l.promptLen < 1:
+		return usagef("--prompt-len %d: it must be at least 1", l.promptLen)
+	case l.past < 0:
+		return usagef("--past %d: it must be at least 0", l.past)
+	case l.batch < 1 || l.batch > maxBatch:
+		return usagef("--batch %d: it must be from 1 to %d", l.batch, maxBatch)
+	case l.repeat < 1 || l.repeat > maxLayersRepeat:
+		return usagef("--repeat %d: it must be from 1 to %d", l.repeat, maxLayersRepeat)
+	case l.passes < 1 || l.passes > maxLayersRepeat:
+		return usagef("--passes %d: it must be from 1 to %d", l.passes, maxLayersRepeat)
+	case l.window < 0 || flags.Changed("window") && l.window == 0:
+		return usagef("--window %d: it must be at least 1", l.window)
+	case l.energy != 0 && !(l.energy >= 0.1 && l.energy <= 3600):
+		return usagef("--energy-seconds %g: it must be 0, or from 0.1 to 3600", l.energy)
+	case !(l.warmUp >= 0 && l.warmUp <= 3600):
+		return usagef("--warm-up %g: it must be from 0 to 3600", l.warmUp)
+	case flags.Changed("text") && l.text == "":
+		return usagef("--text needs the name of a file; - is standard input")
+	case l.verify && !flags.Changed("predict"):
+		return usagef("--verify is for predicted depths; add --predict, such as --predict 24")
+	case len(l.phases) == 0:
+		return usagef("--phase: it is empty; give prefill, decode, or both")
+	}
+	for _, p := range l.phases {
+		if p != layers.TaskPrefill && p != layers.TaskDecode {
+			return usagef("--phase %s: it must be prefill or decode, or both: prefill,decode", shellQuote(p))
+		}
+	}
+	slices.Sort(l.phases)
+	slices.Reverse(l.phases) // prefill first
+	l.phases = slices.Compact(l.phases)
+	if flags.Changed("range") {
+		if _, err := layers.ParseDepths(l.depths); err != nil {
+			return usagef("--range %s: %w", shellQuote(l.depths), err)
+		}
+	}
+	if flags.Changed("predict") {
+		if l.predicted, err = layers.ParseDepths(l.predict); err != nil {
+			return usagef("--predict %s: %w", shellQuote(l.predict), err)
+		}
+	}
+	return nil
+}
+
+// maxLayersRepeat bounds how often a depth is measured: the order of all is made
+// beforehand.
+const maxLayersRepeat = 1000
+
+// variants returns what the flags ask for.
+func (l *layersFlags) variants(flags *pflag.FlagSet, model *gpt2.Model) ([]layers.Variant, error) {
+	L := model.Config.Layers
+	whatIf := len(l.drop)+len(l.again)+len(l.orders) > 0
+	depths := gpt2.FirstLayers(L + 1)[1:]
+	switch {
+	case flags.Changed("range"):
+		var err error
+		if depths, err = layers.ParseDepths(l.depths); err != nil {
+			return nil, err
+		}
+		random := strings.HasPrefix(model.Name, gpt2.RandomPrefix)
+		if most := depths[len(depths)-1]; most > L && !random {
+			return nil, fmt.Errorf("--range %s: depth %d: model %s has %s; give at most %d, or measure a deeper one of random weights: -m random:gpt2",
+				shellQuote(l.depths), most, model.Name, count(L, "layer"), L)
+		}
+	case whatIf:
+		depths = []int{L}
+	}
+	var out []layers.Variant
+	for _, n := range depths {
+		out = append(out, layers.Depth(n, L))
+	}
+	add := func(flag, value string, v layers.Variant, err error) error {
+		if err != nil {
+			return fmt.Errorf("--%s %s: %w", flag, shellQuote(value), err)
+		}
+		if slices.ContainsFunc(out, func(o layers.Variant) bool { return o.Label == v.Label }) {
+			return usagef("--%s %s: it is given twice", flag, shellQuote(value))
+		}
+		out = append(out, v)
+		return nil
+	}
+	if whatIf && !slices.Contains(depths, L) { // to compare with
+		out = append(out, layers.Depth(L, L))
+	}
+	for _, n := range l.drop {
+		v, err := layers.Drop(n, L)
+		if err := add("drop", fmt.Sprint(n), v, err); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range l.again {
+		v, err := layers.RepeatLayer(n, L)
+		if err := add("repeat-layer", fmt.Sprint(n), v, err); err != nil {
+			return nil, err
+		}
+	}
+	for _, list := range l.orders {
+		v, err := layers.InOrder(list, L)
+		if err := add("order", list, v, err); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// fill fills in the lengths that were left out, and checks them against the context.
+func (l *layersFlags) fill(flags *pflag.FlagSet, capacity int) error {
+	if l.promptLen == 0 {
+		l.promptLen = min(256, capacity)
+	}
+	if !flags.Changed("past") {
+		l.past = min(128, capacity/2)
+	}
+	if l.window == 0 {
+		if l.window = min(256, capacity); l.text != "" {
+			l.window = min(512, capacity)
+		}
+	}
+	switch {
+	case l.promptLen > capacity:
+		return fmt.Errorf("--prompt-len %d: the context holds %s; give at most that", l.promptLen, count(capacity, "token"))
+	case l.past >= capacity:
+		return fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", l.past, count(capacity, "token"), capacity-1)
+	case l.window > capacity:
+		return fmt.Errorf("--window %d: the context holds %s; give at most that", l.window, count(capacity, "token"))
+	}
+	return nil
+}
+
+// readQuality reads the text to predict.
+func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.Reader) (ids []int32, bytes int, sum string, err error) {
+	if l.text == "" {
+		return nil, 0, "", nil
+	}
+	if m.Tokenizer == nil {
+		return nil, 0, "", fmt.Errorf("model %s has no tokenizer; a text cannot be evaluated; leave out --text", m.Name)
+	}
+	text, err := readText(ctx, l.text, stdin)
+	if err != nil {
+		return nil, 0, "", err
+	}
+	if ids, err = await(ctx, func() ([]int32, error) { return m.Tokenizer.EncodeOrdinary(text), nil }); err != nil {
+		return nil, 0, "", err
+	}
+	if len(ids) < l.window || len(ids) < 2 {
+		return nil, 0, "", fmt.Errorf("--text %s: it has %s, which is shorter than the window of %d; give a longer text, or a smaller --window", l.text, count(len(ids), "token"), l.window)
+	}
+	return ids, len(text), fmt.Sprintf("%x", sha256.Sum256([]byte(text))), nil
+}
+
+// run does the experiment.
+func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, stdin io.Reader, stdout, stderr io.Writer) error {
+	flags := c.Flags()
+	if err := l.check(flags); err != nil {
+		return err
+	}
+	l.persistent = c.Root().PersistentFlags()
+	m.layers = "all"
+	o, err := m.open()
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	if err := l.fill(flags, o.options.Context); err != nil {
+		return err
+	}
+	variants, err := l.variants(flags, o.model)
+	if err != nil {
+		return err
+	}
+	for _, v := range append(slices.Clone(variants), l.verified(o)...) {
+		phase := gpt2.Phase{Batch: l.batch, Tokens: o.options.Context}
+		if err := phase.Check(o.model.Config, v.Order, o.options.Context); err != nil {
+			return err
+		}
+	}
+	ids, bytes, sum, err := l.readQuality(ctx, o.model, stdin)
+	if err != nil {
+		return err
+	}
+	configuration := l.configuration(o, variants, sum)
+	journal, err := layers.OpenJournal(l.dir, configuration)
+	if err != nil {
+		return fmt.Errorf("-o %s: %w", shellQuote(l.dir), err)
+	}
+	defer journal.Close()
+	run := &layersRun{layersFlags: l, opened: o, journal: journal, stderr: stderr}
+	options := o.options
+	options.Batch = l.batch
+	run.Experiment = &layers.Experiment{
+		Model: o.model, Backend: o.backend, Options: options, PromptLen: l.promptLen, Past: l.past, Passes: l.passes,
+		Phases: l.phases, Seed: l.seed, Window: l.window, Text: ids, Bytes: bytes,
+	}
+	result, err := run.all(ctx, variants, configuration)
+	if err = errors.Join(err, run.Close()); err != nil {
+		return err
+	}
+	var b strings.Builder
+	writeLayers(&b, result, o)
+	fmt.Fprintf(&b, "\nresults are in %s\n", l.dir)
+	return writeOutput(stdout, []byte(b.String()))
+}
+
+// verified returns the predicted depths that are measured too.
+func (l *layersFlags) verified(o *opened) []layers.Variant {
+	var out []layers.Variant
+	for _, n := range l.predicted {
+		if l.verify {
+			v := layers.Depth(n, o.model.Config.Layers)
+			v.Kind = layers.KindVerify
+			out = append(out, v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,416 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gpt2scope/energy"
+	"gpt2scope/gpt2"
+	"gpt2scope/layers"
+)
+
+// quickLayers are flags with which an experiment takes no time.
+var quickLayers = []string{"layers", "--device", "cpu", "--threads", "1", "--repeat", "2", "--passes", "1", "--prompt-len", "16", "--past", "8", "--window", "16", "--no-floor", "--energy-seconds", "0", "--warm-up", "0", "--quiet"}
+
+func withQuick(args ...string) []string { return append(slices.Clone(quickLayers), args...) }
+
+// resultOf reads layers.json of a directory; nothing in it may be unknown.
+func resultOf(t *testing.T, dir string) (r layers.Result) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "layers.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// rowsOf reads layers.csv, by the names of its columns.
+func rowsOf(t *testing.T, dir string) (rows []map[string]string) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, "layers.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range all[1:] {
+		row := map[string]string{}
+		for i, name := range all[0] {
+			row[name] = line[i]
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// The shipped model with 1 to 3 layers on the CPU: what is there is what was measured, and
+// what is counted is right.
+func TestLayers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	args := withQuick("--range", "1-3", "--predict", "5,9", "--verify", "-o", dir)
+	out := mustInfer(t, args...).stdout
+	for _, part := range []string{"shakespeare, cpu (1 thread), f32", "b, a layer", "a, the rest", "KL nats", "predicted (95% prediction interval)", "results are in " + dir, "The model has 6 layers", "energy"} {
+		if part != "energy" && !strings.Contains(out, part) {
+			t.Errorf("the table has no %q:\n%s", part, out)
+		}
+	}
+	r := resultOf(t, dir)
+	if r.Version != 1 || len(r.Variants) != 3 || len(r.Fits) != 2 || len(r.Predictions) != 6 || len(r.Command) == 0 || r.Configuration["prompt_len"] != 16.0 {
+		t.Fatalf("%+v", r)
+	}
+
+	// Each measurement has its row: 2 repeats, memory and quality once.
+	counts := map[string]int{}
+	values := map[string][]float64{}
+	for _, row := range rowsOf(t, dir) {
+		key := row["kind"] + " " + row["variant"] + " " + row["metric"]
+		if row["metric"] == "stages of a layer" || row["metric"] == "stages outside layers" {
+			key += " " + row["phase"]
+		}
+		counts[key]++
+		v, err := strconv.ParseFloat(row["value"], 64)
+		if err != nil {
+			t.Errorf("%v", row)
+		}
+		values[key] = append(values[key], v)
+		if _, err := time.Parse(time.RFC3339Nano, row["time"]); err != nil || row["layers"] != strconv.Itoa(len(strings.Fields(row["order"]))) || row["unit"] == "" {
+			t.Errorf("%v", row)
+		}
+	}
+	want := map[string]int{}
+	for _, v := range []string{"depth 1", "depth 2", "depth 3", "verify 5", "verify 9"} {
+		for _, m := range []string{"prefill time", "time to first token", "decode time"} {
+			want[v+" "+m] = 2
+		}
+		if peakMemory() > 0 {
+			want[v+" host memory"] = 1
+		}
+		if strings.HasPrefix(v, "depth") {
+			want[v+" agreement"], want[v+" KL divergence"] = 1, 1
+		}
+	}
+	for _, m := range []string{"stages of a layer", "stages outside layers"} {
+		want["depth 3 "+m+" prefill"], want["depth 3 "+m+" decode"] = 2, 2
+	}
+	if strings.Contains(out, "other programs ran there") { // on a busy machine recordings are left out
+		for _, rows := range []map[string]int{counts, want} {
+			maps.DeleteFunc(rows, func(key string, _ int) bool { return strings.Contains(key, "stages") })
+		}
+	}
+	if fmt.Sprint(counts) != fmt.Sprint(want) {
+		t.Errorf("rows are %v\nnot %v", counts, want)
+	}
+
+	model, err := gpt2.Open("../../weights/shakespeare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	for i, v := range r.Variants {
+		n := i + 1
+		if v.Label != strconv.Itoa(n) || v.Layers != n || !slices.Equal(v.Order, gpt2.FirstLayers(n)) {
+			t.Errorf("variant %d is %+v", i, v)
+		}
+		run := model.Config
+		run.Layers = n
+		if p := v.Metrics["parameters"]; p.Median != float64(run.Parameters()) || p.N != 1 {
+			t.Errorf("%d layers have %+v, not %d parameters", n, p, run.Parameters())
+		}
+		times := values["depth "+v.Label+" decode time"]
+		m, rate := v.Metrics["decode time"], v.Metrics["decode rate"]
+		if m.N != 2 || m.Low != slices.Min(times) || m.High != slices.Max(times) || math.Abs(m.Median-(times[0]+times[1])/2) > 1e-9 || m.Unit != "ms" || m.Median <= 0 {
+			t.Errorf("%v became %+v", times, m)
+		}
+		if math.Abs(rate.Median*m.Median-1000) > 1e-6 || rate.Low > rate.High {
+			t.Errorf("%+v of %+v", rate, m)
+		}
+		if v.Metrics["prefill FLOPs"].Median <= v.Metrics["decode FLOPs"].Median || v.Metrics["predicted memory"].Median < 4*float64(run.Parameters()) {
+			t.Errorf("%+v", v.Metrics)
+		}
+		for _, absent := range []string{"energy", "device memory", "decode share of floor", "launches", "perplexity"} {
+			if _, ok := v.Metrics[absent]; ok {
+				t.Errorf("%s was measured", absent)
+			}
+		}
+	}
+	one, three := r.Variants[0].Metrics, r.Variants[2].Metrics
+	if !(one["KL divergence"].Median > three["KL divergence"].Median) || three["KL divergence"].Median <= 0 || one["agreement"].N != 16 {
+		t.Errorf("one layer: %+v, three: %+v", one["KL divergence"], three["KL divergence"])
+	}
+	for i, f := range r.Fits {
+		if f.Phase != []string{"prefill", "decode"}[i] || !slices.Equal(f.Depths, []int{1, 2, 3}) || len(f.Residuals) != 3 || f.TraceA == nil || f.TraceB == nil || *f.TraceB <= 0 {
+			t.Errorf("%+v", f)
+		}
+		for j, v := range r.Variants { // the line and its residuals make the medians
+			if m := v.Metrics[f.Phase+" time"].Median; math.Abs(f.A+f.B*float64(v.Layers)+f.Residuals[j]-m) > 1e-9 {
+				t.Errorf("%s of %d layers is %v, the line with its residual is not", f.Phase, v.Layers, m)
+			}
+		}
+	}
+	for _, p := range r.Predictions {
+		if p.Measured == nil || p.ErrorRate == nil || math.Abs(p.Value/(1+*p.ErrorRate)-*p.Measured) > 1e-6**p.Measured || !(p.Low <= p.Value && p.Value <= p.High) || p.Layers != 5 && p.Layers != 9 {
+			t.Errorf("%+v", p)
+		}
+	}
+	for _, name := range []string{"layers.html", "time.svg", "time.png"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	// Again, nothing is measured; less is predicted.
+	before, _ := os.ReadFile(filepath.Join(dir, "layers.csv"))
+	mustInfer(t, withQuick("--range", "1-3", "--predict", "7", "--no-plots", "-o", dir)...)
+	after, _ := os.ReadFile(filepath.Join(dir, "layers.csv"))
+	if !bytes.Equal(before, after) {
+		t.Error("what was measured was measured again")
+	}
+	if r := resultOf(t, dir); len(r.Predictions) != 3 || r.Predictions[0].Measured != nil {
+		t.Errorf("%+v", r.Predictions)
+	}
+	checkFailure(t, infer(t, withQuick("--range", "1-4", "-o", dir)...), exitFailure, "layers.state is of another experiment", `variants is ["1","2","3"] there`)
+}
+
+// A text is predicted as "infer eval" says, and floors come from the ceilings.
+func TestLayersText(t *testing.T) {
+	text, dir := filepath.Join(t.TempDir(), "text"), t.TempDir()
+	if err := os.WriteFile(text, []byte(strings.Repeat("Now is the winter of our discontent ", 5)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	mustInfer(t, withQuick("--no-plots", "-m", tiny, "--no-memory", "--phase", "decode", "--range", "1,2", "--text", text, "-o", dir)...)
+	for _, v := range resultOf(t, dir).Variants {
+		var eval struct {
+			Perplexity float64 `json:"perplexity"`
+			Bits       float64 `json:"bits_per_byte"`
+		}
+		out := mustInfer(t, "eval", "-m", tiny, "--device", "cpu", "--threads", "1", "--layers", v.Label, "--text", text, "--window", "16", "--stride", "8", "--json").stdout
+		if err := json.Unmarshal([]byte(out), &eval); err != nil {
+			t.Fatal(err)
+		}
+		if p, b := v.Metrics["perplexity"].Median, v.Metrics["bits per byte"].Median; math.Abs(p-eval.Perplexity) > 1e-6*p || math.Abs(b-eval.Bits) > 1e-6*b {
+			t.Errorf("%s layers: %v and %v, not %+v", v.Label, p, b, eval)
+		}
+		for _, absent := range []string{"prefill time", "host memory", "KL divergence"} {
+			if _, ok := v.Metrics[absent]; ok {
+				t.Errorf("%s was measured", absent)
+			}
+		}
+	}
+	if r := resultOf(t, dir); len(r.Fits) != 0 || !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "at least three depths") }) {
+		t.Errorf("two depths have the line %+v; %q", r.Fits, r.Notes)
+	}
+}
+
+// Other lists of layers stand beside the whole model, which they are compared with.
+func TestLayersWhatIf(t *testing.T) {
+	dir := t.TempDir()
+	mustInfer(t, withQuick("--no-plots", "--no-memory", "--phase", "decode", "--drop", "0", "--drop", "3", "--repeat-layer", "2", "--order", "0,2,1,3,4,5", "--order", "0,1,2,3,4,5", "--repeat", "1", "-o", dir)...)
+	r := resultOf(t, dir)
+	want := []string{"6 [0 1 2 3 4 5]", "drop 0 [1 2 3 4 5]", "drop 3 [0 1 2 4 5]", "repeat 2 [0 1 2 2 3 4 5]", "order 0,2,1,3,4,5 [0 2 1 3 4 5]", "order 0,1,2,3,4,5 [0 1 2 3 4 5]"}
+	for i, v := range r.Variants {
+		if have := fmt.Sprint(v.Label, " ", v.Order); i >= len(want) || have != want[i] {
+			t.Errorf("variant %d is %s", i, have)
+		}
+		same := slices.Equal(v.Order, gpt2.FirstLayers(6))
+		if kl := v.Metrics["KL divergence"]; same != (kl.Median < 1e-9) {
+			t.Errorf("%s differs from the whole model by %+v", v.Label, kl)
+		}
+		if a := v.Metrics["agreement"].Median; same && a != 1 || a < 0 || a > 1 {
+			t.Errorf("%s agrees by %v", v.Label, a)
+		}
+	}
+	p := func(i int) float64 { return r.Variants[i].Metrics["parameters"].Median }
+	if len(r.Variants) != len(want) || p(1) >= p(0) || p(3) != p(0) { // a repeated layer has no weights of its own
+		t.Errorf("parameters are %v, %v, %v", p(0), p(1), p(3))
+	}
+}
+
+// Random weights run to any depth.
+func TestLayersBeyond(t *testing.T) {
+	dir := t.TempDir()
+	mustInfer(t, withQuick("--no-plots", "-m", tiny, "--range", "2-5", "--repeat", "1", "--batch", "2", "-o", dir)...)
+	r := resultOf(t, dir)
+	if v := r.Variants[3]; len(r.Variants) != 4 || !slices.Equal(v.Order, []int{0, 1, 0, 1, 0}) || v.Metrics["parameters"].Median != r.Variants[0].Metrics["parameters"].Median {
+		t.Errorf("%+v", r.Variants)
+	}
+	if r.Variants[3].Metrics["decode FLOPs"].Median <= r.Variants[0].Metrics["decode FLOPs"].Median || !strings.Contains(r.Notes[0], "its layers run again from the first") {
+		t.Errorf("%q", r.Notes)
+	}
+	m := r.Variants[0].Metrics
+	if rate := m["decode rate"].Median * m["decode time"].Median; math.Abs(rate-2000) > 1e-6 { // of both sequences
+		t.Errorf("rate by time is %v", rate)
+	}
+}
+
+// An experiment that ended anywhere goes on there, and measures what is missing only.
+func TestLayersGoOn(t *testing.T) {
+	dir := t.TempDir()
+	args := withQuick("--no-plots", "-m", tiny, "--no-memory", "--phase", "decode", "--range", "1,2", "-o", dir)
+	mustInfer(t, args...)
+	whole := rowsOf(t, dir)
+	state := filepath.Join(dir, layers.StateFile)
+	data, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	for _, keep := range []int{4, len(lines) - 2} {
+		cut := bytes.Join(lines[:keep], nil)
+		cut = append(cut, lines[keep][:len(lines[keep])/2]...) // the power failed
+		if err := os.WriteFile(state, cut, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		mustInfer(t, args...)
+		now, _ := os.ReadFile(state)
+		if !bytes.HasPrefix(now, bytes.Join(lines[:keep], nil)) || bytes.Count(now, []byte("\n")) != len(lines)-1 {
+			t.Errorf("after %d lines the state was not gone on with", keep)
+		}
+		rows := rowsOf(t, dir)
+		if len(rows) != len(whole) {
+			t.Fatalf("%d rows, not %d", len(rows), len(whole))
+		}
+		for i, row := range rows { // the same in the same order, but for what was measured anew
+			for _, name := range []string{"variant", "phase", "metric", "repeat"} {
+				if row[name] != whole[i][name] {
+					t.Errorf("row %d is %v, not %v", i, row, whole[i])
+				}
+			}
+		}
+	}
+
+	// Ctrl-C before anything, and with a damaged state.
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(interruption{2})
+	if err := os.WriteFile(state, bytes.Join(lines[:4], nil), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	e := inferWith(t, ctx, "", args...)
+	checkFailure(t, e, exitSignal+2, "interrupted; 3 of", "the same command goes on")
+	if r := resultOf(t, dir); !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "Not all is measured: 3 of") }) {
+		t.Errorf("%q", r.Notes)
+	}
+	if err := os.WriteFile(state, append(slices.Clone(lines[0]), "no JSON\n"...), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	checkFailure(t, infer(t, args...), exitFailure, "layers.state is damaged: line 2", "remove it to begin again")
+}
+
+// Bad input is told at once, and leaves nothing behind.
+func TestLayersBadInput(t *testing.T) {
+	parent := t.TempDir()
+	dir, short := filepath.Join(parent, "new"), filepath.Join(parent, "short")
+	if err := os.WriteFile(short, []byte("To be"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args   string
+		status int
+		facts  []string
+	}{
+		{"--range 1-7 -o " + dir, 1, []string{"--range 1-7", "depth 7", "6 layers", "random:gpt2"}},
+		{"--range 6-1 -o " + dir, 2, []string{"--range 6-1", "ends before it begins"}},
+		{"--range 0 -o " + dir, 2, []string{"depth 0"}},
+		{"--range  -o " + dir, 2, []string{"--range", "empty"}},
+		{"--predict x -o " + dir, 2, []string{"--predict x", "not understood"}},
+		{"--verify -o " + dir, 2, []string{"--verify", "--predict"}},
+		{"--drop 6 -o " + dir, 1, []string{"--drop 6", "layers 0 to 5"}},
+		{"--repeat-layer 9 -o " + dir, 1, []string{"--repeat-layer 9", "layers 0 to 5"}},
+		{"--order 0,7 -o " + dir, 1, []string{"--order 0,7", "layers 0 to 5"}},
+		{"--order a -o " + dir, 1, []string{"--order a", `"a" is not a layer`}},
+		{"--drop 1 --drop 1 -o " + dir, 2, []string{"--drop 1", "twice"}},
+		{"--drop x -o " + dir, 2, []string{"--drop", "x"}},
+		{"--layers 3 -o " + dir, 2, []string{"--layers", "--range"}},
+		{"--phase train -o " + dir, 2, []string{"--phase train"}},
+		{"--prompt-len 2000 -o " + dir, 1, []string{"--prompt-len 2000", "1,024 tokens"}},
+		{"--past 1024 -o " + dir, 1, []string{"--past 1024", "at most 1023"}},
+		{"--window 2000 -o " + dir, 1, []string{"--window 2000"}},
+		{"--repeat 0 -o " + dir, 2, []string{"--repeat 0"}},
+		{"--passes 0 -o " + dir, 2, []string{"--passes 0"}},
+		{"--batch 0 -o " + dir, 2, []string{"--batch 0"}},
+		{"--warm-up -1 -o " + dir, 2, []string{"--warm-up -1"}},
+		{"--energy-seconds -1 -o " + dir, 2, []string{"--energy-seconds -1"}},
+		{"--text " + short + " --window 16 -o " + dir, 1, []string{"5 tokens, which is shorter than the window of 16"}},
+		{"--text " + parent + "/none -o " + dir, 1, []string{"cannot read", "none"}},
+		{"-m " + goldenModel + " --prompt-len 8 --past 4 --window 8 --text " + short + " -o " + dir, 1, []string{"no tokenizer"}},
+		{"", 2, []string{"-o DIR"}},
+		{"-o " + short, 1, []string{"-o " + short, "cannot be made"}},
+		{"-o /proc/none", 1, []string{"/proc/none", "cannot be made"}},
+		{"word -o " + dir, 2, []string{"word", "-o"}},
+	} {
+		args := withQuick(strings.Split(c.args, " ")...)
+		if c.args == "" {
+			args = quickLayers
+		}
+		began := time.Now()
+		checkFailure(t, infer(t, args...), c.status, c.facts...)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%s: that took %v to tell", c.args, took)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Fatalf("%s: the directory was made", c.args)
+		}
+	}
+	checkFailure(t, infer(t, "layers", "memory", "-m", tiny, "--order", "5"), exitUsage, "--order 5")
+}
+
+// Energy is what the counter says; without one that counts there is none, and a note.
+func TestLayersEnergy(t *testing.T) {
+	run := func(c energy.Counter, dir string) error {
+		var m modelFlags
+		closed := 0
+		root := &cobra.Command{Use: "infer", SilenceErrors: true, SilenceUsage: true}
+		addFlags(root.PersistentFlags(), "Model", m.register)
+		root.AddCommand(newLayers(&m, func(gpt2.Backend) (*counted, error) {
+			return &counted{c, "this test", func() { closed++ }}, nil
+		}))
+		root.SetOut(new(bytes.Buffer))
+		root.SetErr(new(bytes.Buffer))
+		root.SetArgs([]string{"layers", "-m", tiny, "--device", "cpu", "--threads", "1", "--range", "1,2", "--no-memory", "--no-floor", "--phase", "decode", "--prompt-len", "8", "--window", "8", "--repeat", "1", "--passes", "1", "--warm-up", "0", "--energy-seconds", "0.1", "--no-plots", "--quiet", "-o", dir})
+		err := root.ExecuteContext(context.Background())
+		if closed != 1 {
+			t.Errorf("the counter was closed %d times", closed)
+		}
+		return err
+	}
+	dir := t.TempDir()
+	if err := run(meter200{time.Now()}, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range resultOf(t, dir).Variants {
+		e, d := v.Metrics["energy"], v.Metrics["decode time"].Median
+		// 200 W for the time of a step, whose time is here that of a stretch of steps.
+		if e.Unit != "mJ" || e.Median < 200*d/20 || e.Median > 200*d*20 || !(e.Low < e.Median && e.Median < e.High) {
+			t.Errorf("%+v at %v ms a step", e, d)
+		}
+	}
+	dir = t.TempDir()
+	if err := run(still{}, dir); err != nil {
+		t.Fatal(err)
+	}
+	r := resultOf(t, dir)
+	if _, ok := r.Variants[0].Metrics["energy"]; ok || !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "energy of 1: the a stopped counter stepped 0 times") }) {
+		t.Errorf("a counter that stands still: %+v, %q", r.Variants[0].Metrics, r.Notes)
+	}
+}

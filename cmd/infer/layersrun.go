@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cpu"
+	"gpt2scope/cuda/exec"
+	"gpt2scope/energy"
+	"gpt2scope/gpt2"
+	"gpt2scope/layers"
+	"gpt2scope/layers/plot"
+)
+
+// layersRun is an experiment under way.
+type layersRun struct {
+	*layersFlags
+	*layers.Experiment
+	opened  *opened
+	journal *layers.Journal
+	stderr  io.Writer
+	notes   []string
+}
+
+// configuration is what an experiment is of. Measurements of different ones do not go
+// together. What is predicted from them is not part of it.
+func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text string) map[string]any {
+	s := o.setting()
+	labels := make([]string, len(variants))
+	for i, v := range variants {
+		labels[i] = v.Label
+	}
+	c := map[string]any{
+		"model": s.Model, "geometry": o.model.Config, "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.flags.chunk, "version": s.Version,
+		"variants": labels, "phases": l.phases, "prompt_len": l.promptLen, "past": l.past, "batch": l.batch,
+		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory, "stages": !l.noStages,
+	}
+	if text != "" {
+		c["text_sha256"] = text
+	}
+	switch b := o.backend.(type) {
+	case *cpu.Backend:
+		c["processor"] = ceilings.KeyCPU(b)
+	case *exec.Backend:
+		c["gpu"], c["mode"] = s.GPU, s.Mode
+		if chosen := b.Variants(); len(chosen) > 0 {
+			c["kernels"] = chosen
+		}
+		if o.flags.tune {
+			c["tune"] = true
+		}
+	}
+	return c
+}
+
+// all does what is not done yet, and writes the result.
+func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configuration map[string]any) (*layers.Result, error) {
+	known, err := r.known(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer r.measures()()
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Energy != nil, Quality: true, Stages: !r.noStages}
+	tasks := schedule.Tasks(variants)
+	total := len(tasks)
+	if again := r.verified(r.opened); len(again) > 0 {
+		schedule.Energy, schedule.Quality, schedule.Stages = false, false, false
+		tasks = append(tasks, schedule.Tasks(again)...)
+		total = len(tasks)
+	}
+	tasks = slices.DeleteFunc(tasks, r.journal.Done)
+	stopped := r.measure(ctx, tasks, append(slices.Clone(variants), r.verified(r.opened)...))
+	done := total - len(slices.DeleteFunc(tasks, r.journal.Done))
+	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted, known)
+	if err == nil {
+		result.Configuration, result.Command = configuration, commandLine()
+		result.Notes = append(result.Notes, r.notes...)
+		if done < total {
+			result.Notes = append(result.Notes, fmt.Sprintf("Not all is measured: %d of %d measurements are done; the same command tries the others.", done, total))
+		}
+		err = layers.Write(context.WithoutCancel(ctx), r.dir, r.journal.Rows(), result)
+	}
+	switch {
+	case stopped != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("%w; %d of %d measurements are in %s, and the same command goes on from there", context.Cause(ctx), done, total, r.dir)
+	case stopped != nil:
+		return nil, fmt.Errorf("%w; %d of %d measurements are in %s", stopped, done, total, r.dir)
+	case err != nil:
+		return nil, err
+	}
+	if r.noPlots {
+		return result, nil
+	}
+	return result, plot.Write(ctx, r.dir, result)
+}
+
+// commandLine returns the program's name and arguments. Where the program lies is
+// nobody's business but its user's.
+func commandLine() []string {
+	args := slices.Clone(os.Args)
+	args[0] = filepath.Base(args[0])
+	return args
+}
+
+// measure does tasks.
+func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants []layers.Variant) error {
+	var bar *progress
+	defer func() {
+		if bar != nil {
+			bar.done()
+		}
+	}()
+	ready := false
+	for i, t := range tasks {
+		if !ready && t.What != layers.TaskMemory {
+			if bar != nil {
+				bar.done()
+				bar = nil
+			}
+			if err := r.begin(ctx, variants); err != nil {
+				return err
+			}
+			ready = true
+		}
+		if bar == nil {
+			title := "measuring"
+			if t.What == layers.TaskMemory {
+				title = "measuring memory"
+			}
+			bar = r.opened.flags.progress(r.stderr, title, false)
+		}
+		values, err := r.Run(ctx, t)
+		switch {
+		case errors.Is(err, layers.ErrLeftOut):
+			if note := fmt.Sprintf("%s of %s: %v.", t.What, t.Variant.Label, err); !slices.Contains(r.notes, note) {
+				r.notes = append(r.notes, note)
+			}
+		case err != nil:
+			return fmt.Errorf("%s: %w", t.Key(), err)
+		default:
+			if err := r.journal.Add(t, values); err != nil {
+				return err
+			}
+		}
+		bar.set(int64(i+1), int64(len(tasks)))
+	}
+	return nil
+}
+
+// begin loads the weights, and warms up with the variant of the most layers.
+func (r *layersRun) begin(ctx context.Context, variants []layers.Variant) error {
+	bar := r.opened.flags.progress(r.stderr, "loading weights", true)
+	r.Progress = bar.set
+	err := r.Load(ctx, variants)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	most := slices.MaxFunc(variants, func(a, b layers.Variant) int { return a.Layers - b.Layers })
+	defer r.opened.flags.spin(r.stderr, "warming up")()
+	return r.WarmUp(ctx, most, time.Duration(r.warmUp*float64(time.Second)))
+}
+
+// known finds what the device can do, and what a GPU says of its memory.
+func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
+	o := r.opened
+	gpu, isGPU := o.backend.(*exec.Backend)
+	if isGPU {
+		k.Memory = func(order []int) (int64, error) {
+			options := o.options
+			options.Layers, options.Batch = order, r.batch
+			s, err := gpu.Survey(o.model, options, r.Prefill(), r.Decode())
+			if err != nil {
+				return 0, err
+			}
+			return s.Total(), nil
+		}
+	}
+	if r.noFloor {
+		return k, nil
+	}
+	set, _, err := ceilingsOf(ctx, o.backend, o.flags, false, r.stderr)
+	switch {
+	case errors.Is(err, errNoCeilings):
+		r.notes = append(r.notes, "There are no floors: "+err.Error()+".")
+		return k, nil
+	case err != nil:
+		return k, err
+	}
+	k.Floor = func(p *gpt2.Plan, past int) time.Duration {
+		if isGPU {
+			return set.GPU().PlanFloor(p, past, o.backend.Sizes())
+		}
+		return set.PlanFloor(p, past, o.backend.Sizes())
+	}
+	return k, nil
+}
+
+// measures says how memory and energy are measured.
+func (r *layersRun) measures() (done func()) {
+	if !r.noMemory {
+		r.Experiment.Memory = r.childMemory
+	}
+	if r.energy == 0 || !slices.Contains(r.phases, layers.TaskDecode) {
+		return func() {}
+	}
+	counter, err := r.open(r.opened.backend)
+	if err != nil {
+		r.notes = append(r.notes, "There is no energy: "+err.Error()+".")
+		return func() {}
+	}
+	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.covers))
+	r.Energy = func(ctx context.Context, s *gpt2.Session, past int) ([]layers.Value, error) {
+		return r.tokenEnergy(ctx, counter, s, past)
+	}
+	return counter.close
+}
+
+// tokenEnergy measures the energy of a token by decoding for a while.
+func (r *layersRun) tokenEnergy(ctx context.Context, counter *counted, s *gpt2.Session, past int) ([]layers.Value, error) {
+	e := energyFlags{seconds: r.energy}
+	decode := func(d time.Duration) (steps int, elapsed time.Duration, err error) {
+		return decodeFor(ctx, s, r.Decode(), past, r.opened.options.Context, d)
+	}
+	if _, _, err := decode(e.warmUp(counter)); err != nil {
+		return nil, err
+	}
+	m := energy.Start(counter)
+	steps, elapsed, err := decode(e.duration())
+	to := time.Now()
+	log, counterErr := m.Stop()
+	if err != nil {
+		return nil, err
+	}
+	var p energy.Power
+	if counterErr == nil {
+		p, counterErr = log.Power(to.Add(-elapsed), to)
+	}
+	if counterErr != nil {
+		return nil, fmt.Errorf("%w (--energy-seconds); %w", counterErr, layers.ErrLeftOut)
+	}
+	token := elapsed.Seconds() / float64(steps*r.batch) * 1e3 // ms, so that W make mJ
+	return []layers.Value{{Phase: layers.TaskDecode, Metric: "energy", Unit: "mJ", Value: p.Watts * token,
+		Low: (p.Watts - p.Uncertainty) * token, High: (p.Watts + p.Uncertainty) * token, N: 1}}, nil
+}

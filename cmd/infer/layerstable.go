@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"gpt2scope/layers"
+)
+
+// layersColumn is a column of the table, of one metric.
+type layersColumn struct {
+	head, metric string
+	show         func(layers.Metric) string
+}
+
+func layersColumns() []layersColumn {
+	interval := func(m layers.Metric) string {
+		return fmt.Sprintf("%s (%s - %s)", digits(m.Median), digits(m.Low), digits(m.High))
+	}
+	plain := func(m layers.Metric) string { return digits(m.Median) }
+	bytes := func(m layers.Metric) string { return size(int64(m.Median)) }
+	return []layersColumn{
+		{"prefill ms", "prefill time", interval},
+		{"decode ms", "decode time", interval},
+		{"tokens/s", "decode rate", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
+		{"first token ms", "time to first token", plain},
+		{"% of floor", "decode share of floor", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
+		{"launches", "launches", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
+		{"host memory", "host memory", bytes},
+		{"GPU memory", "device memory", bytes},
+		{"predicted", "predicted memory", bytes},
+		{"mJ/token", "energy", plain},
+		{"bits/byte", "bits per byte", func(m layers.Metric) string { return fmt.Sprintf("%.4f", m.Median) }},
+		{"perplexity", "perplexity", func(m layers.Metric) string { return fmt.Sprintf("%.2f", m.Median) }},
+		{"agreement", "agreement", func(m layers.Metric) string { return fmt.Sprintf("%.0f%%", 100*m.Median) }},
+		{"KL nats", "KL divergence", func(m layers.Metric) string { return fmt.Sprintf("%.4f", m.Median) }},
+	}
+}
+
+// writeLayers writes a result as tables.
+func writeLayers(w io.Writer, r *layers.Result, o *opened) {
+	s := o.setting()
+	device := s.Device
+	if s.Threads > 0 {
+		device += " (" + count(s.Threads, "thread") + ")"
+	}
+	if s.GPU != "" {
+		device += " (" + s.GPU + "), mode " + s.Mode
+	}
+	fmt.Fprintf(w, "%s, %s, %s; median (95%% interval)\n\n", s.Model, device, s.DType)
+	columns := slices.DeleteFunc(layersColumns(), func(c layersColumn) bool {
+		return !slices.ContainsFunc(r.Variants, func(v layers.Variant) bool { _, ok := v.Metrics[c.metric]; return ok })
+	})
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "layers\t")
+	for _, c := range columns {
+		fmt.Fprint(t, c.head, "\t")
+	}
+	fmt.Fprintln(t)
+	for _, v := range r.Variants {
+		fmt.Fprint(t, v.Label, "\t")
+		for _, c := range columns {
+			if m, ok := v.Metrics[c.metric]; ok {
+				fmt.Fprint(t, c.show(m))
+			}
+			fmt.Fprint(t, "\t")
+		}
+		fmt.Fprintln(t)
+	}
+	t.Flush()
+	writeFits(w, r.Fits)
+	writePredictions(w, r.Predictions)
+	if len(r.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(w, n)
+	}
+}
+
+// writeFits writes the lines, beside what a recording says.
+func writeFits(w io.Writer, fits []layers.Fit) {
+	if len(fits) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error), and by a recording of stages")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms\t")
+	row := func(phase, name string, value, deviation float64, stages *float64, rest string) {
+		by, difference := "", ""
+		if stages != nil {
+			by = fmt.Sprintf("%.5f", *stages)
+			difference = fmt.Sprintf("%+.5f ms", *stages-value)
+			if math.Abs(value) > 2*deviation { // else it may as well be 0
+				difference += fmt.Sprintf(", %+.0f%%", 100*(*stages-value)/math.Abs(value))
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%.5f ± %.5f\t%s\t%s\t%s\n", phase, name, value, deviation, by, difference, rest)
+	}
+	for _, f := range fits {
+		most := 0.0
+		for _, x := range f.Residuals {
+			if math.Abs(x) > math.Abs(most) {
+				most = x
+			}
+		}
+		row(f.Phase, "b, a layer", f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f\t", f.R2, most))
+		row("", "a, the rest", f.A, f.AError, f.TraceA, "\t\t")
+	}
+	t.Flush()
+}
+
+// writePredictions writes predictions, and how wrong they were.
+func writePredictions(w io.Writer, predictions []layers.Prediction) {
+	if len(predictions) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\npredicted (95% prediction interval)")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "layers\twhat\tpredicted\tmeasured\terror\t")
+	for _, p := range predictions {
+		show := func(x float64) string {
+			if p.Unit == "bytes" && x >= 0 {
+				return size(int64(x))
+			}
+			return strings.TrimSpace(fmt.Sprintf("%.4f %s", x, p.Unit))
+		}
+		measured, wrong := "", ""
+		if p.Measured != nil {
+			measured, wrong = show(*p.Measured), fmt.Sprintf("%+.1f%%", 100**p.ErrorRate)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s (%s - %s)\t%s\t%s\t\n", p.Layers, p.Metric, show(p.Value), show(p.Low), show(p.High), measured, wrong)
+	}
+	t.Flush()
+}

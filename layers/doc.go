@@ -1,0 +1,35 @@
+// Package layers measures what each transformer layer costs in time, memory and energy,
+// and what it buys in quality.
+//
+// # Variants
+//
+// A [Variant] is a list of layers to run: the first n of a model ([Depth]), or the model
+// with a layer left out, run twice, or elsewhere. Beyond the last layer a depth begins
+// again with the first, so that a small checkpoint can be as deep as one likes: time,
+// KV cache and FLOPs are those of a deeper model, weights are shared.
+//
+// # Tasks
+//
+// A [Schedule] makes of variants a list of tasks, in rounds of random order, so that what
+// drifts meets all alike. An [Experiment] does tasks, each with a session of its own; a
+// [Journal] keeps what they found, and knows by that which are left.
+//
+//	for _, t := range schedule.Tasks(variants) {
+//		if !journal.Done(t) {
+//			values, err := experiment.Run(ctx, t)
+//			...
+//			err = journal.Add(t, values)
+//		}
+//	}
+//	result, err := experiment.Summarize(variants, journal.Rows(), predict, known)
+//
+// # The line
+//
+// To the medians of the depths a line is fitted, time(L) = A + B L, with standard errors
+// and prediction intervals ([FitLine]). Recordings of the deepest variant by stages say
+// the same two numbers in another way: if the two disagree, either the recording is wrong
+// or the time does not grow by layers alone.
+//
+// Memory is predicted by a line over what plan and weights say that a depth takes, since
+// that does not grow evenly once layers repeat.
+package layers

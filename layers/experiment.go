@@ -1,0 +1,221 @@
+package layers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"gpt2scope/gpt2"
+)
+
+// Experiment measures variants of a model on a backend.
+type Experiment struct {
+	Model   *gpt2.Model
+	Backend gpt2.Backend
+	Options gpt2.Options // Context, Chunk, Batch; the layers are those of the variant
+
+	PromptLen int      // tokens of the prefill, per sequence
+	Past      int      // tokens in the cache before the decode step
+	Passes    int      // of which a measurement is the median
+	Phases    []string // that are measured: TaskPrefill, TaskDecode
+
+	Seed   uint64
+	Window int     // tokens of a text that are evaluated at once
+	Text   []int32 // to measure the quality on; nil for one that the model writes
+	Bytes  int     // of the text
+
+	// Progress, where not nil, is told bytes of weights made ready.
+	Progress func(done, total int64)
+
+	// Memory and Energy measure what this package cannot; nil where nothing can.
+	Memory func(ctx context.Context, v Variant) ([]Value, error)
+	Energy func(ctx context.Context, s *gpt2.Session, past int) ([]Value, error)
+
+	weights *gpt2.Session // holds the weights of all layers while others come and go
+	own     *ownText
+}
+
+// ErrLeftOut is in the error of a task that failed by itself: others can go on.
+var ErrLeftOut = errors.New("it was left out")
+
+// Close frees what tasks share.
+func (e *Experiment) Close() error {
+	if e.weights == nil {
+		return nil
+	}
+	s := e.weights
+	e.weights = nil
+	return s.Close()
+}
+
+// Load makes the weights of all variants ready, and keeps them. Sessions then cost a KV
+// cache and activations each, which are free again when a task is done.
+func (e *Experiment) Load(ctx context.Context, variants []Variant) error {
+	if e.weights != nil {
+		return nil
+	}
+	var layers []int
+	for _, v := range variants {
+		layers = append(layers, v.Order...)
+	}
+	if e.Text == nil { // the whole model writes it
+		layers = append(layers, gpt2.FirstLayers(e.Model.Config.Layers)...)
+	}
+	slices.Sort(layers)
+	s, err := gpt2.NewSession(ctx, e.Model, e.Backend, gpt2.Options{Layers: slices.Compact(layers), Batch: 1, Context: 1, Progress: e.Progress})
+	e.weights = s
+	return err
+}
+
+// session makes one of a variant.
+func (e *Experiment) session(ctx context.Context, order []int, batch int) (*gpt2.Session, error) {
+	o := e.Options
+	o.Layers, o.Batch = order, batch
+	return gpt2.NewSession(ctx, e.Model, e.Backend, o)
+}
+
+// Prefill is the phase that is measured as prefill.
+func (e *Experiment) Prefill() gpt2.Phase {
+	return gpt2.Phase{Batch: e.batch(), Tokens: e.PromptLen, Logits: gpt2.LogitsLast}
+}
+
+// Decode is the phase that is measured as decode step.
+func (e *Experiment) Decode() gpt2.Phase {
+	return gpt2.Phase{Batch: e.batch(), Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+}
+
+func (e *Experiment) batch() int { return max(1, e.Options.Batch) }
+
+// Run does a task.
+func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error) {
+	if t.What == TaskMemory {
+		return e.Memory(ctx, t.Variant)
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	batch := e.batch()
+	if t.What == TaskQuality {
+		batch = 1
+	}
+	s, err := e.session(ctx, t.Variant.Order, batch)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = cmp.Or(err, s.Close()) }()
+	switch t.What {
+	case TaskPrefill:
+		return e.prefill(ctx, s)
+	case TaskDecode:
+		return e.decode(ctx, s)
+	case TaskEnergy:
+		return e.Energy(ctx, s, e.Past)
+	case TaskQuality:
+		values, err = e.quality(ctx, s)
+		if errors.Is(err, gpt2.ErrNotFinite) { // an order of layers may overflow, others need not
+			err = fmt.Errorf("%w; %w", err, ErrLeftOut)
+		}
+		return values, err
+	case TaskStages:
+		return e.stages(ctx, s)
+	}
+	return nil, fmt.Errorf("there is no task %q", t.What)
+}
+
+// prefill measures the pass, and the time from a prompt to its first token.
+func (e *Experiment) prefill(ctx context.Context, s *gpt2.Session) ([]Value, error) {
+	m, err := s.Measure(ctx, e.Prefill(), 0, e.Passes)
+	if err != nil {
+		return nil, err
+	}
+	first, err := e.firstToken(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return []Value{
+		{Phase: TaskPrefill, Metric: "prefill time", Unit: "ms", Value: ms(m.Median)},
+		{Phase: TaskPrefill, Metric: "time to first token", Unit: "ms", Value: ms(first)},
+	}, nil
+}
+
+// firstTokenWarmUp is how often the prompt is evaluated before: the first pass of a
+// kind loads its kernels, and a GPU records a graph at the second.
+const firstTokenWarmUp = 3
+
+// firstToken is the median time from when a session that is ready gets a prompt until
+// the first token is there: prefill and sampling.
+func (e *Experiment) firstToken(ctx context.Context, s *gpt2.Session) (time.Duration, error) {
+	ids := e.randomIDs(e.batch() * e.PromptLen)
+	var times []time.Duration
+	for i := range firstTokenWarmUp + e.Passes {
+		if err := s.Reset(); err != nil {
+			return 0, err
+		}
+		var elapsed time.Duration
+		begin := time.Now()
+		for _, err := range s.Generate(ctx, ids, gpt2.Generation{Tokens: 1, IgnoreEOS: true}) {
+			if err != nil {
+				return 0, err
+			}
+			if elapsed == 0 {
+				elapsed = time.Since(begin)
+			}
+		}
+		if i >= firstTokenWarmUp {
+			times = append(times, elapsed)
+		}
+	}
+	slices.Sort(times)
+	return times[len(times)/2], s.Reset()
+}
+
+// launcher is a runner that knows how many launches a pass is.
+type launcher interface {
+	Launches(phase gpt2.Phase) (int, error)
+}
+
+// decode measures a decode step.
+func (e *Experiment) decode(ctx context.Context, s *gpt2.Session) ([]Value, error) {
+	m, err := s.Measure(ctx, e.Decode(), e.Past, e.Passes)
+	if err != nil {
+		return nil, err
+	}
+	values := []Value{{Phase: TaskDecode, Metric: "decode time", Unit: "ms", Value: ms(m.Median)}}
+	if r, ok := s.Runner().(launcher); ok {
+		n, err := r.Launches(e.Decode())
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, Value{Phase: TaskDecode, Metric: "launches", Unit: "1", Value: float64(n), N: 1, Low: float64(n), High: float64(n)})
+	}
+	return values, nil
+}
+
+// WarmUp runs passes of a variant for a while and forgets them: clocks and caches are
+// then what they are in the middle of the experiment.
+func (e *Experiment) WarmUp(ctx context.Context, v Variant, d time.Duration) error {
+	s, err := e.session(ctx, v.Order, e.batch())
+	if err != nil {
+		return err
+	}
+	for begin := time.Now(); err == nil && time.Since(begin) < d; {
+		_, err = s.Measure(ctx, e.Decode(), e.Past, 1)
+	}
+	return errors.Join(err, s.Close())
+}
+
+// randomIDs returns token ids of the model, the same ones each time.
+func (e *Experiment) randomIDs(n int) []int32 {
+	random := rand.New(rand.NewPCG(1, 2))
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(random.IntN(e.Model.Config.Vocab))
+	}
+	return ids
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,79 @@
+package layers
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func near(t *testing.T, what string, have, want, tolerance float64) {
+	t.Helper()
+	if !(math.Abs(have-want) <= tolerance) {
+		t.Errorf("%s is %v, not %v", what, have, want)
+	}
+}
+
+// The standard errors and the prediction interval of a line, worked out by hand of the
+// textbook's formulas: x = 1..5, y = 2, 4, 5, 4, 5. Then mean x = 3, mean y = 4,
+// Sxx = 10, Sxy = 6, so B = 0.6, A = 2.2; residuals -0.8, 0.6, 1, -0.6, -0.2, whose squares sum
+// to 2.4; s^2 = 2.4/3 = 0.8; se(B) = sqrt(0.8/10); se(A) = sqrt(0.8 * 55/(5*10)); the
+// total sum of squares is 6, R^2 = 1 - 2.4/6. t(3) at 97.5 % is 3.182446.
+func TestLineByHand(t *testing.T) {
+	l, err := FitLine([]float64{1, 2, 3, 4, 5}, []float64{2, 4, 5, 4, 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "A", l.A, 2.2, 1e-12)
+	near(t, "B", l.B, 0.6, 1e-12)
+	near(t, "standard error of A", l.AError, math.Sqrt(0.88), 1e-12)
+	near(t, "standard error of B", l.BError, math.Sqrt(0.08), 1e-12)
+	near(t, "R2", l.R2, 0.6, 1e-12)
+	for i, want := range []float64{-0.8, 0.6, 1, -0.6, -0.2} {
+		near(t, "residual", l.Residuals[i], want, 1e-12)
+	}
+	value, low, high := l.Predict(6)
+	d := 3.182446305284263 * math.Sqrt(0.8*(1+1./5+9./10))
+	near(t, "value", value, 5.8, 1e-12)
+	near(t, "low", low, 5.8-d, 1e-6)
+	near(t, "high", high, 5.8+d, 1e-6)
+}
+
+// Over many sets of points with known noise, the standard errors are the spread of A and
+// B, and the prediction interval holds 95 % of new measurements.
+func TestLineOfNoise(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	const a, b, noise, rounds = 0.5, 0.25, 0.05, 4000
+	var sumA, sumB, errA, errB, hits float64
+	x := []float64{1, 2, 3, 4, 6, 8, 12}
+	for range rounds {
+		y := make([]float64, len(x))
+		for i := range x {
+			y[i] = a + b*x[i] + noise*random.NormFloat64()
+		}
+		l, err := FitLine(x, y)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sumA, sumB = sumA+(l.A-a)*(l.A-a), sumB+(l.B-b)*(l.B-b)
+		errA, errB = errA+l.AError*l.AError, errB+l.BError*l.BError
+		_, low, high := l.Predict(24)
+		if m := a + b*24 + noise*random.NormFloat64(); low <= m && m <= high {
+			hits++
+		}
+	}
+	near(t, "variance of A over that told", sumA/errA, 1, 0.1)
+	near(t, "variance of B over that told", sumB/errB, 1, 0.1)
+	near(t, "coverage", hits/rounds, 0.95, 0.015)
+}
+
+func TestLineNeedsThreePlaces(t *testing.T) {
+	for _, x := range [][]float64{{}, {1}, {1, 2}, {1, 1, 2, 2}} {
+		if _, err := FitLine(x, make([]float64, len(x))); err == nil {
+			t.Errorf("a line through %v", x)
+		}
+	}
+	l, err := FitLine([]float64{1, 2, 3}, []float64{7, 7, 7})
+	if err != nil || l.B != 0 || l.A != 7 || math.IsNaN(l.R2) || math.IsNaN(l.BError) {
+		t.Errorf("%+v, %v", l, err)
+	}
+}

@@ -1,0 +1,280 @@
+package layers
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// StateFile is the file in the directory by which an experiment goes on.
+const StateFile = "layers.state"
+
+// Bounds of a state file, which is not trusted.
+const (
+	maxStateLine = 1 << 20
+	maxState     = 1 << 30
+)
+
+// Journal is the state of an experiment: a line that says of what, then a line for
+// each task that is done, appended once it is. A line that was cut off is forgotten.
+type Journal struct {
+	file *os.File
+	path string
+	done map[string]bool
+	rows []Row
+}
+
+// heading is the first line of a state file.
+type heading struct {
+	Format        string                     `json:"format"`
+	Version       int                        `json:"version"`
+	Configuration map[string]json.RawMessage `json:"configuration"`
+}
+
+const stateFormat = "gpt2scope layers"
+
+// entry is a later line.
+type entry struct {
+	Task string `json:"task"`
+	Rows []Row  `json:"rows"`
+}
+
+// OpenJournal makes the directory, and its state file or goes on with the one that is
+// there. It must be of the same configuration.
+func OpenJournal(dir string, configuration map[string]any) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("directory %s cannot be made: %w", dir, reason(err))
+	}
+	head, err := newHeading(configuration)
+	if err != nil {
+		return nil, err
+	}
+	j := &Journal{path: filepath.Join(dir, StateFile), done: map[string]bool{}}
+	if info, err := os.Stat(j.path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file; give another directory", j.path)
+	}
+	if j.file, err = os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666); err != nil {
+		return nil, fmt.Errorf("directory %s cannot be written: %w", dir, reason(err))
+	}
+	if err := j.begin(dir, head); err != nil {
+		j.file.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// newHeading makes the first line of a state file.
+func newHeading(configuration map[string]any) (heading, error) {
+	h := heading{stateFormat, 1, map[string]json.RawMessage{}}
+	for name, value := range configuration {
+		data, err := json.Marshal(value)
+		if err != nil {
+			return h, fmt.Errorf("%s of the configuration: %w", name, err)
+		}
+		h.Configuration[name] = data
+	}
+	return h, nil
+}
+
+// begin reads what is there.
+func (j *Journal) begin(dir string, head heading) error {
+	if err := unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("another experiment is writing to directory %s; wait for it, or give another directory", dir)
+	}
+	// A file can be made beside it too: the results replace theirs.
+	probe, err := os.CreateTemp(dir, ".layers-*")
+	if err != nil {
+		return fmt.Errorf("directory %s cannot be written: %w", dir, reason(err))
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return fmt.Errorf("directory %s cannot be written: %w", dir, reason(err))
+	}
+	info, err := j.file.Stat()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s cannot be read: %w", j.path, reason(err))
+	case info.Size() > maxState:
+		return j.damaged("it is larger than any experiment makes it")
+	}
+	whole, err := j.read(head)
+	if err != nil {
+		return err
+	}
+	if whole < info.Size() { // the last line was cut off
+		if err := j.file.Truncate(whole); err != nil {
+			return fmt.Errorf("%s cannot be written: %w", j.path, reason(err))
+		}
+	}
+	if whole == 0 {
+		return j.append(head)
+	}
+	return nil
+}
+
+func (j *Journal) damaged(what string) error {
+	return fmt.Errorf("%s is damaged: %s; remove it to begin again, or give another directory", j.path, what)
+}
+
+// read reads all whole lines, and returns how many bytes they are.
+func (j *Journal) read(head heading) (whole int64, err error) {
+	r := bufio.NewReaderSize(j.file, 64<<10)
+	for number := 1; ; number++ {
+		line, err := readLine(r)
+		switch {
+		case errors.Is(err, io.EOF):
+			return whole, nil
+		case errors.Is(err, errLongLine):
+			return 0, j.damaged(fmt.Sprintf("line %d is too long", number))
+		case err != nil:
+			return 0, fmt.Errorf("%s cannot be read: %w", j.path, reason(err))
+		}
+		if number == 1 {
+			err = j.sameExperiment(line, head)
+		} else {
+			err = j.take(line, number)
+		}
+		if err != nil {
+			return 0, err
+		}
+		whole += int64(len(line)) + 1
+	}
+}
+
+var errLongLine = errors.New("the line is too long")
+
+// readLine reads a line without its end; io.EOF where it has none.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxStateLine {
+			return nil, errLongLine
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return bytes.TrimSuffix(line, []byte("\n")), err
+		}
+	}
+}
+
+// sameExperiment compares the first line with what it should be.
+func (j *Journal) sameExperiment(line []byte, want heading) error {
+	var have heading
+	if err := json.Unmarshal(line, &have); err != nil || have.Format != stateFormat {
+		return j.damaged("it does not begin as the state of an experiment does")
+	}
+	if have.Version != want.Version {
+		return fmt.Errorf("%s is of version %d of its form and this program reads version %d; give another directory", j.path, have.Version, want.Version)
+	}
+	var names []string
+	for name := range want.Configuration {
+		names = append(names, name)
+	}
+	for name := range have.Configuration {
+		if want.Configuration[name] == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		there, here := compact(have.Configuration[name]), compact(want.Configuration[name])
+		if there != here {
+			return fmt.Errorf("%s is of another experiment: %s is %s there and %s here; give another directory, or remove the file", j.path, name, there, here)
+		}
+	}
+	return nil
+}
+
+// compact writes a value on one line, shortened.
+func compact(raw json.RawMessage) string {
+	if raw == nil {
+		return "absent"
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return "damaged"
+	}
+	return b.String()
+}
+
+// take takes a line of a task.
+func (j *Journal) take(line []byte, number int) error {
+	var e entry
+	if err := json.Unmarshal(line, &e); err != nil || e.Task == "" {
+		return j.damaged(fmt.Sprintf("line %d is not of a task", number))
+	}
+	for _, r := range e.Rows {
+		if r.Metric == "" || len(r.Order) == 0 || r.Repeat < 1 || math.IsNaN(r.Value.Value) {
+			return j.damaged(fmt.Sprintf("line %d has a value of nothing", number))
+		}
+	}
+	if j.done[e.Task] {
+		return j.damaged(fmt.Sprintf("line %d has a task for the second time", number))
+	}
+	j.done[e.Task] = true
+	j.rows = append(j.rows, e.Rows...)
+	return nil
+}
+
+// Done tells whether a task was done before.
+func (j *Journal) Done(t Task) bool { return j.done[t.Key()] }
+
+// Rows returns what was measured, in that order.
+func (j *Journal) Rows() []Row { return j.rows }
+
+// Add notes a task that is done, on disk.
+func (j *Journal) Add(t Task, values []Value) error {
+	e := entry{Task: t.Key(), Rows: []Row{}}
+	now := time.Now().UTC()
+	for _, v := range values {
+		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
+			continue // JSON cannot hold it, and it says nothing
+		}
+		e.Rows = append(e.Rows, Row{Variant: t.Variant.Label, Kind: t.Variant.Kind, Order: t.Variant.Order, Repeat: t.Repeat, Time: now, Value: v})
+	}
+	if err := j.append(e); err != nil {
+		return err
+	}
+	j.done[e.Task] = true
+	j.rows = append(j.rows, e.Rows...)
+	return nil
+}
+
+// append writes a line.
+func (j *Journal) append(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if _, err = j.file.Write(append(line, '\n')); err == nil {
+		err = j.file.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", j.path, reason(err))
+	}
+	return nil
+}
+
+// Close releases the directory.
+func (j *Journal) Close() error {
+	return j.file.Close()
+}
+
+// reason leaves the path out of a file error, where the sentence already names it.
+func reason(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}

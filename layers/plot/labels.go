@@ -1,0 +1,127 @@
+package plot
+
+import (
+	"cmp"
+	"slices"
+
+	gonum "gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// labels draws the labels of points where they cover neither marks nor each other: the
+// first place that is free, beside the mark or, with a line to it, above or below. One
+// that fits nowhere is left out; the page's tables have all.
+type labels struct{ series []*series }
+
+// maxLabels bounds the labels of a panel; no more have room.
+const maxLabels = 150
+
+// Plot implements [gonum.Plotter].
+func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
+	toX, toY := p.Transforms(&c)
+	style := letters(12, ink, false)
+	taken := l.obstacles(toX, toY)
+	var all []point
+	for _, s := range l.series {
+		for _, v := range s.points {
+			if v.label != "" && len(all) < maxLabels {
+				all = append(all, v)
+			}
+		}
+	}
+	// From above, so that few of the lines to labels cross.
+	slices.SortStableFunc(all, func(a, b point) int { return cmp.Compare(b.y.mid, a.y.mid) })
+	for _, v := range all {
+		at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
+		left, right := at.X-toX(v.x.low), toX(v.x.high)-at.X
+		box, ok := place(c.Rectangle, at, left, right, style.Width(v.label), taken)
+		if !ok {
+			continue
+		}
+		taken = append(taken, box)
+		middle := (box.Min.Y + box.Max.Y) / 2
+		if d := middle - at.Y; d > 18 || d < -18 || box.Min.X > at.X+right+20 || box.Max.X < at.X-left-20 {
+			end := vg.Point{X: min(max(at.X, box.Min.X-2), box.Max.X+2), Y: middle}
+			if end.X == at.X { // above or below
+				end.Y += max(-1, min(1, at.Y-middle)) * labelHeight / 2
+			}
+			c.StrokeLines(draw.LineStyle{Color: soft, Width: 0.6}, []vg.Point{at, end})
+		}
+		c.FillText(style, vg.Point{X: box.Min.X, Y: box.Min.Y + 3}, v.label)
+	}
+}
+
+// obstacles are the places of marks, intervals and lines; lines as squares along them.
+func (l labels) obstacles(toX, toY func(float64) vg.Length) []vg.Rectangle {
+	var taken []vg.Rectangle
+	for _, s := range l.series {
+		look := looks[s.role]
+		for i, v := range s.points {
+			at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
+			if look.mark != noMark {
+				taken = append(taken, around(at, 6, 6))
+			}
+			if v.y.wide() {
+				taken = append(taken, vg.Rectangle{Min: vg.Point{X: at.X - capWidth/2, Y: toY(v.y.low) - 2}, Max: vg.Point{X: at.X + capWidth/2, Y: toY(v.y.high) + 2}})
+			}
+			if v.x.wide() {
+				taken = append(taken, vg.Rectangle{Min: vg.Point{X: toX(v.x.low) - 3, Y: at.Y - capWidth/2}, Max: vg.Point{X: toX(v.x.high) + 3, Y: at.Y + capWidth/2}})
+			}
+			if look.line == 0 || i == 0 {
+				continue
+			}
+			from := vg.Point{X: toX(s.points[i-1].x.mid), Y: toY(s.points[i-1].y.mid)}
+			const parts = 64
+			for k := range parts + 1 {
+				f := vg.Length(k) / parts
+				taken = append(taken, around(vg.Point{X: from.X + (at.X-from.X)*f, Y: from.Y + (at.Y-from.Y)*f}, 1.5, 1.5))
+			}
+		}
+	}
+	return taken
+}
+
+// labelHeight is the height of a label with the room about it.
+const labelHeight = 14
+
+// around is a rectangle about a point.
+func around(at vg.Point, w, h vg.Length) vg.Rectangle {
+	return vg.Rectangle{Min: vg.Point{X: at.X - w, Y: at.Y - h}, Max: vg.Point{X: at.X + w, Y: at.Y + h}}
+}
+
+// place finds a free place for a label of a width at a point whose interval has a
+// length to the left and right.
+func place(inside vg.Rectangle, at vg.Point, left, right, w vg.Length, taken []vg.Rectangle) (vg.Rectangle, bool) {
+	const gap, far, step, shifts, h = 9, 40, 7, 41, labelHeight
+	for shift := range shifts { // 0, up, down, further up, ...
+		dy := vg.Length((shift+1)/2) * step
+		if shift%2 == 0 {
+			dy = -dy
+		}
+		places := []vg.Length{at.X + gap, at.X - gap - w, at.X + right + gap, at.X - left - gap - w, at.X - w/2}
+		if shift > 2 { // not at the height of the mark
+			places = append(places, at.X+far, at.X-far-w)
+		}
+		for _, x := range places {
+			box := vg.Rectangle{Min: vg.Point{X: x, Y: at.Y + dy - h/2}, Max: vg.Point{X: x + w, Y: at.Y + dy + h/2}}
+			if contains(inside, box) && free(box, taken) {
+				return box, true
+			}
+		}
+	}
+	return vg.Rectangle{}, false
+}
+
+func contains(outer, inner vg.Rectangle) bool {
+	return inner.Min.X >= outer.Min.X && inner.Max.X <= outer.Max.X && inner.Min.Y >= outer.Min.Y && inner.Max.Y <= outer.Max.Y
+}
+
+func free(box vg.Rectangle, taken []vg.Rectangle) bool {
+	for _, t := range taken {
+		if box.Min.X < t.Max.X && t.Min.X < box.Max.X && box.Min.Y < t.Max.Y && t.Min.Y < box.Max.Y {
+			return false
+		}
+	}
+	return true
+}

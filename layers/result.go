@@ -1,0 +1,72 @@
+package layers
+
+// Result is what layers.json holds: all that an experiment found.
+type Result struct {
+	Version       int            `json:"version"` // of this form: 1
+	Configuration map[string]any `json:"configuration"`
+	Command       []string       `json:"command"`
+	Variants      []Variant      `json:"variants"`
+	Fits          []Fit          `json:"fits,omitempty"`
+	Predictions   []Prediction   `json:"predictions,omitempty"`
+	Notes         []string       `json:"notes,omitempty"` // what was left out, and why
+}
+
+// Variant is one list of layers, and what was measured of it.
+type Variant struct {
+	Label  string `json:"label"`  // "4", "drop 2", "order 0,2,1"
+	Kind   string `json:"kind"`   // "depth", "drop", "repeat", "order"
+	Layers int    `json:"layers"` // how many run
+	Order  []int  `json:"order"`  // the run order
+
+	// Metrics by name: "prefill time", "decode time" (ms), "time to first token" (ms),
+	// "prefill rate", "decode rate" (tokens/s), "launches" (of a decode step), "host
+	// memory", "device memory" (bytes, measured peaks), "predicted memory" (bytes),
+	// "parameters", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes",
+	// "prefill share of floor", "decode share of floor" (percent), "energy" (mJ per
+	// token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to
+	// full depth's), "KL divergence" (nats). A metric that could not be measured is
+	// absent. Of "agreement" and "KL divergence" the value is the mean over N tokens.
+	Metrics map[string]Metric `json:"metrics"`
+}
+
+// Metric is a median with its 95 % interval, by order statistics or bootstrap; of what
+// is counted, not measured, N is 1 and the interval is the value.
+type Metric struct {
+	Unit   string  `json:"unit"`
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	N      int     `json:"n"`
+}
+
+// Fit is the line time(L) = A + B L by least squares, of one phase.
+type Fit struct {
+	Phase     string    `json:"phase"` // "prefill", "decode"
+	Unit      string    `json:"unit"`  // "ms"
+	A         float64   `json:"a"`     // everything but the layers
+	AError    float64   `json:"a_se"`  // standard errors
+	B         float64   `json:"b"`     // a layer
+	BError    float64   `json:"b_se"`
+	R2        float64   `json:"r2"`
+	Depths    []int     `json:"depths"`
+	Residuals []float64 `json:"residuals"` // measured median minus line
+
+	// What the recording by stages says of the same two, where there is one: the time
+	// outside the layers with the idle time there, and that of a layer. A layer that does
+	// less, as the last one of a prefill with one row of logits, counts as time outside
+	// that is less, as it does in A; both may be negative.
+	TraceA *float64 `json:"trace_a,omitempty"`
+	TraceB *float64 `json:"trace_b,omitempty"`
+}
+
+// Prediction is what the fit says of a depth that was not in the sweep.
+type Prediction struct {
+	Layers    int      `json:"layers"`
+	Metric    string   `json:"metric"` // "prefill time", "decode time", "host memory", "device memory"
+	Unit      string   `json:"unit"`
+	Value     float64  `json:"value"`
+	Low       float64  `json:"low"` // 95 % prediction interval
+	High      float64  `json:"high"`
+	Measured  *float64 `json:"measured,omitempty"` // with --verify
+	ErrorRate *float64 `json:"error,omitempty"`    // (value - measured) / measured
+}

@@ -1,0 +1,47 @@
+package layers
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+	"time"
+)
+
+// Value is what a task found.
+type Value struct {
+	Phase  string  `json:"phase,omitempty"`
+	Metric string  `json:"metric"`
+	Unit   string  `json:"unit"`
+	Value  float64 `json:"value"`
+
+	// Of a mean over N things: its 95 % interval. N is 0 where there is none.
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
+	N    int     `json:"n,omitempty"`
+}
+
+// Row is a value with where it comes from: a row of layers.csv.
+type Row struct {
+	Variant string    `json:"variant"`
+	Kind    string    `json:"kind"`
+	Order   []int     `json:"order"`
+	Repeat  int       `json:"repeat"`
+	Time    time.Time `json:"time"` // when it had been measured
+	Value
+}
+
+// columns are those of layers.csv.
+var columns = []string{"variant", "kind", "layers", "order", "phase", "metric", "unit", "repeat", "value", "time"}
+
+// WriteCSV writes rows in the order in which they were measured, under a line of
+// names. Layers of an order are separated by spaces; times are UTC.
+func WriteCSV(w io.Writer, rows []Row) error {
+	c := csv.NewWriter(w)
+	c.Write(columns)
+	for _, r := range rows {
+		c.Write([]string{r.Variant, r.Kind, strconv.Itoa(len(r.Order)), joined(r.Order, " "), r.Phase, r.Metric, r.Unit,
+			strconv.Itoa(r.Repeat), strconv.FormatFloat(r.Value.Value, 'f', -1, 64), r.Time.UTC().Format(time.RFC3339Nano)})
+	}
+	c.Flush()
+	return c.Error()
+}

@@ -1,0 +1,89 @@
+package layers
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// What a task measures.
+const (
+	TaskMemory  = "memory"
+	TaskPrefill = "prefill"
+	TaskDecode  = "decode"
+	TaskEnergy  = "energy"
+	TaskQuality = "quality"
+	TaskStages  = "stages" // a recording by stages
+)
+
+// Task is one thing to measure of one variant.
+type Task struct {
+	What    string
+	Variant Variant
+	Repeat  int // from 1 on
+}
+
+// Key names the task in the state file.
+func (t Task) Key() string {
+	return fmt.Sprintf("%s of %s %s, %d", t.What, t.Variant.Kind, t.Variant.Label, t.Repeat)
+}
+
+// Schedule says what is measured of variants.
+type Schedule struct {
+	Phases  []string // TaskPrefill, TaskDecode
+	Repeat  int
+	Seed    uint64
+	Memory  bool
+	Energy  bool
+	Quality bool
+	Stages  bool // of the deepest variant, in each round
+}
+
+// Tasks lists what is to be done, in order. Memory comes first, while nothing else
+// holds any. Then each round measures each phase of each variant once, and records the
+// deepest, in an order of its own that depends on the seed only: what drifts, such as a
+// clock, meets all alike.
+func (p Schedule) Tasks(variants []Variant) []Task {
+	var tasks []Task
+	random := rand.New(rand.NewPCG(p.Seed, 0x6c6179657273)) // "layers"
+	all := func(what string) {
+		for _, i := range random.Perm(len(variants)) {
+			tasks = append(tasks, Task{what, variants[i], 1})
+		}
+	}
+	if p.Memory {
+		all(TaskMemory)
+	}
+	var round []Task
+	for _, v := range variants {
+		for _, phase := range p.Phases {
+			round = append(round, Task{What: phase, Variant: v})
+		}
+	}
+	if deepest, ok := deepest(variants); ok && p.Stages {
+		round = append(round, Task{What: TaskStages, Variant: deepest})
+	}
+	for n := range p.Repeat {
+		for _, i := range random.Perm(len(round)) {
+			t := round[i]
+			t.Repeat = n + 1
+			tasks = append(tasks, t)
+		}
+	}
+	if p.Energy {
+		all(TaskEnergy)
+	}
+	if p.Quality {
+		all(TaskQuality)
+	}
+	return tasks
+}
+
+// deepest returns the depth with the most layers.
+func deepest(variants []Variant) (d Variant, ok bool) {
+	for _, v := range variants {
+		if v.Kind == KindDepth && v.Layers > d.Layers {
+			d, ok = v, true
+		}
+	}
+	return d, ok
+}

@@ -104,7 +104,11 @@ func MeasureCPU(ctx context.Context, b *cpu.Backend, data int64) (Set, error) {
 	if c.Had < leastTime {
 		s.Disturbed = fmt.Sprintf("the threads had %.0f%% of the processor time of as many cores, the rest went to other work", 100*c.Had)
 	}
-	s.Values = append(s.Values, value("f32", tflops, c.F32, 1e12), value("barrier", us, c.Barrier, 1e-6))
+	s.Values = append(s.Values, value("f32", tflops, c.F32, 1e12))
+	if c.BF16.Value > 0 {
+		s.Values = append(s.Values, value("bf16", tflops, c.BF16, 1e12))
+	}
+	s.Values = append(s.Values, value("barrier", us, c.Barrier, 1e-6))
 	return s, nil
 }
 
@@ -173,15 +177,21 @@ func (s Set) Bandwidth(data int64) float64 {
 // what their bytes or their operations take, whichever is more. Weights and KV cache
 // come from where all data of a pass fits, since pass follows pass; activations from
 // where those of the step do, which were just written. Arithmetic is float32, in
-// whichever type weights are held.
+// whichever type weights are held, but for products of weights held as bfloat16 where
+// the kernels multiply that type.
 func (s Set) PlanFloor(p *gpt2.Plan, past int, sizes gpt2.Sizes) time.Duration {
 	return sumFloors(p, func(step gpt2.Step) time.Duration {
-		return s.stepFloor(step.Cost(past), sizes, p.Cost(past).Bytes(sizes))
+		rate := s.find("f32")
+		if step.Op() == gpt2.OpLinear && sizes.Weight == 2 {
+			rate = max(rate, s.find("bf16"))
+		}
+		return s.stepFloor(step.Cost(past), sizes, p.Cost(past).Bytes(sizes), rate*1e12)
 	})
 }
 
-// stepFloor is the floor of a step in a pass over data of so many bytes.
-func (s Set) stepFloor(cost gpt2.Cost, sizes gpt2.Sizes, data int64) time.Duration {
+// stepFloor is the floor of a step in a pass over data of so many bytes, at a rate of
+// operations per second; 0 where that was not measured.
+func (s Set) stepFloor(cost gpt2.Cost, sizes gpt2.Sizes, data int64, rate float64) time.Duration {
 	near := gpt2.Cost{Activations: cost.Activations}.Bytes(sizes)
 	far := cost.Bytes(sizes) - near
 	least := 0.0
@@ -191,8 +201,8 @@ func (s Set) stepFloor(cost gpt2.Cost, sizes gpt2.Sizes, data int64) time.Durati
 	if b := s.Bandwidth(near); near > 0 && b > 0 {
 		least += float64(near) / b
 	}
-	if f := s.find("f32") * 1e12; f > 0 {
-		least = max(least, float64(cost.FLOPs)/f)
+	if rate > 0 {
+		least = max(least, float64(cost.FLOPs)/rate)
 	}
 	return seconds(least)
 }

@@ -27,6 +27,7 @@ type ReadRate struct {
 type Ceilings struct {
 	Read    []ReadRate // by rising Bound, memory last
 	F32     Rate       // FLOP/s
+	BF16    Rate       // FLOP/s of bfloat16 products; 0 where the kernels have none, and widen such weights
 	Barrier Rate       // seconds
 
 	// Had is the share of the processor time that the threads got, of what as many
@@ -136,6 +137,11 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 	tiles, chains := calls(p.measureFLOPs), calls(p.measureFMA)
 	if c.F32, err = best(ctx, effort, true, way{"the register tile of the products, from the first-level cache", tiles}, way{"multiply-adds between registers", chains}); err != nil {
 		return c, err
+	}
+	if p.isa.multipliesBF16() {
+		if c.BF16, err = best(ctx, effort, true, way{"the register tile of the bfloat16 products, from the first-level cache", calls(p.measureFLOPsBF16)}); err != nil {
+			return c, err
+		}
 	}
 	c.Barrier, err = best(ctx, effort, false, way{"barriers in a row", func() float64 { return p.measureBarrier(1000) }})
 	c.Had = float64(processTime()-used) / float64(max(1, time.Since(began))) / float64(p.threads)

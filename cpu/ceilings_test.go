@@ -110,6 +110,11 @@ func TestCeilings(t *testing.T) {
 		t.Errorf("%+v", c.Read)
 	}
 	rates := []Rate{c.F32, c.Barrier}
+	if p.isa.multipliesBF16() {
+		rates = append(rates, c.BF16)
+	} else if c.BF16 != (Rate{}) {
+		t.Errorf("%v multiplies no bfloat16: %+v", p.isa, c.BF16)
+	}
 	for i, r := range c.Read {
 		rates = append(rates, r.Rate)
 		if i > 0 && r.Value > c.Read[i-1].Value {

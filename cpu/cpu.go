@@ -77,6 +77,12 @@ func (b *Backend) Name() string { return "cpu" }
 // ISA returns which kernels run: one of [Features]'s versions.
 func (b *Backend) ISA() string { return b.pool.isa.String() }
 
+// MultipliesBF16 tells whether products of more than a few rows round their inputs to
+// bfloat16: weights are held so, and the kernels have instructions for it.
+func (b *Backend) MultipliesBF16() bool {
+	return b.dtype == bfloat16Type && b.pool.isa.multipliesBF16()
+}
+
 // Close ends the threads. Sessions must be closed before; no session can be made
 // afterwards.
 func (b *Backend) Close() error {

@@ -158,11 +158,16 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 				continue
 			}
 			where := fmt.Sprintf("%+v, layers %v, %+v, past %d: %s", m.Config, layers, phase, slow.position, step.Name())
-			tolerance := 300 * 0x1p-24
-			if options.Q8 && step.Op() == gpt2.OpLinear && phase.Batch*min(out.Rows, max(1, out.Queries)) <= rowsOfTile[b.pool.isa] {
-				tolerance = 0.1 // activations are rounded to 1/127 of the largest; TestLinear looks closer
+			bound := 300 * 0x1p-24
+			if rows := phase.Batch * min(out.Rows, max(1, out.Queries)); step.Op() == gpt2.OpLinear {
+				switch {
+				case options.Q8 && rows <= rowsOfTile[b.pool.isa]:
+					bound = 0.1 // activations are rounded to 1/127 of the largest; TestLinear looks closer
+				case multipliesBF16(b.pool, b.dtype, phase.Batch*out.Rows):
+					bound = 2 * 0x1p-8
+				}
 			}
-			compareRows(t, where, out, c.plan, phase, tolerance, fast.buffers[out.Out].slice(), slow.buffers[out.Out])
+			compareRows(t, where, out, c.plan, phase, fast.buffers[out.Out].slice(), slow.buffers[out.Out], bound)
 		}
 		slow.position += phase.Tokens
 		fast.seek(slow.position)
@@ -172,8 +177,12 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 // compareRows compares the rows that an operation writes. The bound: K products
 // of random signs in float32 err by about sqrt(K) units of 2^-24, and outputs are
 // of the size of the largest one; 300 units leave room for K = 500 and the
-// functions, and are far below what a wrong weight, row or mask makes.
-func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Phase, tolerance float64, got []float32, want []float64) {
+// functions, and are far below what a wrong weight, row or mask makes. A product
+// whose inputs are rounded to bfloat16 errs by at most 2^-8 of each term, at random:
+// about 2^-9.5 of an output of ordinary size, which leaves room for 2 units of 2^-8 of
+// the largest; TestLinear compares these products with inputs rounded likewise, up to
+// float32's own errors.
+func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Phase, got []float32, want []float64, bound float64) {
 	t.Helper()
 	shape := p.Buffers[o.Out]
 	rows := o.Rows
@@ -203,7 +212,7 @@ func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph 
 			}
 			for col := first; col < shape.Width; col++ {
 				i := (b*shape.Rows+row)*shape.Width + col
-				if d := math.Abs(float64(got[i]) - want[i]); !(d <= tolerance*largest) {
+				if d := math.Abs(float64(got[i]) - want[i]); !(d <= bound*largest) {
 					t.Fatalf("%s: sequence %d row %d column %d is %g, want %g (largest %g)", where, b, row, col, got[i], want[i], largest)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 )
 
@@ -80,6 +81,12 @@ const (
 	neonDot    isa = C.GS_NEON_DOT
 	avx2VNNI   isa = C.GS_AVX2_VNNI
 	avx512VNNI isa = C.GS_AVX512_VNNI
+
+	// Those of AVX-512 with products of bfloat16 as well, by dot products or by tiles.
+	avx512BF16 isa = C.GS_AVX512_BF16
+	amx        isa = C.GS_AMX
+
+	isas isa = C.GS_ISAS // how many there are
 )
 
 func (i isa) String() string { return C.GoString(C.gs_isa_name(C.int(i))) }
@@ -87,26 +94,37 @@ func (i isa) String() string { return C.GoString(C.gs_isa_name(C.int(i))) }
 // supportedISAs lists the versions that this program contains and this processor can run, slowest first.
 func supportedISAs() []isa {
 	var all []isa
-	for i := portable; i < C.GS_ISAS; i++ {
-		if C.gs_isa_supported(C.int(i)) != 0 {
+	for i := portable; i < isas; i++ {
+		if isaRuns(i) {
 			all = append(all, i)
 		}
 	}
 	return all
 }
 
-// chooseISA returns the fastest version that runs here, or the one that `forced` (GPT2SCOPE_CPU) names.
+// isaRuns tells whether this program contains a version and this processor can run it.
+func isaRuns(i isa) bool { return C.gs_isa_supported(C.int(i)) != 0 }
+
+// chooseISA returns the fastest version that runs here, or the one that `forced` (GPT2SCOPE_CPU) names. Only what is asked about is
+// tried: a process that is told to use another version does not ask the system for AMX's tiles.
 func chooseISA(forced string) (isa, error) {
-	all := supportedISAs()
-	if forced == "" {
-		return all[len(all)-1], nil
-	}
-	for _, i := range all {
-		if i.String() == forced {
+	for i := isas - 1; i >= portable; i-- {
+		if (forced == "" || i.String() == forced) && isaRuns(i) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("kernel version %q (GPT2SCOPE_CPU) does not run on this processor; it runs %v", forced, all)
+	return 0, fmt.Errorf("kernel version %q (GPT2SCOPE_CPU) does not run on this processor; it runs %v", forced, supportedISAs())
+}
+
+// multipliesBF16 tells whether this version has instructions that multiply bfloat16 numbers. Else weights that are held so are widened.
+func (i isa) multipliesBF16() bool { return i == avx512BF16 || i == amx }
+
+// refusedAMX is why the system does not let this processor's AMX be used; nil where it does, or where there is none.
+func refusedAMX() error {
+	if e := C.gs_amx_refused(); e != 0 {
+		return syscall.Errno(e)
+	}
+	return nil
 }
 
 // ---- Pool -------------------------------------------------------------------------------------------------------------------------
@@ -742,6 +760,15 @@ func (p *pool) measureFLOPs(count int) float64 {
 	defer p.mu.Unlock()
 	var ops C.int64_t
 	t := float64(C.gs_bench_flops(p.c, C.int64_t(count), &ops))
+	return float64(ops) / t
+}
+
+// measureFLOPsBF16 is measureFLOPs of the register tile of bfloat16 products; 0 where this version of the kernels has none.
+func (p *pool) measureFLOPsBF16(count int) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ops C.int64_t
+	t := float64(C.gs_bench_flops_bf16(p.c, C.int64_t(count), &ops))
 	return float64(ops) / t
 }
 

@@ -35,20 +35,25 @@ void gs_free(void *p, size_t bytes);
 
 // ---- instruction sets -----------------------------------------------------------------------------------------------------------
 
-// Slowest first. A version with dot products of bytes shares all else with the one before it.
+// Slowest first. A version shares all with the one before it that it does not name.
 enum gs_isa {
 	GS_PORTABLE,
 	GS_NEON,
-	GS_NEON_DOT, // and Armv8.2's SDOT
+	GS_NEON_DOT, // and Armv8.2's SDOT: dot products of bytes, for 8-bit weights
 	GS_AVX2,
-	GS_AVX2_VNNI, // and AVX-VNNI
+	GS_AVX2_VNNI, // and AVX-VNNI: the same
 	GS_AVX512,
-	GS_AVX512_VNNI, // and AVX512_VNNI
+	GS_AVX512_VNNI, // and AVX512_VNNI: the same
+	GS_AVX512_BF16, // and AVX512_BF16: dot products of bfloat16, for many rows with weights held so
+	GS_AMX,         // and AMX_BF16: tiles for those
 	GS_ISAS
 };
 
 // gs_isa_supported says whether this program contains the version and this processor can run it.
+// For GS_AMX it asks the system for tile registers, once per process; gs_amx_refused is the errno with which the system refused, 0
+// where it did not or the processor has none.
 int gs_isa_supported(int isa);
+int gs_amx_refused(void);
 const char *gs_isa_name(int isa);
 
 // ---- packed weights -------------------------------------------------------------------------------------------------------------
@@ -234,6 +239,7 @@ int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int
 // Each runs on all workers and returns seconds. The caller turns them into a rate.
 double gs_bench_barrier(gs_pool *pool, int64_t count);             // `count` barriers inside one job
 double gs_bench_flops(gs_pool *pool, int64_t count, int64_t *ops); // the register tile from L1; *ops = FLOPs of all workers
+double gs_bench_flops_bf16(gs_pool *pool, int64_t count, int64_t *ops); // the same of bfloat16; *ops = 0 where this version has none
 double gs_bench_fma(gs_pool *pool, int64_t count, int64_t *ops);   // multiply-adds between registers; *ops = FLOPs of all workers
 double gs_bench_read(gs_pool *pool, const float *p, int64_t n);    // every worker reads its share of p once
 

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -15,8 +16,11 @@ import (
 
 func benchPool(b *testing.B) *pool {
 	b.Helper()
-	all := supportedISAs()
-	p, err := newPool(min(runtime.NumCPU(), 64), all[len(all)-1])
+	version, err := chooseISA(os.Getenv("GPT2SCOPE_CPU"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := newPool(min(runtime.NumCPU(), 64), version)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -96,6 +100,12 @@ func (p *pool) flops(seconds float64) float64 {
 	return p.measureFLOPs(1 + int(min(seconds, 0.05)*1e11/perTile))
 }
 
+// flopsBF16 is the same of the register tile of bfloat16.
+func (p *pool) flopsBF16(seconds float64) float64 {
+	const perTile = 2 * 12 * 384 * 32
+	return p.measureFLOPsBF16(1 + int(min(seconds, 0.05)*4e11/perTile))
+}
+
 var benchShapes = [][2]int{{384, 1152}, {384, 384}, {384, 1536}, {1536, 384}, {768, 2304}, {768, 768}, {768, 3072}, {3072, 768}, {768, 50257}}
 
 func BenchmarkGEMM(b *testing.B) {
@@ -114,7 +124,11 @@ func BenchmarkGEMM(b *testing.B) {
 					if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: benchWeight(b, K, N, d), M: M}); err != nil {
 						b.Fatal(err)
 					}
-					measure(b, prog, 2*float64(M)*float64(K)*float64(N), "GFLOP/s", p.flops)
+					ceiling := p.flops
+					if d == bfloat16Type && p.isa.multipliesBF16() {
+						ceiling = p.flopsBF16
+					}
+					measure(b, prog, 2*float64(M)*float64(K)*float64(N), "GFLOP/s", ceiling)
 				})
 			}
 		}

@@ -2,8 +2,10 @@ package cpu
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -14,6 +16,7 @@ type Features struct {
 	Versions   []string // kernel versions that run here, slowest first
 	Version    string   // the one in use: the last, or what GPT2SCOPE_CPU names
 	Q8         string   // by which instructions it multiplies 8-bit weights in a decode step
+	BF16       string   // how the version in use multiplies weights held as bfloat16 with many rows, in words
 }
 
 // DetectFeatures looks at the processor and at the environment variable GPT2SCOPE_CPU, which forces a version of the kernels. The
@@ -28,7 +31,7 @@ func DetectFeatures() (Features, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Version, f.Q8 = i.String(), q8Products[i]
+	f.Version, f.BF16, f.Q8 = i.String(), bf16Path(i, f.Extensions), q8Products[i]
 	return f, nil
 }
 
@@ -41,6 +44,29 @@ var q8Products = map[isa]string{
 	avx2VNNI:   "VPDPBUSD, 256 bits",
 	avx512:     "VPMADDWD, 512 bits",
 	avx512VNNI: "VPDPBUSD, 512 bits",
+	avx512BF16: "VPDPBUSD, 512 bits",
+	amx:        "VPDPBUSD, 512 bits",
+}
+
+// bf16Path says how a version multiplies bfloat16, and why it does not use what the processor has.
+func bf16Path(i isa, extensions []string) string {
+	path := map[isa]string{amx: "AMX tiles (TDPBF16PS)", avx512BF16: "AVX-512 dot products (VDPBF16PS)"}[i]
+	if path == "" {
+		path = "widened to float32"
+	}
+	has := func(e string) bool { return slices.Contains(extensions, e) }
+	switch {
+	case i == amx:
+	case !has("amx_bf16") && !has("avx512_bf16") && i != avx512BF16:
+		path += ", as the processor has neither amx_bf16 nor avx512_bf16"
+	case has("amx_bf16") && isaRuns(amx):
+		path += fmt.Sprintf(", by kernels %s; kernels amx would use AMX tiles", i)
+	case has("amx_bf16") && refusedAMX() != nil:
+		path += fmt.Sprintf(", as the system refuses AMX tiles (%v)", refusedAMX())
+	case has("avx512_bf16") && i != avx512BF16 && isaRuns(avx512BF16):
+		path += fmt.Sprintf(", by kernels %s; kernels avx512-bf16 would use dot products", i)
+	}
+	return path
 }
 
 // processor reads the name and extensions from /proc/cpuinfo, where that is.

@@ -6,6 +6,8 @@
 //   GS_MR, GS_NV rows and vectors of the register tile (tile.h)
 //   GS_GP, GS_GU panels and sums per column that a gemv keeps in flight
 //   GS_PREFETCH  how many floats ahead a gemv prefetches
+//   GS_DOT_VNNI  (or GS_DOT_SDOT) where it multiplies bytes so (q8_gemv.h)
+//   GS_BF16_TILE GS_DOT or GS_AMX where it multiplies bfloat16 (bf16.h); else weights held so are widened
 
 #include "pool.h"
 
@@ -18,6 +20,27 @@
 #include "norm.h"
 
 #include "linear.h"
+
+#define GS_DOT 1
+#define GS_AMX 2
+#ifdef GS_BF16_TILE
+#include "bf16.h"
+#endif
+
+static void op_linear(gs_worker *w, const gs_step *s) {
+	const gs_linear *o = &s->linear;
+	int64_t blocks = (o->w.K + KC - 1) / KC;
+	if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)
+		linear_few_q8(w, o);
+	else if (o->w.dtype != GS_Q8 && o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
+		linear_few(w, o);
+#ifdef GS_BF16_TILE
+	else if (o->w.dtype == GS_BF16 && o->w.K <= BK_MAX)
+		linear_bf16(w, o);
+#endif
+	else
+		linear_many(w, o);
+}
 
 #include "attention.h"
 
@@ -68,6 +91,12 @@ static float read_all(const float *p, int64_t n) {
 	return sum_lanes((vf)(t & 0x3fffffff));
 }
 
+#ifdef GS_BF16_TILE
+#define GS_FLOPS_BF16 flops_bf16
+#else
+#define GS_FLOPS_BF16 NULL
+#endif
+
 // The table of a version: all of the above, and one of the products of 8-bit weights.
 #define GS_KERNELS(title, quantise_x, gemv)                                                                                           \
 	{                                                                                                                                 \
@@ -84,14 +113,14 @@ static float read_all(const float *p, int64_t n) {
 				[GS_ACTIVATION] = op_activation,                                                                                      \
 				[GS_COPY] = op_copy,                                                                                                  \
 			},                                                                                                                        \
-		.pack = pack, .quantise = quantise_x, .gemv_q8 = gemv, .convert = convert, .flops = flops, .fma = fma_registers,              \
-		.read = read_all,                                                                                                             \
+		.pack = pack, .quantise = quantise_x, .gemv_q8 = gemv, .convert = convert, .flops = flops, .flops_bf16 = GS_FLOPS_BF16,       \
+		.fma = fma_registers, .read = read_all,                                                                                       \
 	}
 
 #define GS_GEMV gemv_q8
 #include "q8_gemv.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(GS_DOT_VNNI)
 const gs_kernels GS_TABLE = GS_KERNELS(GS_NAME, quantise_pairs, gemv_q8);
 #else
 const gs_kernels GS_TABLE = GS_KERNELS(GS_NAME, quantise_bytes, gemv_q8);

@@ -7,7 +7,8 @@
 // Many rows: tasks of up to MC rows by NC panels. A task goes over K in blocks of KC; per block it packs its rows of x, normalised,
 // into L2, and multiplies them with one panel after another, a panel's block (32 KiB) staying in L1 over all tiles. Partial sums wait
 // in the worker's scratch, so y is written once. bfloat16 and 8-bit panels are widened once per block and task; the rows of x stay
-// float32, so that with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h).
+// float32, so that with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h). Versions of the kernels
+// that multiply bfloat16 do that instead (bf16.h).
 
 enum {
 	MC = 240, // rows of a task: MC * LDA * 4 = 255 KiB of packed x; a multiple of every MR
@@ -194,14 +195,3 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 }
 
 _Static_assert(MC * LDA + NC * MC * GS_NR + KC * GS_NR + 2 * MC <= GS_SCRATCH, "scratch too small for a task");
-
-static void op_linear(gs_worker *w, const gs_step *s) {
-	const gs_linear *o = &s->linear;
-	int64_t blocks = (o->w.K + KC - 1) / KC;
-	if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)
-		linear_few_q8(w, o);
-	else if (o->w.dtype != GS_Q8 && o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
-		linear_few(w, o);
-	else
-		linear_many(w, o);
-}

@@ -5,6 +5,14 @@
 #include "kernels.h"
 #include <stdatomic.h>
 
+// What the compiler and the system can: GCC 11 and clang 12 know the instructions, and only Linux is known to hand out tiles.
+#if defined(__x86_64__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
+#define GS_HAVE_DOT 1
+#if defined(__linux__)
+#define GS_HAVE_AMX 1
+#endif
+#endif
+
 enum { GS_LINE = 64 }; // bytes of a cache line
 
 struct gs_worker {
@@ -103,6 +111,7 @@ struct gs_kernels {
 	void (*gemv_q8)(int panels, int64_t blocks, const gs_q8_block *x, const void *w, int64_t stride, float *y);
 	int64_t (*convert)(void *, int, const void *, int, int64_t);
 	void (*flops)(gs_worker *, int64_t count, int64_t *ops);
+	void (*flops_bf16)(gs_worker *, int64_t count, int64_t *ops); // NULL where bfloat16 weights are widened to float32
 	float (*fma)(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);
 };

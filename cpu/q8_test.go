@@ -44,7 +44,7 @@ func quantised(t *testing.T, w *weight, values []float32) {
 }
 
 // rowsOfTile is the most rows whose product is that of a decode step: GS_MR of each version.
-var rowsOfTile = map[isa]int{portable: 4, neon: 6, neonDot: 6, avx2: 6, avx2VNNI: 6, avx512: 12, avx512VNNI: 12}
+var rowsOfTile = map[isa]int{portable: 4, neon: 6, neonDot: 6, avx2: 6, avx2VNNI: 6, avx512: 12, avx512VNNI: 12, avx512BF16: 12, amx: 12}
 
 // roundedRow rounds a row to 8-bit integers in blocks of 32, times their scales. Where rounding errors of the row, up to `relative` of
 // it, or of the division may decide between two integers, a sum with weights of the given sizes may be off by what it returns.
@@ -166,13 +166,13 @@ func TestQ8Extremes(t *testing.T) {
 
 // Each version says how it multiplies.
 func TestQ8Products(t *testing.T) {
-	for i := portable; i <= avx512VNNI; i++ {
+	for i := portable; i < isas; i++ {
 		if q8Products[i] == "" || rowsOfTile[i] == 0 {
 			t.Errorf("nothing is said of %s", i)
 		}
 	}
-	if len(q8Products) != int(avx512VNNI)+1 || len(rowsOfTile) != len(q8Products) {
-		t.Errorf("%d versions, products of %d and tiles of %d are known", avx512VNNI+1, len(q8Products), len(rowsOfTile))
+	if len(q8Products) != int(isas) || len(rowsOfTile) != len(q8Products) {
+		t.Errorf("%d versions, products of %d and tiles of %d are known", isas, len(q8Products), len(rowsOfTile))
 	}
 }
 

@@ -93,7 +93,8 @@ type cpuDevice struct {
 	Extensions []string `json:"extensions"`
 	Kernels    []string `json:"kernels"` // versions that run here, slowest first
 	InUse      string   `json:"kernels_in_use,omitempty"`
-	Q8         string   `json:"q8_products,omitempty"` // by which instructions a decode step multiplies 8-bit weights
+	Q8         string   `json:"q8_products,omitempty"`   // by which instructions a decode step multiplies 8-bit weights
+	BF16       string   `json:"bf16_products,omitempty"` // how weights held as bfloat16 are multiplied with many rows
 	Lacks      string   `json:"unavailable,omitempty"`
 }
 
@@ -177,7 +178,7 @@ func capability(major, minor int) string {
 
 func findCPU() cpuDevice {
 	f, err := cpu.DetectFeatures()
-	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, Q8: f.Q8}
+	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, BF16: f.BF16, Q8: f.Q8}
 	if c.Name == "" {
 		c.Name = runtime.GOARCH
 	}
@@ -246,7 +247,8 @@ func (d devices) write(w io.Writer) {
 		return
 	}
 	fact("kernels", "%s (of %s)", c.InUse, strings.Join(c.Kernels, ", "))
-	fact("--dtype q8", "decode by %s; prefill in float32, weights widened", c.Q8)
+	fact("--dtype bf16", "decode widened to float32; prefill %s", c.BF16)
+	fact("--dtype q8", "decode by %s; prefill widened to float32", c.Q8)
 }
 
 // write writes what is known of a GPU.

@@ -67,7 +67,8 @@ func TestDevicesWithoutCUDA(t *testing.T) {
 	if e.stderr != "" {
 		t.Errorf("stderr %q", e.stderr)
 	}
-	contains(t, e.stdout, "CUDA cannot be used: the CUDA library is not built (make cuda builds it); looked at "+path, "\ncpu     ", "kernels       portable (of portable", "--dtype q8    decode by PMADDWD, or plain C; prefill in float32")
+	contains(t, e.stdout, "CUDA cannot be used: the CUDA library is not built (make cuda builds it); looked at "+path, "\ncpu     ", "kernels       portable (of portable",
+		"--dtype bf16  decode widened to float32; prefill widened to float32, ", "--dtype q8    decode by PMADDWD, or plain C; prefill widened")
 	var d devices
 	if err := json.Unmarshal([]byte(mustInfer(t, "devices", "--json").stdout), &d); err != nil {
 		t.Fatal(err)

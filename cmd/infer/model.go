@@ -47,7 +47,7 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory, or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
 	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: 1 of the built-in\nmodel, all of another)")
 	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU where all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
-	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); the CPU sums in float32, a GPU computes in TYPE")
+	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 but for what\n'infer devices' names")
 	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), auto (graph, and eager when a profiler is\nattached)")
 	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive; may be repeated ('infer bench kernel' lists them)")
 	f.BoolVar(&m.tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")

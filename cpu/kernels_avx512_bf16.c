@@ -1,0 +1,23 @@
+// The kernels for x86-64 with AVX-512's dot products of bfloat16: as those with AVX512_VNNI, but for products of bfloat16 weights with many rows.
+#include "pool.h"
+#if GS_HAVE_DOT
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma")
+#endif
+#define GS_TABLE gs_kernels_avx512_bf16
+#define GS_NAME "avx512-bf16"
+#define GS_VB 64
+#define GS_MR 12
+#define GS_NV 2
+#define GS_GP 2
+#define GS_GU 2
+#define GS_PREFETCH 512
+#define GS_DOT_VNNI
+#define GS_BF16_TILE GS_DOT
+#include "kernels_impl.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

@@ -1,0 +1,113 @@
+// The register tile of bfloat16 products by the tiles of AMX (TDPBF16PS).
+//
+//   C[32][32] (+)= A[32][K] B[K][32]: bfloat16 operands, float32 sums that stay in four tiles of 16 x 16
+//
+// One TDPBF16PS multiplies 16 rows by 32 columns of A with 32 rows by 16 columns of B, whose rows k and k+1 are interleaved: the layout
+// of packed weights (kernels.h). It rounds to nearest and takes subnormal numbers for 0 (Intel 64 and IA-32 Architectures Software
+// Developer's Manual, volume 2, TDPBF16PS). A row's sums depend on that row alone, so each output has one order of k, whatever m is.
+// Included by kernels_impl.h where GS_BF16_TILE is GS_AMX.
+//
+// Tiles are named in inline assembly, which every compiler that has the assembler for it takes alike. Statements are volatile: they
+// stay in order.
+
+enum {
+	BR = 32,         // rows of a register tile
+	BF16_AHEAD = 4, // columns per line that is asked for ahead of time
+};
+
+// Packed A: per 16 rows, blocks of 32 columns one after another, 16 x 32 values each, so that a tile is 1 KiB in a row.
+INLINE uint16_t *bf16_at(uint16_t *a, int64_t K, int64_t r, int64_t k) {
+	return a + (r / 16 * ((K + 31) / 32) + k / 32) * 512 + r % 16 * 32 + k % 32;
+}
+
+#define TILE_LOAD(t, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)))
+#define TILE_STORE(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
+#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
+#define TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
+#define TILE_FENCE() __asm__ volatile("" ::: "memory") // what was stored before is in memory, for the loads above name none
+
+// Tile i begins at this row.
+INLINE int64_t bf16_split(int64_t rows, int64_t tiles, int64_t i) {
+	(void)tiles;
+	return i * BR < rows ? i * BR : rows;
+}
+
+// bf16_begin makes all eight tiles 16 rows of 64 bytes on this thread. bf16_end gives them up: a thread that is switched out then has no
+// tiles to save.
+static void bf16_begin(void) {
+	static const struct {
+		uint8_t palette, start, reserved[14];
+		uint16_t bytes[16];
+		uint8_t rows[16];
+	} config = {.palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+	_Static_assert(sizeof config == 64, "the configuration of tiles is 64 bytes");
+	__asm__ volatile("ldtilecfg %0" ::"m"(config));
+}
+static void bf16_end(void) { __asm__ volatile("tilerelease" ::); }
+
+// amx_body is a register tile of 32 rows (or 16) over `blocks` blocks of 32 columns of A, the last one with `tail` for its B where that is
+// not NULL. a1 are the lower 16 rows of A.
+INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
+                     const char *ahead, float *c, int accumulate) {
+	enum { ROW = GS_NR * 4, HALF = 16 * GS_NR }; // bytes of a row of C and of a pair of rows of B; floats of 16 rows of C
+	TILE_FENCE();
+	if (accumulate) {
+		TILE_LOAD(0, c, ROW);
+		TILE_LOAD(1, c + 16, ROW);
+		if (halves == 2) {
+			TILE_LOAD(2, c + HALF, ROW);
+			TILE_LOAD(3, c + HALF + 16, ROW);
+		}
+	} else {
+		TILE_ZERO(0);
+		TILE_ZERO(1);
+		if (halves == 2) {
+			TILE_ZERO(2);
+			TILE_ZERO(3);
+		}
+	}
+#pragma GCC unroll 1
+	for (int64_t i = 0; i < blocks; i++) {
+		const float *bk = tail && i == blocks - 1 ? tail : b + i * HALF;
+		TILE_LOAD(6, bk, ROW);
+		TILE_LOAD(4, a0 + i * 512, 64);
+		TILE_DOT(0, 4, 6);
+		TILE_LOAD(7, bk + 16, ROW);
+		TILE_DOT(1, 4, 7);
+		if (halves == 2) {
+			TILE_LOAD(5, a1 + i * 512, 64);
+			TILE_DOT(2, 5, 6);
+			TILE_DOT(3, 5, 7);
+		}
+#pragma GCC unroll 16
+		for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead + (i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
+	}
+	TILE_STORE(0, c, ROW);
+	TILE_STORE(1, c + 16, ROW);
+	if (halves == 2) {
+		TILE_STORE(2, c + HALF, ROW);
+		TILE_STORE(3, c + HALF + 16, ROW);
+	}
+}
+
+static __attribute__((noinline)) void amx_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
+                                             const char *ahead, float *c, int accumulate) {
+	amx_body(2, blocks, a0, a1, b, tail, ahead, c, accumulate);
+}
+
+static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0, const float *b, const float *tail, const char *ahead, float *c,
+                                             int accumulate) {
+	amx_body(1, blocks, a0, a0, b, tail, ahead, c, accumulate);
+}
+
+// bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on. r is a multiple of 16, k of 32; c has room for
+// m rounded up to 16 rows. Where the last block of B is not whole, `tail` is that block, filled up with zeros. Meanwhile it asks for a
+// line of what is at `ahead` per BF16_AHEAD columns.
+INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
+                      float *c, int accumulate) {
+	const uint16_t *a0 = bf16_at(a, K, r, k);
+	if (m > 16)
+		amx_32((n + 31) / 32, a0, bf16_at(a, K, r + 16, k), b, tail, ahead, c, accumulate);
+	else
+		amx_16((n + 31) / 32, a0, b, tail, ahead, c, accumulate);
+}

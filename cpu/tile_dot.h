@@ -1,0 +1,70 @@
+// The register tile of bfloat16 products by dot products of pairs (AVX512_BF16: VDPBF16PS).
+//
+//   C[m][32] (+)= A[m][K] B[K][32], m <= BR: bfloat16 operands, float32 sums that stay in registers
+//
+// A lane of VDPBF16PS adds two products to a float32 sum, one after the other; it rounds to nearest and takes subnormal numbers for 0
+// (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS). Each output is summed in the order of k, whatever m
+// is. Included by kernels_impl.h where GS_BF16_TILE is GS_DOT.
+
+enum {
+	BR = GS_MR,      // rows of a register tile
+	BF16_AHEAD = 2, // columns per line that is asked for ahead of time
+};
+
+// Packed rows of A lie one after another. Their distance is an odd number of cache lines for the usual K, so that rows don't collide.
+INLINE int64_t bf16_row_length(int64_t K) { return (K + 31) / 32 * 32 + 32; }
+INLINE uint16_t *bf16_at(uint16_t *a, int64_t K, int64_t r, int64_t k) { return a + r * bf16_row_length(K) + k; }
+
+// Tile i of `tiles` begins at this row: they are of nearly equal height.
+INLINE int64_t bf16_split(int64_t rows, int64_t tiles, int64_t i) { return rows * i / tiles; }
+
+INLINE void bf16_begin(void) {}
+INLINE void bf16_end(void) {}
+
+INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c, int accumulate) {
+	vf acc[BR][NVP];
+#pragma GCC unroll 16
+	for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+		for (int j = 0; j < NVP; j++) acc[i][j] = accumulate ? load(c + i * GS_NR + j * VL) : (vf){0};
+#pragma GCC unroll 1
+	for (int64_t k = 0; k < K; k += 2, b += GS_NR) {
+		__builtin_prefetch(ahead + k * (GS_LINE / 2), 0, 2);
+		vu bk[NVP];
+#pragma GCC unroll 8
+		for (int j = 0; j < NVP; j++) bk[j] = load_u(b + j * VL);
+#pragma GCC unroll 16
+		for (int i = 0; i < m; i++) {
+			int32_t pair;
+			memcpy(&pair, a + i * lda + k, sizeof pair);
+			__m512bh s = (__m512bh)_mm512_set1_epi32(pair);
+#pragma GCC unroll 8
+			for (int j = 0; j < NVP; j++) acc[i][j] = (vf)_mm512_dpbf16_ps((__m512)acc[i][j], s, (__m512bh)bk[j]);
+		}
+	}
+#pragma GCC unroll 16
+	for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+		for (int j = 0; j < NVP; j++) store(c + i * GS_NR + j * VL, acc[i][j]);
+}
+
+typedef void dot_fn(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c, int accumulate);
+
+#define DOT_TILE(kind, m)                                                                                                                  \
+	static __attribute__((noinline)) void kind##_##m(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead,    \
+	                                                 float *c, int accumulate) {                                                      \
+		dot_body(m, K, a, lda, b, ahead, c, accumulate);                                                                              \
+	}
+#define DOT_TILE_NAME(kind, m) kind##_##m,
+
+TILES(DOT_TILE, dot)
+
+static dot_fn *const dot_of[BR + 1] = {NULL, TILES(DOT_TILE_NAME, dot)};
+
+// bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on. k is even. Meanwhile it asks for a line
+// of what is at `ahead` per BF16_AHEAD columns.
+INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
+                      float *c, int accumulate) {
+	(void)tail;
+	dot_of[m](n, bf16_at(a, K, r, k), bf16_row_length(K), b, ahead, c, accumulate);
+}

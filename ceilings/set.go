@@ -180,43 +180,52 @@ func (s Set) Bandwidth(data int64) float64 {
 // whichever type weights are held, but for products of weights held as bfloat16 where
 // the kernels multiply that type.
 func (s Set) PlanFloor(p *gpt2.Plan, past int, sizes gpt2.Sizes) time.Duration {
-	return sumFloors(p, func(step gpt2.Step) time.Duration {
+	var sum time.Duration
+	for _, f := range s.StepFloors(p, past, sizes) {
+		sum += f.Time
+	}
+	return sum
+}
+
+// StepFloor is the least time of a step.
+type StepFloor struct {
+	Time  time.Duration
+	Bytes bool // bytes take longer than operations
+}
+
+// StepFloors returns what [Set.PlanFloor] is the sum of, for each step of the plan.
+func (s Set) StepFloors(p *gpt2.Plan, past int, sizes gpt2.Sizes) []StepFloor {
+	floors := make([]StepFloor, len(p.Steps))
+	data := p.Cost(past).Bytes(sizes)
+	for i, step := range p.Steps {
 		rate := s.find("f32")
 		if step.Op() == gpt2.OpLinear && sizes.Weight == 2 {
 			rate = max(rate, s.find("bf16"))
 		}
-		return s.stepFloor(step.Cost(past), sizes, p.Cost(past).Bytes(sizes), rate*1e12)
-	})
+		floors[i] = s.stepFloor(step.Cost(past), sizes, data, rate*1e12)
+	}
+	return floors
 }
 
 // stepFloor is the floor of a step in a pass over data of so many bytes, at a rate of
 // operations per second; 0 where that was not measured.
-func (s Set) stepFloor(cost gpt2.Cost, sizes gpt2.Sizes, data int64, rate float64) time.Duration {
+func (s Set) stepFloor(cost gpt2.Cost, sizes gpt2.Sizes, data int64, rate float64) StepFloor {
 	near := gpt2.Cost{Activations: cost.Activations}.Bytes(sizes)
 	far := cost.Bytes(sizes) - near
-	least := 0.0
+	bytes, flops := 0.0, 0.0
 	if b := s.Bandwidth(data); far > 0 && b > 0 {
-		least = float64(far) / b
+		bytes = float64(far) / b
 	}
 	if b := s.Bandwidth(near); near > 0 && b > 0 {
-		least += float64(near) / b
+		bytes += float64(near) / b
 	}
 	if rate > 0 {
-		least = max(least, float64(cost.FLOPs)/rate)
+		flops = float64(cost.FLOPs) / rate
 	}
-	return seconds(least)
+	return StepFloor{seconds(max(bytes, flops)), bytes >= flops}
 }
 
 // WithBarriers adds to a plan's floor a barrier of all threads between steps.
 func (s Set) WithBarriers(p *gpt2.Plan, floor time.Duration) time.Duration {
 	return Ceilings{Barrier: s.find("barrier")}.WithBarriers(p, floor)
-}
-
-// sumFloors adds up the floors of a plan's steps.
-func sumFloors(p *gpt2.Plan, of func(gpt2.Step) time.Duration) time.Duration {
-	var sum time.Duration
-	for _, s := range p.Steps {
-		sum += of(s)
-	}
-	return sum
 }

@@ -63,7 +63,7 @@ func TestStepFloor(t *testing.T) {
 		{gpt2.Cost{Weights: 500, KV: 250, Activations: 250, FLOPs: 1}, 10000, 2*time.Microsecond + 10},
 		{gpt2.Cost{Weights: 500, FLOPs: 9000}, 10000, 9 * time.Microsecond},
 	} {
-		if got := s.stepFloor(c.cost, sizes, c.data, 1e9); (got - c.want).Abs() > 2 {
+		if got := s.stepFloor(c.cost, sizes, c.data, 1e9); (got.Time - c.want).Abs() > 2 {
 			t.Errorf("%+v of %d bytes: %v, want %v", c.cost, c.data, got, c.want)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -44,7 +45,11 @@ Beside the time stands its floor: the sum, over the steps of the plan, of the le
 that each needs at the bandwidth and arithmetic rate that the same process measured on
 the device ('infer bench ceilings' shows them). On a GPU a decode step is measured as one
 of many that follow one another, and --rows measures a fixed list of work on models of
-random weights.`,
+random weights.
+
+On the CPU the same passes follow once more with a recording, and a table says how near
+each stage came to its own floor: GB/s of the least bytes where bytes bound it, GFLOP/s
+where operations do. --no-floor leaves both out.`,
 		Example: `  infer bench --layers all                                 a decode step
   infer bench -m random:gpt2 --phase prefill --prompt-len 1024
   infer bench -m random:gpt2 --dtype bf16 --past 512 --json
@@ -158,6 +163,15 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
+	var stages []benchStage
+	if host, ok := device.(*benchHost); ok && b.record == "" {
+		stop := m.spin(stderr, "measuring stages")
+		stages, err = measureStages(ctx, s, plan, phase, past, b.repeat, host.set, o.backend.Sizes())
+		stop()
+		if err != nil {
+			return err
+		}
+	}
 	cost := plan.Cost(past)
 	gflops := perSecond(float64(cost.FLOPs), result.Median) / 1e9
 	gbs := perSecond(float64(cost.Bytes(o.backend.Sizes())), result.Median) / 1e9
@@ -173,6 +187,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 			out["share_of_floor"] = share(floor, result.Median)
 			out["device"] = device
 		}
+		if stages != nil {
+			out["stages"] = stages
+		}
 		return writeJSON(stdout, out)
 	}
 	what := fmt.Sprintf("decode step, B=%d, %s in the cache", b.batch, count(past, "token"))
@@ -186,6 +203,11 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		floor := device.limits().PlanFloor(plan, past, o.backend.Sizes())
 		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps: %.0f%% of floor\n%s\n",
 			ms(floor), ms(device.limits().WithBarriers(plan, floor)), 100*share(floor, result.Median), device)
+	}
+	if stages != nil {
+		var table bytes.Buffer
+		writeStages(&table, stages)
+		text = fmt.Appendf(text, "\nstages, of all layers together, means of as many passes that were recorded:\n%s", table.Bytes())
 	}
 	return writeOutput(stdout, text)
 }

@@ -18,6 +18,7 @@ enum {
 	BA_VALUES = 384 * 1024,       // packed x of a task: 768 KiB, for the L2 cache
 	BK_MAX = BA_VALUES / 32 - 32, // K of which 32 rows fit
 	BTAIL = 16 * GS_NR,           // a block of 32 rows of a panel
+	BFAR = 8,                     // panels whose sums are written at once, where y is larger than caches are
 };
 
 // pack_bf16 rounds a row of x, normalised where the step has a norm, with zeros after it up to a multiple of 32.
@@ -61,10 +62,12 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 16) ntasks++;
 	while (mtasks * ntasks < 4 * w->n && M / mtasks > 2 * BR) mtasks++;
 	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 2) ntasks++;
+	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > BR) mtasks++; // as many for each worker
 
-	float *c = w->scratch;                      // (BMC, 32)
-	float *tail = c + BMC * GS_NR;              // (16, 32) pairs
-	uint16_t *a = (uint16_t *)(tail + BTAIL);   // packed rows of x
+	const int far = past_caches(o);
+	float *c = w->scratch;                    // (BFAR, BMC, 32)
+	float *tail = c + BFAR * BMC * GS_NR;     // (16, 32) pairs
+	uint16_t *a = (uint16_t *)(tail + BTAIL); // packed rows of x
 
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
@@ -76,6 +79,8 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 		for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
 			const float *b = panel_of(&o->w, q), *last = NULL;
+			const int64_t held = far ? (q - q0) % BFAR : 0; // panels before this one whose sums wait
+			float *cq = c + held * BMC * GS_NR;
 			if (pairs % 16 != 0) { // a tile reads 16 pairs, and what follows the panel is not ours
 				memcpy(tail, b + pairs / 16 * BTAIL, (size_t)(pairs % 16 * GS_NR) * sizeof *tail);
 				memset(tail + pairs % 16 * GS_NR, 0, (size_t)((16 - pairs % 16) * GS_NR) * sizeof *tail);
@@ -88,18 +93,21 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 				for (int64_t i = 0; i < tiles; i++) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;
-					if (k + kn == K) claim(o, r0 + ra, m, q * GS_NR);
-					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, c + ra * GS_NR, k > 0);
-					if (k + kn == K) finish(o, r0 + ra, (int)m, q * GS_NR, c + ra * GS_NR);
+					const int write = k + kn == K && !far;
+					if (write) claim(o, r0 + ra, m, q * GS_NR);
+					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * GS_NR, k > 0);
+					if (write) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
 				}
 				b = (const float *)next;
 			}
+			if (far && (held == BFAR - 1 || q == q1 - 1)) finish_rows(o, r0, rows, (q - held) * GS_NR, held + 1, c, BMC * GS_NR);
 		}
 	}
+	if (far) stream_end();
 	bf16_end();
 }
 
-_Static_assert(BMC * GS_NR + BTAIL + BA_VALUES / 2 <= GS_SCRATCH, "scratch too small for a task");
+_Static_assert(BFAR * BMC * GS_NR + BTAIL + BA_VALUES / 2 <= GS_SCRATCH && (int)BFAR <= (int)NC, "scratch too small for a task");
 _Static_assert(BMC % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles");
 
 // The register tile from the first-level cache: the ceiling of these products.

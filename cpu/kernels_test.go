@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -393,6 +394,41 @@ func TestLinear(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, 1))
 		for i, s := range shapes {
 			testLinear(t, r, pools, s.M, s.K, s.N, i)
+		}
+	})
+}
+
+// Logits of many rows are written past the caches, in other pieces than those of few rows: the same numbers, and no others.
+func TestLinearPastCaches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: 200 MB of logits")
+	}
+	const M, K, N, first = 335, 7, 50257, 5
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		r := rand.New(rand.NewPCG(3, 3))
+		for _, held := range []dtype{float32Type, bfloat16Type} {
+			w, _ := packed(t, r, pools[0], K, N, held, held, false)
+			x := newGuarded(t, M*K).random(r, 1)
+			product := func(from, rows int) []float32 {
+				y := newGuarded(t, rows*N)
+				return onAll(t, pools, y, nil, func(p *program) error {
+					return p.linear(linearStep{x: matrix(x.mem.from(from*K), K), y: matrix(y.mem, N), w: w, M: rows, n0: first, n1: N})
+				})
+			}
+			const few = 67 // too few for that, and more than a register tile has
+			got := product(0, M)
+			for from := 0; from < M; from += few {
+				want := product(from, few)
+				for m := range few {
+					row := got[(from+m)*N:][:N]
+					for n := range first {
+						untouched(t, row[n], "%v: y[%d][%d]", held, from+m, n)
+					}
+					if !slices.Equal(row[first:], want[m*N+first:][:N-first]) {
+						t.Fatalf("%v: row %d of %d is another than in a product of %d rows", held, from+m, M, few)
+					}
+				}
+			}
 		}
 	})
 }

@@ -51,6 +51,27 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	}
 }
 
+// past_caches tells whether y is nothing but sums, and larger than caches are: the logits of a long prompt.
+INLINE int past_caches(const gs_linear *o) {
+	return o->M * (o->n1 - o->n0) >= 16 << 20 && !o->bias && o->act == GS_NONE && !o->residual.p;
+}
+
+// finish_rows writes, for such a y, what finish writes, for several panels at once: row after row, and past the caches, which would read
+// every line before it is written. Sums of panel p begin at c + p * distance.
+static void finish_rows(const gs_linear *o, int64_t r, int64_t m, int64_t n, int64_t panels, const float *c, int64_t distance) {
+	float t[NC * GS_NR];
+	int64_t lo = o->n0 > n ? o->n0 - n : 0, hi = o->n1 - n < panels * GS_NR ? o->n1 - n : panels * GS_NR;
+	for (int64_t i = 0; i < m; i++) {
+		for (int64_t p = 0; p < panels; p++)
+			for (int j = 0; j < NVP; j++) store(t + p * GS_NR + j * VL, load(c + p * distance + i * GS_NR + j * VL));
+		float *y = row_of(&o->y, r + i) + n;
+		int64_t j = lo;
+		for (; j < hi && (uintptr_t)(y + j) % GS_VB != 0; j++) y[j] = t[j];
+		for (; j + VL <= hi; j += VL) stream(y + j, load(t + j));
+		for (; j < hi; j++) y[j] = t[j];
+	}
+}
+
 INLINE const float *panel_of(const gs_weight *w, int64_t p) {
 	if (w->dtype == GS_Q8) return (const float *)q8_block_of(w, p, 0);
 	int64_t rows = w->dtype == GS_BF16 ? (w->K + 1) / 2 : w->K;
@@ -146,13 +167,14 @@ static void widen(float *dst, const float *panel, int64_t k0, int64_t n) {
 static void linear_many(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
-	const int bf16 = o->w.dtype == GS_BF16, q8 = o->w.dtype == GS_Q8;
+	const int bf16 = o->w.dtype == GS_BF16, q8 = o->w.dtype == GS_Q8, far = past_caches(o);
 	const int64_t stride = panel_of(&o->w, 1) - panel_of(&o->w, 0);
 
 	// Few large tasks pack and read least; enough of them that nobody waits long at the end.
 	int64_t mtasks = (M + MC - 1) / MC, ntasks = (panels + NC - 1) / NC;
 	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 4) ntasks++;
 	while (mtasks * ntasks < 4 * w->n && M / mtasks > 4 * MR) mtasks++;
+	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > 2 * MR) mtasks++; // as many for each worker
 
 	float *a = w->scratch;             // (MC, LDA)
 	float *c = a + MC * LDA;           // (NC, MC, 32)
@@ -186,12 +208,14 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles of nearly equal height
 					const float *ahead = q + 1 < q1 && i * kn * 16 < fetch ? next + i * kn * 16 : b;
 					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, cq + ra * GS_NR, GS_NR, k > 0);
-					if (k + KC >= K) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
+					if (k + KC >= K && !far) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
 				}
 			}
 			if (gs_cancelled(w->pool)) return;
 		}
+		if (far) finish_rows(o, r0, rows, q0 * GS_NR, q1 - q0, c, MC * GS_NR);
 	}
+	if (far) stream_end();
 }
 
 _Static_assert(MC * LDA + NC * MC * GS_NR + KC * GS_NR + 2 * MC <= GS_SCRATCH, "scratch too small for a task");

@@ -22,7 +22,7 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 		return nil, err
 	}
 	r := &runner{backend: b, model: m, options: o, packed: p, compiled: map[gpt2.Phase]*compiled{},
-		plans: gpt2.NewPlanCache(b, m.Config, o.Layers)}
+		plans: gpt2.NewPlanCache(b, m.Config, o.Layers), sampler: gpt2.Sampler{Maxima: b.pool.isa.maxima}}
 	allocated := annotate.Range("allocate KV cache", nvtx.Cyan)
 	err = r.allocate()
 	allocated()

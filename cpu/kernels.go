@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"gpt2scope/gpt2"
 )
 
 // This file is the Go face of kernels.h: memory outside the Go heap, the thread pool, packed weights, and a program (a list of
@@ -779,6 +781,14 @@ func (p *pool) measureFMA(count int) float64 {
 	var ops C.int64_t
 	t := float64(C.gs_bench_fma(p.c, C.int64_t(count), &ops))
 	return float64(ops) / t
+}
+
+// maxima is [gpt2.BlockMaxima].
+func (i isa) maxima(maxima, x []float32) {
+	if len(maxima) != (len(x)+gpt2.MaximaBlock-1)/gpt2.MaximaBlock {
+		panic("cpu: maxima of another number of blocks")
+	}
+	C.gs_maxima(C.int(i), (*C.float)(unsafe.SliceData(maxima)), (*C.float)(unsafe.SliceData(x)), C.int64_t(len(x)), gpt2.MaximaBlock)
 }
 
 // fill writes small numbers, each thread what it reads in measureRead.

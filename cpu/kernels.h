@@ -231,6 +231,9 @@ int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtyp
 // gs_weight_bytes returns the size of the packed form.
 size_t gs_weight_bytes(int64_t K, int64_t N, int dtype);
 
+// gs_maxima writes to maxima the largest value of each `block` of n values, the last of which may have fewer; NaN where one of them is.
+void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block);
+
 // gs_convert converts n values to float32 or bfloat16; returns how many were NaN or infinite.
 int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n);
 

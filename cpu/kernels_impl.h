@@ -91,6 +91,25 @@ static float read_all(const float *p, int64_t n) {
 	return sum_lanes((vf)(t & 0x3fffffff));
 }
 
+// block_maxima writes the largest value of each block of x; NaN where one of them is.
+static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block) {
+	for (int64_t from = 0; from < n; from += block) {
+		int64_t end = n - from < block ? n : from + block, i = from;
+		vf top = splat(-INFINITY);
+		vi nan = {0};
+		for (; i + VL <= end; i += VL) {
+			vf v = load(x + i);
+			top = greater(top, v);
+			nan |= v != v;
+		}
+		float largest = max_lanes(top);
+		if (max_lanes((vf)(nan & 0x3f800000)) > 0) largest = NAN;
+		for (; i < end; i++)
+			if (x[i] > largest || x[i] != x[i]) largest = x[i];
+		*maxima++ = largest;
+	}
+}
+
 #ifdef GS_BF16_TILE
 #define GS_FLOPS_BF16 flops_bf16
 #else
@@ -114,7 +133,7 @@ static float read_all(const float *p, int64_t n) {
 				[GS_COPY] = op_copy,                                                                                                  \
 			},                                                                                                                        \
 		.pack = pack, .quantise = quantise_x, .gemv_q8 = gemv, .convert = convert, .flops = flops, .flops_bf16 = GS_FLOPS_BF16,       \
-		.fma = fma_registers, .read = read_all,                                                                                       \
+		.fma = fma_registers, .read = read_all, .maxima = block_maxima,                                                               \
 	}
 
 #define GS_GEMV gemv_q8

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gpt2scope/gpt2"
 )
 
 // The kernels are compared, in every version that this processor runs, with plain float64 loops written here. Outputs are poisoned
@@ -1157,5 +1159,32 @@ func TestFeatures(t *testing.T) {
 	t.Setenv("GPT2SCOPE_CPU", "sse9")
 	if f, err = DetectFeatures(); err == nil || f.Version != "" || len(f.Versions) == 0 {
 		t.Errorf("forced to sse9: %+v, error %v", f, err)
+	}
+}
+
+// Maxima of blocks are those of plain Go, wherever the largest, a NaN or an infinity stands.
+func TestMaxima(t *testing.T) {
+	for _, i := range supportedISAs() {
+		r := rand.New(rand.NewPCG(9, 1))
+		for range 300 {
+			x := make([]float32, 1+r.IntN(300))
+			for j := range x {
+				x[j] = float32(r.NormFloat64())
+			}
+			for _, v := range []float64{math.NaN(), math.Copysign(math.NaN(), -1), math.Inf(1), math.Inf(-1)} {
+				if r.IntN(3) == 0 {
+					x[r.IntN(len(x))] = float32(v)
+				}
+			}
+			n := (len(x) + gpt2.MaximaBlock - 1) / gpt2.MaximaBlock
+			got, want := make([]float32, n), make([]float32, n)
+			i.maxima(got, x)
+			gpt2.BlockMaxima(want, x)
+			for j := range want {
+				if got[j] != want[j] && (got[j] == got[j] || want[j] == want[j]) {
+					t.Fatalf("%s: block %d of %d values: %v, want %v", i, j, len(x), got[j], want[j])
+				}
+			}
+		}
 	}
 }

@@ -114,6 +114,7 @@ struct gs_kernels {
 	void (*flops_bf16)(gs_worker *, int64_t count, int64_t *ops); // NULL where bfloat16 weights are widened to float32
 	float (*fma)(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);
+	void (*maxima)(float *maxima, const float *x, int64_t n, int64_t block);
 };
 
 struct gs_pack_job {

@@ -176,6 +176,8 @@ size_t gs_weight_bytes(int64_t K, int64_t N, int dtype) {
 	return panels * (size_t)K * GS_NR * 4;
 }
 
+void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block) { gs_kernels_of(isa)->maxima(maxima, x, n, block); }
+
 int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n) {
 	return gs_kernels_portable.convert(dst, dst_dtype, src, src_dtype, n);
 }

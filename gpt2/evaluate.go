@@ -49,6 +49,7 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 		return Evaluation{}, errors.New("the text is too short to evaluate; give at least two tokens")
 	}
 	var e Evaluation
+	var sampler Sampler
 	start := time.Now()
 	row := make([]float32, V)
 	total := len(ids) - 1
@@ -69,7 +70,7 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 				if err := s.runner.Read(BufLogits, r, row); err != nil {
 					return s.fail(ctx, err)
 				}
-				best, ok := argmax(row)
+				best, ok := sampler.largest(row)
 				if !ok {
 					return ErrNotFinite
 				}

@@ -49,7 +49,30 @@ func (s Sampling) Check() error {
 // Sampler draws tokens from logits. It keeps its scratch memory, so that drawing
 // allocates nothing after the first row.
 type Sampler struct {
+	// Maxima, where a backend has a faster one, stands in for [BlockMaxima].
+	Maxima func(maxima, x []float32)
+
 	candidates []candidate
+	maxima     []float32 // of blocks of the row under way
+}
+
+// MaximaBlock is how many values have a maximum of their own.
+const MaximaBlock = 64
+
+// BlockMaxima writes to maxima the largest value of each [MaximaBlock] of x, the last
+// of which may have fewer; NaN where one of them is. It spares looking at most logits
+// a second time.
+func BlockMaxima(maxima, x []float32) {
+	for i := range maxima {
+		block := x[i*MaximaBlock : min((i+1)*MaximaBlock, len(x))]
+		largest := block[0]
+		for _, v := range block {
+			if v > largest || v != v {
+				largest = v // once NaN, it stays
+			}
+		}
+		maxima[i] = largest
+	}
 }
 
 type candidate struct {
@@ -80,7 +103,7 @@ var ErrNotFinite = errors.New("the logits are not finite; the weights or the inp
 // Sample draws the token that follows position-1 in sequence seq, from its row of
 // logits (V).
 func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token, error) {
-	best, ok := argmax(logits)
+	best, ok := s.largest(logits)
 	if !ok {
 		return Token{}, ErrNotFinite
 	}
@@ -94,17 +117,28 @@ func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token
 	return t, nil
 }
 
-// argmax returns the index of the largest value, the first among equals. It is
-// not ok where a value is NaN or the largest is infinite.
-func argmax(x []float32) (int, bool) {
-	best, finite := 0, true
-	for i, v := range x {
-		if v > x[best] {
+// largest returns the index of the largest value, the first among equals, and keeps
+// the maxima of blocks. It is not ok where a value is NaN or the largest is infinite.
+func (s *Sampler) largest(x []float32) (int, bool) {
+	n := (len(x) + MaximaBlock - 1) / MaximaBlock
+	s.maxima = slices.Grow(s.maxima[:0], n)[:n]
+	maxima := s.Maxima
+	if maxima == nil {
+		maxima = BlockMaxima
+	}
+	maxima(s.maxima, x)
+	best, finite := 0, n > 0
+	for i, v := range s.maxima {
+		if v > s.maxima[best] {
 			best = i
 		}
 		finite = finite && v == v
 	}
-	return best, finite && len(x) > 0 && !math.IsInf(float64(x[best]), 0)
+	if !finite || math.IsInf(float64(s.maxima[best]), 0) {
+		return 0, false
+	}
+	first := best * MaximaBlock
+	return first + slices.Index(x[first:], s.maxima[best]), true
 }
 
 // logSumExp returns log(sum(exp(x))), given the largest value.
@@ -149,25 +183,32 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 	return kept[len(kept)-1].id // rounding left a crumb
 }
 
-// keepTop fills s.candidates with the k best of the logits, in order.
+// keepTop fills s.candidates with the k best of the logits, in order. The maxima of
+// blocks are known.
 func (s *Sampler) keepTop(logits []float32, k int) {
 	if cap(s.candidates) < k {
 		s.candidates = make([]candidate, 0, k)
 	}
 	h := s.candidates[:0] // until sorted, a heap with the worst kept candidate on top
-	for id, v := range logits {
-		c := candidate{id: int32(id), logit: v}
-		switch {
-		case len(h) < k:
-			h = append(h, c)
-			if len(h) == k {
-				for i := k/2 - 1; i >= 0; i-- {
-					siftDown(h, i)
+	for block, largest := range s.maxima {
+		if len(h) == k && largest <= h[0].logit {
+			continue // among equals the lower ids are kept
+		}
+		first := block * MaximaBlock
+		for i, v := range logits[first:min(first+MaximaBlock, len(logits))] {
+			c := candidate{id: int32(first + i), logit: v}
+			switch {
+			case len(h) < k:
+				h = append(h, c)
+				if len(h) == k {
+					for i := k/2 - 1; i >= 0; i-- {
+						siftDown(h, i)
+					}
 				}
+			case c.before(h[0]):
+				h[0] = c
+				siftDown(h, 0)
 			}
-		case c.before(h[0]):
-			h[0] = c
-			siftDown(h, 0)
 		}
 	}
 	slices.SortFunc(h, byLogit)

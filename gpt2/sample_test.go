@@ -172,3 +172,30 @@ func TestSamplingCheck(t *testing.T) {
 		}
 	}
 }
+
+// The candidates are the k best of all logits, ties by id, whatever blocks they stand in.
+func TestKeepTop(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	var s Sampler
+	for range 200 {
+		logits := randomLogits(r, 1+r.IntN(1000))
+		if r.IntN(2) == 0 {
+			for i := range logits {
+				logits[i] = float32(int(4 * logits[i])) // many are equal
+			}
+		}
+		all := make([]candidate, len(logits))
+		for i, v := range logits {
+			all[i] = candidate{id: int32(i), logit: v}
+		}
+		slices.SortFunc(all, byLogit)
+		best, ok := s.largest(logits)
+		if !ok || int32(best) != all[0].id {
+			t.Fatalf("the largest of %d is %d, want %d", len(logits), best, all[0].id)
+		}
+		k := 1 + r.IntN(len(logits))
+		if s.keepTop(logits, k); !slices.Equal(s.candidates, all[:k]) {
+			t.Fatalf("the %d best of %d are %v, want %v", k, len(logits), s.candidates, all[:k])
+		}
+	}
+}

@@ -223,15 +223,3 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 }
 
 _Static_assert((QROWS + MR) * LDA + QROWS * (MAX_HS + GS_NR) + 2 * QROWS <= GS_SCRATCH, "scratch too small for attention");
-
-static void op_attention(gs_worker *w, const gs_step *s) {
-	const gs_attention *o = &s->attention;
-	if (o->append && o->T > 1) {
-		op_append(w, s);
-		gs_barrier(w);
-	}
-	if (o->nq == 1)
-		attention_one(w, o);
-	else
-		attention_many(w, o);
-}

@@ -416,6 +416,7 @@ func (w *writer) attention(o gpt2.Operation) error {
 	step := attentionStep{
 		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,
 		B: w.plan.Phase.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,
+		bf16: w.backend.MultipliesBF16(),
 	}
 	if !step.append {
 		if err := w.program.appendKV(step); err != nil {

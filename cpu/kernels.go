@@ -484,6 +484,7 @@ type attentionStep struct {
 	B, T, nq int
 	scale    float32
 	append   bool
+	bf16     bool // more than 12 queries may round what is multiplied to bfloat16, where the kernels have instructions for it
 }
 
 // attentionWork returns how many values an attentionStep's work needs.
@@ -624,13 +625,15 @@ func (p *program) linear(o linearStep) error {
 }
 
 func (o *attentionStep) fill(a *C.gs_attention) {
-	flag := C.int32_t(0)
-	if o.append {
-		flag = 1
+	flag := func(set bool) C.int32_t {
+		if set {
+			return 1
+		}
+		return 0
 	}
 	*a = C.gs_attention{qkv: o.qkv.c(), y: o.y.c(), pos: cints(o.pos), work: cfloats(o.work),
 		cache: C.gs_cache{k: cfloats(o.cache.k), v: cfloats(o.cache.v), S: C.int32_t(o.cache.S), NH: C.int32_t(o.cache.NH), HS: C.int32_t(o.cache.HS)},
-		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag}
+		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag(o.append), bf16: flag(o.bf16)}
 }
 
 func (o *attentionStep) check() error {

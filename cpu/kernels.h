@@ -174,6 +174,7 @@ typedef struct gs_attention {
 	int32_t B, T, nq;
 	float scale;
 	int32_t append;
+	int32_t bf16; // more than a few queries: may round to bfloat16 what is multiplied, where that is faster
 } gs_attention;
 
 // gs_attention_work returns how many floats `work` must hold.

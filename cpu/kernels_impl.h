@@ -21,10 +21,14 @@
 
 #include "linear.h"
 
+#include "attention.h"
+
 #define GS_DOT 1
 #define GS_AMX 2
 #ifdef GS_BF16_TILE
 #include "bf16.h"
+
+#include "attention_bf16.h"
 #endif
 
 static void op_linear(gs_worker *w, const gs_step *s) {
@@ -42,7 +46,21 @@ static void op_linear(gs_worker *w, const gs_step *s) {
 		linear_many(w, o);
 }
 
-#include "attention.h"
+static void op_attention(gs_worker *w, const gs_step *s) {
+	const gs_attention *o = &s->attention;
+	if (o->append && o->T > 1) {
+		op_append(w, s);
+		gs_barrier(w);
+	}
+	if (o->nq == 1)
+		attention_one(w, o);
+#ifdef GS_BF16_TILE
+	else if (o->bf16 && o->nq > MR)
+		attention_bf16(w, o);
+#endif
+	else
+		attention_many(w, o);
+}
 
 #include "elementwise.h"
 

@@ -759,13 +759,15 @@ func TestAttention(t *testing.T) {
 		r := rand.New(rand.NewPCG(6, 1))
 		for i, c := range cases {
 			for _, fused := range []bool{true, false} {
-				testAttention(t, r, pools, c.B, c.past, c.T, c.nq, c.NH, c.HS, fused, fmt.Sprintf("case %d %+v, append fused %v", i, c, fused))
+				for _, bf16 := range []bool{false, true} {
+					testAttention(t, r, pools, c.B, c.past, c.T, c.nq, c.NH, c.HS, fused, bf16, fmt.Sprintf("case %d %+v, append fused %v, bf16 %v", i, c, fused, bf16))
+				}
 			}
 		}
 	})
 }
 
-func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH, HS int, fused bool, name string) {
+func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH, HS int, fused, bf16 bool, name string) {
 	C := NH * HS
 	total := past + T
 	scale := 1 / math.Sqrt(float64(HS))
@@ -826,7 +828,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 	}
 	got := onAll(t, pools, y, before, func(p *program) error {
 		o := attentionStep{qkv: matrix(fresh.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos, work: work.mem, B: B, T: T, nq: nq,
-			scale: float32(scale), append: fused}
+			scale: float32(scale), append: fused, bf16: bf16}
 		if !fused {
 			if err := p.appendKV(o); err != nil {
 				return err
@@ -835,6 +837,15 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 		return p.attention(o)
 	})
 	work.check(t, "work")
+	// Where the kernels multiply bfloat16, queries (scaled, in units of log 2), keys and values are rounded to it, and exponentials.
+	round := func(v float32) float64 { return float64(v) }
+	rounding := 0.0
+	scaled := func(v float32) float64 { return scale * math.Log2E * float64(v) }
+	if bf16 && nq > 12 && pools[0].isa.multipliesBF16() {
+		round = func(v float32) float64 { return float64(fromBF16(toBF16(v))) }
+		scaled = func(v float32) float64 { return round(v * (float32(scale) * float32(math.Log2E))) }
+		rounding = 0x1p-8 + 2*0x1p-13 // of an exponential, and of those of both sums by their polynomial
+	}
 	for b := range B {
 		for i := range nq {
 			at := pasts[b] + T - nq + i
@@ -844,8 +855,9 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 				top, sum := math.Inf(-1), 0.0
 				for j := range p {
 					for d, k := range row(b, j)[C+h*HS:][:HS] {
-						p[j] += scale * float64(q[d]) * float64(k)
+						p[j] += scaled(q[d]) * round(k)
 					}
+					p[j] *= math.Ln2
 					top = math.Max(top, p[j])
 				}
 				for j := range p {
@@ -855,12 +867,12 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 				for d := range HS {
 					var want, abs float64
 					for j := range p {
-						v := float64(row(b, j)[2*C+h*HS+d])
+						v := round(row(b, j)[2*C+h*HS+d])
 						want += p[j] / sum * v
 						abs += p[j] / sum * math.Abs(v)
 					}
 					// A score of size s is off by a few eps*s, and so is its exponential, relatively; weights sum to 1.
-					tol := eps32 * abs * (8 + 2*math.Sqrt(float64(HS)) + math.Sqrt(float64(len(p))) + 2*math.Abs(top))
+					tol := eps32*abs*(8+2*math.Sqrt(float64(HS))+math.Sqrt(float64(len(p)))+2*math.Abs(top)) + rounding*abs
 					near(t, got[(b*nq+i)*C+h*HS+d], want, tol, "%s: y[%d][%d], head %d, channel %d", name, b, i, h, d)
 				}
 			}
@@ -887,8 +899,10 @@ func TestNaNPropagates(t *testing.T) {
 				}
 			}
 		}
-		for _, nq := range []int{1, 20} {
+		for _, nq := range []int{1, 20, -20} { // -20: 20 that may be rounded to bfloat16
 			const T, C = 20, 16
+			bf16 := nq < 0
+			nq := max(nq, -nq)
 			kv, err := newCache(1, T, 1, C)
 			if err != nil {
 				t.Fatal(err)
@@ -897,7 +911,7 @@ func TestNaNPropagates(t *testing.T) {
 			qkv.slice()[5*3*C+C+2] = nan // a key
 			pos := ints(t, 0)
 			got := onAll(t, pools, y, nil, func(p *program) error {
-				return p.attention(attentionStep{qkv: matrix(qkv.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos, work: work.mem, B: 1, T: T, nq: nq, scale: 0.25, append: true})
+				return p.attention(attentionStep{qkv: matrix(qkv.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos, work: work.mem, B: 1, T: T, nq: nq, scale: 0.25, append: true, bf16: bf16})
 			})
 			for i, v := range got {
 				if (v != v) != (T-nq+i/C >= 5) {

@@ -177,8 +177,8 @@ func (s Set) Bandwidth(data int64) float64 {
 // what their bytes or their operations take, whichever is more. Weights and KV cache
 // come from where all data of a pass fits, since pass follows pass; activations from
 // where those of the step do, which were just written. Arithmetic is float32, in
-// whichever type weights are held, but for products of weights held as bfloat16 where
-// the kernels multiply that type.
+// whichever type weights are held, but for products and attention with weights held as
+// bfloat16 where the kernels multiply that type.
 func (s Set) PlanFloor(p *gpt2.Plan, past int, sizes gpt2.Sizes) time.Duration {
 	var sum time.Duration
 	for _, f := range s.StepFloors(p, past, sizes) {
@@ -199,7 +199,7 @@ func (s Set) StepFloors(p *gpt2.Plan, past int, sizes gpt2.Sizes) []StepFloor {
 	data := p.Cost(past).Bytes(sizes)
 	for i, step := range p.Steps {
 		rate := s.find("f32")
-		if step.Op() == gpt2.OpLinear && sizes.Weight == 2 {
+		if op := step.Op(); (op == gpt2.OpLinear || op == gpt2.OpAttention) && sizes.Weight == 2 {
 			rate = max(rate, s.find("bf16"))
 		}
 		floors[i] = s.stepFloor(step.Cost(past), sizes, data, rate*1e12)

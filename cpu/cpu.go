@@ -78,7 +78,8 @@ func (b *Backend) Name() string { return "cpu" }
 func (b *Backend) ISA() string { return b.pool.isa.String() }
 
 // MultipliesBF16 tells whether products of more than a few rows round their inputs to
-// bfloat16: weights are held so, and the kernels have instructions for it.
+// bfloat16: weights are held so, and the kernels have instructions for it. So does
+// attention of as many queries.
 func (b *Backend) MultipliesBF16() bool {
 	return b.dtype == bfloat16Type && b.pool.isa.multipliesBF16()
 }

@@ -327,25 +327,39 @@ func maxDifference(got, want []float32) (d, largest float64) {
 	return d, largest
 }
 
-// TestThreadsAgreeBitForBit: the number of threads changes nothing.
+// TestThreadsAgreeBitForBit: the number of threads changes nothing, in a prefill and in decode steps, in every type and version.
 func TestThreadsAgreeBitForBit(t *testing.T) {
 	m, err := gpt2.Random("random:L=2,C=96,NH=3,V=257,T=200")
 	if err != nil {
 		t.Fatal(err)
 	}
+	const steps = 3
 	ids := randomIDs(rand.New(rand.NewPCG(7, 7)), 200, 257)
-	var want []float32
-	for threads := 1; threads <= 4; threads++ {
-		s := session(t, m, Options{Threads: threads}, gpt2.Options{})
-		got, err := s.Logits(t.Context(), ids, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want == nil {
-			want = got
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%d threads differ from 1", threads)
+	for _, isa := range supportedISAs() {
+		for name, o := range map[string]Options{"f32": {}, "bf16": {DType: weights.BF16}, "q8": {Q8: true}} {
+			var want []float32
+			for threads := 1; threads <= 4; threads++ {
+				o.ISA, o.Threads = isa.String(), threads
+				s := session(t, m, o, gpt2.Options{})
+				got, err := s.Logits(t.Context(), ids[:len(ids)-steps], gpt2.LogitsAll)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range steps {
+					step, err := s.Logits(t.Context(), ids[len(ids)-steps+i:][:1], gpt2.LogitsLast)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, step...)
+				}
+				if want == nil {
+					want = got
+				}
+				if len(got) != len(ids)*257 || !slices.Equal(got, want) {
+					t.Errorf("%s, %s: %d threads differ from 1", isa, name, threads)
+				}
+				s.Close()
+			}
 		}
 	}
 }

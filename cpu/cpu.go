@@ -186,8 +186,9 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 		return fmt.Errorf("the weights of model %s: %w", m.Name, err)
 	}
 	p.arenas = append(p.arenas, a)
+	var buf []byte // of all of them in turn
 	for _, param := range todo {
-		err := b.pack(ctx, m, p, a, param, func(elements int) {
+		err := b.pack(ctx, m, p, a, param, &buf, func(elements int) {
 			if done += int64(elements); progress != nil {
 				size := b.dtype.bytesPerWeight()
 				progress(int64(float64(done)*size), int64(float64(total)*size))
@@ -219,8 +220,8 @@ func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
 	delete(b.models, m)
 }
 
-// pack reads a parameter, in slices, into the form in which it is held.
-func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, progress func(elements int)) error {
+// pack reads a parameter, in slices through buf, into the form in which it is held.
+func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf *[]byte, progress func(elements int)) error {
 	f := formOf(m.Config, param)
 	if f == heldVector {
 		v, err := a.floats(param.Elements())
@@ -254,13 +255,15 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 	p.matrices[param.Name] = w
 	source := sourceTypes[t.DType]
 	perSlice := max(1, sliceBytes/(32*cols*source.size())) * 32
-	buf := make([]byte, min(rows, perSlice)*cols*source.size())
+	if n := min(rows, perSlice) * cols * source.size(); len(*buf) < n {
+		*buf = make([]byte, n)
+	}
 	for r := 0; r < rows; r += perSlice {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		n := min(perSlice, rows-r)
-		src := buf[:n*cols*source.size()]
+		src := (*buf)[:n*cols*source.size()]
 		if err := t.ReadParallel(src, int64(r*cols*source.size()), b.pool.threads, nil); err != nil {
 			return err
 		}

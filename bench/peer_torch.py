@@ -1,9 +1,9 @@
 """GPT-2 in PyTorch, as fast as PyTorch makes it on a CPU, in one of three ways:
 
-  (eager)   calls of torch functions alone; linear layers are addmm on the checkpoint's own orientation of the
-            weights (transposed, they are no faster), which is MKL in float32 and oneDNN in bfloat16
-  onednn    the same with oneDNN's linear layers, on weights that it packs once; in float32 only
-  compile   compiled by torch.compile with frozen weights, which are then packed too
+  (eager)   calls of torch functions alone; linear layers are MKL's in float32, on the checkpoint's own orientation of
+            the weights (transposed, they are no faster), and in bfloat16 as in the next way, there the fastest
+  onednn    the same with oneDNN's linear layers in float32 too, on weights packed for the number of rows
+  compile   compiled by torch.compile with frozen weights, which are then packed
 
 Against the transformers library this saves what is not arithmetic: modules, cache objects and masks.
 Attention is scaled_dot_product_attention (a fused CPU kernel), the KV cache has fixed buffers. In bfloat16
@@ -24,7 +24,7 @@ class Peer:
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
         self.case, self.way, self.dtype = case, way, DTYPES[dtype]
-        self.model = GPT2(case, self.dtype, packed=way == "onednn").eval()
+        self.model = GPT2(case, self.dtype).eval()
 
     def prepare(self, work: str):
         """Returns a function that does the work once and returns logits, [T, V] or [V]."""
@@ -32,6 +32,8 @@ class Peer:
         ids = torch.from_numpy(case.expected()["ids"]).long()
         past = case.past if work == "decode" else 0
         ids = ids[past:past + 1] if work == "decode" else ids
+        if self.way == "onednn" or self.way == "eager" and self.dtype == torch.bfloat16:
+            self.model.pack(len(ids))
         shape = (2, case.layers, 1, case.heads, case.tokens, case.head_size)
         cache = [list(kv) for kv in torch.zeros(shape, dtype=self.dtype)]
         if work == "decode":
@@ -56,16 +58,20 @@ class Peer:
 
 
 class GPT2(torch.nn.Module):
-    def __init__(self, case: Case, dtype: torch.dtype, packed: bool):
+    def __init__(self, case: Case, dtype: torch.dtype):
         super().__init__()
         self.case = case
-        self.weights = {}
-        self.packed = {}  # weights [out, in] as oneDNN wants them
-        for name, w in case.weights().items():
-            w = torch.from_numpy(w).to(dtype)
-            self.weights[name] = torch.nn.Parameter(w, requires_grad=False)  # a parameter is what torch.compile freezes
-            if packed and name.endswith(".weight") and w.dim() == 2 and name != "wpe.weight":
-                self.packed[name] = (w if name == "wte.weight" else w.T.contiguous()).to_mkldnn()
+        # Parameters are what torch.compile freezes.
+        self.weights = {name: torch.nn.Parameter(torch.from_numpy(w).to(dtype), requires_grad=False)
+                        for name, w in case.weights().items()}
+        self.packed = {}
+
+    def pack(self, rows: int) -> None:
+        """Lets oneDNN lay out the weights of linear layers for inputs of so many rows."""
+        for name, w in self.weights.items():
+            if w.dim() == 2 and name != "wpe.weight":
+                w = w if name == "wte.weight" else w.T.contiguous()  # [out, in]
+                self.packed[name] = torch.ops.mkldnn._reorder_linear_weight(w, rows)
 
     def norm(self, x, name: str):
         return F.layer_norm(x, (self.case.channels,), self.weights[name + ".weight"], self.weights[name + ".bias"], self.case.epsilon)

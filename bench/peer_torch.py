@@ -11,6 +11,7 @@ the weights, the activations and the cache are bfloat16.
 """
 
 import torch
+import torch._inductor.config
 import torch.nn.functional as F
 
 from case import Case
@@ -45,8 +46,9 @@ class Peer:
             return self.model(ids, keys, values, past, work == "prefill-last")
 
         if self.way == "compile":
+            torch._inductor.config.freezing = True  # as an option of torch.compile it comes too late to be heard
             # The C++ wrapper spares a decode step some of the calls from Python. max_autotune is no faster.
-            forward = torch.compile(forward, dynamic=False, options={"freezing": True, "cpp_wrapper": work == "decode"})
+            forward = torch.compile(forward, dynamic=False, options={"cpp_wrapper": work == "decode"})
 
         def run():
             with torch.no_grad() if self.way == "compile" else torch.inference_mode():

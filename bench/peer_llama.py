@@ -1,7 +1,7 @@
 """GPT-2 in llama.cpp, by its C interface as llama-cpp-python has it.
 
 The weights become a GGUF file: matrices in the dtype that is measured (f32, bf16 or q8_0), the rest float32. Of
-these settings the first process tries all combinations and keeps the fastest for each work: flash attention on or
+these settings the first process tries one after the other and keeps the fastest for each work: flash attention on or
 off, n_ubatch (of a prefill), with bf16 the KV cache in float16 or bfloat16, and with q8_0 whether weights are
 repacked at load for the processor's instructions, AMX's among them. The KV cache of f32 is float32, of q8_0 float16.
 
@@ -12,7 +12,6 @@ by then. Its peak memory is that of decode at PAST tokens.
 """
 
 import ctypes
-import itertools
 import json
 import pathlib
 import sys
@@ -61,16 +60,20 @@ class Peer:
             "flash": (True, False),
             "cache": {"f32": ("f32",), "bf16": ("f16", "bf16"), "q8": ("f16",)}[self.dtype],
             "repack": (True, False) if self.dtype == "q8" else (True,),
-            "ubatch": sorted({min(n, tokens) for n in (128, 256, 512, tokens)}) if work != "decode" else (tokens,),
+            "ubatch": sorted({min(n, tokens) for n in (128, 256, 512, tokens)}, key=lambda n: abs(n - 512)) if work != "decode" else (tokens,),
         }
-        best = {}
-        for values in itertools.product(*choices.values()):
-            setting = dict(zip(choices, values))
-            run = self.run(work, **setting)
-            run()
-            best[time_of(run, 20 if work == "decode" else 2)] = setting
-            run.close()
-        return best[min(best)]
+        best = {name: values[0] for name, values in choices.items()}
+        seconds = {}
+        for name, values in choices.items():  # one after the other: all combinations take minutes
+            for value in values:
+                setting = best | {name: value}
+                key = tuple(setting.values())
+                if key not in seconds:
+                    run = self.run(work, **setting)
+                    seconds[key] = time_of(run, 20 if work == "decode" else 2)
+                    run.close()
+            best[name] = min(values, key=lambda value: seconds[tuple((best | {name: value}).values())])
+        return best
 
     def run(self, work: str, flash: bool, cache: str, repack: bool, ubatch: int):
         if repack not in self.models:
@@ -130,8 +133,9 @@ def decode(context, batch) -> None:
 
 
 def time_of(run, repeats: int) -> float:
+    """Of some runs after one, the shortest; of a long run, which warming up changes little, the first."""
     times = []
-    for _ in range(repeats):
+    while len(times) <= repeats and sum(times) < 0.5:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)

@@ -11,7 +11,7 @@ prefill-all and prefill-last (T tokens, logits of every row or of the last; the 
   q8     8-bit weights: llama.cpp's q8_0, and CTranslate2's int8 (a scale for each row, not each 32 weights)
 
 Each engine runs in a process of its own, --rounds times, engines taking turns. In a process the work runs back to
-back with the same input, so caches are warm; after 3 warm-up runs the median of the rest counts, up to a number
+back with the same input, so caches are warm; after up to 3 warm-up runs the median of the rest counts, up to a number
 that depends on the work or for some seconds. The tables show medians over processes, in the lists with the
 lowest and highest process. The ratio is that of the medians; "lowest" is that of the lowest processes, which other
 work on the machine disturbs least. The floor is infer's own ('infer bench --help'), measured in each of its

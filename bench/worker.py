@@ -55,13 +55,16 @@ def measure(case: Case, work: str, run, repeats: int) -> dict:
 
 
 def times_of(run, repeats: int) -> list[float]:
-    times = []
-    begin = time.perf_counter()
-    while len(times) < repeats + WARM_UP and (len(times) < LEAST + WARM_UP or time.perf_counter() - begin < SECONDS):
-        start = time.perf_counter_ns()
-        run()
-        times.append((time.perf_counter_ns() - start) / 1e6)
-    return times[WARM_UP:]
+    def repeat(most: int, least: int, seconds: float) -> list[float]:
+        times = []
+        while len(times) < most and (len(times) < least or sum(times) < 1e3 * seconds):
+            start = time.perf_counter_ns()
+            run()
+            times.append((time.perf_counter_ns() - start) / 1e6)
+        return times
+
+    repeat(WARM_UP, 1, SECONDS / 10)
+    return repeat(repeats, LEAST, SECONDS)
 
 
 def difference(case: Case, work: str, logits: np.ndarray) -> float:

@@ -73,7 +73,7 @@ pictures: need  ## make the pictures of the report in docs/images, in Chromium
 bench: need  ## measure kernels, decode and prefill on four geometries
 	go test ./cpu -run '^$$' -bench . -benchtime 1s
 
-bench-peers: need  ## measure against PyTorch, ONNX Runtime and OpenVINO, which it installs into .venv
+bench-peers: need  ## measure against PyTorch, ONNX Runtime, OpenVINO, llama.cpp and CTranslate2, installed into .venv
 	bench/run.sh $(ARGS)
 
 parity: need  ## compare live with Hugging Face transformers, which it installs into .venv

@@ -18,7 +18,7 @@ F32, I32, I64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 
 
 class Peer:
-    def __init__(self, case: Case, threads: int):
+    def __init__(self, case: Case, threads: int, dtype: str):  # dtype is f32
         self.case, self.threads = case, threads
 
     def prepare(self, work: str):

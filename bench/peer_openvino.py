@@ -1,8 +1,9 @@
 """GPT-2 in OpenVINO, as a model made of its own operators.
 
 Attention is scaled_dot_product_attention. In a decode step the KV cache is OpenVINO's own state
-(ReadValue/Assign), which its CPU plugin grows in place and fuses with the attention. Everything is float32:
-without being told so the plugin computes in bfloat16 where the CPU has it, and keeps the cache in 8 bits.
+(ReadValue/Assign), which its CPU plugin grows in place and fuses with the attention. Precisions are stated:
+else the plugin computes in bfloat16 where the CPU has it, and keeps the cache in 8 bits. With bf16 it holds
+weights, activations and cache in bfloat16, having been given the float32 weights.
 """
 
 import numpy as np
@@ -17,12 +18,12 @@ VERSION = openvino.__version__.split("-")[0]
 
 
 class Peer:
-    def __init__(self, case: Case, threads: int):
+    def __init__(self, case: Case, threads: int, dtype: str):
         self.case = case
         self.weights = case.weights()
         self.core = openvino.Core()
-        self.options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32",
-                        "EXECUTION_MODE_HINT": "ACCURACY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(threads)}
+        self.options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": dtype, "KV_CACHE_PRECISION": dtype,
+                        "EXECUTION_MODE_HINT": "ACCURACY" if dtype == "f32" else "PERFORMANCE", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(threads)}
 
     def prepare(self, work: str):
         """Returns a function that does the work once and returns float32 logits, [T, V] or [V]."""

@@ -1,73 +1,111 @@
-"""GPT-2 in PyTorch, as fast as plain eager PyTorch makes it on a CPU.
+"""GPT-2 in PyTorch, as fast as PyTorch makes it on a CPU, in one of three ways:
+
+  (eager)   calls of torch functions alone; linear layers are MKL's in float32, on the checkpoint's own orientation of
+            the weights (transposed, they are no faster), and in bfloat16 as in the next way, there the fastest
+  onednn    the same with oneDNN's linear layers in float32 too, on weights packed for the number of rows
+  compile   compiled by torch.compile with frozen weights, which are then packed
 
 Against the transformers library this saves what is not arithmetic: modules, cache objects and masks.
-Attention is scaled_dot_product_attention (a fused CPU kernel), linear layers are MKL calls on the
-checkpoint's own orientation of the weights (transposed, they are no faster), the KV cache and the logits
-have fixed buffers. Compiled by torch.compile, a decode step is no faster either.
+Attention is scaled_dot_product_attention (a fused CPU kernel), the KV cache has fixed buffers. In bfloat16
+the weights, the activations and the cache are bfloat16.
 """
 
-import numpy as np
 import torch
+import torch._inductor.config
 import torch.nn.functional as F
 
 from case import Case
 
 VERSION = torch.__version__
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Peer:
-    def __init__(self, case: Case, threads: int):
+    def __init__(self, case: Case, threads: int, dtype: str, way: str = "eager"):
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
-        self.case = case
-        self.weights = {name: torch.from_numpy(w) for name, w in case.weights().items()}
-        self.context = self.weights["wpe.weight"].shape[0]
-        shape = (case.layers, 1, case.heads, self.context, case.head_size)
-        self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
+        self.case, self.way, self.dtype = case, way, DTYPES[dtype]
+        self.model = GPT2(case, self.dtype).eval()
 
     def prepare(self, work: str):
-        """Returns a function that does the work once and returns float32 logits, [T, V] or [V]."""
+        """Returns a function that does the work once and returns logits, [T, V] or [V]."""
         case = self.case
         ids = torch.from_numpy(case.expected()["ids"]).long()
+        past = case.past if work == "decode" else 0
+        ids = ids[past:past + 1] if work == "decode" else ids
+        if self.way == "onednn" or self.way == "eager" and self.dtype == torch.bfloat16:
+            self.model.pack(len(ids))
+        shape = (2, case.layers, 1, case.heads, case.tokens, case.head_size)
+        cache = [list(kv) for kv in torch.zeros(shape, dtype=self.dtype)]
         if work == "decode":
-            for i, (k, v) in enumerate(case.past_keys_values()):
-                self.keys[i, 0, :, :case.past], self.values[i, 0, :, :case.past] = torch.from_numpy(k), torch.from_numpy(v)
-            token, out = ids[case.past:case.past + 1], torch.empty(1, case.vocab)
-            return lambda: self.forward(token, case.past, False, out)[0].numpy()
-        if work == "prefill-all":
-            out = torch.empty(case.tokens, case.vocab)
-            return lambda: self.forward(ids, 0, False, out).numpy()
-        out = torch.empty(1, case.vocab)
-        return lambda: self.forward(ids, 0, True, out)[0].numpy()
+            for i, kv in enumerate(case.past_keys_values()):
+                for whole, x in zip(cache, kv):
+                    whole[i][0, :, :past] = torch.from_numpy(x).to(self.dtype)
 
-    @torch.inference_mode()
-    def forward(self, ids: torch.Tensor, past: int, last_only: bool, out: torch.Tensor) -> torch.Tensor:
-        case, w = self.case, self.weights
-        c, t = case.channels, len(ids)
+        def forward(ids, keys, values):
+            return self.model(ids, keys, values, past, work == "prefill-last")
 
-        def norm(x, name):
-            return F.layer_norm(x, (c,), w[name + ".weight"], w[name + ".bias"], case.epsilon)
+        if self.way == "compile":
+            torch._inductor.config.freezing = True  # as an option of torch.compile it comes too late to be heard
+            # The C++ wrapper spares a decode step some of the calls from Python. max_autotune is no faster.
+            forward = torch.compile(forward, dynamic=False, options={"cpp_wrapper": work == "decode"})
 
-        def linear(x, name):
-            return torch.addmm(w[name + ".bias"], x, w[name + ".weight"])
+        def run():
+            with torch.no_grad() if self.way == "compile" else torch.inference_mode():
+                logits = forward(ids, *cache)
+            return logits if work == "prefill-all" else logits[0]
 
-        def heads(x):  # [T, C] -> [1, NH, T, HS]
-            return x.view(1, -1, case.heads, case.head_size).transpose(1, 2)
+        run.logits = lambda: run().float().numpy()
+        return run
 
-        x = w["wte.weight"][ids] + w["wpe.weight"][past:past + t]  # [T, C]
+
+class GPT2(torch.nn.Module):
+    def __init__(self, case: Case, dtype: torch.dtype):
+        super().__init__()
+        self.case = case
+        # Parameters are what torch.compile freezes.
+        self.weights = {name: torch.nn.Parameter(torch.from_numpy(w).to(dtype), requires_grad=False)
+                        for name, w in case.weights().items()}
+        self.packed = {}
+
+    def pack(self, rows: int) -> None:
+        """Lets oneDNN lay out the weights of linear layers for inputs of so many rows."""
+        for name, w in self.weights.items():
+            if w.dim() == 2 and name != "wpe.weight":
+                w = w if name == "wte.weight" else w.T.contiguous()  # [out, in]
+                self.packed[name] = torch.ops.mkldnn._reorder_linear_weight(w, rows)
+
+    def norm(self, x, name: str):
+        return F.layer_norm(x, (self.case.channels,), self.weights[name + ".weight"], self.weights[name + ".bias"], self.case.epsilon)
+
+    def linear(self, x, name: str):
+        if self.packed:
+            return self.onednn(x, name + ".weight", self.weights[name + ".bias"])
+        return torch.addmm(self.weights[name + ".bias"], x, self.weights[name + ".weight"])
+
+    def onednn(self, x, name: str, bias):
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed[name], bias, "none", [], "")
+
+    def heads(self, x):  # [T, C] -> [1, NH, T, HS]
+        return x.view(1, -1, self.case.heads, self.case.head_size).transpose(1, 2)
+
+    def forward(self, ids, keys, values, past: int, last_only: bool):
+        case, t = self.case, len(ids)
+        x = F.embedding(ids, self.weights["wte.weight"]) + self.weights["wpe.weight"][past:past + t]  # [T, C]
         for i in range(case.layers):
             h = f"h.{i}"
-            n = norm(x, h + ".ln_1")
+            n = self.norm(x, h + ".ln_1")
             if last_only and i == case.layers - 1:
-                k, v = linear(n, "last.kv").split(c, 1)
-                q, x = linear(n[-1:], "last.q"), x[-1:]
+                k, v = self.linear(n, "last.kv").split(case.channels, 1)
+                q, x = self.linear(n[-1:], "last.q"), x[-1:]
             else:
-                q, k, v = linear(n, h + ".attn.c_attn").split(c, 1)
-            self.keys[i, :, :, past:past + t] = heads(k)
-            self.values[i, :, :, past:past + t] = heads(v)
-            a = F.scaled_dot_product_attention(heads(q), self.keys[i, :, :, :past + t], self.values[i, :, :, :past + t],
+                q, k, v = self.linear(n, h + ".attn.c_attn").split(case.channels, 1)
+            keys[i][:, :, past:past + t] = self.heads(k)
+            values[i][:, :, past:past + t] = self.heads(v)
+            a = F.scaled_dot_product_attention(self.heads(q), keys[i][:, :, :past + t], values[i][:, :, :past + t],
                                                is_causal=len(q) > 1)
-            x = x + linear(a.transpose(1, 2).reshape(-1, c), h + ".attn.c_proj")
-            m = F.gelu(linear(norm(x, h + ".ln_2"), h + ".mlp.c_fc"), approximate="tanh")
-            x = x + linear(m, h + ".mlp.c_proj")
-        return torch.mm(norm(x, "ln_f"), w["wte.weight"].T, out=out)
+            x = x + self.linear(a.transpose(1, 2).reshape(-1, case.channels), h + ".attn.c_proj")
+            m = F.gelu(self.linear(self.norm(x, h + ".ln_2"), h + ".mlp.c_fc"), approximate="tanh")
+            x = x + self.linear(m, h + ".mlp.c_proj")
+        x = self.norm(x, "ln_f")
+        return self.onednn(x, "wte.weight", None) if self.packed else F.linear(x, self.weights["wte.weight"])

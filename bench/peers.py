@@ -1,16 +1,26 @@
 #!/usr/bin/env python3
-"""Times infer beside PyTorch, ONNX Runtime and OpenVINO: same weights, machine, threads and run.
+"""Times infer beside PyTorch, ONNX Runtime, OpenVINO, llama.cpp and CTranslate2: same weights, machine, threads and run.
 
 Geometries: A = 6 layers of 384 channels and B = 1 layer (the shipped weights, V=257); C = GPT-2 with one
 layer and D = GPT-2, with random weights (V=50257). Works: decode (one token, KV cache filled to `past`),
 prefill-all and prefill-last (T tokens, logits of every row or of the last; the KV cache is kept).
 
-Everything is float32. Each engine runs in a process of its own, --rounds times, engines taking turns. In a
-process the work runs back to back with the same input, so caches are warm; after 3 warm-up runs the median
-of the rest counts. The table shows the median over processes, with the lowest and highest process in brackets.
-The ratio is that of the medians; "lowest" is that of the lowest processes, which other work on the machine disturbs least.
-Before it is timed, each peer's logits, and infer's, are compared with those of Hugging Face transformers.
-Peers are called from Python, which costs them some tens of microseconds a call; infer times itself in Go.
+  f32    float32 throughout
+  bf16   weights in bfloat16, arithmetic and cache as each engine has them with that; ONNX Runtime and CTranslate2
+         have none on a CPU
+  q8     8-bit weights: llama.cpp's q8_0, and CTranslate2's int8 (a scale for each row, not each 32 weights)
+
+Each engine runs in a process of its own, --rounds times, engines taking turns. In a process the work runs back to
+back with the same input, so caches are warm; after up to 3 warm-up runs the median of the rest counts, up to a number
+that depends on the work or for some seconds. The tables show medians over processes, in the lists with the
+lowest and highest process. The ratio is that of the medians; "lowest" is that of the lowest processes, which other
+work on the machine disturbs least. The floor is infer's own ('infer bench --help'), measured in each of its
+processes; the lowest stands. Peers are called from Python, which costs them some tens of microseconds a call;
+infer times itself in Go. How each peer is run stands at the top of its bench/peer_*.py.
+
+Before it is timed, each peer's logits, and infer's, are compared with those of Hugging Face transformers in
+float32, and so is the token each work makes the best: it must be the same, or its float32 logit be within the
+tolerance of the largest, which is then said.
 """
 
 import argparse
@@ -34,8 +44,16 @@ import torch
 import reference
 from case import WORKS, Case
 
-PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
-TOLERANCE = 1e-3  # of the largest |logit|: the same function, computed well
+PEERS = {"torch": "PyTorch", "torch-onednn": "PyTorch, oneDNN", "torch-compile": "torch.compile", "onnxruntime": "ONNX Runtime",
+         "openvino": "OpenVINO", "llama": "llama.cpp", "ctranslate2": "CTranslate2"}
+DTYPES = {
+    "f32": ("torch", "torch-onednn", "torch-compile", "onnxruntime", "openvino", "llama", "ctranslate2"),
+    "bf16": ("torch", "torch-compile", "openvino", "llama"),
+    "q8": ("llama", "ctranslate2"),
+}
+# Of the largest |logit|. float32: the same function, computed well. bfloat16 and 8 bits round every weight, some
+# engines activations too, which random weights do not forgive; a wrong graph is off by far more.
+TOLERANCES = {"f32": 1e-3, "bf16": 3e-2, "q8": 5e-2}
 
 # Letter: model, layers, T of a prefill, tokens in the cache of a decode step, timed runs of each work in a process.
 # The model is the shipped directory or what `infer export` takes.
@@ -54,48 +72,59 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=physical_cores(), help="of every engine (default: physical cores)")
     parser.add_argument("--rounds", type=int, default=3, help="processes for each engine and geometry (default 3)")
     parser.add_argument("--only", default="ABCD", help="geometries, such as AB (default ABCD)")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"which peers (default {','.join(PEERS)})")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help=f"which dtypes (default {','.join(DTYPES)})")
+    parser.add_argument("--peers", default=",".join(p for p in PEERS if p != "torch-onednn" or not mkl_is_fast()),
+                        help=f"which peers of {', '.join(PEERS)} (default all; torch-onednn only on AMD's CPUs, "
+                             "on which PyTorch's MKL is slow)")
     parser.add_argument("--no-infer", action="store_true", help="time the peers alone (infer still exports C and D)")
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file as well")
     args = parser.parse_args()
 
-    peers = args.peers.split(",")
-    if not set(peers) <= set(PEERS):
-        parser.error(f"--peers takes {', '.join(PEERS)}")
-    engines = peers if args.no_infer else ["infer"] + peers
+    chosen, dtypes = args.peers.split(","), args.dtypes.split(",")
+    if not set(chosen) <= set(PEERS) or not set(dtypes) <= set(DTYPES) or not set(args.only) <= set(GEOMETRIES):
+        parser.error(f"--peers takes {', '.join(PEERS)}, --dtypes {', '.join(DTYPES)}, --only {''.join(GEOMETRIES)}")
+    engines = {d: ([] if args.no_infer else ["infer"]) + [p for p in chosen if p in DTYPES[d]] for d in dtypes}
     torch.set_num_threads(args.threads)
     print(f"{cpu_name()}, {os.cpu_count()} CPUs, {args.threads} threads, load {os.getloadavg()[0]:.1f}; "
-          f"{platform.system()} {platform.release()}, Python {platform.python_version()}")
+          f"{platform.system()} {platform.release()}, Python {platform.python_version()}", flush=True)
 
-    # runs[letter][work][engine]: one {median_ms, p10_ms, p90_ms, error} per process
-    runs = {letter: {work: {e: [] for e in engines} for work in WORKS} for letter in args.only}
-    versions = {}
+    # runs[dtype][letter][work][engine]: one {median_ms, p10_ms, p90_ms, error, token, ...} per process
+    runs = {d: {letter: {work: {e: [] for e in engines[d]} for work in WORKS} for letter in args.only} for d in dtypes}
+    cases, versions, others = {}, {}, {}
     for letter in args.only:
         # A folder at a time: D's files are several times 500 MB.
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             model, case = make_case(args, letter, pathlib.Path(folder))
+            cases[letter] = case
             repeats = dict(zip(WORKS, GEOMETRIES[letter][-1]))
-            for round in range(args.rounds):
-                turn = round % len(engines)
-                for engine in engines[turn:] + engines[:turn]:
-                    note(f"{letter}, round {round + 1} of {args.rounds}: {engine}")
-                    if engine == "infer":
-                        works = run_infer(args, model, case, repeats, check=round == 0)
-                    else:
-                        versions[engine], works = run_peer(engine, case, args.threads, repeats)
-                    for work, result in works.items():
-                        if not result.get("error", 0) <= TOLERANCE:
-                            raise SystemExit(f"{engine} computes something else in {letter} {work}: its logits are off by "
-                                             f"{result['error']:.1e} x the largest; times of it would mean nothing")
-                        runs[letter][work][engine].append(result)
-            print_rows(letter, case, runs[letter], engines, header=letter == args.only[0])
-    if "infer" in engines:
+            for dtype in dtypes:
+                for round in range(args.rounds):
+                    turn = round % max(1, len(engines[dtype]))
+                    for engine in engines[dtype][turn:] + engines[dtype][:turn]:
+                        note(f"{letter} {dtype}, round {round + 1} of {args.rounds}: {engine}")
+                        if engine == "infer":
+                            works = run_infer(args, model, case, dtype, repeats, check=round == 0)
+                        else:
+                            versions[engine], works = run_peer(engine, case, dtype, args.threads, repeats)
+                        for work, result in works.items():
+                            check(case, letter, dtype, work, engine, result)
+                            runs[dtype][letter][work][engine].append(result)
+                note("")
+                print(f"{datetime.datetime.now():%H:%M:%S} {letter} {dtype} is done", file=sys.stderr, flush=True)
+            others |= start_and_memory(args, letter, model, case, engines)
+
+    for dtype in dtypes:
+        if engines[dtype]:
+            print_table(dtype, cases, runs[dtype], engines[dtype])
+    print_others(others)
+    print_ties(runs)
+    if not args.no_infer:
         versions["infer"] = subprocess.run([args.infer, "--version"], capture_output=True, text=True).stdout.strip().removeprefix("infer ")
-    print("versions: " + ", ".join(f"{PEERS.get(e, e)} {versions[e]}" for e in engines) + f"; load at the end {os.getloadavg()[0]:.1f}")
+    print("\nversions: " + ", ".join(f"{PEERS.get(e, e)} {v}" for e, v in versions.items()) + f"; load at the end {os.getloadavg()[0]:.1f}")
     if args.json:
         args.json.write_text(json.dumps({
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "cpu": cpu_name(),
-            "threads": args.threads, "versions": versions, "runs": runs}, indent=1) + "\n")
+            "threads": args.threads, "versions": versions, "runs": runs, "start_and_memory": others}, indent=1) + "\n")
 
 
 def make_case(args: argparse.Namespace, letter: str, folder: pathlib.Path) -> tuple[pathlib.Path, Case]:
@@ -135,23 +164,25 @@ def make_case(args: argparse.Namespace, letter: str, folder: pathlib.Path) -> tu
     return checkpoint, case
 
 
-def run_peer(engine: str, case: Case, threads: int, repeats: dict[str, int]) -> tuple[str, dict[str, dict]]:
+def run_peer(engine: str, case: Case, dtype: str, threads: int, repeats: dict[str, int]) -> tuple[str, dict[str, dict]]:
     """One process of a peer that does every work. Returns its version and its results by work."""
     # glibc gives large blocks back to the system at once and gets them anew, page by page, in every run. PyTorch suffers most.
+    # What torch.compile has compiled is kept for the next round.
     environment = os.environ | {"MALLOC_TRIM_THRESHOLD_": "-1", "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-                                "OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, ROOT / "bench" / "worker.py", engine, case.folder, str(threads), json.dumps(repeats)]
+                                "OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1",
+                                "TORCHINDUCTOR_CACHE_DIR": str(case.folder / "inductor")}
+    command = [sys.executable, ROOT / "bench" / "worker.py", engine, case.folder, dtype, str(threads), json.dumps(repeats)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{engine} failed: {done.stderr.strip()[-2000:]}")
+        raise SystemExit(f"{engine} failed in {dtype} with status {done.returncode}: {done.stderr.strip()[-2000:]}")
     result = json.loads(done.stdout.splitlines()[-1])
     return result["version"], result["works"]
 
 
-def run_infer(args: argparse.Namespace, model: pathlib.Path, case: Case, repeats: dict[str, int], check: bool) -> dict[str, dict]:
+def run_infer(args: argparse.Namespace, model: pathlib.Path, case: Case, dtype: str, repeats: dict[str, int], check: bool) -> dict[str, dict]:
     """infer's results by work, each in a process of its own."""
     def run(*arguments) -> str:
-        command = [str(a) for a in (args.infer, *arguments, "--layers", case.layers, "--device", "cpu", "--dtype", "f32",
+        command = [str(a) for a in (args.infer, *arguments, "--layers", case.layers, "--device", "cpu", "--dtype", dtype,
                                     "--threads", args.threads)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
@@ -165,33 +196,119 @@ def run_infer(args: argparse.Namespace, model: pathlib.Path, case: Case, repeats
         works[work] = json.loads(run("bench", "-m", model, *phase, "--repeat", n, "--json"))
     if check:
         expected, ids, out = case.expected(), case.folder / "ids", case.folder / "infer.npy"
-        ids.write_text(",".join(map(str, expected["ids"])))
+
+        def first_token(n: int, *chunk) -> int:
+            ids.write_text(",".join(map(str, expected["ids"][:n])))
+            return json.loads(run("-m", model, "--ids", f"@{ids}", *chunk, "-n", 1, "--temp", 0, "--ignore-eos", "--json"))["ids"][0]
+
+        # A prompt of past + 1 tokens in chunks of past tokens ends with a decode step.
+        works["decode"]["token"] = first_token(case.past + 1, "--chunk", case.past)
+        works["prefill-last"]["token"] = first_token(case.tokens)
         run("dump", "-m", model, "--ids", f"@{ids}", "--stage", "lm_head", "--out", out)
-        got, want = np.load(out)[expected["positions"]], expected["logits"]
+        logits = np.load(out)
+        got, want = logits[expected["positions"]], expected["logits"]
         error = float(np.abs(got - want).max() / np.abs(want).max())
-        works["prefill-all"]["error"] = error if np.isfinite(error) else float("inf")
+        works["prefill-all"] |= {"error": error if np.isfinite(error) else float("inf"), "token": int(logits[-1].argmax())}
         out.unlink()
     return works
 
 
-def print_rows(letter: str, case: Case, runs: dict, engines: list[str], header: bool) -> None:
-    if header:
-        titles = "".join(f"{PEERS.get(e, e):>26}" for e in engines)
-        print(f"\nmedian ms (lowest - highest process)\n{'':32}{titles}" + ("" if "infer" not in engines else "   infer / fastest peer"))
-    for work in WORKS:
-        size = f"past={case.past}" if work == "decode" else f"T={case.tokens}"
-        line = f"{letter}  {work:13} {size:9}" + " " * 6
-        medians = {}
+def check(case: Case, letter: str, dtype: str, work: str, engine: str, result: dict) -> None:
+    """Ends the program where logits or the best token are not what they should be; notes a tie as result["gap"]."""
+    tolerance = TOLERANCES[dtype]
+    if not result.get("error", 0) <= tolerance:
+        raise SystemExit(f"{engine} computes something else in {letter} {dtype} {work}: its logits are off by "
+                         f"{result['error']:.1e} x the largest; times of it would mean nothing")
+    if "token" in result:
+        logits = case.expected()["decode" if work == "decode" else "last"]
+        result["gap"] = float((logits.max() - logits[result["token"]]) / np.abs(logits).max())
+        if not result["gap"] <= tolerance:
+            raise SystemExit(f"{engine} continues with another token in {letter} {dtype} {work}: {result['token']}, not {logits.argmax()}")
+
+
+def print_table(dtype: str, cases: dict[str, Case], runs: dict, engines: list[str]) -> None:
+    """A row for each work: infer, its floor, the fastest peer; then every engine's times."""
+    print(f"\n{dtype}, median ms over processes")
+    peers = [e for e in engines if e != "infer"]
+    compared = "infer" in engines and peers
+    if compared:
+        print(f"{'':28}{'floor':>9}{'infer':>9}{'% of floor':>12}   {'fastest peer':27}{'infer / peer':>13}{'lowest':>8}")
+        for letter, work, times in rows(cases, runs):
+            floor = min(r["floor_ms"] for r in runs[letter][work]["infer"])
+            medians, lowest = ({e: f(t) for e, t in times.items()} for f in (statistics.median, min))
+            fastest = min(peers, key=medians.get)
+            print(f"{title(letter, work, cases)}{milliseconds(floor):>9}{milliseconds(medians['infer']):>9}{100 * floor / medians['infer']:11.0f}%   "
+                  f"{PEERS[fastest]:17}{milliseconds(medians[fastest]):>9} {medians['infer'] / medians[fastest]:13.2f}"
+                  f"{lowest['infer'] / min(lowest[p] for p in peers):8.2f}")
+    print(f"\n{dtype}, every engine: median (lowest - highest process), ms\n{'':17}" + "".join(f"{PEERS.get(e, e):>20}" for e in engines))
+    for letter, work, times in rows(cases, runs):
+        print(f"{letter}  {work:14}" + "".join(
+            f"{milliseconds(statistics.median(t))} ({milliseconds(min(t))}-{milliseconds(max(t))})".rjust(20) for t in times.values()))
+    for letter, work, _ in rows(cases, runs):
         for engine in engines:
-            values = [r["median_ms"] for r in runs[work][engine]]
-            medians[engine] = statistics.median(values)
-            line += f"{milliseconds(medians[engine]):>9} ({milliseconds(min(values))} - {milliseconds(max(values))})".rjust(26)
-        if "infer" in medians and len(medians) > 1:
-            fastest = min((e for e in medians if e != "infer"), key=medians.get)
-            lowest = {e: min(r["median_ms"] for r in runs[work][e]) for e in engines}
-            ratio = lowest["infer"] / min(t for e, t in lowest.items() if e != "infer")
-            line += f"   {medians['infer'] / medians[fastest]:5.2f} x {PEERS[fastest]}, lowest {ratio:.2f} x"
-        print(line, flush=True)
+            if setting := runs[letter][work][engine][0].get("setting"):
+                print(f"{PEERS[engine]} in {letter} {work}: {setting}")
+
+
+def rows(cases: dict[str, Case], runs: dict):
+    for letter in cases:
+        for work in WORKS:
+            yield letter, work, {e: [r["median_ms"] for r in rs] for e, rs in runs[letter][work].items()}
+
+
+def title(letter: str, work: str, cases: dict[str, Case]) -> str:
+    return f"{letter}  {work:13} {f'past={cases[letter].past}' if work == 'decode' else f'T={cases[letter].tokens}':10}"
+
+
+def print_ties(runs: dict) -> None:
+    """Says what the check of first tokens found."""
+    ties = [f"{PEERS.get(engine, engine)} in {letter} {dtype} {work}: {result['gap']:.1e}"
+            for dtype, letters in runs.items() for letter, works in letters.items() for work, es in works.items()
+            for engine, results in es.items() for result in results[:1] if result.get("gap", 0) > 0]
+    if ties:
+        print("\nfirst tokens: all agree, but for ties; the gap of their float32 logits, x the largest logit: " + "; ".join(ties))
+    else:
+        print("\nfirst tokens: all agree")
+
+
+def start_and_memory(args: argparse.Namespace, letter: str, model: pathlib.Path, case: Case, engines: dict[str, list[str]]) -> dict:
+    """A: milliseconds from start to first token; D: peak memory of a process that decodes at `past` tokens."""
+    found = {}
+    bare = [sys.executable, str(ROOT / "bench" / "peer_llama.py")]
+    for dtype in engines:
+        gguf = case.folder / f"{dtype}.gguf"
+        for engine in ("infer", "llama"):
+            if engine not in engines[dtype]:
+                continue
+            if letter == "A":
+                command = ([str(args.infer), "-p", "ROMEO:", "-n", "2", "--layers", "all", "--json", "--device", "cpu", "--dtype", dtype,
+                            "--threads", str(args.threads)] if engine == "infer" else bare + [str(gguf), "6", str(args.threads)])
+                outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
+                found[f"{engine} {dtype} start"] = [
+                    json.loads(o)["timings"]["first_token_ms"] if engine == "infer" else float(o) for o in outputs]
+            if letter == "D":
+                command = ([str(args.infer), "bench", "-m", str(model), "--past", str(case.past), "--no-floor", "--device", "cpu", "--dtype", dtype,
+                            "--threads", str(args.threads)] if engine == "infer" else bare + [str(gguf), str(case.past), str(args.threads)])
+                process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                if process.returncode:
+                    raise SystemExit(f"{' '.join(command)} ended with status {process.returncode}")
+                found[f"{engine} {dtype} peak"] = usage.ru_maxrss / (1024 if sys.platform != "darwin" else 1 << 20)
+    return found
+
+
+def print_others(found: dict) -> None:
+    if not found:
+        return
+    print("\nstart to first token of A, ms, median of 5 (lowest - highest): of infer from the start of the process, of llama.cpp "
+          "from\nopening the file; peak resident memory of a process that decodes in D, MiB (llama.cpp's with Python's)")
+    for engine in ("infer", "llama"):
+        for dtype in DTYPES:
+            start, peak = found.get(f"{engine} {dtype} start"), found.get(f"{engine} {dtype} peak")
+            if start or peak:
+                spread = f"{statistics.median(start):.1f} ({min(start):.1f} - {max(start):.1f})" if start else "-"
+                print(f"{PEERS.get(engine, engine):12}{dtype:8}{spread:>24}{f'{peak:.0f}' if peak else '-':>10}")
 
 
 def milliseconds(value: float) -> str:
@@ -211,6 +328,14 @@ def cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def mkl_is_fast() -> bool:
+    """Whether MKL, PyTorch's float32 on x86-64, takes its fast paths: it asks for the maker of the CPU."""
+    try:
+        return "AuthenticAMD" not in pathlib.Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return True
 
 
 def physical_cores() -> int:

@@ -12,7 +12,7 @@
 
 enum {
 	MC = 240, // rows of a task: MC * LDA * 4 = 255 KiB of packed x; a multiple of every MR
-	NC = 12,  // panels of a task: MC * NC * 32 * 4 = 360 KiB of sums
+	NC = 20,  // panels of a task: MC * NC * 32 * 4 = 600 KiB of sums
 };
 
 // finish writes columns [lo, hi) of panel `n` (first column) for rows [r, r+m): y = act(c + bias) + residual; c is (m, 32).

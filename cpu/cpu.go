@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 
 	"gpt2scope/gpt2"
@@ -200,8 +201,20 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 			return err
 		}
 	}
+	for _, param := range todo { // reading maps pages around what is read, of tensors that were dropped before
+		if t, err := m.Tensor(param.Name); err == nil {
+			t.Drop()
+		}
+	}
+	if buf = nil; size > muchMemory {
+		debug.FreeOSMemory()
+	}
 	return nil
 }
+
+// muchMemory is from how many bytes of weights on what loading them left is given
+// back to the system at once, which takes milliseconds.
+const muchMemory = 64 << 20
 
 // release ends a use of a model's packed weights.
 func (b *Backend) release(m *gpt2.Model, p *packedModel) {

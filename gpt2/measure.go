@@ -15,6 +15,10 @@ type Measurement struct {
 	Times            []time.Duration // in the order measured
 }
 
+// fillChunk is how many tokens at a time fill the cache: little memory beside that of
+// the pass itself.
+const fillChunk = 64
+
 // Measure times a pass of the phase, on random tokens, with past tokens in the
 // cache: repeat times after a warm-up of at least two passes and 50 ms. Each
 // decode step is timed alone, at the same past. The session must be for the
@@ -56,8 +60,9 @@ func (s *Session) Measure(ctx context.Context, phase Phase, past, repeat int) (M
 	for i := range ids {
 		ids[i] = int32(random.IntN(s.model.Config.Vocab))
 	}
-	if past > 0 {
-		if _, err := s.runner.Prefill(ctx, ids[:phase.Batch*past], Phase{Batch: phase.Batch, Tokens: past}); err != nil {
+	for from := 0; from < past; from += fillChunk {
+		n := min(fillChunk, past-from)
+		if _, err := s.runner.Prefill(ctx, ids[phase.Batch*from:phase.Batch*(from+n)], Phase{Batch: phase.Batch, Tokens: n}); err != nil {
 			return Measurement{}, s.fail(ctx, err)
 		}
 	}

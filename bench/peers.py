@@ -289,13 +289,18 @@ def start_and_memory(args: argparse.Namespace, letter: str, model: pathlib.Path,
             if letter == "D":
                 command = ([str(args.infer), "bench", "-m", str(model), "--past", str(case.past), "--no-floor", "--device", "cpu", "--dtype", dtype,
                             "--threads", str(args.threads)] if engine == "infer" else bare + [str(gguf), str(case.past), str(args.threads)])
-                process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                _, status, usage = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(status)
-                if process.returncode:
-                    raise SystemExit(f"{' '.join(command)} ended with status {process.returncode}")
-                found[f"{engine} {dtype} peak"] = usage.ru_maxrss / (1024 if sys.platform != "darwin" else 1 << 20)
+                found[f"{engine} {dtype} peak"] = peak_memory(command)
     return found
+
+
+def peak_memory(command: list[str]) -> float:
+    """MiB. A process counts what it had before exec too, so that a small one has to start it, not this one."""
+    small = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
+             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    peak = subprocess.run([sys.executable, "-S", "-c", small, *command], capture_output=True, text=True)
+    if peak.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {peak.stderr.strip()[-2000:]}")
+    return int(peak.stdout) / (1024 if sys.platform != "darwin" else 1 << 20)
 
 
 def print_others(found: dict) -> None:

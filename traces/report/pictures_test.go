@@ -34,7 +34,7 @@ func TestPictures(t *testing.T) {
 		b.scheme(p.scheme)
 		// The decode steps, and the kernels of one stage.
 		eval[any](b, `gpt2scope.setView(gpt2scope.page.to - 240e3, gpt2scope.page.to + 10e3)`)
-		shot, err := chromedp.Call(b.ctx, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng})
+		shot, err := chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng})
 		if err != nil {
 			t.Fatal(err)
 		}

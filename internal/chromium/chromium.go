@@ -1,0 +1,134 @@
+// Package chromium opens pages in headless Chromium, for tests.
+package chromium
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// Browser is a window, which shows one page. When the test ends it fails for what the
+// page did that it should not: exceptions, lines on the console, entries of the log
+// (as of what a policy refuses), requests other than for itself.
+type Browser struct {
+	Context context.Context // of chromedp's calls
+
+	t        *testing.T
+	page     string // its URL
+	mu       sync.Mutex
+	problems []string // exceptions, lines on the console, entries of the log
+	requests []string // other than for the page itself
+}
+
+// program finds the browser, or ends the test: a failure where it is required.
+func program(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("the browser is slow to start")
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	const missing = "there is no Chromium, so that the page is not tested in a browser: 'make chromium' installs it"
+	if os.Getenv("GPT2SCOPE_REQUIRE_CHROMIUM") == "1" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+	return ""
+}
+
+// Open starts a browser with a page, which make returns and which becomes a file of
+// that name, in a window of that size in pixels. The test is skipped where there is no
+// Chromium, unless GPT2SCOPE_REQUIRE_CHROMIUM is 1.
+func Open(t *testing.T, name string, make func() ([]byte, error), width, height int64) *Browser {
+	t.Helper()
+	path := program(t)
+	page, err := make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, page, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, // it runs as root in containers
+		chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(time.Minute), chromedp.WindowSize(int(width), int(height)))
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
+	t.Cleanup(cancel)
+	b := &Browser{Context: ctx, t: t, page: (&url.URL{Scheme: "file", Path: file}).String()}
+	if err := chromedp.Listen(ctx, b.note); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
+		t.Fatal(err)
+	}
+	b.Show(width, height)
+	t.Cleanup(b.check)
+	return b
+}
+
+// Show loads the page anew, in a window of that size.
+func (b *Browser) Show(width, height int64) {
+	b.t.Helper()
+	if err := chromedp.Do(b.Context, chromedp.EmulateViewport(width, height), chromedp.Navigate(b.page)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *Browser) note(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		text, _ := json.Marshal(e.ExceptionDetails)
+		b.problems = append(b.problems, "exception: "+string(text))
+	case *runtime.EventConsoleAPICalled:
+		text, _ := json.Marshal(e.Args)
+		b.problems = append(b.problems, "console: "+string(text))
+	case *cdplog.EventEntryAdded:
+		b.problems = append(b.problems, "log: "+e.Entry.Text)
+	case *network.EventRequestWillBeSent:
+		if e.Type != network.ResourceTypeDocument || !strings.HasPrefix(e.Request.URL, "file:") {
+			b.requests = append(b.requests, e.Request.URL)
+		}
+	}
+}
+
+// check says at the end of a test what the page did that it should not.
+func (b *Browser) check() {
+	problems, requests := b.Misdeeds()
+	for _, p := range problems {
+		b.t.Error(p)
+	}
+	for _, r := range requests {
+		b.t.Errorf("the page requests %s", r)
+	}
+}
+
+// Misdeeds returns what the page did until now that it should not, and the addresses
+// that it requested, and forgets them: for tests in which they are to come.
+func (b *Browser) Misdeeds() (problems, requests []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	problems, requests = b.problems, b.requests
+	b.problems, b.requests = nil, nil
+	return problems, requests
+}

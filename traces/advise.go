@@ -191,7 +191,12 @@ func outside(list, other []interval) int64 {
 // inWindow tells whether an event reaches into the time that the advice is of.
 func (a *advisor) inWindow(e *Event) bool { return e.End() > a.window.from && e.Time < a.window.to }
 
-var anyLayer = regexp.MustCompile(`\bh\.\d+(@\d+)?\.`)
+var oneLayer = regexp.MustCompile(`\bh\.\d+(@\d+)?\.`)
+
+// InAnyLayer returns a step's name with another word for each layer that it names:
+// with "h.N", "h.0.residual_2+h.1.ln_1" becomes "h.N.residual_2+h.N.ln_1". Layers that
+// ran later than their number ("h.0@1") are among them.
+func InAnyLayer(step, layer string) string { return oneLayer.ReplaceAllString(step, layer+".") }
 
 // where names the step of a piece of work; a step that several layers have, once.
 func (a *advisor) where(e *Event) string {
@@ -207,7 +212,7 @@ func (a *advisor) where(e *Event) string {
 func foldLayers(p *Plan, name string) string {
 	for _, s := range p.Steps {
 		if s.Slot > 0 {
-			return anyLayer.ReplaceAllString(name, "h.*.")
+			return InAnyLayer(name, "h.*")
 		}
 	}
 	return name

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"regexp"
 	"time"
 
 	"gpt2scope/annotate"
@@ -29,9 +28,6 @@ type benchStage struct {
 	cost  gpt2.Cost
 	bytes float64 // of floors of steps that are bound by bytes
 }
-
-// anyLayer is the number of a layer in a stage's name.
-var anyLayer = regexp.MustCompile(`\bh\.\d+\.`)
 
 // measureStages repeats a pass that was measured, records it on the CPU, and says how
 // near each stage came to its floor.
@@ -92,7 +88,7 @@ func stagesOf(table *traces.Table, plan *gpt2.Plan, past int, set ceilings.Set, 
 			at("between stages").Time += time
 			continue
 		}
-		stage := at(anyLayer.ReplaceAllString(r.Name, "h.N."))
+		stage := at(traces.InAnyLayer(r.Name, "h.N"))
 		f := floors[r.Name]
 		stage.Calls++
 		stage.Time += time

@@ -6,7 +6,7 @@
 // A task is some rows of x by some panels. It packs its rows of x once, whole, into the L2 cache, and goes through panel after panel, each
 // in blocks of BKC rows that stay in L1 over all register tiles. Partial sums of one panel wait in the worker's scratch.
 
-#if GS_BF16_TILE == GS_AMX
+#if GS_BF16_TILE == GS_BY_AMX
 #include "tile_amx.h"
 #else
 #include "tile_dot.h"
@@ -111,7 +111,7 @@ _Static_assert(BFAR * BMC * GS_NR + BTAIL + BA_VALUES / 2 <= GS_SCRATCH && (int)
 _Static_assert(BMC % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles");
 
 // The register tile from the first-level cache: the ceiling of these products.
-static void flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
+static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 	float *c = w->scratch, *b = c + BR * GS_NR;
 	uint16_t *a = (uint16_t *)(b + BKC / 2 * GS_NR);
 	memset(c, 0, (size_t)(BR * GS_NR + BKC / 2 * GS_NR) * sizeof *c + (size_t)(BR * (BKC + 32)) * sizeof *a);
@@ -119,4 +119,5 @@ static void flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, 0);
 	bf16_end();
 	*ops = count * 2 * BR * BKC * GS_NR;
+	return c[0];
 }

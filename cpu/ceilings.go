@@ -134,12 +134,12 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 			c.Read[i].Rate = next
 		}
 	}
-	tiles, chains := calls(p.measureFLOPs), calls(p.measureFMA)
+	tiles, chains := calls(registerTile.measure(p)), calls(multiplyAdds.measure(p))
 	if c.F32, err = best(ctx, effort, true, way{"the register tile of the products, from the first-level cache", tiles}, way{"multiply-adds between registers", chains}); err != nil {
 		return c, err
 	}
 	if p.isa.multipliesBF16() {
-		if c.BF16, err = best(ctx, effort, true, way{"the register tile of the bfloat16 products, from the first-level cache", calls(p.measureFLOPsBF16)}); err != nil {
+		if c.BF16, err = best(ctx, effort, true, way{"the register tile of the bfloat16 products, from the first-level cache", calls(registerTileBF16.measure(p))}); err != nil {
 			return c, err
 		}
 	}

@@ -759,31 +759,24 @@ func (p *pool) measureBarrier(count int) float64 {
 	return float64(C.gs_bench_barrier(p.c, C.int64_t(count))) / float64(count)
 }
 
-// measureFLOPs returns the FLOP/s of all threads' register tiles running from their first-level caches: the ceiling of a product.
-func (p *pool) measureFLOPs(count int) float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var ops C.int64_t
-	t := float64(C.gs_bench_flops(p.c, C.int64_t(count), &ops))
-	return float64(ops) / t
-}
+// arithmeticCeiling is something whose FLOP/s are a ceiling, of all threads together.
+type arithmeticCeiling C.int
 
-// measureFLOPsBF16 is measureFLOPs of the register tile of bfloat16 products; 0 where this version of the kernels has none.
-func (p *pool) measureFLOPsBF16(count int) float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var ops C.int64_t
-	t := float64(C.gs_bench_flops_bf16(p.c, C.int64_t(count), &ops))
-	return float64(ops) / t
-}
+const (
+	registerTile     arithmeticCeiling = C.GS_TILE      // of the products, from the first-level caches
+	registerTileBF16 arithmeticCeiling = C.GS_TILE_BF16 // of bfloat16 products
+	multiplyAdds     arithmeticCeiling = C.GS_FMA       // between registers, with nothing loaded
+)
 
-// measureFMA returns the FLOP/s of all threads' multiply-adds between registers, with nothing loaded.
-func (p *pool) measureFMA(count int) float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var ops C.int64_t
-	t := float64(C.gs_bench_fma(p.c, C.int64_t(count), &ops))
-	return float64(ops) / t
+// measure returns a function that runs it so many times and returns FLOP/s: 0 where this version of the kernels has none.
+func (a arithmeticCeiling) measure(p *pool) func(count int) float64 {
+	return func(count int) float64 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		var ops C.int64_t
+		t := float64(C.gs_bench_arithmetic(p.c, C.int(a), C.int64_t(count), &ops))
+		return float64(ops) / t
+	}
 }
 
 // maxima is [gpt2.BlockMaxima].

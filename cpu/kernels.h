@@ -241,11 +241,18 @@ int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int
 // ---- measuring ------------------------------------------------------------------------------------------------------------------
 
 // Each runs on all workers and returns seconds. The caller turns them into a rate.
-double gs_bench_barrier(gs_pool *pool, int64_t count);             // `count` barriers inside one job
-double gs_bench_flops(gs_pool *pool, int64_t count, int64_t *ops); // the register tile from L1; *ops = FLOPs of all workers
-double gs_bench_flops_bf16(gs_pool *pool, int64_t count, int64_t *ops); // the same of bfloat16; *ops = 0 where this version has none
-double gs_bench_fma(gs_pool *pool, int64_t count, int64_t *ops);   // multiply-adds between registers; *ops = FLOPs of all workers
-double gs_bench_read(gs_pool *pool, const float *p, int64_t n);    // every worker reads its share of p once
+double gs_bench_barrier(gs_pool *pool, int64_t count);          // `count` barriers inside one job
+double gs_bench_read(gs_pool *pool, const float *p, int64_t n); // every worker reads its share of p once
+
+enum gs_arithmetic {
+	GS_TILE,      // the register tile of products, from L1
+	GS_TILE_BF16, // that of bfloat16 products, which not every version has
+	GS_FMA,       // multiply-adds between registers
+	GS_ARITHMETICS
+};
+
+// gs_bench_arithmetic runs one of these `count` times; *ops becomes the FLOPs of all workers, 0 where the version has none.
+double gs_bench_arithmetic(gs_pool *pool, int which, int64_t count, int64_t *ops);
 
 // gs_bench_fill writes small numbers: every worker the share that gs_bench_read has it read, so that the memory is near to it.
 void gs_bench_fill(gs_pool *pool, float *p, int64_t n);

@@ -8,14 +8,9 @@
 #endif
 #define GS_TABLE gs_kernels_amx
 #define GS_NAME "amx"
-#define GS_VB 64
-#define GS_MR 12
-#define GS_NV 2
-#define GS_GP 2
-#define GS_GU 2
-#define GS_PREFETCH 512
+#include "avx512.h"
 #define GS_DOT_VNNI
-#define GS_BF16_TILE GS_AMX
+#define GS_BF16_TILE GS_BY_AMX
 #include "kernels_impl.h"
 #if defined(__clang__)
 #pragma clang attribute pop

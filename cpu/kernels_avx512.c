@@ -1,4 +1,4 @@
-// The kernels for x86-64 with AVX-512: 32 registers of 16 floats, a register tile of 12 x 32.
+// The kernels for x86-64 with AVX-512.
 #if defined(__x86_64__)
 #include "pool.h"
 #if defined(__clang__)
@@ -8,12 +8,7 @@
 #endif
 #define GS_TABLE gs_kernels_avx512
 #define GS_NAME "avx512"
-#define GS_VB 64
-#define GS_MR 12
-#define GS_NV 2
-#define GS_GP 2
-#define GS_GU 2
-#define GS_PREFETCH 512
+#include "avx512.h"
 #include "kernels_impl.h"
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -97,13 +97,13 @@ func measure(b *testing.B, p *program, work float64, unit string, ceiling func(s
 // flops measures the ceiling of a product, for about the given time: the register tile alone, from the first-level cache.
 func (p *pool) flops(seconds float64) float64 {
 	const perTile = 2 * 12 * 256 * 32
-	return p.measureFLOPs(1 + int(min(seconds, 0.05)*1e11/perTile))
+	return registerTile.measure(p)(1 + int(min(seconds, 0.05)*1e11/perTile))
 }
 
 // flopsBF16 is the same of the register tile of bfloat16.
 func (p *pool) flopsBF16(seconds float64) float64 {
 	const perTile = 2 * 12 * 384 * 32
-	return p.measureFLOPsBF16(1 + int(min(seconds, 0.05)*4e11/perTile))
+	return registerTileBF16.measure(p)(1 + int(min(seconds, 0.05)*4e11/perTile))
 }
 
 var benchShapes = [][2]int{{384, 1152}, {384, 384}, {384, 1536}, {1536, 384}, {768, 2304}, {768, 768}, {768, 3072}, {3072, 768}, {768, 50257}}

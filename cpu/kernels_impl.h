@@ -7,7 +7,7 @@
 //   GS_GP, GS_GU panels and sums per column that a gemv keeps in flight
 //   GS_PREFETCH  how many floats ahead a gemv prefetches
 //   GS_DOT_VNNI  (or GS_DOT_SDOT) where it multiplies bytes so (q8_gemv.h)
-//   GS_BF16_TILE GS_DOT or GS_AMX where it multiplies bfloat16 (bf16.h); else weights held so are widened
+//   GS_BF16_TILE GS_BY_DOT or GS_BY_AMX where it multiplies bfloat16 (bf16.h); else weights held so are widened
 
 #include "pool.h"
 
@@ -23,8 +23,8 @@
 
 #include "attention.h"
 
-#define GS_DOT 1
-#define GS_AMX 2
+#define GS_BY_DOT 1
+#define GS_BY_AMX 2
 #ifdef GS_BF16_TILE
 #include "bf16.h"
 
@@ -71,11 +71,12 @@ static void op_nop(gs_worker *w, const gs_step *s) {
 	(void)s;
 }
 
-static void flops(gs_worker *w, int64_t count, int64_t *ops) {
+static float flops(gs_worker *w, int64_t count, int64_t *ops) {
 	float *a = w->scratch, *b = a + MR * LDA, *c = b + KC * GS_NR;
 	memset(a, 0, (size_t)(MR * LDA + KC * GS_NR) * sizeof(float));
 	for (int64_t i = 0; i < count; i++) tile_of[BLOCK][MR](KC, a, 0, b, b, c, GS_NR, 0);
 	*ops = count * 2 * MR * KC * GS_NR;
+	return c[0];
 }
 
 // The register tile without its loads: as many sums as it keeps, each waiting only for itself.
@@ -150,8 +151,8 @@ static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block
 				[GS_ACTIVATION] = op_activation,                                                                                      \
 				[GS_COPY] = op_copy,                                                                                                  \
 			},                                                                                                                        \
-		.pack = pack, .quantise = quantise_x, .gemv_q8 = gemv, .convert = convert, .flops = flops, .flops_bf16 = GS_FLOPS_BF16,       \
-		.fma = fma_registers, .read = read_all, .maxima = block_maxima,                                                               \
+		.arithmetic = {[GS_TILE] = flops, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
+		.quantise = quantise_x, .gemv_q8 = gemv, .convert = convert, .read = read_all, .maxima = block_maxima,                        \
 	}
 
 #define GS_GEMV gemv_q8

@@ -110,9 +110,8 @@ struct gs_kernels {
 	void (*quantise)(gs_q8_block *out, const float *x, int64_t n);
 	void (*gemv_q8)(int panels, int64_t blocks, const gs_q8_block *x, const void *w, int64_t stride, float *y);
 	int64_t (*convert)(void *, int, const void *, int, int64_t);
-	void (*flops)(gs_worker *, int64_t count, int64_t *ops);
-	void (*flops_bf16)(gs_worker *, int64_t count, int64_t *ops); // NULL where bfloat16 weights are widened to float32
-	float (*fma)(gs_worker *, int64_t count, int64_t *ops);
+	// By gs_arithmetic; NULL where there is none. The value depends on what was computed, and is not used.
+	float (*arithmetic[GS_ARITHMETICS])(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);
 	void (*maxima)(float *maxima, const float *x, int64_t n, int64_t block);
 };

@@ -190,53 +190,24 @@ size_t gs_attention_work(int B, int NH, int HS, int S) {
 // ---- measuring ----
 
 typedef struct bench {
+	int which;
 	int64_t count, n;
 	const float *p;
 	_Atomic int64_t ops;
 	float sink[GS_MAX_THREADS];
 } bench;
 
-static void flops_job(gs_worker *w, void *arg) {
+static void arithmetic_job(gs_worker *w, void *arg) {
 	bench *b = arg;
 	int64_t ops = 0;
-	w->pool->kernels->flops(w, b->count, &ops);
+	b->sink[w->id] = w->pool->kernels->arithmetic[b->which](w, b->count, &ops);
 	atomic_fetch_add(&b->ops, ops);
 }
 
-double gs_bench_flops(gs_pool *p, int64_t count, int64_t *ops) {
-	bench b = {.count = count};
+double gs_bench_arithmetic(gs_pool *p, int which, int64_t count, int64_t *ops) {
+	bench b = {.which = which, .count = count};
 	int64_t start = gs_now();
-	gs_pool_run(p, flops_job, &b);
-	*ops = b.ops;
-	return (double)(gs_now() - start) * 1e-9;
-}
-
-static void flops_bf16_job(gs_worker *w, void *arg) {
-	bench *b = arg;
-	int64_t ops = 0;
-	w->pool->kernels->flops_bf16(w, b->count, &ops);
-	atomic_fetch_add(&b->ops, ops);
-}
-
-double gs_bench_flops_bf16(gs_pool *p, int64_t count, int64_t *ops) {
-	bench b = {.count = count};
-	int64_t start = gs_now();
-	if (p->kernels->flops_bf16) gs_pool_run(p, flops_bf16_job, &b);
-	*ops = b.ops;
-	return (double)(gs_now() - start) * 1e-9;
-}
-
-static void fma_job(gs_worker *w, void *arg) {
-	bench *b = arg;
-	int64_t ops = 0;
-	b->sink[w->id] = w->pool->kernels->fma(w, b->count, &ops);
-	atomic_fetch_add(&b->ops, ops);
-}
-
-double gs_bench_fma(gs_pool *p, int64_t count, int64_t *ops) {
-	bench b = {.count = count};
-	int64_t start = gs_now();
-	gs_pool_run(p, fma_job, &b);
+	if (p->kernels->arithmetic[which]) gs_pool_run(p, arithmetic_job, &b);
 	*ops = b.ops;
 	return (double)(gs_now() - start) * 1e-9;
 }

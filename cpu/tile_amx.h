@@ -5,7 +5,7 @@
 // One TDPBF16PS multiplies 16 rows by 32 columns of A with 32 rows by 16 columns of B, whose rows k and k+1 are interleaved: the layout
 // of packed weights (kernels.h). It rounds to nearest and takes subnormal numbers for 0 (Intel 64 and IA-32 Architectures Software
 // Developer's Manual, volume 2, TDPBF16PS). A row's sums depend on that row alone, so each output has one order of k, whatever m is.
-// Included by kernels_impl.h where GS_BF16_TILE is GS_AMX.
+// Included by kernels_impl.h where GS_BF16_TILE is GS_BY_AMX.
 //
 // Tiles are named in inline assembly, which every compiler that has the assembler for it takes alike. Statements are volatile: they
 // stay in order.

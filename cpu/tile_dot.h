@@ -4,7 +4,7 @@
 //
 // A lane of VDPBF16PS adds two products to a float32 sum, one after the other; it rounds to nearest and takes subnormal numbers for 0
 // (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS). Each output is summed in the order of k, whatever m
-// is. Included by kernels_impl.h where GS_BF16_TILE is GS_DOT.
+// is. Included by kernels_impl.h where GS_BF16_TILE is GS_BY_DOT.
 
 enum {
 	BR = GS_MR,      // rows of a register tile

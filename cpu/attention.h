@@ -1,17 +1,18 @@
 // GS_APPEND and GS_ATTENTION over the KV cache (layout in kernels.h). Included by kernels_impl.h, once per instruction set.
 //
-// Many queries: a task takes up to QT tiles of MR queries of one head and goes over the keys in blocks of KC. Scores of a tile are one
+// Many queries: a task takes up to QT tiles of MR queries of one head and goes over the keys in blocks of KEYS. Scores of a tile are one
 // product of the GEMM's register tile with a panel of keys, their exponentials another with a panel of values; running maximum and sum
 // make the softmax exact without ever holding a (T, T) matrix (T. Dao et al., FlashAttention, NeurIPS 2022, algorithm 1; M. Milakov,
 // N. Gimelshein, Online normalizer calculation for softmax, 2018). Blocks above the diagonal are skipped.
 //
 // Queries are scaled by log2(e) too, so that the exponentials are powers of two.
 //
-// One query: keys are cut into chunks of KC, so that few heads still feed many workers; partial results are joined in order.
+// One query: keys are cut into chunks of KEYS, so that few heads still feed many workers; partial results are joined in order.
 
 enum {
 	QT = 4,           // tiles of queries that share a block of keys in L1
 	QROWS = QT * MR,  // queries of a task
+	KEYS = 256,       // keys of a block
 	MAX_HS = 256,     // a row of Q fits in LDA
 };
 
@@ -75,7 +76,7 @@ static void op_append(gs_worker *w, const gs_step *s) {
 
 // attend computes, over keys [0, n) of a chunk, m = max score, l = sum 2^(score - m), out = sum 2^(score - m) value.
 INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m, float *l, float *out) {
-	float score[KC];
+	float score[KEYS];
 	gemv_f32((int)(padded(n) / GS_NR), c->HS, q, keys, (int64_t)c->HS * GS_NR, score);
 	for (int64_t j = n; j < padded(n); j++) score[j] = -INFINITY;
 	vf top = splat(-INFINITY);
@@ -91,13 +92,13 @@ INLINE void attend(const gs_cache *c, const float *q, const float *keys, const f
 	gemv_f32((int)(padded(c->HS) / GS_NR), n, score, values, (int64_t)c->S * GS_NR, out);
 }
 
-INLINE int64_t chunks_of(const gs_attention *o, int64_t b) { return (o->pos[b] + o->T + KC - 1) / KC; }
+INLINE int64_t chunks_of(const gs_attention *o, int64_t b) { return (o->pos[b] + o->T + KEYS - 1) / KEYS; }
 
 static void attention_one(gs_worker *w, const gs_attention *o) {
 	const gs_cache *c = &o->cache;
 	int64_t HS = c->HS, NH = c->NH, HSp = padded(HS);
 	const float scale = o->scale * LOG2_E;
-	int64_t most = 0, record = HSp + GS_NR, slots = (c->S + KC - 1) / KC; // work: (B, NH, slots, record): m, l, out
+	int64_t most = 0, record = HSp + GS_NR, slots = (c->S + KEYS - 1) / KEYS; // work: (B, NH, slots, record): m, l, out
 	for (int64_t b = 0; b < o->B; b++)
 		if (chunks_of(o, b) > most) most = chunks_of(o, b);
 	for (int64_t t = gs_first(w, o->B * NH * most); t >= 0; t = gs_next(w)) {
@@ -108,8 +109,8 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
 		const float *query = row_of(&o->qkv, b * o->T + o->T - 1) + h * HS;
 		for (int64_t d = 0; d < HS; d++) q[d] = query[d] * scale;
-		int64_t n = o->pos[b] + o->T - chunk * KC;
-		attend(c, q, keys_of(c, b, h) + chunk * KC * HS, values_of(c, b, h) + chunk * KC * GS_NR, n < KC ? n : KC, &m, &l, out);
+		int64_t n = o->pos[b] + o->T - chunk * KEYS;
+		attend(c, q, keys_of(c, b, h) + chunk * KEYS * HS, values_of(c, b, h) + chunk * KEYS * GS_NR, n < KEYS ? n : KEYS, &m, &l, out);
 		if (chunks == 1) {
 			float *y = row_of(&o->y, b) + h * HS;
 			for (int64_t d = 0; d < HS; d++) y[d] = out[d] / l;
@@ -202,12 +203,12 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 			l[r] = 0;
 			memset(out + r * HSp, 0, (size_t)HSp * sizeof(float));
 		}
-		for (int64_t k = 0; k < seen + rows - 1; k += KC)
+		for (int64_t k = 0; k < seen + rows - 1; k += KEYS)
 			for (int64_t i = t0; i < t1; i++) {
 				int64_t ra = nq * i / tiles - i0, rn = nq * (i + 1) / tiles - i0 - ra;
 				int64_t n = seen + ra + rn - 1 - k; // keys of this block that the tile's last query sees
 				if (n <= 0) continue;
-				if (n > KC) n = KC;
+				if (n > KEYS) n = KEYS;
 				int64_t width = padded(n);
 				for (int64_t j = 0; j < width; j += GS_NR)
 					tile_of[STREAM_F32][rn](HS, q + ra * LDA, 0, keys + (k + j) * HS, NULL, p + j, LDA, 0);

@@ -14,6 +14,7 @@
 
 enum {
 	BMC = 256,                    // rows of a task at most: a multiple of 32
+	BMC_ROWS = 512,               // of a weight held by rows, as each task turns its panels
 	BKC = 384,                    // rows of a panel per block: 24 KiB, for the L1 cache
 	BA_VALUES = 384 * 1024,       // packed x of a task: 768 KiB, for the L2 cache
 	BK_MAX = BA_VALUES / 32 - 32, // K of which 32 rows fit
@@ -52,12 +53,12 @@ INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
 }
 
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
-	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2;
+	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, length = row_length(&o->w);
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
 
 	// Tall tasks read panels least, wide ones pack x least; enough of them that nobody waits long at the end.
 	int64_t most = BA_VALUES / ((K + 31) / 32 * 32 + 32) / 32 * 32;
-	if (most > BMC) most = BMC;
+	if (most > (o->w.rows ? BMC_ROWS : BMC)) most = o->w.rows ? BMC_ROWS : BMC;
 	int64_t mtasks = (M + most - 1) / most, ntasks = 1;
 	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 16) ntasks++;
 	while (mtasks * ntasks < 4 * w->n && M / mtasks > 2 * BR) mtasks++;
@@ -65,9 +66,10 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > BR) mtasks++; // as many for each worker
 
 	const int far = past_caches(o);
-	float *c = w->scratch;                    // (BFAR, BMC, 32)
-	float *tail = c + BFAR * BMC * GS_NR;     // (16, 32) pairs
-	uint16_t *a = (uint16_t *)(tail + BTAIL); // packed rows of x
+	float *c = w->scratch;                    // (BFAR, BMC_ROWS, 32)
+	float *tail = c + BFAR * BMC_ROWS * GS_NR;     // (16, 32) pairs
+	float *wide = tail + BTAIL;               // (BK_MAX / 2, 32) pairs: a panel of a weight held by rows
+	uint16_t *a = (uint16_t *)(wide + BK_MAX / 2 * GS_NR); // packed rows of x
 
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
@@ -78,10 +80,12 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 		int64_t tiles = (rows + BR - 1) / BR;
 		for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
-			const float *b = panel_of(&o->w, q), *last = NULL;
+			const float *b = o->w.rows ? wide : panel_of(&o->w, q), *last = NULL;
 			const int64_t held = far ? (q - q0) % BFAR : 0; // panels before this one whose sums wait
-			float *cq = c + held * BMC * GS_NR;
-			if (pairs % 16 != 0) { // a tile reads 16 pairs, and what follows the panel is not ours
+			float *cq = c + held * BMC_ROWS * GS_NR;
+			if (o->w.rows) {
+				turn(wide, (const float *)o->w.data + q * GS_NR * length / 2, length / 2, length / 2);
+			} else if (pairs % 16 != 0) { // a tile reads 16 pairs, and what follows the panel is not ours
 				memcpy(tail, b + pairs / 16 * BTAIL, (size_t)(pairs % 16 * GS_NR) * sizeof *tail);
 				memset(tail + pairs % 16 * GS_NR, 0, (size_t)((16 - pairs % 16) * GS_NR) * sizeof *tail);
 				last = tail;
@@ -89,7 +93,7 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 			for (int64_t k = 0; k < K; k += BKC) {
 				int64_t kn = K - k < BKC ? K - k : BKC, lines = kn / BF16_AHEAD;
 				// While this block is multiplied, what follows it is fetched: `lines` lines per tile, of the kn that it takes.
-				const char *next = (const char *)(b + (kn + 1) / 2 * GS_NR);
+				const char *next = o->w.rows ? (const char *)o->w.data + ((q + 1) * GS_NR * length + k * GS_NR) * 2 : (const char *)(b + (kn + 1) / 2 * GS_NR);
 				for (int64_t i = 0; i < tiles; i++) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;
@@ -98,17 +102,17 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * GS_NR, k > 0);
 					if (write) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
 				}
-				b = (const float *)next;
+				b += (kn + 1) / 2 * GS_NR;
 			}
-			if (far && (held == BFAR - 1 || q == q1 - 1)) finish_rows(o, r0, rows, (q - held) * GS_NR, held + 1, c, BMC * GS_NR);
+			if (far && (held == BFAR - 1 || q == q1 - 1)) finish_rows(o, r0, rows, (q - held) * GS_NR, held + 1, c, BMC_ROWS * GS_NR);
 		}
 	}
 	if (far) stream_end();
 	bf16_end();
 }
 
-_Static_assert(BFAR * BMC * GS_NR + BTAIL + BA_VALUES / 2 <= GS_SCRATCH && (int)BFAR <= (int)NC, "scratch too small for a task");
-_Static_assert(BMC % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles");
+_Static_assert(BFAR * BMC_ROWS * GS_NR + BTAIL + BK_MAX / 2 * GS_NR + BA_VALUES / 2 <= GS_SCRATCH && (int)BFAR <= (int)FAR_MOST, "scratch too small for a task");
+_Static_assert(BMC % 32 == 0 && BMC_ROWS % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles");
 
 // The register tile from the first-level cache: the ceiling of these products.
 static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {

@@ -115,7 +115,7 @@ func (b *Backend) Sizes() gpt2.Sizes {
 type packedModel struct {
 	users    int
 	arenas   []*arena
-	matrices map[string]*weight // packed panels, and tables of embeddings that are only looked up
+	matrices map[string]*weight
 	vectors  map[string]mem[float32]
 }
 
@@ -124,15 +124,18 @@ type form uint8
 
 const (
 	heldVector form = iota // float32: gains and biases
-	heldTable              // rows, to be looked up: wpe, and wte where lm_head is not tied to it
-	heldPanels             // packed for products
+	heldTable              // by rows: wpe, wte and lm_head
+	heldPanels             // for products
 )
 
-func formOf(c gpt2.Config, p gpt2.Param) form {
+// formOf holds what is looked up, and what is stored like it, by rows. Blocks of 8-bit
+// weights exist in panels alone.
+func (b *Backend) formOf(c gpt2.Config, p gpt2.Param) form {
+	lookedUp := p.Name == "wpe.weight" || p.Name == "wte.weight" && !c.Tied
 	switch {
 	case len(p.Shape) == 1:
 		return heldVector
-	case p.Name == "wpe.weight", p.Name == "wte.weight" && !c.Tied:
+	case lookedUp, isTransposed(p) && b.dtype != q8Type:
 		return heldTable
 	}
 	return heldPanels
@@ -169,7 +172,7 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 		todo = append(todo, param)
 		total += int64(param.Elements())
 		bytes := 4 * param.Elements()
-		switch f := formOf(m.Config, param); {
+		switch f := b.formOf(m.Config, param); {
 		case f == heldTable:
 			bytes = weightBytes(param.Shape[1], param.Shape[0], b.dtype.ofTables(), true)
 		case f == heldPanels && isTransposed(param):
@@ -235,7 +238,7 @@ func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
 
 // pack reads a parameter, in slices through buf, into the form in which it is held.
 func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf *[]byte, progress func(elements int)) error {
-	f := formOf(m.Config, param)
+	f := b.formOf(m.Config, param)
 	if f == heldVector {
 		v, err := a.floats(param.Elements())
 		if err != nil {
@@ -280,12 +283,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 		if err := t.ReadParallel(src, int64(r*cols*source.size()), b.pool.threads, nil); err != nil {
 			return err
 		}
-		var bad int
-		if f == heldTable {
-			bad, err = w.setRows(src, source, r, r+n)
-		} else {
-			bad, err = w.pack(b.pool, src, source, isTransposed(param), r, r+n)
-		}
+		bad, err := w.pack(b.pool, src, source, f == heldTable || isTransposed(param), r, r+n)
 		if err != nil {
 			return err
 		}

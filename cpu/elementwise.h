@@ -9,22 +9,15 @@ INLINE float widen_bf16(uint16_t h) {
 	return f;
 }
 
-// gather reads columns [c, c+n) of token `id`'s row of wte: a contiguous run of a row-major table, or every 32nd value of a panel,
-// each on a cache line of its own.
-INLINE void gather(float *y, const gs_weight *w, int rowmajor, int64_t id, int64_t c, int64_t n) {
-	if (rowmajor && w->dtype == GS_F32) {
-		copy_values(y, (const float *)w->data + id * w->K + c, n);
-	} else if (rowmajor) {
-		const uint16_t *p = (const uint16_t *)w->data + id * w->K + c;
+// lookup reads columns [c, c+n) of row `id` of a table.
+INLINE void lookup(float *y, const gs_weight *w, int64_t id, int64_t c, int64_t n) {
+	if (w->dtype == GS_F32) {
+		copy_values(y, (const float *)w->data + id * row_length(w) + c, n);
+	} else if (w->dtype == GS_BF16) {
+		const uint16_t *p = (const uint16_t *)w->data + id * row_length(w) + c;
 		for (int64_t i = 0; i < n; i++) y[i] = widen_bf16(p[i]);
-	} else if (w->dtype == GS_F32) {
-		const float *p = (const float *)w->data + (id / GS_NR * w->K + c) * GS_NR + id % GS_NR;
-		for (int64_t i = 0; i < n; i++) y[i] = p[i * GS_NR];
-	} else if (w->dtype == GS_Q8) {
+	} else {
 		for (int64_t i = 0; i < n; i++) y[i] = q8_at(w, c + i, id);
-	} else { // c is even: EMBED_SPAN is
-		const uint16_t *p = (const uint16_t *)w->data + ((id / GS_NR * ((w->K + 1) / 2) + c / 2) * GS_NR + id % GS_NR) * 2;
-		for (int64_t i = 0; i < n; i++) y[i] = widen_bf16(p[i / 2 * GS_NR * 2 + i % 2]);
 	}
 }
 
@@ -32,7 +25,7 @@ INLINE void gather(float *y, const gs_weight *w, int rowmajor, int64_t id, int64
 // microseconds); NULL where that does not pay. Tokens of one panel share its cache lines, and gathering is bound by how fast lines come.
 static const int32_t *by_panel(gs_worker *w, const gs_embed *o) {
 	const int64_t M = (int64_t)o->B * o->T, panels = (o->wte.N + GS_NR - 1) / GS_NR;
-	if (o->rowmajor || M < 64 || M + panels + 1 > GS_SCRATCH) return NULL;
+	if (o->wte.dtype != GS_Q8 || M < 64 || M + panels + 1 > GS_SCRATCH) return NULL;
 	int32_t *first = (int32_t *)w->scratch, *order = first + panels + 1; // of each panel; rows
 	memset(first, 0, (size_t)(panels + 1) * sizeof *first);
 	for (int64_t r = 0; r < M; r++) first[o->ids[r] / GS_NR + 1]++;
@@ -47,16 +40,10 @@ static void op_embed(gs_worker *w, const gs_step *s) {
 	int64_t C = o->C, spans = (C + EMBED_SPAN - 1) / EMBED_SPAN;
 	for (int64_t t = gs_first(w, (int64_t)o->B * o->T * spans); t >= 0; t = gs_next(w)) {
 		int64_t r = order ? order[t / spans] : t / spans, c = t % spans * EMBED_SPAN, n = C - c < EMBED_SPAN ? C - c : EMBED_SPAN;
-		int64_t at = (o->pos[r / o->T] + r % o->T) * C + c;
-		float *y = row_of(&o->y, r) + c;
-		gather(y, &o->wte, o->rowmajor, o->ids[r], c, n);
-		if (o->wpe_dtype == GS_F32) {
-			const float *p = (const float *)o->wpe + at;
-			for (int64_t i = 0; i < n; i++) y[i] += p[i];
-		} else {
-			const uint16_t *p = (const uint16_t *)o->wpe + at;
-			for (int64_t i = 0; i < n; i++) y[i] += widen_bf16(p[i]);
-		}
+		float *y = row_of(&o->y, r) + c, p[EMBED_SPAN];
+		lookup(y, &o->wte, o->ids[r], c, n);
+		lookup(p, &o->wpe, o->pos[r / o->T] + r % o->T, c, n);
+		for (int64_t i = 0; i < n; i++) y[i] += p[i];
 	}
 }
 

@@ -210,7 +210,7 @@ func (d dtype) ofTables() dtype {
 	return d
 }
 
-// weight is a matrix (K, N) packed into panels of 32 columns (layout in kernels.h), or a table: N rows of K, as embeddings are stored.
+// weight is a matrix (K, N) in panels of 32 columns or, as a table, by rows, of which embeddings are looked up (layouts in kernels.h).
 type weight struct {
 	K, N  int
 	dtype dtype
@@ -219,12 +219,16 @@ type weight struct {
 	owned bool         // data is this weight's own, not an arena's
 }
 
-// weightBytes is the memory that a packed weight takes, or, with table set, a table. Arenas hand it out in multiples of 64.
+// weightBytes is the memory that a weight takes, in panels or as a table. It is a multiple of 64.
 func weightBytes(K, N int, d dtype, table bool) int {
-	if table {
-		return (K*N*d.size() + 63) / 64 * 64
+	return int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d), flag(table)))
+}
+
+func flag(set bool) C.int {
+	if set {
+		return 1
 	}
-	return int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d)))
+	return 0
 }
 
 // arena is one block of memory that weights are cut from. A model's weights in one block lie on huge pages, whatever their sizes: a
@@ -260,7 +264,7 @@ func (a *arena) floats(n int) (mem[float32], error) {
 // newWeight makes a packed matrix of zeros; pack its values next. It is cut from the arena, or, where that is nil, allocated by itself.
 func newWeight(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, false) }
 
-// newTable makes a table of N rows of K values, for embedStep, all zeros; setRows fills it.
+// newTable makes a matrix (K, N) held by rows, N of K values, all zeros; pack its values next. Steps of products take it too.
 func newTable(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, true) }
 
 func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
@@ -268,7 +272,7 @@ func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
 		return nil, fmt.Errorf("a weight of %d x %d is not possible", K, N)
 	}
 	if d != float32Type && d != bfloat16Type && (d != q8Type || table) {
-		return nil, fmt.Errorf("weights are held as float32 or bfloat16, packed ones as 8-bit integers too")
+		return nil, fmt.Errorf("weights are held as float32 or bfloat16, in panels as 8-bit integers too")
 	}
 	n := (weightBytes(K, N, d, table) + 3) / 4
 	data, err := mem[float32]{}, error(nil)
@@ -294,29 +298,17 @@ func (w *weight) free() {
 func (w *weight) bytes() int { return weightBytes(w.K, w.N, w.dtype, w.table) }
 
 func (w *weight) c() C.gs_weight {
-	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype)}
-}
-
-// setRows writes rows r0 to r1-1 of a table from little-endian values of the source's dtype. It returns how many of them were NaN or
-// infinite.
-func (w *weight) setRows(src []byte, d dtype, r0, r1 int) (bad int, err error) {
-	if !w.table {
-		return 0, fmt.Errorf("setting rows of a packed weight: pack it")
-	}
-	if r0 < 0 || r1 > w.N || r0 >= r1 || len(src) != (r1-r0)*w.K*d.size() {
-		return 0, fmt.Errorf("setting rows %d to %d of %d, of %d values: source has %d bytes", r0, r1, w.N, w.K, len(src))
-	}
-	dst := unsafe.Add(w.data.void(), r0*w.K*w.dtype.size())
-	return int(C.gs_convert(dst, C.int(w.dtype), unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int64_t((r1-r0)*w.K))), nil
+	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype), rows: C.int32_t(flag(w.table))}
 }
 
 // pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it, or, where
 // transposed is set, (N, K), as embeddings are stored; src holds just these rows, as little-endian values of the source's dtype.
-// Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed, or 8-bit), but for the last.
+// Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed, or 8-bit), but for the last. A
+// table's source is transposed.
 // It returns how many of the source's values were NaN or infinite.
 func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int) (bad int, err error) {
-	if w.table {
-		return 0, fmt.Errorf("packing into a table: set its rows")
+	if w.table && !transposed {
+		return 0, fmt.Errorf("a table takes rows of its own")
 	}
 	rows, cols, unit, t := w.K, w.N, 2, 0
 	if w.dtype == q8Type {
@@ -406,13 +398,12 @@ func (n norm) check(C int) error {
 
 // embedStep: y[b*T+i] = wte[ids[b*T+i]] + wpe[pos[b]+i], rows of C = wte.K.
 //
-// wte is the packed lm_head (a tied embedding needs no second copy), whose panels scatter a row over C cache lines; or a table of rows,
-// when `rows` is set: see newTable.
+// wte is lm_head too where that is tied to it: a table, or 8-bit panels, in which a row is scattered over cache lines.
 type embedStep struct {
 	y    view       // (B*T, C)
 	ids  mem[int32] // (B*T); each below wte.N when the step runs
 	pos  mem[int32] // (B); pos[b]+T at most wpe.N when the step runs
-	wte  *weight    // (C, V), packed or a table
+	wte  *weight    // (C, V), a table or 8-bit
 	wpe  *weight    // (C, positions), a table
 	B, T int
 }
@@ -534,8 +525,8 @@ func (p *program) push(op int32) (*C.gs_step, error) {
 
 func (p *program) embed(o embedStep) error {
 	M := o.B * o.T
-	if o.wte == nil || o.wpe == nil || !o.wpe.table || o.wte.K != o.wpe.K {
-		return fmt.Errorf("embed: wte and wpe must have as many channels, and wpe must be a table")
+	if o.wte == nil || o.wpe == nil || !o.wpe.table || !o.wte.table && o.wte.dtype != q8Type || o.wte.K != o.wpe.K {
+		return fmt.Errorf("embed: wte and wpe must have as many channels, and be tables, wte or 8-bit")
 	}
 	if err := o.y.check("embed: y", M, o.wte.K); err != nil {
 		return err
@@ -550,12 +541,8 @@ func (p *program) embed(o embedStep) error {
 	if err != nil {
 		return err
 	}
-	rowmajor := C.int32_t(0)
-	if o.wte.table {
-		rowmajor = 1
-	}
-	s.embed = C.gs_embed{y: o.y.c(), ids: cints(o.ids), pos: cints(o.pos), wte: o.wte.c(), wpe: o.wpe.data.void(), rowmajor: rowmajor,
-		wpe_dtype: C.int32_t(o.wpe.dtype), B: C.int32_t(o.B), T: C.int32_t(o.T), C: C.int32_t(o.wte.K)}
+	s.embed = C.gs_embed{y: o.y.c(), ids: cints(o.ids), pos: cints(o.pos), wte: o.wte.c(), wpe: o.wpe.c(),
+		B: C.int32_t(o.B), T: C.int32_t(o.T), C: C.int32_t(o.wte.K)}
 	return nil
 }
 
@@ -581,8 +568,8 @@ func (p *program) layerNorm(o layerNormStep) error {
 const maxNormChannels = 1 << 18
 
 func (p *program) linear(o linearStep) error {
-	if o.w == nil || o.w.table {
-		return fmt.Errorf("linear: no packed weight")
+	if o.w == nil {
+		return fmt.Errorf("linear: no weight")
 	}
 	if o.n1 == 0 {
 		o.n1 = o.w.N
@@ -625,15 +612,9 @@ func (p *program) linear(o linearStep) error {
 }
 
 func (o *attentionStep) fill(a *C.gs_attention) {
-	flag := func(set bool) C.int32_t {
-		if set {
-			return 1
-		}
-		return 0
-	}
 	*a = C.gs_attention{qkv: o.qkv.c(), y: o.y.c(), pos: cints(o.pos), work: cfloats(o.work),
 		cache: C.gs_cache{k: cfloats(o.cache.k), v: cfloats(o.cache.v), S: C.int32_t(o.cache.S), NH: C.int32_t(o.cache.NH), HS: C.int32_t(o.cache.HS)},
-		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag(o.append), bf16: flag(o.bf16)}
+		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: C.int32_t(flag(o.append)), bf16: C.int32_t(flag(o.bf16))}
 }
 
 func (o *attentionStep) check() error {

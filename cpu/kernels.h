@@ -3,7 +3,7 @@
 // How the pieces fit together:
 //
 //   gs_pool     a team of threads (the calling thread is worker 0). One pool runs one job at a time; several pools may exist.
-//   gs_weight   a matrix W (K, N) packed into panels of 32 columns, as float32 or bfloat16 (layout below).
+//   gs_weight   a matrix W (K, N) packed into panels of 32 columns, or by rows (layouts below).
 //   gs_step     one op with its pointers and sizes, filled once by Go when a plan is prepared.
 //   gs_run      executes steps[from:to] in order. All workers walk the same list, and meet at a barrier after each step.
 //
@@ -73,6 +73,13 @@ const char *gs_isa_name(int isa);
 //            (ggml-org/llama.cpp, ggml/src/ggml-quants.c, quantize_row_q8_0_ref), which has float16 for d. A bfloat16 has float32's
 //            range and widens with a shift, on any processor; as q is made with the rounded d, no error comes of its 8 bits.
 
+//
+// A matrix whose columns are also looked up one by one, the token embedding that lm_head is tied to, is held by rows (`rows` is set):
+//
+//   GS_F32, GS_BF16   [N rounded up to 32][K rounded up to 32], column n of W in row n, padded with zeros
+//
+// A product of few rows with it is one of dot products; one of many turns it into panels as it goes.
+
 enum { GS_NR = 32 };
 enum { GS_QB = 32, GS_Q8_BLOCK = GS_NR * 2 + GS_QB * GS_NR }; // rows and bytes of a block of GS_Q8
 
@@ -81,7 +88,8 @@ enum gs_dtype { GS_F32, GS_BF16, GS_F16, GS_Q8 }; // GS_F16 is only a source of 
 typedef struct gs_weight {
 	void *data;
 	int64_t K, N;
-	int32_t dtype; // GS_F32, GS_BF16 or, packed, GS_Q8
+	int32_t dtype; // GS_F32, GS_BF16 or, in panels, GS_Q8
+	int32_t rows;  // held by rows
 } gs_weight;
 
 // ---- views ----------------------------------------------------------------------------------------------------------------------
@@ -128,10 +136,8 @@ typedef struct gs_embed {
 	gs_view y;          // (B*T, C)
 	const int32_t *ids; // (B*T)
 	const int32_t *pos; // (B)
-	gs_weight wte;      // packed (C, V); or, where rowmajor is set, (V, C) row-major
-	const void *wpe;    // (positions, C) row-major
-	int32_t rowmajor;
-	int32_t wpe_dtype; // GS_F32 or GS_BF16
+	gs_weight wte;      // (C, V), by rows or of GS_Q8
+	gs_weight wpe;      // (C, positions), by rows
 	int32_t B, T, C;
 } gs_embed;
 
@@ -225,18 +231,15 @@ int64_t gs_now(void);
 //   transposed == 0   src is rows [r0, r1) of a (K, N) matrix, as GPT-2's Conv1D stores weights
 //   transposed == 1   src is rows [r0, r1) of an (N, K) matrix, as embeddings and lm_head are stored; r0 is a multiple of 32
 // Slices may be packed in any order. For GS_BF16, r0 of an untransposed slice is even, and so is r1 unless it is K; for GS_Q8 both are
-// multiples of 32; r1 of a transposed slice is a multiple of 32 unless it is N. src_dtype is GS_F32, GS_BF16 or GS_F16;
-// to bfloat16 it rounds to nearest, ties to even. A column's block of GS_Q8 with a NaN or an infinity is NaN. Returns how many source values were NaN or infinite.
+// multiples of 32; r1 of a transposed slice is a multiple of 32 unless it is N. A weight held by rows takes only transposed slices.
+// src_dtype is GS_F32, GS_BF16 or GS_F16; to bfloat16 it rounds to nearest, ties to even. A column's block of GS_Q8 with a NaN or an infinity is NaN. Returns how many source values were NaN or infinite.
 int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0, int64_t r1);
 
 // gs_weight_bytes returns the size of the packed form.
-size_t gs_weight_bytes(int64_t K, int64_t N, int dtype);
+size_t gs_weight_bytes(int64_t K, int64_t N, int dtype, int rows);
 
 // gs_maxima writes to maxima the largest value of each `block` of n values, the last of which may have fewer; NaN where one of them is.
 void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block);
-
-// gs_convert converts n values to float32 or bfloat16; returns how many were NaN or infinite.
-int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n);
 
 // ---- measuring ------------------------------------------------------------------------------------------------------------------
 

@@ -43,22 +43,22 @@ func benchFloats(b *testing.B, n int) mem[float32] {
 	return m
 }
 
-func benchWeight(b *testing.B, K, N int, d dtype) *weight {
+func benchWeight(b *testing.B, s benchShape, d dtype) *weight {
 	b.Helper()
-	w, err := newWeight(nil, K, N, d)
+	w, err := makeWeight(nil, s.K, s.N, d, s.table)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(w.free)
-	s := w.data.slice()
+	values := w.data.slice()
 	if d == float32Type {
 		r := rand.New(rand.NewPCG(1, 2))
-		for i := range s {
-			s[i] = r.Float32() - 0.5
+		for i := range values {
+			values[i] = r.Float32() - 0.5
 		}
 	} else {
-		for i := range s {
-			s[i] = 1.0 / 3 // two small bfloat16 values
+		for i := range values {
+			values[i] = 1.0 / 3 // two small bfloat16 values
 		}
 	}
 	return w
@@ -106,22 +106,37 @@ func (p *pool) flopsBF16(seconds float64) float64 {
 	return registerTileBF16.measure(p)(1 + int(min(seconds, 0.05)*4e11/perTile))
 }
 
-var benchShapes = [][2]int{{384, 1152}, {384, 384}, {384, 1536}, {1536, 384}, {768, 2304}, {768, 768}, {768, 3072}, {3072, 768}, {768, 50257}}
+// benchShape is a weight (K, N), in panels or by rows.
+type benchShape struct {
+	K, N  int
+	table bool
+}
+
+func (s benchShape) String() string {
+	layout := ""
+	if s.table {
+		layout = "/rows"
+	}
+	return fmt.Sprintf("K=%d/N=%d%s", s.K, s.N, layout)
+}
+
+var benchShapes = []benchShape{{384, 1152, false}, {384, 384, false}, {384, 1536, false}, {1536, 384, false}, {384, 257, true}, {768, 2304, false},
+	{768, 768, false}, {768, 3072, false}, {3072, 768, false}, {768, 50257, false}, {768, 50257, true}}
 
 func BenchmarkGEMM(b *testing.B) {
 	p := benchPool(b)
 	for _, d := range []dtype{float32Type, bfloat16Type} {
 		for _, M := range []int{16, 64, 256, 1024} {
 			for _, s := range benchShapes {
-				K, N := s[0], s[1]
-				b.Run(fmt.Sprintf("%s/M=%d/K=%d/N=%d", []string{"f32", "bf16"}[d], M, K, N), func(b *testing.B) {
+				K, N := s.K, s.N
+				b.Run(fmt.Sprintf("%s/M=%d/%s", []string{"f32", "bf16"}[d], M, s), func(b *testing.B) {
 					x, y := benchFloats(b, M*K), benchFloats(b, M*N)
 					prog, err := newProgram(p, 1)
 					if err != nil {
 						b.Fatal(err)
 					}
 					defer prog.free()
-					if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: benchWeight(b, K, N, d), M: M}); err != nil {
+					if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: benchWeight(b, s, d), M: M}); err != nil {
 						b.Fatal(err)
 					}
 					ceiling := p.flops
@@ -142,8 +157,8 @@ func BenchmarkGEMV(b *testing.B) {
 		for _, d := range []dtype{float32Type, bfloat16Type} {
 			for _, M := range []int{1, 4} {
 				for _, s := range benchShapes {
-					K, N := s[0], s[1]
-					b.Run(fmt.Sprintf("cold=%v/%s/M=%d/K=%d/N=%d", cold, []string{"f32", "bf16"}[d], M, K, N), func(b *testing.B) {
+					K, N := s.K, s.N
+					b.Run(fmt.Sprintf("cold=%v/%s/M=%d/%s", cold, []string{"f32", "bf16"}[d], M, s), func(b *testing.B) {
 						copies := 1
 						bytes := K * N * d.size()
 						if cold {
@@ -157,7 +172,7 @@ func BenchmarkGEMV(b *testing.B) {
 						defer prog.free()
 						var weights []mem[float32]
 						for range copies {
-							w := benchWeight(b, K, N, d)
+							w := benchWeight(b, s, d)
 							weights = append(weights, w.data)
 							if err := prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: w, M: M}); err != nil {
 								b.Fatal(err)
@@ -221,7 +236,7 @@ func BenchmarkPack(b *testing.B) {
 	for _, transposed := range []bool{false, true} {
 		const K, N = 768, 3072
 		b.Run(fmt.Sprintf("transposed=%v", transposed), func(b *testing.B) {
-			w := benchWeight(b, K, N, float32Type)
+			w := benchWeight(b, benchShape{K: K, N: N}, float32Type)
 			src := make([]byte, K*N*2)
 			rows := K
 			if transposed {

@@ -19,6 +19,8 @@
 
 #include "norm.h"
 
+#include "rows.h"
+
 #include "linear.h"
 
 #include "attention.h"
@@ -34,9 +36,11 @@
 static void op_linear(gs_worker *w, const gs_step *s) {
 	const gs_linear *o = &s->linear;
 	int64_t blocks = (o->w.K + KC - 1) / KC;
-	if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)
+	if (o->w.rows && o->M <= MR && (o->M + 1) * row_length(&o->w) <= GS_SCRATCH)
+		linear_few_rows(w, o);
+	else if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)
 		linear_few_q8(w, o);
-	else if (o->w.dtype != GS_Q8 && o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
+	else if (o->w.dtype != GS_Q8 && !o->w.rows && o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
 		linear_few(w, o);
 #ifdef GS_BF16_TILE
 	else if (o->w.dtype == GS_BF16 && o->w.K <= BK_MAX)
@@ -72,10 +76,11 @@ static void op_nop(gs_worker *w, const gs_step *s) {
 }
 
 static float flops(gs_worker *w, int64_t count, int64_t *ops) {
-	float *a = w->scratch, *b = a + MR * LDA, *c = b + KC * GS_NR;
-	memset(a, 0, (size_t)(MR * LDA + KC * GS_NR) * sizeof(float));
-	for (int64_t i = 0; i < count; i++) tile_of[BLOCK][MR](KC, a, 0, b, b, c, GS_NR, 0);
-	*ops = count * 2 * MR * KC * GS_NR;
+	enum { N = 256 }; // rows of a panel that stay in L1
+	float *a = w->scratch, *b = a + MR * LDA, *c = b + N * GS_NR;
+	memset(a, 0, (size_t)(MR * LDA + N * GS_NR) * sizeof(float));
+	for (int64_t i = 0; i < count; i++) tile_of[BLOCK][MR](N, a, 0, b, b, c, GS_NR, 0);
+	*ops = count * 2 * MR * N * GS_NR;
 	return c[0];
 }
 
@@ -152,7 +157,7 @@ static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block
 				[GS_COPY] = op_copy,                                                                                                  \
 			},                                                                                                                        \
 		.arithmetic = {[GS_TILE] = flops, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
-		.quantise = quantise_x, .gemv_q8 = gemv, .convert = convert, .read = read_all, .maxima = block_maxima,                        \
+		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_all, .maxima = block_maxima,                        \
 	}
 
 #define GS_GEMV gemv_q8

@@ -161,15 +161,28 @@ func toBF16(f float32) uint16 {
 
 func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// packed makes a weight (K, N) of random values, from a source of the given type and layout, packed in random slices, and returns it
-// with its values as they should be held.
+// packed makes a weight (K, N) of random values in panels, from a source of the given type and layout, packed in random slices, and
+// returns it with its values as they should be held.
 func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, transposed bool) (*weight, []float32) {
 	t.Helper()
 	w, err := newWeight(nil, K, N, held)
+	return filled(t, r, p, w, err, source, transposed)
+}
+
+// table makes a weight held by rows, which likewise returns its values as (K, N).
+func table(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype) (*weight, []float32) {
+	t.Helper()
+	w, err := newTable(nil, K, N, held)
+	return filled(t, r, p, w, err, source, true)
+}
+
+func filled(t *testing.T, r *rand.Rand, p *pool, w *weight, err error, source dtype, transposed bool) (*weight, []float32) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.free)
+	K, N, held := w.K, w.N, w.dtype
 	for i := range w.data.slice() {
 		w.data.slice()[i] = math.Float32frombits(poison)
 	}
@@ -242,9 +255,16 @@ func (w *weight) at(k, n int) float32 {
 		return d * float32(q)
 	}
 	if w.dtype == float32Type {
+		if w.table {
+			return w.data.slice()[n*roundUp(w.K)+k]
+		}
 		return w.data.slice()[(n/32*w.K+k)*32+n%32]
 	}
-	pair := math.Float32bits(w.data.slice()[(n/32*((w.K+1)/2)+k/2)*32+n%32])
+	word := (n/32*((w.K+1)/2)+k/2)*32 + n%32
+	if w.table {
+		word = (n*roundUp(w.K) + k) / 2
+	}
+	pair := math.Float32bits(w.data.slice()[word])
 	if k%2 == 0 {
 		return math.Float32frombits(pair << 16)
 	}
@@ -256,14 +276,21 @@ func TestPack(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 1))
 		for _, held := range []dtype{float32Type, bfloat16Type, q8Type} {
 			for _, source := range []dtype{float32Type, bfloat16Type, float16Type} {
-				for _, transposed := range []bool{false, true} {
+				for _, layout := range []string{"columns", "transposed", "table"} {
+					if layout == "table" && held == q8Type {
+						continue
+					}
 					for _, shape := range [][2]int{{1, 1}, {7, 33}, {64, 96}, {129, 257}, {50, 31}} {
 						K, N := shape[0], shape[1]
-						w, values := packed(t, r, pools[r.IntN(len(pools))], K, N, held, source, transposed)
+						p := pools[r.IntN(len(pools))]
+						w, values := packed(t, r, p, K, N, held, source, layout == "transposed")
+						if layout == "table" {
+							w, values = table(t, r, p, K, N, held, source)
+						}
 						for k := range K {
 							for n := range N {
 								if got, want := w.at(k, n), values[k*N+n]; math.Float32bits(got) != math.Float32bits(want) {
-									t.Fatalf("held %v, source %v, transposed %v, %v: W[%d][%d] = %v, want %v", held, source, transposed, shape, k, n, got, want)
+									t.Fatalf("held %v, source %v, %s, %v: W[%d][%d] = %v, want %v", held, source, layout, shape, k, n, got, want)
 								}
 							}
 							for n := N; n < roundUp(N); n++ {
@@ -391,7 +418,7 @@ func TestLinear(t *testing.T) {
 	for M := 1; M <= 70; M++ {
 		shapes = append(shapes, shape{M, 40, 65})
 	}
-	shapes = append(shapes, shape{1, 768, 1000}, shape{12, 515, 100}, shape{13, 600, 449}, shape{25, 513, 64}, shape{300, 270, 96}, shape{700, 33, 480})
+	shapes = append(shapes, shape{1, 768, 1000}, shape{12, 515, 100}, shape{13, 600, 449}, shape{25, 513, 64}, shape{300, 270, 96}, shape{700, 33, 480}, shape{27, 1601, 70}, shape{500, 800, 70}, shape{7, 1601, 70})
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		r := rand.New(rand.NewPCG(3, 1))
 		for i, s := range shapes {
@@ -410,6 +437,9 @@ func TestLinearPastCaches(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, 3))
 		for _, held := range []dtype{float32Type, bfloat16Type} {
 			w, _ := packed(t, r, pools[0], K, N, held, held, false)
+			if r.IntN(2) == 0 {
+				w, _ = table(t, r, pools[0], K, N, held, held)
+			}
 			x := newGuarded(t, M*K).random(r, 1)
 			product := func(from, rows int) []float32 {
 				y := newGuarded(t, rows*N)
@@ -448,8 +478,11 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 		source = float32Type
 	}
 	w, values := packed(t, r, pools[0], K, N, held, source, variant/3%2 == 1)
+	if held != q8Type && variant%2 == 1 {
+		w, values = table(t, r, pools[0], K, N, held, source)
+	}
 	o := linearStep{w: w, M: M, n1: N}
-	name := fmt.Sprintf("M %d, K %d, N %d, %v", M, K, N, held)
+	name := fmt.Sprintf("M %d, K %d, N %d, %v, table %v", M, K, N, held, w.table)
 	// x: one row after another, or some rows of each of several sequences.
 	ldx := K + r.IntN(3)
 	o.x = view{ld: ldx}
@@ -631,43 +664,6 @@ func TestElementwise(t *testing.T) {
 	})
 }
 
-// table makes a table of random rows held as the given type, and returns it with its values.
-func table(t *testing.T, r *rand.Rand, a *arena, K, N int, held, source dtype) (*weight, []float32) {
-	t.Helper()
-	w, err := newTable(a, K, N, held)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.free)
-	values := make([]float32, K*N)
-	var src []byte
-	for i := range values {
-		values[i] = float32(r.NormFloat64())
-		if source == bfloat16Type {
-			src = binary.LittleEndian.AppendUint16(src, toBF16(values[i]))
-			values[i] = fromBF16(toBF16(values[i]))
-			continue
-		}
-		src = binary.LittleEndian.AppendUint32(src, math.Float32bits(values[i]))
-		if held == bfloat16Type {
-			values[i] = fromBF16(toBF16(values[i]))
-		}
-	}
-	half := N / 2 * K * source.size()
-	for _, part := range []struct{ r0, r1 int }{{N / 2, N}, {0, N / 2}} {
-		s := src[:half]
-		if part.r0 > 0 || N < 2 {
-			s = src[half:]
-		}
-		if part.r0 < part.r1 {
-			if bad, err := w.setRows(s, source, part.r0, part.r1); bad != 0 || err != nil {
-				t.Fatal(bad, err)
-			}
-		}
-	}
-	return w, values
-}
-
 func TestEmbed(t *testing.T) {
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		r := rand.New(rand.NewPCG(5, 1))
@@ -680,17 +676,12 @@ func TestEmbed(t *testing.T) {
 				}
 				var wte *weight
 				var values []float32 // (C, V)
-				if variant/2%2 == 0 {
+				if held == q8Type {
 					wte, values = packed(t, r, pools[0], C, V, held, float32Type, true)
 				} else {
-					var rows []float32
-					wte, rows = table(t, r, nil, C, V, held, bfloat16Type)
-					values = make([]float32, len(rows))
-					for i, v := range rows {
-						values[i%C*V+i/C] = v
-					}
+					wte, values = table(t, r, pools[0], C, V, held, []dtype{float32Type, bfloat16Type}[variant/2%2])
 				}
-				wpe, positional := table(t, r, nil, C, positions, []dtype{float32Type, bfloat16Type}[variant/4%2], float32Type)
+				wpe, positional := table(t, r, pools[0], C, positions, []dtype{float32Type, bfloat16Type}[variant/4%2], float32Type)
 				B, T := 1+r.IntN(3), 1+r.IntN(40) // more than 64 tokens are gathered in another order
 				var ids, pos []int
 				for range B * T {
@@ -706,7 +697,7 @@ func TestEmbed(t *testing.T) {
 				})
 				for i := range B * T {
 					for c := range C {
-						want := values[c*V+ids[i]] + positional[(pos[i/T]+i%T)*C+c]
+						want := values[c*V+ids[i]] + positional[c*positions+pos[i/T]+i%T]
 						if got[i*C+c] != want {
 							t.Fatalf("C %d, variant %d: y[%d][%d] = %v, want %v", C, variant, i, c, got[i*C+c], want)
 						}
@@ -1115,7 +1106,7 @@ func TestStepErrors(t *testing.T) {
 	}
 	defer kv.free()
 	pos := ints(t, 0)
-	rows, _ := table(t, r, nil, 8, 5, float32Type, float32Type)
+	rows, _ := table(t, r, p, 8, 5, float32Type, float32Type)
 	for name, err := range map[string]error{
 		"x too short":       prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 4}),
 		"y too short":       prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem.part(0, 100), 40), w: w, M: 3}),
@@ -1128,11 +1119,11 @@ func TestStepErrors(t *testing.T) {
 		"too many queries":  prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 3}),
 		"work missing":      prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 1}),
 		"too many tokens":   prog.attention(attentionStep{qkv: matrix(y.mem, 0), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 33, nq: 1}),
-		"ids too short":     prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: rows, B: 1, T: 2}),
-		"packed wpe":        prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: w, B: 1, T: 1}),
-		"table as weight":   prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: rows, M: 1}),
-		"rows of packed":    func() error { _, err := w.setRows(make([]byte, 32), float32Type, 0, 1); return err }(),
-		"rows out of range": func() error { _, err := rows.setRows(make([]byte, 32), float32Type, 5, 6); return err }(),
+		"ids too short":     prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: rows, wpe: rows, B: 1, T: 2}),
+		"packed wpe":        prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: rows, wpe: w, B: 1, T: 1}),
+		"packed wte":        prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: rows, B: 1, T: 1}),
+		"columns of table":  func() error { _, err := rows.pack(p, make([]byte, 5*4), float32Type, false, 0, 1); return err }(),
+		"rows out of range": func() error { _, err := rows.pack(p, make([]byte, 32), float32Type, true, 5, 6); return err }(),
 		"no second summand": prog.add(matrix(x.mem, 8), view{}, matrix(x.mem, 8), 3, 8),
 		"run out of range":  func() error { _, err := prog.run(0, 1, mem[int64]{}); return err }(),
 		"odd slice":         func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 1, 2); return err }(),

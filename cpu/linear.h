@@ -4,16 +4,23 @@
 // Few rows (M <= MR, so always in decode): the weights are the work. Each worker prepares all rows of x for itself (a LayerNorm of a
 // few rows costs less than sharing it) and streams its panels of W once, with all sums in registers.
 //
-// Many rows: tasks of up to MC rows by NC panels. A task goes over K in blocks of KC; per block it packs its rows of x, normalised,
-// into L2, and multiplies them with one panel after another, a panel's block (32 KiB) staying in L1 over all tiles. Partial sums wait
-// in the worker's scratch, so y is written once. bfloat16 and 8-bit panels are widened once per block and task; the rows of x stay
-// float32, so that with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h). Versions of the kernels
-// that multiply bfloat16 do that instead (bf16.h).
+// Many rows: tasks of up to MC rows by some panels. A task goes over K in blocks of at most KC, mostly one; per block it packs its rows of
+// x, normalised, into L2, and multiplies them with one panel after another. Sums of several blocks wait in the worker's scratch, so y is
+// written once. Panels that are not float32 are widened once per block and task, those of a weight held by rows are made then; the rows
+// of x stay float32, so that with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h). Versions of the
+// kernels that multiply bfloat16 do that instead (bf16.h).
 
 enum {
-	MC = 240, // rows of a task: MC * LDA * 4 = 255 KiB of packed x; a multiple of every MR
-	NC = 20,  // panels of a task: MC * NC * 32 * 4 = 600 KiB of sums
+	MC = 240,       // rows of a task: MC * LDA * 4 = 735 KiB of packed x; a multiple of every MR
+	MC_ROWS = 360,  // of a weight held by rows, as each task turns its panels
+	NC = 20,        // panels of a task whose sums wait
+	NC_WHOLE = 80,  // where K is one block
+	FAR = 4,        // panels that are written at once past the caches
+	FAR_MOST = 8,   // that finish_rows takes
+	SUMS = NC * MC * GS_NR,
 };
+
+_Static_assert(MC_ROWS * (NC / 2) <= MC * NC && 2 * FAR * MC_ROWS <= MC * NC, "sums of all panels of a task wait");
 
 // finish writes columns [lo, hi) of panel `n` (first column) for rows [r, r+m): y = act(c + bias) + residual; c is (m, 32).
 INLINE void finish_act(const gs_linear *o, const int act, int64_t r, int m, int64_t n, const float *c) {
@@ -59,7 +66,7 @@ INLINE int past_caches(const gs_linear *o) {
 // finish_rows writes, for such a y, what finish writes, for several panels at once: row after row, and past the caches, which would read
 // every line before it is written. Sums of panel p begin at c + p * distance.
 static void finish_rows(const gs_linear *o, int64_t r, int64_t m, int64_t n, int64_t panels, const float *c, int64_t distance) {
-	float t[NC * GS_NR];
+	float t[FAR_MOST * GS_NR];
 	int64_t lo = o->n0 > n ? o->n0 - n : 0, hi = o->n1 - n < panels * GS_NR ? o->n1 - n : panels * GS_NR;
 	for (int64_t i = 0; i < m; i++) {
 		for (int64_t p = 0; p < panels; p++)
@@ -125,6 +132,36 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 	}
 }
 
+// linear_few_rows prepares the rows of x as dots_body takes them, each worker for itself.
+static void linear_few_rows(gs_worker *w, const gs_linear *o) {
+	const int64_t K = o->w.K, M = o->M, length = row_length(&o->w);
+	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
+	const int bf16 = o->w.dtype == GS_BF16;
+	const int64_t words = bf16 ? length / 2 : length;
+	float *a = w->scratch, *row = a + M * length; // (M, length), (length)
+	for (int64_t r = 0; r < M; r++) {
+		const float *x = row_of(&o->x, r);
+		float mean = 0, rstd = 0, *to = bf16 ? row : a + r * length;
+		if (o->norm.gain) row_stats(x, K, o->norm.eps, &mean, &rstd);
+		copy_row(o, to, x, 0, K, mean, rstd);
+		memset(to + K, 0, (size_t)(length - K) * sizeof *to);
+		if (!bf16) continue;
+		to = a + r * length;
+		for (int64_t k = 0; k < length; k += 2 * VL)
+			for (int j = 0; j < VL; j++) {
+				to[k + j] = row[k + 2 * j];
+				to[k + VL + j] = row[k + 2 * j + 1];
+			}
+	}
+	float c[MR * GS_NR];
+	for (int64_t i = gs_first(w, p1 - p0); i >= 0; i = gs_next(w)) {
+		const float *rows = (const float *)o->w.data + (p0 + i) * GS_NR * words;
+		for (int64_t r = 0; r < M; r += DOT_ROWS)
+			dots_of[bf16][M - r < DOT_ROWS ? M - r : DOT_ROWS](words, a + r * length, length, rows, words, c + r * GS_NR);
+		finish(o, 0, (int)M, (p0 + i) * GS_NR, c);
+	}
+}
+
 // linear_few_q8 quantises the rows of x, each worker for itself. Several rows take turns with a panel, which the first brings into the
 // cache.
 static void linear_few_q8(gs_worker *w, const gs_linear *o) {
@@ -164,22 +201,57 @@ static void widen(float *dst, const float *panel, int64_t k0, int64_t n) {
 		}
 }
 
+// block_of makes rows [k, k+n) of a panel as float32: where they are, or in `wide`, through `words`.
+INLINE const float *block_of(const gs_weight *w, int64_t panel, int64_t k, int64_t n, float *wide, float *words) {
+	const int bf16 = w->dtype == GS_BF16;
+	if (w->dtype == GS_Q8) {
+		widen_q8(wide, q8_block_of(w, panel, k / GS_QB), n);
+	} else if (w->rows) {
+		const int64_t ld = bf16 ? row_length(w) / 2 : row_length(w);
+		const float *rows = (const float *)w->data + panel * GS_NR * ld + (bf16 ? k / 2 : k);
+		turn(bf16 ? words : wide, rows, ld, bf16 ? (n + 1) / 2 : n);
+		if (bf16) widen(wide, words, 0, n);
+	} else if (bf16) {
+		widen(wide, panel_of(w, panel), k, n);
+	} else {
+		return panel_of(w, panel) + k * GS_NR;
+	}
+	return wide;
+}
+
+// fetch_of is where a block of a panel lies that is to be fetched, and fetch_lines how much of it, in cache lines: of a weight held by
+// rows the whole panel, or nothing where it has several blocks, as those lie in pieces.
+INLINE const char *fetch_of(const gs_weight *w, int64_t panel, int64_t k) {
+	if (w->dtype == GS_Q8) return q8_block_of(w, panel, k / GS_QB);
+	if (w->rows) return (const char *)w->data + panel * GS_NR * row_length(w) * (w->dtype == GS_BF16 ? 2 : 4);
+	return (const char *)(panel_of(w, panel) + (w->dtype == GS_BF16 ? k / 2 : k) * GS_NR);
+}
+
+INLINE int64_t fetch_lines(const gs_weight *w, int64_t n) {
+	if (w->rows && n < w->K) return 0;
+	return w->dtype == GS_Q8 ? n * GS_Q8_BLOCK / (GS_QB * GS_LINE) : w->dtype == GS_BF16 ? n : 2 * n;
+}
+
 static void linear_many(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
-	const int bf16 = o->w.dtype == GS_BF16, q8 = o->w.dtype == GS_Q8, far = past_caches(o);
-	const int64_t stride = panel_of(&o->w, 1) - panel_of(&o->w, 0);
+	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // of equal length, but for the last
+	const int far = past_caches(o);
 
 	// Few large tasks pack and read least; enough of them that nobody waits long at the end.
-	int64_t mtasks = (M + MC - 1) / MC, ntasks = (panels + NC - 1) / NC;
+	const int64_t rows_most = o->w.rows ? MC_ROWS : MC, panels_most = blocks == 1 ? NC_WHOLE : o->w.rows ? NC / 2 : NC;
+	int64_t mtasks = (M + rows_most - 1) / rows_most, ntasks = (panels + panels_most - 1) / panels_most;
 	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 4) ntasks++;
 	while (mtasks * ntasks < 4 * w->n && M / mtasks > 4 * MR) mtasks++;
 	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > 2 * MR) mtasks++; // as many for each worker
 
-	float *a = w->scratch;             // (MC, LDA)
-	float *c = a + MC * LDA;           // (NC, MC, 32)
-	float *wide = c + NC * MC * GS_NR; // (KC, 32)
-	float *mean = wide + KC * GS_NR, *rstd = mean + MC; // (MC)
+	// Sums of this many panels wait, (slots, rows, 32): those of several blocks, or of panels to be written past the caches.
+	const int64_t slots = blocks > 1 ? panels_most : far ? 2 * FAR : 1, slot = rows_most * GS_NR;
+	float *a = w->scratch;               // (rows, LDA)
+	float *c = a + rows_most * LDA;
+	float *wide = c + SUMS;              // (KC, 32)
+	float *words = wide + KC * GS_NR;    // (KC / 2, 32)
+	float *mean = words + KC / 2 * GS_NR, *rstd = mean + MC_ROWS; // (rows)
 
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
 		// Neighbouring tasks share columns, so that panels come from memory once.
@@ -189,33 +261,38 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 		int64_t tiles = (rows + MR - 1) / MR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
-		for (int64_t k = 0; k < K; k += KC) {
-			int64_t kn = K - k < KC ? K - k : KC;
+		for (int64_t k = 0; k < K; k += kc) {
+			const int64_t kn = K - k < kc ? K - k : kc;
+			const int last = k + kn == K;
 			for (int64_t r = 0; r < rows; r++) copy_row(o, a + r * LDA, row_of(&o->x, r0 + r), k, kn, mean[r], rstd[r]);
 			for (int64_t q = q0; q < q1; q++) {
+				const float *b = block_of(&o->w, q, k, kn, wide, words);
+				float *cq = c + (q - q0) % slots * slot;
 				// While this block is multiplied, the next panel's is fetched: a line per k, shared out over the tiles.
-				const float *b = panel_of(&o->w, q) + (q8 ? k / GS_QB * (GS_Q8_BLOCK / 4) : bf16 ? k / 2 * GS_NR : k * GS_NR), *next = b + stride;
-				const int64_t fetch = q8 ? kn * GS_Q8_BLOCK / (4 * GS_QB) : kn * (bf16 ? GS_NR / 2 : GS_NR);
-				if (q8) {
-					widen_q8(wide, (const char *)b, kn);
-					b = wide;
-				} else if (bf16) {
-					widen(wide, panel_of(&o->w, q), k, kn);
-					b = wide;
-				}
-				float *cq = c + (q - q0) * MC * GS_NR;
+				const char *next = fetch_of(&o->w, q + 1, k);
+				const int64_t fetch = q + 1 < q1 ? fetch_lines(&o->w, kn) : 0;
+				// And the sums of the FAR panels before these are written.
+				const int64_t group = (q - q0) / FAR * FAR, units = (q1 - q0 - group < FAR ? q1 - q0 - group : FAR) * tiles;
 				for (int64_t i = 0; i < tiles; i++) {
 					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles of nearly equal height
-					const float *ahead = q + 1 < q1 && i * kn * 16 < fetch ? next + i * kn * 16 : b;
-					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, cq + ra * GS_NR, GS_NR, k > 0);
-					if (k + KC >= K && !far) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
+					const float *ahead = i * kn < fetch ? (const float *)(next + i * kn * GS_LINE) : b;
+					float *sums = slots == 1 ? c : cq + ra * GS_NR;
+					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, sums, GS_NR, k > 0);
+					if (last && !far) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
+					if (last && far && group > 0) {
+						int64_t u = (q - q0 - group) * tiles + i, from = rows * u / units, to = rows * (u + 1) / units;
+						finish_rows(o, r0 + from, to - from, (q0 + group - FAR) * GS_NR, FAR, c + (group - FAR) % slots * slot + from * GS_NR, slot);
+					}
 				}
 			}
 			if (gs_cancelled(w->pool)) return;
 		}
-		if (far) finish_rows(o, r0, rows, q0 * GS_NR, q1 - q0, c, MC * GS_NR);
+		if (far) {
+			const int64_t group = (q1 - 1 - q0) / FAR * FAR;
+			finish_rows(o, r0, rows, (q0 + group) * GS_NR, q1 - q0 - group, c + group % slots * slot, slot);
+		}
 	}
 	if (far) stream_end();
 }
 
-_Static_assert(MC * LDA + NC * MC * GS_NR + KC * GS_NR + 2 * MC <= GS_SCRATCH, "scratch too small for a task");
+_Static_assert(MC_ROWS * LDA + SUMS + KC * GS_NR * 3 / 2 + 2 * MC_ROWS <= GS_SCRATCH, "scratch too small for a task");

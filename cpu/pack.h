@@ -1,4 +1,4 @@
-// Packing weights into panels (layout in kernels.h). Included by kernels_impl.h, once per instruction set.
+// Packing weights (layouts in kernels.h). Included by kernels_impl.h, once per instruction set.
 
 INLINE float f16_to_f32(uint16_t h) {
 	// Exponent and mantissa, moved into place, are too small by 2^112; subnormals come out right as the product is exact.
@@ -37,20 +37,25 @@ INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, in
 	return bad;
 }
 
-static int64_t convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n) {
+// copy_rows converts rows [32 panel, 32 panel + 32) of an (N, K) source, whose row r0 is the first in memory, for a weight held by rows.
+INLINE int64_t copy_rows(const gs_pack_job *job, const int dtype, int64_t panel) {
+	const gs_weight *w = job->w;
+	const int64_t length = row_length(w);
 	int64_t bad = 0;
-	for (int64_t i = 0; i < n; i += GS_NR) {
-		int m = n - i < GS_NR ? (int)(n - i) : GS_NR;
-		float t[GS_NR];
-		bad += read_values(t, src, src_dtype, i, m);
-		if (dst_dtype == GS_F32) {
-			memcpy((float *)dst + i, t, (size_t)m * 4);
-		} else {
+	for (int64_t n = panel * GS_NR; n < (panel + 1) * GS_NR; n++)
+		for (int64_t k = 0; k < length; k += GS_NR) {
+			int64_t cols = n >= job->r1 || k >= w->K ? 0 : w->K - k < GS_NR ? w->K - k : GS_NR;
+			float t[GS_NR];
+			bad += read_values(t, job->src, dtype, (n - job->r0) * w->K + k, (int)cols);
+			if (w->dtype == GS_F32) {
+				memcpy((float *)w->data + n * length + k, t, sizeof t);
+				continue;
+			}
 			uint32_t u[GS_NR];
+			uint16_t *dst = (uint16_t *)w->data + n * length + k;
 			for (int j = 0; j < GS_NR; j += VL) store_u(u + j, to_bf16(load(t + j)));
-			for (int j = 0; j < m; j++) ((uint16_t *)dst)[i + j] = (uint16_t)u[j];
+			for (int j = 0; j < GS_NR; j++) dst[j] = (uint16_t)u[j];
 		}
-	}
 	return bad;
 }
 
@@ -93,6 +98,7 @@ INLINE int64_t pack_columns(const gs_pack_job *job, const int dtype, int64_t pan
 // pack_rows packs rows [32 panel, 32 panel + 32) of an (N, K) source, whose row r0 is the first in memory, into one panel.
 INLINE int64_t pack_rows(const gs_pack_job *job, const int dtype, int64_t panel) {
 	const gs_weight *w = job->w;
+	if (w->rows) return copy_rows(job, dtype, panel);
 	int64_t n = panel * GS_NR, bad = 0;
 	int rows = job->r1 - n < GS_NR ? (int)(job->r1 - n) : GS_NR, step = w->dtype == GS_BF16 ? 2 : 1;
 	float block[GS_NR][GS_NR] = {{0}}, turned[GS_NR + 1][GS_NR] = {{0}};

@@ -25,7 +25,7 @@ struct gs_worker {
 };
 
 // Scratch holds a packed block of activations and the state of an attention tile. Touched as far as needed.
-enum { GS_SCRATCH = 512 * 1024 };
+enum { GS_SCRATCH = 768 * 1024 };
 
 // A loop's ticket counter, one per worker and parity of phase, on a line of its own.
 typedef struct gs_ticket {
@@ -109,7 +109,6 @@ struct gs_kernels {
 	void (*pack)(gs_worker *, gs_pack_job *);
 	void (*quantise)(gs_q8_block *out, const float *x, int64_t n);
 	void (*gemv_q8)(int panels, int64_t blocks, const gs_q8_block *x, const void *w, int64_t stride, float *y);
-	int64_t (*convert)(void *, int, const void *, int, int64_t);
 	// By gs_arithmetic; NULL where there is none. The value depends on what was computed, and is not used.
 	float (*arithmetic[GS_ARITHMETICS])(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);

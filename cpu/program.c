@@ -169,18 +169,15 @@ int64_t gs_pack(gs_pool *p, const gs_weight *w, const void *src, int src_dtype, 
 	return job.bad;
 }
 
-size_t gs_weight_bytes(int64_t K, int64_t N, int dtype) {
+size_t gs_weight_bytes(int64_t K, int64_t N, int dtype, int rows) {
 	size_t panels = (size_t)(N + GS_NR - 1) / GS_NR;
+	if (rows) return panels * GS_NR * (size_t)((K + GS_NR - 1) / GS_NR * GS_NR) * (dtype == GS_BF16 ? 2 : 4);
 	if (dtype == GS_Q8) return panels * (size_t)((K + GS_QB - 1) / GS_QB) * GS_Q8_BLOCK;
 	if (dtype == GS_BF16) return panels * (size_t)((K + 1) / 2) * 2 * GS_NR * 2;
 	return panels * (size_t)K * GS_NR * 4;
 }
 
 void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block) { gs_kernels_of(isa)->maxima(maxima, x, n, block); }
-
-int64_t gs_convert(void *dst, int dst_dtype, const void *src, int src_dtype, int64_t n) {
-	return gs_kernels_portable.convert(dst, dst_dtype, src, src_dtype, n);
-}
 
 size_t gs_attention_work(int B, int NH, int HS, int S) {
 	// As attention.h lays it out: per chunk of 256 keys, a maximum and a sum on a line of their own, and a row of the output.

@@ -9,7 +9,7 @@
 
 enum {
 	MR = GS_MR,
-	KC = 256,      // rows of a panel per block: 32 KiB, for the L1 cache
+	KC = 768,      // rows of a panel per block, at most: 96 KiB, for the L2 cache
 	LDA = KC + 16, // leading dimension of packed rows of A: never a multiple of 4 KiB, so rows don't collide in the cache
 };
 

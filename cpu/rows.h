@@ -1,0 +1,95 @@
+// Weights held by rows (layout in kernels.h): turning them into panels, and products of few rows of x as dot products.
+// Included by kernels_impl.h, once per instruction set.
+
+INLINE int64_t row_length(const gs_weight *w) { return (w->K + GS_NR - 1) / GS_NR * GS_NR; }
+
+// turn writes words [0, n) of 32 rows of B, `ld` words apart, as n rows of a panel, n rounded up to a vector: words are float32, or pairs
+// of bfloat16.
+INLINE void turn(float *dst, const float *rows, int64_t ld, int64_t n) {
+#if GS_VB == 64
+	// Of 16 x 16 words, quarters of vectors are moved by loads, and words of quarters by two shuffles each.
+	for (int64_t k = 0; k < n; k += 16)
+		for (int64_t r = 0; r < GS_NR; r += 16)
+#pragma GCC unroll 4
+			for (int q = 0; q < 16; q += 4) {
+				__m512 t[4];
+#pragma GCC unroll 4
+				for (int i = 0; i < 4; i++) {
+					const float *p = rows + (r + i) * ld + k + q;
+					t[i] = _mm512_castps128_ps512(_mm_loadu_ps(p));
+					t[i] = _mm512_mask_broadcast_f32x4(t[i], 0x00f0, _mm_loadu_ps(p + 4 * ld));
+					t[i] = _mm512_mask_broadcast_f32x4(t[i], 0x0f00, _mm_loadu_ps(p + 8 * ld));
+					t[i] = _mm512_mask_broadcast_f32x4(t[i], 0xf000, _mm_loadu_ps(p + 12 * ld));
+				}
+				__m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])), low23 = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3]));
+				__m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])), high23 = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
+				float *to = dst + (k + q) * GS_NR + r;
+				store(to, (vf)_mm512_unpacklo_pd(low01, low23));
+				store(to + GS_NR, (vf)_mm512_unpackhi_pd(low01, low23));
+				store(to + 2 * GS_NR, (vf)_mm512_unpacklo_pd(high01, high23));
+				store(to + 3 * GS_NR, (vf)_mm512_unpackhi_pd(high01, high23));
+			}
+#else
+	for (int64_t k = 0; k < n; k += 4)
+		for (int64_t r = 0; r < GS_NR; r += 4) transpose4(dst + k * GS_NR + r, GS_NR, rows + r * ld + k, ld);
+#endif
+}
+
+// Sums of DOT_COLS columns of W and at most DOT_ROWS rows of x stay in registers.
+enum { DOT_COLS = 4, DOT_ROWS = GS_VB == 64 ? 4 : 2 };
+
+// dots_body writes y[i][j] = dot product of rows i of x and j of W, for m <= DOT_ROWS and DOT_COLS, over `words` words. x is
+// float32, `ldx` apart; beside pairs of bfloat16, of each 2 VL values the even ones come first. Lanes are summed apart, in the order of k,
+// and joined at the end, whatever m is. Meanwhile the rows that follow are fetched.
+INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x, int64_t ldx, const float *w, int64_t ld, float *y) {
+	vf acc[DOT_ROWS][DOT_COLS];
+#pragma GCC unroll 8
+	for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+		for (int j = 0; j < DOT_COLS; j++) acc[i][j] = (vf){0};
+#pragma GCC unroll 1
+	for (int64_t k = 0; k < words; k += VL) {
+#pragma GCC unroll 8
+		for (int j = 0; j < DOT_COLS; j++) {
+			if (k * 4 % GS_LINE == 0) __builtin_prefetch(w + (j + DOT_COLS) * ld + k, 0, 3);
+			vu word = load_u(w + j * ld + k);
+#pragma GCC unroll 8
+			for (int i = 0; i < m; i++) {
+				if (bf16) {
+					acc[i][j] += even_half(word) * load(x + i * ldx + 2 * k);
+					acc[i][j] += odd_half(word) * load(x + i * ldx + 2 * k + VL);
+				} else {
+					acc[i][j] += (vf)word * load(x + i * ldx + k);
+				}
+			}
+		}
+	}
+#pragma GCC unroll 8
+	for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+		for (int j = 0; j < DOT_COLS; j++) y[i * GS_NR + j] = sum_lanes(acc[i][j]);
+}
+
+typedef void dots_fn(int64_t words, const float *x, int64_t ldx, const float *w, int64_t ld, float *y);
+
+#define DOTS(type, m, bf16)                                                                                                           \
+	static __attribute__((noinline)) void dots_##type##_##m(int64_t words, const float *x, int64_t ldx, const float *w, int64_t ld,   \
+	                                                        float *y) {                                                               \
+		for (int j = 0; j < GS_NR; j += DOT_COLS) dots_body(m, bf16, words, x, ldx, w + j * ld, ld, y + j);                           \
+	}
+DOTS(f32, 1, 0)
+DOTS(bf16, 1, 1)
+DOTS(f32, 2, 0)
+DOTS(bf16, 2, 1)
+#if GS_VB == 64
+DOTS(f32, 3, 0)
+DOTS(bf16, 3, 1)
+DOTS(f32, 4, 0)
+DOTS(bf16, 4, 1)
+#define DOTS_OF(type) {NULL, dots_##type##_1, dots_##type##_2, dots_##type##_3, dots_##type##_4}
+#else
+#define DOTS_OF(type) {NULL, dots_##type##_1, dots_##type##_2}
+#endif
+
+// dots_of[bf16][m] writes y (m, 32) for 32 columns.
+static dots_fn *const dots_of[2][DOT_ROWS + 1] = {DOTS_OF(f32), DOTS_OF(bf16)};

@@ -5,6 +5,13 @@
 #endif
 #include "kernels.h"
 #include <sys/mman.h>
+#if defined(__linux__)
+#include <fcntl.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define PAGE ((size_t)16384) // a multiple of every common page size
@@ -34,3 +41,44 @@ void *gs_alloc(size_t bytes) {
 void gs_free(void *p, size_t bytes) {
 	if (p) munmap(p, mapped(bytes));
 }
+
+void gs_small_pages(void *p, size_t bytes) {
+	(void)p, (void)bytes;
+#ifdef MADV_NOHUGEPAGE
+	madvise(p, mapped(bytes), MADV_NOHUGEPAGE); // only a hint
+#endif
+}
+
+#if defined(__linux__)
+// traced tells whether a debugger is attached: a line of proc(5)'s status, "TracerPid:\t0" where none is.
+static int traced(void) {
+	char text[2048];
+	int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	ssize_t n = file < 0 ? -1 : read(file, text, sizeof text - 1);
+	if (file >= 0) close(file);
+	if (n <= 0) return 1;
+	text[n] = 0;
+	const char *line = strstr(text, "\nTracerPid:");
+	return !line || atoi(line + sizeof "\nTracerPid:" - 1) != 0;
+}
+
+static int drop_segments(struct dl_phdr_info *object, size_t size, void *unused) {
+	(void)size;
+	(void)unused;
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *h = &object->dlpi_phdr[i];
+		if (h->p_type != PT_LOAD || (h->p_flags & PF_W)) continue;
+		uintptr_t from = (object->dlpi_addr + h->p_vaddr) / page * page, to = object->dlpi_addr + h->p_vaddr + h->p_memsz;
+#ifdef MADV_NOHUGEPAGE
+		madvise((void *)from, to - from, MADV_NOHUGEPAGE); // else 2 MiB come back at a time, where the file is cached so
+#endif
+		madvise((void *)from, to - from, MADV_DONTNEED); // hints, both of them
+	}
+	return 1; // the first object is the program
+}
+
+int gs_drop_program(void) { return !traced() && dl_iterate_phdr(drop_segments, NULL); }
+#else
+int gs_drop_program(void) { return 0; }
+#endif

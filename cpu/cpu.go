@@ -211,6 +211,7 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	}
 	if buf = nil; size > muchMemory {
 		debug.FreeOSMemory()
+		dropProgram()
 	}
 	return nil
 }

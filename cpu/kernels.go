@@ -57,6 +57,9 @@ func (m mem[T]) slice() []T { return unsafe.Slice(m.p, m.n) }
 // from is the memory from element i on.
 func (m mem[T]) from(i int) mem[T] { return m.part(i, m.n-i) }
 
+// dropProgram gives back the memory of pages of the program's own file that are only read; those in use are mapped again.
+func dropProgram() { C.gs_drop_program() }
+
 // part is elements i to i+n-1. Like a slice expression it panics when they do not exist.
 func (m mem[T]) part(i, n int) mem[T] {
 	s := m.slice()[i : i+n]

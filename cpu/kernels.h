@@ -33,6 +33,14 @@
 void *gs_alloc(size_t bytes);
 void gs_free(void *p, size_t bytes);
 
+// gs_small_pages keeps huge pages away from memory of which little is touched.
+void gs_small_pages(void *p, size_t bytes);
+
+// gs_drop_program gives back the memory of those pages of the program's own file that are only read: code, constants, embedded weights.
+// What is used again is mapped again, from the system's cache of files. It does nothing where a debugger is attached, whose breakpoints
+// lie in such pages, nor on systems other than Linux, and returns whether it did.
+int gs_drop_program(void);
+
 // ---- instruction sets -----------------------------------------------------------------------------------------------------------
 
 // Slowest first. A version shares all with the one before it that it does not name.

@@ -20,13 +20,22 @@ static const float LOG2_E = 1.44269504088896341f;
 
 INLINE int64_t padded(int64_t n) { return (n + GS_NR - 1) / GS_NR * GS_NR; }
 
-INLINE float *keys_of(const gs_cache *c, int64_t b, int64_t h) { return c->k + (b * c->NH + h) * c->S * c->HS; }
-INLINE float *values_of(const gs_cache *c, int64_t b, int64_t h) { return c->v + (b * c->NH + h) * c->S * padded(c->HS); }
+// Words of a panel: of 32 keys, and of 32 channels of all values.
+INLINE int64_t key_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? padded(c->HS) / 2 : c->HS) * GS_NR; }
+INLINE int64_t value_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? c->S / 2 : c->S) * (int64_t)GS_NR; }
+
+// Keys and values of a head from slot k on, which is a multiple of 32.
+INLINE float *keys_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
+	return c->k + ((b * c->NH + h) * c->S + k) / GS_NR * key_panel(c);
+}
+INLINE float *values_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
+	return c->v + (b * c->NH + h) * padded(c->HS) / GS_NR * value_panel(c) + (c->dtype == GS_BF16 ? k / 2 : k) * GS_NR;
+}
 
 // append_head writes keys and values of new tokens [i0, i1) of one head into their slots.
 INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0, int64_t i1) {
 	int64_t HS = o->cache.HS, S = o->cache.S, C = HS * o->cache.NH, pos = o->pos[b];
-	float *keys = keys_of(&o->cache, b, h), *values = values_of(&o->cache, b, h);
+	float *keys = keys_of(&o->cache, b, h, 0), *values = values_of(&o->cache, b, h, 0);
 	for (int64_t d0 = 0; d0 < HS; d0 += 16) { // 16 channels of up to 32 tokens at a time: whole cache lines on both sides
 		int64_t dn = HS - d0 < 16 ? HS - d0 : 16;
 		for (int64_t i = i0; i < i1;) {
@@ -62,13 +71,54 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 	}
 }
 
+// append_head_bf16 does so for a cache of bfloat16. [pos + i0, pos + i1) begins and ends where a block of 32 slots does, or the new tokens.
+// Slots of values that follow the last of several tokens in its block become 0: attention_bf16 multiplies whole blocks.
+INLINE void append_head_bf16(const gs_attention *o, int64_t b, int64_t h, int64_t i0, int64_t i1) {
+	const gs_cache *c = &o->cache;
+	const int64_t HS = c->HS, HSp = padded(HS), C = HS * c->NH, pos = o->pos[b];
+	float row[MAX_HS], pairs[GS_NR][MAX_HS / 2]; // of keys, as bfloat16
+	for (int64_t i = i0; i < i1;) {
+		const int64_t slot = pos + i, first = slot % GS_NR, n = i1 - i < GS_NR - first ? i1 - i : GS_NR - first;
+		float *keys = keys_of(c, b, h, slot - first);
+		for (int64_t j = 0; j < n; j++) {
+			copy_values(row, row_of(&o->qkv, b * o->T + i + j) + C + h * HS, HS);
+			memset(row + HS, 0, (size_t)(HSp - HS) * sizeof *row);
+			narrow(pairs[j], row, HSp);
+			if (n == GS_NR) continue;
+			for (int64_t d = 0; d < HSp / 2; d++) keys[d * GS_NR + first + j] = pairs[j][d];
+		}
+		if (n == GS_NR) turn(keys, pairs[0], MAX_HS / 2, HSp / 2);
+		for (int64_t j = 0; j < n; j++) {
+			copy_values(row, row_of(&o->qkv, b * o->T + i + j) + 2 * C + h * HS, HS);
+			memset(row + HS, 0, (size_t)(HSp - HS) * sizeof *row);
+			for (int64_t d = 0; d < HSp; d += VL) {
+				float *to = values_of(c, b, h, 0) + d / GS_NR * value_panel(c) + (slot + j) / 2 * GS_NR + d % GS_NR;
+				vu v = to_bf16(load(row + d));
+				store_u(to, (slot + j) % 2 ? (load_u(to) & 0xffffu) | v << 16 : v);
+			}
+		}
+		i += n;
+	}
+	if (i1 < o->T || o->T == 1) return;
+	for (int64_t d = 0; d < HSp; d += GS_NR) // after an even slot the odd one is 0 already
+		for (int64_t slot = (pos + i1 + 1) / 2 * 2; slot % GS_NR != 0; slot += 2)
+			memset(values_of(c, b, h, 0) + d / GS_NR * value_panel(c) + slot / 2 * GS_NR, 0, GS_NR * sizeof(float));
+}
+
 static void op_append(gs_worker *w, const gs_step *s) {
 	const gs_attention *o = &s->attention;
 	enum { TOKENS = 64 };
-	int64_t parts = (o->T + TOKENS - 1) / TOKENS, NH = o->cache.NH;
+	int64_t parts = (o->T + GS_NR - 1 + TOKENS - 1) / TOKENS, NH = o->cache.NH; // as many as any sequence has, wherever it begins
 	for (int64_t t = gs_first(w, o->B * NH * parts); t >= 0; t = gs_next(w)) {
-		int64_t part = t % parts, h = t / parts % NH, b = t / parts / NH, end = (part + 1) * TOKENS;
-		append_head(o, b, h, part * TOKENS, end < o->T ? end : o->T);
+		int64_t part = t % parts, h = t / parts % NH, b = t / parts / NH;
+		int64_t i0 = part * TOKENS - o->pos[b] % GS_NR, i1 = i0 + TOKENS; // whole blocks of slots
+		if (i0 < 0) i0 = 0;
+		if (i1 > o->T) i1 = o->T;
+		if (i0 >= i1) continue;
+		if (o->cache.dtype == GS_BF16)
+			append_head_bf16(o, b, h, i0, i1);
+		else
+			append_head(o, b, h, i0, i1);
 	}
 }
 
@@ -77,7 +127,7 @@ static void op_append(gs_worker *w, const gs_step *s) {
 // attend computes, over keys [0, n) of a chunk, m = max score, l = sum 2^(score - m), out = sum 2^(score - m) value.
 INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m, float *l, float *out) {
 	float score[KEYS];
-	gemv_f32((int)(padded(n) / GS_NR), c->HS, q, keys, (int64_t)c->HS * GS_NR, score);
+	(c->dtype == GS_BF16 ? gemv_bf16 : gemv_f32)((int)(padded(n) / GS_NR), c->HS, q, keys, key_panel(c), score);
 	for (int64_t j = n; j < padded(n); j++) score[j] = -INFINITY;
 	vf top = splat(-INFINITY);
 	for (int64_t j = 0; j < padded(n); j += VL) top = greater(top, load(score + j));
@@ -89,7 +139,7 @@ INLINE void attend(const gs_cache *c, const float *q, const float *keys, const f
 		sum += e;
 	}
 	*l = sum_lanes(sum);
-	gemv_f32((int)(padded(c->HS) / GS_NR), n, score, values, (int64_t)c->S * GS_NR, out);
+	(c->dtype == GS_BF16 ? gemv_bf16 : gemv_f32)((int)(padded(c->HS) / GS_NR), n, score, values, value_panel(c), out);
 }
 
 INLINE int64_t chunks_of(const gs_attention *o, int64_t b) { return (o->pos[b] + o->T + KEYS - 1) / KEYS; }
@@ -105,12 +155,12 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 		int64_t chunk = t % most, h = t / most % NH, b = t / most / NH, chunks = chunks_of(o, b);
 		if (chunk >= chunks) continue;
 		// T == 1: whoever works on the last chunk appends, as nobody else needs it. (T > 1 was appended before.)
-		if (o->append && o->T == 1 && chunk == chunks - 1) append_head(o, b, h, 0, 1);
+		if (o->append && o->T == 1 && chunk == chunks - 1) (c->dtype == GS_BF16 ? append_head_bf16 : append_head)(o, b, h, 0, 1);
 		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
 		const float *query = row_of(&o->qkv, b * o->T + o->T - 1) + h * HS;
 		for (int64_t d = 0; d < HS; d++) q[d] = query[d] * scale;
 		int64_t n = o->pos[b] + o->T - chunk * KEYS;
-		attend(c, q, keys_of(c, b, h) + chunk * KEYS * HS, values_of(c, b, h) + chunk * KEYS * GS_NR, n < KEYS ? n : KEYS, &m, &l, out);
+		attend(c, q, keys_of(c, b, h, chunk * KEYS), values_of(c, b, h, chunk * KEYS), n < KEYS ? n : KEYS, &m, &l, out);
 		if (chunks == 1) {
 			float *y = row_of(&o->y, b) + h * HS;
 			for (int64_t d = 0; d < HS; d++) y[d] = out[d] / l;
@@ -184,6 +234,7 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 	const int64_t HS = c->HS, NH = c->NH, HSp = padded(HS), nq = o->nq;
 	const float scale = o->scale * LOG2_E;
 	const int64_t tiles = (nq + MR - 1) / MR, tasks = (tiles + QT - 1) / QT;
+	const enum tile_kind kind = c->dtype == GS_BF16 ? STREAM_BF16 : STREAM_F32;
 	float *q = w->scratch;           // (QROWS, LDA) queries, scaled
 	float *p = q + QROWS * LDA;      // (MR, LDA) scores, then exponentials
 	float *out = p + MR * LDA;       // (QROWS, HSp)
@@ -195,7 +246,6 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 		int64_t t0 = tiles * part / tasks, t1 = tiles * (part + 1) / tasks; // tiles of nearly equal height
 		int64_t i0 = nq * t0 / tiles, rows = nq * t1 / tiles - i0;
 		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys that the first query of this task sees
-		const float *keys = keys_of(c, b, h), *values = values_of(c, b, h);
 		for (int64_t r = 0; r < rows; r++) {
 			const float *x = row_of(&o->qkv, b * o->T + o->T - nq + i0 + r) + h * HS;
 			for (int64_t d = 0; d < HS; d++) q[r * LDA + d] = x[d] * scale;
@@ -211,10 +261,10 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 				if (n > KEYS) n = KEYS;
 				int64_t width = padded(n);
 				for (int64_t j = 0; j < width; j += GS_NR)
-					tile_of[STREAM_F32][rn](HS, q + ra * LDA, 0, keys + (k + j) * HS, NULL, p + j, LDA, 0);
+					tile_of[kind][rn](HS, q + ra * LDA, 0, keys_of(c, b, h, k + j), NULL, p + j, LDA, 0);
 				soften(p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * HSp, HSp);
 				for (int64_t d = 0; d < HSp; d += GS_NR)
-					tile_of[STREAM_F32][rn](n, p, 0, values + d * c->S + k * GS_NR, NULL, out + ra * HSp + d, HSp, 1);
+					tile_of[kind][rn](n, p, 0, values_of(c, b, h, k) + d / GS_NR * value_panel(c), NULL, out + ra * HSp + d, HSp, 1);
 			}
 		for (int64_t r = 0; r < rows; r++) {
 			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / l[r];

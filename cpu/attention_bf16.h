@@ -1,10 +1,9 @@
-// GS_ATTENTION of many queries on instructions that multiply bfloat16 (bf16.h): queries, keys, values and exponentials are rounded to
-// bfloat16; sums, maxima and outputs stay float32, as does the cache.
+// GS_ATTENTION of many queries over a cache of bfloat16 on instructions that multiply it (bf16.h): queries and exponentials are rounded
+// too; sums, maxima and outputs are float32. Panels of the cache are laid out as the products take them.
 // Included by kernels_impl.h where GS_BF16_TILE is set.
 //
-// A task takes up to AQ queries of one head and goes over the keys in blocks of AB, which it packs for itself: with so many queries that
-// costs little. Otherwise as attention_many. What a row gives does not depend on the rows beside it: a key that it does
-// not see adds exactly 0 to its sums.
+// A task takes up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many. What a row gives does not
+// depend on the rows beside it: a key that it does not see adds exactly 0 to its sums.
 
 enum {
 	AQ = 256, // queries of a task: a multiple of 32
@@ -21,17 +20,6 @@ INLINE vf exp2_short(vf x) {
 	p = p * r + 6.9313673e-1f;
 	p = p * r + 9.9992456e-1f;
 	return (vf)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(v, _mm512_set1_ps(-126.0f), _CMP_NLE_UQ), (__m512)p, n);
-}
-
-// pack_pairs rounds two rows of 32 values and interleaves them.
-INLINE void pack_pairs(float *dst, const float *even, const float *odd) {
-	static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-	                                   8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-	const __m512i by = _mm512_loadu_si512(order);
-	for (int j = 0; j < NVP; j++) {
-		__m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)load(odd + j * VL), (__m512)load(even + j * VL));
-		store_u(dst + j * VL, (vu)_mm512_permutexvar_epi16(by, both));
-	}
 }
 
 // soften_bf16 turns the scores of rows [0, rows) of a tile, in panels of 32 keys `distance` floats apart, into exponentials in p, and
@@ -76,17 +64,14 @@ INLINE void soften_bf16(float *s, int64_t distance, uint16_t *p, int64_t rows, i
 _Static_assert(NVP == 2, "a row of a panel is two vectors");
 
 static void attention_bf16(gs_worker *w, const gs_attention *o) {
-	static const float zeros[GS_NR] = {0};
 	const gs_cache *c = &o->cache;
 	const int64_t HS = c->HS, HSp = padded(HS), NH = c->NH, nq = o->nq;
 	const float scale = o->scale * LOG2_E;
 	int64_t tasks = (nq + AQ - 1) / AQ;
 	while (o->B * NH * tasks < 4 * w->n && nq / tasks > BR) tasks++;
 
-	float *keys = w->scratch;                // (AB / 32, HSp / 2, 32) pairs
-	float *values = keys + AB * MAX_HS / 2;  // (HSp / 32, AB / 2, 32) pairs
-	float *s = values + AB * MAX_HS / 2;     // (AB / 32, BR, 32) scores
-	float *out = s + AB * BR;                // (HSp / 32, AQ, 32)
+	float *s = w->scratch;                     // (AB / 32, BR, 32) scores
+	float *out = s + AB * BR;                  // (HSp / 32, AQ, 32)
 	float *m = out + AQ * MAX_HS, *l = m + AQ; // (AQ)
 	uint16_t *q = (uint16_t *)(l + AQ);        // (AQ, HSp) packed queries, scaled
 	uint16_t *p = q + AQ * (MAX_HS + 32);      // (BR, AB) packed exponentials
@@ -96,8 +81,7 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 		// Late queries see more keys: the long tasks come first.
 		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
 		int64_t i0 = nq * part / tasks, rows = nq * (part + 1) / tasks - i0, tiles = (rows + BR - 1) / BR;
-		int64_t all = o->pos[b] + o->T, seen = all - nq + i0 + 1; // keys there are; that the first query of this task sees
-		const float *k_cache = keys_of(c, b, h), *v_cache = values_of(c, b, h);
+		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys that the first query of this task sees
 		for (int64_t r = 0; r < rows; r++) {
 			const float *x = row_of(&o->qkv, b * o->T + o->T - nq + i0 + r) + h * HS;
 			for (int64_t d = 0; d < HSp; d += 32) {
@@ -111,17 +95,6 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 		}
 		memset(out, 0, (size_t)(HSp * AQ) * sizeof *out);
 		for (int64_t k = 0; k < seen + rows - 1; k += AB) {
-			int64_t block = seen + rows - 1 - k < AB ? seen + rows - 1 - k : AB, wide = padded(block);
-			for (int64_t j = 0; j < wide; j += GS_NR)
-				for (int64_t d = 0; d < HSp; d += 2) {
-					const float *row = k_cache + (k + j) * HS + d * GS_NR;
-					pack_pairs(keys + (j * HSp + d * GS_NR) / 2, d < HS ? row : zeros, d + 1 < HS ? row + GS_NR : zeros);
-				}
-			for (int64_t d = 0; d < HSp; d += GS_NR)
-				for (int64_t j = 0; j < wide; j += 2) {
-					const float *row = v_cache + d * c->S + (k + j) * GS_NR;
-					pack_pairs(values + (d * AB + j * GS_NR) / 2, k + j < all ? row : zeros, k + j + 1 < all ? row + GS_NR : zeros);
-				}
 			for (int64_t i = 0; i < tiles; i++) {
 				int64_t ra = bf16_split(rows, tiles, i), rn = bf16_split(rows, tiles, i + 1) - ra;
 				int64_t n = seen + ra + rn - 1 - k; // keys of this block that the tile's last query sees
@@ -129,12 +102,12 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 				if (n > AB) n = AB;
 				int64_t width = padded(n);
 				for (int64_t j = 0; j < width; j += GS_NR) {
-					const float *panel = keys + j * HSp / 2;
+					const float *panel = keys_of(c, b, h, k + j);
 					bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s + j * BR, 0);
 				}
 				soften_bf16(s, BR * GS_NR, p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * GS_NR, HSp);
 				for (int64_t d = 0; d < HSp; d += GS_NR) {
-					const float *panel = values + d * AB / 2;
+					const float *panel = values_of(c, b, h, k) + d / GS_NR * value_panel(c);
 					bf16_tile((int)rn, AB, p, 0, 0, width, panel, NULL, (const char *)panel, out + d * AQ + ra * GS_NR, 1);
 				}
 			}
@@ -152,6 +125,6 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 	bf16_end();
 }
 
-_Static_assert(AB * MAX_HS + AB * BR + AQ * MAX_HS + 2 * AQ + AQ * (MAX_HS + 32) / 2 + BR * (AB + 32) / 2 <= GS_SCRATCH,
+_Static_assert(AB * BR + AQ * MAX_HS + 2 * AQ + AQ * (MAX_HS + 32) / 2 + BR * (AB + 32) / 2 <= GS_SCRATCH,
                "scratch too small for attention");
 _Static_assert(AQ % 32 == 0 && AB % 32 == 0, "tasks and blocks are whole tiles");

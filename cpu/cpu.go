@@ -105,9 +105,9 @@ var chains = []gpt2.Chain{
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 
 // Sizes are 4 bytes, or for weights held as bfloat16 2, as 8-bit integers with their
-// scales 1.0625.
+// scales 1.0625; beside both, keys and values are bfloat16.
 func (b *Backend) Sizes() gpt2.Sizes {
-	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: 4}
+	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size()}
 }
 
 // packedModel are the parameters of a model, as the kernels take them. They are

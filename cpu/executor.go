@@ -71,7 +71,7 @@ type compiled struct {
 func (r *runner) allocate() error {
 	c, B := r.model.Config, r.options.Batch
 	for range r.options.Layers {
-		kv, err := newCache(B, r.options.Context, c.Heads, c.HeadSize())
+		kv, err := newCache(B, r.options.Context, c.Heads, c.HeadSize(), r.backend.dtype.ofTables())
 		if err != nil {
 			return err
 		}

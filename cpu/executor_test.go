@@ -167,8 +167,8 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 					bound = 2 * 0x1p-8
 				}
 			}
-			if step.Op() == gpt2.OpAttention && multipliesBF16(b.pool, b.dtype, out.Queries) {
-				bound = 3 * 0x1p-8 // of queries, keys, values and exponentials, each rounded; TestAttention looks closer
+			if step.Op() == gpt2.OpAttention && b.dtype != float32Type {
+				bound = 3 * 0x1p-8 // of keys and values, and mostly of queries and exponentials, each rounded; TestAttention looks closer
 				if !m.Config.ScaleWeights {
 					bound *= math.Sqrt(float64(m.Config.HeadSize())) // scores are so much larger, and are rounded relatively
 				}

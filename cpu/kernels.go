@@ -205,7 +205,7 @@ func (d dtype) bytesPerWeight() float64 {
 	return float64(d.size())
 }
 
-// ofTables is the type of tables beside weights of type d: rows to be looked up are not held in blocks.
+// ofTables is the type of tables and of the KV cache beside weights of type d: what is looked up or grows is not held in blocks.
 func (d dtype) ofTables() dtype {
 	if d == q8Type {
 		return bfloat16Type
@@ -430,31 +430,50 @@ type linearStep struct {
 	act            activation
 }
 
-// cache is the KV cache of one layer for B sequences of S slots (layout in kernels.h).
+// cache is the KV cache of one layer for B sequences of S slots, as float32 or bfloat16 (layouts in kernels.h).
 type cache struct {
-	k, v         mem[float32]
+	k, v         mem[float32] // words of 32 bits
 	B, S, NH, HS int
+	dtype        dtype
+}
+
+// keyWords and valueWords are the sizes of a sequence's keys and values.
+func (c *cache) keyWords() int {
+	if c.dtype == bfloat16Type {
+		return c.NH * c.S * roundUp(c.HS) / 2
+	}
+	return c.NH * c.S * c.HS
+}
+
+func (c *cache) valueWords() int {
+	n := c.NH * c.S * roundUp(c.HS)
+	if c.dtype == bfloat16Type {
+		n /= 2
+	}
+	return n
 }
 
 // newCache allocates a cache; S is rounded up to a multiple of 32.
-func newCache(B, S, NH, HS int) (*cache, error) {
+func newCache(B, S, NH, HS int, d dtype) (*cache, error) {
 	if B < 1 || S < 1 || NH < 1 || HS < 1 || HS > maxHeadSize {
 		return nil, fmt.Errorf("KV cache: %d sequences, %d slots, %d heads of %d: want at least 1 of each, heads of at most %d", B, S, NH, HS, maxHeadSize)
 	}
 	if B > 1<<20 || S > 1<<28 || NH > 1<<20 || B*NH > 1<<46/S/HS {
 		return nil, fmt.Errorf("KV cache: %d sequences, %d slots, %d heads of %d is too much", B, S, NH, HS)
 	}
-	S = roundUp(S)
-	k, err := alloc[float32](B * NH * S * HS)
-	if err != nil {
+	if d != float32Type && d != bfloat16Type {
+		return nil, fmt.Errorf("KV cache: keys and values are held as float32 or bfloat16")
+	}
+	c := &cache{B: B, S: roundUp(S), NH: NH, HS: HS, dtype: d}
+	var err error
+	if c.k, err = alloc[float32](B * c.keyWords()); err != nil {
 		return nil, fmt.Errorf("KV cache: %w", err)
 	}
-	v, err := alloc[float32](B * NH * S * roundUp(HS))
-	if err != nil {
-		k.free()
+	if c.v, err = alloc[float32](B * c.valueWords()); err != nil {
+		c.k.free()
 		return nil, fmt.Errorf("KV cache: %w", err)
 	}
-	return &cache{k, v, B, S, NH, HS}, nil
+	return c, nil
 }
 
 func (c *cache) free() {
@@ -478,7 +497,7 @@ type attentionStep struct {
 	B, T, nq int
 	scale    float32
 	append   bool
-	bf16     bool // more than 12 queries may round what is multiplied to bfloat16, where the kernels have instructions for it
+	bf16     bool // with a cache of bfloat16, more than 12 queries may round to it what is multiplied, where there are instructions for it
 }
 
 // attentionWork returns how many values an attentionStep's work needs.
@@ -616,7 +635,7 @@ func (p *program) linear(o linearStep) error {
 
 func (o *attentionStep) fill(a *C.gs_attention) {
 	*a = C.gs_attention{qkv: o.qkv.c(), y: o.y.c(), pos: cints(o.pos), work: cfloats(o.work),
-		cache: C.gs_cache{k: cfloats(o.cache.k), v: cfloats(o.cache.v), S: C.int32_t(o.cache.S), NH: C.int32_t(o.cache.NH), HS: C.int32_t(o.cache.HS)},
+		cache: C.gs_cache{k: cfloats(o.cache.k), v: cfloats(o.cache.v), S: C.int32_t(o.cache.S), NH: C.int32_t(o.cache.NH), HS: C.int32_t(o.cache.HS), dtype: C.int32_t(o.cache.dtype)},
 		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: C.int32_t(flag(o.append)), bf16: C.int32_t(flag(o.bf16))}
 }
 

@@ -169,11 +169,14 @@ typedef struct gs_linear {
 } gs_linear;
 
 // The KV cache of one layer for B sequences. S is a multiple of 32, HSp is HS rounded up to 32.
-//   k  [B][NH][S/32][HS][32]    keys as columns: q K^T streams panels exactly as a Linear streams its weights
-//   v  [B][NH][HSp/32][S][32]   head channels as columns: p V does too
+//   GS_F32   k  [B][NH][S/32][HS][32]          keys as columns: q K^T streams panels exactly as a Linear streams its weights
+//            v  [B][NH][HSp/32][S][32]         head channels as columns: p V does too
+//   GS_BF16  k  [B][NH][S/32][HSp/2][32][2]    the same as bfloat16, rounded to nearest, ties to even: pairs of channels,
+//            v  [B][NH][HSp/32][S/2][32][2]    pairs of tokens
 typedef struct gs_cache {
-	float *k, *v;
+	float *k, *v; // words of 32 bits
 	int32_t S, NH, HS;
+	int32_t dtype;
 } gs_cache;
 
 // GS_APPEND: writes the keys and values of T new tokens per sequence to slots pos[b]..pos[b]+T-1.
@@ -188,7 +191,7 @@ typedef struct gs_attention {
 	int32_t B, T, nq;
 	float scale;
 	int32_t append;
-	int32_t bf16; // more than a few queries: may round to bfloat16 what is multiplied, where that is faster
+	int32_t bf16; // with a cache of bfloat16, more than a few queries: may round to it what is multiplied, where that is faster
 } gs_attention;
 
 // gs_attention_work returns how many floats `work` must hold.

@@ -195,39 +195,41 @@ func BenchmarkGEMV(b *testing.B) {
 func BenchmarkAttention(b *testing.B) {
 	p := benchPool(b)
 	const NH, HS = 12, 64
-	for _, c := range []struct{ T, past, nq int }{{256, 0, 256}, {1024, 0, 1024}, {1024, 0, 1}, {1, 128, 1}, {1, 512, 1}, {1, 1000, 1}} {
-		b.Run(fmt.Sprintf("T=%d/past=%d/nq=%d", c.T, c.past, c.nq), func(b *testing.B) {
-			kv, err := newCache(1, 1024, NH, HS)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer kv.free()
-			qkv, y, work := benchFloats(b, c.T*3*NH*HS), benchFloats(b, c.nq*NH*HS), benchFloats(b, attentionWork(kv))
-			pos, err := alloc[int32](1)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer pos.free()
-			pos.slice()[0] = int32(c.past)
-			prog, err := newProgram(p, 1)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer prog.free()
-			if err := prog.attention(attentionStep{qkv: matrix(qkv, 3*NH*HS), y: matrix(y, NH*HS), cache: kv, pos: pos, work: work, B: 1, T: c.T,
-				nq: c.nq, scale: 0.125, append: true}); err != nil {
-				b.Fatal(err)
-			}
-			pairs := 0 // of a query and a key it sees
-			for i := range c.nq {
-				pairs += c.past + c.T - c.nq + i + 1
-			}
-			if c.nq > 1 {
-				measure(b, prog, float64(pairs)*4*NH*HS, "GFLOP/s", p.flops)
-			} else {
-				measure(b, prog, float64(pairs)*8*NH*HS, "GB/s", nil)
-			}
-		})
+	for _, held := range []dtype{float32Type, bfloat16Type} {
+		for _, c := range []struct{ T, past, nq int }{{256, 0, 256}, {1024, 0, 1024}, {1024, 0, 1}, {1, 128, 1}, {1, 512, 1}, {1, 1000, 1}} {
+			b.Run(fmt.Sprintf("%s/T=%d/past=%d/nq=%d", []string{"f32", "bf16"}[held], c.T, c.past, c.nq), func(b *testing.B) {
+				kv, err := newCache(1, 1024, NH, HS, held)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer kv.free()
+				qkv, y, work := benchFloats(b, c.T*3*NH*HS), benchFloats(b, c.nq*NH*HS), benchFloats(b, attentionWork(kv))
+				pos, err := alloc[int32](1)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer pos.free()
+				pos.slice()[0] = int32(c.past)
+				prog, err := newProgram(p, 1)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer prog.free()
+				if err := prog.attention(attentionStep{qkv: matrix(qkv, 3*NH*HS), y: matrix(y, NH*HS), cache: kv, pos: pos, work: work, B: 1, T: c.T,
+					nq: c.nq, scale: 0.125, append: true, bf16: true}); err != nil {
+					b.Fatal(err)
+				}
+				pairs := 0 // of a query and a key it sees
+				for i := range c.nq {
+					pairs += c.past + c.T - c.nq + i + 1
+				}
+				if c.nq > 1 {
+					measure(b, prog, float64(pairs)*4*NH*HS, "GFLOP/s", p.flops)
+				} else {
+					measure(b, prog, float64(pairs)*2*NH*HS*float64(held.size()), "GB/s", nil)
+				}
+			})
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 	if (o->nq == 1)
 		attention_one(w, o);
 #ifdef GS_BF16_TILE
-	else if (o->bf16 && o->nq > MR)
+	else if (o->bf16 && o->cache.dtype == GS_BF16 && o->nq > MR)
 		attention_bf16(w, o);
 #endif
 	else

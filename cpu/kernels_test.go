@@ -750,19 +750,22 @@ func TestAttention(t *testing.T) {
 		r := rand.New(rand.NewPCG(6, 1))
 		for i, c := range cases {
 			for _, fused := range []bool{true, false} {
-				for _, bf16 := range []bool{false, true} {
-					testAttention(t, r, pools, c.B, c.past, c.T, c.nq, c.NH, c.HS, fused, bf16, fmt.Sprintf("case %d %+v, append fused %v, bf16 %v", i, c, fused, bf16))
+				for _, held := range []dtype{float32Type, bfloat16Type} {
+					for _, bf16 := range []bool{false, true} {
+						name := fmt.Sprintf("case %d %+v, append fused %v, cache %v, bf16 %v", i, c, fused, held, bf16)
+						testAttention(t, r, pools, c.B, c.past, c.T, c.nq, c.NH, c.HS, fused, held, bf16, name)
+					}
 				}
 			}
 		}
 	})
 }
 
-func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH, HS int, fused, bf16 bool, name string) {
+func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH, HS int, fused bool, held dtype, bf16 bool, name string) {
 	C := NH * HS
 	total := past + T
 	scale := 1 / math.Sqrt(float64(HS))
-	kv, err := newCache(B, total+r.IntN(40), NH, HS)
+	kv, err := newCache(B, total+r.IntN(40), NH, HS, held)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -791,12 +794,12 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 		// Unused slots are NaN: nothing may depend on them.
 		for _, m := range []mem[float32]{kv.k, kv.v} {
 			for i := range m.slice() {
-				m.slice()[i] = math.Float32frombits(poison)
+				m.slice()[i] = math.Float32frombits(0x7fc07fc0) // as two of bfloat16 too
 			}
 		}
 		for b := range B { // the history arrives in two pieces
 			copy(history.slice(), all.slice()[b*total*3*C:][:total*3*C])
-			one := &cache{kv.k.from(b * NH * kv.S * HS), kv.v.from(b * NH * kv.S * roundUp(HS)), 1, kv.S, NH, HS}
+			one := &cache{kv.k.from(b * kv.keyWords()), kv.v.from(b * kv.valueWords()), 1, kv.S, NH, HS, held}
 			for from, to := 0, pasts[b]/3; from < pasts[b]; from, to = to, pasts[b] {
 				if from == to {
 					continue
@@ -828,12 +831,14 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 		return p.attention(o)
 	})
 	work.check(t, "work")
-	// Where the kernels multiply bfloat16, queries (scaled, in units of log 2), keys and values are rounded to it, and exponentials.
+	// A cache of bfloat16 rounds keys and values. Where the kernels multiply it, so are queries (scaled, in units of log 2) and exponentials.
 	round := func(v float32) float64 { return float64(v) }
+	if held == bfloat16Type {
+		round = func(v float32) float64 { return float64(fromBF16(toBF16(v))) }
+	}
 	rounding := 0.0
 	scaled := func(v float32) float64 { return scale * math.Log2E * float64(v) }
-	if bf16 && nq > 12 && pools[0].isa.multipliesBF16() {
-		round = func(v float32) float64 { return float64(fromBF16(toBF16(v))) }
+	if held == bfloat16Type && bf16 && nq > 12 && pools[0].isa.multipliesBF16() {
 		scaled = func(v float32) float64 { return round(v * (float32(scale) * float32(math.Log2E))) }
 		rounding = 0x1p-8 + 2*0x1p-13 // of an exponential, and of those of both sums by their polynomial
 	}
@@ -894,7 +899,11 @@ func TestNaNPropagates(t *testing.T) {
 			const T, C = 20, 16
 			bf16 := nq < 0
 			nq := max(nq, -nq)
-			kv, err := newCache(1, T, 1, C)
+			held := float32Type
+			if bf16 {
+				held = bfloat16Type
+			}
+			kv, err := newCache(1, T, 1, C, held)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -1100,7 +1109,7 @@ func TestStepErrors(t *testing.T) {
 	}
 	defer prog.free()
 	x, y := newGuarded(t, 3*8), newGuarded(t, 3*40)
-	kv, err := newCache(1, 10, 2, 4)
+	kv, err := newCache(1, 10, 2, 4, float32Type)
 	if err != nil {
 		t.Fatal(err)
 	}

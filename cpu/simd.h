@@ -224,6 +224,15 @@ INLINE vu to_bf16(vf x) {
 	return (vu)choose(x == x, (vf)r, (vf)((u >> 16) | 0x40u));
 }
 
+// narrow rounds n values, a multiple of 2 VL, to bfloat16: n / 2 words.
+INLINE void narrow(float *dst, const float *x, int64_t n) {
+	for (int64_t i = 0; i < n; i += VL) {
+		uint32_t u[VL];
+		store_u(u, to_bf16(load(x + i)));
+		for (int j = 0; j < VL; j++) ((uint16_t *)dst)[i + j] = (uint16_t)u[j];
+	}
+}
+
 INLINE float *row_of(const gs_view *v, int64_t r) {
 	if (v->per == 0) return v->p + r * v->ld;
 	return v->p + (r / v->per * v->stride + r % v->per) * v->ld;

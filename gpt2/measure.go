@@ -17,7 +17,7 @@ type Measurement struct {
 
 // fillChunk is how many tokens at a time fill the cache: little memory beside that of
 // the pass itself.
-const fillChunk = 64
+const fillChunk = 32
 
 // Measure times a pass of the phase, on random tokens, with past tokens in the
 // cache: repeat times after a warm-up of at least two passes and 50 ms. Each

@@ -42,16 +42,6 @@ static void pack_bf16(const gs_linear *o, uint16_t *a, int64_t r, const float *x
 	store_u(bf16_at(a, K, r, k), (vu)_mm512_cvtne2ps_pbh((__m512)load(t + 16), (__m512)load(t)));
 }
 
-// claim asks for the lines of y that a register tile will write, for writing, while it is multiplied: y is mostly larger than the L2 cache.
-// Worth up to a tenth of a product's time.
-INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
-	for (int64_t i = r; i < r + m; i++) {
-		const float *y = row_of(&o->y, i) + n;
-		__builtin_prefetch(y, 1, 3);
-		__builtin_prefetch(y + 16, 1, 3);
-	}
-}
-
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, length = row_length(&o->w);
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;

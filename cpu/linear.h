@@ -79,6 +79,16 @@ static void finish_rows(const gs_linear *o, int64_t r, int64_t m, int64_t n, int
 	}
 }
 
+// claim asks for the lines of y that a register tile will write, for writing, while it is multiplied: y is mostly larger than the L2 cache.
+// Worth up to a tenth of a product's time.
+INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
+	for (int64_t i = r; i < r + m; i++) {
+		const float *y = row_of(&o->y, i) + n;
+		__builtin_prefetch(y, 1, 3);
+		__builtin_prefetch(y + 16, 1, 3);
+	}
+}
+
 INLINE const float *panel_of(const gs_weight *w, int64_t p) {
 	if (w->dtype == GS_Q8) return (const float *)q8_block_of(w, p, 0);
 	int64_t rows = w->dtype == GS_BF16 ? (w->K + 1) / 2 : w->K;
@@ -277,6 +287,7 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles of nearly equal height
 					const float *ahead = i * kn < fetch ? (const float *)(next + i * kn * GS_LINE) : b;
 					float *sums = slots == 1 ? c : cq + ra * GS_NR;
+					if (last && !far) claim(o, r0 + ra, m, q * GS_NR);
 					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, sums, GS_NR, k > 0);
 					if (last && !far) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
 					if (last && far && group > 0) {

@@ -64,7 +64,7 @@ INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const f
 						for (int j = 0; j < GS_NV; j++) acc[i][j] += ak[i * LDA + n - 1] * even_half(load_u(b + j * VL));
 				}
 			} else {
-#pragma GCC unroll 1
+#pragma GCC unroll 2
 				for (int64_t k = 0; k < n; k++, b += GS_NR) {
 					vf bk[GS_NV];
 					if (kind == STREAM_F32) {

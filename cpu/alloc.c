@@ -1,5 +1,5 @@
 // Memory for weights, caches and activations: anonymous mappings, so that it is zero, is committed only as it is touched, and goes
-// back to the system when freed.
+// back to the system when freed. And giving back what the program's own file takes.
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif

@@ -18,8 +18,6 @@ enum {
 
 static const float LOG2_E = 1.44269504088896341f;
 
-INLINE int64_t padded(int64_t n) { return (n + GS_NR - 1) / GS_NR * GS_NR; }
-
 // Words of a panel: of 32 keys, and of 32 channels of all values.
 INLINE int64_t key_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? padded(c->HS) / 2 : c->HS) * GS_NR; }
 INLINE int64_t value_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? c->S / 2 : c->S) * (int64_t)GS_NR; }
@@ -32,77 +30,46 @@ INLINE float *values_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
 	return c->v + (b * c->NH + h) * padded(c->HS) / GS_NR * value_panel(c) + (c->dtype == GS_BF16 ? k / 2 : k) * GS_NR;
 }
 
-// append_head writes keys and values of new tokens [i0, i1) of one head into their slots.
+// append_head writes keys and values of new tokens [i0, i1) of one head into their slots. [pos + i0, pos + i1) begins and ends where a
+// block of 32 slots does, or the new tokens. In a cache of bfloat16, slots of values that follow the last of several tokens in its
+// block become 0: attention_bf16 multiplies whole blocks.
 INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0, int64_t i1) {
-	int64_t HS = o->cache.HS, S = o->cache.S, C = HS * o->cache.NH, pos = o->pos[b];
-	float *keys = keys_of(&o->cache, b, h, 0), *values = values_of(&o->cache, b, h, 0);
-	for (int64_t d0 = 0; d0 < HS; d0 += 16) { // 16 channels of up to 32 tokens at a time: whole cache lines on both sides
-		int64_t dn = HS - d0 < 16 ? HS - d0 : 16;
-		for (int64_t i = i0; i < i1;) {
-			int64_t slot = pos + i, n = GS_NR - slot % GS_NR;
-			if (n > i1 - i) n = i1 - i;
-			float *dst = keys + (slot / GS_NR * HS + d0) * GS_NR + slot % GS_NR, t[GS_NR][16];
-			for (int64_t j = 0; j < n; j++) {
-				const float *k = row_of(&o->qkv, b * o->T + i + j) + C + h * HS + d0;
-				if (dn == 16)
-					memcpy(t[j], k, sizeof t[j]);
-				else
-					memcpy(t[j], k, (size_t)dn * sizeof(float));
-			}
-			if (n == GS_NR && dn == 16) {
-				for (int64_t d = 0; d < 16; d += 4)
-					for (int64_t j = 0; j < GS_NR; j += 4) transpose4(dst + d * GS_NR + j, GS_NR, t[j] + d, 16);
-			} else {
-				for (int64_t d = 0; d < dn; d++)
-					for (int64_t j = 0; j < n; j++) dst[d * GS_NR + j] = t[j][d];
-			}
-			i += n;
-		}
-	}
-	for (int64_t i = i0; i < i1; i++) {
-		const float *v = row_of(&o->qkv, b * o->T + i) + 2 * C + h * HS;
-		for (int64_t d = 0; d < HS; d += GS_NR) {
-			float *dst = values + (d * S + (pos + i) * GS_NR);
-			if (HS - d >= GS_NR)
-				memcpy(dst, v + d, GS_NR * sizeof(float));
-			else
-				memcpy(dst, v + d, (size_t)(HS - d) * sizeof(float));
-		}
-	}
-}
-
-// append_head_bf16 does so for a cache of bfloat16. [pos + i0, pos + i1) begins and ends where a block of 32 slots does, or the new tokens.
-// Slots of values that follow the last of several tokens in its block become 0: attention_bf16 multiplies whole blocks.
-INLINE void append_head_bf16(const gs_attention *o, int64_t b, int64_t h, int64_t i0, int64_t i1) {
 	const gs_cache *c = &o->cache;
-	const int64_t HS = c->HS, HSp = padded(HS), C = HS * c->NH, pos = o->pos[b];
-	float row[MAX_HS], pairs[GS_NR][MAX_HS / 2]; // of keys, as bfloat16
-	for (int64_t i = i0; i < i1;) {
-		const int64_t slot = pos + i, first = slot % GS_NR, n = i1 - i < GS_NR - first ? i1 - i : GS_NR - first;
+	const int bf16 = c->dtype == GS_BF16;
+	const int64_t HS = c->HS, HSp = padded(HS), C = HS * c->NH, pos = o->pos[b], words = bf16 ? HSp / 2 : HS; // of a key
+	float row[MAX_HS], block[GS_NR][MAX_HS], *values = values_of(c, b, h, 0);
+	memset(row + HS, 0, (size_t)(HSp - HS) * sizeof *row);
+	for (int64_t i = i0, n; i < i1; i += n) {
+		const int64_t slot = pos + i, first = slot % GS_NR;
+		n = i1 - i < GS_NR - first ? i1 - i : GS_NR - first;
 		float *keys = keys_of(c, b, h, slot - first);
 		for (int64_t j = 0; j < n; j++) {
-			copy_values(row, row_of(&o->qkv, b * o->T + i + j) + C + h * HS, HS);
-			memset(row + HS, 0, (size_t)(HSp - HS) * sizeof *row);
-			narrow(pairs[j], row, HSp);
-			if (n == GS_NR) continue;
-			for (int64_t d = 0; d < HSp / 2; d++) keys[d * GS_NR + first + j] = pairs[j][d];
+			copy_values(bf16 ? row : block[j], row_of(&o->qkv, b * o->T + i + j) + C + h * HS, HS);
+			if (bf16) narrow(block[j], row, HSp);
 		}
-		if (n == GS_NR) turn(keys, pairs[0], MAX_HS / 2, HSp / 2);
+		if (n == GS_NR && words % VL == 0)
+			turn(keys, block[0], MAX_HS, words);
+		else
+			for (int64_t d = 0; d < words; d++)
+				for (int64_t j = 0; j < n; j++) keys[d * GS_NR + first + j] = block[j][d];
 		for (int64_t j = 0; j < n; j++) {
-			copy_values(row, row_of(&o->qkv, b * o->T + i + j) + 2 * C + h * HS, HS);
-			memset(row + HS, 0, (size_t)(HSp - HS) * sizeof *row);
-			for (int64_t d = 0; d < HSp; d += VL) {
-				float *to = values_of(c, b, h, 0) + d / GS_NR * value_panel(c) + (slot + j) / 2 * GS_NR + d % GS_NR;
-				vu v = to_bf16(load(row + d));
-				store_u(to, (slot + j) % 2 ? (load_u(to) & 0xffffu) | v << 16 : v);
+			const float *v = row_of(&o->qkv, b * o->T + i + j) + 2 * C + h * HS;
+			if (bf16) copy_values(row, v, HS);
+			for (int64_t d = 0; d < HS; d += GS_NR) {
+				float *to = values + d / GS_NR * value_panel(c) + (bf16 ? (slot + j) / 2 : slot + j) * GS_NR;
+				if (!bf16) copy_values(to, v + d, HS - d < GS_NR ? HS - d : GS_NR);
+				else
+					for (int u = 0; u < GS_NR; u += VL) { // the later of a pair of slots keeps the earlier
+						vu t = to_bf16(load(row + d + u));
+						store_u(to + u, (slot + j) % 2 ? (load_u(to + u) & 0xffffu) | t << 16 : t);
+					}
 			}
 		}
-		i += n;
 	}
-	if (i1 < o->T || o->T == 1) return;
+	if (!bf16 || i1 < o->T || o->T == 1) return;
 	for (int64_t d = 0; d < HSp; d += GS_NR) // after an even slot the odd one is 0 already
 		for (int64_t slot = (pos + i1 + 1) / 2 * 2; slot % GS_NR != 0; slot += 2)
-			memset(values_of(c, b, h, 0) + d / GS_NR * value_panel(c) + slot / 2 * GS_NR, 0, GS_NR * sizeof(float));
+			memset(values + d / GS_NR * value_panel(c) + slot / 2 * GS_NR, 0, GS_NR * sizeof(float));
 }
 
 static void op_append(gs_worker *w, const gs_step *s) {
@@ -115,10 +82,7 @@ static void op_append(gs_worker *w, const gs_step *s) {
 		if (i0 < 0) i0 = 0;
 		if (i1 > o->T) i1 = o->T;
 		if (i0 >= i1) continue;
-		if (o->cache.dtype == GS_BF16)
-			append_head_bf16(o, b, h, i0, i1);
-		else
-			append_head(o, b, h, i0, i1);
+		append_head(o, b, h, i0, i1);
 	}
 }
 
@@ -127,7 +91,8 @@ static void op_append(gs_worker *w, const gs_step *s) {
 // attend computes, over keys [0, n) of a chunk, m = max score, l = sum 2^(score - m), out = sum 2^(score - m) value.
 INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m, float *l, float *out) {
 	float score[KEYS];
-	(c->dtype == GS_BF16 ? gemv_bf16 : gemv_f32)((int)(padded(n) / GS_NR), c->HS, q, keys, key_panel(c), score);
+	const int bf16 = c->dtype == GS_BF16;
+	(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(n) / GS_NR), c->HS, q, keys, key_panel(c), score);
 	for (int64_t j = n; j < padded(n); j++) score[j] = -INFINITY;
 	vf top = splat(-INFINITY);
 	for (int64_t j = 0; j < padded(n); j += VL) top = greater(top, load(score + j));
@@ -139,7 +104,7 @@ INLINE void attend(const gs_cache *c, const float *q, const float *keys, const f
 		sum += e;
 	}
 	*l = sum_lanes(sum);
-	(c->dtype == GS_BF16 ? gemv_bf16 : gemv_f32)((int)(padded(c->HS) / GS_NR), n, score, values, value_panel(c), out);
+	(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(c->HS) / GS_NR), n, score, values, value_panel(c), out);
 }
 
 INLINE int64_t chunks_of(const gs_attention *o, int64_t b) { return (o->pos[b] + o->T + KEYS - 1) / KEYS; }
@@ -155,7 +120,7 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 		int64_t chunk = t % most, h = t / most % NH, b = t / most / NH, chunks = chunks_of(o, b);
 		if (chunk >= chunks) continue;
 		// T == 1: whoever works on the last chunk appends, as nobody else needs it. (T > 1 was appended before.)
-		if (o->append && o->T == 1 && chunk == chunks - 1) (c->dtype == GS_BF16 ? append_head_bf16 : append_head)(o, b, h, 0, 1);
+		if (o->append && o->T == 1 && chunk == chunks - 1) append_head(o, b, h, 0, 1);
 		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
 		const float *query = row_of(&o->qkv, b * o->T + o->T - 1) + h * HS;
 		for (int64_t d = 0; d < HS; d++) q[d] = query[d] * scale;

@@ -43,12 +43,13 @@ static void pack_bf16(const gs_linear *o, uint16_t *a, int64_t r, const float *x
 }
 
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
-	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, length = row_length(&o->w);
+	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
 
 	// Tall tasks read panels least, wide ones pack x least; enough of them that nobody waits long at the end.
+	const int64_t rows_most = o->w.rows ? BMC_ROWS : BMC;
 	int64_t most = BA_VALUES / ((K + 31) / 32 * 32 + 32) / 32 * 32;
-	if (most > (o->w.rows ? BMC_ROWS : BMC)) most = o->w.rows ? BMC_ROWS : BMC;
+	if (most > rows_most) most = rows_most;
 	int64_t mtasks = (M + most - 1) / most, ntasks = 1;
 	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 16) ntasks++;
 	while (mtasks * ntasks < 4 * w->n && M / mtasks > 2 * BR) mtasks++;
@@ -56,10 +57,10 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > BR) mtasks++; // as many for each worker
 
 	const int far = past_caches(o);
-	float *c = w->scratch;                    // (BFAR, BMC_ROWS, 32)
-	float *tail = c + BFAR * BMC_ROWS * GS_NR;     // (16, 32) pairs
-	float *wide = tail + BTAIL;               // (BK_MAX / 2, 32) pairs: a panel of a weight held by rows
-	uint16_t *a = (uint16_t *)(wide + BK_MAX / 2 * GS_NR); // packed rows of x
+	float *c = w->scratch;                                   // (BFAR, BMC_ROWS, 32)
+	float *tail = c + BFAR * BMC_ROWS * GS_NR;               // (16, 32) pairs
+	float *panel = tail + BTAIL;                             // (BK_MAX / 2, 32) pairs: of a weight held by rows
+	uint16_t *a = (uint16_t *)(panel + BK_MAX / 2 * GS_NR); // packed rows of x
 
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
@@ -70,11 +71,11 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 		int64_t tiles = (rows + BR - 1) / BR;
 		for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
-			const float *b = o->w.rows ? wide : panel_of(&o->w, q), *last = NULL;
+			const float *b = o->w.rows ? panel : panel_of(&o->w, q), *last = NULL;
 			const int64_t held = far ? (q - q0) % BFAR : 0; // panels before this one whose sums wait
 			float *cq = c + held * BMC_ROWS * GS_NR;
 			if (o->w.rows) {
-				turn(wide, (const float *)o->w.data + q * GS_NR * length / 2, length / 2, length / 2);
+				turn(panel, rows_of(&o->w, q), row_words(&o->w), row_words(&o->w));
 			} else if (pairs % 16 != 0) { // a tile reads 16 pairs, and what follows the panel is not ours
 				memcpy(tail, b + pairs / 16 * BTAIL, (size_t)(pairs % 16 * GS_NR) * sizeof *tail);
 				memset(tail + pairs % 16 * GS_NR, 0, (size_t)((16 - pairs % 16) * GS_NR) * sizeof *tail);
@@ -83,7 +84,7 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 			for (int64_t k = 0; k < K; k += BKC) {
 				int64_t kn = K - k < BKC ? K - k : BKC, lines = kn / BF16_AHEAD;
 				// While this block is multiplied, what follows it is fetched: `lines` lines per tile, of the kn that it takes.
-				const char *next = o->w.rows ? (const char *)o->w.data + ((q + 1) * GS_NR * length + k * GS_NR) * 2 : (const char *)(b + (kn + 1) / 2 * GS_NR);
+				const char *next = (const char *)(o->w.rows ? rows_of(&o->w, q + 1) + k / 2 * GS_NR : b + (kn + 1) / 2 * GS_NR);
 				for (int64_t i = 0; i < tiles; i++) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;

@@ -21,25 +21,11 @@ INLINE void lookup(float *y, const gs_weight *w, int64_t id, int64_t c, int64_t 
 	}
 }
 
-// by_panel returns the rows of a prompt in the order of the panels that hold their tokens, by counting (each worker for itself: some
-// microseconds); NULL where that does not pay. Tokens of one panel share its cache lines, and gathering is bound by how fast lines come.
-static const int32_t *by_panel(gs_worker *w, const gs_embed *o) {
-	const int64_t M = (int64_t)o->B * o->T, panels = (o->wte.N + GS_NR - 1) / GS_NR;
-	if (o->wte.dtype != GS_Q8 || M < 64 || M + panels + 1 > GS_SCRATCH) return NULL;
-	int32_t *first = (int32_t *)w->scratch, *order = first + panels + 1; // of each panel; rows
-	memset(first, 0, (size_t)(panels + 1) * sizeof *first);
-	for (int64_t r = 0; r < M; r++) first[o->ids[r] / GS_NR + 1]++;
-	for (int64_t p = 0; p < panels; p++) first[p + 1] += first[p];
-	for (int64_t r = 0; r < M; r++) order[first[o->ids[r] / GS_NR]++] = (int32_t)r;
-	return order;
-}
-
 static void op_embed(gs_worker *w, const gs_step *s) {
 	const gs_embed *o = &s->embed;
-	const int32_t *order = by_panel(w, o);
 	int64_t C = o->C, spans = (C + EMBED_SPAN - 1) / EMBED_SPAN;
 	for (int64_t t = gs_first(w, (int64_t)o->B * o->T * spans); t >= 0; t = gs_next(w)) {
-		int64_t r = order ? order[t / spans] : t / spans, c = t % spans * EMBED_SPAN, n = C - c < EMBED_SPAN ? C - c : EMBED_SPAN;
+		int64_t r = t / spans, c = t % spans * EMBED_SPAN, n = C - c < EMBED_SPAN ? C - c : EMBED_SPAN;
 		float *y = row_of(&o->y, r) + c, p[EMBED_SPAN];
 		lookup(y, &o->wte, o->ids[r], c, n);
 		lookup(p, &o->wpe, o->pos[r / o->T] + r % o->T, c, n);

@@ -224,10 +224,10 @@ type weight struct {
 
 // weightBytes is the memory that a weight takes, in panels or as a table. It is a multiple of 64.
 func weightBytes(K, N int, d dtype, table bool) int {
-	return int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d), flag(table)))
+	return int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d), C.int(flag(table))))
 }
 
-func flag(set bool) C.int {
+func flag(set bool) C.int32_t {
 	if set {
 		return 1
 	}
@@ -301,7 +301,7 @@ func (w *weight) free() {
 func (w *weight) bytes() int { return weightBytes(w.K, w.N, w.dtype, w.table) }
 
 func (w *weight) c() C.gs_weight {
-	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype), rows: C.int32_t(flag(w.table))}
+	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype), rows: flag(w.table)}
 }
 
 // pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it, or, where
@@ -636,7 +636,7 @@ func (p *program) linear(o linearStep) error {
 func (o *attentionStep) fill(a *C.gs_attention) {
 	*a = C.gs_attention{qkv: o.qkv.c(), y: o.y.c(), pos: cints(o.pos), work: cfloats(o.work),
 		cache: C.gs_cache{k: cfloats(o.cache.k), v: cfloats(o.cache.v), S: C.int32_t(o.cache.S), NH: C.int32_t(o.cache.NH), HS: C.int32_t(o.cache.HS), dtype: C.int32_t(o.cache.dtype)},
-		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: C.int32_t(flag(o.append)), bf16: C.int32_t(flag(o.bf16))}
+		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag(o.append), bf16: flag(o.bf16)}
 }
 
 func (o *attentionStep) check() error {

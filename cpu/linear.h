@@ -144,10 +144,9 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 
 // linear_few_rows prepares the rows of x as dots_body takes them, each worker for itself.
 static void linear_few_rows(gs_worker *w, const gs_linear *o) {
-	const int64_t K = o->w.K, M = o->M, length = row_length(&o->w);
+	const int64_t K = o->w.K, M = o->M, length = row_length(&o->w), words = row_words(&o->w);
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
 	const int bf16 = o->w.dtype == GS_BF16;
-	const int64_t words = bf16 ? length / 2 : length;
 	float *a = w->scratch, *row = a + M * length; // (M, length), (length)
 	for (int64_t r = 0; r < M; r++) {
 		const float *x = row_of(&o->x, r);
@@ -165,7 +164,7 @@ static void linear_few_rows(gs_worker *w, const gs_linear *o) {
 	}
 	float c[MR * GS_NR];
 	for (int64_t i = gs_first(w, p1 - p0); i >= 0; i = gs_next(w)) {
-		const float *rows = (const float *)o->w.data + (p0 + i) * GS_NR * words;
+		const float *rows = rows_of(&o->w, p0 + i);
 		for (int64_t r = 0; r < M; r += DOT_ROWS)
 			dots_of[bf16][M - r < DOT_ROWS ? M - r : DOT_ROWS](words, a + r * length, length, rows, words, c + r * GS_NR);
 		finish(o, 0, (int)M, (p0 + i) * GS_NR, c);
@@ -217,9 +216,7 @@ INLINE const float *block_of(const gs_weight *w, int64_t panel, int64_t k, int64
 	if (w->dtype == GS_Q8) {
 		widen_q8(wide, q8_block_of(w, panel, k / GS_QB), n);
 	} else if (w->rows) {
-		const int64_t ld = bf16 ? row_length(w) / 2 : row_length(w);
-		const float *rows = (const float *)w->data + panel * GS_NR * ld + (bf16 ? k / 2 : k);
-		turn(bf16 ? words : wide, rows, ld, bf16 ? (n + 1) / 2 : n);
+		turn(bf16 ? words : wide, rows_of(w, panel) + (bf16 ? k / 2 : k), row_words(w), bf16 ? (n + 1) / 2 : n);
 		if (bf16) widen(wide, words, 0, n);
 	} else if (bf16) {
 		widen(wide, panel_of(w, panel), k, n);
@@ -233,7 +230,7 @@ INLINE const float *block_of(const gs_weight *w, int64_t panel, int64_t k, int64
 // rows the whole panel, or nothing where it has several blocks, as those lie in pieces.
 INLINE const char *fetch_of(const gs_weight *w, int64_t panel, int64_t k) {
 	if (w->dtype == GS_Q8) return q8_block_of(w, panel, k / GS_QB);
-	if (w->rows) return (const char *)w->data + panel * GS_NR * row_length(w) * (w->dtype == GS_BF16 ? 2 : 4);
+	if (w->rows) return (const char *)rows_of(w, panel);
 	return (const char *)(panel_of(w, panel) + (w->dtype == GS_BF16 ? k / 2 : k) * GS_NR);
 }
 

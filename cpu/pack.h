@@ -47,14 +47,10 @@ INLINE int64_t copy_rows(const gs_pack_job *job, const int dtype, int64_t panel)
 			int64_t cols = n >= job->r1 || k >= w->K ? 0 : w->K - k < GS_NR ? w->K - k : GS_NR;
 			float t[GS_NR];
 			bad += read_values(t, job->src, dtype, (n - job->r0) * w->K + k, (int)cols);
-			if (w->dtype == GS_F32) {
+			if (w->dtype == GS_F32)
 				memcpy((float *)w->data + n * length + k, t, sizeof t);
-				continue;
-			}
-			uint32_t u[GS_NR];
-			uint16_t *dst = (uint16_t *)w->data + n * length + k;
-			for (int j = 0; j < GS_NR; j += VL) store_u(u + j, to_bf16(load(t + j)));
-			for (int j = 0; j < GS_NR; j++) dst[j] = (uint16_t)u[j];
+			else
+				narrow((float *)w->data + (n * length + k) / 2, t, GS_NR);
 		}
 	return bad;
 }
@@ -105,8 +101,7 @@ INLINE int64_t pack_rows(const gs_pack_job *job, const int dtype, int64_t panel)
 	for (int64_t k = 0; k < w->K; k += GS_NR) {
 		int cols = w->K - k < GS_NR ? (int)(w->K - k) : GS_NR;
 		for (int j = 0; j < rows; j++) bad += read_values(block[j], job->src, dtype, (n + j - job->r0) * w->K + k, cols);
-		for (int i = 0; i < GS_NR; i += 4)
-			for (int j = 0; j < GS_NR; j += 4) transpose4(turned[i] + j, GS_NR, block[j] + i, GS_NR);
+		turn(turned[0], block[0], GS_NR, GS_NR);
 		if (w->dtype == GS_Q8)
 			put_q8(q8_block_of(w, panel, k / GS_QB), turned); // columns beyond K are zeros
 		else

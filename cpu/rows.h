@@ -1,10 +1,14 @@
 // Weights held by rows (layout in kernels.h): turning them into panels, and products of few rows of x as dot products.
 // Included by kernels_impl.h, once per instruction set.
 
-INLINE int64_t row_length(const gs_weight *w) { return (w->K + GS_NR - 1) / GS_NR * GS_NR; }
+// A row has so many values, and so many words: float32, or pairs of bfloat16.
+INLINE int64_t row_length(const gs_weight *w) { return padded(w->K); }
+INLINE int64_t row_words(const gs_weight *w) { return w->dtype == GS_BF16 ? row_length(w) / 2 : row_length(w); }
 
-// turn writes words [0, n) of 32 rows of B, `ld` words apart, as n rows of a panel, n rounded up to a vector: words are float32, or pairs
-// of bfloat16.
+// rows_of returns the 32 rows that are columns of a panel.
+INLINE const float *rows_of(const gs_weight *w, int64_t panel) { return (const float *)w->data + panel * GS_NR * row_words(w); }
+
+// turn writes words [0, n) of 32 rows, `ld` words apart, as n rows of a panel, n rounded up to a vector.
 INLINE void turn(float *dst, const float *rows, int64_t ld, int64_t n) {
 #if GS_VB == 64
 	// Of 16 x 16 words, quarters of vectors are moved by loads, and words of quarters by two shuffles each.

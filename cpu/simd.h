@@ -224,12 +224,17 @@ INLINE vu to_bf16(vf x) {
 	return (vu)choose(x == x, (vf)r, (vf)((u >> 16) | 0x40u));
 }
 
+// padded rounds up to whole panels.
+INLINE int64_t padded(int64_t n) { return (n + GS_NR - 1) / GS_NR * GS_NR; }
+
 // narrow rounds n values, a multiple of 2 VL, to bfloat16: n / 2 words.
 INLINE void narrow(float *dst, const float *x, int64_t n) {
 	for (int64_t i = 0; i < n; i += VL) {
 		uint32_t u[VL];
+		uint16_t h[VL];
 		store_u(u, to_bf16(load(x + i)));
-		for (int j = 0; j < VL; j++) ((uint16_t *)dst)[i + j] = (uint16_t)u[j];
+		for (int j = 0; j < VL; j++) h[j] = (uint16_t)u[j];
+		memcpy(dst + i / 2, h, sizeof h);
 	}
 }
 

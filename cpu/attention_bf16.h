@@ -103,12 +103,12 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 				int64_t width = padded(n);
 				for (int64_t j = 0; j < width; j += GS_NR) {
 					const float *panel = keys_of(c, b, h, k + j);
-					bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s + j * BR, 0);
+					bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s + j * BR, GS_NR, 0);
 				}
 				soften_bf16(s, BR * GS_NR, p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * GS_NR, HSp);
 				for (int64_t d = 0; d < HSp; d += GS_NR) {
 					const float *panel = values_of(c, b, h, k) + d / GS_NR * value_panel(c);
-					bf16_tile((int)rn, AB, p, 0, 0, width, panel, NULL, (const char *)panel, out + d * AQ + ra * GS_NR, 1);
+					bf16_tile((int)rn, AB, p, 0, 0, width, panel, NULL, (const char *)panel, out + d * AQ + ra * GS_NR, GS_NR, 1);
 				}
 			}
 			if (gs_cancelled(w->pool)) break;

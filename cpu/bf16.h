@@ -14,12 +14,10 @@
 
 enum {
 	BMC = 256,                    // rows of a task at most: a multiple of 32
-	BMC_ROWS = 512,               // of a weight held by rows, as each task turns its panels
 	BKC = 384,                    // rows of a panel per block: 24 KiB, for the L1 cache
 	BA_VALUES = 384 * 1024,       // packed x of a task: 768 KiB, for the L2 cache
 	BK_MAX = BA_VALUES / 32 - 32, // K of which 32 rows fit
 	BTAIL = 16 * GS_NR,           // a block of 32 rows of a panel
-	BFAR = 8,                     // panels whose sums are written at once, where y is larger than caches are
 };
 
 // pack_bf16 rounds a row of x, normalised where the step has a norm, with zeros after it up to a multiple of 32.
@@ -42,14 +40,74 @@ static void pack_bf16(const gs_linear *o, uint16_t *a, int64_t r, const float *x
 	store_u(bf16_at(a, K, r, k), (vu)_mm512_cvtne2ps_pbh((__m512)load(t + 16), (__m512)load(t)));
 }
 
+// past_caches tells whether y is nothing but sums, and larger than caches are: the logits of a long prompt.
+INLINE int past_caches(const gs_linear *o) {
+	return o->M * (o->n1 - o->n0) >= 16 << 20 && !o->bias && o->act == GS_NONE && !o->residual.p;
+}
+
+// The sums of such a y wait for several panels, a group: rows of two groups, of which one is multiplied while the other is written. Before
+// each group is room for the sums at the end of the one before that fill no whole cache line.
+enum { FAR = 2, FAR_ROW = 2 * (GS_LINE / 4 + FAR * GS_NR) }; // panels of a group; floats of a row
+
+// far_sums returns where sums of a task's panel i begin, in the first row.
+INLINE float *far_sums(float *c, int64_t i) {
+	return c + i / FAR % 2 * (FAR_ROW / 2) + GS_LINE / 4 + i % FAR * GS_NR;
+}
+
+// finish_rows writes, for such a y, what finish writes, for rows [r, r + m) of the group that ends before panel i of a task, whose first
+// panel is q: whole lines, past the caches, which would read every line before it is written. What is left waits for the next group,
+// but at the `last` of a task.
+static void finish_rows(const gs_linear *o, int64_t r, int64_t m, int64_t q, int64_t i, int last, float *c) {
+	const int64_t g = (i - 1) / FAR * FAR, n = (q + g) * GS_NR; // first panel of the group; its first column
+	const int64_t lo = o->n0 > n ? o->n0 - n : 0, hi = o->n1 - n < (i - g) * GS_NR ? o->n1 - n : (i - g) * GS_NR;
+	float *next = far_sums(c, g + FAR);
+	c = far_sums(c, g);
+	for (int64_t k = 0; k < m; k++, c += FAR_ROW, next += FAR_ROW) {
+		float *y = row_of(&o->y, r + k) + n;
+		int64_t j = lo;
+		if (g == 0)
+			for (; j < hi && (uintptr_t)(y + j) % GS_LINE != 0; j++) y[j] = c[j];
+		else
+			j = -(int64_t)((uintptr_t)y % GS_LINE / sizeof *y);
+		for (; j + GS_LINE / 4 <= hi; j += GS_LINE / 4)
+			for (int v = 0; v < GS_LINE / 4; v += VL) stream(y + j + v, load(c + j + v));
+		if (last)
+			for (; j < hi; j++) y[j] = c[j];
+		else
+			for (int v = 0; v < GS_LINE / 4; v += VL) store(next - GS_LINE / 4 + v, load(c + hi - GS_LINE / 4 + v));
+	}
+}
+
+// progress is that of a group of panels, while which the one before it is written: as many of its rows as of this group's work is done.
+typedef struct progress {
+	int64_t group, done, work, written;
+} progress;
+
+// progress_at begins a task's panel i of n, each of which is so much work.
+INLINE progress progress_at(int64_t i, int64_t n, int64_t rows, int64_t work) {
+	progress p = {.group = i / FAR * FAR};
+	p.done = (i - p.group) * work;
+	p.work = (n - p.group < FAR ? n - p.group : FAR) * work;
+	p.written = p.group == 0 ? rows : rows * p.done / p.work;
+	return p;
+}
+
+// finish_meanwhile is called as `work` is done.
+INLINE void finish_meanwhile(const gs_linear *o, progress *p, int64_t work, int64_t r0, int64_t rows, int64_t q0, float *c) {
+	p->done += work;
+	if (p->written * p->work >= rows * p->done) return;
+	const int64_t to = rows * p->done / p->work;
+	finish_rows(o, r0 + p->written, to - p->written, q0, p->group, 0, c + p->written * FAR_ROW);
+	p->written = to;
+}
+
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
 
 	// Tall tasks read panels least, wide ones pack x least; enough of them that nobody waits long at the end.
-	const int64_t rows_most = o->w.rows ? BMC_ROWS : BMC;
 	int64_t most = BA_VALUES / ((K + 31) / 32 * 32 + 32) / 32 * 32;
-	if (most > rows_most) most = rows_most;
+	if (most > BMC) most = BMC;
 	int64_t mtasks = (M + most - 1) / most, ntasks = 1;
 	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 16) ntasks++;
 	while (mtasks * ntasks < 4 * w->n && M / mtasks > 2 * BR) mtasks++;
@@ -57,10 +115,11 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > BR) mtasks++; // as many for each worker
 
 	const int far = past_caches(o);
-	float *c = w->scratch;                                   // (BFAR, BMC_ROWS, 32)
-	float *tail = c + BFAR * BMC_ROWS * GS_NR;               // (16, 32) pairs
-	float *panel = tail + BTAIL;                             // (BK_MAX / 2, 32) pairs: of a weight held by rows
-	uint16_t *a = (uint16_t *)(panel + BK_MAX / 2 * GS_NR); // packed rows of x
+	const int64_t ldc = far ? FAR_ROW : GS_NR;
+	float *c = w->scratch;                                   // (rows, ldc)
+	float *tail = c + BMC * FAR_ROW;                         // (16, 32) pairs
+	float *panel = tail + BTAIL;                             // (BKC / 2, 32) pairs: of a weight held by rows
+	uint16_t *a = (uint16_t *)(panel + BKC / 2 * GS_NR);     // packed rows of x
 
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
@@ -72,17 +131,16 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 		for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
 			const float *b = o->w.rows ? panel : panel_of(&o->w, q), *last = NULL;
-			const int64_t held = far ? (q - q0) % BFAR : 0; // panels before this one whose sums wait
-			float *cq = c + held * BMC_ROWS * GS_NR;
-			if (o->w.rows) {
-				turn(panel, rows_of(&o->w, q), row_words(&o->w), row_words(&o->w));
-			} else if (pairs % 16 != 0) { // a tile reads 16 pairs, and what follows the panel is not ours
+			float *cq = far ? far_sums(c, q - q0) : c;
+			progress p = far ? progress_at(q - q0, q1 - q0, rows, tiles * K) : (progress){0};
+			if (!o->w.rows && pairs % 16 != 0) { // a tile reads 16 pairs, and what follows the panel is not ours
 				memcpy(tail, b + pairs / 16 * BTAIL, (size_t)(pairs % 16 * GS_NR) * sizeof *tail);
 				memset(tail + pairs % 16 * GS_NR, 0, (size_t)((16 - pairs % 16) * GS_NR) * sizeof *tail);
 				last = tail;
 			}
 			for (int64_t k = 0; k < K; k += BKC) {
 				int64_t kn = K - k < BKC ? K - k : BKC, lines = kn / BF16_AHEAD;
+				if (o->w.rows) turn(panel, rows_of(&o->w, q) + k / 2, row_words(&o->w), padded(kn) / 2);
 				// While this block is multiplied, what follows it is fetched: `lines` lines per tile, of the kn that it takes.
 				const char *next = (const char *)(o->w.rows ? rows_of(&o->w, q + 1) + k / 2 * GS_NR : b + (kn + 1) / 2 * GS_NR);
 				for (int64_t i = 0; i < tiles; i++) {
@@ -90,20 +148,21 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;
 					const int write = k + kn == K && !far;
 					if (write) claim(o, r0 + ra, m, q * GS_NR);
-					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * GS_NR, k > 0);
+					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0);
 					if (write) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
+					if (far) finish_meanwhile(o, &p, kn, r0, rows, q0, c);
 				}
-				b += (kn + 1) / 2 * GS_NR;
+				if (!o->w.rows) b += (kn + 1) / 2 * GS_NR;
 			}
-			if (far && (held == BFAR - 1 || q == q1 - 1)) finish_rows(o, r0, rows, (q - held) * GS_NR, held + 1, c, BMC_ROWS * GS_NR);
 		}
+		if (far) finish_rows(o, r0, rows, q0, q1 - q0, 1, c);
 	}
 	if (far) stream_end();
 	bf16_end();
 }
 
-_Static_assert(BFAR * BMC_ROWS * GS_NR + BTAIL + BK_MAX / 2 * GS_NR + BA_VALUES / 2 <= GS_SCRATCH && (int)BFAR <= (int)FAR_MOST, "scratch too small for a task");
-_Static_assert(BMC % 32 == 0 && BMC_ROWS % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles");
+_Static_assert(BMC * FAR_ROW + BTAIL + BKC / 2 * GS_NR + BA_VALUES / 2 <= GS_SCRATCH, "scratch too small for a task");
+_Static_assert(BMC % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles");
 
 // The register tile from the first-level cache: the ceiling of these products.
 static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
@@ -111,7 +170,7 @@ static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 	uint16_t *a = (uint16_t *)(b + BKC / 2 * GS_NR);
 	memset(c, 0, (size_t)(BR * GS_NR + BKC / 2 * GS_NR) * sizeof *c + (size_t)(BR * (BKC + 32)) * sizeof *a);
 	bf16_begin();
-	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, 0);
+	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, GS_NR, 0);
 	bf16_end();
 	*ops = count * 2 * BR * BKC * GS_NR;
 	return c[0];

@@ -15,12 +15,10 @@ enum {
 	MC_ROWS = 360,  // of a weight held by rows, as each task turns its panels
 	NC = 20,        // panels of a task whose sums wait
 	NC_WHOLE = 80,  // where K is one block
-	FAR = 4,        // panels that are written at once past the caches
-	FAR_MOST = 8,   // that finish_rows takes
 	SUMS = NC * MC * GS_NR,
 };
 
-_Static_assert(MC_ROWS * (NC / 2) <= MC * NC && 2 * FAR * MC_ROWS <= MC * NC, "sums of all panels of a task wait");
+_Static_assert(MC_ROWS * (NC / 2) <= MC * NC, "sums of all panels of a task wait");
 
 // finish writes columns [lo, hi) of panel `n` (first column) for rows [r, r+m): y = act(c + bias) + residual; c is (m, 32).
 INLINE void finish_act(const gs_linear *o, const int act, int64_t r, int m, int64_t n, const float *c) {
@@ -58,27 +56,6 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	}
 }
 
-// past_caches tells whether y is nothing but sums, and larger than caches are: the logits of a long prompt.
-INLINE int past_caches(const gs_linear *o) {
-	return o->M * (o->n1 - o->n0) >= 16 << 20 && !o->bias && o->act == GS_NONE && !o->residual.p;
-}
-
-// finish_rows writes, for such a y, what finish writes, for several panels at once: row after row, and past the caches, which would read
-// every line before it is written. Sums of panel p begin at c + p * distance.
-static void finish_rows(const gs_linear *o, int64_t r, int64_t m, int64_t n, int64_t panels, const float *c, int64_t distance) {
-	float t[FAR_MOST * GS_NR];
-	int64_t lo = o->n0 > n ? o->n0 - n : 0, hi = o->n1 - n < panels * GS_NR ? o->n1 - n : panels * GS_NR;
-	for (int64_t i = 0; i < m; i++) {
-		for (int64_t p = 0; p < panels; p++)
-			for (int j = 0; j < NVP; j++) store(t + p * GS_NR + j * VL, load(c + p * distance + i * GS_NR + j * VL));
-		float *y = row_of(&o->y, r + i) + n;
-		int64_t j = lo;
-		for (; j < hi && (uintptr_t)(y + j) % GS_VB != 0; j++) y[j] = t[j];
-		for (; j + VL <= hi; j += VL) stream(y + j, load(t + j));
-		for (; j < hi; j++) y[j] = t[j];
-	}
-}
-
 // claim asks for the lines of y that a register tile will write, for writing, while it is multiplied: y is mostly larger than the L2 cache.
 // Worth up to a tenth of a product's time.
 INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
@@ -86,6 +63,7 @@ INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
 		const float *y = row_of(&o->y, i) + n;
 		__builtin_prefetch(y, 1, 3);
 		__builtin_prefetch(y + 16, 1, 3);
+		if ((uintptr_t)y % GS_LINE != 0) __builtin_prefetch(y + GS_NR - 1, 1, 3);
 	}
 }
 
@@ -226,16 +204,15 @@ INLINE const float *block_of(const gs_weight *w, int64_t panel, int64_t k, int64
 	return wide;
 }
 
-// fetch_of is where a block of a panel lies that is to be fetched, and fetch_lines how much of it, in cache lines: of a weight held by
-// rows the whole panel, or nothing where it has several blocks, as those lie in pieces.
+// fetch_of is where rows from k on of a panel lie that are to be fetched, and fetch_lines how many cache lines n rows are. Of a weight held
+// by rows, which lie in pieces, as much from there on.
 INLINE const char *fetch_of(const gs_weight *w, int64_t panel, int64_t k) {
 	if (w->dtype == GS_Q8) return q8_block_of(w, panel, k / GS_QB);
-	if (w->rows) return (const char *)rows_of(w, panel);
-	return (const char *)(panel_of(w, panel) + (w->dtype == GS_BF16 ? k / 2 : k) * GS_NR);
+	const int64_t words = (w->dtype == GS_BF16 ? k / 2 : k) * GS_NR;
+	return (const char *)((w->rows ? rows_of(w, panel) : panel_of(w, panel)) + words);
 }
 
 INLINE int64_t fetch_lines(const gs_weight *w, int64_t n) {
-	if (w->rows && n < w->K) return 0;
 	return w->dtype == GS_Q8 ? n * GS_Q8_BLOCK / (GS_QB * GS_LINE) : w->dtype == GS_BF16 ? n : 2 * n;
 }
 
@@ -243,7 +220,6 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
 	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // of equal length, but for the last
-	const int far = past_caches(o);
 
 	// Few large tasks pack and read least; enough of them that nobody waits long at the end.
 	const int64_t rows_most = o->w.rows ? MC_ROWS : MC, panels_most = blocks == 1 ? NC_WHOLE : o->w.rows ? NC / 2 : NC;
@@ -252,10 +228,12 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 	while (mtasks * ntasks < 4 * w->n && M / mtasks > 4 * MR) mtasks++;
 	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > 2 * MR) mtasks++; // as many for each worker
 
-	// Sums of this many panels wait, (slots, rows, 32): those of several blocks, or of panels to be written past the caches.
-	const int64_t slots = blocks > 1 ? panels_most : far ? 2 * FAR : 1, slot = rows_most * GS_NR;
+	// Where y is nothing but sums, as logits are, tiles write it. Sums of several blocks wait, of all panels of a task.
+	const int plain = blocks == 1 && !o->bias && o->act == GS_NONE && !o->residual.p && !o->y.per;
+	const int64_t slot = blocks == 1 ? 0 : rows_most * GS_NR;
+
 	float *a = w->scratch;               // (rows, LDA)
-	float *c = a + rows_most * LDA;
+	float *c = a + rows_most * LDA;      // (MR, 32), or (panels, rows, 32)
 	float *wide = c + SUMS;              // (KC, 32)
 	float *words = wide + KC * GS_NR;    // (KC / 2, 32)
 	float *mean = words + KC / 2 * GS_NR, *rstd = mean + MC_ROWS; // (rows)
@@ -274,33 +252,24 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 			for (int64_t r = 0; r < rows; r++) copy_row(o, a + r * LDA, row_of(&o->x, r0 + r), k, kn, mean[r], rstd[r]);
 			for (int64_t q = q0; q < q1; q++) {
 				const float *b = block_of(&o->w, q, k, kn, wide, words);
-				float *cq = c + (q - q0) % slots * slot;
-				// While this block is multiplied, the next panel's is fetched: a line per k, shared out over the tiles.
+				const int direct = plain && q * GS_NR >= o->n0 && (q + 1) * GS_NR <= o->n1;
+				float *cq = direct ? row_of(&o->y, r0) + q * GS_NR : c + (q - q0) * slot;
+				const int64_t ldc = direct ? o->y.ld : GS_NR;
+				// While this block is multiplied, the next panel's is fetched: a line per AHEAD k, shared out over the tiles.
 				const char *next = fetch_of(&o->w, q + 1, k);
-				const int64_t fetch = q + 1 < q1 ? fetch_lines(&o->w, kn) : 0;
-				// And the sums of the FAR panels before these are written.
-				const int64_t group = (q - q0) / FAR * FAR, units = (q1 - q0 - group < FAR ? q1 - q0 - group : FAR) * tiles;
+				const int64_t fetch = q + 1 < q1 ? fetch_lines(&o->w, kn) : 0, lines = kn / AHEAD;
 				for (int64_t i = 0; i < tiles; i++) {
 					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles of nearly equal height
-					const float *ahead = i * kn < fetch ? (const float *)(next + i * kn * GS_LINE) : b;
-					float *sums = slots == 1 ? c : cq + ra * GS_NR;
-					if (last && !far) claim(o, r0 + ra, m, q * GS_NR);
-					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, sums, GS_NR, k > 0);
-					if (last && !far) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
-					if (last && far && group > 0) {
-						int64_t u = (q - q0 - group) * tiles + i, from = rows * u / units, to = rows * (u + 1) / units;
-						finish_rows(o, r0 + from, to - from, (q0 + group - FAR) * GS_NR, FAR, c + (group - FAR) % slots * slot + from * GS_NR, slot);
-					}
+					const float *ahead = i * lines < fetch ? (const float *)(next + i * lines * GS_LINE) : b;
+					float *sums = slot == 0 && !direct ? c : cq + ra * ldc;
+					if (last) claim(o, r0 + ra, m, q * GS_NR);
+					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, sums, ldc, k > 0);
+					if (last && !direct) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
 				}
 			}
 			if (gs_cancelled(w->pool)) return;
 		}
-		if (far) {
-			const int64_t group = (q1 - 1 - q0) / FAR * FAR;
-			finish_rows(o, r0, rows, (q0 + group) * GS_NR, q1 - q0 - group, c + group % slots * slot, slot);
-		}
 	}
-	if (far) stream_end();
 }
 
 _Static_assert(MC_ROWS * LDA + SUMS + KC * GS_NR * 3 / 2 + 2 * MC_ROWS <= GS_SCRATCH, "scratch too small for a task");

@@ -11,15 +11,33 @@ enum {
 	MR = GS_MR,
 	KC = 768,      // rows of a panel per block, at most: 96 KiB, for the L2 cache
 	LDA = KC + 16, // leading dimension of packed rows of A: never a multiple of 4 KiB, so rows don't collide in the cache
+	AHEAD = 2,     // k per line that is asked for ahead of time: few at once, as all loads share what waits for lines
 };
 
 // How a tile gets B, which is not always in the cache yet:
 enum tile_kind {
-	BLOCK,       // float32, from the L1 cache or on its way; meanwhile prefetches one line per k from `ahead`
+	BLOCK,       // float32, from the L1 cache or on its way; meanwhile prefetches a line per AHEAD k from `ahead`
 	STREAM_F32,  // a whole panel, from memory, each line used once: prefetches GS_PREFETCH floats ahead of itself
 	STREAM_BF16, // the same, of bfloat16 pairs
 	TILE_KINDS
 };
+
+// tile_step adds the products of a column of A and a row of B to the sums.
+INLINE void tile_step(const int m, const enum tile_kind kind, const float *a, const float *b, vf acc[MR][GS_NV]) {
+	vf bk[GS_NV];
+	if (kind == STREAM_F32) {
+		__builtin_prefetch(b + GS_PREFETCH, 0, 3);
+		__builtin_prefetch(b + GS_PREFETCH + 16, 0, 3);
+	}
+#pragma GCC unroll 8
+	for (int j = 0; j < GS_NV; j++) bk[j] = load(b + j * VL);
+#pragma GCC unroll 16
+	for (int i = 0; i < m; i++) {
+		float s = a[i * LDA];
+#pragma GCC unroll 8
+		for (int j = 0; j < GS_NV; j++) acc[i][j] += s * bk[j];
+	}
+}
 
 // Rows of A lie LDA apart; blocks of KC columns lie `block` floats apart.
 INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const float *a, int64_t block, const void *panel,
@@ -64,24 +82,15 @@ INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const f
 						for (int j = 0; j < GS_NV; j++) acc[i][j] += ak[i * LDA + n - 1] * even_half(load_u(b + j * VL));
 				}
 			} else {
-#pragma GCC unroll 2
-				for (int64_t k = 0; k < n; k++, b += GS_NR) {
-					vf bk[GS_NV];
-					if (kind == STREAM_F32) {
-						__builtin_prefetch(b + GS_PREFETCH, 0, 3);
-						__builtin_prefetch(b + GS_PREFETCH + 16, 0, 3);
-					} else {
-						__builtin_prefetch(ahead + k * 16, 0, 2);
-					}
+				int64_t k = 0;
+#pragma GCC unroll 1
+				for (; k + AHEAD <= n; k += AHEAD) {
+					if (kind == BLOCK) __builtin_prefetch(ahead + k / AHEAD * (GS_LINE / 4), 0, 2);
 #pragma GCC unroll 8
-					for (int j = 0; j < GS_NV; j++) bk[j] = load(b + j * VL);
-#pragma GCC unroll 16
-					for (int i = 0; i < m; i++) {
-						float s = ak[i * LDA + k];
-#pragma GCC unroll 8
-						for (int j = 0; j < GS_NV; j++) acc[i][j] += s * bk[j];
-					}
+					for (int u = 0; u < AHEAD; u++, b += GS_NR) tile_step(m, kind, ak + k + u, b, acc);
 				}
+#pragma GCC unroll 1
+				for (; k < n; k++, b += GS_NR) tile_step(m, kind, ak + k, b, acc);
 			}
 		}
 		float *cj = c + j0 * VL;

@@ -48,15 +48,16 @@ static void bf16_end(void) { __asm__ volatile("tilerelease" ::); }
 // amx_body is a register tile of 32 rows (or 16) over `blocks` blocks of 32 columns of A, the last one with `tail` for its B where that is
 // not NULL. a1 are the lower 16 rows of A.
 INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
-                     const char *ahead, float *c, int accumulate) {
-	enum { ROW = GS_NR * 4, HALF = 16 * GS_NR }; // bytes of a row of C and of a pair of rows of B; floats of 16 rows of C
+                     const char *ahead, float *c, int64_t ldc, int accumulate) {
+	enum { ROW = GS_NR * 4 }; // bytes of a pair of rows of B
+	float *c1 = c + 16 * ldc;
 	TILE_FENCE();
 	if (accumulate) {
-		TILE_LOAD(0, c, ROW);
-		TILE_LOAD(1, c + 16, ROW);
+		TILE_LOAD(0, c, ldc * 4);
+		TILE_LOAD(1, c + 16, ldc * 4);
 		if (halves == 2) {
-			TILE_LOAD(2, c + HALF, ROW);
-			TILE_LOAD(3, c + HALF + 16, ROW);
+			TILE_LOAD(2, c1, ldc * 4);
+			TILE_LOAD(3, c1 + 16, ldc * 4);
 		}
 	} else {
 		TILE_ZERO(0);
@@ -68,7 +69,7 @@ INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const
 	}
 #pragma GCC unroll 1
 	for (int64_t i = 0; i < blocks; i++) {
-		const float *bk = tail && i == blocks - 1 ? tail : b + i * HALF;
+		const float *bk = tail && i == blocks - 1 ? tail : b + i * 16 * GS_NR;
 		TILE_LOAD(6, bk, ROW);
 		TILE_LOAD(4, a0 + i * 512, 64);
 		TILE_DOT(0, 4, 6);
@@ -82,32 +83,32 @@ INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const
 #pragma GCC unroll 16
 		for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead + (i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
 	}
-	TILE_STORE(0, c, ROW);
-	TILE_STORE(1, c + 16, ROW);
+	TILE_STORE(0, c, ldc * 4);
+	TILE_STORE(1, c + 16, ldc * 4);
 	if (halves == 2) {
-		TILE_STORE(2, c + HALF, ROW);
-		TILE_STORE(3, c + HALF + 16, ROW);
+		TILE_STORE(2, c1, ldc * 4);
+		TILE_STORE(3, c1 + 16, ldc * 4);
 	}
 }
 
 static __attribute__((noinline)) void amx_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
-                                             const char *ahead, float *c, int accumulate) {
-	amx_body(2, blocks, a0, a1, b, tail, ahead, c, accumulate);
+                                             const char *ahead, float *c, int64_t ldc, int accumulate) {
+	amx_body(2, blocks, a0, a1, b, tail, ahead, c, ldc, accumulate);
 }
 
 static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0, const float *b, const float *tail, const char *ahead, float *c,
-                                             int accumulate) {
-	amx_body(1, blocks, a0, a0, b, tail, ahead, c, accumulate);
+                                             int64_t ldc, int accumulate) {
+	amx_body(1, blocks, a0, a0, b, tail, ahead, c, ldc, accumulate);
 }
 
 // bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on. r is a multiple of 16, k of 32; c has room for
 // m rounded up to 16 rows. Where the last block of B is not whole, `tail` is that block, filled up with zeros. Meanwhile it asks for a
 // line of what is at `ahead` per BF16_AHEAD columns.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
-                      float *c, int accumulate) {
+                      float *c, int64_t ldc, int accumulate) {
 	const uint16_t *a0 = bf16_at(a, K, r, k);
 	if (m > 16)
-		amx_32((n + 31) / 32, a0, bf16_at(a, K, r + 16, k), b, tail, ahead, c, accumulate);
+		amx_32((n + 31) / 32, a0, bf16_at(a, K, r + 16, k), b, tail, ahead, c, ldc, accumulate);
 	else
-		amx_16((n + 31) / 32, a0, b, tail, ahead, c, accumulate);
+		amx_16((n + 31) / 32, a0, b, tail, ahead, c, ldc, accumulate);
 }

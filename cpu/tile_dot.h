@@ -21,12 +21,13 @@ INLINE int64_t bf16_split(int64_t rows, int64_t tiles, int64_t i) { return rows 
 INLINE void bf16_begin(void) {}
 INLINE void bf16_end(void) {}
 
-INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c, int accumulate) {
+INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c, int64_t ldc,
+                    int accumulate) {
 	vf acc[BR][NVP];
 #pragma GCC unroll 16
 	for (int i = 0; i < m; i++)
 #pragma GCC unroll 8
-		for (int j = 0; j < NVP; j++) acc[i][j] = accumulate ? load(c + i * GS_NR + j * VL) : (vf){0};
+		for (int j = 0; j < NVP; j++) acc[i][j] = accumulate ? load(c + i * ldc + j * VL) : (vf){0};
 #pragma GCC unroll 1
 	for (int64_t k = 0; k < K; k += 2, b += GS_NR) {
 		__builtin_prefetch(ahead + k * (GS_LINE / 2), 0, 2);
@@ -45,15 +46,15 @@ INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, con
 #pragma GCC unroll 16
 	for (int i = 0; i < m; i++)
 #pragma GCC unroll 8
-		for (int j = 0; j < NVP; j++) store(c + i * GS_NR + j * VL, acc[i][j]);
+		for (int j = 0; j < NVP; j++) store(c + i * ldc + j * VL, acc[i][j]);
 }
 
-typedef void dot_fn(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c, int accumulate);
+typedef void dot_fn(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c, int64_t ldc, int accumulate);
 
 #define DOT_TILE(kind, m)                                                                                                                  \
 	static __attribute__((noinline)) void kind##_##m(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead,    \
-	                                                 float *c, int accumulate) {                                                      \
-		dot_body(m, K, a, lda, b, ahead, c, accumulate);                                                                              \
+	                                                 float *c, int64_t ldc, int accumulate) {                                         \
+		dot_body(m, K, a, lda, b, ahead, c, ldc, accumulate);                                                                         \
 	}
 #define DOT_TILE_NAME(kind, m) kind##_##m,
 
@@ -64,7 +65,7 @@ static dot_fn *const dot_of[BR + 1] = {NULL, TILES(DOT_TILE_NAME, dot)};
 // bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on. k is even. Meanwhile it asks for a line
 // of what is at `ahead` per BF16_AHEAD columns.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
-                      float *c, int accumulate) {
+                      float *c, int64_t ldc, int accumulate) {
 	(void)tail;
-	dot_of[m](n, bf16_at(a, K, r, k), bf16_row_length(K), b, ahead, c, accumulate);
+	dot_of[m](n, bf16_at(a, K, r, k), bf16_row_length(K), b, ahead, c, ldc, accumulate);
 }

@@ -47,11 +47,12 @@ INLINE int past_caches(const gs_linear *o) {
 
 // The sums of such a y wait for several panels, a group: rows of two groups, of which one is multiplied while the other is written. Before
 // each group is room for the sums at the end of the one before that fill no whole cache line.
-enum { FAR = 2, FAR_ROW = 2 * (GS_LINE / 4 + FAR * GS_NR) }; // panels of a group; floats of a row
+enum { FAR = 2, FAR_ROW = 2 * (VL + FAR * GS_NR) }; // panels of a group; floats of a row
+_Static_assert(VL * 4 == GS_LINE, "a vector is a cache line");
 
 // far_sums returns where sums of a task's panel i begin, in the first row.
 INLINE float *far_sums(float *c, int64_t i) {
-	return c + i / FAR % 2 * (FAR_ROW / 2) + GS_LINE / 4 + i % FAR * GS_NR;
+	return c + i / FAR % 2 * (FAR_ROW / 2) + VL + i % FAR * GS_NR;
 }
 
 // finish_rows writes, for such a y, what finish writes, for rows [r, r + m) of the group that ends before panel i of a task, whose first
@@ -69,36 +70,12 @@ static void finish_rows(const gs_linear *o, int64_t r, int64_t m, int64_t q, int
 			for (; j < hi && (uintptr_t)(y + j) % GS_LINE != 0; j++) y[j] = c[j];
 		else
 			j = -(int64_t)((uintptr_t)y % GS_LINE / sizeof *y);
-		for (; j + GS_LINE / 4 <= hi; j += GS_LINE / 4)
-			for (int v = 0; v < GS_LINE / 4; v += VL) stream(y + j + v, load(c + j + v));
+		for (; j + VL <= hi; j += VL) _mm512_stream_ps(y + j, (__m512)load(c + j));
 		if (last)
 			for (; j < hi; j++) y[j] = c[j];
 		else
-			for (int v = 0; v < GS_LINE / 4; v += VL) store(next - GS_LINE / 4 + v, load(c + hi - GS_LINE / 4 + v));
+			store(next - VL, load(c + hi - VL));
 	}
-}
-
-// progress is that of a group of panels, while which the one before it is written: as many of its rows as of this group's work is done.
-typedef struct progress {
-	int64_t group, done, work, written;
-} progress;
-
-// progress_at begins a task's panel i of n, each of which is so much work.
-INLINE progress progress_at(int64_t i, int64_t n, int64_t rows, int64_t work) {
-	progress p = {.group = i / FAR * FAR};
-	p.done = (i - p.group) * work;
-	p.work = (n - p.group < FAR ? n - p.group : FAR) * work;
-	p.written = p.group == 0 ? rows : rows * p.done / p.work;
-	return p;
-}
-
-// finish_meanwhile is called as `work` is done.
-INLINE void finish_meanwhile(const gs_linear *o, progress *p, int64_t work, int64_t r0, int64_t rows, int64_t q0, float *c) {
-	p->done += work;
-	if (p->written * p->work >= rows * p->done) return;
-	const int64_t to = rows * p->done / p->work;
-	finish_rows(o, r0 + p->written, to - p->written, q0, p->group, 0, c + p->written * FAR_ROW);
-	p->written = to;
 }
 
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
@@ -132,7 +109,8 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
 			const float *b = o->w.rows ? panel : panel_of(&o->w, q), *last = NULL;
 			float *cq = far ? far_sums(c, q - q0) : c;
-			progress p = far ? progress_at(q - q0, q1 - q0, rows, tiles * K) : (progress){0};
+			// Meanwhile the group before this one is written: as many of its rows as of this group's work is done.
+			const int64_t group = (q - q0) / FAR * FAR, work = (q1 - q0 - group < FAR ? q1 - q0 - group : FAR) * tiles * K;
 			if (!o->w.rows && pairs % 16 != 0) { // a tile reads 16 pairs, and what follows the panel is not ours
 				memcpy(tail, b + pairs / 16 * BTAIL, (size_t)(pairs % 16 * GS_NR) * sizeof *tail);
 				memset(tail + pairs % 16 * GS_NR, 0, (size_t)((16 - pairs % 16) * GS_NR) * sizeof *tail);
@@ -150,14 +128,16 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 					if (write) claim(o, r0 + ra, m, q * GS_NR);
 					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0);
 					if (write) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
-					if (far) finish_meanwhile(o, &p, kn, r0, rows, q0, c);
+					if (!far || group == 0) continue;
+					int64_t done = (q - q0 - group) * tiles * K + tiles * k + i * kn, from = rows * done / work, to = rows * (done + kn) / work;
+					finish_rows(o, r0 + from, to - from, q0, group, 0, c + from * FAR_ROW);
 				}
 				if (!o->w.rows) b += (kn + 1) / 2 * GS_NR;
 			}
 		}
 		if (far) finish_rows(o, r0, rows, q0, q1 - q0, 1, c);
 	}
-	if (far) stream_end();
+	if (far) _mm_sfence(); // what was written past the caches is visible to who comes after the barrier
 	bf16_end();
 }
 

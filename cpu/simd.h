@@ -23,25 +23,6 @@ typedef uint32_t vu_any __attribute__((vector_size(GS_VB), aligned(4), may_alias
 INLINE vf load(const float *p) { return *(const vf_any *)p; }
 INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
 
-// stream stores to an address that is a multiple of GS_VB, past the caches where the processor has a store for that: without reading the
-// line before. stream_end makes such stores visible to other threads before what is stored later.
-INLINE void stream(float *p, vf v) {
-#if GS_VB == 64
-	_mm512_stream_ps(p, (__m512)v);
-#elif GS_VB == 32
-	_mm256_stream_ps(p, (__m256)v);
-#elif defined(__x86_64__)
-	_mm_stream_ps(p, (__m128)v);
-#else
-	store(p, v);
-#endif
-}
-INLINE void stream_end(void) {
-#if defined(__x86_64__)
-	_mm_sfence();
-#endif
-}
-
 INLINE vu load_u(const void *p) { return *(const vu_any *)p; }
 INLINE void store_u(void *p, vu v) { *(vu_any *)p = v; }
 INLINE vf splat(float s) { return s - (vf){0}; } // s - 0 is s, also for -0

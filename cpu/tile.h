@@ -39,7 +39,7 @@ INLINE void tile_step(const int m, const enum tile_kind kind, const float *a, co
 	}
 }
 
-// Rows of A lie LDA apart; blocks of KC columns lie `block` floats apart.
+// Rows of A lie LDA apart, of C `ldc`; blocks of KC columns of A lie `block` floats apart.
 INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const float *a, int64_t block, const void *panel,
                       const float *ahead, float *c, int64_t ldc, int accumulate) {
 #pragma GCC unroll 1

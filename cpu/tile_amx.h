@@ -102,7 +102,7 @@ static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0,
 }
 
 // bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on. r is a multiple of 16, k of 32; c has room for
-// m rounded up to 16 rows. Where the last block of B is not whole, `tail` is that block, filled up with zeros. Meanwhile it asks for a
+// m rounded up to 16 rows, `ldc` floats apart. Where the last block of B is not whole, `tail` is that block, filled up with zeros. Meanwhile it asks for a
 // line of what is at `ahead` per BF16_AHEAD columns.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
                       float *c, int64_t ldc, int accumulate) {

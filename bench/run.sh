@@ -18,5 +18,5 @@ if ! $python -c "from importlib.metadata import version; assert version('llama-c
 		--disable-pip-version-check --no-cache-dir --no-binary llama-cpp-python "llama-cpp-python==$llama" >&2
 fi
 
-go build -o bin/infer ./cmd/infer
+make -s build
 exec $python bench/peers.py "$@"

@@ -4,5 +4,5 @@ set -eu
 cd "$(dirname "$0")/.."
 requirements=parity/requirements.txt
 . parity/venv.sh
-go build -o bin/infer ./cmd/infer
+make -s build
 exec $python parity/parity.py "$@"

@@ -574,6 +574,7 @@ func TestAbsent(t *testing.T) {
 	l := fake.Build(t)
 	text := filepath.Join(t.TempDir(), "text.so")
 	must(t, os.WriteFile(text, []byte("no library"), 0o600))
+	home := toolkit(t, l.CUPTI)
 	for _, v := range []struct {
 		name string
 		env  []string
@@ -586,7 +587,7 @@ func TestAbsent(t *testing.T) {
 		{"no CUPTI", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_HOME=/nowhere"}, []string{"absent: ", "no libcupti", "/nowhere", cupti.CUPTIEnv}},
 		{"CUPTI is none", []string{cupti.LibraryEnv + "=" + l.Recorder, cupti.CUPTIEnv + "=" + text}, []string{"absent: ", text}},
 		{"CUPTI is another", []string{cupti.LibraryEnv + "=" + l.Recorder, cupti.CUPTIEnv + "=" + l.Recorder}, []string{"absent: ", "it has no cupti"}},
-		{"CUPTI in CUDA_HOME", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_HOME=" + toolkit(t, l.CUPTI)}, []string{"it is version 0"}},
+		{"CUPTI in CUDA_HOME", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_HOME=" + home}, []string{"it is version 0"}},
 		{"CUPTI of pip", []string{cupti.LibraryEnv + "=" + l.Recorder, "VIRTUAL_ENV=" + venv(t, l.CUPTI)}, []string{"it is version 0"}},
 		{"tool", []string{cupti.LibraryEnv + "=" + l.Recorder, "CUDA_INJECTION64_PATH=/x.so"}, []string{"busy: ", "CUDA_INJECTION64_PATH"}},
 	} {
@@ -596,7 +597,7 @@ func TestAbsent(t *testing.T) {
 			c.Env = append([]string{sayError + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir}, v.env...)
 			out, err := c.Output()
 			must(t, err)
-			if sign := map[string]string{"no CUPTI": "no libcupti", "CUPTI of pip": "python3.13"}[v.name]; !strings.Contains(string(out), sign) {
+			if sign := map[string]string{"no CUPTI": "no libcupti", "CUPTI in CUDA_HOME": home, "CUPTI of pip": "python3.13"}[v.name]; !strings.Contains(string(out), sign) {
 				t.Skip("this machine has a libcupti where one is looked for")
 			}
 			for _, want := range v.want {

@@ -31,6 +31,9 @@
 #include "bf16.h"
 
 #include "attention_bf16.h"
+#if GS_BF16_TILE == GS_BY_AMX
+#include "split.h"
+#endif
 #endif
 
 static void op_linear(gs_worker *w, const gs_step *s) {
@@ -45,6 +48,10 @@ static void op_linear(gs_worker *w, const gs_step *s) {
 #ifdef GS_BF16_TILE
 	else if (o->w.dtype == GS_BF16 && o->w.K <= BK_MAX)
 		linear_bf16(w, o);
+#if GS_BF16_TILE == GS_BY_AMX
+	else if (o->M >= SPLIT_LEAST)
+		linear_split(w, o);
+#endif
 #endif
 	else
 		linear_many(w, o);
@@ -75,6 +82,8 @@ static void op_nop(gs_worker *w, const gs_step *s) {
 	(void)s;
 }
 
+#ifndef GS_FLOPS
+#define GS_FLOPS flops
 static float flops(gs_worker *w, int64_t count, int64_t *ops) {
 	enum { N = 256 }; // rows of a panel that stay in L1
 	float *a = w->scratch, *b = a + MR * LDA, *c = b + N * GS_NR;
@@ -83,6 +92,7 @@ static float flops(gs_worker *w, int64_t count, int64_t *ops) {
 	*ops = count * 2 * MR * N * GS_NR;
 	return c[0];
 }
+#endif
 
 // The register tile without its loads: as many sums as it keeps, each waiting only for itself.
 static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {
@@ -156,7 +166,7 @@ static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block
 				[GS_ACTIVATION] = op_activation,                                                                                      \
 				[GS_COPY] = op_copy,                                                                                                  \
 			},                                                                                                                        \
-		.arithmetic = {[GS_TILE] = flops, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
+		.arithmetic = {[GS_TILE] = GS_FLOPS, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
 		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_all, .maxima = block_maxima,                        \
 	}
 

@@ -419,12 +419,79 @@ func TestLinear(t *testing.T) {
 		shapes = append(shapes, shape{M, 40, 65})
 	}
 	shapes = append(shapes, shape{1, 768, 1000}, shape{12, 515, 100}, shape{13, 600, 449}, shape{25, 513, 64}, shape{300, 270, 96}, shape{700, 33, 480}, shape{27, 1601, 70}, shape{500, 800, 70}, shape{7, 1601, 70})
+	for i, K := range []int{31, 40, 64, 257, 770, 1601} { // of each type, as rows and as panels
+		for j := range 6 {
+			shapes = append(shapes, shape{96 + 7*i + 17*j, K, 65 + 31*j})
+		}
+	}
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		r := rand.New(rand.NewPCG(3, 1))
 		for i, s := range shapes {
 			testLinear(t, r, pools, s.M, s.K, s.N, i)
 		}
 	})
+}
+
+// A product of float32 numbers is as exact as sums of float32 are, whatever the numbers, where the kernels make it of bfloat16 parts too: one
+// of the parts that is left out, or one that loses a bit, is many times the bound.
+func TestLinearExact(t *testing.T) {
+	const M, N = 128, 64
+	signs := func(r *rand.Rand) float64 { return float64(2*r.IntN(2) - 1) }
+	for _, c := range []struct {
+		name string
+		x, w func(*rand.Rand) float64
+	}{
+		{"normal", (*rand.Rand).NormFloat64, (*rand.Rand).NormFloat64},
+		{"positive", (*rand.Rand).Float64, (*rand.Rand).Float64},
+		{"of many sizes", func(r *rand.Rand) float64 { return signs(r) * math.Exp(3*r.NormFloat64()) }, func(r *rand.Rand) float64 { return signs(r) * math.Exp(3*r.NormFloat64()) }},
+		{"large by small", func(r *rand.Rand) float64 { return 1e30 * r.NormFloat64() }, func(r *rand.Rand) float64 { return 1e-25 * r.NormFloat64() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eachISA(t, func(t *testing.T, pools []*pool) {
+				for K, bound := range map[int]float64{33: 2.5, 768: 10, 1601: 10} { // few products hide no part that is left out
+					r := rand.New(rand.NewPCG(3, 7))
+					values := make([]float32, K*N)
+					var src []byte
+					for i := range values {
+						values[i] = float32(c.w(r))
+						src = binary.LittleEndian.AppendUint32(src, math.Float32bits(values[i]))
+					}
+					w, err := newWeight(nil, K, N, float32Type)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(w.free)
+					if bad, err := w.pack(pools[0], src, float32Type, false, 0, K); err != nil || bad != 0 {
+						t.Fatalf("pack: %d bad values, error %v", bad, err)
+					}
+					x, y := newGuarded(t, M*K), newGuarded(t, M*N)
+					for i := range x.slice() {
+						x.slice()[i] = float32(c.x(r))
+					}
+					got := onAll(t, pools, y, nil, func(p *program) error {
+						return p.linear(linearStep{x: matrix(x.mem, K), y: matrix(y.mem, N), w: w, M: M, n1: N})
+					})
+					var squares float64
+					for m := range M {
+						for n := range N {
+							var sum, size float64
+							for k := range K {
+								v := float64(x.slice()[m*K+k]) * float64(values[k*N+n])
+								sum, size = sum+v, size+math.Abs(v)
+							}
+							e := (float64(got[m*N+n]) - sum) / size * 0x1p24
+							if squares += e * e; !(math.Abs(e) < 64) {
+								t.Fatalf("K %d: y[%d][%d] is off by %.1f x 2^-24 of the sum of sizes", K, m, n, e)
+							}
+						}
+					}
+					if rms := math.Sqrt(squares / (M * N)); !(rms < bound) {
+						t.Errorf("K %d: the root of the mean square error is %.2f x 2^-24 of the sum of sizes", K, rms)
+					}
+				}
+			})
+		})
+	}
 }
 
 // Logits of many rows are written past the caches, in other pieces than those of few rows: the same numbers, and no others.
@@ -456,17 +523,18 @@ func TestLinearPastCaches(t *testing.T) {
 					return p.linear(linearStep{x: matrix(x.mem.from(from*K), K), y: matrix(y.mem, N), w: w, M: rows, n0: first, n1: N})
 				})
 			}
-			const few = 67 // too few for that, and more than a register tile has
+			const few = 112 // too few for that, and enough for the tiles of AMX
 			got := product(0, M)
 			for from := 0; from < M; from += few {
-				want := product(from, few)
-				for m := range few {
+				rows := min(few, M-from)
+				want := product(from, rows)
+				for m := range rows {
 					row := got[(from+m)*N:][:N]
 					for n := range first {
 						untouched(t, row[n], "%v: y[%d][%d]", held, from+m, n)
 					}
 					if !slices.Equal(row[first:], want[m*N+first:][:N-first]) {
-						t.Fatalf("%v: row %d of %d is another than in a product of %d rows", held, from+m, M, few)
+						t.Fatalf("%v: row %d of %d is another than in a product of %d rows", held, from+m, M, rows)
 					}
 				}
 			}

@@ -1,0 +1,217 @@
+// GS_LINEAR in float32, on the tiles of AMX: each float32 is split into three bfloat16 numbers of which it is the sum, and of the nine
+// products of parts the six largest are added, in float32 (G. Henry, P. T. P. Tang, A. Heinecke, Leveraging the bfloat16 Artificial
+// Intelligence Datatype For Higher-Precision Computations, ARITH 2019; oneMKL calls it float_to_bf16x3).
+//
+//   x = x1 + x2 + x3     x w = x1 w3 + x1 w2 + x2 w2 + x2 w1 + x3 w1 + x1 w1 + less than 2^-22 |x w|
+//
+// Products of parts are exact, so that the sums round as float32 sums do. For more than a few rows; few rows are bound by reading the weights.
+// Parts below 2^-126 count as 0, and where an operand is not finite the sum is NaN.
+// Included by kernels_impl.h where GS_BF16_TILE is GS_BY_AMX.
+//
+// Tasks and blocks are those of linear_many. Rows of x are split once per task and block, a panel once per task.
+
+enum {
+	PARTS = 3,        // of a number
+	SPLIT_LEAST = 96, // rows from which on it is the faster way
+	SM = 256,         // rows of a task at most
+	TASKS = 2,        // for each worker
+};
+
+// split_row makes the parts of n values, with zeros after them up to a multiple of 32, `plane` values apart.
+INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
+	vf low = load(x), high = load(x + VL);
+#pragma GCC unroll 3
+	for (int p = 0; p < PARTS; p++) { // to nearest: what is left has either sign
+		vu pair = (vu)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+		store_u(a + p * plane, pair);
+		low -= (vf)((vu)_mm512_cvtepu16_epi32(_mm512_castsi512_si256((__m512i)pair)) << 16);
+		high -= (vf)((vu)_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64((__m512i)pair, 1)) << 16);
+	}
+}
+
+static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r0, int64_t rows, int64_t k, int64_t n, const float *mean, const float *rstd) {
+	float t[KC + 32];
+	for (int64_t r = 0; r < rows; r++) {
+		copy_row(o, t, row_of(&o->x, r0 + r), k, n, mean[r], rstd[r]);
+		memset(t + n, 0, 32 * sizeof *t);
+		for (int64_t i = 0; i < n; i += 32) split_row(bf16_at(a, n, r, i), plane, t + i);
+	}
+}
+
+// split_panel makes the parts of n rows of a panel, rows 2i and 2i+1 interleaved, `plane` words apart. The first 8 bits of the significand,
+// the next 8 and the last.
+static void split_panel(float *parts, int64_t plane, const float *b, int64_t n) {
+	const vu upper = (vu){0} + 0xffff0000u;
+	for (int64_t k = 0; k < n; k += 2, parts += GS_NR)
+		for (int j = 0; j < NVP; j++) {
+			vf even = load(b + k * GS_NR + j * VL), odd = k + 1 < n ? load(b + (k + 1) * GS_NR + j * VL) : (vf){0};
+#pragma GCC unroll 3
+			for (int p = 0; p < PARTS; p++) {
+				vu e = (vu)even & upper, d = (vu)odd & upper;
+				store_u(parts + p * plane + j * VL, e >> 16 | d);
+				even -= (vf)e;
+				odd -= (vf)d;
+			}
+		}
+	for (int64_t i = (n + 1) / 2; i % 16 != 0; i++, parts += GS_NR)
+		for (int p = 0; p < PARTS; p++) memset(parts + p * plane, 0, GS_NR * sizeof *parts);
+}
+
+INLINE void fetch_lines_of(const void *p, const int n) {
+#pragma GCC unroll 32
+	for (int line = 0; line < n; line++) __builtin_prefetch((const char *)p + line * GS_LINE, 0, 3);
+}
+
+INLINE void fetch_part(const int halves, const uint16_t *a0, const uint16_t *a1) {
+	fetch_lines_of(a0, 16);
+	if (halves == 2) fetch_lines_of(a1, 16);
+}
+
+// split_body is amx_body for parts.
+INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
+                       const char *ahead, float *c, int64_t ldc, int accumulate) {
+	enum { ROW = GS_NR * 4 };
+	float *c1 = c + 16 * ldc;
+	TILE_FENCE();
+	if (accumulate) {
+		TILE_LOAD(0, c, ldc * 4);
+		TILE_LOAD(1, c + 16, ldc * 4);
+		if (halves == 2) {
+			TILE_LOAD(2, c1, ldc * 4);
+			TILE_LOAD(3, c1 + 16, ldc * 4);
+		}
+	} else {
+		TILE_ZERO(0);
+		TILE_ZERO(1);
+		if (halves == 2) {
+			TILE_ZERO(2);
+			TILE_ZERO(3);
+		}
+	}
+	// What the next round of a part loads is asked for as it is done with: the parts lie in L2.
+#define LOAD_A(p)                                              \
+	TILE_LOAD(4, a0 + (p) * pa + i * 512, 64);                 \
+	if (halves == 2) TILE_LOAD(5, a1 + (p) * pa + i * 512, 64)
+#define LOAD_B(p)                                              \
+	TILE_LOAD(6, b + (p) * pb + i * 16 * GS_NR, ROW);          \
+	TILE_LOAD(7, b + (p) * pb + i * 16 * GS_NR + 16, ROW)
+#define DOT_TILES()                                            \
+	TILE_DOT(0, 4, 6);                                         \
+	if (halves == 2) TILE_DOT(2, 5, 6);                        \
+	TILE_DOT(1, 4, 7);                                         \
+	if (halves == 2) TILE_DOT(3, 5, 7)
+#pragma GCC unroll 1
+	for (int64_t i = 0; i < blocks; i++) {
+		LOAD_A(0);
+		LOAD_B(2);
+		DOT_TILES();
+		fetch_part(halves, a0 + (i + 1) * 512, a1 + (i + 1) * 512);
+		LOAD_B(1);
+		DOT_TILES();
+		fetch_lines_of(b + (i + 1) * 16 * GS_NR, 32);
+		LOAD_A(1);
+		DOT_TILES();
+		fetch_part(halves, a0 + pa + (i + 1) * 512, a1 + pa + (i + 1) * 512);
+		LOAD_B(0);
+		DOT_TILES();
+		fetch_lines_of(b + pb + (i + 1) * 16 * GS_NR, 32);
+		LOAD_A(2);
+		DOT_TILES();
+		fetch_part(halves, a0 + 2 * pa + (i + 1) * 512, a1 + 2 * pa + (i + 1) * 512);
+		LOAD_A(0);
+		DOT_TILES();
+		fetch_lines_of(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
+#pragma GCC unroll 16
+		for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead + (i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
+	}
+#undef LOAD_A
+#undef LOAD_B
+#undef DOT_TILES
+	TILE_STORE(0, c, ldc * 4);
+	TILE_STORE(1, c + 16, ldc * 4);
+	if (halves == 2) {
+		TILE_STORE(2, c1, ldc * 4);
+		TILE_STORE(3, c1 + 16, ldc * 4);
+	}
+}
+
+static __attribute__((noinline)) void split_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
+                                               const char *ahead, float *c, int64_t ldc, int accumulate) {
+	split_body(2, blocks, a0, a1, pa, b, pb, ahead, c, ldc, accumulate);
+}
+
+static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a0, int64_t pa, const float *b, int64_t pb, const char *ahead,
+                                               float *c, int64_t ldc, int accumulate) {
+	split_body(1, blocks, a0, a0, pa, b, pb, ahead, c, ldc, accumulate);
+}
+
+static void linear_split(gs_worker *w, const gs_linear *o) {
+	const int64_t K = o->w.K, M = o->M;
+	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
+	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // of equal length, but for the last
+
+	// A task splits its rows of x and its panels: few tasks do that least, and enough of them that nobody waits long at the end.
+	const int64_t panels_most = blocks == 1 ? NC_WHOLE : NC;
+	int64_t mtasks = (M + SM - 1) / SM, ntasks = (panels + panels_most - 1) / panels_most;
+	while (mtasks * ntasks < TASKS * w->n && panels / ntasks > 4) ntasks++;
+	while (mtasks * ntasks < TASKS * w->n && M / mtasks > 2 * SPLIT_LEAST) mtasks++;
+	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 2 * TASKS * w->n && panels / ntasks > 4) ntasks++; // as many for each worker
+
+	const int64_t slot = blocks == 1 ? 0 : SM * GS_NR, pb = KC / 2 * GS_NR, pa = SM * KC;
+	float *c = w->scratch;                 // (SM, 32), or (panels, SM, 32)
+	float *wide = c + NC * SM * GS_NR;     // (KC, 32)
+	float *words = wide + KC * GS_NR;      // (KC / 2, 32)
+	float *parts = words + KC / 2 * GS_NR; // (3, KC / 2, 32) pairs
+	float *mean = parts + PARTS * pb, *rstd = mean + SM;
+	uint16_t *a = (uint16_t *)(rstd + SM); // (3, SM, KC)
+
+	bf16_begin();
+	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
+		int64_t mt = t % mtasks, nt = t / mtasks, units = (M + 15) / 16;
+		int64_t r0 = units * mt / mtasks * 16, r1 = units * (mt + 1) / mtasks * 16, rows = (r1 < M ? r1 : M) - r0;
+		int64_t q0 = p0 + panels * nt / ntasks, q1 = p0 + panels * (nt + 1) / ntasks;
+		int64_t tiles = (rows + BR - 1) / BR;
+		if (o->norm.gain)
+			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
+		for (int64_t k = 0; k < K; k += kc) {
+			const int64_t kn = K - k < kc ? K - k : kc;
+			split_rows(o, a, pa, r0, rows, k, kn, mean, rstd);
+			for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
+				split_panel(parts, pb, block_of(&o->w, q, k, kn, wide, words), kn);
+				float *cq = c + (q - q0) * slot;
+				const char *next = fetch_of(&o->w, q + 1, k);
+				int64_t fetch = q + 1 < q1 ? fetch_lines(&o->w, kn) : 0, fetched = 0;
+				const int last = k + kn == K;
+				for (int64_t i = 0; i < tiles; i++, fetched += (kn + 31) / 32 * (32 / BF16_AHEAD)) {
+					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
+					const char *ahead = fetched < fetch ? next + fetched * GS_LINE : (const char *)parts;
+					if (last) claim(o, r0 + ra, m, q * GS_NR);
+					const uint16_t *a0 = bf16_at(a, kn, ra, 0);
+					float *sums = cq + (slot == 0 ? 0 : ra * GS_NR);
+					if (m > 16)
+						split_32((kn + 31) / 32, a0, bf16_at(a, kn, ra + 16, 0), pa, parts, pb, ahead, sums, GS_NR, k > 0);
+					else
+						split_16((kn + 31) / 32, a0, pa, parts, pb, ahead, sums, GS_NR, k > 0);
+					if (last) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
+				}
+			}
+		}
+	}
+	bf16_end();
+}
+
+_Static_assert(NC * SM * GS_NR + KC * GS_NR * 3 / 2 + PARTS * KC / 2 * GS_NR + 2 * SM + PARTS * SM * KC / 2 <= GS_SCRATCH, "scratch too small for a task");
+
+// The register tile from the first-level cache: the ceiling of these products.
+static float flops_split(gs_worker *w, int64_t count, int64_t *ops) {
+	enum { N = 128, PB = N / 2 * GS_NR, PA = BR * N };
+	float *c = w->scratch, *b = c + BR * GS_NR;
+	uint16_t *a = (uint16_t *)(b + PARTS * PB);
+	memset(c, 0, (size_t)(BR * GS_NR + PARTS * PB) * sizeof *c + (size_t)(PARTS * PA) * sizeof *a);
+	bf16_begin();
+	for (int64_t i = 0; i < count; i++) split_32(N / 32, a, bf16_at(a, N, 16, 0), PA, b, PB, (const char *)b, c, GS_NR, 1);
+	bf16_end();
+	*ops = count * 2 * BR * N * GS_NR;
+	return c[0];
+}
+#define GS_FLOPS flops_split

@@ -136,6 +136,9 @@ func refusedAMX() error {
 
 const maxThreads = C.GS_MAX_THREADS
 
+// splitRows is from how many rows on the version amx multiplies float32 numbers as sums of bfloat16 ones.
+const splitRows = C.GS_SPLIT_ROWS
+
 // pool is a team of threads that runs programs, one at a time. The goroutine that runs a program lends its thread as one of them.
 type pool struct {
 	mu      sync.Mutex

@@ -89,6 +89,7 @@ const char *gs_isa_name(int isa);
 // A product of few rows with it is one of dot products; one of many turns it into panels as it goes.
 
 enum { GS_NR = 32 };
+enum { GS_SPLIT_ROWS = 96 }; // from so many rows on, kernels with AMX multiply float32 by its tiles (split.h)
 enum { GS_QB = 32, GS_Q8_BLOCK = GS_NR * 2 + GS_QB * GS_NR }; // rows and bytes of a block of GS_Q8
 
 enum gs_dtype { GS_F32, GS_BF16, GS_F16, GS_Q8 }; // GS_F16 is only a source of packing

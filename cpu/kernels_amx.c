@@ -1,4 +1,4 @@
-// The kernels for x86-64 with AMX tiles of bfloat16: as those with AVX512_VNNI, but for products of bfloat16 weights with many rows.
+// The kernels for x86-64 with AMX tiles of bfloat16: as those with AVX512_VNNI, but for products with many rows.
 #include "pool.h"
 #if GS_HAVE_AMX
 #if defined(__clang__)

@@ -16,6 +16,7 @@ type Features struct {
 	Versions   []string // kernel versions that run here, slowest first
 	Version    string   // the one in use: the last, or what GPT2SCOPE_CPU names
 	Q8         string   // by which instructions it multiplies 8-bit weights in a decode step
+	F32        string   // how the version in use multiplies float32 weights with many rows, in words
 	BF16       string   // how the version in use multiplies weights held as bfloat16 with many rows, in words
 }
 
@@ -31,8 +32,16 @@ func DetectFeatures() (Features, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Version, f.BF16, f.Q8 = i.String(), bf16Path(i, f.Extensions), q8Products[i]
+	f.Version, f.F32, f.BF16, f.Q8 = i.String(), f32Path(i), bf16Path(i, f.Extensions), q8Products[i]
 	return f, nil
+}
+
+// f32Path says how a version multiplies float32.
+func f32Path(i isa) string {
+	if i == amx {
+		return fmt.Sprintf("AMX tiles (TDPBF16PS) from %d rows on, each number as the sum of three bfloat16 numbers", splitRows)
+	}
+	return "multiply-adds"
 }
 
 // q8Products names what DOT of q8_gemv.h is in each version.

@@ -49,7 +49,7 @@ static void op_linear(gs_worker *w, const gs_step *s) {
 	else if (o->w.dtype == GS_BF16 && o->w.K <= BK_MAX)
 		linear_bf16(w, o);
 #if GS_BF16_TILE == GS_BY_AMX
-	else if (o->M >= SPLIT_LEAST)
+	else if (o->M >= GS_SPLIT_ROWS)
 		linear_split(w, o);
 #endif
 #endif

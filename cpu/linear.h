@@ -8,7 +8,7 @@
 // x, normalised, into L2, and multiplies them with one panel after another. Sums of several blocks wait in the worker's scratch, so y is
 // written once. Panels that are not float32 are widened once per block and task, those of a weight held by rows are made then; the rows
 // of x stay float32, so that with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h). Versions of the
-// kernels that multiply bfloat16 do that instead (bf16.h).
+// kernels that multiply bfloat16 do that instead (bf16.h), those with AMX in float32 too (split.h).
 
 enum {
 	MC = 240,       // rows of a task: MC * LDA * 4 = 735 KiB of packed x; a multiple of every MR

@@ -1,23 +1,24 @@
-// GS_LINEAR in float32, on the tiles of AMX: each float32 is split into three bfloat16 numbers of which it is the sum, and of the nine
-// products of parts the six largest are added, in float32 (G. Henry, P. T. P. Tang, A. Heinecke, Leveraging the bfloat16 Artificial
-// Intelligence Datatype For Higher-Precision Computations, ARITH 2019; oneMKL calls it float_to_bf16x3).
+// GS_LINEAR in float32 by the tiles of AMX, which multiply bfloat16: each number is split into three bfloat16 numbers whose sum it is, and
+// of the nine products of parts the six largest are added (G. Henry, P. T. P. Tang, A. Heinecke, Leveraging the bfloat16 Artificial
+// Intelligence Datatype For Higher-Precision Computations, ARITH 2019; the mode float_to_bf16x3 of oneMKL).
 //
-//   x = x1 + x2 + x3     x w = x1 w3 + x1 w2 + x2 w2 + x2 w1 + x3 w1 + x1 w1 + less than 2^-22 |x w|
+//   x = x1 + x2 + x3,  w = w1 + w2 + w3,  x w = x1 w3 + x1 w2 + x2 w2 + x2 w1 + x3 w1 + x1 w1 + e,  |e| < 2^-22 |x w|
 //
-// Products of parts are exact, so that the sums round as float32 sums do. For more than a few rows; few rows are bound by reading the weights.
-// Parts below 2^-126 count as 0, and where an operand is not finite the sum is NaN.
-// Included by kernels_impl.h where GS_BF16_TILE is GS_BY_AMX.
+// A product of parts is exact in float32, and a tile adds 16 pairs apart before it adds them to the sum, so that the error is that of
+// float32 sums, and mostly less (TestLinearExact). TDPBF16PS takes what is below 2^-126 for 0, parts, products of parts and sums, so that
+// products below 2^-102 lose their last bits. Where x or w is not finite, the sum is NaN, as it is where it overflows.
 //
-// Tasks and blocks are those of linear_many. Rows of x are split once per task and block, a panel once per task.
+// Of float32 and 8-bit weights, and of those bfloat16 ones that bf16.h leaves. For GS_SPLIT_ROWS and more: splitting a panel takes as
+// long as multiplying some tens of rows with it. Blocks of K are those of linear_many. Included by kernels_impl.h where GS_BF16_TILE is
+// GS_BY_AMX.
 
 enum {
-	PARTS = 3,        // of a number
-	SPLIT_LEAST = 96, // rows from which on it is the faster way
-	SM = 256,         // rows of a task at most
-	TASKS = 2,        // for each worker
+	PARTS = 3, // of a number
+	SM = 256,  // rows of a task at most: their parts, of a block of K, are 1.1 MiB, for the L2 cache
+	TASKS = 2, // for each worker, where there are as many
 };
 
-// split_row makes the parts of n values, with zeros after them up to a multiple of 32, `plane` values apart.
+// split_row makes the parts of 32 values, `plane` values apart.
 INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
 	vf low = load(x), high = load(x + VL);
 #pragma GCC unroll 3
@@ -29,7 +30,10 @@ INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
 	}
 }
 
-static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r0, int64_t rows, int64_t k, int64_t n, const float *mean, const float *rstd) {
+// split_rows makes the parts of columns [k, k+n) of rows [r0, r0+rows) of x, normalised where the step has a norm, with zeros after them up
+// to a multiple of 32.
+static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r0, int64_t rows, int64_t k, int64_t n, const float *mean,
+                       const float *rstd) {
 	float t[KC + 32];
 	for (int64_t r = 0; r < rows; r++) {
 		copy_row(o, t, row_of(&o->x, r0 + r), k, n, mean[r], rstd[r]);
@@ -38,8 +42,8 @@ static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r
 	}
 }
 
-// split_panel makes the parts of n rows of a panel, rows 2i and 2i+1 interleaved, `plane` words apart. The first 8 bits of the significand,
-// the next 8 and the last.
+// split_panel makes the parts of n rows of a panel, rows 2i and 2i+1 interleaved, `plane` words apart, with zeros after them up to a
+// multiple of 32: the first 8 bits of a significand, the next 8 and the last. (That takes fewer instructions than rounding.)
 static void split_panel(float *parts, int64_t plane, const float *b, int64_t n) {
 	const vu upper = (vu){0} + 0xffff0000u;
 	for (int64_t k = 0; k < n; k += 2, parts += GS_NR)
@@ -57,17 +61,19 @@ static void split_panel(float *parts, int64_t plane, const float *b, int64_t n) 
 		for (int p = 0; p < PARTS; p++) memset(parts + p * plane, 0, GS_NR * sizeof *parts);
 }
 
-INLINE void fetch_lines_of(const void *p, const int n) {
+// fetch_near asks for n lines, for the L1 cache.
+INLINE void fetch_near(const void *p, const int n) {
 #pragma GCC unroll 32
 	for (int line = 0; line < n; line++) __builtin_prefetch((const char *)p + line * GS_LINE, 0, 3);
 }
 
+// fetch_part asks for a tile of a part of A, or two.
 INLINE void fetch_part(const int halves, const uint16_t *a0, const uint16_t *a1) {
-	fetch_lines_of(a0, 16);
-	if (halves == 2) fetch_lines_of(a1, 16);
+	fetch_near(a0, 16);
+	if (halves == 2) fetch_near(a1, 16);
 }
 
-// split_body is amx_body for parts.
+// split_body is amx_body for parts: planes of A lie pa values apart, of B pb words. Each product shares an operand with the one before it.
 INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
                        const char *ahead, float *c, int64_t ldc, int accumulate) {
 	enum { ROW = GS_NR * 4 };
@@ -88,7 +94,7 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 			TILE_ZERO(3);
 		}
 	}
-	// What the next round of a part loads is asked for as it is done with: the parts lie in L2.
+	// Parts lie in L2: while a block of 32 columns is multiplied, the next is asked for.
 #define LOAD_A(p)                                              \
 	TILE_LOAD(4, a0 + (p) * pa + i * 512, 64);                 \
 	if (halves == 2) TILE_LOAD(5, a1 + (p) * pa + i * 512, 64)
@@ -108,19 +114,19 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 		fetch_part(halves, a0 + (i + 1) * 512, a1 + (i + 1) * 512);
 		LOAD_B(1);
 		DOT_TILES();
-		fetch_lines_of(b + (i + 1) * 16 * GS_NR, 32);
+		fetch_near(b + (i + 1) * 16 * GS_NR, 32);
 		LOAD_A(1);
 		DOT_TILES();
 		fetch_part(halves, a0 + pa + (i + 1) * 512, a1 + pa + (i + 1) * 512);
 		LOAD_B(0);
 		DOT_TILES();
-		fetch_lines_of(b + pb + (i + 1) * 16 * GS_NR, 32);
+		fetch_near(b + pb + (i + 1) * 16 * GS_NR, 32);
 		LOAD_A(2);
 		DOT_TILES();
 		fetch_part(halves, a0 + 2 * pa + (i + 1) * 512, a1 + 2 * pa + (i + 1) * 512);
 		LOAD_A(0);
 		DOT_TILES();
-		fetch_lines_of(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
+		fetch_near(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
 #pragma GCC unroll 16
 		for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead + (i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
 	}
@@ -154,7 +160,7 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 	const int64_t panels_most = blocks == 1 ? NC_WHOLE : NC;
 	int64_t mtasks = (M + SM - 1) / SM, ntasks = (panels + panels_most - 1) / panels_most;
 	while (mtasks * ntasks < TASKS * w->n && panels / ntasks > 4) ntasks++;
-	while (mtasks * ntasks < TASKS * w->n && M / mtasks > 2 * SPLIT_LEAST) mtasks++;
+	while (mtasks * ntasks < TASKS * w->n && M / mtasks > 2 * GS_SPLIT_ROWS) mtasks++;
 	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 2 * TASKS * w->n && panels / ntasks > 4) ntasks++; // as many for each worker
 
 	const int64_t slot = blocks == 1 ? 0 : SM * GS_NR, pb = KC / 2 * GS_NR, pa = SM * KC;
@@ -200,11 +206,12 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 	bf16_end();
 }
 
-_Static_assert(NC * SM * GS_NR + KC * GS_NR * 3 / 2 + PARTS * KC / 2 * GS_NR + 2 * SM + PARTS * SM * KC / 2 <= GS_SCRATCH, "scratch too small for a task");
+_Static_assert(NC * SM * GS_NR + KC * GS_NR * 3 / 2 + PARTS * KC / 2 * GS_NR + 2 * SM + PARTS * SM * KC / 2 <= GS_SCRATCH,
+               "scratch too small for a task");
 
 // The register tile from the first-level cache: the ceiling of these products.
 static float flops_split(gs_worker *w, int64_t count, int64_t *ops) {
-	enum { N = 128, PB = N / 2 * GS_NR, PA = BR * N };
+	enum { N = 96, PB = N / 2 * GS_NR, PA = BR * N };
 	float *c = w->scratch, *b = c + BR * GS_NR;
 	uint16_t *a = (uint16_t *)(b + PARTS * PB);
 	memset(c, 0, (size_t)(BR * GS_NR + PARTS * PB) * sizeof *c + (size_t)(PARTS * PA) * sizeof *a);

@@ -94,6 +94,7 @@ type cpuDevice struct {
 	Kernels    []string `json:"kernels"` // versions that run here, slowest first
 	InUse      string   `json:"kernels_in_use,omitempty"`
 	Q8         string   `json:"q8_products,omitempty"`   // by which instructions a decode step multiplies 8-bit weights
+	F32        string   `json:"f32_products,omitempty"`  // how float32 weights are multiplied with many rows
 	BF16       string   `json:"bf16_products,omitempty"` // how weights held as bfloat16 are multiplied with many rows
 	Lacks      string   `json:"unavailable,omitempty"`
 }
@@ -178,7 +179,7 @@ func capability(major, minor int) string {
 
 func findCPU() cpuDevice {
 	f, err := cpu.DetectFeatures()
-	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, BF16: f.BF16, Q8: f.Q8}
+	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, F32: f.F32, BF16: f.BF16, Q8: f.Q8}
 	if c.Name == "" {
 		c.Name = runtime.GOARCH
 	}
@@ -247,6 +248,7 @@ func (d devices) write(w io.Writer) {
 		return
 	}
 	fact("kernels", "%s (of %s)", c.InUse, strings.Join(c.Kernels, ", "))
+	fact("--dtype f32", "few rows, as in decode, multiply-adds; prefill %s", c.F32)
 	fact("--dtype bf16", "decode widened to float32; prefill %s", c.BF16)
 	fact("--dtype q8", "decode by %s; prefill widened to float32", c.Q8)
 }

@@ -79,8 +79,7 @@ static void finish_rows(const gs_linear *o, int64_t r, int64_t m, int64_t q, int
 }
 
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
-	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2;
-	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
+	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, panels = panels_of(o);
 
 	// Tall tasks read panels least, wide ones pack x least; enough of them that nobody waits long at the end.
 	int64_t most = BA_VALUES / ((K + 31) / 32 * 32 + 32) / 32 * 32;
@@ -100,11 +99,8 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		// Neighbouring tasks share columns, so that panels come from memory once. Tasks are cut at multiples of 16 rows.
-		int64_t mt = t % mtasks, nt = t / mtasks, units = (M + 15) / 16;
-		int64_t r0 = units * mt / mtasks * 16, r1 = units * (mt + 1) / mtasks * 16, rows = (r1 < M ? r1 : M) - r0;
-		int64_t q0 = p0 + panels * nt / ntasks, q1 = p0 + panels * (nt + 1) / ntasks;
-		int64_t tiles = (rows + BR - 1) / BR;
+		const task task = task_of(o, t, mtasks, ntasks, 16);
+		const int64_t r0 = task.r0, rows = task.rows, q0 = task.q0, q1 = task.q1, tiles = (rows + BR - 1) / BR;
 		for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
 			const float *b = o->w.rows ? panel : panel_of(&o->w, q), *last = NULL;

@@ -216,9 +216,23 @@ INLINE int64_t fetch_lines(const gs_weight *w, int64_t n) {
 	return w->dtype == GS_Q8 ? n * GS_Q8_BLOCK / (GS_QB * GS_LINE) : w->dtype == GS_BF16 ? n : 2 * n;
 }
 
+INLINE int64_t panels_of(const gs_linear *o) { return (o->n1 + GS_NR - 1) / GS_NR - o->n0 / GS_NR; }
+
+// A task is rows [r0, r0+rows) of y, and panels [q0, q1).
+typedef struct task {
+	int64_t r0, rows, q0, q1;
+} task;
+
+// task_of is task t of mtasks by ntasks, which are cut at multiples of `unit` rows. Neighbouring tasks share columns, so that panels come
+// from memory once.
+INLINE task task_of(const gs_linear *o, int64_t t, int64_t mtasks, int64_t ntasks, int64_t unit) {
+	const int64_t mt = t % mtasks, nt = t / mtasks, units = (o->M + unit - 1) / unit, p0 = o->n0 / GS_NR, panels = panels_of(o);
+	const int64_t r0 = units * mt / mtasks * unit, r1 = units * (mt + 1) / mtasks * unit;
+	return (task){r0, (r1 < o->M ? r1 : o->M) - r0, p0 + panels * nt / ntasks, p0 + panels * (nt + 1) / ntasks};
+}
+
 static void linear_many(gs_worker *w, const gs_linear *o) {
-	const int64_t K = o->w.K, M = o->M;
-	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
+	const int64_t K = o->w.K, M = o->M, panels = panels_of(o);
 	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // of equal length, but for the last
 
 	// Few large tasks pack and read least; enough of them that nobody waits long at the end.
@@ -239,11 +253,8 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 	float *mean = words + KC / 2 * GS_NR, *rstd = mean + MC_ROWS; // (rows)
 
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		// Neighbouring tasks share columns, so that panels come from memory once.
-		int64_t mt = t % mtasks, nt = t / mtasks;
-		int64_t r0 = M * mt / mtasks, rows = M * (mt + 1) / mtasks - r0;
-		int64_t q0 = p0 + panels * nt / ntasks, q1 = p0 + panels * (nt + 1) / ntasks;
-		int64_t tiles = (rows + MR - 1) / MR;
+		const task task = task_of(o, t, mtasks, ntasks, 1);
+		const int64_t r0 = task.r0, rows = task.rows, q0 = task.q0, q1 = task.q1, tiles = (rows + MR - 1) / MR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
 		for (int64_t k = 0; k < K; k += kc) {

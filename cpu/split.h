@@ -77,23 +77,7 @@ INLINE void fetch_part(const int halves, const uint16_t *a0, const uint16_t *a1)
 INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
                        const char *ahead, float *c, int64_t ldc, int accumulate) {
 	enum { ROW = GS_NR * 4 };
-	float *c1 = c + 16 * ldc;
-	TILE_FENCE();
-	if (accumulate) {
-		TILE_LOAD(0, c, ldc * 4);
-		TILE_LOAD(1, c + 16, ldc * 4);
-		if (halves == 2) {
-			TILE_LOAD(2, c1, ldc * 4);
-			TILE_LOAD(3, c1 + 16, ldc * 4);
-		}
-	} else {
-		TILE_ZERO(0);
-		TILE_ZERO(1);
-		if (halves == 2) {
-			TILE_ZERO(2);
-			TILE_ZERO(3);
-		}
-	}
+	sums_begin(halves, c, ldc, accumulate);
 	// Parts lie in L2: while a block of 32 columns is multiplied, the next is asked for.
 #define LOAD_A(p)                                              \
 	TILE_LOAD(4, a0 + (p) * pa + i * 512, 64);                 \
@@ -127,18 +111,12 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 		LOAD_A(0);
 		DOT_TILES();
 		fetch_near(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
-#pragma GCC unroll 16
-		for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead + (i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
+		fetch_ahead(ahead, i);
 	}
 #undef LOAD_A
 #undef LOAD_B
 #undef DOT_TILES
-	TILE_STORE(0, c, ldc * 4);
-	TILE_STORE(1, c + 16, ldc * 4);
-	if (halves == 2) {
-		TILE_STORE(2, c1, ldc * 4);
-		TILE_STORE(3, c1 + 16, ldc * 4);
-	}
+	sums_end(halves, c, ldc);
 }
 
 static __attribute__((noinline)) void split_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
@@ -152,8 +130,7 @@ static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a
 }
 
 static void linear_split(gs_worker *w, const gs_linear *o) {
-	const int64_t K = o->w.K, M = o->M;
-	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR, panels = p1 - p0;
+	const int64_t K = o->w.K, M = o->M, panels = panels_of(o);
 	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // of equal length, but for the last
 
 	// A task splits its rows of x and its panels: few tasks do that least, and enough of them that nobody waits long at the end.
@@ -173,10 +150,8 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		int64_t mt = t % mtasks, nt = t / mtasks, units = (M + 15) / 16;
-		int64_t r0 = units * mt / mtasks * 16, r1 = units * (mt + 1) / mtasks * 16, rows = (r1 < M ? r1 : M) - r0;
-		int64_t q0 = p0 + panels * nt / ntasks, q1 = p0 + panels * (nt + 1) / ntasks;
-		int64_t tiles = (rows + BR - 1) / BR;
+		const task task = task_of(o, t, mtasks, ntasks, 16);
+		const int64_t r0 = task.r0, rows = task.rows, q0 = task.q0, q1 = task.q1, tiles = (rows + BR - 1) / BR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
 		for (int64_t k = 0; k < K; k += kc) {

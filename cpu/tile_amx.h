@@ -45,12 +45,9 @@ static void bf16_begin(void) {
 }
 static void bf16_end(void) { __asm__ volatile("tilerelease" ::); }
 
-// amx_body is a register tile of 32 rows (or 16) over `blocks` blocks of 32 columns of A, the last one with `tail` for its B where that is
-// not NULL. a1 are the lower 16 rows of A.
-INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
-                     const char *ahead, float *c, int64_t ldc, int accumulate) {
-	enum { ROW = GS_NR * 4 }; // bytes of a pair of rows of B
-	float *c1 = c + 16 * ldc;
+// The sums of a register tile of 32 rows (halves 2) or 16 are tiles 0 to 3, or 0 and 1. sums_begin takes them from c, or makes them 0.
+INLINE void sums_begin(const int halves, const float *c, int64_t ldc, int accumulate) {
+	const float *c1 = c + 16 * ldc;
 	TILE_FENCE();
 	if (accumulate) {
 		TILE_LOAD(0, c, ldc * 4);
@@ -67,6 +64,30 @@ INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const
 			TILE_ZERO(3);
 		}
 	}
+}
+
+INLINE void sums_end(const int halves, float *c, int64_t ldc) {
+	float *c1 = c + 16 * ldc;
+	TILE_STORE(0, c, ldc * 4);
+	TILE_STORE(1, c + 16, ldc * 4);
+	if (halves == 2) {
+		TILE_STORE(2, c1, ldc * 4);
+		TILE_STORE(3, c1 + 16, ldc * 4);
+	}
+}
+
+// fetch_ahead asks for the lines of block i.
+INLINE void fetch_ahead(const char *ahead, int64_t i) {
+#pragma GCC unroll 16
+	for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead + (i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
+}
+
+// amx_body is a register tile of 32 rows (or 16) over `blocks` blocks of 32 columns of A, the last one with `tail` for its B where that is
+// not NULL. a1 are the lower 16 rows of A.
+INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
+                     const char *ahead, float *c, int64_t ldc, int accumulate) {
+	enum { ROW = GS_NR * 4 }; // bytes of a pair of rows of B
+	sums_begin(halves, c, ldc, accumulate);
 #pragma GCC unroll 1
 	for (int64_t i = 0; i < blocks; i++) {
 		const float *bk = tail && i == blocks - 1 ? tail : b + i * 16 * GS_NR;
@@ -80,15 +101,9 @@ INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const
 			TILE_DOT(2, 5, 6);
 			TILE_DOT(3, 5, 7);
 		}
-#pragma GCC unroll 16
-		for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead + (i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
+		fetch_ahead(ahead, i);
 	}
-	TILE_STORE(0, c, ldc * 4);
-	TILE_STORE(1, c + 16, ldc * 4);
-	if (halves == 2) {
-		TILE_STORE(2, c1, ldc * 4);
-		TILE_STORE(3, c1 + 16, ldc * 4);
-	}
+	sums_end(halves, c, ldc);
 }
 
 static __attribute__((noinline)) void amx_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
@@ -102,8 +117,8 @@ static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0,
 }
 
 // bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on. r is a multiple of 16, k of 32; c has room for
-// m rounded up to 16 rows, `ldc` floats apart. Where the last block of B is not whole, `tail` is that block, filled up with zeros. Meanwhile it asks for a
-// line of what is at `ahead` per BF16_AHEAD columns.
+// m rounded up to 16 rows, `ldc` floats apart. Where the last block of B is not whole, `tail` is that block, filled up with zeros. Meanwhile
+// it asks for a line of what is at `ahead` per BF16_AHEAD columns.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
                       float *c, int64_t ldc, int accumulate) {
 	const uint16_t *a0 = bf16_at(a, K, r, k);

@@ -204,11 +204,6 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 			return err
 		}
 	}
-	for _, param := range todo { // reading maps pages around what is read, of tensors that were dropped before
-		if t, err := m.Tensor(param.Name); err == nil {
-			t.Drop()
-		}
-	}
 	if buf = nil; size > muchMemory {
 		debug.FreeOSMemory()
 		dropProgram()
@@ -293,7 +288,6 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 				return err
 			}
 		}
-		t.Drop()
 		progress(n * cols)
 	}
 	return nil

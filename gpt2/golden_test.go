@@ -326,7 +326,7 @@ func TestExportRoundTrip(t *testing.T) {
 	}
 }
 
-// TestModelFileThatShrinks: a checkpoint cut short while it is mapped gives an
+// TestModelFileThatShrinks: a checkpoint cut short while it is open gives an
 // error, not a crash.
 func TestModelFileThatShrinks(t *testing.T) {
 	m, err := gpt2.Random("random:L=2,C=256,NH=4,V=257,T=64")
@@ -337,12 +337,12 @@ func TestModelFileThatShrinks(t *testing.T) {
 	if err := m.Export(t.Context(), dir, weights.F32, nil); err != nil {
 		t.Fatal(err)
 	}
-	mapped := openModel(t, dir)
+	opened := openModel(t, dir)
 	if err := os.Truncate(filepath.Join(dir, weights.SingleFile), 100_000); err != nil {
 		t.Fatal(err)
 	}
 	for name, b := range backends(t) {
-		if _, err := gpt2.NewSession(t.Context(), mapped, b, gpt2.Options{}); err == nil || strings.Contains(err.Error(), "\n") {
+		if _, err := gpt2.NewSession(t.Context(), opened, b, gpt2.Options{}); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: packing a file that shrank gave %v", name, err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // Model is a configuration, its weights and its tokenizer. The weights stay
-// where they are (mapped file, embedded bytes, a generator) until a backend
+// where they are (a file, embedded bytes, a generator) until a backend
 // packs them. A Model is safe for concurrent use.
 type Model struct {
 	Config Config
@@ -33,8 +33,8 @@ type Model struct {
 }
 
 // Open opens a Hugging Face GPT-2 directory: config.json, model.safetensors
-// (single or sharded), and the tokenizer's files where there are any. The
-// weights are memory-mapped.
+// (single or sharded), and the tokenizer's files where there are any. Weights are
+// read when a backend packs them.
 func Open(dir string) (*Model, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, or random:gpt2", dir, reason(err))

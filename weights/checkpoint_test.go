@@ -118,7 +118,6 @@ func TestReadRange(t *testing.T) {
 	}
 	var none Tensor
 	checkError(t, none.ReadFloat32(nil, 0), "no elements to read")
-	none.Drop()
 }
 
 // TestClose: after Close, reading is an error, from every source; closing again
@@ -154,7 +153,6 @@ func TestClose(t *testing.T) {
 				t.Error(how, err)
 			}
 		}
-		x.Drop()
 		again, _ := c.Tensor("matrix")
 		for _, err := range []error{
 			x.ReadFloat32(make([]float32, 1), 0), again.ReadBFloat16(make([]uint16, 1), 0), x.ReadBytes(make([]byte, 1), 0),
@@ -207,7 +205,6 @@ func TestCloseWhileReading(t *testing.T) {
 						}
 						return
 					}
-					x.Drop()
 				}
 			})
 		}

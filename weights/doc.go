@@ -37,16 +37,16 @@
 //
 // [Open] reads a directory, [OpenFile] one file, [OpenFS] any file system (an
 // [embed.FS], say) and [FromBytes] bytes in memory. None of them reads the
-// tensors. Files on disk are memory-mapped: the pages of a tensor are read when
-// the tensor is, and [Tensor.Drop] gives them back, so that a model that is
-// converted while it is loaded is resident once, not twice.
+// tensors. [Tensor.ReadFloat32], [Tensor.ReadBFloat16] and [Tensor.ReadBytes] copy
+// a range of elements into the caller's memory, and convert on the way, so that a
+// model that is converted while it is loaded is resident once, not twice. If the
+// file shrank or was overwritten since it was opened, or if its disk fails, they
+// return an error. They may be called from several goroutines at once.
 //
-// Mapped bytes never leave the package, because touching a mapped page that has
-// lost its file ends a process with SIGBUS. [Tensor.ReadFloat32],
-// [Tensor.ReadBFloat16] and [Tensor.ReadBytes] copy a range of elements into the
-// caller's memory, and convert on the way; if the file shrank or was overwritten
-// since it was opened, or if its disk fails, they return an error. They may be
-// called from several goroutines at once.
+// Files are read at offsets, not memory-mapped: the range is copied either way,
+// and a mapping costs page faults, keeps pages resident beside the copy (of a file
+// that was just written, 2 MiB around each byte that is touched), and ends a
+// process with SIGBUS when the file shrinks.
 //
 // Element types: F32, F16 and BF16 can be read as floats. Widening to float32 is
 // exact; narrowing rounds to nearest, ties to even, as IEEE 754 hardware does.

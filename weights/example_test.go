@@ -32,7 +32,6 @@ func ExampleOpen() {
 	if err := t.ReadFloat32(x, 0); err != nil {
 		log.Fatal(err)
 	}
-	t.Drop() // its pages are not needed any more
 	fmt.Println(x)
 	// Output:
 	// ln_f.bias F32 [4] 16 bytes

@@ -1,25 +1,21 @@
 package weights
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
-	"unsafe"
 )
 
 // storage is one opened file of a checkpoint, and the only place where its bytes
-// are touched. There are three kinds: mapped (data and file), in memory (data
-// only), and read at offsets (reader).
+// are touched. It is in memory (data) or read at offsets (reader).
 type storage struct {
 	name   string // for messages
 	size   int64
-	data   []byte      // the whole file, if it is mapped or in memory
-	mapped bool        // data is a mapping
+	data   []byte      // the whole file, if it is in memory
 	reader io.ReaderAt // where data is nil
 	file   fs.File     // where there is one; open as long as the storage is
 	mtime  time.Time   // of file, when it was opened
@@ -28,7 +24,7 @@ type storage struct {
 	closed bool
 }
 
-// openFile opens and, where the system can, maps the file at path.
+// openFile opens the file at path.
 func openFile(path string) (*storage, error) {
 	// A look before opening, because opening a named pipe waits for its writer.
 	if info, err := os.Stat(path); err != nil {
@@ -45,9 +41,6 @@ func openFile(path string) (*storage, error) {
 		f.Close()
 		return nil, err
 	}
-	if data, err := mapFile(f, s.size); err == nil {
-		s.data, s.mapped, s.reader = data, true, nil
-	} // else the file system cannot map: read at offsets
 	return s, nil
 }
 
@@ -132,38 +125,47 @@ func (s *storage) view(off, n int64, unit int, use func(piece []byte)) error {
 	if s.closed {
 		return closedProblem(s.name)
 	}
-	switch {
-	case n == 0:
-		return nil
-	case s.mapped:
-		// Look for changes after reading, fault or none: beyond the end of a file
-		// that shrank, the rest of its last page reads as zeros, without a fault.
-		err := guard(s.data[off:off+n], use)
-		if changed := s.changed(); changed != nil {
-			return changed
-		}
-		if err != nil {
-			return &Error{File: s.name, Offset: off, Problem: "the system could not read the file: check the disk it is on"}
-		}
-		return nil
-	case s.data != nil:
+	if s.data != nil {
 		use(s.data[off : off+n])
 		return nil
 	}
-	const piece = 256 << 10 // stays in the cache between reading and converting
+	const piece = 64 << 10 // stays in the cache between reading and converting
 	buf := make([]byte, min(n, int64(piece/unit*unit)))
 	for n > 0 {
 		b := buf[:min(n, int64(len(buf)))]
-		if got, err := s.reader.ReadAt(b, off); got < len(b) {
-			if changed := s.changed(); changed != nil {
-				return changed
-			}
-			return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read", Err: err}
+		if err := s.readAt(b, off); err != nil {
+			return err
 		}
 		use(b)
 		off, n = off+int64(len(b)), n-int64(len(b))
 	}
 	return s.changed()
+}
+
+// read fills dst with the bytes from off on. The range, and errors, are as view's.
+func (s *storage) read(dst []byte, off int64) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return closedProblem(s.name)
+	}
+	if s.data != nil {
+		copy(dst, s.data[off:])
+		return nil
+	}
+	return cmp.Or(s.readAt(dst, off), s.changed())
+}
+
+// readAt reads the bytes from off on with the reader.
+func (s *storage) readAt(dst []byte, off int64) error {
+	got, err := s.reader.ReadAt(dst, off)
+	if got == len(dst) {
+		return nil
+	}
+	if changed := s.changed(); changed != nil {
+		return changed
+	}
+	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read", Err: err}
 }
 
 // changed returns an error if the file is no longer what was opened.
@@ -183,41 +185,6 @@ func (s *storage) changed() error {
 	return nil
 }
 
-// errFault says that touching mapped bytes raised SIGBUS.
-var errFault = errors.New("fault in mapped memory")
-
-// guard calls use(mapped), and returns errFault if that touches a page of mapped
-// which the system cannot supply.
-func guard(mapped []byte, use func([]byte)) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		start := uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))
-		if fault, ok := r.(interface {
-			runtime.Error
-			Addr() uintptr
-		}); ok && fault.Addr() >= start && fault.Addr()-start < uintptr(len(mapped)) {
-			err = errFault
-			return
-		}
-		panic(r) // not ours
-	}()
-	use(mapped)
-	return nil
-}
-
-// drop tells the system that the bytes [off, off+n) will not be needed soon.
-func (s *storage) drop(off, n int64) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.mapped && !s.closed && n > 0 {
-		dropPages(s.data, off, n)
-	}
-}
-
 // close releases the file. It may be called more than once.
 func (s *storage) close() error {
 	s.mu.Lock()
@@ -226,15 +193,11 @@ func (s *storage) close() error {
 		return nil
 	}
 	s.closed = true
-	var unmapped, closed error
-	if s.mapped {
-		unmapped = unmapFile(s.data)
-	}
 	s.data, s.reader = nil, nil
-	if s.file != nil {
-		closed = s.file.Close()
+	if s.file == nil {
+		return nil
 	}
-	return errors.Join(unmapped, closed)
+	return s.file.Close()
 }
 
 // closedProblem is the error for using a checkpoint after Close.

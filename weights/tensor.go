@@ -89,6 +89,9 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	if t.read != nil {
 		return t.wrap(t.read(dst, off))
 	}
+	if t.DType == F32 && littleEndian {
+		return t.wrap(t.file.read(float32Bytes(dst), t.begin+4*int64(off)))
+	}
 	var convert func([]float32, []byte)
 	switch t.DType {
 	case F32:
@@ -156,9 +159,7 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 		return err
 	}
 	if t.read == nil {
-		return t.wrap(t.file.view(t.begin+off, int64(len(dst)), 1, func(piece []byte) {
-			dst = dst[copy(dst, piece):]
-		}))
+		return t.wrap(t.file.read(dst, t.begin+off))
 	}
 	// The range may begin and end inside an element.
 	const size = 4
@@ -204,16 +205,6 @@ func (t Tensor) ReadParallel(dst []byte, off int64, workers int, each func(from 
 	}
 	wg.Wait()
 	return cmp.Or(errs...)
-}
-
-// Drop tells the system that the tensor's pages will not be needed soon, so that
-// memory which only mirrors a file is free for other use. It may be called
-// between reads of a large tensor; reading on is correct, and costs nothing
-// extra. It does nothing for tensors that are not in mapped files.
-func (t Tensor) Drop() {
-	if t.file != nil {
-		t.file.drop(t.begin, t.Bytes())
-	}
 }
 
 // view calls use with the bytes of n elements of the given size from off on.

@@ -163,7 +163,6 @@ func (p *writePlan) write(w io.Writer) error {
 				if err := put(b); err != nil {
 					return err
 				}
-				t.Drop()
 			}
 			continue
 		}
@@ -190,7 +189,6 @@ func (p *writePlan) write(w io.Writer) error {
 			if err := put(b); err != nil {
 				return err
 			}
-			t.Drop()
 		}
 	}
 	return nil

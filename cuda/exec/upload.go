@@ -358,7 +358,6 @@ func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows
 		if err := l.packs.Record(s.packed); err != nil {
 			return err
 		}
-		t.Drop()
 		progress(n * cols)
 	}
 	return nil

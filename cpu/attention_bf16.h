@@ -76,6 +76,7 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 	uint16_t *q = (uint16_t *)(l + AQ);        // (AQ, HSp) packed queries, scaled
 	uint16_t *p = q + AQ * (MAX_HS + 32);      // (BR, AB) packed exponentials
 
+	waiting none = {0};
 	bf16_begin();
 	for (int64_t t = gs_first(w, o->B * NH * tasks); t >= 0; t = gs_next(w)) {
 		// Late queries see more keys: the long tasks come first.
@@ -103,12 +104,12 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 				int64_t width = padded(n);
 				for (int64_t j = 0; j < width; j += GS_NR) {
 					const float *panel = keys_of(c, b, h, k + j);
-					bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s + j * BR, GS_NR, 0);
+					bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s + j * BR, GS_NR, 0, &none);
 				}
 				soften_bf16(s, BR * GS_NR, p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * GS_NR, HSp);
 				for (int64_t d = 0; d < HSp; d += GS_NR) {
 					const float *panel = values_of(c, b, h, k) + d / GS_NR * value_panel(c);
-					bf16_tile((int)rn, AB, p, 0, 0, width, panel, NULL, (const char *)panel, out + d * AQ + ra * GS_NR, GS_NR, 1);
+					bf16_tile((int)rn, AB, p, 0, 0, width, panel, NULL, (const char *)panel, out + d * AQ + ra * GS_NR, GS_NR, 1, &none);
 				}
 			}
 			if (gs_cancelled(w->pool)) break;

@@ -81,14 +81,13 @@ static void finish_rows(const gs_linear *o, int64_t r, int64_t m, int64_t q, int
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, panels = panels_of(o);
 
-	// Tall tasks read panels least, wide ones pack x least; enough of them that nobody waits long at the end.
+	// Tall tasks read panels least. A worker's tasks follow one another along the same rows of x, which it packs once; narrow tasks are
+	// taken over by others where it lost its core.
 	int64_t most = BA_VALUES / ((K + 31) / 32 * 32 + 32) / 32 * 32;
 	if (most > BMC) most = BMC;
 	int64_t mtasks = (M + most - 1) / most, ntasks = 1;
-	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 16) ntasks++;
-	while (mtasks * ntasks < 4 * w->n && M / mtasks > 2 * BR) mtasks++;
-	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 2) ntasks++;
-	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > BR) mtasks++; // as many for each worker
+	while ((mtasks < w->n || mtasks % w->n != 0) && M / mtasks > 2 * BR) mtasks++;
+	while (mtasks * ntasks < 8 * w->n && panels / ntasks > 3) ntasks++;
 
 	const int far = past_caches(o);
 	const int64_t ldc = far ? FAR_ROW : GS_NR;
@@ -97,11 +96,15 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	float *panel = tail + BTAIL;                             // (BKC / 2, 32) pairs: of a weight held by rows
 	uint16_t *a = (uint16_t *)(panel + BKC / 2 * GS_NR);     // packed rows of x
 
+	int64_t packed = -1; // the first of the rows that are
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		const task task = task_of(o, t, mtasks, ntasks, 16);
+		const task task = task_of(o, t % ntasks * mtasks + t / ntasks, mtasks, ntasks, 16); // along rows
 		const int64_t r0 = task.r0, rows = task.rows, q0 = task.q0, q1 = task.q1, tiles = (rows + BR - 1) / BR;
-		for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
+		if (r0 != packed)
+			for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
+		packed = r0;
+		waiting f = {0};
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
 			const float *b = o->w.rows ? panel : panel_of(&o->w, q), *last = NULL;
 			float *cq = far ? far_sums(c, q - q0) : c;
@@ -122,8 +125,8 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;
 					const int write = k + kn == K && !far;
 					if (write) claim(o, r0 + ra, m, q * GS_NR);
-					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0);
-					if (write) finish(o, r0 + ra, (int)m, q * GS_NR, cq + ra * GS_NR);
+					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0, &f);
+					if (write) f = (waiting){o, r0 + ra, q * GS_NR, (int)m, cq + ra * GS_NR};
 					if (!far || group == 0) continue;
 					int64_t done = (q - q0 - group) * tiles * K + tiles * k + i * kn, from = rows * done / work, to = rows * (done + kn) / work;
 					finish_rows(o, r0 + from, to - from, q0, group, 0, c + from * FAR_ROW);
@@ -131,6 +134,7 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 				if (!o->w.rows) b += (kn + 1) / 2 * GS_NR;
 			}
 		}
+		finish_next(&f, BR);
 		if (far) finish_rows(o, r0, rows, q0, q1 - q0, 1, c);
 	}
 	if (far) _mm_sfence(); // what was written past the caches is visible to who comes after the barrier
@@ -145,8 +149,9 @@ static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 	float *c = w->scratch, *b = c + BR * GS_NR;
 	uint16_t *a = (uint16_t *)(b + BKC / 2 * GS_NR);
 	memset(c, 0, (size_t)(BR * GS_NR + BKC / 2 * GS_NR) * sizeof *c + (size_t)(BR * (BKC + 32)) * sizeof *a);
+	waiting none = {0};
 	bf16_begin();
-	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, GS_NR, 0);
+	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, GS_NR, 0, &none);
 	bf16_end();
 	*ops = count * 2 * BR * BKC * GS_NR;
 	return c[0];

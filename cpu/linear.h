@@ -56,6 +56,27 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	}
 }
 
+// Rows of a register tile whose sums wait to be finished: the tiles of AMX leave time for that.
+typedef struct waiting {
+	const gs_linear *o;
+	int64_t r, n; // row and column of y
+	int rows;
+	const float *c;
+} waiting;
+
+// finish_per is how many rows to finish with each of so many blocks.
+INLINE int finish_per(const waiting *f, int64_t blocks) { return (int)((f->rows + blocks - 1) / blocks); }
+
+// finish_next finishes up to `rows` rows.
+INLINE void finish_next(waiting *f, int rows) {
+	if (rows > f->rows) rows = f->rows;
+	if (rows == 0) return;
+	finish(f->o, f->r, rows, f->n, f->c);
+	f->r += rows;
+	f->rows -= rows;
+	f->c += rows * GS_NR;
+}
+
 // claim asks for the lines of y that a register tile will write, for writing, while it is multiplied: y is mostly larger than the L2 cache.
 // Worth up to a tenth of a product's time.
 INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {

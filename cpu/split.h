@@ -75,8 +75,9 @@ INLINE void fetch_part(const int halves, const uint16_t *a0, const uint16_t *a1)
 
 // split_body is amx_body for parts: planes of A lie pa values apart, of B pb words. Each product shares an operand with the one before it.
 INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
-                       const char *ahead, float *c, int64_t ldc, int accumulate) {
+                       const char *ahead, float *c, int64_t ldc, int accumulate, waiting *f) {
 	enum { ROW = GS_NR * 4 };
+	const int per = finish_per(f, blocks);
 	sums_begin(halves, c, ldc, accumulate);
 	// Parts lie in L2: while a block of 32 columns is multiplied, the next is asked for.
 #define LOAD_A(p)                                              \
@@ -112,6 +113,7 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 		DOT_TILES();
 		fetch_near(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
 		fetch_ahead(ahead, i);
+		finish_next(f, per);
 	}
 #undef LOAD_A
 #undef LOAD_B
@@ -120,13 +122,13 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 }
 
 static __attribute__((noinline)) void split_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
-                                               const char *ahead, float *c, int64_t ldc, int accumulate) {
-	split_body(2, blocks, a0, a1, pa, b, pb, ahead, c, ldc, accumulate);
+                                               const char *ahead, float *c, int64_t ldc, int accumulate, waiting *f) {
+	split_body(2, blocks, a0, a1, pa, b, pb, ahead, c, ldc, accumulate, f);
 }
 
 static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a0, int64_t pa, const float *b, int64_t pb, const char *ahead,
-                                               float *c, int64_t ldc, int accumulate) {
-	split_body(1, blocks, a0, a0, pa, b, pb, ahead, c, ldc, accumulate);
+                                               float *c, int64_t ldc, int accumulate, waiting *f) {
+	split_body(1, blocks, a0, a0, pa, b, pb, ahead, c, ldc, accumulate, f);
 }
 
 static void linear_split(gs_worker *w, const gs_linear *o) {
@@ -154,6 +156,7 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 		const int64_t r0 = task.r0, rows = task.rows, q0 = task.q0, q1 = task.q1, tiles = (rows + BR - 1) / BR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
+		waiting f = {0};
 		for (int64_t k = 0; k < K; k += kc) {
 			const int64_t kn = K - k < kc ? K - k : kc;
 			split_rows(o, a, pa, r0, rows, k, kn, mean, rstd);
@@ -170,13 +173,14 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 					const uint16_t *a0 = bf16_at(a, kn, ra, 0);
 					float *sums = cq + (slot == 0 ? 0 : ra * GS_NR);
 					if (m > 16)
-						split_32((kn + 31) / 32, a0, bf16_at(a, kn, ra + 16, 0), pa, parts, pb, ahead, sums, GS_NR, k > 0);
+						split_32((kn + 31) / 32, a0, bf16_at(a, kn, ra + 16, 0), pa, parts, pb, ahead, sums, GS_NR, k > 0, &f);
 					else
-						split_16((kn + 31) / 32, a0, pa, parts, pb, ahead, sums, GS_NR, k > 0);
-					if (last) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
+						split_16((kn + 31) / 32, a0, pa, parts, pb, ahead, sums, GS_NR, k > 0, &f);
+					if (last) f = (waiting){o, r0 + ra, q * GS_NR, (int)m, sums};
 				}
 			}
 		}
+		finish_next(&f, BR);
 	}
 	bf16_end();
 }
@@ -190,8 +194,9 @@ static float flops_split(gs_worker *w, int64_t count, int64_t *ops) {
 	float *c = w->scratch, *b = c + BR * GS_NR;
 	uint16_t *a = (uint16_t *)(b + PARTS * PB);
 	memset(c, 0, (size_t)(BR * GS_NR + PARTS * PB) * sizeof *c + (size_t)(PARTS * PA) * sizeof *a);
+	waiting none = {0};
 	bf16_begin();
-	for (int64_t i = 0; i < count; i++) split_32(N / 32, a, bf16_at(a, N, 16, 0), PA, b, PB, (const char *)b, c, GS_NR, 1);
+	for (int64_t i = 0; i < count; i++) split_32(N / 32, a, bf16_at(a, N, 16, 0), PA, b, PB, (const char *)b, c, GS_NR, 1, &none);
 	bf16_end();
 	*ops = count * 2 * BR * N * GS_NR;
 	return c[0];

@@ -3,8 +3,9 @@
 // For more than a few rows; few rows are bound by reading the weights, and linear_few multiplies them in float32.
 // Included by kernels_impl.h where GS_BF16_TILE is set.
 //
-// A task is some rows of x by some panels. It packs its rows of x once, whole, into the L2 cache, and goes through panel after panel, each
-// in blocks of BKC rows that stay in L1 over all register tiles. Partial sums of one panel wait in the worker's scratch.
+// A task is some rows of x by some panels. Its rows of x are packed once, whole, into the L2 cache, and it goes through panel after panel,
+// each in blocks of BKC rows that stay in L1 over all register tiles. Partial sums of one panel wait in the worker's scratch; those of a
+// register tile are finished while the next is multiplied.
 
 #if GS_BF16_TILE == GS_BY_AMX
 #include "tile_amx.h"
@@ -86,10 +87,10 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	int64_t most = BA_VALUES / ((K + 31) / 32 * 32 + 32) / 32 * 32;
 	if (most > BMC) most = BMC;
 	int64_t mtasks = (M + most - 1) / most, ntasks = 1;
-	while ((mtasks < w->n || mtasks % w->n != 0) && M / mtasks > 2 * BR) mtasks++;
+	while ((mtasks < w->n || mtasks % w->n != 0) && M / mtasks > BMC / 2) mtasks++;
 	while (mtasks * ntasks < 8 * w->n && panels / ntasks > 3) ntasks++;
 
-	const int far = past_caches(o);
+	const int far = past_caches(o), claims = worth_claiming(o);
 	const int64_t ldc = far ? FAR_ROW : GS_NR;
 	float *c = w->scratch;                                   // (rows, ldc)
 	float *tail = c + BMC * FAR_ROW;                         // (16, 32) pairs
@@ -124,7 +125,7 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;
 					const int write = k + kn == K && !far;
-					if (write) claim(o, r0 + ra, m, q * GS_NR);
+					if (write && claims) claim(o, r0 + ra, m, q * GS_NR);
 					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0, &f);
 					if (write) f = (waiting){o, r0 + ra, q * GS_NR, (int)m, cq + ra * GS_NR};
 					if (!far || group == 0) continue;

@@ -56,7 +56,7 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	}
 }
 
-// Rows of a register tile whose sums wait to be finished: the tiles of AMX leave time for that.
+// Rows of y, of a register tile whose sums wait to be finished: while the tiles of AMX multiply, the rest of a core has time for that.
 typedef struct waiting {
 	const gs_linear *o;
 	int64_t r, n; // row and column of y
@@ -77,8 +77,10 @@ INLINE void finish_next(waiting *f, int rows) {
 	f->c += rows * GS_NR;
 }
 
-// claim asks for the lines of y that a register tile will write, for writing, while it is multiplied: y is mostly larger than the L2 cache.
-// Worth up to a tenth of a product's time.
+// worth_claiming tells whether y is larger than an L2 cache.
+INLINE int worth_claiming(const gs_linear *o) { return o->M * (o->n1 - o->n0) > 512 << 10; }
+
+// claim asks for the lines of such a y that a register tile will write, while it is multiplied. Worth up to a tenth of a product's time.
 INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
 	for (int64_t i = r; i < r + m; i++) {
 		const float *y = row_of(&o->y, i) + n;

@@ -149,7 +149,7 @@ _Static_assert(BMC % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles
 static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 	float *c = w->scratch, *b = c + BR * GS_NR;
 	uint16_t *a = (uint16_t *)(b + BKC / 2 * GS_NR);
-	memset(c, 0, (size_t)(BR * GS_NR + BKC / 2 * GS_NR) * sizeof *c + (size_t)(BR * (BKC + 32)) * sizeof *a);
+	vary(b, BKC / 2 * GS_NR + BR * (BKC + 32) / 2);
 	waiting none = {0};
 	bf16_begin();
 	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, GS_NR, 0, &none);

@@ -13,9 +13,9 @@ import (
 	"gpt2scope/weights"
 )
 
-// cacheVersion is that of the file, and of how values are measured: sets of another
-// are not found.
-const cacheVersion = 1
+// cacheVersion is that of the file, and of how values are measured: a file of another
+// is not used.
+const cacheVersion = 2
 
 // cacheFile is the format of the file.
 type cacheFile struct {
@@ -110,7 +110,7 @@ func readCache(path string) ([]Set, error) {
 		return nil, fmt.Errorf("the stored ceilings are not used: %s is damaged (%v)", path, err)
 	}
 	if c.Version != cacheVersion {
-		return nil, fmt.Errorf("the stored ceilings are not used: %s has format version %d, and this program reads %d", path, c.Version, cacheVersion)
+		return nil, fmt.Errorf("the stored ceilings are not used: %s is of version %d, and this program measures and reads version %d", path, c.Version, cacheVersion)
 	}
 	for _, s := range c.Sets {
 		if err := s.check(); err != nil {

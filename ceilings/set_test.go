@@ -158,7 +158,8 @@ func TestCache(t *testing.T) {
 	}
 	// Damaged, old, too large: a sentence that names the file; stored anew, it is good again.
 	text := string(good)
-	for _, damaged := range []string{"", "{", text[:len(text)/2], `{"version": 0, "sets": []}`, `{"version": 2, "sets": []}`, "[]", "null",
+	for _, damaged := range []string{"", "{", text[:len(text)/2], `{"version": 0, "sets": []}`, `{"version": 1, "sets": []}`,
+		fmt.Sprintf(`{"version": %d, "sets": []}`, cacheVersion+1), "[]", "null",
 		strings.Replace(text, "100", "-100", 1), strings.Replace(text, "100", "1e300", 1), strings.Replace(text, `"key": "a"`, `"key": ""`, 1),
 		strings.Replace(text, `"size": 1000`, `"size": -1`, 1), strings.Replace(text, "2026", "2226", 1), strings.Replace(text, `"unit": "us"`, `"unit": "m"`, 1),
 		text + strings.Repeat(" ", maxCacheBytes)} {

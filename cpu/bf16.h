@@ -5,7 +5,7 @@
 //
 // A task is some rows of x by some panels. Its rows of x are packed once, whole, into the L2 cache, and it goes through panel after panel,
 // each in blocks of BKC rows that stay in L1 over all register tiles. Partial sums of one panel wait in the worker's scratch; those of a
-// register tile are finished while the next is multiplied.
+// register tile are finished while the next is multiplied, or just before (struct waiting).
 
 #if GS_BF16_TILE == GS_BY_AMX
 #include "tile_amx.h"
@@ -83,12 +83,15 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, panels = panels_of(o);
 
 	// Tall tasks read panels least. A worker's tasks follow one another along the same rows of x, which it packs once; narrow tasks are
-	// taken over by others where it lost its core.
+	// taken over by others where it lost its core. Small products are cut further, so that all have work.
 	int64_t most = BA_VALUES / ((K + 31) / 32 * 32 + 32) / 32 * 32;
 	if (most > BMC) most = BMC;
 	int64_t mtasks = (M + most - 1) / most, ntasks = 1;
-	while ((mtasks < w->n || mtasks % w->n != 0) && M / mtasks > BMC / 2) mtasks++;
+	const int64_t even = (mtasks + w->n - 1) / w->n * w->n; // rows of its own for each worker
+	if (M / even >= BMC / 2) mtasks = even;
 	while (mtasks * ntasks < 8 * w->n && panels / ntasks > 3) ntasks++;
+	while (mtasks * ntasks < 2 * w->n && M / mtasks > 2 * BR) mtasks++;
+	while (mtasks * ntasks < 2 * w->n && panels / ntasks > 1) ntasks++;
 
 	const int far = past_caches(o), claims = worth_claiming(o);
 	const int64_t ldc = far ? FAR_ROW : GS_NR;
@@ -100,8 +103,8 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	int64_t packed = -1; // the first of the rows that are
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		const task task = task_of(o, t % ntasks * mtasks + t / ntasks, mtasks, ntasks, 16); // along rows
-		const int64_t r0 = task.r0, rows = task.rows, q0 = task.q0, q1 = task.q1, tiles = (rows + BR - 1) / BR;
+		const task cut = task_of(o, t / ntasks, mtasks, t % ntasks, ntasks, 16);
+		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
 		if (r0 != packed)
 			for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
 		packed = r0;

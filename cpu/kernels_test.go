@@ -429,6 +429,9 @@ func TestLinear(t *testing.T) {
 		for i, s := range shapes {
 			testLinear(t, r, pools, s.M, s.K, s.N, i)
 		}
+		for i := range 6 { // bfloat16, as panels and as rows: several tasks of rows by several of panels
+			testLinear(t, r, pools, 300, 70+161*(i%2), 300, 1+3*i)
+		}
 	})
 }
 

@@ -57,11 +57,12 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 }
 
 // Rows of y, of a register tile whose sums wait to be finished: while the tiles of AMX multiply, the rest of a core has time for that.
+// What multiplies a register tile finishes all of them before it writes sums, so that c may be where it writes its own.
 typedef struct waiting {
 	const gs_linear *o;
 	int64_t r, n; // row and column of y
 	int rows;
-	const float *c;
+	const float *c; // (rows, 32)
 } waiting;
 
 // finish_per is how many rows to finish with each of so many blocks.
@@ -77,10 +78,10 @@ INLINE void finish_next(waiting *f, int rows) {
 	f->c += rows * GS_NR;
 }
 
-// worth_claiming tells whether y is larger than an L2 cache.
-INLINE int worth_claiming(const gs_linear *o) { return o->M * (o->n1 - o->n0) > 512 << 10; }
+// claim asks for the lines of y that a register tile will write, while it is multiplied. Worth up to a tenth of a product's time where y is
+// larger than the L2 cache; on AMX tiles, whose sums are finished later, it costs as much where y is smaller.
+INLINE int worth_claiming(const gs_linear *o) { return o->M * (o->n1 - o->n0) > 512 << 10; } // 2 MiB
 
-// claim asks for the lines of such a y that a register tile will write, while it is multiplied. Worth up to a tenth of a product's time.
 INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
 	for (int64_t i = r; i < r + m; i++) {
 		const float *y = row_of(&o->y, i) + n;
@@ -246,10 +247,9 @@ typedef struct task {
 	int64_t r0, rows, q0, q1;
 } task;
 
-// task_of is task t of mtasks by ntasks, which are cut at multiples of `unit` rows. Neighbouring tasks share columns, so that panels come
-// from memory once.
-INLINE task task_of(const gs_linear *o, int64_t t, int64_t mtasks, int64_t ntasks, int64_t unit) {
-	const int64_t mt = t % mtasks, nt = t / mtasks, units = (o->M + unit - 1) / unit, p0 = o->n0 / GS_NR, panels = panels_of(o);
+// task_of is task mt of mtasks, which are cut at multiples of `unit` rows, by task nt of ntasks.
+INLINE task task_of(const gs_linear *o, int64_t mt, int64_t mtasks, int64_t nt, int64_t ntasks, int64_t unit) {
+	const int64_t units = (o->M + unit - 1) / unit, p0 = o->n0 / GS_NR, panels = panels_of(o);
 	const int64_t r0 = units * mt / mtasks * unit, r1 = units * (mt + 1) / mtasks * unit;
 	return (task){r0, (r1 < o->M ? r1 : o->M) - r0, p0 + panels * nt / ntasks, p0 + panels * (nt + 1) / ntasks};
 }
@@ -276,8 +276,9 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 	float *mean = words + KC / 2 * GS_NR, *rstd = mean + MC_ROWS; // (rows)
 
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		const task task = task_of(o, t, mtasks, ntasks, 1);
-		const int64_t r0 = task.r0, rows = task.rows, q0 = task.q0, q1 = task.q1, tiles = (rows + MR - 1) / MR;
+		// Neighbouring tasks share columns, so that panels come from memory once.
+		const task cut = task_of(o, t % mtasks, mtasks, t / mtasks, ntasks, 1);
+		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + MR - 1) / MR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
 		for (int64_t k = 0; k < K; k += kc) {

@@ -73,7 +73,7 @@ INLINE void fetch_part(const int halves, const uint16_t *a0, const uint16_t *a1)
 	if (halves == 2) fetch_near(a1, 16);
 }
 
-// split_body is amx_body for parts: planes of A lie pa values apart, of B pb words. Each product shares an operand with the one before it.
+// split_body is amx_body for parts, f included: planes of A lie pa values apart, of B pb words. Each product shares an operand with the one before it.
 INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
                        const char *ahead, float *c, int64_t ldc, int accumulate, waiting *f) {
 	enum { ROW = GS_NR * 4 };
@@ -143,7 +143,7 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 2 * TASKS * w->n && panels / ntasks > 4) ntasks++; // as many for each worker
 
 	const int64_t slot = blocks == 1 ? 0 : SM * GS_NR, pb = KC / 2 * GS_NR, pa = SM * KC;
-	float *c = w->scratch;                 // (SM, 32), or (panels, SM, 32)
+	float *c = w->scratch;                 // (BR, 32), or (panels, SM, 32)
 	float *wide = c + NC * SM * GS_NR;     // (KC, 32)
 	float *words = wide + KC * GS_NR;      // (KC / 2, 32)
 	float *parts = words + KC / 2 * GS_NR; // (3, KC / 2, 32) pairs
@@ -153,8 +153,8 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 	const int claims = worth_claiming(o);
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		const task task = task_of(o, t, mtasks, ntasks, 16);
-		const int64_t r0 = task.r0, rows = task.rows, q0 = task.q0, q1 = task.q1, tiles = (rows + BR - 1) / BR;
+		const task cut = task_of(o, t % mtasks, mtasks, t / mtasks, ntasks, 16);
+		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
 		waiting f = {0};

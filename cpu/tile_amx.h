@@ -83,7 +83,7 @@ INLINE void fetch_ahead(const char *ahead, int64_t i) {
 }
 
 // amx_body is a register tile of 32 rows (or 16) over `blocks` blocks of 32 columns of A, the last one with `tail` for its B where that is
-// not NULL. a1 are the lower 16 rows of A.
+// not NULL. a1 are the lower 16 rows of A. Meanwhile it finishes f.
 INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
                      const char *ahead, float *c, int64_t ldc, int accumulate, waiting *f) {
 	enum { ROW = GS_NR * 4 }; // bytes of a pair of rows of B
@@ -120,7 +120,7 @@ static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0,
 
 // bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on. r is a multiple of 16, k of 32; c has room for
 // m rounded up to 16 rows, `ldc` floats apart. Where the last block of B is not whole, `tail` is that block, filled up with zeros. Meanwhile
-// it asks for a line of what is at `ahead` per BF16_AHEAD columns.
+// it asks for a line of what is at `ahead` per BF16_AHEAD columns, and finishes f.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
                       float *c, int64_t ldc, int accumulate, waiting *f) {
 	const uint16_t *a0 = bf16_at(a, K, r, k);

@@ -63,7 +63,8 @@ TILES(DOT_TILE, dot)
 static dot_fn *const dot_of[BR + 1] = {NULL, TILES(DOT_TILE_NAME, dot)};
 
 // bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on; rows of c lie `ldc` floats apart. k is
-// even. Meanwhile it asks for a line of what is at `ahead` per BF16_AHEAD columns.
+// even. It finishes f first, as these products leave no time for that. Meanwhile it asks for a line of what is at `ahead` per BF16_AHEAD
+// columns.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
                       float *c, int64_t ldc, int accumulate, waiting *f) {
 	(void)tail;

@@ -51,8 +51,8 @@ func BenchmarkRead(b *testing.B) {
 			},
 		} {
 			for how, open := range openers {
-				if how == "ReaderAt" {
-					continue // as OpenFile
+				if how == "in order" {
+					continue // as FromBytes
 				}
 				b.Run(fmt.Sprintf("%v/%s/%s/warm", dtype, as, how), func(b *testing.B) {
 					c, err := open(path)

@@ -17,10 +17,6 @@ var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // float32FromF32 copies len(dst) elements. src holds at least 4*len(dst) bytes.
 func float32FromF32(dst []float32, src []byte) {
-	if littleEndian {
-		copy(float32Bytes(dst), src)
-		return
-	}
 	for i := range dst {
 		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -91,13 +92,25 @@ var openers = map[string]func(path string) (*Checkpoint, error){
 		}
 		return FromBytes(path, data)
 	},
-	"ReaderAt": func(path string) (*Checkpoint, error) {
-		s, err := openFS(os.DirFS(filepath.Dir(path)), filepath.Base(path))
+	"in order": func(path string) (*Checkpoint, error) {
+		s, err := openFS(inOrder{os.DirFS(filepath.Dir(path))}, filepath.Base(path))
 		if err != nil {
 			return nil, err
 		}
 		return fromFiles(s)
 	},
+}
+
+// inOrder has the files of another file system without ReadAt, as a compressed
+// archive has them.
+type inOrder struct{ fs.FS }
+
+func (i inOrder) Open(name string) (fs.File, error) {
+	f, err := i.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return struct{ fs.File }{f}, nil
 }
 
 // TestGolden reads the files that the safetensors library wrote, and compares

@@ -26,7 +26,7 @@ const metadataKey = "__metadata__"
 func readHeader(s *storage) ([]Tensor, map[string]string, error) {
 	// The longest prefix that messages can make use of.
 	prefix := make([]byte, min(s.size, 64))
-	if err := s.view(0, int64(len(prefix)), 1, collect(prefix)); err != nil {
+	if err := s.read(prefix, 0); err != nil {
 		return nil, nil, err
 	}
 	if len(prefix) < 8 {
@@ -42,7 +42,7 @@ func readHeader(s *storage) ([]Tensor, map[string]string, error) {
 		return nil, nil, notSafetensors(s, prefix, "is not a safetensors file: no header, a JSON object, begins at byte 8")
 	}
 	header := make([]byte, n)
-	if err := s.view(8, int64(n), 1, collect(header)); err != nil {
+	if err := s.read(header, 8); err != nil {
 		return nil, nil, err
 	}
 	p := newParser(s.name, header, 8)
@@ -56,11 +56,6 @@ func readHeader(s *storage) ([]Tensor, map[string]string, error) {
 		tensors[i].begin += 8 + int64(n)
 	}
 	return tensors, metadata, nil
-}
-
-// collect returns a function that copies successive pieces to dst.
-func collect(dst []byte) func([]byte) {
-	return func(piece []byte) { dst = dst[copy(dst, piece):] }
 }
 
 // notSafetensors says what a file that cannot be read as safetensors looks like,

@@ -16,7 +16,7 @@ func openShards(d directory, index *storage) (*Checkpoint, error) {
 		return nil, problem(index.name, "is %d bytes long, and the most for an index is %d", index.size, maxHeader)
 	}
 	text := make([]byte, index.size)
-	if err := index.view(0, index.size, 1, collect(text)); err != nil {
+	if err := index.read(text, 0); err != nil {
 		return nil, err
 	}
 	shardOf, err := parseIndex(index.name, text)

@@ -1,7 +1,6 @@
 package weights
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -36,12 +35,7 @@ func openFile(path string) (*storage, error) {
 	if err != nil {
 		return nil, pathProblem(path, err)
 	}
-	s := &storage{name: path, file: f, reader: f}
-	if err := s.stat(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return s, nil
+	return newStorage(path, f)
 }
 
 // openFS opens the file called name in fsys.
@@ -50,6 +44,11 @@ func openFS(fsys fs.FS, name string) (*storage, error) {
 	if err != nil {
 		return nil, pathProblem(name, err)
 	}
+	return newStorage(name, f)
+}
+
+// newStorage makes a storage of a file just opened, which it closes where it cannot be one.
+func newStorage(name string, f fs.File) (*storage, error) {
 	s := &storage{name: name, file: f}
 	if err := s.stat(); err != nil {
 		f.Close()
@@ -115,6 +114,9 @@ func pathProblem(name string, err error) error {
 	return e
 }
 
+// pieceBytes stay in the cache between reading and converting.
+const pieceBytes = 64 << 10
+
 // view calls use with the bytes [off, off+n) of the file, in order, in pieces
 // whose lengths are multiples of unit. The pieces are valid during the call
 // only. The range lies in the file as it was when it was opened; if the file has
@@ -129,8 +131,7 @@ func (s *storage) view(off, n int64, unit int, use func(piece []byte)) error {
 		use(s.data[off : off+n])
 		return nil
 	}
-	const piece = 64 << 10 // stays in the cache between reading and converting
-	buf := make([]byte, min(n, int64(piece/unit*unit)))
+	buf := make([]byte, min(n, int64(pieceBytes/unit*unit)))
 	for n > 0 {
 		b := buf[:min(n, int64(len(buf)))]
 		if err := s.readAt(b, off); err != nil {
@@ -153,7 +154,10 @@ func (s *storage) read(dst []byte, off int64) error {
 		copy(dst, s.data[off:])
 		return nil
 	}
-	return cmp.Or(s.readAt(dst, off), s.changed())
+	if err := s.readAt(dst, off); err != nil {
+		return err
+	}
+	return s.changed()
 }
 
 // readAt reads the bytes from off on with the reader.
@@ -165,7 +169,11 @@ func (s *storage) readAt(dst []byte, off int64) error {
 	if changed := s.changed(); changed != nil {
 		return changed
 	}
-	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read", Err: err}
+	var pe *fs.PathError
+	if errors.As(err, &pe) { // the path is said already
+		err = pe.Err
+	}
+	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read, check the disk it is on", Err: err}
 }
 
 // changed returns an error if the file is no longer what was opened.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,12 +38,11 @@ func onesFile(t *testing.T, n int) (path string, x Tensor, begin int64) {
 // wherever it is cut.
 func TestShrink(t *testing.T) {
 	const n = 1 << 20
-	page := int64(os.Getpagesize())
 	for name, size := range map[string]func(begin int64) int64{
 		"to nothing":        func(int64) int64 { return 0 },
 		"in the header":     func(int64) int64 { return 5 },
-		"at a page":         func(int64) int64 { return 100 * page },
-		"inside a page":     func(int64) int64 { return 100*page + 17 },
+		"between pieces":    func(begin int64) int64 { return begin + 20*pieceBytes },
+		"inside a piece":    func(begin int64) int64 { return begin + 20*pieceBytes + 17 },
 		"by the last bytes": func(begin int64) int64 { return begin + 4*n - 3 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestShrink(t *testing.T) {
 			if err := os.Truncate(path, size(begin)); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the process survives, and so does the checkpoint
+			for range 2 { // the checkpoint stays what it was
 				for how, err := range map[string]error{
 					"ReadFloat32":  x.ReadFloat32(make([]float32, n), 0),
 					"ReadBFloat16": x.ReadBFloat16(make([]uint16, n), 0),
@@ -65,28 +66,98 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestShrinkWhileReading truncates the file under a reader.
+// TestShrinkWhileReading truncates the file under a reader, of all of it at once
+// and in pieces.
 func TestShrinkWhileReading(t *testing.T) {
 	const n = 1 << 20
-	path, x, _ := onesFile(t, n)
-	go func() {
-		time.Sleep(20 * time.Millisecond)
-		os.Truncate(path, 123456)
-	}()
-	dst := make([]float32, n)
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		clear(dst)
-		if err := x.ReadFloat32(dst, 0); err != nil {
-			checkError(t, err, "shrank")
-			return
-		}
-		for i, v := range dst {
-			if v != 1 {
-				t.Fatalf("element %d is %v, and no error", i, v)
+	for how, read := range map[string]func(Tensor, []float32) error{
+		"at once": func(x Tensor, dst []float32) error { return x.ReadFloat32(dst, 0) },
+		"in pieces": func(x Tensor, dst []float32) error {
+			narrow := make([]uint16, n)
+			err := x.ReadBFloat16(narrow, 0)
+			for i, v := range narrow {
+				dst[i] = BFloat16ToFloat32(v)
 			}
+			return err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			path, x, _ := onesFile(t, n)
+			go func() {
+				time.Sleep(20 * time.Millisecond)
+				os.Truncate(path, 123456)
+			}()
+			dst := make([]float32, n)
+			for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+				clear(dst)
+				if err := read(x, dst); err != nil {
+					checkError(t, err, "shrank")
+					return
+				}
+				for i, v := range dst {
+					if v != 1 {
+						t.Fatalf("element %d is %v, and no error", i, v)
+					}
+				}
+			}
+			t.Error("no read failed")
+		})
+	}
+}
+
+// badDisk is a file system whose files cannot be read from a byte on.
+type badDisk struct {
+	fs.FS
+	from int64
+}
+
+func (b badDisk) Open(name string) (fs.File, error) {
+	f, err := b.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return badFile{f, name, b.from}, nil
+}
+
+type badFile struct {
+	fs.File
+	name string
+	from int64
+}
+
+func (f badFile) ReadAt(p []byte, off int64) (int, error) {
+	good := min(max(f.from-off, 0), int64(len(p)))
+	n, err := f.File.(io.ReaderAt).ReadAt(p[:good], off)
+	if err == nil && n < len(p) {
+		err = &fs.PathError{Op: "read", Path: f.name, Err: syscall.EIO}
+	}
+	return n, err
+}
+
+// TestBadDisk: the error names file, tensor, place and cause, each once.
+func TestBadDisk(t *testing.T) {
+	const n = 1 << 18
+	path, _, begin := onesFile(t, n)
+	from := begin + 5*pieceBytes + 3
+	c, err := OpenFS(badDisk{os.DirFS(filepath.Dir(path)), from})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	x, _ := c.Tensor("x")
+	for how, err := range map[string]error{
+		"ReadFloat32":  x.ReadFloat32(make([]float32, n), 0),
+		"ReadBFloat16": x.ReadBFloat16(make([]uint16, n), 0),
+		"ReadBytes":    x.ReadBytes(make([]byte, 4*n), 0),
+	} {
+		want := fmt.Sprintf(`model.safetensors: tensor "x": cannot be read, check the disk it is on (at byte %d): input/output error`, from)
+		if err == nil || err.Error() != want || !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: %v, want %s", how, err, want)
 		}
 	}
-	t.Error("no read failed")
+	if err := x.ReadFloat32(make([]float32, 5*pieceBytes/4), 0); err != nil {
+		t.Errorf("before that byte: %v", err)
+	}
 }
 
 // TestOverwrite: so does reading a file that was overwritten in place.
@@ -137,7 +208,7 @@ func TestFileDescriptors(t *testing.T) {
 			func() (*Checkpoint, error) { return Open("testdata/golden/sharded") },
 			func() (*Checkpoint, error) { return OpenFS(os.DirFS("testdata/golden/sharded")) },
 			func() (*Checkpoint, error) { return OpenFile(bad) },
-			func() (*Checkpoint, error) { return openers["ReaderAt"](bad) },
+			func() (*Checkpoint, error) { return openers["in order"](bad) },
 		} {
 			if c, err := open(); err == nil {
 				c.Close()

@@ -24,27 +24,25 @@ package nvtx
 #include "nvtx.h"
 
 // Go cannot call through a pointer to a function. Events travel as numbers, so
-// that none need be allocated.
-static gs_nvtx_event event(void *string, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has_payload) {
-	return (gs_nvtx_event){string, text, color, category, payload, has_payload};
-}
+// that none need be allocated. So do handles: a tool may number them, and to Go's
+// runtime a small number in the place of a pointer is a fault.
 static const gs_nvtx_table *table_of(void *symbol) { return ((const gs_nvtx_table *(*)(void))symbol)(); }
-static void *domain_create(const gs_nvtx_table *t, const char *name) { return t->domain(name); }
-static void *register_string(const gs_nvtx_table *t, void *d, const char *text) { return t->string(d, text); }
-static void name_category(const gs_nvtx_table *t, void *d, uint32_t id, const char *name) { t->category(d, id, name); }
-static void push(const gs_nvtx_table *t, void *d, void *s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
-	gs_nvtx_event e = event(s, text, color, category, payload, has);
-	t->push(d, &e);
+static uintptr_t domain_create(const gs_nvtx_table *t, const char *name) { return (uintptr_t)t->domain(name); }
+static uintptr_t register_string(const gs_nvtx_table *t, uintptr_t d, const char *text) { return (uintptr_t)t->string((void *)d, text); }
+static void name_category(const gs_nvtx_table *t, uintptr_t d, uint32_t id, const char *name) { t->category((void *)d, id, name); }
+static void push(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
+	gs_nvtx_event e = {(void *)s, text, color, category, payload, has};
+	t->push((void *)d, &e);
 }
-static void pop(const gs_nvtx_table *t, void *d) { t->pop(d); }
-static uint64_t start(const gs_nvtx_table *t, void *d, void *s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
-	gs_nvtx_event e = event(s, text, color, category, payload, has);
-	return t->start(d, &e);
+static void pop(const gs_nvtx_table *t, uintptr_t d) { t->pop((void *)d); }
+static uint64_t start(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
+	gs_nvtx_event e = {(void *)s, text, color, category, payload, has};
+	return t->start((void *)d, &e);
 }
-static void end(const gs_nvtx_table *t, void *d, uint64_t range) { t->end(d, range); }
-static void mark(const gs_nvtx_table *t, void *d, void *s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
-	gs_nvtx_event e = event(s, text, color, category, payload, has);
-	t->mark(d, &e);
+static void end(const gs_nvtx_table *t, uintptr_t d, uint64_t range) { t->end((void *)d, range); }
+static void mark(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
+	gs_nvtx_event e = {(void *)s, text, color, category, payload, has};
+	t->mark((void *)d, &e);
 }
 static void name_thread(const gs_nvtx_table *t, const char *name) { t->name_thread(name); }
 static void leave(int status) { exit(status); }
@@ -82,7 +80,7 @@ const NoPayload int64 = math.MinInt64
 
 // String is a text registered with a domain: cheaper to send than the text.
 type String struct {
-	handle unsafe.Pointer // nil with some tools: Nsight Compute's first handle is 0
+	handle C.uintptr_t // not a pointer to Go: Nsight Compute counts handles from 0, Nsight Systems from a small number
 	text   string
 }
 
@@ -199,7 +197,7 @@ func find() (string, error) {
 // Domain groups ranges under a name. Its methods may be called from several
 // goroutines, and do nothing on a nil domain.
 type Domain struct {
-	handle unsafe.Pointer
+	handle C.uintptr_t
 
 	mu         sync.Mutex
 	strings    map[string]String
@@ -321,7 +319,7 @@ func (d *Domain) mark(e Event) {
 // text returns a copy of the text for C, nil where a handle is sent in its place.
 func (e Event) text() *C.char {
 	switch {
-	case e.Message.handle != nil:
+	case e.Message.handle != 0:
 		return nil
 	case e.Message.text != "":
 		return C.CString(e.Message.text)

@@ -1,6 +1,7 @@
 package nvtx_test
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) {
 		d := nvtx.NewDomain("test")
 		d.Push(event(d))
 		d.Pop()
+		deep(d, 100)
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -27,6 +29,21 @@ func TestMain(m *testing.M) {
 
 func event(d *nvtx.Domain) nvtx.Event {
 	return nvtx.Event{Message: d.Register("range"), Text: "range", Color: nvtx.Blue, Category: d.Category("Op"), Payload: 1}
+}
+
+// deep pushes ranges inside one another, under so many calls that the stack is
+// moved on the way.
+//
+//go:noinline
+func deep(d *nvtx.Domain, calls int) byte {
+	var frame [1024]byte
+	name := d.Register("range")
+	if calls > 0 {
+		frame[calls] = deep(d, calls-1)
+	}
+	d.Push(nvtx.Event{Message: name, Payload: 1})
+	d.Pop()
+	return frame[calls/2]
 }
 
 // status returns what a process says of itself that a tool seems to have started.
@@ -40,9 +57,11 @@ func status(t *testing.T, env ...string) string {
 		}
 	}
 	c.Env = append(append(c.Env, sayStatus+"=1"), env...)
+	var said strings.Builder
+	c.Stderr = &said
 	out, err := c.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: %.300s", err, said.String())
 	}
 	return string(out)
 }
@@ -74,6 +93,54 @@ func TestStatus(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// numbering is a library whose handles are numbers, and its tool's complaints.
+const numbering = `#include "nvtx.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static void check(int right, const char *what) {
+	if (!right) fprintf(stderr, "%s\n", what), exit(7);
+}
+static int strings;
+static void *domain(const char *name) { return (void *)12; }
+static void *string(void *d, const char *text) { return check(d == (void *)12, "string: domain"), (void *)(uintptr_t)++strings; }
+static void category(void *d, uint32_t id, const char *name) { check(d == (void *)12 && id == 1, "category"); }
+static void push(void *d, const gs_nvtx_event *e) { check(d == (void *)12 && e->string == (void *)1 && !e->text && e->payload == 1, "push"); }
+static void pop(void *d) { check(d == (void *)12, "pop"); }
+static uint64_t start(void *d, const gs_nvtx_event *e) { return 1; }
+static void end(void *d, uint64_t range) {}
+static void mark(void *d, const gs_nvtx_event *e) { push(d, e); }
+static void name_thread(const char *name) {}
+
+GS_NVTX_API const gs_nvtx_table *gs_nvtx(void) {
+	static const gs_nvtx_table table = {GS_NVTX_ABI_VERSION, domain, string, category, push, pop, start, end, mark, name_thread};
+	return &table;
+}
+`
+
+// TestNumbers: handles that are small numbers, as Nsight Systems gives, come back as
+// they are, and the Go runtime does not take them for pointers.
+func TestNumbers(t *testing.T) {
+	cc := cmp.Or(os.Getenv("CC"), "cc")
+	if _, err := exec.LookPath(cc); err != nil {
+		t.Skip(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, library := filepath.Join(t.TempDir(), "numbering.c"), filepath.Join(t.TempDir(), "numbering.so")
+	if err := os.WriteFile(source, []byte(numbering), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(cc, "-shared", "-fPIC", "-I", here, "-o", library, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := status(t, "NVTX_INJECTION64_PATH=/x.so", nvtx.LibraryEnv+"="+library); got != "" {
+		t.Error(got)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // on eight elements at a time where that pays; see the benchmarks.
 
 // littleEndian says whether this machine lays out numbers as files do, so that
-// equal types are copied as bytes.
+// equal types are read, and copied, as bytes.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // float32FromF32 copies len(dst) elements. src holds at least 4*len(dst) bytes.
@@ -102,10 +102,6 @@ func bfloat16FromF16(dst []uint16, src []byte) {
 
 // bfloat16FromBF16 copies len(dst) elements. src holds at least 2*len(dst) bytes.
 func bfloat16FromBF16(dst []uint16, src []byte) {
-	if littleEndian {
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(dst))), 2*len(dst)), src)
-		return
-	}
 	for i := range dst {
 		dst[i] = binary.LittleEndian.Uint16(src[2*i:])
 	}
@@ -148,6 +144,11 @@ func f16FromFloat32(dst []byte, src []float32) (overflow int) {
 		binary.LittleEndian.PutUint16(dst[2*i:], h)
 	}
 	return -1
+}
+
+// uint16Bytes returns the memory of x.
+func uint16Bytes(x []uint16) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
 }
 
 // float32Bytes returns the memory of x.

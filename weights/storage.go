@@ -96,13 +96,19 @@ func notRegular(name string, info fs.FileInfo) error {
 	return problem(name, "is not a regular file")
 }
 
-// pathProblem makes an Error of an error that the system returned for name,
-// without naming the path twice.
-func pathProblem(name string, err error) error {
+// withoutPath returns what an error says beside the path, which an Error names
+// already.
+func withoutPath(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
-		err = pe.Err
+		return pe.Err
 	}
+	return err
+}
+
+// pathProblem makes an Error of an error that the system returned for name.
+func pathProblem(name string, err error) error {
+	err = withoutPath(err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return problem(name, "no such file").because(err)
@@ -169,11 +175,7 @@ func (s *storage) readAt(dst []byte, off int64) error {
 	if changed := s.changed(); changed != nil {
 		return changed
 	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) { // the path is said already
-		err = pe.Err
-	}
-	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read, check the disk it is on", Err: err}
+	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read, check the disk it is on", Err: withoutPath(err)}
 }
 
 // changed returns an error if the file is no longer what was opened.

@@ -89,7 +89,7 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	if t.read != nil {
 		return t.wrap(t.read(dst, off))
 	}
-	if t.DType == F32 && littleEndian {
+	if t.DType == F32 && littleEndian { // as it is stored
 		return t.wrap(t.file.read(float32Bytes(dst), t.begin+4*int64(off)))
 	}
 	var convert func([]float32, []byte)
@@ -131,6 +131,9 @@ func (t Tensor) ReadBFloat16(dst []uint16, off int) error {
 			dst, off = dst[len(x):], off+len(x)
 		}
 		return nil
+	}
+	if t.DType == BF16 && littleEndian { // as it is stored
+		return t.wrap(t.file.read(uint16Bytes(dst), t.begin+2*int64(off)))
 	}
 	var convert func([]uint16, []byte)
 	switch t.DType {

@@ -93,7 +93,7 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	while (mtasks * ntasks < 2 * w->n && M / mtasks > 2 * BR) mtasks++;
 	while (mtasks * ntasks < 2 * w->n && panels / ntasks > 1) ntasks++;
 
-	const int far = past_caches(o), claims = worth_claiming(o);
+	const int far = past_caches(o);
 	const int64_t ldc = far ? FAR_ROW : GS_NR;
 	float *c = w->scratch;                                   // (rows, ldc)
 	float *tail = c + BMC * FAR_ROW;                         // (16, 32) pairs
@@ -128,7 +128,7 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;
 					const int write = k + kn == K && !far;
-					if (write && claims) claim(o, r0 + ra, m, q * GS_NR);
+					if (write) claim(o, r0 + ra, m, q * GS_NR);
 					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0, &f);
 					if (write) f = (waiting){o, r0 + ra, q * GS_NR, (int)m, cq + ra * GS_NR};
 					if (!far || group == 0) continue;

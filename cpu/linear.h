@@ -79,10 +79,9 @@ INLINE void finish_next(waiting *f, int rows) {
 }
 
 // claim asks for the lines of y that a register tile will write, while it is multiplied. Worth up to a tenth of a product's time where y is
-// larger than the L2 cache; on AMX tiles, whose sums are finished later, it costs as much where y is smaller.
-INLINE int worth_claiming(const gs_linear *o) { return o->M * (o->n1 - o->n0) > 512 << 10; } // 2 MiB
-
+// larger than an L2 cache (2 MiB). For a smaller y it does nothing: on AMX tiles, whose sums are finished later, it cost as much there.
 INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
+	if (o->M * (o->n1 - o->n0) <= 512 << 10) return;
 	for (int64_t i = r; i < r + m; i++) {
 		const float *y = row_of(&o->y, i) + n;
 		__builtin_prefetch(y, 1, 3);

@@ -150,7 +150,6 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 	float *mean = parts + PARTS * pb, *rstd = mean + SM;
 	uint16_t *a = (uint16_t *)(rstd + SM); // (3, SM, KC)
 
-	const int claims = worth_claiming(o);
 	bf16_begin();
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
 		const task cut = task_of(o, t % mtasks, mtasks, t / mtasks, ntasks, 16);
@@ -170,7 +169,7 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 				for (int64_t i = 0; i < tiles; i++, fetched += (kn + 31) / 32 * (32 / BF16_AHEAD)) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = fetched < fetch ? next + fetched * GS_LINE : (const char *)parts;
-					if (last && claims) claim(o, r0 + ra, m, q * GS_NR);
+					if (last) claim(o, r0 + ra, m, q * GS_NR);
 					const uint16_t *a0 = bf16_at(a, kn, ra, 0);
 					float *sums = cq + (slot == 0 ? 0 : ra * GS_NR);
 					if (m > 16)

@@ -46,7 +46,7 @@ cuda-check:  ## compile every kernel for two architectures, warnings and registe
 	@csrc/build.sh --check
 
 test-gpu: cuda build nvtx  ## run the tests that need a GPU, and the checks with Nsight Systems and Nsight Compute
-	GPT2SCOPE_REQUIRE_GPU=1 GPT2SCOPE_CUDA_LIB="$(CURDIR)/lib/libgpt2scope_cuda.so" go test -count=1 ./cuda/...
+	GPT2SCOPE_REQUIRE_GPU=1 GPT2SCOPE_CUDA_LIB="$(CURDIR)/lib/libgpt2scope_cuda.so" go test -count=1 ./cuda/... ./nvtx
 	GPT2SCOPE_CUDA_LIB="$(CURDIR)/lib/libgpt2scope_cuda.so" traces/check-gpu.sh
 
 sanitize: cuda build  ## run a prefill and decode steps under compute-sanitizer
@@ -55,7 +55,7 @@ sanitize: cuda build  ## run a prefill and decode steps under compute-sanitizer
 test-gpu-binaries: need cuda nvtx  ## build the same tests for a machine with a GPU and without Go: build/gpu/run.sh runs them
 	rm -rf build/gpu
 	mkdir -p build/gpu
-	for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./cuda ./cuda/...); do \
+	for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./cuda ./cuda/... ./nvtx); do \
 		go test -c -tags external_weights -ldflags "-s -w" -o "build/gpu/$$(basename $$p).test" $$p || exit 1; \
 		echo "$$(basename $$p).test $${p#gpt2scope/}" >> build/gpu/tests; done
 	go build -tags external_weights -ldflags "-s -w" -o bin/infer ./cmd/infer

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"runtime"
 
-	"gpt2scope/annotate"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 )
 
 // Prepare packs the weights that the layers need and allocates the KV cache.

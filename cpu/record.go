@@ -6,15 +6,15 @@ import (
 	"runtime"
 	"time"
 
-	"gpt2scope/annotate"
-	"gpt2scope/profile"
+	"gpt2scope/nvtx/annotate"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
 // recording is what a runner notes of its passes: while they run only numbers, from
 // which events are made when recording stops.
 type recording struct {
-	profile *profile.Recorder
+	profile *record.Recorder
 	stamps  mem[int64] // (kernel steps, workers, 2) of the pass under way
 	passes  []passNote
 	noted   []int64 // stamps of all passes, one after another
@@ -38,8 +38,8 @@ type passNote struct {
 // maxRecorded bounds the events of a recording: about half a GiB of memory.
 const maxRecorded = 2_000_000
 
-// StartRecording notes each step of each worker from now on: [profile.Source].
-func (r *runner) StartRecording(p *profile.Recorder) error {
+// StartRecording notes each step of each worker from now on: [record.Source].
+func (r *runner) StartRecording(p *record.Recorder) error {
 	if r.recording != nil {
 		return fmt.Errorf("the session is being recorded already")
 	}
@@ -125,7 +125,7 @@ func (n *passNote) done(rec *recording) {
 	}
 }
 
-// StopRecording makes the events: [profile.Source].
+// StopRecording makes the events: [record.Source].
 func (r *runner) StopRecording() error {
 	rec := r.recording
 	if rec == nil {

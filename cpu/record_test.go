@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"gpt2scope/annotate"
 	"gpt2scope/gpt2"
-	"gpt2scope/profile"
+	"gpt2scope/nvtx/annotate"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
@@ -25,13 +25,13 @@ func TestRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	run := func(rec *profile.Recorder) (ids []int32, plans [2]*gpt2.Plan) {
+	run := func(rec *record.Recorder) (ids []int32, plans [2]*gpt2.Plan) {
 		s, err := gpt2.NewSession(context.Background(), m, b, gpt2.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		source := s.Runner().(profile.Source)
+		source := s.Runner().(record.Source)
 		if rec != nil {
 			if err := source.StartRecording(rec); err != nil {
 				t.Fatal(err)
@@ -56,7 +56,7 @@ func TestRecording(t *testing.T) {
 		return ids, plans
 	}
 	want, _ := run(nil)
-	rec := profile.New("test", "1")
+	rec := record.New("test", "1")
 	got, plans := run(rec)
 	if !slices.Equal(got, want) {
 		t.Errorf("recorded tokens %v, others %v", got, want)

@@ -1,8 +1,8 @@
-// NVTX for the Go program: the functions of cuda/nvtx/nvtx.h by NVIDIA's
+// NVTX for the Go program: the functions of nvtx/nvtx.h by NVIDIA's
 // header-only NVTX v3. It needs no CUDA, so that CPU runs can be seen in Nsight
 // Systems too. csrc/build-nvtx.sh builds it.
 #define _GNU_SOURCE
-#include "../cuda/nvtx/nvtx.h"
+#include "../nvtx/nvtx.h"
 
 #include <nvtx3/nvToolsExt.h>
 #include <sys/syscall.h>

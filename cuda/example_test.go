@@ -15,7 +15,7 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/internal/stub"
-	"gpt2scope/cuda/nvtx"
+	"gpt2scope/nvtx"
 )
 
 // The six steps of any GPU program, with a kernel compiled at run time. Each has an

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"gpt2scope/cuda/internal/place"
+	"gpt2scope/internal/place"
 )
 
 // ABIVersion is that of abi.h; library and program must agree.

@@ -8,14 +8,14 @@ import (
 	"slices"
 
 	"gpt2scope/gpt2"
-	"gpt2scope/profile"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
 // stages records passes of a variant by stages, and says what a layer and all the rest
 // take by that.
 func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, error) {
-	source, ok := s.Runner().(profile.Source)
+	source, ok := s.Runner().(record.Source)
 	if !ok {
 		return nil, nil
 	}
@@ -44,8 +44,8 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 
 // record records passes as Measure runs them. Those before, in which a GPU makes its
 // launches or graph anew for the recording, are in a range of their own.
-func (e *Experiment) record(ctx context.Context, s *gpt2.Session, source profile.Source, phase gpt2.Phase, past int) (*traces.Trace, error) {
-	r := profile.New("gpt2scope", "")
+func (e *Experiment) record(ctx context.Context, s *gpt2.Session, source record.Source, phase gpt2.Phase, past int) (*traces.Trace, error) {
+	r := record.New("gpt2scope", "")
 	if err := source.StartRecording(r); err != nil {
 		return nil, err
 	}

@@ -5,10 +5,10 @@ import (
 	"io"
 	"time"
 
-	"gpt2scope/annotate"
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
-	"gpt2scope/profile"
+	"gpt2scope/nvtx/annotate"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
@@ -32,8 +32,8 @@ type benchStage struct {
 // measureStages repeats a pass that was measured, records it on the CPU, and says how
 // near each stage came to its floor.
 func measureStages(ctx context.Context, s *gpt2.Session, plan *gpt2.Plan, phase gpt2.Phase, past, repeat int, set ceilings.Set, sizes gpt2.Sizes) ([]benchStage, error) {
-	source := s.Runner().(profile.Source)
-	rec := profile.New("gpt2scope", version())
+	source := s.Runner().(record.Source)
+	rec := record.New("gpt2scope", version())
 	if err := source.StartRecording(rec); err != nil {
 		return nil, err
 	}

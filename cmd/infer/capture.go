@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 
-	"gpt2scope/annotate"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 )
 
 // captureWarmUp is how many tokens come before a capture: by then kernels are

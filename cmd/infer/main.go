@@ -30,7 +30,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gpt2scope/cuda/nvtx"
+	"gpt2scope/nvtx"
 )
 
 // started is as near to the start of the process as Go code comes.

@@ -14,12 +14,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/annotate"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 	"gpt2scope/weights"
 )
 

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"gpt2scope/cpu"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
 )
 
 // recorded is one line of testdata/injection.c.
@@ -21,9 +21,9 @@ type recorded struct {
 	kind, thread, domain, name, color, category, payload string
 }
 
-// record runs infer with the injection library attached and returns what that
+// recordRanges runs infer with the injection library attached and returns what that
 // saw. It skips where the library or the NVTX headers are missing.
-func record(t *testing.T, args ...string) []recorded {
+func recordRanges(t *testing.T, args ...string) []recorded {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -73,7 +73,7 @@ func record(t *testing.T, args ...string) []recorded {
 // TestNVTX compares what a tool sees of a run with the plans of its passes.
 func TestNVTX(t *testing.T) {
 	const text, tokens, layers = "ROMEO:", 4, 2
-	events := record(t, "-p", text, "-n", fmt.Sprint(tokens), "--layers", fmt.Sprint(layers), "--temp", "0", "--ignore-eos")
+	events := recordRanges(t, "-p", text, "-n", fmt.Sprint(tokens), "--layers", fmt.Sprint(layers), "--temp", "0", "--ignore-eos")
 
 	model, err := defaultModel()
 	if err != nil {
@@ -188,7 +188,7 @@ func TestNVTX(t *testing.T) {
 func TestNVTXCapture(t *testing.T) {
 	const steps = 3
 	on, inside, seen := "", 0, 0
-	for _, e := range record(t, "-p", "ROMEO:", "-n", "12", "--ignore-eos", "--device", "cpu", "--capture-range", fmt.Sprint(steps)) {
+	for _, e := range recordRanges(t, "-p", "ROMEO:", "-n", "12", "--ignore-eos", "--device", "cpu", "--capture-range", fmt.Sprint(steps)) {
 		switch {
 		case e.kind == "start" && e.name == "warm up":
 			if seen++; e.color != fmt.Sprintf("%08x", uint32(nvtx.Red)) {

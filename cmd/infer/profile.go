@@ -17,7 +17,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
-	"gpt2scope/profile"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/weights"
 )
@@ -74,14 +74,14 @@ func (p *profileFlags) writable() error {
 // profiling is a recording under way.
 type profiling struct {
 	flags    *profileFlags
-	recorder *profile.Recorder
-	source   profile.Source
+	recorder *record.Recorder
+	source   record.Source
 	counters *counters // of the run after the warm-up; nil on the CPU
 }
 
 // startProfile begins to record a session.
 func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
-	source, ok := s.Runner().(profile.Source)
+	source, ok := s.Runner().(record.Source)
 	if !ok {
 		return nil, fmt.Errorf("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", o.backend.Name())
 	}
@@ -91,7 +91,7 @@ func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 	if err := p.writable(); err != nil {
 		return nil, err
 	}
-	run := &profiling{flags: p, recorder: profile.New("gpt2scope", version()), source: source}
+	run := &profiling{flags: p, recorder: record.New("gpt2scope", version()), source: source}
 	if err := source.StartRecording(run.recorder); err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func (g *generateFlags) baselineArgs(res *result) []string {
 }
 
 // describeDevice fills in what the header says of ceilings and versions.
-func describeDevice(r *profile.Recorder, o *opened) {
+func describeDevice(r *record.Recorder, o *opened) {
 	set, found, err := storedCeilings(o.backend)
 	r.Header(func(h *traces.Header) {
 		if h.Versions == nil {

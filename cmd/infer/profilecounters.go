@@ -8,7 +8,7 @@ import (
 	"gpt2scope/cuda/exec"
 	"gpt2scope/cuda/nvml"
 	"gpt2scope/energy"
-	"gpt2scope/profile"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
@@ -82,7 +82,7 @@ func (c *counters) end() {
 
 // finish ends the sampling, and gives the recorder the counters and the energy that the
 // tokens took.
-func (c *counters) finish(r *profile.Recorder, tokens int) {
+func (c *counters) finish(r *record.Recorder, tokens int) {
 	if c == nil {
 		return
 	}

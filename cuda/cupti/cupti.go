@@ -28,8 +28,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"gpt2scope/cuda/internal/place"
-	"gpt2scope/cuda/nvtx"
+	"gpt2scope/internal/place"
+	"gpt2scope/nvtx"
 )
 
 // Options say what to record, and how much memory that may take. The zero value

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"gpt2scope/cuda/internal/place"
+	"gpt2scope/internal/place"
 )
 
 // Library is the file name of the recorder's own library, which make cupti builds.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"gpt2scope/annotate"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx/annotate"
 )
 
 // compiled is a plan as launches.

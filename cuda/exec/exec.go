@@ -39,8 +39,8 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
 	"gpt2scope/weights"
 )
 

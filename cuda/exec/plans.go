@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"sync"
 
-	"gpt2scope/annotate"
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/nvtx"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 	"gpt2scope/weights"
 )
 

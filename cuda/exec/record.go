@@ -9,11 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"gpt2scope/annotate"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/gpt2"
-	"gpt2scope/profile"
+	"gpt2scope/nvtx/annotate"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
@@ -21,7 +21,7 @@ import (
 // recording stops. Its methods do nothing where it is nil.
 type recording struct {
 	*Runner
-	profile *profile.Recorder
+	profile *record.Recorder
 	cupti   *cupti.Recorder // nil where kernels stamp
 	lane    traces.Lane     // of the thread that launches
 	clocks  [2]cuda.ClockPair
@@ -63,8 +63,8 @@ const maxRecorded = 2_000_000
 // ringBytes bounds the device memory for the stamps of the passes of a plan.
 const ringBytes = 32 << 20
 
-// StartRecording records passes from now on, by Options.Recorder: [profile.Source].
-func (r *Runner) StartRecording(p *profile.Recorder) error {
+// StartRecording records passes from now on, by Options.Recorder: [record.Source].
+func (r *Runner) StartRecording(p *record.Recorder) error {
 	switch {
 	case r.failed != nil:
 		return r.failed
@@ -486,7 +486,7 @@ func (s *stampSet) drain() error {
 	return errors.Join(free(s.graph), free(s.areas), free(s.ring))
 }
 
-// StopRecording makes the events: [profile.Source].
+// StopRecording makes the events: [record.Source].
 func (r *Runner) StopRecording() error {
 	rec := r.recording
 	if rec == nil {
@@ -688,5 +688,5 @@ func (s *stampSets) shares(of *stampSet) [][2]float64 {
 	return out
 }
 
-var _ profile.Source = (*Runner)(nil)
+var _ record.Source = (*Runner)(nil)
 var _ gpt2.Runner = (*Runner)(nil)

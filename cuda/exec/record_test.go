@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"gpt2scope/annotate"
 	"gpt2scope/gpt2"
-	"gpt2scope/profile"
+	"gpt2scope/nvtx/annotate"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
@@ -21,7 +21,7 @@ func recorded(t *testing.T, mode Mode, prompt, n int) (*Runner, *traces.Trace) {
 		t.Fatal(err)
 	}
 	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
-	rec := profile.New("test", "1")
+	rec := record.New("test", "1")
 	if err := r.StartRecording(rec); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestRecordAgain(t *testing.T) {
 	if err := r.StopRecording(); err != nil {
 		t.Error(err)
 	}
-	rec := profile.New("test", "2")
+	rec := record.New("test", "2")
 	if err := r.StartRecording(rec); err != nil {
 		t.Fatal(err)
 	}

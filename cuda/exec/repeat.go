@@ -9,9 +9,9 @@ import (
 	"runtime"
 	"time"
 
-	"gpt2scope/annotate"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 )
 
 const (

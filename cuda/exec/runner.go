@@ -13,10 +13,10 @@ import (
 	"time"
 	"unsafe"
 
-	"gpt2scope/annotate"
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 	"gpt2scope/weights"
 )
 

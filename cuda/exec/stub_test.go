@@ -15,8 +15,8 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/internal/stub"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
 	"gpt2scope/weights"
 )
 

@@ -8,10 +8,10 @@ import (
 	"runtime"
 	"sync"
 
-	"gpt2scope/annotate"
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 	"gpt2scope/weights"
 )
 

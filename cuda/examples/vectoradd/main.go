@@ -21,7 +21,7 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/nvtx"
+	"gpt2scope/nvtx"
 )
 
 // source is compiled at run time, by NVRTC. Thread i of the grid adds element i.

@@ -1,4 +1,4 @@
-package profile
+package record
 
 // #include <stdint.h>
 // #include <time.h>

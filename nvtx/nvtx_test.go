@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpt2scope/cuda/nvtx"
+	"gpt2scope/nvtx"
 )
 
 const sayStatus = "GPT2SCOPE_NVTX_TEST_STATUS"

@@ -60,7 +60,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"gpt2scope/cuda/internal/place"
+	"gpt2scope/internal/place"
 )
 
 // Color is 0xAARRGGBB.

@@ -3,9 +3,9 @@ package annotate_test
 import (
 	"testing"
 
-	"gpt2scope/annotate"
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 )
 
 func plan(t *testing.T) *gpt2.Plan {

@@ -18,8 +18,8 @@ import (
 	"strconv"
 	"sync"
 
-	"gpt2scope/cuda/nvtx"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
 )
 
 // DomainName is the domain of all ranges.

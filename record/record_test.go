@@ -1,11 +1,11 @@
-package profile_test
+package record_test
 
 import (
 	"testing"
 	"time"
 
 	"gpt2scope/gpt2"
-	"gpt2scope/profile"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
@@ -15,7 +15,7 @@ func TestPlanCosts(t *testing.T) {
 	sizes := gpt2.Sizes{Weight: 2, Activation: 4, KV: 2}
 	for _, phase := range []gpt2.Phase{{Batch: 3, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, {Batch: 1, Tokens: 17, Logits: gpt2.LogitsLast}} {
 		plan := gpt2.Forward(c, gpt2.FirstLayers(2), phase)
-		r := profile.New("test", "1")
+		r := record.New("test", "1")
 		index := r.Plan(plan, 5, phase.Tokens, sizes)
 		if again := r.Plan(plan, 9, phase.Tokens, sizes); again != index {
 			t.Errorf("the plan was registered twice: %d, %d", index, again)
@@ -41,7 +41,7 @@ func TestPlanCosts(t *testing.T) {
 
 // Times of both clocks agree.
 func TestClocks(t *testing.T) {
-	r := profile.New("test", "1")
+	r := record.New("test", "1")
 	end := r.Range("work")
 	time.Sleep(2 * time.Millisecond)
 	end()

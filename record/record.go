@@ -1,4 +1,4 @@
-// Package profile records the passes of a session as a trace.
+// Package record records the passes of a session as a trace.
 //
 // A [Recorder] holds what all sources share: the plans of the passes, with the cost
 // of each step, a clock, and the events. A runner that can record itself is a
@@ -6,14 +6,14 @@
 // their start and end, or CUPTI records them. While it runs, a source only keeps
 // numbers; events are made of them when recording stops.
 //
-//	rec := profile.New("infer")
+//	rec := record.New("infer", "v1.2.3")
 //	err := source.StartRecording(rec)
 //	... passes ...
 //	err = source.StopRecording()
 //	trace := rec.Trace()
 //
 // Times are nanoseconds after the recorder was made, by CLOCK_MONOTONIC.
-package profile
+package record
 
 import (
 	"os"
@@ -25,8 +25,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gpt2scope/annotate"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx/annotate"
 	"gpt2scope/traces"
 )
 

@@ -199,3 +199,37 @@ func TestKeepTop(t *testing.T) {
 		}
 	}
 }
+
+// Top-p keeps the fewest tokens whose probabilities sum to at least p: the one that
+// reaches p exactly is the last, and one that falls short of it by a billionth is not.
+func TestTopPBoundary(t *testing.T) {
+	logits := []float32{0, -1, 0, -0.5, 0, -3, 0} // 0, 2, 4 and 6 are equal
+	order := []int32{0, 2, 4, 6, 3, 1, 5}
+	for _, temperature := range []float64{1, 0.7, 2} {
+		total := 0.0
+		for _, v := range logits {
+			total += math.Exp(float64(v) / temperature)
+		}
+		last := func(p float64) int32 {
+			var s Sampler
+			s.largest(logits)
+			return s.draw(Sampling{Temperature: temperature, TopP: p}, logits, 0, math.Nextafter(1, 0))
+		}
+		sum := 0.0
+		for n, id := range order[:len(order)-1] {
+			sum += math.Exp(float64(logits[id]) / temperature)
+			if got := last(sum/total - 1e-9); got != id {
+				t.Errorf("temperature %g: just below the sum of %d tokens the last is %d, want %d", temperature, n+1, got, id)
+			}
+			if got := last(sum/total + 1e-9); got != order[n+1] {
+				t.Errorf("temperature %g: just above the sum of %d tokens the last is %d, want %d", temperature, n+1, got, order[n+1])
+			}
+		}
+	}
+	var s Sampler
+	equal := []float32{2, 2, 2, 2}
+	s.largest(equal)
+	if got := s.draw(Sampling{Temperature: 1, TopP: 0.5}, equal, 2, math.Nextafter(1, 0)); got != 1 {
+		t.Errorf("of four equal tokens half the probability ends with %d, want 1", got)
+	}
+}

@@ -28,7 +28,7 @@ func (e *Experiment) PredictMemory(order []int) int64 {
 	if capacity == 0 {
 		capacity = c.Positions
 	}
-	sum := e.parameters(order)*int64(sizes.Weight) +
+	sum := int64(float64(e.parameters(order))*sizes.Weight) +
 		2*int64(len(order))*int64(c.Channels)*int64(capacity)*int64(e.batch())*int64(sizes.KV)
 	decode, prefill := e.plan(order, e.Decode()), e.plan(order, e.Prefill())
 	for b := range gpt2.NumBuffers {

@@ -34,7 +34,7 @@ const (
 	numKinds
 )
 
-// kindInfo is what the file says of a kind. Categories are Kineto's where it has one.
+// kinds are the names of kinds in the file. Categories are Kineto's where it has one.
 var kinds = [numKinds]struct{ name, category string }{
 	KindRange:    {"range", "user_annotation"},
 	KindPass:     {"pass", "user_annotation"},

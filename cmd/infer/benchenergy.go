@@ -317,7 +317,7 @@ func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity 
 func stageLoad(s *gpt2.Session, name string, phase gpt2.Phase, past int) (w workload, err error) {
 	r, ok := s.Runner().(repeater)
 	if !ok {
-		return w, errors.New("--stage: this device cannot repeat a stage; use --device cuda")
+		return w, errors.New("--stage: this device cannot repeat a stage; use --device cpu or --device cuda")
 	}
 	plan, err := s.Plan(phase)
 	if err != nil {

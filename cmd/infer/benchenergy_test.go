@@ -152,7 +152,7 @@ func TestBenchEnergyFails(t *testing.T) {
 		args  []string
 		words string
 	}{
-		{[]string{"--device", "reference", "--stage", "lm_head"}, "cannot repeat a stage"},
+		{[]string{"--device", "reference", "--stage", "lm_head"}, "cannot repeat a stage; use --device cpu"},
 		{[]string{"--device", "cpu", "--stage", "sample"}, "no such step to repeat"},
 		{[]string{"--device", "cpu", "--past", "64"}, "--past 64"},
 	} {

@@ -79,7 +79,7 @@ type profiling struct {
 	counters *counters // of the run after the warm-up; nil on the CPU
 }
 
-// startProfile begins to record a session.
+// start begins to record a session.
 func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 	source, ok := s.Runner().(record.Source)
 	if !ok {

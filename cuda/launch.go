@@ -120,13 +120,14 @@ func (s *Stream) Linear(a LinearArgs) error {
 	return failed("gs_linear", C.call_gs_linear(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a))))
 }
 
-// LinearPlan is how cuBLASLt makes a product: what tuning chooses and stores.
-type LinearPlan struct {
+// LinearAlgorithm is cuBLASLt's algorithm for a product: what tuning chooses and
+// stores.
+type LinearAlgorithm struct {
 	Candidates   int32     `json:"candidates"`   // how many were timed; 0 for the heuristic's first
 	Microseconds float32   `json:"microseconds"` // of the fastest, 0 where none was timed
 	Workspace    uint64    `json:"workspace"`    // bytes
 	Algorithm    [8]uint64 `json:"algorithm"`    // cublasLtMatmulAlgo_t
-	Text         string    `json:"text"`         // for people
+	Text         string    `json:"text"`         // for people: algorithm, tile, stages, split-K
 }
 
 func newLinearPlan() (p C.gs_linear_plan) {
@@ -134,71 +135,71 @@ func newLinearPlan() (p C.gs_linear_plan) {
 	return p
 }
 
-func goLinearPlan(c *C.gs_linear_plan) LinearPlan {
-	p := LinearPlan{Candidates: int32(c.candidates), Microseconds: float32(c.microseconds), Workspace: uint64(c.workspace), Text: C.GoString(&c.text[0])}
+func goLinearAlgorithm(c *C.gs_linear_plan) LinearAlgorithm {
+	l := LinearAlgorithm{Candidates: int32(c.candidates), Microseconds: float32(c.microseconds), Workspace: uint64(c.workspace), Text: C.GoString(&c.text[0])}
 	for i, v := range c.algorithm {
-		p.Algorithm[i] = uint64(v)
+		l.Algorithm[i] = uint64(v)
 	}
-	return p
+	return l
 }
 
-// LinearPlan returns the plan of a product, which is made where there is none yet.
-// Only the shape and types of the arguments count.
-func (s *Stream) LinearPlan(a LinearArgs) (LinearPlan, error) {
+// LinearAlgorithm returns the algorithm of a product, which is chosen where there is
+// none yet. Only the shape and types of the arguments count.
+func (s *Stream) LinearAlgorithm(a LinearArgs) (LinearAlgorithm, error) {
 	c := s.c.Load()
 	if c == nil {
-		return LinearPlan{}, closedStream("LinearPlan")
+		return LinearAlgorithm{}, closedStream("LinearAlgorithm")
 	}
-	if err := checkLinear("LinearPlan", &a, false); err != nil {
-		return LinearPlan{}, err
+	if err := checkLinear("LinearAlgorithm", &a, false); err != nil {
+		return LinearAlgorithm{}, err
 	}
 	p := newLinearPlan()
 	err := failed("gs_linear_plan_get", C.call_gs_linear_plan_get(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
 	if err != nil {
-		return LinearPlan{}, err
+		return LinearAlgorithm{}, err
 	}
-	return goLinearPlan(&p), nil
+	return goLinearAlgorithm(&p), nil
 }
 
-// SetLinearPlan makes the stream use a plan for products of this shape.
-func (s *Stream) SetLinearPlan(a LinearArgs, plan LinearPlan) error {
+// SetLinearAlgorithm makes the stream use an algorithm for products of this shape.
+func (s *Stream) SetLinearAlgorithm(a LinearArgs, l LinearAlgorithm) error {
 	c := s.c.Load()
 	if c == nil {
-		return closedStream("SetLinearPlan")
+		return closedStream("SetLinearAlgorithm")
 	}
-	if err := checkLinear("SetLinearPlan", &a, false); err != nil {
+	if err := checkLinear("SetLinearAlgorithm", &a, false); err != nil {
 		return err
 	}
 	p := newLinearPlan()
-	p.candidates, p.microseconds, p.workspace = C.int32_t(plan.Candidates), C.float(plan.Microseconds), C.uint64_t(plan.Workspace)
-	for i, v := range plan.Algorithm {
+	p.candidates, p.microseconds, p.workspace = C.int32_t(l.Candidates), C.float(l.Microseconds), C.uint64_t(l.Workspace)
+	for i, v := range l.Algorithm {
 		p.algorithm[i] = C.uint64_t(v)
 	}
-	for i := 0; i < len(plan.Text) && i < len(p.text)-1; i++ {
-		p.text[i] = C.char(plan.Text[i])
+	for i := 0; i < len(l.Text) && i < len(p.text)-1; i++ {
+		p.text[i] = C.char(l.Text[i])
 	}
 	return failed("gs_linear_plan_set", C.call_gs_linear_plan_set(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
 }
 
 // TuneLinear runs a product with up to so many of cuBLASLt's candidates, which
 // waits and overwrites y, and keeps and returns the fastest.
-func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearPlan, error) {
+func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearAlgorithm, error) {
 	c := s.c.Load()
 	if c == nil {
-		return LinearPlan{}, closedStream("TuneLinear")
+		return LinearAlgorithm{}, closedStream("TuneLinear")
 	}
 	if candidates < 1 || candidates > 1<<20 {
-		return LinearPlan{}, shapeError("TuneLinear", "%d candidates; it must be from 1 to %d", candidates, 1<<20)
+		return LinearAlgorithm{}, shapeError("TuneLinear", "%d candidates; it must be from 1 to %d", candidates, 1<<20)
 	}
 	if err := checkLinear("TuneLinear", &a, true); err != nil {
-		return LinearPlan{}, err
+		return LinearAlgorithm{}, err
 	}
 	p := newLinearPlan()
 	err := failed("gs_linear_tune", C.call_gs_linear_tune(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), C.int(candidates), &p))
 	if err != nil {
-		return LinearPlan{}, err
+		return LinearAlgorithm{}, err
 	}
-	return goLinearPlan(&p), nil
+	return goLinearAlgorithm(&p), nil
 }
 
 // MaxHeadSize is the largest head that the attention kernels take.

@@ -359,12 +359,12 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// A plan can be had, stored, given back and tuned; products are right with each, and
-// the same bits come from the same plan.
-func TestLinearPlan(t *testing.T) {
+// An algorithm can be read, stored, set again and tuned; products are right with each,
+// and the same algorithm gives the same bits.
+func TestLinearAlgorithm(t *testing.T) {
 	g := open(t)
 	if !linearBLAS(t, g) {
-		t.Skip("plans are those of cuBLASLt")
+		t.Skip("algorithms are those of cuBLASLt")
 	}
 	const M, N, K = 129, 768, 384
 	for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
@@ -387,12 +387,12 @@ func TestLinearPlan(t *testing.T) {
 				return got
 			}
 			args := l.args(3, M, way, l.output(M, way))
-			first, err := g.stream.LinearPlan(args)
+			first, err := g.stream.LinearAlgorithm(args)
 			if err != nil {
 				t.Fatalf("%s: %v", title, err)
 			}
 			if first.Candidates != 0 || !strings.HasPrefix(first.Text, "algorithm ") {
-				t.Errorf("%s: the first plan is %+v, not the heuristic's", title, first)
+				t.Errorf("%s: the first algorithm is %+v, not the heuristic's", title, first)
 			}
 			before := run()
 			tuned, err := g.stream.TuneLinear(args, 16)
@@ -406,22 +406,22 @@ func TestLinearPlan(t *testing.T) {
 			fast := run()
 
 			for _, step := range []struct {
-				plan cuda.LinearPlan
-				want []float32
+				algorithm cuda.LinearAlgorithm
+				want      []float32
 			}{{first, before}, {tuned, fast}} {
-				if err := g.stream.SetLinearPlan(args, step.plan); err != nil {
-					t.Fatalf("%s: a plan of its own is refused: %v", title, err)
+				if err := g.stream.SetLinearAlgorithm(args, step.algorithm); err != nil {
+					t.Fatalf("%s: an algorithm of its own is refused: %v", title, err)
 				}
-				kept, err := g.stream.LinearPlan(args)
+				kept, err := g.stream.LinearAlgorithm(args)
 				if err != nil {
 					t.Fatalf("%s: %v", title, err)
 				}
-				if kept.Algorithm != step.plan.Algorithm || kept.Text != step.plan.Text {
-					t.Errorf("%s: kept %+v, given %+v", title, kept, step.plan)
+				if kept.Algorithm != step.algorithm.Algorithm || kept.Text != step.algorithm.Text {
+					t.Errorf("%s: kept %+v, given %+v", title, kept, step.algorithm)
 				}
 				for i, v := range run() {
 					if math.Float32bits(v) != math.Float32bits(step.want[i]) {
-						t.Fatalf("%s: element %d is %v, was %v with the same plan", title, i, v, step.want[i])
+						t.Fatalf("%s: element %d is %v, was %v with the same algorithm", title, i, v, step.want[i])
 					}
 				}
 			}
@@ -430,15 +430,15 @@ func TestLinearPlan(t *testing.T) {
 			for i := range broken.Algorithm {
 				broken.Algorithm[i] = 0xdeadbeefdeadbeef
 			}
-			if err := g.stream.SetLinearPlan(args, broken); err == nil {
-				t.Errorf("%s: a plan of noise is taken", title)
+			if err := g.stream.SetLinearAlgorithm(args, broken); err == nil {
+				t.Errorf("%s: an algorithm of noise is accepted", title)
 			}
 			run()
 		}
 	}
 }
 
-// A product is captured where its plan exists, and replays give the same bits.
+// A product is captured where its algorithm was chosen, and replays give the same bits.
 func TestLinearGraph(t *testing.T) {
 	g := open(t)
 	blas := linearBLAS(t, g)
@@ -451,7 +451,7 @@ func TestLinearGraph(t *testing.T) {
 		y := l.output(M, way)
 		args := l.args(0, M, way, y)
 		if M > cuda.GEMVRows {
-			if _, err := g.stream.LinearPlan(args); err != nil {
+			if _, err := g.stream.LinearAlgorithm(args); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -263,9 +263,9 @@ func TestShapesChecked(t *testing.T) {
 	if calls := c.Calls(); !slices.Equal(calls, []string{"gs_attention", "gs_linear"}) {
 		t.Fatal(calls)
 	}
-	plan, err := s.LinearPlan(linear)
-	if err != nil || plan.Text != "stub M=2" || s.SetLinearPlan(linear, plan) != nil {
-		t.Fatal(plan, err)
+	algorithm, err := s.LinearAlgorithm(linear)
+	if err != nil || algorithm.Text != "stub M=2" || s.SetLinearAlgorithm(linear, algorithm) != nil {
+		t.Fatal(algorithm, err)
 	}
 	if n := testing.AllocsPerRun(100, func() { _ = s.Linear(linear) }); n != 0 {
 		t.Errorf("a launch allocates %v times", n)

@@ -26,12 +26,36 @@ type launch struct {
 	library bool // a kernel of cuBLASLt, which takes no stamp
 }
 
-// writer turns steps of a plan into launches.
+// writer turns the steps of a plan into launches.
 type writer struct {
-	*Runner
-	plan  *gpt2.Plan
-	steps [][]launch
-	step  gpt2.Step // being written
+	backend *Backend
+	config  gpt2.Config
+	options gpt2.Options
+	params  map[string]param
+	stream  *cuda.Stream
+	at      addresses
+	tune    bool // time algorithms for products without a stored one
+
+	plan     *gpt2.Plan
+	step     gpt2.Step // being written
+	steps    [][]launch
+	products []Product // those of cuBLASLt
+}
+
+// addresses say where launches read and write.
+type addresses struct {
+	buffers [gpt2.NumBuffers]cuda.Ptr // activations
+	cache   cuda.Ptr                  // (slots of the run order, 2, B, NH, P, HS)
+
+	sampling cuda.Ptr // gs_sampling
+	pad      cuda.Ptr // (1) int32
+	pos      cuda.Ptr // (B) int32
+	tokens   cuda.Ptr // (B) int32
+	ids      cuda.Ptr // (B, T) int32
+
+	ring          cuda.Ptr // (ringSlots, B) gs_slot
+	sampleWork    cuda.Ptr
+	attentionWork cuda.Ptr
 }
 
 func (w *writer) add(f func() error) { w.addLaunch(launch{run: f}) }
@@ -40,22 +64,22 @@ func (w *writer) addLaunch(l launch) { w.steps[len(w.steps)-1] = append(w.steps[
 
 // typeOf returns the type in which a buffer is held in a pass of the plan: the
 // residual stream is float32, and so are logits that are sampled from.
-func (r *Runner) typeOf(b gpt2.Buffer, plan *gpt2.Plan) cuda.DType {
+func (b *Backend) typeOf(buffer gpt2.Buffer, plan *gpt2.Plan) cuda.DType {
 	switch {
-	case b == gpt2.BufX:
+	case buffer == gpt2.BufX:
 		return cuda.F32
-	case b == gpt2.BufLogits && (plan.Phase.Sample || plan.Buffers[b].Rows == 1):
+	case buffer == gpt2.BufLogits && (plan.Phase.Sample || plan.Buffers[buffer].Rows == 1):
 		return cuda.F32
 	}
-	return r.backend.dtype
+	return b.dtype
 }
 
-// width returns the distance between rows of a buffer, in elements.
-func (r *Runner) width(b gpt2.Buffer, plan *gpt2.Plan) int {
-	if b == gpt2.BufLogits {
-		return r.weights.rows
+// pitch returns the distance between rows of a buffer, in elements.
+func pitch(buffer gpt2.Buffer, plan *gpt2.Plan) int {
+	if buffer == gpt2.BufLogits {
+		return padVocab(plan.Buffers[buffer].Width)
 	}
-	return plan.Buffers[b].Width
+	return plan.Buffers[buffer].Width
 }
 
 // view addresses the last rows of each sequence of a buffer: all of them, or one.
@@ -65,28 +89,22 @@ type view struct {
 }
 
 func (w *writer) view(b gpt2.Buffer, rows int) view {
-	have, width := w.plan.Buffers[b].Rows, w.width(b, w.plan)
+	have, width := w.plan.Buffers[b].Rows, pitch(b, w.plan)
 	if rows == have {
-		return view{w.addressOf(b), width}
+		return view{w.at.buffers[b], width}
 	}
-	skip := (have - rows) * width * w.typeOf(b, w.plan).Size() // rows is 1: a row per sequence, have rows apart
-	return view{w.addressOf(b) + cuda.Ptr(skip), have * width}
+	skip := (have - rows) * width * w.backend.typeOf(b, w.plan).Size() // rows is 1: a row per sequence, have rows apart
+	return view{w.at.buffers[b] + cuda.Ptr(skip), have * width}
 }
 
-func (r *Runner) addressOf(b gpt2.Buffer) cuda.Ptr {
-	if r.survey {
-		return standIn
-	}
-	return r.buffers[b].Ptr()
-}
-
-// write compiles all steps. A step without rows has no launches.
-func (w *writer) write() error {
+// write compiles all steps. A step without rows has no launches. past is how many tokens
+// the cache holds, for errors.
+func (w *writer) write(past int) error {
 	for _, s := range w.plan.Steps {
 		w.steps = append(w.steps, nil)
 		w.step = s
 		if err := w.one(s); err != nil {
-			return gpt2.NewStageError(w.plan, s, w.position, err)
+			return gpt2.NewStageError(w.plan, s, past, err)
 		}
 	}
 	return nil
@@ -104,12 +122,12 @@ func (w *writer) one(s gpt2.Step) error {
 	case o.Op == gpt2.OpEmbed:
 		x := w.view(o.Out, o.Rows)
 		a := cuda.EmbedArgs{
-			DType: w.backend.dtype, IDs: w.idsPtr(), Pos: w.posPtr(), Pad: w.padPtr(),
-			WTE: w.weights.params[o.Weight].ptr, WPE: w.weights.params[o.Bias].ptr, X: x.ptr,
-			B: B, T: int32(o.Rows), C: int32(o.N), P: int32(w.model.Config.Positions),
+			DType: w.backend.dtype, IDs: w.at.ids, Pos: w.at.pos, Pad: w.at.pad,
+			WTE: w.params[o.Weight].ptr, WPE: w.params[o.Bias].ptr, X: x.ptr,
+			B: B, T: int32(o.Rows), C: int32(o.N), P: int32(w.config.Positions),
 		}
 		if o.Rows == 1 { // where the step before put them
-			a.IDs = w.tokensPtr()
+			a.IDs = w.at.tokens
 		}
 		w.add(func() error { return w.stream.Embed(a) })
 	case o.Op == gpt2.OpLayerNorm:
@@ -119,18 +137,18 @@ func (w *writer) one(s gpt2.Step) error {
 	case o.Op == gpt2.OpActivation:
 		x := w.view(o.In, o.Rows)
 		a := cuda.ActivationArgs{Variant: w.backend.variants[o.Stage], X: x.ptr, Y: x.ptr, M: B * int32(o.Rows), N: int32(o.N),
-			LDX: int32(x.ld), LDY: int32(x.ld), DType: w.typeOf(o.In, w.plan), Act: activations[o.Activation]}
+			LDX: int32(x.ld), LDY: int32(x.ld), DType: w.backend.typeOf(o.In, w.plan), Act: activations[o.Activation]}
 		w.add(func() error { return w.stream.Activate(a) })
 	case o.Op == gpt2.OpAdd:
 		x, z := w.view(o.In, o.Rows), w.view(o.Aux, o.Rows)
 		a := cuda.AddArgs{Variant: w.backend.variants[o.Stage], X: x.ptr, Z: z.ptr, M: B * int32(o.Rows), N: int32(o.N),
-			LDX: int32(x.ld), LDZ: int32(z.ld), DType: w.typeOf(o.Aux, w.plan)}
+			LDX: int32(x.ld), LDZ: int32(z.ld), DType: w.backend.typeOf(o.Aux, w.plan)}
 		w.add(func() error { return w.stream.Add(a) })
 	case o.Op == gpt2.OpSample:
 		logits := w.view(o.In, 1)
-		a := cuda.SampleArgs{Variant: w.backend.variants[o.Stage], Logits: logits.ptr, Sampling: w.samplingPtr(), Pos: w.posPtr(), Pad: w.padPtr(),
-			Tokens: w.tokensPtr(), Slots: w.slots.Ptr(), Work: w.sampleWork.Ptr(),
-			B: B, V: int32(w.model.Config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Phase.Tokens), Count: ringSlots}
+		a := cuda.SampleArgs{Variant: w.backend.variants[o.Stage], Logits: logits.ptr, Sampling: w.at.sampling, Pos: w.at.pos, Pad: w.at.pad,
+			Tokens: w.at.tokens, Slots: w.at.ring, Work: w.at.sampleWork,
+			B: B, V: int32(w.config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Phase.Tokens), Count: ringSlots}
 		w.add(func() error { return w.stream.Sample(a) })
 	default:
 		return fmt.Errorf("operation %s is not implemented", o.Op)
@@ -145,13 +163,13 @@ func (w *writer) norm(s gpt2.Step, add *gpt2.Operation) {
 	o := s.Last()
 	x, y := w.view(o.In, o.Rows), w.view(o.Out, o.Rows)
 	a := cuda.LayerNormArgs{
-		Variant: w.backend.variants[o.Stage], X: x.ptr, LDX: int32(x.ld), Y: y.ptr, LDY: int32(y.ld), YType: w.typeOf(o.Out, w.plan),
-		Gain: w.weights.params[o.Weight].ptr, Bias: w.weights.params[o.Bias].ptr,
-		M: int32(w.plan.Phase.Batch * o.Rows), C: int32(o.K), Eps: float32(w.model.Config.Epsilon),
+		Variant: w.backend.variants[o.Stage], X: x.ptr, LDX: int32(x.ld), Y: y.ptr, LDY: int32(y.ld), YType: w.backend.typeOf(o.Out, w.plan),
+		Gain: w.params[o.Weight].ptr, Bias: w.params[o.Bias].ptr,
+		M: int32(w.plan.Phase.Batch * o.Rows), C: int32(o.K), Eps: float32(w.config.Epsilon),
 	}
 	if add != nil {
 		z := w.view(add.Aux, add.Rows)
-		a.Add, a.LDAdd, a.AddType = z.ptr, int32(z.ld), w.typeOf(add.Aux, w.plan)
+		a.Add, a.LDAdd, a.AddType = z.ptr, int32(z.ld), w.backend.typeOf(add.Aux, w.plan)
 	}
 	w.add(func() error { return w.stream.LayerNorm(a) })
 }
@@ -163,7 +181,7 @@ func (w *writer) linear(s gpt2.Step) error {
 	for _, op := range s.Ops {
 		switch op.Op {
 		case gpt2.OpLayerNorm:
-			a.Gain, a.Shift, a.Eps = w.weights.params[op.Weight].ptr, w.weights.params[op.Bias].ptr, float32(w.model.Config.Epsilon)
+			a.Gain, a.Shift, a.Eps = w.params[op.Weight].ptr, w.params[op.Bias].ptr, float32(w.config.Epsilon)
 		case gpt2.OpLinear:
 			o = op
 		case gpt2.OpActivation:
@@ -173,11 +191,11 @@ func (w *writer) linear(s gpt2.Step) error {
 		}
 	}
 	in, out := s.Ops[0].In, s.Last().Out
-	matrix, bias := w.weights.params[o.Weight], w.weights.params[o.Bias]
-	a.DType, a.YType, a.K = w.backend.dtype, w.typeOf(out, w.plan), int32(o.K)
+	matrix, bias := w.params[o.Weight], w.params[o.Bias]
+	a.DType, a.YType, a.K = w.backend.dtype, w.backend.typeOf(out, w.plan), int32(o.K)
 	N := o.N
 	if out == gpt2.BufLogits {
-		N = w.weights.rows
+		N = padVocab(N)
 	}
 	part := func(rows, from, to int) error { // columns of the output
 		a := a
@@ -196,9 +214,11 @@ func (w *writer) linear(s gpt2.Step) error {
 		}
 		library := w.usesBLAS(a)
 		if library {
-			if err := w.keepPlan(w.step.Name(), a); err != nil {
+			p, err := w.backend.chooseAlgorithm(w.stream, w.step.Name(), a, w.tune)
+			if err != nil {
 				return err
 			}
+			w.products = append(w.products, p)
 		}
 		w.addLaunch(launch{func() error { return w.stream.Linear(a) }, library})
 		return nil
@@ -239,7 +259,7 @@ func (w *writer) usesBLAS(a cuda.LinearArgs) bool {
 // attention: K and V of the new rows go into the cache of the slot, then each
 // query attends to it.
 func (w *writer) attention(o gpt2.Operation) error {
-	c := w.model.Config
+	c := w.config
 	qkv := w.view(o.In, o.Rows)
 	variant := w.variant(o, fmt.Sprintf("%d queries of %d rows", o.Queries, o.Rows), func(name string) bool {
 		switch {
@@ -251,15 +271,15 @@ func (w *writer) attention(o gpt2.Operation) error {
 		return true
 	})
 	a := cuda.AttentionArgs{
-		Variant: variant, QKV: qkv.ptr, LDQKV: int32(qkv.ld), Pos: w.posPtr(), Pad: w.padPtr(), Work: w.attentionWork.Ptr(),
+		Variant: variant, QKV: qkv.ptr, LDQKV: int32(qkv.ld), Pos: w.at.pos, Pad: w.at.pad, Work: w.at.attentionWork,
 		B: int32(w.plan.Phase.Batch), T: int32(o.Rows), Q: int32(o.Queries), NH: int32(c.Heads), HS: int32(c.HeadSize()), P: int32(w.options.Context),
 		DType: w.backend.dtype, Scale: float32(o.Scale),
 	}
 	if w.plan.Buffers[o.In].Rows != o.Rows {
 		return errors.New("attention must take all rows of qkv")
 	}
-	half := w.cache.Size() / int64(2*len(w.options.Layers))
-	a.KCache = w.cache.Ptr() + cuda.Ptr(int64(2*o.Slot)*half)
+	half := w.backend.cacheBytes(c, w.options) / int64(2*len(w.options.Layers))
+	a.KCache = w.at.cache + cuda.Ptr(int64(2*o.Slot)*half)
 	a.VCache = a.KCache + cuda.Ptr(half)
 	if o.Queries > 0 {
 		y := w.view(o.Out, o.Queries)

@@ -69,9 +69,9 @@ type Options struct {
 	// it, and "norm", fused with the LayerNorm after it.
 	Variants map[string]string
 
-	Tune     bool         // time candidates for products that no plan is stored for
-	PlanFile string       // where chosen products are stored; "" is in the user's cache folder
-	Notice   func(string) // is told, in one line, what a user should know
+	Tune          bool         // time candidates for products without a stored algorithm
+	AlgorithmFile string       // where tuned algorithms are stored; "" is in the user's cache folder
+	Notice        func(string) // is told, in one line, what a user should know
 
 	// Recorder says by what [Runner.StartRecording] records: one of the Recorder
 	// constants. CUPTI slows the process from the beginning on.
@@ -80,16 +80,16 @@ type Options struct {
 
 // Backend executes plans on one GPU. It may be used from several goroutines.
 type Backend struct {
-	lib      *cuda.Library
-	dev      *cuda.Device
-	options  Options
-	dtype    cuda.DType
-	mode     Mode
-	why      string
-	variants map[gpt2.Stage]int32
-	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
-	plans    *planStore
-	cupti    *cupti.Recorder // nil where it is not to be used, or not there
+	lib        *cuda.Library
+	dev        *cuda.Device
+	options    Options
+	dtype      cuda.DType
+	mode       Mode
+	why        string
+	variants   map[gpt2.Stage]int32
+	inGEMM     map[gpt2.Stage]bool // residual adds done in the epilogue of the product
+	algorithms *algorithmStore
+	cupti      *cupti.Recorder // nil where it is not to be used, or not there
 
 	said   sync.Map // notices
 	mu     sync.Mutex
@@ -132,7 +132,7 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 			b.notice("mode eager: " + b.why)
 		}
 	}
-	if b.plans, err = openPlanStore(o.PlanFile); err != nil {
+	if b.algorithms, err = openAlgorithms(o.AlgorithmFile); err != nil {
 		return nil, err
 	}
 	if err := b.openRecorder(); err != nil {

@@ -23,8 +23,8 @@ import (
 // gpu makes a backend on the first GPU.
 func gpu(t testing.TB, o Options) *Backend {
 	t.Helper()
-	if o.PlanFile == "" {
-		o.PlanFile = t.TempDir() + "/plans.json"
+	if o.AlgorithmFile == "" {
+		o.AlgorithmFile = t.TempDir() + "/algorithms.json"
 	}
 	b, err := New(o)
 	if err != nil {
@@ -322,7 +322,7 @@ func TestStoppingEarly(t *testing.T) {
 	}
 }
 
-// TestRunsRepeatBitForBit: with a fixed plan the same text gives the same bits.
+// TestRunsRepeatBitForBit: with fixed algorithms the same text gives the same bits.
 func TestRunsRepeatBitForBit(t *testing.T) {
 	m := randomModel(t, "random:L=2,C=256,NH=4,V=1000,T=300")
 	ids := randomIDs(rand.New(rand.NewPCG(3, 4)), 300, 1000)

@@ -14,7 +14,7 @@ func (r *Runner) Launches(phase gpt2.Phase) (int, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(r.executed(phase))
+	c, err := r.compile(r.backend.executed(phase, r.options.Context))
 	if err != nil {
 		return 0, err
 	}

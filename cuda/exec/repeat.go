@@ -44,7 +44,7 @@ func (r *Runner) Repeat(ctx context.Context, phase gpt2.Phase, past int, pick fu
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(r.executed(phase))
+	c, err := r.compile(r.backend.executed(phase, r.options.Context))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -44,7 +44,6 @@ type Runner struct {
 	last     *compiled // of the pass that ran last, for Read
 	rows     int       // rows per sequence that the caller gave to that pass
 	products []Product
-	survey   bool // nothing runs, and no memory is behind addresses: see Survey
 
 	position int    // tokens in the cache
 	step     uint64 // sampling launches so far: gpt2's side of gs_sampling.step
@@ -81,11 +80,21 @@ const maxCompiled = 32
 
 func (r *Runner) header() int64 { return align(posOffset + 8*int64(r.options.Batch)) }
 
-func (r *Runner) samplingPtr() cuda.Ptr { return r.state.Ptr() }
-func (r *Runner) padPtr() cuda.Ptr      { return r.state.Ptr() + cuda.Ptr(samplingBytes) }
-func (r *Runner) posPtr() cuda.Ptr      { return r.state.Ptr() + cuda.Ptr(posOffset) }
-func (r *Runner) tokensPtr() cuda.Ptr   { return r.posPtr() + cuda.Ptr(4*r.options.Batch) }
-func (r *Runner) idsPtr() cuda.Ptr      { return r.state.Ptr() + cuda.Ptr(r.header()) }
+// addresses say where launches find what the session holds.
+func (r *Runner) addresses() addresses {
+	state := r.state.Ptr()
+	pos := state + cuda.Ptr(posOffset)
+	a := addresses{
+		cache: r.cache.Ptr(), sampling: state, pad: state + cuda.Ptr(samplingBytes), pos: pos, tokens: pos + cuda.Ptr(4*r.options.Batch),
+		ids: state + cuda.Ptr(r.header()), ring: r.slots.Ptr(), sampleWork: r.sampleWork.Ptr(), attentionWork: r.attentionWork.Ptr(),
+	}
+	for i, b := range r.buffers {
+		if b != nil {
+			a.buffers[i] = b.Ptr()
+		}
+	}
+	return a
+}
 
 // allocate makes what does not depend on the phase.
 func (r *Runner) allocate() error {
@@ -100,7 +109,7 @@ func (r *Runner) allocate() error {
 			return err
 		}
 	}
-	size := r.cacheBytes()
+	size := r.backend.cacheBytes(r.model.Config, o)
 	if r.cache, err = dev.Alloc(size); err != nil {
 		return fmt.Errorf("the KV cache of %d x %d tokens takes %d MiB of GPU memory: %w", o.Batch, o.Context, size>>20, err)
 	}
@@ -108,7 +117,7 @@ func (r *Runner) allocate() error {
 		return err
 	}
 	clear(r.slots.Bytes())
-	sampleWork, attentionWork, err := r.workBytes()
+	sampleWork, attentionWork, err := r.backend.workBytes(r.stream, r.model.Config, o)
 	if err != nil {
 		return err
 	}
@@ -121,39 +130,6 @@ func (r *Runner) allocate() error {
 	r.tokens = make([]gpt2.Token, 0, o.Batch)
 	r.stale = true
 	return r.makeState(o.Batch)
-}
-
-// cacheBytes is the size of the KV cache.
-func (r *Runner) cacheBytes() int64 {
-	o := r.options
-	return 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(r.model.Config.Channels) * int64(r.backend.dtype.Size())
-}
-
-// workBytes are what sampling and attention need besides their arguments, at most.
-func (r *Runner) workBytes() (sample, attention int64, err error) {
-	c, o := r.model.Config, r.options
-	sample, err = r.stream.SampleWork(cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(r.weights.rows), T: 1, Count: ringSlots})
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, tq := range [][2]int{{1, 1}, {o.Context, 1}, {o.Context, o.Context}} {
-		n, err := r.stream.AttentionWork(cuda.AttentionArgs{B: int32(o.Batch), T: int32(tq[0]), Q: int32(tq[1]), NH: int32(c.Heads), HS: int32(c.HeadSize()),
-			P: int32(o.Context), LDQKV: int32(3 * c.Channels), LDY: int32(c.Channels), DType: r.backend.dtype})
-		if err != nil {
-			return 0, 0, err
-		}
-		attention = max(attention, n)
-	}
-	return max(sample, 16), max(attention, 16), nil
-}
-
-// bufferBytes is what a buffer takes in passes of a plan, 0 where it is not one of
-// its own.
-func (r *Runner) bufferBytes(b gpt2.Buffer, plan *gpt2.Plan) int64 {
-	if b == gpt2.BufTokens {
-		return 0
-	}
-	return int64(plan.Phase.Batch) * int64(plan.Buffers[b].Rows) * int64(r.width(b, plan)) * int64(r.typeOf(b, plan).Size())
 }
 
 // zeroed allocates device memory of zeros.
@@ -228,6 +204,9 @@ func (r *Runner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) 
 // SetSampling says how later passes sample.
 func (r *Runner) SetSampling(s gpt2.Sampling) { r.sampling, r.stale = s, true }
 
+// Products returns the products by cuBLASLt of the passes compiled so far.
+func (r *Runner) Products() []Product { return r.products }
+
 // Position returns how many tokens the cache holds.
 func (r *Runner) Position() int { return r.position }
 
@@ -263,8 +242,11 @@ func (r *Runner) compile(phase gpt2.Phase) (*compiled, error) {
 			return nil, err
 		}
 	}
-	w := writer{Runner: r, plan: plan}
-	if err := w.write(); err != nil {
+	w := writer{backend: r.backend, config: r.model.Config, options: r.options, params: r.weights.params, stream: r.stream, at: r.addresses(),
+		tune: r.backend.options.Tune, plan: plan}
+	err := w.write(r.position)
+	r.products = append(r.products, w.products...)
+	if err != nil {
 		return nil, err
 	}
 	c := &compiled{plan: plan, steps: w.steps, ranges: annotate.New(plan, annotate.GPU), samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
@@ -299,7 +281,7 @@ func (r *Runner) grow(plan *gpt2.Plan) error {
 		}
 	}
 	for b := range gpt2.NumBuffers {
-		n := r.bufferBytes(b, plan)
+		n := r.backend.bufferBytes(b, plan)
 		if n == 0 || r.buffers[b] != nil && n <= r.buffers[b].Size() {
 			continue
 		}
@@ -324,30 +306,6 @@ func (r *Runner) reallocate(b gpt2.Buffer, n int64) error {
 	return err
 }
 
-// bucket returns the tokens of the recorded pass that runs a prompt of T tokens:
-// T where few rows are fast as they are, else a multiple of 64, or a power of two
-// below that.
-func bucket(batch, T, capacity int) int {
-	switch {
-	case batch*T <= cuda.GEMVRows:
-		return T
-	case T <= 16:
-		return max(T, min(16, capacity))
-	case T <= 32:
-		return max(T, min(32, capacity))
-	}
-	return max(T, min((T+63)/64*64, capacity))
-}
-
-// executed returns the phase that runs for a phase asked for: in graph mode a
-// prompt is padded at its front, unless all of its rows are wanted.
-func (r *Runner) executed(phase gpt2.Phase) gpt2.Phase {
-	if r.backend.mode == Graph && phase.Until == "" && phase.Logits != gpt2.LogitsAll {
-		phase.Tokens = bucket(phase.Batch, phase.Tokens, r.options.Context)
-	}
-	return phase
-}
-
 // Prefill executes one pass.
 func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
 	if r.failed != nil {
@@ -358,7 +316,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(r.executed(phase))
+	c, err := r.compile(r.backend.executed(phase, r.options.Context))
 	if err != nil {
 		return nil, err
 	}
@@ -666,7 +624,7 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 		return fmt.Errorf("buffer %s cannot be read before a pass", b)
 	}
 	plan := r.last.plan
-	shape, dtype, ld := plan.Buffers[b], r.typeOf(b, plan), r.width(b, plan)
+	shape, dtype, ld := plan.Buffers[b], r.backend.typeOf(b, plan), pitch(b, plan)
 	if shape.Rows == 0 || b == gpt2.BufTokens {
 		return fmt.Errorf("the last pass has no buffer %s", b)
 	}
@@ -754,7 +712,7 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(r.executed(phase))
+	c, err := r.compile(r.backend.executed(phase, r.options.Context))
 	if err != nil {
 		return nil, err
 	}

@@ -41,11 +41,11 @@ func onStub(t testing.TB, defines ...string) (*cuda.Library, *stub.Control) {
 	return lib, c
 }
 
-// backendOn makes a backend that has its own file of plans unless one is named.
+// backendOn makes a backend that has its own file of algorithms unless one is named.
 func backendOn(t testing.TB, lib *cuda.Library, o Options) *Backend {
 	t.Helper()
-	if o.PlanFile == "" {
-		o.PlanFile = filepath.Join(t.TempDir(), "plans.json")
+	if o.AlgorithmFile == "" {
+		o.AlgorithmFile = filepath.Join(t.TempDir(), "algorithms.json")
 	}
 	b, err := NewOn(lib, o)
 	if err != nil {
@@ -142,10 +142,10 @@ func TestNewFails(t *testing.T) {
 		{Options{Variants: map[string]string{"attn.sdpa": "fast"}}, `no variant "fast"; it has auto, naive, split, flash`},
 		{Options{Variants: map[string]string{"attn": "naive"}}, `no stage "attn"; stages are wte+wpe, ln_1`},
 		{Options{Variants: map[string]string{"residual_2": "naive"}}, "auto, gemm, norm"},
-		{Options{PlanFile: file("torn", `{"version": 1, "pl`)}, "remove it"},
-		{Options{PlanFile: file("other", `{"version": 2}`)}, "remove it"},
-		{Options{PlanFile: file("empty", "")}, "remove it"},
-		{Options{PlanFile: dir}, "cannot be read"},
+		{Options{AlgorithmFile: file("torn", `{"version": 1, "pl`)}, "remove it"},
+		{Options{AlgorithmFile: file("other", `{"version": 3}`)}, "remove it"},
+		{Options{AlgorithmFile: file("empty", "")}, "remove it"},
+		{Options{AlgorithmFile: dir}, "cannot be read"},
 	} {
 		_, err := NewOn(lib, c.o)
 		if err == nil || !strings.Contains(err.Error(), c.words) {
@@ -182,10 +182,10 @@ func TestModeByProfiler(t *testing.T) {
 // everything is a run through all that a session does: uploading, prefills that
 // sample and not, growing, decoding in pieces and beyond the context, reading,
 // measuring. It returns the first error.
-func everything(lib *cuda.Library, m *gpt2.Model, mode Mode, plans string) (err error) {
+func everything(lib *cuda.Library, m *gpt2.Model, mode Mode, algorithms string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Second, errors.New("it hangs"))
 	defer cancel()
-	b, err := NewOn(lib, Options{Mode: mode, PlanFile: plans, Tune: true})
+	b, err := NewOn(lib, Options{Mode: mode, AlgorithmFile: algorithms, Tune: true})
 	if err != nil {
 		return err
 	}
@@ -227,12 +227,12 @@ func TestEachCallFails(t *testing.T) {
 	for _, mode := range modes {
 		for _, what := range []string{"alloc", "launch", "gs_copy", "gs_set", "gs_stream_synchronize", "gs_event_record", "gs_event_synchronize",
 			"gs_stream_wait", "gs_stream_overlap", "gs_capture_begin", "gs_copy_now", "gs_linear_plan_get", "gs_blas_open"} {
-			plans := filepath.Join(t.TempDir(), "plans.json")
+			algorithms := filepath.Join(t.TempDir(), "algorithms.json")
 			n := 1
 			for ; ; n++ {
 				c.Reset()
 				c.Fail(what, n)
-				err := everything(lib, m, mode, plans)
+				err := everything(lib, m, mode, algorithms)
 				if live := c.Live(); live != 0 {
 					t.Fatalf("%s, %s number %d fails (%v): %d allocations are left", mode, what, n, err, live)
 				}
@@ -269,11 +269,11 @@ func TestLostDevice(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
 	for _, mode := range modes {
-		plans := filepath.Join(t.TempDir(), "plans.json")
+		algorithms := filepath.Join(t.TempDir(), "algorithms.json")
 		for n := 1; ; n++ {
 			c.Reset()
 			c.Fail("lost", n)
-			err := everything(lib, m, mode, plans)
+			err := everything(lib, m, mode, algorithms)
 			calls := len(c.Calls())
 			if err == nil {
 				if n < 200 {
@@ -566,18 +566,18 @@ func TestBreakThenFail(t *testing.T) {
 	}
 }
 
-// TestPlanFile: what was tuned is stored, found by the next run, and refused
+// TestAlgorithmFile: what was tuned is stored, found by the next run, and refused
 // where it does not fit.
-func TestPlanFile(t *testing.T) {
+func TestAlgorithmFile(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
-	path := filepath.Join(t.TempDir(), "cache", "plans.json")
+	path := filepath.Join(t.TempDir(), "cache", "algorithms.json")
 	var told []string
 	run := func(tune bool) (products []Product, calls map[string]int) {
 		t.Helper()
 		c.Reset()
 		told = nil
-		b := backendOn(t, lib, Options{Mode: Eager, PlanFile: path, Tune: tune, Notice: func(s string) { told = append(told, s) }})
+		b := backendOn(t, lib, Options{Mode: Eager, AlgorithmFile: path, Tune: tune, Notice: func(s string) { told = append(told, s) }})
 		r, err := b.Prepare(t.Context(), m, gpt2.Options{Layers: []int{0, 1}, Batch: 1, Context: 64})
 		if err != nil {
 			t.Fatal(err)
@@ -609,7 +609,7 @@ func TestPlanFile(t *testing.T) {
 		t.Errorf("untuned: %+v, %v", plain, calls)
 	}
 	if _, err := os.Stat(path); err == nil {
-		t.Error("a run that does not tune stores plans")
+		t.Error("a run that does not tune stores algorithms")
 	}
 	if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != shapes {
 		t.Errorf("tuned: %+v, %v", products, calls)
@@ -618,7 +618,7 @@ func TestPlanFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{`"Stub 0, driver 13000, cuBLASLt 130002, M=40 N=192 K=64 `, `"candidates": 64`, `"version": 1`} {
+	for _, part := range []string{`"Stub 0, driver 13000, cuBLASLt 130002, M=40 N=192 K=64 `, `"candidates": 64`, `"version": 2`, `"algorithms"`} {
 		if !strings.Contains(string(data), part) {
 			t.Errorf("the file lacks %s:\n%s", part, data)
 		}
@@ -629,14 +629,14 @@ func TestPlanFile(t *testing.T) {
 		}
 	}
 
-	var f planFile
+	var f algorithmFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		t.Fatal(err)
 	}
-	for key, p := range f.Plans {
+	for key, p := range f.Algorithms {
 		if strings.Contains(key, "M=40 N=192 ") {
 			p.Algorithm[7]++ // what the stub refuses
-			f.Plans[key] = p
+			f.Algorithms[key] = p
 		}
 	}
 	if data, err = json.Marshal(f); err != nil {
@@ -646,23 +646,53 @@ func TestPlanFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if products, _ := run(false); tuned(products) != shapes-1 || len(told) != 1 || !strings.Contains(told[0], "h.0.attn.c_attn is refused") {
-		t.Errorf("a refused plan: %+v, told %q", products, told)
+		t.Errorf("a refused algorithm: %+v, told %q", products, told)
 	}
 	if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != 1 {
-		t.Errorf("a refused plan, tuned again: %+v, %v", products, calls)
+		t.Errorf("a refused algorithm, tuned again: %+v, %v", products, calls)
 	}
 	if _, calls := run(false); calls["gs_linear_tune"] != 0 || len(told) != 0 {
 		t.Errorf("after that: %v, told %q", calls, told)
 	}
 
+	t.Run("version 1", func(t *testing.T) {
+		path = filepath.Join(t.TempDir(), "old.json")
+		old := `{
+ "version": 1,
+ "plans": {
+  "Stub 0, driver 13000, cuBLASLt 130002, M=40 N=192 K=64 ldx=64 ldy=192 bf16->bf16 act=0 accumulate=0 bias=true": {
+   "algorithm": [0, 0, 0, 0, 0, 0, 0, 40],
+   "workspace": 4096,
+   "candidates": 7,
+   "microseconds": 1.5,
+   "text": "algorithm 66"
+  }
+ }
+}
+`
+		if err := os.WriteFile(path, []byte(old), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		want := Product{Step: "h.0.attn.c_attn", M: 40, N: 192, K: 64, Tuned: true, Text: "algorithm 66"}
+		if products, calls := run(false); tuned(products) != 1 || products[0] != want || calls["gs_linear_plan_set"] != 1 {
+			t.Errorf("products %+v, want %+v first; calls %v", products, want, calls)
+		}
+		if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != shapes-1 || products[0] != want {
+			t.Errorf("tuned further: %+v, %v", products, calls)
+		}
+		if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != 0 || products[0] != want {
+			t.Errorf("the file written from an old one: %+v, %v", products, calls)
+		}
+	})
+
 	t.Run("no room", func(t *testing.T) {
-		path = "/dev/full/plans.json"
-		b := backendOn(t, lib, Options{Mode: Eager, PlanFile: filepath.Join(t.TempDir(), "plans.json"), Tune: true})
-		b.plans.path = path
+		path = "/dev/full/algorithms.json"
+		b := backendOn(t, lib, Options{Mode: Eager, AlgorithmFile: filepath.Join(t.TempDir(), "algorithms.json"), Tune: true})
+		b.algorithms.path = path
 		r := prepared(t, m, c, b, gpt2.Options{})
 		_, err := r.Prefill(t.Context(), make([]int32, 40), samplingPhase(1, 40))
 		if err == nil || !strings.Contains(err.Error(), "cannot be stored") {
-			t.Errorf("plans that cannot be stored: %v", err)
+			t.Errorf("algorithms that cannot be stored: %v", err)
 		}
 	})
 }
@@ -703,7 +733,7 @@ func TestSurvey(t *testing.T) {
 				arenas += a.Size()
 			}
 			if survey.Weights != arenas || survey.Cache != r.cache.Size() || survey.Activations != activations ||
-				survey.Work != r.sampleWork.Size()+r.attentionWork.Size()+cuda.BLASWorkspace || survey.Phases[0] != r.executed(samplingPhase(2, 40)) {
+				survey.Work != r.sampleWork.Size()+r.attentionWork.Size()+cuda.BLASWorkspace || survey.Phases[0] != b.executed(samplingPhase(2, 40), 128) {
 				t.Errorf("foretold %+v; weights %d, cache %d, activations %d", survey, arenas, r.cache.Size(), activations)
 			}
 		}

@@ -29,51 +29,53 @@ func (s *Survey) Total() int64 { return s.Weights + s.Cache + s.Activations + s.
 const standIn cuda.Ptr = 256
 
 // Survey says what sessions of these options, defaults filled in, would do in
-// passes of some phases. It uploads, runs and tunes nothing; plans that were tuned
-// before are found.
+// passes of some phases. It uploads, runs and tunes nothing; stored algorithms are
+// found.
 func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s *Survey, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := &Runner{backend: b, model: m, options: o, survey: true, plans: gpt2.NewPlanCache(b, m.Config, o.Layers),
-		weights: &uploaded{rows: padVocab(m.Config.Vocab), params: map[string]param{}}}
-	s = &Survey{Cache: r.cacheBytes()}
+	w := writer{backend: b, config: m.Config, options: o, params: map[string]param{}}
+	for i := range w.at.buffers {
+		w.at.buffers[i] = standIn
+	}
+	s = &Survey{Cache: b.cacheBytes(m.Config, o)}
 	for _, p := range m.Config.ParamsOf(o.Layers) {
 		s.Weights += b.bytesOf(p)
 		address := param{ptr: standIn}
 		if isVector(p) && b.dtype == cuda.BF16 {
 			address.half = standIn
 		}
-		r.weights.params[p.Name] = address
+		w.params[p.Name] = address
 	}
-	if r.stream, err = b.dev.NewStream(); err != nil {
+	if w.stream, err = b.dev.NewStream(); err != nil {
 		return nil, err
 	}
-	defer func() { err = cmp.Or(err, r.stream.Close()) }()
-	sample, attention, err := r.workBytes()
+	defer func() { err = cmp.Or(err, w.stream.Close()) }()
+	sample, attention, err := b.workBytes(w.stream, m.Config, o)
 	if err != nil {
 		return nil, err
 	}
 	s.Work = sample + attention
+	plans := gpt2.NewPlanCache(b, m.Config, o.Layers)
 	var largest [gpt2.NumBuffers]int64
 	blas := false
 	for _, phase := range phases {
-		phase = r.executed(phase)
-		plan := r.Plan(phase)
+		phase = b.executed(phase, o.Context)
+		w.plan = plans.Plan(phase)
 		for i := range largest {
-			largest[i] = max(largest[i], r.bufferBytes(gpt2.Buffer(i), plan))
+			largest[i] = max(largest[i], b.bufferBytes(gpt2.Buffer(i), w.plan))
 		}
-		w := writer{Runner: r, plan: plan, steps: make([][]launch, 1)}
-		r.products = nil
-		for _, w.step = range plan.Steps {
+		w.steps, w.products = make([][]launch, 1), nil
+		for _, w.step = range w.plan.Steps {
 			if w.step.Op() != gpt2.OpLinear || w.step.Ops[0].Rows == 0 {
 				continue
 			}
 			if err := w.linear(w.step); err != nil {
-				return nil, gpt2.NewStageError(plan, w.step, 0, err)
+				return nil, gpt2.NewStageError(w.plan, w.step, 0, err)
 			}
 		}
-		s.Phases, s.Products = append(s.Phases, phase), append(s.Products, r.products)
-		blas = blas || len(r.products) > 0
+		s.Phases, s.Products = append(s.Phases, phase), append(s.Products, w.products)
+		blas = blas || len(w.products) > 0
 	}
 	for _, n := range largest {
 		s.Activations += n

@@ -1,0 +1,62 @@
+package exec
+
+import (
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+)
+
+// cacheBytes is the size of a session's KV cache.
+func (b *Backend) cacheBytes(c gpt2.Config, o gpt2.Options) int64 {
+	return 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(c.Channels) * int64(b.dtype.Size())
+}
+
+// workBytes are what sampling and attention need besides their arguments, at most.
+func (b *Backend) workBytes(s *cuda.Stream, c gpt2.Config, o gpt2.Options) (sample, attention int64, err error) {
+	sample, err = s.SampleWork(cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(padVocab(c.Vocab)), T: 1, Count: ringSlots})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, tq := range [][2]int{{1, 1}, {o.Context, 1}, {o.Context, o.Context}} {
+		n, err := s.AttentionWork(cuda.AttentionArgs{B: int32(o.Batch), T: int32(tq[0]), Q: int32(tq[1]), NH: int32(c.Heads), HS: int32(c.HeadSize()),
+			P: int32(o.Context), LDQKV: int32(3 * c.Channels), LDY: int32(c.Channels), DType: b.dtype})
+		if err != nil {
+			return 0, 0, err
+		}
+		attention = max(attention, n)
+	}
+	return max(sample, 16), max(attention, 16), nil
+}
+
+// bufferBytes is what a buffer takes in passes of a plan, 0 where it is not one of
+// its own.
+func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
+	if buffer == gpt2.BufTokens {
+		return 0
+	}
+	return int64(plan.Phase.Batch) * int64(plan.Buffers[buffer].Rows) * int64(pitch(buffer, plan)) * int64(b.typeOf(buffer, plan).Size())
+}
+
+// executed returns the phase that runs for a phase asked for: in graph mode a
+// prompt is padded at its front, unless all of its rows are wanted. context is how many
+// tokens the cache holds.
+func (b *Backend) executed(phase gpt2.Phase, context int) gpt2.Phase {
+	if b.mode == Graph && phase.Until == "" && phase.Logits != gpt2.LogitsAll {
+		phase.Tokens = bucket(phase.Batch, phase.Tokens, context)
+	}
+	return phase
+}
+
+// bucket returns the tokens of the recorded pass that runs a prompt of T tokens:
+// T where few rows are fast as they are, else a multiple of 64, or a power of two
+// below that.
+func bucket(batch, T, capacity int) int {
+	switch {
+	case batch*T <= cuda.GEMVRows:
+		return T
+	case T <= 16:
+		return max(T, min(16, capacity))
+	case T <= 32:
+		return max(T, min(32, capacity))
+	}
+	return max(T, min((T+63)/64*64, capacity))
+}

@@ -40,43 +40,28 @@ func BenchmarkRead(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for as, read := range map[string]func(Tensor) func() error{
-			"float32": func(x Tensor) func() error {
-				dst := make([]float32, x.Elements())
-				return func() error { return x.ReadFloat32(dst, 0) }
-			},
-			"bfloat16": func(x Tensor) func() error {
-				dst := make([]uint16, x.Elements())
-				return func() error { return x.ReadBFloat16(dst, 0) }
-			},
-		} {
-			for how, open := range openers {
-				if how == "in order" {
-					continue // as FromBytes
+		dst := make([]float32, 384*6*384)
+		for how, open := range openers {
+			if how == "in order" {
+				continue // as FromBytes
+			}
+			b.Run(fmt.Sprintf("%v/%s/warm", dtype, how), func(b *testing.B) {
+				c, err := open(path)
+				if err != nil {
+					b.Fatal(err)
 				}
-				b.Run(fmt.Sprintf("%v/%s/%s/warm", dtype, as, how), func(b *testing.B) {
-					c, err := open(path)
-					if err != nil {
-						b.Fatal(err)
-					}
-					defer c.Close()
-					var reads []func() error
+				defer c.Close()
+				b.SetBytes(info.Size())
+				for b.Loop() {
 					for x := range c.All() {
-						reads = append(reads, read(x))
-					}
-					b.SetBytes(info.Size())
-					for b.Loop() {
-						for _, read := range reads {
-							if err := read(); err != nil {
-								b.Fatal(err)
-							}
+						if err := x.ReadFloat32(dst, 0); err != nil {
+							b.Fatal(err)
 						}
 					}
-				})
-			}
+				}
+			})
 		}
-		b.Run(fmt.Sprintf("%v/float32/OpenFile/cold", dtype), func(b *testing.B) {
-			dst := make([]float32, 384*6*384)
+		b.Run(fmt.Sprintf("%v/OpenFile/cold", dtype), func(b *testing.B) {
 			b.SetBytes(info.Size())
 			for b.Loop() {
 				c, err := OpenFile(path)
@@ -143,17 +128,9 @@ func BenchmarkEncode(b *testing.B) {
 
 // BenchmarkFirstNonFinite searches numbers that are all finite.
 func BenchmarkFirstNonFinite(b *testing.B) {
-	x, h := make([]float32, 1<<16), make([]uint16, 1<<16)
-	b.Run("float32", func(b *testing.B) {
-		b.SetBytes(int64(4 * len(x)))
-		for b.Loop() {
-			FirstNonFinite(x)
-		}
-	})
-	b.Run("bfloat16", func(b *testing.B) {
-		b.SetBytes(int64(2 * len(h)))
-		for b.Loop() {
-			FirstNonFiniteBFloat16(h)
-		}
-	})
+	x := make([]float32, 1<<16)
+	b.SetBytes(int64(4 * len(x)))
+	for b.Loop() {
+		FirstNonFinite(x)
+	}
 }

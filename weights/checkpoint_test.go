@@ -30,7 +30,6 @@ func TestMisaligned(t *testing.T) {
 				pad, pad, dtype.String(), n, pad, pad+n*size)
 			data := make([]byte, pad+n*size)
 			var want32 []uint32
-			var want16 []uint16
 			for i := range n {
 				b := data[pad+i*size:]
 				x := float32(rng.NormFloat64())
@@ -45,7 +44,6 @@ func TestMisaligned(t *testing.T) {
 					x = BFloat16ToFloat32(Float32ToBFloat16(x))
 				}
 				want32 = append(want32, math.Float32bits(x))
-				want16 = append(want16, Float32ToBFloat16(x))
 			}
 			path := filepath.Join(t.TempDir(), "x")
 			if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
@@ -57,7 +55,7 @@ func TestMisaligned(t *testing.T) {
 					t.Fatal(how, err)
 				}
 				x, _ := c.Tensor("x")
-				checkReads(t, rng, x, want32, want16)
+				checkReads(t, rng, x, want32)
 				c.Close()
 			}
 		}
@@ -70,10 +68,9 @@ func TestLarge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	data := make([]byte, 4*n)
 	want := make([]uint32, n)
-	want16 := make([]uint16, n)
 	for i := range want {
 		x := float32(rng.NormFloat64())
-		want[i], want16[i] = math.Float32bits(x), Float32ToBFloat16(x)
+		want[i] = math.Float32bits(x)
 		f32FromFloat32(data[4*i:], []float32{x})
 	}
 	path := filepath.Join(t.TempDir(), "x")
@@ -87,7 +84,7 @@ func TestLarge(t *testing.T) {
 			t.Fatal(how, err)
 		}
 		x, _ := c.Tensor("x")
-		checkReads(t, rng, x, want, want16)
+		checkReads(t, rng, x, want)
 		got := make([]byte, 4*n)
 		if err := x.ReadBytes(got, 0); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%s: wrong bytes, %v", how, err)
@@ -109,7 +106,6 @@ func TestReadRange(t *testing.T) {
 	for _, x := range []Tensor{generated, inFile} {
 		for _, r := range []struct{ off, n int }{{0, 8}, {7, 1}, {-1, 1}, {8, 0}, {math.MaxInt, 1}, {math.MinInt, 1}, {1, 7}} {
 			checkError(t, x.ReadFloat32(make([]float32, r.n), r.off), `tensor "x"`, fmt.Sprintf("cannot read %d from offset %d of 7", r.n, r.off))
-			checkError(t, x.ReadBFloat16(make([]uint16, r.n), r.off), `tensor "x"`, "cannot read")
 		}
 		checkError(t, x.ReadBytes(make([]byte, 1), x.Bytes()), `tensor "x"`, "cannot read 1")
 		if err := x.ReadFloat32(nil, 7); err != nil {
@@ -155,7 +151,7 @@ func TestClose(t *testing.T) {
 		}
 		again, _ := c.Tensor("matrix")
 		for _, err := range []error{
-			x.ReadFloat32(make([]float32, 1), 0), again.ReadBFloat16(make([]uint16, 1), 0), x.ReadBytes(make([]byte, 1), 0),
+			x.ReadFloat32(make([]float32, 1), 0), again.ReadFloat32(make([]float32, 1), 0), x.ReadBytes(make([]byte, 1), 0),
 		} {
 			checkError(t, err, "matrix", "closed")
 			if !errors.Is(err, fs.ErrClosed) {
@@ -249,14 +245,14 @@ func TestGenerated(t *testing.T) {
 	if !slices.Equal(x.Shape, []int{100, 200}) || x.DType != F32 || x.Elements() != 20000 || x.Bytes() != 80000 {
 		t.Errorf("x: %v %v", x.DType, x.Shape)
 	}
-	want32, want16 := make([]uint32, 20000), make([]uint16, 20000)
+	want32 := make([]uint32, 20000)
 	wantBytes := make([]byte, 80000)
 	for i := range want32 {
-		want32[i], want16[i] = math.Float32bits(float32(i)), Float32ToBFloat16(float32(i))
+		want32[i] = math.Float32bits(float32(i))
 		f32FromFloat32(wantBytes[4*i:], []float32{float32(i)})
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
-	checkReads(t, rng, x, want32, want16)
+	checkReads(t, rng, x, want32)
 	for range 50 { // byte ranges that begin and end inside elements
 		lo := rng.IntN(80001)
 		hi := lo + rng.IntN(80001-lo)
@@ -267,7 +263,7 @@ func TestGenerated(t *testing.T) {
 	}
 	z, _ = c.Tensor("z")
 	for _, err := range []error{
-		z.ReadFloat32(make([]float32, 1), 0), z.ReadBFloat16(make([]uint16, 1), 0), z.ReadBytes(make([]byte, 1), 0),
+		z.ReadFloat32(make([]float32, 1), 0), z.ReadBytes(make([]byte, 1), 0),
 	} {
 		checkError(t, err, `tensor "z"`, "boom")
 		if !errors.Is(err, boom) {
@@ -464,33 +460,30 @@ func TestFirstNonFinite(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	bad := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.Float32frombits(0xff800001), math.Float32frombits(0x7f800001)}
 	for _, n := range []int{0, 1, 63, 64, 65, 300} {
-		x, h := make([]float32, n), make([]uint16, n)
+		x := make([]float32, n)
 		fill := func() {
 			for i := range x {
 				x[i] = math.Float32frombits(rng.Uint32())
-				for x[i] != x[i] || math.IsInf(float64(x[i]), 0) || Float32ToBFloat16(x[i])&0x7fff == bfloat16Inf {
+				for x[i] != x[i] || math.IsInf(float64(x[i]), 0) {
 					x[i] = math.Float32frombits(rng.Uint32())
 				}
-				h[i] = Float32ToBFloat16(x[i])
 			}
 		}
 		fill()
 		if n > 1 {
-			x[n/2], h[n/2] = math.MaxFloat32, 0x7f7f
-			x[0], h[0] = -math.MaxFloat32, 0xff7f
+			x[n/2], x[0] = math.MaxFloat32, -math.MaxFloat32
 		}
-		if a, b := FirstNonFinite(x), FirstNonFiniteBFloat16(h); a != -1 || b != -1 {
-			t.Errorf("%d finite numbers: %d, %d", n, a, b)
+		if found := FirstNonFinite(x); found != -1 {
+			t.Errorf("%d finite numbers: %d", n, found)
 		}
 		for at := range n {
 			fill()
 			x[at] = bad[rng.IntN(len(bad))]
-			h[at] = Float32ToBFloat16(x[at])
 			if last := n - 1; at < last {
-				x[last], h[last] = bad[0], 0x7fc0
+				x[last] = bad[0]
 			}
-			if a, b := FirstNonFinite(x), FirstNonFiniteBFloat16(h); a != at || b != at {
-				t.Fatalf("%v at %d of %d: found at %d, %d", x[at], at, n, a, b)
+			if found := FirstNonFinite(x); found != at {
+				t.Fatalf("%v at %d of %d: found at %d", x[at], at, n, found)
 			}
 		}
 	}

@@ -72,41 +72,6 @@ func float32FromF16(dst []float32, src []byte) {
 	}
 }
 
-// bfloat16FromF32 rounds len(dst) elements. src holds at least 4*len(dst) bytes.
-func bfloat16FromF32(dst []uint16, src []byte) {
-	for len(dst) >= 4 && len(src) >= 16 {
-		lo, hi := binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:])
-		dst[0] = bfloat16FromBits(uint32(lo))
-		dst[1] = bfloat16FromBits(uint32(lo >> 32))
-		dst[2] = bfloat16FromBits(uint32(hi))
-		dst[3] = bfloat16FromBits(uint32(hi >> 32))
-		dst, src = dst[4:], src[16:]
-	}
-	for i := range dst {
-		dst[i] = bfloat16FromBits(binary.LittleEndian.Uint32(src[4*i:]))
-	}
-}
-
-// bfloat16FromF16 rounds len(dst) elements. src holds at least 2*len(dst) bytes.
-func bfloat16FromF16(dst []uint16, src []byte) {
-	var wide [256]float32
-	for len(dst) > 0 {
-		x := wide[:min(len(wide), len(dst))]
-		float32FromF16(x, src)
-		for i, v := range x {
-			dst[i] = Float32ToBFloat16(v)
-		}
-		dst, src = dst[len(x):], src[2*len(x):]
-	}
-}
-
-// bfloat16FromBF16 copies len(dst) elements. src holds at least 2*len(dst) bytes.
-func bfloat16FromBF16(dst []uint16, src []byte) {
-	for i := range dst {
-		dst[i] = binary.LittleEndian.Uint16(src[2*i:])
-	}
-}
-
 // f32FromFloat32 writes src as F32. dst holds 4*len(src) bytes.
 func f32FromFloat32(dst []byte, src []float32) {
 	if littleEndian {
@@ -146,11 +111,6 @@ func f16FromFloat32(dst []byte, src []float32) (overflow int) {
 	return -1
 }
 
-// uint16Bytes returns the memory of x.
-func uint16Bytes(x []uint16) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
-}
-
 // float32Bytes returns the memory of x.
 func float32Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
@@ -161,9 +121,8 @@ func BFloat16ToFloat32(h uint16) float32 { return math.Float32frombits(uint32(h)
 
 // Float32ToBFloat16 returns the bfloat16 nearest to x, ties to even. A finite x
 // beyond bfloat16's range becomes infinite; NaN stays NaN.
-func Float32ToBFloat16(x float32) uint16 { return bfloat16FromBits(math.Float32bits(x)) }
-
-func bfloat16FromBits(u uint32) uint16 {
+func Float32ToBFloat16(x float32) uint16 {
+	u := math.Float32bits(x)
 	if u&0x7fffffff > 0x7f800000 {
 		// The fraction of a NaN may lie in the lower half only: set the quiet bit,
 		// or cutting that half off would make it an infinity.
@@ -221,28 +180,6 @@ func FirstNonFinite(x []float32) int {
 	}
 	for i, v := range x[done:] {
 		if math.Float32bits(v)&0x7f800000 == 0x7f800000 {
-			return done + i
-		}
-	}
-	return -1
-}
-
-// FirstNonFiniteBFloat16 returns the index of the first NaN or infinity in the
-// bfloat16 numbers x, or -1.
-func FirstNonFiniteBFloat16(x []uint16) int {
-	const block = 64
-	done := 0
-	for ; len(x)-done >= block; done += block {
-		var any uint16
-		for _, v := range x[done : done+block] {
-			any |= v&0x7fff + 0x0080
-		}
-		if any>>15 != 0 {
-			break
-		}
-	}
-	for i, v := range x[done:] {
-		if v&0x7f80 == 0x7f80 {
 			return done + i
 		}
 	}

@@ -37,8 +37,8 @@
 //
 // [Open] reads a directory, [OpenFile] one file, [OpenFS] any file system (an
 // [embed.FS], say) and [FromBytes] bytes in memory. None of them reads the
-// tensors. [Tensor.ReadFloat32], [Tensor.ReadBFloat16] and [Tensor.ReadBytes] copy
-// a range of elements into the caller's memory, and convert on the way, so that a
+// tensors. [Tensor.ReadFloat32] and [Tensor.ReadBytes] copy a
+// range of elements into the caller's memory, and convert on the way, so that a
 // model that is converted while it is loaded is resident once, not twice. If the
 // file shrank or was overwritten since it was opened, or if its disk fails, they
 // return an error. They may be called from several goroutines at once.

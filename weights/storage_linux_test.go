@@ -15,13 +15,17 @@ import (
 	"time"
 )
 
-// onesFile writes a file with one tensor x of n float32 ones, and opens it. It
-// returns the offset of the elements.
-func onesFile(t *testing.T, n int) (path string, x Tensor, begin int64) {
+// onesFile writes a file with one tensor x of n ones of a type, F32 or BF16, and opens
+// it. It returns the offset of the elements.
+func onesFile(t *testing.T, dtype DType, n int) (path string, x Tensor, begin int64) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "model.safetensors")
-	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, n, 4*n)
-	data := bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, n)
+	one := []byte{0, 0, 0x80, 0x3f}
+	if dtype == BF16 {
+		one = one[2:]
+	}
+	header := fmt.Sprintf(`{"x":{"dtype":%q,"shape":[%d],"data_offsets":[0,%d]}}`, dtype.String(), n, len(one)*n)
+	data := bytes.Repeat(one, n)
 	if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -34,35 +38,40 @@ func onesFile(t *testing.T, n int) (path string, x Tensor, begin int64) {
 	return path, x, int64(8 + len(header))
 }
 
+// stored are the types that are read at once, as they are stored, and in pieces.
+var stored = []DType{F32, BF16}
+
 // TestShrink truncates a file: every way of reading returns an error,
 // wherever it is cut.
 func TestShrink(t *testing.T) {
 	const n = 1 << 20
-	for name, size := range map[string]func(begin int64) int64{
-		"to nothing":        func(int64) int64 { return 0 },
-		"in the header":     func(int64) int64 { return 5 },
-		"between pieces":    func(begin int64) int64 { return begin + 20*pieceBytes },
-		"inside a piece":    func(begin int64) int64 { return begin + 20*pieceBytes + 17 },
-		"by the last bytes": func(begin int64) int64 { return begin + 4*n - 3 },
+	for name, size := range map[string]func(begin, end int64) int64{
+		"to nothing":        func(_, _ int64) int64 { return 0 },
+		"in the header":     func(_, _ int64) int64 { return 5 },
+		"between pieces":    func(begin, _ int64) int64 { return begin + 20*pieceBytes },
+		"inside a piece":    func(begin, _ int64) int64 { return begin + 20*pieceBytes + 17 },
+		"by the last bytes": func(begin, end int64) int64 { return end - 3 },
 	} {
-		t.Run(name, func(t *testing.T) {
-			path, x, begin := onesFile(t, n)
-			if err := os.Truncate(path, size(begin)); err != nil {
-				t.Fatal(err)
-			}
-			for range 2 { // the checkpoint stays what it was
-				for how, err := range map[string]error{
-					"ReadFloat32":  x.ReadFloat32(make([]float32, n), 0),
-					"ReadBFloat16": x.ReadBFloat16(make([]uint16, n), 0),
-					"ReadBytes":    x.ReadBytes(make([]byte, 4*n), 0),
-					"the end":      x.ReadFloat32(make([]float32, 1), n-1),
-				} {
-					t.Run(how, func(t *testing.T) {
-						checkError(t, err, path, `tensor "x"`, fmt.Sprintf("shrank from %d to %d bytes", begin+4*n, size(begin)), "open it again")
-					})
+		for _, dtype := range stored {
+			t.Run(fmt.Sprintf("%v/%s", dtype, name), func(t *testing.T) {
+				path, x, begin := onesFile(t, dtype, n)
+				end := begin + x.Bytes()
+				if err := os.Truncate(path, size(begin, end)); err != nil {
+					t.Fatal(err)
 				}
-			}
-		})
+				for range 2 { // the checkpoint stays what it was
+					for how, err := range map[string]error{
+						"ReadFloat32": x.ReadFloat32(make([]float32, n), 0),
+						"ReadBytes":   x.ReadBytes(make([]byte, x.Bytes()), 0),
+						"the end":     x.ReadFloat32(make([]float32, 3), n-3),
+					} {
+						t.Run(how, func(t *testing.T) {
+							checkError(t, err, path, `tensor "x"`, fmt.Sprintf("shrank from %d to %d bytes", end, size(begin, end)), "open it again")
+						})
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -70,19 +79,9 @@ func TestShrink(t *testing.T) {
 // and in pieces.
 func TestShrinkWhileReading(t *testing.T) {
 	const n = 1 << 20
-	for how, read := range map[string]func(Tensor, []float32) error{
-		"at once": func(x Tensor, dst []float32) error { return x.ReadFloat32(dst, 0) },
-		"in pieces": func(x Tensor, dst []float32) error {
-			narrow := make([]uint16, n)
-			err := x.ReadBFloat16(narrow, 0)
-			for i, v := range narrow {
-				dst[i] = BFloat16ToFloat32(v)
-			}
-			return err
-		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			path, x, _ := onesFile(t, n)
+	for _, dtype := range stored {
+		t.Run(dtype.String(), func(t *testing.T) {
+			path, x, _ := onesFile(t, dtype, n)
 			go func() {
 				time.Sleep(20 * time.Millisecond)
 				os.Truncate(path, 123456)
@@ -90,7 +89,7 @@ func TestShrinkWhileReading(t *testing.T) {
 			dst := make([]float32, n)
 			for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 				clear(dst)
-				if err := read(x, dst); err != nil {
+				if err := x.ReadFloat32(dst, 0); err != nil {
 					checkError(t, err, "shrank")
 					return
 				}
@@ -137,32 +136,33 @@ func (f badFile) ReadAt(p []byte, off int64) (int, error) {
 // TestBadDisk: the error names file, tensor, place and cause, each once.
 func TestBadDisk(t *testing.T) {
 	const n = 1 << 18
-	path, _, begin := onesFile(t, n)
-	from := begin + 5*pieceBytes + 3
-	c, err := OpenFS(badDisk{os.DirFS(filepath.Dir(path)), from})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	x, _ := c.Tensor("x")
-	for how, err := range map[string]error{
-		"ReadFloat32":  x.ReadFloat32(make([]float32, n), 0),
-		"ReadBFloat16": x.ReadBFloat16(make([]uint16, n), 0),
-		"ReadBytes":    x.ReadBytes(make([]byte, 4*n), 0),
-	} {
-		want := fmt.Sprintf(`model.safetensors: tensor "x": cannot be read, check the disk it is on (at byte %d): input/output error`, from)
-		if err == nil || err.Error() != want || !errors.Is(err, syscall.EIO) {
-			t.Errorf("%s: %v, want %s", how, err, want)
+	for _, dtype := range stored {
+		path, _, begin := onesFile(t, dtype, n)
+		from := begin + 5*pieceBytes + 3
+		c, err := OpenFS(badDisk{os.DirFS(filepath.Dir(path)), from})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := x.ReadFloat32(make([]float32, 5*pieceBytes/4), 0); err != nil {
-		t.Errorf("before that byte: %v", err)
+		defer c.Close()
+		x, _ := c.Tensor("x")
+		for how, err := range map[string]error{
+			"ReadFloat32": x.ReadFloat32(make([]float32, n), 0),
+			"ReadBytes":   x.ReadBytes(make([]byte, x.Bytes()), 0),
+		} {
+			want := fmt.Sprintf(`model.safetensors: tensor "x": cannot be read, check the disk it is on (at byte %d): input/output error`, from)
+			if err == nil || err.Error() != want || !errors.Is(err, syscall.EIO) {
+				t.Errorf("%v, %s: %v, want %s", dtype, how, err, want)
+			}
+		}
+		if err := x.ReadFloat32(make([]float32, 5*pieceBytes/(dtype.Bits()/8)), 0); err != nil {
+			t.Errorf("%v before that byte: %v", dtype, err)
+		}
 	}
 }
 
 // TestOverwrite: so does reading a file that was overwritten in place.
 func TestOverwrite(t *testing.T) {
-	path, x, begin := onesFile(t, 1000)
+	path, x, begin := onesFile(t, F32, 1000)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestOverwrite(t *testing.T) {
 // TestReplace: a file that is replaced by rename, as WriteFile does, stays
 // readable as it was.
 func TestReplace(t *testing.T) {
-	path, x, _ := onesFile(t, 1000)
+	path, x, _ := onesFile(t, F32, 1000)
 	if err := WriteFile(t.Context(), path, writeString("something else")); err != nil {
 		t.Fatal(err)
 	}

@@ -111,49 +111,6 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	})
 }
 
-// ReadBFloat16 is ReadFloat32 with elements as the bits of bfloat16 numbers,
-// rounded to nearest, ties to even, where the tensor's type is wider. A finite
-// number beyond the range of bfloat16 becomes infinite; NaN stays NaN.
-func (t Tensor) ReadBFloat16(dst []uint16, off int) error {
-	if err := t.checkRange(int64(off), int64(len(dst)), int64(t.n)); err != nil {
-		return err
-	}
-	if t.read != nil {
-		buf := make([]float32, min(len(dst), 8192))
-		for len(dst) > 0 {
-			x := buf[:min(len(buf), len(dst))]
-			if err := t.read(x, off); err != nil {
-				return t.wrap(err)
-			}
-			for i, v := range x {
-				dst[i] = Float32ToBFloat16(v)
-			}
-			dst, off = dst[len(x):], off+len(x)
-		}
-		return nil
-	}
-	if t.DType == BF16 && littleEndian { // as it is stored
-		return t.wrap(t.file.read(uint16Bytes(dst), t.begin+2*int64(off)))
-	}
-	var convert func([]uint16, []byte)
-	switch t.DType {
-	case F32:
-		convert = bfloat16FromF32
-	case F16:
-		convert = bfloat16FromF16
-	case BF16:
-		convert = bfloat16FromBF16
-	default:
-		return t.notFloat()
-	}
-	size := t.DType.Bits() / 8
-	return t.view(off, len(dst), size, func(piece []byte) {
-		n := len(piece) / size
-		convert(dst[:n], piece)
-		dst = dst[n:]
-	})
-}
-
 // ReadBytes fills dst with the bytes [off, off+len(dst)) of the tensor as it is
 // stored: little-endian, row-major, of any type. Its errors are those of
 // ReadFloat32, except that every type can be read.

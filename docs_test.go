@@ -1,0 +1,243 @@
+// Package gpt2scope_test checks what concerns the repository as a whole: its papers.
+package gpt2scope_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// sources returns the paths of the files that belong to the repository and end in one of suffixes.
+func sources(t *testing.T, suffixes ...string) []string {
+	t.Helper()
+	var paths []string
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			switch path {
+			case ".git", ".venv", "bin", "build", "lib": // .gitignore
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		for _, suffix := range suffixes {
+			if strings.HasSuffix(path, suffix) {
+				paths = append(paths, path)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+var (
+	fenced     = regexp.MustCompile("(?ms)^```.*?^```$")
+	indented   = regexp.MustCompile(`(?m)^    .*$`)
+	inlineCode = regexp.MustCompile("`[^`\n]*`")
+	heading    = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	link       = regexp.MustCompile(`\]\(([^()\s]+)\)|(?:src|href)="([^"]+)"`)
+)
+
+// anchors returns the anchors that GitHub gives the headings of a page.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		found[strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, m[1])] = true
+	}
+	return found
+}
+
+// brokenLinks returns the links of a page, at a path, that lead to no file or to no heading.
+func brokenLinks(path, page string) (broken []string, links int) {
+	prose := inlineCode.ReplaceAllString(indented.ReplaceAllString(fenced.ReplaceAllString(page, ""), ""), "")
+	for _, m := range link.FindAllStringSubmatch(prose, -1) {
+		target := m[1] + m[2]
+		if strings.Contains(target, "://") {
+			continue
+		}
+		links++
+		file, anchor, _ := strings.Cut(target, "#")
+		to := page
+		if file != "" {
+			file = filepath.Join(filepath.Dir(path), file)
+			if _, err := os.Stat(file); err != nil {
+				broken = append(broken, target+": there is no "+file)
+				continue
+			}
+			if anchor == "" {
+				continue
+			}
+			b, err := os.ReadFile(file)
+			if err != nil {
+				broken = append(broken, target+": "+err.Error())
+				continue
+			}
+			to = string(b)
+		}
+		if !anchors(to)[anchor] {
+			broken = append(broken, target+": no heading has this anchor")
+		}
+	}
+	return broken, links
+}
+
+// Every relative link of every page leads to a file and to a heading in it.
+func TestLinks(t *testing.T) {
+	total := 0
+	for _, path := range sources(t, ".md") {
+		broken, links := brokenLinks(path, read(t, path))
+		for _, b := range broken {
+			t.Errorf("%s: %s", path, b)
+		}
+		total += links
+	}
+	if total < 20 {
+		t.Errorf("found %d relative links in all pages, expected 20 at least", total)
+	}
+}
+
+func TestBrokenLinks(t *testing.T) {
+	page := "# A `b`, c\n[a](#a-b-c) [b](#a) [c](README.md) [d](none.md) <img src=\"none.png\"> [e](https://none.example)\n```\n[f](no)\n```\n    [g](no)\n`[h](no)`\n"
+	broken, links := brokenLinks("page.md", page)
+	if links != 5 || len(broken) != 3 {
+		t.Errorf("found %d links, of which broken: %q; expected 5, of which #a, none.md and none.png", links, broken)
+	}
+}
+
+var (
+	codePath = regexp.MustCompile("`([a-z0-9_]+/[A-Za-z0-9_./-]+?)/?`")
+	docPath  = regexp.MustCompile(`\bdocs/[a-z-]+\.md\b`)
+	testRun  = regexp.MustCompile("go test ((?:\\./\\S+ ?)+)[^`\n]*")
+	testName = regexp.MustCompile(`-(?:run|bench) '?\^?(\w+)`)
+)
+
+// What pages and comments name in this repository exists: files, folders, and the tests of 'go test' commands.
+func TestNames(t *testing.T) {
+	for _, path := range sources(t, ".md") {
+		page := read(t, path)
+		for _, m := range codePath.FindAllStringSubmatch(page, -1) {
+			root, _, _ := strings.Cut(m[1], "/")
+			if _, err := os.Stat(root); err != nil || root == "build" || root == "lib" || root == "bin" {
+				continue // not of this repository, or made by its Makefile
+			}
+			if _, err := os.Stat(m[1]); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, m[1])
+			}
+		}
+		for _, m := range testRun.FindAllStringSubmatch(page, -1) {
+			for _, name := range testName.FindAllStringSubmatch(m[0], -1) {
+				if name[1] != "xxx" && !declared(t, strings.Fields(m[1]), name[1]) {
+					t.Errorf("%s names %q, but no test there begins with %s", path, m[0], name[1])
+				}
+			}
+		}
+	}
+	for _, path := range sources(t, ".go", ".py", ".sh", ".c", ".h", ".cu", ".cuh", "Makefile") {
+		for _, doc := range docPath.FindAllString(read(t, path), -1) {
+			if _, err := os.Stat(doc); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, doc)
+			}
+		}
+	}
+}
+
+// declared says whether a test file of the packages declares a test or benchmark whose name begins with name.
+func declared(t *testing.T, packages []string, name string) bool {
+	pattern := regexp.MustCompile(`(?m)^func (Test|Benchmark|Fuzz)?` + name)
+	for _, p := range packages {
+		files, err := filepath.Glob(filepath.Join(p, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if pattern.MatchString(read(t, file)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// peers are the results of an output of 'make bench-peers': for a type and a work, infer's ms and % of its floor, the fastest peer and
+// its ms, and the ratio.
+func peers(t *testing.T, path string) map[string][5]string {
+	t.Helper()
+	row := regexp.MustCompile(`^([ABCD])  (\S+) +\S+=\d+ +\S+ +(\S+) +(\d+)%  +(.+?)  +(\S+) +(\S+) +\S+$`)
+	found := map[string][5]string{}
+	dtype := ""
+	for line := range strings.Lines(read(t, path)) {
+		line = strings.TrimSuffix(line, "\n")
+		if name, of, ok := strings.Cut(line, ", "); ok && strings.HasPrefix(of, "median ms over") {
+			dtype = name
+		}
+		if m := row.FindStringSubmatch(line); m != nil {
+			found[dtype+" "+m[1]+" "+m[2]] = [5]string{m[3], m[4], m[5], m[6], m[7]}
+		}
+	}
+	return found
+}
+
+// The tables of other engines in docs/performance.md are those of one run each, whole: nothing is left out, and every loss is bold.
+func TestTablesOfPeers(t *testing.T) {
+	page := read(t, "docs/performance.md")
+	files := regexp.MustCompile(`(?m)\]\((measurements/\S+-bench-peers\.txt)\)\.$`).FindAllStringSubmatchIndex(page, -1)
+	if len(files) != 2 {
+		t.Fatalf("docs/performance.md names %d runs of 'make bench-peers' above tables, expected 2", len(files))
+	}
+	for _, at := range files {
+		path := filepath.Join("docs", page[at[2]:at[3]])
+		want := peers(t, path)
+		if len(want) != 36 {
+			t.Errorf("%s has %d results, expected 36", path, len(want))
+		}
+		_, table, _ := strings.Cut(page[at[1]:], "|---")
+		table, _, _ = strings.Cut(table, "\n\n")
+		got := map[string][5]string{}
+		for line := range strings.Lines(table) {
+			cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+			if len(cells) != 10 {
+				continue
+			}
+			for i, dtype := range []string{"f32", "bf16", "q8"} {
+				ms, share, _ := strings.Cut(strings.TrimSuffix(cells[1+3*i], " %)"), " (")
+				peerMS, peer, _ := strings.Cut(cells[2+3*i], " ")
+				ratio := strings.Trim(cells[3+3*i], "*")
+				if loss := ratio > "1.00"; loss != strings.HasPrefix(cells[3+3*i], "**") {
+					t.Errorf("%s, %s: ratio %s: bold must be what is above 1, and nothing else", path, cells[0], cells[3+3*i])
+				}
+				got[dtype+" "+cells[0]] = [5]string{ms, share, peer, peerMS, ratio}
+			}
+		}
+		for work, w := range want {
+			if got[work] != w {
+				t.Errorf("docs/performance.md has %q for %s, %s has %q", got[work], work, path, w)
+			}
+		}
+	}
+}

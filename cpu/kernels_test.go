@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/reference"
 )
 
-// The kernels are compared, in every version that this processor runs, with plain float64 loops written here. Outputs are poisoned
+// The kernels are compared, in every version that this processor runs, with the float64 functions of package reference. Outputs are poisoned
 // with a NaN of a known pattern and lie between guards of the same, so that a value that is missing, or written where none belongs,
 // shows. Every case runs on 1, 2 and 3 threads, and the results must be equal bit for bit.
 
@@ -334,16 +335,9 @@ func TestPackCountsNonFinite(t *testing.T) {
 	})
 }
 
-func refActivation(act activation, x float64) float64 {
-	switch act {
-	case geluTanh:
-		return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
-	case geluErf:
-		return x / 2 * math.Erfc(-x/math.Sqrt2)
-	case relu:
-		return math.Max(x, 0)
-	}
-	return x
+// activationFormulas are the formulas of the kernels' activations.
+var activationFormulas = map[activation]func(float64) float64{
+	none: func(x float64) float64 { return x }, geluTanh: reference.GELUTanh, geluErf: reference.GELUErf, relu: reference.ReLU,
 }
 
 // actTolerance is how far act may be off at x, beyond what an error in x itself does: the slope of no activation exceeds 1.13.
@@ -355,21 +349,6 @@ func actTolerance(act activation, x float64) float64 {
 		return 4e-7 * math.Abs(x)
 	}
 	return 0
-}
-
-func refNorm(x []float32, gain, bias []float32, eps float64) []float64 {
-	var mean, variance float64
-	for _, v := range x {
-		mean += float64(v) / float64(len(x))
-	}
-	for _, v := range x {
-		variance += (float64(v) - mean) * (float64(v) - mean) / float64(len(x))
-	}
-	y := make([]float64, len(x))
-	for i, v := range x {
-		y[i] = (float64(v)-mean)/math.Sqrt(variance+eps)*float64(gain[i]) + float64(bias[i])
-	}
-	return y
 }
 
 func TestLayerNorm(t *testing.T) {
@@ -388,7 +367,7 @@ func TestLayerNorm(t *testing.T) {
 					return p.layerNorm(layerNormStep{x: matrix(x.mem, ldx), y: matrix(y.mem, ldy), norm: norm{gain.mem, bias.mem, 1e-5}, M: M, C: C})
 				})
 				for m := range M {
-					want := refNorm(x.slice()[m*ldx:][:C], gain.slice(), bias.slice(), 1e-5)
+					want := reference.LayerNorm(x.slice()[m*ldx:][:C], gain.slice(), bias.slice(), 1e-5)
 					for c := range C {
 						// x - mean rounds at the size of x (about 16 here), relative to the deviation of about 3; C == 1 and 2 have
 						// small deviations, down to 0, that sqrt(eps) bounds.
@@ -633,7 +612,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 		}
 		var inError float64 // of the normalised row, relative to gain
 		if o.norm.gain.p != nil {
-			in = refNorm(rowX(m), o.norm.gain.slice(), o.norm.bias.slice(), 1e-5)
+			in = reference.LayerNorm(rowX(m), o.norm.gain.slice(), o.norm.bias.slice(), 1e-5)
 			inError = 8 * eps32
 			if K < 5 {
 				inError /= math.Sqrt(1e-5)
@@ -680,7 +659,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 			}
 			tol += 2 * eps32 * math.Abs(sum)
 			tol = 1.13*tol + actTolerance(o.act, sum)
-			want := refActivation(o.act, sum)
+			want := activationFormulas[o.act](sum)
 			if res != nil {
 				want += float64(res[m*ldy+n])
 			}
@@ -707,12 +686,12 @@ func TestActivations(t *testing.T) {
 				return p.activation(matrix(x.mem, n), matrix(y.mem, n), mem[float32]{}, act, 1, n)
 			})
 			for i, x := range xs {
-				near(t, got[i], refActivation(act, float64(x)), actTolerance(act, float64(x)), "activation %d at %v", act, x)
+				near(t, got[i], activationFormulas[act](float64(x)), actTolerance(act, float64(x)), "activation %d at %v", act, x)
 			}
 			if act == geluTanh { // the left tail is right too, not just small
 				for i, x := range xs {
 					if x > -5 && x < 0 {
-						want := float64(x) / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(float64(x)+0.044715*float64(x)*float64(x)*float64(x))))
+						want := reference.GELUTanh(float64(x))
 						near(t, got[i], want, 4e-6*math.Abs(want), "gelu_new at %v", x)
 					}
 				}
@@ -938,25 +917,20 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 			at := pasts[b] + T - nq + i
 			for h := range NH {
 				q := row(b, at)[h*HS:][:HS]
-				p := make([]float64, at+1)
-				top, sum := math.Inf(-1), 0.0
-				for j := range p {
+				scores := make([]float64, at+1)
+				for j := range scores {
 					for d, k := range row(b, j)[C+h*HS:][:HS] {
-						p[j] += scaled(q[d]) * round(k)
+						scores[j] += scaled(q[d]) * round(k)
 					}
-					p[j] *= math.Ln2
-					top = math.Max(top, p[j])
+					scores[j] *= math.Ln2
 				}
-				for j := range p {
-					p[j] = math.Exp(p[j] - top)
-					sum += p[j]
-				}
+				top, p := slices.Max(scores), reference.Softmax(scores)
 				for d := range HS {
 					var want, abs float64
 					for j := range p {
 						v := round(row(b, j)[2*C+h*HS+d])
-						want += p[j] / sum * v
-						abs += p[j] / sum * math.Abs(v)
+						want += p[j] * v
+						abs += p[j] * math.Abs(v)
 					}
 					// A score of size s is off by a few eps*s, and so is its exponential, relatively; weights sum to 1.
 					tol := eps32*abs*(8+2*math.Sqrt(float64(HS))+math.Sqrt(float64(len(p)))+2*math.Abs(top)) + rounding*abs

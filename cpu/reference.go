@@ -3,34 +3,35 @@ package cpu
 import (
 	"context"
 	"fmt"
-	"math"
+	"slices"
 
 	"gorgonia.org/tensor"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/reference"
 )
 
-// reference is the backend of [NewReference].
-type reference struct{}
+// referenceBackend is the backend of [NewReference].
+type referenceBackend struct{}
 
 // NewReference makes the reference backend.
-func NewReference() gpt2.Backend { return reference{} }
+func NewReference() gpt2.Backend { return referenceBackend{} }
 
 // Name returns "reference".
-func (reference) Name() string { return "reference" }
+func (referenceBackend) Name() string { return "reference" }
 
 // Fuse leaves the plan as it is: one step per stage.
-func (reference) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
+func (referenceBackend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 
 // Sizes are those of float64.
-func (reference) Sizes() gpt2.Sizes { return gpt2.Sizes{Weight: 8, Activation: 8, KV: 8} }
+func (referenceBackend) Sizes() gpt2.Sizes { return gpt2.Sizes{Weight: 8, Activation: 8, KV: 8} }
 
 // Close does nothing.
-func (reference) Close() error { return nil }
+func (referenceBackend) Close() error { return nil }
 
 // Prepare reads the weights of the layers as float64.
-func (reference) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
-	r := &referenceRunner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: gpt2.NewPlanCache(reference{}, m.Config, o.Layers)}
+func (referenceBackend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	r := &referenceRunner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: gpt2.NewPlanCache(referenceBackend{}, m.Config, o.Layers)}
 	r.keys = make([][]float64, len(o.Layers)*o.Batch)
 	r.values = make([][]float64, len(o.Layers)*o.Batch)
 	params := m.Config.ParamsOf(o.Layers)
@@ -64,7 +65,7 @@ func (reference) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gp
 type referenceRunner struct {
 	model    *gpt2.Model
 	options  gpt2.Options
-	weights  map[string]*tensor.Dense // matrices (K, N), vectors (1, N)
+	weights  map[string]*tensor.Dense // matrices as in the checkpoint, vectors (1, N)
 	plans    *gpt2.PlanCache
 	sampling gpt2.Sampling
 	sampler  gpt2.Sampler
@@ -79,7 +80,7 @@ type referenceRunner struct {
 	keys, values [][]float64
 }
 
-// read keeps a parameter as a matrix (K, N) with the inputs first, or (1, N).
+// read widens a parameter to float64: a matrix in the shape of the checkpoint, a vector as (1, N).
 func (r *referenceRunner) read(p gpt2.Param) error {
 	data := make([]float32, p.Elements())
 	if err := r.model.Read(p.Name, data, 0); err != nil {
@@ -89,31 +90,12 @@ func (r *referenceRunner) read(p gpt2.Param) error {
 	if len(p.Shape) == 2 {
 		rows, cols = p.Shape[0], p.Shape[1]
 	}
-	r.weights[p.Name] = dense(rows, cols, toFloat64(data))
+	wide := make([]float64, len(data))
+	for i, v := range data {
+		wide[i] = float64(v)
+	}
+	r.weights[p.Name] = tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(wide))
 	return nil
-}
-
-func toFloat64(x []float32) []float64 {
-	y := make([]float64, len(x))
-	for i, v := range x {
-		y[i] = float64(v)
-	}
-	return y
-}
-
-// dense makes a (rows, cols) tensor over data.
-func dense(rows, cols int, data []float64) *tensor.Dense {
-	return tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(data))
-}
-
-// ones makes a (rows, cols) tensor of ones: gorgonia has no broadcast, and a
-// product with ones is one.
-func ones(rows, cols int) *tensor.Dense {
-	data := make([]float64, rows*cols)
-	for i := range data {
-		data[i] = 1
-	}
-	return dense(rows, cols, data)
 }
 
 func (r *referenceRunner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) }
@@ -202,17 +184,29 @@ func (r *referenceRunner) step(step gpt2.Step) error {
 		var err error
 		switch o.Op {
 		case gpt2.OpEmbed:
-			err = r.embed(o)
+			out, wte, wpe := r.rows(o.Out, o.Rows), r.weight(o.Weight), r.weight(o.Bias)
+			for i, id := range r.ids {
+				copy(out[i], reference.Embed(wte, wpe, int(id), r.position+i%o.Rows, o.N))
+			}
 		case gpt2.OpLayerNorm:
-			err = r.layerNorm(o)
+			gain, bias := r.weight(o.Weight), r.weight(o.Bias)
+			r.eachRow(o, func(y, x []float64) { copy(y, reference.LayerNorm(x, gain, bias, r.model.Config.Epsilon)) })
 		case gpt2.OpLinear:
 			err = r.linear(o)
 		case gpt2.OpAttention:
-			err = r.attention(o)
+			r.attention(o)
 		case gpt2.OpActivation:
-			err = r.activation(o)
+			act := activationFuncs[o.Activation]
+			r.eachRow(o, func(y, x []float64) {
+				for i, v := range x {
+					y[i] = act(v)
+				}
+			})
 		case gpt2.OpAdd:
-			err = r.add(o)
+			out, z := r.rows(o.Out, o.Rows), r.rows(o.Aux, o.Rows)
+			for i, x := range r.rows(o.In, o.Rows) {
+				copy(out[i], reference.Add(x, z[i]))
+			}
 		case gpt2.OpSample:
 			err = r.sample(o)
 		default:
@@ -225,101 +219,42 @@ func (r *referenceRunner) step(step gpt2.Step) error {
 	return nil
 }
 
-// gather copies the last rows of each sequence of a buffer into a matrix (B*rows, width).
-func (r *referenceRunner) gather(b gpt2.Buffer, rows int) *tensor.Dense {
-	shape, B := r.plan.Buffers[b], r.plan.Phase.Batch
-	data := make([]float64, 0, B*rows*shape.Width)
-	for s := range B {
-		data = append(data, r.buffers[b][((s+1)*shape.Rows-rows)*shape.Width:(s+1)*shape.Rows*shape.Width]...)
-	}
-	return dense(B*rows, shape.Width, data)
+// activationFuncs are the formulas of the activations.
+var activationFuncs = map[gpt2.Activation]func(float64) float64{
+	gpt2.GELUNew: reference.GELUTanh, gpt2.GELUErf: reference.GELUErf, gpt2.ReLU: reference.ReLU,
 }
 
-// scatter copies a matrix (B*rows, width) over the last rows of each sequence of a buffer.
-func (r *referenceRunner) scatter(b gpt2.Buffer, rows int, t tensor.Tensor) {
-	shape, data := r.plan.Buffers[b], t.Data().([]float64)
+// weight returns the elements of a parameter, nil for none.
+func (r *referenceRunner) weight(name string) []float64 {
+	if name == "" {
+		return nil
+	}
+	return r.weights[name].Data().([]float64)
+}
+
+// rows returns the last n rows of each sequence of a buffer: B*n rows in place.
+func (r *referenceRunner) rows(b gpt2.Buffer, n int) [][]float64 {
+	shape := r.plan.Buffers[b]
+	var rows [][]float64
 	for s := range r.plan.Phase.Batch {
-		copy(r.buffers[b][((s+1)*shape.Rows-rows)*shape.Width:], data[s*rows*shape.Width:(s+1)*rows*shape.Width])
+		rows = append(rows, reference.Rows(r.buffers[b][((s+1)*shape.Rows-n)*shape.Width:], n, shape.Width, shape.Width)...)
+	}
+	return rows
+}
+
+// eachRow calls f with each output and input row of an operation.
+func (r *referenceRunner) eachRow(o gpt2.Operation, f func(y, x []float64)) {
+	out := r.rows(o.Out, o.Rows)
+	for i, x := range r.rows(o.In, o.Rows) {
+		f(out[i], x)
 	}
 }
 
-// arithmetic calls gorgonia; its first error sticks.
-type arithmetic struct{ err error }
-
-func (a *arithmetic) apply(f func(x, y tensor.Tensor) (tensor.Tensor, error), x, y tensor.Tensor) tensor.Tensor {
-	if a.err != nil {
-		return nil
-	}
-	var z tensor.Tensor
-	z, a.err = f(x, y)
-	return z
-}
-
-func (a *arithmetic) matMul(x, y tensor.Tensor) tensor.Tensor {
-	return a.apply(func(x, y tensor.Tensor) (tensor.Tensor, error) { return tensor.MatMul(x, y) }, x, y)
-}
-
-func (a *arithmetic) add(x, y tensor.Tensor) tensor.Tensor {
-	return a.apply(func(x, y tensor.Tensor) (tensor.Tensor, error) { return tensor.Add(x, y) }, x, y)
-}
-
-func (a *arithmetic) sub(x, y tensor.Tensor) tensor.Tensor {
-	return a.apply(func(x, y tensor.Tensor) (tensor.Tensor, error) { return tensor.Sub(x, y) }, x, y)
-}
-
-func (a *arithmetic) mul(x, y tensor.Tensor) tensor.Tensor {
-	return a.apply(func(x, y tensor.Tensor) (tensor.Tensor, error) { return tensor.Mul(x, y) }, x, y)
-}
-
-func (a *arithmetic) div(x, y tensor.Tensor) tensor.Tensor {
-	return a.apply(func(x, y tensor.Tensor) (tensor.Tensor, error) { return tensor.Div(x, y) }, x, y)
-}
-
-// each computes f of every element.
-func (a *arithmetic) each(f func(float64) float64, x tensor.Tensor) tensor.Tensor {
-	return a.apply(func(x, _ tensor.Tensor) (tensor.Tensor, error) { return x.Apply(f) }, x, nil)
-}
-
-// embed: x = wte[id] + wpe[position], (B*T, C).
-func (r *referenceRunner) embed(o gpt2.Operation) error {
-	wte, wpe := r.weights[o.Weight].Data().([]float64), r.weights[o.Bias].Data().([]float64)
-	C, T := o.N, o.Rows
-	for i, id := range r.ids {
-		position := r.position + i%T
-		for c := range C {
-			r.buffers[o.Out][i*C+c] = wte[int(id)*C+c] + wpe[position*C+c]
-		}
-	}
-	return nil
-}
-
-// layerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias over each row of C.
-func (r *referenceRunner) layerNorm(o gpt2.Operation) error {
-	R, C := r.plan.Phase.Batch*o.Rows, o.K
-	if R == 0 {
-		return nil
-	}
-	var a arithmetic
-	column, row := ones(C, 1), ones(1, C)
-	share := func(x float64) float64 { return x / float64(C) }
-	x := r.gather(o.In, o.Rows)
-	mean := a.each(share, a.matMul(x, column))               // (R, 1)
-	d := a.sub(x, a.matMul(mean, row))                       // (R, C)
-	variance := a.each(share, a.matMul(a.mul(d, d), column)) // (R, 1)
-	deviation := a.each(func(v float64) float64 { return math.Sqrt(v + r.model.Config.Epsilon) }, variance)
-	y := a.div(d, a.matMul(deviation, row))
-	y = a.mul(y, a.matMul(ones(R, 1), r.weights[o.Weight]))
-	y = a.add(y, a.matMul(ones(R, 1), r.weights[o.Bias]))
-	if a.err == nil {
-		r.scatter(o.Out, o.Rows, y)
-	}
-	return a.err
-}
-
-// linear: y = x W + b. W is (K, N); lm_head's is (N, K), transposed.
+// linear is [reference.Linear] for all rows at once, multiplied by gorgonia's tensor. Its
+// weights are (K, N), those of lm_head (N, K).
 func (r *referenceRunner) linear(o gpt2.Operation) error {
-	R := r.plan.Phase.Batch * o.Rows
-	if R == 0 {
+	in := r.rows(o.In, o.Rows)
+	if len(in) == 0 {
 		return nil
 	}
 	w := r.weights[o.Weight]
@@ -329,124 +264,41 @@ func (r *referenceRunner) linear(o gpt2.Operation) error {
 			return err
 		}
 	}
-	var a arithmetic
-	y := a.matMul(r.gather(o.In, o.Rows), w)
-	if o.Bias != "" {
-		y = a.add(y, a.matMul(ones(R, 1), r.weights[o.Bias]))
+	x := tensor.New(tensor.WithShape(len(in), o.K), tensor.WithBacking(slices.Concat(in...)))
+	product, err := tensor.MatMul(x, w) // (B*Rows, N)
+	if err != nil {
+		return err
 	}
-	if a.err == nil {
-		r.scatter(o.Out, o.Rows, y)
-	}
-	return a.err
-}
-
-// attention stores K and V of the new rows, then for each head computes
-// softmax(scale q k^T) v, where query i sees the keys up to its own position.
-func (r *referenceRunner) attention(o gpt2.Operation) error {
-	c, B, T := r.model.Config, r.plan.Phase.Batch, o.Rows
-	C, HS, S := c.Channels, c.HeadSize(), r.position+T
-	y := make([]float64, B*o.Queries*C)
-	for b := range B {
-		cache := o.Slot*B + b
-		for t := range T {
-			row := r.buffers[o.In][(b*T+t)*3*C:]
-			r.keys[cache] = append(r.keys[cache], row[C:2*C]...)
-			r.values[cache] = append(r.values[cache], row[2*C:3*C]...)
+	y := reference.Rows(product.Data().([]float64), len(in), o.N, o.N)
+	for i, out := range r.rows(o.Out, o.Rows) {
+		if o.Bias != "" {
+			y[i] = reference.Add(y[i], r.weight(o.Bias))
 		}
-		if o.Queries == 0 {
-			continue
-		}
-		for h := range c.Heads {
-			q := headOf(r.buffers[o.In][(b*T+T-o.Queries)*3*C:], o.Queries, 3*C, h, HS)
-			k := headOf(r.keys[cache], S, C, h, HS)
-			v := headOf(r.values[cache], S, C, h, HS)
-			if err := k.T(); err != nil {
-				return err
-			}
-			var a arithmetic
-			p := a.each(func(x float64) float64 { return x * o.Scale }, a.matMul(q, k)) // (Queries, S)
-			if a.err != nil {
-				return a.err
-			}
-			causalSoftmax(p.Data().([]float64), o.Queries, S)
-			out := a.matMul(p, v) // (Queries, HS)
-			if a.err != nil {
-				return a.err
-			}
-			for i := range o.Queries {
-				copy(y[(b*o.Queries+i)*C+h*HS:], out.Data().([]float64)[i*HS:(i+1)*HS])
-			}
-		}
-	}
-	if o.Queries > 0 {
-		r.scatter(o.Out, o.Queries, dense(B*o.Queries, C, y))
+		copy(out, y[i])
 	}
 	return nil
 }
 
-// headOf copies the columns of one head of rows with a stride into (rows, HS).
-func headOf(x []float64, rows, stride, head, size int) *tensor.Dense {
-	data := make([]float64, 0, rows*size)
-	for i := range rows {
-		data = append(data, x[i*stride+head*size:i*stride+(head+1)*size]...)
-	}
-	return dense(rows, size, data)
-}
-
-// causalSoftmax turns rows of scores (Q, S) into probabilities, where the i-th of
-// the last Q positions sees the keys up to itself.
-func causalSoftmax(p []float64, Q, S int) {
-	for i := range Q {
-		row, keys := p[i*S:(i+1)*S], S-Q+i+1
-		largest, sum := math.Inf(-1), 0.0
-		for _, v := range row[:keys] {
-			largest = math.Max(largest, v) // NaN stays NaN
+// attention appends K and V of the new rows to the cache, then attends with the last
+// Queries of them.
+func (r *referenceRunner) attention(o gpt2.Operation) {
+	c, B := r.model.Config, r.plan.Phase.Batch
+	C, HS, S := c.Channels, c.HeadSize(), r.position+o.Rows
+	qkv, out := r.rows(o.In, o.Rows), r.rows(o.Out, o.Queries)
+	for b := range B {
+		cache := o.Slot*B + b
+		for _, row := range qkv[b*o.Rows:][:o.Rows] {
+			r.keys[cache] = append(r.keys[cache], row[C:2*C]...)
+			r.values[cache] = append(r.values[cache], row[2*C:3*C]...)
 		}
-		for j, v := range row[:keys] {
-			row[j] = math.Exp(v - largest)
-			sum += row[j]
-		}
-		for j := range row {
-			if j < keys {
-				row[j] /= sum
-			} else {
-				row[j] = 0
+		for h := range c.Heads {
+			q := reference.Rows(r.buffers[o.In][h*HS:], B*o.Rows, 3*C, HS)[(b+1)*o.Rows-o.Queries : (b+1)*o.Rows]
+			k, v := reference.Rows(r.keys[cache][h*HS:], S, C, HS), reference.Rows(r.values[cache][h*HS:], S, C, HS)
+			for i, y := range reference.Attention(q, k, v, o.Scale) {
+				copy(out[b*o.Queries+i][h*HS:], y)
 			}
 		}
 	}
-}
-
-// activationFuncs are the activations in float64.
-var activationFuncs = map[gpt2.Activation]func(float64) float64{
-	gpt2.GELUNew: func(x float64) float64 { return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))) },
-	gpt2.GELUErf: func(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) },
-	gpt2.ReLU:    func(x float64) float64 { return math.Max(x, 0) },
-}
-
-// activation: y = act(x).
-func (r *referenceRunner) activation(o gpt2.Operation) error {
-	if o.Rows == 0 {
-		return nil
-	}
-	var a arithmetic
-	y := a.each(activationFuncs[o.Activation], r.gather(o.In, o.Rows))
-	if a.err == nil {
-		r.scatter(o.Out, o.Rows, y)
-	}
-	return a.err
-}
-
-// add: x = x + z.
-func (r *referenceRunner) add(o gpt2.Operation) error {
-	if o.Rows == 0 {
-		return nil
-	}
-	var a arithmetic
-	y := a.add(r.gather(o.In, o.Rows), r.gather(o.Aux, o.Rows))
-	if a.err == nil {
-		r.scatter(o.Out, o.Rows, y)
-	}
-	return a.err
 }
 
 // sample draws a token per sequence from its last row of logits.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/reference"
 )
 
 // Attention against its formula in float64: every variant, both types, with and
@@ -109,34 +110,11 @@ func (d *attentionData) solve() {
 				copy(k[at:at+c.HS], row[C+h*c.HS:])
 				copy(v[at:at+c.HS], row[2*C+h*c.HS:])
 			}
-			scores := make([]float64, c.P)
-			for i := range c.Q {
-				r := c.T - c.Q + i
-				if r < c.pad {
-					continue
-				}
-				q := d.qkv[(b*c.T+r)*d.ldqkv+h*c.HS:][:c.HS]
-				y := d.y[(b*c.Q+i)*C+h*c.HS:][:c.HS]
-				keys := int(d.pos[b]) + r - c.pad + 1
-				top, sum := math.Inf(-1), 0.0
-				for j := range keys {
-					s := 0.0
-					for e, x := range k[j*c.HS : (j+1)*c.HS] {
-						s += float64(x) * float64(q[e])
-					}
-					scores[j] = s * float64(d.scale)
-					top = max(top, scores[j])
-				}
-				for j := range keys {
-					p := math.Exp(scores[j] - top)
-					sum += p
-					for e, x := range v[j*c.HS : (j+1)*c.HS] {
-						y[e] += p * float64(x)
-					}
-				}
-				for e := range y {
-					y[e] /= sum
-				}
+			live := min(c.Q, c.T-c.pad) // queries that are not idle, the last ones
+			keys := int(d.pos[b]) + c.T - c.pad
+			q := reference.Rows(d.qkv[h*c.HS:], c.B*c.T, d.ldqkv, c.HS)[(b+1)*c.T-live : (b+1)*c.T]
+			for i, y := range reference.Attention(q, reference.Rows(k, keys, c.HS, c.HS), reference.Rows(v, keys, c.HS, c.HS), float64(d.scale)) {
+				copy(d.y[((b+1)*c.Q-live+i)*C+h*c.HS:], y)
 			}
 		}()
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/reference"
 )
 
 // Linear against y = act(norm(x) W^T + bias) in float64: every variant, type,
@@ -58,34 +59,16 @@ func newLinearData(dt cuda.DType, rows, N, K int) *linearData {
 	some := min(rows, cuda.GEMVRows)
 	normed := make([]float64, some*K)
 	for m := range some {
-		row := d.xf[m*K : (m+1)*K]
-		mean, variance := 0.0, 0.0
-		for _, v := range row {
-			mean += float64(v) / float64(K)
-		}
-		for _, v := range row {
-			variance += (float64(v) - mean) * (float64(v) - mean) / float64(K)
-		}
-		for k, v := range row {
-			normed[m*K+k] = (float64(v)-mean)/math.Sqrt(variance+linearEps)*float64(d.gain[k]) + float64(d.shift[k])
-		}
+		copy(normed[m*K:], reference.LayerNorm(d.xf[m*K:(m+1)*K], d.gain, d.shift, linearEps))
 	}
 	d.plain, d.norm = make([]float64, rows*N), make([]float64, some*N)
 	linearParallel(N, func(n int) {
 		w := d.w[n*K : (n+1)*K]
 		for m := range rows {
-			sum := 0.0
-			for k, v := range d.x[m*K : (m+1)*K] {
-				sum += float64(v) * float64(w[k])
-			}
-			d.plain[m*N+n] = sum
+			d.plain[m*N+n] = reference.Dot(d.x[m*K:(m+1)*K], w)
 		}
 		for m := range some {
-			sum := 0.0
-			for k, v := range normed[m*K : (m+1)*K] {
-				sum += v * float64(w[k])
-			}
-			d.norm[m*N+n] = sum
+			d.norm[m*N+n] = reference.Dot(normed[m*K:(m+1)*K], w)
 		}
 	})
 	return d
@@ -140,18 +123,6 @@ func linearWays(all bool) []linearWay {
 		}
 	}
 	return ways
-}
-
-func linearAct(x float64, act cuda.Activation) float64 {
-	switch act {
-	case cuda.GELUTanh:
-		return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
-	case cuda.GELUErf:
-		return x / 2 * (1 + math.Erf(x/math.Sqrt2))
-	case cuda.ReLU:
-		return max(x, 0)
-	}
-	return x
 }
 
 // linearDevice is a linearData on the device.
@@ -231,7 +202,7 @@ func (l *linearDevice) check(name string, M int, way linearWay, got []float32, l
 				v += float64(d.bias[n])
 			}
 			scale = max(scale, math.Abs(v))
-			v = linearAct(v, way.act)
+			v = activations[way.act](v)
 			if way.accumulate {
 				v += float64(l.before(m, n))
 			}

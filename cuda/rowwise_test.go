@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/reference"
 )
 
 // The kernels that work row by row, against their formulas in float64. Rows are
@@ -88,9 +89,7 @@ func TestEmbed(t *testing.T) {
 						ids[i] = -1 // idle: not to be looked up
 						continue
 					}
-					for k := range c.C {
-						want[i*c.C+k] = float64(wte[int(ids[i])*c.C+k]) + float64(wpe[(int(pos[b])+live)*c.C+k])
-					}
+					copy(want[i*c.C:], reference.Embed(wte, wpe, int(ids[i]), int(pos[b])+live, c.C))
 				}
 				x := g.floats(c.B*c.T*c.C, cuda.F32, nil)
 				args := cuda.EmbedArgs{DType: dt, IDs: g.ints(ids).ptr(), Pos: g.ints(pos).ptr(),
@@ -149,20 +148,13 @@ func TestLayerNorm(t *testing.T) {
 					sum, want := make([]float32, c.M*c.C), make([]float64, c.M*c.C)
 					for m := range c.M {
 						row := sum[m*c.C : (m+1)*c.C]
-						mean, square := 0.0, 0.0
 						for i := range row {
 							row[i] = x[m*c.C+i]
 							if a.given {
 								row[i] += z[m*c.C+i] // in float32, as the residual stream is
 							}
-							mean += float64(row[i]) / float64(c.C)
 						}
-						for _, v := range row {
-							square += (float64(v) - mean) * (float64(v) - mean) / float64(c.C)
-						}
-						for i, v := range row {
-							want[m*c.C+i] = (float64(v)-mean)/math.Sqrt(square+1e-5)*float64(gain[i]) + float64(bias[i])
-						}
+						copy(want[m*c.C:], reference.LayerNorm(row, gain, bias, 1e-5))
 					}
 					gotX := gather(t, name+" x", xb.get(), c.M, c.C, ld, gap)
 					for i := range sum {
@@ -183,16 +175,9 @@ func TestLayerNorm(t *testing.T) {
 	}
 }
 
-func activation(x float64, act cuda.Activation) float64 {
-	switch act {
-	case cuda.GELUTanh:
-		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
-	case cuda.GELUErf:
-		return 0.5 * x * (1 + math.Erf(x/math.Sqrt2))
-	case cuda.ReLU:
-		return max(x, 0)
-	}
-	return x
+// activations are the formulas of the kernels' activations.
+var activations = map[cuda.Activation]func(float64) float64{
+	cuda.ActNone: func(x float64) float64 { return x }, cuda.GELUTanh: reference.GELUTanh, cuda.GELUErf: reference.GELUErf, cuda.ReLU: reference.ReLU,
 }
 
 func TestActivate(t *testing.T) {
@@ -228,7 +213,7 @@ func TestActivate(t *testing.T) {
 						if mode.bias {
 							v += float64(bias[i%c.N])
 						}
-						want[i] = activation(v, act)
+						want[i] = activations[act](v)
 						largest, kept = math.Max(largest, math.Abs(v)), math.Max(kept, math.Abs(want[i]))
 					}
 					// Where GELU is nearly 0, 1 + tanh (or erf) cancels: its error is a

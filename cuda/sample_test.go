@@ -10,6 +10,7 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/reference"
 )
 
 // sampling is a set of buffers for drawing from B rows of V logits.
@@ -369,18 +370,8 @@ func TestSampleSeeds(t *testing.T) {
 			s.check("seeds", o)
 			counts[decode(s.tokens.read(t), &[1]int32{})[0]]++
 		}
-		total, kept := 0.0, k
-		if k == 0 {
-			kept = V
-		}
-		for i := V - kept; i < V; i++ {
-			total += math.Exp(float64(i) / 2 / o.Temperature)
-		}
-		for i, n := range counts {
-			p := 0.0
-			if i >= V-kept {
-				p = math.Exp(float64(i)/2/o.Temperature) / total
-			}
+		for i, p := range reference.Distribution(s.rows[0], o.Temperature, o.TopK, o.TopP) {
+			n := counts[i]
 			// Five standard deviations of a binomial count.
 			if math.Abs(n-p*draws) > 5*math.Sqrt(draws*p*(1-p)) {
 				t.Errorf("k=%d: token %d was drawn %g times, expected %g", k, i, n, p*draws)

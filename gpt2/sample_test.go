@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"gpt2scope/reference"
 )
 
 // Known answers of the Random123 distribution (kat_vectors, philox4x32 10).
@@ -31,48 +33,8 @@ func randomLogits(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// wantProbabilities computes the distribution that sampling stands for, plainly.
-func wantProbabilities(o Sampling, logits []float32) []float64 {
-	order := make([]int, len(logits))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case logits[a] > logits[b]:
-			return -1
-		case logits[a] < logits[b]:
-			return 1
-		}
-		return a - b
-	})
-	if o.TopK > 0 {
-		order = order[:min(o.TopK, len(order))]
-	}
-	p, total := make([]float64, len(logits)), 0.0
-	for _, id := range order {
-		p[id] = math.Exp(float64(logits[id]) / o.Temperature)
-		total += p[id]
-	}
-	if o.TopP > 0 && o.TopP < 1 {
-		sum, kept := 0.0, 0.0
-		for _, id := range order {
-			if sum >= o.TopP*total {
-				p[id] = 0
-			}
-			sum += p[id]
-			kept += p[id]
-		}
-		total = kept
-	}
-	for i := range p {
-		p[i] /= total
-	}
-	return p
-}
-
 // TestSampleFollowsDistribution draws many tokens and compares frequencies with
-// the plainly computed distribution by Pearson's chi-squared.
+// the reference distribution by Pearson's chi-squared.
 func TestSampleFollowsDistribution(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	const draws = 20000
@@ -80,7 +42,7 @@ func TestSampleFollowsDistribution(t *testing.T) {
 		{Temperature: 1}, {Temperature: 0.7, TopK: 5}, {Temperature: 1.5, TopP: 0.8}, {Temperature: 0.9, TopK: 12, TopP: 0.6}, {Temperature: 2, TopK: 1000},
 	} {
 		logits := randomLogits(r, 40)
-		p := wantProbabilities(o, logits)
+		p := reference.Distribution(logits, o.Temperature, o.TopK, o.TopP)
 		o.Seed = r.Uint64()
 		var s Sampler
 		counts := make([]float64, len(logits))
@@ -121,12 +83,7 @@ func TestSampleGreedyAndDeterministic(t *testing.T) {
 	var s, other Sampler
 	for range 100 {
 		logits := randomLogits(r, 1+r.IntN(300))
-		best := 0
-		for i := range logits {
-			if logits[i] > logits[best] {
-				best = i
-			}
-		}
+		best := reference.Greedy(logits)
 		logits = append(logits, logits[best]) // an equal one later must not win
 		for _, o := range []Sampling{{}, {Temperature: 3, TopK: 1}, {Temperature: 1e-9}, {Temperature: 1, TopP: 1e-9}} {
 			o.Seed = r.Uint64()
@@ -142,7 +99,7 @@ func TestSampleGreedyAndDeterministic(t *testing.T) {
 		}
 		o.TopK, o.Temperature = 5, 0.5 // the log-probability is of the whole, at temperature 1
 		c, _ := s.Sample(o, logits, 1, 9)
-		p := wantProbabilities(Sampling{Temperature: 1}, logits)
+		p := reference.Softmax(logits)
 		if d := math.Abs(float64(c.LogProb) - math.Log(p[c.ID])); !(d < 1e-5) {
 			t.Fatalf("log-probability %g, want %g", c.LogProb, math.Log(p[c.ID]))
 		}

@@ -8,11 +8,16 @@
 // Queries are scaled by log2(e) too, so that the exponentials are powers of two.
 //
 // One query: keys are cut into chunks of KEYS, so that few heads still feed many workers; partial results are joined in order.
+#ifndef GS_ATTENTION_H
+#define GS_ATTENTION_H
+
+#include "rows.h"
+#include "tile.h"
 
 enum {
 	QT = 4,           // tiles of queries that share a block of keys in L1
 	QROWS = QT * MR,  // queries of a task
-	KEYS = 256,       // keys of a block
+	KEYS = GS_KEYS,   // keys of a block
 	MAX_HS = 256,     // a row of Q fits in LDA
 };
 
@@ -239,3 +244,5 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 }
 
 _Static_assert((QROWS + MR) * LDA + QROWS * (MAX_HS + GS_NR) + 2 * QROWS <= GS_SCRATCH, "scratch too small for attention");
+
+#endif

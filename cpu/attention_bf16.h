@@ -4,6 +4,11 @@
 //
 // A task takes up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many. What a row gives does not
 // depend on the rows beside it: a key that it does not see adds exactly 0 to its sums.
+#ifndef GS_ATTENTION_BF16_H
+#define GS_ATTENTION_BF16_H
+
+#include "attention.h"
+#include "bf16.h"
 
 enum {
 	AQ = 256, // queries of a task: a multiple of 32
@@ -129,3 +134,5 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 _Static_assert(AB * BR + AQ * MAX_HS + 2 * AQ + AQ * (MAX_HS + 32) / 2 + BR * (AB + 32) / 2 <= GS_SCRATCH,
                "scratch too small for attention");
 _Static_assert(AQ % 32 == 0 && AB % 32 == 0, "tasks and blocks are whole tiles");
+
+#endif

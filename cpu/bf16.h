@@ -6,7 +6,11 @@
 // A task is some rows of x by some panels. Its rows of x are packed once, whole, into the L2 cache, and it goes through panel after panel,
 // each in blocks of BKC rows that stay in L1 over all register tiles. Partial sums of one panel wait in the worker's scratch; those of a
 // register tile are finished while the next is multiplied, or just before (struct waiting).
+#ifndef GS_BF16_H
+#define GS_BF16_H
 
+#include "linear.h"
+#include "version.h"
 #if GS_BF16_TILE == GS_BY_AMX
 #include "tile_amx.h"
 #else
@@ -148,15 +152,4 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 _Static_assert(BMC * FAR_ROW + BTAIL + BKC / 2 * GS_NR + BA_VALUES / 2 <= GS_SCRATCH, "scratch too small for a task");
 _Static_assert(BMC % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles");
 
-// The register tile from the first-level cache: the ceiling of these products.
-static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
-	float *c = w->scratch, *b = c + BR * GS_NR;
-	uint16_t *a = (uint16_t *)(b + BKC / 2 * GS_NR);
-	vary(b, BKC / 2 * GS_NR + BR * (BKC + 32) / 2);
-	waiting none = {0};
-	bf16_begin();
-	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, GS_NR, 0, &none);
-	bf16_end();
-	*ops = count * 2 * BR * BKC * GS_NR;
-	return c[0];
-}
+#endif

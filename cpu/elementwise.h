@@ -1,13 +1,11 @@
 // GS_EMBED, GS_ADD, GS_ACTIVATION, GS_COPY. Included by kernels_impl.h, once per instruction set.
+#ifndef GS_ELEMENTWISE_H
+#define GS_ELEMENTWISE_H
+
+#include "q8.h"
+#include "rows.h"
 
 enum { SPAN = 1024, EMBED_SPAN = 128 }; // columns of a task
-
-INLINE float widen_bf16(uint16_t h) {
-	uint32_t u = (uint32_t)h << 16;
-	float f;
-	memcpy(&f, &u, 4);
-	return f;
-}
 
 // lookup reads columns [c, c+n) of row `id` of a table.
 INLINE void lookup(float *y, const gs_weight *w, int64_t id, int64_t c, int64_t n) {
@@ -81,3 +79,5 @@ static void op_copy(gs_worker *w, const gs_step *s) {
 	for (int64_t r = gs_first(w, o->M); r >= 0; r = gs_next(w))
 		memmove(row_of(&o->y, r), row_of(&o->a, r), (size_t)o->C * sizeof(float));
 }
+
+#endif

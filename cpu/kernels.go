@@ -155,7 +155,10 @@ func newPool(threads int, isa isa) (*pool, error) {
 	if threads < 1 || threads > maxThreads {
 		return nil, fmt.Errorf("%d threads: want 1 to %d", threads, maxThreads)
 	}
-	c := C.gs_pool_create(C.int(threads), C.int(isa))
+	if !isaRuns(isa) {
+		return nil, fmt.Errorf("kernel version %q does not run on this processor; it runs %v", isa, supportedISAs())
+	}
+	c := C.gs_pool_create(C.int(threads), C.gs_kernels_of(C.int(isa)))
 	if c == nil {
 		return nil, fmt.Errorf("starting %d threads failed: the system gave neither threads nor memory enough", threads)
 	}

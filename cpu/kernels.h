@@ -64,6 +64,10 @@ int gs_isa_supported(int isa);
 int gs_amx_refused(void);
 const char *gs_isa_name(int isa);
 
+// gs_kernels_of returns a version, NULL where this program does not contain it.
+typedef struct gs_kernels gs_kernels;
+const gs_kernels *gs_kernels_of(int isa);
+
 // ---- packed weights -------------------------------------------------------------------------------------------------------------
 //
 // Columns are grouped in panels of GS_NR = 32, padded with zeros; a panel holds its rows k = 0..K-1 one after another, so a product
@@ -195,7 +199,8 @@ typedef struct gs_attention {
 	int32_t bf16; // with a cache of bfloat16, more than a few queries: may round to it what is multiplied, where that is faster
 } gs_attention;
 
-// gs_attention_work returns how many floats `work` must hold.
+// gs_attention_work returns how many floats `work` must hold: for one query, partial results of each GS_KEYS keys.
+enum { GS_KEYS = 256 };
 size_t gs_attention_work(int B, int NH, int HS, int S);
 
 // GS_ADD: y = a + b. GS_ACTIVATION: y = act(a + bias). GS_COPY: y = a. y may be a.
@@ -218,16 +223,12 @@ typedef struct gs_step {
 // ---- pool -----------------------------------------------------------------------------------------------------------------------
 
 typedef struct gs_pool gs_pool;
-typedef struct gs_worker gs_worker;
 
 enum { GS_MAX_THREADS = 256 };
 
-// gs_pool_create starts threads-1 threads; the caller of gs_pool_run is the remaining worker. NULL when threads or memory lack.
-gs_pool *gs_pool_create(int threads, int isa);
+// gs_pool_create starts threads-1 threads; the caller of gs_run is the remaining worker. NULL when threads, memory or kernels lack.
+gs_pool *gs_pool_create(int threads, const gs_kernels *kernels);
 void gs_pool_destroy(gs_pool *pool); // not while it runs
-
-// gs_pool_run calls fn(worker, arg) once on every worker and returns when all have. One caller at a time.
-void gs_pool_run(gs_pool *pool, void (*fn)(gs_worker *, void *), void *arg);
 
 // gs_run executes steps[from:to]. Where stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds of
 // CLOCK_MONOTONIC, to stamps[((i-from)*n + w)*2] and the next. Where cancel is not NULL and *cancel becomes non-zero, it stops soon;

@@ -1,5 +1,5 @@
 // The kernels for x86-64 with AMX tiles of bfloat16: as those with AVX512_VNNI, but for products with many rows.
-#include "pool.h"
+#include "version.h"
 #if GS_HAVE_AMX
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma"))), apply_to = function)

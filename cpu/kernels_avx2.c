@@ -1,6 +1,6 @@
 // The kernels for x86-64 with AVX2 and FMA: 16 registers of 8 floats, a register tile of 6 x 16.
 #if defined(__x86_64__)
-#include "pool.h"
+#include "version.h"
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else

@@ -1,6 +1,6 @@
 // The kernels for x86-64 with AVX-512.
 #if defined(__x86_64__)
-#include "pool.h"
+#include "version.h"
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
 #else

@@ -1,4 +1,18 @@
-// All ops for one instruction set. The including file sets the target and
+// All ops for one instruction set.
+//
+// Includes go up:
+//   kernels.h:                                               what Go calls
+//   pool.h simd.h alloc.c:                                   threads; vectors
+//   version.h norm.h rows.h tile.h pool.c:                   what a version provides; LayerNorm; weights held by rows; the register tile
+//   q8.h attention.h isa.c program.c:                        8-bit weights; attention; which versions run here; steps
+//   linear.h elementwise.h pack.h q8_gemv.h:                 products; embedding and sums; packing; the 8-bit product of one row
+//   tile_dot.h tile_amx.h:                                   register tiles of bfloat16
+//   bf16.h split.h:                                          products of bfloat16; of float32 as three bfloat16 numbers
+//   attention_bf16.h measure.h avx512.h:                     attention over a cache of bfloat16; ceilings; parameters of AVX-512
+//   kernels_impl.h
+//   kernels_*.c:                                             a version each
+//
+// The including file sets the target and
 //
 //   GS_TABLE     name of the table to define
 //   GS_NAME      its name in words
@@ -9,39 +23,19 @@
 //   GS_DOT_VNNI  (or GS_DOT_SDOT) where it multiplies bytes so (q8_gemv.h)
 //   GS_BF16_TILE GS_BY_DOT or GS_BY_AMX where it multiplies bfloat16 (bf16.h); else weights held so are widened
 
-#include "pool.h"
-
-#include "simd.h"
-
-// vary fills operands to measure ceilings with: numbers of either sign between 1 and 2, be they taken as float32 or as pairs of bfloat16.
-// With zeros, which take less power, the tiles of AMX ran a fifth faster than with weights.
-INLINE void vary(float *p, int64_t n) {
-	uint32_t x = 1;
-	for (int64_t i = 0; i < n; i++) {
-		x = x * 1664525 + 1013904223; // Numerical Recipes' quick generator
-		const uint32_t word = (x & 0x807f807f) | 0x3f803f80;
-		memcpy(p + i, &word, sizeof word);
-	}
-}
-
-#include "tile.h"
-
-#include "q8.h"
-
-#include "norm.h"
-
-#include "rows.h"
-
-#include "linear.h"
+#ifndef GS_KERNELS_IMPL_H
+#define GS_KERNELS_IMPL_H
 
 #include "attention.h"
-
-#define GS_BY_DOT 1
-#define GS_BY_AMX 2
+#include "elementwise.h"
+#include "linear.h"
+#include "measure.h"
+#include "norm.h"
+#include "pack.h"
+#include "version.h"
 #ifdef GS_BF16_TILE
-#include "bf16.h"
-
 #include "attention_bf16.h"
+#include "bf16.h"
 #if GS_BF16_TILE == GS_BY_AMX
 #include "split.h"
 #endif
@@ -84,56 +78,9 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 		attention_many(w, o);
 }
 
-#include "elementwise.h"
-
-#include "pack.h"
-
 static void op_nop(gs_worker *w, const gs_step *s) {
 	(void)w;
 	(void)s;
-}
-
-#ifndef GS_FLOPS
-#define GS_FLOPS flops
-static float flops(gs_worker *w, int64_t count, int64_t *ops) {
-	enum { N = 256 }; // rows of a panel that stay in L1
-	float *a = w->scratch, *b = a + MR * LDA, *c = b + N * GS_NR;
-	vary(a, MR * LDA + N * GS_NR);
-	for (int64_t i = 0; i < count; i++) tile_of[BLOCK][MR](N, a, 0, b, b, c, GS_NR, 0);
-	*ops = count * 2 * MR * N * GS_NR;
-	return c[0];
-}
-#endif
-
-// The register tile without its loads: as many sums as it keeps, each waiting only for itself.
-static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {
-	vf acc[MR][GS_NV], a = splat(1.0f - 0x1p-20f), b = splat(0x1p-10f);
-#pragma GCC unroll 16
-	for (int i = 0; i < MR; i++)
-#pragma GCC unroll 8
-		for (int j = 0; j < GS_NV; j++) acc[i][j] = splat(w->scratch[i * GS_NV + j]);
-#pragma GCC unroll 1
-	for (int64_t k = 0; k < count; k++)
-#pragma GCC unroll 16
-		for (int i = 0; i < MR; i++)
-#pragma GCC unroll 8
-			for (int j = 0; j < GS_NV; j++) acc[i][j] = acc[i][j] * a + b;
-	vf sum = {0};
-#pragma GCC unroll 16
-	for (int i = 0; i < MR; i++)
-#pragma GCC unroll 8
-		for (int j = 0; j < GS_NV; j++) sum += acc[i][j];
-	*ops = count * 2 * MR * GS_NV * VL;
-	return sum_lanes(sum);
-}
-
-static float read_all(const float *p, int64_t n) {
-	vu s[8] = {{0}};
-	for (int64_t i = 0; i + 8 * VL <= n; i += 8 * VL)
-#pragma GCC unroll 8
-		for (int u = 0; u < 8; u++) s[u] ^= load_u(p + i + u * VL);
-	vu t = (s[0] ^ s[1] ^ s[2] ^ s[3]) ^ (s[4] ^ s[5] ^ s[6] ^ s[7]);
-	return sum_lanes((vf)(t & 0x3fffffff));
 }
 
 // block_maxima writes the largest value of each block of x; NaN where one of them is.
@@ -177,7 +124,7 @@ static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block
 				[GS_ACTIVATION] = op_activation,                                                                                      \
 				[GS_COPY] = op_copy,                                                                                                  \
 			},                                                                                                                        \
-		.arithmetic = {[GS_TILE] = GS_FLOPS, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
+		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
 		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_all, .maxima = block_maxima,                        \
 	}
 
@@ -188,4 +135,6 @@ static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block
 const gs_kernels GS_TABLE = GS_KERNELS(GS_NAME, quantise_pairs, gemv_q8);
 #else
 const gs_kernels GS_TABLE = GS_KERNELS(GS_NAME, quantise_bytes, gemv_q8);
+#endif
+
 #endif

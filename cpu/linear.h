@@ -9,6 +9,13 @@
 // written once. Panels that are not float32 are widened once per block and task, those of a weight held by rows are made then; the rows
 // of x stay float32, so that with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h). Versions of the
 // kernels that multiply bfloat16 do that instead (bf16.h), those with AMX in float32 too (split.h).
+#ifndef GS_LINEAR_H
+#define GS_LINEAR_H
+
+#include "norm.h"
+#include "q8.h"
+#include "rows.h"
+#include "tile.h"
 
 enum {
 	MC = 240,       // rows of a task: MC * LDA * 4 = 735 KiB of packed x; a multiple of every MR
@@ -307,3 +314,5 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 }
 
 _Static_assert(MC_ROWS * LDA + SUMS + KC * GS_NR * 3 / 2 + 2 * MC_ROWS <= GS_SCRATCH, "scratch too small for a task");
+
+#endif

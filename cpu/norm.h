@@ -1,6 +1,11 @@
 // LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias over a row of n.
 // Two passes, mean first, as var = E[x^2] - mean^2 cancels; sums run in 4 vectors, so that their rounding error is that of n/(4 VL)
 // additions. Included by kernels_impl.h, once per instruction set.
+#ifndef GS_NORM_H
+#define GS_NORM_H
+
+#include "pool.h"
+#include "simd.h"
 
 INLINE void row_stats(const float *x, int64_t n, float eps, float *mean, float *rstd) {
 	vf s[4] = {{0}, {0}, {0}, {0}};
@@ -49,3 +54,5 @@ static void op_layernorm(gs_worker *w, const gs_step *s) {
 		apply_norm(row_of(&o->y, r), x, 0, o->C, &o->norm, mean, rstd);
 	}
 }
+
+#endif

@@ -1,4 +1,10 @@
 // Packing weights (layouts in kernels.h). Included by kernels_impl.h, once per instruction set.
+#ifndef GS_PACK_H
+#define GS_PACK_H
+
+#include "q8.h"
+#include "rows.h"
+#include "version.h"
 
 INLINE float f16_to_f32(uint16_t h) {
 	// Exponent and mantissa, moved into place, are too small by 2^112; subnormals come out right as the product is exact.
@@ -15,10 +21,7 @@ INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, in
 	case GS_BF16: {
 		uint16_t h[GS_NR];
 		memcpy(h, (const char *)src + i * 2, (size_t)n * 2);
-		for (int j = 0; j < n; j++) {
-			uint32_t u = (uint32_t)h[j] << 16;
-			memcpy(&out[j], &u, 4);
-		}
+		for (int j = 0; j < n; j++) out[j] = widen_bf16(h[j]);
 		break;
 	}
 	default: {
@@ -125,3 +128,5 @@ static void pack(gs_worker *w, gs_pack_job *job) {
 	}
 	atomic_fetch_add(&job->bad, bad);
 }
+
+#endif

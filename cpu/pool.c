@@ -149,12 +149,12 @@ static void release(gs_pool *p) {
 	gs_free(p, sizeof *p);
 }
 
-gs_pool *gs_pool_create(int threads, int isa) {
-	if (threads < 1 || threads > GS_MAX_THREADS || !gs_isa_supported(isa)) return NULL;
+gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
+	if (threads < 1 || threads > GS_MAX_THREADS || !kernels) return NULL;
 	gs_pool *p = gs_alloc(sizeof *p);
 	if (!p) return NULL;
 	p->n = threads;
-	p->kernels = gs_kernels_of(isa);
+	p->kernels = kernels;
 	p->threads = calloc((size_t)threads, sizeof *p->threads);
 	p->workers = gs_alloc((size_t)threads * sizeof *p->workers);
 	p->tickets = gs_alloc((size_t)threads * 2 * sizeof *p->tickets);

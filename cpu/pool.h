@@ -5,24 +5,16 @@
 #include "kernels.h"
 #include <stdatomic.h>
 
-// What the compiler and the system can: GCC 11 and clang 12 know the instructions, and only Linux is known to hand out tiles.
-#if defined(__x86_64__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
-#define GS_HAVE_DOT 1
-#if defined(__linux__)
-#define GS_HAVE_AMX 1
-#endif
-#endif
-
 enum { GS_LINE = 64 }; // bytes of a cache line
 
-struct gs_worker {
+typedef struct gs_worker {
 	_Alignas(GS_LINE) gs_pool *pool; // a line each: all but pool, id, n and scratch changes in every loop
 	int id, n;
 	int victim;       // whose share of the loop is being taken, relative to id
 	int64_t count;    // of the current loop
 	unsigned phase;   // barriers passed
 	float *scratch;   // GS_SCRATCH floats of this worker's own
-};
+} gs_worker;
 
 // Scratch holds a packed block of activations and the state of an attention tile. Touched as far as needed.
 enum { GS_SCRATCH = 768 * 1024 };
@@ -31,9 +23,6 @@ enum { GS_SCRATCH = 768 * 1024 };
 typedef struct gs_ticket {
 	_Alignas(GS_LINE) _Atomic int64_t next;
 } gs_ticket;
-
-typedef struct gs_kernels gs_kernels;
-typedef struct gs_pack_job gs_pack_job;
 
 struct gs_pool {
 	int n;
@@ -54,6 +43,9 @@ struct gs_pool {
 	_Alignas(GS_LINE) _Atomic int32_t quit;
 	struct gs_sleep *sleep;
 };
+
+// gs_pool_run calls fn(worker, arg) once on every worker and returns when all have. One caller at a time.
+void gs_pool_run(gs_pool *pool, void (*fn)(gs_worker *, void *), void *arg);
 
 // gs_barrier waits until all workers have called it. What they wrote before is visible to all after.
 void gs_barrier(gs_worker *w);
@@ -92,37 +84,5 @@ static inline void gs_share(const gs_worker *w, int64_t count, int64_t *lo, int6
 	*lo = count * w->id / w->n;
 	*hi = count * (w->id + 1) / w->n;
 }
-
-// 32 activations as integers, d q: what q8.h multiplies weights with.
-typedef struct gs_q8_block {
-	int8_t q[GS_QB];
-	float d;
-	int32_t offset;                        // -128 sum q, what weights held as q + 128 add too much
-	int32_t unused[6];                     // to the end of a cache line
-	uint32_t even[GS_QB / 4], odd[GS_QB / 4]; // q as pairs of int16, for processors that multiply those: 4i and 4i+2; 4i+1 and 4i+3
-} gs_q8_block;
-
-// What one instruction set's translation unit provides (kernels_impl.h).
-struct gs_kernels {
-	const char *name;
-	void (*op[GS_OPS])(gs_worker *, const gs_step *);
-	void (*pack)(gs_worker *, gs_pack_job *);
-	void (*quantise)(gs_q8_block *out, const float *x, int64_t n);
-	void (*gemv_q8)(int panels, int64_t blocks, const gs_q8_block *x, const void *w, int64_t stride, float *y);
-	// By gs_arithmetic; NULL where there is none. The value depends on what was computed, and is not used.
-	float (*arithmetic[GS_ARITHMETICS])(gs_worker *, int64_t count, int64_t *ops);
-	float (*read)(const float *p, int64_t n);
-	void (*maxima)(float *maxima, const float *x, int64_t n, int64_t block);
-};
-
-struct gs_pack_job {
-	const gs_weight *w;
-	const void *src;
-	int src_dtype, transposed;
-	int64_t r0, r1;
-	_Atomic int64_t bad;
-};
-
-const gs_kernels *gs_kernels_of(int isa);
 
 #endif

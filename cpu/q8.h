@@ -7,6 +7,11 @@
 //   y[n] = sum over blocks b of d_x[b] d_W[b][n] sum over k in b of q_x[k] q_W[k][n]
 //
 // This is what llama.cpp does for its Q8_0 (ggml-org/llama.cpp, ggml/src/ggml-cpu/quants.c, ggml_vec_dot_q8_0_q8_0_generic).
+#ifndef GS_Q8_H
+#define GS_Q8_H
+
+#include "simd.h"
+#include "version.h"
 
 // Adding it rounds a float of less than 2^22 to an integer, which then lies in the low bits: 1.5 * 2^23.
 #define Q8_ROUND 12582912.0f
@@ -131,8 +136,7 @@ INLINE float q8_at(const gs_weight *w, int64_t k, int64_t n) {
 	const char *block = q8_block_of(w, n / GS_NR, k / GS_QB);
 	uint16_t d = ((const uint16_t *)block)[n % 16 * 2 + n % GS_NR / 16];
 	uint8_t q = ((const uint8_t *)block)[2 * GS_NR + k % GS_QB / 4 * 4 * GS_NR + n % GS_NR * 4 + k % 4];
-	uint32_t bits = (uint32_t)d << 16;
-	float scale;
-	memcpy(&scale, &bits, 4);
-	return scale * (float)((int)q - 128);
+	return widen_bf16(d) * (float)((int)q - 128);
 }
+
+#endif

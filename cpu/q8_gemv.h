@@ -6,6 +6,8 @@
 //
 // A panel's block is 17 cache lines, read in address order. Sums are integers within a block, whose order does not matter.
 
+#include "q8.h"
+
 // dot adds to each lane the dot product of its 4 bytes of w with 4 activations: block x, number i.
 #if defined(GS_DOT_VNNI) && GS_VB == 64
 #define DOT_OFFSET 1 // weights are taken as q + 128: the sum starts at -128 sum q_x

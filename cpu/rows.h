@@ -1,5 +1,10 @@
 // Weights held by rows (layout in kernels.h): turning them into panels, and products of few rows of x as dot products.
 // Included by kernels_impl.h, once per instruction set.
+#ifndef GS_ROWS_H
+#define GS_ROWS_H
+
+#include "pool.h"
+#include "simd.h"
 
 // A row has so many values, and so many words: float32, or pairs of bfloat16.
 INLINE int64_t row_length(const gs_weight *w) { return padded(w->K); }
@@ -97,3 +102,5 @@ DOTS(bf16, 4, 1)
 
 // dots_of[bf16][m] writes y (m, 32) for 32 columns.
 static dots_fn *const dots_of[2][DOT_ROWS + 1] = {DOTS_OF(f32), DOTS_OF(bf16)};
+
+#endif

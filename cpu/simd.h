@@ -1,7 +1,10 @@
 // Vectors of GS_VB bytes in the compiler's vector extension (GCC and clang), and elementary functions over them. The same source
 // becomes AVX-512, AVX2, NEON or SSE2 code, by the width and the target that the including file sets.
 // Included by kernels_impl.h, once per instruction set.
+#ifndef GS_SIMD_H
+#define GS_SIMD_H
 
+#include "kernels.h"
 #include <math.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -199,6 +202,13 @@ INLINE vf activate(int act, vf x) {
 INLINE vf even_half(vu pair) { return (vf)(pair << 16); }
 INLINE vf odd_half(vu pair) { return (vf)(pair & 0xffff0000u); }
 
+INLINE float widen_bf16(uint16_t h) {
+	uint32_t u = (uint32_t)h << 16;
+	float f;
+	memcpy(&f, &u, 4);
+	return f;
+}
+
 // to_bf16 rounds to nearest, ties to even, and leaves the result in the low half of each lane. NaN stays NaN.
 INLINE vu to_bf16(vf x) {
 	vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
@@ -223,3 +233,5 @@ INLINE float *row_of(const gs_view *v, int64_t r) {
 	if (v->per == 0) return v->p + r * v->ld;
 	return v->p + (r / v->per * v->stride + r % v->per) * v->ld;
 }
+
+#endif

@@ -11,6 +11,11 @@
 // Of float32 and 8-bit weights, and of those bfloat16 ones that bf16.h leaves. For GS_SPLIT_ROWS and more: splitting a panel takes as
 // long as multiplying some tens of rows with it. Blocks of K are those of linear_many. Included by kernels_impl.h where GS_BF16_TILE is
 // GS_BY_AMX.
+#ifndef GS_SPLIT_H
+#define GS_SPLIT_H
+
+#include "linear.h"
+#include "tile_amx.h"
 
 enum {
 	PARTS = 3, // of a number
@@ -188,18 +193,4 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 _Static_assert(NC * SM * GS_NR + KC * GS_NR * 3 / 2 + PARTS * KC / 2 * GS_NR + 2 * SM + PARTS * SM * KC / 2 <= GS_SCRATCH,
                "scratch too small for a task");
 
-// The register tile from the first-level cache: the ceiling of these products.
-static float flops_split(gs_worker *w, int64_t count, int64_t *ops) {
-	enum { N = 96, PB = N / 2 * GS_NR, PA = BR * N };
-	float *c = w->scratch, *b = c + BR * GS_NR;
-	uint16_t *a = (uint16_t *)(b + PARTS * PB);
-	memset(c, 0, (size_t)(BR * GS_NR) * sizeof *c);
-	vary(b, PARTS * PB + PARTS * PA / 2);
-	waiting none = {0};
-	bf16_begin();
-	for (int64_t i = 0; i < count; i++) split_32(N / 32, a, bf16_at(a, N, 16, 0), PA, b, PB, (const char *)b, c, GS_NR, 1, &none);
-	bf16_end();
-	*ops = count * 2 * BR * N * GS_NR;
-	return c[0];
-}
-#define GS_FLOPS flops_split
+#endif

@@ -6,6 +6,11 @@
 //
 // Each output is summed in the order of k, whatever m is and whoever calls.
 // Included by kernels_impl.h, once per instruction set. GS_MR rows by GS_NV vectors are what the registers hold.
+#ifndef GS_TILE_H
+#define GS_TILE_H
+
+#include "pool.h"
+#include "simd.h"
 
 enum {
 	MR = GS_MR,
@@ -214,3 +219,5 @@ static __attribute__((noinline)) void gemv_bf16(int panels, int64_t K, const flo
 	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 1, K, x, b, stride, y);
 	for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 1, K, x, b, stride, y);
 }
+
+#endif

@@ -9,6 +9,10 @@
 //
 // Tiles are named in inline assembly, which every compiler that has the assembler for it takes alike. Statements are volatile: they
 // stay in order.
+#ifndef GS_TILE_AMX_H
+#define GS_TILE_AMX_H
+
+#include "linear.h"
 
 enum {
 	BR = 32,         // rows of a register tile
@@ -129,3 +133,5 @@ INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64
 	else
 		amx_16((n + 31) / 32, a0, b, tail, ahead, c, ldc, accumulate, f);
 }
+
+#endif

@@ -5,6 +5,10 @@
 // A lane of VDPBF16PS adds two products to a float32 sum, one after the other; it rounds to nearest and takes subnormal numbers for 0
 // (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS). Each output is summed in the order of k, whatever m
 // is. Included by kernels_impl.h where GS_BF16_TILE is GS_BY_DOT.
+#ifndef GS_TILE_DOT_H
+#define GS_TILE_DOT_H
+
+#include "linear.h"
 
 enum {
 	BR = GS_MR,      // rows of a register tile
@@ -71,3 +75,5 @@ INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64
 	finish_next(f, BR);
 	dot_of[m](n, bf16_at(a, K, r, k), bf16_row_length(K), b, ahead, c, ldc, accumulate);
 }
+
+#endif

@@ -1,0 +1,97 @@
+// Loops that run at a ceiling of the processor: its register tiles, multiply-adds and reads.
+#ifndef GS_MEASURE_H
+#define GS_MEASURE_H
+
+#include "tile.h"
+#include "version.h"
+#ifdef GS_BF16_TILE
+#include "bf16.h"
+#if GS_BF16_TILE == GS_BY_AMX
+#include "split.h"
+#endif
+#endif
+
+// vary fills operands to measure ceilings with: numbers of either sign between 1 and 2, be they taken as float32 or as pairs of bfloat16.
+// With zeros, which take less power, the tiles of AMX ran a fifth faster than with weights.
+INLINE void vary(float *p, int64_t n) {
+	uint32_t x = 1;
+	for (int64_t i = 0; i < n; i++) {
+		x = x * 1664525 + 1013904223; // Numerical Recipes' quick generator
+		const uint32_t word = (x & 0x807f807f) | 0x3f803f80;
+		memcpy(p + i, &word, sizeof word);
+	}
+}
+
+#if GS_BF16_TILE == GS_BY_AMX
+// The register tile from the first-level cache: the ceiling of these products.
+static float flops_f32(gs_worker *w, int64_t count, int64_t *ops) {
+	enum { N = 96, PB = N / 2 * GS_NR, PA = BR * N };
+	float *c = w->scratch, *b = c + BR * GS_NR;
+	uint16_t *a = (uint16_t *)(b + PARTS * PB);
+	memset(c, 0, (size_t)(BR * GS_NR) * sizeof *c);
+	vary(b, PARTS * PB + PARTS * PA / 2);
+	waiting none = {0};
+	bf16_begin();
+	for (int64_t i = 0; i < count; i++) split_32(N / 32, a, bf16_at(a, N, 16, 0), PA, b, PB, (const char *)b, c, GS_NR, 1, &none);
+	bf16_end();
+	*ops = count * 2 * BR * N * GS_NR;
+	return c[0];
+}
+#else
+static float flops_f32(gs_worker *w, int64_t count, int64_t *ops) {
+	enum { N = 256 }; // rows of a panel that stay in L1
+	float *a = w->scratch, *b = a + MR * LDA, *c = b + N * GS_NR;
+	vary(a, MR * LDA + N * GS_NR);
+	for (int64_t i = 0; i < count; i++) tile_of[BLOCK][MR](N, a, 0, b, b, c, GS_NR, 0);
+	*ops = count * 2 * MR * N * GS_NR;
+	return c[0];
+}
+#endif
+
+#ifdef GS_BF16_TILE
+// The register tile from the first-level cache: the ceiling of these products.
+static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
+	float *c = w->scratch, *b = c + BR * GS_NR;
+	uint16_t *a = (uint16_t *)(b + BKC / 2 * GS_NR);
+	vary(b, BKC / 2 * GS_NR + BR * (BKC + 32) / 2);
+	waiting none = {0};
+	bf16_begin();
+	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, GS_NR, 0, &none);
+	bf16_end();
+	*ops = count * 2 * BR * BKC * GS_NR;
+	return c[0];
+}
+#endif
+
+// The register tile without its loads: as many sums as it keeps, each waiting only for itself.
+static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {
+	vf acc[MR][GS_NV], a = splat(1.0f - 0x1p-20f), b = splat(0x1p-10f);
+#pragma GCC unroll 16
+	for (int i = 0; i < MR; i++)
+#pragma GCC unroll 8
+		for (int j = 0; j < GS_NV; j++) acc[i][j] = splat(w->scratch[i * GS_NV + j]);
+#pragma GCC unroll 1
+	for (int64_t k = 0; k < count; k++)
+#pragma GCC unroll 16
+		for (int i = 0; i < MR; i++)
+#pragma GCC unroll 8
+			for (int j = 0; j < GS_NV; j++) acc[i][j] = acc[i][j] * a + b;
+	vf sum = {0};
+#pragma GCC unroll 16
+	for (int i = 0; i < MR; i++)
+#pragma GCC unroll 8
+		for (int j = 0; j < GS_NV; j++) sum += acc[i][j];
+	*ops = count * 2 * MR * GS_NV * VL;
+	return sum_lanes(sum);
+}
+
+static float read_all(const float *p, int64_t n) {
+	vu s[8] = {{0}};
+	for (int64_t i = 0; i + 8 * VL <= n; i += 8 * VL)
+#pragma GCC unroll 8
+		for (int u = 0; u < 8; u++) s[u] ^= load_u(p + i + u * VL);
+	vu t = (s[0] ^ s[1] ^ s[2] ^ s[3]) ^ (s[4] ^ s[5] ^ s[6] ^ s[7]);
+	return sum_lanes((vf)(t & 0x3fffffff));
+}
+
+#endif

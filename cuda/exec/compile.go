@@ -16,8 +16,8 @@ type compiled struct {
 	steps   [][]launch // of each step of the plan
 	ranges  *annotate.Pass
 	samples bool
-	runs    int         // eager ones
-	graph   *cuda.Graph // from the second run on, in graph mode
+	runs    int     // eager ones
+	plain   variant // that which does not stamp
 }
 
 // launch is one call into the library.

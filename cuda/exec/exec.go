@@ -292,7 +292,7 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{backend: b, model: m, options: o, weights: u, compiled: map[gpt2.Phase]*compiled{}, plans: gpt2.NewPlanCache(b, m.Config, o.Layers)}
+	r := &Runner{backend: b, model: m, options: o, weights: u, compiled: map[gpt2.Phase]*compiled{}, plans: gpt2.NewPlanCache(b, m.Config, o.Layers), recorder: off{}}
 	if err := r.allocate(); err != nil {
 		return nil, cmp.Or(err, r.Close())
 	}

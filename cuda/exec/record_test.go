@@ -153,14 +153,14 @@ func TestRecordAgain(t *testing.T) {
 }
 
 func BenchmarkNoRecording(b *testing.B) {
-	var rec *recording
+	var rec recorder = off{}
+	c, l := &compiled{}, launch{run: func() error { return nil }}
 	for b.Loop() {
-		stamps := rec.pick(nil)
-		note := rec.begin(nil, stamps)
-		_ = stamps.before(0, launch{})
-		call := note.call()
-		call.kernel(0)
-		_ = stamps.after(0, launch{})
-		note.end()
+		v, _ := rec.variants(c)
+		p := rec.pass(passAt{}, v)
+		p.step(0)
+		_ = p.launch(0, l)
+		p.endStep()
+		p.close()
 	}
 }

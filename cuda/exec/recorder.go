@@ -3,8 +3,12 @@ package exec
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
+	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
+	"gpt2scope/gpt2"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
@@ -16,8 +20,8 @@ const (
 	RecorderCUPTI  = "cupti"  // CUDA's activity records
 )
 
-// openRecorder makes ready what records passes. CUPTI must be asked before there is a
-// context. Where it cannot be had, stamps take its place, and that is said.
+// openRecorder opens CUPTI if it is to record, which must be done before there is a
+// context. Where CUPTI cannot be used, stamps take its place, and a notice says so.
 func (b *Backend) openRecorder() error {
 	switch b.options.Recorder {
 	case RecorderNone, RecorderStamps:
@@ -39,7 +43,7 @@ func (b *Backend) openRecorder() error {
 	return err
 }
 
-// Recorder returns by what passes are recorded, when they are.
+// Recorder names the recorder that [Runner.StartRecording] uses.
 func (b *Backend) Recorder() string {
 	if b.cupti != nil {
 		return RecorderCUPTI
@@ -47,48 +51,141 @@ func (b *Backend) Recorder() string {
 	return RecorderStamps
 }
 
-// tagOf packs what a recorded call belongs to into the 64 bits of a CUPTI tag: pass
-// id, phase and step + 1.
-func tagOf(pass uint64, phase, step int32) uint64 {
-	return pass<<28 | uint64(phase&0xfff)<<16 | uint64(step+1)&0xffff
+// recorder notes the passes of a session, of which a trace is made in the end. Its
+// methods are called on the one thread that launches.
+type recorder interface {
+	// variants returns the variant as which the next pass of a plan is launched, and one
+	// whose graph is captured whenever that of next is; nil for none.
+	variants(c *compiled) (next, other *variant)
+
+	// pass begins to note a pass that is launched as a variant, capture one that is only
+	// captured. What it returns is valid until the next call.
+	pass(at passAt, v *variant) passRecorder
+	capture(at passAt, v *variant) passRecorder
+
+	// wait notes a wait for the device until end is called.
+	wait() (end func())
+
+	// forget reads what the device holds of the passes of a plan, and frees its variants.
+	// No pass of c is launched after that.
+	forget(c *compiled) error
+
+	// stop ends the recording and adds its events to the trace. The device is idle.
+	stop() error
 }
 
-// tagged is the opposite of tagOf.
-func tagged(tag uint64) (phase, step int32, pass uint64) {
-	return int32(tag >> 16 & 0xfff), int32(tag&0xffff) - 1, tag >> 28
+// passRecorder notes one pass. Either replay is called, or begin, the methods of
+// steps, and end.
+type passRecorder interface {
+	begin() error
+	step(i int)
+	launch(i int, l launch) error // launches l, of step i
+	endStep()
+	end() error
+
+	replay(g *cuda.Graph, s *cuda.Stream) error // launches g on s
+
+	close() // is called last, also where the pass failed
 }
 
-// push puts a tag on what is launched until pop; step is -1 for a whole graph.
-func (n *passNote) push(step int) {
-	if n != nil && n.cupti != nil {
-		n.cupti.Push(tagOf(n.id, n.phase, int32(step)))
+// variant is one way to launch a compiled pass. Without stamps there is only one.
+type variant struct {
+	graph  *cuda.Graph // from the second run on, in graph mode
+	stamps *stampSet   // where kernels stamp, nil for nowhere
+}
+
+// passAt says which pass is launched.
+type passAt struct {
+	c        *compiled
+	position int // of its first token
+	tokens   int // per sequence, without padding
+}
+
+// off is the recorder of a session that is not recorded.
+type off struct{}
+
+func (off) variants(c *compiled) (next, other *variant) { return &c.plain, nil }
+func (off) pass(passAt, *variant) passRecorder          { return off{} }
+func (off) capture(passAt, *variant) passRecorder       { return off{} }
+func (off) wait() (end func())                          { return func() {} }
+func (off) forget(*compiled) error                      { return nil }
+func (off) stop() error                                 { return nil }
+func (off) begin() error                                { return nil }
+func (off) step(int)                                    {}
+func (off) launch(_ int, l launch) error                { return l.run() }
+func (off) endStep()                                    {}
+func (off) end() error                                  { return nil }
+func (off) replay(g *cuda.Graph, s *cuda.Stream) error  { return g.Launch(s) }
+func (off) close()                                      {}
+
+// StartRecording records passes from now on, by Options.Recorder: [record.Source].
+func (r *Runner) StartRecording(to *record.Recorder) error {
+	if r.failed != nil {
+		return r.failed
 	}
-}
-
-func (n *passNote) pop() {
-	if n != nil && n.cupti != nil {
-		n.cupti.Pop()
+	if r.recorder != (off{}) {
+		return errors.New("the session is being recorded already")
 	}
+	runtime.LockOSThread() // until StopRecording: recorders know one thread
+	rec, err := r.startRecorder(to)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	r.recorder = rec
+	return nil
 }
 
-// stopCUPTI ends recording by CUPTI and returns the events.
-func (rec *recording) stopCUPTI() ([]traces.Event, error) {
-	if err := rec.cupti.Stop(); err != nil {
+func (r *Runner) startRecorder(to *record.Recorder) (recorder, error) {
+	if err := r.stream.Synchronize(); err != nil {
 		return nil, err
 	}
-	clock, err := rec.cupti.Clock()
+	if err := r.forget(); err != nil { // graphs are captured anew, with stamps or so that CUPTI knows their nodes
+		return nil, err
+	}
+	n := notes{to: to, lane: to.Thread(), plans: r.plans, sizes: r.backend.Sizes()}
+	var rec recorder
+	var err error
+	if r.backend.cupti != nil {
+		rec, err = startCUPTI(r.backend.cupti, n)
+	} else {
+		rec, err = startStamps(r.stream, n, r.backend.mode == Eager)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var records []cupti.Record
-	for r := range rec.cupti.Records() {
-		records = append(records, r)
-	}
-	var events []traces.Event
-	rec.profile.Header(func(h *traces.Header) {
-		// Not by the wall clock, which may step meanwhile.
-		events = cupti.Convert(records, clock.CUPTI-rec.profile.OfMonotonic(clock.Monotonic), tagged)
-		rec.cupti.Describe(h, clock)
-	})
-	return events, nil
+	to.Header(r.backend.describe)
+	to.Name(n.lane, "main")
+	return rec, nil
 }
+
+// StopRecording makes the events: [record.Source].
+func (r *Runner) StopRecording() error {
+	if r.recorder == (off{}) {
+		return nil
+	}
+	defer runtime.UnlockOSThread()
+	defer func() { r.recorder = off{} }()
+	err := r.stream.Synchronize()
+	if err == nil {
+		err = r.recorder.stop()
+	}
+	if forgot := r.forget(); err == nil {
+		err = forgot
+	}
+	return err
+}
+
+// describe fills in the header of a trace.
+func (b *Backend) describe(h *traces.Header) {
+	info := b.dev.Info()
+	h.DType = typeName(b.dtype)
+	h.Devices = append(h.Devices, traces.Device{
+		ID: info.Index, Name: info.Name, Compute: fmt.Sprintf("%d.%d", info.Major, info.Minor), SMs: info.Processors, Memory: int64(info.MemoryBytes),
+		Bandwidth: 2 * 1000 * int64(info.MemoryClockKHz) * int64(info.MemoryBusBits) / 8, ClockHz: 1000 * int64(info.ClockKHz),
+		WarpsPerSM: info.ThreadsPerProcessor / 32, BlocksPerSM: info.BlocksPerProcessor, RegistersPerSM: info.RegistersPerProc, SharedPerSM: info.SharedPerProcessor,
+	})
+}
+
+var _ record.Source = (*Runner)(nil)
+var _ gpt2.Runner = (*Runner)(nil)

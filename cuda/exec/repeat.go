@@ -52,13 +52,13 @@ func (r *Runner) Repeat(ctx context.Context, phase gpt2.Phase, past int, pick fu
 	if err != nil {
 		return 0, 0, err
 	}
-	r.last, r.rows, r.asked = c, phase.Tokens, phase.Tokens
+	r.last, r.rows = c, phase.Tokens
 	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
 	// A whole pass loads the kernels and fills the buffers that the steps read.
 	if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
-	if err := r.pass(c); err != nil {
+	if err := r.pass(passAt{c, r.position, phase.Tokens}); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	if err := r.stream.Synchronize(); err != nil {

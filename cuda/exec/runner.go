@@ -51,10 +51,8 @@ type Runner struct {
 	sampling gpt2.Sampling
 	tokens   []gpt2.Token // sampled last
 	failed   error        // a CUDA error sticks
-	ahead    int          // decode steps launched whose tokens were not read
-	asked    int          // tokens per sequence of the prefill under way, without padding
 
-	recording *recording // nil where passes are not recorded
+	recorder recorder
 }
 
 // The state's layout, in bytes: a header, then ids.
@@ -121,10 +119,10 @@ func (r *Runner) allocate() error {
 	if err != nil {
 		return err
 	}
-	if r.sampleWork, err = r.zeroed(sampleWork); err != nil {
+	if r.sampleWork, err = zeroed(r.stream, sampleWork); err != nil {
 		return err
 	}
-	if r.attentionWork, err = r.zeroed(attentionWork); err != nil {
+	if r.attentionWork, err = zeroed(r.stream, attentionWork); err != nil {
 		return err
 	}
 	r.tokens = make([]gpt2.Token, 0, o.Batch)
@@ -133,12 +131,12 @@ func (r *Runner) allocate() error {
 }
 
 // zeroed allocates device memory of zeros.
-func (r *Runner) zeroed(bytes int64) (*cuda.Buffer, error) {
-	b, err := r.backend.dev.Alloc(bytes)
+func zeroed(s *cuda.Stream, bytes int64) (*cuda.Buffer, error) {
+	b, err := s.Device().Alloc(bytes)
 	if err != nil {
 		return nil, err
 	}
-	return b, r.stream.Set(b, 0, 0, b.Size())
+	return b, s.Set(b, 0, 0, b.Size())
 }
 
 // makeState allocates the state with room for ids.
@@ -180,7 +178,7 @@ func (r *Runner) Close() error {
 	}
 	errs = append(errs, r.backend.release(r.model, r.weights))
 	failed := r.failed
-	*r = Runner{}
+	*r = Runner{recorder: off{}}
 	if failed != nil { // said already, and what follows from it
 		return nil
 	}
@@ -258,10 +256,7 @@ func (r *Runner) compile(phase gpt2.Phase) (*compiled, error) {
 func (r *Runner) forget() error {
 	var errs []error
 	for phase, c := range r.compiled {
-		errs = append(errs, r.recording.drain(c))
-		if c.graph != nil {
-			errs = append(errs, c.graph.Free())
-		}
+		errs = append(errs, r.recorder.forget(c), free(c.plain.graph))
 		delete(r.compiled, phase)
 	}
 	r.last = nil
@@ -320,11 +315,10 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 	if err != nil {
 		return nil, err
 	}
-	r.asked = phase.Tokens
 	if err := r.enter(c, ids, phase); err != nil {
 		return nil, r.fail(c, err)
 	}
-	if err := r.pass(c); err != nil {
+	if err := r.pass(passAt{c, r.position, phase.Tokens}); err != nil {
 		return nil, r.fail(c, err)
 	}
 	r.last, r.rows = c, phase.Tokens
@@ -398,52 +392,44 @@ func (r *Runner) fillHeader(pad int) {
 }
 
 // pass launches a pass: eagerly, or as a graph from its second run on.
-func (r *Runner) pass(c *compiled) error {
-	set := r.recording.pick(c)
-	graph := &c.graph
-	if set != nil {
-		graph = &set.graph
-	}
-	if r.backend.mode == Graph && c.plan.Phase.Until == "" && *graph == nil && c.runs > 0 {
-		var err error
-		if *graph, err = r.record(c, set); err != nil {
+func (r *Runner) pass(at passAt) error {
+	c := at.c
+	v, other := r.recorder.variants(c)
+	if r.backend.mode == Graph && c.plan.Phase.Until == "" && v.graph == nil && c.runs > 0 {
+		if err := r.capture(at, v); err != nil {
 			return err
 		}
-		if other := set.other(); other != nil && other.graph == nil { // so that no later pass waits for it
-			if other.graph, err = r.record(c, other); err != nil {
+		if other != nil && other.graph == nil { // so that no later pass waits for it
+			if err := r.capture(at, other); err != nil {
 				return err
 			}
 		}
 	}
-	c.ranges.Begin(r.position + r.ahead)
+	c.ranges.Begin(at.position)
 	defer c.ranges.End()
-	note := r.recording.begin(c, set)
-	defer note.end()
-	note.push(-1)
-	defer note.pop()
-	if *graph != nil {
-		call := note.call()
-		err := (*graph).Launch(r.stream)
-		call.graph()
-		return err
+	p := r.recorder.pass(at, v)
+	defer p.close()
+	if v.graph != nil {
+		return p.replay(v.graph, r.stream)
 	}
 	c.runs++
-	return r.launch(c, set, note)
+	return r.launch(c, p)
 }
 
-// record makes the graph of a pass. The ranges of its steps are those by which a
+// capture makes the graph of a pass. The ranges of its steps are those by which a
 // profiler attributes the graph's nodes.
-func (r *Runner) record(c *compiled, set *stampSet) (*cuda.Graph, error) {
-	defer annotate.Range("record graph", nvtx.Blue)()
-	c.ranges.Begin(r.position)
-	defer c.ranges.End()
-	return r.stream.Capture(func() error { return r.launch(c, set, r.recording.capture(c)) })
+func (r *Runner) capture(at passAt, v *variant) (err error) {
+	at.c.ranges.Begin(r.position)
+	defer at.c.ranges.End()
+	p := r.recorder.capture(at, v)
+	defer p.close()
+	v.graph, err = r.stream.Capture(func() error { return r.launch(at.c, p) })
+	return err
 }
 
-// launch launches every step. Kernels stamp where there is a set, and calls are noted
-// where there is a note.
-func (r *Runner) launch(c *compiled, stamps *stampSet, note *passNote) error {
-	if err := stamps.begin(); err != nil {
+// launch launches every step.
+func (r *Runner) launch(c *compiled, p passRecorder) error {
+	if err := p.begin(); err != nil {
 		return err
 	}
 	for i, launches := range c.steps {
@@ -451,28 +437,17 @@ func (r *Runner) launch(c *compiled, stamps *stampSet, note *passNote) error {
 			continue
 		}
 		c.ranges.Step(i)
-		step := note.step(i)
-		note.push(i)
+		p.step(i)
 		for _, l := range launches {
-			err := stamps.before(i, l)
-			if err == nil {
-				call := note.call()
-				err = l.run()
-				call.kernel(i)
-			}
-			if err == nil {
-				err = stamps.after(i, l)
-			}
-			if err != nil {
-				note.pop()
+			if err := p.launch(i, l); err != nil {
+				p.endStep()
 				return gpt2.NewStageError(c.plan, c.plan.Steps[i], r.position, err)
 			}
 		}
-		note.pop()
-		step.end()
+		p.endStep()
 		c.ranges.EndStep(i)
 	}
-	return stamps.end()
+	return p.end()
 }
 
 // Decode runs n steps, launching ahead of the tokens that are read.
@@ -499,14 +474,11 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 			return r.settle(c, launched-read, context.Cause(ctx))
 		}
 		for launched < n && launched-read < runAhead {
-			r.ahead = launched - read
-			if err := r.pass(c); err != nil {
-				r.ahead = 0
+			if err := r.pass(passAt{c, r.position + launched - read, 1}); err != nil {
 				return r.fail(c, err)
 			}
 			launched++
 		}
-		r.ahead = 0
 		if err := r.await(ctx, start+uint64(read)); err != nil {
 			if ctx.Err() != nil {
 				return r.settle(c, launched-read, err)
@@ -551,7 +523,7 @@ func (r *Runner) slot(step uint64, b int) *cuda.Slot {
 
 // await waits until every sequence's slot of a step is written.
 func (r *Runner) await(ctx context.Context, step uint64) error {
-	defer r.recording.wait()()
+	defer r.recorder.wait()()
 	var began time.Time
 	for b := range r.options.Batch {
 		s := r.slot(step, b)
@@ -716,7 +688,7 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 	if err != nil {
 		return nil, err
 	}
-	r.last, r.rows, r.asked = c, phase.Tokens, phase.Tokens
+	r.last, r.rows = c, phase.Tokens
 	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
 	burst := func(name string) (time.Duration, error) {
 		if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
@@ -728,7 +700,7 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 		defer annotate.Range(name, nvtx.Red)()
 		began := time.Now()
 		for range steps {
-			if err := r.pass(c); err != nil {
+			if err := r.pass(passAt{c, r.position, phase.Tokens}); err != nil {
 				return 0, err
 			}
 		}

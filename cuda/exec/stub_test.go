@@ -814,7 +814,7 @@ func TestLaunchesAreThePlans(t *testing.T) {
 	if got := c.Calls(); !slices.Equal(got, slices.Repeat([]string{"gs_graph_launch"}, 5)) {
 		t.Errorf("five replayed steps call %v", got)
 	}
-	nodes, err := r.compiled[r.decodePhase()].graph.Nodes()
+	nodes, err := r.compiled[r.decodePhase()].plain.graph.Nodes()
 	if want := len(launches(r.Plan(r.decodePhase()))); err != nil || nodes != want {
 		t.Errorf("the graph has %d nodes, want %d; %v", nodes, want, err)
 	}

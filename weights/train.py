@@ -419,16 +419,17 @@ stream there), so that the first n layers are a working model: `model.transforme
 {depths}
 
 Computed in float32 from the weights as the file holds them, rounded to bfloat16. A token is a byte. The text follows
-one `<|endoftext|>`; windows of {WINDOW} tokens start {STRIDE} apart, and each scores what the one before it did not, so
-that every byte is scored once, with at least {STRIDE} tokens of context or all there are. By plain `transformers`:
+one `<|endoftext|>`. Windows of {WINDOW} tokens start {STRIDE} tokens apart, and each window scores the bytes that the
+window before it did not, so that every byte is scored once, with at least {STRIDE} tokens of context or all there are.
+The same with plain `transformers`:
 
     python weights/evaluate.py --model {args.out} --text {Path(args.text).name}
 
 ## Data
 
 `{Path(args.text).name}`: {len(data):,} bytes, sha256 `{hashlib.sha256(data).hexdigest()}`.
-The first {split:,} characters are for training, the last {len(text) - split:,} for validation: no gradient
-has seen these.
+The first {split:,} characters are for training. The last {len(text) - split:,} are for validation: training never
+used them.
 
 ## Training
 
@@ -441,8 +442,8 @@ bfloat16 over float32 weights. `weights/train.py` explains each part of the reci
 | option | value |
 |---|---|
 {options}
-The seed fixes the first weights, batches and noise. Sums on a GPU come in no fixed order, so another run ends near
-these weights, not on them.
+The seed fixes the initial weights, the batches and the noise. The order of sums on a GPU is not fixed, so another run
+ends near these weights, not exactly on them.
 """
 
 

@@ -9,6 +9,7 @@ import (
 	"gpt2scope/nvtx/annotate"
 	"gpt2scope/record"
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // A recorded session gives the tokens of one that is not, and each pass has each step
@@ -110,7 +111,7 @@ func TestRecording(t *testing.T) {
 	if found := traces.Examine(trace.Header, trace.Attribution); traces.Misleads(found) {
 		t.Errorf("the trace misleads: %+v", found)
 	}
-	table, err := traces.Summarize(trace, traces.ByStage, -1)
+	table, err := tables.Summarize(trace, tables.ByStage, -1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/record"
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // stages records passes of a variant by stages, and says what a layer and all the rest
@@ -70,7 +71,7 @@ func (e *Experiment) record(ctx context.Context, s *gpt2.Session, source record.
 // it takes less counts as less time outside, as it does in a line through the times of
 // several depths.
 func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer float64, err error) {
-	table, err := traces.Summarize(t, traces.ByLayer, -1)
+	table, err := tables.Summarize(t, tables.ByLayer, -1)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -95,7 +96,7 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 			continue
 		}
 		all += r.Exclusive
-		if r.Kind == traces.RowWork && r.Name != traces.OutsideLayers {
+		if r.Kind == tables.RowWork && r.Name != tables.OutsideLayers {
 			times[r.Name] += r.Exclusive
 		}
 	}

@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -40,6 +41,13 @@ type node struct {
 	id      uint64
 }
 
+// ranKey is a step that ran in a range.
+type ranKey struct {
+	parent uint64
+	phase  int32
+	tag    int32
+}
+
 // made is how a node came to be.
 type made struct {
 	rangeAt int // index of the innermost range that was open then, -1 for none
@@ -52,13 +60,13 @@ type attributor struct {
 	events  []Event
 	counts  Attribution
 	threads map[[2]int64]*threadState
-	calls   map[correlation]int // index of the outermost call
+	calls   map[Correlation]int // index of the outermost call
 	nodes   map[node]made
 	byID    map[uint64]int  // ranges
 	outer   map[int]int     // of a call that lies in another, that one
 	quiet   map[int]bool    // calls and steps while a stream was captured: they cause no work
 	busy    map[int]bool    // calls and ranges that caused work
-	ran     map[runKey]bool // steps whose work names its pass and no step of the host
+	ran     map[ranKey]bool // steps whose work names its pass and no step of the host
 }
 
 // threadState is what is open on a thread.
@@ -72,20 +80,12 @@ type threadState struct {
 // source did not: see the package's documentation for how. Events must be in the
 // order of [Compare]; they are changed in place.
 func Attribute(h *Header, events []Event) Attribution {
-	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[correlation]int{}, nodes: map[node]made{},
-		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[runKey]bool{}}
+	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{}, nodes: map[node]made{},
+		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[ranKey]bool{}}
 	a.host()
 	a.gpu()
 	a.rest()
 	return a.counts
-}
-
-// process returns the process of an event, 0 where it is not known.
-func (a *attributor) process(e *Event) int64 {
-	if e.Lane.Process == 0 {
-		return a.h.Process
-	}
-	return e.Lane.Process
 }
 
 // host sweeps over the events of threads in time: ranges, calls, nodes.
@@ -100,7 +100,7 @@ func (a *attributor) host() {
 		if !isRange && !e.Kind.IsCall() && e.Kind != KindNode && e.Kind != KindMark || e.Lane.Device >= 0 {
 			continue
 		}
-		key := [2]int64{a.process(e), e.Lane.ID}
+		key := [2]int64{a.h.ProcessOf(e), e.Lane.ID}
 		t := a.threads[key]
 		if t == nil {
 			t = new(threadState)
@@ -146,7 +146,7 @@ func (a *attributor) host() {
 		case e.Kind.IsCall():
 			a.call(t, i)
 		case e.Kind == KindNode:
-			n := node{a.process(e), e.Node}
+			n := node{a.h.ProcessOf(e), e.Node}
 			if old, ok := a.nodes[n]; !ok || old.origin == 0 && e.Origin != 0 {
 				a.nodes[n] = made{at, e.Origin}
 			}
@@ -207,12 +207,12 @@ func (a *attributor) call(t *threadState, i int) {
 	if e.Correlation == 0 {
 		return
 	}
-	key := correlation{a.process(e), e.Correlation}
+	key := a.h.Correlate(e)
 	if _, ok := a.calls[key]; !ok {
 		a.calls[key] = i
 	}
 	// Sources that do not name the process of a kernel have one process.
-	if key.process = 0; a.h.Process == 0 {
+	if key.Process = 0; a.h.Process == 0 {
 		if _, ok := a.calls[key]; !ok {
 			a.calls[key] = i
 		}
@@ -239,7 +239,7 @@ func (a *attributor) gpu() {
 			a.counts.Copies++
 		}
 		given := e.Tag >= 0
-		at, called := a.calls[correlation{a.process(e), e.Correlation}]
+		at, called := a.calls[a.h.Correlate(e)]
 		called = called && e.Correlation != 0
 		if e.Node != 0 && !given {
 			if tag, phase, ok := a.captured(e); ok {
@@ -271,7 +271,7 @@ func (a *attributor) gpu() {
 		if inRange && e.Kind.IsGPU() {
 			a.busy[parent] = true
 			if e.Tag >= 0 && a.events[parent].Kind == KindPass {
-				a.ran[runKey{e.Parent, e.Phase, e.Tag}] = true
+				a.ran[ranKey{e.Parent, e.Phase, e.Tag}] = true
 			}
 		}
 		switch {
@@ -301,7 +301,7 @@ func (a *attributor) gpu() {
 // captured follows the node that a kernel ran as to the range that was open when
 // it was captured.
 func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
-	n := node{a.process(e), e.Node}
+	n := node{a.h.ProcessOf(e), e.Node}
 	for range 100 { // clones of clones; damage could make a ring of them
 		m, known := a.nodes[n]
 		switch {
@@ -323,7 +323,7 @@ func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
 // rest counts what caused no work.
 func (a *attributor) rest() {
 	// A call that lies in another works for it, and a range for those around it.
-	for _, i := range slices.Backward(slices.Sorted(keys(a.outer))) {
+	for _, i := range slices.Backward(slices.Sorted(maps.Keys(a.outer))) {
 		if a.busy[i] {
 			a.busy[a.outer[i]] = true
 		}
@@ -337,7 +337,7 @@ func (a *attributor) rest() {
 			if parent, ok := a.byID[e.Parent]; ok && a.busy[i] {
 				a.busy[parent] = true
 			}
-			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[runKey{e.Parent, e.Phase, e.Tag}] {
+			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[ranKey{e.Parent, e.Phase, e.Tag}] {
 				a.counts.StepsWithoutWork++
 			}
 		case !e.Kind.IsCall() || isInner || a.quiet[i]:
@@ -346,25 +346,10 @@ func (a *attributor) rest() {
 			if !a.busy[i] {
 				a.counts.OpaqueLaunches++
 			}
-		case isLaunch(e.Name) && !a.busy[i]:
+		case e.IsLaunch() && !a.busy[i]:
 			a.counts.LaunchesWithoutWork++
 		}
 	}
-}
-
-func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
-	return func(yield func(K) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
-}
-
-// isLaunch tells whether an API call launches a kernel.
-func isLaunch(name string) bool {
-	return strings.Contains(name, "LaunchKernel") || strings.Contains(name, "LaunchCooperativeKernel")
 }
 
 // Project returns a step for each stream on which it had work, from the beginning

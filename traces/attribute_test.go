@@ -1,34 +1,37 @@
-package traces
+package traces_test
 
 import (
 	"strings"
 	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 )
 
 // TestAttribute has what is easily got wrong.
 func TestAttribute(t *testing.T) {
-	call := func(process int64, name string, id uint64, start, end int64) Event {
-		e := Plain(KindRuntime, API(process, 1), name, start, end-start)
+	call := func(process int64, name string, id uint64, start, end int64) traces.Event {
+		e := traces.Plain(traces.KindRuntime, traces.API(process, 1), name, start, end-start)
 		e.Correlation = id
 		return e
 	}
-	kernel := func(process int64, id, node uint64, start int64) Event {
-		e := Plain(KindKernel, Stream(process, 0, 1, 7), "k", start, 5)
+	kernel := func(process int64, id, node uint64, start int64) traces.Event {
+		e := traces.Plain(traces.KindKernel, traces.Stream(process, 0, 1, 7), "k", start, 5)
 		e.Correlation, e.Node = id, node
 		return e
 	}
-	named := func(name string, process, start, end int64) Event {
-		return Plain(KindRange, Thread(process, 1), name, start, end-start)
+	named := func(name string, process, start, end int64) traces.Event {
+		return traces.Plain(traces.KindRange, traces.Thread(process, 1), name, start, end-start)
 	}
-	made := func(time int64, node, origin uint64) Event {
-		e := Plain(KindNode, Thread(1, 1), "node", time, 0)
+	made := func(time int64, node, origin uint64) traces.Event {
+		e := traces.Plain(traces.KindNode, traces.Thread(1, 1), "node", time, 0)
 		e.Node, e.Origin = node, origin
 		return e
 	}
-	inside := func(tr *Trace) string { // of the last kernel
+	inside := func(tr *traces.Trace) string { // of the last kernel
 		last := uint64(0)
 		for _, e := range tr.Events {
-			if e.Kind == KindKernel {
+			if e.Kind == traces.KindKernel {
 				last = e.Parent
 			}
 		}
@@ -40,44 +43,44 @@ func TestAttribute(t *testing.T) {
 		return ""
 	}
 	for name, c := range map[string]struct {
-		events []Event
+		events []traces.Event
 		in     string
-		want   Attribution
+		want   traces.Attribution
 	}{
 		"after its range has closed, during another": {
-			[]Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), named("b", 1, 100, 200), kernel(1, 1, 0, 150)}, "a",
-			Attribution{Kernels: 1, Calls: 1, Ranges: 2},
+			[]traces.Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), named("b", 1, 100, 200), kernel(1, 1, 0, 150)}, "a",
+			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 2},
 		},
 		"the call goes on when its range has closed": {
-			[]Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 30), kernel(1, 1, 0, 6)}, "a",
-			Attribution{Kernels: 1, Calls: 1, Ranges: 1},
+			[]traces.Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 30), kernel(1, 1, 0, 6)}, "a",
+			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 1},
 		},
 		"ranges that overlap: the later one": {
-			[]Event{named("a", 1, 0, 20), named("b", 1, 10, 30), call(1, "cudaLaunchKernel", 1, 15, 16), kernel(1, 1, 0, 50)}, "b",
-			Attribution{Kernels: 1, Calls: 1, Ranges: 2},
+			[]traces.Event{named("a", 1, 0, 20), named("b", 1, 10, 30), call(1, "cudaLaunchKernel", 1, 15, 16), kernel(1, 1, 0, 50)}, "b",
+			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 2},
 		},
 		"a range on another thread does not count": {
-			[]Event{Plain(KindRange, Thread(1, 2), "a", 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), kernel(1, 1, 0, 50)}, "",
-			Attribution{Kernels: 1, Calls: 1, Ranges: 1, WithoutRange: 1},
+			[]traces.Event{traces.Plain(traces.KindRange, traces.Thread(1, 2), "a", 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), kernel(1, 1, 0, 50)}, "",
+			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 1, WithoutRange: 1},
 		},
 		"two processes use the same ids": {
-			[]Event{named("a", 1, 0, 20), named("b", 2, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), call(2, "cudaLaunchKernel", 1, 6, 10), kernel(1, 1, 0, 40), kernel(2, 1, 0, 50)}, "b",
-			Attribution{Kernels: 2, Calls: 2, Ranges: 2},
+			[]traces.Event{named("a", 1, 0, 20), named("b", 2, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), call(2, "cudaLaunchKernel", 1, 6, 10), kernel(1, 1, 0, 40), kernel(2, 1, 0, 50)}, "b",
+			traces.Attribution{Kernels: 2, Calls: 2, Ranges: 2},
 		},
 		"a call in a call works for it": {
-			[]Event{call(1, "cudaLaunchKernel", 1, 5, 20), call(1, "cuLaunchKernel", 2, 6, 10), kernel(1, 2, 0, 40)}, "",
-			Attribution{Kernels: 1, Calls: 2, WithoutRange: 1},
+			[]traces.Event{call(1, "cudaLaunchKernel", 1, 5, 20), call(1, "cuLaunchKernel", 2, 6, 10), kernel(1, 2, 0, 40)}, "",
+			traces.Attribution{Kernels: 1, Calls: 2, WithoutRange: 1},
 		},
 		"captured launches run nothing": {
-			[]Event{call(1, "cudaStreamBeginCapture", 1, 0, 1), call(1, "cudaLaunchKernel", 2, 2, 3), call(1, "cudaStreamEndCapture", 3, 4, 5), call(1, "cudaLaunchKernel", 4, 6, 7)}, "",
-			Attribution{Calls: 4, LaunchesWithoutWork: 1},
+			[]traces.Event{call(1, "cudaStreamBeginCapture", 1, 0, 1), call(1, "cudaLaunchKernel", 2, 2, 3), call(1, "cudaStreamEndCapture", 3, 4, 5), call(1, "cudaLaunchKernel", 4, 6, 7)}, "",
+			traces.Attribution{Calls: 4, LaunchesWithoutWork: 1},
 		},
 		"nodes that are clones of each other": {
-			[]Event{made(1, 10, 11), made(2, 11, 10), call(1, "cudaGraphLaunch", 1, 5, 6), kernel(1, 1, 10, 8)}, "",
-			Attribution{Kernels: 1, Calls: 1, UnknownNodes: 1, WithoutRange: 1, GraphLaunches: 1},
+			[]traces.Event{made(1, 10, 11), made(2, 11, 10), call(1, "cudaGraphLaunch", 1, 5, 6), kernel(1, 1, 10, 8)}, "",
+			traces.Attribution{Kernels: 1, Calls: 1, UnknownNodes: 1, WithoutRange: 1, GraphLaunches: 1},
 		},
 	} {
-		tr := trace(&Header{}, c.events...)
+		tr := fixtures.Trace(&traces.Header{}, c.events...)
 		if tr.Attribution != c.want {
 			t.Errorf("%s: counts\n%+v, not\n%+v", name, tr.Attribution, c.want)
 		}
@@ -89,47 +92,47 @@ func TestAttribute(t *testing.T) {
 
 // TestExamine: each count that is not zero is told, and a whole trace is trusted.
 func TestExamine(t *testing.T) {
-	whole := Attribution{Kernels: 9, Copies: 1, Calls: 10, Ranges: 3, Passes: 1, Steps: 2, InSteps: 9, GraphLaunches: 1}
-	if found := Examine(&Header{Clock: Clock{Uncertainty: 30}}, whole); len(found) != 0 {
+	whole := traces.Attribution{Kernels: 9, Copies: 1, Calls: 10, Ranges: 3, Passes: 1, Steps: 2, InSteps: 9, GraphLaunches: 1}
+	if found := traces.Examine(&traces.Header{Clock: traces.Clock{Uncertainty: 30}}, whole); len(found) != 0 {
 		t.Errorf("a whole trace has the findings %+v", found)
 	}
 	// What calls say is no matter for kernels that wrote stamps, nor GPUs for a record of the CPU.
 	stamps := whole
 	stamps.WithoutCorrelation, stamps.WithoutCall, stamps.LaunchesWithoutWork, stamps.OpaqueLaunches = 9, 9, 1, 1
-	if found := Examine(&Header{Recorder: RecorderStamps}, stamps); len(found) != 0 {
+	if found := traces.Examine(&traces.Header{Recorder: traces.RecorderStamps}, stamps); len(found) != 0 {
 		t.Errorf("a whole trace of stamps has the findings %+v", found)
 	}
-	if found := Examine(&Header{Recorder: RecorderHost}, Attribution{Ranges: 3, Steps: 2, Passes: 1}); len(found) != 0 {
+	if found := traces.Examine(&traces.Header{Recorder: traces.RecorderHost}, traces.Attribution{Ranges: 3, Steps: 2, Passes: 1}); len(found) != 0 {
 		t.Errorf("a whole trace of the CPU has the findings %+v", found)
 	}
-	for fact, change := range map[string]func(*Header, *Attribution){
-		"!4 records were dropped: kernels":     func(h *Header, a *Attribution) { h.Drop("kernels", 4) },
-		"!the buffer was full":                 func(h *Header, a *Attribution) { h.Incomplete = []string{"the buffer was full"} },
-		"!1 kernel has no correlation id":      func(h *Header, a *Attribution) { a.WithoutCorrelation = 1 },
-		"!2 kernels have correlation ids that": func(h *Header, a *Attribution) { a.WithoutCall = 2 },
-		"?2 kernels stand for library":         func(h *Header, a *Attribution) { h.Recorder, a.Bounded = RecorderStamps, 2 },
-		"?1 copy or set has no API call":       func(h *Header, a *Attribution) { a.CopiesWithoutCall = 1 },
-		"!3 kernels ran as graph nodes":        func(h *Header, a *Attribution) { a.UnknownNodes, h.Plans = 3, make([]Plan, 1) },
-		"?4 kernels ran as graph nodes":        func(h *Header, a *Attribution) { a.UnknownNodes = 4 }, // of a program without stages
-		"!1 graph launch has no kernels":       func(h *Header, a *Attribution) { a.OpaqueLaunches = 1 },
-		"!1 launch has no kernel":              func(h *Header, a *Attribution) { a.LaunchesWithoutWork = 1 },
-		"!1 kernel lies in a pass":             func(h *Header, a *Attribution) { a.InPassOnly = 1 },
-		"!1 range never ended":                 func(h *Header, a *Attribution) { a.OpenRanges = 1 },
-		"!1 step has no kernel":                func(h *Header, a *Attribution) { a.StepsWithoutWork = 1 },
-		"?1 kernel was launched outside":       func(h *Header, a *Attribution) { a.WithoutRange = 1 },
-		"?1 kernels began before":              func(h *Header, a *Attribution) { a.EarlyStarts, a.Earliest = 1, 20 },
-		"!2 kernels began before":              func(h *Header, a *Attribution) { a.EarlyStarts, a.Earliest = 2, 40 },
-		"!2 steps are in none of the plans":    func(h *Header, a *Attribution) { a.StepsUnknown = 2 },
-		"!3 kernels belong to no step and":     func(h *Header, a *Attribution) { h.Recorder, a.Unattributed = RecorderStamps, 3 },
-		"?there are no ranges":                 func(h *Header, a *Attribution) { a.Ranges = 0 },
-		"?there is no work of a GPU":           func(h *Header, a *Attribution) { *a = Attribution{Ranges: 1} },
-		"!the recording has nothing to make":   func(h *Header, a *Attribution) { *a = Attribution{} },
-		"?not recorded: counters":              func(h *Header, a *Attribution) { h.NotRecorded = []string{"counters"} },
+	for fact, change := range map[string]func(*traces.Header, *traces.Attribution){
+		"!4 records were dropped: kernels":     func(h *traces.Header, a *traces.Attribution) { h.Drop("kernels", 4) },
+		"!the buffer was full":                 func(h *traces.Header, a *traces.Attribution) { h.Incomplete = []string{"the buffer was full"} },
+		"!1 kernel has no correlation id":      func(h *traces.Header, a *traces.Attribution) { a.WithoutCorrelation = 1 },
+		"!2 kernels have correlation ids that": func(h *traces.Header, a *traces.Attribution) { a.WithoutCall = 2 },
+		"?2 kernels stand for library":         func(h *traces.Header, a *traces.Attribution) { h.Recorder, a.Bounded = traces.RecorderStamps, 2 },
+		"?1 copy or set has no API call":       func(h *traces.Header, a *traces.Attribution) { a.CopiesWithoutCall = 1 },
+		"!3 kernels ran as graph nodes":        func(h *traces.Header, a *traces.Attribution) { a.UnknownNodes, h.Plans = 3, make([]traces.Plan, 1) },
+		"?4 kernels ran as graph nodes":        func(h *traces.Header, a *traces.Attribution) { a.UnknownNodes = 4 }, // of a program without stages
+		"!1 graph launch has no kernels":       func(h *traces.Header, a *traces.Attribution) { a.OpaqueLaunches = 1 },
+		"!1 launch has no kernel":              func(h *traces.Header, a *traces.Attribution) { a.LaunchesWithoutWork = 1 },
+		"!1 kernel lies in a pass":             func(h *traces.Header, a *traces.Attribution) { a.InPassOnly = 1 },
+		"!1 range never ended":                 func(h *traces.Header, a *traces.Attribution) { a.OpenRanges = 1 },
+		"!1 step has no kernel":                func(h *traces.Header, a *traces.Attribution) { a.StepsWithoutWork = 1 },
+		"?1 kernel was launched outside":       func(h *traces.Header, a *traces.Attribution) { a.WithoutRange = 1 },
+		"?1 kernels began before":              func(h *traces.Header, a *traces.Attribution) { a.EarlyStarts, a.Earliest = 1, 20 },
+		"!2 kernels began before":              func(h *traces.Header, a *traces.Attribution) { a.EarlyStarts, a.Earliest = 2, 40 },
+		"!2 steps are in none of the plans":    func(h *traces.Header, a *traces.Attribution) { a.StepsUnknown = 2 },
+		"!3 kernels belong to no step and":     func(h *traces.Header, a *traces.Attribution) { h.Recorder, a.Unattributed = traces.RecorderStamps, 3 },
+		"?there are no ranges":                 func(h *traces.Header, a *traces.Attribution) { a.Ranges = 0 },
+		"?there is no work of a GPU":           func(h *traces.Header, a *traces.Attribution) { *a = traces.Attribution{Ranges: 1} },
+		"!the recording has nothing to make":   func(h *traces.Header, a *traces.Attribution) { *a = traces.Attribution{} },
+		"?not recorded: counters":              func(h *traces.Header, a *traces.Attribution) { h.NotRecorded = []string{"counters"} },
 	} {
-		h, a := Header{Clock: Clock{Uncertainty: 30}}, whole
+		h, a := traces.Header{Clock: traces.Clock{Uncertainty: 30}}, whole
 		change(&h, &a)
-		found := Examine(&h, a)
-		if len(found) != 1 || !strings.HasPrefix(found[0].Text, fact[1:]) || found[0].Misleads != (fact[0] == '!') || Misleads(found) != found[0].Misleads {
+		found := traces.Examine(&h, a)
+		if len(found) != 1 || !strings.HasPrefix(found[0].Text, fact[1:]) || found[0].Misleads != (fact[0] == '!') || traces.Misleads(found) != found[0].Misleads {
 			t.Errorf("instead of %q there is %+v", fact, found)
 		}
 	}

@@ -2,6 +2,7 @@ package traces
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -26,7 +27,7 @@ func Examine(h *Header, a Attribution) []Finding {
 			add(misleads, "%d %s", n, many)
 		}
 	}
-	for _, what := range slices.Sorted(keys(h.Dropped)) {
+	for _, what := range slices.Sorted(maps.Keys(h.Dropped)) {
 		add(true, "%d records were dropped: %s", h.Dropped[what], what)
 	}
 	for _, what := range h.Incomplete {

@@ -23,10 +23,9 @@
 //	header, events, err := traces.Read(f)
 //	for e, err := range events { ... }
 //
-// # Other tools
+// # Attribution
 //
-// [Open] recognises our files, the sqlite exports of Nsight Systems and the JSON of
-// PyTorch's profiler. [Load] reads a whole trace and attributes it:
+// [NewTrace] attributes what the source of a trace did not:
 //
 //   - A kernel belongs to the API call with its correlation id. Time says nothing
 //     of it: kernels start long after the range of their launch has closed.
@@ -36,18 +35,15 @@
 //     the instantiated node to the captured one, and from there to the range that
 //     was open when it was captured. Its pass is that of the launch.
 //
-// What can not be attributed is counted, in [Attribution], and told by [Examine].
+// What cannot be attributed is counted in [Attribution] and reported by [Examine].
+// Shares of time are withheld where a trace is incomplete: [Trust] says so in a line.
 //
-// # Tables
+// # The packages below
 //
-// [Summarize] says where the wall time went, by stage, layer, phase or kernel. It
-// sweeps once over the work in the order in which it began: each nanosecond belongs
-// to the piece that began first of those that still run (the exclusive time of its
-// row), or, where nothing runs, to a cause of idle time. So the rows sum to the
-// wall time exactly, however kernels or threads overlap. Floors come from
-// [Header.Floor], with the cost that a step has at its pass' position. The tables
-// by operation and by launch have times that lie in one another, and do not sum.
-// Shares are withheld where the trace is incomplete: [Trust] says so in a line.
+// This package imports the standard library alone. traces/nsys reads the exports of
+// Nsight Systems, and traces/load opens a file of any format. traces/window computes the
+// part of a trace that counts; traces/tables, traces/advise, traces/diff, traces/pprof and
+// traces/report say where its time went.
 //
 // # Errors
 //

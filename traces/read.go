@@ -50,7 +50,7 @@ func Read(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 			return nil, nil, fmt.Errorf("the trace's compression is damaged: %w", err)
 		}
 		return readChrome(z)
-	case bytes.HasPrefix(head, []byte(sqliteMagic)):
+	case bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
 		return nil, nil, errors.New("the trace is an sqlite file, which can not be read as a stream; open it by name")
 	}
 	return readChrome(in)
@@ -340,7 +340,7 @@ func (c *chrome) event() (Event, bool) {
 		return Event{}, false
 	}
 	c.finish(&e)
-	if !timeOK || !durationOK || checkEvent(&e.Event) != nil {
+	if !timeOK || !durationOK || e.Check() != nil {
 		c.header.Drop("events with an impossible time", 1)
 		return Event{}, false
 	}

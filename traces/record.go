@@ -3,6 +3,8 @@ package traces
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -10,6 +12,10 @@ import (
 // Version is the version of the record and of the file. A reader takes this one
 // and earlier ones.
 const Version = 1
+
+// Domain is the NVTX domain of gpt2scope's own ranges, whose names and categories
+// tell passes and steps in an export of Nsight Systems.
+const Domain = "gpt2scope"
 
 // Kind is what an event tells of.
 type Kind uint8
@@ -163,8 +169,29 @@ type Event struct {
 // End returns the time at which the event ended.
 func (e *Event) End() int64 { return e.Time + e.Duration }
 
-// maxTime bounds times and durations, so that sums of a few do not overflow: 73 years.
-const maxTime = 1 << 61
+// MaxTime bounds times and durations in ns, so that sums of a few do not overflow: 73 years.
+const MaxTime = 1 << 61
+
+// Check says whether the event is one that a file can hold: of a known kind, with times
+// within [MaxTime] and a finite value.
+func (e *Event) Check() error {
+	switch {
+	case e.Kind >= numKinds:
+		return fmt.Errorf("event %q is of no kind: %d", e.Name, e.Kind)
+	case e.Time < -MaxTime || e.Time > MaxTime:
+		return fmt.Errorf("event %q has time %d ns, which is out of range", e.Name, e.Time)
+	case e.Duration < 0 || e.Duration > MaxTime:
+		return fmt.Errorf("event %q has duration %d ns, which is out of range", e.Name, e.Duration)
+	case math.IsNaN(e.Value) || math.IsInf(e.Value, 0):
+		return fmt.Errorf("event %q has a value that is not finite", e.Name)
+	}
+	return nil
+}
+
+// IsLaunch tells whether the event is an API call that launches a kernel.
+func (e *Event) IsLaunch() bool {
+	return e.Kind.IsCall() && (strings.Contains(e.Name, "LaunchKernel") || strings.Contains(e.Name, "LaunchCooperativeKernel"))
+}
 
 // Plain returns an event of no step: Phase and Tag are -1.
 func Plain(kind Kind, lane Lane, name string, time, duration int64) Event {
@@ -173,9 +200,7 @@ func Plain(kind Kind, lane Lane, name string, time, duration int64) Event {
 
 // Compare orders events as the file has them: by time; of those that begin
 // together the longer one first, which contains the others.
-func Compare(a, b Event) int { return compareEvents(&a, &b) }
-
-func compareEvents(a, b *Event) int {
+func Compare(a, b Event) int {
 	if c := cmp.Compare(a.Time, b.Time); c != 0 {
 		return c
 	}
@@ -203,6 +228,10 @@ const (
 	RecorderKineto = "kineto" // PyTorch's profiler
 	RecorderChrome = "chrome" // Chrome trace JSON of another source
 )
+
+// Bounded is in the name of a kernel that wrote no stamps, as those of libraries: it
+// has the time from the end of the kernel before to the beginning of the one after.
+const Bounded = "bounded by its neighbours"
 
 // Header is what holds for a whole trace.
 type Header struct {
@@ -315,6 +344,29 @@ type Looking struct {
 	Passes   int     `json:"passes"`   // of the baseline
 }
 
+// fewPasses is how many passes make a median that can be compared: that of fewer, in
+// two processes, differs by more than recording costs.
+const fewPasses = 24
+
+// Longer returns by how many percent recording made a pass longer, negative where it
+// was shorter. ok is false where that was not measured, or on too few passes to tell.
+func (l *Looking) Longer() (percent float64, ok bool) {
+	if !(l.Baseline > 0) || !(l.Recorded > 0) || l.Passes < fewPasses {
+		return 0, false
+	}
+	percent = 100 * (l.Recorded/l.Baseline - 1)
+	return percent, !math.IsInf(percent, 0) && !math.IsNaN(percent)
+}
+
+// LongerText says by how much recording made a pass longer. A pass that was shorter was so
+// by chance.
+func LongerText(percent float64) string {
+	if percent <= 0 {
+		return "no longer"
+	}
+	return fmt.Sprintf("%.1f %% longer", percent)
+}
+
 // Energy is what a device used while tokens were made.
 type Energy struct {
 	Device     int     `json:"device"`
@@ -347,6 +399,43 @@ func (h *Header) Step(e *Event) (Step, bool) {
 	}
 	return steps[e.Tag], true
 }
+
+// PhaseOf names the kind of pass that an event belongs to, "" where there is none.
+func (h *Header) PhaseOf(e *Event) string {
+	if e.Phase >= 0 && int(e.Phase) < len(h.Plans) {
+		return h.Plans[e.Phase].Phase
+	}
+	return ""
+}
+
+// ProcessOf returns the process of an event, 0 where it is not known.
+func (h *Header) ProcessOf(e *Event) int64 { return cmp.Or(e.Lane.Process, h.Process) }
+
+// Correlation is what an API call and the work that it caused share.
+type Correlation struct {
+	Process int64
+	ID      uint64
+}
+
+// Correlate returns the correlation of an event; its ID is 0 where there is none.
+func (h *Header) Correlate(e *Event) Correlation { return Correlation{h.ProcessOf(e), e.Correlation} }
+
+// Device returns what the header says of a GPU, nothing where it does not.
+func (h *Header) Device(id int32) *Device {
+	for i := range h.Devices {
+		if h.Devices[i].ID == int(id) {
+			return &h.Devices[i]
+		}
+	}
+	return &Device{}
+}
+
+var oneLayer = regexp.MustCompile(`\bh\.\d+(@\d+)?\.`)
+
+// InAnyLayer returns a step's name with another word for each layer that it names:
+// with "h.N", "h.0.residual_2+h.1.ln_1" becomes "h.N.residual_2+h.N.ln_1". Layers that
+// ran later than their number ("h.0@1") are among them.
+func InAnyLayer(step, layer string) string { return oneLayer.ReplaceAllString(step, layer+".") }
 
 // check says whether a header that was read is one that this package can use.
 func (h *Header) check() error {

@@ -1,8 +1,7 @@
-package traces
+package traces_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,86 +12,59 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
 )
 
-// sampleHeader has every field.
-func sampleHeader() *Header {
-	return &Header{
-		Tool: "gpt2scope", Release: "1.2", Recorder: RecorderCUPTI, Base: 1795240732022067190, Clock: Clock{"cupti", 40}, Process: 700,
-		Command: []string{"infer", "-p", "<ROMEO> & \"x\""},
-		Devices: []Device{{ID: 0, Name: "NVIDIA H200", Compute: "9.0", SMs: 132, Memory: 150109880320, Bandwidth: 4814304000000, ClockHz: 1980000000, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 233472}},
-		Lanes:   []LaneName{{Thread(700, 701), "main"}, {Stream(700, 0, 1, 7), "decode"}},
-		Plans: []Plan{{Phase: "decode step", Batch: 1, Tokens: 1, Past: 5, Steps: []Step{
-			{0, "wte+wpe", "Embed", -1, -1, 384, 4600, 0, 0}, {1, "h.0.attn.c_attn", "Linear", 0, 0, 889000, 1783300, 7, 1536}}, Padded: 64}},
-		Ceilings: []Ceiling{{0, "read", "GB/s", 4100.5, 50 << 20}}, DType: "bf16", Looking: []Looking{{"decode step", 200000, 204000.5, 64}},
-		Energy:      []Energy{{0, "decode", 812.5, 64, 3.25, "total energy counter"}},
-		Versions:    map[string]string{"driver": "580"},
-		NotRecorded: []string{"counters"}, Dropped: map[string]int64{"kernels": 3},
-	}
-}
-
 // sampleEvents has an event of every kind, and every field in one of them.
-func sampleEvents() []Event {
-	thread, api, stream := Thread(700, 701), API(700, 701), Stream(700, 0, 1, 7)
-	sync, counter := stream, Lane{Kind: LaneCounter, Device: 0, Process: 700}
-	sync.Kind = LaneSync
-	pass := Plain(KindPass, thread, "decode step", -5, 2_000_000)
-	pass.ID, pass.Phase, pass.Value, pass.Domain = 1, 0, 17, Domain
-	step := Plain(KindStep, thread, "h.0.attn.c_attn", 1_001, 9_000)
+func sampleEvents() []traces.Event {
+	thread, api, stream := traces.Thread(700, 701), traces.API(700, 701), traces.Stream(700, 0, 1, 7)
+	sync, counter := stream, traces.Lane{Kind: traces.LaneCounter, Device: 0, Process: 700}
+	sync.Kind = traces.LaneSync
+	pass := traces.Plain(traces.KindPass, thread, "decode step", -5, 2_000_000)
+	pass.ID, pass.Phase, pass.Value, pass.Domain = 1, 0, 17, traces.Domain
+	step := traces.Plain(traces.KindStep, thread, "h.0.attn.c_attn", 1_001, 9_000)
 	step.ID, step.Parent, step.Phase, step.Tag = 2, 1, 0, 1
-	launch := Plain(KindRuntime, api, "cudaLaunchKernelExC", 2_000, 4_000)
+	launch := traces.Plain(traces.KindRuntime, api, "cudaLaunchKernelExC", 2_000, 4_000)
 	launch.Correlation, launch.Parent, launch.Phase, launch.Tag = 1<<63+5, 2, 0, 1
-	driver := Plain(KindDriver, api, "cuLaunchKernel", 7_000, 1)
-	over := Plain(KindStep, stream, "h.0.attn.c_attn", 20_000, 5_000)
+	driver := traces.Plain(traces.KindDriver, api, "cuLaunchKernel", 7_000, 1)
+	over := traces.Plain(traces.KindStep, stream, "h.0.attn.c_attn", 20_000, 5_000)
 	over.Phase, over.Tag, over.Parent = 0, 1, 2
-	kernel := Plain(KindKernel, stream, "void gemm<float, \"2\">(int\\*)\n\u00e9", 20_000, 3_123)
+	kernel := traces.Plain(traces.KindKernel, stream, "void gemm<float, \"2\">(int\\*)\n\u00e9", 20_000, 3_123)
 	kernel.Correlation, kernel.Parent, kernel.Phase, kernel.Tag = launch.Correlation, 2, 0, 1
 	kernel.Grid, kernel.Block = [3]int32{132, 2, 1}, [3]int32{128, 1, 1}
 	kernel.Registers, kernel.StaticShared, kernel.DynamicShared, kernel.Occupancy = 90, 1024, 37368, 43.5
 	kernel.Node, kernel.Origin = 8589934592, 4294967296
-	memcpy := Plain(KindMemcpy, stream, "Memcpy HtoD (Pageable -> Device)", 24_000, 7)
+	memcpy := traces.Plain(traces.KindMemcpy, stream, "Memcpy HtoD (Pageable -> Device)", 24_000, 7)
 	memcpy.Bytes, memcpy.Correlation = 1<<40, 6
-	memset := Plain(KindMemset, Stream(700, 1, 2, 1<<33), "Memset", 24_100, 0)
-	graph := Plain(KindGraph, Stream(800, 0, 3, 7), "graph", 25_000, 10)
-	wait := Plain(KindSync, sync, "Stream Sync", 26_000, 500)
-	made := Plain(KindNode, thread, "node cloned", 27_000, 0)
+	memset := traces.Plain(traces.KindMemset, traces.Stream(700, 1, 2, 1<<33), "Memset", 24_100, 0)
+	graph := traces.Plain(traces.KindGraph, traces.Stream(800, 0, 3, 7), "graph", 25_000, 10)
+	wait := traces.Plain(traces.KindSync, sync, "Stream Sync", 26_000, 500)
+	made := traces.Plain(traces.KindNode, thread, "node cloned", 27_000, 0)
 	made.Node, made.Origin = 9, 8
-	op := Plain(KindOp, thread, "aten::linear", 28_000, 10)
-	overhead := Plain(KindOverhead, Lane{Kind: LaneOverhead, Device: -1, Process: 700, ID: 701}, "flush", 28_100, 900_000_000)
-	mark := Plain(KindMark, thread, "first token", 29_000, 0)
-	power := Plain(KindCounter, counter, "power (W)", 30_000, 0)
+	op := traces.Plain(traces.KindOp, thread, "aten::linear", 28_000, 10)
+	overhead := traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, Process: 700, ID: 701}, "flush", 28_100, 900_000_000)
+	mark := traces.Plain(traces.KindMark, thread, "first token", 29_000, 0)
+	power := traces.Plain(traces.KindCounter, counter, "power (W)", 30_000, 0)
 	power.Value = 512.25
-	host := Plain(KindCounter, Lane{Kind: LaneCounter, Device: -1, Process: 700}, "queue depth", 30_001, 0)
+	host := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: -1, Process: 700}, "queue depth", 30_001, 0)
 	host.Value = 3
-	open := Plain(KindRange, Thread(700, 702), "load", 31_000, 0)
+	open := traces.Plain(traces.KindRange, traces.Thread(700, 702), "load", 31_000, 0)
 	open.Open, open.Domain, open.ID = true, "user", 3
-	return []Event{pass, step, launch, driver, over, kernel, memcpy, memset, graph, wait, made, op, overhead, mark, power, host, open}
-}
-
-// write makes a file of events.
-func write(t testing.TB, h *Header, events []Event) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := NewWriter(&b, h)
-	for _, e := range events {
-		if err := w.Write(e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
+	return []traces.Event{pass, step, launch, driver, over, kernel, memcpy, memset, graph, wait, made, op, overhead, mark, power, host, open}
 }
 
 // read reads all events, and the error that ends them.
-func read(t testing.TB, r io.Reader) (*Header, []Event, error) {
+func read(t testing.TB, r io.Reader) (*traces.Header, []traces.Event, error) {
 	t.Helper()
-	h, events, err := Read(r)
+	h, events, err := traces.Read(r)
 	if err != nil {
 		return nil, nil, err
 	}
-	var all []Event
+	var all []traces.Event
 	for e, err := range events {
 		if err != nil {
 			return h, all, err
@@ -104,24 +76,24 @@ func read(t testing.TB, r io.Reader) (*Header, []Event, error) {
 
 func TestRoundTrip(t *testing.T) {
 	want := sampleEvents()
-	seen := map[Kind]bool{}
+	seen := map[traces.Kind]bool{}
 	for _, e := range want {
 		seen[e.Kind] = true
 	}
-	for k := range numKinds {
+	for k := range traces.NumKinds {
 		if !seen[k] {
 			t.Errorf("there is no %s among the samples", k)
 		}
-		if kinds[k].name == "" || kinds[k].category == "" {
+		if name, category := traces.KindNames(k); name == "" || category == "" {
 			t.Errorf("kind %d has no name", k)
 		}
 	}
 	for _, name := range []string{"x.json", "x.json.gz"} {
-		h := sampleHeader()
+		h := fixtures.Header()
 		h.Events = int64(len(want))
 		var b bytes.Buffer
-		z := Compress(&b, name)
-		w := NewWriter(z, h)
+		z := traces.Compress(&b, name)
+		w := traces.NewWriter(z, h)
 		for _, e := range want {
 			w.Write(e)
 		}
@@ -152,9 +124,9 @@ func TestRoundTrip(t *testing.T) {
 // TestLosses: what a recorder learns while it writes is in the header that a
 // reader has at the end.
 func TestLosses(t *testing.T) {
-	h := sampleHeader()
+	h := fixtures.Header()
 	var b bytes.Buffer
-	w := NewWriter(&b, h)
+	w := traces.NewWriter(&b, h)
 	w.Write(sampleEvents()[0])
 	h.Drop("kernels", 4)
 	h.Incomplete = []string{"the buffer was full"}
@@ -167,78 +139,12 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// line is an event as a viewer sees it.
-type line struct {
-	Ph, Cat, Name string
-	Pid, Tid      int64
-	Ts, Dur       json.Number
-	ID            uint64
-	Bp            string
-	Args          map[string]any
-}
-
-// asViewer decodes a file as a viewer does.
-func asViewer(t *testing.T, file []byte) []line {
-	t.Helper()
-	var all struct {
-		TraceEvents         []line
-		DisplayTimeUnit     string
-		BaseTimeNanoseconds int64
-		Gpt2scope           Header
-	}
-	d := json.NewDecoder(bytes.NewReader(file))
-	d.UseNumber()
-	if err := d.Decode(&all); err != nil {
-		t.Fatal(err)
-	}
-	if all.DisplayTimeUnit != "ns" || all.BaseTimeNanoseconds != all.Gpt2scope.Base || all.Gpt2scope.Version != Version {
-		t.Errorf("unit %q, base %d, header %+v", all.DisplayTimeUnit, all.BaseTimeNanoseconds, all.Gpt2scope)
-	}
-	return all.TraceEvents
-}
-
-func ns(t *testing.T, n json.Number) int64 {
-	t.Helper()
-	v, ok := micros([]byte(n))
-	if !ok {
-		t.Fatalf("%q is no time", n)
-	}
-	return v
-}
-
-// checkNesting fails where events of a track overlap without nesting.
-func checkNesting(t *testing.T, lines []line) {
-	t.Helper()
-	type key struct{ pid, tid int64 }
-	open := map[key][]int64{}
-	last := map[key]int64{}
-	for _, l := range lines {
-		if l.Ph != "X" {
-			continue
-		}
-		k, start := key{l.Pid, l.Tid}, ns(t, l.Ts)
-		end := start + ns(t, l.Dur)
-		if before, ok := last[k]; ok && start < before {
-			t.Errorf("%s at %d comes after one at %d", l.Name, start, before)
-		}
-		last[k] = start
-		s := open[k]
-		for len(s) > 0 && s[len(s)-1] <= start {
-			s = s[:len(s)-1]
-		}
-		if len(s) > 0 && s[len(s)-1] < end {
-			t.Errorf("%s from %d to %d begins inside an event that ends at %d", l.Name, start, end, s[len(s)-1])
-		}
-		open[k] = append(s, end)
-	}
-}
-
 // TestViewer looks at a file as Perfetto and the consumers of Kineto do.
 func TestViewer(t *testing.T) {
-	lines := asViewer(t, write(t, sampleHeader(), sampleEvents()))
-	checkNesting(t, lines)
-	find := func(ph, cat string) line {
-		i := slices.IndexFunc(lines, func(l line) bool { return l.Ph == ph && l.Cat == cat })
+	lines := fixtures.AsViewer(t, fixtures.Write(t, fixtures.Header(), sampleEvents()))
+	fixtures.CheckNesting(t, lines)
+	find := func(ph, cat string) fixtures.Line {
+		i := slices.IndexFunc(lines, func(l fixtures.Line) bool { return l.Ph == ph && l.Cat == cat })
 		if i < 0 {
 			t.Fatalf("there is no %s %s", ph, cat)
 		}
@@ -288,23 +194,23 @@ func TestViewer(t *testing.T) {
 // TestOverlap: overlapping kernels get tracks of their own, below their own steps.
 func TestOverlap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	stream := Stream(700, 0, 1, 7)
-	var events []Event
+	stream := traces.Stream(700, 0, 1, 7)
+	var events []traces.Event
 	for i := range 300 {
 		start := int64(i)*100 + r.Int64N(90)
-		step := Plain(KindStep, stream, fmt.Sprint("step ", i), start, 50+r.Int64N(250))
+		step := traces.Plain(traces.KindStep, stream, fmt.Sprint("step ", i), start, 50+r.Int64N(250))
 		step.Phase, step.Tag, step.Parent = 0, int32(i), 5
 		events = append(events, step)
 		for range 3 {
-			k := Plain(KindKernel, stream, "kernel", start+r.Int64N(step.Duration), 0)
+			k := traces.Plain(traces.KindKernel, stream, "kernel", start+r.Int64N(step.Duration), 0)
 			k.Duration = r.Int64N(step.End() - k.Time + 1)
 			k.Phase, k.Tag, k.Parent = 0, int32(i), 5
 			events = append(events, k)
 		}
 	}
-	Sort(events)
-	lines := asViewer(t, write(t, &Header{Process: 700}, events))
-	checkNesting(t, lines)
+	traces.Sort(events)
+	lines := fixtures.AsViewer(t, fixtures.Write(t, &traces.Header{Process: 700}, events))
+	fixtures.CheckNesting(t, lines)
 	tracks := map[int64]bool{}
 	for _, l := range lines {
 		if l.Cat == "kernel" {
@@ -314,7 +220,7 @@ func TestOverlap(t *testing.T) {
 	if len(tracks) < 3 || len(tracks) > 20 {
 		t.Errorf("kernels are on %d tracks", len(tracks))
 	}
-	_, got, err := read(t, bytes.NewReader(write(t, &Header{Process: 700}, events)))
+	_, got, err := read(t, bytes.NewReader(fixtures.Write(t, &traces.Header{Process: 700}, events)))
 	if err != nil || !slices.Equal(got, events) {
 		t.Errorf("tracks change what is read: %d of %d events, error %v", len(got), len(events), err)
 	}
@@ -333,35 +239,35 @@ func (f *failing) Write(p []byte) (int, error) {
 }
 
 func TestWriterErrors(t *testing.T) {
-	w := NewWriter(&failing{1 << 20}, &Header{})
+	w := traces.NewWriter(&failing{1 << 20}, &traces.Header{})
 	var err error
 	for i := 0; i < 100000 && err == nil; i++ {
-		err = w.Write(Plain(KindRange, Thread(1, 1), "x", int64(i), 0))
+		err = w.Write(traces.Plain(traces.KindRange, traces.Thread(1, 1), "x", int64(i), 0))
 	}
-	if !errors.Is(err, errFull) || !errors.Is(w.Write(Event{}), errFull) || !errors.Is(w.Close(), errFull) {
+	if !errors.Is(err, errFull) || !errors.Is(w.Write(traces.Event{}), errFull) || !errors.Is(w.Close(), errFull) {
 		t.Errorf("a full disk gives %v, then %v", err, w.Close())
 	}
-	for _, bad := range []Event{
-		{Kind: numKinds}, {Duration: -1}, {Time: 1 << 62}, {Duration: 1 << 62},
+	for _, bad := range []traces.Event{
+		{Kind: traces.NumKinds}, {Duration: -1}, {Time: 1 << 62}, {Duration: 1 << 62},
 	} {
-		w := NewWriter(io.Discard, &Header{})
+		w := traces.NewWriter(io.Discard, &traces.Header{})
 		if w.Write(bad) == nil || w.Close() == nil {
 			t.Errorf("%+v is written", bad)
 		}
 	}
-	w = NewWriter(io.Discard, &Header{})
-	for i := 0; i <= maxTracks && err != nil; i++ {
-		err = w.Write(Plain(KindRange, Thread(1, 1), "x", int64(-i), 0))
-		if (err != nil) != (i == maxTracks) {
+	w = traces.NewWriter(io.Discard, &traces.Header{})
+	for i := 0; i <= traces.MaxTracks && err != nil; i++ {
+		err = w.Write(traces.Plain(traces.KindRange, traces.Thread(1, 1), "x", int64(-i), 0))
+		if (err != nil) != (i == traces.MaxTracks) {
 			t.Errorf("%d events in disorder: %v", i+1, err)
 		}
 		if err == nil {
 			err = errFull // go on
 		}
 	}
-	w = NewWriter(io.Discard, &Header{})
+	w = traces.NewWriter(io.Discard, &traces.Header{})
 	w.Close()
-	if w.Write(Event{}) == nil {
+	if w.Write(traces.Event{}) == nil {
 		t.Error("a closed trace takes events")
 	}
 }
@@ -370,11 +276,11 @@ func TestWriterErrors(t *testing.T) {
 func TestTruncated(t *testing.T) {
 	want := sampleEvents()
 	for _, counted := range []bool{true, false} {
-		h := sampleHeader()
+		h := fixtures.Header()
 		if counted {
 			h.Events = int64(len(want))
 		}
-		file := write(t, h, want)
+		file := fixtures.Write(t, h, want)
 		begin := bytes.Index(file, []byte(`"traceEvents":[`)) + len(`"traceEvents":[`)
 		most := 0
 		for n := range len(file) - 1 {
@@ -385,7 +291,7 @@ func TestTruncated(t *testing.T) {
 			if n < begin {
 				continue
 			}
-			var cut *TruncatedError
+			var cut *traces.TruncatedError
 			if !errors.As(err, &cut) {
 				t.Fatalf("cut at %d of %d: %v", n, len(file), err)
 			}
@@ -404,29 +310,29 @@ func TestTruncated(t *testing.T) {
 	}
 	// Compressed too.
 	var b bytes.Buffer
-	z := Compress(&b, "x.gz")
-	z.Write(write(t, &Header{Events: 5000}, func() (events []Event) {
+	z := traces.Compress(&b, "x.gz")
+	z.Write(fixtures.Write(t, &traces.Header{Events: 5000}, func() (events []traces.Event) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for i := range int64(5000) {
-			events = append(events, Plain(KindRange, Thread(1, 1), fmt.Sprint(r.Uint64()), i, 0))
+			events = append(events, traces.Plain(traces.KindRange, traces.Thread(1, 1), fmt.Sprint(r.Uint64()), i, 0))
 		}
 		return
 	}()))
 	z.Close()
 	_, got, err := read(t, bytes.NewReader(b.Bytes()[:b.Len()/2]))
-	var cut *TruncatedError
+	var cut *traces.TruncatedError
 	if !errors.As(err, &cut) || len(got) < 1000 || len(got) > 4000 || cut.Expected != 5000 {
 		t.Errorf("half of a compressed file: %d events, %v", len(got), err)
 	}
 }
 
 func TestReadRefuses(t *testing.T) {
-	good := string(write(t, sampleHeader(), sampleEvents()))
+	good := string(fixtures.Write(t, fixtures.Header(), sampleEvents()))
 	for name, c := range map[string]struct{ file, fact string }{
 		"nothing":    {"", "no trace"},
 		"text":       {"hello", "no trace"},
 		"json":       {`{"a": 1}`, "traceEvents"},
-		"sqlite":     {sqliteMagic, "open it by name"},
+		"sqlite":     {"SQLite format 3\x00", "open it by name"},
 		"gzip":       {"\x1f\x8bxx", "compression"},
 		"newer":      {strings.Replace(good, `"version":1`, `"version":2`, 1), "version 2"},
 		"plan":       {strings.Replace(good, `"tag":1,"name"`, `"tag":7,"name"`, 1), "step 1 has tag 7"},
@@ -434,7 +340,7 @@ func TestReadRefuses(t *testing.T) {
 		"no comma":   {strings.Replace(good, "}},\n{", "}}\n{", 1), "byte"},
 		"deep":       {`{"traceEvents":[{"x":` + strings.Repeat("[", 1000), "deep"},
 		"escape":     {`{"traceEvents":[{"name":"\x"}]}`, "escape"},
-		"long":       {`{"traceEvents":[{"name":"` + strings.Repeat("x", maxText+2) + `"}]}`, "bytes"},
+		"long":       {`{"traceEvents":[{"name":"` + strings.Repeat("x", traces.MaxText+2) + `"}]}`, "bytes"},
 		"bad header": {`{"gpt2scope":{"version":"one"},"traceEvents":[]}`, "gpt2scope"},
 	} {
 		if c.file == good {
@@ -469,7 +375,7 @@ func TestArray(t *testing.T) {
 		"[1, 2]":                          {0, 0, "stands where"},
 	} {
 		h, got, err := read(t, strings.NewReader(text))
-		if len(got) != c.n || h.Recorder != RecorderChrome || len(h.NotRecorded) != c.open || (err != nil) != (c.fact != "") {
+		if len(got) != c.n || h.Recorder != traces.RecorderChrome || len(h.NotRecorded) != c.open || (err != nil) != (c.fact != "") {
 			t.Errorf("%q: %d events, recorder %s, not recorded %q, error %v", text, len(got), h.Recorder, h.NotRecorded, err)
 		} else if err != nil && !strings.Contains(err.Error(), c.fact) {
 			t.Errorf("%q: error %v, which should say %q", text, err, c.fact)
@@ -484,48 +390,48 @@ func TestMicros(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "1": 1000, "-1.5": -1500, "4384331017087.847": 4384331017087847, "12.34567": 12345, "1e3": 1000000, "0.001": 1, "-0.001": -1, ".5": 500,
 	} {
-		if got, ok := micros([]byte(text)); !ok || got != want {
+		if got, ok := traces.Micros([]byte(text)); !ok || got != want {
 			t.Errorf("micros(%s) = %d, %v, not %d", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"", "-", "x", "1e300", "99999999999999999999", "NaN", "Inf", "true", "."} {
-		if got, ok := micros([]byte(text)); ok {
+		if got, ok := traces.Micros([]byte(text)); ok {
 			t.Errorf("micros(%q) = %d", text, got)
 		}
 	}
 	for range 1000 {
-		want := rand.Int64N(2*maxTime+1) - maxTime
-		if got, ok := micros(appendMicros(nil, want)); !ok || got != want {
+		want := rand.Int64N(2*traces.MaxTime+1) - traces.MaxTime
+		if got, ok := traces.Micros(traces.AppendMicros(nil, want)); !ok || got != want {
 			t.Errorf("%d became %d, %v", want, got, ok)
 		}
 	}
 }
 
 func TestKineto(t *testing.T) {
-	tr, err := Load(filepath.Join("testdata", "kineto.json"))
+	tr, err := load.Load(filepath.Join("testdata", "kineto.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := tr.Header
-	if h.Recorder != RecorderKineto || h.Base != 1790857026000000000 || len(h.Devices) != 1 || h.Devices[0].SMs != 132 || h.Devices[0].Compute != "9.0" || h.Versions["cupti_version"] != "28" {
+	if h.Recorder != traces.RecorderKineto || h.Base != 1790857026000000000 || len(h.Devices) != 1 || h.Devices[0].SMs != 132 || h.Devices[0].Compute != "9.0" || h.Versions["cupti_version"] != "28" {
 		t.Errorf("header %+v", h)
 	}
-	if !slices.Contains(h.Lanes, LaneName{Thread(700, 701), "thread 701 (python)"}) {
+	if !slices.Contains(h.Lanes, traces.LaneName{Lane: traces.Thread(700, 701), Name: "thread 701 (python)"}) {
 		t.Errorf("lanes %v", h.Lanes)
 	}
-	byKind := map[Kind]Event{}
+	byKind := map[traces.Kind]traces.Event{}
 	for _, e := range tr.Events {
 		byKind[e.Kind] = e
 	}
-	k := byKind[KindKernel]
+	k := byKind[traces.KindKernel]
 	if k.Name != "void gemm<float, 2>(int)" || k.Time != 4384331018300250 || k.Duration != 3500 || k.Grid != [3]int32{64, 2, 1} || k.Block != [3]int32{128, 1, 1} ||
-		k.Registers != 64 || k.StaticShared != 4096 || k.Occupancy != 3 || k.Correlation != 19 || k.Lane != Stream(700, 0, 1, 7) {
+		k.Registers != 64 || k.StaticShared != 4096 || k.Occupancy != 3 || k.Correlation != 19 || k.Lane != traces.Stream(700, 0, 1, 7) {
 		t.Errorf("kernel %+v", k)
 	}
-	if op := byKind[KindOp]; k.Parent != op.ID || op.Parent != byKind[KindRange].ID || op.ID == 0 || byKind[KindRange].Name != "step \"one\" é" {
-		t.Errorf("the kernel lies in %d, the operator is %+v, the range %+v", k.Parent, op, byKind[KindRange])
+	if op := byKind[traces.KindOp]; k.Parent != op.ID || op.Parent != byKind[traces.KindRange].ID || op.ID == 0 || byKind[traces.KindRange].Name != "step \"one\" é" {
+		t.Errorf("the kernel lies in %d, the operator is %+v, the range %+v", k.Parent, op, byKind[traces.KindRange])
 	}
-	if m := byKind[KindMemcpy]; m.Bytes != 1024 || m.Duration != 1024 {
+	if m := byKind[traces.KindMemcpy]; m.Bytes != 1024 || m.Duration != 1024 {
 		t.Errorf("copy %+v", m)
 	}
 	if len(tr.Events) != 6 || tr.Kernels != 1 || tr.Copies != 1 || tr.CopiesWithoutCall != 1 || tr.WithoutCall+tr.WithoutCorrelation+tr.WithoutRange != 0 {
@@ -535,15 +441,15 @@ func TestKineto(t *testing.T) {
 
 // many makes n events like those of a run: steps, launches, kernels.
 func many(w io.Writer, n int) error {
-	t := NewWriter(w, &Header{Tool: "gpt2scope", Process: 700, Plans: sampleHeader().Plans})
-	thread, api, stream := Thread(700, 701), API(700, 701), Stream(700, 0, 1, 7)
+	t := traces.NewWriter(w, &traces.Header{Tool: "gpt2scope", Process: 700, Plans: fixtures.Header().Plans})
+	thread, api, stream := traces.Thread(700, 701), traces.API(700, 701), traces.Stream(700, 0, 1, 7)
 	for i := 0; i < n; i += 3 {
 		at := int64(i) * 1000
-		step := Plain(KindStep, thread, "h.0.attn.c_attn", at, 2000)
+		step := traces.Plain(traces.KindStep, thread, "h.0.attn.c_attn", at, 2000)
 		step.ID, step.Phase, step.Tag = uint64(i+1), 0, 1
-		call := Plain(KindRuntime, api, "cudaLaunchKernelExC", at+100, 1500)
+		call := traces.Plain(traces.KindRuntime, api, "cudaLaunchKernelExC", at+100, 1500)
 		call.Correlation, call.Parent, call.Phase, call.Tag = uint64(i+1), step.ID, 0, 1
-		k := Plain(KindKernel, stream, fmt.Sprint("void gs::linear_kernel<__nv_bfloat16, ", i%60, ">(gs_linear_args)"), at+2500, 2900)
+		k := traces.Plain(traces.KindKernel, stream, fmt.Sprint("void gs::linear_kernel<__nv_bfloat16, ", i%60, ">(gs_linear_args)"), at+2500, 2900)
 		k.Correlation, k.Parent, k.Phase, k.Tag = call.Correlation, step.ID, 0, 1
 		k.Grid, k.Block, k.Registers, k.DynamicShared = [3]int32{192, 1, 1}, [3]int32{128, 1, 1}, 64, 6144
 		t.Write(step)
@@ -555,7 +461,7 @@ func many(w io.Writer, n int) error {
 
 // sum reads events as a table does: time by name.
 func sum(r io.Reader) (n int, total int64, err error) {
-	_, events, err := Read(r)
+	_, events, err := traces.Read(r)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -565,7 +471,7 @@ func sum(r io.Reader) (n int, total int64, err error) {
 			return n, 0, err
 		}
 		n++
-		if e.Kind == KindKernel {
+		if e.Kind == traces.KindKernel {
 			times[e.Name] += e.Duration
 		}
 	}
@@ -613,7 +519,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, name := range []string{"million.json", "million.json.gz"} {
 		b.Run(name, func(b *testing.B) {
 			var file bytes.Buffer
-			z := Compress(&file, name)
+			z := traces.Compress(&file, name)
 			if err := errors.Join(many(z, 1_000_000), z.Close()); err != nil {
 				b.Fatal(err)
 			}
@@ -640,8 +546,8 @@ func BenchmarkWrite(b *testing.B) {
 // FuzzRead: whatever a file holds, reading ends, and what was read can be
 // attributed, written and read again.
 func FuzzRead(f *testing.F) {
-	h := sampleHeader()
-	f.Add(write(f, h, sampleEvents()))
+	h := fixtures.Header()
+	f.Add(fixtures.Write(f, h, sampleEvents()))
 	f.Add([]byte(`{"traceEvents":[{"ph":"B","ts":1},{"ph":"X","cat":"kernel","ts":1.5,"dur":1e1,"pid":"x9","tid":null,"args":{"grid":[1,2,3,4],"correlation":"7"}}]}`))
 	f.Add([]byte("{\"schemaVersion\":1,\"deviceProperties\":[{}],\"traceEvents\":[]}"))
 	f.Add([]byte("\x1f\x8b\x08\x00"))
@@ -651,35 +557,35 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for i := range events {
-			if err := checkEvent(&events[i]); err != nil {
+			if err := events[i].Check(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		Sort(events)
-		a := Attribute(h, events)
-		Examine(h, a)
-		for _, by := range Bys {
-			if len(events) == 0 || events[0].Time < -maxTime/4 || events[len(events)-1].Time > maxTime/4 {
+		traces.Sort(events)
+		a := traces.Attribute(h, events)
+		traces.Examine(h, a)
+		for _, by := range tables.Bys {
+			if len(events) == 0 || events[0].Time < -traces.MaxTime/4 || events[len(events)-1].Time > traces.MaxTime/4 {
 				break // a wall time of more years than there are ns
 			}
-			if table, err := Summarize(&Trace{h, events, a}, by, -1); err == nil {
+			if table, err := tables.Summarize(&traces.Trace{Header: h, Events: events, Attribution: a}, by, -1); err == nil {
 				for _, r := range table.Rows {
-					if r.Kind == RowResidual && r.Exclusive != 0 {
+					if r.Kind == tables.RowResidual && r.Exclusive != 0 {
 						t.Fatalf("by %s the rows leave %d of %d ns", by, r.Exclusive, table.Wall)
 					}
 				}
 			}
 		}
-		projected := Project(h, events)
+		projected := traces.Project(h, events)
 		for i := range projected {
-			if checkEvent(&projected[i]) != nil { // a span of two far ends
+			if projected[i].Check() != nil { // a span of two far ends
 				return
 			}
 		}
 		events = append(projected, events...)
-		Sort(events)
+		traces.Sort(events)
 		var b bytes.Buffer
-		w := NewWriter(&b, h)
+		w := traces.NewWriter(&b, h)
 		for _, e := range events {
 			if w.Write(e) != nil {
 				return // more tracks than there are

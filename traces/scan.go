@@ -360,25 +360,25 @@ func micros(b []byte) (ns int64, ok bool) {
 			if decimals >= 0 {
 				decimals++
 			}
-			if ns > maxTime {
+			if ns > MaxTime {
 				return 0, false
 			}
 			ns = ns*10 + int64(c-'0')
 		default:
 			f, err := strconv.ParseFloat(string(b), 64)
-			if err != nil || math.Abs(f) > maxTime/1000 || math.IsNaN(f) {
+			if err != nil || math.Abs(f) > MaxTime/1000 || math.IsNaN(f) {
 				return 0, false
 			}
 			return int64(math.Round(f * 1000)), true
 		}
 	}
 	for d := max(decimals, 0); d < 3; d++ {
-		if ns > maxTime/10 {
+		if ns > MaxTime/10 {
 			return 0, false
 		}
 		ns *= 10
 	}
-	if ns > maxTime || !seen {
+	if ns > MaxTime || !seen {
 		return 0, false
 	}
 	if negative {

@@ -2,6 +2,7 @@ package traces
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -32,15 +33,9 @@ type Writer struct {
 	lastTID  int64
 	names    map[Lane]string
 	flows    uint64
-	calls    map[correlation]place   // of the API calls
-	waiting  map[correlation][]place // work that came before its call
+	calls    map[Correlation]place   // of the API calls
+	waiting  map[Correlation][]place // work that came before its call
 	isClosed bool
-}
-
-// correlation is what an API call and the work that it caused share.
-type correlation struct {
-	process int64
-	id      uint64
 }
 
 // place is a moment on a track.
@@ -98,7 +93,7 @@ func NewWriter(w io.Writer, h *Header) *Writer {
 	t := &Writer{
 		w: bufio.NewWriterSize(w, 1<<18), header: h, lastTID: firstTID,
 		lanes: map[Lane]*laneTracks{}, pids: map[int64]int{}, ranks: map[Lane]int{}, names: map[Lane]string{},
-		calls: map[correlation]place{}, waiting: map[correlation][]place{},
+		calls: map[Correlation]place{}, waiting: map[Correlation][]place{},
 	}
 	h.Version = Version
 	for _, l := range h.Lanes {
@@ -163,7 +158,7 @@ func (t *Writer) Write(e Event) error {
 	if t.isClosed {
 		return errors.New("an event was written to a trace that is closed")
 	}
-	if err := checkEvent(&e); err != nil {
+	if err := e.Check(); err != nil {
 		t.err = err
 		return err
 	}
@@ -182,35 +177,13 @@ func (t *Writer) Write(e Event) error {
 	return t.err
 }
 
-func checkEvent(e *Event) error {
-	switch {
-	case e.Kind >= numKinds:
-		return fmt.Errorf("event %q is of no kind: %d", e.Name, e.Kind)
-	case e.Time < -maxTime || e.Time > maxTime:
-		return fmt.Errorf("event %q has time %d ns, which is out of range", e.Name, e.Time)
-	case e.Duration < 0 || e.Duration > maxTime:
-		return fmt.Errorf("event %q has duration %d ns, which is out of range", e.Name, e.Duration)
-	case math.IsNaN(e.Value) || math.IsInf(e.Value, 0):
-		return fmt.Errorf("event %q has a value that is not finite", e.Name)
-	}
-	return nil
-}
-
-// process returns the process of an event.
-func (t *Writer) process(l Lane) int64 {
-	if l.Process == 0 {
-		return t.header.Process
-	}
-	return l.Process
-}
-
 // lane returns the tracks of a lane, and tells viewers of it when it is new. As
 // Kineto has it, a device is a process whose number is the device's.
 func (t *Writer) lane(l Lane) *laneTracks {
 	if found := t.lanes[l]; found != nil {
 		return found
 	}
-	made := &laneTracks{pid: t.process(l)}
+	made := &laneTracks{pid: cmp.Or(l.Process, t.header.Process)}
 	if l.Device >= 0 {
 		made.pid = int64(l.Device)
 	}
@@ -246,7 +219,7 @@ func (t *Writer) lane(l Lane) *laneTracks {
 func (t *Writer) newTrack(l Lane, lane *laneTracks) *track {
 	n := len(lane.tracks)
 	tid := l.ID
-	if n > 0 || l.Kind != LaneThread && l.Kind != LaneStream || l.ID < 0 || l.ID >= firstTID || l.Kind == LaneStream && t.process(l) != t.header.Process {
+	if n > 0 || l.Kind != LaneThread && l.Kind != LaneStream || l.ID < 0 || l.ID >= firstTID || l.Kind == LaneStream && l.Process != 0 && l.Process != t.header.Process {
 		t.lastTID++
 		tid = t.lastTID
 	}
@@ -346,7 +319,7 @@ func (t *Writer) flow(e *Event, at place) {
 	if e.Correlation == 0 {
 		return
 	}
-	key := correlation{t.process(e.Lane), e.Correlation}
+	key := t.header.Correlate(e)
 	switch {
 	case e.Kind.IsCall():
 		t.calls[key] = at

@@ -10,6 +10,7 @@ import (
 	"gpt2scope/nvtx/annotate"
 	"gpt2scope/record"
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // benchStage is what "infer bench" says of a stage, of all layers together: means of
@@ -44,7 +45,7 @@ func measureStages(ctx context.Context, s *gpt2.Session, plan *gpt2.Plan, phase 
 	if err != nil {
 		return nil, err
 	}
-	table, err := traces.Summarize(rec.Trace(), traces.ByStage, -1)
+	table, err := tables.Summarize(rec.Trace(), tables.ByStage, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func measureStages(ctx context.Context, s *gpt2.Session, plan *gpt2.Plan, phase 
 }
 
 // stagesOf makes rows of the passes of the plan's phase.
-func stagesOf(table *traces.Table, plan *gpt2.Plan, past int, set ceilings.Set, sizes gpt2.Sizes) []benchStage {
+func stagesOf(table *tables.Table, plan *gpt2.Plan, past int, set ceilings.Set, sizes gpt2.Sizes) []benchStage {
 	name := annotate.PassName(plan, past)
 	steps := map[string]gpt2.Step{}
 	floors := map[string]ceilings.StepFloor{}

@@ -19,6 +19,8 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/record"
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
 	"gpt2scope/weights"
 )
 
@@ -160,13 +162,13 @@ func (r *profiling) write(ctx context.Context, g *generateFlags, t *traces.Trace
 		return nil
 	}
 	fmt.Fprintln(stderr)
-	return showTrace(stderr, t, traces.ByStage, showOptions{gpu: -1, format: "table"})
+	return showTrace(stderr, t, tables.ByStage, showOptions{gpu: -1, format: "table"})
 }
 
 // writeTrace writes a trace with the steps over its kernels, and with how many launches
 // were under way.
 func writeTrace(ctx context.Context, t *traces.Trace, path string) error {
-	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events, traces.QueueDepth(t.Events))
+	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events, window.QueueDepth(t))
 	traces.Sort(events)
 	t.Header.Events = int64(len(events))
 	name := path

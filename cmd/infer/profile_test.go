@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
 )
 
 // The shipped model is recorded: the table sums, nothing is unknown, the baseline ran,
@@ -28,26 +29,26 @@ func TestProfile(t *testing.T) {
 			t.Errorf("the table does not have %q:\n%s", want, r.stderr)
 		}
 	}
-	trace, err := traces.Load(file)
+	trace, err := load.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := traces.Summarize(trace, traces.ByStage, -1)
+	table, err := tables.Summarize(trace, tables.ByStage, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var sum, rest int64
 	for _, row := range table.Rows {
 		sum += row.Exclusive
-		if row.Kind == traces.RowResidual || row.Name == traces.IdleUnknown {
+		if row.Kind == tables.RowResidual || row.Name == tables.IdleUnknown {
 			rest += row.Exclusive
 		}
 	}
 	if sum != table.Wall || rest > table.Wall/50 || len(trace.Header.Looking) != 2 {
 		t.Errorf("rows sum to %d of %d ns, %d of it not known; looking is %+v", sum, table.Wall, rest, trace.Header.Looking)
 	}
-	for _, by := range traces.Bys {
-		if by == traces.ByKernel || by == traces.ByLaunch { // of a GPU
+	for _, by := range tables.Bys {
+		if by == tables.ByKernel || by == tables.ByLaunch { // of a GPU
 			continue
 		}
 		if r := infer(t, "trace", "show", file, "--by", string(by)); r.status != 0 {

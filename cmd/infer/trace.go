@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/load"
 )
 
 // newTrace makes "infer trace" and its commands.
@@ -80,7 +81,7 @@ func oneFile(c *cobra.Command, args []string) error {
 // loadTrace reads a trace. One that is cut off is read as far as it goes: the
 // header says so.
 func loadTrace(path string) (*traces.Trace, error) {
-	t, err := traces.Load(path)
+	t, err := load.Load(path)
 	if t != nil && errors.As(err, new(*traces.TruncatedError)) {
 		return t, nil
 	}

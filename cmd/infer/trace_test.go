@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/load"
 )
 
 // kineto is a small trace of PyTorch's profiler, with one kernel.
@@ -91,7 +92,7 @@ func TestTraceConvert(t *testing.T) {
 	if e.stdout != "" || !strings.Contains(e.stderr, "8 events, 1 kernel") {
 		t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
 	}
-	tr, err := traces.Load(out)
+	tr, err := load.Load(out)
 	if err != nil || len(tr.Events) != 8 || tr.Header.Events != 8 || tr.Header.Recorder != traces.RecorderKineto || tr.Kernels != 1 {
 		t.Errorf("%+v, error %v", tr, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/traces"
+	"gpt2scope/traces/advise"
 )
 
 // worthPercent is the share of the wall time that a finding must be able to gain to
@@ -72,7 +72,7 @@ than 1 % are left out without --all.`,
 // adviseJSON is what "infer trace advise --format json" prints.
 type adviseJSON struct {
 	Source string `json:"source"`
-	*traces.Advice
+	*advise.Advice
 }
 
 func (s *adviseFlags) run(path string, stdout io.Writer) error {
@@ -86,7 +86,7 @@ func (s *adviseFlags) run(path string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	advice, err := traces.Advise(t, int32(s.gpu))
+	advice, err := advise.Find(t, int32(s.gpu))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -95,7 +95,7 @@ func (s *adviseFlags) run(path string, stdout io.Writer) error {
 		advice.Hints = advice.Above(worthPercent)
 	}
 	if s.format == "json" {
-		advice.Hints = append([]traces.Hint{}, advice.Hints...) // [], not null
+		advice.Hints = append([]advise.Hint{}, advice.Hints...) // [], not null
 		advice.Notes = append([]string{}, advice.Notes...)
 		return writeJSON(stdout, adviseJSON{t.Header.Describe(), advice})
 	}

@@ -6,16 +6,18 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/advise"
+	"gpt2scope/traces/load"
 )
 
 // TestTraceAdvise: findings come by gain, those below 1 % with --all, and what is
 // printed is what the package finds.
 func TestTraceAdvise(t *testing.T) {
-	tr, err := traces.Load(samples[0])
+	tr, err := load.Load(samples[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := traces.Advise(tr, -1)
+	want, err := advise.Find(tr, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,7 @@ func TestTraceAdvise(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "advise", "x", "--gpu", "-2"), exitUsage, "--gpu")
 	checkFailure(t, infer(t, "trace", "advise"), exitUsage, "FILE")
 	help := mustInfer(t, "trace", "advise", "--help").stdout
-	for _, rule := range traces.Rules() {
+	for _, rule := range advise.Rules() {
 		if !strings.Contains(help, rule) {
 			t.Errorf("the help does not name the rule %s", rule)
 		}

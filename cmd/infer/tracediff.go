@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/traces"
+	"gpt2scope/traces/diff"
 )
 
 // newTraceDiff makes "infer trace diff".
@@ -79,7 +79,7 @@ func twoFiles(c *cobra.Command, args []string) error {
 type diffJSON struct {
 	FileA string `json:"fileA"`
 	FileB string `json:"fileB"`
-	*traces.Comparison
+	*diff.Comparison
 }
 
 func traceDiff(a, b, format string, alpha float64, stdout io.Writer) error {
@@ -97,7 +97,7 @@ func traceDiff(a, b, format string, alpha float64, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	diff, err := traces.Diff(ta, tb, alpha)
+	diff, err := diff.Compare(ta, tb, alpha)
 	if err != nil {
 		return fmt.Errorf("%s (A) and %s (B): %w", a, b, err)
 	}
@@ -118,14 +118,14 @@ func traceDiff(a, b, format string, alpha float64, stdout io.Writer) error {
 }
 
 // printDiff writes the comparison for people.
-func printDiff(w io.Writer, d *traces.Comparison) {
+func printDiff(w io.Writer, d *diff.Comparison) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(tw, "A us\t±\tB us\t±\tchange us\tchange\tshift, %g %%\tp\tn\t  \n", 100*(1-d.Alpha))
 	told, few := 0, 0
 	for _, r := range d.Rows {
 		shift, change, between, p, n := "", "", "", "", ""
 		switch r.Verdict {
-		case traces.OnlyInA, traces.OnlyInB:
+		case diff.OnlyInA, diff.OnlyInB:
 			change = string(r.Verdict)
 		default:
 			shift = fmt.Sprintf("%+.3f", r.Shift/1e3)
@@ -141,15 +141,15 @@ func printDiff(w io.Writer, d *traces.Comparison) {
 			p = fmt.Sprintf("%.3f", *r.P)
 		}
 		switch r.Verdict {
-		case traces.Longer, traces.Shorter:
+		case diff.Longer, diff.Shorter:
 			told++
 			change = string(r.Verdict)
 			if r.Percent != nil {
 				change = fmt.Sprintf("%+.1f %%", *r.Percent)
 			}
-		case traces.NoChange:
+		case diff.NoChange:
 			change = "~"
-		case traces.TooFew:
+		case diff.TooFew:
 			few++
 			change = "too few"
 		}
@@ -178,7 +178,7 @@ func has(n int, thing string) string {
 }
 
 // sampleText writes a median and how far its interval reaches.
-func sampleText(s *traces.Sample) (median, spread string) {
+func sampleText(s *diff.Sample) (median, spread string) {
 	if s == nil {
 		return "", ""
 	}
@@ -194,7 +194,7 @@ func sampleText(s *traces.Sample) (median, spread string) {
 
 // writeDiffCSV writes all that is known of each row, times in ns. Notes are columns
 // of no row: they stand in the table and in JSON.
-func writeDiffCSV(w io.Writer, d *traces.Comparison) error {
+func writeDiffCSV(w io.Writer, d *diff.Comparison) error {
 	var b bytes.Buffer
 	c := csv.NewWriter(&b)
 	c.Write([]string{"kind", "phase", "name", "verdict", "a_n", "a_median_ns", "a_low_ns", "a_high_ns", "b_n", "b_median_ns", "b_low_ns", "b_high_ns",
@@ -207,7 +207,7 @@ func writeDiffCSV(w io.Writer, d *traces.Comparison) error {
 	}
 	for _, r := range d.Rows {
 		row := []string{string(r.Kind), r.Phase, r.Name, string(r.Verdict)}
-		for _, s := range []*traces.Sample{r.A, r.B} {
+		for _, s := range []*diff.Sample{r.A, r.B} {
 			if s == nil {
 				row = append(row, "", "", "", "")
 				continue

@@ -7,11 +7,12 @@ import (
 	"slices"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // opColumns are those of PyTorch's table.
-func opColumns(t *traces.Table) []column[traces.OpRow] {
-	type row = traces.OpRow
+func opColumns(t *tables.Table) []column[tables.OpRow] {
+	type row = tables.OpRow
 	trusted := !traces.Misleads(t.Findings)
 	var cpu, gpu int64
 	for i := range t.Ops {
@@ -58,11 +59,11 @@ func floatNs(ns float64) cell {
 }
 
 // topOps joins all but the first n.
-func topOps(rows []traces.OpRow, n int) []traces.OpRow {
+func topOps(rows []tables.OpRow, n int) []tables.OpRow {
 	if n == 0 || n+1 >= len(rows) {
 		return rows
 	}
-	rest := traces.OpRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
+	rest := tables.OpRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
 	for _, r := range rows[n:] {
 		rest.SelfCPU, rest.SelfGPU, rest.Calls, rest.Pieces = rest.SelfCPU+r.SelfCPU, rest.SelfGPU+r.SelfGPU, rest.Calls+r.Calls, rest.Pieces+r.Pieces
 	}
@@ -72,7 +73,7 @@ func topOps(rows []traces.OpRow, n int) []traces.OpRow {
 }
 
 // opSums writes the two totals that PyTorch writes below.
-func opSums(w io.Writer, t *traces.Table) {
+func opSums(w io.Writer, t *tables.Table) {
 	var cpu, gpu int64
 	for i := range t.Ops {
 		cpu, gpu = cpu+t.Ops[i].SelfCPU, gpu+t.Ops[i].SelfGPU
@@ -84,8 +85,8 @@ func opSums(w io.Writer, t *traces.Table) {
 }
 
 // launchRowColumns are those of a table by launch for people: a row a function.
-func launchRowColumns() []column[traces.LaunchRow] {
-	type row = traces.LaunchRow
+func launchRowColumns() []column[tables.LaunchRow] {
+	type row = tables.LaunchRow
 	mean := func(ns int64, n int) cell { return floatNs(float64(ns) / float64(max(1, n))) }
 	return []column[row]{
 		{key: "calls", title: "calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
@@ -105,8 +106,8 @@ func launchRowColumns() []column[traces.LaunchRow] {
 }
 
 // launchColumns are those of a launch: in CSV, a row each.
-func launchColumns() []column[traces.Launch] {
-	type row = traces.Launch
+func launchColumns() []column[tables.Launch] {
+	type row = tables.Launch
 	return []column[row]{
 		{key: "call", cell: func(r *row) cell { return textCell(r.Call) }},
 		{key: "correlation", cell: func(r *row) cell { return textCell(fmt.Sprint(r.Correlation)) }},
@@ -124,11 +125,11 @@ func launchColumns() []column[traces.Launch] {
 }
 
 // topLaunches joins all but the first n.
-func topLaunches(rows []traces.LaunchRow, n int) []traces.LaunchRow {
+func topLaunches(rows []tables.LaunchRow, n int) []tables.LaunchRow {
 	if n == 0 || n+1 >= len(rows) {
 		return rows
 	}
-	rest := traces.LaunchRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
+	rest := tables.LaunchRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
 	depth := 0.0
 	for _, r := range rows[n:] {
 		rest.Calls, rest.Pieces, rest.Starved = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Starved+r.Starved
@@ -141,7 +142,7 @@ func topLaunches(rows []traces.LaunchRow, n int) []traces.LaunchRow {
 }
 
 // queueLines say who waited for whom.
-func queueLines(w io.Writer, q *traces.Queue) {
+func queueLines(w io.Writer, q *tables.Queue) {
 	us := func(ns int64) string { return nsCell(ns).text }
 	fmt.Fprintf(w, "\nthe host ran ahead at %s of %s launches: they found work still to be done, and waited %s us in all for it\n", cmp.Or(intCell(int64(q.Ahead)).text, "0"), thousands(int64(q.Launches)), us(q.AheadTime))
 	fmt.Fprintf(w, "the GPU starved before %s of %s launches: it had nothing to do for %s us in all\n", cmp.Or(intCell(int64(q.Starved)).text, "0"), thousands(int64(q.Launches)), us(q.StarvedTime))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/pprof"
 	"gpt2scope/weights"
 )
 
@@ -61,7 +62,7 @@ func tracePprof(ctx context.Context, in, out string, gpu int, quiet bool, stderr
 	if err != nil {
 		return err
 	}
-	p, err := traces.Profile(t, int32(gpu))
+	p, err := pprof.Profile(t, int32(gpu))
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/google/pprof/profile"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
 )
 
 // TestTracePprof: the file is a profile of the wall time, and a failure leaves what
@@ -28,11 +30,11 @@ func TestTracePprof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := traces.Load(samples[0])
+	tr, err := load.Load(samples[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := traces.Summarize(tr, traces.ByStage, -1)
+	table, err := tables.Summarize(tr, tables.ByStage, -1)
 	if err != nil {
 		t.Fatal(err)
 	}

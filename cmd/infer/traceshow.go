@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // showOptions say how a table is shown.
@@ -72,7 +73,7 @@ why.`,
 			if err != nil {
 				return err
 			}
-			err = showTrace(c.OutOrStdout(), t, traces.By(by), o)
+			err = showTrace(c.OutOrStdout(), t, tables.By(by), o)
 			if err != nil && !errors.As(err, new(usageError)) {
 				err = fmt.Errorf("%s: %w", args[0], err)
 			}
@@ -92,7 +93,7 @@ why.`,
 // tablesThereAre lists them.
 func tablesThereAre() string {
 	var names []string
-	for _, by := range traces.Bys {
+	for _, by := range tables.Bys {
 		names = append(names, string(by))
 	}
 	n := len(names) - 1
@@ -101,7 +102,7 @@ func tablesThereAre() string {
 
 func (o *showOptions) check(by string) error {
 	switch {
-	case !slices.Contains(traces.Bys, traces.By(by)):
+	case !slices.Contains(tables.Bys, tables.By(by)):
 		return usagef("--by %s: it must be %s", shellQuote(by), tablesThereAre())
 	case o.format != "table" && o.format != "csv" && o.format != "json":
 		return usagef("--format %s: it must be table, csv or json", shellQuote(o.format))
@@ -114,8 +115,8 @@ func (o *showOptions) check(by string) error {
 }
 
 // showTrace writes a table of a trace.
-func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error {
-	table, err := traces.Summarize(t, by, int32(o.gpu))
+func showTrace(w io.Writer, t *traces.Trace, by tables.By, o showOptions) error {
+	table, err := tables.Summarize(t, by, int32(o.gpu))
 	if err != nil {
 		return err
 	}
@@ -123,9 +124,9 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 	printHead(&b, t, table)
 	var writeRows func() error // as CSV
 	switch by {
-	case traces.ByOp:
+	case tables.ByOp:
 		columns := opColumns(table)
-		if err := sortRows(table.Ops, columns, o.sort, o.format, func(*traces.OpRow) int { return 0 }); err != nil {
+		if err := sortRows(table.Ops, columns, o.sort, o.format, func(*tables.OpRow) int { return 0 }); err != nil {
 			return err
 		}
 		rows := topOps(table.Ops, o.top)
@@ -133,13 +134,13 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 		opSums(&b, table)
 		table.Ops = rows
 		writeRows = func() error { return writeCSV(w, columns, rows) }
-	case traces.ByLaunch:
+	case tables.ByLaunch:
 		columns, each := launchRowColumns(), launchColumns()
 		// CSV and JSON have a row a launch, the table a row a function.
 		if o.format == "csv" {
-			err = sortRows(table.Launches, each, o.sort, o.format, func(*traces.Launch) int { return 0 })
+			err = sortRows(table.Launches, each, o.sort, o.format, func(*tables.Launch) int { return 0 })
 		} else {
-			err = sortRows(table.LaunchRows, columns, o.sort, o.format, func(*traces.LaunchRow) int { return 0 })
+			err = sortRows(table.LaunchRows, columns, o.sort, o.format, func(*tables.LaunchRow) int { return 0 })
 		}
 		if err != nil {
 			return err
@@ -153,7 +154,7 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 		writeRows = func() error { return writeCSV(w, each, table.Launches) }
 	default:
 		columns := rowColumns(table)
-		if err := sortRows(table.Rows, columns, o.sort, o.format, func(r *traces.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
+		if err := sortRows(table.Rows, columns, o.sort, o.format, func(r *tables.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
 			return err
 		}
 		topRows(table, o.top, o.sort != "")
@@ -164,7 +165,7 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 	case "json":
 		return writeJSON(w, struct {
 			Source string `json:"source"`
-			*traces.Table
+			*tables.Table
 		}{t.Header.Describe(), table})
 	case "csv":
 		return writeRows()
@@ -174,7 +175,7 @@ func showTrace(w io.Writer, t *traces.Trace, by traces.By, o showOptions) error 
 }
 
 // printHead writes what the table is of, and how far it is to be trusted.
-func printHead(w io.Writer, t *traces.Trace, table *traces.Table) {
+func printHead(w io.Writer, t *traces.Trace, table *tables.Table) {
 	fmt.Fprintf(w, "%s\n", plainText(t.Header.Describe()))
 	fmt.Fprintf(w, "wall time %s ms, after %s ms of other work\n", milliseconds(table.Wall), milliseconds(table.Before))
 	fmt.Fprintf(w, "trust: %s\n", table.Trust)
@@ -185,7 +186,7 @@ func printHead(w io.Writer, t *traces.Trace, table *traces.Table) {
 }
 
 // printMisleading says why shares are withheld, where they are.
-func printMisleading(w io.Writer, table *traces.Table) {
+func printMisleading(w io.Writer, table *tables.Table) {
 	for _, f := range table.Findings {
 		if f.Misleads {
 			fmt.Fprintf(w, "! %s\n", plainText(f.Text))
@@ -200,15 +201,15 @@ func printMisleading(w io.Writer, table *traces.Table) {
 func milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 6, 64) }
 
 // rowKinds are in the order of a table.
-var rowKinds = []traces.RowKind{traces.RowWork, traces.RowOther, traces.RowIdle, traces.RowResidual}
+var rowKinds = []tables.RowKind{tables.RowWork, tables.RowOther, tables.RowIdle, tables.RowResidual}
 
 // topRows joins, of each kind of row, all but n: those that took the most time, or
 // the first where the rows are sorted. The table still sums to the wall time.
-func topRows(t *traces.Table, n int, sorted bool) {
+func topRows(t *tables.Table, n int, sorted bool) {
 	if n == 0 {
 		return
 	}
-	var rows []traces.Row
+	var rows []tables.Row
 	for _, kind := range rowKinds {
 		var of []int
 		for i := range t.Rows {
@@ -233,7 +234,7 @@ func topRows(t *traces.Table, n int, sorted bool) {
 		if len(more) == 0 {
 			continue
 		}
-		rest := traces.Row{Kind: kind, Name: fmt.Sprintf("%d more", len(more)), Min: math.MaxInt64}
+		rest := tables.Row{Kind: kind, Name: fmt.Sprintf("%d more", len(more)), Min: math.MaxInt64}
 		floors := true
 		for _, i := range more {
 			r := &t.Rows[i]
@@ -257,26 +258,26 @@ func topRows(t *traces.Table, n int, sorted bool) {
 }
 
 // rowColumns are the columns of a table whose rows sum to the wall time.
-func rowColumns(t *traces.Table) []column[traces.Row] {
-	type row = traces.Row
-	byKernel := t.By == traces.ByKernel
-	isWork := func(r *row) bool { return r.Kind == traces.RowWork || r.Kind == traces.RowOther }
-	isStage := func(r *row) bool { return r.Kind == traces.RowWork }
+func rowColumns(t *tables.Table) []column[tables.Row] {
+	type row = tables.Row
+	byKernel := t.By == tables.ByKernel
+	isWork := func(r *row) bool { return r.Kind == tables.RowWork || r.Kind == tables.RowOther }
+	isStage := func(r *row) bool { return r.Kind == tables.RowWork }
 	rate := func(n, ns int64, scale float64) cell {
 		return known(n > 0 && ns > 0, rateCell(float64(n)/float64(max(1, ns))*scale))
 	}
-	shape := func(r *row, of func(*traces.Shape) cell) cell {
+	shape := func(r *row, of func(*tables.Shape) cell) cell {
 		switch {
-		case r.Kind != traces.RowWork || !byKernel:
+		case r.Kind != tables.RowWork || !byKernel:
 			return none
 		case !r.Shape.Known():
 			return missing
 		}
 		return of(r.Shape)
 	}
-	occupancy := func(r *row, of func(*traces.Occupancy) cell) cell {
+	occupancy := func(r *row, of func(*tables.Occupancy) cell) cell {
 		switch {
-		case r.Kind != traces.RowWork || !byKernel:
+		case r.Kind != tables.RowWork || !byKernel:
 			return none
 		case r.Occupancy == nil:
 			return missing
@@ -322,31 +323,31 @@ func rowColumns(t *traces.Table) []column[traces.Row] {
 			return when(isStage(r), known(ok, floatCell(v, 1)))
 		}},
 		{key: "launches", title: "launches", cell: func(r *row) cell { return intCell(int64(r.Launches)) }},
-		{key: "grid", cell: func(r *row) cell { return shape(r, func(s *traces.Shape) cell { return textCell(dims(s.Grid)) }) }},
-		{key: "block", cell: func(r *row) cell { return shape(r, func(s *traces.Shape) cell { return textCell(dims(s.Block)) }) }},
+		{key: "grid", cell: func(r *row) cell { return shape(r, func(s *tables.Shape) cell { return textCell(dims(s.Grid)) }) }},
+		{key: "block", cell: func(r *row) cell { return shape(r, func(s *tables.Shape) cell { return textCell(dims(s.Block)) }) }},
 		{key: "warps", cell: func(r *row) cell {
-			return shape(r, func(s *traces.Shape) cell { return intCell((s.Threads() + 31) / 32) })
+			return shape(r, func(s *tables.Shape) cell { return intCell((s.Threads() + 31) / 32) })
 		}},
 		{key: "registers", cell: func(r *row) cell {
-			return shape(r, func(s *traces.Shape) cell { return known(s.Registers > 0, intCell(int64(s.Registers))) })
+			return shape(r, func(s *tables.Shape) cell { return known(s.Registers > 0, intCell(int64(s.Registers))) })
 		}},
 		{key: "shared", unit: "bytes", cell: func(r *row) cell {
-			return shape(r, func(s *traces.Shape) cell {
+			return shape(r, func(s *tables.Shape) cell {
 				n := int64(s.StaticShared) + int64(s.DynamicShared)
 				return cell{float64(n), strconv.FormatInt(n, 10), thousands(n)}
 			})
 		}},
 		{key: "occupancy", unit: "percent", cell: func(r *row) cell {
-			return occupancy(r, func(o *traces.Occupancy) cell { return floatCell(o.Percent, 1) })
+			return occupancy(r, func(o *tables.Occupancy) cell { return floatCell(o.Percent, 1) })
 		}},
 		{key: "limit", cell: func(r *row) cell {
-			return occupancy(r, func(o *traces.Occupancy) cell { return textCell(o.Limit) })
+			return occupancy(r, func(o *tables.Occupancy) cell { return textCell(o.Limit) })
 		}},
 		{key: "waves", cell: func(r *row) cell {
-			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Waves, 2)) })
+			return occupancy(r, func(o *tables.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Waves, 2)) })
 		}},
 		{key: "tail", unit: "percent", cell: func(r *row) cell {
-			return occupancy(r, func(o *traces.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Tail, 1)) })
+			return occupancy(r, func(o *tables.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Tail, 1)) })
 		}},
 		{key: "bounded", cell: func(r *row) cell { return intCell(int64(r.Bounded)) }},
 		{key: "imbalance", cell: func(r *row) cell { return when(isStage(r), known(r.Imbalance > 0, floatCell(r.Imbalance, 2))) }},
@@ -405,19 +406,19 @@ func dims(d [3]int32) string {
 }
 
 // rowName names a row for people.
-func rowName(t *traces.Table, r *traces.Row) string {
+func rowName(t *tables.Table, r *tables.Row) string {
 	name := r.Name
 	switch {
-	case r.Kind == traces.RowIdle:
+	case r.Kind == tables.RowIdle:
 		name = "idle: " + name
-	case r.Kind == traces.RowOther && t.By == traces.ByKernel:
+	case r.Kind == tables.RowOther && t.By == tables.ByKernel:
 		name = "copy: " + name
 	}
 	if r.Phase != "" {
 		name = r.Phase + "  " + name
 	}
 	switch {
-	case r.Bounded == 0 || t.By == traces.ByKernel: // there the name says it
+	case r.Bounded == 0 || t.By == tables.ByKernel: // there the name says it
 	case r.Bounded == r.Pieces:
 		name += "  (bounded by its neighbours)"
 	case r.Bounded == 1:
@@ -429,8 +430,8 @@ func rowName(t *traces.Table, r *traces.Row) string {
 }
 
 // wallRow is the last line: the sum of the times.
-func wallRow(t *traces.Table, columns []column[traces.Row]) []cell {
-	var sum traces.Row
+func wallRow(t *tables.Table, columns []column[tables.Row]) []cell {
+	var sum tables.Row
 	for i := range t.Rows {
 		sum.Exclusive += t.Rows[i].Exclusive
 	}

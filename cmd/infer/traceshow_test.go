@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
 )
 
 // samples are captures by Nsight Systems of a run on a GPU.
@@ -213,7 +215,7 @@ func TestTraceShowOwn(t *testing.T) {
 	if err != nil || len(rows) != 4 || strings.Join(rows[1], ",") != "cudaLaunchKernel,5,decode step,wte+wpe,gemv\nkernel,11100,500,100,2000,1,0,5000" {
 		t.Errorf("rows %q, error %v", rows, err)
 	}
-	var table traces.Table
+	var table tables.Table
 	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "json").stdout), &table); err != nil || len(table.Launches) != 4 || table.Queue.Starved != 4 || table.LaunchRows[0].Calls != 4 {
 		t.Errorf("%+v, error %v", table, err)
 	}
@@ -227,13 +229,13 @@ func TestTraceShowOwn(t *testing.T) {
 
 // TestRowName: times that are only bounded are labelled so.
 func TestRowName(t *testing.T) {
-	table := &traces.Table{By: traces.ByStage}
-	for want, r := range map[string]traces.Row{
-		"prefill  ln_f": {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2},
-		"prefill  ln_f  (bounded by its neighbours)":             {Kind: traces.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2, Bounded: 2},
-		"ln_f  (1 of 2 kernels is bounded by its neighbours)":    {Kind: traces.RowWork, Name: "ln_f", Pieces: 2, Bounded: 1},
-		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: traces.RowWork, Name: "ln_f", Pieces: 3, Bounded: 2},
-		"decode step  idle: host late":                           {Kind: traces.RowIdle, Phase: "decode step", Name: traces.IdleHost},
+	table := &tables.Table{By: tables.ByStage}
+	for want, r := range map[string]tables.Row{
+		"prefill  ln_f": {Kind: tables.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2},
+		"prefill  ln_f  (bounded by its neighbours)":             {Kind: tables.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2, Bounded: 2},
+		"ln_f  (1 of 2 kernels is bounded by its neighbours)":    {Kind: tables.RowWork, Name: "ln_f", Pieces: 2, Bounded: 1},
+		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: tables.RowWork, Name: "ln_f", Pieces: 3, Bounded: 2},
+		"decode step  idle: host late":                           {Kind: tables.RowIdle, Phase: "decode step", Name: tables.IdleHost},
 	} {
 		if got := rowName(table, &r); got != want {
 			t.Errorf("%q, not %q", got, want)
@@ -325,16 +327,16 @@ func TestSummariesOfSamples(t *testing.T) {
 		t.Fatalf("captures %q", captures)
 	}
 	for _, capture := range captures {
-		for _, by := range traces.Bys {
-			if by == traces.ByKernel || by == traces.ByLaunch {
-				if tr, err := traces.Load(capture); err != nil || tr.Kernels == 0 {
+		for _, by := range tables.Bys {
+			if by == tables.ByKernel || by == tables.ByLaunch {
+				if tr, err := load.Load(capture); err != nil || tr.Kernels == 0 {
 					continue // of the CPU
 				}
 			}
 			base, _, _ := strings.Cut(filepath.Base(capture), ".")
 			path := fmt.Sprintf("%ssummaries/%s.%s.csv", dir, base, by)
 			args := []string{"trace", "show", capture, "--by", string(by), "--format", "csv"}
-			if by == traces.ByLaunch { // there can be many
+			if by == tables.ByLaunch { // there can be many
 				args = append(args, "--top", "20")
 			}
 			got := mustInfer(t, args...).stdout

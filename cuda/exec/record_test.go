@@ -9,6 +9,7 @@ import (
 	"gpt2scope/nvtx/annotate"
 	"gpt2scope/record"
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // recorded runs text of a prompt and n decode steps, twice with a warm-up before, and
@@ -109,14 +110,14 @@ func TestStamps(t *testing.T) {
 				t.Errorf("%v: %s has %d kernels in %d steps", mode, s.Name(), n, steps)
 			}
 		}
-		table, err := traces.Summarize(trace, traces.ByStage, -1)
+		table, err := tables.Summarize(trace, tables.ByStage, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var sum, rest int64
 		for _, row := range table.Rows {
 			sum += row.Exclusive
-			if row.Kind == traces.RowResidual || row.Name == traces.IdleUnknown {
+			if row.Kind == tables.RowResidual || row.Name == tables.IdleUnknown {
 				rest += row.Exclusive
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // launch is an API call and the work that it caused.
@@ -31,7 +32,7 @@ type queue struct {
 }
 
 // newQueue pairs the calls of the table's time with the work of its device.
-func newQueue(t *traces.Trace, table *traces.Table, c *calls) *queue {
+func newQueue(t *traces.Trace, table *tables.Table, c *calls) *queue {
 	from := t.Events[0].Time + table.Before
 	to := from + table.Wall
 	index := map[*traces.Event]int{}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // correlation is an id in its process.
@@ -46,8 +47,8 @@ func (c *calls) of(e *traces.Event) *traces.Event {
 }
 
 // largest returns the n longest gaps, longest first.
-func largest(gaps []traces.Gap, n int) []traces.Gap {
+func largest(gaps []tables.Gap, n int) []tables.Gap {
 	sorted := slices.Clone(gaps)
-	slices.SortStableFunc(sorted, func(a, b traces.Gap) int { return cmp.Compare(b.To-b.From, a.To-a.From) })
+	slices.SortStableFunc(sorted, func(a, b tables.Gap) int { return cmp.Compare(b.To-b.From, a.To-a.From) })
 	return sorted[:min(n, len(sorted))]
 }

@@ -13,11 +13,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
 )
 
 func sample(t *testing.T, name string) *traces.Trace {
 	t.Helper()
-	tr, err := traces.Load("../samples/" + name)
+	tr, err := load.Load("../samples/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestNumbers(t *testing.T) {
 			if name != "floors" {
 				tr = sample(t, name)
 			}
-			table, err := traces.Summarize(tr, traces.ByStage, -1)
+			table, err := tables.Summarize(tr, tables.ByStage, -1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +77,7 @@ func TestNumbers(t *testing.T) {
 				if !ok {
 					t.Error("shares are withheld")
 				}
-				work := r.Kind == traces.RowWork || r.Kind == traces.RowOther
+				work := r.Kind == tables.RowWork || r.Kind == tables.RowOther
 				equal("Time µs", float64(r.Exclusive)/1e3, 3, true)
 				equal("% of wall", share, 2, true)
 				equal("Calls", float64(r.Calls), 0, r.Calls > 0)
@@ -163,13 +165,13 @@ func TestZoom(t *testing.T) {
 // TestStage clicks on each stage: its kernels are listed, and are those that the table sums.
 func TestStage(t *testing.T) {
 	for _, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "cpu": host(t)} {
-		table, err := traces.Summarize(tr, traces.ByStage, -1)
+		table, err := tables.Summarize(tr, tables.ByStage, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := open(t, tr, 1440, 900)
 		for i, r := range table.Rows {
-			if r.Kind != traces.RowWork && r.Kind != traces.RowOther {
+			if r.Kind != tables.RowWork && r.Kind != tables.RowOther {
 				continue
 			}
 			b.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#stage-table tr[data-row="%d"] button`, i))))
@@ -321,13 +323,13 @@ func TestWidths(t *testing.T) {
 // TestRoofline has a point for each stage of known cost, and the ceilings.
 func TestRoofline(t *testing.T) {
 	tr := withCosts(t)
-	table, err := traces.Summarize(tr, traces.ByStage, -1)
+	table, err := tables.Summarize(tr, tables.ByStage, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := 0
 	for _, r := range table.Rows {
-		if r.Kind == traces.RowWork && r.FLOPs > 0 {
+		if r.Kind == tables.RowWork && r.FLOPs > 0 {
 			want++
 		}
 	}

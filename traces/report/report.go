@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // Options say what a page is of.
@@ -40,7 +41,7 @@ type page struct {
 	Data      template.JS
 
 	Sentence string
-	Table    *traces.Table
+	Table    *tables.Table
 	ByStage  bool
 	Before   string
 	Wall     string
@@ -105,7 +106,7 @@ type rowJSON struct {
 // Write writes the page of a trace, by stage where it has passes of a model, else by
 // kernel.
 func Write(w io.Writer, t *traces.Trace, o Options) error {
-	table, err := traces.SummarizeAny(t, o.Device)
+	table, err := tables.SummarizeAny(t, o.Device)
 	if err != nil {
 		return err
 	}
@@ -163,14 +164,14 @@ func hash(text []byte) string {
 }
 
 // assemble gathers what the page says, and what its script draws.
-func assemble(t *traces.Trace, table *traces.Table, o Options) (*page, *data) {
+func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	c := ceilingsOf(t.Header, table.Device)
 	rows := stages(table)
 	byCall := newCalls(t)
 	rowOf := rowFinder(t, table)
 	line := newTimeline(t, table, rowOf)
 	d := &data{timeline: line, Rows: []rowJSON{}, Roofline: newRoofline(table, c), Device: table.Device}
-	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table), Table: table, ByStage: table.By == traces.ByStage,
+	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table), Table: table, ByStage: table.By == tables.ByStage,
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", Pieces: "Kernels",
 		Floors: c.known(), Facts: facts(t), Looking: looking(t.Header), Energy: energy(t.Header),
 		Events: thousands(int64(line.events)), Tracks: len(line.Tracks)}
@@ -180,12 +181,12 @@ func assemble(t *traces.Trace, table *traces.Table, o Options) (*page, *data) {
 	if table.Device < 0 {
 		p.Pieces = "Events"
 	}
-	var sum traces.Row
+	var sum tables.Row
 	for i, s := range rows {
 		sum.Exclusive += s.NS
 		d.Rows = append(d.Rows, rowJSON{s.Name, s.Phase, s.Class, s.IsWork()})
 		p.Stages = append(p.Stages, s)
-		if table.Rows[i].Kind == traces.RowIdle {
+		if table.Rows[i].Kind == tables.RowIdle {
 			p.Idle = append(p.Idle, s)
 		}
 	}
@@ -201,7 +202,7 @@ func assemble(t *traces.Trace, table *traces.Table, o Options) (*page, *data) {
 			p.Trusted = append(p.Trusted, f.Text)
 		}
 	}
-	p.Costs = slices.ContainsFunc(table.Rows, func(r traces.Row) bool { return r.FLOPs > 0 || r.Bytes > 0 })
+	p.Costs = slices.ContainsFunc(table.Rows, func(r tables.Row) bool { return r.FLOPs > 0 || r.Bytes > 0 })
 	p.Floors = p.Floors && p.Costs
 	p.HasRoof = len(d.Roofline.Points) > 0
 	switch {
@@ -232,16 +233,16 @@ func segments(rows []stage, sum int64) []segment {
 }
 
 // rowFinder returns which row of the table an event belongs to, -1 for none.
-func rowFinder(t *traces.Trace, table *traces.Table) func(*traces.Event) int {
+func rowFinder(t *traces.Trace, table *tables.Table) func(*traces.Event) int {
 	type key struct {
-		kind        traces.RowKind
+		kind        tables.RowKind
 		phase, name string
 	}
 	index := map[key]int{}
 	for i, r := range table.Rows {
 		index[key{r.Kind, r.Phase, r.Name}] = i
 	}
-	find := func(kind traces.RowKind, phase, name string) int {
+	find := func(kind tables.RowKind, phase, name string) int {
 		if i, ok := index[key{kind, phase, name}]; ok {
 			return i
 		}
@@ -249,34 +250,34 @@ func rowFinder(t *traces.Trace, table *traces.Table) func(*traces.Event) int {
 	}
 	return func(e *traces.Event) int {
 		isCopy := e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset
-		if table.By == traces.ByKernel {
+		if table.By == tables.ByKernel {
 			switch {
 			case !e.Kind.IsGPU() || e.Lane.Device != table.Device:
 				return -1
 			case isCopy:
-				return find(traces.RowOther, "", e.Name)
+				return find(tables.RowOther, "", e.Name)
 			}
-			return find(traces.RowWork, "", e.Name)
+			return find(tables.RowWork, "", e.Name)
 		}
 		phase := ""
 		if e.Phase >= 0 && int(e.Phase) < len(t.Header.Plans) {
 			phase = t.Header.Plans[e.Phase].Phase
 		}
 		if step, ok := t.Header.Step(e); ok {
-			return find(traces.RowWork, phase, step.Name)
+			return find(tables.RowWork, phase, step.Name)
 		}
 		switch {
 		case !e.Kind.IsGPU():
 			return -1
 		case isCopy:
-			return find(traces.RowOther, phase, "copies and sets of no step")
+			return find(tables.RowOther, phase, "copies and sets of no step")
 		}
-		return find(traces.RowOther, phase, "kernels of no step")
+		return find(tables.RowOther, phase, "kernels of no step")
 	}
 }
 
 // gaps fills in the ledger of idle time.
-func (p *page) gaps(t *traces.Trace, table *traces.Table, line *timeline, rowOf func(*traces.Event) int) {
+func (p *page) gaps(t *traces.Trace, table *tables.Table, line *timeline, rowOf func(*traces.Event) int) {
 	gaps := table.Gaps
 	p.GapsAll = count(len(gaps), "gap", "gaps")
 	name := func(e *traces.Event) string {
@@ -298,7 +299,7 @@ func (p *page) gaps(t *traces.Trace, table *traces.Table, line *timeline, rowOf 
 		row.Cause = strings.Join(parts, ", ")
 		if g.Next == nil {
 			row.Next = "the end"
-		} else if i := rowOf(g.Next); i >= 0 && table.By == traces.ByStage {
+		} else if i := rowOf(g.Next); i >= 0 && table.By == tables.ByStage {
 			row.Stage = strings.TrimSpace(table.Rows[i].Phase + " " + table.Rows[i].Name)
 			if row.Next == table.Rows[i].Name { // a step of the CPU
 				row.Next = ""

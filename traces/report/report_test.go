@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
 )
 
 // written gives the page of a trace.
@@ -29,13 +32,13 @@ func written(t *testing.T, tr *traces.Trace) string {
 // TestGaps has the gaps sum to the idle rows of the table, cause by cause.
 func TestGaps(t *testing.T) {
 	for name, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "eager": sample(t, "eager.sqlite"), "costs": withCosts(t), "cpu": host(t)} {
-		table, err := traces.Summarize(tr, traces.ByStage, -1)
+		table, err := tables.Summarize(tr, tables.ByStage, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want, got := map[string]int64{}, map[string]int64{}
 		for _, r := range table.Rows {
-			if r.Kind == traces.RowIdle {
+			if r.Kind == tables.RowIdle {
 				want[r.Name] += r.Exclusive
 			}
 		}
@@ -54,7 +57,7 @@ func TestGaps(t *testing.T) {
 			t.Errorf("%s: the gaps give %v, the table %v", name, got, want)
 		}
 		longest := largest(gaps, 3)
-		if !slices.IsSortedFunc(longest, func(a, b traces.Gap) int { return int((b.To - b.From) - (a.To - a.From)) }) || len(longest) != min(3, len(gaps)) {
+		if !slices.IsSortedFunc(longest, func(a, b tables.Gap) int { return int((b.To - b.From) - (a.To - a.From)) }) || len(longest) != min(3, len(gaps)) {
 			t.Errorf("%s: not the longest: %+v", name, longest)
 		}
 	}
@@ -127,7 +130,7 @@ func TestQueue(t *testing.T) {
 	add(2, 30, 40, 100, 120)
 	add(3, 200, 260, 250, 270)
 	tr := whole(&r.header, r.events...)
-	table, err := traces.Summarize(tr, traces.ByKernel, -1)
+	table, err := tables.Summarize(tr, tables.ByKernel, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +216,7 @@ func TestEscapes(t *testing.T) {
 
 // TestKernels makes the page of a recording without passes by kernel.
 func TestKernels(t *testing.T) {
-	tr, err := traces.Load("../testdata/kineto.json")
+	tr, err := load.Load("../testdata/kineto.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +276,7 @@ func TestCrowded(t *testing.T) {
 		r.events = append(r.events, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", i, 1000))
 	}
 	tr := whole(&r.header, r.events...)
-	table, err := traces.Summarize(tr, traces.ByKernel, -1)
+	table, err := tables.Summarize(tr, tables.ByKernel, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +302,7 @@ func TestCounterUnit(t *testing.T) {
 		k.Correlation = 1
 		r.events = append(r.events, k)
 	}
-	depth := traces.QueueDepth(r.events)
+	depth := window.QueueDepth(whole(&r.header, r.events...))
 	if len(depth) == 0 || depth[0].Value != 3 {
 		t.Fatalf("a launch of 3 kernels has the depths %+v", depth)
 	}

@@ -5,27 +5,28 @@ import (
 	"strings"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // sentence says where the time went: the biggest stage, idle time and its biggest
 // cause, and how far the stages are from their floors where those are known.
-func sentence(t *traces.Table) string {
+func sentence(t *tables.Table) string {
 	var work, idle, floors, floored int64
-	var biggest *traces.Row
+	var biggest *tables.Row
 	causes := map[string]int64{}
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		switch r.Kind {
-		case traces.RowWork, traces.RowOther:
+		case tables.RowWork, tables.RowOther:
 			work += r.Exclusive
-			if r.Kind == traces.RowWork && (biggest == nil || r.Exclusive > biggest.Exclusive) {
+			if r.Kind == tables.RowWork && (biggest == nil || r.Exclusive > biggest.Exclusive) {
 				biggest = r
 			}
 			if r.Floor > 0 {
 				floors += r.Floor
 				floored += r.Exclusive
 			}
-		case traces.RowIdle:
+		case tables.RowIdle:
 			idle += r.Exclusive
 			causes[r.Name] += r.Exclusive
 		}
@@ -44,7 +45,7 @@ func sentence(t *traces.Table) string {
 	fmt.Fprintf(&b, "Of %s, %s worked for %s", duration(t.Wall), device, part(work))
 	if biggest != nil {
 		what := "stage"
-		if t.By == traces.ByKernel {
+		if t.By == tables.ByKernel {
 			what = "kernel"
 		}
 		name := biggest.Name
@@ -56,7 +57,7 @@ func sentence(t *traces.Table) string {
 	if idle > 0 {
 		cause, most := "", int64(-1)
 		for _, r := range t.Rows { // in the order of rows, so that pages repeat
-			if r.Kind == traces.RowIdle && causes[r.Name] > most {
+			if r.Kind == tables.RowIdle && causes[r.Name] > most {
 				cause, most = r.Name, causes[r.Name]
 			}
 		}
@@ -74,11 +75,11 @@ func sentence(t *traces.Table) string {
 // causeWords puts a cause of idle time into a sentence.
 func causeWords(cause string) string {
 	switch cause {
-	case traces.IdleHost:
+	case tables.IdleHost:
 		return "a late host"
-	case traces.IdleDependency:
+	case tables.IdleDependency:
 		return "dependencies between kernels"
-	case traces.IdleUnknown:
+	case tables.IdleUnknown:
 		return "unknown causes"
 	}
 	return cause

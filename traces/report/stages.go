@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // stage is a row of the table, as the page shows it.
 type stage struct {
 	Index   int // in the table's rows
-	Kind    traces.RowKind
+	Kind    tables.RowKind
 	Phase   string
 	Name    string
 	Class   int // colour
@@ -34,11 +35,11 @@ type stage struct {
 }
 
 // IsWork tells whether the row has kernels to list.
-func (s stage) IsWork() bool { return s.Kind == traces.RowWork || s.Kind == traces.RowOther }
+func (s stage) IsWork() bool { return s.Kind == tables.RowWork || s.Kind == tables.RowOther }
 
 // Fill is the class of the row's colour in the style.
 func (s stage) Fill() string {
-	if s.Kind == traces.RowWork {
+	if s.Kind == tables.RowWork {
 		return "k" + strconv.Itoa(s.Class)
 	}
 	return "k" + string(s.Kind)
@@ -68,7 +69,7 @@ func className(name string) string {
 }
 
 // stages makes the rows of the page from those of the table.
-func stages(t *traces.Table) []stage {
+func stages(t *tables.Table) []stage {
 	var rows []stage
 	colours := map[string]int{}
 	var longest int64 = 1
@@ -79,7 +80,7 @@ func stages(t *traces.Table) []stage {
 		r := &t.Rows[i]
 		s := stage{Index: i, Kind: r.Kind, Phase: r.Phase, Name: r.Name, Class: -1, NS: r.Exclusive, HostNS: r.Host, BusyNS: r.Busy, CallsN: r.Calls, PiecesN: r.Pieces,
 			Time: micros(r.Exclusive), Share: "-", Bytes: rate(r.Bytes, r.Exclusive, 1), FLOPs: rate(r.FLOPs, r.Exclusive, 1e-3)}
-		if r.Kind == traces.RowWork {
+		if r.Kind == tables.RowWork {
 			class, ok := colours[className(r.Name)]
 			if !ok {
 				class = len(colours) % classes
@@ -87,10 +88,10 @@ func stages(t *traces.Table) []stage {
 			}
 			s.Class = class
 		}
-		if r.Kind == traces.RowOther && t.By == traces.ByKernel {
+		if r.Kind == tables.RowOther && t.By == tables.ByKernel {
 			s.Name = "copy: " + s.Name
 		}
-		if r.Kind == traces.RowIdle {
+		if r.Kind == tables.RowIdle {
 			s.Name = "idle: " + s.Name
 		}
 		if r.Calls > 0 {
@@ -172,10 +173,10 @@ type roofline struct {
 	Roofs  []roof  `json:"roofs"`
 }
 
-func newRoofline(t *traces.Table, c ceilings) roofline {
+func newRoofline(t *tables.Table, c ceilings) roofline {
 	r := roofline{Points: []point{}, Roofs: []roof{}}
 	for i := range t.Rows {
-		if row := &t.Rows[i]; row.Kind == traces.RowWork && row.FLOPs > 0 && row.Bytes > 0 && row.Exclusive > 0 {
+		if row := &t.Rows[i]; row.Kind == tables.RowWork && row.FLOPs > 0 && row.Bytes > 0 && row.Exclusive > 0 {
 			r.Points = append(r.Points, point{i, float64(row.FLOPs) / float64(row.Bytes), float64(row.FLOPs) / float64(row.Exclusive) * 1e9, float64(row.Exclusive) / float64(max(t.Wall, 1))})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // timeline is what the script draws along time. Times are ns after the origin.
@@ -88,7 +89,7 @@ type trackKey struct {
 
 // newTimeline puts the events of a trace on tracks. rows gives the table's row of an
 // event, -1 for none.
-func newTimeline(t *traces.Trace, table *traces.Table, rows func(*traces.Event) int) *timeline {
+func newTimeline(t *traces.Trace, table *tables.Table, rows func(*traces.Event) int) *timeline {
 	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{}, Series: []*counter{}}
 	line.From = table.Before
 	line.To = line.From + table.Wall

@@ -1,0 +1,59 @@
+// Package rules tests which packages may import which.
+package rules
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "gpt2scope"
+
+// deps lists the packages that a package of the module is built from, with itself.
+func deps(t *testing.T, dir string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", module+"/"+dir).Output()
+	if err != nil {
+		t.Fatalf("go list -deps %s: %v", dir, err)
+	}
+	list := strings.Fields(string(out))
+	if !slices.Contains(list, module+"/"+dir) {
+		t.Fatalf("go list -deps %s lists %d packages, and not the package itself", dir, len(list))
+	}
+	return list
+}
+
+// ofOthers tells whether a package is neither of the standard library nor of the module:
+// the first element of its path is a host.
+func ofOthers(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return strings.Contains(first, ".")
+}
+
+// TestBackendLinksNoReaders: a program that uses the CPU backend links no database, no
+// profile format and no statistics.
+func TestBackendLinksNoReaders(t *testing.T) {
+	heavy := []string{"sqlite", "pprof", "golang.org/x/perf", "go-moremath"}
+	for _, path := range deps(t, "cpu") {
+		for _, word := range heavy {
+			if ofOthers(path) && strings.Contains(path, word) {
+				t.Errorf("cpu links %s", path)
+			}
+		}
+	}
+	// The loader does: the words are those of today's libraries.
+	if !slices.ContainsFunc(deps(t, "traces/load"), func(path string) bool { return ofOthers(path) && strings.Contains(path, "sqlite") }) {
+		t.Error("traces/load links no sqlite: this test looks for the wrong word")
+	}
+}
+
+// TestTracesIsALeaf: the record, its file and attribution are built from the standard
+// library alone.
+func TestTracesIsALeaf(t *testing.T) {
+	for _, path := range deps(t, "traces") {
+		if ofOthers(path) || strings.HasPrefix(path, module+"/") && path != module+"/traces" {
+			t.Errorf("traces links %s", path)
+		}
+	}
+}

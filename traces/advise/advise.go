@@ -1,0 +1,272 @@
+// Package advise looks for bottlenecks in a trace by rules, each of which bounds what
+// removing its cause could gain.
+package advise
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
+)
+
+// Hint is a bottleneck that a rule of [Find] found.
+type Hint struct {
+	Rule string   `json:"rule"`
+	Text string   `json:"text"` // a sentence with the numbers
+	Rows []string `json:"rows"` // where: those that matter most
+	Try  string   `json:"try"`
+
+	// Gain is the most, in ns of the wall time, that removing the cause could gain:
+	// a bound, not a forecast. Percent is the same of the wall time, nil where the
+	// trace is not whole enough to say it.
+	Gain    int64    `json:"gain"`
+	Percent *float64 `json:"percent"`
+}
+
+// Advice is what [Find] makes of a trace.
+type Advice struct {
+	Device int32  `json:"device"` // -1 for the CPU
+	Wall   int64  `json:"wall"`   // ns, of the stage table; of a trace without passes, of the table by kernel
+	Hints  []Hint `json:"hints"`  // the one that could gain most first
+
+	// Notes say what could not be judged, and why.
+	Notes []string `json:"notes"`
+}
+
+// Above returns the hints that could gain a share of the wall time, in percent.
+func (a *Advice) Above(percent float64) []Hint {
+	var some []Hint
+	for _, h := range a.Hints {
+		if float64(h.Gain) >= percent/100*float64(a.Wall) {
+			some = append(some, h)
+		}
+	}
+	return some
+}
+
+// rule looks for one bottleneck.
+type rule struct {
+	id   string
+	find func(*advisor)
+}
+
+// gpuRules and cpuRules are all rules; each function says what it looks for, and
+// how it bounds the gain.
+var (
+	gpuRules = []rule{{"copies", copiesRule}, {"pageable", pageableRule}, {"host-late", hostLateRule}, {"launch-latency", launchLatencyRule}, {"sync", syncRule},
+		{"dependency", dependencyRule}, {"small-grid", smallGridRule}, {"occupancy", occupancyRule}, {"floor", floorRule}, {"warm-up", warmUpRule}}
+	cpuRules = []rule{{"imbalance", imbalanceRule}, {"few-threads", fewThreadsRule}, {"barriers", barriersRule}, {"between-passes", betweenRule}, {"floor", floorRule}, {"warm-up", warmUpRule}}
+)
+
+// Rules returns the names of all rules of [Find].
+func Rules() []string {
+	var names []string
+	for _, r := range slices.Concat(gpuRules, cpuRules) {
+		if !slices.Contains(names, r.id) {
+			names = append(names, r.id)
+		}
+	}
+	return names
+}
+
+// advisor is the state of Find.
+type advisor struct {
+	*window.Window
+	*Advice
+	table  *tables.Table
+	pieces []piece           // work in the table's time
+	idle   []window.Interval // in order, apart
+	rule   string            // which is looking
+}
+
+// piece is a piece of work and the part of the wall time that is its own.
+type piece struct {
+	*traces.Event
+	own int64 // ns
+}
+
+// Find looks for bottlenecks by rules: on a GPU copies that take longer than
+// kernels (rule copies), copies of pageable memory (pageable), a GPU that is idle
+// because the host is late (host-late), waits for launches (launch-latency), waits for
+// the host after it synchronised (sync), or waits between dependent kernels
+// (dependency), grids that leave SMs empty (small-grid), low theoretical occupancy
+// (occupancy), stages far from their floor (floor), and warm-up that is counted in
+// (warm-up); on the CPU threads out of balance (imbalance), steps that few threads
+// run (few-threads), the time in which threads meet (barriers) and that between
+// passes (between-passes). Each tells the most that it could gain. The gains overlap:
+// they do not add up. device is as in [tables.Summarize].
+func Find(t *traces.Trace, device int32) (*Advice, error) {
+	table, err := tables.SummarizeAny(t, device)
+	if err != nil {
+		return nil, err
+	}
+	a := &advisor{Window: table.Window, Advice: &Advice{Device: table.Device, Wall: table.Wall}, table: table}
+	rest := a.Sweep(table.Time, func(e, _ *traces.Event, gap, own window.Interval) {
+		a.pieces = append(a.pieces, piece{e, own.Length()})
+		if gap.Length() > 0 {
+			a.idle = append(a.idle, gap)
+		}
+	})
+	if rest.Length() > 0 {
+		a.idle = append(a.idle, rest)
+	}
+	if table.By == tables.ByKernel {
+		a.note("there is no pass: all that is recorded counts, with loading and warm-up")
+	}
+	if traces.Misleads(table.Findings) {
+		a.note("the recording is incomplete, so that shares would mislead: 'infer trace check' says why")
+	}
+	for _, l := range t.Header.Looking {
+		if percent, ok := l.Longer(); ok && percent > 1 {
+			a.note("recording made a %s %s: part of the idle time may be the recorder's", l.Phase, traces.LongerText(percent))
+		}
+	}
+	rules := gpuRules
+	if table.Device < 0 {
+		rules = cpuRules
+	}
+	for _, r := range rules {
+		a.rule = r.id
+		r.find(a)
+	}
+	slices.SortStableFunc(a.Hints, func(x, y Hint) int { return cmp.Compare(y.Gain, x.Gain) })
+	return a.Advice, nil
+}
+
+func (a *advisor) note(format string, args ...any) {
+	a.Notes = append(a.Notes, fmt.Sprintf(format, args...))
+}
+
+// hint adds what a rule found, where it could gain anything.
+func (a *advisor) hint(gain int64, rows []string, try, format string, args ...any) {
+	if gain = min(gain, a.Wall); gain <= 0 {
+		return
+	}
+	h := Hint{Rule: a.rule, Text: fmt.Sprintf(format, args...), Rows: rows, Try: try, Gain: gain}
+	if !traces.Misleads(a.table.Findings) {
+		percent := 100 * float64(gain) / float64(a.Wall)
+		h.Percent = &percent
+	}
+	a.Hints = append(a.Hints, h)
+}
+
+// idleOf sums the idle time of a cause, and names the passes that have it.
+func (a *advisor) idleOf(cause string) (ns int64, gaps int, rows []string) {
+	where := newTally()
+	for _, r := range a.table.Rows {
+		if r.Kind == tables.RowIdle && r.Name == cause {
+			ns, gaps = ns+r.Exclusive, gaps+r.Calls
+			where.add(cmp.Or(r.Phase, "no pass"), r.Exclusive, r.Exclusive, r.Calls)
+		}
+	}
+	return ns, gaps, where.rows("gap")
+}
+
+// during returns the intervals of the pieces of a kind within the window.
+func (a *advisor) during(kinds ...traces.Kind) []window.Interval {
+	var list []window.Interval
+	for _, p := range a.pieces {
+		if slices.Contains(kinds, p.Kind) {
+			list = append(list, window.Interval{From: max(p.Time, a.table.Time.From), To: min(p.End(), a.table.Time.To)})
+		}
+	}
+	return window.Union(list)
+}
+
+// outside returns how much of a union lies outside of another.
+func outside(list, other []window.Interval) int64 {
+	sum := int64(0)
+	for _, x := range list {
+		sum += x.Length() - window.Covered(other, x)
+	}
+	return sum
+}
+
+// inWindow tells whether an event reaches into the time that the advice is of.
+func (a *advisor) inWindow(e *traces.Event) bool {
+	return e.End() > a.table.Time.From && e.Time < a.table.Time.To
+}
+
+// where names the step of a piece of work; a step that several layers have, once.
+func (a *advisor) where(e *traces.Event) string {
+	step, ok := a.Header.Step(e)
+	if !ok {
+		return cmp.Or(a.Header.PhaseOf(e), "no pass") + ", no step"
+	}
+	plan := &a.Header.Plans[e.Phase]
+	return plan.Phase + ", " + foldLayers(plan, step.Name)
+}
+
+// foldLayers writes h.* for the layers of a plan that has several.
+func foldLayers(p *traces.Plan, name string) string {
+	for _, s := range p.Steps {
+		if s.Slot > 0 {
+			return traces.InAnyLayer(name, "h.*")
+		}
+	}
+	return name
+}
+
+// shortName is the name of a kernel without namespaces, types and arguments.
+func shortName(name string) string {
+	name = strings.TrimPrefix(name, "void ")
+	for _, anonymous := range []string{"<unnamed>::", "(anonymous namespace)::"} {
+		name = strings.ReplaceAll(name, anonymous, "")
+	}
+	if i := strings.IndexAny(name, "<("); i > 0 {
+		name = name[:i]
+	}
+	return name
+}
+
+// tally sums gains by row.
+type tally struct {
+	list  []*tallied
+	index map[string]*tallied
+}
+
+type tallied struct {
+	name       string
+	gain, time int64 // ns
+	n          int
+}
+
+func newTally() *tally { return &tally{index: map[string]*tallied{}} }
+
+func (t *tally) add(name string, gain, time int64, n int) {
+	x := t.index[name]
+	if x == nil {
+		x = &tallied{name: name}
+		t.index[name] = x
+		t.list = append(t.list, x)
+	}
+	x.gain, x.time, x.n = x.gain+gain, x.time+time, x.n+n
+}
+
+// most is how many rows a hint names.
+const most = 5
+
+// rows writes those that could gain most, and how many more there are.
+func (t *tally) rows(thing string) []string {
+	slices.SortStableFunc(t.list, func(a, b *tallied) int { return cmp.Compare(b.gain, a.gain) })
+	var rows []string
+	for i, x := range t.list {
+		if i == most {
+			rows = append(rows, fmt.Sprintf("and %d more", len(t.list)-most))
+			break
+		}
+		row := fmt.Sprintf("%s: %s ms", x.name, inMS(x.time))
+		if x.n > 0 {
+			row += " in " + numberOf(x.n, thing)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// inMS writes ns as milliseconds.
+func inMS(ns int64) string { return fmt.Sprintf("%.3f", float64(ns)/1e6) }

@@ -1,0 +1,265 @@
+package advise
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
+)
+
+// apiCall is an API call with no work.
+func apiCall(name string, time, duration int64) traces.Event {
+	return traces.Plain(traces.KindRuntime, traces.API(1, 1), name, time, duration)
+}
+
+// copied is a copy with its call.
+func copied(name string, id uint64, time, duration int64) []traces.Event {
+	c := apiCall("cudaMemcpyAsync", time-10, 5)
+	m := traces.Plain(traces.KindMemcpy, traces.Stream(1, 0, 1, 8), name, time, duration)
+	c.Correlation, m.Correlation, m.Bytes = id, id, 1000
+	return []traces.Event{c, m}
+}
+
+// cpuPasses makes passes of 1000 ns in which threads run steps for so long, 0 for not
+// at all. Steps follow each other after gap ns, and passes begin every 1000 ns.
+func cpuPasses(h *traces.Header, n int, gap int64, duration func(pass, tag, thread int) int64) []traces.Event {
+	var events []traces.Event
+	for i := range n {
+		p := traces.Plain(traces.KindPass, traces.Thread(1, 1), h.Plans[0].Phase, int64(i)*1000, 0)
+		p.Phase, p.ID = 0, uint64(i+1)
+		at := p.Time
+		var steps []traces.Event
+		for tag := range h.Plans[0].Steps {
+			longest := int64(0)
+			for thread := range 4 {
+				ns := duration(i, tag, thread)
+				if ns == 0 {
+					continue
+				}
+				s := traces.Plain(traces.KindStep, traces.Thread(1, int64(1+thread)), h.Plans[0].Steps[tag].Name, at, ns)
+				s.Phase, s.Tag, s.Parent = 0, int32(tag), p.ID
+				steps = append(steps, s)
+				longest = max(longest, ns)
+			}
+			at += longest + gap
+		}
+		p.Duration = at - p.Time
+		events = append(append(events, p), steps...)
+	}
+	return events
+}
+
+// TestAdvise has, for each rule, a trace in which it finds what it looks for, with the
+// gain as it was made, and one in which it does not.
+func TestAdvise(t *testing.T) {
+	two := func() *traces.Header { return fixtures.Plan("h.0.ln_1", "h.1.ln_1") }
+	flat := func(ns int64) func(int, int) int64 { return func(int, int) int64 { return ns } }
+	host := func() *traces.Header {
+		h := two()
+		h.Recorder, h.Devices = traces.RecorderHost, nil
+		return h
+	}
+	ceilings := func(step int64) *traces.Header {
+		h := two()
+		for i := range h.Plans[0].Steps {
+			h.Plans[0].Steps[i].Bytes = step
+		}
+		h.Ceilings = []traces.Ceiling{{Device: 0, Name: "read", Unit: "GB/s", Value: 2}}
+		return h
+	}
+	gpu := func(h *traces.Header, edit func(*traces.Event), more ...traces.Event) *traces.Trace {
+		return fixtures.Trace(h, append(fixtures.Passes(h, 0, 10, flat(10_000), edit), more...)...)
+	}
+	cpu := func(gap int64, duration func(pass, tag, thread int) int64) *traces.Trace {
+		h := host()
+		return fixtures.Trace(h, cpuPasses(h, 10, gap, duration)...)
+	}
+	inTen := func(name string, ns int64) []traces.Event { // 10 copies, in the time of the passes but after their kernels
+		var events []traces.Event
+		for i := range int64(10) {
+			events = append(events, copied(name, uint64(1e6+i), 300_000+i*2*ns, ns)...)
+		}
+		return append(events, fixtures.Passes(two(), 300_000+20*ns+1e6, 1, flat(10_000), nil)...)
+	}
+	queued := func(gap int64) *traces.Trace {
+		var events []traces.Event
+		for i := range int64(10) {
+			events = append(events, fixtures.Launched(uint64(i+1), i, i+1, 1000+i*(1000+gap), 2000+i*(1000+gap))...)
+		}
+		return fixtures.Trace(&traces.Header{}, events...)
+	}
+	// A launch follows the end of the work before: at once, or after a wait.
+	lockstep := func(wait int64) *traces.Trace {
+		var events []traces.Event
+		for i := range int64(10) {
+			at := i * 2000
+			events = append(events, fixtures.Launched(uint64(i+1), at, at+10, at+100, at+1000)...)
+			if wait > 0 {
+				events = append(events, apiCall("cudaStreamSynchronize", at+20, wait))
+			}
+		}
+		return fixtures.Trace(&traces.Header{}, events...)
+	}
+	loads := func(name string) *traces.Trace {
+		second := fixtures.Passes(two(), 1_000_000, 1, flat(10_000), nil)
+		return gpu(two(), nil, append(second, apiCall(name, 500_000, 300_000))...)
+	}
+	slowFirst := func(by int64) *traces.Trace {
+		h := two()
+		return fixtures.Trace(h, fixtures.Passes(h, 0, 10, func(pass, _ int) int64 {
+			if pass == 0 {
+				return by
+			}
+			return 10_000
+		}, nil)...)
+	}
+	small := func(k *traces.Event) { k.Grid = [3]int32{25, 1, 1} }      // of 100 SMs
+	fat := func(k *traces.Event) { k.Registers = 128; k.Block[0] = 64 } // 8 blocks of 2 warps by 65536 registers: 16 of 64 warps
+	shared := func(k *traces.Event) { k.DynamicShared = 100 << 10 }     // 2 blocks of 8 warps
+	even := func(int, int, int) int64 { return 250 }                    // on 4 threads
+	uneven := func(_, _, thread int) int64 { return []int64{100, 100, 100, 300}[thread] }
+	one := func(_, tag, thread int) int64 {
+		if tag == 1 && thread > 0 {
+			return 0
+		}
+		return 250
+	}
+	tested := map[string]bool{}
+	for _, c := range []struct {
+		rule    string
+		with    *traces.Trace
+		gain    int64
+		facts   []string // in the sentence, the rows and what to try
+		without *traces.Trace
+	}{
+		{"copies", gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 50_000)...), 500_000, []string{"0.500 ms, longer than the kernels with 0.220 ms", "Memcpy HtoD (Pinned -> Device): 0.500 ms in 10 pieces"},
+			gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 20_000)...)},
+		{"pageable", gpu(two(), nil, inTen("Memcpy HtoD (Pageable -> Device)", 10_000)...), 100_000, []string{"10 copies use memory that is pageable", "page-locked"},
+			gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 10_000)...)},
+		{"host-late", lockstep(0), 9 * 1000, []string{"9 gaps", "0.009 ms"}, queued(100)},
+		{"launch-latency", lockstep(0), 9 * 100, []string{"0.001 ms in 9 gaps", "CUDA graph"}, queued(100)},
+		{"sync", lockstep(1500), 9 * 1100, []string{"9 times", "cudaStreamSynchronize: 0.015 ms in 10 calls"}, lockstep(0)},
+		{"dependency", queued(500), 9 * 500, []string{"9 gaps; 0 of 10 kernels begin before", "programmatic dependent launch"}, queued(0)},
+		{"small-grid", gpu(two(), small), 20 * 7500, []string{"20 kernels have fewer blocks than the GPU has SMs (100)", "decode step, h.*.ln_1: kernel0 of 25 blocks: 0.100 ms in 10 kernels"}, gpu(two(), nil)},
+		{"occupancy", gpu(two(), fat), 20 * 7500, []string{"20 kernels", "with 25 %, limited by registers (128 registers", "__launch_bounds__"}, gpu(two(), nil)},
+		{"occupancy", gpu(two(), shared), 20 * 7500, []string{"with 25 %, limited by shared memory", "less shared memory per block"}, gpu(two(), small)},
+		{"floor", gpu(ceilings(8000), nil), 20 * 6000, []string{"2 stages take more than 2 times the floor: 0.200 ms, of which the floor is 0.080 ms", "decode step, h.*.ln_1: 0.200 ms in 20 calls"}, gpu(ceilings(12_000), nil)},
+		{"small-grid", gpu(ceilings(8000), small), 20 * 6000, []string{"25 blocks"}, gpu(ceilings(8000), nil)}, // no more than what is above the floor
+		{"warm-up", slowFirst(50_000), 79_980, []string{"first decode step of 10, median of the others 0.020 ms"}, slowFirst(15_000)},
+		{"warm-up", loads("cuLibraryLoadData"), 300_000, []string{"cuLibraryLoadData: 0.300 ms in 1 call"}, loads("cudaMalloc")},
+		{"imbalance", cpu(0, uneven), 20 * 150, []string{"2.00 times the mean", "decode step, h.*.ln_1"}, cpu(0, even)},
+		{"few-threads", cpu(0, one), 10 * 187, []string{"Of 4 threads", "10 step runs", "decode step, h.*.ln_1: 0.003 ms in 10 runs"}, cpu(0, uneven)},
+		{"barriers", cpu(100, even), 10 * 100, []string{"10 gaps, in which the threads meet"}, cpu(0, even)},
+		{"between-passes", cpu(0, even), 9 * 500, []string{"9 gaps", "other things"}, cpu(0, func(int, int, int) int64 { return 500 })},
+		{"floor", func() *traces.Trace {
+			h := host()
+			h.Plans[0].Steps[0].Bytes = 100
+			h.Ceilings = []traces.Ceiling{{Device: -1, Name: "read", Unit: "GB/s", Value: 1}}
+			return fixtures.Trace(h, cpuPasses(h, 10, 0, even)...)
+		}(), 10 * 150, []string{"1 stage takes"}, cpu(0, even)},
+	} {
+		tested[c.rule] = true
+		a, err := Find(c.with, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(a.Hints, func(h Hint) bool { return h.Rule == c.rule })
+		if i < 0 {
+			t.Errorf("%s finds nothing; there are %+v, %q", c.rule, a.Hints, a.Notes)
+			continue
+		}
+		h := a.Hints[i]
+		if h.Gain != c.gain {
+			t.Errorf("%s could gain %d, not %d: %+v", c.rule, h.Gain, c.gain, h)
+		}
+		text := h.Text + "\n" + strings.Join(h.Rows, "\n") + "\n" + h.Try
+		for _, fact := range c.facts {
+			if !strings.Contains(text, fact) {
+				t.Errorf("%s does not say %q:\n%s", c.rule, fact, text)
+			}
+		}
+		if h.Percent == nil || *h.Percent != 100*float64(h.Gain)/float64(a.Wall) {
+			t.Errorf("%s: %v %% of %d", c.rule, h.Percent, a.Wall)
+		}
+		if !slices.IsSortedFunc(a.Hints, func(x, y Hint) int { return int(y.Gain - x.Gain) }) {
+			t.Errorf("not by gain: %+v", a.Hints)
+		}
+		b, err := Find(c.without, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range b.Above(1) {
+			if h.Rule == c.rule {
+				t.Errorf("%s finds in a trace without it: %+v", c.rule, h)
+			}
+		}
+	}
+	for _, name := range Rules() {
+		if !tested[name] {
+			t.Errorf("rule %s is not tested", name)
+		}
+	}
+}
+
+// TestAdviseQuiet: a run without faults has nothing to say.
+func TestAdviseQuiet(t *testing.T) {
+	h := fixtures.Plan("h.0.ln_1")
+	a, err := Find(fixtures.Trace(h, fixtures.Passes(h, 0, 10, func(int, int) int64 { return 1_000_000 }, nil)...), -1)
+	if err != nil || len(a.Above(1)) != 0 {
+		t.Errorf("%+v, error %v", a.Above(1), err)
+	}
+}
+
+// TestAdviseNotes: what can not be judged is said, and an incomplete trace has no
+// shares.
+func TestAdviseNotes(t *testing.T) {
+	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)
+	odd := append(copied("Memcpy", 50, 5000, 100), lost)
+	a, err := Find(fixtures.Trace(&traces.Header{Looking: []traces.Looking{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(a.Notes, "\n")
+	for _, want := range []string{"no pass", "incomplete", "20.0 % longer", "does not say how many SMs", "occupancy: the recording does not say", "pageable: 1 copy or set", "does not say what steps cost"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the notes lack %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "30.0") {
+		t.Errorf("23 passes do not tell what recording cost:\n%s", text)
+	}
+	if len(a.Hints) == 0 {
+		t.Error("no hints")
+	}
+	for _, h := range a.Hints {
+		if h.Percent != nil {
+			t.Errorf("an incomplete trace has the share %v", *h.Percent)
+		}
+	}
+	h := fixtures.Plan("h.0.ln_1")
+	h.Plans[0].Steps[0].Bytes = 100
+	a, err = Find(fixtures.Trace(h, fixtures.Passes(h, 0, 5, func(int, int) int64 { return 100 }, nil)...), -1)
+	if err != nil || !strings.Contains(fmt.Sprint(a.Notes), "infer bench ceilings") {
+		t.Errorf("without ceilings: %q, error %v", a.Notes, err)
+	}
+	if _, err := Find(fixtures.Trace(&traces.Header{}), -1); err == nil {
+		t.Error("advice on an empty trace")
+	}
+}
+
+func TestShortName(t *testing.T) {
+	for name, want := range map[string]string{
+		"void <unnamed>::gemv_kernel<float, 8>(float*)": "gemv_kernel",
+		"(anonymous namespace)::sample(int)":            "sample",
+		"nvjet_hsh_64x8":                                "nvjet_hsh_64x8",
+		"<odd":                                          "<odd",
+		"":                                              "",
+	} {
+		if got := shortName(name); got != want {
+			t.Errorf("%q is %q, not %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,503 @@
+// Package diff compares two traces stage by stage, and says what noise covers.
+package diff
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/window"
+)
+
+// Verdict says what a comparison showed.
+type Verdict string
+
+// The verdicts.
+const (
+	Longer   Verdict = "longer"    // B takes longer than A
+	Shorter  Verdict = "shorter"   // B takes less time than A
+	NoChange Verdict = "no change" // the noise covers what change there is
+	TooFew   Verdict = "too few"   // too few samples to tell
+	OnlyInA  Verdict = "only in A"
+	OnlyInB  Verdict = "only in B"
+)
+
+// ChangeKind tells the rows of a comparison apart.
+type ChangeKind string
+
+// The kinds of rows. Of each pass, the idle time, the steps and the other work make
+// the whole.
+const (
+	ChangePass  ChangeKind = "pass"
+	ChangeIdle  ChangeKind = "idle"
+	ChangeStage ChangeKind = "stage"
+	ChangeOther ChangeKind = "other" // kernels, copies and sets of no step, in the time of the pass
+)
+
+// Change is a row of a [Comparison]. Times are ns of one pass.
+type Change struct {
+	Kind  ChangeKind `json:"kind"`
+	Phase string     `json:"phase"`
+	Name  string     `json:"name"`
+
+	A *Sample `json:"a,omitempty"` // nil where A has no such row
+	B *Sample `json:"b,omitempty"`
+
+	// Shift is the median of B less that of A. Low and High bound it with the
+	// confidence 1 - alpha; nil where there are too few samples. Percent and its
+	// bounds are the same in percent of A's median; nil where that is 0.
+	Shift       float64  `json:"shift"`
+	Low         *float64 `json:"low,omitempty"`
+	High        *float64 `json:"high,omitempty"`
+	Percent     *float64 `json:"percent,omitempty"`
+	PercentLow  *float64 `json:"percentLow,omitempty"`
+	PercentHigh *float64 `json:"percentHigh,omitempty"`
+
+	// P is the probability of a difference like this where there is none, and
+	// Adjusted the same corrected for the number of comparisons, by which the verdict
+	// is made; nil where there are too few samples.
+	P        *float64 `json:"p,omitempty"`
+	Adjusted *float64 `json:"adjusted,omitempty"`
+	Verdict  Verdict  `json:"verdict"`
+}
+
+// Comparison is what [Compare] makes of two traces.
+type Comparison struct {
+	A     string  `json:"a"` // where it comes from
+	B     string  `json:"b"`
+	Alpha float64 `json:"alpha"`
+	Tests int     `json:"tests"` // comparisons that were made, of those that could be
+
+	// Notes says in sentences why the traces can not be compared fairly.
+	Notes []string `json:"notes"`
+	Rows  []Change `json:"rows"`
+}
+
+// Compare compares two traces: per kind of pass the whole pass, its idle time, and its
+// steps, which are matched by name, so that passes of different layers compare in
+// what they share. alpha is the probability of a wrong verdict that is accepted,
+// such as 0.05.
+//
+// # What is compared
+//
+// A sample is the times of one step in the passes of one trace: in each pass the
+// time in which a kernel of the step (on the CPU, one of its worker threads) ran and
+// nothing that began before it still did, which is the exclusive time of [tables.Row]. A
+// kernel that is launched early and waits for the one before it so is not longer for
+// that. A whole pass is the time from the end of the work of the pass before it to the
+// end of its own; the idle time is the part of that in which the device had nothing
+// to do. Warm-up passes are left out, as [tables.Summarize] does. Of a trace of several
+// devices the first that worked is compared.
+//
+// # How
+//
+// The statistics are those of benchstat (golang.org/x/perf/benchmath): medians with
+// intervals from order statistics, and the Mann-Whitney U test, which assumes no
+// distribution. The interval of the change holds the shifts that the same test would
+// not reject, so that it lies off zero where p is below alpha (but for ties, of which
+// it takes no account, and the correction of p). Many rows are compared at once, and
+// of a hundred with no change five would have p < 0.05: verdicts are made by p after
+// the correction of Benjamini and Hochberg, so that of the changes that are told a
+// share of at most alpha is expected to be chance. Where a sample has fewer than four
+// values, or the test could not show a difference however large, there is no verdict.
+//
+// The samples are passes of one run each. What differs from run to run (clocks,
+// placement, neighbours) is not in them: a change that is small should be seen in
+// several pairs of recordings.
+func Compare(a, b *traces.Trace, alpha float64) (*Comparison, error) {
+	if !(alpha > 0 && alpha < 1) {
+		return nil, fmt.Errorf("alpha is %g; it must lie between 0 and 1", alpha)
+	}
+	pa, pb := side{window.New(a, -1)}, side{window.New(b, -1)}
+	for _, x := range []struct {
+		name string
+		p    side
+	}{{"A", pa}, {"B", pb}} {
+		if len(x.p.Passes) == 0 {
+			return nil, fmt.Errorf("trace %s has no pass of a model that is no warm-up, so that there are no stages to compare", x.name)
+		}
+	}
+	c := &Comparison{A: a.Header.Describe(), B: b.Header.Describe(), Alpha: alpha, Notes: unfair(pa, pb)}
+	keysA, timesA := pa.table()
+	keysB, timesB := pb.table()
+	keys := append(slices.Clone(keysA), keysB...)
+	// A phase at a time, in A's order: its passes, idle time and steps, then what only
+	// B has.
+	var phases []string
+	for _, k := range keys {
+		if !slices.Contains(phases, k.phase) {
+			phases = append(phases, k.phase)
+		}
+	}
+	shift := &shifts{alpha, map[[2]int]int{}}
+	seen := map[changeKey]bool{}
+	for _, phase := range phases {
+		for _, k := range keys {
+			if k.phase == phase && !seen[k] {
+				seen[k] = true
+				c.Rows = append(c.Rows, change(k, timesA[k], timesB[k], shift))
+			}
+		}
+	}
+	c.judge()
+	return c, nil
+}
+
+// side is one of the two traces.
+type side struct{ *window.Window }
+
+// changeKey names a row.
+type changeKey struct {
+	kind        ChangeKind
+	phase, name string
+}
+
+// table returns the samples of all rows, and their order.
+func (p side) table() ([]changeKey, map[changeKey][]int64) {
+	var keys []changeKey
+	rows := map[changeKey][]int64{}
+	add := func(k changeKey, values ...int64) {
+		if rows[k] == nil {
+			keys = append(keys, k)
+		}
+		rows[k] = append(rows[k], values...)
+	}
+	for _, l := range p.Passes {
+		phase := p.PassName(l.Event)
+		add(changeKey{ChangePass, phase, "whole pass"}, l.Time.Length())
+		add(changeKey{ChangeIdle, phase, "idle"}, l.Time.Length()-l.Busy)
+	}
+	steps, times, _ := p.stepTimes()
+	for _, s := range steps {
+		k := changeKey{ChangeStage, s.phase, s.name}
+		if s.name == "" {
+			k = changeKey{ChangeOther, s.phase, "work of no step"}
+		}
+		add(k, times[s]...)
+	}
+	for _, list := range rows {
+		slices.Sort(list)
+	}
+	return keys, rows
+}
+
+// change compares the samples of a row, which are sorted. Its verdict is left to
+// judge where it depends on the other rows.
+func change(k changeKey, a, b []int64, s *shifts) Change {
+	c := Change{Kind: k.kind, Phase: k.phase, Name: k.name}
+	if len(a) > 0 {
+		c.A = sampleOf(a, s.alpha)
+	}
+	if len(b) > 0 {
+		c.B = sampleOf(b, s.alpha)
+	}
+	switch {
+	case c.A == nil:
+		c.Verdict = OnlyInB
+		return c
+	case c.B == nil:
+		c.Verdict = OnlyInA
+		return c
+	}
+	c.Shift = c.B.Median - c.A.Median
+	percent := func(ns float64) *float64 {
+		if c.A.Median == 0 {
+			return nil
+		}
+		return finite(100 * ns / c.A.Median)
+	}
+	c.Percent = percent(c.Shift)
+	if !enough(len(a), len(b), s.alpha) {
+		c.Verdict = TooFew
+		return c
+	}
+	p := pValue(a, b, s.alpha)
+	c.P = &p
+	if low, high, ok := s.interval(a, b); ok {
+		c.Low, c.High = finite(float64(low)), finite(float64(high))
+		c.PercentLow, c.PercentHigh = percent(float64(low)), percent(float64(high))
+	}
+	return c
+}
+
+// judge makes the verdicts of the rows that were tested.
+func (c *Comparison) judge() {
+	var p []float64
+	for _, r := range c.Rows {
+		if r.P != nil {
+			p = append(p, *r.P)
+		}
+	}
+	c.Tests = len(p)
+	adjusted := adjust(p)
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if r.P == nil {
+			continue
+		}
+		r.Adjusted, adjusted = &adjusted[0], adjusted[1:]
+		switch {
+		case *r.Adjusted >= c.Alpha:
+			r.Verdict = NoChange
+		case r.lower():
+			r.Verdict = Shorter
+		default:
+			r.Verdict = Longer
+		}
+	}
+}
+
+// lower tells the direction of a change. The medians may be equal where the
+// distributions are not: then the interval tells.
+func (r *Change) lower() bool {
+	if r.Shift == 0 && r.Low != nil && r.High != nil {
+		return *r.Low+*r.High < 0
+	}
+	return r.Shift < 0
+}
+
+// unfair says why two traces can not be compared fairly.
+func unfair(a, b side) []string {
+	var notes []string
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	differ := func(what, x, y string) {
+		if x != y {
+			add("%s differs: %s in A, %s in B", what, orUnknown(x), orUnknown(y))
+		}
+	}
+	for _, x := range []struct {
+		name string
+		p    side
+	}{{"A", a}, {"B", b}} {
+		for _, f := range traces.Examine(x.p.Header, x.p.Attribution) {
+			if f.Misleads {
+				add("%s is incomplete: %s", x.name, f.Text)
+			}
+		}
+		if _, _, lost := x.p.stepTimes(); lost > 0 {
+			add("%s has work of steps (%d pieces) whose pass it does not tell, and which is left out", x.name, lost)
+		}
+	}
+	if x, y := a.Header.Recorder, b.Header.Recorder; x != y {
+		add("the recorder differs: %s in A, %s in B; each takes time of its own and bounds kernels in its own way", orUnknown(x), orUnknown(y))
+	}
+	differ("the device", a.deviceName(), b.deviceName())
+	differ("the type of the matrix products", a.Header.DType, b.Header.DType)
+	differ("the mode", a.mode(), b.mode())
+	for _, phase := range a.phases() {
+		pa, okA := a.plan(phase)
+		pb, okB := b.plan(phase)
+		if !okA || !okB {
+			continue
+		}
+		number := func(what string, x, y int) {
+			if x != y {
+				add("%s: %s in A, %s in B", phase, countOf(x, what), countOf(y, what))
+			}
+		}
+		number("sequence", pa.Batch, pb.Batch)
+		number("token", pa.Tokens, pb.Tokens)
+		if pa.Padded != pb.Padded {
+			add("%s: %s in A, %s in B", phase, padding(pa), padding(pb))
+		}
+		number("layer", layers(pa), layers(pb))
+		fromA, toA, okA := a.positions(phase)
+		fromB, toB, okB := b.positions(phase)
+		if okA && okB && (fromA != fromB || toA != toB) {
+			add("%s: A has passes at positions %d to %d, B at %d to %d; attention takes longer the more tokens lie before", phase, fromA, toA, fromB, toB)
+		}
+		x, okA := a.looking(phase)
+		y, okB := b.looking(phase)
+		if okA && okB && math.Abs(x-y) >= 1 {
+			add("%s: recording made a pass %s in A, %s in B", phase, traces.LongerText(x), traces.LongerText(y))
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(a.Header.Versions)) {
+		// Schemas are the exporter's; the mode stands above, by what ran.
+		if y, ok := b.Header.Versions[what]; ok && what != "schema" && (what != "mode" || a.mode() == b.mode()) {
+			differ(versionOf(what), a.Header.Versions[what], y)
+		}
+	}
+	return notes
+}
+
+// versionOf names an entry of the header's versions, some of which are none.
+func versionOf(what string) string {
+	if what == "mode" || what == "model" {
+		return "the " + what
+	}
+	return "the version of " + what
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// countOf writes a number of things, of which 0 stands for an unknown number.
+func countOf(n int, thing string) string {
+	switch n {
+	case 0:
+		return "an unknown number of " + thing + "s"
+	case 1:
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func padding(p *traces.Plan) string {
+	if p.Padded == 0 {
+		return "no padding"
+	}
+	return fmt.Sprintf("%d tokens padded to %d", p.Tokens, p.Padded)
+}
+
+// deviceName names the device whose work is compared.
+func (p side) deviceName() string {
+	if p.Device < 0 {
+		return "CPU"
+	}
+	for _, d := range p.Header.Devices {
+		if d.ID == int(p.Device) {
+			return d.Name
+		}
+	}
+	return ""
+}
+
+// mode says how work came to the device.
+func (p side) mode() string {
+	switch {
+	case p.Device < 0:
+		return "CPU"
+	case p.GraphLaunches > 0 || slices.ContainsFunc(p.Work, func(e *traces.Event) bool { return e.Node != 0 || e.Kind == traces.KindGraph }):
+		return "CUDA graphs"
+	}
+	return "eager"
+}
+
+// phases names the kinds of passes there are.
+func (p side) phases() []string {
+	var names []string
+	for _, l := range p.Passes {
+		if name := p.PassName(l.Event); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// plan returns the plan of the first pass of a kind.
+func (p side) plan(phase string) (*traces.Plan, bool) {
+	for _, l := range p.Passes {
+		if i := int(l.Event.Phase); i >= 0 && i < len(p.Header.Plans) && p.PassName(l.Event) == phase {
+			return &p.Header.Plans[i], true
+		}
+	}
+	return nil, false
+}
+
+// layers counts the layers that a plan runs.
+func layers(p *traces.Plan) int {
+	slots := map[int]bool{}
+	for _, s := range p.Steps {
+		if s.Slot >= 0 {
+			slots[s.Slot] = true
+		}
+	}
+	return len(slots)
+}
+
+// positions returns where the passes of a kind begin, in tokens of the cache. Other
+// tools' ranges have other values, if any.
+func (p side) positions(phase string) (from, to int, ok bool) {
+	if !strings.EqualFold(p.Header.Tool, traces.Domain) {
+		return 0, 0, false
+	}
+	for _, l := range p.Passes {
+		if v := l.Event.Value; p.PassName(l.Event) == phase && v >= 0 && v < 1<<31 {
+			if !ok {
+				from, to, ok = int(v), int(v), true
+			}
+			from, to = min(from, int(v)), max(to, int(v))
+		}
+	}
+	return from, to, ok
+}
+
+// looking returns by how many percent recording made a pass longer, at least 0, and
+// whether that is known.
+func (p side) looking(phase string) (percent float64, ok bool) {
+	for _, l := range p.Header.Looking {
+		if percent, ok = l.Longer(); ok && l.Phase == phase {
+			return max(0, percent), true
+		}
+	}
+	return 0, false
+}
+
+// stepKey names the step of a kind of pass; "" is the work of no step.
+type stepKey struct{ phase, name string }
+
+// stepTimes returns, for each step, the times that were its own in each pass that
+// ran it, as [window.Window.Sweep] divides them; and how many pieces of work of a step the source
+// gives no pass. Steps come in the order of the plans.
+func (p side) stepTimes() (order []stepKey, times map[stepKey][]int64, lost int) {
+	if len(p.Passes) == 0 {
+		return nil, nil, 0
+	}
+	type at struct {
+		key  stepKey
+		pass int
+	}
+	var found []at
+	sums := map[at]int64{}
+	p.Sweep(window.Interval{From: p.Passes[0].Time.From, To: traces.MaxTime}, func(e, _ *traces.Event, _, own window.Interval) {
+		step, ok := p.Header.Step(e)
+		owner := p.PassOf(e)
+		if owner == nil && !ok {
+			owner = p.PassDuring(own) // work of no pass
+		}
+		switch {
+		case owner == nil && ok:
+			lost++
+		case owner == nil || e.Open:
+		default:
+			i, measured := p.PassIndex(owner)
+			if !measured {
+				return
+			}
+			k := at{stepKey{p.PassName(owner), step.Name}, i}
+			if _, ok := sums[k]; !ok {
+				found = append(found, k)
+			}
+			sums[k] += own.Length()
+		}
+	})
+	times = map[stepKey][]int64{}
+	for _, k := range found {
+		times[k.key] = append(times[k.key], sums[k])
+	}
+	seen := map[stepKey]bool{}
+	add := func(key stepKey) {
+		if times[key] != nil && !seen[key] {
+			seen[key] = true
+			order = append(order, key)
+		}
+	}
+	for _, plan := range p.Header.Plans {
+		for _, step := range plan.Steps {
+			add(stepKey{plan.Phase, step.Name})
+		}
+		add(stepKey{plan.Phase, ""})
+	}
+	for _, k := range found { // of passes that name no plan
+		add(k.key)
+	}
+	return order, times, lost
+}

@@ -1,0 +1,350 @@
+package diff
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
+)
+
+func rowOf(t *testing.T, c *Comparison, name string) Change {
+	t.Helper()
+	i := slices.IndexFunc(c.Rows, func(r Change) bool { return r.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no row %q in %+v", name, c.Rows)
+	}
+	return c.Rows[i]
+}
+
+// TestDiff: a change is told, noise is not, and what only one has is named.
+func TestDiff(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	noise := func(base int64) func(int, int) int64 {
+		return func(_, tag int) int64 {
+			if tag == 0 {
+				return 5000 + r.Int64N(200)
+			}
+			return base + r.Int64N(200)
+		}
+	}
+	ha, hb := fixtures.Plan("wte+wpe", "h.0.mlp.c_fc"), fixtures.Plan("wte+wpe", "h.0.mlp.c_fc", "h.1.mlp.c_fc")
+	warm := traces.Plain(traces.KindRange, traces.Thread(1, 1), "warm-up", 0, 200_000)
+	slow := func(int, int) int64 { return 50_000 }
+	a := fixtures.Trace(ha, append(append(fixtures.Passes(ha, 300_000, 30, noise(2000), nil), fixtures.Passes(ha, 10, 1, slow, nil)...), warm)...)
+	b := fixtures.Trace(hb, fixtures.Passes(hb, 0, 40, noise(2500), nil)...)
+	c, err := Compare(a, b, 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, more, only := rowOf(t, c, "wte+wpe"), rowOf(t, c, "h.0.mlp.c_fc"), rowOf(t, c, "h.1.mlp.c_fc")
+	if same.Verdict != NoChange || same.A.N != 30 || same.B.N != 40 || *same.Low > 0 || *same.High < 0 {
+		t.Errorf("noise is told as %+v", same)
+	}
+	if more.Verdict != Longer || more.Shift < 400 || more.Shift > 600 || *more.Low > 500 || *more.High < 500 || *more.Low < 350 || *more.Adjusted < *more.P || *more.Percent < 19 || *more.Percent > 29 {
+		t.Errorf("500 ns more are told as %+v", more)
+	}
+	if only.Verdict != OnlyInB || only.A != nil || only.B.N != 40 || only.P != nil {
+		t.Errorf("a step of B alone: %+v", only)
+	}
+	if p := rowOf(t, c, "whole pass"); p.A.N != 30 || p.A.Median > 8000 || p.Kind != ChangePass {
+		t.Errorf("the passes of A: %+v", p)
+	}
+	back, err := Compare(b, a, 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := rowOf(t, back, "h.0.mlp.c_fc"); r.Verdict != Shorter || -r.Shift != more.Shift || *r.Low != -*more.High {
+		t.Errorf("turned round: %+v", r)
+	}
+	if r := rowOf(t, back, "h.1.mlp.c_fc"); r.Verdict != OnlyInA || r.B != nil {
+		t.Errorf("turned round: %+v", r)
+	}
+	for _, note := range []string{"1 layer in A, 2 layers in B", "positions 10 to 39, B at 10 to 49"} {
+		if !strings.Contains(strings.Join(c.Notes, "\n"), note) {
+			t.Errorf("the notes lack %q: %q", note, c.Notes)
+		}
+	}
+
+	// A trace equals itself.
+	c, err = Compare(a, a, 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range c.Rows {
+		if r.Verdict != NoChange || r.Shift != 0 {
+			t.Errorf("compared with itself: %+v", r)
+		}
+	}
+	if len(c.Notes) != 0 {
+		t.Errorf("compared with itself: %q", c.Notes)
+	}
+
+	// Three passes say nothing, and a test that can not reject is not made.
+	few := fixtures.Trace(ha, fixtures.Passes(ha, 0, 3, noise(9000), nil)...)
+	c, err = Compare(a, few, 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := rowOf(t, c, "h.0.mlp.c_fc"); r.Verdict != TooFew || r.P != nil || r.Low != nil || r.B.Low != nil || r.Percent == nil || c.Tests != 0 {
+		t.Errorf("three passes: %+v", r)
+	}
+	for _, bad := range []float64{0, 1, -1, math.NaN()} {
+		if _, err := Compare(a, b, bad); err == nil {
+			t.Errorf("alpha %g is taken", bad)
+		}
+	}
+	if _, err := Compare(a, fixtures.Trace(&traces.Header{}, fixtures.Launched(1, 0, 1, 2, 3)...), 0.05); err == nil || !strings.Contains(err.Error(), "trace B has no pass") {
+		t.Errorf("without passes: %v", err)
+	}
+}
+
+// TestDiffChance: of recordings of the same thing, hardly any change is told. The
+// rows are a hundred, so that about five have p < 0.05 in each.
+func TestDiffChance(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("h.%d.ln_1", i))
+	}
+	h := fixtures.Plan(names...)
+	noise := func(int, int) int64 { return 1000 + r.Int64N(1000) }
+	told, raw := 0, 0
+	const pairs = 10
+	for range pairs {
+		c, err := Compare(fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), 0.05)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range c.Rows {
+			if *r.P < 0.05 {
+				raw++
+			}
+			if r.Verdict != NoChange {
+				told++
+			}
+		}
+	}
+	if told > 3 {
+		t.Errorf("%d changes are told where there are none", told)
+	}
+	if raw < 20 || raw > 90 {
+		t.Errorf("%d of %d have p < 0.05, not about one in twenty", raw, 102*pairs)
+	}
+}
+
+// TestShift compares the interval with the list of all differences, and with the
+// test whose shifts it holds.
+func TestShift(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		n, m := 4+r.IntN(20), 4+r.IntN(20)
+		if seed%10 == 0 {
+			n, m = 60+r.IntN(20), 5+r.IntN(60) // not exact
+		}
+		values := func(n int, shift int64) []int64 {
+			list := make([]int64, n)
+			for i := range list {
+				list[i] = r.Int64N(1e9) + shift
+			}
+			slices.Sort(list)
+			return list
+		}
+		a, b := values(n, 0), values(m, r.Int64N(1e9)-5e8)
+		var all []int64
+		for _, x := range a {
+			for _, y := range b {
+				all = append(all, y-x)
+			}
+		}
+		slices.Sort(all)
+		for k := 1; k <= len(all); k += 1 + r.IntN(7) {
+			if got := nthDifference(a, b, k); got != all[k-1] {
+				t.Fatalf("seed %d: difference %d of %d is %d, not %d", seed, k, len(all), got, all[k-1])
+			}
+		}
+		s := &shifts{0.05, map[[2]int]int{}}
+		low, high, ok := s.interval(a, b)
+		if !ok {
+			continue
+		}
+		if seed%10 == 0 {
+			continue // the normal approximations differ in their last digits
+		}
+		// Moved just outside the interval the test rejects, just inside it does not.
+		p := func(shift int64) float64 {
+			moved := make([]int64, len(b))
+			for i, y := range b {
+				moved[i] = y - shift
+			}
+			return pValue(a, moved, 0.05)
+		}
+		if p(low-1) > 0.05 || p(low+1) <= 0.05 || p(high+1) > 0.05 || p(high-1) <= 0.05 {
+			t.Errorf("seed %d, n %d, m %d: p is %g and %g about the lower bound, %g and %g about the upper", seed, n, m, p(low-1), p(low+1), p(high-1), p(high+1))
+		}
+	}
+	s := &shifts{0.05, map[[2]int]int{}}
+	if _, _, ok := s.interval([]int64{1, 2, 3}, []int64{4, 5, 6}); ok {
+		t.Error("three and three have an interval")
+	}
+	for _, c := range []struct {
+		n, m int
+		want bool
+	}{{3, 1000, false}, {4, 4, true}, {1000, 1000, true}} { // 2/C(8,4) = 0.029
+		if enough(c.n, c.m, 0.05) != c.want {
+			t.Errorf("%d and %d values are enough: %v", c.n, c.m, !c.want)
+		}
+	}
+	if enough(4, 4, 0.02) || !enough(5, 5, 0.02) { // 2/C(10,5) = 0.0079
+		t.Error("what is enough does not depend on alpha")
+	}
+}
+
+// TestAdjust has the example of Benjamini and Hochberg (1995), table 1: at 0.05
+// their procedure rejects the first four of fifteen.
+func TestAdjust(t *testing.T) {
+	p := []float64{0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0000}
+	got := adjust(p)
+	for i, q := range got {
+		if (q < 0.05) != (i < 4) || q < p[i] || i > 0 && q < got[i-1] {
+			t.Errorf("p %g becomes %g", p[i], q)
+		}
+	}
+	if math.Abs(got[0]-0.0015) > 1e-12 || math.Abs(got[3]-0.035625) > 1e-12 {
+		t.Errorf("%v", got)
+	}
+	slices.Reverse(p)
+	turned := adjust(p)
+	slices.Reverse(turned)
+	if !slices.Equal(turned, got) || len(adjust(nil)) != 0 {
+		t.Error("the order matters")
+	}
+}
+
+// TestPasses: steps, idle time and other work make the whole pass, and the passes
+// the wall time; on the CPU threads that run together count once.
+func TestPasses(t *testing.T) {
+	for _, path := range []string{"../samples/eager.sqlite", "../samples/graph.sqlite"} {
+		tr, err := load.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := side{window.New(tr, -1)}
+		if len(p.Passes) != 8 {
+			t.Fatalf("%s has %d passes", path, len(p.Passes))
+		}
+		sum, rest := int64(0), int64(0)
+		for i, l := range p.Passes {
+			sum += l.Time.Length()
+			rest += l.Time.Length() - l.Busy
+			if i > 0 && l.Time.From != p.Passes[i-1].Time.To {
+				t.Errorf("%s: pass %d begins at %d, the one before ends at %d", path, i, l.Time.From, p.Passes[i-1].Time.To)
+			}
+		}
+		_, times, lost := p.stepTimes()
+		for _, list := range times {
+			for _, ns := range list {
+				rest += ns
+			}
+		}
+		if rest != sum || lost != 0 {
+			t.Errorf("%s: idle time and steps are %d ns, the passes %d; %d lost", path, rest, sum, lost)
+		}
+		// The stages have the times of the stage table.
+		table, err := tables.Summarize(tr, tables.ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range table.Rows {
+			if r.Kind != tables.RowWork {
+				continue
+			}
+			sum := int64(0)
+			for _, ns := range times[stepKey{r.Phase, r.Name}] {
+				sum += ns
+			}
+			if sum != r.Exclusive {
+				t.Errorf("%s: %s %s has %d ns, in the table %d", path, r.Phase, r.Name, sum, r.Exclusive)
+			}
+		}
+	}
+
+	h := fixtures.Plan("wte+wpe", "lm_head")
+	h.Recorder, h.Devices = traces.RecorderHost, nil
+	var events []traces.Event
+	for i := range int64(5) {
+		p := traces.Plain(traces.KindPass, traces.Thread(1, 1), "decode step", i*1000, 900)
+		p.Phase, p.ID = 0, uint64(i+1)
+		events = append(events, p)
+		for thread := range int64(3) {
+			for tag := range int32(2) {
+				s := traces.Plain(traces.KindStep, traces.Thread(1, 10+thread), h.Plans[0].Steps[tag].Name, i*1000+int64(tag)*400+thread*10, 300)
+				s.Phase, s.Tag, s.Parent = 0, tag, p.ID
+				events = append(events, s)
+			}
+		}
+	}
+	p := side{window.New(fixtures.Trace(h, events...), -1)}
+	_, times, _ := p.stepTimes()
+	for _, step := range h.Plans[0].Steps {
+		if got := times[stepKey{"decode step", step.Name}]; !slices.Equal(got, []int64{320, 320, 320, 320, 320}) {
+			t.Errorf("%s took %v", step.Name, got)
+		}
+	}
+	if l := p.Passes[1]; l.Time != (window.Interval{From: 900, To: 1900}) || l.Busy != 640 {
+		t.Errorf("%+v", l)
+	}
+	if p.mode() != "CPU" || p.deviceName() != "CPU" {
+		t.Errorf("%s, %s", p.mode(), p.deviceName())
+	}
+}
+
+// TestUnfair has each reason why a comparison is not fair.
+func TestUnfair(t *testing.T) {
+	flat := func(int, int) int64 { return 100 }
+	a, b := fixtures.Plan("wte+wpe"), fixtures.Plan("wte+wpe")
+	b.Recorder, b.DType, b.Devices[0].Name = traces.RecorderStamps, "f32", "other GPU"
+	b.Plans[0].Batch, b.Plans[0].Tokens, b.Plans[0].Padded = 2, 3, 16
+	a.Versions, b.Versions = map[string]string{"driver": "1", "mode": "eager", "model": "x"}, map[string]string{"driver": "2", "mode": "graph", "model": "y"}
+	a.Looking = []traces.Looking{{Phase: "decode step", Baseline: 100, Recorded: 90, Passes: 30}}
+	b.Looking = []traces.Looking{{Phase: "decode step", Baseline: 100, Recorded: 150, Passes: 30}}
+	b.Drop("kernels", 7)
+	graph := func(k *traces.Event) { k.Node = 5 }
+	c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(c.Notes, "\n")
+	for _, want := range []string{"recorder differs: cupti in A, stamps in B", "device differs: GPU in A, other GPU", "bf16 in A, f32 in B", "eager in A, CUDA graphs in B",
+		"1 sequence in A, 2 sequences", "1 token in A, 3 tokens", "no padding in A, 3 tokens padded to 16", "version of driver differs: 1 in A, 2 in B", "the model differs: x in A, y in B", "decode step: recording made a pass no longer in A, 50.0 % longer in B", "B is incomplete: 7 records"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the notes lack %q:\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, "mode differs"); n != 1 {
+		t.Errorf("the mode is told %d times:\n%s", n, text)
+	}
+
+	// What recording cost is compared only where both measured it, on enough passes.
+	for _, looking := range [][]traces.Looking{nil, {{Phase: "decode step", Baseline: 100, Recorded: 101, Passes: 1}}, {{Phase: "prefill", Baseline: 100, Recorded: 101, Passes: 30}}} {
+		a.Looking = looking
+		c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, nil)...), 0.05)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(c.Notes, "\n")
+		if strings.Contains(text, "recording made") {
+			t.Errorf("with %+v in A:\n%s", looking, text)
+		}
+		if !strings.Contains(text, "the mode differs: eager in A, graph in B") {
+			t.Errorf("what ran is alike, but the modes that were asked for are not:\n%s", text)
+		}
+	}
+}

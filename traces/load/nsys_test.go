@@ -1,0 +1,324 @@
+package load
+
+import (
+	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/nsys"
+	"gpt2scope/traces/tables"
+)
+
+// sqlite makes an export out of statements.
+func sqlite(t *testing.T, statements ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a trace?#%41.sqlite") // a name that means something in an address
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "trace.sqlite"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range statements {
+		if _, err := db.Exec(s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+	var from string
+	if err := db.QueryRow("SELECT file FROM pragma_database_list").Scan(&from); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Close(), os.Rename(from, path)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// modern is a capture with a step in eager mode, one that is captured and replayed
+// twice, and a kernel outside passes.
+var modern = []string{
+	`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,
+	`INSERT INTO StringIds VALUES (1,'wte+wpe'),(2,'cudaLaunchKernelExC_v11060'),(3,'embed(float*)'),(4,'cuLaunchKernel'),(5,'decode step'),
+		(6,'cudaStreamBeginCapture_v10000'),(7,'cudaStreamEndCapture_v10000'),(8,'cudaGraphLaunch_v10000'),(9,'h.2@1.ln_1+h.2@1.attn.c_attn'),(10,'main'),(11,'embed'),(12,'flush')`,
+	`CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)`,
+	`INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PRODUCT_NAME','NVIDIA Nsight Systems'),('EXPORT_PRODUCT_VERSION','2025.3'),('EXPORT_SCHEMA_VERSION','3.20.3')`,
+	`CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)`,
+	`INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:COMMAND','/home/x/infer'),('PROCESS_0:ARGUMENT_0','-n'),('PROCESS_0:ARGUMENT_1','8'),('PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE','Node')`,
+	`CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER)`,
+	`INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1795240732022067190)`,
+	`CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT, smCount INTEGER, totalMemory INTEGER, computeMajor INTEGER, computeMinor INTEGER, cuDevice INTEGER)`,
+	`INSERT INTO TARGET_INFO_GPU VALUES (4, 'NVIDIA H200', 132, 150109880320, 9, 0, 0)`,
+	`CREATE TABLE ThreadNames (nameId INTEGER, globalTid INTEGER)`,
+	`INSERT INTO ThreadNames VALUES (10, 700<<24|701)`,
+	`CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, rangeId INTEGER, category INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER, int64Value INTEGER)`,
+	`INSERT INTO NVTX_EVENTS VALUES
+		(5,NULL,75,NULL,NULL,'gpt2scope',700<<24|701,NULL,NULL,1,NULL),
+		(6,NULL,33,NULL,2,'Embed',700<<24|701,NULL,NULL,1,NULL),
+		(7,NULL,33,NULL,3,'Linear',700<<24|701,NULL,NULL,1,NULL),
+		(8,NULL,34,NULL,NULL,'first token',700<<24|701,NULL,NULL,0,NULL),
+		(10,90,59,NULL,NULL,'load',700<<24|701,NULL,NULL,1,NULL),
+		(95,2000,60,1,NULL,'request',700<<24|701,700<<24|702,NULL,0,NULL),
+		(100,200,59,NULL,1,NULL,700<<24|701,NULL,5,1,17),
+		(110,150,59,NULL,2,NULL,700<<24|701,NULL,1,1,NULL),
+		(155,190,59,NULL,NULL,'h.2@1',700<<24|701,NULL,NULL,1,NULL),
+		(160,180,59,NULL,3,NULL,700<<24|701,NULL,9,1,NULL),
+		(300,400,59,NULL,NULL,'record graph',700<<24|701,NULL,NULL,1,NULL),
+		(301,390,59,NULL,1,NULL,700<<24|701,NULL,5,1,NULL),
+		(310,330,59,NULL,2,NULL,700<<24|701,NULL,1,1,NULL),
+		(340,350,59,NULL,3,NULL,700<<24|701,NULL,9,1,NULL),
+		(500,520,59,NULL,1,NULL,700<<24|701,NULL,5,1,18),
+		(530,550,59,NULL,1,NULL,700<<24|701,NULL,5,1,19),
+		(900,NULL,59,NULL,NULL,'wte+wpe',700<<24|701,NULL,NULL,0,NULL)`,
+	`CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER)`,
+	`INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES
+		(20,30,0,700<<24|701,1,2,0), (120,130,0,700<<24|701,2,2,0), (165,170,1,700<<24|701,3,4,0),
+		(305,306,0,700<<24|701,4,6,0), (312,320,0,700<<24|701,5,2,0), (342,345,1,700<<24|701,6,4,0), (360,370,0,700<<24|701,7,7,0),
+		(505,510,0,700<<24|701,8,8,0), (535,540,0,700<<24|701,9,8,0)`,
+	`CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER,
+		registersPerThread INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER, staticSharedMemory INTEGER, dynamicSharedMemory INTEGER, graphNodeId INTEGER)`,
+	`INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
+		(40,50,0,1,7,1,700<<24,3,11, 40,1,1,1, 32,1,1, 0,0, NULL),
+		(600,700,0,1,7,2,700<<24,3,11, 40,192,2,1, 64,1,1, 64,4608, NULL),
+		(690,800,0,1,7,3,700<<24,3,11, 41,1,1,1, 32,1,1, 0,0, NULL),
+		(1000,1100,0,1,7,8,700<<24,3,11, 40,1,1,1, 32,1,1, 0,0, 8589934592),
+		(1100,1200,0,1,7,8,700<<24,3,11, 40,1,1,1, 32,1,1, 0,0, 8589934593),
+		(1300,1400,0,1,7,9,700<<24,3,11, 40,1,1,1, 32,1,1, 0,0, 8589934592),
+		(1400,1500,0,1,7,9,700<<24,3,11, 40,1,1,1, 32,1,1, 0,0, 8589934593)`,
+	`CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, graphNodeId INTEGER, originalGraphNodeId INTEGER)`,
+	`INSERT INTO CUDA_GRAPH_NODE_EVENTS VALUES (315,315,700<<24|701,1,4294967296,NULL), (343,343,700<<24|701,1,4294967297,NULL),
+		(380,380,700<<24|701,1,8589934592,NULL), (381,381,700<<24|701,1,8589934592,4294967296), (382,382,700<<24|701,1,8589934593,NULL), (383,383,700<<24|701,1,8589934593,4294967297)`,
+	`CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, bytes INTEGER, copyKind INTEGER, srcKind INTEGER, dstKind INTEGER, graphNodeId INTEGER)`,
+	`INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (60,61,0,1,8,77,700<<24,768,1,0,2,NULL)`,
+	`CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, bytes INTEGER, memKind INTEGER)`,
+	`INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (62,63,0,1,8,78,700<<24,32,2)`,
+	`CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, syncType INTEGER)`,
+	`INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (64,70,0,1,4294967295,79,700<<24,4)`,
+	`CREATE TABLE PROFILER_OVERHEAD (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER)`,
+	`INSERT INTO PROFILER_OVERHEAD VALUES (1,9999,700<<24|702,12)`,
+}
+
+func TestNsys(t *testing.T) {
+	tr, err := Load(sqlite(t, modern...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := tr.Header
+	if h.Tool != "NVIDIA Nsight Systems" || h.Release != "2025.3" || h.Recorder != traces.RecorderNsys || h.Base != 1795240732022067190 || !slices.Equal(h.Command, []string{"infer", "-n", "8"}) {
+		t.Errorf("header %+v", h)
+	}
+	if want := []traces.Device{{ID: 0, Name: "NVIDIA H200", Compute: "9.0", SMs: 132, Memory: 150109880320}}; !slices.Equal(h.Devices, want) {
+		t.Errorf("devices %+v", h.Devices)
+	}
+	if want := []traces.LaneName{{Lane: traces.Thread(700, 701), Name: "main"}}; !slices.Equal(h.Lanes, want) {
+		t.Errorf("lanes %v", h.Lanes)
+	}
+	plans := []traces.Plan{{Phase: "decode step", Steps: []traces.Step{{Tag: 0, Name: "wte+wpe", Op: "Embed", Layer: -1, Slot: -1}, {Tag: 1, Name: "h.2@1.ln_1+h.2@1.attn.c_attn", Op: "Linear", Layer: 2, Slot: 1}}}}
+	if !reflect.DeepEqual(h.Plans, plans) {
+		t.Errorf("plans %+v", h.Plans)
+	}
+	find := func(kind traces.Kind, time int64) traces.Event {
+		i := slices.IndexFunc(tr.Events, func(e traces.Event) bool { return e.Kind == kind && e.Time == time })
+		if i < 0 {
+			t.Fatalf("there is no %s at %d", kind, time)
+		}
+		return tr.Events[i]
+	}
+	passes := map[int64]traces.Event{}
+	for _, at := range []int64{100, 500, 530} {
+		passes[at] = find(traces.KindPass, at)
+	}
+	if p := passes[100]; p.Value != 17 || p.Phase != 0 || p.Domain != traces.Domain || find(traces.KindRange, 95).ID != p.Parent {
+		t.Errorf("pass %+v", p)
+	}
+	// Each kernel's step, and the range of its launch.
+	for at, want := range map[int64]struct {
+		tag    int32
+		parent uint64
+	}{
+		40: {-1, find(traces.KindRange, 10).ID}, 600: {0, find(traces.KindStep, 110).ID}, 690: {1, find(traces.KindStep, 160).ID},
+		1000: {0, passes[500].ID}, 1100: {1, passes[500].ID}, 1300: {0, passes[530].ID}, 1400: {1, passes[530].ID},
+	} {
+		if k := find(traces.KindKernel, at); k.Tag != want.tag || k.Parent != want.parent {
+			t.Errorf("the kernel at %d has tag %d and lies in %d, not %d and %d", at, k.Tag, k.Parent, want.tag, want.parent)
+		}
+	}
+	k := find(traces.KindKernel, 600)
+	if k.Name != "embed(float*)" || k.Grid != [3]int32{192, 2, 1} || k.Block != [3]int32{64, 1, 1} || k.Registers != 40 || k.StaticShared != 64 || k.DynamicShared != 4608 || k.Lane != traces.Stream(700, 0, 1, 7) {
+		t.Errorf("kernel %+v", k)
+	}
+	if c := find(traces.KindRuntime, 120); c.Name != "cudaLaunchKernelExC" || c.Tag != 0 || c.Lane != traces.API(700, 701) {
+		t.Errorf("call %+v", c)
+	}
+	find(traces.KindDriver, 165)
+	if c := find(traces.KindMemcpy, 60); c.Name != "Memcpy HtoD (Pageable -> Device)" || c.Bytes != 768 || c.Lane.ID != 8 {
+		t.Errorf("copy %+v", c)
+	}
+	if s := find(traces.KindMemset, 62); s.Name != "Memset (Device)" || s.Bytes != 32 {
+		t.Errorf("set %+v", s)
+	}
+	if s := find(traces.KindSync, 64); s.Name != "Context Sync" || s.Lane.ID != -1 {
+		t.Errorf("sync %+v", s)
+	}
+	if o := find(traces.KindRange, 900); !o.Open || o.Tag != -1 {
+		t.Errorf("open range %+v", o)
+	}
+	find(traces.KindMark, 8)
+	find(traces.KindOverhead, 1)
+	want := traces.Attribution{Kernels: 7, Copies: 2, Calls: 9, Ranges: 13, Passes: 4, Steps: 4, CopiesWithoutCall: 2, InSteps: 6, GraphLaunches: 2, OpenRanges: 1}
+	if tr.Attribution != want {
+		t.Errorf("counts\n%+v, not\n%+v", tr.Attribution, want)
+	}
+
+	// The steps of a stream lie over their kernels.
+	steps := traces.Project(h, tr.Events)
+	if len(steps) != 6 || steps[0].Time != 600 || steps[0].Duration != 100 || steps[0].Name != "wte+wpe" || steps[1].Time != 690 || steps[1].Lane != k.Lane {
+		t.Errorf("steps of the stream: %+v", steps)
+	}
+	all := append(steps, tr.Events...)
+	traces.Sort(all)
+	file := fixtures.Write(t, h, all)
+	fixtures.CheckNesting(t, fixtures.AsViewer(t, file))
+	path := filepath.Join(t.TempDir(), "x.json")
+	if err := os.WriteFile(path, file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(path)
+	if err != nil || !slices.Equal(again.Events, all) || again.Attribution != want || traces.Project(h, again.Events) != nil {
+		t.Errorf("converted, the counts are %+v, error %v", again.Attribution, err)
+	}
+}
+
+// TestNsysOld: earlier versions lack columns and tables; graphs may be recorded
+// whole.
+func TestNsysOld(t *testing.T) {
+	tr, err := Load(sqlite(t,
+		`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,
+		`INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'gemm'),(3,'cuLaunchKernel'),(4,'cudaGraphLaunch_v10000')`,
+		`CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)`,
+		`INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE','Graph')`,
+		`CREATE TABLE DIAGNOSTIC_EVENT (text TEXT)`,
+		`INSERT INTO DIAGNOSTIC_EVENT VALUES ('Not all CUDA events might have been collected.'), ('Profiling has started.')`,
+		`CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER)`,
+		`INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10,20,700<<24|701,1,1), (30,40,700<<24|701,2,3), (50,60,700<<24|701,3,4), (70,80,700<<24|701,4,1)`,
+		`CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, shortName INTEGER)`,
+		`INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5,30,0,7,1,2), (30,50,0,7,2,2), (60,70,0,7,NULL,2), (80,90,0,7,99,2), (95,94,0,7,1,2)`,
+		`CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER)`,
+		`INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (100,200,0,1,7,3,700<<24)`,
+		`CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER)`,
+		`INSERT INTO NVTX_EVENTS VALUES ('abc', x'00', 59, 7, 'x')`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without a process, kernels are those of the only one.
+	want := traces.Attribution{Kernels: 4, Graphs: 1, Calls: 4, Ranges: 1, WithoutCorrelation: 1, WithoutCall: 1, WithoutRange: 2, LaunchesWithoutWork: 1, GraphLaunches: 1, OpenRanges: 1, EarlyStarts: 1, Earliest: 5}
+	if tr.Attribution != want {
+		t.Errorf("counts\n%+v, not\n%+v", tr.Attribution, want)
+	}
+	findings := ""
+	for _, f := range traces.Examine(tr.Header, tr.Attribution) {
+		findings += f.Text + "\n"
+	}
+	for _, fact := range []string{"1 records were dropped: events with an impossible time", "nsys says: Not all CUDA events", "1 kernel has no correlation id", "1 kernel has a correlation id that no API call has",
+		"1 launch has no kernel recorded", "1 range never ended", "by up to 5 ns", "not recorded: nodes of CUDA graphs", "outside all ranges"} {
+		if !strings.Contains(findings, fact) {
+			t.Errorf("the findings do not say %q:\n%s", fact, findings)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for path, fact := range map[string]string{
+		filepath.Join(dir, "absent"):             "no such file",
+		dir:                                      "is a directory",
+		file("empty", ""):                        "is empty",
+		file("text", "hello"):                    "no trace",
+		file("run.nsys-rep", "xxxx"):             "nsys export",
+		file("broken.sqlite", nsys.Magic+"xxxx"): "no export of Nsight Systems",
+		sqlite(t, `CREATE TABLE a (b INTEGER)`):  "no table StringIds",
+		sqlite(t, modern[0], modern[1], modern[14][:strings.Index(modern[14], ", globalTid")]+")"): "has no column globalTid",
+	} {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), fact) || !strings.Contains(err.Error(), path) || strings.Count(err.Error(), path) != 1 && fact != "nsys export" {
+			t.Errorf("error %v, which should name %s and say %q", err, path, fact)
+		}
+	}
+}
+
+// TestDamagedSqlite: a damaged export is read or refused in words.
+func TestDamagedSqlite(t *testing.T) {
+	whole, err := os.ReadFile("../samples/eager.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	path := filepath.Join(t.TempDir(), "damaged.sqlite")
+	refused := 0
+	for range 150 {
+		damaged := slices.Clone(whole)
+		if r.IntN(3) == 0 {
+			damaged = damaged[:100+r.IntN(len(damaged)-100)]
+		}
+		for range 1 + r.IntN(200) {
+			damaged[100+r.IntN(len(damaged)-100)] = byte(r.Uint32())
+		}
+		if err := os.WriteFile(path, damaged, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		tr, err := Load(path)
+		if err != nil {
+			refused++
+			if !strings.Contains(err.Error(), path) {
+				t.Errorf("error %v does not name the file", err)
+			}
+			continue
+		}
+		traces.Examine(tr.Header, tr.Attribution)
+		tables.Summarize(tr, tables.ByStage, -1)
+	}
+	if refused == 0 || refused == 150 {
+		t.Errorf("%d of 150 damaged files are refused", refused)
+	}
+}
+
+// TestSamples reads what Nsight Systems recorded of runs on a GPU.
+func TestSamples(t *testing.T) {
+	samples, err := filepath.Glob("../samples/*.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(samples) == 0 {
+		t.Skip("there are no captures in samples/")
+	}
+	for _, path := range samples {
+		tr, err := Load(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		a := tr.Attribution
+		if a.Kernels == 0 || a.Passes == 0 || a.InSteps == 0 || a.UnknownNodes+a.InPassOnly+a.StepsWithoutWork+a.WithoutCorrelation+a.WithoutCall > 0 {
+			t.Errorf("%s: %+v", path, a)
+		}
+		for _, f := range traces.Examine(tr.Header, a) {
+			if f.Misleads {
+				t.Errorf("%s: %s", path, f.Text)
+			}
+		}
+		all := append(traces.Project(tr.Header, tr.Events), tr.Events...)
+		traces.Sort(all)
+		fixtures.CheckNesting(t, fixtures.AsViewer(t, fixtures.Write(t, tr.Header, all)))
+	}
+}

@@ -1,0 +1,581 @@
+// Package nsys reads the sqlite exports of Nsight Systems.
+package nsys
+
+import (
+	"cmp"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"gpt2scope/traces"
+)
+
+// Values of NVTX_EVENTS.eventType.
+const (
+	nvtxCategory = 33
+	nvtxMark     = 34
+	nvtxPushPop  = 59
+	nvtxStartEnd = 60
+	nvtxtPush    = 70
+	nvtxtStart   = 71
+	nvtxDomain   = 75
+)
+
+// export is an sqlite export of Nsight Systems that is being read. The tables are described in the
+// "SQLite Schema Reference" of its User Guide; they gain and lose columns between
+// versions, so each is asked what it has.
+type export struct {
+	db      *sql.DB
+	header  traces.Header
+	tables  map[string]bool
+	strings map[int64]string
+	events  []traces.Event
+}
+
+// Magic begins every sqlite file.
+const Magic = "SQLite format 3\x00"
+
+// Read reads an export. Events come in the order of [traces.Compare].
+func Read(path string) (*traces.Header, []traces.Event, error) {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	// Immutable: no lock, no journal, nothing written beside it.
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: full}).EscapedPath()+"?mode=ro&immutable=1")
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	defer db.Close()
+	n := &export{db: db, tables: map[string]bool{}, strings: map[int64]string{}}
+	if err := n.read(); err != nil {
+		return nil, nil, fmt.Errorf("%s is no export of Nsight Systems that can be read: %w", path, err)
+	}
+	traces.Sort(n.events)
+	return &n.header, n.events, nil
+}
+
+func (n *export) read() error {
+	names, err := n.db.Query("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+	if err != nil {
+		return err
+	}
+	defer names.Close()
+	for names.Next() {
+		var name string
+		if err := names.Scan(&name); err != nil {
+			return err
+		}
+		n.tables[name] = true
+	}
+	if err := names.Err(); err != nil {
+		return err
+	}
+	if !n.tables["StringIds"] {
+		return errors.New("it has no table StringIds")
+	}
+	for _, step := range []func() error{n.readStrings, n.readHeader, n.readRanges, n.readCalls, n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	n.findSteps()
+	n.header.Events = int64(len(n.events))
+	return nil
+}
+
+// row is a row of a table: the columns that were asked for.
+type row []any
+
+// int returns a column as a number, 0 where there is none.
+func (r row) int(i int) int64 {
+	v, _ := r.maybe(i)
+	return v
+}
+
+// maybe returns a column as a number, and whether there is one.
+func (r row) maybe(i int) (int64, bool) {
+	switch v := r[i].(type) {
+	case int64:
+		return v, true
+	case float64:
+		if v >= math.MinInt64 && v < math.MaxInt64 {
+			return int64(v), true
+		}
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// int32 returns a column as a number of 32 bits.
+func (r row) int32(i int) int32 { return int32(min(max(r.int(i), 0), math.MaxInt32)) }
+
+// text returns a column as text, and whether there is one.
+func (r row) text(i int) (string, bool) {
+	switch v := r[i].(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	case int64:
+		return strconv.FormatInt(v, 10), true
+	}
+	return "", false
+}
+
+// rows calls each with the rows of a table; those of a table that is absent are
+// none. Columns that begin with '?' may be absent: they are nil then.
+func (n *export) rows(table string, each func(row), columns ...string) error {
+	if !n.tables[table] {
+		return nil
+	}
+	info, err := n.db.Query("SELECT name FROM pragma_table_info(?)", table)
+	if err != nil {
+		return err
+	}
+	defer info.Close()
+	present := map[string]bool{}
+	for info.Next() {
+		var name string
+		if err := info.Scan(&name); err != nil {
+			return err
+		}
+		present[name] = true
+	}
+	if err := info.Err(); err != nil {
+		return err
+	}
+	var list []string
+	for _, c := range columns {
+		name, optional := strings.CutPrefix(c, "?")
+		switch {
+		case present[name]:
+			list = append(list, `"`+name+`"`)
+		case optional:
+			list = append(list, "NULL")
+		default:
+			return fmt.Errorf("table %s has no column %s", table, name)
+		}
+	}
+	found, err := n.db.Query("SELECT " + strings.Join(list, ", ") + ` FROM "` + table + `"`)
+	if err != nil {
+		return fmt.Errorf("table %s: %w", table, err)
+	}
+	defer found.Close()
+	values := make(row, len(columns))
+	into := make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	for found.Next() {
+		if err := found.Scan(into...); err != nil {
+			return fmt.Errorf("table %s: %w", table, err)
+		}
+		each(values)
+	}
+	if err := found.Err(); err != nil {
+		return fmt.Errorf("table %s: %w", table, err)
+	}
+	return nil
+}
+
+// add keeps an event that has a possible time.
+func (n *export) add(e traces.Event) {
+	if e.Check() != nil {
+		n.header.Drop("events with an impossible time", 1)
+		return
+	}
+	n.events = append(n.events, e)
+}
+
+// Global ids have the process in bits 24 to 47 and the thread below.
+func processOf(global int64) int64 { return global >> 24 & (1<<24 - 1) }
+func threadOf(global int64) int64  { return global & (1<<24 - 1) }
+
+func (n *export) readStrings() error {
+	return n.rows("StringIds", func(r row) {
+		n.strings[r.int(0)], _ = r.text(1)
+	}, "id", "value")
+}
+
+// name returns a string by its id.
+func (n *export) name(id int64) string {
+	if s, ok := n.strings[id]; ok {
+		return s
+	}
+	return "?"
+}
+
+var losses = regexp.MustCompile(`(?i)dropp|\blost\b|not all|incomplete|overflow|might not|could not be collected`)
+
+func (n *export) readHeader() error {
+	h := &n.header
+	*h = traces.Header{Version: traces.Version, Tool: "NVIDIA Nsight Systems", Recorder: traces.RecorderNsys, Clock: traces.Clock{Domain: "nsys session", Uncertainty: -1}, Versions: map[string]string{}}
+	var err error
+	read := func(table string, each func(row), columns ...string) {
+		if err == nil {
+			err = n.rows(table, each, columns...)
+		}
+	}
+	read("META_DATA_EXPORT", func(r row) {
+		name, _ := r.text(0)
+		value, _ := r.text(1)
+		switch name {
+		case "EXPORT_PRODUCT_NAME":
+			h.Tool = value
+		case "EXPORT_PRODUCT_VERSION":
+			h.Release = value
+		case "EXPORT_SCHEMA_VERSION":
+			h.Versions["schema"] = value
+		}
+	}, "name", "value")
+	arguments := map[int]string{}
+	graphMode, cuda, nvtx := "", "", ""
+	read("META_DATA_CAPTURE", func(r row) {
+		name, _ := r.text(0)
+		value, _ := r.text(1)
+		if i, ok := strings.CutPrefix(name, "PROCESS_0:ARGUMENT_"); ok {
+			if i, err := strconv.Atoi(i); err == nil && i >= 0 && i < 1000 {
+				arguments[i] = value
+			}
+		}
+		switch name {
+		case "PROCESS_0:COMMAND":
+			h.Command = []string{filepath.Base(value)}
+		case "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE":
+			graphMode = value
+		case "PROCESS_0:COLLECT_CUDA_TRACE":
+			cuda = value
+		case "PROCESS_0:COLLECT_NVTX_TRACE":
+			nvtx = value
+		}
+	}, "name", "value")
+	for i := 0; i < len(arguments) && h.Command != nil; i++ {
+		h.Command = append(h.Command, arguments[i])
+	}
+	if cuda == "false" || !n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] && !n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] {
+		h.NotRecorded = append(h.NotRecorded, "kernels")
+	}
+	if !n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] {
+		h.NotRecorded = append(h.NotRecorded, "API calls")
+	}
+	if nvtx == "false" || !n.tables["NVTX_EVENTS"] {
+		h.NotRecorded = append(h.NotRecorded, "ranges (NVTX)")
+	}
+	if strings.EqualFold(graphMode, "graph") {
+		h.NotRecorded = append(h.NotRecorded, "nodes of CUDA graphs (they need --cuda-graph-trace=node)")
+	}
+	h.NotRecorded = append(h.NotRecorded, "counters", "costs and ceilings")
+	read("TARGET_INFO_SESSION_START_TIME", func(r row) { h.Base = r.int(0) }, "utcEpochNs")
+	read("TARGET_INFO_GPU", func(r row) {
+		d := traces.Device{ID: int(r.int32(0)), SMs: int(r.int32(2)), Memory: r.int(3), Bandwidth: r.int(4), ClockHz: r.int(5),
+			WarpsPerSM: int(r.int32(6)), BlocksPerSM: int(r.int32(7)), RegistersPerSM: int(r.int32(8)), SharedPerSM: int(r.int32(9))}
+		d.Name, _ = r.text(1)
+		if major, ok := r.maybe(10); ok {
+			d.Compute = fmt.Sprintf("%d.%d", major, r.int(11))
+		}
+		if id, ok := r.maybe(12); ok {
+			d.ID = int(min(max(id, 0), 1<<16))
+		}
+		h.Devices = append(h.Devices, d)
+	}, "id", "?name", "?smCount", "?totalMemory", "?memoryBandwidth", "?clockRate", "?maxWarpsPerSm", "?maxBlocksPerSm", "?maxRegistersPerSm", "?maxShmemPerSm", "?computeMajor", "?computeMinor", "?cuDevice")
+	read("DIAGNOSTIC_EVENT", func(r row) {
+		if text, _ := r.text(0); losses.MatchString(text) {
+			h.Incomplete = append(h.Incomplete, "nsys says: "+text)
+		}
+	}, "text")
+	threads := map[traces.Lane]string{}
+	read("ThreadNames", func(r row) {
+		if g := r.int(1); g != 0 {
+			threads[traces.Thread(processOf(g), threadOf(g))] = n.name(r.int(0))
+		}
+	}, "nameId", "globalTid")
+	for l, name := range threads {
+		h.Lanes = append(h.Lanes, traces.LaneName{Lane: l, Name: name})
+	}
+	slices.SortFunc(h.Lanes, func(a, b traces.LaneName) int {
+		return cmp.Or(cmp.Compare(a.Lane.Process, b.Lane.Process), cmp.Compare(a.Lane.ID, b.Lane.ID))
+	})
+	return err
+}
+
+// readRanges reads NVTX: ranges, marks, domains, categories.
+func (n *export) readRanges() error {
+	type key struct{ process, id int64 }
+	type categoryKey struct{ process, domain, id int64 }
+	domains, categories := map[key]string{}, map[categoryKey]string{}
+	text := func(r row) string {
+		if s, ok := r.text(2); ok {
+			return s
+		}
+		if id, ok := r.maybe(3); ok {
+			return n.name(id)
+		}
+		return ""
+	}
+	columns := []string{"start", "end", "text", "?textId", "eventType", "?globalTid", "?domainId", "?category", "?int64Value", "?uint64Value", "?int32Value", "?uint32Value"}
+	// Names may come after their first use.
+	err := n.rows("NVTX_EVENTS", func(r row) {
+		p := processOf(r.int(5))
+		switch r.int(4) {
+		case nvtxDomain:
+			domains[key{p, r.int(6)}] = text(r)
+		case nvtxCategory:
+			categories[categoryKey{p, r.int(6), r.int(7)}] = text(r)
+		}
+	}, columns...)
+	if err != nil {
+		return err
+	}
+	interned := map[string]string{}
+	return n.rows("NVTX_EVENTS", func(r row) {
+		p := processOf(r.int(5))
+		e := traces.Plain(traces.KindRange, traces.Thread(p, threadOf(r.int(5))), text(r), r.int(0), 0)
+		if s, ok := interned[e.Name]; ok {
+			e.Name = s
+		} else {
+			interned[e.Name] = e.Name
+		}
+		e.Domain = domains[key{p, r.int(6)}]
+		for i := 8; i < 12 && e.Value == 0; i++ {
+			e.Value = float64(r.int(i))
+		}
+		switch r.int(4) {
+		case nvtxPushPop, nvtxStartEnd, nvtxtPush, nvtxtStart:
+			end, ok := r.maybe(1)
+			e.Open = !ok
+			if ok {
+				e.Duration = end - e.Time
+			}
+			if e.Domain == traces.Domain {
+				n.ownRange(&e, categories[categoryKey{p, r.int(6), r.int(7)}])
+			}
+		case nvtxMark:
+			e.Kind = traces.KindMark
+		default:
+			return
+		}
+		n.add(e)
+	}, columns...)
+}
+
+// opDomain marks, until the plan is known, a range whose category is an operation.
+const opDomain = traces.Domain + ":"
+
+var layerName = regexp.MustCompile(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
+
+// ownRange tells passes, and what may be steps, by what the program named them. Its
+// categories are Pass, Layer and the operations.
+func (n *export) ownRange(e *traces.Event, category string) {
+	m := layerName.FindStringSubmatch(e.Name)
+	switch {
+	case e.Name == "prefill" || e.Name == "decode step":
+		e.Kind = traces.KindPass
+	case m != nil && m[3] == "" || category == "Layer":
+	case category != "" && category != "Pass" || m != nil:
+		e.Kind, e.Domain = traces.KindStep, opDomain+category
+	}
+}
+
+// findSteps makes the plans from the steps that lie in passes: those of the first
+// pass of its kind come in its order, others that it lacks after them.
+func (n *export) findSteps() {
+	traces.Sort(n.events)
+	type stack []*traces.Event
+	open := map[traces.Lane]stack{}
+	index := map[string]int{}             // of a phase
+	tags := map[string]map[string]int32{} // by phase and name
+	for i := range n.events {
+		e := &n.events[i]
+		if !e.Kind.IsRange() || e.Lane.Kind != traces.LaneThread {
+			continue
+		}
+		s := open[e.Lane]
+		for len(s) > 0 && !s[len(s)-1].Open && s[len(s)-1].End() < e.End() {
+			s = s[:len(s)-1]
+		}
+		op, isStep := strings.CutPrefix(e.Domain, opDomain)
+		var pass *traces.Event
+		for j := len(s) - 1; isStep && j >= 0 && pass == nil; j-- {
+			if s[j].Kind == traces.KindPass {
+				pass = s[j]
+			}
+		}
+		open[e.Lane] = append(s, e)
+		switch {
+		case e.Kind == traces.KindPass:
+			at, ok := index[e.Name]
+			if !ok {
+				at = len(n.header.Plans)
+				index[e.Name], tags[e.Name] = at, map[string]int32{}
+				n.header.Plans = append(n.header.Plans, traces.Plan{Phase: e.Name})
+			}
+			e.Phase = int32(at)
+		case isStep && pass == nil: // named like one, but of no pass
+			e.Kind, e.Domain = traces.KindRange, traces.Domain
+		case isStep:
+			plan, known := &n.header.Plans[pass.Phase], tags[pass.Name]
+			tag, ok := known[e.Name]
+			if !ok {
+				tag = int32(len(plan.Steps))
+				known[e.Name] = tag
+				step := traces.Step{Tag: int(tag), Name: e.Name, Op: op, Layer: -1, Slot: -1}
+				if m := layerName.FindStringSubmatch(e.Name); m != nil {
+					first, _, _ := strings.Cut(e.Name, "+")
+					m = layerName.FindStringSubmatch(first)
+					step.Layer, _ = strconv.Atoi(m[1])
+					if step.Slot = step.Layer; m[2] != "" {
+						step.Slot, _ = strconv.Atoi(m[2])
+					}
+				}
+				plan.Steps = append(plan.Steps, step)
+			}
+			e.Phase, e.Tag, e.Domain = pass.Phase, tag, traces.Domain
+		}
+	}
+}
+
+var versionSuffix = regexp.MustCompile(`_v\d+$`)
+
+func (n *export) readCalls() error {
+	names := map[int64]string{}
+	return n.rows("CUPTI_ACTIVITY_KIND_RUNTIME", func(r row) {
+		id := r.int(4)
+		name, ok := names[id]
+		if !ok {
+			name = versionSuffix.ReplaceAllString(n.name(id), "")
+			names[id] = name
+		}
+		kind := traces.KindDriver
+		if class, ok := r.maybe(5); ok && class == 0 || !ok && strings.HasPrefix(name, "cuda") {
+			kind = traces.KindRuntime
+		}
+		g := r.int(2)
+		e := traces.Plain(kind, traces.API(processOf(g), threadOf(g)), name, r.int(0), r.int(1)-r.int(0))
+		e.Correlation = uint64(r.int(3))
+		n.add(e)
+	}, "start", "end", "globalTid", "correlationId", "nameId", "?eventClass")
+}
+
+// work makes an event of a stream from its first columns: start, end, deviceId,
+// contextId, streamId, correlationId, globalPid, graphNodeId.
+func (n *export) work(kind traces.Kind, name string, r row) traces.Event {
+	e := traces.Plain(kind, traces.Stream(processOf(r.int(6)), r.int32(2), r.int32(3), r.int(4)), name, r.int(0), r.int(1)-r.int(0))
+	e.Correlation, e.Node = uint64(r.int(5)), uint64(r.int(7))
+	return e
+}
+
+var workColumns = []string{"start", "end", "deviceId", "?contextId", "streamId", "?correlationId", "?globalPid", "?graphNodeId"}
+
+func (n *export) readKernels() error {
+	return n.rows("CUPTI_ACTIVITY_KIND_KERNEL", func(r row) {
+		name := "?"
+		for _, i := range []int{8, 9, 10} { // demangled, short, mangled
+			if id, ok := r.maybe(i); ok {
+				name = n.name(id)
+				break
+			}
+		}
+		e := n.work(traces.KindKernel, name, r)
+		e.Registers, e.StaticShared, e.DynamicShared = r.int32(11), r.int32(12), r.int32(13)
+		e.Grid = [3]int32{r.int32(14), r.int32(15), r.int32(16)}
+		e.Block = [3]int32{r.int32(17), r.int32(18), r.int32(19)}
+		n.add(e)
+	}, append(slices.Clone(workColumns), "?demangledName", "?shortName", "?mangledName", "?registersPerThread", "?staticSharedMemory", "?dynamicSharedMemory",
+		"?gridX", "?gridY", "?gridZ", "?blockX", "?blockY", "?blockZ")...)
+}
+
+// Names of copyKind and of the kinds of memory, as Kineto writes them.
+var (
+	copyKinds   = map[int64]string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD"}
+	memoryKinds = map[int64]string{0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static"}
+)
+
+func (n *export) readCopies() error {
+	err := n.rows("CUPTI_ACTIVITY_KIND_MEMCPY", func(r row) {
+		name := "Memcpy"
+		if kind := copyKinds[r.int(9)]; kind != "" {
+			name += " " + kind
+		}
+		from, hasFrom := r.maybe(10)
+		to, hasTo := r.maybe(11)
+		if hasFrom && hasTo {
+			name += fmt.Sprintf(" (%s -> %s)", memoryName(from), memoryName(to))
+		}
+		e := n.work(traces.KindMemcpy, name, r)
+		e.Bytes = r.int(8)
+		n.add(e)
+	}, append(slices.Clone(workColumns), "?bytes", "?copyKind", "?srcKind", "?dstKind")...)
+	if err != nil {
+		return err
+	}
+	return n.rows("CUPTI_ACTIVITY_KIND_MEMSET", func(r row) {
+		name := "Memset"
+		if kind, ok := r.maybe(9); ok {
+			name += " (" + memoryName(kind) + ")"
+		}
+		e := n.work(traces.KindMemset, name, r)
+		e.Bytes = r.int(8)
+		n.add(e)
+	}, append(slices.Clone(workColumns), "?bytes", "?memKind")...)
+}
+
+func memoryName(kind int64) string {
+	if s := memoryKinds[kind]; s != "" {
+		return s
+	}
+	return "Unknown"
+}
+
+func (n *export) readSyncs() error {
+	names := map[int64]string{1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+	return n.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", func(r row) {
+		name := names[r.int(8)]
+		if name == "" {
+			name = "Sync"
+		}
+		e := n.work(traces.KindSync, name, r)
+		e.Lane.Kind = traces.LaneSync
+		if e.Lane.ID >= math.MaxInt32 { // all streams
+			e.Lane.ID = -1
+		}
+		n.add(e)
+	}, append(slices.Clone(workColumns), "?syncType")...)
+}
+
+// readGraphs reads the making of nodes, and launches that were recorded whole.
+func (n *export) readGraphs() error {
+	err := n.rows("CUDA_GRAPH_NODE_EVENTS", func(r row) {
+		g := r.int(1)
+		e := traces.Plain(traces.KindNode, traces.Thread(processOf(g), threadOf(g)), "node", r.int(0), 0)
+		e.Node, e.Origin = uint64(r.int(2)), uint64(r.int(3))
+		if e.Origin != 0 {
+			e.Name = "node cloned"
+		}
+		n.add(e)
+	}, "start", "globalTid", "graphNodeId", "?originalGraphNodeId")
+	if err != nil {
+		return err
+	}
+	return n.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", func(r row) {
+		n.add(n.work(traces.KindGraph, "graph", r))
+	}, workColumns...)
+}
+
+func (n *export) readOverhead() error {
+	return n.rows("PROFILER_OVERHEAD", func(r row) {
+		g := r.int(2)
+		n.add(traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, Process: processOf(g), ID: threadOf(g)}, n.name(r.int(3)), r.int(0), r.int(1)-r.int(0)))
+	}, "start", "end", "globalTid", "nameId")
+}

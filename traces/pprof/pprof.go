@@ -1,0 +1,163 @@
+// Package pprof writes where the wall time of a trace went as a profile for go tool pprof.
+package pprof
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
+)
+
+// stack is where time went, from the root to the leaf, and what it is labelled with.
+type stack struct {
+	frames []string
+	labels map[string][]string
+	ns, n  int64
+}
+
+// Profile returns where the wall time of a trace went as a profile for pprof. Its
+// samples are the rows of the stage table, further divided by kernel; of a trace
+// that has no passes, those of the table by kernel. From root to leaf a stack is
+//
+//	gpt2scope, kind of pass, layer, stage, kernel
+//	gpt2scope, kind of pass, idle, cause, copy
+//
+// where steps outside the layers lack the layer, stages on the CPU the kernel, and idle
+// time in which no copy runs the copy.
+// Values are nanoseconds and counts (kernels, copies and sets; on the CPU events of
+// threads; of idle time the gaps). The nanoseconds are the exclusive times of [tables.Row],
+// and sum to the wall time. Labels (phase, layer, stage, op, kind) are there for
+// pprof's -tagfocus and -tagroot. device is as in [tables.Summarize].
+func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
+	table, err := tables.SummarizeAny(t, device)
+	if err != nil {
+		return nil, err
+	}
+	stacks := map[string]*stack{}
+	add := func(ns, n int64, labels map[string][]string, frames ...string) {
+		frames = slices.DeleteFunc(append([]string{traces.Domain}, frames...), func(s string) bool { return s == "" })
+		key := strings.Join(frames, "\x00")
+		s := stacks[key]
+		if s == nil {
+			s = &stack{frames: frames, labels: labels}
+			stacks[key] = s
+		}
+		s.ns, s.n = s.ns+ns, s.n+n
+	}
+	left := table.Wall
+	copied := map[string][2]int64{} // by phase, time and number of copies that the table counts as idle time
+	table.Window.Sweep(table.Time, func(e, _ *traces.Event, _, own window.Interval) {
+		ns := own.Length()
+		left -= ns
+		phase := t.Header.PhaseOf(e)
+		step, ok := t.Header.Step(e)
+		switch {
+		case table.By == tables.ByKernel:
+			add(ns, 1, labelled("kind", "work"), kernelFrame(e))
+		case ok:
+			layer := layerFrame(step)
+			add(ns, 1, labelled("kind", "work", "phase", phase, "layer", layer, "stage", step.Name, "op", step.Op), phase, layer, step.Name, kernelFrame(e))
+		case e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset:
+			copied[phase] = [2]int64{copied[phase][0] + ns, copied[phase][1] + 1}
+			add(ns, 1, labelled("kind", "idle", "phase", phase), phase, "idle", tables.IdleCopy, kernelFrame(e))
+		default:
+			add(ns, 1, labelled("kind", "work", "phase", phase), phase, "kernels of no step", kernelFrame(e))
+		}
+	})
+	for _, r := range table.Rows {
+		if r.Kind != tables.RowIdle {
+			continue
+		}
+		ns, n := r.Exclusive, int64(r.Calls)
+		if r.Name == tables.IdleCopy { // the copies themselves have their stacks
+			ns, n = ns-copied[r.Phase][0], n-copied[r.Phase][1]
+		}
+		if ns != 0 {
+			left -= ns
+			add(ns, n, labelled("kind", "idle", "phase", r.Phase), r.Phase, "idle", r.Name)
+		}
+	}
+	if left != 0 {
+		add(left, 0, labelled("kind", "residual"), "residual")
+	}
+	p := assemble(stacks)
+	p.TimeNanos, p.DurationNanos = t.Header.Base+table.Time.From, table.Wall
+	p.Comments = append(p.Comments, t.Header.Describe())
+	for _, f := range table.Findings {
+		if f.Misleads {
+			p.Comments = append(p.Comments, "shares mislead: "+f.Text)
+		}
+	}
+	if err := p.CheckValid(); err != nil {
+		return nil, fmt.Errorf("the profile is not valid: %w", err)
+	}
+	return p, nil
+}
+
+// labelled makes labels of keys and values; empty values are left out.
+func labelled(pairs ...string) map[string][]string {
+	labels := map[string][]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			labels[pairs[i]] = []string{pairs[i+1]}
+		}
+	}
+	return labels
+}
+
+func layerFrame(s traces.Step) string {
+	switch {
+	case s.Layer < 0:
+		return ""
+	case s.Slot >= 0 && s.Slot != s.Layer:
+		return fmt.Sprintf("layer %d in slot %d", s.Layer, s.Slot)
+	}
+	return fmt.Sprintf("layer %d", s.Layer)
+}
+
+// kernelFrame names the leaf; a step of the CPU has none below it.
+func kernelFrame(e *traces.Event) string {
+	if e.Kind.IsRange() {
+		return ""
+	}
+	return e.Name
+}
+
+// assemble makes a profile of stacks, in an order of its own so that it is the same
+// each time.
+func assemble(stacks map[string]*stack) *profile.Profile {
+	p := &profile.Profile{
+		SampleType:        []*profile.ValueType{{Type: "time", Unit: "nanoseconds"}, {Type: "count", Unit: "count"}},
+		DefaultSampleType: "time",
+		PeriodType:        &profile.ValueType{Type: "time", Unit: "nanoseconds"},
+		Period:            1,
+		// Nothing is left for pprof to look up in a binary.
+		Mapping: []*profile.Mapping{{ID: 1, File: traces.Domain, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}},
+	}
+	locations := map[string]*profile.Location{}
+	location := func(name string) *profile.Location {
+		if l := locations[name]; l != nil {
+			return l
+		}
+		f := &profile.Function{ID: uint64(len(p.Function) + 1), Name: name, SystemName: name}
+		l := &profile.Location{ID: f.ID, Mapping: p.Mapping[0], Line: []profile.Line{{Function: f}}}
+		p.Function, p.Location = append(p.Function, f), append(p.Location, l)
+		locations[name] = l
+		return l
+	}
+	for _, key := range slices.Sorted(maps.Keys(stacks)) {
+		s := stacks[key]
+		sample := &profile.Sample{Value: []int64{s.ns, s.n}, Label: s.labels}
+		for _, name := range slices.Backward(s.frames) {
+			sample.Location = append(sample.Location, location(name))
+		}
+		p.Sample = append(p.Sample, sample)
+	}
+	return p
+}

@@ -1,0 +1,86 @@
+package tables
+
+import (
+	"math"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/window"
+)
+
+// TestFloor works floors out by hand.
+func TestFloor(t *testing.T) {
+	h := &traces.Header{DType: "bf16", Ceilings: []traces.Ceiling{
+		{Device: 0, Name: "read", Unit: "GB/s", Value: 4000},
+		{Device: 0, Name: "copy", Unit: "GB/s", Value: 3500},
+		{Device: 0, Name: "read", Unit: "GB/s", Value: 8000, Size: 1000},
+		{Device: 0, Name: "bf16", Unit: "TFLOP/s", Value: 800},
+		{Device: 0, Name: "f32", Unit: "TFLOP/s", Value: 50},
+		{Device: -1, Name: "read", Unit: "GB/s", Value: 40},
+		{Device: 1, Name: "read", Unit: "GB/s", Value: 1e6},
+	}}
+	large, small := &traces.Plan{Steps: []traces.Step{{Bytes: 900}, {Bytes: 101}}}, &traces.Plan{Steps: []traces.Step{{Bytes: 900}, {Bytes: 100}}}
+	huge := &traces.Plan{Steps: []traces.Step{{Bytes: math.MaxInt64}, {Bytes: math.MaxInt64}, {Bytes: -5}}}
+	for name, c := range map[string]struct {
+		device       int32
+		plan         *traces.Plan
+		flops, bytes int64
+		want         float64 // 0: not known
+	}{
+		"bytes":                         {0, large, 0, 4000, 1},
+		"bytes are more":                {0, large, 800_000, 8000, 2},
+		"operations are more":           {0, large, 2_400_000, 8000, 3},
+		"the whole plan is in a cache":  {0, small, 0, 4000, 0.5},
+		"the sum does not fit an int64": {0, huge, 0, 4000, 1},
+		"the CPU":                       {-1, large, 0, 4000, 100},
+		"the CPU's rate is not known":   {-1, large, 1, 4000, 0},
+		"another device":                {2, large, 0, 4000, 0},
+		"no cost":                       {0, large, 0, 0, 0},
+		"a cost that overflowed":        {0, large, -1, 4000, 0},
+	} {
+		ns, ok := Floor(h, c.device, c.plan, c.flops, c.bytes)
+		if ok != (c.want > 0) || ok && math.Abs(ns-c.want) > 1e-9 {
+			t.Errorf("%s: %g ns, %v, not %g", name, ns, ok, c.want)
+		}
+		// That of a step in a pass is the same.
+		step := traces.Step{FLOPs: c.flops, Bytes: c.bytes}
+		if _, _, got := costsOf(h, c.device).of(c.plan, step, nil); c.flops >= 0 && math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: a step has the floor %g ns, not %g", name, got, c.want)
+		}
+	}
+	f32 := *h
+	f32.DType = "f32"
+	if ns, _ := Floor(&f32, 0, large, 50_000, 1); ns != 1 {
+		t.Errorf("in float32 the floor is %g ns", ns)
+	}
+}
+
+// TestCostAtPosition: a step costs what it does at the position of its pass, which
+// is found from what lies in it; where there is none, at that of the plan.
+func TestCostAtPosition(t *testing.T) {
+	h := &traces.Header{}
+	plan := &traces.Plan{Past: 5, Steps: []traces.Step{{FLOPs: 100, Bytes: 1000, FLOPsPerPast: 3, BytesPerPast: 20}}}
+	pass := traces.Plain(traces.KindPass, traces.Thread(1, 1), "decode step", 0, 100)
+	pass.ID, pass.Value = 1, 9
+	layer := traces.Plain(traces.KindRange, traces.Thread(1, 1), "h.0", 0, 50)
+	layer.ID, layer.Parent = 2, 1
+	step := traces.Plain(traces.KindStep, traces.Thread(1, 2), "x", 0, 40)
+	step.ID, step.Parent = 3, 2
+	ring := traces.Plain(traces.KindRange, traces.Thread(1, 1), "ring", 0, 50)
+	ring.ID, ring.Parent = 4, 4
+	events := []traces.Event{pass, layer, step, ring}
+	w := window.New(&traces.Trace{Header: h, Events: events}, -1)
+	if p := w.PassOf(&events[2]); p != &events[0] {
+		t.Fatalf("the step lies in %+v", p)
+	}
+	if p := w.PassOf(&events[3]); p != nil {
+		t.Fatalf("a range that lies in itself lies in %+v", p)
+	}
+	for value, want := range map[float64][2]int64{9: {112, 1080}, 0: {85, 900}, -1: {100, 1000}, math.NaN(): {100, 1000}, 1e300: {100, 1000}} {
+		at := pass
+		at.Value = value
+		if flops, bytes, _ := costsOf(h, 0).of(plan, plan.Steps[0], &at); flops != want[0] || bytes != want[1] {
+			t.Errorf("at %g: %d FLOPs and %d bytes, not %v", value, flops, bytes, want)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package tables
+
+import (
+	"cmp"
+	"slices"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/window"
+)
+
+// The causes of idle time. A gap ends where the next piece of work begins. Up to
+// the beginning of the API call that launched it the host had not asked for it:
+// that part is synchronisation or a copy where the host sat in a call that waits
+// for one, and else the host was late. From there on it is launch latency. Where
+// the call had returned before the gap began, or launched the piece before as well
+// (a graph), the work was queued, and the whole gap is the time from one kernel to
+// the next that depends on it. Where no call is recorded, as with stamps, the
+// host's range of the step stands for it.
+//
+// By stage, the time in which nothing but a copy or set of no step runs is idle as
+// well: no stage computes.
+//
+// On the CPU the threads meet after each step. A gap between two steps of a pass
+// is the time that this takes; other gaps are the host's.
+const (
+	IdleLaunch     = "launch latency"
+	IdleHost       = "host late"
+	IdleDependency = "dependency between kernels"
+	IdleSync       = "synchronisation"
+	IdleCopy       = "copy"
+	IdleThreads    = "synchronisation between threads"
+	IdleUnknown    = "unknown"
+)
+
+// waiting gives each part of a time in which the host had not asked for the next work
+// its cause.
+func (s *summary) waiting(phase string, x window.Interval) {
+	late := x.Length()
+	i, _ := slices.BinarySearchFunc(s.Waits, x.From, func(w window.Wait, t int64) int { return cmp.Compare(w.To, t) })
+	for ; i < len(s.Waits) && s.Waits[i].From < x.To; i++ {
+		w := s.Waits[i]
+		cause := IdleSync
+		if w.Copy {
+			cause = IdleCopy
+		}
+		ns := max(0, min(w.To, x.To)-max(w.From, x.From))
+		s.idle(phase, cause, ns)
+		late -= ns
+	}
+	s.idle(phase, IdleHost, late)
+}
+
+// idle adds to the idle time of a cause.
+func (s *summary) idle(phase, cause string, ns int64) {
+	if ns <= 0 {
+		return
+	}
+	if s.by == ByKernel {
+		phase = ""
+	}
+	r := s.named(RowIdle, phase, cause)
+	r.Calls++
+	r.Exclusive += ns
+	g := &s.gaps[len(s.gaps)-1]
+	g.Causes = append(g.Causes, Cause{cause, ns})
+}
+
+// gap says why nothing ran between two pieces of work; before is nil at the
+// beginning of the table.
+func (s *summary) gap(x window.Interval, before, next *traces.Event) {
+	phase := s.Header.PhaseOf(next)
+	if next.Kind.IsRange() { // of the CPU
+		cause := IdleHost
+		if before != nil && s.severalThreads {
+			if p := s.PassOf(next); p != nil && p == s.PassOf(before) {
+				cause = IdleThreads
+			}
+		}
+		s.idle(phase, cause, x.Length())
+		return
+	}
+	asked, queued, ok := s.asked(next, before, x.From)
+	switch {
+	case !ok:
+		s.idle(phase, IdleUnknown, x.Length())
+	case queued || asked.End() <= x.From:
+		s.idle(phase, IdleDependency, x.Length())
+	default:
+		at := min(max(asked.Time, x.From), x.To)
+		s.waiting(phase, window.Interval{From: x.From, To: at})
+		s.idle(phase, IdleLaunch, x.To-at)
+	}
+}
+
+// asked returns the call that launched a piece of work before which there is a gap,
+// or the range of the host that stands for it; or that the launch was that of the
+// piece before.
+func (s *summary) asked(e, before *traces.Event, from int64) (by *traces.Event, queued, ok bool) {
+	if e.Correlation != 0 {
+		if before != nil && s.Header.Correlate(before) == s.Header.Correlate(e) {
+			return nil, true, true
+		}
+		if call := s.CallOf(e); call != nil {
+			return call, false, true
+		}
+	}
+	if s.Header.Recorder != traces.RecorderStamps {
+		return nil, false, false
+	}
+	r := s.Parent(e)
+	if r == nil {
+		return nil, false, false
+	}
+	if r.Kind == traces.KindStep {
+		return r, false, true
+	}
+	if step := s.hostSteps[runKey{r.ID, e.Phase, e.Tag}]; step != nil {
+		return step, false, true
+	}
+	// A pass asks for the first piece of its work; for the others some time before it ends.
+	if r.Kind == traces.KindPass && (before == nil || before.Parent != e.Parent || r.End() <= from) {
+		return r, false, true
+	}
+	return nil, false, false
+}

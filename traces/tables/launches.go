@@ -1,0 +1,135 @@
+package tables
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"gpt2scope/traces/window"
+)
+
+// Launch is an API call and the work of the GPU that it caused, which have its
+// correlation id. Times are ns.
+type Launch struct {
+	Call        string `json:"call"`
+	Work        string `json:"work"` // the first piece's name
+	Phase       string `json:"phase,omitempty"`
+	Step        string `json:"step,omitempty"` // of the first piece
+	Correlation uint64 `json:"correlation"`
+	Time        int64  `json:"time"` // when the call began, after the table's begin
+	API         int64  `json:"api"`  // how long the call took
+
+	// Delay is from the end of the call to the beginning of the first piece: how
+	// long the work was queued. It is 0 where the piece began before the call
+	// returned. (Nsight Systems calls it the queue time.)
+	Delay  int64 `json:"delay"`
+	Busy   int64 `json:"busy"`   // sum of the durations of the pieces
+	Pieces int   `json:"pieces"` // kernels, copies, sets; a graph has many
+
+	// Depth is how many pieces of other launches were launched and not finished when
+	// this launch was made: when the call returned, or its first piece began,
+	// whichever was earlier.
+	Depth int `json:"depth"`
+
+	// Starved is for how long the GPU had nothing to do before this work, where
+	// Depth is 0.
+	Starved int64 `json:"starved"`
+}
+
+// LaunchRow sums the launches by one function of the API.
+type LaunchRow struct {
+	Name     string  `json:"name"`
+	Calls    int     `json:"calls"`
+	Pieces   int     `json:"pieces"`
+	API      int64   `json:"api"`      // ns
+	Delay    int64   `json:"delay"`    // ns
+	MaxDelay int64   `json:"maxDelay"` // ns
+	Busy     int64   `json:"busy"`     // ns
+	Depth    float64 `json:"depth"`    // mean at launch
+	MaxDepth int     `json:"maxDepth"`
+	Starved  int     `json:"starved"` // launches that found nothing queued
+}
+
+// Queue says who waited for whom. The host ran ahead at a launch that found other
+// work still to be done: its own then waited for that. The GPU starved before a
+// launch that found none.
+type Queue struct {
+	Launches    int   `json:"launches"`
+	Ahead       int   `json:"ahead"`
+	AheadTime   int64 `json:"aheadTime"` // ns, sum of the delays of these launches
+	Starved     int   `json:"starved"`
+	StarvedTime int64 `json:"starvedTime"` // ns, in which the GPU had nothing to do before them
+	WithoutCall int   `json:"withoutCall"` // pieces that no recorded call launched
+}
+
+// launches fills a table by launch.
+func (s *summary) launches(t *Table) error {
+	found, without := window.Launches(s.Header, s.Events)
+	found = slices.DeleteFunc(found, func(p *window.Launch) bool { return p.Device != s.Device })
+	if len(found) == 0 {
+		return fmt.Errorf("the trace pairs no API call with work of the GPU: it has no calls, or no correlation ids; a table by kernel can be made")
+	}
+	var ends []int64
+	for _, p := range found {
+		ends = append(ends, p.Ends...)
+	}
+	slices.Sort(ends)
+	rows := map[string]*LaunchRow{}
+	launched, done := 0, 0 // pieces
+	t.Queue = &Queue{}
+	for _, e := range without {
+		if e.Lane.Device == s.Device && e.Time >= s.from && e.Time < s.to {
+			t.Queue.WithoutCall++
+		}
+	}
+	for _, p := range found {
+		for done < len(ends) && ends[done] <= p.At {
+			done++
+		}
+		depth := launched - min(done, launched)
+		launched += len(p.Ends)
+		if p.Call.Time < s.from || p.Call.Time >= s.to {
+			continue
+		}
+		l := Launch{Call: p.Call.Name, Work: p.First.Name, Phase: s.Header.PhaseOf(p.First), Correlation: p.Call.Correlation, Time: p.Call.Time - s.from,
+			API: p.Call.Duration, Delay: max(0, p.First.Time-p.Call.End()), Busy: p.Busy, Pieces: len(p.Ends), Depth: depth}
+		if step, ok := s.Header.Step(p.First); ok {
+			l.Step = step.Name
+		}
+		r := rows[l.Call]
+		if r == nil {
+			r = &LaunchRow{Name: l.Call}
+			rows[l.Call] = r
+		}
+		if depth == 0 {
+			since := s.from
+			if done > 0 {
+				since = max(since, ends[done-1])
+			}
+			l.Starved = max(0, p.First.Time-since)
+			r.Starved++
+			t.Queue.Starved++
+			t.Queue.StarvedTime += l.Starved
+		} else {
+			t.Queue.Ahead++
+			t.Queue.AheadTime += l.Delay
+		}
+		t.Queue.Launches++
+		r.Calls++
+		r.Pieces += l.Pieces
+		r.API += l.API
+		r.Delay += l.Delay
+		r.MaxDelay = max(r.MaxDelay, l.Delay)
+		r.Busy += l.Busy
+		r.Depth += float64(depth) // the sum, until all are known
+		r.MaxDepth = max(r.MaxDepth, depth)
+		t.Launches = append(t.Launches, l)
+	}
+	for _, r := range rows {
+		r.Depth /= float64(r.Calls)
+		t.LaunchRows = append(t.LaunchRows, *r)
+	}
+	slices.SortFunc(t.LaunchRows, func(a, b LaunchRow) int { return cmp.Or(cmp.Compare(b.Busy, a.Busy), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(t.Launches, func(a, b Launch) int { return cmp.Compare(a.Time, b.Time) })
+	return nil
+}

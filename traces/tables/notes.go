@@ -1,0 +1,143 @@
+package tables
+
+import (
+	"fmt"
+	"strings"
+
+	"gpt2scope/traces"
+)
+
+// notes are the lines that a reader of the table needs: what it is of, what
+// recording cost, what energy was used, and what it cannot say.
+func (s *summary) notes(t *Table) []string {
+	var notes []string
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	h := s.Header
+	if len(t.Passes) > 0 {
+		var parts []string
+		for _, p := range t.Passes {
+			parts = append(parts, p.describe(h))
+		}
+		text := strings.Join(parts, ", ")
+		if n := t.WarmUp.Count; n > 0 {
+			out := "left out"
+			if s.by == ByKernel {
+				out = "counted in"
+			}
+			text += fmt.Sprintf("; warm-up is %s: %s", out, passes(n))
+			if t.Device < 0 { // else the host's time is that of launching
+				text += fmt.Sprintf(", %.3f ms", float64(t.WarmUp.Time)/1e6)
+			}
+		}
+		add("passes: %s", text)
+	}
+	switch {
+	case s.by == ByKernel && len(t.Passes) > 0:
+		add("the table is of the whole recording, from the first to the last work of the GPU; the others are of the passes")
+	case s.by == ByKernel || s.by == ByLaunch && len(t.Passes) == 0:
+		add("the table is of the whole recording, from the first to the last work of the GPU")
+	case s.by == ByOp && len(t.Passes) == 0:
+		add("the table is of the whole recording, from its first event to its last")
+	}
+	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
+		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
+	}
+	notes = append(notes, lookingNotes(h, t.Passes)...)
+	for _, e := range h.Energy {
+		if e.Tokens <= 0 || e.Device != int(t.Device) && t.Device >= 0 {
+			continue
+		}
+		n := float64(e.Tokens)
+		add("energy: %s %.3g mJ per token, +-%.2g, over %d tokens (%s)", e.What, e.Millijoule/n, e.Resolution/n, e.Tokens, e.Source)
+	}
+	if s.by.ofPasses() {
+		switch known := s.costsKnown(t); {
+		case !known:
+			add("floors: the recording does not say what steps cost")
+		case !hasCeilings(h, t.Device):
+			add("floors: no ceilings of this device are known; 'infer bench ceilings' measures them")
+		}
+	}
+	return notes
+}
+
+// costsKnown tells whether any row has a cost.
+func (s *summary) costsKnown(t *Table) bool {
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Kind == RowWork && (r.FLOPs > 0 || r.Bytes > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// describe is such as "prefill of 6 tokens, padded to 64" or "7 decode steps".
+func (p Passes) describe(h *traces.Header) string {
+	text := fmt.Sprintf("%d %s", p.Count, p.Phase)
+	if p.Count != 1 {
+		text += "s"
+	}
+	if p.plan < 0 || int(p.plan) >= len(h.Plans) {
+		return text
+	}
+	plan := &h.Plans[p.plan]
+	if plan.Tokens > 1 || plan.Padded > 0 {
+		text += fmt.Sprintf(" of %d tokens", plan.Tokens)
+	}
+	if plan.Batch > 1 {
+		text += fmt.Sprintf(" of %d sequences", plan.Batch)
+	}
+	if plan.Padded > 0 {
+		text += fmt.Sprintf(", padded to %d", plan.Padded)
+	}
+	return text
+}
+
+func passes(n int) string {
+	if n == 1 {
+		return "1 pass"
+	}
+	return fmt.Sprintf("%d passes", n)
+}
+
+// passes says how many passes a measurement is of.
+func passesOf(l *traces.Looking) string {
+	switch {
+	case l.Passes <= 0:
+		return "an unknown number of passes"
+	case l.Passes == 1:
+		return "one pass"
+	}
+	return passes(l.Passes)
+}
+
+// lookingNotes says what recording cost, for the passes of a table.
+func lookingNotes(h *traces.Header, of []Passes) []string {
+	var notes []string
+	for _, l := range h.Looking {
+		if !(l.Baseline > 0) || !(l.Recorded > 0) {
+			continue
+		}
+		wanted := len(of) == 0
+		for _, p := range of {
+			wanted = wanted || p.Phase == l.Phase
+		}
+		if !wanted {
+			continue
+		}
+		percent, ok := l.Longer()
+		if !ok {
+			notes = append(notes, fmt.Sprintf("looking: a %s took %.1f us, and %.1f us in a process that never recorded: %s each, which says little", l.Phase, l.Recorded/1e3, l.Baseline/1e3, passesOf(&l)))
+			continue
+		}
+		notes = append(notes, fmt.Sprintf("looking: recording made a %s %s: %.1f us, %.1f us in a process that never recorded", l.Phase, traces.LongerText(percent), l.Recorded/1e3, l.Baseline/1e3))
+	}
+	if len(notes) > 0 {
+		return notes
+	}
+	switch h.Recorder {
+	case traces.RecorderCUPTI, traces.RecorderStamps, traces.RecorderHost:
+		return []string{"looking: what recording cost was not measured; 'infer bench overhead' measures it"}
+	}
+	return []string{"looking: what recording cost was not measured"}
+}

@@ -1,0 +1,185 @@
+package tables
+
+import (
+	"cmp"
+	"slices"
+
+	"gpt2scope/traces"
+)
+
+// OpRow is a row of the table that PyTorch's profiler is known for: an operation,
+// summed over all its calls. Times are ns, of all threads together.
+//
+// Operations are those of a framework (KindOp), the operations of our steps
+// ("Linear"), passes, other ranges, and API calls. They lie in one another; "self"
+// is what an operation spends itself, without those that lie in it. An operation
+// that lies in another of its name is part of that one's total.
+//
+// The GPU's time is that of the work which an operation launched, or for which its
+// step was captured in a graph; it belongs to the operation, not to the API call.
+//
+// On the CPU the threads that run passes count alone: the steps of the workers lie
+// beside the pass, not in it, and would make the parts more than the whole.
+type OpRow struct {
+	Name    string `json:"name"`
+	SelfCPU int64  `json:"selfCPU"`
+	CPU     int64  `json:"cpu"`
+	SelfGPU int64  `json:"selfCUDA"`
+	GPU     int64  `json:"cuda"`
+	Calls   int    `json:"calls"`  // a step that several threads run is called once
+	Pieces  int    `json:"pieces"` // kernels, copies and sets of its own
+}
+
+// OutsideOps is the row of the work that was launched outside all operations.
+const OutsideOps = "(outside all operations)"
+
+// opName names the operation that a range or call is.
+func (s *summary) opName(e *traces.Event) string {
+	switch e.Kind {
+	case traces.KindStep:
+		if step, ok := s.Header.Step(e); ok {
+			return cmp.Or(step.Op, step.Name)
+		}
+	case traces.KindPass:
+		return s.PassName(e)
+	}
+	return e.Name
+}
+
+// openOp is an operation that is open on a thread.
+type openOp struct {
+	event   *traces.Event
+	row     *OpRow
+	covered int64 // up to which those that lie in it are taken off
+}
+
+// ops fills a table by operation.
+func (s *summary) ops(t *Table) {
+	rows := map[string]*OpRow{}
+	row := func(name string) *OpRow {
+		r := rows[name]
+		if r == nil {
+			r = &OpRow{Name: name}
+			rows[name] = r
+		}
+		return r
+	}
+	threads := map[[2]int64][]openOp{}
+	main := s.passThreads(t)
+	onHost := map[runKey]bool{} // steps that the host has a range of
+	for i := range s.Events {
+		e := &s.Events[i]
+		isRange := e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread
+		if !isRange && !e.Kind.IsCall() || e.Lane.Device >= 0 || e.Open {
+			continue
+		}
+		key := [2]int64{s.Header.ProcessOf(e), e.Lane.ID}
+		if main != nil && !main[key] {
+			continue
+		}
+		if e.Time < s.from || e.Time >= s.to || len(t.Passes) > 0 && s.InWarmUp(e) {
+			continue
+		}
+		stack := threads[key]
+		for len(stack) > 0 && stack[len(stack)-1].event.End() <= e.Time {
+			stack = stack[:len(stack)-1]
+		}
+		r := row(s.opName(e))
+		if !slices.ContainsFunc(stack, func(o openOp) bool { return o.row == r }) {
+			r.CPU += e.Duration
+		}
+		r.SelfCPU += e.Duration
+		// A step that several threads run is one call.
+		pass, isNew := (*traces.Event)(nil), true
+		if e.Kind == traces.KindStep {
+			pass = s.PassOf(e)
+		}
+		if pass != nil {
+			key := runKey{pass.ID, e.Phase, e.Tag}
+			isNew = !onHost[key]
+			onHost[key] = true
+		}
+		if isNew {
+			r.Calls++
+		}
+		if len(stack) > 0 {
+			outer := &stack[len(stack)-1]
+			from, to := max(e.Time, outer.covered), min(e.End(), outer.event.End())
+			if from < to {
+				outer.row.SelfCPU -= to - from
+				outer.covered = to
+			}
+		}
+		threads[key] = append(stack, openOp{e, r, e.Time})
+	}
+	if s.Device >= 0 {
+		s.opsOnGPU(row, onHost)
+	}
+	for _, r := range rows {
+		t.Ops = append(t.Ops, *r)
+	}
+	slices.SortFunc(t.Ops, func(a, b OpRow) int {
+		return cmp.Or(cmp.Compare(b.SelfGPU, a.SelfGPU), cmp.Compare(b.SelfCPU, a.SelfCPU), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// passThreads returns the threads that run passes, nil where all threads count: where
+// there are no passes, or the work is a GPU's.
+func (s *summary) passThreads(t *Table) map[[2]int64]bool {
+	if s.Device >= 0 || len(t.Passes) == 0 {
+		return nil
+	}
+	main := map[[2]int64]bool{}
+	for i := range s.Events {
+		if e := &s.Events[i]; e.Kind == traces.KindPass && e.Lane.Kind == traces.LaneThread {
+			main[[2]int64{s.Header.ProcessOf(e), e.Lane.ID}] = true
+		}
+	}
+	return main
+}
+
+// opsOnGPU gives the work of the GPU to the operations that launched it.
+func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[runKey]bool) {
+	var chain []*OpRow
+	for _, e := range s.Work {
+		if e.Time < s.from || e.Time >= s.to {
+			continue
+		}
+		chain = chain[:0]
+		at := s.Parent(e)
+		// In a graph the launch lies in the pass, and the step is known from the node.
+		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindStep || at.Tag != e.Tag) {
+			r := row(cmp.Or(step.Op, step.Name))
+			chain = append(chain, r)
+			key := runKey{e.Correlation, e.Phase, e.Tag}
+			if at != nil {
+				if pass := s.PassOf(at); pass != nil {
+					key.pass = pass.ID
+				}
+			}
+			if !onHost[key] {
+				onHost[key] = true
+				r.Calls++
+			}
+		}
+		for range 100 { // damage could make a ring of parents
+			if at == nil {
+				break
+			}
+			if r := row(s.opName(at)); !slices.Contains(chain, r) {
+				chain = append(chain, r)
+			}
+			at = s.Parent(at)
+		}
+		if len(chain) == 0 {
+			r := row(OutsideOps)
+			r.Calls++
+			chain = append(chain, r)
+		}
+		chain[0].SelfGPU += e.Duration
+		chain[0].Pieces++
+		for _, r := range chain {
+			r.GPU += e.Duration
+		}
+	}
+}

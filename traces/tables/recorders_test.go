@@ -1,0 +1,131 @@
+package tables
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+)
+
+// Stamps end when a kernel's last block is done; CUDA's records go on until the kernel
+// has handed over to the next one, and the next one begins early (programmatic dependent
+// launch). So by stamps there is idle time before a kernel that is the kernel's own by
+// CUDA's records: a stage with the idle time before it takes as long by both.
+func TestRecordersAgree(t *testing.T) {
+	// From one graph to the next: the time between is the second stage's by one recorder
+	// and the first's by the other.
+	const begin = "wte+wpe, h.0.ln_1+h.0.attn.c_attn"
+	named := func(stage string) string {
+		if strings.Contains(begin, stage) {
+			return begin
+		}
+		return stage
+	}
+	for _, name := range []string{"shipped-graph", "gpt2-L1-graph", "gpt2-L12-graph"} {
+		perStep := func(recorder string) (stages, kernels map[string]float64, whole float64) {
+			trace, err := load.Load("../samples/" + name + "-" + recorder + ".json.gz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if trace.Header.Recorder != recorder {
+				t.Fatalf("%s was recorded by %s", name, trace.Header.Recorder)
+			}
+			table, err := Summarize(trace, ByStage, -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var steps float64
+			for _, p := range table.Passes {
+				if p.Phase == "decode step" {
+					steps = float64(p.Count)
+				}
+			}
+			stages, kernels = map[string]float64{}, map[string]float64{}
+			for _, r := range table.Rows {
+				if r.Phase == "decode step" && r.Kind == RowWork {
+					stages[named(r.Name)] += float64(r.Exclusive) / steps
+					kernels[named(r.Name)] += float64(r.Pieces) / steps
+				}
+			}
+			for _, g := range table.Gaps {
+				if g.Next == nil || g.Before == nil {
+					continue
+				}
+				if step, ok := trace.Header.Step(g.Next); ok && trace.Header.Plans[g.Next.Phase].Phase == "decode step" {
+					for _, c := range g.Causes {
+						if c.Name == IdleDependency {
+							stages[named(step.Name)] += float64(c.Time) / steps
+						}
+					}
+				}
+			}
+			for _, ns := range stages {
+				whole += ns
+			}
+			return stages, kernels, whole
+		}
+		stamps, kernels, whole := perStep(traces.RecorderStamps)
+		cupti, others, wholeCUPTI := perStep(traces.RecorderCUPTI)
+		if len(stamps) == 0 || len(stamps) != len(cupti) {
+			t.Fatalf("%s: %d stages by stamps, %d by cupti", name, len(stamps), len(cupti))
+		}
+		if ratio := whole / wholeCUPTI; ratio < 0.96 || ratio > 1.04 {
+			t.Errorf("%s: a decode step takes %.0f ns by stamps, %.0f ns by cupti", name, whole, wholeCUPTI)
+		}
+		for stage, ns := range stamps {
+			if kernels[stage] != others[stage] {
+				t.Errorf("%s: %s has %g kernels by stamps, %g by cupti", name, stage, kernels[stage], others[stage])
+			}
+			most := 600 + 0.04*ns
+			if stage == begin { // CUPTI takes its own time there, once for a graph
+				most += 1500
+			}
+			if off := cupti[stage] - ns; math.Abs(off) > most {
+				t.Errorf("%s: %s takes %.0f ns by stamps, %.0f ns by cupti", name, stage, ns, cupti[stage])
+			}
+			if testing.Verbose() {
+				t.Logf("%s: %s takes %.0f ns by stamps, %.0f ns by cupti", name, stage, ns, cupti[stage])
+			}
+		}
+	}
+}
+
+// Our own recordings leave next to nothing unexplained.
+func TestOwnRecordingsAreExplained(t *testing.T) {
+	files, err := filepath.Glob("../samples/*.json.gz")
+	if err != nil || len(files) < 9 {
+		t.Fatalf("%d recordings, %v", len(files), err)
+	}
+	for _, file := range files {
+		trace, err := load.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := traces.Examine(trace.Header, trace.Attribution); traces.Misleads(found) {
+			t.Errorf("%s misleads: %+v", file, found)
+		}
+		if trace.InSteps != trace.Kernels || trace.Kernels == 0 {
+			t.Errorf("%s: %d of %d kernels are of steps", file, trace.InSteps, trace.Kernels)
+		}
+		table, err := Summarize(trace, ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum, rest int64
+		for _, r := range table.Rows {
+			sum += r.Exclusive
+			if r.Kind == RowResidual || r.Name == IdleUnknown {
+				rest += r.Exclusive
+			}
+		}
+		if sum != table.Wall || rest > table.Wall/50 {
+			t.Errorf("%s: rows sum to %d of %d ns, %d of it not known", file, sum, table.Wall, rest)
+		}
+		if len(trace.Header.Looking) == 0 || len(trace.Header.Ceilings) == 0 {
+			t.Errorf("%s says not what looking cost, or what the device can do", file)
+		}
+	}
+}

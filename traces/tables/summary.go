@@ -1,0 +1,569 @@
+package tables
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/window"
+)
+
+// By is what the rows of a table are.
+type By string
+
+// The tables there are. They are of the time from the first pass that is no warm-up
+// to the end of the last. That by kernel, and that by launch of a trace without
+// passes, are of all that is recorded: from the first to the last work of the GPU,
+// whatever launched it. That by operation of a trace without passes is from the first
+// event to the last.
+const (
+	ByStage  By = "stage"  // steps of the plans
+	ByLayer  By = "layer"  // steps of a layer together
+	ByPhase  By = "phase"  // steps of a kind of pass together
+	ByOp     By = "op"     // operations and ranges as PyTorch's profiler shows them: in Table.Ops
+	ByKernel By = "kernel" // kernels by name and launch shape
+	ByLaunch By = "launch" // API calls and the work that they caused: in Table.Launches
+)
+
+// Bys are all tables, as a user may name them.
+var Bys = []By{ByStage, ByOp, ByLayer, ByPhase, ByKernel, ByLaunch}
+
+// ofPasses tells whether a table is of the passes, without what comes before.
+func (by By) ofPasses() bool { return by == ByStage || by == ByLayer || by == ByPhase }
+
+// RowKind tells the rows of a table apart.
+type RowKind string
+
+// The kinds of rows.
+const (
+	RowWork     RowKind = "work"     // steps, or a kernel
+	RowOther    RowKind = "other"    // kernels of no step; by kernel, copies and sets
+	RowIdle     RowKind = "idle"     // no stage computes
+	RowResidual RowKind = "residual" // what is left of the wall time
+)
+
+// OutsideLayers is the row, by layer, of the steps that belong to none.
+const OutsideLayers = "outside the layers"
+
+// Row is a row of a table. Times are ns.
+type Row struct {
+	Kind  RowKind `json:"kind"`
+	Phase string  `json:"phase,omitempty"`
+	Name  string  `json:"name"`
+	Op    string  `json:"op,omitempty"`
+
+	// Calls is how many times the step ran, once in each pass on however many
+	// threads or streams; of a layer or phase, in how many passes; of a kernel, how
+	// many there are; of idle time, how many gaps.
+	Calls    int   `json:"calls"`
+	Pieces   int   `json:"pieces"`             // kernels, copies, sets; on the CPU, events of threads
+	Bounded  int   `json:"bounded,omitempty"`  // pieces whose times are only bounded: see Bounded
+	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
+	Host     int64 `json:"host"`               // in the steps' ranges on the host, where a GPU works
+	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
+
+	// Exclusive is the part of the wall time that is this row's: while it runs and
+	// nothing that began before it still does. Where a kernel is launched early and
+	// waits for the one before (programmatic dependent launch), the wait so counts
+	// for the one before. Of a step that several threads run it is the time in which
+	// any of them does. Exclusive times of all rows sum to the wall time.
+	Exclusive int64 `json:"exclusive"`
+
+	Min    int64 `json:"min"` // of the durations
+	Median int64 `json:"median"`
+	Max    int64 `json:"max"`
+
+	FLOPs int64 `json:"flops,omitempty"` // least work of all calls; 0 where not known
+	Bytes int64 `json:"bytes,omitempty"` // least traffic of all calls; of copies, what they copied
+	Floor int64 `json:"floor,omitempty"` // sum of the calls' floors; 0 where not known
+
+	// Imbalance is, on the CPU, the time of the slowest thread of a step over the
+	// mean of its threads, 1 where all take the same time; 0 where not known.
+	Imbalance float64 `json:"imbalance,omitempty"`
+
+	Plan int32 `json:"-"` // index in Header.Plans, -1 for none
+
+	Shape     *Shape     `json:"shape,omitempty"`     // of a kernel
+	Occupancy *Occupancy `json:"occupancy,omitempty"` // where the source says enough of shape and device
+
+	durations     []int64
+	floor         float64
+	longest, mean float64 // of the threads, summed over calls
+	order         int32   // within a plan
+}
+
+// Table is where the wall time of a trace went.
+type Table struct {
+	By     By       `json:"by"`
+	Device int32    `json:"device"` // -1 for the CPU
+	Wall   int64    `json:"wall"`   // ns
+	Before int64    `json:"before"` // ns from the first event of the trace to the table's begin: loading, warm-up
+	Passes []Passes `json:"passes,omitempty"`
+	WarmUp Passes   `json:"warmUp"` // passes that the table leaves out
+	Rows   []Row    `json:"rows,omitempty"`
+
+	Ops        []OpRow     `json:"ops,omitempty"`
+	LaunchRows []LaunchRow `json:"launchRows,omitempty"`
+	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
+	Queue      *Queue      `json:"queue,omitempty"`
+
+	Window *window.Window  `json:"-"` // what the table is made of
+	Time   window.Interval `json:"-"` // of the trace, that the table is of
+	Gaps   []Gap           `json:"-"` // the idle time of the table, in order
+
+	Trust    string           `json:"trust"` // a line
+	Notes    []string         `json:"notes,omitempty"`
+	Findings []traces.Finding `json:"findings,omitempty"`
+}
+
+// Gap is a time in which the device did nothing, or only what counts as idle time.
+// Times are those of the trace.
+type Gap struct {
+	window.Interval
+	Causes       []Cause       // in the order of time; they sum to the gap
+	Before, Next *traces.Event // nil at the ends; Next is what ran meanwhile, where that was a copy
+}
+
+// Cause is a part of a gap.
+type Cause struct {
+	Name string // one of the Idle constants
+	Time int64  // ns
+}
+
+// Passes are the passes of a kind in a table.
+type Passes struct {
+	Phase string `json:"phase,omitempty"`
+	Count int    `json:"count"`
+	Time  int64  `json:"time"` // ns, of the host's ranges
+
+	plan int32
+}
+
+// Share returns the part of the wall time that is a row's, in percent, and whether
+// the trace is whole enough to say it.
+func (t *Table) Share(r *Row) (percent float64, ok bool) {
+	if traces.Misleads(t.Findings) || t.Wall == 0 {
+		return 0, false
+	}
+	return 100 * float64(r.Exclusive) / float64(t.Wall), true
+}
+
+// OfFloor returns how near a row came to its floor, in percent: 100 is as fast as
+// the device can be. ok is false where no floor is known.
+func (t *Table) OfFloor(r *Row) (percent float64, ok bool) {
+	if r.Floor <= 0 || r.Exclusive <= 0 || traces.Misleads(t.Findings) {
+		return 0, false
+	}
+	return 100 * float64(r.Floor) / float64(r.Exclusive), true
+}
+
+// rowKey tells rows apart.
+type rowKey struct {
+	kind        RowKind
+	phase, name string
+	shape       Shape
+}
+
+// runKey is a step in a pass.
+type runKey struct {
+	pass       uint64
+	phase, tag int32
+}
+
+// summary is the state of Summarize.
+type summary struct {
+	*window.Window
+	by             By
+	from, to       int64
+	hostSteps      map[runKey]*traces.Event
+	launched       map[*traces.Event]bool // calls whose launch was counted
+	rows           map[rowKey]*Row
+	layers         map[int]string // names
+	severalThreads bool           // on the CPU
+	gaps           []Gap
+}
+
+// Summarize makes a table of a device's time, or of the CPU's where no GPU worked.
+// A trace of several devices needs a table for each; device -1 takes the first.
+func Summarize(t *traces.Trace, by By, device int32) (*Table, error) {
+	if !slices.Contains(Bys, by) {
+		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, quoted(Bys))
+	}
+	return summarize(window.New(t, device), by)
+}
+
+func summarize(w *window.Window, by By) (*Table, error) {
+	s := &summary{Window: w, by: by, hostSteps: map[runKey]*traces.Event{}, launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
+	if !s.hasWork() {
+		return nil, s.noWork()
+	}
+	table := &Table{By: by, Device: w.Device, Window: w, Findings: traces.Examine(w.Header, w.Attribution)}
+	if err := s.times(table); err != nil {
+		return nil, err
+	}
+	table.Time = window.Interval{From: s.from, To: s.to}
+	table.Wall, table.Before = s.to-s.from, s.from-s.Events[0].Time
+	switch by {
+	case ByOp:
+		s.ops(table)
+	case ByLaunch:
+		if err := s.launches(table); err != nil {
+			return nil, err
+		}
+	default:
+		s.host()
+		s.sweep()
+		table.Gaps = s.gaps
+		s.runs()
+		s.finish(table)
+	}
+	table.Trust = traces.Trust(w.Header, w.Attribution)
+	table.Notes = s.notes(table)
+	return table, nil
+}
+
+// SummarizeAny makes the table by stage, or by kernel of a trace that has no passes of
+// a model. The error is that of the former.
+func SummarizeAny(t *traces.Trace, device int32) (*Table, error) {
+	w := window.New(t, device)
+	table, err := summarize(w, ByStage)
+	if err == nil {
+		return table, nil
+	}
+	if table, second := summarize(w, ByKernel); second == nil {
+		return table, nil
+	}
+	return nil, err
+}
+
+// quoted lists the names of tables.
+func quoted(bys []By) string {
+	text := ""
+	for i, by := range bys {
+		switch {
+		case i == len(bys)-1:
+			text += " or "
+		case i > 0:
+			text += ", "
+		}
+		text += string(by)
+	}
+	return text
+}
+
+// hasWork tells whether there is anything to make the table of.
+func (s *summary) hasWork() bool {
+	switch {
+	case s.Device < 0 && (s.by == ByKernel || s.by == ByLaunch):
+		return false
+	case s.Device < 0 && s.by == ByOp:
+		return slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread })
+	}
+	return len(s.Work) > 0
+}
+
+// noWork says why there is no table, of a device or, where that is -1, of any.
+func (s *summary) noWork() error {
+	device := s.Device
+	var gpus []int32
+	cpu := false
+	for i := range s.Events {
+		e := &s.Events[i]
+		if e.Kind.IsGPU() && !slices.Contains(gpus, e.Lane.Device) {
+			gpus = append(gpus, e.Lane.Device)
+		}
+		cpu = cpu || e.Kind == traces.KindStep && e.Lane.Kind == traces.LaneThread
+	}
+	slices.Sort(gpus)
+	switch {
+	case len(gpus) == 1:
+		return fmt.Errorf("the recording has no work of GPU %d: GPU %d alone worked", device, gpus[0])
+	case len(gpus) > 1:
+		return fmt.Errorf("the recording has no work of GPU %d: those that worked are %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
+	case cpu && (s.by == ByKernel || s.by == ByLaunch):
+		things := "kernels"
+		if s.by == ByLaunch {
+			things = "launches"
+		}
+		return fmt.Errorf("a recording of the CPU has no %s; tables by stage, op, layer and phase can be made", things)
+	case cpu:
+		return fmt.Errorf("a recording of the CPU has no GPU %d", device)
+	case device >= 0:
+		return fmt.Errorf("the recording has no work of GPU %d, nor of another", device)
+	}
+	return fmt.Errorf("the trace has no work to make a table of")
+}
+
+// times finds what the table is of. By stage it begins with the first pass that
+// is no warm-up, and ends with the last pass and its work.
+func (s *summary) times(t *Table) error {
+	for _, e := range s.WarmUp {
+		t.WarmUp.Count++
+		t.WarmUp.Time += e.Duration
+	}
+	for _, pass := range s.Passes {
+		e := pass.Event
+		at := slices.IndexFunc(t.Passes, func(p Passes) bool { return p.plan == e.Phase && p.Phase == s.PassName(e) })
+		if at < 0 {
+			at = len(t.Passes)
+			t.Passes = append(t.Passes, Passes{Phase: s.PassName(e), plan: e.Phase})
+		}
+		t.Passes[at].Count++
+		t.Passes[at].Time += e.Duration
+	}
+	x := s.Span
+	switch found := len(s.Passes) > 0; {
+	case !found && s.by.ofPasses():
+		return fmt.Errorf("the trace has no pass of a model, so that there are no stages; a table by kernel can be made")
+	case s.by == ByOp && !found: // the events of the host may be around the work
+		x = window.Interval{From: s.Events[0].Time, To: s.Events[0].End()}
+		for i := range s.Events {
+			x.To = max(x.To, s.Events[i].End())
+		}
+	case s.by == ByKernel || !found:
+		x = s.Whole()
+	}
+	s.from, s.to = x.From, x.To
+	return nil
+}
+
+// host notes the steps of the host and their time.
+func (s *summary) host() {
+	var thread traces.Lane
+	for i := range s.Events {
+		e := &s.Events[i]
+		if e.Kind != traces.KindStep || e.Lane.Kind != traces.LaneThread || e.Tag < 0 {
+			continue
+		}
+		if s.Device < 0 {
+			s.severalThreads = s.severalThreads || thread != traces.Lane{} && thread != e.Lane
+			thread = e.Lane
+			continue
+		}
+		if s.Header.Recorder == traces.RecorderStamps {
+			s.hostSteps[runKey{e.Parent, e.Phase, e.Tag}] = e
+		}
+		if s.by.ofPasses() && e.Time >= s.from && e.Time < s.to && !s.InWarmUp(e) {
+			s.row(e).Host += e.Duration
+		}
+	}
+}
+
+// at returns a row, which it makes where there is none.
+func (s *summary) at(key rowKey) *Row {
+	r := s.rows[key]
+	if r == nil {
+		r = &Row{Kind: key.kind, Phase: key.phase, Name: key.name, order: -1, Plan: -1}
+		s.rows[key] = r
+	}
+	return r
+}
+
+func (s *summary) named(kind RowKind, phase, name string) *Row {
+	return s.at(rowKey{kind: kind, phase: phase, name: name})
+}
+
+// row returns the row of a piece of work.
+func (s *summary) row(e *traces.Event) *Row {
+	isCopy := e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset
+	if !s.by.ofPasses() {
+		if isCopy {
+			return s.named(RowOther, "", e.Name)
+		}
+		shape := ShapeOf(e)
+		r := s.at(rowKey{kind: RowWork, name: e.Name, shape: shape})
+		if r.Shape == nil && shape != (Shape{}) {
+			copied := shape // so that shape stays off the heap
+			r.Shape = &copied
+			if o, ok := OccupancyOf(s.Header.Device(s.Device), &copied); ok {
+				r.Occupancy = &o
+			}
+		}
+		return r
+	}
+	step, ok := s.Header.Step(e)
+	if !ok {
+		if isCopy {
+			return s.named(RowIdle, s.Header.PhaseOf(e), IdleCopy)
+		}
+		return s.named(RowOther, s.Header.PhaseOf(e), "kernels of no step")
+	}
+	var r *Row
+	switch s.by {
+	case ByPhase:
+		r = s.named(RowWork, "", s.Header.PhaseOf(e))
+		r.order = 0
+	case ByLayer:
+		name, order := OutsideLayers, int32(1<<30)
+		if step.Layer >= 0 {
+			if name = s.layers[step.Layer]; name == "" {
+				name = fmt.Sprintf("h.%d", step.Layer)
+				s.layers[step.Layer] = name
+			}
+			order = int32(min(step.Layer, 1<<29))
+		}
+		r = s.named(RowWork, s.Header.PhaseOf(e), name)
+		r.order = order
+	default:
+		r = s.named(RowWork, s.Header.PhaseOf(e), step.Name)
+		r.Op, r.order = step.Op, e.Tag
+	}
+	r.Plan = e.Phase
+	return r
+}
+
+// sweep gives each ns of the wall time to a row.
+func (s *summary) sweep() {
+	var last *traces.Event
+	rest := s.Sweep(window.Interval{From: s.from, To: s.to}, func(e, before *traces.Event, gap, own window.Interval) {
+		last = e
+		if gap.Length() > 0 {
+			s.open(gap, before, e)
+			s.gap(gap, before, e)
+		}
+		r := s.row(e)
+		r.Pieces++
+		r.Busy += e.Duration
+		if s.Header.Recorder == traces.RecorderStamps && strings.Contains(e.Name, traces.Bounded) {
+			r.Bounded++
+		}
+		r.durations = append(r.durations, e.Duration)
+		if r.Kind == RowIdle || r.Kind == RowOther {
+			r.Bytes += max(0, e.Bytes)
+		}
+		if call := s.CallOf(e); call != nil && !s.launched[call] {
+			s.launched[call] = true
+			r.Launches++
+		}
+		if own.Length() == 0 {
+			return
+		}
+		if r.Kind == RowIdle {
+			s.open(own, e, e)
+			g := &s.gaps[len(s.gaps)-1]
+			g.Causes = append(g.Causes, Cause{r.Name, own.Length()})
+		}
+		r.Exclusive += own.Length()
+	})
+	if rest.Length() > 0 {
+		s.open(rest, last, nil)
+		s.waiting(s.Header.PhaseOf(cmp.Or(last, s.Work[0])), rest)
+	}
+}
+
+// open begins a gap, to which idle adds its causes.
+func (s *summary) open(x window.Interval, before, next *traces.Event) {
+	s.gaps = append(s.gaps, Gap{Interval: x, Before: before, Next: next})
+}
+
+// run is a step in a pass.
+type run struct {
+	row      *Row
+	max, sum int64 // of threads
+	threads  int
+}
+
+// runs counts how often each step ran, with its cost there.
+func (s *summary) runs() {
+	if !s.by.ofPasses() {
+		return
+	}
+	events := s.Events
+	if s.Device >= 0 {
+		if projected := traces.Project(s.Header, events); projected != nil { // else they are there
+			events = projected
+		}
+	}
+	seen := map[runKey]*run{}
+	counted := map[struct {
+		row  *Row
+		pass uint64
+	}]bool{}
+	costs := costsOf(s.Header, s.Device)
+	var order []*run
+	for i := range events {
+		e := &events[i]
+		step, ok := s.Header.Step(e)
+		if !ok || e.Kind != traces.KindStep || e.Time < s.from || e.Time >= s.to {
+			continue
+		}
+		if onGPU := e.Lane.Kind == traces.LaneStream && e.Lane.Device == s.Device; !onGPU && (s.Device >= 0 || e.Lane.Kind != traces.LaneThread) {
+			continue
+		}
+		pass := s.PassOf(e)
+		var key runKey
+		if pass != nil {
+			key = runKey{pass.ID, e.Phase, e.Tag}
+		}
+		r := seen[key]
+		if pass == nil || r == nil {
+			r = &run{row: s.row(e)}
+			order = append(order, r)
+			// Where the pass is not known, each event counts as a run.
+			isNew := pass == nil
+			if pass != nil {
+				seen[key] = r
+				at := struct {
+					row  *Row
+					pass uint64
+				}{r.row, pass.ID}
+				isNew = s.by == ByStage || !counted[at]
+				counted[at] = true
+			}
+			if isNew {
+				r.row.Calls++
+			}
+			flops, bytes, floor := costs.of(&s.Header.Plans[e.Phase], step, pass)
+			r.row.FLOPs += flops
+			r.row.Bytes += bytes
+			r.row.floor += floor
+		}
+		r.max, r.sum, r.threads = max(r.max, e.Duration), r.sum+e.Duration, r.threads+1
+	}
+	if s.Device >= 0 {
+		return
+	}
+	for _, r := range order {
+		r.row.longest += float64(r.max)
+		r.row.mean += float64(r.sum) / float64(r.threads)
+	}
+}
+
+// finish puts the rows into the table: work by phase and step, or by time, then the
+// rest.
+func (s *summary) finish(t *Table) {
+	sum := int64(0)
+	for _, r := range s.rows {
+		if n := len(r.durations); n > 0 {
+			slices.Sort(r.durations)
+			r.Min, r.Max = r.durations[0], r.durations[n-1]
+			r.Median = (r.durations[(n-1)/2] + r.durations[n/2]) / 2
+		}
+		switch {
+		case !s.by.ofPasses() && r.Kind != RowIdle:
+			r.Calls = r.Pieces
+		case r.Kind == RowIdle && r.Pieces > 0:
+			r.Calls += r.Pieces
+		}
+		if r.floor < traces.MaxTime {
+			r.Floor = int64(r.floor + 0.5)
+		}
+		if r.mean > 0 {
+			r.Imbalance = r.longest / r.mean
+		}
+		sum += r.Exclusive
+		t.Rows = append(t.Rows, *r)
+	}
+	t.Rows = append(t.Rows, Row{Kind: RowResidual, Name: "residual", Exclusive: t.Wall - sum, order: -1, Plan: -1})
+	order := map[RowKind]int{RowWork: 0, RowOther: 1, RowIdle: 2, RowResidual: 3}
+	slices.SortFunc(t.Rows, func(a, b Row) int {
+		byTime := cmp.Compare(b.Exclusive, a.Exclusive)
+		if s.by == ByKernel {
+			byTime = cmp.Compare(b.Busy, a.Busy)
+		}
+		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.order, b.order),
+			byTime, cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name), compareShapes(a.Shape, b.Shape))
+	})
+}

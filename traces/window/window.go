@@ -1,0 +1,393 @@
+// Package window is the part of a trace that counts on one device: its work, the passes
+// that are no warm-up, who launched what, and which work owns each nanosecond.
+package window
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"strings"
+
+	"gpt2scope/traces"
+)
+
+// Interval is the time from one ns to another.
+type Interval struct{ From, To int64 }
+
+// Length returns how long the interval is.
+func (x Interval) Length() int64 { return x.To - x.From }
+
+// Union sorts intervals, in place, and joins those that touch.
+func Union(list []Interval) []Interval {
+	slices.SortFunc(list, func(a, b Interval) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	out := list[:0]
+	for _, x := range list {
+		if n := len(out); n > 0 && x.From <= out[n-1].To {
+			out[n-1].To = max(out[n-1].To, x.To)
+		} else {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// Covered returns how much of the time of x a union covers.
+func Covered(u []Interval, x Interval) int64 {
+	i := sort.Search(len(u), func(i int) bool { return u[i].To > x.From })
+	sum := int64(0)
+	for ; i < len(u) && u[i].From < x.To; i++ {
+		sum += min(u[i].To, x.To) - max(u[i].From, x.From)
+	}
+	return sum
+}
+
+// Length returns how long intervals are together; they may overlap.
+func Length(list []Interval) int64 {
+	sum := int64(0)
+	for _, x := range Union(list) {
+		sum += x.Length()
+	}
+	return sum
+}
+
+// Window is the part of a trace that counts on one device: its work, the passes that
+// are no warm-up, and who launched what. It is computed once; tables, advice,
+// comparisons and pages take from it what they need.
+type Window struct {
+	*traces.Trace
+	Device int32           // whose work it is; -1 for the CPU
+	Work   []*traces.Event // in order: kernels, copies, sets, graphs; on the CPU the steps of threads
+	Passes []Pass          // without warm-up, in order
+	WarmUp []*traces.Event // the passes of the warm-up
+
+	// Span is from the first of Passes to the end of the last one and of its work. It is
+	// empty where there is no such pass.
+	Span Interval
+
+	// Waits are the times in which the host waited for the GPU, in order and apart.
+	Waits []Wait
+
+	ranges map[uint64]*traces.Event // of the host, by id
+	calls  map[traces.Correlation]*traces.Event
+	index  map[*traces.Event]int // of a pass, in Passes
+	warm   map[threadID][]Interval
+}
+
+// Pass is one pass of the model.
+type Pass struct {
+	Event *traces.Event
+
+	// Time is the part of the wall time that is the pass': from the end of the work
+	// of the pass before it (of the first, from its own begin on the host) to the end
+	// of its own work. What the device waits before the work of a pass so counts for
+	// that pass, as in the stage table.
+	Time Interval
+	Busy int64 // of it, with work on the device
+}
+
+// Wait is a time in which the host waited for the GPU.
+type Wait struct {
+	Interval
+	Copy bool // for a copy or set; else it synchronised
+}
+
+// threadID tells threads apart: a process and its thread.
+type threadID [2]int64
+
+// New computes the window of a device; -1 is the first GPU that worked, or the CPU
+// where none did. Work is empty where a GPU was asked for that has none.
+func New(t *traces.Trace, device int32) *Window {
+	w := &Window{Trace: t, Device: device, ranges: map[uint64]*traces.Event{}, calls: map[traces.Correlation]*traces.Event{}, index: map[*traces.Event]int{}, warm: map[threadID][]Interval{}}
+	var steps []*traces.Event
+	for i := range t.Events {
+		e := &t.Events[i]
+		switch {
+		case e.Kind.IsGPU():
+			if w.Device < 0 {
+				w.Device = e.Lane.Device
+			}
+			if e.Lane.Device == w.Device {
+				w.Work = append(w.Work, e)
+			}
+		case e.Kind.IsCall():
+			if key := t.Header.Correlate(e); e.Correlation != 0 && w.calls[key] == nil {
+				w.calls[key] = e
+			}
+			w.wait(e)
+		case e.Lane.Kind != traces.LaneThread:
+		case e.Kind.IsRange():
+			if e.ID != 0 {
+				w.ranges[e.ID] = e
+			}
+			switch {
+			case e.Kind == traces.KindStep:
+				steps = append(steps, e)
+			case e.Kind == traces.KindRange && isWarmUp(e):
+				at := w.thread(e)
+				w.warm[at] = Union(append(w.warm[at], Interval{e.Time, e.End()}))
+			case e.Kind != traces.KindPass || e.Open:
+			case w.InWarmUp(e):
+				w.WarmUp = append(w.WarmUp, e)
+			default:
+				w.index[e] = len(w.Passes)
+				w.Passes = append(w.Passes, Pass{Event: e})
+			}
+		}
+	}
+	if w.Device < 0 {
+		w.Work = steps
+	}
+	w.divide()
+	return w
+}
+
+// isWarmUp tells whether a range holds passes that are no part of a run.
+func isWarmUp(e *traces.Event) bool { return e.Name == "warm-up" || e.Name == "record graph" }
+
+// thread returns the thread of an event of the host.
+func (w *Window) thread(e *traces.Event) threadID { return threadID{w.Header.ProcessOf(e), e.Lane.ID} }
+
+// InWarmUp tells whether an event of the host begins within a warm-up of its thread.
+func (w *Window) InWarmUp(e *traces.Event) bool {
+	return slices.ContainsFunc(w.warm[w.thread(e)], func(x Interval) bool { return x.From <= e.Time && e.Time < x.To })
+}
+
+// wait notes an API call that waits, in order of time.
+func (w *Window) wait(e *traces.Event) {
+	is, copies := Waits(e)
+	if !is {
+		return
+	}
+	x := Wait{Interval{e.Time, e.End()}, copies}
+	if n := len(w.Waits); n > 0 {
+		last := &w.Waits[n-1]
+		if x.From <= last.To && last.Copy == x.Copy {
+			last.To = max(last.To, x.To)
+			return
+		}
+		x.From = max(x.From, last.To)
+	}
+	if x.From < x.To {
+		w.Waits = append(w.Waits, x)
+	}
+}
+
+// Waits tells whether a call waits for the GPU, and whether for a copy or set.
+func Waits(e *traces.Event) (is, copies bool) {
+	if e.Duration == 0 {
+		return false, false
+	}
+	copies = (strings.Contains(e.Name, "Memcpy") || strings.Contains(e.Name, "Memset")) && !strings.Contains(e.Name, "Async")
+	return copies || strings.Contains(e.Name, "Synchronize"), copies
+}
+
+// divide finds the span of the passes, and gives each its part of the wall time.
+func (w *Window) divide() {
+	if len(w.Passes) == 0 {
+		return
+	}
+	w.Span = Interval{w.Passes[0].Event.Time, w.Passes[0].Event.Time}
+	ends := make([]int64, len(w.Passes))
+	for i, p := range w.Passes {
+		w.Span.To = max(w.Span.To, p.Event.End())
+		ends[i] = p.Event.Time
+		if w.Device < 0 {
+			ends[i] = p.Event.End()
+		}
+	}
+	busy := make([]Interval, 0, len(w.Work))
+	for _, e := range w.Work {
+		busy = append(busy, Interval{e.Time, e.End()})
+		if e.Phase >= 0 && e.Time >= w.Span.From {
+			w.Span.To = max(w.Span.To, e.End())
+		}
+		if i, ok := w.index[w.PassOf(e)]; ok {
+			ends[i] = max(ends[i], e.End())
+		}
+	}
+	busy = Union(busy)
+	at := w.Span.From
+	for i := range w.Passes {
+		p := &w.Passes[i]
+		p.Time = Interval{at, max(at, ends[i])}
+		p.Busy = Covered(busy, p.Time)
+		at = p.Time.To
+	}
+}
+
+// PassOf returns the pass that an event is or lies in, nil where none is recorded.
+func (w *Window) PassOf(e *traces.Event) *traces.Event {
+	for range 100 { // damage could make a ring of parents
+		if e.Kind == traces.KindPass {
+			return e
+		}
+		parent := w.Parent(e)
+		if parent == nil {
+			return nil
+		}
+		e = parent
+	}
+	return nil
+}
+
+// Parent returns the range of the host that an event, or its launch, lies in, nil for none.
+func (w *Window) Parent(e *traces.Event) *traces.Event {
+	if e.Parent == 0 {
+		return nil
+	}
+	return w.ranges[e.Parent]
+}
+
+// PassIndex returns the place in Passes of the pass that an event is, and whether it is
+// one of them.
+func (w *Window) PassIndex(pass *traces.Event) (int, bool) {
+	i, ok := w.index[pass]
+	return i, ok
+}
+
+// PassName names the kind of a pass.
+func (w *Window) PassName(pass *traces.Event) string {
+	return cmp.Or(w.Header.PhaseOf(pass), pass.Name)
+}
+
+// PassDuring returns the pass in whose part of the wall time another lies, nil for none.
+func (w *Window) PassDuring(x Interval) *traces.Event {
+	i := sort.Search(len(w.Passes), func(i int) bool { return w.Passes[i].Time.To >= x.To })
+	if i == len(w.Passes) || x.From < w.Passes[i].Time.From {
+		return nil
+	}
+	return w.Passes[i].Event
+}
+
+// CallOf returns the API call that caused an event, the outermost of those with its
+// correlation id; nil where it is not recorded.
+func (w *Window) CallOf(e *traces.Event) *traces.Event {
+	if e.Correlation == 0 {
+		return nil
+	}
+	return w.calls[w.Header.Correlate(e)]
+}
+
+// Whole returns the time from the first to the last work.
+func (w *Window) Whole() Interval {
+	if len(w.Work) == 0 {
+		return Interval{}
+	}
+	x := Interval{w.Work[0].Time, w.Work[0].End()}
+	for _, e := range w.Work {
+		x.To = max(x.To, e.End())
+	}
+	return x
+}
+
+// Sweep goes over the work in the order in which it began, and gives each ns of x an
+// owner: an event owns the time in which it runs and nothing that began before it still
+// does. before is the event visited before, nil at first; gap is the idle time just
+// before own. Work outside x is not visited. The idle time after the last is returned.
+func (w *Window) Sweep(x Interval, visit func(e, before *traces.Event, gap, own Interval)) (rest Interval) {
+	now, before := x.From, (*traces.Event)(nil)
+	for _, e := range w.Work {
+		if e.End() <= x.From && e.Time < x.From || e.Time >= x.To {
+			continue
+		}
+		begin := max(now, e.Time)
+		end := max(begin, min(e.End(), x.To))
+		visit(e, before, Interval{now, begin}, Interval{begin, end})
+		now, before = end, e
+	}
+	return Interval{now, max(now, x.To)}
+}
+
+// Launch is an API call and the work of a device that it caused.
+type Launch struct {
+	Call, First *traces.Event
+	At          int64 // when it was launched: when the call returned, or its first work began, whichever was earlier
+	Busy        int64 // ns, sum of the durations of its work
+	Ends        []int64
+	Device      int32
+}
+
+// Launches finds API calls and their work by correlation id, in the order in which they
+// were launched. Work on several devices by one call is a pair for each. What no call
+// launched is returned apart.
+func Launches(h *traces.Header, events []traces.Event) (found []*Launch, without []*traces.Event) {
+	calls := map[traces.Correlation]*traces.Event{}
+	for i := range events {
+		e := &events[i]
+		if key := h.Correlate(e); e.Kind.IsCall() && e.Correlation != 0 && calls[key] == nil {
+			calls[key] = e
+		}
+	}
+	type key struct {
+		call   *traces.Event
+		device int32
+	}
+	byCall := map[key]*Launch{}
+	for i := range events {
+		e := &events[i]
+		if !e.Kind.IsGPU() {
+			continue
+		}
+		call := calls[h.Correlate(e)]
+		if call == nil || e.Correlation == 0 {
+			without = append(without, e)
+			continue
+		}
+		k := key{call, e.Lane.Device}
+		p := byCall[k]
+		if p == nil {
+			p = &Launch{Call: call, First: e, At: min(call.End(), e.Time), Device: e.Lane.Device}
+			byCall[k] = p
+			found = append(found, p)
+		}
+		p.Busy += e.Duration
+		p.Ends = append(p.Ends, e.End())
+	}
+	slices.SortStableFunc(found, func(a, b *Launch) int { return cmp.Compare(a.At, b.At) })
+	return found, without
+}
+
+// queueDepth is the counter's name.
+const queueDepth = "queue depth"
+
+// QueueDepth returns counters that say how much work of each device was launched
+// and not finished, from each time at which that changed. Work counts from the end
+// of the call that launched it, or its own beginning where that is earlier; each
+// kernel of a graph counts. It returns none where the trace has such counters,
+// or pairs no call with work.
+func QueueDepth(t *traces.Trace) []traces.Event {
+	for i := range t.Events {
+		if t.Events[i].Kind == traces.KindCounter && t.Events[i].Name == queueDepth {
+			return nil
+		}
+	}
+	found, _ := Launches(t.Header, t.Events)
+	type change struct {
+		time, by int64
+		lane     traces.Lane
+	}
+	var changes []change
+	for _, p := range found {
+		lane := traces.Lane{Kind: traces.LaneCounter, Device: p.Device, Process: p.First.Lane.Process}
+		changes = append(changes, change{p.At, int64(len(p.Ends)), lane})
+		for _, end := range p.Ends {
+			changes = append(changes, change{end, -1, lane})
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.time, b.time) })
+	depth := map[traces.Lane]int64{}
+	last := map[traces.Lane]int{} // index of a lane's latest counter
+	var counters []traces.Event
+	for _, c := range changes {
+		depth[c.lane] += c.by
+		if i, ok := last[c.lane]; ok && counters[i].Time == c.time {
+			counters[i].Value = float64(depth[c.lane])
+			continue
+		}
+		e := traces.Plain(traces.KindCounter, c.lane, queueDepth, c.time, 0)
+		e.Value = float64(depth[c.lane])
+		last[c.lane] = len(counters)
+		counters = append(counters, e)
+	}
+	return counters
+}

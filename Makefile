@@ -10,7 +10,7 @@ export INFER_PROMPT := $(value PROMPT)
 export INFER_TEXT := $(value TEXT)
 
 # go-nvml declares functions that NVIDIA has since deprecated: hundreds of lines of
-# warnings that tell nobody here anything.
+# warnings that say nothing about this code.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
 
 .DEFAULT_GOAL := run
@@ -29,20 +29,20 @@ build: need  ## build bin/infer
 	@mkdir -p bin
 	install build/infer bin/infer
 
-nvtx:  ## build lib/libgpt2scope_nvtx.so, by which Nsight Systems sees the stages
+nvtx:  ## build lib/libgpt2scope_nvtx.so, which shows the stages to Nsight Systems
 	csrc/build-nvtx.sh
 
-cupti:  ## build lib/libgpt2scope_cupti.so, which records kernels, API calls and graph nodes by CUPTI
+cupti:  ## build lib/libgpt2scope_cupti.so, which records kernels, API calls and graph nodes through CUPTI
 	csrc/build-cupti.sh
 
 profile: build nvtx  ## capture a run with Nsight Systems: make profile ARGS="--layers all"
 	traces/profile.sh -p "$$INFER_PROMPT" $(ARGS)
 
-cuda:  ## build the CUDA library for every GPU architecture, and that of make cupti; ARCHS="90a" limits it
+cuda:  ## build the CUDA library for every GPU architecture (ARCHS="90a" limits it), and what make cupti builds
 	@csrc/build.sh
 	@csrc/build-cupti.sh
 
-cuda-check:  ## compile every kernel for two architectures, warnings and register spills being errors
+cuda-check:  ## compile every kernel for two architectures; warnings and register spills are errors
 	@csrc/build.sh --check
 
 test-gpu: cuda build nvtx  ## run the tests that need a GPU, and the checks with Nsight Systems and Nsight Compute
@@ -52,7 +52,7 @@ test-gpu: cuda build nvtx  ## run the tests that need a GPU, and the checks with
 sanitize: cuda build  ## run a prefill and decode steps under compute-sanitizer
 	GPT2SCOPE_CUDA_LIB="$(CURDIR)/lib/libgpt2scope_cuda.so" cuda/testdata/sanitize.sh
 
-test-gpu-binaries: need cuda nvtx  ## build the same tests for a machine with a GPU and without Go: build/gpu/run.sh runs them
+test-gpu-binaries: need cuda nvtx  ## build the tests of make test-gpu for a machine without Go: build/gpu/run.sh runs them there
 	rm -rf build/gpu
 	mkdir -p build/gpu
 	for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./cuda ./cuda/... ./nvtx); do \
@@ -67,14 +67,14 @@ lint: need  ## gofmt, go vet, staticcheck
 	go vet -tags external_weights ./cmd/infer
 	go tool staticcheck ./...
 
-chromium:  ## install Debian's Chromium, in which the page of 'infer trace report' is tested
+chromium:  ## install Debian's Chromium, which tests the page of 'infer trace report'
 	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; }
 
-pictures: need  ## make the pictures of the report in docs/images, in Chromium
+pictures: need  ## render the pictures of the report into docs/images with Chromium
 	mkdir -p docs/images
 	GPT2SCOPE_REQUIRE_CHROMIUM=1 GPT2SCOPE_PICTURES="$(CURDIR)/docs/images" go test -count=1 ./traces/report -run '^TestPictures$$'
 
-bench: need  ## measure kernels, decode and prefill on four geometries
+bench: need  ## run the Go benchmarks of CPU kernels, decode and prefill
 	go test ./cpu -run '^$$' -bench . -benchtime 1s
 
 bench-peers: need  ## measure against PyTorch, ONNX Runtime, OpenVINO, llama.cpp and CTranslate2, installed into .venv
@@ -83,7 +83,7 @@ bench-peers: need  ## measure against PyTorch, ONNX Runtime, OpenVINO, llama.cpp
 parity: need  ## compare live with Hugging Face transformers, which it installs into .venv
 	parity/run.sh $${INFER_TEXT:+--text "$$INFER_TEXT"} $(ARGS)
 
-fuzz: need  ## fuzz every reader of files for FUZZTIME each
+fuzz: need  ## fuzz every reader of files, each for FUZZTIME (default 1m)
 	go test ./weights -run '^$$' -fuzz '^FuzzSafetensors$$' -fuzztime $(FUZZTIME)
 	go test ./weights -run '^$$' -fuzz '^FuzzIndex$$' -fuzztime $(FUZZTIME)
 	go test ./gpt2 -run '^$$' -fuzz '^FuzzParseConfig$$' -fuzztime $(FUZZTIME)
@@ -97,7 +97,7 @@ clean:  ## remove what was built
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What the build needs, said plainly where it is missing.
+# Names what the build needs and the machine lacks.
 need:
 	@command -v go >/dev/null || { echo "Go is not installed. gpt2scope needs Go 1.26 or later: https://go.dev/dl"; exit 1; }
 	@cc=$$(go env CC); command -v $${cc%% *} >/dev/null || { echo "There is no C compiler ($$cc). Install gcc (Debian: apt-get install gcc libc6-dev; macOS: xcode-select --install), or name the one you have: make CC=clang"; exit 1; }

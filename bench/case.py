@@ -52,8 +52,8 @@ class Case:
     def weights(self) -> dict[str, np.ndarray]:
         """float32 by name: the checkpoint's names and layouts (linear weights are [in, out]).
 
-        Besides, the last layer's c_attn comes in two pieces, last.q [C, C] and last.kv [C, 2C], for
-        prefill-last: there the last layer needs the keys and values of every token, all else only of the last.
+        The last layer's c_attn is also given in two parts, last.q [C, C] and last.kv [C, 2C], for prefill-last:
+        there the last layer needs keys and values of every token, and everything else only of the last.
         """
         return load_file(self.weights_file)
 

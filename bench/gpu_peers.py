@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times PyTorch and transformers on an NVIDIA GPU at the work that `infer bench --rows` measures.
+"""Times PyTorch and transformers on an NVIDIA GPU, on the same work as `infer bench --rows`.
 
 Random weights of each geometry in bfloat16, a KV cache of fixed size, all in one process on one GPU:
 
@@ -8,8 +8,8 @@ Random weights of each geometry in bfloat16, a KV cache of fixed size, all in on
   graph       the same recorded in a CUDA graph and replayed
   compile     the same by torch.compile (max-autotune-no-cudagraphs), and recorded in a CUDA graph
 
-A decode step takes one token with `past` tokens in the cache, its position in device memory as a graph needs
-it, and ends with the argmax on the device. A prefill or forward gives the logits of all rows in bfloat16 and
+A decode step takes one token with `past` tokens in the cache, its position in device memory (a graph needs
+it there), and ends with the argmax on the device. A prefill or forward gives the logits of all rows in bfloat16 and
 fills the cache. The vocabulary is padded to a multiple of 128, which is faster for lm_head. Times are of whole
 passes between two CUDA events, back to back; the median counts, with the 10th and 90th percentile. The best of
 the three is the peer. "start" is a process that imports transformers, loads a checkpoint of the shipped geometry
@@ -53,12 +53,12 @@ TOLERANCE = 1e-3  # of the largest |logit|, in float32: the same function
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="compile only two geometries, and fewer repetitions")
-    parser.add_argument("--only", default="", help="rows whose name holds this text")
-    parser.add_argument("--seconds", type=float, default=150, help="begin no compilation after so many seconds (default 150)")
-    parser.add_argument("--row-seconds", type=float, default=60, help="give a compilation up after so many seconds (default 60)")
-    parser.add_argument("--no-start", action="store_true", help="leave out the start of a process")
-    parser.add_argument("--device", default="cuda", help="cuda, or cpu to try the script without times that mean anything")
+    parser.add_argument("--quick", action="store_true", help="compile only a few rows, and repeat less")
+    parser.add_argument("--only", default="", help="measure only rows whose name contains this text")
+    parser.add_argument("--seconds", type=float, default=150, help="start no compilation after this many seconds (default 150)")
+    parser.add_argument("--row-seconds", type=float, default=60, help="abandon a compilation after this many seconds (default 60)")
+    parser.add_argument("--no-start", action="store_true", help="do not measure the start of a process")
+    parser.add_argument("--device", default="cuda", help="cuda (default), or cpu to try the script out: its times then mean nothing")
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file as well")
     args = parser.parse_args()
     began = time.monotonic()
@@ -77,10 +77,10 @@ def main() -> None:
         results += measure_row(args, row, compiled=False)
     if not args.no_start:
         results += measure_start(args, 2 if args.quick else 3)
-    if args.device == "cuda":  # what takes long comes last, where it matters most first
+    if args.device == "cuda":  # compilations take long, so they come last; those of --quick first
         for row in sorted(rows, key=lambda row: not row[-1]):
             if over() or args.quick and not row[-1]:
-                print(f"{row[0]:40} compile  not begun: " + (f"{args.seconds:.0f} s are over" if over() else "--quick"))
+                print(f"{row[0]:40} compile  skipped: " + (f"{args.seconds:.0f} s have passed (--seconds)" if over() else "--quick"))
                 continue
             results += measure_row(args, row, compiled=True)
 
@@ -154,7 +154,7 @@ class GPT2:
         return F.layer_norm(x, (self.channels,), *self.ln_f) @ self.wte.T
 
     def decode_known(self, ids, pos, length: int):
-        """A decode step whose number of keys is known when it is recorded: less to read than the whole cache."""
+        """A decode step whose number of keys is a constant of the recorded graph, so that it reads only that part of the cache."""
 
         def attend(q, k, v, cache, pos):
             cache[0].index_copy_(2, pos, k)
@@ -195,7 +195,7 @@ def check(device: str) -> dict[str, str]:
     errors["decode, length known"] = off(model.decode_known(ids[:, 69:], torch.tensor([69], device=device), 70)[:, :257], want[69:])
     for what, error in errors.items():
         if not error <= TOLERANCE:
-            raise SystemExit(f"{what}: the peer's logits are off by {error:.1e} of the largest from transformers'; times of it would mean nothing")
+            raise SystemExit(f"{what}: the peer's logits differ from transformers' by {error:.1e} x the largest; its times would mean nothing")
     return {"transformers": transformers.__version__, "logits off by": f"{max(errors.values()):.0e}"}
 
 
@@ -205,7 +205,7 @@ def off(got: torch.Tensor, want: torch.Tensor) -> float:
 
 @contextlib.contextmanager
 def limit(seconds: float):
-    """Raises TimeoutError in what runs longer."""
+    """Raises TimeoutError in code that runs longer."""
     def late(*_):
         raise TimeoutError(f"not done after {seconds:.0f} s")
     before = signal.signal(signal.SIGALRM, late)
@@ -242,7 +242,7 @@ def measure_row(args: argparse.Namespace, row: tuple, compiled: bool) -> list[di
                 f = make()
             r = {"work": work, "way": way, **times(f, cuda, 0.3 if args.quick else 1.0)}
             print(f"{work:40} {way:8} {r['median_ms']:10.4f}  {r['p10_ms']:.4f} - {r['p90_ms']:.4f}", flush=True)
-        except Exception as e:  # a way that does not run here is told of, the others count
+        except Exception as e:  # a way that does not run here is reported, the others are measured
             r = {"work": work, "way": way, "error": str(e).strip().splitlines()[0][:200] if str(e).strip() else repr(e)}
             print(f"{work:40} {way:8} failed: {r['error']}", flush=True)
         results.append(r)
@@ -265,7 +265,7 @@ def measure_row(args: argparse.Namespace, row: tuple, compiled: bool) -> list[di
 
 
 def record(f):
-    """Records f in a CUDA graph, after some runs on a stream beside."""
+    """Records f in a CUDA graph, after warm-up runs on a side stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -322,7 +322,7 @@ with torch.inference_mode():
 
 
 def measure_start(args: argparse.Namespace, repeat: int) -> list[dict]:
-    """From before a Python process starts until it has printed its first token."""
+    """Times a Python process from before its start until it has printed its first token."""
     import transformers
 
     work = "process start to first token, 6 x 384"

@@ -1,9 +1,9 @@
 """GPT-2 in CTranslate2, float32 or (as the peer of q8) with int8 weights and activations.
 
-Its interface is a generator of text, so that the works are these calls:
+CTranslate2's interface generates text, so the works are these calls:
 
-  decode        generate_batch, whose callback sees each token: the times between two tokens, on both sides of
-                `past` tokens in the cache; the choice of the best token and the callback are in them
+  decode        generate_batch, whose callback sees each token: the times between tokens, with about `past` tokens in
+                the cache; they include the choice of the best token and the callback
   prefill-all   forward_batch, which gives the logits of all rows but keeps no KV cache
   prefill-last  generate_batch of one token; it reads the prompt's last token in a decode step of its own
 

@@ -1,14 +1,14 @@
-"""GPT-2 in llama.cpp, by its C interface as llama-cpp-python has it.
+"""GPT-2 in llama.cpp, through llama-cpp-python's binding of its C interface.
 
 The weights become a GGUF file: matrices in the dtype that is measured (f32, bf16 or q8_0), the rest float32. Of
 these settings the first process tries one after the other and keeps the fastest for each work: flash attention on or
 off, n_ubatch (of a prefill), with bf16 the KV cache in float16 or bfloat16, and with q8_0 whether weights are
-repacked at load for the processor's instructions, AMX's among them. The KV cache of f32 is float32, of q8_0 float16.
+repacked at load for the processor's instructions, such as AMX. The KV cache of f32 is float32, of q8_0 float16.
 
     peer_llama.py GGUF PAST THREADS
 
-prints the milliseconds from opening the file to the first token after a prompt of PAST tokens: Python has started
-by then. Its peak memory is that of decode at PAST tokens.
+prints the milliseconds from opening the file, when Python has already started, to the first token after a prompt of
+PAST tokens. The peak memory of this process is that of decode at PAST tokens.
 """
 
 import ctypes

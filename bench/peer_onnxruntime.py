@@ -1,7 +1,7 @@
-"""GPT-2 in ONNX Runtime, as a graph made by hand of the operators that its CPU provider runs fastest.
+"""GPT-2 in ONNX Runtime, as a hand-made graph of the operators that its CPU provider runs fastest.
 
 Linear layers are Gemm (weights prepacked at load, bias inside), attention is GroupQueryAttention, which
-keeps keys and values in one preallocated buffer per layer, in place, as onnxruntime-genai has it. Inputs,
+keeps keys and values in one preallocated buffer per layer, in place, as onnxruntime-genai does. Inputs,
 outputs and cache are bound once (IO binding), so that a run copies nothing. Weights are read from the
 case's file as external data.
 """

@@ -1,9 +1,9 @@
 """GPT-2 in OpenVINO, as a model made of its own operators.
 
 Attention is scaled_dot_product_attention. In a decode step the KV cache is OpenVINO's own state
-(ReadValue/Assign), which its CPU plugin grows in place and fuses with the attention. Precisions are stated:
-else the plugin computes in bfloat16 where the CPU has it, and keeps the cache in 8 bits. With bf16 it holds
-weights, activations and cache in bfloat16, having been given the float32 weights.
+(ReadValue/Assign), which its CPU plugin grows in place and fuses with the attention. Precisions are set
+explicitly: otherwise the plugin computes in bfloat16 where the CPU has it, and keeps the cache in 8 bits. With bf16
+it converts the float32 weights, and holds weights, activations and cache in bfloat16.
 """
 
 import numpy as np

@@ -5,7 +5,7 @@
   onednn    the same with oneDNN's linear layers in float32 too, on weights packed for the number of rows
   compile   compiled by torch.compile with frozen weights, which are then packed
 
-Against the transformers library this saves what is not arithmetic: modules, cache objects and masks.
+Compared with the transformers library this saves everything but arithmetic: modules, cache objects and masks.
 Attention is scaled_dot_product_attention (a fused CPU kernel), the KV cache has fixed buffers. In bfloat16
 the weights, the activations and the cache are bfloat16.
 """
@@ -46,7 +46,7 @@ class Peer:
             return self.model(ids, keys, values, past, work == "prefill-last")
 
         if self.way == "compile":
-            torch._inductor.config.freezing = True  # as an option of torch.compile it comes too late to be heard
+            torch._inductor.config.freezing = True  # as an option of torch.compile it takes effect too late
             # The C++ wrapper spares a decode step some of the calls from Python. max_autotune is no faster.
             forward = torch.compile(forward, dynamic=False, options={"cpp_wrapper": work == "decode"})
 

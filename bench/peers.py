@@ -6,21 +6,21 @@ layer and D = GPT-2, with random weights (V=50257). Works: decode (one token, KV
 prefill-all and prefill-last (T tokens, logits of every row or of the last; the KV cache is kept).
 
   f32    float32 throughout
-  bf16   weights in bfloat16, arithmetic and cache as each engine has them with that; ONNX Runtime and CTranslate2
-         have none on a CPU
-  q8     8-bit weights: llama.cpp's q8_0, and CTranslate2's int8 (a scale for each row, not each 32 weights)
+  bf16   weights in bfloat16; arithmetic and cache in the types that each engine then uses. ONNX Runtime and
+         CTranslate2 have no bfloat16 on a CPU and are skipped
+  q8     8-bit weights: llama.cpp's q8_0, and CTranslate2's int8 (one scale per row instead of one per 32 weights)
 
 Each engine runs in a process of its own, --rounds times, engines taking turns. In a process the work runs back to
 back with the same input, so caches are warm; after up to 3 warm-up runs the median of the rest counts, up to a number
-that depends on the work or for some seconds. The tables show medians over processes, in the lists with the
-lowest and highest process. The ratio is that of the medians; "lowest" is that of the lowest processes, which other
-work on the machine disturbs least. The floor is infer's own ('infer bench --help'), measured in each of its
-processes; the lowest stands. Peers are called from Python, which costs them some tens of microseconds a call;
-infer times itself in Go. How each peer is run stands at the top of its bench/peer_*.py.
+that depends on the work or for some seconds. The tables show medians over processes; the list of every engine adds
+the lowest and the highest process. "infer / peer" is the ratio of the medians, "lowest" that of the lowest
+processes, which other work on the machine disturbs least. The floor is infer's own ('infer bench --help'), measured
+in each of its processes; the lowest counts. Peers are called from Python, which costs them some tens of microseconds
+a call; infer times itself in Go. The docstring of each bench/peer_*.py says how that peer is run.
 
-Before it is timed, each peer's logits, and infer's, are compared with those of Hugging Face transformers in
-float32, and so is the token each work makes the best: it must be the same, or its float32 logit be within the
-tolerance of the largest, which is then said.
+Before anything is timed, the logits of each peer and of infer are compared with those of Hugging Face transformers in
+float32. The token with the largest logit must be the same, or its float32 logit must be within the tolerance of the
+largest one: such a tie is printed.
 """
 
 import argparse
@@ -69,14 +69,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--infer", type=pathlib.Path, default=ROOT / "bin" / "infer", help="the program (default bin/infer)")
     parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "weights" / "shakespeare", help="the shipped weights")
-    parser.add_argument("--threads", type=int, default=physical_cores(), help="of every engine (default: physical cores)")
+    parser.add_argument("--threads", type=int, default=physical_cores(), help="threads of every engine (default: physical cores)")
     parser.add_argument("--rounds", type=int, default=3, help="processes for each engine and geometry (default 3)")
     parser.add_argument("--only", default="ABCD", help="geometries, such as AB (default ABCD)")
-    parser.add_argument("--dtypes", default=",".join(DTYPES), help=f"which dtypes (default {','.join(DTYPES)})")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help=f"dtypes to measure (default {','.join(DTYPES)})")
     parser.add_argument("--peers", default=",".join(p for p in PEERS if p != "torch-onednn" or not mkl_is_fast()),
-                        help=f"which peers of {', '.join(PEERS)} (default all; torch-onednn only on AMD's CPUs, "
-                             "on which PyTorch's MKL is slow)")
-    parser.add_argument("--no-infer", action="store_true", help="time the peers alone (infer still exports C and D)")
+                        help=f"peers to measure, of {', '.join(PEERS)} (default all; torch-onednn only on AMD's CPUs, "
+                             "where PyTorch's MKL is slow)")
+    parser.add_argument("--no-infer", action="store_true", help="do not time infer (which still exports the models C and D)")
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file as well")
     args = parser.parse_args()
 
@@ -214,16 +214,16 @@ def run_infer(args: argparse.Namespace, model: pathlib.Path, case: Case, dtype: 
 
 
 def check(case: Case, letter: str, dtype: str, work: str, engine: str, result: dict) -> None:
-    """Ends the program where logits or the best token are not what they should be; notes a tie as result["gap"]."""
+    """Ends the program where the logits or the best token are wrong; records a tie as result["gap"]."""
     tolerance = TOLERANCES[dtype]
     if not result.get("error", 0) <= tolerance:
-        raise SystemExit(f"{engine} computes something else in {letter} {dtype} {work}: its logits are off by "
-                         f"{result['error']:.1e} x the largest; times of it would mean nothing")
+        raise SystemExit(f"{engine} is wrong in {letter} {dtype} {work}: its logits are off by {result['error']:.1e} x the largest, "
+                         f"allowed are {tolerance:.0e}; its times would mean nothing")
     if "token" in result:
         logits = case.expected()["decode" if work == "decode" else "last"]
         result["gap"] = float((logits.max() - logits[result["token"]]) / np.abs(logits).max())
         if not result["gap"] <= tolerance:
-            raise SystemExit(f"{engine} continues with another token in {letter} {dtype} {work}: {result['token']}, not {logits.argmax()}")
+            raise SystemExit(f"{engine} continues with another token in {letter} {dtype} {work}: expected {logits.argmax()}, found {result['token']}")
 
 
 def print_table(dtype: str, cases: dict[str, Case], runs: dict, engines: list[str]) -> None:
@@ -266,7 +266,7 @@ def print_ties(runs: dict) -> None:
             for dtype, letters in runs.items() for letter, works in letters.items() for work, es in works.items()
             for engine, results in es.items() for result in results[:1] if result.get("gap", 0) > 0]
     if ties:
-        print("\nfirst tokens: all agree, but for ties; the gap of their float32 logits, x the largest logit: " + "; ".join(ties))
+        print("\nfirst tokens: all agree except for ties; the gap between their float32 logits, x the largest logit: " + "; ".join(ties))
     else:
         print("\nfirst tokens: all agree")
 
@@ -294,7 +294,7 @@ def start_and_memory(args: argparse.Namespace, letter: str, model: pathlib.Path,
 
 
 def peak_memory(command: list[str]) -> float:
-    """MiB. A process counts what it had before exec too, so that a small one has to start it, not this one."""
+    """The peak resident memory of a command in MiB. A process's peak includes its memory before exec, so a small process starts it."""
     small = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
              "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
     peak = subprocess.run([sys.executable, "-S", "-c", small, *command], capture_output=True, text=True)
@@ -336,7 +336,7 @@ def cpu_name() -> str:
 
 
 def mkl_is_fast() -> bool:
-    """Whether MKL, PyTorch's float32 on x86-64, takes its fast paths: it asks for the maker of the CPU."""
+    """Whether MKL, which computes PyTorch's float32 products on x86-64, takes its fast paths: it does not on AMD's CPUs."""
     try:
         return "AuthenticAMD" not in pathlib.Path("/proc/cpuinfo").read_text()
     except OSError:

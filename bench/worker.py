@@ -5,11 +5,11 @@
 
 ENGINE is what follows "peer_" in a module's name; torch-compile is its way "compile". Prints one JSON object: the
 engine's version and, for each work, median, p10 and p90 in milliseconds, the largest relative difference of its
-logits from those the case expects, and the token that they make the best one.
+logits from those the case expects, and the token with the largest logit.
 
-What a peer's prepare returns does the work once and returns the logits. It may carry
-  rewind(to)   sets the KV cache to its first `to` tokens, where a decode step makes it longer
-  logits()     gives them where the timed function does not
+A peer's prepare returns a function that does the work once and returns the logits. It may have attributes:
+  rewind(to)   sets the KV cache to its first `to` tokens; for engines whose decode step extends the cache
+  logits()     returns the logits, where the timed function does not
   steps(n)     times n decode steps itself
   setting      what was chosen for the work
 """
@@ -25,7 +25,7 @@ import numpy as np
 from case import Case
 
 WARM_UP = 3
-SECONDS = 5.0  # after which a work is not repeated any more, but for LEAST times
+SECONDS = 5.0  # a work is not repeated after this time, except to reach LEAST repetitions
 LEAST = 3
 
 

@@ -21,7 +21,7 @@ headers() { # prints the include flags for a folder that has cupti.h, and one th
 	return 1
 }
 
-if test "${1:-}" = --headers; then # for who builds against them, such as the tests; fetches nothing
+if test "${1:-}" = --headers; then # for those who build against them, such as the tests; fetches nothing
 	headers
 	exit
 fi
@@ -30,7 +30,7 @@ if ! flags=$(headers); then
 		echo "The headers of CUPTI are missing. Set CUDA_HOME to a CUDA toolkit, or install pip for python3 (Debian: apt-get install python3-pip) so that they can be fetched." >&2
 		exit 1
 	}
-	# cuda.h is of the runtime, what it includes of crt. The versions are those of csrc/requirements.txt.
+	# cuda.h comes with the runtime's wheel, the headers that it includes with crt's. csrc/requirements.txt pins the versions.
 	grep -E '^nvidia-cuda-(cupti|runtime|crt)==' csrc/requirements.txt |
 		python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target build/cuda --upgrade -r /dev/stdin >&2
 	flags=$(headers) || {

@@ -28,7 +28,7 @@ if ! include=$(headers); then
 		exit 1
 	}
 fi
-if test "${1:-}" = --headers; then # for who builds against them, such as the tests
+if test "${1:-}" = --headers; then # for those who build against them, such as the tests
 	realpath "$include"
 	exit
 fi

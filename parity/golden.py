@@ -38,7 +38,7 @@ TINY = dict(n_layer=2, n_embd=16, n_head=4, vocab_size=97, n_positions=16)
 #   dtype        type of the tensors on disk (float32)
 #   prefix       what stands before every name but lm_head.weight ("transformer.")
 #   shards       number of safetensors files (1)
-#   buffers      whether attn.bias and attn.masked_bias lie beside the weights, as in old checkpoints
+#   buffers      whether the file also holds attn.bias and attn.masked_bias, as old checkpoints do
 #   lm_head      None (absent), "tied" (a copy of wte) or "own"
 #   activations  whether expected.safetensors holds every stage's output besides the logits
 MODELS = {
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=TESTDATA, help="folder to write to (default gpt2/testdata)")
     parser.add_argument("--threads", type=int, default=2)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("tiny", help="tiny random models, one per feature of the format")
+    commands.add_parser("tiny", help="tiny random models, one per feature of the checkpoint format")
     shipped = commands.add_parser("shipped", help="the shipped weights at every depth")
     shipped.add_argument("--weights", type=pathlib.Path, default=ROOT / "weights" / "shakespeare")
     random = commands.add_parser("random", help="random weights in GPT-2's geometry, 1 and 12 layers")

@@ -19,8 +19,8 @@ Checks, each a line of the table that is printed; the exit status is 1 if any of
   eval     with --text: bits per byte as infer eval gives them, against transformers' on the same windows
 
 The models are the shipped weights cut to each depth, and random weights in GPT-2's geometry with 1
-and 12 layers, or those of --sizes, which `infer export` writes for transformers to read. --dtype takes
-both types, which are then checked against one computation of the reference. On a machine with a GPU:
+and 12 layers or those of --sizes, which `infer export` writes for transformers to read. With
+--dtype f32,bf16 both types are checked against one computation of the reference. On a machine with a GPU:
 
     parity/parity.py --device cuda --reference-device cuda --dtype f32,bf16 --sizes gpt2,gpt2-medium,gpt2-large,gpt2-xl
 """
@@ -209,7 +209,7 @@ def relative_error(got: np.ndarray, want: torch.Tensor) -> tuple[float, int]:
     """max |got - want| / max |want|, infinite for NaN or another shape; and the row where it is."""
     want = want.numpy()
     if got.shape != want.shape or got.dtype != np.float32:
-        print(f"  infer gave {got.dtype} {got.shape}, wanted float32 {want.shape}")
+        print(f"  expected float32 {want.shape} from infer, found {got.dtype} {got.shape}")
         return float("inf"), 0
     rows = np.abs(got - want).max(-1)
     if not np.isfinite(rows).all():
@@ -287,7 +287,7 @@ def check_rescored(report: Report, name: str, check: str, model, ids: list[int],
                    tolerance: float | None = None) -> None:
     tolerance = reference.TOLERANCE if tolerance is None else tolerance
     if len(got) != n or not all(0 <= i < model.config.vocab_size for i in got):
-        report.line(name, check, False, f"infer gave {len(got)} tokens of {n}, or some outside the vocabulary")
+        report.line(name, check, False, f"expected {n} tokens of the vocabulary, found {len(got)}, or some outside it")
         return
     rows = reference.logits(model, ids + got[:-1])[len(ids) - 1:]
     behind = rows.max(-1).values - rows.gather(1, torch.tensor(got)[:, None])[:, 0]

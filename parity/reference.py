@@ -1,4 +1,4 @@
-"""The reference: GPT-2 as Hugging Face transformers computes it, in float32, on the CPU unless told otherwise.
+"""The reference: GPT-2 as Hugging Face transformers computes it, by default in float32 on the CPU.
 
 Every function here is independent of this project's engine: weights are read by transformers, and
 arithmetic is PyTorch's with the plain ("eager") attention. Shapes use the project's letters:
@@ -41,7 +41,7 @@ def truncate(model: transformers.GPT2LMHeadModel, layers: int | None) -> transfo
     """Cuts the model down, in place, to its first `layers` layers, followed by ln_f and lm_head."""
     if layers is not None:
         if not 1 <= layers <= len(model.transformer.h):
-            raise SystemExit(f"{layers} layers asked for, the model has {len(model.transformer.h)}")
+            raise SystemExit(f"expected 1 to {len(model.transformer.h)} layers, found {layers}")
         model.transformer.h = model.transformer.h[:layers]
         model.config.n_layer = layers
     return model

@@ -1,5 +1,5 @@
 # Sourced by run scripts, from the repository's root, with $requirements naming a requirements file:
-# makes the virtual environment .venv if need be, installs what the file pins, and sets $python.
+# creates the virtual environment .venv if there is none, installs what the file pins, and sets $python.
 python=.venv/bin/python
 python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
 	{ echo "Python 3.11 or later with its venv module is needed (Debian: apt-get install python3-venv)" >&2; exit 1; }

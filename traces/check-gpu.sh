@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Checks on a machine with a GPU that Nsight Systems and Nsight Compute see the stages:
 # nsys captures a run in eager and in graph mode, and check_nsys.py compares both with
-# the plan; ncu profiles two stages by name, and no kernel of another may be among
-# them. What is not there is skipped, with the reason; with GPT2SCOPE_REQUIRE_NSIGHT=1
-# that is a failure.
+# the plan; ncu profiles two stages by name, and may find no kernel of another stage.
+# Without one of the tools its checks are skipped, with the reason; with
+# GPT2SCOPE_REQUIRE_NSIGHT=1 that is a failure.
 #
-# Tools are taken from NSYS and NCU, from PATH, or from where NVIDIA's packages put
-# them. Files are left in build/nsight.
+# The tools are those of NSYS and NCU, of PATH, or of the folders into which NVIDIA's
+# packages install them. Captures and logs stay in build/nsight.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 infer=${INFER:-bin/infer}
@@ -36,7 +36,7 @@ rm -rf "$out"
 mkdir -p "$out"
 model=(-m weights/shakespeare --layers 2)
 run=("$infer" "${model[@]}" -p "ROMEO:" -n "$tokens" -s 1 --ignore-eos --device cuda)
-# Without a tool first: what fails here is no matter of nsys or ncu.
+# First without a tool: a failure here has nothing to do with nsys or ncu.
 "${run[@]}" --mode eager > "$out/plain.log" 2>&1 || { tail -n 5 "$out/plain.log"; fail "infer does not run"; exit 1; }
 
 nsys=${NSYS:-$(find_tool nsys /usr/local/cuda/bin/nsys /opt/nvidia/nsight-systems/*/bin/nsys /opt/nvidia/nsight-systems-cli/*/bin/nsys /opt/nvidia/nsight-compute/*/host/target-linux-*/nsys)}
@@ -56,7 +56,7 @@ else
 			echo "== check_nsys.py, $mode"
 			options=()
 			test $mode = eager || options=(--graph)
-			python3 traces/check_nsys.py "$out/$mode.sqlite" "$out/plan.json" --tokens "$tokens" "${options[@]}" || fail "the capture in mode $mode is not what the plan says"
+			python3 traces/check_nsys.py "$out/$mode.sqlite" "$out/plan.json" --tokens "$tokens" "${options[@]}" || fail "the capture in mode $mode differs from the plan"
 		else
 			tail -n 5 "$out/$mode.log"
 			case $nsys in
@@ -75,7 +75,7 @@ else
 	echo "== $("$ncu" --version 2>&1 | tail -n 1)"
 	for stage in h.0.attn.sdpa h.0.ln_1+h.0.attn.c_attn; do
 		log=$out/ncu.$stage.log
-		# ncu's own + needs a backslash to be a letter of the name.
+		# ncu reads + as an operator: a backslash makes it a letter of the name.
 		if ! "$ncu" --clock-control none --section LaunchStats --nvtx --nvtx-include "gpt2scope@${stage//+/\\+}/" "${run[@]}" --mode eager > "$log" 2>&1; then
 			grep -E '^==(ERROR|WARNING)==' "$log" || tail -n 5 "$log"
 			if grep -q ERR_NVGPUCTRPERM "$log"; then

@@ -17,7 +17,7 @@ Checked: no range is left open; the steps of each pass are the plan's, by name,
 number and order, each in the range of its layer; every kernel of a pass lies in
 exactly one step; every step has a kernel. With --graph, a pass that only replays a
 graph has no steps. Kernels outside passes must lie in a range of their own, such
-as "warm-up", and are reported apart.
+as "warm-up", and are counted separately.
 
 The tables are described in the "SQLite Schema Reference" of the Nsight Systems
 User Guide. Exit status: 0, 1 where a check fails, 2 where the input cannot be read.
@@ -40,7 +40,7 @@ class Unreadable(Exception):
 
 
 class Range:
-    """A range, in those that contain it."""
+    """A range, with the one that contains it and those inside it."""
 
     def __init__(self, thread, start, end, name, payload=None):
         self.thread, self.start, self.end, self.name, self.payload = thread, start, end, name, payload
@@ -61,7 +61,7 @@ class Range:
 
 
 def rows(db, table, columns, optional=()):
-    """Columns of a table; None for optional ones that this version of nsys lacks."""
+    """Columns of a table, with None for optional ones that this version of nsys lacks."""
     present = {r[1] for r in db.execute(f'PRAGMA table_info("{table}")')}
     if not present:
         return []
@@ -156,8 +156,8 @@ class Trace:
 
 
 def leaves_of_pass(p):
-    """The ranges in a pass that are steps by their place: in a layer's, or directly in
-    the pass's."""
+    """The ranges of a pass that are steps: those in the range of a layer, or directly in
+    that of the pass."""
     for child in p.children:
         if is_layer(child.name):
             yield from child.children
@@ -201,7 +201,7 @@ def check(trace, plans, graph=False, tokens=None):
         if got != want:
             at = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), min(len(got), len(want)))
             say = lambda x: f"{x[at][0]!r} in {x[at][1] or 'no layer'}" if at < len(x) else "nothing"
-            failures.append(f"a {p.name} at position {p.payload} has {len(got)} steps, the plan {len(want)}; step {at} is {say(got)}, the plan's is {say(want)}")
+            failures.append(f"a {p.name} at position {p.payload} has {len(got)} steps, the plan {len(want)}; step {at} is {say(got)}, expected {say(want)}")
     alone = [p for p in passes if p.parent is None]  # not those of a warm-up
     if tokens is not None:
         counts = collections.Counter(p.name for p in alone)

@@ -227,7 +227,7 @@ class CheckTest(unittest.TestCase):
         steps = plan()["decode"]["steps"]
         steps[2]["name"] = "h.0.attn.other"
         c.run("decode step", lambda i: c.launch(), steps)
-        self.fails(c, "step 2 is 'h.0.attn.other' in h.0, the plan's is 'h.0.attn.sdpa' in h.0")
+        self.fails(c, "step 2 is 'h.0.attn.other' in h.0, expected 'h.0.attn.sdpa' in h.0")
 
     def test_missing_step(self):
         c = self.eager()
@@ -316,7 +316,7 @@ class SamplesTest(unittest.TestCase):
         for damage, words in (
             ("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE correlationId = (SELECT max(correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL)", "no API call has its correlation id"),
             ("UPDATE NVTX_EVENTS SET end = NULL WHERE textId = (SELECT id FROM StringIds WHERE value = 'sample')", "left open"),
-            ("UPDATE StringIds SET value = 'h.0.attn' WHERE value = 'h.0.attn.sdpa'", "the plan's is 'h.0.attn.sdpa'"),
+            ("UPDATE StringIds SET value = 'h.0.attn' WHERE value = 'h.0.attn.sdpa'", "expected 'h.0.attn.sdpa'"),
             ("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start = (SELECT max(start) FROM CUPTI_ACTIVITY_KIND_KERNEL)", "has no kernel"),
         ):
             with tempfile.TemporaryDirectory() as d:
@@ -489,7 +489,7 @@ class ScriptsTest(unittest.TestCase):
         self.nsys(f"cp {SAMPLES}/eager.sqlite $file; {sys.executable} -c 'import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(\"DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME\"); c.commit()' $file")
         status, out = self.run_script("check-gpu.sh")
         self.assertEqual(status, 1, out)
-        self.assertIn("FAIL: the capture in mode eager is not what the plan says", out)
+        self.assertIn("FAIL: the capture in mode eager differs from the plan", out)
         self.nsys("echo no disk; exit 1")
         status, out = self.run_script("check-gpu.sh")
         self.assertEqual(status, 1, out)

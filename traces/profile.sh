@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Captures a run of bin/infer with Nsight Systems and prints what nsys makes of it.
+# Captures a run of bin/infer with Nsight Systems and prints its summary tables.
 # Arguments are infer's; OUT names the capture (build/profile).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -30,7 +30,7 @@ def bits_per_token(exit_logits, text, end_of_text, batch=32):
 
     The text follows one <|endoftext|>. A window reads WINDOW tokens and predicts the token after each; windows start
     STRIDE apart, and each scores the predictions that the one before it did not make. So every token of the text is
-    scored once, with at least STRIDE tokens of context, or with all there are near the start.
+    scored once, with at least STRIDE tokens of context, or near the start with all there are.
     """
     stream = F.pad(text, (1, 0), value=end_of_text)  # (N + 1,)
     inputs, targets = [], []  # of the windows, each (WINDOW,); a target of -100 is not scored
@@ -61,14 +61,14 @@ def truncated(model, depth):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a Hugging Face GPT-2 directory")
     parser.add_argument("--text", help="a UTF-8 text to score")
-    parser.add_argument("--part", choices=("validation", "all"), default="validation", help="which part of the text")
-    parser.add_argument("--prompt", help="write on from this text, at every depth ('' starts from <|endoftext|>)")
-    parser.add_argument("--tokens", type=int, default=300, help="how many tokens to write")
-    parser.add_argument("--temperature", type=float, default=0.8, help="of sampling; 0 takes the likeliest token")
-    parser.add_argument("--depths", type=int, nargs="+", help="only these depths")
+    parser.add_argument("--part", choices=("validation", "all"), default="validation", help="part of the text to score: its last tenth (default), or all of it")
+    parser.add_argument("--prompt", help="continue this text at every depth ('' starts from <|endoftext|>)")
+    parser.add_argument("--tokens", type=int, default=300, help="tokens to write after the prompt (default 300)")
+    parser.add_argument("--temperature", type=float, default=0.8, help="sampling temperature (default 0.8); 0 takes the most probable token")
+    parser.add_argument("--depths", type=int, nargs="+", help="depths to evaluate (default all)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
 

@@ -4,12 +4,12 @@
     python weights/train.py --text tinyshakespeare.txt --out weights/shakespeare
 
 The defaults are the recipe of weights/shakespeare: less than 8 minutes on an NVIDIA H200. It needs PyTorch and
-safetensors. On a CPU, have a look with --layers 2 --channels 64 --heads 2 --batch-tokens 2048 --steps 200.
+safetensors. On a CPU, try --layers 2 --channels 64 --heads 2 --batch-tokens 2048 --steps 200.
 
 One file serves every depth. The residual stream may leave the network after any layer: ln_f and lm_head read it there,
 which is called an exit. Every exit has a loss, so the first n layers are a working model for every n [1, 2].
 
-A text of a megabyte is small: a model that reads it two hundred times learns it by heart, the deep exits first. So:
+A text of a megabyte is small: a model that reads it two hundred times overfits, the deep exits first. Against that:
 
   noise        Some of the tokens that the model reads are replaced by others of the text; those that it must predict
                never are [3].

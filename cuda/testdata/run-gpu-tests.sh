@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests that make test-gpu-binaries built, on a machine with a GPU, and then
-# the checks with Nsight Systems and Nsight Compute. Go is not needed. Arguments go to
-# each test program, and leave those checks out: build/gpu/run.sh -test.run Linear
+# the checks with Nsight Systems and Nsight Compute. Go is not needed. With
+# arguments, which go to each test program, those checks are skipped: build/gpu/run.sh -test.run Linear
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

@@ -5,8 +5,8 @@
 # With all products by our own kernels, each tool must find nothing. With cuBLASLt:
 # memcheck and synccheck likewise, and racecheck in float32. In bfloat16 racecheck
 # reports a hazard inside NVIDIA's nvjet_* kernels, and ends with an internal error
-# where they are left out; initcheck does not see what those write by bulk tensor
-# stores, and takes the products for unwritten: these are not run.
+# where they are excluded; initcheck does not see what those write by bulk tensor
+# stores, and reports the products as unwritten. These combinations are not run.
 #
 # Logs are left in build/sanitize. A run takes about 20 s on an H200, all of them ten
 # minutes.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes a small capture of a capture: what readers of nsys exports need, and
-nothing that tells of the machine or of who used it.
+"""Makes a small copy of an nsys export: what its readers need, and nothing that
+identifies the machine or its user.
 
     traces/samples/slim.py run.sqlite eager.sqlite
 

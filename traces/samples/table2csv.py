@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a table of `nsys stats`, as its text report has it, as the CSV of the same report: table2csv.py IN.txt OUT.csv"""
+"""Converts the text table of an `nsys stats` report to the CSV of the same report: table2csv.py IN.txt OUT.csv"""
 
 import csv
 import re

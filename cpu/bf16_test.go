@@ -11,9 +11,9 @@ import (
 	"gpt2scope/weights"
 )
 
-// Products of bfloat16 against float64 ones of what was not rounded. Rounding to 8 significant bits errs by at most u = 2^-8 of each
-// operand, so a product of two by at most (2u + u^2) of it. Errors are independent: a sum of K of them is off by about the root of the sum
-// of squares of terms, times u sqrt(2/3) at most; 6 times that is never exceeded here. Sums in float32 add K 2^-24, far less.
+// bfloat16 products are compared with float64 products of the values before rounding. Rounding to 8 significant bits changes an operand by
+// at most u = 2^-8 of it, and so a product of two by at most 2u + u^2 of it. The errors are independent: a sum of K terms is off by about
+// u sqrt(2/3) times the root of the sum of the squared terms; the bound is 6 times that. Sums in float32 add K 2^-24, far less.
 func TestBF16Rounding(t *testing.T) {
 	const u = 0x1p-8
 	eachISA(t, func(t *testing.T, pools []*pool) {
@@ -21,7 +21,7 @@ func TestBF16Rounding(t *testing.T) {
 			t.Skip("widens")
 		}
 		r := rand.New(rand.NewPCG(8, 1))
-		// Odd K, and M, K and N off the multiples of tiles: 16 and 32 rows, 12 rows, 32 columns, blocks of 384.
+		// Odd K, and M, K and N beside multiples of the tiles' sizes: 12, 16 and 32 rows, 32 columns, blocks of 384.
 		for _, s := range [][3]int{{13, 1, 1}, {16, 31, 33}, {17, 32, 32}, {31, 33, 95}, {33, 383, 64}, {47, 385, 31}, {48, 769, 40}, {300, 401, 50}, {257, 1537, 33}} {
 			M, K, N := s[0], s[1], s[2]
 			x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
@@ -56,14 +56,14 @@ func TestBF16Rounding(t *testing.T) {
 				}
 			}
 			if !differs {
-				t.Errorf("M %d, K %d, N %d: nothing was rounded", M, K, N)
+				t.Errorf("M %d, K %d, N %d: the result is that of unrounded operands", M, K, N)
 			}
 			w.free()
 		}
 	})
 }
 
-// What --dtype bf16 changes in a model's logits, over many tokens: the numbers of docs/performance.md, by go test -v.
+// TestBF16Logits bounds how far --dtype bf16 moves a model's logits; go test -v prints the numbers of docs/performance.md.
 func TestBF16Logits(t *testing.T) {
 	model := "random:gpt2"
 	if testing.Short() {
@@ -86,7 +86,7 @@ func TestBF16Logits(t *testing.T) {
 	want := logits(Options{})
 	for i, isa := range supportedISAs() {
 		if i == 0 && !testing.Short() {
-			continue // slow, and widens as others do
+			continue // slow, and no different: it widens bfloat16 as others do
 		}
 		got := logits(Options{DType: weights.BF16, ISA: isa.String()})
 		var most, largest float64
@@ -95,15 +95,15 @@ func TestBF16Logits(t *testing.T) {
 			largest = max(largest, math.Abs(float64(want[i])))
 		}
 		t.Logf("%s, %d tokens, %s: max |difference| / max |logit| = %.2g", model, len(ids), isa, most/largest)
-		// Each product is off by about 2^-9 of what its outputs vary by, and those of all layers add up at random to a residual stream
-		// that grows alike; 4 units of 2^-8 of the largest of all logits, which is several times what they vary by, leave room.
+		// Each product is off by about 2^-9 of the standard deviation of its outputs. The errors of the layers add up at random, as the
+		// residual stream does. The largest logit is several standard deviations, so 4 * 2^-8 of it leaves room.
 		if !(most > 0 && most <= 4*0x1p-8*largest) {
 			t.Errorf("%s: logits differ by %g, the largest is %g", isa, most, largest)
 		}
 	}
 }
 
-// bytesOf is float32 values as a source of packing.
+// bytesOf encodes float32 values as a checkpoint holds them.
 func bytesOf(x []float32) []byte {
 	out := make([]byte, 0, 4*len(x))
 	for _, v := range x {

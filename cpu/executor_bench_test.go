@@ -9,8 +9,8 @@ import (
 	"gpt2scope/weights"
 )
 
-// geometries are what decode and prefill are measured on: A and B the shipped
-// model's with 6 layers and 1, C and D gpt2's with 1 and 12.
+// geometries are the models that decode and prefill are measured on: A and B have the
+// shape of the shipped model with 6 layers and 1, C and D that of gpt2 with 1 and 12.
 var geometries = []struct {
 	name, model     string
 	prefill, cached int // tokens of a prefill, and in the cache at a decode step
@@ -21,8 +21,8 @@ var geometries = []struct {
 	{"D", "random:gpt2", 1024, 512},
 }
 
-// benchPass measures a phase on every geometry and both types of weights, and
-// reports what the least FLOPs and bytes make of the time.
+// benchPass times a phase on every geometry and both types of weights, and reports
+// rates of the least FLOPs and bytes.
 func benchPass(b *testing.B, phaseOf func(tokens int) gpt2.Phase, cached func(n int) int) {
 	for _, g := range geometries {
 		for _, held := range []weights.DType{weights.F32, weights.BF16} {

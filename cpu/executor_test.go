@@ -18,7 +18,7 @@ func randomModel(t *testing.T, r *rand.Rand) (*gpt2.Model, []int) {
 	t.Helper()
 	heads := 1 + r.IntN(4)
 	head := []int{1, 3, 8, 16, 33, 64}[r.IntN(6)]
-	for heads*head < 8 { // normalising two near equal values is ill-conditioned
+	for heads*head < 8 { // normalising a few nearly equal values is ill-conditioned
 		heads *= 2
 	}
 	vocab := []int{2, 31, 97, 257, 300}[r.IntN(5)]
@@ -52,10 +52,9 @@ func normals(r *rand.Rand, n int) []float64 {
 	return x
 }
 
-// TestStepsAgreeWithReference runs random plans step by step: each fused step gets
-// inputs drawn at random, the same for both executors, in buffers poisoned with
-// NaN, and its output must equal what the reference makes of the unfused
-// operations. Rows that the step does not need stay poisoned.
+// TestStepsAgreeWithReference runs random plans step by step. Each fused step gets the
+// same random inputs on both executors, and its output must equal that of the unfused
+// operations on the reference. All other buffers are NaN.
 func TestStepsAgreeWithReference(t *testing.T) {
 	for _, isa := range supportedISAs() {
 		for _, o := range []Options{{DType: weights.F32}, {DType: weights.BF16}, {Q8: true}} {
@@ -162,15 +161,15 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 			if rows := phase.Batch * min(out.Rows, max(1, out.Queries)); step.Op() == gpt2.OpLinear {
 				switch {
 				case options.Q8 && rows <= rowsOfTile[b.pool.isa]:
-					bound = 0.1 // activations are rounded to 1/127 of the largest; TestLinear looks closer
+					bound = 0.1 // activations are rounded to 1/127 of the largest; TestLinear has a closer bound
 				case multipliesBF16(b.pool, b.dtype, phase.Batch*out.Rows):
 					bound = 2 * 0x1p-8
 				}
 			}
 			if step.Op() == gpt2.OpAttention && b.dtype != float32Type {
-				bound = 3 * 0x1p-8 // of keys and values, and mostly of queries and exponentials, each rounded; TestAttention looks closer
+				bound = 3 * 0x1p-8 // keys and values are rounded, and mostly queries and exponentials; TestAttention has a closer bound
 				if !m.Config.ScaleWeights {
-					bound *= math.Sqrt(float64(m.Config.HeadSize())) // scores are so much larger, and are rounded relatively
+					bound *= math.Sqrt(float64(m.Config.HeadSize())) // scores are so much larger, and their rounding errors are in proportion
 				}
 			}
 			compareRows(t, where, out, c.plan, phase, fast.buffers[out.Out].slice(), slow.buffers[out.Out], bound)
@@ -180,14 +179,12 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 	}
 }
 
-// compareRows compares the rows that an operation writes. The bound: K products
-// of random signs in float32 err by about sqrt(K) units of 2^-24, and outputs are
-// of the size of the largest one; 300 units leave room for K = 500 and the
-// functions, and are far below what a wrong weight, row or mask makes. A product
-// whose inputs are rounded to bfloat16 errs by at most 2^-8 of each term, at random:
-// about 2^-9.5 of an output of ordinary size, which leaves room for 2 units of 2^-8 of
-// the largest; TestLinear compares these products with inputs rounded likewise, up to
-// float32's own errors.
+// compareRows compares the rows that an operation writes. bound is a share of the
+// largest value. A float32 sum of K products of random signs is off by about sqrt(K)
+// 2^-24; 300 * 2^-24 leaves room for K = 500 and the functions, and is far below the
+// effect of a wrong weight, row or mask. Rounding inputs to bfloat16 changes each term by
+// at most 2^-8, at random, and an ordinary output by about 2^-9.5; the bound is 2 * 2^-8.
+// TestLinear compares such products with inputs rounded alike, to float32's own errors.
 func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Phase, got []float32, want []float64, bound float64) {
 	t.Helper()
 	shape := p.Buffers[o.Out]
@@ -200,7 +197,7 @@ func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph 
 		for row := shape.Rows - rows; row < shape.Rows; row++ {
 			first := 0
 			if o.Stage == gpt2.StageCAttn && row < shape.Rows-o.Queries {
-				first = o.K // no query is wanted of this row
+				first = o.K // this row needs no query
 			}
 			for col := first; col < shape.Width; col++ {
 				largest = math.Max(largest, math.Abs(want[(b*shape.Rows+row)*shape.Width+col]))
@@ -208,7 +205,7 @@ func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph 
 		}
 	}
 	if math.IsNaN(largest) {
-		t.Fatalf("%s: the reference gives NaN", where)
+		t.Fatalf("%s: the reference is NaN", where)
 	}
 	for b := range ph.Batch {
 		for row := shape.Rows - rows; row < shape.Rows; row++ {
@@ -241,8 +238,8 @@ func session(t testing.TB, m *gpt2.Model, o Options, so gpt2.Options) *gpt2.Sess
 	return s
 }
 
-// TestWaysAgree: one whole pass, decoding token by token with the KV cache,
-// prefill in chunks, and a batch give the same logits within 1e-4 of the largest.
+// TestWaysAgree evaluates the same tokens in one pass, token by token with the KV cache,
+// in chunks, and in a batch: the logits are the same to 1e-4 of the largest.
 func TestWaysAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	for range 10 {
@@ -311,8 +308,8 @@ func TestWaysAgree(t *testing.T) {
 	}
 }
 
-// maxDifference returns the largest difference, infinite where there is NaN, and
-// the largest value.
+// maxDifference returns the largest difference, infinite if one is NaN, and the largest
+// value.
 func maxDifference(got, want []float32) (d, largest float64) {
 	if len(got) != len(want) {
 		return math.Inf(1), 0
@@ -327,7 +324,8 @@ func maxDifference(got, want []float32) (d, largest float64) {
 	return d, largest
 }
 
-// TestThreadsAgreeBitForBit: the number of threads changes nothing, in a prefill and in decode steps, in every type and version.
+// TestThreadsAgreeBitForBit checks that the number of threads does not change a bit of the logits, in prefill and decode, for every type
+// and version.
 func TestThreadsAgreeBitForBit(t *testing.T) {
 	m, err := gpt2.Random("random:L=2,C=96,NH=3,V=257,T=200")
 	if err != nil {
@@ -364,8 +362,8 @@ func TestThreadsAgreeBitForBit(t *testing.T) {
 	}
 }
 
-// TestSessionsShareWeights: a second session of a model packs nothing, and the
-// weights stay until the last is closed.
+// TestSessionsShareWeights checks that a second session of a model packs nothing, and
+// that the weights stay until the last session is closed.
 func TestSessionsShareWeights(t *testing.T) {
 	m, err := gpt2.Random("random:L=1,C=64,NH=2,V=50,T=30")
 	if err != nil {
@@ -409,8 +407,8 @@ func TestSessionsShareWeights(t *testing.T) {
 	}
 }
 
-// TestCancelledLoadLeavesNothingHalf: a load that was cancelled while another
-// session holds the model's weights does not spoil the next one.
+// TestCancelledLoadLeavesNothingHalf cancels loads while another session holds the model's
+// weights; the next session must be right.
 func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
 	m, err := gpt2.Random("random:L=3,C=64,NH=2,V=50,T=30")
 	if err != nil {
@@ -454,7 +452,7 @@ func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
 	}
 }
 
-// TestDecodeAllocatesNothing in steady state.
+// TestDecodeAllocatesNothing counts allocations of decode steps in steady state.
 func TestDecodeAllocatesNothing(t *testing.T) {
 	m, err := gpt2.Random("random:L=2,C=64,NH=2,V=257,T=1000")
 	if err != nil {
@@ -472,7 +470,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 		if err := r.Decode(context.Background(), 10, emit); err != nil {
 			t.Fatal(err)
 		}
-		// One Decode of 100 steps may allocate a closure or two; 100 steps may not.
+		// A call of Decode may allocate a closure or two, its 100 steps nothing.
 		allocs := testing.AllocsPerRun(5, func() {
 			if err := r.Decode(context.Background(), 100, emit); err != nil {
 				t.Fatal(err)
@@ -484,7 +482,8 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCancelStopsAPass: a cancelled context ends a long pass early, with its cause.
+// TestCancelStopsAPass cancels the context of a long pass, which must end early with the
+// context's cause.
 func TestCancelStopsAPass(t *testing.T) {
 	m, err := gpt2.Random("random:L=24,C=512,NH=8,V=257,T=1024")
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// Benchmarks of the kernels, each beside its ceiling measured in the same process: products beside the register tile that runs from
-// the first-level cache, streams beside a plain read of as many bytes. Times are medians, so that a neighbour on the machine, who
-// comes and goes, shows little.
+// Each benchmark of a kernel measures its ceiling in the same process: of products the register tile on data in the first-level cache, of
+// streams a plain read of as many bytes. Times are medians, on which other programs that run now and then have little effect.
 
 func benchPool(b *testing.B) *pool {
 	b.Helper()
@@ -58,15 +57,15 @@ func benchWeight(b *testing.B, s benchShape, d dtype) *weight {
 		}
 	} else {
 		for i := range values {
-			values[i] = 1.0 / 3 // two small bfloat16 values
+			values[i] = 1.0 / 3 // as two bfloat16 values: small ones
 		}
 	}
 	return w
 }
 
-// measure runs the program b.N times, each time followed by `ceiling`, which returns the rate that the machine has to give at that
-// moment; work is what a run does, in the unit of that rate. It reports the median time, the rate, and the median share of the
-// ceiling. Pairing matters on a shared machine, whose speed can double from one second to the next.
+// measure runs the program b.N times, each time followed by `ceiling`, which returns the highest rate that the machine reaches at that
+// moment; work is the amount that a run does, in the unit of that rate. It reports the median time, the rate, and the median share of
+// the ceiling. They are measured in pairs because the speed of a shared machine can double from one second to the next.
 func measure(b *testing.B, p *program, work float64, unit string, ceiling func(seconds float64) float64) {
 	b.Helper()
 	var times, shares []float64
@@ -94,13 +93,13 @@ func measure(b *testing.B, p *program, work float64, unit string, ceiling func(s
 	b.ReportMetric(0, "ns/op")
 }
 
-// flops measures the ceiling of a product, for about the given time: the register tile alone, from the first-level cache.
+// flops measures the ceiling of float32 products, for about the given time: the register tile alone, on data in the first-level cache.
 func (p *pool) flops(seconds float64) float64 {
 	const perTile = 2 * 12 * 256 * 32
 	return registerTile.measure(p)(1 + int(min(seconds, 0.05)*1e11/perTile))
 }
 
-// flopsBF16 is the same of the register tile of bfloat16.
+// flopsBF16 measures the ceiling of bfloat16 products likewise.
 func (p *pool) flopsBF16(seconds float64) float64 {
 	const perTile = 2 * 12 * 384 * 32
 	return registerTileBF16.measure(p)(1 + int(min(seconds, 0.05)*4e11/perTile))
@@ -150,7 +149,7 @@ func BenchmarkGEMM(b *testing.B) {
 	}
 }
 
-// A product with one row, over copies of the weight that together exceed the caches (cold) or over the same one (warm).
+// A product with one row reads copies of the weight that together exceed the caches (cold), or the same weight each time (warm).
 func BenchmarkGEMV(b *testing.B) {
 	p := benchPool(b)
 	for _, cold := range []bool{false, true} {
@@ -264,7 +263,7 @@ func BenchmarkBarrier(b *testing.B) {
 	b.ReportMetric(times[len(times)/2]*1e9, "ns/barrier")
 }
 
-// Calling C with one empty step: the fork and the join of all threads, and cgo.
+// One empty step costs a call into C, and the fork and join of all threads.
 func BenchmarkForkJoin(b *testing.B) {
 	p := benchPool(b)
 	prog, err := newProgram(p, 1)

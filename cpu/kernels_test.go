@@ -15,9 +15,9 @@ import (
 	"gpt2scope/reference"
 )
 
-// The kernels are compared, in every version that this processor runs, with the float64 functions of package reference. Outputs are poisoned
-// with a NaN of a known pattern and lie between guards of the same, so that a value that is missing, or written where none belongs,
-// shows. Every case runs on 1, 2 and 3 threads, and the results must be equal bit for bit.
+// The kernels are compared, in every version that this processor runs, with the float64 functions of package reference. Outputs and the
+// guards around them are filled with a NaN of a known pattern, which reveals values that were not written and values written outside.
+// Every case runs on 1, 2 and 3 threads, and the results must be equal bit for bit.
 
 const (
 	poison = 0x7fc0dead // a NaN that no computation makes
@@ -100,8 +100,8 @@ func ints(t *testing.T, values ...int) mem[int32] {
 	return m
 }
 
-// onAll runs a program that `build` fills on each pool, and returns the first pool's output; the others' must be the same bits.
-// Elements of y outside `written` must keep their poison.
+// onAll runs a program that `build` fills on each pool, and returns the first pool's output; the others' must be the same bits. Each run
+// starts from a poisoned y; then `before` is called, if given.
 func onAll(t *testing.T, pools []*pool, y guarded, before func(), build func(p *program) error) []float32 {
 	t.Helper()
 	var first []float32
@@ -162,15 +162,15 @@ func toBF16(f float32) uint16 {
 
 func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// packed makes a weight (K, N) of random values in panels, from a source of the given type and layout, packed in random slices, and
-// returns it with its values as they should be held.
+// packed makes a weight (K, N) of random values in panels, from a source of the given type and layout, packed in random slices. It returns
+// the weight and the values (K, N) that it should hold.
 func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, transposed bool) (*weight, []float32) {
 	t.Helper()
 	w, err := newWeight(nil, K, N, held)
 	return filled(t, r, p, w, err, source, transposed)
 }
 
-// table makes a weight held by rows, which likewise returns its values as (K, N).
+// table does the same for a weight held by rows.
 func table(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype) (*weight, []float32) {
 	t.Helper()
 	w, err := newTable(nil, K, N, held)
@@ -340,7 +340,7 @@ var activationFormulas = map[activation]func(float64) float64{
 	none: func(x float64) float64 { return x }, geluTanh: reference.GELUTanh, geluErf: reference.GELUErf, relu: reference.ReLU,
 }
 
-// actTolerance is how far act may be off at x, beyond what an error in x itself does: the slope of no activation exceeds 1.13.
+// actTolerance is the error allowed of act at x itself. An error in x adds at most 1.13 times as much, the steepest slope of any activation.
 func actTolerance(act activation, x float64) float64 {
 	switch act {
 	case geluTanh:
@@ -359,7 +359,7 @@ func TestLayerNorm(t *testing.T) {
 				ldx, ldy := C+r.IntN(5), C+r.IntN(5)
 				x := newGuarded(t, M*ldx).random(r, 3)
 				for i := range x.slice() {
-					x.slice()[i] += 10 // a mean that a one-pass variance would feel
+					x.slice()[i] += 10 // with such a mean, a one-pass variance loses digits
 				}
 				y := newGuarded(t, M*ldy)
 				gain, bias := newGuarded(t, C).random(r, 1), newGuarded(t, C).random(r, 1)
@@ -369,8 +369,8 @@ func TestLayerNorm(t *testing.T) {
 				for m := range M {
 					want := reference.LayerNorm(x.slice()[m*ldx:][:C], gain.slice(), bias.slice(), 1e-5)
 					for c := range C {
-						// x - mean rounds at the size of x (about 16 here), relative to the deviation of about 3; C == 1 and 2 have
-						// small deviations, down to 0, that sqrt(eps) bounds.
+						// The rounding error of x - mean is in proportion to x, about 16, and is divided by the deviation, about 3.
+						// With 1 or 2 channels the deviation may be 0, and sqrt(eps) is the divisor.
 						tol := eps32 * (16*math.Abs(float64(gain.slice()[c])) + math.Abs(want[c]) + 1)
 						if C < 5 {
 							tol *= 1 / math.Sqrt(1e-5)
@@ -398,7 +398,7 @@ func TestLinear(t *testing.T) {
 		shapes = append(shapes, shape{M, 40, 65})
 	}
 	shapes = append(shapes, shape{1, 768, 1000}, shape{12, 515, 100}, shape{13, 600, 449}, shape{25, 513, 64}, shape{300, 270, 96}, shape{700, 33, 480}, shape{27, 1601, 70}, shape{500, 800, 70}, shape{7, 1601, 70})
-	for i, K := range []int{31, 40, 64, 257, 770, 1601} { // of each type, as rows and as panels
+	for i, K := range []int{31, 40, 64, 257, 770, 1601} { // each type, in rows and in panels
 		for j := range 6 {
 			shapes = append(shapes, shape{96 + 7*i + 17*j, K, 65 + 31*j})
 		}
@@ -408,20 +408,20 @@ func TestLinear(t *testing.T) {
 		for i, s := range shapes {
 			testLinear(t, r, pools, s.M, s.K, s.N, i)
 		}
-		for i := range 6 { // bfloat16, as panels and as rows: several tasks of rows by several of panels
+		for i := range 6 { // bfloat16, in panels and in rows: several tasks of rows by several of panels
 			testLinear(t, r, pools, 300, 70+161*(i%2), 300, 1+3*i)
 		}
 	})
 }
 
-// A product of float32 numbers is as exact as sums of float32 are, whatever the numbers, where the kernels make it of bfloat16 parts too: one
-// of the six products of parts that is left out is many times the bound, with few products to a sum.
+// A float32 product is as exact as float32 sums are, whatever the numbers, also where kernels compute it from bfloat16 parts: omitting one of
+// the six products of parts would exceed the bound many times, most of all in sums of few terms.
 func TestLinearExact(t *testing.T) {
 	const M, N = 128, 64
 	sums := map[isa][]float32{}
 	defer func() {
 		if a, b := sums[amx], sums[avx512]; a != nil && !t.Failed() && slices.Equal(a, b) {
-			t.Error("kernels amx multiply float32 as avx512 do: not in parts")
+			t.Error("kernels amx give the bits of avx512: they do not multiply float32 in parts")
 		}
 	}()
 	signs := func(r *rand.Rand) float64 { return float64(2*r.IntN(2) - 1) }
@@ -436,7 +436,7 @@ func TestLinearExact(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			eachISA(t, func(t *testing.T, pools []*pool) {
-				for K, bound := range map[int]float64{33: 2.5, 768: 10, 1601: 10} { // few products hide no part that is left out
+				for K, bound := range map[int]float64{33: 2.5, 768: 10, 1601: 10} { // in short sums, rounding does not hide an omitted part
 					r := rand.New(rand.NewPCG(3, 7))
 					values := make([]float32, K*N)
 					var src []byte
@@ -487,7 +487,8 @@ func TestLinearExact(t *testing.T) {
 	}
 }
 
-// Logits of many rows are written past the caches, in other pieces than those of few rows: the same numbers, and no others.
+// Logits of many rows are written past the caches (non-temporal stores), in other blocks than those of few rows. The numbers must be the same,
+// and nothing else may be written.
 func TestLinearPastCaches(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: 200 MB of logits")
@@ -497,7 +498,7 @@ func TestLinearPastCaches(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, 3))
 		for i, held := range []dtype{float32Type, bfloat16Type, float32Type, float32Type, bfloat16Type, bfloat16Type} {
 			K := 7
-			if i > 1 { // several blocks of K; only where that does not take long
+			if i > 1 { // several blocks of K, for the fast versions
 				K = 770
 				if held == float32Type && pools[0].isa != avx512 && pools[0].isa != amx || held == bfloat16Type && !pools[0].isa.multipliesBF16() {
 					continue
@@ -516,7 +517,7 @@ func TestLinearPastCaches(t *testing.T) {
 					return p.linear(linearStep{x: matrix(x.mem.from(from*K), K), y: matrix(y.mem, N), w: w, M: rows, n0: first, n1: N})
 				})
 			}
-			const few = 112 // too few for that, and enough for the tiles of AMX
+			const few = 112 // rows that are written through the caches, and fill the tiles of AMX
 			got := product(0, M)
 			for from := 0; from < M; from += few {
 				rows := min(few, M-from)
@@ -527,7 +528,7 @@ func TestLinearPastCaches(t *testing.T) {
 						untouched(t, row[n], "%v: y[%d][%d]", held, from+m, n)
 					}
 					if !slices.Equal(row[first:], want[m*N+first:][:N-first]) {
-						t.Fatalf("%v: row %d of %d is another than in a product of %d rows", held, from+m, M, rows)
+						t.Fatalf("%v: row %d of %d differs from that of a product of %d rows", held, from+m, M, rows)
 					}
 				}
 			}
@@ -535,8 +536,8 @@ func TestLinearPastCaches(t *testing.T) {
 	})
 }
 
-// multipliesBF16 tells whether a product of M rows is one of bfloat16 numbers: of weights held so, more rows than the register tile of
-// AVX-512 has, and kernels that have the instructions.
+// multipliesBF16 tells whether a product of M rows multiplies bfloat16 numbers. It does if the weights are bfloat16, there are more rows than
+// the register tile of AVX-512 has, and the kernels have the instructions.
 func multipliesBF16(p *pool, held dtype, M int) bool {
 	return held == bfloat16Type && M > 12 && p.isa.multipliesBF16()
 }
@@ -618,7 +619,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 				inError /= math.Sqrt(1e-5)
 			}
 		}
-		// Where the product rounds x to bfloat16, so does the reference. A normalised value near the middle of two may go either way.
+		// Where the product rounds x to bfloat16, so does the expected value. A normalised value near a tie may be rounded either way.
 		either := make([]float64, K)
 		if multipliesBF16(pools[0], held, M) {
 			for k, v := range in {
@@ -641,7 +642,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 				abs += math.Abs(float64(values[k*N+n])) * (math.Abs(in[k]) + 3)
 				flips += math.Abs(float64(values[k*N+n])) * either[k]
 			}
-			var rounded float64 // how far sums of rounded activations may be from ours, where a value lies between two integers
+			var rounded float64 // error allowed where an activation lies near a tie of two integers
 			if held == q8Type && M <= rowsOfTile[pools[0].isa] {
 				var q []float64
 				q, rounded = roundedRow(in, inError, func(k int) float64 { return math.Abs(float64(values[k*N+n])) })
@@ -652,7 +653,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 					squares += v * v
 				}
 			}
-			// Partial sums grow as a random walk, to about sqrt(squares); each of K additions rounds one.
+			// Partial sums grow as a random walk, to about sqrt(squares), and each of K additions rounds one.
 			tol := 2*eps32*math.Sqrt(float64(K)*squares) + inError*abs/math.Sqrt(float64(K))*4 + flips + rounded
 			if o.bias.p != nil {
 				sum += float64(o.bias.slice()[n])
@@ -688,7 +689,7 @@ func TestActivations(t *testing.T) {
 			for i, x := range xs {
 				near(t, got[i], activationFormulas[act](float64(x)), actTolerance(act, float64(x)), "activation %d at %v", act, x)
 			}
-			if act == geluTanh { // the left tail is right too, not just small
+			if act == geluTanh { // the left tail is right relative to its own size
 				for i, x := range xs {
 					if x > -5 && x < 0 {
 						want := reference.GELUTanh(float64(x))
@@ -752,7 +753,7 @@ func TestEmbed(t *testing.T) {
 					wte, values = table(t, r, pools[0], C, V, held, []dtype{float32Type, bfloat16Type}[variant/2%2])
 				}
 				wpe, positional := table(t, r, pools[0], C, positions, []dtype{float32Type, bfloat16Type}[variant/4%2], float32Type)
-				B, T := 1+r.IntN(3), 1+r.IntN(40) // more than 64 tokens are gathered in another order
+				B, T := 1+r.IntN(3), 1+r.IntN(40) // more than 64 tokens are read in another order
 				var ids, pos []int
 				for range B * T {
 					ids = append(ids, r.IntN(V))
@@ -778,7 +779,7 @@ func TestEmbed(t *testing.T) {
 	})
 }
 
-// Weights cut from an arena are aligned, do not overlap, and fill exactly what weightBytes says.
+// Weights cut from an arena are aligned, do not overlap, and together fill the size that weightBytes gives.
 func TestArena(t *testing.T) {
 	total := weightBytes(7, 33, float32Type, false) + weightBytes(5, 9, bfloat16Type, true) + weightBytes(9, 64, bfloat16Type, false)
 	a, err := newArena(total)
@@ -805,7 +806,7 @@ func TestArena(t *testing.T) {
 		w.free()
 	}
 	if _, err := newTable(a, 1, 1, float32Type); err == nil {
-		t.Error("a full arena gave more")
+		t.Error("a full arena gave a table")
 	}
 }
 
@@ -864,10 +865,10 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 		// Unused slots are NaN: nothing may depend on them.
 		for _, m := range []mem[float32]{kv.k, kv.v} {
 			for i := range m.slice() {
-				m.slice()[i] = math.Float32frombits(0x7fc07fc0) // as two of bfloat16 too
+				m.slice()[i] = math.Float32frombits(0x7fc07fc0) // NaN as two bfloat16 values too
 			}
 		}
-		for b := range B { // the history arrives in two pieces
+		for b := range B { // the history is appended in two parts
 			copy(history.slice(), all.slice()[b*total*3*C:][:total*3*C])
 			one := &cache{kv.k.from(b * kv.keyWords()), kv.v.from(b * kv.valueWords()), 1, kv.S, NH, HS, held}
 			for from, to := 0, pasts[b]/3; from < pasts[b]; from, to = to, pasts[b] {
@@ -901,7 +902,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 		return p.attention(o)
 	})
 	work.check(t, "work")
-	// A cache of bfloat16 rounds keys and values. Where the kernels multiply it, so are queries (scaled, in units of log 2) and exponentials.
+	// A bfloat16 cache rounds keys and values. Kernels that multiply bfloat16 also round queries (scaled, in units of log 2) and exponentials.
 	round := func(v float32) float64 { return float64(v) }
 	if held == bfloat16Type {
 		round = func(v float32) float64 { return float64(fromBF16(toBF16(v))) }
@@ -910,7 +911,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 	scaled := func(v float32) float64 { return scale * math.Log2E * float64(v) }
 	if held == bfloat16Type && bf16 && nq > 12 && pools[0].isa.multipliesBF16() {
 		scaled = func(v float32) float64 { return round(v * (float32(scale) * float32(math.Log2E))) }
-		rounding = 0x1p-8 + 2*0x1p-13 // of an exponential, and of those of both sums by their polynomial
+		rounding = 0x1p-8 + 2*0x1p-13 // of an exponential, and of the polynomial in both sums
 	}
 	for b := range B {
 		for i := range nq {
@@ -932,7 +933,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 						want += p[j] * v
 						abs += p[j] * math.Abs(v)
 					}
-					// A score of size s is off by a few eps*s, and so is its exponential, relatively; weights sum to 1.
+					// A score s is off by a few eps*s, and its exponential by as large a share of itself; weights sum to 1.
 					tol := eps32*abs*(8+2*math.Sqrt(float64(HS))+math.Sqrt(float64(len(p)))+2*math.Abs(top)) + rounding*abs
 					near(t, got[(b*nq+i)*C+h*HS+d], want, tol, "%s: y[%d][%d], head %d, channel %d", name, b, i, h, d)
 				}
@@ -941,7 +942,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 	}
 }
 
-// NaN must come out where it goes in: a product or softmax that hides one hides a broken checkpoint.
+// NaN in an input must show in the output: a product or softmax that hides it hides a broken checkpoint.
 func TestNaNPropagates(t *testing.T) {
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		r := rand.New(rand.NewPCG(7, 1))
@@ -949,7 +950,7 @@ func TestNaNPropagates(t *testing.T) {
 		const K, N = 50, 40
 		w, _ := packed(t, r, pools[0], K, N, float32Type, float32Type, false)
 		for i, act := range []activation{none, geluTanh, geluErf, relu, none, geluTanh} {
-			M := []int{15, 15, 15, 15, 100, 100}[i] // few rows, and as many as may be multiplied in parts
+			M := []int{15, 15, 15, 15, 100, 100}[i] // few rows, and enough for products of parts
 			x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
 			for _, bad := range []float32{nan, float32(math.Inf(1))} {
 				x.slice()[3*K+7] = bad
@@ -959,7 +960,7 @@ func TestNaNPropagates(t *testing.T) {
 				for i, v := range got {
 					row := i/N == 3
 					ok := (v != v) == row
-					if bad == bad { // infinite: the row is neither here nor there, but what an activation makes 0 of -Inf
+					if bad == bad { // infinite: the row is not finite, except where an activation turns -Inf into 0
 						ok = row && act != none || (v-v != 0) == row
 					}
 					if !ok {
@@ -968,7 +969,7 @@ func TestNaNPropagates(t *testing.T) {
 				}
 			}
 		}
-		for _, nq := range []int{1, 20, -20} { // -20: 20 that may be rounded to bfloat16
+		for _, nq := range []int{1, 20, -20} { // -20: 20 queries, which may be rounded to bfloat16
 			const T, C = 20, 16
 			bf16 := nq < 0
 			nq := max(nq, -nq)
@@ -996,7 +997,7 @@ func TestNaNPropagates(t *testing.T) {
 	})
 }
 
-// A pass of several steps, over and over, on more threads than there are cores, with stamps; then interrupted.
+// A program of several steps runs over and over with time stamps, on more threads than there may be cores, and is then interrupted.
 func TestProgram(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 8} {
 		p, err := newPool(threads, supportedISAs()[len(supportedISAs())-1])
@@ -1021,7 +1022,7 @@ func TestProgram(t *testing.T) {
 			}
 		}
 		if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err == nil {
-			t.Error("a full program took another step")
+			t.Error("a full program accepted another step")
 		}
 		stamps, err := alloc[int64](steps * threads * 2)
 		if err != nil {
@@ -1252,7 +1253,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// Maxima of blocks are those of plain Go, wherever the largest, a NaN or an infinity stands.
+// Maxima of blocks equal those of plain Go, at whatever place the largest value, a NaN or an infinity is.
 func TestMaxima(t *testing.T) {
 	for _, i := range supportedISAs() {
 		r := rand.New(rand.NewPCG(9, 1))

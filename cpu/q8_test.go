@@ -18,8 +18,8 @@ func (w *weight) block(k, n int) (d float32, q int) {
 	return d, int(at(64+k%32/4*128+column*4+k%4)) - 128
 }
 
-// quantised checks the blocks of an 8-bit weight against the values that it was packed from, which it replaces by those that it holds.
-// A scale is 1/127 of its block's largest value, as a bfloat16, and a weight is off by half of it at most.
+// quantised checks the blocks of an 8-bit weight against the values that it was packed from, and replaces the values by those of the blocks.
+// A scale is 1/127 of the largest value of its block, as a bfloat16; a weight is off by at most half the scale.
 func quantised(t *testing.T, w *weight, values []float32) {
 	t.Helper()
 	for n := range w.N {
@@ -46,8 +46,9 @@ func quantised(t *testing.T, w *weight, values []float32) {
 // rowsOfTile is the most rows whose product is that of a decode step: GS_MR of each version.
 var rowsOfTile = map[isa]int{portable: 4, neon: 6, neonDot: 6, avx2: 6, avx2VNNI: 6, avx512: 12, avx512VNNI: 12, avx512BF16: 12, amx: 12}
 
-// roundedRow rounds a row to 8-bit integers in blocks of 32, times their scales. Where rounding errors of the row, up to `relative` of
-// it, or of the division may decide between two integers, a sum with weights of the given sizes may be off by what it returns.
+// roundedRow rounds a row to 8-bit integers times a scale for each block of 32. slack is the error allowed of the row's product with weights
+// of the given sizes: a value near a tie of two integers may be rounded either way, by an error of the row (up to `relative` of it) or of the
+// division.
 func roundedRow(x []float64, relative float64, size func(k int) float64) (rounded []float64, slack float64) {
 	rounded = make([]float64, len(x))
 	for k0 := 0; k0 < len(x); k0 += 32 {
@@ -72,8 +73,8 @@ func roundedRow(x []float64, relative float64, size func(k int) float64) (rounde
 	return rounded, slack
 }
 
-// What no checkpoint that was read in full has, and activations that only a broken model makes, gives no wrong numbers: zeros stay
-// zeros, what is too small to scale becomes zero, huge values stay right, NaN and infinity become NaN, each only in its own column or row.
+// Extreme weights and activations give no wrong numbers: zeros stay zeros, blocks too small for a scale become zero, huge values stay right, NaN
+// and infinity become NaN, each in its own column or row only.
 func TestQ8Extremes(t *testing.T) {
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		const K, N, M = 70, 40, 4
@@ -164,15 +165,15 @@ func TestQ8Extremes(t *testing.T) {
 	})
 }
 
-// Each version says how it multiplies.
+// Each version has an entry in the tables of products and tiles.
 func TestQ8Products(t *testing.T) {
 	for i := portable; i < isas; i++ {
 		if q8Products[i] == "" || rowsOfTile[i] == 0 {
-			t.Errorf("nothing is said of %s", i)
+			t.Errorf("version %s has no entry", i)
 		}
 	}
 	if len(q8Products) != int(isas) || len(rowsOfTile) != len(q8Products) {
-		t.Errorf("%d versions, products of %d and tiles of %d are known", isas, len(q8Products), len(rowsOfTile))
+		t.Errorf("there are %d versions, products of %d and tiles of %d", isas, len(q8Products), len(rowsOfTile))
 	}
 }
 
@@ -184,11 +185,11 @@ func float64s(x []float32) []float64 {
 	return y
 }
 
-// Blocks are for products: a table has none.
+// Only weights of products are held in blocks, no tables; sizes count the scales.
 func TestQ8Size(t *testing.T) {
 	if w, err := newTable(nil, 32, 4, q8Type); err == nil {
 		w.free()
-		t.Error("a table in blocks was made: rows cannot be set in it")
+		t.Error("a table was made of 8-bit blocks, in which single rows cannot be set")
 	}
 	if got, want := weightBytes(33, 33, q8Type, false), 2*2*1088; got != want {
 		t.Errorf("33 x 33 take %d bytes, want %d", got, want)

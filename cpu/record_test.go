@@ -12,8 +12,8 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// A recorded session gives the tokens of one that is not, and each pass has each step
-// once on each thread.
+// TestRecording compares a recorded session with one that is not: the tokens are the
+// same, and each pass has each step once on each thread.
 func TestRecording(t *testing.T) {
 	const threads, prompt, steps = 2, 9, 12
 	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
@@ -38,7 +38,7 @@ func TestRecording(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := source.StartRecording(rec); err == nil {
-				t.Error("it was recorded twice at once")
+				t.Error("a second recorder was accepted while one was recording")
 			}
 		}
 		for token, err := range s.Generate(context.Background(), make([]int32, prompt), gpt2.Generation{Tokens: steps + 1, IgnoreEOS: true}) {
@@ -64,7 +64,7 @@ func TestRecording(t *testing.T) {
 	}
 	trace := rec.Trace()
 	passes := map[uint64]*traces.Event{}
-	ran := map[uint64]map[[2]int64]int{} // of a pass: how often a step on a thread
+	ran := map[uint64]map[[2]int64]int{} // of a pass: how often a step ran on a thread
 	last := map[traces.Lane]int64{}
 	for i := range trace.Events {
 		e := &trace.Events[i]
@@ -104,7 +104,7 @@ func TestRecording(t *testing.T) {
 			}
 			events++
 		}
-		if want := (len(plan.Steps)-1)*threads + 1; events != want { // sampling is one thread's
+		if want := (len(plan.Steps)-1)*threads + 1; events != want { // one thread samples
 			t.Errorf("%s at %g has %d events of steps, want %d", p.Name, p.Value, events, want)
 		}
 	}
@@ -124,7 +124,7 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// What recording costs a pass where it is off.
+// BenchmarkNoRecording measures what recording costs a pass when it is off.
 func BenchmarkNoRecording(b *testing.B) {
 	r := new(runner)
 	c := &compiled{program: new(program)}

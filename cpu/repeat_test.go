@@ -11,7 +11,7 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// Steps run round after round, and the session goes on as if they had not.
+// TestRepeat repeats steps; afterwards the session goes on as if they had not run.
 func TestRepeat(t *testing.T) {
 	m, err := gpt2.Random("random:L=2,C=32,NH=2,V=67,T=32")
 	if err != nil {
@@ -35,7 +35,7 @@ func TestRepeat(t *testing.T) {
 	for _, stage := range []gpt2.Stage{gpt2.StageCAttn, gpt2.StageSDPA, gpt2.StageResidual2, gpt2.StageLMHead, gpt2.StageEmbed} {
 		for _, phase := range []gpt2.Phase{decode, prompt} {
 			start := time.Now()
-			rounds, elapsed, err := r.Repeat(t.Context(), phase, 3, is(stage), 50*time.Millisecond) // many times what a host may keep a thread waiting
+			rounds, elapsed, err := r.Repeat(t.Context(), phase, 3, is(stage), 50*time.Millisecond) // many times as long as a busy host keeps a thread waiting
 			if err != nil || rounds < 2 || elapsed < 50*time.Millisecond || elapsed > time.Since(start) || r.Position() != 0 {
 				t.Errorf("%s: %d rounds in %v, at %d, %v", stage.Info().Name, rounds, elapsed, r.Position(), err)
 			}

@@ -1,0 +1,61 @@
+package cpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/reference"
+)
+
+// TestReferenceProducts compares the products of the reference backend, which are
+// gorgonia's, with package reference: in both layouts of weights, with and without bias,
+// for all rows and for the last of each sequence.
+func TestReferenceProducts(t *testing.T) {
+	m, err := gpt2.Random("random:L=1,C=24,NH=2,V=37,T=16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	const B, T = 2, 3
+	prepared, err := NewReference().Prepare(t.Context(), m, gpt2.Options{Layers: []int{0}, Batch: B, Context: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prepared.Close()
+	r := prepared.(*referenceRunner)
+	random := rand.New(rand.NewPCG(1, 1))
+	for _, logits := range []gpt2.Logits{gpt2.LogitsLast, gpt2.LogitsAll} {
+		r.begin(randomIDs(random, B*T, m.Config.Vocab), gpt2.Phase{Batch: B, Tokens: T, Logits: logits})
+		products := 0
+		for _, step := range r.plan.Steps {
+			o := step.Last()
+			if o.Op != gpt2.OpLinear {
+				continue
+			}
+			products++
+			for _, row := range r.rows(o.In, o.Rows) {
+				copy(row, normals(random, len(row)))
+			}
+			if err := r.step(step); err != nil {
+				t.Fatal(err)
+			}
+			formula := reference.Linear[float64]
+			if o.Stage == gpt2.StageLMHead {
+				formula = reference.LinearTransposed[float64]
+			}
+			got := r.rows(o.Out, o.Rows)
+			for i, x := range r.rows(o.In, o.Rows) {
+				for n, want := range formula(x, r.weight(o.Weight), r.weight(o.Bias)) {
+					if !(math.Abs(got[i][n]-want) <= 1e-13*math.Sqrt(float64(o.K))) {
+						t.Fatalf("%s, row %d, output %d is %v, want %v", step.Name(), i, n, got[i][n], want)
+					}
+				}
+			}
+		}
+		if products != 5 {
+			t.Errorf("the plan has %d products, want 5", products)
+		}
+	}
+}

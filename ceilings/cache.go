@@ -122,15 +122,18 @@ func readCache(path string) ([]Set, error) {
 
 // check finds values that no measurement gives.
 func (s Set) check() error {
-	if s.Key == "" || len(s.Values) == 0 || len(s.Values) > maxValues {
-		return fmt.Errorf("a set %q of %d values", s.Key, len(s.Values))
+	if s.Key == "" {
+		return errors.New("a set has no key")
+	}
+	if len(s.Values) == 0 || len(s.Values) > maxValues {
+		return fmt.Errorf("set %q has %d values; want 1 to %d", s.Key, len(s.Values), maxValues)
 	}
 	if s.Time.IsZero() || s.Time.After(time.Now().Add(24*time.Hour)) {
-		return fmt.Errorf("a time of measurement of %s", s.Time.Format(time.RFC3339))
+		return fmt.Errorf("set %q was measured at %s, which cannot be", s.Key, s.Time.Format(time.RFC3339))
 	}
 	for _, v := range s.Values {
-		rates := v.Unit == gbs || v.Unit == tflops
-		if v.Name == "" || v.Size < 0 || !rates && v.Unit != us || !(v.Value >= 0 && v.Value < 1e9) || rates && v.Value == 0 {
+		rates := v.Unit == GBs || v.Unit == TFLOPs
+		if v.Name == "" || v.Size < 0 || !rates && v.Unit != Micro || !(v.Value >= 0 && v.Value < 1e9) || rates && v.Value == 0 {
 			return fmt.Errorf("%s is %g %s", v.Name, v.Value, v.Unit)
 		}
 		if !(v.P10 >= 0 && v.P90 < 1e9) {

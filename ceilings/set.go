@@ -1,231 +1,196 @@
+// Package ceilings holds what a device can do at most, and derives from it the least
+// time that work takes there.
+//
+// A [Set] is what was measured of one device: bandwidths of memory and caches,
+// arithmetic rates, latencies. Each device measures itself, in its own package; [Store]
+// keeps the set in the user's cache folder, and [Load] finds it by a key that names
+// the device, the versions of what ran on it and, for a CPU, threads and kernels.
+//
+// A floor is the least time of a step of a pass:
+//
+//	max(bytes / bandwidth, FLOPs / arithmetic rate)
+//
+// [Set.Floor] is its only definition; benchmarks, recordings, advice and reports all
+// call it.
 package ceilings
 
 import (
-	"context"
-	"fmt"
 	"math"
 	"time"
-
-	"gpt2scope/cpu"
-	"gpt2scope/cuda"
-	"gpt2scope/gpt2"
-	"gpt2scope/traces"
 )
 
-// The units of values: bytes by 1e9, operations by 1e12, microseconds.
+// The units of values.
 const (
-	gbs    = "GB/s"
-	tflops = "TFLOP/s"
-	us     = "us"
+	GBs    = "GB/s"    // 1e9 bytes
+	TFLOPs = "TFLOP/s" // 1e12 operations
+	Micro  = "us"
+)
+
+// The types that products multiply in, which name the arithmetic rates.
+const (
+	F32  = "f32"
+	BF16 = "bf16"
 )
 
 // Value is one thing that was measured.
 type Value struct {
-	Name  string  `json:"name"` // "read", "copy"; of products the type, "f32" or "bf16"; "launch", "barrier"
-	Unit  string  `json:"unit"` // "GB/s", "TFLOP/s", "us"
+	Name  string  `json:"name"` // "read", "copy"; for products the type, F32 or BF16; "launch", "barrier"
+	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
 	P10   float64 `json:"p10"`
 	P90   float64 `json:"p90"`
-	Size  int64   `json:"size,omitempty"`  // of a bandwidth: for data of up to so many bytes; 0 for any
+	Size  int64   `json:"size,omitempty"`  // of a bandwidth: the most bytes of data it holds for; 0 for any
 	Where string  `json:"where,omitempty"` // of a bandwidth: where the data is, "memory" or "L2 cache"
 	How   string  `json:"how,omitempty"`   // what gave the value
 }
 
 // Set is what was measured of a device.
 type Set struct {
-	Key    string    `json:"key"`    // device and versions, as KeyGPU or KeyCPU gives them
+	Key    string    `json:"key"`    // names device and versions
 	Device string    `json:"device"` // its name
 	Time   time.Time `json:"time"`   // of the measurement, UTC
 	Values []Value   `json:"values"`
 
-	// Disturbed says what ran on the device meanwhile, "" where nothing did. Store
-	// refuses such a set: its values are too low.
+	// Disturbed says what else ran on the device during the measurement, "" if nothing
+	// did. Store refuses a disturbed set: its values are too low.
 	Disturbed string `json:"disturbed,omitempty"`
 }
 
-// KeyGPU names a GPU and the versions of what ran on it.
-func KeyGPU(lib *cuda.Library, dev *cuda.Device) (string, error) {
-	driver, runtime, err := lib.Versions()
-	if err != nil {
-		return "", err
-	}
-	if err := lib.OpenBLAS(); err != nil { // its version counts, and only then it is known
-		return "", err
-	}
-	info := dev.Info()
-	return fmt.Sprintf("%s, compute capability %d.%d, CUDA %d of the driver, %d of the library, cuBLASLt %d",
-		info.Name, info.Major, info.Minor, driver, runtime, lib.BLASVersion()), nil
-}
-
-// KeyCPU names the processor, and how many threads run which kernels on it.
-func KeyCPU(b *cpu.Backend) string {
-	f, _ := cpu.DetectFeatures() // what an error tells of is not used here
-	threads := fmt.Sprintf("%d threads", b.Threads())
-	if b.Threads() == 1 {
-		threads = "1 thread"
-	}
-	return fmt.Sprintf("%s, %s, kernels %s", f.Processor, threads, b.ISA())
-}
-
-// MeasureCPU measures the threads of a backend, with nothing else running on them.
-// Where data is positive, only what matters to data of so many bytes is measured,
-// which takes less time and memory; such a set is not one to [Store].
-func MeasureCPU(ctx context.Context, b *cpu.Backend, data int64) (Set, error) {
-	var c cpu.Ceilings
-	var err error
-	for range attempts { // other work may come and go
-		again, failed := b.Ceilings(ctx, data)
-		if err = failed; err != nil {
-			break
-		}
-		if again.Had > c.Had {
-			c = again
-		}
-		if c.Had >= leastTime {
-			break
-		}
-	}
-	if ctx.Err() != nil {
-		return Set{}, context.Cause(ctx)
-	}
-	if err != nil {
-		return Set{}, fmt.Errorf("the ceilings of the CPU cannot be measured: %w", err)
-	}
-	f, _ := cpu.DetectFeatures()
-	s := Set{Key: KeyCPU(b), Device: f.Processor, Time: time.Now().UTC().Truncate(time.Second)}
-	value := func(name, unit string, r cpu.Rate, scale float64) Value {
-		return Value{Name: name, Unit: unit, Value: r.Value / scale, P10: r.P10 / scale, P90: r.P90 / scale, How: r.How}
-	}
-	for _, r := range c.Read {
-		v := value("read", gbs, r.Rate, 1e9)
-		v.Size, v.Where = r.Bound, r.Name
-		s.Values = append(s.Values, v)
-	}
-	if c.Had < leastTime {
-		s.Disturbed = fmt.Sprintf("the threads had %.0f%% of the processor time of as many cores, the rest went to other work", 100*c.Had)
-	}
-	s.Values = append(s.Values, value("f32", tflops, c.F32, 1e12))
-	if c.BF16.Value > 0 {
-		s.Values = append(s.Values, value("bf16", tflops, c.BF16, 1e12))
-	}
-	s.Values = append(s.Values, value("barrier", us, c.Barrier, 1e-6))
-	return s, nil
-}
-
-// leastTime is the share of the processor time that the threads have where nothing
-// else runs; what they wait for, such as pages that are cleared, is less.
-const leastTime = 0.9
-
-// attempts is how often a CPU that other work uses is measured; the attempt with the
-// most processor time counts.
-const attempts = 3
-
-// Record returns bandwidths and arithmetic rates as a trace's header has them. device
-// is the GPU's index, -1 for the CPU.
-func (s Set) Record(device int) []traces.Ceiling {
-	var out []traces.Ceiling
+// Latency returns a value in microseconds by name, 0 if it was not measured.
+func (s Set) Latency(name string) time.Duration {
 	for _, v := range s.Values {
-		if v.Unit == gbs || v.Unit == tflops {
-			out = append(out, traces.Ceiling{Device: device, Name: v.Name, Unit: v.Unit, Value: v.Value, Size: v.Size})
-		}
-	}
-	return out
-}
-
-// find returns a value by name, for data in memory; 0 where it was not measured.
-func (s Set) find(name string) float64 {
-	for _, v := range s.Values {
-		if v.Name == name && v.Size == 0 {
-			return v.Value
+		if v.Name == name && v.Unit == Micro {
+			return time.Duration(v.Value * 1e3)
 		}
 	}
 	return 0
 }
 
-// GPU returns a GPU's values as floors need them.
-func (s Set) GPU() Ceilings {
-	c := Ceilings{Copy: s.find("copy"), Read: s.find("read"), BF16: s.find("bf16"), F32: s.find("f32"), Launch: s.find("launch"), Barrier: s.find("barrier")}
+// Bandwidth returns the highest bandwidth, in bytes per second, of reading data of so
+// many bytes over and over: that of memory or of any cache that holds the data. It is 0
+// if none was measured.
+func (s Set) Bandwidth(bytes int64) float64 {
+	best := 0.0
 	for _, v := range s.Values {
-		if v.Name == "read" && v.Size > 0 {
-			c.L2Read = v.Value
-		}
-	}
-	return c
-}
-
-// Bandwidth returns the highest bandwidth, in bytes per second, for data of so many
-// bytes that is used over and over: that of the smallest cache that may hold it, else
-// of memory. It is 0 where none was measured.
-func (s Set) Bandwidth(data int64) float64 {
-	best, size := 0.0, int64(math.MaxInt64)
-	for _, v := range s.Values {
-		if v.Unit != gbs {
-			continue
-		}
-		bound := v.Size
-		if bound == 0 {
-			bound = math.MaxInt64
-		}
-		if bound >= data && (bound < size || bound == size && v.Value > best) {
-			best, size = v.Value, bound
+		if v.Unit == GBs && (v.Size == 0 || bytes <= v.Size) {
+			best = max(best, positive(v.Value))
 		}
 	}
 	return best * 1e9
 }
 
-// PlanFloor returns the least time of a pass on the CPU: the sum over its steps of
-// what their bytes or their operations take, whichever is more. Weights and KV cache
-// come from where all data of a pass fits, since pass follows pass; activations from
-// where those of the step do, which were just written. Arithmetic is float32, in
-// whichever type weights are held, but for products and attention with weights held as
-// bfloat16 where the kernels multiply that type.
-func (s Set) PlanFloor(p *gpt2.Plan, past int, sizes gpt2.Sizes) time.Duration {
-	var sum time.Duration
-	for _, f := range s.StepFloors(p, past, sizes) {
-		sum += f.Time
+// Rate returns operations per second of products in a type: the float32 rate, or that
+// of the type if it is higher. It is 0 if neither was measured.
+func (s Set) Rate(multiply string) float64 {
+	best := 0.0
+	for _, v := range s.Values {
+		if v.Unit == TFLOPs && (v.Name == F32 || v.Name == multiply) {
+			best = max(best, positive(v.Value))
+		}
+	}
+	return best * 1e12
+}
+
+// positive returns v, or 0 if v is negative or not a number: values may come from a
+// damaged file.
+func positive(v float64) float64 {
+	if v > 0 {
+		return v
+	}
+	return 0
+}
+
+// Work is what a step needs at least.
+type Work struct {
+	FLOPs int64
+	Type  string // that it multiplies in, F32 or BF16: names the arithmetic rate
+
+	// Bytes are those of weights and KV cache. They are read from where the data of the
+	// whole pass fits, since pass follows pass.
+	Bytes int64
+
+	// Activations are bytes that the step before has just written. They are read from
+	// where those of the step alone fit.
+	Activations int64
+}
+
+// Floor is the least time of work on a device.
+type Floor struct {
+	Time  float64 // ns
+	Bound string  // BoundBytes or BoundFLOPs: what takes that time
+}
+
+// What bounds a floor.
+const (
+	BoundBytes = "bytes"
+	BoundFLOPs = "FLOPs"
+)
+
+// Floor returns the least time of a step in a pass that moves so many bytes in all
+// ([Traffic]). ok is false if a ceiling that it needs was not measured.
+func (s Set) Floor(w Work, pass int64) (f Floor, ok bool) {
+	ok = true
+	time := func(amount int64, perSecond float64) float64 {
+		if amount == 0 {
+			return 0
+		}
+		ok = ok && amount > 0 && perSecond > 0
+		return float64(amount) / perSecond * 1e9
+	}
+	bytes := time(w.Bytes, s.Bandwidth(pass)) + time(w.Activations, s.Bandwidth(w.Activations))
+	flops := time(w.FLOPs, s.Rate(w.Type))
+	f = Floor{bytes, BoundBytes}
+	if flops > bytes {
+		f = Floor{flops, BoundFLOPs}
+	}
+	if !ok || f.Time > math.MaxInt64 { // more than a time.Duration holds: the ceiling is damaged
+		return Floor{}, false
+	}
+	return f, true
+}
+
+// Traffic returns the bytes that the steps of a pass move in all. A sum beyond an
+// int64 counts as more than any cache holds.
+func Traffic(pass []Work) int64 {
+	sum := int64(0)
+	for _, w := range pass {
+		for _, n := range []int64{w.Bytes, w.Activations} {
+			if sum += max(0, n); sum < 0 {
+				return math.MaxInt64
+			}
+		}
 	}
 	return sum
 }
 
-// StepFloor is the least time of a step.
-type StepFloor struct {
-	Time  time.Duration
-	Bytes bool // bytes take longer than operations
+// Floors returns the floor of each step of a pass. ok is false if a ceiling that one
+// of them needs was not measured.
+func (s Set) Floors(pass []Work) (floors []Floor, ok bool) {
+	floors, ok = make([]Floor, len(pass)), true
+	traffic := Traffic(pass)
+	for i, w := range pass {
+		f, known := s.Floor(w, traffic)
+		floors[i], ok = f, ok && known
+	}
+	return floors, ok
 }
 
-// StepFloors returns what [Set.PlanFloor] is the sum of, for each step of the plan.
-func (s Set) StepFloors(p *gpt2.Plan, past int, sizes gpt2.Sizes) []StepFloor {
-	floors := make([]StepFloor, len(p.Steps))
-	data := p.Cost(past).Bytes(sizes)
-	for i, step := range p.Steps {
-		rate := s.find("f32")
-		if op := step.Op(); (op == gpt2.OpLinear || op == gpt2.OpAttention) && sizes.Weight == 2 {
-			rate = max(rate, s.find("bf16"))
-		}
-		floors[i] = s.stepFloor(step.Cost(past), sizes, data, rate*1e12)
+// PassFloor returns the least time of a pass: the sum over its steps. It is 0 if a
+// ceiling that a step needs was not measured.
+func (s Set) PassFloor(pass []Work) time.Duration {
+	floors, ok := s.Floors(pass)
+	if !ok {
+		return 0
 	}
-	return floors
+	sum := 0.0
+	for _, f := range floors {
+		sum += f.Time
+	}
+	return time.Duration(sum)
 }
 
-// stepFloor is the floor of a step in a pass over data of so many bytes, at a rate of
-// operations per second; 0 where that was not measured.
-func (s Set) stepFloor(cost gpt2.Cost, sizes gpt2.Sizes, data int64, rate float64) StepFloor {
-	near := gpt2.Cost{Activations: cost.Activations}.Bytes(sizes)
-	far := cost.Bytes(sizes) - near
-	bytes, flops := 0.0, 0.0
-	if b := s.Bandwidth(data); far > 0 && b > 0 {
-		bytes = float64(far) / b
-	}
-	if b := s.Bandwidth(near); near > 0 && b > 0 {
-		bytes += float64(near) / b
-	}
-	if rate > 0 {
-		flops = float64(cost.FLOPs) / rate
-	}
-	return StepFloor{seconds(max(bytes, flops)), bytes >= flops}
-}
-
-// WithBarriers adds to a plan's floor a barrier of all threads between steps.
-func (s Set) WithBarriers(p *gpt2.Plan, floor time.Duration) time.Duration {
-	return Ceilings{Barrier: s.find("barrier")}.WithBarriers(p, floor)
+// Barriers returns what a barrier over the whole device between steps costs a pass,
+// which anything that runs the steps in order on the whole device needs at least.
+func (s Set) Barriers(steps int) time.Duration {
+	return time.Duration(max(0, steps-1)) * s.Latency("barrier")
 }

@@ -6,27 +6,15 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-
-	"gpt2scope/cpu"
-	"gpt2scope/cuda"
-	"gpt2scope/gpt2"
-	"gpt2scope/traces"
 )
 
-func ms(x ...float64) (out []time.Duration) {
-	for _, v := range x {
-		out = append(out, time.Duration(v*1e6))
-	}
-	return out
-}
-
-// a set of a made-up CPU: 100 GB/s up to 1000 bytes, 10 up to 2000, 1 beyond; 1 GFLOP/s.
+// a set of a made-up CPU: 100 GB/s up to 1000 bytes, 10 up to 2000, 1
+// beyond; 1 GFLOP/s, 4 in bfloat16.
 func made(key string) Set {
 	return Set{Key: key, Device: "made up", Time: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), Values: []Value{
 		{Name: "read", Unit: "GB/s", Value: 100, P10: 90, P90: 101, Size: 1000, Where: "L2 cache"},
@@ -34,6 +22,7 @@ func made(key string) Set {
 		{Name: "copy", Unit: "GB/s", Value: 0.5, P10: 0.5, P90: 0.5},
 		{Name: "read", Unit: "GB/s", Value: 1, P10: 1, P90: 1, Where: "memory"},
 		{Name: "f32", Unit: "TFLOP/s", Value: 1e-3, P10: 1e-3, P90: 1e-3},
+		{Name: "bf16", Unit: "TFLOP/s", Value: 4e-3, P10: 4e-3, P90: 4e-3},
 		{Name: "barrier", Unit: "us", Value: 2, P10: 1, P90: 3},
 	}}
 }
@@ -44,70 +33,75 @@ func TestBandwidth(t *testing.T) {
 			t.Errorf("%d bytes at %g bytes/s, want %g", data, got, want)
 		}
 	}
+	slow := Set{Values: []Value{{Unit: GBs, Value: 1, Size: 1000}, {Unit: GBs, Value: 3}, {Unit: GBs, Value: 2, Size: 2000}}}
+	if got := slow.Bandwidth(500); got != 3e9 {
+		t.Errorf("the highest bandwidth that holds is 3 GB/s, not %g", got)
+	}
 	if got := (Set{}).Bandwidth(5); got != 0 {
 		t.Errorf("nothing was measured, and the bandwidth is %g", got)
 	}
 }
 
-// Floors of steps by hand. Weights and cache are read at the rate for the whole pass,
-// activations at the rate for as many bytes as they are.
-func TestStepFloor(t *testing.T) {
-	s, sizes := made("x"), gpt2.Sizes{Weight: 2, Activation: 4, KV: 4}
+// Floors worked out by hand. Weights and cache are read at the bandwidth for the data of
+// the pass, activations at that for as many bytes as they are.
+func TestFloor(t *testing.T) {
+	s := made("x")
 	for _, c := range []struct {
-		cost gpt2.Cost
-		data int64
-		want time.Duration
+		work Work
+		pass int64
+		want Floor
 	}{
-		{gpt2.Cost{Weights: 5000, FLOPs: 1}, 10000, 10 * time.Microsecond},
-		{gpt2.Cost{Weights: 500, FLOPs: 1}, 2000, 100},
-		{gpt2.Cost{Weights: 500, KV: 250, Activations: 250, FLOPs: 1}, 10000, 2*time.Microsecond + 10},
-		{gpt2.Cost{Weights: 500, FLOPs: 9000}, 10000, 9 * time.Microsecond},
+		{Work{Bytes: 10_000, FLOPs: 1}, 20_000, Floor{10_000, BoundBytes}},
+		{Work{Bytes: 1000, FLOPs: 1}, 2000, Floor{100, BoundBytes}},
+		{Work{Bytes: 2000, Activations: 1000, FLOPs: 1}, 20_000, Floor{2010, BoundBytes}},
+		{Work{Bytes: 1000, FLOPs: 9000, Type: F32}, 20_000, Floor{9000, BoundFLOPs}},
+		{Work{Bytes: 1000, FLOPs: 9000, Type: BF16}, 20_000, Floor{2250, BoundFLOPs}},
+		{Work{Bytes: 1000, FLOPs: 9000, Type: "q4"}, 20_000, Floor{9000, BoundFLOPs}}, // not measured: float32 is what is known
+		{Work{}, 20_000, Floor{0, BoundBytes}},
 	} {
-		if got := s.stepFloor(c.cost, sizes, c.data, 1e9); (got.Time - c.want).Abs() > 2 {
-			t.Errorf("%+v of %d bytes: %v, want %v", c.cost, c.data, got, c.want)
+		got, ok := s.Floor(c.work, c.pass)
+		if !ok || math.Abs(got.Time-c.want.Time) > 1e-9*c.want.Time || got.Bound != c.want.Bound {
+			t.Errorf("%+v in a pass of %d bytes: %+v, %v; want %+v", c.work, c.pass, got, ok, c.want)
 		}
 	}
-	m, err := gpt2.Random("random:L=1,C=8,NH=1,V=100,T=16")
-	if err != nil {
-		t.Fatal(err)
+	slow := made("y") // a type that is slower than float32 takes no longer than float32
+	slow.Values = append(slow.Values, Value{Name: "slow", Unit: TFLOPs, Value: 1e-9})
+	if f, ok := slow.Floor(Work{FLOPs: 1000, Type: "slow"}, 1); !ok || f.Time != 1000 {
+		t.Errorf("%+v, %v", f, ok)
 	}
-	defer m.Close()
-	p := gpt2.Forward(m.Config, []int{0}, gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast})
-	floor := s.PlanFloor(p, 3, sizes)
-	if cost := p.Cost(3); floor < time.Duration(cost.Weights*2) || floor > time.Duration(cost.Bytes(sizes)+cost.FLOPs) {
-		t.Errorf("at 1 byte/ns, %+v takes %v", cost, floor)
-	}
-	if d := s.WithBarriers(p, floor) - floor; d != time.Duration(len(p.Steps)-1)*2*time.Microsecond {
-		t.Errorf("%d steps need %v of barriers", len(p.Steps), d)
+	damaged := Set{Values: []Value{{Name: "read", Unit: GBs, Value: math.NaN()}, {Name: "read", Unit: GBs, Value: -1}, {Name: F32, Unit: TFLOPs, Value: 1e-300}}}
+	for _, c := range []struct {
+		set  Set
+		work Work
+	}{{Set{}, Work{Bytes: 1}}, {Set{}, Work{FLOPs: 1}}, {Set{}, Work{Activations: 1}}, {s, Work{Bytes: -1}}, {s, Work{FLOPs: -1}}, {damaged, Work{Bytes: 1}}, {damaged, Work{FLOPs: 1}}} {
+		if f, ok := c.set.Floor(c.work, 1); ok || f != (Floor{}) {
+			t.Errorf("%+v on %+v: %+v, %v", c.work, c.set.Values, f, ok)
+		}
 	}
 }
 
-func TestRecord(t *testing.T) {
-	want := []traces.Ceiling{{Device: -1, Name: "read", Unit: "GB/s", Value: 100, Size: 1000}, {Device: -1, Name: "read", Unit: "GB/s", Value: 10, Size: 2000},
-		{Device: -1, Name: "copy", Unit: "GB/s", Value: 0.5}, {Device: -1, Name: "read", Unit: "GB/s", Value: 1}, {Device: -1, Name: "f32", Unit: "TFLOP/s", Value: 1e-3}}
-	if got := made("x").Record(-1); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant\n%+v", got, want)
+// A pass is the sum of its steps, each within the traffic of all.
+func TestPassFloor(t *testing.T) {
+	s := made("x")
+	pass := []Work{{Bytes: 1500}, {Bytes: 400, Activations: 101}, {FLOPs: 500, Type: F32}}
+	if n := Traffic(pass); n != 2001 {
+		t.Errorf("traffic of %d bytes", n)
 	}
-	if c := made("x").GPU(); c != (Ceilings{Copy: 0.5, Read: 1, L2Read: 10, F32: 1e-3, Barrier: 2}) {
-		t.Errorf("as a GPU's: %+v", c)
+	floors, ok := s.Floors(pass)
+	if !ok || len(floors) != 3 || floors[0].Time != 1500 || math.Abs(floors[1].Time-401.01) > 1e-9 || floors[2].Time != 500 {
+		t.Errorf("%+v, %v", floors, ok)
 	}
-}
-
-// What the second half adds counts where it is believable.
-func TestL2Rate(t *testing.T) {
-	for _, c := range []struct {
-		half, whole []time.Duration
-		want        float64
-	}{
-		{ms(3, 3, 3), ms(4.5, 4.5, 4.5), 2 / 3.},  // 1e6 bytes more in 1.5 ms; all in 4.5 ms would be 0.44 GB/s
-		{ms(3, 3, 3), ms(3.1, 3.1, 3.1), 2 / 3.1}, // 10 GB/s is not believed
-		{ms(3, 3, 3), ms(2, 2, 2), 1},             // faster than the half: noise; all in 2 ms
-		{ms(2, 2, 2), ms(4, 4, 4), 0.5},           // no start to subtract
-	} {
-		v := l2Rate(1e6, c.half, 2e6, c.whole)
-		if math.Abs(v.Value-c.want) > 1e-6 || v.P10 > v.P90 || v.P90 < v.Value {
-			t.Errorf("%v and %v: %+v, want %g", c.half, c.whole, v, c.want)
-		}
+	if d := s.PassFloor(pass); d != 2401 {
+		t.Errorf("the pass takes %v at least", d)
+	}
+	if d := s.PassFloor(append(pass, Work{Bytes: -1})); d != 0 {
+		t.Errorf("with a step of unknown work: %v", d)
+	}
+	if d := s.Barriers(3); d != 4*time.Microsecond {
+		t.Errorf("3 steps need %v of barriers", d)
+	}
+	if n := Traffic([]Work{{Bytes: math.MaxInt64}, {Bytes: 5}}); n != math.MaxInt64 {
+		t.Errorf("a sum beyond an int64 is %d", n)
 	}
 }
 
@@ -207,75 +201,5 @@ func TestCache(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) != 1 {
 		t.Errorf("left behind: %q", left)
-	}
-}
-
-// stub builds the CUDA library without CUDA.
-func stub(t *testing.T) string {
-	t.Helper()
-	source := "../cuda/testdata/stub.c"
-	if _, err := os.Stat(source); err != nil {
-		t.Skipf("the stub library needs its source: %v", err)
-	}
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skipf("the stub library needs a C compiler: %v", err)
-	}
-	library, blas := filepath.Join(t.TempDir(), "libgpt2scope_cuda.so"), filepath.Join(t.TempDir(), "stub-blas.so")
-	args := []string{"-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", "../cuda", source, "-o", library, "-lpthread", "-lm"}
-	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("building the stub library: %v\n%s", err, out)
-	}
-	if err := os.WriteFile(blas, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
-	return library
-}
-
-// The CPU, measured as far as small data needs.
-func TestMeasureCPU(t *testing.T) {
-	b, err := cpu.New(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	s, err := MeasureCPU(context.Background(), b, 100_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.check(); err != nil || s.Key != KeyCPU(b) || !strings.Contains(s.Key, "1 thread, kernels "+b.ISA()) || s.Bandwidth(100_000) < 1e8 || s.find("f32") <= 0 || s.find("barrier") <= 0 {
-		t.Errorf("%+v, %v", s, err)
-	}
-}
-
-// A GPU without one: each event is 1.5 ms after another, so every value follows.
-func TestMeasureGPU(t *testing.T) {
-	lib, err := cuda.OpenFile(stub(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dev, err := lib.Device(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := MeasureGPU(context.Background(), lib, dev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := KeyGPU(lib, dev)
-	if err != nil || s.Key != key || !strings.Contains(key, "Stub 0, compute capability 9.0") {
-		t.Errorf("key %q, want %q, %v", s.Key, key, err)
-	}
-	free, _, _ := dev.Memory()
-	copied := float64(free/8) * 2 / 1.5e-3 / 1e9
-	l2 := float64(25<<20) / (1.5e-3 / 200) / 1e9
-	if c := s.GPU(); math.Abs(c.Copy/copied-1) > 1e-3 || math.Abs(c.Read/(copied/2)-1) > 1e-3 || math.Abs(c.L2Read/l2-1) > 1e-3 || math.Abs(c.Launch-7.5) > 1e-3 ||
-		math.Abs(c.BF16/(2*8192.*8192*8192/1.5e-3/1e12)-1) > 1e-3 || c.Barrier != 0 {
-		t.Errorf("%+v; copy should be %g, L2 %g", c, copied, l2)
-	}
-	for _, v := range s.Values {
-		if v.Where == "L2 cache" && v.Size != 50<<20 {
-			t.Errorf("%+v", v)
-		}
 	}
 }

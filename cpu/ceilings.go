@@ -6,34 +6,10 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/internal/stats"
 )
-
-// Rate is a rate that was measured in several rounds: the best of their medians, and
-// the range of the middle 80% of all repetitions.
-type Rate struct {
-	Value, P10, P90 float64
-	How             string // which of several ways gave it
-}
-
-// ReadRate is the bandwidth of reading, over and over, data of some size.
-type ReadRate struct {
-	Rate         // bytes per second
-	Name  string // "L2 cache", "memory"
-	Data  int64  // bytes that were read, by all threads together
-	Bound int64  // it holds for data of up to so many bytes; 0 for any
-}
-
-// Ceilings are the most that the threads of a [Backend] were measured to do.
-type Ceilings struct {
-	Read    []ReadRate // by rising Bound, memory last
-	F32     Rate       // FLOP/s
-	BF16    Rate       // FLOP/s of bfloat16 products; 0 where the kernels have none, and widen such weights
-	Barrier Rate       // seconds
-
-	// Had is the share of the processor time that the threads got, of what as many
-	// cores have: well below 1, other work ran meanwhile, and rates are too low.
-	Had float64
-}
 
 // measureEffort is how long and how often is measured.
 type measureEffort struct {
@@ -46,22 +22,60 @@ type measureEffort struct {
 // defaultEffort takes about 2 seconds.
 var defaultEffort = measureEffort{rounds: 5, round: 15 * time.Millisecond, memory: 1 << 30}
 
-// Ceilings measures what the backend's threads can do, with nothing else running on
-// them. It takes a few seconds, and up to a quarter of the memory that is free.
+// CeilingsKey names the processor, and how many threads run which kernels on it, as a
+// stored set of its ceilings does.
+func (b *Backend) CeilingsKey() (string, error) {
+	f, _ := DetectFeatures() // an error leaves out what is not used here
+	threads := fmt.Sprintf("%d threads", b.Threads())
+	if b.Threads() == 1 {
+		threads = "1 thread"
+	}
+	return fmt.Sprintf("%s, %s, kernels %s", f.Processor, threads, b.ISA()), nil
+}
+
+// MeasureCeilings measures what the backend's threads can do; nothing else should run
+// on them meanwhile. It takes a few seconds, and up to a quarter of the free memory.
 //
 // Bandwidths are the higher of a plain read and of the matrix-vector product that a
 // decode step consists of, each thread on its own share of the data. Data of half a
-// cache's size gives the rate of the cache. Data of twice its size may still be found
-// there in part, as no cache drops exactly what was used longest ago; up to there the
-// rate is that of data of just the cache's size.
+// cache's size gives the rate of the cache. Data of up to twice its size may still be
+// found there in part, as no cache drops exactly what was used longest ago; up to
+// there the rate is that of data of just the cache's size.
 //
-// Where data is positive, bandwidths are measured only as far as data of so many bytes
-// reaches.
-func (b *Backend) Ceilings(ctx context.Context, data int64) (Ceilings, error) {
+// If data is positive, bandwidths are measured only as far as data of so many bytes
+// needs; such a set is not one to store.
+func (b *Backend) MeasureCeilings(ctx context.Context, data int64) (s ceilings.Set, err error) {
 	effort := defaultEffort
 	effort.data = data
-	return b.pool.ceilings(ctx, caches("/sys", allowedCPUs(), b.pool.threads), availableMemory("/proc", "/sys"), effort)
+	levels, available := caches("/sys", allowedCPUs(), b.pool.threads), availableMemory("/proc", "/sys")
+	share := -1.0
+	for n := 0; n < attempts && share < undisturbed; n++ { // other work may come and go
+		values, got, err := b.pool.ceilings(ctx, levels, available, effort)
+		switch {
+		case ctx.Err() != nil:
+			return s, context.Cause(ctx)
+		case err != nil:
+			return s, fmt.Errorf("the ceilings of the CPU cannot be measured: %w", err)
+		case got > share:
+			s.Values, share = values, got
+		}
+	}
+	f, _ := DetectFeatures()
+	s.Device, s.Time = f.Processor, time.Now().UTC().Truncate(time.Second)
+	if share < undisturbed {
+		s.Disturbed = fmt.Sprintf("the threads got %.0f%% of the processor time of as many cores, other work the rest", 100*share)
+	}
+	s.Key, err = b.CeilingsKey()
+	return s, err
 }
+
+// undisturbed is the share of the processor time of as many cores that the threads get
+// if nothing else runs; waiting, such as for pages to be cleared, takes the rest.
+const undisturbed = 0.9
+
+// attempts is how often a CPU that other work uses is measured; the attempt with the
+// largest share of processor time counts.
+const attempts = 3
 
 // Threads returns how many threads run.
 func (b *Backend) Threads() int { return b.pool.threads }
@@ -102,50 +116,58 @@ func readPoints(levels []Cache, available, memory, data int64) ([]readPoint, err
 	return append(points, readPoint{"memory", memory, 0}), nil
 }
 
-func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, effort measureEffort) (Ceilings, error) {
-	var c Ceilings
+// ceilings measures, and returns with the values what share of the processor time of as
+// many cores the threads got.
+func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, effort measureEffort) (values []ceilings.Value, share float64, err error) {
 	points, err := readPoints(levels, available, effort.memory, effort.data)
 	if err != nil {
-		return c, err
+		return nil, 0, err
 	}
 	r, err := newReader(p, points[len(points)-1].data)
 	if err != nil {
-		return c, err
+		return nil, 0, err
 	}
 	defer r.free()
 	began, used := time.Now(), processTime()
 	for _, point := range points {
 		gemv, err := r.gemv(point.data)
 		if err != nil {
-			return c, err
+			return nil, 0, err
 		}
-		rate, err := best(ctx, effort, true,
+		v, err := best(ctx, effort, rate("read", ceilings.GBs, 1e9),
 			way{"a plain read", func() float64 { return p.measureRead(r.data.part(0, int(point.data/4))) }},
 			way{"the matrix-vector product", gemv.rate})
 		gemv.free()
 		if err != nil {
-			return c, err
+			return nil, 0, err
 		}
-		c.Read = append(c.Read, ReadRate{rate, point.name, point.data, point.bound})
+		v.Where, v.Size = point.name, point.bound
+		values = append(values, v)
 	}
-	// Rates fall with size. Where noise says otherwise, the higher one is a bound for both.
-	for i := len(c.Read) - 2; i >= 0; i-- {
-		if next := c.Read[i+1].Rate; c.Read[i].Value < next.Value {
-			c.Read[i].Rate = next
+	// Bandwidth falls with the size of the data. If noise says otherwise, the higher one
+	// bounds both.
+	for i := len(values) - 2; i >= 0; i-- {
+		if v, next := &values[i], values[i+1]; v.Value < next.Value {
+			v.Value, v.P10, v.P90, v.How = next.Value, next.P10, next.P90, next.How
 		}
 	}
 	tiles, chains := calls(registerTile.measure(p)), calls(multiplyAdds.measure(p))
-	if c.F32, err = best(ctx, effort, true, way{"the register tile of the products, from the first-level cache", tiles}, way{"multiply-adds between registers", chains}); err != nil {
-		return c, err
+	f32, err := best(ctx, effort, rate(ceilings.F32, ceilings.TFLOPs, 1e12),
+		way{"the register tile of the products, from the first-level cache", tiles}, way{"multiply-adds between registers", chains})
+	if err != nil {
+		return nil, 0, err
 	}
+	values = append(values, f32)
 	if p.isa.multipliesBF16() {
-		if c.BF16, err = best(ctx, effort, true, way{"the register tile of the bfloat16 products, from the first-level cache", calls(registerTileBF16.measure(p))}); err != nil {
-			return c, err
+		bf16, err := best(ctx, effort, rate(ceilings.BF16, ceilings.TFLOPs, 1e12),
+			way{"the register tile of the bfloat16 products, from the first-level cache", calls(registerTileBF16.measure(p))})
+		if err != nil {
+			return nil, 0, err
 		}
+		values = append(values, bf16)
 	}
-	c.Barrier, err = best(ctx, effort, false, way{"barriers in a row", func() float64 { return p.measureBarrier(1000) }})
-	c.Had = float64(processTime()-used) / float64(max(1, time.Since(began))) / float64(p.threads)
-	return c, err
+	barrier, err := best(ctx, effort, quantity{"barrier", ceilings.Micro, 1e-6, false}, way{"barriers in a row", func() float64 { return p.measureBarrier(1000) }})
+	return append(values, barrier), float64(processTime()-used) / float64(max(1, time.Since(began))) / float64(p.threads), err
 }
 
 // processTime is the processor time that this process has used.
@@ -169,16 +191,25 @@ func calls(measure func(count int) float64) func() float64 {
 	}
 }
 
-// way is one way to measure a rate.
+// quantity is what is measured.
+type quantity struct {
+	name, unit string
+	scale      float64 // the unit, in bytes or operations per second, or in seconds
+	high       bool    // the highest counts, as for rates; else the lowest
+}
+
+func rate(name, unit string, scale float64) quantity { return quantity{name, unit, scale, true} }
+
+// way is one way to measure a quantity.
 type way struct {
-	name string
-	rate func() float64
+	name  string
+	value func() float64
 }
 
 // best measures in rounds, in each all ways in turn, after one that warms up. It takes
-// the highest median of a round where high rates are good, else the lowest.
-func best(ctx context.Context, effort measureEffort, high bool, ways ...way) (Rate, error) {
-	var out Rate
+// the best median of a round, and the spread of all repetitions of that way.
+func best(ctx context.Context, effort measureEffort, q quantity, ways ...way) (ceilings.Value, error) {
+	out := ceilings.Value{Name: q.name, Unit: q.unit}
 	all := map[string][]float64{}
 	for round := range effort.rounds + 1 {
 		for _, w := range ways {
@@ -187,14 +218,13 @@ func best(ctx context.Context, effort measureEffort, high bool, ways ...way) (Ra
 				if ctx.Err() != nil {
 					return out, context.Cause(ctx)
 				}
-				values = append(values, w.rate())
+				values = append(values, w.value()/q.scale)
 			}
 			if round == 0 {
 				continue
 			}
 			slices.Sort(values)
-			m := values[len(values)/2]
-			if out.How == "" || (m > out.Value) == high {
+			if m := stats.Median(values); out.How == "" || (m > out.Value) == q.high {
 				out.Value, out.How = m, w.name
 			}
 			all[w.name] = append(all[w.name], values...)
@@ -202,8 +232,7 @@ func best(ctx context.Context, effort measureEffort, high bool, ways ...way) (Ra
 	}
 	sorted := all[out.How]
 	slices.Sort(sorted)
-	at := func(q float64) float64 { return sorted[int(q*float64(len(sorted)-1)+0.5)] }
-	out.P10, out.P90 = at(0.1), at(0.9)
+	out.P10, out.P90 = stats.Quantile(sorted, 0.1), stats.Quantile(sorted, 0.9)
 	return out, nil
 }
 

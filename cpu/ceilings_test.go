@@ -6,8 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"gpt2scope/ceilings"
 )
 
 // tree writes files under a folder.
@@ -102,37 +106,35 @@ func TestCeilings(t *testing.T) {
 	}
 	defer p.close()
 	effort := measureEffort{rounds: 2, round: time.Millisecond}
-	c, err := p.ceilings(context.Background(), []Cache{{1, 64 << 10}, {2, 1 << 20}}, 0, effort)
+	values, share, err := p.ceilings(context.Background(), []Cache{{1, 64 << 10}, {2, 1 << 20}}, 0, effort)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Read) != 3 || c.Read[0].Bound != 1<<20 || c.Read[2].Bound != 0 || c.Read[2].Name != "memory" {
-		t.Errorf("%+v", c.Read)
-	}
-	rates := []Rate{c.F32, c.Barrier}
-	if p.isa.multipliesBF16() {
-		rates = append(rates, c.BF16)
-	} else if c.BF16 != (Rate{}) {
-		t.Errorf("%v multiplies no bfloat16: %+v", p.isa, c.BF16)
-	}
-	for i, r := range c.Read {
-		rates = append(rates, r.Rate)
-		if i > 0 && r.Value > c.Read[i-1].Value {
-			t.Errorf("data of %d bytes is read faster than less data: %+v", r.Data, c.Read)
+	var names []string
+	for i, v := range values {
+		names = append(names, v.Name+" "+v.Where+" "+v.Unit)
+		if !(v.P10 > 0 && v.P10 <= v.P90 && v.Value > 0) || v.How == "" {
+			t.Errorf("%+v", v)
+		}
+		if v.Unit == ceilings.GBs && i > 0 && v.Value > values[i-1].Value {
+			t.Errorf("more data is read faster: %+v", values[:i+1])
+		}
+		// No machine is so slow.
+		if least := map[string]float64{ceilings.GBs: 0.1, ceilings.TFLOPs: 1e-4}[v.Unit]; v.Value < least || v.Unit == ceilings.Micro && v.Value > 1000 {
+			t.Errorf("%+v", v)
 		}
 	}
-	for _, r := range rates {
-		if !(r.P10 > 0 && r.P10 <= r.P90 && r.Value > 0) || r.How == "" {
-			t.Errorf("%+v", r)
-		}
+	want := []string{"read L2 cache GB/s", "read L2 cache, in part GB/s", "read memory GB/s", "f32  TFLOP/s", "bf16  TFLOP/s", "barrier  us"}
+	if !p.isa.multipliesBF16() {
+		want = slices.Delete(want, 4, 5)
 	}
-	if c.Barrier.Value > 1e-3 || c.F32.Value < 1e8 || c.Read[0].Value < 1e8 {
-		t.Errorf("no machine is so slow: %+v", c)
+	if !slices.Equal(names, want) || values[0].Size != 1<<20 || values[2].Size != 0 || !(share > 0 && share < 1.5) {
+		t.Errorf("measured %q with a share of %g of the CPU; want %q", names, share, want)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("why")
 	cancel(why)
-	if _, err := p.ceilings(ctx, nil, 0, measureEffort{rounds: 1, memory: 8 << 20}); err != why {
+	if _, _, err := p.ceilings(ctx, nil, 0, measureEffort{rounds: 1, memory: 8 << 20}); err != why {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -144,11 +146,29 @@ func TestBest(t *testing.T) {
 	rising := way{"rising", func() float64 { i++; return float64(i) }} // 1 to 3 warm up; then 4 to 6, 7 to 9
 	for _, c := range []struct {
 		high bool
-		want Rate
-	}{{true, Rate{8, 5, 9, "rising"}}, {false, Rate{5, 5, 5, "steady"}}} {
+		want ceilings.Value
+	}{{true, ceilings.Value{Value: 8, P10: 5, P90: 9, How: "rising"}}, {false, ceilings.Value{Value: 5, P10: 5, P90: 5, How: "steady"}}} {
 		i = 0
-		if got, err := best(context.Background(), measureEffort{rounds: 2}, c.high, steady, rising); err != nil || got != c.want {
+		c.want.Name, c.want.Unit = "some", "unit"
+		if got, err := best(context.Background(), measureEffort{rounds: 2}, quantity{"some", "unit", 1, c.high}, steady, rising); err != nil || got != c.want {
 			t.Errorf("best %+v, %v; want %+v", got, err, c.want)
 		}
+	}
+}
+
+// Measured as far as small data needs.
+func TestMeasureCeilings(t *testing.T) {
+	b, err := New(Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s, err := b.MeasureCeilings(context.Background(), 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := b.CeilingsKey()
+	if err != nil || s.Key != key || !strings.Contains(s.Key, "1 thread, kernels "+b.ISA()) || s.Bandwidth(100_000) < 1e8 || s.Rate(ceilings.F32) <= 0 || s.Latency("barrier") <= 0 || s.Time.IsZero() {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

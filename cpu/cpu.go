@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
@@ -107,7 +108,11 @@ func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 // Sizes are 4 bytes, or for weights held as bfloat16 2, as 8-bit integers with their
 // scales 1.0625; beside both, keys and values are bfloat16.
 func (b *Backend) Sizes() gpt2.Sizes {
-	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size()}
+	multiply := ceilings.F32
+	if b.MultipliesBF16() { // of many rows; few, as in a decode step, are float32, but bound by bytes
+		multiply = ceilings.BF16
+	}
+	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size(), Multiply: multiply}
 }
 
 // packedModel are the parameters of a model, as the kernels take them. They are

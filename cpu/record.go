@@ -52,10 +52,7 @@ func (r *runner) StartRecording(p *record.Recorder) error {
 	}
 	p.Header(func(h *traces.Header) {
 		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: 0}
-		h.DType = "f32"
-		if r.backend.MultipliesBF16() { // of many rows; few, as in a decode step, are float32, but bound by bytes
-			h.DType = "bf16"
-		}
+		h.DType = r.backend.Sizes().Multiply
 		h.NotRecorded = append(h.NotRecorded, "where threads wait for each other: it shows as the time from the end of one step to the beginning of the next")
 	})
 	return nil

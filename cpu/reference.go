@@ -24,7 +24,9 @@ func (referenceBackend) Name() string { return "reference" }
 func (referenceBackend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 
 // Sizes are those of float64.
-func (referenceBackend) Sizes() gpt2.Sizes { return gpt2.Sizes{Weight: 8, Activation: 8, KV: 8} }
+func (referenceBackend) Sizes() gpt2.Sizes {
+	return gpt2.Sizes{Weight: 8, Activation: 8, KV: 8, Multiply: "f64"}
+}
 
 // Close does nothing.
 func (referenceBackend) Close() error { return nil }

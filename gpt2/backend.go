@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"gpt2scope/ceilings"
 )
 
 // Backend makes runners: something that can execute plans.
@@ -25,6 +27,17 @@ type Backend interface {
 	// Close frees what sessions share, such as threads. Sessions must be closed
 	// before. Closing twice does nothing.
 	Close() error
+}
+
+// CeilingMeasurer is implemented by backends that can measure what their device does at
+// most.
+type CeilingMeasurer interface {
+	// CeilingsKey names the device, and what runs on it, as a stored set does.
+	CeilingsKey() (string, error)
+
+	// MeasureCeilings measures the device; nothing else should use it meanwhile. If data
+	// is positive, only what a pass over data of so many bytes needs may be measured.
+	MeasureCeilings(ctx context.Context, data int64) (ceilings.Set, error)
 }
 
 // Options are what a session is made for.

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"gpt2scope/internal/stats"
 )
 
 // Measurement is the time of a pass over several repetitions.
@@ -100,6 +102,6 @@ type Measurer interface {
 // newMeasurement returns the times with their quantiles. There is at least one.
 func newMeasurement(times []time.Duration) Measurement {
 	sorted := slices.Sorted(slices.Values(times))
-	at := func(q float64) time.Duration { return sorted[int(q*float64(len(sorted)-1)+0.5)] }
+	at := func(q float64) time.Duration { return stats.Quantile(sorted, q) }
 	return Measurement{Median: at(0.5), P10: at(0.1), P90: at(0.9), Times: times}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"gpt2scope/ceilings"
 )
 
 // Buffer names an activation buffer of a pass. All are float32 at this level, B
@@ -170,6 +172,14 @@ func (s Step) Cost(past int) Cost {
 	return c
 }
 
+// Work returns what the step needs at least, in the terms of [ceilings.Set.Floor].
+func (s Step) Work(past int, sizes Sizes) ceilings.Work {
+	c := s.Cost(past)
+	w := ceilings.Work{FLOPs: c.FLOPs, Type: sizes.Type(s.Op()), Activations: Cost{Activations: c.Activations}.Bytes(sizes)}
+	w.Bytes = c.Bytes(sizes) - w.Activations
+	return w
+}
+
 // Plan is the list of steps of a pass, made once per session and phase. It is
 // what backends execute and what traces refer to. A plan is not changed after it
 // is made.
@@ -188,6 +198,15 @@ func (p *Plan) Cost(past int) Cost {
 		c = c.Add(s.Cost(past))
 	}
 	return c
+}
+
+// Work returns what each step needs at least, with past tokens in the cache.
+func (p *Plan) Work(past int, sizes Sizes) []ceilings.Work {
+	work := make([]ceilings.Work, len(p.Steps))
+	for i, s := range p.Steps {
+		work[i] = s.Work(past, sizes)
+	}
+	return work
 }
 
 // Output returns the buffer that the last step writes, and its shape.

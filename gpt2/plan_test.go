@@ -2,9 +2,12 @@ package gpt2
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"gpt2scope/ceilings"
 )
 
 // randomConfig draws a small geometry with odd sizes among them.
@@ -52,7 +55,7 @@ func TestRegistryIsWhole(t *testing.T) {
 		}
 		seen[info.Name] = true
 		small, large := info.Cost(c, 1, 1, 4), info.Cost(c, 2, 3, 4)
-		if small.FLOPs <= 0 || small.Bytes(Sizes{4, 4, 4}) <= 0 || large.FLOPs <= small.FLOPs {
+		if small.FLOPs <= 0 || small.Bytes(Sizes{Weight: 4, Activation: 4, KV: 4}) <= 0 || large.FLOPs <= small.FLOPs {
 			t.Errorf("the cost of %s is not one: %+v for one token, %+v for 2 x 3", info.Name, small, large)
 		}
 	}
@@ -230,6 +233,48 @@ func TestFindStage(t *testing.T) {
 	for _, name := range []string{"", "h.0", "h.1.ln_1", "h.9.ln_1", "ln_1", "h.0.ln_f", "h.2.ln_1.", "h.-1.ln_1"} {
 		if at, err := FindStage(name, layers); err == nil && name != "h.2.ln_1" {
 			t.Errorf("FindStage(%q) = %+v", name, at)
+		}
+	}
+}
+
+// TestWork: all steps that multiply, fused or not, and attention too, have the rate of the
+// type that the backend multiplies in; nothing else has. Bytes are those of the cost.
+func TestWork(t *testing.T) {
+	c := Config{Layers: 2, Channels: 8, Heads: 2, Vocab: 100, Positions: 16, Inner: 32, Activation: GELUNew}
+	sizes := Sizes{Weight: 2, Activation: 4, KV: 3, Multiply: ceilings.BF16}
+	p := Forward(c, []int{0, 1}, Phase{Batch: 2, Tokens: 3, Logits: LogitsLast, Sample: true})
+	for _, p := range []*Plan{p, p.Fuse(Chain{OpLayerNorm, OpLinear, OpActivation}, Chain{OpLayerNorm, OpLinear}, Chain{OpLinear, OpAdd})} {
+		types := map[Op]string{}
+		for i, w := range p.Work(5, sizes) {
+			s := p.Steps[i]
+			if before, ok := types[s.Op()]; ok && before != w.Type {
+				t.Errorf("%s multiplies in %s, others of its kind in %s", s.Name(), w.Type, before)
+			}
+			types[s.Op()] = w.Type
+			cost := s.Cost(5)
+			if w.FLOPs != cost.FLOPs || w.Activations != 4*cost.Activations || w.Bytes != 2*cost.Weights+3*cost.KV || w != s.Work(5, sizes) {
+				t.Errorf("%s: %+v of %+v", s.Name(), w, cost)
+			}
+		}
+		for op, kind := range types {
+			if want := op == OpLinear || op == OpAttention; want != (kind == ceilings.BF16) || !want && kind != ceilings.F32 {
+				t.Errorf("%v computes in %s", op, kind)
+			}
+		}
+		if _, ok := types[OpAttention]; !ok || len(types) < 4 {
+			t.Errorf("only %v", types)
+		}
+	}
+	// A device with a fast bfloat16 rate bounds attention by it.
+	set := ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: ceilings.GBs, Value: 1e6}, {Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1e-6}, {Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 8e-6}}}
+	floors, ok := set.Floors(p.Work(5, sizes))
+	for i, s := range p.Steps {
+		rate := 1e-3 // FLOPs in a ns
+		if s.Op() == OpAttention || s.Op() == OpLinear {
+			rate = 8e-3
+		}
+		if want := float64(s.Cost(5).FLOPs) / rate; !ok || math.Abs(floors[i].Time-want) > 1e-9*want || floors[i].Bound != ceilings.BoundFLOPs {
+			t.Errorf("%s: %+v, %v; want %g ns", s.Name(), floors[i], ok, want)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"gpt2scope/ceilings"
 )
 
 // Op is the operation of a stage: what kind of mathematics it is.
@@ -155,6 +157,18 @@ type Cost struct {
 type Sizes struct {
 	Weight         float64
 	Activation, KV int
+
+	// Multiply is the type in which products and attention multiply: ceilings.F32, or
+	// ceilings.BF16. All else is float32.
+	Multiply string
+}
+
+// Type returns the type that an operation computes in.
+func (s Sizes) Type(op Op) string {
+	if op == OpLinear || op == OpAttention {
+		return s.Multiply
+	}
+	return ceilings.F32
 }
 
 // Bytes returns the least bytes moved.

@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx/annotate"
 	"gpt2scope/traces"
@@ -103,6 +104,18 @@ func (r *Recorder) Header(change func(h *traces.Header)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.header)
+}
+
+// Ceilings notes what a device was measured to do, as far as floors need it. device is
+// the GPU's index, -1 for the CPU.
+func (r *Recorder) Ceilings(device int, s ceilings.Set) {
+	r.Header(func(h *traces.Header) {
+		for _, v := range s.Values {
+			if v.Unit == ceilings.GBs || v.Unit == ceilings.TFLOPs {
+				h.Ceilings = append(h.Ceilings, traces.Ceiling{Device: device, Name: v.Name, Unit: v.Unit, Value: v.Value, Size: v.Size})
+			}
+		}
+	})
 }
 
 // Name gives a lane a name.

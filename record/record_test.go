@@ -1,9 +1,11 @@
 package record_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
 	"gpt2scope/record"
 	"gpt2scope/traces"
@@ -55,5 +57,16 @@ func TestClocks(t *testing.T) {
 	}
 	if wall := time.Now().UnixNano() - trace.Header.Base; wall < e.End() || wall > e.End()+int64(10*time.Second) {
 		t.Errorf("by the base the range ended %d ns before now", wall-e.End())
+	}
+}
+
+// Floors need bandwidths and arithmetic rates, which the header has; latencies they do not.
+func TestCeilings(t *testing.T) {
+	r := record.New("x", "1")
+	r.Ceilings(-1, ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 100, P10: 90, P90: 101, Size: 1000, Where: "L2 cache"},
+		{Name: "copy", Unit: "GB/s", Value: 0.5}, {Name: "f32", Unit: "TFLOP/s", Value: 1e-3}, {Name: "barrier", Unit: "us", Value: 2}}})
+	want := []traces.Ceiling{{Device: -1, Name: "read", Unit: "GB/s", Value: 100, Size: 1000}, {Device: -1, Name: "copy", Unit: "GB/s", Value: 0.5}, {Device: -1, Name: "f32", Unit: "TFLOP/s", Value: 1e-3}}
+	if got := r.Trace().Header.Ceilings; !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant\n%+v", got, want)
 	}
 }

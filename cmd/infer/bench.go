@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cpu"
+	"gpt2scope/ceilings"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/traces"
@@ -124,12 +124,11 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
-	var device measured
-	if !b.noFloor {
-		if gpu, err := measureDevice(ctx, o.backend, m, stderr); err != nil {
+	var device *benchDevice
+	_, isGPU := o.backend.(*exec.Backend)
+	if isGPU && !b.noFloor { // before the model takes memory
+		if device, err = measureDevice(ctx, o.backend, 0, m, stderr); err != nil {
 			return err
-		} else if gpu != nil {
-			device = gpu
 		}
 	}
 	s, err := o.load(ctx, stderr, b.batch)
@@ -140,8 +139,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
-	if host, ok := o.backend.(*cpu.Backend); ok && !b.noFloor {
-		if device, err = measureHost(ctx, host, plan.Cost(past).Bytes(host.Sizes()), m, stderr); err != nil {
+	work := plan.Work(past, o.backend.Sizes())
+	if !isGPU && !b.noFloor {
+		if device, err = measureDevice(ctx, o.backend, ceilings.Traffic(work), m, stderr); err != nil {
 			return err
 		}
 	}
@@ -164,13 +164,17 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		return err
 	}
 	var stages []benchStage
-	if host, ok := device.(*benchHost); ok && b.record == "" {
+	if device != nil && !isGPU && b.record == "" {
 		stop := m.spin(stderr, "measuring stages")
-		stages, err = measureStages(ctx, s, plan, phase, past, b.repeat, host.set, o.backend.Sizes())
+		stages, err = measureStages(ctx, s, plan, phase, past, b.repeat, device.set, o.backend.Sizes())
 		stop()
 		if err != nil {
 			return err
 		}
+	}
+	var floor, barriers time.Duration
+	if device != nil {
+		floor, barriers = device.set.PassFloor(work), device.set.Barriers(len(work))
 	}
 	cost := plan.Cost(past)
 	gflops := perSecond(float64(cost.FLOPs), result.Median) / 1e9
@@ -182,8 +186,7 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 			"gflop_per_s": gflops, "gb_per_s": gbs, "configuration": o.setting(),
 		}
 		if device != nil {
-			floor := device.limits().PlanFloor(plan, past, o.backend.Sizes())
-			out["floor_ms"], out["floor_with_barriers_ms"] = ms(floor), ms(device.limits().WithBarriers(plan, floor))
+			out["floor_ms"], out["floor_with_barriers_ms"] = ms(floor), ms(floor+barriers)
 			out["share_of_floor"] = share(floor, result.Median)
 			out["device"] = device
 		}
@@ -200,9 +203,8 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
 		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), len(result.Times), perSecond(tokens, result.Median), gflops, gbs, o.setting())
 	if device != nil {
-		floor := device.limits().PlanFloor(plan, past, o.backend.Sizes())
-		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps: %.0f%% of floor\n%s\n",
-			ms(floor), ms(device.limits().WithBarriers(plan, floor)), 100*share(floor, result.Median), device)
+		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps: %.0f%% of floor\n%s; %s\n",
+			ms(floor), ms(floor+barriers), 100*share(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
 	}
 	if stages != nil {
 		var table bytes.Buffer
@@ -235,18 +237,6 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Phase, int, 
 		return phase, past, fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
 	}
 	return phase, past, nil
-}
-
-// measured is a device whose ceilings were measured; String is for people.
-type measured interface {
-	fmt.Stringer
-	limits() limits
-}
-
-// limits are ceilings as floors are made of them.
-type limits interface {
-	PlanFloor(p *gpt2.Plan, past int, sizes gpt2.Sizes) time.Duration
-	WithBarriers(p *gpt2.Plan, floor time.Duration) time.Duration
 }
 
 // share returns the floor as a share of a time.

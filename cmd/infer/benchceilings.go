@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/cpu"
 	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
@@ -75,24 +74,22 @@ func runCeilings(ctx context.Context, m *modelFlags, again, asJSON bool, stdout,
 // takes its floors from that: it does not measure. An error says why what is stored
 // cannot be used, or that the device has no ceilings.
 func storedCeilings(backend gpt2.Backend) (set ceilings.Set, found bool, err error) {
-	switch b := backend.(type) {
-	case *cpu.Backend:
-		return ceilings.Load(ceilings.KeyCPU(b))
-	case *cudaexec.Backend:
-		key, err := ceilings.KeyGPU(b.Library(), b.Device())
-		if err != nil {
-			return set, false, err
-		}
-		return ceilings.Load(key)
+	b, ok := backend.(gpt2.CeilingMeasurer)
+	if !ok {
+		return set, false, errNoCeilings
 	}
-	return set, false, errNoCeilings
+	key, err := b.CeilingsKey()
+	if err != nil {
+		return set, false, err
+	}
+	return ceilings.Load(key)
 }
 
 var errNoCeilings = errors.New("the reference device has no ceilings: it is plain Go; use --device cpu or --device cuda")
 
 // ceilingsOf returns what a backend's device can do, from the file of earlier
-// measurements where it has them and again is false. What is measured is stored
-// there; where that fails, standard error says so.
+// measurements if it is there and again is false. What is measured is stored
+// there; if that fails, standard error says so.
 func ceilingsOf(ctx context.Context, backend gpt2.Backend, m *modelFlags, again bool, stderr io.Writer) (set ceilings.Set, stored bool, err error) {
 	set, found, err := storedCeilings(backend)
 	switch {
@@ -104,11 +101,7 @@ func ceilingsOf(ctx context.Context, backend gpt2.Backend, m *modelFlags, again 
 		m.notice(err.Error() + "; ceilings are measured again")
 	}
 	stop := m.spin(stderr, "measuring what the device can do")
-	if b, ok := backend.(*cudaexec.Backend); ok {
-		set, err = ceilings.MeasureGPU(ctx, b.Library(), b.Device())
-	} else {
-		set, err = ceilings.MeasureCPU(ctx, backend.(*cpu.Backend), 0)
-	}
+	set, err = backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx, 0)
 	stop()
 	if err != nil {
 		return set, false, err
@@ -159,36 +152,66 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-// benchHost is the CPU that was measured on.
-type benchHost struct {
-	Key      string           `json:"name"` // processor, threads, kernels
+// benchDevice is the device that was measured on, and what it can do at most.
+type benchDevice struct {
+	Name     string           `json:"name"`               // of a CPU with threads and kernels
+	Driver   string           `json:"driver,omitempty"`   // the CUDA version that the driver supports
+	Runtime  string           `json:"runtime,omitempty"`  // the one that the library was built with
+	CuBLASLt uint64           `json:"cublaslt,omitempty"` // cublasLtGetVersion
+	ClockMHz int              `json:"sm_clock_mhz,omitempty"`
 	Ceilings []ceilings.Value `json:"ceilings"`
 
-	set  ceilings.Set
-	data int64 // bytes of a pass
+	set ceilings.Set
 }
 
-// measureHost measures the CPU as far as a pass over data of so many bytes needs it.
-func measureHost(ctx context.Context, b *cpu.Backend, data int64, m *modelFlags, stderr io.Writer) (*benchHost, error) {
-	defer m.spin(stderr, "measuring the CPU")()
-	set, err := ceilings.MeasureCPU(ctx, b, data)
-	return &benchHost{set.Key, set.Values, set, data}, err
+// measureDevice measures a backend's device; nil if it has no ceilings. If data is
+// positive, only what a pass over data of so many bytes needs may be measured.
+func measureDevice(ctx context.Context, backend gpt2.Backend, data int64, m *modelFlags, stderr io.Writer) (*benchDevice, error) {
+	b, ok := backend.(gpt2.CeilingMeasurer)
+	if !ok {
+		return nil, nil
+	}
+	defer m.spin(stderr, "measuring the device")()
+	set, err := b.MeasureCeilings(ctx, data)
+	if err != nil {
+		return nil, err
+	}
+	d := &benchDevice{Name: set.Key, Ceilings: set.Values, set: set}
+	if gpu, ok := backend.(*cudaexec.Backend); ok {
+		driver, runtime, err := gpu.Library().Versions()
+		if err != nil {
+			return nil, err
+		}
+		d.Name, d.Driver, d.Runtime = set.Device, cudaVersion(driver), cudaVersion(runtime)
+		d.ClockMHz, d.CuBLASLt = smClock(gpu.Device()), gpu.Library().BLASVersion()
+	}
+	return d, nil
 }
-
-func (h *benchHost) limits() limits { return h.set }
 
 // String is two lines for people.
-func (h *benchHost) String() string {
+func (d *benchDevice) String() string {
+	name := d.Name
+	if d.Driver != "" {
+		name += fmt.Sprintf(", CUDA %s of the driver, %s of the library, cuBLASLt %d", d.Driver, d.Runtime, d.CuBLASLt)
+	}
+	if d.ClockMHz > 0 {
+		name += fmt.Sprintf(", SM clock %d MHz after the measurement of the ceilings", d.ClockMHz)
+	}
 	var parts []string
-	for _, v := range h.Ceilings {
+	for _, v := range d.Ceilings {
 		what := v.Name
 		if v.Where != "" {
 			what += " from " + v.Where
 		}
 		parts = append(parts, fmt.Sprintf("%s %s %s", what, digits(v.Value), v.Unit))
 	}
-	if h.set.Disturbed != "" {
-		parts = append(parts, "which may be too low, since "+h.set.Disturbed)
+	if d.set.Disturbed != "" {
+		parts = append(parts, "which may be too low: "+d.set.Disturbed)
 	}
-	return fmt.Sprintf("%s\nceilings: %s; the pass is over data of %s, read at %.1f GB/s", h.Key, strings.Join(parts, ", "), size(h.data), h.set.Bandwidth(h.data)/1e9)
+	return fmt.Sprintf("%s\nceilings: %s", name, strings.Join(parts, ", "))
+}
+
+// reads says from where a pass reads its data.
+func (d *benchDevice) reads(data int64) string {
+	return fmt.Sprintf("the pass is over data of %s, read at %.1f GB/s", size(data), d.set.Bandwidth(data)/1e9)
 }

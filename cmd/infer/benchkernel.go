@@ -21,6 +21,7 @@ import (
 	"gpt2scope/cuda"
 	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stats"
 )
 
 // newBenchKernel makes "infer bench kernel".
@@ -86,7 +87,7 @@ func (b *benchFlags) runKernel(ctx context.Context, m *modelFlags, name string, 
 	if err != nil {
 		return err
 	}
-	device, err := measureDevice(ctx, backend, m, stderr)
+	device, err := measureDevice(ctx, backend, 0, m, stderr)
 	if err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ type trial struct {
 
 // workbench holds the data of a stage.
 type workbench struct {
-	*ceilings.Bench
+	*cuda.Bench
 	lib          *cuda.Library
 	config       gpt2.Config
 	stage        gpt2.Stage
@@ -170,7 +171,7 @@ type workbench struct {
 }
 
 func newWorkbench(b *cudaexec.Backend, c gpt2.Config, stage gpt2.Stage, phase gpt2.Phase, past int) (*workbench, error) {
-	bench, err := ceilings.NewBench(b.Device())
+	bench, err := cuda.NewBench(b.Device())
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +207,9 @@ func (w *workbench) run(ctx context.Context, device *benchDevice) ([]kernelResul
 		return nil, err
 	}
 	cost := w.stage.Info().Cost(w.config, w.B, w.T, w.past)
-	floor := device.Ceilings.Floor(cost, w.sizes)
+	work := ceilings.Work{FLOPs: cost.FLOPs, Type: w.sizes.Type(w.stage.Info().Op), Bytes: cost.Bytes(w.sizes)} // no copy of the data is in a cache
+	f, _ := device.set.Floor(work, math.MaxInt64)
+	floor := time.Duration(f.Time)
 	var results []kernelResult
 	ran := false
 	for variant, name := range w.lib.Variants(op) {
@@ -239,7 +242,7 @@ func (w *workbench) run(ctx context.Context, device *benchDevice) ([]kernelResul
 			if err != nil {
 				return nil, fmt.Errorf("variant %s (%s): %w", name, t.parameters, err)
 			}
-			at := func(q float64) time.Duration { return times[int(q*float64(len(times)-1)+0.5)] }
+			at := func(q float64) time.Duration { return stats.Quantile(times, q) }
 			r.Median, r.P10, r.P90 = float64(at(0.5))/1e3, float64(at(0.1))/1e3, float64(at(0.9))/1e3
 			r.GBS, r.TFLOPS = perSecond(float64(cost.Bytes(w.sizes)), at(0.5))/1e9, perSecond(float64(cost.FLOPs), at(0.5))/1e12
 			r.Share = share(floor, at(0.5))
@@ -270,8 +273,8 @@ func (w *workbench) array(n int, t cuda.DType, sets int, scale float32) (*array,
 	for i := range x {
 		x[i] = scale * (2*w.random.Float32() - 1)
 	}
-	data := ceilings.Encode(x, t)
-	a := &array{host: ceilings.Decode(data, t), dtype: t}
+	data := cuda.Encode(x, t)
+	a := &array{host: cuda.Decode(data, t), dtype: t}
 	for range sets {
 		p, err := w.Alloc(int64(len(data)))
 		if err != nil {
@@ -309,7 +312,7 @@ func (w *workbench) poison(a *array) error {
 }
 
 // restore writes into copy 0 what it held first.
-func (a *array) restore() error { return a.copies[0].Write(0, ceilings.Encode(a.host, a.dtype)) }
+func (a *array) restore() error { return a.copies[0].Write(0, cuda.Encode(a.host, a.dtype)) }
 
 // read returns n elements of copy 0, from an element on.
 func (a *array) read(from, n int) ([]float32, error) {
@@ -317,7 +320,7 @@ func (a *array) read(from, n int) ([]float32, error) {
 	if err := a.copies[0].Read(int64(from*a.dtype.Size()), data); err != nil {
 		return nil, err
 	}
-	return ceilings.Decode(data, a.dtype), nil
+	return cuda.Decode(data, a.dtype), nil
 }
 
 // ints makes an array of int32.

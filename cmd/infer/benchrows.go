@@ -14,52 +14,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"gpt2scope/ceilings"
 	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stats"
 )
-
-// benchDevice is the GPU that was measured on, and what it can do at most.
-type benchDevice struct {
-	Name     string            `json:"name"`
-	Driver   string            `json:"driver"`   // the CUDA version that the driver supports
-	Runtime  string            `json:"runtime"`  // the one that the library was built with
-	CuBLASLt uint64            `json:"cublaslt"` // cublasLtGetVersion
-	ClockMHz int               `json:"sm_clock_mhz,omitempty"`
-	Ceilings ceilings.Ceilings `json:"ceilings"`
-}
-
-// String is two lines for people.
-func (d *benchDevice) String() string {
-	clock := ""
-	if d.ClockMHz > 0 {
-		clock = fmt.Sprintf(", SM clock %d MHz after the measurement of the ceilings", d.ClockMHz)
-	}
-	return fmt.Sprintf("%s, CUDA %s of the driver, %s of the library, cuBLASLt %d%s\nceilings: %s", d.Name, d.Driver, d.Runtime, d.CuBLASLt, clock, d.Ceilings)
-}
-
-func (d *benchDevice) limits() limits { return d.Ceilings }
-
-// measureDevice measures the ceilings of a backend's GPU; nil of another backend.
-func measureDevice(ctx context.Context, backend gpt2.Backend, m *modelFlags, stderr io.Writer) (*benchDevice, error) {
-	b, ok := backend.(*cudaexec.Backend)
-	if !ok {
-		return nil, nil
-	}
-	defer m.spin(stderr, "measuring the GPU")()
-	lib := b.Library()
-	driver, runtime, err := lib.Versions()
-	if err != nil {
-		return nil, err
-	}
-	d := &benchDevice{Name: b.Device().Info().Name, Driver: cudaVersion(driver), Runtime: cudaVersion(runtime)}
-	if d.Ceilings, err = ceilings.Measure(ctx, lib, b.Device()); err != nil {
-		return nil, err
-	}
-	d.ClockMHz = smClock(b.Device())
-	d.CuBLASLt = uint64(lib.BLASVersion())
-	return d, nil
-}
 
 // cudaVersion writes 13000 as 13.0.
 func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
@@ -118,7 +76,7 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 		return err
 	}
 	defer backend.Close()
-	device, err := measureDevice(ctx, backend, m, stderr)
+	device, err := measureDevice(ctx, backend, 0, m, stderr)
 	if err != nil {
 		return err
 	}
@@ -215,9 +173,9 @@ func (row benchRow) measure(ctx context.Context, open openRows, backend gpt2.Bac
 		return r, err
 	}
 	cost, sizes := plan.Cost(row.past), backend.Sizes()
-	floor := device.Ceilings.PlanFloor(plan, row.past, sizes)
+	floor, barriers := device.set.PassFloor(plan.Work(row.past, sizes)), device.set.Barriers(len(plan.Steps))
 	r.Median, r.P10, r.P90, r.Passes = ms(m.Median), ms(m.P10), ms(m.P90), len(m.Times)
-	r.Floor, r.WithBarriers, r.Share = ms(floor), ms(device.Ceilings.WithBarriers(plan, floor)), share(floor, m.Median)
+	r.Floor, r.WithBarriers, r.Share = ms(floor), ms(floor+barriers), share(floor, m.Median)
 	r.GFLOPS, r.GBS = perSecond(float64(cost.FLOPs), m.Median)/1e9, perSecond(float64(cost.Bytes(sizes)), m.Median)/1e9
 	return r, nil
 }
@@ -262,7 +220,7 @@ func firstToken(ctx context.Context, m *modelFlags, repeat int) (benchResult, er
 		times = append(times, elapsed)
 	}
 	slices.Sort(times)
-	r.Median, r.P10, r.P90, r.Passes = ms(ceilings.Median(times)), ms(times[0]), ms(times[len(times)-1]), repeat
+	r.Median, r.P10, r.P90, r.Passes = ms(stats.Median(times)), ms(times[0]), ms(times[len(times)-1]), repeat
 	return r, nil
 }
 

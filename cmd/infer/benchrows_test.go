@@ -34,7 +34,7 @@ func TestBenchRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer backend.Close()
-	device := &benchDevice{Ceilings: ceilings.Ceilings{Copy: 1, BF16: 1, F32: 1, Barrier: 1}}
+	device := &benchDevice{set: ceilings.Set{Values: []ceilings.Value{{Name: "copy", Unit: "GB/s", Value: 1}, {Name: "f32", Unit: "TFLOP/s", Value: 1}, {Name: "barrier", Unit: "us", Value: 1}}}}
 	open := openRows{}
 	defer open.close()
 	var results []benchResult

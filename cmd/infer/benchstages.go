@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"time"
 
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
@@ -56,8 +55,9 @@ func measureStages(ctx context.Context, s *gpt2.Session, plan *gpt2.Plan, phase 
 func stagesOf(table *tables.Table, plan *gpt2.Plan, past int, set ceilings.Set, sizes gpt2.Sizes) []benchStage {
 	name := annotate.PassName(plan, past)
 	steps := map[string]gpt2.Step{}
-	floors := map[string]ceilings.StepFloor{}
-	for i, f := range set.StepFloors(plan, past, sizes) {
+	floors := map[string]ceilings.Floor{}
+	all, _ := set.Floors(plan.Work(past, sizes))
+	for i, f := range all {
 		steps[plan.Steps[i].Name()], floors[plan.Steps[i].Name()] = plan.Steps[i], f
 	}
 	var stages []benchStage
@@ -93,9 +93,9 @@ func stagesOf(table *tables.Table, plan *gpt2.Plan, past int, set ceilings.Set, 
 		f := floors[r.Name]
 		stage.Calls++
 		stage.Time += time
-		stage.Floor += us(f.Time)
-		if f.Bytes {
-			stage.bytes += us(f.Time)
+		stage.Floor += f.Time / 1e3
+		if f.Bound == ceilings.BoundBytes {
+			stage.bytes += f.Time / 1e3
 		}
 		stage.cost = stage.cost.Add(step.Cost(past))
 	}
@@ -109,14 +109,12 @@ func stagesOf(table *tables.Table, plan *gpt2.Plan, past int, set ceilings.Set, 
 		}
 		stage.GBs, stage.GFLOPs = float64(stage.cost.Bytes(sizes))/stage.Time/1e3, float64(stage.cost.FLOPs)/stage.Time/1e3
 		stage.OfFloor = 100 * stage.Floor / stage.Time
-		if stage.Bound = "FLOPs"; 2*stage.bytes > stage.Floor {
-			stage.Bound = "bytes"
+		if stage.Bound = ceilings.BoundFLOPs; 2*stage.bytes > stage.Floor {
+			stage.Bound = ceilings.BoundBytes
 		}
 	}
 	return stages
 }
-
-func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
 // stageColumns are the columns of the table of stages.
 var stageColumns = []column[benchStage]{

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/energy"
@@ -47,7 +46,7 @@ func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text s
 	}
 	switch b := o.backend.(type) {
 	case *cpu.Backend:
-		c["processor"] = ceilings.KeyCPU(b)
+		c["processor"], _ = b.CeilingsKey()
 	case *exec.Backend:
 		c["gpu"], c["mode"] = s.GPU, s.Mode
 		if chosen := b.Variants(); len(chosen) > 0 {
@@ -195,10 +194,7 @@ func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
 		return k, err
 	}
 	k.Floor = func(p *gpt2.Plan, past int) time.Duration {
-		if isGPU {
-			return set.GPU().PlanFloor(p, past, o.backend.Sizes())
-		}
-		return set.PlanFloor(p, past, o.backend.Sizes())
+		return set.PassFloor(p.Work(past, o.backend.Sizes()))
 	}
 	return k, nil
 }

@@ -242,13 +242,13 @@ func (g *generateFlags) baselineArgs(res *result) []string {
 // describeDevice fills in what the header says of ceilings and versions.
 func describeDevice(r *record.Recorder, o *opened) {
 	set, found, err := storedCeilings(o.backend)
+	device := -1
 	r.Header(func(h *traces.Header) {
 		if h.Versions == nil {
 			h.Versions = map[string]string{}
 		}
 		h.Versions["gpt2scope"] = version()
 		h.Versions["model"] = fmt.Sprintf("%s, layers %d of %d", o.model.Name, len(o.options.Layers), o.model.Config.Layers)
-		device := -1
 		if b, ok := o.backend.(*exec.Backend); ok {
 			device = b.Device().Info().Index
 			mode, _ := b.Mode()
@@ -262,8 +262,8 @@ func describeDevice(r *record.Recorder, o *opened) {
 		} else {
 			h.Versions["threads"] = fmt.Sprint(cpu.Threads(o.flags.threads))
 		}
-		if found && err == nil {
-			h.Ceilings = set.Record(device)
-		}
 	})
+	if found && err == nil {
+		r.Ceilings(device, set)
+	}
 }

@@ -37,6 +37,7 @@ import (
 	"strings"
 	"sync"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/gpt2"
@@ -227,7 +228,15 @@ func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Var
 // The residual stream is float32 throughout, which the least bytes do not count.
 func (b *Backend) Sizes() gpt2.Sizes {
 	n := b.dtype.Size()
-	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n}
+	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: typeName(b.dtype)}
+}
+
+// CeilingsKey names the GPU and the versions of what runs on it.
+func (b *Backend) CeilingsKey() (string, error) { return b.dev.CeilingsKey() }
+
+// MeasureCeilings measures all of the GPU, whatever the data: [cuda.Device.MeasureCeilings].
+func (b *Backend) MeasureCeilings(ctx context.Context, _ int64) (ceilings.Set, error) {
+	return b.dev.MeasureCeilings(ctx)
 }
 
 // chains are what one launch can do; [Backend.Fuse] says when.

@@ -1,0 +1,148 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"gpt2scope/weights"
+)
+
+// Bench is a stream with what it takes to time work on it.
+type Bench struct {
+	Device     *Device
+	Stream     *Stream
+	start, end *Event
+	closers    []func() error
+}
+
+// NewBench makes a stream and its events.
+func NewBench(dev *Device) (*Bench, error) {
+	b := &Bench{Device: dev}
+	var err error
+	if b.Stream, err = dev.NewStream(); err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, b.Stream.Close)
+	for _, e := range []**Event{&b.start, &b.end} {
+		if *e, err = dev.NewEvent(); err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+		b.closers = append(b.closers, (*e).Close)
+	}
+	return b, nil
+}
+
+// Close waits for the stream and frees all that the bench allocated.
+func (b *Bench) Close() error {
+	errs := []error{b.Stream.Synchronize()}
+	for _, c := range slices.Backward(b.closers) {
+		errs = append(errs, c())
+	}
+	b.closers = nil
+	return errors.Join(errs...)
+}
+
+// Alloc allocates device memory, which Close frees.
+func (b *Bench) Alloc(bytes int64) (*Buffer, error) {
+	p, err := b.Device.Alloc(bytes)
+	if err == nil {
+		b.closers = append(b.closers, p.Free)
+	}
+	return p, err
+}
+
+// AllocHost allocates pinned host memory, which Close frees.
+func (b *Bench) AllocHost(bytes int64) (*HostBuffer, error) {
+	p, err := b.Device.AllocHost(bytes)
+	if err == nil {
+		b.closers = append(b.closers, p.Free)
+	}
+	return p, err
+}
+
+// Time returns, sorted, how long launches of f take on the device: repeat times,
+// each divided by the number of passes that f holds.
+func (b *Bench) Time(repeat, passes int, f func() error) ([]time.Duration, error) {
+	times := make([]time.Duration, repeat)
+	for i := range times {
+		if err := errors.Join(b.Stream.Record(b.start), f(), b.Stream.Record(b.end), b.end.Synchronize()); err != nil {
+			return nil, err
+		}
+		d, err := b.end.Since(b.start)
+		if err != nil {
+			return nil, err
+		}
+		times[i] = d / time.Duration(passes)
+	}
+	slices.Sort(times)
+	return times, nil
+}
+
+// TimeGraph records n calls of f, which is told which call it is, in a graph, and
+// returns the sorted times of one call over repeat replays after two more.
+func (b *Bench) TimeGraph(repeat, n int, f func(i int) error) (times []time.Duration, err error) {
+	g, err := b.Stream.Capture(func() error {
+		for i := range n {
+			if err := f(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.Stream.Synchronize(), g.Free()) }()
+	launch := func() error { return g.Launch(b.Stream) }
+	if err := errors.Join(launch(), launch(), b.Stream.Synchronize()); err != nil {
+		return nil, err
+	}
+	return b.Time(repeat, n, launch)
+}
+
+// Fill writes random numbers from -1 to 1, the same ones each time, repeating
+// after 2^22 elements. Zeros would run faster than real numbers do.
+func (b *Bench) Fill(p *Buffer, t DType) error {
+	random := rand.New(rand.NewPCG(3, 4))
+	x := make([]float32, min(1<<22, p.Size()/int64(t.Size())))
+	for i := range x {
+		x[i] = 2*random.Float32() - 1
+	}
+	data := Encode(x, t)
+	for at := int64(0); at < p.Size(); at += int64(len(data)) {
+		if err := p.Write(at, data[:min(int64(len(data)), p.Size()-at)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Encode converts numbers to the device's type, F32 or BF16.
+func Encode(x []float32, t DType) []byte {
+	data := make([]byte, 0, len(x)*t.Size())
+	for _, v := range x {
+		if t == F32 {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		} else {
+			data = binary.LittleEndian.AppendUint16(data, weights.Float32ToBFloat16(v))
+		}
+	}
+	return data
+}
+
+// Decode converts numbers of the device's type, F32 or BF16.
+func Decode(data []byte, t DType) []float32 {
+	x := make([]float32, len(data)/t.Size())
+	for i := range x {
+		if t == F32 {
+			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+		} else {
+			x[i] = weights.BFloat16ToFloat32(binary.LittleEndian.Uint16(data[2*i:]))
+		}
+	}
+	return x
+}

@@ -143,18 +143,104 @@ template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&
   for (int i = 0; i < N; i++) o[i] = o[i] * mine + __shfl_xor_sync(0xffffffffu, o[i], mask) * theirs;
 }
 
+// The part of a head that one thread of a split kernel works on: one chunk of its query's row and of one key of each group.
+template <typename T, int LANES> struct SplitThread {
+  int key, column;  // of a group; of the head
+  bool column_ok;   // whether the column is less than HS; beyond it q, k and v are 0
+  int C, HS, P;
+  T *k_cache, *v_cache;
+  const T *row;  // q; k and v follow at C and 2 * C
+
+  __device__ SplitThread(const Attention &a, int b, int h, int lane, int warp)
+      : key(warp * (32 / LANES) + lane / LANES), column(lane % LANES * Chunk<T>::N), column_ok(column < a.HS), C(a.NH * a.HS), HS(a.HS), P(a.P) {
+    const int64_t head = (int64_t(b) * a.NH + h) * a.P * a.HS + (column_ok ? column : 0);
+    k_cache = static_cast<T *>(a.k_cache) + head, v_cache = static_cast<T *>(a.v_cache) + head;
+    row = static_cast<const T *>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
+  }
+};
+
+// Keys and values of TURN groups, as a thread loads them.
+struct SplitKeys {
+  int position[TURN];
+  uint4 k[TURN], v[TURN];
+};
+
+// Loads a thread's keys and values of TURN groups, `step` groups apart; zeros from position `keys` on. Those of the new row, at
+// position `fresh`, come from qkv.
+template <int KEYS, typename T, int LANES>
+__device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int step, int keys, int fresh, SplitKeys &got) {
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+#pragma unroll
+  for (int i = 0; i < TURN; i++) {
+    got.position[i] = (group + i * step) * KEYS + t.key;
+    const bool ok = t.column_ok && got.position[i] < keys;
+    const int64_t at = int64_t(got.position[i]) * t.HS;
+    const T *k = got.position[i] == fresh ? t.row + t.C : t.k_cache + at;
+    const T *v = got.position[i] == fresh ? t.row + 2 * t.C : t.v_cache + at;
+    got.k[i] = zero, got.v[i] = zero;
+    if (ok) {
+      got.k[i] = *reinterpret_cast<const uint4 *>(k);
+      got.v[i] = *reinterpret_cast<const uint4 *>(v);
+    }
+  }
+}
+
+// Adds loaded keys to the thread's running maximum m, sum l and output o, and stores the new row's key and value in the cache.
+template <typename T, int LANES, int N>
+__device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int keys, int fresh, const SplitKeys &got, const float (&q)[N],
+                                float &m, float &l, float (&o)[N]) {
+  float s[TURN], top = m;
+#pragma unroll
+  for (int i = 0; i < TURN; i++) {
+    float k[N];
+    unpack(got.k[i], k);
+    s[i] = 0;
+#pragma unroll
+    for (int e = 0; e < N; e++) s[i] = fmaf(q[e], k[e], s[i]);
+#pragma unroll
+    for (int x = LANES / 2; x > 0; x >>= 1) s[i] += __shfl_xor_sync(0xffffffffu, s[i], x);
+    s[i] = got.position[i] < keys ? s[i] * scale : -INFINITY;
+    top = fmaxf(top, s[i]);
+  }
+  const float base = top == -INFINITY ? 0.0f : top, shrink = exp2_fast(m - base);
+  m = top;
+  l *= shrink;
+#pragma unroll
+  for (int e = 0; e < N; e++) o[e] *= shrink;
+#pragma unroll
+  for (int i = 0; i < TURN; i++) {
+    const float p = exp2_fast(s[i] - base);
+    float v[N];
+    unpack(got.v[i], v);
+    l += p;
+#pragma unroll
+    for (int e = 0; e < N; e++) o[e] = fmaf(p, v[e], o[e]);
+    if (got.position[i] == fresh && t.column_ok && fresh < t.P) {
+      *reinterpret_cast<uint4 *>(t.k_cache + int64_t(fresh) * t.HS) = got.k[i];
+      *reinterpret_cast<uint4 *>(t.v_cache + int64_t(fresh) * t.HS) = got.v[i];
+    }
+  }
+}
+
+// Merges the lanes of each warp that hold different keys and stores the warps' results in shared memory.
+template <int LANES, int N, int WARPS, int WIDTH>
+__device__ inline void store_parts(int lane, int warp, float m, float l, float (&o)[N], int column, float (&part_m)[WARPS],
+                                   float (&part_l)[WARPS], float (&part_o)[WARPS][WIDTH]) {
+#pragma unroll
+  for (int x = LANES; x < 32; x <<= 1) merge_lanes(m, l, o, x);
+  if (lane < LANES)
+#pragma unroll
+    for (int e = 0; e < N; e++) part_o[warp][column + e] = o[e];
+  if (lane == 0) part_m[warp] = m, part_l[warp] = l;
+}
+
 template <typename T, int LANES, typename S> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const S stamp, const Attention a) {
-  constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = SPLIT_WARPS * PER_WARP, WIDTH = LANES * N;
+  constexpr int N = Chunk<T>::N, KEYS = SPLIT_WARPS * (32 / LANES), WIDTH = LANES * N;
   __shared__ float part_o[SPLIT_WARPS][WIDTH], part_m[SPLIT_WARPS], part_l[SPLIT_WARPS];
   __shared__ bool is_last;
   const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
-  const int key_of_thread = warp * PER_WARP + lane / LANES, column = lane % LANES * N;
-  const bool column_ok = column < a.HS;
-  const int C = a.NH * a.HS;
-  const int64_t head = (int64_t(b) * a.NH + h) * a.P * a.HS + (column_ok ? column : 0);
-  T *k_cache = static_cast<T *>(a.k_cache) + head, *v_cache = static_cast<T *>(a.v_cache) + head;
-  const T *row = static_cast<const T *>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
+  const SplitThread<T, LANES> thread(a, b, h, lane, warp);
   T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
 
   gs_let_next();
@@ -167,11 +253,11 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
     const int old_groups = (old_keys + KEYS - 1) / KEYS, old_used = min(a.splits, (old_groups + TURN - 1) / TURN);
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
-      const int position = (split + i * old_used) * KEYS + key_of_thread;
+      const int position = (split + i * old_used) * KEYS + thread.key;
       // One of the lanes that share a line of 128 bytes asks for it.
-      if (column_ok && column * sizeof(T) % 128 == 0 && split < old_used && position < old_keys) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(k_cache + int64_t(position) * a.HS));
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(v_cache + int64_t(position) * a.HS));
+      if (thread.column_ok && thread.column * sizeof(T) % 128 == 0 && split < old_used && position < old_keys) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(thread.k_cache + int64_t(position) * a.HS));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(thread.v_cache + int64_t(position) * a.HS));
       }
     }
   }
@@ -179,8 +265,7 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
   const gs_stamped<S> stamped(stamp, 32 * SPLIT_WARPS - 32);
   gs_wait();
   stamped.start();
-  const uint4 zero = make_uint4(0, 0, 0, 0);
-  const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
+  const uint4 q_bits = thread.column_ok ? *reinterpret_cast<const uint4 *>(thread.row) : make_uint4(0, 0, 0, 0);
   const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
   const int keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
   const int groups = (keys + KEYS - 1) / KEYS, used = min(a.splits, (groups + TURN - 1) / TURN);
@@ -196,60 +281,11 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
   float q[N], o[N] = {}, m = -INFINITY, l = 0;
   unpack(q_bits, q);
   for (int group = split; group < groups; group += used * TURN) {
-    uint4 k_bits[TURN], v_bits[TURN];
-    int position[TURN];
-#pragma unroll
-    for (int i = 0; i < TURN; i++) {
-      position[i] = (group + i * used) * KEYS + key_of_thread;
-      const bool ok = column_ok && position[i] < keys;
-      const int64_t at = int64_t(position[i]) * a.HS;
-      const T *k = position[i] == fresh ? row + C : k_cache + at;
-      const T *v = position[i] == fresh ? row + 2 * C : v_cache + at;
-      k_bits[i] = zero, v_bits[i] = zero;
-      if (ok) {
-        k_bits[i] = *reinterpret_cast<const uint4 *>(k);
-        v_bits[i] = *reinterpret_cast<const uint4 *>(v);
-      }
-    }
-    float s[TURN], top = m;
-#pragma unroll
-    for (int i = 0; i < TURN; i++) {
-      float k[N];
-      unpack(k_bits[i], k);
-      s[i] = 0;
-#pragma unroll
-      for (int e = 0; e < N; e++) s[i] = fmaf(q[e], k[e], s[i]);
-#pragma unroll
-      for (int x = LANES / 2; x > 0; x >>= 1) s[i] += __shfl_xor_sync(0xffffffffu, s[i], x);
-      s[i] = position[i] < keys ? s[i] * a.scale : -INFINITY;
-      top = fmaxf(top, s[i]);
-    }
-    const float base = top == -INFINITY ? 0.0f : top, shrink = exp2_fast(m - base);
-    m = top;
-    l *= shrink;
-#pragma unroll
-    for (int e = 0; e < N; e++) o[e] *= shrink;
-#pragma unroll
-    for (int i = 0; i < TURN; i++) {
-      const float p = exp2_fast(s[i] - base);
-      float v[N];
-      unpack(v_bits[i], v);
-      l += p;
-#pragma unroll
-      for (int e = 0; e < N; e++) o[e] = fmaf(p, v[e], o[e]);
-      if (position[i] == fresh && column_ok && fresh < a.P) {
-        *reinterpret_cast<uint4 *>(k_cache + int64_t(fresh) * a.HS) = k_bits[i];
-        *reinterpret_cast<uint4 *>(v_cache + int64_t(fresh) * a.HS) = v_bits[i];
-      }
-    }
+    SplitKeys got;
+    load_keys<KEYS>(thread, group, used, keys, fresh, got);
+    add_keys(thread, a.scale, keys, fresh, got, q, m, l, o);
   }
-  // The block's part: lanes, then warps.
-#pragma unroll
-  for (int x = LANES; x < 32; x <<= 1) merge_lanes(m, l, o, x);
-  if (lane < LANES)
-#pragma unroll
-    for (int e = 0; e < N; e++) part_o[warp][column + e] = o[e];
-  if (lane == 0) part_m[warp] = m, part_l[warp] = l;
+  store_parts<LANES>(lane, warp, m, l, o, thread.column, part_m, part_l, part_o);
   __syncthreads();
   float top = part_m[0];
 #pragma unroll
@@ -312,19 +348,14 @@ __device__ inline void store_cluster(float *p, int block, float v) {
 template <typename T, int LANES, int CLUSTER, int WARPS, typename S>
 __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, const Attention a) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int N = Chunk<T>::N, PER_WARP = 32 / LANES, KEYS = WARPS * PER_WARP, WIDTH = LANES * N;
+  constexpr int N = Chunk<T>::N, KEYS = WARPS * (32 / LANES), WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
   __shared__ float part_o[WARPS][WIDTH], part_m[WARPS], part_l[WARPS];
   constexpr int SHARE = WIDTH / CLUSTER;  // columns that a block weighs
   __shared__ float inbox[CLUSTER][SHARE + 2];  // of every block: those columns of o, m, l
   const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
-  const int key_of_thread = warp * PER_WARP + lane / LANES, column = lane % LANES * N;
-  const bool column_ok = column < a.HS;
-  const int C = a.NH * a.HS;
-  const int64_t head = (int64_t(b) * a.NH + h) * a.P * a.HS + (column_ok ? column : 0);
-  T *k_cache = static_cast<T *>(a.k_cache) + head, *v_cache = static_cast<T *>(a.v_cache) + head;
-  const T *row = static_cast<const T *>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
+  const SplitThread<T, LANES> thread(a, b, h, lane, warp);
   T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
 
   gs_let_next();
@@ -332,95 +363,42 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   // The position is most often there before the product that ends now. What is read
   // here serves to ask for keys early, and is compared below with what is right.
   const int hint = a.T == 1 ? __ldcg(a.pos + b) : 0;
-  if (a.T == 1 && column_ok && column * sizeof(T) % 128 == 0) {  // one lane asks for each line of 128 bytes
+  if (a.T == 1 && thread.column_ok && thread.column * sizeof(T) % 128 == 0) {  // one lane asks for each line of 128 bytes
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
-      const int position = (split + i * CLUSTER) * KEYS + key_of_thread;
+      const int position = (split + i * CLUSTER) * KEYS + thread.key;
       if (position < min(hint, a.P)) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(k_cache + int64_t(position) * a.HS));
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(v_cache + int64_t(position) * a.HS));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(thread.k_cache + int64_t(position) * a.HS));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(thread.v_cache + int64_t(position) * a.HS));
       }
     }
   }
   const gs_stamped<S> stamped(stamp, 32 * WARPS - 32);
   gs_wait();
   stamped.start();
-  const uint4 zero = make_uint4(0, 0, 0, 0);
   const int pad = a.pad ? __ldcg(a.pad) : 0, pos = __ldcg(a.pos + b);
-  const uint4 q_bits = column_ok ? *reinterpret_cast<const uint4 *>(row) : zero;
+  const uint4 q_bits = thread.column_ok ? *reinterpret_cast<const uint4 *>(thread.row) : make_uint4(0, 0, 0, 0);
   int keys, groups, fresh;
   auto stand = [&](int pos, int pad) {
     keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
     groups = (keys + KEYS - 1) / KEYS;
     fresh = a.T == 1 ? pos : -1;
   };
-  uint4 k_bits[TURN], v_bits[TURN];
-  int position[TURN];
-  auto load = [&](int group) {
-#pragma unroll
-    for (int i = 0; i < TURN; i++) {
-      position[i] = (group + i * CLUSTER) * KEYS + key_of_thread;
-      const bool ok = column_ok && position[i] < keys;
-      const int64_t at = int64_t(position[i]) * a.HS;
-      const T *k = position[i] == fresh ? row + C : k_cache + at;
-      const T *v = position[i] == fresh ? row + 2 * C : v_cache + at;
-      k_bits[i] = zero, v_bits[i] = zero;
-      if (ok) {
-        k_bits[i] = *reinterpret_cast<const uint4 *>(k);
-        v_bits[i] = *reinterpret_cast<const uint4 *>(v);
-      }
-    }
-  };
+  SplitKeys got;
   stand(hint, 0);
-  if (a.T == 1) load(split);  // on the way while the position is
+  if (a.T == 1) load_keys<KEYS>(thread, split, CLUSTER, keys, fresh, got);  // on the way while the position is
   if (a.T > 1 || pos != hint || pad != 0) {
     stand(pos, pad);
-    load(split);
+    load_keys<KEYS>(thread, split, CLUSTER, keys, fresh, got);
   }
 
   float q[N], o[N] = {}, m = -INFINITY, l = 0;
   unpack(q_bits, q);
   for (int group = split; group < groups; group += CLUSTER * TURN) {
-    if (group != split) load(group);
-    float s[TURN], top = m;
-#pragma unroll
-    for (int i = 0; i < TURN; i++) {
-      float k[N];
-      unpack(k_bits[i], k);
-      s[i] = 0;
-#pragma unroll
-      for (int e = 0; e < N; e++) s[i] = fmaf(q[e], k[e], s[i]);
-#pragma unroll
-      for (int x = LANES / 2; x > 0; x >>= 1) s[i] += __shfl_xor_sync(0xffffffffu, s[i], x);
-      s[i] = position[i] < keys ? s[i] * a.scale : -INFINITY;
-      top = fmaxf(top, s[i]);
-    }
-    const float base = top == -INFINITY ? 0.0f : top, shrink = exp2_fast(m - base);
-    m = top;
-    l *= shrink;
-#pragma unroll
-    for (int e = 0; e < N; e++) o[e] *= shrink;
-#pragma unroll
-    for (int i = 0; i < TURN; i++) {
-      const float p = exp2_fast(s[i] - base);
-      float v[N];
-      unpack(v_bits[i], v);
-      l += p;
-#pragma unroll
-      for (int e = 0; e < N; e++) o[e] = fmaf(p, v[e], o[e]);
-      if (position[i] == fresh && column_ok && fresh < a.P) {
-        *reinterpret_cast<uint4 *>(k_cache + int64_t(fresh) * a.HS) = k_bits[i];
-        *reinterpret_cast<uint4 *>(v_cache + int64_t(fresh) * a.HS) = v_bits[i];
-      }
-    }
+    if (group != split) load_keys<KEYS>(thread, group, CLUSTER, keys, fresh, got);
+    add_keys(thread, a.scale, keys, fresh, got, q, m, l, o);
   }
-  // The block's part: lanes, then warps.
-#pragma unroll
-  for (int x = LANES; x < 32; x <<= 1) merge_lanes(m, l, o, x);
-  if (lane < LANES)
-#pragma unroll
-    for (int e = 0; e < N; e++) part_o[warp][column + e] = o[e];
-  if (lane == 0) part_m[warp] = m, part_l[warp] = l;
+  store_parts<LANES>(lane, warp, m, l, o, thread.column, part_m, part_l, part_o);
   __syncthreads();
   if (tid < WIDTH) {
     float top = part_m[0];

@@ -1,5 +1,5 @@
-// Memory for weights, caches and activations: anonymous mappings, so that it is zero, is committed only as it is touched, and goes
-// back to the system when freed. And giving back what the program's own file takes.
+// Memory for weights, caches and activations. It comes from anonymous mappings: the system fills them with zeros, commits a page when it
+// is first written, and gets the memory back when it is freed. Also: releasing the pages of the program's own file.
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -26,13 +26,13 @@ void *gs_alloc(size_t bytes) {
 	size_t size = mapped(bytes), slack = size >= 2 * HUGE_PAGE ? HUGE_PAGE : 0;
 	char *p = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED) return NULL;
-	if (slack) { // align to huge pages: cut both ends off
+	if (slack) { // align to huge pages: unmap what is too much at both ends
 		size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
 		if (head) munmap(p, head);
 		if (slack - head) munmap(p + head + size, slack - head);
 		p += head;
 #ifdef MADV_HUGEPAGE
-		madvise(p, size, MADV_HUGEPAGE); // fewer TLB misses; only a hint
+		madvise(p, size, MADV_HUGEPAGE); // a hint, for fewer TLB misses
 #endif
 	}
 	return p;
@@ -45,12 +45,13 @@ void gs_free(void *p, size_t bytes) {
 void gs_small_pages(void *p, size_t bytes) {
 	(void)p, (void)bytes;
 #ifdef MADV_NOHUGEPAGE
-	madvise(p, mapped(bytes), MADV_NOHUGEPAGE); // only a hint
+	madvise(p, mapped(bytes), MADV_NOHUGEPAGE); // a hint
 #endif
 }
 
 #if defined(__linux__)
-// traced tells whether a debugger is attached: a line of proc(5)'s status, "TracerPid:\t0" where none is.
+// traced returns 1 if a debugger is attached, or if that cannot be read. /proc/self/status has the line "TracerPid:\t0" if none is
+// (proc(5)).
 static int traced(void) {
 	char text[2048];
 	int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -71,9 +72,9 @@ static int drop_segments(struct dl_phdr_info *object, size_t size, void *unused)
 		if (h->p_type != PT_LOAD || (h->p_flags & PF_W)) continue;
 		uintptr_t from = (object->dlpi_addr + h->p_vaddr) / page * page, to = object->dlpi_addr + h->p_vaddr + h->p_memsz;
 #ifdef MADV_NOHUGEPAGE
-		madvise((void *)from, to - from, MADV_NOHUGEPAGE); // else 2 MiB come back at a time, where the file is cached so
+		madvise((void *)from, to - from, MADV_NOHUGEPAGE); // else the next use may map 2 MiB of the file at once
 #endif
-		madvise((void *)from, to - from, MADV_DONTNEED); // hints, both of them
+		madvise((void *)from, to - from, MADV_DONTNEED);
 	}
 	return 1; // the first object is the program
 }

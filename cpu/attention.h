@@ -1,13 +1,15 @@
-// GS_APPEND and GS_ATTENTION over the KV cache (layout in kernels.h). Included by kernels_impl.h, once per instruction set.
+// GS_APPEND and GS_ATTENTION over the KV cache (layout in kernels.h).
 //
-// Many queries: a task takes up to QT tiles of MR queries of one head and goes over the keys in blocks of KEYS. Scores of a tile are one
-// product of the GEMM's register tile with a panel of keys, their exponentials another with a panel of values; running maximum and sum
-// make the softmax exact without ever holding a (T, T) matrix (T. Dao et al., FlashAttention, NeurIPS 2022, algorithm 1; M. Milakov,
-// N. Gimelshein, Online normalizer calculation for softmax, 2018). Blocks above the diagonal are skipped.
+//   y = sum_j p_j v_j,  p = softmax_j(scale q . k_j),  j = the slots up to the query's own
 //
-// Queries are scaled by log2(e) too, so that the exponentials are powers of two.
+// Many queries: a task has up to QT tiles of MR queries of one head and goes over the keys in blocks of KEYS. The register tile of
+// products (tile.h) computes the scores of a tile with a panel of keys, and the product of their exponentials with a panel of values. A
+// running maximum and sum per query make the softmax exact without a (T, T) matrix (T. Dao et al., FlashAttention, NeurIPS 2022,
+// algorithm 1; M. Milakov, N. Gimelshein, Online normalizer calculation for softmax, 2018). Blocks above the diagonal are skipped.
 //
-// One query: keys are cut into chunks of KEYS, so that few heads still feed many workers; partial results are joined in order.
+// One query: keys are divided into chunks of KEYS, so that few heads are work for many workers. Partial results are merged in order.
+//
+// The scale includes log2(e), so that exponentials are powers of two.
 #ifndef GS_ATTENTION_H
 #define GS_ATTENTION_H
 
@@ -23,11 +25,11 @@ enum {
 
 static const float LOG2_E = 1.44269504088896341f;
 
-// Words of a panel: of 32 keys, and of 32 channels of all values.
+// key_panel returns the words of a panel of 32 keys, value_panel those of a panel of 32 channels of the values of all slots.
 INLINE int64_t key_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? padded(c->HS) / 2 : c->HS) * GS_NR; }
 INLINE int64_t value_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? c->S / 2 : c->S) * (int64_t)GS_NR; }
 
-// Keys and values of a head from slot k on, which is a multiple of 32.
+// keys_of and values_of return the keys and values of a head from slot k on. k is a multiple of 32.
 INLINE float *keys_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
 	return c->k + ((b * c->NH + h) * c->S + k) / GS_NR * key_panel(c);
 }
@@ -35,9 +37,9 @@ INLINE float *values_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
 	return c->v + (b * c->NH + h) * padded(c->HS) / GS_NR * value_panel(c) + (c->dtype == GS_BF16 ? k / 2 : k) * GS_NR;
 }
 
-// append_head writes keys and values of new tokens [i0, i1) of one head into their slots. [pos + i0, pos + i1) begins and ends where a
-// block of 32 slots does, or the new tokens. In a cache of bfloat16, slots of values that follow the last of several tokens in its
-// block become 0: attention_bf16 multiplies whole blocks.
+// append_head writes the keys and values of new tokens [i0, i1) of one head to their slots. Both ends of [pos + i0, pos + i1) are
+// multiples of 32 or ends of the new tokens. In a bfloat16 cache it also zeroes the values of the slots that follow the last of several
+// new tokens in its block of 32, as attention_bf16 multiplies whole blocks.
 INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0, int64_t i1) {
 	const gs_cache *c = &o->cache;
 	const int bf16 = c->dtype == GS_BF16;
@@ -53,7 +55,7 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 			if (bf16) narrow(block[j], row, HSp);
 		}
 		if (n == GS_NR && words % VL == 0)
-			turn(keys, block[0], MAX_HS, words);
+			transpose(keys, block[0], MAX_HS, words);
 		else
 			for (int64_t d = 0; d < words; d++)
 				for (int64_t j = 0; j < n; j++) keys[d * GS_NR + first + j] = block[j][d];
@@ -64,7 +66,7 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 				float *to = values + d / GS_NR * value_panel(c) + (bf16 ? (slot + j) / 2 : slot + j) * GS_NR;
 				if (!bf16) copy_values(to, v + d, HS - d < GS_NR ? HS - d : GS_NR);
 				else
-					for (int u = 0; u < GS_NR; u += VL) { // the later of a pair of slots keeps the earlier
+					for (int u = 0; u < GS_NR; u += VL) { // an odd slot keeps the even one of its pair
 						vu t = to_bf16(load(row + d + u));
 						store_u(to + u, (slot + j) % 2 ? (load_u(to + u) & 0xffffu) | t << 16 : t);
 					}
@@ -72,7 +74,7 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 		}
 	}
 	if (!bf16 || i1 < o->T || o->T == 1) return;
-	for (int64_t d = 0; d < HSp; d += GS_NR) // after an even slot the odd one is 0 already
+	for (int64_t d = 0; d < HSp; d += GS_NR) // writing an even slot has zeroed the odd one of its pair
 		for (int64_t slot = (pos + i1 + 1) / 2 * 2; slot % GS_NR != 0; slot += 2)
 			memset(values + d / GS_NR * value_panel(c) + slot / 2 * GS_NR, 0, GS_NR * sizeof(float));
 }
@@ -80,10 +82,10 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 static void op_append(gs_worker *w, const gs_step *s) {
 	const gs_attention *o = &s->attention;
 	enum { TOKENS = 64 };
-	int64_t parts = (o->T + GS_NR - 1 + TOKENS - 1) / TOKENS, NH = o->cache.NH; // as many as any sequence has, wherever it begins
+	int64_t parts = (o->T + GS_NR - 1 + TOKENS - 1) / TOKENS, NH = o->cache.NH; // the most that a sequence can have, whatever its pos
 	for (int64_t t = gs_first(w, o->B * NH * parts); t >= 0; t = gs_next(w)) {
 		int64_t part = t % parts, h = t / parts % NH, b = t / parts / NH;
-		int64_t i0 = part * TOKENS - o->pos[b] % GS_NR, i1 = i0 + TOKENS; // whole blocks of slots
+		int64_t i0 = part * TOKENS - o->pos[b] % GS_NR, i1 = i0 + TOKENS; // divided where blocks of slots end
 		if (i0 < 0) i0 = 0;
 		if (i1 > o->T) i1 = o->T;
 		if (i0 >= i1) continue;
@@ -93,14 +95,14 @@ static void op_append(gs_worker *w, const gs_step *s) {
 
 // ---- one query ----
 
-// attend computes, over keys [0, n) of a chunk, m = max score, l = sum 2^(score - m), out = sum 2^(score - m) value.
+// attend computes over keys [0, n) of a chunk: m = max score, l = sum 2^(score - m), out = sum 2^(score - m) value.
 INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m, float *l, float *out) {
 	float score[KEYS];
 	const int bf16 = c->dtype == GS_BF16;
 	(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(n) / GS_NR), c->HS, q, keys, key_panel(c), score);
 	for (int64_t j = n; j < padded(n); j++) score[j] = -INFINITY;
 	vf top = splat(-INFINITY);
-	for (int64_t j = 0; j < padded(n); j += VL) top = greater(top, load(score + j));
+	for (int64_t j = 0; j < padded(n); j += VL) top = vmax(top, load(score + j));
 	*m = max_lanes(top);
 	vf sum = {0};
 	for (int64_t j = 0; j < padded(n); j += VL) {
@@ -124,7 +126,7 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 	for (int64_t t = gs_first(w, o->B * NH * most); t >= 0; t = gs_next(w)) {
 		int64_t chunk = t % most, h = t / most % NH, b = t / most / NH, chunks = chunks_of(o, b);
 		if (chunk >= chunks) continue;
-		// T == 1: whoever works on the last chunk appends, as nobody else needs it. (T > 1 was appended before.)
+		// The worker of the last chunk appends a single new token, as no other chunk reads it. (op_attention has appended several.)
 		if (o->append && o->T == 1 && chunk == chunks - 1) append_head(o, b, h, 0, 1);
 		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
 		const float *query = row_of(&o->qkv, b * o->T + o->T - 1) + h * HS;
@@ -162,10 +164,10 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 
 // ---- many queries ----
 
-// soften turns the scores of a tile's rows into exponentials, and updates each row's running maximum m, sum l and output. Row r sees
-// the first seen + r of the block's keys, at most n; the rest, up to `width`, is masked. Rows' maxima come first, all of them, so
-// that the latency of one row's hides behind the others'.
-INLINE void soften(float *p, int64_t rows, int64_t seen, int64_t n, int64_t width, float *m, float *l, float *out, int64_t HSp) {
+// softmax_block replaces the scores of a tile's rows by exponentials and updates the running maximum m, sum l and output of each row. Row
+// r attends to the first seen + r keys of the block, at most n; scores from there to `width` are masked. The maxima of all rows are
+// computed first, so that the latencies of their reductions overlap.
+INLINE void softmax_block(float *p, int64_t rows, int64_t seen, int64_t n, int64_t width, float *m, float *l, float *out, int64_t HSp) {
 	float top[MR];
 	for (int64_t r = 0; r < rows; r++) {
 		float *row = p + r * LDA;
@@ -173,8 +175,8 @@ INLINE void soften(float *p, int64_t rows, int64_t seen, int64_t n, int64_t widt
 		vf t[NVP];
 		for (int j = 0; j < NVP; j++) t[j] = load(row + j * VL);
 		for (int64_t k = GS_NR; k < width; k += GS_NR)
-			for (int j = 0; j < NVP; j++) t[j] = greater(t[j], load(row + k + j * VL));
-		for (int j = 1; j < NVP; j++) t[0] = greater(t[0], t[j]);
+			for (int j = 0; j < NVP; j++) t[j] = vmax(t[j], load(row + k + j * VL));
+		for (int j = 1; j < NVP; j++) t[0] = vmax(t[0], t[j]);
 		top[r] = max_lanes(t[0]);
 	}
 	for (int64_t r = 0; r < rows; r++) {
@@ -190,7 +192,7 @@ INLINE void soften(float *p, int64_t rows, int64_t seen, int64_t n, int64_t widt
 		for (int j = 1; j < NVP; j++) sum[0] += sum[j];
 		if (now != m[r]) {
 			float shrink[VL];
-			store(shrink, vexp2(splat(m[r] - now))); // nearly 0 at the first block, where m is -inf, and what it scales is 0
+			store(shrink, vexp2(splat(m[r] - now))); // at the first block m is -inf, and l and the output are 0
 			l[r] *= shrink[0];
 			for (int64_t d = 0; d < HSp; d += VL) store(out + r * HSp + d, load(out + r * HSp + d) * shrink[0]);
 			m[r] = now;
@@ -211,11 +213,11 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 	float *m = out + QROWS * (MAX_HS + GS_NR), *l = m + QROWS; // (QROWS)
 
 	for (int64_t t = gs_first(w, o->B * NH * tasks); t >= 0; t = gs_next(w)) {
-		// Late queries see more keys: the long tasks come first.
+		// The last queries attend to the most keys: the longest tasks come first.
 		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
-		int64_t t0 = tiles * part / tasks, t1 = tiles * (part + 1) / tasks; // tiles of nearly equal height
+		int64_t t0 = tiles * part / tasks, t1 = tiles * (part + 1) / tasks; // tasks have nearly equal numbers of tiles
 		int64_t i0 = nq * t0 / tiles, rows = nq * t1 / tiles - i0;
-		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys that the first query of this task sees
+		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys to which the first query of this task attends
 		for (int64_t r = 0; r < rows; r++) {
 			const float *x = row_of(&o->qkv, b * o->T + o->T - nq + i0 + r) + h * HS;
 			for (int64_t d = 0; d < HS; d++) q[r * LDA + d] = x[d] * scale;
@@ -226,13 +228,13 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 		for (int64_t k = 0; k < seen + rows - 1; k += KEYS)
 			for (int64_t i = t0; i < t1; i++) {
 				int64_t ra = nq * i / tiles - i0, rn = nq * (i + 1) / tiles - i0 - ra;
-				int64_t n = seen + ra + rn - 1 - k; // keys of this block that the tile's last query sees
+				int64_t n = seen + ra + rn - 1 - k; // keys of this block to which the tile's last query attends
 				if (n <= 0) continue;
 				if (n > KEYS) n = KEYS;
 				int64_t width = padded(n);
 				for (int64_t j = 0; j < width; j += GS_NR)
 					tile_of[kind][rn](HS, q + ra * LDA, 0, keys_of(c, b, h, k + j), NULL, p + j, LDA, 0);
-				soften(p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * HSp, HSp);
+				softmax_block(p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * HSp, HSp);
 				for (int64_t d = 0; d < HSp; d += GS_NR)
 					tile_of[kind][rn](n, p, 0, values_of(c, b, h, k) + d / GS_NR * value_panel(c), NULL, out + ra * HSp + d, HSp, 1);
 			}

@@ -1,9 +1,8 @@
-// GS_ATTENTION of many queries over a cache of bfloat16 on instructions that multiply it (bf16.h): queries and exponentials are rounded
-// too; sums, maxima and outputs are float32. Panels of the cache are laid out as the products take them.
-// Included by kernels_impl.h where GS_BF16_TILE is set.
+// GS_ATTENTION of many queries over a bfloat16 cache, by instructions that multiply bfloat16 (bf16.h). Queries and exponentials are rounded
+// to bfloat16; sums, maxima and outputs are float32. The panels of the cache have the layout that these instructions take.
 //
-// A task takes up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many. What a row gives does not
-// depend on the rows beside it: a key that it does not see adds exactly 0 to its sums.
+// A task has up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many does. The result of a row does
+// not depend on the other rows of its tile: a masked key adds exactly 0 to its sums.
 #ifndef GS_ATTENTION_BF16_H
 #define GS_ATTENTION_BF16_H
 
@@ -15,8 +14,8 @@ enum {
 	AB = 256, // keys of a block: a multiple of 32
 };
 
-// exp2_short is 2^x for x <= 0 within 2^-13 of it, a thirtieth of what rounding to bfloat16 may change; 0 below -126, -inf included. NaN
-// stays NaN. The polynomial interpolates 2^r at the four Chebyshev points of |r| <= 1/2.
+// exp2_short returns 2^x for x <= 0 with a relative error of at most 2^-13, a thirtieth of that of rounding to bfloat16. x < -126 gives 0,
+// NaN gives NaN. The polynomial interpolates 2^r at the four Chebyshev points of |r| <= 1/2.
 INLINE vf exp2_short(vf x) {
 	__m512 v = (__m512)x, n = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 	vf r = x - (vf)n;
@@ -27,10 +26,10 @@ INLINE vf exp2_short(vf x) {
 	return (vf)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(v, _mm512_set1_ps(-126.0f), _CMP_NLE_UQ), (__m512)p, n);
 }
 
-// soften_bf16 turns the scores of rows [0, rows) of a tile, in panels of 32 keys `distance` floats apart, into exponentials in p, and
-// updates each row's running maximum m, sum l and output, whose panels are AQ rows. Row r sees the first seen + r of the block's keys, at
-// most n, of the `width` that were multiplied.
-INLINE void soften_bf16(float *s, int64_t distance, uint16_t *p, int64_t rows, int64_t seen, int64_t n, int64_t width, float *m, float *l,
+// softmax_block_bf16 writes the exponentials of the scores of rows [0, rows) of a tile to p, and updates the running maximum m, sum l and
+// output of each row. Scores are in panels of 32 keys, `distance` floats apart; panels of the output have AQ rows. Row r attends to the
+// first seen + r keys of the block, at most n; scores from there to `width` are masked.
+INLINE void softmax_block_bf16(float *s, int64_t distance, uint16_t *p, int64_t rows, int64_t seen, int64_t n, int64_t width, float *m, float *l,
                         float *out, int64_t HSp) {
 	for (int64_t r = 0; r < rows; r++) {
 		float *row = s + r * GS_NR;
@@ -39,8 +38,8 @@ INLINE void soften_bf16(float *s, int64_t distance, uint16_t *p, int64_t rows, i
 		vf top[NVP];
 		for (int j = 0; j < NVP; j++) top[j] = load(row + j * VL);
 		for (int64_t k = 1; k < width / GS_NR; k++)
-			for (int j = 0; j < NVP; j++) top[j] = greater(top[j], load(row + k * distance + j * VL));
-		for (int j = 1; j < NVP; j++) top[0] = greater(top[0], top[j]);
+			for (int j = 0; j < NVP; j++) top[j] = vmax(top[j], load(row + k * distance + j * VL));
+		for (int j = 1; j < NVP; j++) top[0] = vmax(top[0], top[j]);
 		const float most = max_lanes(top[0]), now = most > m[r] ? most : m[r];
 		vf sum[NVP] = {{0}};
 		for (int64_t k = 0; k < width / GS_NR; k++) {
@@ -54,7 +53,7 @@ INLINE void soften_bf16(float *s, int64_t distance, uint16_t *p, int64_t rows, i
 		for (int j = 1; j < NVP; j++) sum[0] += sum[j];
 		if (now != m[r]) {
 			float shrink[VL];
-			store(shrink, exp2_short(splat(m[r] - now))); // 0 at the first block, where m is -inf, and what it scales is 0
+			store(shrink, exp2_short(splat(m[r] - now))); // 0 at the first block, where m is -inf
 			l[r] *= shrink[0];
 			for (int64_t d = 0; d < HSp; d += VL) {
 				float *o = out + d / GS_NR * AQ * GS_NR + r * GS_NR + d % GS_NR;
@@ -81,13 +80,13 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 	uint16_t *q = (uint16_t *)(l + AQ);        // (AQ, HSp) packed queries, scaled
 	uint16_t *p = q + AQ * (MAX_HS + 32);      // (BR, AB) packed exponentials
 
-	waiting none = {0};
+	unfinished none = {0};
 	bf16_begin();
 	for (int64_t t = gs_first(w, o->B * NH * tasks); t >= 0; t = gs_next(w)) {
-		// Late queries see more keys: the long tasks come first.
+		// The last queries attend to the most keys: the longest tasks come first.
 		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
 		int64_t i0 = nq * part / tasks, rows = nq * (part + 1) / tasks - i0, tiles = (rows + BR - 1) / BR;
-		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys that the first query of this task sees
+		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys to which the first query of this task attends
 		for (int64_t r = 0; r < rows; r++) {
 			const float *x = row_of(&o->qkv, b * o->T + o->T - nq + i0 + r) + h * HS;
 			for (int64_t d = 0; d < HSp; d += 32) {
@@ -103,7 +102,7 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 		for (int64_t k = 0; k < seen + rows - 1; k += AB) {
 			for (int64_t i = 0; i < tiles; i++) {
 				int64_t ra = bf16_split(rows, tiles, i), rn = bf16_split(rows, tiles, i + 1) - ra;
-				int64_t n = seen + ra + rn - 1 - k; // keys of this block that the tile's last query sees
+				int64_t n = seen + ra + rn - 1 - k; // keys of this block to which the tile's last query attends
 				if (n <= 0) continue;
 				if (n > AB) n = AB;
 				int64_t width = padded(n);
@@ -111,7 +110,7 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 					const float *panel = keys_of(c, b, h, k + j);
 					bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s + j * BR, GS_NR, 0, &none);
 				}
-				soften_bf16(s, BR * GS_NR, p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * GS_NR, HSp);
+				softmax_block_bf16(s, BR * GS_NR, p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * GS_NR, HSp);
 				for (int64_t d = 0; d < HSp; d += GS_NR) {
 					const float *panel = values_of(c, b, h, k) + d / GS_NR * value_panel(c);
 					bf16_tile((int)rn, AB, p, 0, 0, width, panel, NULL, (const char *)panel, out + d * AQ + ra * GS_NR, GS_NR, 1, &none);

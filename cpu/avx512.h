@@ -1,4 +1,4 @@
-// What kernels_impl.h needs to know of AVX-512: 32 registers of 16 floats, a register tile of 12 x 32.
+// The parameters of kernels_impl.h for AVX-512: 32 registers of 16 floats, a register tile of 12 x 32.
 #ifndef GS_AVX512_H
 #define GS_AVX512_H
 

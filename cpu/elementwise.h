@@ -1,4 +1,4 @@
-// GS_EMBED, GS_ADD, GS_ACTIVATION, GS_COPY. Included by kernels_impl.h, once per instruction set.
+// GS_EMBED, GS_ADD, GS_ACTIVATION, GS_COPY and maxima.
 #ifndef GS_ELEMENTWISE_H
 #define GS_ELEMENTWISE_H
 
@@ -7,7 +7,7 @@
 
 enum { SPAN = 1024, EMBED_SPAN = 128 }; // columns of a task
 
-// lookup reads columns [c, c+n) of row `id` of a table.
+// lookup writes columns [c, c+n) of row `id` of a table to y[0:n].
 INLINE void lookup(float *y, const gs_weight *w, int64_t id, int64_t c, int64_t n) {
 	if (w->dtype == GS_F32) {
 		copy_values(y, (const float *)w->data + id * row_length(w) + c, n);
@@ -78,6 +78,25 @@ static void op_copy(gs_worker *w, const gs_step *s) {
 	const gs_elementwise *o = &s->elementwise;
 	for (int64_t r = gs_first(w, o->M); r >= 0; r = gs_next(w))
 		memmove(row_of(&o->y, r), row_of(&o->a, r), (size_t)o->C * sizeof(float));
+}
+
+// block_maxima writes the largest value of each block of x, NaN if the block has a NaN.
+static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block) {
+	for (int64_t from = 0; from < n; from += block) {
+		int64_t end = n - from < block ? n : from + block, i = from;
+		vf top = splat(-INFINITY);
+		vi nan = {0};
+		for (; i + VL <= end; i += VL) {
+			vf v = load(x + i);
+			top = vmax(top, v);
+			nan |= v != v;
+		}
+		float largest = max_lanes(top);
+		if (max_lanes((vf)(nan & 0x3f800000)) > 0) largest = NAN;
+		for (; i < end; i++)
+			if (x[i] > largest || x[i] != x[i]) largest = x[i];
+		*maxima++ = largest;
+	}
 }
 
 #endif

@@ -16,7 +16,6 @@
 #include <unistd.h>
 #endif
 
-
 #if defined(__x86_64__)
 extern const gs_kernels gs_kernels_avx512_vnni, gs_kernels_avx512, gs_kernels_avx2_vnni, gs_kernels_avx2;
 #if GS_HAVE_DOT
@@ -53,8 +52,8 @@ const gs_kernels *gs_kernels_of(int isa) {
 }
 
 #if defined(__x86_64__)
-// has_avx_vnni looks at leaf 7, subleaf 1, EAX bit 4 (Intel, Architecture Instruction Set Extensions, CPUID), for which older compilers
-// have no name. That the system saves AVX's registers is known from AVX2.
+// has_avx_vnni reads CPUID leaf 7, subleaf 1, EAX bit 4 (Intel, Architecture Instruction Set Extensions Programming Reference), for which
+// older compilers have no name. The check of AVX2 has shown that the system saves the AVX registers.
 static int has_avx_vnni(void) {
 	unsigned a, b, c, d;
 	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
@@ -62,10 +61,10 @@ static int has_avx_vnni(void) {
 #endif
 
 #if GS_HAVE_AMX
-static int amx_error; // of the request, once it was made
+static int amx_error; // errno of the request
 
-// Linux gives a process the tile registers when it asks (Documentation/arch/x86/xstate.rst): a thread's state that is saved on a switch,
-// and the frame of a signal, grow by 8 KiB then.
+// Linux lets a process use the tile registers after a request (Documentation/arch/x86/xstate.rst). The request makes the saved state of
+// threads and the frames of signals 8 KiB larger.
 static void request_tiles(void) {
 	enum { REQUEST = 0x1023, TILE_DATA = 18 }; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
 	if (syscall(SYS_arch_prctl, REQUEST, TILE_DATA) != 0) amx_error = errno;
@@ -76,7 +75,7 @@ static int amx_supported(void) {
 	const unsigned tile_bf16 = 1u << 22 | 1u << 24, tile_state = 1u << 17 | 1u << 18, osxsave = 1u << 27;
 	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & tile_bf16) != tile_bf16) return 0;
 	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & osxsave)) return 0;
-	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); // does the system save them?
+	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); // the register state that the system saves
 	if ((low & tile_state) != tile_state) return 0;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, request_tiles);
@@ -110,7 +109,7 @@ int gs_isa_supported(int isa) {
 #if defined(__linux__)
 		return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #elif defined(__APPLE__)
-		return 1; // all of Apple's own processors in Macs
+		return 1; // every Apple processor in a Mac has it
 #endif
 #endif
 	}

@@ -1,4 +1,4 @@
-// The kernels for x86-64 with AMX tiles of bfloat16: as those with AVX512_VNNI, but for products with many rows.
+// The kernels for x86-64 with AMX: those of AVX512_VNNI, with products of many rows on AMX tiles.
 #include "version.h"
 #if GS_HAVE_AMX
 #if defined(__clang__)
@@ -7,7 +7,6 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma")
 #endif
 #define GS_TABLE gs_kernels_amx
-#define GS_NAME "amx"
 #include "avx512.h"
 #define GS_DOT_VNNI
 #define GS_BF16_TILE GS_BY_AMX

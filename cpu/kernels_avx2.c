@@ -7,7 +7,6 @@
 #pragma GCC target("avx2,fma")
 #endif
 #define GS_TABLE gs_kernels_avx2
-#define GS_NAME "avx2"
 #define GS_VB 32
 #define GS_MR 6
 #define GS_NV 2
@@ -21,11 +20,11 @@
 #else
 #pragma GCC target("avxvnni")
 #endif
-// With AVX-VNNI (Intel since Alder Lake, AMD since Zen 5), whose dot products of bytes need no AVX-512.
+// The version with AVX-VNNI (Intel since Alder Lake, AMD since Zen 5): dot products of bytes without AVX-512.
 #define GS_DOT_VNNI
 #define GS_GEMV gemv_q8_vnni
 #include "q8_gemv.h"
-const gs_kernels gs_kernels_avx2_vnni = GS_KERNELS("avx2-vnni", quantise_bytes, gemv_q8_vnni);
+const gs_kernels gs_kernels_avx2_vnni = GS_KERNELS(quantise_bytes, gemv_q8_vnni);
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -7,7 +7,6 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #endif
 #define GS_TABLE gs_kernels_avx512
-#define GS_NAME "avx512"
 #include "avx512.h"
 #include "kernels_impl.h"
 #if defined(__clang__)
@@ -16,11 +15,11 @@
 #else
 #pragma GCC target("avx512vnni")
 #endif
-// With AVX512_VNNI (Intel since Cascade Lake, AMD since Zen 4).
+// The version with AVX512_VNNI (Intel since Cascade Lake, AMD since Zen 4): dot products of bytes.
 #define GS_DOT_VNNI
 #define GS_GEMV gemv_q8_vnni
 #include "q8_gemv.h"
-const gs_kernels gs_kernels_avx512_vnni = GS_KERNELS("avx512-vnni", quantise_bytes, gemv_q8_vnni);
+const gs_kernels gs_kernels_avx512_vnni = GS_KERNELS(quantise_bytes, gemv_q8_vnni);
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -1,4 +1,4 @@
-// The kernels for x86-64 with AVX-512's dot products of bfloat16: as those with AVX512_VNNI, but for products of bfloat16 weights with many rows.
+// The kernels for x86-64 with AVX512_BF16: those of AVX512_VNNI, with bfloat16 products of many rows by dot products of bfloat16.
 #include "version.h"
 #if GS_HAVE_DOT
 #if defined(__clang__)
@@ -7,7 +7,6 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma")
 #endif
 #define GS_TABLE gs_kernels_avx512_bf16
-#define GS_NAME "avx512-bf16"
 #include "avx512.h"
 #define GS_DOT_VNNI
 #define GS_BF16_TILE GS_BY_DOT

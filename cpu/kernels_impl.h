@@ -1,28 +1,26 @@
-// All ops for one instruction set.
+// All ops for one instruction set: a version of the kernels.
 //
 // Includes go up:
-//   kernels.h:                                               what Go calls
-//   pool.h simd.h alloc.c:                                   threads; vectors
-//   version.h norm.h rows.h tile.h pool.c:                   what a version provides; LayerNorm; weights held by rows; the register tile
-//   q8.h attention.h isa.c program.c:                        8-bit weights; attention; which versions run here; steps
-//   linear.h elementwise.h pack.h q8_gemv.h:                 products; embedding and sums; packing; the 8-bit product of one row
-//   tile_dot.h tile_amx.h:                                   register tiles of bfloat16
-//   bf16.h split.h:                                          products of bfloat16; of float32 as three bfloat16 numbers
-//   attention_bf16.h measure.h avx512.h:                     attention over a cache of bfloat16; ceilings; parameters of AVX-512
-//   kernels_impl.h
-//   kernels_*.c:                                             a version each
+//   kernels.h:                                what Go calls
+//   pool.h simd.h alloc.c:                    threads; vectors; memory
+//   version.h norm.h rows.h tile.h pool.c:    what a version provides; LayerNorm; weights stored by rows; the register tile
+//   q8.h attention.h isa.c program.c:         8-bit weights; attention; which versions run here; the interpreter of steps
+//   linear.h elementwise.h pack.h q8_gemv.h:  products; embedding and sums; packing; the 8-bit product of one row
+//   tile_dot.h tile_amx.h:                    register tiles of bfloat16
+//   bf16.h split.h:                           products of bfloat16; products of float32 as three bfloat16 numbers
+//   attention_bf16.h measure.h avx512.h:      attention over a bfloat16 cache; ceilings; parameters of AVX-512
+//   kernels_impl.h:                           all of a version
+//   kernels_*.c:                              one or two versions each
 //
-// The including file sets the target and
+// The including file sets the target and defines
 //
-//   GS_TABLE     name of the table to define
-//   GS_NAME      its name in words
-//   GS_VB        bytes of a vector
-//   GS_MR, GS_NV rows and vectors of the register tile (tile.h)
-//   GS_GP, GS_GU panels and sums per column that a gemv keeps in flight
-//   GS_PREFETCH  how many floats ahead a gemv prefetches
-//   GS_DOT_VNNI  (or GS_DOT_SDOT) where it multiplies bytes so (q8_gemv.h)
-//   GS_BF16_TILE GS_BY_DOT or GS_BY_AMX where it multiplies bfloat16 (bf16.h); else weights held so are widened
-
+//   GS_TABLE      name of the gs_kernels to define
+//   GS_VB         bytes of a vector
+//   GS_MR, GS_NV  rows of the register tile, and vectors of a row (tile.h)
+//   GS_GP, GS_GU  panels that a gemv reads at once, and sums that it keeps per column
+//   GS_PREFETCH   how many floats ahead a gemv prefetches
+//   GS_DOT_VNNI   or GS_DOT_SDOT, if it has that instruction for dot products of bytes (q8_gemv.h)
+//   GS_BF16_TILE  GS_BY_DOT or GS_BY_AMX, if it has instructions that multiply bfloat16 (bf16.h); else bfloat16 weights are widened
 #ifndef GS_KERNELS_IMPL_H
 #define GS_KERNELS_IMPL_H
 
@@ -78,43 +76,17 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 		attention_many(w, o);
 }
 
-static void op_nop(gs_worker *w, const gs_step *s) {
-	(void)w;
-	(void)s;
-}
-
-// block_maxima writes the largest value of each block of x; NaN where one of them is.
-static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block) {
-	for (int64_t from = 0; from < n; from += block) {
-		int64_t end = n - from < block ? n : from + block, i = from;
-		vf top = splat(-INFINITY);
-		vi nan = {0};
-		for (; i + VL <= end; i += VL) {
-			vf v = load(x + i);
-			top = greater(top, v);
-			nan |= v != v;
-		}
-		float largest = max_lanes(top);
-		if (max_lanes((vf)(nan & 0x3f800000)) > 0) largest = NAN;
-		for (; i < end; i++)
-			if (x[i] > largest || x[i] != x[i]) largest = x[i];
-		*maxima++ = largest;
-	}
-}
-
 #ifdef GS_BF16_TILE
 #define GS_FLOPS_BF16 flops_bf16
 #else
 #define GS_FLOPS_BF16 NULL
 #endif
 
-// The table of a version: all of the above, and one of the products of 8-bit weights.
-#define GS_KERNELS(title, quantise_x, gemv)                                                                                           \
+// A version with the functions of this translation unit and one of its products of 8-bit weights.
+#define GS_KERNELS(quantise_x, gemv)                                                                                                  \
 	{                                                                                                                                 \
-		.name = title,                                                                                                                \
 		.op =                                                                                                                         \
 			{                                                                                                                         \
-				[GS_NOP] = op_nop,                                                                                                    \
 				[GS_EMBED] = op_embed,                                                                                                \
 				[GS_LAYERNORM] = op_layernorm,                                                                                        \
 				[GS_LINEAR] = op_linear,                                                                                              \
@@ -125,16 +97,16 @@ static void block_maxima(float *maxima, const float *x, int64_t n, int64_t block
 				[GS_COPY] = op_copy,                                                                                                  \
 			},                                                                                                                        \
 		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
-		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_all, .maxima = block_maxima,                        \
+		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .maxima = block_maxima,                        \
 	}
 
 #define GS_GEMV gemv_q8
 #include "q8_gemv.h"
 
 #if defined(__x86_64__) && !defined(GS_DOT_VNNI)
-const gs_kernels GS_TABLE = GS_KERNELS(GS_NAME, quantise_pairs, gemv_q8);
+const gs_kernels GS_TABLE = GS_KERNELS(quantise_pairs, gemv_q8);
 #else
-const gs_kernels GS_TABLE = GS_KERNELS(GS_NAME, quantise_bytes, gemv_q8);
+const gs_kernels GS_TABLE = GS_KERNELS(quantise_bytes, gemv_q8);
 #endif
 
 #endif

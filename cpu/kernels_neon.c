@@ -1,7 +1,6 @@
-// The kernels for 64-bit Arm: NEON and FMA are part of its base. 32 registers of 4 floats, a register tile of 6 x 16.
+// The kernels for 64-bit Arm, all of which have NEON and FMA: 32 registers of 4 floats, a register tile of 6 x 16.
 #if defined(__aarch64__)
 #define GS_TABLE gs_kernels_neon
-#define GS_NAME "neon"
 #define GS_VB 16
 #define GS_MR 6
 #define GS_NV 4
@@ -10,7 +9,7 @@
 #define GS_PREFETCH 512
 #include "kernels_impl.h"
 
-// With the dot products of bytes of Armv8.2 (nearly all since 2018).
+// The version with dot products of bytes (Armv8.2, nearly all processors since 2018).
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)
 #else
@@ -19,7 +18,7 @@
 #define GS_DOT_SDOT
 #define GS_GEMV gemv_q8_dot
 #include "q8_gemv.h"
-const gs_kernels gs_kernels_neon_dot = GS_KERNELS("neon-dot", quantise_bytes, gemv_q8_dot);
+const gs_kernels gs_kernels_neon_dot = GS_KERNELS(quantise_bytes, gemv_q8_dot);
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

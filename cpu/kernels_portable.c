@@ -1,6 +1,5 @@
-// The kernels for any processor that the compiler targets: vectors of 4 floats (SSE2 on x86-64), a register tile of 4 x 8.
+// The kernels for any processor of the compiler: vectors of 4 floats (SSE2 on x86-64), a register tile of 4 x 8.
 #define GS_TABLE gs_kernels_portable
-#define GS_NAME "portable"
 #define GS_VB 16
 #define GS_MR 4
 #define GS_NV 2

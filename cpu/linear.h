@@ -1,14 +1,14 @@
 // GS_LINEAR: y = act(norm(x) W + bias) + residual.
-// Included by kernels_impl.h, once per instruction set.
 //
-// Few rows (M <= MR, so always in decode): the weights are the work. Each worker prepares all rows of x for itself (a LayerNorm of a
-// few rows costs less than sharing it) and streams its panels of W once, with all sums in registers.
+// Few rows (M <= MR, as in a decode step): time goes into reading W. Each worker prepares all rows of x for itself, as a LayerNorm of a
+// few rows costs less than sharing its result. It reads its panels of W once, with all sums in registers.
 //
-// Many rows: tasks of up to MC rows by some panels. A task goes over K in blocks of at most KC, mostly one; per block it packs its rows of
-// x, normalised, into L2, and multiplies them with one panel after another. Sums of several blocks wait in the worker's scratch, so y is
-// written once. Panels that are not float32 are widened once per block and task, those of a weight held by rows are made then; the rows
-// of x stay float32, so that with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h). Versions of the
-// kernels that multiply bfloat16 do that instead (bf16.h), those with AMX in float32 too (split.h).
+// Many rows: the product is divided into tasks of up to MC rows by some panels. A task goes over K in blocks of at most KC rows of W. For
+// each block it packs its rows of x, normalised, into the L2 cache and multiplies them with one panel after another. The sums of several
+// blocks are kept in the worker's scratch, so that y is written once. Panels of bfloat16 or 8-bit weights are widened to float32, and
+// rows of W are transposed to panels, once for each block and task. x stays float32: with 8-bit weights a prefill is more exact than a
+// decode step, which rounds x too (q8.h). Versions that can multiply bfloat16 use bf16.h for bfloat16 weights, and with AMX split.h for
+// the others.
 #ifndef GS_LINEAR_H
 #define GS_LINEAR_H
 
@@ -19,15 +19,16 @@
 
 enum {
 	MC = 240,       // rows of a task: MC * LDA * 4 = 735 KiB of packed x; a multiple of every MR
-	MC_ROWS = 360,  // of a weight held by rows, as each task turns its panels
-	NC = 20,        // panels of a task whose sums wait
-	NC_WHOLE = 80,  // where K is one block
+	MC_ROWS = 360,  // rows of a task with a weight stored by rows, as each task transposes its panels
+	NC = 20,        // panels of a task that keeps the sums of several blocks
+	NC_WHOLE = 80,  // panels of a task if K is one block
 	SUMS = NC * MC * GS_NR,
 };
 
-_Static_assert(MC_ROWS * (NC / 2) <= MC * NC, "sums of all panels of a task wait");
+_Static_assert(MC_ROWS * (NC / 2) <= MC * NC, "scratch too small for the sums of a task");
 
-// finish writes columns [lo, hi) of panel `n` (first column) for rows [r, r+m): y = act(c + bias) + residual; c is (m, 32).
+// finish_act writes y = act(c + bias) + residual for rows [r, r+m) and the panel whose first column is n. c is (m, 32). Columns outside
+// [n0, n1) are not written.
 INLINE void finish_act(const gs_linear *o, const int act, int64_t r, int m, int64_t n, const float *c) {
 	int64_t lo = o->n0 > n ? o->n0 - n : 0, hi = o->n1 - n < GS_NR ? o->n1 - n : GS_NR;
 	if (lo == 0 && hi == GS_NR) {
@@ -44,7 +45,7 @@ INLINE void finish_act(const gs_linear *o, const int act, int64_t r, int m, int6
 		}
 		return;
 	}
-	float bias[GS_NR] = {0}, t[GS_NR]; // a panel that is only partly wanted
+	float bias[GS_NR] = {0}, t[GS_NR]; // n0 or n1 is within the panel
 	if (o->bias) memcpy(bias + lo, o->bias + n + lo, (size_t)(hi - lo) * sizeof(float));
 	for (int i = 0; i < m; i++) {
 		for (int j = 0; j < NVP; j++) store(t + j * VL, activate(act, load(c + i * GS_NR + j * VL) + load(bias + j * VL)));
@@ -63,20 +64,21 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	}
 }
 
-// Rows of y, of a register tile whose sums wait to be finished: while the tiles of AMX multiply, the rest of a core has time for that.
-// What multiplies a register tile finishes all of them before it writes sums, so that c may be where it writes its own.
-typedef struct waiting {
+// Sums of a register tile that have not been finished yet. AMX tiles multiply while the rest of the core has little to do, so the sums of
+// one register tile are finished while the next is multiplied. All of them are finished before the next sums are written, so that both may
+// have the same place c.
+typedef struct unfinished {
 	const gs_linear *o;
 	int64_t r, n; // row and column of y
 	int rows;
 	const float *c; // (rows, 32)
-} waiting;
+} unfinished;
 
-// finish_per is how many rows to finish with each of so many blocks.
-INLINE int finish_per(const waiting *f, int64_t blocks) { return (int)((f->rows + blocks - 1) / blocks); }
+// finish_per returns how many rows to finish with each of `blocks` blocks.
+INLINE int finish_per(const unfinished *f, int64_t blocks) { return (int)((f->rows + blocks - 1) / blocks); }
 
-// finish_next finishes up to `rows` rows.
-INLINE void finish_next(waiting *f, int rows) {
+// finish_next finishes the next `rows` rows, or what is left.
+INLINE void finish_next(unfinished *f, int rows) {
 	if (rows > f->rows) rows = f->rows;
 	if (rows == 0) return;
 	finish(f->o, f->r, rows, f->n, f->c);
@@ -85,9 +87,9 @@ INLINE void finish_next(waiting *f, int rows) {
 	f->c += rows * GS_NR;
 }
 
-// claim asks for the lines of y that a register tile will write, while it is multiplied. Worth up to a tenth of a product's time where y is
-// larger than an L2 cache (2 MiB). For a smaller y it does nothing: on AMX tiles, whose sums are finished later, it cost as much there.
-INLINE void claim(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
+// prefetch_y prefetches for writing the lines of y that a register tile will write. This saves up to a tenth of a product's time if y is
+// larger than an L2 cache (2 MiB). It does nothing for a smaller y: with AMX tiles, whose sums are finished later, it cost as much there.
+INLINE void prefetch_y(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
 	if (o->M * (o->n1 - o->n0) <= 512 << 10) return;
 	for (int64_t i = r; i < r + m; i++) {
 		const float *y = row_of(&o->y, i) + n;
@@ -127,7 +129,7 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 			x = a;
 		}
 		float c[GS_GP * GS_NR];
-		const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP; // few panels are shared out singly, or one worker has far more
+		const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP; // few panels are shared out one by one, so that shares are nearly equal
 		for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
 			int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
 			(bf16 ? gemv_bf16 : gemv_f32)((int)n, K, x, panel_of(&o->w, p), stride, c);
@@ -150,7 +152,7 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 	}
 }
 
-// linear_few_rows prepares the rows of x as dots_body takes them, each worker for itself.
+// linear_few_rows multiplies with a weight stored by rows. Each worker prepares the rows of x, as dots_body takes them, for itself.
 static void linear_few_rows(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, length = row_length(&o->w), words = row_words(&o->w);
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
@@ -179,8 +181,8 @@ static void linear_few_rows(gs_worker *w, const gs_linear *o) {
 	}
 }
 
-// linear_few_q8 quantises the rows of x, each worker for itself. Several rows take turns with a panel, which the first brings into the
-// cache.
+// linear_few_q8 multiplies with 8-bit weights. Each worker quantises the rows of x for itself. A panel is multiplied with one row after
+// another; the first brings it into the cache.
 static void linear_few_q8(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, blocks = q8_blocks(K), stride = blocks * GS_Q8_BLOCK;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
@@ -198,7 +200,7 @@ static void linear_few_q8(gs_worker *w, const gs_linear *o) {
 		kernels->quantise(xq + r * blocks, x, K);
 	}
 	float c[GS_GP * GS_NR];
-	const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP; // as for one row of float32
+	const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP; // as in linear_few
 	for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
 		int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
 		for (int64_t r = 0; r < M; r++) {
@@ -208,6 +210,7 @@ static void linear_few_q8(gs_worker *w, const gs_linear *o) {
 	}
 }
 
+// widen writes rows [k0, k0+n) of a panel of bfloat16 as float32.
 static void widen(float *dst, const float *panel, int64_t k0, int64_t n) {
 	const float *b = panel + k0 / 2 * GS_NR;
 	for (int64_t k = 0; k < n; k += 2, b += GS_NR, dst += 2 * GS_NR)
@@ -218,13 +221,13 @@ static void widen(float *dst, const float *panel, int64_t k0, int64_t n) {
 		}
 }
 
-// block_of makes rows [k, k+n) of a panel as float32: where they are, or in `wide`, through `words`.
+// block_of returns rows [k, k+n) of a panel as float32: in place, or computed in `wide`. `words` is for intermediate results.
 INLINE const float *block_of(const gs_weight *w, int64_t panel, int64_t k, int64_t n, float *wide, float *words) {
 	const int bf16 = w->dtype == GS_BF16;
 	if (w->dtype == GS_Q8) {
 		widen_q8(wide, q8_block_of(w, panel, k / GS_QB), n);
 	} else if (w->rows) {
-		turn(bf16 ? words : wide, rows_of(w, panel) + (bf16 ? k / 2 : k), row_words(w), bf16 ? (n + 1) / 2 : n);
+		transpose(bf16 ? words : wide, rows_of(w, panel) + (bf16 ? k / 2 : k), row_words(w), bf16 ? (n + 1) / 2 : n);
 		if (bf16) widen(wide, words, 0, n);
 	} else if (bf16) {
 		widen(wide, panel_of(w, panel), k, n);
@@ -234,26 +237,27 @@ INLINE const float *block_of(const gs_weight *w, int64_t panel, int64_t k, int64
 	return wide;
 }
 
-// fetch_of is where rows from k on of a panel lie that are to be fetched, and fetch_lines how many cache lines n rows are. Of a weight held
-// by rows, which lie in pieces, as much from there on.
-INLINE const char *fetch_of(const gs_weight *w, int64_t panel, int64_t k) {
+// prefetch_at returns the address of row k of a panel, for prefetching, and prefetch_lines how many cache lines n rows take. A panel of a
+// weight stored by rows is not contiguous: as many bytes are prefetched from its first row on.
+INLINE const char *prefetch_at(const gs_weight *w, int64_t panel, int64_t k) {
 	if (w->dtype == GS_Q8) return q8_block_of(w, panel, k / GS_QB);
 	const int64_t words = (w->dtype == GS_BF16 ? k / 2 : k) * GS_NR;
 	return (const char *)((w->rows ? rows_of(w, panel) : panel_of(w, panel)) + words);
 }
 
-INLINE int64_t fetch_lines(const gs_weight *w, int64_t n) {
+INLINE int64_t prefetch_lines(const gs_weight *w, int64_t n) {
 	return w->dtype == GS_Q8 ? n * GS_Q8_BLOCK / (GS_QB * GS_LINE) : w->dtype == GS_BF16 ? n : 2 * n;
 }
 
 INLINE int64_t panels_of(const gs_linear *o) { return (o->n1 + GS_NR - 1) / GS_NR - o->n0 / GS_NR; }
 
-// A task is rows [r0, r0+rows) of y, and panels [q0, q1).
+// A task: rows [r0, r0+rows) of y by panels [q0, q1).
 typedef struct task {
 	int64_t r0, rows, q0, q1;
 } task;
 
-// task_of is task mt of mtasks, which are cut at multiples of `unit` rows, by task nt of ntasks.
+// task_of returns the task of part mt of mtasks parts of the rows, divided at multiples of `unit` rows, and part nt of ntasks parts of the
+// panels.
 INLINE task task_of(const gs_linear *o, int64_t mt, int64_t mtasks, int64_t nt, int64_t ntasks, int64_t unit) {
 	const int64_t units = (o->M + unit - 1) / unit, p0 = o->n0 / GS_NR, panels = panels_of(o);
 	const int64_t r0 = units * mt / mtasks * unit, r1 = units * (mt + 1) / mtasks * unit;
@@ -262,16 +266,16 @@ INLINE task task_of(const gs_linear *o, int64_t mt, int64_t mtasks, int64_t nt, 
 
 static void linear_many(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, panels = panels_of(o);
-	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // of equal length, but for the last
+	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // blocks of nearly equal length
 
-	// Few large tasks pack and read least; enough of them that nobody waits long at the end.
+	// The fewer tasks, the less is packed and read. There are enough of them that no worker waits long at the end.
 	const int64_t rows_most = o->w.rows ? MC_ROWS : MC, panels_most = blocks == 1 ? NC_WHOLE : o->w.rows ? NC / 2 : NC;
 	int64_t mtasks = (M + rows_most - 1) / rows_most, ntasks = (panels + panels_most - 1) / panels_most;
 	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 4) ntasks++;
 	while (mtasks * ntasks < 4 * w->n && M / mtasks > 4 * MR) mtasks++;
-	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > 2 * MR) mtasks++; // as many for each worker
+	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > 2 * MR) mtasks++; // the same number for each worker
 
-	// Where y is nothing but sums, as logits are, tiles write it. Sums of several blocks wait, of all panels of a task.
+	// If y is the plain product, as logits are, tiles write to it. Else sums go to c: of one tile, or of all panels if there are several blocks.
 	const int plain = blocks == 1 && !o->bias && o->act == GS_NONE && !o->residual.p && !o->y.per;
 	const int64_t slot = blocks == 1 ? 0 : rows_most * GS_NR;
 
@@ -282,7 +286,7 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 	float *mean = words + KC / 2 * GS_NR, *rstd = mean + MC_ROWS; // (rows)
 
 	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		// Neighbouring tasks share columns, so that panels come from memory once.
+		// Consecutive tasks have the same panels, so that these are read from memory once.
 		const task cut = task_of(o, t % mtasks, mtasks, t / mtasks, ntasks, 1);
 		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + MR - 1) / MR;
 		if (o->norm.gain)
@@ -296,14 +300,14 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 				const int direct = plain && q * GS_NR >= o->n0 && (q + 1) * GS_NR <= o->n1;
 				float *cq = direct ? row_of(&o->y, r0) + q * GS_NR : c + (q - q0) * slot;
 				const int64_t ldc = direct ? o->y.ld : GS_NR;
-				// While this block is multiplied, the next panel's is fetched: a line per AHEAD k, shared out over the tiles.
-				const char *next = fetch_of(&o->w, q + 1, k);
-				const int64_t fetch = q + 1 < q1 ? fetch_lines(&o->w, kn) : 0, lines = kn / AHEAD;
+				// While this block is multiplied, that of the next panel is prefetched: each tile prefetches a part, a line for every AHEAD rows.
+				const char *next = prefetch_at(&o->w, q + 1, k);
+				const int64_t fetch = q + 1 < q1 ? prefetch_lines(&o->w, kn) : 0, lines = kn / AHEAD;
 				for (int64_t i = 0; i < tiles; i++) {
-					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles of nearly equal height
+					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles have nearly equal numbers of rows
 					const float *ahead = i * lines < fetch ? (const float *)(next + i * lines * GS_LINE) : b;
 					float *sums = slot == 0 && !direct ? c : cq + ra * ldc;
-					if (last) claim(o, r0 + ra, m, q * GS_NR);
+					if (last) prefetch_y(o, r0 + ra, m, q * GS_NR);
 					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, sums, ldc, k > 0);
 					if (last && !direct) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
 				}

@@ -1,4 +1,4 @@
-// Loops that run at a ceiling of the processor: its register tiles, multiply-adds and reads.
+// Loops that measure ceilings: the rates of the register tiles, of multiply-adds and of reads from memory.
 #ifndef GS_MEASURE_H
 #define GS_MEASURE_H
 
@@ -11,26 +11,26 @@
 #endif
 #endif
 
-// vary fills operands to measure ceilings with: numbers of either sign between 1 and 2, be they taken as float32 or as pairs of bfloat16.
-// With zeros, which take less power, the tiles of AMX ran a fifth faster than with weights.
-INLINE void vary(float *p, int64_t n) {
+// fill_operands writes numbers of either sign and of absolute value between 1 and 2, both as float32 and as pairs of bfloat16. Zeros would
+// give too high a ceiling: they take less power, and AMX tiles ran a fifth faster with them than with weights.
+INLINE void fill_operands(float *p, int64_t n) {
 	uint32_t x = 1;
 	for (int64_t i = 0; i < n; i++) {
-		x = x * 1664525 + 1013904223; // Numerical Recipes' quick generator
+		x = x * 1664525 + 1013904223; // W. H. Press et al., Numerical Recipes, "an even quicker generator"
 		const uint32_t word = (x & 0x807f807f) | 0x3f803f80;
 		memcpy(p + i, &word, sizeof word);
 	}
 }
 
+// flops_f32 runs the register tile of float32 products on operands in the L1 cache.
 #if GS_BF16_TILE == GS_BY_AMX
-// The register tile from the first-level cache: the ceiling of these products.
 static float flops_f32(gs_worker *w, int64_t count, int64_t *ops) {
 	enum { N = 96, PB = N / 2 * GS_NR, PA = BR * N };
 	float *c = w->scratch, *b = c + BR * GS_NR;
 	uint16_t *a = (uint16_t *)(b + PARTS * PB);
 	memset(c, 0, (size_t)(BR * GS_NR) * sizeof *c);
-	vary(b, PARTS * PB + PARTS * PA / 2);
-	waiting none = {0};
+	fill_operands(b, PARTS * PB + PARTS * PA / 2);
+	unfinished none = {0};
 	bf16_begin();
 	for (int64_t i = 0; i < count; i++) split_32(N / 32, a, bf16_at(a, N, 16, 0), PA, b, PB, (const char *)b, c, GS_NR, 1, &none);
 	bf16_end();
@@ -39,9 +39,9 @@ static float flops_f32(gs_worker *w, int64_t count, int64_t *ops) {
 }
 #else
 static float flops_f32(gs_worker *w, int64_t count, int64_t *ops) {
-	enum { N = 256 }; // rows of a panel that stay in L1
+	enum { N = 256 }; // rows of a panel
 	float *a = w->scratch, *b = a + MR * LDA, *c = b + N * GS_NR;
-	vary(a, MR * LDA + N * GS_NR);
+	fill_operands(a, MR * LDA + N * GS_NR);
 	for (int64_t i = 0; i < count; i++) tile_of[BLOCK][MR](N, a, 0, b, b, c, GS_NR, 0);
 	*ops = count * 2 * MR * N * GS_NR;
 	return c[0];
@@ -49,12 +49,12 @@ static float flops_f32(gs_worker *w, int64_t count, int64_t *ops) {
 #endif
 
 #ifdef GS_BF16_TILE
-// The register tile from the first-level cache: the ceiling of these products.
+// flops_bf16 runs the register tile of bfloat16 products on operands in the L1 cache.
 static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 	float *c = w->scratch, *b = c + BR * GS_NR;
 	uint16_t *a = (uint16_t *)(b + BKC / 2 * GS_NR);
-	vary(b, BKC / 2 * GS_NR + BR * (BKC + 32) / 2);
-	waiting none = {0};
+	fill_operands(b, BKC / 2 * GS_NR + BR * (BKC + 32) / 2);
+	unfinished none = {0};
 	bf16_begin();
 	for (int64_t i = 0; i < count; i++) bf16_tile(BR, BKC, a, 0, 0, BKC, b, NULL, (const char *)b, c, GS_NR, 0, &none);
 	bf16_end();
@@ -63,7 +63,7 @@ static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 }
 #endif
 
-// The register tile without its loads: as many sums as it keeps, each waiting only for itself.
+// fma_registers runs the multiply-adds of the register tile without its loads: the same number of sums, each of which waits only for itself.
 static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {
 	vf acc[MR][GS_NV], a = splat(1.0f - 0x1p-20f), b = splat(0x1p-10f);
 #pragma GCC unroll 16
@@ -85,7 +85,8 @@ static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {
 	return sum_lanes(sum);
 }
 
-static float read_all(const float *p, int64_t n) {
+// read_floats reads p[0:n], but for the last few values, and returns a number that depends on all of them.
+static float read_floats(const float *p, int64_t n) {
 	vu s[8] = {{0}};
 	for (int64_t i = 0; i + 8 * VL <= n; i += 8 * VL)
 #pragma GCC unroll 8

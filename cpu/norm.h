@@ -1,12 +1,13 @@
-// LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias over a row of n.
-// Two passes, mean first, as var = E[x^2] - mean^2 cancels; sums run in 4 vectors, so that their rounding error is that of n/(4 VL)
-// additions. Included by kernels_impl.h, once per instruction set.
+// LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias over a row of n values, var = mean((x - mean)^2).
+// The mean and the variance take a pass each, as E[x^2] - mean^2 cancels. Sums are kept in 4 vectors, so that the rounding error is that
+// of n/(4 VL) additions.
 #ifndef GS_NORM_H
 #define GS_NORM_H
 
 #include "pool.h"
 #include "simd.h"
 
+// row_stats computes the mean of x[0:n] and rstd = 1 / sqrt(var + eps).
 INLINE void row_stats(const float *x, int64_t n, float eps, float *mean, float *rstd) {
 	vf s[4] = {{0}, {0}, {0}, {0}};
 	int64_t i = 0;
@@ -36,7 +37,7 @@ INLINE void row_stats(const float *x, int64_t n, float eps, float *mean, float *
 	*rstd = 1.0f / sqrtf(sum / (float)n + eps);
 }
 
-// apply_norm writes columns [k0, k0+n) of the normalised row to y[0:n].
+// apply_norm writes columns [k0, k0+n) of the normalised row x to y[0:n].
 INLINE void apply_norm(float *y, const float *x, int64_t k0, int64_t n, const gs_norm *norm, float mean, float rstd) {
 	const float *g = norm->gain + k0, *b = norm->bias + k0;
 	x += k0;

@@ -1,4 +1,4 @@
-// Packing weights (layouts in kernels.h). Included by kernels_impl.h, once per instruction set.
+// Packing weights (layouts in kernels.h).
 #ifndef GS_PACK_H
 #define GS_PACK_H
 
@@ -7,14 +7,15 @@
 #include "version.h"
 
 INLINE float f16_to_f32(uint16_t h) {
-	// Exponent and mantissa, moved into place, are too small by 2^112; subnormals come out right as the product is exact.
+	// Exponent and mantissa, shifted into place, are a float32 that is too small by 2^112. The product is exact, also for subnormals.
 	union { uint32_t u; float f; } v = {(uint32_t)(h & 0x7fff) << 13}, scale = {0x77800000}, sign;
 	v.f *= scale.f;
 	sign.u = (v.u | ((h & 0x7c00) == 0x7c00 ? 0x7f800000u : 0)) | (uint32_t)(h & 0x8000) << 16;
 	return sign.f;
 }
 
-// read_values widens n <= 32 values from index i of src into out, with zeros after them; returns how many are NaN or infinite.
+// read_values writes n <= 32 values of src, from index i on, as float32 to out, followed by zeros up to 32. It returns how many are NaN or
+// infinite.
 INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, int n) {
 	switch (dtype) {
 	case GS_F32: memcpy(out, (const char *)src + i * 4, (size_t)n * 4); break;
@@ -40,7 +41,7 @@ INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, in
 	return bad;
 }
 
-// copy_rows converts rows [32 panel, 32 panel + 32) of an (N, K) source, whose row r0 is the first in memory, for a weight held by rows.
+// copy_rows packs rows [32 panel, 32 panel + 32) of an (N, K) source for a weight stored by rows. src begins with row r0.
 INLINE int64_t copy_rows(const gs_pack_job *job, const int dtype, int64_t panel) {
 	const gs_weight *w = job->w;
 	const int64_t length = row_length(w);
@@ -58,8 +59,8 @@ INLINE int64_t copy_rows(const gs_pack_job *job, const int dtype, int64_t panel)
 	return bad;
 }
 
-// put writes row k (and k+1, for bfloat16) of a panel.
-INLINE void put(const gs_weight *w, int64_t panel, int64_t k, const float *row, const float *next) {
+// write_row writes row k of a panel, and row k+1 if it is bfloat16.
+INLINE void write_row(const gs_weight *w, int64_t panel, int64_t k, const float *row, const float *next) {
 	if (w->dtype == GS_BF16) {
 		float *dst = (float *)w->data + (panel * ((w->K + 1) / 2) + k / 2) * GS_NR;
 		for (int j = 0; j < GS_NR; j += VL) store_u(dst + j, to_bf16(load(row + j)) | to_bf16(load(next + j)) << 16);
@@ -69,7 +70,7 @@ INLINE void put(const gs_weight *w, int64_t panel, int64_t k, const float *row, 
 	}
 }
 
-// pack_columns packs rows [r0, r1) of a (K, N) source into one panel.
+// pack_columns packs columns [32 panel, 32 panel + 32) of rows [r0, r1) of a (K, N) source.
 INLINE int64_t pack_columns(const gs_pack_job *job, const int dtype, int64_t panel) {
 	static const float zeros[GS_NR] = {0};
 	const gs_weight *w = job->w;
@@ -80,7 +81,7 @@ INLINE int64_t pack_columns(const gs_pack_job *job, const int dtype, int64_t pan
 			float block[GS_QB][GS_NR] = {{0}};
 			for (int64_t i = k; i < job->r1 && i < k + GS_QB; i++)
 				bad += read_values(block[i - k], job->src, dtype, (i - job->r0) * w->N + n, cols);
-			put_q8(q8_block_of(w, panel, k / GS_QB), block);
+			write_q8(q8_block_of(w, panel, k / GS_QB), block);
 		}
 		return bad;
 	}
@@ -89,26 +90,26 @@ INLINE int64_t pack_columns(const gs_pack_job *job, const int dtype, int64_t pan
 		bad += read_values(row, job->src, dtype, (k - job->r0) * w->N + n, cols);
 		int pair = step == 2 && k + 1 < job->r1;
 		if (pair) bad += read_values(next, job->src, dtype, (k + 1 - job->r0) * w->N + n, cols);
-		put(w, panel, k, row, pair ? next : zeros);
+		write_row(w, panel, k, row, pair ? next : zeros);
 	}
 	return bad;
 }
 
-// pack_rows packs rows [32 panel, 32 panel + 32) of an (N, K) source, whose row r0 is the first in memory, into one panel.
+// pack_rows packs rows [32 panel, 32 panel + 32) of an (N, K) source into a panel. src begins with row r0.
 INLINE int64_t pack_rows(const gs_pack_job *job, const int dtype, int64_t panel) {
 	const gs_weight *w = job->w;
 	if (w->rows) return copy_rows(job, dtype, panel);
 	int64_t n = panel * GS_NR, bad = 0;
 	int rows = job->r1 - n < GS_NR ? (int)(job->r1 - n) : GS_NR, step = w->dtype == GS_BF16 ? 2 : 1;
-	float block[GS_NR][GS_NR] = {{0}}, turned[GS_NR + 1][GS_NR] = {{0}};
+	float block[GS_NR][GS_NR] = {{0}}, transposed[GS_NR + 1][GS_NR] = {{0}};
 	for (int64_t k = 0; k < w->K; k += GS_NR) {
 		int cols = w->K - k < GS_NR ? (int)(w->K - k) : GS_NR;
 		for (int j = 0; j < rows; j++) bad += read_values(block[j], job->src, dtype, (n + j - job->r0) * w->K + k, cols);
-		turn(turned[0], block[0], GS_NR, GS_NR);
+		transpose(transposed[0], block[0], GS_NR, GS_NR);
 		if (w->dtype == GS_Q8)
-			put_q8(q8_block_of(w, panel, k / GS_QB), turned); // columns beyond K are zeros
+			write_q8(q8_block_of(w, panel, k / GS_QB), transposed); // columns beyond K are zeros
 		else
-			for (int i = 0; i < cols; i += step) put(w, panel, k + i, turned[i], turned[i + 1]);
+			for (int i = 0; i < cols; i += step) write_row(w, panel, k + i, transposed[i], transposed[i + 1]);
 	}
 	return bad;
 }

@@ -1,9 +1,8 @@
 // The thread pool.
 //
-// A decode step of a small model takes tens of microseconds, less than waking a sleeping thread. So workers spin after a job, for
-// SPIN_NS, and only then sleep: between two tokens of a stream they are awake, and a program that does something else has its cores
-// back within a millisecond. While they spin for longer than it takes to meet at a barrier they also yield, so that
-// on a machine with more threads than cores whoever holds the work runs.
+// A decode step of a small model takes tens of microseconds, less than it takes to wake a sleeping thread. So workers spin for SPIN_NS
+// after a job before they sleep: they stay awake between two tokens, and the cores are free within a millisecond after the last one.
+// A worker that has spun for PAUSES also yields its core, so that with more threads than cores the threads that have work can run.
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -15,8 +14,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define SPIN_NS 200000 // after the last job, before sleeping
-#define PAUSES 400     // between two looks at the clock, or before the first yield: about 10-20 us
+#define SPIN_NS 200000 // how long a worker spins after a job
+#define PAUSES 400     // pause instructions before the first yield, and between two readings of the clock: 10 to 20 us
 
 struct gs_sleep {
 	pthread_mutex_t mutex;
@@ -42,10 +41,10 @@ static inline void pause_core(void) {
 #endif
 }
 
-// A barrier of one counter and one generation: the last to arrive resets the counter and starts the next generation.
+// A barrier of a counter and a generation number: the last worker to arrive resets the counter and increments the generation.
 void gs_barrier(gs_worker *w) {
 	gs_pool *p = w->pool;
-	// Tickets of the coming phase were last used one phase ago, when nobody can be any more.
+	// The next phase's tickets were last used in the phase before this one, which all workers have left.
 	atomic_store_explicit(&p->tickets[2 * w->id + ((w->phase + 1) & 1)].next, 0, memory_order_relaxed);
 	w->phase++;
 	if (p->n == 1) {
@@ -67,7 +66,7 @@ void gs_barrier(gs_worker *w) {
 	}
 }
 
-// await returns when a job other than `seen` was posted, or the pool ends.
+// await returns the number of the current job as soon as it is not `seen`.
 static uint32_t await(gs_pool *p, uint32_t seen) {
 	uint32_t job;
 	int64_t until = 0;
@@ -84,7 +83,7 @@ static uint32_t await(gs_pool *p, uint32_t seen) {
 			break;
 		sched_yield();
 	}
-	// The order of job and sleepers matters: a poster writes job, then reads sleepers; we write sleepers, then read job.
+	// No wake-up is lost: post writes job before it reads sleepers, and this writes sleepers before it reads job.
 	pthread_mutex_lock(&p->sleep->mutex);
 	atomic_fetch_add(&p->sleepers, 1);
 	while ((job = atomic_load(&p->job)) == seen) pthread_cond_wait(&p->sleep->wake, &p->sleep->mutex);
@@ -172,7 +171,7 @@ gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
 	for (int i = 0; i < threads; i++)
 		p->workers[i] = (gs_worker){.pool = p, .id = i, .n = threads, .scratch = p->scratch + (size_t)i * GS_SCRATCH};
 
-	// Signals belong to the program's own threads: Go's handlers expect a Go thread. Faults stay open, they hit who causes them.
+	// Workers block signals, as Go's handlers must run on Go's threads. Faults are not blocked: the thread that causes one gets it.
 	sigset_t all, old;
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);

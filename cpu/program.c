@@ -1,4 +1,4 @@
-// What Go calls that runs on a pool: the interpreter of steps, packing and measuring.
+// The functions of kernels.h that run on a pool: the interpreter of steps, packing and measuring.
 #include "version.h"
 
 typedef struct run {
@@ -54,7 +54,7 @@ size_t gs_weight_bytes(int64_t K, int64_t N, int dtype, int rows) {
 void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block) { gs_kernels_of(isa)->maxima(maxima, x, n, block); }
 
 size_t gs_attention_work(int B, int NH, int HS, int S) {
-	// As attention.h lays it out: per GS_KEYS keys, a maximum and a sum on a line of their own, and a row of the output.
+	// The layout of attention_one: for each block of GS_KEYS keys a maximum and a sum, in a panel's row, then a row of the output.
 	return (size_t)B * (size_t)NH * (size_t)((S + GS_KEYS - 1) / GS_KEYS) * (size_t)((HS + GS_NR - 1) / GS_NR * GS_NR + GS_NR);
 }
 

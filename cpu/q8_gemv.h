@@ -1,16 +1,18 @@
-// The product of a row of quantised activations with panels of 8-bit weights: y[32] of each panel. See q8.h.
-// Included where an instruction set, or a variation of one, makes its version; the including file sets
+// The product of a row of quantised activations with panels of 8-bit weights: y[32] of each panel (q8.h).
 //
-//   GS_GEMV      name of the function to define
-//   GS_DOT_VNNI  or GS_DOT_SDOT: dot products of bytes by these instructions; neither: by what the base set has
+// A template without an include guard: a file includes it once for each function, for which it defines
 //
-// A panel's block is 17 cache lines, read in address order. Sums are integers within a block, whose order does not matter.
+//   GS_GEMV      the function's name
+//   GS_DOT_VNNI  or GS_DOT_SDOT: the instruction for dot products of bytes; without either, the base instruction set is used
+//
+// A block of a panel is 17 cache lines, read in address order. Sums in a block are integers, so their order does not matter.
 
 #include "q8.h"
 
-// dot adds to each lane the dot product of its 4 bytes of w with 4 activations: block x, number i.
+// DOT adds to each lane of sum the dot product of the lane's 4 bytes of w with activations 4i to 4i+3 of block x. If DOT_OFFSET is 1, it
+// multiplies q + 128, and the sum has to start at -128 sum q_x.
 #if defined(GS_DOT_VNNI) && GS_VB == 64
-#define DOT_OFFSET 1 // weights are taken as q + 128: the sum starts at -128 sum q_x
+#define DOT_OFFSET 1
 #define DOT(sum, w, x, i) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), _mm512_set1_epi32(*(const q8_word *)((x)->q + 4 * (i)))))
 #elif defined(GS_DOT_VNNI)
 #define DOT_OFFSET 1
@@ -19,12 +21,12 @@
 #elif defined(GS_DOT_SDOT)
 #define DOT_OFFSET 0
 #define DOT(sum, w, x, i) dot_sdot(sum, w, *(const q8_word *)((x)->q + 4 * (i)))
-INLINE vi dot_sdot(vi sum, vu w, int32_t x) { // not the intrinsic, which clang declares only where the whole file may use it
+INLINE vi dot_sdot(vi sum, vu w, int32_t x) { // not the intrinsic: clang declares it only if the whole file's target has SDOT
 	__asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w ^ 0x80808080u), "w"((vi){0} + x));
 	return sum;
 }
 #elif defined(__x86_64__)
-// As int16, even and odd bytes apart: PMADDUBSW would take the bytes as they are, but saturates.
+// Even and odd bytes are widened to int16. (PMADDUBSW multiplies bytes, but its sums saturate.)
 #define DOT_OFFSET 1
 #if GS_VB == 64
 #define MADD(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
@@ -42,7 +44,7 @@ INLINE vi dot_sdot(vi sum, vu w, int32_t x) { // not the intrinsic, which clang 
 #define DOT(sum, w, x, i) dot_neon(sum, w, *(const q8_word *)((x)->q + 4 * (i)))
 INLINE vi dot_neon(vi sum, vu w, int32_t x) {
 	int8x16_t a = (int8x16_t)(w ^ 0x80808080u), b = vreinterpretq_s8_s32(vdupq_n_s32(x));
-	int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_high_s8(a, b); // at most 127^2 each, so pairs fit too
+	int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_high_s8(a, b); // each product is at most 127^2, so the sum of two fits
 	return (vi)vpadalq_s16((int32x4_t)sum, vpaddq_s16(low, high));
 }
 #else
@@ -53,13 +55,13 @@ INLINE vi dot_neon(vi sum, vu w, int32_t x) {
 #endif
 
 #ifndef Q8_AHEAD
-#define Q8_AHEAD 4096 // bytes ahead that are prefetched: about four blocks
+#define Q8_AHEAD 4096 // how many bytes ahead are prefetched: about four blocks
 #endif
 
 #ifndef Q8_WORD
 #define Q8_WORD
 typedef int32_t q8_word __attribute__((may_alias));
-enum { Q8_GROUP = NVP < 4 ? NVP : 4 }; // vectors of columns that are summed at a time, to stay in registers
+enum { Q8_GROUP = NVP < 4 ? NVP : 4 }; // vectors of columns whose sums are in registers at a time
 #endif
 
 #define GS_JOIN(a, b) a##b
@@ -78,7 +80,7 @@ INLINE void GS_BODY_OF(GS_GEMV)(const int panels, int64_t blocks, const gs_q8_bl
 		for (int p = 0; p < panels; p++) {
 			panel[p] = w + p * stride;
 			__builtin_prefetch(panel[p] + Q8_AHEAD, 0, 3);
-			__asm__("" : "+r"(panel[p])); // all below is at a constant distance from it: one register per panel, not one per line
+			__asm__("" : "+r"(panel[p])); // makes the compiler address all lines from one register per panel
 		}
 #pragma GCC unroll 4
 		for (int j0 = 0; j0 < NVP; j0 += Q8_GROUP) {

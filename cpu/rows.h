@@ -1,22 +1,21 @@
-// Weights held by rows (layout in kernels.h): turning them into panels, and products of few rows of x as dot products.
-// Included by kernels_impl.h, once per instruction set.
+// Weights stored by rows (layout in kernels.h): transposing them to panels, and products of few rows of x as dot products.
 #ifndef GS_ROWS_H
 #define GS_ROWS_H
 
 #include "pool.h"
 #include "simd.h"
 
-// A row has so many values, and so many words: float32, or pairs of bfloat16.
+// row_length returns the values of a row, row_words its 32-bit words: each is a float32 or two bfloat16.
 INLINE int64_t row_length(const gs_weight *w) { return padded(w->K); }
 INLINE int64_t row_words(const gs_weight *w) { return w->dtype == GS_BF16 ? row_length(w) / 2 : row_length(w); }
 
-// rows_of returns the 32 rows that are columns of a panel.
+// rows_of returns the 32 rows of W that are the columns of a panel.
 INLINE const float *rows_of(const gs_weight *w, int64_t panel) { return (const float *)w->data + panel * GS_NR * row_words(w); }
 
-// turn writes words [0, n) of 32 rows, `ld` words apart, as n rows of a panel, n rounded up to a vector.
-INLINE void turn(float *dst, const float *rows, int64_t ld, int64_t n) {
+// transpose writes words [0, n) of 32 rows, which are `ld` words apart, as the rows of a panel. n is rounded up to whole vectors.
+INLINE void transpose(float *dst, const float *rows, int64_t ld, int64_t n) {
 #if GS_VB == 64
-	// Of 16 x 16 words, quarters of vectors are moved by loads, and words of quarters by two shuffles each.
+	// 16 x 16 words at a time: loads move quarters of vectors, two shuffles move the words within quarters.
 	for (int64_t k = 0; k < n; k += 16)
 		for (int64_t r = 0; r < GS_NR; r += 16)
 #pragma GCC unroll 4
@@ -44,12 +43,13 @@ INLINE void turn(float *dst, const float *rows, int64_t ld, int64_t n) {
 #endif
 }
 
-// Sums of DOT_COLS columns of W and at most DOT_ROWS rows of x stay in registers.
+// The sums of DOT_COLS columns of W and up to DOT_ROWS rows of x stay in registers.
 enum { DOT_COLS = 4, DOT_ROWS = GS_VB == 64 ? 4 : 2 };
 
-// dots_body writes y[i][j] = dot product of rows i of x and j of W, for m <= DOT_ROWS and DOT_COLS, over `words` words. x is
-// float32, `ldx` apart; beside pairs of bfloat16, of each 2 VL values the even ones come first. Lanes are summed apart, in the order of k,
-// and joined at the end, whatever m is. Meanwhile the rows that follow are fetched.
+// dots_body writes y[i][j] = the dot product of row i of x and row j of w, for m <= DOT_ROWS rows of x and DOT_COLS rows of w, each
+// `words` words. x is float32, rows `ldx` apart; for bfloat16 w, the even ones of each 2 VL values of x come first, then the odd ones.
+// Each lane has its own sum, in the order of k; lanes are added at the end. So a result does not depend on m. It prefetches the rows of w
+// that follow.
 INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x, int64_t ldx, const float *w, int64_t ld, float *y) {
 	vf acc[DOT_ROWS][DOT_COLS];
 #pragma GCC unroll 8
@@ -100,7 +100,7 @@ DOTS(bf16, 4, 1)
 #define DOTS_OF(type) {NULL, dots_##type##_1, dots_##type##_2}
 #endif
 
-// dots_of[bf16][m] writes y (m, 32) for 32 columns.
+// dots_of[bf16][m] writes y (m, 32): the dot products of m rows of x with 32 rows of w.
 static dots_fn *const dots_of[2][DOT_ROWS + 1] = {DOTS_OF(f32), DOTS_OF(bf16)};
 
 #endif

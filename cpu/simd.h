@@ -1,6 +1,5 @@
-// Vectors of GS_VB bytes in the compiler's vector extension (GCC and clang), and elementary functions over them. The same source
-// becomes AVX-512, AVX2, NEON or SSE2 code, by the width and the target that the including file sets.
-// Included by kernels_impl.h, once per instruction set.
+// Vectors of GS_VB bytes by the vector extension of GCC and clang, and functions of them. The same source compiles to AVX-512, AVX2,
+// NEON or SSE2 code, depending on GS_VB and on the target that the translation unit sets.
 #ifndef GS_SIMD_H
 #define GS_SIMD_H
 
@@ -30,17 +29,18 @@ INLINE vu load_u(const void *p) { return *(const vu_any *)p; }
 INLINE void store_u(void *p, vu v) { *(vu_any *)p = v; }
 INLINE vf splat(float s) { return s - (vf){0}; } // s - 0 is s, also for -0
 
-// copy_values is memcpy for short runs, which compilers make a slow `rep movs` of where the length is not known.
+// copy_values is memcpy for short runs: where the length is not a constant, compilers may use a slow `rep movs` for memcpy.
 INLINE void copy_values(float *dst, const float *src, int64_t n) {
 	int64_t i = 0;
 	for (; i + VL <= n; i += VL) store(dst + i, load(src + i));
 	for (; i < n; i++) dst[i] = src[i];
 }
 
-INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+// vselect returns the lanes of yes where mask is set, else those of no.
+INLINE vf vselect(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
-// greater returns max(a, b) lane by lane; a NaN in b is kept.
-INLINE vf greater(vf a, vf b) {
+// vmax returns max(a, b) of each lane, and b where b is NaN.
+INLINE vf vmax(vf a, vf b) {
 #if GS_VB == 64
 	return (vf)_mm512_max_ps((__m512)a, (__m512)b);
 #elif GS_VB == 32
@@ -48,12 +48,12 @@ INLINE vf greater(vf a, vf b) {
 #elif defined(__x86_64__)
 	return (vf)_mm_max_ps((__m128)a, (__m128)b);
 #else
-	return choose(a > b, a, b);
+	return vselect(a > b, a, b);
 #endif
 }
 
-// lesser returns min(a, b) lane by lane; a NaN in b is kept.
-INLINE vf lesser(vf a, vf b) {
+// vmin returns min(a, b) of each lane, and b where b is NaN.
+INLINE vf vmin(vf a, vf b) {
 #if GS_VB == 64
 	return (vf)_mm512_min_ps((__m512)a, (__m512)b);
 #elif GS_VB == 32
@@ -61,11 +61,11 @@ INLINE vf lesser(vf a, vf b) {
 #elif defined(__x86_64__)
 	return (vf)_mm_min_ps((__m128)a, (__m128)b);
 #else
-	return choose(a < b, a, b);
+	return vselect(a < b, a, b);
 #endif
 }
 
-// Reductions over lanes, in the order of a tree: first the two halves of the vector, last neighbours.
+// Reductions over lanes as a tree: first the two halves of the vector, last two neighbours.
 #if GS_VB == 64
 INLINE float sum_lanes(vf v) { return _mm512_reduce_add_ps((__m512)v); }
 INLINE float max_lanes(vf v) { return _mm512_reduce_max_ps((__m512)v); }
@@ -114,7 +114,7 @@ INLINE float max_lanes(vf v) {
 }
 #endif
 
-// transpose4 writes the 4 x 4 block at src (rows lds apart) to dst (rows ldd apart), turned.
+// transpose4 writes the transpose of the 4 x 4 block at src (rows lds apart) to dst (rows ldd apart).
 typedef float v4 __attribute__((vector_size(16)));
 typedef int32_t v4i __attribute__((vector_size(16)));
 typedef float v4_any __attribute__((vector_size(16), aligned(4), may_alias));
@@ -134,12 +134,12 @@ INLINE void transpose4(float *dst, int64_t ldd, const float *src, int64_t lds) {
 	*(v4_any *)(dst + 3 * ldd) = SHUFFLE4(ab1, cd1, 2, 3, 6, 7);
 }
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2, with ln 2 split in two so that r is exact, and the minimax polynomial
-// of Cephes' expf (S. L. Moshier, netlib.org/cephes, single/expf.c). Within 2 ulp for -87.3 <= x <= 88.3; beyond, -inf and inf
-// included, it stays at its values there, 1e-38 and 2e38; NaN stays NaN.
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2. ln 2 is split into two terms so that r is exact; the polynomial is that of
+// expf in Cephes (S. L. Moshier, netlib.org/cephes, single/expf.c). The error is at most 2 ulp for -87.3 <= x <= 88.3. Smaller x give
+// 1e-38, larger x give 2e38, NaN gives NaN.
 INLINE vf vexp(vf x) {
-	vf big = greater(splat(-87.33f), lesser(splat(88.37f), x)); // keeps NaN
-	vf t = big * 1.44269504088896341f + 12582912.0f;            // 1.5 * 2^23: rounds to an integer in the low bits
+	vf big = vmax(splat(-87.33f), vmin(splat(88.37f), x)); // keeps NaN
+	vf t = big * 1.44269504088896341f + 12582912.0f;       // adding 1.5 * 2^23 rounds to an integer, which is then in the low bits
 	vf n = t - 12582912.0f;
 	vf r = big - n * 0.693359375f;
 	r = r - n * -2.12194440e-4f;
@@ -153,10 +153,10 @@ INLINE vf vexp(vf x) {
 	return p * (vf)(((vu)t << 23) + 0x3f800000u);
 }
 
-// vexp2(x) = 2^n 2^r, n = round(x), for x <= 0: what a softmax needs, with log2(e) folded into its scale. The polynomial is that of
-// Cephes' exp2f, within 2 ulp. Below -126 (-inf included) it stays at 1e-38; NaN stays NaN.
+// vexp2(x) = 2^n 2^r, n = round(x), for x <= 0: the exponential of a softmax whose scale includes log2(e). The polynomial is that of
+// exp2f in Cephes; the error is at most 2 ulp. x < -126 gives 1e-38, NaN gives NaN.
 INLINE vf vexp2(vf x) {
-	x = greater(splat(-126.0f), x); // keeps NaN
+	x = vmax(splat(-126.0f), x); // keeps NaN
 	vf t = x + 12582912.0f;
 	vf r = x - (t - 12582912.0f);
 	vf p = splat(1.535336188319500e-4f);
@@ -169,14 +169,15 @@ INLINE vf vexp2(vf x) {
 	return p * (vf)(((vu)t << 23) + 0x3f800000u);
 }
 
-// gelu_new(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). No cancellation for x < 0.
+// gelu_tanh(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). The second form has no cancellation for
+// x < 0. (D. Hendrycks, K. Gimpel, Gaussian Error Linear Units, 2016; "gelu_new" of Hugging Face transformers.)
 INLINE vf gelu_tanh(vf x) {
 	vf u2 = x * (-1.5957691216057308f + -0.07135481282f * (x * x));
 	return x / (1.0f + vexp(u2));
 }
 
-// gelu(x) = x/2 erfc(-x/sqrt(2)). erfc(z) = t (a1 + t (a2 + ... t a5)) exp(-z^2), t = 1/(1 + p z), z >= 0: Abramowitz and Stegun,
-// Handbook of Mathematical Functions, 7.1.26, |error| <= 1.5e-7.
+// gelu_erf(x) = x/2 erfc(-x/sqrt(2)), with erfc(z) = t (a1 + t (a2 + ... t a5)) exp(-z^2), t = 1/(1 + p z), z >= 0: M. Abramowitz,
+// I. Stegun, Handbook of Mathematical Functions, 7.1.26, |error| <= 1.5e-7.
 INLINE vf gelu_erf(vf x) {
 	vf z = (vf)((vi)(x * 0.70710678118654752f) & 0x7fffffff);
 	vf t = 1.0f / (1.0f + z * 0.3275911f);
@@ -186,19 +187,19 @@ INLINE vf gelu_erf(vf x) {
 	q = q * t + -0.284496736f;
 	q = q * t + 0.254829592f;
 	q = q * t * vexp(-(z * z)) * 0.5f; // erfc(z)/2
-	return x * choose(x < 0.0f, q, 1.0f - q);
+	return x * vselect(x < 0.0f, q, 1.0f - q);
 }
 
 INLINE vf activate(int act, vf x) {
 	switch (act) {
 	case GS_GELU_TANH: return gelu_tanh(x);
 	case GS_GELU_ERF: return gelu_erf(x);
-	case GS_RELU: return choose(x < 0.0f, (vf){0}, x); // keeps NaN
+	case GS_RELU: return vselect(x < 0.0f, (vf){0}, x); // keeps NaN
 	}
 	return x;
 }
 
-// bfloat16 pairs: a 32-bit lane holds (even, odd) in its low and high half.
+// Pairs of bfloat16: a 32-bit lane holds the even one in its low half, the odd one in its high half.
 INLINE vf even_half(vu pair) { return (vf)(pair << 16); }
 INLINE vf odd_half(vu pair) { return (vf)(pair & 0xffff0000u); }
 
@@ -209,16 +210,16 @@ INLINE float widen_bf16(uint16_t h) {
 	return f;
 }
 
-// to_bf16 rounds to nearest, ties to even, and leaves the result in the low half of each lane. NaN stays NaN.
+// to_bf16 rounds to nearest, ties to even. The result is in the low half of each lane. NaN stays NaN.
 INLINE vu to_bf16(vf x) {
 	vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-	return (vu)choose(x == x, (vf)r, (vf)((u >> 16) | 0x40u));
+	return (vu)vselect(x == x, (vf)r, (vf)((u >> 16) | 0x40u));
 }
 
-// padded rounds up to whole panels.
+// padded rounds n up to a multiple of the columns of a panel.
 INLINE int64_t padded(int64_t n) { return (n + GS_NR - 1) / GS_NR * GS_NR; }
 
-// narrow rounds n values, a multiple of 2 VL, to bfloat16: n / 2 words.
+// narrow rounds n values to bfloat16 and stores them as n / 2 words. n is a multiple of 2 VL.
 INLINE void narrow(float *dst, const float *x, int64_t n) {
 	for (int64_t i = 0; i < n; i += VL) {
 		uint32_t u[VL];

@@ -1,16 +1,15 @@
-// GS_LINEAR in float32 by the tiles of AMX, which multiply bfloat16: each number is split into three bfloat16 numbers whose sum it is, and
-// of the nine products of parts the six largest are added (G. Henry, P. T. P. Tang, A. Heinecke, Leveraging the bfloat16 Artificial
-// Intelligence Datatype For Higher-Precision Computations, ARITH 2019; the mode float_to_bf16x3 of oneMKL).
+// GS_LINEAR in float32 on AMX tiles, which multiply bfloat16: each number is split into a sum of three bfloat16 numbers, its parts, and the
+// six largest of the nine products of parts are added (G. Henry, P. T. P. Tang, A. Heinecke, Leveraging the bfloat16 Artificial
+// Intelligence Datatype For Higher-Precision Computations, ARITH 2019; oneMKL calls this mode float_to_bf16x3).
 //
 //   x = x1 + x2 + x3,  w = w1 + w2 + w3,  x w = x1 w3 + x1 w2 + x2 w2 + x2 w1 + x3 w1 + x1 w1 + e,  |e| < 2^-22 |x w|
 //
-// A product of parts is exact in float32, and a tile adds 16 pairs apart before it adds them to the sum, so that the error is that of
-// float32 sums, and mostly less (TestLinearExact). TDPBF16PS takes what is below 2^-126 for 0, parts, products of parts and sums, so that
-// products below 2^-102 lose their last bits. Where x or w is not finite, the sum is NaN, as it is where it overflows.
+// A product of parts is exact in float32, and TDPBF16PS sums 16 pairs before it adds them to the total, so the error is that of float32
+// sums, and mostly less (TestLinearExact). TDPBF16PS treats parts, products and sums below 2^-126 as 0, so products below 2^-102 lose
+// their last bits. If x or w is not finite, or the sum overflows, the result is NaN.
 //
-// Of float32 and 8-bit weights, and of those bfloat16 ones that bf16.h leaves. For GS_SPLIT_ROWS and more: splitting a panel takes as
-// long as multiplying some tens of rows with it. Blocks of K are those of linear_many. Included by kernels_impl.h where GS_BF16_TILE is
-// GS_BY_AMX.
+// For float32 and 8-bit weights, and for bfloat16 weights with too large a K for bf16.h. From GS_SPLIT_ROWS rows on: splitting a panel
+// takes as long as multiplying some tens of rows with it. K is divided into the same blocks as in linear_many.
 #ifndef GS_SPLIT_H
 #define GS_SPLIT_H
 
@@ -19,15 +18,15 @@
 
 enum {
 	PARTS = 3, // of a number
-	SM = 256,  // rows of a task at most: their parts, of a block of K, are 1.1 MiB, for the L2 cache
-	TASKS = 2, // for each worker, where there are as many
+	SM = 256,  // rows of a task at most: their parts of a block of K are 1.1 MiB, for the L2 cache
+	TASKS = 2, // tasks for each worker, if the product can be divided so far
 };
 
-// split_row makes the parts of 32 values, `plane` values apart.
+// split_row writes the parts of 32 values, `plane` values apart.
 INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
 	vf low = load(x), high = load(x + VL);
 #pragma GCC unroll 3
-	for (int p = 0; p < PARTS; p++) { // to nearest: what is left has either sign
+	for (int p = 0; p < PARTS; p++) { // rounds to nearest, so the rest has either sign
 		vu pair = (vu)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 		store_u(a + p * plane, pair);
 		low -= (vf)((vu)_mm512_cvtepu16_epi32(_mm512_castsi512_si256((__m512i)pair)) << 16);
@@ -35,8 +34,8 @@ INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
 	}
 }
 
-// split_rows makes the parts of columns [k, k+n) of rows [r0, r0+rows) of x, normalised where the step has a norm, with zeros after them up
-// to a multiple of 32.
+// split_rows writes the parts of columns [k, k+n) of rows [r0, r0+rows) of x, normalised if the step has a norm, and followed by zeros up to
+// a multiple of 32.
 static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r0, int64_t rows, int64_t k, int64_t n, const float *mean,
                        const float *rstd) {
 	float t[KC + 32];
@@ -47,8 +46,9 @@ static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r
 	}
 }
 
-// split_panel makes the parts of n rows of a panel, rows 2i and 2i+1 interleaved, `plane` words apart, with zeros after them up to a
-// multiple of 32: the first 8 bits of a significand, the next 8 and the last. (That takes fewer instructions than rounding.)
+// split_panel writes the parts of n rows of a panel, rows 2i and 2i+1 interleaved, parts `plane` words apart, followed by zeros up to a
+// multiple of 32 rows. The parts are the first 8 bits of a significand, the next 8 and the last 8, which takes fewer instructions than
+// rounding.
 static void split_panel(float *parts, int64_t plane, const float *b, int64_t n) {
 	const vu upper = (vu){0} + 0xffff0000u;
 	for (int64_t k = 0; k < n; k += 2, parts += GS_NR)
@@ -66,25 +66,26 @@ static void split_panel(float *parts, int64_t plane, const float *b, int64_t n) 
 		for (int p = 0; p < PARTS; p++) memset(parts + p * plane, 0, GS_NR * sizeof *parts);
 }
 
-// fetch_near asks for n lines, for the L1 cache.
-INLINE void fetch_near(const void *p, const int n) {
+// prefetch_l1 prefetches n lines into the L1 cache.
+INLINE void prefetch_l1(const void *p, const int n) {
 #pragma GCC unroll 32
 	for (int line = 0; line < n; line++) __builtin_prefetch((const char *)p + line * GS_LINE, 0, 3);
 }
 
-// fetch_part asks for a tile of a part of A, or two.
-INLINE void fetch_part(const int halves, const uint16_t *a0, const uint16_t *a1) {
-	fetch_near(a0, 16);
-	if (halves == 2) fetch_near(a1, 16);
+// prefetch_part prefetches one or two AMX tiles of a part of A.
+INLINE void prefetch_part(const int halves, const uint16_t *a0, const uint16_t *a1) {
+	prefetch_l1(a0, 16);
+	if (halves == 2) prefetch_l1(a1, 16);
 }
 
-// split_body is amx_body for parts, f included: planes of A lie pa values apart, of B pb words. Each product shares an operand with the one before it.
+// split_body is amx_body for parts, which are pa values apart in A and pb words in B. The order of the six products is such that each shares
+// an operand with the one before it.
 INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
-                       const char *ahead, float *c, int64_t ldc, int accumulate, waiting *f) {
+                       const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	enum { ROW = GS_NR * 4 };
 	const int per = finish_per(f, blocks);
 	sums_begin(halves, c, ldc, accumulate);
-	// Parts lie in L2: while a block of 32 columns is multiplied, the next is asked for.
+	// The parts are in L2: while a block of 32 columns is multiplied, the next is prefetched into L1.
 #define LOAD_A(p)                                              \
 	TILE_LOAD(4, a0 + (p) * pa + i * 512, 64);                 \
 	if (halves == 2) TILE_LOAD(5, a1 + (p) * pa + i * 512, 64)
@@ -101,23 +102,23 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 		LOAD_A(0);
 		LOAD_B(2);
 		DOT_TILES();
-		fetch_part(halves, a0 + (i + 1) * 512, a1 + (i + 1) * 512);
+		prefetch_part(halves, a0 + (i + 1) * 512, a1 + (i + 1) * 512);
 		LOAD_B(1);
 		DOT_TILES();
-		fetch_near(b + (i + 1) * 16 * GS_NR, 32);
+		prefetch_l1(b + (i + 1) * 16 * GS_NR, 32);
 		LOAD_A(1);
 		DOT_TILES();
-		fetch_part(halves, a0 + pa + (i + 1) * 512, a1 + pa + (i + 1) * 512);
+		prefetch_part(halves, a0 + pa + (i + 1) * 512, a1 + pa + (i + 1) * 512);
 		LOAD_B(0);
 		DOT_TILES();
-		fetch_near(b + pb + (i + 1) * 16 * GS_NR, 32);
+		prefetch_l1(b + pb + (i + 1) * 16 * GS_NR, 32);
 		LOAD_A(2);
 		DOT_TILES();
-		fetch_part(halves, a0 + 2 * pa + (i + 1) * 512, a1 + 2 * pa + (i + 1) * 512);
+		prefetch_part(halves, a0 + 2 * pa + (i + 1) * 512, a1 + 2 * pa + (i + 1) * 512);
 		LOAD_A(0);
 		DOT_TILES();
-		fetch_near(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
-		fetch_ahead(ahead, i);
+		prefetch_l1(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
+		prefetch_next(ahead, i);
 		finish_next(f, per);
 	}
 #undef LOAD_A
@@ -127,25 +128,25 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 }
 
 static __attribute__((noinline)) void split_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
-                                               const char *ahead, float *c, int64_t ldc, int accumulate, waiting *f) {
+                                               const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	split_body(2, blocks, a0, a1, pa, b, pb, ahead, c, ldc, accumulate, f);
 }
 
 static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a0, int64_t pa, const float *b, int64_t pb, const char *ahead,
-                                               float *c, int64_t ldc, int accumulate, waiting *f) {
+                                               float *c, int64_t ldc, int accumulate, unfinished *f) {
 	split_body(1, blocks, a0, a0, pa, b, pb, ahead, c, ldc, accumulate, f);
 }
 
 static void linear_split(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, panels = panels_of(o);
-	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // of equal length, but for the last
+	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // blocks of nearly equal length
 
-	// A task splits its rows of x and its panels: few tasks do that least, and enough of them that nobody waits long at the end.
+	// A task splits its rows of x and its panels, so fewer tasks split less. There are enough of them that no worker waits long at the end.
 	const int64_t panels_most = blocks == 1 ? NC_WHOLE : NC;
 	int64_t mtasks = (M + SM - 1) / SM, ntasks = (panels + panels_most - 1) / panels_most;
 	while (mtasks * ntasks < TASKS * w->n && panels / ntasks > 4) ntasks++;
 	while (mtasks * ntasks < TASKS * w->n && M / mtasks > 2 * GS_SPLIT_ROWS) mtasks++;
-	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 2 * TASKS * w->n && panels / ntasks > 4) ntasks++; // as many for each worker
+	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 2 * TASKS * w->n && panels / ntasks > 4) ntasks++; // the same number for each worker
 
 	const int64_t slot = blocks == 1 ? 0 : SM * GS_NR, pb = KC / 2 * GS_NR, pa = SM * KC;
 	float *c = w->scratch;                 // (BR, 32), or (panels, SM, 32)
@@ -161,27 +162,27 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
-		waiting f = {0};
+		unfinished f = {0};
 		for (int64_t k = 0; k < K; k += kc) {
 			const int64_t kn = K - k < kc ? K - k : kc;
 			split_rows(o, a, pa, r0, rows, k, kn, mean, rstd);
 			for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
 				split_panel(parts, pb, block_of(&o->w, q, k, kn, wide, words), kn);
 				float *cq = c + (q - q0) * slot;
-				const char *next = fetch_of(&o->w, q + 1, k);
-				int64_t fetch = q + 1 < q1 ? fetch_lines(&o->w, kn) : 0, fetched = 0;
+				const char *next = prefetch_at(&o->w, q + 1, k);
+				int64_t fetch = q + 1 < q1 ? prefetch_lines(&o->w, kn) : 0, prefetched = 0;
 				const int last = k + kn == K;
-				for (int64_t i = 0; i < tiles; i++, fetched += (kn + 31) / 32 * (32 / BF16_AHEAD)) {
+				for (int64_t i = 0; i < tiles; i++, prefetched += (kn + 31) / 32 * (32 / BF16_AHEAD)) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
-					const char *ahead = fetched < fetch ? next + fetched * GS_LINE : (const char *)parts;
-					if (last) claim(o, r0 + ra, m, q * GS_NR);
+					const char *ahead = prefetched < fetch ? next + prefetched * GS_LINE : (const char *)parts;
+					if (last) prefetch_y(o, r0 + ra, m, q * GS_NR);
 					const uint16_t *a0 = bf16_at(a, kn, ra, 0);
 					float *sums = cq + (slot == 0 ? 0 : ra * GS_NR);
 					if (m > 16)
 						split_32((kn + 31) / 32, a0, bf16_at(a, kn, ra + 16, 0), pa, parts, pb, ahead, sums, GS_NR, k > 0, &f);
 					else
 						split_16((kn + 31) / 32, a0, pa, parts, pb, ahead, sums, GS_NR, k > 0, &f);
-					if (last) f = (waiting){o, r0 + ra, q * GS_NR, (int)m, sums};
+					if (last) f = (unfinished){o, r0 + ra, q * GS_NR, (int)m, sums};
 				}
 			}
 		}

@@ -1,11 +1,10 @@
-// The two inner loops that everything else is made of.
+// The two inner loops of products and attention.
 //
 //   tile   C[m][32] (+)= A[m][K] B[K][32] for m <= GS_MR rows: all sums stay in registers, B is read once per m rows.
 //          (K. Goto, R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34(3), 2008)
-//   gemv   y[32] = x[K] B[K][32]: one row, bound by how fast B arrives, so it keeps several sums per column in flight.
+//   gemv   y[32] = x[K] B[K][32]: one row, bound by reading B. It has several sums per column so that additions do not wait for one another.
 //
-// Each output is summed in the order of k, whatever m is and whoever calls.
-// Included by kernels_impl.h, once per instruction set. GS_MR rows by GS_NV vectors are what the registers hold.
+// Each output of a tile is summed in the order of k, for every m. The registers hold the sums of GS_MR rows by GS_NV vectors.
 #ifndef GS_TILE_H
 #define GS_TILE_H
 
@@ -14,20 +13,20 @@
 
 enum {
 	MR = GS_MR,
-	KC = 768,      // rows of a panel per block, at most: 96 KiB, for the L2 cache
-	LDA = KC + 16, // leading dimension of packed rows of A: never a multiple of 4 KiB, so rows don't collide in the cache
-	AHEAD = 2,     // k per line that is asked for ahead of time: few at once, as all loads share what waits for lines
+	KC = 768,      // rows of a block of a panel at most: 96 KiB, for the L2 cache
+	LDA = KC + 16, // leading dimension of packed rows of A: not a multiple of 4 KiB, so that rows do not compete for the same cache sets
+	AHEAD = 2,     // rows of B for each cache line that is prefetched: few at a time, as loads and prefetches share the fill buffers
 };
 
-// How a tile gets B, which is not always in the cache yet:
+// Where B comes from:
 enum tile_kind {
-	BLOCK,       // float32, from the L1 cache or on its way; meanwhile prefetches a line per AHEAD k from `ahead`
-	STREAM_F32,  // a whole panel, from memory, each line used once: prefetches GS_PREFETCH floats ahead of itself
-	STREAM_BF16, // the same, of bfloat16 pairs
+	BLOCK,       // float32, from the L1 or L2 cache; prefetches a line from `ahead` for every AHEAD rows
+	STREAM_F32,  // float32, a whole panel from memory, each line used once; prefetches GS_PREFETCH floats ahead
+	STREAM_BF16, // the same with pairs of bfloat16
 	TILE_KINDS
 };
 
-// tile_step adds the products of a column of A and a row of B to the sums.
+// tile_step adds the products of a column of A (m values, LDA apart) with a row of B to the sums.
 INLINE void tile_step(const int m, const enum tile_kind kind, const float *a, const float *b, vf acc[MR][GS_NV]) {
 	vf bk[GS_NV];
 	if (kind == STREAM_F32) {
@@ -44,7 +43,7 @@ INLINE void tile_step(const int m, const enum tile_kind kind, const float *a, co
 	}
 }
 
-// Rows of A lie LDA apart, of C `ldc`; blocks of KC columns of A lie `block` floats apart.
+// Rows of A are LDA floats apart, rows of C `ldc`, blocks of KC columns of A `block`.
 INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const float *a, int64_t block, const void *panel,
                       const float *ahead, float *c, int64_t ldc, int accumulate) {
 #pragma GCC unroll 1
@@ -137,14 +136,14 @@ TILES(TILE, STREAM_BF16)
 
 #define TILE_NAME(kind, m) tile_##kind##_##m,
 
-// tile_of[kind][m]
+// tile_of[kind][m] multiplies m rows.
 static tile_fn *const tile_of[TILE_KINDS][MR + 1] = {
 	{NULL, TILES(TILE_NAME, BLOCK)},
 	{NULL, TILES(TILE_NAME, STREAM_F32)},
 	{NULL, TILES(TILE_NAME, STREAM_BF16)},
 };
 
-// gemv over GS_GP panels at a time, `stride` floats apart; even and odd k are summed apart where GS_GU is 2.
+// gemv_body multiplies one row with `panels` panels, which are `stride` floats apart. If GS_GU is 2, even and odd k have their own sums.
 INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *x, const float *b, int64_t stride, float *y) {
 	vf acc[GS_GP][GS_GU][NVP];
 #pragma GCC unroll 8
@@ -207,7 +206,7 @@ INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *
 }
 
 #if GS_GU > 2
-#error "gemv sums even and odd k apart, not more"
+#error "GS_GU is 1 or 2: gemv_body has sums for even and odd k"
 #endif
 
 static __attribute__((noinline)) void gemv_f32(int panels, int64_t K, const float *x, const float *b, int64_t stride, float *y) {

@@ -2,9 +2,9 @@
 //
 //   C[m][32] (+)= A[m][K] B[K][32], m <= BR: bfloat16 operands, float32 sums that stay in registers
 //
-// A lane of VDPBF16PS adds two products to a float32 sum, one after the other; it rounds to nearest and takes subnormal numbers for 0
-// (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS). Each output is summed in the order of k, whatever m
-// is. Included by kernels_impl.h where GS_BF16_TILE is GS_BY_DOT.
+// A lane of VDPBF16PS adds two products to a float32 sum, one after the other. It rounds to nearest and treats subnormal numbers as 0
+// (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS). Each output is summed in the order of k, for every
+// m.
 #ifndef GS_TILE_DOT_H
 #define GS_TILE_DOT_H
 
@@ -12,14 +12,15 @@
 
 enum {
 	BR = GS_MR,      // rows of a register tile
-	BF16_AHEAD = 2, // columns per line that is asked for ahead of time
+	BF16_AHEAD = 2, // columns of A for each cache line that is prefetched
 };
 
-// Packed rows of A lie one after another. Their distance is an odd number of cache lines for the usual K, so that rows don't collide.
+// Packed rows of A follow one another. Their distance is an odd number of cache lines for the usual K, so that rows do not compete for the
+// same cache sets.
 INLINE int64_t bf16_row_length(int64_t K) { return (K + 31) / 32 * 32 + 32; }
 INLINE uint16_t *bf16_at(uint16_t *a, int64_t K, int64_t r, int64_t k) { return a + r * bf16_row_length(K) + k; }
 
-// Tile i of `tiles` begins at this row: they are of nearly equal height.
+// bf16_split returns the first row of tile i of `tiles`. Tiles have nearly equal numbers of rows.
 INLINE int64_t bf16_split(int64_t rows, int64_t tiles, int64_t i) { return rows * i / tiles; }
 
 INLINE void bf16_begin(void) {}
@@ -66,11 +67,10 @@ TILES(DOT_TILE, dot)
 
 static dot_fn *const dot_of[BR + 1] = {NULL, TILES(DOT_TILE_NAME, dot)};
 
-// bf16_tile multiplies rows [r, r+m) of A, columns [k, k+n), with rows of a panel from b on; rows of c lie `ldc` floats apart. k is
-// even. It finishes f first, as these products leave no time for that. Meanwhile it asks for a line of what is at `ahead` per BF16_AHEAD
-// columns.
+// bf16_tile multiplies columns [k, k+n) of rows [r, r+m) of A with the rows of a panel from b on. k is even; rows of c are `ldc` floats
+// apart. It prefetches a cache line from `ahead` for every BF16_AHEAD columns. It first finishes f, as dot products keep the core busy.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
-                      float *c, int64_t ldc, int accumulate, waiting *f) {
+                      float *c, int64_t ldc, int accumulate, unfinished *f) {
 	(void)tail;
 	finish_next(f, BR);
 	dot_of[m](n, bf16_at(a, K, r, k), bf16_row_length(K), b, ahead, c, ldc, accumulate);

@@ -1,10 +1,10 @@
-// What a version of the kernels provides, and which versions this compiler can build.
+// The functions that a version of the kernels provides, and which versions this compiler can build.
 #ifndef GS_VERSION_H
 #define GS_VERSION_H
 
 #include "pool.h"
 
-// What the compiler and the system can: GCC 11 and clang 12 know the instructions, and only Linux is known to hand out tiles.
+// GCC 11 and clang 12 are the first to know the instructions. A program may use AMX tiles only after a request that is specific to Linux.
 #if defined(__x86_64__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
 #define GS_HAVE_DOT 1
 #if defined(__linux__)
@@ -12,35 +12,35 @@
 #endif
 #endif
 
-// How a version multiplies bfloat16 (GS_BF16_TILE): by dot products of AVX512_BF16 or by AMX tiles.
+// Values of GS_BF16_TILE: a version multiplies bfloat16 by dot products (AVX512_BF16) or on AMX tiles.
 #define GS_BY_DOT 1
 #define GS_BY_AMX 2
 
-// 32 activations as integers, d q: what q8.h multiplies weights with.
+// 32 activations d q, quantised to 8 bits (q8.h).
 typedef struct gs_q8_block {
 	int8_t q[GS_QB];
 	float d;
-	int32_t offset;                        // -128 sum q, what weights held as q + 128 add too much
+	int32_t offset;                        // -128 sum q: corrects the product for weights, which are stored as q + 128
 	int32_t unused[6];                     // to the end of a cache line
-	uint32_t even[GS_QB / 4], odd[GS_QB / 4]; // q as pairs of int16, for processors that multiply those: 4i and 4i+2; 4i+1 and 4i+3
+	uint32_t even[GS_QB / 4], odd[GS_QB / 4]; // q as pairs of int16, for versions that multiply int16: 4i and 4i+2; 4i+1 and 4i+3
 } gs_q8_block;
 
+// The arguments of gs_pack.
 typedef struct gs_pack_job {
 	const gs_weight *w;
 	const void *src;
 	int src_dtype, transposed;
 	int64_t r0, r1;
-	_Atomic int64_t bad;
+	_Atomic int64_t bad; // source values that are NaN or infinite
 } gs_pack_job;
 
-// What one instruction set's translation unit provides (kernels_impl.h).
+// A version: one translation unit defines it for one instruction set, or two that differ in gemv_q8 (kernels_impl.h).
 struct gs_kernels {
-	const char *name;
 	void (*op[GS_OPS])(gs_worker *, const gs_step *);
 	void (*pack)(gs_worker *, gs_pack_job *);
 	void (*quantise)(gs_q8_block *out, const float *x, int64_t n);
 	void (*gemv_q8)(int panels, int64_t blocks, const gs_q8_block *x, const void *w, int64_t stride, float *y);
-	// By gs_arithmetic; NULL where there is none. The value depends on what was computed, and is not used.
+	// By gs_arithmetic; NULL if the version has none. The value returned keeps the compiler from removing the loop.
 	float (*arithmetic[GS_ARITHMETICS])(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);
 	void (*maxima)(float *maxima, const float *x, int64_t n, int64_t block);

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -167,9 +168,7 @@ func hash(text []byte) string {
 func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	c := ceilingsOf(t.Header, table.Device)
 	rows := stages(table)
-	byCall := newCalls(t)
-	rowOf := rowFinder(t, table)
-	line := newTimeline(t, table, rowOf)
+	line := newTimeline(t, table)
 	d := &data{timeline: line, Rows: []rowJSON{}, Roofline: newRoofline(table, c), Device: table.Device}
 	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table), Table: table, ByStage: table.By == tables.ByStage,
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", Pieces: "Kernels",
@@ -211,8 +210,8 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	case !c.known():
 		p.Roofline = "The recording has no ceilings measured on this device, so that the roof is missing: 'infer bench ceilings' measures them."
 	}
-	p.gaps(t, table, line, rowOf)
-	p.queue(newQueue(t, table, byCall), line, d, t.Header)
+	p.gaps(table, line)
+	p.queue(newQueue(table), line, d, t.Header)
 	return p, d
 }
 
@@ -232,52 +231,15 @@ func segments(rows []stage, sum int64) []segment {
 	return all
 }
 
-// rowFinder returns which row of the table an event belongs to, -1 for none.
-func rowFinder(t *traces.Trace, table *tables.Table) func(*traces.Event) int {
-	type key struct {
-		kind        tables.RowKind
-		phase, name string
-	}
-	index := map[key]int{}
-	for i, r := range table.Rows {
-		index[key{r.Kind, r.Phase, r.Name}] = i
-	}
-	find := func(kind tables.RowKind, phase, name string) int {
-		if i, ok := index[key{kind, phase, name}]; ok {
-			return i
-		}
-		return -1
-	}
-	return func(e *traces.Event) int {
-		isCopy := e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset
-		if table.By == tables.ByKernel {
-			switch {
-			case !e.Kind.IsGPU() || e.Lane.Device != table.Device:
-				return -1
-			case isCopy:
-				return find(tables.RowOther, "", e.Name)
-			}
-			return find(tables.RowWork, "", e.Name)
-		}
-		phase := ""
-		if e.Phase >= 0 && int(e.Phase) < len(t.Header.Plans) {
-			phase = t.Header.Plans[e.Phase].Phase
-		}
-		if step, ok := t.Header.Step(e); ok {
-			return find(tables.RowWork, phase, step.Name)
-		}
-		switch {
-		case !e.Kind.IsGPU():
-			return -1
-		case isCopy:
-			return find(tables.RowOther, phase, "copies and sets of no step")
-		}
-		return find(tables.RowOther, phase, "kernels of no step")
-	}
+// largest returns the n longest gaps, longest first.
+func largest(gaps []tables.Gap, n int) []tables.Gap {
+	sorted := slices.Clone(gaps)
+	slices.SortStableFunc(sorted, func(a, b tables.Gap) int { return cmp.Compare(b.Length(), a.Length()) })
+	return sorted[:min(n, len(sorted))]
 }
 
 // gaps fills in the ledger of idle time.
-func (p *page) gaps(t *traces.Trace, table *tables.Table, line *timeline, rowOf func(*traces.Event) int) {
+func (p *page) gaps(table *tables.Table, line *timeline) {
 	gaps := table.Gaps
 	p.GapsAll = count(len(gaps), "gap", "gaps")
 	name := func(e *traces.Event) string {
@@ -287,7 +249,7 @@ func (p *page) gaps(t *traces.Trace, table *tables.Table, line *timeline, rowOf 
 		return e.Name
 	}
 	for _, g := range largest(gaps, gapsShown) {
-		row := gapRow{From: g.From - line.origin, To: g.To - line.origin, At: fmt.Sprintf("%.6f", float64(g.From-line.origin)/1e6), Length: micros(g.To - g.From), Prev: name(g.Before), Next: name(g.Next)}
+		row := gapRow{From: g.From - line.origin, To: g.To - line.origin, At: fmt.Sprintf("%.6f", float64(g.From-line.origin)/1e6), Length: micros(g.Length()), Prev: name(g.Before), Next: name(g.Next)}
 		var parts []string
 		for _, part := range g.Causes {
 			if len(g.Causes) == 1 {
@@ -299,7 +261,7 @@ func (p *page) gaps(t *traces.Trace, table *tables.Table, line *timeline, rowOf 
 		row.Cause = strings.Join(parts, ", ")
 		if g.Next == nil {
 			row.Next = "the end"
-		} else if i := rowOf(g.Next); i >= 0 && table.By == tables.ByStage {
+		} else if i := table.RowOf(g.Next); i >= 0 && table.By == tables.ByStage {
 			row.Stage = strings.TrimSpace(table.Rows[i].Phase + " " + table.Rows[i].Name)
 			if row.Next == table.Rows[i].Name { // a step of the CPU
 				row.Next = ""
@@ -322,9 +284,9 @@ func (p *page) queue(q *queue, line *timeline, d *data, h *traces.Header) {
 		return
 	}
 	pieces, early := 0, 0
-	for i := range q.launches {
-		pieces += q.launches[i].pieces
-		if q.launches[i].start < q.launches[i].call.End() {
+	for _, l := range q.launches {
+		pieces += len(l.Ends)
+		if l.First.Time < l.Call.End() {
 			early++
 		}
 	}
@@ -333,7 +295,7 @@ func (p *page) queue(q *queue, line *timeline, d *data, h *traces.Header) {
 		{"API time", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(quantile(q.times, 0.5)), duration(quantile(q.times, 0.9)), duration(quantile(q.times, 1)))},
 		{"queueing delay", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(quantile(q.delays, 0.5)), duration(quantile(q.delays, 0.9)), duration(quantile(q.delays, 1)))},
 		{"begun before the call returned", thousands(int64(early))},
-		{"deepest queue", count(q.deepest, "launch", "launches")},
+		{"deepest queue", count(q.deepest, "kernel, copy or set", "kernels, copies and sets")},
 		{"nothing queued, nothing running", fmt.Sprintf("%s of %s", duration(q.starved), p.Wall)},
 	}
 }

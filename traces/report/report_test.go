@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -134,7 +136,7 @@ func TestQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := newQueue(tr, table, newCalls(tr))
+	q := newQueue(table)
 	if !slices.Equal(q.delays, []int64{0, 10, 60}) || !slices.Equal(q.times, []int64{10, 10, 60}) || q.deepest != 2 {
 		t.Errorf("delays %v, API times %v, deepest %d", q.delays, q.times, q.deepest)
 	}
@@ -142,8 +144,8 @@ func TestQueue(t *testing.T) {
 	if q.starved != 130 {
 		t.Errorf("starved for %d ns", q.starved)
 	}
-	if want := []change{{10, 1}, {40, 2}, {100, 1}, {120, 0}, {250, 1}, {270, 0}}; !slices.Equal(q.depth(), want) {
-		t.Errorf("depth %v, not %v", q.depth(), want)
+	if want := []window.Depth{{Time: 10, Work: 1}, {Time: 40, Work: 2}, {Time: 100, Work: 1}, {Time: 120, Work: 0}, {Time: 250, Work: 1}, {Time: 270, Work: 0}}; !slices.Equal(q.depths, want) {
+		t.Errorf("depth %v, not %v", q.depths, want)
 	}
 }
 
@@ -280,7 +282,7 @@ func TestCrowded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := newTimeline(tr, table, func(*traces.Event) int { return -1 })
+	line := newTimeline(tr, table)
 	n := 0
 	for _, b := range line.Tracks[0].Bands {
 		n += b.n
@@ -310,5 +312,95 @@ func TestCounterUnit(t *testing.T) {
 	line.count(map[string]*counter{}, &depth[0])
 	if got := line.Series[0].Unit; got != "kernels launched and not finished" {
 		t.Errorf("the depth is in %q", got)
+	}
+}
+
+// TestDepthAgrees: page and table have one depth of the queue, in kernels, copies and
+// sets, also where a graph launches many.
+func TestDepthAgrees(t *testing.T) {
+	for _, name := range []string{"eager.sqlite", "graph.sqlite"} {
+		tr := sample(t, name)
+		stages, err := tables.Summarize(tr, tables.ByStage, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := tables.Summarize(tr, tables.ByLaunch, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := newQueue(stages)
+		if len(q.launches) != len(table.Launches) || len(q.launches) == 0 {
+			t.Fatalf("%s: the page has %d launches, the table %d", name, len(q.launches), len(table.Launches))
+		}
+		deepest, many := 0, 0
+		for _, l := range table.Launches {
+			deepest = max(deepest, l.Depth+l.Pieces)
+			many = max(many, l.Pieces)
+			// What the page draws just after the launch is what the launch found, and its own.
+			at := table.Time.From + l.Time + l.API
+			i := slices.IndexFunc(q.launches, func(p *window.Launch) bool { return p.Call.Correlation == l.Correlation })
+			at = min(at, q.launches[i].At)
+			if j, ok := slices.BinarySearchFunc(q.depths, at, func(d window.Depth, at int64) int { return cmp.Compare(d.Time, at) }); !ok || q.depths[j].Work != l.Depth+l.Pieces {
+				t.Errorf("%s: at %d the page does not have the depth %d of the table and %d more", name, at, l.Depth, l.Pieces)
+			}
+		}
+		if q.deepest != deepest || (many > 1) != (name == "graph.sqlite") {
+			t.Errorf("%s: the page's deepest queue has %d kernels, the table's %d; a launch has up to %d", name, q.deepest, deepest, many)
+		}
+	}
+}
+
+// TestRows: events find their row in the table: copies of no step that of idle time for
+// copies, and kernels of one name that of their shape.
+func TestRows(t *testing.T) {
+	r := newRun("a")
+	r.pass(rand.New(rand.NewPCG(1, 2)), "k")
+	copied := traces.Plain(traces.KindMemcpy, traces.Stream(1, 0, 1, 7), "Memcpy DtoH", r.now, 500)
+	copied.Phase = 0
+	other := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", r.now+600, 500)
+	other.Grid, other.Block = [3]int32{7, 1, 1}, [3]int32{32, 1, 1}
+	tr := whole(&r.header, append(r.events, copied, other)...)
+	find := func(name string, grid int32) *traces.Event {
+		for i := range tr.Events {
+			if e := &tr.Events[i]; e.Kind.IsGPU() && e.Name == name && e.Grid[0] == grid {
+				return e
+			}
+		}
+		t.Fatalf("there is no %s", name)
+		return nil
+	}
+	stages, err := tables.Summarize(tr, tables.ByStage, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := stages.RowOf(find("Memcpy DtoH", 0)); i < 0 || stages.Rows[i].Kind != tables.RowIdle || stages.Rows[i].Name != tables.IdleCopy {
+		t.Errorf("by stage the copy is of row %d", i)
+	}
+	kernels, err := tables.Summarize(tr, tables.ByKernel, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, grid := range []int32{7, 12} {
+		if i := kernels.RowOf(find("k", grid)); i < 0 || kernels.Rows[i].Shape.Grid[0] != grid {
+			t.Errorf("by kernel that of %d blocks is of row %d", grid, i)
+		}
+	}
+}
+
+// TestStages: stages of all layers have one colour, also of a layer that runs later than
+// its number; and '% of floor' sorts by what it shows.
+func TestStages(t *testing.T) {
+	table := &tables.Table{By: tables.ByStage, Wall: 1000, Rows: []tables.Row{
+		{Kind: tables.RowWork, Name: "h.0.ln_1", Exclusive: 400, Floor: 100}, {Kind: tables.RowWork, Name: "h.0.ln_2", Exclusive: 100},
+		{Kind: tables.RowWork, Name: "h.2@1.ln_1+h.2@1.attn.c_attn", Exclusive: 200, Floor: 100}, {Kind: tables.RowWork, Name: "h.0.ln_1+h.0.attn.c_attn", Exclusive: 100},
+		{Kind: tables.RowWork, Name: "h.2@1.ln_1", Exclusive: 200, Floor: 100}}}
+	s := stages(table)
+	if s[0].Class != s[4].Class || s[2].Class != s[3].Class || s[0].Class == s[1].Class {
+		t.Errorf("the colours are %d, %d, %d, %d, %d", s[0].Class, s[1].Class, s[2].Class, s[3].Class, s[4].Class)
+	}
+	for _, i := range []int{0, 2} {
+		if shown, err := strconv.ParseFloat(s[i].OfFloor, 64); err != nil || shown != s[i].OfFloorPercent {
+			t.Errorf("%s shows %s %% of its floor and sorts by %g", s[i].Name, s[i].OfFloor, s[i].OfFloorPercent)
+		}
 	}
 }

@@ -30,7 +30,7 @@ type stage struct {
 	NS, HostNS, BusyNS, FloorNS int64
 	CallsN, PiecesN             int
 	BytesRate, FLOPsRate        float64
-	OfFloorValue                float64
+	OfFloorPercent              float64
 	Bar                         string // width in percent of the longest row
 }
 
@@ -51,23 +51,6 @@ func (s stage) Cause() string { return strings.TrimPrefix(s.Name, "idle: ") }
 // classes is how many colours stages have.
 const classes = 8
 
-// className is what stages of all layers share: "h.3.ln_1" and "h.4.ln_1" are of one
-// colour.
-func className(name string) string {
-	var b strings.Builder
-	for part := range strings.SplitSeq(name, "+") {
-		fields := strings.Split(part, ".")
-		for i, f := range fields {
-			if _, err := strconv.Atoi(f); err == nil {
-				fields[i] = "N"
-			}
-		}
-		b.WriteString(strings.Join(fields, "."))
-		b.WriteByte('+')
-	}
-	return b.String()
-}
-
 // stages makes the rows of the page from those of the table.
 func stages(t *tables.Table) []stage {
 	var rows []stage
@@ -81,10 +64,11 @@ func stages(t *tables.Table) []stage {
 		s := stage{Index: i, Kind: r.Kind, Phase: r.Phase, Name: r.Name, Class: -1, NS: r.Exclusive, HostNS: r.Host, BusyNS: r.Busy, CallsN: r.Calls, PiecesN: r.Pieces,
 			Time: micros(r.Exclusive), Share: "-", Bytes: rate(r.Bytes, r.Exclusive, 1), FLOPs: rate(r.FLOPs, r.Exclusive, 1e-3)}
 		if r.Kind == tables.RowWork {
-			class, ok := colours[className(r.Name)]
+			name := traces.InAnyLayer(r.Name, "h.N") // stages of all layers have one colour
+			class, ok := colours[name]
 			if !ok {
 				class = len(colours) % classes
-				colours[className(r.Name)] = class
+				colours[name] = class
 			}
 			s.Class = class
 		}
@@ -116,8 +100,8 @@ func stages(t *tables.Table) []stage {
 			s.FloorNS = floor
 			s.Floor = micros(floor)
 			if r.Exclusive > 0 {
-				s.OfFloorValue = float64(r.Exclusive) / float64(max(floor, 1))
-				s.OfFloor = strconv.FormatFloat(100*float64(floor)/float64(r.Exclusive), 'f', 1, 64)
+				s.OfFloorPercent = 100 * float64(floor) / float64(r.Exclusive)
+				s.OfFloor = strconv.FormatFloat(s.OfFloorPercent, 'f', 1, 64)
 			}
 		}
 		s.Bar = strconv.FormatFloat(100*float64(r.Exclusive)/float64(longest), 'f', 2, 64)

@@ -87,9 +87,8 @@ type trackKey struct {
 	steps bool
 }
 
-// newTimeline puts the events of a trace on tracks. rows gives the table's row of an
-// event, -1 for none.
-func newTimeline(t *traces.Trace, table *tables.Table, rows func(*traces.Event) int) *timeline {
+// newTimeline puts the events of a trace on tracks.
+func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{}, Series: []*counter{}}
 	line.From = table.Before
 	line.To = line.From + table.Wall
@@ -112,7 +111,7 @@ func newTimeline(t *traces.Trace, table *tables.Table, rows func(*traces.Event) 
 		case traces.KindCounter:
 			line.count(series, e)
 		default:
-			line.add(t.Header, tracks, e, rows(e), end)
+			line.add(t.Header, tracks, e, table.RowOf(e), end)
 		}
 	}
 	slices.SortStableFunc(line.Tracks, compareTracks)

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"gpt2scope/traces/window"
 )
 
 // Launch is an API call and the work of the GPU that it caused, which have its
@@ -16,7 +14,7 @@ type Launch struct {
 	Phase       string `json:"phase,omitempty"`
 	Step        string `json:"step,omitempty"` // of the first piece
 	Correlation uint64 `json:"correlation"`
-	Time        int64  `json:"time"` // when the call began, after the table's begin
+	Time        int64  `json:"time"` // when the call began, after the table's begin; negative where only its work lies in the table
 	API         int64  `json:"api"`  // how long the call took
 
 	// Delay is from the end of the call to the beginning of the first piece: how
@@ -64,35 +62,15 @@ type Queue struct {
 
 // launches fills a table by launch.
 func (s *summary) launches(t *Table) error {
-	found, without := window.Launches(s.Header, s.Events)
-	found = slices.DeleteFunc(found, func(p *window.Launch) bool { return p.Device != s.Device })
+	found, without := s.Launches(t.Time)
 	if len(found) == 0 {
 		return fmt.Errorf("the trace pairs no API call with work of the GPU: it has no calls, or no correlation ids; a table by kernel can be made")
 	}
-	var ends []int64
-	for _, p := range found {
-		ends = append(ends, p.Ends...)
-	}
-	slices.Sort(ends)
 	rows := map[string]*LaunchRow{}
-	launched, done := 0, 0 // pieces
-	t.Queue = &Queue{}
-	for _, e := range without {
-		if e.Lane.Device == s.Device && e.Time >= s.from && e.Time < s.to {
-			t.Queue.WithoutCall++
-		}
-	}
+	t.Queue = &Queue{WithoutCall: len(without)}
 	for _, p := range found {
-		for done < len(ends) && ends[done] <= p.At {
-			done++
-		}
-		depth := launched - min(done, launched)
-		launched += len(p.Ends)
-		if p.Call.Time < s.from || p.Call.Time >= s.to {
-			continue
-		}
 		l := Launch{Call: p.Call.Name, Work: p.First.Name, Phase: s.Header.PhaseOf(p.First), Correlation: p.Call.Correlation, Time: p.Call.Time - s.from,
-			API: p.Call.Duration, Delay: max(0, p.First.Time-p.Call.End()), Busy: p.Busy, Pieces: len(p.Ends), Depth: depth}
+			API: p.Call.Duration, Delay: p.Delay(), Busy: p.Busy, Pieces: len(p.Ends), Depth: p.Depth}
 		if step, ok := s.Header.Step(p.First); ok {
 			l.Step = step.Name
 		}
@@ -101,12 +79,8 @@ func (s *summary) launches(t *Table) error {
 			r = &LaunchRow{Name: l.Call}
 			rows[l.Call] = r
 		}
-		if depth == 0 {
-			since := s.from
-			if done > 0 {
-				since = max(since, ends[done-1])
-			}
-			l.Starved = max(0, p.First.Time-since)
+		if l.Depth == 0 {
+			l.Starved = max(0, p.First.Time-max(s.from, p.Since))
 			r.Starved++
 			t.Queue.Starved++
 			t.Queue.StarvedTime += l.Starved
@@ -121,8 +95,8 @@ func (s *summary) launches(t *Table) error {
 		r.Delay += l.Delay
 		r.MaxDelay = max(r.MaxDelay, l.Delay)
 		r.Busy += l.Busy
-		r.Depth += float64(depth) // the sum, until all are known
-		r.MaxDepth = max(r.MaxDepth, depth)
+		r.Depth += float64(l.Depth) // the sum, until all are known
+		r.MaxDepth = max(r.MaxDepth, l.Depth)
 		t.Launches = append(t.Launches, l)
 	}
 	for _, r := range rows {

@@ -32,11 +32,12 @@ func TestByLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q := *table.Queue; q != (Queue{Launches: 5, Ahead: 3, AheadTime: 71 + 71 + 66, Starved: 2, StarvedTime: 90 + 100, WithoutCall: 1}) {
+	if q := *table.Queue; q != (Queue{Launches: 6, Ahead: 3, AheadTime: 71 + 71 + 66, Starved: 3, StarvedTime: 90 + 100, WithoutCall: 1}) {
 		t.Errorf("%+v", q)
 	}
 	// The table begins with the first work, so that the first call lies before it.
 	want := []Launch{
+		{Call: "cudaLaunchKernel", Work: "k1", Correlation: 1, Time: -15, API: 10, Delay: 5, Busy: 85, Pieces: 1},
 		{Call: "cudaLaunchKernel", Work: "k2", Correlation: 2, Time: 5, API: 10, Delay: 71, Busy: 19, Pieces: 1, Depth: 1},
 		{Call: "cudaLaunchKernel", Work: "k3", Correlation: 3, Time: 25, API: 10, Delay: 71, Busy: 9, Pieces: 1, Depth: 2},
 		{Call: "cudaLaunchKernel", Work: "k4", Correlation: 4, Time: 185, API: 40, Busy: 10, Pieces: 1, Starved: 90},
@@ -46,7 +47,7 @@ func TestByLaunch(t *testing.T) {
 	if !slices.Equal(table.Launches, want) {
 		t.Errorf("launches\n%+v, not\n%+v", table.Launches, want)
 	}
-	if r := table.LaunchRows; len(r) != 2 || r[0] != (LaunchRow{"cudaGraphLaunch", 1, 2, 20, 10, 10, 65, 0, 0, 1}) || r[1] != (LaunchRow{"cudaLaunchKernel", 4, 4, 70, 208, 71, 47, 1.25, 2, 1}) {
+	if r := table.LaunchRows; len(r) != 2 || r[1] != (LaunchRow{"cudaGraphLaunch", 1, 2, 20, 10, 10, 65, 0, 0, 1}) || r[0] != (LaunchRow{"cudaLaunchKernel", 5, 5, 80, 213, 71, 132, 1, 2, 2}) {
 		t.Errorf("rows %+v", r)
 	}
 	if _, err := Summarize(fixtures.Trace(&traces.Header{}, lost), ByLaunch, -1); err == nil || !strings.Contains(err.Error(), "no correlation ids") {

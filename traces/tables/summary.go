@@ -113,6 +113,8 @@ type Table struct {
 	Time   window.Interval `json:"-"` // of the trace, that the table is of
 	Gaps   []Gap           `json:"-"` // the idle time of the table, in order
 
+	rowOf func(*traces.Event) int
+
 	Trust    string           `json:"trust"` // a line
 	Notes    []string         `json:"notes,omitempty"`
 	Findings []traces.Finding `json:"findings,omitempty"`
@@ -365,53 +367,94 @@ func (s *summary) named(kind RowKind, phase, name string) *Row {
 	return s.at(rowKey{kind: kind, phase: phase, name: name})
 }
 
-// row returns the row of a piece of work.
-func (s *summary) row(e *traces.Event) *Row {
+// key names the row of an event: of work, or of what has a step.
+func (s *summary) key(e *traces.Event) rowKey {
 	isCopy := e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset
-	if !s.by.ofPasses() {
-		if isCopy {
-			return s.named(RowOther, "", e.Name)
-		}
-		shape := ShapeOf(e)
-		r := s.at(rowKey{kind: RowWork, name: e.Name, shape: shape})
-		if r.Shape == nil && shape != (Shape{}) {
-			copied := shape // so that shape stays off the heap
-			r.Shape = &copied
-			if o, ok := OccupancyOf(s.Header.Device(s.Device), &copied); ok {
-				r.Occupancy = &o
-			}
-		}
+	step, ok := s.Header.Step(e)
+	phase := s.Header.PhaseOf(e)
+	switch {
+	case !s.by.ofPasses() && isCopy:
+		return rowKey{kind: RowOther, name: e.Name}
+	case !s.by.ofPasses():
+		return rowKey{kind: RowWork, name: e.Name, shape: ShapeOf(e)}
+	case !ok && isCopy:
+		return rowKey{kind: RowIdle, phase: phase, name: IdleCopy}
+	case !ok:
+		return rowKey{kind: RowOther, phase: phase, name: "kernels of no step"}
+	case s.by == ByPhase:
+		return rowKey{kind: RowWork, name: phase}
+	case s.by == ByStage:
+		return rowKey{kind: RowWork, phase: phase, name: step.Name}
+	case step.Layer < 0:
+		return rowKey{kind: RowWork, phase: phase, name: OutsideLayers}
+	}
+	name := s.layers[step.Layer]
+	if name == "" {
+		name = fmt.Sprintf("h.%d", step.Layer)
+		s.layers[step.Layer] = name
+	}
+	return rowKey{kind: RowWork, phase: phase, name: name}
+}
+
+// row returns the row of a piece of work, which it makes where there is none.
+func (s *summary) row(e *traces.Event) *Row {
+	key := s.key(e)
+	if r := s.rows[key]; r != nil {
 		return r
 	}
-	step, ok := s.Header.Step(e)
-	if !ok {
-		if isCopy {
-			return s.named(RowIdle, s.Header.PhaseOf(e), IdleCopy)
+	r := s.at(key)
+	if key.shape != (Shape{}) {
+		r.Shape = &key.shape
+		if o, ok := OccupancyOf(s.Header.Device(s.Device), r.Shape); ok {
+			r.Occupancy = &o
 		}
-		return s.named(RowOther, s.Header.PhaseOf(e), "kernels of no step")
 	}
-	var r *Row
-	switch s.by {
-	case ByPhase:
-		r = s.named(RowWork, "", s.Header.PhaseOf(e))
-		r.order = 0
-	case ByLayer:
-		name, order := OutsideLayers, int32(1<<30)
-		if step.Layer >= 0 {
-			if name = s.layers[step.Layer]; name == "" {
-				name = fmt.Sprintf("h.%d", step.Layer)
-				s.layers[step.Layer] = name
-			}
-			order = int32(min(step.Layer, 1<<29))
-		}
-		r = s.named(RowWork, s.Header.PhaseOf(e), name)
-		r.order = order
-	default:
-		r = s.named(RowWork, s.Header.PhaseOf(e), step.Name)
-		r.Op, r.order = step.Op, e.Tag
+	if r.Kind != RowWork || !s.by.ofPasses() {
+		return r
 	}
 	r.Plan = e.Phase
+	switch step, _ := s.Header.Step(e); {
+	case s.by == ByPhase:
+		r.order = 0
+	case s.by == ByStage:
+		r.Op, r.order = step.Op, e.Tag
+	case step.Layer >= 0:
+		r.order = int32(min(step.Layer, 1<<29))
+	default:
+		r.order = 1 << 30
+	}
 	return r
+}
+
+// RowOf returns the place in Rows of the row that an event belongs to, -1 for none. It
+// holds for the rows as they were made.
+func (t *Table) RowOf(e *traces.Event) int {
+	if t.rowOf == nil {
+		return -1
+	}
+	return t.rowOf(e)
+}
+
+// index lets the table find the row of an event.
+func (s *summary) index(t *Table) {
+	places := make(map[rowKey]int, len(t.Rows))
+	for i, r := range t.Rows {
+		key := rowKey{kind: r.Kind, phase: r.Phase, name: r.Name}
+		if r.Shape != nil {
+			key.shape = *r.Shape
+		}
+		places[key] = i
+	}
+	t.rowOf = func(e *traces.Event) int {
+		_, ofStep := s.Header.Step(e)
+		if isWork := e.Kind.IsGPU() && (s.by != ByKernel || e.Lane.Device == s.Device); !isWork && (s.by == ByKernel || !ofStep) {
+			return -1
+		}
+		if i, ok := places[s.key(e)]; ok {
+			return i
+		}
+		return -1
+	}
 }
 
 // sweep gives each ns of the wall time to a row.
@@ -566,4 +609,5 @@ func (s *summary) finish(t *Table) {
 		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.order, b.order),
 			byTime, cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name), compareShapes(a.Shape, b.Shape))
 	})
+	s.index(t)
 }

@@ -68,7 +68,7 @@ type Window struct {
 	Waits []Wait
 
 	ranges map[uint64]*traces.Event // of the host, by id
-	calls  map[traces.Correlation]*traces.Event
+	calls  calls
 	index  map[*traces.Event]int // of a pass, in Passes
 	warm   map[threadID][]Interval
 }
@@ -97,7 +97,7 @@ type threadID [2]int64
 // New computes the window of a device; -1 is the first GPU that worked, or the CPU
 // where none did. Work is empty where a GPU was asked for that has none.
 func New(t *traces.Trace, device int32) *Window {
-	w := &Window{Trace: t, Device: device, ranges: map[uint64]*traces.Event{}, calls: map[traces.Correlation]*traces.Event{}, index: map[*traces.Event]int{}, warm: map[threadID][]Interval{}}
+	w := &Window{Trace: t, Device: device, ranges: map[uint64]*traces.Event{}, calls: callsOf(t), index: map[*traces.Event]int{}, warm: map[threadID][]Interval{}}
 	var steps []*traces.Event
 	for i := range t.Events {
 		e := &t.Events[i]
@@ -110,9 +110,6 @@ func New(t *traces.Trace, device int32) *Window {
 				w.Work = append(w.Work, e)
 			}
 		case e.Kind.IsCall():
-			if key := t.Header.Correlate(e); e.Correlation != 0 && w.calls[key] == nil {
-				w.calls[key] = e
-			}
 			w.wait(e)
 		case e.Lane.Kind != traces.LaneThread:
 		case e.Kind.IsRange():
@@ -261,12 +258,7 @@ func (w *Window) PassDuring(x Interval) *traces.Event {
 
 // CallOf returns the API call that caused an event, the outermost of those with its
 // correlation id; nil where it is not recorded.
-func (w *Window) CallOf(e *traces.Event) *traces.Event {
-	if e.Correlation == 0 {
-		return nil
-	}
-	return w.calls[w.Header.Correlate(e)]
-}
+func (w *Window) CallOf(e *traces.Event) *traces.Event { return w.calls.of(w.Header, e) }
 
 // Whole returns the time from the first to the last work.
 func (w *Window) Whole() Interval {
@@ -296,98 +288,4 @@ func (w *Window) Sweep(x Interval, visit func(e, before *traces.Event, gap, own 
 		now, before = end, e
 	}
 	return Interval{now, max(now, x.To)}
-}
-
-// Launch is an API call and the work of a device that it caused.
-type Launch struct {
-	Call, First *traces.Event
-	At          int64 // when it was launched: when the call returned, or its first work began, whichever was earlier
-	Busy        int64 // ns, sum of the durations of its work
-	Ends        []int64
-	Device      int32
-}
-
-// Launches finds API calls and their work by correlation id, in the order in which they
-// were launched. Work on several devices by one call is a pair for each. What no call
-// launched is returned apart.
-func Launches(h *traces.Header, events []traces.Event) (found []*Launch, without []*traces.Event) {
-	calls := map[traces.Correlation]*traces.Event{}
-	for i := range events {
-		e := &events[i]
-		if key := h.Correlate(e); e.Kind.IsCall() && e.Correlation != 0 && calls[key] == nil {
-			calls[key] = e
-		}
-	}
-	type key struct {
-		call   *traces.Event
-		device int32
-	}
-	byCall := map[key]*Launch{}
-	for i := range events {
-		e := &events[i]
-		if !e.Kind.IsGPU() {
-			continue
-		}
-		call := calls[h.Correlate(e)]
-		if call == nil || e.Correlation == 0 {
-			without = append(without, e)
-			continue
-		}
-		k := key{call, e.Lane.Device}
-		p := byCall[k]
-		if p == nil {
-			p = &Launch{Call: call, First: e, At: min(call.End(), e.Time), Device: e.Lane.Device}
-			byCall[k] = p
-			found = append(found, p)
-		}
-		p.Busy += e.Duration
-		p.Ends = append(p.Ends, e.End())
-	}
-	slices.SortStableFunc(found, func(a, b *Launch) int { return cmp.Compare(a.At, b.At) })
-	return found, without
-}
-
-// queueDepth is the counter's name.
-const queueDepth = "queue depth"
-
-// QueueDepth returns counters that say how much work of each device was launched
-// and not finished, from each time at which that changed. Work counts from the end
-// of the call that launched it, or its own beginning where that is earlier; each
-// kernel of a graph counts. It returns none where the trace has such counters,
-// or pairs no call with work.
-func QueueDepth(t *traces.Trace) []traces.Event {
-	for i := range t.Events {
-		if t.Events[i].Kind == traces.KindCounter && t.Events[i].Name == queueDepth {
-			return nil
-		}
-	}
-	found, _ := Launches(t.Header, t.Events)
-	type change struct {
-		time, by int64
-		lane     traces.Lane
-	}
-	var changes []change
-	for _, p := range found {
-		lane := traces.Lane{Kind: traces.LaneCounter, Device: p.Device, Process: p.First.Lane.Process}
-		changes = append(changes, change{p.At, int64(len(p.Ends)), lane})
-		for _, end := range p.Ends {
-			changes = append(changes, change{end, -1, lane})
-		}
-	}
-	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.time, b.time) })
-	depth := map[traces.Lane]int64{}
-	last := map[traces.Lane]int{} // index of a lane's latest counter
-	var counters []traces.Event
-	for _, c := range changes {
-		depth[c.lane] += c.by
-		if i, ok := last[c.lane]; ok && counters[i].Time == c.time {
-			counters[i].Value = float64(depth[c.lane])
-			continue
-		}
-		e := traces.Plain(traces.KindCounter, c.lane, queueDepth, c.time, 0)
-		e.Value = float64(depth[c.lane])
-		last[c.lane] = len(counters)
-		counters = append(counters, e)
-	}
-	return counters
 }

@@ -58,7 +58,7 @@ function drawQueue() {
   }
   c.stroke();
   c.textAlign = "left";
-  c.fillText("queue depth, launches", left, 8);
+  c.fillText("queue depth, kernels", left, 8);
   c.fillText("queueing delay of each launch", left, 106);
   drawDepth(c, left, right, s, y, depthBottom);
   drawDelays(c, left, right, s, z);

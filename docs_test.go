@@ -4,6 +4,7 @@ package gpt2scope_test
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -131,7 +132,7 @@ func TestBrokenLinks(t *testing.T) {
 }
 
 var (
-	codePath = regexp.MustCompile("`([a-z0-9_]+/[A-Za-z0-9_./-]+?)/?`")
+	codePath = regexp.MustCompile("`([a-z0-9_]+/|[a-z0-9_]+/[A-Za-z0-9_./-]+)`")
 	docPath  = regexp.MustCompile(`\bdocs/[a-z-]+\.md\b`)
 	testRun  = regexp.MustCompile("go test ((?:\\./\\S+ ?)+)[^`\n]*")
 	testName = regexp.MustCompile(`-(?:run|bench) '?\^?(\w+)`)
@@ -239,5 +240,48 @@ func TestTablesOfPeers(t *testing.T) {
 				t.Errorf("docs/performance.md has %q for %s, %s has %q", got[work], work, path, w)
 			}
 		}
+	}
+}
+
+// The table of README.md is of the same two runs.
+func TestTableOfReadme(t *testing.T) {
+	works := map[string]string{"decode": "D decode", "prefill, all logits": "D prefill-all", "prefill, last row": "D prefill-last",
+		"prefill 256, shipped model with 6 layers, all logits": "A prefill-all"}
+	xeon := peers(t, "docs/measurements/2026-11-22-xeon-amx-2-cores-bench-peers.txt")
+	zen := peers(t, "docs/measurements/2026-11-22-zen5-2-cores-bench-peers.txt")
+	rows := 0
+	for line := range strings.Lines(read(t, "README.md")) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(cells) != 6 || works[cells[0]] == "" {
+			continue
+		}
+		rows++
+		key := cells[1] + " " + works[cells[0]]
+		peerMS, peer, _ := strings.Cut(cells[3], " ")
+		if w := xeon[key]; cells[2] != w[0] || peer != w[2] || peerMS != w[3] || strings.Trim(cells[4], "*") != w[4] {
+			t.Errorf("README.md has %q; the run on the Xeon has %q", line, w)
+		}
+		if w := zen[key]; strings.Trim(cells[5], "*") != w[4] {
+			t.Errorf("README.md has %q; the ratio on the Zen 5 is %s", line, w[4])
+		}
+	}
+	if rows != 10 {
+		t.Errorf("README.md has %d rows of works, expected 10", rows)
+	}
+}
+
+// The program of docs/library.md compiles.
+func TestLibraryExample(t *testing.T) {
+	_, code, _ := strings.Cut(read(t, "docs/library.md"), "```go\n")
+	code, _, ok := strings.Cut(code, "```\n")
+	if !ok {
+		t.Fatal("docs/library.md has no program")
+	}
+	path := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(path, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "vet", path).CombinedOutput(); err != nil {
+		t.Errorf("the program of docs/library.md does not compile: %v\n%s", err, out)
 	}
 }

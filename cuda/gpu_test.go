@@ -52,6 +52,10 @@ func open(t *testing.T) *gpu {
 	return &gpu{t, lib, dev, stream}
 }
 
+// variants returns how many kernels the library has for an operation. Tests run all of
+// them, so that a new one is tested where it is added.
+func (g *gpu) variants(op cuda.Op) int32 { return int32(len(g.lib.Variants(op))) }
+
 // guard is how many bytes on either side of an array must stay as they were.
 const guard = 1024
 

@@ -250,8 +250,8 @@ func linearBLAS(t *testing.T, g *gpu) bool {
 
 func TestLinear(t *testing.T) {
 	names := open(t).lib.Variants(cuda.OpLinear)
-	if want := "auto naive gemv blas gemv-wide gemv-bulk gemv-ahead"; strings.Join(names, " ") != want {
-		t.Fatalf("variants are %q, not %q", names, want)
+	if want := "auto naive gemv blas"; !strings.HasPrefix(strings.Join(names, " "), want) {
+		t.Fatalf("variants %q do not begin with %s", names, want)
 	}
 	few, many := []int{1, 2, 3, 5, 8}, []int{9, 17, 64, 129}
 	both := append(append([]int{}, few...), many...)

@@ -12,9 +12,9 @@ import (
 	"gpt2scope/reference"
 )
 
-// The kernels that work row by row, against their formulas in float64. Rows are
-// wider apart than they are long where ld allows it, and what lies between them
-// must stay as it was.
+// The kernels that work row by row are compared with package reference: every variant
+// that the library lists, on every shape. Rows are further apart than they are long
+// where ld allows it, and the gaps between them must stay as they were.
 
 // spread lays dense rows of n elements ld apart; the gaps hold gap.
 func spread(rows, n, ld int, at func(i int) float32, gap float32) func(i int) float32 {
@@ -127,7 +127,7 @@ func TestLayerNorm(t *testing.T) {
 	} {
 		for _, a := range []add{{}, {true, cuda.F32}, {true, cuda.BF16}} {
 			for _, yt := range []cuda.DType{cuda.F32, cuda.BF16} {
-				for variant := range int32(2) {
+				for variant := range g.variants(cuda.OpLayerNorm) {
 					name := fmt.Sprintf("M=%d/C=%d/ld+%d/add=%v/y=%s/variant=%d", c.M, c.C, c.wider, a, typeNames[yt], variant)
 					if c.M*c.C > 200_000 && variant == 1 {
 						continue
@@ -187,10 +187,11 @@ func TestActivate(t *testing.T) {
 	for _, c := range []struct{ M, N, wider int }{{1, 3072, 0}, {3, 37, 0}, {3, 1536, 8}, {5, 100, 3}, {129, 257, 7}, {64, 6400, 0}, {40, 1, 0}} {
 		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
 			for _, act := range []cuda.Activation{cuda.ActNone, cuda.GELUTanh, cuda.GELUErf, cuda.ReLU} {
-				for _, mode := range []struct {
-					place, bias bool
-					variant     int32
-				}{{true, true, 0}, {false, true, 0}, {true, false, 0}, {false, false, 1}, {true, true, 1}} {
+				for i := range 4 * g.variants(cuda.OpActivation) {
+					mode := struct {
+						place, bias bool
+						variant     int32
+					}{i%2 == 0, i/2%2 == 0, i / 4}
 					name := fmt.Sprintf("%+v/%s/act=%d/%+v", c, typeNames[dt], act, mode)
 					ld := c.N + c.wider
 					x, bias := values(r, c.M*c.N, dt, 3, 0), values(r, c.N, cuda.F32, 1, 0)
@@ -235,7 +236,7 @@ func TestAdd(t *testing.T) {
 	const gap = 7
 	for _, c := range []struct{ M, N, wider int }{{1, 768, 0}, {3, 37, 0}, {3, 384, 4}, {5, 100, 3}, {1024, 768, 0}, {1, 1, 0}} {
 		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
-			for variant := range int32(2) {
+			for variant := range g.variants(cuda.OpAdd) {
 				name := fmt.Sprintf("%+v/%s/variant=%d", c, typeNames[dt], variant)
 				ld := c.N + c.wider
 				x, z := values(r, c.M*c.N, cuda.F32, 1, 0), values(r, c.M*c.N, dt, 1, 0)

@@ -180,7 +180,7 @@ func TestSampleGreedy(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for _, shape := range sampleShapes {
 		for _, B := range []int{1, 3} {
-			for variant := range int32(2) {
+			for variant := range g.variants(cuda.OpSample) {
 				s := newSampling(t, g, B, shape.V, shape.ld, 5, 2, variant)
 				for i, padding := range []float32{0, inf, float32(math.NaN())} {
 					// All negative: a padded column that took part would win.
@@ -331,7 +331,7 @@ func TestSamplePicked(t *testing.T) {
 			}},
 		}
 		for _, kind := range kinds {
-			for variant := range int32(2) {
+			for variant := range g.variants(cuda.OpSample) {
 				B := 1
 				if V <= 2*part {
 					B += 2 * r.IntN(2)
@@ -406,7 +406,7 @@ func TestSampleNotFinite(t *testing.T) {
 	r := rand.New(rand.NewPCG(61, 62))
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, shape := range sampleShapes {
-		for variant := range int32(2) {
+		for variant := range g.variants(cuda.OpSample) {
 			s := newSampling(t, g, 3, shape.V, shape.ld, 1, -1, variant)
 			where := r.IntN(shape.V)
 			one := func(bad float32) func(i int) float32 {

@@ -1,6 +1,7 @@
 // A CUDA library without CUDA: device memory is host memory, copies are memcpy,
 // launches are written down. Tests build it with the C compiler and make it fail
-// where they like. It computes nothing but what a decode loop needs of gs_sample.
+// where they like. It computes nothing but what a decode loop needs of gs_sample, or,
+// with STUB_COMPUTES, every operation of the model: see compute.h.
 //
 // Defined when compiling: STUB_ABI, STUB_DRIVER, STUB_RUNTIME, STUB_DEVICES,
 // STUB_MAJOR; STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down.
@@ -195,9 +196,26 @@ GS_API int gs_free_host(int device, void *p) {
   return GS_OK;
 }
 
+#ifdef STUB_COMPUTES
+#include "compute.h"
+#endif
+
+// The arguments of an operation that only STUB_COMPUTES runs.
+typedef union {
+  gs_embed_args embed;
+  gs_layernorm_args layernorm;
+  gs_linear_args linear;
+  gs_attention_args attention;
+  gs_activation_args activation;
+  gs_add_args add;
+  gs_pack_args pack;
+} operation;
+
 // What a captured stream writes down: only what changes memory.
 typedef struct {
-  int kind;  // 0 a launch that does nothing here, 1 sample, 2 copy, 3 set, 4 collect
+  int kind;  // 0 an operation, 1 sample, 2 copy, 3 set, 4 collect
+  void (*compute)(const operation *);  // null where it does nothing
+  operation operation;
   gs_sample_args sample;
   gs_collect_args collect;
   gs_ptr area;  // where it stamps, 0 for nowhere
@@ -257,6 +275,7 @@ static void stamp(const work *w) {
 
 static void run(const work *w) {
   stamp(w);
+  if (w->compute) w->compute(&w->operation);
   if (w->kind == 4) collect(&w->collect);
   if (w->kind == 2) memcpy((void *)(uintptr_t)w->dst, (void *)(uintptr_t)w->src, w->bytes);
   if (w->kind == 3) memset((void *)(uintptr_t)w->dst, w->byte, w->bytes);
@@ -268,7 +287,11 @@ static void run(const work *w) {
   gs_slot *row = (gs_slot *)(uintptr_t)a->slots + how->step % (uint64_t)a->count * (uint64_t)a->B;
   for (int b = 0; b < a->B; b++) {
     pos[b] += a->T - pad;
+#ifdef STUB_COMPUTES
+    tokens[b] = token_of(a, b);
+#else
     tokens[b] = (int32_t)((how->step + 1) % (uint64_t)a->V);
+#endif
     row[b].token = tokens[b];
     row[b].log_probability = how->log_probs ? 0 : NAN;
     row[b].position = (int64_t)(how->offset + (uint64_t)pos[b]);
@@ -500,18 +523,27 @@ GS_API const char *gs_variant(int op, int n) {
   return names[n];
 }
 
+#ifdef STUB_COMPUTES
+#define COMPUTE(name) (void (*)(const operation *))compute_##name
+#else
+#define COMPUTE(name) NULL
+#endif
+
 #define LAUNCH(name, type)                                                            \
   GS_API int name(gs_stream *s, const type *a) {                                      \
     NOTE("launch");                                                                   \
     if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size); \
-    return put_kernel(s, (work){0});                                                  \
+    work w = {.compute = COMPUTE(name)};                                              \
+    memcpy(&w.operation, a, sizeof *a);                                               \
+    return put_kernel(s, w);                                                          \
   }
 LAUNCH(gs_embed, gs_embed_args)
 LAUNCH(gs_layernorm, gs_layernorm_args)
 GS_API int gs_linear(gs_stream *s, const gs_linear_args *a) {
   NOTE("launch");
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
-  return a->M > GS_GEMV_ROWS ? put(s, (work){0}) : put_kernel(s, (work){0});
+  work w = {.compute = COMPUTE(gs_linear), .operation.linear = *a};
+  return a->M > GS_GEMV_ROWS ? put(s, w) : put_kernel(s, w);
 }
 LAUNCH(gs_attention, gs_attention_args)
 LAUNCH(gs_activate, gs_activation_args)

@@ -9,6 +9,7 @@ package stub
 // static void fail(void *f, const char *what, int nth) { ((void (*)(const char *, int))f)(what, nth); }
 // static long live(void *f) { return ((long (*)(void))f)(); }
 // static char *calls(void *f) { return ((char *(*)(void))f)(); }
+// static void spoil(void *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
 import "C"
 
 import (
@@ -52,7 +53,7 @@ func Build(t testing.TB, defines ...string) string {
 }
 
 // Control is the other side of a stub: what it saw, and what it is to do.
-type Control struct{ reset, fail, live, calls unsafe.Pointer }
+type Control struct{ reset, fail, live, calls, spoil unsafe.Pointer }
 
 // Open controls the stub at a path. The program under test opens the same file,
 // and so the same instance.
@@ -68,12 +69,12 @@ func Open(t testing.TB, path string) *Control {
 		name := C.CString(f)
 		defer C.free(unsafe.Pointer(name))
 		p := C.dlsym(handle, name)
-		if p == nil {
+		if p == nil && f != "gs_stub_spoil" {
 			t.Fatalf("the stub library lacks %s", f)
 		}
 		return p
 	}
-	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_live"), find("gs_stub_calls")}
+	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_live"), find("gs_stub_calls"), find("gs_stub_spoil")}
 }
 
 // Reset forgets the calls so far, and failures to come.
@@ -88,6 +89,10 @@ func (c *Control) Fail(what string, n int) {
 	defer C.free(unsafe.Pointer(name))
 	C.fail(c.fail, name, C.int(n))
 }
+
+// Spoil makes a variant of an operation (gs_op) compute its last element wrong, of a
+// stub built with STUB_COMPUTES; -1 spoils none.
+func (c *Control) Spoil(op, variant int) { C.spoil(c.spoil, C.int(op), C.int(variant)) }
 
 // Live returns how many allocations and objects are not freed.
 func (c *Control) Live() int { return int(C.live(c.live)) }

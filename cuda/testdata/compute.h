@@ -1,0 +1,132 @@
+// The operations of abi.h in plain C, for a stub that computes (STUB_COMPUTES): a second
+// opinion on what the arguments mean. Idle rows (pad) are not handled.
+// gs_stub_spoil makes one variant of an operation wrong.
+
+static int spoiled_op = -1, spoiled_variant;
+
+GS_API void gs_stub_spoil(int op, int variant) {
+  spoiled_op = op;
+  spoiled_variant = variant;
+}
+
+static float load(gs_ptr p, int type, size_t i) {
+  if (type == GS_F32) return ((const float *)(uintptr_t)p)[i];
+  union { uint32_t bits; float value; } u = {(uint32_t)((const uint16_t *)(uintptr_t)p)[i] << 16};
+  return u.value;
+}
+
+static void store(gs_ptr p, int type, size_t i, float x) {
+  union { float value; uint32_t bits; } u = {x};
+  if (type == GS_F32)
+    ((float *)(uintptr_t)p)[i] = x;
+  else
+    ((uint16_t *)(uintptr_t)p)[i] = (uint16_t)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);
+}
+
+// Adds a half to the last element that an operation wrote.
+static void spoil(int op, int variant, gs_ptr y, int type, size_t last) {
+  if (op == spoiled_op && variant == spoiled_variant) store(y, type, last, load(y, type, last) + 0.5f);
+}
+
+static float activate(int act, float x) {
+  switch (act) {
+  case GS_GELU_TANH: return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+  case GS_GELU_ERF: return 0.5f * x * (1 + erff(x * 0.7071067812f));
+  case GS_RELU: return x > 0 ? x : 0;
+  }
+  return x;
+}
+
+static void compute_gs_embed(const gs_embed_args *a) {
+  const int32_t *ids = (const int32_t *)(uintptr_t)a->ids, *pos = (const int32_t *)(uintptr_t)a->pos;
+  for (int i = 0; i < a->B * a->T; i++)
+    for (int c = 0; c < a->C; c++)
+      store(a->x, GS_F32, (size_t)i * a->C + c,
+            load(a->wte, a->dtype, (size_t)ids[i] * a->C + c) + load(a->wpe, a->dtype, (size_t)(pos[i / a->T] + i % a->T) * a->C + c));
+  spoil(GS_OP_EMBED, 0, a->x, GS_F32, (size_t)a->B * a->T * a->C - 1);
+}
+
+static void compute_gs_layernorm(const gs_layernorm_args *a) {
+  for (int m = 0; m < a->M; m++) {
+    double mean = 0, variance = 0;
+    for (int c = 0; c < a->C; c++) mean += load(a->x, GS_F32, (size_t)m * a->ldx + c) / a->C;
+    for (int c = 0; c < a->C; c++) variance += pow(load(a->x, GS_F32, (size_t)m * a->ldx + c) - mean, 2) / a->C;
+    for (int c = 0; c < a->C; c++)
+      store(a->y, a->y_type, (size_t)m * a->ldy + c,
+            (float)((load(a->x, GS_F32, (size_t)m * a->ldx + c) - mean) / sqrt(variance + a->eps)) * load(a->gain, GS_F32, c) + load(a->bias, GS_F32, c));
+  }
+  spoil(GS_OP_LAYERNORM, a->variant, a->y, a->y_type, (size_t)(a->M - 1) * a->ldy + a->C - 1);
+}
+
+static void compute_gs_linear(const gs_linear_args *a) {
+  if ((double)a->M * a->N * a->K > 1e9) return;  // one that is only timed
+  for (int m = 0; m < a->M; m++)
+    for (int n = 0; n < a->N; n++) {
+      float sum = a->bias ? load(a->bias, GS_F32, n) : 0;
+      for (int k = 0; k < a->K; k++) sum += load(a->x, a->dtype, (size_t)m * a->ldx + k) * load(a->w, a->dtype, (size_t)n * a->K + k);
+      store(a->y, a->y_type, (size_t)m * a->ldy + n, activate(a->act, sum));
+    }
+  spoil(GS_OP_LINEAR, a->variant, a->y, a->y_type, (size_t)(a->M - 1) * a->ldy + a->N - 1);
+}
+
+static void compute_gs_attention(const gs_attention_args *a) {
+  const int C = a->NH * a->HS;
+  const int32_t *pos = (const int32_t *)(uintptr_t)a->pos;
+  float *scores = malloc((size_t)a->P * sizeof *scores);
+  for (int b = 0; b < a->B; b++)
+    for (int h = 0; h < a->NH; h++) {
+      const size_t head = (size_t)(b * a->NH + h) * a->P * a->HS;
+      for (int t = 0; t < a->T; t++)
+        for (int d = 0; d < a->HS; d++) {
+          const size_t row = (size_t)(b * a->T + t) * a->ldqkv + h * a->HS + d;
+          store(a->k_cache, a->dtype, head + (size_t)(pos[b] + t) * a->HS + d, load(a->qkv, a->dtype, row + C));
+          store(a->v_cache, a->dtype, head + (size_t)(pos[b] + t) * a->HS + d, load(a->qkv, a->dtype, row + 2 * C));
+        }
+      for (int q = 0; q < a->Q; q++) {
+        const size_t row = (size_t)(b * a->T + a->T - a->Q + q) * a->ldqkv + h * a->HS;
+        const int keys = pos[b] + a->T - a->Q + q + 1;
+        float largest = -INFINITY, sum = 0;
+        for (int j = 0; j < keys; j++) {
+          scores[j] = 0;
+          for (int d = 0; d < a->HS; d++)
+            scores[j] += a->scale * load(a->qkv, a->dtype, row + d) * load(a->k_cache, a->dtype, head + (size_t)j * a->HS + d);
+          largest = fmaxf(largest, scores[j]);
+        }
+        for (int j = 0; j < keys; j++) sum += scores[j] = expf(scores[j] - largest);
+        for (int d = 0; d < a->HS; d++) {
+          float y = 0;
+          for (int j = 0; j < keys; j++) y += scores[j] / sum * load(a->v_cache, a->dtype, head + (size_t)j * a->HS + d);
+          store(a->y, a->dtype, (size_t)(b * a->Q + q) * a->ldy + h * a->HS + d, y);
+        }
+      }
+    }
+  free(scores);
+  spoil(GS_OP_ATTENTION, a->variant, a->y, a->dtype, (size_t)(a->B * a->Q - 1) * a->ldy + C - 1);
+}
+
+static void compute_gs_activate(const gs_activation_args *a) {
+  for (int m = 0; m < a->M; m++)
+    for (int n = 0; n < a->N; n++)
+      store(a->y, a->dtype, (size_t)m * a->ldy + n,
+            activate(a->act, load(a->x, a->dtype, (size_t)m * a->ldx + n) + (a->bias ? load(a->bias, GS_F32, n) : 0)));
+  spoil(GS_OP_ACTIVATION, a->variant, a->y, a->dtype, (size_t)(a->M - 1) * a->ldy + a->N - 1);
+}
+
+static void compute_gs_add(const gs_add_args *a) {
+  for (int m = 0; m < a->M; m++)
+    for (int n = 0; n < a->N; n++)
+      store(a->x, GS_F32, (size_t)m * a->ldx + n, load(a->x, GS_F32, (size_t)m * a->ldx + n) + load(a->z, a->dtype, (size_t)m * a->ldz + n));
+  spoil(GS_OP_ADD, a->variant, a->x, GS_F32, (size_t)(a->M - 1) * a->ldx + a->N - 1);
+}
+
+static void compute_gs_pack(const gs_pack_args *a) { (void)a; }
+
+// The token with the largest logit of a row, whatever is drawn from; with the least, spoiled.
+static int32_t token_of(const gs_sample_args *a, int b) {
+  const float *row = (const float *)(uintptr_t)a->logits + (size_t)b * a->ld;
+  const float sign = spoiled_op == GS_OP_SAMPLE && spoiled_variant == a->variant ? -1 : 1;
+  int best = 0;
+  for (int i = 1; i < a->V; i++)
+    if (sign * row[i] > sign * row[best]) best = i;
+  return best;
+}

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"gpt2scope/nvtx/annotate"
+	"gpt2scope/gpt2"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 )
@@ -15,6 +15,7 @@ import (
 // which events are made when recording stops.
 type recording struct {
 	profile *record.Recorder
+	plans   *gpt2.RecordedPlans
 	stamps  mem[int64] // (kernel steps, workers, 2) of the pass under way
 	passes  []passNote
 	noted   []int64 // stamps of all passes, one after another
@@ -38,13 +39,13 @@ type passNote struct {
 // maxRecorded bounds the events of a recording: about half a GiB of memory.
 const maxRecorded = 2_000_000
 
-// StartRecording notes each step of each worker from now on: [record.Source].
+// StartRecording notes each step of each worker from now on: [gpt2.Recordable].
 func (r *runner) StartRecording(p *record.Recorder) error {
 	if r.recording != nil {
 		return fmt.Errorf("the session is being recorded already")
 	}
 	runtime.LockOSThread()
-	r.recording = &recording{profile: p, lane: p.Thread()}
+	r.recording = &recording{profile: p, plans: gpt2.NewRecordedPlans(p, r.backend.Sizes()), lane: p.Thread()}
 	p.Name(r.recording.lane, "main, worker 0")
 	threads := r.backend.pool.threads
 	for w := 1; w < threads; w++ {
@@ -94,7 +95,7 @@ func (rec *recording) begin(r *runner, c *compiled) *passNote {
 		return nil
 	}
 	rec.events += n
-	phase := rec.profile.Plan(c.plan, r.Position(), c.plan.Phase.Tokens, r.backend.Sizes())
+	phase := rec.plans.Index(c.plan, r.Position(), c.plan.Phase.Tokens)
 	rec.from = int64(processTime())
 	rec.passes = append(rec.passes, passNote{c: c, phase: phase, position: r.Position(), at: -1, begin: now()})
 	return &rec.passes[len(rec.passes)-1]
@@ -122,7 +123,7 @@ func (n *passNote) done(rec *recording) {
 	}
 }
 
-// StopRecording makes the events: [record.Source].
+// StopRecording makes the events: [gpt2.Recordable].
 func (r *runner) StopRecording() error {
 	rec := r.recording
 	if rec == nil {
@@ -137,7 +138,7 @@ func (r *runner) StopRecording() error {
 	events := make([]traces.Event, 0, rec.events)
 	add := func(kind traces.Kind, lane traces.Lane, name string, begin, end int64, n *passNote, tag int, parent uint64) uint64 {
 		e := traces.Plain(kind, lane, name, rec.profile.OfMonotonic(begin), end-begin)
-		e.ID, e.Parent, e.Phase, e.Tag, e.Domain = first+uint64(len(events)), parent, n.phase, int32(tag), annotate.DomainName
+		e.ID, e.Parent, e.Phase, e.Tag, e.Domain = first+uint64(len(events)), parent, n.phase, int32(tag), record.Domain
 		if kind == traces.KindPass {
 			e.Value = float64(n.position)
 		}
@@ -149,7 +150,7 @@ func (r *runner) StopRecording() error {
 		if n.at < 0 || n.end == 0 { // cancelled, or failed
 			continue
 		}
-		pass := add(traces.KindPass, rec.lane, annotate.PassName(n.c.plan, n.position), n.begin, n.end, n, -1, 0)
+		pass := add(traces.KindPass, rec.lane, n.c.plan.PassName(n.position), n.begin, n.end, n, -1, 0)
 		threads := n.c.program.pool.threads
 		for s, step := range n.c.plan.Steps {
 			from, to := n.c.from[s], n.c.from[s+1]

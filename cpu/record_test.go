@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
-	"gpt2scope/nvtx/annotate"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -32,12 +31,11 @@ func TestRecording(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		source := s.Runner().(record.Source)
 		if rec != nil {
-			if err := source.StartRecording(rec); err != nil {
+			if err := s.Record(rec); err != nil {
 				t.Fatal(err)
 			}
-			if err := source.StartRecording(rec); err == nil {
+			if err := s.Record(rec); err == nil {
 				t.Error("a second recorder was accepted while one was recording")
 			}
 		}
@@ -48,7 +46,7 @@ func TestRecording(t *testing.T) {
 			ids = append(ids, token.ID)
 		}
 		for range 2 { // the second does nothing
-			if err := source.StopRecording(); err != nil {
+			if err := s.StopRecording(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -72,7 +70,7 @@ func TestRecording(t *testing.T) {
 		case traces.KindPass:
 			passes[e.ID] = e
 			ran[e.ID] = map[[2]int64]int{}
-			if want := float64(prompt + len(passes) - 2); len(passes) > 1 && (e.Value != want || e.Name != annotate.Decode) {
+			if want := float64(prompt + len(passes) - 2); len(passes) > 1 && (e.Value != want || e.Name != gpt2.DecodePass) {
 				t.Errorf("pass %d is a %s at %g, want %g", len(passes), e.Name, e.Value, want)
 			}
 		case traces.KindStep:

@@ -32,28 +32,34 @@ func TestRepeat(t *testing.T) {
 			return slices.ContainsFunc(s.Ops, func(o gpt2.Operation) bool { return o.Stage == stage })
 		}
 	}
+	if err := r.Rewind(3); err != nil {
+		t.Fatal(err)
+	}
 	for _, stage := range []gpt2.Stage{gpt2.StageCAttn, gpt2.StageSDPA, gpt2.StageResidual2, gpt2.StageLMHead, gpt2.StageEmbed} {
 		for _, phase := range []gpt2.Phase{decode, prompt} {
 			start := time.Now()
-			rounds, elapsed, err := r.Repeat(t.Context(), phase, 3, is(stage), 50*time.Millisecond) // many times as long as a busy host keeps a thread waiting
-			if err != nil || rounds < 2 || elapsed < 50*time.Millisecond || elapsed > time.Since(start) || r.Position() != 0 {
+			rounds, elapsed, err := r.Repeat(t.Context(), ids[:phase.Tokens], phase, is(stage), 50*time.Millisecond) // many times as long as a busy host keeps a thread waiting
+			if err != nil || rounds < 2 || elapsed < 50*time.Millisecond || elapsed > time.Since(start) || r.Position() != 3 {
 				t.Errorf("%s: %d rounds in %v, at %d, %v", stage.Info().Name, rounds, elapsed, r.Position(), err)
 			}
 		}
 	}
-	if rounds, _, err := r.Repeat(t.Context(), decode, 0, is(gpt2.StageLNF), 0); err != nil || rounds != 1 {
+	if rounds, _, err := r.Repeat(t.Context(), ids[:1], decode, is(gpt2.StageLNF), 0); err != nil || rounds != 1 {
 		t.Errorf("for no time: %d rounds, %v", rounds, err)
 	}
 	for _, pick := range []func(gpt2.Step) bool{func(gpt2.Step) bool { return false }, is(gpt2.StageSample)} {
-		if _, _, err := r.Repeat(t.Context(), decode, 3, pick, 0); err == nil || !strings.Contains(err.Error(), "no such step") {
+		if _, _, err := r.Repeat(t.Context(), ids[:1], decode, pick, 0); err == nil || !strings.Contains(err.Error(), "no such step") {
 			t.Error(err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("why")
 	time.AfterFunc(10*time.Millisecond, func() { cancel(why) })
-	if _, _, err := r.Repeat(ctx, decode, 3, is(gpt2.StageCFC), time.Hour); err != why {
+	if _, _, err := r.Repeat(ctx, ids[:1], decode, is(gpt2.StageCFC), time.Hour); err != why {
 		t.Errorf("cancelled: %v", err)
+	}
+	if err := r.Rewind(0); err != nil {
+		t.Fatal(err)
 	}
 	if again, err := r.Prefill(t.Context(), ids, prompt); err != nil || again[0].ID != first.ID {
 		t.Errorf("%+v, %v; want %+v", again, err, first)

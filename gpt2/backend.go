@@ -4,14 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/record"
 )
+
+// This file is the whole contract between the model and what executes it. A backend
+// implements [Backend], and its Prepare returns a [Runner]. What else it or its runners
+// can do they show by implementing some of these interfaces:
+//
+//	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter], [ProfilerSwitch]
+//	of a runner    [Recordable], [Measurer], [Repeater], [LaunchCounter], [Synchronizer]
+//
+// Programs reach those by the methods of [Session] and the functions below, which return
+// an error that is [errors.ErrUnsupported] where the interface is not implemented.
 
 // Backend makes runners: something that can execute plans.
 type Backend interface {
 	// Name is what the command line calls it, such as "cpu".
 	Name() string
+
+	// Describe says what it is and how it runs. It measures nothing.
+	Describe() Description
 
 	// Fuse rewrites a plan into the one that the backend executes.
 	Fuse(p *Plan) *Plan
@@ -29,15 +44,24 @@ type Backend interface {
 	Close() error
 }
 
-// CeilingMeasurer is implemented by backends that can measure what their device does at
-// most.
-type CeilingMeasurer interface {
-	// CeilingsKey names the device, and what runs on it, as a stored set does.
-	CeilingsKey() (string, error)
+// Description says what a backend is and how it runs, for people, files and tables.
+// Zero where a fact does not apply or is not known.
+type Description struct {
+	Name      string // that of [Backend.Name]
+	Processor string // that computes: "AMD EPYC 9B45", "NVIDIA H100 80GB HBM3"
+	GPU       bool   // the processor is a GPU
+	Index     int    // of the GPU, as CUDA counts them
+	PCI       string // address of the GPU: "0000:19:00.0"
+	L2Bytes   int64  // size of the GPU's L2 cache
 
-	// MeasureCeilings measures the device; nothing else should use it meanwhile. If data
-	// is positive, only what a pass over data of so many bytes needs may be measured.
-	MeasureCeilings(ctx context.Context, data int64) (ceilings.Set, error)
+	WeightType string            // in which weights are held: "f32", "bf16", "q8", "f64"
+	Threads    int               // of the CPU
+	Kernels    string            // instruction set of the CPU's kernels: "avx512"
+	Mode       string            // how passes are launched on a GPU: "eager", "graph"
+	ModeReason string            // why in that mode
+	Variants   map[string]string // kernels that were asked for, by the stage's name in its layer
+	Recorder   string            // by what passes are recorded: "host", "stamps", "cupti"
+	Versions   map[string]string // of libraries and drivers, by their names
 }
 
 // Options are what a session is made for.
@@ -111,6 +135,124 @@ type Runner interface {
 
 	// Close frees what the runner holds. Closing twice does nothing.
 	Close() error
+}
+
+// Surveyor is a [Backend] that knows what sessions would do and need.
+type Surveyor interface {
+	// Survey returns what a session of these options, defaults filled in, would do in
+	// passes of some phases. It loads and runs nothing.
+	Survey(m *Model, o Options, phases ...Phase) (*Survey, error)
+}
+
+// Survey is what sessions on a device would do and need.
+type Survey struct {
+	Phases   []Phase     // those executed: a prompt may be padded
+	Products [][]Product // of each phase, those that a library does
+
+	// Bytes of the device's memory.
+	Weights     int64
+	Cache       int64
+	Activations int64 // of the largest of the phases
+	Work        int64 // what kernels and libraries need besides
+}
+
+// Total returns the bytes in all.
+func (s *Survey) Total() int64 { return s.Weights + s.Cache + s.Activations + s.Work }
+
+// Product is a matrix product (M, K) x (K, N) that a library does.
+type Product struct {
+	Step      string // of the plan
+	M, N, K   int
+	Tuned     bool   // the algorithm was chosen by timing, else by the library's heuristic
+	Algorithm string // algorithm, tile, stages, split-K
+}
+
+// SurveyOf returns what a session on a backend would do and need: [Surveyor].
+func SurveyOf(b Backend, m *Model, o Options, phases ...Phase) (*Survey, error) {
+	if b, ok := b.(Surveyor); ok {
+		return b.Survey(m, o, phases...)
+	}
+	return nil, unsupported(b, "say what a session would need")
+}
+
+// CeilingMeasurer is a [Backend] that can measure what its device does at most.
+type CeilingMeasurer interface {
+	// CeilingsKey names the device, and what runs on it, as a stored set does.
+	CeilingsKey() (string, error)
+
+	// MeasureCeilings measures the device; nothing else should use it meanwhile. If data
+	// is positive, only what a pass over data of so many bytes needs may be measured.
+	MeasureCeilings(ctx context.Context, data int64) (ceilings.Set, error)
+}
+
+// MemoryReporter is a [Backend] on a device that has memory of its own.
+type MemoryReporter interface {
+	// Memory returns the bytes that are free, and those that there are in all.
+	Memory() (free, total uint64, err error)
+}
+
+// MemoryOf returns the memory of a backend's device: [MemoryReporter].
+func MemoryOf(b Backend) (free, total uint64, err error) {
+	if b, ok := b.(MemoryReporter); ok {
+		return b.Memory()
+	}
+	return 0, 0, unsupported(b, "say how much memory its device has")
+}
+
+// ProfilerSwitch is a [Backend] on a device that an attached profiler can be told to
+// watch, such as by cudaProfilerStart.
+type ProfilerSwitch interface {
+	// Profiler turns the attached profiler on or off.
+	Profiler(on bool) error
+}
+
+// Recordable is a [Runner] that can record its passes. Its methods are called between
+// passes, by the goroutine that has the session.
+type Recordable interface {
+	// StartRecording records all later passes.
+	StartRecording(r *record.Recorder) error
+
+	// StopRecording gives the recorder the events of the passes since. Without
+	// StartRecording before it, it does nothing.
+	StopRecording() error
+}
+
+// Measurer is a [Runner] that times passes itself, such as decode steps that follow one
+// another without the host waiting between them.
+type Measurer interface {
+	// Measure times passes of a phase on ids, (B, T) row-major: after a warm-up repeat
+	// times, each with the cache as it is. It returns a duration of one pass for each.
+	// Decode steps may stand around the present position, which is the same afterwards;
+	// the tokens sampled last are forgotten.
+	Measure(ctx context.Context, ids []int32, phase Phase, repeat int) ([]time.Duration, error)
+}
+
+// Repeater is a [Runner] that can repeat some steps of a pass.
+type Repeater interface {
+	// Repeat runs the steps that pick chooses, one after another, round after round for
+	// at least d, as they run in a pass of the phase on ids, (B, T) row-major, with the
+	// cache as it is. It returns how many rounds there were and how long they took. A
+	// step that works in place, such as a residual add, meets its own output the next
+	// time. The position is the same afterwards; the tokens sampled last are forgotten.
+	Repeat(ctx context.Context, ids []int32, phase Phase, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error)
+}
+
+// LaunchCounter is a [Runner] that launches work on a device.
+type LaunchCounter interface {
+	// Launches returns how many launches a pass of a phase is. Of a graph they are its
+	// nodes.
+	Launches(phase Phase) (int, error)
+}
+
+// Synchronizer is a [Runner] whose device may still be at work when a pass returns.
+type Synchronizer interface {
+	// Synchronize waits until the device has done all that was launched.
+	Synchronize() error
+}
+
+// unsupported says that a backend cannot do something optional.
+func unsupported(b Backend, what string) error {
+	return fmt.Errorf("the %s backend cannot %s: %w", b.Name(), what, errors.ErrUnsupported)
 }
 
 // StageError is a failure in a pass: at which step, of what shape, and why.

@@ -121,17 +121,15 @@ func (s *Session) admit(ids []int32) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	B, V := s.options.Batch, s.model.Config.Vocab
+	B := s.options.Batch
 	if len(ids) == 0 {
 		return 0, errors.New("there are no tokens to evaluate; give at least one")
 	}
 	if len(ids)%B != 0 {
 		return 0, fmt.Errorf("%d tokens are not %d sequences of equal length", len(ids), B)
 	}
-	for i, id := range ids {
-		if id < 0 || int(id) >= V {
-			return 0, fmt.Errorf("token %d at place %d is outside the vocabulary; ids are 0 to %d", id, i, V-1)
-		}
+	if err := s.checkIDs(ids); err != nil {
+		return 0, err
 	}
 	T := len(ids) / B
 	if used := s.Position() + s.pending(); used+T > s.options.Context {
@@ -145,6 +143,17 @@ func (s *Session) admit(ids []int32) (int, error) {
 		return 0, fmt.Errorf("%d more tokens do not fit: the context holds %d and %d are used; reset the session%s", T, s.options.Context, used, more)
 	}
 	return T, nil
+}
+
+// checkIDs says which id is not one of the model's.
+func (s *Session) checkIDs(ids []int32) error {
+	V := s.model.Config.Vocab
+	for i, id := range ids {
+		if id < 0 || int(id) >= V {
+			return fmt.Errorf("token %d at place %d is outside the vocabulary; ids are 0 to %d", id, i, V-1)
+		}
+	}
+	return nil
 }
 
 // pending returns how many tokens per sequence are to be evaluated before any
@@ -196,8 +205,8 @@ func (s *Session) prefill(ctx context.Context, ids []int32, phase Phase, each fu
 	return tokens, nil
 }
 
-// record appends sampled tokens, one per sequence, to the history.
-func (s *Session) record(tokens []Token) {
+// keep appends sampled tokens, one per sequence, to the history.
+func (s *Session) keep(tokens []Token) {
 	for _, t := range tokens {
 		s.history[t.Seq] = append(s.history[t.Seq], t.ID)
 	}
@@ -347,7 +356,7 @@ func (g *generation) shift() []int32 {
 
 // emit hands out the tokens of a step.
 func (g *generation) emit(tokens []Token) {
-	g.record(tokens)
+	g.keep(tokens)
 	g.made++
 	for _, t := range tokens {
 		if !g.IgnoreEOS && int(t.ID) == g.model.Config.EOS {

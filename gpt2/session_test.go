@@ -328,26 +328,6 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// TestMeasure gives times, and leaves the session empty.
-func TestMeasure(t *testing.T) {
-	s := newSession(t, tiny(t, "L=1,T=64"), backends(t)["cpu"], gpt2.Options{})
-	for _, v := range []struct {
-		phase gpt2.Phase
-		past  int
-	}{{gpt2.Phase{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}, 0}, {gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, 30}} {
-		m, err := s.Measure(t.Context(), v.phase, v.past, 9)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(m.Times) != 9 || m.Median <= 0 || m.P10 > m.Median || m.Median > m.P90 || s.Position() != 0 {
-			t.Errorf("%+v: %+v, position %d", v.phase, m, s.Position())
-		}
-	}
-	if _, err := s.Measure(t.Context(), gpt2.Phase{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}, 30, 1); err == nil {
-		t.Error("a pass beyond the context was measured")
-	}
-}
-
 func ExampleSession_Text() {
 	ctx := context.Background()
 	model, err := gpt2.Open("../weights/shakespeare") // any Hugging Face GPT-2 directory

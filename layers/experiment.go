@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/measure"
 )
 
 // Experiment measures variants of a model on a backend.
@@ -128,7 +128,7 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 
 // prefill measures the pass, and the time from a prompt to its first token.
 func (e *Experiment) prefill(ctx context.Context, s *gpt2.Session) ([]Value, error) {
-	m, err := s.Measure(ctx, e.Prefill(), 0, e.Passes)
+	m, err := measure.Pass(ctx, s, e.Prefill(), 0, e.Passes)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ const firstTokenWarmUp = 3
 // firstToken is the median time from when a session that is ready gets a prompt until
 // the first token is there: prefill and sampling.
 func (e *Experiment) firstToken(ctx context.Context, s *gpt2.Session) (time.Duration, error) {
-	ids := e.randomIDs(e.batch() * e.PromptLen)
+	ids := measure.IDs(e.Model, e.batch()*e.PromptLen)
 	var times []time.Duration
 	for i := range firstTokenWarmUp + e.Passes {
 		if err := s.Reset(); err != nil {
@@ -173,24 +173,18 @@ func (e *Experiment) firstToken(ctx context.Context, s *gpt2.Session) (time.Dura
 	return times[len(times)/2], s.Reset()
 }
 
-// launcher is a runner that knows how many launches a pass is.
-type launcher interface {
-	Launches(phase gpt2.Phase) (int, error)
-}
-
 // decode measures a decode step.
 func (e *Experiment) decode(ctx context.Context, s *gpt2.Session) ([]Value, error) {
-	m, err := s.Measure(ctx, e.Decode(), e.Past, e.Passes)
+	m, err := measure.Pass(ctx, s, e.Decode(), e.Past, e.Passes)
 	if err != nil {
 		return nil, err
 	}
 	values := []Value{{Phase: TaskDecode, Metric: "decode time", Unit: "ms", Value: ms(m.Median)}}
-	if r, ok := s.Runner().(launcher); ok {
-		n, err := r.Launches(e.Decode())
-		if err != nil {
-			return nil, err
-		}
+	switch n, err := s.Launches(e.Decode()); {
+	case err == nil:
 		values = append(values, Value{Phase: TaskDecode, Metric: "launches", Unit: "1", Value: float64(n), N: 1, Low: float64(n), High: float64(n)})
+	case !errors.Is(err, errors.ErrUnsupported):
+		return nil, err
 	}
 	return values, nil
 }
@@ -203,19 +197,9 @@ func (e *Experiment) WarmUp(ctx context.Context, v Variant, d time.Duration) err
 		return err
 	}
 	for begin := time.Now(); err == nil && time.Since(begin) < d; {
-		_, err = s.Measure(ctx, e.Decode(), e.Past, 1)
+		_, err = measure.Pass(ctx, s, e.Decode(), e.Past, 1)
 	}
 	return errors.Join(err, s.Close())
-}
-
-// randomIDs returns token ids of the model, the same ones each time.
-func (e *Experiment) randomIDs(n int) []int32 {
-	random := rand.New(rand.NewPCG(1, 2))
-	ids := make([]int32, n)
-	for i := range ids {
-		ids[i] = int32(random.IntN(e.Model.Config.Vocab))
-	}
-	return ids
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

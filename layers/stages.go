@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -16,10 +17,6 @@ import (
 // stages records passes of a variant by stages, and says what a layer and all the rest
 // take by that.
 func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, error) {
-	source, ok := s.Runner().(record.Source)
-	if !ok {
-		return nil, nil
-	}
 	var values []Value
 	for _, p := range []struct {
 		name  string
@@ -29,7 +26,10 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 		if !slices.Contains(e.Phases, p.name) {
 			continue
 		}
-		t, err := e.record(ctx, s, source, p.phase, p.past)
+		t, err := e.record(ctx, s, p.phase, p.past)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -45,18 +45,18 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 
 // record records passes as Measure runs them. Those before, in which a GPU makes its
 // launches or graph anew for the recording, are in a range of their own.
-func (e *Experiment) record(ctx context.Context, s *gpt2.Session, source record.Source, phase gpt2.Phase, past int) (*traces.Trace, error) {
+func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past int) (*traces.Trace, error) {
 	r := record.New("gpt2scope", "")
-	if err := source.StartRecording(r); err != nil {
+	if err := s.Record(r); err != nil {
 		return nil, err
 	}
 	end := r.Range("warm-up")
-	_, err := s.Measure(ctx, phase, past, 1)
+	_, err := measure.Pass(ctx, s, phase, past, 1)
 	end()
 	if err == nil {
-		_, err = s.Measure(ctx, phase, past, e.Passes)
+		_, err = measure.Pass(ctx, s, phase, past, e.Passes)
 	}
-	if err := errors.Join(err, source.StopRecording()); err != nil {
+	if err := errors.Join(err, s.StopRecording()); err != nil {
 		return nil, err
 	}
 	return r.Trace(), nil

@@ -1,15 +1,15 @@
-// Package record records the passes of a session as a trace.
+// Package record collects what is recorded of a run, as a trace.
 //
-// A [Recorder] holds what all sources share: the plans of the passes, with the cost
-// of each step, a clock, and the events. A runner that can record itself is a
-// [Source]: on the CPU it notes each step of each thread; on a GPU its kernels stamp
-// their start and end, or CUPTI records them. While it runs, a source only keeps
-// numbers; events are made of them when recording stops.
+// A [Recorder] holds what all sources of events share: the plans of the passes, with the
+// cost of each step, a clock, and the events. The sources are the runners of sessions
+// (gpt2.Recordable): the CPU's notes each step of each thread; on a GPU kernels stamp
+// their start and end, or CUPTI records them. During a run a source only keeps numbers;
+// it makes events of them when recording stops.
 //
-//	rec := record.New("infer", "v1.2.3")
-//	err := source.StartRecording(rec)
+//	rec := record.New("gpt2scope", "v1.2.3")
+//	err := session.Record(rec)
 //	... passes ...
-//	err = source.StopRecording()
+//	err = session.StopRecording()
 //	trace := rec.Trace()
 //
 // Times are nanoseconds after the recorder was made, by CLOCK_MONOTONIC.
@@ -26,21 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/gpt2"
-	"gpt2scope/nvtx/annotate"
 	"gpt2scope/traces"
 )
-
-// Source is a runner that can record its passes. Its methods are called between
-// passes, by the goroutine that has the session.
-type Source interface {
-	// StartRecording notes all later passes for the recorder.
-	StartRecording(r *Recorder) error
-
-	// StopRecording gives the recorder the events of the passes since. Without
-	// StartRecording before it does nothing.
-	StopRecording() error
-}
 
 // Recorder collects a trace. Its methods may be called by several goroutines.
 type Recorder struct {
@@ -48,20 +35,16 @@ type Recorder struct {
 	header traces.Header
 	base   time.Time
 	mono   int64 // CLOCK_MONOTONIC at base
-	plans  map[planKey]int32
 	events []traces.Event
 	nextID uint64
 }
 
-// planKey tells plans apart that are of the same phase.
-type planKey struct {
-	plan *gpt2.Plan
-	name string
-}
+// Domain is the domain of this program's ranges, in traces and in NVTX.
+const Domain = "gpt2scope"
 
 // New makes a recorder. The trace's base is now.
 func New(tool, release string) *Recorder {
-	r := &Recorder{plans: map[planKey]int32{}}
+	r := &Recorder{}
 	r.mono, r.base = monotonic(), time.Now()
 	r.header = traces.Header{
 		Version: traces.Version, Tool: tool, Release: release, Base: r.base.UnixNano(), Process: int64(os.Getpid()),
@@ -134,31 +117,20 @@ func (r *Recorder) Add(events ...traces.Event) {
 	r.events = append(r.events, events...)
 }
 
-// Plan registers the plan of passes, and returns what events call Phase. Costs are
-// those of plan as it was asked for; executed is how many tokens per sequence run,
-// where the prompt is padded.
-func (r *Recorder) Plan(plan *gpt2.Plan, position, executed int, sizes gpt2.Sizes) int32 {
-	key := planKey{plan, annotate.PassName(plan, position)}
+// Plan registers the plan of passes, and returns by which index events refer to it: one
+// that it had before where that is the same.
+func (r *Recorder) Plan(p traces.Plan) int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i, ok := r.plans[key]; ok {
-		return i
+	same := func(q traces.Plan) bool {
+		return q.Phase == p.Phase && q.Batch == p.Batch && q.Tokens == p.Tokens && q.Past == p.Past && q.Padded == p.Padded && slices.Equal(q.Steps, p.Steps)
 	}
-	p := traces.Plan{Phase: key.name, Batch: plan.Phase.Batch, Tokens: plan.Phase.Tokens}
-	if executed != plan.Phase.Tokens {
-		p.Padded = executed
+	i := slices.IndexFunc(r.header.Plans, same)
+	if i < 0 {
+		i = len(r.header.Plans)
+		r.header.Plans = append(r.header.Plans, p)
 	}
-	for _, s := range plan.Steps {
-		at, next := s.Cost(0), s.Cost(1)
-		p.Steps = append(p.Steps, traces.Step{
-			Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Layer: s.Layer(), Slot: s.Slot(),
-			FLOPs: at.FLOPs, Bytes: at.Bytes(sizes), FLOPsPerPast: next.FLOPs - at.FLOPs, BytesPerPast: next.Bytes(sizes) - at.Bytes(sizes),
-		})
-	}
-	i := int32(len(r.header.Plans))
-	r.header.Plans = append(r.header.Plans, p)
-	r.plans[key] = i
-	return i
+	return int32(i)
 }
 
 // Range notes a range of the calling thread, until end is called. The goroutine is
@@ -166,7 +138,7 @@ func (r *Recorder) Plan(plan *gpt2.Plan, position, executed int, sizes gpt2.Size
 func (r *Recorder) Range(name string) (end func()) {
 	runtime.LockOSThread()
 	e := traces.Plain(traces.KindRange, r.Thread(), name, r.Now(), 0)
-	e.ID, e.Domain = r.IDs(1), annotate.DomainName
+	e.ID, e.Domain = r.IDs(1), Domain
 	return func() {
 		e.Duration = r.Now() - e.Time
 		r.Add(e)

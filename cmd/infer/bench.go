@@ -13,6 +13,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/measure"
 	"gpt2scope/traces"
 )
 
@@ -150,15 +151,15 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		if b.record == traces.RecorderHost {
 			p.recorder = exec.RecorderAuto
 		}
-		if g, ok := o.backend.(*exec.Backend); ok && b.record != g.Recorder() {
-			return fmt.Errorf("--record %s: it cannot be used here, and %s would be in its place", b.record, g.Recorder())
+		if d := o.backend.Describe(); d.GPU && b.record != d.Recorder {
+			return fmt.Errorf("--record %s: it cannot be used here, and %s would be in its place", b.record, d.Recorder)
 		}
 		if _, err := p.start(o, s); err != nil {
 			return err
 		}
 	}
 	stop := m.spin(stderr, "measuring")
-	result, err := s.Measure(ctx, phase, past, b.repeat)
+	result, err := measure.Pass(ctx, s, phase, past, b.repeat)
 	stop()
 	if err != nil {
 		return err
@@ -201,7 +202,7 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	}
 	tokens := float64(b.batch * phase.Tokens)
 	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
-		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), len(result.Times), perSecond(tokens, result.Median), gflops, gbs, o.setting())
+		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), len(result.All), perSecond(tokens, result.Median), gflops, gbs, o.setting())
 	if device != nil {
 		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps: %.0f%% of floor\n%s; %s\n",
 			ms(floor), ms(floor+barriers), 100*share(floor, result.Median), device, device.reads(ceilings.Traffic(work)))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -16,11 +15,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cpu"
-	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/cuda/nvml"
 	"gpt2scope/energy"
 	"gpt2scope/gpt2"
+	"gpt2scope/measure"
 )
 
 // energyFlags are the flags of "infer bench energy".
@@ -80,19 +78,19 @@ type counted struct {
 
 // openCounter opens the counter of a backend's device. An error says what is missing.
 func openCounter(backend gpt2.Backend) (*counted, error) {
-	switch b := backend.(type) {
-	case *cudaexec.Backend:
+	switch d := backend.Describe(); {
+	case d.GPU:
 		n, err := nvml.Open()
 		if err != nil {
 			return nil, fmt.Errorf("the GPU's energy cannot be measured: %w", err)
 		}
-		c, err := n.Counter(b.Device().Info().PCI)
+		c, err := n.Counter(d.PCI)
 		if err != nil {
 			n.Close()
 			return nil, err
 		}
 		return &counted{c, "the whole GPU with its memory, whoever uses it", n.Close}, nil
-	case *cpu.Backend:
+	case d.Name == "cpu":
 		r, err := energy.OpenRAPL()
 		if err != nil {
 			return nil, fmt.Errorf("the CPU's energy cannot be measured: %w; a GPU has a counter of its own: --device cuda", err)
@@ -100,11 +98,6 @@ func openCounter(backend gpt2.Backend) (*counted, error) {
 		return &counted{r, r.Covers(), func() {}}, nil
 	}
 	return nil, fmt.Errorf("energy is measured of the fast executors; use --device cuda or --device cpu")
-}
-
-// repeater is a runner that can repeat some steps.
-type repeater interface {
-	Repeat(ctx context.Context, phase gpt2.Phase, past int, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error)
 }
 
 // workload is something that is repeated.
@@ -315,8 +308,7 @@ func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity 
 
 // stageLoad repeats the steps that contain a stage.
 func stageLoad(s *gpt2.Session, name string, phase gpt2.Phase, past int) (w workload, err error) {
-	r, ok := s.Runner().(repeater)
-	if !ok {
+	if _, ok := s.Runner().(gpt2.Repeater); !ok {
 		return w, errors.New("--stage: this device cannot repeat a stage; use --device cpu or --device cuda")
 	}
 	plan, err := s.Plan(phase)
@@ -347,14 +339,14 @@ func stageLoad(s *gpt2.Session, name string, phase gpt2.Phase, past int) (w work
 		title += fmt.Sprintf(", prefill B=%d T=%d", phase.Batch, phase.Tokens)
 	}
 	w = workload{what: title, steps: len(steps), tokens: phase.Batch * phase.Tokens}
-	if gpu, ok := s.Backend().(*cudaexec.Backend); ok {
-		sizes, l2 := gpu.Sizes(), int64(gpu.Device().Info().L2Bytes)
+	if l2 := s.Backend().Describe().L2Bytes; l2 > 0 {
+		sizes := s.Backend().Sizes()
 		if data := (gpt2.Cost{Weights: cost.Weights, KV: cost.KV}).Bytes(sizes); data <= l2 && plan.Cost(past).Bytes(sizes) > l2 {
 			w.note = fmt.Sprintf("repeated, its %s of weights and cache stay in the L2 cache of %s, which a whole pass does not fit in: in a pass it also pays for reading memory", size(data), size(l2))
 		}
 	}
 	w.run = func(ctx context.Context, d time.Duration) (int, time.Duration, error) {
-		return r.Repeat(ctx, phase, past, pick, d)
+		return measure.Steps(ctx, s, phase, past, pick, d)
 	}
 	return w, nil
 }
@@ -370,16 +362,6 @@ func stageNames(inLayer bool) string {
 	return strings.Join(names, ", ")
 }
 
-// randomIDs returns token ids of a model, the same ones each time.
-func randomIDs(s *gpt2.Session, n int) []int32 {
-	random := rand.New(rand.NewPCG(1, 2))
-	ids := make([]int32, n)
-	for i := range ids {
-		ids[i] = int32(random.IntN(s.Model().Config.Vocab))
-	}
-	return ids
-}
-
 // stretch is how many decode steps follow one another before the cache is rewound.
 const stretch = 64
 
@@ -388,17 +370,12 @@ const stretch = 64
 func decodeFor(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past, capacity int, d time.Duration) (steps int, elapsed time.Duration, err error) {
 	r, n := s.Runner(), min(stretch, capacity-past)
 	defer func() { err = cmp.Or(err, s.Reset()) }()
-	if err := s.Reset(); err != nil {
+	if err := measure.Fill(ctx, s, past); err != nil {
 		return 0, 0, err
 	}
-	ids := randomIDs(s, phase.Batch*max(1, past))
-	if past > 0 {
-		if _, err := r.Prefill(ctx, ids, gpt2.Phase{Batch: phase.Batch, Tokens: past}); err != nil {
-			return 0, 0, err
-		}
-	}
+	ids := measure.IDs(s.Model(), phase.Batch)
 	for began := time.Now(); elapsed < d; elapsed = time.Since(began) {
-		if _, err := r.Prefill(ctx, ids[:phase.Batch], phase); err != nil { // a step whose tokens are given
+		if _, err := r.Prefill(ctx, ids, phase); err != nil { // a step whose tokens are given
 			return steps, elapsed, err
 		}
 		if err := r.Decode(ctx, n-1, func([]gpt2.Token) bool { return true }); err != nil {
@@ -414,7 +391,7 @@ func decodeFor(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past, cap
 
 // prefillFor evaluates a prompt again and again for at least d.
 func prefillFor(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, d time.Duration) (passes int, elapsed time.Duration, err error) {
-	r, ids := s.Runner(), randomIDs(s, phase.Batch*phase.Tokens)
+	r, ids := s.Runner(), measure.IDs(s.Model(), phase.Batch*phase.Tokens)
 	defer func() { err = cmp.Or(err, s.Reset()) }()
 	if err := s.Reset(); err != nil {
 		return 0, 0, err

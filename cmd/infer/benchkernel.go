@@ -91,11 +91,11 @@ func (b *benchFlags) runKernel(ctx context.Context, m *modelFlags, name string, 
 	}
 	if b.json {
 		err = writeJSON(stdout, map[string]any{"stage": name, "model": o.model.Name, "batch": phase.Batch, "tokens": phase.Tokens, "past": past,
-			"dtype": typeName(backend), "device": device, "copies": report.Copies, "kernels": kernelRows(report)})
+			"dtype": backend.Describe().WeightType, "device": device, "copies": report.Copies, "kernels": kernelRows(report)})
 	} else {
 		var out bytes.Buffer
 		fmt.Fprintf(&out, "%s of %s, B=%d T=%d, %s in the cache, %s\n%s\ncopies of the data, used in turn: %d\n\n",
-			name, o.model.Name, phase.Batch, phase.Tokens, count(past, "token"), typeName(backend), device, report.Copies)
+			name, o.model.Name, phase.Batch, phase.Tokens, count(past, "token"), backend.Describe().WeightType, device, report.Copies)
 		printKernels(&out, report)
 		err = writeOutput(stdout, out.Bytes())
 	}

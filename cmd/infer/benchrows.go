@@ -17,6 +17,7 @@ import (
 	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/stats"
+	"gpt2scope/measure"
 )
 
 // cudaVersion writes 13000 as 13.0.
@@ -107,12 +108,12 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 	mode, _ := backend.(*cudaexec.Backend).Mode()
 	if b.json {
 		err = writeJSON(stdout, map[string]any{
-			"date": time.Now().UTC().Format(time.RFC3339), "device": device, "dtype": typeName(backend), "mode": mode.String(),
+			"date": time.Now().UTC().Format(time.RFC3339), "device": device, "dtype": backend.Describe().WeightType, "mode": mode.String(),
 			"version": version(), "rows": results,
 		})
 	} else {
 		var out bytes.Buffer
-		fmt.Fprintf(&out, "%s\n%s, mode %s, greedy, %s; infer %s\n\n", device, typeName(backend), mode, time.Now().UTC().Format(time.RFC3339), version())
+		fmt.Fprintf(&out, "%s\n%s, mode %s, greedy, %s; infer %s\n\n", device, backend.Describe().WeightType, mode, time.Now().UTC().Format(time.RFC3339), version())
 		printRows(&out, results)
 		err = writeOutput(stdout, out.Bytes())
 	}
@@ -164,7 +165,7 @@ func (row benchRow) measure(ctx context.Context, open openRows, backend gpt2.Bac
 		return r, err
 	}
 	defer func() { err = cmp.Or(err, done()) }()
-	m, err := s.Measure(ctx, row.phase, row.past, repeat)
+	m, err := measure.Pass(ctx, s, row.phase, row.past, repeat)
 	if err != nil {
 		return r, err
 	}
@@ -174,7 +175,7 @@ func (row benchRow) measure(ctx context.Context, open openRows, backend gpt2.Bac
 	}
 	cost, sizes := plan.Cost(row.past), backend.Sizes()
 	floor, barriers := device.set.PassFloor(plan.Work(row.past, sizes)), device.set.Barriers(len(plan.Steps))
-	r.Median, r.P10, r.P90, r.Passes = ms(m.Median), ms(m.P10), ms(m.P90), len(m.Times)
+	r.Median, r.P10, r.P90, r.Passes = ms(m.Median), ms(m.P10), ms(m.P90), len(m.All)
 	r.Floor, r.WithBarriers, r.Share = ms(floor), ms(floor+barriers), share(floor, m.Median)
 	r.GFLOPS, r.GBS = perSecond(float64(cost.FLOPs), m.Median)/1e9, perSecond(float64(cost.Bytes(sizes)), m.Median)/1e9
 	return r, nil

@@ -6,7 +6,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
-	"gpt2scope/nvtx/annotate"
+	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -32,13 +32,12 @@ type benchStage struct {
 // measureStages repeats a pass that was measured, records it on the CPU, and says how
 // near each stage came to its floor.
 func measureStages(ctx context.Context, s *gpt2.Session, plan *gpt2.Plan, phase gpt2.Phase, past, repeat int, set ceilings.Set, sizes gpt2.Sizes) ([]benchStage, error) {
-	source := s.Runner().(record.Source)
 	rec := record.New("gpt2scope", version())
-	if err := source.StartRecording(rec); err != nil {
+	if err := s.Record(rec); err != nil {
 		return nil, err
 	}
-	_, err := s.Measure(ctx, phase, past, repeat)
-	if stopped := source.StopRecording(); err == nil {
+	_, err := measure.Pass(ctx, s, phase, past, repeat)
+	if stopped := s.StopRecording(); err == nil {
 		err = stopped
 	}
 	if err != nil {
@@ -53,7 +52,7 @@ func measureStages(ctx context.Context, s *gpt2.Session, plan *gpt2.Plan, phase 
 
 // stagesOf makes rows of the passes of the plan's phase.
 func stagesOf(table *tables.Table, plan *gpt2.Plan, past int, set ceilings.Set, sizes gpt2.Sizes) []benchStage {
-	name := annotate.PassName(plan, past)
+	name := plan.PassName(past)
 	steps := map[string]gpt2.Step{}
 	floors := map[string]ceilings.Floor{}
 	all, _ := set.Floors(plan.Work(past, sizes))

@@ -12,23 +12,16 @@ import (
 // loaded, plans made and graphs recorded.
 const captureWarmUp = 4
 
-// profiled is a device whose profiler can be turned on and off, by
-// cudaProfilerStart and cudaProfilerStop.
-type profiled interface{ Profiler(on bool) error }
-
-// waiting is a runner whose device may still be at work when its tokens are there.
-type waiting interface{ Synchronize() error }
-
 // captureRange is --capture-range: after a warm-up it turns the profiler on for a
 // number of decode steps. Generation pauses at both ends, so that the device, which
 // else runs ahead of the tokens that are shown, is given just these steps between.
 type captureRange struct {
-	steps  int      // 0: no capture
-	device profiled // nil on the CPU, where an NVTX range marks the steps
-	runner waiting  // nil where passes end before their tokens are there
-	on     bool
-	done   bool
-	end    func()
+	steps   int                 // 0: no capture
+	device  gpt2.ProfilerSwitch // nil on the CPU, where an NVTX range marks the steps
+	session interface{ Synchronize() error }
+	on      bool
+	done    bool
+	end     func()
 }
 
 // needs returns how many tokens a run must make for the capture to be whole.
@@ -60,10 +53,8 @@ func (c *captureRange) generation(g gpt2.Generation) gpt2.Generation {
 
 // pause turns the profiler on at the first pause, off at the second.
 func (c *captureRange) pause(made int) error {
-	if c.runner != nil {
-		if err := c.runner.Synchronize(); err != nil {
-			return err
-		}
+	if err := c.session.Synchronize(); err != nil {
+		return err
 	}
 	if made == c.needs() {
 		c.done = true

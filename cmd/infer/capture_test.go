@@ -63,7 +63,7 @@ func TestCaptureRange(t *testing.T) {
 			t.Fatal(err)
 		}
 		var s switched
-		r := captureRange{device: &s, runner: &s, steps: c.steps}
+		r := captureRange{device: &s, session: &s, steps: c.steps}
 		for _, err := range session.Generate(t.Context(), []int32{1}, r.generation(gpt2.Generation{Tokens: 30, IgnoreEOS: true})) {
 			if err != nil {
 				t.Fatal(err)
@@ -88,7 +88,7 @@ func TestCaptureRange(t *testing.T) {
 		}
 		session.Close()
 	}
-	r := captureRange{device: &switched{fail: true}, steps: 1}
+	r := captureRange{device: &switched{fail: true}, session: new(switched), steps: 1}
 	if err := r.pause(captureWarmUp); err == nil || !strings.Contains(err.Error(), "no device") {
 		t.Errorf("a profiler that fails gives %v", err)
 	}

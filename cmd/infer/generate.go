@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
 
@@ -195,10 +194,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		return err
 	}
 
-	if b, ok := o.backend.(*exec.Backend); ok {
-		g.capture.device = b.Library()
-	}
-	g.capture.runner, _ = s.Runner().(waiting)
+	g.capture.device, _ = o.backend.(gpt2.ProfilerSwitch)
+	g.capture.session = s
 	var recording *profiling
 	if g.profile.on() {
 		if recording, err = g.profile.start(o, s); err != nil {

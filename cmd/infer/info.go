@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
 
@@ -92,26 +92,24 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 		return p
 	}
 	sizes := o.backend.Sizes()
-	var survey *exec.Survey // of a GPU
-	if b, ok := o.backend.(*exec.Backend); ok {
-		options := o.options
-		options.Batch = i.batch
-		if survey, err = b.Survey(o.model, options, phase(promptLen), phase(1)); err != nil {
-			return err
-		}
+	options := o.options
+	options.Batch = i.batch
+	survey, err := gpt2.SurveyOf(o.backend, o.model, options, phase(promptLen), phase(1)) // nil of a CPU
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
 	}
 	if i.json {
 		j := infoJSON{Model: o.model.Name, Device: o.backend.Name(), Layers: o.options.Layers,
 			Prefill: newPlanJSON(plan(promptLen), 0, sizes), Decode: newPlanJSON(plan(1), past, sizes)}
 		if survey != nil {
-			j.GPU = newGPUJSON(o.backend.(*exec.Backend), survey)
+			j.GPU = newGPUJSON(o.backend.Describe(), survey)
 		}
 		return writeJSON(stdout, j)
 	}
 	var b bytes.Buffer
 	i.describe(&b, o)
 	if survey != nil {
-		describeGPU(&b, o.backend.(*exec.Backend), survey)
+		describeGPU(&b, o.backend, survey)
 	}
 	fmt.Fprintf(&b, "\nprefill, B=%d T=%d, last row of logits\n", i.batch, promptLen)
 	printPlan(&b, plan(promptLen), 0, sizes)
@@ -146,16 +144,16 @@ func (i *infoFlags) describe(w io.Writer, o *opened) {
 	} else {
 		fmt.Fprintf(w, "tokenizer   %s\n", count(o.model.Tokenizer.VocabSize(), "token"))
 	}
-	device := o.backend.Name()
-	if b, ok := o.backend.(*exec.Backend); ok {
-		mode, why := b.Mode()
-		device += fmt.Sprintf(" (%s), mode %s (%s)", b.Device().Info().Name, mode, why)
+	d := o.backend.Describe()
+	device := d.Name
+	if d.GPU {
+		device += fmt.Sprintf(" (%s), mode %s (%s)", d.Processor, d.Mode, d.ModeReason)
 	}
 	held := map[string]string{
 		"q8":   "q8 (8-bit integers, a scale for 32; a decode step rounds activations to 8 bits too, a longer prefill widens weights to float32)",
 		"bf16": "bfloat16", "f32": "float32", "f64": "float64",
 	}
-	fmt.Fprintf(w, "device      %s, weights %s\n", device, held[typeName(o.backend)])
+	fmt.Fprintf(w, "device      %s, weights %s\n", device, held[d.WeightType])
 }
 
 // printPlan writes the table of a plan: for each step the shape of its matrix
@@ -185,8 +183,8 @@ func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) {
 
 // describeGPU writes what a run on the GPU takes, and which kernels it was told to
 // take.
-func describeGPU(w io.Writer, b *exec.Backend, s *exec.Survey) {
-	free, total, err := b.Device().Memory()
+func describeGPU(w io.Writer, b gpt2.Backend, s *gpt2.Survey) {
+	free, total, err := gpt2.MemoryOf(b)
 	of := ""
 	if err == nil {
 		of = fmt.Sprintf("; %s of %s are free", size(int64(free)), size(int64(total)))
@@ -194,7 +192,7 @@ func describeGPU(w io.Writer, b *exec.Backend, s *exec.Survey) {
 	fmt.Fprintf(w, "GPU memory  %s: weights %s, KV cache %s, activations %s, workspaces %s%s\n",
 		size(s.Total()), size(s.Weights), size(s.Cache), size(s.Activations), size(s.Work), of)
 	var chosen []string
-	for stage, name := range b.Variants() {
+	for stage, name := range b.Describe().Variants {
 		chosen = append(chosen, stage+"="+name)
 	}
 	if slices.Sort(chosen); len(chosen) > 0 {
@@ -204,14 +202,14 @@ func describeGPU(w io.Writer, b *exec.Backend, s *exec.Survey) {
 
 // printProducts writes the algorithms of a pass's products. Layers that are alike
 // share a line.
-func printProducts(w io.Writer, pass string, s *exec.Survey, phase int) {
+func printProducts(w io.Writer, pass string, s *gpt2.Survey, phase int) {
 	products := s.Products[phase]
 	if len(products) == 0 {
 		fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt: none, kernels of our own do them\n", pass)
 		return
 	}
 	type line struct {
-		exec.Product
+		gpt2.Product
 		more int
 	}
 	var lines []*line
@@ -238,7 +236,7 @@ func printProducts(w io.Writer, pass string, s *exec.Survey, phase int) {
 		if l.more > 0 {
 			name += fmt.Sprintf(" and %d more", l.more)
 		}
-		fmt.Fprintf(t, "%d x %d x %d\t%s\t%s\t%s\n", l.M, l.N, l.K, by, l.Text, name)
+		fmt.Fprintf(t, "%d x %d x %d\t%s\t%s\t%s\n", l.M, l.N, l.K, by, l.Algorithm, name)
 	}
 	t.Flush()
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 )
 
@@ -45,16 +44,15 @@ type productJSON struct {
 	Algorithm string `json:"algorithm"`
 }
 
-func newGPUJSON(b *exec.Backend, s *exec.Survey) *gpuJSON {
-	mode, _ := b.Mode()
-	products := func(list []exec.Product) []productJSON {
+func newGPUJSON(d gpt2.Description, s *gpt2.Survey) *gpuJSON {
+	products := func(list []gpt2.Product) []productJSON {
 		out := make([]productJSON, len(list))
 		for i, p := range list {
-			out[i] = productJSON{p.Step, p.M, p.N, p.K, p.Tuned, p.Text}
+			out[i] = productJSON{p.Step, p.M, p.N, p.K, p.Tuned, p.Algorithm}
 		}
 		return out
 	}
-	return &gpuJSON{Name: b.Device().Info().Name, Mode: mode.String(), Variants: b.Variants(),
+	return &gpuJSON{Name: d.Processor, Mode: d.Mode, Variants: d.Variants,
 		Memory:  memoryJSON{s.Weights, s.Cache, s.Activations, s.Work, s.Total()},
 		Prefill: products(s.Products[0]), Decode: products(s.Products[1])}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -12,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
+	"gpt2scope/measure"
 )
 
 // layersMemory is what a process that measures its own memory prints, in bytes.
@@ -65,12 +66,10 @@ func runLayersMemory(ctx context.Context, m *modelFlags, order string, batch, pr
 		return usagef("--prompt-len %d, --past %d: the context holds %s", promptLen, past, count(capacity, "token"))
 	}
 	o.options.Layers = v.Order
-	gpu, isGPU := o.backend.(*exec.Backend)
-	var before uint64
-	if isGPU {
-		if before, _, err = gpu.Device().Memory(); err != nil {
-			return err
-		}
+	before, _, err := gpt2.MemoryOf(o.backend)
+	ofDevice := err == nil
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
 	}
 	s, err := o.load(ctx, io.Discard, batch)
 	if err != nil {
@@ -79,7 +78,7 @@ func runLayersMemory(ctx context.Context, m *modelFlags, order string, batch, pr
 	for range memoryRuns {
 		for _, n := range []int{promptLen, max(1, past)} {
 			g := gpt2.Generation{Tokens: 1 + min(memoryRuns, capacity-n), IgnoreEOS: true}
-			for _, err := range s.Generate(ctx, randomIDs(s, batch*n), g) {
+			for _, err := range s.Generate(ctx, measure.IDs(s.Model(), batch*n), g) {
 				if err != nil {
 					return err
 				}
@@ -89,14 +88,14 @@ func runLayersMemory(ctx context.Context, m *modelFlags, order string, batch, pr
 			}
 		}
 	}
-	if !isGPU { // of a host's memory only what was written to counts
+	if !ofDevice { // of a host's memory only what was written to counts
 		if err := fillContext(ctx, s, batch, promptLen, capacity); err != nil {
 			return err
 		}
 	}
 	var out layersMemory
-	if isGPU {
-		after, _, err := gpu.Device().Memory()
+	if ofDevice {
+		after, _, err := gpt2.MemoryOf(o.backend)
 		if err != nil {
 			return err
 		}
@@ -111,7 +110,7 @@ func runLayersMemory(ctx context.Context, m *modelFlags, order string, batch, pr
 func fillContext(ctx context.Context, s *gpt2.Session, batch, atOnce, capacity int) error {
 	for s.Position() < capacity {
 		n := min(atOnce, capacity-s.Position())
-		if _, err := s.Logits(ctx, randomIDs(s, batch*n), gpt2.LogitsNone); err != nil {
+		if _, err := s.Logits(ctx, measure.IDs(s.Model(), batch*n), gpt2.LogitsNone); err != nil {
 			return err
 		}
 	}

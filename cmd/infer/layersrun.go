@@ -170,12 +170,11 @@ func (r *layersRun) begin(ctx context.Context, variants []layers.Variant) error 
 // known finds what the device can do, and what a GPU says of its memory.
 func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
 	o := r.opened
-	gpu, isGPU := o.backend.(*exec.Backend)
-	if isGPU {
+	if _, ok := o.backend.(gpt2.Surveyor); ok {
 		k.Memory = func(order []int) (int64, error) {
 			options := o.options
 			options.Layers, options.Batch = order, r.batch
-			s, err := gpu.Survey(o.model, options, r.Prefill(), r.Decode())
+			s, err := gpt2.SurveyOf(o.backend, o.model, options, r.Prefill(), r.Decode())
 			if err != nil {
 				return 0, err
 			}

@@ -344,32 +344,16 @@ type setting struct {
 }
 
 func (o *opened) setting() setting {
+	d := o.backend.Describe()
 	out := setting{
-		Model: o.model.Name, Device: o.backend.Name(), DType: typeName(o.backend),
+		Model: o.model.Name, Device: d.Name, DType: d.WeightType, Threads: d.Threads, Mode: d.Mode,
 		Layers: len(o.options.Layers), OfTotal: o.model.Config.Layers,
 		Context: o.options.Context, Version: version(),
 	}
-	if out.Device == "cpu" {
-		out.Threads = cpu.Threads(o.flags.threads)
-	}
-	if b, ok := o.backend.(*exec.Backend); ok {
-		mode, _ := b.Mode()
-		out.GPU, out.Mode = b.Device().Info().Name, mode.String()
+	if d.GPU {
+		out.GPU = d.Processor
 	}
 	return out
-}
-
-// typeName returns the name of the type in which a backend holds weights.
-func typeName(b gpt2.Backend) string {
-	switch size := b.Sizes().Weight; {
-	case size < 2:
-		return "q8"
-	case size == 2:
-		return "bf16"
-	case size == 4:
-		return "f32"
-	}
-	return "f64"
 }
 
 // String is how closing lines begin.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cpu"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/record"
@@ -77,24 +77,24 @@ func (p *profileFlags) writable() error {
 type profiling struct {
 	flags    *profileFlags
 	recorder *record.Recorder
-	source   record.Source
+	session  *gpt2.Session
 	counters *counters // of the run after the warm-up; nil on the CPU
 }
 
 // start begins to record a session.
 func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
-	source, ok := s.Runner().(record.Source)
-	if !ok {
-		return nil, fmt.Errorf("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", o.backend.Name())
+	d := o.backend.Describe()
+	if d.Recorder == "" {
+		return nil, fmt.Errorf("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", d.Name)
 	}
-	if _, gpu := o.backend.(*exec.Backend); !gpu && p.recorder != exec.RecorderAuto {
+	if !d.GPU && p.recorder != exec.RecorderAuto {
 		return nil, fmt.Errorf("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
 	}
 	if err := p.writable(); err != nil {
 		return nil, err
 	}
-	run := &profiling{flags: p, recorder: record.New("gpt2scope", version()), source: source}
-	if err := source.StartRecording(run.recorder); err != nil {
+	run := &profiling{flags: p, recorder: record.New("gpt2scope", version()), session: s}
+	if err := s.Record(run.recorder); err != nil {
 		return nil, err
 	}
 	return run, nil
@@ -121,10 +121,7 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 			return err
 		}
 	}
-	if w, ok := s.Runner().(waiting); ok {
-		return w.Synchronize()
-	}
-	return nil
+	return s.Synchronize()
 }
 
 // finish ends the recording, and writes and shows it.
@@ -133,7 +130,7 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 // the interruption, also where that came during the baseline.
 func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res *result, stderr io.Writer) error {
 	r.counters.finish(r.recorder, res.Timings.PrefillTokens+res.Timings.DecodeTokens)
-	if err := r.source.StopRecording(); err != nil {
+	if err := r.session.StopRecording(); err != nil {
 		return err
 	}
 	if !r.flags.noBaseline && ctx.Err() == nil {
@@ -249,18 +246,12 @@ func describeDevice(r *record.Recorder, o *opened) {
 		}
 		h.Versions["gpt2scope"] = version()
 		h.Versions["model"] = fmt.Sprintf("%s, layers %d of %d", o.model.Name, len(o.options.Layers), o.model.Config.Layers)
-		if b, ok := o.backend.(*exec.Backend); ok {
-			device = b.Device().Info().Index
-			mode, _ := b.Mode()
-			h.Versions["mode"] = mode.String()
-			if driver, runtime, err := b.Library().Versions(); err == nil {
-				h.Versions["CUDA of the driver"], h.Versions["CUDA of the library"] = cudaVersion(driver), cudaVersion(runtime)
-			}
-			if v := b.Library().BLASVersion(); v > 0 {
-				h.Versions["cuBLASLt"] = fmt.Sprint(v)
-			}
+		d := o.backend.Describe()
+		maps.Copy(h.Versions, d.Versions)
+		if d.GPU {
+			device, h.Versions["mode"] = d.Index, d.Mode
 		} else {
-			h.Versions["threads"] = fmt.Sprint(cpu.Threads(o.flags.threads))
+			h.Versions["threads"] = fmt.Sprint(d.Threads)
 		}
 	})
 	if found && err == nil {

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"gpt2scope/cuda/exec"
 	"gpt2scope/cuda/nvml"
 	"gpt2scope/energy"
 	"gpt2scope/record"
@@ -34,11 +33,11 @@ type counters struct {
 // first sample: reading NVML holds up launches, so it comes before the warm-up. The CPU
 // has no counters.
 func startCounters(o *opened) *counters {
-	b, ok := o.backend.(*exec.Backend)
-	if !ok {
+	gpu := o.backend.Describe()
+	if !gpu.GPU {
 		return nil
 	}
-	c := &counters{device: int32(b.Device().Info().Index), stop: func() {}}
+	c := &counters{device: int32(gpu.Index), stop: func() {}}
 	n, err := nvml.Open()
 	if err != nil {
 		c.lack = err.Error()
@@ -50,7 +49,7 @@ func startCounters(o *opened) *counters {
 	begun := sync.OnceFunc(func() { close(first) })
 	done.Go(func() {
 		defer begun()
-		if err := n.Sample(ctx, b.Device().Info().PCI, counterPeriod, func(s nvml.Sample) {
+		if err := n.Sample(ctx, gpu.PCI, counterPeriod, func(s nvml.Sample) {
 			c.samples = append(c.samples, s)
 			begun()
 		}); err != nil {

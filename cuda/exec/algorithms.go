@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
 	"gpt2scope/weights"
@@ -103,24 +104,16 @@ func typeName(t cuda.DType) string { return [...]string{"f32", "bf16", "f16"}[t]
 // tuneCandidates is how many algorithms are timed.
 const tuneCandidates = 64
 
-// Product is a matrix product done by cuBLASLt, and the algorithm chosen for it.
-type Product struct {
-	Step    string // of the plan
-	M, N, K int
-	Tuned   bool   // by timing, now or earlier; else by cuBLASLt's heuristic
-	Text    string // algorithm, tile, stages, split-K
-}
-
 // chooseAlgorithm makes a stream keep an algorithm for a product of a step, before the
 // product is first launched: the stored one, the fastest where tune is set, or the
 // heuristic's first.
-func (b *Backend) chooseAlgorithm(s *cuda.Stream, step string, a cuda.LinearArgs, tune bool) (Product, error) {
+func (b *Backend) chooseAlgorithm(s *cuda.Stream, step string, a cuda.LinearArgs, tune bool) (gpt2.Product, error) {
 	if err := b.lib.OpenBLAS(); err != nil {
-		return Product{}, err
+		return gpt2.Product{}, err
 	}
 	key, err := b.productKey(a)
 	if err != nil {
-		return Product{}, err
+		return gpt2.Product{}, err
 	}
 	stored, ok := b.algorithms.find(key)
 	if ok {
@@ -133,15 +126,15 @@ func (b *Backend) chooseAlgorithm(s *cuda.Stream, step string, a cuda.LinearArgs
 		defer annotate.Range("tune "+step, nvtx.Red)()
 		tuned, err := s.TuneLinear(a, tuneCandidates)
 		if err != nil {
-			return Product{}, err
+			return gpt2.Product{}, err
 		}
 		if err := b.algorithms.keep(key, tuned); err != nil {
-			return Product{}, err
+			return gpt2.Product{}, err
 		}
 	}
 	chosen, err := s.LinearAlgorithm(a)
 	if err != nil {
-		return Product{}, err
+		return gpt2.Product{}, err
 	}
-	return Product{Step: step, M: int(a.M), N: int(a.N), K: int(a.K), Tuned: chosen.Candidates > 0, Text: chosen.Text}, nil
+	return gpt2.Product{Step: step, M: int(a.M), N: int(a.N), K: int(a.K), Tuned: chosen.Candidates > 0, Algorithm: chosen.Text}, nil
 }

@@ -39,7 +39,7 @@ type writer struct {
 	plan     *gpt2.Plan
 	step     gpt2.Step // being written
 	steps    [][]launch
-	products []Product // those of cuBLASLt
+	products []gpt2.Product // those of cuBLASLt
 }
 
 // addresses say where launches read and write.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
-	"gpt2scope/nvtx/annotate"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 )
@@ -13,10 +12,10 @@ import (
 // notes are what the host notes of the passes of a recording, whoever records the
 // device.
 type notes struct {
-	to    *record.Recorder
-	lane  traces.Lane // of the thread that launches
-	plans *gpt2.PlanCache
-	sizes gpt2.Sizes
+	to       *record.Recorder
+	lane     traces.Lane // of the thread that launches
+	plans    *gpt2.PlanCache
+	recorded *gpt2.RecordedPlans
 
 	passes  []passNote
 	calls   []callNote // of all passes
@@ -82,7 +81,7 @@ func (n *notes) phase(at passAt) int32 {
 			plan = asked
 		}
 	}
-	return n.to.Plan(plan, at.position, executed, n.sizes)
+	return n.recorded.Index(plan, at.position, executed)
 }
 
 // step notes that a step begins, endStep that it is launched.
@@ -129,14 +128,14 @@ func (n *notes) hostEvents(p passNote, next *uint64) (out hostEvents) {
 		out.events = append(out.events, e)
 		return &out.events[len(out.events)-1]
 	}
-	pass := add(traces.KindPass, n.lane, annotate.PassName(p.plan, p.position), p.span, -1, 0)
-	pass.ID, pass.Domain, pass.Value = p.id, annotate.DomainName, float64(p.position)
+	pass := add(traces.KindPass, n.lane, p.plan.PassName(p.position), p.span, -1, 0)
+	pass.ID, pass.Domain, pass.Value = p.id, record.Domain, float64(p.position)
 	api := traces.API(n.lane.Process, n.lane.ID)
 	parent := p.id
 	for _, c := range n.calls[p.first:p.last] {
 		if c.isStep {
 			e := add(traces.KindStep, n.lane, p.plan.Steps[c.step].Name(), c.span, c.step, p.id)
-			e.ID, e.Domain = id(), annotate.DomainName
+			e.ID, e.Domain = id(), record.Domain
 			parent = e.ID
 			continue
 		}

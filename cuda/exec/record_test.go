@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
-	"gpt2scope/nvtx/annotate"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -75,7 +74,7 @@ func TestStamps(t *testing.T) {
 		for i := range trace.Events {
 			if e := &trace.Events[i]; e.Kind == traces.KindPass && e.Time >= warmTo {
 				passes[e.ID] = e
-				if e.Name == annotate.Decode {
+				if e.Name == gpt2.DecodePass {
 					positions[e.Value] = true
 				}
 			}
@@ -106,7 +105,7 @@ func TestStamps(t *testing.T) {
 			kernels[mode][trace.Header.Plans[e.Phase].Phase+" "+step.Name]++
 		}
 		for _, s := range decode.Steps {
-			if n := kernels[mode][annotate.Decode+" "+s.Name()]; n < steps || n%steps != 0 {
+			if n := kernels[mode][gpt2.DecodePass+" "+s.Name()]; n < steps || n%steps != 0 {
 				t.Errorf("%v: %s has %d kernels in %d steps", mode, s.Name(), n, steps)
 			}
 		}
@@ -125,7 +124,7 @@ func TestStamps(t *testing.T) {
 			t.Errorf("%v: rows sum to %d of %d, %d of it not known", mode, sum, table.Wall, rest)
 		}
 		for _, p := range trace.Header.Plans {
-			if want := map[bool]int{true: 32, false: 0}[mode == Graph && p.Phase == annotate.Prefill]; p.Padded != want {
+			if want := map[bool]int{true: 32, false: 0}[mode == Graph && p.Phase == gpt2.PrefillPass]; p.Padded != want {
 				t.Errorf("%v: %s of %d tokens is padded to %d, want %d", mode, p.Phase, p.Tokens, p.Padded, want)
 			}
 		}

@@ -118,7 +118,7 @@ func (off) end() error                                  { return nil }
 func (off) replay(g *cuda.Graph, s *cuda.Stream) error  { return g.Launch(s) }
 func (off) close()                                      {}
 
-// StartRecording records passes from now on, by Options.Recorder: [record.Source].
+// StartRecording records passes from now on, by Options.Recorder: [gpt2.Recordable].
 func (r *Runner) StartRecording(to *record.Recorder) error {
 	if r.failed != nil {
 		return r.failed
@@ -143,7 +143,7 @@ func (r *Runner) startRecorder(to *record.Recorder) (recorder, error) {
 	if err := r.forget(); err != nil { // graphs are captured anew, with stamps or so that CUPTI knows their nodes
 		return nil, err
 	}
-	n := notes{to: to, lane: to.Thread(), plans: r.plans, sizes: r.backend.Sizes()}
+	n := notes{to: to, lane: to.Thread(), plans: r.plans, recorded: gpt2.NewRecordedPlans(to, r.backend.Sizes())}
 	var rec recorder
 	var err error
 	if r.backend.cupti != nil {
@@ -159,7 +159,7 @@ func (r *Runner) startRecorder(to *record.Recorder) (recorder, error) {
 	return rec, nil
 }
 
-// StopRecording makes the events: [record.Source].
+// StopRecording makes the events: [gpt2.Recordable].
 func (r *Runner) StopRecording() error {
 	if r.recorder == (off{}) {
 		return nil
@@ -186,6 +186,3 @@ func (b *Backend) describe(h *traces.Header) {
 		WarpsPerSM: info.ThreadsPerProcessor / 32, BlocksPerSM: info.BlocksPerProcessor, RegistersPerSM: info.RegistersPerProc, SharedPerSM: info.SharedPerProcessor,
 	})
 }
-
-var _ record.Source = (*Runner)(nil)
-var _ gpt2.Runner = (*Runner)(nil)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"time"
 
@@ -19,26 +18,9 @@ const (
 	repeatBurst    = 5 * time.Millisecond // between two waits for the device
 )
 
-// Repeat runs the steps of a pass that pick chooses, one after another, round after
-// round for at least d, as they run in a pass of the phase on random tokens with past
-// tokens in the cache. It returns how many rounds there were, and the time from the
-// first launch until the device was done. In graph mode rounds are recorded and
-// replayed. A step that works in place, such as a residual add, meets its own output
-// the next time. The cache is empty afterwards.
-func (r *Runner) Repeat(ctx context.Context, phase gpt2.Phase, past int, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
-	random := rand.New(rand.NewPCG(1, 2))
-	ids := make([]int32, phase.Batch*max(past, phase.Tokens))
-	for i := range ids {
-		ids[i] = int32(random.IntN(r.model.Config.Vocab))
-	}
-	if err := r.Rewind(0); err != nil {
-		return 0, 0, err
-	}
-	if past > 0 {
-		if _, err := r.Prefill(ctx, ids[:phase.Batch*past], gpt2.Phase{Batch: phase.Batch, Tokens: past}); err != nil {
-			return 0, 0, err
-		}
-	}
+// Repeat repeats steps of a pass: [gpt2.Repeater]. The time is from the first launch
+// until the device was done. In graph mode rounds are recorded and replayed.
+func (r *Runner) Repeat(ctx context.Context, ids []int32, phase gpt2.Phase, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
 	if r.failed != nil {
 		return 0, 0, r.failed
 	}
@@ -53,9 +35,9 @@ func (r *Runner) Repeat(ctx context.Context, phase gpt2.Phase, past int, pick fu
 		return 0, 0, err
 	}
 	r.last, r.rows = c, phase.Tokens
-	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
+	defer func() { r.stale, r.tokens = true, r.tokens[:0] }()
 	// A whole pass loads the kernels and fills the buffers that the steps read.
-	if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
+	if err := r.enter(c, ids, phase); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	if err := r.pass(passAt{c, r.position, phase.Tokens}); err != nil {
@@ -67,7 +49,7 @@ func (r *Runner) Repeat(ctx context.Context, phase gpt2.Phase, past int, pick fu
 	if c.samples {
 		r.step++
 	}
-	if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
+	if err := r.enter(c, ids, phase); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	rounds, elapsed, err = r.replay(ctx, launches, d)

@@ -19,6 +19,18 @@ func is(stage gpt2.Stage) func(gpt2.Step) bool {
 	}
 }
 
+// hold empties the cache and fills it with some tokens.
+func hold(t testing.TB, r *Runner, tokens int) {
+	t.Helper()
+	err := r.Rewind(0)
+	if err == nil && tokens > 0 {
+		_, err = r.Prefill(t.Context(), make([]int32, tokens), gpt2.Phase{Batch: 1, Tokens: tokens})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func countOf(calls []string, name string) (n int) {
 	for _, c := range calls {
 		if c == name {
@@ -34,6 +46,7 @@ func TestRepeat(t *testing.T) {
 	m := randomModel(t, small)
 	for _, mode := range modes {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
+		hold(t, r, 7)
 		for _, w := range []struct {
 			stage  gpt2.Stage
 			call   string
@@ -50,7 +63,7 @@ func TestRepeat(t *testing.T) {
 			// that repeats another step.
 			around := func(stage gpt2.Stage) (int, int, int) {
 				c.Reset()
-				rounds, elapsed, err := r.Repeat(t.Context(), w.phase, 7, is(stage), 0)
+				rounds, elapsed, err := r.Repeat(t.Context(), make([]int32, w.phase.Tokens), w.phase, is(stage), 0)
 				if err != nil || elapsed <= 0 {
 					t.Fatalf("%s, %s: %v after %v", mode, w.stage.Info().Name, err, elapsed)
 				}
@@ -70,14 +83,15 @@ func TestRepeat(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		rounds, elapsed, err := r.Repeat(t.Context(), samplingPhase(1, 1), 0, is(gpt2.StageSample), 20*time.Millisecond)
+		rounds, elapsed, err := r.Repeat(t.Context(), []int32{1}, samplingPhase(1, 1), is(gpt2.StageSample), 20*time.Millisecond)
 		if err != nil || elapsed < 20*time.Millisecond || elapsed > time.Since(start) || rounds <= repeatLaunches {
 			t.Errorf("%s: %d rounds in %v, %v", mode, rounds, elapsed, err)
 		}
 		// Tokens count sampling launches, modulo the vocabulary: none was lost.
-		if r.Position() != 0 {
-			t.Errorf("the cache holds %d tokens", r.Position())
+		if r.Position() != 7 {
+			t.Errorf("the cache holds %d tokens, 7 before", r.Position())
 		}
+		hold(t, r, 0)
 		var last int32
 		tokens, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPhase(1, 3))
 		if err != nil {
@@ -101,19 +115,20 @@ func TestRepeatFails(t *testing.T) {
 	m := randomModel(t, small)
 	for _, mode := range modes {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
+		hold(t, r, 3)
 		for words, pick := range map[string]func(gpt2.Step) bool{
 			"no such step":            func(gpt2.Step) bool { return false },
 			"moves the position":      func(gpt2.Step) bool { return true },
 			"moves the position, too": func(s gpt2.Step) bool { return s.Op() == gpt2.OpSample || s.Op() == gpt2.OpEmbed },
 		} {
-			if _, _, err := r.Repeat(t.Context(), samplingPhase(1, 1), 3, pick, 0); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(words, ", too")) {
+			if _, _, err := r.Repeat(t.Context(), []int32{1}, samplingPhase(1, 1), pick, 0); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(words, ", too")) {
 				t.Errorf("%s: %v; want %q", mode, err, words)
 			}
 		}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		why := errors.New("why")
 		time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
-		if _, _, err := r.Repeat(ctx, samplingPhase(1, 1), 3, is(gpt2.StageCFC), time.Hour); !errors.Is(err, why) {
+		if _, _, err := r.Repeat(ctx, []int32{1}, samplingPhase(1, 1), is(gpt2.StageCFC), time.Hour); !errors.Is(err, why) {
 			t.Errorf("%s: cancelled: %v", mode, err)
 		}
 		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPhase(1, 3)); err != nil {
@@ -122,7 +137,7 @@ func TestRepeatFails(t *testing.T) {
 		for n := 1; ; n++ { // every launch fails once
 			c.Reset()
 			c.Fail("launch", n)
-			_, _, err := r.Repeat(t.Context(), samplingPhase(1, 1), 3, is(gpt2.StageCFC), 0)
+			_, _, err := r.Repeat(t.Context(), []int32{1}, samplingPhase(1, 1), is(gpt2.StageCFC), 0)
 			if err == nil {
 				if n < 20 {
 					t.Errorf("%s: only %d launches could fail", mode, n-1)
@@ -153,7 +168,8 @@ func TestRepeatOnGPU(t *testing.T) {
 				if err := s.Reset(); err != nil {
 					t.Fatal(err)
 				}
-				rounds, elapsed, err := r.Repeat(t.Context(), phase, past, is(stage), 10*time.Millisecond)
+				hold(t, r, past)
+				rounds, elapsed, err := r.Repeat(t.Context(), make([]int32, phase.Tokens), phase, is(stage), 10*time.Millisecond)
 				if err != nil {
 					t.Fatalf("%s, %s, T=%d: %v", mode, stage.Info().Name, phase.Tokens, err)
 				}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -43,7 +42,7 @@ type Runner struct {
 	compiled map[gpt2.Phase]*compiled
 	last     *compiled // of the pass that ran last, for Read
 	rows     int       // rows per sequence that the caller gave to that pass
-	products []Product
+	products []gpt2.Product
 
 	position int    // tokens in the cache
 	step     uint64 // sampling launches so far: gpt2's side of gs_sampling.step
@@ -203,7 +202,7 @@ func (r *Runner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) 
 func (r *Runner) SetSampling(s gpt2.Sampling) { r.sampling, r.stale = s, true }
 
 // Products returns the products by cuBLASLt of the passes compiled so far.
-func (r *Runner) Products() []Product { return r.products }
+func (r *Runner) Products() []gpt2.Product { return r.products }
 
 // Position returns how many tokens the cache holds.
 func (r *Runner) Position() int { return r.position }
@@ -652,12 +651,12 @@ func widen(dst []float32, src []byte, t cuda.DType) {
 // measureSteps is how many passes are launched back to back for one duration.
 const measureSteps = 16
 
-// Measure times steady passes of a phase on random tokens, with past tokens in
-// the cache; the steps of a decode stand around that. Passes are launched back to
-// back, so that the time is the device's or the host's, whichever is longer, as
-// when text is generated; each duration is the mean of measureSteps passes (of
-// one, where a prefill samples). The cache is empty afterwards.
-func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int) ([]time.Duration, error) {
+// Measure times steady passes: [gpt2.Measurer]. They are launched back to back, so that
+// the time is the device's or the host's, whichever is longer, as when text is generated;
+// each duration is the mean of measureSteps passes (of one, where a prefill samples).
+// Decode steps stand around the present position.
+func (r *Runner) Measure(ctx context.Context, ids []int32, phase gpt2.Phase, repeat int) ([]time.Duration, error) {
+	past := r.position
 	steps, start := measureSteps, past
 	switch {
 	case phase.Tokens == 1 && phase.Sample:
@@ -665,19 +664,6 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 		start = max(0, min(past-steps/2, r.options.Context-steps))
 	case phase.Sample:
 		steps = 1
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	ids := make([]int32, phase.Batch*max(start, phase.Tokens))
-	for i := range ids {
-		ids[i] = int32(random.IntN(r.model.Config.Vocab))
-	}
-	if err := r.Rewind(0); err != nil {
-		return nil, err
-	}
-	if start > 0 {
-		if _, err := r.Prefill(ctx, ids[:phase.Batch*start], gpt2.Phase{Batch: phase.Batch, Tokens: start}); err != nil {
-			return nil, err
-		}
 	}
 	if r.failed != nil {
 		return nil, r.failed
@@ -688,10 +674,10 @@ func (r *Runner) Measure(ctx context.Context, phase gpt2.Phase, past, repeat int
 	if err != nil {
 		return nil, err
 	}
-	r.last, r.rows = c, phase.Tokens
-	defer func() { r.position, r.stale, r.tokens = 0, true, r.tokens[:0] }()
+	r.last, r.rows, r.position = c, phase.Tokens, start
+	defer func() { r.position, r.stale, r.tokens = past, true, r.tokens[:0] }()
 	burst := func(name string) (time.Duration, error) {
-		if err := r.enter(c, ids[:phase.Batch*phase.Tokens], phase); err != nil {
+		if err := r.enter(c, ids, phase); err != nil {
 			return 0, err
 		}
 		if err := r.stream.Synchronize(); err != nil {

@@ -573,7 +573,7 @@ func TestAlgorithmFile(t *testing.T) {
 	m := randomModel(t, small)
 	path := filepath.Join(t.TempDir(), "cache", "algorithms.json")
 	var told []string
-	run := func(tune bool) (products []Product, calls map[string]int) {
+	run := func(tune bool) (products []gpt2.Product, calls map[string]int) {
 		t.Helper()
 		c.Reset()
 		told = nil
@@ -595,7 +595,7 @@ func TestAlgorithmFile(t *testing.T) {
 		}
 		return products, calls
 	}
-	tuned := func(products []Product) (n int) {
+	tuned := func(products []gpt2.Product) (n int) {
 		for _, p := range products {
 			if p.Tuned {
 				n++
@@ -673,7 +673,7 @@ func TestAlgorithmFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(old), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		want := Product{Step: "h.0.attn.c_attn", M: 40, N: 192, K: 64, Tuned: true, Text: "algorithm 66"}
+		want := gpt2.Product{Step: "h.0.attn.c_attn", M: 40, N: 192, K: 64, Tuned: true, Algorithm: "algorithm 66"}
 		if products, calls := run(false); tuned(products) != 1 || products[0] != want || calls["gs_linear_plan_set"] != 1 {
 			t.Errorf("products %+v, want %+v first; calls %v", products, want, calls)
 		}

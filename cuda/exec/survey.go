@@ -8,37 +8,21 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// Survey is what sessions on a GPU would do and need.
-type Survey struct {
-	Phases   []gpt2.Phase // those executed: in graph mode a prompt is padded
-	Products [][]Product  // of each phase, those that are cuBLASLt's
-
-	// Bytes of GPU memory: the vocabulary padded, vectors in both of their
-	// types.
-	Weights     int64
-	Cache       int64
-	Activations int64 // of the largest of the phases
-	Work        int64 // what kernels need besides; cuBLASLt's workspace where a phase has products
-}
-
-// Total returns the sum.
-func (s *Survey) Total() int64 { return s.Weights + s.Cache + s.Activations + s.Work }
-
 // standIn is an address that nothing is read from: choosing a product's algorithm
 // asks only whether there is a bias, and how addresses are aligned.
 const standIn cuda.Ptr = 256
 
-// Survey says what sessions of these options, defaults filled in, would do in
-// passes of some phases. It uploads, runs and tunes nothing; stored algorithms are
-// found.
-func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s *Survey, err error) {
+// Survey says what a session would do and need: [gpt2.Surveyor]. The vocabulary is
+// counted padded, vectors in both of their types, and cuBLASLt's workspace where a phase
+// has products. It tunes nothing; algorithms that were tuned before are found.
+func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s *gpt2.Survey, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	w := writer{backend: b, config: m.Config, options: o, params: map[string]param{}}
 	for i := range w.at.buffers {
 		w.at.buffers[i] = standIn
 	}
-	s = &Survey{Cache: b.cacheBytes(m.Config, o)}
+	s = &gpt2.Survey{Cache: b.cacheBytes(m.Config, o)}
 	for _, p := range m.Config.ParamsOf(o.Layers) {
 		s.Weights += b.bytesOf(p)
 		address := param{ptr: standIn}

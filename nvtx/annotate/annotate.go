@@ -15,18 +15,15 @@ package annotate
 import (
 	"fmt"
 	"runtime"
-	"strconv"
 	"sync"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
+	"gpt2scope/record"
 )
 
-// DomainName is the domain of all ranges.
-const DomainName = "gpt2scope"
-
 // domain is made when it is first needed: nil with no tool attached.
-var domain = sync.OnceValue(func() *nvtx.Domain { return nvtx.NewDomain(DomainName) })
+var domain = sync.OnceValue(func() *nvtx.Domain { return nvtx.NewDomain(record.Domain) })
 
 // Where says what does the work of a pass.
 type Where uint8
@@ -44,12 +41,6 @@ func (w Where) Color() nvtx.Color {
 	}
 	return nvtx.Blue
 }
-
-// Names of the ranges of whole passes.
-const (
-	Prefill = "prefill"
-	Decode  = "decode step"
-)
 
 // Pass opens and closes the ranges of a plan's passes. It belongs to one
 // goroutine, which must be locked to its OS thread from Begin to End.
@@ -78,36 +69,17 @@ func New(plan *gpt2.Plan, where Where) *Pass {
 		return nil
 	}
 	d := domain()
-	p := &Pass{domain: d, layers: map[int]nvtx.Event{}, slot: -1, first: d.Register(Prefill),
-		whole: nvtx.Event{Message: d.Register(PassName(plan, 1)), Color: where.Color(), Category: d.Category("Pass")}}
+	p := &Pass{domain: d, layers: map[int]nvtx.Event{}, slot: -1, first: d.Register(gpt2.PrefillPass),
+		whole: nvtx.Event{Message: d.Register(plan.PassName(1)), Color: where.Color(), Category: d.Category("Pass")}}
 	for _, s := range plan.Steps {
 		p.steps = append(p.steps, step{slot: s.Slot(), event: nvtx.Event{
 			Message: d.Register(s.Name()), Color: where.Color(), Category: d.Category(s.Op().String()), Payload: int64(s.Layer())}})
 		if s.Slot() >= 0 {
-			p.layers[s.Slot()] = nvtx.Event{Message: d.Register(LayerName(s.Slot(), s.Layer())), Color: where.Color(),
+			p.layers[s.Slot()] = nvtx.Event{Message: d.Register(gpt2.LayerName(s.Slot(), s.Layer())), Color: where.Color(),
 				Category: d.Category("Layer"), Payload: int64(s.Layer())}
 		}
 	}
 	return p
-}
-
-// PassName returns the name of a pass's range: a pass of one token after others
-// is a decode step, any other a prefill.
-func PassName(plan *gpt2.Plan, position int) string {
-	if plan.Phase.IsDecode() && position > 0 {
-		return Decode
-	}
-	return Prefill
-}
-
-// LayerName returns the name of a layer's range: "h.2", or "h.2@1" for layer 2
-// run second.
-func LayerName(slot, layer int) string {
-	name := "h." + strconv.Itoa(layer)
-	if slot != layer {
-		name += "@" + strconv.Itoa(slot)
-	}
-	return name
 }
 
 // Begin opens the range of a pass that begins at a token position.

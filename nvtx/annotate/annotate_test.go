@@ -37,20 +37,6 @@ func TestOff(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	decode := plan(t)
-	for _, c := range []struct{ got, want string }{
-		{annotate.PassName(decode, 5), "decode step"},
-		{annotate.PassName(decode, 0), "prefill"},
-		{annotate.LayerName(0, 0), "h.0"},
-		{annotate.LayerName(1, 2), "h.2@1"},
-	} {
-		if c.got != c.want {
-			t.Errorf("the name is %q, want %q", c.got, c.want)
-		}
-	}
-}
-
 func BenchmarkRangeOff(b *testing.B) {
 	if nvtx.Active() {
 		b.Skip("a tool is attached")

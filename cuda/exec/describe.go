@@ -1,0 +1,44 @@
+package exec
+
+import (
+	"fmt"
+
+	"gpt2scope/gpt2"
+)
+
+// What a backend and its runners can do besides.
+var (
+	_ gpt2.Surveyor       = (*Backend)(nil)
+	_ gpt2.MemoryReporter = (*Backend)(nil)
+	_ gpt2.ProfilerSwitch = (*Backend)(nil)
+	_ gpt2.Recordable     = (*Runner)(nil)
+	_ gpt2.Measurer       = (*Runner)(nil)
+	_ gpt2.Repeater       = (*Runner)(nil)
+	_ gpt2.LaunchCounter  = (*Runner)(nil)
+	_ gpt2.Synchronizer   = (*Runner)(nil)
+)
+
+// Describe says which GPU this is, and how passes run on it.
+func (b *Backend) Describe() gpt2.Description {
+	info := b.dev.Info()
+	d := gpt2.Description{
+		Name: b.Name(), Processor: info.Name, GPU: true, Index: info.Index, PCI: info.PCI, L2Bytes: int64(info.L2Bytes),
+		WeightType: typeName(b.dtype), Mode: b.mode.String(), ModeReason: b.why, Variants: b.Variants(), Recorder: b.Recorder(), Versions: map[string]string{},
+	}
+	if driver, runtime, err := b.lib.Versions(); err == nil {
+		d.Versions["CUDA of the driver"], d.Versions["CUDA of the library"] = cudaVersion(driver), cudaVersion(runtime)
+	}
+	if v := b.lib.BLASVersion(); v > 0 { // known once the library is loaded
+		d.Versions["cuBLASLt"] = fmt.Sprint(v)
+	}
+	return d
+}
+
+// cudaVersion writes 13000 as 13.0.
+func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// Memory returns the GPU's memory, in bytes: [gpt2.MemoryReporter].
+func (b *Backend) Memory() (free, total uint64, err error) { return b.dev.Memory() }
+
+// Profiler turns an attached profiler on or off: [gpt2.ProfilerSwitch].
+func (b *Backend) Profiler(on bool) error { return b.lib.Profiler(on) }

@@ -1,0 +1,104 @@
+package gpt2
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gpt2scope/record"
+)
+
+// Record records all later passes until [Session.StopRecording], where the runner is
+// [Recordable].
+func (s *Session) Record(r *record.Recorder) error {
+	if s.err != nil {
+		return s.err
+	}
+	runner, ok := s.runner.(Recordable)
+	if !ok {
+		return unsupported(s.backend, "record passes")
+	}
+	return runner.StartRecording(r)
+}
+
+// StopRecording gives the recorder the events of the passes that were recorded. Without
+// [Session.Record] before it, it does nothing.
+func (s *Session) StopRecording() error {
+	if runner, ok := s.runner.(Recordable); ok {
+		return runner.StopRecording()
+	}
+	return nil
+}
+
+// Measure times passes at the present position, where the runner is a [Measurer].
+func (s *Session) Measure(ctx context.Context, ids []int32, phase Phase, repeat int) ([]time.Duration, error) {
+	if err := s.admitPass(ids, phase); err != nil {
+		return nil, err
+	}
+	if repeat < 1 {
+		return nil, fmt.Errorf("%d repetitions; there must be at least one", repeat)
+	}
+	runner, ok := s.runner.(Measurer)
+	if !ok {
+		return nil, unsupported(s.backend, "time passes by itself")
+	}
+	times, err := runner.Measure(ctx, ids, phase, repeat)
+	if err == nil && len(times) == 0 {
+		return nil, fmt.Errorf("the %s backend measured nothing", s.backend.Name())
+	}
+	return times, s.fail(ctx, err)
+}
+
+// Repeat repeats steps of a pass at the present position, where the runner is a
+// [Repeater].
+func (s *Session) Repeat(ctx context.Context, ids []int32, phase Phase, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+	if err := s.admitPass(ids, phase); err != nil {
+		return 0, 0, err
+	}
+	runner, ok := s.runner.(Repeater)
+	if !ok {
+		return 0, 0, unsupported(s.backend, "repeat steps")
+	}
+	return runner.Repeat(ctx, ids, phase, pick, d)
+}
+
+// admitPass checks a pass at the present position before a runner does it.
+func (s *Session) admitPass(ids []int32, phase Phase) error {
+	if s.err != nil {
+		return s.err
+	}
+	if phase.Batch != s.options.Batch {
+		return fmt.Errorf("the session has %d sequences and the phase %d", s.options.Batch, phase.Batch)
+	}
+	if err := phase.Check(s.model.Config, s.options.Layers, s.options.Context-s.Position()); err != nil {
+		return err
+	}
+	if len(ids) != phase.Batch*phase.Tokens {
+		return fmt.Errorf("%d ids for a pass of %d x %d tokens", len(ids), phase.Batch, phase.Tokens)
+	}
+	return s.checkIDs(ids)
+}
+
+// Launches returns how many launches a pass is, where the runner is a [LaunchCounter].
+func (s *Session) Launches(phase Phase) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	runner, ok := s.runner.(LaunchCounter)
+	if !ok {
+		return 0, unsupported(s.backend, "count launches")
+	}
+	return runner.Launches(phase)
+}
+
+// Synchronize waits until the device has done all that was launched. It does nothing
+// where the runner is no [Synchronizer], since passes then end before they return.
+func (s *Session) Synchronize() error {
+	if s.err != nil {
+		return s.err
+	}
+	if runner, ok := s.runner.(Synchronizer); ok {
+		return runner.Synchronize()
+	}
+	return nil
+}

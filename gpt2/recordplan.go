@@ -1,0 +1,81 @@
+package gpt2
+
+import (
+	"strconv"
+
+	"gpt2scope/record"
+	"gpt2scope/traces"
+)
+
+// Names of whole passes in recordings and timelines.
+const (
+	PrefillPass = "prefill"
+	DecodePass  = "decode step"
+)
+
+// PassName returns the name of a pass that begins at a token position: a pass of one
+// token after others is a decode step, any other a prefill.
+func (p *Plan) PassName(position int) string {
+	if p.Phase.IsDecode() && position > 0 {
+		return DecodePass
+	}
+	return PrefillPass
+}
+
+// LayerName returns the name of a layer: "h.2", or "h.2@1" for layer 2 run second.
+func LayerName(slot, layer int) string {
+	name := "h." + strconv.Itoa(layer)
+	if slot != layer {
+		name += "@" + strconv.Itoa(slot)
+	}
+	return name
+}
+
+// Trace returns the plan, with its costs, as trace files have it, for passes that begin
+// at a token position. Costs are those of the plan; executed is how many tokens per
+// sequence run, more than the plan's where the prompt is padded.
+func (p *Plan) Trace(position, executed int, sizes Sizes) traces.Plan {
+	t := traces.Plan{Phase: p.PassName(position), Batch: p.Phase.Batch, Tokens: p.Phase.Tokens}
+	if executed != p.Phase.Tokens {
+		t.Padded = executed
+	}
+	for _, s := range p.Steps {
+		at, next := s.Cost(0), s.Cost(1)
+		t.Steps = append(t.Steps, traces.Step{
+			Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Layer: s.Layer(), Slot: s.Slot(),
+			FLOPs: at.FLOPs, Bytes: at.Bytes(sizes), FLOPsPerPast: next.FLOPs - at.FLOPs, BytesPerPast: next.Bytes(sizes) - at.Bytes(sizes),
+		})
+	}
+	return t
+}
+
+// RecordedPlans registers the plans of passes with a recorder, each once. Its methods
+// cost little, so that a runner can call them for every pass.
+type RecordedPlans struct {
+	recorder *record.Recorder
+	sizes    Sizes
+	indices  map[recordedPlan]int32
+}
+
+// recordedPlan tells apart the plans of a recording.
+type recordedPlan struct {
+	plan     *Plan
+	name     string
+	executed int
+}
+
+// NewRecordedPlans makes an empty registry.
+func NewRecordedPlans(r *record.Recorder, sizes Sizes) *RecordedPlans {
+	return &RecordedPlans{r, sizes, map[recordedPlan]int32{}}
+}
+
+// Index returns by which index events refer to the plan: see [Plan.Trace].
+func (r *RecordedPlans) Index(p *Plan, position, executed int) int32 {
+	key := recordedPlan{p, p.PassName(position), executed}
+	i, ok := r.indices[key]
+	if !ok {
+		i = r.recorder.Plan(p.Trace(position, executed, r.sizes))
+		r.indices[key] = i
+	}
+	return i
+}

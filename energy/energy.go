@@ -87,13 +87,7 @@ func (m *Meter) run(c Counter) {
 		value, m.err = c.Read()
 		now := time.Now()
 		if m.err == nil && value != last {
-			if len(m.log.Steps) == maxSteps {
-				for i := range maxSteps / 2 {
-					m.log.Steps[i] = m.log.Steps[2*i+1]
-				}
-				m.log.Steps = m.log.Steps[:maxSteps/2]
-			}
-			m.log.Steps = append(m.log.Steps, Step{now, now.Sub(before), value})
+			m.log.add(Step{now, now.Sub(before), value})
 		}
 		last, before = value, now
 		m.log.Last, m.log.Ended = value, now
@@ -107,6 +101,17 @@ func (m *Meter) run(c Counter) {
 			read()
 		}
 	}
+}
+
+// add appends a step; where there are maxSteps, every second one is dropped before.
+func (l *Log) add(s Step) {
+	if len(l.Steps) == maxSteps {
+		for i := range maxSteps / 2 {
+			l.Steps[i] = l.Steps[2*i+1]
+		}
+		l.Steps = l.Steps[:maxSteps/2]
+	}
+	l.Steps = append(l.Steps, s)
 }
 
 // Stop ends reading, and returns what was read. An error of the counter ended it

@@ -116,6 +116,10 @@ func TestSampleRefusesDamagedLogits(t *testing.T) {
 	if _, err := s.Sample(Sampling{}, nil, 0, 0); err == nil {
 		t.Error("sampled from nothing")
 	}
+	low := float32(math.Inf(-1))
+	if token, err := s.Sample(Sampling{Temperature: 1}, []float32{low, low, low}, 0, 0); err == nil {
+		t.Errorf("sampled %+v where every logit is -Inf", token)
+	}
 	if token, err := s.Sample(Sampling{}, []float32{float32(math.Inf(-1)), -1e30, float32(math.Inf(-1))}, 0, 0); err != nil || token.ID != 1 {
 		t.Errorf("masked logits gave %+v, %v", token, err)
 	}
@@ -188,5 +192,47 @@ func TestTopPBoundary(t *testing.T) {
 	s.largest(equal)
 	if got := s.draw(Sampling{Temperature: 1, TopP: 0.5}, equal, 2, math.Nextafter(1, 0)); got != 1 {
 		t.Errorf("of four equal tokens half the probability ends with %d, want 1", got)
+	}
+}
+
+// The random number is the upper 53 bits of the first two words of Philox, the second
+// above the first, and depends on all bits of seed, sequence and position.
+func TestUniform(t *testing.T) {
+	const first, second = 0x6627e8d5, 0xe169c58d // the known answer for zeros
+	if got, want := uniform(0, 0, 0), math.Ldexp(float64(uint64(second<<32|first)>>11), -53); got != want {
+		t.Errorf("uniform(0, 0, 0) = %v, want %v", got, want)
+	}
+	seen := map[float64]string{uniform(0, 0, 0): "zeros"}
+	for bit := range 64 {
+		numbers := map[string]float64{"seed": uniform(1<<bit, 0, 0), "position": uniform(0, 0, 1<<bit)}
+		if bit < 32 {
+			numbers["sequence"] = uniform(0, 1<<bit, 0)
+		}
+		for name, u := range numbers {
+			if other, ok := seen[u]; ok || u < 0 || u >= 1 {
+				t.Errorf("bit %d of the %s gives %v, as %s do", bit, name, u, other)
+			}
+			seen[u] = name
+		}
+	}
+}
+
+// A token's random number is that of its place in the text, whether the tokens before
+// it are still in the context or were dropped.
+func TestSampleOffset(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	logits := randomLogits(r, 100)
+	var s Sampler
+	for range 50 {
+		whole := Sampling{Temperature: 2, Seed: r.Uint64()}
+		shifted := whole
+		shifted.Offset = 11
+		want, err := s.Sample(whole, logits, 1, 30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Sample(shifted, logits, 1, 19); err != nil || got.ID != want.ID || got.Position != 30 {
+			t.Fatalf("after 11 dropped tokens %+v (%v) is drawn, want %+v", got, err, want)
+		}
 	}
 }

@@ -289,6 +289,13 @@ func TestEvaluate(t *testing.T) {
 		if a.Tokens != len(ids) || b.Tokens != len(ids) {
 			t.Fatalf("%d tokens, window %d, stride %d: %d scored", len(ids), window, stride, a.Tokens)
 		}
+		passed := 0 // a window at each stride until all tokens are scored
+		for from, scored := 0, 0; scored < len(ids); from += stride {
+			passed, scored = passed+min(window, len(ids)-from), from+window
+		}
+		if a.Passed != passed {
+			t.Errorf("%d tokens, window %d, stride %d: %d evaluated, want %d", len(ids), window, stride, a.Passed, passed)
+		}
 		if d := a.Loss() - b.Loss(); !(d < 1e-5 && d > -1e-5) {
 			t.Errorf("loss %g, reference %g", a.Loss(), b.Loss())
 		}

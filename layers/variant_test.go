@@ -84,6 +84,12 @@ func TestSchedule(t *testing.T) {
 	if len(orders) < 15 {
 		t.Errorf("20 rounds have %d orders", len(orders))
 	}
+	longer := variant(KindOrder, "order 0,0,0,0", []int{0, 0, 0, 0})
+	for _, task := range s.Tasks(append(slices.Clone(variants), longer)) {
+		if task.What == TaskStages && task.Variant.Label != "3" {
+			t.Errorf("the recording by stages is of %s, want the deepest of the depths", task.Variant.Label)
+		}
+	}
 	keys := func(tasks []Task) (k []string) {
 		for _, task := range tasks {
 			k = append(k, task.Key())

@@ -175,6 +175,22 @@ func TestOverwrite(t *testing.T) {
 	checkError(t, x.ReadFloat32(make([]float32, 1000), 0), path, `tensor "x"`, "was changed while it was in use")
 }
 
+// TestGrow: so does reading a file that grew, whatever its time says.
+func TestGrow(t *testing.T) {
+	path, x, _ := onesFile(t, F32, 1000)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, info.Size()+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, x.ReadFloat32(make([]float32, 1000), 0), path, `tensor "x"`, "was changed while it was in use")
+}
+
 // TestReplace: a file that is replaced by rename, as WriteFile does, stays
 // readable as it was.
 func TestReplace(t *testing.T) {

@@ -22,7 +22,12 @@ func TestReadParallel(t *testing.T) {
 	}
 	for _, workers := range []int{1, 2, 3, 7, 64} {
 		got, told := make([]byte, len(want)), make([]byte, len(want))
-		if err := tensor.ReadParallel(got, 4, workers, func(from int, part []byte) { copy(told[from:], part) }); err != nil {
+		if err := tensor.ReadParallel(got, 4, workers, func(from int, part []byte) {
+			if from%4 != 0 || len(part)%4 != 0 {
+				t.Errorf("%d workers: a part of %d bytes from %d on cuts elements", workers, len(part), from)
+			}
+			copy(told[from:], part)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) || !bytes.Equal(told, want) {

@@ -120,7 +120,7 @@ func (a *addedSet) split(s string, ordinary bool, yield func(s string, id int32)
 			continue
 		}
 		if tok.LStrip {
-			start = max(trimSpaceRight(s[:start]), done)
+			start = trimSpaceRight(s[:start]) // before done where the token before has that space already
 		}
 		if tok.RStrip {
 			end += leadingSpace(s[end:])

@@ -121,6 +121,50 @@ func TestLoadAccepts(t *testing.T) {
 	}
 }
 
+// An added token that EncodeOrdinary passes over still hides those that overlap it, as in
+// Hugging Face's library.
+func TestPassedOverHides(t *testing.T) {
+	file := smallFile()
+	plain := added(259, "b>c")
+	plain["special"] = false
+	file["added_tokens"] = []any{added(258, "<ab>"), plain}
+	tok, err := loadObject(t, file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, tok, "<ab>c", tok.EncodeOrdinary("<ab>c"), append(append(tok.EncodeOrdinary("<"), 256), tok.EncodeOrdinary(">c")...))
+	wantIDs(t, tok, "ab>c", tok.EncodeOrdinary("ab>c"), append(tok.EncodeOrdinary("a"), 259))
+}
+
+// A piece that stands in the vocabulary in the byte alphabet is found before one that
+// stands there as it is, which no text encodes to.
+func TestIDOfLiteral(t *testing.T) {
+	file := smallFile()
+	vocab := file["model"].(object)["vocab"].(object)
+	vocab["日"] = 258                                             // as it is
+	vocab[(&Tokenizer{pieces: []string{"日"}}).fileName(0)] = 259 // in the byte alphabet
+	vocab["月"] = 260
+	for _, c := range []struct {
+		added []any
+		piece string
+		want  int32
+	}{
+		{[]any{}, "日", 259},
+		{[]any{}, "月", 260},
+		{[]any{added(261, "日本")}, "日", 259},
+	} {
+		file["added_tokens"] = c.added
+		tok, err := loadObject(t, file, nil)
+		if err != nil {
+			t.Errorf("%v: %v", c.added, err)
+			continue
+		}
+		if id, ok := tok.ID(c.piece); !ok || id != c.want {
+			t.Errorf("with %v, %q is %d, want %d", c.added, c.piece, id, c.want)
+		}
+	}
+}
+
 func TestLoadRefuses(t *testing.T) {
 	merge := func(s ...any) func(f, m, v object) { return func(f, m, v object) { m["merges"] = s } }
 	add := func(tokens ...any) func(f, m, v object) {

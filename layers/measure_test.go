@@ -1,0 +1,272 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/cpu"
+	"gpt2scope/gpt2"
+)
+
+// spoilt is the reference backend with runners that spoil what a test says.
+type spoilt struct {
+	gpt2.Backend
+	slow int  // prefills that take long, at first
+	nan  bool // logits are not numbers
+}
+
+type spoiltRunner struct {
+	gpt2.Runner
+	b    *spoilt
+	made int // prefills
+}
+
+const slowPrefill = 60 * time.Millisecond
+
+func (b *spoilt) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	r, err := b.Backend.Prepare(ctx, m, o)
+	return &spoiltRunner{Runner: r, b: b}, err
+}
+
+func (r *spoiltRunner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
+	if r.made++; r.made <= r.b.slow {
+		time.Sleep(slowPrefill)
+	}
+	return r.Runner.Prefill(ctx, ids, phase)
+}
+
+func (r *spoiltRunner) Read(b gpt2.Buffer, row int, dst []float32) error {
+	err := r.Runner.Read(b, row, dst)
+	if r.b.nan {
+		dst[len(dst)/2] = float32(math.NaN())
+	}
+	return err
+}
+
+// small is an experiment on a small model, batches of two.
+func small(t *testing.T, b *spoilt) *Experiment {
+	t.Helper()
+	m, err := gpt2.Random("random:L=3,C=16,NH=2,V=257,T=32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Backend = cpu.NewReference()
+	return &Experiment{Model: m, Backend: b, Options: gpt2.Options{Batch: 2}, PromptLen: 3, Past: 2, Passes: 3, Phases: []string{TaskPrefill, TaskDecode}, Seed: 4, Window: 8}
+}
+
+func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {
+	t.Helper()
+	values, err := e.Run(t.Context(), Task{What: what, Variant: v, Repeat: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]Value{}
+	for _, value := range values {
+		found[value.Metric] = value
+	}
+	return found
+}
+
+// TestNearness compares agreement and KL divergence with what the logits of both models
+// say, and the whole model with itself.
+func TestNearness(t *testing.T) {
+	e := small(t, &spoilt{})
+	same := run(t, e, TaskQuality, Depth(3, 3))
+	if a, k := same["agreement"], same["KL divergence"]; a.Value != 1 || math.Abs(k.Value) > 1e-9 || a.N != 8 || a.High != 1 || a.Low > 0.8 {
+		t.Errorf("the whole model agrees with itself by %+v, divergence %+v", a, k)
+	}
+	v, err := Drop(1, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, e, TaskQuality, v)
+	probabilities := func(order []int) [][]float64 {
+		s, err := gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: order})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		logits, err := s.Logits(t.Context(), e.own.ids, gpt2.LogitsAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rows [][]float64
+		for row := range slices.Chunk(logits, 257) {
+			p, sum := make([]float64, len(row)), 0.0
+			for i, x := range row {
+				p[i] = math.Exp(float64(x))
+				sum += p[i]
+			}
+			for i := range p {
+				p[i] /= sum
+			}
+			rows = append(rows, p)
+		}
+		return rows
+	}
+	whole, variant := probabilities([]int{0, 1, 2}), probabilities(v.Order)
+	agreement, divergence := 0.0, 0.0
+	for r := range whole {
+		best := func(p []float64) int { return slices.Index(p, slices.Max(p)) }
+		if best(whole[r]) == best(variant[r]) {
+			agreement += 1. / 8
+		}
+		for i, p := range whole[r] {
+			divergence += p * math.Log(p/variant[r][i]) / 8
+		}
+	}
+	near(t, "agreement", got["agreement"].Value, agreement, 1e-12)
+	near(t, "KL divergence", got["KL divergence"].Value, divergence, 1e-3*divergence)
+	if divergence < 1e-5 {
+		t.Fatalf("a divergence of %g tests nothing", divergence)
+	}
+}
+
+// TestQualityOfText: windows overlap by half, so that each token has some context.
+func TestQualityOfText(t *testing.T) {
+	e := small(t, &spoilt{})
+	e.Text, e.Bytes = []int32{5, 80, 17, 3, 250, 99, 14, 14, 62, 7, 8, 131, 40, 77, 190, 2, 33, 61, 9, 120}, 20
+	got := run(t, e, TaskQuality, Depth(2, 3))
+	s, err := gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: []int{0, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want, err := s.Evaluate(t.Context(), e.Text, 8, 4, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "bits per byte", got["bits per byte"].Value, want.BitsPerByte(20), 1e-12)
+	near(t, "perplexity", got["perplexity"].Value, want.Perplexity(), 1e-9)
+}
+
+// TestNotFinite: an order of layers whose logits overflow is skipped, the others go on.
+func TestNotFinite(t *testing.T) {
+	e := small(t, &spoilt{nan: true})
+	e.Text, e.Bytes = []int32{1, 2, 3}, 3
+	if _, err := e.Run(t.Context(), Task{What: TaskQuality, Variant: Depth(1, 3), Repeat: 1}); !errors.Is(err, ErrLeftOut) || !errors.Is(err, gpt2.ErrNotFinite) {
+		t.Errorf("logits that are not finite give %v", err)
+	}
+}
+
+// TestFirstToken: runs that load kernels or record a graph do not count.
+func TestFirstToken(t *testing.T) {
+	e := small(t, &spoilt{})
+	s, err := gpt2.NewSession(t.Context(), e.Model, &spoilt{Backend: cpu.NewReference(), slow: firstTokenWarmUp}, gpt2.Options{Batch: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if d, err := e.firstToken(t.Context(), s); err != nil || d <= 0 || d >= slowPrefill {
+		t.Errorf("the first token took %v (%v), the warm-up %v", d, err, slowPrefill)
+	}
+}
+
+// The interval of a share is Wilson's: 5 of 10 is 0.2366 to 0.7634, 0 of 10 is 0 to 0.2775
+// (Newcombe, "Two-sided confidence intervals for the single proportion", 1998, method 3).
+func TestIntervals(t *testing.T) {
+	low, high := wilson(0.5, 10)
+	near(t, "low of 5 of 10", low, 0.2366, 5e-5)
+	near(t, "high of 5 of 10", high, 0.7634, 5e-5)
+	low, high = wilson(0, 10)
+	near(t, "low of 0 of 10", low, 0, 1e-12)
+	near(t, "high of 0 of 10", high, 0.2775, 5e-5)
+	m := meanOf([]float64{1, 2, 3, 4}) // standard deviation sqrt(5/3), standard error half of it
+	near(t, "mean", m.Value, 2.5, 1e-12)
+	near(t, "low", m.Low, 2.5-1.959964*math.Sqrt(5./3)/2, 1e-6)
+	near(t, "high", m.High, 2.5+1.959964*math.Sqrt(5./3)/2, 1e-6)
+}
+
+// decodeTimes makes rows of the decode time of a variant.
+func decodeTimes(v Variant, ms ...float64) (rows []Row) {
+	for i, t := range ms {
+		rows = append(rows, Row{Variant: v.Label, Kind: v.Kind, Order: v.Order, Repeat: i + 1, Value: Value{Phase: TaskDecode, Metric: "decode time", Unit: "ms", Value: t}})
+	}
+	return rows
+}
+
+// TestSummarize: the line goes through the depths alone, an error is that of the
+// prediction relative to the measurement, and rates follow from the times.
+func TestSummarize(t *testing.T) {
+	e := small(t, &spoilt{})
+	var rows []Row
+	var variants []Variant
+	for n := 1; n <= 3; n++ {
+		variants = append(variants, Depth(n, 3))
+		at := 1 + 2*float64(n) // 1 ms and 2 ms a layer
+		rows = append(rows, decodeTimes(Depth(n, 3), at, at, at, at, at, at)...)
+	}
+	repeat, err := RepeatLayer(0, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	variants = append(variants, repeat)
+	rows = append(rows, decodeTimes(repeat, 100)...)
+	verified := Depth(6, 3)
+	verified.Kind = KindVerify
+	rows = append(rows, decodeTimes(verified, 10)...)
+	known := Known{Floor: func(p *gpt2.Plan, past int) time.Duration { return time.Millisecond }}
+	r, err := e.Summarize(variants, rows, []int{6}, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Fits) != 1 || len(r.Predictions) != 1 {
+		t.Fatalf("%+v", r)
+	}
+	near(t, "A", r.Fits[0].A, 1, 1e-9)
+	near(t, "B", r.Fits[0].B, 2, 1e-9)
+	p := r.Predictions[0]
+	near(t, "prediction", p.Value, 13, 1e-9)
+	if p.Measured == nil || *p.Measured != 10 {
+		t.Fatalf("%+v", p)
+	}
+	near(t, "error", *p.ErrorRate, 0.3, 1e-9)
+	near(t, "rate", r.Variants[1].Metrics["decode rate"].Median, 2/5e-3, 1e-9) // two tokens in 5 ms
+	near(t, "share of floor", r.Variants[1].Metrics["decode share of floor"].Median, 20, 1e-9)
+	notes := strings.Join(r.Notes, "\n")
+	for text, want := range map[string]bool{"no 95 % interval": true, "one degree of freedom": true, "No line was fitted": false} {
+		if strings.Contains(notes, text) != want {
+			t.Errorf("the notes say %q: %v\n%s", text, !want, notes)
+		}
+	}
+	six, err := e.Summarize(variants[:2], rows, nil, known) // six measurements each, two depths
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes = strings.Join(six.Notes, "\n")
+	for text, want := range map[string]bool{"no 95 % interval": false, "one degree of freedom": false, "No line was fitted": true} {
+		if strings.Contains(notes, text) != want {
+			t.Errorf("of two depths the notes say %q: %v\n%s", text, !want, notes)
+		}
+	}
+	m := Metric{Unit: "ms", Median: 2, Low: 1, High: 4, N: 7}.over(8, "1/s")
+	if m != (Metric{Unit: "1/s", Median: 4, Low: 2, High: 8, N: 7}) {
+		t.Errorf("8 over 2 (1 to 4) is %+v", m)
+	}
+}
+
+// TestAddDropsNaN: a value that JSON cannot hold is not written, and the state can be read.
+func TestAddDropsNaN(t *testing.T) {
+	dir := t.TempDir()
+	task := Task{What: TaskQuality, Variant: Depth(1, 2), Repeat: 1}
+	j, err := OpenJournal(dir, someConfiguration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := []Value{{Metric: "perplexity", Value: math.Inf(1)}, {Metric: "agreement", Value: 0.5}, {Metric: "KL divergence", Value: math.NaN()}}
+	if err := errors.Join(j.Add(task, values), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if j, err = OpenJournal(dir, someConfiguration); err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if rows := j.Rows(); len(rows) != 1 || rows[0].Metric != "agreement" || !j.Done(task) {
+		t.Errorf("%+v", rows)
+	}
+}

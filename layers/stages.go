@@ -50,7 +50,7 @@ func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Pha
 	if err := s.Record(r); err != nil {
 		return nil, err
 	}
-	end := r.Range("warm-up")
+	end := r.WarmUp()
 	_, err := measure.Pass(ctx, s, phase, past, 1)
 	end()
 	if err == nil {

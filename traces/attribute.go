@@ -19,7 +19,7 @@ type Attribution struct {
 	InSteps            int // kernels of a step
 	InPassOnly         int // kernels that lie in a pass, but in no step
 	Unattributed       int // kernels that wrote stamps, and belong to no step and no pass
-	Bounded            int // kernels that stand for a product of a library, whatever kernels that ran: see Bounded
+	Bounded            int // kernels that stand for a product of a library, whatever kernels that ran: see Event.Bounded
 	UnknownNodes       int // kernels of a graph whose node can not be followed to a step
 
 	StepsUnknown        int // steps of the host that none of the plans has, where there are plans
@@ -230,7 +230,7 @@ func (a *attributor) gpu() {
 		switch e.Kind {
 		case KindKernel:
 			a.counts.Kernels++
-			if a.h.Recorder == RecorderStamps && strings.Contains(e.Name, Bounded) {
+			if e.Bounded {
 				a.counts.Bounded++
 			}
 		case KindGraph:

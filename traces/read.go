@@ -405,6 +405,16 @@ func (c *chrome) argument(e *rawEvent, key []byte) {
 		e.DynamicShared = c.int32()
 	case "est. achieved occupancy %":
 		e.Occupancy = float32(c.float())
+	case "bounded":
+		e.Bounded = c.bool()
+	case "warm-up":
+		e.WarmUp = c.bool()
+	case "wait":
+		if c.peek() == '"' {
+			e.Wait = Wait(max(0, slices.Index(waitNames, string(c.string()))))
+		} else {
+			c.skip(0)
+		}
 	case "bytes":
 		e.Bytes = c.int()
 	case "graph node id":
@@ -552,8 +562,22 @@ func (c *chrome) finish(e *rawEvent) {
 			e.Lane.Kind, e.Lane.ID = LaneCounter, 0
 		}
 	}
+	if !c.isOurs || c.header.Version < 2 {
+		c.factsOfName(&e.Event)
+	}
 	if e.Kind == KindKernel {
 		e.StaticShared = int32(min(max(e.shared-int64(e.DynamicShared), 0), 1<<31-1))
+	}
+}
+
+// factsOfName sets the fields of an event of a file that has them in names: a foreign one,
+// or one of version 1.
+func (c *chrome) factsOfName(e *Event) {
+	e.Bounded, e.WarmUp, e.Wait = false, false, WaitNone
+	e.SetFactsOfName()
+	const bounded = " (bounded by its neighbours)"
+	if c.isOurs && c.header.Recorder == RecorderStamps && e.Kind == KindKernel && strings.Contains(e.Name, bounded) {
+		e.Name, e.Bounded = c.intern([]byte(strings.Replace(e.Name, bounded, "", 1))), true
 	}
 }
 

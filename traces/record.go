@@ -11,7 +11,7 @@ import (
 
 // Version is the version of the record and of the file. A reader takes this one
 // and earlier ones.
-const Version = 1
+const Version = 2
 
 // Domain is the NVTX domain of gpt2scope's own ranges, whose names and categories
 // tell passes and steps in an export of Nsight Systems.
@@ -135,6 +135,19 @@ func (l Lane) String() string {
 	return "counters"
 }
 
+// Wait is what an API call waits for while it runs.
+type Wait uint8
+
+// What calls wait for.
+const (
+	WaitNone Wait = iota // it returns when its work is queued
+	WaitSync             // the work of a stream, event or device, by sleeping or polling
+	WaitCopy             // its own copy or set
+)
+
+// waitNames are the waits in the file.
+var waitNames = []string{"", "sync", "copy"}
+
 // Event is one record. What a source does not give is zero, where nothing else
 // is said.
 type Event struct {
@@ -162,6 +175,13 @@ type Event struct {
 	DynamicShared int32    // bytes per block
 	Occupancy     float32  // estimated achieved occupancy in percent; 0 where not known
 
+	Wait   Wait // of an API call
+	WarmUp bool // of a range: what lies in it is no part of the run
+
+	// Bounded is a kernel that wrote no stamps, as those of libraries: it has the time from
+	// the end of the kernel before to the beginning of the one after.
+	Bounded bool
+
 	Bytes int64   // of a copy or set
 	Value float64 // of a counter; of a range: the payload
 }
@@ -182,10 +202,26 @@ func (e *Event) Check() error {
 		return fmt.Errorf("event %q has time %d ns, which is out of range", e.Name, e.Time)
 	case e.Duration < 0 || e.Duration > MaxTime:
 		return fmt.Errorf("event %q has duration %d ns, which is out of range", e.Name, e.Duration)
+	case int(e.Wait) >= len(waitNames):
+		return fmt.Errorf("event %q waits in a way that is not known: %d", e.Name, e.Wait)
 	case math.IsNaN(e.Value) || math.IsInf(e.Value, 0):
 		return fmt.Errorf("event %q has a value that is not finite", e.Name)
 	}
 	return nil
+}
+
+// SetFactsOfName sets what a source says by the name of an event alone: what an API call
+// waits for, and whether a range is a warm-up. Readers of foreign files call it once.
+func (e *Event) SetFactsOfName() {
+	switch name := e.Name; {
+	case e.Kind == KindRange:
+		e.WarmUp = name == "warm-up" || name == "record graph"
+	case !e.Kind.IsCall():
+	case strings.Contains(name, "Synchronize"):
+		e.Wait = WaitSync
+	case (strings.Contains(name, "Memcpy") || strings.Contains(name, "Memset")) && !strings.Contains(name, "Async"):
+		e.Wait = WaitCopy
+	}
 }
 
 // IsLaunch tells whether the event is an API call that launches a kernel.
@@ -228,10 +264,6 @@ const (
 	RecorderKineto = "kineto" // PyTorch's profiler
 	RecorderChrome = "chrome" // Chrome trace JSON of another source
 )
-
-// Bounded is in the name of a kernel that wrote no stamps, as those of libraries: it
-// has the time from the end of the kernel before to the beginning of the one after.
-const Bounded = "bounded by its neighbours"
 
 // Header is what holds for a whole trace.
 type Header struct {

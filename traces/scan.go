@@ -278,6 +278,16 @@ func (s *scanner) uint() uint64 {
 	return parseUint(s.literal())
 }
 
+// bool reads true; false where there is another value.
+func (s *scanner) bool() bool {
+	switch s.peek() {
+	case '{', '[', '"':
+		s.skip(0)
+		return false
+	}
+	return string(s.literal()) == "true"
+}
+
 // float reads a number; 0 where there is another value.
 func (s *scanner) float() float64 {
 	switch s.peek() {

@@ -463,6 +463,14 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 			b = append(b, ',')
 		}
 	}
+	yes := func(name string, v bool) {
+		if v {
+			b = append(append(append(b, '"'), name...), `":true,`...)
+		}
+	}
+	yes("bounded", e.Bounded)
+	yes("warm-up", e.WarmUp)
+	text("wait", waitNames[e.Wait])
 	some("bytes", e.Bytes)
 	id("graph node id", e.Node)
 	id("original graph node id", e.Origin)

@@ -108,7 +108,7 @@ const warmUpRuns, warmUpTokens = 2, 4
 // around it.
 func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g gpt2.Generation) error {
 	if r != nil {
-		defer r.recorder.Range("warm-up")()
+		defer r.recorder.WarmUp()()
 	}
 	g.Tokens, g.IgnoreEOS, g.Pauses = min(g.Tokens, warmUpTokens), true, nil
 	for range warmUpRuns {

@@ -418,7 +418,7 @@ func rowName(t *tables.Table, r *tables.Row) string {
 		name = r.Phase + "  " + name
 	}
 	switch {
-	case r.Bounded == 0 || t.By == tables.ByKernel: // there the name says it
+	case r.Bounded == 0:
 	case r.Bounded == r.Pieces:
 		name += "  (bounded by its neighbours)"
 	case r.Bounded == 1:

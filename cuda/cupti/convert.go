@@ -116,6 +116,7 @@ func (c *converter) event(r *Record) (traces.Event, bool) {
 		return traces.Event{}, false
 	}
 	e.Correlation, e.Node, e.Bytes = r.Correlation, r.Node, int64(min(r.Bytes, 1<<62))
+	e.SetFactsOfName()
 	c.attribute(&e, r)
 	return e, true
 }

@@ -153,7 +153,9 @@ func (n *notes) hostEvents(p passNote, next *uint64) (out hostEvents) {
 // finish adds the events of the recording, and of waits, to the trace.
 func (n *notes) finish(events []traces.Event) {
 	for _, w := range n.waits {
-		events = append(events, traces.Plain(traces.KindRuntime, traces.API(n.lane.Process, n.lane.ID), "Synchronize by polling for a token", w.begin, w.end-w.begin))
+		e := traces.Plain(traces.KindRuntime, traces.API(n.lane.Process, n.lane.ID), "poll for a token", w.begin, w.end-w.begin)
+		e.Wait = traces.WaitSync
+		events = append(events, e)
 	}
 	n.to.Header(func(h *traces.Header) {
 		h.Drop(fmt.Sprintf("passes, after %d events or stamps of %d MiB", maxRecorded, ringBytes>>20), n.dropped)

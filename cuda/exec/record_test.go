@@ -39,7 +39,7 @@ func recorded(t *testing.T, mode Mode, prompt, n int) (*Runner, *traces.Trace) {
 			t.Fatal(err)
 		}
 	}
-	warm := rec.Range("warm-up")
+	warm := rec.WarmUp()
 	run()
 	run()
 	warm()
@@ -66,7 +66,7 @@ func TestStamps(t *testing.T) {
 		positions := map[float64]bool{}
 		var warmTo int64
 		for _, e := range trace.Events {
-			if e.Kind == traces.KindRange && e.Name == "warm-up" {
+			if e.WarmUp {
 				warmTo = e.End()
 			}
 		}

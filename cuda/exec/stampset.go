@@ -51,7 +51,7 @@ type item struct {
 }
 
 // libraryName is what products of a library are called, whose own names are not known.
-const libraryName = "library product (bounded by its neighbours)"
+const libraryName = "library product"
 
 func newStampSet(s *cuda.Stream) *stampSet {
 	set := &stampSet{stream: s}

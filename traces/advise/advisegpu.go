@@ -116,7 +116,7 @@ func syncRule(a *advisor) {
 			continue
 		}
 		calls++
-		if is, _ := window.Waits(e); is && a.inWindow(e) {
+		if e.Wait != traces.WaitNone && e.Duration > 0 && a.inWindow(e) {
 			names.add(e.Name, e.Duration, e.Duration, 1)
 		}
 	}

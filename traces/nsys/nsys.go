@@ -196,6 +196,7 @@ func (n *export) add(e traces.Event) {
 		n.header.Drop("events with an impossible time", 1)
 		return
 	}
+	e.SetFactsOfName()
 	n.events = append(n.events, e)
 }
 

@@ -253,6 +253,9 @@ func detail(e *traces.Event) string {
 		if e.Node != 0 {
 			add("in a graph")
 		}
+		if e.Bounded {
+			add("bounded by its neighbours")
+		}
 	case traces.KindMemcpy, traces.KindMemset:
 		add("%s B", thousands(e.Bytes))
 	case traces.KindPass:

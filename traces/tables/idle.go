@@ -40,7 +40,7 @@ func (s *summary) waiting(phase string, x window.Interval) {
 	for ; i < len(s.Waits) && s.Waits[i].From < x.To; i++ {
 		w := s.Waits[i]
 		cause := IdleSync
-		if w.Copy {
+		if w.For == traces.WaitCopy {
 			cause = IdleCopy
 		}
 		ns := max(0, min(w.To, x.To)-max(w.From, x.From))

@@ -184,7 +184,7 @@ func TestStamps(t *testing.T) {
 		passAt(2, 100, 200, 6), // a graph: 5 until it is asked for, 20 latency, then 10 that nobody can tell
 		kernel(2, 0, 120, 130), kernel(2, 1, 140, 195),
 	}
-	events[6].Name = "library product (bounded by its neighbours)"
+	events[6].Name, events[6].Bounded = "library product", true
 	table, err := Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1)
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ type Row struct {
 	// many there are; of idle time, how many gaps.
 	Calls    int   `json:"calls"`
 	Pieces   int   `json:"pieces"`             // kernels, copies, sets; on the CPU, events of threads
-	Bounded  int   `json:"bounded,omitempty"`  // pieces whose times are only bounded: see Bounded
+	Bounded  int   `json:"bounded,omitempty"`  // pieces whose times are only bounded: see traces.Event
 	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
 	Host     int64 `json:"host"`               // in the steps' ranges on the host, where a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
@@ -469,7 +469,7 @@ func (s *summary) sweep() {
 		r := s.row(e)
 		r.Pieces++
 		r.Busy += e.Duration
-		if s.Header.Recorder == traces.RecorderStamps && strings.Contains(e.Name, traces.Bounded) {
+		if e.Bounded {
 			r.Bounded++
 		}
 		r.durations = append(r.durations, e.Duration)

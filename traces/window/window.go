@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"strings"
 
 	"gpt2scope/traces"
 )
@@ -88,7 +87,7 @@ type Pass struct {
 // Wait is a time in which the host waited for the GPU.
 type Wait struct {
 	Interval
-	Copy bool // for a copy or set; else it synchronised
+	For traces.Wait
 }
 
 // threadID tells threads apart: a process and its thread.
@@ -119,7 +118,7 @@ func New(t *traces.Trace, device int32) *Window {
 			switch {
 			case e.Kind == traces.KindStep:
 				steps = append(steps, e)
-			case e.Kind == traces.KindRange && isWarmUp(e):
+			case e.WarmUp:
 				at := w.thread(e)
 				w.warm[at] = Union(append(w.warm[at], Interval{e.Time, e.End()}))
 			case e.Kind != traces.KindPass || e.Open:
@@ -138,9 +137,6 @@ func New(t *traces.Trace, device int32) *Window {
 	return w
 }
 
-// isWarmUp tells whether a range holds passes that are no part of a run.
-func isWarmUp(e *traces.Event) bool { return e.Name == "warm-up" || e.Name == "record graph" }
-
 // thread returns the thread of an event of the host.
 func (w *Window) thread(e *traces.Event) threadID { return threadID{w.Header.ProcessOf(e), e.Lane.ID} }
 
@@ -151,14 +147,13 @@ func (w *Window) InWarmUp(e *traces.Event) bool {
 
 // wait notes an API call that waits, in order of time.
 func (w *Window) wait(e *traces.Event) {
-	is, copies := Waits(e)
-	if !is {
+	if e.Wait == traces.WaitNone || e.Duration == 0 {
 		return
 	}
-	x := Wait{Interval{e.Time, e.End()}, copies}
+	x := Wait{Interval: Interval{e.Time, e.End()}, For: e.Wait}
 	if n := len(w.Waits); n > 0 {
 		last := &w.Waits[n-1]
-		if x.From <= last.To && last.Copy == x.Copy {
+		if x.From <= last.To && last.For == x.For {
 			last.To = max(last.To, x.To)
 			return
 		}
@@ -167,15 +162,6 @@ func (w *Window) wait(e *traces.Event) {
 	if x.From < x.To {
 		w.Waits = append(w.Waits, x)
 	}
-}
-
-// Waits tells whether a call waits for the GPU, and whether for a copy or set.
-func Waits(e *traces.Event) (is, copies bool) {
-	if e.Duration == 0 {
-		return false, false
-	}
-	copies = (strings.Contains(e.Name, "Memcpy") || strings.Contains(e.Name, "Memset")) && !strings.Contains(e.Name, "Async")
-	return copies || strings.Contains(e.Name, "Synchronize"), copies
 }
 
 // divide finds the span of the passes, and gives each its part of the wall time.

@@ -74,8 +74,8 @@ const gs_kernels *gs_kernels_of(int isa);
 //
 //   GS_F32   [ceil(N/32)][K][32] float32
 //   GS_BF16  [ceil(N/32)][ceil(K/2)][32][2] bfloat16: rows k and k+1 are interleaved, so that a 32-bit lane holds (W[k][n], W[k+1][n]).
-//            A shift widens one to float32, a mask the other. Dot-product instructions of bfloat16 take this layout (x86 VDPBF16PS and
-//            TDPBF16PS, Arm BFDOT).
+//            A shift widens the first to float32, a mask the second. Dot-product instructions of bfloat16 take this layout (x86
+//            VDPBF16PS and TDPBF16PS, Arm BFDOT).
 //   GS_Q8    [ceil(N/32)][ceil(K/32)] blocks of 32 rows, each
 //              [16][2] bfloat16      the scale d of each column; that of column n is scales[n % 16][n / 16]
 //              [8][32][4] uint8      q + 128; a 32-bit lane holds rows 4i..4i+3 of a column, as instructions for dot products of bytes
@@ -242,8 +242,8 @@ int64_t gs_now(void);
 // gs_pack converts a slice of a source matrix into its place in w.
 //   transposed == 0   src is rows [r0, r1) of a (K, N) matrix, as GPT-2's Conv1D stores weights
 //   transposed == 1   src is rows [r0, r1) of an (N, K) matrix, as embeddings and lm_head are stored; r0 is a multiple of 32
-// Slices may be packed in any order. In an untransposed slice r0 and r1 are even for GS_BF16 and multiples of 32 for GS_Q8; in a
-// transposed slice r1 is a multiple of 32. r1 may also be the last row's end. A weight stored by rows takes only transposed slices.
+// Slices may be packed in any order. r0 and r1 of an untransposed slice are even for GS_BF16 and multiples of 32 for GS_Q8; r1 of a
+// transposed slice is a multiple of 32; r1 of the last slice may be any. A weight stored by rows takes only transposed slices.
 // src_dtype is GS_F32, GS_BF16 or GS_F16. Values are rounded to bfloat16 to nearest, ties to even. A NaN or an infinity makes its
 // column of a GS_Q8 block NaN. Returns how many source values are NaN or infinite.
 int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0, int64_t r1);

@@ -29,7 +29,8 @@ INLINE uint16_t *bf16_at(uint16_t *a, int64_t K, int64_t r, int64_t k) {
 #define TILE_STORE(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
 #define TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
-#define TILE_FENCE() __asm__ volatile("" ::: "memory") // the compiler completes its stores to memory before tile loads, which do not name the memory that they read
+// Makes the compiler write to memory what it has stored, as tile loads do not name the memory that they read.
+#define TILE_FENCE() __asm__ volatile("" ::: "memory")
 
 // bf16_split returns the first row of tile i.
 INLINE int64_t bf16_split(int64_t rows, int64_t tiles, int64_t i) {

@@ -2,18 +2,16 @@
 //
 //   y[b, q, h] = sum_j p_j v[b, h, j],   p = softmax_j(scale q[b, q, h] . k[b, h, j]),   j = 0 .. position of q
 //
-// qkv is (B*T, 3*C), C = NH*HS: for each new row q, k and v, heads side by side.
-// The caches are (B, NH, P, HS). Row r of sequence b stands at position
-// pos[b] + r - pad; rows before pad are idle: their y is 0 and nothing of theirs is
-// stored. pos and pad are read on the device, grids depend on shapes alone, so that
-// a captured launch serves every position.
+// qkv is (B*T, 3*C), C = NH*HS: q, k and v of each new row, head after head. The caches
+// are (B, NH, P, HS). Row r of sequence b is at position pos[b] + r - pad. Rows before
+// pad are idle: their y is 0 and their k and v are not stored. pos and pad are read on
+// the device, and grids depend on shapes alone, so that a captured launch serves every
+// position.
 //
-// Variants: naive (a warp per query), split and split-cluster (few queries: the keys
-// are shared out among blocks), flash and its tile shapes (attention_flash.cuh: many queries).
-// The softmax is in float32 and to base 2, log2(e) folded into the scale, which
-// must be positive. Sums have a fixed order: the same launch gives the same bits.
-
-#include <atomic>
+// Variants: naive (a warp per query), split and split-cluster (one query: the keys are
+// divided among blocks), flash and its tile shapes (many queries, attention_flash.cuh).
+// The softmax is computed in float32 to base 2; the scale includes log2(e) and must be
+// positive. Sums have a fixed order, so repeated launches give the same bits.
 
 #include "common.cuh"
 
@@ -24,13 +22,13 @@ struct Attention {
   void *k_cache, *v_cache;  // (B, NH, P, HS)
   const int *pos, *pad;
   void *y;     // (B*Q, C)
-  void *work;  // COUNTERS zeroed counters, then partial results of the split kernel
+  void *work;  // COUNTERS counters that are 0 between launches, then partial results of the split kernel
   int B, T, Q, NH, HS, P, ldqkv, ldy;
   int splits;
   float scale;  // times log2(e)
 };
 
-// 2^x, error at most 2 ulp, results below 2^-126 become 0.
+// Returns 2^x with an error of at most 2 ulp; results below 2^-126 become 0.
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -41,8 +39,8 @@ __device__ inline float exp2_fast(float x) {
 
 // ---------------------------------------------------------------- append
 
-// Stores keys and values of new rows in the cache, V at once: one block per row of
-// a sequence. row is C*sizeof(type)/sizeof(V), head HS*sizeof(type)/sizeof(V).
+// Stores keys and values of new rows in the cache: one block per row of a sequence,
+// words of type V. ld, row and head are the words of ldqkv, C and HS elements.
 template <typename V, typename S> __global__ void attention_append(const S stamp, const Attention a, int64_t ld, int row, int head) {
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
@@ -63,8 +61,8 @@ template <typename V, typename S> __global__ void attention_append(const S stamp
 
 constexpr int NAIVE_LANES = 8;  // values of a head per lane: HS <= 256
 
-// One warp per query, sequence and head; a key at a time. Reads the cache alone,
-// after attention_append.
+// One warp per query, sequence and head; one key at a time. Reads keys and values from
+// the cache, where attention_append has stored the new ones.
 template <typename T, typename S> __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Attention a) {
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
@@ -104,16 +102,17 @@ template <typename T, typename S> __global__ void __launch_bounds__(128) attenti
 
 // ---------------------------------------------------------------- split
 
-// Flash decoding (Dao, Haziza, Massa, Sizov, 2023). One query per sequence: the
-// last row. Block (split, h, b) has 4 warps; LANES lanes hold a key, 16 bytes
-// each, so a warp holds 32 / LANES keys and the block a group of KEYS. Groups of
-// keys go round the blocks that have work, as many as give each TURN groups, and
-// at most `splits`; the others leave. The last block to finish (an atomic counter,
-// which wraps to 0 by itself) adds the parts up, in the order of the splits.
+// Flash-Decoding (T. Dao, D. Haziza, F. Massa, G. Sizov, Flash-Decoding for long-context
+// inference, 2023). One query per sequence: the last row. Block (split, h, b) has 4
+// warps. LANES lanes hold a key, 16 bytes each, so a warp holds 32 / LANES keys and the
+// block a group of KEYS keys. Groups are dealt to the blocks in turn. Only as many blocks
+// are used as get TURN groups each, at most `splits`; the others return. The last block
+// to finish, by an atomic counter that wraps to 0, merges the parts in the order of the
+// splits.
 
-constexpr int MAX_SPLITS = 32;   // one per lane of the warp that weighs the parts
-constexpr int COUNTERS = 4096;   // of B*NH; fixed, so that launches of all shapes can share the work area
-constexpr int TURN = 4;          // groups of keys in flight
+constexpr int MAX_SPLITS = 32;   // one per lane of the warp that weights the parts
+constexpr int COUNTERS = 4096;   // one per sequence and head; fixed, so that launches of all shapes can share the work area
+constexpr int TURN = 4;          // groups of keys that a thread loads before it uses the first
 constexpr int SPLIT_WARPS = 4;
 
 template <typename T> struct Chunk {
@@ -132,7 +131,7 @@ __device__ inline void unpack(const uint4 &v, float (&f)[8]) {  // bfloat16 is t
   }
 }
 
-// m, l, o become those of both sets of keys, theirs coming from another lane.
+// Merges maximum m, sum l and output o with those of lane ^ mask, which has other keys.
 template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&o)[N], int mask) {
   const float other = __shfl_xor_sync(0xffffffffu, m, mask), top = fmaxf(m, other);
   const float base = top == -INFINITY ? 0.0f : top;
@@ -143,7 +142,8 @@ template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&
   for (int i = 0; i < N; i++) o[i] = o[i] * mine + __shfl_xor_sync(0xffffffffu, o[i], mask) * theirs;
 }
 
-// The part of a head that one thread of a split kernel works on: one chunk of its query's row and of one key of each group.
+// What one thread of a split kernel works on: a chunk of 16 bytes of the query and of
+// one key and value of each group.
 template <typename T, int LANES> struct SplitThread {
   int key, column;  // of a group; of the head
   bool column_ok;   // whether the column is less than HS; beyond it q, k and v are 0
@@ -159,14 +159,14 @@ template <typename T, int LANES> struct SplitThread {
   }
 };
 
-// Keys and values of TURN groups, as a thread loads them.
+// A thread's chunks of the keys and values of TURN groups.
 struct SplitKeys {
   int position[TURN];
   uint4 k[TURN], v[TURN];
 };
 
-// Loads a thread's keys and values of TURN groups, `step` groups apart; zeros from position `keys` on. Those of the new row, at
-// position `fresh`, come from qkv.
+// Loads the chunks of TURN groups, `step` groups apart; zeros from position `keys` on.
+// The key and value at position `fresh`, the new row's, come from qkv.
 template <int KEYS, typename T, int LANES>
 __device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int step, int keys, int fresh, SplitKeys &got) {
   const uint4 zero = make_uint4(0, 0, 0, 0);
@@ -185,7 +185,8 @@ __device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int 
   }
 }
 
-// Adds loaded keys to the thread's running maximum m, sum l and output o, and stores the new row's key and value in the cache.
+// Adds loaded keys to the running maximum m, sum l and output o of the thread's lanes,
+// and stores the new row's key and value in the cache.
 template <typename T, int LANES, int N>
 __device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int keys, int fresh, const SplitKeys &got, const float (&q)[N],
                                 float &m, float &l, float (&o)[N]) {
@@ -222,7 +223,8 @@ __device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int
   }
 }
 
-// Merges the lanes of each warp that hold different keys and stores the warps' results in shared memory.
+// Merges the lanes of each warp that hold different keys, and stores the result of each
+// warp in shared memory.
 template <int LANES, int N, int WARPS, int WIDTH>
 __device__ inline void store_parts(int lane, int warp, float m, float l, float (&o)[N], int column, float (&part_m)[WARPS],
                                    float (&part_l)[WARPS], float (&part_o)[WARPS][WIDTH]) {
@@ -245,16 +247,16 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
 
   gs_let_next();
 #if __CUDA_ARCH__ >= 900
-  // What the cache holds is asked into the L2 cache while the product before this
-  // kernel ends. It is a hint: a position which that step has yet to raise will do.
-  // The position is not kept in the L1 cache, so that the read below gets the new one.
+  // Keys and values of the cache are prefetched into L2 while the product before this
+  // kernel ends. pos may still be that of the step before, which is good enough for a
+  // prefetch. It is not kept in L1, so that the read after gs_wait() gets the new one.
   if (a.T == 1) {
     const int old_keys = min(__ldcg(a.pos + b) + 1 - (a.pad ? __ldcg(a.pad) : 0), a.P);
     const int old_groups = (old_keys + KEYS - 1) / KEYS, old_used = min(a.splits, (old_groups + TURN - 1) / TURN);
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
       const int position = (split + i * old_used) * KEYS + thread.key;
-      // One of the lanes that share a line of 128 bytes asks for it.
+      // One of the lanes that share a line of 128 bytes prefetches it.
       if (thread.column_ok && thread.column * sizeof(T) % 128 == 0 && split < old_used && position < old_keys) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(thread.k_cache + int64_t(position) * a.HS));
         asm volatile("prefetch.global.L2 [%0];" ::"l"(thread.v_cache + int64_t(position) * a.HS));
@@ -270,12 +272,12 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
   const int keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
   const int groups = (keys + KEYS - 1) / KEYS, used = min(a.splits, (groups + TURN - 1) / TURN);
   if (split >= used) {
-    if (split == 0)  // no keys at all: the row is idle
+    if (split == 0)  // an idle row has no keys
       for (int i = tid; i < a.HS; i += 32 * SPLIT_WARPS) y[i] = from_float<T>(0);
     return;
   }
-  // With one new row its key and value come from qkv, and the thread that meets
-  // them stores them; with more, attention_append has been.
+  // A single new row's key and value come from qkv, and the thread that loads them
+  // stores them. Several rows have been stored by attention_append.
   const int fresh = a.T == 1 ? pos : -1;
 
   float q[N], o[N] = {}, m = -INFINITY, l = 0;
@@ -332,12 +334,13 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
 
 // ---------------------------------------------------------------- split over a cluster
 
-// The same on Hopper and later: the blocks that share a head are a thread block
-// cluster of CLUSTER (4 or 8), and hand each other their parts through distributed shared
-// memory, which saves the round trip through the L2 cache and the counter. Each
-// block weighs the parts for its own share of the columns.
+// The same for compute capability 9.0: the blocks that share a head are a thread block
+// cluster of CLUSTER (4 or 8). They exchange their parts through distributed shared
+// memory, which saves the round trip through L2 and the counter. Each block merges the
+// parts for its own share of the columns.
 #if __CUDA_ARCH__ >= 900
-// Writes to the same place of shared memory in another block of the cluster.
+// Writes to the address in the shared memory of another block of the cluster that p has
+// in this one's.
 __device__ inline void store_cluster(float *p, int block, float v) {
   uint32_t address;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(p)), "r"(block));
@@ -351,19 +354,19 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   constexpr int N = Chunk<T>::N, KEYS = WARPS * (32 / LANES), WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
   __shared__ float part_o[WARPS][WIDTH], part_m[WARPS], part_l[WARPS];
-  constexpr int SHARE = WIDTH / CLUSTER;  // columns that a block weighs
-  __shared__ float inbox[CLUSTER][SHARE + 2];  // of every block: those columns of o, m, l
+  constexpr int SHARE = WIDTH / CLUSTER;  // columns that a block merges
+  __shared__ float inbox[CLUSTER][SHARE + 2];  // from every block: these columns of o, then m and l
   const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const SplitThread<T, LANES> thread(a, b, h, lane, warp);
   T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
 
   gs_let_next();
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // this block runs: others may write its inbox
-  // The position is most often there before the product that ends now. What is read
-  // here serves to ask for keys early, and is compared below with what is right.
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // this block runs: others may write to its inbox
+  // pos usually has its final value before the preceding kernel ends. Keys are loaded
+  // early for the value read here, and again if the one after gs_wait() differs.
   const int hint = a.T == 1 ? __ldcg(a.pos + b) : 0;
-  if (a.T == 1 && thread.column_ok && thread.column * sizeof(T) % 128 == 0) {  // one lane asks for each line of 128 bytes
+  if (a.T == 1 && thread.column_ok && thread.column * sizeof(T) % 128 == 0) {  // one lane prefetches each line of 128 bytes
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
       const int position = (split + i * CLUSTER) * KEYS + thread.key;
@@ -379,16 +382,16 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   const int pad = a.pad ? __ldcg(a.pad) : 0, pos = __ldcg(a.pos + b);
   const uint4 q_bits = thread.column_ok ? *reinterpret_cast<const uint4 *>(thread.row) : make_uint4(0, 0, 0, 0);
   int keys, groups, fresh;
-  auto stand = [&](int pos, int pad) {
+  auto set_position = [&](int pos, int pad) {
     keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
     groups = (keys + KEYS - 1) / KEYS;
     fresh = a.T == 1 ? pos : -1;
   };
   SplitKeys got;
-  stand(hint, 0);
-  if (a.T == 1) load_keys<KEYS>(thread, split, CLUSTER, keys, fresh, got);  // on the way while the position is
+  set_position(hint, 0);
+  if (a.T == 1) load_keys<KEYS>(thread, split, CLUSTER, keys, fresh, got);  // overlaps with the read of pos
   if (a.T > 1 || pos != hint || pad != 0) {
-    stand(pos, pad);
+    set_position(pos, pad);
     load_keys<KEYS>(thread, split, CLUSTER, keys, fresh, got);
   }
 
@@ -444,35 +447,26 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
 
 // ---------------------------------------------------------------- launchers
 
-// Lets a kernel have more than 48 KB of dynamic shared memory, once per device.
-template <auto Kernel> int allow_shared(const gs_stream *s, size_t bytes) {
-  static std::atomic<uint64_t> done{0};
-  const uint64_t bit = uint64_t(1) << (s->device & 63);
-  if (done.load(std::memory_order_relaxed) & bit) return GS_OK;
-  int status = gs_check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), "attention: shared memory");
-  if (status == GS_OK) done.fetch_or(bit, std::memory_order_relaxed);
-  return status;
-}
 
 enum Variant { AUTO, NAIVE, SPLIT, FLASH, FLASH_64, FLASH_64X2, FLASH_128, FLASH_128W, SPLIT_CLUSTER };
 
 size_t element(int dtype) { return dtype == GS_F32 ? 4 : 2; }
 
-// Whether rows of heads can be moved 16 bytes at once.
+// Whether heads can be read and written 16 bytes at a time.
 bool in_chunks(const gs_attention_args *a) {
   const size_t n = element(a->dtype);
   return a->HS * n % 16 == 0 && a->ldqkv * n % 16 == 0 && a->ldy * n % 16 == 0 &&
          (a->qkv | a->k_cache | a->v_cache | a->y) % 16 == 0;
 }
 
-// How many lanes hold a key in the split kernel.
+// The number of lanes that hold a key in the split kernels.
 int split_lanes(const gs_attention_args *a) {
   const int chunks = a->HS * int(element(a->dtype)) / 16;
   return chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32;
 }
 
-// The blocks that share a sequence's head: as many as fill the GPU four times over
-// (blocks are small), but each with TURN groups of keys when the cache is full.
+// The number of blocks that share a head: four blocks per SM in all, as blocks are small,
+// but no more than get TURN groups of keys each when the cache is full.
 int split_count(const gs_stream *s, const gs_attention_args *a) {
   const int64_t heads = int64_t(a->B) * a->NH;
   if (heads > COUNTERS) return 1;
@@ -530,8 +524,8 @@ template <int CLUSTER, int WARPS, typename S> int split_cluster_of(gs_stream *s,
   return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * WARPS), 0, {CLUSTER, a->T == 1}, k);
 }
 
-// Eight small blocks to a head, or four larger ones where eight would be more blocks
-// than SMs.
+// Eight small blocks per head, or four larger ones if eight would make more blocks than
+// SMs.
 template <typename S> int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   if (a->T > 1) {
     int status = append<S>(s, a, k);
@@ -542,7 +536,7 @@ template <typename S> int split_cluster(gs_stream *s, const gs_attention_args *a
 
 template <int D, int R, int WM, int WK, typename S> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   constexpr size_t shared = flash_shared<D, R, WM, WK>();
-  int status = allow_shared<attention_flash_bf16<D, R, WM, WK, S>>(s, shared);
+  int status = gs_allow_shared<attention_flash_bf16<D, R, WM, WK, S>>(s, shared);
   if (status != GS_OK) return status;
   const dim3 grid(a->NH, a->B, (a->T + 16 * R * WM - 1) / (16 * R * WM));
   return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK, S>, grid, dim3(32 * WM * WK), shared, k);
@@ -550,7 +544,7 @@ template <int D, int R, int WM, int WK, typename S> int flash_bf16(gs_stream *s,
 
 template <int D, int BN, typename S> int flash_f32(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   constexpr size_t shared = flash_f32_shared<D, BN>();
-  int status = allow_shared<attention_flash_f32<D, BN, S>>(s, shared);
+  int status = gs_allow_shared<attention_flash_f32<D, BN, S>>(s, shared);
   if (status != GS_OK) return status;
   const dim3 grid(a->NH, a->B, (a->T + 63) / 64);
   return gs_launch(s, "attention_flash_f32", attention_flash_f32<D, BN, S>, grid, dim3(256), shared, k);
@@ -561,14 +555,14 @@ template <typename S> int flash(gs_stream *s, const gs_attention_args *a, const 
     if (variant != FLASH) return gs_fail(GS_UNSUPPORTED, "attention: this tile shape is for bfloat16 only");
     return a->HS <= 64 ? flash_f32<64, 64, S>(s, a, k) : flash_f32<128, 32, S>(s, a, k);
   }
-  if (a->HS > 64) {  // one shape: wider tiles leave no room for more
+  if (a->HS > 64) {  // one shape, as there is shared memory for no larger one
     if (variant != FLASH && variant != FLASH_64) return gs_fail(GS_UNSUPPORTED, "attention: head size %d needs the variant flash or flash64", a->HS);
     return flash_bf16<128, 1, 4, 1, S>(s, a, k);
   }
   if (variant == FLASH) {
-    // Long tiles read keys less often, and warps of 32 queries read shared memory
-    // half as often as warps of 16; where long tiles leave SMs empty, short ones
-    // whose keys are shared by two groups of warps end sooner.
+    // Long tiles read keys less often, and warps of 32 queries read shared memory half
+    // as often as warps of 16. If long tiles leave SMs idle, short tiles whose keys are
+    // divided between two groups of warps are faster.
     const int64_t blocks = int64_t(a->B) * a->NH * ((a->T + 127) / 128);
     variant = blocks >= 2 * s->processors ? FLASH_128W : FLASH_64X2;
   }
@@ -608,7 +602,7 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   k.scale = a->scale * 1.4426950408889634f;
   if (a->Q == 0) return append<S>(s, a, k);
 
-  const bool fast = in_chunks(a) && a->HS <= 128;  // what split and flash ask of a shape
+  const bool fast = in_chunks(a) && a->HS <= 128;  // the shapes that split and flash take
   int variant = a->variant;
   if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? (s->major >= 9 ? SPLIT_CLUSTER : SPLIT) : FLASH;
   if (variant < AUTO || variant > SPLIT_CLUSTER) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);

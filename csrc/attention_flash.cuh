@@ -1,20 +1,18 @@
-// Attention of many queries at once, for prefill. Included by attention.cu alone.
+// Attention of many queries, for prefill. A part of attention.cu.
 //
-// Tiles of queries against tiles of keys with an online softmax, after
-// FlashAttention-2 (Dao, 2023): scores live in registers, a [T, T] matrix never
-// exists. Blocks of the longest tiles come first in the grid, so that the short
-// ones fill the end.
+// Tiles of queries are multiplied with tiles of keys, with an online softmax
+// (T. Dao, FlashAttention-2, 2023): scores stay in registers, there is no (T, T)
+// matrix. Blocks with the most keys come first in the grid, so that short ones fill the
+// end.
 //
-// Keys and values of positions before pos[b] are read from the cache, those of the
-// new rows from qkv; each block also stores the keys and values of its own rows.
-// No block reads a cache row that another one writes in the same launch.
+// Keys and values of positions before pos[b] are read from the cache, those of the new
+// rows from qkv. Each block also stores the keys and values of its own rows. No block
+// reads a cache row that another block writes in the same launch.
 #pragma once
 
 // ---------------------------------------------------------------- asynchronous copies, matrix instructions
 
-__device__ inline uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
-
-// 16 bytes from global to shared memory; zeros where ok is false.
+// Copies 16 bytes from global to shared memory, or zeros if ok is false.
 __device__ inline void copy16(uint32_t dst, const void *src, bool ok) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(ok ? 16 : 0) : "memory");
 }
@@ -48,16 +46,16 @@ __device__ inline uint32_t pack_bf16(float low, float high) {
 
 // ---------------------------------------------------------------- where the rows of a tile lie
 
-// The keys and values of one sequence and head, by position: the cache up to pos,
-// qkv from there on. Each thread looks at one 16-byte chunk of every row it loads.
-// What is the same for the whole block is kept apart from what is a thread's own,
-// so that it can live in uniform registers.
+// The keys and values of one sequence and head by position: from the cache before pos,
+// from qkv from there on. A thread loads the same 16-byte chunk of every row. What is
+// equal for the whole block is separate from what is a thread's own, so that the
+// compiler can keep it in uniform registers.
 template <typename T> struct Rows {
   static constexpr int ELEMENTS = 16 / sizeof(T);
   const Attention &a;
-  int head, sequence;   // B*NH and B indices
+  int head, sequence;   // indices into B*NH and B
   int pos, shift;       // shift: the position of row 0 of qkv
-  int h, column;        // of the thread's chunk; -1: the zeros between HS and the tile's width
+  int h, column;        // of the thread's chunk; -1 if it is between HS and the tile's width, where there are zeros
 
   __device__ Rows(const Attention &a, int b, int h, int pos, int pad, int chunk)
       : a(a), head(b * a.NH + h), sequence(b), pos(pos), shift(pos - pad), h(h), column(chunk * ELEMENTS < a.HS ? chunk * ELEMENTS : -1) {}
@@ -79,7 +77,7 @@ template <typename T> struct Rows {
   }
 };
 
-// y rows r0 to r0 + rows - 1 of a head become 0.
+// Sets rows r0 to r0 + rows - 1 of y of a head to 0.
 template <typename T> __device__ inline void zero_rows(const Attention &a, int b, int h, int r0, int rows, int threads) {
   int width = a.HS * int(sizeof(T)) / 16;
   for (int i = threadIdx.x; i < rows * width; i += threads) {
@@ -90,15 +88,15 @@ template <typename T> __device__ inline void zero_rows(const Attention &a, int b
 
 // ---------------------------------------------------------------- bfloat16, mma.sync
 
-// Tiles in shared memory are panels of 64 columns: rows of 128 bytes whose 16-byte
-// chunks are permuted by chunk ^ (row % 8), so that neither ldmatrix nor cp.async
-// meets a bank twice.
+// Tiles in shared memory are panels of 64 columns: rows of 128 bytes, with the 16-byte
+// chunks permuted by chunk ^ (row % 8) so that ldmatrix and cp.async have no bank
+// conflicts.
 __device__ inline uint32_t tile_offset(int row, int chunk, int rows) {
   return (chunk >> 3) * rows * 128 + row * 128 + (((chunk & 7) ^ (row & 7)) << 4);
 }
 
-// The address of the chunk 2*k + bit of a row, from that of the chunk `bit`: tiles
-// begin at multiples of 128 bytes, so that the permutation stays an exclusive or.
+// The address of chunk 2*k + bit of a row, given that of chunk `bit`. Tiles begin at
+// multiples of 128 bytes, so the permutation is an exclusive or of the address.
 __device__ inline uint32_t chunk_pair(uint32_t address, int k, int rows) {
   return (address ^ ((k & 3) << 5)) + (k >> 2) * rows * 128;
 }
@@ -109,8 +107,8 @@ template <int D, int R, int WM, int WK> constexpr size_t flash_shared() {
   return 16 * R * WM * D * 2 + 2 * 2 * KEY_TILE * WK * D * 2;
 }
 
-// The blocks per SM that registers are shared out for. From compute capability 10.0
-// on the compiler would have to spill for two blocks of 8 warps.
+// The blocks per SM for which the compiler limits registers. From compute capability 10.0
+// on, two blocks of 8 warps would cause spills.
 constexpr int flash_blocks(int D, int R, int warps) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
   return D == 64 && warps == 4 ? 2 : 1;
@@ -119,10 +117,10 @@ constexpr int flash_blocks(int D, int R, int warps) {
 #endif
 }
 
-// One block: 16 * R * WM queries of one head. WM warps hold 16 * R queries each (R =
-// 2 halves what is read from shared memory per product); WK such groups take every
-// WK-th tile of 64 keys and are merged at the end (WK = 2 keeps the GPU busy where
-// there are few blocks). D is the width of the tiles, HS <= D, zeros between.
+// One block: 16 * R * WM queries of one head. WM warps have 16 * R queries each (R = 2
+// halves the reads from shared memory per product). WK such groups take every WK-th tile
+// of 64 keys and are merged at the end (WK = 2 keeps the GPU busy if there are few
+// blocks). D is the width of the tiles; columns from HS to D are zeros.
 template <int D, int R, int WM, int WK, typename S>
 __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) attention_flash_bf16(const S stamp, const Attention a) {
   using bf16 = __nv_bfloat16;
@@ -146,7 +144,7 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
     zero_rows<bf16>(a, b, h, r0, rows, THREADS);
     return;
   }
-  const int end = pos + r0 + rows - pad;  // keys that the tile's last row sees
+  const int end = pos + r0 + rows - pad;  // keys to which the tile's last row attends
 
   const int chunk = tid % CHUNKS, row_of_thread = tid / CHUNKS;
   const Rows<bf16> source(a, b, h, pos, pad, chunk);
@@ -179,7 +177,7 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
     if (r >= pad && r < a.T) source.store(pos + r - pad);
   }
 
-  // The fragments of q: kept in registers where they fit, else read again for each tile.
+  // The fragments of q are kept in registers if they fit, else read for each tile.
   constexpr bool KEEP = D == 64 && R == 1 && THREADS == 128;
   uint32_t q_kept[KEEP ? D / 16 : 1][4];
   const uint32_t q_at = q_tile + tile_offset(wm * ROWS + (lane & 15), lane >> 4, BM);
@@ -196,7 +194,7 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
 #pragma unroll
   for (int i = 0; i < R; i++) m[i][0] = m[i][1] = -INFINITY;
   const int first = pos + r0 + wm * ROWS - pad;      // the last key of the warp's first row
-  const int last = min(first + ROWS - 1, end - 1);  // and of its last
+  const int last = min(first + ROWS - 1, end - 1);  // the last key of its last row
   const uint32_t k_offset = tile_offset(wk * KEY_TILE + (lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1, KEYS);
   const uint32_t v_offset = MATRIX + tile_offset(wk * KEY_TILE + (lane & 15), lane >> 4, KEYS);
   for (int turn = 0; turn * KEYS < end; turn++) {
@@ -292,7 +290,7 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
       l[i][half] += __shfl_xor_sync(0xffffffffu, l[i][half], 2);
     }
 
-  if (WK == 2) {  // the second group hands its part to the first, value by value
+  if (WK == 2) {  // the second group passes its part to the first through shared memory
     float *part = reinterpret_cast<float *>(shared + BM * D * 2) + wm * 32 + lane;
     constexpr int STRIDE = WM * 32;
     __syncthreads();
@@ -322,8 +320,8 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
     }
   }
 
-  const int idle = a.pad ? *static_cast<const volatile int *>(a.pad) : 0;  // read again: no register for it in the loop
-  // Through the warp's own rows of the q tile, to write whole rows of 16-byte chunks.
+  const int idle = a.pad ? *static_cast<const volatile int *>(a.pad) : 0;  // read again, to save a register in the loop
+  // The output passes through the warp's rows of the q tile, so that y is written in 16-byte chunks.
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < R; i++)
@@ -351,11 +349,11 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
 
 template <int D, int BN> constexpr size_t flash_f32_shared() { return sizeof(float) * ((64 + 2 * BN) * (D + 4) + 64 * (BN + 4)); }
 
-// One block: 64 queries of one head, 16 x 16 threads, in true float32. A thread
-// holds 4 queries x BN / 16 scores, then 4 queries x D / 16 values of the output;
-// both products read 16 bytes at once from rows padded by 16 bytes. The half warp
-// that makes 4 rows of P is the one that reads them. Keys of the next tile arrive
-// during the softmax and the product with V, values during the next scores.
+// One block: 64 queries of one head, 16 x 16 threads, in float32 without TF32. A thread
+// computes 4 queries x BN / 16 scores, then 4 queries x D / 16 values of the output. Both
+// products read 16 bytes at a time from rows padded by 16 bytes. The half warp that
+// writes 4 rows of P is the one that reads them. The next tile's keys are loaded during
+// the softmax and the product with V, its values during the next scores.
 template <int D, int BN, typename S> __global__ void __launch_bounds__(256, 2) attention_flash_f32(const S stamp, const Attention a) {
   constexpr int THREADS = 256, BM = 64, LD = D + 4, LDP = BN + 4;
   constexpr int CHUNKS = D / 4, STEP = THREADS / CHUNKS, COLUMNS = D / 64, NK = BN / 16;
@@ -426,9 +424,9 @@ template <int D, int BN, typename S> __global__ void __launch_bounds__(256, 2) a
           s[i][j] = fmaf(q[i].w, k[j].w, s[i][j]);
         }
     }
-    __syncthreads();  // every thread is done with these keys
+    __syncthreads();  // all threads are done with these keys
     if (key0 + BN < end) load(k_tile, key0 + BN, false);
-    else copy_commit();  // an empty group keeps the count
+    else copy_commit();  // an empty group, as copy_wait<1> counts groups
 
     if (key0 + BN - 1 > first) {
 #pragma unroll
@@ -480,7 +478,7 @@ template <int D, int BN, typename S> __global__ void __launch_bounds__(256, 2) a
           }
         }
     }
-    __syncthreads();  // and with these values
+    __syncthreads();  // all threads are done with these values
     if (key0 + BN < end) load(v_tile, key0 + BN, true);
     else copy_commit();
   }

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU
-# architecture from compute capability 8.0 on that the compiler knows, and PTX for
-# those to come. ARCHS="90a" limits it. With --check it builds for two architectures
+# Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU architecture
+# from compute capability 8.0 on that the compiler knows, and PTX for later ones. ARCHS
+# limits the architectures, as in ARCHS="90a". With --check it builds for two architectures
 # into build/check, and register spills are errors too.
 #
-# The compiler is that of CUDA_HOME, else of /usr/local/cuda, from CUDA 12.4 on; else
-# NVIDIA's from PyPI, which goes into build/cuda.
+# The compiler, CUDA 12.4 or later, is that of CUDA_HOME, else that of /usr/local/cuda,
+# else NVIDIA's from PyPI, which is installed into build/cuda.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fail() { echo "csrc/build.sh: $*" >&2; exit 1; }
 
-# version NVCC: 1000 * major + 10 * minor, 0 where it does not run.
+# version NVCC prints 1000 * major + 10 * minor, 0 if it does not run.
 version() {
 	local v
 	v=$("$1" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p') || true
@@ -19,7 +19,7 @@ version() {
 	echo $((${1:-0} * 1000 + ${2:-0} * 10))
 }
 
-# install puts NVIDIA's packages into build/cuda, once for each list of them.
+# install installs NVIDIA's packages into build/cuda, again if requirements.txt changes.
 install() {
 	local root=build/cuda stamp
 	stamp=$(cksum < csrc/requirements.txt)
@@ -29,8 +29,8 @@ install() {
 		echo "installing NVIDIA's compiler into $root" >&2
 		rm -rf $root
 		mkdir -p $root
-		# --target keeps out of the system's packages, so that pip takes it on
-		# externally managed systems too (Debian 12).
+		# --target leaves the system's packages alone, so that pip agrees on externally
+		# managed systems (Debian 12).
 		PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --no-deps --target $root -r csrc/requirements.txt >&2
 		# The linker looks for the names without a version.
 		for name in cublasLt cupti nvrtc; do
@@ -61,7 +61,7 @@ v=$(version "$nvcc")
 
 ptx=
 if [ -n "$check" ]; then
-	archs=${ARCHS:-80 90a}  # the least, and the one with paths of its own
+	archs=${ARCHS:-80 90a}  # the oldest, and the one with kernels of its own
 elif [ -n "${ARCHS:-}" ]; then
 	archs=$ARCHS
 else
@@ -87,7 +87,7 @@ else
 fi
 mkdir -p "$objects" "$(dirname $library)"
 
-# Everything is built again when the compiler, the flags or a header change.
+# A change of the compiler, the flags or a header rebuilds everything.
 state="$nvcc $v ${flags[*]}"
 if [ "$(cat $objects/.flags 2>/dev/null)" != "$state" ]; then
 	rm -f "$objects"/*.o
@@ -105,7 +105,7 @@ for source in csrc/*.cu; do
 	done
 done
 if [ ${#work[@]} -gt 0 ]; then
-	compile() { # an object appears only when it is whole
+	compile() { # an object gets its name only when it is complete
 		local source=$1 object
 		object=$objects/$(basename "$source" .cu).o
 		shift

@@ -1,5 +1,5 @@
-// Kernels that measure what the device can do, as floors for all others: the cost
-// of a launch, of a barrier over the whole grid, of reading and of copying memory.
+// Kernels that measure ceilings of the device: the time of a launch and of a barrier of
+// the whole grid, the rates of reading and copying memory.
 
 #include "rows.cuh"
 
@@ -10,10 +10,9 @@ __global__ void nothing_kernel() {
   gs_wait();
 }
 
-// The grid barrier that a persistent kernel would use: every CTA adds 1 to a
-// counter and waits until all CTAs of this round have. The counter only rises
-// within a launch, so that one word serves all rounds; the last CTA to leave puts
-// it back to 0.
+// The grid barrier that a persistent kernel would use: every CTA adds 1 to a counter and
+// waits until all CTAs of the round have. The counter is not reset between rounds, so one
+// word is enough. The last CTA of the launch sets it back to 0.
 __global__ void barriers_kernel(unsigned *counter, unsigned rounds) {
   gs_let_next();
   gs_wait();
@@ -33,7 +32,7 @@ __global__ void barriers_kernel(unsigned *counter, unsigned rounds) {
 
 constexpr int THREADS = 512;
 constexpr int DEPTH = 8;  // 16-byte accesses in flight per thread
-constexpr uint64_t TURN = (uint64_t)THREADS * DEPTH;  // vectors that a CTA takes at once
+constexpr uint64_t TURN = (uint64_t)THREADS * DEPTH;  // vectors of 16 bytes that a CTA accesses at once
 
 __device__ inline uint4 load_once(const uint4 *p) {
   uint4 v;
@@ -41,8 +40,8 @@ __device__ inline uint4 load_once(const uint4 *p) {
   return v;
 }
 
-// out ^= the exclusive or of all 32-bit words, the last filled up with zeros: a
-// use of every byte.
+// out ^= the exclusive or of all 32-bit words, the last one padded with zeros, so that
+// every byte is used.
 __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *p, uint64_t bytes, unsigned *out) {
   gs_let_next();
   gs_wait();
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__(THREADS) copy_kernel(uint4 *dst, const uint4 *
     reinterpret_cast<uint8_t *>(dst + vectors)[threadIdx.x] = reinterpret_cast<const uint8_t *>(src + vectors)[threadIdx.x];
 }
 
-// As many CTAs as fit at once, or as the work needs.
+// As many CTAs as are resident at once, or fewer if there is less work.
 int streaming_grid(gs_stream *s, uint64_t bytes) {
   const uint64_t need = (bytes / 16 + TURN - 1) / TURN, fit = 2 * (uint64_t)s->processors;
   return need < 1 ? 1 : need < fit ? need : fit;

@@ -1,4 +1,4 @@
-// What every kernel file shares: errors, the stream, launches, types, reductions.
+// Common to all kernel files: errors, the stream, launches, types, reductions.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include <atomic>
 #include <type_traits>
 
 #include "../cuda/abi.h"
@@ -13,54 +14,54 @@
 struct gs_stream {
   int device;
   cudaStream_t stream;
-  bool overlap;       // launch with programmatic stream serialization
+  bool overlap;       // launches use programmatic stream serialization
   int major, minor;   // compute capability
   int processors;     // SMs
-  int shared_per_block;  // bytes, after opting in
-  struct gs_blas_state *blas;  // of gemm.cu: handle, workspace, kept plans; made on first use
+  int shared_per_block;  // bytes, the most that a kernel can be allowed
+  struct gs_blas_state *blas;  // of gemm.cu: handle, workspace, plans; created at the first use
   struct {
     gs_ptr areas;             // 0: kernels do not stamp
     uint32_t count, used;
-    struct gs_stamp_taken *taken;  // who asked for areas, also where there was none
+    struct gs_stamp_taken *taken;  // the kernels that took areas, or would have if there were more
   } stamps;
 };
 
-// Kernels that can stamp are compiled twice, by the type S of their first parameter:
-// even a stamp that is off takes branches on the way to the first read, 45 ns a kernel
-// on an H200. S is their last template parameter.
+// A kernel that can stamp is compiled twice, with the type S of its first parameter being
+// gs_stamp or gs_unstamped: the branches of a stamp that is off delay the first read of a
+// kernel by 45 ns on an H200. S is the last template parameter.
 
-// Where a kernel stamps, by value, so that it is read together with the other
-// parameters: nowhere where area is null.
+// Where a kernel stamps; nowhere if area is null. A kernel parameter, so that it is read
+// together with the others.
 struct gs_stamp {
   uint64_t *area;
 };
 
-// The kernel does not stamp, and has no code for it.
+// The kernel has no code that stamps.
 struct gs_unstamped {};
 
-// Whether a launcher takes kernels of gs_stamp, else of gs_unstamped. A kernel's first
-// launch loads it, each of the two for itself.
+// Whether launchers use the kernels of gs_stamp, else those of gs_unstamped. The first
+// launch of either loads it.
 inline bool gs_stamping(const gs_stream *s) { return s->stamps.areas != 0; }
 
-// Who took an area.
+// The kernel that took an area.
 struct gs_stamp_taken {
   const char *name;
   uint32_t blocks;
 };
 
-// The next area of the stream, for the kernel of that name and so many blocks.
+// Takes the next area of the stream for a kernel and its grid.
 gs_stamp gs_next_stamp(gs_stream *s, const char *name, dim3 grid);
 
 // Frees what gemm.cu keeps in a stream.
 void gs_blas_release(gs_stream *s);
 
-// Keeps the words of a failure for gs_error and returns the status.
+// Keeps the message of a failure for gs_error and returns the status.
 int gs_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// Makes a device the calling thread's current one, which launches need.
+// Makes a device the current one of the calling thread, as launches need.
 int gs_use(int device);
 
-// Turns a cudaError_t into a status; what names the call.
+// Converts a cudaError_t to a status; what names the call.
 int gs_check(cudaError_t e, const char *what);
 
 #define GS_CHECK_SIZE(a)                                                                       \
@@ -69,7 +70,7 @@ int gs_check(cudaError_t e, const char *what);
       return gs_fail(GS_ARGUMENT, "%s: an argument struct of %u bytes, not %zu", __func__, (a)->size, sizeof *(a)); \
   } while (0)
 
-// What every launcher does first: checks the struct's size, and makes the stream's
+// The first line of every launcher: checks the size of the struct and makes the stream's
 // device current.
 #define GS_ENTER(s, a)                                    \
   do {                                                    \
@@ -80,21 +81,21 @@ int gs_check(cudaError_t e, const char *what);
 // How a kernel is launched, beyond its grid.
 struct gs_how {
   unsigned cluster = 1;  // blocks, along x, of a thread block cluster
-  // As much shared memory and as little L1 cache as there can be. An SM divides its
-  // memory anew only when it is idle, so that kernels which follow each other closely
-  // must ask for the same. Kernels that read much through the L1 cache are slower so.
+  // Prefer the most shared memory and the least L1 cache. An SM changes the division of
+  // its memory only while it is idle, so kernels that overlap must ask for the same one.
+  // Kernels that read much through the L1 cache become slower.
   bool most_shared = false;
 };
 
-// The first of some types, or void.
+// The first of the types, or void.
 template <typename First = void, typename...> struct gs_first {
   using type = First;
 };
 
-// Launches a kernel on the stream, overlapping the one before where the stream
-// says so. A kernel launched so must call gs_wait() before it touches anything
-// that an earlier kernel writes, and before it writes anything at all. A first
-// parameter that is a gs_stamp or gs_unstamped is not among the arguments.
+// Launches a kernel on the stream; it overlaps the kernel before it if the stream allows
+// that. The kernel must call gs_wait() before it reads or writes what an earlier kernel
+// writes, and before it writes anything. If its first parameter is a gs_stamp or a
+// gs_unstamped, that is not among the arguments.
 template <typename... Params, typename... Args>
 int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, gs_how how, Args... args) {
   if (int status = gs_use(s->device)) return status;
@@ -134,6 +135,17 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
   return gs_launch_as(s, name, kernel, grid, block, shared, gs_how(), args...);
 }
 
+// Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once
+// per kernel and device. Concurrent calls do no harm.
+template <auto kernel> int gs_allow_shared(const gs_stream *s, size_t bytes) {
+  static std::atomic<uint64_t> allowed{0};
+  const uint64_t bit = s->device < 64 ? uint64_t(1) << s->device : 0;
+  if (allowed.load() & bit) return GS_OK;
+  const int status = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), "cudaFuncSetAttribute");
+  if (status == GS_OK) allowed.fetch_or(bit);
+  return status;
+}
+
 // The names of each op's variants, null-terminated, by gs_variant's n.
 extern const char *const gs_embed_variants[];
 extern const char *const gs_layernorm_variants[];
@@ -165,11 +177,11 @@ __device__ inline uint64_t gs_globaltimer() {
   return t;
 }
 
-// Stamps start and end of a block: made before gs_wait(), which hides what it takes to
-// find the place; start() comes right after it, or after the first reads that follow,
-// which it then does not delay; the scope's end is the block's. One
-// thread does it for the block: best one that has nothing to do at the end. That of
-// gs_unstamped does nothing.
+// Stamps start and end of a block. The constructor runs before gs_wait(), which hides the
+// time it takes to compute the address. start() comes right after gs_wait(), or after the
+// first reads, so as not to delay them. The destructor, at the end of the kernel, stamps
+// the end. One thread stamps for the block, best one that is idle at the end. The
+// specialisation for gs_unstamped does nothing.
 template <typename S> class gs_stamped;
 
 template <> class gs_stamped<gs_unstamped> {
@@ -200,6 +212,8 @@ template <> class gs_stamped<gs_stamp> {
   uint64_t *slot;
 };
 
+__device__ inline uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
 __device__ inline float to_float(float v) { return v; }
 __device__ inline float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
 __device__ inline float to_float(__half v) { return __half2float(v); }
@@ -220,7 +234,7 @@ __device__ inline float warp_max(float v) {
   return v;
 }
 
-// act(x) by gs_activation.
+// act(x), act being a gs_activation:
 //   GS_GELU_TANH  x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //   GS_GELU_ERF   x/2 (1 + erf(x / sqrt(2)))
 __device__ inline float activate(float x, int act) {

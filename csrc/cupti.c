@@ -1,12 +1,12 @@
-// The cupti recorder: the functions of cuda/cupti/recorder.h by NVIDIA's CUPTI.
-// Only its headers are needed to build; libcupti is opened at run time.
-// csrc/build-cupti.sh builds this.
+// The CUPTI recorder: the functions of cuda/cupti/recorder.h by NVIDIA's CUPTI. Only its
+// headers are needed to build; libcupti is opened at run time. csrc/build-cupti.sh builds
+// this file.
 //
-// CUPTI writes activity records into buffers that it asks for, on threads of its
-// own or on those that call CUDA, and gives them back when they are full or
-// flushed. Here the buffers come from a pool of bounded size and wait in a list
-// until drain() reads them. A record has the struct of the CUPTI version that
-// wrote it: tables of offsets by version say where its fields are.
+// CUPTI writes activity records to buffers. It requests a buffer by a callback, on a
+// thread of its own or one that calls CUDA, and returns it when it is full or flushed.
+// The buffers come from a pool of bounded size; returned ones are in a list until drain()
+// reads them. The struct of a record depends on the version of libcupti: tables of
+// offsets by version say where its fields are.
 #define _GNU_SOURCE
 #include "../cuda/cupti/recorder.h"
 
@@ -28,8 +28,8 @@
 #error "the headers of CUPTI are too old: those of CUDA 12.4 or later are needed"
 #endif
 
-// The functions of libcupti that are used, with the types of their headers.
-// Those that are not of the list may be missing from a libcupti.
+// The functions of libcupti that are required, with the types of their headers. Others may
+// be missing from a libcupti.
 #define REQUIRED(F)                                                                                  \
   F(cuptiGetVersion) F(cuptiGetResultString) F(cuptiGetTimestamp) F(cuptiSubscribe)                  \
   F(cuptiUnsubscribe) F(cuptiEnableCallback) F(cuptiGetCallbackName) F(cuptiGetGraphNodeId)          \
@@ -48,10 +48,10 @@ static struct {
 } api;
 #undef MEMBER
 
-// Where the fields of a record are. A field that a struct lacks is at NONE.
+// The offsets of a record's fields are NONE if its struct has no such field.
 enum { NONE = 0xffff };
 
-// What all work of a GPU has.
+// The fields that all work of a GPU has.
 typedef struct {
   uint16_t start, end, device, context, stream, correlation, node, graph;
   uint16_t source;  // the node of the graph that was instantiated
@@ -62,7 +62,7 @@ typedef struct {
    offsetof(T, correlationId), offsetof(T, graphNodeId), offsetof(T, graphId), source}
 
 typedef struct {
-  uint32_t since;  // cuptiGetVersion from which on the struct is used
+  uint32_t since;  // the first cuptiGetVersion that uses the struct
   const char *name;
   work_layout work;
   uint16_t name_at, grid, block, registers, static_shared, dynamic_shared;
@@ -72,8 +72,8 @@ typedef struct {
   {since, #T, WORK(T, source), offsetof(T, name), offsetof(T, gridX), offsetof(T, blockX),                    \
    offsetof(T, registersPerThread), offsetof(T, staticSharedMemory), offsetof(T, dynamicSharedMemory)}
 
-// The versions are those of cupti_version.h, which struct came with which CUDA is in
-// NVIDIA's release notes of CUPTI.
+// The versions are those of cupti_version.h. NVIDIA's release notes of CUPTI say with
+// which CUDA a struct came.
 static const kernel_layout kernels[] = {
     KERNEL(18, CUpti_ActivityKernel8, NONE),  // CUDA 11.8
     KERNEL(19, CUpti_ActivityKernel9, NONE),  // CUDA 12.0
@@ -112,7 +112,7 @@ static const copy_layout copies[] = {
 
 static const copy_layout peer_copies[] = {COPY(18, CUpti_ActivityMemcpyPtoP4, NONE)};
 
-// Of a set there are no copyKind and srcKind; of memoryKind's 2 bytes the first counts.
+// A memset has no copyKind and srcKind. The first of the 2 bytes of memoryKind is its value.
 #define SET(since, T, source) {since, WORK(T, source), offsetof(T, bytes), NONE, NONE, offsetof(T, memoryKind)}
 
 static const copy_layout sets[] = {
@@ -153,9 +153,9 @@ static const sync_layout syncs[] = {
 #endif
 };
 
-enum { OLDEST = 18 };  // CUDA 11.8: the first with Hopper
+enum { OLDEST = 18 };  // CUDA 11.8, the first that supports Hopper
 
-// The last layout of a table that a version has.
+// The layout that a version of libcupti uses.
 #define LAYOUT(table, v) (&table[layout_index(&table[0].since, sizeof(table[0]), sizeof(table) / sizeof(table[0]), v)])
 
 static size_t layout_index(const uint32_t *since, size_t stride, size_t n, uint32_t version) {
@@ -165,7 +165,7 @@ static size_t layout_index(const uint32_t *since, size_t stride, size_t n, uint3
   return at;
 }
 
-// What CUPTI calls the kinds.
+// CUPTI's names of the kinds.
 static const CUpti_ActivityKind kinds[GS_CUPTI_KINDS] = {
     [GS_CUPTI_KERNEL] = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     [GS_CUPTI_MEMCPY] = CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -178,10 +178,10 @@ static const CUpti_ActivityKind kinds[GS_CUPTI_KINDS] = {
     [GS_CUPTI_EXTERNAL] = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
 };
 
-// Without these there is nothing to see; others may be refused.
+// The kinds without which recording fails; CUPTI may refuse others.
 static const uint64_t essential = 1 << GS_CUPTI_KERNEL;
 
-// An activity buffer: free, with CUPTI (out), or full of records to be read.
+// An activity buffer: free, held by CUPTI (out), or full of records to be read.
 typedef struct buffer {
   struct buffer *next;
   uint8_t *data;
@@ -201,12 +201,12 @@ static struct {
   int opened;
   uint64_t enabled;  // kinds
 
-  atomic_int recording;  // pushes are told to CUPTI
+  atomic_int recording;  // 0: off, 1: on, 2: on, and CUPTI records external correlation ids
   atomic_uint_fast64_t lost_pushes;
-  uint64_t lost_records, damaged;  // drain's side only
+  uint64_t lost_records, damaged;  // used only by the thread that drains
 
-  pthread_mutex_t mutex;  // of what follows
-  buffer *buffers;        // options.buffers of them; those without data are not made yet
+  pthread_mutex_t mutex;  // protects what follows
+  buffer *buffers;        // options.buffers of them, of which `made` have data
   uint32_t made;
   size_t buffer_size;
   buffer *free;
@@ -216,18 +216,18 @@ static struct {
   uint64_t lost_nodes;
   int32_t fatal;
 
-  // drain's place
+  // The state of drain.
   buffer *reading;
   CUpti_Activity *record;
-  gs_cupti_record *taken;  // nodes that were taken from the list
+  gs_cupti_record *taken;  // nodes taken from the list
   uint32_t taken_count, taken_next;
 } s = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-// What was pushed on a thread.
+// The tags pushed on a thread.
 enum { DEPTH = 32 };
 static __thread struct {
   uint32_t depth;
-  uint32_t told;  // bit of each level that CUPTI was told of
+  uint32_t correlated;  // a bit for each level that was pushed to CUPTI too
   uint64_t tags[DEPTH];
 } pushed;
 
@@ -243,7 +243,7 @@ static int32_t failed(gs_cupti_error *error, const char *call, CUptiResult code,
 
 // Buffers.
 
-// make_buffer makes one more, of zeros. The mutex is held.
+// make_buffer adds a buffer of zeros to the pool. The caller holds the mutex.
 static buffer *make_buffer(int touch) {
   if (s.made == s.options.buffers) return NULL;
   uint8_t *data = mmap(NULL, s.buffer_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (touch ? MAP_POPULATE : 0), -1, 0);
@@ -254,9 +254,9 @@ static buffer *make_buffer(int touch) {
 }
 
 static void CUPTIAPI requested(uint8_t **data, size_t *size, size_t *records) {
-  *data = NULL;  // CUPTI drops records then, and counts them
+  *data = NULL;  // without a buffer CUPTI drops records and counts them
   *size = 0;
-  *records = 0;  // as many as fit
+  *records = 0;  // no limit but the size
   pthread_mutex_lock(&s.mutex);
   if (s.opened) {
     buffer *b = s.free;
@@ -284,7 +284,7 @@ static void CUPTIAPI completed(CUcontext context, uint32_t stream, uint8_t *data
     b->out = 0;
     b->valid = valid < size ? valid : size;
     b->next = NULL;
-    if (!s.opened) break;  // of a recorder that is closed
+    if (!s.opened) break;  // from a recorder that has been closed
     if (s.last) {
       s.last->next = b;
     } else {
@@ -366,8 +366,8 @@ static int32_t check_version(uint32_t *version, gs_cupti_error *error) {
   return -1;
 }
 
-// load opens libcupti, once: when it has been subscribed to it stays. One that does
-// not fit is forgotten, so that another can be tried.
+// load opens libcupti once: after a subscription it stays open. One that is too old is
+// closed, so that another can be tried.
 static int32_t load(const char *path, uint32_t *version, gs_cupti_error *error) {
   if (s.library) return check_version(version, error);
   if (!find(path, error) && !check_version(version, error)) return 0;
@@ -377,7 +377,7 @@ static int32_t load(const char *path, uint32_t *version, gs_cupti_error *error) 
   return -1;
 }
 
-// release frees buffers but those that CUPTI still has, and the list of nodes.
+// release frees the list of nodes and all buffers except those that CUPTI still holds.
 static void release(void) {
   pthread_mutex_lock(&s.mutex);
   uint32_t kept = 0;
@@ -403,9 +403,8 @@ static void release(void) {
   pthread_mutex_unlock(&s.mutex);
 }
 
-// allocate makes the pool and the list of nodes. Of a recorder before this one
-// CUPTI may still have buffers, or have given them back since: they stay in the
-// pool, and so does their size.
+// allocate makes the pool and the list of nodes. Buffers of an earlier recorder that CUPTI
+// still held when it was closed stay in the pool, and so does their size.
 static int allocate(const gs_cupti_options *options) {
   int ok = 0;
   pthread_mutex_lock(&s.mutex);
@@ -439,13 +438,13 @@ static int allocate(const gs_cupti_options *options) {
   return ok;
 }
 
-// attribute sets one of CUPTI's attributes, and notes where it does not take it.
+// attribute sets one of CUPTI's attributes, or records that CUPTI refused it.
 static void attribute(CUpti_ActivityAttribute which, size_t size, void *value) {
   if (api.cuptiActivitySetAttribute(which, &size, value) != CUPTI_SUCCESS) s.state.unset |= 1ull << which;
 }
 
-// ask_who writes the name of CUPTI's subscriber, if that tells, in place of the text.
-static void ask_who(gs_cupti_error *error) {
+// name_subscriber replaces the text by the name of CUPTI's subscriber, if it has one.
+static void name_subscriber(gs_cupti_error *error) {
   error->text[0] = 0;
 #if CUPTI_API_VERSION >= 130000
   if (!api.cuptiSubscribe_v2) return;
@@ -478,7 +477,7 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   CUptiResult r = api.cuptiSubscribe(&s.subscriber, called_back, NULL);
   if (r) {
     failed(error, "cuptiSubscribe", r, 0);
-    if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) ask_who(error);
+    if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) name_subscriber(error);
     return -1;
   }
   if (!allocate(options)) {
@@ -489,7 +488,7 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
     return -1;
   }
 
-  // Thread ids as other recorders and the system have them.
+  // Thread ids are the system's, as in other recorders.
   r = api.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
   const char *call = "cuptiSetThreadIdType";
   if (!r) {
@@ -511,7 +510,7 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
     release();
     return failed(error, call, r, 0);
   }
-  api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);  // older ones refuse it
+  api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);  // older versions refuse it
   pthread_mutex_lock(&s.mutex);
   s.opened = 1;
   pthread_mutex_unlock(&s.mutex);
@@ -541,7 +540,7 @@ static int32_t start(gs_cupti_error *error) {
       return failed(error, "cuptiActivityEnable", r, k);
     }
   }
-  // A loop that asks whether an event has happened would fill the buffers.
+  // Else a loop that polls an event would fill the buffers.
   if (api.cuptiActivityEnableAllSyncRecords) api.cuptiActivityEnableAllSyncRecords(0);
   atomic_store(&s.recording, s.enabled >> GS_CUPTI_EXTERNAL & 1 ? 2 : 1);
   return 0;
@@ -549,7 +548,7 @@ static int32_t start(gs_cupti_error *error) {
 
 static void count_lost(void) {
   size_t n = 0;
-  if (!api.cuptiActivityGetNumDroppedRecords(NULL, 0, &n)) s.lost_records += n;  // it counts from the last call on
+  if (!api.cuptiActivityGetNumDroppedRecords(NULL, 0, &n)) s.lost_records += n;  // since the last call
 }
 
 static int32_t flush(int32_t forced, gs_cupti_error *error) {
@@ -559,7 +558,7 @@ static int32_t flush(int32_t forced, gs_cupti_error *error) {
   return r ? failed(error, "cuptiActivityFlushAll", r, 0) : 0;
 }
 
-// stop flushes before it disables: records of a kind that is off may be lost.
+// stop flushes before it disables the kinds, as records of a disabled kind may be lost.
 static int32_t stop(gs_cupti_error *error) {
   int32_t status = flush(1, error);
   disable();
@@ -575,8 +574,8 @@ static int32_t close_recorder(gs_cupti_error *error) {
   pthread_mutex_lock(&s.mutex);
   s.opened = 0;
   pthread_mutex_unlock(&s.mutex);
-  // Not cuptiFinalize: it is safe only on the way out of a CUDA call, with nothing
-  // running, and has crashed with graphs (release notes of CUDA 12.4 Update 1).
+  // Not cuptiFinalize: it is safe only at the exit of a CUDA call while nothing runs, and
+  // has crashed with graphs (release notes of CUDA 12.4 Update 1).
   CUptiResult r = api.cuptiUnsubscribe(s.subscriber);
   release();
   return r && !status ? failed(error, "cuptiUnsubscribe", r, 0) : status;
@@ -591,16 +590,16 @@ static void push(uint64_t tag) {
     return;
   }
   pushed.tags[at] = tag;
-  pushed.told &= ~(1u << at);
+  pushed.correlated &= ~(1u << at);
   if (atomic_load_explicit(&s.recording, memory_order_relaxed) == 2 &&
       api.cuptiActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, tag) == CUPTI_SUCCESS)
-    pushed.told |= 1u << at;
+    pushed.correlated |= 1u << at;
 }
 
 static void pop(void) {
   if (!pushed.depth) return;
   uint32_t at = --pushed.depth;
-  if (at < DEPTH && pushed.told >> at & 1) api.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, NULL);
+  if (at < DEPTH && pushed.correlated >> at & 1) api.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, NULL);
 }
 
 // Reading records.
@@ -690,7 +689,7 @@ static void read_overhead(const void *a, gs_cupti_record *r) {
   if (object == CUPTI_ACTIVITY_OBJECT_THREAD) r->thread = u32(a, l->thread);
 }
 
-// read_record gives 0 for a record of a kind that is not wanted.
+// read_record returns 0 for a record of a kind that is not used.
 static int read_record(const CUpti_Activity *a, gs_cupti_record *r) {
   memset(r, 0, sizeof(*r));
   switch (a->kind) {
@@ -730,7 +729,7 @@ static int read_record(const CUpti_Activity *a, gs_cupti_record *r) {
   }
 }
 
-// recycle returns the buffer that was read to the pool, full of zeros again.
+// recycle zeroes the buffer that was read and returns it to the pool.
 static void recycle(void) {
   buffer *b = s.reading;
   memset(b->data, 0, b->valid);
@@ -806,8 +805,8 @@ static int64_t now(clockid_t clock) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// clocks reads CUPTI's clock between two reads of each of the host's, and keeps
-// the time at which that took least.
+// clocks reads CUPTI's clock between two readings of each of the host's clocks, several
+// times, and keeps the shortest.
 static int32_t clocks(gs_cupti_clock *best, gs_cupti_error *error) {
   memset(error, 0, sizeof(*error));
   best->uncertainty = INT64_MAX;

@@ -1,10 +1,10 @@
-// The elementwise operations, of float32 or bfloat16 in float32 arithmetic:
+// The elementwise operations on float32 or bfloat16, in float32 arithmetic:
 //
 //   activate: y = act(x + bias)   x, y (M, N) of one type, bias (N) float32 or none
 //   add:      x = x + z           x (M, N) float32, z (M, N) float32 or bfloat16
 //
-// Rows are ldx, ldy, ldz apart; y may be x. A thread takes 16 bytes of its widest
-// operand, or one element where rows are not aligned, and in the plain variant.
+// Rows are ldx, ldy, ldz elements apart; y may be x. A thread computes 16 bytes of y or
+// x, or one element if rows are not aligned or in the variant naive.
 
 #include "rows.cuh"
 
@@ -15,7 +15,8 @@ namespace {
 
 constexpr int THREADS = 256;
 
-// `per_row` groups of WIDTH elements make a row; `groups` make the matrix.
+// A row has `per_row` groups of WIDTH elements, the matrix `groups`. A thread computes one
+// group.
 template <typename T, int WIDTH, int ACT, typename S>
 __global__ void __launch_bounds__(THREADS) activate_kernel(const S stamp, const T *x, T *y, const float *bias, unsigned groups, unsigned per_row,
                                                            int ldx, int ldy) {

@@ -4,11 +4,11 @@
 //   wte (V, C), wpe (P, C) of float32 or bfloat16
 //   x   (B, T, C) float32
 //
-// Rows t < pad of a sequence are idle and become 0. One CTA makes one row.
+// Rows t < pad of a sequence are idle: they become 0. One CTA computes one row.
 
 #include "rows.cuh"
 
-// There is one kernel: both names mean it, and the arguments have no variant.
+// Both names stand for the same kernel, and the arguments have no variant.
 const char *const gs_embed_variants[] = {"auto", "naive", nullptr};
 
 namespace {
@@ -23,16 +23,16 @@ __global__ void embed_kernel(const S stamp, const int *ids, const int *pos, cons
   const size_t row = (size_t)b * T + t;
   const int live = t - (pad ? *pad : 0);
   float *out = x + row * C;
-  const W *token = nullptr, *place = nullptr;
+  const W *token = nullptr, *position = nullptr;
   if (live >= 0) {
     token = wte + (size_t)ids[row] * C;
-    place = wpe + (size_t)(pos[b] + live) * C;
+    position = wpe + (size_t)(pos[b] + live) * C;
   }
   if (WIDE) {
     for (int c = 4 * threadIdx.x; c < C; c += 4 * blockDim.x)
-      store4(out + c, live >= 0 ? load4(token + c) + load4(place + c) : make_float4(0, 0, 0, 0));
+      store4(out + c, live >= 0 ? load4(token + c) + load4(position + c) : make_float4(0, 0, 0, 0));
   } else {
-    for (int c = threadIdx.x; c < C; c += blockDim.x) out[c] = live >= 0 ? to_float(token[c]) + to_float(place[c]) : 0.0f;
+    for (int c = threadIdx.x; c < C; c += blockDim.x) out[c] = live >= 0 ? to_float(token[c]) + to_float(position[c]) : 0.0f;
   }
 }
 

@@ -1,18 +1,19 @@
-// y = act(x W^T + bias), or y += it, by cuBLASLt: products of many rows.
+// y = act(x W^T + bias), or y += that, by cuBLASLt: products of many rows.
 //
 //   x (M, K) rows ldx apart   W (N, K)   y (M, N) rows ldy apart
 //
-// cuBLASLt is column-major: what it computes is D (N x M) = op(A) B with
+// cuBLASLt is column-major. It computes D (N x M) = op(A) B with
 //   A = W as (K x N), ld K, transposed;  B = x as (K x M), ld ldx;  D = y, ld ldy.
-// Products are CUBLAS_COMPUTE_32F: float32 inputs are multiplied as float32, never
-// as TF32. Split-K partial sums are added in float32 in a fixed order, so that a
-// plan gives the same bits each time.
+// The compute type is CUBLAS_COMPUTE_32F: float32 inputs are multiplied as float32, not
+// as TF32. Partial sums of split-K are added in float32 in a fixed order, so an algorithm
+// gives the same bits each time.
 //
-// A plan (descriptors and algorithm) is made once per shape, types and epilogue, and
-// kept in the stream. cuBLASLt does bias, ReLU and tanh-GELU in its epilogue where it
-// can; what an epilogue can't do, gs_activate does afterwards, as the plan's text says.
+// A plan, the descriptors and the algorithm of a product, is made once for each
+// combination of shape, types and epilogue, and kept in the stream. The epilogue of
+// cuBLASLt adds the bias and applies ReLU or tanh-GELU if it can; gs_activate does the
+// rest, and the plan's text says so.
 //
-// cuBLASLt is opened at run time: where nothing needs it, it need not be there.
+// cuBLASLt is opened at run time: programs that do not need it run without it.
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -52,8 +53,8 @@ struct library {
   decltype(&cublasLtMatmulAlgoInit) algorithm_init;
 };
 
-std::mutex opening;
-library opened;         // written once, under the mutex, before `ready`
+std::mutex opening;     // held while `opened` and `ready` are read or written
+library opened;
 bool ready;
 
 const library *get_library() {
@@ -67,7 +68,7 @@ int blas_check(cublasStatus_t e, const char *what) {
 
 // ---------------------------------------------------------------- plans
 
-// M, N, K, ldx, ldy, dtype, y_type, act, accumulate, bias_kind, alignment of the pointers in bytes, up to 16.
+// M, N, K, ldx, ldy, dtype, y_type, act, accumulate, bias_kind, alignment of all pointers in bytes, at most 16.
 using key = std::tuple<int, int, int, int, int, int, int, int, int, int, int>;
 
 struct plan {
@@ -100,7 +101,7 @@ void destroy_descriptors(const library *lt, plan &p) {
   p.w = p.x = p.y = nullptr;
 }
 
-// The handle and the workspace of the stream, made on first use, which allocates.
+// The stream's handle and workspace, allocated at the first use.
 int get_state(gs_stream *s, gs_blas_state **out) {
   if (s->blas) {
     *out = s->blas;
@@ -112,7 +113,7 @@ int get_state(gs_stream *s, gs_blas_state **out) {
   int e = gs_check(cudaStreamIsCapturing(s->stream, &capturing), "cudaStreamIsCapturing");
   if (e) return e;
   if (capturing != cudaStreamCaptureStatusNone)
-    return gs_fail(GS_UNSUPPORTED, "the first cuBLASLt plan of a stream cannot be made during capture: get a plan before");
+    return gs_fail(GS_UNSUPPORTED, "the first cuBLASLt product of a stream cannot be prepared during capture: call gs_linear_plan_get before");
   e = gs_check(cudaSetDevice(s->device), "cudaSetDevice");
   if (e) return e;
   gs_blas_state *b = new (std::nothrow) gs_blas_state{};
@@ -130,15 +131,15 @@ int get_state(gs_stream *s, gs_blas_state **out) {
 }
 
 int alignment(const gs_linear_args *a) {
-  // 0, as in a plan asked for without buffers, counts as aligned.
+  // 0, a plan requested without buffers, counts as aligned.
   const uint64_t all = a->x | a->w | a->y | a->bias | a->bias_bf16;
   int n = 16;
   while (n > 1 && all % n) n /= 2;
   return n;
 }
 
-// Which bias there is for cuBLASLt, which adds one of the output's type: 0 none, 1
-// float32, 2 bfloat16 for the epilogue and float32 for gs_activate, 3 bfloat16 only.
+// The bias that is given; cuBLASLt adds one of the output's type. 0: none, 1: float32, 2:
+// bfloat16 for the epilogue and float32 for gs_activate, 3: bfloat16.
 int bias_kind(const gs_linear_args *a) {
   if (a->y_type == GS_BF16 && a->bias_bf16) return a->bias ? 2 : 3;
   return a->bias ? 1 : 0;
@@ -148,18 +149,18 @@ key key_of(const gs_linear_args *a) {
   return key(a->M, a->N, a->K, a->ldx, a->ldy, a->dtype, a->y_type, a->act, a->accumulate != 0, bias_kind(a), alignment(a));
 }
 
-// Fills p's descriptors. level 0: all in the epilogue; 1: the activation apart; 2:
-// bias and activation apart. *possible is false where the level is the same as the
-// one before, or can't be expressed.
+// Creates p's descriptors. level 0: bias and activation in the epilogue; 1: activation by
+// gs_activate; 2: bias and activation by gs_activate. *possible becomes false if the level
+// equals the one before it or cannot be expressed.
 int describe(gs_blas_state *b, const gs_linear_args *a, int level, plan &p, bool *possible) {
   const library *lt = b->lt;
   const int kind = bias_kind(a);
   const bool inner_bias = level < 2 && kind != 0;
   const bool inner_act = level < 1 && a->act != GS_ACT_NONE;
   *possible = !(level == 0 && a->act == GS_GELU_ERF) && !(level == 1 && a->act == GS_ACT_NONE) && !(level == 2 && kind == 0);
-  // A bfloat16 output takes a bfloat16 bias only.
+  // For a bfloat16 output cuBLASLt takes only a bfloat16 bias.
   if (inner_bias && a->y_type == GS_BF16 && kind == 1) *possible = false;
-  // gs_activate adds a float32 bias only.
+  // gs_activate takes only a float32 bias.
   if (!inner_bias && kind != 0 && !a->bias) *possible = false;
   if (!*possible) return GS_OK;
 
@@ -181,7 +182,7 @@ int describe(gs_blas_state *b, const gs_linear_args *a, int level, plan &p, bool
   if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
   if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (!e && inner_bias) {
-    // The heuristic looks at the alignment of the address only.
+    // The heuristic uses only the alignment of the address.
     const void *any = reinterpret_cast<const void *>((uintptr_t)b->workspace + alignment(a) % 16);
     e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any);
     if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
@@ -192,8 +193,8 @@ int describe(gs_blas_state *b, const gs_linear_args *a, int level, plan &p, bool
   return blas_check(e, "a cuBLASLt descriptor");
 }
 
-// The heuristic's best algorithms, fastest first by its own estimate. Finding none
-// is no failure: *found is 0.
+// Gets up to `most` algorithms from the heuristic, by its estimate fastest first. *found
+// may be 0, which is not a failure.
 int ask(gs_blas_state *b, const gs_linear_args *a, const plan &p, int most, cublasLtMatmulHeuristicResult_t *results, int *found) {
   const library *lt = b->lt;
   *found = 0;
@@ -201,7 +202,7 @@ int ask(gs_blas_state *b, const gs_linear_args *a, const plan &p, int most, cubl
   int e = blas_check(lt->preference_create(&want), "cublasLtMatmulPreferenceCreate");
   if (e) return e;
   const size_t workspace = kWorkspace;
-  // No sums in the output's type, which may be bfloat16, nor in place.
+  // Split-K sums in float32, not in the output's type, which may be bfloat16, nor in place.
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   const uint32_t bytes = alignment(a);
   cublasStatus_t c = lt->preference_set(want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
@@ -224,8 +225,8 @@ int ask(gs_blas_state *b, const gs_linear_args *a, const plan &p, int most, cubl
   return e;
 }
 
-// Tiles by cublasLtMatmulTile_t, from 8x8 = 1 to 32x256 = 34. Later ones are shown by
-// number.
+// The names of cublasLtMatmulTile_t from 8x8 = 1 to 32x256 = 34. Later ones are shown as
+// numbers.
 const char *const tiles[] = {"auto",   "8x8",     "8x16",    "16x8",    "8x32",    "16x16",   "32x8",   "8x64",   "16x32",
                              "32x16",  "64x8",    "32x32",   "32x64",   "64x32",   "32x128",  "64x64",  "128x32", "64x128",
                              "128x64", "64x256",  "128x128", "256x64",  "64x512",  "128x256", "256x128", "512x64", "64x96",
@@ -256,7 +257,8 @@ void keep(gs_blas_state *b, plan &p, const cublasLtMatmulAlgo_t &algorithm, size
            p.later_act == GS_ACT_NONE ? "" : p.later_bias ? " and activation" : ", then activation");
 }
 
-// The kept plan of a product; the heuristic's first where there is none.
+// Returns the plan of a product, and makes one with the heuristic's first algorithm if there
+// is none.
 int get_plan(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, plan **out) {
   if (a->gain) return gs_fail(GS_UNSUPPORTED, "cuBLASLt does not normalise its input: up to %d rows only", GS_GEMV_ROWS);
   if (a->dtype == GS_F32 && a->y_type == GS_BF16)
@@ -313,13 +315,13 @@ int run(gs_stream *s, gs_blas_state *b, plan &p, const gs_linear_args *a, const 
   return gs_activate(s, &next);
 }
 
-// Microseconds of one run: the least mean of three series. The matrices stay in the
-// L2 cache as far as they fit.
+// Measures the microseconds of a run: the least mean of three series. The matrices stay in
+// L2 as far as they fit.
 int measure(gs_stream *s, gs_blas_state *b, plan &p, const gs_linear_args *a, const cublasLtMatmulHeuristicResult_t &c, cudaEvent_t from,
             cudaEvent_t to, float *microseconds) {
   int runs = 3;
   *microseconds = 0;
-  for (int series = 0; series < 4; series++) {  // the first warms up, and says how many runs take 0.5 ms
+  for (int series = 0; series < 4; series++) {  // the first is warm-up and sets the number of runs that take 0.5 ms
     int e = gs_check(cudaEventRecord(from, s->stream), "cudaEventRecord");
     for (int i = 0; i < runs && !e; i++) e = run(s, b, p, a, &c.algo, c.workspaceSize);
     if (!e) e = gs_check(cudaEventRecord(to, s->stream), "cudaEventRecord");
@@ -415,7 +417,7 @@ extern "C" int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const g
   if (e) return e;
   cublasLtMatmulAlgo_t algorithm;
   memcpy(&algorithm, in->algorithm, sizeof algorithm);
-  // First whether there is such an algorithm at all, as what was stored may be damaged.
+  // Check that the algorithm exists at all, as the stored data may be damaged.
   const cudaDataType_t in_type = a->dtype == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F, out_type = a->y_type == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
   int32_t id = -1;
   size_t written;
@@ -426,7 +428,7 @@ extern "C" int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const g
           CUBLAS_STATUS_SUCCESS ||
       b->lt->check(b->handle, p->desc, p->w, p->x, p->y, p->y, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
       result.workspaceSize > kWorkspace)
-    return gs_fail(GS_ARGUMENT, "cuBLASLt refuses the stored plan of a product of (%d, %d) by (%d, %d)", a->M, a->K, a->N, a->K);
+    return gs_fail(GS_ARGUMENT, "cuBLASLt does not accept the stored algorithm for a product of (%d, %d) by (%d, %d)", a->M, a->K, a->N, a->K);
   keep(b, *p, algorithm, result.workspaceSize, in->candidates, in->microseconds);
   return GS_OK;
 }

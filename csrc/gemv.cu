@@ -2,24 +2,20 @@
 //
 //   x (M, K)  W (N, K)  y (M, N), M <= GS_GEMV_ROWS
 //
-// The time is that of reading W once, so all here serves to keep many bytes of it
-// in flight, from the first moment on. There are two kernels: the one of
-// gemv_bulk.cuh, for compute capability 9.0 and aligned rows, and the one here, for
-// all else:
+// The time is that of reading W once, so the kernels keep many bytes of W in flight from
+// the start. There are two kernels: that of gemv_bulk.cuh, for compute capability 9.0 and
+// aligned rows, and the one here for all other cases:
 //
-// * A warp owns R rows of W, or one of S equal parts of each (split-K inside the
-//   block; partial sums meet in shared memory and are added in a fixed order). A
-//   lane reads chunks of 16 bytes, R*U of them before it uses the first.
-// * W is constant, so the first R*U chunks are asked for before gs_wait(), while
-//   the kernel before this one still ends. For the matrices of gpt2 124M that is
-//   all of W.
-//// * x goes to shared memory as float32, once per block, normalised on the way if
-//   asked; bias, and y where it accumulates, are read long before they are used.
-// * The next chunks are asked for before the sums of a row are reduced.
+// * A warp has R rows of W, or one of S equal parts of each (split-K in the block;
+//   partial sums are added through shared memory in a fixed order). A lane loads R*U
+//   chunks of 16 bytes before it uses the first.
+// * W is constant, so the first R*U chunks are loaded before gs_wait(), while the kernel
+//   before this one ends. For the matrices of gpt2 124M that is all of W.
+// * x is stored in shared memory as float32, once per block, normalised if there is a
+//   norm. bias, and y if it accumulates, are read long before they are used.
+// * The next chunks are loaded before the sums of a row are reduced.
 //
-// All sums are float32, in an order that depends on shape and device only.
-
-#include <atomic>
+// All sums are float32, in an order that depends on shape and device alone.
 
 #include "linear.cuh"
 
@@ -35,19 +31,19 @@ struct gemv_params {
   void *y;                   // (rows, N), ldy apart; bfloat16 or float32
   int rows, N, K, ldx, ldy;
   int x_bf16, y_bf16;
-  int x_vector, norm_vector; // four elements of x, of gain and shift can be read at once
+  int x_vector, norm_vector; // whether four elements of x, or of gain and shift, can be read at once
   int act, accumulate;
   float eps;
   int splits;                // S: warps that share a row
-  int blocks;                // row blocks; a thread block takes every gridDim.x-th
-  int stream;                // W is larger than the L2 cache can keep: let it leave first
-  int64_t ahead;             // bytes of W that are asked into the L2 cache before gs_wait()
+  int blocks;                // blocks of rows; a thread block takes every gridDim.x-th
+  int stream;                // W is too large for the L2 cache: evict it first
+  int64_t ahead;             // bytes of W that are prefetched into L2 before gs_wait()
 };
 
-// How a product is done, see gs_gemv.
+// The parameters of a gs_gemv.
 struct gemv_way {
-  int ring;       // bytes of shared memory for W per block of the bulk kernel, 0 for the wide one
-  int64_t ahead;  // bytes of W that its blocks ask into the L2 cache before gs_wait()
+  int ring;       // bytes of shared memory for W per block of the bulk kernel; 0: not that kernel
+  int64_t ahead;  // bytes of W that its blocks prefetch into L2 before gs_wait()
 };
 
 constexpr gemv_way ways[] = {
@@ -56,7 +52,7 @@ constexpr gemv_way ways[] = {
     {100 << 10, 24ll << 20},  // GS_GEMV_AHEAD: half of the L2 cache of an H200
 };
 
-// 16 bytes of W, or zeros.
+// Loads 16 bytes of W, or zeros if not valid.
 __device__ inline uint4 load_chunk(const void *p, bool valid, uint64_t policy) {
   uint4 v;
   asm volatile(
@@ -72,14 +68,14 @@ __device__ inline uint4 load_chunk(const void *p, bool valid, uint64_t policy) {
 }
 
 #if __CUDA_ARCH__ >= 900
-// Asks for bytes of constant memory in the L2 cache: both multiples of 16.
+// Prefetches constant memory into L2. Address and bytes are multiples of 16.
 __device__ inline void prefetch_l2(const void *p, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
 }
 #endif
 
-// The same where rows are not aligned to 16 bytes or the last chunk is partial:
-// n elements, the rest zeros.
+// Loads a chunk of n elements, the rest zeros: for rows that are not aligned to 16 bytes
+// and for partial chunks.
 __device__ inline uint4 load_chunk_slowly(const float *p, int n) {
   uint32_t v[4];
 #pragma unroll
@@ -97,7 +93,7 @@ __device__ inline uint4 load_chunk_slowly(const __nv_bfloat16 *p, int n) {
   return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-// Four elements of a chunk as float32: all of a float32 chunk, half of a bfloat16 one.
+// Four elements of a chunk as float32: all of a float32 chunk, a half of a bfloat16 chunk.
 template <typename W>
 __device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
   if (sizeof(W) == 4) {
@@ -114,9 +110,9 @@ __device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
   }
 }
 
-// Four elements of row m of x from column k on, zeros past the end: one by one, where
-// rows are not aligned. Not through the read-only cache: the kernel before this one
-// wrote them.
+// Four elements of row m of x from column k on, zeros past the end. One by one, for rows
+// that are not aligned, and not through the read-only cache, as the kernel before this
+// one wrote them.
 __device__ inline float4 load_x(const gemv_params &p, int m, int k) {
   float v[4];
   const size_t at = (size_t)m * p.ldx + k;
@@ -136,9 +132,9 @@ __device__ inline float4 load_some(const float *v, int k, int n) {
                      k + 3 < n ? __ldg(v + k + 3) : 0);
 }
 
-// Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step
-// a lane keeps one half of its values and gives the other to its partner. Lane l
-// ends with the sum of value l / (32/V).
+// Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step a lane
+// keeps half of its values and passes the other half to its partner. Lane l returns the
+// sum of value l / (32/V).
 template <int V, int OFFSET = 16>
 __device__ inline float warp_sums(const float (&v)[V]) {
   static_assert(V >= 1 && V <= 32 && (V & (V - 1)) == 0, "a power of two");
@@ -159,7 +155,7 @@ __device__ inline float warp_sums(const float (&v)[V]) {
   }
 }
 
-// Sums each of M values over the block; every thread gets all of them.
+// Sums each of M values over the block; every thread gets all sums.
 template <int M>
 __device__ inline void block_sums(float (&v)[M], float *partial) {
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -173,7 +169,8 @@ __device__ inline void block_sums(float (&v)[M], float *partial) {
   }
 }
 
-// Blocks of 256 threads that must fit an SM: what its registers allow without spills.
+// Blocks of 256 threads per SM for which the compiler limits registers: the most without
+// spills.
 constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2 ? 3 : 2; }
 
 template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
@@ -181,12 +178,12 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
   constexpr int E = 16 / sizeof(W);   // elements of a chunk
   constexpr int Q = E / 4;            // float4 of x per chunk
   constexpr int V = R * M;            // sums of a warp
-  constexpr int A = V == 1 ? 4 : V <= 4 ? 2 : 1;  // chains of additions per sum, against latency
+  constexpr int A = V == 1 ? 4 : V <= 4 ? 2 : 1;  // independent chains of additions per sum, to hide their latency
 
   gs_let_next();
 
-  // x: element k of row m is in float4 (m*Q + k/4%Q)*KC + k/E, so that neighbouring
-  // lanes read neighbouring float4. Then gain and shift.
+  // x: element k of row m is in float4 number (m*Q + k/4%Q)*KC + k/E, so that neighbouring
+  // lanes read neighbouring float4. gain and shift follow.
   extern __shared__ float4 xs[];
   __shared__ float partial[2][kMaxWarps * V];
 
@@ -221,8 +218,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
     }
   };
 
-  // Which sum this thread finishes: a lane's own where a warp has whole rows, else
-  // the first subs*V threads.
+  // The sum that this thread finishes: its lane's own if a warp has whole rows, else the
+  // first subs*V threads finish one each.
   const int sum = S == 1 ? lane / (32 / V) : (int)threadIdx.x % V;
   const int out_sub = S == 1 ? sub : (int)threadIdx.x / V;
   const int out_m = sum % M, out_r = out_sub * R + sum / M;
@@ -265,7 +262,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
   stamped.start();
 
   load_old(block);
-  // Several reads are under way before the first is stored.
+  // Several loads are in flight before the first is stored.
   const int all = M * units;
   auto keep = [&](int i, float4 v) {
     const int m = M == 1 ? 0 : i / units, f = i - m * units;
@@ -309,7 +306,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
   }
 
   if (p.gain) {
-    // LayerNorm: mean, then the mean square of what differs from it.
+    // LayerNorm: the mean, then the mean square of the differences from it.
     __syncthreads();
     float mean[M] = {}, scale[M] = {};
     for (int f = threadIdx.x; f < units; f += blockDim.x)
@@ -390,12 +387,12 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
       }
       float total = warp_sums<V>(v);
       if (S > 1) {
-        float *meet = partial[turn & 1];  // two, so that one barrier per turn is enough
-        if (lane % (32 / V) == 0) meet[warp * V + lane / (32 / V)] = total;
+        float *sums = partial[turn & 1];  // two buffers, so that one barrier per turn is enough
+        if (lane % (32 / V) == 0) sums[warp * V + lane / (32 / V)] = total;
         __syncthreads();
         if (out) {
           total = 0;
-          for (int i = 0; i < S; i++) total += meet[(out_sub * S + i) * V + sum];
+          for (int i = 0; i < S; i++) total += sums[(out_sub * S + i) * V + sum];
         }
       }
       const int n = done * block_rows + out_r;
@@ -419,40 +416,27 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-// Lets a kernel have all of the shared memory of a block: once per kernel and device.
-// A second thread doing it again does no harm.
-template <auto kernel>
-int allow_shared(gs_stream *s) {
-  static std::atomic<uint64_t> allowed{0};
-  const uint64_t bit = 1ull << (s->device & 63);
-  if (s->device <= 63 && (allowed.load() & bit)) return GS_OK;
-  int e = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s->shared_per_block - 4096),
-                   "cudaFuncSetAttribute");
-  if (!e) allowed.fetch_or(bit);
-  return e;
-}
-
 #include "gemv_bulk.cuh"
 
 template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
-int launch(gs_stream *s, gemv_params p, size_t shared, const gemv_way &way) {
+int launch(gs_stream *s, gemv_params p, size_t shared) {
   auto kernel = gemv_kernel<W, M, R, U, ALIGNED, Stamp>;
   const int chunks = divide_up(p.K, 16 / (int)sizeof(W));
 
-  // Splits: first so many that a warp reads its part of a row in few batches, then,
-  // for few rows, until there are 16 warps per SM or a lane has 3 chunks at most.
+  // Rows are split until a warp reads its part of a row in few batches; if W has few rows,
+  // further, until there are 16 warps per SM or a lane has at most 3 chunks.
   int S = 1;
   auto part = [&] { return divide_up(chunks, S); };
   while (S < kMaxWarps && part() > 256) S *= 2;
   while (S < kMaxWarps && (int64_t)p.N * S < (int64_t)s->processors * 16 * R && part() > 96) S *= 2;
-  // Smaller blocks where there would be less than one per SM.
+  // Smaller blocks if there would be less than one per SM.
   int warps = kMaxWarps;
   while (warps > 2 && warps > S && divide_up(p.N, warps / S * R) < s->processors) warps /= 2;
   p.splits = S;
   p.blocks = divide_up(p.N, warps / S * R);
 
-  // As many thread blocks as can be resident; all with the same number of turns, or
-  // one less.
+  // As many thread blocks as can be resident, all of which have the same number of turns
+  // or one less.
   const int by_registers = resident(M, R, U) * kMaxWarps / warps;
   const int by_shared = (int)((s->shared_per_block + 1024) / (shared + 4096));
   int fit = by_registers < by_shared ? by_registers : by_shared;
@@ -462,29 +446,29 @@ int launch(gs_stream *s, gemv_params p, size_t shared, const gemv_way &way) {
   const int grid = divide_up(p.blocks, turns);
 
   if (shared > 40 * 1024) {
-    int e = allow_shared<gemv_kernel<W, M, R, U, ALIGNED, Stamp>>(s);
+    int e = gs_allow_shared<gemv_kernel<W, M, R, U, ALIGNED, Stamp>>(s, s->shared_per_block - 4096);
     if (e) return e;
   }
   return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * warps), shared, p);
 }
 
-// One row of W, or a part of one, per warp: 4 chunks per lane where that is all of it,
-// else 8.
+// A row of W, or a part of one, per warp: 4 chunks in flight per lane if that is all of
+// it, else 8.
 template <typename W, int M, typename Stamp>
-int one_row(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &way) {
+int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
   const int chunks = p.K / (16 / (int)sizeof(W));
   int part = chunks;
   for (int S = 1; S < kMaxWarps && (part > 256 || ((int64_t)p.N * S < (int64_t)s->processors * 16 && part > 96));) {
     S *= 2;
     part = divide_up(chunks, S);
   }
-  if (part <= 128) return launch<W, M, 1, 4, true, Stamp>(s, p, shared, way);
-  return launch<W, M, 1, 8, true, Stamp>(s, p, shared, way);
+  if (part <= 128) return launch<W, M, 1, 4, true, Stamp>(s, p, shared);
+  return launch<W, M, 1, 8, true, Stamp>(s, p, shared);
 }
 
-// The rows of W per warp and the chunks of each in flight, by rows of x (M) and the
-// size of W: with many rows of x the reads of x from shared memory would take longer
-// than those of W from memory, if several rows of W did not share them.
+// Chooses the rows of W per warp and the chunks of each in flight, by the rows of x (M)
+// and the size of W. With many rows of x, reading x from shared memory would take longer
+// than reading W from memory if several rows of W did not share the reads.
 template <typename W, int M, typename Stamp>
 int choose(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &way) {
   constexpr int E = 16 / sizeof(W);
@@ -493,19 +477,16 @@ int choose(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &wa
     int e = try_bulk<W, M, Stamp>(s, p, way, &taken);
     if (e || taken) return e;
   }
-  if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false, Stamp>(s, p, shared, way);
+  if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false, Stamp>(s, p, shared);
   const int chunks = p.K / E;
-  // 128 KB per SM and more: W comes in several turns, whatever is chosen.
+  // From 128 KB per SM on, W takes several turns in any case.
   const bool large = (int64_t)p.N * chunks >= (int64_t)s->processors * 8192;
-  if constexpr (M == 8) {
-    if (large) return launch<W, M, 4, 2, true, Stamp>(s, p, shared, way);
-    return launch<W, M, 2, 4, true, Stamp>(s, p, shared, way);
-  } else if constexpr (M == 4) {
-    if (large) return launch<W, M, 4, 2, true, Stamp>(s, p, shared, way);
-    return launch<W, M, 2, 4, true, Stamp>(s, p, shared, way);
+  if constexpr (M >= 4) {
+    if (large) return launch<W, M, 4, 2, true, Stamp>(s, p, shared);
+    return launch<W, M, 2, 4, true, Stamp>(s, p, shared);
   } else {
-    if (large) return launch<W, M, 2, 4, true, Stamp>(s, p, shared, way);
-    return one_row<W, M, Stamp>(s, p, shared, way);
+    if (large) return launch<W, M, 2, 4, true, Stamp>(s, p, shared);
+    return one_row<W, M, Stamp>(s, p, shared);
   }
 }
 
@@ -528,14 +509,14 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
   p.accumulate = a->accumulate;
   p.eps = a->eps;
   p.norm_vector = a->K % E == 0 && a->gain % 16 == 0 && a->shift % 16 == 0;
-  // Past 32 MB a matrix pushes everything else out of the L2 cache (50 MB on H100 and
-  // H200) and is gone itself when its turn comes again.
+  // A matrix of more than 32 MB would evict everything else from the L2 cache (50 MB on
+  // H100 and H200), and itself, before it is read again.
   p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
   p.ahead = way.ahead;
   const size_t x_size = p.x_bf16 ? 2 : 4, y_size = p.y_bf16 ? 2 : 4;
 
   for (int m = 0; m < a->M;) {
-    // As many rows of x at once as shared memory holds; W is read again for others.
+    // As many rows of x at a time as shared memory has room for; W is read again for others.
     int M = a->M - m >= 5 ? 8 : a->M - m >= 3 ? 4 : a->M - m;
     size_t shared;
     for (;; M /= 2) {

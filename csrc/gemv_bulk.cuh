@@ -1,49 +1,49 @@
-// Included by gemv.cu, inside its namespace: the matrix-vector kernel whose weights
-// come by bulk copies into shared memory (compute capability 9.0).
+// A part of gemv.cu, inside its namespace: the matrix-vector kernel that loads weights
+// into shared memory by bulk copies (compute capability 9.0).
 //
-// * A block per SM has its share of the rows of W, which lie side by side. One warp
-//   asks for them, V rows at a time, into a ring of stages; it needs no registers
-//   for what is under way and depends on no other kernel, so it begins before
-//   gs_wait() and fills the ring. With `ahead`, it then asks for the rows that
-//   follow into the L2 cache.
-// * Blocks are small enough (threads, registers, shared memory) that those of two or
-//   three kernels fit an SM: the next product's ring fills while this one computes.
-// * The other warps form groups. The P warps of a group share a row: a lane has the
-//   same U chunks of 16 bytes of every row, and so keeps its part of x, normalised
-//   where asked, in registers. Groups take stages in turn.
-// * Partial sums of all rows meet in shared memory, after one barrier at the end.
+// * There is a block per SM. It has contiguous rows of W. One warp copies them, V rows at
+//   a time, to a ring of stages in shared memory. Copies in flight take no registers, and
+//   W depends on no other kernel, so this warp fills the ring before gs_wait(). With
+//   `ahead`, it then prefetches the rows that follow into L2.
+// * Blocks are small enough (threads, registers, shared memory) that an SM has room for
+//   those of two or three kernels: the ring of the next product is filled while this one
+//   computes.
+// * The other warps form groups. The P warps of a group share a row: a lane has the same
+//   U chunks of 16 bytes of every row, so it keeps its part of x, normalised if there is
+//   a norm, in registers. Groups take stages in turn.
+// * The partial sums of all rows are in shared memory and are added after one barrier at
+//   the end.
 //
 // The order of a sum depends on K, M and types alone.
 
-constexpr int kBulkWarps = 16;   // with the one that copies
-constexpr int kBulkStages = 32;  // at most
-constexpr int kPiece = 16384;    // bytes asked into the L2 cache at once
+constexpr int kBulkWarps = 16;        // at most, with the one that copies
+constexpr int kBulkStages = 32;       // at most
+constexpr int kPrefetchBytes = 16384; // bytes of a prefetch
 
 struct bulk_params {
   gemv_params g;
-  int rows, extra;  // of W per block; the first `extra` blocks have one more
-  int ahead;    // bytes of a block's rows that are asked for before gs_wait()
+  int rows, extra;  // rows of W per block; the first `extra` blocks have one more
+  int ahead;    // bytes of a block's rows that are copied or prefetched before gs_wait()
   int parts;    // P: warps that share a row
-  float rest, over_rest, over_all;  // elements of x in the last part of a row, 1 over them, 1 over all
+  float rest, over_rest, over_all;  // elements of x in the last part of a row; the inverses of it and of K
   int groups;
   int stages;
-  int batches;  // room for partial sums: batches of V rows of the block with most rows
+  int batches;  // batches of V rows in the block with the most rows, for which there is room for partial sums
 };
 
-// Whether a lane's chunks and sums fit the registers.
+// Whether a lane's part of x fits its registers.
 template <typename W> constexpr bool bulk_fits(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 64; }
-// Rows at once: enough independent chains of additions, few enough registers.
+// Rows of a stage: enough independent chains of additions, few enough registers.
 __host__ __device__ constexpr int bulk_rows(int M, int U) { return M <= 4 && U == 1 ? 4 : 2; }
-// Blocks of so many threads whose registers must fit an SM. For one row of x, 18 warps
-// twice: 56 registers a thread, so that three kernels of 8 warps leave room for two
-// blocks of attention.
+// Blocks per SM, and threads per block, for which the compiler limits registers. For one
+// row of x, two blocks of 18 warps: 56 registers per thread, so that three kernels of 8
+// warps leave room for two blocks of attention.
 template <typename W> constexpr int bulk_resident(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 16 ? 2 : 1; }
 template <typename W> constexpr int bulk_threads(int M, int U) {
   return M * U * (16 / (int)sizeof(W)) <= 8 ? 576 : 32 * kBulkWarps;
 }
 
 #if __CUDA_ARCH__ >= 900
-__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 __device__ inline void barrier_init(uint64_t *b, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
@@ -74,8 +74,8 @@ __device__ inline void bulk_copy(void *to, const void *from, int bytes, uint64_t
       "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
       : "memory");
 }
-// A barrier of some warps of the block.
-__device__ inline void meet(int barrier, int threads) {
+// A barrier of `threads` threads of the block.
+__device__ inline void barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 #endif
@@ -90,7 +90,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
 
   extern __shared__ __align__(128) uint4 ring[];  // (stages, V, KC) chunks of W, then (P, batches*V*M) sums
   __shared__ __align__(8) uint64_t full[kBulkStages], empty[kBulkStages];
-  __shared__ float2 stats[kBulkWarps][M];  // of a warp's part of x: mean, sum of squares of what differs from it
+  __shared__ float2 stats[kBulkWarps][M];  // of a warp's part of x: mean, sum of squared differences from it
 
   const int KC = p.K / E, stage_chunks = V * KC;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -120,11 +120,11 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #pragma unroll 1
     for (int i = 0; i < min(bp.stages, batches); i++) fetch(i, i);
-    // Pieces, so that requests of other blocks come in between.
+    // Several small prefetches, so that those of other blocks are served in between.
     const int end = (int)min((int64_t)rows * KC * 16, (int64_t)bp.ahead);
 #pragma unroll 1
-    for (int at = bp.stages * stage_chunks * 16; at < end; at += kPiece)
-      prefetch_l2(reinterpret_cast<const char *>(w) + at, min(kPiece, end - at));
+    for (int at = bp.stages * stage_chunks * 16; at < end; at += kPrefetchBytes)
+      prefetch_l2(reinterpret_cast<const char *>(w) + at, min(kPrefetchBytes, end - at));
   }
   __syncthreads();
 
@@ -149,10 +149,10 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
   for (int u = 0; u < U; u++) {
     const int c = (part * U + u) * 32 + lane;
     valid[u] = c < KC;
-    chunk[u] = min(c, KC - 1);  // times an x of zeros
+    chunk[u] = min(c, KC - 1);  // x is 0 where not valid
   }
 
-  // Constants first: the bias of the sum that this thread finishes, gain and shift.
+  // Constants are loaded before gs_wait(): the bias of the sum that this thread finishes, gain and shift.
   auto out_row = [&](int i) { return M == 1 ? i : i % rows; };
   auto out_m = [&](int i) { return M == 1 ? 0 : i / rows; };
   const int mine = threadIdx.x;
@@ -162,7 +162,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     return p.accumulate ? __ldcg(static_cast<const float *>(p.y) + (size_t)out_m(i) * p.ldy + row0 + out_row(i)) : 0.0f;
   };
   const float bias = has ? load_bias(mine) : 0.0f;
-  float gain[E], shift[E];  // of one of the lane's chunks
+  float gain[E], shift[E];  // of one of the lane's chunks at a time
   auto load_norm = [&](int u) {
 #pragma unroll
     for (int e = 0; e < E; e += 4) {
@@ -176,7 +176,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     }
   };
   if (U == 1 && p.gain) load_norm(0);
-  // Elements of x in the parts of a row but the last, in the last, and 1 over those of mine.
+  // Elements of x in each part of a row but the last; in the last; the inverse for this warp's part.
   constexpr float FULL = 32 * U * E;
   const float rest = bp.rest, own = part == P - 1 ? bp.over_rest : 1.0f / FULL;
 
@@ -184,7 +184,6 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
 
   gs_wait();
   stamped.start();
-
 
   float x[M][U][E];
 #pragma unroll
@@ -213,8 +212,9 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
   const float old = has ? load_old(mine) : 0.0f;
 
   if (p.gain) {
-    // LayerNorm. A warp takes mean and squares of its part; then, with one barrier,
-    // those of all parts are put together (Chan, Golub, LeVeque, 1983).
+    // LayerNorm. A warp computes mean and squares of its part. After one barrier, each
+    // thread combines those of all parts (T. Chan, G. Golub, R. LeVeque, Algorithms for
+    // computing the sample variance, 1983).
 #pragma unroll
     for (int m = 0; m < M; m++) {
       float sum = 0, squares = 0;
@@ -233,12 +233,12 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
       squares = warp_sum(squares);
       if (lane == 0) stats[warp][m] = make_float2(mean, squares);
     }
-    meet(1 + group, 32 * P);
+    barrier_sync(1 + group, 32 * P);
     float mean[M], scale[M];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-      // About the mean of the first part, which is near enough: what cancels in the
-      // last line is at most P times the result.
+      // Differences from the mean of the first part, so that the terms that cancel in the
+      // last line are at most P times the result.
       const float about = stats[group * P][m].x;
       float sum = 0, between = 0, within = 0;
 #pragma unroll 2
@@ -301,7 +301,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     if (lane % LANES == 0) sums[part * room + batch * V * M + lane / LANES] = total;
     stage += bp.groups;
   }
-  meet(0, consumers);
+  barrier_sync(0, consumers);
 
 #pragma unroll 1
   for (int i = mine; i < rows * M; i += consumers) {
@@ -320,8 +320,8 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
 #endif
 }
 
-// Launches the kernel with U chunks per lane, or says that its shared memory is not
-// enough.
+// Launches the kernel with U chunks per lane. taken becomes false if it needs more shared
+// memory than a block can have.
 template <typename W, int M, int U, typename Stamp>
 int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *taken) {
   constexpr int V = bulk_rows(M, U);
@@ -341,29 +341,28 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   bp.groups = (kBulkWarps - 1) / bp.parts;
   if (bp.groups < 1) bp.groups = 1;
   if (bp.groups > bp.batches) bp.groups = bp.batches;
-  bp.groups = divide_up(bp.batches, divide_up(bp.batches, bp.groups));  // as few as end in as many turns
+  bp.groups = divide_up(bp.batches, divide_up(bp.batches, bp.groups));  // the fewest that need no more turns
   bp.stages = way.ring / stage_bytes;
   if (bp.stages < 2) bp.stages = 2;
   if (bp.stages > kBulkStages) bp.stages = kBulkStages;
   if (bp.stages >= bp.batches) {
     bp.stages = bp.batches;
   } else {
-    // A stage is always of the same group, which then knows that the phase before
-    // the one it waits for is over: a barrier tells only odd phases from even ones.
+    // Each stage belongs to one group, which then knows that the phase before the one it
+    // waits for is over: an mbarrier distinguishes only odd from even phases.
     if (bp.groups > bp.stages) bp.groups = bp.stages;
     bp.stages -= bp.stages % bp.groups;
   }
   const size_t shared = (size_t)bp.stages * stage_bytes + (size_t)bp.parts * bp.batches * V * M * 4;
   *taken = shared + 4096 <= (size_t)s->shared_per_block;
   if (!*taken) return GS_OK;
-  int e = allow_shared<gemv_bulk<W, M, U, Stamp>>(s);
+  int e = gs_allow_shared<gemv_bulk<W, M, U, Stamp>>(s, s->shared_per_block - 4096);
   if (e) return e;
   return gs_launch_as(s, "gemv", kernel, dim3(grid), dim3(32 * (bp.parts * bp.groups + 1)), shared, {1, true}, bp);
 }
 
-// Takes the product where the device and its shapes allow it: compute capability 9.0,
-// aligned rows of W, of x and of gain, chunks and sums that fit registers and shared
-// memory.
+// Launches the bulk kernel if device and shapes allow it (taken becomes true): compute
+// capability 9.0, aligned rows of W, x, gain and shift, and an x that fits the registers.
 template <typename W, int M, typename Stamp>
 int try_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *taken) {
   constexpr int E = 16 / sizeof(W);

@@ -1,16 +1,16 @@
-// LayerNorm, with the residual add before it where there is one:
+// LayerNorm, after a residual addition if add is given:
 //
 //   x = x + add
 //   y = (x - mean(x)) / sqrt(var(x) + eps) * gain + bias
 //
-//   x    (M, C) float32, rows ldx apart; written only where add is given
+//   x    (M, C) float32, rows ldx apart; written only if add is given
 //   add  (M, C) float32 or bfloat16, rows ldadd apart, or none
 //   gain, bias (C) float32
 //   y    (M, C) float32 or bfloat16, rows ldy apart
 //
-// mean(x) is the sum over C; var(x) is the mean of (x - mean)^2, in a second pass
-// over values that stay in registers, so that x is read once and nothing cancels.
-// Rows up to 1024 channels belong to one warp, longer ones (to 4096) to four.
+// var(x) is the mean of (x - mean)^2 over C, computed in a second pass over values that
+// stay in registers: x is read once and nothing cancels. A row of up to 1024 channels
+// belongs to one warp, one of up to 4096 to four warps.
 
 #include "rows.cuh"
 
@@ -30,8 +30,8 @@ struct LayerNorm {
 
 constexpr int WARPS = 4;  // of a CTA
 
-// The sum over the threads that share a row: a warp or the CTA. Every thread gets
-// the same bits, since each adds the same terms in the same order.
+// The sum over the threads that share a row: a warp or the CTA. All threads get the same
+// bits, as each adds the same terms in the same order.
 template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch) {
   v = warp_sum(v);
   if (ROW_WARPS == 1) return v;
@@ -43,14 +43,14 @@ template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch
   return sum;
 }
 
-// Each thread holds VECTORS float4 of its row. EARLY fetches gain and bias, which
-// no kernel writes, while the kernel before still runs: it costs registers, and
-// pays where few rows make latency count.
+// Each thread holds VECTORS float4 of its row. EARLY loads gain and bias, which no kernel
+// writes, while the kernel before this one runs. That takes registers, and is faster for
+// few rows, where latency decides.
 template <int VECTORS, int ROW_WARPS, bool EARLY, typename S>
 __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, LayerNorm p) {
   __shared__ float scratch[2][WARPS];
   gs_let_next();
-  constexpr int STRIDE = 128 * ROW_WARPS;  // elements that one turn of the row's threads covers
+  constexpr int STRIDE = 128 * ROW_WARPS;  // elements that the threads of a row load at once
   const int warp = threadIdx.x / 32;
   const int first = 4 * (ROW_WARPS == 1 ? threadIdx.x % 32 : threadIdx.x);
   const int row = ROW_WARPS == 1 ? blockIdx.x * WARPS + warp : blockIdx.x;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
     const int c = first + i * STRIDE;
     v[i] = c < p.C ? load4(x + c) : make_float4(0, 0, 0, 0);
   }
-  stamped.start();  // while the reads are under way
+  stamped.start();  // while the loads are in flight
   if (p.add) {
     if (p.add_bf16) {
       const __nv_bfloat16 *add = (const __nv_bfloat16 *)p.add + (size_t)row * p.ldadd;
@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
   }
 }
 
-// The plain kernel: one CTA per row, three loops over it, any shape.
-constexpr int PLAIN_THREADS = 256;
+// The variant naive: one CTA per row, three loops over the row, any shape.
+constexpr int NAIVE_THREADS = 256;
 
 __device__ inline float block_sum(float v, float *scratch) {
   v = warp_sum(v);
@@ -136,12 +136,12 @@ __device__ inline float block_sum(float v, float *scratch) {
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
   __syncthreads();
   float sum = 0.0f;
-  for (int i = 0; i < PLAIN_THREADS / 32; i++) sum += scratch[i];
+  for (int i = 0; i < NAIVE_THREADS / 32; i++) sum += scratch[i];
   return sum;
 }
 
-template <typename S> __global__ void __launch_bounds__(PLAIN_THREADS) layernorm_naive_kernel(const S stamp, LayerNorm p) {
-  __shared__ float scratch[PLAIN_THREADS / 32];
+template <typename S> __global__ void __launch_bounds__(NAIVE_THREADS) layernorm_naive_kernel(const S stamp, LayerNorm p) {
+  __shared__ float scratch[NAIVE_THREADS / 32];
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
   gs_wait();
@@ -149,19 +149,19 @@ template <typename S> __global__ void __launch_bounds__(PLAIN_THREADS) layernorm
   const size_t row = blockIdx.x;
   float *x = p.x + row * p.ldx;
   float sum = 0.0f;
-  for (int c = threadIdx.x; c < p.C; c += PLAIN_THREADS) {
+  for (int c = threadIdx.x; c < p.C; c += NAIVE_THREADS) {
     float v = x[c];
     if (p.add) {
       v += p.add_bf16 ? to_float(((const __nv_bfloat16 *)p.add)[row * p.ldadd + c]) : ((const float *)p.add)[row * p.ldadd + c];
-      x[c] = v;  // read again by this thread only
+      x[c] = v;  // no other thread reads it
     }
     sum += v;
   }
   const float mean = block_sum(sum, scratch) / p.C;
   float squares = 0.0f;
-  for (int c = threadIdx.x; c < p.C; c += PLAIN_THREADS) squares += (x[c] - mean) * (x[c] - mean);
+  for (int c = threadIdx.x; c < p.C; c += NAIVE_THREADS) squares += (x[c] - mean) * (x[c] - mean);
   const float scale = 1.0f / sqrtf(block_sum(squares, scratch) / p.C + p.eps);
-  for (int c = threadIdx.x; c < p.C; c += PLAIN_THREADS) {
+  for (int c = threadIdx.x; c < p.C; c += NAIVE_THREADS) {
     const float y = (x[c] - mean) * scale * p.gain[c] + p.bias[c];
     if (p.y_bf16)
       ((__nv_bfloat16 *)p.y)[row * p.ldy + c] = from_float<__nv_bfloat16>(y);
@@ -170,7 +170,7 @@ template <typename S> __global__ void __launch_bounds__(PLAIN_THREADS) layernorm
   }
 }
 
-constexpr int EARLY_ROWS = 64;  // up to here latency counts, beyond it bandwidth
+constexpr int EARLY_ROWS = 64;  // up to here the time is latency, beyond it bandwidth
 
 template <int VECTORS, int ROW_WARPS, typename S> int launch(gs_stream *s, const LayerNorm &p) {
   const int rows = ROW_WARPS == 1 ? WARPS : 1;  // of a CTA
@@ -178,8 +178,8 @@ template <int VECTORS, int ROW_WARPS, typename S> int launch(gs_stream *s, const
   return gs_launch(s, "layernorm", kernel, dim3((p.M + rows - 1) / rows), 32 * WARPS, 0, p);
 }
 
-template <typename S> int layernorm(gs_stream *s, const LayerNorm &p, bool plain) {
-  if (plain) return gs_launch(s, "layernorm", layernorm_naive_kernel<S>, dim3(p.M), PLAIN_THREADS, 0, p);
+template <typename S> int layernorm(gs_stream *s, const LayerNorm &p, bool naive) {
+  if (naive) return gs_launch(s, "layernorm", layernorm_naive_kernel<S>, dim3(p.M), NAIVE_THREADS, 0, p);
   if (p.C <= 384) return launch<3, 1, S>(s, p);
   if (p.C <= 768) return launch<6, 1, S>(s, p);
   if (p.C <= 1024) return launch<8, 1, S>(s, p);
@@ -200,6 +200,6 @@ extern "C" int gs_layernorm(gs_stream *s, const gs_layernorm_args *a) {
   const bool wide = a->C % 4 == 0 && gs_wide(a->x, a->ldx, 4, 4) && gs_wide(a->y, a->ldy, gs_bytes(a->y_type), 4) &&
                     (!a->add || gs_wide(a->add, a->ldadd, gs_bytes(a->add_type), 4)) && gs_aligned(a->gain, 16) &&
                     gs_aligned(a->bias, 16);
-  const bool plain = a->variant == 1 || !wide || a->C > 4096;
-  return gs_stamping(s) ? layernorm<gs_stamp>(s, p, plain) : layernorm<gs_unstamped>(s, p, plain);
+  const bool naive = a->variant == 1 || !wide || a->C > 4096;
+  return gs_stamping(s) ? layernorm<gs_stamp>(s, p, naive) : layernorm<gs_unstamped>(s, p, naive);
 }

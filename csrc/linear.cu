@@ -1,9 +1,9 @@
-// y = act(norm(x) W^T + bias), or y += it: which kernel does it, and the plain one.
+// y = act(norm(x) W^T + bias), or y += that: the choice of the kernel, and the naive one.
 //
 //   x (M, K)  W (N, K)  y (M, N)
 //
-// The plain kernel multiplies tiles in shared memory, all in float32. It is right
-// for every shape, type and epilogue, and is what the others are checked against.
+// The naive kernel multiplies tiles in shared memory in float32. It takes every shape,
+// type and epilogue; the others are checked against it.
 
 #include "linear.cuh"
 
@@ -13,15 +13,15 @@ namespace {
 
 enum { kAuto, kNaive, kGemv, kBlas, kFirst, kEnd = kFirst + GS_GEMV_KINDS };
 
-// The kind behind "gemv" and "auto". Asking for weights ahead pays where they are far
-// more than what the blocks take at once, as in lm_head; elsewhere it costs (H200).
+// The kind that "gemv" and "auto" use. Prefetching into L2 is faster if W is much larger
+// than what the blocks copy at once, as in lm_head, and slower otherwise (on an H200).
 gs_gemv best(const gs_linear_args *a) {
   const int64_t bytes = (int64_t)a->N * a->K * (a->dtype == GS_F32 ? 4 : 2);
   return bytes > 32 << 20 ? GS_GEMV_AHEAD : GS_GEMV_BULK;
 }
 
 constexpr int kTile = 64;  // rows and columns of y per block
-constexpr int kDeep = 16;  // of K at a time
+constexpr int kDeep = 16;  // columns of x and W at a time
 constexpr int kThreads = 256;
 
 template <typename X, typename W, typename S>
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X 
     __syncthreads();
   }
 
-  // A thread sums four rows and four columns, 16 apart.
+  // A thread computes four rows by four columns, 16 apart.
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   float acc[4][4] = {};
   for (int k0 = 0; k0 < K; k0 += kDeep) {
@@ -118,7 +118,7 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
   return gs_stamping(s) ? naive<gs_stamp>(s, a) : naive<gs_unstamped>(s, a);
 }
 
-// The variant of "auto": matrix-vector kernels for few rows, else cuBLASLt.
+// "auto" is a matrix-vector kernel for few rows, else cuBLASLt.
 extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
   GS_ENTER(s, a);
   if ((a->dtype != GS_F32 && a->dtype != GS_BF16) || (a->y_type != GS_F32 && a->y_type != GS_BF16))

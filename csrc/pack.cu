@@ -1,12 +1,12 @@
-// Converts a matrix on its way into the form that the kernels read:
+// Converts a matrix to the type and layout that the kernels read:
 //
 //   dst[r, c] = src[r, c]   or, transposed,   dst[c, r] = src[r, c]
 //
 //   src (rows, cols), dense; dst rows lddst apart; each float32, bfloat16 or float16
 //
-// Values go through float32; narrower types are rounded to nearest even. The
-// transposition passes through a tile of shared memory, so that both sides are
-// accessed along rows.
+// Values are converted through float32 and rounded to nearest, ties to even. The
+// transposition passes through a tile in shared memory, so that source and destination
+// are both accessed along rows.
 
 #include "rows.cuh"
 
@@ -21,20 +21,20 @@ __device__ inline void store8(float *p, const float *v) {
   store4(p + 4, make_float4(v[4], v[5], v[6], v[7]));
 }
 
-// Two elements as the word they make in memory.
+// Two 16-bit elements as a 32-bit word.
 template <typename T> __device__ inline unsigned word(float low, float high) {
   const T a = from_float<T>(low), b = from_float<T>(high);
   return *reinterpret_cast<const unsigned short *>(&a) | (unsigned)*reinterpret_cast<const unsigned short *>(&b) << 16;
 }
 
 template <typename T> __device__ inline void store8(T *p, const float *v) {
-  // Said to the assembler itself: the compiler makes four narrow stores of this.
+  // In assembly, as the compiler would emit four narrow stores.
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(word<T>(v[0], v[1])), "r"(word<T>(v[2], v[3])),
                "r"(word<T>(v[4], v[5])), "r"(word<T>(v[6], v[7]))
                : "memory");
 }
 
-// A thread converts WIDTH elements of a row, 8 of them or one.
+// A thread converts WIDTH elements of a row: 8 or 1.
 template <typename S, typename D, int WIDTH>
 __global__ void __launch_bounds__(THREADS) convert_kernel(const S *src, D *dst, uint64_t groups, unsigned per_row, int lddst) {
   gs_let_next();
@@ -57,9 +57,9 @@ __global__ void __launch_bounds__(THREADS) convert_kernel(const S *src, D *dst, 
   }
 }
 
-// A CTA turns a TILE x TILE part. Warps read and write two elements per lane where
-// rows allow it (pairs_in, pairs_out). The odd tile width spreads columns over the
-// banks of shared memory.
+// A CTA transposes a tile of TILE x TILE elements. Lanes read and write two elements at a
+// time if rows are aligned for that (pairs_in, pairs_out). The odd width of the tile
+// avoids bank conflicts.
 constexpr int TILE = 64;
 
 template <typename S, typename D>
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS) transpose_kernel(const S *src, D *dst
     const int r = i + warp;
     if (row0 + r >= rows) continue;
     const S *from = src + (size_t)(row0 + r) * cols + col0;
-    if (pairs_in && col0 + 2 * lane < cols) {  // then cols is even, and the pair is whole
+    if (pairs_in && col0 + 2 * lane < cols) {  // cols is even, so the pair is whole
       const Pair<S> p = reinterpret_cast<const Pair<S> *>(from)[lane];
       tile[r][2 * lane] = to_float(p.a);
       tile[r][2 * lane + 1] = to_float(p.b);
@@ -109,7 +109,7 @@ template <typename S, typename D> int pack(gs_stream *s, const gs_pack_args *a) 
     const bool in = a->cols % 2 == 0 && gs_aligned(a->src, 2 * sizeof(S));
     const bool out = a->rows % 2 == 0 && a->lddst % 2 == 0 && gs_aligned(a->dst, 2 * sizeof(D));
     const int across = (a->cols + TILE - 1) / TILE;
-    // The grid's second extent ends at 65535: taller matrices go in parts.
+    // The second dimension of a grid is at most 65535: taller matrices take several launches.
     constexpr int MOST = 65535 * TILE;
     for (int row = 0; row < a->rows; row += MOST) {
       const int rows = a->rows - row < MOST ? a->rows - row : MOST;

@@ -1,12 +1,11 @@
-// Wide access for the kernels that work row by row: four elements at once, of
-// either type, as float32.
+// Access to four elements of a row at once, float32 or bfloat16, as float32.
 #pragma once
 
 #include "common.cuh"
 
 inline bool gs_aligned(gs_ptr p, unsigned bytes) { return p % bytes == 0; }
 
-// Whether rows that begin at p, ld elements of element_bytes apart, can be read by
+// Whether rows that begin at p, ld elements of element_bytes bytes apart, can be read as
 // vectors of `width` elements.
 inline bool gs_wide(gs_ptr p, int ld, unsigned element_bytes, int width) {
   return gs_aligned(p, element_bytes * width) && ld % width == 0;

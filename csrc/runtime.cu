@@ -1,7 +1,7 @@
-// What is not an operation: the library itself, devices, memory, streams, events,
-// copies, graphs, modules compiled at run time, the profiler's switch. Each is a
-// thin layer over the CUDA runtime that turns its failures into a status with
-// words. No call before gs_device_get creates a context.
+// Everything but operations: the library itself, devices, memory, streams, events, copies,
+// graphs, modules compiled at run time, the profiler's switch. Each is a thin layer over
+// the CUDA runtime that converts failures to a status and a message. No call before
+// gs_device_get creates a context.
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ int gs_fail(int status, const char *format, ...) {
 
 int gs_check(cudaError_t e, const char *what) {
   if (e == cudaSuccess) return GS_OK;
-  cudaGetLastError();  // a failure that does not last must not fail the next call too
+  cudaGetLastError();  // clears the error, which would else be returned by a later call too
   return gs_fail((int)e, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
@@ -42,8 +42,8 @@ extern "C" const char *gs_error(void) { return error_text; }
     if (int status_ = (call)) return status_;        \
   } while (0)
 
-// The calling thread's current device. cudaSetDevice is not free, so what was set
-// last is remembered; nobody else in the process sets it on threads that call here.
+// The calling thread's current device, to save calls of cudaSetDevice. Nobody else in the
+// process sets the device on threads that call this library.
 static thread_local int current_device = -1;
 
 int gs_use(int device) {
@@ -61,7 +61,7 @@ extern "C" int gs_versions(int *driver, int *runtime) {
   *driver = 0;
   *runtime = CUDART_VERSION;
   cudaError_t e = cudaDriverGetVersion(driver);
-  if (e == cudaErrorInsufficientDriver) {  // a driver so old that the runtime does not tell its version
+  if (e == cudaErrorInsufficientDriver) {  // the driver is so old that the runtime does not return its version
     cudaGetLastError();
     return GS_OK;
   }
@@ -190,7 +190,7 @@ extern "C" int gs_stream_create(int device, gs_stream **out) {
 
 extern "C" int gs_stream_destroy(gs_stream *s) {
   TRY(gs_use(s->device));
-  // What a captured or running kernel still uses must not go before it is done.
+  // Kernels that still run use what is freed here.
   int status = gs_check(cudaStreamSynchronize(s->stream), "cudaStreamSynchronize");
   gs_blas_release(s);
   delete[] s->stamps.taken;
@@ -301,8 +301,8 @@ extern "C" int gs_copy(gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes,
 extern "C" int gs_copy_now(int device, uint64_t dst, uint64_t src, uint64_t bytes, int direction) {
   TRY(gs_use(device));
   TRY(gs_check(cudaMemcpy((void *)dst, (const void *)src, bytes, kind(direction)), "cudaMemcpy"));
-  // From pageable memory the last part may still be under way, and streams that do
-  // not block would not wait for it.
+  // A copy from pageable memory may return before its last part has arrived, and
+  // non-blocking streams would not wait for it.
   if (direction == GS_TO_HOST) return GS_OK;
   return gs_check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
 }
@@ -316,7 +316,7 @@ extern "C" int gs_set(gs_stream *s, gs_ptr p, int byte, uint64_t bytes) {
 
 struct gs_graph {
   int device;
-  cudaGraph_t graph;      // as captured: profilers refer to its nodes
+  cudaGraph_t graph;      // as captured, with the nodes that profilers refer to
   cudaGraphExec_t ready;  // instantiated
 };
 
@@ -358,7 +358,7 @@ extern "C" int gs_capture_abandon(gs_stream *s) {
   cudaGraph_t graph = nullptr;
   cudaError_t e = cudaStreamEndCapture(s->stream, &graph);
   if (graph) cudaGraphDestroy(graph);
-  if (e == cudaErrorStreamCaptureInvalidated) {  // what is dropped may be broken
+  if (e == cudaErrorStreamCaptureInvalidated) {  // no failure, as the graph is discarded
     cudaGetLastError();
     return GS_OK;
   }
@@ -388,8 +388,8 @@ extern "C" int gs_graph_destroy(gs_graph *g) {
 
 // ---------------------------------------------------------------- module
 
-// NVRTC is opened by path, the driver's functions come from the runtime, so that the
-// library needs neither at build time nor to be loaded.
+// NVRTC is opened by path, and the driver's functions come from the runtime, so that this
+// library can be built and loaded without either.
 static struct {
   void *handle;
   decltype(&nvrtcVersion) version;
@@ -414,7 +414,7 @@ static struct {
   decltype(&cuGetErrorString) error;
 } driver;
 
-static std::mutex module_mutex;  // of the two tables while they are filled
+static std::mutex module_mutex;  // held while the two tables are filled
 static bool driver_ready;
 
 static int open_driver(void) {
@@ -447,9 +447,9 @@ static int open_driver(void) {
 
 static int check_driver(CUresult r, const char *what) {
   if (r == CUDA_SUCCESS) return GS_OK;
-  const char *words = nullptr;
-  driver.error(r, &words);
-  return gs_fail((int)r, "%s: %s", what, words ? words : "unknown error");
+  const char *message = nullptr;
+  driver.error(r, &message);
+  return gs_fail((int)r, "%s: %s", what, message ? message : "unknown error");
 }
 
 static int check_nvrtc(nvrtcResult r, const char *what) {
@@ -460,8 +460,8 @@ static int check_nvrtc(nvrtcResult r, const char *what) {
 extern "C" int gs_nvrtc_open(const char *path, int *version) {
   std::lock_guard<std::mutex> hold(module_mutex);
   if (!nvrtc.handle) {
-    // NVRTC opens its builtins by name when it compiles; where they lie beside it
-    // and not on the loader's path, they are found because they are loaded already.
+    // NVRTC opens its builtins by name when it compiles. They are loaded here, so that it
+    // finds them even if their folder, NVRTC's own, is not on the loader's path.
     if (const char *slash = strrchr(path, '/')) {
       char pattern[4096];
       snprintf(pattern, sizeof pattern, "%.*s/libnvrtc-builtins.so.*", (int)(slash - path), path);
@@ -509,7 +509,7 @@ extern "C" int gs_module_compile(int device, const char *source, const char *nam
                                  uint64_t log_bytes, gs_module **out) {
   if (!nvrtc.handle) return gs_fail(GS_NVRTC, "NVRTC is not open");
   TRY(gs_use(device));
-  TRY(gs_check(cudaFree(nullptr), "cudaFree"));  // makes the context, which the driver's calls need
+  TRY(gs_check(cudaFree(nullptr), "cudaFree"));  // creates the context, which the driver's functions need
   TRY(open_driver());
   int major = 0, minor = 0;
   TRY(gs_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute"));
@@ -568,7 +568,7 @@ extern "C" int gs_module_function(gs_module *m, const char *name, void **out) {
   return GS_OK;
 }
 
-// More dynamic shared memory than 48 KiB must be asked for.
+// Allows a function more than 48 KiB of dynamic shared memory.
 static int allow_shared(void *function, uint32_t bytes) {
   if (bytes <= 48 * 1024) return GS_OK;
   return check_driver(driver.set((CUfunction)function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes), "cuFuncSetAttribute");
@@ -596,7 +596,7 @@ extern "C" int gs_function_occupancy(int device, void *function, int block_threa
 
 // ---------------------------------------------------------------- profiler
 
-// Of cuda_profiler_api.h, which the PyPI packages leave out.
+// From cuda_profiler_api.h, which the PyPI packages do not have.
 extern "C" cudaError_t CUDARTAPI cudaProfilerStart(void);
 extern "C" cudaError_t CUDARTAPI cudaProfilerStop(void);
 

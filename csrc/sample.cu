@@ -1,39 +1,38 @@
-// Draws the next token of each sequence from its row of logits, in the order and
+// Samples the next token of each sequence from its row of logits, in the order and
 // arithmetic of gpt2.Sampler:
 //
 //   temperature 0 or top_k 1: the largest logit, the lowest id among equals
-//   else: the top_k candidates in order of falling logit, then rising id
+//   else: the top_k candidates in order of descending logit, then ascending id
 //         p = exp((logit - largest) / temperature)                    float64
 //         top_p keeps the fewest whose sum of p is at least top_p * total
 //         the token is the first whose cumulative p exceeds u * total
 //         u = 53 bits of Philox4x32-10 (key seed, counter position and sequence)
 //   log-probability = logit - log(sum over V of exp(logit)), at temperature 1
 //
-//   logits (B, V) float32, rows ld apart: columns V.. are padding, never read
+//   logits (B, V) float32, rows ld apart; columns from V on are padding, never read
 //
-// One launch does all, and how to draw lies in device memory, so that a captured
-// step serves every way. Several CTAs share a row and leave a partial result each:
-// its best (logit, id) and sum of exponentials, and where top_k is LIST at most its
-// top_k best logits, in any order and with a few more. The CTA that arrives last
-// combines them. That ends a greedy row; another row is drawn by that CTA alone:
+// One launch does everything, and gs_sampling is in device memory, so that one captured
+// step serves all settings. Several CTAs share a row. Each leaves a partial result: its
+// best (logit, id) and sum of exponentials and, if top_k is at most LIST, its top_k best
+// logits in any order, with a few more. The CTA that arrives last combines the partial
+// results. For greedy sampling that is all; otherwise that CTA samples the row alone:
 //
-// * top_k up to LIST: it picks the top_k best of what the CTAs left, as each of them
-//   picked from its own logits (see pick), sorts them, and sums p in the CPU's order.
-//   In a row too long for that (and in one of the naive variant that is longer than a
-//   CTA holds) a radix select finds them instead.
-// * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not
-//   depend on their order, and atomics may make them. A histogram of mass and
-//   count over the distance from the largest logit finds the bin in which a count
-//   or a mass is reached: for top_k, for top_p, for u. The logits of that bin are
-//   sorted, or, where they are many, searched by the digits of their keys. Fixed point differs from the CPU's
-//   float64 where u or top_p falls within about 1e-9 of a boundary between tokens:
-//   the token next to it may be drawn.
+// * top_k up to LIST: it picks the top_k best of the logits that the CTAs left, as each of
+//   them picked from its own logits (see pick), sorts them, and sums p in the CPU's order.
+//   For a row that is too long for that (and for one longer than SPAN in the variant
+//   naive) a radix select finds them instead.
+// * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not depend on
+//   their order and can be made by atomics. A histogram of mass and count over the distance
+//   from the largest logit finds the bin in which a count or a mass is reached: for top_k,
+//   for top_p, for u. The logits of that bin are sorted or, if there are many, searched by
+//   the digits of their keys. If u or top_p is within about 1e-9 of a boundary between two
+//   tokens, fixed point and the CPU's float64 may sample different ones of the two.
 //
-// Nothing depends on the order in which threads or CTAs run.
+// Results do not depend on the order in which threads or CTAs run.
 //
-// Other kernels run between two launches, so that much of this one's code must come
-// from the L2 cache each time. So what most draws run is kept short: loops are not
-// unrolled, and one copy of pick serves the CTAs and the one that combines.
+// Other kernels run between two launches, so much of this one's code has to be fetched
+// from L2 each time. The code that most launches run is therefore kept small: loops are
+// not unrolled, and the CTAs and the one that combines use the same copy of pick.
 
 #include "rows.cuh"
 
@@ -47,15 +46,15 @@ constexpr int HELD = 8;          // logits that a thread keeps in registers
 constexpr int SPAN = THREADS * HELD;  // logits of a CTA, unless the row is too long for MOST_SPLITS
 constexpr int MOST_SPLITS = 32;  // CTAs of a row: one per lane when they are combined
 constexpr int LIST = 1024;       // candidates that are sorted
-constexpr int COUNTED = 320;     // up to so many, each finds its place by counting those before it
-constexpr int MANY = 32;         // candidates per thread, at most, when those of the CTAs are combined
+constexpr int COUNTED = 320;     // up to this many, each candidate finds its place by counting those before it
+constexpr int MANY = 32;         // candidates per thread at most, when those of the CTAs are combined
 constexpr int NEAR = 1024;       // bins over the distance from the largest logit
 constexpr int DIGIT = 2048;      // values of a digit: 11 bits
 
 struct Partial {
   uint64_t best;  // rank of the best element
-  double sum;     // of exp(logit - the best logit); only where log-probabilities are asked for
-  uint64_t least; // all ranks of the CTA from here on are candidates, top_k at least; 0 where it has fewer logits
+  double sum;     // of exp(logit - the best logit); only if log-probabilities are requested
+  uint64_t least; // all ranks of the CTA from this one on are candidates: at least top_k, or all of them if it is 0
 };
 
 struct Sample {
@@ -65,17 +64,17 @@ struct Sample {
   const int *pad;
   int *tokens;
   gs_slot *slots;
-  unsigned *done;      // (1) sequences that ended
+  unsigned *done;      // (1) sequences that are done
   unsigned *arrived;   // (B) CTAs that left their partial result
   Partial *partials;   // (B, splits)
-  uint64_t *candidates;  // (B, splits, LIST) ranks, of which room_for(top_k) are used, packed
+  uint64_t *candidates;  // (B, splits, room_for(top_k)) ranks, in room for (B, splits, LIST)
   int B, V, ld, T, count;
   int splits, span;
   bool wide;           // rows are 16-byte aligned
 };
 
-// The order of float32 as that of unsigned integers: negative values have their
-// bits inverted, others their sign set. -0 is 0; a NaN is above everything.
+// Maps float32 to unsigned integers in the same order: the bits of negative values are
+// inverted, the sign bit of others is set. -0 equals 0; a NaN is above everything.
 __device__ inline unsigned key_of(float v) {
   if (v != v) return 0xffffffffu;
   const unsigned bits = v == 0.0f ? 0u : __float_as_uint(v);
@@ -85,16 +84,16 @@ __device__ inline float of_key(unsigned key) { return __uint_as_float(key & 0x80
 
 constexpr unsigned PLUS_INFINITY = 0xff800000u, MINUS_INFINITY = 0x007fffffu;  // as keys
 
-// A rank is greater where the logit is, and among equals where the id is lower.
+// A rank orders by logit, and equal logits by id, the lower id being the greater rank.
 __device__ inline uint64_t rank_of(unsigned key, int id) { return (uint64_t)key << 32 | ~(unsigned)id; }
 __device__ inline unsigned rank_key(uint64_t rank) { return rank >> 32; }
 __device__ inline int rank_id(uint64_t rank) { return ~(unsigned)rank; }
 
-// How many candidates a CTA of several leaves at most: some more than the k that
-// must be among them, so that pick's first search mostly suffices.
+// How many candidates each of several CTAs leaves at most: more than the k that must be
+// among them, so that the first search of pick is mostly enough.
 __device__ inline int room_for(int k) { return min(LIST, (k + k / 2 + 31) / 32 * 32); }
 
-// The logits i to i + 3 of those before end; others are 0.
+// Logits i to i + 3; 0 from end on.
 __device__ inline float4 load_up_to(const float *row, int i, int end, bool wide) {
   float4 v = make_float4(0, 0, 0, 0);
   if (wide && i + 4 <= end) {
@@ -108,9 +107,9 @@ __device__ inline float4 load_up_to(const float *row, int i, int end, bool wide)
   return v;
 }
 
-// Calls f(id, logit) for the logits [begin, end) of a row; begin is a multiple of
-// 4. Each thread takes 4 neighbours of every 2048, and fetches DEPTH times as many
-// before it uses the first. UNROLL 1 keeps the code small where f is large.
+// Calls f(id, logit) for logits [begin, end) of a row; begin is a multiple of 4. Each
+// thread has 4 neighbours of every 2048, and loads DEPTH times 4 before it uses the first.
+// UNROLL 1 keeps the code small if f is large.
 template <int DEPTH, int UNROLL, typename F> __device__ inline void each(const float *row, int begin, int end, bool wide, F f) {
 #pragma unroll 1
   for (int base = begin + 4 * threadIdx.x; base < end; base += 4 * THREADS * DEPTH) {
@@ -131,8 +130,8 @@ template <int DEPTH, int UNROLL, typename F> __device__ inline void each(const f
   }
 }
 
-// The ranks of the logits [begin, end) that each() gives to this thread, 0 where
-// there are fewer: the span is SPAN at most.
+// The ranks of the logits in [begin, end) that each() gives to this thread, padded with 0.
+// end - begin is at most SPAN.
 __device__ inline void hold(const float *row, int begin, int end, bool wide, uint64_t (&ranks)[HELD]) {
 #pragma unroll
   for (int j = 0; j < HELD; j += 4) {
@@ -160,17 +159,17 @@ __device__ inline double warp_sum(double v) {
   return v;
 }
 
-// Adds 1 and returns what was there. What this thread wrote before, and what its CTA
-// wrote before a barrier that this thread passed, is visible to those who count after
-// it; what others wrote before they counted, to this CTA after its next barrier.
+// Adds 1 and returns the value before. Writes of this thread, and of its CTA before a
+// barrier that this thread has passed, are visible to those who add later. Writes of those
+// who added before are visible to this CTA after its next barrier.
 __device__ inline unsigned arrive(unsigned *counter) {
   unsigned before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
   return before;
 }
 
-// 53 random bits of Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy
-// as 1, 2, 3", SC 2011).
+// 53 random bits by Philox4x32-10 (J. Salmon et al., Parallel Random Numbers: As Easy as
+// 1, 2, 3, SC 2011).
 __device__ inline uint64_t random53(uint64_t seed, unsigned sequence, uint64_t position) {
   unsigned c0 = position, c1 = position >> 32, c2 = sequence, c3 = 0, k0 = seed, k1 = seed >> 32;
 #pragma unroll 1
@@ -187,8 +186,8 @@ __device__ inline uint64_t random53(uint64_t seed, unsigned sequence, uint64_t p
   return ((uint64_t)c1 << 32 | c0) >> 11;
 }
 
-// A histogram of count and mass. A mass is 64 bits in two words: shared memory
-// adds words atomically, not doublewords.
+// A histogram of count and mass. A mass is 64 bits in two words, as atomic additions in
+// shared memory are fast for words only.
 template <int BINS> struct Histogram {
   unsigned count[BINS], low[BINS], high[BINS];
 
@@ -207,7 +206,7 @@ template <int BINS> struct Histogram {
   __device__ uint64_t mass(int bin) const { return (uint64_t)high[bin] << 32 | low[bin]; }
 };
 
-// Where a goal is reached in a sequence of bins.
+// The bin in which a goal is reached.
 struct Found {
   int bin;
   unsigned count;  // in the bins before
@@ -221,7 +220,7 @@ struct Shared {
     struct {
       alignas(16) uint64_t rank[LIST];
       union {
-        double p[LIST];        // then their running sums
+        double p[LIST];        // later their running sums
         Histogram<LIST> each;  // one bin per element
       };
     } list;
@@ -240,17 +239,17 @@ struct Shared {
   int last, choice;
 };
 
-// The first bin at which the running count (or mass) reaches goal >= 1; all
-// threads get the answer. total becomes the mass of all bins.
+// The first bin at which the running count (or mass) reaches goal >= 1; all threads get
+// it. s.total becomes the mass of all bins.
 template <int BINS> __device__ Found find(Shared &s, const Histogram<BINS> &h, bool by_mass, uint64_t goal) {
   constexpr int EACH = BINS / THREADS;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = threadIdx.x * EACH;
-  __syncthreads();  // the histogram is whole
+  __syncthreads();  // the histogram is complete
   unsigned own_count = 0;
   uint64_t own_mass = 0;
 #pragma unroll
   for (int i = 0; i < EACH; i++) own_count += h.count[first + i], own_mass += h.mass(first + i);
-  unsigned count = own_count;  // running sums, this thread's included
+  unsigned count = own_count;  // running sums, including this thread's
   uint64_t mass = own_mass;
 #pragma unroll
   for (int o = 1; o < 32; o *= 2) {
@@ -281,7 +280,7 @@ template <int BINS> __device__ Found find(Shared &s, const Histogram<BINS> &h, b
   return s.found;
 }
 
-// A row as the drawing CTA sees it.
+// A row and how it is sampled.
 struct Row {
   const float *logits;
   int V;
@@ -289,28 +288,29 @@ struct Row {
   double largest, temperature;
   double inverse;   // of the temperature, finite
   double scale;     // 2^62 / V, a power of two: masses sum to 2^62 at most
-  double bins;      // per unit of logit, of the histogram over distance
+  double bins;      // per unit of logit, in the histogram over distance
 
   __device__ double p(float v) const { return exp(((double)v - largest) / temperature); }
-  // A product in place of p's quotient costs far less, and is as far from it as one rounding.
+  // A product instead of the quotient in p: much faster, and it differs by one rounding.
   __device__ uint64_t mass(float v) const { return (uint64_t)__double2ll_rn(exp(((double)v - largest) * inverse) * scale); }
-  // A rising function of the distance from the largest logit. The last bin begins
-  // where p is e^-44 or less, and has no mass: it is below half of 1/scale.
+  // The bin of a logit, which increases with the distance from the largest logit. In the
+  // last bin p is at most e^-44, which is less than half of 1/scale: it has no mass.
   __device__ int near(float v) const { return (int)fmin((largest - v) * bins, NEAR - 1.0); }
 };
 
-// What a descent finds: the logit at which a goal is reached, what lies above.
+// What descend finds: the logit at which a goal is reached, and what is above it.
 struct Level {
   unsigned key;
   unsigned count;  // of greater logits
   uint64_t mass;   // of greater logits
 };
 
-// Follows a goal from a bin of the near histogram (NEAR_BIN) or from the whole row
-// through the digits of the keys. `goal` and the result count from the top.
+// Searches the logits of a bin of the near histogram (NEAR_BIN), or of the whole row, digit
+// by digit of their keys for the one at which a goal is reached. `goal` and the result
+// count from the largest logit down.
 template <bool NEAR_BIN> __device__ Level descend(Shared &s, const Row &r, int bin, Level above, bool by_mass, uint64_t goal) {
   Histogram<DIGIT> &h = s.digit;
-  unsigned known = 0, prefix = 0;  // mask of the digits found, and those
+  unsigned known = 0, prefix = 0;  // mask of the digits that are known; their values
 #pragma unroll 1
   for (int pass = 0; pass < 3; pass++) {
     const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0;
@@ -333,7 +333,7 @@ template <bool NEAR_BIN> __device__ Level descend(Shared &s, const Row &r, int b
   return above;
 }
 
-// The id of the n-th (from 0, by rising id) of the logits with this key.
+// The id of the n-th of the logits with this key, from 0, in order of ascending id.
 __device__ int nth_of_key(Shared &s, const Row &r, unsigned key, unsigned n) {
   Histogram<DIGIT> &h = s.digit;
   unsigned known = 0, prefix = 0, before = 0;
@@ -356,8 +356,8 @@ __device__ int nth_of_key(Shared &s, const Row &r, unsigned key, unsigned n) {
   return prefix;
 }
 
-// How many of the ranks of all threads are `from` or greater. Calls take turns with
-// two tallies, so that one barrier a call is enough.
+// How many of the ranks of all threads are `from` or greater. Consecutive calls alternate
+// between two tallies, so that a call needs one barrier.
 template <int N> __device__ inline unsigned count_from(Shared &s, const uint64_t (&ranks)[N], uint64_t from, unsigned turn) {
   unsigned n = 0;
 #pragma unroll
@@ -368,16 +368,16 @@ template <int N> __device__ inline unsigned count_from(Shared &s, const uint64_t
   return __reduce_add_sync(0xffffffffu, threadIdx.x % 32 < WARPS ? s.tally[turn % 2][threadIdx.x % 32] : 0);
 }
 
-// Puts the best `want` of the ranks that the threads hold into to (room), in any
-// order, and perhaps more that come next; 0 into the rest of it. Ranks differ from
-// each other, except for 0, which is none. At least `want` are low or greater, none is
-// high or greater. Returns how many there are in to, and raises low to the least that
-// could be among them.
+// Writes the greatest `want` of the ranks that the threads hold to `to` (room), in any
+// order, possibly with some that come next, and 0 to the rest of it. Ranks differ from each
+// other, except for 0, which stands for none. At least `want` are low or greater, none is
+// high or greater. Returns how many were written, and raises low to the bound that they
+// reach.
 //
-// The threads' greatest ranks are searched for a bound that `want` of them reach, by
-// halves, for counting one rank per thread takes but a barrier. Where the ranks that
-// reach it are too many, because many are in few threads, all are counted in the same
-// way. The last bits of a rank are the id, so that equal logits are told apart.
+// A binary search finds a bound that `want` of the threads' greatest ranks reach, as
+// counting one rank per thread takes only a barrier. If too many ranks reach it, because
+// many are in few threads, the search goes on over all ranks. The last bits of a rank are
+// the id, so equal logits have different ranks.
 template <int N>
 __device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], uint64_t &low, uint64_t high, unsigned want, unsigned room, uint64_t *to) {
   if (threadIdx.x == 0) s.listed = 0;
@@ -388,7 +388,7 @@ __device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], 
   for (int j = 0; j < N; j++) most = ranks[j] > most ? ranks[j] : most;
   unsigned n = __syncthreads_count(most >= low);
   uint64_t above = high;
-  // Ends: the n > want ranks from low to above, which differ, can be parted.
+  // This ends, as the n > want ranks from low to above differ.
 #pragma unroll 1
   while (n > want + want / 8) {
     const uint64_t middle = low + (above - low) / 2;
@@ -410,7 +410,7 @@ __device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], 
     __syncthreads();
     n = s.listed;
     if (n <= room) return n;
-    uint64_t middle = above;  // first: where the other search ended is near
+    uint64_t middle = above;  // the bound is probably near the end of the first search
     above = high;
 #pragma unroll 1
     for (unsigned turn = 0; n > room; turn++) {
@@ -419,7 +419,7 @@ __device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], 
       else above = middle;
       middle = low + (above - low) / 2;
     }
-    // All have read s.listed: they have counted since.
+    // All threads have read s.listed before the barriers of the search.
     if (threadIdx.x == 0) s.listed = 0;
 #pragma unroll 1
     for (unsigned i = n + threadIdx.x; i < room; i += THREADS) to[i] = 0;
@@ -427,7 +427,7 @@ __device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], 
   }
 }
 
-// The (n) candidates that the CTAs of a row left, 0 for none, shared out among threads.
+// Loads the n candidates that the CTAs of a row left, each thread some of them; 0 for none.
 template <int N> __device__ inline void gather(const uint64_t *candidates, int n, uint64_t (&ranks)[N]) {
 #pragma unroll
   for (int j = 0; j < N; j++) {
@@ -436,7 +436,7 @@ template <int N> __device__ inline void gather(const uint64_t *candidates, int n
   }
 }
 
-// Empties a list for n ranks; returns how many will be sorted, a power of two.
+// Clears the list for n ranks; returns how many will be sorted, a power of two.
 __device__ int clear_list(Shared &s, int n) {
   int size = 4;
   while (size < n) size *= 2;
@@ -446,7 +446,8 @@ __device__ int clear_list(Shared &s, int n) {
   return size;
 }
 
-// Puts the list into order, the best first: a bitonic sort (Batcher 1968).
+// Sorts the list, the best first, by a bitonic sort (K. Batcher, Sorting networks and their
+// applications, 1968).
 __device__ void sort_list(Shared &s, int size) {
 #pragma unroll 1
   for (int width = 2; width <= size; width *= 2)
@@ -479,9 +480,9 @@ __device__ void list_row(Shared &s, const Row &r, int k) {
   __syncthreads();
 }
 
-// Draws among the k best of the n listed, k <= n <= LIST: their ranks are put into
-// order, and p summed in it. The list is followed by 0 up to a multiple of 4.
-__device__ int draw_listed(Shared &s, const Row &r, int n, int k, double top_p, uint64_t random) {
+// Samples from the k best of the n listed, k <= n <= LIST: sorts them and sums p in that
+// order. The list is padded with 0 to a multiple of 4.
+__device__ int sample_listed(Shared &s, const Row &r, int n, int k, double top_p, uint64_t random) {
   if (threadIdx.x == 0) s.choice = k - 1;
   if (n <= COUNTED) {
     uint64_t mine = 0;
@@ -509,8 +510,8 @@ __device__ int draw_listed(Shared &s, const Row &r, int n, int k, double top_p, 
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    // One after the other, as the CPU adds them: the same roundings. Read ahead, also
-    // past the k-th, whose sums are not used: only additions wait for each other.
+    // One after the other, as the CPU adds them, for the same roundings. Eight are loaded
+    // at once, also past the k-th, so that only the additions wait for each other.
     double total = 0.0;
 #pragma unroll 1
     for (int i = 0; i < k; i += 8) {
@@ -528,12 +529,12 @@ __device__ int draw_listed(Shared &s, const Row &r, int n, int k, double top_p, 
     for (int i = threadIdx.x; i < k; i += THREADS)
       if (s.list.p[i] >= top_p * total && (i == 0 || s.list.p[i - 1] < top_p * total)) s.choice = i;
     __syncthreads();
-    k = s.choice + 1;  // where no sum reaches it, choice is still the last
+    k = s.choice + 1;  // if no sum reaches it, choice is still the last
     total = s.list.p[k - 1];
     __syncthreads();
   }
   const double rest = (double)random * 0x1p-53 * total;
-  if (threadIdx.x == 0) s.choice = k - 1;  // rounding may leave a crumb
+  if (threadIdx.x == 0) s.choice = k - 1;  // if no sum exceeds it because of rounding
   __syncthreads();
 #pragma unroll 1
   for (int i = threadIdx.x; i < k; i += THREADS)
@@ -545,13 +546,13 @@ __device__ int draw_listed(Shared &s, const Row &r, int n, int k, double top_p, 
 // One candidate, and the mass of those before it.
 struct Place {
   unsigned key;
-  int id;         // -1 where only this is known:
-  unsigned tie;   // how many of the same key come before
+  int id;         // -1 if only tie is known
+  unsigned tie;   // how many logits of the same key come before
   uint64_t mass;
 };
 
-// The candidate at which the running count (or mass) reaches goal >= 1, not in the
-// last bin of the near histogram. A bin of few logits is sorted; one of many is
+// The candidate at which the running count (or mass) reaches goal >= 1. It must not be in
+// the last bin of the near histogram. A bin of few logits is sorted; one of many is
 // searched by digits.
 __device__ Place place(Shared &s, const Row &r, bool by_mass, uint64_t goal) {
   const Found f = find(s, s.near, by_mass, goal);
@@ -587,8 +588,8 @@ __device__ Place place(Shared &s, const Row &r, bool by_mass, uint64_t goal) {
   return to;
 }
 
-// Draws among any number of candidates.
-__device__ int draw_any(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
+// Samples from any number of candidates.
+__device__ int sample_any(Shared &s, const Row &r, int k, double top_p, uint64_t random) {
   s.near.clear();
   __syncthreads();
   each<4, 1>(r.logits, 0, r.V, r.wide, [&](int, float v) {
@@ -597,13 +598,13 @@ __device__ int draw_any(Shared &s, const Row &r, int k, double top_p, uint64_t r
   });
   const Found kth = find(s, s.near, false, k);
   uint64_t total = s.total;
-  // Three places one after the other: the last of top_k, the last of top_p, and
-  // the token. In one loop, which keeps the code small.
+  // Finds the last of top_k, the last of top_p and the token, in one loop to keep the code
+  // small.
   Place last;
 #pragma unroll 1
   for (int stage = 0; stage < 3; stage++) {
     uint64_t goal = k;
-    if (stage == 0 && (k == r.V || kth.bin == NEAR - 1)) continue;  // beyond the last bin nothing has mass
+    if (stage == 0 && (k == r.V || kth.bin == NEAR - 1)) continue;  // there is no mass in the last bin
     if (stage == 1) {
       if (!(top_p > 0.0 && top_p < 1.0)) continue;
       goal = (uint64_t)ceil(top_p * (double)total);
@@ -617,9 +618,9 @@ __device__ int draw_any(Shared &s, const Row &r, int k, double top_p, uint64_t r
   return last.id >= 0 ? last.id : nth_of_key(s, r, last.key, last.tie);
 }
 
-// Tells the result of sequence b to those who wait for it. One thread calls it.
+// Publishes the result of sequence b. One thread calls it.
 __device__ void finish(const Sample &a, int b, uint64_t step, int position, int token, float log_probability) {
-  a.tokens[b] = token < 0 ? 0 : token;  // a valid id, for what runs ahead
+  a.tokens[b] = token < 0 ? 0 : token;  // a valid id, as steps that are already launched read it
   a.pos[b] = position;
   gs_slot *slot = a.slots + (step % a.count) * a.B + b;
   slot->token = token;
@@ -628,9 +629,9 @@ __device__ void finish(const Sample &a, int b, uint64_t step, int position, int 
   uint64_t time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
   slot->time = time;
-  // Released to the whole system: the host that sees it sees the rest.
+  // Released to the whole system: a host that reads it reads the rest of the slot too.
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step + 1) : "memory");
-  // The last sequence raises the step: all have read it before they come here.
+  // The last sequence increases the step, after all have read it.
   if (a.B > 1) {
     if (arrive(a.done) != a.B - 1u) return;
     *a.done = 0;
@@ -650,8 +651,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   const double temperature = a.sampling->temperature;
   const int top_k = a.sampling->top_k, log_probs = a.sampling->log_probs;
   const int k = top_k <= 0 || top_k > a.V ? a.V : top_k;
-  const bool drawn = temperature > 0.0 && top_k != 1, few = k <= LIST;
-  const bool held = a.span <= SPAN, picked = drawn && few && held;
+  const bool sampled = temperature > 0.0 && top_k != 1, few = k <= LIST;
+  const bool held = a.span <= SPAN, picked = sampled && few && held;
 
   uint64_t best = 0, ranks[HELD];
   if (held) {
@@ -664,8 +665,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
       best = rank > best ? rank : best;
     });
   }
-  // Read by all before any of them arrives below, so before they change; here, so
-  // that they arrive meanwhile.
+  // All CTAs read these before they arrive below, so before they change. The loads overlap
+  // with what follows.
   const uint64_t step = a.sampling->step;
   const int before = a.pos[b], idle = a.pad ? *a.pad : 0;
   if (picked) {
@@ -676,7 +677,7 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   const int position = before + a.T - idle;
   uint64_t random = 0;
   double top_p = 0.0;
-  if (drawn) {
+  if (sampled) {
     top_p = a.sampling->top_p;
     random = random53(a.sampling->seed, b, a.sampling->offset + (uint64_t)(int64_t)position);
   }
@@ -686,8 +687,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
 
   double sum = 0.0;
   if (log_probs) {
-    // float32 exponentials: their relative error of about 1e-7 is far below what a
-    // float32 log-probability shows. A row that is not finite gives any sum.
+    // float32 exponentials: their relative error of about 1e-7 does not show in a float32
+    // log-probability. The sum of a row that is not finite is not used.
     const float most = of_key(rank_key(best));
     float part = 0.0f;
     if (held) {
@@ -704,8 +705,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     for (int w = 0; w < WARPS; w++) sum += s.sum[w];
   }
 
-  // Each CTA picks from its logits; the one that arrives last goes round once more, and
-  // picks from what they left.
+  // Each CTA picks from its logits. The one that arrives last makes a second turn, and
+  // picks from the candidates of all.
   const int n = end - begin;
   const int room = room_for(k), left = a.splits * room;  // places for candidates: of a CTA, of all
   const bool combined = picked && left <= HELD * THREADS;
@@ -714,7 +715,7 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   unsigned want = min(k, n), listed = 0;  // in s.list
   bool alone = a.splits == 1, pick_now = picked;
   if (picked) {
-    // Each thread's best reaches the least of them.
+    // The bound is the least of the threads' best, if there are at least `want` of these.
     least = __reduce_min_sync(0xffffffffu, s.least[lane % WARPS]);
     least = min(THREADS, (n + 3) / 4) >= (int)want ? least << 32 : 1;
   }
@@ -731,7 +732,7 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     }
     __syncthreads();
     if (!s.last) return;
-    if (combined) gather(candidates, left, ranks);  // meanwhile
+    if (combined) gather(candidates, left, ranks);  // overlaps with the partial results
     if (warp == 0) {
       Partial p = {0, 0.0, 0};
       if (lane < a.splits) {
@@ -768,7 +769,7 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   const bool finite = largest < PLUS_INFINITY && largest != MINUS_INFINITY;
   const double log_sum = log_probs && finite ? (double)of_key(largest) + log(sum) : 0.0;
   int token = finite ? rank_id(best) : -1;
-  if (!finite || !drawn) {
+  if (!finite || !sampled) {
     if (threadIdx.x == 0) finish(a, b, step, position, token, log_probs && finite ? (float)((double)of_key(largest) - log_sum) : none);
     return;
   }
@@ -787,14 +788,14 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
       gather(candidates, left, many);
       listed = pick(s, many, least, high, k, LIST, s.list.rank);
     }
-    token = draw_listed(s, r, listed, k, top_p, random);
+    token = sample_listed(s, r, listed, k, top_p, random);
   } else {
-    r.inverse = fmin(1.0 / temperature, 1e300);  // finite, here and below: 0 times it must be 0
+    r.inverse = fmin(1.0 / temperature, 1e300);  // finite, as is bins: 0 times it must be 0
     int bits = 0;
     while ((a.V - 1) >> bits) bits++;
     r.scale = (double)(1ull << (62 - bits));
     r.bins = fmin((NEAR - 1) / (44.0 * temperature), 1e300);
-    token = draw_any(s, r, k, top_p, random);
+    token = sample_any(s, r, k, top_p, random);
   }
   if (threadIdx.x == 0) finish(a, b, step, position, token, log_probs ? (float)((double)row[token] - log_sum) : none);
 }
@@ -807,7 +808,7 @@ int splits_of(const gs_sample_args *a, int *span) {
   return (a->V + *span - 1) / *span;
 }
 
-// Counters first: done, arrived (B); then the partial results, then the candidates.
+// The work area: counters (done, arrived (B)), then partial results, then candidates.
 uint64_t counter_bytes(int B) { return (4 * (1 + (uint64_t)B) + 15) / 16 * 16; }
 
 }  // namespace

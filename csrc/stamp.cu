@@ -1,5 +1,5 @@
-// Stamps: what turns those of blocks (common.cuh) into one pair for each kernel, and
-// how the clock that they are of stands to the host's.
+// Stamps: reducing those of blocks (common.cuh) to one start and end per kernel, and
+// comparing their clock with the host's.
 
 #include <time.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int THREADS = 128;
 
-// Only stamps, so there is no gs_unstamped of it: where stamps are off it does nothing.
+// The marker kernel: it only stamps, so there is no version of gs_unstamped.
 __global__ void mark_kernel(const gs_stamp stamp) {
   gs_let_next();
   const gs_stamped<gs_stamp> stamped(stamp);
@@ -27,8 +27,8 @@ struct Collect {
   uint32_t count, rows;
 };
 
-// Block i: ring[passes[i], i] = (min start, max end) over the slots of area i. Each
-// counts the passes for itself: to agree on one number would take longer than the rest.
+// Block i: ring[passes[i], i] = (min start, max end) over the slots of area i. Each block
+// has its own count of passes, as a common one would need a barrier of the grid.
 __global__ void __launch_bounds__(THREADS) collect_kernel(const Collect c) {
   __shared__ uint64_t starts[THREADS / 32], ends[THREADS / 32];
   gs_let_next();
@@ -60,17 +60,17 @@ __global__ void __launch_bounds__(THREADS) collect_kernel(const Collect c) {
   c.passes[blockIdx.x] = pass + 1;
 }
 
-// What host and kernel tell each other, in host memory.
+// What host and kernel exchange, in host memory.
 struct Mailbox {
-  volatile uint64_t ask, answer;  // turns
+  volatile uint64_t ask, answer;  // numbers of turns
   volatile uint64_t time;
   volatile uint64_t resolution;
 };
 
 constexpr int TURNS = 32;
-constexpr uint64_t PATIENCE = 20000000;  // ns for which the kernel waits in all
+constexpr uint64_t TIMEOUT = 20000000;  // ns after which the kernel ends in any case
 
-// Each turn the kernel waits for the host to ask, and answers with the time.
+// In each turn the kernel waits for the host to ask, and answers with the time.
 __global__ void clock_kernel(Mailbox *m) {
   gs_wait();
   uint64_t least = ~0ull, last = gs_globaltimer();
@@ -83,7 +83,7 @@ __global__ void clock_kernel(Mailbox *m) {
   m->resolution = least;
   for (uint64_t turn = 1; turn <= TURNS; turn++) {
     while (m->ask < turn)
-      if (gs_globaltimer() - began > PATIENCE) return;
+      if (gs_globaltimer() - began > TIMEOUT) return;
     m->time = gs_globaltimer();
     __threadfence_system();
     m->answer = turn;
@@ -98,7 +98,7 @@ int64_t host_now() {
 
 }  // namespace
 
-// How many takers of areas are remembered: a pass of gpt2-xl has 250 kernels.
+// How many kernels that took areas are recorded; a pass of gpt2-xl has 250.
 static constexpr uint32_t KEPT = 1 << 14;
 
 gs_stamp gs_next_stamp(gs_stream *s, const char *name, dim3 grid) {
@@ -112,7 +112,7 @@ gs_stamp gs_next_stamp(gs_stream *s, const char *name, dim3 grid) {
 extern "C" int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count) {
   if (areas && !s->stamps.taken) {
     s->stamps.taken = new (std::nothrow) gs_stamp_taken[KEPT]();
-    if (!s->stamps.taken) return gs_fail(GS_NO_MEMORY, "no host memory for what takes stamps");
+    if (!s->stamps.taken) return gs_fail(GS_NO_MEMORY, "no host memory for the names of kernels that stamp");
   }
   s->stamps.count = count;
   s->stamps.areas = areas;
@@ -151,7 +151,7 @@ extern "C" int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address,
   Mailbox *m = static_cast<Mailbox *>(host);
   m->ask = m->answer = m->time = m->resolution = 0;
   if (int status = gs_launch(s, "clock", clock_kernel, 1, 1, 0, (Mailbox *)device_address)) return status;
-  // The kernel may be loaded first, so that the wait for its first answer proves nothing.
+  // The first answer may take long, as the kernel may have to be loaded.
   const int64_t began = host_now();
   out->uncertainty = INT64_MAX;
   for (uint64_t turn = 1; turn <= TURNS; turn++) {
@@ -170,7 +170,7 @@ extern "C" int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address,
     }
   }
   if (int status = gs_stream_synchronize(s)) return status;
-  if (out->uncertainty == INT64_MAX) return gs_fail(GS_UNSUPPORTED, "the GPU did not answer when its clock was asked for");
+  if (out->uncertainty == INT64_MAX) return gs_fail(GS_UNSUPPORTED, "the GPU did not answer within 1 s while its clock was read");
   out->resolution = (int64_t)m->resolution;
   out->uncertainty += out->resolution;
   return GS_OK;

@@ -1,19 +1,19 @@
-// The whole C interface between the Go program and the CUDA library that is
-// built from csrc/.
+// The whole C interface between the Go program and the CUDA library that is built from
+// csrc/.
 //
 // Conventions
 //
-// * Functions return a status: 0, or one of gs_status. gs_error() gives the words
-//   of the calling thread's last failure.
+// * Functions return a status: 0, or one of gs_status. gs_error() returns the message of
+//   the calling thread's last failure.
 // * Nothing here throws, exits or prints. Launchers (gs_embed and below) neither
 //   synchronise nor allocate; they can be captured in a graph.
 // * Callers check shapes; C assumes valid input.
-// * Device addresses are gs_ptr, so that the structs have one layout in C and Go.
+// * Device addresses are gs_ptr, so that structs have the same layout in C and Go.
 //   Argument structs begin with their own size, which launchers check.
-// * Shape letters: B sequences, T new rows of each, M rows, C channels, NH heads,
-//   HS head size, V vocabulary, Vp padded vocabulary, P positions. Matrices are
-//   row-major; ld is the distance between rows, in elements.
-// * Weight matrices are held as (N, K): one row per output, for every kernel.
+// * Shape letters: B sequences, T new rows of each, M rows, C channels, NH heads, HS head
+//   size, V vocabulary, Vp padded vocabulary, P positions. Matrices are row-major; ld is
+//   the distance between rows, in elements.
+// * Weight matrices are (N, K) for every kernel: one row per output.
 
 #ifndef GPT2SCOPE_CUDA_ABI_H
 #define GPT2SCOPE_CUDA_ABI_H
@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-// Raised by whatever changes this file; library and program must agree.
+// Increased by every change of this interface; library and program must have the same.
 #define GS_ABI_VERSION 2
 
 #define GS_API __attribute__((visibility("default")))
@@ -37,7 +37,7 @@ typedef enum {
   // 1 to 9999: a cudaError_t
   GS_BLAS = 10000,   // plus a cublasStatus_t
   GS_NVRTC = 11000,  // plus an nvrtcResult
-  GS_ARGUMENT = 20000,     // a struct of another size, an unknown enum
+  GS_ARGUMENT = 20000,     // a struct of an unexpected size, an unknown enum value
   GS_UNSUPPORTED = 20001,  // no kernel for this shape or type on this device
   GS_NO_BLAS = 20002,      // a product needs cuBLASLt, and gs_blas_open was not called
   GS_NO_MEMORY = 20003     // host memory
@@ -51,12 +51,12 @@ typedef enum { GS_ACT_NONE = 0, GS_GELU_TANH = 1, GS_GELU_ERF = 2, GS_RELU = 3 }
 GS_API uint32_t gs_abi_version(void);
 GS_API const char *gs_error(void);
 
-// The CUDA version the driver supports and the one the library was built with, as
-// 1000 * major + 10 * minor; *driver is 0 where there is no driver.
+// The CUDA version that the driver supports and the one that the library was built with,
+// as 1000 * major + 10 * minor; *driver is 0 if there is no driver.
 GS_API int gs_versions(int *driver, int *runtime);
 
-// Opens cuBLASLt. Call it before the first gs_linear of more than GS_GEMV_ROWS
-// rows; *version is cublasLtGetVersion().
+// Opens cuBLASLt; *version is cublasLtGetVersion(). To be called before the first
+// gs_linear of more than GS_GEMV_ROWS rows.
 GS_API int gs_blas_open(const char *path, uint64_t *version);
 
 // ---------------------------------------------------------------- device
@@ -66,7 +66,7 @@ typedef struct {
   int32_t major, minor;         // compute capability
   int32_t processors;           // streaming multiprocessors (SMs)
   int32_t threads_per_processor, blocks_per_processor, registers_per_processor;
-  int32_t shared_per_processor, shared_per_block;  // bytes; per block: after opting in
+  int32_t shared_per_processor, shared_per_block;  // bytes; per block: the most that a kernel can be allowed
   int32_t clock_khz, memory_clock_khz;             // maximum
   int32_t memory_bus_bits, l2_bytes;
   int32_t pci_domain, pci_bus, pci_device;
@@ -82,14 +82,14 @@ GS_API int gs_device_memory(int device, uint64_t *free_bytes, uint64_t *total_by
 
 GS_API int gs_alloc(int device, uint64_t bytes, gs_ptr *out);
 GS_API int gs_free(int device, gs_ptr p);
-// Pinned host memory, mapped: *device_address is where kernels see it.
+// Pinned host memory, mapped: *device_address is its address for kernels.
 GS_API int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *device_address);
 GS_API int gs_free_host(int device, void *p);
 
 // ---------------------------------------------------------------- stream, event
 
-// A stream, with what its launches need: scratch memory of cuBLASLt, its kept
-// plans, whether launches overlap (programmatic dependent launch).
+// A stream and what its launches need: the workspace of cuBLASLt, the algorithms of its
+// products, whether launches overlap (programmatic dependent launch).
 typedef struct gs_stream gs_stream;
 typedef struct gs_event gs_event;
 typedef struct gs_graph gs_graph;
@@ -98,10 +98,10 @@ GS_API int gs_stream_create(int device, gs_stream **out);
 GS_API int gs_stream_destroy(gs_stream *s);
 GS_API int gs_stream_synchronize(gs_stream *s);
 GS_API int gs_stream_query(gs_stream *s, int *done);
-// Whether kernels may start while the one before them ends, on devices that can
-// (compute capability 9.0). On by default.
+// Whether kernels may start while the one before them ends, from compute capability 9.0
+// on. On by default.
 GS_API int gs_stream_overlap(gs_stream *s, int on);
-// The cudaStream_t, for those who call CUDA by other ways.
+// The cudaStream_t, for other CUDA libraries.
 GS_API int gs_stream_handle(gs_stream *s, void **out);
 
 GS_API int gs_event_create(int device, int timing, gs_event **out);
@@ -116,15 +116,15 @@ GS_API int gs_stream_wait(gs_stream *s, gs_event *e);
 
 typedef enum { GS_TO_DEVICE = 1, GS_TO_HOST = 2, GS_ON_DEVICE = 3 } gs_direction;
 
-// Asynchronous; host memory must come from gs_alloc_host.
+// Asynchronous. Host memory must come from gs_alloc_host.
 GS_API int gs_copy(gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction);
-// Ends when the copy is done; host memory may be any.
+// Returns when the copy is done. Host memory may be any.
 GS_API int gs_copy_now(int device, uint64_t dst, uint64_t src, uint64_t bytes, int direction);
 GS_API int gs_set(gs_stream *s, gs_ptr p, int byte, uint64_t bytes);
 
 // ---------------------------------------------------------------- graph
 
-// What is launched between begin and end is recorded (thread-local capture).
+// Launches between begin and end become nodes of a graph (thread-local capture).
 GS_API int gs_capture_begin(gs_stream *s);
 GS_API int gs_capture_end(gs_stream *s, gs_graph **out);   // instantiated and uploaded
 GS_API int gs_capture_abandon(gs_stream *s);
@@ -137,7 +137,7 @@ GS_API int gs_graph_destroy(gs_graph *g);
 typedef struct gs_module gs_module;
 
 GS_API int gs_nvrtc_open(const char *path, int *version);
-// Compiles CUDA C++ for the device. On failure the compiler's log goes to log.
+// Compiles CUDA C++ for the device. If that fails, log receives the compiler's log.
 GS_API int gs_module_compile(int device, const char *source, const char *name, const char *const *options,
                              int option_count, char *log, uint64_t log_bytes, gs_module **out);
 GS_API int gs_module_destroy(gs_module *m);
@@ -148,7 +148,7 @@ GS_API int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[
 typedef struct {
   uint32_t size;
   int32_t registers, static_shared, local_bytes, max_threads;
-  int32_t blocks_per_processor;  // resident at the block size and shared memory asked about
+  int32_t blocks_per_processor;  // resident blocks of that many threads and shared bytes
 } gs_occupancy;
 GS_API int gs_function_occupancy(int device, void *function, int block_threads, uint32_t shared_bytes, gs_occupancy *out);
 
@@ -169,13 +169,13 @@ typedef enum {
   GS_OPS
 } gs_op;
 
-// The name of an op's n-th kernel variant, null past the last. Variant 0 is
-// "auto", which chooses by shape; 1 is "naive", the plain kernel.
+// The name of an op's n-th kernel variant, null past the last. Variant 0 is "auto", which
+// chooses by shape; 1 is "naive", the simplest kernel.
 GS_API const char *gs_variant(int op, int n);
 
-// Rows of a pass. Where a captured pass is larger than the prompt, the first *pad
-// rows of each sequence are idle: row r of sequence b stands at position
-// pos[b] + r - *pad of its text. pos[b] is how many tokens the KV cache holds.
+// Rows of a pass: row r of sequence b is at position pos[b] + r - *pad of its text; pos[b]
+// is the number of tokens in the KV cache. If a captured pass has more rows than the
+// prompt, the first *pad rows of each sequence are idle.
 
 // x = wte[id] + wpe[position]; idle rows become 0.
 typedef struct {
@@ -190,11 +190,11 @@ typedef struct {
 } gs_embed_args;
 GS_API int gs_embed(gs_stream *s, const gs_embed_args *a);
 
-// x = x + add where add is given; y = (x - mean) / sqrt(var + eps) * gain + bias.
+// x = x + add, if add is given; y = (x - mean) / sqrt(var + eps) * gain + bias.
 typedef struct {
   uint32_t size;
   int32_t variant;
-  gs_ptr x;              // (M, C) float32; written only where add is given
+  gs_ptr x;              // (M, C) float32; written only if add is given
   gs_ptr add;            // (M, C) of add_type, or 0
   gs_ptr gain, bias;     // (C) float32
   gs_ptr y;              // (M, C) of y_type
@@ -208,11 +208,11 @@ GS_API int gs_layernorm(gs_stream *s, const gs_layernorm_args *a);
 typedef struct {
   uint32_t size;
   int32_t variant;
-  gs_ptr x;              // (M, K) of dtype; float32 where gain is given
+  gs_ptr x;              // (M, K) of dtype; float32 if gain is given
   gs_ptr w;              // (N, K) of dtype
   gs_ptr bias;           // (N) float32, or 0
-  gs_ptr bias_bf16;      // (N) the same in bfloat16, or 0: cuBLASLt wants it for bfloat16 outputs
-  gs_ptr gain, shift;    // (K) float32: LayerNorm of x on the way in, or 0. Up to GS_GEMV_ROWS rows only
+  gs_ptr bias_bf16;      // (N) the same in bfloat16, or 0: cuBLASLt takes it for bfloat16 outputs
+  gs_ptr gain, shift;    // (K) float32: gain and bias of a LayerNorm of x, or 0. Only up to GS_GEMV_ROWS rows
   gs_ptr y;              // (M, N) of y_type
   int32_t M, N, K, ldx, ldy;
   int32_t dtype, y_type;
@@ -222,33 +222,32 @@ typedef struct {
 } gs_linear_args;
 GS_API int gs_linear(gs_stream *s, const gs_linear_args *a);
 
-// The most rows for which "auto" takes matrix-vector kernels, no library.
+// The most rows for which "auto" uses matrix-vector kernels instead of cuBLASLt.
 #define GS_GEMV_ROWS 8
-// Device memory that a stream takes for cuBLASLt, in bytes: what NVIDIA advises for
-// Hopper.
+// The device memory of a stream for cuBLASLt, in bytes: what NVIDIA recommends for Hopper.
 #define GS_BLAS_WORKSPACE (32 << 20)
 
-// The kept cuBLASLt plan of a product: how it is chosen, stored and shown. None of
-// the pointers of the arguments is used but by gs_linear_tune, which runs them.
+// The cuBLASLt algorithm of a product, which a stream keeps: to store and to show it. Only
+// gs_linear_tune uses the pointers of the arguments, as it runs the product.
 typedef struct {
   uint32_t size;
   int32_t candidates;      // how many were timed; 0 for the heuristic's first
-  float microseconds;      // of the fastest, 0 where nothing was timed
+  float microseconds;      // of the fastest; 0 if none was timed
   uint64_t workspace;      // bytes
   uint64_t algorithm[8];   // cublasLtMatmulAlgo_t
-  char text[128];          // for people: algorithm, tile, stages, split-K
+  char text[128];          // to be shown: algorithm, tile, stages, split-K
 } gs_linear_plan;
 GS_API int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_linear_plan *out);
 GS_API int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in);
 // Times candidates, which synchronises, and keeps the fastest. y is overwritten.
 GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_plan *out);
 
-// K and V of the T new rows go into the cache; y = softmax(scale q k^T, causal) v
-// for the last Q rows of each sequence. Q is T, 1 or 0.
+// Stores K and V of the T new rows in the cache; y = softmax(scale q k^T, causal) v for
+// the last Q rows of each sequence. Q is T, 1 or 0.
 typedef struct {
   uint32_t size;
   int32_t variant;
-  gs_ptr qkv;                // (B*T, 3*C) of dtype: q, k, v, each heads side by side
+  gs_ptr qkv;                // (B*T, 3*C) of dtype: q, k, v, each head after head
   gs_ptr k_cache, v_cache;   // (B, NH, P, HS) of dtype
   gs_ptr pos, pad;           // as in gs_embed
   gs_ptr y;                  // (B*Q, C) of dtype, rows ldy apart; idle rows become 0
@@ -256,13 +255,13 @@ typedef struct {
   int32_t B, T, Q, NH, HS, P;
   int32_t ldqkv, ldy;
   int32_t dtype;
-  int32_t splits;            // of the keys, for few queries; 0 chooses
+  int32_t splits;            // parts of the keys, for one query; 0: chosen by shape
   float scale;
 } gs_attention_args;
 GS_API int gs_attention(gs_stream *s, const gs_attention_args *a);
 GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes);
 
-// y = act(x + bias); in place where y is x.
+// y = act(x + bias); y may be x.
 typedef struct {
   uint32_t size;
   int32_t variant;
@@ -284,25 +283,26 @@ typedef struct {
 } gs_add_args;
 GS_API int gs_add(gs_stream *s, const gs_add_args *a);
 
-// How to draw, in device memory, so that a captured step never changes. Order and
-// arithmetic are those of gpt2.Sampler: temperature, top-k, top-p, then the token
-// at u of the cumulative distribution by falling logit (then rising id), u from
-// Philox4x32-10 keyed by seed, counter (position low, position high, sequence, 0).
+// How to sample, in device memory, so that a captured step never changes. Order and
+// arithmetic are those of gpt2.Sampler: temperature, top-k, top-p, then the token at u of
+// the cumulative distribution in order of descending logit (ascending id among equals). u
+// is from Philox4x32-10 with key seed and counter (position low, position high, sequence,
+// 0).
 typedef struct {
   double temperature;   // 0: greedy
   double top_p;         // 0 or 1: all
   uint64_t seed;
   uint64_t offset;      // added to positions
-  uint64_t step;        // counts launches: raised by gs_sample
+  uint64_t step;        // number of launches, increased by gs_sample
   int32_t top_k;        // 0: all
-  int32_t log_probs;    // whether slots carry the log-probability
+  int32_t log_probs;    // whether slots get the log-probability
 } gs_sampling;
 
-// What a launch tells the host, one per sequence: in pinned host memory.
+// The result of a launch, one per sequence, in pinned host memory.
 typedef struct {
   uint64_t sequence;     // step + 1, written last
   int32_t token;         // -1: the logits were not finite
-  float log_probability; // at temperature 1; NaN where not asked for
+  float log_probability; // at temperature 1; NaN if not requested
   int64_t position;      // of the token in its text, offset included
   uint64_t time;         // %globaltimer, nanoseconds
 } gs_slot;
@@ -337,29 +337,28 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 
 // ---------------------------------------------------------------- stamps
 //
-// A kernel of this library can note when it ran, by %globaltimer: a thread of each
-// block writes when the block had waited for the kernels before it, and when it was
-// done. An area holds the stamps of one kernel: GS_STAMP_SLOTS pairs of start and end
-// (uint64). Of more blocks than slots the first and the last GS_STAMP_SLOTS/2 write
-// theirs.
+// A kernel of this library can record when it ran, by %globaltimer: a thread of each block
+// writes when the block had waited for the kernels before it, and when it was done. An
+// area holds the stamps of one kernel: GS_STAMP_SLOTS pairs of start and end (uint64). If
+// there are more blocks, the first and the last GS_STAMP_SLOTS/2 write theirs.
 
 #define GS_STAMP_SLOTS 2048
 #define GS_STAMP_AREA (16 * GS_STAMP_SLOTS)
 
-// Each kernel launched on the stream from now on takes the next of `count` areas,
-// which were zeroed once; none where areas is 0. Kernels of NVIDIA's libraries take
-// none.
+// From now on each kernel launched on the stream takes the next of `count` areas, which
+// the caller has zeroed once. Kernels take none if areas is 0; kernels of NVIDIA's
+// libraries never take one.
 GS_API int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count);
-// How many areas kernels have asked for since: more than count where some got none.
+// How many areas kernels have needed since then; if that is more than count, some got none.
 GS_API int gs_stamps_used(gs_stream *s, uint32_t *used);
-// What asked for an area, such as "gemv", null past the last; and its blocks.
+// The kernel that took an area, such as "gemv", null past the last; and its blocks.
 GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uint32_t *blocks);
-// A kernel that does nothing but take an area: it marks a moment.
+// The marker kernel: it only takes an area.
 GS_API int gs_stamp_mark(gs_stream *s);
 
-// ring (rows, count) of pairs: the least start and the greatest end of each area i, in
-// row passes[i], where there is one; passes[i] += 1 (uint64). blocks (count) uint32 are
-// those of the areas.
+// ring[passes[i], i] = the least start and the greatest end in area i; passes[i] += 1. The
+// ring is (rows, count) pairs of uint64; later passes than it has rows are not stored.
+// passes is (count) uint64, blocks (count) uint32: the blocks of the areas' kernels.
 typedef struct {
   uint32_t size;
   uint32_t count, rows;
@@ -367,25 +366,25 @@ typedef struct {
 } gs_collect_args;
 GS_API int gs_stamps_collect(gs_stream *s, const gs_collect_args *a);
 
-// How %globaltimer and the host's CLOCK_MONOTONIC stand to each other, in ns.
+// A comparison of %globaltimer with the host's CLOCK_MONOTONIC, in ns.
 typedef struct {
-  int64_t host, device;   // the same moment by both
-  int64_t uncertainty;    // by how much that may be wrong
-  int64_t resolution;     // least step of %globaltimer that was seen
+  int64_t host, device;   // the same moment on both clocks
+  int64_t uncertainty;    // the most by which host and device differ
+  int64_t resolution;     // least step of %globaltimer that was observed
 } gs_clock_pair;
-// Waits for the stream, then compares the clocks through `room` bytes of host memory
-// of gs_alloc_host, 64 at least.
+// Waits for the stream, then compares the clocks through at least 64 bytes of host memory
+// from gs_alloc_host.
 GS_API int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address, gs_clock_pair *out);
 
 // ---------------------------------------------------------------- ceilings
 
-// An empty kernel of one block: what a launch costs.
+// An empty kernel of one block, to measure a launch.
 GS_API int gs_nothing(gs_stream *s);
-// One block per SM meets `rounds` times at a grid barrier; counter is 4 zero bytes.
+// `rounds` barriers of a grid of one block per SM; counter is 4 zero bytes.
 GS_API int gs_barriers(gs_stream *s, gs_ptr counter, int rounds);
-// Reads bytes once, as a kernel of ours would; out is 4 bytes.
+// Reads bytes once, with the loads that the kernels here use; out is 4 bytes.
 GS_API int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out);
-// dst = src, 16 bytes per thread and turn.
+// dst = src, 16 bytes per access of a thread.
 GS_API int gs_copy_kernel(gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes);
 
 #ifdef __cplusplus

@@ -21,7 +21,7 @@ gs_table *gs_table_open(const char *path, char **error, const char **missing) {
   }
   GS_SYMBOLS(X)
 #undef X
-  // A library of another version may lack functions: the version says more.
+  // A library that lacks functions may be of another ABI version, which the caller reports.
   if (*missing && !t->gs_abi_version) {
     gs_table_close(t);
     return NULL;

@@ -1,6 +1,6 @@
-// How Go calls the CUDA library: a table of its functions, found by name, and one
-// trampoline for each, which brings the words of a failure along in the same call,
-// because they belong to the OS thread that made it.
+// How Go calls the CUDA library: a table of its functions, found by name, and a
+// trampoline for each. A trampoline returns the message of a failure in the same call, as
+// the message belongs to the OS thread that made the call.
 
 #ifndef GPT2SCOPE_CUDA_SHIM_H
 #define GPT2SCOPE_CUDA_SHIM_H
@@ -10,7 +10,7 @@
 
 #include "abi.h"
 
-// Go holds pointers to these and never looks inside, but wants complete types.
+// Go holds only pointers to these, but needs complete types.
 struct gs_stream { char opaque; };
 struct gs_event { char opaque; };
 struct gs_graph { char opaque; };
@@ -41,14 +41,14 @@ typedef struct {
 #undef X
 } gs_table;
 
-// A status, and the words of a failure, which the caller frees.
+// A status, and the message of a failure, which the caller frees.
 typedef struct {
   int status;
   char *text;
 } gs_result;
 
-// Opens a library. Where that fails, *error has the loader's words, which the
-// caller frees, or *missing names the function that the library lacks.
+// Opens a library. If that fails, *error is the loader's message, which the caller frees,
+// or *missing is the name of the function that the library lacks.
 gs_table *gs_table_open(const char *path, char **error, const char **missing);
 void gs_table_close(gs_table *t);
 
@@ -105,8 +105,8 @@ GS_CALL(gs_module_function, (const gs_table *t, gs_module *m, const char *name, 
 GS_CALL(gs_function_occupancy, (const gs_table *t, int device, void *f, int threads, uint32_t shared, gs_occupancy *out), (device, f, threads, shared, out))
 GS_CALL(gs_profiler, (const gs_table *t, int on), (on))
 
-// Host memory of copies that wait is Go's, a pointer and not an address, so that it
-// stays where it is during the call.
+// Host memory of synchronous copies may be Go's. It is passed as a pointer, not as a
+// number, so that Go does not move it during the call.
 static inline gs_result call_write(const gs_table *t, int device, gs_ptr dst, const void *src, uint64_t bytes) {
   return gs_result_of(t, t->gs_copy_now(device, dst, (uint64_t)(uintptr_t)src, bytes, GS_TO_DEVICE));
 }
@@ -114,7 +114,7 @@ static inline gs_result call_read(const gs_table *t, int device, void *dst, gs_p
   return gs_result_of(t, t->gs_copy_now(device, (uint64_t)(uintptr_t)dst, src, bytes, GS_TO_HOST));
 }
 
-// A kernel's arguments: values of up to 8 bytes each, one to a word.
+// A kernel's arguments are values of up to 8 bytes, each in a word of its own.
 static inline gs_result call_function_launch(const gs_table *t, void *f, gs_stream *s, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by,
                                              uint32_t bz, uint32_t shared, uint64_t *words, int count) {
   uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};

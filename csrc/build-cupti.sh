@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Builds lib/libgpt2scope_cupti.so from csrc/cupti.c. The headers are those of
-# CUDA_HOME, or of a CUDA toolkit in the usual place, from CUDA 12.4 on; else those
-# of NVIDIA's wheels, which go into build/cuda by pip. Only headers are used: no GPU
-# and no CUDA compiler are needed, and libcupti itself is opened at run time.
-# OUT names another file to write.
+# Builds lib/libgpt2scope_cupti.so, or the file OUT, from csrc/cupti.c. The headers, of
+# CUDA 12.4 or later, are those of CUDA_HOME, else those of /usr/local/cuda, else those of
+# NVIDIA's wheels, which pip installs into build/cuda. Neither a GPU nor a CUDA compiler is
+# needed; libcupti is opened at run time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-headers() { # prints the include flags for a folder that has cupti.h, and one that has cuda.h
+headers() { # prints include flags for the folders of cupti.h and cuda.h
 	local root cupti cuda
 	for root in ${CUDA_HOME:+"$CUDA_HOME"} /usr/local/cuda build/cuda/nvidia/cu13; do
 		cuda="$root/include"

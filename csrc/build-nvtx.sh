@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Builds lib/libgpt2scope_nvtx.so from csrc/nvtx.c. The NVTX headers are those of
-# CUDA_HOME, or of a CUDA toolkit in the usual place; else NVIDIA's wheel nvidia-nvtx
-# is unpacked into build/cuda, by pip. Only headers are used: no GPU and no CUDA
-# compiler are needed.
+# CUDA_HOME, else those of /usr/local/cuda, else those of NVIDIA's wheel nvidia-nvtx, which
+# pip installs into build/cuda. Neither a GPU nor a CUDA compiler is needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -31,9 +31,11 @@ type Experiment struct {
 	// Progress, where not nil, is told bytes of weights made ready.
 	Progress func(done, total int64)
 
-	// Memory and Energy measure what this package cannot; nil where nothing can.
+	// Memory runs [Experiment.MeasureMemory] in a process of its own; nil where nothing can.
 	Memory func(ctx context.Context, v Variant) ([]Value, error)
-	Energy func(ctx context.Context, s *gpt2.Session, past int) ([]Value, error)
+
+	Meter      *measure.Meter // nil where energy is not measured
+	EnergyTime time.Duration  // of each measurement of it
 
 	weights *gpt2.Session // holds the weights of all layers while others come and go
 	own     *ownText
@@ -113,7 +115,7 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 	case TaskDecode:
 		return e.decode(ctx, s)
 	case TaskEnergy:
-		return e.Energy(ctx, s, e.Past)
+		return e.energy(ctx, s)
 	case TaskQuality:
 		values, err = e.quality(ctx, s)
 		if errors.Is(err, gpt2.ErrNotFinite) { // an order of layers may overflow, others need not
@@ -187,6 +189,21 @@ func (e *Experiment) decode(ctx context.Context, s *gpt2.Session) ([]Value, erro
 		return nil, err
 	}
 	return values, nil
+}
+
+// energy measures the energy of a token by decoding for a while.
+func (e *Experiment) energy(ctx context.Context, s *gpt2.Session) ([]Value, error) {
+	w := measure.Decoding(s, e.Past)
+	used, err := e.Meter.Energy(ctx, w, e.EnergyTime)
+	if errors.As(err, new(*measure.CounterError)) {
+		return nil, fmt.Errorf("%w (--energy-seconds); %w", err, ErrLeftOut)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := used.Power
+	return []Value{{Phase: TaskDecode, Metric: "energy", Unit: "mJ", Value: used.OfToken(w, p.Watts),
+		Low: used.OfToken(w, p.Watts-p.Uncertainty), High: used.OfToken(w, p.Watts+p.Uncertainty), N: 1}}, nil
 }
 
 // WarmUp runs passes of a variant for a while and forgets them: clocks and caches are

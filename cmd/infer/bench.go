@@ -72,7 +72,7 @@ where operations do. --no-floor leaves both out.`,
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object")
 	})
-	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchCeilings(m), newBenchEnergy(m, openCounter))
+	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchCeilings(m), newBenchEnergy(m, measure.OpenMeter))
 	return c
 }
 

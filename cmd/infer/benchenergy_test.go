@@ -14,6 +14,7 @@ import (
 
 	"gpt2scope/energy"
 	"gpt2scope/gpt2"
+	"gpt2scope/measure"
 )
 
 // meter200 is a counter of 200 W that steps every 4 ms.
@@ -37,8 +38,8 @@ func energyCommand(t *testing.T, c energy.Counter, args ...string) (stdout strin
 	closed := 0
 	root := &cobra.Command{Use: "infer", SilenceErrors: true, SilenceUsage: true}
 	addFlags(root.PersistentFlags(), "Model", m.register)
-	root.AddCommand(newBenchEnergy(&m, func(gpt2.Backend) (*counted, error) {
-		return &counted{c, "this test", func() { closed++ }}, nil
+	root.AddCommand(newBenchEnergy(&m, func(gpt2.Backend) (*measure.Meter, error) {
+		return &measure.Meter{Counter: c, Covers: "this test", Close: func() { closed++ }}, nil
 	}))
 	var out, errs bytes.Buffer
 	root.SetOut(&out)

@@ -14,6 +14,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
+	"gpt2scope/measure"
 )
 
 // layersFlags are the flags of "infer layers".
@@ -35,12 +36,12 @@ type layersFlags struct {
 	warmUp                               float64
 	dir                                  string
 	persistent                           *pflag.FlagSet // the model's
-	open                                 func(gpt2.Backend) (*counted, error)
+	open                                 func(gpt2.Backend) (*measure.Meter, error)
 	predicted                            []int // parsed
 }
 
 // newLayers makes "infer layers".
-func newLayers(m *modelFlags, open func(gpt2.Backend) (*counted, error)) *cobra.Command {
+func newLayers(m *modelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *cobra.Command {
 	l := layersFlags{open: open}
 	c := &cobra.Command{
 		Use:   "layers -o DIR",

@@ -21,6 +21,7 @@ import (
 	"gpt2scope/energy"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
+	"gpt2scope/measure"
 )
 
 // quickLayers are flags with which an experiment takes no time.
@@ -104,7 +105,7 @@ func TestLayers(t *testing.T) {
 		for _, m := range []string{"prefill time", "time to first token", "decode time"} {
 			want[v+" "+m] = 2
 		}
-		if peakMemory() > 0 {
+		if measure.PeakMemory() > 0 {
 			want[v+" host memory"] = 1
 		}
 		if strings.HasPrefix(v, "depth") {
@@ -382,8 +383,8 @@ func TestLayersEnergy(t *testing.T) {
 		closed := 0
 		root := &cobra.Command{Use: "infer", SilenceErrors: true, SilenceUsage: true}
 		addFlags(root.PersistentFlags(), "Model", m.register)
-		root.AddCommand(newLayers(&m, func(gpt2.Backend) (*counted, error) {
-			return &counted{c, "this test", func() { closed++ }}, nil
+		root.AddCommand(newLayers(&m, func(gpt2.Backend) (*measure.Meter, error) {
+			return &measure.Meter{Counter: c, Covers: "this test", Close: func() { closed++ }}, nil
 		}))
 		root.SetOut(new(bytes.Buffer))
 		root.SetErr(new(bytes.Buffer))

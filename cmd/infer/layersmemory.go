@@ -1,28 +1,16 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/gpt2"
 	"gpt2scope/layers"
-	"gpt2scope/measure"
 )
-
-// layersMemory is what a process that measures its own memory prints, in bytes.
-type layersMemory struct {
-	Host   int64 `json:"host_peak"` // 0 where the system does not tell
-	Device int64 `json:"device"`    // 0 of the CPU
-}
 
 // newLayersMemory makes the command that "infer layers" runs in processes of their own.
 func newLayersMemory(m *modelFlags) *cobra.Command {
@@ -45,9 +33,6 @@ func newLayersMemory(m *modelFlags) *cobra.Command {
 	return c
 }
 
-// memoryRuns is how often the passes run: a GPU makes a graph at the second run.
-const memoryRuns = 3
-
 func runLayersMemory(ctx context.Context, m *modelFlags, order string, batch, promptLen, past int, stdout io.Writer) error {
 	m.layers, m.quiet = "all", true
 	o, err := m.open()
@@ -65,74 +50,14 @@ func runLayersMemory(ctx context.Context, m *modelFlags, order string, batch, pr
 	case promptLen < 1 || promptLen > capacity || past < 0 || past >= capacity:
 		return usagef("--prompt-len %d, --past %d: the context holds %s", promptLen, past, count(capacity, "token"))
 	}
-	o.options.Layers = v.Order
-	before, _, err := gpt2.MemoryOf(o.backend)
-	ofDevice := err == nil
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	s, err := o.load(ctx, io.Discard, batch)
+	options := o.options
+	options.Batch = batch
+	e := layers.Experiment{Model: o.model, Backend: o.backend, Options: options, PromptLen: promptLen, Past: past}
+	use, err := e.MeasureMemory(ctx, v.Order)
 	if err != nil {
 		return err
 	}
-	for range memoryRuns {
-		for _, n := range []int{promptLen, max(1, past)} {
-			g := gpt2.Generation{Tokens: 1 + min(memoryRuns, capacity-n), IgnoreEOS: true}
-			for _, err := range s.Generate(ctx, measure.IDs(s.Model(), batch*n), g) {
-				if err != nil {
-					return err
-				}
-			}
-			if err := s.Reset(); err != nil {
-				return err
-			}
-		}
-	}
-	if !ofDevice { // of a host's memory only what was written to counts
-		if err := fillContext(ctx, s, batch, promptLen, capacity); err != nil {
-			return err
-		}
-	}
-	var out layersMemory
-	if ofDevice {
-		after, _, err := gpt2.MemoryOf(o.backend)
-		if err != nil {
-			return err
-		}
-		out.Device = int64(before) - int64(after)
-	}
-	out.Host = peakMemory()
-	return writeJSON(stdout, out)
-}
-
-// fillContext evaluates tokens until the KV cache is full, as many at once as a prefill
-// has, so that activations take no more than they did.
-func fillContext(ctx context.Context, s *gpt2.Session, batch, atOnce, capacity int) error {
-	for s.Position() < capacity {
-		n := min(atOnce, capacity-s.Position())
-		if _, err := s.Logits(ctx, measure.IDs(s.Model(), batch*n), gpt2.LogitsNone); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// peakMemory is the most memory that this process had at once, in bytes: VmHWM of
-// proc(5). It is 0 where the system does not tell.
-func peakMemory() int64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for lines := bufio.NewScanner(bytes.NewReader(status)); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err == nil {
-				return kb << 10
-			}
-		}
-	}
-	return 0
+	return writeJSON(stdout, use)
 }
 
 // childMemory measures a variant in a process of its own: what other variants left
@@ -144,7 +69,7 @@ func (r *layersRun) childMemory(ctx context.Context, v layers.Variant) ([]layers
 	}
 	args := append([]string{"layers", "memory", "--quiet", "--order=" + strings.Join(order, ","), "--batch=" + strconv.Itoa(r.batch),
 		"--prompt-len=" + strconv.Itoa(r.promptLen), "--past=" + strconv.Itoa(r.past)}, givenFlags(r.persistent, "quiet", "layers")...)
-	var m layersMemory
+	var m layers.MemoryUse
 	if err := runSelf(ctx, args, &m); err != nil {
 		return nil, err
 	}

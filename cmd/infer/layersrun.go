@@ -12,7 +12,6 @@ import (
 
 	"gpt2scope/cpu"
 	"gpt2scope/cuda/exec"
-	"gpt2scope/energy"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
 	"gpt2scope/layers/plot"
@@ -66,7 +65,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		return nil, err
 	}
 	defer r.measures()()
-	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Energy != nil, Quality: true, Stages: !r.noStages}
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Meter != nil, Quality: true, Stages: !r.noStages}
 	tasks := schedule.Tasks(variants)
 	total := len(tasks)
 	if again := r.verified(r.opened); len(again) > 0 {
@@ -211,37 +210,7 @@ func (r *layersRun) measures() (done func()) {
 		r.notes = append(r.notes, "There is no energy: "+err.Error()+".")
 		return func() {}
 	}
-	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.covers))
-	r.Energy = func(ctx context.Context, s *gpt2.Session, past int) ([]layers.Value, error) {
-		return r.tokenEnergy(ctx, counter, s, past)
-	}
-	return counter.close
-}
-
-// tokenEnergy measures the energy of a token by decoding for a while.
-func (r *layersRun) tokenEnergy(ctx context.Context, counter *counted, s *gpt2.Session, past int) ([]layers.Value, error) {
-	e := energyFlags{seconds: r.energy}
-	decode := func(d time.Duration) (steps int, elapsed time.Duration, err error) {
-		return decodeFor(ctx, s, r.Decode(), past, r.opened.options.Context, d)
-	}
-	if _, _, err := decode(e.warmUp(counter)); err != nil {
-		return nil, err
-	}
-	m := energy.Start(counter)
-	steps, elapsed, err := decode(e.duration())
-	to := time.Now()
-	log, counterErr := m.Stop()
-	if err != nil {
-		return nil, err
-	}
-	var p energy.Power
-	if counterErr == nil {
-		p, counterErr = log.Power(to.Add(-elapsed), to)
-	}
-	if counterErr != nil {
-		return nil, fmt.Errorf("%w (--energy-seconds); %w", counterErr, layers.ErrLeftOut)
-	}
-	token := elapsed.Seconds() / float64(steps*r.batch) * 1e3 // ms, so that W make mJ
-	return []layers.Value{{Phase: layers.TaskDecode, Metric: "energy", Unit: "mJ", Value: p.Watts * token,
-		Low: (p.Watts - p.Uncertainty) * token, High: (p.Watts + p.Uncertainty) * token, N: 1}}, nil
+	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.Covers))
+	r.Meter, r.EnergyTime = counter, time.Duration(r.energy*float64(time.Second))
+	return counter.Close
 }

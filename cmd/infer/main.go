@@ -30,6 +30,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpt2scope/measure"
 	"gpt2scope/nvtx"
 )
 
@@ -124,7 +125,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRoot() *cobra.Command {
 	var m modelFlags
 	root := newGenerate(&m)
-	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newLayers(&m, openCounter), newTrace())
+	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newLayers(&m, measure.OpenMeter), newTrace())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return m.check(c) }
 	addFlags(root.PersistentFlags(), "Model and device, for every command", m.register)
 	root.Version = version()

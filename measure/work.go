@@ -1,0 +1,112 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"gpt2scope/gpt2"
+)
+
+// Work is something that a session does again and again while something else, such as
+// an energy counter, is read.
+type Work struct {
+	Calls  int // of a round: the steps of a stage, or 1 for a whole pass
+	Tokens int // that a round makes or takes, of all sequences
+
+	// Run does rounds for at least d, and returns how many there were and their time.
+	Run func(ctx context.Context, d time.Duration) (rounds int, elapsed time.Duration, err error)
+}
+
+// stretch is how many decode steps follow one another before the cache is rewound.
+const stretch = 64
+
+// Decoding is the work of decode steps: greedy ones, from past tokens in the cache on
+// and a stretch of 64 steps further, again and again.
+func Decoding(s *gpt2.Session, past int) Work {
+	batch := s.Options().Batch
+	step := gpt2.Phase{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	n := min(stretch, s.Options().Context-past)
+	ids := IDs(s.Model(), batch)
+	return rounds(s, past, Work{Calls: 1, Tokens: batch}, n, func(ctx context.Context) error {
+		r := s.Runner()
+		if _, err := r.Prefill(ctx, ids, step); err != nil { // a step whose tokens are given
+			return err
+		}
+		return r.Decode(ctx, n-1, func([]gpt2.Token) bool { return true })
+	})
+}
+
+// Prefilling is the work of evaluating a prompt of the phase's tokens.
+func Prefilling(s *gpt2.Session, phase gpt2.Phase) Work {
+	ids := IDs(s.Model(), phase.Batch*phase.Tokens)
+	return rounds(s, 0, Work{Calls: 1, Tokens: phase.Batch * phase.Tokens}, 1, func(ctx context.Context) error {
+		_, err := s.Runner().Prefill(ctx, ids, phase)
+		return err
+	})
+}
+
+// rounds makes w do passes from past tokens in the cache on, n of them at a time.
+func rounds(s *gpt2.Session, past int, w Work, n int, passes func(ctx context.Context) error) Work {
+	w.Run = func(ctx context.Context, d time.Duration) (done int, elapsed time.Duration, err error) {
+		defer func() { err = cmp.Or(err, s.Reset()) }()
+		if err := Fill(ctx, s, past); err != nil {
+			return 0, 0, err
+		}
+		for began := time.Now(); elapsed < d; elapsed = time.Since(began) {
+			if err := passes(ctx); err != nil {
+				return done, elapsed, err
+			}
+			if err := s.Runner().Rewind(past); err != nil {
+				return done, elapsed, err
+			}
+			done += n
+		}
+		return done, elapsed, nil
+	}
+	return w
+}
+
+// StageWork is the work of the steps of a pass that contain a stage.
+type StageWork struct {
+	Work
+	Steps []gpt2.Step // of a round
+
+	// Data is what a round reads of weights and KV cache, PassData what a whole pass
+	// moves at least, in bytes.
+	Data, PassData int64
+}
+
+// Stage is the work of the steps that contain a stage: those of all layers in turn where
+// the name is one within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn).
+// No steps are an error that is [ErrNoStage].
+func Stage(s *gpt2.Session, name string, phase gpt2.Phase, past int) (StageWork, error) {
+	plan, err := s.Plan(phase)
+	if err != nil {
+		return StageWork{}, err
+	}
+	sizes := s.Backend().Sizes()
+	w := StageWork{PassData: plan.Cost(past).Bytes(sizes)}
+	var cost gpt2.Cost
+	for _, step := range plan.Steps {
+		if step.Contains(name) {
+			cost = cost.Add(step.Cost(past))
+			w.Steps = append(w.Steps, step)
+		}
+	}
+	if len(w.Steps) == 0 {
+		return w, fmt.Errorf("stage %s: %w", name, ErrNoStage)
+	}
+	w.Data = gpt2.Cost{Weights: cost.Weights, KV: cost.KV}.Bytes(sizes)
+	w.Work = Work{Calls: len(w.Steps), Tokens: phase.Batch * phase.Tokens, Run: func(ctx context.Context, d time.Duration) (int, time.Duration, error) {
+		return Steps(ctx, s, phase, past, func(step gpt2.Step) bool { return step.Contains(name) }, d)
+	}}
+	return w, nil
+}
+
+// StaysIn tells whether repeated steps find their data in a cache of so many bytes,
+// which a whole pass does not fit in. In a pass they also pay for reading memory.
+func (w *StageWork) StaysIn(cache int64) bool {
+	return cache > 0 && w.Data <= cache && w.PassData > cache
+}

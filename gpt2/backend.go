@@ -15,7 +15,7 @@ import (
 // can do they show by implementing some of these interfaces:
 //
 //	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter], [ProfilerSwitch]
-//	of a runner    [Recordable], [Measurer], [Repeater], [LaunchCounter], [Synchronizer]
+//	of a runner    [Recordable], [Measurer], [Repeater], [LaunchCounter], [Synchronizer], [Loader]
 //
 // Programs reach those by the methods of [Session] and the functions below, which return
 // an error that is [errors.ErrUnsupported] where the interface is not implemented.
@@ -248,6 +248,19 @@ type LaunchCounter interface {
 type Synchronizer interface {
 	// Synchronize waits until the device has done all that was launched.
 	Synchronize() error
+}
+
+// Loader is a [Runner] whose passes load libraries and kernels when they first need them.
+type Loader interface {
+	// Loads returns what passes loaded so far, each thing once with the time of all its
+	// parts.
+	Loads() []Load
+}
+
+// Load is something that passes had to load, and the time that took them.
+type Load struct {
+	What string // "cuBLASLt", "kernels"
+	Time time.Duration
 }
 
 // unsupported says that a backend cannot do something optional.

@@ -91,6 +91,28 @@ func (s *Session) Launches(phase Phase) (int, error) {
 	return runner.Launches(phase)
 }
 
+// Loads returns what passes had to load since the session began or was reset, and how
+// long that took: part of the times of [Stats]. It is empty where the runner is no
+// [Loader].
+func (s *Session) Loads() []Load {
+	runner, ok := s.runner.(Loader)
+	if !ok || s.err == ErrClosed {
+		return nil
+	}
+	var since []Load
+	for _, l := range runner.Loads() {
+		for _, before := range s.loaded {
+			if before.What == l.What {
+				l.Time -= before.Time
+			}
+		}
+		if l.Time > 0 {
+			since = append(since, l)
+		}
+	}
+	return since
+}
+
 // Synchronize waits until the device has done all that was launched. It does nothing
 // where the runner is no [Synchronizer], since passes then end before they return.
 func (s *Session) Synchronize() error {

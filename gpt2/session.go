@@ -23,7 +23,8 @@ type Session struct {
 	history [][]int32
 	dropped int // tokens lost from the front when the context was full
 	stats   Stats
-	err     error // the first one sticks
+	loaded  []Load // before the statistics began
+	err     error  // the first one sticks
 }
 
 // Stats are what a session measured of itself, since it began or was reset.
@@ -94,6 +95,9 @@ func (s *Session) Reset() error {
 		s.history[i] = s.history[i][:0]
 	}
 	s.dropped, s.stats = 0, Stats{}
+	if runner, ok := s.runner.(Loader); ok {
+		s.loaded = runner.Loads()
+	}
 	return s.fail(context.Background(), s.runner.Rewind(0))
 }
 

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -139,20 +140,30 @@ type sampling struct {
 
 // timings are in milliseconds.
 type timings struct {
-	FirstToken       float64 `json:"first_token_ms"` // from the start of the process
-	PrefillTokens    int     `json:"prefill_tokens"`
-	Prefill          float64 `json:"prefill_ms"`
-	PrefillPerSecond float64 `json:"prefill_tokens_per_s"`
-	DecodeTokens     int     `json:"decode_tokens"`
-	DecodePerToken   float64 `json:"decode_ms_per_token"`
-	DecodePerSecond  float64 `json:"decode_tokens_per_s"`
-	DecodeMedian     float64 `json:"decode_median_ms"` // from one token to the next
+	FirstToken       float64    `json:"first_token_ms"` // from the start of the process
+	PrefillTokens    int        `json:"prefill_tokens"`
+	Prefill          float64    `json:"prefill_ms"`
+	PrefillPerSecond float64    `json:"prefill_tokens_per_s"`
+	DecodeTokens     int        `json:"decode_tokens"`
+	DecodePerToken   float64    `json:"decode_ms_per_token"`
+	DecodePerSecond  float64    `json:"decode_tokens_per_s"`
+	DecodeMedian     float64    `json:"decode_median_ms"`  // from one token to the next
+	Loading          []loadJSON `json:"loading,omitempty"` // part of the times above
 }
 
-func newTimings(s gpt2.Stats, first time.Time) timings {
+// loadJSON is something that passes had to load before they could run.
+type loadJSON struct {
+	What string  `json:"what"`
+	Time float64 `json:"ms"`
+}
+
+func newTimings(s gpt2.Stats, loads []gpt2.Load, first time.Time) timings {
 	t := timings{
 		PrefillTokens: s.PrefillTokens, Prefill: ms(s.PrefillTime), PrefillPerSecond: perSecond(float64(s.PrefillTokens), s.PrefillTime),
 		DecodeTokens: s.DecodeTokens, DecodePerSecond: perSecond(float64(s.DecodeTokens), s.DecodeTime),
+	}
+	for _, l := range loads {
+		t.Loading = append(t.Loading, loadJSON{l.What, ms(l.Time)})
 	}
 	if !first.IsZero() {
 		t.FirstToken = ms(first.Sub(started))
@@ -218,7 +229,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
-	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
+	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), s.Loads(), r.first)
 	if n := len(r.laps); n > 0 {
 		slices.Sort(r.laps)
 		r.Timings.DecodeMedian = ms(r.laps[n/2])
@@ -318,6 +329,13 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 	line += fmt.Sprintf(" | decode %s", count(t.DecodeTokens, "token"))
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
+	}
+	if len(t.Loading) > 0 {
+		var parts []string
+		for _, l := range t.Loading {
+			parts = append(parts, fmt.Sprintf("%s %.1f ms", l.What, l.Time))
+		}
+		line += " | of that loading " + strings.Join(parts, ", ")
 	}
 	if r.first.IsZero() {
 		line += " | no token yet"

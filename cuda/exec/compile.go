@@ -26,6 +26,14 @@ type launch struct {
 	library bool // a kernel of cuBLASLt, which takes no stamp
 }
 
+// loads is what the first launch may load.
+func (l launch) loads() int {
+	if l.library {
+		return loadBLAS
+	}
+	return loadKernels
+}
+
 // writer turns the steps of a plan into launches.
 type writer struct {
 	backend *Backend
@@ -33,6 +41,7 @@ type writer struct {
 	options gpt2.Options
 	params  map[string]param
 	stream  *cuda.Stream
+	loading *loading
 	at      addresses
 	tune    bool // time algorithms for products without a stored one
 
@@ -214,11 +223,23 @@ func (w *writer) linear(s gpt2.Step) error {
 		}
 		library := w.usesBLAS(a)
 		if library {
-			p, err := w.backend.chooseAlgorithm(w.stream, w.step.Name(), a, w.tune)
+			if err := w.loading.first(loadBLAS, w.backend.lib.OpenBLAS); err != nil {
+				return err
+			}
+			choose := func() error {
+				p, err := w.backend.chooseAlgorithm(w.stream, w.step.Name(), a, w.tune)
+				w.products = append(w.products, p)
+				return err
+			}
+			err := error(nil)
+			if w.tune { // which takes long, and is not loading
+				err = choose()
+			} else {
+				err = w.loading.first(loadBLAS, choose)
+			}
 			if err != nil {
 				return err
 			}
-			w.products = append(w.products, p)
 		}
 		w.addLaunch(launch{func() error { return w.stream.Linear(a) }, library})
 		return nil

@@ -14,6 +14,7 @@ var (
 	_ gpt2.Recordable     = (*Runner)(nil)
 	_ gpt2.Measurer       = (*Runner)(nil)
 	_ gpt2.Repeater       = (*Runner)(nil)
+	_ gpt2.Loader         = (*Runner)(nil)
 	_ gpt2.LaunchCounter  = (*Runner)(nil)
 	_ gpt2.Synchronizer   = (*Runner)(nil)
 )

@@ -132,7 +132,7 @@ func (r *Runner) StartRecording(to *record.Recorder) error {
 		runtime.UnlockOSThread()
 		return err
 	}
-	r.recorder = rec
+	r.recorder, r.loading.to = rec, to
 	return nil
 }
 
@@ -165,7 +165,7 @@ func (r *Runner) StopRecording() error {
 		return nil
 	}
 	defer runtime.UnlockOSThread()
-	defer func() { r.recorder = off{} }()
+	defer func() { r.recorder, r.loading.to = off{}, nil }()
 	err := r.stream.Synchronize()
 	if err == nil {
 		err = r.recorder.stop()

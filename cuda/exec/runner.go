@@ -52,6 +52,7 @@ type Runner struct {
 	failed   error        // a CUDA error sticks
 
 	recorder recorder
+	loading  loading
 }
 
 // The state's layout, in bytes: a header, then ids.
@@ -239,7 +240,7 @@ func (r *Runner) compile(phase gpt2.Phase) (*compiled, error) {
 			return nil, err
 		}
 	}
-	w := writer{backend: r.backend, config: r.model.Config, options: r.options, params: r.weights.params, stream: r.stream, at: r.addresses(),
+	w := writer{backend: r.backend, config: r.model.Config, options: r.options, params: r.weights.params, stream: r.stream, loading: &r.loading, at: r.addresses(),
 		tune: r.backend.options.Tune, plan: plan}
 	err := w.write(r.position)
 	r.products = append(r.products, w.products...)
@@ -411,8 +412,9 @@ func (r *Runner) pass(at passAt) error {
 	if v.graph != nil {
 		return p.replay(v.graph, r.stream)
 	}
+	first := c.runs == 0
 	c.runs++
-	return r.launch(c, p)
+	return r.launch(c, p, first)
 }
 
 // capture makes the graph of a pass. The ranges of its steps are those by which a
@@ -422,12 +424,12 @@ func (r *Runner) capture(at passAt, v *variant) (err error) {
 	defer at.c.ranges.End()
 	p := r.recorder.capture(at, v)
 	defer p.close()
-	v.graph, err = r.stream.Capture(func() error { return r.launch(at.c, p) })
+	v.graph, err = r.stream.Capture(func() error { return r.launch(at.c, p, false) })
 	return err
 }
 
-// launch launches every step.
-func (r *Runner) launch(c *compiled, p passRecorder) error {
+// launch launches every step. The first launches of a plan may load kernels.
+func (r *Runner) launch(c *compiled, p passRecorder, first bool) error {
 	if err := p.begin(); err != nil {
 		return err
 	}
@@ -438,7 +440,13 @@ func (r *Runner) launch(c *compiled, p passRecorder) error {
 		c.ranges.Step(i)
 		p.step(i)
 		for _, l := range launches {
-			if err := p.launch(i, l); err != nil {
+			var err error
+			if first {
+				err = r.loading.first(l.loads(), func() error { return p.launch(i, l) })
+			} else {
+				err = p.launch(i, l)
+			}
+			if err != nil {
 				p.endStep()
 				return gpt2.NewStageError(c.plan, c.plan.Steps[i], r.position, err)
 			}

@@ -18,7 +18,7 @@ const standIn cuda.Ptr = 256
 func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s *gpt2.Survey, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	w := writer{backend: b, config: m.Config, options: o, params: map[string]param{}}
+	w := writer{backend: b, config: m.Config, options: o, loading: new(loading), params: map[string]param{}}
 	for i := range w.at.buffers {
 		w.at.buffers[i] = standIn
 	}

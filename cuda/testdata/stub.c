@@ -4,7 +4,8 @@
 // with STUB_COMPUTES, every operation of the model: see compute.h.
 //
 // Defined when compiling: STUB_ABI, STUB_DRIVER, STUB_RUNTIME, STUB_DEVICES,
-// STUB_MAJOR; STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down.
+// STUB_MAJOR; STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
+// STUB_LOADING is how many us opening cuBLASLt and the first launch of a function take.
 
 #include <math.h>
 #include <pthread.h>
@@ -82,8 +83,25 @@ static int fail(int status, const char *format, ...) {
   return status;
 }
 
+#ifdef STUB_LOADING
+// Sleeps at the first call of a function, as a lazily loaded kernel does.
+static void load(const char *name) {
+  static const char *loaded[64];
+  pthread_mutex_lock(&mutex);
+  int i = 0;
+  while (i < 63 && loaded[i] && strcmp(loaded[i], name)) i++;
+  int first = loaded[i] == NULL;
+  loaded[i] = name;
+  pthread_mutex_unlock(&mutex);
+  if (first) nanosleep(&(struct timespec){.tv_nsec = 1000L * STUB_LOADING}, NULL);
+}
+#endif
+
 // Writes a call down; 1 where it is to fail. group is "alloc", "launch" or "".
 static int note(const char *name, const char *group) {
+#ifdef STUB_LOADING
+  if (!strcmp(group, "launch") || !strcmp(name, "gs_blas_open")) load(name);
+#endif
   pthread_mutex_lock(&mutex);
 #ifdef STUB_QUIET
   char *more = NULL;

@@ -1,0 +1,71 @@
+package exec
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/record"
+	"gpt2scope/traces"
+)
+
+// What the first prompt loads is named and timed, in the statistics and in a recording;
+// the same prompt loads nothing again.
+func TestLoading(t *testing.T) {
+	const each = 3 * time.Millisecond // of what the stub loads
+	for _, recording := range []bool{false, true} {
+		lib, _ := onStub(t, "STUB_LOADING=3000")
+		b := backendOn(t, lib, Options{})
+		s := session(t, randomModel(t, small), b, gpt2.Options{})
+		rec := record.New("test", "1")
+		if recording {
+			if err := s.Record(rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		prompt := func() map[string]time.Duration {
+			if err := s.Reset(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Logits(t.Context(), make([]int32, 20), gpt2.LogitsLast); err != nil {
+				t.Fatal(err)
+			}
+			loads := map[string]time.Duration{}
+			for _, l := range s.Loads() {
+				loads[l.What] = l.Time
+			}
+			return loads
+		}
+		first := prompt()
+		// The library itself and its products; embedding, LayerNorm and attention.
+		if first["cuBLASLt"] < 2*each || first["kernels"] < 3*each || len(first) != 2 {
+			t.Errorf("recorded %t: the first prompt loaded %v", recording, first)
+		}
+		if took := s.Stats().PrefillTime; first["cuBLASLt"]+first["kernels"] > took {
+			t.Errorf("loading took %v of %v", first, took)
+		}
+		if again := prompt(); len(again) != 0 {
+			t.Errorf("recorded %t: the second prompt loaded %v", recording, again)
+		}
+		if !recording {
+			continue
+		}
+		if err := s.StopRecording(); err != nil {
+			t.Fatal(err)
+		}
+		var ranges time.Duration
+		var names []string
+		for _, e := range rec.Trace().Events {
+			if e.Kind == traces.KindRange && strings.HasPrefix(e.Name, "load ") {
+				ranges += time.Duration(e.Duration)
+				names = append(names, e.Name)
+			}
+		}
+		slices.Sort(names)
+		if want := []string{"load cuBLASLt", "load kernels"}; !slices.Equal(slices.Compact(names), want) || ranges != first["cuBLASLt"]+first["kernels"] {
+			t.Errorf("ranges %q of %v in all, loaded %v", names, ranges, first)
+		}
+	}
+}

@@ -42,7 +42,8 @@ By stage, layer, phase and kernel the column 'time' sums to the wall time:
   a step or kernel has the time in which it runs and nothing that began before it
   still does, so that kernels that overlap are not counted twice ('GPU' is the sum
   of their durations); a step that several threads of the CPU run has the time in
-  which any of them does;
+  which any of them does; 'median' is of the durations of its kernels, on the CPU of
+  what each thread took;
   idle time has its cause: before the call that launches the next kernel the host is
   late, or sits in a call that waits for the GPU or for a copy; from there on it is
   launch latency; where the next kernel was queued already, it depends on the one
@@ -366,6 +367,9 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 				columns[i].title = title
 			}
 		}
+	}
+	if t.By == tables.ByStage {
+		title("median", "median us")
 	}
 	switch {
 	case byKernel:

@@ -163,13 +163,13 @@ func TestTraceShowOwn(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", fact, out)
 		}
 	}
-	// calls, kernels, host, GPU, time, share, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, launches
-	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 2 1.800 4.000 4.000 21.05 1.78 M 8 M 2000 0.445 2.000 50.0 2"; got != want {
+	// calls, kernels, host, GPU, time, share, median, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, launches
+	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 2 1.800 4.000 4.000 21.05 2.000 1.78 M 8 M 2000 0.445 2.000 50.0 2"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
 	out = mustInfer(t, "trace", "show", cpu).stdout
-	// calls, events, threads, time, share, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, imbalance
-	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 4 6.000 4.000 21.05 1.78 M 8 M 2000 0.445 2.000 50.0 1.33"; got != want {
+	// calls, events, threads, time, share, median, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, imbalance
+	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 4 6.000 4.000 21.05 1.500 1.78 M 8 M 2000 0.445 2.000 50.0 1.33"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
 	if !strings.Contains(out, "idle: synchronisation between threads") || strings.Contains(out, "GPU us") {

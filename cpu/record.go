@@ -138,7 +138,7 @@ func (r *runner) StopRecording() error {
 	events := make([]traces.Event, 0, rec.events)
 	add := func(kind traces.Kind, lane traces.Lane, name string, begin, end int64, n *passNote, tag int, parent uint64) uint64 {
 		e := traces.Plain(kind, lane, name, rec.profile.OfMonotonic(begin), end-begin)
-		e.ID, e.Parent, e.Phase, e.Tag, e.Domain = first+uint64(len(events)), parent, n.phase, int32(tag), record.Domain
+		e.ID, e.Parent, e.Plan, e.Step, e.Domain = first+uint64(len(events)), parent, n.phase, int32(tag), record.Domain
 		if kind == traces.KindPass {
 			e.Value = float64(n.position)
 		}

@@ -75,7 +75,7 @@ func TestRecording(t *testing.T) {
 			}
 		case traces.KindStep:
 			p := passes[e.Parent]
-			if p == nil || e.Time < p.Time || e.End() > p.End() || e.Phase != p.Phase {
+			if p == nil || e.Time < p.Time || e.End() > p.End() || e.Plan != p.Plan {
 				t.Fatalf("a step lies outside its pass: %+v in %+v", e, p)
 			}
 			if e.Time < last[e.Lane] {
@@ -83,9 +83,9 @@ func TestRecording(t *testing.T) {
 			}
 			last[e.Lane] = e.End()
 			if step, ok := trace.Header.Step(e); !ok || step.Name != e.Name {
-				t.Errorf("step %q has tag %d of plan %d", e.Name, e.Tag, e.Phase)
+				t.Errorf("step %q has tag %d of plan %d", e.Name, e.Step, e.Plan)
 			}
-			ran[e.Parent][[2]int64{int64(e.Tag), e.Lane.ID}]++
+			ran[e.Parent][[2]int64{int64(e.Step), e.Lane.ID}]++
 		default:
 			t.Errorf("an event of kind %v", e.Kind)
 		}

@@ -101,7 +101,7 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 		}
 	}
 	of := func(e *traces.Event) (layer int) { // -1 for none
-		if e == nil || e.Phase < 0 || int(e.Phase) >= len(t.Header.Plans) || t.Header.Plans[e.Phase].Phase != plan.Phase {
+		if e == nil || e.Plan < 0 || int(e.Plan) >= len(t.Header.Plans) || t.Header.Plans[e.Plan].Phase != plan.Phase {
 			return -1
 		}
 		if step, ok := t.Header.Step(e); ok {
@@ -110,7 +110,7 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 		return -1
 	}
 	for _, g := range table.Gaps {
-		if before := of(g.Before); before >= 0 && of(g.Next) >= 0 && g.Next.Tag >= g.Before.Tag {
+		if before := of(g.Before); before >= 0 && of(g.Next) >= 0 && g.Next.Step >= g.Before.Step {
 			times[layerName(before)] += g.To - g.From
 		}
 	}

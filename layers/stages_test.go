@@ -26,13 +26,13 @@ func traceOf(passes int, between int64, pieces []piece) *traces.Trace {
 	lane, now := traces.Thread(7, 1), int64(1000)
 	for range passes {
 		pass := traces.Plain(traces.KindPass, lane, "decode step", now, 0)
-		pass.Phase = 1
+		pass.Plan = 1
 		at := len(events)
 		events = append(events, pass)
 		for i, p := range pieces {
 			now += p.before
 			e := traces.Plain(traces.KindStep, lane, plan.Steps[i].Name, now, p.runs)
-			e.Phase, e.Tag = 1, int32(i)
+			e.Plan, e.Step = 1, int32(i)
 			events = append(events, e)
 			now += p.runs
 		}

@@ -44,8 +44,8 @@ type node struct {
 // ranKey is a step that ran in a range.
 type ranKey struct {
 	parent uint64
-	phase  int32
-	tag    int32
+	plan   int32
+	step   int32
 }
 
 // made is how a node came to be.
@@ -178,11 +178,11 @@ func (a *attributor) inherit(e *Event, at int) {
 	if e.Parent == 0 {
 		e.Parent = r.ID
 	}
-	if e.Phase < 0 {
-		e.Phase = r.Phase
+	if e.Plan < 0 {
+		e.Plan = r.Plan
 	}
-	if e.Tag < 0 && e.Phase == r.Phase {
-		e.Tag = r.Tag
+	if e.Step < 0 && e.Plan == r.Plan {
+		e.Step = r.Step
 	}
 }
 
@@ -238,12 +238,12 @@ func (a *attributor) gpu() {
 		case KindMemcpy, KindMemset:
 			a.counts.Copies++
 		}
-		given := e.Tag >= 0
+		given := e.Step >= 0
 		at, called := a.calls[a.h.Correlate(e)]
 		called = called && e.Correlation != 0
 		if e.Node != 0 && !given {
 			if tag, phase, ok := a.captured(e); ok {
-				e.Tag, e.Phase, given = tag, phase, true
+				e.Step, e.Plan, given = tag, phase, true
 			} else if isKernel {
 				a.counts.UnknownNodes++
 			}
@@ -260,27 +260,27 @@ func (a *attributor) gpu() {
 			if e.Parent == 0 {
 				e.Parent = call.Parent
 			}
-			if e.Phase < 0 {
-				e.Phase = call.Phase
+			if e.Plan < 0 {
+				e.Plan = call.Plan
 			}
-			if !given && e.Phase == call.Phase {
-				e.Tag = call.Tag
+			if !given && e.Plan == call.Plan {
+				e.Step = call.Step
 			}
 		}
 		parent, inRange := a.byID[e.Parent]
 		if inRange && e.Kind.IsGPU() {
 			a.busy[parent] = true
-			if e.Tag >= 0 && a.events[parent].Kind == KindPass {
-				a.ran[ranKey{e.Parent, e.Phase, e.Tag}] = true
+			if e.Step >= 0 && a.events[parent].Kind == KindPass {
+				a.ran[ranKey{e.Parent, e.Plan, e.Step}] = true
 			}
 		}
 		switch {
 		case !isKernel && !called && (e.Kind == KindMemcpy || e.Kind == KindMemset):
 			a.counts.CopiesWithoutCall++
 		case !isKernel:
-		case e.Tag >= 0:
+		case e.Step >= 0:
 			a.counts.InSteps++
-		case e.Phase >= 0:
+		case e.Plan >= 0:
 			a.counts.InPassOnly++
 		case a.h.Recorder == RecorderStamps:
 			a.counts.Unattributed++
@@ -315,7 +315,7 @@ func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
 		}
 		a.busy[m.rangeAt] = true
 		r := &a.events[m.rangeAt]
-		return r.Tag, r.Phase, r.Tag >= 0
+		return r.Step, r.Plan, r.Step >= 0
 	}
 	return 0, 0, false
 }
@@ -337,7 +337,7 @@ func (a *attributor) rest() {
 			if parent, ok := a.byID[e.Parent]; ok && a.busy[i] {
 				a.busy[parent] = true
 			}
-			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[ranKey{e.Parent, e.Phase, e.Tag}] {
+			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[ranKey{e.Parent, e.Plan, e.Step}] {
 				a.counts.StepsWithoutWork++
 			}
 		case !e.Kind.IsCall() || isInner || a.quiet[i]:
@@ -370,17 +370,17 @@ func Project(h *Header, events []Event) []Event {
 		if e.Kind == KindStep && e.Lane.Kind == LaneStream {
 			return nil
 		}
-		if !e.Kind.IsGPU() || e.Tag < 0 {
+		if !e.Kind.IsGPU() || e.Step < 0 {
 			continue
 		}
-		k := key{e.Lane, e.Parent, 0, e.Phase, e.Tag}
+		k := key{e.Lane, e.Parent, 0, e.Plan, e.Step}
 		if e.Node != 0 {
 			k.launch = e.Correlation
 		}
 		s := spans[k]
 		if s == nil {
 			made := Plain(KindStep, e.Lane, "", e.Time, 0)
-			made.Phase, made.Tag, made.Parent, made.Domain = e.Phase, e.Tag, e.Parent, Domain
+			made.Plan, made.Step, made.Parent, made.Domain = e.Plan, e.Step, e.Parent, Domain
 			if step, ok := h.Step(e); ok {
 				made.Name = step.Name
 			}

@@ -123,10 +123,14 @@ func (c *chrome) topLevel(key string) {
 	}
 	switch key {
 	case "gpt2scope":
-		var ours Header
+		var ours struct {
+			Header
+			Looking []Overhead `json:"looking"` // of version 1
+		}
 		text(&ours)
 		if c.ok() {
-			*h, c.isOurs = ours, true
+			*h, c.isOurs = ours.Header, true
+			h.Overhead = append(h.Overhead, ours.Looking...)
 		}
 	case "gpt2scopeEnd":
 		c.ending = new(ending)
@@ -289,7 +293,7 @@ type rawEvent struct {
 // event reads one. It is not ok where it is none of the record's, such as an arrow
 // or the name of a track.
 func (c *chrome) event() (Event, bool) {
-	e := rawEvent{Event: Event{Phase: -1, Tag: -1}}
+	e := rawEvent{Event: Event{Plan: -1, Step: -1}}
 	timeOK, durationOK := true, true
 	c.object(func(key []byte) {
 		switch string(key) {
@@ -421,10 +425,10 @@ func (c *chrome) argument(e *rawEvent, key []byte) {
 		e.Node = c.uint()
 	case "original graph node id":
 		e.Origin = c.uint()
-	case "phase":
-		e.Phase = c.int32()
-	case "tag":
-		e.Tag = c.int32()
+	case "plan", "phase": // the latter in version 1
+		e.Plan = c.int32()
+	case "step", "tag": // the latter in version 1
+		e.Step = c.int32()
 	case "range":
 		e.ID = c.uint()
 	case "parent":

@@ -159,8 +159,8 @@ type Event struct {
 	Name     string // interned by the readers
 	Domain   string // of a range: who named it; an NVTX domain, say
 
-	Phase int32 // index in Header.Plans, -1 for none
-	Tag   int32 // of the step in that plan, -1 for none
+	Plan int32 // index in Header.Plans, -1 for none
+	Step int32 // of the step in that plan, -1 for none
 
 	ID     uint64 // of a range: its own
 	Parent uint64 // ID of the range that it lies in; of work of the GPU: that its launch lies in
@@ -229,9 +229,9 @@ func (e *Event) IsLaunch() bool {
 	return e.Kind.IsCall() && (strings.Contains(e.Name, "LaunchKernel") || strings.Contains(e.Name, "LaunchCooperativeKernel"))
 }
 
-// Plain returns an event of no step: Phase and Tag are -1.
+// Plain returns an event of no step: Plan and Step are -1.
 func Plain(kind Kind, lane Lane, name string, time, duration int64) Event {
-	return Event{Kind: kind, Lane: lane, Name: name, Time: time, Duration: duration, Phase: -1, Tag: -1}
+	return Event{Kind: kind, Lane: lane, Name: name, Time: time, Duration: duration, Plan: -1, Step: -1}
 }
 
 // Compare orders events as the file has them: by time; of those that begin
@@ -281,7 +281,7 @@ type Header struct {
 	Plans    []Plan            `json:"plans,omitempty"`
 	Ceilings []Ceiling         `json:"ceilings,omitempty"`
 	DType    string            `json:"dtype,omitempty"` // of the matrix products: "f32", "bf16"
-	Looking  []Looking         `json:"looking,omitempty"`
+	Overhead []Overhead        `json:"overhead,omitempty"`
 	Energy   []Energy          `json:"energy,omitempty"`
 	Versions map[string]string `json:"versions,omitempty"` // of driver, libraries, exports
 
@@ -367,9 +367,9 @@ type Ceiling struct {
 	Size   int64   `json:"size,omitempty"` // of a bandwidth: holds for data of up to so many bytes, which stay in a cache; 0 for memory
 }
 
-// Looking is what recording cost: the time of a pass while it was recorded, and in
+// Overhead is what recording cost: the time of a pass while it was recorded, and in
 // a process that never recorded.
-type Looking struct {
+type Overhead struct {
 	Phase    string  `json:"phase"`    // as in Plan
 	Baseline float64 `json:"baseline"` // ns, median of passes
 	Recorded float64 `json:"recorded"` // ns, median of passes
@@ -382,7 +382,7 @@ const fewPasses = 24
 
 // Longer returns by how many percent recording made a pass longer, negative where it
 // was shorter. ok is false where that was not measured, or on too few passes to tell.
-func (l *Looking) Longer() (percent float64, ok bool) {
+func (l *Overhead) Longer() (percent float64, ok bool) {
 	if !(l.Baseline > 0) || !(l.Recorded > 0) || l.Passes < fewPasses {
 		return 0, false
 	}
@@ -422,20 +422,20 @@ func (h *Header) Drop(what string, n int64) {
 
 // Step returns the step that an event belongs to, and whether it belongs to one.
 func (h *Header) Step(e *Event) (Step, bool) {
-	if e.Phase < 0 || int(e.Phase) >= len(h.Plans) {
+	if e.Plan < 0 || int(e.Plan) >= len(h.Plans) {
 		return Step{}, false
 	}
-	steps := h.Plans[e.Phase].Steps
-	if e.Tag < 0 || int(e.Tag) >= len(steps) {
+	steps := h.Plans[e.Plan].Steps
+	if e.Step < 0 || int(e.Step) >= len(steps) {
 		return Step{}, false
 	}
-	return steps[e.Tag], true
+	return steps[e.Step], true
 }
 
 // PhaseOf names the kind of pass that an event belongs to, "" where there is none.
 func (h *Header) PhaseOf(e *Event) string {
-	if e.Phase >= 0 && int(e.Phase) < len(h.Plans) {
-		return h.Plans[e.Phase].Phase
+	if e.Plan >= 0 && int(e.Plan) < len(h.Plans) {
+		return h.Plans[e.Plan].Phase
 	}
 	return ""
 }

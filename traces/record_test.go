@@ -25,17 +25,17 @@ func sampleEvents() []traces.Event {
 	sync, counter := stream, traces.Lane{Kind: traces.LaneCounter, Device: 0, Process: 700}
 	sync.Kind = traces.LaneSync
 	pass := traces.Plain(traces.KindPass, thread, "decode step", -5, 2_000_000)
-	pass.ID, pass.Phase, pass.Value, pass.Domain = 1, 0, 17, traces.Domain
+	pass.ID, pass.Plan, pass.Value, pass.Domain = 1, 0, 17, traces.Domain
 	step := traces.Plain(traces.KindStep, thread, "h.0.attn.c_attn", 1_001, 9_000)
-	step.ID, step.Parent, step.Phase, step.Tag = 2, 1, 0, 1
+	step.ID, step.Parent, step.Plan, step.Step = 2, 1, 0, 1
 	launch := traces.Plain(traces.KindRuntime, api, "cudaLaunchKernelExC", 2_000, 4_000)
-	launch.Correlation, launch.Parent, launch.Phase, launch.Tag = 1<<63+5, 2, 0, 1
+	launch.Correlation, launch.Parent, launch.Plan, launch.Step = 1<<63+5, 2, 0, 1
 	driver := traces.Plain(traces.KindDriver, api, "cuMemcpyHtoD", 7_000, 1)
 	driver.Wait = traces.WaitCopy
 	over := traces.Plain(traces.KindStep, stream, "h.0.attn.c_attn", 20_000, 5_000)
-	over.Phase, over.Tag, over.Parent = 0, 1, 2
+	over.Plan, over.Step, over.Parent = 0, 1, 2
 	kernel := traces.Plain(traces.KindKernel, stream, "void gemm<float, \"2\">(int\\*)\n\u00e9", 20_000, 3_123)
-	kernel.Correlation, kernel.Parent, kernel.Phase, kernel.Tag = launch.Correlation, 2, 0, 1
+	kernel.Correlation, kernel.Parent, kernel.Plan, kernel.Step = launch.Correlation, 2, 0, 1
 	kernel.Grid, kernel.Block = [3]int32{132, 2, 1}, [3]int32{128, 1, 1}
 	kernel.Registers, kernel.StaticShared, kernel.DynamicShared, kernel.Occupancy = 90, 1024, 37368, 43.5
 	kernel.Node, kernel.Origin, kernel.Bounded = 8589934592, 4294967296, true
@@ -200,12 +200,12 @@ func TestOverlap(t *testing.T) {
 	for i := range 300 {
 		start := int64(i)*100 + r.Int64N(90)
 		step := traces.Plain(traces.KindStep, stream, fmt.Sprint("step ", i), start, 50+r.Int64N(250))
-		step.Phase, step.Tag, step.Parent = 0, int32(i), 5
+		step.Plan, step.Step, step.Parent = 0, int32(i), 5
 		events = append(events, step)
 		for range 3 {
 			k := traces.Plain(traces.KindKernel, stream, "kernel", start+r.Int64N(step.Duration), 0)
 			k.Duration = r.Int64N(step.End() - k.Time + 1)
-			k.Phase, k.Tag, k.Parent = 0, int32(i), 5
+			k.Plan, k.Step, k.Parent = 0, int32(i), 5
 			events = append(events, k)
 		}
 	}
@@ -330,13 +330,13 @@ func TestTruncated(t *testing.T) {
 // TestVersion1: what files of version 1 say by names are fields; in one of version 2 names
 // say nothing.
 func TestVersion1(t *testing.T) {
-	const file = `{"gpt2scope":{"version":%d,"tool":"gpt2scope","recorder":"stamps","base":0,"process":1,"clock":{"domain":"globaltimer","uncertainty":1}},
+	const file = `{"gpt2scope":{"version":%d,"tool":"gpt2scope","recorder":"stamps","base":0,"process":1,"clock":{"domain":"globaltimer","uncertainty":1},"looking":[{"phase":"prefill","baseline":2,"recorded":3,"passes":4}]},
 "traceEvents":[
 {"ph":"X","cat":"user_annotation","name":"warm-up","pid":1,"tid":1,"ts":0.000,"dur":5.000,"args":{}},
 {"ph":"X","cat":"cuda_runtime","name":"Synchronize by polling for a token","pid":1,"tid":9,"ts":1.000,"dur":1.000,"args":{"thread":1}},
 {"ph":"X","cat":"cuda_runtime","name":"cudaMemcpy","pid":1,"tid":9,"ts":2.000,"dur":1.000,"args":{"thread":1}},
 {"ph":"X","cat":"cuda_runtime","name":"cudaMemcpyAsync","pid":1,"tid":9,"ts":3.000,"dur":1.000,"args":{"thread":1}},
-{"ph":"X","cat":"kernel","name":"library product (bounded by its neighbours), divided as in each 8th pass","pid":0,"tid":1,"ts":4.000,"dur":1.000,"args":{"device":0,"stream":1}}
+{"ph":"X","cat":"kernel","name":"library product (bounded by its neighbours), divided as in each 8th pass","pid":0,"tid":1,"ts":4.000,"dur":1.000,"args":{"device":0,"stream":1,"phase":3,"tag":4}}
 ],
 "gpt2scopeEnd":{"events":5}}`
 	for version := 1; version <= 2; version++ {
@@ -348,7 +348,10 @@ func TestVersion1(t *testing.T) {
 		if events[0].WarmUp != old || (events[1].Wait == traces.WaitSync) != old || (events[2].Wait == traces.WaitCopy) != old || events[3].Wait != traces.WaitNone {
 			t.Errorf("version %d: %+v", version, events[:4])
 		}
-		if k := events[4]; k.Bounded != old || old && k.Name != "library product, divided as in each 8th pass" {
+		if want := (traces.Overhead{Phase: "prefill", Baseline: 2, Recorded: 3, Passes: 4}); len(h.Overhead) != 1 || h.Overhead[0] != want {
+			t.Errorf("version %d: recording overhead %+v", version, h.Overhead)
+		}
+		if k := events[4]; k.Plan != 3 || k.Step != 4 || k.Bounded != old || old && k.Name != "library product, divided as in each 8th pass" {
 			t.Errorf("version %d: %+v", version, k)
 		}
 	}
@@ -474,11 +477,11 @@ func many(w io.Writer, n int) error {
 	for i := 0; i < n; i += 3 {
 		at := int64(i) * 1000
 		step := traces.Plain(traces.KindStep, thread, "h.0.attn.c_attn", at, 2000)
-		step.ID, step.Phase, step.Tag = uint64(i+1), 0, 1
+		step.ID, step.Plan, step.Step = uint64(i+1), 0, 1
 		call := traces.Plain(traces.KindRuntime, api, "cudaLaunchKernelExC", at+100, 1500)
-		call.Correlation, call.Parent, call.Phase, call.Tag = uint64(i+1), step.ID, 0, 1
+		call.Correlation, call.Parent, call.Plan, call.Step = uint64(i+1), step.ID, 0, 1
 		k := traces.Plain(traces.KindKernel, stream, fmt.Sprint("void gs::linear_kernel<__nv_bfloat16, ", i%60, ">(gs_linear_args)"), at+2500, 2900)
-		k.Correlation, k.Parent, k.Phase, k.Tag = call.Correlation, step.ID, 0, 1
+		k.Correlation, k.Parent, k.Plan, k.Step = call.Correlation, step.ID, 0, 1
 		k.Grid, k.Block, k.Registers, k.DynamicShared = [3]int32{192, 1, 1}, [3]int32{128, 1, 1}, 64, 6144
 		t.Write(step)
 		t.Write(call)

@@ -277,7 +277,7 @@ func (t *Writer) place(lane *laneTracks, e *Event) (int64, error) {
 	}
 	tr := &lane.tracks[fit]
 	depth, _ := tr.fit(e.Time, end)
-	tr.open = append(tr.open[:depth], span{end, e.Parent, e.Tag, e.Kind == KindStep})
+	tr.open = append(tr.open[:depth], span{end, e.Parent, e.Step, e.Kind == KindStep})
 	tr.last = e.Time
 	return tr.tid, nil
 }
@@ -298,7 +298,7 @@ func (tr *track) fit(start, end int64) (depth int, fits bool) {
 // inStep tells whether the event's own step lies open on the track.
 func (tr *track) inStep(depth int, e *Event) bool {
 	for _, s := range tr.open[:depth] {
-		if s.isStep && s.tag == e.Tag && s.parent == e.Parent {
+		if s.isStep && s.tag == e.Step && s.parent == e.Parent {
 			return true
 		}
 	}
@@ -474,11 +474,11 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 	some("bytes", e.Bytes)
 	id("graph node id", e.Node)
 	id("original graph node id", e.Origin)
-	if e.Phase >= 0 {
-		number("phase", int64(e.Phase))
+	if e.Plan >= 0 {
+		number("plan", int64(e.Plan))
 	}
-	if e.Tag >= 0 {
-		number("tag", int64(e.Tag))
+	if e.Step >= 0 {
+		number("step", int64(e.Step))
 	}
 	id("range", e.ID)
 	id("parent", e.Parent)

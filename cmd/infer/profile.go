@@ -203,7 +203,7 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 	r.recorder.Header(func(h *traces.Header) {
 		add := func(phase string, baseline, recorded float64, passes int) {
 			if baseline > 0 && recorded > 0 {
-				h.Looking = append(h.Looking, traces.Looking{Phase: phase, Baseline: 1e6 * baseline, Recorded: 1e6 * recorded, Passes: passes})
+				h.Overhead = append(h.Overhead, traces.Overhead{Phase: phase, Baseline: 1e6 * baseline, Recorded: 1e6 * recorded, Passes: passes})
 			}
 		}
 		add("prefill", base.Timings.Prefill, res.Timings.Prefill, 1)

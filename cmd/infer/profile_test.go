@@ -24,7 +24,7 @@ func TestProfile(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.IDs) != 40 || out.Timings.DecodeMedian <= 0 {
 		t.Fatalf("%v: %s", err, r.stdout)
 	}
-	for _, want := range []string{"recorder host", "trust: ", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "looking: recording made a decode step", "h.1.mlp.c_proj+h.1.residual_2", "residual"} {
+	for _, want := range []string{"recorder host", "trust: ", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "recording overhead: recording made a decode step", "h.1.mlp.c_proj+h.1.residual_2", "residual"} {
 		if !strings.Contains(r.stderr, want) {
 			t.Errorf("the table does not have %q:\n%s", want, r.stderr)
 		}
@@ -44,8 +44,8 @@ func TestProfile(t *testing.T) {
 			rest += row.Exclusive
 		}
 	}
-	if sum != table.Wall || rest > table.Wall/50 || len(trace.Header.Looking) != 2 {
-		t.Errorf("rows sum to %d of %d ns, %d of it not known; looking is %+v", sum, table.Wall, rest, trace.Header.Looking)
+	if sum != table.Wall || rest > table.Wall/50 || len(trace.Header.Overhead) != 2 {
+		t.Errorf("rows sum to %d of %d ns, %d of it not known; recording overhead is %+v", sum, table.Wall, rest, trace.Header.Overhead)
 	}
 	for _, by := range tables.Bys {
 		if by == tables.ByKernel || by == tables.ByLaunch { // of a GPU
@@ -87,7 +87,7 @@ func TestProfileBadInput(t *testing.T) {
 	}
 }
 
-// Without the baseline no cost of looking is made up.
+// Without the baseline no recording overhead is made up.
 func TestProfileWithoutBaseline(t *testing.T) {
 	r := infer(t, "-m", tiny, "-n", "6", "-s", "1", "--device", "cpu", "--profile", "--no-baseline")
 	if r.status != 0 || strings.Contains(r.stderr, "% longer") || !strings.Contains(r.stderr, "not measured") {

@@ -88,7 +88,7 @@ func TestTraceShow(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "show", empty), exitFailure, "no work")
 }
 
-// ownTrace is a recording of ours with costs, ceilings and what looking cost: two
+// ownTrace is a recording of ours with costs, ceilings and recording overhead: two
 // decode steps of a layer and what is outside of it, on a GPU or by threads.
 func ownTrace(t *testing.T, gpu bool) string {
 	h := &traces.Header{
@@ -99,8 +99,8 @@ func ownTrace(t *testing.T, gpu bool) string {
 			{Tag: 1, Name: "h.0.attn.c_attn", Op: "Linear", FLOPs: 889_000, Bytes: 4_000_000}}}},
 		Ceilings: []traces.Ceiling{{Device: 0, Name: "read", Unit: "GB/s", Value: 4000}, {Device: 0, Name: "bf16", Unit: "TFLOP/s", Value: 800},
 			{Device: -1, Name: "read", Unit: "GB/s", Value: 4000}, {Device: -1, Name: "bf16", Unit: "TFLOP/s", Value: 800}},
-		Looking: []traces.Looking{{Phase: "decode step", Baseline: 200_000, Recorded: 204_200, Passes: 64}},
-		Energy:  []traces.Energy{{Device: 0, What: "decode", Millijoule: 20, Tokens: 2, Resolution: 1, Source: "total energy counter"}},
+		Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 200_000, Recorded: 204_200, Passes: 64}},
+		Energy:   []traces.Energy{{Device: 0, What: "decode", Millijoule: 20, Tokens: 2, Resolution: 1, Source: "total energy counter"}},
 	}
 	if !gpu {
 		h.Recorder = traces.RecorderHost
@@ -109,7 +109,7 @@ func ownTrace(t *testing.T, gpu bool) string {
 	thread, id := traces.Thread(7, 1), uint64(0)
 	event := func(kind traces.Kind, lane traces.Lane, tag int32, start, end int64) *traces.Event {
 		e := traces.Plain(kind, lane, h.Plans[0].Steps[max(0, tag)].Name, start, end-start)
-		e.Phase, e.Tag = 0, tag
+		e.Plan, e.Step = 0, tag
 		events = append(events, e)
 		return &events[len(events)-1]
 	}

@@ -127,19 +127,19 @@ func (c *converter) attribute(e *traces.Event, r *Record) {
 		return
 	}
 	if tag, ok := c.tags[r.Correlation]; ok && r.Correlation != 0 {
-		e.Phase, e.Tag, e.Parent = c.decode(tag)
+		e.Plan, e.Step, e.Parent = c.decode(tag)
 	}
 	if r.Node == 0 {
 		return
 	}
 	// The step of a node is that of its capture; the launch knows of passes only.
-	e.Tag = -1
+	e.Step = -1
 	made := c.captured(r.Node)
 	if made == nil && r.Kind != KindNode && r.Origin != 0 {
 		made = c.captured(r.Origin) // the clone's record is lost, but the kernel's own says it
 	}
 	if made != nil && made.Tagged {
-		e.Phase, e.Tag, _ = c.decode(made.External)
+		e.Plan, e.Step, _ = c.decode(made.External)
 	}
 }
 

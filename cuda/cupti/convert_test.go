@@ -91,11 +91,11 @@ func TestReplays(t *testing.T) {
 		}
 		got := map[where]int{}
 		for _, e := range events {
-			if e.Kind == traces.KindKernel && e.Phase != 1 {
-				t.Fatalf("kernel of phase %d", e.Phase)
+			if e.Kind == traces.KindKernel && e.Plan != 1 {
+				t.Fatalf("kernel of phase %d", e.Plan)
 			}
 			if e.Kind == traces.KindKernel {
-				got[where{e.Tag, e.Name, e.Parent}]++
+				got[where{e.Step, e.Name, e.Parent}]++
 			}
 		}
 		// The trace as a whole: what is read of it again, and what attribution makes of it.
@@ -225,7 +225,7 @@ func TestConvert(t *testing.T) {
 
 	stream := traces.Stream(8, 1, 2, 7)
 	in := func(e traces.Event, phase, step int32, parent uint64) traces.Event {
-		e.Phase, e.Tag, e.Parent = phase, step, parent
+		e.Plan, e.Step, e.Parent = phase, step, parent
 		return e
 	}
 	with := func(e traces.Event, correlation uint64, bytes int64) traces.Event {
@@ -279,8 +279,8 @@ func TestLostNodes(t *testing.T) {
 		for _, e := range cupti.Convert(records, 0, decode) {
 			if e.Kind == traces.KindKernel {
 				found = true
-				if e.Tag != -1 || e.Parent != 6 || e.Phase != 1 {
-					t.Errorf("%s: kernel is of phase %d, step %d, pass %d", name, e.Phase, e.Tag, e.Parent)
+				if e.Step != -1 || e.Parent != 6 || e.Plan != 1 {
+					t.Errorf("%s: kernel is of phase %d, step %d, pass %d", name, e.Plan, e.Step, e.Parent)
 				}
 			}
 		}
@@ -288,7 +288,7 @@ func TestLostNodes(t *testing.T) {
 			t.Errorf("%s: the kernel is lost", name)
 		}
 	}
-	if e := cupti.Convert([]cupti.Record{kernel, launch}, 0, nil); len(e) != 1 || e[0].Phase != -1 || e[0].Tag != -1 {
+	if e := cupti.Convert([]cupti.Record{kernel, launch}, 0, nil); len(e) != 1 || e[0].Plan != -1 || e[0].Step != -1 {
 		t.Errorf("without decode: %+v", e)
 	}
 }

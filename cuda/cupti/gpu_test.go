@@ -146,15 +146,15 @@ func TestGPU(t *testing.T) {
 		for i := range events {
 			e := &events[i]
 			kinds[e.Kind]++
-			if e.Kind.IsCall() && e.Time > 0 && e.Lane.ID != int64(syscall.Gettid()) && e.Phase >= 0 {
+			if e.Kind.IsCall() && e.Time > 0 && e.Lane.ID != int64(syscall.Gettid()) && e.Plan >= 0 {
 				t.Errorf("%s: %s of a step is on thread %d, want %d", what, e.Name, e.Lane.ID, syscall.Gettid())
 			}
 			if !e.Kind.IsGPU() {
 				continue
 			}
-			w := where{e.Tag, e.Kind, e.Name}
-			if int(e.Tag) >= len(work)-2 { // CUDA may do a set or copy of a graph by a kernel
-				w = where{step: e.Tag}
+			w := where{e.Step, e.Kind, e.Name}
+			if int(e.Step) >= len(work)-2 { // CUDA may do a set or copy of a graph by a kernel
+				w = where{step: e.Step}
 			}
 			got[w]++
 			perPass[e.Parent]++
@@ -164,8 +164,8 @@ func TestGPU(t *testing.T) {
 			if e.Kind == traces.KindKernel && (e.Grid[0] < 1 || e.Block[0] < 1 || e.Registers < 1 || e.Correlation == 0) {
 				t.Errorf("%s: kernel is %+v", what, *e)
 			}
-			if e.Phase != 1 || e.Tag < 0 || e.Parent < 1 || e.Parent > passes {
-				t.Errorf("%s: %s belongs to phase %d, step %d, pass %d", what, e.Name, e.Phase, e.Tag, e.Parent)
+			if e.Plan != 1 || e.Step < 0 || e.Parent < 1 || e.Parent > passes {
+				t.Errorf("%s: %s belongs to phase %d, step %d, pass %d", what, e.Name, e.Plan, e.Step, e.Parent)
 			}
 		}
 		for id, m := range perPass {

@@ -124,7 +124,7 @@ func (n *notes) hostEvents(p passNote, next *uint64) (out hostEvents) {
 	id := func() uint64 { *next++; return *next - 1 }
 	add := func(kind traces.Kind, lane traces.Lane, name string, s span, step int32, parent uint64) *traces.Event {
 		e := traces.Plain(kind, lane, name, s.begin, s.end-s.begin)
-		e.Phase, e.Tag, e.Parent = p.phase, step, parent
+		e.Plan, e.Step, e.Parent = p.phase, step, parent
 		out.events = append(out.events, e)
 		return &out.events[len(out.events)-1]
 	}

@@ -102,7 +102,7 @@ func TestStamps(t *testing.T) {
 				t.Errorf("%v: %s begins before the kernel before it ends", mode, step.Name)
 			}
 			last = e.End()
-			kernels[mode][trace.Header.Plans[e.Phase].Phase+" "+step.Name]++
+			kernels[mode][trace.Header.Plans[e.Plan].Phase+" "+step.Name]++
 		}
 		for _, s := range decode.Steps {
 			if n := kernels[mode][gpt2.DecodePass+" "+s.Name()]; n < steps || n%steps != 0 {

@@ -80,7 +80,7 @@ type advisor struct {
 	table  *tables.Table
 	pieces []piece           // work in the table's time
 	idle   []window.Interval // in order, apart
-	rule   string            // which is looking
+	rule   string            // the one that looks for a bottleneck now
 }
 
 // piece is a piece of work and the part of the wall time that is its own.
@@ -120,7 +120,7 @@ func Find(t *traces.Trace, device int32) (*Advice, error) {
 	if traces.Misleads(table.Findings) {
 		a.note("the recording is incomplete, so that shares would mislead: 'infer trace check' says why")
 	}
-	for _, l := range t.Header.Looking {
+	for _, l := range t.Header.Overhead {
 		if percent, ok := l.Longer(); ok && percent > 1 {
 			a.note("recording made a %s %s: part of the idle time may be the recorder's", l.Phase, traces.LongerText(percent))
 		}
@@ -197,7 +197,7 @@ func (a *advisor) where(e *traces.Event) string {
 	if !ok {
 		return cmp.Or(a.Header.PhaseOf(e), "no pass") + ", no step"
 	}
-	plan := &a.Header.Plans[e.Phase]
+	plan := &a.Header.Plans[e.Plan]
 	return plan.Phase + ", " + foldLayers(plan, step.Name)
 }
 

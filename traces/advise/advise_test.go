@@ -29,7 +29,7 @@ func cpuPasses(h *traces.Header, n int, gap int64, duration func(pass, tag, thre
 	var events []traces.Event
 	for i := range n {
 		p := traces.Plain(traces.KindPass, traces.Thread(1, 1), h.Plans[0].Phase, int64(i)*1000, 0)
-		p.Phase, p.ID = 0, uint64(i+1)
+		p.Plan, p.ID = 0, uint64(i+1)
 		at := p.Time
 		var steps []traces.Event
 		for tag := range h.Plans[0].Steps {
@@ -40,7 +40,7 @@ func cpuPasses(h *traces.Header, n int, gap int64, duration func(pass, tag, thre
 					continue
 				}
 				s := traces.Plain(traces.KindStep, traces.Thread(1, int64(1+thread)), h.Plans[0].Steps[tag].Name, at, ns)
-				s.Phase, s.Tag, s.Parent = 0, int32(tag), p.ID
+				s.Plan, s.Step, s.Parent = 0, int32(tag), p.ID
 				steps = append(steps, s)
 				longest = max(longest, ns)
 			}
@@ -218,7 +218,7 @@ func TestAdviseQuiet(t *testing.T) {
 func TestAdviseNotes(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)
 	odd := append(copied("Memcpy", 50, 5000, 100), lost)
-	a, err := Find(fixtures.Trace(&traces.Header{Looking: []traces.Looking{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1)
+	a, err := Find(fixtures.Trace(&traces.Header{Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1)
 	if err != nil {
 		t.Fatal(err)
 	}

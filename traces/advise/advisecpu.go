@@ -19,7 +19,7 @@ type stepRun struct {
 // stepRunKey is a step in a pass.
 type stepRunKey struct {
 	pass       uint64
-	phase, tag int32
+	plan, step int32
 }
 
 // longest and mean are of the threads.
@@ -39,11 +39,11 @@ func (a *advisor) stepRuns() (runs []*stepRun, threads int) {
 	lanes := map[traces.Lane]bool{}
 	for _, p := range a.pieces {
 		pass := a.PassOf(p.Event)
-		if pass == nil || p.Tag < 0 {
+		if pass == nil || p.Step < 0 {
 			continue
 		}
 		lanes[p.Lane] = true
-		key := stepRunKey{pass.ID, p.Phase, p.Tag}
+		key := stepRunKey{pass.ID, p.Plan, p.Step}
 		r := index[key]
 		if r == nil {
 			r = &stepRun{event: p.Event, lanes: map[traces.Lane]int64{}}

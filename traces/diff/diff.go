@@ -309,8 +309,8 @@ func unfair(a, b side) []string {
 		if okA && okB && (fromA != fromB || toA != toB) {
 			add("%s: A has passes at positions %d to %d, B at %d to %d; attention takes longer the more tokens lie before", phase, fromA, toA, fromB, toB)
 		}
-		x, okA := a.looking(phase)
-		y, okB := b.looking(phase)
+		x, okA := a.overhead(phase)
+		y, okB := b.overhead(phase)
 		if okA && okB && math.Abs(x-y) >= 1 {
 			add("%s: recording made a pass %s in A, %s in B", phase, traces.LongerText(x), traces.LongerText(y))
 		}
@@ -395,7 +395,7 @@ func (p side) phases() []string {
 // plan returns the plan of the first pass of a kind.
 func (p side) plan(phase string) (*traces.Plan, bool) {
 	for _, l := range p.Passes {
-		if i := int(l.Event.Phase); i >= 0 && i < len(p.Header.Plans) && p.PassName(l.Event) == phase {
+		if i := int(l.Event.Plan); i >= 0 && i < len(p.Header.Plans) && p.PassName(l.Event) == phase {
 			return &p.Header.Plans[i], true
 		}
 	}
@@ -430,10 +430,10 @@ func (p side) positions(phase string) (from, to int, ok bool) {
 	return from, to, ok
 }
 
-// looking returns by how many percent recording made a pass longer, at least 0, and
+// overhead returns by how many percent recording made a pass longer, at least 0, and
 // whether that is known.
-func (p side) looking(phase string) (percent float64, ok bool) {
-	for _, l := range p.Header.Looking {
+func (p side) overhead(phase string) (percent float64, ok bool) {
+	for _, l := range p.Header.Overhead {
 		if percent, ok = l.Longer(); ok && l.Phase == phase {
 			return max(0, percent), true
 		}

@@ -281,12 +281,12 @@ func TestPasses(t *testing.T) {
 	var events []traces.Event
 	for i := range int64(5) {
 		p := traces.Plain(traces.KindPass, traces.Thread(1, 1), "decode step", i*1000, 900)
-		p.Phase, p.ID = 0, uint64(i+1)
+		p.Plan, p.ID = 0, uint64(i+1)
 		events = append(events, p)
 		for thread := range int64(3) {
 			for tag := range int32(2) {
 				s := traces.Plain(traces.KindStep, traces.Thread(1, 10+thread), h.Plans[0].Steps[tag].Name, i*1000+int64(tag)*400+thread*10, 300)
-				s.Phase, s.Tag, s.Parent = 0, tag, p.ID
+				s.Plan, s.Step, s.Parent = 0, tag, p.ID
 				events = append(events, s)
 			}
 		}
@@ -313,8 +313,8 @@ func TestUnfair(t *testing.T) {
 	b.Recorder, b.DType, b.Devices[0].Name = traces.RecorderStamps, "f32", "other GPU"
 	b.Plans[0].Batch, b.Plans[0].Tokens, b.Plans[0].Padded = 2, 3, 16
 	a.Versions, b.Versions = map[string]string{"driver": "1", "mode": "eager", "model": "x"}, map[string]string{"driver": "2", "mode": "graph", "model": "y"}
-	a.Looking = []traces.Looking{{Phase: "decode step", Baseline: 100, Recorded: 90, Passes: 30}}
-	b.Looking = []traces.Looking{{Phase: "decode step", Baseline: 100, Recorded: 150, Passes: 30}}
+	a.Overhead = []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 90, Passes: 30}}
+	b.Overhead = []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 150, Passes: 30}}
 	b.Drop("kernels", 7)
 	graph := func(k *traces.Event) { k.Node = 5 }
 	c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), 0.05)
@@ -333,15 +333,15 @@ func TestUnfair(t *testing.T) {
 	}
 
 	// What recording cost is compared only where both measured it, on enough passes.
-	for _, looking := range [][]traces.Looking{nil, {{Phase: "decode step", Baseline: 100, Recorded: 101, Passes: 1}}, {{Phase: "prefill", Baseline: 100, Recorded: 101, Passes: 30}}} {
-		a.Looking = looking
+	for _, overhead := range [][]traces.Overhead{nil, {{Phase: "decode step", Baseline: 100, Recorded: 101, Passes: 1}}, {{Phase: "prefill", Baseline: 100, Recorded: 101, Passes: 30}}} {
+		a.Overhead = overhead
 		c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, nil)...), 0.05)
 		if err != nil {
 			t.Fatal(err)
 		}
 		text := strings.Join(c.Notes, "\n")
 		if strings.Contains(text, "recording made") {
-			t.Errorf("with %+v in A:\n%s", looking, text)
+			t.Errorf("with %+v in A:\n%s", overhead, text)
 		}
 		if !strings.Contains(text, "the mode differs: eager in A, graph in B") {
 			t.Errorf("what ran is alike, but the modes that were asked for are not:\n%s", text)

@@ -38,7 +38,7 @@ func TestHostile(t *testing.T) {
 				if e.Open {
 					e.Duration = 0
 				}
-				e.Phase, e.Tag = int32(r.IntN(4)-2), int32(r.IntN(7)-2)
+				e.Plan, e.Step = int32(r.IntN(4)-2), int32(r.IntN(7)-2)
 				e.ID, e.Parent, e.Correlation, e.Node = uint64(r.IntN(8)), uint64(r.IntN(8)), uint64(r.IntN(8)), uint64(r.IntN(3))
 				for i := range e.Grid {
 					e.Grid[i], e.Block[i] = int32(r.IntN(5)-1), int32(r.Uint32())

@@ -133,7 +133,7 @@ func TestNsys(t *testing.T) {
 	for _, at := range []int64{100, 500, 530} {
 		passes[at] = find(traces.KindPass, at)
 	}
-	if p := passes[100]; p.Value != 17 || p.Phase != 0 || p.Domain != traces.Domain || find(traces.KindRange, 95).ID != p.Parent {
+	if p := passes[100]; p.Value != 17 || p.Plan != 0 || p.Domain != traces.Domain || find(traces.KindRange, 95).ID != p.Parent {
 		t.Errorf("pass %+v", p)
 	}
 	// Each kernel's step, and the range of its launch.
@@ -144,15 +144,15 @@ func TestNsys(t *testing.T) {
 		40: {-1, find(traces.KindRange, 10).ID}, 600: {0, find(traces.KindStep, 110).ID}, 690: {1, find(traces.KindStep, 160).ID},
 		1000: {0, passes[500].ID}, 1100: {1, passes[500].ID}, 1300: {0, passes[530].ID}, 1400: {1, passes[530].ID},
 	} {
-		if k := find(traces.KindKernel, at); k.Tag != want.tag || k.Parent != want.parent {
-			t.Errorf("the kernel at %d has tag %d and lies in %d, not %d and %d", at, k.Tag, k.Parent, want.tag, want.parent)
+		if k := find(traces.KindKernel, at); k.Step != want.tag || k.Parent != want.parent {
+			t.Errorf("the kernel at %d has tag %d and lies in %d, not %d and %d", at, k.Step, k.Parent, want.tag, want.parent)
 		}
 	}
 	k := find(traces.KindKernel, 600)
 	if k.Name != "embed(float*)" || k.Grid != [3]int32{192, 2, 1} || k.Block != [3]int32{64, 1, 1} || k.Registers != 40 || k.StaticShared != 64 || k.DynamicShared != 4608 || k.Lane != traces.Stream(700, 0, 1, 7) {
 		t.Errorf("kernel %+v", k)
 	}
-	if c := find(traces.KindRuntime, 120); c.Name != "cudaLaunchKernelExC" || c.Tag != 0 || c.Lane != traces.API(700, 701) {
+	if c := find(traces.KindRuntime, 120); c.Name != "cudaLaunchKernelExC" || c.Step != 0 || c.Lane != traces.API(700, 701) {
 		t.Errorf("call %+v", c)
 	}
 	find(traces.KindDriver, 165)
@@ -165,7 +165,7 @@ func TestNsys(t *testing.T) {
 	if s := find(traces.KindSync, 64); s.Name != "Context Sync" || s.Lane.ID != -1 {
 		t.Errorf("sync %+v", s)
 	}
-	if o := find(traces.KindRange, 900); !o.Open || o.Tag != -1 {
+	if o := find(traces.KindRange, 900); !o.Open || o.Step != -1 {
 		t.Errorf("open range %+v", o)
 	}
 	find(traces.KindMark, 8)

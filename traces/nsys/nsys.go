@@ -422,11 +422,11 @@ func (n *export) findSteps() {
 				index[e.Name], tags[e.Name] = at, map[string]int32{}
 				n.header.Plans = append(n.header.Plans, traces.Plan{Phase: e.Name})
 			}
-			e.Phase = int32(at)
+			e.Plan = int32(at)
 		case isStep && pass == nil: // named like one, but of no pass
 			e.Kind, e.Domain = traces.KindRange, traces.Domain
 		case isStep:
-			plan, known := &n.header.Plans[pass.Phase], tags[pass.Name]
+			plan, known := &n.header.Plans[pass.Plan], tags[pass.Name]
 			tag, ok := known[e.Name]
 			if !ok {
 				tag = int32(len(plan.Steps))
@@ -442,7 +442,7 @@ func (n *export) findSteps() {
 				}
 				plan.Steps = append(plan.Steps, step)
 			}
-			e.Phase, e.Tag, e.Domain = pass.Phase, tag, traces.Domain
+			e.Plan, e.Step, e.Domain = pass.Plan, tag, traces.Domain
 		}
 	}
 }

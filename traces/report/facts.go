@@ -102,10 +102,10 @@ func recorder(name string) string {
 	return name
 }
 
-// looking says what recording cost.
-func looking(h *traces.Header) []fact {
+// overhead says what recording cost.
+func overhead(h *traces.Header) []fact {
 	var all []fact
-	for _, l := range h.Looking {
+	for _, l := range h.Overhead {
 		value := fmt.Sprintf("a pass took %s while it was recorded, and %s in a process that never recorded", duration(int64(finite(l.Recorded))), duration(int64(finite(l.Baseline))))
 		percent, ok := l.Longer()
 		if ok {

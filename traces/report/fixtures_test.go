@@ -44,7 +44,7 @@ func (r *run) pass(rnd *rand.Rand, kernel string) {
 	for tag, s := range r.header.Plans[0].Steps {
 		r.id++
 		step := traces.Plain(traces.KindStep, thread, s.Name, r.now, 4000)
-		step.Phase, step.Tag = 0, int32(tag)
+		step.Plan, step.Step = 0, int32(tag)
 		call := traces.Plain(traces.KindRuntime, api, "cudaLaunchKernel", r.now+500, 3000)
 		call.Correlation = r.id
 		gpu = max(gpu+rnd.Int64N(400), r.now+2000+rnd.Int64N(4000))
@@ -55,12 +55,12 @@ func (r *run) pass(rnd *rand.Rand, kernel string) {
 		r.now += 4000
 	}
 	pass := traces.Plain(traces.KindPass, thread, "decode step", begin, r.now-begin)
-	pass.Phase = 0
+	pass.Plan = 0
 	r.events = append(r.events, pass)
 	r.now = max(r.now, gpu) + rnd.Int64N(3000)
 }
 
-// withCosts is a recording with costs, ceilings, the cost of looking, energy and counters.
+// withCosts is a recording with costs, ceilings, recording overhead, energy and counters.
 func withCosts(t *testing.T) *traces.Trace {
 	t.Helper()
 	r, rnd := newRun("wte+wpe", "h.0.ln_1+h.0.attn.c_attn", "h.0.attn.sdpa", "ln_f+lm_head"), rand.New(rand.NewPCG(1, 2))
@@ -68,7 +68,7 @@ func withCosts(t *testing.T) *traces.Trace {
 	r.header.Devices = []traces.Device{{ID: 0, Name: "GPU of a test", Compute: "9.0", SMs: 132, Memory: 80 << 30, Bandwidth: 4.8e12, ClockHz: 1.98e9}}
 	r.header.Ceilings = []traces.Ceiling{{Name: "read", Unit: "GB/s", Value: 4000}, {Name: "read", Unit: "GB/s", Value: 9000, Size: 30 << 20},
 		{Name: "bf16", Unit: "TFLOP/s", Value: 800}, {Name: "f32", Unit: "TFLOP/s", Value: 50}}
-	r.header.Looking = []traces.Looking{{Phase: "decode step", Baseline: 20_000, Recorded: 23_000, Passes: 100}}
+	r.header.Overhead = []traces.Overhead{{Phase: "decode step", Baseline: 20_000, Recorded: 23_000, Passes: 100}}
 	r.header.Energy = []traces.Energy{{What: "decode", Millijoule: 5000, Tokens: 100, Resolution: 7, Source: "total energy counter"}}
 	for i := range 20 {
 		r.pass(rnd, fmt.Sprintf("gemm_%d", i%3))
@@ -88,12 +88,12 @@ func host(t *testing.T) *traces.Trace {
 	for p := range int64(10) {
 		at := p * 10_000
 		pass := traces.Plain(traces.KindPass, traces.Thread(1, 10), "decode step", at, 9000)
-		pass.Phase = 0
+		pass.Plan = 0
 		events = append(events, pass)
 		for tag := range int32(2) {
 			for thread := range int64(2) {
 				e := traces.Plain(traces.KindStep, traces.Thread(1, 10+thread), "", at+int64(tag)*4000+thread*30, 3500)
-				e.Phase, e.Tag, e.Name = 0, tag, r.header.Plans[0].Steps[tag].Name
+				e.Plan, e.Step, e.Name = 0, tag, r.header.Plans[0].Steps[tag].Name
 				events = append(events, e)
 			}
 		}
@@ -112,7 +112,7 @@ func hostile() *traces.Trace {
 	h.Lanes = []traces.LaneName{{Lane: traces.Thread(1, 10), Name: evil}}
 	h.NotRecorded = []string{evil}
 	h.Incomplete = []string{evil}
-	h.Looking = []traces.Looking{{Phase: evil}}
+	h.Overhead = []traces.Overhead{{Phase: evil}}
 	h.Energy = []traces.Energy{{What: evil, Source: evil}}
 	h.Ceilings = []traces.Ceiling{{Name: evil, Unit: evil, Value: 1}}
 	open := traces.Plain(traces.KindRange, traces.Thread(1, 11), evil, 0, 0)

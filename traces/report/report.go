@@ -64,13 +64,13 @@ type page struct {
 	Queue   string // why there is none
 	Summary []fact
 
-	Gaps    []gapRow
-	GapsAll string
-	Facts   []fact
-	Looking []fact
-	Energy  []fact
-	Events  string
-	Tracks  int
+	Gaps     []gapRow
+	GapsAll  string
+	Facts    []fact
+	Overhead []fact
+	Energy   []fact
+	Events   string
+	Tracks   int
 }
 
 // segment is a row of the table in the bar of the whole wall time; positions are
@@ -172,7 +172,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	d := &data{timeline: line, Rows: []rowJSON{}, Roofline: newRoofline(table, c), Device: table.Device}
 	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table), Table: table, ByStage: table.By == tables.ByStage,
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", Pieces: "Kernels",
-		Floors: c.known(), Facts: facts(t), Looking: looking(t.Header), Energy: energy(t.Header),
+		Floors: c.known(), Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
 		Events: thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)

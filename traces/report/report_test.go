@@ -252,7 +252,7 @@ func TestExtremes(t *testing.T) {
 		for range r.IntN(60) {
 			lane := traces.Lane{Kind: traces.LaneKind(r.IntN(6)), Device: int32(r.IntN(3) - 1), ID: int64(r.IntN(3) - 1), Process: int64(r.IntN(2))}
 			e := traces.Plain(traces.Kind(r.IntN(15)), lane, []string{"", "a", "cudaStreamSynchronize", evil}[r.IntN(4)], time(), max(0, time()))
-			e.Phase, e.Tag, e.Correlation, e.Value = int32(r.IntN(3)-1), int32(r.IntN(4)-1), []uint64{0, 1, 2, math.MaxUint64}[r.IntN(4)], math.Inf(r.IntN(3)-1)
+			e.Plan, e.Step, e.Correlation, e.Value = int32(r.IntN(3)-1), int32(r.IntN(4)-1), []uint64{0, 1, 2, math.MaxUint64}[r.IntN(4)], math.Inf(r.IntN(3)-1)
 			e.Open = r.IntN(8) == 0
 			if e.Open {
 				e.Duration = 0
@@ -261,7 +261,7 @@ func TestExtremes(t *testing.T) {
 			run.events = append(run.events, e)
 		}
 		run.header.Ceilings = []traces.Ceiling{{Name: "read", Unit: "GB/s", Value: math.Inf(1)}, {Name: "read", Unit: "GB/s", Value: 1e-300}, {Name: "f32", Unit: "TFLOP/s", Value: math.NaN()}, {Name: "x", Unit: "TFLOP/s", Value: 1e300}}
-		run.header.Looking = []traces.Looking{{Baseline: math.NaN(), Recorded: math.Inf(1)}}
+		run.header.Overhead = []traces.Overhead{{Baseline: math.NaN(), Recorded: math.Inf(1)}}
 		run.header.Energy = []traces.Energy{{Millijoule: math.Inf(1), Tokens: -1}}
 		tr := whole(&run.header, run.events...)
 		var b bytes.Buffer
@@ -356,7 +356,7 @@ func TestRows(t *testing.T) {
 	r := newRun("a")
 	r.pass(rand.New(rand.NewPCG(1, 2)), "k")
 	copied := traces.Plain(traces.KindMemcpy, traces.Stream(1, 0, 1, 7), "Memcpy DtoH", r.now, 500)
-	copied.Phase = 0
+	copied.Plan = 0
 	other := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", r.now+600, 500)
 	other.Grid, other.Block = [3]int32{7, 1, 1}, [3]int32{32, 1, 1}
 	tr := whole(&r.header, append(r.events, copied, other)...)

@@ -107,7 +107,7 @@ func TestCallsAgreeWithNsys(t *testing.T) {
 		e := &tr.Events[i]
 		if name := e.Name; e.Kind.IsCall() || e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread {
 			if e.Kind == traces.KindPass {
-				name = tr.Header.Plans[e.Phase].Phase
+				name = tr.Header.Plans[e.Plan].Phase
 			}
 			got[name] = [2]int64{got[name][0] + 1, got[name][1] + e.Duration}
 		}

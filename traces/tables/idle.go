@@ -114,7 +114,7 @@ func (s *summary) asked(e, before *traces.Event, from int64) (by *traces.Event, 
 	if r.Kind == traces.KindStep {
 		return r, false, true
 	}
-	if step := s.hostSteps[runKey{r.ID, e.Phase, e.Tag}]; step != nil {
+	if step := s.hostSteps[runKey{r.ID, e.Plan, e.Step}]; step != nil {
 		return step, false, true
 	}
 	// A pass asks for the first piece of its work; for the others some time before it ends.

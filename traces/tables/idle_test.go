@@ -33,7 +33,7 @@ func checkTimes(t *testing.T, table *Table, kind RowKind, want map[string]int64)
 // inPass makes an event of a step of the sample's plan, in a pass.
 func inPass(kind traces.Kind, lane traces.Lane, parent uint64, tag int32, start, end int64) traces.Event {
 	e := traces.Plain(kind, lane, "x", start, end-start)
-	e.Phase, e.Tag, e.Parent = 0, tag, parent
+	e.Plan, e.Step, e.Parent = 0, tag, parent
 	return e
 }
 
@@ -239,12 +239,12 @@ func TestNotes(t *testing.T) {
 	h.Dropped, h.Recorder = nil, traces.RecorderHost
 	h.Plans = append(h.Plans, traces.Plan{Phase: "prefill", Batch: 2, Tokens: 6, Padded: 64, Steps: h.Plans[0].Steps})
 	h.Plans[0].Padded = 0
-	h.Looking = append(h.Looking, traces.Looking{Phase: "prefill", Baseline: 100, Recorded: 100, Passes: 24}, traces.Looking{Phase: "prefill", Baseline: 130_000, Recorded: 193_000, Passes: 1})
+	h.Overhead = append(h.Overhead, traces.Overhead{Phase: "prefill", Baseline: 100, Recorded: 100, Passes: 24}, traces.Overhead{Phase: "prefill", Baseline: 130_000, Recorded: 193_000, Passes: 1})
 	warm := traces.Plain(traces.KindRange, traces.Thread(700, 701), "warm-up", -100, 90)
 	prefill := passAt(3, 0, 100, 0)
-	prefill.Phase, prefill.Name = 1, "prefill"
+	prefill.Plan, prefill.Name = 1, "prefill"
 	step := inPass(traces.KindStep, traces.Thread(700, 701), 3, 0, 0, 100)
-	step.Phase = 1
+	step.Plan = 1
 	events := []traces.Event{warm, passAt(9, -90, -50, 0), prefill, step, passAt(1, 100, 200, 6), inPass(traces.KindStep, traces.Thread(700, 701), 1, 0, 100, 200), passAt(2, 200, 300, 7)}
 	notes := func() string {
 		table, err := Summarize(fixtures.Trace(h, events...), ByStage, -1)
@@ -255,9 +255,9 @@ func TestNotes(t *testing.T) {
 	}
 	for _, want := range []string{
 		"passes: 1 prefill of 6 tokens of 2 sequences, padded to 64, 2 decode steps; warm-up is left out: 1 pass, 0.000 ms",
-		"looking: recording made a decode step 2.0 % longer: 204.0 us, 200.0 us in a process that never recorded",
-		"looking: recording made a prefill no longer",
-		"looking: a prefill took 193.0 us, and 130.0 us in a process that never recorded: one pass each, which says little",
+		"recording overhead: recording made a decode step 2.0 % longer: 204.0 us, 200.0 us in a process that never recorded",
+		"recording overhead: recording made a prefill no longer",
+		"recording overhead: a prefill took 193.0 us, and 130.0 us in a process that never recorded: one pass each, which says little",
 		"energy: decode 12.7 mJ per token, +-0.051, over 64 tokens (total energy counter)",
 		"floors: no ceilings of this device are known; 'infer bench ceilings' measures them",
 	} {
@@ -271,8 +271,8 @@ func TestNotes(t *testing.T) {
 	if want := "2 decode steps; warm-up is left out: 1 pass"; err != nil || !strings.HasSuffix(table.Notes[0], want) {
 		t.Errorf("notes %q, error %v, not %q", table.Notes, err, want)
 	}
-	h.Looking, h.Energy = nil, nil
-	for recorder, want := range map[string]string{traces.RecorderHost: "'infer bench overhead' measures it", traces.RecorderNsys: "looking: what recording cost was not measured"} {
+	h.Overhead, h.Energy = nil, nil
+	for recorder, want := range map[string]string{traces.RecorderHost: "'infer bench overhead' measures it", traces.RecorderNsys: "recording overhead: what recording cost was not measured"} {
 		if h.Recorder = recorder; !strings.Contains(notes(), want) || strings.Contains(notes(), "energy") {
 			t.Errorf("%s: %s", recorder, notes())
 		}

@@ -42,7 +42,7 @@ func (s *summary) notes(t *Table) []string {
 	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
 		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
 	}
-	notes = append(notes, lookingNotes(h, t.Passes)...)
+	notes = append(notes, overheadNotes(h, t.Passes)...)
 	for _, e := range h.Energy {
 		if e.Tokens <= 0 || e.Device != int(t.Device) && t.Device >= 0 {
 			continue
@@ -101,7 +101,7 @@ func passes(n int) string {
 }
 
 // passes says how many passes a measurement is of.
-func passesOf(l *traces.Looking) string {
+func passesOf(l *traces.Overhead) string {
 	switch {
 	case l.Passes <= 0:
 		return "an unknown number of passes"
@@ -111,10 +111,10 @@ func passesOf(l *traces.Looking) string {
 	return passes(l.Passes)
 }
 
-// lookingNotes says what recording cost, for the passes of a table.
-func lookingNotes(h *traces.Header, of []Passes) []string {
+// overheadNotes says what recording cost, for the passes of a table.
+func overheadNotes(h *traces.Header, of []Passes) []string {
 	var notes []string
-	for _, l := range h.Looking {
+	for _, l := range h.Overhead {
 		if !(l.Baseline > 0) || !(l.Recorded > 0) {
 			continue
 		}
@@ -127,17 +127,17 @@ func lookingNotes(h *traces.Header, of []Passes) []string {
 		}
 		percent, ok := l.Longer()
 		if !ok {
-			notes = append(notes, fmt.Sprintf("looking: a %s took %.1f us, and %.1f us in a process that never recorded: %s each, which says little", l.Phase, l.Recorded/1e3, l.Baseline/1e3, passesOf(&l)))
+			notes = append(notes, fmt.Sprintf("recording overhead: a %s took %.1f us, and %.1f us in a process that never recorded: %s each, which says little", l.Phase, l.Recorded/1e3, l.Baseline/1e3, passesOf(&l)))
 			continue
 		}
-		notes = append(notes, fmt.Sprintf("looking: recording made a %s %s: %.1f us, %.1f us in a process that never recorded", l.Phase, traces.LongerText(percent), l.Recorded/1e3, l.Baseline/1e3))
+		notes = append(notes, fmt.Sprintf("recording overhead: recording made a %s %s: %.1f us, %.1f us in a process that never recorded", l.Phase, traces.LongerText(percent), l.Recorded/1e3, l.Baseline/1e3))
 	}
 	if len(notes) > 0 {
 		return notes
 	}
 	switch h.Recorder {
 	case traces.RecorderCUPTI, traces.RecorderStamps, traces.RecorderHost:
-		return []string{"looking: what recording cost was not measured; 'infer bench overhead' measures it"}
+		return []string{"recording overhead: what recording cost was not measured; 'infer bench overhead' measures it"}
 	}
-	return []string{"looking: what recording cost was not measured"}
+	return []string{"recording overhead: what recording cost was not measured"}
 }

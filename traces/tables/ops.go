@@ -95,7 +95,7 @@ func (s *summary) ops(t *Table) {
 			pass = s.PassOf(e)
 		}
 		if pass != nil {
-			key := runKey{pass.ID, e.Phase, e.Tag}
+			key := runKey{pass.ID, e.Plan, e.Step}
 			isNew = !onHost[key]
 			onHost[key] = true
 		}
@@ -148,10 +148,10 @@ func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[runKey]bool) {
 		chain = chain[:0]
 		at := s.Parent(e)
 		// In a graph the launch lies in the pass, and the step is known from the node.
-		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindStep || at.Tag != e.Tag) {
+		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindStep || at.Step != e.Step) {
 			r := row(cmp.Or(step.Op, step.Name))
 			chain = append(chain, r)
-			key := runKey{e.Correlation, e.Phase, e.Tag}
+			key := runKey{e.Correlation, e.Plan, e.Step}
 			if at != nil {
 				if pass := s.PassOf(at); pass != nil {
 					key.pass = pass.ID

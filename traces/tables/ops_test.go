@@ -52,7 +52,7 @@ func TestByOpOfSteps(t *testing.T) {
 	ranged := func(kind traces.Kind, name string, tag int32, start, end int64) {
 		e := traces.Plain(kind, thread, name, start, end-start)
 		if kind != traces.KindRange {
-			e.Phase, e.Tag = 0, tag
+			e.Plan, e.Step = 0, tag
 		}
 		events = append(events, e)
 	}
@@ -66,8 +66,8 @@ func TestByOpOfSteps(t *testing.T) {
 	kernel := func(id, node uint64, tag int32, start, end int64) {
 		k := traces.Plain(traces.KindKernel, traces.Stream(700, 0, 1, 7), "k", start, end-start)
 		k.Correlation, k.Node = id, node
-		if k.Tag = tag; tag >= 0 {
-			k.Phase = 0
+		if k.Step = tag; tag >= 0 {
+			k.Plan = 0
 		}
 		events = append(events, k)
 	}

@@ -54,7 +54,7 @@ func TestRecordersAgree(t *testing.T) {
 				if g.Next == nil || g.Before == nil {
 					continue
 				}
-				if step, ok := trace.Header.Step(g.Next); ok && trace.Header.Plans[g.Next.Phase].Phase == "decode step" {
+				if step, ok := trace.Header.Step(g.Next); ok && trace.Header.Plans[g.Next.Plan].Phase == "decode step" {
 					for _, c := range g.Causes {
 						if c.Name == IdleDependency {
 							stages[named(step.Name)] += float64(c.Time) / steps
@@ -124,8 +124,8 @@ func TestOwnRecordingsAreExplained(t *testing.T) {
 		if sum != table.Wall || rest > table.Wall/50 {
 			t.Errorf("%s: rows sum to %d of %d ns, %d of it not known", file, sum, table.Wall, rest)
 		}
-		if len(trace.Header.Looking) == 0 || len(trace.Header.Ceilings) == 0 {
-			t.Errorf("%s says not what looking cost, or what the device can do", file)
+		if len(trace.Header.Overhead) == 0 || len(trace.Header.Ceilings) == 0 {
+			t.Errorf("%s lacks recording overhead or ceilings", file)
 		}
 	}
 }

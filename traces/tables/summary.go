@@ -171,7 +171,7 @@ type rowKey struct {
 // runKey is a step in a pass.
 type runKey struct {
 	pass       uint64
-	phase, tag int32
+	plan, step int32
 }
 
 // summary is the state of Summarize.
@@ -307,10 +307,10 @@ func (s *summary) times(t *Table) error {
 	}
 	for _, pass := range s.Passes {
 		e := pass.Event
-		at := slices.IndexFunc(t.Passes, func(p Passes) bool { return p.plan == e.Phase && p.Phase == s.PassName(e) })
+		at := slices.IndexFunc(t.Passes, func(p Passes) bool { return p.plan == e.Plan && p.Phase == s.PassName(e) })
 		if at < 0 {
 			at = len(t.Passes)
-			t.Passes = append(t.Passes, Passes{Phase: s.PassName(e), plan: e.Phase})
+			t.Passes = append(t.Passes, Passes{Phase: s.PassName(e), plan: e.Plan})
 		}
 		t.Passes[at].Count++
 		t.Passes[at].Time += e.Duration
@@ -336,7 +336,7 @@ func (s *summary) host() {
 	var thread traces.Lane
 	for i := range s.Events {
 		e := &s.Events[i]
-		if e.Kind != traces.KindStep || e.Lane.Kind != traces.LaneThread || e.Tag < 0 {
+		if e.Kind != traces.KindStep || e.Lane.Kind != traces.LaneThread || e.Step < 0 {
 			continue
 		}
 		if s.Device < 0 {
@@ -345,7 +345,7 @@ func (s *summary) host() {
 			continue
 		}
 		if s.Header.Recorder == traces.RecorderStamps {
-			s.hostSteps[runKey{e.Parent, e.Phase, e.Tag}] = e
+			s.hostSteps[runKey{e.Parent, e.Plan, e.Step}] = e
 		}
 		if s.by.ofPasses() && e.Time >= s.from && e.Time < s.to && !s.InWarmUp(e) {
 			s.row(e).Host += e.Duration
@@ -412,12 +412,12 @@ func (s *summary) row(e *traces.Event) *Row {
 	if r.Kind != RowWork || !s.by.ofPasses() {
 		return r
 	}
-	r.Plan = e.Phase
+	r.Plan = e.Plan
 	switch step, _ := s.Header.Step(e); {
 	case s.by == ByPhase:
 		r.order = 0
 	case s.by == ByStage:
-		r.Op, r.order = step.Op, e.Tag
+		r.Op, r.order = step.Op, e.Step
 	case step.Layer >= 0:
 		r.order = int32(min(step.Layer, 1<<29))
 	default:
@@ -538,7 +538,7 @@ func (s *summary) runs() {
 		pass := s.PassOf(e)
 		var key runKey
 		if pass != nil {
-			key = runKey{pass.ID, e.Phase, e.Tag}
+			key = runKey{pass.ID, e.Plan, e.Step}
 		}
 		r := seen[key]
 		if pass == nil || r == nil {
@@ -558,7 +558,7 @@ func (s *summary) runs() {
 			if isNew {
 				r.row.Calls++
 			}
-			flops, bytes, floor := costs.of(&s.Header.Plans[e.Phase], step, pass)
+			flops, bytes, floor := costs.of(&s.Header.Plans[e.Plan], step, pass)
 			r.row.FLOPs += flops
 			r.row.Bytes += bytes
 			r.row.floor += floor

@@ -32,17 +32,17 @@ func manyPasses(t testing.TB, n int) string {
 		at := int64(pass) * 30_000
 		id++
 		p := traces.Plain(traces.KindPass, thread, "decode step", at, 29_000)
-		p.ID, p.Phase, p.Value = id, 0, float64(pass%1000)
+		p.ID, p.Plan, p.Value = id, 0, float64(pass%1000)
 		w.Write(p)
 		for tag := range int32(2) {
 			for i := range int64(3) {
 				start := at + 10 + int64(tag)*14_000 + i*4_000
 				step := traces.Plain(traces.KindStep, thread, "x", start, 3_000)
-				step.ID, step.Parent, step.Phase, step.Tag = id+1, p.ID, 0, tag
+				step.ID, step.Parent, step.Plan, step.Step = id+1, p.ID, 0, tag
 				call := traces.Plain(traces.KindRuntime, api, "cudaLaunchKernelExC", start+100, 1500)
-				call.Correlation, call.Parent, call.Phase, call.Tag = id+2, step.ID, 0, tag
+				call.Correlation, call.Parent, call.Plan, call.Step = id+2, step.ID, 0, tag
 				k := traces.Plain(traces.KindKernel, stream, "void gs::linear_kernel<__nv_bfloat16>(gs_linear_args)", start+2500, 2900)
-				k.Correlation, k.Parent, k.Phase, k.Tag = call.Correlation, step.ID, 0, tag
+				k.Correlation, k.Parent, k.Plan, k.Step = call.Correlation, step.ID, 0, tag
 				k.Grid, k.Block, k.Registers, k.DynamicShared = [3]int32{192, 1, 1}, [3]int32{128, 1, 1}, 64, 6144
 				w.Write(step)
 				w.Write(call)

@@ -151,11 +151,11 @@ func TestByStage(t *testing.T) {
 	var events []traces.Event
 	pass := func(at int64) {
 		p := traces.Plain(traces.KindPass, thread, "decode step", at, 100)
-		p.Phase, p.Value = 0, float64(at/100+3) // 5 and 6 tokens before it
+		p.Plan, p.Value = 0, float64(at/100+3) // 5 and 6 tokens before it
 		events = append(events, p)
 		for tag := range int32(2) {
 			s := traces.Plain(traces.KindStep, thread, h.Plans[0].Steps[tag].Name, at+int64(tag)*50, 50)
-			s.Phase, s.Tag = 0, tag
+			s.Plan, s.Step = 0, tag
 			c := traces.Plain(traces.KindRuntime, traces.API(700, 701), "cudaLaunchKernel", s.Time+5, 10)
 			c.Correlation = uint64(len(events) + 1)
 			k := traces.Plain(traces.KindKernel, traces.Stream(700, 0, 1, 7), "k", s.Time+20, 30)

@@ -181,7 +181,7 @@ func (w *Window) divide() {
 	busy := make([]Interval, 0, len(w.Work))
 	for _, e := range w.Work {
 		busy = append(busy, Interval{e.Time, e.End()})
-		if e.Phase >= 0 && e.Time >= w.Span.From {
+		if e.Plan >= 0 && e.Time >= w.Span.From {
 			w.Span.To = max(w.Span.To, e.End())
 		}
 		if i, ok := w.index[w.PassOf(e)]; ok {

@@ -128,6 +128,41 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 	return nil, fmt.Errorf("there is no task %q", t.What)
 }
 
+// Hooks are what [Experiment.Do] calls; none may be nil.
+type Hooks struct {
+	Load func() error // before the first task that needs weights: see [Experiment.Load]
+	Done func()       // after each task
+}
+
+// Do does tasks in order, and adds their values to a journal. A task that fails by itself
+// ([ErrLeftOut]) becomes a note, and others follow.
+func (e *Experiment) Do(ctx context.Context, tasks []Task, j *Journal, h Hooks) (notes []string, err error) {
+	loaded := false
+	for _, t := range tasks {
+		if !loaded && t.What != TaskMemory {
+			if err := h.Load(); err != nil {
+				return notes, err
+			}
+			loaded = true
+		}
+		values, err := e.Run(ctx, t)
+		switch {
+		case errors.Is(err, ErrLeftOut):
+			if note := fmt.Sprintf("%s of %s: %v.", t.What, t.Variant.Label, err); !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		case err != nil:
+			return notes, fmt.Errorf("%s: %w", t.Key(), err)
+		default:
+			if err := j.Add(t, values); err != nil {
+				return notes, err
+			}
+		}
+		h.Done()
+	}
+	return notes, nil
+}
+
 // prefill measures the pass, and the time from a prompt to its first token.
 func (e *Experiment) prefill(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	m, err := measure.Pass(ctx, s, e.Prefill(), 0, e.Passes)

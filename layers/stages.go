@@ -47,16 +47,15 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 // launches or graph anew for the recording, are in a range of their own.
 func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past int) (*traces.Trace, error) {
 	r := record.New("gpt2scope", "")
-	if err := s.Record(r); err != nil {
-		return nil, err
-	}
-	end := r.WarmUp()
-	_, err := measure.Pass(ctx, s, phase, past, 1)
-	end()
-	if err == nil {
-		_, err = measure.Pass(ctx, s, phase, past, e.Passes)
-	}
-	if err := errors.Join(err, s.StopRecording()); err != nil {
+	if err := measure.Record(s, r, func() error {
+		end := r.WarmUp()
+		_, err := measure.Pass(ctx, s, phase, past, 1)
+		end()
+		if err == nil {
+			_, err = measure.Pass(ctx, s, phase, past, e.Passes)
+		}
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	return r.Trace(), nil

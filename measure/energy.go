@@ -11,7 +11,7 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// ErrNoStage is in the error of [Stage] where a pass has no such stage.
+// ErrNoStage is in the error of [Repeating] where a pass has no such stage.
 var ErrNoStage = errors.New("the pass has no such stage")
 
 // Meter is the energy counter of a device.

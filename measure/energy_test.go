@@ -31,7 +31,7 @@ func (still) Read() (float64, error) { return 5, nil }
 func TestEnergy(t *testing.T) {
 	s := session(t, fast(t), gpt2.Options{Batch: 2})
 	prefill := gpt2.Phase{Batch: 2, Tokens: 20, Logits: gpt2.LogitsLast}
-	stage, err := measure.Stage(s, "attn.c_attn", prefill, 0)
+	stage, err := measure.Repeating(s, "attn.c_attn", prefill, 0)
 	if err != nil || len(stage.Steps) != 1 || stage.Data <= 0 || stage.PassData <= stage.Data {
 		t.Fatalf("%+v, %v", stage, err)
 	}
@@ -68,7 +68,7 @@ func TestEnergyFails(t *testing.T) {
 	if _, err := m.Energy(ctx, measure.Decoding(s, 3), time.Hour); !errors.Is(err, why) || errors.As(err, new(*measure.CounterError)) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := measure.Stage(s, "h.1.attn.c_attn", decode, 0); !errors.Is(err, measure.ErrNoStage) {
+	if _, err := measure.Repeating(s, "h.1.attn.c_attn", decode, 0); !errors.Is(err, measure.ErrNoStage) {
 		t.Error(err)
 	}
 	if _, err := measure.OpenMeter(cpu.NewReference()); err == nil {

@@ -68,7 +68,7 @@ func rounds(s *gpt2.Session, past int, w Work, n int, passes func(ctx context.Co
 	return w
 }
 
-// StageWork is the work of the steps of a pass that contain a stage.
+// StageWork is the work of repeating the steps of a pass that contain a stage.
 type StageWork struct {
 	Work
 	Steps []gpt2.Step // of a round
@@ -78,10 +78,10 @@ type StageWork struct {
 	Data, PassData int64
 }
 
-// Stage is the work of the steps that contain a stage: those of all layers in turn where
+// Repeating is the work of the steps that contain a stage: those of all layers in turn where
 // the name is one within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn).
 // No steps are an error that is [ErrNoStage].
-func Stage(s *gpt2.Session, name string, phase gpt2.Phase, past int) (StageWork, error) {
+func Repeating(s *gpt2.Session, name string, phase gpt2.Phase, past int) (StageWork, error) {
 	plan, err := s.Plan(phase)
 	if err != nil {
 		return StageWork{}, err

@@ -48,14 +48,14 @@ func New(tool, release string) *Recorder {
 	r.mono, r.base = monotonic(), time.Now()
 	r.header = traces.Header{
 		Version: traces.Version, Tool: tool, Release: release, Base: r.base.UnixNano(), Process: int64(os.Getpid()),
-		Command: command(), Clock: traces.Clock{Domain: "monotonic"},
+		Command: CommandLine(), Clock: traces.Clock{Domain: "monotonic"},
 	}
 	return r
 }
 
-// command returns the program's name and arguments. Where the program lies is nobody's
-// business but its user's.
-func command() []string {
+// CommandLine returns the program's name and arguments, without the folder it lies in,
+// which concerns only its user.
+func CommandLine() []string {
 	args := slices.Clone(os.Args)
 	args[0] = filepath.Base(args[0])
 	return args

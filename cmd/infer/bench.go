@@ -126,7 +126,7 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		return err
 	}
 	var device *benchDevice
-	_, isGPU := o.backend.(*exec.Backend)
+	isGPU := o.backend.Describe().GPU
 	if isGPU && !b.noFloor { // before the model takes memory
 		if device, err = measureDevice(ctx, o.backend, 0, m, stderr); err != nil {
 			return err
@@ -164,10 +164,10 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
-	var stages []benchStage
+	var stages []measure.StageTime
 	if device != nil && !isGPU && b.record == "" {
 		stop := m.spin(stderr, "measuring stages")
-		stages, err = measureStages(ctx, s, plan, phase, past, b.repeat, device.set, o.backend.Sizes())
+		stages, err = measure.Stages(ctx, s, phase, past, b.repeat, device.set)
 		stop()
 		if err != nil {
 			return err

@@ -225,7 +225,7 @@ func stageWork(s *gpt2.Session, name string, phase gpt2.Phase, past int) (out wo
 	if _, ok := s.Runner().(gpt2.Repeater); !ok {
 		return out, errors.New("--stage: this device cannot repeat a stage; use --device cpu or --device cuda")
 	}
-	w, err := measure.Stage(s, name, phase, past)
+	w, err := measure.Repeating(s, name, phase, past)
 	if errors.Is(err, measure.ErrNoStage) {
 		return out, usagef("--stage %s: the pass has no such stage; it has those within a layer, such as %s, and %s", shellQuote(name), stageNames(true), stageNames(false))
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"gpt2scope/measure"
 )
 
 // overheadFlags are the flags of "infer bench overhead".
@@ -97,31 +99,23 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 	done := 0
 	for _, phase := range []string{"decode", "prefill"} {
 		for _, mode := range modes {
-			kinds := slices.Concat([]string{"", "none"}, recorders)
-			times, failures := make([][]float64, len(kinds)), make([]string, len(kinds))
-			for range o.rounds {
-				for k, kind := range kinds {
-					ms, err := o.one(ctx, flags, phase, mode, kind)
-					if ctx.Err() != nil {
-						return context.Cause(ctx)
-					}
-					switch {
-					case err != nil && k == 0:
-						return err
-					case err != nil:
-						failures[k] = err.Error()
-					default:
-						times[k] = append(times[k], ms)
-					}
-					done++
-					bar.set(int64(done), int64(total))
-				}
+			series, err := measure.Rounds(ctx, slices.Concat([]string{"", "none"}, recorders), o.rounds, func(kind string) (float64, error) {
+				ms, err := o.one(ctx, flags, phase, mode, kind)
+				done++
+				bar.set(int64(done), int64(total))
+				return ms, err
+			})
+			if err != nil {
+				return err
 			}
-			for k := 1; k < len(kinds); k++ {
-				row := overheadRow{Phase: phase, Mode: mode, Recorder: kinds[k], Baseline: middle(times[0]), Recorded: middle(times[k]), Times: times[k], Failure: failures[k]}
-				row.Longer = 100 * (row.Recorded/row.Baseline - 1)
-				if row.Failure != "" {
-					row.Recorded, row.Longer = 0, 0
+			baseline := series[0].Median()
+			for _, s := range series[1:] {
+				row := overheadRow{Phase: phase, Mode: mode, Recorder: s.Kind, Baseline: baseline, Times: s.Times}
+				if s.Err != nil {
+					row.Failure = s.Err.Error()
+				} else {
+					row.Recorded = s.Median()
+					row.Longer = 100 * (row.Recorded/row.Baseline - 1)
 				}
 				rows = append(rows, row)
 			}
@@ -149,15 +143,6 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 		}
 	}
 	return writeOutput(stdout, b.Bytes())
-}
-
-// middle returns the median, 0 of none.
-func middle(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Sorted(slices.Values(v))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
 // one measures in a process of its own, in ms: "" and "none" without a recorder.

@@ -14,7 +14,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/stats"
 	"gpt2scope/measure"
@@ -105,10 +104,10 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 		start.Error = err.Error()
 	}
 	results = append(results, start)
-	mode, _ := backend.(*cudaexec.Backend).Mode()
+	mode := backend.Describe().Mode
 	if b.json {
 		err = writeJSON(stdout, map[string]any{
-			"date": time.Now().UTC().Format(time.RFC3339), "device": device, "dtype": backend.Describe().WeightType, "mode": mode.String(),
+			"date": time.Now().UTC().Format(time.RFC3339), "device": device, "dtype": backend.Describe().WeightType, "mode": mode,
 			"version": version(), "rows": results,
 		})
 	} else {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"gpt2scope/measure"
 )
 
 // The table of stages covers the pass: its shares sum to it, its floors to the pass' own, and every stage of the model is in it.
@@ -14,8 +16,8 @@ func TestBenchStages(t *testing.T) {
 	} {
 		args = append([]string{"bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "4"}, args...)
 		var got struct {
-			Floor  float64      `json:"floor_ms"`
-			Stages []benchStage `json:"stages"`
+			Floor  float64             `json:"floor_ms"`
+			Stages []measure.StageTime `json:"stages"`
 		}
 		if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &got); err != nil {
 			t.Fatal(err)

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"gpt2scope/cpu"
-	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
 	"gpt2scope/layers/plot"
+	"gpt2scope/record"
 )
 
 // layersRun is an experiment under way.
@@ -43,17 +40,16 @@ func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text s
 	if text != "" {
 		c["text_sha256"] = text
 	}
-	switch b := o.backend.(type) {
-	case *cpu.Backend:
-		c["processor"], _ = b.CeilingsKey()
-	case *exec.Backend:
-		c["gpu"], c["mode"] = s.GPU, s.Mode
-		if chosen := b.Variants(); len(chosen) > 0 {
-			c["kernels"] = chosen
+	if d := o.backend.Describe(); d.GPU {
+		c["gpu"], c["mode"] = d.Processor, d.Mode
+		if len(d.Variants) > 0 {
+			c["kernels"] = d.Variants
 		}
 		if o.flags.tune {
 			c["tune"] = true
 		}
+	} else if b, ok := o.backend.(gpt2.CeilingMeasurer); ok {
+		c["processor"], _ = b.CeilingsKey()
 	}
 	return c
 }
@@ -78,7 +74,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	done := total - len(slices.DeleteFunc(tasks, r.journal.Done))
 	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted, known)
 	if err == nil {
-		result.Configuration, result.Command = configuration, commandLine()
+		result.Configuration, result.Command = configuration, record.CommandLine()
 		result.Notes = append(result.Notes, r.notes...)
 		if done < total {
 			result.Notes = append(result.Notes, fmt.Sprintf("Not all is measured: %d of %d measurements are done; the same command tries the others.", done, total))
@@ -99,57 +95,26 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	return result, plot.Write(ctx, r.dir, result)
 }
 
-// commandLine returns the program's name and arguments. Where the program lies is
-// nobody's business but its user's.
-func commandLine() []string {
-	args := slices.Clone(os.Args)
-	args[0] = filepath.Base(args[0])
-	return args
-}
-
-// measure does tasks.
+// measure does tasks, under a progress bar.
 func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants []layers.Variant) error {
-	var bar *progress
-	defer func() {
-		if bar != nil {
+	bar, done := r.opened.flags.progress(r.stderr, "measuring memory", false), 0
+	defer func() { bar.done() }()
+	notes, err := r.Do(ctx, tasks, r.journal, layers.Hooks{
+		Load: func() error {
 			bar.done()
-		}
-	}()
-	ready := false
-	for i, t := range tasks {
-		if !ready && t.What != layers.TaskMemory {
-			if bar != nil {
-				bar.done()
-				bar = nil
-			}
 			if err := r.begin(ctx, variants); err != nil {
 				return err
 			}
-			ready = true
-		}
-		if bar == nil {
-			title := "measuring"
-			if t.What == layers.TaskMemory {
-				title = "measuring memory"
-			}
-			bar = r.opened.flags.progress(r.stderr, title, false)
-		}
-		values, err := r.Run(ctx, t)
-		switch {
-		case errors.Is(err, layers.ErrLeftOut):
-			if note := fmt.Sprintf("%s of %s: %v.", t.What, t.Variant.Label, err); !slices.Contains(r.notes, note) {
-				r.notes = append(r.notes, note)
-			}
-		case err != nil:
-			return fmt.Errorf("%s: %w", t.Key(), err)
-		default:
-			if err := r.journal.Add(t, values); err != nil {
-				return err
-			}
-		}
-		bar.set(int64(i+1), int64(len(tasks)))
-	}
-	return nil
+			bar = r.opened.flags.progress(r.stderr, "measuring", false)
+			return nil
+		},
+		Done: func() {
+			done++
+			bar.set(int64(done), int64(len(tasks)))
+		},
+	})
+	r.notes = append(r.notes, notes...)
+	return err
 }
 
 // begin loads the weights, and warms up with the variant of the most layers.

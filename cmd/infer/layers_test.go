@@ -115,7 +115,8 @@ func TestLayers(t *testing.T) {
 	for _, m := range []string{"stages of a layer", "stages outside layers"} {
 		want["depth 3 "+m+" prefill"], want["depth 3 "+m+" decode"] = 2, 2
 	}
-	if strings.Contains(out, "other programs ran there") { // on a busy machine recordings are left out
+	busy := strings.Contains(out, "other programs ran there") // then recordings are skipped
+	if busy {
 		for _, rows := range []map[string]int{counts, want} {
 			maps.DeleteFunc(rows, func(key string, _ int) bool { return strings.Contains(key, "stages") })
 		}
@@ -161,7 +162,7 @@ func TestLayers(t *testing.T) {
 		t.Errorf("one layer: %+v, three: %+v", one["KL divergence"], three["KL divergence"])
 	}
 	for i, f := range r.Fits {
-		if f.Phase != []string{"prefill", "decode"}[i] || !slices.Equal(f.Depths, []int{1, 2, 3}) || len(f.Residuals) != 3 || f.TraceA == nil || f.TraceB == nil || *f.TraceB <= 0 {
+		if f.Phase != []string{"prefill", "decode"}[i] || !slices.Equal(f.Depths, []int{1, 2, 3}) || len(f.Residuals) != 3 || !busy && (f.TraceA == nil || f.TraceB == nil || *f.TraceB <= 0) {
 			t.Errorf("%+v", f)
 		}
 		for j, v := range r.Variants { // the line and its residuals make the medians

@@ -57,25 +57,18 @@ var opened struct {
 // beside it, in ../lib from there, in ./lib. An error is an *UnavailableError.
 // A library is opened once; opening it again gives the same.
 func Open() (*Library, error) {
-	looked := libraryPaths()
-	for _, path := range looked {
-		if place.IsFile(path) {
-			return OpenFile(path)
+	path := place.Library("GPT2SCOPE_CUDA_LIB", FileName)
+	if place.IsFile(path) {
+		return OpenFile(path)
+	}
+	looked := []string{path}
+	if path == "" {
+		looked = nil
+		for _, folder := range place.Folders() {
+			looked = append(looked, filepath.Join(folder, FileName))
 		}
 	}
 	return nil, unavailable(NotBuilt, looked, "the CUDA library is not built (make cuda builds it)")
-}
-
-// libraryPaths is where Open looks.
-func libraryPaths() []string {
-	if path := os.Getenv("GPT2SCOPE_CUDA_LIB"); path != "" {
-		return []string{path}
-	}
-	var paths []string
-	if folder := place.Program(); folder != "" {
-		paths = append(paths, filepath.Join(folder, FileName), filepath.Join(folder, "lib", FileName), filepath.Join(folder, "..", "lib", FileName))
-	}
-	return append(paths, filepath.Join("lib", FileName))
 }
 
 // OpenFile opens the library at a path.
@@ -122,7 +115,7 @@ func load(path string) (*Library, error) {
 	return l, nil
 }
 
-// check tells whether the library can be used with this program and driver. No
+// check reports whether the library can be used with this program and driver. No
 // context is created.
 func (l *Library) check(missing *C.char) error {
 	if v := uint32(C.call_gs_abi_version(l.table)); v != ABIVersion {
@@ -277,20 +270,12 @@ func nvidiaPaths(variable, file string) []string {
 	if folder := place.Program(); folder != "" {
 		sites = append(sites, filepath.Join(folder, "../build/cuda"), filepath.Join(folder, "../cuda"))
 	}
-	if environment := os.Getenv("VIRTUAL_ENV"); environment != "" {
-		sites = append(sites, filepath.Join(environment, "lib/python3*/site-packages"))
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		sites = append(sites, filepath.Join(home, ".local/lib/python3*/site-packages"))
-	}
-	sites = append(sites, "/usr/lib/python3*/*-packages", "/usr/local/lib/python3*/*-packages", "/opt/*/.venv/lib/python3*/site-packages",
-		"/opt/*/lib/python3*/site-packages", ".venv/lib/python3*/site-packages")
-	for _, site := range sites {
+	for _, site := range append(sites, place.SitePackages()...) {
 		for _, p := range packages {
 			pattern := filepath.Join(site, p, file)
 			found, err := filepath.Glob(pattern)
 			if err != nil || len(found) == 0 {
-				found = []string{pattern} // to be named among those looked at
+				found = []string{pattern} // for the list in the error
 			}
 			paths = append(paths, found...)
 		}

@@ -2,7 +2,7 @@
 // Compute: ranges and marks with a name, a colour, a category and a payload, in a
 // domain of one's own. It follows NVTX version 3 (github.com/NVIDIA/NVTX).
 //
-// A tool shows itself by environment variables that it sets for the program it
+// A tool is recognised by environment variables that it sets for the program it
 // starts ([Tool]). Only then is libgpt2scope_nvtx opened; else every function
 // here returns after one comparison and allocates nothing. A domain made with no
 // tool attached is nil, and all its methods do nothing.
@@ -55,7 +55,6 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"unsafe"
@@ -84,7 +83,7 @@ type String struct {
 	text   string
 }
 
-// Event is what a range or mark says of itself.
+// Event has the attributes of a range or mark.
 type Event struct {
 	Message  String // from Register; where it is zero, Text counts
 	Text     string
@@ -139,11 +138,11 @@ func Exit(status int) {
 	os.Exit(status)
 }
 
-// Active tells whether a tool is attached and the library is open.
+// Active reports whether a tool is attached and the library is open.
 func Active() bool { return table != nil }
 
-// Status says, in one sentence, why a tool that is attached sees no ranges. It is
-// nil where it sees them, and where there is no tool.
+// Status returns one sentence on why an attached tool sees no ranges. It is nil if the
+// tool sees them, or if there is no tool.
 func Status() error { return status }
 
 // open finds and opens the library.
@@ -166,32 +165,26 @@ func open() (*C.gs_nvtx_table, error) {
 	}
 	t := C.table_of(symbol)
 	if t.version != C.GS_NVTX_ABI_VERSION {
-		return nil, fmt.Errorf("NVTX ranges are off: %s has interface version %d, the program needs %d; build both anew (make build nvtx)", path, t.version, C.GS_NVTX_ABI_VERSION)
+		return nil, fmt.Errorf("NVTX ranges are off: %s has interface version %d, the program needs %d; build both again (make build nvtx)", path, t.version, C.GS_NVTX_ABI_VERSION)
 	}
 	return t, nil
 }
 
-// find returns the library's path: what the environment names, or the first that
-// is there of the places beside the program.
+// find returns the library's path.
 func find() (string, error) {
-	if path := os.Getenv(LibraryEnv); path != "" {
-		if _, err := os.Stat(path); err != nil {
-			var cause *fs.PathError
-			if errors.As(err, &cause) {
-				err = cause.Err
-			}
-			return "", fmt.Errorf("NVTX ranges are off: %s names %s: %w", LibraryEnv, path, err)
-		}
-		return path, nil
+	path := place.Library(LibraryEnv, Library)
+	if path == "" {
+		return "", fmt.Errorf("NVTX ranges are off: a tool is attached (%s is set), but there is no %s in %s; build it with make nvtx, or name it by %s",
+			Tool(), Library, strings.Join(place.Folders(), ", "), LibraryEnv)
 	}
-	folders := place.Folders()
-	for _, folder := range folders {
-		if path := filepath.Join(folder, Library); place.IsFile(path) {
-			return path, nil
+	if _, err := os.Stat(path); err != nil {
+		var cause *fs.PathError
+		if errors.As(err, &cause) {
+			err = cause.Err
 		}
+		return "", fmt.Errorf("NVTX ranges are off: %s names %s: %w", LibraryEnv, path, err)
 	}
-	return "", fmt.Errorf("NVTX ranges are off: a tool is attached (%s is set), but there is no %s in %s; build it with make nvtx, or name it by %s",
-		Tool(), Library, strings.Join(folders, ", "), LibraryEnv)
+	return path, nil
 }
 
 // Domain groups ranges under a name. Its methods may be called from several
@@ -214,7 +207,7 @@ func NewDomain(name string) *Domain {
 	return &Domain{handle: C.domain_create(table, text), strings: map[string]String{}, categories: map[string]uint32{}}
 }
 
-// Register makes a text known to the tool, once, however often it is asked.
+// Register makes a text known to the tool, the first time that it is called with it.
 func (d *Domain) Register(text string) String {
 	if d == nil {
 		return String{}

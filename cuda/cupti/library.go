@@ -49,45 +49,25 @@ func openTable() (*C.gs_cupti_table, error) {
 	}
 	t := C.table_of(at)
 	if t.version != C.GS_CUPTI_ABI_VERSION {
-		return nil, failure(ErrAbsent, "the cupti recorder is not there: %s has interface version %d, the program needs %d; build both anew (make build cupti)", path, t.version, C.GS_CUPTI_ABI_VERSION)
+		return nil, failure(ErrAbsent, "the cupti recorder is not there: %s has interface version %d, the program needs %d; build both again (make build cupti)", path, t.version, C.GS_CUPTI_ABI_VERSION)
 	}
 	return t, nil
 }
 
-// find returns the path of the recorder's library: what the environment names, or
-// the first that is there of the places beside the program.
+// find returns the path of the recorder's library.
 func find() (string, error) {
-	if path := os.Getenv(LibraryEnv); path != "" {
-		if !place.IsFile(path) {
-			return "", failure(ErrAbsent, "the cupti recorder is not there: %s names %s, which is no file", LibraryEnv, path)
-		}
-		return path, nil
+	path := place.Library(LibraryEnv, Library)
+	switch {
+	case path == "":
+		return "", failure(ErrAbsent, "the cupti recorder is not there: no %s in %s; build it with make cupti, or name it by %s", Library, strings.Join(place.Folders(), ", "), LibraryEnv)
+	case !place.IsFile(path):
+		return "", failure(ErrAbsent, "the cupti recorder is not there: %s names %s, which is no file", LibraryEnv, path)
 	}
-	folders := place.Folders()
-	for _, folder := range folders {
-		if path := filepath.Join(folder, Library); place.IsFile(path) {
-			return path, nil
-		}
-	}
-	return "", failure(ErrAbsent, "the cupti recorder is not there: no %s in %s; build it with make cupti, or name it by %s", Library, strings.Join(folders, ", "), LibraryEnv)
+	return path, nil
 }
 
 // The names of libcupti, newest first. Until CUDA 12 it had the minor version too.
 var cuptiNames = []string{"libcupti.so.13", "libcupti.so.12", "libcupti.so", "libcupti.so.11.8"}
-
-// wheelFolders are where pip puts packages, as shell patterns: in the virtual
-// environment that is active, the user's, the system's, and those of images.
-func wheelFolders() []string {
-	patterns := []string{".venv/lib/python3*/site-packages", "/usr/lib/python3*/*-packages", "/usr/local/lib/python3*/*-packages",
-		"/opt/*/.venv/lib/python3*/site-packages", "/opt/*/lib/python3*/site-packages"}
-	if home, err := os.UserHomeDir(); err == nil {
-		patterns = append([]string{filepath.Join(home, ".local/lib/python3*/site-packages")}, patterns...)
-	}
-	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
-		patterns = append([]string{filepath.Join(venv, "lib/python3*/site-packages")}, patterns...)
-	}
-	return patterns
-}
 
 // cuptiPaths is where libcupti is looked for, in this order: what the environment
 // names and nothing else; CUDA_HOME; beside the recorder's own library; NVIDIA's
@@ -110,7 +90,7 @@ func cuptiPaths() []string {
 	paths := append(existing(folders), cuptiNames...) // for the loader, which knows LD_LIBRARY_PATH and ld.so.conf
 	folders = toolkit("/usr/local/cuda")
 	for _, wheel := range []string{"cu13", "cuda_cupti"} {
-		for _, pattern := range wheelFolders() {
+		for _, pattern := range place.SitePackages() {
 			found, _ := filepath.Glob(filepath.Join(pattern, "nvidia", wheel, "lib"))
 			folders = append(folders, found...)
 		}
@@ -133,7 +113,7 @@ func existing(folders []string) []string {
 	return paths
 }
 
-// lookedFor says in words where libcupti was looked for.
+// lookedFor lists where libcupti was looked for.
 func lookedFor() string {
 	root := os.Getenv("CUDA_HOME")
 	if root == "" {

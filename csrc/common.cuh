@@ -18,7 +18,7 @@ struct gs_stream {
   int major, minor;   // compute capability
   int processors;     // SMs
   int shared_per_block;  // bytes, the most that a kernel can be allowed
-  struct gs_blas_state *blas;  // of gemm.cu: handle, workspace, plans; created at the first use
+  struct gs_blas_state *blas;  // of gemm.cu: handle, workspace, products; created at the first use
   struct {
     gs_ptr areas;             // 0: kernels do not stamp
     uint32_t count, used;

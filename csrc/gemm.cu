@@ -8,10 +8,10 @@
 // as TF32. Partial sums of split-K are added in float32 in a fixed order, so an algorithm
 // gives the same bits each time.
 //
-// A plan, the descriptors and the algorithm of a product, is made once for each
+// The descriptors and the algorithm of a product are made once for each
 // combination of shape, types and epilogue, and kept in the stream. The epilogue of
 // cuBLASLt adds the bias and applies ReLU or tanh-GELU if it can; gs_activate does the
-// rest, and the plan's text says so.
+// rest, and the algorithm's text says so.
 //
 // cuBLASLt is opened at run time: programs that do not need it run without it.
 
@@ -66,19 +66,19 @@ int blas_check(cublasStatus_t e, const char *what) {
   return e == CUBLAS_STATUS_SUCCESS ? (int)GS_OK : gs_fail(GS_BLAS + (int)e, "%s: cuBLAS status %d", what, (int)e);
 }
 
-// ---------------------------------------------------------------- plans
+// ---------------------------------------------------------------- products
 
 // M, N, K, ldx, ldy, dtype, y_type, act, accumulate, bias_kind, alignment of all pointers in bytes, at most 16.
 using key = std::tuple<int, int, int, int, int, int, int, int, int, int, int>;
 
-struct plan {
+struct product {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
   bool bias = false;         // added by the epilogue
   bool later_bias = false;   // added by gs_activate
   int later_act = 0;         // applied by gs_activate
   bool later = false;        // whether gs_activate runs
-  gs_linear_plan kept = {};
+  gs_linear_algorithm kept = {};
 };
 
 }  // namespace
@@ -87,12 +87,12 @@ struct gs_blas_state {
   const library *lt;
   cublasLtHandle_t handle;
   void *workspace;
-  std::map<key, plan> plans;
+  std::map<key, product> products;
 };
 
 namespace {
 
-void destroy_descriptors(const library *lt, plan &p) {
+void destroy_descriptors(const library *lt, product &p) {
   if (p.desc) lt->desc_destroy(p.desc);
   if (p.w) lt->layout_destroy(p.w);
   if (p.x) lt->layout_destroy(p.x);
@@ -113,7 +113,7 @@ int get_state(gs_stream *s, gs_blas_state **out) {
   int e = gs_check(cudaStreamIsCapturing(s->stream, &capturing), "cudaStreamIsCapturing");
   if (e) return e;
   if (capturing != cudaStreamCaptureStatusNone)
-    return gs_fail(GS_UNSUPPORTED, "the first cuBLASLt product of a stream cannot be prepared during capture: call gs_linear_plan_get before");
+    return gs_fail(GS_UNSUPPORTED, "the first cuBLASLt product of a stream cannot be prepared during capture: call gs_linear_algorithm_get before");
   e = gs_check(cudaSetDevice(s->device), "cudaSetDevice");
   if (e) return e;
   gs_blas_state *b = new (std::nothrow) gs_blas_state{};
@@ -131,7 +131,7 @@ int get_state(gs_stream *s, gs_blas_state **out) {
 }
 
 int alignment(const gs_linear_args *a) {
-  // 0, a plan requested without buffers, counts as aligned.
+  // 0, an algorithm chosen without buffers, counts as aligned.
   const uint64_t all = a->x | a->w | a->y | a->bias | a->bias_bf16;
   int n = 16;
   while (n > 1 && all % n) n /= 2;
@@ -152,7 +152,7 @@ key key_of(const gs_linear_args *a) {
 // Creates p's descriptors. level 0: bias and activation in the epilogue; 1: activation by
 // gs_activate; 2: bias and activation by gs_activate. *possible becomes false if the level
 // equals the one before it or cannot be expressed.
-int describe(gs_blas_state *b, const gs_linear_args *a, int level, plan &p, bool *possible) {
+int describe(gs_blas_state *b, const gs_linear_args *a, int level, product &p, bool *possible) {
   const library *lt = b->lt;
   const int kind = bias_kind(a);
   const bool inner_bias = level < 2 && kind != 0;
@@ -195,7 +195,7 @@ int describe(gs_blas_state *b, const gs_linear_args *a, int level, plan &p, bool
 
 // Gets up to `most` algorithms from the heuristic, by its estimate fastest first. *found
 // may be 0, which is not a failure.
-int ask(gs_blas_state *b, const gs_linear_args *a, const plan &p, int most, cublasLtMatmulHeuristicResult_t *results, int *found) {
+int ask(gs_blas_state *b, const gs_linear_args *a, const product &p, int most, cublasLtMatmulHeuristicResult_t *results, int *found) {
   const library *lt = b->lt;
   *found = 0;
   cublasLtMatmulPreference_t want;
@@ -232,9 +232,9 @@ const char *const tiles[] = {"auto",   "8x8",     "8x16",    "16x8",    "8x32", 
                              "128x64", "64x256",  "128x128", "256x64",  "64x512",  "128x256", "256x128", "512x64", "64x96",
                              "96x64",  "96x128",  "128x160", "160x128", "192x128", "128x192", "128x96", "32x256"};
 
-void keep(gs_blas_state *b, plan &p, const cublasLtMatmulAlgo_t &algorithm, size_t workspace, int candidates, float microseconds) {
+void keep(gs_blas_state *b, product &p, const cublasLtMatmulAlgo_t &algorithm, size_t workspace, int candidates, float microseconds) {
   static_assert(sizeof algorithm == sizeof p.kept.algorithm, "an algorithm is 64 bytes");
-  gs_linear_plan &k = p.kept;
+  gs_linear_algorithm &k = p.kept;
   k.size = sizeof k;
   k.candidates = candidates;
   k.microseconds = microseconds;
@@ -257,22 +257,22 @@ void keep(gs_blas_state *b, plan &p, const cublasLtMatmulAlgo_t &algorithm, size
            p.later_act == GS_ACT_NONE ? "" : p.later_bias ? " and activation" : ", then activation");
 }
 
-// Returns the plan of a product, and makes one with the heuristic's first algorithm if there
-// is none.
-int get_plan(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, plan **out) {
+// Returns what the stream keeps of a product, made with the heuristic's first algorithm if
+// there is nothing yet.
+int get_product(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, product **out) {
   if (a->gain) return gs_fail(GS_UNSUPPORTED, "cuBLASLt does not normalise its input: up to %d rows only", GS_GEMV_ROWS);
   if (a->dtype == GS_F32 && a->y_type == GS_BF16)
     return gs_fail(GS_UNSUPPORTED, "cuBLASLt does not multiply float32 into bfloat16");
   int e = get_state(s, state);
   if (e) return e;
   gs_blas_state *b = *state;
-  auto at = b->plans.find(key_of(a));
-  if (at != b->plans.end()) {
+  auto at = b->products.find(key_of(a));
+  if (at != b->products.end()) {
     *out = &at->second;
     return GS_OK;
   }
   for (int level = 0; level < 3; level++) {
-    plan p;
+    product p;
     bool possible;
     cublasLtMatmulHeuristicResult_t best;
     int found = 0;
@@ -284,14 +284,14 @@ int get_plan(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, plan 
       continue;
     }
     keep(b, p, best.algo, best.workspaceSize, 0, 0);
-    *out = &(b->plans[key_of(a)] = p);
+    *out = &(b->products[key_of(a)] = p);
     return GS_OK;
   }
   return gs_fail(GS_UNSUPPORTED, "cuBLASLt knows no algorithm for a product of (%d, %d) by (%d, %d), types %d and %d", a->M, a->K,
                  a->N, a->K, a->dtype, a->y_type);
 }
 
-int run(gs_stream *s, gs_blas_state *b, plan &p, const gs_linear_args *a, const cublasLtMatmulAlgo_t *algorithm, size_t workspace) {
+int run(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, const cublasLtMatmulAlgo_t *algorithm, size_t workspace) {
   if (p.bias) {
     const void *bias = reinterpret_cast<const void *>(a->y_type == GS_BF16 ? a->bias_bf16 : a->bias);
     int e = blas_check(b->lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias), "cublasLtMatmulDescSetAttribute");
@@ -317,7 +317,7 @@ int run(gs_stream *s, gs_blas_state *b, plan &p, const gs_linear_args *a, const 
 
 // Measures the microseconds of a run: the least mean of three series. The matrices stay in
 // L2 as far as they fit.
-int measure(gs_stream *s, gs_blas_state *b, plan &p, const gs_linear_args *a, const cublasLtMatmulHeuristicResult_t &c, cudaEvent_t from,
+int measure(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, const cublasLtMatmulHeuristicResult_t &c, cudaEvent_t from,
             cudaEvent_t to, float *microseconds) {
   int runs = 3;
   *microseconds = 0;
@@ -381,7 +381,7 @@ extern "C" int gs_blas_open(const char *path, uint64_t *version) {
 void gs_blas_release(gs_stream *s) {
   gs_blas_state *b = s->blas;
   if (!b) return;
-  for (auto &each : b->plans) destroy_descriptors(b->lt, each.second);
+  for (auto &each : b->products) destroy_descriptors(b->lt, each.second);
   b->lt->destroy(b->handle);
   cudaFree(b->workspace);
   delete b;
@@ -390,30 +390,30 @@ void gs_blas_release(gs_stream *s) {
 
 int gs_linear_blas(gs_stream *s, const gs_linear_args *a) {
   gs_blas_state *b;
-  plan *p;
-  int e = get_plan(s, a, &b, &p);
+  product *p;
+  int e = get_product(s, a, &b, &p);
   if (e) return e;
   cublasLtMatmulAlgo_t algorithm;
   memcpy(&algorithm, p->kept.algorithm, sizeof algorithm);
   return run(s, b, *p, a, &algorithm, p->kept.workspace);
 }
 
-extern "C" int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_linear_plan *out) {
+extern "C" int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out) {
   GS_ENTER(s, a);
   GS_CHECK_SIZE(out);
   gs_blas_state *b;
-  plan *p;
-  int e = get_plan(s, a, &b, &p);
+  product *p;
+  int e = get_product(s, a, &b, &p);
   if (!e) *out = p->kept;
   return e;
 }
 
-extern "C" int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in) {
+extern "C" int gs_linear_algorithm_set(gs_stream *s, const gs_linear_args *a, const gs_linear_algorithm *in) {
   GS_ENTER(s, a);
   GS_CHECK_SIZE(in);
   gs_blas_state *b;
-  plan *p;
-  int e = get_plan(s, a, &b, &p);
+  product *p;
+  int e = get_product(s, a, &b, &p);
   if (e) return e;
   cublasLtMatmulAlgo_t algorithm;
   memcpy(&algorithm, in->algorithm, sizeof algorithm);
@@ -433,12 +433,12 @@ extern "C" int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const g
   return GS_OK;
 }
 
-extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_plan *out) {
+extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out) {
   GS_ENTER(s, a);
   GS_CHECK_SIZE(out);
   gs_blas_state *b;
-  plan *p;
-  int e = get_plan(s, a, &b, &p);
+  product *p;
+  int e = get_product(s, a, &b, &p);
   if (e) return e;
   if (candidates < 1) candidates = 1;
   if (candidates > 1024) candidates = 1024;

@@ -220,11 +220,6 @@ extern "C" int gs_stream_overlap(gs_stream *s, int on) {
   return GS_OK;
 }
 
-extern "C" int gs_stream_handle(gs_stream *s, void **out) {
-  *out = s->stream;
-  return GS_OK;
-}
-
 // ---------------------------------------------------------------- event
 
 struct gs_event {

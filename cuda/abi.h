@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 2
+#define GS_ABI_VERSION 3
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -101,8 +101,6 @@ GS_API int gs_stream_query(gs_stream *s, int *done);
 // Whether kernels may start while the one before them ends, from compute capability 9.0
 // on. On by default.
 GS_API int gs_stream_overlap(gs_stream *s, int on);
-// The cudaStream_t, for other CUDA libraries.
-GS_API int gs_stream_handle(gs_stream *s, void **out);
 
 GS_API int gs_event_create(int device, int timing, gs_event **out);
 GS_API int gs_event_destroy(gs_event *e);
@@ -236,11 +234,11 @@ typedef struct {
   uint64_t workspace;      // bytes
   uint64_t algorithm[8];   // cublasLtMatmulAlgo_t
   char text[128];          // to be shown: algorithm, tile, stages, split-K
-} gs_linear_plan;
-GS_API int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_linear_plan *out);
-GS_API int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in);
+} gs_linear_algorithm;
+GS_API int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out);
+GS_API int gs_linear_algorithm_set(gs_stream *s, const gs_linear_args *a, const gs_linear_algorithm *in);
 // Times candidates, which synchronises, and keeps the fastest. y is overwritten.
-GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_plan *out);
+GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out);
 
 // Stores K and V of the T new rows in the cache; y = softmax(scale q k^T, causal) v for
 // the last Q rows of each sequence. Q is T, 1 or 0.

@@ -35,7 +35,7 @@ const (
 // The launchers check what C assumes, then cross once. They allocate nothing where
 // all is well: the argument struct stays on the stack.
 
-// isType tells whether a type is one of the kernels'.
+// isType reports whether a type is one of the kernels'.
 func isType(d DType) bool { return d == F32 || d == BF16 }
 
 func shapeError(op, format string, args ...any) error {
@@ -130,12 +130,12 @@ type LinearAlgorithm struct {
 	Text         string    `json:"text"`         // for people: algorithm, tile, stages, split-K
 }
 
-func newLinearPlan() (p C.gs_linear_plan) {
+func newLinearAlgorithm() (p C.gs_linear_algorithm) {
 	p.size = C.uint32_t(unsafe.Sizeof(p))
 	return p
 }
 
-func goLinearAlgorithm(c *C.gs_linear_plan) LinearAlgorithm {
+func goLinearAlgorithm(c *C.gs_linear_algorithm) LinearAlgorithm {
 	l := LinearAlgorithm{Candidates: int32(c.candidates), Microseconds: float32(c.microseconds), Workspace: uint64(c.workspace), Text: C.GoString(&c.text[0])}
 	for i, v := range c.algorithm {
 		l.Algorithm[i] = uint64(v)
@@ -153,8 +153,8 @@ func (s *Stream) LinearAlgorithm(a LinearArgs) (LinearAlgorithm, error) {
 	if err := checkLinear("LinearAlgorithm", &a, false); err != nil {
 		return LinearAlgorithm{}, err
 	}
-	p := newLinearPlan()
-	err := failed("gs_linear_plan_get", C.call_gs_linear_plan_get(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
+	p := newLinearAlgorithm()
+	err := failed("gs_linear_algorithm_get", C.call_gs_linear_algorithm_get(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
 	if err != nil {
 		return LinearAlgorithm{}, err
 	}
@@ -170,7 +170,7 @@ func (s *Stream) SetLinearAlgorithm(a LinearArgs, l LinearAlgorithm) error {
 	if err := checkLinear("SetLinearAlgorithm", &a, false); err != nil {
 		return err
 	}
-	p := newLinearPlan()
+	p := newLinearAlgorithm()
 	p.candidates, p.microseconds, p.workspace = C.int32_t(l.Candidates), C.float(l.Microseconds), C.uint64_t(l.Workspace)
 	for i, v := range l.Algorithm {
 		p.algorithm[i] = C.uint64_t(v)
@@ -178,7 +178,7 @@ func (s *Stream) SetLinearAlgorithm(a LinearArgs, l LinearAlgorithm) error {
 	for i := 0; i < len(l.Text) && i < len(p.text)-1; i++ {
 		p.text[i] = C.char(l.Text[i])
 	}
-	return failed("gs_linear_plan_set", C.call_gs_linear_plan_set(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
+	return failed("gs_linear_algorithm_set", C.call_gs_linear_algorithm_set(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
 }
 
 // TuneLinear runs a product with up to so many of cuBLASLt's candidates, which
@@ -194,7 +194,7 @@ func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearAlgorithm, erro
 	if err := checkLinear("TuneLinear", &a, true); err != nil {
 		return LinearAlgorithm{}, err
 	}
-	p := newLinearPlan()
+	p := newLinearAlgorithm()
 	err := failed("gs_linear_tune", C.call_gs_linear_tune(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), C.int(candidates), &p))
 	if err != nil {
 		return LinearAlgorithm{}, err
@@ -336,7 +336,7 @@ func (s *Stream) SampleWork(a SampleArgs) (int64, error) {
 	return int64(n), err
 }
 
-// Pack launches the conversion of a dense matrix, transposed where asked.
+// Pack launches the conversion of a dense matrix, transposed if Transpose is set.
 func (s *Stream) Pack(a PackArgs) error {
 	c := s.c.Load()
 	width := a.Cols

@@ -22,14 +22,14 @@ struct gs_module { char opaque; };
   X(gs_device_count) X(gs_device_get) X(gs_device_memory)                                                 \
   X(gs_alloc) X(gs_free) X(gs_alloc_host) X(gs_free_host)                                                 \
   X(gs_stream_create) X(gs_stream_destroy) X(gs_stream_synchronize) X(gs_stream_query)                    \
-  X(gs_stream_overlap) X(gs_stream_handle) X(gs_stream_wait)                                              \
+  X(gs_stream_overlap) X(gs_stream_wait)                                              \
   X(gs_event_create) X(gs_event_destroy) X(gs_event_record) X(gs_event_synchronize) X(gs_event_query)     \
   X(gs_event_elapsed) X(gs_copy) X(gs_copy_now) X(gs_set)                                                 \
   X(gs_capture_begin) X(gs_capture_end) X(gs_capture_abandon)                                             \
   X(gs_graph_launch) X(gs_graph_nodes) X(gs_graph_destroy)                                                \
   X(gs_nvrtc_open) X(gs_module_compile) X(gs_module_destroy) X(gs_module_function)                        \
   X(gs_function_launch) X(gs_function_occupancy) X(gs_profiler) X(gs_variant)                             \
-  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_plan_get) X(gs_linear_plan_set) X(gs_linear_tune)  \
+  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_algorithm_get) X(gs_linear_algorithm_set) X(gs_linear_tune)  \
   X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
   X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
   X(gs_nothing) X(gs_barriers) X(gs_read) X(gs_copy_kernel)
@@ -81,7 +81,6 @@ GS_CALL(gs_stream_destroy, (const gs_table *t, gs_stream *s), (s))
 GS_CALL(gs_stream_synchronize, (const gs_table *t, gs_stream *s), (s))
 GS_CALL(gs_stream_query, (const gs_table *t, gs_stream *s, int *done), (s, done))
 GS_CALL(gs_stream_overlap, (const gs_table *t, gs_stream *s, int on), (s, on))
-GS_CALL(gs_stream_handle, (const gs_table *t, gs_stream *s, void **out), (s, out))
 GS_CALL(gs_stream_wait, (const gs_table *t, gs_stream *s, gs_event *e), (s, e))
 GS_CALL(gs_event_create, (const gs_table *t, int device, int timing, gs_event **out), (device, timing, out))
 GS_CALL(gs_event_destroy, (const gs_table *t, gs_event *e), (e))
@@ -134,9 +133,9 @@ GS_LAUNCH(gs_sample, gs_sample_args)
 GS_LAUNCH(gs_pack, gs_pack_args)
 GS_CALL(gs_attention_work, (const gs_table *t, gs_stream *s, const gs_attention_args *a, uint64_t *bytes), (s, a, bytes))
 GS_CALL(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *a, uint64_t *bytes), (s, a, bytes))
-GS_CALL(gs_linear_plan_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_plan *out), (s, a, out))
-GS_CALL(gs_linear_plan_set, (const gs_table *t, gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in), (s, a, in))
-GS_CALL(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_plan *out), (s, a, n, out))
+GS_CALL(gs_linear_algorithm_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out), (s, a, out))
+GS_CALL(gs_linear_algorithm_set, (const gs_table *t, gs_stream *s, const gs_linear_args *a, const gs_linear_algorithm *in), (s, a, in))
+GS_CALL(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_algorithm *out), (s, a, n, out))
 GS_CALL(gs_stamps_into, (const gs_table *t, gs_stream *s, gs_ptr areas, uint32_t count), (s, areas, count))
 GS_CALL(gs_stamps_used, (const gs_table *t, gs_stream *s, uint32_t *used), (s, used))
 GS_CALL(gs_stamp_taken_by, (const gs_table *t, gs_stream *s, uint32_t area, const char **name, uint32_t *blocks), (s, area, name, blocks))

@@ -16,7 +16,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
-	"unsafe"
 )
 
 // Stream is a queue of work on a device.
@@ -68,7 +67,7 @@ func (s *Stream) Synchronize() error {
 	return failed("gs_stream_synchronize", C.call_gs_stream_synchronize(t, c))
 }
 
-// Query tells whether all work of the stream is done.
+// Query reports whether all work of the stream is done.
 func (s *Stream) Query() (bool, error) {
 	t, c, err := s.handle("Query")
 	if err != nil {
@@ -79,7 +78,7 @@ func (s *Stream) Query() (bool, error) {
 	return done != 0, err
 }
 
-// Overlap says whether kernels may start while the one before them ends, where the
+// Overlap sets whether kernels may start while the one before them ends, where the
 // device can (compute capability 9.0). It is on at first.
 func (s *Stream) Overlap(on bool) error {
 	t, c, err := s.handle("Overlap")
@@ -87,17 +86,6 @@ func (s *Stream) Overlap(on bool) error {
 		return err
 	}
 	return failed("gs_stream_overlap", C.call_gs_stream_overlap(t, c, cbool(on)))
-}
-
-// Handle returns the cudaStream_t, for those who call CUDA by other ways.
-func (s *Stream) Handle() (uintptr, error) {
-	t, c, err := s.handle("Handle")
-	if err != nil {
-		return 0, err
-	}
-	var out unsafe.Pointer
-	err = failed("gs_stream_handle", C.call_gs_stream_handle(t, c, &out))
-	return uintptr(out), err
 }
 
 // CopyToDevice copies n bytes of pinned memory to the device, in the stream's order.
@@ -226,7 +214,7 @@ func (e *Event) Synchronize() error {
 	return failed("gs_event_synchronize", C.call_gs_event_synchronize(e.dev.lib.table, c))
 }
 
-// Query tells whether the event has happened.
+// Query reports whether the event has happened.
 func (e *Event) Query() (bool, error) {
 	c, err := e.handle("Query")
 	if err != nil {
@@ -252,14 +240,14 @@ func (e *Event) Since(start *Event) (time.Duration, error) {
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
-// Graph is recorded work, ready to be replayed.
+// Graph is captured work, ready to be replayed.
 type Graph struct {
 	dev *Device
 	c   atomic.Pointer[C.gs_graph] // nil once freed
 }
 
-// Capture records what f launches on the stream, and runs none of it. Where f
-// fails, or panics, the recording is dropped. f must launch from the goroutine
+// Capture puts what f launches on the stream into a graph, and runs none of it. If f
+// fails, or panics, the graph is dropped. f must launch from the goroutine
 // that calls it, and must not wait for the stream.
 func (s *Stream) Capture(f func() error) (*Graph, error) {
 	t, c, err := s.handle("Capture")
@@ -274,7 +262,7 @@ func (s *Stream) Capture(f func() error) (*Graph, error) {
 	ended := false
 	defer func() {
 		if !ended {
-			_ = failed("gs_capture_abandon", C.call_gs_capture_abandon(t, c)) // f's failure says more
+			_ = failed("gs_capture_abandon", C.call_gs_capture_abandon(t, c)) // f's failure is the cause
 		}
 	}()
 	if err := f(); err != nil {

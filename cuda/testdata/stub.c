@@ -40,6 +40,7 @@ static size_t calls_length;
 static char failing[64];      // what is to fail: a function, "alloc", "launch"; "lost" is every call from the n-th on
 static int failing_in;        // at the n-th call from now
 static int lost;              // the device is
+static int not_finite_in;     // at the n-th sampling from now the logits are not finite
 static _Thread_local char text[256];
 
 // What tests call. Each is exported.
@@ -50,6 +51,7 @@ GS_API void gs_stub_reset(void) {
   calls_length = 0;
   failing_in = 0;
   lost = 0;
+  not_finite_in = 0;
   pthread_mutex_unlock(&mutex);
 }
 
@@ -57,6 +59,12 @@ GS_API void gs_stub_fail(const char *what, int nth) {
   pthread_mutex_lock(&mutex);
   snprintf(failing, sizeof failing, "%s", what);
   failing_in = nth;
+  pthread_mutex_unlock(&mutex);
+}
+
+GS_API void gs_stub_not_finite(int nth) {
+  pthread_mutex_lock(&mutex);
+  not_finite_in = nth;
   pthread_mutex_unlock(&mutex);
 }
 
@@ -242,7 +250,7 @@ typedef struct {
 } work;
 
 // What a stream keeps of a product: as many as a test may have.
-typedef struct { int32_t m, n, k; gs_linear_plan plan; } product;
+typedef struct { int32_t m, n, k; gs_linear_algorithm kept; } product;
 
 struct gs_stream {
   int capturing;
@@ -252,6 +260,7 @@ struct gs_stream {
   int n_products;
   gs_ptr areas;
   uint32_t area_count, used;
+  const char *takers[64];  // of the first areas
 };
 struct gs_event { int device; };
 struct gs_graph { work *recorded; uint64_t length; };
@@ -291,6 +300,14 @@ static void stamp(const work *w) {
   area[1] = (uint64_t)now();
 }
 
+// Tells whether the logits of this sampling are not finite.
+static int not_finite(void) {
+  pthread_mutex_lock(&mutex);
+  int now = not_finite_in > 0 && --not_finite_in == 0;
+  pthread_mutex_unlock(&mutex);
+  return now;
+}
+
 static void run(const work *w) {
   stamp(w);
   if (w->compute) w->compute(&w->operation);
@@ -303,6 +320,7 @@ static void run(const work *w) {
   int32_t *pos = (int32_t *)(uintptr_t)a->pos, *tokens = (int32_t *)(uintptr_t)a->tokens;
   int32_t pad = a->pad ? *(int32_t *)(uintptr_t)a->pad : 0;
   gs_slot *row = (gs_slot *)(uintptr_t)a->slots + how->step % (uint64_t)a->count * (uint64_t)a->B;
+  const int bad = not_finite() ? a->B - 1 : -1;  // a sequence
   for (int b = 0; b < a->B; b++) {
     pos[b] += a->T - pad;
 #ifdef STUB_COMPUTES
@@ -310,8 +328,9 @@ static void run(const work *w) {
 #else
     tokens[b] = (int32_t)((how->step + 1) % (uint64_t)a->V);
 #endif
+    if (b == bad) tokens[b] = -1;
     row[b].token = tokens[b];
-    row[b].log_probability = how->log_probs ? 0 : NAN;
+    row[b].log_probability = how->log_probs ? -(float)tokens[b] : NAN;
     row[b].position = (int64_t)(how->offset + (uint64_t)pos[b]);
     row[b].time = how->step;
     __atomic_store_n(&row[b].sequence, how->step + 1, __ATOMIC_RELEASE);
@@ -322,7 +341,8 @@ static void run(const work *w) {
 static int put(gs_stream *s, work w);
 
 // A kernel of the library: with a stamp where the stream says so.
-static int put_kernel(gs_stream *s, work w) {
+static int put_kernel(gs_stream *s, const char *name, work w) {
+  if (s->areas && s->used < sizeof s->takers / sizeof *s->takers) s->takers[s->used] = name;
   if (s->areas && s->used++ < s->area_count) w.area = s->areas + (uint64_t)(s->used - 1) * GS_STAMP_AREA;
   return put(s, w);
 }
@@ -365,10 +385,6 @@ GS_API int gs_stream_query(gs_stream *s, int *done) {
 GS_API int gs_stream_overlap(gs_stream *s, int on) {
   NOTE("");
   (void)s, (void)on;
-  return GS_OK;
-}
-GS_API int gs_stream_handle(gs_stream *s, void **out) {
-  *out = s;
   return GS_OK;
 }
 GS_API int gs_stream_wait(gs_stream *s, gs_event *e) {
@@ -553,7 +569,7 @@ GS_API const char *gs_variant(int op, int n) {
     if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size); \
     work w = {.compute = COMPUTE(name)};                                              \
     memcpy(&w.operation, a, sizeof *a);                                               \
-    return put_kernel(s, w);                                                          \
+    return put_kernel(s, __func__, w);                                                          \
   }
 LAUNCH(gs_embed, gs_embed_args)
 LAUNCH(gs_layernorm, gs_layernorm_args)
@@ -561,7 +577,7 @@ GS_API int gs_linear(gs_stream *s, const gs_linear_args *a) {
   NOTE("launch");
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
   work w = {.compute = COMPUTE(gs_linear), .operation.linear = *a};
-  return a->M > GS_GEMV_ROWS ? put(s, w) : put_kernel(s, w);
+  return a->M > GS_GEMV_ROWS ? put(s, w) : put_kernel(s, __func__, w);
 }
 LAUNCH(gs_attention, gs_attention_args)
 LAUNCH(gs_activate, gs_activation_args)
@@ -573,7 +589,7 @@ LAUNCH(gs_pack, gs_pack_args)
 GS_API int gs_sample(gs_stream *s, const gs_sample_args *a) {
   NOTE("launch");
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
-  return put_kernel(s, (work){.kind = 1, .sample = *a});
+  return put_kernel(s, __func__, (work){.kind = 1, .sample = *a});
 }
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes) {
   (void)s;
@@ -585,33 +601,33 @@ GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t 
   *bytes = 512u * (uint64_t)a->B * (uint64_t)a->NH;
   return GS_OK;
 }
-// The plan that the stream keeps of a product's shape, made where there is none.
-static gs_linear_plan *kept(gs_stream *s, const gs_linear_args *a) {
+// The algorithm that the stream keeps for a product's shape, made where there is none.
+static gs_linear_algorithm *kept(gs_stream *s, const gs_linear_args *a) {
   for (int i = 0; i < s->n_products; i++)
-    if (s->products[i].m == a->M && s->products[i].n == a->N && s->products[i].k == a->K) return &s->products[i].plan;
+    if (s->products[i].m == a->M && s->products[i].n == a->N && s->products[i].k == a->K) return &s->products[i].kept;
   if (s->n_products == (int)(sizeof s->products / sizeof *s->products)) s->n_products = 0;
   product *p = &s->products[s->n_products++];
   memset(p, 0, sizeof *p);
   p->m = a->M, p->n = a->N, p->k = a->K;
-  p->plan.size = sizeof p->plan;
-  p->plan.algorithm[7] = (uint64_t)a->M;
-  snprintf(p->plan.text, sizeof p->plan.text, "stub M=%d", a->M);
-  return &p->plan;
+  p->kept.size = sizeof p->kept;
+  p->kept.algorithm[7] = (uint64_t)a->M;
+  snprintf(p->kept.text, sizeof p->kept.text, "stub M=%d", a->M);
+  return &p->kept;
 }
-GS_API int gs_linear_plan_get(gs_stream *s, const gs_linear_args *a, gs_linear_plan *out) {
+GS_API int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out) {
   NOTE("");
   *out = *kept(s, a);
   return GS_OK;
 }
-GS_API int gs_linear_plan_set(gs_stream *s, const gs_linear_args *a, const gs_linear_plan *in) {
+GS_API int gs_linear_algorithm_set(gs_stream *s, const gs_linear_args *a, const gs_linear_algorithm *in) {
   NOTE("");
-  if (in->algorithm[7] != (uint64_t)a->M) return fail(GS_ARGUMENT, "a plan for another shape");
+  if (in->algorithm[7] != (uint64_t)a->M) return fail(GS_ARGUMENT, "an algorithm for another shape");
   *kept(s, a) = *in;
   return GS_OK;
 }
-GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_plan *out) {
+GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out) {
   NOTE("launch");
-  gs_linear_plan *p = kept(s, a);
+  gs_linear_algorithm *p = kept(s, a);
   p->candidates = candidates;
   p->microseconds = 2.5f;
   *out = *p;
@@ -633,12 +649,12 @@ GS_API int gs_stamps_used(gs_stream *s, uint32_t *used) {
 GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uint32_t *blocks) {
   NOTE("");
   *blocks = area < s->used;
-  *name = *blocks ? "stub" : NULL;
+  *name = !*blocks ? NULL : area < sizeof s->takers / sizeof *s->takers ? s->takers[area] : "stub";
   return GS_OK;
 }
 GS_API int gs_stamp_mark(gs_stream *s) {
   NOTE("launch");
-  return put_kernel(s, (work){0});
+  return put_kernel(s, __func__, (work){0});
 }
 GS_API int gs_stamps_collect(gs_stream *s, const gs_collect_args *a) {
   NOTE("launch");

@@ -7,6 +7,7 @@ package stub
 // #include <stdlib.h>
 // static void reset(void *f) { ((void (*)(void))f)(); }
 // static void fail(void *f, const char *what, int nth) { ((void (*)(const char *, int))f)(what, nth); }
+// static void not_finite(void *f, int nth) { ((void (*)(int))f)(nth); }
 // static long live(void *f) { return ((long (*)(void))f)(); }
 // static char *calls(void *f) { return ((char *(*)(void))f)(); }
 // static void spoil(void *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
@@ -53,7 +54,7 @@ func Build(t testing.TB, defines ...string) string {
 }
 
 // Control is the other side of a stub: what it saw, and what it is to do.
-type Control struct{ reset, fail, live, calls, spoil unsafe.Pointer }
+type Control struct{ reset, fail, notFinite, live, calls, spoil unsafe.Pointer }
 
 // Open controls the stub at a path. The program under test opens the same file,
 // and so the same instance.
@@ -74,7 +75,7 @@ func Open(t testing.TB, path string) *Control {
 		}
 		return p
 	}
-	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_live"), find("gs_stub_calls"), find("gs_stub_spoil")}
+	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_not_finite"), find("gs_stub_live"), find("gs_stub_calls"), find("gs_stub_spoil")}
 }
 
 // Reset forgets the calls so far, and failures to come.
@@ -93,6 +94,10 @@ func (c *Control) Fail(what string, n int) {
 // Spoil makes a variant of an operation (gs_op) compute its last element wrong, of a
 // stub built with STUB_COMPUTES; -1 spoils none.
 func (c *Control) Spoil(op, variant int) { C.spoil(c.spoil, C.int(op), C.int(variant)) }
+
+// NotFinite makes the n-th sampling from now find logits of its last sequence that are
+// not finite: its token is -1.
+func (c *Control) NotFinite(n int) { C.not_finite(c.notFinite, C.int(n)) }
 
 // Live returns how many allocations and objects are not freed.
 func (c *Control) Live() int { return int(C.live(c.live)) }

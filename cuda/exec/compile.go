@@ -256,8 +256,9 @@ func (w *writer) linear(s gpt2.Step) error {
 	return part(o.Rows, C, 3*C)
 }
 
-// variant returns the kernel asked for where it takes the shape of a launch, else
-// auto: a stage has other kernels for few rows than for many. It is said, once.
+// variant returns the stage's chosen kernel if that takes the shape of a launch. Else it
+// returns auto, since a stage has other kernels for few rows than for many, and gives a
+// notice once.
 func (w *writer) variant(o gpt2.Operation, shape string, takes func(name string) bool) int32 {
 	v := w.backend.variants[o.Stage]
 	if v == 0 {
@@ -271,7 +272,7 @@ func (w *writer) variant(o gpt2.Operation, shape string, takes func(name string)
 	return 0
 }
 
-// usesBLAS tells whether a product is cuBLASLt's.
+// usesBLAS reports whether a product is cuBLASLt's.
 func (w *writer) usesBLAS(a cuda.LinearArgs) bool {
 	name := w.backend.lib.Variants(cuda.OpLinear)[a.Variant]
 	return name == "blas" || name == "auto" && a.M > cuda.GEMVRows

@@ -1,6 +1,9 @@
 package exec
 
 import (
+	"iter"
+	"slices"
+
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/traces"
@@ -10,11 +13,22 @@ import (
 // gets a tag that says its pass and step.
 type cuptiRecorder struct {
 	host    notes
-	cupti   *cupti.Recorder
+	cupti   activity
 	current cuptiPass
 }
 
-func startCUPTI(c *cupti.Recorder, n notes) (recorder, error) {
+// activity is what is used of a [cupti.Recorder].
+type activity interface {
+	Start() error
+	Stop() error
+	Push(tag uint64)
+	Pop()
+	Clock() (cupti.Clock, error)
+	Records() iter.Seq[cupti.Record]
+	Describe(h *traces.Header, at cupti.Clock)
+}
+
+func startCUPTI(c activity, n notes) (recorder, error) {
 	return &cuptiRecorder{host: n, cupti: c}, c.Start()
 }
 
@@ -96,10 +110,7 @@ func (rec *cuptiRecorder) stop() error {
 	if err != nil {
 		return err
 	}
-	var records []cupti.Record
-	for r := range rec.cupti.Records() {
-		records = append(records, r)
-	}
+	records := slices.Collect(rec.cupti.Records())
 	// Not by the wall clock, which may be set meanwhile.
 	events := cupti.Convert(records, clock.CUPTI-rec.host.to.OfMonotonic(clock.Monotonic), tagged)
 	rec.host.to.Header(func(h *traces.Header) { rec.cupti.Describe(h, clock) })

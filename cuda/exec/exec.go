@@ -6,27 +6,25 @@
 //
 // # Steps
 //
-// A plan is compiled into launches, a few words of arguments each. Up to
-// [cuda.GEMVRows] rows, a LayerNorm is done by the matrix-vector kernel that
-// follows it, and an activation or residual add by the one before it; a decode
-// step of a layer is then five launches. With more rows the product is cuBLASLt's,
-// with bias, GELU and the residual add in its epilogue.
+// A plan is compiled into launches with fixed arguments. Up to [cuda.GEMVRows] rows, a
+// matrix-vector kernel also does the LayerNorm before its product, and the activation or
+// residual add after it; a layer of a decode step is then five launches. With more rows
+// cuBLASLt does the product, with bias, GELU and the residual add in its epilogue.
 //
 // # Modes
 //
-// Eager launches step after step, each under its own NVTX range. Graph records a
-// pass once and replays it: positions and sampling parameters lie in device
-// memory, so that a recorded pass never changes. A prompt is padded at its front
-// to a length for which a graph is kept; idle rows have no effect on the others.
-// A phase runs eagerly the first time, which loads its kernels, and is recorded
-// the second time.
+// Eager launches step after step, each under its own NVTX range. Graph captures a pass
+// in a CUDA graph once and replays it: positions and sampling parameters are read from
+// device memory, so that a captured pass never changes. A prompt is padded at its front
+// to a length for which a graph is kept; idle rows have no effect on the others. A phase
+// runs eagerly the first time, which loads its kernels, and is captured the second time.
 //
 // # Tokens
 //
-// A decode step takes its token from device memory, where the step before it put
-// it. What the host reads comes through a ring of slots in pinned memory, several
-// steps behind. When the caller stops early, steps that ran ahead are dropped by
-// rewinding the position.
+// A decode step reads its token from device memory, where the step before it wrote it.
+// The host reads tokens from a ring of slots in pinned memory, several steps behind the
+// launches. When the caller stops early, steps that ran ahead are dropped by rewinding
+// the position.
 package exec
 
 import (
@@ -52,30 +50,30 @@ type Mode uint8
 const (
 	Auto  Mode = iota // graph; eager when a profiler is attached
 	Eager             // step after step
-	Graph             // recorded once and replayed
+	Graph             // captured once and replayed
 )
 
 // String gives the name that the command line uses.
 func (m Mode) String() string { return [...]string{"auto", "eager", "graph"}[m] }
 
-// Options say how a GPU runs. The zero value is the default.
+// Options choose a GPU and how passes run on it. The zero value is the default.
 type Options struct {
 	Device int           // index, as CUDA counts devices
 	DType  weights.DType // of weights and activations: weights.BF16 (also 0) or weights.F32
 	Mode   Mode
 
-	// Variants choose kernels: the stage's name in its layer, such as
-	// "attn.sdpa", and the variant's, such as "naive". For "residual_1" and
-	// "residual_2" the variants are "gemm", the epilogue of the product before
-	// it, and "norm", fused with the LayerNorm after it.
+	// Variants choose kernels: by a stage's name in its layer, such as "attn.sdpa",
+	// that of a variant, such as "naive". Variants of "residual_1" and "residual_2"
+	// are "gemm", the epilogue of the product before the residual add, and "norm",
+	// which fuses it with the LayerNorm after it.
 	Variants map[string]string
 
 	Tune          bool         // time candidates for products without a stored algorithm
 	AlgorithmFile string       // where tuned algorithms are stored; "" is in the user's cache folder
-	Notice        func(string) // is told, in one line, what a user should know
+	Notice        func(string) // called with one line that a user should read
 
-	// Recorder says by what [Runner.StartRecording] records: one of the Recorder
-	// constants. CUPTI slows the process from the beginning on.
+	// Recorder is what [Runner.StartRecording] records with: one of the Recorder
+	// constants. CUPTI slows the process from its start.
 	Recorder string
 }
 
@@ -92,7 +90,7 @@ type Backend struct {
 	algorithms *algorithmStore
 	cupti      *cupti.Recorder // nil where it is not to be used, or not there
 
-	said   sync.Map // notices
+	given  sync.Map // notices
 	mu     sync.Mutex
 	models map[*gpt2.Model]*uploaded
 	closed bool
@@ -116,7 +114,7 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	case weights.F32:
 		b.dtype = cuda.F32
 	default:
-		return nil, fmt.Errorf("the GPU cannot hold weights as %s; BF16 and F32 are supported", o.DType)
+		return nil, fmt.Errorf("weights cannot be %s on the GPU; BF16 and F32 are supported", o.DType)
 	}
 	var err error
 	if b.dev, err = lib.Device(o.Device); err != nil {
@@ -125,7 +123,7 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	if err := b.chooseVariants(); err != nil {
 		return nil, err
 	}
-	b.mode, b.why = o.Mode, "as asked"
+	b.mode, b.why = o.Mode, "as requested"
 	if o.Mode == Auto {
 		b.mode, b.why = Graph, "no profiler is attached"
 		if tool := nvtx.Tool(); tool != "" {
@@ -142,9 +140,9 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// noticeOnce is notice, but for what was said before.
+// noticeOnce gives a notice, unless it was given before.
 func (b *Backend) noticeOnce(text string) {
-	if _, said := b.said.LoadOrStore(text, true); !said {
+	if _, given := b.given.LoadOrStore(text, true); !given {
 		b.notice(text)
 	}
 }
@@ -221,11 +219,11 @@ func (b *Backend) Library() *cuda.Library { return b.lib }
 // Mode returns how passes are launched, and why so.
 func (b *Backend) Mode() (Mode, string) { return b.mode, b.why }
 
-// Variants returns the kernels that were asked for, by the stage's name.
+// Variants returns Options.Variants: kernels by the stage's name.
 func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }
 
 // Sizes are those of the type that holds weights, activations and the KV cache.
-// The residual stream is float32 throughout, which the least bytes do not count.
+// They leave out that the residual stream is float32.
 func (b *Backend) Sizes() gpt2.Sizes {
 	n := b.dtype.Size()
 	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: typeName(b.dtype)}
@@ -239,7 +237,7 @@ func (b *Backend) MeasureCeilings(ctx context.Context, _ int64) (ceilings.Set, e
 	return b.dev.MeasureCeilings(ctx)
 }
 
-// chains are what one launch can do; [Backend.Fuse] says when.
+// chains are operations that one launch can do; [Backend.Fuse] decides which are fused.
 var chains = []gpt2.Chain{
 	{gpt2.OpLayerNorm, gpt2.OpLinear, gpt2.OpActivation},
 	{gpt2.OpLayerNorm, gpt2.OpLinear},
@@ -248,9 +246,9 @@ var chains = []gpt2.Chain{
 	{gpt2.OpAdd, gpt2.OpLayerNorm},
 }
 
-// Fuse joins what one launch does: up to [cuda.GEMVRows] rows a LayerNorm and the
-// Linear that it feeds; a Linear and its activation; a Linear and the residual
-// add, or the residual add and the LayerNorm that follows.
+// Fuse joins the operations that one launch does: a LayerNorm and the Linear after it, up
+// to [cuda.GEMVRows] rows; a Linear and its activation; a Linear and the residual add
+// after it, or a residual add and the LayerNorm after it.
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
 	return p.FuseWhere(func(ops []gpt2.Operation) bool {
 		few := p.Phase.Batch*ops[0].Rows <= cuda.GEMVRows
@@ -266,7 +264,7 @@ func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
 	}, chains...)
 }
 
-// takesNorm tells whether the kernel chosen for a Linear can normalise its input.
+// takesNorm reports whether the kernel chosen for a Linear can normalise its input.
 func (b *Backend) takesNorm(s gpt2.Stage) bool {
 	names := b.lib.Variants(cuda.OpLinear)
 	v := int(b.variants[s])
@@ -297,12 +295,12 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	if m.Config.HeadSize() > maxHeadSize {
 		return nil, fmt.Errorf("model %s has heads of %d elements; the GPU's attention takes at most %d", m.Name, m.Config.HeadSize(), maxHeadSize)
 	}
-	u, err := b.acquire(ctx, m, o.Layers, o.Progress)
+	u, params, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{backend: b, model: m, options: o, weights: u, compiled: map[gpt2.Phase]*compiled{}, plans: gpt2.NewPlanCache(b, m.Config, o.Layers), recorder: off{}}
-	if err := r.allocate(); err != nil {
+	r, err := newRunner(b, m, o, u, params)
+	if err != nil {
 		return nil, cmp.Or(err, r.Close())
 	}
 	return r, nil

@@ -401,8 +401,8 @@ func TestMemoryStaysFlat(t *testing.T) {
 	}
 }
 
-// TestOutOfMemory: what does not fit ends with an error that says how much was
-// asked for, and leaves nothing behind.
+// TestOutOfMemory: what does not fit ends with an error that gives its size, and leaves
+// nothing behind.
 func TestOutOfMemory(t *testing.T) {
 	m := randomModel(t, "random:L=2,C=1024,NH=16,V=257,T=4096")
 	b := gpu(t, Options{})
@@ -435,7 +435,7 @@ func TestOutOfMemory(t *testing.T) {
 	generate(t, first, []int32{1}, gpt2.Generation{Tokens: 20, IgnoreEOS: true})
 }
 
-// TestBadDevice: an index that no GPU has is said.
+// TestBadDevice: an index that no GPU has is an error.
 func TestBadDevice(t *testing.T) {
 	b := gpu(t, Options{})
 	n, err := b.Library().DeviceCount()

@@ -9,8 +9,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// notes are what the host notes of the passes of a recording, whoever records the
-// device.
+// notes are what the host notes of the passes of a recording. They are the same whether
+// stamps or CUPTI record the device.
 type notes struct {
 	to       *record.Recorder
 	lane     traces.Lane // of the thread that launches
@@ -48,7 +48,7 @@ type callNote struct {
 // maxRecorded bounds the events of a recording: about half a GiB of memory.
 const maxRecorded = 2_000_000
 
-// hasRoom tells whether one more pass of a plan can be noted.
+// hasRoom reports whether one more pass of a plan can be noted.
 func (n *notes) hasRoom(c *compiled) bool { return n.events+eventsOf(c) <= maxRecorded }
 
 // eventsOf is the most events that a pass becomes.
@@ -70,8 +70,7 @@ func (n *notes) keep(p passNote) {
 
 func (n *notes) discard(p passNote) { n.calls = n.calls[:p.first] }
 
-// phase registers the plan of a pass. The costs are those of the tokens that were
-// asked for, not of the padding.
+// phase registers the plan of a pass. Its costs leave out the padding of a prompt.
 func (n *notes) phase(at passAt) int32 {
 	plan, executed := at.c.plan, at.c.plan.Phase.Tokens
 	if at.tokens < executed {

@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"gpt2scope/gpt2"
@@ -109,6 +110,9 @@ func TestStamps(t *testing.T) {
 				t.Errorf("%v: %s has %d kernels in %d steps", mode, s.Name(), n, steps)
 			}
 		}
+		if n := checkKernels(t, trace, r.Plan(r.backend.executed(samplingPhase(1, 20), 256)), decode); n < steps+1 {
+			t.Errorf("%v: %d passes were recorded", mode, n)
+		}
 		table, err := tables.Summarize(trace, tables.ByStage, -1)
 		if err != nil {
 			t.Fatal(err)
@@ -132,6 +136,52 @@ func TestStamps(t *testing.T) {
 	if a, b := fmt.Sprint(kernels[Eager]), fmt.Sprint(kernels[Graph]); a != b {
 		t.Errorf("kernels by stage: eager %s, graph %s", a, b)
 	}
+}
+
+// checkKernels checks that each recorded pass has one kernel for each launch of its plan,
+// in order, of the step's function, and within the time in which it was launched: the
+// stub runs nothing later.
+func checkKernels(t *testing.T, trace *traces.Trace, prefill, decode *gpt2.Plan) (passes int) {
+	t.Helper()
+	kernels := map[uint64][]*traces.Event{} // by pass
+	calls := map[uint64]*traces.Event{}     // by correlation
+	for i := range trace.Events {
+		switch e := &trace.Events[i]; {
+		case e.Kind == traces.KindKernel:
+			kernels[e.Parent] = append(kernels[e.Parent], e)
+		case e.Kind.IsCall() && e.Correlation != 0:
+			calls[e.Correlation] = e
+		}
+	}
+	for i := range trace.Events {
+		pass := &trace.Events[i]
+		if pass.Kind != traces.KindPass {
+			continue
+		}
+		passes++
+		plan := prefill
+		if pass.Name == gpt2.DecodePass {
+			plan = decode
+		}
+		names, steps := launchesOf(plan)
+		got := kernels[pass.ID]
+		if len(got) != len(names) {
+			t.Fatalf("a %s at %g has %d kernels, want %d", pass.Name, pass.Value, len(got), len(names))
+		}
+		for k, e := range got {
+			if e.Plan != pass.Plan || int(e.Step) != steps[k] || e.Name != names[k] && (names[k] != "gs_linear" || !strings.HasPrefix(e.Name, libraryName)) {
+				t.Fatalf("kernel %d of a %s is %q of step %d, want %q of step %d", k, pass.Name, e.Name, e.Step, names[k], steps[k])
+			}
+			call := calls[e.Correlation]
+			if call == nil || e.Time < call.Time || e.End() > call.End() && e.Name == names[k] {
+				t.Fatalf("kernel %d of a %s, %s, ran from %d to %d; its launch is %+v", k, pass.Name, e.Name, e.Time, e.End(), call)
+			}
+			if k > 0 && e.Time < got[k-1].End() {
+				t.Fatalf("kernel %d of a %s begins before the one before it ends", k, pass.Name)
+			}
+		}
+	}
+	return passes
 }
 
 // A recording stops with its runner, and a runner records again.

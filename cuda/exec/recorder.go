@@ -21,7 +21,7 @@ const (
 )
 
 // openRecorder opens CUPTI if it is to record, which must be done before there is a
-// context. Where CUPTI cannot be used, stamps take its place, and a notice says so.
+// context. If CUPTI cannot be used, a notice says so, and kernels stamp instead.
 func (b *Backend) openRecorder() error {
 	switch b.options.Recorder {
 	case RecorderNone, RecorderStamps:
@@ -94,7 +94,7 @@ type variant struct {
 	stamps *stampSet   // where kernels stamp, nil for nowhere
 }
 
-// passAt says which pass is launched.
+// passAt identifies a pass to a recorder.
 type passAt struct {
 	c        *compiled
 	position int // of its first token
@@ -140,7 +140,7 @@ func (r *Runner) startRecorder(to *record.Recorder) (recorder, error) {
 	if err := r.stream.Synchronize(); err != nil {
 		return nil, err
 	}
-	if err := r.forget(); err != nil { // graphs are captured anew, with stamps or so that CUPTI knows their nodes
+	if err := r.forget(); err != nil { // graphs must be captured again, with stamps or so that CUPTI knows their nodes
 		return nil, err
 	}
 	n := notes{to: to, lane: to.Thread(), plans: r.plans, recorded: gpt2.NewRecordedPlans(to, r.backend.Sizes())}

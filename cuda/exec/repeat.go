@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	repeatLaunches = 256                  // of a recorded run of rounds, about
+	repeatLaunches = 256                  // of a captured run of rounds, about
 	repeatBurst    = 5 * time.Millisecond // between two waits for the device
 )
 
 // Repeat repeats steps of a pass: [gpt2.Repeater]. The time is from the first launch
-// until the device was done. In graph mode rounds are recorded and replayed.
+// until the device was done. In graph mode rounds are captured and replayed.
 func (r *Runner) Repeat(ctx context.Context, ids []int32, phase gpt2.Phase, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
 	if r.failed != nil {
 		return 0, 0, r.failed
@@ -34,27 +34,27 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, phase gpt2.Phase, pick
 	if err != nil {
 		return 0, 0, err
 	}
-	r.last, r.rows = c, phase.Tokens
-	defer func() { r.stale, r.tokens = true, r.tokens[:0] }()
+	r.last = lastPass{c.plan, phase.Tokens}
+	defer r.state.reset(r.state.position)
 	// A whole pass loads the kernels and fills the buffers that the steps read.
-	if err := r.enter(c, ids, phase); err != nil {
+	if err := r.state.enter(r.stream, ids, c.plan.Phase.Tokens); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
-	if err := r.pass(passAt{c, r.position, phase.Tokens}); err != nil {
+	if err := r.pass(passAt{c, r.state.position, phase.Tokens}); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	if err := r.stream.Synchronize(); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	if c.samples {
-		r.step++
+		r.state.step++
 	}
-	if err := r.enter(c, ids, phase); err != nil {
+	if err := r.state.enter(r.stream, ids, c.plan.Phase.Tokens); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	rounds, elapsed, err = r.replay(ctx, launches, d)
 	if samples {
-		r.step += uint64(rounds)
+		r.state.step += uint64(rounds)
 	}
 	if err != nil && !errors.Is(err, context.Cause(ctx)) {
 		err = r.fail(c, err)

@@ -10,7 +10,7 @@ func (b *Backend) cacheBytes(c gpt2.Config, o gpt2.Options) int64 {
 	return 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(c.Channels) * int64(b.dtype.Size())
 }
 
-// workBytes are what sampling and attention need besides their arguments, at most.
+// workBytes are the sizes of the workspaces of sampling and attention, for any phase.
 func (b *Backend) workBytes(s *cuda.Stream, c gpt2.Config, o gpt2.Options) (sample, attention int64, err error) {
 	sample, err = s.SampleWork(cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(padVocab(c.Vocab)), T: 1, Count: ringSlots})
 	if err != nil {
@@ -27,8 +27,7 @@ func (b *Backend) workBytes(s *cuda.Stream, c gpt2.Config, o gpt2.Options) (samp
 	return max(sample, 16), max(attention, 16), nil
 }
 
-// bufferBytes is what a buffer takes in passes of a plan, 0 where it is not one of
-// its own.
+// bufferBytes is the size of a buffer in passes of a plan, 0 if the plan does not use it.
 func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
 	if buffer == gpt2.BufTokens {
 		return 0
@@ -36,19 +35,18 @@ func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
 	return int64(plan.Phase.Batch) * int64(plan.Buffers[buffer].Rows) * int64(pitch(buffer, plan)) * int64(b.typeOf(buffer, plan).Size())
 }
 
-// executed returns the phase that runs for a phase asked for: in graph mode a
-// prompt is padded at its front, unless all of its rows are wanted. context is how many
-// tokens the cache holds.
+// executed returns the phase that runs in place of a phase. In graph mode a prompt is
+// padded at its front, unless all rows of logits are wanted; a decode step never is.
+// context is the capacity of the cache in tokens.
 func (b *Backend) executed(phase gpt2.Phase, context int) gpt2.Phase {
-	if b.mode == Graph && phase.Until == "" && phase.Logits != gpt2.LogitsAll {
+	if b.mode == Graph && !phase.IsDecode() && phase.Until == "" && phase.Logits != gpt2.LogitsAll {
 		phase.Tokens = bucket(phase.Batch, phase.Tokens, context)
 	}
 	return phase
 }
 
-// bucket returns the tokens of the recorded pass that runs a prompt of T tokens:
-// T where few rows are fast as they are, else a multiple of 64, or a power of two
-// below that.
+// bucket returns the tokens per sequence of the captured pass that runs a prompt of T
+// tokens: T itself for few rows, else 16, 32 or a multiple of 64, and at most capacity.
 func bucket(batch, T, capacity int) int {
 	switch {
 	case batch*T <= cuda.GEMVRows:

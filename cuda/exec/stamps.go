@@ -2,7 +2,6 @@ package exec
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 
@@ -157,12 +156,16 @@ func (rec *stampRecorder) forget(c *compiled) error {
 		return nil
 	}
 	delete(rec.plans, c)
-	if err := rec.stream.Synchronize(); err != nil {
-		return err
-	}
-	err := p.marked.drain()
+	err := rec.stream.Synchronize()
+	sets := []*stampSet{p.marked}
 	if p.plain != nil && p.plain != p.marked {
-		err = errors.Join(err, p.plain.drain())
+		sets = append(sets, p.plain)
+	}
+	for _, s := range sets {
+		if err == nil {
+			err = s.read()
+		}
+		err = cmp.Or(err, free(s.graph), free(s.areas), free(s.ring))
 	}
 	return err
 }
@@ -210,19 +213,17 @@ func (rec *stampRecorder) kernels(p passNote, at stampRow, host hostEvents) (eve
 		ordinal++
 		name := it.name
 		begin, end := at.set.interval(at.row, i)
-		if it.area < 0 {
-			if before := at.set.items[i-1]; before.area < 0 && before.step == it.step {
-				continue // a further product of the same step: the first has the time of both
-			}
-			if from, to := shares[ordinal][0], shares[ordinal][1]; to-from < 1 {
-				length := float64(end - begin)
-				begin, end = begin+uint64(length*from), begin+uint64(length*to)
-				name += fmt.Sprintf(", divided as in each %dth pass", markedEvery)
-			}
+		if it.area < 0 && at.set.items[i-1].area < 0 && at.set.items[i-1].step == it.step {
+			continue // a further product of the same step: the first has the time of both
 		}
 		if begin == 0 || end < begin {
 			rec.lost++
 			continue
+		}
+		if from, to := shares[ordinal][0], shares[ordinal][1]; to-from < 1 {
+			length := float64(end - begin)
+			begin, end = begin+uint64(length*from), begin+uint64(length*to)
+			name += fmt.Sprintf(", divided as in each %dth pass", markedEvery)
 		}
 		start, stop := rec.ofDevice(begin), rec.ofDevice(end)
 		if it.area < 0 && !host.isGraph && it.launch < len(host.launches) { // not before it was launched

@@ -9,23 +9,23 @@ import (
 	"gpt2scope/cuda"
 )
 
-// planStamps are where the kernels of a plan stamp. The first pass only shows which
+// planStamps are where the kernels of a plan stamp. The first pass only finds out which
 // kernels there are: it is not recorded.
 //
 // Products of a library do not stamp. Those of different steps that follow each other
-// are told apart by a marker kernel between them, which does nothing but stamp and costs
+// are separated by a marker kernel between them, which does nothing but stamp and costs
 // as much as any launch. In graphs only each markedEvery-th pass has marker kernels; the
 // other passes divide the time of such products as they took it there.
 type planStamps struct {
 	marked *stampSet
-	plain  *stampSet // the same set where there is nothing to tell apart; nil before the first pass
+	plain  *stampSet // without marker kernels; the same set if none are needed; nil before the first pass
 	passes int
 }
 
 const markedEvery = 16
 
-// stampSet is where the kernels of a pass stamp. The passes that are launched while it
-// is not ready show which kernels there are.
+// stampSet is where the kernels of a pass stamp. It is made ready by a first pass, which
+// finds out which kernels there are.
 type stampSet struct {
 	variant // which stamps here
 	stream  *cuda.Stream
@@ -50,7 +50,7 @@ type item struct {
 	blocks int
 }
 
-// libraryName is what products of a library are called, whose own names are not known.
+// libraryName names products of a library, whose kernels' names are not known.
 const libraryName = "library product"
 
 func newStampSet(s *cuda.Stream) *stampSet {
@@ -71,7 +71,7 @@ func (s *stampSet) begin() error {
 }
 
 // before puts a marker kernel between products of a library that belong to different
-// steps, which nothing else would tell apart.
+// steps, which nothing else separates.
 func (s *stampSet) before(step int, l launch) error {
 	plain := s.of.plain == s && s.of.marked != s
 	if !l.library || len(s.items) == 0 || plain {
@@ -192,18 +192,21 @@ func (s *stampSet) make() error {
 	return nil
 }
 
-func (s *stampSet) drain() error {
-	if n := min(s.passes, s.rows) * s.count; n > 0 {
-		raw := make([]byte, n*cuda.StampPair)
-		if err := s.ring.Read(0, raw); err != nil {
-			return err
-		}
-		s.pairs = make([]uint64, 2*n)
-		for i := range s.pairs {
-			s.pairs[i] = binary.LittleEndian.Uint64(raw[8*i:])
-		}
+// read reads the ring.
+func (s *stampSet) read() error {
+	n := min(s.passes, s.rows) * s.count
+	if n == 0 {
+		return nil
 	}
-	return errors.Join(free(s.graph), free(s.areas), free(s.ring))
+	raw := make([]byte, n*cuda.StampPair)
+	if err := s.ring.Read(0, raw); err != nil {
+		return err
+	}
+	s.pairs = make([]uint64, 2*n)
+	for i := range s.pairs {
+		s.pairs[i] = binary.LittleEndian.Uint64(raw[8*i:])
+	}
+	return nil
 }
 
 // interval returns when item i of the pass in a row of the ring ran: of a library's

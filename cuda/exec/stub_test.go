@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/internal/stub"
@@ -226,7 +228,7 @@ func TestEachCallFails(t *testing.T) {
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
 	for _, mode := range modes {
 		for _, what := range []string{"alloc", "launch", "gs_copy", "gs_set", "gs_stream_synchronize", "gs_event_record", "gs_event_synchronize",
-			"gs_stream_wait", "gs_stream_overlap", "gs_capture_begin", "gs_copy_now", "gs_linear_plan_get", "gs_blas_open"} {
+			"gs_stream_wait", "gs_stream_overlap", "gs_capture_begin", "gs_copy_now", "gs_linear_algorithm_get", "gs_blas_open"} {
 			algorithms := filepath.Join(t.TempDir(), "algorithms.json")
 			n := 1
 			for ; ; n++ {
@@ -251,7 +253,7 @@ func TestEachCallFails(t *testing.T) {
 					t.Fatalf("%s, %s: there is no end of failures: %v", mode, what, err)
 				}
 			}
-			want := map[string]int{"alloc": 20, "launch": 30, "gs_stream_overlap": 1, "gs_capture_begin": 1, "gs_linear_plan_get": 3}[what]
+			want := map[string]int{"alloc": 20, "launch": 30, "gs_stream_overlap": 1, "gs_capture_begin": 1, "gs_linear_algorithm_get": 3}[what]
 			switch { // so that the loop cannot be empty
 			case what == "gs_stream_overlap" && mode == Graph, what == "gs_capture_begin" && mode == Eager, what == "gs_blas_open":
 				want = 0 // cuBLASLt stays open
@@ -264,7 +266,7 @@ func TestEachCallFails(t *testing.T) {
 }
 
 // TestLostDevice lets every call from the n-th on fail, as they do after a kernel
-// went wrong: the first error is told, alone.
+// went wrong: only the first error is reported.
 func TestLostDevice(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
@@ -334,6 +336,94 @@ func TestFailedLaunchNamesStage(t *testing.T) {
 	}
 }
 
+// TestSampling: what SetSampling sets reaches the device before the next pass, a prefill
+// or a decode step, and log-probabilities come back.
+func TestSampling(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, mode := range modes {
+		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: 2})
+		check := func(want gpt2.Sampling, launches uint64, tokens []gpt2.Token) {
+			t.Helper()
+			raw := make([]byte, samplingBytes)
+			if err := r.state.device.Read(0, raw); err != nil {
+				t.Fatal(err)
+			}
+			got := *(*cuda.Sampling)(unsafe.Pointer(&raw[0]))
+			if got.Temperature != want.Temperature || got.TopP != want.TopP || got.Seed != want.Seed || got.Offset != uint64(want.Offset) || got.TopK != int32(want.TopK) || got.Step != launches {
+				t.Errorf("%s: the device has %+v after %d launches, want %+v", mode, got, launches, want)
+			}
+			for _, token := range tokens {
+				if p := float64(token.LogProb); want.LogProbs && p != -float64(token.ID) || !want.LogProbs && !math.IsNaN(p) {
+					t.Errorf("%s, %+v: token %+v", mode, want, token)
+				}
+			}
+		}
+		first := gpt2.Sampling{Temperature: 0.75, TopK: 40, TopP: 0.9, Seed: 7, Offset: 11, LogProbs: true}
+		r.SetSampling(first)
+		tokens, err := r.Prefill(t.Context(), make([]int32, 10), samplingPhase(2, 5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(first, 1, tokens)
+		second := gpt2.Sampling{Temperature: 1.5, TopK: 3, TopP: 0.5, Seed: 8, Offset: 12}
+		for n, how := range []gpt2.Sampling{second, first, {}} {
+			r.SetSampling(how)
+			if err := r.Decode(t.Context(), 1, func(step []gpt2.Token) bool {
+				tokens = slices.Clone(step)
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+			check(how, uint64(2+n), tokens)
+		}
+	}
+}
+
+// TestNotFinite: where logits are not finite there is no token, in whichever pass and
+// sequence; those before it are right.
+func TestNotFinite(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, mode := range modes {
+		for _, batch := range []int{1, 3} {
+			check := func(pass string, err error) {
+				t.Helper()
+				var stage *gpt2.StageError
+				if !errors.Is(err, gpt2.ErrNotFinite) || !errors.As(err, &stage) || stage.Step != "sample" {
+					t.Errorf("%s, B=%d, %s: %v; want an error of stage sample that says the logits are not finite", mode, batch, pass, err)
+				}
+			}
+			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
+			c.NotFinite(1)
+			_, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPhase(batch, 5))
+			check("prefill", err)
+			for _, good := range []int{0, 1, 5, runAhead, runAhead + 3} {
+				if err := r.Rewind(0); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPhase(batch, 5)); err != nil {
+					t.Fatal(err)
+				}
+				c.NotFinite(good + 1)
+				n := 0
+				check(fmt.Sprintf("step %d", good), r.Decode(t.Context(), 2*runAhead, func(tokens []gpt2.Token) bool {
+					for b, token := range tokens {
+						if token.ID < 0 || token.Seq != b || token.Position != 6+n {
+							t.Errorf("%s, step %d: %+v", mode, n, token)
+						}
+					}
+					n++
+					return true
+				}))
+				if n != good {
+					t.Errorf("%s, B=%d: %d steps gave tokens, %d have finite logits", mode, batch, n, good)
+				}
+			}
+		}
+	}
+}
+
 // TestGoesOnAfterNoMemory: where there was no room for a long prompt, a short one
 // still runs.
 func TestGoesOnAfterNoMemory(t *testing.T) {
@@ -370,7 +460,7 @@ func TestGoesOnAfterNoMemory(t *testing.T) {
 }
 
 // TestDecode: tokens come in order, over the end of the ring, and no more steps
-// are launched than were asked for.
+// are launched than requested.
 func TestDecode(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -424,8 +514,30 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestDecodeIsNotPadded: however many sequences there are, one token of each is a decode
+// step, measured too.
+func TestDecodeIsNotPadded(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	const batch = cuda.GEMVRows + 3
+	for _, mode := range modes {
+		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
+		if n, err := r.Launches(r.decodePhase()); err != nil || n == 0 {
+			t.Fatal(n, err)
+		}
+		for _, p := range r.Products() {
+			if p.M != batch {
+				t.Errorf("%s: a decode step of %d sequences has a product of %d rows: %+v", mode, batch, p.M, p)
+			}
+		}
+		if len(r.Products()) == 0 || len(r.compiled) != 1 || r.compiled[r.decodePhase()] == nil {
+			t.Errorf("%s: products %+v of %d phases", mode, r.Products(), len(r.compiled))
+		}
+	}
+}
+
 // TestContextCapsRunAhead: the last step of a context is the last that is
-// launched; then the last half is evaluated anew.
+// launched; then the last half is evaluated again.
 func TestContextCapsRunAhead(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -495,10 +607,10 @@ func TestStopRewinds(t *testing.T) {
 				if r.Position() != position {
 					t.Fatalf("%s, round %d: position %d, want %d", mode, round, r.Position(), position)
 				}
-				if pos := deviceInts(t, r, posOffset, batch); r.stale == false && pos[batch-1] != int32(position) {
+				if pos := deviceInts(t, r, posOffset, batch); !r.state.stale && pos[batch-1] != int32(position) {
 					t.Fatalf("%s: the device is at %v, the host at %d", mode, pos, position)
 				}
-				if got := r.tokens; len(got) != batch || got[0].ID != last {
+				if got := r.state.tokens; len(got) != batch || got[0].ID != last {
 					t.Fatalf("%s: the next step takes %+v, not %d", mode, got, last)
 				}
 			}
@@ -525,7 +637,7 @@ func TestStopRewinds(t *testing.T) {
 func deviceInts(t *testing.T, r *Runner, off int64, n int) []int32 {
 	t.Helper()
 	raw := make([]byte, 4*n)
-	if err := r.state.Read(off, raw); err != nil {
+	if err := r.state.device.Read(off, raw); err != nil {
 		t.Fatal(err)
 	}
 	out := make([]int32, n)
@@ -535,8 +647,8 @@ func deviceInts(t *testing.T, r *Runner, off int64, n int) []int32 {
 	return out
 }
 
-// TestBreakThenFail: a device that fails when the caller has left the loop is not
-// told of by one more token.
+// TestBreakThenFail: a device that fails after the caller has left the loop is reported
+// by the next call, not by one more token.
 func TestBreakThenFail(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -605,7 +717,7 @@ func TestAlgorithmFile(t *testing.T) {
 	}
 	const shapes = 5 // c_attn, attn.c_proj, c_fc, mlp.c_proj of the first layer; keys and values of the last
 	plain, calls := run(false)
-	if len(plain) != shapes || tuned(plain) != 0 || calls["gs_linear_tune"] != 0 || calls["gs_linear_plan_set"] != 0 {
+	if len(plain) != shapes || tuned(plain) != 0 || calls["gs_linear_tune"] != 0 || calls["gs_linear_algorithm_set"] != 0 {
 		t.Errorf("untuned: %+v, %v", plain, calls)
 	}
 	if _, err := os.Stat(path); err == nil {
@@ -624,7 +736,7 @@ func TestAlgorithmFile(t *testing.T) {
 		}
 	}
 	for _, tune := range []bool{false, true} {
-		if products, calls := run(tune); tuned(products) != shapes || calls["gs_linear_tune"] != 0 || calls["gs_linear_plan_set"] != shapes || len(told) != 0 {
+		if products, calls := run(tune); tuned(products) != shapes || calls["gs_linear_tune"] != 0 || calls["gs_linear_algorithm_set"] != shapes || len(told) != 0 {
 			t.Errorf("tuned before: %+v, %v, told %q", products, calls, told)
 		}
 	}
@@ -674,7 +786,7 @@ func TestAlgorithmFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := gpt2.Product{Step: "h.0.attn.c_attn", M: 40, N: 192, K: 64, Tuned: true, Algorithm: "algorithm 66"}
-		if products, calls := run(false); tuned(products) != 1 || products[0] != want || calls["gs_linear_plan_set"] != 1 {
+		if products, calls := run(false); tuned(products) != 1 || products[0] != want || calls["gs_linear_algorithm_set"] != 1 {
 			t.Errorf("products %+v, want %+v first; calls %v", products, want, calls)
 		}
 		if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != shapes-1 || products[0] != want {
@@ -697,7 +809,7 @@ func TestAlgorithmFile(t *testing.T) {
 	})
 }
 
-// TestSurvey: what is said of a run is what the run does.
+// TestSurvey: a survey foretells what the run does.
 func TestSurvey(t *testing.T) {
 	lib, c := onStub(t)
 	for _, mode := range modes {
@@ -724,7 +836,7 @@ func TestSurvey(t *testing.T) {
 				t.Fatal(err)
 			}
 			var activations, arenas int64
-			for _, buffer := range r.buffers {
+			for _, buffer := range r.memory.buffers {
 				if buffer != nil {
 					activations += buffer.Size()
 				}
@@ -732,9 +844,9 @@ func TestSurvey(t *testing.T) {
 			for _, a := range r.weights.arenas {
 				arenas += a.Size()
 			}
-			if survey.Weights != arenas || survey.Cache != r.cache.Size() || survey.Activations != activations ||
-				survey.Work != r.sampleWork.Size()+r.attentionWork.Size()+cuda.BLASWorkspace || survey.Phases[0] != b.executed(samplingPhase(2, 40), 128) {
-				t.Errorf("foretold %+v; weights %d, cache %d, activations %d", survey, arenas, r.cache.Size(), activations)
+			if survey.Weights != arenas || survey.Cache != r.memory.cache.Size() || survey.Activations != activations ||
+				survey.Work != r.memory.sampleWork.Size()+r.memory.attentionWork.Size()+cuda.BLASWorkspace || survey.Phases[0] != b.executed(samplingPhase(2, 40), 128) {
+				t.Errorf("foretold %+v; weights %d, cache %d, activations %d", survey, arenas, r.memory.cache.Size(), activations)
 			}
 		}
 	}
@@ -742,7 +854,13 @@ func TestSurvey(t *testing.T) {
 
 // launches are the calls that a plan's steps are, one by one.
 func launches(plan *gpt2.Plan) (names []string) {
-	for _, s := range plan.Steps {
+	names, _ = launchesOf(plan)
+	return names
+}
+
+// launchesOf returns the calls that a plan's steps are, and the step of each.
+func launchesOf(plan *gpt2.Plan) (names []string, steps []int) {
+	for i, s := range plan.Steps {
 		o := s.Ops[0]
 		name := map[gpt2.Op]string{gpt2.OpEmbed: "gs_embed", gpt2.OpLayerNorm: "gs_layernorm", gpt2.OpLinear: "gs_linear", gpt2.OpAttention: "gs_attention",
 			gpt2.OpActivation: "gs_activate", gpt2.OpAdd: "gs_add", gpt2.OpSample: "gs_sample"}[s.Op()]
@@ -750,15 +868,15 @@ func launches(plan *gpt2.Plan) (names []string) {
 			name = "gs_layernorm"
 		}
 		if o.Rows > 0 || o.Op == gpt2.OpAttention {
-			names = append(names, name)
+			names, steps = append(names, name), append(steps, i)
 		}
 		for _, o := range s.Ops {
 			if o.Stage == gpt2.StageCAttn && o.Queries > 0 && o.Queries < o.Rows { // queries, then keys and values
-				names = append(names, name)
+				names, steps = append(names, name), append(steps, i)
 			}
 		}
 	}
-	return names
+	return names, steps
 }
 
 // TestLaunchesAreThePlans: an eager pass launches each step once, in order, and
@@ -772,7 +890,7 @@ func TestLaunchesAreThePlans(t *testing.T) {
 			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Eager, Variants: variants}), gpt2.Options{Layers: []int{1, 0, 1}})
 			of := func() (names []string) {
 				for _, name := range c.Calls() {
-					if !slices.Contains([]string{"gs_linear_plan_get", "gs_copy", "gs_stream_synchronize", "gs_alloc", "gs_alloc_host", "gs_free", "gs_free_host", "gs_blas_open"}, name) {
+					if !slices.Contains([]string{"gs_linear_algorithm_get", "gs_copy", "gs_stream_synchronize", "gs_alloc", "gs_alloc_host", "gs_free", "gs_free_host", "gs_blas_open"}, name) {
 						names = append(names, name)
 					}
 				}
@@ -827,7 +945,7 @@ func TestVariants(t *testing.T) {
 	if b.variants[gpt2.StageSDPA] != 1 || b.variants[gpt2.StageCAttn] != 0 || b.inGEMM[gpt2.StageResidual1] || !b.inGEMM[gpt2.StageResidual2] {
 		t.Errorf("%v, %v", b.variants, b.inGEMM)
 	}
-	for s := range gpt2.NumStages { // every stage has its plain kernel, or says what it has
+	for s := range gpt2.NumStages { // every stage has its plain kernel, or an error lists those it has
 		_, err := NewOn(lib, Options{Variants: map[string]string{s.Info().Name: "naive"}})
 		if add := s.Info().Op == gpt2.OpAdd; (err != nil) != add {
 			t.Errorf("%s=naive: %v", s.Info().Name, err)
@@ -835,14 +953,14 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// TestVariantsByShape: a kernel runs where it takes the shape; where it does not,
-// that is said once.
+// TestVariantsByShape: a chosen kernel runs where it takes the shape; where it does not,
+// a notice says so once.
 func TestVariantsByShape(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
 	for _, v := range []struct {
 		stage, name     string
-		prefill, decode string // what is said of 40 rows, and of one
+		prefill, decode string // notices of passes of 40 rows, and of one
 	}{
 		{"attn.c_attn", "gemv", "attn.c_attn=gemv does not take 40 rows", ""},
 		{"attn.c_attn", "blas", "", ""},
@@ -957,7 +1075,11 @@ func TestSharedWeights(t *testing.T) {
 	if n := packs(); n != 0 {
 		t.Errorf("what is there is packed again: %d", n)
 	}
+	held := len(first.(*Runner).params)
 	other := prepare(options(0, 1))
+	if n := len(first.(*Runner).params); n != held { // other goroutines may be reading it
+		t.Errorf("a session's %d parameters became %d when another layer was uploaded", held, n)
+	}
 	if packs() == 0 {
 		t.Error("another layer is not uploaded")
 	}

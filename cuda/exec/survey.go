@@ -8,13 +8,13 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// standIn is an address that nothing is read from: choosing a product's algorithm
-// asks only whether there is a bias, and how addresses are aligned.
+// standIn is an address that nothing reads: choosing a product's algorithm
+// depends only on whether there is a bias and on the alignment of addresses.
 const standIn cuda.Ptr = 256
 
-// Survey says what a session would do and need: [gpt2.Surveyor]. The vocabulary is
-// counted padded, vectors in both of their types, and cuBLASLt's workspace where a phase
-// has products. It tunes nothing; algorithms that were tuned before are found.
+// Survey returns what a session would do and need: [gpt2.Surveyor]. It counts the padded
+// vocabulary, vectors in both of their types, and cuBLASLt's workspace if a phase has
+// products. It tunes nothing, and uses stored algorithms.
 func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s *gpt2.Survey, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

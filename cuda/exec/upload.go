@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"runtime"
 	"sync"
 
@@ -20,8 +21,7 @@ import (
 type uploaded struct {
 	users  int
 	arenas []*cuda.Buffer
-	params map[string]param
-	rows   int // Vp: rows of lm_head's matrix, those from V on zero
+	params map[string]param // never changed, since sessions read it: replaced by a larger one
 }
 
 // param is a parameter on the device.
@@ -33,10 +33,10 @@ type param struct {
 // padVocab rounds a vocabulary up so that products of lm_head are aligned.
 func padVocab(v int) int { return (v + 127) / 128 * 128 }
 
-// isVector tells a gain or bias from a matrix.
+// isVector reports whether a parameter is a gain or bias, not a matrix.
 func isVector(p gpt2.Param) bool { return len(p.Shape) == 1 }
 
-// isStored tells whether a matrix is stored as it is held: rows of outputs, or of
+// isStored reports whether a matrix is stored as it is held: rows of outputs, or of
 // a table. The others are stored (K, N) and held (N, K).
 func isStored(p gpt2.Param) bool {
 	return p.Name == "wte.weight" || p.Name == "wpe.weight" || p.Name == "lm_head.weight"
@@ -65,23 +65,24 @@ func (b *Backend) bytesOf(p gpt2.Param) int64 {
 // align rounds bytes up to what CUDA's own allocations are aligned to.
 func align(n int64) int64 { return (n + 255) / 256 * 256 }
 
-// acquire uploads what a run order needs and is not on the device yet.
-func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, progress func(done, total int64)) (*uploaded, error) {
+// acquire uploads what a run order needs and is not on the device yet. It returns the
+// model's parameters with it.
+func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, progress func(done, total int64)) (*uploaded, map[string]param, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, fmt.Errorf("the cuda backend cannot run a session: %w", gpt2.ErrClosed)
+		return nil, nil, fmt.Errorf("the cuda backend cannot run a session: %w", gpt2.ErrClosed)
 	}
 	u := b.models[m]
 	if u == nil {
-		u = &uploaded{params: map[string]param{}, rows: padVocab(m.Config.Vocab)}
+		u = &uploaded{}
 		b.models[m] = u
 	}
 	u.users++
 	if err := b.uploadMissing(ctx, m, u, layers, progress); err != nil {
-		return nil, cmp.Or(err, b.drop(m, u))
+		return nil, nil, cmp.Or(err, b.drop(m, u))
 	}
-	return u, nil
+	return u, u.params, nil
 }
 
 func (b *Backend) release(m *gpt2.Model, u *uploaded) error {
@@ -130,32 +131,32 @@ func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded,
 	l := loader{backend: b, model: m, arena: arena}
 	defer func() { err = cmp.Or(err, l.close()) }()
 	if err := l.open(todo); err != nil {
-		return cmp.Or(err, forget(u, nil, arena))
+		return cmp.Or(err, u.drop(arena))
 	}
 	var done int64
-	var made []string
+	params := maps.Clone(u.params)
+	if params == nil {
+		params = map[string]param{}
+	}
 	for _, p := range todo {
 		if err := l.load(ctx, p, func(elements int) {
 			if done += int64(elements); progress != nil {
 				progress(done*int64(b.dtype.Size()), total*int64(b.dtype.Size()))
 			}
 		}); err != nil {
-			return cmp.Or(err, forget(u, made, arena))
+			return cmp.Or(err, u.drop(arena))
 		}
-		u.params[p.Name] = l.param
-		made = append(made, p.Name)
+		params[p.Name] = l.param
 	}
 	if err := l.finish(); err != nil {
-		return cmp.Or(err, forget(u, made, arena))
+		return cmp.Or(err, u.drop(arena))
 	}
+	u.params = params
 	return nil
 }
 
-// forget takes back parameters whose upload was not completed.
-func forget(u *uploaded, names []string, arena *cuda.Buffer) error {
-	for _, name := range names {
-		delete(u.params, name)
-	}
+// drop frees the last arena, whose upload was not completed.
+func (u *uploaded) drop(arena *cuda.Buffer) error {
 	u.arenas = u.arenas[:len(u.arenas)-1]
 	return arena.Free()
 }
@@ -236,26 +237,15 @@ func (l *loader) close() error {
 	var errs []error
 	for _, s := range []*cuda.Stream{l.copies, l.packs} {
 		if s != nil {
-			errs = append(errs, s.Synchronize()) // before slots that it reads are freed
+			errs = append(errs, s.Synchronize(), s.Close()) // before slots that it reads are freed
 		}
 	}
-	for i := range l.slots {
-		s := &l.slots[i]
-		if s.host != nil {
-			errs = append(errs, s.host.Free())
-		}
-		if s.raw != nil {
-			errs = append(errs, s.raw.Free())
-		}
+	for _, s := range l.slots {
+		errs = append(errs, free(s.host), free(s.raw))
 		for _, e := range []*cuda.Event{s.copied, s.packed} {
 			if e != nil {
 				errs = append(errs, e.Close())
 			}
-		}
-	}
-	for _, s := range []*cuda.Stream{l.copies, l.packs} {
-		if s != nil {
-			errs = append(errs, s.Close())
 		}
 	}
 	return cmp.Or(errs...)

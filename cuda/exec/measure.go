@@ -1,0 +1,83 @@
+package exec
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
+)
+
+// measureSteps is how many passes are launched back to back for one duration.
+const measureSteps = 16
+
+// Measure times steady passes: [gpt2.Measurer]. They are launched back to back, so that
+// the time is the device's or the host's, whichever is longer, as when text is generated.
+// Each duration is the mean of measureSteps passes, or of one prefill that samples. The
+// positions of decode steps are around the present one.
+func (r *Runner) Measure(ctx context.Context, ids []int32, phase gpt2.Phase, repeat int) ([]time.Duration, error) {
+	past := r.state.position
+	steps, start := measureSteps, past
+	switch {
+	case phase.Tokens == 1 && phase.Sample:
+		steps = min(steps, r.options.Context)
+		start = max(0, min(past-steps/2, r.options.Context-steps))
+	case phase.Sample:
+		steps = 1
+	}
+	if r.failed != nil {
+		return nil, r.failed
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c, err := r.compile(r.backend.executed(phase, r.options.Context))
+	if err != nil {
+		return nil, err
+	}
+	r.last = lastPass{c.plan, phase.Tokens}
+	r.state.position = start
+	defer r.state.reset(past)
+	burst := func(name string) (time.Duration, error) {
+		if err := r.state.enter(r.stream, ids, c.plan.Phase.Tokens); err != nil {
+			return 0, err
+		}
+		if err := r.stream.Synchronize(); err != nil {
+			return 0, err
+		}
+		defer annotate.Range(name, nvtx.Red)()
+		began := time.Now()
+		for range steps {
+			if err := r.pass(passAt{c, r.state.position, phase.Tokens}); err != nil {
+				return 0, err
+			}
+		}
+		if err := r.stream.Synchronize(); err != nil {
+			return 0, err
+		}
+		elapsed := time.Since(began) / time.Duration(steps)
+		if c.samples {
+			r.state.step += uint64(steps)
+		}
+		return elapsed, nil
+	}
+	var times []time.Duration
+	for began := time.Now(); len(times) < repeat; {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		warm, name := time.Since(began) > 100*time.Millisecond, "warm up"
+		if warm {
+			name = "measure"
+		}
+		d, err := burst(name)
+		if err != nil {
+			return nil, r.fail(c, err)
+		}
+		if warm {
+			times = append(times, d)
+		}
+	}
+	return times, nil
+}

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// DeviceInfo is what CUDA tells of a GPU.
+// DeviceInfo is what CUDA reports of a GPU.
 type DeviceInfo struct {
 	Index               int
 	Name                string
@@ -70,7 +70,7 @@ func (l *Library) Device(i int) (*Device, error) {
 // Library returns the library that the device belongs to.
 func (d *Device) Library() *Library { return d.lib }
 
-// Info returns what CUDA tells of the device.
+// Info returns what CUDA reports of the device.
 func (d *Device) Info() DeviceInfo { return d.info }
 
 // Memory returns the device's free and total memory in bytes.

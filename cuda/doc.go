@@ -5,7 +5,7 @@
 //
 // The CUDA code is one shared library, built by make cuda from csrc/. A program
 // that imports this package has no CUDA build dependency: [Open] finds the library
-// at run time and says exactly what is missing when it cannot be used
+// at run time; its error names exactly what is missing
 // ([*UnavailableError]). abi.h in this folder is the whole interface between both.
 //
 // A [Library] gives a [Device]; a Device gives memory on it ([Buffer]), pinned host
@@ -13,7 +13,7 @@
 // [Event], a [Module] compiled from CUDA C++ source. Work is launched on a stream
 // and runs in order there, while the program goes on: launches and copies return at
 // once, [Stream.Synchronize] waits. What is launched inside [Stream.Capture] is
-// recorded in a [Graph] instead, and replayed by one call.
+// captured in a [Graph] instead, and replayed by one call.
 //
 // Copies are asynchronous only from and to pinned memory, so [Stream.CopyToDevice]
 // and [Stream.CopyToHost] take a HostBuffer. [Buffer.Write] and [Buffer.Read] take
@@ -32,8 +32,8 @@
 // The argument structs are checked before they cross into C: a shape that does not
 // fit is a [*ShapeError]. A call that fails in CUDA returns [*Error], which has the
 // status and the library's words, and matches [ErrOutOfMemory] where that was it.
-// Launches report what is known at launch. What goes wrong later, on the device,
-// is reported by the next call that waits.
+// Launches report errors of the launch. An error on the device is reported by the next
+// call that waits.
 //
 // # Example
 //

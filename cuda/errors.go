@@ -32,7 +32,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s", e.Call, e.Text)
 }
 
-// Is tells that running out of device memory is ErrOutOfMemory.
+// Is makes running out of device memory match ErrOutOfMemory.
 func (e *Error) Is(target error) bool { return target == ErrOutOfMemory && e.Status == 2 }
 
 // ShapeError is an argument that does not fit, found before anything was launched.

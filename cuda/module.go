@@ -107,8 +107,8 @@ const maxArguments = 64
 
 // Launch launches the kernel on a stream of its device. The arguments must have the
 // types of the kernel's parameters: Ptr, int32, uint32, int64, uint64, float32,
-// float64, or *Buffer for its address. That they do is not checked: CUDA does not
-// tell the types.
+// float64, or *Buffer for its address. The types are not checked, since CUDA does not
+// report them.
 func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
 	t, c, err := s.handle("Launch")
 	if err != nil {
@@ -184,7 +184,7 @@ func (o Occupancy) Fraction() float64 {
 	return float64(o.Threads) / float64(max(1, o.MaxThreadsPerProc))
 }
 
-// Occupancy tells how many blocks of so many threads, with so many bytes of dynamic
+// Occupancy returns how many blocks of so many threads, with so many bytes of dynamic
 // shared memory, are resident on a processor at once.
 func (f *Function) Occupancy(threads, shared int) (Occupancy, error) {
 	if f.m.c.Load() == nil {

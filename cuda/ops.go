@@ -123,7 +123,7 @@ type Sampling struct {
 	LogProbs          int32
 }
 
-// Slot is gs_slot: what a sampling launch tells the host of one sequence.
+// Slot is gs_slot: what a sampling launch writes for the host, of one sequence.
 type Slot struct {
 	Sequence uint64 // step + 1, written last
 	Token    int32  // -1: the logits were not finite

@@ -36,8 +36,8 @@ func (s *Stream) StampInto(areas Ptr, count int) error {
 	return failed("gs_stamps_into", C.call_gs_stamps_into(t, c, C.gs_ptr(areas), C.uint32_t(count)))
 }
 
-// Stamped returns how many areas kernels asked for since [Stream.StampInto]: more
-// than there are where some got none.
+// Stamped returns how many areas kernels have needed since [Stream.StampInto]; it is
+// more than there are if some kernels got none.
 func (s *Stream) Stamped() (int, error) {
 	t, c, err := s.handle("Stamped")
 	if err != nil {
@@ -106,7 +106,7 @@ type ClockPair struct {
 	Resolution  time.Duration // least step of %globaltimer that was seen
 }
 
-// CompareClocks waits for the stream, and asks a kernel for the time.
+// CompareClocks waits for the stream, then reads both clocks, the device's in a kernel.
 func (s *Stream) CompareClocks() (ClockPair, error) {
 	t, c, err := s.handle("CompareClocks")
 	if err != nil {

@@ -1,18 +1,18 @@
 // Package energy measures how much energy a device uses while it works.
 //
 // A [Counter] counts millijoules: that of a GPU (nvml.Counter), or that of the
-// processor ([OpenRAPL]). Counters do not run smoothly: they step, a GPU's perhaps ten
-// times a second. A [Meter] reads one all the time and notes each step with its time.
+// processor ([OpenRAPL]). A counter is updated in steps, a GPU's about ten times a
+// second. A [Meter] polls a counter and keeps each step with its time.
 //
 //	m := energy.Start(counter)
 //	work()
 //	log, err := m.Stop()
 //	mJ, resolution := log.Total()
 //
-// [Log.Total] is what the counter says of the whole time, which may be wrong by a step.
-// Of work that stays the same for seconds, [Log.Power] says more: from step to step the
-// energy is known exactly, and so is the mean power, however long the steps are. A
-// piece of the work then takes its time times that power.
+// [Log.Total] is the energy of the whole time, which may be wrong by a step. For work
+// that stays the same for seconds, [Log.Power] is more exact: from one step to another
+// the energy is known exactly, and so is the mean power. A part of the work then takes
+// its time multiplied by that power.
 package energy
 
 import (
@@ -35,8 +35,8 @@ type Counter interface {
 // poll is the time between readings of a counter.
 const poll = time.Millisecond
 
-// Step is a change of a counter, as far as readings tell: it happened at most Gap
-// before Time.
+// Step is an update of a counter. It happened at most Gap before Time, when it was
+// first read.
 type Step struct {
 	Time       time.Time
 	Gap        time.Duration // since the reading before
@@ -70,8 +70,8 @@ func Start(c Counter) *Meter {
 	return m
 }
 
-// maxSteps bounds the memory of a meter that runs for hours: of more steps every second
-// one is dropped, which [Log.Power] does not mind.
+// maxSteps bounds the memory of a meter that runs for hours: beyond it every second step
+// is dropped, which does not change the result of [Log.Power].
 const maxSteps = 1 << 17
 
 func (m *Meter) run(c Counter) {
@@ -103,7 +103,7 @@ func (m *Meter) run(c Counter) {
 	}
 }
 
-// add appends a step; where there are maxSteps, every second one is dropped before.
+// add appends a step. If there are maxSteps, it drops every second one before.
 func (l *Log) add(s Step) {
 	if len(l.Steps) == maxSteps {
 		for i := range maxSteps / 2 {
@@ -114,8 +114,8 @@ func (l *Log) add(s Step) {
 	l.Steps = append(l.Steps, s)
 }
 
-// Stop ends reading, and returns what was read. An error of the counter ended it
-// earlier.
+// Stop ends reading, and returns the log, or the error of the counter that ended reading
+// before.
 func (m *Meter) Stop() (*Log, error) {
 	m.once.Do(func() { close(m.stop) })
 	<-m.done
@@ -145,9 +145,9 @@ func median[T cmp.Ordered](x []T) (m T) {
 	return m
 }
 
-// Total returns the energy between start and stop, and by how much it may be wrong:
-// the largest step of the counter, of which a part belongs to the time before or after.
-// Without any step that is not known, and the resolution is infinite.
+// Total returns the energy between start and stop, and by how much it may be wrong: the
+// largest step of the counter, since a part of it may belong to the time before or
+// after. Without any step the resolution is infinite.
 func (l *Log) Total() (millijoule, resolution float64) {
 	before := l.First
 	for _, s := range l.Steps {
@@ -160,23 +160,26 @@ func (l *Log) Total() (millijoule, resolution float64) {
 	return l.Last - l.First, resolution
 }
 
-// Record gives the total to a trace's header: what was done, and the tokens that it
-// made or took. It returns false where the counter never stepped, and tells nothing.
+// Record returns the total for a trace's header, with what was done and how many tokens
+// it made or took. It returns false if the counter was never updated.
 func (l *Log) Record(device int, what string, tokens int) (traces.Energy, bool) {
 	mJ, resolution := l.Total()
 	return traces.Energy{Device: device, What: what, Millijoule: mJ, Tokens: tokens, Resolution: resolution, Source: l.Source}, len(l.Steps) > 0
 }
 
+// leastSteps is how many steps a mean power needs.
+const leastSteps = 3
+
 // Power is the mean power over a time in which the work stayed the same.
 type Power struct {
 	Watts       float64       `json:"watts"`
-	Uncertainty float64       `json:"uncertainty_watts"` // by when exactly the counter stepped
+	Uncertainty float64       `json:"uncertainty_watts"` // from not knowing exactly when the counter was updated
 	Over        time.Duration `json:"over_ns"`           // from the first step to the last
 	Steps       int           `json:"steps"`
 }
 
-// Power returns the mean power between two times, from the first step of the counter
-// in between to the last. An error says that there are too few.
+// Power returns the mean power from the first step of the counter between two times to
+// the last. Fewer than three steps are an error.
 func (l *Log) Power(from, to time.Time) (Power, error) {
 	var in []Step
 	for _, s := range l.Steps {
@@ -184,8 +187,8 @@ func (l *Log) Power(from, to time.Time) (Power, error) {
 			in = append(in, s)
 		}
 	}
-	if len(in) < 3 {
-		return Power{}, fmt.Errorf("the %s stepped %d times in %.1f s, which is too few to know a power; measure for longer", l.Source, len(in), to.Sub(from).Seconds())
+	if len(in) < leastSteps {
+		return Power{}, fmt.Errorf("%s: only %d counter updates in %.1f s, at least %d are needed: measure longer", l.Source, len(in), to.Sub(from).Seconds(), leastSteps)
 	}
 	first, last := in[0], in[len(in)-1]
 	over := last.Time.Sub(first.Time)

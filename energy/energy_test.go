@@ -64,7 +64,7 @@ func TestMeter(t *testing.T) {
 	if e, ok := l.Record(2, "decode", 7); !ok || e != (traces.Energy{Device: 2, What: "decode", Millijoule: mJ, Tokens: 7, Resolution: resolution, Source: "test counter"}) {
 		t.Errorf("%+v", e)
 	}
-	if _, err := l.Power(from, from.Add(time.Millisecond)); err == nil || !strings.Contains(err.Error(), "too few") {
+	if _, err := l.Power(from, from.Add(time.Millisecond)); err == nil || !strings.Contains(err.Error(), "at least 3 are needed") {
 		t.Errorf("of a millisecond: %v", err)
 	}
 	if again, err := m.Stop(); err != nil || again != l {

@@ -14,11 +14,11 @@ import (
 // RAPL counts the energy of processor packages, by Linux' powercap interface to the
 // running average power limits of Intel and AMD.
 //
-// A package is the cores, caches and memory controllers of a socket, with all that any
-// program does on them, and without the memory itself, disks, fans or power supply.
+// A package is the cores, caches and memory controllers of a socket. Its energy is that of
+// all programs, without memory, disks, fans and power supply.
 type RAPL struct{ zones []zone }
 
-// zone is a package: its counter in microjoules, which begins again at its range.
+// zone is a package: its counter in microjoules, which begins again at 0 after its limit.
 type zone struct {
 	path        string
 	last, wraps uint64
@@ -37,12 +37,12 @@ func openRAPL(root string) (*RAPL, error) {
 			continue
 		}
 		if name, _ := os.ReadFile(filepath.Join(folder, "name")); !strings.HasPrefix(string(name), "package") {
-			continue // the whole machine, perhaps, which would count twice
+			continue // such as the whole machine, in which packages would count twice
 		}
 		z := zone{path: filepath.Join(folder, "energy_uj")}
 		z.limit, _ = readNumber(filepath.Join(folder, "max_energy_range_uj"))
 		if _, err := readNumber(z.path); errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("the processor's energy counter %s may be read by root only: run as root, or allow reading it", z.path)
+			return nil, fmt.Errorf("the processor's energy counter %s may be read by root only: run as root, or change its permissions", z.path)
 		} else if err != nil {
 			return nil, fmt.Errorf("the processor's energy counter cannot be read: %w", err)
 		}
@@ -70,12 +70,12 @@ func (r *RAPL) Source() string {
 	return fmt.Sprintf("RAPL counters of %d processor packages", len(r.zones))
 }
 
-// Covers says what the energy is of.
+// Covers describes what the energy is of.
 func (r *RAPL) Covers() string {
-	return "all that runs on the processor package, its caches and memory controllers, not the memory"
+	return "all that runs on the processor package, its caches and memory controllers, without memory"
 }
 
-// Read returns millijoules since the counters last stood at 0, of all packages.
+// Read returns the millijoules of all packages since their counters were last 0.
 func (r *RAPL) Read() (float64, error) {
 	sum := 0.0
 	for i := range r.zones {

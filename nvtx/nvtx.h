@@ -15,7 +15,7 @@
 
 #define GS_NVTX_API __attribute__((visibility("default")))
 
-// What a range or mark says of itself.
+// The attributes of a range or mark.
 typedef struct {
   void *string;         // from string(), or NULL: text counts
   const char *text;     // valid during the call

@@ -46,7 +46,7 @@ func deep(d *nvtx.Domain, calls int) byte {
 	return frame[calls/2]
 }
 
-// status returns what a process says of itself that a tool seems to have started.
+// status returns the status of a process that a tool seems to have started.
 func status(t *testing.T, env ...string) string {
 	t.Helper()
 	c := exec.Command(os.Args[0])

@@ -8,8 +8,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// Decode says what a tag of Push means: the phase, which is an index in the trace's
-// plans, the step in that plan, and the id of the pass or range that it belongs to.
+// Decode returns what a tag of Push means: an index in the trace's plans, the step in
+// that plan, and the id of the pass or range that it belongs to.
 // -1 stands for no phase and no step, 0 for no range.
 type Decode func(tag uint64) (phase, step int32, pass uint64)
 
@@ -55,8 +55,8 @@ func (c *converter) index(records []Record) {
 		case KindExternal:
 			c.tags[r.Correlation] = r.External
 		case KindNode:
-			// A node of an instantiated graph is told of twice by some versions, made
-			// and cloned: what it was cloned from counts.
+			// Some versions report a node of an instantiated graph twice, as made and as
+			// cloned: the one with its origin counts.
 			if old := c.nodes[r.Node]; old == nil || old.Origin == 0 {
 				c.nodes[r.Node] = r
 			}
@@ -66,7 +66,7 @@ func (c *converter) index(records []Record) {
 	}
 }
 
-// event makes the event of a record, and tells whether it has one.
+// event makes the event of a record, and reports whether it has one.
 func (c *converter) event(r *Record) (traces.Event, bool) {
 	if r.timeless() {
 		return traces.Event{}, false
@@ -121,7 +121,7 @@ func (c *converter) event(r *Record) (traces.Event, bool) {
 	return e, true
 }
 
-// attribute says which step and pass an event belongs to, as far as tags do.
+// attribute fills in the step and pass that an event belongs to, by tags.
 func (c *converter) attribute(e *traces.Event, r *Record) {
 	if c.decode == nil {
 		return
@@ -136,7 +136,7 @@ func (c *converter) attribute(e *traces.Event, r *Record) {
 	e.Step = -1
 	made := c.captured(r.Node)
 	if made == nil && r.Kind != KindNode && r.Origin != 0 {
-		made = c.captured(r.Origin) // the clone's record is lost, but the kernel's own says it
+		made = c.captured(r.Origin) // the clone's record is lost, but the kernel's own has it
 	}
 	if made != nil && made.Tagged {
 		e.Plan, e.Step, _ = c.decode(made.External)

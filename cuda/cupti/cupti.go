@@ -32,7 +32,7 @@ import (
 	"gpt2scope/nvtx"
 )
 
-// Options say what to record, and how much memory that may take. The zero value
+// Options choose what to record, and bound the memory that it takes. The zero value
 // records everything.
 type Options struct {
 	// Kinds are what to record; none means all. Graph nodes are always noted.
@@ -127,7 +127,7 @@ var open struct {
 }
 
 // Open finds the libraries and subscribes to CUPTI. From here on graph nodes are
-// noted; the rest waits for Start. The package's documentation says when to call it.
+// noted; the rest waits for Start. Order of calls in the package's documentation says when to call it.
 func Open(o Options) (*Recorder, error) {
 	options, err := o.c()
 	if err != nil {
@@ -187,7 +187,7 @@ func explain(what string, e *C.gs_cupti_error) error {
 		}
 		return &Error{Text: what + ": " + known.text, Code: code, Call: call, kind: known.kind}
 	}
-	if call == "cuptiSubscribe" { // 999 is what it says then
+	if call == "cuptiSubscribe" { // it returns 999 then
 		text += ", as where there is no NVIDIA driver"
 	}
 	if e.kind != 0 {
@@ -353,8 +353,8 @@ func (r *Recorder) read(c *C.gs_cupti_record) Record {
 	return record
 }
 
-// timeless tells whether a record should have times and has none: CUPTI had no room
-// on the device for them, or the work had not ended when a flush was forced.
+// timeless reports whether a record should have times and has none: CUPTI had no room
+// on the device for them, or the work was still running when a flush was forced.
 func (r *Record) timeless() bool {
 	return r.Kind != KindExternal && r.Kind != KindNode && (r.Start == 0 || r.End < r.Start)
 }
@@ -430,7 +430,7 @@ type Version struct {
 	Kernels string // the struct by which records of kernels are read
 }
 
-// String says it for people, such as "CUPTI 13.0 (130001)".
+// String is for people, such as "CUPTI 13.0 (130001)".
 func (v Version) String() string {
 	name := fmt.Sprintf("CUPTI version %d", v.Number)
 	if v.Number >= 130000 {
@@ -442,7 +442,7 @@ func (v Version) String() string {
 	return name
 }
 
-// Newer tells whether the CUPTI that was loaded is newer than the recorder knows.
+// Newer reports whether the CUPTI that was loaded is newer than the recorder knows.
 // Its records are read by the newest structs known, since structs grow at their end.
 func (v Version) Newer() bool {
 	return v.Number/100 > v.Known/100 || v.Number < 130000 && v.Number > v.Known
@@ -459,7 +459,7 @@ func (r *Recorder) Version() Version {
 	return Version{uint32(s.version), uint32(s.known), r.path, C.GoString(s.kernel)}
 }
 
-// NotRecorded says in words what this CUPTI refused to record.
+// NotRecorded returns a sentence for each kind that this CUPTI refused to record.
 func (r *Recorder) NotRecorded() []string {
 	if r == nil {
 		return nil

@@ -163,7 +163,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// work is what a test says to have happened for a record.
+// work is what happened on the GPU, for a record.
 func work(r cupti.Record) fake.Work {
 	return fake.Work{Kind: int(r.Kind), Device: r.Device, Context: r.Context, Stream: r.Stream, Start: uint64(r.Start), End: uint64(r.End),
 		Correlation: r.Correlation, Node: r.Node, Origin: r.Origin, Graph: r.Graph, Bytes: r.Bytes, Name: r.Name, Grid: r.Grid, Block: r.Block,
@@ -175,7 +175,7 @@ func work(r cupti.Record) fake.Work {
 // program's external ids are left alone.
 func TestTags(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
-	rec.Push(99) // before Start: CUPTI is not told, and Pop must not take another's tag
+	rec.Push(99) // before Start: CUPTI does not get it, and Pop must not take another's tag
 	must(t, rec.Start())
 	rec.Pop()
 	want := map[uint64]uint64{} // tags by correlation
@@ -498,7 +498,7 @@ func TestBusy(t *testing.T) {
 	must(t, rec.Close())
 }
 
-// TestRefused: what the system forbids is said plainly, and leaves nothing enabled;
+// TestRefused: what the system forbids is a plain error, and leaves nothing enabled;
 // a kind that only this CUPTI lacks is noted.
 func TestRefused(t *testing.T) {
 	for _, v := range []struct {

@@ -12,7 +12,7 @@ var (
 	ErrRefused = errors.New("the system refuses to be traced") // privileges, MIG, virtual devices
 )
 
-// An Error says in a sentence why CUPTI did not do what it was asked for.
+// An Error is a sentence that says why CUPTI failed, and what to do.
 type Error struct {
 	Text string
 	Code int    // CUptiResult, 0 where no call of CUPTI failed

@@ -2,7 +2,7 @@ package cupti
 
 import "fmt"
 
-// Kind is what a record tells of.
+// Kind is what a record is of.
 type Kind uint8
 
 // The kinds of records, numbered as in recorder.h.
@@ -26,7 +26,7 @@ var kindNames = [numKinds]string{
 	KindExternal: "tags of API calls", KindNode: "graph nodes",
 }
 
-// String names what records of the kind tell of, such as "kernels".
+// String names what records of the kind are of, such as "kernels".
 func (k Kind) String() string {
 	if k > 0 && k < numKinds {
 		return kindNames[k]
@@ -41,7 +41,7 @@ const AllStreams = 1<<32 - 1
 // belong to its kind is zero.
 type Record struct {
 	Kind       Kind
-	Start, End int64  // ns by CUPTI's clock; 0 where CUPTI could not tell
+	Start, End int64  // ns by CUPTI's clock; 0 if CUPTI does not know
 	Name       string // of a kernel, mangled; of a call, such as "cudaLaunchKernel_v7000"
 
 	Device, Context, Stream uint32
@@ -50,7 +50,7 @@ type Record struct {
 	Tagged                  bool   // of KindNode: a tag was pushed
 
 	Node     uint64 // graph node that ran, or was made
-	Origin   uint64 // the one that it was cloned from; of work CUPTI says it from CUDA 13.4 on
+	Origin   uint64 // the one that it was cloned from; of work CUPTI reports it from CUDA 13.4 on
 	NodeType uint32 // of a node: CUgraphNodeType; 0 is a kernel
 	Graph    uint32 // that ran
 

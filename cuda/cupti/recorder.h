@@ -19,7 +19,7 @@
 
 #define GS_CUPTI_API __attribute__((visibility("default")))
 
-// What a record tells of.
+// What a record is of.
 enum {
   GS_CUPTI_KERNEL = 1,
   GS_CUPTI_MEMCPY,
@@ -72,7 +72,7 @@ typedef struct {
   int32_t code;       // CUptiResult; 0 where it was not a call of CUPTI's
   int32_t kind;       // that was enabled, 0 where it was another call
   const char *call;   // constant; NULL where libcupti could not be opened
-  char text[512];     // what the library says of it; of another subscriber, its name
+  char text[512];     // the library's words; of another subscriber, its name
 } gs_cupti_error;
 
 // What was lost so far.

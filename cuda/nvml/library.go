@@ -36,7 +36,7 @@ func (l *library) open() error {
 
 func (l *library) close() { l.i.Shutdown() }
 
-// has tells whether the driver's library has a function.
+// has reports whether the driver's library has a function.
 func (l *library) has(function string) bool { return l.i.Extensions().LookupSymbol(function) == nil }
 
 func (l *library) driver() string {
@@ -105,7 +105,7 @@ func (g gpu) memory() (free, total uint64, ok bool) {
 	return m.Free, m.Total, ret == lib.SUCCESS
 }
 
-// numbers says how each reading is read: the function's name in NVML, and the call.
+// numbers has for each reading the name of NVML's function, and the call.
 var numbers = [readings]struct {
 	function string
 	call     func(lib.Device) (uint64, lib.Return)

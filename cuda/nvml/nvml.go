@@ -1,4 +1,4 @@
-// Package nvml reads what NVIDIA's management library tells of GPUs: clocks and why
+// Package nvml reads what NVIDIA's management library reports of GPUs: clocks and why
 // they are low, the PCIe link, power, temperature, versions. The library comes with
 // the driver; it is opened at run time through github.com/NVIDIA/go-nvml, and needs
 // neither CUDA nor a context on the GPU.
@@ -11,7 +11,7 @@
 //	}
 //
 // GPUs are known by their PCI address, as cuda.DeviceInfo gives it: NVML counts them
-// in another order than CUDA, and does not heed CUDA_VISIBLE_DEVICES.
+// in another order than CUDA, and ignores CUDA_VISIBLE_DEVICES.
 package nvml
 
 import (
@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// GPU is what was read of one GPU. A reading that the GPU or the driver does not give
+// GPU is what was read of one GPU. A reading that the GPU or the driver does not have
 // is 0, or "" or nil.
 type GPU struct {
 	PCI          string   `json:"pci"` // "0000:19:00.0"
@@ -49,7 +49,7 @@ type NVML struct {
 	devices []device
 }
 
-// api is the part of the library that is used, so that tests can stand in for it.
+// api is the part of the library that is used; tests have another.
 type api interface {
 	open() error
 	close()

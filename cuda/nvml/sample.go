@@ -9,7 +9,7 @@ import (
 // Sample is what a GPU did at a moment. What is not known is 0, of Utilisation -1.
 type Sample struct {
 	Time        time.Time
-	Power       float64 // W, of this moment where the GPU tells it, else averaged over the last second
+	Power       float64 // W, at this moment if the GPU reports it, else averaged over the last second
 	SMClock     int     // MHz
 	MemoryUsed  uint64  // bytes, of all processes
 	Utilisation int     // percent of the time, of the last sample of the driver's, in which a kernel ran
@@ -28,7 +28,7 @@ func (n *NVML) Sample(ctx context.Context, pci string, period time.Duration, f f
 		return n.noGPU(pci)
 	}
 	if s := sample(d); s.Power == 0 && s.SMClock == 0 && s.MemoryUsed == 0 && s.Utilisation < 0 && s.Energy == 0 {
-		return fmt.Errorf("NVML tells neither power, clock, memory, utilisation nor energy of the GPU at %s", pci)
+		return fmt.Errorf("NVML reports neither power, clock, memory, utilisation nor energy of the GPU at %s", pci)
 	}
 	ticker := time.NewTicker(max(period, leastPeriod))
 	defer ticker.Stop()
@@ -96,18 +96,18 @@ func (n *NVML) Counter(pci string) (*Counter, error) {
 			return &Counter{pci: pci, d: d, from: way.from, source: way.source}, nil
 		}
 	}
-	return nil, fmt.Errorf("the GPU at %s tells NVML neither its total energy nor its power, so its energy cannot be measured", pci)
+	return nil, fmt.Errorf("NVML reports neither total energy nor power of the GPU at %s, so its energy cannot be measured", pci)
 }
 
-// Source says what counts: [TotalEnergy], [InstantPower] or [AveragedPower].
+// Source returns what counts: [TotalEnergy], [InstantPower] or [AveragedPower].
 func (c *Counter) Source() string { return c.source }
 
-// Read returns millijoules since some moment. Power is taken to run straight from one
-// call to the next.
+// Read returns millijoules since some moment. Between two calls power is
+// interpolated linearly.
 func (c *Counter) Read() (float64, error) {
 	v, ok := c.d.number(c.from)
 	if !ok {
-		return 0, fmt.Errorf("NVML does not tell the energy of the GPU at %s any more", c.pci)
+		return 0, fmt.Errorf("NVML no longer reports the energy of the GPU at %s", c.pci)
 	}
 	if c.from == energy {
 		return float64(v), nil

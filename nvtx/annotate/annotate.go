@@ -25,7 +25,7 @@ import (
 // domain is made when it is first needed: nil with no tool attached.
 var domain = sync.OnceValue(func() *nvtx.Domain { return nvtx.NewDomain(record.Domain) })
 
-// Where says what does the work of a pass.
+// Where is what does the work of a pass.
 type Where uint8
 
 // The places of work.

@@ -1,6 +1,6 @@
 // Command vectoradd shows the six steps of any GPU program with z = x + y:
 // allocate on the host, allocate on the device, fill, copy to the device, launch,
-// copy back. Each step is timed and stands under an NVTX range of its own, so that
+// copy back. Each step is timed and has an NVTX range of its own, so that
 // nsys profile ./vectoradd shows it. A launch only queues the work: while the GPU
 // works, the program sums what it put in.
 //
@@ -94,7 +94,7 @@ type program struct {
 	n       int
 	summed  int     // of the numbers of x and y, by the CPU
 	sum     float64 // of those
-	note    string  // what a step has to say, printed after it
+	note    string  // printed after the step
 }
 
 // run adds n numbers on a GPU and checks the result.

@@ -132,7 +132,7 @@ func Open(t testing.TB, path string, version uint32) *Control {
 	return c
 }
 
-// NamesSubscriber tells whether the headers are of a CUPTI that says who subscribed.
+// NamesSubscriber reports whether the headers are of a CUPTI that says who subscribed.
 func (c *Control) NamesSubscriber() bool { return c.get("names_subscriber") != 0 }
 
 // Fail makes a function of CUPTI fail with a CUptiResult; "cuptiActivityEnable 38"
@@ -146,16 +146,16 @@ func (c *Control) Fail(call string, code int) {
 // Dirty returns how many buffers were not of zeros, as they should have been.
 func (c *Control) Dirty() int { return c.get("dirty") }
 
-// Subscribed tells whether CUPTI has a subscriber.
+// Subscribed reports whether CUPTI has a subscriber.
 func (c *Control) Subscribed() bool { return c.get("subscribed") != 0 }
 
 // Enabled returns how many kinds of activity are enabled.
 func (c *Control) Enabled() int { return c.get("enabled") }
 
-// SystemThreads tells whether thread ids are those of the system.
+// SystemThreads reports whether thread ids are those of the system.
 func (c *Control) SystemThreads() bool { return c.get("system_threads") != 0 }
 
-// AllSyncs tells whether queries of events that have not happened are recorded.
+// AllSyncs reports whether queries of events that have not happened are recorded.
 func (c *Control) AllSyncs() bool { return c.get("all_syncs") != 0 }
 
 func (c *Control) get(what string) int { return int(C.f_get(c.symbols[what])) }

@@ -6,12 +6,12 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// Known says of a device what a plan cannot: both may be nil.
+// Known is what a plan cannot tell about a device. Both fields may be nil.
 type Known struct {
-	// Floor is the least time of a pass.
+	// Floor returns the least time of a pass.
 	Floor func(p *gpt2.Plan, past int) time.Duration
 
-	// Memory is what a session of a run order takes, in bytes; PredictMemory where nil.
+	// Memory returns the bytes that a session of a run order takes; nil is PredictMemory.
 	Memory func(order []int) (int64, error)
 }
 
@@ -21,7 +21,7 @@ func (e *Experiment) plan(order []int, phase gpt2.Phase) *gpt2.Plan {
 }
 
 // PredictMemory is the memory of weights (each layer's once, however often it runs), KV
-// cache and activations, in bytes. What the program itself takes comes on top.
+// cache and activations, in bytes, without that of the program itself.
 func (e *Experiment) PredictMemory(order []int) int64 {
 	sizes, c := e.Backend.Sizes(), e.Model.Config
 	capacity := e.Options.Context
@@ -41,7 +41,7 @@ func (e *Experiment) PredictMemory(order []int) int64 {
 	return sum
 }
 
-// parameters counts those that a run order needs.
+// parameters counts the parameters that a run order needs.
 func (e *Experiment) parameters(order []int) int64 {
 	var n int64
 	for _, p := range e.Model.Config.ParamsOf(order) {
@@ -50,7 +50,8 @@ func (e *Experiment) parameters(order []int) int64 {
 	return n
 }
 
-// count gives a variant what is counted, not measured, and what follows from that.
+// count adds to a variant the metrics that are computed rather than measured, and the rates
+// that follow from both.
 func (e *Experiment) count(v *Variant, k Known) error {
 	exactly := func(name, unit string, value float64) {
 		v.Metrics[name] = Metric{Unit: unit, Median: value, Low: value, High: value, N: 1}

@@ -10,8 +10,8 @@
 //
 // # Tasks
 //
-// A [Schedule] makes of variants a list of tasks, in rounds of random order, so that what
-// drifts meets all alike. An [Experiment] does tasks, each with a session of its own; a
+// A [Schedule] makes of variants a list of tasks, in rounds of random order, so that
+// drift, of clocks or temperature, affects all variants alike. An [Experiment] does tasks, each with a session of its own; a
 // [Journal] keeps what they found, and knows by that which are left.
 //
 //	for _, t := range schedule.Tasks(variants) {
@@ -26,10 +26,10 @@
 // # The line
 //
 // To the medians of the depths a line is fitted, time(L) = A + B L, with standard errors
-// and prediction intervals ([FitLine]). Recordings of the deepest variant by stages say
-// the same two numbers in another way: if the two disagree, either the recording is wrong
-// or the time does not grow by layers alone.
+// and prediction intervals ([FitLine]). A recording of the deepest variant by stages
+// gives the same two numbers independently: if they disagree, either the recording is
+// wrong or the time does not grow by layers alone.
 //
-// Memory is predicted by a line over what plan and weights say that a depth takes, since
-// that does not grow evenly once layers repeat.
+// Memory is predicted by a line over the bytes of a depth's weights, KV cache and
+// activations, which do not grow evenly once layers repeat.
 package layers

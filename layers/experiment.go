@@ -21,14 +21,14 @@ type Experiment struct {
 	PromptLen int      // tokens of the prefill, per sequence
 	Past      int      // tokens in the cache before the decode step
 	Passes    int      // of which a measurement is the median
-	Phases    []string // that are measured: TaskPrefill, TaskDecode
+	Phases    []string // to measure: TaskPrefill, TaskDecode
 
 	Seed   uint64
 	Window int     // tokens of a text that are evaluated at once
-	Text   []int32 // to measure the quality on; nil for one that the model writes
-	Bytes  int     // of the text
+	Text   []int32 // to measure quality on; nil is a text that the model writes
+	Bytes  int     // length of Text before it was tokenized
 
-	// Progress, where not nil, is told bytes of weights made ready.
+	// Progress, where not nil, gets the bytes of weights made ready and their total.
 	Progress func(done, total int64)
 
 	// Memory runs [Experiment.MeasureMemory] in a process of its own; nil where nothing can.
@@ -41,10 +41,10 @@ type Experiment struct {
 	own     *ownText
 }
 
-// ErrLeftOut is in the error of a task that failed by itself: others can go on.
-var ErrLeftOut = errors.New("it was left out")
+// ErrSkipped is wrapped by the error of a task that failed alone: other tasks can go on.
+var ErrSkipped = errors.New("measurement skipped")
 
-// Close frees what tasks share.
+// Close frees the weights that tasks share.
 func (e *Experiment) Close() error {
 	if e.weights == nil {
 		return nil
@@ -54,8 +54,8 @@ func (e *Experiment) Close() error {
 	return s.Close()
 }
 
-// Load makes the weights of all variants ready, and keeps them. Sessions then cost a KV
-// cache and activations each, which are free again when a task is done.
+// Load makes the weights of all variants ready, and keeps them. A session then only adds a
+// KV cache and activations, which are freed when its task is done.
 func (e *Experiment) Load(ctx context.Context, variants []Variant) error {
 	if e.weights != nil {
 		return nil
@@ -119,7 +119,7 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 	case TaskQuality:
 		values, err = e.quality(ctx, s)
 		if errors.Is(err, gpt2.ErrNotFinite) { // an order of layers may overflow, others need not
-			err = fmt.Errorf("%w; %w", err, ErrLeftOut)
+			err = fmt.Errorf("%w; %w", err, ErrSkipped)
 		}
 		return values, err
 	case TaskStages:
@@ -134,36 +134,35 @@ type Hooks struct {
 	Done func()       // after each task
 }
 
-// Do does tasks in order, and adds their values to a journal. A task that fails by itself
-// ([ErrLeftOut]) becomes a note, and others follow.
+// Do does tasks in order, and adds their values to a journal. Tasks that fail alone
+// ([ErrSkipped]) are skipped; notes say why, once for each reason.
 func (e *Experiment) Do(ctx context.Context, tasks []Task, j *Journal, h Hooks) (notes []string, err error) {
 	loaded := false
+	var left skipped
 	for _, t := range tasks {
 		if !loaded && t.What != TaskMemory {
 			if err := h.Load(); err != nil {
-				return notes, err
+				return left.notes(), err
 			}
 			loaded = true
 		}
 		values, err := e.Run(ctx, t)
 		switch {
-		case errors.Is(err, ErrLeftOut):
-			if note := fmt.Sprintf("%s of %s: %v.", t.What, t.Variant.Label, err); !slices.Contains(notes, note) {
-				notes = append(notes, note)
-			}
+		case errors.Is(err, ErrSkipped):
+			left.add(t, err)
 		case err != nil:
-			return notes, fmt.Errorf("%s: %w", t.Key(), err)
+			return left.notes(), fmt.Errorf("%s: %w", t.Key(), err)
 		default:
 			if err := j.Add(t, values); err != nil {
-				return notes, err
+				return left.notes(), err
 			}
 		}
 		h.Done()
 	}
-	return notes, nil
+	return left.notes(), nil
 }
 
-// prefill measures the pass, and the time from a prompt to its first token.
+// prefill measures a prefill, and the time from a prompt to its first token.
 func (e *Experiment) prefill(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	m, err := measure.Pass(ctx, s, e.Prefill(), 0, e.Passes)
 	if err != nil {
@@ -179,12 +178,12 @@ func (e *Experiment) prefill(ctx context.Context, s *gpt2.Session) ([]Value, err
 	}, nil
 }
 
-// firstTokenWarmUp is how often the prompt is evaluated before: the first pass of a
-// kind loads its kernels, and a GPU records a graph at the second.
+// firstTokenWarmUp is how often the prompt is evaluated before it is timed: the first pass
+// of a kind loads its kernels, and a GPU records a graph at the second.
 const firstTokenWarmUp = 3
 
-// firstToken is the median time from when a session that is ready gets a prompt until
-// the first token is there: prefill and sampling.
+// firstToken returns the median time from a prompt, given to a session that is ready, to the
+// first token: prefill and sampling.
 func (e *Experiment) firstToken(ctx context.Context, s *gpt2.Session) (time.Duration, error) {
 	ids := measure.IDs(e.Model, e.batch()*e.PromptLen)
 	var times []time.Duration
@@ -231,7 +230,7 @@ func (e *Experiment) energy(ctx context.Context, s *gpt2.Session) ([]Value, erro
 	w := measure.Decoding(s, e.Past)
 	used, err := e.Meter.Energy(ctx, w, e.EnergyTime)
 	if errors.As(err, new(*measure.CounterError)) {
-		return nil, fmt.Errorf("%w (--energy-seconds); %w", err, ErrLeftOut)
+		return nil, fmt.Errorf("%w (--energy-seconds); %w", err, ErrSkipped)
 	}
 	if err != nil {
 		return nil, err
@@ -241,8 +240,8 @@ func (e *Experiment) energy(ctx context.Context, s *gpt2.Session) ([]Value, erro
 		Low: used.OfToken(w, p.Watts-p.Uncertainty), High: used.OfToken(w, p.Watts+p.Uncertainty), N: 1}}, nil
 }
 
-// WarmUp runs passes of a variant for a while and forgets them: clocks and caches are
-// then what they are in the middle of the experiment.
+// WarmUp runs passes of a variant for a while without recording them, so that clocks and
+// caches are as in the middle of the experiment.
 func (e *Experiment) WarmUp(ctx context.Context, v Variant, d time.Duration) error {
 	s, err := e.session(ctx, v.Order, e.batch())
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// confidence is that of every interval here.
+// confidence is the level of every interval of this package.
 const confidence = 0.95
 
-// Line is y = A + B x by ordinary least squares, with what is needed to say how well
-// it is known (Draper and Smith, "Applied Regression Analysis", 1998, chapter 1).
+// Line is y = A + B x by ordinary least squares, with its standard
+// errors and residuals (Draper and Smith, "Applied Regression Analysis", 1998, chapter 1).
 type Line struct {
 	A, B           float64
 	AError, BError float64 // standard errors
@@ -40,7 +40,7 @@ func FitLine(x, y []float64) (Line, error) {
 	l := Line{n: len(x)}
 	l.A, l.B = stat.LinearRegression(x, y, nil, false)
 	l.R2 = stat.RSquared(x, y, nil, l.A, l.B)
-	if math.IsNaN(l.R2) || math.IsInf(l.R2, 0) { // all y are equal: the line says all there is to say
+	if math.IsNaN(l.R2) || math.IsInf(l.R2, 0) { // all y are equal: the line explains them fully
 		l.R2 = 1
 	}
 	l.mean = stat.Mean(x, nil)

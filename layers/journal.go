@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StateFile is the file in the directory by which an experiment goes on.
+// StateFile is the file in an experiment's directory from which it resumes.
 const StateFile = "layers.state"
 
-// Bounds of a state file, which is not trusted.
+// Bounds of a state file, in bytes, since it may have been damaged or replaced.
 const (
 	maxStateLine = 1 << 20
 	maxState     = 1 << 30
 )
 
-// Journal is the state of an experiment: a line that says of what, then a line for
-// each task that is done, appended once it is. A line that was cut off is forgotten.
+// Journal is the state of an experiment: a first line with its configuration, then a line for
+// each finished task. A last line that was cut off is dropped.
 type Journal struct {
 	file *os.File
 	path string
@@ -50,8 +50,8 @@ type entry struct {
 	Rows []Row  `json:"rows"`
 }
 
-// OpenJournal makes the directory, and its state file or goes on with the one that is
-// there. It must be of the same configuration.
+// OpenJournal creates the directory and its state file, or resumes from the file that is
+// there, whose configuration must be the same.
 func OpenJournal(dir string, configuration map[string]any) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("directory %s cannot be made: %w", dir, reason(err))
@@ -87,12 +87,12 @@ func newHeading(configuration map[string]any) (heading, error) {
 	return h, nil
 }
 
-// begin reads what is there.
+// begin locks the state file and reads it, or writes its first line.
 func (j *Journal) begin(dir string, head heading) error {
 	if err := unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return fmt.Errorf("another experiment is writing to directory %s; wait for it, or give another directory", dir)
 	}
-	// A file can be made beside it too: the results replace theirs.
+	// The results are written to new files that replace the old ones: the directory must allow that.
 	probe, err := os.CreateTemp(dir, ".layers-*")
 	if err != nil {
 		return fmt.Errorf("directory %s cannot be written: %w", dir, reason(err))
@@ -105,7 +105,7 @@ func (j *Journal) begin(dir string, head heading) error {
 	case err != nil:
 		return fmt.Errorf("%s cannot be read: %w", j.path, reason(err))
 	case info.Size() > maxState:
-		return j.damaged("it is larger than any experiment makes it")
+		return j.damaged(fmt.Sprintf("it has %d bytes, more than an experiment writes", info.Size()))
 	}
 	whole, err := j.read(head)
 	if err != nil {
@@ -126,7 +126,7 @@ func (j *Journal) damaged(what string) error {
 	return fmt.Errorf("%s is damaged: %s; remove it to begin again, or give another directory", j.path, what)
 }
 
-// read reads all whole lines, and returns how many bytes they are.
+// read reads all whole lines, and returns their bytes.
 func (j *Journal) read(head heading) (whole int64, err error) {
 	r := bufio.NewReaderSize(j.file, 64<<10)
 	for number := 1; ; number++ {
@@ -153,7 +153,7 @@ func (j *Journal) read(head heading) (whole int64, err error) {
 
 var errLongLine = errors.New("the line is too long")
 
-// readLine reads a line without its end; io.EOF where it has none.
+// readLine reads a line without its newline; io.EOF where there is no newline.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -167,14 +167,14 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// sameExperiment compares the first line with what it should be.
+// sameExperiment compares the first line with the one expected.
 func (j *Journal) sameExperiment(line []byte, want heading) error {
 	var have heading
 	if err := json.Unmarshal(line, &have); err != nil || have.Format != stateFormat {
-		return j.damaged("it does not begin as the state of an experiment does")
+		return j.damaged("its first line is not that of an experiment")
 	}
 	if have.Version != want.Version {
-		return fmt.Errorf("%s is of version %d of its form and this program reads version %d; give another directory", j.path, have.Version, want.Version)
+		return fmt.Errorf("%s has format version %d, and this program reads version %d; give another directory", j.path, have.Version, want.Version)
 	}
 	var names []string
 	for name := range want.Configuration {
@@ -189,13 +189,13 @@ func (j *Journal) sameExperiment(line []byte, want heading) error {
 	for _, name := range names {
 		there, here := compact(have.Configuration[name]), compact(want.Configuration[name])
 		if there != here {
-			return fmt.Errorf("%s is of another experiment: %s is %s there and %s here; give another directory, or remove the file", j.path, name, there, here)
+			return fmt.Errorf("%s is of another experiment: expected %s %s, found %s; give another directory, or remove the file", j.path, name, here, there)
 		}
 	}
 	return nil
 }
 
-// compact writes a value on one line, shortened.
+// compact writes a value on one line.
 func compact(raw json.RawMessage) string {
 	if raw == nil {
 		return "absent"
@@ -207,38 +207,38 @@ func compact(raw json.RawMessage) string {
 	return b.String()
 }
 
-// take takes a line of a task.
+// take reads the line of a task.
 func (j *Journal) take(line []byte, number int) error {
 	var e entry
 	if err := json.Unmarshal(line, &e); err != nil || e.Task == "" {
-		return j.damaged(fmt.Sprintf("line %d is not of a task", number))
+		return j.damaged(fmt.Sprintf("line %d is not that of a task", number))
 	}
 	for _, r := range e.Rows {
 		if r.Metric == "" || len(r.Order) == 0 || r.Repeat < 1 || math.IsNaN(r.Value.Value) {
-			return j.damaged(fmt.Sprintf("line %d has a value of nothing", number))
+			return j.damaged(fmt.Sprintf("line %d has an incomplete value", number))
 		}
 	}
 	if j.done[e.Task] {
-		return j.damaged(fmt.Sprintf("line %d has a task for the second time", number))
+		return j.damaged(fmt.Sprintf("line %d repeats a task", number))
 	}
 	j.done[e.Task] = true
 	j.rows = append(j.rows, e.Rows...)
 	return nil
 }
 
-// Done tells whether a task was done before.
+// Done tells whether a task is finished.
 func (j *Journal) Done(t Task) bool { return j.done[t.Key()] }
 
-// Rows returns what was measured, in that order.
+// Rows returns the measurements in the order in which they were made.
 func (j *Journal) Rows() []Row { return j.rows }
 
-// Add notes a task that is done, on disk.
+// Add writes a finished task to disk.
 func (j *Journal) Add(t Task, values []Value) error {
 	e := entry{Task: t.Key(), Rows: []Row{}}
 	now := time.Now().UTC()
 	for _, v := range values {
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
-			continue // JSON cannot hold it, and it says nothing
+			continue // JSON cannot hold it
 		}
 		e.Rows = append(e.Rows, Row{Variant: t.Variant.Label, Kind: t.Variant.Kind, Order: t.Variant.Order, Repeat: t.Repeat, Time: now, Value: v})
 	}
@@ -250,7 +250,7 @@ func (j *Journal) Add(t Task, values []Value) error {
 	return nil
 }
 
-// append writes a line.
+// append writes a line and waits until it is on disk.
 func (j *Journal) append(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -270,7 +270,7 @@ func (j *Journal) Close() error {
 	return j.file.Close()
 }
 
-// reason leaves the path out of a file error, where the sentence already names it.
+// reason returns a file error without its path, which the sentence already names.
 func reason(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {

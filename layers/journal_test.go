@@ -86,16 +86,16 @@ func TestJournalRefuses(t *testing.T) {
 		"hello\n":                             "damaged",
 		"{}\n":                                "damaged",
 		"\n":                                  "damaged",
-		lines[0] + "x\n" + lines[2]:           "line 2 is not of a task",
-		lines[0] + "{}\n" + lines[2]:          "line 2 is not of a task",
-		lines[0] + lines[1] + lines[1]:        "line 3 has a task for the second time",
+		lines[0] + "x\n" + lines[2]:           "line 2 is not that of a task",
+		lines[0] + "{}\n" + lines[2]:          "line 2 is not that of a task",
+		lines[0] + lines[1] + lines[1]:        "line 3 repeats a task",
 		lines[0] + `{"task":"a","rows":[{}]}`: "", // cut off
-		lines[0] + "{\"task\":\"a\",\"rows\":[{}]}\n":                "value of nothing",
+		lines[0] + "{\"task\":\"a\",\"rows\":[{}]}\n":                "incomplete value",
 		lines[0] + strings.Repeat("x", maxStateLine+10) + "\n":       "line 2 is too long",
 		strings.Replace(lines[0], `"version":1`, `"version":2`, 1):   "version 2",
-		strings.Replace(lines[0], `"repeat":3`, `"repeat":4`, 1):     "repeat is 4 there and 3 here",
-		strings.Replace(lines[0], `"repeat":3`, `"past":3`, 1):       "past is 3 there and absent here",
-		strings.Replace(lines[0], `["decode"]`, `["decode","x"]`, 1): `phases is ["decode","x"] there`,
+		strings.Replace(lines[0], `"repeat":3`, `"repeat":4`, 1):     "expected repeat 3, found 4",
+		strings.Replace(lines[0], `"repeat":3`, `"past":3`, 1):       "expected past absent, found 3",
+		strings.Replace(lines[0], `["decode"]`, `["decode","x"]`, 1): `expected phases ["decode"], found ["decode","x"]`,
 		string(bytes.Repeat([]byte{0}, 100)) + "\n" + string(whole):  "damaged",
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {

@@ -72,9 +72,9 @@ func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {
 	return found
 }
 
-// TestNearness compares agreement and KL divergence with what the logits of both models
+// TestCloseness compares agreement and KL divergence with what the logits of both models
 // say, and the whole model with itself.
-func TestNearness(t *testing.T) {
+func TestCloseness(t *testing.T) {
 	e := small(t, &spoilt{})
 	same := run(t, e, TaskQuality, Depth(3, 3))
 	if a, k := same["agreement"], same["KL divergence"]; a.Value != 1 || math.Abs(k.Value) > 1e-9 || a.N != 8 || a.High != 1 || a.Low > 0.8 {
@@ -149,7 +149,7 @@ func TestQualityOfText(t *testing.T) {
 func TestNotFinite(t *testing.T) {
 	e := small(t, &spoilt{nan: true})
 	e.Text, e.Bytes = []int32{1, 2, 3}, 3
-	if _, err := e.Run(t.Context(), Task{What: TaskQuality, Variant: Depth(1, 3), Repeat: 1}); !errors.Is(err, ErrLeftOut) || !errors.Is(err, gpt2.ErrNotFinite) {
+	if _, err := e.Run(t.Context(), Task{What: TaskQuality, Variant: Depth(1, 3), Repeat: 1}); !errors.Is(err, ErrSkipped) || !errors.Is(err, gpt2.ErrNotFinite) {
 		t.Errorf("logits that are not finite give %v", err)
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// quality measures what a variant's predictions are worth: on a text that was given
-// how well it predicts that, else how near it is to the whole model on a text that
-// the whole model writes.
+// quality measures how good a variant's predictions are: how well it predicts the text that
+// was given or, without one, how close it is to the whole model on a text that the whole model
+// writes.
 func (e *Experiment) quality(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	if e.Text == nil {
-		return e.nearness(ctx, s)
+		return e.closeness(ctx, s)
 	}
 	r, err := s.Evaluate(ctx, e.Text, e.Window, max(1, e.Window/2), nil)
 	if err != nil {
@@ -24,15 +24,15 @@ func (e *Experiment) quality(ctx context.Context, s *gpt2.Session) ([]Value, err
 	}, nil
 }
 
-// ownText is a text that the whole model wrote, and its distribution of the token after
-// each.
+// ownText is a text that the whole model wrote, with its distribution of the next token at
+// each position.
 type ownText struct {
 	ids  []int32
 	logs []float32 // (Window, V) log probabilities
 	best []int32   // (Window) most probable tokens
 }
 
-// write lets the whole model write Window tokens, at temperature 1.
+// write samples Window tokens from the whole model at temperature 1.
 func (e *Experiment) write(ctx context.Context) (*ownText, error) {
 	s, err := e.session(ctx, gpt2.FirstLayers(e.Model.Config.Layers), 1)
 	if err != nil {
@@ -62,8 +62,8 @@ func (e *Experiment) write(ctx context.Context) (*ownText, error) {
 	return t, nil
 }
 
-// distributions returns the log probabilities after each of the ids, and which token is
-// the most probable.
+// distributions returns the log probabilities of the next token after each of the ids, and the
+// most probable one.
 func (e *Experiment) distributions(ctx context.Context, s *gpt2.Session, ids []int32) (logs []float32, best []int32, err error) {
 	V := e.Model.Config.Vocab
 	if logs, err = s.Logits(ctx, ids, gpt2.LogitsAll); err != nil {
@@ -93,11 +93,11 @@ func (e *Experiment) distributions(ctx context.Context, s *gpt2.Session, ids []i
 	return logs, best, nil
 }
 
-// nearness compares the variant's distribution of the next token with the whole model's,
-// after each token of the text: the share of equal first choices, and the mean of
+// closeness compares the variant's distribution of the next token with the whole model's,
+// after each token of the text: the share of equal top tokens, and the mean of
 //
 //	KL(whole || variant) = sum over tokens of p_whole (log p_whole - log p_variant)
-func (e *Experiment) nearness(ctx context.Context, s *gpt2.Session) ([]Value, error) {
+func (e *Experiment) closeness(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	if e.own == nil {
 		var err error
 		if e.own, err = e.write(ctx); err != nil {
@@ -124,16 +124,16 @@ func (e *Experiment) nearness(ctx context.Context, s *gpt2.Session) ([]Value, er
 	a.Low, a.High = wilson(a.Value, len(agree))
 	k := meanOf(divergence)
 	k.Metric, k.Unit = "KL divergence", "nats"
-	k.Value, k.Low = max(0, k.Value), max(0, k.Low) // rounding may leave less than nothing
+	k.Value, k.Low = max(0, k.Value), max(0, k.Low) // rounding may make it negative
 	return []Value{a, k}, nil
 }
 
-// z95 is how many standard deviations around the mean hold 95 % of a normal
-// distribution.
+// z95 is the number of standard deviations to each side of the mean that contain 95 % of a
+// normal distribution.
 const z95 = 1.959963984540054
 
 // meanOf returns the mean with its 95 % interval: 1.96 standard errors to each side.
-// Positions of one text depend on each other, which the interval does not know.
+// It treats the positions of one text as independent, which they are not.
 func meanOf(x []float64) Value {
 	n := float64(len(x))
 	var sum, squares float64

@@ -2,13 +2,13 @@ package layers
 
 // Result is what layers.json holds: all that an experiment found.
 type Result struct {
-	Version       int            `json:"version"` // of this form: 1
+	Version       int            `json:"version"` // of this format: 1
 	Configuration map[string]any `json:"configuration"`
 	Command       []string       `json:"command"`
 	Variants      []Variant      `json:"variants"`
 	Fits          []Fit          `json:"fits,omitempty"`
 	Predictions   []Prediction   `json:"predictions,omitempty"`
-	Notes         []string       `json:"notes,omitempty"` // what was left out, and why
+	Notes         []string       `json:"notes,omitempty"` // limits of the results, and measurements that were skipped
 }
 
 // Variant is one list of layers, and what was measured of it.
@@ -29,8 +29,8 @@ type Variant struct {
 	Metrics map[string]Metric `json:"metrics"`
 }
 
-// Metric is a median with its 95 % interval, by order statistics or bootstrap; of what
-// is counted, not measured, N is 1 and the interval is the value.
+// Metric is a median with its 95 % interval, by order statistics. Of a metric that is
+// computed rather than measured N is 1, and the interval is the value.
 type Metric struct {
 	Unit   string  `json:"unit"`
 	Median float64 `json:"median"`
@@ -51,10 +51,10 @@ type Fit struct {
 	Depths    []int     `json:"depths"`
 	Residuals []float64 `json:"residuals"` // measured median minus line
 
-	// What the recording by stages says of the same two, where there is one: the time
-	// outside the layers with the idle time there, and that of a layer. A layer that does
-	// less, as the last one of a prefill with one row of logits, counts as time outside
-	// that is less, as it does in A; both may be negative.
+	// The same two from the recording by stages, where there is one: the time outside the
+	// layers with the idle time there, and the time of a layer. Where the last layer does
+	// less than the others, as in a prefill that computes one row of logits, the
+	// difference is subtracted from the time outside, as in A; both may be negative.
 	TraceA *float64 `json:"trace_a,omitempty"`
 	TraceB *float64 `json:"trace_b,omitempty"`
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Value is what a task found.
+// Value is one measurement of a task.
 type Value struct {
 	Phase  string  `json:"phase,omitempty"`
 	Metric string  `json:"metric"`
@@ -20,17 +20,17 @@ type Value struct {
 	N    int     `json:"n,omitempty"`
 }
 
-// Row is a value with where it comes from: a row of layers.csv.
+// Row is a value with its variant, repetition and time: a row of layers.csv.
 type Row struct {
 	Variant string    `json:"variant"`
 	Kind    string    `json:"kind"`
 	Order   []int     `json:"order"`
 	Repeat  int       `json:"repeat"`
-	Time    time.Time `json:"time"` // when it had been measured
+	Time    time.Time `json:"time"` // when the measurement ended
 	Value
 }
 
-// columns are those of layers.csv.
+// columns are the column names of layers.csv.
 var columns = []string{"variant", "kind", "layers", "order", "phase", "metric", "unit", "repeat", "value", "time"}
 
 // WriteCSV writes rows in the order in which they were measured, under a line of

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// What a task measures.
+// The tasks.
 const (
 	TaskMemory  = "memory"
 	TaskPrefill = "prefill"
@@ -27,7 +27,7 @@ func (t Task) Key() string {
 	return fmt.Sprintf("%s of %s %s, %d", t.What, t.Variant.Kind, t.Variant.Label, t.Repeat)
 }
 
-// Schedule says what is measured of variants.
+// Schedule is what to measure of each variant.
 type Schedule struct {
 	Phases  []string // TaskPrefill, TaskDecode
 	Repeat  int
@@ -38,10 +38,9 @@ type Schedule struct {
 	Stages  bool // of the deepest variant, in each round
 }
 
-// Tasks lists what is to be done, in order. Memory comes first, while nothing else
-// holds any. Then each round measures each phase of each variant once, and records the
-// deepest, in an order of its own that depends on the seed only: what drifts, such as a
-// clock, meets all alike.
+// Tasks lists the tasks in order. Memory comes first, while the process holds little itself.
+// Then each round measures each phase of each variant once, and records the deepest, in a random
+// order that depends on the seed only, so that drift, such as of clocks, affects all alike.
 func (p Schedule) Tasks(variants []Variant) []Task {
 	var tasks []Task
 	random := rand.New(rand.NewPCG(p.Seed, 0x6c6179657273)) // "layers"

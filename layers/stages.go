@@ -14,8 +14,8 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// stages records passes of a variant by stages, and says what a layer and all the rest
-// take by that.
+// stages records passes of a variant by stages, and returns the time of a layer and of
+// everything else.
 func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	var values []Value
 	for _, p := range []struct {
@@ -35,7 +35,7 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 		}
 		a, b, err := layerTimes(t, p.phase, len(s.Options().Layers))
 		if err != nil {
-			return nil, fmt.Errorf("the recording by stages: %w; %w", err, ErrLeftOut)
+			return nil, fmt.Errorf("the recording by stages cannot be used: %w; %w", err, ErrSkipped)
 		}
 		values = append(values, Value{Phase: p.name, Metric: "stages outside layers", Unit: "ms", Value: a},
 			Value{Phase: p.name, Metric: "stages of a layer", Unit: "ms", Value: b})
@@ -43,8 +43,8 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 	return values, nil
 }
 
-// record records passes as Measure runs them. Those before, in which a GPU makes its
-// launches or graph anew for the recording, are in a range of their own.
+// record records passes as Measure runs them. The first ones, for which a GPU makes its
+// launches or graph anew, are in a range "warm-up".
 func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past int) (*traces.Trace, error) {
 	r := record.New("gpt2scope", "")
 	if err := measure.Record(s, r, func() error {
@@ -61,14 +61,14 @@ func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Pha
 	return r.Trace(), nil
 }
 
-// layerTimes returns, in ms of a pass, the time of a layer, and all else with the idle
-// time there. Time between two steps of layers of a pass, in which threads or kernels
-// wait for each other, is the layers': without the layer it would not be there.
+// layerTimes returns the time of a layer in a pass, and that of everything else with the idle
+// time there, in ms. A gap between two steps of layers, in which threads or kernels wait for
+// each other, counts for the layers: without the layer it would not exist.
 //
 // The time of a layer is the mean of those that are not the last of the pass. Where only
-// the last row of logits is wanted, the last one computes little but keys and values: what
-// it takes less counts as less time outside, as it does in a line through the times of
-// several depths.
+// the last row of logits is wanted, the last one computes little but keys and values: the
+// time that it saves is subtracted from the time outside, as it is in a line through the
+// times of several depths.
 func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer float64, err error) {
 	table, err := tables.Summarize(t, tables.ByLayer, -1)
 	if err != nil {
@@ -76,7 +76,7 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 	}
 	for _, f := range table.Findings {
 		if f.Misleads {
-			return 0, 0, errors.New("it is not whole: " + f.Text)
+			return 0, 0, errors.New(f.Text)
 		}
 	}
 	counts := map[string]int{}
@@ -139,9 +139,9 @@ func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer f
 // layerName is what the table calls a layer.
 func layerName(n int) string { return fmt.Sprintf("h.%d", n) }
 
-// planOf finds the plan of a phase that passes ran: of several, that with the most steps,
-// since filling the cache needs no logits; then that of the most passes, since a step at
-// position 0 has another name.
+// planOf finds the plan of the measured passes of a phase: of several the one with the most
+// steps, since passes that fill the cache compute no logits; then the one that ran most often,
+// since a step at position 0 has another name.
 func planOf(h *traces.Header, phase gpt2.Phase, passes map[string]int) (plan *traces.Plan) {
 	for i := range h.Plans {
 		p := &h.Plans[i]

@@ -16,9 +16,9 @@ import (
 	"gpt2scope/weights"
 )
 
-// sample is the median of values with its 95 % interval: order statistics, which assume
-// nothing of the distribution. Of fewer than six values there is none, and the interval
-// is from the least to the greatest.
+// sample returns the median of values with its 95 % interval by order statistics, which assume
+// nothing about the distribution. Fewer than six values have no such interval: it is then their
+// range.
 func sample(unit string, values []float64) Metric {
 	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), confidence)
 	m := Metric{Unit: unit, Median: s.Center, Low: s.Lo, High: s.Hi, N: len(values)}
@@ -31,7 +31,7 @@ func sample(unit string, values []float64) Metric {
 	return m
 }
 
-// fewValues is how many values have no 95 % interval yet.
+// fewValues is the least number of values that has a 95 % interval.
 const fewValues = 6
 
 // metricsOf summarises the rows of a variant.
@@ -52,8 +52,8 @@ func metricsOf(rows []Row, v Variant) map[string]Metric {
 	return metrics
 }
 
-// Summarize makes the result of what was measured. Depths of predict are predicted;
-// where their variants were measured too (Kind "verify"), the error is told.
+// Summarize makes a result of the measurements. Depths of predict are predicted; where their
+// variants were measured too (Kind "verify"), the prediction has an error.
 func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k Known) (*Result, error) {
 	r := &Result{Version: 1}
 	for _, v := range variants {
@@ -80,7 +80,7 @@ func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k 
 	return r, nil
 }
 
-// ofStages returns the median of what recordings say, nil where there are none.
+// ofStages returns the median over the recordings, nil where there are none.
 func ofStages(rows []Row, phase, metric string) *float64 {
 	var values []float64
 	for _, r := range rows {
@@ -122,8 +122,8 @@ func fit(phase string, variants []Variant) (Fit, Line, bool) {
 	return f, line, true
 }
 
-// predict adds predictions: of time by the line over the depths, of memory by one over
-// what the plan says that a depth takes.
+// predict adds predictions: of time by the line over the depths, of memory by a line over the
+// predicted memory.
 func (e *Experiment) predict(r *Result, rows []Row, predict []int, lines map[string]Line, k Known) error {
 	layers := e.Model.Config.Layers
 	memory := func(order []int) (float64, error) {
@@ -172,13 +172,13 @@ func (e *Experiment) predict(r *Result, rows []Row, predict []int, lines map[str
 	return nil
 }
 
-// notes says what a reader of the result must know.
+// notes are what a reader of the result must know.
 func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 	var notes []string
 	L := e.Model.Config.Layers
 	deep := func(n int) bool { return n > L }
 	if slices.ContainsFunc(r.Variants, func(v Variant) bool { return v.Kind == KindDepth && deep(v.Layers) }) || slices.ContainsFunc(predict, deep) {
-		notes = append(notes, fmt.Sprintf("The model has %d layers. Beyond that its layers run again from the first: the time is that of a deeper model, as far as weights that are read again are not in a cache, and each repeated layer has a KV cache of its own, but its weights take memory once.", L))
+		notes = append(notes, fmt.Sprintf("The model has %d layers; deeper variants run them again from the first. Their time is that of a deeper model as long as repeated weights do not come from a cache. Each repeated layer has its own KV cache, but its weights take memory only once.", L))
 	}
 	few := false
 	for _, v := range r.Variants {
@@ -188,14 +188,14 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 		}
 	}
 	if few {
-		notes = append(notes, fmt.Sprintf("A median of fewer than %d measurements has no 95 %% interval; here it is from the least to the greatest.", fewValues))
+		notes = append(notes, fmt.Sprintf("A median of fewer than %d measurements has no 95 %% interval; the range from the least to the greatest is shown instead.", fewValues))
 	}
 	if found, _ := depths(r.Variants, "decode time"); len(r.Fits) == 0 && len(found) > 0 {
-		notes = append(notes, "No line was fitted: it takes at least three depths.")
+		notes = append(notes, "No line was fitted: that takes at least three depths.")
 	}
 	for _, f := range r.Fits {
 		if len(f.Depths) == 3 {
-			notes = append(notes, "The lines have one degree of freedom, since there are three depths: the intervals are wide.")
+			notes = append(notes, "The lines are fitted to three depths, which leaves one degree of freedom: their intervals are wide.")
 			break
 		}
 	}
@@ -203,24 +203,24 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 		return slices.ContainsFunc(r.Variants, func(v Variant) bool { _, ok := v.Metrics[metric]; return ok })
 	}
 	if has("KL divergence") {
-		notes = append(notes, fmt.Sprintf("Agreement and KL divergence compare with all %d layers, each once, on %d tokens that those write at temperature 1 with seed %d; they are means over the tokens.", L, e.Window, e.Seed))
+		notes = append(notes, fmt.Sprintf("Agreement and KL divergence compare with the whole model of %d layers, on %d tokens that it writes at temperature 1 with seed %d; both are means over the tokens.", L, e.Window, e.Seed))
 	}
 	if has("perplexity") {
 		notes = append(notes, fmt.Sprintf("Bits per byte and perplexity are of %d tokens, in windows of %d at a stride of half a window.", len(e.Text), e.Window))
 	}
 	if has("host memory") {
-		notes = append(notes, "Host memory is the peak (VmHWM) of a process that loads the variant, runs a few passes and, where those are on the host, fills the context; the program itself is in it. Predicted memory is weights, KV cache and activations where the passes run.")
+		notes = append(notes, "Host memory is the peak (VmHWM) of a process that loads the variant, runs a few passes and, if they run on the host, fills the context; it includes the program itself. Predicted memory is that of weights, KV cache and activations on the device that runs the passes.")
 	}
 	if has("device memory") {
-		notes = append(notes, "Device memory is by how much less was free after a few passes than before the weights were loaded, in a process of its own.")
+		notes = append(notes, "Device memory is the decrease in free memory from before the weights were loaded to after a few passes, in a process of its own.")
 	}
 	if slices.ContainsFunc(rows, func(r Row) bool { return r.Metric == "stages of a layer" }) {
-		notes = append(notes, "By stages, a layer takes the time of its steps and of what lies between steps of layers. Of a prefill the last row of logits is computed, for which the last layer does less than the others: a is less by that much, and may be negative.")
+		notes = append(notes, "In the recording by stages a layer's time includes the gaps between steps of layers. A prefill computes only the last row of logits, for which the last layer does less than the others: a is smaller by that difference, and may be negative.")
 	}
 	return notes
 }
 
-// Write writes layers.csv and layers.json in a directory. Each is whole or not there.
+// Write writes layers.csv and layers.json into a directory, each as a whole or not at all.
 func Write(ctx context.Context, dir string, rows []Row, r *Result) error {
 	return cmp.Or(
 		weights.WriteFile(ctx, filepath.Join(dir, "layers.csv"), func(w io.Writer) error { return WriteCSV(w, rows) }),

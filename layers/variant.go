@@ -9,8 +9,8 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// The kinds of variants. A verified one is measured as a depth is, but no line is
-// fitted to it: it tells how good a prediction was.
+// The kinds of variants. A KindVerify is a depth that is measured to check a prediction; no
+// line is fitted to it.
 const (
 	KindDepth  = "depth"
 	KindDrop   = "drop"
@@ -22,8 +22,8 @@ const (
 // MaxDepth bounds how many layers a variant may run.
 const MaxDepth = 4096
 
-// Depth is the variant that runs n layers of a model that has so many: the first n,
-// and beyond the last one again from the first.
+// Depth is the variant that runs n layers of a model with the given number of them: the first
+// n, and beyond the last one again from the first.
 func Depth(n, layers int) Variant {
 	order := make([]int, n)
 	for i := range order {

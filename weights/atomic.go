@@ -187,7 +187,7 @@ func writeProblem(path string, err error) error {
 	case errors.Is(err, syscall.EFBIG):
 		return problem(path, "was not written: it would be larger than files may be there; raise the limit, or choose another place").because(cause)
 	case errors.Is(err, syscall.EPIPE):
-		return problem(path, "whoever was reading it has stopped").because(cause)
+		return problem(path, "the program that was reading it has stopped").because(cause)
 	case errors.Is(err, fs.ErrNotExist):
 		return problem(path, "cannot be written: there is no directory %s", dir).because(cause)
 	case errors.Is(err, fs.ErrPermission):

@@ -346,7 +346,7 @@ func (p *parser) coverage(tensors []Tensor) error {
 		e := &Error{File: p.file, Tensor: t.Name, Offset: origin + t.begin}
 		switch {
 		case t.begin < end:
-			e.Problem = fmt.Sprintf("its data overlap those of tensor %s: the file is damaged, or made to deceive", quote(last))
+			e.Problem = fmt.Sprintf("its data overlap those of tensor %s: the file is damaged or malicious", quote(last))
 			return e
 		case t.begin > end:
 			e.Problem = fmt.Sprintf("a hole of %d bytes, which belong to no tensor, comes before its data: the format forbids that; write the file again", t.begin-end)

@@ -48,9 +48,9 @@ func openShards(d directory, index *storage) (*Checkpoint, error) {
 		said, t := d.path(shardOf[name]), c.tensors[name]
 		switch {
 		case t.file == nil:
-			wrong.Problem = "should be in " + said + ", but no shard has it: index and shards do not belong together"
+			wrong.Problem = "expected in " + said + ", found in no shard: index and shards do not belong together"
 		case t.file.name != said:
-			wrong.Problem = "should be in " + said + ", but is in " + t.file.name + ": index and shards do not belong together"
+			wrong.Problem = "expected in " + said + ", found in " + t.file.name + ": index and shards do not belong together"
 		default:
 			continue
 		}
@@ -85,7 +85,7 @@ func parseIndex(file string, text []byte) (shardOf map[string]string, err error)
 	}
 	for _, tensor := range slices.Sorted(maps.Keys(shardOf)) {
 		if shard := shardOf[tensor]; !plainName(shard) {
-			e := problem(file, "should be in %s, which is not the name of a file in the same directory", quote(shard))
+			e := problem(file, "the index puts it into %s, which is not the name of a file in the same directory", quote(shard))
 			e.Tensor = tensor
 			return nil, e
 		}

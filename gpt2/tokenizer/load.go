@@ -98,7 +98,7 @@ func unmarshal(data []byte, v any) error {
 		if wrongType.Field != "" {
 			where = "in " + wrongType.Field
 		}
-		return fmt.Errorf("%.40s %.80s is not what belongs there", wrongType.Value, where)
+		return fmt.Errorf("unexpected %.40s %.80s", wrongType.Value, where)
 	}
 	return err
 }
@@ -468,10 +468,10 @@ func parseVocab(data []byte) (map[string]int32, error) {
 		}
 		id, err := strconv.ParseInt(num, 10, 64)
 		if err != nil || id < 0 || id >= maxVocab {
-			return nil, fmt.Errorf("the id of %.40q is %.40s, not an integer from 0 to %d", piece, num, maxVocab-1)
+			return nil, fmt.Errorf("the id of %.40q is %.40s; expected an integer from 0 to %d", piece, num, maxVocab-1)
 		}
 		if _, ok := vocab[piece]; ok {
-			return nil, fmt.Errorf("%.40q stands there twice", piece)
+			return nil, fmt.Errorf("%.40q occurs twice", piece)
 		}
 		vocab[piece] = int32(id)
 	}
@@ -518,7 +518,7 @@ func parseMerges(data []byte) ([]mergeNames, error) {
 func splitMerge(line string) (mergeNames, error) {
 	left, right, ok := strings.Cut(line, " ")
 	if !ok || left == "" || right == "" || strings.Contains(right, " ") {
-		return mergeNames{}, fmt.Errorf("%.40q is not two pieces with a space between", line)
+		return mergeNames{}, fmt.Errorf("%.40q is not two pieces separated by a space", line)
 	}
 	return mergeNames{left, right}, nil
 }
@@ -563,7 +563,7 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 	filled := make([]bool, len(vocab))
 	for name, id := range vocab {
 		if int(id) >= len(vocab) {
-			return nil, fmt.Errorf("the vocabulary has %d pieces, but %.40q has id %d: ids must go from 0 to %d without a hole", len(vocab), name, id, len(vocab)-1)
+			return nil, fmt.Errorf("the vocabulary has %d pieces, but %.40q has id %d: ids must be 0 to %d, without a gap", len(vocab), name, id, len(vocab)-1)
 		}
 		if filled[id] {
 			return nil, fmt.Errorf("id %d of the vocabulary belongs to two pieces, one of them %.40q", id, name)
@@ -597,7 +597,7 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 		both = append(append(both[:0], m.left...), m.right...)
 		id, ok := vocab[string(both)]
 		if !ok {
-			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have what they make", i+1, m.left, m.right)
+			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the piece that they make", i+1, m.left, m.right)
 		}
 		if t.literal[left] || t.literal[right] {
 			continue // no text is encoded to these
@@ -615,7 +615,7 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 			return nil, fmt.Errorf("added token %.40q makes added tokens too long: at most %d bytes each and %d together are supported", tok.Content, maxAdded, maxAllAdded)
 		}
 		if seen[tok.Content] {
-			return nil, fmt.Errorf("added token %.40q stands there twice", tok.Content)
+			return nil, fmt.Errorf("added token %.40q occurs twice", tok.Content)
 		}
 		seen[tok.Content] = true
 		want, ok := vocab[tok.Content]
@@ -625,10 +625,10 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 			t.literal[want] = true
 		}
 		if tok.ID != want {
-			return nil, fmt.Errorf("added token %.40q has id %d where it has to be %d, its place in the vocabulary or the next id after it", tok.Content, tok.ID, want)
+			return nil, fmt.Errorf("added token %.40q: expected id %d, its id in the vocabulary or else the next id after it, found %d", tok.Content, want, tok.ID)
 		}
 		if t.pieces[want] != tok.Content {
-			return nil, fmt.Errorf("added token %.40q is also a piece of the vocabulary, which in the byte alphabet stands for other bytes: %.40q", tok.Content, t.pieces[want])
+			return nil, fmt.Errorf("added token %.40q is also a piece of the vocabulary, where the byte alphabet gives it other bytes: %.40q", tok.Content, t.pieces[want])
 		}
 		t.added = append(t.added, tok)
 	}

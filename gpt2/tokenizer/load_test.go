@@ -136,12 +136,12 @@ func TestPassedOverHides(t *testing.T) {
 	wantIDs(t, tok, "ab>c", tok.EncodeOrdinary("ab>c"), append(tok.EncodeOrdinary("a"), 259))
 }
 
-// A piece that stands in the vocabulary in the byte alphabet is found before one that
-// stands there as it is, which no text encodes to.
+// A piece that the vocabulary spells in the byte alphabet is found before one that it spells
+// literally, which no text encodes to.
 func TestIDOfLiteral(t *testing.T) {
 	file := smallFile()
 	vocab := file["model"].(object)["vocab"].(object)
-	vocab["日"] = 258                                             // as it is
+	vocab["日"] = 258                                             // literally
 	vocab[(&Tokenizer{pieces: []string{"日"}}).fileName(0)] = 259 // in the byte alphabet
 	vocab["月"] = 260
 	for _, c := range []struct {
@@ -207,11 +207,11 @@ func TestLoadRefuses(t *testing.T) {
 		"id a string":            {func(f, m, v object) { v["ab"] = "256" }, "not a number"},
 		"id an object":           {func(f, m, v object) { v["ab"] = object{} }, "not a number"},
 		"same id twice":          {func(f, m, v object) { v["ab"] = 257 }, "two pieces"},
-		"hole":                   {func(f, m, v object) { v["ab"] = 258 }, "hole"},
+		"gap":                    {func(f, m, v object) { v["ab"] = 258 }, "without a gap"},
 		"byte missing":           {func(f, m, v object) { v["abc"] = v["Ċ"]; delete(v, "Ċ") }, "byte 0x0A"},
 		"merge of unknown left":  {merge("a b", "Ġ ab", "xx b"), `merge 3 of "xx" and "b"`},
 		"merge of unknown right": {merge("a xx"), "does not have the second"},
-		"merge to unknown":       {merge("b a"), "does not have what they make"},
+		"merge to unknown":       {merge("b a"), "does not have the piece that they make"},
 		"merge of one":           {merge("ab"), "two pieces"},
 		"merge of three":         {merge("a b c"), "two pieces"},
 		"merge of nothing":       {merge(" "), "two pieces"},
@@ -228,7 +228,7 @@ func TestLoadRefuses(t *testing.T) {
 		"added out of order":     {add(added(259, "x y"), added(258, "y z")), "next id"},
 		"added ambiguous":        {add(added(257, "Ġab")), "other bytes"},
 		"added long":             {add(added(258, strings.Repeat("x", 5000))), "too long"},
-		"added id too large":     {add(object{"id": 1 << 40, "content": "x"}), "not what belongs there"},
+		"added id too large":     {add(object{"id": 1 << 40, "content": "x"}), "unexpected number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := smallFile()
@@ -262,18 +262,18 @@ func TestLoadRefusesText(t *testing.T) {
 	for _, c := range []struct{ file, text, want string }{
 		{"tokenizer.json", "", "unexpected end"},
 		{"tokenizer.json", "{", "unexpected end"},
-		{"tokenizer.json", "[]", "not what belongs there"},
+		{"tokenizer.json", "[]", "unexpected array at the top"},
 		{"tokenizer.json", "null", "no model"},
 		{"tokenizer.json", string(good["tokenizer.json"][:2000]), "unexpected end"},
 		{"tokenizer.json", string(good["tokenizer.json"]) + "x", "invalid character"},
 		{"tokenizer.json", "\xff\xfe{\x00", "not UTF-8"},
 		{"tokenizer.json", strings.Repeat("[", 100000), "exceeded max depth"},
 		{"tokenizer.json", `{"model": {"vocab": ` + strings.Repeat(`{"a":`, 100000), "exceeded max depth"},
-		{"tokenizer.json", strings.Replace(string(good["tokenizer.json"]), `"!": 0`, `"!": 0, "!": 0`, 1), `"!" stands there twice`},
+		{"tokenizer.json", strings.Replace(string(good["tokenizer.json"]), `"!": 0`, `"!": 0, "!": 0`, 1), `"!" occurs twice`},
 		{"tokenizer_config.json", "{", "unexpected end"},
 		{"tokenizer_config.json", `{"eos_token": 7}`, "neither a string nor an object"},
 		{"tokenizer_config.json", `{"add_bos_token": true}`, "add_bos_token"},
-		{"special_tokens_map.json", "[1]", "not what belongs there"},
+		{"special_tokens_map.json", "[1]", "unexpected array at the top"},
 	} {
 		files := Bytes().Files()
 		files[c.file] = []byte(c.text)
@@ -292,9 +292,9 @@ func TestLoadRefusesText(t *testing.T) {
 		{"merges.txt", "#version: 0.2\na b c\n", "merges.txt: line 2"},
 		{"merges.txt", "ab\n", "line 1"},
 		{"merges.txt", "a\tb\n", "line 1"},
-		{"merges.txt", "a b\n", "does not have what they make"},
+		{"merges.txt", "a b\n", "does not have the piece that they make"},
 		{"merges.txt", "\x00\xff", "not UTF-8"},
-		{"added_tokens.json", "[]", "added_tokens.json: array at the top is not what belongs there"},
+		{"added_tokens.json", "[]", "added_tokens.json: unexpected array at the top"},
 		{"added_tokens.json", `{"<x>": 300}`, "next id"},
 		{"added_tokens.json", `{"<x>": -5}`, "-5"},
 		{"tokenizer_config.json", `{"added_tokens_decoder": {"x": {"content": "y"}}}`, "tokenizer_config.json: added_tokens_decoder: \"x\" is not an id"},

@@ -31,8 +31,8 @@ type axis struct {
 	reach float64 // it extends at least to here
 }
 
-// role is what a series is to the experiment; its looks follow from it. Marks of an
-// earlier role cover those of a later one.
+// role is the meaning of a series, which decides how it looks. Marks of an earlier role cover
+// those of a later one.
 type role int
 
 const (
@@ -74,7 +74,7 @@ const maxValue = 1e200
 // drawable tells whether v can be put on an axis.
 func drawable(v float64) bool { return math.Abs(v) <= maxValue } // false for NaN
 
-// newSpan makes a span of a value and an interval, which is left out where it is none.
+// newSpan makes a span of a value and an interval, which is dropped where it is not one.
 func newSpan(low, mid, high float64) (span, bool) {
 	if !drawable(mid) {
 		return span{}, false
@@ -166,7 +166,7 @@ var depthAxis = axis{name: "layers", whole: true, zero: true}
 func byDepth(r *layers.Result, title, name string, y axis, phase string) *panel {
 	y.unit = unitOf(r, name, y.unit)
 	if name == "bits per byte" {
-		y.unit = "" // the name says it
+		y.unit = "" // the name has it
 	}
 	if name == "energy" && (y.unit == "mJ" || y.unit == "J") {
 		y.unit += " per token"
@@ -182,7 +182,7 @@ func byDepth(r *layers.Result, title, name string, y axis, phase string) *panel 
 	if slices.ContainsFunc(main.points, func(p point) bool { return p.y.wide() }) {
 		main.name = "measured, with 95 % interval"
 	}
-	predictions, checks := foretold(r, name)
+	predictions, checks := predictionsOf(r, name)
 	lists := &series{role: whatIf, name: "other lists of layers"}
 	for _, v := range others {
 		if s, ok := metric(v, name); ok {
@@ -207,8 +207,8 @@ func (p *panel) add(all ...*series) {
 	}
 }
 
-// foretold are the predictions of a metric, and what verified them.
-func foretold(r *layers.Result, name string) (predictions, checks *series) {
+// predictionsOf returns the predictions of a metric, and the measurements that check them.
+func predictionsOf(r *layers.Result, name string) (predictions, checks *series) {
 	predictions = &series{role: predicted, name: "predicted, with 95 % interval"}
 	checks = &series{role: verified, name: "measured afterwards"}
 	for _, f := range r.Predictions {
@@ -257,8 +257,8 @@ func fitted(r *layers.Result, phase string, others ...*series) []*series {
 	return nil
 }
 
-// memory has a panel for the host and one for the device. What was predicted is of the
-// device where that was measured, else of the host.
+// memory has a panel for the host and one for the device. The predicted memory is that of the
+// device where it was measured, otherwise that of the host.
 func memory(r *layers.Result) []*panel {
 	host := byDepth(r, "Host memory by depth", "host memory", axis{name: "host memory, peak", unit: "bytes", zero: true}, "")
 	device := byDepth(r, "Device memory by depth", "device memory", axis{name: "device memory, peak", unit: "bytes", zero: true}, "")

@@ -11,7 +11,7 @@ import (
 	"gpt2scope/layers"
 )
 
-// none stands for a value that is not known.
+// none is written where a value is not known.
 const none = "-"
 
 // nbsp keeps a number and its unit on one line.
@@ -94,7 +94,7 @@ func scaled(unit string, largest float64) (string, float64) {
 	return prefixes[0], divisor
 }
 
-// clean makes a text fit to be drawn on one line: control characters, which XML can't
+// clean makes a text drawable on one line: control characters, which XML can't
 // hold, become spaces.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -11,10 +11,10 @@ import (
 
 // labels draws the labels of points where they cover neither marks nor each other: the
 // first place that is free, beside the mark or, with a line to it, above or below. One
-// that fits nowhere is left out; the page's tables have all.
+// that fits nowhere is omitted; the page's tables have all.
 type labels struct{ series []*series }
 
-// maxLabels bounds the labels of a panel; no more have room.
+// maxLabels bounds the labels of a panel, which has no room for more.
 const maxLabels = 150
 
 // Plot implements [gonum.Plotter].

@@ -6,7 +6,7 @@ import (
 	"gpt2scope/layers"
 )
 
-// lead says in a few sentences what was found.
+// lead summarises the result in a few sentences.
 func lead(r *layers.Result) []string {
 	var all []string
 	sweep, _ := depths(r)
@@ -24,7 +24,7 @@ func lead(r *layers.Result) []string {
 			s += fmt.Sprintf("; of the time at %s, the layers are %.0f"+nbsp+"%%", count(deepest, "layer", "layers"), 100*f.B*float64(deepest)/t)
 		}
 		if f.TraceA != nil && f.TraceB != nil && drawable(*f.TraceA) && drawable(*f.TraceB) {
-			s += fmt.Sprintf("; the stage trace says %s and %s", withError(*f.TraceB, 0, f.Unit), withError(*f.TraceA, 0, f.Unit))
+			s += fmt.Sprintf("; by the stage trace %s and %s", withError(*f.TraceB, 0, f.Unit), withError(*f.TraceA, 0, f.Unit))
 		}
 		all = append(all, s+".")
 	}

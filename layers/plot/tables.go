@@ -29,7 +29,7 @@ type head struct {
 type row struct {
 	Name  string
 	Cells []cell
-	Basis bool // what others are compared with
+	Basis bool // the other rows are compared with it
 }
 
 // cell is a value and its interval.
@@ -49,7 +49,7 @@ var groups = []struct {
 	{"work", "Work", []string{"parameters", "launches", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes"}},
 }
 
-// comparedMetrics are what the table of other lists of layers has.
+// comparedMetrics are the columns of the table of other lists of layers.
 var comparedMetrics = []string{"prefill time", "decode time", "host memory", "device memory", "energy", "bits per byte", "perplexity", "agreement", "KL divergence"}
 
 // metricTables has all metrics of the sweep, by depth.
@@ -75,7 +75,7 @@ func metricTables(r *layers.Result) []*table {
 	return slices.DeleteFunc(all, func(t *table) bool { return t == nil })
 }
 
-// metricTable has those of the metrics that any of the variants has; nil if none.
+// metricTable has a column for each metric that any of the variants has; nil if there is none.
 func metricTable(id, title string, variants []*layers.Variant, metrics []string) *table {
 	t := &table{ID: id, Title: title}
 	for _, v := range variants {
@@ -159,7 +159,7 @@ func whatIfTable(r *layers.Result) *table {
 	t := &table{ID: "whatif", Title: "Other lists of layers", Heads: []head{{Name: "layers"}, {Name: "run order", Text: true}}}
 	if len(sweep) > 0 {
 		variants = append([]*layers.Variant{sweep[len(sweep)-1]}, others...)
-		t.Hint = "The first row is the deepest of the sweep, for comparison."
+		t.Hint = "The first row is the deepest of the sweep, as the basis of comparison."
 	}
 	for i, v := range variants {
 		order := make([]string, len(v.Order))
@@ -197,7 +197,7 @@ func runs(order []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// fitRow is a coefficient of a fit, beside what the stage trace says.
+// fitRow is a coefficient of a fit, beside that of the stage trace.
 type fitRow struct {
 	Phase, Name, What, Unit string
 	Value, Error            string
@@ -250,7 +250,7 @@ func signed(v float64, decimals int) string {
 	return s
 }
 
-// residuals has those of all fits, by depth.
+// residuals is the table of the residuals of all fits, by depth.
 func residuals(r *layers.Result) *table {
 	t := &table{ID: "residuals", Title: "Residuals"}
 	at := map[int]bool{}
@@ -290,7 +290,7 @@ func residuals(r *layers.Result) *table {
 	return t
 }
 
-// predictionRow is a prediction, and what verified it.
+// predictionRow is a prediction, and the measurement that checks it.
 type predictionRow struct {
 	Layers, Metric, Unit, Value, Interval, Measured, Error, Inside string
 }

@@ -17,7 +17,7 @@ var names = []string{"time", "memory", "quality", "energy", "quality-time"}
 
 // Write writes the pictures of a result and its page into a directory that exists:
 // time, memory, quality, energy and quality-time, each as .png and .svg, and
-// layers.html. A figure without data is left out, and its files of an earlier result
+// layers.html. A figure without data is not written, and its files of an earlier result
 // are removed. Each file is replaced as a whole or not at all; the same result gives
 // the same bytes.
 func Write(ctx context.Context, dir string, r *layers.Result) error {
@@ -73,7 +73,7 @@ func Write(ctx context.Context, dir string, r *layers.Result) error {
 	return nil
 }
 
-// removeOld removes the picture of an earlier result, which would pass for one of this.
+// removeOld removes the picture of an earlier result, which could be mistaken for one of this.
 func removeOld(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {

@@ -20,7 +20,7 @@ type Attribution struct {
 	InPassOnly         int // kernels that lie in a pass, but in no step
 	Unattributed       int // kernels that wrote stamps, and belong to no step and no pass
 	Bounded            int // kernels that stand for a product of a library, whatever kernels that ran: see Event.Bounded
-	UnknownNodes       int // kernels of a graph whose node can not be followed to a step
+	UnknownNodes       int // kernels of a graph whose node cannot be followed to a step
 
 	StepsUnknown        int // steps of the host that none of the plans has, where there are plans
 	StepsWithoutWork    int // steps of the host that caused no work of the GPU
@@ -166,7 +166,7 @@ func (a *attributor) closed(stack []int, time int64) []int {
 	return stack
 }
 
-// contains tells whether a range that began no later than e also ends no earlier.
+// contains reports whether a range that began no later than e also ends no earlier.
 func (a *attributor) contains(at int, e *Event) bool {
 	r := &a.events[at]
 	return r.Open || !e.Open && r.End() >= e.End()
@@ -353,7 +353,7 @@ func (a *attributor) rest() {
 }
 
 // Project returns a step for each stream on which it had work, from the beginning
-// of the first to the end of the last piece: what lies over the kernels in a
+// of the first to the end of the last: what lies over the kernels in a
 // viewer. It returns none where the trace has such steps already. Events must be
 // attributed and in order.
 func Project(h *Header, events []Event) []Event {

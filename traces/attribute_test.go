@@ -90,7 +90,7 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// TestExamine: each count that is not zero is told, and a whole trace is trusted.
+// TestExamine: each count that is not zero is reported, and a whole trace is trusted.
 func TestExamine(t *testing.T) {
 	whole := traces.Attribution{Kernels: 9, Copies: 1, Calls: 10, Ranges: 3, Passes: 1, Steps: 2, InSteps: 9, GraphLaunches: 1}
 	if found := traces.Examine(&traces.Header{Clock: traces.Clock{Uncertainty: 30}}, whole); len(found) != 0 {

@@ -78,7 +78,7 @@ func Examine(h *Header, a Attribution) []Finding {
 	return found
 }
 
-// Misleads tells whether one of the findings does.
+// Misleads reports whether one of the findings does.
 func Misleads(found []Finding) bool {
 	return slices.ContainsFunc(found, func(f Finding) bool { return f.Misleads })
 }

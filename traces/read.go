@@ -51,7 +51,7 @@ func Read(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 		}
 		return readChrome(z)
 	case bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
-		return nil, nil, errors.New("the trace is an sqlite file, which can not be read as a stream; open it by name")
+		return nil, nil, errors.New("the trace is an sqlite file, which cannot be read as a stream; open it by name")
 	}
 	return readChrome(in)
 }
@@ -245,7 +245,7 @@ func (c *chrome) events(yield func(Event, error) bool) {
 	}
 }
 
-// mayEnd tells whether the file ends here. An array of events may lack its closing
+// mayEnd reports whether the file ends here. An array of events may lack its closing
 // bracket, and have a comma after the last event, as programs leave it that may end at
 // any time (Trace Event Format, "JSON Array Format").
 func (c *chrome) mayEnd() bool {

@@ -17,7 +17,7 @@ const Version = 2
 // tell passes and steps in an export of Nsight Systems.
 const Domain = "gpt2scope"
 
-// Kind is what an event tells of.
+// Kind is what an event is of.
 type Kind uint8
 
 // The kinds of events.
@@ -67,15 +67,15 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// IsGPU tells whether events of the kind are work of a device.
+// IsGPU reports whether events of the kind are work of a device.
 func (k Kind) IsGPU() bool {
 	return k == KindKernel || k == KindMemcpy || k == KindMemset || k == KindGraph
 }
 
-// IsCall tells whether events of the kind are API calls.
+// IsCall reports whether events of the kind are API calls.
 func (k Kind) IsCall() bool { return k == KindRuntime || k == KindDriver }
 
-// IsRange tells whether events of the kind contain others of their thread.
+// IsRange reports whether events of the kind contain others of their thread.
 func (k Kind) IsRange() bool { return k == KindRange || k == KindPass || k == KindStep || k == KindOp }
 
 // LaneKind is what a lane is of.
@@ -224,7 +224,7 @@ func (e *Event) SetFactsOfName() {
 	}
 }
 
-// IsLaunch tells whether the event is an API call that launches a kernel.
+// IsLaunch reports whether the event is an API call that launches a kernel.
 func (e *Event) IsLaunch() bool {
 	return e.Kind.IsCall() && (strings.Contains(e.Name, "LaunchKernel") || strings.Contains(e.Name, "LaunchCooperativeKernel"))
 }

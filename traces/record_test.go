@@ -402,8 +402,8 @@ func TestArray(t *testing.T) {
 		"[":                               {0, 1, ""},
 		"[" + event + "," + event[:20]:    {1, 0, "inside an event"},
 		"[" + event + "]]":                {1, 0, "follows the array"},
-		"[" + event + event:               {1, 0, "stands where"},
-		"[1, 2]":                          {0, 0, "stands where"},
+		"[" + event + event:               {1, 0, "expected"},
+		"[1, 2]":                          {0, 0, "expected"},
 	} {
 		h, got, err := read(t, strings.NewReader(text))
 		if len(got) != c.n || h.Recorder != traces.RecorderChrome || len(h.NotRecorded) != c.open || (err != nil) != (c.fact != "") {

@@ -53,7 +53,7 @@ func (s *scanner) failf(format string, args ...any) {
 	s.fail(fmt.Errorf("it is not valid JSON at byte %d: %s", s.offset(), fmt.Sprintf(format, args...)))
 }
 
-// fill reads more. It tells whether there is any.
+// fill reads more. It reports whether there is any.
 func (s *scanner) fill() bool {
 	if s.err != nil {
 		return false
@@ -133,11 +133,11 @@ func (s *scanner) want(c byte) {
 	case got == c:
 		s.next()
 	default:
-		s.failf("%q stands where %q should", got, c)
+		s.failf("expected %q, found %q", c, got)
 	}
 }
 
-// ok tells whether nothing went wrong so far.
+// ok reports whether nothing went wrong so far.
 func (s *scanner) ok() bool { return s.err == nil }
 
 // string reads a string. The bytes are good until the next call.

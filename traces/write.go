@@ -177,7 +177,7 @@ func (t *Writer) Write(e Event) error {
 	return t.err
 }
 
-// lane returns the tracks of a lane, and tells viewers of it when it is new. As
+// lane returns the tracks of a lane, and names it for viewers when it is new. As
 // Kineto has it, a device is a process whose number is the device's.
 func (t *Writer) lane(l Lane) *laneTracks {
 	if found := t.lanes[l]; found != nil {
@@ -282,7 +282,7 @@ func (t *Writer) place(lane *laneTracks, e *Event) (int64, error) {
 	return tr.tid, nil
 }
 
-// fit tells whether an event can stand on a track, and in how many others it
+// fit reports whether an event can stand on a track, and in how many others it
 // lies there.
 func (tr *track) fit(start, end int64) (depth int, fits bool) {
 	if start < tr.last {
@@ -295,7 +295,7 @@ func (tr *track) fit(start, end int64) (depth int, fits bool) {
 	return depth, depth == 0 || tr.open[depth-1].end >= end
 }
 
-// inStep tells whether the event's own step lies open on the track.
+// inStep reports whether the event's own step lies open on the track.
 func (tr *track) inStep(depth int, e *Event) bool {
 	for _, s := range tr.open[:depth] {
 		if s.isStep && s.tag == e.Step && s.parent == e.Parent {
@@ -314,7 +314,7 @@ func (t *Writer) meta(what string, pid, tid int64, key string, value []byte) {
 	}
 }
 
-// flow draws an arrow from each API call to each piece of work that it caused.
+// flow draws an arrow from each API call to the work that it caused.
 func (t *Writer) flow(e *Event, at place) {
 	if e.Correlation == 0 {
 		return

@@ -92,6 +92,7 @@ func known(is bool, c cell) cell {
 // alone, and one without a title is not.
 type column[R any] struct {
 	key, unit, title string
+	old              string // a key of earlier versions, for --sort
 	cell             func(*R) cell
 	left             bool // last, and aligned to the left
 }
@@ -107,7 +108,9 @@ func (c column[R]) header() string {
 // its heading, with or without its unit; -1 where none or several could be meant.
 func findColumn[R any](columns []column[R], name string) int {
 	name = strings.ToLower(strings.TrimSpace(name))
-	is := func(c column[R]) bool { return c.key != "" && (c.key == name || c.header() == name) }
+	is := func(c column[R]) bool {
+		return c.key != "" && (c.key == name || c.header() == name || c.old == name && name != "")
+	}
 	if i := slices.IndexFunc(columns, is); i >= 0 {
 		return i
 	}

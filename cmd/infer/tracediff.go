@@ -42,8 +42,8 @@ of its own. Shown are, as benchstat does it:
 
 Many stages are compared at once, and of 100 that did not change 5 would have
 p < 0.05 by chance. The verdict therefore takes p as Benjamini and Hochberg correct it
-for the number of rows: of the changes that it tells a share of at most --alpha is
-expected to be chance. '~' stands where the noise covers the change. Fewer than 4
+for the number of rows: of the changes that it reports a share of at most --alpha is
+expected to be chance. '~' is a change within the noise. Fewer than 4
 passes, or so few that no difference could be shown, have no verdict.
 
 The samples are the passes of one run each. What differs between runs (clocks,
@@ -59,7 +59,7 @@ recordings before believing it.`,
 	}
 	addFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
 		f.StringVar(&format, "format", "table", "`FORMAT`: table, csv or json")
-		f.Float64Var(&alpha, "alpha", 0.05, "accept that a share `P` of the changes told is chance;\nintervals hold with confidence 1 - P")
+		f.Float64Var(&alpha, "alpha", 0.05, "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
 	})
 	return c
 }
@@ -121,7 +121,7 @@ func traceDiff(a, b, format string, alpha float64, stdout io.Writer) error {
 func printDiff(w io.Writer, d *diff.Comparison) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(tw, "A us\t±\tB us\t±\tchange us\tchange\tshift, %g %%\tp\tn\t  \n", 100*(1-d.Alpha))
-	told, few := 0, 0
+	changed, few := 0, 0
 	for _, r := range d.Rows {
 		shift, change, between, p, n := "", "", "", "", ""
 		switch r.Verdict {
@@ -142,7 +142,7 @@ func printDiff(w io.Writer, d *diff.Comparison) {
 		}
 		switch r.Verdict {
 		case diff.Longer, diff.Shorter:
-			told++
+			changed++
 			change = string(r.Verdict)
 			if r.Percent != nil {
 				change = fmt.Sprintf("%+.1f %%", *r.Percent)
@@ -158,7 +158,7 @@ func printDiff(w io.Writer, d *diff.Comparison) {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s  %s\n", aMedian, aSpread, bMedian, bSpread, shift, change, between, p, n, r.Phase, r.Name)
 	}
 	tw.Flush()
-	fmt.Fprintf(w, "\n%s tested, %d changed", count(d.Tests, "row"), told)
+	fmt.Fprintf(w, "\n%s tested, %d changed", count(d.Tests, "row"), changed)
 	if d.Tests > 0 {
 		fmt.Fprintf(w, " (p corrected for their number, below %g)", d.Alpha)
 	}

@@ -37,13 +37,13 @@ func opColumns(t *tables.Table) []column[tables.OpRow] {
 		{key: "self_cuda_share", unit: "percent", title: "Self CUDA %", cell: func(r *row) cell { return share(r.SelfGPU, gpu) }},
 		{key: "cuda", unit: "ns", title: "CUDA total us", cell: func(r *row) cell { return nsCell(r.GPU) }},
 		{key: "cuda_avg", unit: "ns", title: "CUDA time avg us", cell: func(r *row) cell { return mean(r.GPU, r) }},
-		{key: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Pieces)) }},
+		{key: "kernels", old: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Kernels)) }},
 		{key: "calls", title: "# of Calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
 		{title: "  Name", left: true, cell: func(r *row) cell { return textCell(r.Name) }},
 	}
 	if t.Device < 0 {
 		for i, c := range columns {
-			if slices.Contains([]string{"self_cuda", "self_cuda_share", "cuda", "cuda_avg", "pieces"}, c.key) {
+			if slices.Contains([]string{"self_cuda", "self_cuda_share", "cuda", "cuda_avg", "kernels"}, c.key) {
 				columns[i].title = ""
 			}
 		}
@@ -65,7 +65,7 @@ func topOps(rows []tables.OpRow, n int) []tables.OpRow {
 	}
 	rest := tables.OpRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
 	for _, r := range rows[n:] {
-		rest.SelfCPU, rest.SelfGPU, rest.Calls, rest.Pieces = rest.SelfCPU+r.SelfCPU, rest.SelfGPU+r.SelfGPU, rest.Calls+r.Calls, rest.Pieces+r.Pieces
+		rest.SelfCPU, rest.SelfGPU, rest.Calls, rest.Kernels = rest.SelfCPU+r.SelfCPU, rest.SelfGPU+r.SelfGPU, rest.Calls+r.Calls, rest.Kernels+r.Kernels
 	}
 	// What lies in one another does not sum: the totals are those of the parts' own.
 	rest.CPU, rest.GPU = rest.SelfCPU, rest.SelfGPU
@@ -90,7 +90,7 @@ func launchRowColumns() []column[tables.LaunchRow] {
 	mean := func(ns int64, n int) cell { return floatNs(float64(ns) / float64(max(1, n))) }
 	return []column[row]{
 		{key: "calls", title: "calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
-		{key: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Pieces)) }},
+		{key: "kernels", old: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Kernels)) }},
 		{key: "api", unit: "ns", title: "API us", cell: func(r *row) cell { return nsCell(r.API) }},
 		{key: "api_mean", unit: "ns", title: "mean", cell: func(r *row) cell { return mean(r.API, r.Calls) }},
 		{key: "delay", unit: "ns", title: "queued us", cell: func(r *row) cell { return nsCell(r.Delay) }},
@@ -118,7 +118,7 @@ func launchColumns() []column[tables.Launch] {
 		{key: "api", unit: "ns", cell: func(r *row) cell { return nsCell(r.API) }},
 		{key: "delay", unit: "ns", cell: func(r *row) cell { return nsCell(r.Delay) }},
 		{key: "busy", unit: "ns", cell: func(r *row) cell { return nsCell(r.Busy) }},
-		{key: "pieces", cell: func(r *row) cell { return intCell(int64(r.Pieces)) }},
+		{key: "kernels", old: "pieces", cell: func(r *row) cell { return intCell(int64(r.Kernels)) }},
 		{key: "depth", cell: func(r *row) cell { return intCell(int64(r.Depth)) }},
 		{key: "starved", unit: "ns", cell: func(r *row) cell { return nsCell(r.Starved) }},
 	}
@@ -132,7 +132,7 @@ func topLaunches(rows []tables.LaunchRow, n int) []tables.LaunchRow {
 	rest := tables.LaunchRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
 	depth := 0.0
 	for _, r := range rows[n:] {
-		rest.Calls, rest.Pieces, rest.Starved = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Starved+r.Starved
+		rest.Calls, rest.Kernels, rest.Starved = rest.Calls+r.Calls, rest.Kernels+r.Kernels, rest.Starved+r.Starved
 		rest.API, rest.Delay, rest.Busy = rest.API+r.API, rest.Delay+r.Delay, rest.Busy+r.Busy
 		rest.MaxDelay, rest.MaxDepth = max(rest.MaxDelay, r.MaxDelay), max(rest.MaxDepth, r.MaxDepth)
 		depth += r.Depth * float64(r.Calls)

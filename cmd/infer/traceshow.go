@@ -239,7 +239,7 @@ func topRows(t *tables.Table, n int, sorted bool) {
 		floors := true
 		for _, i := range more {
 			r := &t.Rows[i]
-			rest.Calls, rest.Pieces, rest.Launches, rest.Bounded = rest.Calls+r.Calls, rest.Pieces+r.Pieces, rest.Launches+r.Launches, rest.Bounded+r.Bounded
+			rest.Calls, rest.Kernels, rest.Launches, rest.Bounded = rest.Calls+r.Calls, rest.Kernels+r.Kernels, rest.Launches+r.Launches, rest.Bounded+r.Bounded
 			rest.Host, rest.Busy, rest.Exclusive = rest.Host+r.Host, rest.Busy+r.Busy, rest.Exclusive+r.Exclusive
 			rest.FLOPs, rest.Bytes, rest.Floor = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes, rest.Floor+r.Floor
 			if r.Max > 0 {
@@ -291,7 +291,7 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 		{key: "name", cell: func(r *row) cell { return textCell(r.Name) }},
 		{key: "op", cell: func(r *row) cell { return textCell(r.Op) }},
 		{key: "calls", title: "calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
-		{key: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Pieces)) }},
+		{key: "kernels", old: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Kernels)) }},
 		{key: "host", unit: "ns", title: "host us", cell: func(r *row) cell {
 			c := nsCell(r.Host)
 			if r.Host == 0 {
@@ -301,7 +301,7 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 		}},
 		{key: "busy", unit: "ns", title: "GPU us", cell: func(r *row) cell {
 			c := nsCell(r.Busy)
-			if !isWork(r) && r.Pieces == 0 {
+			if !isWork(r) && r.Kernels == 0 {
 				c.text = ""
 			}
 			return c
@@ -373,7 +373,7 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 	}
 	switch {
 	case byKernel:
-		hide("pieces", "host", "flops", "bytes", "gb_per_s", "tflop_per_s", "floor", "of_floor", "launches")
+		hide("kernels", "host", "flops", "bytes", "gb_per_s", "tflop_per_s", "floor", "of_floor", "launches")
 		title("calls", "count")
 		title("median", "median us")
 		title("min", "min us")
@@ -389,7 +389,7 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 		title("tail", "tail %")
 	case t.Device < 0:
 		hide("host", "launches")
-		title("pieces", "events")
+		title("kernels", "events")
 		title("busy", "threads us")
 		title("imbalance", "imbalance")
 	}
@@ -423,12 +423,12 @@ func rowName(t *tables.Table, r *tables.Row) string {
 	}
 	switch {
 	case r.Bounded == 0:
-	case r.Bounded == r.Pieces:
+	case r.Bounded == r.Kernels:
 		name += "  (bounded by its neighbours)"
 	case r.Bounded == 1:
-		name += fmt.Sprintf("  (1 of %d kernels is bounded by its neighbours)", r.Pieces)
+		name += fmt.Sprintf("  (1 of %d kernels is bounded by its neighbours)", r.Kernels)
 	default:
-		name += fmt.Sprintf("  (%d of %d kernels are bounded by their neighbours)", r.Bounded, r.Pieces)
+		name += fmt.Sprintf("  (%d of %d kernels are bounded by their neighbours)", r.Bounded, r.Kernels)
 	}
 	return name
 }

@@ -231,10 +231,10 @@ func TestTraceShowOwn(t *testing.T) {
 func TestRowName(t *testing.T) {
 	table := &tables.Table{By: tables.ByStage}
 	for want, r := range map[string]tables.Row{
-		"prefill  ln_f": {Kind: tables.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2},
-		"prefill  ln_f  (bounded by its neighbours)":             {Kind: tables.RowWork, Phase: "prefill", Name: "ln_f", Pieces: 2, Bounded: 2},
-		"ln_f  (1 of 2 kernels is bounded by its neighbours)":    {Kind: tables.RowWork, Name: "ln_f", Pieces: 2, Bounded: 1},
-		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: tables.RowWork, Name: "ln_f", Pieces: 3, Bounded: 2},
+		"prefill  ln_f": {Kind: tables.RowWork, Phase: "prefill", Name: "ln_f", Kernels: 2},
+		"prefill  ln_f  (bounded by its neighbours)":             {Kind: tables.RowWork, Phase: "prefill", Name: "ln_f", Kernels: 2, Bounded: 2},
+		"ln_f  (1 of 2 kernels is bounded by its neighbours)":    {Kind: tables.RowWork, Name: "ln_f", Kernels: 2, Bounded: 1},
+		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: tables.RowWork, Name: "ln_f", Kernels: 3, Bounded: 2},
 		"decode step  idle: host late":                           {Kind: tables.RowIdle, Phase: "decode step", Name: tables.IdleHost},
 	} {
 		if got := rowName(table, &r); got != want {
@@ -281,8 +281,8 @@ func TestTraceShowSort(t *testing.T) {
 		gpu              bool
 		by, heading, key string
 	}{
-		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "% OF FLOOR", "of_floor"}, {true, "stage", "Kernels", "pieces"}, {true, "stage", "gpu", "busy"},
-		{false, "stage", "threads us", "busy"}, {false, "layer", "threads", "busy"}, {false, "stage", "events", "pieces"},
+		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "% OF FLOOR", "of_floor"}, {true, "stage", "Kernels", "kernels"}, {true, "stage", "pieces", "kernels"}, {true, "stage", "gpu", "busy"},
+		{false, "stage", "threads us", "busy"}, {false, "layer", "threads", "busy"}, {false, "stage", "events", "kernels"},
 		{true, "kernel", "limited by", "limit"}, {true, "kernel", "shared", "shared"}, {true, "launch", "queued US", "delay"}, {true, "launch", "queued", "delay"},
 		{true, "op", "self cpu", "self_cpu"}, {true, "op", "# of calls", "calls"}, {true, "op", "Self CPU %", "self_cpu_share"},
 	} {

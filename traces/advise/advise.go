@@ -77,14 +77,14 @@ func Rules() []string {
 type advisor struct {
 	*window.Window
 	*Advice
-	table  *tables.Table
-	pieces []piece           // work in the table's time
-	idle   []window.Interval // in order, apart
-	rule   string            // the one that looks for a bottleneck now
+	table   *tables.Table
+	counted []counted         // work in the table's time
+	idle    []window.Interval // in order, apart
+	rule    string            // the one that looks for a bottleneck now
 }
 
-// piece is a piece of work and the part of the wall time that is its own.
-type piece struct {
+// counted is an event of the work and the part of the wall time that is its own.
+type counted struct {
 	*traces.Event
 	own int64 // ns
 }
@@ -97,7 +97,7 @@ type piece struct {
 // (occupancy), stages far from their floor (floor), and warm-up that is counted in
 // (warm-up); on the CPU threads out of balance (imbalance), steps that few threads
 // run (few-threads), the time in which threads meet (barriers) and that between
-// passes (between-passes). Each tells the most that it could gain. The gains overlap:
+// passes (between-passes). Each gives the most that it could gain. The gains overlap:
 // they do not add up. device is as in [tables.Summarize].
 func Find(t *traces.Trace, device int32) (*Advice, error) {
 	table, err := tables.SummarizeAny(t, device)
@@ -106,7 +106,7 @@ func Find(t *traces.Trace, device int32) (*Advice, error) {
 	}
 	a := &advisor{Window: table.Window, Advice: &Advice{Device: table.Device, Wall: table.Wall}, table: table}
 	rest := a.Sweep(table.Time, func(e, _ *traces.Event, gap, own window.Interval) {
-		a.pieces = append(a.pieces, piece{e, own.Length()})
+		a.counted = append(a.counted, counted{e, own.Length()})
 		if gap.Length() > 0 {
 			a.idle = append(a.idle, gap)
 		}
@@ -166,10 +166,10 @@ func (a *advisor) idleOf(cause string) (ns int64, gaps int, rows []string) {
 	return ns, gaps, where.rows("gap")
 }
 
-// during returns the intervals of the pieces of a kind within the window.
+// during returns the intervals of the work of a kind within the window.
 func (a *advisor) during(kinds ...traces.Kind) []window.Interval {
 	var list []window.Interval
-	for _, p := range a.pieces {
+	for _, p := range a.counted {
 		if slices.Contains(kinds, p.Kind) {
 			list = append(list, window.Interval{From: max(p.Time, a.table.Time.From), To: min(p.End(), a.table.Time.To)})
 		}
@@ -186,12 +186,12 @@ func outside(list, other []window.Interval) int64 {
 	return sum
 }
 
-// inWindow tells whether an event reaches into the time that the advice is of.
+// inWindow reports whether an event reaches into the time that the advice is of.
 func (a *advisor) inWindow(e *traces.Event) bool {
 	return e.End() > a.table.Time.From && e.Time < a.table.Time.To
 }
 
-// where names the step of a piece of work; a step that several layers have, once.
+// where names the step of an event of the work; a step that several layers have, once.
 func (a *advisor) where(e *traces.Event) string {
 	step, ok := a.Header.Step(e)
 	if !ok {

@@ -135,7 +135,7 @@ func TestAdvise(t *testing.T) {
 		facts   []string // in the sentence, the rows and what to try
 		without *traces.Trace
 	}{
-		{"copies", gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 50_000)...), 500_000, []string{"0.500 ms, longer than the kernels with 0.220 ms", "Memcpy HtoD (Pinned -> Device): 0.500 ms in 10 pieces"},
+		{"copies", gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 50_000)...), 500_000, []string{"0.500 ms, longer than the kernels with 0.220 ms", "Memcpy HtoD (Pinned -> Device): 0.500 ms in 10 events"},
 			gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 20_000)...)},
 		{"pageable", gpu(two(), nil, inTen("Memcpy HtoD (Pageable -> Device)", 10_000)...), 100_000, []string{"10 copies use memory that is pageable", "page-locked"},
 			gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 10_000)...)},
@@ -213,7 +213,7 @@ func TestAdviseQuiet(t *testing.T) {
 	}
 }
 
-// TestAdviseNotes: what can not be judged is said, and an incomplete trace has no
+// TestAdviseNotes: what cannot be judged is said, and an incomplete trace has no
 // shares.
 func TestAdviseNotes(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)

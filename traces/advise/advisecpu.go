@@ -37,7 +37,7 @@ func (r *stepRun) mean() int64 {
 func (a *advisor) stepRuns() (runs []*stepRun, threads int) {
 	index := map[stepRunKey]*stepRun{}
 	lanes := map[traces.Lane]bool{}
-	for _, p := range a.pieces {
+	for _, p := range a.counted {
 		pass := a.PassOf(p.Event)
 		if pass == nil || p.Step < 0 {
 			continue
@@ -56,7 +56,7 @@ func (a *advisor) stepRuns() (runs []*stepRun, threads int) {
 	return runs, len(lanes)
 }
 
-// imbalanceRule tells of steps whose threads take different times: the others wait
+// imbalanceRule reports steps whose threads take different times: the others wait
 // for the slowest. Bound: what the slowest takes beyond the mean.
 func imbalanceRule(a *advisor) {
 	runs, threads := a.stepRuns()
@@ -76,11 +76,11 @@ func imbalanceRule(a *advisor) {
 	if sum == 0 {
 		return
 	}
-	a.hint(gain, rows.rows("run"), "divide the work into more and smaller pieces that threads take as they come, use as many threads as there are free cores, and look for other work on them",
+	a.hint(gain, rows.rows("run"), "divide the work into more and smaller parts that threads take as they come, use as many threads as there are free cores, and look for other work on them",
 		"The slowest thread of a step takes %.2f times the mean of its threads: %s ms of %s ms are waiting for it.", float64(slowest)/float64(sum), inMS(gain), inMS(slowest))
 }
 
-// fewThreadsRule tells of steps that fewer threads run than there are. Bound: the
+// fewThreadsRule reports steps that fewer threads run than there are. Bound: the
 // share of their time that the threads without work are of all.
 func fewThreadsRule(a *advisor) {
 	runs, threads := a.stepRuns()
@@ -100,7 +100,7 @@ func fewThreadsRule(a *advisor) {
 		"Of %d threads fewer have work in %s, which take %s ms.", threads, numberOf(n, "step run"), inMS(time))
 }
 
-// barriersRule tells of the time between steps of a pass, in which the threads meet.
+// barriersRule reports the time between steps of a pass, in which the threads meet.
 // Bound: that time.
 func barriersRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleThreads)
@@ -108,7 +108,7 @@ func barriersRule(a *advisor) {
 		"Between steps of a pass no thread works for %s ms in %s, in which the threads meet.", inMS(ns), numberOf(gaps, "gap"))
 }
 
-// betweenRule tells of the other time in which no step runs: sampling, output, the
+// betweenRule reports the other time in which no step runs: sampling, output, the
 // program around the passes. Bound: that time.
 func betweenRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleHost)

@@ -21,7 +21,7 @@ const (
 	slowLaunchNS = 5e4 // and at least so long: loading a module takes hundreds of us
 )
 
-// copiesRule tells of copies and sets that take longer than the kernels. Bound: the
+// copiesRule reports copies and sets that take longer than the kernels. Bound: the
 // time in which they run beside no kernel.
 func copiesRule(a *advisor) {
 	copies, kernels := a.during(traces.KindMemcpy, traces.KindMemset), a.during(traces.KindKernel, traces.KindGraph)
@@ -30,23 +30,23 @@ func copiesRule(a *advisor) {
 		return
 	}
 	rows := newTally()
-	for _, p := range a.pieces {
+	for _, p := range a.counted {
 		if p.Kind == traces.KindMemcpy || p.Kind == traces.KindMemset {
 			rows.add(p.Name, p.Duration, p.Duration, 1)
 		}
 	}
 	alone := outside(copies, kernels)
-	a.hint(alone, rows.rows("piece"), "keep the data on the GPU, copy less, and overlap what is left with kernels on a stream of its own",
+	a.hint(alone, rows.rows("event"), "keep the data on the GPU, copy less, and overlap what is left with kernels on a stream of its own",
 		"Copies and sets take %s ms, longer than the kernels with %s ms; %s ms of them run beside no kernel.", inMS(long), inMS(short), inMS(alone))
 }
 
-// pageableRule tells of copies from and to pageable memory, which the driver stages
+// pageableRule reports copies from and to pageable memory, which the driver stages
 // through a buffer of its own while the host waits. Bound: the time in which they run
 // beside no kernel.
 func pageableRule(a *advisor) {
 	var list []window.Interval
-	rows, n, untold := newTally(), 0, 0
-	for _, p := range a.pieces {
+	rows, n, unknown := newTally(), 0, 0
+	for _, p := range a.counted {
 		switch {
 		case p.Kind != traces.KindMemcpy:
 		case strings.Contains(p.Name, "Pageable"):
@@ -54,11 +54,11 @@ func pageableRule(a *advisor) {
 			list = append(list, window.Interval{From: p.Time, To: min(p.End(), a.table.Time.To)})
 			rows.add(p.Name, p.Duration, p.Duration, 1)
 		case !strings.Contains(p.Name, "->"):
-			untold++
+			unknown++
 		}
 	}
-	if untold > 0 {
-		a.note("pageable: %s, of which the source does not tell the kind of memory", numberOf(untold, "copy or set"))
+	if unknown > 0 {
+		a.note("pageable: %s, whose kind of memory the source does not report", numberOf(unknown, "copy or set"))
 	}
 	list = window.Union(list)
 	alone := outside(list, a.during(traces.KindKernel, traces.KindGraph))
@@ -77,23 +77,23 @@ func verb(n int, one, many string) string {
 // numberOf writes a number of things.
 func numberOf(n int, thing string) string { return verb(n, thing, thing+"s") }
 
-// graphs tells whether the work came by graphs.
+// graphs reports whether the work came by graphs.
 func (a *advisor) graphs() bool {
-	return slices.ContainsFunc(a.pieces, func(p piece) bool { return p.Node != 0 || p.Kind == traces.KindGraph })
+	return slices.ContainsFunc(a.counted, func(p counted) bool { return p.Node != 0 || p.Kind == traces.KindGraph })
 }
 
-// hostLateRule tells of idle time in which the host had not called for the next
-// piece of work. Bound: that time.
+// hostLateRule reports idle time in which the host had not launched the next
+// work. Bound: that time.
 func hostLateRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleHost)
 	try := "launch further ahead of the GPU, and take work of the host out of the pass; a CUDA graph replaces the launches of a pass by one"
 	if a.graphs() {
 		try = "launch the next graph before the one before has ended, and take work of the host out from between them"
 	}
-	a.hint(ns, rows, try, "The GPU is idle for %s ms in %s because the host has not launched the next piece of work.", inMS(ns), numberOf(gaps, "gap"))
+	a.hint(ns, rows, try, "The GPU is idle for %s ms in %s because the host has not launched the next work.", inMS(ns), numberOf(gaps, "gap"))
 }
 
-// launchLatencyRule tells of idle time between the call of a launch and the beginning
+// launchLatencyRule reports idle time between the call of a launch and the beginning
 // of what it launched. Bound: that time.
 func launchLatencyRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleLaunch)
@@ -104,7 +104,7 @@ func launchLatencyRule(a *advisor) {
 	a.hint(ns, rows, try, "The GPU is idle for %s ms in %s between a launch and its beginning.", inMS(ns), numberOf(gaps, "gap"))
 }
 
-// syncRule tells of gaps that began while the host waited for the GPU: nothing was
+// syncRule reports gaps that began while the host waited for the GPU: nothing was
 // queued, and the next launch came after the wait. One wait, at the end of a run, is
 // no loop. Bound: those gaps.
 func syncRule(a *advisor) {
@@ -141,7 +141,7 @@ func syncRule(a *advisor) {
 		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work.", n, inMS(sum))
 }
 
-// dependencyRule tells of gaps between pieces of work of which the later one was
+// dependencyRule reports gaps between work of which the later one was
 // queued already. Bound: those gaps.
 func dependencyRule(a *advisor) {
 	ns, gaps, _ := a.idleOf(tables.IdleDependency)
@@ -155,7 +155,7 @@ func dependencyRule(a *advisor) {
 		}
 	}
 	last := map[traces.Lane]int64{}
-	for _, p := range a.pieces {
+	for _, p := range a.counted {
 		if p.Kind != traces.KindKernel {
 			continue
 		}
@@ -174,9 +174,9 @@ func dependencyRule(a *advisor) {
 
 // kernels calls each with the kernels whose launch shape is known, and notes where
 // there are others.
-func (a *advisor) kernels(each func(p piece, s tables.Shape)) {
+func (a *advisor) kernels(each func(p counted, s tables.Shape)) {
 	unknown := 0
-	for _, p := range a.pieces {
+	for _, p := range a.counted {
 		if p.Kind != traces.KindKernel {
 			continue
 		}
@@ -218,7 +218,7 @@ func (a *advisor) keyOf(e *traces.Event) stageKey {
 	return stageKey{a.Header.PhaseOf(e), step.Name}
 }
 
-// smallGridRule tells of kernels with fewer blocks than the device has SMs. Bound:
+// smallGridRule reports kernels with fewer blocks than the device has SMs. Bound:
 // the share of their time that the empty SMs are of all, were the work spread evenly;
 // at most what is above the floor.
 func smallGridRule(a *advisor) {
@@ -229,7 +229,7 @@ func smallGridRule(a *advisor) {
 	}
 	rows, gains := newTally(), map[stageKey]int64{}
 	n, time := 0, int64(0)
-	a.kernels(func(p piece, s tables.Shape) {
+	a.kernels(func(p counted, s tables.Shape) {
 		if s.Blocks() >= sms {
 			return
 		}
@@ -243,7 +243,7 @@ func smallGridRule(a *advisor) {
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", verb(n, "kernel has", "kernels have"), sms, inMS(time))
 }
 
-// occupancyRule tells of kernels that fill all SMs, but of which an SM holds few warps
+// occupancyRule reports kernels that fill all SMs, but of which an SM holds few warps
 // at once. Bound: by Little's law throughput grows at most with the warps in flight, so
 // that of the time the share of the missing warps could go; at most what is above the floor.
 func occupancyRule(a *advisor) {
@@ -251,7 +251,7 @@ func occupancyRule(a *advisor) {
 	rows, gains := newTally(), map[stageKey]int64{}
 	n, time, known := 0, int64(0), 0
 	limits := map[string]bool{}
-	a.kernels(func(p piece, s tables.Shape) {
+	a.kernels(func(p counted, s tables.Shape) {
 		o, ok := tables.OccupancyOf(device, &s)
 		if !ok {
 			return
@@ -285,7 +285,7 @@ func occupancyRule(a *advisor) {
 		"%s a theoretical occupancy below %d %%, in %s ms.", verb(n, "kernel has", "kernels have"), lowOccupancy, inMS(time))
 }
 
-// floorRule tells of stages that take more than twice the least time by what the
+// floorRule reports stages that take more than twice the least time by what the
 // device was measured to do. Bound: what is above the floor.
 func floorRule(a *advisor) {
 	rows := newTally()
@@ -319,7 +319,7 @@ func floorRule(a *advisor) {
 		"%s more than %d times the floor: %s ms, of which the floor is %s ms.", verb(n, "stage takes", "stages take"), farFromFloor, inMS(time), inMS(time-gain))
 }
 
-// warmUpRule tells of a first pass that took much longer than those after it, and of
+// warmUpRule reports a first pass that took much longer than those after it, and of
 // API calls that load modules in the time that is counted. Bound: what the first passes
 // took beyond the median, and the idle time within such calls elsewhere.
 func warmUpRule(a *advisor) {

@@ -25,7 +25,7 @@ const (
 	OnlyInB  Verdict = "only in B"
 )
 
-// ChangeKind tells the rows of a comparison apart.
+// ChangeKind distinguishes the rows of a comparison.
 type ChangeKind string
 
 // The kinds of rows. Of each pass, the idle time, the steps and the other work make
@@ -71,7 +71,7 @@ type Comparison struct {
 	Alpha float64 `json:"alpha"`
 	Tests int     `json:"tests"` // comparisons that were made, of those that could be
 
-	// Notes says in sentences why the traces can not be compared fairly.
+	// Notes says in sentences why the traces cannot be compared fairly.
 	Notes []string `json:"notes"`
 	Rows  []Change `json:"rows"`
 }
@@ -100,7 +100,7 @@ type Comparison struct {
 // not reject, so that it lies off zero where p is below alpha (but for ties, of which
 // it takes no account, and the correction of p). Many rows are compared at once, and
 // of a hundred with no change five would have p < 0.05: verdicts are made by p after
-// the correction of Benjamini and Hochberg, so that of the changes that are told a
+// the correction of Benjamini and Hochberg, so that of the changes that are reported a
 // share of at most alpha is expected to be chance. Where a sample has fewer than four
 // values, or the test could not show a difference however large, there is no verdict.
 //
@@ -259,7 +259,7 @@ func (r *Change) lower() bool {
 	return r.Shift < 0
 }
 
-// unfair says why two traces can not be compared fairly.
+// unfair says why two traces cannot be compared fairly.
 func unfair(a, b side) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -278,7 +278,7 @@ func unfair(a, b side) []string {
 			}
 		}
 		if _, _, lost := x.p.stepTimes(); lost > 0 {
-			add("%s has work of steps (%d pieces) whose pass it does not tell, and which is left out", x.name, lost)
+			add("%s has work of steps (%d kernels) whose pass is not recorded; it is not compared", x.name, lost)
 		}
 	}
 	if x, y := a.Header.Recorder, b.Header.Recorder; x != y {
@@ -445,7 +445,7 @@ func (p side) overhead(phase string) (percent float64, ok bool) {
 type stepKey struct{ phase, name string }
 
 // stepTimes returns, for each step, the times that were its own in each pass that
-// ran it, as [window.Window.Sweep] divides them; and how many pieces of work of a step the source
+// ran it, as [window.Window.Sweep] divides them; and how many kernels of a step the source
 // gives no pass. Steps come in the order of the plans.
 func (p side) stepTimes() (order []stepKey, times map[stepKey][]int64, lost int) {
 	if len(p.Passes) == 0 {

@@ -24,7 +24,7 @@ func rowOf(t *testing.T, c *Comparison, name string) Change {
 	return c.Rows[i]
 }
 
-// TestDiff: a change is told, noise is not, and what only one has is named.
+// TestDiff: a change is reported, noise is not, and what only one has is named.
 func TestDiff(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	noise := func(base int64) func(int, int) int64 {
@@ -46,10 +46,10 @@ func TestDiff(t *testing.T) {
 	}
 	same, more, only := rowOf(t, c, "wte+wpe"), rowOf(t, c, "h.0.mlp.c_fc"), rowOf(t, c, "h.1.mlp.c_fc")
 	if same.Verdict != NoChange || same.A.N != 30 || same.B.N != 40 || *same.Low > 0 || *same.High < 0 {
-		t.Errorf("noise is told as %+v", same)
+		t.Errorf("noise is reported as %+v", same)
 	}
 	if more.Verdict != Longer || more.Shift < 400 || more.Shift > 600 || *more.Low > 500 || *more.High < 500 || *more.Low < 350 || *more.Adjusted < *more.P || *more.Percent < 19 || *more.Percent > 29 {
-		t.Errorf("500 ns more are told as %+v", more)
+		t.Errorf("500 ns more are reported as %+v", more)
 	}
 	if only.Verdict != OnlyInB || only.A != nil || only.B.N != 40 || only.P != nil {
 		t.Errorf("a step of B alone: %+v", only)
@@ -87,7 +87,7 @@ func TestDiff(t *testing.T) {
 		t.Errorf("compared with itself: %q", c.Notes)
 	}
 
-	// Three passes say nothing, and a test that can not reject is not made.
+	// Three passes say nothing, and a test that cannot reject is not made.
 	few := fixtures.Trace(ha, fixtures.Passes(ha, 0, 3, noise(9000), nil)...)
 	c, err = Compare(a, few, 0.05)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestDiffChance: of recordings of the same thing, hardly any change is told. The
+// TestDiffChance: of recordings of the same thing, hardly any change is reported. The
 // rows are a hundred, so that about five have p < 0.05 in each.
 func TestDiffChance(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
@@ -116,7 +116,7 @@ func TestDiffChance(t *testing.T) {
 	}
 	h := fixtures.Plan(names...)
 	noise := func(int, int) int64 { return 1000 + r.Int64N(1000) }
-	told, raw := 0, 0
+	changed, raw := 0, 0
 	const pairs = 10
 	for range pairs {
 		c, err := Compare(fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), 0.05)
@@ -128,12 +128,12 @@ func TestDiffChance(t *testing.T) {
 				raw++
 			}
 			if r.Verdict != NoChange {
-				told++
+				changed++
 			}
 		}
 	}
-	if told > 3 {
-		t.Errorf("%d changes are told where there are none", told)
+	if changed > 3 {
+		t.Errorf("%d changes are reported where there are none", changed)
 	}
 	if raw < 20 || raw > 90 {
 		t.Errorf("%d of %d have p < 0.05, not about one in twenty", raw, 102*pairs)
@@ -329,7 +329,7 @@ func TestUnfair(t *testing.T) {
 		}
 	}
 	if n := strings.Count(text, "mode differs"); n != 1 {
-		t.Errorf("the mode is told %d times:\n%s", n, text)
+		t.Errorf("the mode is named %d times:\n%s", n, text)
 	}
 
 	// What recording cost is compared only where both measured it, on enough passes.

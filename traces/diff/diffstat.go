@@ -39,7 +39,7 @@ func benchSample(values []int64, alpha float64) *benchmath.Sample {
 	return benchmath.NewSample(list, &benchmath.Thresholds{CompareAlpha: alpha})
 }
 
-// finite returns nil for what JSON can not say.
+// finite returns nil for what JSON cannot say.
 func finite(x float64) *float64 {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return nil
@@ -47,7 +47,7 @@ func finite(x float64) *float64 {
 	return &x
 }
 
-// enough tells whether samples of such sizes can show a difference at all: whether
+// enough reports whether samples of such sizes can show a difference at all: whether
 // the least p that the U test has for them, 2 / C(n+m, n), is below alpha.
 func enough(n, m int, alpha float64) bool {
 	if n < fewest || m < fewest {

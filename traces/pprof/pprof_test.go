@@ -98,8 +98,8 @@ func TestProfile(t *testing.T) {
 				continue
 			}
 			n++
-			if sums[k] != r.Exclusive || r.Kind == tables.RowWork && counts[k] != int64(r.Pieces) {
-				t.Errorf("%s: %v has %d ns in %d, in the table %d in %d", path, k, sums[k], counts[k], r.Exclusive, r.Pieces)
+			if sums[k] != r.Exclusive || r.Kind == tables.RowWork && counts[k] != int64(r.Kernels) {
+				t.Errorf("%s: %v has %d ns in %d, in the table %d in %d", path, k, sums[k], counts[k], r.Exclusive, r.Kernels)
 			}
 		}
 		if n < 16 {

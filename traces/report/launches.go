@@ -54,14 +54,6 @@ func newQueue(table *tables.Table) *queue {
 	return q
 }
 
-// quantile returns the value below which a part of sorted ones lies.
-func quantile(sorted []int64, part float64) int64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[int(part*float64(len(sorted)-1)+0.5)]
-}
-
 // queueJSON is what the script draws. Numbers are as in columns: of launches the time
 // at which the work began, after that of the launch before, the queueing
 // delay, and the index of the call's name; of the depth the time after the change

@@ -81,7 +81,7 @@ func TestNumbers(t *testing.T) {
 				equal("Time µs", float64(r.Exclusive)/1e3, 3, true)
 				equal("% of wall", share, 2, true)
 				equal("Calls", float64(r.Calls), 0, r.Calls > 0)
-				equal("Kernels", float64(r.Pieces), 0, r.Pieces > 0)
+				equal("Kernels", float64(r.Kernels), 0, r.Kernels > 0)
 				equal("Host µs", float64(r.Host)/1e3, 3, r.Host > 0)
 				equal("Busy µs", float64(r.Busy)/1e3, 3, work)
 				equal("GB/s", float64(r.Bytes)/float64(max(1, r.Exclusive)), 1, r.Bytes > 0)
@@ -177,14 +177,14 @@ func TestStage(t *testing.T) {
 			b.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#stage-table tr[data-row="%d"] button`, i))))
 			foot := eval[[]string](b, `[...document.querySelectorAll("#kernel-table tfoot tr > *")].map((c) => c.textContent)`)
 			names := eval[int](b, `document.querySelectorAll("#kernel-table tbody tr").length`)
-			if len(foot) < 3 || foot[1] != thousands(int64(r.Pieces)) || foot[2] != micros(r.Busy) || names < 1 {
-				t.Errorf("of %s %s: %d names, in all %v, not %d and %s", r.Phase, r.Name, names, foot, r.Pieces, micros(r.Busy))
+			if len(foot) < 3 || foot[1] != thousands(int64(r.Kernels)) || foot[2] != micros(r.Busy) || names < 1 {
+				t.Errorf("of %s %s: %d names, in all %v, not %d and %s", r.Phase, r.Name, names, foot, r.Kernels, micros(r.Busy))
 			}
 			if of := eval[string](b, `document.getElementById("kernels-of").textContent`); !strings.Contains(of, r.Name) || !strings.Contains(of, micros(r.Exclusive)) {
 				t.Errorf("the list is said to be of %q, not of %s", of, r.Name)
 			}
-			if n := eval[int](b, `gpt2scope.highlighted()`); n < r.Pieces {
-				t.Errorf("of %s %d events are highlighted, less than its %d kernels", r.Name, n, r.Pieces)
+			if n := eval[int](b, `gpt2scope.highlighted()`); n < r.Kernels {
+				t.Errorf("of %s %d events are highlighted, less than its %d kernels", r.Name, n, r.Kernels)
 			}
 			if s := eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.row`); s != strconv.Itoa(i) {
 				t.Errorf("row %s is shown as selected, not %d", s, i)

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -41,22 +42,22 @@ type page struct {
 	Hash      string
 	Data      template.JS
 
-	Sentence string
-	Table    *tables.Table
-	ByStage  bool
-	Before   string
-	Wall     string
-	Sum      string
-	SumShare string
-	Withheld bool
-	Trusted  []string // findings that do not mislead
-	Misleads []string
-	Stages   []stage
-	Segments []segment
-	Idle     []stage
-	Pieces   string
-	Costs    bool // FLOPs and bytes of a stage are known
-	Floors   bool // and ceilings
+	Sentence  string
+	Table     *tables.Table
+	ByStage   bool
+	Before    string
+	Wall      string
+	Sum       string
+	SumShare  string
+	Withheld  bool
+	Trusted   []string // findings that do not mislead
+	Misleads  []string
+	Stages    []stage
+	Segments  []segment
+	Idle      []stage
+	WorkTitle string
+	Costs     bool // FLOPs and bytes of a stage are known
+	Floors    bool // and ceilings
 
 	Roofline string // why there is none, or what it lacks
 	HasRoof  bool
@@ -171,14 +172,14 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	line := newTimeline(t, table)
 	d := &data{timeline: line, Rows: []rowJSON{}, Roofline: newRoofline(table, c), Device: table.Device}
 	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table), Table: table, ByStage: table.By == tables.ByStage,
-		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", Pieces: "Kernels",
+		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", WorkTitle: "Kernels",
 		Floors: c.known(), Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
 		Events: thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
 	}
 	if table.Device < 0 {
-		p.Pieces = "Events"
+		p.WorkTitle = "Events"
 	}
 	var sum tables.Row
 	for i, s := range rows {
@@ -283,17 +284,17 @@ func (p *page) queue(q *queue, line *timeline, d *data, h *traces.Header) {
 		}
 		return
 	}
-	pieces, early := 0, 0
+	kernels, early := 0, 0
 	for _, l := range q.launches {
-		pieces += len(l.Ends)
+		kernels += len(l.Ends)
 		if l.First.Time < l.Call.End() {
 			early++
 		}
 	}
 	p.Summary = []fact{
-		{"launches", fmt.Sprintf("%s, of %s", thousands(int64(len(q.launches))), count(pieces, "kernel, copy or set", "kernels, copies and sets"))},
-		{"API time", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(quantile(q.times, 0.5)), duration(quantile(q.times, 0.9)), duration(quantile(q.times, 1)))},
-		{"queueing delay", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(quantile(q.delays, 0.5)), duration(quantile(q.delays, 0.9)), duration(quantile(q.delays, 1)))},
+		{"launches", fmt.Sprintf("%s, of %s", thousands(int64(len(q.launches))), count(kernels, "kernel, copy or set", "kernels, copies and sets"))},
+		{"API time", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(stats.Quantile(q.times, 0.5)), duration(stats.Quantile(q.times, 0.9)), duration(stats.Quantile(q.times, 1)))},
+		{"queueing delay", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(stats.Quantile(q.delays, 0.5)), duration(stats.Quantile(q.delays, 0.9)), duration(stats.Quantile(q.delays, 1)))},
 		{"begun before the call returned", thousands(int64(early))},
 		{"deepest queue", count(q.deepest, "kernel, copy or set", "kernels, copies and sets")},
 		{"nothing queued, nothing running", fmt.Sprintf("%s of %s", duration(q.starved), p.Wall)},

@@ -334,14 +334,14 @@ func TestDepthAgrees(t *testing.T) {
 		}
 		deepest, many := 0, 0
 		for _, l := range table.Launches {
-			deepest = max(deepest, l.Depth+l.Pieces)
-			many = max(many, l.Pieces)
+			deepest = max(deepest, l.Depth+l.Kernels)
+			many = max(many, l.Kernels)
 			// What the page draws just after the launch is what the launch found, and its own.
 			at := table.Time.From + l.Time + l.API
 			i := slices.IndexFunc(q.launches, func(p *window.Launch) bool { return p.Call.Correlation == l.Correlation })
 			at = min(at, q.launches[i].At)
-			if j, ok := slices.BinarySearchFunc(q.depths, at, func(d window.Depth, at int64) int { return cmp.Compare(d.Time, at) }); !ok || q.depths[j].Work != l.Depth+l.Pieces {
-				t.Errorf("%s: at %d the page does not have the depth %d of the table and %d more", name, at, l.Depth, l.Pieces)
+			if j, ok := slices.BinarySearchFunc(q.depths, at, func(d window.Depth, at int64) int { return cmp.Compare(d.Time, at) }); !ok || q.depths[j].Work != l.Depth+l.Kernels {
+				t.Errorf("%s: at %d the page does not have the depth %d of the table and %d more", name, at, l.Depth, l.Kernels)
 			}
 		}
 		if q.deepest != deepest || (many > 1) != (name == "graph.sqlite") {

@@ -16,7 +16,7 @@ type stage struct {
 	Name    string
 	Class   int // colour
 	Calls   string
-	Pieces  string
+	Kernels string
 	Host    string
 	Busy    string
 	Time    string
@@ -28,13 +28,13 @@ type stage struct {
 
 	// For sorting.
 	NS, HostNS, BusyNS, FloorNS int64
-	CallsN, PiecesN             int
+	CallsN, KernelsN            int
 	BytesRate, FLOPsRate        float64
 	OfFloorPercent              float64
 	Bar                         string // width in percent of the longest row
 }
 
-// IsWork tells whether the row has kernels to list.
+// IsWork reports whether the row has kernels to list.
 func (s stage) IsWork() bool { return s.Kind == tables.RowWork || s.Kind == tables.RowOther }
 
 // Fill is the class of the row's colour in the style.
@@ -61,7 +61,7 @@ func stages(t *tables.Table) []stage {
 	}
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		s := stage{Index: i, Kind: r.Kind, Phase: r.Phase, Name: r.Name, Class: -1, NS: r.Exclusive, HostNS: r.Host, BusyNS: r.Busy, CallsN: r.Calls, PiecesN: r.Pieces,
+		s := stage{Index: i, Kind: r.Kind, Phase: r.Phase, Name: r.Name, Class: -1, NS: r.Exclusive, HostNS: r.Host, BusyNS: r.Busy, CallsN: r.Calls, KernelsN: r.Kernels,
 			Time: micros(r.Exclusive), Share: "-", Bytes: rate(r.Bytes, r.Exclusive, 1), FLOPs: rate(r.FLOPs, r.Exclusive, 1e-3)}
 		if r.Kind == tables.RowWork {
 			name := traces.InAnyLayer(r.Name, "h.N") // stages of all layers have one colour
@@ -81,8 +81,8 @@ func stages(t *tables.Table) []stage {
 		if r.Calls > 0 {
 			s.Calls = thousands(int64(r.Calls))
 		}
-		if r.Pieces > 0 {
-			s.Pieces = thousands(int64(r.Pieces))
+		if r.Kernels > 0 {
+			s.Kernels = thousands(int64(r.Kernels))
 		}
 		if r.Host > 0 {
 			s.Host = micros(r.Host)
@@ -133,7 +133,7 @@ func ceilingsOf(h *traces.Header, device int32) ceilings {
 	return c
 }
 
-// known tells whether there are ceilings of both kinds.
+// known reports whether there are ceilings of both kinds.
 func (c ceilings) known() bool { return len(c.reads) > 0 && len(c.math) > 0 }
 
 // point is a stage in the roofline.

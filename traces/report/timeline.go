@@ -81,7 +81,7 @@ func (c *counter) MarshalJSON() ([]byte, error) {
 	}{(*plain)(c), c.n, base64.StdEncoding.EncodeToString(c.times), base64.StdEncoding.EncodeToString(c.values)})
 }
 
-// trackKey tells tracks apart: the steps over the kernels of a stream have their own.
+// trackKey distinguishes tracks: the steps over the kernels of a stream have their own.
 type trackKey struct {
 	lane  traces.Lane
 	steps bool

@@ -64,7 +64,7 @@ func TestStagesAgreeWithNsys(t *testing.T) {
 			sum = &Row{}
 			steps[r.Name] = sum
 		}
-		sum.Calls, sum.Pieces, sum.Host, sum.Busy = sum.Calls+r.Calls, sum.Pieces+r.Pieces, sum.Host+r.Host, sum.Busy+r.Busy
+		sum.Calls, sum.Kernels, sum.Host, sum.Busy = sum.Calls+r.Calls, sum.Kernels+r.Kernels, sum.Host+r.Host, sum.Busy+r.Busy
 	}
 	spans := map[string]int64{}
 	for _, e := range traces.Project(tr.Header, tr.Events) {
@@ -83,11 +83,11 @@ func TestStagesAgreeWithNsys(t *testing.T) {
 		}
 		for what, v := range map[string][2]int64{
 			"calls":          {int64(r.Calls), p["Range Instances"]},
-			"kernels":        {int64(r.Pieces), p["Total GPU Ops"]},
+			"kernels":        {int64(r.Kernels), p["Total GPU Ops"]},
 			"host ns":        {r.Host, p["Total Range Time (ns)"]},
 			"span on GPU ns": {spans[name], p["Total Proj Time (ns)"]},
 			"kernels ns":     {r.Busy, k["Total Time (ns)"]},
-			"kernels of it":  {int64(r.Pieces), k["Kern Inst"]},
+			"kernels of it":  {int64(r.Kernels), k["Kern Inst"]},
 		} {
 			if v[0] != v[1] || v[0] == 0 {
 				t.Errorf("%s: %s %d, and %d by nsys stats", name, what, v[0], v[1])

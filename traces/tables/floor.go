@@ -54,7 +54,7 @@ func traffic(p *traces.Plan) int64 {
 	return sum
 }
 
-// hasCeilings tells whether anything was measured of a device.
+// hasCeilings reports whether anything was measured of a device.
 func hasCeilings(h *traces.Header, device int32) bool {
 	for _, c := range h.Ceilings {
 		if c.Device == int(device) {

@@ -8,11 +8,11 @@ import (
 	"gpt2scope/traces/window"
 )
 
-// The causes of idle time. A gap ends where the next piece of work begins. Up to
-// the beginning of the API call that launched it the host had not asked for it:
+// The causes of idle time. A gap ends where the next work begins. Up to
+// the beginning of the API call that launched it the host had not launched it:
 // that part is synchronisation or a copy where the host sat in a call that waits
 // for one, and else the host was late. From there on it is launch latency. Where
-// the call had returned before the gap began, or launched the piece before as well
+// the call had returned before the gap began, or launched the work before as well
 // (a graph), the work was queued, and the whole gap is the time from one kernel to
 // the next that depends on it. Where no call is recorded, as with stamps, the
 // host's range of the step stands for it.
@@ -32,7 +32,7 @@ const (
 	IdleUnknown    = "unknown"
 )
 
-// waiting gives each part of a time in which the host had not asked for the next work
+// waiting gives each part of a time in which the host had not launched the next work
 // its cause.
 func (s *summary) waiting(phase string, x window.Interval) {
 	late := x.Length()
@@ -65,7 +65,7 @@ func (s *summary) idle(phase, cause string, ns int64) {
 	g.Causes = append(g.Causes, Cause{cause, ns})
 }
 
-// gap says why nothing ran between two pieces of work; before is nil at the
+// gap says why nothing ran between two events of the work; before is nil at the
 // beginning of the table.
 func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 	phase := s.Header.PhaseOf(next)
@@ -79,23 +79,23 @@ func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 		s.idle(phase, cause, x.Length())
 		return
 	}
-	asked, queued, ok := s.asked(next, before, x.From)
+	launch, queued, ok := s.launchOf(next, before, x.From)
 	switch {
 	case !ok:
 		s.idle(phase, IdleUnknown, x.Length())
-	case queued || asked.End() <= x.From:
+	case queued || launch.End() <= x.From:
 		s.idle(phase, IdleDependency, x.Length())
 	default:
-		at := min(max(asked.Time, x.From), x.To)
+		at := min(max(launch.Time, x.From), x.To)
 		s.waiting(phase, window.Interval{From: x.From, To: at})
 		s.idle(phase, IdleLaunch, x.To-at)
 	}
 }
 
-// asked returns the call that launched a piece of work before which there is a gap,
+// launchOf returns the call that launched work before which there is a gap,
 // or the range of the host that stands for it; or that the launch was that of the
-// piece before.
-func (s *summary) asked(e, before *traces.Event, from int64) (by *traces.Event, queued, ok bool) {
+// work before.
+func (s *summary) launchOf(e, before *traces.Event, from int64) (by *traces.Event, queued, ok bool) {
 	if e.Correlation != 0 {
 		if before != nil && s.Header.Correlate(before) == s.Header.Correlate(e) {
 			return nil, true, true
@@ -117,7 +117,7 @@ func (s *summary) asked(e, before *traces.Event, from int64) (by *traces.Event, 
 	if step := s.hostSteps[runKey{r.ID, e.Plan, e.Step}]; step != nil {
 		return step, false, true
 	}
-	// A pass asks for the first piece of its work; for the others some time before it ends.
+	// A pass launches the first of its work; for the others some time before it ends.
 	if r.Kind == traces.KindPass && (before == nil || before.Parent != e.Parent || r.End() <= from) {
 		return r, false, true
 	}

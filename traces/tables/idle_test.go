@@ -66,7 +66,7 @@ func TestCPU(t *testing.T) {
 	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 42 + 20, "h.0.attn.c_attn": 30 + 60})
 	checkTimes(t, table, RowIdle, map[string]int64{IdleThreads: 8, IdleHost: 10 + 70 + 10})
 	r := find(t, table, RowWork, "wte+wpe")
-	if r.Calls != 2 || r.Pieces != 4 || r.Busy != 100 || r.Imbalance != (40+20)/(35+15.) {
+	if r.Calls != 2 || r.Kernels != 4 || r.Busy != 100 || r.Imbalance != (40+20)/(35+15.) {
 		t.Errorf("%+v", r)
 	}
 	// 1,783,300 bytes at position 5 and 1,536 more at 6, at 100 bytes/ns; the operations take less.
@@ -221,7 +221,7 @@ func TestStamps(t *testing.T) {
 	checkSum(t, table)
 	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 10 + 5, IdleLaunch: 15 + 15, IdleDependency: 5 + 10})
 
-	// A kernel of nothing, and records that were lost, are told.
+	// A kernel of nothing, and records that were lost, are reported.
 	stray := traces.Plain(traces.KindKernel, stream, "stray", 197, 1)
 	h.Drop("stamps", 3)
 	table, err = Summarize(fixtures.Trace(h, append(events, stray)...), ByStage, -1)

@@ -24,7 +24,7 @@ func ShapeOf(e *traces.Event) Shape {
 	return Shape{e.Grid, e.Block, e.Registers, e.StaticShared, e.DynamicShared}
 }
 
-// Known tells whether the source gave the launch shape.
+// Known reports whether the source gave the launch shape.
 func (s *Shape) Known() bool { return s != nil && s.Blocks() > 0 && s.Threads() > 0 }
 
 // Blocks returns how many blocks the grid has, 0 where that is not known.

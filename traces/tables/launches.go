@@ -10,22 +10,22 @@ import (
 // correlation id. Times are ns.
 type Launch struct {
 	Call        string `json:"call"`
-	Work        string `json:"work"` // the first piece's name
+	Work        string `json:"work"` // the first kernel's name; it may be a copy or set, as below
 	Phase       string `json:"phase,omitempty"`
-	Step        string `json:"step,omitempty"` // of the first piece
+	Step        string `json:"step,omitempty"` // of the first kernel
 	Correlation uint64 `json:"correlation"`
 	Time        int64  `json:"time"` // when the call began, after the table's begin; negative where only its work lies in the table
 	API         int64  `json:"api"`  // how long the call took
 
-	// Delay is from the end of the call to the beginning of the first piece: how
-	// long the work was queued. It is 0 where the piece began before the call
+	// Delay is from the end of the call to the beginning of the first kernel: how
+	// long the work was queued. It is 0 where the kernel began before the call
 	// returned. (Nsight Systems calls it the queue time.)
-	Delay  int64 `json:"delay"`
-	Busy   int64 `json:"busy"`   // sum of the durations of the pieces
-	Pieces int   `json:"pieces"` // kernels, copies, sets; a graph has many
+	Delay   int64 `json:"delay"`
+	Busy    int64 `json:"busy"`    // sum of the durations of the kernels
+	Kernels int   `json:"kernels"` // with copies and sets; a graph has many
 
-	// Depth is how many pieces of other launches were launched and not finished when
-	// this launch was made: when the call returned, or its first piece began,
+	// Depth is how many kernels of other launches were launched and not finished when
+	// this launch was made: when the call returned, or its first kernel began,
 	// whichever was earlier.
 	Depth int `json:"depth"`
 
@@ -38,7 +38,7 @@ type Launch struct {
 type LaunchRow struct {
 	Name     string  `json:"name"`
 	Calls    int     `json:"calls"`
-	Pieces   int     `json:"pieces"`
+	Kernels  int     `json:"kernels"`
 	API      int64   `json:"api"`      // ns
 	Delay    int64   `json:"delay"`    // ns
 	MaxDelay int64   `json:"maxDelay"` // ns
@@ -57,7 +57,7 @@ type Queue struct {
 	AheadTime   int64 `json:"aheadTime"` // ns, sum of the delays of these launches
 	Starved     int   `json:"starved"`
 	StarvedTime int64 `json:"starvedTime"` // ns, in which the GPU had nothing to do before them
-	WithoutCall int   `json:"withoutCall"` // pieces that no recorded call launched
+	WithoutCall int   `json:"withoutCall"` // kernels, copies and sets that no recorded call launched
 }
 
 // launches fills a table by launch.
@@ -70,7 +70,7 @@ func (s *summary) launches(t *Table) error {
 	t.Queue = &Queue{WithoutCall: len(without)}
 	for _, p := range found {
 		l := Launch{Call: p.Call.Name, Work: p.First.Name, Phase: s.Header.PhaseOf(p.First), Correlation: p.Call.Correlation, Time: p.Call.Time - s.from,
-			API: p.Call.Duration, Delay: p.Delay(), Busy: p.Busy, Pieces: len(p.Ends), Depth: p.Depth}
+			API: p.Call.Duration, Delay: p.Delay(), Busy: p.Busy, Kernels: len(p.Ends), Depth: p.Depth}
 		if step, ok := s.Header.Step(p.First); ok {
 			l.Step = step.Name
 		}
@@ -90,7 +90,7 @@ func (s *summary) launches(t *Table) error {
 		}
 		t.Queue.Launches++
 		r.Calls++
-		r.Pieces += l.Pieces
+		r.Kernels += l.Kernels
 		r.API += l.API
 		r.Delay += l.Delay
 		r.MaxDelay = max(r.MaxDelay, l.Delay)

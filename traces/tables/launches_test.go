@@ -37,12 +37,12 @@ func TestByLaunch(t *testing.T) {
 	}
 	// The table begins with the first work, so that the first call lies before it.
 	want := []Launch{
-		{Call: "cudaLaunchKernel", Work: "k1", Correlation: 1, Time: -15, API: 10, Delay: 5, Busy: 85, Pieces: 1},
-		{Call: "cudaLaunchKernel", Work: "k2", Correlation: 2, Time: 5, API: 10, Delay: 71, Busy: 19, Pieces: 1, Depth: 1},
-		{Call: "cudaLaunchKernel", Work: "k3", Correlation: 3, Time: 25, API: 10, Delay: 71, Busy: 9, Pieces: 1, Depth: 2},
-		{Call: "cudaLaunchKernel", Work: "k4", Correlation: 4, Time: 185, API: 40, Busy: 10, Pieces: 1, Starved: 90},
-		{Call: "cudaGraphLaunch", Work: "node", Correlation: 9, Time: 285, API: 20, Delay: 10, Busy: 65, Pieces: 2, Starved: 100},
-		{Call: "cudaLaunchKernel", Work: "k5", Correlation: 5, Time: 310, API: 10, Delay: 66, Busy: 9, Pieces: 1, Depth: 2},
+		{Call: "cudaLaunchKernel", Work: "k1", Correlation: 1, Time: -15, API: 10, Delay: 5, Busy: 85, Kernels: 1},
+		{Call: "cudaLaunchKernel", Work: "k2", Correlation: 2, Time: 5, API: 10, Delay: 71, Busy: 19, Kernels: 1, Depth: 1},
+		{Call: "cudaLaunchKernel", Work: "k3", Correlation: 3, Time: 25, API: 10, Delay: 71, Busy: 9, Kernels: 1, Depth: 2},
+		{Call: "cudaLaunchKernel", Work: "k4", Correlation: 4, Time: 185, API: 40, Busy: 10, Kernels: 1, Starved: 90},
+		{Call: "cudaGraphLaunch", Work: "node", Correlation: 9, Time: 285, API: 20, Delay: 10, Busy: 65, Kernels: 2, Starved: 100},
+		{Call: "cudaLaunchKernel", Work: "k5", Correlation: 5, Time: 310, API: 10, Delay: 66, Busy: 9, Kernels: 1, Depth: 2},
 	}
 	if !slices.Equal(table.Launches, want) {
 		t.Errorf("launches\n%+v, not\n%+v", table.Launches, want)

@@ -61,7 +61,7 @@ func (s *summary) notes(t *Table) []string {
 	return notes
 }
 
-// costsKnown tells whether any row has a cost.
+// costsKnown reports whether any row has a cost.
 func (s *summary) costsKnown(t *Table) bool {
 	for i := range t.Rows {
 		if r := &t.Rows[i]; r.Kind == RowWork && (r.FLOPs > 0 || r.Bytes > 0) {

@@ -26,8 +26,8 @@ type OpRow struct {
 	CPU     int64  `json:"cpu"`
 	SelfGPU int64  `json:"selfCUDA"`
 	GPU     int64  `json:"cuda"`
-	Calls   int    `json:"calls"`  // a step that several threads run is called once
-	Pieces  int    `json:"pieces"` // kernels, copies and sets of its own
+	Calls   int    `json:"calls"`   // a step that several threads run is called once
+	Kernels int    `json:"kernels"` // kernels, copies and sets of its own
 }
 
 // OutsideOps is the row of the work that was launched outside all operations.
@@ -177,7 +177,7 @@ func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[runKey]bool) {
 			chain = append(chain, r)
 		}
 		chain[0].SelfGPU += e.Duration
-		chain[0].Pieces++
+		chain[0].Kernels++
 		for _, r := range chain {
 			r.GPU += e.Duration
 		}

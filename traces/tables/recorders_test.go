@@ -47,7 +47,7 @@ func TestRecordersAgree(t *testing.T) {
 			for _, r := range table.Rows {
 				if r.Phase == "decode step" && r.Kind == RowWork {
 					stages[named(r.Name)] += float64(r.Exclusive) / steps
-					kernels[named(r.Name)] += float64(r.Pieces) / steps
+					kernels[named(r.Name)] += float64(r.Kernels) / steps
 				}
 			}
 			for _, g := range table.Gaps {

@@ -30,10 +30,10 @@ const (
 // Bys are all tables, as a user may name them.
 var Bys = []By{ByStage, ByOp, ByLayer, ByPhase, ByKernel, ByLaunch}
 
-// ofPasses tells whether a table is of the passes, without what comes before.
+// ofPasses reports whether a table is of the passes, without what comes before.
 func (by By) ofPasses() bool { return by == ByStage || by == ByLayer || by == ByPhase }
 
-// RowKind tells the rows of a table apart.
+// RowKind distinguishes the rows of a table.
 type RowKind string
 
 // The kinds of rows.
@@ -58,8 +58,8 @@ type Row struct {
 	// threads or streams; of a layer or phase, in how many passes; of a kernel, how
 	// many there are; of idle time, how many gaps.
 	Calls    int   `json:"calls"`
-	Pieces   int   `json:"pieces"`             // kernels, copies, sets; on the CPU, events of threads
-	Bounded  int   `json:"bounded,omitempty"`  // pieces whose times are only bounded: see traces.Event
+	Kernels  int   `json:"kernels"`            // with copies and sets; on the CPU, events of threads
+	Bounded  int   `json:"bounded,omitempty"`  // kernels whose times are only bounded: see traces.Event
 	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
 	Host     int64 `json:"host"`               // in the steps' ranges on the host, where a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
@@ -161,7 +161,7 @@ func (t *Table) OfFloor(r *Row) (percent float64, ok bool) {
 	return 100 * float64(r.Floor) / float64(r.Exclusive), true
 }
 
-// rowKey tells rows apart.
+// rowKey distinguishes rows.
 type rowKey struct {
 	kind        RowKind
 	phase, name string
@@ -255,7 +255,7 @@ func quoted(bys []By) string {
 	return text
 }
 
-// hasWork tells whether there is anything to make the table of.
+// hasWork reports whether there is anything to make the table of.
 func (s *summary) hasWork() bool {
 	switch {
 	case s.Device < 0 && (s.by == ByKernel || s.by == ByLaunch):
@@ -396,7 +396,7 @@ func (s *summary) key(e *traces.Event) rowKey {
 	return rowKey{kind: RowWork, phase: phase, name: name}
 }
 
-// row returns the row of a piece of work, which it makes where there is none.
+// row returns the row of an event of the work, which it makes where there is none.
 func (s *summary) row(e *traces.Event) *Row {
 	key := s.key(e)
 	if r := s.rows[key]; r != nil {
@@ -467,7 +467,7 @@ func (s *summary) sweep() {
 			s.gap(gap, before, e)
 		}
 		r := s.row(e)
-		r.Pieces++
+		r.Kernels++
 		r.Busy += e.Duration
 		if e.Bounded {
 			r.Bounded++
@@ -586,9 +586,9 @@ func (s *summary) finish(t *Table) {
 		}
 		switch {
 		case !s.by.ofPasses() && r.Kind != RowIdle:
-			r.Calls = r.Pieces
-		case r.Kind == RowIdle && r.Pieces > 0:
-			r.Calls += r.Pieces
+			r.Calls = r.Kernels
+		case r.Kind == RowIdle && r.Kernels > 0:
+			r.Calls += r.Kernels
 		}
 		if r.floor < traces.MaxTime {
 			r.Floor = int64(r.floor + 0.5)

@@ -75,7 +75,7 @@ func TestIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int64{"k1": 85, "k2": 20, "k3": 5, "k4": 10, "k5": 5, "lost": 10, "k6": 0} {
-		if r := find(t, table, RowWork, name); r.Exclusive != want || r.Pieces != 1 || r.Busy != r.Max {
+		if r := find(t, table, RowWork, name); r.Exclusive != want || r.Kernels != 1 || r.Busy != r.Max {
 			t.Errorf("%+v, not %d", r, want)
 		}
 	}
@@ -178,7 +178,7 @@ func TestByStage(t *testing.T) {
 		t.Errorf("wall %d, before %d, device %d", table.Wall, table.Before, table.Device)
 	}
 	r := find(t, table, RowWork, "h.0.attn.c_attn")
-	if r.Calls != 2 || r.Pieces != 2 || r.Host != 100 || r.Busy != 60 || r.Exclusive != 60 || r.FLOPs != 2*889000+7 || r.Bytes != 2*1783300+1536 || r.Op != "Linear" || r.Phase != "decode step" {
+	if r.Calls != 2 || r.Kernels != 2 || r.Host != 100 || r.Busy != 60 || r.Exclusive != 60 || r.FLOPs != 2*889000+7 || r.Bytes != 2*1783300+1536 || r.Op != "Linear" || r.Phase != "decode step" {
 		t.Errorf("%+v", r)
 	}
 	if share, ok := table.Share(&r); !ok || share != 30 {
@@ -235,7 +235,7 @@ func TestAgreesWithNsys(t *testing.T) {
 	var got []string
 	for _, r := range byName(table) { // nsys does not tell launch shapes apart
 		if r.Kind == RowWork {
-			got = append(got, fmt.Sprintf("%d ns in %d, median %d, from %d to %d", r.Busy, r.Pieces, r.Median, r.Min, r.Max))
+			got = append(got, fmt.Sprintf("%d ns in %d, median %d, from %d to %d", r.Busy, r.Kernels, r.Median, r.Min, r.Max))
 		}
 	}
 	if len(want) == 0 || !slices.Equal(got, want) {
@@ -253,7 +253,7 @@ func byName(t *Table) []Row {
 			i = len(rows) - 1
 		}
 		o := &rows[i]
-		o.Pieces, o.Busy, o.durations = o.Pieces+r.Pieces, o.Busy+r.Busy, append(o.durations, r.durations...)
+		o.Kernels, o.Busy, o.durations = o.Kernels+r.Kernels, o.Busy+r.Busy, append(o.durations, r.durations...)
 	}
 	for i := range rows {
 		if d := rows[i].durations; len(d) > 0 {
@@ -289,7 +289,7 @@ func TestSummaries(t *testing.T) {
 					work[by] += r.Exclusive
 				}
 				if by == ByStage && r.Kind == RowWork {
-					steps[path] += fmt.Sprintln(r.Phase, r.Name, r.Calls, r.Pieces)
+					steps[path] += fmt.Sprintln(r.Phase, r.Name, r.Calls, r.Kernels)
 				}
 			}
 		}

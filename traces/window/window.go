@@ -90,7 +90,7 @@ type Wait struct {
 	For traces.Wait
 }
 
-// threadID tells threads apart: a process and its thread.
+// threadID distinguishes threads: a process and its thread.
 type threadID [2]int64
 
 // New computes the window of a device; -1 is the first GPU that worked, or the CPU
@@ -140,7 +140,7 @@ func New(t *traces.Trace, device int32) *Window {
 // thread returns the thread of an event of the host.
 func (w *Window) thread(e *traces.Event) threadID { return threadID{w.Header.ProcessOf(e), e.Lane.ID} }
 
-// InWarmUp tells whether an event of the host begins within a warm-up of its thread.
+// InWarmUp reports whether an event of the host begins within a warm-up of its thread.
 func (w *Window) InWarmUp(e *traces.Event) bool {
 	return slices.ContainsFunc(w.warm[w.thread(e)], func(x Interval) bool { return x.From <= e.Time && e.Time < x.To })
 }

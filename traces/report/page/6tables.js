@@ -32,7 +32,7 @@ function listLongest() {
 // listKernels lists what the row of the table sums: the work of its device in its time.
 function listKernels(row, tr) {
   const byName = new Map();
-  let pieces = 0, busy = 0;
+  let kernels = 0, busy = 0;
   for (const band of bands) {
     if (!band.track.work || band.track.lane.device !== page.device) continue;
     for (let i = 0; i < band.n; i++) {
@@ -44,13 +44,13 @@ function listKernels(row, tr) {
       k.lengths.push(length);
       k.busy += length;
       if (band.detail[i] && k.details.size < 4) k.details.add(page.details[band.detail[i]]);
-      pieces++;
+      kernels++;
       busy += length;
     }
   }
   const of = $("kernels-of");
   of.textContent = "";
-  of.append(element("b", rowTitle(row)), ": " + group(pieces) + (pieces === 1 ? " piece" : " pieces") + " of work, " + tr.querySelector(".time").textContent + " µs of exclusive time.");
+  of.append(element("b", rowTitle(row)), ": " + group(kernels) + (kernels === 1 ? " kernel, copy or set, " : " kernels, copies and sets, ") + tr.querySelector(".time").textContent + " µs of exclusive time.");
   const table = $("kernel-table"), body = table.tBodies[0], foot = table.tFoot;
   body.textContent = foot.textContent = "";
   const line = (cells) => {
@@ -70,7 +70,7 @@ function listKernels(row, tr) {
     body.append(r);
   }
   if (kernels.length > 100) body.append(line([group(kernels.length - 100) + " more names", "", "", "", ""]));
-  foot.append(line(["all", group(pieces), micros(busy), "", ""]));
+  foot.append(line(["all", group(kernels), micros(busy), "", ""]));
   table.hidden = false;
 }
 

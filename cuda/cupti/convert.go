@@ -15,12 +15,12 @@ type Decode func(tag uint64) (phase, step int32, pass uint64)
 
 // Convert makes events of records, in the order of the trace's file. base is the
 // time of CUPTI's clock at which the trace's times are 0 ([Clock.Base]). Records
-// without times become none; [Recorder.Dropped] counts them.
+// without times are left out; [Recorder.Dropped] counts them.
 //
-// A kernel, copy or set belongs to the step whose tag its API call has. One that ran
-// as the node of a graph belongs to the step whose tag was pushed when the node was
-// captured, and to the pass of the tag of the graph's launch. All records must be
-// given at once, since they come in no order.
+// A kernel, copy or set belongs to the step whose tag was pushed when its API call was
+// made. A node of a graph belongs to the step whose tag was pushed when the node was
+// captured, and to the pass whose tag was pushed when the graph was launched. All
+// records must be given at once, since they come in no order.
 func Convert(records []Record, base int64, decode Decode) []traces.Event {
 	c := converter{base: base, decode: decode, tags: map[uint64]uint64{}, nodes: map[uint64]*Record{}, devices: map[uint32]uint32{}, names: map[string]string{}}
 	c.index(records)
@@ -136,16 +136,16 @@ func (c *converter) attribute(e *traces.Event, r *Record) {
 	e.Step = -1
 	made := c.captured(r.Node)
 	if made == nil && r.Kind != KindNode && r.Origin != 0 {
-		made = c.captured(r.Origin) // the clone's record is lost, but the kernel's own has it
+		made = c.captured(r.Origin) // the clone's record was lost, but the kernel's own has the origin
 	}
 	if made != nil && made.Tagged {
 		e.Plan, e.Step, _ = c.decode(made.External)
 	}
 }
 
-// captured follows a node to the one that was captured, nil where it is not known.
+// captured returns the captured node that a node was cloned from, nil if it is not known.
 func (c *converter) captured(id uint64) *Record {
-	for range maxFollowedNode { // damage could make a ring of them
+	for range maxFollowedNode { // damaged records could form a ring
 		made := c.nodes[id]
 		if made == nil || made.Origin == 0 || made.Origin == id {
 			return made
@@ -183,12 +183,12 @@ func (c *converter) callName(full string) string {
 	return name
 }
 
-// Base returns the time of CUPTI's clock that is a time of CLOCK_REALTIME, such as
-// the base of a trace's header, in ns since 1970 UTC.
+// Base converts a time of CLOCK_REALTIME, in ns since 1970 UTC, such as the base of a
+// trace's header, to CUPTI's clock.
 func (c Clock) Base(realtime int64) int64 { return c.CUPTI - c.Realtime + realtime }
 
-// Describe notes in a trace's header what this recorder is, and what it lost. It is
-// to be called when all records have been read, with a moment of the clocks.
+// Describe writes to a trace's header what this recorder is, and what it lost. Call it
+// when all records have been read, with a reading of the clocks.
 func (r *Recorder) Describe(h *traces.Header, at Clock) {
 	if r == nil {
 		return

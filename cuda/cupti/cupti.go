@@ -39,14 +39,14 @@ type Options struct {
 	// Without KindExternal, tags reach kernels of graphs only.
 	Kinds []Kind
 
-	BufferSize int // bytes of an activity buffer; 4 MiB where it is 0. A kernel takes about 220
-	Buffers    int // at most, made as they are needed; 128 where it is 0. When all wait to be read, records are dropped and counted
-	Nodes      int // graph nodes that wait to be read, at most; 65536 where it is 0
+	BufferSize int // bytes of an activity buffer; 0 is 4 MiB. A kernel takes about 220
+	Buffers    int // at most, made when they are needed; 0 is 128. When all are full, records are dropped and counted
+	Nodes      int // graph nodes that wait to be read, at most; 0 is 65536
 
-	// DeviceBuffer is the size in bytes of CUPTI's buffers on the device, and
-	// DeviceBuffers how many of them a context begins with, since one that is made
-	// later is made by the thread that launches. 0 means 8 MiB and 4: a million
-	// kernels in flight. They hold for contexts made after Open.
+	// DeviceBuffer is the size in bytes of CUPTI's buffers on the device. A context
+	// begins with DeviceBuffers of them; the thread that launches has to make any
+	// more. 0 is 8 MiB and 4: a million kernels in flight. Both affect contexts made
+	// after Open.
 	DeviceBuffer, DeviceBuffers int
 }
 
@@ -59,7 +59,7 @@ const (
 	readyBuffers         = 4 // made by Open; others when they are needed
 )
 
-// c checks the options, and gives them as the library takes them.
+// c checks the options and converts them for the library.
 func (o Options) c() (C.gs_cupti_options, error) {
 	var c C.gs_cupti_options
 	for _, f := range []struct {
@@ -104,10 +104,10 @@ type Recorder struct {
 	table *C.gs_cupti_table
 	path  string
 
-	mutex    sync.Mutex // of what follows, and of the library but for push and pop
+	mutex    sync.Mutex // guards what follows, and calls of the library except push and pop
 	closed   bool
-	batch    []C.gs_cupti_record // what was drained last
-	next     int                 // of it, what to give out next
+	batch    []C.gs_cupti_record // drained last
+	next     int                 // index in batch of the next record
 	names    map[string]string   // of kernels
 	calls    map[call]string
 	timeless int64 // records without times
@@ -120,14 +120,14 @@ type call struct {
 	id   uint32
 }
 
-// open guards against a second recorder: CUPTI would refuse it less clearly.
+// open guards against a second recorder, with a clearer error than CUPTI's.
 var open struct {
 	sync.Mutex
 	busy bool
 }
 
-// Open finds the libraries and subscribes to CUPTI. From here on graph nodes are
-// noted; the rest waits for Start. Order of calls in the package's documentation says when to call it.
+// Open finds the libraries and subscribes to CUPTI. Graph nodes are recorded from here
+// on, all else from Start on. See Order of calls in the package's documentation.
 func Open(o Options) (*Recorder, error) {
 	options, err := o.c()
 	if err != nil {
@@ -155,7 +155,7 @@ func Open(o Options) (*Recorder, error) {
 
 // open tries each libcupti until one opens.
 func (r *Recorder) open(options *C.gs_cupti_options) (string, error) {
-	var unfit error // the first that is there, but does not open
+	var unfit error // of the first that exists but does not open
 	for _, path := range cuptiPaths() {
 		name := C.CString(path)
 		var e C.gs_cupti_error
@@ -178,7 +178,7 @@ func (r *Recorder) open(options *C.gs_cupti_options) (string, error) {
 	return "", failure(ErrAbsent, "there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in %s; name it by %s", lookedFor(), CUPTIEnv)
 }
 
-// explain makes a sentence of a call of CUPTI that failed.
+// explain makes an error of a call of CUPTI that failed.
 func explain(what string, e *C.gs_cupti_error) error {
 	code, call, text := int(e.code), C.GoString(e.call), C.GoString(&e.text[0])
 	if known, ok := results[code]; ok {
@@ -223,16 +223,16 @@ func (r *Recorder) Start() error {
 	return r.do("recording by CUPTI cannot begin", func(e *C.gs_cupti_error) C.int32_t { return C.t_start(r.table, e) })
 }
 
-// Stop ends recording, with a forced flush: work that has not ended is without times
-// then, so synchronise first. Records can be read until Close, and Start can begin
-// again.
+// Stop ends recording, with a forced flush: records of work that is still running then
+// have no times, so synchronise first. Records can be read until Close, and recording can
+// start again.
 func (r *Recorder) Stop() error {
 	return r.do("recording by CUPTI cannot end", func(e *C.gs_cupti_error) C.int32_t { return C.t_stop(r.table, e) })
 }
 
-// Flush makes CUPTI give out the records of what has happened: of buffers in which
-// all work has ended, or, with forced, of all. It does not wait for the device, so
-// synchronise first. It is not for the middle of a pass: it takes a millisecond or so.
+// Flush makes CUPTI deliver the records of buffers in which all work has ended, or, with
+// forced, of all buffers. It does not wait for the device, so synchronise first. It takes
+// about a millisecond: call it between passes.
 func (r *Recorder) Flush(forced bool) error {
 	f := C.int32_t(0)
 	if forced {
@@ -242,8 +242,8 @@ func (r *Recorder) Flush(forced bool) error {
 }
 
 // Close stops recording and unsubscribes. Records that were not read are lost. CUPTI
-// itself stays in the process, with what it costs: taking it out (cuptiFinalize) is
-// safe only in the midst of a CUDA call.
+// itself stays in the process and goes on slowing it: removing it (cuptiFinalize) is safe
+// only inside a CUDA call.
 func (r *Recorder) Close() error {
 	if r == nil {
 		return nil
@@ -273,17 +273,17 @@ func (r *Recorder) Push(tag uint64) {
 	}
 }
 
-// Pop takes the tag off again that this OS thread pushed last.
+// Pop removes the tag that this OS thread pushed last.
 func (r *Recorder) Pop() {
 	if r != nil {
 		C.t_pop(r.table)
 	}
 }
 
-// Records gives the records that CUPTI has given out, each once. They are in no
-// order: sort by Start, after all were read. The loop may be left and begun again. It
-// needs no Flush to read the buffers that are full: whoever records for long does so
-// between passes, lest all buffers wait.
+// Records returns the records that CUPTI has delivered, each once, in no order: sort them
+// by Start when all are read. The loop may be left and begun again. Full buffers can be
+// read without a Flush; a long recording reads them between passes, before all buffers
+// are full.
 func (r *Recorder) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for {
@@ -318,7 +318,7 @@ func (r *Recorder) record() (Record, bool) {
 	return r.read(c), true
 }
 
-// read makes a Record of one of the library's.
+// read converts a record of the library.
 func (r *Recorder) read(c *C.gs_cupti_record) Record {
 	record := Record{
 		Kind: Kind(c.kind), Start: int64(c.start), End: int64(c.end),
@@ -391,7 +391,7 @@ const (
 	maxFollowedNode = 100                              // clones of clones
 )
 
-// Dropped counts what was lost so far, by what it was: one of the Dropped constants.
+// Dropped counts what was lost so far, by one of the Dropped constants.
 func (r *Recorder) Dropped() map[string]int64 {
 	if r == nil {
 		return nil
@@ -422,10 +422,10 @@ func (r *Recorder) state() C.gs_cupti_state {
 	return s
 }
 
-// Version is of the CUPTI that was loaded.
+// Version describes the CUPTI that was loaded.
 type Version struct {
 	Number  uint32 // cuptiGetVersion: 28 is CUDA 12.9, 130001 CUDA 13.0
-	Known   uint32 // the newest that the recorder was built with
+	Known   uint32 // the newest version that the recorder was built for
 	Path    string // of libcupti
 	Kernels string // the struct by which records of kernels are read
 }
@@ -448,7 +448,7 @@ func (v Version) Newer() bool {
 	return v.Number/100 > v.Known/100 || v.Number < 130000 && v.Number > v.Known
 }
 
-// Version returns which CUPTI was loaded.
+// Version describes the CUPTI that was loaded.
 func (r *Recorder) Version() Version {
 	if r == nil {
 		return Version{}
@@ -485,7 +485,7 @@ type Clock struct {
 }
 
 // Clock reads the clocks. Reading them at the beginning and the end of a recording
-// shows whether they ran apart.
+// shows whether they drifted apart.
 func (r *Recorder) Clock() (Clock, error) {
 	var c C.gs_cupti_clock
 	if err := r.do("CUPTI's clock cannot be read", func(e *C.gs_cupti_error) C.int32_t { return C.t_clock(r.table, &c, e) }); err != nil {

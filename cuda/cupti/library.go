@@ -26,7 +26,7 @@ const Library = "libgpt2scope_cupti.so"
 // Environment variables that name libraries.
 const (
 	LibraryEnv = "GPT2SCOPE_CUPTI_RECORDER" // the recorder's own
-	CUPTIEnv   = "GPT2SCOPE_CUPTI_LIB"      // NVIDIA's libcupti; nothing else is tried then
+	CUPTIEnv   = "GPT2SCOPE_CUPTI_LIB"      // NVIDIA's libcupti, instead of all other places
 )
 
 // openTable finds and opens the recorder's library.
@@ -69,10 +69,10 @@ func find() (string, error) {
 // The names of libcupti, newest first. Until CUDA 12 it had the minor version too.
 var cuptiNames = []string{"libcupti.so.13", "libcupti.so.12", "libcupti.so", "libcupti.so.11.8"}
 
-// cuptiPaths is where libcupti is looked for, in this order: what the environment
-// names and nothing else; CUDA_HOME; beside the recorder's own library; NVIDIA's
-// wheel, as make cuda puts it beside lib/; what the loader finds by name; the usual
-// place of a toolkit; the wheel as pip installs it, for CUDA 13 and then 12.
+// cuptiPaths lists where libcupti is looked for: only the path that the environment names,
+// or, in this order, CUDA_HOME, the folder of the recorder's own library, NVIDIA's wheel
+// where make cuda puts it, the dynamic loader, /usr/local/cuda, and NVIDIA's wheels as pip
+// installs them, for CUDA 13 and then 12.
 func cuptiPaths() []string {
 	if path := os.Getenv(CUPTIEnv); path != "" {
 		return []string{path}

@@ -17,13 +17,13 @@ type compiled struct {
 	ranges  *annotate.Pass
 	samples bool
 	runs    int     // eager ones
-	plain   variant // that which does not stamp
+	plain   variant // the variant that does not stamp
 }
 
 // launch is one call into the library.
 type launch struct {
 	run     func() error
-	library bool // a kernel of cuBLASLt, which takes no stamp
+	library bool // a kernel of cuBLASLt, which does not stamp
 }
 
 // loads is what the first launch may load.

@@ -16,8 +16,8 @@ import (
 	"gpt2scope/weights"
 )
 
-// uploaded are the parameters of a model on the device. They are cut from one
-// allocation per acquisition.
+// uploaded are the parameters of a model on the device. Those of one upload share an
+// allocation.
 type uploaded struct {
 	users  int
 	arenas []*cuda.Buffer
@@ -27,7 +27,7 @@ type uploaded struct {
 // param is a parameter on the device.
 type param struct {
 	ptr  cuda.Ptr
-	half cuda.Ptr // a vector's second form, bfloat16; 0 where weights are float32
+	half cuda.Ptr // a vector in bfloat16, besides float32; 0 if weights are float32
 }
 
 // padVocab rounds a vocabulary up so that products of lm_head are aligned.
@@ -36,13 +36,13 @@ func padVocab(v int) int { return (v + 127) / 128 * 128 }
 // isVector reports whether a parameter is a gain or bias, not a matrix.
 func isVector(p gpt2.Param) bool { return len(p.Shape) == 1 }
 
-// isStored reports whether a matrix is stored as it is held: rows of outputs, or of
-// a table. The others are stored (K, N) and held (N, K).
+// isStored reports whether a matrix is stored in the layout of the device: a row per
+// output, or per entry of a table. The others are stored (K, N) and transposed to (N, K).
 func isStored(p gpt2.Param) bool {
 	return p.Name == "wte.weight" || p.Name == "wpe.weight" || p.Name == "lm_head.weight"
 }
 
-// rowsOf returns how many rows a stored matrix is held with.
+// rowsOf returns how many rows a stored matrix has on the device.
 func rowsOf(p gpt2.Param) int {
 	if p.Name == "wpe.weight" {
 		return p.Shape[0]
@@ -189,7 +189,7 @@ type slot struct {
 const sliceBytes = 8 << 20
 
 func (l *loader) open(todo []gpt2.Param) error {
-	for _, p := range todo { // pinned memory is slow to allocate: no more than there is use for
+	for _, p := range todo { // pinned memory is slow to allocate, so no more than is needed
 		t, err := l.model.Tensor(p.Name)
 		if err != nil {
 			return err
@@ -353,8 +353,8 @@ func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows
 	return nil
 }
 
-// readChecked reads bytes of a tensor, and returns the first element that the type
-// it will be held in cannot hold, -1 if there is none.
+// readChecked reads bytes of a tensor, and returns the first element that is out of range
+// of the type that holds it on the device, -1 if there is none.
 func readChecked(t weights.Tensor, dst []byte, off int64, held cuda.DType) (int, error) {
 	none := len(dst)
 	var mu sync.Mutex

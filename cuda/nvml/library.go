@@ -7,8 +7,8 @@ import (
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// library is the real one. go-nvml binds lazily: a function that an old driver lacks
-// would end the process where it is called, so each is looked up first (has).
+// library is the real one. go-nvml binds lazily, and a call of a function that an old
+// driver lacks ends the process, so has looks up each function first.
 type library struct {
 	i    lib.Interface
 	name string // of the file
@@ -68,7 +68,7 @@ func (l *library) devices() ([]device, error) {
 		switch ret {
 		case lib.SUCCESS:
 			out = append(out, gpu{l, d})
-		case lib.ERROR_NO_PERMISSION: // another's GPU, in a container
+		case lib.ERROR_NO_PERMISSION: // a GPU that this container may not use
 		default:
 			return nil, fmt.Errorf("NVML cannot open GPU %d: %s", i, lib.ErrorString(ret))
 		}

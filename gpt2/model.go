@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"gpt2scope/gpt2/tokenizer"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/weights"
 )
 
@@ -37,7 +38,7 @@ type Model struct {
 // read when a backend packs them.
 func Open(dir string) (*Model, error) {
 	if info, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, or random:gpt2", dir, reason(err))
+		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, or random:gpt2", dir, humanize.Cause(err))
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("cannot open model %s: it is a file; give the directory that holds config.json and model.safetensors", dir)
 	}
@@ -59,7 +60,7 @@ func Open(dir string) (*Model, error) {
 func NewModel(name string, files fs.FS, checkpoint *weights.Checkpoint) (*Model, error) {
 	data, err := fs.ReadFile(files, "config.json")
 	if err != nil {
-		return nil, fmt.Errorf("model %s: cannot read config.json: %w; a Hugging Face GPT-2 directory has one", name, reason(err))
+		return nil, fmt.Errorf("model %s: cannot read config.json: %w; a Hugging Face GPT-2 directory has one", name, humanize.Cause(err))
 	}
 	config, err := ParseConfig(data)
 	if err != nil {
@@ -89,15 +90,6 @@ func defaultTokenizer(vocab int) *tokenizer.Tokenizer {
 		return tokenizer.Bytes()
 	}
 	return nil
-}
-
-// reason leaves the path out of a file error, where the sentence already names it.
-func reason(err error) error {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
-		return pathError.Err
-	}
-	return err
 }
 
 func hasField(config []byte, name string) bool {
@@ -232,7 +224,7 @@ func (m *Model) Export(ctx context.Context, dir string, dtype weights.DType, pro
 		return fmt.Errorf("cannot export as %s; float32 and bfloat16 are supported", dtype)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("cannot make directory %s: %w", dir, reason(err))
+		return fmt.Errorf("cannot make directory %s: %w", dir, humanize.Cause(err))
 	}
 	var tensors []weights.Tensor
 	for _, p := range m.Config.Params() {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gpt2scope/internal/humanize"
 )
 
 // StateFile is the file in an experiment's directory from which it resumes.
@@ -54,7 +55,7 @@ type entry struct {
 // there, whose configuration must be the same.
 func OpenJournal(dir string, configuration map[string]any) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("directory %s cannot be made: %w", dir, reason(err))
+		return nil, fmt.Errorf("directory %s cannot be made: %w", dir, humanize.Cause(err))
 	}
 	head, err := newHeading(configuration)
 	if err != nil {
@@ -65,7 +66,7 @@ func OpenJournal(dir string, configuration map[string]any) (*Journal, error) {
 		return nil, fmt.Errorf("%s is not a file; give another directory", j.path)
 	}
 	if j.file, err = os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666); err != nil {
-		return nil, fmt.Errorf("directory %s cannot be written: %w", dir, reason(err))
+		return nil, fmt.Errorf("directory %s cannot be written: %w", dir, humanize.Cause(err))
 	}
 	if err := j.begin(dir, head); err != nil {
 		j.file.Close()
@@ -95,15 +96,15 @@ func (j *Journal) begin(dir string, head heading) error {
 	// The results are written to new files that replace the old ones: the directory must allow that.
 	probe, err := os.CreateTemp(dir, ".layers-*")
 	if err != nil {
-		return fmt.Errorf("directory %s cannot be written: %w", dir, reason(err))
+		return fmt.Errorf("directory %s cannot be written: %w", dir, humanize.Cause(err))
 	}
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
-		return fmt.Errorf("directory %s cannot be written: %w", dir, reason(err))
+		return fmt.Errorf("directory %s cannot be written: %w", dir, humanize.Cause(err))
 	}
 	info, err := j.file.Stat()
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s cannot be read: %w", j.path, reason(err))
+		return fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
 	case info.Size() > maxState:
 		return j.damaged(fmt.Sprintf("it has %d bytes, more than an experiment writes", info.Size()))
 	}
@@ -113,7 +114,7 @@ func (j *Journal) begin(dir string, head heading) error {
 	}
 	if whole < info.Size() { // the last line was cut off
 		if err := j.file.Truncate(whole); err != nil {
-			return fmt.Errorf("%s cannot be written: %w", j.path, reason(err))
+			return fmt.Errorf("%s cannot be written: %w", j.path, humanize.Cause(err))
 		}
 	}
 	if whole == 0 {
@@ -137,7 +138,7 @@ func (j *Journal) read(head heading) (whole int64, err error) {
 		case errors.Is(err, errLongLine):
 			return 0, j.damaged(fmt.Sprintf("line %d is too long", number))
 		case err != nil:
-			return 0, fmt.Errorf("%s cannot be read: %w", j.path, reason(err))
+			return 0, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
 		}
 		if number == 1 {
 			err = j.sameExperiment(line, head)
@@ -260,7 +261,7 @@ func (j *Journal) append(v any) error {
 		err = j.file.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("%s cannot be written: %w", j.path, reason(err))
+		return fmt.Errorf("%s cannot be written: %w", j.path, humanize.Cause(err))
 	}
 	return nil
 }
@@ -268,13 +269,4 @@ func (j *Journal) append(v any) error {
 // Close releases the directory.
 func (j *Journal) Close() error {
 	return j.file.Close()
-}
-
-// reason returns a file error without its path, which the sentence already names.
-func reason(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
 }

@@ -50,15 +50,14 @@ static void leave(int status) { exit(status); }
 import "C"
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"strings"
 	"sync"
 	"unsafe"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/place"
 )
 
@@ -178,11 +177,7 @@ func find() (string, error) {
 			Tool(), Library, strings.Join(place.Folders(), ", "), LibraryEnv)
 	}
 	if _, err := os.Stat(path); err != nil {
-		var cause *fs.PathError
-		if errors.As(err, &cause) {
-			err = cause.Err
-		}
-		return "", fmt.Errorf("NVTX ranges are off: %s names %s: %w", LibraryEnv, path, err)
+		return "", fmt.Errorf("NVTX ranges are off: %s names %s: %w", LibraryEnv, path, humanize.Cause(err))
 	}
 	return path, nil
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"gpt2scope/internal/humanize"
 )
 
 // storage is one opened file of a checkpoint, and the only place where its bytes
@@ -96,19 +98,9 @@ func notRegular(name string, info fs.FileInfo) error {
 	return problem(name, "is not a regular file")
 }
 
-// withoutPath returns what an error says beside the path, which an Error names
-// already.
-func withoutPath(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
-}
-
 // pathProblem makes an Error of an error that the system returned for name.
 func pathProblem(name string, err error) error {
-	err = withoutPath(err)
+	err = humanize.Cause(err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return problem(name, "no such file").because(err)
@@ -175,7 +167,7 @@ func (s *storage) readAt(dst []byte, off int64) error {
 	if changed := s.changed(); changed != nil {
 		return changed
 	}
-	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read, check the disk it is on", Err: withoutPath(err)}
+	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read, check the disk it is on", Err: humanize.Cause(err)}
 }
 
 // changed returns an error if the file is no longer what was opened.

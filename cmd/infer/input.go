@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 )
 
 // maxText bounds how much is read of a file: one without end, such as /dev/zero,
@@ -98,7 +97,7 @@ func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	select {
 	case <-ctx.Done():
 		var none T
-		return none, context.Cause(ctx)
+		return none, conhumanize.Cause(ctx)
 	case r := <-done:
 		return r.value, r.err
 	}
@@ -160,22 +159,13 @@ func readText(ctx context.Context, path string, stdin io.Reader) (string, error)
 		return text.String(), err
 	})
 	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
+		return "", conhumanize.Cause(ctx)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot read %s: %w", name, reason(err))
+		return "", fmt.Errorf("cannot read %s: %w", name, humanize.Cause(err))
 	}
 	if len(text) > maxText {
 		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, size(maxText))
 	}
 	return text, nil
-}
-
-// reason leaves the path out of a file error, where the sentence already names it.
-func reason(err error) error {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
-		return pathError.Err
-	}
-	return err
 }

@@ -7,12 +7,14 @@ import (
 	"io"
 	"math"
 	"time"
+
+	"gpt2scope/internal/humanize"
 )
 
 // writeOutput writes to standard output, of which an error then tells.
 func writeOutput(w io.Writer, data []byte) error {
 	if _, err := w.Write(data); err != nil {
-		return fmt.Errorf("cannot write to standard output: %w", reason(err))
+		return fmt.Errorf("cannot write to standard output: %w", humanize.Cause(err))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -64,11 +64,7 @@ func (p *profileFlags) writable() error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(p.trace), ".gpt2scope-*")
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = path.Err
-		}
-		return fmt.Errorf("--trace %s cannot be written: %w", shellQuote(p.trace), err)
+		return fmt.Errorf("--trace %s cannot be written: %w", shellQuote(p.trace), humanize.Cause(err))
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
@@ -143,7 +139,7 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 	if err := r.write(context.WithoutCancel(ctx), g, t, stderr); err != nil {
 		return err
 	}
-	return context.Cause(ctx)
+	return conhumanize.Cause(ctx)
 }
 
 func (r *profiling) write(ctx context.Context, g *generateFlags, t *traces.Trace, stderr io.Writer) error {

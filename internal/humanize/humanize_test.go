@@ -1,0 +1,29 @@
+package humanize
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"testing"
+)
+
+func TestHumanize(t *testing.T) {
+	for got, want := range map[string]string{
+		Thousands(0): "0", Thousands(999): "999", Thousands(1000): "1,000", Thousands(-123456): "-123,456", Thousands(-999): "-999",
+		Thousands(math.MaxInt64):   "9,223,372,036,854,775,807",
+		Count(1, "pass", "passes"): "1 pass", Count(0, "pass", "passes"): "0 passes", Count(4096, "pass", "passes"): "4,096 passes",
+		Size(0): "0.0 KiB", Size(512): "512 B", Size(1536): "1.5 KiB", Size(3 << 20): "3.0 MiB", Size(5 << 28): "1.25 GiB", Size(1 << 41): "2.00 TiB",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	plain := errors.New("plain")
+	if err := Cause(fmt.Errorf("wrapped: %w", &fs.PathError{Op: "open", Path: "/x", Err: plain})); err != plain {
+		t.Error(err)
+	}
+	if err := Cause(plain); err != plain {
+		t.Error(err)
+	}
+}

@@ -342,8 +342,13 @@ type Step struct {
 	Op    string `json:"op"`    // "Linear"; "" where not known
 	Layer int    `json:"layer"` // -1 outside the layers
 	Slot  int    `json:"slot"`  // place in the run order, -1 outside the layers
-	FLOPs int64  `json:"flops"` // least work; 0 where not known
-	Bytes int64  `json:"bytes"` // least traffic; 0 where not known
+	FLOPs int64  `json:"flops"` // least work; 0 if not known
+	Bytes int64  `json:"bytes"` // least traffic; 0 if not known
+
+	// What a floor needs besides: how many of the bytes are activations, and the type
+	// that the step multiplies in, "f32" or "bf16". Files of version 1 have neither.
+	Activations int64  `json:"activations,omitempty"`
+	Multiply    string `json:"multiply,omitempty"`
 
 	// What each token in the cache beyond Plan.Past adds. The position of a pass is
 	// the Value of its event.

@@ -97,7 +97,7 @@ func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	select {
 	case <-ctx.Done():
 		var none T
-		return none, conhumanize.Cause(ctx)
+		return none, context.Cause(ctx)
 	case r := <-done:
 		return r.value, r.err
 	}
@@ -159,7 +159,7 @@ func readText(ctx context.Context, path string, stdin io.Reader) (string, error)
 		return text.String(), err
 	})
 	if ctx.Err() != nil {
-		return "", conhumanize.Cause(ctx)
+		return "", context.Cause(ctx)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot read %s: %w", name, humanize.Cause(err))

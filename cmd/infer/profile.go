@@ -139,7 +139,7 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 	if err := r.write(context.WithoutCancel(ctx), g, t, stderr); err != nil {
 		return err
 	}
-	return conhumanize.Cause(ctx)
+	return context.Cause(ctx)
 }
 
 func (r *profiling) write(ctx context.Context, g *generateFlags, t *traces.Trace, stderr io.Writer) error {

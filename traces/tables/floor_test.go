@@ -21,36 +21,43 @@ func TestFloor(t *testing.T) {
 	}}
 	large, small := &traces.Plan{Steps: []traces.Step{{Bytes: 900}, {Bytes: 101}}}, &traces.Plan{Steps: []traces.Step{{Bytes: 900}, {Bytes: 100}}}
 	huge := &traces.Plan{Steps: []traces.Step{{Bytes: math.MaxInt64}, {Bytes: math.MaxInt64}, {Bytes: -5}}}
+	grows := &traces.Plan{Past: 3, Steps: []traces.Step{{Bytes: 1000, BytesPerPast: 1}}}
 	for name, c := range map[string]struct {
-		device       int32
-		plan         *traces.Plan
-		flops, bytes int64
-		want         float64 // 0: not known
+		device int32
+		plan   *traces.Plan
+		step   traces.Step
+		past   float64 // of the pass
+		want   float64 // 0: not known
 	}{
-		"bytes":                         {0, large, 0, 4000, 1},
-		"bytes are more":                {0, large, 800_000, 8000, 2},
-		"operations are more":           {0, large, 2_400_000, 8000, 3},
-		"the whole plan is in a cache":  {0, small, 0, 4000, 0.5},
-		"the sum does not fit an int64": {0, huge, 0, 4000, 1},
-		"the CPU":                       {-1, large, 0, 4000, 100},
-		"the CPU's rate is not known":   {-1, large, 1, 4000, 0},
-		"another device":                {2, large, 0, 4000, 0},
-		"no cost":                       {0, large, 0, 0, 0},
-		"a cost that overflowed":        {0, large, -1, 4000, 0},
+		"bytes":                              {0, large, traces.Step{Bytes: 4000}, 0, 1},
+		"bytes are more":                     {0, large, traces.Step{FLOPs: 800_000, Bytes: 8000}, 0, 2},
+		"operations are more":                {0, large, traces.Step{FLOPs: 2_400_000, Bytes: 8000}, 0, 3},
+		"the whole plan is in a cache":       {0, small, traces.Step{Bytes: 4000}, 0, 0.5},
+		"the sum does not fit an int64":      {0, huge, traces.Step{Bytes: 4000}, 0, 1},
+		"activations are in a cache":         {0, large, traces.Step{Bytes: 4800, Activations: 800}, 0, 1.1},
+		"more activations than bytes":        {0, large, traces.Step{Bytes: 800, Activations: 900}, 0, 0.1},
+		"many activations are in memory":     {0, small, traces.Step{Bytes: 4000, Activations: 4000}, 0, 1},
+		"a product, in the recording's type": {0, large, traces.Step{Op: "Linear", FLOPs: 1_600_000}, 0, 2},
+		"attention, in the recording's type": {0, large, traces.Step{Op: "Attention", FLOPs: 1_600_000}, 0, 2},
+		"anything else is float32":           {0, large, traces.Step{Op: "Add", FLOPs: 100_000}, 0, 2},
+		"a product in a type of its own":     {0, large, traces.Step{Op: "Linear", FLOPs: 100_000, Multiply: "f32"}, 0, 2},
+		"the pass still fits in a cache":     {0, grows, traces.Step{Bytes: 4000}, 3, 0.5},
+		"a later pass no longer does":        {0, grows, traces.Step{Bytes: 4000}, 4, 1},
+		"the CPU":                            {-1, large, traces.Step{Bytes: 4000}, 0, 100},
+		"the CPU's rate is not known":        {-1, large, traces.Step{FLOPs: 1, Bytes: 4000}, 0, 0},
+		"another device":                     {2, large, traces.Step{Bytes: 4000}, 0, 0},
+		"no cost":                            {0, large, traces.Step{}, 0, 0},
+		"a cost that overflowed counts as 0": {0, large, traces.Step{FLOPs: -1, Bytes: 4000}, 0, 1},
 	} {
-		ns, ok := Floor(h, c.device, c.plan, c.flops, c.bytes)
-		if ok != (c.want > 0) || ok && math.Abs(ns-c.want) > 1e-9 {
-			t.Errorf("%s: %g ns, %v, not %g", name, ns, ok, c.want)
-		}
-		// That of a step in a pass is the same.
-		step := traces.Step{FLOPs: c.flops, Bytes: c.bytes}
-		if _, _, got := costsOf(h, c.device).of(c.plan, step, nil); c.flops >= 0 && math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("%s: a step has the floor %g ns, not %g", name, got, c.want)
+		pass := traces.Plain(traces.KindPass, traces.Thread(1, 1), "decode step", 0, 100)
+		pass.Value = c.past
+		if _, _, ns := costsOf(h, c.device).of(c.plan, c.step, &pass); math.Abs(ns-c.want) > 1e-9 {
+			t.Errorf("%s: %g ns, not %g", name, ns, c.want)
 		}
 	}
 	f32 := *h
 	f32.DType = "f32"
-	if ns, _ := Floor(&f32, 0, large, 50_000, 1); ns != 1 {
+	if _, _, ns := costsOf(&f32, 0).of(large, traces.Step{Op: "Linear", FLOPs: 50_000, Bytes: 1}, nil); ns != 1 {
 		t.Errorf("in float32 the floor is %g ns", ns)
 	}
 }

@@ -54,7 +54,7 @@ func (s *summary) notes(t *Table) []string {
 		switch known := s.costsKnown(t); {
 		case !known:
 			add("floors: the recording does not say what steps cost")
-		case !hasCeilings(h, t.Device):
+		case len(Ceilings(h, t.Device).Values) == 0:
 			add("floors: no ceilings of this device are known; 'infer bench ceilings' measures them")
 		}
 	}

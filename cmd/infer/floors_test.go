@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cpu"
+	"gpt2scope/gpt2"
+	"gpt2scope/measure"
+	"gpt2scope/weights"
+)
+
+// A step has one floor: the table of a recording, advice, the report, the stages and the
+// pass of a benchmark, and an experiment over layers give the same for the same set of
+// ceilings. The set has caches of several sizes and types of several rates, so that a
+// definition that leaves one out differs.
+func TestFloorsAgree(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	backend, err := cpu.New(cpu.Options{Threads: 1, DType: weights.BF16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.Close()
+	key, err := backend.CeilingsKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := ceilings.Set{Key: key, Device: "made up", Time: time.Now(), Values: []ceilings.Value{
+		{Name: "read", Unit: ceilings.GBs, Value: 8, P10: 8, P90: 8, Size: 1 << 10},
+		{Name: "read", Unit: ceilings.GBs, Value: 4, P10: 4, P90: 4, Size: 1 << 20},
+		{Name: "read", Unit: ceilings.GBs, Value: 1, P10: 1, P90: 1},
+		{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 2e-3, P10: 2e-3, P90: 2e-3},
+		{Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 5e-3, P10: 5e-3, P90: 5e-3},
+	}}
+	if err := ceilings.Store(context.Background(), set); err != nil {
+		t.Fatal(err)
+	}
+	const past = 3
+	model := []string{"-m", tiny, "--dtype", "bf16", "--device", "cpu", "--threads", "1"}
+	m, err := gpt2.Random(tiny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	phase := gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	plan := backend.Fuse(gpt2.Forward(m.Config, gpt2.FirstLayers(2), phase))
+	work := plan.Work(past, backend.Sizes())
+	floors, ok := set.Floors(work)
+	if !ok {
+		t.Fatal("a ceiling is missing")
+	}
+	want, sum := map[string]float64{}, 0.0 // ns
+	for i, s := range plan.Steps {
+		want[s.Name()] = floors[i].Time
+		sum += floors[i].Time
+	}
+	same := func(where, step string, ns, within float64) {
+		t.Helper()
+		floor, ok := want[step]
+		if step == "" {
+			floor, ok = sum, true
+		}
+		if !ok || math.Abs(ns-floor) > within {
+			t.Errorf("%s: %q has a floor of %g ns, want %g", where, step, ns, floor)
+		}
+	}
+
+	// One decode step, recorded, with the stored set. Files have whole ns.
+	file := filepath.Join(t.TempDir(), "run.json")
+	mustInfer(t, append(model, "--ids", "1,2,3", "-n", "2", "--ignore-eos", "--trace", file, "--no-baseline", "--quiet")...)
+	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", file, "--format", "csv").stdout)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	column := map[string]int{}
+	for i, name := range rows[0] {
+		column[name] = i
+	}
+	shown, far := 0, int64(0)
+	for _, row := range rows[1:] {
+		ns, err := strconv.ParseInt(row[column["floor_ns"]], 10, 64)
+		if err != nil {
+			continue // idle time
+		}
+		if time, _ := strconv.ParseInt(row[column["time_ns"]], 10, 64); time > 2*ns {
+			far += time - ns
+		}
+		if row[column["phase"]] == "decode step" {
+			shown++
+			same("trace show", row[column["name"]], float64(ns), 0.5)
+		}
+	}
+	if shown != len(plan.Steps) {
+		t.Errorf("trace show has %d steps of %d:\n%q", shown, len(plan.Steps), rows)
+	}
+
+	var advice struct {
+		Hints []struct {
+			Rule string
+			Gain int64
+		}
+	}
+	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "advise", file, "--all", "--format", "json").stdout), &advice); err != nil {
+		t.Fatal(err)
+	}
+	gain := int64(0)
+	for _, h := range advice.Hints {
+		if h.Rule == "floor" {
+			gain = h.Gain
+		}
+	}
+	if gain != far {
+		t.Errorf("trace advise: stages take %d ns more than their floors, want %d", gain, far)
+	}
+
+	page := filepath.Join(t.TempDir(), "run.html")
+	mustInfer(t, "trace", "report", file, "-o", page)
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, row := range regexp.MustCompile(`data-name="([^"]+)" data-phase="decode step"[^>]* data-floor="(\d+)"`).FindAllStringSubmatch(string(html), -1) {
+		if ns, _ := strconv.ParseFloat(row[2], 64); ns > 0 {
+			found++
+			same("trace report", strings.ReplaceAll(row[1], "&#43;", "+"), ns, 0.5)
+		}
+	}
+	if found != len(plan.Steps) {
+		t.Errorf("trace report has %d steps of %d", found, len(plan.Steps))
+	}
+
+	// A benchmark's stages are summed over the layers.
+	session, err := gpt2.NewSession(context.Background(), m, backend, gpt2.Options{Batch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	timed, err := measure.Stages(context.Background(), session, phase, past, 2, set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages := 0.0
+	for _, s := range timed {
+		stages += 1e3 * s.Floor
+	}
+	same("bench, stages", "", stages, 1e-6*sum)
+	same("bench, pass", "", float64(set.PassFloor(work)), 1)
+
+	// An experiment over layers gives the share of a time.
+	dir := filepath.Join(t.TempDir(), "layers")
+	mustInfer(t, append(append([]string{"layers"}, model...), "--range", "2", "--phase", "decode", "--past", strconv.Itoa(past), "--repeat", "1", "--passes", "1",
+		"--window", "16", "--energy-seconds", "0", "--warm-up", "0", "--quiet", "--no-stages", "--no-memory", "--no-plots", "-o", dir)...)
+	metrics := resultOf(t, dir).Variants[0].Metrics
+	same("layers", "", metrics["decode share of floor"].Median/100*metrics["decode time"].Median*1e6, 1)
+
+	// A benchmark measures its own set.
+	var bench struct {
+		Floor  float64 `json:"floor_ms"`
+		Device struct {
+			Ceilings []ceilings.Value `json:"ceilings"`
+		} `json:"device"`
+		Stages []struct {
+			Floor float64 `json:"floor_us"`
+		} `json:"stages"`
+	}
+	if err := json.Unmarshal([]byte(mustInfer(t, append(append([]string{"bench"}, model...), "--past", strconv.Itoa(past), "--repeat", "2", "--json")...).stdout), &bench); err != nil {
+		t.Fatal(err)
+	}
+	stages = 0
+	for _, s := range bench.Stages {
+		stages += s.Floor
+	}
+	measured := float64(ceilings.Set{Values: bench.Device.Ceilings}.PassFloor(work))
+	if measured == 0 || math.Abs(1e6*bench.Floor-measured) > 1 || math.Abs(1e3*stages-measured) > 1 {
+		t.Errorf("bench: the pass has a floor of %g ns, its stages of %g; by the ceilings that it prints %g", 1e6*bench.Floor, 1e3*stages, measured)
+	}
+}

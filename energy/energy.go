@@ -16,13 +16,13 @@
 package energy
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"sync"
 	"time"
 
+	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 )
 
@@ -134,15 +134,9 @@ func (l *Log) Resolution() (millijoule float64, period time.Duration) {
 		sizes = append(sizes, l.Steps[i].Millijoule-l.Steps[i-1].Millijoule)
 		times = append(times, l.Steps[i].Time.Sub(l.Steps[i-1].Time))
 	}
-	return median(sizes), median(times)
-}
-
-func median[T cmp.Ordered](x []T) (m T) {
-	if len(x) > 0 {
-		slices.Sort(x)
-		m = x[len(x)/2]
-	}
-	return m
+	slices.Sort(sizes)
+	slices.Sort(times)
+	return stats.Median(sizes), stats.Median(times)
 }
 
 // Total returns the energy between start and stop, and by how much it may be wrong: the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stats"
 	"gpt2scope/measure"
 )
 
@@ -206,7 +207,7 @@ func (e *Experiment) firstToken(ctx context.Context, s *gpt2.Session) (time.Dura
 		}
 	}
 	slices.Sort(times)
-	return times[len(times)/2], s.Reset()
+	return stats.Median(times), s.Reset()
 }
 
 // decode measures a decode step.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stats"
 )
 
 // newGenerate makes the root command, which writes text.
@@ -230,10 +231,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
 	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), s.Loads(), r.first)
-	if n := len(r.laps); n > 0 {
-		slices.Sort(r.laps)
-		r.Timings.DecodeMedian = ms(r.laps[n/2])
-	}
+	slices.Sort(r.laps)
+	r.Timings.DecodeMedian = ms(stats.Median(r.laps))
 
 	interrupted := errors.As(runErr, new(interruption))
 	switch {

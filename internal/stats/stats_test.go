@@ -4,20 +4,21 @@ import "testing"
 
 func TestQuantile(t *testing.T) {
 	for _, c := range []struct {
-		n              int
-		p10, half, p90 int
-	}{{1, 0, 0, 0}, {2, 0, 1, 1}, {3, 0, 1, 2}, {4, 0, 2, 3}, {10, 1, 5, 8}, {11, 1, 5, 9}, {101, 10, 50, 90}} {
-		x := make([]int, c.n)
+		n         int
+		p10, p90  int64
+		p50, half float64
+	}{{0, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {2, 0, 1, 1, 0.5}, {3, 0, 2, 1, 1}, {4, 0, 3, 2, 1.5}, {10, 1, 8, 5, 4.5}, {11, 1, 9, 5, 5}, {101, 10, 90, 50, 50}} {
+		whole, x := make([]int64, c.n), make([]float64, c.n)
 		for i := range x {
-			x[i] = i
+			whole[i], x[i] = int64(i), float64(i)
 		}
-		if a, b, d := Quantile(x, 0.1), Quantile(x, 0.5), Quantile(x, 0.9); a != c.p10 || b != c.half || d != c.p90 {
-			t.Errorf("of %d values: %d, %d, %d; want %d, %d, %d", c.n, a, b, d, c.p10, c.half, c.p90)
+		if a, b, m := Quantile(whole, 0.1), Quantile(whole, 0.9), Quantile(x, 0.5); a != c.p10 || b != c.p90 || m != c.p50 {
+			t.Errorf("of %d values: %d, %d, %g; want %d, %d, %g", c.n, a, b, m, c.p10, c.p90, c.p50)
 		}
-		if m := Median(x); m != c.half {
-			t.Errorf("the median of %d values is %d, want %d", c.n, m, c.half)
+		if m, n := Median(x), Median(whole); m != c.half || n != int64(c.half) {
+			t.Errorf("the median of %d values is %g and %d, want %g", c.n, m, n, c.half)
 		}
-		if low, high := Quantile(x, 0), Quantile(x, 1); low != 0 || high != c.n-1 {
+		if low, high := Quantile(whole, 0), Quantile(whole, 1); low != 0 || high != int64(max(0, c.n-1)) {
 			t.Errorf("of %d values: from %d to %d", c.n, low, high)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strings"
 
+	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
@@ -340,7 +341,7 @@ func warmUpRule(a *advisor) {
 			continue
 		}
 		first, rest := list[0], slices.Sorted(slices.Values(list[1:]))
-		if median := rest[len(rest)/2]; first > longPass*median {
+		if median := stats.Median(rest); first > longPass*median {
 			passes += first - median
 			firsts = append(firsts, begins[phase])
 			rows.add(fmt.Sprintf("first %s of %d, median of the others %s ms", phase, len(list), inMS(median)), first-median, first, 0)

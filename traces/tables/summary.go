@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
 )
@@ -582,7 +583,7 @@ func (s *summary) finish(t *Table) {
 		if n := len(r.durations); n > 0 {
 			slices.Sort(r.durations)
 			r.Min, r.Max = r.durations[0], r.durations[n-1]
-			r.Median = (r.durations[(n-1)/2] + r.durations[n/2]) / 2
+			r.Median = stats.Median(r.durations)
 		}
 		switch {
 		case !s.by.ofPasses() && r.Kind != RowIdle:

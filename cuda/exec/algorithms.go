@@ -105,12 +105,9 @@ func typeName(t cuda.DType) string { return [...]string{"f32", "bf16", "f16"}[t]
 const tuneCandidates = 64
 
 // chooseAlgorithm makes a stream keep an algorithm for a product of a step, before the
-// product is first launched: the stored one, the fastest where tune is set, or the
-// heuristic's first.
+// product is first launched: the stored one, the fastest if tune is set, or the
+// heuristic's first. cuBLASLt is open.
 func (b *Backend) chooseAlgorithm(s *cuda.Stream, step string, a cuda.LinearArgs, tune bool) (gpt2.Product, error) {
-	if err := b.lib.OpenBLAS(); err != nil {
-		return gpt2.Product{}, err
-	}
 	key, err := b.productKey(a)
 	if err != nil {
 		return gpt2.Product{}, err

@@ -223,21 +223,7 @@ func (w *writer) linear(s gpt2.Step) error {
 		}
 		library := w.usesBLAS(a)
 		if library {
-			if err := w.loading.first(loadBLAS, w.backend.lib.OpenBLAS); err != nil {
-				return err
-			}
-			choose := func() error {
-				p, err := w.backend.chooseAlgorithm(w.stream, w.step.Name(), a, w.tune)
-				w.products = append(w.products, p)
-				return err
-			}
-			err := error(nil)
-			if w.tune { // which takes long, and is not loading
-				err = choose()
-			} else {
-				err = w.loading.first(loadBLAS, choose)
-			}
-			if err != nil {
+			if err := w.choose(a); err != nil {
 				return err
 			}
 		}
@@ -254,6 +240,24 @@ func (w *writer) linear(s gpt2.Step) error {
 		}
 	}
 	return part(o.Rows, C, 3*C)
+}
+
+// choose makes the stream keep an algorithm for a product of the step.
+func (w *writer) choose(a cuda.LinearArgs) error {
+	if err := w.loading.first(loadBLAS, w.backend.lib.OpenBLAS); err != nil {
+		return err
+	}
+	choose := func() error {
+		p, err := w.backend.chooseAlgorithm(w.stream, w.step.Name(), a, w.tune)
+		if err == nil {
+			w.products = append(w.products, p)
+		}
+		return err
+	}
+	if w.tune { // tuning takes long, and is not loading
+		return choose()
+	}
+	return w.loading.first(loadBLAS, choose)
 }
 
 // variant returns the stage's chosen kernel if that takes the shape of a launch. Else it

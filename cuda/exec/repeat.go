@@ -26,7 +26,7 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, phase gpt2.Phase, pick
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(r.backend.executed(phase, r.options.Context))
+	c, err := r.compile(phase)
 	if err != nil {
 		return 0, 0, err
 	}

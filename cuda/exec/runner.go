@@ -120,8 +120,10 @@ func (r *Runner) Rewind(position int) error {
 	return nil
 }
 
-// compile returns the launches of a phase, which are made once.
+// compile returns the launches of the phase that runs in place of a phase. They are made
+// once.
 func (r *Runner) compile(phase gpt2.Phase) (*compiled, error) {
+	phase = r.backend.executed(phase, r.options.Context)
 	if c, ok := r.compiled[phase]; ok {
 		return c, nil
 	}
@@ -195,7 +197,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(r.backend.executed(phase, r.options.Context))
+	c, err := r.compile(phase)
 	if err != nil {
 		return nil, err
 	}
@@ -233,8 +235,8 @@ func (r *Runner) await(ctx context.Context, step uint64) error {
 	return r.ring.await(ctx, r.stream, step)
 }
 
-// take moves on by the step that the ring has: its tokens, and how many positions its
-// pass evaluated.
+// take reads the tokens of the step that was awaited, and moves the position past those
+// that its pass evaluated.
 func (r *Runner) take(c *compiled, evaluated int) error {
 	past, step := r.state.position, r.state.step
 	r.state.position += evaluated

@@ -229,3 +229,28 @@ func TestNVTXMissing(t *testing.T) {
 		t.Errorf("with --quiet standard error has %q", got)
 	}
 }
+
+// TestNVTXOfGraph: with graphs each decode step is one range, and the ranges of the step
+// that is captured lie in a range of their own.
+func TestNVTXOfGraph(t *testing.T) {
+	withStub(t)
+	var open []string
+	ran, captured := 0, 0
+	for _, e := range recordRanges(t, "-p", "ROMEO:", "-n", "6", "--ignore-eos", "--device", "cuda", "--mode", "graph") {
+		switch e.kind {
+		case "push":
+			if e.name == "decode step" && len(open) == 0 {
+				ran++
+			}
+			if e.name == "decode step" && slices.Contains(open, "record graph") {
+				captured++
+			}
+			open = append(open, e.name)
+		case "pop":
+			open = open[:len(open)-1]
+		}
+	}
+	if ran != 5 || captured != 1 {
+		t.Errorf("%d decode steps ran and %d were captured, want 5 and 1", ran, captured)
+	}
+}

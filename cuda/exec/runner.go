@@ -275,8 +275,10 @@ func (r *Runner) pass(at passAt) error {
 }
 
 // capture makes the graph of a pass. A profiler attributes the graph's nodes by the NVTX
-// ranges of its steps, which are opened here.
+// ranges of its steps, which are opened here. They lie in a range of their own, so that
+// what is captured is not counted as a pass that ran.
 func (r *Runner) capture(at passAt, v *variant) (err error) {
+	defer annotate.Range("record graph", nvtx.Blue)()
 	at.c.ranges.Begin(r.state.position)
 	defer at.c.ranges.End()
 	p := r.recorder.capture(at, v)

@@ -21,7 +21,7 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{backend: b, model: m, options: o, packed: p, compiled: map[gpt2.Phase]*compiled{},
+	r := &runner{backend: b, model: m, options: o, packed: p, compiled: map[gpt2.Pass]*compiled{},
 		plans: gpt2.NewPlanCache(b, m.Config, o.Layers), sampler: gpt2.Sampler{Maxima: b.pool.isa.maxima}}
 	allocated := annotate.Range("allocate KV cache", nvtx.Cyan)
 	err = r.allocate()
@@ -49,7 +49,7 @@ type runner struct {
 	work     mem[float32]
 	buffers  [gpt2.NumBuffers]mem[float32]
 
-	compiled map[gpt2.Phase]*compiled
+	compiled map[gpt2.Pass]*compiled
 	last     *compiled // of the pass that ran last, for Read
 	sampling gpt2.Sampling
 	sampler  gpt2.Sampler
@@ -67,7 +67,7 @@ type compiled struct {
 	ranges  *annotate.Pass // nil with no tool attached
 }
 
-// allocate makes what does not depend on the phase.
+// allocate makes what does not depend on the pass.
 func (r *runner) allocate() error {
 	c, B := r.model.Config, r.options.Batch
 	for range r.options.Layers {
@@ -111,8 +111,8 @@ func (r *runner) Close() error {
 	return nil
 }
 
-// Plan returns the fused plan of a phase.
-func (r *runner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) }
+// Plan returns the fused plan of a pass.
+func (r *runner) Plan(pass gpt2.Pass) *gpt2.Plan { return r.plans.Plan(pass) }
 
 // SetSampling says how later passes sample.
 func (r *runner) SetSampling(s gpt2.Sampling) { r.sampling = s }
@@ -136,8 +136,8 @@ func (r *runner) seek(position int) {
 }
 
 // Prefill executes one pass.
-func (r *runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
-	c, err := r.compile(phase)
+func (r *runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
+	c, err := r.compile(pass)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (r *runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 
 // Decode runs n passes of one token.
 func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool) error {
-	c, err := r.compile(gpt2.Phase{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
+	c, err := r.compile(gpt2.Pass{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	note.ran(r.recording)
 	defer note.done(r.recording)
 	past := r.Position()
-	r.seek(past + c.plan.Phase.Tokens)
+	r.seek(past + c.plan.Pass.Tokens)
 	if r.tokens = r.tokens[:0]; !c.samples {
 		return nil
 	}
@@ -255,7 +255,7 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	c.ranges.Step(step.Tag)
 	shape := c.plan.Buffers[step.Last().In]
 	logits := r.buffers[step.Last().In].slice()
-	for b := range c.plan.Phase.Batch {
+	for b := range c.plan.Pass.Batch {
 		row := (b+1)*shape.Rows - 1
 		t, err := r.sampler.Sample(r.sampling, logits[row*shape.Width:(row+1)*shape.Width], b, r.Position())
 		if err != nil {
@@ -272,7 +272,7 @@ func (r *runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 		return fmt.Errorf("buffer %s cannot be read before a pass", b)
 	}
 	shape := r.last.plan.Buffers[b]
-	from, size := row*shape.Width, r.last.plan.Phase.Batch*shape.Rows*shape.Width
+	from, size := row*shape.Width, r.last.plan.Pass.Batch*shape.Rows*shape.Width
 	if row < 0 || from+len(dst) > size {
 		return fmt.Errorf("buffer %s has %d elements; %d from row %d on are not all in it", b, size, len(dst), row)
 	}
@@ -283,12 +283,12 @@ func (r *runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 // maxCompiled bounds how many programs a session keeps.
 const maxCompiled = 16
 
-// compile returns the program of a phase, made once.
-func (r *runner) compile(phase gpt2.Phase) (*compiled, error) {
-	if c, ok := r.compiled[phase]; ok {
+// compile returns the program of a pass, made once.
+func (r *runner) compile(pass gpt2.Pass) (*compiled, error) {
+	if c, ok := r.compiled[pass]; ok {
 		return c, nil
 	}
-	plan := r.Plan(phase)
+	plan := r.Plan(pass)
 	if err := r.grow(plan); err != nil {
 		return nil, err
 	}
@@ -309,15 +309,15 @@ func (r *runner) compile(phase gpt2.Phase) (*compiled, error) {
 		}
 	}
 	c.from = append(c.from, program.n)
-	r.compiled[phase] = c
+	r.compiled[pass] = c
 	return c, nil
 }
 
 // forget frees all programs.
 func (r *runner) forget() {
-	for phase, c := range r.compiled {
+	for pass, c := range r.compiled {
 		c.program.free()
-		delete(r.compiled, phase)
+		delete(r.compiled, pass)
 	}
 	r.last = nil
 }
@@ -325,8 +325,8 @@ func (r *runner) forget() {
 // grow makes the buffers large enough for a plan. Programs point into them, so
 // when one moves all are made anew.
 func (r *runner) grow(plan *gpt2.Plan) error {
-	B := plan.Phase.Batch
-	if n := B * plan.Phase.Tokens; n > r.ids.n {
+	B := plan.Pass.Batch
+	if n := B * plan.Pass.Tokens; n > r.ids.n {
 		r.forget()
 		r.ids.free()
 		var err error
@@ -380,13 +380,13 @@ func (w *writer) step(s gpt2.Step) error {
 	case o.Op == gpt2.OpEmbed:
 		err = w.embed(o)
 	case o.Op == gpt2.OpLayerNorm:
-		M := w.plan.Phase.Batch * o.Rows
+		M := w.plan.Pass.Batch * o.Rows
 		err = w.program.layerNorm(layerNormStep{x: w.view(o.In, o.Rows), y: w.view(o.Out, o.Rows), norm: w.norm(o), M: M, C: o.K})
 	case o.Op == gpt2.OpActivation:
-		M := w.plan.Phase.Batch * o.Rows
+		M := w.plan.Pass.Batch * o.Rows
 		err = w.program.activation(w.view(o.In, o.Rows), w.view(o.Out, o.Rows), mem[float32]{}, activations[o.Activation], M, o.N)
 	case o.Op == gpt2.OpAdd:
-		M := w.plan.Phase.Batch * o.Rows
+		M := w.plan.Pass.Batch * o.Rows
 		err = w.program.add(w.view(o.In, o.Rows), w.view(o.Aux, o.Rows), w.view(o.Out, o.Rows), M, o.N)
 	default:
 		err = fmt.Errorf("operation %s is not implemented", o.Op)
@@ -405,7 +405,7 @@ func (w *writer) embed(o gpt2.Operation) error {
 	return w.program.embed(embedStep{
 		y: w.view(o.Out, o.Rows), ids: w.ids, pos: w.position,
 		wte: w.packed.matrices[o.Weight], wpe: w.packed.matrices[o.Bias],
-		B: w.plan.Phase.Batch, T: o.Rows,
+		B: w.plan.Pass.Batch, T: o.Rows,
 	})
 }
 
@@ -415,7 +415,7 @@ func (w *writer) embed(o gpt2.Operation) error {
 func (w *writer) attention(o gpt2.Operation) error {
 	step := attentionStep{
 		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,
-		B: w.plan.Phase.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,
+		B: w.plan.Pass.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,
 		bf16: w.backend.MultipliesBF16(),
 	}
 	if !step.append {
@@ -453,7 +453,7 @@ func (w *writer) linear(s gpt2.Step) error {
 	in, out := s.Ops[0].In, s.Last().Out
 	add := func(rows, n0, n1 int) error {
 		part := step
-		part.x, part.y, part.M, part.n0, part.n1 = w.view(in, rows), w.view(out, rows), w.plan.Phase.Batch*rows, n0, n1
+		part.x, part.y, part.M, part.n0, part.n1 = w.view(in, rows), w.view(out, rows), w.plan.Pass.Batch*rows, n0, n1
 		return w.program.linear(part)
 	}
 	if o.Stage != gpt2.StageCAttn || o.Queries == o.Rows {

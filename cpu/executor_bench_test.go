@@ -21,9 +21,9 @@ var geometries = []struct {
 	{"D", "random:gpt2", 1024, 512},
 }
 
-// benchPass times a phase on every geometry and both types of weights, and reports
+// benchPass times a pass on every geometry and both types of weights, and reports
 // rates of the least FLOPs and bytes.
-func benchPass(b *testing.B, phaseOf func(tokens int) gpt2.Phase, cached func(n int) int) {
+func benchPass(b *testing.B, phaseOf func(tokens int) gpt2.Pass, cached func(n int) int) {
 	for _, g := range geometries {
 		for _, held := range []weights.DType{weights.F32, weights.BF16} {
 			b.Run(fmt.Sprintf("%s/%s", g.name, held), func(b *testing.B) {
@@ -32,26 +32,26 @@ func benchPass(b *testing.B, phaseOf func(tokens int) gpt2.Phase, cached func(n 
 					b.Fatal(err)
 				}
 				s := session(b, m, Options{DType: held}, gpt2.Options{})
-				phase, past := phaseOf(g.prefill), cached(g.cached)
+				pass, past := phaseOf(g.prefill), cached(g.cached)
 				r := s.Runner()
-				ids := make([]int32, max(phase.Tokens, past))
+				ids := make([]int32, max(pass.Tokens, past))
 				for i := range ids {
 					ids[i] = int32((i * 7919) % m.Config.Vocab)
 				}
 				if past > 0 {
-					if _, err := r.Prefill(context.Background(), ids[:past], gpt2.Phase{Batch: 1, Tokens: past}); err != nil {
+					if _, err := r.Prefill(context.Background(), ids[:past], gpt2.Pass{Batch: 1, Tokens: past}); err != nil {
 						b.Fatal(err)
 					}
 				}
 				for b.Loop() {
-					if _, err := r.Prefill(context.Background(), ids[:phase.Tokens], phase); err != nil {
+					if _, err := r.Prefill(context.Background(), ids[:pass.Tokens], pass); err != nil {
 						b.Fatal(err)
 					}
 					if err := r.Rewind(past); err != nil {
 						b.Fatal(err)
 					}
 				}
-				cost, perSecond := r.Plan(phase).Cost(past), float64(b.N)/b.Elapsed().Seconds()
+				cost, perSecond := r.Plan(pass).Cost(past), float64(b.N)/b.Elapsed().Seconds()
 				b.ReportMetric(float64(cost.FLOPs)*perSecond/1e9, "GFLOP/s")
 				b.ReportMetric(float64(cost.Bytes(s.Backend().Sizes()))*perSecond/1e9, "GB/s")
 			})
@@ -60,13 +60,13 @@ func benchPass(b *testing.B, phaseOf func(tokens int) gpt2.Phase, cached func(n 
 }
 
 func BenchmarkDecode(b *testing.B) {
-	benchPass(b, func(int) gpt2.Phase { return gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true} }, func(n int) int { return n })
+	benchPass(b, func(int) gpt2.Pass { return gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true} }, func(n int) int { return n })
 }
 
 func BenchmarkPrefillAll(b *testing.B) {
-	benchPass(b, func(n int) gpt2.Phase { return gpt2.Phase{Batch: 1, Tokens: n, Logits: gpt2.LogitsAll} }, func(int) int { return 0 })
+	benchPass(b, func(n int) gpt2.Pass { return gpt2.Pass{Batch: 1, Tokens: n, Logits: gpt2.LogitsAll} }, func(int) int { return 0 })
 }
 
 func BenchmarkPrefillLast(b *testing.B) {
-	benchPass(b, func(n int) gpt2.Phase { return gpt2.Phase{Batch: 1, Tokens: n, Logits: gpt2.LogitsLast} }, func(int) int { return 0 })
+	benchPass(b, func(n int) gpt2.Pass { return gpt2.Pass{Batch: 1, Tokens: n, Logits: gpt2.LogitsLast} }, func(int) int { return 0 })
 }

@@ -110,18 +110,18 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 		}
 	}
 	past := r.IntN(m.Config.Positions - 1)
-	phases := []gpt2.Phase{{Batch: o.Batch, Tokens: past}, {Batch: o.Batch, Tokens: 1 + r.IntN(m.Config.Positions-past), Logits: gpt2.Logits(r.IntN(3))}}
+	passes := []gpt2.Pass{{Batch: o.Batch, Tokens: past}, {Batch: o.Batch, Tokens: 1 + r.IntN(m.Config.Positions-past), Logits: gpt2.Logits(r.IntN(3))}}
 	if past == 0 {
-		phases = phases[1:]
+		passes = passes[1:]
 	}
-	for _, phase := range phases {
-		ids := randomIDs(r, phase.Batch*phase.Tokens, m.Config.Vocab)
-		c, err := fast.compile(phase)
+	for _, pass := range passes {
+		ids := randomIDs(r, pass.Batch*pass.Tokens, m.Config.Vocab)
+		c, err := fast.compile(pass)
 		if err != nil {
 			t.Fatal(err)
 		}
 		copy(fast.ids.slice(), ids)
-		slow.begin(ids, phase)
+		slow.begin(ids, pass)
 		for i, step := range c.plan.Steps {
 			out := step.Last()
 			inputs := map[gpt2.Buffer]bool{step.Ops[0].In: true}
@@ -132,7 +132,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 				}
 			}
 			for buffer, shape := range c.plan.Buffers {
-				n := phase.Batch * shape.Rows * shape.Width
+				n := pass.Batch * shape.Rows * shape.Width
 				if n == 0 || gpt2.Buffer(buffer) == gpt2.BufTokens {
 					continue
 				}
@@ -156,13 +156,13 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 			if out.Op == gpt2.OpSample {
 				continue
 			}
-			where := fmt.Sprintf("%+v, layers %v, %+v, past %d: %s", m.Config, layers, phase, slow.position, step.Name())
+			where := fmt.Sprintf("%+v, layers %v, %+v, past %d: %s", m.Config, layers, pass, slow.position, step.Name())
 			bound := 300 * 0x1p-24
-			if rows := phase.Batch * min(out.Rows, max(1, out.Queries)); step.Op() == gpt2.OpLinear {
+			if rows := pass.Batch * min(out.Rows, max(1, out.Queries)); step.Op() == gpt2.OpLinear {
 				switch {
 				case options.Q8 && rows <= rowsOfTile[b.pool.isa]:
 					bound = 0.1 // activations are rounded to 1/127 of the largest; TestLinear has a closer bound
-				case multipliesBF16(b.pool, b.dtype, phase.Batch*out.Rows):
+				case multipliesBF16(b.pool, b.dtype, pass.Batch*out.Rows):
 					bound = 2 * 0x1p-8
 				}
 			}
@@ -172,9 +172,9 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 					bound *= math.Sqrt(float64(m.Config.HeadSize())) // scores are so much larger, and their rounding errors are in proportion
 				}
 			}
-			compareRows(t, where, out, c.plan, phase, fast.buffers[out.Out].slice(), slow.buffers[out.Out], bound)
+			compareRows(t, where, out, c.plan, pass, fast.buffers[out.Out].slice(), slow.buffers[out.Out], bound)
 		}
-		slow.position += phase.Tokens
+		slow.position += pass.Tokens
 		fast.seek(slow.position)
 	}
 }
@@ -185,7 +185,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 // effect of a wrong weight, row or mask. Rounding inputs to bfloat16 changes each term by
 // at most 2^-8, at random, and an ordinary output by about 2^-9.5; the bound is 2 * 2^-8.
 // TestLinear compares such products with inputs rounded alike, to float32's own errors.
-func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Phase, got []float32, want []float64, bound float64) {
+func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Pass, got []float32, want []float64, bound float64) {
 	t.Helper()
 	shape := p.Buffers[o.Out]
 	rows := o.Rows
@@ -462,7 +462,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 		s := session(t, m, Options{Threads: 2}, gpt2.Options{Batch: 2})
 		r := s.Runner().(*runner)
 		r.SetSampling(sampling)
-		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3, 4}, gpt2.Phase{Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast, Sample: true}); err != nil {
+		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3, 4}, gpt2.Pass{Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast, Sample: true}); err != nil {
 			t.Fatal(err)
 		}
 		steps := 0

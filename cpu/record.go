@@ -29,7 +29,7 @@ type recording struct {
 // passNote is one pass. Times are those of stamps.
 type passNote struct {
 	c                *compiled
-	phase            int32
+	plan             int32 // index of the trace's plans
 	position         int
 	at               int // in recording.noted, -1 where the pass did not run to its end
 	begin, end       int64
@@ -95,9 +95,9 @@ func (rec *recording) begin(r *runner, c *compiled) *passNote {
 		return nil
 	}
 	rec.events += n
-	phase := rec.plans.Index(c.plan, r.Position(), c.plan.Phase.Tokens)
+	plan := rec.plans.Index(c.plan, r.Position(), c.plan.Pass.Tokens)
 	rec.from = int64(processTime())
-	rec.passes = append(rec.passes, passNote{c: c, phase: phase, position: r.Position(), at: -1, begin: now()})
+	rec.passes = append(rec.passes, passNote{c: c, plan: plan, position: r.Position(), at: -1, begin: now()})
 	return &rec.passes[len(rec.passes)-1]
 }
 
@@ -138,7 +138,7 @@ func (r *runner) StopRecording() error {
 	events := make([]traces.Event, 0, rec.events)
 	add := func(kind traces.Kind, lane traces.Lane, name string, begin, end int64, n *passNote, tag int, parent uint64) uint64 {
 		e := traces.Plain(kind, lane, name, rec.profile.OfMonotonic(begin), end-begin)
-		e.ID, e.Parent, e.Plan, e.Step, e.Domain = first+uint64(len(events)), parent, n.phase, int32(tag), record.Domain
+		e.ID, e.Parent, e.Plan, e.Step, e.Domain = first+uint64(len(events)), parent, n.plan, int32(tag), record.Domain
 		if kind == traces.KindPass {
 			e.Value = float64(n.position)
 		}

@@ -50,8 +50,8 @@ func TestRecording(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		plans[0] = s.Runner().Plan(gpt2.Phase{Batch: 1, Tokens: prompt, Logits: gpt2.LogitsLast, Sample: true})
-		plans[1] = s.Runner().Plan(gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
+		plans[0] = s.Runner().Plan(gpt2.Pass{Batch: 1, Tokens: prompt, Logits: gpt2.LogitsLast, Sample: true})
+		plans[1] = s.Runner().Plan(gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
 		return ids, plans
 	}
 	want, _ := run(nil)

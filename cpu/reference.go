@@ -100,9 +100,9 @@ func (r *referenceRunner) read(p gpt2.Param) error {
 	return nil
 }
 
-func (r *referenceRunner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) }
-func (r *referenceRunner) SetSampling(s gpt2.Sampling)      { r.sampling = s }
-func (r *referenceRunner) Position() int                    { return r.position }
+func (r *referenceRunner) Plan(pass gpt2.Pass) *gpt2.Plan { return r.plans.Plan(pass) }
+func (r *referenceRunner) SetSampling(s gpt2.Sampling)    { r.sampling = s }
+func (r *referenceRunner) Position() int                  { return r.position }
 
 func (r *referenceRunner) Close() error {
 	*r = referenceRunner{}
@@ -123,8 +123,8 @@ func (r *referenceRunner) Rewind(position int) error {
 }
 
 // Prefill executes one pass.
-func (r *referenceRunner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
-	r.begin(ids, phase)
+func (r *referenceRunner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
+	r.begin(ids, pass)
 	for _, step := range r.plan.Steps {
 		if err := context.Cause(ctx); err != nil {
 			r.Rewind(r.position) // drop the keys and values of the part that ran
@@ -134,27 +134,27 @@ func (r *referenceRunner) Prefill(ctx context.Context, ids []int32, phase gpt2.P
 			return nil, err
 		}
 	}
-	r.position += phase.Tokens
+	r.position += pass.Tokens
 	return r.tokens, nil
 }
 
 // begin makes ready for a pass.
-func (r *referenceRunner) begin(ids []int32, phase gpt2.Phase) {
-	r.plan, r.ids, r.tokens = r.Plan(phase), ids, r.tokens[:0]
+func (r *referenceRunner) begin(ids []int32, pass gpt2.Pass) {
+	r.plan, r.ids, r.tokens = r.Plan(pass), ids, r.tokens[:0]
 	for b, shape := range r.plan.Buffers {
-		r.buffers[b] = make([]float64, phase.Batch*shape.Rows*shape.Width)
+		r.buffers[b] = make([]float64, pass.Batch*shape.Rows*shape.Width)
 	}
 }
 
 // Decode runs n passes of one token.
 func (r *referenceRunner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool) error {
 	ids := make([]int32, r.options.Batch)
-	phase := gpt2.Phase{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	pass := gpt2.Pass{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	for range n {
 		for _, t := range r.tokens {
 			ids[t.Seq] = t.ID
 		}
-		tokens, err := r.Prefill(ctx, ids, phase)
+		tokens, err := r.Prefill(ctx, ids, pass)
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (r *referenceRunner) weight(name string) []float64 {
 func (r *referenceRunner) rows(b gpt2.Buffer, n int) [][]float64 {
 	shape := r.plan.Buffers[b]
 	var rows [][]float64
-	for s := range r.plan.Phase.Batch {
+	for s := range r.plan.Pass.Batch {
 		rows = append(rows, reference.Rows(r.buffers[b][((s+1)*shape.Rows-n)*shape.Width:], n, shape.Width, shape.Width)...)
 	}
 	return rows
@@ -284,7 +284,7 @@ func (r *referenceRunner) linear(o gpt2.Operation) error {
 // attention appends K and V of the new rows to the cache, then attends with the last
 // Queries of them.
 func (r *referenceRunner) attention(o gpt2.Operation) {
-	c, B := r.model.Config, r.plan.Phase.Batch
+	c, B := r.model.Config, r.plan.Pass.Batch
 	C, HS, S := c.Channels, c.HeadSize(), r.position+o.Rows
 	qkv, out := r.rows(o.In, o.Rows), r.rows(o.Out, o.Queries)
 	for b := range B {
@@ -305,13 +305,13 @@ func (r *referenceRunner) attention(o gpt2.Operation) {
 
 // sample draws a token per sequence from its last row of logits.
 func (r *referenceRunner) sample(o gpt2.Operation) error {
-	shape, B := r.plan.Buffers[o.In], r.plan.Phase.Batch
+	shape, B := r.plan.Buffers[o.In], r.plan.Pass.Batch
 	row := make([]float32, shape.Width)
 	for b := range B {
 		if err := r.Read(o.In, (b+1)*shape.Rows-1, row); err != nil {
 			return err
 		}
-		t, err := r.sampler.Sample(r.sampling, row, b, r.position+r.plan.Phase.Tokens)
+		t, err := r.sampler.Sample(r.sampling, row, b, r.position+r.plan.Pass.Tokens)
 		if err != nil {
 			return err
 		}

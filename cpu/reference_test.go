@@ -27,7 +27,7 @@ func TestReferenceProducts(t *testing.T) {
 	r := prepared.(*referenceRunner)
 	random := rand.New(rand.NewPCG(1, 1))
 	for _, logits := range []gpt2.Logits{gpt2.LogitsLast, gpt2.LogitsAll} {
-		r.begin(randomIDs(random, B*T, m.Config.Vocab), gpt2.Phase{Batch: B, Tokens: T, Logits: logits})
+		r.begin(randomIDs(random, B*T, m.Config.Vocab), gpt2.Pass{Batch: B, Tokens: T, Logits: logits})
 		products := 0
 		for _, step := range r.plan.Steps {
 			o := step.Last()

@@ -10,14 +10,14 @@ import (
 
 // Repeat repeats steps of a pass: [gpt2.Repeater]. Sampling is done in Go and has no
 // kernel to repeat.
-func (r *runner) Repeat(ctx context.Context, ids []int32, phase gpt2.Phase, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+func (r *runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
 	past := r.Position()
 	defer func() { r.seek(past) }()
-	if _, err := r.Prefill(ctx, ids, phase); err != nil { // fills the buffers that the steps read
+	if _, err := r.Prefill(ctx, ids, pass); err != nil { // fills the buffers that the steps read
 		return 0, 0, err
 	}
 	r.seek(past)
-	c, err := r.compile(phase)
+	c, err := r.compile(pass)
 	if err != nil {
 		return 0, 0, err
 	}

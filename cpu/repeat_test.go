@@ -19,8 +19,8 @@ func TestRepeat(t *testing.T) {
 	}
 	s := session(t, m, Options{Threads: 2}, gpt2.Options{})
 	r := s.Runner().(*runner)
-	decode := gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
-	prompt := gpt2.Phase{Batch: 1, Tokens: 5, Logits: gpt2.LogitsLast, Sample: true}
+	decode := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	prompt := gpt2.Pass{Batch: 1, Tokens: 5, Logits: gpt2.LogitsLast, Sample: true}
 	ids := []int32{1, 2, 3, 4, 5}
 	want, err := r.Prefill(t.Context(), ids, prompt)
 	if err != nil {
@@ -36,9 +36,9 @@ func TestRepeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, stage := range []gpt2.Stage{gpt2.StageCAttn, gpt2.StageSDPA, gpt2.StageResidual2, gpt2.StageLMHead, gpt2.StageEmbed} {
-		for _, phase := range []gpt2.Phase{decode, prompt} {
+		for _, pass := range []gpt2.Pass{decode, prompt} {
 			start := time.Now()
-			rounds, elapsed, err := r.Repeat(t.Context(), ids[:phase.Tokens], phase, is(stage), 50*time.Millisecond) // many times as long as a busy host keeps a thread waiting
+			rounds, elapsed, err := r.Repeat(t.Context(), ids[:pass.Tokens], pass, is(stage), 50*time.Millisecond) // many times as long as a busy host keeps a thread waiting
 			if err != nil || rounds < 2 || elapsed < 50*time.Millisecond || elapsed > time.Since(start) || r.Position() != 3 {
 				t.Errorf("%s: %d rounds in %v, at %d, %v", stage.Info().Name, rounds, elapsed, r.Position(), err)
 			}

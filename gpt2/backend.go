@@ -105,18 +105,18 @@ func (o Options) withDefaults(c Config) (Options, error) {
 
 // Runner executes the passes of one session: it owns the KV cache and the
 // activation buffers. It belongs to one goroutine at a time. Its caller checks
-// ids, phases and room in the context.
+// ids, passes and room in the context.
 type Runner interface {
-	// Plan returns the plan of a phase as this runner executes it, fused.
-	Plan(phase Phase) *Plan
+	// Plan returns the plan of a pass as this runner executes it, fused.
+	Plan(pass Pass) *Plan
 
 	// SetSampling says how passes that sample do it from now on.
 	SetSampling(s Sampling)
 
 	// Prefill evaluates ids, (B, T) row-major, after the Position tokens that
-	// the cache holds. Where the phase samples, it returns one token per
+	// the cache holds. Where the pass samples, it returns one token per
 	// sequence; the slice is valid until the next call.
-	Prefill(ctx context.Context, ids []int32, phase Phase) ([]Token, error)
+	Prefill(ctx context.Context, ids []int32, pass Pass) ([]Token, error)
 
 	// Decode runs n steps. Each evaluates the tokens sampled last and samples
 	// the next, which go to emit, one per sequence; emit returns false to stop.
@@ -140,19 +140,19 @@ type Runner interface {
 // Surveyor is a [Backend] that knows what sessions would do and need.
 type Surveyor interface {
 	// Survey returns what a session of these options, defaults filled in, would do in
-	// passes of some phases. It loads and runs nothing.
-	Survey(m *Model, o Options, phases ...Phase) (*Survey, error)
+	// some passes. It loads and runs nothing.
+	Survey(m *Model, o Options, passes ...Pass) (*Survey, error)
 }
 
 // Survey is what sessions on a device would do and need.
 type Survey struct {
-	Phases   []Phase     // those executed: a prompt may be padded
-	Products [][]Product // of each phase, those that a library does
+	Passes   []Pass      // those executed: a prompt may be padded
+	Products [][]Product // of each pass, those that a library does
 
 	// Bytes of the device's memory.
 	Weights     int64
 	Cache       int64
-	Activations int64 // of the largest of the phases
+	Activations int64 // of the largest of the passes
 	Work        int64 // what kernels and libraries need besides
 }
 
@@ -168,9 +168,9 @@ type Product struct {
 }
 
 // SurveyOf returns what a session on a backend would do and need: [Surveyor].
-func SurveyOf(b Backend, m *Model, o Options, phases ...Phase) (*Survey, error) {
+func SurveyOf(b Backend, m *Model, o Options, passes ...Pass) (*Survey, error) {
 	if b, ok := b.(Surveyor); ok {
-		return b.Survey(m, o, phases...)
+		return b.Survey(m, o, passes...)
 	}
 	return nil, unsupported(b, "say what a session would need")
 }
@@ -220,28 +220,28 @@ type Recordable interface {
 // Measurer is a [Runner] that times passes itself, such as decode steps that follow one
 // another without the host waiting between them.
 type Measurer interface {
-	// Measure times passes of a phase on ids, (B, T) row-major: after a warm-up repeat
-	// times, each with the cache as it is. It returns a duration of one pass for each.
+	// Measure times a pass on ids, (B, T) row-major: after a warm-up repeat
+	// times, each with the cache as it is. It returns the durations.
 	// Decode steps may stand around the present position, which is the same afterwards;
 	// the tokens sampled last are forgotten.
-	Measure(ctx context.Context, ids []int32, phase Phase, repeat int) ([]time.Duration, error)
+	Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error)
 }
 
 // Repeater is a [Runner] that can repeat some steps of a pass.
 type Repeater interface {
 	// Repeat runs the steps that pick chooses, one after another, round after round for
-	// at least d, as they run in a pass of the phase on ids, (B, T) row-major, with the
+	// at least d, as they run in a pass on ids, (B, T) row-major, with the
 	// cache as it is. It returns how many rounds there were and how long they took. A
 	// step that works in place, such as a residual add, meets its own output the next
 	// time. The position is the same afterwards; the tokens sampled last are forgotten.
-	Repeat(ctx context.Context, ids []int32, phase Phase, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error)
+	Repeat(ctx context.Context, ids []int32, pass Pass, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error)
 }
 
 // LaunchCounter is a [Runner] that launches work on a device.
 type LaunchCounter interface {
-	// Launches returns how many launches a pass of a phase is. Of a graph they are its
+	// Launches returns how many launches a pass is. Of a graph they are its
 	// nodes.
-	Launches(phase Phase) (int, error)
+	Launches(pass Pass) (int, error)
 }
 
 // Synchronizer is a [Runner] whose device may still be at work when a pass returns.
@@ -277,7 +277,7 @@ type StageError struct {
 
 // NewStageError says that a step of a plan failed, with past tokens in the cache.
 func NewStageError(p *Plan, step Step, past int, err error) *StageError {
-	return &StageError{step.Name(), fmt.Sprintf("B=%d T=%d past=%d", p.Phase.Batch, p.Phase.Tokens, past), err}
+	return &StageError{step.Name(), fmt.Sprintf("B=%d T=%d past=%d", p.Pass.Batch, p.Pass.Tokens, past), err}
 }
 
 // Error gives one sentence.

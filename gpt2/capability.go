@@ -31,8 +31,8 @@ func (s *Session) StopRecording() error {
 }
 
 // Measure times passes at the present position, where the runner is a [Measurer].
-func (s *Session) Measure(ctx context.Context, ids []int32, phase Phase, repeat int) ([]time.Duration, error) {
-	if err := s.admitPass(ids, phase); err != nil {
+func (s *Session) Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error) {
+	if err := s.admitPass(ids, pass); err != nil {
 		return nil, err
 	}
 	if repeat < 1 {
@@ -42,7 +42,7 @@ func (s *Session) Measure(ctx context.Context, ids []int32, phase Phase, repeat 
 	if !ok {
 		return nil, unsupported(s.backend, "time passes by itself")
 	}
-	times, err := runner.Measure(ctx, ids, phase, repeat)
+	times, err := runner.Measure(ctx, ids, pass, repeat)
 	if err == nil && len(times) == 0 {
 		return nil, fmt.Errorf("the %s backend measured nothing", s.backend.Name())
 	}
@@ -51,36 +51,36 @@ func (s *Session) Measure(ctx context.Context, ids []int32, phase Phase, repeat 
 
 // Repeat repeats steps of a pass at the present position, where the runner is a
 // [Repeater].
-func (s *Session) Repeat(ctx context.Context, ids []int32, phase Phase, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
-	if err := s.admitPass(ids, phase); err != nil {
+func (s *Session) Repeat(ctx context.Context, ids []int32, pass Pass, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+	if err := s.admitPass(ids, pass); err != nil {
 		return 0, 0, err
 	}
 	runner, ok := s.runner.(Repeater)
 	if !ok {
 		return 0, 0, unsupported(s.backend, "repeat steps")
 	}
-	return runner.Repeat(ctx, ids, phase, pick, d)
+	return runner.Repeat(ctx, ids, pass, pick, d)
 }
 
 // admitPass checks a pass at the present position before a runner does it.
-func (s *Session) admitPass(ids []int32, phase Phase) error {
+func (s *Session) admitPass(ids []int32, pass Pass) error {
 	if s.err != nil {
 		return s.err
 	}
-	if phase.Batch != s.options.Batch {
-		return fmt.Errorf("the session has %d sequences and the phase %d", s.options.Batch, phase.Batch)
+	if pass.Batch != s.options.Batch {
+		return fmt.Errorf("the session has %d sequences and the pass %d", s.options.Batch, pass.Batch)
 	}
-	if err := phase.Check(s.model.Config, s.options.Layers, s.options.Context-s.Position()); err != nil {
+	if err := pass.Check(s.model.Config, s.options.Layers, s.options.Context-s.Position()); err != nil {
 		return err
 	}
-	if len(ids) != phase.Batch*phase.Tokens {
-		return fmt.Errorf("%d ids for a pass of %d x %d tokens", len(ids), phase.Batch, phase.Tokens)
+	if len(ids) != pass.Batch*pass.Tokens {
+		return fmt.Errorf("%d ids for a pass of %d x %d tokens", len(ids), pass.Batch, pass.Tokens)
 	}
 	return s.checkIDs(ids)
 }
 
 // Launches returns how many launches a pass is, where the runner is a [LaunchCounter].
-func (s *Session) Launches(phase Phase) (int, error) {
+func (s *Session) Launches(pass Pass) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
@@ -88,7 +88,7 @@ func (s *Session) Launches(phase Phase) (int, error) {
 	if !ok {
 		return 0, unsupported(s.backend, "count launches")
 	}
-	return runner.Launches(phase)
+	return runner.Launches(pass)
 }
 
 // Loads returns what passes had to load since the session began or was reset, and how

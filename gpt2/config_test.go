@@ -103,7 +103,7 @@ func FuzzParseConfig(f *testing.F) {
 			if c.Parameters() <= 0 {
 				t.Errorf("%+v has %d parameters", c, c.Parameters())
 			}
-			Forward(c, FirstLayers(c.Layers), Phase{Batch: 1, Tokens: 1, Logits: LogitsLast, Sample: true}).Cost(1)
+			Forward(c, FirstLayers(c.Layers), Pass{Batch: 1, Tokens: 1, Logits: LogitsLast, Sample: true}).Cost(1)
 		}
 	})
 }

@@ -90,7 +90,7 @@ func TestCostsByCounting(t *testing.T) {
 // it; steps are joined only with equal rows, and fused steps not again.
 func TestFuseKeeps(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
-	p := Forward(c, []int{0, 1}, Phase{Batch: 2, Tokens: 4, Logits: LogitsAll, Sample: true})
+	p := Forward(c, []int{0, 1}, Pass{Batch: 2, Tokens: 4, Logits: LogitsAll, Sample: true})
 	step := func(p *Plan, name string) Step {
 		t.Helper()
 		for _, s := range p.Steps {
@@ -121,7 +121,7 @@ func TestFuseKeeps(t *testing.T) {
 func TestRepeatedLayers(t *testing.T) {
 	c := Config{Layers: 3, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true, ScaleWeights: true, ScaleByInverseLayer: true}
 	layers := []int{2, 0, 2}
-	for _, s := range Forward(c, layers, Phase{Batch: 1, Tokens: 5, Logits: LogitsLast}).Steps {
+	for _, s := range Forward(c, layers, Pass{Batch: 1, Tokens: 5, Logits: LogitsLast}).Steps {
 		o := s.Ops[0]
 		if o.Slot < 0 {
 			continue
@@ -146,20 +146,20 @@ func TestRepeatedLayers(t *testing.T) {
 func TestPhaseCheck(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
 	for _, v := range []struct {
-		phase Phase
-		ok    bool
+		pass Pass
+		ok   bool
 	}{
-		{Phase{Batch: 1, Tokens: 8, Logits: LogitsLast, Sample: true}, true},
-		{Phase{Batch: 1, Tokens: 9, Logits: LogitsLast}, false}, // the capacity is 8
-		{Phase{Batch: 0, Tokens: 1}, false},
-		{Phase{Batch: 1, Tokens: 0}, false},
-		{Phase{Batch: 1, Tokens: 1, Sample: true}, false}, // without logits
-		{Phase{Batch: 1, Tokens: 1, Logits: LogitsLast, Sample: true, Until: "ln_f"}, false},
-		{Phase{Batch: 1, Tokens: 1, Until: "h.1.ln_2"}, true},
-		{Phase{Batch: 1, Tokens: 1, Until: "h.2.ln_2"}, false},
+		{Pass{Batch: 1, Tokens: 8, Logits: LogitsLast, Sample: true}, true},
+		{Pass{Batch: 1, Tokens: 9, Logits: LogitsLast}, false}, // the capacity is 8
+		{Pass{Batch: 0, Tokens: 1}, false},
+		{Pass{Batch: 1, Tokens: 0}, false},
+		{Pass{Batch: 1, Tokens: 1, Sample: true}, false}, // without logits
+		{Pass{Batch: 1, Tokens: 1, Logits: LogitsLast, Sample: true, Until: "ln_f"}, false},
+		{Pass{Batch: 1, Tokens: 1, Until: "h.1.ln_2"}, true},
+		{Pass{Batch: 1, Tokens: 1, Until: "h.2.ln_2"}, false},
 	} {
-		if err := v.phase.Check(c, []int{0, 1}, 8); (err == nil) != v.ok {
-			t.Errorf("%+v: %v", v.phase, err)
+		if err := v.pass.Check(c, []int{0, 1}, 8); (err == nil) != v.ok {
+			t.Errorf("%+v: %v", v.pass, err)
 		}
 	}
 }
@@ -169,26 +169,26 @@ type fuseless struct{ Backend }
 
 func (fuseless) Fuse(p *Plan) *Plan { return p }
 
-// TestPlanCache: phases that differ in any field have plans of their own, made once.
+// TestPlanCache: passes that differ in any field have plans of their own, made once.
 func TestPlanCache(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
 	cache := NewPlanCache(fuseless{}, c, []int{0, 1})
-	base := Phase{Batch: 1, Tokens: 4, Logits: LogitsAll}
-	phases := []Phase{base, base, base, base, base, base}
-	phases[1].Batch = 2
-	phases[2].Tokens = 5
-	phases[3].Logits = LogitsLast
-	phases[4].Sample = true
-	phases[5].Until = "ln_f"
+	base := Pass{Batch: 1, Tokens: 4, Logits: LogitsAll}
+	passes := []Pass{base, base, base, base, base, base}
+	passes[1].Batch = 2
+	passes[2].Tokens = 5
+	passes[3].Logits = LogitsLast
+	passes[4].Sample = true
+	passes[5].Until = "ln_f"
 	for range 2 {
-		for _, ph := range phases {
-			if p := cache.Plan(ph); p.Phase != ph || p != cache.Plan(ph) {
-				t.Errorf("the plan of %+v is of %+v, or made twice", ph, p.Phase)
+		for _, ph := range passes {
+			if p := cache.Plan(ph); p.Pass != ph || p != cache.Plan(ph) {
+				t.Errorf("the plan of %+v is of %+v, or made twice", ph, p.Pass)
 			}
 		}
 	}
 	for n := range 3 * maxPlans {
-		if cache.Plan(Phase{Batch: 1 + n, Tokens: 1}); len(cache.plans) > maxPlans {
+		if cache.Plan(Pass{Batch: 1 + n, Tokens: 1}); len(cache.plans) > maxPlans {
 			t.Fatalf("%d plans are kept, want at most %d", len(cache.plans), maxPlans)
 		}
 	}

@@ -62,7 +62,7 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 			return e, err
 		}
 		first := e.Tokens - from // row of the first token not yet scored
-		_, err := s.prefill(ctx, inputs, Phase{Logits: LogitsAll}, func(ph Phase, done int) error {
+		_, err := s.prefill(ctx, inputs, Pass{Logits: LogitsAll}, func(ph Pass, done int) error {
 			for r := range ph.Tokens {
 				if done+r < first {
 					continue

@@ -3,14 +3,14 @@ package gpt2
 import "fmt"
 
 // Forward is the model: it writes the plan of one pass over the given layers, in
-// the order given. The first n layers give the exit after layer n. The phase and
-// the layers must be valid for the model ([Phase.Check]).
+// the order given. The first n layers give the exit after layer n. The pass and
+// the layers must be valid for the model ([Pass.Check]).
 //
 // After Radford et al., "Language Models are Unsupervised Multitask Learners"
 // (2019): pre-LN blocks, learned positions, lm_head tied to wte.
-func Forward(c Config, layers []int, phase Phase) *Plan {
-	p := &planner{Plan: Plan{Config: c, Layers: layers, Phase: phase}, slot: -1, layer: -1}
-	T, R := phase.Tokens, phase.exitRows() // new tokens; rows that leave the last layer
+func Forward(c Config, layers []int, pass Pass) *Plan {
+	p := &planner{Plan: Plan{Config: c, Layers: layers, Pass: pass}, slot: -1, layer: -1}
+	T, R := pass.Tokens, pass.exitRows() // new tokens; rows that leave the last layer
 
 	p.embed(StageEmbed, BufX, T)
 	for slot, layer := range layers {
@@ -33,7 +33,7 @@ func Forward(c Config, layers []int, phase Phase) *Plan {
 	p.leave()
 	p.norm(StageLNF, BufX, BufNorm, R)
 	p.linear(StageLMHead, BufNorm, BufLogits, R)
-	if phase.Sample {
+	if pass.Sample {
 		p.sample(StageSample, BufLogits, BufTokens)
 	}
 	return &p.Plan
@@ -43,7 +43,7 @@ func Forward(c Config, layers []int, phase Phase) *Plan {
 type planner struct {
 	Plan
 	slot, layer int
-	ended       bool // Phase.Until was reached
+	ended       bool // Pass.Until was reached
 }
 
 func (p *planner) enter(slot, layer int) { p.slot, p.layer = slot, layer }
@@ -66,11 +66,11 @@ func (p *planner) step(s Stage, o Operation) {
 	info := s.Info()
 	o.StageAt, o.Op = StageAt{s, p.slot, p.layer}, info.Op
 	o.K, o.N = p.width(o.In), p.width(o.Out)
-	o.config, o.batch = &p.Config, p.Phase.Batch
+	o.config, o.batch = &p.Config, p.Pass.Batch
 	p.Steps = append(p.Steps, Step{Tag: len(p.Steps), Ops: []Operation{o}})
-	p.ended = p.Phase.Until == o.StageAt.String()
+	p.ended = p.Pass.Until == o.StageAt.String()
 
-	rows := p.Phase.Tokens
+	rows := p.Pass.Tokens
 	if o.Out == BufLogits || o.Out == BufTokens {
 		rows = o.Rows
 	}

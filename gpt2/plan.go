@@ -46,9 +46,9 @@ const (
 	LogitsAll                // those after every token
 )
 
-// Phase is the shape of a pass: what a plan is made for. It is comparable, so
-// that plans can be kept by phase.
-type Phase struct {
+// Pass says what a pass computes: what a plan is made for. It is comparable, so that
+// it can be a key.
+type Pass struct {
 	Batch  int    // B, sequences of equal length
 	Tokens int    // T, new tokens per sequence
 	Logits Logits // rows of logits wanted
@@ -57,10 +57,10 @@ type Phase struct {
 }
 
 // IsDecode tells whether the pass is a decode step (T = 1).
-func (ph Phase) IsDecode() bool { return ph.Tokens == 1 }
+func (ph Pass) IsDecode() bool { return ph.Tokens == 1 }
 
 // exitRows returns how many rows per sequence leave the last layer.
-func (ph Phase) exitRows() int {
+func (ph Pass) exitRows() int {
 	switch {
 	case ph.Until != "" || ph.Logits == LogitsAll:
 		return ph.Tokens
@@ -186,13 +186,13 @@ func (s Step) Work(past int, sizes Sizes) ceilings.Work {
 	return w
 }
 
-// Plan is the list of steps of a pass, made once per session and phase. It is
+// Plan is the list of steps of a pass, made once per session and [Pass]. It is
 // what backends execute and what traces refer to. A plan is not changed after it
 // is made.
 type Plan struct {
 	Config  Config
 	Layers  []int // run order: Layers[slot] is the layer whose weights run there
-	Phase   Phase
+	Pass    Pass
 	Steps   []Step
 	Buffers [NumBuffers]Shape // zero where a buffer is not used
 }
@@ -296,7 +296,7 @@ func (p *Plan) matches(i int, chain Chain) bool {
 // always, the write too when nothing later reads what was written.
 func (p *Plan) savedBetween(j, end int) int64 {
 	o, next := p.Steps[j].Last(), p.Steps[j+1].Ops[0]
-	n := int64(p.Phase.Batch) * int64(o.outRows()) * int64(o.N)
+	n := int64(p.Pass.Batch) * int64(o.outRows()) * int64(o.N)
 	if next.Out == o.Out { // done in place: the chain's end writes it
 		return 2 * n
 	}
@@ -313,9 +313,9 @@ func (p *Plan) savedBetween(j, end int) int64 {
 	return 2 * n
 }
 
-// Check says whether a pass of this phase over these layers is one that the
+// Check says whether this pass over these layers is one that the
 // model has, for a context of capacity tokens.
-func (ph Phase) Check(c Config, layers []int, capacity int) error {
+func (ph Pass) Check(c Config, layers []int, capacity int) error {
 	if err := CheckLayers(c, layers); err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ func randomLayers(r *rand.Rand, c Config) []int {
 	return layers
 }
 
-func randomPhase(r *rand.Rand, c Config) Phase {
-	ph := Phase{Batch: 1 + r.IntN(3), Tokens: 1 + r.IntN(c.Positions), Logits: Logits(r.IntN(3))}
+func randomPhase(r *rand.Rand, c Config) Pass {
+	ph := Pass{Batch: 1 + r.IntN(3), Tokens: 1 + r.IntN(c.Positions), Logits: Logits(r.IntN(3))}
 	ph.Sample = ph.Logits != LogitsNone && r.IntN(2) == 0
 	return ph
 }
@@ -67,7 +67,7 @@ func TestPlansCoverEveryStageOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 300 {
 		c := randomConfig(r)
-		layers, phase := randomLayers(r, c), randomPhase(r, c)
+		layers, pass := randomLayers(r, c), randomPhase(r, c)
 		var want []string
 		for s := range NumStages {
 			switch {
@@ -80,12 +80,12 @@ func TestPlansCoverEveryStageOnce(t *testing.T) {
 					}
 				}
 			case s.Info().InLayer:
-			case s == StageSample && !phase.Sample:
+			case s == StageSample && !pass.Sample:
 			default:
 				want = append(want, StageAt{s, -1, -1}.String())
 			}
 		}
-		plan := Forward(c, layers, phase)
+		plan := Forward(c, layers, pass)
 		chains := slices.Clone(allChains)
 		r.Shuffle(len(chains), func(i, j int) { chains[i], chains[j] = chains[j], chains[i] })
 		fused := plan.Fuse(chains[:r.IntN(len(chains)+1)]...)
@@ -100,7 +100,7 @@ func TestPlansCoverEveryStageOnce(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, want) {
-				t.Fatalf("layers %v, %+v:\n got %v\nwant %v", layers, phase, got, want)
+				t.Fatalf("layers %v, %+v:\n got %v\nwant %v", layers, pass, got, want)
 			}
 		}
 		past := r.IntN(10)
@@ -146,9 +146,9 @@ func TestPlanCostsEqualRegistry(t *testing.T) {
 // what one row does, but for the keys and values of all.
 func TestLastRowCostsLess(t *testing.T) {
 	c := Config{Layers: 1, Channels: 64, Heads: 2, Positions: 128, Vocab: 100, Inner: 256, Epsilon: 1e-5, Tied: true}
-	all := Forward(c, []int{0}, Phase{Batch: 1, Tokens: 100, Logits: LogitsAll})
-	last := Forward(c, []int{0}, Phase{Batch: 1, Tokens: 100, Logits: LogitsLast})
-	none := Forward(c, []int{0}, Phase{Batch: 1, Tokens: 100})
+	all := Forward(c, []int{0}, Pass{Batch: 1, Tokens: 100, Logits: LogitsAll})
+	last := Forward(c, []int{0}, Pass{Batch: 1, Tokens: 100, Logits: LogitsLast})
+	none := Forward(c, []int{0}, Pass{Batch: 1, Tokens: 100})
 	for i, s := range last.Steps {
 		a, l, n := all.Steps[i].Cost(0), s.Cost(0), none.Steps[i].Cost(0)
 		switch s.Ops[0].Stage {
@@ -178,7 +178,7 @@ func TestLastRowCostsLess(t *testing.T) {
 
 func TestFusedNamesAndSavings(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
-	p := Forward(c, []int{1, 1}, Phase{Batch: 1, Tokens: 4, Logits: LogitsAll}).Fuse(Chain{OpLayerNorm, OpLinear, OpActivation}, Chain{OpLayerNorm, OpLinear}, Chain{OpLinear, OpAdd})
+	p := Forward(c, []int{1, 1}, Pass{Batch: 1, Tokens: 4, Logits: LogitsAll}).Fuse(Chain{OpLayerNorm, OpLinear, OpActivation}, Chain{OpLayerNorm, OpLinear}, Chain{OpLinear, OpAdd})
 	var names []string
 	for _, s := range p.Steps {
 		names = append(names, s.Name())
@@ -205,9 +205,9 @@ func TestFusedNamesAndSavings(t *testing.T) {
 
 func TestUntilEndsThePlan(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
-	whole := Forward(c, []int{0, 1}, Phase{Batch: 2, Tokens: 4, Logits: LogitsAll})
+	whole := Forward(c, []int{0, 1}, Pass{Batch: 2, Tokens: 4, Logits: LogitsAll})
 	for i, s := range whole.Steps {
-		p := Forward(c, []int{0, 1}, Phase{Batch: 2, Tokens: 4, Until: s.Name()})
+		p := Forward(c, []int{0, 1}, Pass{Batch: 2, Tokens: 4, Until: s.Name()})
 		if len(p.Steps) != i+1 || p.Steps[i].Name() != s.Name() {
 			t.Fatalf("until %s: %d steps", s.Name(), len(p.Steps))
 		}
@@ -242,7 +242,7 @@ func TestFindStage(t *testing.T) {
 func TestWork(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Vocab: 100, Positions: 16, Inner: 32, Activation: GELUNew}
 	sizes := Sizes{Weight: 2, Activation: 4, KV: 3, Multiply: ceilings.BF16}
-	p := Forward(c, []int{0, 1}, Phase{Batch: 2, Tokens: 3, Logits: LogitsLast, Sample: true})
+	p := Forward(c, []int{0, 1}, Pass{Batch: 2, Tokens: 3, Logits: LogitsLast, Sample: true})
 	for _, p := range []*Plan{p, p.Fuse(Chain{OpLayerNorm, OpLinear, OpActivation}, Chain{OpLayerNorm, OpLinear}, Chain{OpLinear, OpAdd})} {
 		types := map[Op]string{}
 		for i, w := range p.Work(5, sizes) {

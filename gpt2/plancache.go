@@ -1,12 +1,12 @@
 package gpt2
 
-// PlanCache keeps the plans of a session by phase, as a backend fuses them, so that
+// PlanCache keeps the plans of a session, as a backend fuses them, so that
 // each is made once. It belongs to one goroutine at a time.
 type PlanCache struct {
 	backend Backend
 	config  Config
 	layers  []int
-	plans   map[Phase]*Plan
+	plans   map[Pass]*Plan
 }
 
 // maxPlans bounds how many plans are kept.
@@ -14,19 +14,19 @@ const maxPlans = 32
 
 // NewPlanCache makes an empty cache for a model's run order of layers.
 func NewPlanCache(b Backend, c Config, layers []int) *PlanCache {
-	return &PlanCache{b, c, layers, map[Phase]*Plan{}}
+	return &PlanCache{b, c, layers, map[Pass]*Plan{}}
 }
 
-// Plan returns the fused plan of a phase, which must be one that the model has
-// ([Phase.Check]).
-func (c *PlanCache) Plan(phase Phase) *Plan {
-	if p, ok := c.plans[phase]; ok {
+// Plan returns the fused plan of a pass, which must be one that the model has
+// ([Pass.Check]).
+func (c *PlanCache) Plan(pass Pass) *Plan {
+	if p, ok := c.plans[pass]; ok {
 		return p
 	}
 	if len(c.plans) == maxPlans {
 		clear(c.plans)
 	}
-	p := c.backend.Fuse(Forward(c.config, c.layers, phase))
-	c.plans[phase] = p
+	p := c.backend.Fuse(Forward(c.config, c.layers, pass))
+	c.plans[pass] = p
 	return p
 }

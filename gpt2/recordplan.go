@@ -16,7 +16,7 @@ const (
 // PassName returns the name of a pass that begins at a token position: a pass of one
 // token after others is a decode step, any other a prefill.
 func (p *Plan) PassName(position int) string {
-	if p.Phase.IsDecode() && position > 0 {
+	if p.Pass.IsDecode() && position > 0 {
 		return DecodePass
 	}
 	return PrefillPass
@@ -35,8 +35,8 @@ func LayerName(slot, layer int) string {
 // at a token position. Costs are those of the plan; executed is how many tokens per
 // sequence run, more than the plan's where the prompt is padded.
 func (p *Plan) Trace(position, executed int, sizes Sizes) traces.Plan {
-	t := traces.Plan{Phase: p.PassName(position), Batch: p.Phase.Batch, Tokens: p.Phase.Tokens}
-	if executed != p.Phase.Tokens {
+	t := traces.Plan{Phase: p.PassName(position), Batch: p.Pass.Batch, Tokens: p.Pass.Tokens}
+	if executed != p.Pass.Tokens {
 		t.Padded = executed
 	}
 	for _, s := range p.Steps {

@@ -11,18 +11,18 @@ import (
 func TestRecordedPlans(t *testing.T) {
 	c := gpt2.Config{Layers: 2, Channels: 64, Heads: 4, Vocab: 300, Positions: 128, Inner: 256}
 	sizes := gpt2.Sizes{Weight: 2, Activation: 4, KV: 2}
-	for _, phase := range []gpt2.Phase{{Batch: 3, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, {Batch: 1, Tokens: 17, Logits: gpt2.LogitsLast}} {
-		plan := gpt2.Forward(c, gpt2.FirstLayers(2), phase)
+	for _, pass := range []gpt2.Pass{{Batch: 3, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, {Batch: 1, Tokens: 17, Logits: gpt2.LogitsLast}} {
+		plan := gpt2.Forward(c, gpt2.FirstLayers(2), pass)
 		r := record.New("test", "1")
 		plans := gpt2.NewRecordedPlans(r, sizes)
-		index := plans.Index(plan, 5, phase.Tokens)
+		index := plans.Index(plan, 5, pass.Tokens)
 		made := *plan // as where a cache made it again
-		for _, again := range []int32{plans.Index(plan, 9, phase.Tokens), plans.Index(&made, 9, phase.Tokens)} {
+		for _, again := range []int32{plans.Index(plan, 9, pass.Tokens), plans.Index(&made, 9, pass.Tokens)} {
 			if again != index {
 				t.Errorf("the plan was registered twice: %d, %d", index, again)
 			}
 		}
-		if padded := plans.Index(plan, 5, phase.Tokens+3); padded == index || r.Trace().Header.Plans[padded].Padded != phase.Tokens+3 {
+		if padded := plans.Index(plan, 5, pass.Tokens+3); padded == index || r.Trace().Header.Plans[padded].Padded != pass.Tokens+3 {
 			t.Error("a padded pass has the plan of one that is not")
 		}
 		h := r.Trace().Header
@@ -46,7 +46,7 @@ func TestRecordedPlans(t *testing.T) {
 
 func TestPassNames(t *testing.T) {
 	c := gpt2.Config{Layers: 1, Channels: 64, Heads: 4, Vocab: 300, Positions: 128, Inner: 256}
-	decode := gpt2.Forward(c, []int{0}, gpt2.Phase{Batch: 1, Tokens: 1})
+	decode := gpt2.Forward(c, []int{0}, gpt2.Pass{Batch: 1, Tokens: 1})
 	for _, c := range []struct{ got, want string }{
 		{decode.PassName(5), "decode step"},
 		{decode.PassName(0), "prefill"},

@@ -12,10 +12,10 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// watched is a backend whose runner notes the phases of prefills, and may fail.
+// watched is a backend whose runner notes the passes of prefills, and may fail.
 type watched struct {
 	gpt2.Backend
-	phases []gpt2.Phase
+	passes []gpt2.Pass
 	failed error // of a decode step whose caller takes no more tokens
 }
 
@@ -29,9 +29,9 @@ func (b *watched) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	return &watchedRunner{r, b}, err
 }
 
-func (r *watchedRunner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
-	r.backend.phases = append(r.backend.phases, phase)
-	return r.Runner.Prefill(ctx, ids, phase)
+func (r *watchedRunner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
+	r.backend.passes = append(r.backend.passes, pass)
+	return r.Runner.Prefill(ctx, ids, pass)
 }
 
 func (r *watchedRunner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool) error {
@@ -51,9 +51,9 @@ func TestChunks(t *testing.T) {
 	b := &watched{Backend: cpu.NewReference()}
 	s := newSession(t, tiny(t, "L=1,T=32"), b, gpt2.Options{Batch: 2, Chunk: 4})
 	collect(t, s, make([]int32, 2*10), gpt2.Generation{Tokens: 1, IgnoreEOS: true})
-	want := []gpt2.Phase{{Batch: 2, Tokens: 4}, {Batch: 2, Tokens: 4}, {Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast, Sample: true}}
-	if !slices.Equal(b.phases, want) {
-		t.Errorf("a prompt of 10 tokens in chunks of 4 is %+v, want %+v", b.phases, want)
+	want := []gpt2.Pass{{Batch: 2, Tokens: 4}, {Batch: 2, Tokens: 4}, {Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast, Sample: true}}
+	if !slices.Equal(b.passes, want) {
+		t.Errorf("a prompt of 10 tokens in chunks of 4 is %+v, want %+v", b.passes, want)
 	}
 }
 

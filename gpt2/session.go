@@ -66,15 +66,15 @@ func (s *Session) Options() Options { return s.options }
 // Stats returns what was measured since the session began or was reset.
 func (s *Session) Stats() Stats { return s.stats }
 
-// Plan returns the plan of a phase as the backend executes it.
-func (s *Session) Plan(phase Phase) (*Plan, error) {
+// Plan returns the plan of a pass as the backend executes it.
+func (s *Session) Plan(pass Pass) (*Plan, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	if err := phase.Check(s.model.Config, s.options.Layers, s.options.Context); err != nil {
+	if err := pass.Check(s.model.Config, s.options.Layers, s.options.Context); err != nil {
 		return nil, err
 	}
-	return s.runner.Plan(phase), nil
+	return s.runner.Plan(pass), nil
 }
 
 // Position returns how many tokens of each sequence the KV cache holds, 0 after
@@ -165,8 +165,8 @@ func (s *Session) checkIDs(ids []int32) error {
 func (s *Session) pending() int { return len(s.history[0]) - s.runner.Position() }
 
 // prefill evaluates ids after the history, in chunks, and samples where the
-// phase says so. Its tokens are valid until the next pass.
-func (s *Session) prefill(ctx context.Context, ids []int32, phase Phase, each func(phase Phase, row int) error) ([]Token, error) {
+// pass says so. Its tokens are valid until the next pass.
+func (s *Session) prefill(ctx context.Context, ids []int32, pass Pass, each func(pass Pass, row int) error) ([]Token, error) {
 	B := s.options.Batch
 	T := len(ids)/B + s.pending()
 	for b := range B {
@@ -185,7 +185,7 @@ func (s *Session) prefill(ctx context.Context, ids []int32, phase Phase, each fu
 		for b := range B {
 			copy(buf[b*n:(b+1)*n], s.history[b][from:from+n])
 		}
-		ph := phase
+		ph := pass
 		ph.Batch, ph.Tokens = B, n
 		if done+n < T { // only the last chunk has the last row
 			ph.Sample = false
@@ -285,7 +285,7 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 				ids = g.shift()
 			}
 			g.setSampling()
-			tokens, err := g.prefill(ctx, ids, Phase{Logits: LogitsLast, Sample: true}, nil)
+			tokens, err := g.prefill(ctx, ids, Pass{Logits: LogitsLast, Sample: true}, nil)
 			if err != nil {
 				return err
 			}
@@ -385,7 +385,7 @@ func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]floa
 	}
 	B, V := s.options.Batch, s.model.Config.Vocab
 	if which == LogitsNone {
-		_, err := s.prefill(ctx, ids, Phase{}, nil)
+		_, err := s.prefill(ctx, ids, Pass{}, nil)
 		return nil, err
 	}
 	if which == LogitsLast {
@@ -393,7 +393,7 @@ func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]floa
 	}
 	var logits []float32
 	skip := s.pending() // rows of a token sampled earlier were not asked for
-	_, err = s.prefill(ctx, ids, Phase{Logits: which}, func(ph Phase, row int) error {
+	_, err = s.prefill(ctx, ids, Pass{Logits: which}, func(ph Pass, row int) error {
 		if logits == nil { // after the pass, so that what is too large fails there
 			logits = make([]float32, B*T*V)
 		}
@@ -439,11 +439,11 @@ func (s *Session) Activations(ctx context.Context, ids []int32, stage string) ([
 	if err != nil {
 		return nil, Shape{}, err
 	}
-	phase := Phase{Batch: s.options.Batch, Tokens: T, Until: stage}
-	if _, err := s.runner.Prefill(ctx, ids, phase); err != nil {
+	pass := Pass{Batch: s.options.Batch, Tokens: T, Until: stage}
+	if _, err := s.runner.Prefill(ctx, ids, pass); err != nil {
 		return nil, Shape{}, s.fail(ctx, err)
 	}
-	buffer, shape := s.runner.Plan(phase).Output()
+	buffer, shape := s.runner.Plan(pass).Output()
 	out := make([]float32, s.options.Batch*shape.Rows*shape.Width)
 	if err := s.runner.Read(buffer, 0, out); err != nil {
 		return nil, Shape{}, s.fail(ctx, err)

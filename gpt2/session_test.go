@@ -394,7 +394,7 @@ func ExampleSession_Logits() {
 
 func ExampleForward() {
 	model, _ := gpt2.Random("random:gpt2")
-	plan := gpt2.Forward(model.Config, gpt2.FirstLayers(1), gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast})
+	plan := gpt2.Forward(model.Config, gpt2.FirstLayers(1), gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast})
 	for _, step := range plan.Steps {
 		fmt.Printf("%2d %-10s %-18s %6.2f MFLOP\n", step.Tag, step.Op(), step.Name(), float64(step.Cost(512).FLOPs)/1e6)
 	}

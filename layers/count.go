@@ -16,7 +16,7 @@ type Known struct {
 }
 
 // plan is the plan of a phase as the backend runs it.
-func (e *Experiment) plan(order []int, phase gpt2.Phase) *gpt2.Plan {
+func (e *Experiment) plan(order []int, phase gpt2.Pass) *gpt2.Plan {
 	return e.Backend.Fuse(gpt2.Forward(e.Model.Config, order, phase))
 }
 
@@ -67,7 +67,7 @@ func (e *Experiment) count(v *Variant, k Known) error {
 	exactly("predicted memory", "bytes", float64(memory))
 	for _, p := range []struct {
 		name   string
-		phase  gpt2.Phase
+		phase  gpt2.Pass
 		past   int
 		tokens int
 	}{{TaskPrefill, e.Prefill(), 0, e.batch() * e.PromptLen}, {TaskDecode, e.Decode(), e.Past, e.batch()}} {

@@ -82,13 +82,13 @@ func (e *Experiment) session(ctx context.Context, order []int, batch int) (*gpt2
 }
 
 // Prefill is the phase that is measured as prefill.
-func (e *Experiment) Prefill() gpt2.Phase {
-	return gpt2.Phase{Batch: e.batch(), Tokens: e.PromptLen, Logits: gpt2.LogitsLast}
+func (e *Experiment) Prefill() gpt2.Pass {
+	return gpt2.Pass{Batch: e.batch(), Tokens: e.PromptLen, Logits: gpt2.LogitsLast}
 }
 
 // Decode is the phase that is measured as decode step.
-func (e *Experiment) Decode() gpt2.Phase {
-	return gpt2.Phase{Batch: e.batch(), Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+func (e *Experiment) Decode() gpt2.Pass {
+	return gpt2.Pass{Batch: e.batch(), Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 }
 
 func (e *Experiment) batch() int { return max(1, e.Options.Batch) }

@@ -33,7 +33,7 @@ func (b *spoilt) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gp
 	return &spoiltRunner{Runner: r, b: b}, err
 }
 
-func (r *spoiltRunner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
+func (r *spoiltRunner) Prefill(ctx context.Context, ids []int32, phase gpt2.Pass) ([]gpt2.Token, error) {
 	if r.made++; r.made <= r.b.slow {
 		time.Sleep(slowPrefill)
 	}

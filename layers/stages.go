@@ -20,7 +20,7 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 	var values []Value
 	for _, p := range []struct {
 		name  string
-		phase gpt2.Phase
+		phase gpt2.Pass
 		past  int
 	}{{TaskPrefill, e.Prefill(), 0}, {TaskDecode, e.Decode(), e.Past}} {
 		if !slices.Contains(e.Phases, p.name) {
@@ -45,7 +45,7 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 
 // record records passes as Measure runs them. The first ones, for which a GPU makes its
 // launches or graph anew, are in a range "warm-up".
-func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past int) (*traces.Trace, error) {
+func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Pass, past int) (*traces.Trace, error) {
 	r := record.New("gpt2scope", "")
 	if err := measure.Record(s, r, func() error {
 		end := r.WarmUp()
@@ -69,7 +69,7 @@ func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Pha
 // the last row of logits is wanted, the last one computes little but keys and values: the
 // time that it saves is subtracted from the time outside, as it is in a line through the
 // times of several depths.
-func layerTimes(t *traces.Trace, phase gpt2.Phase, layers int) (outside, layer float64, err error) {
+func layerTimes(t *traces.Trace, phase gpt2.Pass, layers int) (outside, layer float64, err error) {
 	table, err := tables.Summarize(t, tables.ByLayer, -1)
 	if err != nil {
 		return 0, 0, err
@@ -142,7 +142,7 @@ func layerName(n int) string { return fmt.Sprintf("h.%d", n) }
 // planOf finds the plan of the measured passes of a phase: of several the one with the most
 // steps, since passes that fill the cache compute no logits; then the one that ran most often,
 // since a step at position 0 has another name.
-func planOf(h *traces.Header, phase gpt2.Phase, passes map[string]int) (plan *traces.Plan) {
+func planOf(h *traces.Header, phase gpt2.Pass, passes map[string]int) (plan *traces.Plan) {
 	for i := range h.Plans {
 		p := &h.Plans[i]
 		if p.Tokens != phase.Tokens || p.Batch != phase.Batch || passes[p.Phase] == 0 {

@@ -42,7 +42,7 @@ func traceOf(passes int, between int64, pieces []piece) *traces.Trace {
 	return traces.NewTrace(h, events)
 }
 
-var decodeOne = gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+var decodeOne = gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 
 // What waits between steps of layers is the layers'; what waits elsewhere, and between
 // passes, is not. With all layers alike a + b L is the time of a pass.
@@ -84,10 +84,10 @@ func TestLayerTimesOfUnequalLayers(t *testing.T) {
 
 func TestLayerTimesFails(t *testing.T) {
 	whole := traceOf(2, 0, []piece{{-1, -1, 0, 500}, {0, 0, 0, 100}})
-	if _, _, err := layerTimes(whole, gpt2.Phase{Batch: 1, Tokens: 9}, 1); err == nil {
+	if _, _, err := layerTimes(whole, gpt2.Pass{Batch: 1, Tokens: 9}, 1); err == nil {
 		t.Error("passes that are not there have times")
 	}
-	if _, _, err := layerTimes(whole, gpt2.Phase{Batch: 1, Tokens: 4}, 1); err == nil {
+	if _, _, err := layerTimes(whole, gpt2.Pass{Batch: 1, Tokens: 4}, 1); err == nil {
 		t.Error("a plan without passes has times")
 	}
 	if _, _, err := layerTimes(traceOf(2, 0, []piece{{-1, -1, 0, 500}}), decodeOne, 1); err == nil {

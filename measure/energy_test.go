@@ -30,7 +30,7 @@ func (still) Read() (float64, error) { return 5, nil }
 // afterwards.
 func TestEnergy(t *testing.T) {
 	s := session(t, fast(t), gpt2.Options{Batch: 2})
-	prefill := gpt2.Phase{Batch: 2, Tokens: 20, Logits: gpt2.LogitsLast}
+	prefill := gpt2.Pass{Batch: 2, Tokens: 20, Logits: gpt2.LogitsLast}
 	stage, err := measure.Repeating(s, "attn.c_attn", prefill, 0)
 	if err != nil || len(stage.Steps) != 1 || stage.Data <= 0 || stage.PassData <= stage.Data {
 		t.Fatalf("%+v, %v", stage, err)

@@ -29,7 +29,7 @@ func Example() {
 	}
 	defer session.Close()
 
-	step := gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	step := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	times, err := measure.Pass(ctx, session, step, 64, 20)
 	if err != nil {
 		log.Fatal(err)

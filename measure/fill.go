@@ -35,7 +35,7 @@ func Fill(ctx context.Context, s *gpt2.Session, tokens int) error {
 		if tokens-from-n == 1 { // a last chunk of one token would be recorded as a decode step
 			n++
 		}
-		if _, err := s.Runner().Prefill(ctx, ids[batch*from:batch*(from+n)], gpt2.Phase{Batch: batch, Tokens: n}); err != nil {
+		if _, err := s.Runner().Prefill(ctx, ids[batch*from:batch*(from+n)], gpt2.Pass{Batch: batch, Tokens: n}); err != nil {
 			return err
 		}
 		from += n

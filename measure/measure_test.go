@@ -21,7 +21,7 @@ type fake struct {
 	err    error
 	at     int // the position when it measured
 	repeat int
-	passes []gpt2.Phase
+	passes []gpt2.Pass
 }
 
 type noting struct {
@@ -39,17 +39,17 @@ func (b *fake) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2
 	return &timing{noting{r, b}}, err
 }
 
-func (r *noting) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
-	r.backend.passes = append(r.backend.passes, phase)
-	return r.Runner.Prefill(ctx, ids, phase)
+func (r *noting) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
+	r.backend.passes = append(r.backend.passes, pass)
+	return r.Runner.Prefill(ctx, ids, pass)
 }
 
-func (r *timing) Measure(_ context.Context, _ []int32, _ gpt2.Phase, repeat int) ([]time.Duration, error) {
+func (r *timing) Measure(_ context.Context, _ []int32, _ gpt2.Pass, repeat int) ([]time.Duration, error) {
 	r.backend.at, r.backend.repeat = r.Position(), repeat
 	return r.backend.times, r.backend.err
 }
 
-var decode = gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+var decode = gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 
 // session makes one of a small model.
 func session(t testing.TB, b gpt2.Backend, o gpt2.Options) *gpt2.Session {
@@ -108,21 +108,21 @@ func TestPass(t *testing.T) {
 	for _, b := range []gpt2.Backend{fast(t), cpu.NewReference()} {
 		s := session(t, b, gpt2.Options{})
 		for _, v := range []struct {
-			phase gpt2.Phase
-			past  int
-		}{{gpt2.Phase{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}, 0}, {decode, 30}} {
-			m, err := measure.Pass(t.Context(), s, v.phase, v.past, 9)
+			pass gpt2.Pass
+			past int
+		}{{gpt2.Pass{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}, 0}, {decode, 30}} {
+			m, err := measure.Pass(t.Context(), s, v.pass, v.past, 9)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(m.All) != 9 || m.Median <= 0 || m.P10 > m.Median || m.Median > m.P90 || s.Position() != 0 {
-				t.Errorf("%+v: %+v, position %d", v.phase, m, s.Position())
+				t.Errorf("%+v: %+v, position %d", v.pass, m, s.Position())
 			}
 		}
 		for words, err := range map[string]error{
-			"do not fit":    second(measure.Pass(t.Context(), s, gpt2.Phase{Batch: 1, Tokens: 60, Logits: gpt2.LogitsAll}, 30, 1)),
+			"do not fit":    second(measure.Pass(t.Context(), s, gpt2.Pass{Batch: 1, Tokens: 60, Logits: gpt2.LogitsAll}, 30, 1)),
 			"no room":       second(measure.Pass(t.Context(), s, decode, 80, 1)),
-			"1 sequences":   second(measure.Pass(t.Context(), s, gpt2.Phase{Batch: 2, Tokens: 1}, 0, 1)),
+			"1 sequences":   second(measure.Pass(t.Context(), s, gpt2.Pass{Batch: 2, Tokens: 1}, 0, 1)),
 			"0 repetitions": second(measure.Pass(t.Context(), s, decode, 0, 0)),
 		} {
 			if err == nil || !strings.Contains(err.Error(), words) {

@@ -17,23 +17,23 @@ type Times struct {
 	All              []time.Duration // in the order measured
 }
 
-// Pass times a pass of a phase on random ids, with past tokens in the cache: repeat
+// Pass times a pass on random ids, with past tokens in the cache: repeat
 // times, after a warm-up. Each decode step has the same number of tokens before it. The
-// session must be for the phase's batch; it is empty afterwards.
+// session must be for the pass's batch; it is empty afterwards.
 //
 // A runner that can time passes itself does so ([gpt2.Measurer]). Others run at least
 // two passes and 50 ms for warm-up, and each pass is timed alone.
-func Pass(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past, repeat int) (Times, error) {
+func Pass(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int) (Times, error) {
 	if repeat < 1 {
 		return Times{}, fmt.Errorf("%d repetitions; there must be at least one", repeat)
 	}
-	if err := prepare(ctx, s, phase, past); err != nil {
+	if err := prepare(ctx, s, pass, past); err != nil {
 		return Times{}, err
 	}
-	ids := IDs(s.Model(), phase.Batch*phase.Tokens)
-	times, err := s.Measure(ctx, ids, phase, repeat)
+	ids := IDs(s.Model(), pass.Batch*pass.Tokens)
+	times, err := s.Measure(ctx, ids, pass, repeat)
 	if errors.Is(err, errors.ErrUnsupported) {
-		times, err = alone(ctx, s, ids, phase, past, repeat)
+		times, err = alone(ctx, s, ids, pass, past, repeat)
 	}
 	if err != nil {
 		return Times{}, err
@@ -42,11 +42,11 @@ func Pass(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past, repeat i
 }
 
 // alone times passes one by one.
-func alone(ctx context.Context, s *gpt2.Session, ids []int32, phase gpt2.Phase, past, repeat int) ([]time.Duration, error) {
+func alone(ctx context.Context, s *gpt2.Session, ids []int32, pass gpt2.Pass, past, repeat int) ([]time.Duration, error) {
 	r := s.Runner()
-	pass := func() (time.Duration, error) {
+	once := func() (time.Duration, error) {
 		start := time.Now()
-		_, err := r.Prefill(ctx, ids, phase)
+		_, err := r.Prefill(ctx, ids, pass)
 		elapsed := time.Since(start)
 		if err == nil {
 			err = r.Rewind(past)
@@ -54,14 +54,14 @@ func alone(ctx context.Context, s *gpt2.Session, ids []int32, phase gpt2.Phase, 
 		return elapsed, err
 	}
 	for start, n := time.Now(), 0; n < 2 || time.Since(start) < 50*time.Millisecond; n++ {
-		if _, err := pass(); err != nil {
+		if _, err := once(); err != nil {
 			return nil, err
 		}
 	}
 	times := make([]time.Duration, repeat)
 	for i := range times {
 		var err error
-		if times[i], err = pass(); err != nil {
+		if times[i], err = once(); err != nil {
 			return nil, err
 		}
 	}
@@ -75,27 +75,27 @@ func newTimes(all []time.Duration) Times {
 	return Times{Median: at(0.5), P10: at(0.1), P90: at(0.9), All: all}
 }
 
-// Steps repeats the steps that pick chooses, of a pass of a phase on random ids with past
+// Steps repeats the steps that pick chooses, of a pass on random ids with past
 // tokens in the cache, for at least d: see [gpt2.Repeater]. The session must be for the
-// phase's batch; it is empty afterwards.
-func Steps(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past int, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
-	if err := prepare(ctx, s, phase, past); err != nil {
+// pass's batch; it is empty afterwards.
+func Steps(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past int, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+	if err := prepare(ctx, s, pass, past); err != nil {
 		return 0, 0, err
 	}
-	rounds, elapsed, err = s.Repeat(ctx, IDs(s.Model(), phase.Batch*phase.Tokens), phase, pick, d)
+	rounds, elapsed, err = s.Repeat(ctx, IDs(s.Model(), pass.Batch*pass.Tokens), pass, pick, d)
 	return rounds, elapsed, errors.Join(err, s.Reset())
 }
 
 // prepare fills the cache before a pass, where session and pass go together.
-func prepare(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past int) error {
+func prepare(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past int) error {
 	o := s.Options()
-	if phase.Batch != o.Batch {
-		return fmt.Errorf("the session has %d sequences and the phase %d", o.Batch, phase.Batch)
+	if pass.Batch != o.Batch {
+		return fmt.Errorf("the session has %d sequences and the pass %d", o.Batch, pass.Batch)
 	}
 	if past < 0 || past >= o.Context {
 		return fmt.Errorf("%d tokens in the cache leave no room in a context of %d", past, o.Context)
 	}
-	if err := phase.Check(s.Model().Config, o.Layers, o.Context-past); err != nil {
+	if err := pass.Check(s.Model().Config, o.Layers, o.Context-past); err != nil {
 		return err
 	}
 	return Fill(ctx, s, past)

@@ -38,14 +38,14 @@ type StageTime struct {
 
 // Stages measures a pass as [Pass] does, recorded, and returns the time of each stage
 // beside its floor on a device.
-func Stages(ctx context.Context, s *gpt2.Session, phase gpt2.Phase, past, repeat int, set ceilings.Set) ([]StageTime, error) {
-	plan, err := s.Plan(phase)
+func Stages(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int, set ceilings.Set) ([]StageTime, error) {
+	plan, err := s.Plan(pass)
 	if err != nil {
 		return nil, err
 	}
 	r := record.New("gpt2scope", "")
 	if err := Record(s, r, func() error {
-		_, err := Pass(ctx, s, phase, past, repeat)
+		_, err := Pass(ctx, s, pass, past, repeat)
 		return err
 	}); err != nil {
 		return nil, err

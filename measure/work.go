@@ -26,7 +26,7 @@ const stretch = 64
 // and a stretch of 64 steps further, again and again.
 func Decoding(s *gpt2.Session, past int) Work {
 	batch := s.Options().Batch
-	step := gpt2.Phase{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	step := gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	n := min(stretch, s.Options().Context-past)
 	ids := IDs(s.Model(), batch)
 	return rounds(s, past, Work{Calls: 1, Tokens: batch}, n, func(ctx context.Context) error {
@@ -38,11 +38,11 @@ func Decoding(s *gpt2.Session, past int) Work {
 	})
 }
 
-// Prefilling is the work of evaluating a prompt of the phase's tokens.
-func Prefilling(s *gpt2.Session, phase gpt2.Phase) Work {
-	ids := IDs(s.Model(), phase.Batch*phase.Tokens)
-	return rounds(s, 0, Work{Calls: 1, Tokens: phase.Batch * phase.Tokens}, 1, func(ctx context.Context) error {
-		_, err := s.Runner().Prefill(ctx, ids, phase)
+// Prefilling is the work of evaluating a prompt of the pass's tokens.
+func Prefilling(s *gpt2.Session, pass gpt2.Pass) Work {
+	ids := IDs(s.Model(), pass.Batch*pass.Tokens)
+	return rounds(s, 0, Work{Calls: 1, Tokens: pass.Batch * pass.Tokens}, 1, func(ctx context.Context) error {
+		_, err := s.Runner().Prefill(ctx, ids, pass)
 		return err
 	})
 }
@@ -81,8 +81,8 @@ type StageWork struct {
 // Repeating is the work of the steps that contain a stage: those of all layers in turn where
 // the name is one within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn).
 // No steps are an error that is [ErrNoStage].
-func Repeating(s *gpt2.Session, name string, phase gpt2.Phase, past int) (StageWork, error) {
-	plan, err := s.Plan(phase)
+func Repeating(s *gpt2.Session, name string, pass gpt2.Pass, past int) (StageWork, error) {
+	plan, err := s.Plan(pass)
 	if err != nil {
 		return StageWork{}, err
 	}
@@ -99,8 +99,8 @@ func Repeating(s *gpt2.Session, name string, phase gpt2.Phase, past int) (StageW
 		return w, fmt.Errorf("stage %s: %w", name, ErrNoStage)
 	}
 	w.Data = gpt2.Cost{Weights: cost.Weights, KV: cost.KV}.Bytes(sizes)
-	w.Work = Work{Calls: len(w.Steps), Tokens: phase.Batch * phase.Tokens, Run: func(ctx context.Context, d time.Duration) (int, time.Duration, error) {
-		return Steps(ctx, s, phase, past, func(step gpt2.Step) bool { return step.Contains(name) }, d)
+	w.Work = Work{Calls: len(w.Steps), Tokens: pass.Batch * pass.Tokens, Run: func(ctx context.Context, d time.Duration) (int, time.Duration, error) {
+		return Steps(ctx, s, pass, past, func(step gpt2.Step) bool { return step.Contains(name) }, d)
 	}}
 	return w, nil
 }

@@ -216,8 +216,8 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 }
 
 // pass returns the phase that the flags name, and how many tokens the cache holds.
-func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Phase, int, error) {
-	phase, past := gpt2.Phase{Batch: b.batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, b.past
+func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, error) {
+	phase, past := gpt2.Pass{Batch: b.batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, b.past
 	switch {
 	case b.phase == "decode" && !flags.Changed("past"):
 		past = min(128, capacity/2)

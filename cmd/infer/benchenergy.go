@@ -221,7 +221,7 @@ func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity 
 }
 
 // stageWork is the work of the steps that contain a stage.
-func stageWork(s *gpt2.Session, name string, phase gpt2.Phase, past int) (out workload, err error) {
+func stageWork(s *gpt2.Session, name string, phase gpt2.Pass, past int) (out workload, err error) {
 	if _, ok := s.Runner().(gpt2.Repeater); !ok {
 		return out, errors.New("--stage: this device cannot repeat a stage; use --device cpu or --device cuda")
 	}

@@ -26,14 +26,14 @@ func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) 
 type benchRow struct {
 	name  string
 	model string
-	phase gpt2.Phase
+	phase gpt2.Pass
 	past  int
 }
 
 // benchRows is the list: what bench/gpu_peers.py measures of others.
 func benchRows() []benchRow {
-	decode := gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
-	prefill := func(batch int) gpt2.Phase { return gpt2.Phase{Batch: batch, Tokens: 1024, Logits: gpt2.LogitsAll} }
+	decode := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	prefill := func(batch int) gpt2.Pass { return gpt2.Pass{Batch: batch, Tokens: 1024, Logits: gpt2.LogitsAll} }
 	const oneLayer, small = "random:L=1,C=768,NH=12,V=50257,T=1024", ",C=384,NH=6,V=257,T=1024"
 	return []benchRow{
 		{"decode, gpt2 with 1 layer", oneLayer, decode, 512},

@@ -39,7 +39,7 @@ func TestBenchRows(t *testing.T) {
 	defer open.close()
 	var results []benchResult
 	for batch := 1; batch <= 2; batch++ {
-		row := benchRow{"step", tiny, gpt2.Phase{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, 9}
+		row := benchRow{"step", tiny, gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, 9}
 		r, err := row.measure(context.Background(), open, backend, device, 5)
 		if err != nil {
 			t.Fatal(err)

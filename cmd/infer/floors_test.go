@@ -52,7 +52,7 @@ func TestFloorsAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	phase := gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	phase := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	plan := backend.Fuse(gpt2.Forward(m.Config, gpt2.FirstLayers(2), phase))
 	work := plan.Work(past, backend.Sizes())
 	floors, ok := set.Floors(work)

@@ -81,8 +81,8 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 	case past >= capacity:
 		return fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
 	}
-	phase := func(tokens int) gpt2.Phase {
-		return gpt2.Phase{Batch: i.batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
+	phase := func(tokens int) gpt2.Pass {
+		return gpt2.Pass{Batch: i.batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
 	}
 	plan := func(tokens int) *gpt2.Plan {
 		p := gpt2.Forward(o.model.Config, o.options.Layers, phase(tokens))
@@ -175,7 +175,7 @@ func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) {
 		if first.Op == gpt2.OpAttention { // keys and values of all rows, but work per query
 			rows = first.Queries
 		}
-		row(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Phase.Batch*rows, first.K, last.N), s.Cost(past), s.Name())
+		row(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Pass.Batch*rows, first.K, last.N), s.Cost(past), s.Name())
 	}
 	row("", "", "", p.Cost(past), "total")
 	t.Flush()
@@ -225,7 +225,7 @@ func printProducts(w io.Writer, pass string, s *gpt2.Survey, phase int) {
 			lines = append(lines, &line{Product: p})
 		}
 	}
-	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, s.Phases[phase].Tokens)
+	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, s.Passes[phase].Tokens)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "M x N x K\tchosen by\talgorithm\tstep")
 	for _, l := range lines {

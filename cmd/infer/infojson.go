@@ -77,7 +77,7 @@ type stepJSON struct {
 }
 
 func newPlanJSON(p *gpt2.Plan, past int, sizes gpt2.Sizes) planJSON {
-	j := planJSON{Batch: p.Phase.Batch, Tokens: p.Phase.Tokens, Past: past, Steps: make([]stepJSON, 0, len(p.Steps))}
+	j := planJSON{Batch: p.Pass.Batch, Tokens: p.Pass.Tokens, Past: past, Steps: make([]stepJSON, 0, len(p.Steps))}
 	for _, s := range p.Steps {
 		c := s.Cost(past)
 		j.Steps = append(j.Steps, stepJSON{Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Slot: s.Slot(), Layer: s.Layer(), FLOPs: c.FLOPs, Bytes: c.Bytes(sizes)})

@@ -286,7 +286,7 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 		return err
 	}
 	for _, v := range append(slices.Clone(variants), l.verified(o)...) {
-		phase := gpt2.Phase{Batch: l.batch, Tokens: o.options.Context}
+		phase := gpt2.Pass{Batch: l.batch, Tokens: o.options.Context}
 		if err := phase.Check(o.model.Config, v.Order, o.options.Context); err != nil {
 			return err
 		}

@@ -141,7 +141,7 @@ func TestNVTX(t *testing.T) {
 	blue := fmt.Sprintf("%08x", uint32(nvtx.Blue))
 	var want []string
 	pass := func(name string, length, position int) {
-		p := backend.Fuse(gpt2.Forward(model.Config, gpt2.FirstLayers(layers), gpt2.Phase{Batch: 1, Tokens: length, Logits: gpt2.LogitsLast, Sample: true}))
+		p := backend.Fuse(gpt2.Forward(model.Config, gpt2.FirstLayers(layers), gpt2.Pass{Batch: 1, Tokens: length, Logits: gpt2.LogitsLast, Sample: true}))
 		want = append(want, fmt.Sprintf("%s %s Pass %d", name, blue, position))
 		slot := -1
 		for _, s := range p.Steps {

@@ -77,7 +77,7 @@ func (b *Backend) typeOf(buffer gpt2.Buffer, plan *gpt2.Plan) cuda.DType {
 	switch {
 	case buffer == gpt2.BufX:
 		return cuda.F32
-	case buffer == gpt2.BufLogits && (plan.Phase.Sample || plan.Buffers[buffer].Rows == 1):
+	case buffer == gpt2.BufLogits && (plan.Pass.Sample || plan.Buffers[buffer].Rows == 1):
 		return cuda.F32
 	}
 	return b.dtype
@@ -120,7 +120,7 @@ func (w *writer) write(past int) error {
 }
 
 func (w *writer) one(s gpt2.Step) error {
-	B := int32(w.plan.Phase.Batch)
+	B := int32(w.plan.Pass.Batch)
 	switch o := s.Ops[0]; {
 	case o.Op == gpt2.OpAttention:
 		return w.attention(o)
@@ -157,7 +157,7 @@ func (w *writer) one(s gpt2.Step) error {
 		logits := w.view(o.In, 1)
 		a := cuda.SampleArgs{Variant: w.backend.variants[o.Stage], Logits: logits.ptr, Sampling: w.at.sampling, Pos: w.at.pos, Pad: w.at.pad,
 			Tokens: w.at.tokens, Slots: w.at.ring, Work: w.at.sampleWork,
-			B: B, V: int32(w.config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Phase.Tokens), Count: ringSlots}
+			B: B, V: int32(w.config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Pass.Tokens), Count: ringSlots}
 		w.add(func() error { return w.stream.Sample(a) })
 	default:
 		return fmt.Errorf("operation %s is not implemented", o.Op)
@@ -174,7 +174,7 @@ func (w *writer) norm(s gpt2.Step, add *gpt2.Operation) {
 	a := cuda.LayerNormArgs{
 		Variant: w.backend.variants[o.Stage], X: x.ptr, LDX: int32(x.ld), Y: y.ptr, LDY: int32(y.ld), YType: w.backend.typeOf(o.Out, w.plan),
 		Gain: w.params[o.Weight].ptr, Bias: w.params[o.Bias].ptr,
-		M: int32(w.plan.Phase.Batch * o.Rows), C: int32(o.K), Eps: float32(w.config.Epsilon),
+		M: int32(w.plan.Pass.Batch * o.Rows), C: int32(o.K), Eps: float32(w.config.Epsilon),
 	}
 	if add != nil {
 		z := w.view(add.Aux, add.Rows)
@@ -209,7 +209,7 @@ func (w *writer) linear(s gpt2.Step) error {
 	part := func(rows, from, to int) error { // columns of the output
 		a := a
 		x, y := w.view(in, rows), w.view(out, rows)
-		a.X, a.LDX, a.LDY, a.M, a.N = x.ptr, int32(x.ld), int32(y.ld), int32(w.plan.Phase.Batch*rows), int32(to-from)
+		a.X, a.LDX, a.LDY, a.M, a.N = x.ptr, int32(x.ld), int32(y.ld), int32(w.plan.Pass.Batch*rows), int32(to-from)
 		a.Variant = w.variant(o, fmt.Sprintf("%d rows", a.M), func(name string) bool {
 			return a.M <= cuda.GEMVRows || !strings.HasPrefix(name, "gemv")
 		})
@@ -298,7 +298,7 @@ func (w *writer) attention(o gpt2.Operation) error {
 	})
 	a := cuda.AttentionArgs{
 		Variant: variant, QKV: qkv.ptr, LDQKV: int32(qkv.ld), Pos: w.at.pos, Pad: w.at.pad, Work: w.at.attentionWork,
-		B: int32(w.plan.Phase.Batch), T: int32(o.Rows), Q: int32(o.Queries), NH: int32(c.Heads), HS: int32(c.HeadSize()), P: int32(w.options.Context),
+		B: int32(w.plan.Pass.Batch), T: int32(o.Rows), Q: int32(o.Queries), NH: int32(c.Heads), HS: int32(c.HeadSize()), P: int32(w.options.Context),
 		DType: w.backend.dtype, Scale: float32(o.Scale),
 	}
 	if w.plan.Buffers[o.In].Rows != o.Rows {

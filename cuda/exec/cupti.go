@@ -33,13 +33,13 @@ func startCUPTI(c activity, n notes) (recorder, error) {
 }
 
 // tagOf packs what a recorded call belongs to into the 64 bits of a CUPTI tag: pass
-// id, phase and step + 1. A step of -1 stands for a whole pass.
-func tagOf(pass uint64, phase, step int32) uint64 {
-	return pass<<28 | uint64(phase&0xfff)<<16 | uint64(step+1)&0xffff
+// id, plan and step + 1. A step of -1 stands for a whole pass.
+func tagOf(pass uint64, plan, step int32) uint64 {
+	return pass<<28 | uint64(plan&0xfff)<<16 | uint64(step+1)&0xffff
 }
 
 // tagged is the opposite of tagOf.
-func tagged(tag uint64) (phase, step int32, pass uint64) {
+func tagged(tag uint64) (plan, step int32, pass uint64) {
 	return int32(tag >> 16 & 0xfff), int32(tag&0xffff) - 1, tag >> 28
 }
 
@@ -62,7 +62,7 @@ func (rec *cuptiRecorder) pass(at passAt, _ *variant) passRecorder {
 // capture tags the nodes of a graph with their steps. It is no pass.
 func (rec *cuptiRecorder) capture(at passAt, _ *variant) passRecorder {
 	rec.current = cuptiPass{rec: rec, note: rec.host.scratch()}
-	rec.current.note.phase = rec.host.phase(at)
+	rec.current.note.recorded = rec.host.recordedPlan(at)
 	return &rec.current
 }
 
@@ -73,7 +73,7 @@ type cuptiPass struct {
 	kept bool // it is a pass, and not captured
 }
 
-func (p *cuptiPass) push(step int) { p.rec.cupti.Push(tagOf(p.note.id, p.note.phase, int32(step))) }
+func (p *cuptiPass) push(step int) { p.rec.cupti.Push(tagOf(p.note.id, p.note.recorded, int32(step))) }
 
 func (p *cuptiPass) begin() error { return nil }
 

@@ -16,7 +16,7 @@
 // Eager launches step after step, each under its own NVTX range. Graph captures a pass
 // in a CUDA graph once and replays it: positions and sampling parameters are read from
 // device memory, so that a captured pass never changes. A prompt is padded at its front
-// to a length for which a graph is kept; idle rows have no effect on the others. A phase
+// to a length for which a graph is kept; idle rows have no effect on the others. A pass
 // runs eagerly the first time, which loads its kernels, and is captured the second time.
 //
 // # Tokens
@@ -251,7 +251,7 @@ var chains = []gpt2.Chain{
 // after it, or a residual add and the LayerNorm after it.
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
 	return p.FuseWhere(func(ops []gpt2.Operation) bool {
-		few := p.Phase.Batch*ops[0].Rows <= cuda.GEMVRows
+		few := p.Pass.Batch*ops[0].Rows <= cuda.GEMVRows
 		switch {
 		case ops[0].Op == gpt2.OpLayerNorm:
 			return few && b.takesNorm(ops[1].Stage)

@@ -201,7 +201,7 @@ func TestStagesAgreeWithReference(t *testing.T) {
 				fast := session(t, m, b, gpt2.Options{Batch: 2})
 				slow := session(t, m, cpu.NewReference(), gpt2.Options{Batch: 2})
 				ids := randomIDs(r, 2*T, 257)
-				for _, s := range gpt2.Forward(m.Config, gpt2.FirstLayers(2), gpt2.Phase{Batch: 2, Tokens: T, Logits: gpt2.LogitsAll}).Steps {
+				for _, s := range gpt2.Forward(m.Config, gpt2.FirstLayers(2), gpt2.Pass{Batch: 2, Tokens: T, Logits: gpt2.LogitsAll}).Steps {
 					got, _, err := fast.Activations(t.Context(), ids, s.Name())
 					if err != nil {
 						t.Fatal(err)
@@ -291,7 +291,7 @@ func TestStoppingEarly(t *testing.T) {
 
 		s := session(t, m, b, gpt2.Options{})
 		s.Runner().SetSampling(g.Sampling)
-		tokens, err := s.Runner().Prefill(t.Context(), prompt, gpt2.Phase{Batch: 1, Tokens: 3, Logits: gpt2.LogitsLast, Sample: true})
+		tokens, err := s.Runner().Prefill(t.Context(), prompt, gpt2.Pass{Batch: 1, Tokens: 3, Logits: gpt2.LogitsLast, Sample: true})
 		if err != nil {
 			t.Fatal(err)
 		}

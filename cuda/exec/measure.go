@@ -17,14 +17,14 @@ const measureSteps = 16
 // the time is the device's or the host's, whichever is longer, as when text is generated.
 // Each duration is the mean of measureSteps passes, or of one prefill that samples. The
 // positions of decode steps are around the present one.
-func (r *Runner) Measure(ctx context.Context, ids []int32, phase gpt2.Phase, repeat int) ([]time.Duration, error) {
+func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repeat int) ([]time.Duration, error) {
 	past := r.state.position
 	steps, start := measureSteps, past
 	switch {
-	case phase.Tokens == 1 && phase.Sample:
+	case pass.Tokens == 1 && pass.Sample:
 		steps = min(steps, r.options.Context)
 		start = max(0, min(past-steps/2, r.options.Context-steps))
-	case phase.Sample:
+	case pass.Sample:
 		steps = 1
 	}
 	if r.failed != nil {
@@ -32,15 +32,15 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, phase gpt2.Phase, rep
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(phase)
+	c, err := r.compile(pass)
 	if err != nil {
 		return nil, err
 	}
-	r.last = lastPass{c.plan, phase.Tokens}
+	r.last = lastPass{c.plan, pass.Tokens}
 	r.state.position = start
 	defer r.state.reset(past)
 	burst := func(name string) (time.Duration, error) {
-		if err := r.state.enter(r.stream, ids, c.plan.Phase.Tokens); err != nil {
+		if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 			return 0, err
 		}
 		if err := r.stream.Synchronize(); err != nil {
@@ -49,7 +49,7 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, phase gpt2.Phase, rep
 		defer annotate.Range(name, nvtx.Red)()
 		began := time.Now()
 		for range steps {
-			if err := r.pass(passAt{c, r.state.position, phase.Tokens}); err != nil {
+			if err := r.pass(passAt{c, r.state.position, pass.Tokens}); err != nil {
 				return 0, err
 			}
 		}
@@ -82,15 +82,15 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, phase gpt2.Phase, rep
 	return times, nil
 }
 
-// Launches returns how many launches a pass of a phase is, those of cuBLASLt counted as
+// Launches returns how many launches a pass is, those of cuBLASLt counted as
 // one each. In graph mode they are the graph's nodes, and the host launches it once.
-func (r *Runner) Launches(phase gpt2.Phase) (int, error) {
+func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	if r.failed != nil {
 		return 0, r.failed
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(phase)
+	c, err := r.compile(pass)
 	if err != nil {
 		return 0, err
 	}

@@ -13,11 +13,11 @@ func TestLaunches(t *testing.T) {
 	m := randomModel(t, small)
 	for _, mode := range modes {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
-		n, err := r.Launches(r.decodePhase())
+		n, err := r.Launches(r.decodePass())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if steps := len(r.Plan(r.decodePhase()).Steps); n != steps {
+		if steps := len(r.Plan(r.decodePass()).Steps); n != steps {
 			t.Errorf("mode %v: %d launches of %d steps", mode, n, steps)
 		}
 	}

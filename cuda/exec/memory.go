@@ -14,12 +14,12 @@ import (
 // activations, and what kernels work in.
 type memory struct {
 	cache         *cuda.Buffer                  // (slots of the run order, 2, B, NH, P, HS)
-	buffers       [gpt2.NumBuffers]*cuda.Buffer // large enough for every phase compiled so far
+	buffers       [gpt2.NumBuffers]*cuda.Buffer // large enough for every pass compiled so far
 	sampleWork    *cuda.Buffer
 	attentionWork *cuda.Buffer
 }
 
-// allocate makes what does not depend on the phase.
+// allocate makes what does not depend on the pass.
 func (m *memory) allocate(b *Backend, s *cuda.Stream, c gpt2.Config, o gpt2.Options) error {
 	size := b.cacheBytes(c, o)
 	var err error

@@ -32,7 +32,7 @@ type span struct{ begin, end int64 }
 type passNote struct {
 	id       uint64
 	plan     *gpt2.Plan
-	phase    int32 // of the trace's plans
+	recorded int32 // index of the trace's plans
 	position int
 	span
 	first, last int // of notes.calls
@@ -57,7 +57,7 @@ func eventsOf(c *compiled) int { return 2*len(c.plan.Steps) + 4 }
 // begin begins the note of a pass, which ends with keep.
 func (n *notes) begin(at passAt) passNote {
 	n.events += eventsOf(at.c)
-	return passNote{id: n.to.IDs(1), plan: at.c.plan, phase: n.phase(at), position: at.position, span: span{begin: n.to.Now()}, first: len(n.calls)}
+	return passNote{id: n.to.IDs(1), plan: at.c.plan, recorded: n.recordedPlan(at), position: at.position, span: span{begin: n.to.Now()}, first: len(n.calls)}
 }
 
 // scratch begins a note that is not kept, and ends with discard.
@@ -70,13 +70,13 @@ func (n *notes) keep(p passNote) {
 
 func (n *notes) discard(p passNote) { n.calls = n.calls[:p.first] }
 
-// phase registers the plan of a pass. Its costs leave out the padding of a prompt.
-func (n *notes) phase(at passAt) int32 {
-	plan, executed := at.c.plan, at.c.plan.Phase.Tokens
+// recordedPlan registers the plan of a pass. Its costs leave out the padding of a prompt.
+func (n *notes) recordedPlan(at passAt) int32 {
+	plan, executed := at.c.plan, at.c.plan.Pass.Tokens
 	if at.tokens < executed {
-		phase := plan.Phase
-		phase.Tokens = at.tokens
-		if asked := n.plans.Plan(phase); len(asked.Steps) == len(plan.Steps) {
+		pass := plan.Pass
+		pass.Tokens = at.tokens
+		if asked := n.plans.Plan(pass); len(asked.Steps) == len(plan.Steps) {
 			plan = asked
 		}
 	}
@@ -123,7 +123,7 @@ func (n *notes) hostEvents(p passNote, next *uint64) (out hostEvents) {
 	id := func() uint64 { *next++; return *next - 1 }
 	add := func(kind traces.Kind, lane traces.Lane, name string, s span, step int32, parent uint64) *traces.Event {
 		e := traces.Plain(kind, lane, name, s.begin, s.end-s.begin)
-		e.Plan, e.Step, e.Parent = p.phase, step, parent
+		e.Plan, e.Step, e.Parent = p.recorded, step, parent
 		out.events = append(out.events, e)
 		return &out.events[len(out.events)-1]
 	}

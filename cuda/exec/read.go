@@ -33,10 +33,10 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 		return fmt.Errorf("the last pass has no buffer %s", b)
 	}
 	rows := shape.Rows // those that the caller knows of
-	if shape.Rows == plan.Phase.Tokens {
+	if shape.Rows == plan.Pass.Tokens {
 		rows = r.last.rows
 	}
-	if size := plan.Phase.Batch * rows * shape.Width; row < 0 || row*shape.Width+len(dst) > size {
+	if size := plan.Pass.Batch * rows * shape.Width; row < 0 || row*shape.Width+len(dst) > size {
 		return fmt.Errorf("buffer %s has %d elements; %d from row %d on are not all in it", b, size, len(dst), row)
 	}
 	runtime.LockOSThread()

@@ -33,7 +33,7 @@ func recorded(t *testing.T, mode Mode, prompt, n int) (*Runner, *traces.Trace) {
 		if err := r.Rewind(0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Prefill(context.Background(), make([]int32, prompt), samplingPhase(1, prompt)); err != nil {
+		if _, err := r.Prefill(context.Background(), make([]int32, prompt), samplingPass(1, prompt)); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Decode(context.Background(), n, func([]gpt2.Token) bool { return true }); err != nil {
@@ -63,7 +63,7 @@ func TestStamps(t *testing.T) {
 		if traces.Misleads(found) {
 			t.Errorf("%v: the trace misleads: %+v", mode, found)
 		}
-		decode := r.Plan(r.decodePhase())
+		decode := r.Plan(r.decodePass())
 		positions := map[float64]bool{}
 		var warmTo int64
 		for _, e := range trace.Events {
@@ -110,7 +110,7 @@ func TestStamps(t *testing.T) {
 				t.Errorf("%v: %s has %d kernels in %d steps", mode, s.Name(), n, steps)
 			}
 		}
-		if n := checkKernels(t, trace, r.Plan(r.backend.executed(samplingPhase(1, 20), 256)), decode); n < steps+1 {
+		if n := checkKernels(t, trace, r.Plan(r.backend.executed(samplingPass(1, 20), 256)), decode); n < steps+1 {
 			t.Errorf("%v: %d passes were recorded", mode, n)
 		}
 		table, err := tables.Summarize(trace, tables.ByStage, -1)
@@ -197,7 +197,7 @@ func TestRecordAgain(t *testing.T) {
 	if err := r.Rewind(0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Prefill(context.Background(), []int32{1, 2}, samplingPhase(1, 2)); err != nil {
+	if _, err := r.Prefill(context.Background(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -145,7 +145,7 @@ func TestCUPTI(t *testing.T) {
 		}
 		r.recorder = rec
 		began := to.Now()
-		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPhase(1, 20)); err != nil {
+		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
 			t.Fatal(err)
 		}
 		positions := map[float64]bool{}
@@ -158,7 +158,7 @@ func TestCUPTI(t *testing.T) {
 			t.Fatal(err)
 		}
 		trace := to.Trace()
-		if n := checkKernels(t, trace, r.Plan(r.backend.executed(samplingPhase(1, 20), 256)), r.Plan(r.decodePhase())); n != steps+1 {
+		if n := checkKernels(t, trace, r.Plan(r.backend.executed(samplingPass(1, 20), 256)), r.Plan(r.decodePass())); n != steps+1 {
 			t.Errorf("%v: %d passes, want %d", mode, n, steps+1)
 		}
 		for _, e := range trace.Events {
@@ -181,12 +181,12 @@ func TestCUPTI(t *testing.T) {
 // A tag holds what was packed into it.
 func TestTags(t *testing.T) {
 	for _, want := range []struct {
-		pass        uint64
-		phase, step int32
+		pass       uint64
+		plan, step int32
 	}{{0, 0, -1}, {1, 2, 3}, {1<<36 - 1, 0xfff, 0xfffe}, {7, 0, 0}} {
-		phase, step, pass := tagged(tagOf(want.pass, want.phase, want.step))
-		if phase != want.phase || step != want.step || pass != want.pass {
-			t.Errorf("%+v became pass %d, phase %d, step %d", want, pass, phase, step)
+		plan, step, pass := tagged(tagOf(want.pass, want.plan, want.step))
+		if pass != want.pass || plan != want.plan || step != want.step {
+			t.Errorf("%+v became pass %d, plan %d, step %d", want, pass, plan, step)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestShares(t *testing.T) {
 	rec := &stampRecorder{host: notes{to: to}, stream: stubStream(t)}
 	zero := to.OfMonotonic(0)
 	var got []string
-	for _, e := range rec.kernels(passNote{id: 9, phase: 2}, stampRow{of.plain, 0}, hostEvents{isGraph: true, launches: []launchEvent{{correlation: 5}}}) {
+	for _, e := range rec.kernels(passNote{id: 9, recorded: 2}, stampRow{of.plain, 0}, hostEvents{isGraph: true, launches: []launchEvent{{correlation: 5}}}) {
 		if e.Parent != 9 || e.Plan != 2 || e.Correlation != 5 {
 			t.Errorf("%+v", e)
 		}
@@ -253,17 +253,17 @@ func TestMarkerKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	within, last := 0, 0
-	for _, phase := range []gpt2.Phase{samplingPhase(batch, 5), {Batch: batch, Tokens: 5, Logits: gpt2.LogitsAll}, {Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast}} {
+	for _, pass := range []gpt2.Pass{samplingPass(batch, 5), {Batch: batch, Tokens: 5, Logits: gpt2.LogitsAll}, {Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast}} {
 		for range 3 {
 			if err := r.Rewind(0); err != nil {
 				t.Fatal(err)
 			}
 			c.Reset()
-			if _, err := r.Prefill(t.Context(), make([]int32, batch*phase.Tokens), phase); err != nil {
+			if _, err := r.Prefill(t.Context(), make([]int32, batch*pass.Tokens), pass); err != nil {
 				t.Fatal(err)
 			}
 			want, before := 0, -1 // the step of the launch before, where that was a library's
-			for i, launches := range r.compiled[phase].steps {
+			for i, launches := range r.compiled[pass].steps {
 				for _, l := range launches {
 					switch {
 					case !l.library:
@@ -282,7 +282,7 @@ func TestMarkerKernels(t *testing.T) {
 				last++
 			}
 			if got := countOf(c.Calls(), "gs_stamp_mark"); got != want {
-				t.Errorf("%+v: %d marker kernels, want %d", phase, got, want)
+				t.Errorf("%+v: %d marker kernels, want %d", pass, got, want)
 			}
 		}
 	}
@@ -306,7 +306,7 @@ func TestMarkedPasses(t *testing.T) {
 		if err := r.Rewind(0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPhase(1, 20)); err != nil {
+		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -320,7 +320,7 @@ func TestMarkedPasses(t *testing.T) {
 			divided[e.Parent] = true
 		}
 	}
-	if n := checkKernels(t, trace, r.Plan(r.backend.executed(samplingPhase(1, 20), 256)), nil); n != passes || len(divided) != passes-3 {
+	if n := checkKernels(t, trace, r.Plan(r.backend.executed(samplingPass(1, 20), 256)), nil); n != passes || len(divided) != passes-3 {
 		t.Errorf("%d passes were recorded, in %d of them time was divided; want %d and %d", n, len(divided), passes, passes-3)
 	}
 }
@@ -362,13 +362,13 @@ func TestRecordingIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := r.Prefill(t.Context(), []int32{1, 2}, samplingPhase(1, 2)); err != nil {
+		if _, err := r.Prefill(t.Context(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
 			t.Fatal(err)
 		}
 		steps(1) // shows which kernels there are
-		kept := limit(r.recorder.(*stampRecorder), r.compiled[r.decodePhase()])
+		kept := limit(r.recorder.(*stampRecorder), r.compiled[r.decodePass()])
 		steps(12)
-		if calls := len(r.recorder.(*stampRecorder).host.calls); calls > (2*kept+1)*eventsOf(r.compiled[r.decodePhase()]) {
+		if calls := len(r.recorder.(*stampRecorder).host.calls); calls > (2*kept+1)*eventsOf(r.compiled[r.decodePass()]) {
 			t.Errorf("%s: %d calls are noted of %d passes", name, calls, kept)
 		}
 		if err := r.StopRecording(); err != nil {
@@ -380,7 +380,7 @@ func TestRecordingIsBounded(t *testing.T) {
 			t.Log(what, n)
 			dropped += n
 		}
-		if n := checkKernels(t, trace, nil, r.Plan(r.decodePhase())); n != kept || dropped != int64(12-kept) {
+		if n := checkKernels(t, trace, nil, r.Plan(r.decodePass())); n != kept || dropped != int64(12-kept) {
 			t.Errorf("%s: %d passes of 12 were kept, want %d; %d were counted as dropped", name, n, kept, dropped)
 		}
 	}
@@ -412,7 +412,7 @@ func TestRecordingFails(t *testing.T) {
 				if err := gpu.Rewind(0); err != nil {
 					return err
 				}
-				if _, err := gpu.Prefill(context.Background(), make([]int32, 20), samplingPhase(1, 20)); err != nil {
+				if _, err := gpu.Prefill(context.Background(), make([]int32, 20), samplingPass(1, 20)); err != nil {
 					return err
 				}
 			}

@@ -20,13 +20,13 @@ const (
 
 // Repeat repeats steps of a pass: [gpt2.Repeater]. The time is from the first launch
 // until the device was done. In graph mode rounds are captured and replayed.
-func (r *Runner) Repeat(ctx context.Context, ids []int32, phase gpt2.Phase, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
 	if r.failed != nil {
 		return 0, 0, r.failed
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(phase)
+	c, err := r.compile(pass)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -34,13 +34,13 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, phase gpt2.Phase, pick
 	if err != nil {
 		return 0, 0, err
 	}
-	r.last = lastPass{c.plan, phase.Tokens}
+	r.last = lastPass{c.plan, pass.Tokens}
 	defer r.state.reset(r.state.position)
 	// A whole pass loads the kernels and fills the buffers that the steps read.
-	if err := r.state.enter(r.stream, ids, c.plan.Phase.Tokens); err != nil {
+	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
-	if err := r.pass(passAt{c, r.state.position, phase.Tokens}); err != nil {
+	if err := r.pass(passAt{c, r.state.position, pass.Tokens}); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	if err := r.stream.Synchronize(); err != nil {
@@ -49,7 +49,7 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, phase gpt2.Phase, pick
 	if c.samples {
 		r.state.step++
 	}
-	if err := r.state.enter(r.stream, ids, c.plan.Phase.Tokens); err != nil {
+	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	rounds, elapsed, err = r.replay(ctx, launches, d)

@@ -24,7 +24,7 @@ func hold(t testing.TB, r *Runner, tokens int) {
 	t.Helper()
 	err := r.Rewind(0)
 	if err == nil && tokens > 0 {
-		_, err = r.Prefill(t.Context(), make([]int32, tokens), gpt2.Phase{Batch: 1, Tokens: tokens})
+		_, err = r.Prefill(t.Context(), make([]int32, tokens), gpt2.Pass{Batch: 1, Tokens: tokens})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -50,27 +50,27 @@ func TestRepeat(t *testing.T) {
 		for _, w := range []struct {
 			stage  gpt2.Stage
 			call   string
-			phase  gpt2.Phase
+			pass   gpt2.Pass
 			rounds int // of one burst: repeatLaunches over the launches of a round
 		}{
-			{gpt2.StageCAttn, "gs_linear", samplingPhase(1, 1), repeatLaunches / 2},
-			{gpt2.StageSDPA, "gs_attention", samplingPhase(1, 1), repeatLaunches / 2},
-			{gpt2.StageLMHead, "gs_linear", samplingPhase(1, 1), repeatLaunches},
-			{gpt2.StageSample, "gs_sample", samplingPhase(1, 1), repeatLaunches},
-			{gpt2.StageCFC, "gs_linear", gpt2.Phase{Batch: 1, Tokens: 20, Logits: gpt2.LogitsAll}, repeatLaunches / 2},
+			{gpt2.StageCAttn, "gs_linear", samplingPass(1, 1), repeatLaunches / 2},
+			{gpt2.StageSDPA, "gs_attention", samplingPass(1, 1), repeatLaunches / 2},
+			{gpt2.StageLMHead, "gs_linear", samplingPass(1, 1), repeatLaunches},
+			{gpt2.StageSample, "gs_sample", samplingPass(1, 1), repeatLaunches},
+			{gpt2.StageCFC, "gs_linear", gpt2.Pass{Batch: 1, Tokens: 20, Logits: gpt2.LogitsAll}, repeatLaunches / 2},
 		} {
 			// How often a pass and all around it launch the same function: counted of a run
 			// that repeats another step.
 			around := func(stage gpt2.Stage) (int, int, int) {
 				c.Reset()
-				rounds, elapsed, err := r.Repeat(t.Context(), make([]int32, w.phase.Tokens), w.phase, is(stage), 0)
+				rounds, elapsed, err := r.Repeat(t.Context(), make([]int32, w.pass.Tokens), w.pass, is(stage), 0)
 				if err != nil || elapsed <= 0 {
 					t.Fatalf("%s, %s: %v after %v", mode, w.stage.Info().Name, err, elapsed)
 				}
 				calls := c.Calls()
 				return rounds, countOf(calls, w.call), countOf(calls, "gs_graph_launch")
 			}
-			for range 4 { // a phase is launched eagerly, then recorded, then replayed; buffers that grow begin that anew
+			for range 4 { // a pass is launched eagerly, then recorded, then replayed; buffers that grow begin that anew
 				around(gpt2.StageEmbed)
 			}
 			_, without, _ := around(gpt2.StageEmbed)
@@ -83,7 +83,7 @@ func TestRepeat(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		rounds, elapsed, err := r.Repeat(t.Context(), []int32{1}, samplingPhase(1, 1), is(gpt2.StageSample), 20*time.Millisecond)
+		rounds, elapsed, err := r.Repeat(t.Context(), []int32{1}, samplingPass(1, 1), is(gpt2.StageSample), 20*time.Millisecond)
 		if err != nil || elapsed < 20*time.Millisecond || elapsed > time.Since(start) || rounds <= repeatLaunches {
 			t.Errorf("%s: %d rounds in %v, %v", mode, rounds, elapsed, err)
 		}
@@ -93,7 +93,7 @@ func TestRepeat(t *testing.T) {
 		}
 		hold(t, r, 0)
 		var last int32
-		tokens, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPhase(1, 3))
+		tokens, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPass(1, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,23 +121,23 @@ func TestRepeatFails(t *testing.T) {
 			"moves the position":      func(gpt2.Step) bool { return true },
 			"moves the position, too": func(s gpt2.Step) bool { return s.Op() == gpt2.OpSample || s.Op() == gpt2.OpEmbed },
 		} {
-			if _, _, err := r.Repeat(t.Context(), []int32{1}, samplingPhase(1, 1), pick, 0); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(words, ", too")) {
+			if _, _, err := r.Repeat(t.Context(), []int32{1}, samplingPass(1, 1), pick, 0); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(words, ", too")) {
 				t.Errorf("%s: %v; want %q", mode, err, words)
 			}
 		}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		why := errors.New("why")
 		time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
-		if _, _, err := r.Repeat(ctx, []int32{1}, samplingPhase(1, 1), is(gpt2.StageCFC), time.Hour); !errors.Is(err, why) {
+		if _, _, err := r.Repeat(ctx, []int32{1}, samplingPass(1, 1), is(gpt2.StageCFC), time.Hour); !errors.Is(err, why) {
 			t.Errorf("%s: cancelled: %v", mode, err)
 		}
-		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPhase(1, 3)); err != nil {
+		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPass(1, 3)); err != nil {
 			t.Errorf("%s: after it was cancelled: %v", mode, err)
 		}
 		for n := 1; ; n++ { // every launch fails once
 			c.Reset()
 			c.Fail("launch", n)
-			_, _, err := r.Repeat(t.Context(), []int32{1}, samplingPhase(1, 1), is(gpt2.StageCFC), 0)
+			_, _, err := r.Repeat(t.Context(), []int32{1}, samplingPass(1, 1), is(gpt2.StageCFC), 0)
 			if err == nil {
 				if n < 20 {
 					t.Errorf("%s: only %d launches could fail", mode, n-1)
@@ -159,21 +159,21 @@ func TestRepeatOnGPU(t *testing.T) {
 		prompt := randomIDs(rand.New(rand.NewPCG(7, 8)), 30, 257)
 		want := idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: 20, IgnoreEOS: true}))
 		r := s.Runner().(*Runner)
-		for _, phase := range []gpt2.Phase{samplingPhase(1, 1), {Batch: 1, Tokens: 100, Logits: gpt2.LogitsAll}} {
-			past := 100 * (2 - min(2, phase.Tokens)) // 100 of a decode step
+		for _, pass := range []gpt2.Pass{samplingPass(1, 1), {Batch: 1, Tokens: 100, Logits: gpt2.LogitsAll}} {
+			past := 100 * (2 - min(2, pass.Tokens)) // 100 of a decode step
 			for stage := range gpt2.NumStages {
-				if !slices.ContainsFunc(r.Plan(phase).Steps, is(stage)) {
+				if !slices.ContainsFunc(r.Plan(pass).Steps, is(stage)) {
 					continue
 				}
 				if err := s.Reset(); err != nil {
 					t.Fatal(err)
 				}
 				hold(t, r, past)
-				rounds, elapsed, err := r.Repeat(t.Context(), make([]int32, phase.Tokens), phase, is(stage), 10*time.Millisecond)
+				rounds, elapsed, err := r.Repeat(t.Context(), make([]int32, pass.Tokens), pass, is(stage), 10*time.Millisecond)
 				if err != nil {
-					t.Fatalf("%s, %s, T=%d: %v", mode, stage.Info().Name, phase.Tokens, err)
+					t.Fatalf("%s, %s, T=%d: %v", mode, stage.Info().Name, pass.Tokens, err)
 				}
-				t.Logf("%s, T=%d, %s: %v a round", mode, phase.Tokens, stage.Info().Name, elapsed/time.Duration(rounds))
+				t.Logf("%s, T=%d, %s: %v a round", mode, pass.Tokens, stage.Info().Name, elapsed/time.Duration(rounds))
 			}
 		}
 		if err := s.Reset(); err != nil {

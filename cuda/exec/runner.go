@@ -27,7 +27,7 @@ type Runner struct {
 	ring   ring
 
 	plans    *gpt2.PlanCache
-	compiled map[gpt2.Phase]*compiled
+	compiled map[gpt2.Pass]*compiled
 	products []gpt2.Product
 	last     lastPass
 
@@ -39,14 +39,14 @@ type Runner struct {
 // runAhead is how many decode steps may be launched before their tokens are read.
 const runAhead = 8
 
-// maxCompiled bounds how many phases a session keeps launches and graphs of.
+// maxCompiled bounds how many passes a session keeps launches and graphs of.
 const maxCompiled = 32
 
-// newRunner allocates what does not depend on the phase. What it made is the runner's to
+// newRunner allocates what does not depend on the pass. What it made is the runner's to
 // free, also where it fails.
 func newRunner(b *Backend, m *gpt2.Model, o gpt2.Options, u *uploaded, params map[string]param) (*Runner, error) {
 	defer annotate.Range("allocate", nvtx.Cyan)()
-	r := &Runner{backend: b, model: m, options: o, weights: u, params: params, compiled: map[gpt2.Phase]*compiled{}, plans: gpt2.NewPlanCache(b, m.Config, o.Layers),
+	r := &Runner{backend: b, model: m, options: o, weights: u, params: params, compiled: map[gpt2.Pass]*compiled{}, plans: gpt2.NewPlanCache(b, m.Config, o.Layers),
 		state: state{batch: o.Batch, tokens: make([]gpt2.Token, 0, o.Batch)}, ring: ring{batch: o.Batch}, recorder: off{}}
 	var err error
 	if r.stream, err = b.dev.NewStream(); err != nil {
@@ -90,8 +90,8 @@ func (r *Runner) Close() error {
 	return cmp.Or(errs...)
 }
 
-// Plan returns the fused plan of a phase.
-func (r *Runner) Plan(phase gpt2.Phase) *gpt2.Plan { return r.plans.Plan(phase) }
+// Plan returns the fused plan of a pass.
+func (r *Runner) Plan(pass gpt2.Pass) *gpt2.Plan { return r.plans.Plan(pass) }
 
 // SetSampling sets how later passes sample.
 func (r *Runner) SetSampling(s gpt2.Sampling) { r.state.sampling, r.state.stale = s, true }
@@ -120,14 +120,14 @@ func (r *Runner) Rewind(position int) error {
 	return nil
 }
 
-// compile returns the launches of the phase that runs in place of a phase. They are made
+// compile returns the launches of the pass that runs in place of a pass. They are made
 // once.
-func (r *Runner) compile(phase gpt2.Phase) (*compiled, error) {
-	phase = r.backend.executed(phase, r.options.Context)
-	if c, ok := r.compiled[phase]; ok {
+func (r *Runner) compile(pass gpt2.Pass) (*compiled, error) {
+	pass = r.backend.executed(pass, r.options.Context)
+	if c, ok := r.compiled[pass]; ok {
 		return c, nil
 	}
-	plan := r.Plan(phase)
+	plan := r.Plan(pass)
 	if err := r.grow(plan); err != nil {
 		return nil, err
 	}
@@ -146,16 +146,16 @@ func (r *Runner) compile(phase gpt2.Phase) (*compiled, error) {
 		return nil, err
 	}
 	c := &compiled{plan: plan, steps: w.steps, ranges: annotate.New(plan, annotate.GPU), samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
-	r.compiled[phase] = c
+	r.compiled[pass] = c
 	return c, nil
 }
 
 // forget frees all graphs, and drops launches.
 func (r *Runner) forget() error {
 	var errs []error
-	for phase, c := range r.compiled {
+	for pass, c := range r.compiled {
 		errs = append(errs, r.recorder.forget(c), free(c.plain.graph))
-		delete(r.compiled, phase)
+		delete(r.compiled, pass)
 	}
 	r.last = lastPass{}
 	return cmp.Or(errs...)
@@ -164,7 +164,7 @@ func (r *Runner) forget() error {
 // grow makes the buffers large enough for a plan. Launches hold their addresses, so
 // when a buffer moves all launches are dropped.
 func (r *Runner) grow(plan *gpt2.Plan) error {
-	if n := plan.Phase.Batch * plan.Phase.Tokens; n > r.state.room {
+	if n := plan.Pass.Batch * plan.Pass.Tokens; n > r.state.room {
 		if err := r.forget(); err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (r *Runner) grow(plan *gpt2.Plan) error {
 }
 
 // Prefill executes one pass.
-func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]gpt2.Token, error) {
+func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
 	if r.failed != nil {
 		return nil, r.failed
 	}
@@ -197,23 +197,23 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(phase)
+	c, err := r.compile(pass)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.state.enter(r.stream, ids, c.plan.Phase.Tokens); err != nil {
+	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return nil, r.fail(c, err)
 	}
-	if err := r.pass(passAt{c, r.state.position, phase.Tokens}); err != nil {
+	if err := r.pass(passAt{c, r.state.position, pass.Tokens}); err != nil {
 		return nil, r.fail(c, err)
 	}
-	r.last = lastPass{c.plan, phase.Tokens}
+	r.last = lastPass{c.plan, pass.Tokens}
 	r.state.tokens = r.state.tokens[:0]
 	if !c.samples {
 		if err := r.stream.Synchronize(); err != nil {
 			return nil, r.fail(c, err)
 		}
-		r.state.position += phase.Tokens
+		r.state.position += pass.Tokens
 		r.state.stale = true // the device's position is still that before the pass
 		return nil, nil
 	}
@@ -223,7 +223,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, phase gpt2.Phase) ([]
 		}
 		return nil, r.fail(c, err)
 	}
-	if err := r.take(c, phase.Tokens); err != nil {
+	if err := r.take(c, pass.Tokens); err != nil {
 		return nil, err
 	}
 	return r.state.tokens, nil
@@ -252,7 +252,7 @@ func (r *Runner) take(c *compiled, evaluated int) error {
 func (r *Runner) pass(at passAt) error {
 	c := at.c
 	v, other := r.recorder.variants(c)
-	if r.backend.mode == Graph && c.plan.Phase.Until == "" && v.graph == nil && c.runs > 0 {
+	if r.backend.mode == Graph && c.plan.Pass.Until == "" && v.graph == nil && c.runs > 0 {
 		if err := r.capture(at, v); err != nil {
 			return err
 		}
@@ -323,7 +323,7 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(r.decodePhase())
+	c, err := r.compile(r.decodePass())
 	if err != nil {
 		return err
 	}
@@ -358,8 +358,8 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	return nil
 }
 
-func (r *Runner) decodePhase() gpt2.Phase {
-	return gpt2.Phase{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+func (r *Runner) decodePass() gpt2.Pass {
+	return gpt2.Pass{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 }
 
 // settle waits for launched steps whose tokens were not read, and drops them: position
@@ -384,7 +384,7 @@ func (r *Runner) fail(c *compiled, err error) error {
 	}
 	var stage *gpt2.StageError
 	if !errors.As(err, &stage) && !errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("a pass of B=%d T=%d after %d tokens: %w", c.plan.Phase.Batch, c.plan.Phase.Tokens, r.state.position, err)
+		err = fmt.Errorf("a pass of B=%d T=%d after %d tokens: %w", c.plan.Pass.Batch, c.plan.Pass.Tokens, r.state.position, err)
 	}
 	if r.stream.Synchronize() != nil { // the device is lost to this process
 		r.failed = err

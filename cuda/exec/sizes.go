@@ -10,7 +10,7 @@ func (b *Backend) cacheBytes(c gpt2.Config, o gpt2.Options) int64 {
 	return 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(c.Channels) * int64(b.dtype.Size())
 }
 
-// workBytes are the sizes of the workspaces of sampling and attention, for any phase.
+// workBytes are the sizes of the workspaces of sampling and attention, for any pass.
 func (b *Backend) workBytes(s *cuda.Stream, c gpt2.Config, o gpt2.Options) (sample, attention int64, err error) {
 	sample, err = s.SampleWork(cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(padVocab(c.Vocab)), T: 1, Count: ringSlots})
 	if err != nil {
@@ -32,17 +32,17 @@ func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
 	if buffer == gpt2.BufTokens {
 		return 0
 	}
-	return int64(plan.Phase.Batch) * int64(plan.Buffers[buffer].Rows) * int64(pitch(buffer, plan)) * int64(b.typeOf(buffer, plan).Size())
+	return int64(plan.Pass.Batch) * int64(plan.Buffers[buffer].Rows) * int64(pitch(buffer, plan)) * int64(b.typeOf(buffer, plan).Size())
 }
 
-// executed returns the phase that runs in place of a phase. In graph mode a prompt is
+// executed returns the pass that runs in place of a pass. In graph mode a prompt is
 // padded at its front, unless all rows of logits are wanted; a decode step never is.
 // context is the capacity of the cache in tokens.
-func (b *Backend) executed(phase gpt2.Phase, context int) gpt2.Phase {
-	if b.mode == Graph && !phase.IsDecode() && phase.Until == "" && phase.Logits != gpt2.LogitsAll {
-		phase.Tokens = bucket(phase.Batch, phase.Tokens, context)
+func (b *Backend) executed(pass gpt2.Pass, context int) gpt2.Pass {
+	if b.mode == Graph && !pass.IsDecode() && pass.Until == "" && pass.Logits != gpt2.LogitsAll {
+		pass.Tokens = bucket(pass.Batch, pass.Tokens, context)
 	}
-	return phase
+	return pass
 }
 
 // bucket returns the tokens per sequence of the captured pass that runs a prompt of T

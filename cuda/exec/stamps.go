@@ -230,7 +230,7 @@ func (rec *stampRecorder) kernels(p passNote, at stampRow, host hostEvents) (eve
 			start = min(max(start, host.launches[it.launch].began), stop)
 		}
 		e := traces.Plain(traces.KindKernel, lane, name, start, max(0, stop-start))
-		e.Plan, e.Step, e.Parent = p.phase, int32(it.step), p.id
+		e.Plan, e.Step, e.Parent = p.recorded, int32(it.step), p.id
 		e.Bounded = it.area < 0
 		if it.blocks > 0 {
 			e.Grid = [3]int32{int32(min(it.blocks, math.MaxInt32)), 1, 1}

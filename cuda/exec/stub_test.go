@@ -90,8 +90,8 @@ const small = "random:L=2,C=64,NH=4,V=257,T=256"
 
 var modes = []Mode{Eager, Graph}
 
-func samplingPhase(batch, tokens int) gpt2.Phase {
-	return gpt2.Phase{Batch: batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
+func samplingPass(batch, tokens int) gpt2.Pass {
+	return gpt2.Pass{Batch: batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
 }
 
 // oneSentence checks an error's text.
@@ -302,10 +302,10 @@ func TestFailedLaunchNamesStage(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
 	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Eager}), gpt2.Options{})
-	if _, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPhase(1, 3)); err != nil {
+	if _, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPass(1, 3)); err != nil {
 		t.Fatal(err)
 	}
-	plan := r.Plan(r.decodePhase())
+	plan := r.Plan(r.decodePass())
 	last := int32(1)
 	for n, step := range plan.Steps { // each is one launch
 		at := r.Position()
@@ -361,7 +361,7 @@ func TestSampling(t *testing.T) {
 		}
 		first := gpt2.Sampling{Temperature: 0.75, TopK: 40, TopP: 0.9, Seed: 7, Offset: 11, LogProbs: true}
 		r.SetSampling(first)
-		tokens, err := r.Prefill(t.Context(), make([]int32, 10), samplingPhase(2, 5))
+		tokens, err := r.Prefill(t.Context(), make([]int32, 10), samplingPass(2, 5))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,13 +396,13 @@ func TestNotFinite(t *testing.T) {
 			}
 			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
 			c.NotFinite(1)
-			_, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPhase(batch, 5))
+			_, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPass(batch, 5))
 			check("prefill", err)
 			for _, good := range []int{0, 1, 5, runAhead, runAhead + 3} {
 				if err := r.Rewind(0); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPhase(batch, 5)); err != nil {
+				if _, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPass(batch, 5)); err != nil {
 					t.Fatal(err)
 				}
 				c.NotFinite(good + 1)
@@ -431,11 +431,11 @@ func TestGoesOnAfterNoMemory(t *testing.T) {
 	m := randomModel(t, small)
 	for n := 1; ; n++ {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Graph}), gpt2.Options{})
-		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPhase(1, 20)); err != nil {
+		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
 			t.Fatal(err)
 		}
 		c.Fail("alloc", n)
-		_, err := r.Prefill(t.Context(), make([]int32, 100), samplingPhase(1, 100))
+		_, err := r.Prefill(t.Context(), make([]int32, 100), samplingPass(1, 100))
 		if err == nil {
 			if n < 9 { // state, its host side, and each buffer
 				t.Errorf("only %d allocations could fail", n-1)
@@ -446,7 +446,7 @@ func TestGoesOnAfterNoMemory(t *testing.T) {
 			t.Fatalf("allocation %d fails: %v, position %d", n, err, r.Position())
 		}
 		for _, tokens := range []int{5, 100} {
-			if _, err := r.Prefill(t.Context(), make([]int32, tokens), samplingPhase(1, tokens)); err != nil {
+			if _, err := r.Prefill(t.Context(), make([]int32, tokens), samplingPass(1, tokens)); err != nil {
 				t.Fatalf("%d tokens after allocation %d failed: %v", tokens, n, err)
 			}
 		}
@@ -469,7 +469,7 @@ func TestDecode(t *testing.T) {
 			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
 			prompt := 20
 			c.Reset()
-			first, err := r.Prefill(t.Context(), make([]int32, batch*prompt), samplingPhase(batch, prompt))
+			first, err := r.Prefill(t.Context(), make([]int32, batch*prompt), samplingPass(batch, prompt))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -522,7 +522,7 @@ func TestDecodeIsNotPadded(t *testing.T) {
 	const batch = cuda.GEMVRows + 3
 	for _, mode := range modes {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
-		if n, err := r.Launches(r.decodePhase()); err != nil || n == 0 {
+		if n, err := r.Launches(r.decodePass()); err != nil || n == 0 {
 			t.Fatal(n, err)
 		}
 		for _, p := range r.Products() {
@@ -530,8 +530,8 @@ func TestDecodeIsNotPadded(t *testing.T) {
 				t.Errorf("%s: a decode step of %d sequences has a product of %d rows: %+v", mode, batch, p.M, p)
 			}
 		}
-		if len(r.Products()) == 0 || len(r.compiled) != 1 || r.compiled[r.decodePhase()] == nil {
-			t.Errorf("%s: products %+v of %d phases", mode, r.Products(), len(r.compiled))
+		if len(r.Products()) == 0 || len(r.compiled) != 1 || r.compiled[r.decodePass()] == nil {
+			t.Errorf("%s: products %+v of %d passes", mode, r.Products(), len(r.compiled))
 		}
 	}
 }
@@ -576,7 +576,7 @@ func TestStopRewinds(t *testing.T) {
 	for _, mode := range modes {
 		for _, batch := range []int{1, 3} {
 			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
-			if _, err := r.Prefill(t.Context(), make([]int32, 7*batch), samplingPhase(batch, 7)); err != nil {
+			if _, err := r.Prefill(t.Context(), make([]int32, 7*batch), samplingPass(batch, 7)); err != nil {
 				t.Fatal(err)
 			}
 			position, last := 7, int32(1)
@@ -616,7 +616,7 @@ func TestStopRewinds(t *testing.T) {
 			}
 			gone, cancel := context.WithCancelCause(t.Context())
 			cancel(enough)
-			if _, err := r.Prefill(gone, make([]int32, batch), samplingPhase(batch, 1)); !errors.Is(err, enough) || r.Position() != position {
+			if _, err := r.Prefill(gone, make([]int32, batch), samplingPass(batch, 1)); !errors.Is(err, enough) || r.Position() != position {
 				t.Errorf("%s: a cancelled prefill: %v, position %d", mode, err, r.Position())
 			}
 			if err := r.Rewind(5); err != nil || r.Position() != 5 {
@@ -625,7 +625,7 @@ func TestStopRewinds(t *testing.T) {
 			if r.Rewind(6) == nil || r.Rewind(-1) == nil {
 				t.Error("a rewind to a token that is not there")
 			}
-			tokens, err := r.Prefill(t.Context(), make([]int32, 2*batch), samplingPhase(batch, 2))
+			tokens, err := r.Prefill(t.Context(), make([]int32, 2*batch), samplingPass(batch, 2))
 			if err != nil || tokens[batch-1].Position != 7 {
 				t.Errorf("%s: after a rewind to 5, two tokens: %+v, %v", mode, tokens, err)
 			}
@@ -694,7 +694,7 @@ func TestAlgorithmFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Prefill(t.Context(), make([]int32, 40), samplingPhase(1, 40)); err != nil {
+		if _, err := r.Prefill(t.Context(), make([]int32, 40), samplingPass(1, 40)); err != nil {
 			t.Fatal(err)
 		}
 		products = r.(*Runner).Products()
@@ -802,7 +802,7 @@ func TestAlgorithmFile(t *testing.T) {
 		b := backendOn(t, lib, Options{Mode: Eager, AlgorithmFile: filepath.Join(t.TempDir(), "algorithms.json"), Tune: true})
 		b.algorithms.path = path
 		r := prepared(t, m, c, b, gpt2.Options{})
-		_, err := r.Prefill(t.Context(), make([]int32, 40), samplingPhase(1, 40))
+		_, err := r.Prefill(t.Context(), make([]int32, 40), samplingPass(1, 40))
 		if err == nil || !strings.Contains(err.Error(), "cannot be stored") {
 			t.Errorf("algorithms that cannot be stored: %v", err)
 		}
@@ -818,7 +818,7 @@ func TestSurvey(t *testing.T) {
 			b := backendOn(t, lib, Options{Mode: mode, DType: dtype, Variants: map[string]string{"residual_1": "norm"}})
 			o := gpt2.Options{Layers: []int{1, 0, 1}, Batch: 2, Context: 128}
 			live := c.Live()
-			survey, err := b.Survey(m, o, samplingPhase(2, 40), samplingPhase(2, 1))
+			survey, err := b.Survey(m, o, samplingPass(2, 40), samplingPass(2, 1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -826,7 +826,7 @@ func TestSurvey(t *testing.T) {
 				t.Error("a survey leaves something behind")
 			}
 			r := prepared(t, m, c, b, o)
-			if _, err := r.Prefill(t.Context(), make([]int32, 80), samplingPhase(2, 40)); err != nil {
+			if _, err := r.Prefill(t.Context(), make([]int32, 80), samplingPass(2, 40)); err != nil {
 				t.Fatal(err)
 			}
 			if got := r.Products(); !slices.Equal(got, survey.Products[0]) || len(got) == 0 {
@@ -845,7 +845,7 @@ func TestSurvey(t *testing.T) {
 				arenas += a.Size()
 			}
 			if survey.Weights != arenas || survey.Cache != r.memory.cache.Size() || survey.Activations != activations ||
-				survey.Work != r.memory.sampleWork.Size()+r.memory.attentionWork.Size()+cuda.BLASWorkspace || survey.Phases[0] != b.executed(samplingPhase(2, 40), 128) {
+				survey.Work != r.memory.sampleWork.Size()+r.memory.attentionWork.Size()+cuda.BLASWorkspace || survey.Passes[0] != b.executed(samplingPass(2, 40), 128) {
 				t.Errorf("foretold %+v; weights %d, cache %d, activations %d", survey, arenas, r.memory.cache.Size(), activations)
 			}
 		}
@@ -897,19 +897,19 @@ func TestLaunchesAreThePlans(t *testing.T) {
 				c.Reset()
 				return names
 			}
-			for _, phase := range []gpt2.Phase{samplingPhase(1, 40), {Batch: 1, Tokens: 40}, {Batch: 1, Tokens: 11, Logits: gpt2.LogitsAll}, samplingPhase(1, 3)} {
+			for _, pass := range []gpt2.Pass{samplingPass(1, 40), {Batch: 1, Tokens: 40}, {Batch: 1, Tokens: 11, Logits: gpt2.LogitsAll}, samplingPass(1, 3)} {
 				c.Reset()
-				if _, err := r.Prefill(t.Context(), make([]int32, phase.Tokens), phase); err != nil {
+				if _, err := r.Prefill(t.Context(), make([]int32, pass.Tokens), pass); err != nil {
 					t.Fatal(err)
 				}
-				if got, want := of(), launches(r.Plan(phase)); !slices.Equal(got, want) {
-					t.Errorf("%+v, %v: launched %v, want %v", phase, variants, got, want)
+				if got, want := of(), launches(r.Plan(pass)); !slices.Equal(got, want) {
+					t.Errorf("%+v, %v: launched %v, want %v", pass, variants, got, want)
 				}
 			}
 			if err := r.Decode(t.Context(), 2, func([]gpt2.Token) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
-			step := launches(r.Plan(r.decodePhase()))
+			step := launches(r.Plan(r.decodePass()))
 			if got := of(); !slices.Equal(got, append(slices.Clone(step), step...)) {
 				t.Errorf("two decode steps launched %v, want twice %v", got, step)
 			}
@@ -917,7 +917,7 @@ func TestLaunchesAreThePlans(t *testing.T) {
 	}
 	m := randomModel(t, small)
 	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Graph}), gpt2.Options{})
-	if _, err := r.Prefill(t.Context(), make([]int32, 5), samplingPhase(1, 5)); err != nil {
+	if _, err := r.Prefill(t.Context(), make([]int32, 5), samplingPass(1, 5)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // eager, then recorded
@@ -932,8 +932,8 @@ func TestLaunchesAreThePlans(t *testing.T) {
 	if got := c.Calls(); !slices.Equal(got, slices.Repeat([]string{"gs_graph_launch"}, 5)) {
 		t.Errorf("five replayed steps call %v", got)
 	}
-	nodes, err := r.compiled[r.decodePhase()].plain.graph.Nodes()
-	if want := len(launches(r.Plan(r.decodePhase()))); err != nil || nodes != want {
+	nodes, err := r.compiled[r.decodePass()].plain.graph.Nodes()
+	if want := len(launches(r.Plan(r.decodePass()))); err != nil || nodes != want {
 		t.Errorf("the graph has %d nodes, want %d; %v", nodes, want, err)
 	}
 }
@@ -979,12 +979,12 @@ func TestVariantsByShape(t *testing.T) {
 			told = nil
 		}
 		for _, words := range []string{v.prefill, ""} { // once
-			if _, err := r.Prefill(t.Context(), make([]int32, 40), gpt2.Phase{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}); err != nil {
+			if _, err := r.Prefill(t.Context(), make([]int32, 40), gpt2.Pass{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}); err != nil {
 				t.Fatal(err)
 			}
 			check("prefill", words)
 		}
-		if _, err := r.Prefill(t.Context(), make([]int32, 1), samplingPhase(1, 1)); err != nil {
+		if _, err := r.Prefill(t.Context(), make([]int32, 1), samplingPass(1, 1)); err != nil {
 			t.Fatal(err)
 		}
 		check("decode step", v.decode)
@@ -1006,7 +1006,7 @@ func TestLongRun(t *testing.T) {
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=257,T=10400")
 	for _, mode := range modes {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
-		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPhase(1, 20)); err != nil {
+		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
 			t.Fatal(err)
 		}
 		steps := func(n int) {
@@ -1086,7 +1086,7 @@ func TestSharedWeights(t *testing.T) {
 	if err := errors.Join(first.Close(), other.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := same.Prefill(t.Context(), []int32{1, 2}, samplingPhase(1, 2)); err != nil {
+	if _, err := same.Prefill(t.Context(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
 		t.Error(err)
 	}
 	if err := errors.Join(same.Close(), b.Close()); err != nil || c.Live() != 0 {

@@ -13,9 +13,9 @@ import (
 const standIn cuda.Ptr = 256
 
 // Survey returns what a session would do and need: [gpt2.Surveyor]. It counts the padded
-// vocabulary, vectors in both of their types, and cuBLASLt's workspace if a phase has
+// vocabulary, vectors in both of their types, and cuBLASLt's workspace if a pass has
 // products. It tunes nothing, and uses stored algorithms.
-func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s *gpt2.Survey, err error) {
+func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s *gpt2.Survey, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	w := writer{backend: b, config: m.Config, options: o, loading: new(loading), params: map[string]param{}}
@@ -43,9 +43,9 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s
 	plans := gpt2.NewPlanCache(b, m.Config, o.Layers)
 	var largest [gpt2.NumBuffers]int64
 	blas := false
-	for _, phase := range phases {
-		phase = b.executed(phase, o.Context)
-		w.plan = plans.Plan(phase)
+	for _, pass := range passes {
+		pass = b.executed(pass, o.Context)
+		w.plan = plans.Plan(pass)
 		for i := range largest {
 			largest[i] = max(largest[i], b.bufferBytes(gpt2.Buffer(i), w.plan))
 		}
@@ -58,7 +58,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, phases ...gpt2.Phase) (s
 				return nil, gpt2.NewStageError(w.plan, w.step, 0, err)
 			}
 		}
-		s.Phases, s.Products = append(s.Phases, phase), append(s.Products, w.products)
+		s.Passes, s.Products = append(s.Passes, pass), append(s.Products, w.products)
 		blas = blas || len(w.products) > 0
 	}
 	for _, n := range largest {

@@ -14,7 +14,7 @@ func plan(t *testing.T) *gpt2.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return gpt2.Forward(m.Config, []int{0, 1}, gpt2.Phase{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
+	return gpt2.Forward(m.Config, []int{0, 1}, gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
 }
 
 // TestOff: with no tool attached there is no Pass, and its methods cost nothing.

@@ -17,7 +17,7 @@ type watts200 struct{ start time.Time }
 
 func (c watts200) Source() string { return "a test's counter" }
 func (c watts200) Read() (float64, error) {
-	return 800 * math.Floor(float64(time.Since(c.start)/(4*time.Millisecond))), nil
+	return 800 * float64(time.Since(c.start)/(4*time.Millisecond)), nil
 }
 
 // still is a counter that does not count.

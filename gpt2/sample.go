@@ -33,7 +33,7 @@ type Sampling struct {
 	Offset int
 }
 
-// Check says whether the values are ones that can be sampled with.
+// Check returns an error unless the values are in range.
 func (s Sampling) Check() error {
 	switch {
 	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 1):
@@ -49,7 +49,7 @@ func (s Sampling) Check() error {
 // Sampler draws tokens from logits. It keeps its scratch memory, so that drawing
 // allocates nothing after the first row.
 type Sampler struct {
-	// Maxima, where a backend has a faster one, stands in for [BlockMaxima].
+	// Maxima replaces [BlockMaxima] where a backend has a faster one; nil does not.
 	Maxima func(maxima, x []float32)
 
 	candidates []candidate
@@ -60,8 +60,8 @@ type Sampler struct {
 const MaximaBlock = 64
 
 // BlockMaxima writes to maxima the largest value of each [MaximaBlock] of x, the last
-// of which may have fewer; NaN where one of them is. It spares looking at most logits
-// a second time.
+// of which may have fewer; NaN where one of them is. With them most logits need not be
+// read a second time.
 func BlockMaxima(maxima, x []float32) {
 	for i := range maxima {
 		block := x[i*MaximaBlock : min((i+1)*MaximaBlock, len(x))]
@@ -180,7 +180,7 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 			return c.id
 		}
 	}
-	return kept[len(kept)-1].id // rounding left a crumb
+	return kept[len(kept)-1].id // rounding left a remainder
 }
 
 // keepTop fills s.candidates with the k best of the logits, in order. The maxima of

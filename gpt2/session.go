@@ -223,7 +223,7 @@ type Generation struct {
 	IgnoreEOS bool     // go on after the model's end-of-text token
 	Stop      []string // end the text before the first of these ([Session.Text] only)
 
-	// OnShift, where not nil, is told when the context is full and its last
+	// OnShift, where not nil, is called when the context is full and its last
 	// kept tokens are re-evaluated, so that generation goes on.
 	OnShift func(kept int)
 
@@ -332,7 +332,7 @@ func (g *generation) pause() error {
 	return nil
 }
 
-// setSampling tells the runner how to draw, and where in the text it stands.
+// setSampling tells the runner how to sample, and how many tokens of the text were dropped.
 func (g *generation) setSampling() {
 	sampling := g.Sampling
 	sampling.Offset = g.dropped

@@ -22,7 +22,7 @@ type Tensor struct {
 }
 
 // A ReadFunc fills dst with the elements [off, off+len(dst)) of a tensor, in
-// row-major order. The range lies in the tensor. Which elements are asked for
+// row-major order. The range lies in the tensor. Which elements are read
 // together must not change their values, and calls may come from several
 // goroutines at once.
 type ReadFunc func(dst []float32, off int) error
@@ -138,10 +138,10 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 }
 
 // ReadParallel is ReadBytes by several goroutines, since computed weights take
-// longer to make than to copy. Where each is not nil it is told of every part as
-// soon as that is read: where in dst it begins, and its bytes; it is called from
-// several goroutines. Parts are whole elements. The first error in dst's order is
-// returned.
+// longer to make than to copy. Where each is not nil it is called with every part as
+// soon as that is read, from several goroutines: the byte of dst at which it begins,
+// and its bytes. Parts are whole elements if off is. The error returned is the first
+// in the order of dst.
 func (t Tensor) ReadParallel(dst []byte, off int64, workers int, each func(from int, part []byte)) error {
 	const unit = 1 << 16
 	size := (len(dst)/workers + unit - 1) / unit * unit

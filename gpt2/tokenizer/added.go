@@ -95,9 +95,9 @@ func (a *addedSet) find(s string, from int) (start, end int, tok *addedToken) {
 // split hands out s in order: plain text with id -1, which is never empty, and added tokens as "" and their id. Special
 // tokens count as plain text when ordinary is set. A nil set has no tokens.
 //
-// The order of these steps is that of Hugging Face's AddedVocabulary, oddities included: a token that is passed over
-// (ordinary, single_word) still hides others that overlap it, and white space that was stripped may hold a token of its
-// own, which then sets the position back.
+// The order of these steps is that of Hugging Face's AddedVocabulary, oddities included: a token that is ignored
+// (ordinary, single_word) still hides others that overlap it, and white space that was stripped may contain another
+// token, which then moves the position back.
 func (a *addedSet) split(s string, ordinary bool, yield func(s string, id int32)) {
 	if s == "" {
 		return

@@ -68,7 +68,7 @@ func (t *mergeTable) find(p pair) *mergeSlot {
 // get returns the merge of p; its rank is noRank where there is none.
 func (t *mergeTable) get(p pair) merge { return t.find(p).merge }
 
-// set sets the merge of p. The caller has asked for enough room.
+// set sets the merge of p. The table has room for it: see newMergeTable.
 func (t *mergeTable) set(p pair, m merge) {
 	s := t.find(p)
 	if s.id < 0 {

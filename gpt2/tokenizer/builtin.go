@@ -85,7 +85,7 @@ func byteTokenizer(vocabSize int) *Tokenizer {
 func (t *Tokenizer) addEndOfText() {
 	t.eot = int32(len(t.pieces))
 	t.pieces = append(t.pieces, EndOfText)
-	t.modelSize = len(t.pieces) // it stands in GPT-2's vocab.json, too
+	t.modelSize = len(t.pieces) // GPT-2's vocab.json has it too
 	t.added = append(t.added, addedToken{ID: t.eot, Content: EndOfText, Special: true})
 	t.finish()
 }

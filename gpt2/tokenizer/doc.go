@@ -13,7 +13,7 @@
 //  2. What remains is split into words by GPT-2's pattern
 //     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //     so that no token crosses from a word into the next. The space before a word belongs to the word.
-//  3. In each word, which starts as one token per byte, the adjacent pair that stands first in the list of merges
+//  3. In each word, which starts as one token per byte, the adjacent pair that comes first in the list of merges
 //     becomes one token, the leftmost first among equals, until no pair is in the list. A priority queue over a
 //     linked list does it in O(n log n), so that a megabyte without a space is no trap.
 //  4. The ids are appended. Short words are kept in a small cache, as text repeats them.

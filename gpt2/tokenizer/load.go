@@ -234,8 +234,8 @@ type component struct {
 	Decoders      []json.RawMessage `json:"decoders"`
 }
 
-// sequence returns the components that raw stands for, without the Sequence that may hold them: none for null.
-// A Sequence inside a Sequence stays as it is; nothing accepts it.
+// sequence returns the components of raw: those of a Sequence, none for null, otherwise raw itself. A Sequence inside
+// a Sequence is returned as it is; nothing accepts it.
 func sequence(raw json.RawMessage) ([]component, error) {
 	if raw == nil || string(raw) == "null" {
 		return nil, nil
@@ -559,7 +559,7 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 	}
 	options(t)
 
-	// The vocabulary. As there are as many ids as pieces, ids that are in range and distinct leave no hole.
+	// The vocabulary. As there are as many ids as pieces, ids that are in range and distinct leave no gap.
 	filled := make([]bool, len(vocab))
 	for name, id := range vocab {
 		if int(id) >= len(vocab) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// EndOfText is the content of GPT-2's only special token. It stands between documents, and so before the first.
+// EndOfText is the content of GPT-2's only special token. It separates documents, and so comes before the first.
 const EndOfText = "<|endoftext|>"
 
 // A Tokenizer maps text to token ids and back. It is immutable and safe for concurrent use.
@@ -13,12 +13,12 @@ type Tokenizer struct {
 	// pieces[id] is the bytes of a token. Ids below modelSize are the model's vocabulary; the rest are added tokens.
 	pieces    []string // (V)
 	modelSize int
-	// literal has the ids whose piece files spell as it is, not in the byte alphabet: added tokens, and entries
+	// literal has the ids whose pieces files spell literally instead of in the byte alphabet: added tokens, and entries
 	// of the vocabulary with characters outside the alphabet, which no text encodes to.
 	literal map[int32]bool
 
 	bpe
-	ignoreMerges bool // a word that is a piece as a whole is that token, whatever the merges say
+	ignoreMerges bool // a word that is a piece as a whole becomes that token, without merges
 	prefixSpace  bool // a space goes before text that doesn't start with one
 	splitWords   bool // GPT-2's pattern applies; if not, all text between added tokens is one word
 

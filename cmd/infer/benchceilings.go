@@ -16,6 +16,7 @@ import (
 	"gpt2scope/ceilings"
 	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 )
 
 // newBenchCeilings makes "infer bench ceilings".
@@ -132,7 +133,7 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 		data := ""
 		switch {
 		case v.Size > 0:
-			data = "up to " + size(v.Size)
+			data = "up to " + humanize.Size(v.Size)
 		case v.Where != "":
 			data = "any"
 		}
@@ -213,5 +214,5 @@ func (d *benchDevice) String() string {
 
 // reads says from where a pass reads its data.
 func (d *benchDevice) reads(data int64) string {
-	return fmt.Sprintf("the pass is over data of %s, read at %.1f GB/s", size(data), d.set.Bandwidth(data)/1e9)
+	return fmt.Sprintf("the pass is over data of %s, read at %.1f GB/s", humanize.Size(data), d.set.Bandwidth(data)/1e9)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
 )
 
@@ -160,7 +161,7 @@ func writeEnergy(w io.Writer, results []energyResult) {
 		return digits(float64(*n))
 	}
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Work, thousands(int64(r.Calls)), digits(r.Microsecond), digits(r.Watts), digits(r.Uncertainty),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Work, humanize.Thousands(int64(r.Calls)), digits(r.Microsecond), digits(r.Watts), digits(r.Uncertainty),
 			optional(r.AboveIdle), digits(r.PerCall), digits(r.PerToken), optional(r.OverIdle))
 	}
 	t.Flush()
@@ -242,7 +243,7 @@ func stageWork(s *gpt2.Session, name string, phase gpt2.Pass, past int) (out wor
 		out.what += fmt.Sprintf(", prefill B=%d T=%d", phase.Batch, phase.Tokens)
 	}
 	if l2 := s.Backend().Describe().L2Bytes; w.StaysIn(l2) {
-		out.note = fmt.Sprintf("repeated, its %s of weights and cache stay in the L2 cache of %s, which a whole pass does not fit in: in a pass it also pays for reading memory", size(w.Data), size(l2))
+		out.note = fmt.Sprintf("repeated, its %s of weights and cache stay in the L2 cache of %s, which a whole pass does not fit in: in a pass it also pays for reading memory", humanize.Size(w.Data), humanize.Size(l2))
 	}
 	return out, nil
 }

@@ -15,6 +15,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/nvml"
+	"gpt2scope/internal/humanize"
 )
 
 // newDevices makes "infer devices".
@@ -263,7 +264,7 @@ func (g gpuDevice) write(fact func(name, format string, args ...any)) {
 		kind = append(kind, count(g.SMs, "SM"))
 	}
 	if g.L2 > 0 {
-		kind = append(kind, "L2 "+size(int64(g.L2)))
+		kind = append(kind, "L2 "+humanize.Size(int64(g.L2)))
 	}
 	if len(kind) > 0 {
 		fact("processor", "%s", strings.Join(kind, ", "))
@@ -272,7 +273,7 @@ func (g gpuDevice) write(fact func(name, format string, args ...any)) {
 		fact("PCI address", "%s", g.PCI)
 	}
 	if g.MemoryTotal > 0 {
-		fact("memory", "%s free of %s", size(int64(g.MemoryFree)), size(int64(g.MemoryTotal)))
+		fact("memory", "%s free of %s", humanize.Size(int64(g.MemoryFree)), humanize.Size(int64(g.MemoryTotal)))
 	}
 	pair := func(name, format string, now, most any, known, limited bool) {
 		switch {

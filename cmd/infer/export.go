@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/weights"
 )
 
@@ -56,8 +57,8 @@ func runExport(ctx context.Context, m *modelFlags, out string, stderr io.Writer)
 	bar.done()
 	if err == nil && !m.quiet {
 		parameters := int64(model.Config.Parameters())
-		fmt.Fprintf(stderr, "%s: %s, %s parameters as %s, %s\n", out, count(model.Config.Layers, "layer"), thousands(parameters), map[weights.DType]string{weights.F32: "f32", weights.BF16: "bf16"}[m.weightType()],
-			size(parameters*int64(m.weightType().Bits()/8)))
+		fmt.Fprintf(stderr, "%s: %s, %s parameters as %s, %s\n", out, count(model.Config.Layers, "layer"), humanize.Thousands(parameters), map[weights.DType]string{weights.F32: "f32", weights.BF16: "bf16"}[m.weightType()],
+			humanize.Size(parameters*int64(m.weightType().Bits()/8)))
 	}
 	return err
 }

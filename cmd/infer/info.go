@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 )
 
 // newInfo makes "infer info".
@@ -136,9 +137,9 @@ func (i *infoFlags) describe(w io.Writer, o *opened) {
 	}
 	fmt.Fprintf(w, "model       %s\n", o.model.Name)
 	fmt.Fprintf(w, "geometry    L=%d C=%d NH=%d HS=%d V=%d, context %d, MLP %d, %s, lm_head %s\n", c.Layers, c.Channels, c.Heads, c.HeadSize(), c.Vocab, c.Positions, c.Inner, c.Activation, head)
-	fmt.Fprintf(w, "runs        layers %d of %d: %s of %s parameters\n", run.Layers, c.Layers, thousands(int64(run.Parameters())), thousands(int64(c.Parameters())))
+	fmt.Fprintf(w, "runs        layers %d of %d: %s of %s parameters\n", run.Layers, c.Layers, humanize.Thousands(int64(run.Parameters())), humanize.Thousands(int64(c.Parameters())))
 	fmt.Fprintf(w, "memory      weights %s, KV cache %s for %d x %s, logits %s a row\n",
-		size(int64(float64(run.Parameters())*sizes.Weight)), size(kv), i.batch, count(capacity, "token"), size(4*int64(c.Vocab)))
+		humanize.Size(int64(float64(run.Parameters())*sizes.Weight)), humanize.Size(kv), i.batch, count(capacity, "token"), humanize.Size(4*int64(c.Vocab)))
 	if o.model.Tokenizer == nil {
 		fmt.Fprintln(w, "tokenizer   none: give token ids")
 	} else {
@@ -187,10 +188,10 @@ func describeGPU(w io.Writer, b gpt2.Backend, s *gpt2.Survey) {
 	free, total, err := gpt2.MemoryOf(b)
 	of := ""
 	if err == nil {
-		of = fmt.Sprintf("; %s of %s are free", size(int64(free)), size(int64(total)))
+		of = fmt.Sprintf("; %s of %s are free", humanize.Size(int64(free)), humanize.Size(int64(total)))
 	}
 	fmt.Fprintf(w, "GPU memory  %s: weights %s, KV cache %s, activations %s, workspaces %s%s\n",
-		size(s.Total()), size(s.Weights), size(s.Cache), size(s.Activations), size(s.Work), of)
+		humanize.Size(s.Total()), humanize.Size(s.Weights), humanize.Size(s.Cache), humanize.Size(s.Activations), humanize.Size(s.Work), of)
 	var chosen []string
 	for stage, name := range b.Describe().Variants {
 		chosen = append(chosen, stage+"="+name)

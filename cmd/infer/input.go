@@ -165,7 +165,7 @@ func readText(ctx context.Context, path string, stdin io.Reader) (string, error)
 		return "", fmt.Errorf("cannot read %s: %w", name, humanize.Cause(err))
 	}
 	if len(text) > maxText {
-		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, size(maxText))
+		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, humanize.Size(maxText))
 	}
 	return text, nil
 }

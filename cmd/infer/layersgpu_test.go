@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 )
 
 // On a GPU there are launches and device memory, predicted as "infer info" shows it, and
@@ -33,7 +34,7 @@ func TestGPULayers(t *testing.T) {
 			t.Fatal(err)
 		}
 		info := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--mode", mode, "--layers", "2", "--prompt-len", "16", "--past", "8").stdout
-		if want := size(int64(r.Variants[1].Metrics["predicted memory"].Median)); !strings.Contains(info, "GPU memory  "+want) {
+		if want := humanize.Size(int64(r.Variants[1].Metrics["predicted memory"].Median)); !strings.Contains(info, "GPU memory  "+want) {
 			t.Errorf("mode %s: %s are predicted; info has\n%s", mode, want, info)
 		}
 		model.Close()

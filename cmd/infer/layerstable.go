@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/layers"
 )
 
@@ -22,7 +23,7 @@ func layersColumns() []layersColumn {
 		return fmt.Sprintf("%s (%s - %s)", digits(m.Median), digits(m.Low), digits(m.High))
 	}
 	plain := func(m layers.Metric) string { return digits(m.Median) }
-	bytes := func(m layers.Metric) string { return size(int64(m.Median)) }
+	bytes := func(m layers.Metric) string { return humanize.Size(int64(m.Median)) }
 	return []layersColumn{
 		{"prefill ms", "prefill time", interval},
 		{"decode ms", "decode time", interval},
@@ -125,7 +126,7 @@ func writePredictions(w io.Writer, predictions []layers.Prediction) {
 	for _, p := range predictions {
 		show := func(x float64) string {
 			if p.Unit == "bytes" && x >= 0 {
-				return size(int64(x))
+				return humanize.Size(int64(x))
 			}
 			return strings.TrimSpace(fmt.Sprintf("%.4f %s", x, p.Unit))
 		}

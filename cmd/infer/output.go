@@ -54,30 +54,4 @@ func perSecond(n float64, d time.Duration) float64 {
 }
 
 // count writes a number of things: "1 token", "2 tokens".
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return thousands(int64(n)) + " " + thing + "s"
-}
-
-// size writes bytes in a unit that fits.
-func size(bytes int64) string {
-	switch b := float64(bytes); {
-	case b >= 1<<30:
-		return fmt.Sprintf("%.2f GiB", b/(1<<30))
-	case b >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", b/(1<<20))
-	default:
-		return fmt.Sprintf("%.1f KiB", b/(1<<10))
-	}
-}
-
-// thousands writes a number that is not negative, with separators.
-func thousands(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func count(n int, thing string) string { return humanize.Count(n, thing, thing+"s") }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 )
@@ -151,9 +152,9 @@ func traceCheck(path string, asJSON bool, stdout io.Writer) error {
 		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" {
 			fmt.Fprintf(&b, ", certain to %d ns", u)
 		}
-		fmt.Fprintf(&b, "\nevents      %s\n", thousands(int64(len(t.Events))))
+		fmt.Fprintf(&b, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
 		fmt.Fprintf(&b, "host        %s in %s, %s, %s\n", count(a.Steps, "step"), passes(a.Passes), count(a.Ranges, "range"), count(a.Calls, "API call"))
-		fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", count(a.Kernels, "kernel"), thousands(int64(a.InSteps)), copies(a.Copies), launches(a.GraphLaunches))
+		fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)), copies(a.Copies), launches(a.GraphLaunches))
 		for _, p := range t.Header.Plans {
 			fmt.Fprintf(&b, "plan        %s: %s\n", p.Phase, count(len(p.Steps), "step"))
 		}
@@ -185,21 +186,21 @@ func passes(n int) string {
 	if n == 1 {
 		return "1 pass"
 	}
-	return thousands(int64(n)) + " passes"
+	return humanize.Thousands(int64(n)) + " passes"
 }
 
 func copies(n int) string {
 	if n == 1 {
 		return "1 copy or set"
 	}
-	return thousands(int64(n)) + " copies and sets"
+	return humanize.Thousands(int64(n)) + " copies and sets"
 }
 
 func launches(n int) string {
 	if n == 1 {
 		return "1 graph launch"
 	}
-	return thousands(int64(n)) + " graph launches"
+	return humanize.Thousands(int64(n)) + " graph launches"
 }
 
 // newTraceConvert makes "infer trace convert".

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"gpt2scope/internal/humanize"
 )
 
 // cell is a value of a table: as a number to sort by, as CSV, for people.
@@ -33,7 +35,7 @@ func textCell(s string) cell { return cell{math.NaN(), s, s} }
 func intCell(n int64) cell {
 	c := cell{float64(n), strconv.FormatInt(n, 10), ""}
 	if n != 0 {
-		c.text = thousands(n)
+		c.text = humanize.Thousands(n)
 	}
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces/report"
 	"gpt2scope/weights"
 )
@@ -78,7 +79,7 @@ func traceReport(ctx context.Context, in, out string, gpu int32, quiet bool, std
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(stderr, "%s: %s, %s; open it in a browser\n", out, count(len(t.Events), "event"), size(info.Size()))
+		fmt.Fprintf(stderr, "%s: %s, %s; open it in a browser\n", out, count(len(t.Events), "event"), humanize.Size(info.Size()))
 	}
 	if len(t.Header.Incomplete) > 0 {
 		fmt.Fprintf(stderr, "%s is incomplete: %s\n", in, strings.Join(t.Header.Incomplete, "; "))

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -335,7 +336,7 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 		{key: "shared", unit: "bytes", cell: func(r *row) cell {
 			return shape(r, func(s *tables.Shape) cell {
 				n := int64(s.StaticShared) + int64(s.DynamicShared)
-				return cell{float64(n), strconv.FormatInt(n, 10), thousands(n)}
+				return cell{float64(n), strconv.FormatInt(n, 10), humanize.Thousands(n)}
 			})
 		}},
 		{key: "occupancy", unit: "percent", cell: func(r *row) cell {

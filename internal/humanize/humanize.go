@@ -6,19 +6,27 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
+	"strings"
 )
 
 // Thousands writes a whole number with separators: 1,234,567.
-func Thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	first := 0
-	if n < 0 {
-		first = 1
+func Thousands(n int64) string { return Separate(strconv.FormatInt(n, 10)) }
+
+// Separate puts separators between the thousands of a written number, which may have a
+// sign and decimals.
+func Separate(number string) string {
+	sign := ""
+	if strings.HasPrefix(number, "-") {
+		sign, number = "-", number[1:]
 	}
-	for i := len(s) - 3; i > first; i -= 3 {
-		s = s[:i] + "," + s[i:]
+	digits, rest, found := strings.Cut(number, ".")
+	if found {
+		rest = "." + rest
 	}
-	return s
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits + rest
 }
 
 // Count writes a number of things: "1 pass", "2 passes", "1,024 passes".

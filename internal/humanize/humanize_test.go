@@ -11,7 +11,8 @@ import (
 func TestHumanize(t *testing.T) {
 	for got, want := range map[string]string{
 		Thousands(0): "0", Thousands(999): "999", Thousands(1000): "1,000", Thousands(-123456): "-123,456", Thousands(-999): "-999",
-		Thousands(math.MaxInt64):   "9,223,372,036,854,775,807",
+		Thousands(math.MaxInt64): "9,223,372,036,854,775,807",
+		Separate("-1234.5678"):   "-1,234.5678", Separate("100.25"): "100.25",
 		Count(1, "pass", "passes"): "1 pass", Count(0, "pass", "passes"): "0 passes", Count(4096, "pass", "passes"): "4,096 passes",
 		Size(0): "0.0 KiB", Size(512): "512 B", Size(1536): "1.5 KiB", Size(3 << 20): "3.0 MiB", Size(5 << 28): "1.25 GiB", Size(1 << 41): "2.00 TiB",
 	} {

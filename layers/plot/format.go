@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/layers"
 )
 
@@ -43,27 +44,11 @@ func fixed(v float64, decimals int) string {
 	if strings.Trim(s, "-0.") == "" {
 		s = strings.TrimPrefix(s, "-")
 	}
-	return thousands(s)
+	return humanize.Separate(s)
 }
 
 // whole writes a count.
 func whole(v float64) string { return fixed(v, 0) }
-
-// thousands puts separators into the digits before the point.
-func thousands(s string) string {
-	sign := ""
-	if strings.HasPrefix(s, "-") {
-		sign, s = "-", s[1:]
-	}
-	digits, rest, _ := strings.Cut(s, ".")
-	if rest != "" {
-		rest = "." + rest
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits + rest
-}
 
 // equation writes a fit as a formula.
 func equation(f *layers.Fit) string {

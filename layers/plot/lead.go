@@ -3,6 +3,7 @@ package plot
 import (
 	"fmt"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/layers"
 )
 
@@ -21,7 +22,7 @@ func lead(r *layers.Result) []string {
 		}
 		s := fmt.Sprintf("%s: a layer costs %s, everything else %s", capital(f.Phase), withError(f.B, f.BError, f.Unit), withError(f.A, f.AError, f.Unit))
 		if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
-			s += fmt.Sprintf("; of the time at %s, the layers are %.0f"+nbsp+"%%", count(deepest, "layer", "layers"), 100*f.B*float64(deepest)/t)
+			s += fmt.Sprintf("; of the time at %s, the layers are %.0f"+nbsp+"%%", humanize.Count(deepest, "layer", "layers"), 100*f.B*float64(deepest)/t)
 		}
 		if f.TraceA != nil && f.TraceB != nil && drawable(*f.TraceA) && drawable(*f.TraceB) {
 			s += fmt.Sprintf("; by the stage trace %s and %s", withError(*f.TraceB, 0, f.Unit), withError(*f.TraceA, 0, f.Unit))
@@ -43,7 +44,7 @@ func lead(r *layers.Result) []string {
 			continue
 		}
 		from, to := first.Metrics[q.name].Median, last.Metrics[q.name].Median
-		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.name), number(from), count(first.Layers, "layer", "layers"), number(to), last.Layers))
+		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.name), number(from), humanize.Count(first.Layers, "layer", "layers"), number(to), last.Layers))
 	}
 	return all
 }
@@ -66,12 +67,4 @@ func withError(v, e float64, unit string) string {
 // it has without one.
 func errorDecimals(v, e float64) int {
 	return max(decimals(v), min(decimals(e)-2, 9))
-}
-
-// count writes a number of things.
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/layers"
 )
 
@@ -139,7 +140,7 @@ func metricCell(m layers.Metric, ok bool, divisor float64) cell {
 		return cell{Value: whole(m.Median)} // counted
 	}
 	d := decimals(m.Median / divisor)
-	c := cell{Value: fixed(m.Median/divisor, d), Title: fmt.Sprintf("median of %s", count(m.N, "measurement", "measurements"))}
+	c := cell{Value: fixed(m.Median/divisor, d), Title: fmt.Sprintf("median of %s", humanize.Count(m.N, "measurement", "measurements"))}
 	if m.N <= 1 {
 		c.Title = ""
 	}
@@ -168,7 +169,7 @@ func whatIfTable(r *layers.Result) *table {
 		}
 		name := v.Label
 		if i == 0 && len(sweep) > 0 {
-			name = fmt.Sprintf("%s, in order", count(v.Layers, "layer", "layers"))
+			name = fmt.Sprintf("%s, in order", humanize.Count(v.Layers, "layer", "layers"))
 		}
 		t.Rows = append(t.Rows, row{Name: name, Basis: i == 0 && len(sweep) > 0, Cells: []cell{{Value: fmt.Sprint(v.Layers)}, {Value: runs(v.Order), Title: strings.Join(order, ", "), Text: true}}})
 	}

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 	"os"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/nsys"
 )
@@ -92,11 +92,7 @@ func Open(path string) (*File, error) {
 
 // problem says what the system said of a file.
 func problem(path string, err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		err = p.Err
-	}
-	return fmt.Errorf("cannot read %s: %w", path, err)
+	return fmt.Errorf("cannot read %s: %w", path, humanize.Cause(err))
 }
 
 // Load reads a whole trace and attributes what its source did not. Of a trace that

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 )
 
@@ -30,7 +31,7 @@ func facts(t *traces.Trace) []fact {
 	}
 	clock := cmp.Or(h.Clock.Domain, "unknown")
 	if h.Clock.Uncertainty >= 0 && h.Clock.Domain != "" {
-		clock += fmt.Sprintf(", host and device agree to %s ns", thousands(h.Clock.Uncertainty))
+		clock += fmt.Sprintf(", host and device agree to %s ns", humanize.Thousands(h.Clock.Uncertainty))
 	}
 	add("Clock", "%s", clock)
 	add("Command", "%s", strings.Join(h.Command, " "))
@@ -44,7 +45,7 @@ func facts(t *traces.Trace) []fact {
 		some(d.Compute != "", "compute capability %s", d.Compute)
 		some(d.SMs > 0, "%d SMs", d.SMs)
 		some(d.ClockHz > 0, "up to %.0f MHz", float64(d.ClockHz)/1e6)
-		some(d.Memory > 0, "%s", size(d.Memory))
+		some(d.Memory > 0, "%s", humanize.Size(d.Memory))
 		some(d.Bandwidth > 0, "%.0f GB/s as the driver states", float64(d.Bandwidth)/1e9)
 		name := cmp.Or(d.Name, "unnamed")
 		if len(parts) > 0 {
@@ -64,7 +65,7 @@ func facts(t *traces.Trace) []fact {
 		if p.Past > 0 {
 			parts = append(parts, fmt.Sprintf("costs at %d tokens in the cache", p.Past))
 		}
-		parts = append(parts, count(len(p.Steps), "step", "steps"))
+		parts = append(parts, humanize.Count(len(p.Steps), "step", "steps"))
 		add("Plan: "+p.Phase, "%s", strings.Join(parts, ", "))
 	}
 	for _, c := range h.Ceilings {
@@ -74,14 +75,14 @@ func facts(t *traces.Trace) []fact {
 		}
 		name := c.Name
 		if c.Size > 0 {
-			name += ", up to " + size(c.Size)
+			name += ", up to " + humanize.Size(c.Size)
 		}
 		add("Ceiling, "+on, "%s: %.4g %s", name, c.Value, c.Unit)
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.Versions)) {
 		add("Version: "+name, "%s", h.Versions[name])
 	}
-	add("Events", "%s: %s, %s, %s", thousands(int64(len(t.Events))), count(t.Kernels, "kernel", "kernels"), count(t.Calls, "API call", "API calls"), count(t.Passes, "pass", "passes"))
+	add("Events", "%s: %s, %s, %s", humanize.Thousands(int64(len(t.Events))), humanize.Count(t.Kernels, "kernel", "kernels"), humanize.Count(t.Calls, "API call", "API calls"), humanize.Count(t.Passes, "pass", "passes"))
 	return all
 }
 
@@ -113,9 +114,9 @@ func overhead(h *traces.Header) []fact {
 		}
 		switch {
 		case ok:
-			value += fmt.Sprintf(" (median of %s)", count(l.Passes, "pass", "passes"))
+			value += fmt.Sprintf(" (median of %s)", humanize.Count(l.Passes, "pass", "passes"))
 		case l.Passes > 0:
-			value += fmt.Sprintf(" (median of %s, which says little)", count(l.Passes, "pass", "passes"))
+			value += fmt.Sprintf(" (median of %s, which says little)", humanize.Count(l.Passes, "pass", "passes"))
 		}
 		all = append(all, fact{l.Phase, value})
 	}
@@ -128,7 +129,7 @@ func energy(h *traces.Header) []fact {
 	for _, e := range h.Energy {
 		value := fmt.Sprintf("%.4g mJ", e.Millijoule)
 		if e.Tokens > 0 {
-			value = fmt.Sprintf("%.4g mJ per token (%s)", e.Millijoule/float64(e.Tokens), value+" for "+count(e.Tokens, "token", "tokens"))
+			value = fmt.Sprintf("%.4g mJ per token (%s)", e.Millijoule/float64(e.Tokens), value+" for "+humanize.Count(e.Tokens, "token", "tokens"))
 		}
 		if e.Resolution > 0 {
 			value += fmt.Sprintf(", certain to %.4g mJ in all", e.Resolution)

@@ -6,19 +6,6 @@ import (
 	"strconv"
 )
 
-// thousands writes a whole number with separators.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	first := 0
-	if n < 0 {
-		first = 1
-	}
-	for i := len(s) - 3; i > first; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
 // micros writes ns as microseconds, to the ns.
 func micros(ns int64) string { return strconv.FormatFloat(float64(ns)/1e3, 'f', 3, 64) }
 
@@ -45,26 +32,6 @@ func rate(n, ns int64, scale float64) string {
 		return ""
 	}
 	return strconv.FormatFloat(float64(n)/float64(ns)*scale, 'f', 1, 64)
-}
-
-// size writes bytes in a unit that fits.
-func size(bytes int64) string {
-	v := float64(bytes)
-	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
-		if v < 1024 {
-			return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
-		}
-		v /= 1024
-	}
-	return strconv.FormatFloat(v, 'g', 4, 64) + " TiB"
-}
-
-// count writes a number of things.
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return thousands(int64(n)) + " " + many
 }
 
 // finite returns v, 0 where it is none that JSON can hold.

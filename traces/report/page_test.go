@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -177,7 +178,7 @@ func TestStage(t *testing.T) {
 			b.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#stage-table tr[data-row="%d"] button`, i))))
 			foot := eval[[]string](b, `[...document.querySelectorAll("#kernel-table tfoot tr > *")].map((c) => c.textContent)`)
 			names := eval[int](b, `document.querySelectorAll("#kernel-table tbody tr").length`)
-			if len(foot) < 3 || foot[1] != thousands(int64(r.Kernels)) || foot[2] != micros(r.Busy) || names < 1 {
+			if len(foot) < 3 || foot[1] != humanize.Thousands(int64(r.Kernels)) || foot[2] != micros(r.Busy) || names < 1 {
 				t.Errorf("of %s %s: %d names, in all %v, not %d and %s", r.Phase, r.Name, names, foot, r.Kernels, micros(r.Busy))
 			}
 			if of := eval[string](b, `document.getElementById("kernels-of").textContent`); !strings.Contains(of, r.Name) || !strings.Contains(of, micros(r.Exclusive)) {

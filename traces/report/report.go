@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -174,7 +175,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table), Table: table, ByStage: table.By == tables.ByStage,
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", WorkTitle: "Kernels",
 		Floors: c.known(), Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
-		Events: thousands(int64(line.events)), Tracks: len(line.Tracks)}
+		Events: humanize.Thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
 	}
@@ -242,7 +243,7 @@ func largest(gaps []tables.Gap, n int) []tables.Gap {
 // gaps fills in the ledger of idle time.
 func (p *page) gaps(table *tables.Table, line *timeline) {
 	gaps := table.Gaps
-	p.GapsAll = count(len(gaps), "gap", "gaps")
+	p.GapsAll = humanize.Count(len(gaps), "gap", "gaps")
 	name := func(e *traces.Event) string {
 		if e == nil {
 			return ""
@@ -292,11 +293,11 @@ func (p *page) queue(q *queue, line *timeline, d *data, h *traces.Header) {
 		}
 	}
 	p.Summary = []fact{
-		{"launches", fmt.Sprintf("%s, of %s", thousands(int64(len(q.launches))), count(kernels, "kernel, copy or set", "kernels, copies and sets"))},
+		{"launches", fmt.Sprintf("%s, of %s", humanize.Thousands(int64(len(q.launches))), humanize.Count(kernels, "kernel, copy or set", "kernels, copies and sets"))},
 		{"API time", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(stats.Quantile(q.times, 0.5)), duration(stats.Quantile(q.times, 0.9)), duration(stats.Quantile(q.times, 1)))},
 		{"queueing delay", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(stats.Quantile(q.delays, 0.5)), duration(stats.Quantile(q.delays, 0.9)), duration(stats.Quantile(q.delays, 1)))},
-		{"begun before the call returned", thousands(int64(early))},
-		{"deepest queue", count(q.deepest, "kernel, copy or set", "kernels, copies and sets")},
+		{"begun before the call returned", humanize.Thousands(int64(early))},
+		{"deepest queue", humanize.Count(q.deepest, "kernel, copy or set", "kernels, copies and sets")},
 		{"nothing queued, nothing running", fmt.Sprintf("%s of %s", duration(q.starved), p.Wall)},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -79,10 +80,10 @@ func stages(t *tables.Table) []stage {
 			s.Name = "idle: " + s.Name
 		}
 		if r.Calls > 0 {
-			s.Calls = thousands(int64(r.Calls))
+			s.Calls = humanize.Thousands(int64(r.Calls))
 		}
 		if r.Kernels > 0 {
-			s.Kernels = thousands(int64(r.Kernels))
+			s.Kernels = humanize.Thousands(int64(r.Kernels))
 		}
 		if r.Host > 0 {
 			s.Host = micros(r.Host)
@@ -167,7 +168,7 @@ func newRoofline(t *tables.Table, c ceilings) roofline {
 	for _, m := range c.reads {
 		label := "read"
 		if m.Size > 0 {
-			label = "read, up to " + size(m.Size)
+			label = "read, up to " + humanize.Size(m.Size)
 		}
 		r.Roofs = append(r.Roofs, roof{label + " " + strconv.FormatFloat(m.Value, 'f', 0, 64) + " GB/s", m.Value * 1e9, true})
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -245,7 +246,7 @@ func detail(e *traces.Event) string {
 			add("%d registers per thread", e.Registers)
 		}
 		if s := int64(e.StaticShared) + int64(e.DynamicShared); s > 0 {
-			add("%s B shared memory", thousands(s))
+			add("%s B shared memory", humanize.Thousands(s))
 		}
 		if e.Occupancy > 0 {
 			add("achieved occupancy %.0f %%", e.Occupancy)
@@ -257,9 +258,9 @@ func detail(e *traces.Event) string {
 			add("bounded by its neighbours")
 		}
 	case traces.KindMemcpy, traces.KindMemset:
-		add("%s B", thousands(e.Bytes))
+		add("%s B", humanize.Thousands(e.Bytes))
 	case traces.KindPass:
-		add("pass, %s tokens in the cache before it", thousands(int64(max(0, min(e.Value, 1<<40)))))
+		add("pass, %s tokens in the cache before it", humanize.Thousands(int64(max(0, min(e.Value, 1<<40)))))
 	case traces.KindRuntime:
 		add("CUDA runtime call")
 	case traces.KindDriver:

@@ -11,6 +11,48 @@ import (
 	"gpt2scope/traces/tables"
 )
 
+// layoutOps lays out the table by operation. JSON and CSV have the same rows.
+func layoutOps(t *tables.Table, o showOptions) (layout, error) {
+	all, columns := t.Ops, opColumns(t)
+	if err := sortRows(all, columns, o.sort, o.format, oneSection); err != nil {
+		return layout{}, err
+	}
+	t.Ops = topOps(all, o.top)
+	return layout{
+		text: func(w io.Writer) {
+			printCells(w, columns, t.Ops, nil)
+			opSums(w, all, t.Device)
+		},
+		csv: func(w io.Writer) error { return writeCSV(w, columns, t.Ops) },
+	}, nil
+}
+
+// oneSection sorts all rows of a table together.
+func oneSection[R any](*R) int { return 0 }
+
+// layoutLaunches lays out the table by launch. The text has a row for each function of
+// the API, CSV a row for each launch, JSON both.
+func layoutLaunches(t *tables.Table, o showOptions) (layout, error) {
+	columns, each := launchRowColumns(), launchColumns()
+	var err error
+	if o.format == "csv" {
+		err = sortRows(t.Launches, each, o.sort, o.format, oneSection)
+		if o.top > 0 {
+			t.Launches = t.Launches[:min(o.top, len(t.Launches))]
+		}
+	} else {
+		err = sortRows(t.LaunchRows, columns, o.sort, o.format, oneSection)
+		t.LaunchRows = topLaunches(t.LaunchRows, o.top)
+	}
+	return layout{
+		text: func(w io.Writer) {
+			printCells(w, columns, t.LaunchRows, nil)
+			queueLines(w, t.Queue)
+		},
+		csv: func(w io.Writer) error { return writeCSV(w, each, t.Launches) },
+	}, err
+}
+
 // opColumns are those of PyTorch's table.
 func opColumns(t *tables.Table) []column[tables.OpRow] {
 	type row = tables.OpRow
@@ -74,13 +116,13 @@ func topOps(rows []tables.OpRow, n int) []tables.OpRow {
 }
 
 // opSums writes the two totals that PyTorch writes below.
-func opSums(w io.Writer, t *tables.Table) {
+func opSums(w io.Writer, ops []tables.OpRow, device int32) {
 	var cpu, gpu int64
-	for i := range t.Ops {
-		cpu, gpu = cpu+t.Ops[i].SelfCPU, gpu+t.Ops[i].SelfGPU
+	for _, r := range ops {
+		cpu, gpu = cpu+r.SelfCPU, gpu+r.SelfGPU
 	}
 	fmt.Fprintf(w, "\nSelf CPU time total: %s us\n", nsCell(cpu).text)
-	if t.Device >= 0 {
+	if device >= 0 {
 		fmt.Fprintf(w, "Self CUDA time total: %s us\n", nsCell(gpu).text)
 	}
 }

@@ -38,30 +38,30 @@ func newTraceShow() *cobra.Command {
 operations as PyTorch's profiler shows them, by layers, by phases (prefill, decode
 step), by kernels, or by launches.
 
-By stage, layer, phase and kernel the column 'time' sums to the wall time:
+By stage, layer, phase and kernel, the column 'time' sums to the wall time:
 
-  a step or kernel has the time in which it runs and nothing that began before it
-  still does, so that kernels that overlap are not counted twice ('GPU' is the sum
-  of their durations); a step that several threads of the CPU run has the time in
-  which any of them does; 'median' is of the durations of its kernels, on the CPU of
-  what each thread took;
-  idle time has its cause: before the call that launches the next kernel the host is
-  late, or sits in a call that waits for the GPU or for a copy; from there on it is
-  launch latency; where the next kernel was queued already, it depends on the one
-  before. On the CPU, threads meet between steps.
+  A step or kernel owns the time in which it runs and no earlier one is still
+  running, so kernels that overlap are not counted twice ('GPU' is the sum of their
+  durations). A step that several CPU threads run owns the time in which any of them
+  runs it. 'median' is the median duration of its kernels; on the CPU, of its threads.
 
-The floor is the least time that the device could take: bytes over the bandwidth
-ceiling, or operations over the arithmetic one, whichever is more; '% of floor' is
-100 where the step is as fast as that. A product of a library that wrote no stamps is
-bounded by its neighbours: its time is that from the end of the kernel before to the
-beginning of the one after.
+  Idle time is divided by cause. Until the API call that launches the next kernel,
+  the host is late, or waits for the GPU or for a copy. From that call to the start of
+  the kernel it is launch latency. If the next kernel was queued already, it is a
+  dependency on the kernel before. On the CPU, threads synchronise between steps.
 
-By stage, layer and phase the wall time is that from the first pass to the end of
-the last, without a warm-up; so it is by op and launch where there are passes. By
-kernel, and by launch without passes, it is that of the whole recording, from the
-first to the last work of the GPU; by op without passes, from the first event to the
-last. Shares are withheld where the recording is incomplete: 'infer trace check' says
-why.`,
+The floor is the least time that the device could take: bytes divided by the
+bandwidth ceiling, or FLOPs divided by the arithmetic ceiling, whichever is more. A
+step as fast as its floor has '% of floor' 100. Library products write no stamps;
+with the recorder stamps they are bounded by their neighbours: they get the time from
+the end of the kernel before to the start of the kernel after.
+
+Tables by stage, layer and phase cover the passes: from the start of the first pass
+after the warm-up to the end of the last. Tables by op and launch do too, if the
+recording has passes. Tables by kernel, and by launch without passes, cover the whole
+recording, from the first to the last work of the GPU; by op without passes, from the
+first event to the last. Shares are withheld if the recording is incomplete: 'infer
+trace check' says why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer
   infer trace show run.json.gz --by kernel --sort occupancy --top 5
@@ -83,7 +83,7 @@ why.`,
 		},
 	}
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
-		f.StringVar(&by, "by", "stage", "rows are `WHAT`: "+tablesThereAre())
+		f.StringVar(&by, "by", "stage", "rows are `WHAT`: "+tables.List(tables.Bys))
 		f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as time, calls, floor or another heading\nof the table (default: the order of the plan; kernels by time)")
 		f.IntVar(&o.top, "top", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
 		f.StringVar(&o.format, "format", "table", "`FORMAT`: table, csv or json")
@@ -92,20 +92,10 @@ why.`,
 	return c
 }
 
-// tablesThereAre lists them.
-func tablesThereAre() string {
-	var names []string
-	for _, by := range tables.Bys {
-		names = append(names, string(by))
-	}
-	n := len(names) - 1
-	return strings.Join(names[:n], ", ") + " or " + names[n]
-}
-
 func (o *showOptions) check(by string) error {
 	switch {
 	case !slices.Contains(tables.Bys, tables.By(by)):
-		return usagef("--by %s: it must be %s", shellQuote(by), tablesThereAre())
+		return usagef("--by %s: it must be %s", shellQuote(by), tables.List(tables.Bys))
 	case o.format != "table" && o.format != "csv" && o.format != "json":
 		return usagef("--format %s: it must be table, csv or json", shellQuote(o.format))
 	case o.top < 0:
@@ -116,52 +106,32 @@ func (o *showOptions) check(by string) error {
 	return nil
 }
 
+// layout writes a table. Its functions are called after the rows are sorted and cut.
+type layout struct {
+	text func(io.Writer) // for people
+	csv  func(io.Writer) error
+}
+
+// layouts are the tables that have rows of their own; the others have those of
+// [tables.Row].
+var layouts = map[tables.By]func(*tables.Table, showOptions) (layout, error){
+	tables.ByOp:     layoutOps,
+	tables.ByLaunch: layoutLaunches,
+}
+
 // showTrace writes a table of a trace.
 func showTrace(w io.Writer, t *traces.Trace, by tables.By, o showOptions) error {
 	table, err := tables.Summarize(t, by, int32(o.gpu))
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	printHead(&b, t, table)
-	var writeRows func() error // as CSV
-	switch by {
-	case tables.ByOp:
-		columns := opColumns(table)
-		if err := sortRows(table.Ops, columns, o.sort, o.format, func(*tables.OpRow) int { return 0 }); err != nil {
-			return err
-		}
-		rows := topOps(table.Ops, o.top)
-		printCells(&b, columns, rows, nil)
-		opSums(&b, table)
-		table.Ops = rows
-		writeRows = func() error { return writeCSV(w, columns, rows) }
-	case tables.ByLaunch:
-		columns, each := launchRowColumns(), launchColumns()
-		// CSV and JSON have a row a launch, the table a row a function.
-		if o.format == "csv" {
-			err = sortRows(table.Launches, each, o.sort, o.format, func(*tables.Launch) int { return 0 })
-		} else {
-			err = sortRows(table.LaunchRows, columns, o.sort, o.format, func(*tables.LaunchRow) int { return 0 })
-		}
-		if err != nil {
-			return err
-		}
-		if o.top > 0 && o.format == "csv" {
-			table.Launches = table.Launches[:min(o.top, len(table.Launches))]
-		}
-		table.LaunchRows = topLaunches(table.LaunchRows, o.top)
-		printCells(&b, columns, table.LaunchRows, nil)
-		queueLines(&b, table.Queue)
-		writeRows = func() error { return writeCSV(w, each, table.Launches) }
-	default:
-		columns := rowColumns(table)
-		if err := sortRows(table.Rows, columns, o.sort, o.format, func(r *tables.Row) int { return slices.Index(rowKinds, r.Kind) }); err != nil {
-			return err
-		}
-		topRows(table, o.top, o.sort != "")
-		printCells(&b, columns, table.Rows, wallRow(table, columns))
-		writeRows = func() error { return writeCSV(w, columns, table.Rows) }
+	lay := layouts[by]
+	if lay == nil {
+		lay = layoutRows
+	}
+	show, err := lay(table, o)
+	if err != nil {
+		return err
 	}
 	switch o.format {
 	case "json":
@@ -170,10 +140,27 @@ func showTrace(w io.Writer, t *traces.Trace, by tables.By, o showOptions) error 
 			*tables.Table
 		}{t.Header.Describe(), table})
 	case "csv":
-		return writeRows()
+		return show.csv(w)
 	}
+	var b bytes.Buffer
+	printHead(&b, t, table)
+	show.text(&b)
 	printMisleading(&b, table)
 	return writeOutput(w, b.Bytes())
+}
+
+// layoutRows lays out a table whose rows sum to the wall time.
+func layoutRows(t *tables.Table, o showOptions) (layout, error) {
+	columns := rowColumns(t)
+	err := sortRows(t.Rows, columns, o.sort, o.format, func(r *tables.Row) int { return slices.Index(rowKinds, r.Kind) })
+	if err != nil {
+		return layout{}, err
+	}
+	topRows(t, o.top, o.sort != "")
+	return layout{
+		text: func(w io.Writer) { printCells(w, columns, t.Rows, wallRow(t, columns)) },
+		csv:  func(w io.Writer) error { return writeCSV(w, columns, t.Rows) },
+	}, nil
 }
 
 // printHead writes what the table is of, and how far it is to be trusted.

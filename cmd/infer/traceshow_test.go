@@ -355,3 +355,33 @@ func TestSummariesOfSamples(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryTable: each table that the help lists has rows in each format.
+func TestEveryTable(t *testing.T) {
+	const capture = "../../traces/samples/eager.sqlite"
+	for _, by := range tables.Bys {
+		show := func(format string) string {
+			return mustInfer(t, "trace", "show", capture, "--by", string(by), "--format", format).stdout
+		}
+		if lines := strings.Count(show("csv"), "\n"); lines < 3 {
+			t.Errorf("by %s: CSV has %d lines", by, lines)
+		}
+		var table map[string]any
+		if err := json.Unmarshal([]byte(show("json")), &table); err != nil {
+			t.Fatal(err)
+		}
+		rows := 0
+		for key, value := range table {
+			if list, ok := value.([]any); ok && key != "passes" && key != "findings" && key != "notes" {
+				rows = max(rows, len(list))
+			}
+		}
+		if rows < 2 {
+			t.Errorf("by %s: JSON has %d rows", by, rows)
+		}
+		_, text, found := strings.Cut(show("table"), "\n\n") // the head ends with an empty line
+		if lines := strings.Count(text, "\n"); !found || lines < 3 {
+			t.Errorf("by %s: %d lines in the table", by, lines)
+		}
+	}
+}

@@ -21,7 +21,7 @@ func (s *summary) notes(t *Table) []string {
 		text := strings.Join(parts, ", ")
 		if n := t.WarmUp.Count; n > 0 {
 			out := "left out"
-			if s.by == ByKernel {
+			if s.of == allWork {
 				out = "counted in"
 			}
 			text += fmt.Sprintf("; warm-up is %s: %s", out, passes(n))
@@ -32,11 +32,11 @@ func (s *summary) notes(t *Table) []string {
 		add("passes: %s", text)
 	}
 	switch {
-	case s.by == ByKernel && len(t.Passes) > 0:
+	case s.of == allWork && len(t.Passes) > 0:
 		add("the table is of the whole recording, from the first to the last work of the GPU; the others are of the passes")
-	case s.by == ByKernel || s.by == ByLaunch && len(t.Passes) == 0:
+	case s.of == allWork || s.of == passesOrAll && len(t.Passes) == 0:
 		add("the table is of the whole recording, from the first to the last work of the GPU")
-	case s.by == ByOp && len(t.Passes) == 0:
+	case s.of == passesOrRun && len(t.Passes) == 0:
 		add("the table is of the whole recording, from its first event to its last")
 	}
 	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
@@ -50,7 +50,7 @@ func (s *summary) notes(t *Table) []string {
 		n := float64(e.Tokens)
 		add("energy: %s %.3g mJ per token, +-%.2g, over %d tokens (%s)", e.What, e.Millijoule/n, e.Resolution/n, e.Tokens, e.Source)
 	}
-	if s.by.ofPasses() {
+	if s.of == ofPasses {
 		switch known := s.costsKnown(t); {
 		case !known:
 			add("floors: the recording does not say what steps cost")

@@ -54,7 +54,7 @@ type openOp struct {
 }
 
 // ops fills a table by operation.
-func (s *summary) ops(t *Table) {
+func (s *summary) ops(t *Table) error {
 	rows := map[string]*OpRow{}
 	row := func(name string) *OpRow {
 		r := rows[name]
@@ -121,6 +121,7 @@ func (s *summary) ops(t *Table) {
 	slices.SortFunc(t.Ops, func(a, b OpRow) int {
 		return cmp.Or(cmp.Compare(b.SelfGPU, a.SelfGPU), cmp.Compare(b.SelfCPU, a.SelfCPU), cmp.Compare(a.Name, b.Name))
 	})
+	return nil
 }
 
 // passThreads returns the threads that run passes, nil where all threads count: where

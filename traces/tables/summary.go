@@ -14,11 +14,7 @@ import (
 // By is what the rows of a table are.
 type By string
 
-// The tables there are. They are of the time from the first pass that is no warm-up
-// to the end of the last. That by kernel, and that by launch of a trace without
-// passes, are of all that is recorded: from the first to the last work of the GPU,
-// whatever launched it. That by operation of a trace without passes is from the first
-// event to the last.
+// The tables there are.
 const (
 	ByStage  By = "stage"  // steps of the plans
 	ByLayer  By = "layer"  // steps of a layer together
@@ -28,11 +24,61 @@ const (
 	ByLaunch By = "launch" // API calls and the work that they caused: in Table.Launches
 )
 
-// Bys are all tables, as a user may name them.
-var Bys = []By{ByStage, ByOp, ByLayer, ByPhase, ByKernel, ByLaunch}
+// part is the part of a trace that a table covers.
+type part uint8
 
-// ofPasses reports whether a table is of the passes, without what comes before.
-func (by By) ofPasses() bool { return by == ByStage || by == ByLayer || by == ByPhase }
+const (
+	ofPasses    part = iota // from the first pass after the warm-up to the end of the last; there must be one
+	passesOrAll             // the same where there are passes, otherwise all work of the GPU
+	passesOrRun             // the same where there are passes, otherwise from the first event to the last
+	allWork                 // from the first to the last work of the GPU, whatever launched it
+)
+
+// kind describes a table.
+type kind struct {
+	by    By
+	of    part
+	fill  func(*summary, *Table) error
+	needs string // what a recording of the CPU lacks for this table; "" where it can be made
+}
+
+// kinds are all tables, in the order in which help lists them.
+var kinds = []kind{
+	{by: ByStage, of: ofPasses, fill: (*summary).exclusive},
+	{by: ByOp, of: passesOrRun, fill: (*summary).ops},
+	{by: ByLayer, of: ofPasses, fill: (*summary).exclusive},
+	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
+	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},
+	{by: ByLaunch, of: passesOrAll, fill: (*summary).launches, needs: "launches"},
+}
+
+// Bys are all tables, as a user may name them.
+var Bys = bys(func(kind) bool { return true })
+
+func bys(keep func(kind) bool) []By {
+	var names []By
+	for _, k := range kinds {
+		if keep(k) {
+			names = append(names, k.by)
+		}
+	}
+	return names
+}
+
+// List writes names of tables for people: "stage, op or layer".
+func List(bys []By) string {
+	text := ""
+	for i, by := range bys {
+		switch {
+		case i > 0 && i == len(bys)-1:
+			text += " or "
+		case i > 0:
+			text += ", "
+		}
+		text += string(by)
+	}
+	return text
+}
 
 // RowKind distinguishes the rows of a table.
 type RowKind string
@@ -178,7 +224,7 @@ type runKey struct {
 // summary is the state of Summarize.
 type summary struct {
 	*window.Window
-	by             By
+	kind
 	from, to       int64
 	hostSteps      map[runKey]*traces.Event
 	launched       map[*traces.Event]bool // calls whose launch was counted
@@ -191,14 +237,15 @@ type summary struct {
 // Summarize makes a table of a device's time, or of the CPU's where no GPU worked.
 // A trace of several devices needs a table for each; device -1 takes the first.
 func Summarize(t *traces.Trace, by By, device int32) (*Table, error) {
-	if !slices.Contains(Bys, by) {
-		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, quoted(Bys))
-	}
 	return summarize(window.New(t, device), by)
 }
 
 func summarize(w *window.Window, by By) (*Table, error) {
-	s := &summary{Window: w, by: by, hostSteps: map[runKey]*traces.Event{}, launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.by == by })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, List(Bys))
+	}
+	s := &summary{Window: w, kind: kinds[i], hostSteps: map[runKey]*traces.Event{}, launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
 	if !s.hasWork() {
 		return nil, s.noWork()
 	}
@@ -208,23 +255,22 @@ func summarize(w *window.Window, by By) (*Table, error) {
 	}
 	table.Time = window.Interval{From: s.from, To: s.to}
 	table.Wall, table.Before = s.to-s.from, s.from-s.Events[0].Time
-	switch by {
-	case ByOp:
-		s.ops(table)
-	case ByLaunch:
-		if err := s.launches(table); err != nil {
-			return nil, err
-		}
-	default:
-		s.host()
-		s.sweep()
-		table.Gaps = s.gaps
-		s.runs()
-		s.finish(table)
+	if err := s.fill(s, table); err != nil {
+		return nil, err
 	}
 	table.Trust = traces.Trust(w.Header, w.Attribution)
 	table.Notes = s.notes(table)
 	return table, nil
+}
+
+// exclusive fills a table whose rows sum to the wall time.
+func (s *summary) exclusive(t *Table) error {
+	s.host()
+	s.sweep()
+	t.Gaps = s.gaps
+	s.runs()
+	s.finish(t)
+	return nil
 }
 
 // SummarizeAny makes the table by stage, or by kernel of a trace that has no passes of
@@ -241,27 +287,12 @@ func SummarizeAny(t *traces.Trace, device int32) (*Table, error) {
 	return nil, err
 }
 
-// quoted lists the names of tables.
-func quoted(bys []By) string {
-	text := ""
-	for i, by := range bys {
-		switch {
-		case i == len(bys)-1:
-			text += " or "
-		case i > 0:
-			text += ", "
-		}
-		text += string(by)
-	}
-	return text
-}
-
 // hasWork reports whether there is anything to make the table of.
 func (s *summary) hasWork() bool {
 	switch {
-	case s.Device < 0 && (s.by == ByKernel || s.by == ByLaunch):
+	case s.Device < 0 && s.needs != "":
 		return false
-	case s.Device < 0 && s.by == ByOp:
+	case s.Device < 0 && s.of == passesOrRun:
 		return slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread })
 	}
 	return len(s.Work) > 0
@@ -285,12 +316,8 @@ func (s *summary) noWork() error {
 		return fmt.Errorf("the recording has no work of GPU %d: GPU %d alone worked", device, gpus[0])
 	case len(gpus) > 1:
 		return fmt.Errorf("the recording has no work of GPU %d: those that worked are %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
-	case cpu && (s.by == ByKernel || s.by == ByLaunch):
-		things := "kernels"
-		if s.by == ByLaunch {
-			things = "launches"
-		}
-		return fmt.Errorf("a recording of the CPU has no %s; tables by stage, op, layer and phase can be made", things)
+	case cpu && s.needs != "":
+		return fmt.Errorf("a recording of the CPU has no %s; a table by %s can be made", s.needs, List(bys(func(k kind) bool { return k.needs == "" })))
 	case cpu:
 		return fmt.Errorf("a recording of the CPU has no GPU %d", device)
 	case device >= 0:
@@ -318,14 +345,14 @@ func (s *summary) times(t *Table) error {
 	}
 	x := s.Span
 	switch found := len(s.Passes) > 0; {
-	case !found && s.by.ofPasses():
+	case !found && s.of == ofPasses:
 		return fmt.Errorf("the trace has no pass of a model, so that there are no stages; a table by kernel can be made")
-	case s.by == ByOp && !found: // the events of the host may be around the work
+	case s.of == passesOrRun && !found: // events of the host may begin before the work and end after it
 		x = window.Interval{From: s.Events[0].Time, To: s.Events[0].End()}
 		for i := range s.Events {
 			x.To = max(x.To, s.Events[i].End())
 		}
-	case s.by == ByKernel || !found:
+	case s.of == allWork || !found:
 		x = s.Whole()
 	}
 	s.from, s.to = x.From, x.To
@@ -348,7 +375,7 @@ func (s *summary) host() {
 		if s.Header.Recorder == traces.RecorderStamps {
 			s.hostSteps[runKey{e.Parent, e.Plan, e.Step}] = e
 		}
-		if s.by.ofPasses() && e.Time >= s.from && e.Time < s.to && !s.InWarmUp(e) {
+		if s.of == ofPasses && e.Time >= s.from && e.Time < s.to && !s.InWarmUp(e) {
 			s.row(e).Host += e.Duration
 		}
 	}
@@ -374,9 +401,9 @@ func (s *summary) key(e *traces.Event) rowKey {
 	step, ok := s.Header.Step(e)
 	phase := s.Header.PhaseOf(e)
 	switch {
-	case !s.by.ofPasses() && isCopy:
+	case s.of != ofPasses && isCopy:
 		return rowKey{kind: RowOther, name: e.Name}
-	case !s.by.ofPasses():
+	case s.of != ofPasses:
 		return rowKey{kind: RowWork, name: e.Name, shape: ShapeOf(e)}
 	case !ok && isCopy:
 		return rowKey{kind: RowIdle, phase: phase, name: IdleCopy}
@@ -410,7 +437,7 @@ func (s *summary) row(e *traces.Event) *Row {
 			r.Occupancy = &o
 		}
 	}
-	if r.Kind != RowWork || !s.by.ofPasses() {
+	if r.Kind != RowWork || s.of != ofPasses {
 		return r
 	}
 	r.Plan = e.Plan
@@ -511,7 +538,7 @@ type run struct {
 
 // runs counts how often each step ran, with its cost there.
 func (s *summary) runs() {
-	if !s.by.ofPasses() {
+	if s.of != ofPasses {
 		return
 	}
 	events := s.Events
@@ -586,7 +613,7 @@ func (s *summary) finish(t *Table) {
 			r.Median = stats.Median(r.durations)
 		}
 		switch {
-		case !s.by.ofPasses() && r.Kind != RowIdle:
+		case s.of != ofPasses && r.Kind != RowIdle:
 			r.Calls = r.Kernels
 		case r.Kind == RowIdle && r.Kernels > 0:
 			r.Calls += r.Kernels

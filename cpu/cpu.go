@@ -216,8 +216,8 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	return nil
 }
 
-// muchMemory is from how many bytes of weights on what loading them left is given
-// back to the system at once, which takes milliseconds.
+// muchMemory is how many bytes of weights are worth returning the memory that loading
+// them used to the system at once, which takes milliseconds.
 const muchMemory = 64 << 20
 
 // release ends a use of a model's packed weights.

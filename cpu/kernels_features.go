@@ -11,7 +11,7 @@ import (
 
 // Features tells what the fast kernels found on this machine.
 type Features struct {
-	Processor  string   // the processor's name, "" where the system does not tell
+	Processor  string   // the processor's name, "" if the system does not report it
 	Extensions []string // of its instruction set, those that matter to matrix products, in the system's spelling
 	Versions   []string // kernel versions that run here, slowest first
 	Version    string   // the one in use: the last, or what GPT2SCOPE_CPU names

@@ -21,7 +21,7 @@ type recording struct {
 	noted   []int64 // stamps of all passes, one after another
 	events  int     // that the notes will become
 	dropped int64   // passes for which there was no room
-	used    int64   // ns of processor time that the process had in passes
+	used    int64   // ns of processor time that the process used in passes
 	from    int64   // the same at the beginning of the pass under way
 	lane    traces.Lane
 }
@@ -54,7 +54,7 @@ func (r *runner) StartRecording(p *record.Recorder) error {
 	p.Header(func(h *traces.Header) {
 		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: 0}
 		h.DType = r.backend.Sizes().Multiply
-		h.NotRecorded = append(h.NotRecorded, "where threads wait for each other: it shows as the time from the end of one step to the beginning of the next")
+		h.NotRecorded = append(h.NotRecorded, "waits of threads for each other: they are the time from the end of one step to the beginning of the next")
 	})
 	return nil
 }
@@ -168,12 +168,12 @@ func (r *runner) StopRecording() error {
 	return nil
 }
 
-// leastShare is how much of their cores' time the threads must have had for shares of
-// time to mean something. A thread that waits for the others does not give up its core.
+// leastShare is the least CPU share of the threads with which times are trusted. A thread
+// that waits for the others keeps its core, so waiting does not lower the share.
 const leastShare = 0.75
 
-// noteCores says where other programs had the cores: then a step seems slow whose
-// thread just had no core.
+// noteCores reports a low CPU share: a step then seems slow only because its thread had
+// no core.
 func (rec *recording) noteCores(threads int) {
 	var wall int64
 	for i := range rec.passes {
@@ -182,11 +182,11 @@ func (rec *recording) noteCores(threads int) {
 		}
 	}
 	share := float64(rec.used) / float64(max(1, wall*int64(threads)))
-	// What is shorter than the clock of processor time says nothing.
+	// The clock of processor time is too coarse for shorter runs.
 	if wall < int64(50*time.Millisecond) || rec.used == 0 || share >= leastShare {
 		return
 	}
 	rec.profile.Header(func(h *traces.Header) {
-		h.Incomplete = append(h.Incomplete, fmt.Sprintf("in passes the threads had %.0f %% of the time of %d cores: other programs ran there, so that times say little; run it again on a quiet machine, or with fewer --threads", 100*share, threads))
+		h.Incomplete = append(h.Incomplete, fmt.Sprintf("in passes the threads had a CPU share of %.0f %% on %d cores: other programs ran there, and times are unreliable; run it again on a quiet machine, or with fewer --threads", 100*share, threads))
 	})
 }

@@ -138,7 +138,7 @@ func (r *referenceRunner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pa
 	return r.tokens, nil
 }
 
-// begin makes ready for a pass.
+// begin prepares a pass.
 func (r *referenceRunner) begin(ids []int32, pass gpt2.Pass) {
 	r.plan, r.ids, r.tokens = r.Plan(pass), ids, r.tokens[:0]
 	for b, shape := range r.plan.Buffers {

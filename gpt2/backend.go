@@ -34,9 +34,9 @@ type Backend interface {
 	// Sizes are the bytes of an element of each kind, as the backend holds them.
 	Sizes() Sizes
 
-	// Prepare makes ready to run the model's layers: it packs or uploads the
-	// weights that Options.Layers needs, which may take a while and is reported
-	// to Options.Progress.
+	// Prepare returns a runner for the model's layers. It packs or uploads the weights
+	// that Options.Layers needs, which may take a while and is reported to
+	// Options.Progress.
 	Prepare(ctx context.Context, m *Model, o Options) (Runner, error)
 
 	// Close frees what sessions share, such as threads. Sessions must be closed
@@ -71,12 +71,12 @@ type Options struct {
 	Context int   // capacity of the KV cache in tokens; 0 is the model's n_positions
 	Chunk   int   // evaluate prompts in chunks of at most so many tokens; 0 does not split them
 
-	// Progress, where it is not nil, is told bytes of weights made ready, of a
-	// total. It is called from one goroutine at a time.
+	// Progress, if not nil, is called with how many bytes of weights are ready, and how
+	// many there are in all. It is called from one goroutine at a time.
 	Progress func(done, total int64)
 }
 
-// withDefaults fills in what was left out, and checks the rest.
+// withDefaults fills in the options that are zero, and checks the others.
 func (o Options) withDefaults(c Config) (Options, error) {
 	if o.Layers == nil {
 		o.Layers = FirstLayers(c.Layers)
@@ -199,8 +199,8 @@ func MemoryOf(b Backend) (free, total uint64, err error) {
 	return 0, 0, unsupported(b, "say how much memory its device has")
 }
 
-// ProfilerSwitch is a [Backend] on a device that an attached profiler can be told to
-// watch, such as by cudaProfilerStart.
+// ProfilerSwitch is a [Backend] on a device whose attached profiler can be turned on and
+// off, such as by cudaProfilerStart.
 type ProfilerSwitch interface {
 	// Profiler turns the attached profiler on or off.
 	Profiler(on bool) error
@@ -222,8 +222,8 @@ type Recordable interface {
 type Measurer interface {
 	// Measure times a pass on ids, (B, T) row-major: after a warm-up repeat
 	// times, each with the cache as it is. It returns the durations.
-	// Decode steps may stand around the present position, which is the same afterwards;
-	// the tokens sampled last are forgotten.
+	// Decode steps may lie before and after the present position, which is the same
+	// afterwards. The tokens sampled last are forgotten.
 	Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error)
 }
 

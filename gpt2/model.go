@@ -212,7 +212,7 @@ var tokenizerFiles = []string{"tokenizer.json", "vocab.json", "merges.txt", "tok
 
 // Export writes the model as a Hugging Face directory with weights of the given
 // type (float32 or bfloat16), config.json and the tokenizer's files. progress,
-// where not nil, is told the bytes of weights written, of a total.
+// if not nil, is called with the bytes of weights written and their total.
 func (m *Model) Export(ctx context.Context, dir string, dtype weights.DType, progress func(written, size int64)) error {
 	var name string
 	switch dtype {

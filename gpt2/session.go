@@ -110,8 +110,8 @@ func (s *Session) Close() error {
 	return s.runner.Close()
 }
 
-// fail keeps the first error that leaves the session in doubt. A cancelled pass
-// does not: its tokens are evaluated by the next one.
+// fail keeps the first error after which the state of the session is not known. A
+// cancelled pass is no such error: its tokens are evaluated by the next one.
 func (s *Session) fail(ctx context.Context, err error) error {
 	if err != nil && s.err == nil && ctx.Err() == nil {
 		s.err = err
@@ -227,10 +227,10 @@ type Generation struct {
 	// kept tokens are re-evaluated, so that generation goes on.
 	OnShift func(kept int)
 
-	// OnPause, where not nil, is called with each of Pauses once that many tokens
-	// per sequence have been yielded. No step is under way then: what it turns on
-	// or off, such as a profiler, sees whole steps. Pauses ascend. An error of it
-	// ends the sequence.
+	// OnPause, if not nil, is called with each of Pauses once that many tokens
+	// per sequence have been yielded. No step is running then, so that a profiler
+	// that it turns on or off sees whole steps. Pauses ascend. If OnPause returns an
+	// error, the sequence ends with it.
 	Pauses  []int
 	OnPause func(made int) error
 }

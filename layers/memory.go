@@ -10,7 +10,7 @@ import (
 
 // MemoryUse is what a session took, in bytes.
 type MemoryUse struct {
-	Host   int64 `json:"host_peak"` // of the process; 0 where the system does not tell
+	Host   int64 `json:"host_peak"` // of the process; 0 if the system does not report it
 	Device int64 `json:"device"`    // 0 of the CPU
 }
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// PeakMemory is the most memory that this process had at once, in bytes: VmHWM of
-// proc(5). It is 0 where the system does not tell.
+// PeakMemory is the most memory that this process used at once, in bytes: VmHWM of
+// proc(5). It is 0 if the system does not report it.
 func PeakMemory() int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -61,10 +61,10 @@ func CommandLine() []string {
 	return args
 }
 
-// Now returns the time as the trace has it.
+// Now returns the time in ns after the trace's base.
 func (r *Recorder) Now() int64 { return monotonic() - r.mono }
 
-// OfMonotonic returns a time of CLOCK_MONOTONIC as the trace has it.
+// OfMonotonic converts a time of CLOCK_MONOTONIC, in ns, to ns after the trace's base.
 func (r *Recorder) OfMonotonic(ns int64) int64 { return ns - r.mono }
 
 // Thread returns the lane of the calling OS thread. The goroutine should be locked
@@ -110,15 +110,15 @@ func (r *Recorder) Name(l traces.Lane, name string) {
 	})
 }
 
-// Add takes events, in any order.
+// Add adds events, in any order.
 func (r *Recorder) Add(events ...traces.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, events...)
 }
 
-// Plan registers the plan of passes, and returns by which index events refer to it: one
-// that it had before where that is the same.
+// Plan registers a plan and returns its index, by which events refer to it. A plan that
+// equals a registered one gets that one's index.
 func (r *Recorder) Plan(p traces.Plan) int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

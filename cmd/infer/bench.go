@@ -17,7 +17,7 @@ import (
 	"gpt2scope/traces"
 )
 
-// Bounds of what may be asked for, so that sizes computed from it do not overflow.
+// Bounds of flags, so that sizes computed from them do not overflow.
 const (
 	maxBatch  = 1 << 20
 	maxRepeat = 1 << 20
@@ -42,15 +42,14 @@ over repetitions and the range of the middle 80%. A decode step is measured alon
 always with the same number of tokens in the cache. The rates count the FLOPs and the
 least bytes of the plan, as 'infer info' shows them.
 
-Beside the time stands its floor: the sum, over the steps of the plan, of the least time
-that each needs at the bandwidth and arithmetic rate that the same process measured on
-the device ('infer bench ceilings' shows them). On a GPU a decode step is measured as one
+The time is compared with its floor: the sum, over the steps of the plan, of the least
+time that each needs at the bandwidth and arithmetic rate that the same process measured
+on the device ('infer bench ceilings' shows them). On a GPU a decode step is measured as one
 of many that follow one another, and --rows measures a fixed list of work on models of
 random weights.
 
-On the CPU the same passes follow once more with a recording, and a table says how near
-each stage came to its own floor: GB/s of the least bytes where bytes bound it, GFLOP/s
-where operations do. --no-floor leaves both out.`,
+On the CPU the passes then run again while they are recorded, and a table compares each
+stage with its own floor. --no-floor measures no floors and no stages.`,
 		Example: `  infer bench --layers all                                 a decode step
   infer bench -m random:gpt2 --phase prefill --prompt-len 1024
   infer bench -m random:gpt2 --dtype bf16 --past 512 --json

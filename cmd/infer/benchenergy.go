@@ -31,21 +31,22 @@ func newBenchEnergy(m *modelFlags, open func(gpt2.Backend) (*measure.Meter, erro
 	c := &cobra.Command{
 		Use:   "energy",
 		Short: "Measure the energy of tokens, or of a stage",
-		Long: `energy repeats decode steps and prefills, or one stage, for seconds, and reads the
-device's energy counter meanwhile: mean power, and energy of a call and of a token. On a
-GPU the counter is NVML's, of the whole board; where there is no total, samples of power
-are summed. On the CPU it is RAPL's, of the processor package, where the system shows it.
+		Long: `energy repeats decode steps and prefills, or one stage, for seconds, and meanwhile reads
+the device's energy counter. It prints the mean power, and the energy of a call and of a
+token. On a GPU the counter is NVML's, of the whole board; if the GPU counts no energy,
+samples of its power are summed. On the CPU it is RAPL's, of the processor package, if the
+system gives access to it.
 
-A counter steps a few to a thousand times a second. The power is taken from its first
-step to its last, of work that stays the same, so that it is known far better than by a
-step; the table says to within what. Idle power is that of the device with the model
-loaded and nothing running, measured before.
+A counter steps a few to a thousand times a second. Power is computed from its first step
+to its last, while the same work goes on, so its error is much smaller than one step; the
+column "within W" gives it. Idle power is measured before, with the model loaded and
+nothing running.
 
---stage NAME repeats the steps that contain a stage, those of all layers in turn where
-NAME is one within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn). A pass
-is run before, so that steps read what they read in a pass; one that works in place, such
-as a residual add, meets its own output. What is repeated may stay in a cache that a
-whole pass does not fit in; then a line says so.`,
+--stage NAME repeats the steps that contain a stage: those of all layers in turn if NAME
+is one within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn). A pass runs
+before, so that the steps read what they read in a pass. A step that works in place, such
+as a residual add, reads its own output. If the repeated data stays in a cache that a
+whole pass does not fit in, a line says so.`,
 		Example: `  infer bench energy --device cuda -m random:gpt2
   infer bench energy --device cuda -m random:gpt2 --stage attn.sdpa --past 512
   infer bench energy --device cuda --stage mlp.c_fc --phase prefill --seconds 10`,

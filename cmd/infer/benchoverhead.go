@@ -33,10 +33,10 @@ func newBenchOverhead(m *modelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "overhead",
 		Short: "Measure what recording costs, for each recorder",
-		Long: `overhead measures a decode step and a prefill in processes of their own: without a
-recorder, and with each. The processes of a round follow one another in turns, and the
-median over the rounds counts. "none" is measured twice: by how much its two times
-differ is what the measurement cannot tell from noise.`,
+		Long: `overhead measures a decode step and a prefill in separate processes: without a recorder,
+and with each recorder. Each round runs one process of each kind, and the median over the
+rounds counts. "none" is measured twice: the difference of its two
+times is noise, and smaller overheads cannot be measured.`,
 		Example: `  infer bench overhead --layers all
   infer bench overhead -m random:gpt2 --device cuda --prompt-len 1024 --past 512`,
 		RunE: func(c *cobra.Command, _ []string) error {

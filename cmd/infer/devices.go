@@ -24,7 +24,7 @@ func newDevices(*modelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "Show the GPUs and the CPU, and what each lacks to be used",
-		Long: `devices shows each GPU with its memory, its clocks now and what holds them down, its
+		Long: `devices shows each GPU with its memory, its clocks now and what limits them, its
 PCIe link, power and temperature, and the CPU with its vector extensions and the version
 of the kernels that runs on it. Where CUDA cannot be used, a line says what is missing.
 No model is opened; flags that choose one do not matter.
@@ -77,7 +77,7 @@ type devices struct {
 	CPU     cpuDevice   `json:"cpu"`
 }
 
-// gpuDevice is one GPU, as CUDA and NVML see it. What is not known is left out.
+// gpuDevice is one GPU, as CUDA and NVML see it. Unknown fields are zero.
 type gpuDevice struct {
 	Device     string `json:"device,omitempty"` // for --device, "" where CUDA does not see it
 	Lacks      string `json:"unavailable,omitempty"`
@@ -133,7 +133,7 @@ func findDevices(openNVML func() (management, error)) devices {
 	return d
 }
 
-// ask adds what CUDA tells.
+// ask adds what CUDA reports.
 func (d *devices) ask(lib *cuda.Library) error {
 	driver, runtime, err := lib.Versions()
 	if err != nil {

@@ -413,8 +413,7 @@ func (o *output) finish() error {
 	return o.show(rest)
 }
 
-// endLine ends the last line of the text where what follows would else stand
-// behind it. A file keeps the text alone.
+// endLine ends the last line of the text where more output would follow on it. A file keeps the text alone.
 func (o *output) endLine(stderr io.Writer) {
 	if n := len(o.shown); n == 0 || o.shown[n-1] == '\n' {
 		return

@@ -182,8 +182,8 @@ func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) {
 	t.Flush()
 }
 
-// describeGPU writes what a run on the GPU takes, and which kernels it was told to
-// take.
+// describeGPU writes the memory that a run on the GPU takes, and the variants of kernels
+// that were asked for.
 func describeGPU(w io.Writer, b gpt2.Backend, s *gpt2.Survey) {
 	free, total, err := gpt2.MemoryOf(b)
 	of := ""

@@ -49,13 +49,13 @@ func newLayers(m *modelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *
 		Long: `layers measures a model at several depths, its first layer, its first two and so on:
 the time of a prefill and of a decode step, the time to the first token, memory, energy
 per token where the device counts it, and how good the predictions are. A line through
-the times says what a layer costs, and what everything else does; beside it stands what
-a recording by stages says of the same.
+the times gives the cost of a layer and of everything else; a recording by stages gives
+both again, to compare.
 
-Measurements of all depths come in turns, in rounds of random order, after a warm-up.
+All depths are measured in turns, in rounds of random order, after a warm-up.
 Each is the median of a few passes on random tokens. DIR holds layers.csv, a row for
 each, in the order in which they were made; layers.json, the result; and layers.state.
-After Ctrl-C the same command goes on from there.
+After Ctrl-C the same command continues from there.
 
 With --text the quality is that of 'infer eval' on the text. Without, each depth is
 compared with the whole model on a text that the whole model writes: how often its most
@@ -91,7 +91,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.IntVar(&l.passes, "passes", 5, "each time, take the median of `N` passes")
 		f.Float64Var(&l.warmUp, "warm-up", 1, "run passes for `S` seconds before the first measurement")
 		f.Uint64Var(&l.seed, "seed", 1, "`SEED` of the order and of the text that the model writes")
-		f.Float64Var(&l.energy, "energy-seconds", 2, "decode each depth for `S` seconds to measure its energy; 0 leaves\nthat out")
+		f.Float64Var(&l.energy, "energy-seconds", 2, "decode each depth for `S` seconds to measure its energy; 0 skips\nthat")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&l.noMemory, "no-memory", false, "do not measure memory, which takes a process for each depth")
 		f.BoolVar(&l.noStages, "no-stages", false, "do not record the deepest by stages")
@@ -220,7 +220,7 @@ func (l *layersFlags) variants(flags *pflag.FlagSet, model *gpt2.Model) ([]layer
 	return out, nil
 }
 
-// fill fills in the lengths that were left out, and checks them against the context.
+// fill fills in the lengths that were not given, and checks them against the context.
 func (l *layersFlags) fill(flags *pflag.FlagSet, capacity int) error {
 	if l.promptLen == 0 {
 		l.promptLen = min(256, capacity)

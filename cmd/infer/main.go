@@ -64,7 +64,7 @@ func (e usageError) Unwrap() error { return e.error }
 // usagef makes a usageError.
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// reportedError is one that standard error tells of already.
+// reportedError is an error that is on standard error already.
 type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }

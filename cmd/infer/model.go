@@ -39,7 +39,7 @@ type modelFlags struct {
 	quiet   bool
 
 	forGPU []string  // flags given that only a GPU understands
-	record string    // by what passes are to be recorded on a GPU, "" for not at all
+	record string    // the recorder of passes on a GPU, "" for none
 	stderr io.Writer // of the command that runs
 }
 
@@ -223,7 +223,7 @@ func (m *modelFlags) gpu() (*exec.Backend, error) {
 	return exec.New(options)
 }
 
-// notice tells a user one line, on standard error.
+// notice writes a line for the user to standard error.
 func (m *modelFlags) notice(text string) {
 	if !m.quiet && m.stderr != nil {
 		fmt.Fprintln(m.stderr, "infer: "+text)
@@ -244,8 +244,8 @@ func driverPresent() bool {
 	return false
 }
 
-// opened is a model and what will run it. Its weights are not loaded yet, so
-// that whatever else is wrong can be told at once.
+// opened is a model and what will run it. Its weights are not loaded yet, so that other
+// errors are reported before that.
 type opened struct {
 	flags   *modelFlags
 	model   *gpt2.Model
@@ -368,7 +368,7 @@ func (s setting) String() string {
 	return fmt.Sprintf("%s, %s, layers %d of %d", device, s.DType, s.Layers, s.OfTotal)
 }
 
-// version tells which build this is, from what the Go tool recorded.
+// version names this build, from what the Go tool recorded.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

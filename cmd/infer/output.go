@@ -11,7 +11,7 @@ import (
 	"gpt2scope/internal/humanize"
 )
 
-// writeOutput writes to standard output, of which an error then tells.
+// writeOutput writes to standard output; its error names that.
 func writeOutput(w io.Writer, data []byte) error {
 	if _, err := w.Write(data); err != nil {
 		return fmt.Errorf("cannot write to standard output: %w", humanize.Cause(err))

@@ -37,7 +37,7 @@ func (p *profileFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&p.show, "profile", false, "print where the time went, by stages of the model, after the text")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
 	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager)")
-	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, by\nwhich the cost of recording is told")
+	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead")
 	f.BoolVar(&p.warmUp, "warm-up", false, "make a few tokens twice before, so that what happens only once is\nnot in the times (on where time is recorded)")
 }
 
@@ -214,8 +214,8 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 	return nil
 }
 
-// fewPasses is how many decode steps make a median. On a GPU, which runs ahead, the
-// times at which fewer tokens come say little of its steps.
+// fewPasses is how many decode steps make a median. A GPU runs ahead of the tokens that
+// are read, so that the times of fewer tokens are not those of its steps.
 const fewPasses = 24
 
 // baselineArgs are the arguments of the same run without a recorder: the flags that

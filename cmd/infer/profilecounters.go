@@ -16,8 +16,8 @@ import (
 // of the way of launches.
 const counterPeriod = 50 * time.Millisecond
 
-// leastSteps is how often the counter of energy must have stepped for its sum to be
-// told: then it is right to a third.
+// leastSteps is how often the energy counter must have stepped for its sum to be
+// reported: the error is then at most a third.
 const leastSteps = 3
 
 // counters are samples of a GPU while it is recorded.

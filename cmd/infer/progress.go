@@ -36,7 +36,7 @@ func (m *modelFlags) progress(stderr io.Writer, title string, bytes bool) *progr
 	return p
 }
 
-// set tells how much is done.
+// set sets how much is done.
 func (p *progress) set(done, total int64) {
 	if p.bar == nil {
 		elapsed := time.Since(p.start)
@@ -60,8 +60,7 @@ func (p *progress) done() {
 	p.make = nil
 }
 
-// spin shows that a task is under way which does not tell how far it is, such
-// as a pass, until stop is called; calling it again does nothing.
+// spin shows that a task is running whose progress is not known, such as a pass, until stop is called; calling it again does nothing.
 func (m *modelFlags) spin(stderr io.Writer, title string) (stop func()) {
 	if m.quiet || !isTerminal(stderr) {
 		return func() {}

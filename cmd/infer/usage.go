@@ -13,12 +13,12 @@ import (
 
 // Annotations of commands and flags.
 const (
-	groupKey    = "group"    // of a flag: the heading that it stands under in the help
+	groupKey    = "group"    // of a flag: its heading in the help
 	argumentKey = "argument" // of a command: the flag that a bare word was probably meant for
 	noModelKey  = "no-model" // of a command: it and its own commands run no model
 )
 
-// addFlags registers flags that stand under one heading in the help, in the
+// addFlags registers flags under one heading of the help, in the
 // order in which they are registered.
 func addFlags(f *pflag.FlagSet, heading string, register func(*pflag.FlagSet)) {
 	group := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -129,7 +129,7 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 		fmt.Fprintf(&b, "\n%s:\n%s", heading, groups[heading].FlagUsages())
 	}
 	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\nExit status: 0, 1 for a failure, 2 for wrong usage, 130 after Ctrl-C.\n'%s COMMAND --help' tells more about a command.\n", c.CommandPath())
+		fmt.Fprintf(&b, "\nExit status: 0, 1 for a failure, 2 for wrong usage, 130 after Ctrl-C.\n'%s COMMAND --help' explains a command.\n", c.CommandPath())
 	}
 	io.WriteString(w, b.String())
 }
@@ -147,7 +147,7 @@ func noArgs(c *cobra.Command, args []string) error {
 	return usagef("unexpected word %q; see '%s --help'", args[0], c.CommandPath())
 }
 
-// unknownCommand tells what a word was probably meant to be.
+// unknownCommand suggests the command that a word was probably meant to be.
 func unknownCommand(root *cobra.Command, words []string) error {
 	if near := root.SuggestionsFor(words[0]); len(near) > 0 {
 		return usagef("there is no command %q; did you mean 'infer %s'?", words[0], near[0])

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -630,6 +631,91 @@ func TestStopRewinds(t *testing.T) {
 				t.Errorf("%s: after a rewind to 5, two tokens: %+v, %v", mode, tokens, err)
 			}
 		}
+	}
+}
+
+// TestPromptOnDevice: a padded prompt is at the end of each sequence's rows, after idle
+// rows of token 0, whatever was there before.
+func TestPromptOnDevice(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	const batch = 2
+	for _, mode := range modes {
+		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
+		for _, tokens := range []int{30, 20} {
+			ids := make([]int32, batch*tokens)
+			for i := range ids {
+				ids[i] = int32(100 + i)
+			}
+			if err := r.Rewind(0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Prefill(t.Context(), ids, samplingPass(batch, tokens)); err != nil {
+				t.Fatal(err)
+			}
+			padded := r.backend.executed(samplingPass(batch, tokens), 256).Tokens
+			var want []int32
+			for b := range batch {
+				want = append(append(want, make([]int32, padded-tokens)...), ids[b*tokens:(b+1)*tokens]...)
+			}
+			if got := deviceInts(t, r, r.state.header(), batch*padded); !slices.Equal(got, want) {
+				t.Errorf("%s: the device has ids %v, want %v", mode, got, want)
+			}
+			if pad := deviceInts(t, r, samplingBytes, 1)[0]; int(pad) != padded-tokens {
+				t.Errorf("%s: %d idle rows, want %d", mode, pad, padded-tokens)
+			}
+		}
+		// A pass of one token reads it where a step leaves its own, of each sequence.
+		if _, err := r.Prefill(t.Context(), []int32{31, 32}, samplingPass(batch, 1)); err != nil {
+			t.Fatal(err)
+		}
+		for b := range batch {
+			if got := binary.LittleEndian.Uint32(r.state.host.Bytes()[posOffset+4*int64(batch+b):]); got != uint32(31+b) {
+				t.Errorf("%s: sequence %d takes token %d, want %d", mode, b, got, 31+b)
+			}
+		}
+	}
+}
+
+// TestPositionReachesDevice: a decode step is at the host's position, whatever changed
+// that before.
+func TestPositionReachesDevice(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, mode := range modes {
+		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
+		step := func(after string, want int) {
+			t.Helper()
+			if err := r.Decode(t.Context(), 1, func(tokens []gpt2.Token) bool {
+				if tokens[0].Position != want {
+					t.Errorf("%s: a step after %s gives the token at %d, want %d", mode, after, tokens[0].Position, want)
+				}
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.Prefill(t.Context(), make([]int32, 4), samplingPass(1, 4)); err != nil {
+			t.Fatal(err)
+		}
+		step("a prefill", 5)
+		step("a step", 6)
+		if err := r.Rewind(2); err != nil {
+			t.Fatal(err)
+		}
+		step("a rewind", 3)
+		if _, err := r.Prefill(t.Context(), make([]int32, 7), gpt2.Pass{Batch: 1, Tokens: 7, Logits: gpt2.LogitsLast}); err != nil {
+			t.Fatal(err)
+		}
+		step("a prefill that does not sample", 11)
+		if _, err := r.Measure(t.Context(), []int32{1}, samplingPass(1, 1), 1); err != nil {
+			t.Fatal(err)
+		}
+		step("measuring", 12)
+		if _, _, err := r.Repeat(t.Context(), []int32{1}, samplingPass(1, 1), is(gpt2.StageSample), 0); err != nil {
+			t.Fatal(err)
+		}
+		step("repeating", 13)
 	}
 }
 

@@ -16,9 +16,6 @@ type Series struct {
 
 // Median returns the median of the times, 0 of none.
 func (s Series) Median() float64 {
-	if len(s.Times) == 0 {
-		return 0
-	}
 	return stats.Median(slices.Sorted(slices.Values(s.Times)))
 }
 

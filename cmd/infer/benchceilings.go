@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/ceilings"
-	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 )
@@ -178,13 +178,10 @@ func measureDevice(ctx context.Context, backend gpt2.Backend, data int64, m *mod
 		return nil, err
 	}
 	d := &benchDevice{Name: set.Key, Ceilings: set.Values, set: set}
-	if gpu, ok := backend.(*cudaexec.Backend); ok {
-		driver, runtime, err := gpu.Library().Versions()
-		if err != nil {
-			return nil, err
-		}
-		d.Name, d.Driver, d.Runtime = set.Device, cudaVersion(driver), cudaVersion(runtime)
-		d.ClockMHz, d.CuBLASLt = smClock(gpu.Device()), gpu.Library().BLASVersion()
+	if is := backend.Describe(); is.GPU {
+		d.Name, d.Driver, d.Runtime = set.Device, is.Versions["CUDA of the driver"], is.Versions["CUDA of the library"]
+		d.CuBLASLt, _ = strconv.ParseUint(is.Versions["cuBLASLt"], 10, 64)
+		d.ClockMHz = smClock(is.PCI)
 	}
 	return d, nil
 }

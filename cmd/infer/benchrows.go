@@ -19,9 +19,6 @@ import (
 	"gpt2scope/measure"
 )
 
-// cudaVersion writes 13000 as 13.0.
-func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
-
 // benchRow is a row of the list of work.
 type benchRow struct {
 	name  string

@@ -1,16 +1,16 @@
 package main
 
 import (
-	"gpt2scope/cuda"
 	"gpt2scope/cuda/nvml"
 )
 
-// smClock returns the clock of the SMs now, in MHz, or 0 where it cannot be read.
-func smClock(d *cuda.Device) int {
+// smClock returns the present clock in MHz of the SMs of the GPU at a PCI address, or 0 if
+// it cannot be read.
+func smClock(pci string) int {
 	n, err := nvml.Open()
 	if err != nil {
 		return 0
 	}
 	defer n.Close()
-	return n.SMClock(d.Info().PCI)
+	return n.SMClock(pci)
 }

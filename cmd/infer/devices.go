@@ -305,3 +305,6 @@ func orNone(words []string) string {
 	}
 	return strings.Join(words, ", ")
 }
+
+// cudaVersion writes 13000 as 13.0.
+func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }

@@ -148,8 +148,9 @@ type timings struct {
 	DecodeTokens     int        `json:"decode_tokens"`
 	DecodePerToken   float64    `json:"decode_ms_per_token"`
 	DecodePerSecond  float64    `json:"decode_tokens_per_s"`
-	DecodeMedian     float64    `json:"decode_median_ms"`  // from one token to the next
-	Loading          []loadJSON `json:"loading,omitempty"` // part of the times above
+	DecodeMedian     float64    `json:"decode_median_ms"`          // from one token to the next
+	Loading          []loadJSON `json:"loading,omitempty"`         // part of the times above
+	WarmUpLoading    []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
 }
 
 // loadJSON is something that passes had to load before they could run.
@@ -158,14 +159,19 @@ type loadJSON struct {
 	Time float64 `json:"ms"`
 }
 
+func newLoading(loads []gpt2.Load) (out []loadJSON) {
+	for _, l := range loads {
+		out = append(out, loadJSON{l.What, ms(l.Time)})
+	}
+	return out
+}
+
 func newTimings(s gpt2.Stats, loads []gpt2.Load, first time.Time) timings {
 	t := timings{
 		PrefillTokens: s.PrefillTokens, Prefill: ms(s.PrefillTime), PrefillPerSecond: perSecond(float64(s.PrefillTokens), s.PrefillTime),
 		DecodeTokens: s.DecodeTokens, DecodePerSecond: perSecond(float64(s.DecodeTokens), s.DecodeTime),
 	}
-	for _, l := range loads {
-		t.Loading = append(t.Loading, loadJSON{l.What, ms(l.Time)})
-	}
+	t.Loading = newLoading(loads)
 	if !first.IsZero() {
 		t.FirstToken = ms(first.Sub(started))
 	}
@@ -218,8 +224,9 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		recording.counters = startCounters(o)
 		defer recording.counters.end()
 	}
+	var warmUp []gpt2.Load
 	if recording != nil || g.profile.warmUp {
-		if err := recording.warmUp(ctx, s, ids, g.generation()); err != nil {
+		if warmUp, err = recording.warmUp(ctx, s, ids, g.generation()); err != nil {
 			return err
 		}
 	}
@@ -231,6 +238,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
 	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), s.Loads(), r.first)
+	r.Timings.WarmUpLoading = newLoading(warmUp)
 	slices.Sort(r.laps)
 	r.Timings.DecodeMedian = ms(stats.Median(r.laps))
 
@@ -329,13 +337,7 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
 	}
-	if len(t.Loading) > 0 {
-		var parts []string
-		for _, l := range t.Loading {
-			parts = append(parts, fmt.Sprintf("%s %.1f ms", l.What, l.Time))
-		}
-		line += " | of that loading " + strings.Join(parts, ", ")
-	}
+	line += loadingWords(" | of that loading ", t.Loading) + loadingWords(" | in the warm-up loading ", t.WarmUpLoading)
 	if r.first.IsZero() {
 		line += " | no token yet"
 	} else {
@@ -345,6 +347,18 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 		line += " | interrupted"
 	}
 	fmt.Fprintln(w, line)
+}
+
+// loadingWords names what was loaded, after a title; "" for nothing.
+func loadingWords(title string, loads []loadJSON) string {
+	var parts []string
+	for _, l := range loads {
+		parts = append(parts, fmt.Sprintf("%s %.1f ms", l.What, l.Time))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return title + strings.Join(parts, ", ")
 }
 
 // output shows tokens: as text where the model has a tokenizer, else as ids.

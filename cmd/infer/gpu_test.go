@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -220,4 +221,35 @@ func TestGPUBadInput(t *testing.T) {
 		}
 		checkFailure(t, infer(t, gpu...), exitFailure, plans, "remove it")
 	})
+}
+
+// The closing line and the JSON name what the first prompt had to load, and in a recorded
+// run what the warm-up had to.
+func TestLoadingIsNamed(t *testing.T) {
+	fresh := func() { withStub(t, "STUB_QUIET", "STUB_LOADING=3000") } // a library that has loaded nothing yet
+	fresh()
+	args := []string{"-m", tiny, "-p", strings.Repeat("a", 20), "-n", "2", "--device", "cuda"}
+	pattern := regexp.MustCompile(`\| of that loading cuBLASLt \d+\.\d ms, kernels \d+\.\d ms \| first token`)
+	if e := mustInfer(t, args...); !pattern.MatchString(e.stderr) {
+		t.Errorf("the closing line is %q", e.stderr)
+	}
+	var r struct {
+		Timings struct {
+			Prefill float64    `json:"prefill_ms"`
+			Loading []loadJSON `json:"loading"`
+			WarmUp  []loadJSON `json:"warm_up_loading"`
+		} `json:"timings"`
+	}
+	fresh()
+	if err := json.Unmarshal([]byte(mustInfer(t, with(args, "--json")...).stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	if l := r.Timings.Loading; len(l) != 2 || l[0].What != "cuBLASLt" || l[0].Time < 6 || l[1].Time < 9 || l[0].Time+l[1].Time > r.Timings.Prefill || r.Timings.WarmUp != nil {
+		t.Errorf("%+v", r.Timings)
+	}
+	fresh()
+	pattern = regexp.MustCompile(`tokens/s \| in the warm-up loading cuBLASLt \d+\.\d ms, kernels \d+\.\d ms \| first token`)
+	if e := mustInfer(t, with(args, "--warm-up")...); !pattern.MatchString(e.stderr) {
+		t.Errorf("the closing line after a warm-up is %q", e.stderr)
+	}
 }

@@ -100,9 +100,9 @@ func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 // kind loads its kernels, and a GPU records a graph at the second.
 const warmUpRuns, warmUpTokens = 2, 4
 
-// warmUp begins the text and drops it. The recording, where there is one, has a range
-// around it.
-func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g gpt2.Generation) error {
+// warmUp begins the text, drops it and returns what it loaded. The recording, if there is
+// one, has a range around it.
+func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g gpt2.Generation) (loads []gpt2.Load, err error) {
 	if r != nil {
 		defer r.recorder.WarmUp()()
 	}
@@ -110,14 +110,15 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 	for range warmUpRuns {
 		for _, err := range s.Generate(ctx, ids, g) {
 			if err != nil {
-				return err
+				return nil, err
 			}
 		}
+		loads = append(loads, s.Loads()...)
 		if err := s.Reset(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return s.Synchronize()
+	return loads, s.Synchronize()
 }
 
 // finish ends the recording, and writes and shows it.

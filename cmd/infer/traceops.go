@@ -17,7 +17,7 @@ func layoutOps(t *tables.Table, o showOptions) (layout, error) {
 	if err := sortRows(all, columns, o.sort, o.format, oneSection); err != nil {
 		return layout{}, err
 	}
-	t.Ops = topOps(all, o.top)
+	t.Ops = tables.TopOps(all, o.top)
 	return layout{
 		text: func(w io.Writer) {
 			printCells(w, columns, t.Ops, nil)
@@ -42,7 +42,7 @@ func layoutLaunches(t *tables.Table, o showOptions) (layout, error) {
 		}
 	} else {
 		err = sortRows(t.LaunchRows, columns, o.sort, o.format, oneSection)
-		t.LaunchRows = topLaunches(t.LaunchRows, o.top)
+		t.LaunchRows = tables.TopLaunches(t.LaunchRows, o.top)
 	}
 	return layout{
 		text: func(w io.Writer) {
@@ -101,20 +101,6 @@ func floatNs(ns float64) cell {
 	return c
 }
 
-// topOps joins all but the first n.
-func topOps(rows []tables.OpRow, n int) []tables.OpRow {
-	if n == 0 || n+1 >= len(rows) {
-		return rows
-	}
-	rest := tables.OpRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
-	for _, r := range rows[n:] {
-		rest.SelfCPU, rest.SelfGPU, rest.Calls, rest.Kernels = rest.SelfCPU+r.SelfCPU, rest.SelfGPU+r.SelfGPU, rest.Calls+r.Calls, rest.Kernels+r.Kernels
-	}
-	// What lies in one another does not sum: the totals are those of the parts' own.
-	rest.CPU, rest.GPU = rest.SelfCPU, rest.SelfGPU
-	return append(slices.Clone(rows[:n]), rest)
-}
-
 // opSums writes the two totals that PyTorch writes below.
 func opSums(w io.Writer, ops []tables.OpRow, device int32) {
 	var cpu, gpu int64
@@ -165,23 +151,6 @@ func launchColumns() []column[tables.Launch] {
 		{key: "depth", cell: func(r *row) cell { return intCell(int64(r.Depth)) }},
 		{key: "starved", unit: "ns", cell: func(r *row) cell { return nsCell(r.Starved) }},
 	}
-}
-
-// topLaunches joins all but the first n.
-func topLaunches(rows []tables.LaunchRow, n int) []tables.LaunchRow {
-	if n == 0 || n+1 >= len(rows) {
-		return rows
-	}
-	rest := tables.LaunchRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
-	depth := 0.0
-	for _, r := range rows[n:] {
-		rest.Calls, rest.Kernels, rest.Starved = rest.Calls+r.Calls, rest.Kernels+r.Kernels, rest.Starved+r.Starved
-		rest.API, rest.Delay, rest.Busy = rest.API+r.API, rest.Delay+r.Delay, rest.Busy+r.Busy
-		rest.MaxDelay, rest.MaxDepth = max(rest.MaxDelay, r.MaxDelay), max(rest.MaxDepth, r.MaxDepth)
-		depth += r.Depth * float64(r.Calls)
-	}
-	rest.Depth = depth / float64(max(1, rest.Calls))
-	return append(slices.Clone(rows[:n]), rest)
 }
 
 // queueLines say who waited for whom.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,11 +150,11 @@ func showTrace(w io.Writer, t *traces.Trace, by tables.By, o showOptions) error 
 // layoutRows lays out a table whose rows sum to the wall time.
 func layoutRows(t *tables.Table, o showOptions) (layout, error) {
 	columns := rowColumns(t)
-	err := sortRows(t.Rows, columns, o.sort, o.format, func(r *tables.Row) int { return slices.Index(rowKinds, r.Kind) })
+	err := sortRows(t.Rows, columns, o.sort, o.format, func(r *tables.Row) int { return slices.Index(tables.RowKinds, r.Kind) })
 	if err != nil {
 		return layout{}, err
 	}
-	topRows(t, o.top, o.sort != "")
+	tables.TopRows(t, o.top, o.sort != "")
 	return layout{
 		text: func(w io.Writer) { printCells(w, columns, t.Rows, wallRow(t, columns)) },
 		csv:  func(w io.Writer) error { return writeCSV(w, columns, t.Rows) },
@@ -188,63 +186,6 @@ func printMisleading(w io.Writer, table *tables.Table) {
 
 // milliseconds writes ns to the ns.
 func milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 6, 64) }
-
-// rowKinds are in the order of a table.
-var rowKinds = []tables.RowKind{tables.RowWork, tables.RowOther, tables.RowIdle, tables.RowResidual}
-
-// topRows joins, of each kind of row, all but n: those that took the most time, or
-// the first where the rows are sorted. The table still sums to the wall time.
-func topRows(t *tables.Table, n int, sorted bool) {
-	if n == 0 {
-		return
-	}
-	var rows []tables.Row
-	for _, kind := range rowKinds {
-		var of []int
-		for i := range t.Rows {
-			if t.Rows[i].Kind == kind {
-				of = append(of, i)
-			}
-		}
-		if !sorted {
-			slices.SortStableFunc(of, func(a, b int) int { return cmp.Compare(t.Rows[b].Exclusive, t.Rows[a].Exclusive) })
-		}
-		keep := of
-		if len(of) > n+1 { // the place of "1 more" is the row's own
-			keep = of[:n:n]
-		}
-		more := of[len(keep):]
-		if !sorted {
-			slices.Sort(keep)
-		}
-		for _, i := range keep {
-			rows = append(rows, t.Rows[i])
-		}
-		if len(more) == 0 {
-			continue
-		}
-		rest := tables.Row{Kind: kind, Name: fmt.Sprintf("%d more", len(more)), Min: math.MaxInt64}
-		floors := true
-		for _, i := range more {
-			r := &t.Rows[i]
-			rest.Calls, rest.Kernels, rest.Launches, rest.Bounded = rest.Calls+r.Calls, rest.Kernels+r.Kernels, rest.Launches+r.Launches, rest.Bounded+r.Bounded
-			rest.Host, rest.Busy, rest.Exclusive = rest.Host+r.Host, rest.Busy+r.Busy, rest.Exclusive+r.Exclusive
-			rest.FLOPs, rest.Bytes, rest.Floor = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes, rest.Floor+r.Floor
-			if r.Max > 0 {
-				rest.Min, rest.Max = min(rest.Min, r.Min), max(rest.Max, r.Max)
-			}
-			floors = floors && r.Floor > 0
-		}
-		if rest.Max == 0 {
-			rest.Min = 0
-		}
-		if !floors {
-			rest.Floor = 0
-		}
-		rows = append(rows, rest)
-	}
-	t.Rows = rows
-}
 
 // rowColumns are the columns of a table whose rows sum to the wall time.
 func rowColumns(t *tables.Table) []column[tables.Row] {

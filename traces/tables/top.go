@@ -1,0 +1,97 @@
+package tables
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// RowKinds are the kinds of rows in the order of a table.
+var RowKinds = []RowKind{RowWork, RowOther, RowIdle, RowResidual}
+
+// TopOps joins all but the first n rows to one; it keeps all if n is 0, and a single row that
+// would be joined.
+func TopOps(rows []OpRow, n int) []OpRow {
+	if n == 0 || n+1 >= len(rows) {
+		return rows
+	}
+	rest := OpRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
+	for _, r := range rows[n:] {
+		rest.SelfCPU, rest.SelfGPU, rest.Calls, rest.Kernels = rest.SelfCPU+r.SelfCPU, rest.SelfGPU+r.SelfGPU, rest.Calls+r.Calls, rest.Kernels+r.Kernels
+	}
+	// What lies in one another does not sum: the totals are those of the parts' own.
+	rest.CPU, rest.GPU = rest.SelfCPU, rest.SelfGPU
+	return append(slices.Clone(rows[:n]), rest)
+}
+
+// TopLaunches joins all but the first n rows to one, as [TopOps] does.
+func TopLaunches(rows []LaunchRow, n int) []LaunchRow {
+	if n == 0 || n+1 >= len(rows) {
+		return rows
+	}
+	rest := LaunchRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
+	depth := 0.0
+	for _, r := range rows[n:] {
+		rest.Calls, rest.Kernels, rest.Starved = rest.Calls+r.Calls, rest.Kernels+r.Kernels, rest.Starved+r.Starved
+		rest.API, rest.Delay, rest.Busy = rest.API+r.API, rest.Delay+r.Delay, rest.Busy+r.Busy
+		rest.MaxDelay, rest.MaxDepth = max(rest.MaxDelay, r.MaxDelay), max(rest.MaxDepth, r.MaxDepth)
+		depth += r.Depth * float64(r.Calls)
+	}
+	rest.Depth = depth / float64(max(1, rest.Calls))
+	return append(slices.Clone(rows[:n]), rest)
+}
+
+// TopRows joins, of each kind of row, all but n to one. It keeps those that took the most
+// time, or the first if the rows are sorted. The table still sums to the wall time.
+func TopRows(t *Table, n int, sorted bool) {
+	if n == 0 {
+		return
+	}
+	var rows []Row
+	for _, kind := range RowKinds {
+		var of []int
+		for i := range t.Rows {
+			if t.Rows[i].Kind == kind {
+				of = append(of, i)
+			}
+		}
+		if !sorted {
+			slices.SortStableFunc(of, func(a, b int) int { return cmp.Compare(t.Rows[b].Exclusive, t.Rows[a].Exclusive) })
+		}
+		keep := of
+		if len(of) > n+1 { // the place of "1 more" is the row's own
+			keep = of[:n:n]
+		}
+		more := of[len(keep):]
+		if !sorted {
+			slices.Sort(keep)
+		}
+		for _, i := range keep {
+			rows = append(rows, t.Rows[i])
+		}
+		if len(more) == 0 {
+			continue
+		}
+		rest := Row{Kind: kind, Name: fmt.Sprintf("%d more", len(more)), Min: math.MaxInt64}
+		floors := true
+		for _, i := range more {
+			r := &t.Rows[i]
+			rest.Calls, rest.Kernels, rest.Launches, rest.Bounded = rest.Calls+r.Calls, rest.Kernels+r.Kernels, rest.Launches+r.Launches, rest.Bounded+r.Bounded
+			rest.Host, rest.Busy, rest.Exclusive = rest.Host+r.Host, rest.Busy+r.Busy, rest.Exclusive+r.Exclusive
+			rest.FLOPs, rest.Bytes, rest.Floor = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes, rest.Floor+r.Floor
+			if r.Max > 0 {
+				rest.Min, rest.Max = min(rest.Min, r.Min), max(rest.Max, r.Max)
+			}
+			floors = floors && r.Floor > 0
+		}
+		if rest.Max == 0 {
+			rest.Min = 0
+		}
+		if !floors {
+			rest.Floor = 0
+		}
+		rows = append(rows, rest)
+	}
+	t.Rows = rows
+}

@@ -238,6 +238,8 @@ func TestStopStrings(t *testing.T) {
 		{[]string{"ABCD", "CX"}, "xABCD", "x"},
 		{[]string{"CX", "ABCD"}, "xABCD", "x"},
 		{[]string{"ABCD", "CX"}, "xABCXy", "xAB"},
+		{[]string{"ABC", "BC"}, "xABC", "x"}, // both end here
+		{[]string{"BC", "ABC"}, "xABC", "x"},
 	} {
 		w, out := gpt2.NewTextWriter(m, gpt2.Generation{Stop: v.stop}), ""
 		for _, id := range m.Tokenizer.Encode(v.text) {

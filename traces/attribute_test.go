@@ -1,6 +1,7 @@
 package traces_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,11 @@ func TestAttribute(t *testing.T) {
 	kernel := func(process int64, id, node uint64, start int64) traces.Event {
 		e := traces.Plain(traces.KindKernel, traces.Stream(process, 0, 1, 7), "k", start, 5)
 		e.Correlation, e.Node = id, node
+		return e
+	}
+	copied := func(process int64, id uint64, start int64) traces.Event {
+		e := traces.Plain(traces.KindMemcpy, traces.Stream(process, 0, 1, 7), "c", start, 5)
+		e.Correlation = id
 		return e
 	}
 	named := func(name string, process, start, end int64) traces.Event {
@@ -71,6 +77,22 @@ func TestAttribute(t *testing.T) {
 			[]traces.Event{call(1, "cudaLaunchKernel", 1, 5, 20), call(1, "cuLaunchKernel", 2, 6, 10), kernel(1, 2, 0, 40)}, "",
 			traces.Attribution{Kernels: 1, Calls: 2, WithoutRange: 1},
 		},
+		"a call that begins when a range ends": {
+			[]traces.Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 20, 25), kernel(1, 1, 0, 40)}, "",
+			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 1, WithoutRange: 1},
+		},
+		"calls of both APIs with one id: the outer one launched": {
+			[]traces.Event{call(1, "cudaLaunchKernel", 1, 5, 20), call(1, "cuLaunchKernel", 1, 9, 18), kernel(1, 1, 0, 7)}, "",
+			traces.Attribution{Kernels: 1, Calls: 2, WithoutRange: 1},
+		},
+		"a kernel that begins before its call": {
+			[]traces.Event{call(1, "cudaLaunchKernel", 1, 5, 20), kernel(1, 1, 0, 2)}, "",
+			traces.Attribution{Kernels: 1, Calls: 1, WithoutRange: 1, EarlyStarts: 1, Earliest: 3},
+		},
+		"a copy that begins before its call does not count": {
+			[]traces.Event{call(1, "cudaMemcpyAsync", 1, 5, 20), copied(1, 1, 2)}, "",
+			traces.Attribution{Copies: 1, Calls: 1},
+		},
 		"captured launches run nothing": {
 			[]traces.Event{call(1, "cudaStreamBeginCapture", 1, 0, 1), call(1, "cudaLaunchKernel", 2, 2, 3), call(1, "cudaStreamEndCapture", 3, 4, 5), call(1, "cudaLaunchKernel", 4, 6, 7)}, "",
 			traces.Attribution{Calls: 4, LaunchesWithoutWork: 1},
@@ -87,6 +109,65 @@ func TestAttribute(t *testing.T) {
 		if got := inside(tr); got != c.in {
 			t.Errorf("%s: the kernel lies in %q, not %q", name, got, c.in)
 		}
+	}
+}
+
+// TestAttributeSteps: a kernel of a graph belongs to the step that was open when the
+// first of its nodes was captured, however often it was cloned since; a step is inherited
+// within its plan only; and ranges that overlap do not contain each other.
+func TestAttributeSteps(t *testing.T) {
+	thread := traces.Thread(1, 1)
+	h := &traces.Header{Plans: []traces.Plan{{Steps: make([]traces.Step, 5)}, {Steps: make([]traces.Step, 5)}}}
+	step := traces.Plain(traces.KindStep, thread, "step", 0, 10)
+	step.Plan, step.Step = 0, 3
+	node := func(time int64, id, origin uint64) traces.Event {
+		e := traces.Plain(traces.KindNode, thread, "node", time, 0)
+		e.Node, e.Origin = id, origin
+		return e
+	}
+	otherPlan := traces.Plain(traces.KindRange, thread, "other plan", 6, 1)
+	otherPlan.Plan = 1
+	samePlan := traces.Plain(traces.KindRange, thread, "same plan", 8, 1)
+	kernel := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 50, 5)
+	kernel.Node = 23
+	tr := fixtures.Trace(h, step, node(5, 20, 0), otherPlan, samePlan, node(30, 21, 20), node(31, 22, 21), node(32, 23, 22), kernel,
+		traces.Plain(traces.KindRange, thread, "first", 100, 20), traces.Plain(traces.KindRange, thread, "overlaps", 110, 20))
+	byName := map[string]*traces.Event{}
+	for i := range tr.Events {
+		byName[tr.Events[i].Name] = &tr.Events[i]
+	}
+	for name, want := range map[string][2]int32{"k": {0, 3}, "same plan": {0, 3}, "other plan": {1, -1}} {
+		if e := byName[name]; e.Plan != want[0] || e.Step != want[1] {
+			t.Errorf("%q is of step %d of plan %d, want %v", name, e.Step, e.Plan, want)
+		}
+	}
+	if e := byName["overlaps"]; e.Parent != 0 {
+		t.Errorf("a range that ends after another lies in it: parent %d", e.Parent)
+	}
+	if n := tr.Attribution.UnknownNodes; n != 0 {
+		t.Errorf("%d nodes are unknown", n)
+	}
+}
+
+// TestProject: a step over the kernels on a stream goes from the first to the end of the
+// last; each launch of a graph has its own.
+func TestProject(t *testing.T) {
+	h := &traces.Header{Plans: []traces.Plan{{Steps: []traces.Step{{Name: "a"}, {Name: "b"}}}}}
+	kernel := func(step int32, launch, start, end int64) traces.Event {
+		e := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", start, end-start)
+		e.Plan, e.Step, e.Correlation, e.Node = 0, step, uint64(launch), uint64(100+step)
+		return e
+	}
+	type span struct {
+		name     string
+		from, to int64
+	}
+	var got []span
+	for _, e := range traces.Project(h, []traces.Event{kernel(0, 1, 0, 10), kernel(0, 1, 12, 15), kernel(1, 1, 20, 30), kernel(0, 2, 40, 55), kernel(1, 2, 60, 61)}) {
+		got = append(got, span{e.Name, e.Time, e.End()})
+	}
+	if want := []span{{"a", 0, 15}, {"b", 20, 30}, {"a", 40, 55}, {"b", 60, 61}}; !slices.Equal(got, want) {
+		t.Errorf("steps over kernels are %v, want %v", got, want)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 )
 
@@ -146,15 +147,14 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		}
 	}
 	if b.record != "" {
-		p := profileFlags{recorder: b.record}
-		if b.record == traces.RecorderHost {
-			p.recorder = exec.RecorderAuto
-		}
-		if d := o.backend.Describe(); d.GPU && b.record != d.Recorder {
+		switch d := o.backend.Describe(); {
+		case d.GPU && b.record != d.Recorder:
 			return fmt.Errorf("--record %s: it cannot be used here, and %s would be in its place", b.record, d.Recorder)
+		case !d.GPU && b.record != traces.RecorderHost:
+			return fmt.Errorf("--record %s is for a GPU; the CPU's threads are recorded by --record host", b.record)
 		}
-		if _, err := p.start(o, s); err != nil {
-			return err
+		if err := s.Record(record.New("gpt2scope", "")); err != nil {
+			return fmt.Errorf("--record %s: %w", b.record, err)
 		}
 	}
 	stop := m.spin(stderr, "measuring")

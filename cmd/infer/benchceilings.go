@@ -8,7 +8,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -123,9 +122,7 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 		fmt.Fprintf(w, "these may be too low: %s\n", s.Disturbed)
 	}
 	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "what\tdata\tvalue\tunit\tp10 - p90\tby")
-	for _, v := range s.Values {
+	printText(w, toLeft, "what\tdata\tvalue\tunit\tp10 - p90\tby", s.Values, func(v ceilings.Value) string {
 		what := v.Name
 		if v.Where != "" {
 			what += ", " + v.Where
@@ -137,9 +134,8 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 		case v.Where != "":
 			data = "any"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s - %s\t%s\n", what, data, digits(v.Value), v.Unit, digits(v.P10), digits(v.P90), v.How)
-	}
-	t.Flush()
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s - %s\t%s", what, data, digits(v.Value), v.Unit, digits(v.P10), digits(v.P90), v.How)
+	})
 }
 
 // digits writes a positive number with about four digits.

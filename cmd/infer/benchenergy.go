@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -153,19 +152,16 @@ func (e *energyFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 
 // writeEnergy writes results as a table, and notes below.
 func writeEnergy(w io.Writer, results []energyResult) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "work\tcalls\tus/call\tW\twithin W\tabove idle W\tmJ/call\tmJ/token\tabove idle mJ/token\t")
 	optional := func(n *number) string {
 		if n == nil {
 			return ""
 		}
 		return digits(float64(*n))
 	}
-	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Work, humanize.Thousands(int64(r.Calls)), digits(r.Microsecond), digits(r.Watts), digits(r.Uncertainty),
+	printText(w, toLeft, "work\tcalls\tus/call\tW\twithin W\tabove idle W\tmJ/call\tmJ/token\tabove idle mJ/token", results, func(r energyResult) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Work, humanize.Thousands(int64(r.Calls)), digits(r.Microsecond), digits(r.Watts), digits(r.Uncertainty),
 			optional(r.AboveIdle), digits(r.PerCall), digits(r.PerToken), optional(r.OverIdle))
-	}
-	t.Flush()
+	})
 	for _, r := range results {
 		if r.Note != "" {
 			fmt.Fprintf(w, "%s: %s\n", r.Work, r.Note)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,21 +108,17 @@ func (b *benchFlags) runKernel(ctx context.Context, m *modelFlags, name string, 
 
 // printKernels writes a table of kernels.
 func printKernels(w io.Writer, report workbench.Report) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\t% of floor\t")
-	for _, r := range report.Kernels {
+	printText(w, toLeft, "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\t% of floor", report.Kernels, func(r workbench.Result) string {
 		if r.Note != "" {
-			fmt.Fprintf(t, "%s\t%s\t%s\t\t\t\t\t\t\t\n", r.Variant, r.Parameters, r.Note)
-			continue
+			return fmt.Sprintf("%s\t%s\t%s", r.Variant, r.Parameters, r.Note)
 		}
 		verdict := ""
 		if !r.Right {
 			verdict = " WRONG"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.1e%s\t%.2f\t%.2f\t%.2f - %.2f\t%.0f\t%.2f\t%.0f\t\n", r.Variant, r.Parameters, r.Error, verdict,
+		return fmt.Sprintf("%s\t%s\t%.1e%s\t%.2f\t%.2f\t%.2f - %.2f\t%.0f\t%.2f\t%.0f", r.Variant, r.Parameters, r.Error, verdict,
 			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, 100*r.Share())
-	}
-	t.Flush()
+	})
 }
 
 // kernelRow is a workbench.Result as --json prints it.

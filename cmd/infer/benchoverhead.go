@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,16 +126,12 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s, %s; medians over %d processes of %d passes each\n\n", setting.Model, setting, o.rounds, o.repeat)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "phase\tmode\trecorder\tbaseline ms\trecorded ms\tlonger %\t")
-	for _, r := range rows {
+	printText(&b, toRight, "phase\tmode\trecorder\tbaseline ms\trecorded ms\tlonger %", rows, func(r overheadRow) string {
 		if r.Failure != "" {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t-\t-\t\n", r.Phase, r.Mode, r.Recorder, r.Baseline)
-			continue
+			return fmt.Sprintf("%s\t%s\t%s\t%.4f\t-\t-", r.Phase, r.Mode, r.Recorder, r.Baseline)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t%.4f\t%+.1f\t\n", r.Phase, r.Mode, r.Recorder, r.Baseline, r.Recorded, r.Longer)
-	}
-	w.Flush()
+		return fmt.Sprintf("%s\t%s\t%s\t%.4f\t%.4f\t%+.1f", r.Phase, r.Mode, r.Recorder, r.Baseline, r.Recorded, r.Longer)
+	})
 	for _, r := range rows {
 		if r.Failure != "" {
 			fmt.Fprintf(&b, "%s %s %s: %s\n", r.Phase, r.Mode, r.Recorder, r.Failure)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"gpt2scope/gpt2"
@@ -223,20 +222,16 @@ func firstToken(ctx context.Context, m *modelFlags, repeat int) (benchResult, er
 
 // printRows writes the table.
 func printRows(w io.Writer, results []benchResult) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "work\tfloor ms\twith barriers\tmedian ms\tp10 - p90\t% of floor\tTFLOP/s\tGB/s\t")
-	for _, r := range results {
+	printText(w, toLeft, "work\tfloor ms\twith barriers\tmedian ms\tp10 - p90\t% of floor\tTFLOP/s\tGB/s", results, func(r benchResult) string {
 		switch {
 		case r.Error != "":
-			fmt.Fprintf(t, "%s\t\t\tfailed\t\t\t\t\t\n", r.Work)
+			return r.Work + "\t\t\tfailed"
 		case r.Floor == 0:
-			fmt.Fprintf(t, "%s\t\t\t%.1f\t%.1f - %.1f\t\t\t\t\n", r.Work, r.Median, r.P10, r.P90)
-		default:
-			fmt.Fprintf(t, "%s\t%.4f\t%.4f\t%.4f\t%.4f - %.4f\t%.0f\t%.1f\t%.0f\t\n", r.Work, r.Floor, r.WithBarriers, r.Median, r.P10, r.P90,
-				100*r.Share, r.GFLOPS/1e3, r.GBS)
+			return fmt.Sprintf("%s\t\t\t%.1f\t%.1f - %.1f", r.Work, r.Median, r.P10, r.P90)
 		}
-	}
-	t.Flush()
+		return fmt.Sprintf("%s\t%.4f\t%.4f\t%.4f\t%.4f - %.4f\t%.0f\t%.1f\t%.0f", r.Work, r.Floor, r.WithBarriers, r.Median, r.P10, r.P90,
+			100*r.Share, r.GFLOPS/1e3, r.GBS)
+	})
 }
 
 // oneLine joins the lines of an error by semicolons.

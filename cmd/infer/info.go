@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -160,26 +159,25 @@ func (i *infoFlags) describe(w io.Writer, o *opened) {
 // printPlan writes the table of a plan: for each step the shape of its matrix
 // product or rows, and the least FLOPs and bytes.
 func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "tag\top\trows x K -> N\tMFLOP\tKB\tFLOP/byte\t  step")
-	row := func(tag, op, shape string, c gpt2.Cost, name string) {
+	line := func(tag, op, shape string, c gpt2.Cost, name string) string {
 		bytes := c.Bytes(sizes)
 		intensity := 0.0
 		if bytes > 0 {
 			intensity = float64(c.FLOPs) / float64(bytes)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.3f\t%.1f\t%.2f\t  %s\n", tag, op, shape, float64(c.FLOPs)/1e6, float64(bytes)/1e3, intensity, name)
+		return fmt.Sprintf("%s\t%s\t%s\t%.3f\t%.1f\t%.2f\t%s", tag, op, shape, float64(c.FLOPs)/1e6, float64(bytes)/1e3, intensity, name)
 	}
+	var lines []string
 	for _, s := range p.Steps {
 		first, last := s.Ops[0], s.Last()
 		rows := first.Rows
 		if first.Op == gpt2.OpAttention { // keys and values of all rows, but work per query
 			rows = first.Queries
 		}
-		row(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Pass.Batch*rows, first.K, last.N), s.Cost(past), s.Name())
+		lines = append(lines, line(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Pass.Batch*rows, first.K, last.N), s.Cost(past), s.Name()))
 	}
-	row("", "", "", p.Cost(past), "total")
-	t.Flush()
+	lines = append(lines, line("", "", "", p.Cost(past), "total"))
+	printText(w, nameLast, "tag\top\trows x K -> N\tMFLOP\tKB\tFLOP/byte\tstep", lines, func(line string) string { return line })
 }
 
 // describeGPU writes the memory that a run on the GPU takes, and the variants of kernels
@@ -227,9 +225,7 @@ func printProducts(w io.Writer, pass string, s *gpt2.Survey, phase int) {
 		}
 	}
 	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, s.Passes[phase].Tokens)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "M x N x K\tchosen by\talgorithm\tstep")
-	for _, l := range lines {
+	printText(w, toLeft, "M x N x K\tchosen by\talgorithm\tstep", lines, func(l *line) string {
 		by, name := "heuristic", l.Step
 		if l.Tuned {
 			by = "tuning"
@@ -237,7 +233,6 @@ func printProducts(w io.Writer, pass string, s *gpt2.Survey, phase int) {
 		if l.more > 0 {
 			name += fmt.Sprintf(" and %d more", l.more)
 		}
-		fmt.Fprintf(t, "%d x %d x %d\t%s\t%s\t%s\n", l.M, l.N, l.K, by, l.Algorithm, name)
-	}
-	t.Flush()
+		return fmt.Sprintf("%d x %d x %d\t%s\t%s\t%s", l.M, l.N, l.K, by, l.Algorithm, name)
+	})
 }

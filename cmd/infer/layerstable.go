@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/layers"
@@ -56,23 +55,20 @@ func writeLayers(w io.Writer, r *layers.Result, o *opened) {
 	columns := slices.DeleteFunc(layersColumns(), func(c layersColumn) bool {
 		return !slices.ContainsFunc(r.Variants, func(v layers.Variant) bool { _, ok := v.Metrics[c.metric]; return ok })
 	})
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "layers\t")
+	heading := "layers"
 	for _, c := range columns {
-		fmt.Fprint(t, c.head, "\t")
+		heading += "\t" + c.head
 	}
-	fmt.Fprintln(t)
-	for _, v := range r.Variants {
-		fmt.Fprint(t, v.Label, "\t")
+	printText(w, toRight, heading, r.Variants, func(v layers.Variant) string {
+		line := v.Label
 		for _, c := range columns {
+			line += "\t"
 			if m, ok := v.Metrics[c.metric]; ok {
-				fmt.Fprint(t, c.show(m))
+				line += c.show(m)
 			}
-			fmt.Fprint(t, "\t")
 		}
-		fmt.Fprintln(t)
-	}
-	t.Flush()
+		return line
+	})
 	writeFits(w, r.Fits)
 	writePredictions(w, r.Predictions)
 	if len(r.Notes) > 0 {
@@ -89,8 +85,7 @@ func writeFits(w io.Writer, fits []layers.Fit) {
 		return
 	}
 	fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error), and by a recording of stages")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms\t")
+	var lines []string
 	row := func(phase, name string, value, deviation float64, stages *float64, rest string) {
 		by, difference := "", ""
 		if stages != nil {
@@ -100,7 +95,7 @@ func writeFits(w io.Writer, fits []layers.Fit) {
 				difference += fmt.Sprintf(", %+.0f%%", 100*(*stages-value)/math.Abs(value))
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.5f ± %.5f\t%s\t%s\t%s\n", phase, name, value, deviation, by, difference, rest)
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%.5f ± %.5f\t%s\t%s\t%s", phase, name, value, deviation, by, difference, rest))
 	}
 	for _, f := range fits {
 		most := 0.0
@@ -109,10 +104,10 @@ func writeFits(w io.Writer, fits []layers.Fit) {
 				most = x
 			}
 		}
-		row(f.Phase, "b, a layer", f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f\t", f.R2, most))
-		row("", "a, the rest", f.A, f.AError, f.TraceA, "\t\t")
+		row(f.Phase, "b, a layer", f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f", f.R2, most))
+		row("", "a, the rest", f.A, f.AError, f.TraceA, "")
 	}
-	t.Flush()
+	printText(w, toRight, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms", lines, func(line string) string { return line })
 }
 
 // writePredictions writes predictions, and how wrong they were.
@@ -121,9 +116,7 @@ func writePredictions(w io.Writer, predictions []layers.Prediction) {
 		return
 	}
 	fmt.Fprintln(w, "\npredicted (95% prediction interval)")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "layers\twhat\tpredicted\tmeasured\terror\t")
-	for _, p := range predictions {
+	printText(w, toRight, "layers\twhat\tpredicted\tmeasured\terror", predictions, func(p layers.Prediction) string {
 		show := func(x float64) string {
 			if p.Unit == "bytes" && x >= 0 {
 				return humanize.Size(int64(x))
@@ -134,7 +127,6 @@ func writePredictions(w io.Writer, predictions []layers.Prediction) {
 		if p.Measured != nil {
 			measured, wrong = show(*p.Measured), fmt.Sprintf("%+.1f%%", 100**p.ErrorRate)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s (%s - %s)\t%s\t%s\t\n", p.Layers, p.Metric, show(p.Value), show(p.Low), show(p.High), measured, wrong)
-	}
-	t.Flush()
+		return fmt.Sprintf("%d\t%s\t%s (%s - %s)\t%s\t%s", p.Layers, p.Metric, show(p.Value), show(p.Low), show(p.High), measured, wrong)
+	})
 }

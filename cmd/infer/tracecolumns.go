@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"gpt2scope/internal/humanize"
 )
@@ -96,7 +96,7 @@ type column[R any] struct {
 	key, unit, title string
 	old              string // a key of earlier versions, for --sort
 	cell             func(*R) cell
-	left             bool // last, and aligned to the left
+	left             bool // aligned to the left
 }
 
 func (c column[R]) header() string {
@@ -171,39 +171,72 @@ func sortRows[R any](rows []R, columns []column[R], name, format string, section
 	return nil
 }
 
-// printCells writes the columns that have a title for people.
+// printCells writes the columns that have a title for people, with a last line if there
+// is one.
 func printCells[R any](w io.Writer, columns []column[R], rows []R, last []cell) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c column[R]) bool { return c.title == "" })
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	var line []string
-	end := func() {
-		fmt.Fprintln(tw, strings.TrimRight(strings.Join(line, ""), " "))
-		line = line[:0]
-	}
-	put := func(c column[R], text string) {
-		if c.left {
-			line = append(line, "  "+text)
-		} else {
-			line = append(line, text+"\t")
-		}
-	}
+	lines := make([][]string, 1+len(rows))
 	for _, c := range columns {
-		put(c, c.title)
-	}
-	end()
-	for i := range rows {
-		for _, c := range columns {
-			put(c, plainText(c.cell(&rows[i]).text))
+		lines[0] = append(lines[0], c.title)
+		for i := range rows {
+			lines[1+i] = append(lines[1+i], c.cell(&rows[i]).text)
 		}
-		end()
 	}
 	if last != nil {
-		for i, c := range columns {
-			put(c, last[i].text)
+		var line []string
+		for _, c := range last {
+			line = append(line, c.text)
 		}
-		end()
+		lines = append(lines, line)
 	}
-	tw.Flush()
+	layOut(w, func(i int) bool { return columns[i].left }, lines)
+}
+
+// The columns of a text table are aligned to the left, to the right, or to the right but
+// for the last one.
+type alignment int
+
+const (
+	toLeft alignment = iota
+	toRight
+	nameLast
+)
+
+// printText writes rows for people: a line is of cells, separated by tabs, as is the
+// heading.
+func printText[R any](w io.Writer, align alignment, heading string, rows []R, line func(R) string) {
+	lines := [][]string{strings.Split(heading, "\t")}
+	for _, r := range rows {
+		lines = append(lines, strings.Split(line(r), "\t"))
+	}
+	layOut(w, func(i int) bool { return align == toLeft || align == nameLast && i == len(lines[0])-1 }, lines)
+}
+
+// layOut writes lines of cells in columns. Two spaces stand between columns, and before a
+// first one that is aligned to the right.
+func layOut(w io.Writer, left func(column int) bool, lines [][]string) {
+	widths := make([]int, len(lines[0]))
+	for _, line := range lines {
+		for i := range line {
+			line[i] = plainText(line[i])
+			widths[i] = max(widths[i], utf8.RuneCountInString(line[i]))
+		}
+	}
+	for _, line := range lines {
+		var b strings.Builder
+		for i, text := range line {
+			if i > 0 || !left(i) {
+				b.WriteString("  ")
+			}
+			padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			if left(i) {
+				b.WriteString(text + padding)
+			} else {
+				b.WriteString(padding + text)
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
 }
 
 // plainText keeps names of a file from moving the table: tabs and line ends become

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -119,10 +118,9 @@ func traceDiff(a, b, format string, alpha float64, stdout io.Writer) error {
 
 // printDiff writes the comparison for people.
 func printDiff(w io.Writer, d *diff.Comparison) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(tw, "A us\t±\tB us\t±\tchange us\tchange\tshift, %g %%\tp\tn\t  \n", 100*(1-d.Alpha))
+	heading := fmt.Sprintf("A us\t±\tB us\t±\tchange us\tchange\tshift, %g %%\tp\tn\t", 100*(1-d.Alpha))
 	changed, few := 0, 0
-	for _, r := range d.Rows {
+	printText(w, nameLast, heading, d.Rows, func(r diff.Change) string {
 		shift, change, between, p, n := "", "", "", "", ""
 		switch r.Verdict {
 		case diff.OnlyInA, diff.OnlyInB:
@@ -155,9 +153,8 @@ func printDiff(w io.Writer, d *diff.Comparison) {
 		}
 		aMedian, aSpread := sampleText(r.A)
 		bMedian, bSpread := sampleText(r.B)
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s  %s\n", aMedian, aSpread, bMedian, bSpread, shift, change, between, p, n, r.Phase, r.Name)
-	}
-	tw.Flush()
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s  %s", aMedian, aSpread, bMedian, bSpread, shift, change, between, p, n, r.Phase, r.Name)
+	})
 	fmt.Fprintf(w, "\n%s tested, %d changed", count(d.Tests, "row"), changed)
 	if d.Tests > 0 {
 		fmt.Fprintf(w, " (p corrected for their number, below %g)", d.Alpha)

@@ -19,6 +19,8 @@
 
 #include "linear.cuh"
 
+const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", "gemv-wide", "gemv-bulk", "gemv-ahead", nullptr};
+
 namespace {
 
 constexpr int kMaxWarps = 8;
@@ -40,17 +42,26 @@ struct gemv_params {
   int64_t ahead;             // bytes of W that are prefetched into L2 before gs_wait()
 };
 
-// The parameters of a gs_gemv.
+// A way to run the kernels. Each is a variant of gs_linear, in the order of its names.
 struct gemv_way {
   int ring;       // bytes of shared memory for W per block of the bulk kernel; 0: not that kernel
   int64_t ahead;  // bytes of W that its blocks prefetch into L2 before gs_wait()
 };
 
-constexpr gemv_way ways[] = {
-    {0, 0},                   // GS_GEMV_WIDE
-    {100 << 10, 0},           // GS_GEMV_BULK
-    {100 << 10, 24ll << 20},  // GS_GEMV_AHEAD: half of the L2 cache of an H200
+enum { kWide, kBulk, kAhead, kWays };
+
+constexpr gemv_way ways[kWays] = {
+    {0, 0},                   // kWide: loads W into registers, with as many blocks as an SM has room for
+    {100 << 10, 0},           // kBulk: copies W to shared memory by bulk copies, up to 100 KB per SM in flight
+    {100 << 10, 24ll << 20},  // kAhead: also prefetches what follows into L2, half of that of an H200
 };
+
+// The way of the variants "gemv" and "auto". Prefetching into L2 is faster if W is much
+// larger than what the blocks copy at once, as in lm_head, and slower otherwise (on an H200).
+const gemv_way &best(const gs_linear_args *a) {
+  const int64_t bytes = (int64_t)a->N * a->K * (a->dtype == GS_F32 ? 4 : 2);
+  return ways[bytes > 32 << 20 ? kAhead : kBulk];
+}
 
 // Loads 16 bytes of W, or zeros if not valid.
 __device__ inline uint4 load_chunk(const void *p, bool valid, uint64_t policy) {
@@ -541,9 +552,11 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
 
 }  // namespace
 
-int gs_linear_gemv(gs_stream *s, const gs_linear_args *a, gs_gemv kind) {
+int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
+  const int way_of = a->variant - kFirstWay;
+  if (a->variant < 0 || way_of >= kWays) return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", a->variant);
   if (a->M > GS_GEMV_ROWS) return gs_fail(GS_UNSUPPORTED, "gemv: %d rows, more than %d", a->M, GS_GEMV_ROWS);
-  const gemv_way &way = ways[kind];
+  const gemv_way &way = way_of < 0 ? best(a) : ways[way_of];
   if (a->dtype == GS_BF16)
     return gs_stamping(s) ? by_rows<__nv_bfloat16, gs_stamp>(s, a, way) : by_rows<__nv_bfloat16, gs_unstamped>(s, a, way);
   return gs_stamping(s) ? by_rows<float, gs_stamp>(s, a, way) : by_rows<float, gs_unstamped>(s, a, way);

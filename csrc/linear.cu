@@ -7,18 +7,7 @@
 
 #include "linear.cuh"
 
-extern const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", "gemv-wide", "gemv-bulk", "gemv-ahead", nullptr};
-
 namespace {
-
-enum { kAuto, kNaive, kGemv, kBlas, kFirst, kEnd = kFirst + GS_GEMV_KINDS };
-
-// The kind that "gemv" and "auto" use. Prefetching into L2 is faster if W is much larger
-// than what the blocks copy at once, as in lm_head, and slower otherwise (on an H200).
-gs_gemv best(const gs_linear_args *a) {
-  const int64_t bytes = (int64_t)a->N * a->K * (a->dtype == GS_F32 ? 4 : 2);
-  return bytes > 32 << 20 ? GS_GEMV_AHEAD : GS_GEMV_BULK;
-}
 
 constexpr int kTile = 64;  // rows and columns of y per block
 constexpr int kDeep = 16;  // columns of x and W at a time
@@ -128,12 +117,9 @@ extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
     return gs_fail(GS_ARGUMENT, "gs_linear: adding to y needs a float32 y and no activation");
   if (a->M == 0 || a->N == 0) return GS_OK;
   switch (a->variant) {
-    case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a, best(a)) : gs_linear_blas(s, a);
+    case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a) : gs_linear_blas(s, a);
     case kNaive: return gs_linear_naive(s, a);
-    case kGemv: return gs_linear_gemv(s, a, best(a));
     case kBlas: return gs_linear_blas(s, a);
-    default:
-      if (a->variant >= kFirst && a->variant < kEnd) return gs_linear_gemv(s, a, (gs_gemv)(a->variant - kFirst));
-      return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", a->variant);
+    default: return gs_linear_gemv(s, a);
   }
 }

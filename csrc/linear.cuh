@@ -1,17 +1,15 @@
-// The kernels of gs_linear, each in its file.
+// The kernels of gs_linear, each in its file. gemv.cu has the table of all variants.
 #pragma once
 
 #include "common.cuh"
 
+// The variants that are not a way of gemv.cu.
+enum { kAuto, kNaive, kGemv, kBlas, kFirstWay };
+
 // The naive kernel (linear.cu): any shape, any type.
 int gs_linear_naive(gs_stream *s, const gs_linear_args *a);
-// Matrix-vector kernels (gemv.cu): up to GS_GEMV_ROWS rows.
-typedef enum {
-  GS_GEMV_WIDE,      // loads weights into registers, with as many blocks as an SM has room for
-  GS_GEMV_BULK,      // copies weights to shared memory by bulk copies, up to 100 KB per SM in flight
-  GS_GEMV_AHEAD,     // as BULK, and prefetches the weights that follow into L2
-  GS_GEMV_KINDS
-} gs_gemv;
-int gs_linear_gemv(gs_stream *s, const gs_linear_args *a, gs_gemv kind);
+// Matrix-vector kernels (gemv.cu): up to GS_GEMV_ROWS rows. The one of the variant, or
+// the best for the size.
+int gs_linear_gemv(gs_stream *s, const gs_linear_args *a);
 // cuBLASLt (gemm.cu).
 int gs_linear_blas(gs_stream *s, const gs_linear_args *a);

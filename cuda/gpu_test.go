@@ -20,6 +20,8 @@ type gpu struct {
 	lib    *cuda.Library
 	dev    *cuda.Device
 	stream *cuda.Stream
+
+	launched map[string]bool // variants, by ran
 }
 
 // open opens the first GPU and cuBLASLt. What is missing skips the test.
@@ -49,12 +51,38 @@ func open(t *testing.T) *gpu {
 			t.Error(err)
 		}
 	})
-	return &gpu{t, lib, dev, stream}
+	return &gpu{t: t, lib: lib, dev: dev, stream: stream}
 }
 
 // variants returns how many kernels the library has for an operation. Tests run all of
 // them, so that a new one is tested where it is added.
 func (g *gpu) variants(op cuda.Op) int32 { return int32(len(g.lib.Variants(op))) }
+
+// ran tells whether a launch of a variant ran. One past auto and naive may refuse a shape;
+// it must run at another.
+func (g *gpu) ran(name string, op cuda.Op, variant int32, err error) bool {
+	g.t.Helper()
+	const unsupported = 20001 // GS_UNSUPPORTED
+	var refused *cuda.Error
+	if variant > 1 && errors.As(err, &refused) && refused.Status == unsupported {
+		return false
+	}
+	if err != nil {
+		g.t.Fatal(name, err)
+	}
+	if g.launched == nil {
+		g.launched = map[string]bool{}
+		g.t.Cleanup(func() {
+			for variant, name := range g.lib.Variants(op) {
+				if !g.launched[name] && !g.t.Failed() {
+					g.t.Errorf("variant %d, %s, refused every shape", variant, name)
+				}
+			}
+		})
+	}
+	g.launched[g.lib.Variants(op)[variant]] = true
+	return true
+}
 
 // guard is how many bytes on either side of an array must stay as they were.
 const guard = 1024

@@ -100,7 +100,7 @@ func (b *benchFlags) runKernel(ctx context.Context, m *modelFlags, name string, 
 	}
 	for _, r := range report.Kernels {
 		if r.Note == "" && !r.Right {
-			return fmt.Errorf("%s with variant %s (%s) is off by %.1e of the largest value; %.0e is allowed", name, r.Variant, r.Parameters, r.Error, report.Tolerance)
+			return fmt.Errorf("%s with variant %s is off by %.1e of the largest value; %.0e is allowed", name, r.Name(), r.Error, report.Tolerance)
 		}
 	}
 	return err

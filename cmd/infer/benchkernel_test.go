@@ -50,7 +50,7 @@ func TestBenchKernel(t *testing.T) {
 func TestBenchKernelWrong(t *testing.T) {
 	withStub(t, "STUB_QUIET")
 	e := infer(t, "bench", "kernel", "ln_1", "-m", tiny, "--device", "cuda", "--repeat", "1")
-	if e.status != exitFailure || !strings.Contains(e.stdout, "+Inf WRONG") || !strings.Contains(e.stderr, "ln_1 with variant auto () is off by +Inf of the largest value; 1e-02 is allowed") {
+	if e.status != exitFailure || !strings.Contains(e.stdout, "+Inf WRONG") || !strings.Contains(e.stderr, "ln_1 with variant auto is off by +Inf of the largest value; 1e-02 is allowed") {
 		t.Errorf("status %d\n%s%s", e.status, e.stdout, e.stderr)
 	}
 	out := infer(t, "bench", "kernel", "ln_1", "-m", tiny, "--device", "cuda", "--repeat", "1", "--json").stdout

@@ -5,37 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"gpt2scope/cuda/nvml"
 )
-
-// stubCUDA makes the program find the CUDA library without CUDA, with macros of
-// cuda/testdata/stub.c defined.
-func stubCUDA(t *testing.T, defines ...string) {
-	t.Helper()
-	cc := strings.Fields(os.Getenv("CC"))
-	if len(cc) == 0 {
-		cc = []string{"cc"}
-	}
-	out := filepath.Join(t.TempDir(), "libgpt2scope_cuda.so")
-	args := append(cc[1:], "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-I", "../../cuda", "../../cuda/testdata/stub.c", "-o", out, "-lpthread", "-lm")
-	for _, d := range defines {
-		args = append(args, "-D"+d)
-	}
-	if text, err := exec.Command(cc[0], args...).CombinedOutput(); err != nil {
-		t.Fatalf("building the stub library: %v\n%s", err, text)
-	}
-	t.Setenv("GPT2SCOPE_CUDA_LIB", out)
-	blas := filepath.Join(t.TempDir(), "stub-blas.so")
-	if err := os.WriteFile(blas, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
-}
 
 // fakeNVML sees these GPUs.
 type fakeNVML struct {
@@ -82,7 +57,7 @@ func TestDevicesWithoutCUDA(t *testing.T) {
 
 // With CUDA and without NVML.
 func TestDevicesOfCUDA(t *testing.T) {
-	stubCUDA(t, "STUB_DEVICES=2")
+	withStub(t, "STUB_DEVICES=2")
 	d := findDevices(noNVML)
 	if len(d.GPUs) != 2 || d.GPUs[1].Device != "cuda:1" || d.GPUs[1].PCI != "0000:1a:00.0" || d.CUDA != "13.0" || d.Library != "13.0" || d.Lacks != "" || d.BLAS != 130002 {
 		t.Errorf("%+v", d)
@@ -96,14 +71,14 @@ func TestDevicesOfCUDA(t *testing.T) {
 	}
 	t.Setenv("GPT2SCOPE_CUBLASLT", "/nowhere/lt.so")
 	stubBLAS := os.Getenv("GPT2SCOPE_CUBLASLT")
-	stubCUDA(t)
+	withStub(t)
 	t.Setenv("GPT2SCOPE_CUBLASLT", stubBLAS)
 	contains(t, findDevices(noNVML).text(), "no matrix products of more than 8 rows: cuBLASLt of CUDA 13 was not found", "/nowhere/lt.so")
 }
 
 // Readings of NVML are joined by PCI address, in whichever order they come.
 func TestDevicesOfBoth(t *testing.T) {
-	stubCUDA(t, "STUB_DEVICES=2")
+	withStub(t, "STUB_DEVICES=2")
 	full := nvml.GPU{PCI: "0000:1a:00.0", Name: "Other", Major: 9, MemoryTotal: 5, SMClock: 345, SMClockMax: 1980, MemClock: 2619, MemClockMax: 3201, Throttle: []string{"idle", "power cap"},
 		LinkGen: 1, LinkGenMax: 5, LinkWidth: 8, LinkWidthMax: 16, Power: 75.4, PowerLimit: 700, Temperature: 31}
 	first, hidden := nvml.GPU{PCI: "0000:19:00.0", SMClock: 1755, Throttle: []string{}}, nvml.GPU{PCI: "0000:4c:00.0", Name: "Hidden", Major: 8, Minor: 6, MemoryTotal: 1 << 34, MemoryFree: 1 << 33}
@@ -127,15 +102,15 @@ func TestDevicesOfBoth(t *testing.T) {
 
 // GPUs that CUDA cannot use are shown with the reason.
 func TestDevicesUnusable(t *testing.T) {
-	stubCUDA(t, "STUB_MAJOR=7")
+	withStub(t, "STUB_MAJOR=7")
 	d := findDevices(noNVML)
 	if len(d.GPUs) != 1 || !strings.Contains(d.GPUs[0].Lacks, "7.0; 8.0 or later") {
 		t.Errorf("%+v", d)
 	}
 	contains(t, d.text(), "cannot be used GPU 0 (Stub 0) has compute capability 7.0")
-	stubCUDA(t, "STUB_DEVICES=0")
+	withStub(t, "STUB_DEVICES=0")
 	contains(t, findDevices(noNVML).text(), "CUDA cannot be used: there is no GPU 0: CUDA sees none\n")
-	stubCUDA(t, "STUB_DRIVER=0")
+	withStub(t, "STUB_DRIVER=0")
 	d = findDevices(func() (management, error) {
 		return &fakeNVML{gpus: []nvml.GPU{{PCI: "0000:19:00.0", Name: "Alone", Major: 9}}}, nil
 	})

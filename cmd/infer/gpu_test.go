@@ -14,11 +14,16 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// withStub puts a CUDA library without CUDA in the place of the real one. Its
+// withStub makes the program use the CUDA library without CUDA, built with macros of
+// cuda/testdata/stub.c. The home folder and the cache folder are empty ones. Sampled
 // tokens count up: 1, 2, 3, ...
 func withStub(t *testing.T, defines ...string) {
 	t.Helper()
-	if _, err := exec.LookPath("cc"); err != nil {
+	cc := strings.Fields(os.Getenv("CC"))
+	if len(cc) == 0 {
+		cc = []string{"cc"}
+	}
+	if _, err := exec.LookPath(cc[0]); err != nil {
 		t.Skipf("the stub library needs a C compiler: %v", err)
 	}
 	if _, err := os.Stat("../../cuda/testdata/stub.c"); err != nil { // also tells go test what the result depends on
@@ -26,11 +31,11 @@ func withStub(t *testing.T, defines ...string) {
 	}
 	dir := t.TempDir()
 	library, blas := filepath.Join(dir, "libgpt2scope_cuda.so"), filepath.Join(dir, "stub-blas.so")
-	args := []string{"-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", "../../cuda", "../../cuda/testdata/stub.c", "-o", library, "-lpthread", "-lm"}
+	args := append(cc[1:], "-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", "../../cuda", "../../cuda/testdata/stub.c", "-o", library, "-lpthread", "-lm")
 	for _, d := range defines {
 		args = append(args, "-D"+d)
 	}
-	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(cc[0], args...).CombinedOutput(); err != nil {
 		t.Fatalf("building the stub library: %v\n%s", err, out)
 	}
 	if err := os.WriteFile(blas, nil, 0o666); err != nil {

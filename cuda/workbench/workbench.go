@@ -68,6 +68,14 @@ type Result struct {
 	GBS, TFLOPS      float64       // of the stage's least bytes and FLOPs, in the median
 }
 
+// Name names the kernel, with its parameters: "auto (heuristic)".
+func (r Result) Name() string {
+	if r.Parameters == "" {
+		return r.Variant
+	}
+	return fmt.Sprintf("%s (%s)", r.Variant, r.Parameters)
+}
+
 // Share returns the floor as a share of the median.
 func (r Result) Share() float64 { return float64(r.Floor) / float64(max(r.Median, 1)) }
 
@@ -162,10 +170,10 @@ func (b *bench) run(ctx context.Context) (Report, error) {
 				return report, context.Cause(ctx)
 			}
 			r, times, err := b.try(t)
-			if err != nil {
-				return report, fmt.Errorf("variant %s (%s): %w", name, t.parameters, err)
-			}
 			r.Variant, r.Parameters = name, t.parameters
+			if err != nil {
+				return report, fmt.Errorf("variant %s: %w", r.Name(), err)
+			}
 			if times != nil {
 				ran = true
 				r.Floor = time.Duration(floor.Time)

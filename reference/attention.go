@@ -2,8 +2,8 @@ package reference
 
 import "math"
 
-// Softmax returns exp(x) / sum(exp(x)). The largest value is subtracted first, which
-// changes nothing but that no exponential overflows.
+// Softmax returns exp(x) / sum(exp(x)). The largest value is subtracted first, so that
+// no exponential overflows; the result is the same.
 func Softmax[F Float](x []F) []float64 {
 	largest, sum := math.Inf(-1), 0.0
 	for _, v := range x {

@@ -3,7 +3,7 @@ package reference
 import "math"
 
 // Embed returns wte[id] + wpe[position], (C): the residual stream of a token before
-// the first layer. wte is (V, C), wpe (positions, C); C is len(wte) / V.
+// the first layer. wte is (V, C), wpe (positions, C).
 //
 // Source: modeling_gpt2.py, GPT2Model.forward.
 func Embed[F Float](wte, wpe []F, id, position, C int) []float64 {

@@ -32,14 +32,14 @@ func (e *TruncatedError) Error() string {
 		return fmt.Sprintf("the trace is cut off at byte %d, %s: %d of %d events are missing (%.1f %%)",
 			e.Offset, where, missing, e.Expected, 100*float64(missing)/float64(e.Expected))
 	}
-	return fmt.Sprintf("the trace is cut off at byte %d, %s, after %d whole events; how many it had is not known, as its header was written before they were counted",
+	return fmt.Sprintf("the trace is cut off at byte %d, %s, after %d whole events; how many are missing is not known: the header was written before they were counted",
 		e.Offset, where, e.Events)
 }
 
-// Read reads a trace as a stream: one of ours or Chrome trace JSON as Kineto writes
-// it, or an array of its events alone, compressed by gzip or not. The events come once, in the order of the file;
-// their names are interned. When the sequence has come to its end, what the
-// header says of losses is complete. An event with an error is the last.
+// Read reads a trace as a stream: one of ours, Chrome trace JSON as Kineto writes it, or
+// an array of such events; also compressed by gzip. The events can be read once, in the
+// order of the file; their names are interned. The header's losses are complete when the
+// last event has been read. An event with an error is the last.
 func Read(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	head, _ := in.Peek(16)
@@ -67,7 +67,7 @@ type chrome struct {
 	isArray bool // of events alone, with no header
 }
 
-// readChrome reads what stands before the events.
+// readChrome reads what precedes the events.
 func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 	c := &chrome{scanner: newScanner(r), strings: map[string]string{}}
 	c.header = Header{Version: Version, Tool: "unknown", Recorder: RecorderChrome, Clock: Clock{Domain: "unknown", Uncertainty: -1}}
@@ -89,11 +89,11 @@ func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 	case errors.Is(c.err, errCut) && c.isOurs:
 		return nil, nil, &TruncatedError{Expected: c.header.Events, Offset: c.offset()}
 	case errors.Is(c.err, errCut):
-		return nil, nil, errors.New("it is no trace, or is cut off before its events")
+		return nil, nil, errors.New("it is not a trace, or it is cut off before its events")
 	case c.err != nil:
-		return nil, nil, fmt.Errorf("it is no trace: %w", c.err)
+		return nil, nil, fmt.Errorf("it is not a trace: %w", c.err)
 	case !found:
-		return nil, nil, errors.New("it is no trace: it has no \"traceEvents\"")
+		return nil, nil, errors.New("it is not a trace: it has no \"traceEvents\"")
 	}
 	if c.isOurs {
 		if err := c.header.check(); err != nil {
@@ -111,7 +111,7 @@ func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 	}, nil
 }
 
-// topLevel reads what stands beside the events.
+// topLevel reads a field beside the events.
 func (c *chrome) topLevel(key string) {
 	h := &c.header
 	text := func(v any) {
@@ -246,17 +246,17 @@ func (c *chrome) events(yield func(Event, error) bool) {
 }
 
 // mayEnd reports whether the file ends here. An array of events may lack its closing
-// bracket, and have a comma after the last event, as programs leave it that may end at
-// any time (Trace Event Format, "JSON Array Format").
+// bracket and may end with a comma, because its writer can be killed at any time (Trace
+// Event Format, "JSON Array Format").
 func (c *chrome) mayEnd() bool {
 	if c.peek(); !errors.Is(c.err, errCut) {
 		return false
 	}
-	c.header.NotRecorded = append(c.header.NotRecorded, "what came after the last event, if anything did: the array of events has no end")
+	c.header.NotRecorded = append(c.header.NotRecorded, "events after the last one, if there were any: the array of events has no end")
 	return true
 }
 
-// merge returns the counts of the end, with those that reading itself made.
+// merge adds the losses counted while reading to those that the end of the file counts.
 func merge(read, end map[string]int64) map[string]int64 {
 	if end == nil {
 		return read
@@ -267,7 +267,7 @@ func merge(read, end map[string]int64) map[string]int64 {
 	return end
 }
 
-// intern returns a text that is equal, the same one each time.
+// intern returns one shared string for equal texts.
 func (c *chrome) intern(b []byte) string {
 	if s, ok := c.strings[string(b)]; ok {
 		return s
@@ -287,11 +287,11 @@ type rawEvent struct {
 	hasThread              bool
 	process, context       int64
 	shared                 int64
-	name                   string // of a track
+	track                  string // the name that the event gives to its track
 }
 
-// event reads one. It is not ok where it is none of the record's, such as an arrow
-// or the name of a track.
+// event reads one event. It is not ok if the record has no such event, for example an
+// arrow or the name of a track.
 func (c *chrome) event() (Event, bool) {
 	e := rawEvent{Event: Event{Plan: -1, Step: -1}}
 	timeOK, durationOK := true, true
@@ -302,11 +302,7 @@ func (c *chrome) event() (Event, bool) {
 		case "cat":
 			e.category = c.intern(c.string())
 		case "name":
-			if c.peek() == '"' {
-				e.Name = c.intern(c.string())
-			} else {
-				c.skip(0)
-			}
+			e.Name = c.text()
 		case "pid":
 			e.pid = c.trackID()
 		case "tid":
@@ -320,7 +316,13 @@ func (c *chrome) event() (Event, bool) {
 				c.skip(0)
 				return
 			}
-			c.object(func(key []byte) { c.argument(&e, key) })
+			c.object(func(key []byte) {
+				if read := arguments[string(key)]; read != nil {
+					read(c, &e)
+				} else {
+					c.skip(0)
+				}
+			})
 		default:
 			c.skip(0)
 		}
@@ -363,7 +365,7 @@ func (c *chrome) micros() (int64, bool) {
 	return micros(c.literal())
 }
 
-// trackID reads a pid or tid: a number, or a text that ends in one.
+// trackID reads a pid or tid: a number, or text that ends in a number.
 func (c *chrome) trackID() int64 {
 	if c.peek() != '"' {
 		return c.int()
@@ -376,80 +378,45 @@ func (c *chrome) trackID() int64 {
 	return parseInt(b[i:])
 }
 
-// argument reads one of an event's.
-func (c *chrome) argument(e *rawEvent, key []byte) {
-	switch string(key) {
-	case "kind":
-		if c.peek() == '"' {
-			e.kind = c.intern(c.string())
-		} else {
-			c.skip(0)
-		}
-	case "device":
-		e.device, e.hasDevice = c.int(), true
-	case "context":
-		e.context = c.int()
-	case "stream":
-		e.stream, e.hasStream = c.int(), true
-	case "thread":
-		e.thread, e.hasThread = c.int(), true
-	case "process":
-		e.process = c.int()
-	case "correlation":
-		e.Correlation = c.uint()
-	case "grid":
-		c.three(&e.Grid)
-	case "block":
-		c.three(&e.Block)
-	case "registers per thread":
-		e.Registers = c.int32()
-	case "shared memory":
-		e.shared = c.int()
-	case "dynamic shared memory":
-		e.DynamicShared = c.int32()
-	case "est. achieved occupancy %":
-		e.Occupancy = float32(c.float())
-	case "bounded":
-		e.Bounded = c.bool()
-	case "warm-up":
-		e.WarmUp = c.bool()
-	case "wait":
-		if c.peek() == '"' {
-			e.Wait = Wait(max(0, slices.Index(waitNames, string(c.string()))))
-		} else {
-			c.skip(0)
-		}
-	case "bytes":
-		e.Bytes = c.int()
-	case "graph node id":
-		e.Node = c.uint()
-	case "original graph node id":
-		e.Origin = c.uint()
-	case "plan", "phase": // the latter in version 1
-		e.Plan = c.int32()
-	case "step", "tag": // the latter in version 1
-		e.Step = c.int32()
-	case "range":
-		e.ID = c.uint()
-	case "parent":
-		e.Parent = c.uint()
-	case "domain":
-		if c.peek() == '"' {
-			e.Domain = c.intern(c.string())
-		} else {
-			c.skip(0)
-		}
-	case "name":
-		if c.peek() == '"' {
-			e.name = c.intern(c.string())
-		} else {
-			c.skip(0)
-		}
-	case "value":
-		e.Value = c.float()
-	default:
+// arguments read what an event has in "args", by name. Others are skipped.
+var arguments = map[string]func(*chrome, *rawEvent){
+	"kind":                      func(c *chrome, e *rawEvent) { e.kind = c.text() },
+	"device":                    func(c *chrome, e *rawEvent) { e.device, e.hasDevice = c.int(), true },
+	"context":                   func(c *chrome, e *rawEvent) { e.context = c.int() },
+	"stream":                    func(c *chrome, e *rawEvent) { e.stream, e.hasStream = c.int(), true },
+	"thread":                    func(c *chrome, e *rawEvent) { e.thread, e.hasThread = c.int(), true },
+	"process":                   func(c *chrome, e *rawEvent) { e.process = c.int() },
+	"correlation":               func(c *chrome, e *rawEvent) { e.Correlation = c.uint() },
+	"grid":                      func(c *chrome, e *rawEvent) { c.three(&e.Grid) },
+	"block":                     func(c *chrome, e *rawEvent) { c.three(&e.Block) },
+	"registers per thread":      func(c *chrome, e *rawEvent) { e.Registers = c.int32() },
+	"shared memory":             func(c *chrome, e *rawEvent) { e.shared = c.int() },
+	"dynamic shared memory":     func(c *chrome, e *rawEvent) { e.DynamicShared = c.int32() },
+	"est. achieved occupancy %": func(c *chrome, e *rawEvent) { e.Occupancy = float32(c.float()) },
+	"bounded":                   func(c *chrome, e *rawEvent) { e.Bounded = c.bool() },
+	"warm-up":                   func(c *chrome, e *rawEvent) { e.WarmUp = c.bool() },
+	"wait":                      func(c *chrome, e *rawEvent) { e.Wait = Wait(max(0, slices.Index(waitNames, c.text()))) },
+	"bytes":                     func(c *chrome, e *rawEvent) { e.Bytes = c.int() },
+	"graph node id":             func(c *chrome, e *rawEvent) { e.Node = c.uint() },
+	"original graph node id":    func(c *chrome, e *rawEvent) { e.Origin = c.uint() },
+	"plan":                      func(c *chrome, e *rawEvent) { e.Plan = c.int32() },
+	"phase":                     func(c *chrome, e *rawEvent) { e.Plan = c.int32() }, // of version 1
+	"step":                      func(c *chrome, e *rawEvent) { e.Step = c.int32() },
+	"tag":                       func(c *chrome, e *rawEvent) { e.Step = c.int32() }, // of version 1
+	"range":                     func(c *chrome, e *rawEvent) { e.ID = c.uint() },
+	"parent":                    func(c *chrome, e *rawEvent) { e.Parent = c.uint() },
+	"domain":                    func(c *chrome, e *rawEvent) { e.Domain = c.text() },
+	"name":                      func(c *chrome, e *rawEvent) { e.track = c.text() },
+	"value":                     func(c *chrome, e *rawEvent) { e.Value = c.float() },
+}
+
+// text reads a string and interns it; "" where there is another value.
+func (c *chrome) text() string {
+	if c.peek() != '"' {
 		c.skip(0)
+		return ""
 	}
+	return c.intern(c.string())
 }
 
 func (c *chrome) int32() int32 { return int32(min(max(c.int(), -1<<31), 1<<31-1)) }
@@ -469,17 +436,28 @@ func (c *chrome) three(v *[3]int32) {
 	})
 }
 
-// named takes the name of a thread from a foreign trace; ours has them in the header.
+// named takes the name of a thread from a foreign trace; our traces have them in the
+// header.
 func (c *chrome) named(e *rawEvent) {
 	const most = 10000
-	if c.isOurs || e.Name != "thread_name" || e.name == "" || len(c.header.Lanes) == most {
+	if c.isOurs || e.Name != "thread_name" || e.track == "" || len(c.header.Lanes) == most {
 		return
 	}
 	lane := Thread(e.pid, e.tid)
 	if !slices.ContainsFunc(c.header.Lanes, func(l LaneName) bool { return l.Lane == lane }) {
-		c.header.Lanes = append(c.header.Lanes, LaneName{lane, e.name})
+		c.header.Lanes = append(c.header.Lanes, LaneName{lane, e.track})
 	}
 }
+
+// kindOf returns the kind of a category, but for those of ranges, marks and counters,
+// which other fields of an event decide.
+var kindOf = func() map[string]Kind {
+	m := map[string]Kind{}
+	for k := KindOp; k <= KindOverhead; k++ {
+		m[kinds[k].category] = k
+	}
+	return m
+}()
 
 // finish gives the event its kind and lane.
 func (c *chrome) finish(e *rawEvent) {
@@ -489,32 +467,14 @@ func (c *chrome) finish(e *rawEvent) {
 		e.Kind = rangeKind(e.kind)
 	case "gpu_user_annotation":
 		e.Kind, onGPU = rangeKind(e.kind), true
-	case "cpu_op":
-		e.Kind = KindOp
-	case "cuda_runtime":
-		e.Kind = KindRuntime
-	case "cuda_driver":
-		e.Kind = KindDriver
-	case "kernel":
-		e.Kind, onGPU = KindKernel, true
-	case "gpu_memcpy":
-		e.Kind, onGPU = KindMemcpy, true
-	case "gpu_memset":
-		e.Kind, onGPU = KindMemset, true
-	case "cuda_graph":
-		e.Kind, onGPU = KindGraph, true
-	case "cuda_sync":
-		e.Kind, onGPU = KindSync, true
-	case "graph_node":
-		e.Kind = KindNode
-	case "overhead":
-		e.Kind = KindOverhead
 	case "gpu_counter":
 		e.Kind, onGPU = KindCounter, true
 	default:
-		if e.Kind = KindRange; e.Domain == "" {
+		kind, known := kindOf[e.category]
+		if e.Kind = kind; !known && e.Domain == "" {
 			e.Domain = e.category
 		}
+		onGPU = kind.IsGPU() || kind == KindSync
 	}
 	switch e.ph {
 	case "C":
@@ -574,8 +534,8 @@ func (c *chrome) finish(e *rawEvent) {
 	}
 }
 
-// factsOfName sets the fields of an event of a file that has them in names: a foreign one,
-// or one of version 1.
+// factsOfName sets the fields that foreign files and files of version 1 only express in the
+// event's name.
 func (c *chrome) factsOfName(e *Event) {
 	e.Bounded, e.WarmUp, e.Wait = false, false, WaitNone
 	e.SetFactsOfName()
@@ -585,14 +545,12 @@ func (c *chrome) factsOfName(e *Event) {
 	}
 }
 
+// rangeKind returns the kind of a range by the argument "kind".
 func rangeKind(name string) Kind {
-	switch name {
-	case "pass":
-		return KindPass
-	case "step":
-		return KindStep
-	case "op":
-		return KindOp
+	for _, k := range []Kind{KindPass, KindStep, KindOp} {
+		if kinds[k].name == name {
+			return k
+		}
 	}
 	return KindRange
 }

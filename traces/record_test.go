@@ -360,8 +360,8 @@ func TestVersion1(t *testing.T) {
 func TestReadRefuses(t *testing.T) {
 	good := string(fixtures.Write(t, fixtures.Header(), sampleEvents()))
 	for name, c := range map[string]struct{ file, fact string }{
-		"nothing":    {"", "no trace"},
-		"text":       {"hello", "no trace"},
+		"nothing":    {"", "not a trace"},
+		"text":       {"hello", "not a trace"},
 		"json":       {`{"a": 1}`, "traceEvents"},
 		"sqlite":     {"SQLite format 3\x00", "open it by name"},
 		"gzip":       {"\x1f\x8bxx", "compression"},

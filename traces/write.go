@@ -17,9 +17,8 @@ import (
 // Writer writes a trace as a stream. The first error sticks: later calls return
 // it and do nothing.
 //
-// Events of a lane come in the order of [Compare]. What overlaps on a lane without
-// lying in one another gets a track of its own there, since viewers drop it
-// otherwise.
+// Events of a lane must come in the order of [Compare]. Events of a lane that overlap
+// without nesting go to separate tracks, because viewers drop them otherwise.
 type Writer struct {
 	w      *bufio.Writer
 	header *Header
@@ -29,12 +28,12 @@ type Writer struct {
 
 	lanes    map[Lane]*laneTracks
 	pids     map[int64]int // Chrome processes seen, and how many threads and streams they have
-	ranks    map[Lane]int  // place of a thread or stream in its process, by its lane of kind 0
+	ranks    map[Lane]int  // position of a thread or stream in its process, by its lane with Kind 0
 	lastTID  int64
 	names    map[Lane]string
 	flows    uint64
-	calls    map[Correlation]place   // of the API calls
-	waiting  map[Correlation][]place // work that came before its call
+	calls    map[Correlation]place   // where each API call is
+	waiting  map[Correlation][]place // work written before its API call
 	isClosed bool
 }
 
@@ -51,7 +50,7 @@ type laneTracks struct {
 	tracks []track
 }
 
-// track is a row of a viewer: its events lie in one another or apart.
+// track is a row of a viewer: its events nest, or do not overlap.
 type track struct {
 	tid  int64
 	last int64 // when the last event began
@@ -66,16 +65,15 @@ type span struct {
 	isStep bool
 }
 
-// maxTracks bounds the tracks of a lane. More than that are no overlap, but events
-// in disorder.
+// maxTracks bounds the tracks of a lane. A lane that needs more has events out of order.
 const maxTracks = 256
 
-// firstTID is the first id that the writer gives to tracks of its own: above
-// those of threads and streams.
+// firstTID is the first id of the tracks that the writer adds, above the ids of threads
+// and streams.
 const firstTID = 1 << 30
 
-// Compress returns a writer that compresses where the file's name ends in ".gz".
-// It is to be closed, after the trace's writer, before w.
+// Compress returns a writer that compresses if the file's name ends in ".gz". Close it
+// after the trace's writer and before w.
 func Compress(w io.Writer, name string) io.WriteCloser {
 	if strings.HasSuffix(strings.ToLower(name), ".gz") {
 		return gzip.NewWriter(w)
@@ -87,8 +85,8 @@ type plain struct{ io.Writer }
 
 func (plain) Close() error { return nil }
 
-// NewWriter begins a trace. The header is written at once; Dropped, NotRecorded
-// and Incomplete are written again, as they are then, by Close.
+// NewWriter begins a trace. It writes the header at once; Close writes Dropped,
+// NotRecorded and Incomplete again, with their final values.
 func NewWriter(w io.Writer, h *Header) *Writer {
 	t := &Writer{
 		w: bufio.NewWriterSize(w, 1<<18), header: h, lastTID: firstTID,
@@ -156,7 +154,7 @@ func (t *Writer) Write(e Event) error {
 		return t.err
 	}
 	if t.isClosed {
-		return errors.New("an event was written to a trace that is closed")
+		return errors.New("an event was written to a closed trace")
 	}
 	if err := e.Check(); err != nil {
 		t.err = err
@@ -177,8 +175,8 @@ func (t *Writer) Write(e Event) error {
 	return t.err
 }
 
-// lane returns the tracks of a lane, and names it for viewers when it is new. As
-// Kineto has it, a device is a process whose number is the device's.
+// lane returns the tracks of a lane. A new lane gets a name for viewers. As in Kineto's
+// files, a device is a process whose id is the device's number.
 func (t *Writer) lane(l Lane) *laneTracks {
 	if found := t.lanes[l]; found != nil {
 		return found
@@ -200,7 +198,7 @@ func (t *Writer) lane(l Lane) *laneTracks {
 		t.meta("process_name", made.pid, -1, "name", appendString(nil, name))
 		t.meta("process_sort_index", made.pid, -1, "sort_index", strconv.AppendInt(nil, int64(index), 10))
 	}
-	// The lanes of a thread or stream stand together.
+	// Viewers show the lanes of a thread or stream next to each other.
 	const perThread = int(LaneCounter) + 1
 	key := l
 	key.Kind = 0
@@ -270,7 +268,7 @@ func (t *Writer) place(lane *laneTracks, e *Event) (int64, error) {
 	}
 	if fit < 0 {
 		if len(lane.tracks) == maxTracks {
-			return 0, fmt.Errorf("event %q at %d ns fits none of %d tracks of %s: events of a lane must come in order of time", e.Name, e.Time, maxTracks, e.Lane)
+			return 0, fmt.Errorf("event %q at %d ns fits on none of the %d tracks of %s: events of a lane must come in order of time", e.Name, e.Time, maxTracks, e.Lane)
 		}
 		t.newTrack(e.Lane, lane)
 		fit = len(lane.tracks) - 1
@@ -282,8 +280,8 @@ func (t *Writer) place(lane *laneTracks, e *Event) (int64, error) {
 	return tr.tid, nil
 }
 
-// fit reports whether an event can stand on a track, and in how many others it
-// lies there.
+// fit reports whether an event fits on a track, and how many open events it nests in
+// there.
 func (tr *track) fit(start, end int64) (depth int, fits bool) {
 	if start < tr.last {
 		return 0, false
@@ -295,7 +293,7 @@ func (tr *track) fit(start, end int64) (depth int, fits bool) {
 	return depth, depth == 0 || tr.open[depth-1].end >= end
 }
 
-// inStep reports whether the event's own step lies open on the track.
+// inStep reports whether the event's own step is open on the track.
 func (tr *track) inStep(depth int, e *Event) bool {
 	for _, s := range tr.open[:depth] {
 		if s.isStep && s.tag == e.Step && s.parent == e.Parent {
@@ -400,13 +398,14 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 		b = appendMicros(append(b, `,"dur":`...), e.Duration)
 	}
 	b = append(b, `,"args":{`...)
-	if e.Kind == KindCounter { // each argument is a line of the plot: there is one
+	if e.Kind == KindCounter { // viewers plot each argument as a line; a counter has one
 		b = strconv.AppendFloat(append(b, `"value":`...), e.Value, 'g', -1, 64)
 		return append(b, "}}"...)
 	}
 	args := len(b)
+	key := func(name string) { b = append(append(append(b, '"'), name...), '"', ':') }
 	number := func(name string, v int64) {
-		b = append(append(append(b, '"'), name...), '"', ':')
+		key(name)
 		b = append(strconv.AppendInt(b, v, 10), ',')
 	}
 	some := func(name string, v int64) {
@@ -416,24 +415,33 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 	}
 	id := func(name string, v uint64) {
 		if v != 0 {
-			b = append(append(append(b, '"'), name...), '"', ':')
+			key(name)
 			b = append(strconv.AppendUint(b, v, 10), ',')
 		}
 	}
 	three := func(name string, v [3]int32) {
-		b = append(append(append(b, '"'), name...), '"', ':', '[')
-		for i, n := range v {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = strconv.AppendInt(b, int64(n), 10)
+		key(name)
+		b = append(b, '[')
+		for _, n := range v {
+			b = append(strconv.AppendInt(b, int64(n), 10), ',')
 		}
-		b = append(b, ']', ',')
+		b[len(b)-1] = ']'
+		b = append(b, ',')
+	}
+	float := func(name string, v float64, bits int) {
+		key(name)
+		b = append(strconv.AppendFloat(b, v, 'g', -1, bits), ',')
 	}
 	text := func(name, v string) {
 		if v != "" {
-			b = append(append(append(b, '"'), name...), '"', ':')
+			key(name)
 			b = append(appendString(b, v), ',')
+		}
+	}
+	yes := func(name string, v bool) {
+		if v {
+			key(name)
+			b = append(b, "true,"...)
 		}
 	}
 	if e.Kind == KindPass || e.Kind == KindStep || onGPU && e.Kind == KindOp {
@@ -459,13 +467,7 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 		number("shared memory", int64(e.StaticShared)+int64(e.DynamicShared))
 		some("dynamic shared memory", int64(e.DynamicShared))
 		if e.Occupancy > 0 {
-			b = strconv.AppendFloat(append(b, `"est. achieved occupancy %":`...), float64(e.Occupancy), 'g', -1, 32)
-			b = append(b, ',')
-		}
-	}
-	yes := func(name string, v bool) {
-		if v {
-			b = append(append(append(b, '"'), name...), `":true,`...)
+			float("est. achieved occupancy %", float64(e.Occupancy), 32)
 		}
 	}
 	yes("bounded", e.Bounded)
@@ -484,7 +486,7 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 	id("parent", e.Parent)
 	text("domain", e.Domain)
 	if e.Value != 0 {
-		b = append(strconv.AppendFloat(append(b, `"value":`...), e.Value, 'g', -1, 64), ',')
+		float("value", e.Value, 64)
 	}
 	if len(b) > args {
 		b = b[:len(b)-1] // the last comma
@@ -494,7 +496,7 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString writes a JSON string. Bytes that are no UTF-8 become U+FFFD.
+// appendString writes a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0

@@ -25,8 +25,8 @@ func newTrace() *cobra.Command {
 		Use:   "trace COMMAND",
 		Short: "Read recordings of where time went: show, report, diff, advise, check, convert, pprof",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
-Nsight Systems, and JSON of PyTorch's profiler. It looks at what a file holds, not
-at its name.`,
+Nsight Systems, and JSON of PyTorch's profiler. The content of a file decides its format, not its
+name.`,
 		Example: `  infer trace show run.json.gz
   infer trace check run.sqlite
   infer trace report run.sqlite --out run.html
@@ -79,8 +79,8 @@ func oneFile(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// loadTrace reads a trace. One that is cut off is read as far as it goes: the
-// header says so.
+// loadTrace reads a trace. A trace that is cut off is read as far as it goes, and its header
+// says so.
 func loadTrace(path string) (*traces.Trace, error) {
 	t, err := load.Load(path)
 	if t != nil && errors.As(err, new(*traces.TruncatedError)) {
@@ -89,9 +89,24 @@ func loadTrace(path string) (*traces.Trace, error) {
 	return t, err
 }
 
-// checkOut refuses to write over the recording that is read, by whatever name: the
+// addGPU adds the flag --gpu of a command that reads a recording.
+func addGPU(f *pflag.FlagSet, gpu *int) {
+	f.IntVar(gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+}
+
+func checkGPU(gpu int) error {
+	if gpu < -1 || gpu > 1<<16 {
+		return usagef("--gpu %d: there is no such GPU", gpu)
+	}
+	return nil
+}
+
+// checkOut refuses a missing --out, and the recording that is read under whatever name: the
 // output holds less than the input.
-func checkOut(in, out string) error {
+func checkOut(in, out, extension string) error {
+	if out == "" {
+		return usagef("give the file to write: --out FILE%s", extension)
+	}
 	i, err := os.Stat(in)
 	if err != nil {
 		return nil // reading it will say so
@@ -108,12 +123,12 @@ func newTraceCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what a recording lacks, and whether its shares can be trusted",
-		Long: `check reads a recording and says what it holds and what it lacks: records that were
-dropped, kernels that no API call launched, kernels that belong to no step, steps
-without kernels, ranges that never ended, clocks that are apart, and what was not
-recorded. A line that begins with '!' says that shares of time would mislead.
+		Long: `check reads a recording and says what it holds and what it lacks: dropped records,
+kernels without an API call, kernels without a step, steps without kernels, ranges that
+never ended, clocks that disagree, and what was not recorded. A line that begins with
+'!' is a reason why shares of time would mislead.
 
-The exit status is 1 where shares would mislead, 0 where they can be trusted.`,
+The exit status is 1 if shares would mislead, 0 if they can be trusted.`,
 		Example: `  infer trace check run.sqlite
   infer trace check run.json.gz --json`,
 		Args: oneFile,
@@ -140,8 +155,13 @@ func traceCheck(path string, asJSON bool, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	found := traces.Examine(t.Header, t.Attribution)
-	misleads := traces.Misleads(found)
+	found, n := traces.Examine(t.Header, t.Attribution), 0
+	for _, f := range found {
+		if f.Misleads {
+			n++
+		}
+	}
+	misleads := n > 0
 	if asJSON {
 		err = writeJSON(stdout, checkJSON{t.Header.Describe(), !misleads, t.Attribution, slices.Concat([]traces.Finding{}, found)})
 	} else {
@@ -150,11 +170,11 @@ func traceCheck(path string, asJSON bool, stdout io.Writer) error {
 		fmt.Fprintf(&b, "source      %s\n", t.Header.Describe())
 		fmt.Fprintf(&b, "clock       %s", cmp.Or(t.Header.Clock.Domain, "unknown"))
 		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" {
-			fmt.Fprintf(&b, ", certain to %d ns", u)
+			fmt.Fprintf(&b, ", host and device agree to %d ns", u)
 		}
 		fmt.Fprintf(&b, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
-		fmt.Fprintf(&b, "host        %s in %s, %s, %s\n", count(a.Steps, "step"), passes(a.Passes), count(a.Ranges, "range"), count(a.Calls, "API call"))
-		fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)), copies(a.Copies), launches(a.GraphLaunches))
+		fmt.Fprintf(&b, "host        %s in %s, %s, %s\n", count(a.Steps, "step"), humanize.Count(a.Passes, "pass", "passes"), count(a.Ranges, "range"), count(a.Calls, "API call"))
+		fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)), humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
 		for _, p := range t.Header.Plans {
 			fmt.Fprintf(&b, "plan        %s: %s\n", p.Phase, count(len(p.Steps), "step"))
 		}
@@ -171,36 +191,9 @@ func traceCheck(path string, asJSON bool, stdout io.Writer) error {
 		err = writeOutput(stdout, b.Bytes())
 	}
 	if err == nil && misleads {
-		n := 0
-		for _, f := range found {
-			if f.Misleads {
-				n++
-			}
-		}
 		return fmt.Errorf("%s: shares of time would mislead, for %s", path, count(n, "reason"))
 	}
 	return err
-}
-
-func passes(n int) string {
-	if n == 1 {
-		return "1 pass"
-	}
-	return humanize.Thousands(int64(n)) + " passes"
-}
-
-func copies(n int) string {
-	if n == 1 {
-		return "1 copy or set"
-	}
-	return humanize.Thousands(int64(n)) + " copies and sets"
-}
-
-func launches(n int) string {
-	if n == 1 {
-		return "1 graph launch"
-	}
-	return humanize.Thousands(int64(n)) + " graph launches"
 }
 
 // newTraceConvert makes "infer trace convert".
@@ -209,17 +202,14 @@ func newTraceConvert() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "convert IN --out FILE",
 		Short: "Write a recording in gpt2scope's format, which Perfetto opens",
-		Long: `convert reads a recording, gives each kernel its step, and writes the whole in
+		Long: `convert reads a recording, gives each kernel its step, and writes everything in
 gpt2scope's format: Chrome trace JSON for https://ui.perfetto.dev, with tracks for
-threads, API calls and streams, steps over their kernels, and arrows from launches
-to kernels. A name that ends in .gz is compressed.`,
+threads, API calls and streams, steps above their kernels, and arrows from launches to
+kernels. The output is compressed if its name ends in .gz.`,
 		Example: `  infer trace convert run.sqlite --out run.json.gz`,
 		Args:    oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			if out == "" {
-				return usagef("give the file to write: --out FILE.json.gz")
-			}
-			if err := checkOut(args[0], out); err != nil {
+			if err := checkOut(args[0], out, ".json.gz"); err != nil {
 				return err
 			}
 			quiet, _ := c.Flags().GetBool("quiet")

@@ -49,7 +49,7 @@ func TestTraceCheck(t *testing.T) {
 	}
 	lost := lostKernel(t)
 	e := infer(t, "trace", "check", lost)
-	if e.status != exitFailure || !strings.Contains(e.stdout, "! 1 kernel has no correlation id") || strings.Contains(e.stdout, "can be trusted") || !strings.Contains(e.stdout, "certain to 30 ns") {
+	if e.status != exitFailure || !strings.Contains(e.stdout, "! 1 kernel has no correlation id") || strings.Contains(e.stdout, "can be trusted") || !strings.Contains(e.stdout, "agree to 30 ns") {
 		t.Errorf("status %d:\n%s", e.status, e.stdout)
 	}
 	checkOneLine(t, e.stderr, lost, "would mislead", "1 reason")
@@ -101,7 +101,7 @@ func TestTraceConvert(t *testing.T) {
 	}
 	// What cannot be read leaves what was there.
 	before, _ := os.ReadFile(out)
-	checkFailure(t, infer(t, "trace", "convert", "main.go", "-o", out), exitFailure, "main.go", "no trace")
+	checkFailure(t, infer(t, "trace", "convert", "main.go", "-o", out), exitFailure, "main.go", "not a trace")
 	if after, _ := os.ReadFile(out); !bytes.Equal(before, after) || len(after) == 0 {
 		t.Error("a failed conversion changed the file")
 	}

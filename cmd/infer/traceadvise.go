@@ -29,31 +29,32 @@ func newTraceAdvise() *cobra.Command {
 		Use:   "advise FILE",
 		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",
 		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has its
-rule, a sentence with the numbers, where it is, what to try, and the most that it could
-gain of the wall time: a bound and no forecast. Gains overlap, and do not add up.
+rule, a sentence with the numbers, the rows where it occurs, what to try, and the most
+of the wall time that removing it could gain: a bound, not a forecast. Gains overlap and
+do not add up.
 
 On a GPU:
   copies          copies take longer than kernels
   pageable        copies of memory that is not page-locked
-  host-late       idle, because the host has not launched the next work
-  launch-latency  idle between a launch and its beginning
-  sync            runs dry while the host waits for it, again and again
-  dependency      idle between kernels that were queued
-  small-grid      kernels with fewer blocks than the GPU has SMs; bound: the share of
-                  their time that the empty SMs are of all
-  occupancy       theoretical occupancy below 50 %, and what limits it; bound: the
-                  share of their time that the missing warps are of all
-  floor           stages above twice their floor; bound: what is above it
-  warm-up         first passes, and loading of modules, counted in
+  host-late       the GPU is idle because the host has not launched the next work
+  launch-latency  the GPU is idle between a launch and the start of its work
+  sync            the GPU repeatedly runs dry while the host waits for it
+  dependency      the GPU is idle between kernels that are queued
+  small-grid      kernels have fewer blocks than the GPU has SMs; bound: their time
+                  times the share of SMs that are empty
+  occupancy       theoretical occupancy is below 50 %; bound: the time of the kernels
+                  times the share of warps that are missing
+  floor           stages take more than twice their floor; bound: the time above it
+  warm-up         first passes and module loading are counted in
 On the CPU:
   imbalance       threads of a step wait for the slowest
-  few-threads     steps that some threads only run
-  barriers        the time in which threads meet between steps
+  few-threads     only some threads run a step
+  barriers        threads synchronise between steps
   between-passes  no step runs
   floor, warm-up  as above
 
-What a rule could not judge for want of data is said. Findings that could gain less
-than 1 % are left out without --all.`,
+Notes at the end say which rules lacked data. Findings that could gain less than 1 % are
+shown only with --all.`,
 		Example: `  infer trace advise run.json.gz
   infer trace advise run.sqlite --all --format json`,
 		Args: oneFile,
@@ -64,7 +65,7 @@ than 1 % are left out without --all.`,
 	addFlags(c.Flags(), "Findings", func(f *pflag.FlagSet) {
 		f.StringVar(&s.format, "format", "table", "`FORMAT`: table or json")
 		f.BoolVar(&s.all, "all", false, "also show findings that could gain less than 1 %")
-		f.IntVar(&s.gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+		addGPU(f, &s.gpu)
 	})
 	return c
 }
@@ -76,11 +77,11 @@ type adviseJSON struct {
 }
 
 func (s *adviseFlags) run(path string, stdout io.Writer) error {
-	switch {
-	case s.format != "table" && s.format != "json":
+	if s.format != "table" && s.format != "json" {
 		return usagef("--format %s: it must be table or json", shellQuote(s.format))
-	case s.gpu < -1 || s.gpu > 1<<16:
-		return usagef("--gpu %d: there is no such GPU", s.gpu)
+	}
+	if err := checkGPU(s.gpu); err != nil {
+		return err
 	}
 	t, err := loadTrace(path)
 	if err != nil {
@@ -100,7 +101,7 @@ func (s *adviseFlags) run(path string, stdout io.Writer) error {
 		return writeJSON(stdout, adviseJSON{t.Header.Describe(), advice})
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\nwall time %s ms; gains are bounds, and overlap\n", t.Header.Describe(), milliseconds(advice.Wall))
+	fmt.Fprintf(&b, "%s\nwall time %s ms; gains are upper bounds and overlap\n", t.Header.Describe(), milliseconds(advice.Wall))
 	for i, h := range advice.Hints {
 		share := "share withheld"
 		if h.Percent != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -156,9 +155,9 @@ func launchColumns() []column[tables.Launch] {
 // queueLines say who waited for whom.
 func queueLines(w io.Writer, q *tables.Queue) {
 	us := func(ns int64) string { return nsCell(ns).text }
-	fmt.Fprintf(w, "\nthe host ran ahead at %s of %s launches: they found work still to be done, and waited %s us in all for it\n", cmp.Or(intCell(int64(q.Ahead)).text, "0"), humanize.Thousands(int64(q.Launches)), us(q.AheadTime))
-	fmt.Fprintf(w, "the GPU starved before %s of %s launches: it had nothing to do for %s us in all\n", cmp.Or(intCell(int64(q.Starved)).text, "0"), humanize.Thousands(int64(q.Launches)), us(q.StarvedTime))
+	fmt.Fprintf(w, "\nthe host ran ahead at %s of %s launches: earlier work was unfinished, and theirs waited %s us in all\n", humanize.Thousands(int64(q.Ahead)), humanize.Thousands(int64(q.Launches)), us(q.AheadTime))
+	fmt.Fprintf(w, "the GPU starved before %s of %s launches: it had nothing to do for %s us in all\n", humanize.Thousands(int64(q.Starved)), humanize.Thousands(int64(q.Launches)), us(q.StarvedTime))
 	if q.WithoutCall > 0 {
-		fmt.Fprintf(w, "%s kernels, copies and sets have no API call, and are left out\n", humanize.Thousands(int64(q.WithoutCall)))
+		fmt.Fprintf(w, "%s kernels, copies and sets have no recorded API call and are left out\n", humanize.Thousands(int64(q.WithoutCall)))
 	}
 }

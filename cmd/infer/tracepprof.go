@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,25 +26,19 @@ func newTracePprof() *cobra.Command {
 show') as a profile for 'go tool pprof'. A stack is, from root to leaf,
 
   gpt2scope, kind of pass, layer, stage, kernel
-  gpt2scope, kind of pass, idle, cause of it, copy
+  gpt2scope, kind of pass, idle, cause, copy
 
-and its values are nanoseconds ('time', the default) and how many kernels, copies, or
-idle gaps there were ('count', -sample_index=count). The time of all stacks is the wall time.
-Stages on the CPU have no kernels below them, and a recording without passes has its
-kernels alone. Labels are phase, layer, stage, op and kind: with -tagroot=op the flame
-graph is by operation, with -tagfocus=kind=work it is without idle time.`,
+Its values are nanoseconds ('time', the default) and the number of kernels, copies or
+idle gaps ('count', -sample_index=count). The times of all stacks sum to the wall time.
+Stages on the CPU have no kernels below them; a recording without passes has only its
+kernels. Labels are phase, layer, stage, op and kind: -tagroot=op groups the flame graph
+by operation, -tagfocus=kind=work hides idle time.`,
 		Example: `  infer trace pprof run.json.gz --out run.pb.gz
   go tool pprof -http=: run.pb.gz
   go tool pprof -top -cum run.pb.gz`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			switch {
-			case out == "":
-				return usagef("give the file to write: --out FILE.pb.gz")
-			case gpu < -1 || gpu > 1<<16:
-				return usagef("--gpu %d: there is no such GPU", gpu)
-			}
-			if err := checkOut(args[0], out); err != nil {
+			if err := cmp.Or(checkGPU(gpu), checkOut(args[0], out, ".pb.gz")); err != nil {
 				return err
 			}
 			quiet, _ := c.Flags().GetBool("quiet")
@@ -52,7 +47,7 @@ graph is by operation, with -tagfocus=kind=work it is without idle time.`,
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&out, "out", "o", "", "`FILE` to write, compressed by gzip; - is standard output")
-		f.IntVar(&gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+		addGPU(f, &gpu)
 	})
 	return c
 }
@@ -76,11 +71,8 @@ func tracePprof(ctx context.Context, in, out string, gpu int, quiet bool, stderr
 	if !quiet {
 		fmt.Fprintf(stderr, "%s: %s, %.3f ms of wall time; see it with: go tool pprof -http=: %s\n", out, count(len(p.Sample), "stack"), ms(time.Duration(p.DurationNanos)), shellQuote(out))
 	}
-	for _, f := range traces.Examine(t.Header, t.Attribution) {
-		if f.Misleads {
-			fmt.Fprintf(stderr, "shares would mislead: 'infer trace check %s' says why\n", shellQuote(in))
-			break
-		}
+	if traces.Misleads(traces.Examine(t.Header, t.Attribution)) {
+		fmt.Fprintf(stderr, "shares would mislead: 'infer trace check %s' says why\n", shellQuote(in))
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestTracePprof(t *testing.T) {
 		t.Errorf("the file sums to %d ns, the wall time is %d", sum, table.Wall)
 	}
 
-	checkFailure(t, infer(t, "trace", "pprof", "main.go", "-o", out), exitFailure, "main.go", "no trace")
+	checkFailure(t, infer(t, "trace", "pprof", "main.go", "-o", out), exitFailure, "main.go", "not a trace")
 	empty := traceFile(t, &traces.Header{Tool: "gpt2scope"})
 	checkFailure(t, infer(t, "trace", "pprof", empty, "-o", out), exitFailure, "no work")
 	checkFailure(t, infer(t, "trace", "pprof", samples[0], "-o", out, "--gpu", "3"), exitFailure, "no work")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -23,23 +24,17 @@ func newTraceReport() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report FILE --out FILE.html",
 		Short: "Write a recording as one HTML page: timeline, tables, roofline",
-		Long: `report reads a recording and writes one HTML page that needs no network: where the
-time went in a sentence, what the recording lacks, a timeline to zoom and search,
-the table of 'infer trace show', a roofline, launches and their queue, idle time by
-cause with the longest gaps, and what is known of device and recorder.
+		Long: `report reads a recording and writes one HTML page that needs no network: a
+sentence that says where the time went, what the recording lacks, a timeline to zoom and
+search, the table of 'infer trace show', a roofline, the launch queue, idle time by cause
+with the longest gaps, and facts about the device and the recorder.
 
-A recording without passes of a model has no stages; its page is by kernel.`,
+The page of a recording without passes of a model has a table by kernel, not by stage.`,
 		Example: `  infer trace report run.json.gz --out run.html
   infer trace report run.sqlite -o - > run.html`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			switch {
-			case out == "":
-				return usagef("give the file to write: --out FILE.html")
-			case gpu < -1 || gpu > 1<<16:
-				return usagef("--gpu %d: there is no such GPU", gpu)
-			}
-			if err := checkOut(args[0], out); err != nil {
+			if err := cmp.Or(checkGPU(gpu), checkOut(args[0], out, ".html")); err != nil {
 				return err
 			}
 			quiet, _ := c.Flags().GetBool("quiet")
@@ -48,7 +43,7 @@ A recording without passes of a model has no stages; its page is by kernel.`,
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&out, "out", "o", "", "`FILE` to write; - is standard output")
-		f.IntVar(&gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+		addGPU(f, &gpu)
 	})
 	return c
 }

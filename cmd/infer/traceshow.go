@@ -85,7 +85,7 @@ trace check' says why.`,
 		f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as time, calls, floor or another heading\nof the table (default: the order of the plan; kernels by time)")
 		f.IntVar(&o.top, "top", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
 		f.StringVar(&o.format, "format", "table", "`FORMAT`: table, csv or json")
-		f.IntVar(&o.gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+		addGPU(f, &o.gpu)
 	})
 	return c
 }
@@ -98,10 +98,8 @@ func (o *showOptions) check(by string) error {
 		return usagef("--format %s: it must be table, csv or json", shellQuote(o.format))
 	case o.top < 0:
 		return usagef("--top %d: it must be at least 1, or 0 for all", o.top)
-	case o.gpu < -1 || o.gpu > 1<<16:
-		return usagef("--gpu %d: there is no such GPU", o.gpu)
 	}
-	return nil
+	return checkGPU(o.gpu)
 }
 
 // layout writes a table. Its functions are called after the rows are sorted and cut.

@@ -47,7 +47,7 @@ func Open(path string) (*File, error) {
 	}
 	if n == 0 {
 		f.Close()
-		return nil, fmt.Errorf("%s is empty, and no trace", path)
+		return nil, fmt.Errorf("%s is empty, not a trace", path)
 	}
 	if bytes.Equal(head[:n], []byte(nsys.Magic)) {
 		f.Close()

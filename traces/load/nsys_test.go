@@ -245,7 +245,7 @@ func TestOpenRefuses(t *testing.T) {
 		filepath.Join(dir, "absent"):             "no such file",
 		dir:                                      "is a directory",
 		file("empty", ""):                        "is empty",
-		file("text", "hello"):                    "no trace",
+		file("text", "hello"):                    "not a trace",
 		file("run.nsys-rep", "xxxx"):             "nsys export",
 		file("broken.sqlite", nsys.Magic+"xxxx"): "no export of Nsight Systems",
 		sqlite(t, `CREATE TABLE a (b INTEGER)`):  "no table StringIds",

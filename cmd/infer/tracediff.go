@@ -20,34 +20,34 @@ func newTraceDiff() *cobra.Command {
 	var alpha float64
 	c := &cobra.Command{
 		Use:   "diff A B",
-		Short: "Compare two recordings stage by stage, and say what noise covers",
-		Long: `diff compares two recordings: per kind of pass the whole pass, its idle time, and its
-stages. Stages are matched by name, so that passes of 1 and of 12 layers compare in
-what they share. What is said first, after '!', makes the comparison unfair.
+		Short: "Compare two recordings stage by stage, with tests for what is noise",
+		Long: `diff compares two recordings: for each kind of pass the whole pass, its idle time, and
+its stages. Stages are matched by name, so passes of 1 and of 12 layers compare in the
+stages that they share. Lines that begin with '!' say what makes the comparison unfair.
 
-A sample is the times of one stage in the passes of one recording, as 'infer trace
-show' divides the wall time, without warm-up; stages, idle time and other work make
-the whole pass, which lasts from the end of the work of the pass before it to the end
-of its own. Shown are, as benchstat does it:
+A sample is the times of one stage in the passes of one recording without warm-up, as
+'infer trace show' divides the wall time. A whole pass lasts from the end of the work of
+the previous pass to the end of its own work; it is the sum of its stages, idle time and
+other work. The columns, as in benchstat:
 
-  the medians of A and B, with the interval in which the median lies, from order
-  statistics (± in percent of the median, the farther side; ±∞ where there are too few
-  values);
-  'change', the difference of the medians, in us and in percent of A's;
-  'shift', the interval of the shifts of one sample against the other that the U test
-  would not reject (Hodges and Lehmann), in percent of A's median: a shift is a median
-  of differences and no difference of medians, so that the change may lie outside;
-  p by the Mann-Whitney U test, which assumes no distribution, and n, the passes.
+  A, B    the medians; ± is how far the confidence interval of the median reaches, in
+          percent of the median, on the farther side (order statistics; ∞ if there
+          are too few values)
+  change  the difference of the medians, in us and in percent of A's
+  shift   the interval of the shifts between the samples that the U test would not
+          reject (Hodges and Lehmann), in percent of A's median; a shift is a median of
+          differences, not a difference of medians, so the change may lie outside
+  p, n    of the Mann-Whitney U test, which assumes no distribution; the passes
 
-Many stages are compared at once, and of 100 that did not change 5 would have
-p < 0.05 by chance. The verdict therefore takes p as Benjamini and Hochberg correct it
-for the number of rows: of the changes that it reports a share of at most --alpha is
-expected to be chance. '~' is a change within the noise. Fewer than 4
-passes, or so few that no difference could be shown, have no verdict.
+Many stages are compared at once: of 100 that did not change, 5 would have p < 0.05 by
+chance. The verdict therefore uses p after the correction of Benjamini and Hochberg for
+the number of rows: at most a share --alpha of the reported changes is expected to be
+chance. '~' is a change within the noise. There is no verdict for fewer than 4 passes,
+or for so few that no difference could be significant.
 
-The samples are the passes of one run each. What differs between runs (clocks,
-placement, neighbours) is not in them: see a small change in several pairs of
-recordings before believing it.`,
+Each sample comes from the passes of one run. Differences between runs (clocks,
+placement, neighbours) are not in it: confirm a small change with several pairs of
+recordings.`,
 		Example: `  infer trace diff before.json.gz after.json.gz
   infer trace diff eager.sqlite graph.sqlite --alpha 0.01
   infer trace diff a.json.gz b.json.gz --format csv > diff.csv`,

@@ -13,8 +13,8 @@ import (
 	"gpt2scope/weights"
 )
 
-// cacheVersion is that of the file, and of how values are measured: a file of another
-// is not used.
+// cacheVersion is the version of the file and of how values are measured. A file of
+// another version is not used.
 const cacheVersion = 2
 
 // cacheFile is the format of the file.
@@ -23,25 +23,24 @@ type cacheFile struct {
 	Sets    []Set `json:"sets"`
 }
 
-// Bounds of the file, which may be anything.
+// Bounds of the file, since it may have been damaged or replaced.
 const (
 	maxCacheBytes = 1 << 20
 	maxSets       = 200
 	maxValues     = 64
 )
 
-// CachePath returns the path of the file.
+// CachePath returns the path of the file that [Store] writes.
 func CachePath() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no folder for the file of ceilings: %w", err)
+		return "", fmt.Errorf("there is no cache folder to store ceilings in: %w", err)
 	}
 	return filepath.Join(dir, "gpt2scope", "ceilings.json"), nil
 }
 
-// Load finds what was measured of a device before, by its key. It is not found where
-// nothing was stored. An error is for a person to read: what the file holds cannot be
-// used, and is replaced by the next [Store].
+// Load returns the stored set of a key, and whether there is one. An error says why the
+// file cannot be used; the next [Store] replaces it.
 func Load(key string) (Set, bool, error) {
 	path, err := CachePath()
 	if err != nil {
@@ -59,7 +58,8 @@ func Load(key string) (Set, bool, error) {
 	return Set{}, false, nil
 }
 
-// Store keeps a set, in the place of an earlier one of the same key.
+// Store writes a set to the file, where it replaces an earlier one of the same key. It
+// refuses a set that was disturbed, or that no measurement gives.
 func Store(ctx context.Context, s Set) error {
 	path, err := CachePath()
 	if err != nil {
@@ -88,7 +88,7 @@ func Store(ctx context.Context, s Set) error {
 	})
 }
 
-// readCache reads the file; nothing where there is none.
+// readCache reads the file. It returns nothing if there is no file.
 func readCache(path string) ([]Set, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

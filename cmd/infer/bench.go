@@ -67,7 +67,7 @@ stage with its own floor. --no-floor measures no floors and no stages.`,
 		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes")
 		f.StringVar(&b.record, "record", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
 		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
-		f.BoolVar(&b.rows, "rows", false, "measure the whole list of work on a GPU; --model and the flags of\na pass do not matter then")
+		f.BoolVar(&b.rows, "rows", false, "measure a fixed list of passes on a GPU, whatever --model and the\nflags of a pass say")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object")

@@ -24,18 +24,18 @@ func newBenchCeilings(m *modelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ceilings",
 		Short: "Measure what the device can do at most",
-		Long: `ceilings measures what floors are made of: the bandwidth of memory and of caches, the
-rate of arithmetic, and on a GPU what a launch costs, with a barrier of all SMs or all
-threads. The result is stored in the user's cache folder, and shown from there the next
-time, as long as device, versions, threads and kernels are the same; --measure measures
-again. Tables of recordings take their floors from it.
+		Long: `ceilings measures what floors are computed from: the bandwidth of memory and of caches,
+the arithmetic rate of each type, the cost of a barrier of all SMs or all threads, and on
+a GPU that of a launch. The result is stored in the user's cache folder. Later runs show
+it from there, and recordings take their floors from it, as long as device, versions,
+threads and kernels are the same; --measure measures again.
 
-Nothing else should run on the device meanwhile. Each value is the best median of
-several rounds, or of a round on a GPU; p10 to p90 is the range of the middle 80% of the
-repetitions. On the CPU the bandwidth of a cache holds for data that all threads together
-use over and over and that is not larger than given; data larger than a cache and up to
-twice its size is still found there in part. No model is opened; flags that choose one do
-not matter.`,
+Nothing else should run on the device during the measurement. On the CPU a value is the
+best median of several rounds, on a GPU the median; p10 to p90 is the range of the middle
+80% of the repetitions. The bandwidth of a cache holds for data of at most the given size
+that all threads together use over and over; of data up to twice the size of a CPU's
+cache, a part is still found there. No model is opened, and flags that choose one do
+nothing.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure
   infer bench ceilings --device cuda --json`,
@@ -44,7 +44,7 @@ not matter.`,
 		},
 	}
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
-		f.BoolVar(&again, "measure", false, "measure even where a result is stored")
+		f.BoolVar(&again, "measure", false, "measure again even if a result is stored")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&asJSON, "json", false, "print one JSON object")

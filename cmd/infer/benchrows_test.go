@@ -55,6 +55,7 @@ func TestBenchRows(t *testing.T) {
 	if len(open) != 1 {
 		t.Errorf("%d models are open", len(open))
 	}
+	checkFailure(t, infer(t, "bench", "--rows", "--device", "cpu"), exitFailure, "--rows measures a GPU", "--device cuda")
 	var table bytes.Buffer
 	printRows(&table, append(results, benchResult{Work: "start", Median: 512.25, P10: 500, P90: 600}, benchResult{Work: "broken", Error: "out of memory"}))
 	lines := strings.Split(strings.TrimSpace(table.String()), "\n")

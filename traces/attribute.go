@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Attribution counts what [Attribute] met, and what it could not attribute.
+// Attribution counts the events that [Attribute] saw, and those that it could not attribute.
 type Attribution struct {
 	Kernels, Copies, Graphs int // work of the GPU; copies and sets; graphs recorded whole
 	Calls, Ranges           int
@@ -19,7 +19,7 @@ type Attribution struct {
 	InSteps            int // kernels of a step
 	InPassOnly         int // kernels that lie in a pass, but in no step
 	Unattributed       int // kernels that wrote stamps, and belong to no step and no pass
-	Bounded            int // kernels that stand for a product of a library, whatever kernels that ran: see Event.Bounded
+	Bounded            int // kernels that stand for a library product, which may have run several: see Event.Bounded
 	UnknownNodes       int // kernels of a graph whose node cannot be followed to a step
 
 	StepsUnknown        int // steps of the host that none of the plans has, where there are plans
@@ -29,8 +29,8 @@ type Attribution struct {
 	OpaqueLaunches      int // launches of graphs of which no kernel is recorded
 	OpenRanges          int // ranges that never ended
 
-	// EarlyStarts counts kernels that began before the call that launched them did,
-	// which clocks that agree do not show; Earliest is by how many ns at most.
+	// EarlyStarts counts kernels that began before the call that launched them, which
+	// means that clocks disagree; Earliest is the largest such difference in ns.
 	EarlyStarts int
 	Earliest    int64
 }
@@ -48,7 +48,7 @@ type ranKey struct {
 	step   int32
 }
 
-// made is how a node came to be.
+// made is how a node was created.
 type made struct {
 	rangeAt int // index of the innermost range that was open then, -1 for none
 	origin  uint64
@@ -63,10 +63,10 @@ type attributor struct {
 	calls   map[Correlation]int // index of the outermost call
 	nodes   map[node]made
 	byID    map[uint64]int  // ranges
-	outer   map[int]int     // of a call that lies in another, that one
-	quiet   map[int]bool    // calls and steps while a stream was captured: they cause no work
+	outer   map[int]int     // of a call within another call, the outer one
+	quiet   map[int]bool    // calls and steps during stream capture: they cause no work
 	busy    map[int]bool    // calls and ranges that caused work
-	ran     map[ranKey]bool // steps whose work names its pass and no step of the host
+	ran     map[ranKey]bool // steps whose work names a pass, but no step of the host
 }
 
 // threadState is what is open on a thread.
@@ -76,9 +76,9 @@ type threadState struct {
 	capture bool
 }
 
-// Attribute gives each event the step and range that it belongs to, where its
-// source did not: see the package's documentation for how. Events must be in the
-// order of [Compare]; they are changed in place.
+// Attribute gives each event its step and range, unless its source did: the package's
+// documentation says how. Events must be in the order of [Compare]; they are changed in
+// place.
 func Attribute(h *Header, events []Event) Attribution {
 	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{}, nodes: map[node]made{},
 		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[ranKey]bool{}}
@@ -88,7 +88,7 @@ func Attribute(h *Header, events []Event) Attribution {
 	return a.counts
 }
 
-// host sweeps over the events of threads in time: ranges, calls, nodes.
+// host goes over the events of threads in order of time: ranges, calls, nodes.
 func (a *attributor) host() {
 	var next uint64
 	for i := range a.events {
@@ -154,7 +154,7 @@ func (a *attributor) host() {
 	}
 }
 
-// closed takes from a stack those that ended before a time.
+// closed removes from a stack the events that ended before a time.
 func (a *attributor) closed(stack []int, time int64) []int {
 	for len(stack) > 0 {
 		top := &a.events[stack[len(stack)-1]]
@@ -172,7 +172,7 @@ func (a *attributor) contains(at int, e *Event) bool {
 	return r.Open || !e.Open && r.End() >= e.End()
 }
 
-// inherit gives an event what holds for the range that it lies in.
+// inherit gives an event the parent, plan and step of the range around it.
 func (a *attributor) inherit(e *Event, at int) {
 	r := &a.events[at]
 	if e.Parent == 0 {
@@ -298,8 +298,8 @@ func (a *attributor) gpu() {
 	}
 }
 
-// captured follows the node that a kernel ran as to the range that was open when
-// it was captured.
+// captured follows the graph node of a kernel to the range that was open when the node was
+// captured.
 func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
 	n := node{a.h.ProcessOf(e), e.Node}
 	for range 100 { // clones of clones; damage could make a ring of them
@@ -320,9 +320,9 @@ func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
 	return 0, 0, false
 }
 
-// rest counts what caused no work.
+// rest counts steps and launches that caused no work.
 func (a *attributor) rest() {
-	// A call that lies in another works for it, and a range for those around it.
+	// Work of an inner call counts for the outer one, and work of a range for those around it.
 	for _, i := range slices.Backward(slices.Sorted(maps.Keys(a.outer))) {
 		if a.busy[i] {
 			a.busy[a.outer[i]] = true
@@ -352,10 +352,9 @@ func (a *attributor) rest() {
 	}
 }
 
-// Project returns a step for each stream on which it had work, from the beginning
-// of the first to the end of the last: what lies over the kernels in a
-// viewer. It returns none where the trace has such steps already. Events must be
-// attributed and in order.
+// Project returns an event for each step and stream, from the start of the step's first
+// kernel there to the end of its last: viewers show it above the kernels. It returns nil if
+// the trace has such events already. Events must be attributed and in order.
 func Project(h *Header, events []Event) []Event {
 	type key struct {
 		lane       Lane

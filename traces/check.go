@@ -6,14 +6,13 @@ import (
 	"slices"
 )
 
-// Finding is one thing that a trace's trust depends on.
+// Finding is one fact that decides how far a trace can be trusted.
 type Finding struct {
 	Text     string // a sentence
 	Misleads bool   // shares computed from the trace would mislead
 }
 
-// Examine says what a trace lacks. Shares of time are to be trusted where no finding
-// misleads.
+// Examine says what a trace lacks. Shares of time can be trusted if no finding misleads.
 func Examine(h *Header, a Attribution) []Finding {
 	var found []Finding
 	add := func(misleads bool, format string, args ...any) {
@@ -33,7 +32,7 @@ func Examine(h *Header, a Attribution) []Finding {
 	for _, what := range h.Incomplete {
 		add(true, "%s", what)
 	}
-	// Kernels that write stamps know their step, and no call.
+	// Kernels that write stamps name their step, but no call.
 	stamps := h.Recorder == RecorderStamps
 	if stamps {
 		some(a.Unattributed, true, "kernel belongs to no step and no pass", "kernels belong to no step and no pass")
@@ -41,7 +40,7 @@ func Examine(h *Header, a Attribution) []Finding {
 		some(a.WithoutCorrelation, true, "kernel has no correlation id", "kernels have no correlation id")
 		some(a.WithoutCall, true, "kernel has a correlation id that no API call has", "kernels have correlation ids that no API call has")
 	}
-	some(a.Bounded, false, "kernel stands for a library product, which counts as one kernel, however many it ran", "kernels stand for library products, each of which counts as one kernel, however many it ran")
+	some(a.Bounded, false, "kernel stands for a library product, which counts as one kernel even if it ran several", "kernels stand for library products, each of which counts as one kernel even if it ran several")
 	some(a.CopiesWithoutCall, false, "copy or set has no API call", "copies and sets have no API call")
 	some(a.UnknownNodes, len(h.Plans) > 0, "kernel ran as a graph node that cannot be followed to a step", "kernels ran as graph nodes that cannot be followed to a step")
 	if !stamps {
@@ -54,7 +53,7 @@ func Examine(h *Header, a Attribution) []Finding {
 	some(a.StepsWithoutWork, true, "step has no kernel, copy or set", "steps have no kernel, copy or set")
 	if a.EarlyStarts > 0 {
 		misleads := h.Clock.Uncertainty >= 0 && a.Earliest > h.Clock.Uncertainty
-		text := fmt.Sprintf("%d kernels began before their launch did, by up to %d ns: the clocks of host and GPU are apart", a.EarlyStarts, a.Earliest)
+		text := fmt.Sprintf("%d kernels began before their launch did, by up to %d ns: the clocks of host and GPU disagree", a.EarlyStarts, a.Earliest)
 		if h.Clock.Uncertainty >= 0 {
 			text += fmt.Sprintf("; their uncertainty is %d ns", h.Clock.Uncertainty)
 		}
@@ -83,7 +82,7 @@ func Misleads(found []Finding) bool {
 	return slices.ContainsFunc(found, func(f Finding) bool { return f.Misleads })
 }
 
-// Trust says in a line whether shares of the trace are to be trusted.
+// Trust says in one line whether shares of the trace can be trusted.
 func Trust(h *Header, a Attribution) string {
 	work := grouped(a.Kernels, "kernel")
 	if a.Bounded > 0 {

@@ -1,20 +1,20 @@
-// Package traces is the record of where time went: one form of event for every
-// recorder, a file that holds them, and readers of the files of other tools.
+// Package traces defines the record of where time went: one type of event for all
+// recorders, the file that holds the events, and the attribution of kernels to steps.
 //
 // # The record
 //
 // An [Event] has a time and a duration in nanoseconds after the trace's base, a
 // [Kind], a [Lane] (a thread, the API calls of a thread, a stream), a name, the
-// tag of the plan's step that it belongs to, and what its source gave besides. A
-// [Header] says what a reader must know beforehand: who recorded, by which clock,
-// on which device, the plans of the passes with the cost of each step, and what
-// was not recorded. The package knows no model: the plans travel in the header.
+// index of the plan's step that it belongs to, and other facts that its source gave. A
+// [Header] has what a reader must know first: who recorded, by which clock, on which
+// device, the plans of the passes with the cost of each step, and what was not recorded.
+// The package knows no model; the header has the plans.
 //
 // # The file
 //
-// FORMAT.md describes it. It is Chrome trace JSON that Perfetto opens, written
-// as a stream: header, one event a line, and an end that counts them. Names of
-// arguments are those of PyTorch's Kineto.
+// FORMAT.md describes the file. It is Chrome trace JSON that Perfetto opens, written as a
+// stream: a header, one event per line, and an end with their count. Arguments have the
+// names that PyTorch's Kineto gives them.
 //
 //	w := traces.NewWriter(f, &header)
 //	w.Write(event) // errors stick
@@ -25,28 +25,28 @@
 //
 // # Attribution
 //
-// [NewTrace] attributes what the source of a trace did not:
+// [NewTrace] attributes the events that the source did not attribute:
 //
-//   - A kernel belongs to the API call with its correlation id. Time says nothing
-//     of it: kernels start long after the range of their launch has closed.
-//   - An API call belongs to the innermost range that is open on its thread when
-//     it begins.
-//   - A kernel of a CUDA graph takes its step from the node that it ran as: from
-//     the instantiated node to the captured one, and from there to the range that
-//     was open when it was captured. Its pass is that of the launch.
+//   - A kernel belongs to the API call with its correlation id. Times cannot tell: a
+//     kernel can start long after the range of its launch has ended.
+//   - An API call belongs to the innermost range that is open on its thread when the
+//     call begins.
+//   - A kernel of a CUDA graph gets its step from its graph node: the instantiated node
+//     leads to the captured node, and that to the range that was open during capture.
+//     Its pass is that of the launch.
 //
-// What cannot be attributed is counted in [Attribution] and reported by [Examine].
-// Shares of time are withheld where a trace is incomplete: [Trust] says so in a line.
+// [Attribution] counts what could not be attributed, and [Examine] reports it. Shares of
+// time are withheld for an incomplete trace; [Trust] says so in one line.
 //
 // # The packages below
 //
-// This package imports the standard library alone. traces/nsys reads the exports of
+// This package imports only the standard library. traces/nsys reads the exports of
 // Nsight Systems, and traces/load opens a file of any format. traces/window computes the
 // part of a trace that counts; traces/tables, traces/advise, traces/diff, traces/pprof and
 // traces/report say where its time went.
 //
 // # Errors
 //
-// Files are not trusted: no allocation is sized by a field of theirs. Of a file
-// that was cut off all whole events are read, then a [*TruncatedError] comes.
+// Files are not trusted: no field of a file sets the size of an allocation. A file that
+// was cut off is read up to its last whole event, followed by a [*TruncatedError].
 package traces

@@ -13,16 +13,16 @@ import (
 // and earlier ones.
 const Version = 2
 
-// Domain is the NVTX domain of gpt2scope's own ranges, whose names and categories
-// tell passes and steps in an export of Nsight Systems.
+// Domain is the NVTX domain of gpt2scope's own ranges. In an export of Nsight Systems, the
+// names and categories of these ranges identify passes and steps.
 const Domain = "gpt2scope"
 
-// Kind is what an event is of.
+// Kind is the kind of an event.
 type Kind uint8
 
 // The kinds of events.
 const (
-	KindRange    Kind = iota // a range that the program or a user named
+	KindRange    Kind = iota // a named range
 	KindPass                 // a pass of the model
 	KindStep                 // a step of the plan; on a stream, from the first to the last of its kernels
 	KindOp                   // an operator of a framework, such as aten::linear
@@ -31,16 +31,16 @@ const (
 	KindKernel               // a kernel
 	KindMemcpy               // a copy
 	KindMemset               // a set
-	KindSync                 // a synchronisation, as the device's activity records have it
-	KindGraph                // a launch of a whole graph, where its nodes are not recorded
-	KindNode                 // a node of a graph was made: captured, or cloned by instantiation
+	KindSync                 // a synchronisation, from the activity records of the device
+	KindGraph                // a graph launch, if the nodes of the graph are not recorded
+	KindNode                 // the creation of a graph node, by capture or by cloning (instantiation)
 	KindOverhead             // time that the recorder itself took
 	KindMark                 // a moment
-	KindCounter              // a value from this time on
+	KindCounter              // a value that holds from this time on
 	numKinds
 )
 
-// kinds are the names of kinds in the file. Categories are Kineto's where it has one.
+// kinds are the names of kinds in the file. Categories are those of Kineto, if it has one.
 var kinds = [numKinds]struct{ name, category string }{
 	KindRange:    {"range", "user_annotation"},
 	KindPass:     {"pass", "user_annotation"},
@@ -75,10 +75,10 @@ func (k Kind) IsGPU() bool {
 // IsCall reports whether events of the kind are API calls.
 func (k Kind) IsCall() bool { return k == KindRuntime || k == KindDriver }
 
-// IsRange reports whether events of the kind contain others of their thread.
+// IsRange reports whether events of the kind can contain other events of their thread.
 func (k Kind) IsRange() bool { return k == KindRange || k == KindPass || k == KindStep || k == KindOp }
 
-// LaneKind is what a lane is of.
+// LaneKind is the kind of a lane.
 type LaneKind uint8
 
 // The kinds of lanes.
@@ -148,8 +148,8 @@ const (
 // waitNames are the waits in the file.
 var waitNames = []string{"", "sync", "copy"}
 
-// Event is one record. What a source does not give is zero, where nothing else
-// is said.
+// Event is one record. Fields that a source does not give are zero, unless their comment
+// names another value.
 type Event struct {
 	Time     int64  // ns after the header's base; may be negative
 	Duration int64  // ns
@@ -157,13 +157,13 @@ type Event struct {
 	Open     bool   // a range that had not ended when recording did; Duration is 0
 	Lane     Lane   // where
 	Name     string // interned by the readers
-	Domain   string // of a range: who named it; an NVTX domain, say
+	Domain   string // of a range: who named it, for example its NVTX domain
 
 	Plan int32 // index in Header.Plans, -1 for none
 	Step int32 // of the step in that plan, -1 for none
 
 	ID     uint64 // of a range: its own
-	Parent uint64 // ID of the range that it lies in; of work of the GPU: that its launch lies in
+	Parent uint64 // ID of the range around the event; of work of the GPU: around its launch
 
 	Correlation uint64 // shared by an API call and the work that it caused; unique in a process
 	Node        uint64 // graph node that ran, or was made
@@ -176,10 +176,10 @@ type Event struct {
 	Occupancy     float32  // estimated achieved occupancy in percent; 0 where not known
 
 	Wait   Wait // of an API call
-	WarmUp bool // of a range: what lies in it is no part of the run
+	WarmUp bool // of a range: everything in it is warm-up
 
-	// Bounded is a kernel that wrote no stamps, as those of libraries: it has the time from
-	// the end of the kernel before to the beginning of the one after.
+	// Bounded marks a kernel that wrote no stamps, such as a library's. Its time is from the
+	// end of the kernel before it to the start of the kernel after it.
 	Bounded bool
 
 	Bytes int64   // of a copy or set
@@ -192,26 +192,27 @@ func (e *Event) End() int64 { return e.Time + e.Duration }
 // MaxTime bounds times and durations in ns, so that sums of a few do not overflow: 73 years.
 const MaxTime = 1 << 61
 
-// Check says whether the event is one that a file can hold: of a known kind, with times
-// within [MaxTime] and a finite value.
+// Check returns an error for an event that a file cannot hold: of an unknown kind, with a
+// time beyond [MaxTime], or with a value that is not finite.
 func (e *Event) Check() error {
 	switch {
 	case e.Kind >= numKinds:
-		return fmt.Errorf("event %q is of no kind: %d", e.Name, e.Kind)
+		return fmt.Errorf("event %q has the unknown kind %d", e.Name, e.Kind)
 	case e.Time < -MaxTime || e.Time > MaxTime:
 		return fmt.Errorf("event %q has time %d ns, which is out of range", e.Name, e.Time)
 	case e.Duration < 0 || e.Duration > MaxTime:
 		return fmt.Errorf("event %q has duration %d ns, which is out of range", e.Name, e.Duration)
 	case int(e.Wait) >= len(waitNames):
-		return fmt.Errorf("event %q waits in a way that is not known: %d", e.Name, e.Wait)
+		return fmt.Errorf("event %q has the unknown wait %d", e.Name, e.Wait)
 	case math.IsNaN(e.Value) || math.IsInf(e.Value, 0):
 		return fmt.Errorf("event %q has a value that is not finite", e.Name)
 	}
 	return nil
 }
 
-// SetFactsOfName sets what a source says by the name of an event alone: what an API call
-// waits for, and whether a range is a warm-up. Readers of foreign files call it once.
+// SetFactsOfName sets the fields that a foreign file expresses only in the event's name:
+// what an API call waits for, and whether a range is a warm-up. Readers of such files call
+// it once per event.
 func (e *Event) SetFactsOfName() {
 	switch name := e.Name; {
 	case e.Kind == KindRange:
@@ -234,8 +235,8 @@ func Plain(kind Kind, lane Lane, name string, time, duration int64) Event {
 	return Event{Kind: kind, Lane: lane, Name: name, Time: time, Duration: duration, Plan: -1, Step: -1}
 }
 
-// Compare orders events as the file has them: by time; of those that begin
-// together the longer one first, which contains the others.
+// Compare orders events as in the file: by time; of events that begin together, the
+// longest comes first, because it contains the others.
 func Compare(a, b Event) int {
 	if c := cmp.Compare(a.Time, b.Time); c != 0 {
 		return c
@@ -265,7 +266,7 @@ const (
 	RecorderChrome = "chrome" // Chrome trace JSON of another source
 )
 
-// Header is what holds for a whole trace.
+// Header has the facts about a whole trace.
 type Header struct {
 	Version  int               `json:"version"`           // of the format
 	Tool     string            `json:"tool"`              // who recorded: "gpt2scope", "NVIDIA Nsight Systems"
@@ -274,7 +275,7 @@ type Header struct {
 	Base     int64             `json:"base"`              // ns since 1970 UTC; all times are relative to it
 	Clock    Clock             `json:"clock"`
 	Process  int64             `json:"process,omitempty"` // of events that name none
-	Events   int64             `json:"events,omitempty"`  // how many there are; 0 where that was not known when writing began
+	Events   int64             `json:"events,omitempty"`  // how many there are; 0 if unknown when writing began
 	Command  []string          `json:"command,omitempty"`
 	Devices  []Device          `json:"devices,omitempty"`
 	Lanes    []LaneName        `json:"lanes,omitempty"` // names of lanes, where they have any
@@ -285,22 +286,22 @@ type Header struct {
 	Energy   []Energy          `json:"energy,omitempty"`
 	Versions map[string]string `json:"versions,omitempty"` // of driver, libraries, exports
 
-	// NotRecorded says in words what this recording leaves out, and Incomplete
-	// what it should have had and lost: with the latter, shares mislead.
+	// NotRecorded says in words what this recording does not record, and Incomplete what
+	// it should have recorded but lost. If Incomplete is not empty, shares mislead.
 	NotRecorded []string `json:"notRecorded,omitempty"`
 	Incomplete  []string `json:"incomplete,omitempty"`
 
-	// Dropped counts records that were lost, by what they were. NotRecorded,
-	// Incomplete and Dropped are complete when all events have been read.
+	// Dropped counts lost records by their kind. NotRecorded, Incomplete and Dropped are
+	// final only after all events have been read.
 	Dropped map[string]int64 `json:"dropped,omitempty"`
 }
 
-// Clock says by what times were taken.
+// Clock describes the clock of a trace.
 type Clock struct {
 	Domain string `json:"domain"` // "cupti", "globaltimer", "monotonic", ...
 
-	// Uncertainty is how far, in ns, times of the host and of the device may be
-	// apart; -1 where the source does not say.
+	// Uncertainty is the largest difference in ns between the times of host and device
+	// for one moment; -1 if the source does not say.
 	Uncertainty int64 `json:"uncertainty"`
 }
 
@@ -345,19 +346,19 @@ type Step struct {
 	FLOPs int64  `json:"flops"` // least work; 0 if not known
 	Bytes int64  `json:"bytes"` // least traffic; 0 if not known
 
-	// What a floor needs besides: how many of the bytes are activations, and the type
-	// that the step multiplies in, "f32" or "bf16". Files of version 1 have neither.
+	// The floor also needs how many of the bytes are activations, and the type in which
+	// the step multiplies, "f32" or "bf16". Files of version 1 have neither.
 	Activations int64  `json:"activations,omitempty"`
 	Multiply    string `json:"multiply,omitempty"`
 
-	// What each token in the cache beyond Plan.Past adds. The position of a pass is
-	// the Value of its event.
+	// What each token in the cache beyond Plan.Past adds to FLOPs and Bytes. The Value of
+	// a pass' event is the number of tokens in the cache before it.
 	FLOPsPerPast int64 `json:"flopsPerPast,omitempty"`
 	BytesPerPast int64 `json:"bytesPerPast,omitempty"`
 }
 
-// CostAt returns the least work and traffic of the step in a pass of the plan that
-// begins with so many tokens in the cache.
+// CostAt returns the least work and traffic of the step in a pass of the plan that begins
+// with past tokens in the cache.
 func (s Step) CostAt(p *Plan, past int) (flops, bytes int64) {
 	more := int64(past - p.Past)
 	return s.FLOPs + more*s.FLOPsPerPast, s.Bytes + more*s.BytesPerPast
@@ -369,11 +370,11 @@ type Ceiling struct {
 	Name   string  `json:"name"`   // "read", "copy"; of matrix products the type: "f32", "bf16"
 	Unit   string  `json:"unit"`   // "GB/s" (1e9), "TFLOP/s" (1e12)
 	Value  float64 `json:"value"`
-	Size   int64   `json:"size,omitempty"` // of a bandwidth: holds for data of up to so many bytes, which stay in a cache; 0 for memory
+	Size   int64   `json:"size,omitempty"` // of a bandwidth: the largest data in bytes for which it holds, because they fit in a cache; 0 for memory
 }
 
-// Overhead is what recording cost: the time of a pass while it was recorded, and in
-// a process that never recorded.
+// Overhead is the cost of recording: the time of a pass with recording, and in a process
+// that never recorded.
 type Overhead struct {
 	Phase    string  `json:"phase"`    // as in Plan
 	Baseline float64 `json:"baseline"` // ns, median of passes
@@ -381,12 +382,12 @@ type Overhead struct {
 	Passes   int     `json:"passes"`   // of the baseline
 }
 
-// fewPasses is how many passes make a median that can be compared: that of fewer, in
-// two processes, differs by more than recording costs.
+// fewPasses is the least number of passes for a comparison: medians of fewer passes in two
+// processes differ by more than recording costs.
 const fewPasses = 24
 
-// Longer returns by how many percent recording made a pass longer, negative where it
-// was shorter. ok is false where that was not measured, or on too few passes to tell.
+// Longer returns by how many percent recording made a pass longer, negative if the pass was
+// shorter. ok is false if that was not measured, or on too few passes.
 func (l *Overhead) Longer() (percent float64, ok bool) {
 	if !(l.Baseline > 0) || !(l.Recorded > 0) || l.Passes < fewPasses {
 		return 0, false
@@ -395,8 +396,8 @@ func (l *Overhead) Longer() (percent float64, ok bool) {
 	return percent, !math.IsInf(percent, 0) && !math.IsNaN(percent)
 }
 
-// LongerText says by how much recording made a pass longer. A pass that was shorter was so
-// by chance.
+// LongerText says by how much recording made a pass longer. If the pass was shorter, that
+// was chance.
 func LongerText(percent float64) string {
 	if percent <= 0 {
 		return "no longer"
@@ -404,13 +405,13 @@ func LongerText(percent float64) string {
 	return fmt.Sprintf("%.1f %% longer", percent)
 }
 
-// Energy is what a device used while tokens were made.
+// Energy is the energy that a device used while tokens were generated.
 type Energy struct {
 	Device     int     `json:"device"`
 	What       string  `json:"what"`       // "decode", "prefill", "run"
 	Millijoule float64 `json:"millijoule"` // in all
 	Tokens     int     `json:"tokens"`
-	Resolution float64 `json:"resolution"` // mJ: what the energy may be wrong by, by the counter's steps
+	Resolution float64 `json:"resolution"` // mJ: the possible error, from the step size of the counter
 	Source     string  `json:"source"`     // "total energy counter", "power samples"
 }
 
@@ -448,16 +449,16 @@ func (h *Header) PhaseOf(e *Event) string {
 // ProcessOf returns the process of an event, 0 where it is not known.
 func (h *Header) ProcessOf(e *Event) int64 { return cmp.Or(e.Lane.Process, h.Process) }
 
-// Correlation is what an API call and the work that it caused share.
+// Correlation identifies an API call and the work that it caused.
 type Correlation struct {
 	Process int64
 	ID      uint64
 }
 
-// Correlate returns the correlation of an event; its ID is 0 where there is none.
+// Correlate returns the correlation of an event; its ID is 0 if it has none.
 func (h *Header) Correlate(e *Event) Correlation { return Correlation{h.ProcessOf(e), e.Correlation} }
 
-// Device returns what the header says of a GPU, nothing where it does not.
+// Device returns the facts about a GPU, or an empty Device if the header has none.
 func (h *Header) Device(id int32) *Device {
 	for i := range h.Devices {
 		if h.Devices[i].ID == int(id) {
@@ -469,12 +470,12 @@ func (h *Header) Device(id int32) *Device {
 
 var oneLayer = regexp.MustCompile(`\bh\.\d+(@\d+)?\.`)
 
-// InAnyLayer returns a step's name with another word for each layer that it names:
-// with "h.N", "h.0.residual_2+h.1.ln_1" becomes "h.N.residual_2+h.N.ln_1". Layers that
-// ran later than their number ("h.0@1") are among them.
+// InAnyLayer replaces each layer in a step's name: with "h.N", the name
+// "h.0.residual_2+h.1.ln_1" becomes "h.N.residual_2+h.N.ln_1". Layers with a slot
+// ("h.0@1") are replaced too.
 func InAnyLayer(step, layer string) string { return oneLayer.ReplaceAllString(step, layer+".") }
 
-// check says whether a header that was read is one that this package can use.
+// check returns an error for a header that this package cannot use.
 func (h *Header) check() error {
 	if h.Version < 1 || h.Version > Version {
 		return fmt.Errorf("the trace has format version %d; this program reads 1 to %d", h.Version, Version)

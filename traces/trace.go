@@ -7,8 +7,8 @@ type Trace struct {
 	Attribution
 }
 
-// NewTrace makes a trace of events that a recorder has in memory. It sorts them,
-// in place, and attributes what their source did not.
+// NewTrace makes a trace of events in memory. It sorts them in place and attributes those
+// that their source did not attribute.
 func NewTrace(h *Header, events []Event) *Trace {
 	t := &Trace{Header: h, Events: events}
 	t.nameProcess()
@@ -17,8 +17,8 @@ func NewTrace(h *Header, events []Event) *Trace {
 	return t
 }
 
-// nameProcess gives the header a process, that of the first API call, where its
-// source did not; and work of the GPU, where it names none.
+// nameProcess fills in missing processes: of the header, from the first API call; of work
+// on a GPU, from the header.
 func (t *Trace) nameProcess() {
 	for i := range t.Events {
 		if e := &t.Events[i]; t.Header.Process == 0 && e.Kind.IsCall() {

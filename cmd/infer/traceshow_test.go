@@ -223,7 +223,7 @@ func TestTraceShowOwn(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "a recording of the CPU has no kernels")
 	checkFailure(t, infer(t, "trace", "show", cpu, "--gpu", "0"), exitFailure, "a recording of the CPU has no GPU 0")
 	for _, by := range []string{"stage", "kernel", "launch", "op"} {
-		checkFailure(t, infer(t, "trace", "show", gpu, "--by", by, "--gpu", "3"), exitFailure, "no work of GPU 3", "GPU 0 alone worked")
+		checkFailure(t, infer(t, "trace", "show", gpu, "--by", by, "--gpu", "3"), exitFailure, "no work of GPU 3", "only GPU 0 worked")
 	}
 }
 

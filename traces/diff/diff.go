@@ -1,4 +1,4 @@
-// Package diff compares two traces stage by stage, and says what noise covers.
+// Package diff compares two traces stage by stage and tests whether a change is noise.
 package diff
 
 import (
@@ -19,7 +19,7 @@ type Verdict string
 const (
 	Longer   Verdict = "longer"    // B takes longer than A
 	Shorter  Verdict = "shorter"   // B takes less time than A
-	NoChange Verdict = "no change" // the noise covers what change there is
+	NoChange Verdict = "no change" // any change is within the noise
 	TooFew   Verdict = "too few"   // too few samples to tell
 	OnlyInA  Verdict = "only in A"
 	OnlyInB  Verdict = "only in B"
@@ -28,8 +28,8 @@ const (
 // ChangeKind distinguishes the rows of a comparison.
 type ChangeKind string
 
-// The kinds of rows. Of each pass, the idle time, the steps and the other work make
-// the whole.
+// The kinds of rows. The idle time, the stages and the other work of a pass sum to the
+// whole pass.
 const (
 	ChangePass  ChangeKind = "pass"
 	ChangeIdle  ChangeKind = "idle"
@@ -37,7 +37,7 @@ const (
 	ChangeOther ChangeKind = "other" // kernels, copies and sets of no step, in the time of the pass
 )
 
-// Change is a row of a [Comparison]. Times are ns of one pass.
+// Change is a row of a [Comparison]. Times are in ns per pass.
 type Change struct {
 	Kind  ChangeKind `json:"kind"`
 	Phase string     `json:"phase"`
@@ -46,9 +46,9 @@ type Change struct {
 	A *Sample `json:"a,omitempty"` // nil where A has no such row
 	B *Sample `json:"b,omitempty"`
 
-	// Shift is the median of B less that of A. Low and High bound it with the
-	// confidence 1 - alpha; nil where there are too few samples. Percent and its
-	// bounds are the same in percent of A's median; nil where that is 0.
+	// Shift is the median of B minus the median of A. Low and High are its confidence
+	// interval for the level 1 - alpha; nil if there are too few samples. Percent and its
+	// interval are the same in percent of A's median; nil if that is 0.
 	Shift       float64  `json:"shift"`
 	Low         *float64 `json:"low,omitempty"`
 	High        *float64 `json:"high,omitempty"`
@@ -56,57 +56,56 @@ type Change struct {
 	PercentLow  *float64 `json:"percentLow,omitempty"`
 	PercentHigh *float64 `json:"percentHigh,omitempty"`
 
-	// P is the probability of a difference like this where there is none, and
-	// Adjusted the same corrected for the number of comparisons, by which the verdict
-	// is made; nil where there are too few samples.
+	// P is the probability of such a difference by chance alone. Adjusted is P corrected
+	// for the number of comparisons; it decides the verdict. Both are nil if there are too
+	// few samples.
 	P        *float64 `json:"p,omitempty"`
 	Adjusted *float64 `json:"adjusted,omitempty"`
 	Verdict  Verdict  `json:"verdict"`
 }
 
-// Comparison is what [Compare] makes of two traces.
+// Comparison is the result of [Compare].
 type Comparison struct {
 	A     string  `json:"a"` // where it comes from
 	B     string  `json:"b"`
 	Alpha float64 `json:"alpha"`
-	Tests int     `json:"tests"` // comparisons that were made, of those that could be
+	Tests int     `json:"tests"` // rows with enough samples for a test
 
 	// Notes says in sentences why the traces cannot be compared fairly.
 	Notes []string `json:"notes"`
 	Rows  []Change `json:"rows"`
 }
 
-// Compare compares two traces: per kind of pass the whole pass, its idle time, and its
-// steps, which are matched by name, so that passes of different layers compare in
-// what they share. alpha is the probability of a wrong verdict that is accepted,
-// such as 0.05.
+// Compare compares two traces: for each kind of pass the whole pass, its idle time, and its
+// steps. Steps are matched by name, so passes with different layers compare in the steps
+// that they share. alpha, such as 0.05, is the accepted probability of a wrong verdict.
 //
 // # What is compared
 //
-// A sample is the times of one step in the passes of one trace: in each pass the
-// time in which a kernel of the step (on the CPU, one of its worker threads) ran and
-// nothing that began before it still did, which is the exclusive time of [tables.Row]. A
-// kernel that is launched early and waits for the one before it so is not longer for
-// that. A whole pass is the time from the end of the work of the pass before it to the
-// end of its own; the idle time is the part of that in which the device had nothing
-// to do. Warm-up passes are left out, as [tables.Summarize] does. Of a trace of several
-// devices the first that worked is compared.
+// A sample is the times of one step in the passes of one trace. The time of a step in a
+// pass is its exclusive time as in [tables.Row]: a kernel of the step (on the CPU, a worker
+// thread) runs, and nothing that began earlier is still running. So a kernel that is
+// launched early and waits for the kernel before it does not get longer by waiting. A whole
+// pass is the time from the end of the work of the previous pass to the end of its own
+// work; idle time is the part of it in which the device does nothing. Warm-up passes are
+// excluded, as in [tables.Summarize]. For a trace of several devices, the first that worked
+// is compared.
 //
 // # How
 //
 // The statistics are those of benchstat (golang.org/x/perf/benchmath): medians with
 // intervals from order statistics, and the Mann-Whitney U test, which assumes no
-// distribution. The interval of the change holds the shifts that the same test would
-// not reject, so that it lies off zero where p is below alpha (but for ties, of which
-// it takes no account, and the correction of p). Many rows are compared at once, and
-// of a hundred with no change five would have p < 0.05: verdicts are made by p after
-// the correction of Benjamini and Hochberg, so that of the changes that are reported a
-// share of at most alpha is expected to be chance. Where a sample has fewer than four
-// values, or the test could not show a difference however large, there is no verdict.
+// distribution. The interval of the change contains the shifts that the same test would
+// not reject, so it excludes zero if p is below alpha. (The interval ignores ties and the
+// correction of p.) Many rows are compared at once: of a hundred rows without a change, five
+// would have p < 0.05. Verdicts therefore use p after the correction of Benjamini and
+// Hochberg, so at most a share alpha of the reported changes is expected to be chance.
+// There is no verdict if a sample has fewer than four values, or if the samples are so
+// small that the test could not reject.
 //
-// The samples are passes of one run each. What differs from run to run (clocks,
-// placement, neighbours) is not in them: a change that is small should be seen in
-// several pairs of recordings.
+// Each sample comes from the passes of one run. Differences between runs (clocks,
+// placement, neighbours) are not in it: confirm a small change with several pairs of
+// recordings.
 func Compare(a, b *traces.Trace, alpha float64) (*Comparison, error) {
 	if !(alpha > 0 && alpha < 1) {
 		return nil, fmt.Errorf("alpha is %g; it must lie between 0 and 1", alpha)
@@ -117,15 +116,15 @@ func Compare(a, b *traces.Trace, alpha float64) (*Comparison, error) {
 		p    side
 	}{{"A", pa}, {"B", pb}} {
 		if len(x.p.Passes) == 0 {
-			return nil, fmt.Errorf("trace %s has no pass of a model that is no warm-up, so that there are no stages to compare", x.name)
+			return nil, fmt.Errorf("trace %s has no pass of a model outside its warm-up, so there are no stages to compare", x.name)
 		}
 	}
 	c := &Comparison{A: a.Header.Describe(), B: b.Header.Describe(), Alpha: alpha, Notes: unfair(pa, pb)}
 	keysA, timesA := pa.table()
 	keysB, timesB := pb.table()
 	keys := append(slices.Clone(keysA), keysB...)
-	// A phase at a time, in A's order: its passes, idle time and steps, then what only
-	// B has.
+	// Rows are grouped by phase, in A's order: passes, idle time and steps, then the rows
+	// that only B has.
 	var phases []string
 	for _, k := range keys {
 		if !slices.Contains(phases, k.phase) {
@@ -184,8 +183,8 @@ func (p side) table() ([]changeKey, map[changeKey][]int64) {
 	return keys, rows
 }
 
-// change compares the samples of a row, which are sorted. Its verdict is left to
-// judge where it depends on the other rows.
+// change compares the samples of a row, which are sorted. judge sets the verdicts that
+// depend on the other rows.
 func change(k changeKey, a, b []int64, s *shifts) Change {
 	c := Change{Kind: k.kind, Phase: k.phase, Name: k.name}
 	if len(a) > 0 {
@@ -250,8 +249,8 @@ func (c *Comparison) judge() {
 	}
 }
 
-// lower tells the direction of a change. The medians may be equal where the
-// distributions are not: then the interval tells.
+// lower reports whether B takes less time. If the medians are equal although the
+// distributions differ, the interval decides.
 func (r *Change) lower() bool {
 	if r.Shift == 0 && r.Low != nil && r.High != nil {
 		return *r.Low+*r.High < 0
@@ -259,7 +258,7 @@ func (r *Change) lower() bool {
 	return r.Shift < 0
 }
 
-// unfair says why two traces cannot be compared fairly.
+// unfair lists the reasons why two traces cannot be compared fairly.
 func unfair(a, b side) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -282,7 +281,7 @@ func unfair(a, b side) []string {
 		}
 	}
 	if x, y := a.Header.Recorder, b.Header.Recorder; x != y {
-		add("the recorder differs: %s in A, %s in B; each takes time of its own and bounds kernels in its own way", orUnknown(x), orUnknown(y))
+		add("the recorder differs: %s in A, %s in B; each has its own overhead and its own start and end of a kernel", orUnknown(x), orUnknown(y))
 	}
 	differ("the device", a.deviceName(), b.deviceName())
 	differ("the type of the matrix products", a.Header.DType, b.Header.DType)
@@ -307,7 +306,7 @@ func unfair(a, b side) []string {
 		fromA, toA, okA := a.positions(phase)
 		fromB, toB, okB := b.positions(phase)
 		if okA && okB && (fromA != fromB || toA != toB) {
-			add("%s: A has passes at positions %d to %d, B at %d to %d; attention takes longer the more tokens lie before", phase, fromA, toA, fromB, toB)
+			add("%s: A has passes at positions %d to %d, B at %d to %d; attention takes longer after more tokens", phase, fromA, toA, fromB, toB)
 		}
 		x, okA := a.overhead(phase)
 		y, okB := b.overhead(phase)
@@ -316,7 +315,7 @@ func unfair(a, b side) []string {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(a.Header.Versions)) {
-		// Schemas are the exporter's; the mode stands above, by what ran.
+		// The schema is that of the exporter. The mode was compared above, by what ran.
 		if y, ok := b.Header.Versions[what]; ok && what != "schema" && (what != "mode" || a.mode() == b.mode()) {
 			differ(versionOf(what), a.Header.Versions[what], y)
 		}
@@ -324,7 +323,7 @@ func unfair(a, b side) []string {
 	return notes
 }
 
-// versionOf names an entry of the header's versions, some of which are none.
+// versionOf names an entry of the header's versions; mode and model are not versions.
 func versionOf(what string) string {
 	if what == "mode" || what == "model" {
 		return "the " + what
@@ -339,7 +338,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// countOf writes a number of things, of which 0 stands for an unknown number.
+// countOf writes a number of things; 0 is an unknown number.
 func countOf(n int, thing string) string {
 	switch n {
 	case 0:
@@ -413,8 +412,8 @@ func layers(p *traces.Plan) int {
 	return len(slots)
 }
 
-// positions returns where the passes of a kind begin, in tokens of the cache. Other
-// tools' ranges have other values, if any.
+// positions returns the least and greatest position of the passes of a kind, in tokens of
+// the cache. ok is false for other tools, whose ranges have other values.
 func (p side) positions(phase string) (from, to int, ok bool) {
 	if !strings.EqualFold(p.Header.Tool, traces.Domain) {
 		return 0, 0, false
@@ -444,9 +443,9 @@ func (p side) overhead(phase string) (percent float64, ok bool) {
 // stepKey names the step of a kind of pass; "" is the work of no step.
 type stepKey struct{ phase, name string }
 
-// stepTimes returns, for each step, the times that were its own in each pass that
-// ran it, as [window.Window.Sweep] divides them; and how many kernels of a step the source
-// gives no pass. Steps come in the order of the plans.
+// stepTimes returns the exclusive times of each step, one for each pass that ran it, and the
+// number of kernels whose step is known but whose pass is not recorded. Steps are in the
+// order of the plans.
 func (p side) stepTimes() (order []stepKey, times map[stepKey][]int64, lost int) {
 	if len(p.Passes) == 0 {
 		return nil, nil, 0

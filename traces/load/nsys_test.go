@@ -247,7 +247,7 @@ func TestOpenRefuses(t *testing.T) {
 		file("empty", ""):                        "is empty",
 		file("text", "hello"):                    "not a trace",
 		file("run.nsys-rep", "xxxx"):             "nsys export",
-		file("broken.sqlite", nsys.Magic+"xxxx"): "no export of Nsight Systems",
+		file("broken.sqlite", nsys.Magic+"xxxx"): "not a readable export of Nsight Systems",
 		sqlite(t, `CREATE TABLE a (b INTEGER)`):  "no table StringIds",
 		sqlite(t, modern[0], modern[1], modern[14][:strings.Index(modern[14], ", globalTid")]+")"): "has no column globalTid",
 	} {

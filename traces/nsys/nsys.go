@@ -30,9 +30,9 @@ const (
 	nvtxDomain   = 75
 )
 
-// export is an sqlite export of Nsight Systems that is being read. The tables are described in the
-// "SQLite Schema Reference" of its User Guide; they gain and lose columns between
-// versions, so each is asked what it has.
+// export is an sqlite export of Nsight Systems that is being read. The "SQLite Schema
+// Reference" of its User Guide describes the tables. Their columns differ between versions,
+// so the reader first asks which columns a table has.
 type export struct {
 	db      *sql.DB
 	header  traces.Header
@@ -44,7 +44,7 @@ type export struct {
 // Magic begins every sqlite file.
 const Magic = "SQLite format 3\x00"
 
-// Read reads an export. Events come in the order of [traces.Compare].
+// Read reads an export. The events are in the order of [traces.Compare].
 func Read(path string) (*traces.Header, []traces.Event, error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func Read(path string) (*traces.Header, []traces.Event, error) {
 	defer db.Close()
 	n := &export{db: db, tables: map[string]bool{}, strings: map[int64]string{}}
 	if err := n.read(); err != nil {
-		return nil, nil, fmt.Errorf("%s is no export of Nsight Systems that can be read: %w", path, err)
+		return nil, nil, fmt.Errorf("%s is not a readable export of Nsight Systems: %w", path, err)
 	}
 	traces.Sort(n.events)
 	return &n.header, n.events, nil
@@ -96,13 +96,13 @@ func (n *export) read() error {
 // row is a row of a table: the columns that were asked for.
 type row []any
 
-// int returns a column as a number, 0 where there is none.
+// int returns a column as a number, 0 if it has none.
 func (r row) int(i int) int64 {
 	v, _ := r.maybe(i)
 	return v
 }
 
-// maybe returns a column as a number, and whether there is one.
+// maybe returns a column as a number, and whether it has one.
 func (r row) maybe(i int) (int64, bool) {
 	switch v := r[i].(type) {
 	case int64:
@@ -118,10 +118,10 @@ func (r row) maybe(i int) (int64, bool) {
 	return 0, false
 }
 
-// int32 returns a column as a number of 32 bits.
+// int32 returns a column as a number from 0 to the largest int32.
 func (r row) int32(i int) int32 { return int32(min(max(r.int(i), 0), math.MaxInt32)) }
 
-// text returns a column as text, and whether there is one.
+// text returns a column as text, and whether it has any.
 func (r row) text(i int) (string, bool) {
 	switch v := r[i].(type) {
 	case string:
@@ -134,8 +134,8 @@ func (r row) text(i int) (string, bool) {
 	return "", false
 }
 
-// rows calls each with the rows of a table; those of a table that is absent are
-// none. Columns that begin with '?' may be absent: they are nil then.
+// rows calls each for every row of a table; an absent table has no rows. Columns whose
+// name begins with '?' may be absent; their values are nil then.
 func (n *export) rows(table string, each func(row), columns ...string) error {
 	if !n.tables[table] {
 		return nil
@@ -190,7 +190,7 @@ func (n *export) rows(table string, each func(row), columns ...string) error {
 	return nil
 }
 
-// add keeps an event that has a possible time.
+// add keeps an event, or counts it as dropped if its time is impossible.
 func (n *export) add(e traces.Event) {
 	if e.Check() != nil {
 		n.header.Drop("events with an impossible time", 1)
@@ -371,13 +371,14 @@ func (n *export) readRanges() error {
 	}, columns...)
 }
 
-// opDomain marks, until the plan is known, a range whose category is an operation.
+// opDomain begins the domain of a range that may be a step; the operation follows it.
+// findSteps replaces it.
 const opDomain = traces.Domain + ":"
 
 var layerName = regexp.MustCompile(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
 
-// ownRange tells passes, and what may be steps, by what the program named them. Its
-// categories are Pass, Layer and the operations.
+// ownRange recognises passes and possible steps by the names and NVTX categories that
+// gpt2scope gives its ranges. The categories are Pass, Layer and the operations.
 func (n *export) ownRange(e *traces.Event, category string) {
 	m := layerName.FindStringSubmatch(e.Name)
 	switch {
@@ -389,14 +390,14 @@ func (n *export) ownRange(e *traces.Event, category string) {
 	}
 }
 
-// findSteps makes the plans from the steps that lie in passes: those of the first
-// pass of its kind come in its order, others that it lacks after them.
+// findSteps makes the plans from the steps within passes. The steps of the first pass of a
+// kind come first, in its order; steps that only later passes have follow.
 func (n *export) findSteps() {
 	traces.Sort(n.events)
 	type stack []*traces.Event
 	open := map[traces.Lane]stack{}
-	index := map[string]int{}             // of a phase
-	tags := map[string]map[string]int32{} // by phase and name
+	index := map[string]int{}             // phase to index in Plans
+	tags := map[string]map[string]int32{} // phase and name to index in Steps
 	for i := range n.events {
 		e := &n.events[i]
 		if !e.Kind.IsRange() || e.Lane.Kind != traces.LaneThread {
@@ -423,7 +424,7 @@ func (n *export) findSteps() {
 				n.header.Plans = append(n.header.Plans, traces.Plan{Phase: e.Name})
 			}
 			e.Plan = int32(at)
-		case isStep && pass == nil: // named like one, but of no pass
+		case isStep && pass == nil: // named like a step, but outside all passes
 			e.Kind, e.Domain = traces.KindRange, traces.Domain
 		case isStep:
 			plan, known := &n.header.Plans[pass.Plan], tags[pass.Name]
@@ -469,8 +470,7 @@ func (n *export) readCalls() error {
 	}, "start", "end", "globalTid", "correlationId", "nameId", "?eventClass")
 }
 
-// work makes an event of a stream from its first columns: start, end, deviceId,
-// contextId, streamId, correlationId, globalPid, graphNodeId.
+// work makes an event of a stream from the values of workColumns.
 func (n *export) work(kind traces.Kind, name string, r row) traces.Event {
 	e := traces.Plain(kind, traces.Stream(processOf(r.int(6)), r.int32(2), r.int32(3), r.int(4)), name, r.int(0), r.int(1)-r.int(0))
 	e.Correlation, e.Node = uint64(r.int(5)), uint64(r.int(7))
@@ -497,7 +497,7 @@ func (n *export) readKernels() error {
 		"?gridX", "?gridY", "?gridZ", "?blockX", "?blockY", "?blockZ")...)
 }
 
-// Names of copyKind and of the kinds of memory, as Kineto writes them.
+// Names of the values of copyKind and of the kinds of memory, as in Kineto.
 var (
 	copyKinds   = map[int64]string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD"}
 	memoryKinds = map[int64]string{0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static"}
@@ -548,14 +548,15 @@ func (n *export) readSyncs() error {
 		}
 		e := n.work(traces.KindSync, name, r)
 		e.Lane.Kind = traces.LaneSync
-		if e.Lane.ID >= math.MaxInt32 { // all streams
+		if e.Lane.ID >= math.MaxInt32 { // it waits for all streams
 			e.Lane.ID = -1
 		}
 		n.add(e)
 	}, append(slices.Clone(workColumns), "?syncType")...)
 }
 
-// readGraphs reads the making of nodes, and launches that were recorded whole.
+// readGraphs reads how graph nodes were made, and the launches of graphs that nsys recorded
+// as a whole.
 func (n *export) readGraphs() error {
 	err := n.rows("CUDA_GRAPH_NODE_EVENTS", func(r row) {
 		g := r.int(1)

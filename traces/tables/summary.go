@@ -111,11 +111,11 @@ type Row struct {
 	Host     int64 `json:"host"`               // in the steps' ranges on the host, where a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
 
-	// Exclusive is the part of the wall time that is this row's: while it runs and
-	// nothing that began before it still does. Where a kernel is launched early and
-	// waits for the one before (programmatic dependent launch), the wait so counts
-	// for the one before. Of a step that several threads run it is the time in which
-	// any of them does. Exclusive times of all rows sum to the wall time.
+	// Exclusive is this row's part of the wall time: its work runs, and nothing that began
+	// earlier is still running. If a kernel is launched early and waits for the kernel
+	// before (programmatic dependent launch), the wait counts for the kernel before. For a
+	// step that several threads run, it is the time in which any of them runs it. The
+	// exclusive times of all rows sum to the wall time.
 	Exclusive int64 `json:"exclusive"`
 
 	Min    int64 `json:"min"` // of the durations
@@ -141,12 +141,12 @@ type Row struct {
 	order         int32   // within a plan
 }
 
-// Table is where the wall time of a trace went.
+// Table says where the wall time of a trace went.
 type Table struct {
 	By     By       `json:"by"`
 	Device int32    `json:"device"` // -1 for the CPU
 	Wall   int64    `json:"wall"`   // ns
-	Before int64    `json:"before"` // ns from the first event of the trace to the table's begin: loading, warm-up
+	Before int64    `json:"before"` // ns from the first event of the trace to the start of the table: loading, warm-up
 	Passes []Passes `json:"passes,omitempty"`
 	WarmUp Passes   `json:"warmUp"` // passes that the table leaves out
 	Rows   []Row    `json:"rows,omitempty"`
@@ -157,7 +157,7 @@ type Table struct {
 	Queue      *Queue      `json:"queue,omitempty"`
 
 	Window *window.Window  `json:"-"` // what the table is made of
-	Time   window.Interval `json:"-"` // of the trace, that the table is of
+	Time   window.Interval `json:"-"` // the part of the trace that the table covers
 	Gaps   []Gap           `json:"-"` // the idle time of the table, in order
 
 	rowOf func(*traces.Event) int
@@ -167,12 +167,11 @@ type Table struct {
 	Findings []traces.Finding `json:"findings,omitempty"`
 }
 
-// Gap is a time in which the device did nothing, or only what counts as idle time.
-// Times are those of the trace.
+// Gap is a time in which the device did nothing, or only work that counts as idle time.
 type Gap struct {
 	window.Interval
-	Causes       []Cause       // in the order of time; they sum to the gap
-	Before, Next *traces.Event // nil at the ends; Next is what ran meanwhile, where that was a copy
+	Causes       []Cause       // in order of time; they sum to the gap
+	Before, Next *traces.Event // nil at the ends; if a copy ran meanwhile, Next is that copy
 }
 
 // Cause is a part of a gap.
@@ -190,8 +189,8 @@ type Passes struct {
 	plan int32
 }
 
-// Share returns the part of the wall time that is a row's, in percent, and whether
-// the trace is whole enough to say it.
+// Share returns a row's share of the wall time in percent. ok is false if the trace is too
+// incomplete to say it.
 func (t *Table) Share(r *Row) (percent float64, ok bool) {
 	if traces.Misleads(t.Findings) || t.Wall == 0 {
 		return 0, false
@@ -199,8 +198,8 @@ func (t *Table) Share(r *Row) (percent float64, ok bool) {
 	return 100 * float64(r.Exclusive) / float64(t.Wall), true
 }
 
-// OfFloor returns how near a row came to its floor, in percent: 100 is as fast as
-// the device can be. ok is false where no floor is known.
+// OfFloor returns the floor of a row in percent of its time: 100 is as fast as the device
+// can be. ok is false if no floor is known.
 func (t *Table) OfFloor(r *Row) (percent float64, ok bool) {
 	if r.Floor <= 0 || r.Exclusive <= 0 || traces.Misleads(t.Findings) {
 		return 0, false
@@ -234,8 +233,8 @@ type summary struct {
 	gaps           []Gap
 }
 
-// Summarize makes a table of a device's time, or of the CPU's where no GPU worked.
-// A trace of several devices needs a table for each; device -1 takes the first.
+// Summarize makes a table of the time of one device. Device -1 is the first GPU that
+// worked, or the CPU if none did.
 func Summarize(t *traces.Trace, by By, device int32) (*Table, error) {
 	return summarize(window.New(t, device), by)
 }
@@ -273,8 +272,8 @@ func (s *summary) exclusive(t *Table) error {
 	return nil
 }
 
-// SummarizeAny makes the table by stage, or by kernel of a trace that has no passes of
-// a model. The error is that of the former.
+// SummarizeAny makes the table by stage or, for a trace without passes of a model, by
+// kernel. The error is that of the table by stage.
 func SummarizeAny(t *traces.Trace, device int32) (*Table, error) {
 	w := window.New(t, device)
 	table, err := summarize(w, ByStage)
@@ -313,21 +312,20 @@ func (s *summary) noWork() error {
 	slices.Sort(gpus)
 	switch {
 	case len(gpus) == 1:
-		return fmt.Errorf("the recording has no work of GPU %d: GPU %d alone worked", device, gpus[0])
+		return fmt.Errorf("the recording has no work of GPU %d; only GPU %d worked", device, gpus[0])
 	case len(gpus) > 1:
-		return fmt.Errorf("the recording has no work of GPU %d: those that worked are %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
+		return fmt.Errorf("the recording has no work of GPU %d; the GPUs that worked are %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
 	case cpu && s.needs != "":
 		return fmt.Errorf("a recording of the CPU has no %s; a table by %s can be made", s.needs, List(bys(func(k kind) bool { return k.needs == "" })))
 	case cpu:
 		return fmt.Errorf("a recording of the CPU has no GPU %d", device)
 	case device >= 0:
-		return fmt.Errorf("the recording has no work of GPU %d, nor of another", device)
+		return fmt.Errorf("the recording has no work of GPU %d or any other GPU", device)
 	}
 	return fmt.Errorf("the trace has no work to make a table of")
 }
 
-// times finds what the table is of. By stage it begins with the first pass that
-// is no warm-up, and ends with the last pass and its work.
+// times finds the part of the trace that the table covers, and counts its passes.
 func (s *summary) times(t *Table) error {
 	for _, e := range s.WarmUp {
 		t.WarmUp.Count++
@@ -346,7 +344,7 @@ func (s *summary) times(t *Table) error {
 	x := s.Span
 	switch found := len(s.Passes) > 0; {
 	case !found && s.of == ofPasses:
-		return fmt.Errorf("the trace has no pass of a model, so that there are no stages; a table by kernel can be made")
+		return fmt.Errorf("the trace has no pass of a model, so there are no stages; a table by kernel can be made")
 	case s.of == passesOrRun && !found: // events of the host may begin before the work and end after it
 		x = window.Interval{From: s.Events[0].Time, To: s.Events[0].End()}
 		for i := range s.Events {

@@ -15,19 +15,19 @@ type Launch struct {
 	Busy        int64 // ns, sum of the durations of its work
 	Ends        []int64
 
-	// Depth is how much work of the device was launched before, and not finished, when
-	// this was: kernels, copies and sets, of which a graph has many. Since is when the
-	// last work that was finished by then had ended; math.MinInt64 where none was.
+	// Depth is how many kernels, copies and sets of the device were launched earlier and
+	// unfinished at At; those of a graph all count. Since is the end of the last work that
+	// was finished by then; math.MinInt64 if there was none.
 	Depth int
 	Since int64
 }
 
-// Delay is from the end of the call to the beginning of its first work; 0 where the work
+// Delay is the time from the end of the call to the start of its first work; 0 if the work
 // began before the call returned. (Nsight Systems calls it the queue time.)
 func (l *Launch) Delay() int64 { return max(0, l.First.Time-l.Call.End()) }
 
-// Launches returns the launches of the window's device whose work began in x, in the order
-// in which they were made; and the work that began in x and that no recorded call launched.
+// Launches returns the launches of the window's device whose work began in x, in order of
+// launch, and the work that began in x without a recorded call.
 func (w *Window) Launches(x Interval) (found []*Launch, without []*traces.Event) {
 	all, without := launches(w.Work, w.CallOf)
 	outside := func(e *traces.Event) bool { return e.Time < x.From || e.Time >= x.To }
@@ -70,15 +70,14 @@ func launches(work []*traces.Event, callOf func(*traces.Event) *traces.Event) (f
 	return found, without
 }
 
-// Depth is how much work of a device is launched and not finished from a time on.
+// Depth is the amount of launched and unfinished work of a device from a time on.
 type Depth struct {
 	Time int64
 	Work int // kernels, copies and sets
 }
 
-// Depths returns each time at which the depth changed. Work counts from the end of the
-// call that launched it, or its own beginning where that is earlier; each kernel of a
-// graph counts.
+// Depths returns the depth after each change. Work counts from the end of the call that
+// launched it, or from its own start if that is earlier. Each kernel of a graph counts.
 func (w *Window) Depths() []Depth {
 	found, _ := launches(w.Work, w.CallOf)
 	return depths(found)
@@ -106,9 +105,8 @@ func depths(found []*Launch) []Depth {
 // queueDepth is the counter's name.
 const queueDepth = "queue depth"
 
-// QueueDepth returns the depths of each device of a trace as counters, of each process
-// that worked on it. It returns none where the trace has such counters, or pairs no call
-// with work.
+// QueueDepth returns the depths as counters, for each device and process of a trace. It
+// returns nil if the trace has such counters already, or pairs no call with work.
 func QueueDepth(t *traces.Trace) []traces.Event {
 	work := map[traces.Lane][]*traces.Event{}
 	var lanes []traces.Lane
@@ -152,7 +150,7 @@ func callsOf(t *traces.Trace) calls {
 	return c
 }
 
-// of returns the call that caused an event, nil where it is not recorded.
+// of returns the call that caused an event, nil if it is not recorded.
 func (c calls) of(h *traces.Header, e *traces.Event) *traces.Event {
 	if e.Correlation == 0 {
 		return nil

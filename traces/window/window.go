@@ -1,5 +1,6 @@
-// Package window is the part of a trace that counts on one device: its work, the passes
-// that are no warm-up, who launched what, and which work owns each nanosecond.
+// Package window computes the part of a trace that counts on one device: its work, the
+// passes after the warm-up, which call launched which work, and which work owns each
+// nanosecond.
 package window
 
 import (
@@ -10,13 +11,13 @@ import (
 	"gpt2scope/traces"
 )
 
-// Interval is the time from one ns to another.
+// Interval is the time from From to To, in ns.
 type Interval struct{ From, To int64 }
 
 // Length returns how long the interval is.
 func (x Interval) Length() int64 { return x.To - x.From }
 
-// Union sorts intervals, in place, and joins those that touch.
+// Union sorts intervals in place and joins those that touch.
 func Union(list []Interval) []Interval {
 	slices.SortFunc(list, func(a, b Interval) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	out := list[:0]
@@ -30,7 +31,7 @@ func Union(list []Interval) []Interval {
 	return out
 }
 
-// Covered returns how much of the time of x a union covers.
+// Covered returns how many ns of x a union covers.
 func Covered(u []Interval, x Interval) int64 {
 	i := sort.Search(len(u), func(i int) bool { return u[i].To > x.From })
 	sum := int64(0)
@@ -40,7 +41,7 @@ func Covered(u []Interval, x Interval) int64 {
 	return sum
 }
 
-// Length returns how long intervals are together; they may overlap.
+// Length returns the length of the union of intervals.
 func Length(list []Interval) int64 {
 	sum := int64(0)
 	for _, x := range Union(list) {
@@ -49,9 +50,8 @@ func Length(list []Interval) int64 {
 	return sum
 }
 
-// Window is the part of a trace that counts on one device: its work, the passes that
-// are no warm-up, and who launched what. It is computed once; tables, advice,
-// comparisons and pages take from it what they need.
+// Window is the part of a trace that counts on one device. It is computed once; tables,
+// advice, comparisons and pages share it.
 type Window struct {
 	*traces.Trace
 	Device int32           // whose work it is; -1 for the CPU
@@ -59,11 +59,11 @@ type Window struct {
 	Passes []Pass          // without warm-up, in order
 	WarmUp []*traces.Event // the passes of the warm-up
 
-	// Span is from the first of Passes to the end of the last one and of its work. It is
-	// empty where there is no such pass.
+	// Span is from the start of the first of Passes to the end of the last one and of its
+	// work. It is empty if there are no passes.
 	Span Interval
 
-	// Waits are the times in which the host waited for the GPU, in order and apart.
+	// Waits are the times in which the host waited for the GPU, in order and without overlap.
 	Waits []Wait
 
 	ranges map[uint64]*traces.Event // of the host, by id
@@ -76,12 +76,12 @@ type Window struct {
 type Pass struct {
 	Event *traces.Event
 
-	// Time is the part of the wall time that is the pass': from the end of the work
-	// of the pass before it (of the first, from its own begin on the host) to the end
-	// of its own work. What the device waits before the work of a pass so counts for
-	// that pass, as in the stage table.
+	// Time is the pass' part of the wall time: from the end of the work of the previous
+	// pass to the end of its own work. The first pass starts when its range on the host
+	// does. So idle time before the work of a pass counts for that pass, as in the stage
+	// table.
 	Time Interval
-	Busy int64 // of it, with work on the device
+	Busy int64 // ns of Time in which the device works
 }
 
 // Wait is a time in which the host waited for the GPU.
@@ -93,8 +93,8 @@ type Wait struct {
 // threadID distinguishes threads: a process and its thread.
 type threadID [2]int64
 
-// New computes the window of a device; -1 is the first GPU that worked, or the CPU
-// where none did. Work is empty where a GPU was asked for that has none.
+// New computes the window of a device; -1 is the first GPU that worked, or the CPU if none
+// did. Work is empty for a GPU without work.
 func New(t *traces.Trace, device int32) *Window {
 	w := &Window{Trace: t, Device: device, ranges: map[uint64]*traces.Event{}, calls: callsOf(t), index: map[*traces.Event]int{}, warm: map[threadID][]Interval{}}
 	var steps []*traces.Event
@@ -198,7 +198,7 @@ func (w *Window) divide() {
 	}
 }
 
-// PassOf returns the pass that an event is or lies in, nil where none is recorded.
+// PassOf returns the pass that an event is or belongs to, nil if none is recorded.
 func (w *Window) PassOf(e *traces.Event) *traces.Event {
 	for range 100 { // damage could make a ring of parents
 		if e.Kind == traces.KindPass {
@@ -213,7 +213,7 @@ func (w *Window) PassOf(e *traces.Event) *traces.Event {
 	return nil
 }
 
-// Parent returns the range of the host that an event, or its launch, lies in, nil for none.
+// Parent returns the range of the host around an event or its launch, nil for none.
 func (w *Window) Parent(e *traces.Event) *traces.Event {
 	if e.Parent == 0 {
 		return nil
@@ -221,8 +221,7 @@ func (w *Window) Parent(e *traces.Event) *traces.Event {
 	return w.ranges[e.Parent]
 }
 
-// PassIndex returns the place in Passes of the pass that an event is, and whether it is
-// one of them.
+// PassIndex returns the index of a pass in Passes, and whether it is one of them.
 func (w *Window) PassIndex(pass *traces.Event) (int, bool) {
 	i, ok := w.index[pass]
 	return i, ok
@@ -233,7 +232,7 @@ func (w *Window) PassName(pass *traces.Event) string {
 	return cmp.Or(w.Header.PhaseOf(pass), pass.Name)
 }
 
-// PassDuring returns the pass in whose part of the wall time another lies, nil for none.
+// PassDuring returns the pass whose Time contains an interval, nil for none.
 func (w *Window) PassDuring(x Interval) *traces.Event {
 	i := sort.Search(len(w.Passes), func(i int) bool { return w.Passes[i].Time.To >= x.To })
 	if i == len(w.Passes) || x.From < w.Passes[i].Time.From {
@@ -242,8 +241,8 @@ func (w *Window) PassDuring(x Interval) *traces.Event {
 	return w.Passes[i].Event
 }
 
-// CallOf returns the API call that caused an event, the outermost of those with its
-// correlation id; nil where it is not recorded.
+// CallOf returns the API call that caused an event, the outermost one with its correlation
+// id; nil if it is not recorded.
 func (w *Window) CallOf(e *traces.Event) *traces.Event { return w.calls.of(w.Header, e) }
 
 // Whole returns the time from the first to the last work.
@@ -258,10 +257,10 @@ func (w *Window) Whole() Interval {
 	return x
 }
 
-// Sweep goes over the work in the order in which it began, and gives each ns of x an
-// owner: an event owns the time in which it runs and nothing that began before it still
-// does. before is the event visited before, nil at first; gap is the idle time just
-// before own. Work outside x is not visited. The idle time after the last is returned.
+// Sweep visits the work in the order in which it began and gives each ns of x an owner: an
+// event owns the time in which it runs and no earlier event is still running. before is the
+// event visited previously, nil at first; gap is the idle time just before own. Work outside
+// x is not visited. Sweep returns the idle time after the last event.
 func (w *Window) Sweep(x Interval, visit func(e, before *traces.Event, gap, own Interval)) (rest Interval) {
 	now, before := x.From, (*traces.Event)(nil)
 	for _, e := range w.Work {

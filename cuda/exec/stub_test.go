@@ -167,18 +167,18 @@ func TestModeByProfiler(t *testing.T) {
 	for tool := nvtx.Tool(); tool != ""; tool = nvtx.Tool() {
 		t.Setenv(tool, "")
 	}
-	var told []string
-	o := Options{Notice: func(s string) { told = append(told, s) }}
-	if mode, _ := backendOn(t, lib, o).Mode(); mode != Graph || len(told) != 0 {
-		t.Errorf("mode %s, told %q", mode, told)
+	var notices []string
+	o := Options{Notice: func(s string) { notices = append(notices, s) }}
+	if mode, _ := backendOn(t, lib, o).Mode(); mode != Graph || len(notices) != 0 {
+		t.Errorf("mode %s, notices %q", mode, notices)
 	}
 	t.Setenv("CUDA_INJECTION64_PATH", "/tool.so")
-	if mode, why := backendOn(t, lib, o).Mode(); mode != Eager || !strings.Contains(why, "CUDA_INJECTION64_PATH") || len(told) != 1 || !strings.Contains(told[0], "--mode graph") {
-		t.Errorf("mode %s (%s), told %q", mode, why, told)
+	if mode, why := backendOn(t, lib, o).Mode(); mode != Eager || !strings.Contains(why, "CUDA_INJECTION64_PATH") || len(notices) != 1 || !strings.Contains(notices[0], "--mode graph") {
+		t.Errorf("mode %s (%s), notices %q", mode, why, notices)
 	}
 	o.Mode = Graph
-	if mode, _ := backendOn(t, lib, o).Mode(); mode != Graph || len(told) != 1 {
-		t.Errorf("mode %s, told %q", mode, told)
+	if mode, _ := backendOn(t, lib, o).Mode(); mode != Graph || len(notices) != 1 {
+		t.Errorf("mode %s, notices %q", mode, notices)
 	}
 }
 
@@ -770,12 +770,12 @@ func TestAlgorithmFile(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
 	path := filepath.Join(t.TempDir(), "cache", "algorithms.json")
-	var told []string
+	var notices []string
 	run := func(tune bool) (products []gpt2.Product, calls map[string]int) {
 		t.Helper()
 		c.Reset()
-		told = nil
-		b := backendOn(t, lib, Options{Mode: Eager, AlgorithmFile: path, Tune: tune, Notice: func(s string) { told = append(told, s) }})
+		notices = nil
+		b := backendOn(t, lib, Options{Mode: Eager, AlgorithmFile: path, Tune: tune, Notice: func(s string) { notices = append(notices, s) }})
 		r, err := b.Prepare(t.Context(), m, gpt2.Options{Layers: []int{0, 1}, Batch: 1, Context: 64})
 		if err != nil {
 			t.Fatal(err)
@@ -822,8 +822,8 @@ func TestAlgorithmFile(t *testing.T) {
 		}
 	}
 	for _, tune := range []bool{false, true} {
-		if products, calls := run(tune); tuned(products) != shapes || calls["gs_linear_tune"] != 0 || calls["gs_linear_algorithm_set"] != shapes || len(told) != 0 {
-			t.Errorf("tuned before: %+v, %v, told %q", products, calls, told)
+		if products, calls := run(tune); tuned(products) != shapes || calls["gs_linear_tune"] != 0 || calls["gs_linear_algorithm_set"] != shapes || len(notices) != 0 {
+			t.Errorf("tuned before: %+v, %v, notices %q", products, calls, notices)
 		}
 	}
 
@@ -843,14 +843,14 @@ func TestAlgorithmFile(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if products, _ := run(false); tuned(products) != shapes-1 || len(told) != 1 || !strings.Contains(told[0], "h.0.attn.c_attn is refused") {
-		t.Errorf("a refused algorithm: %+v, told %q", products, told)
+	if products, _ := run(false); tuned(products) != shapes-1 || len(notices) != 1 || !strings.Contains(notices[0], "h.0.attn.c_attn is refused") {
+		t.Errorf("a refused algorithm: %+v, notices %q", products, notices)
 	}
 	if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != 1 {
 		t.Errorf("a refused algorithm, tuned again: %+v, %v", products, calls)
 	}
-	if _, calls := run(false); calls["gs_linear_tune"] != 0 || len(told) != 0 {
-		t.Errorf("after that: %v, told %q", calls, told)
+	if _, calls := run(false); calls["gs_linear_tune"] != 0 || len(notices) != 0 {
+		t.Errorf("after that: %v, notices %q", calls, notices)
 	}
 
 	t.Run("version 1", func(t *testing.T) {
@@ -1054,15 +1054,15 @@ func TestVariantsByShape(t *testing.T) {
 		{"attn.sdpa", "flash", "", "attn.sdpa=flash does not take 1 queries of 1 rows"},
 		{"attn.sdpa", "naive", "", ""},
 	} {
-		var told []string
-		b := backendOn(t, lib, Options{Mode: Eager, Variants: map[string]string{v.stage: v.name}, Notice: func(s string) { told = append(told, s) }})
+		var notices []string
+		b := backendOn(t, lib, Options{Mode: Eager, Variants: map[string]string{v.stage: v.name}, Notice: func(s string) { notices = append(notices, s) }})
 		r := prepared(t, m, c, b, gpt2.Options{})
 		check := func(pass, words string) {
 			t.Helper()
-			if words == "" && len(told) != 0 || words != "" && (len(told) != 1 || !strings.Contains(told[0], words)) {
-				t.Errorf("%s=%s, %s: told %q, want %q", v.stage, v.name, pass, told, words)
+			if words == "" && len(notices) != 0 || words != "" && (len(notices) != 1 || !strings.Contains(notices[0], words)) {
+				t.Errorf("%s=%s, %s: notices %q, want %q", v.stage, v.name, pass, notices, words)
 			}
-			told = nil
+			notices = nil
 		}
 		for _, words := range []string{v.prefill, ""} { // once
 			if _, err := r.Prefill(t.Context(), make([]int32, 40), gpt2.Pass{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}); err != nil {

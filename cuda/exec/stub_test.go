@@ -677,6 +677,66 @@ func TestPromptOnDevice(t *testing.T) {
 	}
 }
 
+// TestRead: rows are those of the prompt, also where it was padded, in both types; what
+// is not all in the buffer is an error.
+func TestRead(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	const batch, tokens, channels = 2, 20, 64
+	for _, mode := range modes {
+		for _, dtype := range []weights.DType{weights.F32, weights.BF16} {
+			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode, DType: dtype}), gpt2.Options{Batch: batch})
+			if err := r.Read(gpt2.BufX, 0, make([]float32, 1)); err == nil {
+				t.Error("a buffer was read before a pass")
+			}
+			pass := samplingPass(batch, tokens)
+			if _, err := r.Prefill(t.Context(), make([]int32, batch*tokens), pass); err != nil {
+				t.Fatal(err)
+			}
+			padded := r.backend.executed(pass, 256).Tokens
+			for _, buffer := range []gpt2.Buffer{gpt2.BufX, gpt2.BufAttn} { // float32, and the type of activations
+				size := r.backend.typeOf(buffer, r.last.plan).Size()
+				raw := make([]byte, batch*padded*channels*size)
+				value := func(b, row, column int) float32 { return float32(b*128 + row) } // exact in bfloat16
+				for b := range batch {
+					for row := range padded {
+						for column := range channels {
+							bits := math.Float32bits(value(b, row-(padded-tokens), column))
+							at := raw[((b*padded+row)*channels+column)*size:]
+							if size == 4 {
+								binary.LittleEndian.PutUint32(at, bits)
+							} else {
+								binary.LittleEndian.PutUint16(at, uint16(bits>>16))
+							}
+						}
+					}
+				}
+				if err := r.memory.buffers[buffer].Write(0, raw); err != nil {
+					t.Fatal(err)
+				}
+				for _, from := range []int{0, 1, tokens - 1, tokens, 2*tokens - 1} {
+					got := make([]float32, (batch*tokens-from)*channels)
+					if err := r.Read(buffer, from, got); err != nil {
+						t.Fatal(err)
+					}
+					for i, v := range got {
+						row := from + i/channels
+						if want := value(row/tokens, row%tokens, i%channels); v != want {
+							t.Fatalf("%s %s %s: element %d from row %d on is %g, want %g", mode, dtype, buffer, i, from, v, want)
+						}
+					}
+					if err := r.Read(buffer, from, make([]float32, len(got)+1)); err == nil {
+						t.Errorf("%s: %d elements from row %d on were read, of %d", buffer, len(got)+1, from, len(got))
+					}
+				}
+				if err := r.Read(buffer, -1, make([]float32, 1)); err == nil {
+					t.Error("row -1 was read")
+				}
+			}
+		}
+	}
+}
+
 // TestPositionReachesDevice: a decode step is at the host's position, whatever changed
 // that before.
 func TestPositionReachesDevice(t *testing.T) {
@@ -711,9 +771,22 @@ func TestPositionReachesDevice(t *testing.T) {
 		if _, err := r.Measure(t.Context(), []int32{1}, samplingPass(1, 1), 1); err != nil {
 			t.Fatal(err)
 		}
+		steps := func() uint64 { // sampling launches, as the device counts them
+			raw := make([]byte, samplingBytes)
+			if err := r.state.device.Read(0, raw); err != nil {
+				t.Fatal(err)
+			}
+			return (*cuda.Sampling)(unsafe.Pointer(&raw[0])).Step
+		}
+		if got := steps(); got != r.state.step || got < measureSteps {
+			t.Errorf("%s: after measuring the device has counted %d sampling launches, the host %d", mode, got, r.state.step)
+		}
 		step("measuring", 12)
 		if _, _, err := r.Repeat(t.Context(), []int32{1}, samplingPass(1, 1), is(gpt2.StageSample), 0); err != nil {
 			t.Fatal(err)
+		}
+		if got := steps(); got != r.state.step || got < repeatLaunches {
+			t.Errorf("%s: after repeating the device has counted %d sampling launches, the host %d", mode, got, r.state.step)
 		}
 		step("repeating", 13)
 	}
@@ -910,6 +983,10 @@ func TestSurvey(t *testing.T) {
 			}
 			if c.Live() != live {
 				t.Error("a survey leaves something behind")
+			}
+			c.Reset()
+			if _, err := backendOn(t, lib, Options{Mode: mode, DType: dtype, Tune: true}).Survey(m, o, samplingPass(2, 40)); err != nil || slices.Contains(c.Calls(), "gs_linear_tune") {
+				t.Errorf("a survey tunes; %v", err)
 			}
 			r := prepared(t, m, c, b, o)
 			if _, err := r.Prefill(t.Context(), make([]int32, 80), samplingPass(2, 40)); err != nil {

@@ -32,7 +32,7 @@ function listLongest() {
 // listKernels lists what the row of the table sums: the work of its device in its time.
 function listKernels(row, tr) {
   const byName = new Map();
-  let kernels = 0, busy = 0;
+  let count = 0, busy = 0;
   for (const band of bands) {
     if (!band.track.work || band.track.lane.device !== page.device) continue;
     for (let i = 0; i < band.n; i++) {
@@ -44,13 +44,14 @@ function listKernels(row, tr) {
       k.lengths.push(length);
       k.busy += length;
       if (band.detail[i] && k.details.size < 4) k.details.add(page.details[band.detail[i]]);
-      kernels++;
+      count++;
       busy += length;
     }
   }
   const of = $("kernels-of");
   of.textContent = "";
-  of.append(element("b", rowTitle(row)), ": " + group(kernels) + (kernels === 1 ? " kernel, copy or set, " : " kernels, copies and sets, ") + tr.querySelector(".time").textContent + " µs of exclusive time.");
+  const what = page.device < 0 ? (count === 1 ? " run on a thread, " : " runs on threads, ") : count === 1 ? " kernel, copy or set, " : " kernels, copies and sets, ";
+  of.append(element("b", rowTitle(row)), ": " + group(count) + what + tr.querySelector(".time").textContent + " µs of exclusive time.");
   const table = $("kernel-table"), body = table.tBodies[0], foot = table.tFoot;
   body.textContent = foot.textContent = "";
   const line = (cells) => {
@@ -59,8 +60,8 @@ function listKernels(row, tr) {
     r.append(name, ...cells.slice(1).map((c) => element("td", c)));
     return r;
   };
-  const kernels = [...byName.values()].sort((a, b) => b.busy - a.busy);
-  for (const k of kernels.slice(0, 100)) {
+  const names = [...byName.values()].sort((a, b) => b.busy - a.busy);
+  for (const k of names.slice(0, 100)) {
     const l = Float64Array.from(k.lengths).sort(), m = l.length;
     body.append(line([k.name, group(m), micros(k.busy), micros((l[(m - 1) >> 1] + l[m >> 1]) / 2), micros(l[m - 1])]));
     if (page.device < 0 || k.details.size === 0) continue;
@@ -69,8 +70,8 @@ function listKernels(row, tr) {
     r.append(config);
     body.append(r);
   }
-  if (kernels.length > 100) body.append(line([group(kernels.length - 100) + " more names", "", "", "", ""]));
-  foot.append(line(["all", group(kernels), micros(busy), "", ""]));
+  if (names.length > 100) body.append(line([group(names.length - 100) + " more names", "", "", "", ""]));
+  foot.append(line(["all", group(count), micros(busy), "", ""]));
   table.hidden = false;
 }
 

@@ -42,6 +42,9 @@ func (s *summary) notes(t *Table) []string {
 	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
 		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
 	}
+	if once := s.ranges(); once != "" {
+		add("done once: %s", once)
+	}
 	notes = append(notes, overheadNotes(h, t.Passes)...)
 	for _, e := range h.Energy {
 		if e.Tokens <= 0 || e.Device != int(t.Device) && t.Device >= 0 {
@@ -60,6 +63,40 @@ func (s *summary) notes(t *Table) []string {
 	}
 	return notes
 }
+
+// ranges lists what a program that records itself did besides passes, such as loading
+// kernels: by name, how long, and whether the table's time holds it.
+func (s *summary) ranges() string {
+	var names []string
+	before, within := map[string]int64{}, map[string]int64{}
+	for i := range s.Events {
+		e := &s.Events[i]
+		if s.Header.Tool != tool || e.Kind != traces.KindRange || e.WarmUp || e.Open {
+			continue
+		}
+		if before[e.Name]+within[e.Name] == 0 {
+			names = append(names, e.Name)
+		}
+		if e.End() <= s.from {
+			before[e.Name] += e.Duration
+		} else {
+			within[e.Name] += e.Duration
+		}
+	}
+	var parts []string
+	for _, name := range names {
+		if ns := before[name]; ns > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.3f ms, before the table", name, float64(ns)/1e6))
+		}
+		if ns := within[name]; ns > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.3f ms, within it", name, float64(ns)/1e6))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// tool is what this program calls itself in a header.
+const tool = "gpt2scope"
 
 // costsKnown reports whether any row has a cost.
 func (s *summary) costsKnown(t *Table) bool {

@@ -36,6 +36,10 @@ func TestPredictMemory(t *testing.T) {
 		{"8-bit weights", predict(gpt2.Sizes{Weight: 1.0625}, 0, 1, 2), parameters + parameters/16},
 		{"weights of a layer that runs twice", predict(gpt2.Sizes{Weight: 1.0625}, 0, 1, 2, 2), parameters + parameters/16},
 		{"the KV cache", predict(gpt2.Sizes{KV: 2}, 0, 1, 2, 2), 2 * 2 * 4 * 64 * 32},
+		{"the KV cache and activations of two sequences", func() int64 {
+			e := Experiment{Model: m, Backend: sized{sizes: gpt2.Sizes{KV: 2, Activation: 4}}, PromptLen: 8, Past: 4, Options: gpt2.Options{Batch: 2}}
+			return e.PredictMemory([]int{0})
+		}(), 2 * (2*2*64*32 + 4*(8*(64+64+3*64+64+64+4*64)+512))},
 		{"logits and activations", predict(gpt2.Sizes{Activation: 4}, 0), 4 * (8*(64+64+3*64+64+64+4*64) + 512)},
 	} {
 		if c.got != c.want {

@@ -82,6 +82,34 @@ func TestLayerTimesOfUnequalLayers(t *testing.T) {
 	near(t, "a", a, (500-2000)*1e-6, 1e-9)
 }
 
+// The time between the last layer of a pass and the first of the next belongs to no layer;
+// passes that only fill the cache, whose plan has fewer steps, are not those measured.
+func TestLayerTimesOfPasses(t *testing.T) {
+	layersOnly := []piece{{0, 0, 0, 1000}, {0, 0, 20, 1000}, {1, 1, 30, 1000}, {1, 1, 20, 1000}}
+	a, b, err := layerTimes(traceOf(5, 400, layersOnly), decodeOne, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "b", b, 2050e-6, 1e-9) // of layer 0: two steps, 20 within, 30 to layer 1
+	near(t, "a", a, 400e-6*4/5+4070e-6-2*2050e-6, 1e-9)
+
+	if _, b, err = layerTimes(traceOf(5, 400, layersOnly[:2]), decodeOne, 1); err != nil {
+		t.Fatal(err)
+	}
+	near(t, "b of the only layer", b, 2020e-6, 1e-9)
+
+	h := &traces.Header{Plans: []traces.Plan{
+		{Phase: "prefill", Tokens: 1, Batch: 1, Steps: make([]traces.Step, 3)},
+		{Phase: "decode step", Tokens: 1, Batch: 1, Steps: make([]traces.Step, 5)},
+		{Phase: "decode step at 0", Tokens: 1, Batch: 1, Steps: make([]traces.Step, 5)},
+		{Phase: "of two", Tokens: 1, Batch: 2, Steps: make([]traces.Step, 9)},
+	}}
+	passes := map[string]int{"prefill": 90, "decode step": 20, "decode step at 0": 1, "of two": 3}
+	if p := planOf(h, decodeOne, passes); p == nil || p.Phase != "decode step" {
+		t.Errorf("the passes are of the plan %+v", p)
+	}
+}
+
 func TestLayerTimesFails(t *testing.T) {
 	whole := traceOf(2, 0, []piece{{-1, -1, 0, 500}, {0, 0, 0, 100}})
 	if _, _, err := layerTimes(whole, gpt2.Pass{Batch: 1, Tokens: 9}, 1); err == nil {

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -164,7 +165,7 @@ func TestCPUShare(t *testing.T) {
 	}
 	// What the process used before a pass does not count for it.
 	for processTime() < 20*time.Millisecond {
-		time.Now()
+		runtime.Gosched()
 	}
 	rec := recording{from: int64(processTime())}
 	n := passNote{c: new(compiled)}

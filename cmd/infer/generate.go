@@ -116,18 +116,22 @@ func (g *generateFlags) check() error {
 
 // result is what --json prints.
 type result struct {
-	Prompt   []int32   `json:"prompt_ids"`
-	Text     *string   `json:"text"` // null where the model has no tokenizer
-	IDs      []int32   `json:"ids"`
-	LogProbs []number  `json:"logprobs,omitempty"`
-	Finish   string    `json:"finish"` // why it ended: length, end_of_text, stop, interrupted
-	Seed     uint64    `json:"seed"`
-	Sampling sampling  `json:"sampling"`
-	Timings  timings   `json:"timings"`
-	Setting  setting   `json:"configuration"`
-	Shifts   int       `json:"context_shifts"` // how often the context was full
-	first    time.Time // when the first token came
-	laps     []time.Duration
+	Prompt   []int32  `json:"prompt_ids"`
+	Text     *string  `json:"text"` // null where the model has no tokenizer
+	IDs      []int32  `json:"ids"`
+	LogProbs []number `json:"logprobs,omitempty"`
+	Finish   string   `json:"finish"` // why it ended: length, end_of_text, stop, interrupted
+	Seed     uint64   `json:"seed"`
+	Sampling sampling `json:"sampling"`
+	Timings  timings  `json:"timings"`
+
+	Loading       []loadJSON `json:"loading,omitempty"`         // part of Timings
+	WarmUpLoading []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
+
+	Setting setting   `json:"configuration"`
+	Shifts  int       `json:"context_shifts"` // how often the context was full
+	first   time.Time // when the first token came
+	laps    []time.Duration
 }
 
 // sampling repeats the flags that chose the tokens.
@@ -141,16 +145,14 @@ type sampling struct {
 
 // timings are in milliseconds.
 type timings struct {
-	FirstToken       float64    `json:"first_token_ms"` // from the start of the process
-	PrefillTokens    int        `json:"prefill_tokens"`
-	Prefill          float64    `json:"prefill_ms"`
-	PrefillPerSecond float64    `json:"prefill_tokens_per_s"`
-	DecodeTokens     int        `json:"decode_tokens"`
-	DecodePerToken   float64    `json:"decode_ms_per_token"`
-	DecodePerSecond  float64    `json:"decode_tokens_per_s"`
-	DecodeMedian     float64    `json:"decode_median_ms"`          // from one token to the next
-	Loading          []loadJSON `json:"loading,omitempty"`         // part of the times above
-	WarmUpLoading    []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
+	FirstToken       float64 `json:"first_token_ms"` // from the start of the process
+	PrefillTokens    int     `json:"prefill_tokens"`
+	Prefill          float64 `json:"prefill_ms"`
+	PrefillPerSecond float64 `json:"prefill_tokens_per_s"`
+	DecodeTokens     int     `json:"decode_tokens"`
+	DecodePerToken   float64 `json:"decode_ms_per_token"`
+	DecodePerSecond  float64 `json:"decode_tokens_per_s"`
+	DecodeMedian     float64 `json:"decode_median_ms"` // from one token to the next
 }
 
 // loadJSON is something that passes had to load before they could run.
@@ -166,12 +168,11 @@ func newLoading(loads []gpt2.Load) (out []loadJSON) {
 	return out
 }
 
-func newTimings(s gpt2.Stats, loads []gpt2.Load, first time.Time) timings {
+func newTimings(s gpt2.Stats, first time.Time) timings {
 	t := timings{
 		PrefillTokens: s.PrefillTokens, Prefill: ms(s.PrefillTime), PrefillPerSecond: perSecond(float64(s.PrefillTokens), s.PrefillTime),
 		DecodeTokens: s.DecodeTokens, DecodePerSecond: perSecond(float64(s.DecodeTokens), s.DecodeTime),
 	}
-	t.Loading = newLoading(loads)
 	if !first.IsZero() {
 		t.FirstToken = ms(first.Sub(started))
 	}
@@ -237,8 +238,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
-	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), s.Loads(), r.first)
-	r.Timings.WarmUpLoading = newLoading(warmUp)
+	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
+	r.Loading, r.WarmUpLoading = newLoading(s.Loads()), newLoading(warmUp)
 	slices.Sort(r.laps)
 	r.Timings.DecodeMedian = ms(stats.Median(r.laps))
 
@@ -337,7 +338,7 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
 	}
-	line += loadingWords(" | of that loading ", t.Loading) + loadingWords(" | in the warm-up loading ", t.WarmUpLoading)
+	line += loadingWords(" | of that loading ", r.Loading) + loadingWords(" | in the warm-up loading ", r.WarmUpLoading)
 	if r.first.IsZero() {
 		line += " | no token yet"
 	} else {

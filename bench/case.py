@@ -58,7 +58,7 @@ class Case:
         return load_file(self.weights_file)
 
     def weight_spans(self) -> dict[str, tuple[tuple[int, ...], int, int]]:
-        """By name: shape, and where the bytes lie in weights_file (offset, length)."""
+        """By name: shape, and offset and length of the bytes in weights_file."""
         with open(self.weights_file, "rb") as f:
             size = int.from_bytes(f.read(8), "little")
             header = json.loads(f.read(size))

@@ -4,7 +4,7 @@
 Random weights of each geometry in bfloat16, a KV cache of fixed size, all in one process on one GPU:
 
   eager       a GPT-2 written with torch functions alone: addmm, layer_norm and fused attention
-              (scaled_dot_product_attention, its flash kernel where the work allows it)
+              (scaled_dot_product_attention, its flash kernel if the work allows it)
   graph       the same recorded in a CUDA graph and replayed
   compile     the same by torch.compile (max-autotune-no-cudagraphs), and recorded in a CUDA graph
 

@@ -2,7 +2,7 @@
 
 Attention is scaled_dot_product_attention. In a decode step the KV cache is OpenVINO's own state
 (ReadValue/Assign), which its CPU plugin grows in place and fuses with the attention. Precisions are set
-explicitly: otherwise the plugin computes in bfloat16 where the CPU has it, and keeps the cache in 8 bits. With bf16
+explicitly: otherwise the plugin computes in bfloat16 if the CPU has it, and keeps the cache in 8 bits. With bf16
 it converts the float32 weights, and holds weights, activations and cache in bfloat16.
 """
 

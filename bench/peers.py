@@ -214,7 +214,7 @@ def run_infer(args: argparse.Namespace, model: pathlib.Path, case: Case, dtype: 
 
 
 def check(case: Case, letter: str, dtype: str, work: str, engine: str, result: dict) -> None:
-    """Ends the program where the logits or the best token are wrong; records a tie as result["gap"]."""
+    """Ends the program if the logits or the best token are wrong; records a tie as result["gap"]."""
     tolerance = TOLERANCES[dtype]
     if not result.get("error", 0) <= tolerance:
         raise SystemExit(f"{engine} is wrong in {letter} {dtype} {work}: its logits are off by {result['error']:.1e} x the largest, "

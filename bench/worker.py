@@ -9,7 +9,7 @@ logits from those the case expects, and the token with the largest logit.
 
 A peer's prepare returns a function that does the work once and returns the logits. It may have attributes:
   rewind(to)   sets the KV cache to its first `to` tokens; for engines whose decode step extends the cache
-  logits()     returns the logits, where the timed function does not
+  logits()     returns the logits, if the timed function does not
   steps(n)     times n decode steps itself
   setting      what was chosen for the work
 """

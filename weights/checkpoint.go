@@ -33,7 +33,7 @@ type Checkpoint struct {
 	closed  atomic.Bool
 }
 
-// Open opens the checkpoint in a model directory: [SingleFile], or, where there
+// Open opens the checkpoint in a model directory: [SingleFile], or, if there
 // is none, the shards that [IndexFile] names. It checks the files' headers
 // completely but reads no elements. The caller must call Close.
 func Open(dir string) (*Checkpoint, error) {
@@ -176,7 +176,7 @@ func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 	return c, nil
 }
 
-// directory is where the files of a checkpoint lie.
+// directory is the place of a checkpoint's files.
 type directory struct {
 	path func(name string) string // for messages
 	open func(name string) (*storage, error)

@@ -9,10 +9,10 @@ import (
 // The loops below convert between elements in a file (little-endian bytes, at
 // any alignment) and elements in memory. They load and store whole words through
 // encoding/binary, which the compiler turns into single instructions, and work
-// on eight elements at a time where that pays; see the benchmarks.
+// on eight elements at a time if that is faster; see the benchmarks.
 
-// littleEndian says whether this machine lays out numbers as files do, so that
-// equal types are read, and copied, as bytes.
+// littleEndian says whether this machine stores numbers as files do. Then equal
+// types are copied as bytes.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // float32FromF32 copies len(dst) elements. src holds at least 4*len(dst) bytes.

@@ -29,17 +29,16 @@
 //	 "weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}
 //
 // The format is specified at https://github.com/huggingface/safetensors. This
-// package is as strict as the reference implementation, and stricter where that
-// follows its JSON parser: a name, or a field of a tensor, given twice is an
-// error here.
+// package is as strict as the reference implementation, and refuses also a name,
+// or a field of a tensor, that is given twice.
 //
 // # Reading
 //
 // [Open] reads a directory, [OpenFile] one file, [OpenFS] any file system (an
 // [embed.FS], say) and [FromBytes] bytes in memory. None of them reads the
 // tensors. [Tensor.ReadFloat32] and [Tensor.ReadBytes] copy a
-// range of elements into the caller's memory, and convert on the way, so that a
-// model that is converted while it is loaded is resident once, not twice. If the
+// range of elements into the caller's memory and convert it on the way, so a
+// model that is converted while it is loaded is in memory once, not twice. If the
 // file shrank or was overwritten since it was opened, or if its disk fails, they
 // return an error. They may be called from several goroutines at once.
 //
@@ -50,9 +49,9 @@
 //
 // Element types: F32, F16 and BF16 can be read as floats. Widening to float32 is
 // exact; narrowing rounds to nearest, ties to even, as IEEE 754 hardware does.
-// The other types of the format are recognised, so that a file which holds them
-// opens, and can be read as bytes. NaN and infinities are values like others here;
-// [FirstNonFinite] finds them for callers to whom they are not.
+// The other types of the format are known by name and size: a file with them
+// opens, and they can be read as bytes. NaN and infinities are read like other values;
+// [FirstNonFinite] finds them.
 //
 // [Generated] makes a checkpoint whose tensors are computed when they are read:
 // random weights of any size, of which only the part being read exists.
@@ -67,7 +66,7 @@
 //
 // # Errors
 //
-// Whatever a file holds, reading it ends in an error that says what is wrong,
-// where, and what to do, never in a panic, and never in an allocation larger
-// than the file itself justifies. Errors about a file are of type [*Error].
+// No file makes this package panic or allocate more memory than the size of the
+// file justifies. An error about a file is an [*Error], which says what is wrong,
+// at which place, and what to do.
 package weights

@@ -10,7 +10,7 @@ import (
 )
 
 // openShards opens the files that an index names, and checks that each tensor is
-// where the index says.
+// in the file that the index gives for it.
 func openShards(d directory, index *storage) (*Checkpoint, error) {
 	if index.size > maxHeader {
 		return nil, problem(index.name, "is %d bytes long, and the most for an index is %d", index.size, maxHeader)

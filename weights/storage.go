@@ -17,8 +17,8 @@ type storage struct {
 	name   string // for messages
 	size   int64
 	data   []byte      // the whole file, if it is in memory
-	reader io.ReaderAt // where data is nil
-	file   fs.File     // where there is one; open as long as the storage is
+	reader io.ReaderAt // if data is nil
+	file   fs.File     // if there is one; open as long as the storage is
 	mtime  time.Time   // of file, when it was opened
 
 	mu     sync.RWMutex // held for reading while bytes are touched: Close waits
@@ -27,7 +27,7 @@ type storage struct {
 
 // openFile opens the file at path.
 func openFile(path string) (*storage, error) {
-	// A look before opening, because opening a named pipe waits for its writer.
+	// The type is checked before opening, because opening a named pipe waits for its writer.
 	if info, err := os.Stat(path); err != nil {
 		return nil, pathProblem(path, err)
 	} else if !info.Mode().IsRegular() {
@@ -49,7 +49,7 @@ func openFS(fsys fs.FS, name string) (*storage, error) {
 	return newStorage(name, f)
 }
 
-// newStorage makes a storage of a file just opened, which it closes where it cannot be one.
+// newStorage makes a storage of a file just opened. On an error it closes the file.
 func newStorage(name string, f fs.File) (*storage, error) {
 	s := &storage{name: name, file: f}
 	if err := s.stat(); err != nil {
@@ -93,7 +93,7 @@ func (s *storage) stat() error {
 // notRegular is the error for a directory or a device in a file's place.
 func notRegular(name string, info fs.FileInfo) error {
 	if info.IsDir() {
-		return problem(name, "is a directory where a file is needed")
+		return problem(name, "is a directory; a file is needed")
 	}
 	return problem(name, "is not a regular file")
 }

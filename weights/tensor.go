@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Tensor is a named tensor: what it is, and where its elements come from. It is
-// small, and copied freely; the elements stay where they are until they are
+// Tensor is a named tensor: its type and shape, and the source of its elements.
+// It is small and may be copied; the elements stay in their file until they are
 // read. Its methods may be called from several goroutines at once.
 type Tensor struct {
 	Name  string
@@ -16,9 +16,9 @@ type Tensor struct {
 	Shape []int // row-major; empty for a scalar. Not to be modified
 
 	n     int      // number of elements
-	file  *storage // where the elements are stored,
-	begin int64    // and at which byte of the file,
-	read  ReadFunc // or how they are computed
+	file  *storage // the file that holds the elements,
+	begin int64    // and their first byte in it;
+	read  ReadFunc // or the function that computes them
 }
 
 // A ReadFunc fills dst with the elements [off, off+len(dst)) of a tensor, in
@@ -74,8 +74,8 @@ func (t Tensor) Elements() int { return t.n }
 // Bytes returns the size of the elements as they are stored.
 func (t Tensor) Bytes() int64 { return byteSize(t.n, t.DType) }
 
-// byteSize returns the size of n elements. Where they are of a packed type, a
-// header has been checked to hold whole bytes of them.
+// byteSize returns the size of n elements. A header has been checked to hold whole
+// bytes of a packed type.
 func byteSize(n int, d DType) int64 { return int64(n)/8*int64(d.Bits()) + int64(n)%8*int64(d.Bits())/8 }
 
 // ReadFloat32 fills dst with the elements [off, off+len(dst)), converted exactly
@@ -137,10 +137,10 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	return nil
 }
 
-// ReadParallel is ReadBytes by several goroutines, since computed weights take
-// longer to make than to copy. Where each is not nil it is called with every part as
-// soon as that is read, from several goroutines: the byte of dst at which it begins,
-// and its bytes. Parts are whole elements if off is. The error returned is the first
+// ReadParallel is ReadBytes by several goroutines, because computing weights takes
+// longer than copying them. If each is not nil, it is called with every part as
+// soon as that is read, from several goroutines: the byte of dst at which the part
+// begins, and its bytes. Parts are whole elements if off is a multiple of an element. The error returned is the first
 // in the order of dst.
 func (t Tensor) ReadParallel(dst []byte, off int64, workers int, each func(from int, part []byte)) error {
 	const unit = 1 << 16

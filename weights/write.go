@@ -32,8 +32,8 @@ type WriteOptions struct {
 // It holds a piece of one tensor at a time, and replaces the file as WriteFile
 // does: as a whole, or, on an error or when ctx is cancelled, not at all.
 //
-// Elements are copied bit for bit where the type does not change, and rounded to
-// nearest, ties to even, where it becomes narrower. A finite number beyond the
+// Elements are copied bit for bit if the type does not change, and rounded to
+// nearest, ties to even, if it becomes narrower. A finite number beyond the
 // range of the narrower type is an error. So are two tensors of one name, and
 // names that the format does not allow.
 func Write(ctx context.Context, path string, tensors []Tensor, options WriteOptions) error {

@@ -41,12 +41,12 @@ func newBench(m *modelFlags) *cobra.Command {
 		Long: `bench measures the time of a pass on random tokens, after a warm-up: the median
 over repetitions and the range of the middle 80%. A decode step is measured alone,
 always with the same number of tokens in the cache. The rates count the FLOPs and the
-least bytes of the plan, as 'infer info' shows them.
+least bytes of the plan, which 'infer info' shows.
 
 The time is compared with its floor: the sum, over the steps of the plan, of the least
 time that each needs at the bandwidth and arithmetic rate that the same process measured
 on the device ('infer bench ceilings' shows them). On a GPU a decode step is measured as one
-of many that follow one another, and --rows measures a fixed list of work on models of
+of many in a row, and --rows measures a fixed list of work on models of
 random weights.
 
 On the CPU the passes then run again while they are recorded, and a table compares each
@@ -76,16 +76,16 @@ stage with its own floor. --no-floor measures no floors and no stages.`,
 	return c
 }
 
-// register registers the flags that say which pass.
+// register registers the flags that choose the pass.
 func (b *benchFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&b.phase, "phase", "decode", "`PHASE` to measure: prefill or decode")
-	f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context where\nit is shorter)")
+	f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
 	f.StringVar(&b.logits, "logits", "last", "`ROWS` of logits that the prefill computes: all or last")
-	f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context where that is shorter)")
+	f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
 	f.IntVar(&b.batch, "batch", 1, "the pass has `N` sequences")
 }
 
-// check finds values that no model could make right.
+// check refuses values that are wrong for every model.
 func (b *benchFlags) check(flags *pflag.FlagSet) error {
 	switch {
 	case b.logits != "all" && b.logits != "last":
@@ -209,12 +209,12 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if stages != nil {
 		var table bytes.Buffer
 		writeStages(&table, stages)
-		text = fmt.Appendf(text, "\nstages, of all layers together, means of as many passes that were recorded:\n%s", table.Bytes())
+		text = fmt.Appendf(text, "\nstages, of all layers together, means of as many recorded passes, which recording slows a little:\n%s", table.Bytes())
 	}
 	return writeOutput(stdout, text)
 }
 
-// pass returns the phase that the flags name, and how many tokens the cache holds.
+// pass returns the pass that the flags choose, and the number of tokens that the cache holds before it.
 func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, error) {
 	phase, past := gpt2.Pass{Batch: b.batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, b.past
 	switch {

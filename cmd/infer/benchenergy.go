@@ -36,16 +36,16 @@ token. On a GPU the counter is NVML's, of the whole board; if the GPU counts no 
 samples of its power are summed. On the CPU it is RAPL's, of the processor package, if the
 system gives access to it.
 
-A counter steps a few to a thousand times a second. Power is computed from its first step
-to its last, while the same work goes on, so its error is much smaller than one step; the
-column "within W" gives it. Idle power is measured before, with the model loaded and
+A counter is updated a few to a thousand times a second. Power is computed from the first
+update to the last, while the same work goes on, so its error is much smaller than one
+update; the column "within W" gives it. Idle power is measured before, with the model loaded and
 nothing running.
 
---stage NAME repeats the steps that contain a stage: those of all layers in turn if NAME
-is one within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn). A pass runs
-before, so that the steps read what they read in a pass. A step that works in place, such
-as a residual add, reads its own output. If the repeated data stays in a cache that a
-whole pass does not fit in, a line says so.`,
+--stage NAME repeats the steps that contain a stage: those of all layers in turn
+(attn.c_attn), or that of one layer (h.0.attn.c_attn). A whole pass runs first, so the
+steps read the data of a real pass. A step that works in place, such as a residual add,
+reads its own output. If the repeated data fits in a cache but a whole pass does not, a
+line says so.`,
 		Example: `  infer bench energy --device cuda -m random:gpt2
   infer bench energy --device cuda -m random:gpt2 --stage attn.sdpa --past 512
   infer bench energy --device cuda --stage mlp.c_fc --phase prefill --seconds 10`,
@@ -66,7 +66,7 @@ whole pass does not fit in, a line says so.`,
 	return c
 }
 
-// energyResult is what was measured of a workload.
+// energyResult is the measured time and energy of a workload, a row of the table.
 type energyResult struct {
 	Work        string  `json:"work"`
 	Calls       int     `json:"calls"`
@@ -140,7 +140,7 @@ func (e *energyFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s, %s\n", o.model.Name, o.setting())
-	fmt.Fprintf(&b, "%s, of %s; it stepped by %s mJ every %s ms (medians)\n", c.Source(), c.Covers, digits(results[0].Resolution), digits(results[0].Period))
+	fmt.Fprintf(&b, "%s, of %s; updated by %s mJ every %s ms (medians)\n", c.Source(), c.Covers, digits(results[0].Resolution), digits(results[0].Period))
 	if idleErr == nil {
 		fmt.Fprintf(&b, "idle, with the model loaded: %s W, to within %s W\n\n", digits(idle.Watts), digits(idle.Uncertainty))
 	} else {
@@ -173,13 +173,13 @@ func (e *energyFlags) duration() time.Duration {
 	return time.Duration(e.seconds * float64(time.Second))
 }
 
-// workload is work with words for the table.
+// workload is work with its description in the table.
 type workload struct {
 	measure.Work
 	what, note string
 }
 
-// newEnergyResult makes a row of what work took.
+// newEnergyResult makes the row of a workload.
 func newEnergyResult(w workload, e measure.Energy) energyResult {
 	calls := e.Rounds * w.Calls
 	seconds := e.Elapsed.Seconds() / float64(calls)
@@ -187,7 +187,7 @@ func newEnergyResult(w workload, e measure.Energy) energyResult {
 		PerCall: e.Power.Watts * seconds * 1e3, PerToken: e.OfToken(w.Work, e.Power.Watts), Steps: e.Power.Steps, Resolution: e.Resolution, Period: ms(e.Period), Note: w.note}
 }
 
-// workloads returns what the flags ask for.
+// workloads returns the workloads that the flags ask for.
 func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity int) ([]workload, error) {
 	phases := []string{e.phase}
 	if !flags.Changed("phase") && e.stage == "" {
@@ -240,7 +240,7 @@ func stageWork(s *gpt2.Session, name string, phase gpt2.Pass, past int) (out wor
 		out.what += fmt.Sprintf(", prefill B=%d T=%d", phase.Batch, phase.Tokens)
 	}
 	if l2 := s.Backend().Describe().L2Bytes; w.StaysIn(l2) {
-		out.note = fmt.Sprintf("repeated, its %s of weights and cache stay in the L2 cache of %s, which a whole pass does not fit in: in a pass it also pays for reading memory", humanize.Size(w.Data), humanize.Size(l2))
+		out.note = fmt.Sprintf("repeated, its %s of weights and cache stay in the L2 cache of %s; a whole pass does not fit there, so in a pass they are read from memory", humanize.Size(w.Data), humanize.Size(l2))
 	}
 	return out, nil
 }

@@ -124,7 +124,7 @@ func TestBenchEnergy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, out, "a test's counter, of this test; it stepped by ", "idle, with the model loaded: ", "mJ/token", "decode step, B=1, from 32 tokens")
+	contains(t, out, "a test's counter, of this test; updated by ", "idle, with the model loaded: ", "mJ/token", "decode step, B=1, from 32 tokens")
 	if strings.Contains(out, "prefill") || strings.Contains(out, "%!") {
 		t.Errorf("prefill was not asked for:\n%s", out)
 	}

@@ -34,8 +34,8 @@ func newBenchOverhead(m *modelFlags) *cobra.Command {
 		Short: "Measure what recording costs, for each recorder",
 		Long: `overhead measures a decode step and a prefill in separate processes: without a recorder,
 and with each recorder. Each round runs one process of each kind, and the median over the
-rounds counts. "none" is measured twice: the difference of its two
-times is noise, and smaller overheads cannot be measured.`,
+rounds counts. The process without a recorder runs twice a round: the row "none" is the
+difference of the two. It is noise, and smaller overheads cannot be measured.`,
 		Example: `  infer bench overhead --layers all
   infer bench overhead -m random:gpt2 --device cuda --prompt-len 1024 --past 512`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -45,8 +45,8 @@ times is noise, and smaller overheads cannot be measured.`,
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&o.recorders, "recorders", nil, "measure these `RECORDERS` (default: host on the CPU; stamps and\ncupti on a GPU)")
 		f.IntVar(&o.rounds, "rounds", 5, "run `N` processes of each kind")
-		f.IntVar(&o.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context where\nit is shorter)")
-		f.IntVar(&o.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context where that is shorter)")
+		f.IntVar(&o.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
+		f.IntVar(&o.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
 		f.IntVar(&o.repeat, "repeat", 20, "measure `N` passes in each process")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -140,7 +140,7 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 	return writeOutput(stdout, b.Bytes())
 }
 
-// one measures in a process of its own, in ms: "" and "none" without a recorder.
+// one measures a pass in its own process and returns its median in ms. The recorders "" and "none" record nothing.
 func (o *overheadFlags) one(ctx context.Context, flags *pflag.FlagSet, phase, mode, recorder string) (float64, error) {
 	args := []string{"bench", "--json", "--quiet", "--no-floor", "--phase=" + phase, "--repeat=" + strconv.Itoa(o.repeat)}
 	switch phase {
@@ -169,7 +169,7 @@ func (o *overheadFlags) one(ctx context.Context, flags *pflag.FlagSet, phase, mo
 	return r.Median, nil
 }
 
-// givenFlags returns the flags that were given, as arguments, but for some.
+// givenFlags returns the flags on the command line as arguments, except those named in but.
 func givenFlags(flags *pflag.FlagSet, but ...string) []string {
 	var args []string
 	flags.VisitAll(func(f *pflag.Flag) {

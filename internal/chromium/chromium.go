@@ -19,9 +19,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Browser is a window, which shows one page. When the test ends it fails for what the
-// page did that it should not: exceptions, lines on the console, entries of the log
-// (as of what a policy refuses), requests other than for itself.
+// Browser is a window that shows one page. A test fails at its end if the page threw an
+// exception, wrote to the console, caused an entry of the browser's log (for example
+// because its policy refused something), or requested anything besides itself.
 type Browser struct {
 	Context context.Context // of chromedp's calls
 
@@ -32,7 +32,8 @@ type Browser struct {
 	requests []string // other than for the page itself
 }
 
-// program finds the browser, or ends the test: a failure where it is required.
+// program finds the browser. Without one it skips the test, or fails it if
+// GPT2SCOPE_REQUIRE_CHROMIUM is 1.
 func program(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -51,9 +52,9 @@ func program(t *testing.T) string {
 	return ""
 }
 
-// Open starts a browser with a page, which make returns and which becomes a file of
-// that name, in a window of that size in pixels. The test is skipped where there is no
-// Chromium, unless GPT2SCOPE_REQUIRE_CHROMIUM is 1.
+// Open writes the page that make returns to a file of that name and shows it in a window
+// of width x height pixels. Without Chromium the test is skipped, or fails if
+// GPT2SCOPE_REQUIRE_CHROMIUM is 1.
 func Open(t *testing.T, name string, make func() ([]byte, error), width, height int64) *Browser {
 	t.Helper()
 	path := program(t)
@@ -85,7 +86,7 @@ func Open(t *testing.T, name string, make func() ([]byte, error), width, height 
 	return b
 }
 
-// Show loads the page anew, in a window of that size.
+// Show loads the page again in a window of width x height pixels.
 func (b *Browser) Show(width, height int64) {
 	b.t.Helper()
 	if err := chromedp.Do(b.Context, chromedp.EmulateViewport(width, height), chromedp.Navigate(b.page)); err != nil {
@@ -112,7 +113,7 @@ func (b *Browser) note(event any) {
 	}
 }
 
-// check says at the end of a test what the page did that it should not.
+// check fails the test for the page's misdeeds.
 func (b *Browser) check() {
 	problems, requests := b.Misdeeds()
 	for _, p := range problems {
@@ -123,8 +124,8 @@ func (b *Browser) check() {
 	}
 }
 
-// Misdeeds returns what the page did until now that it should not, and the addresses
-// that it requested, and forgets them: for tests in which they are to come.
+// Misdeeds returns the problems of the page and the addresses that it requested since the
+// last call, and forgets them. A test that expects some calls it.
 func (b *Browser) Misdeeds() (problems, requests []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

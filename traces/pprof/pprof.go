@@ -14,26 +14,27 @@ import (
 	"gpt2scope/traces/window"
 )
 
-// stack is where time went, from the root to the leaf, and what it is labelled with.
+// stack is a sample of the profile: its frames from the root to the leaf, and its labels.
 type stack struct {
 	frames []string
 	labels map[string][]string
 	ns, n  int64
 }
 
-// Profile returns where the wall time of a trace went as a profile for pprof. Its
-// samples are the rows of the stage table, further divided by kernel; of a trace
-// that has no passes, those of the table by kernel. From root to leaf a stack is
+// Profile returns where the wall time of a trace went, as a profile for pprof. Its samples
+// are the rows of the table by stage, divided by kernel; for a trace without passes they
+// are the rows of the table by kernel. A stack is, from root to leaf,
 //
 //	gpt2scope, kind of pass, layer, stage, kernel
 //	gpt2scope, kind of pass, idle, cause, copy
 //
-// where steps outside the layers lack the layer, stages on the CPU the kernel, and idle
-// time in which no copy runs the copy.
-// Values are nanoseconds and counts (kernels, copies and sets; on the CPU events of
-// threads; of idle time the gaps). The nanoseconds are the exclusive times of [tables.Row],
-// and sum to the wall time. Labels (phase, layer, stage, op, kind) are there for
-// pprof's -tagfocus and -tagroot. device is as in [tables.Summarize].
+// without the layer for steps outside the layers, without the kernel on the CPU, and
+// without the copy for idle time in which no copy runs.
+//
+// The values of a sample are nanoseconds and a count. The nanoseconds are exclusive times
+// (see [tables.Row]) and sum to the wall time. The count is of kernels, copies and sets; on
+// the CPU, of events of threads; of idle time, of gaps. The labels phase, layer, stage, op
+// and kind are for pprof's -tagfocus and -tagroot. device is as in [tables.Summarize].
 func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 	table, err := tables.SummarizeAny(t, device)
 	if err != nil {
@@ -51,7 +52,7 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 		s.ns, s.n = s.ns+ns, s.n+n
 	}
 	left := table.Wall
-	copied := map[string][2]int64{} // by phase, time and number of copies that the table counts as idle time
+	copied := map[string][2]int64{} // by phase: ns and number of the copies that the table counts as idle time
 	table.Window.Sweep(table.Time, func(e, _ *traces.Event, _, own window.Interval) {
 		ns := own.Length()
 		left -= ns
@@ -100,7 +101,7 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 	return p, nil
 }
 
-// labelled makes labels of keys and values; empty values are left out.
+// labelled makes labels of pairs of keys and values, without those that are empty.
 func labelled(pairs ...string) map[string][]string {
 	labels := map[string][]string{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -121,7 +122,7 @@ func layerFrame(s traces.Step) string {
 	return fmt.Sprintf("layer %d", s.Layer)
 }
 
-// kernelFrame names the leaf; a step of the CPU has none below it.
+// kernelFrame names the leaf. A step of the CPU has none.
 func kernelFrame(e *traces.Event) string {
 	if e.Kind.IsRange() {
 		return ""
@@ -129,15 +130,14 @@ func kernelFrame(e *traces.Event) string {
 	return e.Name
 }
 
-// assemble makes a profile of stacks, in an order of its own so that it is the same
-// each time.
+// assemble makes a profile of stacks, sorted so that it is the same each time.
 func assemble(stacks map[string]*stack) *profile.Profile {
 	p := &profile.Profile{
 		SampleType:        []*profile.ValueType{{Type: "time", Unit: "nanoseconds"}, {Type: "count", Unit: "count"}},
 		DefaultSampleType: "time",
 		PeriodType:        &profile.ValueType{Type: "time", Unit: "nanoseconds"},
 		Period:            1,
-		// Nothing is left for pprof to look up in a binary.
+		// The mapping has all symbols, so that pprof looks for no binary.
 		Mapping: []*profile.Mapping{{ID: 1, File: traces.Domain, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}},
 	}
 	locations := map[string]*profile.Location{}

@@ -6,25 +6,26 @@ import (
 	"encoding/json"
 )
 
-// columns are the events of a band: per event a few numbers of variable length
-// (base 128, the lowest 7 bits first, as [binary.AppendUvarint] writes them),
+// columns are the events of a band, one after the other. An event is six numbers of
+// variable length (base 128, the lowest 7 bits first, as [binary.AppendUvarint] writes
+// them):
 //
-//	start    ns after the start of the event before; of the first, after the origin
+//	start    ns after the start of the previous event; of the first event, after the origin
 //	duration ns
 //	name     index in the page's names
 //	row      index in the table plus 1, 0 for none
 //	detail   index in the page's details
-//	link     1 plus the correlation id less that of the event before, zigzag; 0 for none
+//	link     1 plus the zigzag of the correlation id minus the previous one; 0 for none
 //
-// one event after the other. Typical events take 8 to 10 bytes.
+// A typical event takes 8 to 10 bytes.
 type columns struct {
 	n    int
-	last int64 // start of the event before
-	link int64
+	last int64 // start of the previous event
+	link int64 // correlation id of the last event that had one
 	data []byte
 }
 
-// add appends an event; start must not be before that of the event before.
+// add appends an event, which must not start before the previous one.
 func (c *columns) add(start, duration int64, name, row, detail int, correlation uint64) {
 	c.n++
 	c.number(uint64(start - c.last))
@@ -41,8 +42,8 @@ func (c *columns) add(start, duration int64, name, row, detail int, correlation 
 	c.link = int64(correlation)
 }
 
-// maxCorrelation is the largest id that the page keeps apart from its neighbours:
-// its numbers are float64. CUPTI's are of 32 bits.
+// maxCorrelation bounds the correlation ids on the page, because the script's numbers are
+// float64. CUPTI's ids have 32 bits.
 const maxCorrelation = 1 << 50
 
 func (c *columns) number(v uint64) { c.data = binary.AppendUvarint(c.data, v) }
@@ -58,7 +59,7 @@ func (c *columns) MarshalJSON() ([]byte, error) {
 	}{c.n, base64.StdEncoding.EncodeToString(c.data)})
 }
 
-// texts are texts that events refer to by index. Index 0 is the empty one.
+// texts are strings that events refer to by index. Index 0 is the empty string.
 type texts struct {
 	all   []string
 	index map[string]int

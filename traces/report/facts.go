@@ -12,10 +12,10 @@ import (
 	"gpt2scope/traces"
 )
 
-// fact is a line about the recording.
+// fact is a name and a value, for example of the recording.
 type fact struct{ Name, Value string }
 
-// facts says by whom, how, when and on what the recording was made.
+// facts says which tool made the recording, when, and on which device.
 func facts(t *traces.Trace) []fact {
 	h := t.Header
 	var all []fact
@@ -46,7 +46,7 @@ func facts(t *traces.Trace) []fact {
 		some(d.SMs > 0, "%d SMs", d.SMs)
 		some(d.ClockHz > 0, "up to %.0f MHz", float64(d.ClockHz)/1e6)
 		some(d.Memory > 0, "%s", humanize.Size(d.Memory))
-		some(d.Bandwidth > 0, "%.0f GB/s as the driver states", float64(d.Bandwidth)/1e9)
+		some(d.Bandwidth > 0, "%.0f GB/s as the driver reports", float64(d.Bandwidth)/1e9)
 		name := cmp.Or(d.Name, "unnamed")
 		if len(parts) > 0 {
 			name += ": " + strings.Join(parts, ", ")
@@ -86,15 +86,15 @@ func facts(t *traces.Trace) []fact {
 	return all
 }
 
-// recorder says what a recorder is.
+// recorder explains a recorder.
 func recorder(name string) string {
 	switch name {
 	case traces.RecorderStamps:
-		return "stamps: own kernels wrote start and end; library products are bounded by their neighbours"
+		return "stamps: the program's own kernels wrote their start and end; a library's kernels are bounded by their neighbours"
 	case traces.RecorderCUPTI:
 		return "cupti: CUDA's activity records"
 	case traces.RecorderHost:
-		return "host: one event per step and worker thread"
+		return "host: one event for each step and worker thread"
 	case traces.RecorderNsys:
 		return "nsys: an export of Nsight Systems"
 	case traces.RecorderKineto:
@@ -103,11 +103,11 @@ func recorder(name string) string {
 	return name
 }
 
-// overhead says what recording cost.
+// overhead says how much longer passes took because they were recorded.
 func overhead(h *traces.Header) []fact {
 	var all []fact
 	for _, l := range h.Overhead {
-		value := fmt.Sprintf("a pass took %s while it was recorded, and %s in a process that never recorded", duration(int64(finite(l.Recorded))), duration(int64(finite(l.Baseline))))
+		value := fmt.Sprintf("a recorded pass took %s; a pass of a process that never recorded took %s", duration(int64(finite(l.Recorded))), duration(int64(finite(l.Baseline))))
 		percent, ok := l.Longer()
 		if ok {
 			value += fmt.Sprintf(": %+.1f %%", percent)
@@ -116,14 +116,14 @@ func overhead(h *traces.Header) []fact {
 		case ok:
 			value += fmt.Sprintf(" (median of %s)", humanize.Count(l.Passes, "pass", "passes"))
 		case l.Passes > 0:
-			value += fmt.Sprintf(" (median of %s, which says little)", humanize.Count(l.Passes, "pass", "passes"))
+			value += fmt.Sprintf(" (median of %s, too few for a percentage)", humanize.Count(l.Passes, "pass", "passes"))
 		}
 		all = append(all, fact{l.Phase, value})
 	}
 	return all
 }
 
-// energy says what devices used.
+// energy says how much energy the recorded work used.
 func energy(h *traces.Header) []fact {
 	var all []fact
 	for _, e := range h.Energy {
@@ -132,7 +132,7 @@ func energy(h *traces.Header) []fact {
 			value = fmt.Sprintf("%.4g mJ per token (%s)", e.Millijoule/float64(e.Tokens), value+" for "+humanize.Count(e.Tokens, "token", "tokens"))
 		}
 		if e.Resolution > 0 {
-			value += fmt.Sprintf(", certain to %.4g mJ in all", e.Resolution)
+			value += fmt.Sprintf(", counter resolution %.4g mJ", e.Resolution)
 		}
 		if e.Source != "" {
 			value += ", from " + e.Source

@@ -6,13 +6,13 @@ import (
 	"strconv"
 )
 
-// micros writes ns as microseconds, to the ns.
+// micros writes ns as microseconds with three decimals.
 func micros(ns int64) string { return strconv.FormatFloat(float64(ns)/1e3, 'f', 3, 64) }
 
-// nbsp keeps a number and its unit on one line.
+// nbsp is a no-break space: it keeps a number and its unit on one line.
 const nbsp = "\u00a0"
 
-// duration writes ns in a unit that fits, for sentences.
+// duration writes ns with a unit that suits its size, for sentences.
 func duration(ns int64) string {
 	switch v := float64(ns); {
 	case ns >= 1e9:
@@ -34,7 +34,7 @@ func rate(n, ns int64, scale float64) string {
 	return strconv.FormatFloat(float64(n)/float64(ns)*scale, 'f', 1, 64)
 }
 
-// finite returns v, 0 where it is none that JSON can hold.
+// finite returns v, or 0 for NaN and infinities, which JSON cannot hold.
 func finite(v float64) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0

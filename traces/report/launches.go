@@ -10,14 +10,14 @@ import (
 	"gpt2scope/traces/window"
 )
 
-// queue is what is known of the launches of a table.
+// queue describes the launches of a table.
 type queue struct {
-	launches []*window.Launch // in the order in which their work began
-	depths   []window.Depth   // of the device, whatever the table's time
-	deepest  int              // in the table's time
-	starved  int64            // ns of the table's time in which nothing was queued or ran
-	delays   []int64          // in order
-	times    []int64          // of the API calls, in order
+	launches []*window.Launch // by the start of their work
+	depths   []window.Depth   // of the whole recording
+	deepest  int              // within the table's time
+	starved  int64            // ns of the table's time with nothing queued or running
+	delays   []int64          // ns, sorted
+	times    []int64          // ns of the API calls, sorted
 }
 
 // newQueue finds the launches of a table.
@@ -54,10 +54,9 @@ func newQueue(table *tables.Table) *queue {
 	return q
 }
 
-// queueJSON is what the script draws. Numbers are as in columns: of launches the time
-// at which the work began, after that of the launch before, the queueing
-// delay, and the index of the call's name; of the depth the time after the change
-// before, and the depth.
+// queueJSON is what the script draws, in numbers written as in [columns]. A launch is the
+// start of its work in ns after that of the previous launch, and its queueing delay in ns.
+// A change of the depth is its time in ns after the previous change, and the depth.
 type queueJSON struct {
 	N        int    `json:"n"`
 	Launches string `json:"launches"`
@@ -72,7 +71,6 @@ func (q *queue) json(line *timeline) queueJSON {
 		b = binary.AppendUvarint(b, uint64(l.First.Time-last))
 		last = l.First.Time
 		b = binary.AppendUvarint(b, uint64(l.Delay()))
-		b = binary.AppendUvarint(b, uint64(line.Names.of(l.Call.Name)))
 	}
 	last = line.origin
 	for _, c := range q.depths {

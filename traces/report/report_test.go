@@ -152,7 +152,7 @@ func TestQueue(t *testing.T) {
 // TestSays has the facts of a recording on the page.
 func TestSays(t *testing.T) {
 	page := written(t, withCosts(t))
-	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "took 23.0 µs while it was recorded", "&#43;15.0 %", "50 mJ per token", "total energy counter", "times their floor", "Shares can be trusted", "% of floor"} {
+	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "a recorded pass took 23.0 µs", "&#43;15.0 %", "50 mJ per token", "total energy counter", "times their floor", "Shares can be trusted", "% of floor"} {
 		if !strings.Contains(page, fact) {
 			t.Errorf("the page does not say %q", fact)
 		}

@@ -15,7 +15,7 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// timeline is what the script draws along time. Times are ns after the origin.
+// timeline is what the script draws over time. Times are ns after the origin.
 type timeline struct {
 	Span    int64      `json:"span"` // to the end of the last event
 	From    int64      `json:"from"` // of the table
@@ -29,11 +29,11 @@ type timeline struct {
 	events int
 }
 
-// track is a lane, or the kind of its events that is drawn apart.
+// track is a lane, or the steps of a lane, which have a track of their own.
 type track struct {
 	Title string   `json:"title"`
 	Kind  string   `json:"kind"` // "thread", "api", "steps", "stream", "sync", "overhead"
-	Work  bool     `json:"work"` // its events are those that the table sums
+	Work  bool     `json:"work"` // the table sums its events
 	Bands []*band  `json:"bands"`
 	Lane  laneJSON `json:"lane"`
 
@@ -46,20 +46,20 @@ type laneJSON struct {
 	Device int32 `json:"device"`
 }
 
-// band is a row of a track. Its events lie apart, but in the last one of a track that
-// would need more than maxBands.
+// band is a row of a track. Its events do not overlap, except in the last band of a track
+// that would need more than maxBands.
 type band struct {
 	columns
 	end int64
 }
 
-// maxBands bounds how many events of a track are drawn over each other.
+// maxBands bounds the bands of a track.
 const maxBands = 12
 
 // MarshalJSON implements json.Marshaler.
 func (b *band) MarshalJSON() ([]byte, error) { return b.columns.MarshalJSON() }
 
-// counter is a series of values, each of which holds until the next.
+// counter is a series of values. Each value holds until the next.
 type counter struct {
 	Title string `json:"title"`
 	Unit  string `json:"unit"`
@@ -82,7 +82,7 @@ func (c *counter) MarshalJSON() ([]byte, error) {
 	}{(*plain)(c), c.n, base64.StdEncoding.EncodeToString(c.times), base64.StdEncoding.EncodeToString(c.values)})
 }
 
-// trackKey distinguishes tracks: the steps over the kernels of a stream have their own.
+// trackKey distinguishes tracks. The steps of a stream have another track than its kernels.
 type trackKey struct {
 	lane  traces.Lane
 	steps bool
@@ -108,7 +108,7 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 	for i := range events {
 		e := &events[i]
 		switch e.Kind {
-		case traces.KindNode: // says how a graph was made, at no time of interest
+		case traces.KindNode: // a graph's node, from the capture: nothing runs
 		case traces.KindCounter:
 			line.count(series, e)
 		default:
@@ -182,8 +182,8 @@ func newTrack(h *traces.Header, key trackKey) *track {
 	return t
 }
 
-// compareTracks orders tracks: the threads that run passes, each with its API calls,
-// other threads, then the streams of each GPU, each under its steps.
+// compareTracks orders tracks: first the threads that run passes, each with its API calls,
+// then other threads, then each GPU's streams, each below its steps.
 func compareTracks(a, b *track) int {
 	place := func(t *track) []int64 {
 		l := t.lane
@@ -208,7 +208,7 @@ func compareTracks(a, b *track) int {
 	return slices.Compare(place(a), place(b))
 }
 
-// count adds a value to a counter.
+// count adds the value of an event to its counter.
 func (l *timeline) count(series map[string]*counter, e *traces.Event) {
 	key := fmt.Sprint(e.Lane, e.Name)
 	c := series[key]
@@ -230,10 +230,10 @@ func (l *timeline) count(series map[string]*counter, e *traces.Event) {
 	c.values = binary.LittleEndian.AppendUint32(c.values, math.Float32bits(float32(value)))
 }
 
-// units are those of the counters that recorders of this module write.
+// units are the units of the counters that this module's recorders write.
 var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%", "queue depth": "kernels launched and not finished"}
 
-// detail says what is known of an event besides its name and times.
+// detail describes an event besides its name and times.
 func detail(e *traces.Event) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -275,7 +275,7 @@ func detail(e *traces.Event) string {
 	return strings.Join(parts, ", ")
 }
 
-// dim writes a grid or block without trailing ones.
+// dim writes the size of a grid or block without trailing ones.
 func dim(d [3]int32) string {
 	switch {
 	case d[2] > 1:

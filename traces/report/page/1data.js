@@ -1,5 +1,5 @@
-// What the page was made with: texts as they are, events as columns of bytes (see
-// columns.go). Times are ns after the origin.
+// The data of the page. Events are numbers in base64: see columns.go. Times are ns after
+// the origin.
 
 const $ = (id) => document.getElementById(id);
 const page = JSON.parse($("data").textContent);
@@ -25,9 +25,7 @@ class Reader {
 
 const unzigzag = (v) => (v % 2 ? -(v + 1) / 2 : v / 2);
 
-// decodeBand makes arrays of a band. latest[i] is the last end of events 0 to i, and
-// busy[i] the sum of the durations of those before i: both are monotone, for binary
-// search and for the time that is covered in between.
+// decodeBand turns a band into arrays.
 function decodeBand(b, track) {
   const n = b.n, r = new Reader(b.data);
   const band = {
@@ -48,6 +46,9 @@ function decodeBand(b, track) {
   return measured(band);
 }
 
+// measured adds latest[i], the last end of events 0 to i, and busy[i], the sum of the
+// durations of the events before i. Both grow with i: latest is searched by bisection, a
+// difference of busy is the time that events cover.
 function measured(band) {
   const n = band.n;
   band.latest = new Float64Array(n);
@@ -59,7 +60,8 @@ function measured(band) {
   return band;
 }
 
-// subset makes a band of some of the events of another.
+// subset makes a band of those events of another for which keep(band, i) is true. index[i]
+// is the index in the other band.
 function subset(band, keep) {
   const index = [];
   for (let i = 0; i < band.n; i++) if (keep(band, i)) index.push(i);

@@ -1,4 +1,4 @@
-// Colours come from the style, which follows the scheme of the browser.
+// Colours are those of the style, which follows the browser's light or dark scheme.
 
 let colours;
 
@@ -12,7 +12,7 @@ function readColours() {
   colours.mono = get("mono");
 }
 
-// isSync tells of each name whether it is that of a call that waits.
+// isSync[name] is whether the name is that of an API call that waits.
 const isSync = page.names.map((n) => n.includes("Synchronize"));
 
 function colourOf(band, i) {
@@ -24,7 +24,7 @@ function colourOf(band, i) {
   return kind === "sync" || kind === "overhead" ? colours.sync : colours.other;
 }
 
-// context returns a canvas' context scaled to CSS pixels, cleared.
+// context clears a canvas and returns its context, scaled to CSS pixels.
 function context(canvas, width, height) {
   const ratio = Math.min(devicePixelRatio || 1, 2);
   const w = Math.round(width * ratio), h = Math.round(height * ratio);
@@ -40,7 +40,7 @@ function context(canvas, width, height) {
   return c;
 }
 
-// ticks returns round values in a range, about one per distance in pixels.
+// ticks returns round values between from and to, about `distance` pixels apart.
 function ticks(from, to, pixels, distance) {
   const least = (to - from) / Math.max(1, pixels / distance);
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1e-9)));
@@ -50,7 +50,7 @@ function ticks(from, to, pixels, distance) {
   return { step, out };
 }
 
-// timeUnit gives the unit and decimals for an axis of time with a step in ns.
+// timeUnit returns unit and decimals for an axis of time whose step is in ns.
 function timeUnit(step) {
   const [unit, ns] = step >= 1e8 ? ["s", 1e9] : step >= 1e3 ? ["ms", 1e6] : ["µs", 1e3];
   return { unit, ns, decimals: Math.max(0, -Math.floor(Math.log10(step / ns) + 1e-9)) };

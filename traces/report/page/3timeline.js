@@ -1,5 +1,4 @@
-// The timeline: what is visible (view), where tracks lie (layout), drawing, and what
-// pointer and keys do.
+// The timeline: the visible range (view), the places of tracks (layout), and drawing.
 
 const rowHeight = 17, titleHeight = 15, counterHeight = 40;
 const minSpan = 50;  // ns
@@ -8,8 +7,8 @@ const layout = { items: [], height: 0 };
 let highlight = null; // { label, subsets: Map of band to subset, matches }
 let selected = null;  // { band, i }
 let dirty = false;
-let showQuiet = false; // tracks without events in the table's time
-const alsoDrawn = []; // what follows the range
+let showQuiet = false; // whether tracks without events in the table's time are shown
+const alsoDrawn = []; // functions that draw other pictures of the visible range
 
 function setView(from, to) {
   const whole = Math.max(page.span, minSpan), margin = whole * 0.02;
@@ -38,7 +37,7 @@ const plotWidth = () => view.width - view.gutter;
 const scale = () => plotWidth() / (view.to - view.from);
 const timeAt = (x) => view.from + (x - view.gutter) / scale();
 
-// findQuiet notes the tracks that have nothing to show of the table's time.
+// findQuiet finds the tracks without events in the table's time.
 function findQuiet() {
   for (const t of tracks) {
     t.quiet = t.bands.every((b) => {
@@ -63,7 +62,7 @@ function setQuiet(on) {
   invalidate();
 }
 
-// place lays the tracks out: titles left of them, or above where the page is narrow.
+// place lays the tracks out, with titles on the left, or above if the page is narrow.
 function place() {
   view.width = Math.max(50, $("lanes").clientWidth);
   view.gutter = view.width < 700 ? 0 : 170;
@@ -149,7 +148,7 @@ function drawTracks() {
 
 function drawGrid(c) {
   const x = (t) => view.gutter + (t - view.from) * scale();
-  // What the table is not of is shaded.
+  // Time outside the table is shaded.
   c.fillStyle = colours.bg;
   c.fillRect(view.gutter, 0, Math.max(0, x(page.from) - view.gutter), layout.height);
   c.fillRect(x(page.to), 0, Math.max(0, view.width - x(page.to)), layout.height);
@@ -163,13 +162,13 @@ function drawGrid(c) {
   c.stroke();
 }
 
-// drawBand draws the visible events of a band. Those narrower than a pixel are drawn
-// together, one rectangle a pixel: the longest of a few of them gives the colour, the
-// time that they cover the shade.
+// drawBand draws the visible events of a band. Events narrower than a pixel share one
+// rectangle per pixel: the longest of a sample of them gives the colour, the part of the
+// pixel that they cover gives the shade.
 function drawBand(c, band, y, named) {
   const s = scale(), x0 = view.gutter, base = c.globalAlpha;
   const n = lower(band.start, view.to, 0, band.n);
-  let run = null; // neighbouring pixels that look alike
+  let run = null; // adjacent pixels of one colour and shade
   const flush = () => {
     if (!run) return;
     c.fillStyle = run.colour;
@@ -270,7 +269,7 @@ function drawTitles(c) {
   }
 }
 
-// drawSelection frames the selected event, and joins a call with its work.
+// drawSelection frames the selected event and draws lines to its call or its work.
 function drawSelection(c) {
   if (!selected) return;
   const box = (band, i) => {
@@ -299,7 +298,7 @@ function drawSelection(c) {
   c.lineWidth = 1;
 }
 
-// hit returns what lies under a point of the canvas.
+// hit returns the event or counter at a point of the canvas, or null.
 function hit(x, y) {
   if (x < view.gutter) return null;
   const item = layout.items.find((item) => (item.band && y >= item.y && y < item.y + rowHeight) || (item.counter && y >= item.y && y < item.y + counterHeight));
@@ -319,7 +318,7 @@ function hit(x, y) {
   return best < 0 ? null : { band, i: best };
 }
 
-// describe says what is known of an event, as [title, lines].
+// describe returns what is known of an event as [title, lines].
 function describe(band, i) {
   const lines = [span(band.end[i] - band.start[i]) + " at " + (band.start[i] / 1e6).toFixed(6) + " ms"];
   const row = band.row[i];
@@ -353,7 +352,7 @@ function select(band, i) {
   invalidate();
 }
 
-// show brings an event into view, wide enough to be seen.
+// show moves the view to an event and zooms until the event is wide enough to see.
 function show(band, i) {
   if (band.track.quiet && !showQuiet) setQuiet(true);
   const length = band.end[i] - band.start[i], middle = (band.start[i] + band.end[i]) / 2;

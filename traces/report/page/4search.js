@@ -1,4 +1,4 @@
-// Highlights: the matches of a search, or the work of a stage.
+// Highlights: the matches of a search, or the events of a stage.
 
 function setHighlight(label, keep) {
   highlight = null;
@@ -26,7 +26,7 @@ function search(text) {
   setHighlight(text, (band, i) => matches[band.name[i]]);
 }
 
-// step goes to the next match after the last one shown, or after the begin of the view.
+// step selects the next match, or the previous one. The first is the first in the view.
 function step(direction) {
   if (!highlight || highlight.count === 0) return;
   const h = highlight;

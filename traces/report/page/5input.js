@@ -69,7 +69,7 @@ function listen() {
     else {
       const before = view.to - view.from;
       zoom(Math.exp(Math.max(-200, Math.min(200, e.deltaY * unit)) * 0.002), timeAt(Math.max(x, view.gutter)));
-      if (view.to - view.from === before) return; // the page scrolls on where there is nothing to zoom
+      if (view.to - view.from === before) return; // fully zoomed: let the page scroll
     }
     e.preventDefault();
   }, { passive: false });
@@ -112,7 +112,7 @@ function listen() {
 const fit = () => { const m = (page.to - page.from) * 0.01; setView(page.from - m, page.to + m); };
 const all = () => setView(0, page.span);
 
-// along selects the next event of the track's band.
+// along selects the next event of the selected event's band, or the first visible event.
 function along(direction) {
   if (!selected) {
     const item = layout.items.find((item) => item.band && lower(item.band.start, view.from, 0, item.band.n) < item.band.n);

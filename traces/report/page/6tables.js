@@ -1,4 +1,4 @@
-// The tables: sorting, the kernels of a stage, gaps that the timeline shows.
+// The tables: sorting, the kernels of a stage, gaps.
 
 let stageRow = -1;
 

@@ -12,7 +12,6 @@ function decodeQueue() {
   for (let i = 0, at = 0; i < q.n; i++) {
     queue.start[i] = at += r.number();
     queue.delay[i] = r.number();
-    r.number();
   }
   for (let i = 0, at = 0; i < q.changes; i++) {
     queue.time[i] = at += d.number();
@@ -64,7 +63,7 @@ function drawQueue() {
   drawDelays(c, left, right, s, z);
 }
 
-// drawDepth draws, for each pixel, the least and the greatest depth in it.
+// drawDepth draws the least and the greatest depth in each pixel.
 function drawDepth(c, left, right, s, y, bottom) {
   const n = queue.time.length, pixels = Math.floor(right - left);
   let i = lower(queue.time, view.from, 0, n), depth = i > 0 ? queue.depth[i - 1] : 0;
@@ -87,7 +86,7 @@ function drawDepth(c, left, right, s, y, bottom) {
   c.globalAlpha = 1;
 }
 
-// drawDelays draws a point per launch, at most one in a place of 2 x 2 pixels.
+// drawDelays draws a point for each launch, at most one in a square of 2 x 2 pixels.
 function drawDelays(c, left, right, s, z) {
   const columns = Math.ceil((right - left) / 2) + 1, drawn = new Uint8Array(columns * 128);
   c.fillStyle = colours.ink;

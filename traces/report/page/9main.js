@@ -1,4 +1,3 @@
-// Beginning: colours, sizes, listeners, the first picture.
 
 readColours();
 decodeQueue();
@@ -27,5 +26,5 @@ place();
 fit();
 drawRoofline();
 
-// For tests and for the curious.
+// For tests and for the browser's console.
 window.gpt2scope = { view, layout, page, setView, zoom, pan, fit, all, events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0), selected: () => selected };

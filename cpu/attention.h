@@ -85,7 +85,7 @@ static void op_append(gs_worker *w, const gs_step *s) {
 	int64_t parts = (o->T + GS_NR - 1 + TOKENS - 1) / TOKENS, NH = o->cache.NH; // the most that a sequence can have, whatever its pos
 	for (int64_t t = gs_first(w, o->B * NH * parts); t >= 0; t = gs_next(w)) {
 		int64_t part = t % parts, h = t / parts % NH, b = t / parts / NH;
-		int64_t i0 = part * TOKENS - o->pos[b] % GS_NR, i1 = i0 + TOKENS; // divided where blocks of slots end
+		int64_t i0 = part * TOKENS - o->pos[b] % GS_NR, i1 = i0 + TOKENS; // divided at the ends of blocks of slots
 		if (i0 < 0) i0 = 0;
 		if (i1 > o->T) i1 = o->T;
 		if (i0 >= i1) continue;

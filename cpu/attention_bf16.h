@@ -53,7 +53,7 @@ INLINE void softmax_block_bf16(float *s, int64_t distance, uint16_t *p, int64_t 
 		for (int j = 1; j < NVP; j++) sum[0] += sum[j];
 		if (now != m[r]) {
 			float shrink[VL];
-			store(shrink, exp2_short(splat(m[r] - now))); // 0 at the first block, where m is -inf
+			store(shrink, exp2_short(splat(m[r] - now))); // 0 at the first block, since m is -inf there
 			l[r] *= shrink[0];
 			for (int64_t d = 0; d < HSp; d += VL) {
 				float *o = out + d / GS_NR * AQ * GS_NR + r * GS_NR + d % GS_NR;

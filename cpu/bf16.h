@@ -54,7 +54,7 @@ INLINE int bypasses_caches(const gs_linear *o) {
 enum { GROUP = 2, GROUP_ROW = 2 * (VL + GROUP * GS_NR) }; // panels of a group; floats of a row of both
 _Static_assert(VL * 4 == GS_LINE, "a vector is a cache line");
 
-// group_sums returns where the sums of a task's panel i begin, in the first row.
+// group_sums returns the address of the first row's sums of a task's panel i.
 INLINE float *group_sums(float *c, int64_t i) {
 	return c + i / GROUP % 2 * (GROUP_ROW / 2) + VL + i % GROUP * GS_NR;
 }

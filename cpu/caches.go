@@ -48,7 +48,7 @@ func caches(root string, cpus []int, threads int) []Cache {
 	return out
 }
 
-// parseSize reads "2048K" as bytes, 0 where it is no size.
+// parseSize reads "2048K" as bytes, 0 if it is no size.
 func parseSize(s string) int64 {
 	unit := int64(1)
 	for suffix, bytes := range map[string]int64{"K": 1 << 10, "M": 1 << 20, "G": 1 << 30} {
@@ -64,8 +64,8 @@ func parseSize(s string) int64 {
 }
 
 // availableMemory returns how many bytes can be allocated without harm, as the
-// system tells: free memory, or the control group's limit where that is less. It is
-// 0 where neither is known.
+// system tells: free memory, or the control group's limit if that is less. It is
+// 0 if neither is known.
 func availableMemory(proc, sys string) int64 {
 	least := int64(0)
 	consider := func(n int64, err error) {

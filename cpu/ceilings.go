@@ -15,7 +15,7 @@ import (
 type measureEffort struct {
 	rounds int
 	round  time.Duration // of one way
-	memory int64         // data that memory is measured with, where the caches are not known
+	memory int64         // data that memory is measured with if the caches are not known
 	data   int64         // the most data that matters, 0 for any
 }
 

@@ -19,10 +19,11 @@ type Options struct {
 	DType   weights.DType // how weights, and keys and values, are held: weights.F32 (also 0) or weights.BF16
 	ISA     string        // kernels to use, such as "avx2": see [Features]; "" takes GPT2SCOPE_CPU, else the fastest
 
-	// Q8 holds the matrices of products, wte among them where lm_head is tied to it,
-	// as 8-bit integers with a scale per 32 of them, instead of as DType: 1.0625 bytes
-	// a weight; keys and values as bfloat16. A product of few rows, as in a decode step, then rounds activations to
-	// 8 bits too, and sums in float32; one of more rows widens weights to float32.
+	// Q8 holds the matrices of products, and wte if lm_head is tied to it, as 8-bit
+	// integers with a scale per 32 of them (1.0625 bytes a weight), and keys and values
+	// as bfloat16, whatever DType is. A product of few rows, as in a decode step, rounds
+	// activations to 8 bits too, and sums in float32; one of more rows widens weights to
+	// float32.
 	Q8 bool
 }
 

@@ -55,7 +55,7 @@ type runner struct {
 	sampler  gpt2.Sampler
 	tokens   []gpt2.Token
 
-	recording *recording // nil where passes are not recorded
+	recording *recording // nil if passes are not recorded
 }
 
 // compiled is a plan as a program of kernel steps.
@@ -200,7 +200,7 @@ func holdThread() (release func()) {
 	return runtime.UnlockOSThread
 }
 
-// execute runs the kernels of a pass: in one call into C, or step by step where
+// execute runs the kernels of a pass: in one call into C, or step by step if
 // each has a range.
 func (c *compiled) execute(rec *recording) (whole bool, err error) {
 	stamps, err := rec.stampsOf(c.program)
@@ -367,7 +367,7 @@ func (w *writer) view(b gpt2.Buffer, rows int) view {
 	return view{data: w.buffers[b].from((shape.Rows - rows) * shape.Width), ld: shape.Width, per: rows, stride: shape.Rows}
 }
 
-// step writes one step of the plan: nothing where it has no rows.
+// step writes one step of the plan, and nothing if it has no rows.
 func (w *writer) step(s gpt2.Step) error {
 	var err error
 	switch o := s.Ops[0]; {
@@ -410,7 +410,7 @@ func (w *writer) embed(o gpt2.Operation) error {
 }
 
 // attention: K and V of the new rows go into the cache of the slot, then each
-// query attends to it. The appending is a kernel step of its own where there are
+// query attends to it. Appending is a kernel step of its own if there are
 // many rows, so that all threads share it.
 func (w *writer) attention(o gpt2.Operation) error {
 	step := attentionStep{

@@ -61,8 +61,8 @@ func TestIncludesGoOneWay(t *testing.T) {
 	}
 }
 
-// TestHeadersAlone compiles each header by itself for each version that uses it: in the version's own file, where that includes
-// kernels_impl.h, so that target and parameters are the version's.
+// TestHeadersAlone compiles each header by itself for each version that uses it. If the version's own file includes
+// kernels_impl.h, the header is compiled in that file, with the version's target and parameters.
 func TestHeadersAlone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the C compiler some fifty times")
@@ -115,7 +115,7 @@ func TestHeadersAlone(t *testing.T) {
 				after += "#endif\n"
 			}
 			for _, header := range v.headers {
-				// A header's functions are unused where nothing follows it.
+				// A header's functions are unused if nothing follows it.
 				args := append(slices.Clone(v.cc[1:]), "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fsyntax-only", "-I.", "-x", "c", "-")
 				cmd := exec.Command(v.cc[0], args...)
 				text := before

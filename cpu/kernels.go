@@ -124,7 +124,7 @@ func chooseISA(forced string) (isa, error) {
 // multipliesBF16 tells whether this version has instructions that multiply bfloat16 numbers. Else weights that are held so are widened.
 func (i isa) multipliesBF16() bool { return i == avx512BF16 || i == amx }
 
-// refusedAMX is why the system does not let this processor's AMX be used; nil where it does, or where there is none.
+// refusedAMX is why the system does not let this processor's AMX be used. It is nil if the system does, or if there is no AMX.
 func refusedAMX() error {
 	if e := C.gs_amx_refused(); e != 0 {
 		return syscall.Errno(e)
@@ -270,7 +270,7 @@ func (a *arena) floats(n int) (mem[float32], error) {
 	return m, nil
 }
 
-// newWeight makes a packed matrix of zeros; pack its values next. It is cut from the arena, or, where that is nil, allocated by itself.
+// newWeight makes a packed matrix of zeros; pack its values next. It is cut from the arena, or allocated by itself if the arena is nil.
 func newWeight(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, false) }
 
 // newTable makes a matrix (K, N) held by rows, N of K values, all zeros; pack its values next. Steps of products take it too.
@@ -310,8 +310,8 @@ func (w *weight) c() C.gs_weight {
 	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype), rows: flag(w.table)}
 }
 
-// pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it, or, where
-// transposed is set, (N, K), as embeddings are stored; src holds just these rows, as little-endian values of the source's dtype.
+// pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it, or (N, K)
+// if transposed is set, as embeddings are stored. src holds just these rows, as little-endian values of the source's dtype.
 // Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed, or 8-bit), but for the last. A
 // table's source is transposed.
 // It returns how many of the source's values were NaN or infinite.
@@ -340,7 +340,7 @@ func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int)
 
 // ---- Views ------------------------------------------------------------------------------------------------------------------------
 
-// view is rows of a float32 matrix: row r starts at data[r*ld], or, where per is not 0, at data[((r/per)*stride + r%per)*ld]: groups
+// view is rows of a float32 matrix: row r starts at data[r*ld]. If per is not 0, it starts at data[((r/per)*stride + r%per)*ld]: groups
 // of `per` rows, `stride` rows apart.
 type view struct {
 	data        mem[float32]
@@ -407,7 +407,7 @@ func (n norm) check(C int) error {
 
 // embedStep: y[b*T+i] = wte[ids[b*T+i]] + wpe[pos[b]+i], rows of C = wte.K.
 //
-// wte is lm_head too where that is tied to it: a table, or 8-bit panels, in which a row is scattered over cache lines.
+// wte is lm_head too if that is tied to it. It is a table, or 8-bit panels, in which a row is scattered over cache lines.
 type embedStep struct {
 	y    view       // (B*T, C)
 	ids  mem[int32] // (B*T); each below wte.N when the step runs
@@ -499,11 +499,11 @@ type attentionStep struct {
 	y        view // (B*nq, C)
 	cache    *cache
 	pos      mem[int32]   // (B): tokens in the cache before; pos[b]+T at most S when the step runs
-	work     mem[float32] // attentionWork(cache) values; needed where nq == 1
+	work     mem[float32] // attentionWork(cache) values; needed if nq == 1
 	B, T, nq int
 	scale    float32
 	append   bool
-	bf16     bool // with a cache of bfloat16, more than 12 queries may round to it what is multiplied, where there are instructions for it
+	bf16     bool // with a cache of bfloat16 and more than 12 queries, products may round their inputs to bfloat16, if there are instructions for it
 }
 
 // attentionWork returns how many values an attentionStep's work needs.
@@ -733,8 +733,8 @@ func (p *program) copy(x, y view, M, C_ int) error {
 	return p.elementwise("copy", C.GS_COPY, x, view{}, y, mem[float32]{}, none, M, C_)
 }
 
-// run executes steps from to to-1, and reports whether they were all done: false means interrupt was called. Where stamps is given,
-// it receives start and end of each step on each thread, [to-from][threads][2] nanoseconds of the clock that now reads.
+// run executes steps from to to-1, and reports whether they were all done: false means interrupt was called. stamps, if given,
+// receives start and end of each step on each thread, [to-from][threads][2] nanoseconds of the clock that now reads.
 func (p *program) run(from, to int, stamps mem[int64]) (done bool, err error) {
 	if from < 0 || to > p.n || from > to {
 		return false, fmt.Errorf("running steps %d to %d of %d", from, to, p.n)
@@ -777,7 +777,7 @@ const (
 	multiplyAdds     arithmeticCeiling = C.GS_FMA       // between registers, with nothing loaded
 )
 
-// measure returns a function that runs it so many times and returns FLOP/s: 0 where this version of the kernels has none.
+// measure returns a function that runs it so many times and returns FLOP/s: 0 if this version of the kernels has none.
 func (a arithmeticCeiling) measure(p *pool) func(count int) float64 {
 	return func(count int) float64 {
 		p.mu.Lock()

@@ -78,7 +78,7 @@ func bf16Path(i isa, extensions []string) string {
 	return path
 }
 
-// processor reads the name and extensions from /proc/cpuinfo, where that is.
+// processor reads the name and extensions from /proc/cpuinfo, if there is one.
 func processor() (name string, extensions []string) {
 	file, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -425,7 +425,7 @@ func TestLinear(t *testing.T) {
 	})
 }
 
-// A float32 product is as exact as float32 sums are, whatever the numbers, also where kernels compute it from bfloat16 parts: omitting one of
+// A float32 product is as exact as float32 sums are, whatever the numbers, also if kernels compute it from bfloat16 parts: omitting one of
 // the six products of parts would exceed the bound many times, most of all in sums of few terms.
 func TestLinearExact(t *testing.T) {
 	const M, N = 128, 64
@@ -630,7 +630,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 				inError /= math.Sqrt(1e-5)
 			}
 		}
-		// Where the product rounds x to bfloat16, so does the expected value. A normalised value near a tie may be rounded either way.
+		// If the product rounds x to bfloat16, so does the expected value. A normalised value near a tie may be rounded either way.
 		either := make([]float64, K)
 		if multipliesBF16(pools[0], held, M) {
 			for k, v := range in {
@@ -653,7 +653,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 				abs += math.Abs(float64(values[k*N+n])) * (math.Abs(in[k]) + 3)
 				flips += math.Abs(float64(values[k*N+n])) * either[k]
 			}
-			var rounded float64 // error allowed where an activation lies near a tie of two integers
+			var rounded float64 // error allowed if an activation lies near a tie of two integers
 			if held == q8Type && M <= rowsOfTile[pools[0].isa] {
 				var q []float64
 				q, rounded = roundedRow(in, inError, func(k int) float64 { return math.Abs(float64(values[k*N+n])) })
@@ -977,7 +977,7 @@ func TestNaNPropagates(t *testing.T) {
 				for i, v := range got {
 					row := i/N == 3
 					ok := (v != v) == row
-					if bad == bad { // infinite: the row is not finite, except where an activation turns -Inf into 0
+					if bad == bad { // infinite: the row is not finite, unless an activation turns -Inf into 0
 						ok = row && act != none || (v-v != 0) == row
 					}
 					if !ok {

@@ -105,7 +105,7 @@ INLINE const float *panel_of(const gs_weight *w, int64_t p) {
 	return (const float *)w->data + p * rows * GS_NR;
 }
 
-// copy_row packs columns [k0, k0+n) of a row of x, normalised where the step has a norm.
+// copy_row packs columns [k0, k0+n) of a row of x, normalised if the step has a norm.
 INLINE void copy_row(const gs_linear *o, float *dst, const float *x, int64_t k0, int64_t n, float mean, float rstd) {
 	if (o->norm.gain)
 		apply_norm(dst, x, k0, n, &o->norm, mean, rstd);

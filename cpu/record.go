@@ -31,9 +31,9 @@ type passNote struct {
 	c                *compiled
 	plan             int32 // index of the trace's plans
 	position         int
-	at               int // in recording.noted, -1 where the pass did not run to its end
+	at               int // in recording.noted, -1 if the pass did not run to its end
 	begin, end       int64
-	sample, sampleTo int64 // 0 where it did not sample
+	sample, sampleTo int64 // 0 if it did not sample
 }
 
 // maxRecorded bounds the events of a recording: about half a GiB of memory.
@@ -67,7 +67,7 @@ func (rec *recording) worker(w int) traces.Lane {
 	return traces.Thread(int64(os.Getpid()), int64(w))
 }
 
-// stampsOf returns room for the stamps of a program: none where nothing is recorded.
+// stampsOf returns room for the stamps of a program, none if nothing is recorded.
 func (rec *recording) stampsOf(p *program) (mem[int64], error) {
 	if rec == nil {
 		return mem[int64]{}, nil

@@ -29,17 +29,17 @@ INLINE vu load_u(const void *p) { return *(const vu_any *)p; }
 INLINE void store_u(void *p, vu v) { *(vu_any *)p = v; }
 INLINE vf splat(float s) { return s - (vf){0}; } // s - 0 is s, also for -0
 
-// copy_values is memcpy for short runs: where the length is not a constant, compilers may use a slow `rep movs` for memcpy.
+// copy_values is memcpy for short runs: if the length is not a constant, compilers may use a slow `rep movs` for memcpy.
 INLINE void copy_values(float *dst, const float *src, int64_t n) {
 	int64_t i = 0;
 	for (; i + VL <= n; i += VL) store(dst + i, load(src + i));
 	for (; i < n; i++) dst[i] = src[i];
 }
 
-// vselect returns the lanes of yes where mask is set, else those of no.
+// vselect returns the lanes of yes if mask is set, else those of no.
 INLINE vf vselect(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
-// vmax returns max(a, b) of each lane, and b where b is NaN.
+// vmax returns max(a, b) of each lane, and b if b is NaN.
 INLINE vf vmax(vf a, vf b) {
 #if GS_VB == 64
 	return (vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -52,7 +52,7 @@ INLINE vf vmax(vf a, vf b) {
 #endif
 }
 
-// vmin returns min(a, b) of each lane, and b where b is NaN.
+// vmin returns min(a, b) of each lane, and b if b is NaN.
 INLINE vf vmin(vf a, vf b) {
 #if GS_VB == 64
 	return (vf)_mm512_min_ps((__m512)a, (__m512)b);

@@ -143,7 +143,7 @@ func TestRecordingIsBounded(t *testing.T) {
 	}
 }
 
-// TestCPUShare: a recording is incomplete where its threads had less than three quarters of
+// TestCPUShare: a recording is incomplete if its threads had less than three quarters of
 // their cores' time, unless it is too short to tell.
 func TestCPUShare(t *testing.T) {
 	for _, v := range []struct {

@@ -18,7 +18,7 @@ enum {
 	AHEAD = 2,     // rows of B for each cache line that is prefetched: few at a time, as loads and prefetches share the fill buffers
 };
 
-// Where B comes from:
+// The type of B's values, and the memory that they come from:
 enum tile_kind {
 	BLOCK,       // float32, from the L1 or L2 cache; prefetches a line from `ahead` for every AHEAD rows
 	STREAM_F32,  // float32, a whole panel from memory, each line used once; prefetches GS_PREFETCH floats ahead

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What the second half adds counts where it is believable.
+// What the second half adds counts if it is believable.
 func TestL2Rate(t *testing.T) {
 	ms := func(x ...float64) (out []time.Duration) {
 		for _, v := range x {

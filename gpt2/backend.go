@@ -18,7 +18,7 @@ import (
 //	of a runner    [Recordable], [Measurer], [Repeater], [LaunchCounter], [Synchronizer], [Loader]
 //
 // Programs reach those by the methods of [Session] and the functions below, which return
-// an error that is [errors.ErrUnsupported] where the interface is not implemented.
+// an error that is [errors.ErrUnsupported] if the interface is not implemented.
 
 // Backend makes runners: something that can execute plans.
 type Backend interface {
@@ -45,7 +45,7 @@ type Backend interface {
 }
 
 // Description says what a backend is and how it runs, for people, files and tables.
-// Zero where a fact does not apply or is not known.
+// A field is zero if it does not apply or is not known.
 type Description struct {
 	Name      string // that of [Backend.Name]
 	Processor string // that computes: "AMD EPYC 9B45", "NVIDIA H100 80GB HBM3"
@@ -114,7 +114,7 @@ type Runner interface {
 	SetSampling(s Sampling)
 
 	// Prefill evaluates ids, (B, T) row-major, after the Position tokens that
-	// the cache holds. Where the pass samples, it returns one token per
+	// the cache holds. If the pass samples, it returns one token per
 	// sequence; the slice is valid until the next call.
 	Prefill(ctx context.Context, ids []int32, pass Pass) ([]Token, error)
 
@@ -124,7 +124,7 @@ type Runner interface {
 	Decode(ctx context.Context, n int, emit func([]Token) bool) error
 
 	// Read copies rows of a buffer of the last pass: len(dst) elements from row
-	// on, where sequence b's row r is row b*Rows + r.
+	// on. Row r of sequence b is row b*Rows + r.
 	Read(b Buffer, row int, dst []float32) error
 
 	// Position returns how many tokens of each sequence the cache holds.

@@ -8,7 +8,7 @@ import (
 	"gpt2scope/record"
 )
 
-// Record records all later passes until [Session.StopRecording], where the runner is
+// Record records all later passes until [Session.StopRecording]. The runner must be
 // [Recordable].
 func (s *Session) Record(r *record.Recorder) error {
 	if s.err != nil {
@@ -30,7 +30,7 @@ func (s *Session) StopRecording() error {
 	return nil
 }
 
-// Measure times passes at the present position, where the runner is a [Measurer].
+// Measure times passes at the present position. The runner must be a [Measurer].
 func (s *Session) Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error) {
 	if err := s.admitPass(ids, pass); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (s *Session) Measure(ctx context.Context, ids []int32, pass Pass, repeat in
 	return times, s.fail(ctx, err)
 }
 
-// Repeat repeats steps of a pass at the present position, where the runner is a
+// Repeat repeats steps of a pass at the present position. The runner must be a
 // [Repeater].
 func (s *Session) Repeat(ctx context.Context, ids []int32, pass Pass, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
 	if err := s.admitPass(ids, pass); err != nil {
@@ -79,7 +79,7 @@ func (s *Session) admitPass(ids []int32, pass Pass) error {
 	return s.checkIDs(ids)
 }
 
-// Launches returns how many launches a pass is, where the runner is a [LaunchCounter].
+// Launches returns how many launches a pass is. The runner must be a [LaunchCounter].
 func (s *Session) Launches(pass Pass) (int, error) {
 	if s.err != nil {
 		return 0, s.err
@@ -92,7 +92,7 @@ func (s *Session) Launches(pass Pass) (int, error) {
 }
 
 // Loads returns what passes had to load since the session began or was reset, and how
-// long that took: part of the times of [Stats]. It is empty where the runner is no
+// long that took: part of the times of [Stats]. It is empty if the runner is no
 // [Loader].
 func (s *Session) Loads() []Load {
 	runner, ok := s.runner.(Loader)
@@ -114,7 +114,7 @@ func (s *Session) Loads() []Load {
 }
 
 // Synchronize waits until the device has done all that was launched. It does nothing
-// where the runner is no [Synchronizer], since passes then end before they return.
+// if the runner is no [Synchronizer], since passes then end before they return.
 func (s *Session) Synchronize() error {
 	if s.err != nil {
 		return s.err

@@ -48,7 +48,7 @@ type Config struct {
 	Heads      int        // NH, n_head; C is divisible by NH
 	Positions  int        // n_positions, the longest context
 	Vocab      int        // V, vocab_size
-	Inner      int        // width of the MLP, n_inner; 4 C where config.json has null or nothing
+	Inner      int        // width of the MLP, n_inner; 4 C if config.json has null or nothing
 	Epsilon    float64    // layer_norm_epsilon
 	Activation Activation // activation_function
 	Tied       bool       // tie_word_embeddings: lm_head is wte
@@ -56,7 +56,7 @@ type Config struct {
 	ScaleWeights        bool // scale_attn_weights: scores are divided by sqrt(HS)
 	ScaleByInverseLayer bool // scale_attn_by_inverse_layer_idx: and by layer + 1
 
-	BOS, EOS int // bos_token_id, eos_token_id; -1 where there is none
+	BOS, EOS int // bos_token_id, eos_token_id; -1 if there is none
 }
 
 // HeadSize returns HS = C / NH.
@@ -91,7 +91,7 @@ func (p Param) Elements() int {
 }
 
 // Params lists the tensors of the model in the checkpoint's order: embeddings,
-// layers, final norm, and lm_head.weight where it is not tied. Matrices of the
+// layers, final norm, and lm_head.weight if it is not tied. Matrices of the
 // layers are in Conv1D layout: (inputs, outputs), row-major.
 func (c Config) Params() []Param {
 	C, F := c.Channels, c.Inner

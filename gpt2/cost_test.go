@@ -86,7 +86,7 @@ func TestCostsByCounting(t *testing.T) {
 	}
 }
 
-// TestFuseKeeps: what a fused step hands over stays in memory where a later step reads
+// TestFuseKeeps: what a fused step passes on stays in memory if a later step reads
 // it; steps are joined only with equal rows, and fused steps not again.
 func TestFuseKeeps(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}

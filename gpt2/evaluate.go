@@ -29,8 +29,8 @@ func (e Evaluation) BitsPerByte(bytes int) float64 { return e.Nats / math.Ln2 / 
 // Evaluate scores the tokens of a text, each once, in windows of so many tokens
 // at a stride: the first window scores all of its tokens, each later one its
 // last stride tokens, so that those have at least window - stride tokens before
-// them. The first token is predicted from the end-of-text token, where the model
-// has one; else it is not scored. The session must have a batch of 1; it is empty
+// them. The first token is predicted from the end-of-text token. If the model
+// has none, it is not scored. The session must have a batch of 1; it is empty
 // before and after. progress, if not nil, is called with the
 // tokens scored and their total.
 func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int, progress func(done, total int)) (Evaluation, error) {

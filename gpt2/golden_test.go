@@ -100,7 +100,7 @@ func openModel(t testing.TB, dir string) *gpt2.Model {
 	return m
 }
 
-// mustBeClose fails where a value differs by more than share x the largest
+// mustBeClose fails if a value differs by more than share x the largest
 // expected one, or is NaN.
 func mustBeClose(t testing.TB, what string, got, want []float32, share float64) {
 	t.Helper()

@@ -25,7 +25,7 @@ type Model struct {
 	Config Config
 	Name   string // where it came from: a directory, "random:gpt2", "shakespeare"
 
-	// Tokenizer is nil where the directory has none and the vocabulary is not
+	// Tokenizer is nil if the directory has none and the vocabulary is not
 	// GPT-2's; then the model takes and gives token ids only.
 	Tokenizer *tokenizer.Tokenizer
 
@@ -34,7 +34,7 @@ type Model struct {
 }
 
 // Open opens a Hugging Face GPT-2 directory: config.json, model.safetensors
-// (single or sharded), and the tokenizer's files where there are any. Weights are
+// (single or sharded), and the tokenizer's files if there are any. Weights are
 // read when a backend packs them.
 func Open(dir string) (*Model, error) {
 	if info, err := os.Stat(dir); err != nil {
@@ -98,8 +98,9 @@ func hasField(config []byte, name string) bool {
 }
 
 // matchTensors checks that the checkpoint has exactly the tensors that the
-// configuration asks for, with their shapes. Where the file holds an lm_head of
-// its own it decides over tying, as in transformers.
+// configuration asks for, with their shapes. If the file holds an lm_head that differs
+// from wte, the model is not tied, as in transformers; it is an error if the
+// configuration ties them explicitly.
 func (m *Model) matchTensors(tiedIsExplicit bool) error {
 	have := map[string]weights.Tensor{}
 	for t := range m.checkpoint.All() {

@@ -89,7 +89,7 @@ type Operation struct {
 
 	In, Aux, Out Buffer // Aux is the second term of an Add
 	K, N         int    // widths of In and Out
-	Weight, Bias string // tensors, "" where there is none; the embedding's are wte and wpe
+	Weight, Bias string // tensors, "" if there is none; the embedding's are wte and wpe
 	Scale        float64
 	Activation   Activation
 
@@ -140,7 +140,7 @@ func (s Step) Name() string {
 	return strings.Join(names, "+")
 }
 
-// Contains tells whether the step covers a stage: one of any layer where the name is that
+// Contains tells whether the step covers a stage: that of any layer if the name is one
 // within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn).
 func (s Step) Contains(name string) bool {
 	return slices.ContainsFunc(s.Ops, func(o Operation) bool { return o.Stage.Info().Name == name || o.StageAt.String() == name })
@@ -153,7 +153,7 @@ func (s Step) Slot() int { return s.Ops[0].Slot }
 // Layer returns the layer whose weights the step uses, -1 outside the layers.
 func (s Step) Layer() int { return s.Ops[0].Layer }
 
-// Op returns the operation that names the step: its Linear or Attention where it
+// Op returns the operation that names the step: its Linear or Attention if it
 // has one, else its first.
 func (s Step) Op() Op {
 	for _, o := range s.Ops {
@@ -194,7 +194,7 @@ type Plan struct {
 	Layers  []int // run order: Layers[slot] is the layer whose weights run there
 	Pass    Pass
 	Steps   []Step
-	Buffers [NumBuffers]Shape // zero where a buffer is not used
+	Buffers [NumBuffers]Shape // zero if a buffer is not used
 }
 
 // Cost returns the sum over the steps.
@@ -224,9 +224,9 @@ func (p *Plan) Output() (Buffer, Shape) {
 // Chain is a pattern of operations that a backend can do as one step.
 type Chain []Op
 
-// Fuse returns the plan with neighbouring steps joined where their operations
+// Fuse returns the plan with neighbouring steps joined if their operations
 // match one of the chains and each takes what the one before it gives, with the
-// same rows. Where several chains match, the longest wins. The plan itself is
+// same rows. If several chains match, the longest wins. The plan itself is
 // left as it is.
 func (p *Plan) Fuse(chains ...Chain) *Plan {
 	return p.FuseWhere(func([]Operation) bool { return true }, chains...)

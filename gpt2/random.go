@@ -31,9 +31,9 @@ const RandomPrefix = "random:"
 // Random makes a model of a real geometry with seeded random weights: what is
 // needed to measure, with nothing downloaded. The name is one of "random:gpt2",
 // "random:gpt2-medium", "random:gpt2-large", "random:gpt2-xl", or a list such as
-// "random:L=1,C=768,NH=12,V=50257,T=1024", where F (the MLP's width) and seed may
-// be added; a published name may be followed by such a list too. What is left
-// out is gpt2's.
+// "random:L=1,C=768,NH=12,V=50257,T=1024". F (the MLP's width) and seed may be
+// added, and such a list may follow a published name. What the name does not give
+// is that of gpt2.
 //
 // The initialisation is GPT-2's own: normal with standard deviation 0.02 (0.01
 // for the positions), the projections into the residual stream scaled by

@@ -16,7 +16,7 @@ func TestRecordedPlans(t *testing.T) {
 		r := record.New("test", "1")
 		plans := gpt2.NewRecordedPlans(r, sizes)
 		index := plans.Index(plan, 5, pass.Tokens)
-		made := *plan // as where a cache made it again
+		made := *plan // an equal plan at another address
 		for _, again := range []int32{plans.Index(plan, 9, pass.Tokens), plans.Index(&made, 9, pass.Tokens)} {
 			if again != index {
 				t.Errorf("the plan was registered twice: %d, %d", index, again)

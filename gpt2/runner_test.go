@@ -107,7 +107,7 @@ func TestContextCountsPending(t *testing.T) {
 }
 
 // TestRepeatedLayersLastRow: the last row of logits is the same whether all rows were
-// computed or only that one, also where a layer runs several times.
+// computed or only that one, also if a layer runs several times.
 func TestRepeatedLayersLastRow(t *testing.T) {
 	m := tiny(t, "L=2,T=16")
 	ids := randomIDs(rand.New(rand.NewPCG(12, 12)), 9)
@@ -205,7 +205,7 @@ func TestEndOfTextOfBatch(t *testing.T) {
 	}
 }
 
-// TestErrorAfterBreak: where the caller has left the loop, an error that the runner
+// TestErrorAfterBreak: after the caller has left the loop, an error that the runner
 // finds afterwards is not yielded, and fails the session.
 func TestErrorAfterBreak(t *testing.T) {
 	b := &watched{Backend: cpu.NewReference(), failed: errors.New("the GPU is on fire")}

@@ -49,7 +49,7 @@ func (s Sampling) Check() error {
 // Sampler draws tokens from logits. It keeps its scratch memory, so that drawing
 // allocates nothing after the first row.
 type Sampler struct {
-	// Maxima replaces [BlockMaxima] where a backend has a faster one; nil does not.
+	// Maxima replaces [BlockMaxima] if a backend has a faster one; nil means [BlockMaxima].
 	Maxima func(maxima, x []float32)
 
 	candidates []candidate
@@ -60,7 +60,7 @@ type Sampler struct {
 const MaximaBlock = 64
 
 // BlockMaxima writes to maxima the largest value of each [MaximaBlock] of x, the last
-// of which may have fewer; NaN where one of them is. With them most logits need not be
+// of which may have fewer. A block's maximum is NaN if one of its values is. With them most logits need not be
 // read a second time.
 func BlockMaxima(maxima, x []float32) {
 	for i := range maxima {
@@ -118,7 +118,7 @@ func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token
 }
 
 // largest returns the index of the largest value, the first among equals, and keeps
-// the maxima of blocks. It is not ok where a value is NaN or the largest is infinite.
+// the maxima of blocks. It is not ok if a value is NaN or the largest is infinite.
 func (s *Sampler) largest(x []float32) (int, bool) {
 	n := (len(x) + MaximaBlock - 1) / MaximaBlock
 	s.maxima = slices.Grow(s.maxima[:0], n)[:n]

@@ -164,7 +164,7 @@ func (s *Session) checkIDs(ids []int32) error {
 // others: the one sampled last, or those of a cancelled pass.
 func (s *Session) pending() int { return len(s.history[0]) - s.runner.Position() }
 
-// prefill evaluates ids after the history, in chunks, and samples where the
+// prefill evaluates ids after the history, in chunks, and samples if the
 // pass says so. Its tokens are valid until the next pass.
 func (s *Session) prefill(ctx context.Context, ids []int32, pass Pass, each func(pass Pass, row int) error) ([]Token, error) {
 	B := s.options.Batch
@@ -223,7 +223,7 @@ type Generation struct {
 	IgnoreEOS bool     // go on after the model's end-of-text token
 	Stop      []string // end the text before the first of these ([Session.Text] only)
 
-	// OnShift, where not nil, is called when the context is full and its last
+	// OnShift, if not nil, is called when the context is full and its last
 	// kept tokens are re-evaluated, so that generation goes on.
 	OnShift func(kept int)
 
@@ -318,7 +318,7 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 	return nil
 }
 
-// pause calls OnPause where it is time to, and drops pauses that lie behind.
+// pause calls OnPause if the next pause is due, and drops the pauses that are past.
 func (g *generation) pause() error {
 	for len(g.Pauses) > 0 && g.Pauses[0] <= g.made {
 		due := g.Pauses[0] == g.made && g.OnPause != nil && !g.left

@@ -58,7 +58,7 @@ const (
 
 // StageInfo is what the registry says of a stage.
 type StageInfo struct {
-	Name    string // within its layer where it has one: "attn.c_attn"
+	Name    string // within its layer if it has one: "attn.c_attn"
 	InLayer bool   // occurs once per layer, as h.N.Name
 	Op      Op
 
@@ -241,7 +241,7 @@ func sampleCost(c Config, B, _, _ int) Cost {
 	return Cost{FLOPs: n, Activations: n + int64(B)}
 }
 
-// onlyIf returns v, or 0 where there are no rows to use it for.
+// onlyIf returns v, or 0 if there are no rows to use it for.
 func onlyIf(rows, v int64) int64 {
 	if rows == 0 {
 		return 0

@@ -29,13 +29,13 @@ type Experiment struct {
 	Text   []int32 // to measure quality on; nil is a text that the model writes
 	Bytes  int     // length of Text before it was tokenized
 
-	// Progress, where not nil, gets the bytes of weights made ready and their total.
+	// Progress, if not nil, gets the bytes of weights made ready and their total.
 	Progress func(done, total int64)
 
-	// Memory runs [Experiment.MeasureMemory] in a process of its own; nil where nothing can.
+	// Memory runs [Experiment.MeasureMemory] in a process of its own; nil if nothing can.
 	Memory func(ctx context.Context, v Variant) ([]Value, error)
 
-	Meter      *measure.Meter // nil where energy is not measured
+	Meter      *measure.Meter // nil if energy is not measured
 	EnergyTime time.Duration  // of each measurement of it
 
 	weights *gpt2.Session // holds the weights of all layers while others come and go

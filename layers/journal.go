@@ -154,7 +154,7 @@ func (j *Journal) read(head heading) (whole int64, err error) {
 
 var errLongLine = errors.New("the line is too long")
 
-// readLine reads a line without its newline; io.EOF where there is no newline.
+// readLine reads a line without its newline; it returns io.EOF if there is no newline.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {

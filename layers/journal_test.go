@@ -31,7 +31,7 @@ func filled(t *testing.T) (dir string, tasks []Task, rows []Row) {
 	return dir, tasks, j.Rows()
 }
 
-// A state goes on where it ended, also where the last line was cut off at any byte.
+// An experiment resumes at the task after the last whole line, also if the last line was cut off at any byte.
 func TestJournalGoesOn(t *testing.T) {
 	dir, tasks, rows := filled(t)
 	path := filepath.Join(dir, StateFile)

@@ -150,7 +150,7 @@ func meanOf(x []float64) Value {
 
 // wilson is the 95 % interval of a share of n (Wilson, "Probable Inference, the Law of
 // Succession, and Statistical Inference", 1927): unlike the normal one it stays between
-// 0 and 1, and has a width where the share is 0 or 1.
+// 0 and 1, and has a width even if the share is 0 or 1.
 func wilson(share float64, n int) (low, high float64) {
 	m, z := float64(n), z95
 	centre := (share + z*z/(2*m)) / (1 + z*z/m)

@@ -51,8 +51,8 @@ type Fit struct {
 	Depths    []int     `json:"depths"`
 	Residuals []float64 `json:"residuals"` // measured median minus line
 
-	// The same two from the recording by stages, where there is one: the time outside the
-	// layers with the idle time there, and the time of a layer. Where the last layer does
+	// The same two from the recording by stages, if there is one: the time outside the
+	// layers with the idle time there, and the time of a layer. If the last layer does
 	// less than the others, as in a prefill that computes one row of logits, the
 	// difference is subtracted from the time outside, as in A; both may be negative.
 	TraceA *float64 `json:"trace_a,omitempty"`

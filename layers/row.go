@@ -14,7 +14,7 @@ type Value struct {
 	Unit   string  `json:"unit"`
 	Value  float64 `json:"value"`
 
-	// Of a mean over N things: its 95 % interval. N is 0 where there is none.
+	// The 95 % interval of a mean over N things. N is 0 if the value is no mean.
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
 	N    int     `json:"n,omitempty"`

@@ -65,8 +65,8 @@ func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Pas
 // time there, in ms. A gap between two steps of layers, in which threads or kernels wait for
 // each other, counts for the layers: without the layer it would not exist.
 //
-// The time of a layer is the mean of those that are not the last of the pass. Where only
-// the last row of logits is wanted, the last one computes little but keys and values: the
+// The time of a layer is the mean of those that are not the last of the pass. If only
+// the last row of logits is wanted, the last one computes little but keys and values. The
 // time that it saves is subtracted from the time outside, as it is in a line through the
 // times of several depths.
 func layerTimes(t *traces.Trace, phase gpt2.Pass, layers int) (outside, layer float64, err error) {

@@ -52,7 +52,7 @@ func metricsOf(rows []Row, v Variant) map[string]Metric {
 	return metrics
 }
 
-// Summarize makes a result of the measurements. Depths of predict are predicted; where their
+// Summarize makes a result of the measurements. Depths of predict are predicted; if their
 // variants were measured too (Kind "verify"), the prediction has an error.
 func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k Known) (*Result, error) {
 	r := &Result{Version: 1}
@@ -80,7 +80,7 @@ func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k 
 	return r, nil
 }
 
-// ofStages returns the median over the recordings, nil where there are none.
+// ofStages returns the median over the recordings, nil if there are none.
 func ofStages(rows []Row, phase, metric string) *float64 {
 	var values []float64
 	for _, r := range rows {

@@ -205,7 +205,7 @@ func (d *benchDevice) String() string {
 	return fmt.Sprintf("%s\nceilings: %s", name, strings.Join(parts, ", "))
 }
 
-// reads says from where a pass reads its data.
+// reads says at what bandwidth a pass reads its data.
 func (d *benchDevice) reads(data int64) string {
 	return fmt.Sprintf("the pass is over data of %s, read at %.1f GB/s", humanize.Size(data), d.set.Bandwidth(data)/1e9)
 }

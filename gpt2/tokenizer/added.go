@@ -10,7 +10,7 @@ import (
 type addedToken struct {
 	ID      int32  `json:"id"`
 	Content string `json:"content"`
-	// SingleWord: counts only where no word character (\w) touches it.
+	// SingleWord: counts only if no word character (\w) touches it.
 	SingleWord bool `json:"single_word"`
 	// LStrip, RStrip: takes in the white space on its left, on its right.
 	LStrip bool `json:"lstrip"`
@@ -120,7 +120,7 @@ func (a *addedSet) split(s string, ordinary bool, yield func(s string, id int32)
 			continue
 		}
 		if tok.LStrip {
-			start = trimSpaceRight(s[:start]) // before done where the token before has that space already
+			start = trimSpaceRight(s[:start]) // less than done if the token before it has taken that space
 		}
 		if tok.RStrip {
 			end += leadingSpace(s[end:])

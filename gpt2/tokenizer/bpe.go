@@ -53,7 +53,7 @@ func newMergeTable(n int) *mergeTable {
 	return t
 }
 
-// find returns the slot that has p, or the free one where it would go.
+// find returns the slot that has p, or the free one that it would take.
 func (t *mergeTable) find(p pair) *mergeSlot {
 	h := uint64(p) * t.seed
 	h = (h ^ h>>32) * 0x9E3779B97F4A7C15
@@ -65,7 +65,7 @@ func (t *mergeTable) find(p pair) *mergeSlot {
 	}
 }
 
-// get returns the merge of p; its rank is noRank where there is none.
+// get returns the merge of p; its rank is noRank if there is none.
 func (t *mergeTable) get(p pair) merge { return t.find(p).merge }
 
 // set sets the merge of p. The table has room for it: see newMergeTable.
@@ -158,7 +158,7 @@ func (m *bpe) mergeShort(ids []int32) int {
 // token's first byte in the word and stays the same as the token grows.
 type node struct {
 	prev, next int32 // -1: none
-	merge            // of this token and the next; rank noRank where there is none, or the token is gone
+	merge            // of this token and the next; rank noRank if there is none, or the token is gone
 }
 
 // work is what mergeLong needs; kept between calls.

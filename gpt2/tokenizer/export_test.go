@@ -9,7 +9,7 @@ import (
 
 var exportDir = flag.String("export", "", "directory in which TestExport writes the built-in tokenizers as Hugging Face files")
 
-// TestExport writes the built-in tokenizers where testdata/make_golden.py asks for them.
+// TestExport writes the built-in tokenizers to the directory that testdata/make_golden.py gives.
 func TestExport(t *testing.T) {
 	if *exportDir == "" {
 		t.Skip("no -export")

@@ -34,7 +34,7 @@ func (s *jsonScan) take(c byte) bool {
 	return true
 }
 
-// str returns the string that comes next, and false where another type does.
+// str returns the string that comes next, and false if another type does.
 func (s *jsonScan) str() (string, bool) {
 	if s.peek() != '"' {
 		return "", false
@@ -60,7 +60,7 @@ func (s *jsonScan) str() (string, bool) {
 	return v, err == nil
 }
 
-// number returns the text of the number that comes next, and false where another type does.
+// number returns the text of the number that comes next, and false if another type does.
 func (s *jsonScan) number() (string, bool) {
 	if c := s.peek(); c != '-' && (c < '0' || c > '9') {
 		return "", false

@@ -534,7 +534,7 @@ var byteOf = func() (bytes [256 + 68]int16) {
 	return bytes
 }()
 
-// fromAlphabet returns the bytes that s spells in the byte alphabet, and false where it has another character.
+// fromAlphabet returns the bytes that s spells in the byte alphabet, and false if it has another character.
 func fromAlphabet(s string) (string, bool) {
 	b := make([]byte, 0, 32)
 	for _, c := range s {

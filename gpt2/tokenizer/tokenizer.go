@@ -58,20 +58,20 @@ func (t *Tokenizer) finish() {
 	})
 }
 
-// VocabSize returns V, the number of ids, which are 0 to V-1. A model's own vocabulary may be larger, where its
+// VocabSize returns V, the number of ids, which are 0 to V-1. A model's own vocabulary may be larger if its
 // embedding was padded; the ids beyond V mean nothing.
 func (t *Tokenizer) VocabSize() int { return len(t.pieces) }
 
 // EOT returns the id of the end-of-text token, and false when there is none. It is the token that the directory's
-// configuration calls eos_token, and <|endoftext|> where it names none.
+// configuration calls eos_token, or <|endoftext|> if it names none.
 func (t *Tokenizer) EOT() (id int32, ok bool) { return max(t.eot, 0), t.eot >= 0 }
 
 // IsSpecial reports whether id is a special token: one that steers the model and is no part of the text, such as
 // <|endoftext|>.
 func (t *Tokenizer) IsSpecial(id int32) bool { return t.special[id] }
 
-// ID returns the id of the token whose bytes are piece, and false when there is none. Where an added token and the
-// vocabulary have the same bytes it is the added token's, as in Encode.
+// ID returns the id of the token whose bytes are piece, and false when there is none. If an added token and the
+// vocabulary have the same bytes, it is the added token's, as in Encode.
 func (t *Tokenizer) ID(piece string) (id int32, ok bool) {
 	x := t.index()
 	rest, inRest := x.rest[piece]

@@ -222,7 +222,7 @@ func TestRoundTrip(t *testing.T) {
 
 func checkRoundTrip(t *testing.T, tok *Tokenizer, text string) {
 	t.Helper()
-	boundary := make([]bool, len(text)+1) // where a character, or a byte that is none, starts or ends
+	boundary := make([]bool, len(text)+1) // true if a character, or a byte that is none, starts or ends there
 	for i := range text {
 		boundary[i] = true
 	}

@@ -13,7 +13,7 @@
 // # Reading the pictures
 //
 // Axes of depth, time, memory and energy begin at 0, so that the time outside the layers
-// can be read where the line meets the axis. Series differ by the shape of their marks and the
+// is the line's value at the axis. Series differ by the shape of their marks and the
 // dashes of their line, not by colour alone. Marks of predictions are open.
 //
 // # The page

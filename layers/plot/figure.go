@@ -59,7 +59,7 @@ type point struct {
 	label string // beside the mark; none if empty
 }
 
-// span is a value and its 95 % interval; where there is none the three are equal.
+// span is a value and its interval. Without an interval the three are equal.
 type span struct{ low, mid, high float64 }
 
 // exactly is a value without an interval.
@@ -74,7 +74,7 @@ const maxValue = 1e200
 // drawable tells whether v can be put on an axis.
 func drawable(v float64) bool { return math.Abs(v) <= maxValue } // false for NaN
 
-// newSpan makes a span of a value and an interval, which is dropped where it is not one.
+// newSpan makes a span of a value and an interval, which is dropped if it is not one.
 func newSpan(low, mid, high float64) (span, bool) {
 	if !drawable(mid) {
 		return span{}, false
@@ -258,7 +258,7 @@ func fitted(r *layers.Result, phase string, others ...*series) []*series {
 }
 
 // memory has a panel for the host and one for the device. The predicted memory is that of the
-// device where it was measured, otherwise that of the host.
+// device if the device's was measured, otherwise that of the host.
 func memory(r *layers.Result) []*panel {
 	host := byDepth(r, "Host memory by depth", "host memory", axis{name: "host memory, peak", unit: "bytes", zero: true}, "")
 	device := byDepth(r, "Device memory by depth", "device memory", axis{name: "device memory, peak", unit: "bytes", zero: true}, "")
@@ -300,7 +300,7 @@ func quality(r *layers.Result, make func(q axis, name string) *panel) []*panel {
 }
 
 // against is a measure of quality against the time of a decode step, or of the prefill
-// where there is no decode.
+// if there is no decode.
 func against(r *layers.Result, y axis, name string) *panel {
 	y.unit = unitOf(r, name, y.unit)
 	if name == "bits per byte" {

@@ -158,7 +158,7 @@ func TestQualityWithoutText(t *testing.T) {
 // path is a path of an SVG document.
 type path struct{ d, fill, stroke, width string }
 
-// paths reads an SVG document, and fails where it has what a page may not hold.
+// paths reads an SVG document, and fails if it has what a page may not hold.
 func paths(t *testing.T, svg []byte) (all []path, texts []string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(string(svg)))

@@ -12,7 +12,7 @@ import (
 	"gpt2scope/layers"
 )
 
-// none is written where a value is not known.
+// none is written if a value is not known.
 const none = "-"
 
 // nbsp keeps a number and its unit on one line.

@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// labels draws the labels of points where they cover neither marks nor each other: the
+// labels draws the labels of points so that they cover neither marks nor each other: at the
 // first place that is free, beside the mark or, with a line to it, above or below. One
 // that fits nowhere is omitted; the page's tables have all.
 type labels struct{ series []*series }

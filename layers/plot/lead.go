@@ -49,7 +49,7 @@ func lead(r *layers.Result) []string {
 	return all
 }
 
-// withError writes a value and its standard error, where it has one, to the same
+// withError writes a value and its standard error, if it has one, to the same
 // decimals.
 func withError(v, e float64, unit string) string {
 	s := number(v)

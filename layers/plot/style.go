@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Colours differ in lightness too. The page's style names them, to change them where
+// Colours differ in lightness too. The page's style names them, to change them if
 // the browser prefers dark.
 var (
 	paper  = color.RGBA{0xff, 0xff, 0xff, 0xff}

@@ -27,7 +27,7 @@ func TestBF16Rounding(t *testing.T) {
 			x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
 			src := make([]float64, K*N)
 			raw := newGuarded(t, K*N).random(r, 1)
-			w, err := newWeight(nil, K, N, bfloat16Type)
+			w, err := newWeight(arenaFor(t, K, N, bfloat16Type, false), K, N, bfloat16Type)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +58,6 @@ func TestBF16Rounding(t *testing.T) {
 			if !differs {
 				t.Errorf("M %d, K %d, N %d: the result is that of unrounded operands", M, K, N)
 			}
-			w.free()
 		}
 	})
 }

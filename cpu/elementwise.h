@@ -1,4 +1,4 @@
-// GS_EMBED, GS_ADD, GS_ACTIVATION, GS_COPY and maxima.
+// GS_EMBED, GS_ADD, GS_ACTIVATION and maxima.
 #ifndef GS_ELEMENTWISE_H
 #define GS_ELEMENTWISE_H
 
@@ -72,12 +72,6 @@ static void op_activation(gs_worker *w, const gs_step *s) {
 		default: activation_span(o, GS_NONE, a, y, c, end);
 		}
 	}
-}
-
-static void op_copy(gs_worker *w, const gs_step *s) {
-	const gs_elementwise *o = &s->elementwise;
-	for (int64_t r = gs_first(w, o->M); r >= 0; r = gs_next(w))
-		memmove(row_of(&o->y, r), row_of(&o->a, r), (size_t)o->C * sizeof(float));
 }
 
 // block_maxima writes the largest value of each block of x, NaN if the block has a NaN.

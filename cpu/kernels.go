@@ -225,7 +225,6 @@ type weight struct {
 	dtype dtype
 	table bool
 	data  mem[float32] // as 32-bit units: two bfloat16 each, or parts of a block
-	owned bool         // data is this weight's own, not an arena's
 }
 
 // weightBytes is the memory that a weight takes, in panels or as a table. It is a multiple of 64.
@@ -270,10 +269,10 @@ func (a *arena) floats(n int) (mem[float32], error) {
 	return m, nil
 }
 
-// newWeight makes a packed matrix of zeros; pack its values next. It is cut from the arena, or allocated by itself if the arena is nil.
+// newWeight cuts a packed matrix of zeros from an arena; pack its values next.
 func newWeight(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, false) }
 
-// newTable makes a matrix (K, N) held by rows, N of K values, all zeros; pack its values next. Steps of products take it too.
+// newTable cuts a matrix (K, N) held by rows, N of K values, all zeros; pack its values next. Steps of products take it too.
 func newTable(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, true) }
 
 func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
@@ -284,23 +283,11 @@ func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
 		return nil, fmt.Errorf("weights are held as float32 or bfloat16, in panels as 8-bit integers too")
 	}
 	n := (weightBytes(K, N, d, table) + 3) / 4
-	data, err := mem[float32]{}, error(nil)
-	if a == nil {
-		data, err = alloc[float32](n)
-	} else {
-		data, err = a.floats(n)
-	}
+	data, err := a.floats(n)
 	if err != nil {
 		return nil, fmt.Errorf("a weight of %d x %d: %w", K, N, err)
 	}
-	return &weight{K: K, N: N, dtype: d, table: table, data: data, owned: a == nil}, nil
-}
-
-// free frees a weight that is not an arena's; one that is lives as long as the arena.
-func (w *weight) free() {
-	if w.owned {
-		w.data.free()
-	}
+	return &weight{K: K, N: N, dtype: d, table: table, data: data}, nil
 }
 
 // bytes is the memory the weight takes, which is what a pass over all of it reads.
@@ -726,11 +713,6 @@ func (p *program) add(a, b, y view, M, C_ int) error {
 // activation: y = act(x + bias) over M rows of C. y may be x.
 func (p *program) activation(x, y view, bias mem[float32], act activation, M, C_ int) error {
 	return p.elementwise("activation", C.GS_ACTIVATION, x, view{}, y, bias, act, M, C_)
-}
-
-// copy: y = x over M rows of C.
-func (p *program) copy(x, y view, M, C_ int) error {
-	return p.elementwise("copy", C.GS_COPY, x, view{}, y, mem[float32]{}, none, M, C_)
 }
 
 // run executes steps from to to-1, and reports whether they were all done: false means interrupt was called. stamps, if given,

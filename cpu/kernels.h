@@ -124,7 +124,6 @@ enum gs_op {
 	GS_ATTENTION,
 	GS_ADD,
 	GS_ACTIVATION,
-	GS_COPY,
 	GS_OPS
 };
 
@@ -201,7 +200,7 @@ typedef struct gs_attention {
 enum { GS_KEYS = 256 };
 size_t gs_attention_work(int B, int NH, int HS, int S);
 
-// GS_ADD: y = a + b. GS_ACTIVATION: y = act(a + bias). GS_COPY: y = a. y may be a.
+// GS_ADD: y = a + b. GS_ACTIVATION: y = act(a + bias).  y may be a.
 typedef struct gs_elementwise {
 	gs_view a, b, y;   // (M, C)
 	const float *bias; // (C) or NULL

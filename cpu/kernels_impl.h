@@ -94,7 +94,6 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 				[GS_ATTENTION] = op_attention,                                                                                        \
 				[GS_ADD] = op_add,                                                                                                    \
 				[GS_ACTIVATION] = op_activation,                                                                                      \
-				[GS_COPY] = op_copy,                                                                                                  \
 			},                                                                                                                        \
 		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
 		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .maxima = block_maxima,                        \

@@ -162,18 +162,29 @@ func toBF16(f float32) uint16 {
 
 func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
+// arenaFor makes an arena that holds one weight, until the test ends.
+func arenaFor(t testing.TB, K, N int, held dtype, table bool) *arena {
+	t.Helper()
+	a, err := newArena(weightBytes(K, N, held, table))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.free)
+	return a
+}
+
 // packed makes a weight (K, N) of random values in panels, from a source of the given type and layout, packed in random slices. It returns
 // the weight and the values (K, N) that it should hold.
 func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, transposed bool) (*weight, []float32) {
 	t.Helper()
-	w, err := newWeight(nil, K, N, held)
+	w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held)
 	return filled(t, r, p, w, err, source, transposed)
 }
 
 // table does the same for a weight held by rows.
 func table(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype) (*weight, []float32) {
 	t.Helper()
-	w, err := newTable(nil, K, N, held)
+	w, err := newTable(arenaFor(t, K, N, held, true), K, N, held)
 	return filled(t, r, p, w, err, source, true)
 }
 
@@ -182,7 +193,6 @@ func filled(t *testing.T, r *rand.Rand, p *pool, w *weight, err error, source dt
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.free)
 	K, N, held := w.K, w.N, w.dtype
 	for i := range w.data.slice() {
 		w.data.slice()[i] = math.Float32frombits(poison)
@@ -326,7 +336,7 @@ func TestPackCountsNonFinite(t *testing.T) {
 			}
 			put(77, source.inf)
 			for _, held := range []dtype{float32Type, bfloat16Type, q8Type} {
-				w, err := newWeight(nil, K, N, held)
+				w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -340,7 +350,6 @@ func TestPackCountsNonFinite(t *testing.T) {
 				if v := w.at(1, 37); !math.IsInf(float64(v), -1) && (held != q8Type || v == v) { // a block with one is NaN
 					t.Errorf("source %d: -Inf became %v", source.dtype, v)
 				}
-				w.free()
 			}
 		}
 	})
@@ -455,11 +464,10 @@ func TestLinearExact(t *testing.T) {
 						values[i] = float32(c.w(r))
 						src = binary.LittleEndian.AppendUint32(src, math.Float32bits(values[i]))
 					}
-					w, err := newWeight(nil, K, N, float32Type)
+					w, err := newWeight(arenaFor(t, K, N, float32Type, false), K, N, float32Type)
 					if err != nil {
 						t.Fatal(err)
 					}
-					t.Cleanup(w.free)
 					if bad, err := w.pack(pools[0], src, float32Type, false, 0, K); err != nil || bad != 0 {
 						t.Fatalf("pack: %d bad values, error %v", bad, err)
 					}
@@ -722,7 +730,6 @@ func TestElementwise(t *testing.T) {
 			for op, build := range map[string]func(p *program) error{
 				"add":  func(p *program) error { return p.add(va, vb, vy, M, C) },
 				"bias": func(p *program) error { return p.activation(va, vy, bias.mem, none, M, C) },
-				"copy": func(p *program) error { return p.copy(va, vy, M, C) },
 			} {
 				got := onAll(t, pools, y, nil, build)
 				for i := range got {
@@ -734,7 +741,7 @@ func TestElementwise(t *testing.T) {
 					want := a.slice()[i]
 					if op == "add" {
 						want += b.slice()[i]
-					} else if op == "bias" {
+					} else {
 						want += bias.slice()[c]
 					}
 					if got[i] != want {
@@ -814,7 +821,6 @@ func TestArena(t *testing.T) {
 			}
 			w.data.slice()[j] = 1
 		}
-		w.free()
 	}
 	if _, err := newTable(a, 1, 1, float32Type); err == nil {
 		t.Error("a full arena gave a table")
@@ -1215,7 +1221,7 @@ func TestStepErrors(t *testing.T) {
 		"bias too short":    prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, bias: x.mem}),
 		"norm too short":    prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, norm: norm{x.mem, x.mem.part(0, 7), 0}}),
 		"act and residual":  prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), residual: matrix(y.mem, 40), act: relu, w: w, M: 3}),
-		"overlapping rows":  prog.copy(matrix(x.mem, 4), matrix(y.mem, 40), 3, 8),
+		"overlapping rows":  prog.activation(matrix(x.mem, 4), matrix(y.mem, 40), mem[float32]{}, none, 3, 8),
 		"too many queries":  prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 3}),
 		"work missing":      prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 1}),
 		"too many tokens":   prog.attention(attentionStep{qkv: matrix(y.mem, 0), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 33, nq: 1}),
@@ -1229,7 +1235,7 @@ func TestStepErrors(t *testing.T) {
 		"odd slice":         func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 1, 2); return err }(),
 		"short slice":       func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 0, 2); return err }(),
 		"zero threads":      func() error { _, err := newPool(-1, portable); return err }(),
-		"huge weight":       func() error { _, err := newWeight(nil, 1<<30, 1<<30, float32Type); return err }(),
+		"huge weight":       func() error { _, err := newWeight(&arena{}, 1<<30, 1<<30, float32Type); return err }(),
 		"unknown version":   func() error { _, err := chooseISA("mmx"); return err }(),
 	} {
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -96,11 +97,10 @@ func TestQ8Extremes(t *testing.T) {
 		for _, v := range values {
 			src = binary.LittleEndian.AppendUint32(src, math.Float32bits(v))
 		}
-		w, err := newWeight(nil, K, N, q8Type)
+		w, err := newWeight(arenaFor(t, K, N, q8Type, false), K, N, q8Type)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer w.free()
 		if bad, err := w.pack(pools[1], src, float32Type, false, 0, K); bad != 3 || err != nil {
 			t.Fatalf("%d bad values, error %v; want 3", bad, err)
 		}
@@ -188,8 +188,7 @@ func float64s(x []float32) []float64 {
 
 // Only weights of products are held in blocks, no tables; sizes count the scales.
 func TestQ8Size(t *testing.T) {
-	if w, err := newTable(nil, 32, 4, q8Type); err == nil {
-		w.free()
+	if _, err := newTable(&arena{}, 32, 4, q8Type); err == nil || !strings.Contains(err.Error(), "8-bit") {
 		t.Error("a table was made of 8-bit blocks, in which single rows cannot be set")
 	}
 	if got, want := weightBytes(33, 33, q8Type, false), 2*2*1088; got != want {

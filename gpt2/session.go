@@ -223,10 +223,6 @@ type Generation struct {
 	IgnoreEOS bool     // go on after the model's end-of-text token
 	Stop      []string // end the text before the first of these ([Session.Text] only)
 
-	// OnShift, if not nil, is called when the context is full and its last
-	// kept tokens are re-evaluated, so that generation goes on.
-	OnShift func(kept int)
-
 	// OnPause, if not nil, is called with each of Pauses once that many tokens
 	// per sequence have been yielded. No step is running then, so that a profiler
 	// that it turns on or off sees whole steps. Pauses ascend. If OnPause returns an
@@ -352,9 +348,6 @@ func (g *generation) shift() []int32 {
 	g.dropped += drop
 	g.stats.Shifts++
 	g.fail(context.Background(), g.runner.Rewind(0))
-	if g.OnShift != nil {
-		g.OnShift(keep)
-	}
 	return ids
 }
 

@@ -20,6 +20,9 @@
 // cache that a whole pass does not fit in, so it may be faster than within a pass
 // ([StageWork.StaysIn]).
 //
+// [Rows] is a fixed list of passes for comparisons with other engines, and [Sessions]
+// measures them. [FirstOutput] times a program from its start to its first output.
+//
 // [Stages] records passes and gives each stage's time beside its floor.
 //
 // # Energy
@@ -28,6 +31,9 @@
 // than that. So work is repeated for seconds: [Decoding], [Prefilling] and [Repeating] make
 // [Work], and [Meter.Energy] reads a counter meanwhile. The energy of a token is the mean
 // power times the time of a token.
+//
+// [Counters] samples a GPU's power, clock, memory and energy while a run is recorded, and
+// adds them to the recording.
 //
 // # Comparing
 //

@@ -1,49 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
 	"time"
 
 	"gpt2scope/gpt2"
-	"gpt2scope/internal/stats"
 	"gpt2scope/measure"
 )
-
-// benchRow is a row of the list of work.
-type benchRow struct {
-	name  string
-	model string
-	phase gpt2.Pass
-	past  int
-}
-
-// benchRows is the list: what bench/gpu_peers.py measures of others.
-func benchRows() []benchRow {
-	decode := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
-	prefill := func(batch int) gpt2.Pass { return gpt2.Pass{Batch: batch, Tokens: 1024, Logits: gpt2.LogitsAll} }
-	const oneLayer, small = "random:L=1,C=768,NH=12,V=50257,T=1024", ",C=384,NH=6,V=257,T=1024"
-	return []benchRow{
-		{"decode, gpt2 with 1 layer", oneLayer, decode, 512},
-		{"decode, gpt2", "random:gpt2", decode, 512},
-		{"decode, gpt2-xl", "random:gpt2-xl", decode, 512},
-		{"decode, 6 x 384, V=257", "random:L=6" + small, decode, 512},
-		{"decode, 1 x 384, V=257", "random:L=1" + small, decode, 512},
-		{"prefill 1024, gpt2 with 1 layer", oneLayer, prefill(1), 0},
-		{"prefill 1024, gpt2", "random:gpt2", prefill(1), 0},
-		{"forward 8 x 1024, gpt2", "random:gpt2", prefill(8), 0},
-		{"forward 24 x 1024, gpt2 with 1 layer", oneLayer, prefill(24), 0},
-		{"prefill 1024, gpt2-xl", "random:gpt2-xl", prefill(1), 0},
-	}
-}
 
 // benchResult is what was measured of a row.
 type benchResult struct {
@@ -81,15 +49,15 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 	}
 	var results []benchResult
 	var failed error
-	open := openRows{}
-	defer open.close()
-	for _, row := range benchRows() {
-		r, err := row.measure(ctx, open, backend, device, b.repeat)
+	sessions := measure.NewSessions(backend)
+	defer sessions.Close()
+	for _, row := range measure.Rows() {
+		r, err := measureRow(ctx, sessions, row, backend.Sizes(), device, b.repeat)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", row.name, err))
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", row.Name, err))
 			r.Error = err.Error()
 		}
 		results = append(results, r)
@@ -118,66 +86,27 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 	return err
 }
 
-// openRows are the models that rows have used, each with a session of one sequence,
-// which keeps the weights on the device: those of a random model take a while.
-type openRows map[string]*gpt2.Session
-
-func (o openRows) close() {
-	for _, s := range o {
-		s.Close()
-		s.Model().Close()
-	}
-}
-
-// session returns a session for a row, and what closes it.
-func (o openRows) session(ctx context.Context, row benchRow, backend gpt2.Backend) (*gpt2.Session, func() error, error) {
-	s := o[row.model]
-	if s == nil {
-		model, err := gpt2.Random(row.model)
-		if err != nil {
-			return nil, nil, err
-		}
-		if s, err = gpt2.NewSession(ctx, model, backend, gpt2.Options{Batch: 1}); err != nil {
-			return nil, nil, cmp.Or(err, model.Close())
-		}
-		o[row.model] = s
-	}
-	if row.phase.Batch == 1 {
-		return s, func() error { return nil }, nil
-	}
-	s, err := gpt2.NewSession(ctx, s.Model(), backend, gpt2.Options{Batch: row.phase.Batch})
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, s.Close, nil
-}
-
-// measure measures a row.
-func (row benchRow) measure(ctx context.Context, open openRows, backend gpt2.Backend, device *benchDevice, repeat int) (r benchResult, err error) {
-	r = benchResult{Work: row.name, Model: row.model, Batch: row.phase.Batch, Tokens: row.phase.Tokens, Past: row.past}
-	s, done, err := open.session(ctx, row, backend)
+// measureRow measures a row on a device.
+func measureRow(ctx context.Context, sessions *measure.Sessions, row measure.Row, sizes gpt2.Sizes, device *benchDevice, repeat int) (benchResult, error) {
+	r := benchResult{Work: row.Name, Model: row.Model, Batch: row.Pass.Batch, Tokens: row.Pass.Tokens, Past: row.Past}
+	m, plan, err := sessions.Row(ctx, row, repeat)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = cmp.Or(err, done()) }()
-	m, err := measure.Pass(ctx, s, row.phase, row.past, repeat)
-	if err != nil {
-		return r, err
-	}
-	plan, err := s.Plan(row.phase)
-	if err != nil {
-		return r, err
-	}
-	cost, sizes := plan.Cost(row.past), backend.Sizes()
-	floor, barriers := device.set.PassFloor(plan.Work(row.past, sizes)), device.set.Barriers(len(plan.Steps))
-	r.Median, r.P10, r.P90, r.Passes = ms(m.Median), ms(m.P10), ms(m.P90), len(m.All)
+	cost := plan.Cost(row.Past)
+	floor, barriers := device.set.PassFloor(plan.Work(row.Past, sizes)), device.set.Barriers(len(plan.Steps))
+	r.setTimes(m)
 	r.Floor, r.WithBarriers, r.Share = ms(floor), ms(floor+barriers), share(floor, m.Median)
 	r.GFLOPS, r.GBS = perSecond(float64(cost.FLOPs), m.Median)/1e9, perSecond(float64(cost.Bytes(sizes)), m.Median)/1e9
 	return r, nil
 }
 
-// firstToken runs this program on the built-in model and times it from before the
-// process starts until its first token can be read.
+func (r *benchResult) setTimes(t measure.Times) {
+	r.Median, r.P10, r.P90, r.Passes = ms(t.Median), ms(t.P10), ms(t.P90), len(t.All)
+}
+
+// firstToken runs this program on the built-in model, and times it from before the process
+// starts until its first token can be read.
 func firstToken(ctx context.Context, m *modelFlags, repeat int) (benchResult, error) {
 	r := benchResult{Work: "process start to first token, built-in model", Batch: 1}
 	program, err := os.Executable()
@@ -191,33 +120,11 @@ func firstToken(ctx context.Context, m *modelFlags, repeat int) (benchResult, er
 	if m.dtype != "" {
 		args = append(args, "--dtype", m.dtype)
 	}
-	var times []time.Duration
-	for range repeat {
-		var stderr bytes.Buffer
-		c := exec.CommandContext(ctx, program, args...)
-		c.Stderr = &stderr
-		out, err := c.StdoutPipe()
-		if err != nil {
-			return r, err
-		}
-		start := time.Now()
-		if err := c.Start(); err != nil {
-			return r, err
-		}
-		_, readErr := bufio.NewReader(out).ReadByte()
-		elapsed := time.Since(start)
-		_, copyErr := io.Copy(io.Discard, out)
-		if err := c.Wait(); err != nil {
-			return r, fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
-		}
-		if err := cmp.Or(readErr, copyErr); err != nil {
-			return r, err
-		}
-		times = append(times, elapsed)
+	times, err := measure.FirstOutput(ctx, program, args, repeat)
+	if err == nil {
+		r.setTimes(times)
 	}
-	slices.Sort(times)
-	r.Median, r.P10, r.P90, r.Passes = ms(stats.Median(times)), ms(times[0]), ms(times[len(times)-1]), repeat
-	return r, nil
+	return r, err
 }
 
 // printRows writes the table.

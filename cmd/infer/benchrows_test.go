@@ -9,38 +9,23 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/measure"
 )
 
-// TestBenchRows checks that the rows are passes that their models have, and
-// measures the smallest on the CPU as --rows does on a GPU.
+// TestBenchRows measures rows on the CPU as --rows does on a GPU, and prints them.
 func TestBenchRows(t *testing.T) {
-	seen := map[string]bool{}
-	for _, row := range benchRows() {
-		m, err := gpt2.Random(row.model)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := row.phase.Check(m.Config, gpt2.FirstLayers(m.Config.Layers), m.Config.Positions-row.past); err != nil {
-			t.Errorf("%s: %v", row.name, err)
-		}
-		m.Close()
-		if seen[row.name] {
-			t.Errorf("there are two rows %q", row.name)
-		}
-		seen[row.name] = true
-	}
 	backend, err := cpu.New(cpu.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer backend.Close()
 	device := &benchDevice{set: ceilings.Set{Values: []ceilings.Value{{Name: "copy", Unit: "GB/s", Value: 1}, {Name: "f32", Unit: "TFLOP/s", Value: 1}, {Name: "barrier", Unit: "us", Value: 1}}}}
-	open := openRows{}
-	defer open.close()
+	sessions := measure.NewSessions(backend)
+	defer sessions.Close()
 	var results []benchResult
 	for batch := 1; batch <= 2; batch++ {
-		row := benchRow{"step", tiny, gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, 9}
-		r, err := row.measure(context.Background(), open, backend, device, 5)
+		row := measure.Row{Name: "step", Model: tiny, Pass: gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, Past: 9}
+		r, err := measureRow(context.Background(), sessions, row, backend.Sizes(), device, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,9 +36,6 @@ func TestBenchRows(t *testing.T) {
 			t.Errorf("the floor is %g of the time, not %g", want, r.Share)
 		}
 		results = append(results, r)
-	}
-	if len(open) != 1 {
-		t.Errorf("%d models are open", len(open))
 	}
 	checkFailure(t, infer(t, "bench", "--rows", "--device", "cpu"), exitFailure, "--rows measures a GPU", "--device cuda")
 	var table bytes.Buffer

@@ -18,6 +18,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/stats"
+	"gpt2scope/measure"
 )
 
 // newGenerate makes the root command, which writes text.
@@ -222,8 +223,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		}
 	}
 	if recording != nil {
-		recording.counters = startCounters(o)
-		defer recording.counters.end()
+		recording.counters = measure.StartCounters(o.backend.Describe())
+		defer recording.counters.Stop()
 	}
 	var warmUp []gpt2.Load
 	if recording != nil || g.profile.warmUp {
@@ -232,7 +233,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		}
 	}
 	if recording != nil {
-		recording.counters.begin()
+		recording.counters.Begin()
 	}
 	out := newOutput(o.model, stdout, g)
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),

@@ -17,6 +17,7 @@ import (
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -74,7 +75,7 @@ type profiling struct {
 	flags    *profileFlags
 	recorder *record.Recorder
 	session  *gpt2.Session
-	counters *counters // of the run after the warm-up; nil on the CPU
+	counters *measure.Counters // of the run after the warm-up; nil on the CPU
 }
 
 // start begins to record a session.
@@ -126,7 +127,7 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 // After Ctrl-C what was recorded until then is kept, without the baseline; it returns
 // the interruption, also where that came during the baseline.
 func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res *result, stderr io.Writer) error {
-	r.counters.finish(r.recorder, res.Timings.PrefillTokens+res.Timings.DecodeTokens)
+	r.counters.Finish(r.recorder, res.Timings.PrefillTokens+res.Timings.DecodeTokens)
 	if err := r.session.StopRecording(); err != nil {
 		return err
 	}

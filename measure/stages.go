@@ -95,7 +95,7 @@ func stagesOf(table *tables.Table, plan *gpt2.Plan, past int, set ceilings.Set, 
 			at("between stages").Time += time
 			continue
 		}
-		stage := at(traces.InAnyLayer(r.Name, "h.N"))
+		stage := at(traces.InAnyLayer(r.Name))
 		f := floors[r.Name]
 		stage.Calls++
 		stage.Time += time

@@ -470,10 +470,18 @@ func (h *Header) Device(id int32) *Device {
 
 var oneLayer = regexp.MustCompile(`\bh\.\d+(@\d+)?\.`)
 
-// InAnyLayer replaces each layer in a step's name: with "h.N", the name
-// "h.0.residual_2+h.1.ln_1" becomes "h.N.residual_2+h.N.ln_1". Layers with a slot
-// ("h.0@1") are replaced too.
-func InAnyLayer(step, layer string) string { return oneLayer.ReplaceAllString(step, layer+".") }
+// InAnyLayer replaces the layers in a step's name: "h.3.attn.c_attn" becomes
+// "h.N.attn.c_attn". The layer that runs next becomes N+1: "h.3.residual_2+h.4.ln_1" becomes
+// "h.N.residual_2+h.(N+1).ln_1". Layers with a slot ("h.3@1") are replaced too.
+func InAnyLayer(step string) string {
+	first := oneLayer.FindString(step)
+	return oneLayer.ReplaceAllStringFunc(step, func(layer string) string {
+		if layer == first {
+			return "h.N."
+		}
+		return "h.(N+1)."
+	})
+}
 
 // check returns an error for a header that this package cannot use.
 func (h *Header) check() error {

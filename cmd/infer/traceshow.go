@@ -49,8 +49,9 @@ By stage, layer, phase and kernel, the column 'time' sums to the wall time:
   dependency on the kernel before. On the CPU, threads synchronise between steps.
 
 The floor is the least time that the device could take: bytes divided by the
-bandwidth ceiling, or FLOPs divided by the arithmetic ceiling, whichever is more. A
-step as fast as its floor has '% of floor' 100. Library products write no stamps;
+bandwidth ceiling, or FLOPs divided by the arithmetic ceiling, whichever is more.
+'roofline %' is the floor in percent of the time: 100 is as fast as the device can
+be. It is withheld for a row that is faster than its floor. Library products write no stamps;
 with the recorder stamps they are bounded by their neighbours: they get the time from
 the end of the kernel before to the start of the kernel after.
 
@@ -212,6 +213,10 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 		}
 		return of(r.Occupancy)
 	}
+	roofline := func(r *row) cell {
+		v, ok := t.Roofline(r)
+		return when(isStage(r), known(ok, floatCell(v, 1)))
+	}
 	columns := []column[row]{
 		{key: "kind", cell: func(r *row) cell { return textCell(string(r.Kind)) }},
 		{key: "phase", cell: func(r *row) cell { return textCell(r.Phase) }},
@@ -246,10 +251,8 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 		{key: "gb_per_s", title: "GB/s", cell: func(r *row) cell { return when(isStage(r) || r.Bytes > 0, rate(r.Bytes, r.Exclusive, 1)) }},
 		{key: "tflop_per_s", title: "TFLOP/s", cell: func(r *row) cell { return when(isStage(r), rate(r.FLOPs, r.Exclusive, 1e-3)) }},
 		{key: "floor", unit: "ns", title: "floor us", cell: func(r *row) cell { return when(isStage(r), known(r.Floor > 0, nsCell(r.Floor))) }},
-		{key: "of_floor", unit: "percent", title: "% of floor", cell: func(r *row) cell {
-			v, ok := t.OfFloor(r)
-			return when(isStage(r), known(ok, floatCell(v, 1)))
-		}},
+		{key: "roofline", unit: "percent", old: "% of floor", title: "roofline %", cell: roofline},
+		{key: "of_floor", unit: "percent", cell: roofline}, // its name in earlier versions
 		{key: "launches", title: "launches", cell: func(r *row) cell { return intCell(int64(r.Launches)) }},
 		{key: "grid", cell: func(r *row) cell { return shape(r, func(s *tables.Shape) cell { return textCell(dims(s.Grid)) }) }},
 		{key: "block", cell: func(r *row) cell { return shape(r, func(s *tables.Shape) cell { return textCell(dims(s.Block)) }) }},
@@ -300,7 +303,7 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 	}
 	switch {
 	case byKernel:
-		hide("kernels", "host", "flops", "bytes", "gb_per_s", "tflop_per_s", "floor", "of_floor", "launches")
+		hide("kernels", "host", "flops", "bytes", "gb_per_s", "tflop_per_s", "floor", "roofline", "launches")
 		title("calls", "count")
 		title("median", "median us")
 		title("min", "min us")

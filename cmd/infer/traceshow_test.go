@@ -163,12 +163,12 @@ func TestTraceShowOwn(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", fact, out)
 		}
 	}
-	// calls, kernels, host, GPU, time, share, median, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, launches
+	// calls, kernels, host, GPU, time, share, median, FLOPs, bytes, GB/s, TFLOP/s, floor, roofline %, launches
 	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 2 1.800 4.000 4.000 21.05 2.000 1.78 M 8 M 2000 0.445 2.000 50.0 2"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
 	out = mustInfer(t, "trace", "show", cpu).stdout
-	// calls, events, threads, time, share, median, FLOPs, bytes, GB/s, TFLOP/s, floor, % of floor, imbalance
+	// calls, events, threads, time, share, median, FLOPs, bytes, GB/s, TFLOP/s, floor, roofline %, imbalance
 	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 4 6.000 4.000 21.05 1.500 1.78 M 8 M 2000 0.445 2.000 50.0 1.33"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
@@ -281,7 +281,7 @@ func TestTraceShowSort(t *testing.T) {
 		gpu              bool
 		by, heading, key string
 	}{
-		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "% OF FLOOR", "of_floor"}, {true, "stage", "Kernels", "kernels"}, {true, "stage", "pieces", "kernels"}, {true, "stage", "gpu", "busy"},
+		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "% OF FLOOR", "roofline"}, {true, "stage", "Roofline %", "of_floor"}, {true, "stage", "Kernels", "kernels"}, {true, "stage", "pieces", "kernels"}, {true, "stage", "gpu", "busy"},
 		{false, "stage", "threads us", "busy"}, {false, "layer", "threads", "busy"}, {false, "stage", "events", "kernels"},
 		{true, "kernel", "limited by", "limit"}, {true, "kernel", "shared", "shared"}, {true, "launch", "queued US", "delay"}, {true, "launch", "queued", "delay"},
 		{true, "op", "self cpu", "self_cpu"}, {true, "op", "# of calls", "calls"}, {true, "op", "Self CPU %", "self_cpu_share"},

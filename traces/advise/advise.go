@@ -201,11 +201,11 @@ func (a *advisor) where(e *traces.Event) string {
 	return plan.Phase + ", " + foldLayers(plan, step.Name)
 }
 
-// foldLayers writes h.* for the layers of a plan that has several.
+// foldLayers writes h.N for the layers of a plan that has several.
 func foldLayers(p *traces.Plan, name string) string {
 	for _, s := range p.Steps {
 		if s.Slot > 0 {
-			return traces.InAnyLayer(name, "h.*")
+			return traces.InAnyLayer(name)
 		}
 	}
 	return name

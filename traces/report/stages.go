@@ -65,7 +65,7 @@ func stages(t *tables.Table) []stage {
 		s := stage{Index: i, Kind: r.Kind, Phase: r.Phase, Name: r.Name, Class: -1, NS: r.Exclusive, HostNS: r.Host, BusyNS: r.Busy, CallsN: r.Calls, KernelsN: r.Kernels,
 			Time: micros(r.Exclusive), Share: "-", Bytes: rate(r.Bytes, r.Exclusive, 1), FLOPs: rate(r.FLOPs, r.Exclusive, 1e-3)}
 		if r.Kind == tables.RowWork {
-			name := traces.InAnyLayer(r.Name, "h.N") // stages of all layers have one colour
+			name := traces.InAnyLayer(r.Name) // stages of all layers have one colour
 			class, ok := colours[name]
 			if !ok {
 				class = len(colours) % classes

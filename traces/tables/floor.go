@@ -59,8 +59,8 @@ func costsOf(h *traces.Header, device int32) *costs {
 }
 
 // of returns the cost of a step in a pass, nil for a pass that is not recorded.
-// The floor is 0 if it is not known.
-func (c *costs) of(p *traces.Plan, step traces.Step, pass *traces.Event) (flops, bytes int64, ns float64) {
+// The floor has no time if it is not known.
+func (c *costs) of(p *traces.Plan, step traces.Step, pass *traces.Event) (flops, bytes int64, floor ceilings.Floor) {
 	kind := passKind{p, position(p, pass)}
 	traffic, ok := c.traffic[kind]
 	if !ok {
@@ -72,6 +72,6 @@ func (c *costs) of(p *traces.Plan, step traces.Step, pass *traces.Event) (flops,
 		c.traffic[kind] = traffic
 	}
 	w := Work(c.header, p, step, kind.past)
-	floor, _ := c.set.Floor(w, traffic)
-	return w.FLOPs, w.Bytes + w.Activations, floor.Time
+	floor, _ = c.set.Floor(w, traffic)
+	return w.FLOPs, w.Bytes + w.Activations, floor
 }

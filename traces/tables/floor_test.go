@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
 )
@@ -51,14 +52,14 @@ func TestFloor(t *testing.T) {
 	} {
 		pass := traces.Plain(traces.KindPass, traces.Thread(1, 1), "decode step", 0, 100)
 		pass.Value = c.past
-		if _, _, ns := costsOf(h, c.device).of(c.plan, c.step, &pass); math.Abs(ns-c.want) > 1e-9 {
-			t.Errorf("%s: %g ns, not %g", name, ns, c.want)
+		if _, _, floor := costsOf(h, c.device).of(c.plan, c.step, &pass); math.Abs(floor.Time-c.want) > 1e-9 {
+			t.Errorf("%s: %g ns, not %g", name, floor.Time, c.want)
 		}
 	}
 	f32 := *h
 	f32.DType = "f32"
-	if _, _, ns := costsOf(&f32, 0).of(large, traces.Step{Op: "Linear", FLOPs: 50_000, Bytes: 1}, nil); ns != 1 {
-		t.Errorf("in float32 the floor is %g ns", ns)
+	if _, _, floor := costsOf(&f32, 0).of(large, traces.Step{Op: "Linear", FLOPs: 50_000, Bytes: 1}, nil); floor.Time != 1 || floor.Bound != ceilings.BoundFLOPs {
+		t.Errorf("in float32 the floor is %g ns", floor.Time)
 	}
 }
 

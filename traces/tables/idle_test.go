@@ -74,8 +74,18 @@ func TestCPU(t *testing.T) {
 	if r.Calls != 2 || r.Floor != 35681 || r.FLOPs != 2*889000+7 || r.Imbalance != (30+60)/(30+40.) {
 		t.Errorf("%+v", r)
 	}
-	if percent, ok := table.OfFloor(&r); !ok || percent != 100*35681./90 {
-		t.Errorf("%g %% of its floor, %v", percent, ok)
+	slow := r
+	slow.Exclusive = 4 * r.Floor
+	if percent, ok := table.Roofline(&slow); !ok || percent != 25 {
+		t.Errorf("%g %% of the roofline, %v", percent, ok)
+	}
+	// Faster than its floor: a finding about the ceiling.
+	if percent, ok := table.Roofline(&r); ok {
+		t.Errorf("%g %% of the roofline is shown", percent)
+	}
+	if finding, ok := table.BelowFloor(); !ok || !slices.Contains(table.Notes, finding) ||
+		!strings.HasPrefix(finding, "ceilings: 2 of 2 rows with a floor are faster than it (up to 39645.6 % of the roofline): the ceiling of bandwidth was") {
+		t.Errorf("%q of %q, %v", finding, table.Notes, ok)
 	}
 	if table.Device != -1 || table.Trust != "whole; 8 step events, all of known steps" || strings.Contains(strings.Join(table.Notes, "\n"), "floors:") {
 		t.Errorf("device %d, trust %q, notes %q", table.Device, table.Trust, table.Notes)
@@ -126,7 +136,7 @@ func TestCPU(t *testing.T) {
 	if err != nil || !traces.Misleads(table.Findings) || table.Trust != "shares mislead, for 1 reason; 9 step events, 1 of unknown steps" {
 		t.Errorf("trust %q, %v", table.Trust, err)
 	}
-	if _, ok := table.OfFloor(&r); ok {
+	if _, ok := table.Roofline(&slow); ok {
 		t.Error("a share of the floor is given for a trace that misleads")
 	}
 }

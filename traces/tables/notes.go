@@ -61,6 +61,9 @@ func (s *summary) notes(t *Table) []string {
 			add("floors: no ceilings of this device are known; 'infer bench ceilings' measures them")
 		}
 	}
+	if finding, ok := t.BelowFloor(); ok {
+		add("%s", finding)
+	}
 	return notes
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
@@ -122,9 +123,10 @@ type Row struct {
 	Median int64 `json:"median"`
 	Max    int64 `json:"max"`
 
-	FLOPs int64 `json:"flops,omitempty"` // least work of all calls; 0 where not known
-	Bytes int64 `json:"bytes,omitempty"` // least traffic of all calls; of copies, what they copied
-	Floor int64 `json:"floor,omitempty"` // sum of the calls' floors; 0 where not known
+	FLOPs int64  `json:"flops,omitempty"` // least work of all calls; 0 where not known
+	Bytes int64  `json:"bytes,omitempty"` // least traffic of all calls; of copies, what they copied
+	Floor int64  `json:"floor,omitempty"` // least time: sum of the calls' floors; 0 where not known
+	Bound string `json:"bound,omitempty"` // ceilings.BoundBytes or BoundFLOPs: what most of Floor is made of
 
 	// Imbalance is, on the CPU, the time of the slowest thread of a step over the
 	// mean of its threads, 1 where all take the same time; 0 where not known.
@@ -137,6 +139,7 @@ type Row struct {
 
 	durations     []int64
 	floor         float64
+	floorOfBytes  float64 // the part of floor that is bound by bytes
 	longest, mean float64 // of the threads, summed over calls
 	order         int32   // within a plan
 }
@@ -198,13 +201,51 @@ func (t *Table) Share(r *Row) (percent float64, ok bool) {
 	return 100 * float64(r.Exclusive) / float64(t.Wall), true
 }
 
-// OfFloor returns the floor of a row in percent of its time: 100 is as fast as the device
-// can be. ok is false if no floor is known.
-func (t *Table) OfFloor(r *Row) (percent float64, ok bool) {
-	if r.Floor <= 0 || r.Exclusive <= 0 || traces.Misleads(t.Findings) {
+// Roofline returns the least time of a row in percent of its time: 100 is as fast as the
+// device can be. ok is false if the least time is not known, the recording is incomplete, or
+// the row is faster than its least time, which [Table.BelowFloor] reports.
+func (t *Table) Roofline(r *Row) (percent float64, ok bool) {
+	if r.Floor <= 0 || r.Exclusive <= 0 || r.TooFast() || traces.Misleads(t.Findings) {
 		return 0, false
 	}
 	return 100 * float64(r.Floor) / float64(r.Exclusive), true
+}
+
+// TooFast reports whether a row is faster than its least time. Then a ceiling is lower than
+// what the device can do, or the row's data were fetched before the row began.
+func (r *Row) TooFast() bool { return r.Kind == RowWork && r.Floor > r.Exclusive && r.Exclusive > 0 }
+
+// BelowFloor says in a sentence which rows are faster than their least time, if any are. It is
+// a finding about the ceilings, not about the rows: nothing that is derived from the least
+// times of these rows, such as their sum, should be shown.
+func (t *Table) BelowFloor() (finding string, ok bool) {
+	n, floors, most := 0, 0, 0.0
+	bound := ""
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		if r.Kind == RowWork && r.Floor > 0 {
+			floors++
+		}
+		if !r.TooFast() {
+			continue
+		}
+		n++
+		if percent := 100 * float64(r.Floor) / float64(r.Exclusive); percent > most {
+			most, bound = percent, r.Bound
+		}
+	}
+	if n == 0 {
+		return "", false
+	}
+	ceiling := "a ceiling"
+	switch bound {
+	case ceilings.BoundBytes:
+		ceiling = "the ceiling of bandwidth"
+	case ceilings.BoundFLOPs:
+		ceiling = "the ceiling of arithmetic"
+	}
+	return fmt.Sprintf("ceilings: %d of %d rows with a floor are faster than it (up to %.1f %% of the roofline): %s was measured too low, or data were fetched early; "+
+		"roofline %% of these rows is withheld; 'infer bench ceilings' measures the ceilings again", n, floors, most, ceiling), true
 }
 
 // rowKey distinguishes rows.
@@ -587,7 +628,10 @@ func (s *summary) runs() {
 			flops, bytes, floor := costs.of(&s.Header.Plans[e.Plan], step, pass)
 			r.row.FLOPs += flops
 			r.row.Bytes += bytes
-			r.row.floor += floor
+			r.row.floor += floor.Time
+			if floor.Bound == ceilings.BoundBytes {
+				r.row.floorOfBytes += floor.Time
+			}
 		}
 		r.max, r.sum, r.threads = max(r.max, e.Duration), r.sum+e.Duration, r.threads+1
 	}
@@ -597,6 +641,17 @@ func (s *summary) runs() {
 	for _, r := range order {
 		r.row.longest += float64(r.max)
 		r.row.mean += float64(r.sum) / float64(r.threads)
+	}
+}
+
+// setFloor sets the fields that follow from the sums of floors.
+func (r *Row) setFloor() {
+	r.Floor, r.Bound = 0, ""
+	if r.floor > 0 && r.floor < traces.MaxTime {
+		r.Floor, r.Bound = int64(r.floor+0.5), ceilings.BoundFLOPs
+		if 2*r.floorOfBytes > r.floor {
+			r.Bound = ceilings.BoundBytes
+		}
 	}
 }
 
@@ -616,9 +671,7 @@ func (s *summary) finish(t *Table) {
 		case r.Kind == RowIdle && r.Kernels > 0:
 			r.Calls += r.Kernels
 		}
-		if r.floor < traces.MaxTime {
-			r.Floor = int64(r.floor + 0.5)
-		}
+		r.setFloor()
 		if r.mean > 0 {
 			r.Imbalance = r.longest / r.mean
 		}

@@ -3,7 +3,6 @@ package tables
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -73,24 +72,8 @@ func TopRows(t *Table, n int, sorted bool) {
 		if len(more) == 0 {
 			continue
 		}
-		rest := Row{Kind: kind, Name: fmt.Sprintf("%d more", len(more)), Min: math.MaxInt64}
-		floors := true
-		for _, i := range more {
-			r := &t.Rows[i]
-			rest.Calls, rest.Kernels, rest.Launches, rest.Bounded = rest.Calls+r.Calls, rest.Kernels+r.Kernels, rest.Launches+r.Launches, rest.Bounded+r.Bounded
-			rest.Host, rest.Busy, rest.Exclusive = rest.Host+r.Host, rest.Busy+r.Busy, rest.Exclusive+r.Exclusive
-			rest.FLOPs, rest.Bytes, rest.Floor = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes, rest.Floor+r.Floor
-			if r.Max > 0 {
-				rest.Min, rest.Max = min(rest.Min, r.Min), max(rest.Max, r.Max)
-			}
-			floors = floors && r.Floor > 0
-		}
-		if rest.Max == 0 {
-			rest.Min = 0
-		}
-		if !floors {
-			rest.Floor = 0
-		}
+		rest := sum(t.Rows, more)
+		rest.Phase, rest.Op, rest.Name = "", "", fmt.Sprintf("%d more", len(more))
 		rows = append(rows, rest)
 	}
 	t.Rows = rows

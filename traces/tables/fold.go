@@ -1,0 +1,91 @@
+package tables
+
+import (
+	"slices"
+
+	"gpt2scope/internal/stats"
+	"gpt2scope/traces"
+)
+
+// Folded is a row that sums those of one stage in all layers.
+type Folded struct {
+	Row
+	Layers int   `json:"layers,omitempty"` // how many layers it sums; 0 outside the layers
+	Rows   []int `json:"-"`                // the places of the summed rows in Table.Rows, in order
+}
+
+// FoldLayers returns the rows of a table by stage with one row for each stage of a kind of
+// pass over all layers: "h.N.attn.c_attn" sums "h.0.attn.c_attn", "h.1.attn.c_attn" and so
+// on. A step fused with one of the next layer is "h.N.residual_2+h.(N+1).ln_1". A stage of
+// one layer keeps its name, and rows of other kinds stay as they are. The folded rows stand
+// where the first of their rows stood, and sum to the wall time as those do.
+func FoldLayers(t *Table) []Folded {
+	type key struct {
+		kind        RowKind
+		phase, name string
+	}
+	var rows []Folded
+	places := map[key]int{}
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		name, isLayer := r.Name, 0
+		if r.Kind == RowWork {
+			if name = traces.InAnyLayer(r.Name); name != r.Name {
+				isLayer = 1
+			}
+		}
+		at, ok := places[key{r.Kind, r.Phase, name}]
+		if !ok {
+			places[key{r.Kind, r.Phase, name}] = len(rows)
+			rows = append(rows, Folded{*r, isLayer, []int{i}})
+			continue
+		}
+		f := &rows[at]
+		f.Name = name
+		f.Layers += isLayer
+		f.Rows = append(f.Rows, i)
+	}
+	for i := range rows {
+		if f := &rows[i]; len(f.Rows) > 1 {
+			name := f.Name
+			f.Row = sum(t.Rows, f.Rows)
+			f.Name = name
+		}
+	}
+	return rows
+}
+
+// sum returns a row that sums several: their phase, operation and plan are the first one's.
+// Its least time is known if that of each is.
+func sum(rows []Row, of []int) Row {
+	first := &rows[of[0]]
+	s := Row{Kind: first.Kind, Phase: first.Phase, Op: first.Op, Plan: first.Plan, order: first.order}
+	allFloors, timed := true, false
+	for _, i := range of {
+		r := &rows[i]
+		s.Calls, s.Kernels, s.Launches, s.Bounded = s.Calls+r.Calls, s.Kernels+r.Kernels, s.Launches+r.Launches, s.Bounded+r.Bounded
+		s.Host, s.Busy, s.Exclusive = s.Host+r.Host, s.Busy+r.Busy, s.Exclusive+r.Exclusive
+		s.FLOPs, s.Bytes, s.floor = s.FLOPs+r.FLOPs, s.Bytes+r.Bytes, s.floor+r.floor
+		s.longest, s.mean = s.longest+r.longest, s.mean+r.mean
+		s.durations = append(s.durations, r.durations...)
+		if r.Max > 0 {
+			if !timed || r.Min < s.Min {
+				s.Min = r.Min
+			}
+			s.Max, timed = max(s.Max, r.Max), true
+		}
+		s.floorOfBytes += r.floorOfBytes
+		allFloors = allFloors && r.Floor > 0
+	}
+	if allFloors {
+		s.setFloor()
+	}
+	if len(s.durations) > 0 {
+		slices.Sort(s.durations)
+		s.Median = stats.Median(s.durations)
+	}
+	if s.mean > 0 {
+		s.Imbalance = s.longest / s.mean
+	}
+	return s
+}

@@ -77,7 +77,7 @@ pictures: need  ## render the pictures of the report into docs/images with Chrom
 bench: need  ## run the Go benchmarks of CPU kernels, decode and prefill
 	go test ./cpu -run '^$$' -bench . -benchtime 1s
 
-bench-peers: need  ## measure against PyTorch, ONNX Runtime, OpenVINO, llama.cpp and CTranslate2, installed into .venv
+bench-peers: need  ## measure against PyTorch, ONNX Runtime, OpenVINO, llama.cpp and CTranslate2, installed into .venv; writes build/DATE-bench-peers.txt
 	bench/run.sh $(ARGS)
 
 parity: need  ## compare live with Hugging Face transformers, which it installs into .venv

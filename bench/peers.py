@@ -78,6 +78,8 @@ def main() -> None:
                              "where PyTorch's MKL is slow)")
     parser.add_argument("--no-infer", action="store_true", help="do not time infer (which still exports the models C and D)")
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file as well")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / f"{datetime.date.today()}-bench-peers.txt",
+                        help="write the output to this file as well (default build/DATE-bench-peers.txt)")
     args = parser.parse_args()
 
     chosen, dtypes = args.peers.split(","), args.dtypes.split(",")
@@ -85,6 +87,9 @@ def main() -> None:
         parser.error(f"--peers takes {', '.join(PEERS)}, --dtypes {', '.join(DTYPES)}, --only {''.join(GEOMETRIES)}")
     engines = {d: ([] if args.no_infer else ["infer"]) + [p for p in chosen if p in DTYPES[d]] for d in dtypes}
     torch.set_num_threads(args.threads)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout = Tee(sys.stdout, args.out.open("w"))
+    print(f"run of {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%MZ}, commit {commit()}")
     print(f"{cpu_name()}, {os.cpu_count()} CPUs, {args.threads} threads, load {os.getloadavg()[0]:.1f}; "
           f"{platform.system()} {platform.release()}, Python {platform.python_version()}", flush=True)
 
@@ -125,6 +130,29 @@ def main() -> None:
         args.json.write_text(json.dumps({
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "cpu": cpu_name(),
             "threads": args.threads, "versions": versions, "runs": runs, "start_and_memory": others}, indent=1) + "\n")
+    sys.stdout.flush()
+    print(f"written to {args.out}; docs/measurements/README.md says how tables are made of it", file=sys.stderr)
+
+
+class Tee:
+    """Writes to two files at once."""
+
+    def __init__(self, *files):
+        self.files = files
+
+    def write(self, text: str) -> None:
+        for file in self.files:
+            file.write(text)
+
+    def flush(self) -> None:
+        for file in self.files:
+            file.flush()
+
+
+def commit() -> str:
+    """What infer is built from, as git names it."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 def make_case(args: argparse.Namespace, letter: str, folder: pathlib.Path) -> tuple[pathlib.Path, Case]:

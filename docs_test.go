@@ -185,18 +185,40 @@ func declared(t *testing.T, packages []string, name string) bool {
 	return false
 }
 
-// The program of docs/library.md compiles.
+// The program of docs/library.md builds in a module of its own, outside the repository, from what go.mod names here, and writes text.
 func TestLibraryExample(t *testing.T) {
 	_, code, _ := strings.Cut(read(t, "docs/library.md"), "```go\n")
 	code, _, ok := strings.Cut(code, "```\n")
 	if !ok {
 		t.Fatal("docs/library.md has no program")
 	}
-	path := filepath.Join(t.TempDir(), "main.go")
-	if err := os.WriteFile(path, []byte(code), 0o600); err != nil {
+	checkout, err := filepath.Abs(".")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("go", "vet", path).CombinedOutput(); err != nil {
-		t.Errorf("the program of docs/library.md does not compile: %v\n%s", err, out)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"main.go": code, "go.sum": read(t, "go.sum")} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(name string, args ...string) string {
+		t.Helper()
+		c := exec.Command(name, args...)
+		c.Dir = dir
+		c.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "PWD="+dir)
+		var stderr strings.Builder
+		c.Stderr = &stderr
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s%s", c, err, out, &stderr)
+		}
+		return string(out)
+	}
+	run("go", "mod", "init", "mine")
+	run("go", "mod", "edit", "-require", "gpt2scope@v0.0.0", "-replace", "gpt2scope="+checkout)
+	run("go", "build", "-o", "mine", ".")
+	if text := run("./mine"); len(text) < 100 || !strings.Contains(text, "\n") {
+		t.Errorf("it writes %q, expected 100 tokens of some lines", text)
 	}
 }

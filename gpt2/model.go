@@ -23,7 +23,7 @@ import (
 // packs them. A Model is safe for concurrent use.
 type Model struct {
 	Config Config
-	Name   string // where it came from: a directory, "random:gpt2", "shakespeare"
+	Name   string // where it came from: a directory, "openai-community/gpt2", "random:gpt2", "shakespeare"
 
 	// Tokenizer is nil if the directory has none and the vocabulary is not
 	// GPT-2's; then the model takes and gives token ids only.
@@ -34,19 +34,32 @@ type Model struct {
 }
 
 // Open opens a Hugging Face GPT-2 directory: config.json, model.safetensors
-// (single or sharded), and the tokenizer's files if there are any. Weights are
-// read when a backend packs them.
-func Open(dir string) (*Model, error) {
-	if info, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, or random:gpt2", dir, humanize.Cause(err))
-	} else if !info.IsDir() {
-		return nil, fmt.Errorf("cannot open model %s: it is a file; give the directory that holds config.json and model.safetensors", dir)
+// (single or sharded), and the tokenizer's files if there are any. A name that is no
+// path, such as openai-community/gpt2, is looked up in the cache of the Hugging Face
+// tools ([weights.FromHub]). Weights are read when a backend packs them.
+func Open(name string) (*Model, error) {
+	dir := name
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && weights.IsHubName(name):
+		if dir, err = weights.FromHub(name); err != nil {
+			return nil, fmt.Errorf("cannot open model %s: there is no such directory, and %w", name, err)
+		}
+	case err != nil:
+		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, or random:gpt2", name, humanize.Cause(err))
+	case !info.IsDir():
+		return nil, fmt.Errorf("cannot open model %s: it is a file; give the directory that holds config.json and model.safetensors", name)
+	default:
+		name, dir = filepath.Clean(dir), filepath.Clean(dir)
 	}
 	checkpoint, err := weights.Open(dir)
+	if err != nil && dir != name {
+		return nil, fmt.Errorf("model %s of the Hugging Face cache is not whole: %w; 'hf download %s' gets the rest", name, err, name)
+	}
 	if err != nil {
 		return nil, err
 	}
-	m, err := NewModel(filepath.Clean(dir), os.DirFS(dir), checkpoint)
+	m, err := NewModel(name, os.DirFS(dir), checkpoint)
 	if err != nil {
 		checkpoint.Close()
 		return nil, err

@@ -1,0 +1,72 @@
+package weights
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestHubCache: the variables count in the order in which the Hugging Face tools read them.
+func TestHubCache(t *testing.T) {
+	variables := []string{"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"}
+	for i, want := range []string{"/c0", "/c1", "/c2/hub", "/c3/huggingface/hub", "/c4/.cache/huggingface/hub"} {
+		for j, name := range variables {
+			value := ""
+			if j >= i {
+				value = "/c" + string(rune('0'+j))
+			}
+			t.Setenv(name, value)
+		}
+		if got := HubCache(); got != want {
+			t.Errorf("from %s on: %s, want %s", variables[i], got, want)
+		}
+	}
+}
+
+func TestIsHubName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"openai-community/gpt2": true, "gpt2": true, "gpt2-medium": true, "a.b/c_d": true,
+		"": false, "/tmp/x": false, "./x": false, "a/b/c": false, "a/..": false, "..": false, "a--b/c": false, "a b": false, "a/": false, "~/x": false,
+	} {
+		if IsHubName(name) != want {
+			t.Errorf("IsHubName(%q) is %v", name, !want)
+		}
+	}
+}
+
+func TestFromHub(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("HF_HUB_CACHE", cache)
+	put := func(path, text string) {
+		t.Helper()
+		path = filepath.Join(cache, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("models--openai-community--gpt2/refs/main", "607a30d\n")
+	put("models--openai-community--gpt2/snapshots/607a30d/config.json", "{}")
+	put("models--a--gone/refs/main", "1234")
+	put("models--a--hostile/refs/main", "../../elsewhere")
+	for _, c := range []struct{ name, want, problem string }{
+		{"openai-community/gpt2", "models--openai-community--gpt2/snapshots/607a30d", ""},
+		{"gpt2", "models--openai-community--gpt2/snapshots/607a30d", ""},
+		{"gpt2-xl", "", "hf download gpt2-xl"},
+		{"me/mine", "", "huggingface-cli download me/mine"},
+		{"a/gone", "", "snapshots/1234"},
+		{"a/hostile", "", "names no snapshot"},
+	} {
+		got, err := FromHub(c.name)
+		if c.want != "" {
+			if err != nil || got != filepath.Join(cache, c.want) {
+				t.Errorf("%s: %q, %v", c.name, got, err)
+			}
+		} else if err == nil || got != "" || !strings.Contains(err.Error(), c.problem) || !strings.Contains(err.Error(), cache) {
+			t.Errorf("%s: %q, error %v, which should name the cache and %q", c.name, got, err, c.problem)
+		}
+	}
+}

@@ -177,7 +177,7 @@ func printPlan(w io.Writer, p *gpt2.Plan, past int, sizes gpt2.Sizes) {
 		lines = append(lines, line(fmt.Sprint(s.Tag), s.Op().String(), fmt.Sprintf("%d x %d -> %d", p.Pass.Batch*rows, first.K, last.N), s.Cost(past), s.Name()))
 	}
 	lines = append(lines, line("", "", "", p.Cost(past), "total"))
-	printText(w, nameLast, "tag\top\trows x K -> N\tMFLOP\tKB\tFLOP/byte\tstep", lines, func(line string) string { return line })
+	printText(w, nameLast, "step\top\trows x K -> N\tMFLOP\tKB\tFLOP/byte\tstages", lines, func(line string) string { return line })
 }
 
 // describeGPU writes the memory that a run on the GPU takes, and the variants of kernels

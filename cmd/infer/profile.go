@@ -27,7 +27,8 @@ import (
 
 // profileFlags are those of "infer" that record where the time of a text goes.
 type profileFlags struct {
-	show       bool
+	by         tables.By // of the table to show, "" for none
+	rows       rowOptions
 	trace      string
 	recorder   string
 	noBaseline bool
@@ -35,7 +36,9 @@ type profileFlags struct {
 }
 
 func (p *profileFlags) register(f *pflag.FlagSet) {
-	f.BoolVar(&p.show, "profile", false, "print where the time went, by stages of the model, after the text")
+	f.StringVar((*string)(&p.by), "profile", "", "print where the time went after the text, by stages of the model;\n--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
+	f.Lookup("profile").NoOptDefVal = string(tables.ByFolded)
+	p.rows.register(f, "time, calls", "the order of the plan")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
 	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager)")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead")
@@ -43,15 +46,27 @@ func (p *profileFlags) register(f *pflag.FlagSet) {
 }
 
 // on tells whether anything is recorded.
-func (p *profileFlags) on() bool { return p.show || p.trace != "" }
+func (p *profileFlags) on() bool { return p.by != "" || p.trace != "" }
 
 // check finds values that no model could make right.
 func (p *profileFlags) check(flags *pflag.FlagSet) error {
+	switch p.by { // as a flag that is on or off
+	case "true":
+		p.by = tables.ByFolded
+	case "false":
+		p.by = ""
+	}
 	switch {
 	case !slices.Contains([]string{exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI}, p.recorder):
 		return usagef("--recorder %s: it must be auto, stamps or cupti", shellQuote(p.recorder))
 	case flags.Changed("trace") && (p.trace == "" || p.trace == "-"):
 		return usagef("--trace needs the name of a file to write; the text goes to standard output")
+	case p.by != "" && !slices.Contains(tables.Bys, p.by):
+		return usagef("--profile=%s: it must be %s", shellQuote(string(p.by)), tables.List(tables.Bys))
+	case p.by == "" && (p.rows.sort != "" || flags.Changed("limit") || flags.Changed("top")):
+		return usagef("--sort and --limit are for the table of --profile")
+	case p.rows.limit < 0:
+		return p.rows.check()
 	case !p.on() && (flags.Changed("recorder") || p.noBaseline):
 		return usagef("--recorder and --no-baseline are for recording; add --profile or --trace FILE")
 	}
@@ -153,11 +168,11 @@ func (r *profiling) write(ctx context.Context, g *generateFlags, t *traces.Trace
 			fmt.Fprintf(stderr, "infer: %s has %s; 'infer trace show %s' reads it\n", r.flags.trace, count(int(t.Header.Events), "event"), shellQuote(r.flags.trace))
 		}
 	}
-	if !r.flags.show {
+	if r.flags.by == "" {
 		return nil
 	}
 	fmt.Fprintln(stderr)
-	return showTrace(stderr, t, tables.ByStage, showOptions{gpu: -1, format: "table"})
+	return showTrace(stderr, t, showOptions{by: r.flags.by, rows: r.flags.rows, gpu: -1})
 }
 
 // writeTrace writes a trace with the steps over its kernels, and with how many launches
@@ -223,7 +238,7 @@ const fewPasses = 24
 // baselineArgs are the arguments of the same run without a recorder: the flags that
 // were given, the prompt as ids.
 func (g *generateFlags) baselineArgs(res *result) []string {
-	args := givenFlags(g.flags, "profile", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "capture-range")
+	args := givenFlags(g.flags, "profile", "sort", "limit", "top", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "capture-range")
 	ids := make([]string, len(res.Prompt))
 	for i, id := range res.Prompt {
 		ids[i] = strconv.Itoa(int(id))

@@ -24,11 +24,27 @@ func TestProfile(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.IDs) != 40 || out.Timings.DecodeMedian <= 0 {
 		t.Fatalf("%v: %s", err, r.stdout)
 	}
-	for _, want := range []string{"recorder host", "trust: ", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "recording overhead: recording made a decode step", "h.1.mlp.c_proj+h.1.residual_2", "residual"} {
+	for _, want := range []string{"recorder host", "trust: ", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "recording overhead: recording made a decode step", "h.N.mlp.c_proj+h.N.residual_2", "unaccounted", "; all threads: "} {
 		if !strings.Contains(r.stderr, want) {
 			t.Errorf("the table does not have %q:\n%s", want, r.stderr)
 		}
 	}
+	// Any table, shortened; on and off as a flag without a value.
+	for flag, want := range map[string]string{"--profile=stage": "h.1.ln_1+h.1.attn.c_attn\n", "--profile=phase": "  decode step\n", "--profile=true": "h.N.attn.sdpa\n"} {
+		r := infer(t, "-p", "a", "-n", "4", "-s", "3", "--temp", "0", "--device", "cpu", "--layers", "2", "--no-baseline", flag)
+		if r.status != 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %s", flag, r.stderr)
+		}
+	}
+	if r := infer(t, "-p", "a", "-n", "4", "--device", "cpu", "--layers", "2", "--no-baseline", "--profile", "--sort", "time", "--limit", "1"); r.status != 0 || strings.Count(r.stderr, " more\n") != 2 {
+		t.Errorf("%s", r.stderr)
+	}
+	if r := infer(t, "-p", "a", "-n", "4", "--device", "cpu", "--profile=false"); r.status != 0 || strings.Contains(r.stderr, "wall time") {
+		t.Errorf("%s", r.stderr)
+	}
+	checkFailure(t, infer(t, "-p", "a", "--profile=stages"), exitUsage, "--profile=stages", "folded, stage")
+	checkFailure(t, infer(t, "-p", "a", "--limit", "3"), exitUsage, "--limit", "--profile")
+	checkFailure(t, infer(t, "-p", "a", "--profile", "--limit", "-1"), exitUsage, "--limit -1")
 	trace, err := load.Load(file)
 	if err != nil {
 		t.Fatal(err)

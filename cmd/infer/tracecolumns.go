@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/pflag"
+
 	"gpt2scope/internal/humanize"
 )
 
@@ -94,7 +96,8 @@ func known(is bool, c cell) cell {
 // alone, and one without a title is not.
 type column[R any] struct {
 	key, unit, title string
-	old              string // a key of earlier versions, for --sort
+	old              string // a key or heading of earlier versions, for --sort
+	legend           string // what the title means, if that is not plain
 	cell             func(*R) cell
 	left             bool // aligned to the left
 }
@@ -145,6 +148,28 @@ func withoutUnit(title string) string {
 	return strings.TrimSpace(title)
 }
 
+// rowOptions say which rows of a table are shown, and in which order.
+type rowOptions struct {
+	sort  string // a column; "" for the table's own order
+	limit int    // at most so many rows; 0 for all
+}
+
+// register adds the flags of rowOptions; columns are examples for --sort, order is that of
+// the table without it.
+func (o *rowOptions) register(f *pflag.FlagSet, columns, order string) {
+	f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as "+columns+" or another heading\nof the table (default: "+order+")")
+	f.IntVar(&o.limit, "limit", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
+	f.IntVar(&o.limit, "top", 0, "the same as --limit")
+	f.Lookup("top").Hidden = true
+}
+
+func (o *rowOptions) check() error {
+	if o.limit < 0 {
+		return usagef("--limit %d: it must be at least 1, or 0 for all", o.limit)
+	}
+	return nil
+}
+
 // sortRows sorts rows by a column within their sections: numbers from the highest,
 // text from a to z, and what is not known last. name "" leaves them as they are. A
 // refusal lists the columns that the format shows.
@@ -190,6 +215,17 @@ func printCells[R any](w io.Writer, columns []column[R], rows []R, last []cell) 
 		lines = append(lines, line)
 	}
 	layOut(w, func(i int) bool { return columns[i].left }, lines)
+}
+
+// printLegend writes in one line what the headings of a table mean.
+func printLegend[R any](w io.Writer, columns []column[R]) {
+	var parts []string
+	for _, c := range columns {
+		if c.title != "" && c.legend != "" {
+			parts = append(parts, withoutUnit(c.title)+": "+c.legend)
+		}
+	}
+	fmt.Fprintf(w, "\n%s\n", strings.Join(parts, "; "))
 }
 
 // The columns of a text table are aligned to the left, to the right, or to the right but

@@ -13,10 +13,10 @@ import (
 // layoutOps lays out the table by operation. JSON and CSV have the same rows.
 func layoutOps(t *tables.Table, o showOptions) (layout, error) {
 	all, columns := t.Ops, opColumns(t)
-	if err := sortRows(all, columns, o.sort, o.format, oneSection); err != nil {
+	if err := sortRows(all, columns, o.rows.sort, o.format, oneSection); err != nil {
 		return layout{}, err
 	}
-	t.Ops = tables.TopOps(all, o.top)
+	t.Ops = tables.TopOps(all, o.rows.limit)
 	return layout{
 		text: func(w io.Writer) {
 			printCells(w, columns, t.Ops, nil)
@@ -35,17 +35,18 @@ func layoutLaunches(t *tables.Table, o showOptions) (layout, error) {
 	columns, each := launchRowColumns(), launchColumns()
 	var err error
 	if o.format == "csv" {
-		err = sortRows(t.Launches, each, o.sort, o.format, oneSection)
-		if o.top > 0 {
-			t.Launches = t.Launches[:min(o.top, len(t.Launches))]
+		err = sortRows(t.Launches, each, o.rows.sort, o.format, oneSection)
+		if o.rows.limit > 0 {
+			t.Launches = t.Launches[:min(o.rows.limit, len(t.Launches))]
 		}
 	} else {
-		err = sortRows(t.LaunchRows, columns, o.sort, o.format, oneSection)
-		t.LaunchRows = tables.TopLaunches(t.LaunchRows, o.top)
+		err = sortRows(t.LaunchRows, columns, o.rows.sort, o.format, oneSection)
+		t.LaunchRows = tables.TopLaunches(t.LaunchRows, o.rows.limit)
 	}
 	return layout{
 		text: func(w io.Writer) {
 			printCells(w, columns, t.LaunchRows, nil)
+			printLegend(w, columns)
 			queueLines(w, t.Queue)
 		},
 		csv: func(w io.Writer) error { return writeCSV(w, each, t.Launches) },
@@ -119,16 +120,16 @@ func launchRowColumns() []column[tables.LaunchRow] {
 	return []column[row]{
 		{key: "calls", title: "calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
 		{key: "kernels", old: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Kernels)) }},
-		{key: "api", unit: "ns", title: "API us", cell: func(r *row) cell { return nsCell(r.API) }},
+		{key: "api", unit: "ns", title: "API us", legend: "durations of the calls", cell: func(r *row) cell { return nsCell(r.API) }},
 		{key: "api_mean", unit: "ns", title: "mean", cell: func(r *row) cell { return mean(r.API, r.Calls) }},
-		{key: "delay", unit: "ns", title: "queued us", cell: func(r *row) cell { return nsCell(r.Delay) }},
+		{key: "delay", unit: "ns", title: "queued us", legend: "from the end of a call to the start of its work", cell: func(r *row) cell { return nsCell(r.Delay) }},
 		{key: "delay_mean", unit: "ns", title: "mean", cell: func(r *row) cell { return mean(r.Delay, r.Calls) }},
 		{key: "delay_max", unit: "ns", title: "max", cell: func(r *row) cell { return nsCell(r.MaxDelay) }},
-		{key: "busy", unit: "ns", title: "GPU us", cell: func(r *row) cell { return nsCell(r.Busy) }},
+		{key: "busy", unit: "ns", title: "GPU us", legend: "durations of its work", cell: func(r *row) cell { return nsCell(r.Busy) }},
 		{key: "busy_mean", unit: "ns", title: "mean", cell: func(r *row) cell { return mean(r.Busy, r.Calls) }},
-		{key: "depth", title: "depth", cell: func(r *row) cell { return floatCell(r.Depth, 1) }},
+		{key: "depth", title: "depth", legend: "unfinished kernels at a launch, mean", cell: func(r *row) cell { return floatCell(r.Depth, 1) }},
 		{key: "depth_max", title: "max", cell: func(r *row) cell { return intCell(int64(r.MaxDepth)) }},
-		{key: "starved", title: "starved", cell: func(r *row) cell { return intCell(int64(r.Starved)) }},
+		{key: "starved", title: "starved", legend: "launches that found none", cell: func(r *row) cell { return intCell(int64(r.Starved)) }},
 		{key: "name", title: "  ", left: true, cell: func(r *row) cell { return textCell(r.Name) }},
 	}
 }

@@ -19,24 +19,24 @@ import (
 
 // showOptions say how a table is shown.
 type showOptions struct {
+	by     tables.By
 	format string // "table", "csv" or "json"; "" is "table"
-	sort   string // a column; "" for the order of the plan, or by time
-	top    int    // rows of each kind; 0 for all
-	gpu    int    // -1 for the first that worked
+	rows   rowOptions
+	gpu    int // -1 for the first that worked
 }
 
 // newTraceShow makes "infer trace show".
 func newTraceShow() *cobra.Command {
 	var o showOptions
-	var by string
 	c := &cobra.Command{
 		Use:   "show FILE",
 		Short: "Say where the time of a recording went: a table that sums to wall time",
-		Long: `show reads a recording and says where the time went: by stages of the model, by
-operations as PyTorch's profiler shows them, by layers, by phases (prefill, decode
-step), by kernels, or by launches.
+		Long: `show reads a recording and says where the time went. The table --by folded has one
+row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
+for each stage of each layer, for each operation as PyTorch's profiler shows them, for
+each layer, phase (prefill, decode step), kernel, or function that launches kernels.
 
-By stage, layer, phase and kernel, the column 'time' sums to the wall time:
+By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time:
 
   A step or kernel owns the time in which it runs and no earlier one is still
   running, so kernels that overlap are not counted twice ('GPU' is the sum of their
@@ -55,7 +55,7 @@ be. It is withheld for a row that is faster than its floor. Library products wri
 with the recorder stamps they are bounded by their neighbours: they get the time from
 the end of the kernel before to the start of the kernel after.
 
-Tables by stage, layer and phase cover the passes: from the start of the first pass
+Tables by folded, stage, layer and phase cover the passes: from the start of the first pass
 after the warm-up to the end of the last. Tables by op and launch do too, if the
 recording has passes. Tables by kernel, and by launch without passes, cover the whole
 recording, from the first to the last work of the GPU; by op without passes, from the
@@ -63,18 +63,19 @@ first event to the last. Shares are withheld if the recording is incomplete: 'in
 trace check' says why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer
-  infer trace show run.json.gz --by kernel --sort occupancy --top 5
+  infer trace show run.json.gz --by stage --sort time --limit 20
+  infer trace show run.json.gz --by kernel --sort occupancy --limit 5
   infer trace show run.json.gz --format csv > run.csv`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.check(by); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			t, err := loadTrace(args[0])
 			if err != nil {
 				return err
 			}
-			err = showTrace(c.OutOrStdout(), t, tables.By(by), o)
+			err = showTrace(c.OutOrStdout(), t, o)
 			if err != nil && !errors.As(err, new(usageError)) {
 				err = fmt.Errorf("%s: %w", args[0], err)
 			}
@@ -82,23 +83,23 @@ trace check' says why.`,
 		},
 	}
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
-		f.StringVar(&by, "by", "stage", "rows are `WHAT`: "+tables.List(tables.Bys))
-		f.StringVar(&o.sort, "sort", "", "sort by `COLUMN`, such as time, calls, floor or another heading\nof the table (default: the order of the plan; kernels by time)")
-		f.IntVar(&o.top, "top", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
+		f.StringVar((*string)(&o.by), "by", string(tables.ByFolded), "rows are `WHAT`:\n"+tables.List(tables.Bys))
+		o.rows.register(f, "time, calls, floor", "the order of the plan; kernels by time")
 		f.StringVar(&o.format, "format", "table", "`FORMAT`: table, csv or json")
 		addGPU(f, &o.gpu)
 	})
 	return c
 }
 
-func (o *showOptions) check(by string) error {
+func (o *showOptions) check() error {
 	switch {
-	case !slices.Contains(tables.Bys, tables.By(by)):
-		return usagef("--by %s: it must be %s", shellQuote(by), tables.List(tables.Bys))
+	case !slices.Contains(tables.Bys, o.by):
+		return usagef("--by %s: it must be %s", shellQuote(string(o.by)), tables.List(tables.Bys))
 	case o.format != "table" && o.format != "csv" && o.format != "json":
 		return usagef("--format %s: it must be table, csv or json", shellQuote(o.format))
-	case o.top < 0:
-		return usagef("--top %d: it must be at least 1, or 0 for all", o.top)
+	}
+	if err := o.rows.check(); err != nil {
+		return err
 	}
 	return checkGPU(o.gpu)
 }
@@ -117,12 +118,16 @@ var layouts = map[tables.By]func(*tables.Table, showOptions) (layout, error){
 }
 
 // showTrace writes a table of a trace.
-func showTrace(w io.Writer, t *traces.Trace, by tables.By, o showOptions) error {
+func showTrace(w io.Writer, t *traces.Trace, o showOptions) error {
+	by := o.by
+	if by == tables.ByStage && o.format == "json" { // which has both
+		by = tables.ByFolded
+	}
 	table, err := tables.Summarize(t, by, int32(o.gpu))
 	if err != nil {
 		return err
 	}
-	lay := layouts[by]
+	lay := layouts[o.by]
 	if lay == nil {
 		lay = layoutRows
 	}
@@ -148,22 +153,39 @@ func showTrace(w io.Writer, t *traces.Trace, by tables.By, o showOptions) error 
 
 // layoutRows lays out a table whose rows sum to the wall time.
 func layoutRows(t *tables.Table, o showOptions) (layout, error) {
-	columns := rowColumns(t)
-	err := sortRows(t.Rows, columns, o.sort, o.format, func(r *tables.Row) int { return slices.Index(tables.RowKinds, r.Kind) })
+	columns, rows := rowColumns(t, o.by), t.Rows
+	if o.by == tables.ByFolded {
+		rows = nil
+		for _, f := range t.Folded {
+			rows = append(rows, f.Row)
+		}
+	}
+	err := sortRows(rows, columns, o.rows.sort, o.format, func(r *tables.Row) int { return slices.Index(tables.RowKinds, r.Kind) })
 	if err != nil {
 		return layout{}, err
 	}
-	tables.TopRows(t, o.top, o.sort != "")
+	rows = tables.TopRows(rows, o.rows.limit, o.rows.sort != "")
+	if o.by == tables.ByFolded {
+		t.Folded = nil
+		for _, r := range rows {
+			t.Folded = append(t.Folded, tables.Folded{Row: r})
+		}
+	} else {
+		t.Rows = rows
+	}
 	return layout{
-		text: func(w io.Writer) { printCells(w, columns, t.Rows, wallRow(t, columns)) },
-		csv:  func(w io.Writer) error { return writeCSV(w, columns, t.Rows) },
+		text: func(w io.Writer) {
+			printCells(w, columns, rows, wallRow(rows, columns))
+			printLegend(w, columns)
+		},
+		csv: func(w io.Writer) error { return writeCSV(w, columns, rows) },
 	}, nil
 }
 
 // printHead writes what the table is of, and how far it is to be trusted.
 func printHead(w io.Writer, t *traces.Trace, table *tables.Table) {
 	fmt.Fprintf(w, "%s\n", plainText(t.Header.Describe()))
-	fmt.Fprintf(w, "wall time %s ms, after %s ms of other work\n", milliseconds(table.Wall), milliseconds(table.Before))
+	fmt.Fprintf(w, "wall time %s ms, which began %s ms after the recording did\n", milliseconds(table.Wall), milliseconds(table.Before))
 	fmt.Fprintf(w, "trust: %s\n", table.Trust)
 	for _, n := range table.Notes {
 		fmt.Fprintf(w, "%s\n", plainText(n))
@@ -187,7 +209,7 @@ func printMisleading(w io.Writer, table *tables.Table) {
 func milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 6, 64) }
 
 // rowColumns are the columns of a table whose rows sum to the wall time.
-func rowColumns(t *tables.Table) []column[tables.Row] {
+func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 	type row = tables.Row
 	byKernel := t.By == tables.ByKernel
 	isWork := func(r *row) bool { return r.Kind == tables.RowWork || r.Kind == tables.RowOther }
@@ -222,23 +244,24 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 		{key: "phase", cell: func(r *row) cell { return textCell(r.Phase) }},
 		{key: "name", cell: func(r *row) cell { return textCell(r.Name) }},
 		{key: "op", cell: func(r *row) cell { return textCell(r.Op) }},
+		{key: "layers", title: "layers", legend: "how many the row sums", cell: func(r *row) cell { return intCell(int64(r.Layers)) }},
 		{key: "calls", title: "calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
 		{key: "kernels", old: "pieces", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Kernels)) }},
-		{key: "host", unit: "ns", title: "host us", cell: func(r *row) cell {
+		{key: "host", unit: "ns", title: "host us", legend: "while the host launches it", cell: func(r *row) cell {
 			c := nsCell(r.Host)
 			if r.Host == 0 {
 				c.text = ""
 			}
 			return c
 		}},
-		{key: "busy", unit: "ns", title: "GPU us", cell: func(r *row) cell {
+		{key: "busy", unit: "ns", old: "threads us", title: "GPU us", legend: "durations of its kernels, which may overlap", cell: func(r *row) cell {
 			c := nsCell(r.Busy)
 			if !isWork(r) && r.Kernels == 0 {
 				c.text = ""
 			}
 			return c
 		}},
-		{key: "time", unit: "ns", title: "time us", cell: func(r *row) cell { return nsCell(r.Exclusive) }},
+		{key: "time", unit: "ns", title: "time us", legend: "its part of the wall time", cell: func(r *row) cell { return nsCell(r.Exclusive) }},
 		{key: "share", unit: "percent", title: "% of wall", cell: func(r *row) cell {
 			v, ok := t.Share(r)
 			return known(ok, cell{v, strconv.FormatFloat(v, 'f', 4, 64), strconv.FormatFloat(v, 'f', 2, 64)})
@@ -250,8 +273,8 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 		{key: "bytes", title: "bytes", cell: func(r *row) cell { return when(isStage(r) || r.Bytes > 0, known(r.Bytes > 0, siCell(r.Bytes))) }},
 		{key: "gb_per_s", title: "GB/s", cell: func(r *row) cell { return when(isStage(r) || r.Bytes > 0, rate(r.Bytes, r.Exclusive, 1)) }},
 		{key: "tflop_per_s", title: "TFLOP/s", cell: func(r *row) cell { return when(isStage(r), rate(r.FLOPs, r.Exclusive, 1e-3)) }},
-		{key: "floor", unit: "ns", title: "floor us", cell: func(r *row) cell { return when(isStage(r), known(r.Floor > 0, nsCell(r.Floor))) }},
-		{key: "roofline", unit: "percent", old: "% of floor", title: "roofline %", cell: roofline},
+		{key: "floor", unit: "ns", title: "floor us", legend: "least time by the ceilings", cell: func(r *row) cell { return when(isStage(r), known(r.Floor > 0, nsCell(r.Floor))) }},
+		{key: "roofline", unit: "percent", old: "% of floor", title: "roofline %", legend: "floor / time", cell: roofline},
 		{key: "of_floor", unit: "percent", cell: roofline}, // its name in earlier versions
 		{key: "launches", title: "launches", cell: func(r *row) cell { return intCell(int64(r.Launches)) }},
 		{key: "grid", cell: func(r *row) cell { return shape(r, func(s *tables.Shape) cell { return textCell(dims(s.Grid)) }) }},
@@ -268,20 +291,20 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 				return cell{float64(n), strconv.FormatInt(n, 10), humanize.Thousands(n)}
 			})
 		}},
-		{key: "occupancy", unit: "percent", cell: func(r *row) cell {
+		{key: "occupancy", unit: "percent", legend: "theoretical occupancy of an SM", cell: func(r *row) cell {
 			return occupancy(r, func(o *tables.Occupancy) cell { return floatCell(o.Percent, 1) })
 		}},
-		{key: "limit", cell: func(r *row) cell {
+		{key: "limit", legend: "what allows no more warps", cell: func(r *row) cell {
 			return occupancy(r, func(o *tables.Occupancy) cell { return textCell(o.Limit) })
 		}},
-		{key: "waves", cell: func(r *row) cell {
+		{key: "waves", legend: "how often the grid fills the GPU", cell: func(r *row) cell {
 			return occupancy(r, func(o *tables.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Waves, 2)) })
 		}},
-		{key: "tail", unit: "percent", cell: func(r *row) cell {
+		{key: "tail", unit: "percent", legend: "empty part of the last wave", cell: func(r *row) cell {
 			return occupancy(r, func(o *tables.Occupancy) cell { return known(o.Waves > 0, floatCell(o.Tail, 1)) })
 		}},
 		{key: "bounded", cell: func(r *row) cell { return intCell(int64(r.Bounded)) }},
-		{key: "imbalance", cell: func(r *row) cell { return when(isStage(r), known(r.Imbalance > 0, floatCell(r.Imbalance, 2))) }},
+		{key: "imbalance", legend: "slowest thread / mean", cell: func(r *row) cell { return when(isStage(r), known(r.Imbalance > 0, floatCell(r.Imbalance, 2))) }},
 		{title: "  ", left: true, cell: func(r *row) cell { return textCell(rowName(t, r)) }},
 	}
 	hide := func(keys ...string) {
@@ -297,6 +320,19 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 				columns[i].title = title
 			}
 		}
+	}
+	legend := func(key, text string) {
+		for i := range columns {
+			if columns[i].key == key {
+				columns[i].legend = text
+			}
+		}
+	}
+	if !slices.ContainsFunc(t.Folded, func(f tables.Folded) bool { return f.Layers > 1 }) {
+		hide("layers")
+	}
+	if by != tables.ByFolded {
+		columns = slices.DeleteFunc(columns, func(c column[row]) bool { return c.key == "layers" })
 	}
 	if t.By == tables.ByStage {
 		title("median", "median us")
@@ -320,7 +356,8 @@ func rowColumns(t *tables.Table) []column[tables.Row] {
 	case t.Device < 0:
 		hide("host", "launches")
 		title("kernels", "events")
-		title("busy", "threads us")
+		title("busy", "all threads us")
+		legend("busy", "their times summed")
 		title("imbalance", "imbalance")
 	}
 	return columns
@@ -364,10 +401,10 @@ func rowName(t *tables.Table, r *tables.Row) string {
 }
 
 // wallRow is the last line: the sum of the times.
-func wallRow(t *tables.Table, columns []column[tables.Row]) []cell {
+func wallRow(rows []tables.Row, columns []column[tables.Row]) []cell {
 	var sum tables.Row
-	for i := range t.Rows {
-		sum.Exclusive += t.Rows[i].Exclusive
+	for i := range rows {
+		sum.Exclusive += rows[i].Exclusive
 	}
 	var cells []cell
 	for _, c := range columns {

@@ -61,7 +61,11 @@ func TestTraceShow(t *testing.T) {
 			wall := fmt.Sprintf("%.3f", float64(table.Wall)/1e3)
 			for _, top := range []string{"0", "1", "3"} {
 				out := mustInfer(t, "trace", "show", sample, "--by", by, "--top", top).stdout
-				last := strings.Fields(strings.TrimSpace(out[strings.LastIndex(strings.TrimSpace(out), "\n"):]))
+				rows, legend, _ := strings.Cut(out[strings.Index(out, "\n\n")+2:], "\n\n")
+				last := strings.Fields(rows[strings.LastIndex(rows, "\n")+1:])
+				if !strings.Contains(legend, "time: its part of the wall time; ") || strings.Count(legend, "\n") != 1 {
+					t.Errorf("%s by %s: the legend is %q", sample, by, legend)
+				}
 				if strings.Join(last, " ") != wall+" 100.00 wall time" {
 					t.Errorf("%s by %s, top %s ends with %q, not %s", sample, by, top, last, wall)
 				}
@@ -72,7 +76,7 @@ func TestTraceShow(t *testing.T) {
 		}
 	}
 	out := mustInfer(t, "trace", "show", samples[0]).stdout
-	for _, fact := range []string{"decode step  h.0.attn.sdpa", "prefill  sample", "idle: launch latency", "residual"} {
+	for _, fact := range []string{"decode step  h.0.attn.sdpa", "prefill  sample", "idle: launch latency", "unaccounted"} {
 		if !strings.Contains(out, fact) {
 			t.Errorf("the table lacks %q:\n%s", fact, out)
 		}
@@ -256,7 +260,7 @@ func TestTraceShowSort(t *testing.T) {
 		}
 		return strings.Join(names, ", ")
 	}
-	idle := "host late, launch latency, residual"
+	idle := "host late, launch latency, unaccounted"
 	for args, want := range map[string]string{
 		"--by stage":                     "wte+wpe, h.0.attn.c_attn, " + idle,
 		"--sort floor":                   "h.0.attn.c_attn, wte+wpe, " + idle,
@@ -282,7 +286,7 @@ func TestTraceShowSort(t *testing.T) {
 		by, heading, key string
 	}{
 		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "% OF FLOOR", "roofline"}, {true, "stage", "Roofline %", "of_floor"}, {true, "stage", "Kernels", "kernels"}, {true, "stage", "pieces", "kernels"}, {true, "stage", "gpu", "busy"},
-		{false, "stage", "threads us", "busy"}, {false, "layer", "threads", "busy"}, {false, "stage", "events", "kernels"},
+		{false, "stage", "threads us", "busy"}, {false, "layer", "all threads", "busy"}, {false, "stage", "events", "kernels"},
 		{true, "kernel", "limited by", "limit"}, {true, "kernel", "shared", "shared"}, {true, "launch", "queued US", "delay"}, {true, "launch", "queued", "delay"},
 		{true, "op", "self cpu", "self_cpu"}, {true, "op", "# of calls", "calls"}, {true, "op", "Self CPU %", "self_cpu_share"},
 	} {
@@ -383,5 +387,58 @@ func TestEveryTable(t *testing.T) {
 		if lines := strings.Count(text, "\n"); !found || lines < 2 {
 			t.Errorf("by %s: %d lines in the table", by, lines)
 		}
+	}
+}
+
+// TestFoldedByDefault: without --by the table has one row per stage over all layers, in the
+// text and in CSV; JSON has these rows and those of each layer; --by stage has the latter.
+func TestFoldedByDefault(t *testing.T) {
+	const capture = "../../traces/samples/gpt2-xl-graph-stamps.json.gz"
+	show := func(args ...string) string {
+		return mustInfer(t, append([]string{"trace", "show", capture}, args...)...).stdout
+	}
+	text := show()
+	contains(t, text, "  layers  calls", "decode step  h.N.ln_1+h.N.attn.c_attn\n", "\nlayers: how many the row sums; ")
+	if n := strings.Count(text, "\n"); n > 45 || strings.Contains(text, "h.7.") {
+		t.Errorf("the table has %d lines:\n%s", n, text)
+	}
+	if text != show("--by", "folded") {
+		t.Error("--by folded is not the default")
+	}
+	full := show("--by", "stage")
+	contains(t, full, "decode step  h.7.ln_1+h.7.attn.c_attn\n")
+	if strings.Contains(full, "h.N.") || strings.Contains(full, "layers:") {
+		t.Error("the table by stage is folded")
+	}
+	for _, by := range []string{"folded", "stage"} {
+		var table struct {
+			By     string
+			Wall   int64
+			Rows   []tables.Row
+			Folded []tables.Row
+		}
+		if err := json.Unmarshal([]byte(show("--by", by, "--format", "json")), &table); err != nil {
+			t.Fatal(err)
+		}
+		rows, folded := int64(0), int64(0)
+		for _, r := range table.Rows {
+			rows += r.Exclusive
+		}
+		layers := 0
+		for _, r := range table.Folded {
+			folded += r.Exclusive
+			layers = max(layers, r.Layers)
+		}
+		if table.By != "stage" || rows != table.Wall || folded != table.Wall || len(table.Rows) < 500 || len(table.Folded) > 40 || layers != 48 {
+			t.Errorf("--by %s: %s, %d rows sum to %d ns, %d folded to %d, of %d, with %d layers", by, table.By, len(table.Rows), rows, len(table.Folded), folded, table.Wall, layers)
+		}
+	}
+	limited := show("--sort", "time", "--limit", "2", "--format", "csv")
+	rows, err := csv.NewReader(strings.NewReader(limited)).ReadAll()
+	if err != nil || len(rows) != 1+3+3+1 || rows[1][2] != "h.N.ln_2+h.N.mlp.c_fc+h.N.mlp.gelu" || rows[3][2] != "17 more" || rows[0][4] != "layers" || rows[1][4] != "48" {
+		t.Errorf("%v\n%s", err, limited)
+	}
+	if limited != show("--sort", "time", "--top", "2", "--format", "csv") {
+		t.Error("--top is not --limit")
 	}
 }

@@ -85,7 +85,7 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 		}
 	}
 	if left != 0 {
-		add(left, 0, labelled("kind", "residual"), "residual")
+		add(left, 0, labelled("kind", "residual"), tables.Unaccounted)
 	}
 	p := assemble(stacks)
 	p.TimeNanos, p.DurationNanos = t.Header.Base+table.Time.From, table.Wall

@@ -10,8 +10,7 @@ import (
 // Folded is a row that sums those of one stage in all layers.
 type Folded struct {
 	Row
-	Layers int   `json:"layers,omitempty"` // how many layers it sums; 0 outside the layers
-	Rows   []int `json:"-"`                // the places of the summed rows in Table.Rows, in order
+	Rows []int `json:"-"` // the places of the summed rows in Table.Rows, in order
 }
 
 // FoldLayers returns the rows of a table by stage with one row for each stage of a kind of
@@ -37,7 +36,8 @@ func FoldLayers(t *Table) []Folded {
 		at, ok := places[key{r.Kind, r.Phase, name}]
 		if !ok {
 			places[key{r.Kind, r.Phase, name}] = len(rows)
-			rows = append(rows, Folded{*r, isLayer, []int{i}})
+			rows = append(rows, Folded{*r, []int{i}})
+			rows[len(rows)-1].Layers = isLayer
 			continue
 		}
 		f := &rows[at]
@@ -47,9 +47,9 @@ func FoldLayers(t *Table) []Folded {
 	}
 	for i := range rows {
 		if f := &rows[i]; len(f.Rows) > 1 {
-			name := f.Name
+			name, layers := f.Name, f.Layers
 			f.Row = sum(t.Rows, f.Rows)
-			f.Name = name
+			f.Name, f.Layers = name, layers
 		}
 	}
 	return rows

@@ -17,6 +17,7 @@ type By string
 
 // The tables there are.
 const (
+	ByFolded By = "folded" // steps of the plans, those of all layers together: in Table.Folded
 	ByStage  By = "stage"  // steps of the plans
 	ByLayer  By = "layer"  // steps of a layer together
 	ByPhase  By = "phase"  // steps of a kind of pass together
@@ -45,6 +46,7 @@ type kind struct {
 
 // kinds are all tables, in the order in which help lists them.
 var kinds = []kind{
+	{by: ByFolded, of: ofPasses, fill: (*summary).folded},
 	{by: ByStage, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByOp, of: passesOrRun, fill: (*summary).ops},
 	{by: ByLayer, of: ofPasses, fill: (*summary).exclusive},
@@ -89,8 +91,11 @@ const (
 	RowWork     RowKind = "work"     // steps, or a kernel
 	RowOther    RowKind = "other"    // kernels of no step; by kernel, copies and sets
 	RowIdle     RowKind = "idle"     // no stage computes
-	RowResidual RowKind = "residual" // what is left of the wall time
+	RowResidual RowKind = "residual" // what no other row accounts for of the wall time
 )
+
+// Unaccounted is the row of the time that no other row accounts for.
+const Unaccounted = "unaccounted"
 
 // OutsideLayers is the row, by layer, of the steps that belong to none.
 const OutsideLayers = "outside the layers"
@@ -106,6 +111,7 @@ type Row struct {
 	// threads or streams; of a layer or phase, in how many passes; of a kernel, how
 	// many there are; of idle time, how many gaps.
 	Calls    int   `json:"calls"`
+	Layers   int   `json:"layers,omitempty"`   // how many layers a row of [Table.Folded] sums; 0 outside the layers
 	Kernels  int   `json:"kernels"`            // with copies and sets; on the CPU, events of threads
 	Bounded  int   `json:"bounded,omitempty"`  // kernels whose times are only bounded: see traces.Event
 	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
@@ -153,6 +159,7 @@ type Table struct {
 	Passes []Passes `json:"passes,omitempty"`
 	WarmUp Passes   `json:"warmUp"` // passes that the table leaves out
 	Rows   []Row    `json:"rows,omitempty"`
+	Folded []Folded `json:"folded,omitempty"` // Rows, with one row per stage over all layers
 
 	Ops        []OpRow     `json:"ops,omitempty"`
 	LaunchRows []LaunchRow `json:"launchRows,omitempty"`
@@ -215,14 +222,21 @@ func (t *Table) Roofline(r *Row) (percent float64, ok bool) {
 // what the device can do, or the row's data were fetched before the row began.
 func (r *Row) TooFast() bool { return r.Kind == RowWork && r.Floor > r.Exclusive && r.Exclusive > 0 }
 
-// BelowFloor says in a sentence which rows are faster than their least time, if any are. It is
-// a finding about the ceilings, not about the rows: nothing that is derived from the least
-// times of these rows, such as their sum, should be shown.
+// BelowFloor says in a sentence how many rows (of Folded, if the table has it) are faster
+// than their least time, if any are. That is a finding about the ceilings, not about the rows:
+// neither their share of the roofline nor that of all rows together should be shown.
 func (t *Table) BelowFloor() (finding string, ok bool) {
+	rows := t.Rows
+	if t.Folded != nil {
+		rows = nil
+		for _, f := range t.Folded {
+			rows = append(rows, f.Row)
+		}
+	}
 	n, floors, most := 0, 0, 0.0
 	bound := ""
-	for i := range t.Rows {
-		r := &t.Rows[i]
+	for i := range rows {
+		r := &rows[i]
 		if r.Kind == RowWork && r.Floor > 0 {
 			floors++
 		}
@@ -310,6 +324,16 @@ func (s *summary) exclusive(t *Table) error {
 	t.Gaps = s.gaps
 	s.runs()
 	s.finish(t)
+	return nil
+}
+
+// folded fills a table by stage and folds its layers.
+func (s *summary) folded(t *Table) error {
+	s.by, t.By = ByStage, ByStage
+	if err := s.exclusive(t); err != nil {
+		return err
+	}
+	t.Folded = FoldLayers(t)
 	return nil
 }
 
@@ -678,7 +702,7 @@ func (s *summary) finish(t *Table) {
 		sum += r.Exclusive
 		t.Rows = append(t.Rows, *r)
 	}
-	t.Rows = append(t.Rows, Row{Kind: RowResidual, Name: "residual", Exclusive: t.Wall - sum, order: -1, Plan: -1})
+	t.Rows = append(t.Rows, Row{Kind: RowResidual, Name: Unaccounted, Exclusive: t.Wall - sum, order: -1, Plan: -1})
 	order := map[RowKind]int{RowWork: 0, RowOther: 1, RowIdle: 2, RowResidual: 3}
 	slices.SortFunc(t.Rows, func(a, b Row) int {
 		byTime := cmp.Compare(b.Exclusive, a.Exclusive)

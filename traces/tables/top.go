@@ -41,22 +41,23 @@ func TopLaunches(rows []LaunchRow, n int) []LaunchRow {
 	return append(slices.Clone(rows[:n]), rest)
 }
 
-// TopRows joins, of each kind of row, all but n to one. It keeps those that took the most
-// time, or the first if the rows are sorted. The table still sums to the wall time.
-func TopRows(t *Table, n int, sorted bool) {
+// TopRows joins, of each kind of row, all but n to one; it keeps all if n is 0. It keeps
+// those that took the most time, or the first if the rows are sorted. The sum of the times
+// stays.
+func TopRows(all []Row, n int, sorted bool) []Row {
 	if n == 0 {
-		return
+		return all
 	}
 	var rows []Row
 	for _, kind := range RowKinds {
 		var of []int
-		for i := range t.Rows {
-			if t.Rows[i].Kind == kind {
+		for i := range all {
+			if all[i].Kind == kind {
 				of = append(of, i)
 			}
 		}
 		if !sorted {
-			slices.SortStableFunc(of, func(a, b int) int { return cmp.Compare(t.Rows[b].Exclusive, t.Rows[a].Exclusive) })
+			slices.SortStableFunc(of, func(a, b int) int { return cmp.Compare(all[b].Exclusive, all[a].Exclusive) })
 		}
 		keep := of
 		if len(of) > n+1 { // the place of "1 more" is the row's own
@@ -67,14 +68,13 @@ func TopRows(t *Table, n int, sorted bool) {
 			slices.Sort(keep)
 		}
 		for _, i := range keep {
-			rows = append(rows, t.Rows[i])
+			rows = append(rows, all[i])
 		}
-		if len(more) == 0 {
-			continue
+		if len(more) > 0 {
+			rest := sum(all, more)
+			rest.Phase, rest.Op, rest.Name = "", "", fmt.Sprintf("%d more", len(more))
+			rows = append(rows, rest)
 		}
-		rest := sum(t.Rows, more)
-		rest.Phase, rest.Op, rest.Name = "", "", fmt.Sprintf("%d more", len(more))
-		rows = append(rows, rest)
 	}
-	t.Rows = rows
+	return rows
 }

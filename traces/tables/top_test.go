@@ -19,7 +19,7 @@ func TestTop(t *testing.T) {
 	}
 	for _, sorted := range []bool{false, true} {
 		table := &Table{Rows: []Row{{Name: "a", Kind: RowWork, Exclusive: 1, Floor: 1}, {Name: "b", Kind: RowWork, Exclusive: 5, Floor: 2}, {Name: "c", Kind: RowWork, Exclusive: 3}, {Name: "idle", Kind: RowIdle, Exclusive: 2}}}
-		TopRows(table, 1, sorted)
+		table.Rows = TopRows(table.Rows, 1, sorted)
 		first := map[bool]string{false: "b", true: "a"}[sorted]
 		if len(table.Rows) != 3 || table.Rows[0].Name != first || table.Rows[1].Name != "2 more" || table.Rows[1].Floor != 0 || table.Rows[2].Name != "idle" {
 			t.Errorf("sorted %t: %+v", sorted, table.Rows)

@@ -2,6 +2,7 @@ package gpt2_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -293,7 +294,7 @@ func TestExportRoundTrip(t *testing.T) {
 			m = openModel(t, name)
 		}
 		dir := filepath.Join(t.TempDir(), "model")
-		if err := m.Export(t.Context(), dir, weights.F32, nil); err != nil {
+		if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}); err != nil {
 			t.Fatal(err)
 		}
 		again := openModel(t, dir)
@@ -313,14 +314,26 @@ func TestExportRoundTrip(t *testing.T) {
 		if (m.Tokenizer == nil) != (again.Tokenizer == nil) {
 			t.Errorf("%s: the tokenizer did not survive", name)
 		}
-		if err := m.Export(t.Context(), dir, weights.BF16, nil); err != nil {
+		if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.BF16}); !errors.Is(err, weights.ErrNotEmpty) {
+			t.Errorf("%s: exporting over a model: %v", name, err)
+		}
+		for _, force := range []bool{false, true} {
+			if err := again.Export(t.Context(), dir+"/.", gpt2.ExportOptions{DType: weights.BF16, Force: force}); !errors.Is(err, weights.ErrSamePlace) {
+				t.Errorf("%s: exporting onto itself: %v", name, err)
+			}
+		}
+		if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.BF16, Force: true}); err != nil {
 			t.Errorf("%s: exporting again: %v", name, err)
+		}
+		w, err := openModel(t, dir).Tensor("wte.weight")
+		if err != nil || w.DType != weights.BF16 {
+			t.Errorf("%s: the weights are %v, %v", name, w.DType, err)
 		}
 		bare, err := gpt2.Random("random:L=1,C=8,NH=1,V=300,T=8") // has no tokenizer
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := bare.Export(t.Context(), dir, weights.F32, nil); (err == nil) != (m.Tokenizer == nil) {
+		if err := bare.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32, Force: true}); (err == nil) != (m.Tokenizer == nil) {
 			t.Errorf("%s: exporting a model without tokenizer over it gave %v", name, err)
 		}
 	}
@@ -334,7 +347,7 @@ func TestModelFileThatShrinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := m.Export(t.Context(), dir, weights.F32, nil); err != nil {
+	if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}); err != nil {
 		t.Fatal(err)
 	}
 	opened := openModel(t, dir)

@@ -24,6 +24,7 @@ import (
 type Model struct {
 	Config Config
 	Name   string // where it came from: a directory, "openai-community/gpt2", "random:gpt2", "shakespeare"
+	Source string // the directory or file that it is read from, "" if it is none
 
 	// Tokenizer is nil if the directory has none and the vocabulary is not
 	// GPT-2's; then the model takes and gives token ids only.
@@ -64,6 +65,7 @@ func Open(name string) (*Model, error) {
 		checkpoint.Close()
 		return nil, err
 	}
+	m.Source = dir
 	return m, nil
 }
 
@@ -224,21 +226,26 @@ func (m *Model) Close() error { return m.checkpoint.Close() }
 // tokenizerFiles are the files from which a directory's tokenizer may be read.
 var tokenizerFiles = []string{"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 
-// Export writes the model as a Hugging Face directory with weights of the given
-// type (float32 or bfloat16), config.json and the tokenizer's files. progress,
-// if not nil, is called with the bytes of weights written and their total.
-func (m *Model) Export(ctx context.Context, dir string, dtype weights.DType, progress func(written, size int64)) error {
+// ExportOptions says how a model is written.
+type ExportOptions struct {
+	DType    weights.DType             // of the weights: float32 or bfloat16
+	Force    bool                      // write into a directory that holds other files, and replace those of the same names
+	Progress func(written, size int64) // if not nil, is called with the bytes of weights written and their total
+}
+
+// Export writes the model as a Hugging Face directory: weights, config.json and the tokenizer's
+// files. The directory appears as a whole or not at all, and may not be the one that the model
+// was opened from ([weights.ErrSamePlace]). Unless o.Force is set, it must be new or empty
+// ([weights.ErrNotEmpty]).
+func (m *Model) Export(ctx context.Context, dir string, o ExportOptions) error {
 	var name string
-	switch dtype {
+	switch o.DType {
 	case weights.F32:
 		name = "float32"
 	case weights.BF16:
 		name = "bfloat16"
 	default:
-		return fmt.Errorf("cannot export as %s; float32 and bfloat16 are supported", dtype)
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("cannot make directory %s: %w", dir, humanize.Cause(err))
+		return fmt.Errorf("cannot export as %s; float32 and bfloat16 are supported", o.DType)
 	}
 	var tensors []weights.Tensor
 	for _, p := range m.Config.Params() {
@@ -251,7 +258,6 @@ func (m *Model) Export(ctx context.Context, dir string, dtype weights.DType, pro
 		}
 		tensors = append(tensors, t)
 	}
-	options := weights.WriteOptions{DType: dtype, Metadata: map[string]string{"format": "pt"}, Progress: progress}
 	files := map[string][]byte{}
 	if m.Tokenizer != nil {
 		files = m.Tokenizer.Files()
@@ -262,20 +268,24 @@ func (m *Model) Export(ctx context.Context, dir string, dtype weights.DType, pro
 	}
 	files["config.json"] = append(config, '\n')
 	for _, stale := range tokenizerFiles {
-		if _, err := os.Lstat(filepath.Join(dir, stale)); err == nil && files[stale] == nil {
+		if _, err := os.Lstat(filepath.Join(dir, stale)); o.Force && err == nil && files[stale] == nil {
 			return fmt.Errorf("directory %s holds the %s of another model; remove it, or choose another directory", dir, stale)
 		}
 	}
-	if err := weights.Write(ctx, filepath.Join(dir, weights.SingleFile), tensors, options); err != nil {
-		return err
-	}
-	for file, data := range files {
-		if err := weights.WriteFile(ctx, filepath.Join(dir, file), func(w io.Writer) error {
-			_, err := w.Write(data)
-			return err
-		}); err != nil {
+	folder := weights.Folder{Path: dir, Reads: []string{m.Source}, Force: o.Force}
+	return folder.Write(ctx, func(dir string) error {
+		options := weights.WriteOptions{DType: o.DType, Metadata: map[string]string{"format": "pt"}, Progress: o.Progress}
+		if err := weights.Write(ctx, filepath.Join(dir, weights.SingleFile), tensors, options); err != nil {
 			return err
 		}
-	}
-	return nil
+		for file, data := range files {
+			if err := weights.WriteFile(ctx, filepath.Join(dir, file), func(w io.Writer) error {
+				_, err := w.Write(data)
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

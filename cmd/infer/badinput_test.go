@@ -194,12 +194,6 @@ func TestFullDisk(t *testing.T) {
 		t.Skip("there is no /dev/full here")
 	}
 	checkFailure(t, infer(t, "dump", "-m", tiny, "--stage", "lm_head", "--out", full), exitFailure, full, "full", "make room")
-
-	dir := t.TempDir()
-	if err := os.Symlink(full, filepath.Join(dir, "model.safetensors")); err != nil {
-		t.Fatal(err)
-	}
-	checkFailure(t, infer(t, "export", "-m", tiny, "--out", dir), exitFailure, dir, "full", "make room")
 }
 
 // TestEndlessText reads from a device that has no end.

@@ -50,14 +50,18 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	switch {
 	case d.stage == "":
 		return usagef("give the stage, such as --stage h.0.attn.c_attn; 'infer dump --help' lists them")
-	case d.out == "":
-		return usagef("give the file to write: --out FILE.npy")
+	}
+	if err := checkOut(d.out, ".npy", d.in.files()...); err != nil {
+		return err
 	}
 	o, err := m.open()
 	if err != nil {
 		return err
 	}
 	defer o.close()
+	if err := checkSame("--out", d.out, o.model.Source); err != nil {
+		return err
+	}
 	if _, err := gpt2.FindStage(d.stage, o.options.Layers); err != nil {
 		return fmt.Errorf("--stage %s: %w", shellQuote(d.stage), err)
 	}
@@ -78,11 +82,7 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
-	path := d.out
-	if path == "-" {
-		path = "/dev/stdout"
-	}
-	err = weights.WriteFile(ctx, path, func(w io.Writer) error {
+	err = writeFile(ctx, d.out, func(w io.Writer) error {
 		array, err := weights.NewNPYWriter(w, []int{shape.Rows, shape.Width})
 		if err != nil {
 			return err

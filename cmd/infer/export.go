@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/weights"
 )
@@ -15,28 +16,34 @@ import (
 // newExport makes "infer export".
 func newExport(m *modelFlags) *cobra.Command {
 	var out string
+	var force bool
 	c := &cobra.Command{
 		Use:   "export --out DIR",
 		Short: "Write a model as a Hugging Face directory",
 		Long: `export writes a model as a Hugging Face directory: config.json, model.safetensors
 and the tokenizer's files. transformers' GPT2LMHeadModel reads it, and so does
 --model. It writes all layers, or with --layers N a model of the first N; --dtype
-is the type of the weights in the file (default f32).`,
+is the type of the weights in the file (default f32).
+
+The directory must be new or empty; --force writes into one that holds files, and replaces
+those of a model. It may not be the directory that the model is read from. After an error or
+Ctrl-C what was there is still there.`,
 		Example: `  infer export --out shakespeare                       the built-in model
   infer export -m random:gpt2 --dtype bf16 --out gpt2-random
   infer export -m DIR --layers 2 --out first-two`,
 		Annotations: map[string]string{argumentKey: "--out"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			return runExport(c.Context(), m, out, c.ErrOrStderr())
+			return runExport(c.Context(), m, out, force, c.ErrOrStderr())
 		},
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.StringVarP(&out, "out", "o", "", "`DIR` to write; it is made where it does not exist")
+		f.StringVarP(&out, "out", "o", "", "`DIR` to write; it is made if it does not exist")
+		f.BoolVar(&force, "force", false, "write into a DIR that holds files: those of a model are replaced")
 	})
 	return c
 }
 
-func runExport(ctx context.Context, m *modelFlags, out string, stderr io.Writer) error {
+func runExport(ctx context.Context, m *modelFlags, out string, force bool, stderr io.Writer) error {
 	if out == "" {
 		return usagef("give the directory to write: --out DIR")
 	}
@@ -53,7 +60,7 @@ func runExport(ctx context.Context, m *modelFlags, out string, stderr io.Writer)
 		model.Config.Layers = len(layers) // the first ones are a model by themselves
 	}
 	bar := m.progress(stderr, "exporting", true)
-	err = model.Export(ctx, out, m.weightType(), bar.set)
+	err = model.Export(ctx, out, gpt2.ExportOptions{DType: m.weightType(), Force: force, Progress: bar.set})
 	bar.done()
 	if err == nil && !m.quiet {
 		parameters := int64(model.Config.Parameters())

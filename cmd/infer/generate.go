@@ -206,6 +206,9 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if err == nil && len(g.stop) > 0 && o.model.Tokenizer == nil {
 		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.model.Name)
 	}
+	if err == nil {
+		err = g.profile.writable(append(g.in.files(), o.model.Source)...)
+	}
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,12 @@ func (in *inputFlags) check() error {
 	return nil
 }
 
+// files returns the files that are read.
+func (in *inputFlags) files() []string {
+	ids, _ := strings.CutPrefix(in.ids, "@")
+	return []string{in.file, ids}
+}
+
 // tokens returns the ids to evaluate, at least one, each in the vocabulary.
 func (in *inputFlags) tokens(ctx context.Context, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
 	ids, err := in.read(ctx, m, stdin)

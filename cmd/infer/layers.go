@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,6 +17,7 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
 	"gpt2scope/measure"
+	"gpt2scope/weights"
 )
 
 // layersFlags are the flags of "infer layers".
@@ -33,6 +36,7 @@ type layersFlags struct {
 	orders                               []string
 	energy                               float64
 	noFloor, noMemory, noStages, noPlots bool
+	force                                bool
 	warmUp                               float64
 	dir                                  string
 	persistent                           *pflag.FlagSet // the model's
@@ -101,7 +105,8 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.IntVar(&l.window, "window", 0, "`N` tokens are evaluated at once (default: 512 of a text, 256 of\nthe model's own, or the context where it is shorter)")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.StringVarP(&l.dir, "out", "o", "", "`DIR` for the results; it is made where it does not exist")
+		f.StringVarP(&l.dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
+		f.BoolVar(&l.force, "force", false, "write into a DIR that holds other files than those of an experiment")
 		f.BoolVar(&l.noPlots, "no-plots", false, "draw no pictures and no page")
 	})
 	c.AddCommand(newLayersMemory(m))
@@ -296,6 +301,12 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 		return err
 	}
 	configuration := l.configuration(o, variants, sum)
+	folder := weights.Folder{Path: l.dir, Reads: []string{o.model.Source}}
+	_, absent := os.Stat(filepath.Join(l.dir, layers.StateFile))
+	folder.Force = l.force || absent == nil
+	if err := folder.Check(); err != nil {
+		return fmt.Errorf("-o %w", err)
+	}
 	journal, err := layers.OpenJournal(l.dir, configuration)
 	if err != nil {
 		return fmt.Errorf("-o %s: %w", shellQuote(l.dir), err)

@@ -357,7 +357,7 @@ func TestLayersBadInput(t *testing.T) {
 		{"--text " + parent + "/none -o " + dir, 1, []string{"cannot read", "none"}},
 		{"-m " + goldenModel + " --prompt-len 8 --past 4 --window 8 --text " + short + " -o " + dir, 1, []string{"no tokenizer"}},
 		{"", 2, []string{"-o DIR"}},
-		{"-o " + short, 1, []string{"-o " + short, "cannot be made"}},
+		{"-o " + short, 1, []string{"-o " + short, "it is a file"}},
 		{"-o /proc/none", 1, []string{"/proc/none", "cannot be made"}},
 		{"word -o " + dir, 2, []string{"word", "-o"}},
 	} {

@@ -32,6 +32,7 @@ import (
 
 	"gpt2scope/measure"
 	"gpt2scope/nvtx"
+	"gpt2scope/weights"
 )
 
 // started is as near to the start of the process as Go code comes.
@@ -102,6 +103,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		err = fmt.Errorf("%w", context.Cause(ctx))
 	}
 
+	if errors.Is(err, weights.ErrNotEmpty) {
+		err = fmt.Errorf("%w, or --force to write into this one", err)
+	}
+
 	var stop interruption
 	var usage usageError
 	status := exitFailure
@@ -112,7 +117,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitSignal + int(syscall.SIGPIPE)
 	case errors.As(err, &stop):
 		status = exitSignal + int(stop.signal)
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.Is(err, weights.ErrSamePlace):
 		status = exitUsage
 	}
 	if !errors.As(err, new(reportedError)) {

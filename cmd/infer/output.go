@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,7 +10,33 @@ import (
 	"time"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/weights"
 )
+
+// checkOut refuses a missing --out, and the name of a file that is read.
+func checkOut(out, extension string, reads ...string) error {
+	if out == "" {
+		return usagef("give the file to write: --out FILE%s", extension)
+	}
+	return checkSame("--out", out, reads...)
+}
+
+// checkSame refuses a file to write that is one of those that are read, or in one of the
+// directories that are read.
+func checkSame(flag, path string, reads ...string) error {
+	if err := weights.CheckOutput(path, reads...); err != nil {
+		return fmt.Errorf("%s %w", flag, err)
+	}
+	return nil
+}
+
+// writeFile replaces a file as a whole or not at all; - is standard output.
+func writeFile(ctx context.Context, path string, write func(io.Writer) error) error {
+	if path == "-" {
+		path = "/dev/stdout"
+	}
+	return weights.WriteFile(ctx, path, write)
+}
 
 // writeOutput writes to standard output; its error names that.
 func writeOutput(w io.Writer, data []byte) error {

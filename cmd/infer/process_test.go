@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,7 +113,9 @@ const deep = "random:L=48,C=64,NH=1,V=257,T=16384"
 // TestInterrupt interrupts what takes long but text generation.
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
-	ids, text := filepath.Join(dir, "ids"), filepath.Join(dir, "text")
+	ids, text, old := filepath.Join(dir, "ids"), filepath.Join(dir, "text"), filepath.Join(dir, "old")
+	mustInfer(t, "export", "-m", tiny, "--out", old)
+	before := contents(t, old)
 	if err := os.WriteFile(ids, []byte(strings.Repeat("1 ", 8000)), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +143,7 @@ func TestInterrupt(t *testing.T) {
 		{"dump", nil, []string{"dump", "-m", deep, "-t", "1", "--ids", "@" + ids, "--stage", "ln_f", "--out", filepath.Join(dir, "made", "x.npy")}, "infer: interrupted\n"},
 		{"bench", nil, []string{"bench", "-m", tiny, "--repeat", "1000000"}, "infer: interrupted\n"},
 		{"export", nil, []string{"export", "-m", "random:gpt2-xl", "--out", filepath.Join(dir, "made")}, "infer: interrupted\n"},
+		{"export over a model", nil, []string{"export", "-m", "random:gpt2-xl", "--force", "--out", old}, "infer: interrupted\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var p *process
@@ -160,8 +164,11 @@ func TestInterrupt(t *testing.T) {
 			}
 		})
 	}
-	if left, err := os.ReadDir(filepath.Join(dir, "made")); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 { // ids, text, old
 		t.Errorf("%v, %v is left", err, left)
+	}
+	if after := contents(t, old); !maps.Equal(before, after) {
+		t.Errorf("the model that was there has %d files, which are not its %d", len(after), len(before))
 	}
 }
 

@@ -22,7 +22,6 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
-	"gpt2scope/weights"
 )
 
 // profileFlags are those of "infer" that record where the time of a text goes.
@@ -73,10 +72,14 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// writable says, before a long run, that the trace could not be written.
-func (p *profileFlags) writable() error {
+// writable says, before a long run, that the trace could not be written, or would replace
+// something that is read.
+func (p *profileFlags) writable(reads ...string) error {
 	if p.trace == "" {
 		return nil
+	}
+	if err := checkSame("--trace", p.trace, reads...); err != nil {
+		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(p.trace), ".gpt2scope-*")
 	if err != nil {
@@ -101,9 +104,6 @@ func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 	}
 	if !d.GPU && p.recorder != exec.RecorderAuto {
 		return nil, fmt.Errorf("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
-	}
-	if err := p.writable(); err != nil {
-		return nil, err
 	}
 	run := &profiling{flags: p, recorder: record.New("gpt2scope", version()), session: s}
 	if err := s.Record(run.recorder); err != nil {
@@ -181,12 +181,8 @@ func writeTrace(ctx context.Context, t *traces.Trace, path string) error {
 	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events, window.QueueDepth(t))
 	traces.Sort(events)
 	t.Header.Events = int64(len(events))
-	name := path
-	if path == "-" {
-		path = "/dev/stdout"
-	}
-	return weights.WriteFile(ctx, path, func(f io.Writer) error {
-		z := traces.Compress(f, name)
+	return writeFile(ctx, path, func(f io.Writer) error {
+		z := traces.Compress(f, path)
 		w := traces.NewWriter(z, t.Header)
 		for _, e := range events {
 			if err := w.Write(e); err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -97,22 +96,6 @@ func addGPU(f *pflag.FlagSet, gpu *int) {
 func checkGPU(gpu int) error {
 	if gpu < -1 || gpu > 1<<16 {
 		return usagef("--gpu %d: there is no such GPU", gpu)
-	}
-	return nil
-}
-
-// checkOut refuses a missing --out, and the recording that is read under whatever name: the
-// output holds less than the input.
-func checkOut(in, out, extension string) error {
-	if out == "" {
-		return usagef("give the file to write: --out FILE%s", extension)
-	}
-	i, err := os.Stat(in)
-	if err != nil {
-		return nil // reading it will say so
-	}
-	if o, err := os.Stat(out); err == nil && o.Mode().IsRegular() && os.SameFile(i, o) {
-		return usagef("--out %s is the recording that is read, %s; give another name", shellQuote(out), shellQuote(in))
 	}
 	return nil
 }
@@ -209,7 +192,7 @@ kernels. The output is compressed if its name ends in .gz.`,
 		Example: `  infer trace convert run.sqlite --out run.json.gz`,
 		Args:    oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := checkOut(args[0], out, ".json.gz"); err != nil {
+			if err := checkOut(out, ".json.gz", args[0]); err != nil {
 				return err
 			}
 			quiet, _ := c.Flags().GetBool("quiet")

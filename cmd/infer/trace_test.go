@@ -121,7 +121,7 @@ func TestTraceOntoItself(t *testing.T) {
 	}
 	for _, command := range []string{"convert", "pprof", "report"} {
 		for _, out := range []string{in, soft, hard, filepath.Dir(in) + "/./" + filepath.Base(in)} {
-			checkFailure(t, infer(t, "trace", command, in, "-o", out), exitUsage, "is the recording that is read")
+			checkFailure(t, infer(t, "trace", command, in, "-o", out), exitUsage, "--out", "read", "give another name")
 		}
 		mustInfer(t, "trace", command, in, "-o", filepath.Join(t.TempDir(), "other"))
 	}

@@ -12,7 +12,6 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/pprof"
-	"gpt2scope/weights"
 )
 
 // newTracePprof makes "infer trace pprof".
@@ -38,7 +37,7 @@ by operation, -tagfocus=kind=work hides idle time.`,
   go tool pprof -top -cum run.pb.gz`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := cmp.Or(checkGPU(gpu), checkOut(args[0], out, ".pb.gz")); err != nil {
+			if err := cmp.Or(checkGPU(gpu), checkOut(out, ".pb.gz", args[0])); err != nil {
 				return err
 			}
 			quiet, _ := c.Flags().GetBool("quiet")
@@ -61,11 +60,7 @@ func tracePprof(ctx context.Context, in, out string, gpu int, quiet bool, stderr
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}
-	path := out
-	if path == "-" {
-		path = "/dev/stdout"
-	}
-	if err := weights.WriteFile(ctx, path, p.Write); err != nil {
+	if err := writeFile(ctx, out, p.Write); err != nil {
 		return err
 	}
 	if !quiet {

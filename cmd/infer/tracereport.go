@@ -14,7 +14,6 @@ import (
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces/report"
-	"gpt2scope/weights"
 )
 
 // newTraceReport makes "infer trace report".
@@ -34,7 +33,7 @@ The page of a recording without passes of a model has a table by kernel, not by 
   infer trace report run.sqlite -o - > run.html`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := cmp.Or(checkGPU(gpu), checkOut(args[0], out, ".html")); err != nil {
+			if err := cmp.Or(checkGPU(gpu), checkOut(out, ".html", args[0])); err != nil {
 				return err
 			}
 			quiet, _ := c.Flags().GetBool("quiet")
@@ -66,7 +65,7 @@ func traceReport(ctx context.Context, in, out string, gpu int32, quiet bool, std
 		}
 		return writeOutput(stdout, []byte(b.String()))
 	}
-	if err := weights.WriteFile(ctx, out, write); err != nil {
+	if err := writeFile(ctx, out, write); err != nil {
 		return err
 	}
 	if !quiet {

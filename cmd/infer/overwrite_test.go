@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// contents returns the files in a directory, with what they hold.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(data)
+	}
+	return files
+}
+
+// unchanged fails if a directory holds other than before.
+func unchanged(t *testing.T, dir string, before map[string]string) {
+	t.Helper()
+	if after := contents(t, dir); !maps.Equal(before, after) {
+		t.Fatalf("%s has %d files, and they are not the %d of before", dir, len(after), len(before))
+	}
+}
+
+// An export never writes to the model that it reads, whatever the directory is called, and to
+// another directory that holds files only if it is forced to.
+func TestExportKeepsItsSource(t *testing.T) {
+	t.Chdir(t.TempDir())
+	mustInfer(t, "export", "-m", tiny, "-o", "model")
+	before := contents(t, "model")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink("model", "link"), os.Symlink(filepath.Join(here, "link"), "link2"), os.Mkdir("sub", 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{"model", "link"} {
+		for _, out := range []string{"model", "./model/", "sub/../model", filepath.Join(here, "model"), "link", "link/", "link2"} {
+			for _, force := range []string{"--force=false", "--force"} {
+				checkFailure(t, infer(t, "export", "-m", source, "--layers", "1", "-o", out, force), exitUsage, "read", "give another name")
+				unchanged(t, "model", before)
+			}
+		}
+	}
+
+	// Another model, and a directory of other files.
+	mustInfer(t, "export", "-m", "random:L=3,C=64,NH=4,V=257,T=64", "-o", "other")
+	other := contents(t, "other")
+	checkFailure(t, infer(t, "export", "-m", "model", "-o", "other"), exitFailure, "other", "holds config.json and", "new or empty", "--force")
+	unchanged(t, "other", other)
+	if err := os.WriteFile("sub/notes", []byte("mine"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	checkFailure(t, infer(t, "export", "-m", "model", "-o", "sub"), exitFailure, "sub", "holds notes", "--force")
+	mustInfer(t, "export", "-m", "model", "-o", "sub", "--force")
+	want := maps.Clone(before)
+	want["notes"] = "mine"
+	unchanged(t, "sub", want)
+
+	// A link in a forced directory is replaced: what it points to stays.
+	if err := errors.Join(os.Remove("other/model.safetensors"), os.Symlink("../model/model.safetensors", "other/model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	mustInfer(t, "export", "-m", "model", "--layers", "1", "-o", "other", "--force")
+	unchanged(t, "model", before)
+	if e := mustInfer(t, "info", "-m", "other"); !strings.Contains(e.stdout, "layers 1 of 1") {
+		t.Error(e.stdout)
+	}
+}
+
+// No command writes to a file that it reads, or to one of its model.
+func TestOutputsKeepInputs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	mustInfer(t, "export", "-m", tiny, "-o", "model")
+	before := contents(t, "model")
+	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3"} {
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []string{
+		"dump -m model --stage ln_f -p x -o model/model.safetensors",
+		"dump -m model --stage ln_f -p x -o link/config.json",
+		"dump -m model --stage ln_f -f prompt -o ./prompt",
+		"dump -m model --stage ln_f -f soft -o prompt",
+		"dump -m model --stage ln_f --ids @ids -o hard",
+		"-m model -p x -n 1 --no-baseline --trace model/config.json",
+		"-m model -f prompt -n 1 --no-baseline --trace soft",
+		"-m model --ids @hard -n 1 --no-baseline --trace ./ids",
+		"layers -m model -o link/ --force",
+		"layers -m model -o ./model",
+	} {
+		checkFailure(t, infer(t, strings.Fields(c)...), exitUsage, "read", "give another name")
+		unchanged(t, "model", before)
+	}
+	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3"} {
+		if data, err := os.ReadFile(name); err != nil || string(data) != text {
+			t.Errorf("%s holds %q, %v", name, data, err)
+		}
+	}
+	mustInfer(t, "-m", "model", "-p", "x", "-n", "1", "--no-baseline", "--trace", "model/new.json") // a new file is none of the model's
+}
+
+// The results of an experiment go to a directory of their own.
+func TestLayersKeepsFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "notes"), []byte("mine"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"layers", "-m", tiny, "--range", "1", "--repeat", "1", "--passes", "1", "--warm-up", "0", "--no-floor", "--no-memory", "--no-stages", "--no-plots", "--energy-seconds", "0", "-o", dir}
+	checkFailure(t, infer(t, args...), exitFailure, "-o", "holds notes", "--force")
+	mustInfer(t, append(args, "--force")...)
+	mustInfer(t, args...) // goes on with the experiment that is there
+	if data, err := os.ReadFile(filepath.Join(dir, "notes")); err != nil || string(data) != "mine" {
+		t.Errorf("notes holds %q, %v", data, err)
+	}
+}

@@ -37,11 +37,14 @@ type Value struct {
 	Name  string  `json:"name"` // "read", "copy"; for products the type, F32 or BF16; "launch", "barrier"
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
-	P10   float64 `json:"p10"`
+	P10   float64 `json:"p10"` // of all repetitions, as P90
 	P90   float64 `json:"p90"`
 	Size  int64   `json:"size,omitempty"`  // of a bandwidth: the most bytes of data it holds for; 0 for any
 	Where string  `json:"where,omitempty"` // of a bandwidth: where the data is, "memory" or "L2 cache"
 	How   string  `json:"how,omitempty"`   // what gave the value
+
+	// Rounds are the medians of the rounds of a measurement, in order: see [Measure].
+	Rounds []float64 `json:"rounds,omitempty"`
 }
 
 // Set is what was measured of a device.

@@ -8,19 +8,18 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/internal/stats"
 )
 
 // measureEffort is how long and how often is measured.
 type measureEffort struct {
-	rounds int
-	round  time.Duration // of one way
+	rounds ceilings.Rounds
+	round  time.Duration // of one way in a round
 	memory int64         // data that memory is measured with if the caches are not known
 	data   int64         // the most data that matters, 0 for any
 }
 
-// defaultEffort takes about 2 seconds.
-var defaultEffort = measureEffort{rounds: 5, round: 15 * time.Millisecond, memory: 1 << 30}
+// defaultEffort takes about 2 seconds, and at most 6 if rounds differ.
+var defaultEffort = measureEffort{rounds: ceilings.Rounds{Least: 6, Most: 18}, round: 12 * time.Millisecond, memory: 1 << 30}
 
 // CeilingsKey names the processor, and how many threads run which kernels on it, as a
 // stored set of its ceilings does.
@@ -48,21 +47,16 @@ func (b *Backend) MeasureCeilings(ctx context.Context, data int64) (s ceilings.S
 	effort := defaultEffort
 	effort.data = data
 	levels, available := caches("/sys", allowedCPUs(), b.pool.threads), availableMemory("/proc", "/sys")
-	share := -1.0
-	for n := 0; n < attempts && share < undisturbed; n++ { // other work may come and go
-		values, got, err := b.pool.ceilings(ctx, levels, available, effort)
-		switch {
-		case ctx.Err() != nil:
-			return s, context.Cause(ctx)
-		case err != nil:
-			return s, fmt.Errorf("the ceilings of the CPU cannot be measured: %w", err)
-		case got > share:
-			s.Values, share = values, got
-		}
+	values, share, err := b.pool.ceilings(ctx, levels, available, effort)
+	switch {
+	case ctx.Err() != nil:
+		return s, context.Cause(ctx)
+	case err != nil:
+		return s, fmt.Errorf("the ceilings of the CPU cannot be measured: %w", err)
 	}
 	f, _ := DetectFeatures()
-	s.Device, s.Time = f.Processor, time.Now().UTC().Truncate(time.Second)
-	if share < undisturbed {
+	s.Device, s.Time, s.Values = f.Processor, time.Now().UTC().Truncate(time.Second), values
+	if s.Disturbed = ceilings.Doubt(values); share < undisturbed {
 		s.Disturbed = fmt.Sprintf("the threads got %.0f%% of the processor time of as many cores, other work the rest", 100*share)
 	}
 	s.Key, err = b.CeilingsKey()
@@ -72,10 +66,6 @@ func (b *Backend) MeasureCeilings(ctx context.Context, data int64) (s ceilings.S
 // undisturbed is the share of the processor time of as many cores that the threads get
 // if nothing else runs; waiting, such as for pages to be cleared, takes the rest.
 const undisturbed = 0.9
-
-// attempts is how often a CPU that other work uses is measured; the attempt with the
-// largest share of processor time counts.
-const attempts = 3
 
 // Threads returns how many threads run.
 func (b *Backend) Threads() int { return b.pool.threads }
@@ -116,8 +106,8 @@ func readPoints(levels []Cache, available, memory, data int64) ([]readPoint, err
 	return append(points, readPoint{"memory", memory, 0}), nil
 }
 
-// ceilings measures, and returns with the values what share of the processor time of as
-// many cores the threads got.
+// ceilings measures, and returns with the values the largest share of the processor
+// time of as many cores that the threads got in a round.
 func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, effort measureEffort) (values []ceilings.Value, share float64, err error) {
 	points, err := readPoints(levels, available, effort.memory, effort.data)
 	if err != nil {
@@ -128,46 +118,59 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 		return nil, 0, err
 	}
 	defer r.free()
-	began, used := time.Now(), processTime()
+	way := func(name string, unit float64, value func() float64) ceilings.Way {
+		return ceilings.Way{Name: name, Round: func() ([]float64, error) { return repeat(ctx, effort.round, unit, value) }}
+	}
+	var quantities []ceilings.Quantity
 	for _, point := range points {
 		gemv, err := r.gemv(point.data)
 		if err != nil {
 			return nil, 0, err
 		}
-		v, err := best(ctx, effort, rate("read", ceilings.GBs, 1e9),
-			way{"a plain read", func() float64 { return p.measureRead(r.data.part(0, int(point.data/4))) }},
-			way{"the matrix-vector product", gemv.rate})
-		gemv.free()
-		if err != nil {
-			return nil, 0, err
-		}
-		v.Where, v.Size = point.name, point.bound
-		values = append(values, v)
+		defer gemv.free()
+		quantities = append(quantities, ceilings.Quantity{
+			Value: ceilings.Value{Name: "read", Unit: ceilings.GBs, Where: point.name, Size: point.bound},
+			Ways: []ceilings.Way{
+				way("a plain read", 1e9, func() float64 { return p.measureRead(r.data.part(0, int(point.data/4))) }),
+				way("the matrix-vector product", 1e9, gemv.rate),
+			}})
+	}
+	quantities = append(quantities, ceilings.Quantity{
+		Value: ceilings.Value{Name: ceilings.F32, Unit: ceilings.TFLOPs},
+		Ways: []ceilings.Way{
+			way("the register tile of the products, from the first-level cache", 1e12, calls(registerTile.measure(p))),
+			way("multiply-adds between registers", 1e12, calls(multiplyAdds.measure(p))),
+		}})
+	if p.isa.multipliesBF16() {
+		quantities = append(quantities, ceilings.Quantity{
+			Value: ceilings.Value{Name: ceilings.BF16, Unit: ceilings.TFLOPs},
+			Ways:  []ceilings.Way{way("the register tile of the bfloat16 products, from the first-level cache", 1e12, calls(registerTileBF16.measure(p)))}})
+	}
+	quantities = append(quantities, ceilings.Quantity{
+		Value: ceilings.Value{Name: "barrier", Unit: ceilings.Micro},
+		Ways:  []ceilings.Way{way("barriers in a row", 1e-6, func() float64 { return p.measureBarrier(1000) })}})
+
+	// The share of each round: other work may come and go.
+	began, used := time.Now(), processTime()
+	rounds := effort.rounds
+	rounds.Ended = func() (again bool) {
+		now, total := time.Now(), processTime()
+		share = max(share, float64(total-used)/float64(max(1, now.Sub(began)))/float64(p.threads))
+		began, used = now, total
+		return share < undisturbed
+	}
+	if values, err = ceilings.Measure(ctx, rounds, quantities); err != nil {
+		return nil, 0, err
 	}
 	// Bandwidth falls with the size of the data. If noise says otherwise, the higher one
 	// bounds both.
-	for i := len(values) - 2; i >= 0; i-- {
-		if v, next := &values[i], values[i+1]; v.Value < next.Value {
-			v.Value, v.P10, v.P90, v.How = next.Value, next.P10, next.P90, next.How
+	for i := len(points) - 2; i >= 0; i-- {
+		if next := values[i+1]; values[i].Value < next.Value {
+			next.Where, next.Size = values[i].Where, values[i].Size
+			values[i] = next
 		}
 	}
-	tiles, chains := calls(registerTile.measure(p)), calls(multiplyAdds.measure(p))
-	f32, err := best(ctx, effort, rate(ceilings.F32, ceilings.TFLOPs, 1e12),
-		way{"the register tile of the products, from the first-level cache", tiles}, way{"multiply-adds between registers", chains})
-	if err != nil {
-		return nil, 0, err
-	}
-	values = append(values, f32)
-	if p.isa.multipliesBF16() {
-		bf16, err := best(ctx, effort, rate(ceilings.BF16, ceilings.TFLOPs, 1e12),
-			way{"the register tile of the bfloat16 products, from the first-level cache", calls(registerTileBF16.measure(p))})
-		if err != nil {
-			return nil, 0, err
-		}
-		values = append(values, bf16)
-	}
-	barrier, err := best(ctx, effort, quantity{"barrier", ceilings.Micro, 1e-6, false}, way{"barriers in a row", func() float64 { return p.measureBarrier(1000) }})
-	return append(values, barrier), float64(processTime()-used) / float64(max(1, time.Since(began))) / float64(p.threads), err
+	return values, share, nil
 }
 
 // processTime is the processor time that this process has used.
@@ -179,61 +182,34 @@ func processTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// calls returns a measurement that takes about half a millisecond.
+// calls returns a measurement that takes half a millisecond at least. It makes more calls
+// at once as long as one takes less: a call that something delayed must not decide how
+// many are made from then on, since the start of the threads would be most of their time.
 func calls(measure func(count int) float64) func() float64 {
 	n := 1
-	for {
-		start := time.Now()
-		if measure(n); time.Since(start) > 500*time.Microsecond || n > 1<<40 {
-			return func() float64 { return measure(n) }
-		}
-		n *= 2
-	}
-}
-
-// quantity is what is measured.
-type quantity struct {
-	name, unit string
-	scale      float64 // the unit, in bytes or operations per second, or in seconds
-	high       bool    // the highest counts, as for rates; else the lowest
-}
-
-func rate(name, unit string, scale float64) quantity { return quantity{name, unit, scale, true} }
-
-// way is one way to measure a quantity.
-type way struct {
-	name  string
-	value func() float64
-}
-
-// best measures in rounds, in each all ways in turn, after one that warms up. It takes
-// the best median of a round, and the spread of all repetitions of that way.
-func best(ctx context.Context, effort measureEffort, q quantity, ways ...way) (ceilings.Value, error) {
-	out := ceilings.Value{Name: q.name, Unit: q.unit}
-	all := map[string][]float64{}
-	for round := range effort.rounds + 1 {
-		for _, w := range ways {
-			var values []float64
-			for start := time.Now(); len(values) < 3 || time.Since(start) < effort.round && len(values) < 10000; {
-				if ctx.Err() != nil {
-					return out, context.Cause(ctx)
-				}
-				values = append(values, w.value()/q.scale)
+	return func() float64 {
+		for {
+			start := time.Now()
+			value := measure(n)
+			if time.Since(start) > 500*time.Microsecond || n > 1<<40 {
+				return value
 			}
-			if round == 0 {
-				continue
-			}
-			slices.Sort(values)
-			if m := stats.Median(values); out.How == "" || (m > out.Value) == q.high {
-				out.Value, out.How = m, w.name
-			}
-			all[w.name] = append(all[w.name], values...)
+			n *= 2
 		}
 	}
-	sorted := all[out.How]
-	slices.Sort(sorted)
-	out.P10, out.P90 = stats.Quantile(sorted, 0.1), stats.Quantile(sorted, 0.9)
-	return out, nil
+}
+
+// repeat measures for a while, three times at least, and returns what was measured as
+// multiples of a unit. The first measurement warms caches up and does not count.
+func repeat(ctx context.Context, d time.Duration, unit float64, value func() float64) (values []float64, err error) {
+	value()
+	for start := time.Now(); len(values) < 3 || time.Since(start) < d && len(values) < 10000; {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		values = append(values, value()/unit)
+	}
+	return values, nil
 }
 
 // reader is memory to read, and what a matrix-vector product over it needs.

@@ -105,7 +105,7 @@ func TestCeilings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	effort := measureEffort{rounds: 2, round: time.Millisecond}
+	effort := measureEffort{rounds: ceilings.Rounds{Least: 2, Most: 2}, round: time.Millisecond}
 	values, share, err := p.ceilings(context.Background(), []Cache{{1, 64 << 10}, {2, 1 << 20}}, 0, effort)
 	if err != nil {
 		t.Fatal(err)
@@ -134,25 +134,26 @@ func TestCeilings(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("why")
 	cancel(why)
-	if _, _, err := p.ceilings(ctx, nil, 0, measureEffort{rounds: 1, memory: 8 << 20}); err != why {
+	if _, _, err := p.ceilings(ctx, nil, 0, measureEffort{rounds: ceilings.Rounds{Least: 1, Most: 1}, memory: 8 << 20}); err != why {
 		t.Errorf("cancelled: %v", err)
 	}
 }
 
-// best takes the best median of the better way, and its spread.
-func TestBest(t *testing.T) {
-	i := 0
-	steady := way{"steady", func() float64 { return 5 }}
-	rising := way{"rising", func() float64 { i++; return float64(i) }} // 1 to 3 warm up; then 4 to 6, 7 to 9
-	for _, c := range []struct {
-		high bool
-		want ceilings.Value
-	}{{true, ceilings.Value{Value: 8, P10: 5, P90: 9, How: "rising"}}, {false, ceilings.Value{Value: 5, P10: 5, P90: 5, How: "steady"}}} {
-		i = 0
-		c.want.Name, c.want.Unit = "some", "unit"
-		if got, err := best(context.Background(), measureEffort{rounds: 2}, quantity{"some", "unit", 1, c.high}, steady, rising); err != nil || got != c.want {
-			t.Errorf("best %+v, %v; want %+v", got, err, c.want)
+// A call that something delays does not decide how many are made at once: the next ones
+// do as many as take half a millisecond.
+func TestCalls(t *testing.T) {
+	var counts []int
+	delayed := true
+	rate := calls(func(n int) float64 {
+		counts = append(counts, n)
+		if delayed || n >= 64 {
+			time.Sleep(time.Millisecond)
 		}
+		delayed = false
+		return float64(n)
+	})
+	if first, second, third := rate(), rate(), rate(); first != 1 || second != 64 || third != 64 {
+		t.Errorf("%g, %g, %g calls at once, by way of %v; want 1, 64, 64", first, second, third, counts)
 	}
 }
 

@@ -88,6 +88,21 @@ func Store(ctx context.Context, s Set) error {
 	})
 }
 
+// Improve raises the stored set of the same key, if there is one, by what was measured now
+// ([Set.Raise]), and returns what it raised. Also a measurement that was disturbed shows
+// what a device can do at least.
+func Improve(ctx context.Context, s Set) ([]Raised, error) {
+	stored, ok, err := Load(s.Key)
+	if !ok || err != nil {
+		return nil, err
+	}
+	raised := stored.Raise(s)
+	if len(raised) == 0 {
+		return nil, nil
+	}
+	return raised, Store(ctx, stored)
+}
+
 // readCache reads the file. It returns nothing if there is no file.
 func readCache(path string) ([]Set, error) {
 	f, err := os.Open(path)

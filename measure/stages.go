@@ -36,9 +36,9 @@ type StageTime struct {
 	bytes float64 // of floors of steps that are bound by bytes
 }
 
-// Stages measures a pass as [Pass] does, recorded, and returns the time of each stage
-// beside its floor on a device.
-func Stages(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int, set ceilings.Set) ([]StageTime, error) {
+// Stages measures a pass as [Pass] does, recorded. What it returns gives the time of each
+// stage beside its floor by a set of ceilings.
+func Stages(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int) (func(ceilings.Set) []StageTime, error) {
 	plan, err := s.Plan(pass)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,20 @@ func Stages(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat i
 	if err != nil {
 		return nil, err
 	}
-	return stagesOf(table, plan, past, set, s.Backend().Sizes()), nil
+	return func(set ceilings.Set) []StageTime { return stagesOf(table, plan, past, set, s.Backend().Sizes()) }, nil
+}
+
+// Faster reports whether stages that take a good part of a pass are clearly faster than
+// their floors: then a ceiling is lower than what the device can do.
+func Faster(stages []StageTime) bool {
+	var all, fast float64
+	for _, s := range stages {
+		all += s.Time
+		if s.Calls > 0 && s.Floor > 1.05*s.Time {
+			fast += s.Time
+		}
+	}
+	return fast > 0.05*all
 }
 
 // stagesOf makes a row of each stage of the passes that are the plan's.

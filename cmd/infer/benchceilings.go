@@ -16,6 +16,8 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // newBenchCeilings makes "infer bench ceilings".
@@ -30,9 +32,13 @@ a GPU that of a launch. The result is stored in the user's cache folder. Later r
 it from there, and recordings take their floors from it, as long as device, versions,
 threads and kernels are the same; --measure measures again.
 
-Nothing else should run on the device during the measurement. On the CPU a value is the
-best median of several rounds, on a GPU the median; p10 to p90 is the range of the middle
-80% of the repetitions. The bandwidth of a cache holds for data of at most the given size
+Nothing else should run on the device during the measurement. A value is the best median
+of several rounds: other work makes a device slower, never faster. Rounds go on until a
+second one comes within 5% of the best; if none does, or if other work took the CPU, the
+result is shown with the reason and not stored. p10 to p90 is the range of the middle 80%
+of the repetitions, and the last numbers are how many rounds there were, with the lowest
+and the highest median. A bench or a recording that is faster than the stored values allow
+measures again, and raises them. The bandwidth of a cache holds for data of at most the given size
 that all threads together use over and over; of data up to twice the size of a CPU's
 cache, a part is still found there. No model is opened, and flags that choose one do
 nothing.`,
@@ -122,11 +128,7 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 		fmt.Fprintf(w, "these may be too low: %s\n", s.Disturbed)
 	}
 	fmt.Fprintln(w)
-	printText(w, toLeft, "what\tdata\tvalue\tunit\tp10 - p90\tby", s.Values, func(v ceilings.Value) string {
-		what := v.Name
-		if v.Where != "" {
-			what += ", " + v.Where
-		}
+	printText(w, toLeft, "what\tdata\tvalue\tunit\tp10 - p90\trounds\tby", s.Values, func(v ceilings.Value) string {
 		data := ""
 		switch {
 		case v.Size > 0:
@@ -134,7 +136,12 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 		case v.Where != "":
 			data = "any"
 		}
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s - %s\t%s", what, data, digits(v.Value), v.Unit, digits(v.P10), digits(v.P90), v.How)
+		rounds := ""
+		if n := len(v.Rounds); n > 0 {
+			low, high := v.Spread()
+			rounds = fmt.Sprintf("%d: %s - %s", n, digits(low), digits(high))
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s - %s\t%s\t%s", v.What(), data, digits(v.Value), v.Unit, digits(v.P10), digits(v.P90), rounds, v.How)
 	})
 }
 
@@ -162,24 +169,97 @@ type benchDevice struct {
 }
 
 // measureDevice measures a backend's device; nil if it has no ceilings. If data is
-// positive, only what a pass over data of so many bytes needs may be measured.
+// positive, only what a pass over data of so many bytes needs may be measured. What is
+// stored of the device counts too, if it is better.
 func measureDevice(ctx context.Context, backend gpt2.Backend, data int64, m *modelFlags, stderr io.Writer) (*benchDevice, error) {
 	b, ok := backend.(gpt2.CeilingMeasurer)
 	if !ok {
 		return nil, nil
 	}
-	defer m.spin(stderr, "measuring the device")()
+	stop := m.spin(stderr, "measuring the device")
 	set, err := b.MeasureCeilings(ctx, data)
+	stop()
 	if err != nil {
 		return nil, err
 	}
-	d := &benchDevice{Name: set.Key, Ceilings: set.Values, set: set}
+	d := &benchDevice{set: set}
+	if stored, found, err := storedCeilings(backend); found && err == nil {
+		if slower := d.set.Raise(stored); len(slower) > 0 {
+			m.notice(fmt.Sprintf("the device is slower now than on %s; floors are those of then: %s", stored.Time.Format(time.DateOnly), raisedValues(slower)))
+		}
+	}
+	improveStored(ctx, set, m)
+	d.Name, d.Ceilings = set.Key, d.set.Values
 	if is := backend.Describe(); is.GPU {
 		d.Name, d.Driver, d.Runtime = set.Device, is.Versions["CUDA of the driver"], is.Versions["CUDA of the library"]
 		d.CuBLASLt, _ = strconv.ParseUint(is.Versions["cuBLASLt"], 10, 64)
 		d.ClockMHz = smClock(is.PCI)
 	}
 	return d, nil
+}
+
+// again measures the device a second time, after a run that was faster than its floor,
+// and keeps the better values.
+func (d *benchDevice) again(ctx context.Context, backend gpt2.Backend, data int64, m *modelFlags, stderr io.Writer) error {
+	stop := m.spin(stderr, "faster than the ceilings allow: measuring the device again")
+	set, err := backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx, data)
+	stop()
+	if err != nil {
+		return err
+	}
+	if raised := d.set.Raise(set); len(raised) > 0 {
+		m.notice("the run was faster than its floor, so the device was measured again: " + raisedValues(raised))
+	}
+	d.Ceilings = d.set.Values
+	improveStored(ctx, set, m)
+	return nil
+}
+
+// improveStored raises the stored ceilings of a device by what was measured now.
+func improveStored(ctx context.Context, set ceilings.Set, m *modelFlags) (improved bool) {
+	raised, err := ceilings.Improve(ctx, set)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		m.notice(err.Error())
+	case len(raised) > 0:
+		m.notice("the stored ceilings were too low, and are raised: " + raisedValues(raised))
+	}
+	return err == nil && len(raised) > 0
+}
+
+// raisedValues lists values that were raised.
+func raisedValues(raised []ceilings.Raised) string {
+	var parts []string
+	for _, r := range raised {
+		parts = append(parts, fmt.Sprintf("%s from %s to %s %s", r.What(), digits(r.Before), digits(r.Value.Value), r.Unit))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// secondLook measures the device of a recording again, if steps that take a good part of
+// it were faster than their floors by the stored ceilings. It raises the stored ones.
+func secondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *modelFlags, stderr io.Writer) (raised bool, err error) {
+	table, err := tables.Summarize(t, tables.ByStage, -1)
+	if err != nil {
+		return false, nil // the table says why
+	}
+	var fast int64
+	for i := range table.Rows {
+		if r := &table.Rows[i]; r.TooFast() && 100*r.Floor > 105*r.Exclusive {
+			fast += r.Exclusive
+		}
+	}
+	b, ok := backend.(gpt2.CeilingMeasurer)
+	if !ok || 20*fast < table.Wall {
+		return false, nil
+	}
+	stop := m.spin(stderr, "faster than the stored ceilings allow: measuring the device again")
+	set, err := b.MeasureCeilings(ctx, 0)
+	stop()
+	if err != nil {
+		return false, err
+	}
+	return improveStored(ctx, set, m), nil
 }
 
 // String is two lines for people.

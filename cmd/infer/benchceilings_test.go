@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -9,6 +10,9 @@ import (
 	"testing"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/cpu"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
 )
 
 // ceilingsJSON is what "infer bench ceilings --json" prints.
@@ -103,10 +107,102 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	var table bytes.Buffer
-	writeCeilings(&table, ceilings.Set{Key: "a CPU", Disturbed: "somebody else ran", Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 123.4, P10: 1.5, P90: 22.22, Where: "L2 cache", Size: 1 << 20, How: "so"}}}, false)
-	if want := "a CPU\nthese may be too low: somebody else ran\n\nwhat            data           value  unit  p10 - p90     by\nread, L2 cache  up to 1.0 MiB  123    GB/s  1.500 - 22.2  so\n"; table.String() != want {
+	writeCeilings(&table, ceilings.Set{Key: "a CPU", Disturbed: "somebody else ran", Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 123.4, P10: 1.5, P90: 22.22, Where: "L2 cache", Size: 1 << 20, How: "so", Rounds: []float64{99.5, 123.4, 17.5}}}}, false)
+	if want := "a CPU\nthese may be too low: somebody else ran\n\nwhat            data           value  unit  p10 - p90     rounds         by\nread, L2 cache  up to 1.0 MiB  123    GB/s  1.500 - 22.2  3: 17.5 - 123  so\n"; table.String() != want {
 		t.Errorf("%q\nwant\n%q", table.String(), want)
 	}
 	checkFailure(t, infer(t, "bench", "ceilings", "--device", "reference"), exitFailure, "reference", "--device cpu")
 	checkFailure(t, infer(t, "bench", "ceilings", "surplus"), exitUsage, "surplus")
+}
+
+// storeLow stores ceilings of one thread of this CPU that are a thousand times too low.
+func storeLow(t *testing.T) {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	backend, err := cpu.New(cpu.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.Close()
+	set, err := backend.MeasureCeilings(context.Background(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range set.Values {
+		set.Values[i].Value /= 1000
+	}
+	set.Disturbed = ""
+	if err := ceilings.Store(context.Background(), set); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stored returns the stored set of one thread of this CPU.
+func stored(t *testing.T) ceilings.Set {
+	t.Helper()
+	c, _ := benchCeilings(t, "--device", "cpu", "--threads", "1")
+	if !c.Stored {
+		t.Error("nothing is stored")
+	}
+	return c.Set
+}
+
+// Ceilings that were stored in a disturbed state of the machine are raised by a run that is
+// faster than they allow, and its table has the new ones; one line says so.
+func TestRecordingRaisesCeilings(t *testing.T) {
+	storeLow(t)
+	before := stored(t)
+	file := filepath.Join(t.TempDir(), "run.json")
+	run := []string{"-m", tiny, "--device", "cpu", "--threads", "1", "--ids", "1,2,3", "-n", "4", "--ignore-eos", "--trace", file, "--quiet=false"}
+	e := mustInfer(t, append(run, "--no-baseline")...)
+	if strings.Contains(e.stderr, "raised") || stored(t).Bandwidth(1) != before.Bandwidth(1) {
+		t.Errorf("with --no-baseline the device is measured again: %q", e.stderr)
+	}
+	e = mustInfer(t, run...)
+	if strings.Count(e.stderr, "the stored ceilings were too low, and are raised: read, ") != 1 || !strings.Contains(e.stderr, "GB/s") {
+		t.Errorf("stderr %q", e.stderr)
+	}
+	after := stored(t)
+	if after.Bandwidth(1) < 100*before.Bandwidth(1) || after.Rate(ceilings.F32) < 100*before.Rate(ceilings.F32) {
+		t.Errorf("%+v became %+v", before, after)
+	}
+	trace, err := load.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set := tables.Ceilings(trace.Header, -1); set.Bandwidth(1) != after.Bandwidth(1) || len(set.Values) >= len(after.Values) {
+		t.Errorf("the recording has %+v, stored is %+v", set, after)
+	}
+}
+
+// A bench raises them too; if what is stored is better than what it measures, it counts.
+func TestBenchRaisesCeilings(t *testing.T) {
+	storeLow(t)
+	before := stored(t)
+	bench := []string{"bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3", "--quiet=false"}
+	e := mustInfer(t, bench...)
+	contains(t, e.stderr, "the stored ceilings were too low, and are raised: read, ")
+	after := stored(t)
+	if after.Bandwidth(1) < 100*before.Bandwidth(1) {
+		t.Errorf("%+v became %+v", before, after)
+	}
+	for i := range after.Values {
+		after.Values[i].Value *= 1000
+	}
+	if err := ceilings.Store(context.Background(), after); err != nil {
+		t.Fatal(err)
+	}
+	e = mustInfer(t, append(bench, "--json")...)
+	contains(t, e.stderr, "the device is slower now than on ", "floors are those of then: read, ")
+	var out struct {
+		Device struct {
+			Ceilings []ceilings.Value `json:"ceilings"`
+		} `json:"device"`
+	}
+	if err := json.Unmarshal([]byte(e.stdout), &out); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := (ceilings.Set{Values: out.Device.Ceilings}).Bandwidth(1), after.Bandwidth(1); got != want {
+		t.Errorf("the bench takes %g bytes/s, stored are %g", got, want)
+	}
 }

@@ -146,12 +146,12 @@ func TestFloorsAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer session.Close()
-	timed, err := measure.Stages(context.Background(), session, phase, past, 2, set)
+	timed, err := measure.Stages(context.Background(), session, phase, past, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stages := 0.0
-	for _, s := range timed {
+	for _, s := range timed(set) {
 		stages += 1e3 * s.Floor
 	}
 	same("bench, stages", "", stages, 1e-6*sum)

@@ -153,6 +153,16 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 	}
 	describeDevice(r.recorder, o)
 	t := r.recorder.Trace()
+	if !r.flags.noBaseline && ctx.Err() == nil {
+		raised, err := secondLook(ctx, o.backend, t, g.modelFlags, stderr)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if raised {
+			describeDevice(r.recorder, o)
+			t = r.recorder.Trace()
+		}
+	}
 	if err := r.write(context.WithoutCancel(ctx), g, t, stderr); err != nil {
 		return err
 	}

@@ -415,15 +415,12 @@ func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]floa
 
 // Activations evaluates ids, (B, T) row-major, in an emptied session and returns
 // the output of one stage, (B, T, width), such as (B, T, 3*C) for
-// h.0.attn.c_attn. The pass ends after that stage, so nothing that follows is
+// h.0.attn.c_attn. The name of a fused step stands for its last stage ([FindOutput]). The pass ends after that stage, so nothing that follows is
 // fused with it. Afterwards the session is empty.
 func (s *Session) Activations(ctx context.Context, ids []int32, stage string) ([]float32, Shape, error) {
-	at, err := FindStage(stage, s.options.Layers)
+	at, err := FindOutput(stage, s.options.Layers)
 	if err != nil {
 		return nil, Shape{}, err
-	}
-	if at.Stage == StageSample {
-		return nil, Shape{}, errors.New("stage sample gives tokens, not activations; generate text instead")
 	}
 	if err := s.Reset(); err != nil {
 		return nil, Shape{}, err
@@ -432,7 +429,7 @@ func (s *Session) Activations(ctx context.Context, ids []int32, stage string) ([
 	if err != nil {
 		return nil, Shape{}, err
 	}
-	pass := Pass{Batch: s.options.Batch, Tokens: T, Until: stage}
+	pass := Pass{Batch: s.options.Batch, Tokens: T, Until: at.String()}
 	if _, err := s.runner.Prefill(ctx, ids, pass); err != nil {
 		return nil, Shape{}, s.fail(ctx, err)
 	}

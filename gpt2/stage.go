@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -110,6 +111,45 @@ func (s StageAt) String() string {
 	}
 }
 
+// FindOutput finds the stage whose output a name stands for: a stage's own, or that of the last
+// stage of a fused step, such as h.0.mlp.c_proj+h.0.residual_2. Sample has no such output: it
+// gives tokens.
+func FindOutput(name string, layers []int) (StageAt, error) {
+	all := inOrder(layers)
+	for i := range all {
+		step := ""
+		for _, at := range all[i:] {
+			if step += at.String(); step == name && at.Stage == StageSample {
+				return StageAt{}, errors.New("stage sample gives tokens, not activations; lm_head gives the logits that it samples from")
+			} else if step == name {
+				return at, nil
+			}
+			if step += "+"; !strings.HasPrefix(name, step) {
+				break
+			}
+		}
+	}
+	for _, part := range strings.Split(name, "+") {
+		if _, err := FindStage(part, layers); err != nil && part != "wte" && part != "wpe" {
+			return StageAt{}, err
+		}
+	}
+	return StageAt{}, fmt.Errorf("%q names stages that do not follow one another, so no step has them; give one of them", name)
+}
+
+// inOrder returns the stages of a pass over a run order of layers.
+func inOrder(layers []int) []StageAt {
+	all := []StageAt{{StageEmbed, -1, -1}}
+	for slot, layer := range layers {
+		for s := range NumStages {
+			if s.Info().InLayer {
+				all = append(all, StageAt{s, slot, layer})
+			}
+		}
+	}
+	return append(all, StageAt{StageLNF, -1, -1}, StageAt{StageLMHead, -1, -1}, StageAt{StageSample, -1, -1})
+}
+
 // FindStage finds a stage by name among those of a run order of layers, as
 // [StageAt.String] writes it.
 func FindStage(name string, layers []int) (StageAt, error) {
@@ -127,10 +167,10 @@ func FindStage(name string, layers []int) (StageAt, error) {
 		}
 	}
 	var within, outside []string
-	for _, info := range stages {
+	for s, info := range stages {
 		if info.InLayer {
 			within = append(within, "h.N."+info.Name)
-		} else {
+		} else if Stage(s) != StageSample { // which nobody looks for
 			outside = append(outside, info.Name)
 		}
 	}

@@ -159,7 +159,8 @@ func TestBadInput(t *testing.T) {
 
 		{"no such stage", []string{"dump", "-m", tiny, "--stage", "h.0.attn", "--out", npy}, []string{"h.0.attn", "h.N.attn.c_attn", "lm_head"}},
 		{"a stage of a layer that does not run", []string{"dump", "-m", tiny, "--layers", "1", "--stage", "h.1.ln_1", "--out", npy}, []string{"h.1.ln_1"}},
-		{"no activations", []string{"dump", "-m", tiny, "--stage", "sample", "--out", npy}, []string{"sample"}},
+		{"no activations", []string{"dump", "-m", tiny, "--stage", "sample", "--out", npy}, []string{"sample", "tokens", "lm_head"}},
+		{"stages that do not follow one another", []string{"dump", "-m", tiny, "--stage", "h.0.ln_1+h.0.residual_2", "--out", npy}, []string{"h.0.ln_1+h.0.residual_2", "follow one another", "give one of them"}},
 		{"no directory for the array", []string{"dump", "-m", tiny, "--stage", "ln_f", "--out", filepath.Join(dir, "no/x.npy")}, []string{"no/x.npy", "no directory"}},
 		{"a directory as array", []string{"dump", "-m", tiny, "--stage", "ln_f", "--out", dir}, []string{dir, "directory"}},
 		{"a long prompt to dump", []string{"dump", "-m", tiny, "-f", long, "--stage", "ln_f", "--out", npy}, []string{"100 tokens", "64"}},

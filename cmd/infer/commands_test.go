@@ -174,6 +174,17 @@ func TestDump(t *testing.T) {
 			t.Errorf("%s is [%d, %d], not [3, %d]", stage, rows, got, width)
 		}
 	}
+	// A step that tables name gives the output of its last stage.
+	dump := func(stage string) []float32 {
+		if e := mustInfer(t, "dump", "-m", tiny, "-p", "abc", "--stage", stage, "-o", out); !strings.Contains(e.stderr, ": h.0.residual_2, float32") {
+			t.Errorf("%s: %s", stage, e.stderr)
+		}
+		_, _, values := readNPY(t, out)
+		return values
+	}
+	if fused, last := dump("h.0.mlp.c_proj+h.0.residual_2"), dump("h.0.residual_2"); !slices.Equal(fused, last) {
+		t.Error("a fused step differs from its last stage")
+	}
 }
 
 func TestTokenize(t *testing.T) {

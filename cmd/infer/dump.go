@@ -29,7 +29,8 @@ a float32 array [T, width] in NumPy's format, for lm_head the logits [T, V].
 
 Stages are wte+wpe, ln_f, lm_head, and in layer N (from 0) h.N.ln_1,
 h.N.attn.c_attn, h.N.attn.sdpa, h.N.attn.c_proj, h.N.residual_1, h.N.ln_2,
-h.N.mlp.c_fc, h.N.mlp.gelu, h.N.mlp.c_proj, h.N.residual_2.`,
+h.N.mlp.c_fc, h.N.mlp.gelu, h.N.mlp.c_proj, h.N.residual_2. The name of a step that fuses
+stages, such as h.0.mlp.c_proj+h.0.residual_2, stands for the last of them.`,
 		Example: `  infer dump -p "ROMEO:" --stage h.0.attn.c_attn --out qkv.npy
   infer dump --ids 1,2,3 --stage lm_head --layers all --out logits.npy
   python -c 'import numpy; print(numpy.load("logits.npy").shape)'`,
@@ -62,7 +63,8 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	if err := checkSame("--out", d.out, o.model.Source); err != nil {
 		return err
 	}
-	if _, err := gpt2.FindStage(d.stage, o.options.Layers); err != nil {
+	stage, err := gpt2.FindOutput(d.stage, o.options.Layers)
+	if err != nil {
 		return fmt.Errorf("--stage %s: %w", shellQuote(d.stage), err)
 	}
 	ids, err := d.in.tokens(ctx, o.model, stdin)
@@ -77,7 +79,7 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 		return err
 	}
 	stop := m.spin(stderr, "evaluating")
-	data, shape, err := s.Activations(ctx, ids, d.stage)
+	data, shape, err := s.Activations(ctx, ids, stage.String())
 	stop()
 	if err != nil {
 		return err
@@ -93,7 +95,7 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 		return array.Close()
 	})
 	if err == nil && !m.quiet {
-		fmt.Fprintf(stderr, "%s: %s, float32 [%d, %d] | %s\n", d.out, d.stage, shape.Rows, shape.Width, o.setting())
+		fmt.Fprintf(stderr, "%s: %s, float32 [%d, %d] | %s\n", d.out, stage, shape.Rows, shape.Width, o.setting())
 	}
 	return err
 }

@@ -15,7 +15,8 @@ import (
 // can do they show by implementing some of these interfaces:
 //
 //	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter], [ProfilerSwitch]
-//	of a runner    [Recordable], [Measurer], [Repeater], [LaunchCounter], [Synchronizer], [Loader]
+//	of a runner    [Recordable], [Measurer], [Repeater], [LaunchCounter], [Synchronizer], [Loader],
+//	               [DeviceSampler]
 //
 // Programs reach those by the methods of [Session] and the functions below, which return
 // an error that is [errors.ErrUnsupported] if the interface is not implemented.
@@ -248,6 +249,13 @@ type LaunchCounter interface {
 type Synchronizer interface {
 	// Synchronize waits until the device has done all that was launched.
 	Synchronize() error
+}
+
+// DeviceSampler is a [Runner] whose device samples, but not in every way.
+type DeviceSampler interface {
+	// Samples tells whether passes can sample so. If not, sessions ask for logits, read
+	// those of each pass, and sample on the host.
+	Samples(s Sampling) bool
 }
 
 // Loader is a [Runner] whose passes load libraries and kernels when they first need them.

@@ -10,19 +10,38 @@ import (
 // Token is one sampled token.
 type Token struct {
 	ID       int32
-	Seq      int     // sequence of the batch, 0 to B-1
-	Position int     // its index in the sequence's text, over everything evaluated
-	LogProb  float32 // natural log of its probability at temperature 1, before top-k and top-p; NaN unless Sampling.LogProbs
+	Seq      int          // sequence of the batch, 0 to B-1
+	Position int          // its index in the sequence's text, over everything evaluated
+	LogProb  float32      // natural log of the model's probability of it, NaN unless Sampling.LogProbs
+	Top      []Likelihood // the likeliest tokens, by falling probability: Sampling.TopLogProbs of them
 }
 
-// Sampling says how the next token is drawn from a row of logits: first the
-// temperature, then top-k, then top-p, in the order of Hugging Face's logits
-// warpers. The zero value is greedy.
+// Likelihood is what the model gives a token. Penalties, temperature and cuts (top-k,
+// top-p, min-p) have no part in it.
+type Likelihood struct {
+	ID      int32
+	LogProb float32 // natural log of the probability
+}
+
+// Sampling says how the next token is drawn from a row of logits: first the repetition
+// penalty, then the temperature, top-k, top-p and min-p. That is the order of
+// transformers (generation/utils.py); llama.cpp applies the temperature last. The zero
+// value is greedy.
 type Sampling struct {
 	Temperature float64 // divides the logits; 0 takes the largest logit, the lowest id among equals
 	TopK        int     // keep the k largest; 0 keeps all
 	TopP        float64 // keep the fewest whose probabilities sum to at least p; 0 or 1 keeps all (Holtzman et al. 2019)
-	LogProbs    bool    // give Token.LogProb
+	MinP        float64 // keep those at least p times as probable as the likeliest; 0 keeps all (Nguyen et al. 2024)
+
+	// RepeatPenalty makes tokens of the text so far less likely: it divides their
+	// logits if those are positive, and multiplies them if not (Keskar et al. 2019,
+	// "CTRL"; transformers' RepetitionPenaltyLogitsProcessor, llama.cpp's
+	// repeat-penalty). 0 or 1 is none.
+	RepeatPenalty float64
+	RepeatLast    int // the penalty is for the last so many tokens; 0 is for all in the context
+
+	LogProbs    bool // give Token.LogProb
+	TopLogProbs int  // how many tokens to give in Token.Top
 
 	// Random numbers depend on nothing but Seed, the sequence and the position
 	// of the token, so that every backend draws the same.
@@ -31,7 +50,18 @@ type Sampling struct {
 	// Offset is added to positions: how many tokens were dropped from the
 	// front of the context. Sessions keep it.
 	Offset int
+
+	// History returns the tokens of a sequence, oldest first, for the repetition
+	// penalty. Sessions set it.
+	History func(seq int) []int32
 }
+
+// penalizes tells whether there is a repetition penalty.
+func (s Sampling) penalizes() bool { return s.RepeatPenalty != 0 && s.RepeatPenalty != 1 }
+
+// Basic tells whether nothing is asked for but temperature, top-k, top-p and the
+// log-probability of the token: what a sampler on a device may be limited to.
+func (s Sampling) Basic() bool { return !s.penalizes() && s.MinP == 0 && s.TopLogProbs == 0 }
 
 // Check returns an error unless the values are in range.
 func (s Sampling) Check() error {
@@ -42,6 +72,14 @@ func (s Sampling) Check() error {
 		return fmt.Errorf("top-k is %d; it must be 0 (all) or a positive number", s.TopK)
 	case !(s.TopP >= 0 && s.TopP <= 1):
 		return fmt.Errorf("top-p is %g; it must be from 0 to 1 (0 and 1 keep all)", s.TopP)
+	case !(s.MinP >= 0 && s.MinP <= 1):
+		return fmt.Errorf("min-p is %g; it must be from 0 (keeps all) to 1", s.MinP)
+	case !(s.RepeatPenalty >= 0) || math.IsInf(s.RepeatPenalty, 1):
+		return fmt.Errorf("the repetition penalty is %g; it must be 1 (none) or another positive number", s.RepeatPenalty)
+	case s.RepeatLast < 0:
+		return fmt.Errorf("the repetition penalty is for the last %d tokens; it must be 0 (all) or a positive number", s.RepeatLast)
+	case s.TopLogProbs < 0:
+		return fmt.Errorf("%d log-probabilities of the likeliest tokens; it must be 0 (none) or a positive number", s.TopLogProbs)
 	}
 	return nil
 }
@@ -54,6 +92,8 @@ type Sampler struct {
 
 	candidates []candidate
 	maxima     []float32 // of blocks of the row under way
+	penalized  []float32 // copy of the row, with the repetition penalty
+	recent     []int32
 }
 
 // MaximaBlock is how many values have a maximum of their own.
@@ -107,14 +147,55 @@ func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token
 	if !ok {
 		return Token{}, ErrNotFinite
 	}
-	t := Token{ID: int32(best), Seq: seq, Position: o.Offset + position, LogProb: float32(math.NaN())}
+	t := Token{Seq: seq, Position: o.Offset + position, LogProb: float32(math.NaN())}
+	logSum := 0.0
+	if o.LogProbs || o.TopLogProbs > 0 {
+		logSum = logSumExp(logits, logits[best])
+	}
+	if o.TopLogProbs > 0 {
+		s.keepTop(logits, min(o.TopLogProbs, len(logits)))
+		for _, c := range s.candidates {
+			t.Top = append(t.Top, Likelihood{c.id, float32(float64(c.logit) - logSum)})
+		}
+	}
+	from := logits
+	if o.penalizes() && o.History != nil {
+		from = s.penalize(o, logits, o.History(seq))
+		best, _ = s.largest(from)
+	}
+	t.ID = int32(best)
 	if o.Temperature > 0 && o.TopK != 1 {
-		t.ID = s.draw(o, logits, logits[best], uniform(o.Seed, uint32(seq), uint64(t.Position)))
+		t.ID = s.draw(o, from, from[best], uniform(o.Seed, uint32(seq), uint64(t.Position)))
 	}
 	if o.LogProbs {
-		t.LogProb = float32(float64(logits[t.ID]) - logSumExp(logits, logits[best]))
+		t.LogProb = float32(float64(logits[t.ID]) - logSum)
 	}
 	return t, nil
+}
+
+// penalize returns the logits with the repetition penalty on each token that is among
+// the last of the history, once however often it is there.
+func (s *Sampler) penalize(o Sampling, logits []float32, history []int32) []float32 {
+	if o.RepeatLast > 0 {
+		history = history[max(0, len(history)-o.RepeatLast):]
+	}
+	s.recent = append(s.recent[:0], history...)
+	slices.Sort(s.recent)
+	s.penalized = append(s.penalized[:0], logits...)
+	for _, id := range slices.Compact(s.recent) {
+		v := float64(logits[id])
+		if math.IsInf(v, -1) {
+			continue
+		}
+		if v > 0 {
+			v /= o.RepeatPenalty
+		} else {
+			v *= o.RepeatPenalty
+		}
+		v = min(max(v, -math.MaxFloat32), math.MaxFloat32)
+		s.penalized[id] = float32(v)
+	}
+	return s.penalized
 }
 
 // largest returns the index of the largest value, the first among equals, and keeps
@@ -172,6 +253,19 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 				kept, total = kept[:i+1], sum
 				break
 			}
+		}
+	}
+	if o.MinP > 0 {
+		least := o.MinP * kept[0].p
+		for i, c := range kept {
+			if c.p < least {
+				kept = kept[:i]
+				break
+			}
+		}
+		total = 0
+		for _, c := range kept {
+			total += c.p
 		}
 	}
 	rest := u * total

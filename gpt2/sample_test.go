@@ -3,6 +3,7 @@ package gpt2
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -40,9 +41,26 @@ func TestSampleFollowsDistribution(t *testing.T) {
 	const draws = 20000
 	for _, o := range []Sampling{
 		{Temperature: 1}, {Temperature: 0.7, TopK: 5}, {Temperature: 1.5, TopP: 0.8}, {Temperature: 0.9, TopK: 12, TopP: 0.6}, {Temperature: 2, TopK: 1000},
+		{Temperature: 1.5, MinP: 0.1}, {Temperature: 3, TopK: 20, TopP: 0.95, MinP: 0.3}, {Temperature: 1, MinP: 1},
+		{Temperature: 2, RepeatPenalty: 1.5}, {Temperature: 2, RepeatPenalty: 0.5, RepeatLast: 7}, {Temperature: 2, TopK: 10, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.2, RepeatLast: 1000},
 	} {
 		logits := randomLogits(r, 40)
-		p := reference.Distribution(logits, o.Temperature, o.TopK, o.TopP)
+		var text []int32
+		for range 30 {
+			text = append(text, int32(r.IntN(len(logits))))
+		}
+		o.History = func(int) []int32 { return text }
+		penalized := slices.Clone(logits)
+		if o.RepeatPenalty != 0 {
+			last := text
+			if o.RepeatLast > 0 {
+				last = text[max(0, len(text)-o.RepeatLast):]
+			}
+			for i, v := range reference.Penalize(logits, last, o.RepeatPenalty) {
+				penalized[i] = float32(v)
+			}
+		}
+		p := reference.MinP(reference.Distribution(penalized, o.Temperature, o.TopK, o.TopP), o.MinP)
 		o.Seed = r.Uint64()
 		var s Sampler
 		counts := make([]float64, len(logits))
@@ -94,7 +112,7 @@ func TestSampleGreedyAndDeterministic(t *testing.T) {
 		o := Sampling{Temperature: 1, Seed: r.Uint64(), LogProbs: true}
 		a, _ := s.Sample(o, logits, 1, 9)
 		b, _ := other.Sample(o, logits, 1, 9)
-		if a != b {
+		if !reflect.DeepEqual(a, b) {
 			t.Fatalf("the same draw gave %+v and %+v", a, b)
 		}
 		o.TopK, o.Temperature = 5, 0.5 // the log-probability is of the whole, at temperature 1
@@ -102,6 +120,59 @@ func TestSampleGreedyAndDeterministic(t *testing.T) {
 		p := reference.Softmax(logits)
 		if d := math.Abs(float64(c.LogProb) - math.Log(p[c.ID])); !(d < 1e-5) {
 			t.Fatalf("log-probability %g, want %g", c.LogProb, math.Log(p[c.ID]))
+		}
+	}
+}
+
+// The likeliest tokens come by falling probability, and like the token's own, theirs is the model's: before the penalty,
+// the temperature and the cuts.
+func TestTopLogProbs(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 8))
+	var s Sampler
+	for range 50 {
+		logits := randomLogits(r, 1+r.IntN(300))
+		n := 1 + r.IntN(2*len(logits))
+		o := Sampling{Temperature: 2, TopK: 3, MinP: 0.9, RepeatPenalty: 3, Seed: r.Uint64(), LogProbs: true, TopLogProbs: n,
+			History: func(int) []int32 { return []int32{int32(reference.Greedy(logits))} }}
+		token, err := s.Sample(o, logits, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := reference.Softmax(logits)
+		if len(token.Top) != min(n, len(logits)) || int(token.Top[0].ID) != reference.Greedy(logits) {
+			t.Fatalf("%d of %d tokens were asked for, and %d came, %d first", n, len(logits), len(token.Top), token.Top[0].ID)
+		}
+		for i, top := range token.Top {
+			if d := math.Abs(float64(top.LogProb) - math.Log(p[top.ID])); !(d < 1e-5) || i > 0 && p[top.ID] > p[token.Top[i-1].ID] {
+				t.Fatalf("place %d has token %d, log-probability %g; want %g, and falling", i, top.ID, top.LogProb, math.Log(p[top.ID]))
+			}
+		}
+		if d := math.Abs(float64(token.LogProb) - math.Log(p[token.ID])); !(d < 1e-5) {
+			t.Fatalf("log-probability %g, want %g", token.LogProb, math.Log(p[token.ID]))
+		}
+		o.TopLogProbs = 0
+		if other, err := s.Sample(o, logits, 0, 0); err != nil || other.ID != token.ID || other.Top != nil {
+			t.Fatalf("without the likeliest tokens %+v is drawn (%v), with them %d", other, err, token.ID)
+		}
+	}
+}
+
+// A greedy token is the largest penalized logit, and no penalty makes a finite logit infinite.
+func TestPenaltyGreedy(t *testing.T) {
+	logits := []float32{3, 2.5, -1, float32(math.Inf(-1))}
+	var s Sampler
+	for _, c := range []struct {
+		penalty float64
+		last    int
+		text    []int32
+		want    int32
+	}{
+		{0, 0, []int32{0}, 0}, {1, 0, []int32{0}, 0}, {1.3, 0, nil, 0}, {1.3, 0, []int32{0, 3}, 1}, {1.3, 1, []int32{0, 3}, 0}, {1.3, 2, []int32{0, 3}, 1},
+		{1e308, 0, []int32{0, 1, 2, 3}, 0}, {1e-308, 0, []int32{1, 3}, 1},
+	} {
+		o := Sampling{RepeatPenalty: c.penalty, RepeatLast: c.last, History: func(int) []int32 { return c.text }}
+		if got, err := s.Sample(o, logits, 0, 0); err != nil || got.ID != c.want {
+			t.Errorf("penalty %g on %v gives %d (%v), want %d", c.penalty, c.text, got.ID, err, c.want)
 		}
 	}
 }
@@ -127,7 +198,7 @@ func TestSampleRefusesDamagedLogits(t *testing.T) {
 
 func TestSamplingCheck(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	for _, bad := range []Sampling{{Temperature: -1}, {Temperature: nan}, {Temperature: inf}, {TopK: -1}, {TopP: -0.1}, {TopP: 1.1}, {TopP: nan}} {
+	for _, bad := range []Sampling{{Temperature: -1}, {Temperature: nan}, {Temperature: inf}, {TopK: -1}, {TopP: -0.1}, {TopP: 1.1}, {TopP: nan}, {MinP: -0.1}, {MinP: 1.1}, {MinP: nan}, {RepeatPenalty: -1}, {RepeatPenalty: nan}, {RepeatPenalty: inf}, {RepeatLast: -1}, {TopLogProbs: -1}} {
 		if bad.Check() == nil {
 			t.Errorf("%+v passed", bad)
 		}

@@ -21,7 +21,8 @@ type Session struct {
 	// history holds, for each sequence, the tokens that the cache stands for
 	// and, at its end, those sampled but not evaluated yet.
 	history [][]int32
-	dropped int // tokens lost from the front when the context was full
+	dropped int     // tokens lost from the front when the context was full
+	sampler Sampler // for what the runner does not sample
 	stats   Stats
 	loaded  []Load // before the statistics began
 	err     error  // the first one sticks
@@ -160,6 +161,35 @@ func (s *Session) checkIDs(ids []int32) error {
 	return nil
 }
 
+// MakeRoom drops the oldest tokens if n more per sequence would not fit in the context:
+// of those that it holds, the last half of the context is kept at most. The next pass
+// evaluates what was kept again.
+func (s *Session) MakeRoom(n int) error {
+	if s.err != nil {
+		return s.err
+	}
+	C := s.options.Context
+	switch {
+	case s.Position()+s.pending()+n <= C:
+		return nil
+	case n > C:
+		return fmt.Errorf("%d tokens do not fit in the context, which holds %d; give fewer", n, C)
+	}
+	return s.drop(min(C/2, C-n))
+}
+
+// drop keeps the last tokens of each sequence only, to be evaluated again by the next
+// pass.
+func (s *Session) drop(keep int) error {
+	drop := len(s.history[0]) - keep
+	for b, h := range s.history {
+		s.history[b] = append(h[:0], h[drop:]...)
+	}
+	s.dropped += drop
+	s.stats.Shifts++
+	return s.fail(context.Background(), s.runner.Rewind(0))
+}
+
 // pending returns how many tokens per sequence are to be evaluated before any
 // others: the one sampled last, or those of a cancelled pass.
 func (s *Session) pending() int { return len(s.history[0]) - s.runner.Position() }
@@ -254,6 +284,10 @@ func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.
 		if g.Tokens == 0 {
 			run.Tokens = math.MaxInt
 		}
+		run.Sampling.History = func(seq int) []int32 { return s.history[seq] }
+		if runner, ok := s.runner.(DeviceSampler); ok {
+			run.onHost = !runner.Samples(run.Sampling)
+		}
 		if err := run.all(ctx, ids); err != nil && !run.left {
 			yield(Token{}, err)
 		}
@@ -264,11 +298,12 @@ func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.
 type generation struct {
 	*Session
 	Generation
-	yield func(Token, error) bool
-	ended []bool // sequences that met the end of text
-	made  int    // steps so far
-	over  bool
-	left  bool // the caller took no more tokens, so that none may be yielded
+	yield  func(Token, error) bool
+	onHost bool   // the runner cannot sample as asked: logits are read and sampled here
+	ended  []bool // sequences that met the end of text
+	made   int    // steps so far
+	over   bool
+	left   bool // the caller took no more tokens, so that none may be yielded
 }
 
 func (g *generation) all(ctx context.Context, ids []int32) error {
@@ -278,10 +313,13 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 		}
 		if g.made == 0 || g.Position() == g.options.Context {
 			if g.made > 0 {
-				ids = g.shift()
+				ids = nil
+				if err := g.drop(max(1, g.options.Context/2)); err != nil {
+					return err
+				}
 			}
 			g.setSampling()
-			tokens, err := g.prefill(ctx, ids, Pass{Logits: LogitsLast, Sample: true}, nil)
+			tokens, err := g.first(ctx, ids)
 			if err != nil {
 				return err
 			}
@@ -295,8 +333,12 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 		if len(g.Pauses) > 0 {
 			n = min(n, g.Pauses[0]-g.made)
 		}
+		decode := g.runner.Decode
+		if g.onHost {
+			decode = g.decodeOnHost
+		}
 		lap := time.Now()
-		err := g.runner.Decode(ctx, n, func(tokens []Token) bool {
+		err := decode(ctx, n, func(tokens []Token) bool {
 			g.stats.DecodeTime += time.Since(lap)
 			g.stats.DecodeTokens += len(tokens)
 			g.stats.DecodeSteps++
@@ -335,20 +377,59 @@ func (g *generation) setSampling() {
 	g.runner.SetSampling(sampling)
 }
 
-// shift empties the cache and returns the last half of the context, to be
-// evaluated again.
-func (g *generation) shift() []int32 {
-	keep := max(1, g.options.Context/2)
-	drop := len(g.history[0]) - keep
-	ids := make([]int32, 0, keep*len(g.history))
-	for b, h := range g.history {
-		ids = append(ids, h[drop:]...)
-		g.history[b] = h[:0]
+// first evaluates ids after the history and samples.
+func (g *generation) first(ctx context.Context, ids []int32) (tokens []Token, err error) {
+	if !g.onHost {
+		return g.prefill(ctx, ids, Pass{Logits: LogitsLast, Sample: true}, nil)
 	}
-	g.dropped += drop
-	g.stats.Shifts++
-	g.fail(context.Background(), g.runner.Rewind(0))
-	return ids
+	_, err = g.prefill(ctx, ids, Pass{Logits: LogitsLast}, func(pass Pass, _ int) error {
+		if pass.Logits == LogitsLast {
+			tokens, err = g.sampleOnHost()
+		}
+		return g.fail(ctx, err)
+	})
+	return tokens, err
+}
+
+// decodeOnHost is [Runner.Decode] with sampling on the host.
+func (g *generation) decodeOnHost(ctx context.Context, n int, emit func([]Token) bool) error {
+	ids := make([]int32, len(g.history))
+	pass := Pass{Batch: len(ids), Tokens: 1, Logits: LogitsLast}
+	for range n {
+		for b, h := range g.history {
+			ids[b] = h[len(h)-1]
+		}
+		if _, err := g.runner.Prefill(ctx, ids, pass); err != nil {
+			return err
+		}
+		tokens, err := g.sampleOnHost()
+		if err != nil {
+			return err
+		}
+		if !emit(tokens) {
+			break
+		}
+	}
+	return nil
+}
+
+// sampleOnHost reads the last row of logits of each sequence, and samples.
+func (g *generation) sampleOnHost() ([]Token, error) {
+	sampling := g.Sampling
+	sampling.Offset = g.dropped
+	var tokens []Token
+	logits := make([]float32, g.model.Config.Vocab)
+	for b := range g.history {
+		if err := g.runner.Read(BufLogits, b, logits); err != nil {
+			return nil, err
+		}
+		t, err := g.sampler.Sample(sampling, logits, b, g.Position())
+		if err != nil {
+			return nil, &StageError{"sample", fmt.Sprintf("sequence %d, %d tokens", b, g.Position()), err}
+		}
+		tokens = append(tokens, t)
+	}
+	return tokens, nil
 }
 
 // emit hands out the tokens of a step.

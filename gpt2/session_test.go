@@ -463,3 +463,111 @@ func TestPauses(t *testing.T) {
 		}
 	}
 }
+
+// limited is a backend whose device cannot sample: sessions read its logits.
+type limited struct{ gpt2.Backend }
+
+type limitedRunner struct{ gpt2.Runner }
+
+func (b limited) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	r, err := b.Backend.Prepare(ctx, m, o)
+	return limitedRunner{r}, err
+}
+
+func (limitedRunner) Samples(gpt2.Sampling) bool { return false }
+
+func (limitedRunner) Decode(context.Context, int, func([]gpt2.Token) bool) error {
+	return errors.New("a device that cannot sample was asked to decode")
+}
+
+// TestSamplingOnHost: what is sampled from logits that the session read is what the backend samples: the same tokens,
+// positions, log-probabilities and alternatives, of a batch, in chunks, and beyond the context.
+func TestSamplingOnHost(t *testing.T) {
+	m := tiny(t, "L=2,T=32")
+	const B, T = 2, 9
+	prompt := randomIDs(rand.New(rand.NewPCG(14, 14)), B*T)
+	for _, sampling := range []gpt2.Sampling{
+		{}, {Temperature: 1, LogProbs: true}, {RepeatPenalty: 1.3, TopLogProbs: 3}, {Temperature: 0.9, TopK: 50, TopP: 0.9, MinP: 0.05, RepeatPenalty: 1.2, RepeatLast: 20, LogProbs: true, Seed: 3},
+	} {
+		g := gpt2.Generation{Tokens: 50, Sampling: sampling, IgnoreEOS: true}
+		var want []gpt2.Token
+		for i, b := range []gpt2.Backend{backends(t)["cpu"], limited{backends(t)["cpu"]}} {
+			s := newSession(t, m, b, gpt2.Options{Batch: B, Chunk: 4})
+			got := collect(t, s, prompt, g)
+			if s.Stats().Shifts == 0 || s.Stats().DecodeTokens == 0 || len(got) != B*50 {
+				t.Fatalf("%d tokens, %+v", len(got), s.Stats())
+			}
+			if i == 0 {
+				want = got
+			}
+			for i, token := range got {
+				if fmt.Sprint(token) != fmt.Sprint(want[i]) {
+					t.Fatalf("%+v: token %d is %+v, and %+v if the backend samples", sampling, i, token, want[i])
+				}
+			}
+		}
+	}
+}
+
+// TestPenaltyCounts: the repetition penalty is for the text of its own sequence, the prompt and what was generated. One so
+// large never lets a greedy token come again.
+func TestPenaltyCounts(t *testing.T) {
+	m := tiny(t, "L=1,T=128")
+	const B, T = 2, 20
+	g := gpt2.Generation{Tokens: 40, IgnoreEOS: true, Sampling: gpt2.Sampling{RepeatPenalty: 1e30}}
+	prompt := randomIDs(rand.New(rand.NewPCG(16, 16)), B*T)
+	var batch [B][]int32
+	for _, token := range collect(t, newSession(t, m, backends(t)["cpu"], gpt2.Options{Batch: B}), prompt, g) {
+		batch[token.Seq] = append(batch[token.Seq], token.ID)
+	}
+	for b, got := range batch {
+		met := map[int32]bool{}
+		for _, id := range prompt[b*T : (b+1)*T] {
+			met[id] = true
+		}
+		for i, id := range got {
+			if met[id] {
+				t.Errorf("sequence %d: token %d, made as number %d, is in the text already", b, id, i)
+			}
+			met[id] = true
+		}
+		var alone []int32
+		for _, token := range collect(t, newSession(t, m, backends(t)["cpu"], gpt2.Options{}), prompt[b*T:(b+1)*T], g) {
+			alone = append(alone, token.ID)
+		}
+		if !slices.Equal(got, alone) {
+			t.Errorf("sequence %d is %v, and alone %v", b, got, alone)
+		}
+	}
+}
+
+// TestMakeRoom: a conversation goes on when its context is full, with the last part of it.
+func TestMakeRoom(t *testing.T) {
+	m := tiny(t, "L=2,T=32")
+	r := rand.New(rand.NewPCG(15, 15))
+	s := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+	text := randomIDs(r, 20)
+	for _, token := range collect(t, s, text, gpt2.Generation{Tokens: 6, IgnoreEOS: true}) {
+		text = append(text, token.ID)
+	}
+	if err := s.MakeRoom(6); err != nil || s.Stats().Shifts != 0 || s.Position() != 25 {
+		t.Fatalf("6 more of 26 fit, and: %v, %d shifts, position %d", err, s.Stats().Shifts, s.Position())
+	}
+	for _, c := range []struct{ more, kept int }{{7, 16}, {20, 12}, {32, 0}} {
+		if err := s.MakeRoom(c.more); err != nil {
+			t.Fatal(err)
+		}
+		ids := randomIDs(r, c.more)
+		got := collect(t, s, ids, gpt2.Generation{Tokens: 1, IgnoreEOS: true})
+		text = append(text, ids...)
+		fresh := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+		want := collect(t, fresh, text[len(text)-c.more-c.kept:], gpt2.Generation{Tokens: 1, IgnoreEOS: true})
+		if got[0].ID != want[0].ID || got[0].Position != len(text) {
+			t.Errorf("after room for %d: %+v, want token %d at %d", c.more, got[0], want[0].ID, len(text))
+		}
+		text = append(text, got[0].ID)
+	}
+	if err := s.MakeRoom(33); err == nil || !strings.Contains(err.Error(), "33 tokens do not fit") {
+		t.Errorf("room for 33 tokens in a context of 32: %v", err)
+	}
+}

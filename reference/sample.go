@@ -60,3 +60,42 @@ func Distribution[F Float](logits []F, temperature float64, topK int, topP float
 	}
 	return p
 }
+
+// Penalize returns the logits (V) with a repetition penalty: the logit of each token of
+// the text is divided by it if it is positive, and multiplied if not.
+//
+// Source: Keskar et al., "CTRL" (2019), equation 2 of section 4.1, with the sign as in
+// transformers' RepetitionPenaltyLogitsProcessor and llama.cpp's penalties sampler.
+func Penalize[F Float](logits []F, text []int32, penalty float64) []float64 {
+	y := make([]float64, len(logits))
+	for i, v := range logits {
+		switch y[i] = float64(v); {
+		case !slices.Contains(text, int32(i)):
+		case v > 0:
+			y[i] /= penalty
+		default:
+			y[i] *= penalty
+		}
+	}
+	return y
+}
+
+// MinP returns a distribution (V) without the tokens whose probability is less than min
+// times the largest.
+//
+// Source: Nguyen et al., "Turning Up the Heat: Min-p Sampling for Creative and Coherent
+// LLM Outputs" (2024); transformers' MinPLogitsWarper.
+func MinP(p []float64, min float64) []float64 {
+	y := make([]float64, len(p))
+	largest, total := slices.Max(p), 0.0
+	for i, v := range p {
+		if v >= min*largest {
+			y[i] = v
+			total += v
+		}
+	}
+	for i := range y {
+		y[i] /= total
+	}
+	return y
+}

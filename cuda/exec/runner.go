@@ -96,6 +96,10 @@ func (r *Runner) Plan(pass gpt2.Pass) *gpt2.Plan { return r.plans.Plan(pass) }
 // SetSampling sets how later passes sample.
 func (r *Runner) SetSampling(s gpt2.Sampling) { r.state.sampling, r.state.stale = s, true }
 
+// Samples tells whether the device can sample so: csrc/sample.cu has no penalty, no min-p
+// and no list of the likeliest tokens.
+func (r *Runner) Samples(s gpt2.Sampling) bool { return s.Basic() }
+
 // Products returns the products by cuBLASLt of the passes compiled so far.
 func (r *Runner) Products() []gpt2.Product { return r.products }
 

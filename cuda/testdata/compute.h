@@ -49,6 +49,8 @@ static void compute_gs_embed(const gs_embed_args *a) {
 static void compute_gs_layernorm(const gs_layernorm_args *a) {
   for (int m = 0; m < a->M; m++) {
     double mean = 0, variance = 0;
+    for (int c = 0; c < a->C && a->add; c++)
+      store(a->x, GS_F32, (size_t)m * a->ldx + c, load(a->x, GS_F32, (size_t)m * a->ldx + c) + load(a->add, a->add_type, (size_t)m * a->ldadd + c));
     for (int c = 0; c < a->C; c++) mean += load(a->x, GS_F32, (size_t)m * a->ldx + c) / a->C;
     for (int c = 0; c < a->C; c++) variance += pow(load(a->x, GS_F32, (size_t)m * a->ldx + c) - mean, 2) / a->C;
     for (int c = 0; c < a->C; c++)
@@ -60,12 +62,21 @@ static void compute_gs_layernorm(const gs_layernorm_args *a) {
 
 static void compute_gs_linear(const gs_linear_args *a) {
   if ((double)a->M * a->N * a->K > 1e9) return;  // one that is only timed
-  for (int m = 0; m < a->M; m++)
+  float *x = malloc((size_t)a->K * sizeof *x);
+  for (int m = 0; m < a->M; m++) {
+    double mean = 0, variance = 0;
+    for (int k = 0; k < a->K; k++) mean += (x[k] = load(a->x, a->gain ? GS_F32 : a->dtype, (size_t)m * a->ldx + k)) / a->K;
+    for (int k = 0; k < a->K; k++) variance += pow(x[k] - mean, 2) / a->K;
+    for (int k = 0; k < a->K && a->gain; k++)
+      x[k] = (float)((x[k] - mean) / sqrt(variance + a->eps)) * load(a->gain, GS_F32, k) + load(a->shift, GS_F32, k);
     for (int n = 0; n < a->N; n++) {
       float sum = a->bias ? load(a->bias, GS_F32, n) : 0;
-      for (int k = 0; k < a->K; k++) sum += load(a->x, a->dtype, (size_t)m * a->ldx + k) * load(a->w, a->dtype, (size_t)n * a->K + k);
-      store(a->y, a->y_type, (size_t)m * a->ldy + n, activate(a->act, sum));
+      for (int k = 0; k < a->K; k++) sum += x[k] * load(a->w, a->dtype, (size_t)n * a->K + k);
+      const size_t at = (size_t)m * a->ldy + n;
+      store(a->y, a->y_type, at, activate(a->act, sum) + (a->accumulate ? load(a->y, a->y_type, at) : 0));
     }
+  }
+  free(x);
   spoil(GS_OP_LINEAR, a->variant, a->y, a->y_type, (size_t)(a->M - 1) * a->ldy + a->N - 1);
 }
 
@@ -119,7 +130,11 @@ static void compute_gs_add(const gs_add_args *a) {
   spoil(GS_OP_ADD, a->variant, a->x, GS_F32, (size_t)(a->M - 1) * a->ldx + a->N - 1);
 }
 
-static void compute_gs_pack(const gs_pack_args *a) { (void)a; }
+static void compute_gs_pack(const gs_pack_args *a) {
+  for (int r = 0; r < a->rows; r++)
+    for (int c = 0; c < a->cols; c++)
+      store(a->dst, a->dst_type, a->transpose ? (size_t)c * a->lddst + r : (size_t)r * a->lddst + c, load(a->src, a->src_type, (size_t)r * a->cols + c));
+}
 
 // The token with the largest logit of a row, whatever is drawn from; with the least, spoiled.
 static int32_t token_of(const gs_sample_args *a, int b) {

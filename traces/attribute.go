@@ -3,7 +3,6 @@ package traces
 import (
 	"maps"
 	"slices"
-	"strings"
 )
 
 // Attribution counts the events that [Attribute] saw, and those that it could not attribute.
@@ -41,13 +40,6 @@ type node struct {
 	id      uint64
 }
 
-// ranKey is a step that ran in a range.
-type ranKey struct {
-	parent uint64
-	plan   int32
-	step   int32
-}
-
 // made is how a node was created.
 type made struct {
 	rangeAt int // index of the innermost range that was open then, -1 for none
@@ -62,11 +54,11 @@ type attributor struct {
 	threads map[[2]int64]*threadState
 	calls   map[Correlation]int // index of the outermost call
 	nodes   map[node]made
-	byID    map[uint64]int  // ranges
-	outer   map[int]int     // of a call within another call, the outer one
-	quiet   map[int]bool    // calls and steps during stream capture: they cause no work
-	busy    map[int]bool    // calls and ranges that caused work
-	ran     map[ranKey]bool // steps whose work names a pass, but no step of the host
+	byID    map[uint64]int // ranges
+	outer   map[int]int    // of a call within another call, the outer one
+	quiet   map[int]bool   // calls and steps during stream capture: they cause no work
+	busy    map[int]bool   // calls and ranges that caused work
+	ran     map[Run]bool   // steps whose work names a pass, but no step of the host
 }
 
 // threadState is what is open on a thread.
@@ -81,7 +73,7 @@ type threadState struct {
 // place.
 func Attribute(h *Header, events []Event) Attribution {
 	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{}, nodes: map[node]made{},
-		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[ranKey]bool{}}
+		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[Run]bool{}}
 	a.host()
 	a.gpu()
 	a.rest()
@@ -195,10 +187,10 @@ func (a *attributor) call(t *threadState, i int) {
 		a.outer[i] = t.calls[len(t.calls)-1]
 	}
 	t.calls = append(t.calls, i)
-	switch {
-	case strings.Contains(e.Name, "StreamBeginCapture"):
+	switch e.Call() {
+	case CallBeginCapture:
 		t.capture = true
-	case strings.Contains(e.Name, "StreamEndCapture"):
+	case CallEndCapture:
 		t.capture = false
 	}
 	if t.capture {
@@ -271,7 +263,7 @@ func (a *attributor) gpu() {
 		if inRange && e.Kind.IsGPU() {
 			a.busy[parent] = true
 			if e.Step >= 0 && a.events[parent].Kind == KindPass {
-				a.ran[ranKey{e.Parent, e.Plan, e.Step}] = true
+				a.ran[e.Run(e.Parent)] = true
 			}
 		}
 		switch {
@@ -337,16 +329,16 @@ func (a *attributor) rest() {
 			if parent, ok := a.byID[e.Parent]; ok && a.busy[i] {
 				a.busy[parent] = true
 			}
-			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[ranKey{e.Parent, e.Plan, e.Step}] {
+			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[e.Run(e.Parent)] {
 				a.counts.StepsWithoutWork++
 			}
 		case !e.Kind.IsCall() || isInner || a.quiet[i]:
-		case strings.Contains(e.Name, "GraphLaunch"):
+		case e.Call() == CallGraphLaunch:
 			a.counts.GraphLaunches++
 			if !a.busy[i] {
 				a.counts.OpaqueLaunches++
 			}
-		case e.IsLaunch() && !a.busy[i]:
+		case e.Call() == CallLaunch && !a.busy[i]:
 			a.counts.LaunchesWithoutWork++
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"gpt2scope/internal/humanize"
 )
 
 // Finding is one fact that decides how far a trace can be trusted.
@@ -19,11 +21,8 @@ func Examine(h *Header, a Attribution) []Finding {
 		found = append(found, Finding{fmt.Sprintf(format, args...), misleads})
 	}
 	some := func(n int, misleads bool, one, many string) {
-		switch {
-		case n == 1:
-			add(misleads, "1 %s", one)
-		case n > 1:
-			add(misleads, "%d %s", n, many)
+		if n > 0 {
+			add(misleads, "%s", humanize.Count(n, one, many))
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(h.Dropped)) {
@@ -84,31 +83,32 @@ func Misleads(found []Finding) bool {
 
 // Trust says in one line whether shares of the trace can be trusted.
 func Trust(h *Header, a Attribution) string {
-	work := grouped(a.Kernels, "kernel")
+	number := func(n int) string { return humanize.Thousands(int64(n)) }
+	work := humanize.Count(a.Kernels, "kernel", "kernels")
 	if a.Bounded > 0 {
 		work += " (a library product counts as one)"
 	}
 	switch {
 	case a.Kernels+a.Copies+a.Graphs == 0 && a.Steps > 0:
-		work = grouped(a.Steps, "step event")
+		work = humanize.Count(a.Steps, "step event", "step events")
 		if a.StepsUnknown == 0 {
 			work += ", all of known steps"
 		} else {
-			work += ", " + grouped(a.StepsUnknown, "") + "of unknown steps"
+			work += ", " + number(a.StepsUnknown) + " of unknown steps"
 		}
 	case a.Kernels == 0:
 	case len(h.Plans) == 0:
 		outside := a.WithoutRange + a.WithoutCall + a.WithoutCorrelation
-		work += fmt.Sprintf(", %sof them launched in ranges", grouped(max(0, a.Kernels-outside), ""))
+		work += fmt.Sprintf(", %s of them launched in ranges", number(max(0, a.Kernels-outside)))
 	case a.InSteps == a.Kernels:
 		work += ", all attributed to steps"
 	default:
-		work += ", " + grouped(a.InSteps, "") + "attributed to steps"
+		work += ", " + number(a.InSteps) + " attributed to steps"
 		if a.InPassOnly > 0 {
-			work += ", " + grouped(a.InPassOnly, "") + "in passes but no step"
+			work += ", " + number(a.InPassOnly) + " in passes but no step"
 		}
 		if outside := a.Kernels - a.InSteps - a.InPassOnly; outside > 0 {
-			work += ", " + grouped(outside, "") + "outside the passes"
+			work += ", " + number(outside) + " outside the passes"
 		}
 	}
 	dropped := int64(0)
@@ -124,24 +124,8 @@ func Trust(h *Header, a Attribution) string {
 			n++
 		}
 	}
-	switch n {
-	case 0:
+	if n == 0 {
 		return "whole; " + work
-	case 1:
-		return "shares mislead, for 1 reason; " + work
 	}
-	return fmt.Sprintf("shares mislead, for %d reasons; %s", n, work)
-}
-
-// grouped writes a count of things, with its thousands apart: "1,234 kernels".
-func grouped(n int, thing string) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	s += " " + thing
-	if n != 1 && thing != "" {
-		s += "s"
-	}
-	return s
+	return "shares mislead, for " + humanize.Count(n, "reason", "reasons") + "; " + work
 }

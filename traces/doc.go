@@ -40,7 +40,7 @@
 //
 // # The packages below
 //
-// This package imports only the standard library. traces/nsys reads the exports of
+// This package imports nothing but the standard library and what writes numbers in words. traces/nsys reads the exports of
 // Nsight Systems, and traces/load opens a file of any format. traces/window computes the
 // part of a trace that counts; traces/tables, traces/advise, traces/diff, traces/pprof and
 // traces/report say where its time went.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -208,26 +207,6 @@ func (e *Event) Check() error {
 		return fmt.Errorf("event %q has a value that is not finite", e.Name)
 	}
 	return nil
-}
-
-// SetFactsOfName sets the fields that a foreign file expresses only in the event's name:
-// what an API call waits for, and whether a range is a warm-up. Readers of such files call
-// it once per event.
-func (e *Event) SetFactsOfName() {
-	switch name := e.Name; {
-	case e.Kind == KindRange:
-		e.WarmUp = name == "warm-up" || name == "record graph"
-	case !e.Kind.IsCall():
-	case strings.Contains(name, "Synchronize"):
-		e.Wait = WaitSync
-	case (strings.Contains(name, "Memcpy") || strings.Contains(name, "Memset")) && !strings.Contains(name, "Async"):
-		e.Wait = WaitCopy
-	}
-}
-
-// IsLaunch reports whether the event is an API call that launches a kernel.
-func (e *Event) IsLaunch() bool {
-	return e.Kind.IsCall() && (strings.Contains(e.Name, "LaunchKernel") || strings.Contains(e.Name, "LaunchCooperativeKernel"))
 }
 
 // Plain returns an event of no step: Plan and Step are -1.
@@ -438,6 +417,16 @@ func (h *Header) Step(e *Event) (Step, bool) {
 	return steps[e.Step], true
 }
 
+// Run is one run of a step: the step of a plan in a pass, which is named by the ID of its
+// range.
+type Run struct {
+	Pass       uint64
+	Plan, Step int32
+}
+
+// Run returns the run of the event's step in a pass.
+func (e *Event) Run(pass uint64) Run { return Run{pass, e.Plan, e.Step} }
+
 // PhaseOf names the kind of pass that an event belongs to, "" where there is none.
 func (h *Header) PhaseOf(e *Event) string {
 	if e.Plan >= 0 && int(e.Plan) < len(h.Plans) {
@@ -466,21 +455,6 @@ func (h *Header) Device(id int32) *Device {
 		}
 	}
 	return &Device{}
-}
-
-var oneLayer = regexp.MustCompile(`\bh\.\d+(@\d+)?\.`)
-
-// InAnyLayer replaces the layers in a step's name: "h.3.attn.c_attn" becomes
-// "h.N.attn.c_attn". The layer that runs next becomes N+1: "h.3.residual_2+h.4.ln_1" becomes
-// "h.N.residual_2+h.(N+1).ln_1". Layers with a slot ("h.3@1") are replaced too.
-func InAnyLayer(step string) string {
-	first := oneLayer.FindString(step)
-	return oneLayer.ReplaceAllStringFunc(step, func(layer string) string {
-		if layer == first {
-			return "h.N."
-		}
-		return "h.(N+1)."
-	})
 }
 
 // check returns an error for a header that this package cannot use.

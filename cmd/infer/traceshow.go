@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -277,8 +276,12 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 		{key: "roofline", unit: "percent", old: "% of floor", title: "roofline %", legend: "floor / time", cell: roofline},
 		{key: "of_floor", unit: "percent", cell: roofline}, // its name in earlier versions
 		{key: "launches", title: "launches", cell: func(r *row) cell { return intCell(int64(r.Launches)) }},
-		{key: "grid", cell: func(r *row) cell { return shape(r, func(s *tables.Shape) cell { return textCell(dims(s.Grid)) }) }},
-		{key: "block", cell: func(r *row) cell { return shape(r, func(s *tables.Shape) cell { return textCell(dims(s.Block)) }) }},
+		{key: "grid", cell: func(r *row) cell {
+			return shape(r, func(s *tables.Shape) cell { return textCell(tables.Dims(s.Grid)) })
+		}},
+		{key: "block", cell: func(r *row) cell {
+			return shape(r, func(s *tables.Shape) cell { return textCell(tables.Dims(s.Block)) })
+		}},
 		{key: "warps", cell: func(r *row) cell {
 			return shape(r, func(s *tables.Shape) cell { return intCell((s.Threads() + 31) / 32) })
 		}},
@@ -361,19 +364,6 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 		title("imbalance", "imbalance")
 	}
 	return columns
-}
-
-// dims writes a grid or block without the ones at its end: 18x6.
-func dims(d [3]int32) string {
-	n := 3
-	for n > 1 && d[n-1] == 1 {
-		n--
-	}
-	var parts []string
-	for _, v := range d[:n] {
-		parts = append(parts, fmt.Sprint(v))
-	}
-	return strings.Join(parts, "x")
 }
 
 // rowName names a row for people.

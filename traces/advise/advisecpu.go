@@ -16,12 +16,6 @@ type stepRun struct {
 	parts []window.Interval
 }
 
-// stepRunKey is a step in a pass.
-type stepRunKey struct {
-	pass       uint64
-	plan, step int32
-}
-
 // longest and mean are of the threads.
 func (r *stepRun) longest() int64 { return slices.Max(slices.Collect(maps.Values(r.lanes))) }
 
@@ -35,7 +29,7 @@ func (r *stepRun) mean() int64 {
 
 // stepRuns returns the runs of steps in the window, and how many threads there are.
 func (a *advisor) stepRuns() (runs []*stepRun, threads int) {
-	index := map[stepRunKey]*stepRun{}
+	index := map[traces.Run]*stepRun{}
 	lanes := map[traces.Lane]bool{}
 	for _, p := range a.counted {
 		pass := a.PassOf(p.Event)
@@ -43,7 +37,7 @@ func (a *advisor) stepRuns() (runs []*stepRun, threads int) {
 			continue
 		}
 		lanes[p.Lane] = true
-		key := stepRunKey{pass.ID, p.Plan, p.Step}
+		key := p.Run(pass.ID)
 		r := index[key]
 		if r == nil {
 			r = &stepRun{event: p.Event, lanes: map[traces.Lane]int64{}}

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -48,14 +49,14 @@ func pageableRule(a *advisor) {
 	var list []window.Interval
 	rows, n, unknown := newTally(), 0, 0
 	for _, p := range a.counted {
-		switch {
+		switch is, known := p.Pageable(); {
 		case p.Kind != traces.KindMemcpy:
-		case strings.Contains(p.Name, "Pageable"):
+		case !known:
+			unknown++
+		case is:
 			n++
 			list = append(list, window.Interval{From: p.Time, To: min(p.End(), a.table.Time.To)})
 			rows.add(p.Name, p.Duration, p.Duration, 1)
-		case !strings.Contains(p.Name, "->"):
-			unknown++
 		}
 	}
 	if unknown > 0 {
@@ -64,19 +65,11 @@ func pageableRule(a *advisor) {
 	list = window.Union(list)
 	alone := outside(list, a.during(traces.KindKernel, traces.KindGraph))
 	a.hint(alone, rows.rows("copy or set"), "allocate host buffers page-locked (cudaHostAlloc) and copy with cudaMemcpyAsync",
-		"%s memory that is pageable, %s ms of it beside no kernel.", verb(n, "copy uses", "copies use"), inMS(alone))
-}
-
-// verb writes a number with one of two endings.
-func verb(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
+		"%s memory that is pageable, %s ms of it beside no kernel.", humanize.Count(n, "copy uses", "copies use"), inMS(alone))
 }
 
 // numberOf writes a number of things.
-func numberOf(n int, thing string) string { return verb(n, thing, thing+"s") }
+func numberOf(n int, thing string) string { return humanize.Count(n, thing, thing+"s") }
 
 // graphs reports whether the work came by graphs.
 func (a *advisor) graphs() bool {
@@ -241,7 +234,7 @@ func smallGridRule(a *advisor) {
 		rows.add(fmt.Sprintf("%s: %s of %s", a.where(p.Event), shortName(p.Name), numberOf(int(s.Blocks()), "block")), gain, p.own, 1)
 	})
 	a.hint(a.capped(gains), rows.rows("kernel"), "split the work into more blocks (over rows, heads, or along the sum: split-K), or fuse the step into a kernel that fills the GPU",
-		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", verb(n, "kernel has", "kernels have"), sms, inMS(time))
+		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", humanize.Count(n, "kernel has", "kernels have"), sms, inMS(time))
 }
 
 // occupancyRule reports kernels that fill all SMs, but of which an SM holds few warps
@@ -283,7 +276,7 @@ func occupancyRule(a *advisor) {
 		}
 	}
 	a.hint(a.capped(gains), rows.rows("kernel"), strings.Join(tries, ", ")+"; kernels that keep much in flight per thread, such as matrix products on tensor cores, need no more warps",
-		"%s a theoretical occupancy below %d %%, in %s ms.", verb(n, "kernel has", "kernels have"), lowOccupancy, inMS(time))
+		"%s a theoretical occupancy below %d %%, in %s ms.", humanize.Count(n, "kernel has", "kernels have"), lowOccupancy, inMS(time))
 }
 
 // floorRule reports stages that take more than twice the least time by what the
@@ -317,7 +310,7 @@ func floorRule(a *advisor) {
 		return
 	}
 	a.hint(gain, rows.rows("call"), "see which limit holds (GB/s and TFLOP/s in 'infer trace show'), then tune the kernels of the stages that lose most",
-		"%s more than %d times the floor: %s ms, of which the floor is %s ms.", verb(n, "stage takes", "stages take"), farFromFloor, inMS(time), inMS(time-gain))
+		"%s more than %d times the floor: %s ms, of which the floor is %s ms.", humanize.Count(n, "stage takes", "stages take"), farFromFloor, inMS(time), inMS(time-gain))
 }
 
 // warmUpRule reports a first pass that took much longer than those after it, and of
@@ -380,23 +373,22 @@ func (a *advisor) idleIn(x window.Interval) []window.Interval {
 func (a *advisor) loading(rows *tally) []window.Interval {
 	var launches []int64
 	for i := range a.Events {
-		if e := &a.Events[i]; e.IsLaunch() && a.inWindow(e) {
+		if e := &a.Events[i]; e.Call() == traces.CallLaunch && a.inWindow(e) {
 			launches = append(launches, e.Duration)
 		}
 	}
 	slices.Sort(launches)
 	slow := int64(slowLaunchNS)
 	if n := len(launches); n > 0 {
-		slow = max(slow, slowLaunch*launches[n/2])
+		slow = max(slow, slowLaunch*stats.Median(launches))
 	}
 	var list []window.Interval
 	for i := range a.Events {
 		e := &a.Events[i]
-		if !e.Kind.IsCall() || !a.inWindow(e) {
+		if !a.inWindow(e) {
 			continue
 		}
-		isLoad := strings.Contains(e.Name, "ModuleLoad") || strings.Contains(e.Name, "LibraryLoad")
-		if isLoad || e.IsLaunch() && e.Duration >= slow {
+		if call := e.Call(); call == traces.CallLoad || call == traces.CallLaunch && e.Duration >= slow {
 			list = append(list, window.Interval{From: e.Time, To: min(e.End(), a.table.Time.To)})
 			rows.add(e.Name, e.Duration, e.Duration, 1)
 		}

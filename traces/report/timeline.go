@@ -240,7 +240,7 @@ func detail(e *traces.Event) string {
 	switch e.Kind {
 	case traces.KindKernel:
 		if e.Grid != [3]int32{} {
-			add("grid %s, block %s", dim(e.Grid), dim(e.Block))
+			add("grid %s, block %s", tables.Dims(e.Grid), tables.Dims(e.Block))
 		}
 		if e.Registers > 0 {
 			add("%d registers per thread", e.Registers)
@@ -273,15 +273,4 @@ func detail(e *traces.Event) string {
 		add("%s", e.Kind)
 	}
 	return strings.Join(parts, ", ")
-}
-
-// dim writes the size of a grid or block without trailing ones.
-func dim(d [3]int32) string {
-	switch {
-	case d[2] > 1:
-		return fmt.Sprintf("%d x %d x %d", d[0], d[1], d[2])
-	case d[1] > 1:
-		return fmt.Sprintf("%d x %d", d[0], d[1])
-	}
-	return fmt.Sprint(d[0])
 }

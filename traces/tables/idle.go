@@ -114,7 +114,7 @@ func (s *summary) launchOf(e, before *traces.Event, from int64) (by *traces.Even
 	if r.Kind == traces.KindStep {
 		return r, false, true
 	}
-	if step := s.hostSteps[runKey{r.ID, e.Plan, e.Step}]; step != nil {
+	if step := s.hostSteps[e.Run(r.ID)]; step != nil {
 		return step, false, true
 	}
 	// A pass launches the first of its work; for the others some time before it ends.

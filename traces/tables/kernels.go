@@ -33,6 +33,15 @@ func (s *Shape) Blocks() int64 { return volume(s.Grid) }
 // Threads returns how many threads a block has, 0 where that is not known.
 func (s *Shape) Threads() int64 { return volume(s.Block) }
 
+// Dims writes a grid or block without the ones at its end: "18x6".
+func Dims(d [3]int32) string {
+	text := strconv.Itoa(int(d[0]))
+	for i := 1; i < 3 && (d[i] != 1 || d[2] != 1); i++ {
+		text += "x" + strconv.Itoa(int(d[i]))
+	}
+	return text
+}
+
 func volume(d [3]int32) int64 {
 	n := int64(1)
 	for _, v := range d {

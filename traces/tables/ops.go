@@ -66,7 +66,7 @@ func (s *summary) ops(t *Table) error {
 	}
 	threads := map[[2]int64][]openOp{}
 	main := s.passThreads(t)
-	onHost := map[runKey]bool{} // steps that the host has a range of
+	onHost := map[traces.Run]bool{} // steps that the host has a range of
 	for i := range s.Events {
 		e := &s.Events[i]
 		isRange := e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread
@@ -95,7 +95,7 @@ func (s *summary) ops(t *Table) error {
 			pass = s.PassOf(e)
 		}
 		if pass != nil {
-			key := runKey{pass.ID, e.Plan, e.Step}
+			key := e.Run(pass.ID)
 			isNew = !onHost[key]
 			onHost[key] = true
 		}
@@ -140,7 +140,7 @@ func (s *summary) passThreads(t *Table) map[[2]int64]bool {
 }
 
 // opsOnGPU gives the work of the GPU to the operations that launched it.
-func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[runKey]bool) {
+func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[traces.Run]bool) {
 	var chain []*OpRow
 	for _, e := range s.Work {
 		if e.Time < s.from || e.Time >= s.to {
@@ -152,10 +152,10 @@ func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[runKey]bool) {
 		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindStep || at.Step != e.Step) {
 			r := row(cmp.Or(step.Op, step.Name))
 			chain = append(chain, r)
-			key := runKey{e.Correlation, e.Plan, e.Step}
+			key := e.Run(e.Correlation)
 			if at != nil {
 				if pass := s.PassOf(at); pass != nil {
-					key.pass = pass.ID
+					key.Pass = pass.ID
 				}
 			}
 			if !onHost[key] {

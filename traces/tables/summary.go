@@ -269,18 +269,12 @@ type rowKey struct {
 	shape       Shape
 }
 
-// runKey is a step in a pass.
-type runKey struct {
-	pass       uint64
-	plan, step int32
-}
-
 // summary is the state of Summarize.
 type summary struct {
 	*window.Window
 	kind
 	from, to       int64
-	hostSteps      map[runKey]*traces.Event
+	hostSteps      map[traces.Run]*traces.Event
 	launched       map[*traces.Event]bool // calls whose launch was counted
 	rows           map[rowKey]*Row
 	layers         map[int]string // names
@@ -299,7 +293,7 @@ func summarize(w *window.Window, by By) (*Table, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, List(Bys))
 	}
-	s := &summary{Window: w, kind: kinds[i], hostSteps: map[runKey]*traces.Event{}, launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
+	s := &summary{Window: w, kind: kinds[i], hostSteps: map[traces.Run]*traces.Event{}, launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
 	if !s.hasWork() {
 		return nil, s.noWork()
 	}
@@ -436,7 +430,7 @@ func (s *summary) host() {
 			continue
 		}
 		if s.Header.Recorder == traces.RecorderStamps {
-			s.hostSteps[runKey{e.Parent, e.Plan, e.Step}] = e
+			s.hostSteps[e.Run(e.Parent)] = e
 		}
 		if s.of == ofPasses && e.Time >= s.from && e.Time < s.to && !s.InWarmUp(e) {
 			s.row(e).Host += e.Duration
@@ -610,7 +604,7 @@ func (s *summary) runs() {
 			events = projected
 		}
 	}
-	seen := map[runKey]*run{}
+	seen := map[traces.Run]*run{}
 	counted := map[struct {
 		row  *Row
 		pass uint64
@@ -627,9 +621,9 @@ func (s *summary) runs() {
 			continue
 		}
 		pass := s.PassOf(e)
-		var key runKey
+		var key traces.Run
 		if pass != nil {
-			key = runKey{pass.ID, e.Plan, e.Step}
+			key = e.Run(pass.ID)
 		}
 		r := seen[key]
 		if pass == nil || r == nil {

@@ -21,11 +21,11 @@ type Attribution struct {
 	Bounded            int // kernels that stand for a library product, which may have run several: see Event.Bounded
 	UnknownNodes       int // kernels of a graph whose node cannot be followed to a step
 
-	StepsUnknown        int // steps of the host that none of the plans has, where there are plans
+	StepsUnknown        int // steps of the host that none of the plans has, if there are plans
 	StepsWithoutWork    int // steps of the host that caused no work of the GPU
-	LaunchesWithoutWork int // launches of kernels of which no kernel is recorded
+	LaunchesWithoutWork int // launches of kernels without a recorded kernel
 	GraphLaunches       int
-	OpaqueLaunches      int // launches of graphs of which no kernel is recorded
+	OpaqueLaunches      int // launches of graphs without a recorded kernel
 	OpenRanges          int // ranges that never ended
 
 	// EarlyStarts counts kernels that began before the call that launched them, which

@@ -16,7 +16,7 @@ import (
 // TruncatedError says that a trace was cut off, and how much is missing.
 type TruncatedError struct {
 	Events   int64 // whole ones, which were read
-	Expected int64 // as the header says; 0 where it does not
+	Expected int64 // as the header says; 0 if it does not
 	Offset   int64 // bytes read, uncompressed
 	InEvent  bool  // it was cut off in the middle of an event
 }
@@ -410,7 +410,7 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"value":                     func(c *chrome, e *rawEvent) { e.Value = c.float() },
 }
 
-// text reads a string and interns it; "" where there is another value.
+// text reads a string and interns it; "" for another value.
 func (c *chrome) text() string {
 	if c.peek() != '"' {
 		c.skip(0)

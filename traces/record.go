@@ -87,15 +87,15 @@ const (
 	LaneStream                   // the work of a stream
 	LaneSync                     // the synchronisations of a stream
 	LaneOverhead                 // what the recorder did on a host thread
-	LaneCounter                  // counters of a device, or of a process where Device is -1
+	LaneCounter                  // counters of a device, or of a process if Device is -1
 )
 
 // Lane is where an event happened. It is comparable.
 type Lane struct {
 	Kind    LaneKind
 	Device  int32 // -1 on the host
-	Context int32 // CUDA context; 0 where the source has none
-	Process int64 // id of the process; 0 where the source has none
+	Context int32 // CUDA context; 0 if the source has none
+	Process int64 // id of the process; 0 if the source has none
 	ID      int64 // id of the thread or stream; -1 for all streams of a context
 }
 
@@ -172,7 +172,7 @@ type Event struct {
 	Registers     int32    // per thread
 	StaticShared  int32    // bytes per block
 	DynamicShared int32    // bytes per block
-	Occupancy     float32  // estimated achieved occupancy in percent; 0 where not known
+	Occupancy     float32  // estimated achieved occupancy in percent; 0 if not known
 
 	Wait   Wait // of an API call
 	WarmUp bool // of a range: everything in it is warm-up
@@ -257,7 +257,7 @@ type Header struct {
 	Events   int64             `json:"events,omitempty"`  // how many there are; 0 if unknown when writing began
 	Command  []string          `json:"command,omitempty"`
 	Devices  []Device          `json:"devices,omitempty"`
-	Lanes    []LaneName        `json:"lanes,omitempty"` // names of lanes, where they have any
+	Lanes    []LaneName        `json:"lanes,omitempty"` // names of lanes that have one
 	Plans    []Plan            `json:"plans,omitempty"`
 	Ceilings []Ceiling         `json:"ceilings,omitempty"`
 	DType    string            `json:"dtype,omitempty"` // of the matrix products: "f32", "bf16"
@@ -311,7 +311,7 @@ type Plan struct {
 	Batch  int    `json:"batch,omitempty"`  // B
 	Tokens int    `json:"tokens,omitempty"` // T
 	Past   int    `json:"past,omitempty"`   // tokens in the cache, to which the costs refer
-	Padded int    `json:"padded,omitempty"` // tokens per sequence that run, where a prompt is padded; 0 where it is not
+	Padded int    `json:"padded,omitempty"` // tokens per sequence that run if a prompt is padded; 0 if it is not
 	Steps  []Step `json:"steps"`
 }
 
@@ -319,7 +319,7 @@ type Plan struct {
 type Step struct {
 	Tag   int    `json:"tag"`
 	Name  string `json:"name"`  // the stages that it covers, joined by '+'
-	Op    string `json:"op"`    // "Linear"; "" where not known
+	Op    string `json:"op"`    // "Linear"; "" if not known
 	Layer int    `json:"layer"` // -1 outside the layers
 	Slot  int    `json:"slot"`  // place in the run order, -1 outside the layers
 	FLOPs int64  `json:"flops"` // least work; 0 if not known
@@ -427,7 +427,7 @@ type Run struct {
 // Run returns the run of the event's step in a pass.
 func (e *Event) Run(pass uint64) Run { return Run{pass, e.Plan, e.Step} }
 
-// PhaseOf names the kind of pass that an event belongs to, "" where there is none.
+// PhaseOf names the kind of pass that an event belongs to, "" for none.
 func (h *Header) PhaseOf(e *Event) string {
 	if e.Plan >= 0 && int(e.Plan) < len(h.Plans) {
 		return h.Plans[e.Plan].Phase
@@ -435,7 +435,7 @@ func (h *Header) PhaseOf(e *Event) string {
 	return ""
 }
 
-// ProcessOf returns the process of an event, 0 where it is not known.
+// ProcessOf returns the process of an event, 0 if not known.
 func (h *Header) ProcessOf(e *Event) int64 { return cmp.Or(e.Lane.Process, h.Process) }
 
 // Correlation identifies an API call and the work that it caused.

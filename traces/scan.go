@@ -77,7 +77,7 @@ func (s *scanner) fill() bool {
 	return false
 }
 
-// next reads a byte; 0 where there is none.
+// next reads a byte; 0 at the end.
 func (s *scanner) next() byte {
 	if s.pos == s.end && !s.fill() {
 		s.fail(s.cut)
@@ -140,7 +140,7 @@ func (s *scanner) want(c byte) {
 // ok reports whether nothing went wrong so far.
 func (s *scanner) ok() bool { return s.err == nil }
 
-// string reads a string. The bytes are good until the next call.
+// string reads a string. The bytes are valid until the next call.
 func (s *scanner) string() []byte {
 	s.want('"')
 	if !s.ok() {
@@ -228,8 +228,8 @@ func (s *scanner) hex() rune {
 	return r
 }
 
-// literal reads a number, true, false or null. The bytes are good until the next
-// call.
+// literal reads a number, true, false or null. The bytes are valid until the
+// next call.
 func (s *scanner) literal() []byte {
 	s.peek()
 	s.number = s.number[:0]
@@ -254,7 +254,7 @@ func (s *scanner) literal() []byte {
 	return s.number
 }
 
-// int reads an integer, also one in a string; 0 where there is another value.
+// int reads an integer, also one in a string; 0 for another value.
 func (s *scanner) int() int64 {
 	switch s.peek() {
 	case '"':
@@ -278,7 +278,7 @@ func (s *scanner) uint() uint64 {
 	return parseUint(s.literal())
 }
 
-// bool reads true; false where there is another value.
+// bool reads true; false for another value.
 func (s *scanner) bool() bool {
 	switch s.peek() {
 	case '{', '[', '"':
@@ -288,7 +288,7 @@ func (s *scanner) bool() bool {
 	return string(s.literal()) == "true"
 }
 
-// float reads a number; 0 where there is another value.
+// float reads a number; 0 for another value.
 func (s *scanner) float() float64 {
 	switch s.peek() {
 	case '{', '[', '"':
@@ -349,8 +349,8 @@ func parseInt(b []byte) int64 {
 	return v
 }
 
-// micros parses microseconds as nanoseconds, exactly where they are written
-// without an exponent.
+// micros parses microseconds as nanoseconds: exactly, unless they are written with an
+// exponent.
 func micros(b []byte) (ns int64, ok bool) {
 	digits := b
 	negative := len(b) > 0 && b[0] == '-'
@@ -424,8 +424,8 @@ func (s *scanner) raw() []byte {
 	return s.copying
 }
 
-// object reads an object, of which it calls value to read each value. The key is
-// good until value reads.
+// object reads an object. It calls value to read each value; the key is valid until value
+// reads.
 func (s *scanner) object(value func(key []byte)) {
 	s.want('{')
 	if s.is('}') {
@@ -446,7 +446,7 @@ func (s *scanner) object(value func(key []byte)) {
 	}
 }
 
-// array reads an array, of which it calls value to read each value.
+// array reads an array. It calls value to read each value.
 func (s *scanner) array(value func()) {
 	s.want('[')
 	if s.is(']') {

@@ -140,7 +140,7 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 // finish ends the recording, and writes and shows it.
 //
 // After Ctrl-C what was recorded until then is kept, without the baseline; it returns
-// the interruption, also where that came during the baseline.
+// the interruption, also if that came during the baseline.
 func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res *result, stderr io.Writer) error {
 	r.counters.Finish(r.recorder, res.Timings.PrefillTokens+res.Timings.DecodeTokens)
 	if err := r.session.StopRecording(); err != nil {

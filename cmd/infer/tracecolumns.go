@@ -19,13 +19,13 @@ import (
 
 // cell is a value of a table: as a number to sort by, as CSV, for people.
 type cell struct {
-	number float64 // NaN where there is none
+	number float64 // NaN for none
 	csv    string
 	text   string
 }
 
-// none is where a row has no such value by its nature, missing where it should
-// have and is not known.
+// none is the cell of a row that cannot have such a value, missing that of a row whose value
+// is not known.
 var (
 	none    = cell{math.NaN(), "", ""}
 	missing = cell{math.NaN(), "", "-"}
@@ -33,7 +33,7 @@ var (
 
 func textCell(s string) cell { return cell{math.NaN(), s, s} }
 
-// intCell is a count, blank in tables where it is 0.
+// intCell is a count, blank in tables if it is 0.
 func intCell(n int64) cell {
 	c := cell{float64(n), strconv.FormatInt(n, 10), ""}
 	if n != 0 {
@@ -75,7 +75,7 @@ func siCell(n int64) cell {
 	return c
 }
 
-// when is a cell where its value applies, else blank.
+// when returns a cell if its value applies to the row, else none.
 func when(applies bool, c cell) cell {
 	if !applies {
 		return none
@@ -83,7 +83,7 @@ func when(applies bool, c cell) cell {
 	return c
 }
 
-// known is a cell where its value is known, else a dash.
+// known returns a cell if its value is known, else missing.
 func known(is bool, c cell) cell {
 	if !is {
 		return missing
@@ -110,7 +110,7 @@ func (c column[R]) header() string {
 }
 
 // findColumn returns the index of the column that a user means: by its key, else by
-// its heading, with or without its unit; -1 where none or several could be meant.
+// its heading, with or without its unit; -1 if none or several could be meant.
 func findColumn[R any](columns []column[R], name string) int {
 	name = strings.ToLower(strings.TrimSpace(name))
 	is := func(c column[R]) bool {

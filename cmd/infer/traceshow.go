@@ -192,7 +192,7 @@ func printHead(w io.Writer, t *traces.Trace, table *tables.Table) {
 	fmt.Fprintln(w)
 }
 
-// printMisleading says why shares are withheld, where they are.
+// printMisleading says why shares are withheld, if they are.
 func printMisleading(w io.Writer, table *tables.Table) {
 	for _, f := range table.Findings {
 		if f.Misleads {

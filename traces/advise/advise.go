@@ -21,8 +21,8 @@ type Hint struct {
 	Try  string   `json:"try"`
 
 	// Gain is the most, in ns of the wall time, that removing the cause could gain:
-	// a bound, not a forecast. Percent is the same of the wall time, nil where the
-	// trace is not whole enough to say it.
+	// a bound, not a forecast. Percent is the same in percent of the wall time; nil if the
+	// trace is incomplete.
 	Gain    int64    `json:"gain"`
 	Percent *float64 `json:"percent"`
 }
@@ -141,7 +141,7 @@ func (a *advisor) note(format string, args ...any) {
 	a.Notes = append(a.Notes, fmt.Sprintf(format, args...))
 }
 
-// hint adds what a rule found, where it could gain anything.
+// hint adds what a rule found, unless it could gain nothing.
 func (a *advisor) hint(gain int64, rows []string, try, format string, args ...any) {
 	if gain = min(gain, a.Wall); gain <= 0 {
 		return
@@ -191,7 +191,7 @@ func (a *advisor) inWindow(e *traces.Event) bool {
 	return e.End() > a.table.Time.From && e.Time < a.table.Time.To
 }
 
-// where names the step of an event of the work; a step that several layers have, once.
+// where names the step of an event of the work, by one name for all layers.
 func (a *advisor) where(e *traces.Event) string {
 	step, ok := a.Header.Step(e)
 	if !ok {

@@ -135,8 +135,7 @@ func syncRule(a *advisor) {
 		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work.", n, inMS(sum))
 }
 
-// dependencyRule reports gaps between work of which the later one was
-// queued already. Bound: those gaps.
+// dependencyRule reports gaps before work that was queued already. Bound: those gaps.
 func dependencyRule(a *advisor) {
 	ns, gaps, _ := a.idleOf(tables.IdleDependency)
 	rows := newTally()
@@ -166,8 +165,8 @@ func dependencyRule(a *advisor) {
 	a.hint(ns, rows.rows("gap"), try, "Between kernels that were queued the GPU is idle for %s ms in %s; %d of %d kernels begin before the one before them on their stream ends.", inMS(ns), numberOf(gaps, "gap"), early, kernels)
 }
 
-// kernels calls each with the kernels whose launch shape is known, and notes where
-// there are others.
+// kernels calls each for the kernels whose launch shape is known, and notes how many others
+// there are.
 func (a *advisor) kernels(each func(p counted, s tables.Shape)) {
 	unknown := 0
 	for _, p := range a.counted {
@@ -237,9 +236,9 @@ func smallGridRule(a *advisor) {
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", humanize.Count(n, "kernel has", "kernels have"), sms, inMS(time))
 }
 
-// occupancyRule reports kernels that fill all SMs, but of which an SM holds few warps
-// at once. Bound: by Little's law throughput grows at most with the warps in flight, so
-// that of the time the share of the missing warps could go; at most what is above the floor.
+// occupancyRule reports kernels that fill all SMs with few warps each. Bound: by Little's law
+// throughput grows at most with the warps in flight, so the share of the missing warps is the
+// share of the time that could be gained; at most the time above the floor.
 func occupancyRule(a *advisor) {
 	device := a.Header.Device(a.table.Device)
 	rows, gains := newTally(), map[stageKey]int64{}

@@ -43,7 +43,7 @@ type Change struct {
 	Phase string     `json:"phase"`
 	Name  string     `json:"name"`
 
-	A *Sample `json:"a,omitempty"` // nil where A has no such row
+	A *Sample `json:"a,omitempty"` // nil if A has no such row
 	B *Sample `json:"b,omitempty"`
 
 	// Shift is the median of B minus the median of A. Low and High are its confidence

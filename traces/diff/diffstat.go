@@ -9,18 +9,18 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// fewest is how many values a sample needs for a verdict: of three or fewer the
-// spread is not known, whatever a test says.
+// fewest is how many values a sample needs for a verdict: the spread of three or fewer is not
+// known, whatever a test says.
 const fewest = 4
 
-// Sample is what is said of durations that were measured several times, in ns.
+// Sample summarises the durations of one row in the passes of a trace, in ns.
 type Sample struct {
 	N      int     `json:"n"`
 	Median float64 `json:"median"`
 
-	// Low and High bound the median with the confidence that was asked for; nil where
-	// there are too few values for that. They are values of the sample (order
-	// statistics), and assume nothing of its distribution.
+	// Low and High are the confidence interval of the median; nil if there are too few
+	// values for one. They are values of the sample (order statistics) and assume no
+	// distribution.
 	Low  *float64 `json:"low,omitempty"`
 	High *float64 `json:"high,omitempty"`
 }
@@ -72,10 +72,9 @@ type shifts struct {
 	order map[[2]int]int // by the sizes
 }
 
-// interval returns the shifts by which b may lie above a with confidence 1-alpha:
-// those that the U test would not reject, which are the differences of their pairs
-// but the k least and greatest (Lehmann, "Nonparametrics", 1975, section 2.6; after
-// Hodges and Lehmann, and Moses). ok is false where there are too few pairs. Both
+// interval returns the least and greatest shift of b above a that the U test would not
+// reject at alpha: of the differences of all pairs, the k-th least and the k-th greatest (Lehmann, "Nonparametrics", 1975, section 2.6; after
+// Hodges and Lehmann, and Moses). ok is false if there are too few pairs. Both
 // samples must be sorted.
 func (s *shifts) interval(a, b []int64) (low, high int64, ok bool) {
 	k := s.rank(len(a), len(b))

@@ -8,20 +8,20 @@ import (
 	"gpt2scope/traces/window"
 )
 
-// The causes of idle time. A gap ends where the next work begins. Up to
-// the beginning of the API call that launched it the host had not launched it:
-// that part is synchronisation or a copy where the host sat in a call that waits
-// for one, and else the host was late. From there on it is launch latency. Where
-// the call had returned before the gap began, or launched the work before as well
-// (a graph), the work was queued, and the whole gap is the time from one kernel to
-// the next that depends on it. Where no call is recorded, as with stamps, the
-// host's range of the step stands for it.
+// The causes of idle time. A gap ends when the next work begins. Until the start of the API
+// call that launched this work, the host had not launched it: the host waited for the GPU or
+// for a copy, or it was late. From the start of that call, the gap is launch latency.
 //
-// By stage, the time in which nothing but a copy or set of no step runs is idle as
-// well: no stage computes.
+// The work was queued if its call had returned before the gap began, or if the same call
+// launched the work before (a graph). Then the whole gap is the time from one kernel to the
+// next, which depends on it. If no call is recorded, as with stamps, the host's range of the
+// step stands for the call.
 //
-// On the CPU the threads meet after each step. A gap between two steps of a pass
-// is the time that this takes; other gaps are the host's.
+// By stage, the time in which only a copy or set of no step runs is idle too: no stage
+// computes.
+//
+// On the CPU the threads synchronise after each step. A gap between two steps of a pass is
+// the time that this takes; the host causes the other gaps.
 const (
 	IdleLaunch     = "launch latency"
 	IdleHost       = "host late"
@@ -32,8 +32,8 @@ const (
 	IdleUnknown    = "unknown"
 )
 
-// waiting gives each part of a time in which the host had not launched the next work
-// its cause.
+// waiting gives a cause to each part of a time in which the host had not launched the next
+// work.
 func (s *summary) waiting(phase string, x window.Interval) {
 	late := x.Length()
 	i, _ := slices.BinarySearchFunc(s.Waits, x.From, func(w window.Wait, t int64) int { return cmp.Compare(w.To, t) })
@@ -65,8 +65,8 @@ func (s *summary) idle(phase, cause string, ns int64) {
 	g.Causes = append(g.Causes, Cause{cause, ns})
 }
 
-// gap says why nothing ran between two events of the work; before is nil at the
-// beginning of the table.
+// gap finds the causes of a gap between two events of the work; before is nil at the start
+// of the table.
 func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 	phase := s.Header.PhaseOf(next)
 	if next.Kind.IsRange() { // of the CPU
@@ -92,9 +92,9 @@ func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 	}
 }
 
-// launchOf returns the call that launched work before which there is a gap,
-// or the range of the host that stands for it; or that the launch was that of the
-// work before.
+// launchOf returns the call that launched an event, or the range of the host that stands for
+// the call. queued is true instead if the call also launched the work before it. from is the
+// start of the gap before the event.
 func (s *summary) launchOf(e, before *traces.Event, from int64) (by *traces.Event, queued, ok bool) {
 	if e.Correlation != 0 {
 		if before != nil && s.Header.Correlate(before) == s.Header.Correlate(e) {

@@ -27,10 +27,10 @@ func ShapeOf(e *traces.Event) Shape {
 // Known reports whether the source gave the launch shape.
 func (s *Shape) Known() bool { return s != nil && s.Blocks() > 0 && s.Threads() > 0 }
 
-// Blocks returns how many blocks the grid has, 0 where that is not known.
+// Blocks returns how many blocks the grid has, 0 if not known.
 func (s *Shape) Blocks() int64 { return volume(s.Grid) }
 
-// Threads returns how many threads a block has, 0 where that is not known.
+// Threads returns how many threads a block has, 0 if not known.
 func (s *Shape) Threads() int64 { return volume(s.Block) }
 
 // Dims writes a grid or block without the ones at its end: "18x6".
@@ -53,16 +53,16 @@ func volume(d [3]int32) int64 {
 	return n
 }
 
-// Occupancy says how a kernel fills a device by its launch shape alone, whatever
-// it does: the theoretical occupancy, as CUDA's occupancy calculator has it.
+// Occupancy says how a kernel fills a device by its launch shape alone: the theoretical
+// occupancy, as CUDA's occupancy calculator has it.
 type Occupancy struct {
 	Warps   int64   `json:"warps"`   // of a block
 	Blocks  int64   `json:"blocks"`  // that an SM can hold at once
-	Percent float64 `json:"percent"` // warps that an SM holds so, of those that it can hold
-	Limit   string  `json:"limit"`   // what no more blocks fit for: "blocks", "warps", "registers", "shared memory"
+	Percent float64 `json:"percent"` // warps that an SM holds then, of those that it can hold
+	Limit   string  `json:"limit"`   // why no more blocks fit: "blocks", "warps", "registers", "shared memory"
 
-	// Waves is how often the device must be filled to run all blocks, and Tail how
-	// much of the last time stays empty, in percent. Zero SMs: not known.
+	// Waves is how often the device must be filled to run all blocks, and Tail how much of
+	// the last wave is empty, in percent. Both are 0 if the number of SMs is not known.
 	Waves float64 `json:"waves,omitempty"`
 	Tail  float64 `json:"tail"`
 }
@@ -85,8 +85,8 @@ const (
 var blocksPerSM = map[string]int{"7.0": 32, "7.2": 32, "7.5": 16, "8.0": 32, "8.6": 16, "8.7": 16, "8.9": 24, "9.0": 32, "10.0": 32, "12.0": 24}
 
 // OccupancyOf works out the theoretical occupancy of a launch shape on a device.
-// ok is false where the source gives not enough to do so, or the block does not
-// fit on an SM by what it gives.
+// ok is false if the source says too little, or if by what it says the block does not fit on
+// an SM.
 func OccupancyOf(d *traces.Device, s *Shape) (o Occupancy, ok bool) {
 	if !s.Known() || s.Threads() > mostThreadsInBlock || s.Registers <= 0 || s.StaticShared < 0 || s.DynamicShared < 0 {
 		return o, false

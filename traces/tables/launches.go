@@ -14,12 +14,11 @@ type Launch struct {
 	Phase       string `json:"phase,omitempty"`
 	Step        string `json:"step,omitempty"` // of the first kernel
 	Correlation uint64 `json:"correlation"`
-	Time        int64  `json:"time"` // when the call began, after the table's begin; negative where only its work lies in the table
+	Time        int64  `json:"time"` // when the call began, after the start of the table; negative if only its work lies in the table
 	API         int64  `json:"api"`  // how long the call took
 
-	// Delay is from the end of the call to the beginning of the first kernel: how
-	// long the work was queued. It is 0 where the kernel began before the call
-	// returned. (Nsight Systems calls it the queue time.)
+	// Delay is from the end of the call to the start of the first kernel: how long the
+	// work was queued. It is 0 if the kernel began before the call returned. (Nsight Systems calls it the queue time.)
 	Delay   int64 `json:"delay"`
 	Busy    int64 `json:"busy"`    // sum of the durations of the kernels
 	Kernels int   `json:"kernels"` // with copies and sets; a graph has many
@@ -29,8 +28,7 @@ type Launch struct {
 	// whichever was earlier.
 	Depth int `json:"depth"`
 
-	// Starved is for how long the GPU had nothing to do before this work, where
-	// Depth is 0.
+	// Starved is how long the GPU had nothing to do before this work; 0 unless Depth is 0.
 	Starved int64 `json:"starved"`
 }
 
@@ -48,9 +46,9 @@ type LaunchRow struct {
 	Starved  int     `json:"starved"` // launches that found nothing queued
 }
 
-// Queue says who waited for whom. The host ran ahead at a launch that found other
-// work still to be done: its own then waited for that. The GPU starved before a
-// launch that found none.
+// Queue says whether the host or the GPU waited for the other. At a launch that found
+// unfinished work the host ran ahead: the new work waited for the earlier one. Before a launch
+// that found none the GPU starved.
 type Queue struct {
 	Launches    int   `json:"launches"`
 	Ahead       int   `json:"ahead"`

@@ -11,15 +11,15 @@ import (
 // summed over all its calls. Times are ns, of all threads together.
 //
 // Operations are those of a framework (KindOp), the operations of our steps
-// ("Linear"), passes, other ranges, and API calls. They lie in one another; "self"
-// is what an operation spends itself, without those that lie in it. An operation
-// that lies in another of its name is part of that one's total.
+// ("Linear"), passes, other ranges, and API calls. They are nested; "self" is what an
+// operation spends itself, without those inside it. An operation inside another of its name
+// is part of that one's total.
 //
-// The GPU's time is that of the work which an operation launched, or for which its
-// step was captured in a graph; it belongs to the operation, not to the API call.
+// The GPU's time is that of the work which an operation launched, or whose step was captured
+// into a graph. It belongs to the operation, not to the API call.
 //
-// On the CPU the threads that run passes count alone: the steps of the workers lie
-// beside the pass, not in it, and would make the parts more than the whole.
+// On the CPU only the threads that run passes count: the steps of the workers run beside the
+// pass, not in it, and the parts would sum to more than the whole.
 type OpRow struct {
 	Name    string `json:"name"`
 	SelfCPU int64  `json:"selfCPU"`
@@ -50,7 +50,7 @@ func (s *summary) opName(e *traces.Event) string {
 type openOp struct {
 	event   *traces.Event
 	row     *OpRow
-	covered int64 // up to which those that lie in it are taken off
+	covered int64 // up to here the time of those inside it is subtracted
 }
 
 // ops fills a table by operation.
@@ -124,8 +124,8 @@ func (s *summary) ops(t *Table) error {
 	return nil
 }
 
-// passThreads returns the threads that run passes, nil where all threads count: where
-// there are no passes, or the work is a GPU's.
+// passThreads returns the threads that run passes, or nil if all threads count: there are no
+// passes, or a GPU works.
 func (s *summary) passThreads(t *Table) map[[2]int64]bool {
 	if s.Device >= 0 || len(t.Passes) == 0 {
 		return nil

@@ -31,8 +31,8 @@ type part uint8
 
 const (
 	ofPasses    part = iota // from the first pass after the warm-up to the end of the last; there must be one
-	passesOrAll             // the same where there are passes, otherwise all work of the GPU
-	passesOrRun             // the same where there are passes, otherwise from the first event to the last
+	passesOrAll             // the same if there are passes, otherwise all work of the GPU
+	passesOrRun             // the same if there are passes, otherwise from the first event to the last
 	allWork                 // from the first to the last work of the GPU, whatever launched it
 )
 
@@ -41,7 +41,7 @@ type kind struct {
 	by    By
 	of    part
 	fill  func(*summary, *Table) error
-	needs string // what a recording of the CPU lacks for this table; "" where it can be made
+	needs string // what a recording of the CPU lacks for this table; "" if it can be made
 }
 
 // kinds are all tables, in the order in which help lists them.
@@ -115,7 +115,7 @@ type Row struct {
 	Kernels  int   `json:"kernels"`            // with copies and sets; on the CPU, events of threads
 	Bounded  int   `json:"bounded,omitempty"`  // kernels whose times are only bounded: see traces.Event
 	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
-	Host     int64 `json:"host"`               // in the steps' ranges on the host, where a GPU works
+	Host     int64 `json:"host"`               // in the steps' ranges on the host, if a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
 
 	// Exclusive is this row's part of the wall time: its work runs, and nothing that began
@@ -129,19 +129,19 @@ type Row struct {
 	Median int64 `json:"median"`
 	Max    int64 `json:"max"`
 
-	FLOPs int64  `json:"flops,omitempty"` // least work of all calls; 0 where not known
+	FLOPs int64  `json:"flops,omitempty"` // least work of all calls; 0 if not known
 	Bytes int64  `json:"bytes,omitempty"` // least traffic of all calls; of copies, what they copied
-	Floor int64  `json:"floor,omitempty"` // least time: sum of the calls' floors; 0 where not known
+	Floor int64  `json:"floor,omitempty"` // least time: sum of the calls' floors; 0 if not known
 	Bound string `json:"bound,omitempty"` // ceilings.BoundBytes or BoundFLOPs: what most of Floor is made of
 
 	// Imbalance is, on the CPU, the time of the slowest thread of a step over the
-	// mean of its threads, 1 where all take the same time; 0 where not known.
+	// mean of its threads, 1 if all take the same time; 0 if not known.
 	Imbalance float64 `json:"imbalance,omitempty"`
 
 	Plan int32 `json:"-"` // index in Header.Plans, -1 for none
 
 	Shape     *Shape     `json:"shape,omitempty"`     // of a kernel
-	Occupancy *Occupancy `json:"occupancy,omitempty"` // where the source says enough of shape and device
+	Occupancy *Occupancy `json:"occupancy,omitempty"` // if the source says enough of shape and device
 
 	durations     []int64
 	floor         float64
@@ -356,7 +356,7 @@ func (s *summary) hasWork() bool {
 	return len(s.Work) > 0
 }
 
-// noWork says why there is no table, of a device or, where that is -1, of any.
+// noWork says why there is no table of the device, or of any if that is -1.
 func (s *summary) noWork() error {
 	device := s.Device
 	var gpus []int32
@@ -438,7 +438,7 @@ func (s *summary) host() {
 	}
 }
 
-// at returns a row, which it makes where there is none.
+// at returns a row, which it makes if there is none.
 func (s *summary) at(key rowKey) *Row {
 	r := s.rows[key]
 	if r == nil {
@@ -481,7 +481,7 @@ func (s *summary) key(e *traces.Event) rowKey {
 	return rowKey{kind: RowWork, phase: phase, name: name}
 }
 
-// row returns the row of an event of the work, which it makes where there is none.
+// row returns the row of an event of the work, which it makes if there is none.
 func (s *summary) row(e *traces.Event) *Row {
 	key := s.key(e)
 	if r := s.rows[key]; r != nil {

@@ -147,7 +147,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("prefill %v, decode steps %v and the caller's %v are more than %v", got.PrefillTime, got.DecodeTime, paused, all)
 	}
 	got.DecodeTime, got.PrefillTime = 0, 0
-	if want := (gpt2.Stats{PrefillTokens: B * T, DecodeTokens: 3 * B, DecodeSteps: 3}); got != want {
+	if want := (gpt2.Stats{Prefills: 1, PrefillTokens: B * T, DecodeTokens: 3 * B, DecodeSteps: 3}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	collect(t, s, make([]int32, B*2), gpt2.Generation{Tokens: 1, IgnoreEOS: true})

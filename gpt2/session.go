@@ -30,6 +30,7 @@ type Session struct {
 
 // Stats are what a session measured of itself, since it began or was reset.
 type Stats struct {
+	Prefills      int           // passes: of the prompt, of its chunks, and after a shift
 	PrefillTokens int           // evaluated in prefills, over all sequences
 	PrefillTime   time.Duration // of them, sampling of the first token included
 	DecodeTokens  int           // sampled in decode steps, over all sequences
@@ -227,6 +228,7 @@ func (s *Session) prefill(ctx context.Context, ids []int32, pass Pass, each func
 		if tokens, err = s.runner.Prefill(ctx, buf[:B*n], ph); err != nil {
 			return nil, s.fail(ctx, err)
 		}
+		s.stats.Prefills++
 		if each != nil {
 			if err := each(ph, done); err != nil {
 				return nil, err

@@ -356,8 +356,8 @@ type Ceiling struct {
 // that never recorded.
 type Overhead struct {
 	Phase    string  `json:"phase"`    // as in Plan
-	Baseline float64 `json:"baseline"` // ns, median of passes
-	Recorded float64 `json:"recorded"` // ns, median of passes
+	Baseline float64 `json:"baseline"` // ns, median or mean of passes
+	Recorded float64 `json:"recorded"` // ns, the same of the recorded passes
 	Passes   int     `json:"passes"`   // of the baseline
 }
 

@@ -147,6 +147,7 @@ type sampling struct {
 // timings are in milliseconds.
 type timings struct {
 	FirstToken       float64 `json:"first_token_ms"` // from the start of the process
+	Prefills         int     `json:"prefill_passes"`
 	PrefillTokens    int     `json:"prefill_tokens"`
 	Prefill          float64 `json:"prefill_ms"`
 	PrefillPerSecond float64 `json:"prefill_tokens_per_s"`
@@ -171,7 +172,7 @@ func newLoading(loads []gpt2.Load) (out []loadJSON) {
 
 func newTimings(s gpt2.Stats, first time.Time) timings {
 	t := timings{
-		PrefillTokens: s.PrefillTokens, Prefill: ms(s.PrefillTime), PrefillPerSecond: perSecond(float64(s.PrefillTokens), s.PrefillTime),
+		Prefills: s.Prefills, PrefillTokens: s.PrefillTokens, Prefill: ms(s.PrefillTime), PrefillPerSecond: perSecond(float64(s.PrefillTokens), s.PrefillTime),
 		DecodeTokens: s.DecodeTokens, DecodePerSecond: perSecond(float64(s.DecodeTokens), s.DecodeTime),
 	}
 	if !first.IsZero() {

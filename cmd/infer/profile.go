@@ -225,7 +225,10 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 				h.Overhead = append(h.Overhead, traces.Overhead{Phase: phase, Baseline: 1e6 * baseline, Recorded: 1e6 * recorded, Passes: passes})
 			}
 		}
-		add("prefill", base.Timings.Prefill, res.Timings.Prefill, 1)
+		// Both made the same prefills: of the prompt, and of what is kept after each shift.
+		if n := res.Timings.Prefills; n > 0 && n == base.Timings.Prefills {
+			add("prefill", base.Timings.Prefill/float64(n), res.Timings.Prefill/float64(n), n)
+		}
 		if n := base.Timings.DecodeTokens; n >= fewPasses {
 			if res.Setting.GPU != "" { // tokens come in bursts there, as steps run ahead
 				add("decode step", base.Timings.DecodePerToken, res.Timings.DecodePerToken, n)

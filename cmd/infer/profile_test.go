@@ -2,12 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
@@ -136,4 +140,29 @@ func TestTraceLeavesNoFile(t *testing.T) {
 	if _, err := os.Stat(file); err == nil {
 		t.Error("there is a file")
 	}
+}
+
+// TestOverheadOfSeveralPrefills: beyond the context a text has several prefills. The overhead
+// of recording is that of one of them, the mean, and says of how many.
+func TestOverheadOfSeveralPrefills(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.json.gz")
+	r := infer(t, "-m", tiny, "--ids", "1,2,3", "-n", "200", "-s", "3", "--ignore-eos", "--device", "cpu", "--threads", "1", "--profile=phase", "--trace", file, "--json")
+	var out result
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || r.status != 0 {
+		t.Fatalf("%v: %s", err, r.stderr)
+	}
+	n := out.Timings.Prefills
+	trace, err := load.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(trace.Header.Overhead, func(o traces.Overhead) bool { return o.Phase == "prefill" })
+	if out.Shifts < 2 || n != 1+out.Shifts || i < 0 {
+		t.Fatalf("%d prefills, %d shifts, overhead %+v", n, out.Shifts, trace.Header.Overhead)
+	}
+	o := trace.Header.Overhead[i]
+	if o.Passes != n || math.Abs(o.Recorded*float64(n)-1e6*out.Timings.Prefill) > 1 {
+		t.Errorf("the overhead is %+v, of %d prefills that took %g ms together", o, n, out.Timings.Prefill)
+	}
+	contains(t, r.stderr, fmt.Sprintf("a prefill took %.1f us, and ", o.Recorded/1e3), fmt.Sprintf("never recorded: %d passes each, which says little\n", n))
 }

@@ -267,7 +267,7 @@ func TestNotes(t *testing.T) {
 		"passes: 1 prefill of 6 tokens of 2 sequences, padded to 64, 2 decode steps; warm-up is left out: 1 pass, 0.000 ms",
 		"recording overhead: recording made a decode step 2.0 % longer: 204.0 us, 200.0 us in a process that never recorded",
 		"recording overhead: recording made a prefill no longer",
-		"recording overhead: a prefill took 193.0 us, and 130.0 us in a process that never recorded: one pass each, which says little",
+		"recording overhead: a prefill took 193.0 us, and 130.0 us in a process that never recorded: 1 pass each, which says little",
 		"energy: decode 12.7 mJ per token, +-0.051, over 64 tokens (total energy counter)",
 		"floors: no ceilings of this device are known; 'infer bench ceilings' measures them",
 	} {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 )
 
@@ -133,23 +134,7 @@ func (p Passes) describe(h *traces.Header) string {
 	return text
 }
 
-func passes(n int) string {
-	if n == 1 {
-		return "1 pass"
-	}
-	return fmt.Sprintf("%d passes", n)
-}
-
-// passes says how many passes a measurement is of.
-func passesOf(l *traces.Overhead) string {
-	switch {
-	case l.Passes <= 0:
-		return "an unknown number of passes"
-	case l.Passes == 1:
-		return "one pass"
-	}
-	return passes(l.Passes)
-}
+func passes(n int) string { return humanize.Count(n, "pass", "passes") }
 
 // overheadNotes says what recording cost, for the passes of a table.
 func overheadNotes(h *traces.Header, of []Passes) []string {
@@ -167,7 +152,11 @@ func overheadNotes(h *traces.Header, of []Passes) []string {
 		}
 		percent, ok := l.Longer()
 		if !ok {
-			notes = append(notes, fmt.Sprintf("recording overhead: a %s took %.1f us, and %.1f us in a process that never recorded: %s each, which says little", l.Phase, l.Recorded/1e3, l.Baseline/1e3, passesOf(&l)))
+			number := "an unknown number of passes"
+			if l.Passes > 0 {
+				number = passes(l.Passes)
+			}
+			notes = append(notes, fmt.Sprintf("recording overhead: a %s took %.1f us, and %.1f us in a process that never recorded: %s each, which says little", l.Phase, l.Recorded/1e3, l.Baseline/1e3, number))
 			continue
 		}
 		notes = append(notes, fmt.Sprintf("recording overhead: recording made a %s %s: %.1f us, %.1f us in a process that never recorded", l.Phase, traces.LongerText(percent), l.Recorded/1e3, l.Baseline/1e3))

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -29,8 +30,8 @@ func newGenerate(m *modelFlags) *cobra.Command {
 		Use:   "infer",
 		Short: "Run GPT-2, and see where the time goes",
 		Long: `infer runs GPT-2 and shows what it does. Without a command it writes text: the
-text to standard output as it is made, everything else to standard error. Beyond
-the context it goes on from the last half of it.`,
+text to standard output as it is made, everything else to standard error. If the
+context is full, the text goes on from the last half of it.`,
 		Example: `  infer -p "ROMEO:"                        one layer of the built-in model
   infer -p "ROMEO:" --layers all           all six
   infer -p "ROMEO:" --temp 0 -n 100        greedy
@@ -51,7 +52,9 @@ the context it goes on from the last half of it.`,
 	addFlags(c.Flags(), "Generation", g.register)
 	addFlags(c.Flags(), "Where the time goes", g.profile.register)
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&g.sampling.LogProbs, "logprobs", false, "print each token with its log-probability: on standard error\nafter the text, or in the JSON")
+		f.Var((*logProbs)(&g.sampling), "logprobs", "print each token with its log-probability, and the `N` likeliest with\ntheirs: on standard error after the text, or in the JSON")
+		f.Lookup("logprobs").NoOptDefVal = "0"
+		f.BoolVar(&g.echo, "echo", false, "begin the text with the prompt")
 		f.BoolVar(&g.json, "json", false, "print one JSON object: text, ids, timings, configuration")
 	})
 	return c
@@ -64,41 +67,78 @@ type generateFlags struct {
 	flags     *pflag.FlagSet // all of the command
 	tokens    int
 	sampling  gpt2.Sampling
+	repeat    int // --repeat-last-n
 	stop      []string
 	ignoreEOS bool
+	echo      bool
 	json      bool
 	capture   captureRange
 	profile   profileFlags
 }
 
 func (g *generateFlags) register(f *pflag.FlagSet) {
-	f.IntVarP(&g.tokens, "tokens", "n", 256, "make at most `N` new tokens")
+	f.IntVarP(&g.tokens, "tokens", "n", 256, "make at most `N` new tokens; -1 goes on until the end of text")
 	f.Uint64VarP(&g.sampling.Seed, "seed", "s", 0, "`SEED` of the random numbers (default: a random one, printed)")
 	f.Float64Var(&g.sampling.Temperature, "temp", 0.8, "temperature `T`, by which the logits are divided; 0 is greedy")
 	f.IntVar(&g.sampling.TopK, "top-k", 40, "sample from the `K` likeliest tokens; 0 is all")
 	f.Float64Var(&g.sampling.TopP, "top-p", 0, "sample from the fewest tokens whose probabilities sum to `P`;\n0 is all")
+	f.Float64Var(&g.sampling.MinP, "min-p", 0, "sample from the tokens at least `P` times as probable as the\nlikeliest; 0 is all")
+	f.Float64Var(&g.sampling.RepeatPenalty, "repeat-penalty", 1, "`X` by which logits of tokens in the text are divided if positive,\nelse multiplied; 1 is none")
+	f.IntVar(&g.repeat, "repeat-last-n", 64, "the penalty is for the last `N` tokens; -1 is all in the context, 0 none")
 	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
 	f.IntVar(&g.capture.steps, "capture-range", 0, "turn an attached profiler on for `N` decode steps after a warm-up\nonly (nsys profile -c cudaProfilerApi)")
+}
+
+// logProbs is the value of --logprobs: how many of the likeliest tokens to list. Without a
+// value it is 0.
+type logProbs gpt2.Sampling
+
+func (l *logProbs) String() string {
+	if !l.LogProbs {
+		return ""
+	}
+	return strconv.Itoa(l.TopLogProbs)
+}
+
+// Type names the kind of value for messages.
+func (l *logProbs) Type() string { return "int" }
+
+func (l *logProbs) Set(value string) error {
+	if on, err := strconv.ParseBool(value); err == nil && len(value) > 1 {
+		l.LogProbs, l.TopLogProbs = on, 0
+		return nil
+	}
+	n, err := strconv.ParseUint(value, 10, 31)
+	l.LogProbs, l.TopLogProbs = true, int(n)
+	return err
 }
 
 // check finds values that no model could make right.
 func (g *generateFlags) check() error {
 	s := g.sampling
 	switch {
-	case g.tokens < 1:
-		return usagef("--tokens %d: it must be at least 1", g.tokens)
+	case g.tokens < 1 && g.tokens != -1:
+		return usagef("--tokens %d: it must be at least 1, or -1 for until the end of text", g.tokens)
 	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 1):
 		return usagef("--temp %g: it must be 0 (greedy) or a positive number", s.Temperature)
 	case s.TopK < 0:
 		return usagef("--top-k %d: it must be 0 (all) or a positive number", s.TopK)
 	case !(s.TopP >= 0 && s.TopP <= 1):
 		return usagef("--top-p %g: it must be from 0 to 1", s.TopP)
+	case !(s.MinP >= 0 && s.MinP <= 1):
+		return usagef("--min-p %g: it must be from 0 to 1", s.MinP)
+	case !(s.RepeatPenalty > 0) || math.IsInf(s.RepeatPenalty, 1):
+		return usagef("--repeat-penalty %g: it must be 1 (none) or another positive number", s.RepeatPenalty)
+	case g.repeat < -1:
+		return usagef("--repeat-last-n %d: it must be a number of tokens, 0 (none) or -1 (all in the context)", g.repeat)
+	case g.flags.Changed("repeat-last-n") && s.RepeatPenalty == 1:
+		return usagef("--repeat-last-n is for a repetition penalty; add --repeat-penalty X, such as 1.1")
 	}
 	if g.capture.steps < 0 {
 		return usagef("--capture-range %d: it must be at least 1", g.capture.steps)
 	}
-	if err := g.capture.check(g.tokens, 0, math.MaxInt); err != nil {
+	if err := g.capture.check(g.most(), 0, math.MaxInt); err != nil {
 		return err
 	}
 	if err := g.profile.check(g.flags); err != nil {
@@ -121,7 +161,8 @@ type result struct {
 	Text     *string  `json:"text"` // null where the model has no tokenizer
 	IDs      []int32  `json:"ids"`
 	LogProbs []number `json:"logprobs,omitempty"`
-	Finish   string   `json:"finish"` // why it ended: length, end_of_text, stop, interrupted
+	Top      [][]top  `json:"top_logprobs,omitempty"` // of each token those that were likeliest in its place
+	Finish   string   `json:"finish"`                 // why it ended: length, end_of_text, stop, interrupted
 	Seed     uint64   `json:"seed"`
 	Sampling sampling `json:"sampling"`
 	Timings  timings  `json:"timings"`
@@ -135,11 +176,21 @@ type result struct {
 	laps    []time.Duration
 }
 
+// top is one of the likeliest tokens.
+type top struct {
+	ID      int32   `json:"id"`
+	Text    *string `json:"text"` // null if the model has no tokenizer
+	LogProb number  `json:"logprob"`
+}
+
 // sampling repeats the flags that chose the tokens.
 type sampling struct {
 	Temperature float64  `json:"temp"`
 	TopK        int      `json:"top_k"`
 	TopP        float64  `json:"top_p"`
+	MinP        float64  `json:"min_p"`
+	Penalty     float64  `json:"repeat_penalty"`
+	PenaltyLast int      `json:"repeat_last_n"`
 	Stop        []string `json:"stop,omitempty"`
 	IgnoreEOS   bool     `json:"ignore_eos"`
 }
@@ -202,7 +253,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		err = o.fits(len(ids))
 	}
 	if err == nil {
-		err = g.capture.check(g.tokens, len(ids), o.options.Context)
+		err = g.capture.check(g.most(), len(ids), o.options.Context)
 	}
 	if err == nil && len(g.stop) > 0 && o.model.Tokenizer == nil {
 		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.model.Name)
@@ -240,8 +291,13 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		recording.counters.Begin()
 	}
 	out := newOutput(o.model, stdout, g)
+	if g.echo {
+		if err := out.echo(ids); err != nil {
+			return err
+		}
+	}
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
-		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.stop, g.ignoreEOS}}
+		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.sampling.MinP, g.sampling.RepeatPenalty, g.repeat, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
 	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
 	r.Loading, r.WarmUpLoading = newLoading(s.Loads()), newLoading(warmUp)
@@ -254,7 +310,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		r.Finish = "interrupted"
 	case out.stopped():
 		r.Finish = "stop"
-	case len(r.IDs) < g.tokens:
+	case len(r.IDs) < g.most():
 		r.Finish = "end_of_text"
 	default:
 		r.Finish = "length"
@@ -305,6 +361,9 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 		if g.sampling.LogProbs {
 			r.LogProbs = append(r.LogProbs, number(token.LogProb))
 		}
+		if g.sampling.TopLogProbs > 0 {
+			r.Top = append(r.Top, likeliest(s.Model(), token.Top))
+		}
 		if err := out.push(token.ID); err != nil {
 			return err
 		}
@@ -318,8 +377,38 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 	return g.capture.finish(len(r.IDs))
 }
 
+// most returns how many tokens to make at most.
+func (g *generateFlags) most() int {
+	if g.tokens == -1 {
+		return math.MaxInt
+	}
+	return g.tokens
+}
+
 func (g *generateFlags) generation() gpt2.Generation {
-	return gpt2.Generation{Tokens: g.tokens, Sampling: g.sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop}
+	sampling := g.sampling
+	switch g.repeat {
+	case 0:
+		sampling.RepeatPenalty = 1
+	case -1:
+		sampling.RepeatLast = 0
+	default:
+		sampling.RepeatLast = g.repeat
+	}
+	return gpt2.Generation{Tokens: g.most(), Sampling: sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop}
+}
+
+// likeliest returns tokens with their texts.
+func likeliest(m *gpt2.Model, tokens []gpt2.Likelihood) []top {
+	all := make([]top, len(tokens))
+	for i, t := range tokens {
+		all[i] = top{ID: t.ID, LogProb: number(t.LogProb)}
+		if m.Tokenizer != nil {
+			text := string(m.Tokenizer.AppendPiece(nil, t.ID))
+			all[i].Text = &text
+		}
+	}
+	return all
 }
 
 // summary writes, after the text, what was asked for and what was measured.
@@ -330,6 +419,17 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 			piece = string(t.AppendPiece(nil, r.IDs[i]))
 		}
 		fmt.Fprintf(w, "%6d  %-12q logprob %.4f  p %.4f\n", r.IDs[i], piece, p, math.Exp(float64(p)))
+		if r.Top != nil {
+			var tops []string
+			for _, t := range r.Top[i] {
+				name := fmt.Sprint(t.ID)
+				if t.Text != nil {
+					name = fmt.Sprintf("%q", *t.Text)
+				}
+				tops = append(tops, fmt.Sprintf("%s %.4f", name, math.Exp(float64(t.LogProb))))
+			}
+			fmt.Fprintf(w, "        likeliest, p: %s\n", strings.Join(tops, ", "))
+		}
 	}
 	if g.quiet || !closing {
 		return
@@ -369,13 +469,14 @@ func loadingWords(title string, loads []loadJSON) string {
 
 // output shows tokens: as text where the model has a tokenizer, else as ids.
 type output struct {
+	model *gpt2.Model
 	w     io.Writer // nil: only collect
 	shown []byte
 	tw    *gpt2.TextWriter // nil: there is no tokenizer
 }
 
 func newOutput(m *gpt2.Model, w io.Writer, g *generateFlags) *output {
-	o := &output{w: w}
+	o := &output{model: m, w: w}
 	if g.json {
 		o.w = nil
 	}
@@ -405,6 +506,24 @@ func (o *output) push(id int32) error {
 	default:
 		return o.show(fmt.Sprint(id))
 	}
+}
+
+// echo shows a prompt; an end of text has no text.
+func (o *output) echo(ids []int32) error {
+	if o.tw == nil {
+		for _, id := range ids {
+			if err := o.push(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := gpt2.NewTextWriter(o.model, gpt2.Generation{})
+	var text strings.Builder
+	for _, id := range ids {
+		text.WriteString(w.Push(id))
+	}
+	return o.show(text.String() + w.Flush())
 }
 
 func (o *output) show(s string) error {

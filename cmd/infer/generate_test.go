@@ -22,12 +22,20 @@ type parsed struct {
 	Text     *string   `json:"text"`
 	IDs      []int32   `json:"ids"`
 	LogProbs []float64 `json:"logprobs"`
-	Finish   string    `json:"finish"`
-	Seed     *uint64   `json:"seed"`
+	Top      [][]struct {
+		ID      int32   `json:"id"`
+		Text    *string `json:"text"`
+		LogProb float64 `json:"logprob"`
+	} `json:"top_logprobs"`
+	Finish   string  `json:"finish"`
+	Seed     *uint64 `json:"seed"`
 	Sampling struct {
 		Temp      float64  `json:"temp"`
 		TopK      int      `json:"top_k"`
 		TopP      float64  `json:"top_p"`
+		MinP      float64  `json:"min_p"`
+		Penalty   float64  `json:"repeat_penalty"`
+		Last      int      `json:"repeat_last_n"`
 		Stop      []string `json:"stop"`
 		IgnoreEOS bool     `json:"ignore_eos"`
 	} `json:"sampling"`
@@ -287,6 +295,91 @@ func TestLogProbs(t *testing.T) {
 	}
 	if e.stdout != mustInfer(t, with(generation, "--quiet")...).stdout {
 		t.Error("--logprobs changes the text")
+	}
+}
+
+// TestTopLogProbs: --logprobs N lists the likeliest tokens of each place, written with or without =; the text stays the same.
+func TestTopLogProbs(t *testing.T) {
+	p := generateJSON(t, with(generation, "--logprobs", "3", "--temp", "0")...)
+	if len(p.Top) != 40 || len(p.LogProbs) != 40 {
+		t.Fatalf("%d tokens have the likeliest, %d a log-probability", len(p.Top), len(p.LogProbs))
+	}
+	for i, top := range p.Top {
+		if len(top) != 3 || top[0].ID != p.IDs[i] || top[0].LogProb != p.LogProbs[i] || top[0].LogProb < top[1].LogProb || top[1].LogProb < top[2].LogProb || top[2].Text == nil {
+			t.Fatalf("a greedy token is the likeliest, but of token %d, %g, the likeliest are %+v", p.IDs[i], p.LogProbs[i], top)
+		}
+	}
+	plain := mustInfer(t, with(generation, "--quiet")...)
+	for _, flag := range [][]string{{"--logprobs", "2"}, {"--logprobs=2"}} {
+		e := mustInfer(t, with(generation, append(flag, "--quiet")...)...)
+		if e.stdout != plain.stdout || strings.Count(e.stderr, "logprob ") != 40 || strings.Count(e.stderr, "likeliest, p: ") != 40 {
+			t.Errorf("%q: the text is %q, stderr has\n%s", flag, e.stdout, e.stderr)
+		}
+	}
+	if e := mustInfer(t, with(generation, "--quiet", "--logprobs=false")...); e.stderr != "" {
+		t.Errorf("--logprobs=false prints %q", e.stderr)
+	}
+	if p := generateJSON(t, "-m", goldenModel, "--ids", "1,2", "-n", "3", "--logprobs", "1"); len(p.Top) != 3 || p.Top[0][0].Text != nil {
+		t.Errorf("without a tokenizer the likeliest are %+v", p.Top)
+	}
+}
+
+// TestEcho: with --echo the text begins with the prompt.
+func TestEcho(t *testing.T) {
+	text := mustInfer(t, generation...).stdout
+	if got := mustInfer(t, with(generation, "--echo")...).stdout; got != "ROMEO:"+text {
+		t.Errorf("the text is %q, want the prompt before %q", got, text)
+	}
+	if p := generateJSON(t, with(generation, "--echo", "--stop", "OMEO")...); p.Text == nil || !strings.HasPrefix(*p.Text, "ROMEO:") || len(*p.Text) < 7 {
+		t.Errorf("the JSON's text does not begin with the prompt, or a stop text was found in it: %+v", p)
+	}
+	if got, want := mustInfer(t, "-m", tiny, "-n", "9", "-s", "1", "--echo").stdout, mustInfer(t, "-m", tiny, "-n", "9", "-s", "1").stdout; got != want {
+		t.Errorf("without a prompt the text is %q, want %q", got, want)
+	}
+	ids := mustInfer(t, "-m", goldenModel, "--ids", "1,2", "-n", "5", "-s", "1").stdout
+	if got := mustInfer(t, "-m", goldenModel, "--ids", "1,2", "-n", "5", "-s", "1", "--echo").stdout; got != "1,2,"+ids {
+		t.Errorf("the ids are %q, want 1,2, before %q", got, ids)
+	}
+}
+
+// TestUntilEndOfText: -n -1 goes on until the model ends the text, over any number of contexts.
+func TestUntilEndOfText(t *testing.T) {
+	for seed := range 3 {
+		p := generateJSON(t, "-m", tiny, "-c", "16", "-n", "-1", "-s", fmt.Sprint(seed), "--temp", "3")
+		if p.Finish != "end_of_text" || p.IDs[len(p.IDs)-1] != 256 || slices.Index(p.IDs, 256) != len(p.IDs)-1 {
+			t.Errorf("seed %d: it ended with %s after %d tokens, end of text at %d", seed, p.Finish, len(p.IDs), slices.Index(p.IDs, 256))
+		}
+		if limited := generateJSON(t, "-m", tiny, "-c", "16", "-n", fmt.Sprint(len(p.IDs)), "-s", fmt.Sprint(seed), "--temp", "3"); limited.Finish != "length" || !slices.Equal(limited.IDs, p.IDs) {
+			t.Errorf("seed %d: with -n %d it ended with %s", seed, len(p.IDs), limited.Finish)
+		}
+	}
+}
+
+// TestSamplingFlags: --min-p 1 is greedy; a penalty that forbids what was there lets no token come twice, over the tokens that
+// --repeat-last-n names; the JSON has the flags.
+func TestSamplingFlags(t *testing.T) {
+	greedy := mustInfer(t, with(generation, "--temp", "0")...).stdout
+	if got := mustInfer(t, with(generation, "--temp", "2", "--min-p", "1")...).stdout; got != greedy {
+		t.Errorf("--min-p 1 gives %q, greedy is %q", got, greedy)
+	}
+	repeats := func(args ...string) (n int) {
+		p := generateJSON(t, append(args, "-m", tiny, "-p", "ROMEO:", "-n", "40", "--ignore-eos", "--temp", "0")...)
+		seen := map[int32]bool{}
+		for _, id := range append(p.Prompt, p.IDs...) {
+			if seen[id] {
+				n++
+			}
+			seen[id] = true
+		}
+		return n - 1 // the O of ROMEO
+	}
+	without, all, some, none := repeats(), repeats("--repeat-penalty", "1e30", "--repeat-last-n", "-1"), repeats("--repeat-penalty", "1e30", "--repeat-last-n", "5"), repeats("--repeat-penalty", "1e30", "--repeat-last-n", "0")
+	if without == 0 || all != 0 || some == 0 || some >= without || none != without {
+		t.Errorf("tokens that came again: %d without a penalty, %d with it, %d if it is for 5 tokens, %d if for none", without, all, some, none)
+	}
+	p := generateJSON(t, with(generation, "--min-p", "0.1", "--repeat-penalty", "1.1", "--repeat-last-n", "32")...)
+	if s := p.Sampling; s.MinP != 0.1 || s.Penalty != 1.1 || s.Last != 32 {
+		t.Errorf("sampling is %+v", s)
 	}
 }
 

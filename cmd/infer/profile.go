@@ -247,7 +247,7 @@ const fewPasses = 24
 // baselineArgs are the arguments of the same run without a recorder: the flags that
 // were given, the prompt as ids.
 func (g *generateFlags) baselineArgs(res *result) []string {
-	args := givenFlags(g.flags, "profile", "sort", "limit", "top", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "capture-range")
+	args := givenFlags(g.flags, "profile", "sort", "limit", "top", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo", "capture-range")
 	ids := make([]string, len(res.Prompt))
 	for i, id := range res.Prompt {
 		ids[i] = strconv.Itoa(int(id))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -211,6 +212,26 @@ func checkWords(root *cobra.Command, args []string) error {
 		}
 	}
 	return nil
+}
+
+// joinValues writes "--logprobs 5" as "--logprobs=5": a flag whose value may be left out
+// takes none that stands apart.
+func joinValues(args []string) []string {
+	var joined []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			return append(joined, args[i:]...)
+		}
+		if arg == "--logprobs" && i+1 < len(args) {
+			if _, err := strconv.ParseUint(args[i+1], 10, 64); err == nil {
+				i++
+				arg += "=" + args[i]
+			}
+		}
+		joined = append(joined, arg)
+	}
+	return joined
 }
 
 // isCommand tells whether cobra knows a command of this name; some it adds

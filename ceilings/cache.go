@@ -15,7 +15,7 @@ import (
 
 // cacheVersion is the version of the file and of how values are measured. A file of
 // another version is not used.
-const cacheVersion = 2
+const cacheVersion = 3
 
 // cacheFile is the format of the file.
 type cacheFile struct {

@@ -1,5 +1,5 @@
 // Kernels that measure ceilings of the device: the time of a launch and of a barrier of
-// the whole grid, the rates of reading and copying memory.
+// the whole grid, the rates of reading and copying memory, and of reading the L2 cache.
 
 #include "rows.cuh"
 
@@ -40,6 +40,13 @@ __device__ inline uint4 load_once(const uint4 *p) {
   return v;
 }
 
+// out ^= x of all threads of a warp. It makes the loads that x comes from necessary.
+__device__ inline void xor_into(unsigned *out, unsigned x) {
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) x ^= __shfl_xor_sync(0xffffffffu, x, o);
+  if (threadIdx.x % 32 == 0) atomicXor(out, x);
+}
+
 // out ^= the exclusive or of all 32-bit words, the last one padded with zeros, so that
 // every byte is used.
 __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *p, uint64_t bytes, unsigned *out) {
@@ -62,9 +69,31 @@ __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *p, uint64_t 
   }
   if (blockIdx.x == 0 && threadIdx.x < bytes % 16)
     x ^= (unsigned)reinterpret_cast<const uint8_t *>(p + vectors)[threadIdx.x] << (8 * (threadIdx.x % 4));
+  xor_into(out, x);
+}
+
+constexpr int CACHE_DEPTH = 2;  // with four CTAs of THREADS on an SM, 64 KiB are in flight there
+constexpr uint64_t CACHE_TURN = (uint64_t)THREADS * CACHE_DEPTH;
+constexpr unsigned CACHE_SHIFT = 37;
+
+// Reads gridDim.x turns of CACHE_TURN vectors in each pass, every CTA one of them. From
+// pass to pass a CTA takes another turn, which its SM's L1 cache does not hold. Passes lie
+// in one kernel, whose start would take longer than a pass. out is as that of read_kernel
+// if passes is odd; if it is even, words cancel out.
+__global__ void __launch_bounds__(THREADS) read_again_kernel(const uint4 *p, unsigned passes, unsigned *out) {
+  gs_let_next();
+  gs_wait();
+  unsigned x = 0, turn = blockIdx.x;
+  for (unsigned pass = 0; pass < passes; pass++) {
+    const uint4 *q = p + turn * CACHE_TURN + threadIdx.x;
+    uint4 v[CACHE_DEPTH];
 #pragma unroll
-  for (int o = 16; o > 0; o >>= 1) x ^= __shfl_xor_sync(0xffffffffu, x, o);
-  if (threadIdx.x % 32 == 0) atomicXor(out, x);
+    for (int i = 0; i < CACHE_DEPTH; i++) v[i] = load_once(q + i * THREADS);
+#pragma unroll
+    for (int i = 0; i < CACHE_DEPTH; i++) x ^= v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
+    turn = (turn + CACHE_SHIFT) % gridDim.x;
+  }
+  xor_into(out, x);
 }
 
 __global__ void __launch_bounds__(THREADS) copy_kernel(uint4 *dst, const uint4 *src, uint64_t bytes) {
@@ -116,6 +145,12 @@ extern "C" int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
 extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {
   if (!gs_aligned(p, 16)) return gs_fail(GS_ARGUMENT, "read: the address is not a multiple of 16");
   return gs_launch(s, "read", read_kernel, streaming_grid(s, bytes), THREADS, 0, (const uint4 *)p, bytes, (unsigned *)out);
+}
+
+extern "C" int gs_read_again(gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out) {
+  if (!gs_aligned(p, 16)) return gs_fail(GS_ARGUMENT, "read again: the address is not a multiple of 16");
+  static_assert(CACHE_TURN * 16 == GS_CACHE_TURN, "the interface names the bytes of a turn");
+  return gs_launch(s, "read again", read_again_kernel, turns, THREADS, 0, (const uint4 *)p, (unsigned)passes, (unsigned *)out);
 }
 
 extern "C" int gs_copy_kernel(gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes) {

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 3
+#define GS_ABI_VERSION 4
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -382,6 +382,11 @@ GS_API int gs_nothing(gs_stream *s);
 GS_API int gs_barriers(gs_stream *s, gs_ptr counter, int rounds);
 // Reads bytes once, with the loads that the kernels here use; out is 4 bytes.
 GS_API int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out);
+// Reads turns * GS_CACHE_TURN bytes, passes times, in one kernel with a block for each
+// turn; out is 4 bytes. With so few bytes that the L2 cache holds them, that is the cache's
+// rate.
+#define GS_CACHE_TURN 16384
+GS_API int gs_read_again(gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out);
 // dst = src, 16 bytes per access of a thread.
 GS_API int gs_copy_kernel(gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes);
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/internal/stats"
 )
 
 // CeilingsKey names the device and the versions of what runs on it, as a stored set of
@@ -24,54 +23,69 @@ func (d *Device) CeilingsKey() (string, error) {
 		d.info.Name, d.info.Major, d.info.Minor, driver, runtime, d.lib.BLASVersion()), nil
 }
 
+// ceilingRounds is how often each ceiling is measured.
+var ceilingRounds = ceilings.Rounds{Least: 3, Most: 8}
+
 // MeasureCeilings measures what the device can do at most; nothing else should use it
-// meanwhile. It takes about a second, and up to 2 GiB of the device's memory.
+// meanwhile. It takes about a second, and up to 3 GiB of the device's memory.
 func (d *Device) MeasureCeilings(ctx context.Context) (s ceilings.Set, err error) {
 	b, err := NewBench(d)
 	if err != nil {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	for _, part := range []func() ([]ceilings.Value, error){
+	var all []ceilings.Quantity
+	for _, part := range []func() ([]ceilings.Quantity, error){
 		b.bandwidths,
 		b.cache,
-		func() ([]ceilings.Value, error) { return nil, d.lib.OpenBLAS() },
-		func() ([]ceilings.Value, error) { return b.product(8192, BF16, ceilings.BF16) },
-		func() ([]ceilings.Value, error) { return b.product(4096, F32, ceilings.F32) },
+		func() ([]ceilings.Quantity, error) { return nil, d.lib.OpenBLAS() },
+		func() ([]ceilings.Quantity, error) { return b.product(8192, BF16, ceilings.BF16) },
+		func() ([]ceilings.Quantity, error) { return b.product(4096, F32, ceilings.F32) },
 		b.launch,
 		b.barrier,
 	} {
 		if ctx.Err() != nil {
 			return s, context.Cause(ctx)
 		}
-		values, err := part()
+		quantities, err := part()
 		if err != nil {
 			return s, fmt.Errorf("the ceilings of the GPU cannot be measured: %w", err)
 		}
-		s.Values = append(s.Values, values...)
+		all = append(all, quantities...)
+	}
+	if s.Values, err = ceilings.Measure(ctx, ceilingRounds, all); err != nil {
+		if ctx.Err() != nil {
+			return s, context.Cause(ctx)
+		}
+		return s, fmt.Errorf("the ceilings of the GPU cannot be measured: %w", err)
 	}
 	if s.Key, err = d.CeilingsKey(); err != nil {
 		return s, err
 	}
-	s.Device, s.Time = d.info.Name, time.Now().UTC().Truncate(time.Second)
+	s.Device, s.Time, s.Disturbed = d.info.Name, time.Now().UTC().Truncate(time.Second), ceilings.Doubt(s.Values)
 	return s, nil
 }
 
-// bandwidth fills in GB/s, of bytes that moved in each of the sorted times.
-func bandwidth(v ceilings.Value, bytes int64, times []time.Duration) ceilings.Value {
-	v.Unit = ceilings.GBs
-	return perSecond(v, float64(bytes)/1e9, times)
-}
-
-// perSecond fills in a rate, of an amount that was done in each of the sorted times.
-func perSecond(v ceilings.Value, amount float64, times []time.Duration) ceilings.Value {
-	at := func(q float64) float64 { return amount / max(1, stats.Quantile(times, q)).Seconds() }
-	v.Value, v.P10, v.P90 = at(0.5), at(0.9), at(0.1)
-	return v
+// way measures work on the device, as an amount per second: f does the amount.
+func (b *Bench) way(name string, amount float64, f func() error) ceilings.Way {
+	return ceilings.Way{Name: name, Round: func() ([]float64, error) {
+		if err := f(); err != nil { // warms up
+			return nil, err
+		}
+		times, err := b.Time(11, 1, f)
+		if err != nil {
+			return nil, err
+		}
+		rates := make([]float64, len(times))
+		for i, d := range times {
+			rates[i] = amount / max(1, d).Seconds()
+		}
+		return rates, nil
+	}}
 }
 
 // bandwidths copies and reads 1 GiB, or an eighth of what is free.
-func (b *Bench) bandwidths() ([]ceilings.Value, error) {
+func (b *Bench) bandwidths() ([]ceilings.Quantity, error) {
 	free, _, err := b.Device.Memory()
 	if err != nil {
 		return nil, err
@@ -88,38 +102,37 @@ func (b *Bench) bandwidths() ([]ceilings.Value, error) {
 	if err := b.Fill(src, BF16); err != nil {
 		return nil, err
 	}
-	measure := func(name, how string, bytes int64, f func() error) (ceilings.Value, error) {
-		times, err := b.Time(12, 1, f) // the first ones warm up
-		if err != nil {
-			return ceilings.Value{}, err
-		}
-		return bandwidth(ceilings.Value{Name: name, Where: "memory", How: how}, bytes, times), nil
+	memory := func(name string, ways ...ceilings.Way) ceilings.Quantity {
+		return ceilings.Quantity{Value: ceilings.Value{Name: name, Unit: ceilings.GBs, Where: "memory"}, Ways: ways}
 	}
-	copied, err := measure("copy", "a kernel", 2*n, func() error { return b.Stream.CopyKernel(dst.Ptr(), src.Ptr(), n) })
-	if err != nil {
-		return nil, err
-	}
-	byDriver, err := measure("copy", "the driver's copy", 2*n, func() error { return b.Stream.CopyOnDevice(dst, 0, src, 0, n) })
-	if err != nil {
-		return nil, err
-	}
-	if byDriver.Value > copied.Value {
-		copied = byDriver
-	}
-	read, err := measure("read", "a kernel", n, func() error { return b.Stream.ReadKernel(src.Ptr(), n, dst.Ptr()) })
-	return []ceilings.Value{copied, read}, err
+	gigabytes := float64(n) / 1e9
+	return []ceilings.Quantity{
+		memory("copy",
+			b.way("a kernel", 2*gigabytes, func() error { return b.Stream.CopyKernel(dst.Ptr(), src.Ptr(), n) }),
+			b.way("the driver's copy", 2*gigabytes, func() error { return b.Stream.CopyOnDevice(dst, 0, src, 0, n) })),
+		memory("read", b.way("a kernel", gigabytes, func() error { return b.Stream.ReadKernel(src.Ptr(), n, dst.Ptr()) })),
+	}, nil
 }
 
-// cache reads, over and over in a graph, data of half the size of the L2 cache. That
-// takes a few microseconds, of which the start of a kernel is a part: so the time
-// that the second half of the data adds counts too, and the higher rate is taken.
-func (b *Bench) cache() ([]ceilings.Value, error) {
-	l2 := int64(b.Device.Info().L2Bytes)
-	n := l2 / 2 &^ 4095
+// cacheReads is how many bytes a measurement of the L2 cache reads: so many that the start
+// of the kernel is a small part of its time.
+const cacheReads = 4 << 30
+
+// cache reads data that the L2 cache holds over and over in one kernel. The data are as
+// many turns for each SM as its threads can read at once, as long as they take no more than
+// a quarter of the cache: half of the caches of recent GPUs is farther from an SM than the
+// other half, and is slower.
+func (b *Bench) cache() ([]ceilings.Quantity, error) {
+	info := b.Device.Info()
+	l2, turns := int64(info.L2Bytes), info.Processors
+	q := ceilings.Quantity{Value: ceilings.Value{Name: "read", Unit: ceilings.GBs, Where: "L2 cache", Size: l2}}
+	var n int
+	for n = 0; n < 4 && int64(n+1)*int64(turns)*CacheTurn <= l2/4; n++ {
+	}
 	if n == 0 {
 		return nil, nil
 	}
-	src, err := b.Alloc(n)
+	src, err := b.Alloc(int64(n) * int64(turns) * CacheTurn)
 	if err != nil {
 		return nil, err
 	}
@@ -127,39 +140,21 @@ func (b *Bench) cache() ([]ceilings.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(b.Fill(src, BF16), b.Stream.ReadKernel(src.Ptr(), n, out.Ptr()), b.Stream.Synchronize()); err != nil {
+	if err := b.Fill(src, BF16); err != nil {
 		return nil, err
 	}
-	read := func(bytes int64) ([]time.Duration, error) {
-		return b.TimeGraph(21, 200, func(int) error { return b.Stream.ReadKernel(src.Ptr(), bytes, out.Ptr()) })
+	for ; n > 0; n-- {
+		bytes := int64(n) * int64(turns) * CacheTurn
+		passes := int(cacheReads / bytes)
+		q.Ways = append(q.Ways, b.way(fmt.Sprintf("a kernel, %.1f MiB again and again", float64(bytes)/(1<<20)), float64(bytes)*float64(passes)/1e9,
+			func() error { return b.Stream.ReadAgain(src.Ptr(), int(bytes/CacheTurn), passes, out.Ptr()) }))
 	}
-	half, err := read(n / 2 &^ 4095)
-	if err != nil {
-		return nil, err
-	}
-	whole, err := read(n)
-	if err != nil {
-		return nil, err
-	}
-	v := l2Rate(n/2&^4095, half, n, whole)
-	v.Size, v.Where = l2, "L2 cache"
-	return []ceilings.Value{v}, nil
-}
-
-// l2Rate is the higher of two rates: of reading all, and of what all takes more than
-// half of it. The second counts only up to twice the first: beyond that it is noise.
-func l2Rate(halfBytes int64, half []time.Duration, bytes int64, whole []time.Duration) ceilings.Value {
-	v := bandwidth(ceilings.Value{Name: "read", How: "a kernel, again and again in a graph"}, bytes, whole)
-	more := stats.Median(whole) - stats.Median(half)
-	if added := float64(bytes-halfBytes) / more.Seconds() / 1e9; more > 0 && added > v.Value && added < 2*v.Value {
-		v.Value, v.P90, v.How = added, max(added, v.P90), "what the second half of the data adds to a kernel's time"
-	}
-	return v
+	return []ceilings.Quantity{q}, nil
 }
 
 // product multiplies two square matrices of random numbers, by the fastest of
 // some algorithms.
-func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Value, error) {
+func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Quantity, error) {
 	var p [3]*Buffer
 	for i := range p {
 		var err error
@@ -175,51 +170,56 @@ func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Value, error)
 	if _, err := b.Stream.TuneLinear(a, 16); err != nil {
 		return nil, err
 	}
-	times, err := b.Time(12, 1, func() error { return b.Stream.Linear(a) })
-	if err != nil {
-		return nil, err
-	}
-	v := ceilings.Value{Name: name, Unit: ceilings.TFLOPs, How: fmt.Sprintf("a product of %d x %d x %d by cuBLASLt", n, n, n)}
-	return []ceilings.Value{perSecond(v, 2*float64(n)*float64(n)*float64(n)/1e12, times)}, nil
+	return []ceilings.Quantity{{Value: ceilings.Value{Name: name, Unit: ceilings.TFLOPs}, Ways: []ceilings.Way{
+		b.way(fmt.Sprintf("a product of %d x %d x %d by cuBLASLt", n, n, n), 2*float64(n)*float64(n)*float64(n)/1e12, func() error { return b.Stream.Linear(a) })}}}, nil
 }
 
 // launch times empty launches in a graph.
-func (b *Bench) launch() ([]ceilings.Value, error) {
+func (b *Bench) launch() ([]ceilings.Quantity, error) {
 	if err := errors.Join(b.Stream.Nothing(), b.Stream.Synchronize()); err != nil { // loads the kernel
 		return nil, err
 	}
-	times, err := b.TimeGraph(21, 200, func(int) error { return b.Stream.Nothing() })
-	if err != nil {
-		return nil, err
+	round := func() ([]float64, error) {
+		times, err := b.TimeGraph(11, 200, func(int) error { return b.Stream.Nothing() })
+		return micros(times), err
 	}
-	at := func(q float64) float64 { return micro(stats.Quantile(times, q)) }
-	return []ceilings.Value{{Name: "launch", Unit: ceilings.Micro, Value: at(0.5), P10: at(0.1), P90: at(0.9), How: "an empty kernel after another, in a graph"}}, nil
+	return []ceilings.Quantity{{Value: ceilings.Value{Name: "launch", Unit: ceilings.Micro}, Ways: []ceilings.Way{{Name: "an empty kernel after another, in a graph", Round: round}}}}, nil
 }
 
 // barrier times barriers over the device: what a thousand more of them add to a kernel.
-func (b *Bench) barrier() ([]ceilings.Value, error) {
+func (b *Bench) barrier() ([]ceilings.Quantity, error) {
 	counter, err := b.Alloc(256)
 	if err != nil {
 		return nil, err
 	}
-	rounds := func(n int) ([]time.Duration, error) {
+	times := func(n int) ([]time.Duration, error) {
 		return b.Time(11, 1, func() error {
 			return errors.Join(b.Stream.Set(counter, 0, 0, 4), b.Stream.Barriers(counter.Ptr(), n))
 		})
 	}
-	if _, err := rounds(1); err != nil {
+	if _, err := times(1); err != nil {
 		return nil, err
 	}
-	few, err := rounds(100)
-	if err != nil {
-		return nil, err
+	round := func() ([]float64, error) {
+		few, err := times(100)
+		if err != nil {
+			return nil, err
+		}
+		many, err := times(1100)
+		added := micros(many)
+		for i := range added {
+			added[i] = max(0, added[i]-micros(few)[len(few)/2]) / 1000
+		}
+		return added, err
 	}
-	many, err := rounds(1100)
-	if err != nil {
-		return nil, err
-	}
-	at := func(q float64) float64 { return max(0, micro(stats.Quantile(many, q)-stats.Median(few))/1000) }
-	return []ceilings.Value{{Name: "barrier", Unit: ceilings.Micro, Value: at(0.5), P10: at(0.1), P90: at(0.9), How: "all SMs meet, in one kernel"}}, nil
+	return []ceilings.Quantity{{Value: ceilings.Value{Name: "barrier", Unit: ceilings.Micro}, Ways: []ceilings.Way{{Name: "all SMs meet, in one kernel", Round: round}}}}, nil
 }
 
-func micro(d time.Duration) float64 { return float64(d) / 1e3 }
+// micros converts times to microseconds.
+func micros(times []time.Duration) []float64 {
+	us := make([]float64, len(times))
+	for i, d := range times {
+		us[i] = float64(d) / 1e3
+	}
+	return us
+}

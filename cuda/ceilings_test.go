@@ -29,7 +29,13 @@ func TestMeasureCeilings(t *testing.T) {
 	}
 	free, _, _ := dev.Memory()
 	copied := float64(free/8) * 2 / 1.5e-3 / 1e9
-	want := map[string]float64{"copy memory": copied, "read memory": copied / 2, "read L2 cache": float64(25<<20) / (1.5e-3 / 200) / 1e9,
+	// The stub's device reads up to 4 turns for each SM, and all of them in 1.5 ms.
+	turn := float64(4 * dev.Info().Processors * cuda.CacheTurn)
+	if turn > float64(dev.Info().L2Bytes)/4 {
+		t.Fatalf("%g bytes do not fit a quarter of the cache", turn)
+	}
+	wantL2 := math.Floor(4<<30/turn) * turn / 1.5e-3 / 1e9
+	want := map[string]float64{"copy memory": copied, "read memory": copied / 2, "read L2 cache": wantL2,
 		"bf16 ": 2 * 8192. * 8192 * 8192 / 1.5e-3 / 1e12, "f32 ": 2 * 4096. * 4096 * 4096 / 1.5e-3 / 1e12, "launch ": 7.5, "barrier ": 0}
 	for _, v := range s.Values {
 		name := v.Name + " " + v.Where

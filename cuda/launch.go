@@ -393,6 +393,22 @@ func (s *Stream) ReadKernel(p Ptr, bytes int64, out Ptr) error {
 	return failed("gs_read", C.call_gs_read(t, c, C.gs_ptr(p), C.uint64_t(bytes), C.gs_ptr(out)))
 }
 
+// CacheTurn is the bytes of a turn of [Stream.ReadAgain].
+const CacheTurn = C.GS_CACHE_TURN
+
+// ReadAgain launches a kernel that reads turns of [CacheTurn] bytes, a block for each,
+// over and over: passes times. out is 4 bytes.
+func (s *Stream) ReadAgain(p Ptr, turns, passes int, out Ptr) error {
+	t, c, err := s.handle("ReadAgain")
+	if err != nil {
+		return err
+	}
+	if p == 0 || out == 0 || turns < 1 || turns > maxRows || passes < 1 || passes > maxRows {
+		return shapeError("ReadAgain", "%d turns, %d times, at %#x; out at %#x", turns, passes, uint64(p), uint64(out))
+	}
+	return failed("gs_read_again", C.call_gs_read_again(t, c, C.gs_ptr(p), C.uint32_t(turns), C.uint32_t(passes), C.gs_ptr(out)))
+}
+
 // CopyKernel launches a kernel that copies bytes: dst = src.
 func (s *Stream) CopyKernel(dst, src Ptr, bytes int64) error {
 	t, c, err := s.handle("CopyKernel")

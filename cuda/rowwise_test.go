@@ -407,5 +407,21 @@ func TestCeilings(t *testing.T) {
 		if got := binary.LittleEndian.Uint32(out.read(t)); got != want {
 			t.Errorf("reading %d bytes gives %#x, not %#x", n, got, want)
 		}
+		// Each of an odd number of passes reads every turn once.
+		turns := n / cuda.CacheTurn
+		if turns == 0 {
+			continue
+		}
+		out.write(t, make([]byte, 4))
+		if err := g.stream.ReadAgain(src.ptr(), turns, 75, out.ptr()); err != nil {
+			t.Fatal(err)
+		}
+		want = 0
+		for i, b := range data[:turns*cuda.CacheTurn] {
+			want ^= uint32(b) << (8 * (i % 4))
+		}
+		if got := binary.LittleEndian.Uint32(out.read(t)); got != want {
+			t.Errorf("reading %d turns 75 times gives %#x, not %#x", turns, got, want)
+		}
 	}
 }

@@ -32,7 +32,7 @@ struct gs_module { char opaque; };
   X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_algorithm_get) X(gs_linear_algorithm_set) X(gs_linear_tune)  \
   X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
   X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
-  X(gs_nothing) X(gs_barriers) X(gs_read) X(gs_copy_kernel)
+  X(gs_nothing) X(gs_barriers) X(gs_read) X(gs_read_again) X(gs_copy_kernel)
 
 typedef struct {
   void *handle;  // of dlopen
@@ -145,6 +145,7 @@ GS_CALL(gs_clock_compare, (const gs_table *t, gs_stream *s, void *host, gs_ptr a
 GS_CALL(gs_nothing, (const gs_table *t, gs_stream *s), (s))
 GS_CALL(gs_barriers, (const gs_table *t, gs_stream *s, gs_ptr counter, int rounds), (s, counter, rounds))
 GS_CALL(gs_read, (const gs_table *t, gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out), (s, p, bytes, out))
+GS_CALL(gs_read_again, (const gs_table *t, gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out), (s, p, turns, passes, out))
 GS_CALL(gs_copy_kernel, (const gs_table *t, gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes), (s, dst, src, bytes))
 
 #undef GS_CALL

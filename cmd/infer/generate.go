@@ -84,7 +84,7 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 	f.Float64Var(&g.sampling.TopP, "top-p", 0, "sample from the fewest tokens whose probabilities sum to `P`;\n0 is all")
 	f.Float64Var(&g.sampling.MinP, "min-p", 0, "sample from the tokens at least `P` times as probable as the\nlikeliest; 0 is all")
 	f.Float64Var(&g.sampling.RepeatPenalty, "repeat-penalty", 1, "`X` by which logits of tokens in the text are divided if positive,\nelse multiplied; 1 is none")
-	f.IntVar(&g.repeat, "repeat-last-n", 64, "the penalty is for the last `N` tokens; -1 is all in the context, 0 none")
+	f.IntVar(&g.repeat, "repeat-last-n", 64, "the penalty is for the last `N` tokens; -1 is all in the context,\n0 none")
 	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
 	f.IntVar(&g.capture.steps, "capture-range", 0, "turn an attached profiler on for `N` decode steps after a warm-up\nonly (nsys profile -c cudaProfilerApi)")

@@ -65,7 +65,7 @@ stage with its own floor. --no-floor measures no floors and no stages.`,
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
 		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes")
-		f.StringVar(&b.record, "record", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
+		f.StringVar(&b.record, "recorder", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
 		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&b.rows, "rows", false, "measure a fixed list of passes on a GPU, whatever --model and the\nflags of a pass say")
 	})
@@ -99,7 +99,7 @@ func (b *benchFlags) check(flags *pflag.FlagSet) error {
 	case b.batch < 1 || b.batch > maxBatch:
 		return usagef("--batch %d: it must be from 1 to %d", b.batch, maxBatch)
 	case b.record != "" && b.record != traces.RecorderHost && b.record != exec.RecorderStamps && b.record != exec.RecorderCUPTI:
-		return usagef("--record %s: it must be host, stamps or cupti", shellQuote(b.record))
+		return usagef("--recorder %s: it must be host, stamps or cupti", shellQuote(b.record))
 	case b.repeat < 1 || b.repeat > maxRepeat:
 		return usagef("--repeat %d: it must be from 1 to %d", b.repeat, maxRepeat)
 	}
@@ -149,12 +149,12 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if b.record != "" {
 		switch d := o.backend.Describe(); {
 		case d.GPU && b.record != d.Recorder:
-			return fmt.Errorf("--record %s: it cannot be used here, and %s would be in its place", b.record, d.Recorder)
+			return usagef("--recorder %s: it cannot be used here, and %s would be in its place", b.record, d.Recorder)
 		case !d.GPU && b.record != traces.RecorderHost:
-			return fmt.Errorf("--record %s is for a GPU; the CPU's threads are recorded by --record host", b.record)
+			return usagef("--recorder %s is for a GPU; the CPU's threads are recorded by --recorder host", b.record)
 		}
 		if err := s.Record(record.New("gpt2scope", "")); err != nil {
-			return fmt.Errorf("--record %s: %w", b.record, err)
+			return fmt.Errorf("--recorder %s: %w", b.record, err)
 		}
 	}
 	stop := m.spin(stderr, "measuring")
@@ -239,9 +239,9 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 	}
 	switch {
 	case phase.Tokens > capacity:
-		return phase, past, fmt.Errorf("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, count(capacity, "token"))
+		return phase, past, usagef("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, count(capacity, "token"))
 	case past >= capacity:
-		return phase, past, fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
+		return phase, past, usagef("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
 	}
 	return phase, past, nil
 }

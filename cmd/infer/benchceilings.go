@@ -40,11 +40,11 @@ of the repetitions, and the last numbers are how many rounds there were, with th
 and the highest median. A bench or a recording that is faster than the stored values allow
 measures again, and raises them. The bandwidth of a cache holds for data of at most the given size
 that all threads together use over and over; of data up to twice the size of a CPU's
-cache, a part is still found there. No model is opened, and flags that choose one do
-nothing.`,
+cache, a part is still found there.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure
   infer bench ceilings --device cuda --json`,
+		Annotations: map[string]string{usesKey: "device threads quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runCeilings(c.Context(), m, again, asJSON, c.OutOrStdout(), c.ErrOrStderr())
 		},

@@ -43,7 +43,7 @@ difference of the two. It is noise, and smaller overheads cannot be measured.`,
 		},
 	}
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
-		f.StringSliceVar(&o.recorders, "recorders", nil, "measure these `RECORDERS` (default: host on the CPU; stamps and\ncupti on a GPU)")
+		f.StringSliceVar(&o.recorders, "recorder", nil, "measure these `RECORDERS`, such as stamps,cupti (default: host on\nthe CPU; stamps and cupti on a GPU)")
 		f.IntVar(&o.rounds, "rounds", 5, "run `N` processes of each kind")
 		f.IntVar(&o.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
 		f.IntVar(&o.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
@@ -157,9 +157,9 @@ func (o *overheadFlags) one(ctx context.Context, flags *pflag.FlagSet, phase, mo
 		args = append(args, "--mode="+mode)
 	}
 	if recorder != "" && recorder != "none" {
-		args = append(args, "--record="+recorder)
+		args = append(args, "--recorder="+recorder)
 	}
-	args = append(args, givenFlags(flags, "recorders", "rounds", "prompt-len", "past", "repeat", "json", "mode", "quiet")...)
+	args = append(args, givenFlags(flags, "recorder", "rounds", "prompt-len", "past", "repeat", "json", "mode", "quiet")...)
 	var r struct {
 		Median float64 `json:"median_ms"`
 	}

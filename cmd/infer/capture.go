@@ -36,7 +36,7 @@ func (c *captureRange) check(tokens, prompt, context int) error {
 	case c.steps > tokens-captureWarmUp:
 		return usagef("--capture-range %d: it takes %d tokens besides, to warm up, and --tokens is %d; raise that", c.steps, captureWarmUp, tokens)
 	case c.steps > context-prompt-captureWarmUp+1: // the last token is not evaluated
-		return fmt.Errorf("--capture-range %d: with the prompt's %s and %d to warm up, that does not fit in the context of %d; give fewer steps",
+		return usagef("--capture-range %d: with the prompt's %s and %d to warm up, that does not fit in the context of %d; give fewer steps",
 			c.steps, count(prompt, "token"), captureWarmUp, context)
 	}
 	return nil

@@ -106,7 +106,7 @@ func TestCaptureRangeFlag(t *testing.T) {
 	checkFailure(t, infer(t, with(args, "-n", "20", "--capture-range", "-1")...), exitUsage, "--capture-range -1")
 	// 6 tokens of the prompt, and all but the last of those made, fill the context of 64.
 	mustInfer(t, with(args, "-n", "80", "--capture-range", "55")...)
-	checkFailure(t, infer(t, with(args, "-n", "80", "--capture-range", "56")...), exitFailure, "--capture-range 56", "context of 64")
+	checkFailure(t, infer(t, with(args, "-n", "80", "--capture-range", "56")...), exitUsage, "--capture-range 56", "context of 64")
 	if e := infer(t, with(args, "-n", "20", "--capture-range", "12", "--stop", plain.stdout[12:14])...); e.status != exitFailure || !strings.Contains(e.stderr, "the text ended after") {
 		t.Errorf("a text that ends in a capture: status %d, %q", e.status, e.stderr)
 	}

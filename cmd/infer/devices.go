@@ -26,12 +26,12 @@ func newDevices(*modelFlags) *cobra.Command {
 		Short: "Show the GPUs and the CPU, and what each lacks to be used",
 		Long: `devices shows each GPU with its memory, its clocks now and what limits them, its
 PCIe link, power and temperature, and the CPU with its vector extensions and the version
-of the kernels that runs on it. Where CUDA cannot be used, a line says what is missing.
-No model is opened; flags that choose one do not matter.
+of the kernels that runs on it. If CUDA cannot be used, a line says what is missing.
 
 Clocks, link and power are those of this moment: an idle GPU lowers all three.`,
 		Example: `  infer devices
   infer devices --json`,
+		Annotations: map[string]string{usesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := findDevices(openManagement)
 			if asJSON {

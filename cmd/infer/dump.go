@@ -65,7 +65,7 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	}
 	stage, err := gpt2.FindOutput(d.stage, o.options.Layers)
 	if err != nil {
-		return fmt.Errorf("--stage %s: %w", shellQuote(d.stage), err)
+		return usagef("--stage %s: %w", shellQuote(d.stage), err)
 	}
 	ids, err := d.in.tokens(ctx, o.model, stdin)
 	if err == nil {

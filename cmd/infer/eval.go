@@ -71,9 +71,9 @@ func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	}
 	switch {
 	case window > o.options.Context:
-		return fmt.Errorf("--window %d: the context holds %s; give at most that", window, count(o.options.Context, "token"))
+		return usagef("--window %d: the context holds %s; give at most that", window, count(o.options.Context, "token"))
 	case stride > window:
-		return fmt.Errorf("--stride %d: it must be at most the window of %s", stride, count(window, "token"))
+		return usagef("--stride %d: it must be at most the window of %s", stride, count(window, "token"))
 	case o.model.Tokenizer == nil:
 		return fmt.Errorf("model %s has no tokenizer; a text cannot be evaluated", o.model.Name)
 	}

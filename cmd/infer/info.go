@@ -77,9 +77,9 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 	}
 	switch {
 	case promptLen > capacity:
-		return fmt.Errorf("--prompt-len %d: the context holds %s; give at most that", promptLen, count(capacity, "token"))
+		return usagef("--prompt-len %d: the context holds %s; give at most that", promptLen, count(capacity, "token"))
 	case past >= capacity:
-		return fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
+		return usagef("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
 	}
 	phase := func(tokens int) gpt2.Pass {
 		return gpt2.Pass{Batch: i.batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}

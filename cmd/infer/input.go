@@ -62,7 +62,7 @@ func (in *inputFlags) tokens(ctx context.Context, m *gpt2.Model, stdin io.Reader
 	}
 	for i, id := range ids {
 		if id < 0 || int(id) >= m.Config.Vocab {
-			return nil, fmt.Errorf("token %d (number %d of %d) is outside the vocabulary of model %s; ids are 0 to %d", id, i+1, len(ids), m.Name, m.Config.Vocab-1)
+			return nil, idsProblem(in.ids, "token %d (number %d of %d) is outside the vocabulary of model %s; ids are 0 to %d", id, i+1, len(ids), m.Name, m.Config.Vocab-1)
 		}
 	}
 	return ids, nil
@@ -109,35 +109,37 @@ func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
+// idsProblem says what is wrong with the value of --ids, or with the file that it names.
+func idsProblem(list, format string, args ...any) error {
+	if path, fromFile := strings.CutPrefix(list, "@"); fromFile {
+		return fmt.Errorf("--ids @%s: %w", path, fmt.Errorf(format, args...))
+	}
+	return usagef("--ids: %w", fmt.Errorf(format, args...))
+}
+
 // parseIDs reads ids separated by commas or white space; @FILE reads a file.
 func parseIDs(ctx context.Context, list string) ([]int32, error) {
-	path, fromFile := strings.CutPrefix(list, "@")
-	problem := func(what string) error {
-		if fromFile {
-			return fmt.Errorf("--ids @%s: %s", path, what)
-		}
-		return usagef("--ids: %s", what)
-	}
-	if fromFile {
+	text := list
+	if path, fromFile := strings.CutPrefix(list, "@"); fromFile {
 		var err error
-		if list, err = readText(ctx, path, nil); err != nil {
+		if text, err = readText(ctx, path, nil); err != nil {
 			return nil, err
 		}
 	}
 	var ids []int32
-	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }) {
+	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }) {
 		id, err := strconv.ParseInt(field, 10, 32)
 		if err != nil {
 			const most = 40
 			if len(field) > most {
 				field = field[:most] + "..."
 			}
-			return nil, problem(fmt.Sprintf("%q, number %d, is not a token id; give whole numbers such as 1,2,3", field, len(ids)+1))
+			return nil, idsProblem(list, "%q, number %d, is not a token id; give whole numbers such as 1,2,3", field, len(ids)+1)
 		}
 		ids = append(ids, int32(id))
 	}
 	if len(ids) == 0 {
-		return nil, problem("there are no token ids; give whole numbers such as 1,2,3")
+		return nil, idsProblem(list, "there are no token ids; give whole numbers such as 1,2,3")
 	}
 	return ids, nil
 }

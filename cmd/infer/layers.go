@@ -181,7 +181,7 @@ func (l *layersFlags) variants(flags *pflag.FlagSet, model *gpt2.Model) ([]layer
 		}
 		random := strings.HasPrefix(model.Name, gpt2.RandomPrefix)
 		if most := depths[len(depths)-1]; most > L && !random {
-			return nil, fmt.Errorf("--range %s: depth %d: model %s has %s; give at most %d, or measure a deeper one of random weights: -m random:gpt2",
+			return nil, usagef("--range %s: depth %d: model %s has %s; give at most %d, or measure a deeper one of random weights: -m random:gpt2",
 				shellQuote(l.depths), most, model.Name, count(L, "layer"), L)
 		}
 	case whatIf:
@@ -193,7 +193,7 @@ func (l *layersFlags) variants(flags *pflag.FlagSet, model *gpt2.Model) ([]layer
 	}
 	add := func(flag, value string, v layers.Variant, err error) error {
 		if err != nil {
-			return fmt.Errorf("--%s %s: %w", flag, shellQuote(value), err)
+			return usagef("--%s %s: %w", flag, shellQuote(value), err)
 		}
 		if slices.ContainsFunc(out, func(o layers.Variant) bool { return o.Label == v.Label }) {
 			return usagef("--%s %s: it is given twice", flag, shellQuote(value))
@@ -240,11 +240,11 @@ func (l *layersFlags) fill(flags *pflag.FlagSet, capacity int) error {
 	}
 	switch {
 	case l.promptLen > capacity:
-		return fmt.Errorf("--prompt-len %d: the context holds %s; give at most that", l.promptLen, count(capacity, "token"))
+		return usagef("--prompt-len %d: the context holds %s; give at most that", l.promptLen, count(capacity, "token"))
 	case l.past >= capacity:
-		return fmt.Errorf("--past %d: the context holds %s, one of them the step's own; give at most %d", l.past, count(capacity, "token"), capacity-1)
+		return usagef("--past %d: the context holds %s, one of them the step's own; give at most %d", l.past, count(capacity, "token"), capacity-1)
 	case l.window > capacity:
-		return fmt.Errorf("--window %d: the context holds %s; give at most that", l.window, count(capacity, "token"))
+		return usagef("--window %d: the context holds %s; give at most that", l.window, count(capacity, "token"))
 	}
 	return nil
 }

@@ -11,13 +11,15 @@
 //	infer trace                  reads recordings of where time went
 //
 // Text goes to standard output, everything else to standard error. The exit
-// status is 0, 1 for a failure, 2 for wrong usage, 130 after Ctrl-C.
+// status is 0; 1 if something failed; 2 if a flag, its value or a word of the
+// command line is wrong, for this model too; 130 after Ctrl-C.
 //
 // Each subcommand is a file here, and calls public interfaces only: of gpt2,
 // weights and an executor such as cpu.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +59,8 @@ func (i interruption) Error() string {
 	return i.signal.String()
 }
 
-// usageError is a mistake in how the program was called.
+// usageError is a mistake in the command line: an unknown word or flag, or a value that is
+// wrong whatever the files hold and the machine has, or wrong for the model.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -132,8 +135,8 @@ func newRoot() *cobra.Command {
 	var m modelFlags
 	root := newGenerate(&m)
 	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newLayers(&m, measure.OpenMeter), newTrace())
-	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return m.check(c) }
-	addFlags(root.PersistentFlags(), "Model and device, for every command", m.register)
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(checkUsed(c), m.check(c)) }
+	addFlags(root.PersistentFlags(), "Model and device", m.register)
 	root.Version = version()
 	root.SetVersionTemplate("infer {{.Version}}\n")
 	setUsage(root)

@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 // asInfer is the environment variable that makes the test binary run as infer,
@@ -97,7 +100,7 @@ func TestUsage(t *testing.T) {
 		{"evall --text x", []string{"infer eval"}},
 		{"tokenise -p x", []string{"infer tokenize"}},
 		{"EVAL", []string{"infer eval"}},
-		{"generate -p x", []string{"bench, devices, dump, eval, export, info, layers, tokenize", "-p"}},
+		{"generate -p x", []string{"bench, completion, devices, dump, eval, export, info, layers, tokenize", "-p"}},
 		{"ROMEO: and", []string{"-p 'ROMEO: and'"}},
 		{"help nothing", []string{`"nothing"`}},
 		{"info eval", []string{`"eval"`}},
@@ -127,6 +130,12 @@ func TestUsage(t *testing.T) {
 		{"-n 1e3", []string{"--tokens 1e3", "whole number"}},
 		{"-n 99999999999999999999", []string{"--tokens"}},
 		{"-s -1", []string{"--seed -1", "0 or more"}},
+		{"-s 18446744073709551616", []string{"--seed 18446744073709551616", "from 0 to 18446744073709551615"}},
+		{"--top-k 9223372036854775808", []string{"--top-k 9223372036854775808", "to 9223372036854775807"}},
+		{"--temp 1e999", []string{"--temp 1e999", "to 1.8e+308"}},
+		{"info --fused false", []string{"--fused false", "write --fused=false"}},
+		{"--profile no", []string{`"no"`}},
+		{"info --json true", []string{"write --json=true"}},
 		{"--temp -0.1", []string{"--temp -0.1", "greedy"}},
 		{"--temp hot", []string{"--temp hot", "number"}},
 		{"--temp NaN", []string{"--temp NaN"}},
@@ -206,7 +215,7 @@ func TestUsage(t *testing.T) {
 // TestModelFlagsEverywhere says that every command checks the flags that choose
 // the model and device, given before its name or after.
 func TestModelFlagsEverywhere(t *testing.T) {
-	for _, command := range []string{"info", "eval", "dump", "tokenize", "export", "bench", "devices"} {
+	for _, command := range []string{"info", "eval", "dump", "bench", "layers"} {
 		checkFailure(t, infer(t, command, "--device", "abacus"), exitUsage, "--device abacus")
 		checkFailure(t, infer(t, "--device", "abacus", command), exitUsage, "--device abacus")
 		checkFailure(t, infer(t, "--dtype", "f8", command, "-m", tiny), exitUsage, "--dtype f8")
@@ -216,6 +225,34 @@ func TestModelFlagsEverywhere(t *testing.T) {
 	if before != after || !strings.Contains(after, "layers 1 of 2") {
 		t.Errorf("flags before the command give\n%s\nand after it\n%s", before, after)
 	}
+}
+
+// Each flag of model and device is listed and taken by the commands in which it does something,
+// and refused by others.
+func TestFlagsThatDoNothing(t *testing.T) {
+	values := map[string]string{"model": tiny, "layers": "1", "device": "cpu", "dtype": "bf16", "mode": "auto", "variant": "a=b", "threads": "1", "context": "9", "chunk": "2"}
+	for command, used := range map[string]string{
+		"tokenize -p x": "model quiet", "devices": "quiet", "bench ceilings": "device threads quiet", "trace check no/such/file": "quiet",
+		"export -o no/such/": "model layers dtype quiet", "help": "", "completion bash": "",
+	} {
+		words := strings.Fields(command)
+		help := mustInfer(t, append(words, "--help")...).stdout
+		newRoot().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+			isUsed := slices.Contains(strings.Fields(used), f.Name)
+			if strings.Contains(help, " --"+f.Name+" ") != isUsed {
+				t.Errorf("%s --help: --%s: listed %v, used %v", command, f.Name, !isUsed, isUsed)
+			}
+			arg := "--" + f.Name
+			if f.NoOptDefVal == "" {
+				arg += "=" + values[f.Name]
+			}
+			if !isUsed && f.Name != "quiet" {
+				checkFailure(t, infer(t, append(words, arg)...), exitUsage, "--"+f.Name+" does nothing in 'infer "+words[0])
+			}
+		})
+	}
+	mustInfer(t, "tokenize", "-p", "x", "-m", tiny, "--quiet")
+	mustInfer(t, "devices", "--quiet")
 }
 
 // TestHelp checks that every command's help has its parts, and every flag a
@@ -231,8 +268,11 @@ func TestHelp(t *testing.T) {
 		if e.stderr != "" {
 			t.Errorf("%s: stderr has %q", c.CommandPath(), e.stderr)
 		}
-		for _, part := range []string{"Usage:\n  infer", "\nExamples:\n  infer", "\nModel and device, for every command:\n  -m, --model", "--quiet", "--help"} {
-			if strings.Contains(part, "--model") && !runsModel(c) {
+		if strings.Contains(e.stdout, "(default -1)") || strings.Contains(e.stdout, "(default )") {
+			t.Errorf("%s: the help has a default that stands for another:\n%s", c.CommandPath(), e.stdout)
+		}
+		for _, part := range []string{"Usage:\n  infer", "\nExamples:\n  infer", "\nModel and device:\n  -m, --model", "--quiet", "--help"} {
+			if strings.Contains(part, "--model") && !uses(c, "model") || part == "--quiet" && !uses(c, "quiet") || part == "\nExamples:\n  infer" && c.HasParent() && strings.Contains(c.CommandPath(), "completion") {
 				continue
 			}
 			if !strings.Contains(e.stdout, part) {

@@ -119,7 +119,11 @@ func (m *modelFlags) openModel() (*gpt2.Model, error) {
 	case m.model == "":
 		return defaultModel()
 	case strings.HasPrefix(m.model, gpt2.RandomPrefix):
-		return gpt2.Random(m.model)
+		model, err := gpt2.Random(m.model)
+		if err != nil {
+			return nil, usagef("--model %w", err)
+		}
+		return model, nil
 	default:
 		return gpt2.Open(m.model)
 	}
@@ -137,7 +141,7 @@ func (m *modelFlags) runOrder(c gpt2.Config) ([]int, error) {
 	case "all":
 	default:
 		if n, _ = strconv.Atoi(m.layers); n > c.Layers {
-			return nil, fmt.Errorf("--layers %d: the model has %s; give at most %d, or 'all'", n, count(c.Layers, "layer"), c.Layers)
+			return nil, usagef("--layers %d: the model has %s; give at most %d, or 'all'", n, count(c.Layers, "layer"), c.Layers)
 		}
 	}
 	return gpt2.FirstLayers(n), nil
@@ -282,7 +286,7 @@ func (m *modelFlags) options(c gpt2.Config) (gpt2.Options, error) {
 		capacity = m.context
 	}
 	if capacity > c.Positions {
-		return gpt2.Options{}, fmt.Errorf("--context %d: the model's context is %s; give at most that", m.context, count(c.Positions, "token"))
+		return gpt2.Options{}, usagef("--context %d: the model's context is %s; give at most that", m.context, count(c.Positions, "token"))
 	}
 	return gpt2.Options{Layers: layers, Context: capacity, Chunk: m.chunk}, nil
 }

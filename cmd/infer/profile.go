@@ -100,10 +100,10 @@ type profiling struct {
 func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 	d := o.backend.Describe()
 	if d.Recorder == "" {
-		return nil, fmt.Errorf("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", d.Name)
+		return nil, usagef("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", d.Name)
 	}
 	if !d.GPU && p.recorder != exec.RecorderAuto {
-		return nil, fmt.Errorf("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
+		return nil, usagef("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
 	}
 	run := &profiling{flags: p, recorder: record.New("gpt2scope", version()), session: s}
 	if err := s.Record(run.recorder); err != nil {

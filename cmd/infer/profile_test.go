@@ -95,8 +95,8 @@ func TestProfileBadInput(t *testing.T) {
 		{[]string{"--trace", ""}, 2, "--trace needs"},
 		{[]string{"--recorder", "stamps"}, 2, "--profile or --trace"},
 		{[]string{"--no-baseline"}, 2, "--profile or --trace"},
-		{[]string{"--profile", "--recorder", "stamps", "--device", "cpu"}, 1, "is for a GPU"},
-		{[]string{"--profile", "--device", "reference"}, 1, "does not record"},
+		{[]string{"--profile", "--recorder", "stamps", "--device", "cpu"}, 2, "is for a GPU"},
+		{[]string{"--profile", "--device", "reference"}, 2, "does not record"},
 		{[]string{"--profile", "--capture-range", "2"}, 2, "--capture-range"},
 		{[]string{"--trace", filepath.Join(t.TempDir(), "none", "x.json"), "--device", "cpu"}, 1, "cannot be written"},
 	} {
@@ -125,16 +125,17 @@ func TestBenchOverhead(t *testing.T) {
 			t.Errorf("no line like %q:\n%s", want, r.stdout)
 		}
 	}
-	r = infer(t, "bench", "-m", tiny, "--device", "cpu", "--record", "stamps", "--no-floor")
-	if r.status != 1 || !strings.Contains(r.stderr, "is for a GPU") {
-		t.Errorf("status %d: %s", r.status, r.stderr)
+	for _, flag := range []string{"--recorder", "--record"} { // its name, and the one that it had
+		checkFailure(t, infer(t, "bench", "-m", tiny, "--device", "cpu", flag, "stamps", "--no-floor"), exitUsage, "--recorder stamps is for a GPU")
+		checkFailure(t, infer(t, "bench", "-m", tiny, flag, "zebra"), exitUsage, "--recorder zebra", "host, stamps or cupti")
 	}
+	mustInfer(t, "bench", "overhead", "-m", tiny, "--device", "cpu", "--recorders", "host", "--rounds", "1", "--repeat", "1", "--prompt-len", "2", "--past", "2")
 }
 
 // A run that fails leaves no file.
 func TestTraceLeavesNoFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.json")
-	if r := infer(t, "-m", tiny, "--ids", "999", "--device", "cpu", "--trace", file); r.status != 1 {
+	if r := infer(t, "-m", tiny, "--ids", "999", "--device", "cpu", "--trace", file); r.status != exitUsage {
 		t.Errorf("status %d: %s", r.status, r.stderr)
 	}
 	if _, err := os.Stat(file); err == nil {

@@ -28,7 +28,7 @@ quoted. A piece may be a part of a character; \x escapes show its bytes.`,
 		Example: `  infer tokenize -p "ROMEO:"
   infer tokenize -m random:gpt2 -f play.txt
   infer tokenize -m random:gpt2 --ids 15496,995 --json`,
-		Annotations: map[string]string{argumentKey: "-p"},
+		Annotations: map[string]string{argumentKey: "-p", usesKey: "model quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.run(c.Context(), m, c.InOrStdin(), c.OutOrStdout())
 		},

@@ -30,7 +30,7 @@ name.`,
   infer trace check run.sqlite
   infer trace report run.sqlite --out run.html
   infer trace convert run.sqlite --out run.json.gz`,
-		Annotations: map[string]string{noModelKey: "true"},
+		Annotations: map[string]string{usesKey: "quiet"},
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("give a command: %s; see 'infer trace --help'", strings.Join(namesOf(c), ", "))
@@ -41,15 +41,6 @@ name.`,
 			return usagef("there is no command 'infer trace %s'; commands are %s", args[0], strings.Join(namesOf(c), ", "))
 		},
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses all
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			var err error
-			c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
-				if err == nil && f.Changed && f.Name != "quiet" {
-					err = usagef("--%s is for commands that run a model; '%s' reads a file", f.Name, c.CommandPath())
-				}
-			})
-			return err
-		},
 	}
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceReport(), newTraceShow())

@@ -142,7 +142,7 @@ func TestTraceUsage(t *testing.T) {
 		{"trace convert a", "--out"},
 		{"trace check x --out y", "'infer trace convert' has it"},
 		{"trace convert x -out y", "--out"},
-		{"trace check x --layers 2", "--layers is for commands that run a model"},
+		{"trace check x --layers 2", "--layers does nothing in 'infer trace check'"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +17,19 @@ import (
 const (
 	groupKey    = "group"    // of a flag: its heading in the help
 	argumentKey = "argument" // of a command: the flag that a bare word was probably meant for
-	noModelKey  = "no-model" // of a command: it and its own commands run no model
+	usesKey     = "uses"     // of a command: the root's flags that it and its own commands use (default: all)
 )
+
+// oldNames are names that flags had, which are still taken.
+var oldNames = map[string]string{"record": "recorder", "recorders": "recorder"}
+
+// newName returns the present name of a flag.
+func newName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if now, ok := oldNames[name]; ok {
+		name = now
+	}
+	return pflag.NormalizedName(name)
+}
 
 // addFlags registers flags under one heading of the help, in the
 // order in which they are registered.
@@ -32,11 +44,11 @@ func addFlags(f *pflag.FlagSet, heading string, register func(*pflag.FlagSet)) {
 // setUsage gives the commands their help and the words for wrong usage.
 func setUsage(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SuggestionsMinimumDistance = 2
 	root.SetHelpCommand(&cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Show help, of the program or of a command",
+		Use:         "help [COMMAND]",
+		Short:       "Show help, of the program or of a command",
+		Annotations: map[string]string{usesKey: ""},
 		RunE: func(c *cobra.Command, args []string) error {
 			of, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
@@ -48,6 +60,11 @@ func setUsage(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { writeHelp(c.OutOrStdout(), c) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{flagError(c, err)} })
+	root.SetGlobalNormalizationFunc(newName)
+	root.InitDefaultCompletionCmd()
+	completion, _, _ := root.Find([]string{"completion"})
+	completion.Short = "Write a script for a shell to complete commands and flags"
+	completion.Annotations = map[string]string{usesKey: ""}
 	root.Args = noArgs
 	root.Flags().BoolP("version", "v", false, "print the version")
 	for _, c := range allCommands(root) {
@@ -69,14 +86,24 @@ func allCommands(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// runsModel tells whether the flags of model and device are for a command.
-func runsModel(c *cobra.Command) bool {
+// uses tells whether a flag of the root, of model or device, does something in a command.
+func uses(c *cobra.Command, flag string) bool {
 	for ; c != nil; c = c.Parent() {
-		if c.Annotations[noModelKey] != "" || c.Name() == "help" {
-			return false
+		if names, ok := c.Annotations[usesKey]; ok {
+			return slices.Contains(strings.Fields(names), flag)
 		}
 	}
 	return true
+}
+
+// checkUsed refuses flags that do nothing in a command: who gives one expects something of it.
+func checkUsed(c *cobra.Command) (err error) {
+	c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if err == nil && f.Changed && !uses(c, f.Name) {
+			err = usagef("--%s does nothing in '%s'; leave it out", f.Name, c.CommandPath())
+		}
+	})
+	return err
 }
 
 // writeHelp writes the help of a command.
@@ -113,15 +140,27 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 			groups[heading].SortFlags = false
 			headings = append(headings, heading)
 		}
+		if strings.Contains(f.Usage, "(default") { // which says more than the value that stands for it
+			plain := *f
+			switch f.Value.Type() { // the values that pflag shows as none
+			case "string":
+				plain.DefValue = ""
+			case "stringSlice", "stringArray", "intSlice":
+				plain.DefValue = "[]"
+			default:
+				plain.DefValue = "0"
+			}
+			f = &plain
+		}
 		groups[heading].AddFlag(f)
 	}
 	c.LocalFlags().VisitAll(add)
-	if c != c.Root() && runsModel(c) {
-		c.Root().PersistentFlags().VisitAll(add)
-	} else if c != c.Root() && c.Name() != "help" {
-		quiet := *c.Root().PersistentFlags().Lookup("quiet") // which is of no model
-		quiet.Annotations = nil
-		add(&quiet)
+	if c != c.Root() {
+		c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if uses(c, f.Name) {
+				add(f)
+			}
+		})
 	}
 	if i := slices.Index(headings, "Other"); i >= 0 {
 		headings = append(slices.Delete(headings, i, i+1), "Other")
@@ -130,7 +169,10 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 		fmt.Fprintf(&b, "\n%s:\n%s", heading, groups[heading].FlagUsages())
 	}
 	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\nExit status: 0, 1 for a failure, 2 for wrong usage, 130 after Ctrl-C.\n'%s COMMAND --help' explains a command.\n", c.CommandPath())
+		fmt.Fprintf(&b, "\nExit status: 0, 1 if something failed, 2 if a flag, its value or a word is wrong, 130 after Ctrl-C.\n'%s COMMAND --help' explains a command.\n", c.CommandPath())
+		if c == c.Root() {
+			fmt.Fprint(&b, "'infer completion bash --help' says how a shell completes commands and flags.\n")
+		}
 	}
 	io.WriteString(w, b.String())
 }
@@ -186,11 +228,12 @@ func checkWords(root *cobra.Command, args []string) error {
 		}
 		return unknownCommand(root, words)
 	}
-	long, takesValue := map[string]bool{}, map[string]bool{}
+	long, takesValue, isBool := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, c := range allCommands(root) {
 		for _, flags := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 			flags.VisitAll(func(f *pflag.Flag) {
 				long[f.Name] = true
+				isBool["--"+f.Name] = f.Value.Type() == "bool"
 				if f.NoOptDefVal == "" {
 					takesValue["--"+f.Name] = true
 					takesValue["-"+f.Shorthand] = f.Shorthand != ""
@@ -204,6 +247,9 @@ func checkWords(root *cobra.Command, args []string) error {
 		}
 		if i > 0 && takesValue[args[i-1]] { // the value of a flag
 			continue
+		}
+		if _, err := strconv.ParseBool(arg); err == nil && i > 0 && isBool[args[i-1]] {
+			return usagef("%s %s: a flag that is true or false takes its value after =; write %s=%s", args[i-1], arg, args[i-1], arg)
 		}
 		name, isSingle := strings.CutPrefix(arg, "-")
 		name, _, _ = strings.Cut(name, "=")
@@ -237,7 +283,7 @@ func joinValues(args []string) []string {
 // isCommand tells whether cobra knows a command of this name; some it adds
 // only when it runs.
 func isCommand(root *cobra.Command, name string) bool {
-	known := []string{"completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
+	known := []string{cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
 	for _, c := range root.Commands() {
 		known = append(known, c.Name())
 	}
@@ -253,6 +299,10 @@ func flagError(c *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &invalid):
 		kind := map[string]string{"int": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number", "bool": "true or false"}[invalid.GetFlag().Value.Type()]
+		if errors.Is(err, strconv.ErrRange) {
+			kind = map[string]string{"int": fmt.Sprintf("a whole number from %d to %d", math.MinInt, math.MaxInt), "uint64": fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)),
+				"float64": fmt.Sprintf("a number from %.1e to %.1e", -math.MaxFloat64, math.MaxFloat64)}[invalid.GetFlag().Value.Type()]
+		}
 		return fmt.Errorf("--%s %s: it must be %s", invalid.GetFlag().Name, shellQuote(invalid.GetValue()), kind)
 	case errors.As(err, &missing) && missing.GetSpecifiedShortnames() != "":
 		return fmt.Errorf("-%s needs a value; %s", missing.GetSpecifiedName(), see)

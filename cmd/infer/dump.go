@@ -67,6 +67,7 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	if err != nil {
 		return usagef("--stage %s: %w", shellQuote(d.stage), err)
 	}
+	d.in.notice = m.notice
 	ids, err := d.in.tokens(ctx, o.model, stdin)
 	if err == nil {
 		err = o.fits(len(ids))

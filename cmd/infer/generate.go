@@ -36,6 +36,7 @@ context is full, the text goes on from the last half of it.`,
   infer -p "ROMEO:" --layers all           all six
   infer -p "ROMEO:" --temp 0 -n 100        greedy
   infer -f prompt.txt --stop "JULIET:"     a prompt from a file; ends before that text
+  printf 'ROMEO:' | infer                  a prompt from a pipe
   infer -m DIR -p "Once" --json            another model; one JSON object
   infer -m random:gpt2 --ids 15496 -n 20   random weights of a real size, nothing downloaded
   infer info -m random:gpt2                what a pass of it costs
@@ -248,6 +249,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		return err
 	}
 	defer o.close()
+	g.in.notice = g.notice
 	ids, err := g.in.tokens(ctx, o.model, stdin)
 	if err == nil {
 		err = o.fits(len(ids))

@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/console"
 	"gpt2scope/internal/humanize"
 )
 
@@ -22,24 +25,33 @@ const maxText = 256 << 20
 type inputFlags struct {
 	prompt, file, ids string
 	flags             *pflag.FlagSet
+	notice            func(string) // writes a line for the user; nil writes none
 }
+
+// pipeWait is how long a pipe on standard input may be silent, if no flag says that the
+// text is there.
+const pipeWait = time.Second
 
 func (in *inputFlags) register(f *pflag.FlagSet) {
 	in.flags = f
-	f.StringVarP(&in.prompt, "prompt", "p", "", "`TEXT` to begin with (default: the end-of-text token)")
+	f.StringVarP(&in.prompt, "prompt", "p", "", "`TEXT` to begin with (default: what a pipe or file on standard input\nholds, else the end-of-text token)")
 	f.StringVarP(&in.file, "file", "f", "", "`FILE` with the text to begin with; - is standard input")
 	f.StringVar(&in.ids, "ids", "", "token `IDS` to begin with, such as 1,2,3; @FILE reads them from a file")
 }
 
-// check finds flags that exclude each other.
-func (in *inputFlags) check() error {
-	given := 0
+// given counts the flags that say what to begin with.
+func (in *inputFlags) given() (n int) {
 	for _, name := range []string{"prompt", "file", "ids"} {
 		if in.flags.Changed(name) {
-			given++
+			n++
 		}
 	}
-	if given > 1 {
+	return n
+}
+
+// check finds flags that exclude each other.
+func (in *inputFlags) check() error {
+	if in.given() > 1 {
 		return usagef("--prompt, --file and --ids exclude each other; give one of them")
 	}
 	if in.flags.Changed("file") && in.file == "" {
@@ -78,10 +90,23 @@ func (in *inputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) 
 	if m.Tokenizer == nil {
 		return nil, fmt.Errorf("model %s has no tokenizer; give token ids: --ids 1,2,3", m.Name)
 	}
-	text := in.prompt
-	if in.file != "" {
+	text, file := in.prompt, in.file
+	if in.given() == 0 {
+		piped, err := console.Piped(ctx, stdin, pipeWait)
+		switch {
+		case err == nil:
+			file, stdin = "-", piped
+		case errors.Is(err, console.ErrSilent) && in.notice != nil:
+			in.notice(fmt.Sprintf("standard input is a pipe that sent nothing for %g s, so there is no prompt; -f - waits for one, -p '' for none", pipeWait.Seconds()))
+		case ctx.Err() != nil:
+			return nil, err
+		case !errors.Is(err, console.ErrSilent) && !errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("cannot read standard input: %w", humanize.Cause(err))
+		}
+	}
+	if file != "" {
 		var err error
-		if text, err = readText(ctx, in.file, stdin); err != nil {
+		if text, err = readText(ctx, file, stdin); err != nil {
 			return nil, err
 		}
 	}

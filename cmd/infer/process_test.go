@@ -106,6 +106,70 @@ func TestInterruptJSON(t *testing.T) {
 	}
 }
 
+// TestPipedPrompt: text on standard input is the prompt if no flag gives one. No text, and a pipe that nobody writes to or
+// closes, are no prompt.
+func TestPipedPrompt(t *testing.T) {
+	args := []string{"-m", tiny, "-n", "20", "-s", "1", "--temp", "0", "--ignore-eos"}
+	with := mustInfer(t, append(args, "-p", "ROMEO:")...).stdout
+	without := mustInfer(t, append(args, "-p", "")...).stdout
+	if with == without {
+		t.Fatal("the prompt makes no difference")
+	}
+	file := filepath.Join(t.TempDir(), "prompt")
+	if err := os.WriteFile(file, []byte("ROMEO:"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	regular, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer regular.Close()
+	for _, c := range []struct {
+		name        string
+		write, end  bool // to a pipe
+		stdin       *os.File
+		more        []string
+		want, words string // words of a notice
+	}{
+		{"a pipe", true, true, nil, nil, with, ""},
+		{"an empty pipe", false, true, nil, nil, without, ""},
+		{"a silent pipe", false, false, nil, nil, without, "sent nothing for 1 s"},
+		{"a silent pipe and a prompt", false, false, nil, []string{"-p", "ROMEO:"}, with, ""},
+		{"a file", false, false, regular, nil, with, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.stdin == nil {
+				r, w, err := os.Pipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer r.Close()
+				defer w.Close()
+				c.stdin = r
+				if c.write {
+					w.WriteString("ROMEO:")
+				}
+				if c.end {
+					w.Close()
+				}
+			}
+			p := startWith(t, c.stdin, append(args, c.more...)...)
+			watchdog := time.AfterFunc(20*time.Second, func() { p.Process.Kill() })
+			defer watchdog.Stop()
+			text, _ := io.ReadAll(p.stdout)
+			if err := p.Wait(); err != nil || string(text) != c.want {
+				t.Errorf("%v: %q, want %q; stderr %q", err, text, c.want, p.stderr.String())
+			}
+			if notice := p.stderr.String(); strings.Contains(notice, "sent nothing") != (c.words != "") || !strings.Contains(notice, c.words) {
+				t.Errorf("stderr has %q, want the notice %q", notice, c.words)
+			}
+		})
+	}
+	if e := inferWith(t, t.Context(), "hi", "tokenize", "-m", tiny); !strings.Contains(e.stdout, `"h"`) || !strings.Contains(e.stdout, `"i"`) {
+		t.Errorf("tokenize shows %q of what is piped", e.stdout)
+	}
+}
+
 // deep is a model with little to load, and so much attention in a prefill of 8000
 // tokens that it takes a thread seconds.
 const deep = "random:L=48,C=64,NH=1,V=257,T=16384"

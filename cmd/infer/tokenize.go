@@ -46,6 +46,7 @@ func (t *tokenizeFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader,
 		return err
 	}
 	defer model.Close()
+	t.in.notice = m.notice
 	ids, err := t.in.tokens(ctx, model, stdin)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
 )
 
 // newTrace makes "infer trace" and its commands.
@@ -130,6 +131,11 @@ func traceCheck(path string, asJSON bool, stdout io.Writer) error {
 		return err
 	}
 	found, n := traces.Examine(t.Header, t.Attribution), 0
+	if table, err := tables.SummarizeAny(t, -1); err == nil {
+		if finding, ok := table.BelowFloor(); ok {
+			found = append(found, traces.Finding{Text: finding})
+		}
+	}
 	for _, f := range found {
 		if f.Misleads {
 			n++

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,8 +30,8 @@ show') as a profile for 'go tool pprof'. A stack is, from root to leaf,
 
 Its values are nanoseconds ('time', the default) and the number of kernels, copies or
 idle gaps ('count', -sample_index=count). The times of all stacks sum to the wall time.
-Stages on the CPU have no kernels below them; a recording without passes has only its
-kernels. Labels are phase, layer, stage, op and kind: -tagroot=op groups the flame graph
+Stages on the CPU have no kernels below them. A recording without passes has only its
+kernels or, if no GPU worked, the operations that contain each other. Labels are phase, layer, stage, op and kind: -tagroot=op groups the flame graph
 by operation, -tagfocus=kind=work hides idle time.`,
 		Example: `  infer trace pprof run.json.gz --out run.pb.gz
   go tool pprof -http=: run.pb.gz
@@ -65,6 +66,11 @@ func tracePprof(ctx context.Context, in, out string, gpu int, quiet bool, stderr
 	}
 	if !quiet {
 		fmt.Fprintf(stderr, "%s: %s, %.3f ms of wall time; see it with: go tool pprof -http=: %s\n", out, count(len(p.Sample), "stack"), ms(time.Duration(p.DurationNanos)), shellQuote(out))
+	}
+	for _, c := range p.Comments[1:] {
+		if !strings.HasPrefix(c, "shares mislead") {
+			fmt.Fprintln(stderr, c)
+		}
 	}
 	if traces.Misleads(traces.Examine(t.Header, t.Attribution)) {
 		fmt.Fprintf(stderr, "shares would mislead: 'infer trace check %s' says why\n", shellQuote(in))

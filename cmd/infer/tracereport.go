@@ -28,7 +28,8 @@ sentence that says where the time went, what the recording lacks, a timeline to 
 search, the table of 'infer trace show', a roofline, the launch queue, idle time by cause
 with the longest gaps, and facts about the device and the recorder.
 
-The page of a recording without passes of a model has a table by kernel, not by stage.`,
+The page of a recording without passes of a model has a table by kernel, or by
+operation if no GPU worked.`,
 		Example: `  infer trace report run.json.gz --out run.html
   infer trace report run.sqlite -o - > run.html`,
 		Args: oneFile,

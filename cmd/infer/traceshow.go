@@ -18,7 +18,11 @@ import (
 
 // showOptions say how a table is shown.
 type showOptions struct {
-	by     tables.By
+	by tables.By
+
+	// anyTable shows another table if the trace has no stages.
+	anyTable bool
+
 	format string // "table", "csv" or "json"; "" is "table"
 	rows   rowOptions
 	gpu    int // -1 for the first that worked
@@ -34,6 +38,8 @@ func newTraceShow() *cobra.Command {
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
 for each stage of each layer, for each operation as PyTorch's profiler shows them, for
 each layer, phase (prefill, decode step), kernel, or function that launches kernels.
+Without --by, a recording that has no passes of a model is shown by kernel, or by
+operation if no GPU worked.
 
 By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time:
 
@@ -67,6 +73,7 @@ trace check' says why.`,
   infer trace show run.json.gz --format csv > run.csv`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
+			o.anyTable = !c.Flags().Changed("by")
 			if err := o.check(); err != nil {
 				return err
 			}
@@ -118,11 +125,18 @@ var layouts = map[tables.By]func(*tables.Table, showOptions) (layout, error){
 
 // showTrace writes a table of a trace.
 func showTrace(w io.Writer, t *traces.Trace, o showOptions) error {
-	by := o.by
-	if by == tables.ByStage && o.format == "json" { // which has both
-		by = tables.ByFolded
+	var table *tables.Table
+	var err error
+	switch {
+	case o.anyTable:
+		if table, err = tables.SummarizeAny(t, int32(o.gpu)); err == nil && table.By != tables.ByStage {
+			o.by = table.By
+		}
+	case o.by == tables.ByStage && o.format == "json": // which has both
+		table, err = tables.Summarize(t, tables.ByFolded, int32(o.gpu))
+	default:
+		table, err = tables.Summarize(t, o.by, int32(o.gpu))
 	}
-	table, err := tables.Summarize(t, by, int32(o.gpu))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,7 +88,7 @@ func TestTraceShow(t *testing.T) {
 	if !strings.Contains(out, "shares are withheld") || strings.Contains(out, "100.00") {
 		t.Errorf("shares of an incomplete trace:\n%s", out)
 	}
-	checkFailure(t, infer(t, "trace", "show", kineto), exitFailure, kineto, "no pass")
+	checkFailure(t, infer(t, "trace", "show", kineto, "--by", "stage"), exitFailure, kineto, "no pass")
 	empty := traceFile(t, &traces.Header{Tool: "gpt2scope"})
 	checkFailure(t, infer(t, "trace", "show", empty), exitFailure, "no work")
 }
@@ -440,5 +441,61 @@ func TestFoldedByDefault(t *testing.T) {
 	}
 	if limited != show("--sort", "time", "--top", "2", "--format", "csv") {
 		t.Error("--top is not --limit")
+	}
+}
+
+// TestNoStages: a recording without passes of a model has another table, and each command
+// says so. A table that was asked for is refused.
+func TestNoStages(t *testing.T) {
+	const cpu = "../../traces/testdata/kineto-cpu.json.gz"
+	for file, by := range map[string]string{cpu: "op", kineto: "kernel"} {
+		says := "the recording has no pass of a model, so it has no stages: the table is by " + by
+		head, rows, _ := strings.Cut(mustInfer(t, "trace", "show", file).stdout, "\n\n")
+		if _, want, _ := strings.Cut(mustInfer(t, "trace", "show", file, "--by", by).stdout, "\n\n"); rows != want || !strings.Contains(head, "\n"+says+"\n") {
+			t.Errorf("%s\n%s, not\n%s", head, rows, want)
+		}
+		contains(t, mustInfer(t, "trace", "advise", file).stdout, says)
+		contains(t, mustInfer(t, "trace", "pprof", file, "-o", t.TempDir()+"/run.pb.gz").stderr, says+"\n")
+		contains(t, mustInfer(t, "trace", "report", file, "-o", "-").stdout, says)
+		for _, asked := range []string{"stage", "folded"} {
+			checkFailure(t, infer(t, "trace", "show", file, "--by", asked), exitFailure, "by "+by+" can be made")
+		}
+	}
+	contains(t, mustInfer(t, "trace", "advise", cpu).stdout, "most of the time of operations is that of aten::gelu_backward 22.6 %, ")
+}
+
+// TestBelowFloor: stages that are faster than their floor are a finding about the ceilings, in
+// each command; they have no roofline %.
+func TestBelowFloor(t *testing.T) {
+	const file = "../../traces/samples/gpt2-xl-graph-stamps.json.gz"
+	const says = "ceilings: 1 of 19 rows with a floor are faster than it (up to 105.8 % of the roofline): the ceiling of bandwidth was measured too low"
+	contains(t, mustInfer(t, "trace", "show", file).stdout, says)
+	contains(t, mustInfer(t, "trace", "check", file).stdout, says, "shares of time can be trusted")
+	contains(t, mustInfer(t, "trace", "advise", file).stdout, "! "+says)
+	var check checkJSON
+	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "check", file, "--json").stdout), &check); err != nil || !check.Trusted || !slices.ContainsFunc(check.Findings, func(f traces.Finding) bool { return strings.HasPrefix(f.Text, says) && !f.Misleads }) {
+		t.Errorf("%v: %+v", err, check)
+	}
+	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", file, "--format", "csv").stdout)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	floor, roofline, time, withheld := slices.Index(rows[0], "floor_ns"), slices.Index(rows[0], "roofline_percent"), slices.Index(rows[0], "time_ns"), 0
+	for _, r := range rows[1:] {
+		least, _ := strconv.ParseFloat(r[floor], 64)
+		took, _ := strconv.ParseFloat(r[time], 64)
+		percent, err := strconv.ParseFloat(r[roofline], 64)
+		switch {
+		case least > took:
+			withheld++
+			if r[roofline] != "" {
+				t.Errorf("%q has roofline %% %s", r[2], r[roofline])
+			}
+		case least > 0 && (err != nil || math.Abs(percent-100*least/took) > 1e-4):
+			t.Errorf("%q has roofline %% %q, not %g", r[2], r[roofline], 100*least/took)
+		}
+	}
+	if withheld != 1 {
+		t.Errorf("the roofline %% of %d rows is withheld", withheld)
 	}
 }

@@ -114,8 +114,15 @@ func Find(t *traces.Trace, device int32) (*Advice, error) {
 	if rest.Length() > 0 {
 		a.idle = append(a.idle, rest)
 	}
-	if table.By == tables.ByKernel {
-		a.note("there is no pass: all that is recorded counts, with loading and warm-up")
+	if table.Instead != "" {
+		a.note("%s; all that is recorded counts, with loading and warm-up", table.Instead)
+	}
+	if table.By == tables.ByOp {
+		a.noteOps()
+		return a.Advice, nil
+	}
+	if finding, ok := table.BelowFloor(); ok {
+		a.note("%s", finding)
 	}
 	if traces.Misleads(table.Findings) {
 		a.note("the recording is incomplete, so that shares would mislead: 'infer trace check' says why")
@@ -152,6 +159,21 @@ func (a *advisor) hint(gain int64, rows []string, try, format string, args ...an
 		h.Percent = &percent
 	}
 	a.Hints = append(a.Hints, h)
+}
+
+// noteOps names the operations that took the most time of their own: rules judge passes of a
+// model and work of a GPU.
+func (a *advisor) noteOps() {
+	ops := slices.SortedStableFunc(slices.Values(a.table.Ops), func(x, y tables.OpRow) int { return cmp.Compare(y.SelfCPU, x.SelfCPU) })
+	sum := int64(0)
+	for _, o := range ops {
+		sum += o.SelfCPU
+	}
+	var longest []string
+	for _, o := range ops[:min(most, len(ops))] {
+		longest = append(longest, fmt.Sprintf("%s %.1f %%", o.Name, 100*float64(o.SelfCPU)/float64(max(1, sum))))
+	}
+	a.note("rules judge passes of a model and work of a GPU, and the recording has neither; most of the time of operations is that of %s", strings.Join(longest, ", "))
 }
 
 // idleOf sums the idle time of a cause, and names the passes that have it.

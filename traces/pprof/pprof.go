@@ -29,7 +29,8 @@ type stack struct {
 //	gpt2scope, kind of pass, idle, cause, copy
 //
 // without the layer for steps outside the layers, without the kernel on the CPU, and
-// without the copy for idle time in which no copy runs.
+// without the copy for idle time in which no copy runs. For a trace of the CPU without passes
+// a stack has the operations that contain each other, and their own times.
 //
 // The values of a sample are nanoseconds and a count. The nanoseconds are exclusive times
 // (see [tables.Row]) and sum to the wall time. The count is of kernels, copies and sets; on
@@ -71,6 +72,10 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 			add(ns, 1, labelled("kind", "work", "phase", phase), phase, "kernels of no step", kernelFrame(e))
 		}
 	})
+	for _, o := range table.OpStacks {
+		left -= o.Self
+		add(o.Self, int64(o.Calls), labelled("kind", "work", "op", o.Frames[len(o.Frames)-1]), o.Frames...)
+	}
 	for _, r := range table.Rows {
 		if r.Kind != tables.RowIdle {
 			continue
@@ -84,12 +89,15 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 			add(ns, n, labelled("kind", "idle", "phase", r.Phase), r.Phase, "idle", r.Name)
 		}
 	}
-	if left != 0 {
+	if left > 0 { // less if operations of several threads overlap
 		add(left, 0, labelled("kind", "residual"), tables.Unaccounted)
 	}
 	p := assemble(stacks)
 	p.TimeNanos, p.DurationNanos = t.Header.Base+table.Time.From, table.Wall
 	p.Comments = append(p.Comments, t.Header.Describe())
+	if table.Instead != "" {
+		p.Comments = append(p.Comments, table.Instead)
+	}
 	for _, f := range table.Findings {
 		if f.Misleads {
 			p.Comments = append(p.Comments, "shares mislead: "+f.Text)

@@ -29,6 +29,7 @@ const (
 	IdleSync       = "synchronisation"
 	IdleCopy       = "copy"
 	IdleThreads    = "synchronisation between threads"
+	IdleNoOp       = "outside all operations"
 	IdleUnknown    = "unknown"
 )
 

@@ -2,7 +2,9 @@ package tables
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"strings"
 
 	"gpt2scope/traces"
 )
@@ -46,11 +48,19 @@ func (s *summary) opName(e *traces.Event) string {
 	return e.Name
 }
 
+// OpStack is the time of an operation of the CPU within others.
+type OpStack struct {
+	Frames []string // the outermost first
+	Self   int64    // ns, without the operations inside it
+	Calls  int
+}
+
 // openOp is an operation that is open on a thread.
 type openOp struct {
 	event   *traces.Event
 	row     *OpRow
 	covered int64 // up to here the time of those inside it is subtracted
+	path    string
 }
 
 // ops fills a table by operation.
@@ -67,6 +77,7 @@ func (s *summary) ops(t *Table) error {
 	threads := map[[2]int64][]openOp{}
 	main := s.passThreads(t)
 	onHost := map[traces.Run]bool{} // steps that the host has a range of
+	paths := map[string]*OpStack{}
 	for i := range s.Events {
 		e := &s.Events[i]
 		isRange := e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread
@@ -84,7 +95,18 @@ func (s *summary) ops(t *Table) error {
 		for len(stack) > 0 && stack[len(stack)-1].event.End() <= e.Time {
 			stack = stack[:len(stack)-1]
 		}
-		r := row(s.opName(e))
+		name := s.opName(e)
+		r := row(name)
+		path := name
+		if len(stack) > 0 {
+			path = stack[len(stack)-1].path + "\x00" + name
+		}
+		at := paths[path]
+		if at == nil {
+			at = &OpStack{Frames: strings.Split(path, "\x00")}
+			paths[path] = at
+		}
+		at.Self += e.Duration
 		if !slices.ContainsFunc(stack, func(o openOp) bool { return o.row == r }) {
 			r.CPU += e.Duration
 		}
@@ -101,19 +123,24 @@ func (s *summary) ops(t *Table) error {
 		}
 		if isNew {
 			r.Calls++
+			at.Calls++
 		}
 		if len(stack) > 0 {
 			outer := &stack[len(stack)-1]
 			from, to := max(e.Time, outer.covered), min(e.End(), outer.event.End())
 			if from < to {
 				outer.row.SelfCPU -= to - from
+				paths[outer.path].Self -= to - from
 				outer.covered = to
 			}
 		}
-		threads[key] = append(stack, openOp{e, r, e.Time})
+		threads[key] = append(stack, openOp{e, r, e.Time, path})
 	}
 	if s.Device >= 0 {
 		s.opsOnGPU(row, onHost)
+	}
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		t.OpStacks = append(t.OpStacks, *paths[path])
 	}
 	for _, r := range rows {
 		t.Ops = append(t.Ops, *r)

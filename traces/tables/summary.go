@@ -162,6 +162,7 @@ type Table struct {
 	Folded []Folded `json:"folded,omitempty"` // Rows, with one row per stage over all layers
 
 	Ops        []OpRow     `json:"ops,omitempty"`
+	OpStacks   []OpStack   `json:"-"` // of the operations of the CPU: sorted, and their times sum to those of Ops
 	LaunchRows []LaunchRow `json:"launchRows,omitempty"`
 	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
 	Queue      *Queue      `json:"queue,omitempty"`
@@ -172,7 +173,8 @@ type Table struct {
 
 	rowOf func(*traces.Event) int
 
-	Trust    string           `json:"trust"` // a line
+	Instead  string           `json:"instead,omitempty"` // why the table is not by stage, of [SummarizeAny]
+	Trust    string           `json:"trust"`             // a line
 	Notes    []string         `json:"notes,omitempty"`
 	Findings []traces.Finding `json:"findings,omitempty"`
 }
@@ -331,18 +333,44 @@ func (s *summary) folded(t *Table) error {
 	return nil
 }
 
-// SummarizeAny makes the table by stage or, for a trace without passes of a model, by
-// kernel. The error is that of the table by stage.
+// SummarizeAny makes the table by stage, with the folded one. A trace without passes of a
+// model has no stages: then the table is by kernel or, if no GPU worked, by operation, whose
+// rows are also in Table.Rows; Table.Instead says so. The error is that of the table by stage.
 func SummarizeAny(t *traces.Trace, device int32) (*Table, error) {
 	w := window.New(t, device)
-	table, err := summarize(w, ByStage)
+	table, err := summarize(w, ByFolded)
 	if err == nil {
 		return table, nil
 	}
-	if table, second := summarize(w, ByKernel); second == nil {
+	for _, by := range []By{ByKernel, ByOp} {
+		table, other := summarize(w, by)
+		if other != nil {
+			continue
+		}
+		table.Instead = fmt.Sprintf("the recording has no pass of a model, so it has no stages: the table is by %s", by)
+		table.Notes = append([]string{table.Instead}, table.Notes...)
+		if by == ByOp {
+			table.Rows = rowsOfOps(table)
+		}
 		return table, nil
 	}
 	return nil, err
+}
+
+// rowsOfOps makes rows of operations: the exclusive time of one is what its threads spend in
+// it themselves, and idle is the time in which no thread is in any. If operations of several
+// threads overlap, the rows sum to more than the wall time.
+func rowsOfOps(t *Table) []Row {
+	var rows []Row
+	left := t.Wall
+	for _, o := range t.Ops {
+		rows = append(rows, Row{Kind: RowWork, Name: o.Name, Calls: o.Calls, Exclusive: o.SelfCPU, Busy: o.CPU, Plan: -1})
+		left -= o.SelfCPU
+	}
+	if left > 0 {
+		rows = append(rows, Row{Kind: RowIdle, Name: IdleNoOp, Exclusive: left, Plan: -1})
+	}
+	return rows
 }
 
 // hasWork reports whether there is anything to make the table of.
@@ -380,6 +408,9 @@ func (s *summary) noWork() error {
 		return fmt.Errorf("a recording of the CPU has no GPU %d", device)
 	case device >= 0:
 		return fmt.Errorf("the recording has no work of GPU %d or any other GPU", device)
+	}
+	if s.by != ByOp && slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() }) {
+		return fmt.Errorf("the trace has no pass of a model and no work of a GPU; a table by op can be made")
 	}
 	return fmt.Errorf("the trace has no work to make a table of")
 }

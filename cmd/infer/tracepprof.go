@@ -31,8 +31,9 @@ show') as a profile for 'go tool pprof'. A stack is, from root to leaf,
 Its values are nanoseconds ('time', the default) and the number of kernels, copies or
 idle gaps ('count', -sample_index=count). The times of all stacks sum to the wall time.
 Stages on the CPU have no kernels below them. A recording without passes has only its
-kernels or, if no GPU worked, the operations that contain each other. Labels are phase, layer, stage, op and kind: -tagroot=op groups the flame graph
-by operation, -tagfocus=kind=work hides idle time.`,
+kernels or, if no GPU worked, the operations that contain each other. Labels are phase,
+layer, stage, op and kind: -tagroot=op groups the flame graph by operation,
+-tagfocus=kind=work hides idle time.`,
 		Example: `  infer trace pprof run.json.gz --out run.pb.gz
   go tool pprof -http=: run.pb.gz
   go tool pprof -top -cum run.pb.gz`,

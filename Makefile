@@ -13,6 +13,10 @@ export INFER_TEXT := $(value TEXT)
 # warnings that say nothing about this code.
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
 
+# What 'infer version' says: the commit, -dirty if files differ from it, and the date.
+STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null) && echo "-X main.commit=$$c ")-X main.built=$(shell \
+	s=$${SOURCE_DATE_EPOCH:-$$(date +%s)} f=+%Y-%m-%dT%H:%M:%SZ; date -u -d "@$$s" $$f 2>/dev/null || date -u -r "$$s" $$f)
+
 .DEFAULT_GOAL := run
 .PHONY: help run build nvtx cupti cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
 
@@ -25,7 +29,7 @@ test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny
 # A copy, as any installed program is: the page cache holds what a linker wrote in pieces of up to 2 MiB, of which Linux 6.18 maps each
 # whole, so that a run right after a build would take 14 to 19 MiB more than ever after.
 build: need  ## build bin/infer
-	go build -o build/infer ./cmd/infer
+	go build -ldflags "$(STAMP)" -o build/infer ./cmd/infer
 	@mkdir -p bin
 	install build/infer bin/infer
 
@@ -58,7 +62,7 @@ test-gpu-binaries: need cuda nvtx  ## build the tests of make test-gpu for a mac
 	for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./cuda ./cuda/... ./nvtx); do \
 		go test -c -tags external_weights -ldflags "-s -w" -o "build/gpu/$$(basename $$p).test" $$p || exit 1; \
 		echo "$$(basename $$p).test $${p#gpt2scope/}" >> build/gpu/tests; done
-	go build -tags external_weights -ldflags "-s -w" -o bin/infer ./cmd/infer
+	go build -tags external_weights -ldflags "-s -w $(STAMP)" -o bin/infer ./cmd/infer
 	cp cuda/testdata/run-gpu-tests.sh build/gpu/run.sh
 
 lint: need  ## gofmt, go vet, staticcheck

@@ -76,9 +76,10 @@ const (
 
 // UnavailableError says what is missing for CUDA, and what to do.
 type UnavailableError struct {
-	Reason Reason
-	Looked []string // where, for NotBuilt, NoBLAS and NoNVRTC
-	text   string
+	Reason  Reason
+	Looked  []string // where, for NotBuilt, NoBLAS and NoNVRTC
+	Runtime int      // CUDA version of the library as 1000 * major + 10 * minor, for NoDriver and DriverTooOld
+	text    string
 }
 
 // Error gives one sentence.
@@ -90,5 +91,5 @@ func (e *UnavailableError) Error() string {
 }
 
 func unavailable(r Reason, looked []string, format string, args ...any) error {
-	return &UnavailableError{r, looked, fmt.Sprintf(format, args...)}
+	return &UnavailableError{Reason: r, Looked: looked, text: fmt.Sprintf(format, args...)}
 }

@@ -131,9 +131,9 @@ func (l *Library) check(missing *C.char) error {
 	l.driver, l.runtime = int(driver), int(runtime)
 	switch {
 	case l.driver == 0:
-		return unavailable(NoDriver, nil, "there is no NVIDIA driver on this machine (libcuda.so.1)")
+		return &UnavailableError{Reason: NoDriver, Runtime: l.runtime, text: "there is no NVIDIA driver on this machine (libcuda.so.1)"}
 	case l.driver/1000 < l.runtime/1000:
-		return unavailable(DriverTooOld, nil, "the NVIDIA driver supports CUDA %s, the CUDA library needs %d.0; update the driver, or build the library with that CUDA_HOME", version(l.driver), l.runtime/1000)
+		return &UnavailableError{Reason: DriverTooOld, Runtime: l.runtime, text: fmt.Sprintf("the NVIDIA driver supports CUDA %s, the CUDA library needs %d.0; update the driver, or build the library with that CUDA_HOME", version(l.driver), l.runtime/1000)}
 	}
 	return nil
 }

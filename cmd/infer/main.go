@@ -9,6 +9,7 @@
 //	infer devices                shows the GPUs and the CPU
 //	infer tokenize, infer export
 //	infer trace                  reads recordings of where time went
+//	infer version                shows which build this is
 //
 // Text goes to standard output, everything else to standard error. The exit
 // status is 0; 1 if something failed; 2 if a flag, its value or a word of the
@@ -134,7 +135,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRoot() *cobra.Command {
 	var m modelFlags
 	root := newGenerate(&m)
-	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newLayers(&m, measure.OpenMeter), newTrace())
+	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newLayers(&m, measure.OpenMeter), newTrace(), newVersion())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(checkUsed(c), m.check(c)) }
 	addFlags(root.PersistentFlags(), "Model and device", m.register)
 	root.Version = version()

@@ -295,12 +295,6 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
-	if out := mustInfer(t, "--version").stdout; !strings.HasPrefix(out, "infer ") || strings.Count(out, "\n") != 1 || !strings.Contains(out, " go1.") {
-		t.Errorf("--version prints %q", out)
-	}
-}
-
 // TestDistance compares with distances known from the literature.
 func TestDistance(t *testing.T) {
 	for _, c := range []struct {

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestVersion(t *testing.T) {
+	if out := mustInfer(t, "--version").stdout; !strings.HasPrefix(out, "infer ") || strings.Count(out, "\n") != 1 || !strings.Contains(out, " go1.") {
+		t.Errorf("--version prints %q", out)
+	}
+	defer func(c, b string) { commit, built = c, b }(commit, built)
+	commit, built = strings.Repeat("0123456789abcdef", 2)+"01234567-dirty", "2026-01-02T03:04:05Z"
+	t.Setenv("GPT2SCOPE_CUDA_LIB", filepath.Join(t.TempDir(), "none.so"))
+	out := mustInfer(t, "version").stdout
+	for _, part := range []string{"infer commit 0123456789ab modified go1.", "\ncommit        0123456789abcdef0123456789abcdef01234567\n", "\nbuilt         2026-01-02T03:04:05Z\n", "\nno CUDA ", "make cuda"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("there is no %q in\n%s", part, out)
+		}
+	}
+	if strings.Contains(version(), built) {
+		t.Errorf("%q has the time of the build", version())
+	}
+
+	// The library's version is known without a driver.
+	for define, lacks := range map[string]string{"STUB_DRIVER=0": "no NVIDIA driver", "STUB_DEVICES=1": ""} {
+		withStub(t, define)
+		path := os.Getenv("GPT2SCOPE_CUDA_LIB")
+		var v versionJSON
+		if err := json.Unmarshal([]byte(mustInfer(t, "version", "--json").stdout), &v); err != nil {
+			t.Fatal(err)
+		}
+		if v.CUDA != "13.0" || !v.Modified || v.Commit != commit[:40] || v.Built != built || !strings.Contains(v.CUDALacks, lacks) || (lacks == "") != (v.CUDAPath == path) {
+			t.Errorf("%s: %+v", define, v)
+		}
+	}
+
+	// A recording has it, and shows it.
+	file := filepath.Join(t.TempDir(), "x.json")
+	mustInfer(t, "-m", tiny, "-n", "3", "-s", "1", "--device", "cpu", "--no-baseline", "--trace", file)
+	commit = "another"
+	if out := mustInfer(t, "trace", "show", file).stdout; !strings.Contains(out, "commit 0123456789ab modified") {
+		t.Errorf("the recording does not name its commit:\n%s", out)
+	}
+}
+
+// The program that make builds knows its commit and date.
+func TestMakeNamesTheCommit(t *testing.T) {
+	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		t.Skip("this is no git repository")
+	}
+	c := exec.Command("make", "-n", "build")
+	c.Dir = "../.."
+	c.Env = append(c.Environ(), "SOURCE_DATE_EPOCH=86400", "MAKEFLAGS=")
+	out, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := regexp.MustCompile(`-ldflags "-X main\.commit=` + strings.TrimSpace(string(head)) + `(-dirty)? -X main\.built=1970-01-02T00:00:00Z"`); !want.Match(out) {
+		t.Errorf("make build runs\n%s", out)
+	}
+}

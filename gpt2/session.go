@@ -88,6 +88,11 @@ func (s *Session) Position() int {
 	return s.runner.Position()
 }
 
+// Length returns how many tokens of each sequence the session holds: those in the KV
+// cache, and those that the next pass evaluates before any others, such as the one
+// sampled last.
+func (s *Session) Length() int { return len(s.history[0]) }
+
 // Reset empties the KV cache and the statistics.
 func (s *Session) Reset() error {
 	if s.err != nil {
@@ -121,6 +126,8 @@ func (s *Session) fail(ctx context.Context, err error) error {
 	return err
 }
 
+var errNoTokens = errors.New("there are no tokens to evaluate; give at least one")
+
 // admit checks ids, (B, T) row-major, before they are evaluated after what the
 // cache holds, and returns T.
 func (s *Session) admit(ids []int32) (int, error) {
@@ -128,8 +135,8 @@ func (s *Session) admit(ids []int32) (int, error) {
 		return 0, s.err
 	}
 	B := s.options.Batch
-	if len(ids) == 0 {
-		return 0, errors.New("there are no tokens to evaluate; give at least one")
+	if len(ids) == 0 && s.pending() == 0 {
+		return 0, errNoTokens
 	}
 	if len(ids)%B != 0 {
 		return 0, fmt.Errorf("%d tokens are not %d sequences of equal length", len(ids), B)
@@ -268,7 +275,7 @@ type Generation struct {
 // order. It ends after g.Tokens per sequence, or after the end-of-text token (for
 // a batch: when every sequence has met it; each goes on until then). When the
 // context is full, the last half of it is re-evaluated and generation goes on.
-// The last token yielded is evaluated by the next call.
+// The last token yielded is evaluated by the next call, which may have no ids.
 //
 // An error ends the sequence; a cancelled context gives its cause, and the
 // session can be used on.
@@ -456,6 +463,9 @@ func (g *generation) emit(tokens []Token) {
 // 1, V) for [LogitsLast].
 func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]float32, error) {
 	T, err := s.admit(ids)
+	if err == nil && T == 0 {
+		err = errNoTokens
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,7 @@ context is full, the text goes on from the last half of it.`,
   infer -p "ROMEO:" --temp 0 -n 100        greedy
   infer -f prompt.txt --stop "JULIET:"     a prompt from a file; ends before that text
   printf 'ROMEO:' | infer                  a prompt from a pipe
+  infer -i --layers all                    goes on from what you type
   infer -m DIR -p "Once" --json            another model; one JSON object
   infer -m random:gpt2 --ids 15496 -n 20   random weights of a real size, nothing downloaded
   infer info -m random:gpt2                what a pass of it costs
@@ -73,12 +74,15 @@ type generateFlags struct {
 	ignoreEOS bool
 	echo      bool
 	json      bool
-	capture   captureRange
-	profile   profileFlags
+
+	interactive bool
+	capture     captureRange
+	profile     profileFlags
 }
 
 func (g *generateFlags) register(f *pflag.FlagSet) {
 	f.IntVarP(&g.tokens, "tokens", "n", 256, "make at most `N` new tokens; -1 goes on until the end of text")
+	f.BoolVarP(&g.interactive, "interactive", "i", false, "read texts from the terminal and go on from each: Ctrl-C stops the\nmodel, Ctrl-D ends, /help has more; --tokens counts anew for each")
 	f.Uint64VarP(&g.sampling.Seed, "seed", "s", 0, "`SEED` of the random numbers (default: a random one, printed)")
 	f.Float64Var(&g.sampling.Temperature, "temp", 0.8, "temperature `T`, by which the logits are divided; 0 is greedy")
 	f.IntVar(&g.sampling.TopK, "top-k", 40, "sample from the `K` likeliest tokens; 0 is all")
@@ -147,6 +151,14 @@ func (g *generateFlags) check() error {
 	}
 	if g.profile.on() && g.capture.steps > 0 {
 		return usagef("--capture-range is for a profiler that is attached; leave it out, or --profile and --trace")
+	}
+	if g.interactive {
+		switch {
+		case g.json, g.profile.on(), g.profile.warmUp, g.capture.steps > 0:
+			return usagef("--interactive writes text only; leave out --json, --profile, --trace, --warm-up and --capture-range")
+		case g.in.file == "-":
+			return usagef("--interactive reads standard input itself; leave out --file -")
+		}
 	}
 	for _, stop := range g.stop {
 		if stop == "" {
@@ -250,7 +262,13 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	}
 	defer o.close()
 	g.in.notice = g.notice
-	ids, err := g.in.tokens(ctx, o.model, stdin)
+	var ids []int32
+	switch {
+	case g.interactive && o.model.Tokenizer == nil:
+		err = fmt.Errorf("--interactive: model %s has no tokenizer, so it takes no text", o.model.Name)
+	case !g.interactive || g.in.given() > 0:
+		ids, err = g.in.tokens(ctx, o.model, stdin)
+	}
 	if err == nil {
 		err = o.fits(len(ids))
 	}
@@ -271,6 +289,9 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		return err
 	}
 
+	if g.interactive {
+		return g.interact(ctx, s, o, ids, stdin, stdout, stderr)
+	}
 	g.capture.device, _ = o.backend.(gpt2.ProfilerSwitch)
 	g.capture.session = s
 	var recording *profiling
@@ -413,11 +434,11 @@ func likeliest(m *gpt2.Model, tokens []gpt2.Likelihood) []top {
 	return all
 }
 
-// summary writes, after the text, what was asked for and what was measured.
-func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing bool) {
+// list writes tokens with their log-probabilities, if those were asked for.
+func list(w io.Writer, m *gpt2.Model, r result) {
 	for i, p := range r.LogProbs {
 		piece := ""
-		if t := s.Model().Tokenizer; t != nil {
+		if t := m.Tokenizer; t != nil {
 			piece = string(t.AppendPiece(nil, r.IDs[i]))
 		}
 		fmt.Fprintf(w, "%6d  %-12q logprob %.4f  p %.4f\n", r.IDs[i], piece, p, math.Exp(float64(p)))
@@ -433,6 +454,11 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 			fmt.Fprintf(w, "        likeliest, p: %s\n", strings.Join(tops, ", "))
 		}
 	}
+}
+
+// summary writes, after the text, what was asked for and what was measured.
+func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing bool) {
+	list(w, s.Model(), r)
 	if g.quiet || !closing {
 		return
 	}
@@ -446,9 +472,11 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
 	}
 	line += loadingWords(" | of that loading ", r.Loading) + loadingWords(" | in the warm-up loading ", r.WarmUpLoading)
-	if r.first.IsZero() {
+	switch {
+	case g.interactive: // it waited for a person
+	case r.first.IsZero():
 		line += " | no token yet"
-	} else {
+	default:
 		line += fmt.Sprintf(" | first token after %.0f ms", t.FirstToken)
 	}
 	if r.Finish == "interrupted" {

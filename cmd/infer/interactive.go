@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/internal/console"
+)
+
+const interactiveHelp = `The model goes on from what you type, and from all before it. The line's end is not part of the text.
+  an empty line   the model goes on
+  a \ at the end  the text has another line
+  Ctrl-C          stops the model, or drops the line
+  /reset          forgets the text
+  /help           shows this
+  /exit, Ctrl-D   ends
+`
+
+// interact lets the model go on from each text that is typed, in one context, until the
+// input ends. ids are what it begins with, if there are any.
+func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *opened, ids []int32, stdin io.Reader, stdout, stderr io.Writer) error {
+	screen := stdout
+	if !isTerminal(screen) {
+		screen = stderr
+	}
+	lines := console.NewLines(stdin, screen, "> ")
+	signal.Reset(os.Interrupt) // Ctrl-C ends the program no longer
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+
+	if lines.Terminal() {
+		g.notice("the model goes on from what you type; Ctrl-C stops it, Ctrl-D ends, /help has more")
+	}
+	closing := result{Seed: g.sampling.Seed, Setting: o.setting()}
+	for {
+		if len(ids) > 0 || s.Length() > 0 {
+			if err := g.turn(ctx, s, o, ids, interrupts, stdout, stderr); err != nil {
+				return err
+			}
+		}
+		var err error
+		if ids, err = g.typed(ctx, s, lines, interrupts, stderr); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+	}
+	if s.Stats() == (gpt2.Stats{}) { // nothing was typed since the start or /reset
+		return nil
+	}
+	closing.Shifts, closing.Timings = s.Stats().Shifts, newTimings(s.Stats(), time.Time{})
+	closing.Loading = newLoading(s.Loads())
+	g.summary(stderr, s, closing, true)
+	return nil
+}
+
+// turn evaluates ids after what the session holds, and writes what the model makes of it.
+func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *opened, ids []int32, interrupts <-chan os.Signal, stdout, stderr io.Writer) error {
+	if err := o.fits(len(ids)); err != nil {
+		fmt.Fprintf(stderr, "infer: %v\n", err)
+		return nil
+	}
+	if err := s.MakeRoom(len(ids)); err != nil {
+		return err
+	}
+	running, stop := interruptible(ctx, interrupts)
+	defer stop()
+	out := newOutput(o.model, stdout, g)
+	if g.echo {
+		if err := out.echo(ids); err != nil {
+			return err
+		}
+	}
+	r := result{Prompt: ids}
+	err := g.generate(running, s, &r, out, stderr)
+	if err != nil && (ctx.Err() != nil || !errors.As(err, new(interruption))) {
+		return err
+	}
+	if n := len(out.shown); n > 0 && out.shown[n-1] != '\n' {
+		if err := writeOutput(stdout, []byte("\n")); err != nil {
+			return err
+		}
+	}
+	list(stderr, s.Model(), r)
+	if err == nil && !out.stopped() && len(r.IDs) < g.most() {
+		g.notice("the model ended the text")
+	}
+	return nil
+}
+
+// typed returns the ids of the next text; none of them to let the model go on.
+func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *console.Lines, interrupts <-chan os.Signal, stderr io.Writer) ([]int32, error) {
+	var text strings.Builder
+	for {
+		waiting, stop := ctx, func() {}
+		if !lines.Terminal() { // there Ctrl-C is a key, and a signal that came late was for the text
+			waiting, stop = interruptible(ctx, interrupts)
+		}
+		line, err := lines.Next(waiting)
+		stop()
+		switch {
+		case errors.Is(err, console.ErrInterrupted):
+			text.Reset()
+			continue
+		case err != nil:
+			return nil, err
+		}
+		if more, ok := strings.CutSuffix(line, `\`); ok {
+			text.WriteString(more + "\n")
+			continue
+		}
+		if command, ok := strings.CutPrefix(line, "/"); ok && text.Len() == 0 && strings.IndexFunc(command, func(r rune) bool { return r < 'a' || r > 'z' }) < 0 {
+			switch command {
+			case "exit":
+				return nil, io.EOF
+			case "reset":
+				if err := s.Reset(); err != nil {
+					return nil, err
+				}
+				g.notice("the text is forgotten")
+			case "help":
+				fmt.Fprint(stderr, interactiveHelp)
+			default:
+				fmt.Fprintf(stderr, "infer: there is no command /%s; /help lists them\n", command)
+			}
+			continue
+		}
+		text.WriteString(line)
+		if text.Len() == 0 && s.Length() > 0 {
+			return nil, nil
+		}
+		return s.Model().Encode(text.String())
+	}
+}
+
+// interruptible returns a context that a signal cancels until stop is called. Signals that
+// came before do not count.
+func interruptible(ctx context.Context, signals <-chan os.Signal) (running context.Context, stop func()) {
+	select {
+	case <-signals:
+	default:
+	}
+	running, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-signals:
+			cancel(interruption{syscall.SIGINT})
+		case <-running.Done():
+		}
+	}()
+	return running, func() { cancel(nil) }
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a pseudo-terminal with infer on it.
+type terminal struct {
+	t      *testing.T
+	keys   *os.File // the other side: what is typed goes in, what shows comes out
+	infer  *exec.Cmd
+	ended  chan error
+	mu     sync.Mutex
+	screen bytes.Buffer
+	seen   int // of the screen, by expect
+}
+
+// onTerminal starts infer with a terminal of its own for all of its files.
+func onTerminal(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	term := &terminal{t: t, keys: keys, infer: exec.Command(os.Args[0], args...), ended: make(chan error, 1)}
+	c := term.infer
+	c.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2", "TERM=xterm")
+	c.Stdin, c.Stdout, c.Stderr = tty, tty, tty
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Process.Kill(); keys.Close() })
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := keys.Read(buf)
+			term.mu.Lock()
+			term.screen.Write(buf[:n])
+			term.mu.Unlock()
+			if err != nil { // the program ended
+				term.ended <- c.Wait()
+				return
+			}
+		}
+	}()
+	return term
+}
+
+func (term *terminal) shown() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return term.screen.String()
+}
+
+// expect waits until a text shows after what was expected before, and returns what shows
+// in between.
+func (term *terminal) expect(text string) string {
+	term.t.Helper()
+	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
+		all := term.shown()[term.seen:]
+		if i := strings.Index(all, text); i >= 0 {
+			term.seen += i + len(text)
+			return all[:i]
+		}
+	}
+	term.t.Fatalf("%q does not show; the screen has %q", text, term.shown())
+	return ""
+}
+
+func (term *terminal) keyIn(keys string) {
+	term.t.Helper()
+	if _, err := term.keys.WriteString(keys); err != nil {
+		term.t.Fatal(err)
+	}
+}
+
+// status waits for the end.
+func (term *terminal) status() int {
+	term.t.Helper()
+	select {
+	case <-term.ended:
+		return term.infer.ProcessState.ExitCode()
+	case <-time.After(20 * time.Second):
+		term.t.Fatalf("it does not end; the screen has %q", term.shown())
+		return 0
+	}
+}
+
+// TestInteractive: Ctrl-C stops the text and not the program, which goes on from all that was written, beyond its context
+// too; at the prompt it drops the line. The line typed before comes back by a key. Ctrl-D ends with status 0.
+func TestInteractive(t *testing.T) {
+	term := onTerminal(t, "-i", "-m", tiny, "-n", "-1", "--ignore-eos", "-s", "1")
+	term.expect("Ctrl-D ends")
+	term.expect("> ")
+	term.keyIn("ROMEO:\r")
+	term.expect("ROMEO:\r\n")
+	time.Sleep(300 * time.Millisecond) // some contexts of 64 tokens
+	term.keyIn("\x03")
+	text := term.expect("\r\n> ")
+	if len(text) < 100 {
+		t.Errorf("without a limit the model wrote only %q", text)
+	}
+	term.keyIn("dropped\x03")
+	term.expect("^C\r\n> ")
+	term.keyIn("/reset\r")
+	term.expect("forgotten\r\n")
+	term.expect("> ")
+	term.keyIn("\x1b[A\x1b[A\r") // the line before the last
+	term.expect("ROMEO:")
+	time.Sleep(100 * time.Millisecond)
+	term.keyIn("\x03")
+	term.expect("\r\n> ")
+	term.keyIn("\x04")
+	if status := term.status(); status != 0 || !strings.Contains(term.shown()[term.seen:], "decode") || strings.Contains(term.shown(), "interrupted") {
+		t.Errorf("status %d, the screen has %q", status, term.shown())
+	}
+}
+
+// TestInteractiveEnds: the terminal is as it was when SIGTERM ends the program at its prompt.
+func TestInteractiveEnds(t *testing.T) {
+	term := onTerminal(t, "-i", "-m", tiny)
+	mode := func() uint32 {
+		t.Helper()
+		state, err := unix.IoctlGetTermios(int(term.keys.Fd()), unix.TCGETS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state.Lflag & (unix.ICANON | unix.ECHO | unix.ISIG)
+	}
+	before := mode()
+	term.expect("> ")
+	for began := time.Now(); mode() == before; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("keys are not read one by one")
+		}
+	}
+	// Held open, so that the state can be read after the program.
+	hold, err := os.OpenFile("/proc/"+fmt.Sprint(term.infer.Process.Pid)+"/fd/0", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	if err := term.infer.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); mode() != before; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("the terminal is left in another mode: %x, before %x", mode(), before)
+		}
+	}
+}
+
+// TestInteractiveWithoutTerminal: lines of a pipe are texts too. What the model makes of each depends on all before it:
+// the same as one run on the whole.
+func TestInteractiveWithoutTerminal(t *testing.T) {
+	args := []string{"-m", tiny, "-n", "5", "-s", "1", "--temp", "0", "--ignore-eos", "--quiet"}
+	turn := func(prompt string) string { return mustInfer(t, append(args, "-p", prompt)...).stdout }
+	first := turn("ROMEO:")
+	second := turn("ROMEO:" + first + "And\nthen")
+	third := turn("ROMEO:" + first + "And\nthen" + second)
+	fresh := turn("JULIET:")
+	e := inferProcess(t, "ROMEO:\nAnd\\\nthen\n\n/reset\n/none\nJULIET:", append(args, "-i")...)
+	want := first + "\n" + second + "\n" + third + "\n" + fresh + "\n"
+	if e.status != 0 || e.stdout != want || strings.Count(e.stderr, "\n") != 1 || !strings.Contains(e.stderr, "no command /none") {
+		t.Errorf("status %d, text %q, want %q; stderr %q", e.status, e.stdout, want, e.stderr)
+	}
+	if e := inferProcess(t, "", append(args, "-i", "-p", "ROMEO:")...); e.status != 0 || e.stdout != first+"\n" {
+		t.Errorf("after a prompt by a flag: status %d, text %q, want %q; stderr %q", e.status, e.stdout, first, e.stderr)
+	}
+	long := strings.Repeat("x", 65)
+	if e := inferProcess(t, long+"\nROMEO:\n", append(args, "-i")...); e.status != 0 || e.stdout != first+"\n" || !strings.Contains(e.stderr, "65 tokens") {
+		t.Errorf("after a text that is too long: status %d, text %q, stderr %q", e.status, e.stdout, e.stderr)
+	}
+}
+
+// inferProcess runs infer in a process of its own, with a text on standard input.
+func inferProcess(t *testing.T, stdin string, args ...string) ended {
+	t.Helper()
+	c := exec.Command(os.Args[0], args...)
+	c.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2")
+	c.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	c.Run()
+	return ended{c.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}

@@ -133,7 +133,7 @@ func TestBrokenLinks(t *testing.T) {
 
 var (
 	codePath = regexp.MustCompile("`([a-z0-9_]+/|[a-z0-9_]+/[A-Za-z0-9_./-]+)`")
-	docPath  = regexp.MustCompile(`\bdocs/[a-z-]+\.md\b`)
+	docPath  = regexp.MustCompile(`(?m)(?:^|[^/\w])(docs/[a-z-]+\.md)\b`) // not of a URL
 	testRun  = regexp.MustCompile("go test ((?:\\./\\S+ ?)+)[^`\n]*")
 	testName = regexp.MustCompile(`-(?:run|bench) '?\^?(\w+)`)
 )
@@ -160,9 +160,9 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, path := range sources(t, ".go", ".py", ".sh", ".c", ".h", ".cu", ".cuh", "Makefile") {
-		for _, doc := range docPath.FindAllString(read(t, path), -1) {
-			if _, err := os.Stat(doc); err != nil {
-				t.Errorf("%s names %s, which does not exist", path, doc)
+		for _, m := range docPath.FindAllStringSubmatch(read(t, path), -1) {
+			if _, err := os.Stat(m[1]); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, m[1])
 			}
 		}
 	}

@@ -121,6 +121,24 @@ func (c *Checkpoint) All() iter.Seq[Tensor] {
 	}
 }
 
+// Map returns a checkpoint of the same files whose tensors are what f makes of each, such as the
+// tensor under another name. It takes the place of c, which must not be used any more. On an error,
+// c stays as it is.
+func (c *Checkpoint) Map(f func(Tensor) (Tensor, error)) (*Checkpoint, error) {
+	m := &Checkpoint{Metadata: c.Metadata, tensors: make(map[string]Tensor, len(c.tensors)), files: c.files}
+	for t := range c.All() {
+		mapped, err := f(t)
+		if err == nil {
+			err = m.add(mapped)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	m.sortNames()
+	return m, nil
+}
+
 // Close releases the checkpoint's files. Reading any of its tensors afterwards is
 // an error that wraps [fs.ErrClosed]. Close waits for reads in progress; calling
 // it again does nothing.
@@ -219,7 +237,10 @@ func noCheckpoint(d directory) error {
 		case ".safetensors":
 			e.Problem += fmt.Sprintf(", but %s: if that is the whole model, rename it", quote(name))
 			return e
-		case ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".ckpt", ".onnx":
+		case ".gguf":
+			e.Problem += fmt.Sprintf(", but %s: give that file as the model", quote(name))
+			return e
+		case ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".onnx":
 			e.Problem += fmt.Sprintf(", but %s: convert that, for example by loading it with transformers and calling save_pretrained", quote(name))
 			return e
 		}

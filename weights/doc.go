@@ -32,6 +32,12 @@
 // package is as strict as the reference implementation, and refuses also a name,
 // or a field of a tensor, that is given twice.
 //
+// # GGUF
+//
+// [OpenGGUF] reads the other common form of a checkpoint, the GGUF file of llama.cpp:
+// one file that holds metadata too, and whose tensors may be in blocks of 8-bit
+// integers (Q8_0).
+//
 // # Reading
 //
 // [Open] reads a directory, [OpenFile] one file, [OpenFS] any file system (an

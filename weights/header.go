@@ -81,8 +81,10 @@ func identify(prefix []byte) string {
 		return "a zip archive, as torch.save writes" + convert
 	case len(prefix) > 1 && prefix[0] == 0x80 && prefix[1] >= 2 && prefix[1] <= 5:
 		return "a Python pickle, as older versions of torch.save write" + convert
-	case has("GGUF"), has("lmgg"), has("tjgg"):
-		return "a GGUF or GGML file, as llama.cpp uses: give the safetensors checkpoint that it was made from"
+	case has("GGUF"):
+		return "a GGUF file, as llama.cpp uses: give the file itself as the model, under a name that ends in .gguf"
+	case has("lmgg"), has("tjgg"):
+		return "a GGML file of an early llama.cpp: give the safetensors checkpoint that it was made from"
 	case has("\x89HDF\r\n"):
 		return "an HDF5 file, as TensorFlow and Keras write" + convert
 	case has("\x93NUMPY"):

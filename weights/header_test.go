@@ -123,7 +123,7 @@ func TestBadFile(t *testing.T) {
 
 		"zip":            {[]byte("PK\x03\x04\x14\x00\x00\x08\x08\x00archive/data.pkl"), []string{"zip archive", "torch.save", "convert"}},
 		"pickle":         {[]byte("\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M"), []string{"pickle", "torch.save", "convert"}},
-		"GGUF":           {[]byte("GGUF\x03\x00\x00\x00\x94\x00\x00\x00\x00\x00\x00\x00"), []string{"GGUF", "llama.cpp"}},
+		"GGUF":           {[]byte("GGUF\x03\x00\x00\x00\x94\x00\x00\x00\x00\x00\x00\x00"), []string{"GGUF", "llama.cpp", "give the file itself"}},
 		"HDF5":           {[]byte("\x89HDF\r\n\x1a\n\x00\x00\x00\x00\x00\x08\x08\x00"), []string{"HDF5", "convert"}},
 		"NumPy":          {[]byte("\x93NUMPY\x01\x00v\x00{'descr': '<f4'"), []string{"NumPy"}},
 		"gzip":           {[]byte("\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x03model"), []string{"compressed", "decompress"}},

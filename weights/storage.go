@@ -143,19 +143,29 @@ func (s *storage) view(off, n int64, unit int, use func(piece []byte)) error {
 
 // read fills dst with the bytes from off on. The range, and errors, are as view's.
 func (s *storage) read(dst []byte, off int64) error {
+	return s.hold(func() error { return s.at(dst, off) })
+}
+
+// hold calls f, which reads with at, while the file stays open. Errors are as view's.
+func (s *storage) hold(f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
 		return closedProblem(s.name)
 	}
+	if err := f(); err != nil {
+		return err
+	}
+	return s.changed()
+}
+
+// at fills dst with the bytes from off on, of a file that is held.
+func (s *storage) at(dst []byte, off int64) error {
 	if s.data != nil {
 		copy(dst, s.data[off:])
 		return nil
 	}
-	if err := s.readAt(dst, off); err != nil {
-		return err
-	}
-	return s.changed()
+	return s.readAt(dst, off)
 }
 
 // readAt reads the bytes from off on with the reader.

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+	"unsafe"
 )
 
 // Tensor is a named tensor: its type and shape, and the source of its elements.
@@ -19,6 +20,8 @@ type Tensor struct {
 	file  *storage // the file that holds the elements,
 	begin int64    // and their first byte in it;
 	read  ReadFunc // or the function that computes them
+
+	packed *packed // how a GGUF file stores them; nil for other tensors
 }
 
 // A ReadFunc fills dst with the elements [off, off+len(dst)) of a tensor, in
@@ -121,8 +124,11 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	if t.read == nil {
 		return t.wrap(t.file.read(dst, t.begin+off))
 	}
-	// The range may begin and end inside an element.
 	const size = 4
+	if start := unsafe.Pointer(unsafe.SliceData(dst)); littleEndian && off%size == 0 && len(dst)%size == 0 && uintptr(start)%size == 0 {
+		return t.wrap(t.read(unsafe.Slice((*float32)(start), len(dst)/size), int(off/size)))
+	}
+	// The range may begin and end inside an element.
 	elements, encoded := make([]float32, 4096), make([]byte, size*4096)
 	for len(dst) > 0 {
 		first, skip := int(off/size), int(off%size)

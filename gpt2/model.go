@@ -30,26 +30,33 @@ type Model struct {
 	// GPT-2's; then the model takes and gives token ids only.
 	Tokenizer *tokenizer.Tokenizer
 
+	// Stored is the type of most weights in a GGUF file, such as "Q8_0"; "" if they
+	// are not in a GGUF file.
+	Stored string
+
 	checkpoint *weights.Checkpoint
 	prefix     string // of the tensors' names in the checkpoint: "" or "transformer."
 }
 
-// Open opens a Hugging Face GPT-2 directory: config.json, model.safetensors
-// (single or sharded), and the tokenizer's files if there are any. A name that is no
+// Open opens a GGUF file (see [OpenGGUF]) or a Hugging Face GPT-2 directory:
+// config.json, model.safetensors (single or sharded), and the tokenizer's files if
+// there are any. A name that is no
 // path, such as openai-community/gpt2, is looked up in the cache of the Hugging Face
 // tools ([weights.FromHub]). Weights are read when a backend packs them.
 func Open(name string) (*Model, error) {
 	dir := name
 	info, err := os.Stat(dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && weights.IsHubName(name):
+	case errors.Is(err, fs.ErrNotExist) && weights.IsHubName(name) && !weights.IsGGUF(name):
 		if dir, err = weights.FromHub(name); err != nil {
 			return nil, fmt.Errorf("cannot open model %s: there is no such directory, and %w", name, err)
 		}
 	case err != nil:
-		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, or random:gpt2", name, humanize.Cause(err))
+		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, a GGUF file, or random:gpt2", name, humanize.Cause(err))
+	case !info.IsDir() && weights.IsGGUF(name):
+		return OpenGGUF(name)
 	case !info.IsDir():
-		return nil, fmt.Errorf("cannot open model %s: it is a file; give the directory that holds config.json and model.safetensors", name)
+		return nil, fmt.Errorf("cannot open model %s: it is a file, and not a GGUF file; give the directory that holds config.json and model.safetensors", name)
 	default:
 		name, dir = filepath.Clean(dir), filepath.Clean(dir)
 	}
@@ -82,7 +89,7 @@ func NewModel(name string, files fs.FS, checkpoint *weights.Checkpoint) (*Model,
 		return nil, fmt.Errorf("model %s: %w", name, err)
 	}
 	m := &Model{Config: config, Name: name, checkpoint: checkpoint}
-	if err := m.matchTensors(hasField(data, "tie_word_embeddings")); err != nil {
+	if err := m.matchTensors("config.json", hasField(data, "tie_word_embeddings")); err != nil {
 		return nil, fmt.Errorf("model %s: %w", name, err)
 	}
 	m.Tokenizer, err = tokenizer.Load(files)
@@ -115,8 +122,8 @@ func hasField(config []byte, name string) bool {
 // matchTensors checks that the checkpoint has exactly the tensors that the
 // configuration asks for, with their shapes. If the file holds an lm_head that differs
 // from wte, the model is not tied, as in transformers; it is an error if the
-// configuration ties them explicitly.
-func (m *Model) matchTensors(tiedIsExplicit bool) error {
+// configuration ties them explicitly. source names the configuration in messages.
+func (m *Model) matchTensors(source string, tiedIsExplicit bool) error {
 	have := map[string]weights.Tensor{}
 	for t := range m.checkpoint.All() {
 		have[t.Name] = t
@@ -138,10 +145,10 @@ func (m *Model) matchTensors(tiedIsExplicit bool) error {
 		name := m.fileName(p.Name)
 		t, ok := have[name]
 		if !ok {
-			return fmt.Errorf("the checkpoint has no tensor %s %v, which config.json asks for", name, p.Shape)
+			return fmt.Errorf("the checkpoint has no tensor %s %v, which %s asks for", name, p.Shape, source)
 		}
 		if !slices.Equal(t.Shape, p.Shape) {
-			return fmt.Errorf("tensor %s is %v in the checkpoint, but config.json asks for %v", name, t.Shape, p.Shape)
+			return fmt.Errorf("tensor %s is %v in the checkpoint, but %s asks for %v", name, t.Shape, source, p.Shape)
 		}
 		if !t.DType.IsFloat() {
 			return fmt.Errorf("tensor %s is %s; float32, float16 and bfloat16 are supported", name, t.DType)
@@ -159,7 +166,7 @@ func (m *Model) matchTensors(tiedIsExplicit bool) error {
 	}
 	if len(rest) > 0 {
 		slices.Sort(rest)
-		return fmt.Errorf("the checkpoint has %d tensors that config.json does not account for, the first is %s; does n_layer (%d) match?", len(rest), rest[0], m.Config.Layers)
+		return fmt.Errorf("the checkpoint has %d tensors that %s does not account for, the first is %s; does the number of layers (%d) match?", len(rest), source, rest[0], m.Config.Layers)
 	}
 	return nil
 }

@@ -134,7 +134,11 @@ func (i *infoFlags) describe(w io.Writer, o *opened) {
 	if !c.Tied {
 		head = "of its own"
 	}
-	fmt.Fprintf(w, "model       %s\n", o.model.Name)
+	stored := ""
+	if o.model.Stored != "" {
+		stored = fmt.Sprintf(" (GGUF, mostly %s)", o.model.Stored)
+	}
+	fmt.Fprintf(w, "model       %s%s\n", o.model.Name, stored)
 	fmt.Fprintf(w, "geometry    L=%d C=%d NH=%d HS=%d V=%d, context %d, MLP %d, %s, lm_head %s\n", c.Layers, c.Channels, c.Heads, c.HeadSize(), c.Vocab, c.Positions, c.Inner, c.Activation, head)
 	fmt.Fprintf(w, "runs        layers %d of %d: %s of %s parameters\n", run.Layers, c.Layers, humanize.Thousands(int64(run.Parameters())), humanize.Thousands(int64(c.Parameters())))
 	fmt.Fprintf(w, "memory      weights %s, KV cache %s for %d x %s, logits %s a row\n",

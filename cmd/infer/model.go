@@ -42,7 +42,7 @@ type modelFlags struct {
 }
 
 func (m *modelFlags) register(f *pflag.FlagSet) {
-	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
+	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16,\nBF16 or Q8_0 weights, as llama.cpp has them; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
 	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: 1 of the built-in\nmodel, all of another)")
 	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU where all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
 	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 but for what\n'infer devices' names")
@@ -305,6 +305,9 @@ func (o *opened) fits(tokens int) error {
 // returns a session for a batch of sequences.
 func (o *opened) load(ctx context.Context, stderr io.Writer, batch int) (*gpt2.Session, error) {
 	defer annotate.Range("make session", nvtx.Blue)()
+	if d := o.backend.Describe(); o.model.Stored == "Q8_0" && o.flags.dtype == "" && !d.GPU {
+		o.flags.notice(fmt.Sprintf("the 8-bit weights (Q8_0) of %s are held as %s; --dtype q8 holds 8-bit weights: less memory, faster tokens", o.model.Name, d.WeightType))
+	}
 	bar := o.flags.progress(stderr, "loading weights", true)
 	options := o.options
 	options.Progress, options.Batch = bar.set, batch

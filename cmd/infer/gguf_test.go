@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A GGUF file is a model like a Hugging Face directory: the logits of float32 weights have the same bits, those of
+// other types differ by what the types round.
+func TestGGUF(t *testing.T) {
+	const folder = "../../gpt2/testdata/gguf"
+	logits := func(model string, flags ...string) []float32 {
+		out := filepath.Join(t.TempDir(), "logits.npy")
+		mustInfer(t, append([]string{"dump", "-m", model, "-p", "Hello", "--stage", "lm_head", "-o", out}, flags...)...)
+		_, _, x := readNPY(t, out)
+		return x
+	}
+	want := logits(folder)
+	peak := 0.0
+	for _, x := range want {
+		peak = max(peak, math.Abs(float64(x)))
+	}
+	for name, bound := range map[string]float64{"f32": 0, "f16": 1e-3, "bf16": 3e-2, "q8_0": 5e-2} { // bench/peers.py has the same bounds
+		got, worst := logits(filepath.Join(folder, name+".gguf")), 0.0
+		for i := range want {
+			worst = max(worst, math.Abs(float64(got[i]-want[i])))
+		}
+		if worst > bound*peak || bound > 0 && worst == 0 {
+			t.Errorf("%s: logits differ by %.1e of the largest, expected at most %.0e, and more than 0 unless the type is f32", name, worst/peak, bound)
+		}
+	}
+	// 8-bit weights are held as 8-bit weights if that is asked for, and otherwise a line says how.
+	q8 := filepath.Join(folder, "q8_0.gguf")
+	e := mustInfer(t, "-m", q8, "-p", "Hi", "-n", "2", "--temp", "0")
+	if !strings.Contains(e.stderr, "8-bit weights (Q8_0)") || !strings.Contains(e.stderr, "--dtype q8") {
+		t.Errorf("standard error %q does not name --dtype q8", e.stderr)
+	}
+	if e = mustInfer(t, "-m", q8, "-p", "Hi", "-n", "2", "--temp", "0", "--dtype", "q8"); strings.Contains(e.stderr, "Q8_0") {
+		t.Errorf("with --dtype q8, standard error is %q", e.stderr)
+	}
+	if e = mustInfer(t, "info", "-m", q8); !strings.Contains(e.stdout, "(GGUF, mostly Q8_0)") || !strings.Contains(e.stdout, "L=2 C=32 NH=2") {
+		t.Errorf("info says %.200s", e.stdout)
+	}
+}
+
+// A GGUF file is exported as a Hugging Face directory: in float32 with the very bytes of the tensors that it was made of.
+func TestGGUFExport(t *testing.T) {
+	const folder = "../../gpt2/testdata/gguf"
+	data := func(dir string) map[string][]byte {
+		b, err := os.ReadFile(filepath.Join(dir, "model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := int(b[0]) | int(b[1])<<8 | int(b[2])<<16
+		var header map[string]struct {
+			Offsets []int `json:"data_offsets"`
+		}
+		if err := json.Unmarshal(b[8:8+n], &header); err != nil {
+			t.Fatal(err)
+		}
+		found := map[string][]byte{}
+		for name, x := range header {
+			if name != "__metadata__" {
+				found[strings.TrimPrefix(name, "transformer.")] = b[8+n+x.Offsets[0] : 8+n+x.Offsets[1]]
+			}
+		}
+		return found
+	}
+	out := filepath.Join(t.TempDir(), "model")
+	mustInfer(t, "export", "-m", filepath.Join(folder, "f32.gguf"), "-o", out)
+	want, got := data(folder), data(out)
+	if len(got) != len(want) || len(want) != 28 {
+		t.Fatalf("%d tensors, expected %d", len(got), len(want))
+	}
+	for name := range want {
+		if !bytes.Equal(got[name], want[name]) {
+			t.Errorf("tensor %s differs", name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(out, "tokenizer.json")); err != nil {
+		t.Error(err)
+	}
+}

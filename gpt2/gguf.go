@@ -1,0 +1,287 @@
+package gpt2
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpt2scope/gpt2/tokenizer"
+	"gpt2scope/weights"
+)
+
+// ggufNames maps the names of tensors in a GGUF file to those of a Hugging Face checkpoint, outside
+// layers and in layer N (blk.N and h.N). The names are llama.cpp's (ggml-org/llama.cpp,
+// gguf-py/gguf/constants.py, MODEL_ARCH.GPT2).
+var ggufNames = map[string]string{
+	"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f", "output": "lm_head",
+}
+
+var ggufLayerNames = map[string]string{
+	"attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj",
+	"ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
+}
+
+// OpenGGUF opens a GPT-2 in a GGUF file, as llama.cpp converts and quantises them: F32, F16, BF16
+// or Q8_0 weights. Configuration and tokenizer are those of the file's metadata. A file without a
+// tokenizer gets GPT-2's if its vocabulary has that size. Weights are read when a backend packs
+// them, and Q8_0 is widened to float32 then.
+func OpenGGUF(path string) (*Model, error) {
+	file, err := weights.OpenGGUF(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newGGUF(filepath.Clean(path), file)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// newGGUF makes a model of an open file, which it owns from then on, unless it fails.
+func newGGUF(name string, file *weights.GGUF) (*Model, error) {
+	wrap := func(err error) error { return fmt.Errorf("model %s: %w", name, err) }
+	config, err := ggufConfig(file)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	checkpoint, err := file.Map(func(t weights.Tensor) (weights.Tensor, error) {
+		renamed, linear := ggufName(t.Name)
+		if linear && len(t.Shape) == 2 {
+			if t, err = t.Transposed(); err != nil {
+				return t, err
+			}
+		}
+		t.Name = renamed
+		return t, nil
+	})
+	if err != nil {
+		return nil, wrap(err)
+	}
+	m := &Model{Config: config, Name: name, Stored: mostly(file), checkpoint: checkpoint}
+	if err := m.matchTensors("the metadata", false); err != nil {
+		return nil, wrap(err)
+	}
+	if m.Tokenizer, err = ggufTokenizer(file, config.Vocab); err != nil {
+		return nil, wrap(err)
+	}
+	return m, nil
+}
+
+// ggufName returns the name of a GGUF file's tensor in a Hugging Face checkpoint, and whether it is
+// the matrix of a product of a layer, whose layout differs: (outputs, inputs) here, (inputs, outputs)
+// there. A name that no GPT-2 has stays as it is.
+func ggufName(name string) (renamed string, linear bool) {
+	base, part, _ := cutLast(name, ".") // weight or bias
+	if to, ok := ggufNames[base]; ok {
+		return to + "." + part, false
+	}
+	layer, base, _ := strings.Cut(strings.TrimPrefix(base, "blk."), ".")
+	to, ok := ggufLayerNames[base]
+	if !ok || !strings.HasPrefix(name, "blk.") {
+		return name, false
+	}
+	return "h." + layer + "." + to + "." + part, part == "weight"
+}
+
+// cutLast is strings.Cut at the last separator.
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// mostly returns the type that most elements of the file have.
+func mostly(file *weights.GGUF) string {
+	elements := map[string]int{}
+	for t := range file.All() {
+		elements[file.Type(t.Name)] += t.Elements()
+	}
+	most := ""
+	for _, name := range slices.Sorted(maps.Keys(elements)) {
+		if elements[name] > elements[most] {
+			most = name
+		}
+	}
+	return most
+}
+
+// metadata reads typed values of a GGUF file. Its first error sticks.
+type metadata struct {
+	values map[string]any
+	err    error
+}
+
+func (m *metadata) fail(key, want string) {
+	if m.err == nil {
+		m.err = fmt.Errorf("the metadata has %s = %s; it must be %s", key, shorten(fmt.Append(nil, m.values[key])), want)
+	}
+}
+
+// int reads a whole number. A key that is needed must be there; otherwise dst stays as it is.
+func (m *metadata) int(key string, dst *int, needed bool) {
+	switch v := m.values[key].(type) {
+	case uint64:
+		*dst = int(min(v, math.MaxInt32))
+	case int64:
+		*dst = int(max(min(v, math.MaxInt32), math.MinInt32))
+	case nil:
+		if needed && m.err == nil {
+			m.err = fmt.Errorf("the metadata has no %s; a GPT-2 file needs it", key)
+		}
+	default:
+		m.fail(key, "a whole number")
+	}
+}
+
+// float reads a number that was meant in decimals: 1e-5 is stored as the float32 nearest to it.
+func (m *metadata) float(key string, dst *float64) {
+	switch v := m.values[key].(type) {
+	case float32:
+		*dst, _ = strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
+	case float64:
+		*dst = v
+	case nil:
+	default:
+		m.fail(key, "a number")
+	}
+}
+
+func (m *metadata) string(key string) string {
+	switch v := m.values[key].(type) {
+	case string:
+		return v
+	case nil:
+	default:
+		m.fail(key, "a string")
+	}
+	return ""
+}
+
+func (m *metadata) bool(key string) bool {
+	switch v := m.values[key].(type) {
+	case bool:
+		return v
+	case nil:
+	default:
+		m.fail(key, "true or false")
+	}
+	return false
+}
+
+func (m *metadata) strings(key string) []string {
+	switch v := m.values[key].(type) {
+	case []string:
+		return v
+	case nil:
+	default:
+		m.fail(key, "a list of strings")
+	}
+	return nil
+}
+
+func (m *metadata) ints(key string) []int64 {
+	switch v := m.values[key].(type) {
+	case []int64:
+		return v
+	case nil:
+	default:
+		m.fail(key, "a list of whole numbers")
+	}
+	return nil
+}
+
+// ggufConfig reads the configuration. The keys are those of the GGUF specification. What a GGUF file
+// does not say is GPT-2's: scores divided by sqrt(HS), and gelu_new, which llama.cpp computes for
+// every GPT-2.
+func ggufConfig(file *weights.GGUF) (Config, error) {
+	m := &metadata{values: file.Values}
+	if arch := m.string("general.architecture"); m.err == nil && arch != "gpt2" {
+		return Config{}, fmt.Errorf("it is a model of the architecture %q (general.architecture); only gpt2 is supported", shorten([]byte(arch)))
+	}
+	c := Config{Epsilon: 1e-5, Tied: true, ScaleWeights: true, Activation: GELUNew, BOS: -1, EOS: -1}
+	m.int("gpt2.block_count", &c.Layers, true)
+	m.int("gpt2.embedding_length", &c.Channels, true)
+	m.int("gpt2.attention.head_count", &c.Heads, true)
+	m.int("gpt2.context_length", &c.Positions, true)
+	c.Inner = 4 * c.Channels
+	m.int("gpt2.feed_forward_length", &c.Inner, false)
+	m.float("gpt2.attention.layer_norm_epsilon", &c.Epsilon)
+	m.int("tokenizer.ggml.bos_token_id", &c.BOS, false)
+	m.int("tokenizer.ggml.eos_token_id", &c.EOS, false)
+	keys := c.Heads
+	m.int("gpt2.attention.head_count_kv", &keys, false)
+	if m.err != nil {
+		return Config{}, m.err
+	}
+	if keys != c.Heads {
+		return Config{}, fmt.Errorf("it has %d heads of keys and values for %d of queries; GPT-2 has as many", keys, c.Heads)
+	}
+	wte, ok := file.Tensor("token_embd.weight")
+	if !ok || len(wte.Shape) != 2 {
+		return Config{}, fmt.Errorf("it has no matrix token_embd.weight, which every GPT-2 has")
+	}
+	c.Vocab = wte.Shape[0]
+	for name, id := range map[string]*int{"tokenizer.ggml.bos_token_id": &c.BOS, "tokenizer.ggml.eos_token_id": &c.EOS} {
+		if *id >= c.Vocab {
+			return Config{}, fmt.Errorf("the metadata has %s = %d; the vocabulary has %d tokens", name, *id, c.Vocab)
+		}
+	}
+	if err := c.Check(); err != nil {
+		return Config{}, fmt.Errorf("the metadata as a config.json: %w", err)
+	}
+	return c, nil
+}
+
+// The types of tokens in tokenizer.ggml.token_type (ggml-org/llama.cpp, include/llama.h, llama_token_type).
+const (
+	ggufControl     = 3
+	ggufUserDefined = 4
+)
+
+// ggufTokenizer reads the tokenizer. It is nil if the file has none and the vocabulary is not
+// GPT-2's.
+func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) {
+	m := &metadata{values: file.Values}
+	parts := tokenizer.Parts{Tokens: m.strings("tokenizer.ggml.tokens"), Merges: m.strings("tokenizer.ggml.merges"), EndOfText: -1}
+	model, split := m.string("tokenizer.ggml.model"), m.string("tokenizer.ggml.pre")
+	types := m.ints("tokenizer.ggml.token_type")
+	m.int("tokenizer.ggml.eos_token_id", &parts.EndOfText, false)
+	parts.PrefixSpace = m.bool("tokenizer.ggml.add_space_prefix")
+	adds := m.bool("tokenizer.ggml.add_bos_token") || m.bool("tokenizer.ggml.add_eos_token")
+	switch {
+	case m.err != nil:
+		return nil, m.err
+	case len(parts.Tokens) == 0 && (model == "" || model == "none" || model == "no_vocab"):
+		return defaultTokenizer(vocab), nil
+	case model != "gpt2":
+		return nil, fmt.Errorf("its tokenizer is of the kind %q (tokenizer.ggml.model); only gpt2, a byte-level BPE, is supported", shorten([]byte(model)))
+	case split != "" && split != "gpt-2" && split != "default":
+		return nil, fmt.Errorf("its tokenizer splits words by the rules of %q (tokenizer.ggml.pre); only those of gpt-2 are supported", shorten([]byte(split)))
+	case adds:
+		return nil, fmt.Errorf("its tokenizer adds a token to every text (tokenizer.ggml.add_bos_token or add_eos_token), which is not supported: set it to false")
+	case len(parts.Tokens) != vocab:
+		return nil, fmt.Errorf("its tokenizer has %d tokens, but token_embd.weight has %d rows", len(parts.Tokens), vocab)
+	case types != nil && len(types) != vocab:
+		return nil, fmt.Errorf("tokenizer.ggml.token_type has %d values for %d tokens", len(types), vocab)
+	}
+	for id, kind := range types {
+		switch kind {
+		case ggufControl:
+			parts.Special = append(parts.Special, id)
+		case ggufUserDefined:
+			parts.Added = append(parts.Added, id)
+		}
+	}
+	t, err := tokenizer.New(parts)
+	if err != nil {
+		return nil, fmt.Errorf("its tokenizer: %w", err)
+	}
+	return t, nil
+}

@@ -1,0 +1,301 @@
+package gpt2
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/gpt2/tokenizer"
+	"gpt2scope/internal/ggufwrite"
+)
+
+// ggufParam is a parameter's name in a GGUF file, and whether the file has the transpose.
+type ggufParam struct {
+	name      string
+	transpose bool
+}
+
+// ggufOf lists the parameters of a GPT-2 with so many layers as llama.cpp names them.
+func ggufOf(layers int) map[string]ggufParam {
+	all := map[string]ggufParam{
+		"wte.weight": {"token_embd.weight", false}, "wpe.weight": {"position_embd.weight", false}, "lm_head.weight": {"output.weight", false},
+		"ln_f.weight": {"output_norm.weight", false}, "ln_f.bias": {"output_norm.bias", false},
+	}
+	for l := range layers {
+		for from, to := range map[string]string{"ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"} {
+			for _, part := range []string{"weight", "bias"} {
+				all[fmt.Sprintf("h.%d.%s.%s", l, from, part)] = ggufParam{fmt.Sprintf("blk.%d.%s.%s", l, to, part), part == "weight" && !strings.HasPrefix(from, "ln_")}
+			}
+		}
+	}
+	return all
+}
+
+// ggufFile writes a model as a GGUF file whose matrices, but for wpe, are of a type. edit may change it.
+func ggufFile(t *testing.T, m *Model, kind uint32, edit func(f *ggufwrite.File)) string {
+	t.Helper()
+	f := &ggufwrite.File{}
+	c := m.Config
+	f.Value("general.architecture", "gpt2")
+	f.Value("gpt2.block_count", uint32(c.Layers))
+	f.Value("gpt2.embedding_length", uint32(c.Channels))
+	f.Value("gpt2.feed_forward_length", uint32(c.Inner))
+	f.Value("gpt2.context_length", uint32(c.Positions))
+	f.Value("gpt2.attention.head_count", uint32(c.Heads))
+	f.Value("gpt2.attention.layer_norm_epsilon", float32(c.Epsilon))
+	if edit != nil {
+		edit(f)
+	}
+	names := ggufOf(c.Layers)
+	for _, p := range c.Params() {
+		x := make([]float32, p.Elements())
+		if err := m.Read(p.Name, x, 0); err != nil {
+			t.Fatal(err)
+		}
+		to, shape, as := names[p.Name], p.Shape, uint32(ggufwrite.F32)
+		if len(shape) == 2 && p.Name != "wpe.weight" {
+			as = kind
+		}
+		if to.transpose {
+			x, shape = turned(x, shape[0], shape[1]), []int{shape[1], shape[0]}
+		}
+		f.Tensor(to.name, as, shape, x)
+	}
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	if err := os.WriteFile(path, f.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func turned(x []float32, rows, cols int) []float32 {
+	y := make([]float32, len(x))
+	for i := range x {
+		y[i%cols*rows+i/cols] = x[i]
+	}
+	return y
+}
+
+// A model in a GGUF file that llama.cpp's gguf package wrote (testdata/make_gguf.py) has the configuration and
+// the weights of the model that it was made of: the same bits in float32, and otherwise within half a unit of
+// the type's last place.
+func TestGGUF(t *testing.T) {
+	source, err := Open("testdata/gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	for name, c := range map[string]struct {
+		error func(x, most float64) float64 // bound, of x and of the largest of its block
+	}{
+		"F32":  {func(x, most float64) float64 { return 0 }},
+		"F16":  {func(x, most float64) float64 { return math.Abs(x)*0x1p-11 + 0x1p-25 }},
+		"BF16": {func(x, most float64) float64 { return math.Abs(x) * 0x1p-8 }},
+		// Half a step of 127, and the float16 scale's error in each of up to 127 steps.
+		"Q8_0": {func(x, most float64) float64 { return most/127/2 + math.Abs(x)*0x1p-10 }},
+	} {
+		m, err := Open("testdata/gguf/" + strings.ToLower(name) + ".gguf")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if m.Config != source.Config {
+			t.Errorf("%s: configuration %+v, expected %+v", name, m.Config, source.Config)
+		}
+		if end, ok := m.Tokenizer.EOT(); !ok || end != 256 || m.Tokenizer.VocabSize() != 257 {
+			t.Errorf("%s: a tokenizer of %d tokens with the end of text %d (%v)", name, m.Tokenizer.VocabSize(), end, ok)
+		}
+		if m.Stored != name {
+			t.Errorf("%s: Stored is %q", name, m.Stored)
+		}
+		for _, p := range source.Config.Params() {
+			got, want := make([]float32, p.Elements()), make([]float32, p.Elements())
+			if err := m.Read(p.Name, got, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := source.Read(p.Name, want, 0); err != nil {
+				t.Fatal(err)
+			}
+			blocks, transpose := want, ggufOf(2)[p.Name].transpose // blocks lie along the inputs
+			if transpose {
+				blocks = turned(want, p.Shape[0], p.Shape[1])
+			}
+			for i, x := range want {
+				at := i
+				if transpose {
+					at = i%p.Shape[1]*p.Shape[0] + i/p.Shape[1]
+				}
+				most := 0.0
+				if len(p.Shape) == 2 {
+					for _, v := range blocks[at/32*32 : at/32*32+32] {
+						most = max(most, math.Abs(float64(v)))
+					}
+				}
+				if d := math.Abs(float64(got[i]) - float64(x)); d > c.error(float64(x), most) {
+					t.Fatalf("%s: %s[%d] is %g, expected %g", name, p.Name, i, got[i], x)
+				}
+			}
+		}
+		m.Close()
+	}
+}
+
+// A head of its own counts; one that is the same as the embeddings is tied.
+func TestGGUFHead(t *testing.T) {
+	for _, kind := range []uint32{ggufwrite.F32, ggufwrite.Q8_0} {
+		random, err := Random("random:L=1,C=32,NH=1,V=300,T=8")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := make([]float32, 300*32)
+		if err := random.Read("wte.weight", x, 0); err != nil {
+			t.Fatal(err)
+		}
+		same, err := Open(ggufFile(t, random, kind, func(f *ggufwrite.File) { f.Tensor("output.weight", kind, []int{300, 32}, x) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x[5] += 1
+		other, err := Open(ggufFile(t, random, kind, func(f *ggufwrite.File) { f.Tensor("output.weight", kind, []int{300, 32}, x) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !same.Config.Tied || other.Config.Tied {
+			t.Errorf("type %d: tied %v with the same head, %v with another", kind, same.Config.Tied, other.Config.Tied)
+		}
+		same.Close()
+		other.Close()
+	}
+}
+
+// tokenizerValues adds a tokenizer to a file, as llama.cpp's converter does.
+func tokenizerValues(t *testing.T, f *ggufwrite.File, tok *tokenizer.Tokenizer) {
+	t.Helper()
+	files := tok.Files()
+	var ids map[string]int
+	if err := json.Unmarshal(files["vocab.json"], &ids); err != nil {
+		t.Fatal(err)
+	}
+	tokens, types := make([]string, len(ids)), make([]int32, len(ids))
+	for token, id := range ids {
+		tokens[id], types[id] = token, 1
+	}
+	end, _ := tok.EOT()
+	types[end] = 3 // control
+	f.Value("tokenizer.ggml.model", "gpt2")
+	f.Value("tokenizer.ggml.pre", "gpt-2")
+	f.Value("tokenizer.ggml.tokens", tokens)
+	f.Value("tokenizer.ggml.token_type", types)
+	if merges := strings.Split(strings.TrimSpace(string(files["merges.txt"])), "\n")[1:]; len(merges) > 0 {
+		f.Value("tokenizer.ggml.merges", merges)
+	}
+	f.Value("tokenizer.ggml.bos_token_id", uint32(end))
+	f.Value("tokenizer.ggml.eos_token_id", uint32(end))
+}
+
+// The tokenizer of the metadata gives GPT-2's ids, the end of text among them.
+func TestGGUFTokenizer(t *testing.T) {
+	for _, c := range []struct {
+		vocab int
+		tok   *tokenizer.Tokenizer
+	}{{50257, tokenizer.GPT2()}, {257, tokenizer.Bytes()}} {
+		random, err := Random(fmt.Sprintf("random:L=1,C=32,NH=1,V=%d,T=8", c.vocab))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open(ggufFile(t, random, ggufwrite.Q8_0, func(f *ggufwrite.File) { tokenizerValues(t, f, c.tok) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		for _, text := range []string{"", "Hello world, it's 1234 o'clock.\n\n  <|endoftext|>ROMEO:\t你好", "\x00\xff<|endof"} {
+			if got, want := m.Tokenizer.Encode(text), c.tok.Encode(text); !slices.Equal(got, want) {
+				t.Errorf("V=%d: %q is %v, expected %v", c.vocab, text, got, want)
+			}
+		}
+		end, ok := m.Tokenizer.EOT()
+		if want, _ := c.tok.EOT(); !ok || end != want || m.Config.EOS != int(want) || m.Config.BOS != int(want) || !m.Tokenizer.IsSpecial(end) {
+			t.Errorf("V=%d: end of text %d (%v), EOS %d, BOS %d, expected %d", c.vocab, end, ok, m.Config.EOS, m.Config.BOS, want)
+		}
+	}
+}
+
+// What a file says that this engine cannot do is refused, by name.
+func TestGGUFRefused(t *testing.T) {
+	random, err := Random("random:L=1,C=32,NH=1,V=257,T=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := func(model, split string, n int) func(f *ggufwrite.File) {
+		return func(f *ggufwrite.File) {
+			f.Value("tokenizer.ggml.model", model)
+			f.Value("tokenizer.ggml.pre", split)
+			f.Value("tokenizer.ggml.tokens", make([]string, n))
+		}
+	}
+	for _, c := range []struct {
+		edit func(f *ggufwrite.File)
+		want []string
+	}{
+		{words("llama", "", 257), []string{`"llama"`, "only gpt2"}},
+		{words("gpt2", "llama-bpe", 257), []string{`"llama-bpe"`, "only those of gpt-2"}},
+		{words("gpt2", "gpt-2", 256), []string{"256 tokens", "257 rows"}},
+		{words("gpt2", "gpt-2", 257), []string{"tokens 0 and 1 are both"}},
+		{func(f *ggufwrite.File) {
+			tokenizerValues(t, f, tokenizer.Bytes())
+			f.Value("tokenizer.ggml.add_bos_token", true)
+		}, []string{"adds a token to every text"}},
+		{func(f *ggufwrite.File) { f.Value("gpt2.attention.head_count_kv", uint32(2)) }, []string{"2 heads of keys"}},
+		{func(f *ggufwrite.File) { f.Value("tokenizer.ggml.bos_token_id", uint32(257)) }, []string{"bos_token_id = 257"}},
+		{func(f *ggufwrite.File) { f.Value("tokenizer.ggml.tokens", "a") }, []string{"tokenizer.ggml.tokens = a", "list of strings"}},
+		{func(f *ggufwrite.File) { f.Tensor("rope_freqs.weight", ggufwrite.F32, []int{1}, []float32{1}) }, []string{"rope_freqs.weight", "the metadata does not account for"}},
+	} {
+		if m, err := Open(ggufFile(t, random, ggufwrite.F32, c.edit)); err == nil {
+			m.Close()
+			t.Errorf("no error, expected %q", c.want)
+		} else {
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q, expected one that says %q", err, want)
+				}
+			}
+		}
+	}
+	bare := func(values map[string]any) string {
+		f := &ggufwrite.File{}
+		for key, v := range values {
+			f.Value(key, v)
+		}
+		path := filepath.Join(t.TempDir(), "bare.gguf")
+		if err := os.WriteFile(path, f.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		values map[string]any
+		want   string
+	}{
+		{nil, `the architecture ""`},
+		{map[string]any{"general.architecture": "llama"}, `the architecture "llama" (general.architecture); only gpt2`},
+		{map[string]any{"general.architecture": uint32(1)}, "general.architecture = 1; it must be a string"},
+		{map[string]any{"general.architecture": "gpt2"}, "has no gpt2.block_count"},
+		{map[string]any{"general.architecture": "gpt2", "gpt2.block_count": "x"}, "gpt2.block_count = x; it must be a whole number"},
+		{map[string]any{"general.architecture": "gpt2", "gpt2.block_count": uint32(1), "gpt2.embedding_length": uint32(32), "gpt2.attention.head_count": uint32(1),
+			"gpt2.context_length": uint32(8)}, "no matrix token_embd.weight"},
+	} {
+		if m, err := Open(bare(c.values)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: error %v, expected one that says %q", c.values, err, c.want)
+			if m != nil {
+				m.Close()
+			}
+		}
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "none.gguf")); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a file that does not exist: %v", err)
+	}
+}

@@ -60,6 +60,15 @@ func (r *run) pass(rnd *rand.Rand, kernel string) {
 	r.now = max(r.now, gpu) + rnd.Int64N(3000)
 }
 
+// layered is a recording of three layers.
+func layered() *traces.Trace {
+	r, rnd := newRun("wte+wpe", "h.0.attn.c_attn", "h.0.residual_2+h.1.ln_1", "h.1.attn.c_attn", "h.1.residual_2+h.2.ln_1", "h.2.attn.c_attn", "ln_f+lm_head"), rand.New(rand.NewPCG(5, 6))
+	for range 5 {
+		r.pass(rnd, "gemm")
+	}
+	return whole(&r.header, r.events...)
+}
+
 // withCosts is a recording with costs, ceilings, recording overhead, energy and counters.
 func withCosts(t *testing.T) *traces.Trace {
 	t.Helper()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"gpt2scope/internal/humanize"
 )
 
 // micros writes ns as microseconds with three decimals.
@@ -25,13 +27,17 @@ func duration(ns int64) string {
 	return fmt.Sprintf("%d"+nbsp+"ns", ns)
 }
 
-// rate writes n per ns, scaled: bytes/ns are GB/s, FLOPs/ns are GFLOP/s. It is empty
-// where n is not known.
-func rate(n, ns int64, scale float64) string {
-	if n == 0 || ns == 0 {
-		return ""
+// digits writes a positive number with about three digits.
+func digits(v float64) string {
+	switch {
+	case v >= 100:
+		return humanize.Separate(strconv.FormatFloat(v, 'f', 0, 64))
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case v >= 0.1:
+		return strconv.FormatFloat(v, 'f', 2, 64)
 	}
-	return strconv.FormatFloat(float64(n)/float64(ns)*scale, 'f', 1, 64)
+	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
 // finite returns v, or 0 for NaN and infinities, which JSON cannot hold.

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,7 +43,7 @@ func TestNumbers(t *testing.T) {
 			}
 			b := open(t, tr, 1440, 900)
 			heads := eval[[]string](b, `[...document.querySelectorAll("#stage-table thead th")].map((e) => e.textContent.trim())`)
-			rows := eval[[][]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => [...r.cells].map((c) => c.textContent.trim()))`)
+			rows := eval[[][]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => [...r.cells].map((c) => (c.querySelector(".stage, span") || c).textContent.trim()))`)
 			if len(rows) != len(table.Rows) {
 				t.Fatalf("%d rows on the page, %d in the table", len(rows), len(table.Rows))
 			}
@@ -71,6 +72,17 @@ func TestNumbers(t *testing.T) {
 						t.Errorf("row %d %s: %s is %q, not %.*f", i, r.Name, head, got, digits, want)
 					}
 				}
+				// rate compares about three digits.
+				rate := func(head string, n, ns int64) {
+					t.Helper()
+					if name != "floors" { // the recording has no costs
+						return
+					}
+					want := float64(n) / float64(max(1, ns))
+					if v, err := strconv.ParseFloat(strings.ReplaceAll(cell(head), ",", ""), 64); n > 0 && (err != nil || math.Abs(v-want) > 0.006*want) || n == 0 && cell(head) != "" {
+						t.Errorf("row %d %s: %s is %q, not %g", i, r.Name, head, cell(head), want)
+					}
+				}
 				if !strings.HasSuffix(cell("Stage"), r.Name) || cell("Phase") != r.Phase {
 					t.Errorf("row %d is %q of %q, not %q of %q", i, cell("Stage"), cell("Phase"), r.Name, r.Phase)
 				}
@@ -83,10 +95,12 @@ func TestNumbers(t *testing.T) {
 				equal("% of wall", share, 2, true)
 				equal("Calls", float64(r.Calls), 0, r.Calls > 0)
 				equal("Kernels", float64(r.Kernels), 0, r.Kernels > 0)
-				equal("Host µs", float64(r.Host)/1e3, 3, r.Host > 0)
+				if name != "floors" {
+					equal("Host µs", float64(r.Host)/1e3, 3, r.Host > 0)
+				}
 				equal("Busy µs", float64(r.Busy)/1e3, 3, work)
-				equal("GB/s", float64(r.Bytes)/float64(max(1, r.Exclusive)), 1, r.Bytes > 0)
-				equal("TFLOP/s", float64(r.FLOPs)/float64(max(1, r.Exclusive))/1e3, 1, r.FLOPs > 0)
+				rate("GB/s", r.Bytes, r.Exclusive)
+				rate("GFLOP/s", r.FLOPs, r.Exclusive)
 				v, err := strconv.ParseFloat(cell("Time µs"), 64)
 				if err != nil {
 					t.Error(err)
@@ -165,17 +179,20 @@ func TestZoom(t *testing.T) {
 
 // TestStage clicks on each stage: its kernels are listed, and are those that the table sums.
 func TestStage(t *testing.T) {
-	for _, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "cpu": host(t)} {
+	for name, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "cpu": host(t), "layers": layered()} {
 		table, err := tables.Summarize(tr, tables.ByStage, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := open(t, tr, 1440, 900)
+		if name == "layers" {
+			b.run(chromedp.Click(chromedp.CSS("#unfold")))
+		}
 		for i, r := range table.Rows {
 			if r.Kind != tables.RowWork && r.Kind != tables.RowOther {
 				continue
 			}
-			b.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#stage-table tr[data-row="%d"] button`, i))))
+			b.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#stage-table tr[data-rows="%d"] button.stage`, i))))
 			foot := eval[[]string](b, `[...document.querySelectorAll("#kernel-table tfoot tr > *")].map((c) => c.textContent)`)
 			names := eval[int](b, `document.querySelectorAll("#kernel-table tbody tr").length`)
 			if len(foot) < 3 || foot[1] != humanize.Thousands(int64(r.Kernels)) || foot[2] != micros(r.Busy) || names < 1 {
@@ -187,7 +204,7 @@ func TestStage(t *testing.T) {
 			if n := eval[int](b, `gpt2scope.highlighted()`); n < r.Kernels {
 				t.Errorf("of %s %d events are highlighted, less than its %d kernels", r.Name, n, r.Kernels)
 			}
-			if s := eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.row`); s != strconv.Itoa(i) {
+			if s := eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.rows`); s != strconv.Itoa(i) {
 				t.Errorf("row %s is shown as selected, not %d", s, i)
 			}
 		}
@@ -195,6 +212,84 @@ func TestStage(t *testing.T) {
 		if n := eval[int](b, `gpt2scope.highlighted()`); n != 0 {
 			t.Errorf("after Escape %d events are highlighted", n)
 		}
+	}
+}
+
+// TestLayers shows one row for each stage over all layers, which unfolds to its layers, and
+// lists the kernels of all of them.
+func TestLayers(t *testing.T) {
+	tr := layered()
+	table, err := tables.Summarize(tr, tables.ByStage, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folded := tables.FoldLayers(table)
+	b := open(t, tr, 1440, 900)
+	shown := func() []string {
+		return eval[[]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].filter((r) => !r.hidden && r.dataset.kind === "work").map((r) => r.dataset.name + " " + r.querySelector(".time").textContent)`)
+	}
+	want := func(layers bool) []string {
+		var rows []string
+		for _, f := range folded {
+			if f.Kind != tables.RowWork {
+				continue
+			}
+			rows = append(rows, f.Name+" "+micros(f.Exclusive))
+			for _, i := range f.Rows {
+				if layers && len(f.Rows) > 1 {
+					rows = append(rows, table.Rows[i].Name+" "+micros(table.Rows[i].Exclusive))
+				}
+			}
+		}
+		return rows
+	}
+	if got := shown(); !slices.Equal(got, want(false)) || len(got) != 4 {
+		t.Errorf("the page has %q", got)
+	}
+	stage := folded[1]
+	if stage.Name != "h.N.attn.c_attn" || len(stage.Rows) != 3 {
+		t.Fatalf("%+v", stage)
+	}
+	foot := func() string { return eval[string](b, `document.querySelector("#kernel-table tfoot td").textContent`) }
+	b.run(chromedp.Click(chromedp.CSS(`tr[data-name="h.N.attn.c_attn"] button.stage`)))
+	if got := foot(); got != humanize.Thousands(int64(stage.Kernels)) {
+		t.Errorf("%s kernels are listed, not %d", got, stage.Kernels)
+	}
+	// An event of a layer that is not shown selects the stage.
+	eval[any](b, `gpt2scope.selectStage(3)`)
+	if got := eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.name`); got != stage.Name {
+		t.Errorf("%s is selected, not %s", got, stage.Name)
+	}
+	b.run(chromedp.SendKeys(chromedp.CSS(`tr[data-name="h.N.attn.c_attn"] button.fold`), kb.Enter))
+	if got := len(shown()); got != 4+3 {
+		t.Errorf("unfolded, the page has %d rows", got)
+	}
+	eval[any](b, `gpt2scope.selectStage(3)`)
+	if got, name := foot(), table.Rows[3].Name; got != humanize.Thousands(int64(table.Rows[3].Kernels)) || eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.name`) != name {
+		t.Errorf("%s kernels of %s are listed, not %d", got, name, table.Rows[3].Kernels)
+	}
+	b.run(chromedp.Click(chromedp.CSS("#unfold")))
+	if got := shown(); !slices.Equal(got, want(true)) {
+		t.Errorf("with all layers, the page has %q", got)
+	}
+	// Layers stay below their stage when the table is sorted.
+	b.run(chromedp.Click(chromedp.CSS(`#stage-table button[data-key="ns"]`)))
+	parent, last := "", math.Inf(1)
+	for _, row := range eval[[][2]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].filter((r) => r.dataset.kind === "work").map((r) => [r.dataset.name, r.className + " " + r.dataset.ns])`) {
+		isLayer := strings.HasPrefix(row[1], "layer ")
+		if !isLayer {
+			parent, last = row[0], math.Inf(1)
+			continue
+		}
+		ns, err := strconv.ParseFloat(strings.TrimPrefix(row[1], "layer "), 64)
+		if traces.InAnyLayer(row[0]) != parent || err != nil || ns > last {
+			t.Errorf("%s with %g ns lies below %s and %g ns", row[0], ns, parent, last)
+		}
+		last = ns
+	}
+	b.run(chromedp.Click(chromedp.CSS("#unfold")))
+	if got := len(shown()); got != 4 {
+		t.Errorf("folded again, the page has %d rows", got)
 	}
 }
 
@@ -216,7 +311,7 @@ func TestPointer(t *testing.T) {
 		}
 	}
 	b.run(chromedp.MouseClickXY(at[0], at[1]))
-	if row := eval[string](b, `document.querySelector('#stage-table tr[aria-selected="true"]').dataset.row`); row != strconv.Itoa(int(at[2])) {
+	if row := eval[string](b, `document.querySelector('#stage-table tr[aria-selected="true"]').dataset.rows`); row != strconv.Itoa(int(at[2])) {
 		t.Errorf("row %s is selected, not %g", row, at[2])
 	}
 	linked := eval[[]string](b, `gpt2scope.selected().linked.map((l) => l.band.track.kind + " " + l.band.link[l.i])`)
@@ -335,10 +430,10 @@ func TestRoofline(t *testing.T) {
 		}
 	}
 	b := open(t, tr, 1440, 900)
-	if n := eval[int](b, `document.querySelectorAll("#roof circle").length`); n != want || want == 0 {
+	if n := eval[int](b, `document.querySelectorAll("#roof .point").length`); n != want || want == 0 {
 		t.Errorf("%d points of %d stages", n, want)
 	}
-	if n := eval[int](b, `document.querySelectorAll("#roof .roof").length`); n != 3 {
+	if n := eval[int](b, `document.querySelectorAll("#roof > svg > .roof").length`); n != 3 {
 		t.Errorf("%d ceilings of 3", n)
 	}
 	b.run(chromedp.SendKeys(chromedp.CSS(`#roof g[role="button"]`), kb.Enter))

@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpt2scope/internal/humanize"
@@ -21,10 +20,10 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// Options say what a page is of.
+// Options describe the page.
 type Options struct {
 	Name   string // of the recording, for the title
-	Device int32  // GPU; -1 for the first that worked
+	Device int32  // GPU; -1 for the first one that worked, or the CPU
 }
 
 // gapsShown is how many of the longest gaps the page lists.
@@ -33,7 +32,7 @@ const gapsShown = 20
 //go:embed page
 var files embed.FS
 
-// page is what the template has.
+// page is the template's data.
 type page struct {
 	Name      string
 	Source    string
@@ -46,19 +45,25 @@ type page struct {
 	Sentence  string
 	Table     *tables.Table
 	ByStage   bool
+	OnCPU     bool
 	Before    string
 	Wall      string
-	Sum       string
+	Sum       int64 // ns of all rows
 	SumShare  string
 	Withheld  bool
-	Trusted   []string // findings that do not mislead
+	Remarks   []string // findings that do not mislead
 	Misleads  []string
 	Stages    []stage
+	Layers    bool // some stages have rows of several layers
 	Segments  []segment
 	Idle      []stage
 	WorkTitle string
-	Costs     bool // FLOPs and bytes of a stage are known
-	Floors    bool // and ceilings
+	Host      bool   // some stages have time on the host
+	Costs     bool   // FLOPs and bytes of stages are known
+	Floors    bool   // and the ceilings
+	TooFast   string // what rows that are faster than their least time say of the ceilings
+	RateUnit  string // of arithmetic rates
+	RateScale float64
 
 	Roofline string // why there is none, or what it lacks
 	HasRoof  bool
@@ -75,21 +80,17 @@ type page struct {
 	Tracks   int
 }
 
-// segment is a row of the table in the bar of the whole wall time; positions are
-// percents.
-type segment struct{ Class, X, Width, Title string }
-
-// gapRow is a gap, as the page shows it.
+// gapRow is a gap of the list of the longest.
 type gapRow struct {
-	From, To   int64 // ns after the origin
-	At         string
-	Length     string
-	Cause      string
-	Prev, Next string
-	Stage      string
+	From, To int64 // ns after the origin
+	At       string
+	Length   string
+	Cause    string
+	Next     string
+	Stage    string
 }
 
-// data is what the script has.
+// data is the script's data.
 type data struct {
 	*timeline
 	Rows     []rowJSON `json:"rows"`
@@ -98,16 +99,16 @@ type data struct {
 	Device   int32     `json:"device"`
 }
 
-// rowJSON is a row of the table.
+// rowJSON is a row of the table, one for each layer.
 type rowJSON struct {
 	Name  string `json:"name"`
 	Phase string `json:"phase"`
 	Class int    `json:"class"` // colour, -1 for none
-	Work  bool   `json:"work"`
+	Help  string `json:"help,omitempty"`
 }
 
-// Write writes the page of a trace, by stage where it has passes of a model, else by
-// kernel.
+// Write writes the page of a trace: by stage, or by kernel if the trace has no passes of a
+// model. It fails if the device did no work.
 func Write(w io.Writer, t *traces.Trace, o Options) error {
 	table, err := tables.SummarizeAny(t, o.Device)
 	if err != nil {
@@ -127,21 +128,47 @@ func Write(w io.Writer, t *traces.Trace, o Options) error {
 	}
 	p.Style, p.StyleHash = template.CSS(style), hash(style)
 	p.Script, p.Hash = template.JS(script), hash(script)
-	tmpl, err := template.ParseFS(files, "page/page.html")
+	tmpl, err := template.New("page.html").Funcs(functions).ParseFS(files, "page/page.html")
 	if err != nil {
 		return err
 	}
-	return tmpl.ExecuteTemplate(w, "page.html", p)
+	return tmpl.Execute(w, p)
 }
 
-// asJS writes a value as JSON for a script element: encoding/json writes <, > and &
-// as \u003c and the like, so that no text ends the element.
+// functions are those of the template. A quantity of 0 is not known, and left empty.
+var functions = template.FuncMap{
+	"micros":  micros,
+	"known":   func(ns int64) string { return unless(ns == 0, micros(ns)) },
+	"count":   func(n int) string { return unless(n == 0, humanize.Thousands(int64(n))) },
+	"rate":    func(v float64) string { return unless(v == 0, digits(v)) },
+	"times":   func(a, b float64) float64 { return a * b },
+	"percent": percent,
+	"row":     func(p *page, s stage, layer bool) rowData { return rowData{p, s, layer} },
+}
+
+// rowData is what the template of a row of the stage table needs.
+type rowData struct {
+	Page  *page
+	Stage stage
+	Layer bool // a row of one of several layers
+}
+
+// unless returns s, or nothing if empty is true.
+func unless(empty bool, s string) string {
+	if empty {
+		return ""
+	}
+	return s
+}
+
+// asJS writes a value as JSON for a script element. encoding/json writes <, > and & as
+// \u003c and so on, so that no text can end the element.
 func asJS(v any) (template.JS, error) {
 	b, err := json.Marshal(v)
 	return template.JS(b), err
 }
 
-// scripts joins the parts of the script, in the order of their names, into one function.
+// scripts joins the files of the script, by name, in one function.
 func scripts() ([]byte, error) {
 	names, err := fs.Glob(files, "page/*.js")
 	if err != nil {
@@ -160,39 +187,45 @@ func scripts() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// hash is what the page's policy allows a script or style by.
+// hash identifies a script or style in the page's policy.
 func hash(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// assemble gathers what the page says, and what its script draws.
+// assemble makes the data of the template and of the script.
 func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	c := ceilingsOf(t.Header, table.Device)
 	rows := stages(table)
 	line := newTimeline(t, table)
-	d := &data{timeline: line, Rows: []rowJSON{}, Roofline: newRoofline(table, c), Device: table.Device}
-	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table), Table: table, ByStage: table.By == tables.ByStage,
-		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), SumShare: "-", WorkTitle: "Kernels",
-		Floors: c.known(), Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
+	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)), Roofline: newRoofline(rows, table.Wall, c), Device: table.Device}
+	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table, ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0,
+		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows), WorkTitle: "Kernels",
+		Floors: c.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
 		Events: humanize.Thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
 	}
-	if table.Device < 0 {
+	if p.OnCPU {
 		p.WorkTitle = "Events"
 	}
 	var sum tables.Row
-	for i, s := range rows {
-		sum.Exclusive += s.NS
-		d.Rows = append(d.Rows, rowJSON{s.Name, s.Phase, s.Class, s.IsWork()})
-		p.Stages = append(p.Stages, s)
-		if table.Rows[i].Kind == tables.RowIdle {
+	for _, s := range rows {
+		sum.Exclusive += s.Exclusive
+		p.Layers = p.Layers || len(s.Layers) > 0
+		p.Host = p.Host || s.Host > 0
+		p.Costs = p.Costs || s.FLOPs > 0 || s.Bytes > 0 && s.IsWork()
+		if s.GFLOPs() >= 1000 {
+			p.RateUnit, p.RateScale = "TFLOP/s", 1e-3
+		}
+		if s.Kind == tables.RowIdle {
 			p.Idle = append(p.Idle, s)
 		}
+		for _, i := range s.Rows {
+			d.Rows[i] = rowJSON{shortName(table.Rows[i].Name), s.Phase, s.Class, s.Help}
+		}
 	}
-	p.Segments = segments(rows, sum.Exclusive)
-	p.Sum = micros(sum.Exclusive)
+	p.Sum, p.SumShare = sum.Exclusive, "-"
 	if v, ok := table.Share(&sum); ok {
 		p.SumShare = fmt.Sprintf("%.2f", v)
 	}
@@ -200,37 +233,21 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		if f.Misleads {
 			p.Misleads = append(p.Misleads, f.Text)
 		} else {
-			p.Trusted = append(p.Trusted, f.Text)
+			p.Remarks = append(p.Remarks, f.Text)
 		}
 	}
-	p.Costs = slices.ContainsFunc(table.Rows, func(r tables.Row) bool { return r.FLOPs > 0 || r.Bytes > 0 })
 	p.Floors = p.Floors && p.Costs
+	p.TooFast, _ = table.BelowFloor()
 	p.HasRoof = len(d.Roofline.Points) > 0
 	switch {
 	case !p.HasRoof:
-		p.Roofline = "There is no roofline: the recording has no FLOPs and bytes of its stages."
+		p.Roofline = "There is no roofline: the recording does not say how many FLOPs and bytes its stages need."
 	case !c.known():
-		p.Roofline = "The recording has no ceilings measured on this device, so that the roof is missing: 'infer bench ceilings' measures them."
+		p.Roofline = "There is no roof: the recording has no ceilings of this device. 'infer bench ceilings' measures them for the next recording."
 	}
 	p.gaps(table, line)
 	p.queue(newQueue(table), line, d, t.Header)
 	return p, d
-}
-
-// segments lays the rows side by side, idle time and the residual last.
-func segments(rows []stage, sum int64) []segment {
-	var all []segment
-	var at int64
-	for _, s := range rows {
-		if s.NS <= 0 || sum <= 0 {
-			continue
-		}
-		percent := func(ns int64) string { return strconv.FormatFloat(100*float64(ns)/float64(sum), 'f', 3, 64) }
-		title := fmt.Sprintf("%s %s: %s µs", s.Phase, s.Name, s.Time)
-		all = append(all, segment{s.Fill(), percent(at), percent(s.NS), strings.TrimSpace(title)})
-		at += s.NS
-	}
-	return all
 }
 
 // largest returns the n longest gaps, longest first.
@@ -240,7 +257,7 @@ func largest(gaps []tables.Gap, n int) []tables.Gap {
 	return sorted[:min(n, len(sorted))]
 }
 
-// gaps fills in the ledger of idle time.
+// gaps adds the longest gaps.
 func (p *page) gaps(table *tables.Table, line *timeline) {
 	gaps := table.Gaps
 	p.GapsAll = humanize.Count(len(gaps), "gap", "gaps")
@@ -248,10 +265,10 @@ func (p *page) gaps(table *tables.Table, line *timeline) {
 		if e == nil {
 			return ""
 		}
-		return e.Name
+		return shortName(e.Name)
 	}
 	for _, g := range largest(gaps, gapsShown) {
-		row := gapRow{From: g.From - line.origin, To: g.To - line.origin, At: fmt.Sprintf("%.6f", float64(g.From-line.origin)/1e6), Length: micros(g.Length()), Prev: name(g.Before), Next: name(g.Next)}
+		row := gapRow{From: g.From - line.origin, To: g.To - line.origin, At: fmt.Sprintf("%.6f", float64(g.From-line.origin)/1e6), Length: micros(g.Length()), Next: name(g.Next)}
 		var parts []string
 		for _, part := range g.Causes {
 			if len(g.Causes) == 1 {
@@ -265,7 +282,7 @@ func (p *page) gaps(table *tables.Table, line *timeline) {
 			row.Next = "the end"
 		} else if i := table.RowOf(g.Next); i >= 0 && table.By == tables.ByStage {
 			row.Stage = strings.TrimSpace(table.Rows[i].Phase + " " + table.Rows[i].Name)
-			if row.Next == table.Rows[i].Name { // a step of the CPU
+			if row.Next == table.Rows[i].Name { // on the CPU, where steps are the work
 				row.Next = ""
 			}
 		}
@@ -273,15 +290,13 @@ func (p *page) gaps(table *tables.Table, line *timeline) {
 	}
 }
 
-// queue fills in what is known of launches.
+// queue adds what is known of launches.
 func (p *page) queue(q *queue, line *timeline, d *data, h *traces.Header) {
 	d.Queue = q.json(line)
 	if len(q.launches) == 0 {
-		p.Queue = "The recording pairs no API calls with work of this GPU, so that there are no queueing delays."
-		if d.Device < 0 {
-			p.Queue = "The CPU has no launches."
-		} else if h.Recorder == traces.RecorderStamps {
-			p.Queue = "Stamps record no API calls, so that there are no queueing delays; the recorder cupti has them."
+		p.Queue = "The recording pairs no API calls with work of this GPU, so that queueing delays are not known."
+		if h.Recorder == traces.RecorderStamps {
+			p.Queue = "Stamps record no API calls, so that queueing delays are not known: '--recorder cupti' records them."
 		}
 		return
 	}

@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -152,13 +151,13 @@ func TestQueue(t *testing.T) {
 // TestSays has the facts of a recording on the page.
 func TestSays(t *testing.T) {
 	page := written(t, withCosts(t))
-	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "a recorded pass took 23.0 µs", "&#43;15.0 %", "50 mJ per token", "total energy counter", "times their floor", "Shares can be trusted", "% of floor"} {
+	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "a recorded pass took 23.0 µs", "&#43;15.0 %", "50 mJ per token", "total energy counter", "with a known least time took", "Shares can be trusted", "roofline %"} {
 		if !strings.Contains(page, fact) {
 			t.Errorf("the page does not say %q", fact)
 		}
 	}
 	page = written(t, sample(t, "graph.sqlite"))
-	for _, fact := range []string{"most of it by launch latency with 2.790 ms (48.3 %)", "There is no roofline", "NVIDIA H200", "does not say how much longer", "25, of 67 kernels"} {
+	for _, fact := range []string{"most of it because of launch latency: 2.790 ms (48.3 %)", "There is no roofline", "NVIDIA H200", "does not say how much longer", "25, of 67 kernels"} {
 		if !strings.Contains(page, fact) {
 			t.Errorf("the page does not say %q", fact)
 		}
@@ -387,20 +386,18 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestStages: stages of all layers have one colour, also of a layer that runs later than
-// its number; and '% of floor' sorts by what it shows.
+// TestStages: stages of all layers have one row, also of a layer that runs later than its
+// number; the biggest have different colours; 'roofline %' sorts by what it shows.
 func TestStages(t *testing.T) {
 	table := &tables.Table{By: tables.ByStage, Wall: 1000, Rows: []tables.Row{
 		{Kind: tables.RowWork, Name: "h.0.ln_1", Exclusive: 400, Floor: 100}, {Kind: tables.RowWork, Name: "h.0.ln_2", Exclusive: 100},
 		{Kind: tables.RowWork, Name: "h.2@1.ln_1+h.2@1.attn.c_attn", Exclusive: 200, Floor: 100}, {Kind: tables.RowWork, Name: "h.0.ln_1+h.0.attn.c_attn", Exclusive: 100},
-		{Kind: tables.RowWork, Name: "h.2@1.ln_1", Exclusive: 200, Floor: 100}}}
+		{Kind: tables.RowWork, Name: "h.2@1.ln_1", Exclusive: 200}, {Kind: tables.RowWork, Name: "ln_f", Exclusive: 90, Floor: 20}}}
 	s := stages(table)
-	if s[0].Class != s[4].Class || s[2].Class != s[3].Class || s[0].Class == s[1].Class {
-		t.Errorf("the colours are %d, %d, %d, %d, %d", s[0].Class, s[1].Class, s[2].Class, s[3].Class, s[4].Class)
+	if len(s) != 4 || s[0].Class != 0 || s[1].Class != 2 || s[2].Class != 1 || s[0].Layers[1].Class != 0 || s[0].Exclusive != 600 {
+		t.Fatalf("the stages are %+v", s)
 	}
-	for _, i := range []int{0, 2} {
-		if shown, err := strconv.ParseFloat(s[i].OfFloor, 64); err != nil || shown != s[i].OfFloorPercent {
-			t.Errorf("%s shows %s %% of its floor and sorts by %g", s[i].Name, s[i].OfFloor, s[i].OfFloorPercent)
-		}
+	if s[3].Roof != "22.2" || math.Abs(s[3].RoofN-100*20.0/90) > 1e-9 {
+		t.Errorf("%s shows %s %% of the roofline and sorts by %g", s[3].Name, s[3].Roof, s[3].RoofN)
 	}
 }

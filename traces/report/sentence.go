@@ -4,29 +4,29 @@ import (
 	"fmt"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
 
-// sentence says where the time went: the biggest stage, idle time and its biggest
-// cause, and how far the stages are from their floors where those are known.
-func sentence(t *tables.Table) string {
+// sentence says where the time went: the stage that took the most over all layers, idle
+// time with its biggest cause, and how far the stages are from their least times.
+func sentence(t *tables.Table, rows []stage) string {
 	var work, idle, floors, floored int64
-	var biggest *tables.Row
+	var biggest *stage
 	causes := map[string]int64{}
-	for i := range t.Rows {
-		r := &t.Rows[i]
-		switch r.Kind {
-		case tables.RowWork, tables.RowOther:
+	for i := range rows {
+		r := &rows[i]
+		switch {
+		case r.IsWork():
 			work += r.Exclusive
 			if r.Kind == tables.RowWork && (biggest == nil || r.Exclusive > biggest.Exclusive) {
 				biggest = r
 			}
 			if r.Floor > 0 {
-				floors += r.Floor
-				floored += r.Exclusive
+				floors, floored = floors+r.Floor, floored+r.Exclusive
 			}
-		case tables.RowIdle:
+		case r.Kind == tables.RowIdle:
 			idle += r.Exclusive
 			causes[r.Name] += r.Exclusive
 		}
@@ -35,40 +35,41 @@ func sentence(t *tables.Table) string {
 		if traces.Misleads(t.Findings) || t.Wall == 0 {
 			return duration(ns)
 		}
-		return fmt.Sprintf("%s"+nbsp+"(%.1f"+nbsp+"%%)", duration(ns), 100*float64(ns)/float64(t.Wall))
+		return duration(ns) + nbsp + "(" + percent(ns, t.Wall, 1) + nbsp + "%)"
+	}
+	device, what := "GPU", "stage"
+	if t.Device < 0 {
+		device = "CPU"
+	}
+	if t.By == tables.ByKernel {
+		what = "kernel"
 	}
 	var b strings.Builder
-	device := "the GPU"
-	if t.Device < 0 {
-		device = "the CPU"
-	}
-	fmt.Fprintf(&b, "Of %s, %s worked for %s", duration(t.Wall), device, part(work))
-	if biggest != nil {
-		what := "stage"
-		if t.By == tables.ByKernel {
-			what = "kernel"
-		}
-		name := biggest.Name
-		if biggest.Phase != "" {
-			name += " of the " + biggest.Phase
-		}
-		fmt.Fprintf(&b, ", the longest %s being %s with %s", what, name, part(biggest.Exclusive))
-	}
+	fmt.Fprintf(&b, "Of %s, the %s worked for %s", duration(t.Wall), device, part(work))
 	if idle > 0 {
 		cause, most := "", int64(-1)
-		for _, r := range t.Rows { // in the order of rows, so that pages repeat
-			if r.Kind == tables.RowIdle && causes[r.Name] > most {
+		for i := range rows { // in the order of rows, so that pages repeat
+			if r := &rows[i]; r.Kind == tables.RowIdle && causes[r.Name] > most {
 				cause, most = r.Name, causes[r.Name]
 			}
 		}
-		fmt.Fprintf(&b, ", and was idle for %s, most of it by %s with %s", part(idle), causeWords(cause), part(most))
+		fmt.Fprintf(&b, " and was idle for %s, most of it because of %s: %s.", part(idle), causeWords(cause), part(most))
 	} else {
-		b.WriteString(", and was never idle")
+		b.WriteString(" and was never idle.")
 	}
-	if floors > 0 && floored > 0 {
-		fmt.Fprintf(&b, "; stages with a known floor took %.2f times their floor", float64(floored)/float64(floors))
+	if biggest != nil {
+		fmt.Fprintf(&b, " The %s that took the most is %s", what, biggest.Title)
+		if biggest.Phase != "" {
+			fmt.Fprintf(&b, " of the %s", biggest.Phase)
+		}
+		if n := len(biggest.Layers); n > 0 {
+			fmt.Fprintf(&b, ", over %s", humanize.Count(n, "layer", "layers"))
+		}
+		fmt.Fprintf(&b, ": %s.", part(biggest.Exclusive))
 	}
-	b.WriteByte('.')
+	if _, tooFast := t.BelowFloor(); !tooFast && floors > 0 && floored > 0 {
+		fmt.Fprintf(&b, " Work with a known least time took %.2f times that.", float64(floored)/float64(floors))
+	}
 	return b.String()
 }
 

@@ -1,6 +1,9 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,117 +12,188 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// stage is a row of the table, as the page shows it.
+// stage is a row of the page's table: a stage over all layers, one of its layers, a
+// kernel, or idle time.
 type stage struct {
-	Index   int // in the table's rows
-	Kind    tables.RowKind
-	Phase   string
-	Name    string
-	Class   int // colour
-	Calls   string
-	Kernels string
-	Host    string
-	Busy    string
-	Time    string
-	Share   string
-	Bytes   string // GB/s
-	FLOPs   string // TFLOP/s
-	Floor   string
-	OfFloor string
-
-	// For sorting.
-	NS, HostNS, BusyNS, FloorNS int64
-	CallsN, KernelsN            int
-	BytesRate, FLOPsRate        float64
-	OfFloorPercent              float64
-	Bar                         string // width in percent of the longest row
+	tables.Row
+	Rows   []int   // the rows that it sums, by their place in Table.Rows
+	Layers []stage // one for each of them, if there are several
+	Title  string  // the name, without what all names of its kind share
+	Launch string  // of a kernel: its grid and block
+	Help   string  // what the stage computes
+	Class  int     // colour; -1 for none
+	Share  string  // % of wall time
+	Bar    string  // length of the bar, % of the longest
+	Roof   string  // roofline %
+	RoofN  float64
 }
 
-// IsWork reports whether the row has kernels to list.
+// IsWork reports whether the row has events to list.
 func (s stage) IsWork() bool { return s.Kind == tables.RowWork || s.Kind == tables.RowOther }
 
-// Fill is the class of the row's colour in the style.
-func (s stage) Fill() string {
-	if s.Kind == tables.RowWork {
-		return "k" + strconv.Itoa(s.Class)
+// Fill is the style's class of the row's colour.
+func (s stage) Fill() string { return fill(s.Kind, s.Class) }
+
+func fill(kind tables.RowKind, class int) string {
+	if kind == tables.RowWork {
+		return "k" + strconv.Itoa(class)
 	}
-	return "k" + string(s.Kind)
+	return "k" + string(kind)
 }
 
-// Cause is the name of a row of idle time without the word idle.
-func (s stage) Cause() string { return strings.TrimPrefix(s.Name, "idle: ") }
+// IDs lists the rows for the script.
+func (s stage) IDs() string { return strings.Trim(fmt.Sprint(s.Rows), "[]") }
+
+// GBs returns bytes per time in GB/s, and FLOPs in GFLOP/s.
+func (s stage) GBs() float64    { return float64(s.Bytes) / float64(max(1, s.Exclusive)) }
+func (s stage) GFLOPs() float64 { return float64(s.FLOPs) / float64(max(1, s.Exclusive)) }
 
 // classes is how many colours stages have.
 const classes = 8
 
-// stages makes the rows of the page from those of the table.
+// stages makes the rows of the page: those of the table, with one row for each stage over
+// all layers.
 func stages(t *tables.Table) []stage {
-	var rows []stage
-	colours := map[string]int{}
-	var longest int64 = 1
-	for i := range t.Rows {
-		longest = max(longest, t.Rows[i].Exclusive)
+	var folded []tables.Folded
+	if t.By == tables.ByStage {
+		folded = tables.FoldLayers(t)
+	} else {
+		for i := range t.Rows {
+			folded = append(folded, tables.Folded{Row: t.Rows[i], Rows: []int{i}})
+		}
 	}
-	for i := range t.Rows {
-		r := &t.Rows[i]
-		s := stage{Index: i, Kind: r.Kind, Phase: r.Phase, Name: r.Name, Class: -1, NS: r.Exclusive, HostNS: r.Host, BusyNS: r.Busy, CallsN: r.Calls, KernelsN: r.Kernels,
-			Time: micros(r.Exclusive), Share: "-", Bytes: rate(r.Bytes, r.Exclusive, 1), FLOPs: rate(r.FLOPs, r.Exclusive, 1e-3)}
-		if r.Kind == tables.RowWork {
-			name := traces.InAnyLayer(r.Name) // stages of all layers have one colour
-			class, ok := colours[name]
-			if !ok {
-				class = len(colours) % classes
-				colours[name] = class
-			}
-			s.Class = class
-		}
-		if r.Kind == tables.RowOther && t.By == tables.ByKernel {
-			s.Name = "copy: " + s.Name
-		}
-		if r.Kind == tables.RowIdle {
-			s.Name = "idle: " + s.Name
-		}
-		if r.Calls > 0 {
-			s.Calls = humanize.Thousands(int64(r.Calls))
-		}
-		if r.Kernels > 0 {
-			s.Kernels = humanize.Thousands(int64(r.Kernels))
-		}
-		if r.Host > 0 {
-			s.Host = micros(r.Host)
-		}
-		if s.IsWork() {
-			s.Busy = micros(r.Busy)
+	colours := coloursOf(folded)
+	longest := int64(1)
+	for i := range folded {
+		longest = max(longest, folded[i].Exclusive)
+	}
+	row := func(r *tables.Row, class int, rows ...int) stage {
+		s := stage{Row: *r, Rows: rows, Title: shortName(r.Name), Class: class, Share: "-", Bar: percent(r.Exclusive, longest, 2)}
+		if r.Shape.Known() {
+			s.Launch = dim(r.Shape.Grid) + " blocks of " + dim(r.Shape.Block)
 		}
 		if v, ok := t.Share(r); ok {
 			s.Share = strconv.FormatFloat(v, 'f', 2, 64)
 		}
-		if r.Exclusive > 0 {
-			s.BytesRate, s.FLOPsRate = float64(r.Bytes)/float64(r.Exclusive), float64(r.FLOPs)/float64(r.Exclusive)
+		if v, ok := t.Roofline(r); ok {
+			s.RoofN, s.Roof = v, strconv.FormatFloat(v, 'f', 1, 64)
 		}
-		if floor := r.Floor; floor > 0 {
-			s.FloorNS = floor
-			s.Floor = micros(floor)
-			if r.Exclusive > 0 {
-				s.OfFloorPercent = 100 * float64(floor) / float64(r.Exclusive)
-				s.OfFloor = strconv.FormatFloat(s.OfFloorPercent, 'f', 1, 64)
+		switch {
+		case r.Kind == tables.RowIdle:
+			s.Title = "idle: " + s.Title
+		case r.Kind == tables.RowOther && t.By == tables.ByKernel:
+			s.Title = "copy: " + s.Title
+		case r.Kind == tables.RowWork && t.By == tables.ByStage:
+			s.Help = stageHelp(r.Name)
+		}
+		return s
+	}
+	var all []stage
+	for i := range folded {
+		f := &folded[i]
+		class, ok := colours[f.Name]
+		if !ok || f.Kind != tables.RowWork {
+			class = -1
+		}
+		s := row(&f.Row, class, f.Rows...)
+		if len(f.Rows) > 1 {
+			for _, i := range f.Rows {
+				s.Layers = append(s.Layers, row(&t.Rows[i], class, i))
 			}
 		}
-		s.Bar = strconv.FormatFloat(100*float64(r.Exclusive)/float64(longest), 'f', 2, 64)
-		rows = append(rows, s)
+		all = append(all, s)
 	}
-	return rows
+	return all
+}
+
+// coloursOf gives each stage, in all phases and layers, a colour: the first ones to those
+// that took the most time.
+func coloursOf(rows []tables.Folded) map[string]int {
+	times := map[string]int64{}
+	var names []string
+	for i := range rows {
+		if r := &rows[i]; r.Kind == tables.RowWork {
+			if _, ok := times[r.Name]; !ok {
+				names = append(names, r.Name)
+			}
+			times[r.Name] += r.Exclusive
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(times[b], times[a]) })
+	colours := map[string]int{}
+	for i, name := range names {
+		colours[name] = i % classes
+	}
+	return colours
+}
+
+// percent writes part in percent of the whole.
+func percent(part, whole int64, decimals int) string {
+	return strconv.FormatFloat(100*float64(part)/float64(max(1, whole)), 'f', decimals, 64)
+}
+
+// segment is a part of the bar of the wall time, with its entry in the legend.
+type segment struct {
+	Fill, Name string
+	NS         int64
+	Rows       []int
+	X, Width   string // percent
+}
+
+// segments divides the wall time among the stages that took the most, over all phases and
+// layers, the other stages, idle time and what is left.
+func segments(rows []stage) []segment {
+	var work []segment
+	index := map[string]int{}
+	idle, rest := segment{Fill: fill(tables.RowIdle, 0), Name: "idle"}, segment{Fill: fill(tables.RowResidual, 0), Name: "residual"}
+	sum := int64(0)
+	for _, s := range rows {
+		sum += s.Exclusive
+		to := &idle
+		switch {
+		case s.Kind == tables.RowResidual:
+			to = &rest
+		case s.IsWork():
+			i, ok := index[s.Title]
+			if !ok {
+				i = len(work)
+				index[s.Title] = i
+				work = append(work, segment{Fill: s.Fill(), Name: s.Title})
+			}
+			to = &work[i]
+		}
+		to.NS += s.Exclusive
+		to.Rows = append(to.Rows, s.Rows...)
+	}
+	slices.SortStableFunc(work, func(a, b segment) int { return cmp.Compare(b.NS, a.NS) })
+	if len(work) > classes {
+		others := segment{Fill: fill(tables.RowOther, 0), Name: humanize.Count(len(work)-classes+1, "other", "others")}
+		for _, s := range work[classes-1:] {
+			others.NS, others.Rows = others.NS+s.NS, append(others.Rows, s.Rows...)
+		}
+		work = append(work[:classes-1], others)
+	}
+	var all []segment
+	var at int64
+	for _, s := range append(work, idle, rest) {
+		if s.NS <= 0 {
+			continue
+		}
+		s.X, s.Width = percent(at, sum, 3), percent(s.NS, sum, 3)
+		at += s.NS
+		all = append(all, s)
+	}
+	return all
 }
 
 // ceilings are what a device was measured to do.
 type ceilings struct {
-	reads  []traces.Ceiling // GB/s
-	math   []traces.Ceiling // TFLOP/s, of the recording's type where that is known
-	device int32
+	reads []traces.Ceiling // GB/s
+	math  []traces.Ceiling // TFLOP/s, of the recording's type if that is known
 }
 
 func ceilingsOf(h *traces.Header, device int32) ceilings {
-	c := ceilings{device: device}
+	var c ceilings
 	for _, m := range h.Ceilings {
 		if int32(m.Device) != device || !(m.Value > 1e-6 && m.Value < 1e9) { // no device is like that
 			continue
@@ -139,7 +213,10 @@ func (c ceilings) known() bool { return len(c.reads) > 0 && len(c.math) > 0 }
 
 // point is a stage in the roofline.
 type point struct {
-	Row       int     `json:"row"`
+	Row       int     `json:"row"` // the first one that it sums
+	Phase     string  `json:"phase"`
+	Title     string  `json:"title"`
+	Class     int     `json:"class"`
 	Intensity float64 `json:"x"` // FLOP/byte
 	Rate      float64 `json:"y"` // FLOP/s
 	Share     float64 `json:"share"`
@@ -147,9 +224,10 @@ type point struct {
 
 // roof is a ceiling in the roofline.
 type roof struct {
-	Label string  `json:"label"`
+	Title string  `json:"title"`
 	Value float64 `json:"value"` // byte/s or FLOP/s
 	Slope bool    `json:"slope"` // a bandwidth
+	Cache bool    `json:"cache"` // of data that a cache holds
 }
 
 // roofline is what the script draws against arithmetic intensity.
@@ -158,22 +236,27 @@ type roofline struct {
 	Roofs  []roof  `json:"roofs"`
 }
 
-func newRoofline(t *tables.Table, c ceilings) roofline {
+func newRoofline(rows []stage, wall int64, c ceilings) roofline {
 	r := roofline{Points: []point{}, Roofs: []roof{}}
-	for i := range t.Rows {
-		if row := &t.Rows[i]; row.Kind == tables.RowWork && row.FLOPs > 0 && row.Bytes > 0 && row.Exclusive > 0 {
-			r.Points = append(r.Points, point{i, float64(row.FLOPs) / float64(row.Bytes), float64(row.FLOPs) / float64(row.Exclusive) * 1e9, float64(row.Exclusive) / float64(max(t.Wall, 1))})
+	for _, s := range rows {
+		if s.Kind == tables.RowWork && s.FLOPs > 0 && s.Bytes > 0 && s.Exclusive > 0 {
+			r.Points = append(r.Points, point{s.Rows[0], s.Phase, s.Title, s.Class,
+				float64(s.FLOPs) / float64(s.Bytes), s.GFLOPs() * 1e9, float64(s.Exclusive) / float64(max(wall, 1))})
 		}
 	}
 	for _, m := range c.reads {
-		label := "read"
+		from := "memory"
 		if m.Size > 0 {
-			label = "read, up to " + humanize.Size(m.Size)
+			from = "cache, up to " + humanize.Size(m.Size)
 		}
-		r.Roofs = append(r.Roofs, roof{label + " " + strconv.FormatFloat(m.Value, 'f', 0, 64) + " GB/s", m.Value * 1e9, true})
+		r.Roofs = append(r.Roofs, roof{from + ": " + digits(m.Value) + " GB/s", m.Value * 1e9, true, m.Size > 0})
 	}
 	for _, m := range c.math {
-		r.Roofs = append(r.Roofs, roof{m.Name + " " + strconv.FormatFloat(m.Value, 'f', 1, 64) + " TFLOP/s", m.Value * 1e12, false})
+		value, unit := m.Value, "TFLOP/s"
+		if value < 1 {
+			value, unit = value*1e3, "GFLOP/s"
+		}
+		r.Roofs = append(r.Roofs, roof{m.Name + ": " + digits(value) + " " + unit, m.Value * 1e12, false, false})
 	}
 	return r
 }

@@ -21,6 +21,7 @@ type timeline struct {
 	From    int64      `json:"from"` // of the table
 	To      int64      `json:"to"`
 	Names   *texts     `json:"names"`
+	Shorts  []string   `json:"shorts"` // of names, "" for those that are short
 	Details *texts     `json:"details"`
 	Tracks  []*track   `json:"tracks"`
 	Series  []*counter `json:"counters"`
@@ -114,6 +115,9 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 		default:
 			line.add(t.Header, tracks, e, table.RowOf(e), end)
 		}
+	}
+	for _, name := range line.Names.all {
+		line.Shorts = append(line.Shorts, unless(shortName(name) == name, shortName(name)))
 	}
 	slices.SortStableFunc(line.Tracks, compareTracks)
 	slices.SortStableFunc(line.Series, func(a, b *counter) int { return cmp.Compare(a.lane.Device, b.lane.Device) })

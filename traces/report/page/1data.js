@@ -113,4 +113,5 @@ const tracks = page.tracks.map((t) => {
 });
 const counters = page.counters.map(decodeCounter);
 const bands = tracks.flatMap((t) => t.bands);
+const shortOf = (name) => page.shorts[name] || page.names[name];
 const rowTitle = (row) => (page.rows[row].phase ? page.rows[row].phase + " " : "") + page.rows[row].name;

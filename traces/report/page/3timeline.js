@@ -1,6 +1,6 @@
 // The timeline: the visible range (view), the places of tracks (layout), and drawing.
 
-const rowHeight = 17, titleHeight = 15, counterHeight = 40;
+const rowHeight = 17, titleHeight = 15, counterHeight = 30;
 const minSpan = 50;  // ns
 const view = { from: 0, to: 1, width: 1, gutter: 0, frames: 0, draw: 0, ready: 0 };
 const layout = { items: [], height: 0 };
@@ -68,8 +68,8 @@ function place() {
   view.gutter = view.width < 700 ? 0 : 170;
   layout.items = [];
   let y = 4;
-  const title = (text) => {
-    layout.items.push({ title: text, y });
+  const title = (text, below) => {
+    layout.items.push({ title: text, below, y });
     if (view.gutter === 0) y += titleHeight;
   };
   for (const t of tracks) {
@@ -82,7 +82,7 @@ function place() {
     y += 5;
   }
   for (const counter of counters) {
-    title(counter.title + (counter.unit ? ", " + (counter.unit === "B" ? "MiB" : counter.unit) : ""));
+    title(counter.title, "at most " + counterValue(counter, counter.top));
     layout.items.push({ counter, y });
     y += counterHeight + 5;
   }
@@ -187,7 +187,7 @@ function drawBand(c, band, y, named) {
       if (w > 0) {
         c.fillStyle = colourOf(band, i);
         c.fillRect(x0 + a, y, w > 3 ? w - 1 : w, rowHeight - 2);
-        if (named && w > 26) drawName(c, page.names[band.name[i]], x0 + a + 4, y + rowHeight / 2 - 0.5, w - 8);
+        if (named && w > 26) drawName(c, shortOf(band.name[i]), x0 + a + 4, y + rowHeight / 2 - 0.5, w - 8);
       }
       i++;
       continue;
@@ -211,43 +211,52 @@ function drawBand(c, band, y, named) {
   flush();
 }
 
-// drawName writes what fits of a name: of a kernel without its return type and unnamed
-// namespaces, of a stage that is too long without its layer.
+// drawName writes a name if there is room: one that is too long without its layer, or cut
+// in the middle, because kernels of one library begin alike.
 function drawName(c, name, x, y, width) {
   const fits = Math.floor(width / 5.6);
   if (fits < 3) return;
-  let text = name.replace(/^void /, "").replace(/(<unnamed>|\(anonymous namespace\))::/g, "");
-  if (text.length > fits) text = text.replace(/^h\.\d+\./, "");
+  let text = name.length > fits ? name.replace(/^h\.\d+\./, "") : name;
+  if (text.length > fits) {
+    const tail = fits < 12 ? 0 : fits >> 1;
+    text = text.slice(0, fits - 1 - tail) + "…" + text.slice(text.length - tail);
+  }
   c.fillStyle = colours.text;
-  c.fillText(text.length > fits ? text.slice(0, fits - 1) + "…" : text, x, y, width);
+  c.fillText(text, x, y, width);
 }
 
+// drawCounter draws a counter as a line of steps from 0 to its highest value, over all
+// values of each pixel.
 function drawCounter(c, counter, y) {
-  const s = scale(), top = counter.top || 1, bottom = y + counterHeight;
-  c.fillStyle = colours.trace;
+  const s = scale(), bottom = y + counterHeight - 1, height = counterHeight - 4;
+  const py = (v) => bottom - v / (counter.top || 1) * height;
+  const end = Math.min(view.width, view.gutter + (page.span - view.from) * s);
   const first = Math.max(0, lower(counter.time, view.from, 0, counter.n) - 1);
-  let pixel = -1, high = 0, value = 0;
-  const column = (x, w, v) => c.fillRect(view.gutter + x, bottom - v / top * (counterHeight - 4), w, Math.max(1, v / top * (counterHeight - 4)));
-  c.globalAlpha = 0.75;
-  for (let i = first; i < counter.n && counter.time[i] < view.to; i++) {
-    const x = Math.max(0, Math.floor((counter.time[i] - view.from) * s));
-    if (x > pixel && pixel >= 0) {
-      column(pixel, 1, high);
-      if (x > pixel + 1) column(pixel + 1, x - pixel - 1, value);
-      high = value;
+  let x = view.gutter;
+  c.beginPath();
+  for (let i = first; i < counter.n && counter.time[i] < view.to;) {
+    const value = counter.value[i];
+    x = Math.max(view.gutter, view.gutter + (counter.time[i] - view.from) * s);
+    if (i === first) c.moveTo(x, py(value));
+    else c.lineTo(x, py(value));
+    let next = i + 1, least = value, most = value;
+    for (; next < counter.n && (counter.time[next] - counter.time[i]) * s < 1; next++) {
+      least = Math.min(least, counter.value[next]);
+      most = Math.max(most, counter.value[next]);
     }
-    pixel = x;
-    value = counter.value[i];
-    high = Math.max(high, value);
+    const last = counter.value[next - 1];
+    if (most > least) {
+      c.lineTo(x, py(most));
+      c.lineTo(x, py(least));
+      c.lineTo(x, py(last));
+    }
+    c.lineTo(next < counter.n ? Math.min(end, view.gutter + (counter.time[next] - view.from) * s) : end, py(last));
+    i = next;
   }
-  if (pixel >= 0) {
-    column(pixel, 1, high);
-    column(pixel + 1, Math.max(0, Math.min(plotWidth(), (page.span - view.from) * s) - pixel - 1), value);
-  }
-  c.globalAlpha = 1;
-  c.fillStyle = colours.soft;
-  c.font = "10px " + colours.sans;
-  c.fillText(counterValue(counter, counter.top), view.gutter + 3, y + 7);
+  c.strokeStyle = c.fillStyle = colours.trace;
+  c.lineWidth = 1.2;
+  c.stroke();
+  c.lineWidth = 1;
 }
 
 const counterValue = (counter, v) => (counter.unit === "B" ? (v / 1048576).toFixed(0) + " MiB" : Number(v.toPrecision(4)) + (counter.unit ? " " + counter.unit : ""));
@@ -265,7 +274,13 @@ function drawTitles(c) {
   for (const item of layout.items) {
     if (!item.title) continue;
     const fits = Math.floor(((view.gutter || view.width) - 14) / 5.6);
-    c.fillText(item.title.length > fits ? item.title.slice(0, fits - 1) + "…" : item.title, 8, item.y + rowHeight / 2 - 1, (view.gutter || view.width) - 14);
+    const write = (text, y) => c.fillText(text.length > fits ? text.slice(0, fits - 1) + "…" : text, 8, y + rowHeight / 2 - 1, (view.gutter || view.width) - 14);
+    if (!item.below) write(item.title, item.y);
+    else if (view.gutter === 0) write(item.title + ": " + item.below, item.y);
+    else {
+      write(item.title, item.y);
+      write(item.below, item.y + 13);
+    }
   }
 }
 

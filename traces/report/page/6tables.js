@@ -1,42 +1,58 @@
-// The tables: sorting, the kernels of a stage, gaps.
+// The tables: sorting, layers of a stage, the kernels of a stage, gaps.
 
-let stageRow = -1;
+const stageBody = document.querySelector("#stage-table tbody");
+const stageRows = [...stageBody.rows]; // a stage, then its layers
+const rowsOf = (tr) => tr.dataset.rows.split(" ").map(Number);
+const isWork = (tr) => tr.dataset.kind === "work" || tr.dataset.kind === "other";
+const layersOf = new Map(); // rows of the table that have layers
+for (let i = 0, parent = null; i < stageRows.length; i++) {
+  if (!stageRows[i].classList.contains("layer")) parent = stageRows[i];
+  else if (layersOf.has(parent)) layersOf.get(parent).push(stageRows[i]);
+  else layersOf.set(parent, [stageRows[i]]);
+}
+let selectedRow = null; // row of the table
 
 function deselectStage() {
-  stageRow = -1;
-  for (const tr of document.querySelectorAll("#stage-table tbody tr")) tr.removeAttribute("aria-selected");
+  selectedRow = null;
+  for (const tr of stageRows) tr.removeAttribute("aria-selected");
   for (const g of document.querySelectorAll("#roof g[data-row]")) g.setAttribute("aria-pressed", "false");
   listLongest();
 }
 
-// selectStage highlights the work of a row and lists its kernels.
-function selectStage(row) {
+// selectRow highlights the events of a row of the table and lists its kernels.
+function selectRow(tr) {
   deselectStage();
-  stageRow = row;
+  selectedRow = tr;
   $("search").value = "";
-  const tr = document.querySelector('#stage-table tr[data-row="' + row + '"]');
   tr.setAttribute("aria-selected", "true");
-  const g = document.querySelector('#roof g[data-row="' + row + '"]');
-  if (g) g.setAttribute("aria-pressed", "true");
-  setHighlight(rowTitle(row), (band, i) => band.row[i] === row);
-  listKernels(row, tr);
+  const rows = rowsOf(tr), keep = new Set(rows);
+  for (const g of document.querySelectorAll("#roof g[data-row]")) g.setAttribute("aria-pressed", String(keep.has(Number(g.dataset.row))));
+  setHighlight(titleOf(tr), (band, i) => keep.has(band.row[i]));
+  listKernels(tr);
 }
 
-// listLongest lists the kernels of the row with the most time while none is chosen.
+// selectStage selects the row that shows a stage of one layer: its own, or that of all layers.
+function selectStage(row) {
+  const shown = (tr) => !tr.hidden && rowsOf(tr).includes(row);
+  selectRow(stageRows.findLast(shown));
+}
+
+const titleOf = (tr) => (tr.dataset.phase ? tr.dataset.phase + " " : "") + tr.dataset.name;
+
+// listLongest lists the kernels of the stage that took the most time, as long as none is selected.
 function listLongest() {
-  const rows = [...document.querySelectorAll("#stage-table tbody tr")].filter((tr) => page.rows[tr.dataset.row].work);
-  const longest = rows.reduce((best, tr) => (!best || Number(tr.dataset.ns) > Number(best.dataset.ns) ? tr : best), null);
-  if (longest) listKernels(Number(longest.dataset.row), longest);
+  const longest = stageRows.filter(isWork).reduce((best, tr) => (!best || Number(tr.dataset.ns) > Number(best.dataset.ns) ? tr : best), null);
+  if (longest) listKernels(longest);
 }
 
-// listKernels lists what the row of the table sums: the work of its device in its time.
-function listKernels(row, tr) {
-  const byName = new Map();
+// listKernels lists the events that a row of the table sums.
+function listKernels(tr) {
+  const rows = rowsOf(tr), keep = new Set(rows), byName = new Map();
   let count = 0, busy = 0;
   for (const band of bands) {
     if (!band.track.work || band.track.lane.device !== page.device) continue;
     for (let i = 0; i < band.n; i++) {
-      if (band.row[i] !== row || (band.end[i] <= page.from && band.start[i] < page.from) || band.start[i] >= page.to) continue;
+      if (!keep.has(band.row[i]) || (band.end[i] <= page.from && band.start[i] < page.from) || band.start[i] >= page.to) continue;
       const name = page.device < 0 ? band.track.title : page.names[band.name[i]];
       let k = byName.get(name);
       if (!k) byName.set(name, k = { name, lengths: [], busy: 0, details: new Set() });
@@ -48,10 +64,10 @@ function listKernels(row, tr) {
       busy += length;
     }
   }
-  const of = $("kernels-of");
+  const of = $("kernels-of"), help = page.rows[rows[0]].help;
   of.textContent = "";
   const what = page.device < 0 ? (count === 1 ? " run on a thread, " : " runs on threads, ") : count === 1 ? " kernel, copy or set, " : " kernels, copies and sets, ";
-  of.append(element("b", rowTitle(row)), ": " + group(count) + what + tr.querySelector(".time").textContent + " µs of exclusive time.");
+  of.append(element("b", titleOf(tr)), ": " + group(count) + what + tr.querySelector(".time").textContent + " µs of exclusive time." + (help ? " It " + help + "." : ""));
   const table = $("kernel-table"), body = table.tBodies[0], foot = table.tFoot;
   body.textContent = foot.textContent = "";
   const line = (cells) => {
@@ -75,13 +91,44 @@ function listKernels(row, tr) {
   table.hidden = false;
 }
 
-function listenTables() {
-  for (const b of document.querySelectorAll("button.stage")) {
-    b.addEventListener("click", () => {
-      const row = Number(b.closest("tr").dataset.row);
-      if (row === stageRow) clearAll(); else selectStage(row);
-    });
+// unfold shows or hides the layers of a stage.
+function unfold(tr, on) {
+  tr.querySelector(".fold").setAttribute("aria-expanded", String(on));
+  for (const layer of layersOf.get(tr)) {
+    layer.hidden = !on;
+    if (!on && layer === selectedRow) clearAll();
   }
+  const button = $("unfold");
+  button.setAttribute("aria-pressed", String([...layersOf.values()].every((layers) => !layers[0].hidden)));
+}
+
+// sortBy sorts the stages by a column, and the layers of each stage. Direction 0 is the
+// order of the page as it was made.
+function sortBy(key, direction) {
+  const isText = key === "name" || key === "phase";
+  const value = (tr) => (isText ? tr.dataset[key] : Number(tr.dataset[key]));
+  const sorted = (rows) => (direction === 0 ? rows : [...rows].sort((a, b) => direction * (isText ? value(a).localeCompare(value(b), "en", { numeric: true }) : value(a) - value(b))));
+  stageBody.append(...sorted(stageRows.filter((tr) => !tr.classList.contains("layer"))).flatMap((tr) => [tr, ...sorted(layersOf.get(tr) || [])]));
+}
+
+function listenTables() {
+  stageBody.addEventListener("click", (e) => {
+    const tr = e.target.closest("tr"), button = e.target.closest("button");
+    if (!button) return;
+    if (button.className === "fold") unfold(tr, button.getAttribute("aria-expanded") !== "true");
+    else if (tr === selectedRow) clearAll();
+    else selectRow(tr);
+  });
+  const toggle = (button) => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(on));
+    return on;
+  };
+  if ($("unfold")) $("unfold").addEventListener("click", () => {
+    const on = toggle($("unfold"));
+    for (const tr of layersOf.keys()) unfold(tr, on);
+  });
+  $("wide").addEventListener("click", () => $("stage-table").classList.toggle("wide", toggle($("wide"))));
   for (const b of document.querySelectorAll("button.gap")) {
     b.addEventListener("click", () => {
       const from = Number(b.dataset.from), to = Number(b.dataset.to), m = Math.max(to - from, minSpan) * 0.15;
@@ -89,18 +136,14 @@ function listenTables() {
       $("timeline").scrollIntoView({ block: "nearest" });
     });
   }
-  const body = document.querySelector("#stage-table tbody"), order = [...body.rows];
   for (const b of document.querySelectorAll("#stage-table thead button")) {
     b.addEventListener("click", () => {
-      const th = b.closest("th"), key = b.dataset.key, was = th.getAttribute("aria-sort"), isText = key === "name" || key === "phase";
+      const th = b.closest("th"), key = b.dataset.key, isText = key === "name" || key === "phase";
       const states = isText ? ["ascending", "descending", "none"] : ["descending", "ascending", "none"];
-      const now = states[(states.indexOf(was || "none") + 1) % 3];
+      const now = states[(states.indexOf(th.getAttribute("aria-sort") || "none") + 1) % 3];
       for (const other of document.querySelectorAll("#stage-table thead th")) other.removeAttribute("aria-sort");
       th.setAttribute("aria-sort", now);
-      const sign = now === "ascending" ? 1 : -1;
-      const value = (tr) => (isText ? tr.dataset[key] : Number(tr.dataset[key]));
-      const rows = now === "none" ? order : [...order].sort((a, c) => sign * (isText ? value(a).localeCompare(value(c), "en", { numeric: true }) : value(a) - value(c)));
-      body.append(...rows);
+      sortBy(key, { ascending: 1, descending: -1, none: 0 }[now]);
     });
   }
 }

@@ -13,12 +13,22 @@ function rateText(v) {
   return Number(v.toPrecision(3)) + " FLOP/s";
 }
 
+// newPlaces returns a function that takes a rectangle if nothing else is there.
+function newPlaces() {
+  const taken = [];
+  return (x0, y0, x1, y1) => {
+    if (taken.some((t) => x0 < t.x1 && t.x0 < x1 && y0 < t.y1 && t.y0 < y1)) return false;
+    taken.push({ x0, y0, x1, y1 });
+    return true;
+  };
+}
+
 function drawRoofline() {
   const host = $("roof");
   if (!host) return;
   host.textContent = "";
   const { points, roofs } = page.roofline;
-  const width = Math.max(260, host.clientWidth), height = Math.round(Math.min(360, Math.max(260, width * 0.5)));
+  const width = Math.max(260, host.clientWidth), height = Math.round(Math.min(400, Math.max(280, width * 0.55)));
   const left = 78, right = width - 10, top = 10, bottom = height - 34;
   const slopes = roofs.filter((r) => r.slope), flats = roofs.filter((r) => !r.slope);
   const xs = points.map((p) => p.x), ys = points.map((p) => p.y).concat(flats.map((r) => r.value));
@@ -38,38 +48,74 @@ function drawRoofline() {
   }
   s.append(svg("rect", { class: "frame", x: left, y: top, width: right - left, height: bottom - top }));
   s.append(svg("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, "arithmetic intensity, FLOP/byte"));
-  drawRoofs(s, slopes, flats, px, py, { x0, x1, y0, left, right, top, bottom });
-  const named = new Set([...points].sort((a, b) => b.share - a.share).slice(0, width < 480 ? 3 : 6));
-  const taken = [];
-  for (const p of [...points].sort((a, b) => b.share - a.share)) {
-    const r = Math.max(4, Math.sqrt(p.share) * 26), x = px(p.x), y = py(p.y);
-    const g = svg("g", { tabindex: 0, role: "button", "aria-pressed": "false", "data-row": p.row, "aria-label": rowTitle(p.row) });
-    g.append(svg("title", {}, `${rowTitle(p.row)}\n${p.x.toPrecision(3)} FLOP/byte, ${rateText(p.y)}`));
-    g.append(svg("circle", { cx: x, cy: y, r, class: "k" + page.rows[p.row].class }));
+  host.append(s); // so that texts have a width
+  const box = { x0, x1, y0, left, right, top, bottom, px, py, place: newPlaces() };
+  const legend = element("ul", undefined, "legend");
+  drawRoofs(s, legend, slopes, flats, box);
+  const phases = [...new Set(points.map((p) => p.phase))];
+  const labels = svg("g", { class: "labels" });
+  const sorted = [...points].sort((a, b) => b.share - a.share).map((p) => ({ ...p, px: px(p.x), py: py(p.y), r: Math.max(4, Math.sqrt(p.share) * 26) }));
+  for (const p of sorted) {
+    box.place(p.px - p.r, p.py - p.r, p.px + p.r, p.py + p.r);
+    const g = svg("g", { tabindex: 0, role: "button", "aria-pressed": "false", "data-row": p.row, "aria-label": p.phase + " " + p.title });
+    g.append(svg("title", {}, `${p.phase} ${p.title}\n${p.x.toPrecision(3)} FLOP/byte, ${rateText(p.y)}, ${(p.share * 100).toFixed(1)} % of the time`));
+    g.append(marker(phases.indexOf(p.phase), p.px, p.py, p.r, "point k" + p.class));
     g.addEventListener("click", () => selectStage(p.row));
     g.addEventListener("keydown", (e) => { if (e.key === "Enter" || e.key === " ") { selectStage(p.row); e.preventDefault(); } });
     s.append(g);
-    if (named.has(p) && !taken.some((t) => Math.abs(t.y - y) < 12 && Math.abs(t.x - x) < 170)) {
-      const end = x > (left + right) / 2;
-      s.append(svg("text", { class: "label", x: x + (end ? -r - 4 : r + 4), y: y + 4, "text-anchor": end ? "end" : "start" }, page.rows[p.row].name));
-      taken.push({ x, y });
-    }
   }
-  host.append(s);
+  s.append(labels);
+  for (const p of sorted.slice(0, width < 480 ? 4 : 8)) labelPoint(labels, p, box);
+  if (phases.length > 1) phases.forEach((phase, i) => legend.append(entry(phase, marker(i, 7, 5, 4, "kother"))));
+  host.append(legend);
 }
 
-function drawRoofs(s, slopes, flats, px, py, box) {
-  const roof = Math.max(...flats.map((f) => f.value), 0), clip = (v) => Math.max(10 ** box.x0, Math.min(10 ** box.x1, v));
-  for (const f of flats) {
-    const from = slopes.length ? clip(f.value / Math.max(...slopes.map((b) => b.value))) : 10 ** box.x0;
-    s.append(svg("line", { class: "roof", x1: px(from), x2: box.right, y1: py(f.value), y2: py(f.value) }));
-    s.append(svg("text", { x: box.right - 4, y: py(f.value) - 4, "text-anchor": "end" }, f.label));
+// marker draws a point: a circle for the first phase, a square for others, of equal area.
+function marker(phase, x, y, r, className) {
+  const half = r * Math.sqrt(Math.PI) / 2;
+  return phase === 0 ? svg("circle", { cx: x, cy: y, r, class: className }) : svg("rect", { x: x - half, y: y - half, width: 2 * half, height: 2 * half, class: className });
+}
+
+function entry(text, sample) {
+  const item = element("li"), key = svg("svg", { class: "key", width: sample.tagName === "line" ? 26 : 14, height: 10, "aria-hidden": "true" });
+  key.append(sample);
+  item.append(key, text);
+  return item;
+}
+
+// labelPoint writes the name of a point beside it, or with a line to it a little above or
+// below, if there is room.
+function labelPoint(labels, p, box) {
+  const text = svg("text", { class: "label" }, p.title.replace(/\bh\.(N|\(N\+1\))\./g, ""));
+  labels.append(text);
+  const width = text.getComputedTextLength();
+  for (const dy of [0, 15, -15, 30, -30, 45, -45, 60, -60]) {
+    for (const side of [1, -1]) {
+      const near = p.px + side * (p.r + 4 + Math.abs(dy) / 2), y = p.py + dy, x = side > 0 ? near : near - width;
+      if (x < box.left + 3 || x + width > box.right - 3 || y < box.top + 8 || y > box.bottom - 8 || !box.place(x - 2, y - 7, x + width + 2, y + 7)) continue;
+      text.setAttribute("x", x);
+      text.setAttribute("y", y + 4);
+      if (dy) labels.prepend(svg("line", { class: "leader", x1: p.px, y1: p.py, x2: near - side * 2, y2: y }));
+      return;
+    }
   }
-  slopes.forEach((b, i) => {
-    const ridge = clip(roof ? roof / b.value : 10 ** box.x1), foot = Math.max(10 ** box.x0, 10 ** box.y0 / b.value);
-    if (foot >= ridge) return;
-    s.append(svg("line", { class: "roof" + (i ? " cache" : ""), x1: px(foot), x2: px(ridge), y1: py(foot * b.value), y2: py(ridge * b.value) }));
-    const at = foot * (ridge / foot) ** (0.35 + 0.12 * i), angle = Math.atan2(py(at * 1.1 * b.value) - py(at * b.value), px(at * 1.1) - px(at)) * 180 / Math.PI;
-    s.append(svg("text", { x: 0, y: -5, transform: `translate(${px(at)} ${py(at * b.value)}) rotate(${angle})`, "text-anchor": "middle" }, b.label));
-  });
+  text.remove();
+}
+
+// drawRoofs draws the ceilings, and adds them to the legend from the highest to the lowest.
+function drawRoofs(s, legend, slopes, flats, box) {
+  const { px, py } = box, roof = Math.max(...flats.map((f) => f.value), 0), clip = (v) => Math.max(10 ** box.x0, Math.min(10 ** box.x1, v));
+  const draw = (r, dashes, from, to) => {
+    const line = svg("line", { class: "roof", "stroke-dasharray": dashes, x1: px(from[0]), y1: py(from[1]), x2: px(to[0]), y2: py(to[1]) });
+    line.append(svg("title", {}, r.title));
+    s.append(line);
+    legend.append(entry(r.title, svg("line", { class: "roof", "stroke-dasharray": dashes, x1: 0, y1: 5, x2: 24, y2: 5 })));
+  };
+  for (const f of flats) draw(f, "", [slopes.length ? clip(f.value / Math.max(...slopes.map((b) => b.value))) : 10 ** box.x0, f.value], [10 ** box.x1, f.value]);
+  const patterns = ["2 2", "5 3", "9 3 2 3", "12 4", "1 3"];
+  let cache = 0;
+  for (const b of [...slopes].sort((a, c) => c.value - a.value)) {
+    const foot = Math.max(10 ** box.x0, 10 ** box.y0 / b.value), ridge = clip(roof ? roof / b.value : 10 ** box.x1);
+    if (foot < ridge) draw(b, b.cache ? patterns[cache++ % patterns.length] : "", [foot, foot * b.value], [ridge, ridge * b.value]);
+  }
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -43,7 +44,7 @@ func TestNumbers(t *testing.T) {
 			}
 			b := open(t, tr, 1440, 900)
 			heads := eval[[]string](b, `[...document.querySelectorAll("#stage-table thead th")].map((e) => e.textContent.trim())`)
-			rows := eval[[][]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => [...r.cells].map((c) => (c.querySelector(".stage, span") || c).textContent.trim()))`)
+			rows := eval[[][]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => [...r.cells].map((c) => (c.querySelector(".stage, .idle") || c).textContent.trim()))`)
 			if len(rows) != len(table.Rows) {
 				t.Fatalf("%d rows on the page, %d in the table", len(rows), len(table.Rows))
 			}
@@ -410,6 +411,14 @@ func TestWidths(t *testing.T) {
 		if int64(got[0]) > width || int64(got[1]) != width {
 			t.Errorf("in a window of %d pixels the page has %d of %d", width, got[0], got[1])
 		}
+		// The name, the time and its share can be read without scrolling.
+		if out := eval[[]string](b, `(() => {
+			const box = document.querySelector("#stages .table").getBoundingClientRect();
+			return [...document.querySelectorAll("#stage-table tbody tr")].flatMap((tr) => [tr.querySelector(".name"), tr.querySelector(".time"), tr.querySelector(".pc")])
+				.filter((e) => e.getBoundingClientRect().right > box.right || e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent);
+		})()`); len(out) > 0 {
+			t.Errorf("in a window of %d pixels the cells %q are cut", width, out)
+		}
 		if out := eval[[]string](b, `[...document.querySelectorAll("main section, canvas, .tools")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.id || e.className)`); len(out) > 0 {
 			t.Errorf("in a window of %d pixels %v stand out", width, out)
 		}
@@ -439,6 +448,88 @@ func TestRoofline(t *testing.T) {
 	b.run(chromedp.SendKeys(chromedp.CSS(`#roof g[role="button"]`), kb.Enter))
 	if n := eval[int](b, `gpt2scope.highlighted()`); n == 0 {
 		t.Error("a stage chosen in the roofline is not highlighted")
+	}
+}
+
+// TestRooflineLabels has no text over another, also with the many caches of a CPU.
+func TestRooflineLabels(t *testing.T) {
+	tr := layered()
+	for i, value := range []float64{53, 157, 230, 299, 446} {
+		tr.Header.Ceilings = append(tr.Header.Ceilings, traces.Ceiling{Name: "read", Unit: "GB/s", Value: value, Size: []int64{0, 64 << 20, 32 << 20, 4 << 20, 2 << 20}[i]})
+	}
+	tr.Header.Ceilings = append(tr.Header.Ceilings, traces.Ceiling{Name: "f32", Unit: "TFLOP/s", Value: 0.5})
+	for _, width := range []int64{390, 800, 1440} {
+		b := open(t, tr, width, 900)
+		type text struct {
+			Text       string
+			X, Y, W, H float64
+		}
+		texts := eval[[]text](b, `[...document.querySelectorAll("#roof > svg text, #roof li")].map((e) => { const r = e.getBoundingClientRect(); return { text: e.textContent, x: r.x, y: r.y, w: r.width, h: r.height }; })`)
+		for i, a := range texts {
+			for _, c := range texts[:i] {
+				if a.X < c.X+c.W-1 && c.X < a.X+a.W-1 && a.Y < c.Y+c.H-2 && c.Y < a.Y+a.H-2 {
+					t.Errorf("in a window of %d pixels %q lies over %q", width, a.Text, c.Text)
+				}
+			}
+		}
+		labels := eval[[]string](b, `[...document.querySelectorAll("#roof .label")].map((e) => e.textContent)`)
+		legend := eval[[]string](b, `[...document.querySelectorAll("#roof li")].map((e) => e.textContent)`)
+		if len(labels) < 2 || !slices.Contains(labels, "attn.c_attn") || len(legend) != 6 || legend[0] != "f32: 500 GFLOP/s" || legend[1] != "cache, up to 2.0 MiB: 446 GB/s" || legend[5] != "memory: 53.0 GB/s" {
+			t.Errorf("in a window of %d pixels the points are named %q, the lines %q", width, labels, legend)
+		}
+	}
+}
+
+// TestCounter draws a counter as a line: below it the timeline is empty.
+func TestCounter(t *testing.T) {
+	b := open(t, withCosts(t), 1440, 900)
+	got := eval[[]int](b, `(() => {
+		const g = gpt2scope, item = g.layout.items.find((i) => i.counter), canvas = document.getElementById("tracks"), ratio = canvas.width / canvas.clientWidth;
+		const column = canvas.getContext("2d").getImageData((g.view.gutter + 500.5) * ratio, item.y * ratio, 1, 30 * ratio).data;
+		const rows = column.length / 4, panel = [column[4 * rows - 4], column[4 * rows - 3], column[4 * rows - 2]];
+		let drawn = 0;
+		for (let i = 0; i < rows; i++) if (Math.abs(column[4 * i] - panel[0]) > 30) drawn++;
+		return [rows, drawn];
+	})()`)
+	if got[1] == 0 || got[1] > got[0]/4 {
+		t.Errorf("%d of %d pixels below each other are drawn", got[1], got[0])
+	}
+}
+
+// TestCut keeps what distinguishes kernels of one library.
+func TestCut(t *testing.T) {
+	b := open(t, host(t), 1440, 900)
+	for _, c := range []struct {
+		name string
+		fits int
+		want string
+	}{
+		{"gemm", 4, "gemm"},
+		{"h.11.attn.c_attn", 12, "attn.c_attn"},
+		{"vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>", 30, "vectorized_ele…tor_add<float>>"},
+		{"a name of some length", 6, "a nam…"},
+	} {
+		if got := eval[string](b, fmt.Sprintf(`gpt2scope.cut(%q, %d)`, c.name, c.fits)); got != c.want || len([]rune(got)) > c.fits {
+			t.Errorf("%q in %d characters is %q, not %q", c.name, c.fits, got, c.want)
+		}
+	}
+}
+
+// TestPrint has tables in full on paper.
+func TestPrint(t *testing.T) {
+	b := open(t, sample(t, "gpt2-L12-graph-stamps.json.gz"), 800, 900)
+	cut := `[...document.querySelectorAll(".table, .scroll")].filter((e) => e.scrollHeight > e.clientHeight + 1).length`
+	if eval[int](b, cut) == 0 {
+		t.Fatal("no table scrolls on the screen, so that the test says nothing")
+	}
+	if _, err := chromedp.Call(b.Context, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := eval[int](b, cut); n != 0 {
+		t.Errorf("%d tables are cut on paper", n)
+	}
+	if n := eval[int](b, `[...document.querySelectorAll("button")].filter((e) => e.closest(".tools") && e.offsetParent).length`); n != 0 {
+		t.Errorf("%d buttons are on paper", n)
 	}
 }
 

@@ -65,8 +65,8 @@ type page struct {
 	RateUnit  string // of arithmetic rates
 	RateScale float64
 
-	Roofline string // why there is none, or what it lacks
-	HasRoof  bool
+	HasRoof bool
+	NoRoof  string // why the points have no roof
 
 	Queue   string // why there is none
 	Summary []fact
@@ -143,7 +143,10 @@ var functions = template.FuncMap{
 	"rate":    func(v float64) string { return unless(v == 0, digits(v)) },
 	"times":   func(a, b float64) float64 { return a * b },
 	"percent": percent,
-	"row":     func(p *page, s stage, layer bool) rowData { return rowData{p, s, layer} },
+	"breakable": func(name string) template.HTML { // a line may end after each part of a fused stage
+		return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(name), "+", "+<wbr>"))
+	},
+	"row": func(p *page, s stage, layer bool) rowData { return rowData{p, s, layer} },
 }
 
 // rowData is what the template of a row of the stage table needs.
@@ -214,7 +217,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		sum.Exclusive += s.Exclusive
 		p.Layers = p.Layers || len(s.Layers) > 0
 		p.Host = p.Host || s.Host > 0
-		p.Costs = p.Costs || s.FLOPs > 0 || s.Bytes > 0 && s.IsWork()
+		p.Costs = p.Costs || s.Kind == tables.RowWork && (s.FLOPs > 0 || s.Bytes > 0)
 		if s.GFLOPs() >= 1000 {
 			p.RateUnit, p.RateScale = "TFLOP/s", 1e-3
 		}
@@ -239,11 +242,8 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	p.Floors = p.Floors && p.Costs
 	p.TooFast, _ = table.BelowFloor()
 	p.HasRoof = len(d.Roofline.Points) > 0
-	switch {
-	case !p.HasRoof:
-		p.Roofline = "There is no roofline: the recording does not say how many FLOPs and bytes its stages need."
-	case !c.known():
-		p.Roofline = "There is no roof: the recording has no ceilings of this device. 'infer bench ceilings' measures them for the next recording."
+	if !c.known() {
+		p.NoRoof = "There is no roof: the recording has no ceilings of this device. 'infer bench ceilings' measures them for the next recording."
 	}
 	p.gaps(table, line)
 	p.queue(newQueue(table), line, d, t.Header)

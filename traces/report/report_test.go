@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -160,6 +161,91 @@ func TestSays(t *testing.T) {
 	for _, fact := range []string{"most of it because of launch latency: 2.790 ms (48.3 %)", "There is no roofline", "NVIDIA H200", "does not say how much longer", "25, of 67 kernels"} {
 		if !strings.Contains(page, fact) {
 			t.Errorf("the page does not say %q", fact)
+		}
+	}
+}
+
+// TestCPU has nothing on the page of a CPU that only a GPU has.
+func TestCPU(t *testing.T) {
+	page, gpu := written(t, host(t)), written(t, sample(t, "eager.sqlite"))
+	for _, text := range []string{`id="launches"`, `data-key="host"`, "launch latency"} {
+		if strings.Contains(page, text) || !strings.Contains(gpu, text) {
+			t.Errorf("%q: on the page of a CPU %v, of a GPU %v", text, strings.Contains(page, text), strings.Contains(gpu, text))
+		}
+	}
+}
+
+// TestSentence names the stage that took the most over all layers, not the longest of one
+// layer; the bar has its share.
+func TestSentence(t *testing.T) {
+	step := func(name string, ns int64) tables.Row {
+		return tables.Row{Kind: tables.RowWork, Phase: "decode step", Name: name, Exclusive: ns}
+	}
+	table := &tables.Table{By: tables.ByStage, Device: -1, Wall: 1000, Rows: []tables.Row{step("h.0.mlp.c_fc", 140), step("h.1.mlp.c_fc", 140), step("lm_head", 200), step("h.0.ln_1", 20),
+		{Kind: tables.RowIdle, Name: tables.IdleThreads, Exclusive: 500}}}
+	rows := stages(table)
+	if got := strings.ReplaceAll(sentence(table, rows), nbsp, " "); got != "Of 1.0 µs, the CPU worked for 500 ns (50.0 %) and was idle for 500 ns (50.0 %), most of it because of synchronisation between threads: 500 ns (50.0 %). "+
+		"The stage that took the most is h.N.mlp.c_fc of the decode step, over 2 layers: 280 ns (28.0 %)." {
+		t.Errorf("the summary is %q", got)
+	}
+	var names []string
+	for _, s := range segments(rows) {
+		names = append(names, fmt.Sprint(s.Name, " ", s.NS, " ", s.X, " ", s.Width))
+	}
+	if want := []string{"h.N.mlp.c_fc 280 0.000 28.000", "lm_head 200 28.000 20.000", "h.0.ln_1 20 48.000 2.000", "idle 500 50.000 50.000"}; !slices.Equal(names, want) {
+		t.Errorf("the bar is %q, not %q", names, want)
+	}
+}
+
+// TestSegments joins the stages that took the least, so that each colour of the bar has one name.
+func TestSegments(t *testing.T) {
+	table := &tables.Table{By: tables.ByStage, Wall: 780}
+	for i := range 12 {
+		table.Rows = append(table.Rows, tables.Row{Kind: tables.RowWork, Name: fmt.Sprint("stage ", i), Exclusive: int64(120 - 10*i)})
+	}
+	all := segments(stages(table))
+	fills := map[string]bool{}
+	var sum int64
+	for _, s := range all {
+		fills[s.Fill] = true
+		sum += s.NS
+	}
+	if last := all[len(all)-1]; len(all) != 8 || len(fills) != 8 || last.Name != "5 others" || last.NS != 50+40+30+20+10 || sum != 780 {
+		t.Errorf("the bar is %+v", all)
+	}
+}
+
+// TestTooFast withholds the roofline % of a row that is faster than its least time, and says
+// what that means.
+func TestTooFast(t *testing.T) {
+	tr := withCosts(t)
+	before := written(t, tr)
+	tr.Header.Ceilings[0].Value /= 100 // memory
+	tr.Header.Ceilings[1].Value /= 100 // L2 cache
+	page := written(t, tr)
+	finding := regexp.MustCompile(`<p class="finding">ceilings: \d+ of \d+ rows with a floor are faster than it`)
+	if finding.MatchString(before) || !finding.MatchString(page) {
+		t.Error("the page does not say that rows are faster than their least time")
+	}
+	over := regexp.MustCompile(`data-roof="(\d{4,}|[1-9]\d\d\.)`)
+	if m := over.FindString(page); m != "" || strings.Contains(page, "with a known least time took") {
+		t.Errorf("the page has %q", m)
+	}
+}
+
+// TestShortName leaves out what kernels of one library have in common.
+func TestShortName(t *testing.T) {
+	for name, want := range map[string]string{
+		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)": "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>",
+		"void (anonymous namespace)::gemv_bulk<__nv_bfloat16, 1>((anonymous namespace)::Params)":                                                                                          "gemv_bulk<__nv_bfloat16, 1>",
+		"<unnamed>::sample_kernel(<unnamed>::Sample)":               "sample_kernel",
+		"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64": "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64",
+		"Memcpy HtoD (Pageable -> Device)":                          "Memcpy HtoD (Pageable -> Device)",
+		"h.0.residual_2+h.1.ln_1":                                   "h.0.residual_2+h.1.ln_1",
+		"":                                                          "",
+	} {
+		if got := shortName(name); got != want {
+			t.Errorf("%q is %q, not %q", name, got, want)
 		}
 	}
 }

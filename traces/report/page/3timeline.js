@@ -211,18 +211,21 @@ function drawBand(c, band, y, named) {
   flush();
 }
 
-// drawName writes a name if there is room: one that is too long without its layer, or cut
-// in the middle, because kernels of one library begin alike.
 function drawName(c, name, x, y, width) {
   const fits = Math.floor(width / 5.6);
   if (fits < 3) return;
-  let text = name.length > fits ? name.replace(/^h\.\d+\./, "") : name;
-  if (text.length > fits) {
-    const tail = fits < 12 ? 0 : fits >> 1;
-    text = text.slice(0, fits - 1 - tail) + "…" + text.slice(text.length - tail);
-  }
   c.fillStyle = colours.text;
-  c.fillText(text, x, y, width);
+  c.fillText(cut(name, fits), x, y, width);
+}
+
+// cut shortens a name to so many characters: that of a stage loses its layer, others their
+// middle, because kernels of one library begin alike.
+function cut(name, fits) {
+  if (name.length <= fits) return name;
+  const text = name.replace(/^h\.\d+\./, "");
+  if (text.length <= fits) return text;
+  const tail = fits < 12 ? 0 : fits >> 1;
+  return text.slice(0, fits - 1 - tail) + "…" + text.slice(text.length - tail);
 }
 
 // drawCounter draws a counter as a line of steps from 0 to its highest value, over all

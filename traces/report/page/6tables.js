@@ -53,9 +53,9 @@ function listKernels(tr) {
     if (!band.track.work || band.track.lane.device !== page.device) continue;
     for (let i = 0; i < band.n; i++) {
       if (!keep.has(band.row[i]) || (band.end[i] <= page.from && band.start[i] < page.from) || band.start[i] >= page.to) continue;
-      const name = page.device < 0 ? band.track.title : page.names[band.name[i]];
+      const name = page.device < 0 ? band.track.title : shortOf(band.name[i]);
       let k = byName.get(name);
-      if (!k) byName.set(name, k = { name, lengths: [], busy: 0, details: new Set() });
+      if (!k) byName.set(name, k = { name, full: page.names[band.name[i]], lengths: [], busy: 0, details: new Set() });
       const length = band.end[i] - band.start[i];
       k.lengths.push(length);
       k.busy += length;
@@ -80,6 +80,7 @@ function listKernels(tr) {
   for (const k of names.slice(0, 100)) {
     const l = Float64Array.from(k.lengths).sort(), m = l.length;
     body.append(line([k.name, group(m), micros(k.busy), micros((l[(m - 1) >> 1] + l[m >> 1]) / 2), micros(l[m - 1])]));
+    if (page.device >= 0) body.lastChild.cells[0].title = k.full;
     if (page.device < 0 || k.details.size === 0) continue;
     const config = element("td", [...k.details].slice(0, 3).join("; ") + (k.details.size > 3 ? "; and others" : ""), "config"), r = element("tr");
     config.colSpan = 5;

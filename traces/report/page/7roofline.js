@@ -44,7 +44,7 @@ function drawRoofline() {
   }
   for (let d = y0; d <= y1; d++) {
     s.append(svg("line", { class: "grid", x1: left, x2: right, y1: py(10 ** d), y2: py(10 ** d) }));
-    s.append(svg("text", { x: left - 6, y: py(10 ** d) + 4, "text-anchor": "end" }, rateText(10 ** d)));
+    s.append(svg("text", { x: left - 6, y: py(10 ** d) + (d > y0 ? 4 : -1), "text-anchor": "end" }, rateText(10 ** d)));
   }
   s.append(svg("rect", { class: "frame", x: left, y: top, width: right - left, height: bottom - top }));
   s.append(svg("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, "arithmetic intensity, FLOP/byte"));

@@ -27,4 +27,4 @@ fit();
 drawRoofline();
 
 // For tests and for the browser's console.
-window.gpt2scope = { view, layout, page, setView, selectStage, zoom, pan, fit, all, events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0), selected: () => selected };
+window.gpt2scope = { view, layout, page, setView, selectStage, cut, zoom, pan, fit, all, events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0), selected: () => selected };

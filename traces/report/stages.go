@@ -70,7 +70,7 @@ func stages(t *tables.Table) []stage {
 	row := func(r *tables.Row, class int, rows ...int) stage {
 		s := stage{Row: *r, Rows: rows, Title: shortName(r.Name), Class: class, Share: "-", Bar: percent(r.Exclusive, longest, 2)}
 		if r.Shape.Known() {
-			s.Launch = dim(r.Shape.Grid) + " blocks of " + dim(r.Shape.Block)
+			s.Launch = tables.Dims(r.Shape.Grid) + " blocks of " + tables.Dims(r.Shape.Block)
 		}
 		if v, ok := t.Share(r); ok {
 			s.Share = strconv.FormatFloat(v, 'f', 2, 64)

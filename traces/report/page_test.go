@@ -216,6 +216,29 @@ func TestStage(t *testing.T) {
 	}
 }
 
+// TestOperations shows a recording without stages or kernels by operation, and finds the
+// events of each.
+func TestOperations(t *testing.T) {
+	tr, err := load.Load("../testdata/kineto-cpu.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := tables.SummarizeAny(tr, -1)
+	if err != nil || table.By != tables.ByOp {
+		t.Fatal(err, table.By)
+	}
+	b := open(t, tr, 1440, 900)
+	for i, r := range table.Rows {
+		if r.Kind != tables.RowWork || i > 3 { // aten::sum, the next one, calls itself
+			continue
+		}
+		b.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#stage-table tr[data-rows="%d"] button.stage`, i))))
+		if n, busy := eval[int](b, `gpt2scope.highlighted()`), eval[string](b, `document.querySelector("#kernel-table tfoot").rows[0].cells[2].textContent`); n != r.Calls || busy != micros(r.Busy) {
+			t.Errorf("%s: %d events are found, with %s µs, not %d with %s", r.Name, n, busy, r.Calls, micros(r.Busy))
+		}
+	}
+}
+
 // TestLayers shows one row for each stage over all layers, which unfolds to its layers, and
 // lists the kernels of all of them.
 func TestLayers(t *testing.T) {

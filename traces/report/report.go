@@ -46,6 +46,8 @@ type page struct {
 	Table     *tables.Table
 	ByStage   bool
 	OnCPU     bool
+	Noun      string // what a row of work is
+	Whole     string // the time that the table covers
 	Before    string
 	Wall      string
 	Sum       int64 // ns of all rows
@@ -57,7 +59,8 @@ type page struct {
 	Layers    bool // some stages have rows of several layers
 	Segments  []segment
 	Idle      []stage
-	WorkTitle string
+	TextTitle string // of the column of text, "" for none
+	WorkTitle string // of the column of the number of events, "" for none
 	Host      bool   // some stages have time on the host
 	Costs     bool   // FLOPs and bytes of stages are known
 	Floors    bool   // and the ceilings
@@ -143,6 +146,7 @@ var functions = template.FuncMap{
 	"rate":    func(v float64) string { return unless(v == 0, digits(v)) },
 	"times":   func(a, b float64) float64 { return a * b },
 	"percent": percent,
+	"title":   func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
 	"breakable": func(name string) template.HTML { // a line may end after each part of a fused stage
 		return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(name), "+", "+<wbr>"))
 	},
@@ -202,16 +206,20 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	rows := stages(table)
 	line := newTimeline(t, table)
 	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)), Roofline: newRoofline(rows, table.Wall, c), Device: table.Device}
-	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table, ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0,
+	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table, ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows), WorkTitle: "Kernels",
 		Floors: c.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
 		Events: humanize.Thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
 	}
-	if p.OnCPU {
+	switch {
+	case table.By == tables.ByOp:
+		p.WorkTitle = ""
+	case p.OnCPU:
 		p.WorkTitle = "Events"
 	}
+	p.TextTitle = map[tables.By]string{tables.ByStage: "Phase", tables.ByKernel: "Launched as"}[table.By]
 	var sum tables.Row
 	for _, s := range rows {
 		sum.Exclusive += s.Exclusive
@@ -225,8 +233,16 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 			p.Idle = append(p.Idle, s)
 		}
 		for _, i := range s.Rows {
-			d.Rows[i] = rowJSON{shortName(table.Rows[i].Name), s.Phase, s.Class, s.Help}
+			d.Rows[i] = rowJSON{table.Rows[i].Name, s.Phase, s.Class, s.Help}
 		}
+	}
+	switch {
+	case p.ByStage:
+		p.Whole = "from the start of the first pass to the end of the last"
+	case p.OnCPU:
+		p.Whole = "from the first event to the last"
+	default:
+		p.Whole = "from the first to the last work of the GPU"
 	}
 	p.Sum, p.SumShare = sum.Exclusive, "-"
 	if v, ok := table.Share(&sum); ok {

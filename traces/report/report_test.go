@@ -184,7 +184,7 @@ func TestSentence(t *testing.T) {
 	table := &tables.Table{By: tables.ByStage, Device: -1, Wall: 1000, Rows: []tables.Row{step("h.0.mlp.c_fc", 140), step("h.1.mlp.c_fc", 140), step("lm_head", 200), step("h.0.ln_1", 20),
 		{Kind: tables.RowIdle, Name: tables.IdleThreads, Exclusive: 500}}}
 	rows := stages(table)
-	if got := strings.ReplaceAll(sentence(table, rows), nbsp, " "); got != "Of 1.0 µs, the CPU worked for 500 ns (50.0 %) and was idle for 500 ns (50.0 %), most of it because of synchronisation between threads: 500 ns (50.0 %). "+
+	if got := strings.ReplaceAll(sentence(table, rows), nbsp, " "); got != "Of 1.0 µs, the CPU worked for 500 ns (50.0 %) and was idle for 500 ns (50.0 %), because of synchronisation between threads. "+
 		"The stage that took the most is h.N.mlp.c_fc of the decode step, over 2 layers: 280 ns (28.0 %)." {
 		t.Errorf("the summary is %q", got)
 	}

@@ -37,12 +37,9 @@ func sentence(t *tables.Table, rows []stage) string {
 		}
 		return duration(ns) + nbsp + "(" + percent(ns, t.Wall, 1) + nbsp + "%)"
 	}
-	device, what := "GPU", "stage"
+	device := "GPU"
 	if t.Device < 0 {
 		device = "CPU"
-	}
-	if t.By == tables.ByKernel {
-		what = "kernel"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Of %s, the %s worked for %s", duration(t.Wall), device, part(work))
@@ -53,12 +50,17 @@ func sentence(t *tables.Table, rows []stage) string {
 				cause, most = r.Name, causes[r.Name]
 			}
 		}
-		fmt.Fprintf(&b, " and was idle for %s, most of it because of %s: %s.", part(idle), causeWords(cause), part(most))
+		fmt.Fprintf(&b, " and was idle for %s,", part(idle))
+		if most == idle {
+			fmt.Fprintf(&b, " because of %s.", causeWords(cause))
+		} else {
+			fmt.Fprintf(&b, " most of it because of %s: %s.", causeWords(cause), part(most))
+		}
 	} else {
 		b.WriteString(" and was never idle.")
 	}
 	if biggest != nil {
-		fmt.Fprintf(&b, " The %s that took the most is %s", what, biggest.Title)
+		fmt.Fprintf(&b, " The %s that took the most is %s", nouns[t.By], biggest.Title)
 		if biggest.Phase != "" {
 			fmt.Fprintf(&b, " of the %s", biggest.Phase)
 		}
@@ -73,6 +75,9 @@ func sentence(t *tables.Table, rows []stage) string {
 	return b.String()
 }
 
+// nouns say what a row of work is.
+var nouns = map[tables.By]string{tables.ByStage: "stage", tables.ByKernel: "kernel", tables.ByOp: "operation"}
+
 // causeWords puts a cause of idle time into a sentence.
 func causeWords(cause string) string {
 	switch cause {
@@ -80,6 +85,8 @@ func causeWords(cause string) string {
 		return "a late host"
 	case tables.IdleDependency:
 		return "dependencies between kernels"
+	case tables.IdleNoOp:
+		return "time outside all operations"
 	case tables.IdleUnknown:
 		return "unknown causes"
 	}

@@ -68,7 +68,7 @@ func stages(t *tables.Table) []stage {
 		longest = max(longest, folded[i].Exclusive)
 	}
 	row := func(r *tables.Row, class int, rows ...int) stage {
-		s := stage{Row: *r, Rows: rows, Title: shortName(r.Name), Class: class, Share: "-", Bar: percent(r.Exclusive, longest, 2)}
+		s := stage{Row: *r, Rows: rows, Title: r.Name, Class: class, Share: "-", Bar: percent(r.Exclusive, longest, 2)}
 		if r.Shape.Known() {
 			s.Launch = tables.Dims(r.Shape.Grid) + " blocks of " + tables.Dims(r.Shape.Block)
 		}
@@ -77,6 +77,9 @@ func stages(t *tables.Table) []stage {
 		}
 		if v, ok := t.Roofline(r); ok {
 			s.RoofN, s.Roof = v, strconv.FormatFloat(v, 'f', 1, 64)
+		}
+		if t.By == tables.ByKernel {
+			s.Title = shortName(r.Name)
 		}
 		switch {
 		case r.Kind == tables.RowIdle:

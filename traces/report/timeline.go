@@ -28,6 +28,7 @@ type timeline struct {
 
 	origin int64
 	events int
+	ops    bool // the table is by operation
 }
 
 // track is a lane, or the steps of a lane, which have a track of their own.
@@ -92,7 +93,7 @@ type trackKey struct {
 // newTimeline puts the events of a trace on tracks.
 func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{}, Series: []*counter{}}
-	line.From = table.Before
+	line.From, line.ops = table.Before, table.By == tables.ByOp
 	line.To = line.From + table.Wall
 	end := line.origin + line.To
 	for i := range t.Events {
@@ -104,6 +105,19 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 		events = slices.Concat(steps, t.Events)
 		traces.Sort(events)
 	}
+	rowOf := table.RowOf
+	if line.ops { // whose rows are all events of a name
+		rows := map[string]int{}
+		for i := range table.Rows {
+			rows[table.Rows[i].Name] = i
+		}
+		rowOf = func(e *traces.Event) int {
+			if i, ok := rows[e.Name]; ok && e.Kind.IsRange() && table.Rows[i].Kind == tables.RowWork {
+				return i
+			}
+			return -1
+		}
+	}
 	tracks := map[trackKey]*track{}
 	series := map[string]*counter{}
 	for i := range events {
@@ -113,7 +127,7 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 		case traces.KindCounter:
 			line.count(series, e)
 		default:
-			line.add(t.Header, tracks, e, table.RowOf(e), end)
+			line.add(t.Header, tracks, e, rowOf(e), end)
 		}
 	}
 	for _, name := range line.Names.all {
@@ -134,7 +148,7 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 		l.Tracks = append(l.Tracks, t)
 	}
 	t.passes = t.passes || e.Kind == traces.KindPass
-	t.Work = t.Work || e.Kind.IsGPU() || e.Kind == traces.KindStep && e.Lane.Kind == traces.LaneThread
+	t.Work = t.Work || e.Kind.IsGPU() || (e.Kind == traces.KindStep || l.ops) && e.Lane.Kind == traces.LaneThread
 	name, duration := e.Name, e.Duration
 	if e.Open {
 		name, duration = name+" (never ended)", end-e.Time

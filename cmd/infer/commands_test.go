@@ -213,6 +213,26 @@ func TestTokenize(t *testing.T) {
 	if e := mustInfer(t, "tokenize", "-m", tiny); !strings.Contains(e.stdout, "256") || !strings.Contains(e.stdout, "<|endoftext|>") {
 		t.Errorf("no text is %q", e.stdout)
 	}
+	// An empty text has no tokens; one newline at the end of a file is not part of its text.
+	dir := t.TempDir()
+	for content, want := range map[string]string{"": "[]", "\n": "[]", "\n\n": "[198]", "ab\n": "[64 65]", "ab\r\n": "[64 65]", "ab": "[64 65]", "ab\n\n": "[64 65 198]", "\r": "[201]", "a\nb": "[64 198 65]"} {
+		file := filepath.Join(dir, "text")
+		if err := os.WriteFile(file, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range []ended{mustInfer(t, "tokenize", "-m", tiny, "-f", file, "--json"), inferWith(t, context.Background(), content, "tokenize", "-m", tiny, "-f", "-", "--json")} {
+			if err := json.Unmarshal([]byte(e.stdout), &got); err != nil || fmt.Sprint(got.IDs) != want {
+				t.Errorf("a file of %q has tokens %v, %v; want %s", content, got.IDs, err, want)
+			}
+		}
+	}
+	if e := mustInfer(t, "tokenize", "-m", tiny, "-p", ""); e.stdout != "" {
+		t.Errorf("an empty text has tokens %q", e.stdout)
+	}
+	if e := mustInfer(t, "tokenize", "-m", tiny, "-p", "ab\n"); strings.Count(e.stdout, "\n") != 3 {
+		t.Errorf("-p leaves out a newline: %q", e.stdout)
+	}
+	generateJSON(t, "-m", tiny, "-p", "", "-n", "1") // begins with the end-of-text token
 }
 
 func TestExport(t *testing.T) {

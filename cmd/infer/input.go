@@ -25,6 +25,7 @@ const maxText = 256 << 20
 type inputFlags struct {
 	prompt, file, ids string
 	flags             *pflag.FlagSet
+	emptyIsNone       bool         // an empty text has no tokens, rather than the end-of-text token to begin with
 	notice            func(string) // writes a line for the user; nil writes none
 }
 
@@ -35,7 +36,7 @@ const pipeWait = time.Second
 func (in *inputFlags) register(f *pflag.FlagSet) {
 	in.flags = f
 	f.StringVarP(&in.prompt, "prompt", "p", "", "`TEXT` to begin with (default: what a pipe or file on standard input\nholds, else the end-of-text token)")
-	f.StringVarP(&in.file, "file", "f", "", "`FILE` with the text to begin with; - is standard input")
+	f.StringVarP(&in.file, "file", "f", "", "`FILE` with the text to begin with, without the newline that ends\nit; - is standard input")
 	f.StringVar(&in.ids, "ids", "", "token `IDS` to begin with, such as 1,2,3; @FILE reads them from a file")
 }
 
@@ -66,7 +67,8 @@ func (in *inputFlags) files() []string {
 	return []string{in.file, ids}
 }
 
-// tokens returns the ids to evaluate, at least one, each in the vocabulary.
+// tokens returns the ids to evaluate, each in the vocabulary. There is at least one, unless
+// emptyIsNone is set.
 func (in *inputFlags) tokens(ctx context.Context, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
 	ids, err := in.read(ctx, m, stdin)
 	if err != nil {
@@ -109,8 +111,21 @@ func (in *inputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) 
 		if text, err = readText(ctx, file, stdin); err != nil {
 			return nil, err
 		}
+		text = withoutLastNewline(text)
+	}
+	if text == "" && in.emptyIsNone && (in.given() > 0 || file != "") {
+		return []int32{}, nil
 	}
 	return await(ctx, func() ([]int32, error) { return m.Encode(text) })
+}
+
+// withoutLastNewline removes the newline that ends the last line of a file: editors put it there,
+// and a model would begin a new line after it. llama.cpp does the same with its -f.
+func withoutLastNewline(text string) string {
+	if before, ok := strings.CutSuffix(text, "\r\n"); ok {
+		return before
+	}
+	return strings.TrimSuffix(text, "\n")
 }
 
 // await returns what f does, or earlier when ctx is cancelled; then f goes on by

@@ -24,12 +24,14 @@ func newTokenize(m *modelFlags) *cobra.Command {
 		Use:   "tokenize -p TEXT",
 		Short: "Show the tokens of a text, or of ids",
 		Long: `tokenize shows the tokens of a text, or of ids: each id with its piece of the text,
-quoted. A piece may be a part of a character; \x escapes show its bytes.`,
+quoted. A piece may be a part of a character; \x escapes show its bytes. An empty text has no
+tokens; without a text, it shows the token that generation begins with.`,
 		Example: `  infer tokenize -p "ROMEO:"
   infer tokenize -m random:gpt2 -f play.txt
   infer tokenize -m random:gpt2 --ids 15496,995 --json`,
 		Annotations: map[string]string{argumentKey: "-p", usesKey: "model quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
+			t.in.emptyIsNone = true
 			return t.run(c.Context(), m, c.InOrStdin(), c.OutOrStdout())
 		},
 	}

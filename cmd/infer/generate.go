@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 	"gpt2scope/measure"
 )
@@ -466,7 +467,7 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 		fmt.Fprintf(w, "infer: the context of %s was full (%s); the text went on from the last half of it\n", count(r.Setting.Context, "token"), count(r.Shifts, "time"))
 	}
 	t := r.Timings
-	line := fmt.Sprintf("%s, seed %d | prefill %s, %.1f ms, %.0f tokens/s", r.Setting, r.Seed, count(t.PrefillTokens, "token"), t.Prefill, t.PrefillPerSecond)
+	line := fmt.Sprintf("%s, seed %d | prefill %s, %s, %.0f tokens/s", r.Setting, r.Seed, count(t.PrefillTokens, "token"), humanize.Milliseconds(t.Prefill), t.PrefillPerSecond)
 	line += fmt.Sprintf(" | decode %s", count(t.DecodeTokens, "token"))
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
@@ -489,7 +490,7 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 func loadingWords(title string, loads []loadJSON) string {
 	var parts []string
 	for _, l := range loads {
-		parts = append(parts, fmt.Sprintf("%s %.1f ms", l.What, l.Time))
+		parts = append(parts, l.What+" "+humanize.Milliseconds(l.Time))
 	}
 	if len(parts) == 0 {
 		return ""

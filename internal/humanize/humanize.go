@@ -37,6 +37,17 @@ func Count(n int, one, many string) string {
 	return Thousands(int64(n)) + " " + many
 }
 
+// Milliseconds writes a time given in milliseconds: 0.049 as "49 us", 1.13 as "1.1 ms".
+func Milliseconds(ms float64) string {
+	switch us := 1000 * ms; {
+	case us > 0 && us < 9.95:
+		return fmt.Sprintf("%.1f us", us)
+	case us > 0 && us < 999.5:
+		return fmt.Sprintf("%.0f us", us)
+	}
+	return fmt.Sprintf("%.1f ms", ms)
+}
+
 // Size writes bytes in a unit that fits: "12.5 KiB", "1.17 GiB".
 func Size(bytes int64) string {
 	switch b := float64(bytes); {

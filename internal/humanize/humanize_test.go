@@ -14,6 +14,7 @@ func TestHumanize(t *testing.T) {
 		Thousands(math.MaxInt64): "9,223,372,036,854,775,807",
 		Separate("-1234.5678"):   "-1,234.5678", Separate("100.25"): "100.25",
 		Count(1, "pass", "passes"): "1 pass", Count(0, "pass", "passes"): "0 passes", Count(4096, "pass", "passes"): "4,096 passes",
+		Milliseconds(0): "0.0 ms", Milliseconds(0.0004): "0.4 us", Milliseconds(0.00996): "10 us", Milliseconds(0.049): "49 us", Milliseconds(0.9994): "999 us", Milliseconds(0.9996): "1.0 ms", Milliseconds(1.13): "1.1 ms", Milliseconds(2500): "2500.0 ms",
 		Size(0): "0.0 KiB", Size(512): "512 B", Size(1536): "1.5 KiB", Size(3 << 20): "3.0 MiB", Size(5 << 28): "1.25 GiB", Size(1 << 41): "2.00 TiB",
 	} {
 		if got != want {

@@ -366,6 +366,11 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 	stopSpinning := g.spin(stderr, fmt.Sprintf("evaluating %s of the prompt", count(len(r.Prompt), "token")))
 	defer stopSpinning()
 	defer g.capture.stop()
+	var bar *progress
+	if g.json { // else the text shows how far it is
+		bar = g.progress(stderr, "generating tokens", false)
+		defer bar.done()
+	}
 	var last time.Time
 	for token, err := range s.Generate(ctx, r.Prompt, g.capture.generation(g.generation())) {
 		if err != nil {
@@ -387,6 +392,9 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 		}
 		if g.sampling.TopLogProbs > 0 {
 			r.Top = append(r.Top, likeliest(s.Model(), token.Top))
+		}
+		if bar != nil {
+			bar.set(int64(len(r.IDs)), int64(g.tokens))
 		}
 		if err := out.push(token.ID); err != nil {
 			return err

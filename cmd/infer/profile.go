@@ -147,7 +147,7 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 		return err
 	}
 	if !r.flags.noBaseline && ctx.Err() == nil {
-		if err := r.baseline(ctx, g, res); err != nil && ctx.Err() == nil {
+		if err := r.baseline(ctx, g, res, stderr); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
@@ -208,7 +208,12 @@ func writeTrace(ctx context.Context, t *traces.Trace, path string) error {
 
 // baseline makes the same text in a process that records nothing, and notes how much
 // longer its passes took here.
-func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result) error {
+func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result, stderr io.Writer) error {
+	const what = "making the text again without recording, to measure the recording overhead"
+	if !g.quiet {
+		fmt.Fprintf(stderr, "infer: %s (--no-baseline leaves that out)\n", what)
+	}
+	defer g.spin(stderr, what)()
 	var base result
 	if err := runSelf(ctx, g.baselineArgs(res), &base); err != nil {
 		if ctx.Err() != nil {

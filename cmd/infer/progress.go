@@ -10,43 +10,69 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows how far a long task is, on a terminal only, and only once it has
-// run for a while.
+// progress shows how far a long task is, on a terminal only, and only if the task takes a
+// second or more.
 type progress struct {
 	bar   *progressbar.ProgressBar
 	make  func(total int64) *progressbar.ProgressBar // nil: show nothing
 	start time.Time
+	shown *gate
 }
 
-// progressAfter is how long a task runs before its bar appears, where it seems
-// to take more than a second.
+// gate drops what is written until it is open. The bar of a task writes into it from the
+// start of the task, so that the rate that it shows is that of the whole task.
+type gate struct {
+	w    io.Writer
+	open bool
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	if !g.open {
+		return len(b), nil
+	}
+	return g.w.Write(b)
+}
+
+// progressAfter is how long a task runs before its bar appears, if it seems to take more than
+// a second.
 const progressAfter = 400 * time.Millisecond
 
 // progress makes one; bytes says that its numbers are bytes.
 func (m *modelFlags) progress(stderr io.Writer, title string, bytes bool) *progress {
+	return newProgress(stderr, title, bytes, m.quiet)
+}
+
+func newProgress(stderr io.Writer, title string, bytes, quiet bool) *progress {
 	p := &progress{start: time.Now()}
-	if m.quiet || !isTerminal(stderr) {
+	if quiet || !isTerminal(stderr) {
 		return p
 	}
+	p.begin(stderr, title, bytes)
+	return p
+}
+
+// begin prepares the bar.
+func (p *progress) begin(w io.Writer, title string, bytes bool) {
+	p.shown = &gate{w: w}
 	p.make = func(total int64) *progressbar.ProgressBar {
-		return progressbar.NewOptions64(total, progressbar.OptionSetWriter(stderr), progressbar.OptionSetDescription(title),
+		return progressbar.NewOptions64(total, progressbar.OptionSetWriter(p.shown), progressbar.OptionSetDescription(title),
 			progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
 			progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth())
 	}
-	return p
 }
 
 // set sets how much is done.
 func (p *progress) set(done, total int64) {
+	if p.make == nil || total <= 0 {
+		return
+	}
 	if p.bar == nil {
-		elapsed := time.Since(p.start)
-		if p.make == nil || elapsed < progressAfter || done >= total {
-			return
-		}
-		if remaining := time.Duration(float64(elapsed) * float64(total-done) / float64(max(done, 1))); elapsed+remaining < time.Second {
-			return
-		}
 		p.bar = p.make(total)
+		p.bar.StartWithoutRender()
+	}
+	if elapsed := time.Since(p.start); !p.shown.open && elapsed >= progressAfter && done < total {
+		remaining := time.Duration(float64(elapsed) * float64(total-done) / float64(max(done, 1)))
+		p.shown.open = elapsed+remaining >= time.Second
 	}
 	p.bar.Set64(done)
 }

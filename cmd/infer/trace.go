@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -26,7 +24,7 @@ func newTrace() *cobra.Command {
 		Short: "Read recordings of where time went: show, report, diff, advise, check, convert, pprof",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
 Nsight Systems, and JSON of PyTorch's profiler. The content of a file decides its format, not its
-name.`,
+name; - is standard input.`,
 		Example: `  infer trace show run.json.gz
   infer trace check run.sqlite
   infer trace report run.sqlite --out run.html
@@ -70,14 +68,34 @@ func oneFile(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// loadTrace reads a trace. A trace that is cut off is read as far as it goes, and its header
-// says so.
-func loadTrace(path string) (*traces.Trace, error) {
-	t, err := load.Load(path)
+// loadTrace reads a trace; - is standard input. A trace that is cut off is read as far as it
+// goes, and its header says so.
+func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
+	bar := newProgress(c.ErrOrStderr(), "reading "+traceName(path), true, isQuiet(c))
+	defer bar.done()
+	from := load.Source{Path: traceName(path), Progress: bar.set}
+	if path == "-" {
+		from.Stream = c.InOrStdin()
+	}
+	t, err := from.Load()
 	if t != nil && errors.As(err, new(*traces.TruncatedError)) {
 		return t, nil
 	}
 	return t, err
+}
+
+// isQuiet reports whether --quiet was given.
+func isQuiet(c *cobra.Command) bool {
+	quiet, _ := c.Flags().GetBool("quiet")
+	return quiet
+}
+
+// traceName names a recording for people.
+func traceName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
 }
 
 // addGPU adds the flag --gpu of a command that reads a recording.
@@ -108,7 +126,7 @@ The exit status is 1 if shares would mislead, 0 if they can be trusted.`,
   infer trace check run.json.gz --json`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			return traceCheck(args[0], asJSON, c.OutOrStdout())
+			return traceCheck(c, args[0], asJSON)
 		},
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -125,8 +143,9 @@ type checkJSON struct {
 	Findings []traces.Finding   `json:"findings"`
 }
 
-func traceCheck(path string, asJSON bool, stdout io.Writer) error {
-	t, err := loadTrace(path)
+func traceCheck(c *cobra.Command, path string, asJSON bool) error {
+	stdout := c.OutOrStdout()
+	t, err := loadTrace(c, path)
 	if err != nil {
 		return err
 	}
@@ -171,7 +190,7 @@ func traceCheck(path string, asJSON bool, stdout io.Writer) error {
 		err = writeOutput(stdout, b.Bytes())
 	}
 	if err == nil && misleads {
-		return fmt.Errorf("%s: shares of time would mislead, for %s", path, count(n, "reason"))
+		return fmt.Errorf("%s: shares of time would mislead, for %s", traceName(path), count(n, "reason"))
 	}
 	return err
 }
@@ -192,8 +211,7 @@ kernels. The output is compressed if its name ends in .gz.`,
 			if err := checkOut(out, ".json.gz", args[0]); err != nil {
 				return err
 			}
-			quiet, _ := c.Flags().GetBool("quiet")
-			return traceConvert(c.Context(), args[0], out, quiet, c.ErrOrStderr())
+			return traceConvert(c, args[0], out)
 		},
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -202,19 +220,20 @@ kernels. The output is compressed if its name ends in .gz.`,
 	return c
 }
 
-func traceConvert(ctx context.Context, in, out string, quiet bool, stderr io.Writer) error {
-	t, err := loadTrace(in)
+func traceConvert(c *cobra.Command, in, out string) error {
+	t, err := loadTrace(c, in)
 	if err != nil {
 		return err
 	}
-	if err := writeTrace(ctx, t, out); err != nil {
+	if err := writeTrace(c.Context(), t, out); err != nil {
 		return err
 	}
-	if !quiet {
+	stderr := c.ErrOrStderr()
+	if !isQuiet(c) {
 		fmt.Fprintf(stderr, "%s: %s, %s, %d in steps\n", out, count(int(t.Header.Events), "event"), count(t.Kernels, "kernel"), t.InSteps)
 	}
 	if len(t.Header.Incomplete) > 0 {
-		fmt.Fprintf(stderr, "%s is incomplete: %s\n", in, strings.Join(t.Header.Incomplete, "; "))
+		fmt.Fprintf(stderr, "%s is incomplete: %s\n", traceName(in), strings.Join(t.Header.Incomplete, "; "))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -59,7 +58,7 @@ shown only with --all.`,
   infer trace advise run.sqlite --all --format json`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.run(args[0], c.OutOrStdout())
+			return s.run(c, args[0])
 		},
 	}
 	addFlags(c.Flags(), "Findings", func(f *pflag.FlagSet) {
@@ -76,20 +75,20 @@ type adviseJSON struct {
 	*advise.Advice
 }
 
-func (s *adviseFlags) run(path string, stdout io.Writer) error {
+func (s *adviseFlags) run(c *cobra.Command, path string) error {
 	if s.format != "table" && s.format != "json" {
 		return usagef("--format %s: it must be table or json", shellQuote(s.format))
 	}
 	if err := checkGPU(s.gpu); err != nil {
 		return err
 	}
-	t, err := loadTrace(path)
+	t, err := loadTrace(c, path)
 	if err != nil {
 		return err
 	}
 	advice, err := advise.Find(t, int32(s.gpu))
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", traceName(path), err)
 	}
 	all := len(advice.Hints)
 	if !s.all {
@@ -98,7 +97,7 @@ func (s *adviseFlags) run(path string, stdout io.Writer) error {
 	if s.format == "json" {
 		advice.Hints = append([]advise.Hint{}, advice.Hints...) // [], not null
 		advice.Notes = append([]string{}, advice.Notes...)
-		return writeJSON(stdout, adviseJSON{t.Header.Describe(), advice})
+		return writeJSON(c.OutOrStdout(), adviseJSON{t.Header.Describe(), advice})
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\nwall time %s ms; gains are upper bounds and overlap\n", t.Header.Describe(), milliseconds(advice.Wall))
@@ -127,5 +126,5 @@ func (s *adviseFlags) run(path string, stdout io.Writer) error {
 	for _, note := range advice.Notes {
 		fmt.Fprintf(&b, "! %s\n", note)
 	}
-	return writeOutput(stdout, b.Bytes())
+	return writeOutput(c.OutOrStdout(), b.Bytes())
 }

@@ -53,7 +53,7 @@ recordings.`,
   infer trace diff a.json.gz b.json.gz --format csv > diff.csv`,
 		Args: twoFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			return traceDiff(args[0], args[1], format, alpha, c.OutOrStdout())
+			return traceDiff(c, args[0], args[1], format, alpha)
 		},
 	}
 	addFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
@@ -81,18 +81,21 @@ type diffJSON struct {
 	*diff.Comparison
 }
 
-func traceDiff(a, b, format string, alpha float64, stdout io.Writer) error {
+func traceDiff(c *cobra.Command, a, b, format string, alpha float64) error {
 	switch {
 	case format != "table" && format != "csv" && format != "json":
 		return usagef("--format %s: it must be table, csv or json", shellQuote(format))
+	case a == "-" && b == "-":
+		return usagef("standard input can be one of the two traces, not both")
 	case !(alpha > 0 && alpha <= 0.5): // also NaN
 		return usagef("--alpha %g: it must be above 0 and at most 0.5", alpha)
 	}
-	ta, err := loadTrace(a)
+	stdout := c.OutOrStdout()
+	ta, err := loadTrace(c, a)
 	if err != nil {
 		return err
 	}
-	tb, err := loadTrace(b)
+	tb, err := loadTrace(c, b)
 	if err != nil {
 		return err
 	}

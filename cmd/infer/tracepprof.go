@@ -2,9 +2,7 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -42,8 +40,7 @@ layer, stage, op and kind: -tagroot=op groups the flame graph by operation,
 			if err := cmp.Or(checkGPU(gpu), checkOut(out, ".pb.gz", args[0])); err != nil {
 				return err
 			}
-			quiet, _ := c.Flags().GetBool("quiet")
-			return tracePprof(c.Context(), args[0], out, gpu, quiet, c.ErrOrStderr())
+			return tracePprof(c, args[0], out, gpu)
 		},
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -53,24 +50,25 @@ layer, stage, op and kind: -tagroot=op groups the flame graph by operation,
 	return c
 }
 
-func tracePprof(ctx context.Context, in, out string, gpu int, quiet bool, stderr io.Writer) error {
-	t, err := loadTrace(in)
+func tracePprof(c *cobra.Command, in, out string, gpu int) error {
+	t, err := loadTrace(c, in)
 	if err != nil {
 		return err
 	}
 	p, err := pprof.Profile(t, int32(gpu))
 	if err != nil {
-		return fmt.Errorf("%s: %w", in, err)
+		return fmt.Errorf("%s: %w", traceName(in), err)
 	}
-	if err := writeFile(ctx, out, p.Write); err != nil {
+	if err := writeFile(c.Context(), out, p.Write); err != nil {
 		return err
 	}
-	if !quiet {
+	stderr := c.ErrOrStderr()
+	if !isQuiet(c) {
 		fmt.Fprintf(stderr, "%s: %s, %.3f ms of wall time; see it with: go tool pprof -http=: %s\n", out, count(len(p.Sample), "stack"), ms(time.Duration(p.DurationNanos)), shellQuote(out))
 	}
-	for _, c := range p.Comments[1:] {
-		if !strings.HasPrefix(c, "shares mislead") {
-			fmt.Fprintln(stderr, c)
+	for _, comment := range p.Comments[1:] {
+		if !strings.HasPrefix(comment, "shares mislead") {
+			fmt.Fprintln(stderr, comment)
 		}
 	}
 	if traces.Misleads(traces.Examine(t.Header, t.Attribution)) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -37,8 +36,7 @@ operation if no GPU worked.`,
 			if err := cmp.Or(checkGPU(gpu), checkOut(out, ".html", args[0])); err != nil {
 				return err
 			}
-			quiet, _ := c.Flags().GetBool("quiet")
-			return traceReport(c.Context(), args[0], out, int32(gpu), quiet, c.OutOrStdout(), c.ErrOrStderr())
+			return traceReport(c, args[0], out, int32(gpu))
 		},
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -48,14 +46,14 @@ operation if no GPU worked.`,
 	return c
 }
 
-func traceReport(ctx context.Context, in, out string, gpu int32, quiet bool, stdout, stderr io.Writer) error {
-	t, err := loadTrace(in)
+func traceReport(c *cobra.Command, in, out string, gpu int32) error {
+	t, err := loadTrace(c, in)
 	if err != nil {
 		return err
 	}
 	write := func(w io.Writer) error {
-		if err := report.Write(w, t, report.Options{Name: filepath.Base(in), Device: gpu}); err != nil {
-			return fmt.Errorf("%s: %w", in, err)
+		if err := report.Write(w, t, report.Options{Name: filepath.Base(traceName(in)), Device: gpu}); err != nil {
+			return fmt.Errorf("%s: %w", traceName(in), err)
 		}
 		return nil
 	}
@@ -64,12 +62,13 @@ func traceReport(ctx context.Context, in, out string, gpu int32, quiet bool, std
 		if err := write(&b); err != nil {
 			return err
 		}
-		return writeOutput(stdout, []byte(b.String()))
+		return writeOutput(c.OutOrStdout(), []byte(b.String()))
 	}
-	if err := writeFile(ctx, out, write); err != nil {
+	if err := writeFile(c.Context(), out, write); err != nil {
 		return err
 	}
-	if !quiet {
+	stderr := c.ErrOrStderr()
+	if !isQuiet(c) {
 		info, err := os.Stat(out)
 		if err != nil {
 			return err
@@ -77,7 +76,7 @@ func traceReport(ctx context.Context, in, out string, gpu int32, quiet bool, std
 		fmt.Fprintf(stderr, "%s: %s, %s; open it in a browser\n", out, count(len(t.Events), "event"), humanize.Size(info.Size()))
 	}
 	if len(t.Header.Incomplete) > 0 {
-		fmt.Fprintf(stderr, "%s is incomplete: %s\n", in, strings.Join(t.Header.Incomplete, "; "))
+		fmt.Fprintf(stderr, "%s is incomplete: %s\n", traceName(in), strings.Join(t.Header.Incomplete, "; "))
 	}
 	return nil
 }

@@ -77,13 +77,13 @@ trace check' says why.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			t, err := loadTrace(args[0])
+			t, err := loadTrace(c, args[0])
 			if err != nil {
 				return err
 			}
 			err = showTrace(c.OutOrStdout(), t, o)
 			if err != nil && !errors.As(err, new(usageError)) {
-				err = fmt.Errorf("%s: %w", args[0], err)
+				err = fmt.Errorf("%s: %w", traceName(args[0]), err)
 			}
 			return err
 		},

@@ -499,3 +499,30 @@ func TestBelowFloor(t *testing.T) {
 		t.Errorf("the roofline %% of %d rows is withheld", withheld)
 	}
 }
+
+// TestStandardInput: - is standard input for each command that reads a recording.
+func TestStandardInput(t *testing.T) {
+	for _, file := range []string{"../../traces/samples/eager.sqlite", "../../traces/samples/gpt2-L1-graph-cupti.json.gz"} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range []string{"show", "check", "advise", "show --by kernel --limit 3"} {
+			words := strings.Fields(command)
+			args := append([]string{"trace", words[0], "-"}, words[1:]...)
+			got := inferWith(t, t.Context(), string(content), args...)
+			args[2] = file
+			if want := infer(t, args...); got != want {
+				t.Errorf("%s: %+v, not %+v", command, got, want)
+			}
+		}
+		out := filepath.Join(t.TempDir(), "run")
+		for _, args := range [][]string{{"report", "-", "-o", out + ".html"}, {"pprof", "-", "-o", out + ".pb.gz"}, {"convert", "-", "-o", out + ".json.gz"}, {"diff", "-", file}, {"diff", file, "-"}} {
+			if e := inferWith(t, t.Context(), string(content), append([]string{"trace"}, args...)...); e.status != exitOK {
+				t.Errorf("%q: %s", args, e.stderr)
+			}
+		}
+	}
+	checkFailure(t, inferWith(t, t.Context(), "", "trace", "show", "-"), exitFailure, "standard input is empty")
+	checkFailure(t, infer(t, "trace", "diff", "-", "-"), exitUsage, "standard input", "not both")
+}

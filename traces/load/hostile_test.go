@@ -9,6 +9,7 @@ import (
 	"gpt2scope/traces/diff"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/pprof"
+	"gpt2scope/traces/tables"
 )
 
 // TestHostile: whatever the events are, comparing, advising and profiling end, and
@@ -70,7 +71,9 @@ func TestHostile(t *testing.T) {
 			for _, s := range p.Sample {
 				sum += s.Value[0]
 			}
-			if sum != p.DurationNanos {
+			// Operations of several threads overlap, as in any profile of CPUs.
+			table, err := tables.SummarizeAny(a, -1)
+			if overlap := err == nil && table.By == tables.ByOp && sum > p.DurationNanos; sum != p.DurationNanos && !overlap {
 				t.Errorf("seed %d: the profile sums to %d of %d", seed, sum, p.DurationNanos)
 			}
 		}

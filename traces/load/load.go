@@ -3,7 +3,7 @@
 package load
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -31,29 +31,68 @@ func (f *File) Events() iter.Seq2[traces.Event, error] { return f.events }
 // Close ends the reading.
 func (f *File) Close() error { return f.close() }
 
-// Open opens a trace: one of ours, an sqlite export of Nsight Systems, or JSON of
-// PyTorch's profiler; JSON also compressed by gzip. It looks at what the file
-// holds, not at its name.
-func Open(path string) (*File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, problem(path, err)
-	}
-	head := make([]byte, len(nsys.Magic))
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		f.Close()
-		return nil, problem(path, err)
-	}
-	if n == 0 {
-		f.Close()
-		return nil, fmt.Errorf("%s is empty, not a trace", path)
-	}
-	if bytes.Equal(head[:n], []byte(nsys.Magic)) {
-		f.Close()
-		header, all, err := nsys.Read(path)
+// Source is where a trace is read from. What it holds decides the format, not its name.
+type Source struct {
+	Path string // of the file; of a stream, its name in messages
+
+	// Stream is read in place of the file, if it is not nil. An sqlite export needs a file: it
+	// is copied to a temporary one.
+	Stream io.Reader
+
+	// Progress, if not nil, is told how many bytes were read of how many. For a stream, whose
+	// length is not known, it is not called.
+	Progress func(done, total int64)
+
+	size int64
+}
+
+// Open opens a trace file.
+func Open(path string) (*File, error) { return Source{Path: path}.Open() }
+
+// Load reads a whole trace file, as [Source.Load] does.
+func Load(path string) (*traces.Trace, error) { return Source{Path: path}.Load() }
+
+// Open opens a trace: one of ours, an sqlite export of Nsight Systems, or JSON of PyTorch's
+// profiler; JSON also compressed by gzip.
+func (s Source) Open() (*File, error) {
+	stream, closeStream := s.Stream, func() error { return nil }
+	if stream == nil {
+		f, err := os.Open(s.Path)
 		if err != nil {
-			return nil, err
+			return nil, problem(s.Path, err)
+		}
+		stream, closeStream = f, f.Close
+		if info, err := f.Stat(); err == nil && s.Progress != nil && info.Mode().IsRegular() {
+			s.size = info.Size()
+			stream = &counted{f, 0, s.size, s.Progress}
+		}
+	}
+	opened, isOpen, err := s.open(bufio.NewReader(stream), closeStream)
+	if !isOpen {
+		closeStream()
+	}
+	return opened, err
+}
+
+// open reads the head of the trace. It is not open if nothing more is read from the stream.
+func (s Source) open(stream *bufio.Reader, closeStream func() error) (f *File, isOpen bool, err error) {
+	head, err := stream.Peek(len(nsys.Magic))
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, false, problem(s.Path, err)
+	case len(head) == 0:
+		return nil, false, fmt.Errorf("%s is empty, not a trace", s.Path)
+	case string(head) == nsys.Magic:
+		path := s.Path
+		if s.Stream != nil {
+			if path, err = copied(stream); err != nil {
+				return nil, false, problem(s.Path, err)
+			}
+			defer os.Remove(path)
+		}
+		header, all, err := nsys.Read(path, s.ofRows())
+		if err != nil {
+			return nil, false, fmt.Errorf("%s %w", s.Path, err)
 		}
 		events := func(yield func(traces.Event, error) bool) {
 			for _, e := range all {
@@ -62,32 +101,66 @@ func Open(path string) (*File, error) {
 				}
 			}
 		}
-		return &File{header, events, func() error { return nil }}, nil
+		return &File{header, events, func() error { return nil }}, false, nil
+	case strings.HasSuffix(s.Path, ".nsys-rep") || strings.HasSuffix(s.Path, ".qdrep"):
+		return nil, false, fmt.Errorf("%s is a report of Nsight Systems; export it first: nsys export --type sqlite -o OUT.sqlite %s", s.Path, s.Path)
 	}
-	if strings.HasSuffix(path, ".nsys-rep") || strings.HasSuffix(path, ".qdrep") {
-		f.Close()
-		return nil, fmt.Errorf("%s is a report of Nsight Systems; export it first: nsys export --type sqlite -o OUT.sqlite %s", path, path)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		f.Close()
-		return nil, problem(path, err)
-	}
-	header, events, err := traces.Read(f)
+	header, events, err := traces.Read(stream)
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, false, fmt.Errorf("%s: %w", s.Path, err)
 	}
 	named := func(yield func(traces.Event, error) bool) {
 		for e, err := range events {
 			if err != nil {
-				err = fmt.Errorf("%s: %w", path, err)
+				err = fmt.Errorf("%s: %w", s.Path, err)
 			}
 			if !yield(e, err) {
 				return
 			}
 		}
 	}
-	return &File{header, named, f.Close}, nil
+	return &File{header, named, closeStream}, true, nil
+}
+
+// ofRows returns what turns a progress in rows into one in bytes, nil for none.
+func (s Source) ofRows() func(done, total int64) {
+	if s.size == 0 {
+		return nil
+	}
+	return func(done, total int64) {
+		s.Progress(int64(float64(s.size)*float64(done)/float64(max(1, total))), s.size)
+	}
+}
+
+// counted counts what is read of a file.
+type counted struct {
+	io.Reader
+	done, total int64
+	progress    func(done, total int64)
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.done += int64(n)
+	c.progress(c.done, c.total)
+	return n, err
+}
+
+// copied writes a stream to a temporary file.
+func copied(stream io.Reader) (path string, err error) {
+	f, err := os.CreateTemp("", "gpt2scope-*.sqlite")
+	if err != nil {
+		return "", err
+	}
+	if _, err = io.Copy(f, stream); err == nil {
+		err = f.Close()
+	} else {
+		f.Close()
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return f.Name(), err
 }
 
 // problem says what the system said of a file.
@@ -95,10 +168,10 @@ func problem(path string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", path, humanize.Cause(err))
 }
 
-// Load reads a whole trace and attributes what its source did not. Of a trace that
-// is cut off it returns what is whole and the [*traces.TruncatedError].
-func Load(path string) (*traces.Trace, error) {
-	f, err := Open(path)
+// Load reads a whole trace and attributes what its source did not. Of a trace that is cut off
+// it returns what is whole and the [*traces.TruncatedError].
+func (s Source) Load() (*traces.Trace, error) {
+	f, err := s.Open()
 	if err != nil {
 		return nil, err
 	}

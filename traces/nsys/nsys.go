@@ -39,26 +39,31 @@ type export struct {
 	tables  map[string]bool
 	strings map[int64]string
 	events  []traces.Event
+
+	done, total int64 // rows
+	progress    func(done, total int64)
 }
 
 // Magic begins every sqlite file.
 const Magic = "SQLite format 3\x00"
 
-// Read reads an export. The events are in the order of [traces.Compare].
-func Read(path string) (*traces.Header, []traces.Event, error) {
+// Read reads an export. The events are in the order of [traces.Compare]. progress, if not nil,
+// is told now and then how many rows were read of how many. An error says what the file is
+// not, and does not name it.
+func Read(path string, progress func(done, total int64)) (*traces.Header, []traces.Event, error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
+		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	// Immutable: no lock, no journal, nothing written beside it.
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: full}).EscapedPath()+"?mode=ro&immutable=1")
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
+		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	defer db.Close()
-	n := &export{db: db, tables: map[string]bool{}, strings: map[int64]string{}}
+	n := &export{db: db, tables: map[string]bool{}, strings: map[int64]string{}, progress: progress}
 	if err := n.read(); err != nil {
-		return nil, nil, fmt.Errorf("%s is not a readable export of Nsight Systems: %w", path, err)
+		return nil, nil, fmt.Errorf("is not a readable export of Nsight Systems: %w", err)
 	}
 	traces.Sort(n.events)
 	return &n.header, n.events, nil
@@ -83,6 +88,9 @@ func (n *export) read() error {
 	if !n.tables["StringIds"] {
 		return errors.New("it has no table StringIds")
 	}
+	if err := n.count(); err != nil {
+		return err
+	}
 	for _, step := range []func() error{n.readStrings, n.readHeader, n.readRanges, n.readCalls, n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead} {
 		if err := step(); err != nil {
 			return err
@@ -90,6 +98,25 @@ func (n *export) read() error {
 	}
 	n.findSteps()
 	n.header.Events = int64(len(n.events))
+	return nil
+}
+
+// count finds how many rows there are to read, for the progress. The ranges are read twice.
+func (n *export) count() error {
+	if n.progress == nil {
+		return nil
+	}
+	for _, table := range []string{"StringIds", "NVTX_EVENTS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
+		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"} {
+		if !n.tables[table] {
+			continue
+		}
+		var rows int64
+		if err := n.db.QueryRow(`SELECT count(*) FROM "` + table + `"`).Scan(&rows); err != nil {
+			return fmt.Errorf("table %s: %w", table, err)
+		}
+		n.total += rows
+	}
 	return nil
 }
 
@@ -183,6 +210,9 @@ func (n *export) rows(table string, each func(row), columns ...string) error {
 			return fmt.Errorf("table %s: %w", table, err)
 		}
 		each(values)
+		if n.done++; n.progress != nil && n.done%4096 == 0 {
+			n.progress(min(n.done, n.total), n.total)
+		}
 	}
 	if err := found.Err(); err != nil {
 		return fmt.Errorf("table %s: %w", table, err)

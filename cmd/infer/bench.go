@@ -120,7 +120,7 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.leave()
 	phase, past, err := b.pass(flags, o.options.Context)
 	if err != nil {
 		return err

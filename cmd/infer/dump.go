@@ -59,7 +59,7 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.leave()
 	if err := checkSame("--out", d.out, o.model.Source); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.leave()
 	window, stride := e.window, e.stride
 	if window == 0 {
 		window = min(512, o.options.Context)

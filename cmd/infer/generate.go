@@ -261,7 +261,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.leave()
 	g.in.notice = g.notice
 	var ids []int32
 	switch {

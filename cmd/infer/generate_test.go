@@ -405,7 +405,7 @@ func TestInterruptKeepsText(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		stdout := &cancelling{left: writes, cancel: func() { cancel(interruption{2}) }}
 		var stderr strings.Builder
-		status := run(ctx, generation, strings.NewReader(""), stdout, &stderr)
+		status := run(ctx, new(modelFlags), generation, strings.NewReader(""), stdout, &stderr)
 		if text := stdout.String(); status != 130 || !strings.HasPrefix(whole, text) || text == "" || text == whole {
 			t.Errorf("status %d, text %q of %q", status, text, whole)
 		}

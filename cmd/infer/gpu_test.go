@@ -258,3 +258,51 @@ func TestLoadingIsNamed(t *testing.T) {
 		t.Errorf("the closing line after a warm-up is %q", e.stderr)
 	}
 }
+
+// TestEndAtOnce: after its last token a process frees nothing, which on a GPU takes 100 ms; what it writes is whole. If a
+// profiler is attached, all is freed.
+func TestEndAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	log, trace := filepath.Join(dir, "calls"), filepath.Join(dir, "run.json")
+	withStub(t, `STUB_LOG="`+log+`"`)
+	run := func(env []string, args ...string) (after []string) {
+		t.Helper()
+		os.Remove(log)
+		c := exec.Command(os.Args[0], append([]string{"-m", tiny, "-p", "ROMEO:", "-n", "20", "-s", "1", "--ignore-eos", "--device", "cuda"}, args...)...)
+		c.Env = append(append(os.Environ(), asInfer+"=1"), env...)
+		out, err := c.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "decode 19 tokens") {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := strings.Fields(string(text))
+		last := len(calls) - 1
+		for calls[last] != "gs_sample" && calls[last] != "gs_graph_launch" {
+			last--
+		}
+		return calls[last+1:]
+	}
+	frees := func(calls []string) (n int) {
+		for _, call := range calls {
+			if strings.Contains(call, "free") || strings.Contains(call, "destroy") {
+				n++
+			}
+		}
+		return n
+	}
+	if after := run(nil); frees(after) > 0 {
+		t.Errorf("after the last token it calls %v", after)
+	}
+	if after := run([]string{"NSYS_PROFILING_SESSION_ID=1"}); frees(after) < 5 {
+		t.Errorf("with a profiler attached it calls only %v after the last token", after)
+	}
+	if after := run(nil, "--trace", trace, "--no-baseline"); slices.Contains(after, "gs_stream_destroy") { // what it recorded with is freed
+		t.Errorf("after a recording it calls %v", after)
+	}
+	if e := mustInfer(t, "trace", "check", trace); e.stdout == "" {
+		t.Error("the trace is not whole")
+	}
+}

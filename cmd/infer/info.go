@@ -66,7 +66,7 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.leave()
 	capacity := o.options.Context
 	promptLen, past := i.promptLen, i.past
 	if promptLen == 0 {

@@ -89,12 +89,13 @@ func main() {
 		<-signals // the second one does not wait
 		os.Exit(exitSignal + int(first))
 	}()
-	nvtx.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	m := modelFlags{ends: nvtx.Tool() == ""}
+	nvtx.Exit(run(ctx, &m, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run executes the command line and returns the exit status.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot()
+func run(ctx context.Context, m *modelFlags, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot(m)
 	args = joinValues(args)
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -132,10 +133,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 // newRoot builds the command tree.
-func newRoot() *cobra.Command {
-	var m modelFlags
-	root := newGenerate(&m)
-	root.AddCommand(newInfo(&m), newEval(&m), newDump(&m), newTokenize(&m), newExport(&m), newBench(&m), newDevices(&m), newLayers(&m, measure.OpenMeter), newTrace(), newVersion())
+func newRoot(m *modelFlags) *cobra.Command {
+	root := newGenerate(m)
+	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), newBench(m), newDevices(m), newLayers(m, measure.OpenMeter), newTrace(), newVersion())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(checkUsed(c), m.check(c)) }
 	addFlags(root.PersistentFlags(), "Model and device", m.register)
 	root.Version = version()

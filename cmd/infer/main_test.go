@@ -44,7 +44,7 @@ func infer(t *testing.T, args ...string) ended {
 func inferWith(t *testing.T, ctx context.Context, stdin string, args ...string) ended {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	status := run(ctx, args, strings.NewReader(stdin), &stdout, &stderr)
+	status := run(ctx, new(modelFlags), args, strings.NewReader(stdin), &stdout, &stderr)
 	return ended{status, stdout.String(), stderr.String()}
 }
 
@@ -240,7 +240,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 	} {
 		words := strings.Fields(command)
 		help := mustInfer(t, append(words, "--help")...).stdout
-		newRoot().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		newRoot(new(modelFlags)).PersistentFlags().VisitAll(func(f *pflag.Flag) {
 			isUsed := slices.Contains(strings.Fields(used), f.Name)
 			if strings.Contains(help, " --"+f.Name+" ") != isUsed {
 				t.Errorf("%s --help: --%s: listed %v, used %v", command, f.Name, !isUsed, isUsed)
@@ -261,7 +261,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 // TestHelp checks that every command's help has its parts, and every flag a
 // description with the name of its value.
 func TestHelp(t *testing.T) {
-	root := newRoot()
+	root := newRoot(new(modelFlags))
 	for _, c := range allCommands(root) {
 		if c.Name() == "help" {
 			continue
@@ -342,7 +342,7 @@ func TestOutputFails(t *testing.T) {
 		{"tokenize", "-m", tiny, "-p", "hello"}, {"bench", "-m", tiny, "--repeat", "1"}, {"bench", "-m", tiny, "--repeat", "1", "--json"},
 	} {
 		var stderr bytes.Buffer
-		status := run(context.Background(), args, strings.NewReader(""), &failing{after: 4}, &stderr)
+		status := run(context.Background(), new(modelFlags), args, strings.NewReader(""), &failing{after: 4}, &stderr)
 		if status != exitFailure {
 			t.Errorf("%q: status %d", args, status)
 		}

@@ -26,7 +26,7 @@ type inputFlags struct {
 	prompt, file, ids string
 	flags             *pflag.FlagSet
 	emptyIsNone       bool         // an empty text has no tokens, rather than the end-of-text token to begin with
-	notice            func(string) // writes a line for the user; nil writes none
+	notice            func(string) // writes a line for the user
 }
 
 // pipeWait is how long a pipe on standard input may be silent, if no flag says that the
@@ -98,11 +98,12 @@ func (in *inputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) 
 		switch {
 		case err == nil:
 			file, stdin = "-", piped
-		case errors.Is(err, console.ErrSilent) && in.notice != nil:
+		case errors.Is(err, io.EOF):
+		case errors.Is(err, console.ErrSilent):
 			in.notice(fmt.Sprintf("standard input is a pipe that sent nothing for %g s, so there is no prompt; -f - waits for one, -p '' for none", pipeWait.Seconds()))
 		case ctx.Err() != nil:
 			return nil, err
-		case !errors.Is(err, console.ErrSilent) && !errors.Is(err, io.EOF):
+		default:
 			return nil, fmt.Errorf("cannot read standard input: %w", humanize.Cause(err))
 		}
 	}

@@ -18,8 +18,8 @@ type Session struct {
 	runner  Runner
 	options Options
 
-	// history holds, for each sequence, the tokens that the cache stands for
-	// and, at its end, those sampled but not evaluated yet.
+	// history holds the tokens of each sequence: those in the cache, then those not
+	// evaluated yet, such as the one sampled last.
 	history [][]int32
 	dropped int     // tokens lost from the front when the context was full
 	sampler Sampler // for what the runner does not sample

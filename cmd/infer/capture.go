@@ -17,7 +17,7 @@ const captureWarmUp = 4
 // else runs ahead of the tokens that are shown, is given just these steps between.
 type captureRange struct {
 	steps   int                 // 0: no capture
-	device  gpt2.ProfilerSwitch // nil on the CPU, where an NVTX range marks the steps
+	device  gpt2.ProfilerSwitch // nil on the CPU: there only an NVTX range marks the steps
 	session interface{ Synchronize() error }
 	on      bool
 	done    bool
@@ -78,7 +78,7 @@ func (c *captureRange) endRange() {
 	}
 }
 
-// stop ends a capture that is on, as where a text ends before it is whole.
+// stop ends a capture that is on, such as of a text that ends too early.
 func (c *captureRange) stop() error {
 	c.endRange()
 	if !c.on {

@@ -120,7 +120,7 @@ func (l *logProbs) Set(value string) error {
 	return err
 }
 
-// check finds values that no model could make right.
+// check finds values that are wrong for every model.
 func (g *generateFlags) check() error {
 	s := g.sampling
 	switch {
@@ -172,7 +172,7 @@ func (g *generateFlags) check() error {
 // result is what --json prints.
 type result struct {
 	Prompt   []int32  `json:"prompt_ids"`
-	Text     *string  `json:"text"` // null where the model has no tokenizer
+	Text     *string  `json:"text"` // null if the model has no tokenizer
 	IDs      []int32  `json:"ids"`
 	LogProbs []number `json:"logprobs,omitempty"`
 	Top      [][]top  `json:"top_logprobs,omitempty"` // of each token those that were likeliest in its place
@@ -222,7 +222,7 @@ type timings struct {
 	DecodeMedian     float64 `json:"decode_median_ms"` // from one token to the next
 }
 
-// loadJSON is something that passes had to load before they could run.
+// loadJSON is a library or the kernels, loaded by the first passes that need them.
 type loadJSON struct {
 	What string  `json:"what"`
 	Time float64 `json:"ms"`
@@ -506,7 +506,7 @@ func loadingWords(title string, loads []loadJSON) string {
 	return title + strings.Join(parts, ", ")
 }
 
-// output shows tokens: as text where the model has a tokenizer, else as ids.
+// output shows tokens: as text if the model has a tokenizer, else as ids.
 type output struct {
 	model *gpt2.Model
 	w     io.Writer // nil: only collect
@@ -525,7 +525,7 @@ func newOutput(m *gpt2.Model, w io.Writer, g *generateFlags) *output {
 	return o
 }
 
-// text returns what was shown, nil where there is no tokenizer.
+// text returns what was shown, nil if there is no tokenizer.
 func (o *output) text() *string {
 	if o.tw == nil {
 		return nil
@@ -573,8 +573,8 @@ func (o *output) show(s string) error {
 	return writeOutput(o.w, []byte(s))
 }
 
-// finish shows what was held back, but for the start of a character whose other
-// bytes did not come.
+// finish shows what was held back, except the start of a character whose other bytes
+// did not come.
 func (o *output) finish() error {
 	if o.tw == nil {
 		return nil
@@ -591,7 +591,8 @@ func (o *output) finish() error {
 	return o.show(rest)
 }
 
-// endLine ends the last line of the text where more output would follow on it. A file keeps the text alone.
+// endLine ends the last line of the text if more output would follow on it. A file keeps
+// the text alone.
 func (o *output) endLine(stderr io.Writer) {
 	if n := len(o.shown); n == 0 || o.shown[n-1] == '\n' {
 		return

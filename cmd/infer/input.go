@@ -185,7 +185,7 @@ func parseIDs(ctx context.Context, list string) ([]int32, error) {
 	return ids, nil
 }
 
-// readText reads a file, or stdin for "-" where it is not nil.
+// readText reads a file, or stdin for "-" if it is not nil.
 func readText(ctx context.Context, path string, stdin io.Reader) (string, error) {
 	name := path
 	if path == "-" && stdin != nil {

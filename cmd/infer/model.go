@@ -45,8 +45,8 @@ type modelFlags struct {
 func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16,\nBF16 or Q8_0 weights, as llama.cpp has them; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
 	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: 1 of the built-in\nmodel, all of another)")
-	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU where all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
-	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 but for what\n'infer devices' names")
+	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU if all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
+	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
 	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), auto (graph, and eager when a profiler is\nattached)")
 	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive; may be repeated ('infer bench kernel' lists them)")
 	f.BoolVar(&m.tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
@@ -56,7 +56,7 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&m.quiet, "quiet", false, "no progress bar, no closing line")
 }
 
-// check finds values that no model could make right.
+// check finds values that are wrong for every model.
 func (m *modelFlags) check(c *cobra.Command) error {
 	m.stderr, m.forGPU = c.ErrOrStderr(), nil
 	for _, name := range []string{"mode", "variant", "tune"} {
@@ -155,9 +155,8 @@ func (m *modelFlags) weightType() weights.DType {
 	return weights.F32
 }
 
-// backend makes the executor that the flags name. Only auto chooses: what it
-// took, and why, goes to standard error, but where there is nothing to choose
-// from.
+// backend makes the executor that the flags name. --device auto chooses; if there is a
+// driver, so that there was a choice, a line on standard error says what it took and why.
 func (m *modelFlags) backend() (gpt2.Backend, error) {
 	name, _, _ := strings.Cut(m.device, ":")
 	switch name {
@@ -302,7 +301,7 @@ func (o *opened) fits(tokens int) error {
 	return fmt.Errorf("the prompt has %s and the context of model %s holds %d; shorten it", count(tokens, "token"), o.model.Name, most)
 }
 
-// load makes the weights ready, with a progress bar where that takes long, and
+// load makes the weights ready, with a progress bar if that takes long, and
 // returns a session for a batch of sequences.
 func (o *opened) load(ctx context.Context, stderr io.Writer, batch int) (*gpt2.Session, error) {
 	defer annotate.Range("make session", nvtx.Blue)()
@@ -343,7 +342,7 @@ func (o *opened) close() {
 	}
 }
 
-// setting describes where and how a session runs.
+// setting describes on what a session runs, and how.
 type setting struct {
 	Model   string `json:"model"`
 	Device  string `json:"device"`

@@ -58,7 +58,7 @@ func writeJSON(w io.Writer, v any) error {
 	return writeOutput(w, b.Bytes())
 }
 
-// number is a float64 that JSON writes as null where it is not finite.
+// number is a float64 that JSON writes as null if it is not finite.
 type number float64
 
 // MarshalJSON implements json.Marshaler.
@@ -72,7 +72,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 // ms returns a duration in milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// perSecond returns a rate, 0 where no time passed.
+// perSecond returns a rate, 0 if no time passed.
 func perSecond(n float64, d time.Duration) float64 {
 	if d <= 0 {
 		return 0

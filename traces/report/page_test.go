@@ -48,7 +48,7 @@ func TestNumbers(t *testing.T) {
 			if len(rows) != len(table.Rows) {
 				t.Fatalf("%d rows on the page, %d in the table", len(rows), len(table.Rows))
 			}
-			var sum float64
+			var total float64
 			for i, cells := range rows {
 				r := &table.Rows[i]
 				cell := func(head string) string {
@@ -99,18 +99,19 @@ func TestNumbers(t *testing.T) {
 				if name != "floors" {
 					equal("Host µs", float64(r.Host)/1e3, 3, r.Host > 0)
 				}
-				equal("Busy µs", float64(r.Busy)/1e3, 3, work)
+				equal("GPU µs", float64(r.Busy)/1e3, 3, work)
+				equal("Median µs", float64(r.Median)/1e3, 3, r.Median > 0)
 				rate("GB/s", r.Bytes, r.Exclusive)
 				rate("GFLOP/s", r.FLOPs, r.Exclusive)
 				v, err := strconv.ParseFloat(cell("Time µs"), 64)
 				if err != nil {
 					t.Error(err)
 				}
-				sum += v
+				total += v
 			}
 			wall := fmt.Sprintf("%.3f", float64(table.Wall)/1e3)
-			if shown := eval[string](b, `document.getElementById("sum").textContent`); shown != wall || fmt.Sprintf("%.3f", sum) != wall {
-				t.Errorf("the page says %s µs, its rows sum to %.3f, the wall time is %s", shown, sum, wall)
+			if shown := eval[string](b, `document.getElementById("sum").textContent`); shown != wall || fmt.Sprintf("%.3f", total) != wall {
+				t.Errorf("the page says %s µs, its rows sum to %.3f, the wall time is %s", shown, total, wall)
 			}
 		})
 	}

@@ -202,13 +202,12 @@ func hash(text []byte) string {
 
 // assemble makes the data of the template and of the script.
 func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
-	c := ceilingsOf(t.Header, table.Device)
 	rows := stages(table)
 	line := newTimeline(t, table)
-	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)), Roofline: newRoofline(rows, table.Wall, c), Device: table.Device}
+	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)), Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType), Device: table.Device}
 	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table, ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows), WorkTitle: "Kernels",
-		Floors: c.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
+		Floors: d.Roofline.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
 		Events: humanize.Thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
@@ -258,7 +257,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	p.Floors = p.Floors && p.Costs
 	p.TooFast, _ = table.BelowFloor()
 	p.HasRoof = len(d.Roofline.Points) > 0
-	if !c.known() {
+	if !d.Roofline.known() {
 		p.NoRoof = "There is no roof: the recording has no ceilings of this device. 'infer bench ceilings' measures them for the next recording."
 	}
 	p.gaps(table, line)

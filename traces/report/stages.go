@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
 
@@ -26,6 +26,7 @@ type stage struct {
 	Bar    string  // length of the bar, % of the longest
 	Roof   string  // roofline %
 	RoofN  float64
+	Limit  string // what the roofline is there
 }
 
 // IsWork reports whether the row has events to list.
@@ -76,7 +77,7 @@ func stages(t *tables.Table) []stage {
 			s.Share = strconv.FormatFloat(v, 'f', 2, 64)
 		}
 		if v, ok := t.Roofline(r); ok {
-			s.RoofN, s.Roof = v, strconv.FormatFloat(v, 'f', 1, 64)
+			s.RoofN, s.Roof, s.Limit = v, strconv.FormatFloat(v, 'f', 1, 64), limits[r.Bound]
 		}
 		if t.By == tables.ByKernel {
 			s.Title = shortName(r.Name)
@@ -108,6 +109,9 @@ func stages(t *tables.Table) []stage {
 	}
 	return all
 }
+
+// limits say what bounds the floor of a row.
+var limits = map[string]string{ceilings.BoundBytes: "limited by bandwidth", ceilings.BoundFLOPs: "limited by arithmetic"}
 
 // coloursOf gives each stage, in all phases and layers, a colour: the first ones to those
 // that took the most time.
@@ -148,7 +152,7 @@ type segment struct {
 func segments(rows []stage) []segment {
 	var work []segment
 	index := map[string]int{}
-	idle, rest := segment{Fill: fill(tables.RowIdle, 0), Name: "idle"}, segment{Fill: fill(tables.RowResidual, 0), Name: "residual"}
+	idle, rest := segment{Fill: fill(tables.RowIdle, 0), Name: "idle"}, segment{Fill: fill(tables.RowResidual, 0), Name: "unaccounted"}
 	sum := int64(0)
 	for _, s := range rows {
 		sum += s.Exclusive
@@ -189,31 +193,6 @@ func segments(rows []stage) []segment {
 	return all
 }
 
-// ceilings are what a device was measured to do.
-type ceilings struct {
-	reads []traces.Ceiling // GB/s
-	math  []traces.Ceiling // TFLOP/s, of the recording's type if that is known
-}
-
-func ceilingsOf(h *traces.Header, device int32) ceilings {
-	var c ceilings
-	for _, m := range h.Ceilings {
-		if int32(m.Device) != device || !(m.Value > 1e-6 && m.Value < 1e9) { // no device is like that
-			continue
-		}
-		switch {
-		case m.Unit == "GB/s" && m.Name == "read":
-			c.reads = append(c.reads, m)
-		case m.Unit == "TFLOP/s" && (h.DType == "" || m.Name == h.DType):
-			c.math = append(c.math, m)
-		}
-	}
-	return c
-}
-
-// known reports whether there are ceilings of both kinds.
-func (c ceilings) known() bool { return len(c.reads) > 0 && len(c.math) > 0 }
-
 // point is a stage in the roofline.
 type point struct {
 	Row       int     `json:"row"` // the first one that it sums
@@ -239,7 +218,9 @@ type roofline struct {
 	Roofs  []roof  `json:"roofs"`
 }
 
-func newRoofline(rows []stage, wall int64, c ceilings) roofline {
+// newRoofline returns the points of stages of known cost, and the device's ceilings:
+// bandwidths of reading, and the arithmetic rates of the recording's type if that is known.
+func newRoofline(rows []stage, wall int64, set ceilings.Set, dtype string) roofline {
 	r := roofline{Points: []point{}, Roofs: []roof{}}
 	for _, s := range rows {
 		if s.Kind == tables.RowWork && s.FLOPs > 0 && s.Bytes > 0 && s.Exclusive > 0 {
@@ -247,19 +228,27 @@ func newRoofline(rows []stage, wall int64, c ceilings) roofline {
 				float64(s.FLOPs) / float64(s.Bytes), s.GFLOPs() * 1e9, float64(s.Exclusive) / float64(max(wall, 1))})
 		}
 	}
-	for _, m := range c.reads {
-		from := "memory"
-		if m.Size > 0 {
-			from = "cache, up to " + humanize.Size(m.Size)
+	for _, v := range set.Values {
+		switch {
+		case !(v.Value > 1e-6 && v.Value < 1e9): // no device is like that
+		case v.Unit == ceilings.GBs && v.Name == "read":
+			from := "memory"
+			if v.Size > 0 {
+				from = "cache, up to " + humanize.Size(v.Size)
+			}
+			r.Roofs = append(r.Roofs, roof{from + ": " + digits(v.Value) + " GB/s", v.Value * 1e9, true, v.Size > 0})
+		case v.Unit == ceilings.TFLOPs && (dtype == "" || v.Name == dtype):
+			value, unit := v.Value, "TFLOP/s"
+			if value < 1 {
+				value, unit = value*1e3, "GFLOP/s"
+			}
+			r.Roofs = append(r.Roofs, roof{v.Name + ": " + digits(value) + " " + unit, v.Value * 1e12, false, false})
 		}
-		r.Roofs = append(r.Roofs, roof{from + ": " + digits(m.Value) + " GB/s", m.Value * 1e9, true, m.Size > 0})
-	}
-	for _, m := range c.math {
-		value, unit := m.Value, "TFLOP/s"
-		if value < 1 {
-			value, unit = value*1e3, "GFLOP/s"
-		}
-		r.Roofs = append(r.Roofs, roof{m.Name + ": " + digits(value) + " " + unit, m.Value * 1e12, false, false})
 	}
 	return r
+}
+
+// known reports whether there are ceilings of both kinds, which floors need.
+func (r roofline) known() bool {
+	return slices.ContainsFunc(r.Roofs, func(r roof) bool { return r.Slope }) && slices.ContainsFunc(r.Roofs, func(r roof) bool { return !r.Slope })
 }

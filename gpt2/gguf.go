@@ -39,6 +39,7 @@ func OpenGGUF(path string) (*Model, error) {
 		file.Close()
 		return nil, err
 	}
+	m.Source = path
 	return m, nil
 }
 

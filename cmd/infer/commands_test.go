@@ -56,6 +56,33 @@ func TestInfo(t *testing.T) {
 	}
 }
 
+// All that "infer info" shows is in its JSON, of which the text can be written again.
+func TestInfoTextIsOfJSON(t *testing.T) {
+	for _, args := range [][]string{
+		{"--device", "cpu"}, {"--device", "cpu", "--layers", "all", "--fused=false"}, {"--device", "cpu", "-m", goldenModel}, {"--device", "cpu", "-m", tiny, "--dtype", "q8", "--batch", "3", "--past", "7"},
+		{"--device", "cuda", "-m", tiny, "--variant", "attn.sdpa=naive"},
+	} {
+		if args[1] == "cuda" {
+			withStub(t)
+		}
+		args = append([]string{"info"}, args...)
+		text := mustInfer(t, args...).stdout
+		var j infoJSON
+		d := json.NewDecoder(strings.NewReader(mustInfer(t, append(args, "--json")...).stdout))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&j); err != nil {
+			t.Fatal(err)
+		}
+		var again bytes.Buffer
+		if j.write(&again); again.String() != text {
+			t.Errorf("%q: of the JSON is written\n%s, and the text is\n%s", args, again.String(), text)
+		}
+		if strings.Contains(text, "one layer is the default of the built-in model") != (len(args) == 3) || len(j.Prefill.Steps) == 0 || j.Prefill.FLOPs == 0 || j.Prefill.Steps[1].K == 0 {
+			t.Errorf("%q: %s", args, text)
+		}
+	}
+}
+
 // logits evaluates ids with the reference executor.
 func logits(t *testing.T, name string, ids []int32, layers int) []float32 {
 	t.Helper()

@@ -1,28 +1,61 @@
 package main
 
 import (
+	"errors"
+
 	"gpt2scope/gpt2"
 )
 
-// infoJSON is what "infer info --json" prints: the plans that a run executes, for
-// scripts that compare a trace with them (traces/check_nsys.py).
+// infoJSON is what "infer info --json" prints, and what "infer info" writes as text: the model,
+// its memory, and the plans that a run executes. Scripts compare traces with them
+// (traces/check_nsys.py).
 type infoJSON struct {
-	Model   string   `json:"model"`
-	Device  string   `json:"device"`
-	Layers  []int    `json:"layers"` // run order
-	Prefill planJSON `json:"prefill"`
-	Decode  planJSON `json:"decode"`
-	GPU     *gpuJSON `json:"gpu,omitempty"`
+	Model         string       `json:"model"`
+	Geometry      geometryJSON `json:"geometry"`
+	Device        string       `json:"device"`
+	DType         string       `json:"dtype"`  // of the weights on the device
+	Layers        []int        `json:"layers"` // run order
+	LayersReason  string       `json:"layers_reason,omitempty"`
+	Parameters    int64        `json:"parameters"`     // of the whole model
+	RunParameters int64        `json:"run_parameters"` // of the layers that run, with embeddings and head
+	Context       int          `json:"context"`        // tokens that the KV cache holds, of each sequence
+	Memory        struct {
+		Weights   int64 `json:"weights"`
+		Cache     int64 `json:"kv_cache"`
+		LogitsRow int64 `json:"logits_row"`
+	} `json:"memory_bytes"`
+	Tokenizer *int     `json:"tokenizer_tokens"` // null if there is no tokenizer
+	Prefill   planJSON `json:"prefill"`
+	Decode    planJSON `json:"decode"`
+	GPU       *gpuJSON `json:"gpu,omitempty"`
+}
+
+// geometryJSON is the geometry of the model.
+type geometryJSON struct {
+	Layers     int    `json:"layers"`
+	Channels   int    `json:"channels"`
+	Heads      int    `json:"heads"`
+	HeadSize   int    `json:"head_size"`
+	Vocab      int    `json:"vocab"`
+	Positions  int    `json:"positions"` // the longest context
+	Inner      int    `json:"inner"`     // channels of the MLP
+	Activation string `json:"activation"`
+	Tied       bool   `json:"tied"` // lm_head is wte
 }
 
 // gpuJSON is what holds for a GPU only.
 type gpuJSON struct {
-	Name     string            `json:"name"`
-	Mode     string            `json:"mode"`
-	Variants map[string]string `json:"variants,omitempty"` // those asked for, by stage
-	Memory   memoryJSON        `json:"memory_bytes"`
-	Prefill  []productJSON     `json:"prefill_products"` // by cuBLASLt
-	Decode   []productJSON     `json:"decode_products"`
+	Name          string            `json:"name"`
+	Mode          string            `json:"mode"`
+	ModeReason    string            `json:"mode_reason"`
+	Variants      map[string]string `json:"variants,omitempty"` // those asked for, by stage
+	Memory        memoryJSON        `json:"memory_bytes"`
+	MemoryFree    int64             `json:"memory_free_bytes,omitempty"`
+	MemoryTotal   int64             `json:"memory_total_bytes,omitempty"`
+	PrefillTokens int               `json:"prefill_tokens"` // as it is executed: a prompt may be padded
+	Prefill       []productJSON     `json:"prefill_products"`
+	DecodeTokens  int               `json:"decode_tokens"`
+	Decode        []productJSON     `json:"decode_products"`
 }
 
 // memoryJSON is the GPU memory that a run takes.
@@ -40,8 +73,78 @@ type productJSON struct {
 	M         int    `json:"m"`
 	N         int    `json:"n"`
 	K         int    `json:"k"`
-	Tuned     bool   `json:"tuned"`
+	Tuned     bool   `json:"tuned"` // else chosen by cuBLASLt's heuristic
 	Algorithm string `json:"algorithm"`
+}
+
+// planJSON is a plan, with the least FLOPs and bytes of all steps.
+type planJSON struct {
+	Batch  int        `json:"batch"`
+	Tokens int        `json:"tokens"`
+	Past   int        `json:"past"`
+	FLOPs  int64      `json:"flops"`
+	Bytes  int64      `json:"bytes"`
+	Steps  []stepJSON `json:"steps"`
+}
+
+// stepJSON is a step of a plan: a product (rows, K) x (K, N), or rows of N values. Slot and Layer
+// are -1 outside the layers.
+type stepJSON struct {
+	Tag   int    `json:"tag"`
+	Name  string `json:"name"`
+	Op    string `json:"op"`
+	Slot  int    `json:"slot"`
+	Layer int    `json:"layer"`
+	Rows  int    `json:"rows"`
+	K     int    `json:"k"`
+	N     int    `json:"n"`
+	FLOPs int64  `json:"flops"`
+	Bytes int64  `json:"bytes"`
+}
+
+// newInfoJSON describes the model, and a prefill and a decode step of a batch.
+func newInfoJSON(o *opened, batch, promptLen, past int, fused bool) (*infoJSON, error) {
+	c, sizes, d := o.model.Config, o.backend.Sizes(), o.backend.Describe()
+	run := c // the part of the model that runs
+	run.Layers = len(o.options.Layers)
+	pass := func(tokens int) gpt2.Pass {
+		return gpt2.Pass{Batch: batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
+	}
+	plan := func(tokens, past int) planJSON {
+		p := gpt2.Forward(c, o.options.Layers, pass(tokens))
+		if fused {
+			p = o.backend.Fuse(p)
+		}
+		return newPlanJSON(p, past, sizes)
+	}
+	j := &infoJSON{
+		Model: o.model.Name, Device: d.Name, DType: d.WeightType, Layers: o.options.Layers, LayersReason: o.flags.layersReason(),
+		Geometry: geometryJSON{Layers: c.Layers, Channels: c.Channels, Heads: c.Heads, HeadSize: c.HeadSize(), Vocab: c.Vocab,
+			Positions: c.Positions, Inner: c.Inner, Activation: c.Activation.String(), Tied: c.Tied},
+		Parameters: int64(c.Parameters()), RunParameters: int64(run.Parameters()), Context: o.options.Context,
+		Prefill: plan(promptLen, 0), Decode: plan(1, past),
+	}
+	j.Memory.Weights = int64(float64(run.Parameters()) * sizes.Weight)
+	j.Memory.Cache = 2 * int64(run.Layers) * int64(c.Channels) * int64(o.options.Context) * int64(batch) * int64(sizes.KV)
+	j.Memory.LogitsRow = 4 * int64(c.Vocab)
+	if o.model.Tokenizer != nil {
+		n := o.model.Tokenizer.VocabSize()
+		j.Tokenizer = &n
+	}
+	options := o.options
+	options.Batch = batch
+	survey, err := gpt2.SurveyOf(o.backend, o.model, options, pass(promptLen), pass(1))
+	switch {
+	case errors.Is(err, errors.ErrUnsupported): // a CPU
+		return j, nil
+	case err != nil:
+		return nil, err
+	}
+	j.GPU = newGPUJSON(d, survey)
+	if free, total, err := gpt2.MemoryOf(o.backend); err == nil {
+		j.GPU.MemoryFree, j.GPU.MemoryTotal = int64(free), int64(total)
+	}
+	return j, nil
 }
 
 func newGPUJSON(d gpt2.Description, s *gpt2.Survey) *gpuJSON {
@@ -52,35 +155,24 @@ func newGPUJSON(d gpt2.Description, s *gpt2.Survey) *gpuJSON {
 		}
 		return out
 	}
-	return &gpuJSON{Name: d.Processor, Mode: d.Mode, Variants: d.Variants,
-		Memory:  memoryJSON{s.Weights, s.Cache, s.Activations, s.Work, s.Total()},
-		Prefill: products(s.Products[0]), Decode: products(s.Products[1])}
-}
-
-// planJSON is a plan.
-type planJSON struct {
-	Batch  int        `json:"batch"`
-	Tokens int        `json:"tokens"`
-	Past   int        `json:"past"`
-	Steps  []stepJSON `json:"steps"`
-}
-
-// stepJSON is a step of a plan: Slot and Layer are -1 outside the layers.
-type stepJSON struct {
-	Tag   int    `json:"tag"`
-	Name  string `json:"name"`
-	Op    string `json:"op"`
-	Slot  int    `json:"slot"`
-	Layer int    `json:"layer"`
-	FLOPs int64  `json:"flops"`
-	Bytes int64  `json:"bytes"`
+	return &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Variants: d.Variants,
+		Memory:        memoryJSON{s.Weights, s.Cache, s.Activations, s.Work, s.Total()},
+		PrefillTokens: s.Passes[0].Tokens, Prefill: products(s.Products[0]),
+		DecodeTokens: s.Passes[1].Tokens, Decode: products(s.Products[1])}
 }
 
 func newPlanJSON(p *gpt2.Plan, past int, sizes gpt2.Sizes) planJSON {
-	j := planJSON{Batch: p.Pass.Batch, Tokens: p.Pass.Tokens, Past: past, Steps: make([]stepJSON, 0, len(p.Steps))}
+	total := p.Cost(past)
+	j := planJSON{Batch: p.Pass.Batch, Tokens: p.Pass.Tokens, Past: past, FLOPs: total.FLOPs, Bytes: total.Bytes(sizes), Steps: make([]stepJSON, 0, len(p.Steps))}
 	for _, s := range p.Steps {
+		first := s.Ops[0]
+		rows := first.Rows
+		if first.Op == gpt2.OpAttention { // keys and values of all rows, but work per query
+			rows = first.Queries
+		}
 		c := s.Cost(past)
-		j.Steps = append(j.Steps, stepJSON{Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Slot: s.Slot(), Layer: s.Layer(), FLOPs: c.FLOPs, Bytes: c.Bytes(sizes)})
+		j.Steps = append(j.Steps, stepJSON{Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Slot: s.Slot(), Layer: s.Layer(),
+			Rows: p.Pass.Batch * rows, K: first.K, N: s.Last().N, FLOPs: c.FLOPs, Bytes: c.Bytes(sizes)})
 	}
 	return j
 }

@@ -44,7 +44,7 @@ type modelFlags struct {
 
 func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16,\nBF16 or Q8_0 weights, as llama.cpp has them; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
-	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: 1 of the built-in\nmodel, all of another)")
+	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: all; of the built-in\nmodel 1, as one profiles a layer)")
 	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU if all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
 	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
 	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), auto (graph, and eager when a profiler is\nattached)")
@@ -144,6 +144,14 @@ func (m *modelFlags) runOrder(c gpt2.Config) ([]int, error) {
 		}
 	}
 	return gpt2.FirstLayers(n), nil
+}
+
+// layersReason says why not all layers run, if no flag asked for that.
+func (m *modelFlags) layersReason() string {
+	if m.model == "" && m.layers == "" {
+		return "one layer is the default of the built-in model, to profile a layer; --layers all runs all"
+	}
+	return ""
 }
 
 // weightType returns the type in which the CPU holds weights, and in which they

@@ -11,8 +11,9 @@
 // # Tasks
 //
 // A [Schedule] makes of variants a list of tasks, in rounds of random order, so that
-// drift, of clocks or temperature, affects all variants alike. An [Experiment] does tasks, each with a session of its own; a
-// [Journal] keeps what they found, and knows by that which are left.
+// drift, of clocks or temperature, affects all variants alike. An [Experiment] does tasks,
+// each with a session of its own; a [Journal] keeps what they found, and so knows which
+// are left.
 //
 //	for _, t := range schedule.Tasks(variants) {
 //		if !journal.Done(t) {
@@ -26,9 +27,13 @@
 // # The line
 //
 // To the medians of the depths a line is fitted, time(L) = A + B L, with standard errors
-// and prediction intervals ([FitLine]). A recording of the deepest variant by stages
-// gives the same two numbers independently: if they disagree, either the recording is
-// wrong or the time does not grow by layers alone.
+// and prediction intervals ([FitLine]). The line is tested: if the residuals are larger
+// than the noise of the repeats, or a pass without layers would take less than no time, it
+// is rejected ([Fit.Rejected]), and the cost of a layer is given from depth to depth. On a
+// CPU that happens when more and more layers fit a cache no longer.
+//
+// A recording of the deepest variant by stages gives A and B independently: if they
+// disagree, either the recording is wrong or the time does not grow by layers alone.
 //
 // Memory is predicted by a line over the bytes of a depth's weights, KV cache and
 // activations, which do not grow evenly once layers repeat.

@@ -58,12 +58,22 @@ func FitLine(x, y []float64) (Line, error) {
 	return l, nil
 }
 
+// Mean returns the line at x with its standard error there.
+func (l Line) Mean(x float64) (value, deviation float64) {
+	return l.A + l.B*x, l.scatter * math.Sqrt(1/float64(l.n)+(x-l.mean)*(x-l.mean)/l.spread)
+}
+
+// student returns the value that a t-distributed one is below with a probability p.
+func student(p, degrees float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: degrees}.Quantile(p)
+}
+
 // Predict returns the line at x, and the interval in which another measurement there
 // lies with 95 % confidence:
 //
 //	A + B x ± t(n-2) s sqrt(1 + 1/n + (x - mean)^2 / sum (x_i - mean)^2)
 func (l Line) Predict(x float64) (value, low, high float64) {
-	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(l.n - 2)}.Quantile((1 + confidence) / 2)
+	t := student((1+confidence)/2, float64(l.n-2))
 	value = l.A + l.B*x
 	d := t * l.scatter * math.Sqrt(1+1/float64(l.n)+(x-l.mean)*(x-l.mean)/l.spread)
 	return value, value - d, value + d

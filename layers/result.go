@@ -29,8 +29,8 @@ type Variant struct {
 	Metrics map[string]Metric `json:"metrics"`
 }
 
-// Metric is a median with its 95 % interval, by order statistics. Of a metric that is
-// computed rather than measured N is 1, and the interval is the value.
+// Metric is a median with an interval: see [Metric.Interval]. Of a metric that is computed
+// rather than measured N is 1, and the interval is the value.
 type Metric struct {
 	Unit   string  `json:"unit"`
 	Median float64 `json:"median"`
@@ -39,7 +39,21 @@ type Metric struct {
 	N      int     `json:"n"`
 }
 
-// Fit is the line time(L) = A + B L by least squares, of one phase.
+// Interval says what Low and High are; "" if they are the value.
+func (m Metric) Interval() string {
+	switch {
+	case m.Low == m.High:
+		return ""
+	case m.N <= 1:
+		return "uncertainty of the counter"
+	case m.N < FewRepeats:
+		return "least to greatest"
+	}
+	return "95 % interval"
+}
+
+// Fit is the line time(L) = A + B L by least squares, of one phase. If the times of all
+// depths do not lie on a line, Rejected says why.
 type Fit struct {
 	Phase     string    `json:"phase"` // "prefill", "decode"
 	Unit      string    `json:"unit"`  // "ms"
@@ -48,8 +62,22 @@ type Fit struct {
 	B         float64   `json:"b"`     // a layer
 	BError    float64   `json:"b_se"`
 	R2        float64   `json:"r2"`
-	Depths    []int     `json:"depths"`
+	Depths    []int     `json:"depths"`    // that the line is fitted to
 	Residuals []float64 `json:"residuals"` // measured median minus line
+
+	// The time of a pass without layers and its standard error. A prefill computes only
+	// the last row of logits, so that its last layer does less than the others: there it
+	// is the time of the rest and the last layer. Both are 0 if the line is rejected.
+	Rest      float64 `json:"rest,omitempty"`
+	RestError float64 `json:"rest_se,omitempty"`
+
+	// Rejected says why the times of all depths do not lie on a line, "" if they may.
+	// From is then the first of the deepest depths that do lie on one, which A, B and
+	// Depths describe; 0 if there is none: then they are those of the rejected line.
+	// Steps are the costs of a layer between one depth and the next.
+	Rejected string      `json:"rejected,omitempty"`
+	From     int         `json:"from,omitempty"`
+	Steps    []LayerStep `json:"steps,omitempty"`
 
 	// The same two from the recording by stages, if there is one: the time outside the
 	// layers with the idle time there, and the time of a layer. If the last layer does
@@ -57,6 +85,15 @@ type Fit struct {
 	// difference is subtracted from the time outside, as in A; both may be negative.
 	TraceA *float64 `json:"trace_a,omitempty"`
 	TraceB *float64 `json:"trace_b,omitempty"`
+}
+
+// LayerStep is what a layer costs between two depths: the difference of their medians
+// over that of the depths, with its standard error.
+type LayerStep struct {
+	From  int     `json:"from"`
+	To    int     `json:"to"`
+	Cost  float64 `json:"ms"`
+	Error float64 `json:"se"`
 }
 
 // Prediction is what the fit says of a depth that was not in the sweep.

@@ -31,8 +31,8 @@ func sample(unit string, values []float64) Metric {
 	return m
 }
 
-// fewValues is the least number of values that has a 95 % interval.
-const fewValues = 6
+// FewRepeats is the least number of measurements that have a 95 % interval.
+const FewRepeats = 6
 
 // metricsOf summarises the rows of a variant.
 func metricsOf(rows []Row, v Variant) map[string]Metric {
@@ -65,11 +65,13 @@ func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k 
 	}
 	lines := map[string]Line{}
 	for _, phase := range []string{TaskPrefill, TaskDecode} {
-		f, line, ok := fit(phase, r.Variants)
+		f, line, ok := fit(phase, timesOf(rows, phase, r.Variants))
 		if !ok {
 			continue
 		}
-		lines[phase+" time"] = line
+		if !f.NoLine() {
+			lines[phase+" time"] = line
+		}
 		f.TraceA, f.TraceB = ofStages(rows, phase, "stages outside layers"), ofStages(rows, phase, "stages of a layer")
 		r.Fits = append(r.Fits, f)
 	}
@@ -105,21 +107,20 @@ func depths(variants []Variant, metric string) (found []Variant, medians []float
 	return found, medians
 }
 
-// fit fits the line of a phase to the medians of the depths.
-func fit(phase string, variants []Variant) (Fit, Line, bool) {
-	found, y := depths(variants, phase+" time")
-	f := Fit{Phase: phase, Unit: "ms"}
-	var x []float64
-	for _, v := range found {
-		f.Depths = append(f.Depths, v.Layers)
-		x = append(x, float64(v.Layers))
+// timesOf returns the depths that have a time of a phase, by depth.
+func timesOf(rows []Row, phase string, variants []Variant) (all []timed) {
+	found, medians := depths(variants, phase+" time")
+	for i, v := range found {
+		t := timed{layers: v.Layers, median: medians[i]}
+		for _, r := range rows {
+			if r.Kind == v.Kind && r.Variant == v.Label && r.Metric == phase+" time" {
+				t.times = append(t.times, r.Value.Value)
+			}
+		}
+		all = append(all, t)
 	}
-	line, err := FitLine(x, y)
-	if err != nil {
-		return f, line, false
-	}
-	f.A, f.AError, f.B, f.BError, f.R2, f.Residuals = line.A, line.AError, line.B, line.BError, line.R2, line.Residuals
-	return f, line, true
+	slices.SortFunc(all, func(a, b timed) int { return cmp.Compare(a.layers, b.layers) })
+	return all
 }
 
 // predict adds predictions: of time by the line over the depths, of memory by a line over the
@@ -162,6 +163,7 @@ func (e *Experiment) predict(r *Result, rows []Row, predict []int, lines map[str
 			}
 			p := Prediction{Layers: n, Metric: name, Unit: unit}
 			p.Value, p.Low, p.High = line.Predict(x)
+			p.Low = min(p.Value, max(0, p.Low)) // neither time nor memory is less
 			if m, ok := measured[name]; ok && m.Median > 0 {
 				rate := (p.Value - m.Median) / m.Median
 				p.Measured, p.ErrorRate = &m.Median, &rate
@@ -184,14 +186,19 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 	for _, v := range r.Variants {
 		for _, name := range []string{"prefill time", "decode time"} {
 			m, ok := v.Metrics[name]
-			few = few || ok && m.N < fewValues
+			few = few || ok && m.N < FewRepeats
 		}
 	}
 	if few {
-		notes = append(notes, fmt.Sprintf("A median of fewer than %d measurements has no 95 %% interval; the range from the least to the greatest is shown instead.", fewValues))
+		notes = append(notes, fmt.Sprintf("A median of fewer than %d measurements has no 95 %% interval; the range from the least to the greatest is shown instead.", FewRepeats))
 	}
 	if found, _ := depths(r.Variants, "decode time"); len(r.Fits) == 0 && len(found) > 0 {
 		notes = append(notes, "No line was fitted: that takes at least three depths.")
+	}
+	for _, f := range r.Fits {
+		if f.NoLine() && len(predict) > 0 {
+			notes = append(notes, fmt.Sprintf("The %s time of other depths is not predicted, since the times lie on no line.", f.Phase))
+		}
 	}
 	for _, f := range r.Fits {
 		if len(f.Depths) == 3 {
@@ -215,7 +222,10 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 		notes = append(notes, "Device memory is the decrease in free memory from before the weights were loaded to after a few passes, in a process of its own.")
 	}
 	if slices.ContainsFunc(rows, func(r Row) bool { return r.Metric == "stages of a layer" }) {
-		notes = append(notes, "In the recording by stages a layer's time includes the gaps between steps of layers. A prefill computes only the last row of logits, for which the last layer does less than the others: a is smaller by that difference, and may be negative.")
+		notes = append(notes, "In the recording by stages a layer's time includes the gaps between steps of layers.")
+	}
+	if slices.ContainsFunc(r.Fits, func(f Fit) bool { return f.Phase == TaskPrefill }) {
+		notes = append(notes, "A prefill computes only the last row of logits, for which the last layer does less than the others: a of a prefill is smaller by that difference, and may be negative.")
 	}
 	return notes
 }

@@ -52,9 +52,10 @@ func newLayers(m *modelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *
 		Short: "Measure what each layer costs in time, memory and energy, and what it buys",
 		Long: `layers measures a model at several depths, its first layer, its first two and so on:
 the time of a prefill and of a decode step, the time to the first token, memory, energy
-per token where the device counts it, and how good the predictions are. A line through
-the times gives the cost of a layer and of everything else; a recording by stages gives
-both again, to compare.
+per token if the device counts it, and how good the predictions are. A line through the
+times gives the cost of a layer and of everything else; a recording by stages gives both
+again, to compare. If the times do not lie on a line, as when more and more layers fit a
+cache no longer, the cost of a layer is given from depth to depth, with the reason.
 
 All depths are measured in turns, in rounds of random order, after a warm-up.
 Each is the median of a few passes on random tokens. DIR holds layers.csv, a row for
@@ -88,8 +89,8 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 	})
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&l.phases, "phase", []string{"prefill", "decode"}, "measure these `PHASES`: prefill, decode")
-		f.IntVar(&l.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context where\nit is shorter)")
-		f.IntVar(&l.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context where that is shorter)")
+		f.IntVar(&l.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context if it\nis shorter)")
+		f.IntVar(&l.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
 		f.IntVar(&l.batch, "batch", 1, "passes have `N` sequences")
 		f.IntVar(&l.repeat, "repeat", 10, "measure each phase of each depth `N` times")
 		f.IntVar(&l.passes, "passes", 5, "each time, take the median of `N` passes")
@@ -102,7 +103,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 	})
 	addFlags(c.Flags(), "Quality", func(f *pflag.FlagSet) {
 		f.StringVar(&l.text, "text", "", "`FILE` with a text to predict; - is standard input")
-		f.IntVar(&l.window, "window", 0, "`N` tokens are evaluated at once (default: 512 of a text, 256 of\nthe model's own, or the context where it is shorter)")
+		f.IntVar(&l.window, "window", 0, "`N` tokens are evaluated at once (default: 512 of a text, 256 of\nthe model's own, or the context if it is shorter)")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&l.dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")

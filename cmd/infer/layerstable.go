@@ -51,7 +51,13 @@ func writeLayers(w io.Writer, r *layers.Result, o *opened) {
 	if s.GPU != "" {
 		device += " (" + s.GPU + "), mode " + s.Mode
 	}
-	fmt.Fprintf(w, "%s, %s, %s; median (95%% interval)\n\n", s.Model, device, s.DType)
+	interval := "95% interval"
+	for _, v := range r.Variants {
+		if m, ok := v.Metrics["decode time"]; ok && m.N < layers.FewRepeats {
+			interval = "least - greatest"
+		}
+	}
+	fmt.Fprintf(w, "%s, %s, %s; median (%s)\n\n", s.Model, device, s.DType, interval)
 	columns := slices.DeleteFunc(layersColumns(), func(c layersColumn) bool {
 		return !slices.ContainsFunc(r.Variants, func(v layers.Variant) bool { _, ok := v.Metrics[c.metric]; return ok })
 	})
@@ -79,12 +85,9 @@ func writeLayers(w io.Writer, r *layers.Result, o *opened) {
 	}
 }
 
-// writeFits writes the lines, beside what a recording says.
+// writeFits writes the lines, beside what a recording says, and what a layer costs at
+// which depth if times do not lie on a line.
 func writeFits(w io.Writer, fits []layers.Fit) {
-	if len(fits) == 0 {
-		return
-	}
-	fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error), and by a recording of stages")
 	var lines []string
 	row := func(phase, name string, value, deviation float64, stages *float64, rest string) {
 		by, difference := "", ""
@@ -97,7 +100,14 @@ func writeFits(w io.Writer, fits []layers.Fit) {
 		}
 		lines = append(lines, fmt.Sprintf("%s\t%s\t%.5f ± %.5f\t%s\t%s\t%s", phase, name, value, deviation, by, difference, rest))
 	}
+	var trends []string
 	for _, f := range fits {
+		if trend := f.Trend(); trend != "" {
+			trends = append(trends, f.Phase+": "+trend)
+		}
+		if f.NoLine() {
+			continue
+		}
 		most := 0.0
 		for _, x := range f.Residuals {
 			if math.Abs(x) > math.Abs(most) {
@@ -105,9 +115,24 @@ func writeFits(w io.Writer, fits []layers.Fit) {
 			}
 		}
 		row(f.Phase, "b, a layer", f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f", f.R2, most))
-		row("", "a, the rest", f.A, f.AError, f.TraceA, "")
+		switch {
+		case f.Rejected != "": // a line of the deeper ones says nothing about the rest
+		case f.Phase == layers.TaskPrefill:
+			row("", "a, the rest less what the last layer saves", f.A, f.AError, f.TraceA, "")
+		default:
+			row("", "a, the rest", f.A, f.AError, f.TraceA, "")
+		}
 	}
-	printText(w, toRight, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms", lines, func(line string) string { return line })
+	if len(lines) > 0 {
+		fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error), and by a recording of stages")
+		printText(w, toRight, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms", lines, func(line string) string { return line })
+	}
+	if len(trends) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, t := range trends {
+		fmt.Fprintln(w, t)
+	}
 }
 
 // writePredictions writes predictions, and how wrong they were.

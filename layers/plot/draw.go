@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	gonum "gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -112,6 +113,14 @@ func (p *panel) bounds() (x, y span) {
 			y.low, y.high = min(y.low, v.y.low), max(y.high, v.y.high)
 		}
 	}
+	for _, a := range []struct {
+		limit float64
+		of    *span
+	}{{p.x.limit, &x}, {p.y.limit, &y}} {
+		if a.limit > 0 {
+			a.of.high = min(a.of.high, a.limit)
+		}
+	}
 	return x, y
 }
 
@@ -198,8 +207,6 @@ func (p *panel) legend(area draw.Canvas) vg.Length {
 		if s.name == "" {
 			continue
 		}
-		one := gonum.NewLegend()
-		one.TextStyle, one.Left, one.Top, one.ThumbnailWidth = style, true, true, 26
 		look := looks[s.role]
 		var thumbs []gonum.Thumbnailer
 		if look.line > 0 {
@@ -208,15 +215,23 @@ func (p *panel) legend(area draw.Canvas) vg.Length {
 		if look.mark != noMark {
 			thumbs = append(thumbs, &plotter.Scatter{GlyphStyle: look.glyph()})
 		}
-		one.Add(s.name, thumbs...)
-		width := one.ThumbnailWidth + style.Width(" "+s.name)
-		if x > area.Min.X && x+width > area.Max.X {
-			x, y = area.Min.X, y-rowHeight
+		for _, part := range strings.Split(s.name, "; ") { // a long name may take two rows
+			one := gonum.NewLegend()
+			one.TextStyle, one.Left, one.Top, one.ThumbnailWidth = style, true, true, 26
+			if thumbs == nil {
+				one.ThumbnailWidth = 0
+			}
+			one.Add(part, thumbs...)
+			width := one.ThumbnailWidth + style.Width(" "+part)
+			if x > area.Min.X && x+width > area.Max.X {
+				x, y = area.Min.X, y-rowHeight
+			}
+			entry := area
+			entry.Min.X, entry.Max.Y = x, y
+			one.Draw(entry)
+			x += width + gap
+			thumbs = nil
 		}
-		entry := area
-		entry.Min.X, entry.Max.Y = x, y
-		one.Draw(entry)
-		x += width + gap
 	}
 	return area.Max.Y - y + rowHeight
 }

@@ -2,6 +2,7 @@ package plot
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -29,6 +30,7 @@ type axis struct {
 	whole bool    // ticks are whole numbers
 	zero  bool    // it begins at 0
 	reach float64 // it extends at least to here
+	limit float64 // and not further than here, so that bars are cut there; 0 is no limit
 }
 
 // role is the meaning of a series, which decides how it looks. Marks of an earlier role cover
@@ -37,6 +39,7 @@ type role int
 
 const (
 	measured  role = iota // depths of the sweep
+	joined                // depths of the sweep that lie on no line
 	trade                 // depths of the sweep, joined by a line in their order
 	counted               // memory that was predicted before the run
 	line                  // the fit, within the depths that it was made from
@@ -114,6 +117,9 @@ func figures(r *layers.Result) []*figure {
 		})},
 	} {
 		f.panels = slices.DeleteFunc(f.panels, func(p *panel) bool { return p == nil })
+		for _, p := range f.panels {
+			p.cut()
+		}
 		sameDepths(f.panels)
 		if len(f.panels) > 0 {
 			all = append(all, f)
@@ -153,7 +159,7 @@ func depths(r *layers.Result) (sweep, others []*layers.Variant) {
 // unitOf is the unit that the first variant gives for a metric.
 func unitOf(r *layers.Result, name, otherwise string) string {
 	for i := range r.Variants {
-		if m, ok := r.Variants[i].Metrics[name]; ok && m.Unit != "" {
+		if m, ok := r.Variants[i].Metrics[name]; ok && m.Unit != "" && m.Unit != "1" { // a count or a share has none
 			return m.Unit
 		}
 	}
@@ -179,8 +185,8 @@ func byDepth(r *layers.Result, title, name string, y axis, phase string) *panel 
 			main.points = append(main.points, point{x: exactly(float64(v.Layers)), y: s})
 		}
 	}
-	if slices.ContainsFunc(main.points, func(p point) bool { return p.y.wide() }) {
-		main.name = "measured, with 95 % interval"
+	if kind := intervalOf(sweep, name); kind != "" {
+		main.name = "measured; bars: " + kind
 	}
 	predictions, checks := predictionsOf(r, name)
 	lists := &series{role: whatIf, name: "other lists of layers"}
@@ -196,6 +202,44 @@ func byDepth(r *layers.Result, title, name string, y axis, phase string) *panel 
 		return nil
 	}
 	return p
+}
+
+// cut limits the axes of values if bars reach much further than points do: a few slow
+// repeats would leave no room to tell the points apart.
+func (p *panel) cut() {
+	x, y := p.bounds()
+	most := span{}
+	for _, s := range p.series {
+		for _, v := range s.points {
+			most.mid, most.high = max(most.mid, v.x.mid), max(most.high, v.y.mid)
+		}
+	}
+	cut := false
+	for _, a := range []struct {
+		axis        *axis
+		high, point float64
+	}{{&p.x, x.high, most.mid}, {&p.y, y.high, most.high}} {
+		if a.point > 0 && a.high > 3*a.point {
+			a.axis.limit, cut = 1.5*a.point, true
+		}
+	}
+	if cut {
+		for _, s := range p.series {
+			if s.role == measured || s.role == trade {
+				s.name += ", cut at the frame"
+			}
+		}
+	}
+}
+
+// intervalOf says what the bars of a metric are; "" if there are none.
+func intervalOf(variants []*layers.Variant, name string) string {
+	for _, v := range variants {
+		if s, ok := metric(v, name); ok && s.wide() {
+			return v.Metrics[name].Interval()
+		}
+	}
+	return ""
 }
 
 // add appends series that have points.
@@ -227,12 +271,16 @@ func predictionsOf(r *layers.Result, name string) (predictions, checks *series) 
 }
 
 // fitted is the line of a phase: solid between the depths that it was made from, and
-// dashed from 0 to the deepest prediction.
+// dashed from 0 to the deepest prediction. If the times of all depths do not lie on a line
+// it does not go below the depths that do, and points that lie on none are joined.
 func fitted(r *layers.Result, phase string, others ...*series) []*series {
 	for i := range r.Fits {
 		f := &r.Fits[i]
 		if f.Phase != phase || !drawable(f.A) || !drawable(f.B) || len(f.Depths) == 0 {
 			continue
+		}
+		if f.NoLine() {
+			return []*series{{role: joined, name: "no line fits", points: others[0].points}}
 		}
 		from, to := float64(slices.Min(f.Depths)), float64(slices.Max(f.Depths))
 		end := to
@@ -245,9 +293,13 @@ func fitted(r *layers.Result, phase string, others ...*series) []*series {
 			continue
 		}
 		at := func(x float64) point { return point{x: exactly(x), y: exactly(f.A + f.B*x)} }
-		all := []*series{{role: line, name: "fit: " + equation(f), points: []point{at(from), at(to)}}}
-		if from > 0 {
-			all = append(all, &series{role: lineOut, points: []point{at(0), at(from)}})
+		start := 0.0
+		if f.A < 0 && f.B > 0 { // a time below 0 is not drawn
+			start = -f.A / f.B
+		}
+		all := []*series{{role: line, name: "fit: " + equation(f), points: []point{at(max(from, start)), at(max(to, start))}}}
+		if from > start && f.Rejected == "" {
+			all = append(all, &series{role: lineOut, points: []point{at(start), at(from)}})
 		}
 		if end > to {
 			all = append(all, &series{role: lineOut, points: []point{at(to), at(end)}})
@@ -310,7 +362,7 @@ func against(r *layers.Result, y axis, name string) *panel {
 	for _, t := range []struct{ metric, axis, title string }{
 		{"decode time", "time of a decode step", "decode time"}, {"prefill time", "prefill time", "prefill time"},
 	} {
-		p := &panel{title: capital(name) + " against " + t.title, x: axis{name: t.axis, unit: unitOf(r, t.metric, "ms")}, y: y}
+		p := &panel{title: capital(name) + " against " + t.title, x: axis{name: t.axis, unit: unitOf(r, t.metric, "ms"), zero: true}, y: y}
 		gather := func(s *series, from []*layers.Variant, label func(*layers.Variant) string) {
 			for _, v := range from {
 				tx, ok := metric(v, t.metric)
@@ -321,7 +373,14 @@ func against(r *layers.Result, y axis, name string) *panel {
 			}
 			p.add(s)
 		}
-		gather(&series{role: trade, name: "measured; the number is that of layers"}, sweep, func(v *layers.Variant) string { return whole(float64(v.Layers)) })
+		main := "measured, by number of layers"
+		switch ofTime, ofQuality := intervalOf(sweep, t.metric), intervalOf(sweep, name); {
+		case ofTime != "" && ofQuality != "" && ofTime != ofQuality:
+			main += fmt.Sprintf("; bars: %s of time; %s of %s", ofTime, ofQuality, name)
+		case ofTime != "" || ofQuality != "":
+			main += "; bars: " + cmp.Or(ofTime, ofQuality)
+		}
+		gather(&series{role: trade, name: main}, sweep, func(v *layers.Variant) string { return whole(float64(v.Layers)) })
 		gather(&series{role: whatIf, name: "other lists of layers"}, others, func(v *layers.Variant) string { return shortLabel(v.Label) })
 		if len(p.series) > 0 {
 			return p

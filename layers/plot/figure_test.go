@@ -302,7 +302,7 @@ func TestLabelsHaveRoom(t *testing.T) {
 	taken := []vg.Rectangle{around(at, 6, 6)}
 	placed := 0
 	for range 200 { // labels of the same point, at the right edge
-		box, ok := place(inside, at, 0, 0, 50, taken)
+		box, ok := place(inside, at, 50, anywhere, taken)
 		if !ok {
 			continue
 		}
@@ -319,5 +319,85 @@ func TestLabelsHaveRoom(t *testing.T) {
 	}
 	if placed < 15 || placed > 60 {
 		t.Errorf("%d of 200 labels were placed", placed)
+	}
+}
+
+// Times that lie on no line are joined, and no line is drawn; a line of the deepest depths
+// does not go below them; a line never goes below 0.
+func TestRejectedLine(t *testing.T) {
+	lines := func(change func(f *layers.Fit)) (joinedPoints int, ends [][2]float64, least float64) {
+		r := full()
+		change(&r.Fits[1])
+		for _, s := range figures(r)[0].panels[1].series {
+			switch s.role {
+			case joined:
+				joinedPoints = len(s.points)
+			case line, lineOut:
+				ends = append(ends, [2]float64{s.points[0].x.mid, s.points[1].x.mid})
+				least = min(least, s.points[0].y.mid)
+			}
+		}
+		return joinedPoints, ends, least
+	}
+	if n, ends, _ := lines(func(f *layers.Fit) { f.Rejected = "it bends" }); n != 6 || ends != nil {
+		t.Errorf("no line: %d points are joined, lines %v", n, ends)
+	}
+	if n, ends, _ := lines(func(f *layers.Fit) { f.Rejected, f.From, f.Depths = "it bends", 3, []int{3, 4, 5, 6} }); n != 0 || !slices.Equal(ends, [][2]float64{{3, 6}, {6, 12}}) {
+		t.Errorf("a line of the deepest: %d points are joined, lines %v", n, ends)
+	}
+	if _, ends, least := lines(func(f *layers.Fit) { f.A = -f.B / 2 }); least < -1e-12 || len(ends) != 3 || ends[1] != [2]float64{0.5, 1} {
+		t.Errorf("a negative rest: lines %v, as low as %g", ends, least)
+	}
+}
+
+// The legend says what bars are, units of counts are not written, axes of times begin at 0
+// and are not stretched by the bars of a few slow repeats.
+func TestAxesAndLegends(t *testing.T) {
+	r := full()
+	for i := range r.Variants {
+		m := r.Variants[i].Metrics
+		slow := m["decode time"]
+		slow.N, slow.High = 4, 100*slow.Median
+		m["decode time"] = slow
+		m["agreement"] = layers.Metric{Unit: "1", Median: 1, Low: 0.9, High: 1, N: 256}
+	}
+	legend := func(p *panel) string {
+		var names []string
+		for _, s := range p.series {
+			names = append(names, s.name)
+		}
+		return strings.Join(names, " | ")
+	}
+	for _, f := range figures(r) {
+		for _, p := range f.panels {
+			x, y := p.bounds()
+			xs, ys := p.scales(filed, x, y)
+			names := legend(p)
+			switch p.title {
+			case "Decode time by depth":
+				if !strings.HasPrefix(names, "measured; bars: least to greatest, cut at the frame | ") || ys.low != 0 || ys.high > 2 {
+					t.Errorf("%s: legend %q, axis from %g to %g", p.title, names, ys.low, ys.high)
+				}
+			case "Prefill time by depth":
+				if !strings.HasPrefix(names, "measured; bars: 95 % interval | ") || ys.low != 0 {
+					t.Errorf("%s: legend %q, axis from %g", p.title, names, ys.low)
+				}
+			case "Agreement against decode time":
+				if !strings.HasPrefix(names, "measured, by number of layers; bars: least to greatest of time; 95 % interval of agreement, cut at the frame") || xs.low != 0 || ys.high <= 1 || p.y.unit != "share of top tokens" {
+					t.Errorf("%s: legend %q, axes from %g, to %g, unit %q", p.title, names, xs.low, ys.high, p.y.unit)
+				}
+			}
+		}
+	}
+}
+
+// A label is beside its mark, also if the mark has long bars.
+func TestLabelsAreNear(t *testing.T) {
+	inside := vg.Rectangle{Max: vg.Point{X: 600, Y: 300}}
+	at := vg.Point{X: 300, Y: 150}
+	bars := []vg.Rectangle{{Min: vg.Point{X: 0, Y: 148}, Max: vg.Point{X: 600, Y: 152}}, {Min: vg.Point{X: 298}, Max: vg.Point{X: 302, Y: 300}}}
+	box, ok := place(inside, at, 20, near, []vg.Rectangle{around(at, 6, 6)}, bars)
+	if !ok || box.Min.X > at.X+15 || box.Max.X < at.X-15 || box.Min.Y > at.Y+25 || box.Max.Y < at.Y-25 {
+		t.Errorf("the label of %v is at %v", at, box)
 	}
 }

@@ -60,6 +60,7 @@ func equation(f *layers.Fit) string {
 }
 
 // scaled is a unit that suits the largest of some values, and what they are divided by.
+// That of counts and shares, which files write as 1, is not written.
 func scaled(unit string, largest float64) (string, float64) {
 	largest = math.Abs(largest)
 	prefixes, base := []string(nil), 1000.0
@@ -68,6 +69,8 @@ func scaled(unit string, largest float64) (string, float64) {
 		prefixes, base = []string{"bytes", "KiB", "MiB", "GiB", "TiB"}, 1024
 	case "flop", "flops":
 		prefixes = []string{"FLOPs", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"}
+	case "1":
+		return "", 1
 	default:
 		return unit, 1
 	}

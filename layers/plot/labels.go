@@ -21,7 +21,7 @@ const maxLabels = 150
 func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 	toX, toY := p.Transforms(&c)
 	style := letters(12, ink, false)
-	taken := l.obstacles(toX, toY)
+	taken, bars := l.obstacles(toX, toY)
 	var all []point
 	for _, s := range l.series {
 		for _, v := range s.points {
@@ -34,14 +34,21 @@ func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 	slices.SortStableFunc(all, func(a, b point) int { return cmp.Compare(b.y.mid, a.y.mid) })
 	for _, v := range all {
 		at := vg.Point{X: toX(v.x.mid), Y: toY(v.y.mid)}
-		left, right := at.X-toX(v.x.low), toX(v.x.high)-at.X
-		box, ok := place(c.Rectangle, at, left, right, style.Width(v.label), taken)
+		width := style.Width(v.label)
+		box, ok := place(c.Rectangle, at, width, near, taken, bars)
+		if !ok { // rather over a bar than far away
+			if box, ok = place(c.Rectangle, at, width, near, taken); ok {
+				c.FillPolygon(paper, []vg.Point{box.Min, {X: box.Max.X, Y: box.Min.Y}, box.Max, {X: box.Min.X, Y: box.Max.Y}})
+			}
+		}
 		if !ok {
-			continue
+			if box, ok = place(c.Rectangle, at, width, anywhere, taken, bars); !ok {
+				continue
+			}
 		}
 		taken = append(taken, box)
 		middle := (box.Min.Y + box.Max.Y) / 2
-		if d := middle - at.Y; d > 18 || d < -18 || box.Min.X > at.X+right+20 || box.Max.X < at.X-left-20 {
+		if d := middle - at.Y; d > 18 || d < -18 || box.Min.X > at.X+20 || box.Max.X < at.X-20 {
 			end := vg.Point{X: min(max(at.X, box.Min.X-2), box.Max.X+2), Y: middle}
 			if end.X == at.X { // above or below
 				end.Y += max(-1, min(1, at.Y-middle)) * labelHeight / 2
@@ -52,9 +59,9 @@ func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 	}
 }
 
-// obstacles are the places of marks, intervals and lines; lines as squares along them.
-func (l labels) obstacles(toX, toY func(float64) vg.Length) []vg.Rectangle {
-	var taken []vg.Rectangle
+// obstacles are the places of marks and lines, and those of intervals; lines are squares
+// along them.
+func (l labels) obstacles(toX, toY func(float64) vg.Length) (taken, bars []vg.Rectangle) {
 	for _, s := range l.series {
 		look := looks[s.role]
 		for i, v := range s.points {
@@ -63,10 +70,14 @@ func (l labels) obstacles(toX, toY func(float64) vg.Length) []vg.Rectangle {
 				taken = append(taken, around(at, 6, 6))
 			}
 			if v.y.wide() {
-				taken = append(taken, vg.Rectangle{Min: vg.Point{X: at.X - capWidth/2, Y: toY(v.y.low) - 2}, Max: vg.Point{X: at.X + capWidth/2, Y: toY(v.y.high) + 2}})
+				low, high := toY(v.y.low), toY(v.y.high)
+				bars = append(bars, vg.Rectangle{Min: vg.Point{X: at.X - 2, Y: low}, Max: vg.Point{X: at.X + 2, Y: high}},
+					around(vg.Point{X: at.X, Y: low}, capWidth/2, 2), around(vg.Point{X: at.X, Y: high}, capWidth/2, 2))
 			}
 			if v.x.wide() {
-				taken = append(taken, vg.Rectangle{Min: vg.Point{X: toX(v.x.low) - 3, Y: at.Y - capWidth/2}, Max: vg.Point{X: toX(v.x.high) + 3, Y: at.Y + capWidth/2}})
+				low, high := toX(v.x.low), toX(v.x.high)
+				bars = append(bars, vg.Rectangle{Min: vg.Point{X: low, Y: at.Y - 2}, Max: vg.Point{X: high, Y: at.Y + 2}},
+					around(vg.Point{X: low, Y: at.Y}, 2, capWidth/2), around(vg.Point{X: high, Y: at.Y}, 2, capWidth/2))
 			}
 			if look.line == 0 || i == 0 {
 				continue
@@ -79,8 +90,11 @@ func (l labels) obstacles(toX, toY func(float64) vg.Length) []vg.Rectangle {
 			}
 		}
 	}
-	return taken
+	return taken, bars
 }
+
+// How far from its point a label may be, as a number of places that are tried.
+const near, anywhere = 8, 57
 
 // labelHeight is the height of a label with the room about it.
 const labelHeight = 14
@@ -90,22 +104,22 @@ func around(at vg.Point, w, h vg.Length) vg.Rectangle {
 	return vg.Rectangle{Min: vg.Point{X: at.X - w, Y: at.Y - h}, Max: vg.Point{X: at.X + w, Y: at.Y + h}}
 }
 
-// place finds a free place for a label of a width at a point whose interval has a
-// length to the left and right.
-func place(inside vg.Rectangle, at vg.Point, left, right, w vg.Length, taken []vg.Rectangle) (vg.Rectangle, bool) {
-	const gap, far, step, shifts, h = 9, 40, 7, 41, labelHeight
+// place finds a free place for a label of a width at a point: as near as there is, so that
+// it is not taken for that of another.
+func place(inside vg.Rectangle, at vg.Point, w vg.Length, shifts int, taken ...[]vg.Rectangle) (vg.Rectangle, bool) {
+	const gap, far, step, h = 9, 40, 5, labelHeight
 	for shift := range shifts { // 0, up, down, further up, ...
 		dy := vg.Length((shift+1)/2) * step
 		if shift%2 == 0 {
 			dy = -dy
 		}
-		places := []vg.Length{at.X + gap, at.X - gap - w, at.X + right + gap, at.X - left - gap - w, at.X - w/2}
-		if shift > 2 { // not at the height of the mark
+		places := []vg.Length{at.X + gap, at.X - gap - w, at.X - w/2}
+		if shift > near { // not at the height of the mark
 			places = append(places, at.X+far, at.X-far-w)
 		}
 		for _, x := range places {
 			box := vg.Rectangle{Min: vg.Point{X: x, Y: at.Y + dy - h/2}, Max: vg.Point{X: x + w, Y: at.Y + dy + h/2}}
-			if contains(inside, box) && free(box, taken) {
+			if contains(inside, box) && !slices.ContainsFunc(taken, func(t []vg.Rectangle) bool { return !free(box, t) }) {
 				return box, true
 			}
 		}

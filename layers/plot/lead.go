@@ -20,12 +20,20 @@ func lead(r *layers.Result) []string {
 		if !drawable(f.A) || !drawable(f.B) {
 			continue
 		}
-		s := fmt.Sprintf("%s: a layer costs %s, everything else %s", capital(f.Phase), withError(f.B, f.BError, f.Unit), withError(f.A, f.AError, f.Unit))
+		if trend := f.Trend(); trend != "" {
+			all = append(all, capital(f.Phase)+": "+clean(trend)+".")
+			continue
+		}
+		rest := withError(f.Rest, f.RestError, f.Unit)
+		if f.Rest < 0 {
+			rest = "too little to tell (" + rest + ")"
+		}
+		s := fmt.Sprintf("%s: a layer costs %s, %s %s", capital(f.Phase), withError(f.B, f.BError, f.Unit), f.RestName(), rest)
 		if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
 			s += fmt.Sprintf("; of the time at %s, the layers are %.0f"+nbsp+"%%", humanize.Count(deepest, "layer", "layers"), 100*f.B*float64(deepest)/t)
 		}
-		if f.TraceA != nil && f.TraceB != nil && drawable(*f.TraceA) && drawable(*f.TraceB) {
-			s += fmt.Sprintf("; by the stage trace %s and %s", withError(*f.TraceB, 0, f.Unit), withError(*f.TraceA, 0, f.Unit))
+		if b, rest, ok := f.Stages(); ok && drawable(b) && drawable(rest) {
+			s += fmt.Sprintf("; by the stage trace %s and %s", withError(b, 0, f.Unit), withError(rest, 0, f.Unit))
 		}
 		all = append(all, s+".")
 	}

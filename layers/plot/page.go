@@ -29,6 +29,7 @@ type page struct {
 	Odd         bool // number of charts
 	Fits        []fitRow
 	Residuals   *table
+	Steps       *table
 	Predictions []predictionRow
 	Tables      []*table
 	WhatIf      *table
@@ -55,7 +56,7 @@ func newPage(r *layers.Result, all []*figure) ([]byte, error) {
 	sum := sha256.Sum256(style)
 	p := &page{
 		Style: template.CSS(style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
-		Lead: lead(r), Fits: fitRows(r), Residuals: residuals(r), Predictions: predictionRows(r), Tables: metricTables(r), WhatIf: whatIfTable(r),
+		Lead: lead(r), Fits: fitRows(r), Residuals: residuals(r), Steps: steps(r), Predictions: predictionRows(r), Tables: metricTables(r), WhatIf: whatIfTable(r),
 		Facts: facts(r), Command: commandLine(r.Command), Notes: r.Notes,
 	}
 	for _, f := range all {

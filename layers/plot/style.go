@@ -47,6 +47,7 @@ type look struct {
 
 var looks = map[role]look{
 	measured:  {colour: blue, mark: circle},
+	joined:    {colour: blue, line: 1.2, dashes: []vg.Length{1.5, 3}},
 	trade:     {colour: blue, mark: circle, line: 1.2, dashes: []vg.Length{1.5, 3}},
 	counted:   {colour: purple, mark: triangle, open: true, line: 1.4, dashes: []vg.Length{7, 3, 1.5, 3}},
 	line:      {colour: blue, line: 1.6},

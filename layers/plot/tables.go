@@ -212,15 +212,25 @@ func fitRows(r *layers.Result) []fitRow {
 	var all []fitRow
 	for i := range r.Fits {
 		f := &r.Fits[i]
+		if f.NoLine() {
+			continue
+		}
 		depths := make([]string, len(f.Depths))
 		for i, d := range f.Depths {
 			depths[i] = fmt.Sprint(d)
+		}
+		rest := "everything but the layers"
+		switch {
+		case f.Rejected != "":
+			rest = fmt.Sprintf("of the line from %d layers on", f.From)
+		case f.Phase == layers.TaskPrefill:
+			rest += ", less what the last layer saves"
 		}
 		for i, c := range []struct {
 			name, what string
 			v, e       float64
 			trace      *float64
-		}{{"a", "everything but the layers", f.A, f.AError, f.TraceA}, {"b", "a layer", f.B, f.BError, f.TraceB}} {
+		}{{"a", rest, f.A, f.AError, f.TraceA}, {"b", "a layer", f.B, f.BError, f.TraceB}} {
 			d := decimals(c.v)
 			if drawable(c.e) && c.e > 0 {
 				d = errorDecimals(c.v, c.e)
@@ -251,15 +261,51 @@ func signed(v float64, decimals int) string {
 	return s
 }
 
+// steps is the table of what a layer costs from depth to depth, of the phases whose times
+// do not lie on a line.
+func steps(r *layers.Result) *table {
+	t := &table{ID: "steps", Title: "Cost of a layer from depth to depth", Hint: "± is the standard error, from the repeats of both depths."}
+	var names []string
+	for i := range r.Fits {
+		f := &r.Fits[i]
+		if len(f.Steps) == 0 {
+			continue
+		}
+		t.Heads = append(t.Heads, head{Name: f.Phase, Unit: f.Unit})
+		for _, s := range f.Steps {
+			name := fmt.Sprintf("%d to %d", s.From, s.To)
+			j := slices.Index(names, name)
+			if j < 0 {
+				j, names = len(names), append(names, name)
+				t.Rows = append(t.Rows, row{Name: name})
+			}
+			for len(t.Rows[j].Cells) < len(t.Heads)-1 {
+				t.Rows[j].Cells = append(t.Rows[j].Cells, cell{Value: none})
+			}
+			t.Rows[j].Cells = append(t.Rows[j].Cells, cell{Value: withError(s.Cost, s.Error, "")})
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	for i := range t.Rows {
+		for len(t.Rows[i].Cells) < len(t.Heads) {
+			t.Rows[i].Cells = append(t.Rows[i].Cells, cell{Value: none})
+		}
+	}
+	return t
+}
+
 // residuals is the table of the residuals of all fits, by depth.
 func residuals(r *layers.Result) *table {
 	t := &table{ID: "residuals", Title: "Residuals"}
 	at := map[int]bool{}
 	for i := range r.Fits {
 		for _, d := range r.Fits[i].Depths {
-			at[d] = true
+			at[d] = at[d] || !r.Fits[i].NoLine()
 		}
 	}
+	maps.DeleteFunc(at, func(_ int, line bool) bool { return !line })
 	if len(at) == 0 {
 		return nil
 	}
@@ -269,6 +315,9 @@ func residuals(r *layers.Result) *table {
 	}
 	for i := range r.Fits {
 		f := &r.Fits[i]
+		if f.NoLine() {
+			continue
+		}
 		t.Heads = append(t.Heads, head{Name: f.Phase, Unit: f.Unit}, head{Name: "of the line", Unit: "%"})
 		largest := 0.0
 		for _, v := range f.Residuals {

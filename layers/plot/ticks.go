@@ -39,6 +39,14 @@ func newScale(a axis, low, high, divisor float64, ticks int) scale {
 		return s
 	}
 	s.low, s.high = min(low, math.Floor(low/s.step+1e-9)*s.step), max(high, math.Ceil(high/s.step-1e-9)*s.step)
+	// A mark at the end of an axis lies inside the frame.
+	pad := 0.03 * (s.high - s.low)
+	if s.high-high < pad/2 {
+		s.high += pad
+	}
+	if low-s.low < pad/2 && !a.zero {
+		s.low -= pad
+	}
 	return s
 }
 

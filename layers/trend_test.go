@@ -1,0 +1,132 @@
+package layers
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// measuredTimes makes times of depths, n of each with a relative noise.
+func measuredTimes(random *rand.Rand, n int, noise float64, time func(layers int) float64, depths ...int) []timed {
+	var all []timed
+	for _, d := range depths {
+		t := timed{layers: d}
+		for range n {
+			t.times = append(t.times, time(d)*(1+noise*random.NormFloat64()))
+		}
+		slices.Sort(t.times)
+		t.median = (t.times[(n-1)/2] + t.times[n/2]) / 2
+		all = append(all, t)
+	}
+	return all
+}
+
+// Times on a line with noise are taken for a line, nearly always; those of a cache that
+// more and more layers do not fit, never.
+func TestFitRejects(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	const rounds = 400
+	lineOf := func(l int) float64 { return 0.2 + 0.3*float64(l) }
+	small := func(l int) float64 { return 0.002 + 0.3*float64(l) } // the rest is less than the noise
+	steeper := func(l int) float64 { return 0.1 + 0.2*float64(l) + 0.05*float64(l*l) }
+	kneeAt3 := func(l int) float64 { return 0.1 + 0.2*float64(l) + 0.4*max(0, float64(l)-3) }
+	for _, c := range []struct {
+		what        string
+		phase       string
+		time        func(int) float64
+		depths      []int
+		none, parts int // of the rounds: no line, and a line of the deepest
+		within      int
+	}{
+		{"a line", TaskDecode, lineOf, []int{1, 2, 3, 4, 5, 6}, 0, 0, rounds / 40},
+		{"a line at far depths", TaskDecode, lineOf, []int{1, 2, 4, 8, 16, 24}, 0, 0, rounds / 40},
+		{"a line with no rest", TaskDecode, small, []int{1, 2, 3, 4, 5, 6}, 0, 0, rounds / 20},
+		{"a cost that rises", TaskDecode, steeper, []int{1, 2, 3, 4, 5, 6}, rounds, 0, rounds / 10},
+		{"a knee", TaskDecode, kneeAt3, []int{1, 2, 3, 4, 5, 6, 7, 8}, 0, rounds, rounds / 10},
+		{"a prefill whose last layer is half", TaskPrefill, func(l int) float64 { return 0.3*float64(l) - 0.1 }, []int{1, 2, 3, 4, 5, 6}, 0, 0, rounds / 40},
+	} {
+		none, parts := 0, 0
+		for range rounds {
+			f, _, ok := fit(c.phase, measuredTimes(random, 9, 0.01, c.time, c.depths...))
+			if !ok {
+				t.Fatal("no fit")
+			}
+			switch {
+			case f.NoLine():
+				none++
+			case f.Rejected != "":
+				parts++
+			}
+		}
+		if d := max(none-c.none, c.none-none); d > c.within {
+			t.Errorf("%s: no line in %d of %d rounds", c.what, none, rounds)
+		}
+		if d := max(parts-c.parts, c.parts-parts); d > c.within {
+			t.Errorf("%s: a line of the deepest in %d of %d rounds", c.what, parts, rounds)
+		}
+	}
+}
+
+// What a rejected line leaves: the cost of a layer from depth to depth, and a line of the
+// deepest that have one.
+func TestTrend(t *testing.T) {
+	exactly := func(time func(int) float64, depths ...int) []timed {
+		all := measuredTimes(rand.New(rand.NewPCG(1, 1)), 5, 0, time, depths...)
+		for i := range all { // a noise of 0.001 ms
+			all[i].times = []float64{all[i].median - 0.002, all[i].median - 0.001, all[i].median, all[i].median + 0.001, all[i].median + 0.002}
+		}
+		return all
+	}
+	square := func(l int) float64 { return 0.1 * float64(l*l) }
+	f, _, ok := fit(TaskDecode, exactly(square, 1, 2, 3, 4, 6))
+	if !ok || !f.NoLine() || f.Rest != 0 || len(f.Steps) != 4 || !slices.Equal(f.Depths, []int{1, 2, 3, 4, 6}) {
+		t.Fatalf("%+v", f)
+	}
+	for i, want := range []LayerStep{{1, 2, 0.3, 0}, {2, 3, 0.5, 0}, {3, 4, 0.7, 0}, {4, 6, 1, 0}} {
+		s := f.Steps[i]
+		if s.From != want.From || s.To != want.To || math.Abs(s.Cost-want.Cost) > 1e-9 || !(s.Error > 1e-4 && s.Error < 2e-3) {
+			t.Errorf("%+v, want %+v", s, want)
+		}
+	}
+	if s := f.Trend(); !strings.HasPrefix(s, "no line: the marginal cost of a layer rises from 0.3 ms (1 to 2 layers) to 1 ms (4 to 6). The reason: ") {
+		t.Error(s)
+	}
+	falls, _, _ := fit(TaskDecode, exactly(func(l int) float64 { return 1 - 1/float64(l) }, 1, 2, 3, 4, 5))
+	if s := falls.Trend(); !strings.Contains(s, "falls from 0.5 ms (1 to 2 layers) to 0.05 ms (4 to 5). The reason: the times miss a line by up to 0.1") {
+		t.Error(s)
+	}
+	wave, _, _ := fit(TaskDecode, exactly(func(l int) float64 { return 1 + float64(l) + 0.2*float64(l%2) }, 1, 2, 3, 4, 5))
+	if s := wave.Trend(); !strings.Contains(s, "varies from 0.8 ms (") || !strings.Contains(s, "to 1.2 ms (") {
+		t.Error(s)
+	}
+	// Below 0: by the sign alone, since there is one measurement of each depth.
+	below := exactly(func(l int) float64 { return 0.5*float64(l) - 0.4 }, 1, 2, 3, 4, 5)
+	for i := range below {
+		below[i].times = below[i].times[:1]
+	}
+	if f, _, _ := fit(TaskDecode, below); f.From != 1 || f.Rest != 0 || f.Trend() != "a layer costs 0.5 ms; the time of everything else is not known: a line would give everything else a time below 0 (-0.4 ms)" {
+		t.Errorf("%+v: %s", f, f.Trend())
+	}
+	if f, _, _ := fit(TaskPrefill, below); f.Rejected != "" || math.Abs(f.Rest-0.1) > 1e-9 || f.Trend() != "" {
+		t.Errorf("%+v", f)
+	}
+	// A knee: the line of the deepest has their depths, and predicts.
+	knee := exactly(func(l int) float64 { return 1 + 0.2*float64(min(l, 3)) + 0.6*max(0, float64(l)-3) }, 1, 2, 3, 4, 5, 6)
+	f, l, _ := fit(TaskDecode, knee)
+	if f.From != 3 || f.NoLine() || !slices.Equal(f.Depths, []int{3, 4, 5, 6}) || math.Abs(f.B-0.6) > 1e-9 || len(f.Residuals) != 4 {
+		t.Errorf("%+v", f)
+	}
+	if v, _, _ := l.Predict(10); math.Abs(v-5.8) > 1e-9 {
+		t.Errorf("10 layers take %g ms", v)
+	}
+	if s := f.Trend(); !strings.HasPrefix(s, "no line through all depths: the marginal cost of a layer rises from 0.2 ms (1 to 2 layers) to 0.6 ms (5 to 6); from 3 layers on it is 0.6") {
+		t.Error(s)
+	}
+	for want, v := range map[string][2]float64{"0.1416 ± 0.0091": {0.14163, 0.0091}, "-12 ± 25": {-12.3, 25}, "0.25": {0.25, 0}, "3.1": {3.1, 1e-12}} {
+		if got := withError(v[0], v[1]); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -17,12 +17,18 @@ type browser struct {
 	t *testing.T
 }
 
-// open writes the page of a trace and opens it in a window.
+// open writes the page of a trace and opens it in a window of width x height pixels.
 func open(t *testing.T, tr *traces.Trace, width, height int64) *browser {
+	t.Helper()
+	return openAs(t, "run.json.gz", tr, width, height)
+}
+
+// openAs is open for a recording of that name.
+func openAs(t *testing.T, name string, tr *traces.Trace, width, height int64) *browser {
 	t.Helper()
 	b := &browser{t: t, Browser: chromium.Open(t, "report.html", func() ([]byte, error) {
 		var page bytes.Buffer
-		err := Write(&page, tr, Options{Name: "graph.sqlite", Device: -1})
+		err := Write(&page, tr, Options{Name: name, Device: -1})
 		return page.Bytes(), err
 	}, width, height)}
 	if _, err := chromedp.Run(b.Context, chromedp.Poll[bool](`window.gpt2scope && gpt2scope.view.frames > 0`)); err != nil {
@@ -31,7 +37,7 @@ func open(t *testing.T, tr *traces.Trace, width, height int64) *browser {
 	return b
 }
 
-// action is something that is done to a page.
+// action is an input to a page.
 type action = chromedp.Action[chromedp.Void]
 
 func (b *browser) run(actions ...action) {
@@ -41,7 +47,7 @@ func (b *browser) run(actions ...action) {
 	}
 }
 
-// eval gives the value of an expression of the page, once its pictures are drawn.
+// eval returns the value of an expression of the page, once its pictures are drawn.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.Context, chromedp.Evaluate[T](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(`+expression+`))))`, chromedp.EvalAwaitPromise))
@@ -51,13 +57,13 @@ func eval[T any](b *browser, expression string) T {
 	return v
 }
 
-// visible gives the range of the timeline in ns.
+// visible returns the visible range of the timeline in ns.
 func (b *browser) visible() [2]float64 {
 	b.t.Helper()
 	return eval[[2]float64](b, `[gpt2scope.view.from, gpt2scope.view.to]`)
 }
 
-// scheme has the browser prefer light or dark.
+// scheme makes the browser prefer light or dark.
 func (b *browser) scheme(name string) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.Context, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}); err != nil {

@@ -285,7 +285,11 @@ func TestLayers(t *testing.T) {
 	if got := eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.name`); got != stage.Name {
 		t.Errorf("%s is selected, not %s", got, stage.Name)
 	}
-	b.run(chromedp.SendKeys(chromedp.CSS(`tr[data-name="h.N.attn.c_attn"] button.fold`), kb.Enter))
+	b.run(chromedp.SendKeys(chromedp.CSS(`tr[data-name="wte+wpe"] button.stage`), kb.ArrowDown+kb.ArrowRight))
+	if got := eval[string](b, `document.activeElement.closest("tr").dataset.name`); got != stage.Name || len(shown()) != 4+3 {
+		t.Errorf("the arrow keys go to %s, and the page has %d rows", got, len(shown()))
+	}
+	b.run(chromedp.KeyEvent(kb.ArrowLeft), chromedp.SendKeys(chromedp.CSS(`tr[data-name="h.N.attn.c_attn"] button.fold`), kb.Enter))
 	if got := len(shown()); got != 4+3 {
 		t.Errorf("unfolded, the page has %d rows", got)
 	}
@@ -541,8 +545,8 @@ func TestCut(t *testing.T) {
 
 // TestPrint has tables in full on paper.
 func TestPrint(t *testing.T) {
-	b := open(t, sample(t, "gpt2-L12-graph-stamps.json.gz"), 800, 900)
-	cut := `[...document.querySelectorAll(".table, .scroll")].filter((e) => e.scrollHeight > e.clientHeight + 1).length`
+	b := open(t, sample(t, "gpt2-L12-eager-cupti.json.gz"), 718, 900) // A4 with margins of 1 cm
+	cut := `[...document.querySelectorAll(".table, .scroll")].filter((e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1).length`
 	if eval[int](b, cut) == 0 {
 		t.Fatal("no table scrolls on the screen, so that the test says nothing")
 	}

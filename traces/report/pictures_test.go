@@ -19,8 +19,8 @@ import (
 // maxPicture bounds the size of a picture of the README.
 const maxPicture = 200_000
 
-// TestPictures makes the pictures of the README: 'make pictures'. Without the
-// variable it checks that they can be made, and are not blank.
+// TestPictures makes the pictures of the README for 'make pictures'. Without
+// GPT2SCOPE_PICTURES it checks that they can be made and are not blank.
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("GPT2SCOPE_PICTURES")
 	if dir == "" {
@@ -29,11 +29,12 @@ func TestPictures(t *testing.T) {
 	for _, p := range []struct {
 		name, scheme  string
 		width, height int64
-	}{{"report-wide.png", "light", 1440, 1500}, {"report-narrow.png", "dark", 390, 1430}} {
-		b := open(t, sample(t, "graph.sqlite"), p.width, p.height)
+	}{{"report-wide.png", "light", 1440, 1590}, {"report-narrow.png", "dark", 390, 1517}} {
+		const name = "gpt2-L12-eager-cupti.json.gz"
+		b := openAs(t, name, sample(t, name), p.width, p.height)
 		b.scheme(p.scheme)
-		// The decode steps, and the kernels of one stage.
-		eval[any](b, `gpt2scope.setView(gpt2scope.page.to - 240e3, gpt2scope.page.to + 10e3)`)
+		// The last decode steps.
+		eval[any](b, `gpt2scope.setView(gpt2scope.page.to - 650e3, gpt2scope.page.to + 10e3)`)
 		shot, err := chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng})
 		if err != nil {
 			t.Fatal(err)
@@ -51,8 +52,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// fewColours writes a picture with its 256 most frequent colours, which makes it
-// several times as small; the others, of the edges of letters, become the nearest.
+// fewColours writes a picture with its 256 most frequent colours, which makes the file
+// several times smaller. The others, at the edges of letters, become the nearest of them.
 func fewColours(data []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(data))
 	if err != nil {

@@ -152,7 +152,7 @@ func TestQueue(t *testing.T) {
 // TestSays has the facts of a recording on the page.
 func TestSays(t *testing.T) {
 	page := written(t, withCosts(t))
-	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "a recorded pass took 23.0 µs", "&#43;15.0 %", "50 mJ per token", "total energy counter", "with a known least time took", "Shares can be trusted", "roofline %"} {
+	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "a recorded pass took 23.0 µs", "&#43;15.0 %", "50 mJ per token", "total energy counter", "with a known floor took", "Shares can be trusted", "roofline %"} {
 		if !strings.Contains(page, fact) {
 			t.Errorf("the page does not say %q", fact)
 		}
@@ -228,7 +228,7 @@ func TestTooFast(t *testing.T) {
 		t.Error("the page does not say that rows are faster than their least time")
 	}
 	over := regexp.MustCompile(`data-roof="(\d{4,}|[1-9]\d\d\.)`)
-	if m := over.FindString(page); m != "" || strings.Contains(page, "with a known least time took") {
+	if m := over.FindString(page); m != "" || strings.Contains(page, "with a known floor took") {
 		t.Errorf("the page has %q", m)
 	}
 }
@@ -395,8 +395,21 @@ func TestCounterUnit(t *testing.T) {
 	}
 	line := &timeline{}
 	line.count(map[string]*counter{}, &depth[0])
-	if got := line.Series[0].Unit; got != "kernels launched and not finished" {
+	if got := line.Series[0].Unit; got != "kernels" {
 		t.Errorf("the depth is in %q", got)
+	}
+}
+
+// TestDetail says of a kernel only what is known.
+func TestDetail(t *testing.T) {
+	k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)
+	k.Grid = [3]int32{1, 1, 1} // of stamps, which know no blocks
+	if got := detail(&k); got != "" {
+		t.Errorf("without a block the detail is %q", got)
+	}
+	k.Block, k.Registers = [3]int32{32, 4, 1}, 40
+	if got := detail(&k); got != "grid 1, block 32x4, 40 registers per thread" {
+		t.Errorf("the detail is %q", got)
 	}
 }
 

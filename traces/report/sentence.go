@@ -70,7 +70,7 @@ func sentence(t *tables.Table, rows []stage) string {
 		fmt.Fprintf(&b, ": %s.", part(biggest.Exclusive))
 	}
 	if _, tooFast := t.BelowFloor(); !tooFast && floors > 0 && floored > 0 {
-		fmt.Fprintf(&b, " Work with a known least time took %.2f times that.", float64(floored)/float64(floors))
+		fmt.Fprintf(&b, " Stages with a known floor took %.2f times that least time.", float64(floored)/float64(floors))
 	}
 	return b.String()
 }

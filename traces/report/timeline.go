@@ -249,7 +249,7 @@ func (l *timeline) count(series map[string]*counter, e *traces.Event) {
 }
 
 // units are the units of the counters that this module's recorders write.
-var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%", "queue depth": "kernels launched and not finished"}
+var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%", "queue depth": "kernels"}
 
 // detail describes an event besides its name and times.
 func detail(e *traces.Event) string {
@@ -257,7 +257,7 @@ func detail(e *traces.Event) string {
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	switch e.Kind {
 	case traces.KindKernel:
-		if e.Grid != [3]int32{} {
+		if shape := tables.ShapeOf(e); shape.Known() {
 			add("grid %s, block %s", tables.Dims(e.Grid), tables.Dims(e.Block))
 		}
 		if e.Registers > 0 {

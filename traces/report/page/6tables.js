@@ -120,6 +120,16 @@ function listenTables() {
     else if (tr === selectedRow) clearAll();
     else selectRow(tr);
   });
+  stageBody.addEventListener("keydown", (e) => {
+    const tr = e.target.closest("tr"), of = (row) => row.querySelector("button.stage");
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    if (e.key === "ArrowDown" || e.key === "ArrowUp") {
+      const rows = [...stageBody.rows].filter((row) => !row.hidden && of(row)), next = rows[rows.indexOf(tr) + (e.key === "ArrowDown" ? 1 : -1)];
+      if (next) of(next).focus();
+    } else if ((e.key === "ArrowRight" || e.key === "ArrowLeft") && layersOf.has(tr)) unfold(tr, e.key === "ArrowRight");
+    else return;
+    e.preventDefault();
+  });
   const toggle = (button) => {
     const on = button.getAttribute("aria-pressed") !== "true";
     button.setAttribute("aria-pressed", String(on));

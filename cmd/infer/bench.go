@@ -28,8 +28,10 @@ const (
 type benchFlags struct {
 	phase, logits                  string
 	promptLen, past, batch, repeat int
+	batches                        intList
 	json, rows, noFloor            bool
 	record                         string
+	lists                          listFlags
 }
 
 // newBench makes "infer bench".
@@ -50,27 +52,43 @@ of many in a row, and --rows measures a fixed list of work on models of
 random weights.
 
 On the CPU the passes then run again while they are recorded, and a table compares each
-stage with its own floor. --no-floor measures no floors and no stages.`,
+stage with its own floor. --no-floor measures no floors and no stages.
+
+With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device or
+--batch, bench runs the tests of llama.cpp's llama-bench for every combination of the
+lists, and prints a row for each: pp512 is the prefill of 512 tokens, tg128 the generation
+of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before.`,
 		Example: `  infer bench --layers all                                 a decode step
   infer bench -m random:gpt2 --phase prefill --prompt-len 1024
   infer bench -m random:gpt2 --dtype bf16 --past 512 --json
+  infer bench -m random:gpt2 -p 256,512 -n 32 -t 1,2 --dtype f32,bf16,q8
+  infer bench -m gpt2.Q8_0.gguf --dtype q8 -o csv          pp512 and tg128
   infer bench --rows --device cuda                         a table, with floors
   infer bench kernel attn.sdpa -m random:gpt2              a stage's kernels
   infer bench ceilings                                     what the device can do
   infer bench energy --device cuda -m random:gpt2          energy per token`,
+		Annotations: map[string]string{listsKey: "yes"},
 		RunE: func(c *cobra.Command, _ []string) error {
+			if b.lists.wanted(c.Flags()) {
+				if err := b.lists.check(&b, c.Flags()); err != nil {
+					return err
+				}
+				return b.runLists(c.Context(), m, c.OutOrStdout(), c.ErrOrStderr())
+			}
 			return b.run(c.Context(), m, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
-		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes")
+		f.Lookup("batch").Usage = "the pass has `N` sequences; a list for -p and -n"
+		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes (default: 20, and 5 of each test of -p and -n)")
 		f.StringVar(&b.record, "recorder", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
 		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&b.rows, "rows", false, "measure a fixed list of passes on a GPU, whatever --model and the\nflags of a pass say")
 	})
+	addFlags(c.Flags(), "Lists, as llama-bench has them", b.lists.register)
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&b.json, "json", false, "print one JSON object")
+		f.BoolVar(&b.json, "json", false, "print one JSON object, of lists an array of one for each result")
 	})
 	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchCeilings(m), newBenchEnergy(m, measure.OpenMeter))
 	return c
@@ -82,11 +100,17 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
 	f.StringVar(&b.logits, "logits", "last", "`ROWS` of logits that the prefill computes: all or last")
 	f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
-	f.IntVar(&b.batch, "batch", 1, "the pass has `N` sequences")
+	b.batches.values = []int{1}
+	f.Var(&b.batches, "batch", "the pass has `N` sequences")
 }
 
 // check refuses values that are wrong for every model.
-func (b *benchFlags) check(flags *pflag.FlagSet) error {
+func (b *benchFlags) check(flags *pflag.FlagSet) (err error) {
+	if len(b.batches.values) > 0 {
+		if b.batch, err = b.batches.one("batch"); err != nil {
+			return err
+		}
+	}
 	switch {
 	case b.logits != "all" && b.logits != "last":
 		return usagef("--logits %s: it must be all or last", shellQuote(b.logits))

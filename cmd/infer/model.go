@@ -31,10 +31,12 @@ type modelFlags struct {
 	mode    string
 	variant []string
 	tune    bool
-	threads int
+	threads int // after check
 	context int
 	chunk   int
 	quiet   bool
+
+	threadList intList
 
 	forGPU []string  // flags given that only a GPU understands
 	record string    // the recorder of passes on a GPU, "" for none
@@ -50,15 +52,58 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), auto (graph, and eager when a profiler is\nattached)")
 	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive; may be repeated ('infer bench kernel' lists them)")
 	f.BoolVar(&m.tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
-	f.IntVarP(&m.threads, "threads", "t", 0, "`N` CPU threads (default: one for each physical core)")
+	m.threadList.values = []int{0}
+	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")
 	f.IntVarP(&m.context, "context", "c", 0, "the context holds `N` tokens (default: as many as the model can)")
 	f.IntVar(&m.chunk, "chunk", 0, "evaluate prompts in chunks of `N` tokens (default: whole)")
 	f.BoolVar(&m.quiet, "quiet", false, "no progress bar, no closing line")
 }
 
+// listsKey marks a command that takes lists: several values of --device, --dtype, --layers and --threads.
+const listsKey = "lists"
+
+// each returns the flags with one value each, for every combination of values: 'infer bench' takes lists.
+func (m *modelFlags) each() []*modelFlags {
+	var all []*modelFlags
+	for device := range strings.SplitSeq(m.device, ",") {
+		for dtype := range strings.SplitSeq(m.dtype, ",") {
+			for layers := range strings.SplitSeq(m.layers, ",") {
+				for _, threads := range m.threadList.values {
+					one := *m
+					one.device, one.dtype, one.layers, one.threads = device, dtype, layers, threads
+					all = append(all, &one)
+				}
+			}
+		}
+	}
+	return all
+}
+
 // check finds values that are wrong for every model.
 func (m *modelFlags) check(c *cobra.Command) error {
 	m.stderr, m.forGPU = c.ErrOrStderr(), nil
+	all := m.each()
+	if len(all) > 1 && c.Annotations[listsKey] == "" {
+		for _, name := range []string{"device", "dtype", "layers", "threads"} {
+			if v := c.Flags().Lookup(name).Value.String(); strings.Contains(v, ",") {
+				return usagef("--%s %s: give one value; only 'infer bench' takes a list", name, shellQuote(v))
+			}
+		}
+	}
+	for _, one := range all {
+		if err := one.checkOne(c); err != nil {
+			return err
+		}
+	}
+	m.threads, m.forGPU = all[0].threads, all[0].forGPU
+	if err := nvtx.Status(); err != nil {
+		m.notice(err.Error())
+	}
+	return nil
+}
+
+// checkOne is check of flags with one value each.
+func (m *modelFlags) checkOne(c *cobra.Command) error {
 	for _, name := range []string{"mode", "variant", "tune"} {
 		if c.Flags().Changed(name) {
 			m.forGPU = append(m.forGPU, "--"+name)
@@ -104,9 +149,6 @@ func (m *modelFlags) check(c *cobra.Command) error {
 		if stage, name, ok := strings.Cut(v, "="); !ok || stage == "" || name == "" {
 			return usagef("--variant %s: it must be STAGE=NAME, such as attn.sdpa=naive", shellQuote(v))
 		}
-	}
-	if err := nvtx.Status(); err != nil {
-		m.notice(err.Error())
 	}
 	return nil
 }

@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"gpt2scope/internal/humanize"
+	"gpt2scope/measure"
+)
+
+// intList is a flag of whole numbers, such as 1,2; the flag may be repeated.
+type intList struct {
+	values  []int
+	changed bool
+}
+
+func (l *intList) String() string {
+	var words []string
+	for _, v := range l.values {
+		words = append(words, strconv.Itoa(v))
+	}
+	return strings.Join(words, ",")
+}
+
+// Type names the flag's kind for messages: each value is one.
+func (l *intList) Type() string { return "int" }
+
+func (l *intList) Set(text string) error {
+	var values []int
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return err
+		}
+		values = append(values, n)
+	}
+	if l.changed {
+		values = append(l.values, values...)
+	}
+	l.values, l.changed = values, true
+	return nil
+}
+
+// one returns the value of a flag that takes one here.
+func (l *intList) one(flag string) (int, error) {
+	if len(l.values) != 1 {
+		return 0, usagef("--%s %s: give one value; only 'infer bench' takes a list", flag, l)
+	}
+	return l.values[0], nil
+}
+
+// listFlags are the flags of "infer bench" that measure the tests of llama-bench.
+type listFlags struct {
+	prompts, gens, depths intList
+	format                string
+}
+
+func (l *listFlags) register(f *pflag.FlagSet) {
+	l.prompts.values, l.gens.values, l.depths.values = []int{512}, []int{128}, []int{0}
+	f.VarP(&l.prompts, "n-prompt", "p", "measure the prefill of `N,...` tokens, 0 for none (default: 512, or\nas many as fit in the context)")
+	f.VarP(&l.gens, "n-gen", "n", "measure the generation of `N,...` tokens one after another, 0 for\nnone (default: 128, or as many as fit in the context)")
+	f.VarP(&l.depths, "n-depth", "d", "do so with `N,...` tokens in the cache before (default: 0)")
+	f.StringVarP(&l.format, "output", "o", "md", "print the results of lists as `FORMAT`: md, csv or json")
+}
+
+// listNames are the flags that measure lists; ofLists are those that take a list.
+var (
+	listNames = []string{"n-prompt", "n-gen", "n-depth", "output"}
+	ofLists   = []string{"batch", "device", "dtype", "layers", "threads"}
+)
+
+// listRepeat is how often a test is repeated by default, as llama-bench does.
+const listRepeat = 5
+
+// wanted tells whether the flags ask for lists: by a flag of lists, or by several values of another.
+func (l *listFlags) wanted(flags *pflag.FlagSet) bool {
+	return slices.ContainsFunc(listNames, flags.Changed) ||
+		slices.ContainsFunc(ofLists, func(name string) bool { return strings.Contains(flags.Lookup(name).Value.String(), ",") })
+}
+
+// check refuses values that are wrong for every model, and flags that have no meaning for lists.
+func (l *listFlags) check(b *benchFlags, flags *pflag.FlagSet) error {
+	for _, name := range []string{"phase", "prompt-len", "logits", "past", "recorder", "no-floor", "rows"} {
+		if flags.Changed(name) {
+			return usagef("--%s is for one pass, and lists (-p, -n, -d, -o, several values of --threads and others) measure other tests: leave one of them out ('infer bench --help')", name)
+		}
+	}
+	for _, list := range []struct {
+		name   string
+		values []int
+	}{{"n-prompt", l.prompts.values}, {"n-gen", l.gens.values}, {"n-depth", l.depths.values}} {
+		for _, v := range list.values {
+			if v < 0 {
+				return usagef("--%s %d: it must be at least 0", list.name, v)
+			}
+		}
+	}
+	for _, batch := range b.batches.values {
+		if batch < 1 || batch > maxBatch {
+			return usagef("--batch %d: it must be from 1 to %d", batch, maxBatch)
+		}
+	}
+	if !flags.Changed("repeat") {
+		b.repeat = listRepeat
+	}
+	if b.repeat < 1 || b.repeat > maxRepeat {
+		return usagef("--repeat %d: it must be from 1 to %d", b.repeat, maxRepeat)
+	}
+	if l.format != "md" && l.format != "csv" && l.format != "json" {
+		return usagef("--output %s: it must be md, csv or json", shellQuote(l.format))
+	}
+	return nil
+}
+
+// tests returns the tests for a context. Defaults that do not fit are cut; what was asked for must fit.
+func (l *listFlags) tests(context int) ([]measure.Test, error) {
+	var out []measure.Test
+	for _, depth := range l.depths.values {
+		add := func(list intList, make func(n int) measure.Test) error {
+			for _, n := range list.values {
+				if room := context - depth; n > room && !list.changed {
+					n = max(room, 0)
+				}
+				t := make(n)
+				if depth+n > context {
+					return usagef("%s takes %d tokens, and the context holds %d; give less, or another --context", t, depth+n, context)
+				}
+				if n > 0 {
+					out = append(out, t)
+				}
+			}
+			return nil
+		}
+		if err := add(l.prompts, func(n int) measure.Test { return measure.Test{Prompt: n, Depth: depth} }); err != nil {
+			return nil, err
+		}
+		if err := add(l.gens, func(n int) measure.Test { return measure.Test{Gen: n, Depth: depth} }); err != nil {
+			return nil, err
+		}
+	}
+	if len(out) == 0 {
+		return nil, usagef("-p 0 -n 0 leaves nothing to measure")
+	}
+	return out, nil
+}
+
+// listRow is a result. The JSON names are those of llama-bench for what it has too.
+type listRow struct {
+	Commit   string  `json:"build_commit"`
+	CPU      string  `json:"cpu_info"`
+	GPU      string  `json:"gpu_info"`
+	Backend  string  `json:"backends"`
+	Model    string  `json:"model_filename"`
+	Type     string  `json:"model_type"`
+	Size     int64   `json:"model_size"` // bytes of the weights of the layers that run, as they are held
+	Params   int64   `json:"model_n_params"`
+	DType    string  `json:"dtype"`
+	Mode     string  `json:"mode"`
+	Layers   int     `json:"layers"`
+	OfLayers int     `json:"of_layers"`
+	Threads  int     `json:"n_threads"`
+	Batch    int     `json:"n_sequences"`
+	Prompt   int     `json:"n_prompt"`
+	Gen      int     `json:"n_gen"`
+	Depth    int     `json:"n_depth"`
+	Time     string  `json:"test_time"`
+	AvgNS    int64   `json:"avg_ns"`
+	StddevNS int64   `json:"stddev_ns"`
+	AvgTS    float64 `json:"avg_ts"`
+	StddevTS float64 `json:"stddev_ts"`
+
+	SamplesNS []int64   `json:"samples_ns"`
+	SamplesTS []float64 `json:"samples_ts"`
+
+	test measure.Test
+}
+
+// perPass returns the mean time of a pass in ms: of the prefill, or of one of the decode steps.
+func (r *listRow) perPass() float64 {
+	return float64(r.AvgNS) / 1e6 / float64(max(1, r.test.Gen))
+}
+
+// runLists measures the product of the lists.
+func (b *benchFlags) runLists(ctx context.Context, m *modelFlags, stdout, stderr io.Writer) error {
+	var rows []listRow
+	combinations := m.each()
+	for i, one := range combinations {
+		for j, batch := range b.batches.values {
+			note := fmt.Sprintf("measuring, %d of %d", i*len(b.batches.values)+j+1, len(combinations)*len(b.batches.values))
+			more, err := b.runCombination(ctx, one, batch, note, stderr)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, more...)
+		}
+	}
+	switch {
+	case b.json || b.lists.format == "json":
+		return writeJSON(stdout, rows)
+	case b.lists.format == "csv":
+		return writeListsCSV(stdout, rows)
+	}
+	return writeListsMarkdown(stdout, rows)
+}
+
+// runCombination measures all tests of one choice of device, type, layers, threads and sequences.
+func (b *benchFlags) runCombination(ctx context.Context, m *modelFlags, batch int, note string, stderr io.Writer) ([]listRow, error) {
+	o, err := m.open()
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	tests, err := b.lists.tests(o.options.Context)
+	if err != nil {
+		return nil, err
+	}
+	s, err := o.load(ctx, stderr, batch)
+	if err != nil {
+		return nil, err
+	}
+	defer m.spin(stderr, note)()
+	d, set := o.backend.Describe(), o.setting()
+	run := o.model.Config
+	run.Layers = len(o.options.Layers)
+	row := listRow{Commit: version(), Backend: map[bool]string{false: "CPU", true: "CUDA"}[d.GPU], Model: o.model.Name, Type: "gpt2",
+		Params: int64(run.Parameters()), Size: int64(float64(run.Parameters()) * o.backend.Sizes().Weight),
+		DType: d.WeightType, Mode: d.Mode, Layers: set.Layers, OfLayers: set.OfTotal, Threads: d.Threads, Batch: batch}
+	if o.model.Stored != "" {
+		row.Type += " " + o.model.Stored
+	}
+	if d.GPU {
+		row.GPU = d.Processor
+	} else {
+		row.CPU = d.Processor
+	}
+	var rows []listRow
+	for _, t := range tests {
+		row := row
+		row.test, row.Prompt, row.Gen, row.Depth, row.Time = t, t.Prompt, t.Gen, t.Depth, time.Now().UTC().Format(time.RFC3339)
+		result, err := measure.Run(ctx, s, t, b.repeat)
+		if err != nil {
+			return nil, err
+		}
+		row.AvgTS, row.StddevTS = result.PerSecond()
+		mean, deviation := result.Nanoseconds()
+		row.AvgNS, row.StddevNS = int64(mean), int64(deviation)
+		for _, sample := range result.Samples {
+			row.SamplesNS, row.SamplesTS = append(row.SamplesNS, int64(sample)), append(row.SamplesTS, result.Rate(sample))
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// writeListsMarkdown writes a table like llama-bench's. Columns that are the same for everyone, batches
+// of one and whole models, are left out.
+func writeListsMarkdown(w io.Writer, rows []listRow) error {
+	batches := slices.ContainsFunc(rows, func(r listRow) bool { return r.Batch != 1 })
+	parts := slices.ContainsFunc(rows, func(r listRow) bool { return r.Layers != r.OfLayers })
+	lines := [][]string{{"model", "size", "params", "backend", "threads", "dtype"}}
+	right := []bool{false, true, true, false, true, false}
+	column := func(title string) {
+		lines[0], right = append(lines[0], title), append(right, true)
+	}
+	if parts {
+		column("layers")
+	}
+	if batches {
+		column("batch")
+	}
+	column("test")
+	column("t/s")
+	column("ms/pass")
+	for _, r := range rows {
+		threads := ""
+		if r.Threads > 0 {
+			threads = strconv.Itoa(r.Threads)
+		}
+		line := []string{r.Model, humanize.Size(r.Size), fmt.Sprintf("%.2f M", float64(r.Params)/1e6), r.Backend, threads, r.DType}
+		if parts {
+			line = append(line, fmt.Sprintf("%d of %d", r.Layers, r.OfLayers))
+		}
+		if batches {
+			line = append(line, strconv.Itoa(r.Batch))
+		}
+		lines = append(lines, append(line, r.test.String(), fmt.Sprintf("%.2f ± %.2f", r.AvgTS, r.StddevTS), fmt.Sprintf("%.3f", r.perPass())))
+	}
+	widths := make([]int, len(right))
+	for _, line := range lines {
+		for i, text := range line {
+			widths[i] = max(widths[i], len([]rune(text)), 2)
+		}
+	}
+	var b bytes.Buffer
+	for i, line := range lines {
+		for j, text := range line {
+			pad := strings.Repeat(" ", widths[j]-len([]rune(text)))
+			if right[j] {
+				text = pad + text
+			} else {
+				text += pad
+			}
+			fmt.Fprintf(&b, "| %s ", text)
+		}
+		b.WriteString("|\n")
+		if i > 0 {
+			continue
+		}
+		for j, n := range widths {
+			end := "-"
+			if right[j] {
+				end = ":"
+			}
+			fmt.Fprintf(&b, "| %s%s ", strings.Repeat("-", n-1), end)
+		}
+		b.WriteString("|\n")
+	}
+	fmt.Fprintf(&b, "\n%s\n", rows[0].build())
+	return writeOutput(w, b.Bytes())
+}
+
+// build says which build and which processors.
+func (r *listRow) build() string {
+	words := []string{"build: " + r.Commit}
+	for _, p := range []string{r.CPU, r.GPU} {
+		if p != "" {
+			words = append(words, p)
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+// writeListsCSV writes all fields but the samples, with a heading of the JSON names.
+func writeListsCSV(w io.Writer, rows []listRow) error {
+	var b bytes.Buffer
+	c := csv.NewWriter(&b)
+	lines := make([][]string, 1+len(rows))
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[listRow]()) {
+		name := f.Tag.Get("json")
+		if name == "" || f.Type.Kind() == reflect.Slice {
+			continue
+		}
+		lines[0] = append(lines[0], name)
+		for i := range rows {
+			lines[1+i] = append(lines[1+i], fmt.Sprint(reflect.ValueOf(rows[i]).FieldByIndex(f.Index)))
+		}
+	}
+	if err := c.WriteAll(lines); err != nil {
+		return err
+	}
+	return writeOutput(w, b.Bytes())
+}

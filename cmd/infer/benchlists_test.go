@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every combination of the lists is a row, in the order of the lists; the formats have the same rows.
+func TestBenchLists(t *testing.T) {
+	args := []string{"bench", "-m", tiny, "-p", "5,7", "-n", "3", "-d", "0,2", "-t", "1,2", "--dtype", "f32,q8", "--layers", "1,all", "--batch", "1,2", "--repeat", "2"}
+	var want []string
+	for _, dtype := range []string{"f32", "q8"} {
+		for _, layers := range []int{1, 2} {
+			for _, threads := range []int{1, 2} {
+				for _, batch := range []int{1, 2} {
+					for _, test := range []string{"pp5", "pp7", "tg3", "pp5 @ d2", "pp7 @ d2", "tg3 @ d2"} {
+						want = append(want, fmt.Sprintf("%s %d %d %d %s", dtype, layers, threads, batch, test))
+					}
+				}
+			}
+		}
+	}
+	var rows []listRow
+	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "-o", "json")...).stdout), &rows); err != nil {
+		t.Fatal(err)
+	}
+	name := func(prompt, gen, depth int) string {
+		s := fmt.Sprintf("pp%d", prompt)
+		if gen > 0 {
+			s = fmt.Sprintf("tg%d", gen)
+		}
+		if depth > 0 {
+			s += fmt.Sprintf(" @ d%d", depth)
+		}
+		return s
+	}
+	var got []string
+	for _, r := range rows {
+		got = append(got, fmt.Sprintf("%s %d %d %d %s", r.DType, r.Layers, r.Threads, r.Batch, name(r.Prompt, r.Gen, r.Depth)))
+		if len(r.SamplesNS) != 2 || len(r.SamplesTS) != 2 || r.AvgTS <= 0 || r.AvgNS <= 0 || r.AvgNS != (r.SamplesNS[0]+r.SamplesNS[1])/2 || r.Backend != "CPU" || r.CPU == "" || r.OfLayers != 2 {
+			t.Errorf("row %+v", r)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows %q,\nexpected %q", got, want)
+	}
+
+	table, err := csv.NewReader(strings.NewReader(mustInfer(t, append(args, "-o", "csv")...).stdout)).ReadAll()
+	if err != nil || len(table) != 1+len(want) {
+		t.Fatalf("%d lines of CSV (%v), expected %d", len(table), err, 1+len(want))
+	}
+	at := func(line []string, name string) string { return line[slices.Index(table[0], name)] }
+	for i, line := range table[1:] {
+		if r := rows[i]; at(line, "dtype") != r.DType || at(line, "n_threads") != fmt.Sprint(r.Threads) || at(line, "n_depth") != fmt.Sprint(r.Depth) || at(line, "model_size") != fmt.Sprint(r.Size) {
+			t.Errorf("line %d of CSV is %q, row %+v", i, line, r)
+		}
+	}
+
+	text := mustInfer(t, args...).stdout
+	lines := strings.Split(text, "\n")
+	var tests []string
+	for _, line := range lines[2 : 2+len(want)] {
+		cells := strings.Split(strings.Trim(line, "| "), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		layers, _, _ := strings.Cut(cells[6], " of ")
+		tests = append(tests, strings.Join([]string{cells[5], layers, cells[4], cells[7], cells[8]}, " "))
+		if !strings.Contains(cells[9], " ± ") {
+			t.Errorf("line %q", line)
+		}
+	}
+	if !slices.Equal(tests, want) || !strings.HasPrefix(lines[0], "| model ") || !strings.HasPrefix(lines[1], "| ---") {
+		t.Errorf("printed\n%s", text)
+	}
+}
+
+// Without -p and -n the tests are llama-bench's, cut to the context; --json is -o json; 8-bit weights are smaller.
+func TestBenchListDefaults(t *testing.T) {
+	var rows []listRow
+	if err := json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "--dtype", "f32,q8", "--json", "--repeat", "1").stdout), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 4 || rows[0].Prompt != 64 || rows[1].Gen != 64 || rows[2].Size*2 > rows[0].Size || rows[0].Params != rows[2].Params {
+		t.Errorf("rows %+v", rows)
+	}
+	if rows = nil; json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "-p", "0", "-n", "2", "--json").stdout), &rows) != nil || len(rows) != 1 || len(rows[0].SamplesNS) != listRepeat {
+		t.Errorf("rows %+v", rows)
+	}
+}
+
+func TestBenchListsRefused(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"bench", "-p", "x"}, "--n-prompt x: it must be a whole number"},
+		{[]string{"bench", "-p", "1,"}, "--n-prompt 1,: it must be a whole number"},
+		{[]string{"bench", "-n", "-1"}, "--n-gen -1: it must be at least 0"},
+		{[]string{"bench", "-p", "0", "-n", "0"}, "nothing to measure"},
+		{[]string{"bench", "-m", tiny, "-p", "64", "-d", "1"}, "pp64 @ d1 takes 65 tokens, and the context holds 64"},
+		{[]string{"bench", "-o", "xml"}, "--output xml: it must be md, csv or json"},
+		{[]string{"bench", "-t", "1,-2"}, "--threads -2"},
+		{[]string{"bench", "--dtype", "f32,f8"}, "--dtype f8"},
+		{[]string{"bench", "--device", "cpu,gpu"}, "--device gpu"},
+		{[]string{"bench", "--layers", "1,x"}, "--layers x"},
+		{[]string{"bench", "--batch", "1,0"}, "--batch 0"},
+		{[]string{"bench", "-p", "4", "--past", "1"}, "--past is for one pass"},
+		{[]string{"bench", "-p", "4", "--repeat", "0"}, "--repeat 0"},
+		{[]string{"bench", "kernel", "attn.sdpa", "--batch", "1,2"}, "--batch 1,2: give one value"},
+		{[]string{"bench", "energy", "-t", "1,2"}, "--threads 1,2: give one value"},
+		{[]string{"-p", "x", "--dtype", "f32,bf16"}, "--dtype f32,bf16: give one value; only 'infer bench' takes a list"},
+		{[]string{"info", "--layers", "1,2"}, "--layers 1,2: give one value"},
+	} {
+		checkFailure(t, infer(t, c.args...), exitUsage, c.says)
+	}
+}

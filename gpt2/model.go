@@ -166,7 +166,7 @@ func (m *Model) matchTensors(source string, tiedIsExplicit bool) error {
 	}
 	if len(rest) > 0 {
 		slices.Sort(rest)
-		return fmt.Errorf("the checkpoint has %d tensors that %s does not account for, the first is %s; does the number of layers (%d) match?", len(rest), source, rest[0], m.Config.Layers)
+		return fmt.Errorf("the checkpoint has %d tensors that %s does not account for, the first is %s; does the number of layers (n_layer, %d) match?", len(rest), source, rest[0], m.Config.Layers)
 	}
 	return nil
 }

@@ -199,9 +199,11 @@ func TestSentence(t *testing.T) {
 
 // TestSegments joins the stages that took the least, so that each colour of the bar has one name.
 func TestSegments(t *testing.T) {
-	table := &tables.Table{By: tables.ByStage, Wall: 780}
-	for i := range 12 {
-		table.Rows = append(table.Rows, tables.Row{Kind: tables.RowWork, Name: fmt.Sprint("stage ", i), Exclusive: int64(120 - 10*i)})
+	table := &tables.Table{By: tables.ByStage}
+	for i := range 17 {
+		ns := int64(180 - 10*i)
+		table.Rows = append(table.Rows, tables.Row{Kind: tables.RowWork, Name: fmt.Sprint("stage ", i), Exclusive: ns})
+		table.Wall += ns
 	}
 	all := segments(stages(table))
 	fills := map[string]bool{}
@@ -210,7 +212,7 @@ func TestSegments(t *testing.T) {
 		fills[s.Fill] = true
 		sum += s.NS
 	}
-	if last := all[len(all)-1]; len(all) != 8 || len(fills) != 8 || last.Name != "5 others" || last.NS != 50+40+30+20+10 || sum != 780 {
+	if last := all[len(all)-1]; len(all) != 13 || len(fills) != 13 || last.Name != "5 others" || last.NS != 60+50+40+30+20 || sum != table.Wall {
 		t.Errorf("the bar is %+v", all)
 	}
 }

@@ -49,8 +49,8 @@ func (s stage) IDs() string { return strings.Trim(fmt.Sprint(s.Rows), "[]") }
 func (s stage) GBs() float64    { return float64(s.Bytes) / float64(max(1, s.Exclusive)) }
 func (s stage) GFLOPs() float64 { return float64(s.FLOPs) / float64(max(1, s.Exclusive)) }
 
-// classes is how many colours stages have.
-const classes = 8
+// classes is how many stages have a colour of their own; the others are grey.
+const classes = 12
 
 // stages makes the rows of the page: those of the table, with one row for each stage over
 // all layers.
@@ -113,8 +113,7 @@ func stages(t *tables.Table) []stage {
 // limits say what bounds the floor of a row.
 var limits = map[string]string{ceilings.BoundBytes: "limited by bandwidth", ceilings.BoundFLOPs: "limited by arithmetic"}
 
-// coloursOf gives each stage, in all phases and layers, a colour: the first ones to those
-// that took the most time.
+// coloursOf gives each stage, in all phases and layers, a colour by the time that it took.
 func coloursOf(rows []tables.Folded) map[string]int {
 	times := map[string]int64{}
 	var names []string
@@ -129,7 +128,7 @@ func coloursOf(rows []tables.Folded) map[string]int {
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(times[b], times[a]) })
 	colours := map[string]int{}
 	for i, name := range names {
-		colours[name] = i % classes
+		colours[name] = min(i, classes)
 	}
 	return colours
 }
@@ -143,12 +142,11 @@ func percent(part, whole int64, decimals int) string {
 type segment struct {
 	Fill, Name string
 	NS         int64
-	Rows       []int
 	X, Width   string // percent
 }
 
-// segments divides the wall time among the stages that took the most, over all phases and
-// layers, the other stages, idle time and what is left.
+// segments divides the wall time among the stages that took at least half a percent, over
+// all phases and layers, the other stages, idle time and what is left.
 func segments(rows []stage) []segment {
 	var work []segment
 	index := map[string]int{}
@@ -170,15 +168,18 @@ func segments(rows []stage) []segment {
 			to = &work[i]
 		}
 		to.NS += s.Exclusive
-		to.Rows = append(to.Rows, s.Rows...)
 	}
 	slices.SortStableFunc(work, func(a, b segment) int { return cmp.Compare(b.NS, a.NS) })
-	if len(work) > classes {
-		others := segment{Fill: fill(tables.RowOther, 0), Name: humanize.Count(len(work)-classes+1, "other", "others")}
-		for _, s := range work[classes-1:] {
-			others.NS, others.Rows = others.NS+s.NS, append(others.Rows, s.Rows...)
+	named := 0
+	for named < min(len(work), classes) && work[named].NS >= sum/200 {
+		named++
+	}
+	if n := len(work) - named; n > 1 {
+		others := segment{Fill: fill(tables.RowOther, 0), Name: humanize.Count(n, "other", "others")}
+		for _, s := range work[named:] {
+			others.NS += s.NS
 		}
-		work = append(work[:classes-1], others)
+		work = append(work[:named], others)
 	}
 	var all []segment
 	var at int64

@@ -36,7 +36,7 @@ type layersFlags struct {
 	orders                               []string
 	energy                               float64
 	noFloor, noMemory, noStages, noPlots bool
-	force                                bool
+	force, json                          bool
 	warmUp                               float64
 	dir                                  string
 	persistent                           *pflag.FlagSet // the model's
@@ -108,6 +108,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&l.dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
 		f.BoolVar(&l.force, "force", false, "write into a DIR that holds other files than those of an experiment")
+		f.BoolVar(&l.json, "json", false, "print one JSON object, which is that of layers.json, for the tables")
 		f.BoolVar(&l.noPlots, "no-plots", false, "draw no pictures and no page")
 	})
 	c.AddCommand(newLayersMemory(m))
@@ -323,6 +324,9 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 	result, err := run.all(ctx, variants, configuration)
 	if err = errors.Join(err, run.Close()); err != nil {
 		return err
+	}
+	if l.json {
+		return writeJSON(stdout, result)
 	}
 	var b strings.Builder
 	writeLayers(&b, result, o)

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/weights"
@@ -36,6 +39,20 @@ func writeFile(ctx context.Context, path string, write func(io.Writer) error) er
 		path = "/dev/stdout"
 	}
 	return weights.WriteFile(ctx, path, write)
+}
+
+// addFormat adds the flags of a command that prints in one of several formats; --json is short for
+// --format json, as all commands have it.
+func addFormat(f *pflag.FlagSet, format *string, formats string) {
+	f.StringVar(format, "format", "table", "`FORMAT`: "+formats)
+	f.BoolFunc("json", "print one JSON object: the same as --format json", func(value string) error {
+		if on, err := strconv.ParseBool(value); err != nil {
+			return err
+		} else if on {
+			*format = "json"
+		}
+		return nil
+	})
 }
 
 // writeOutput writes to standard output; its error names that.

@@ -55,14 +55,14 @@ On the CPU:
 Notes at the end say which rules lacked data. Findings that could gain less than 1 % are
 shown only with --all.`,
 		Example: `  infer trace advise run.json.gz
-  infer trace advise run.sqlite --all --format json`,
+  infer trace advise run.sqlite --all --json`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
 			return s.run(c, args[0])
 		},
 	}
 	addFlags(c.Flags(), "Findings", func(f *pflag.FlagSet) {
-		f.StringVar(&s.format, "format", "table", "`FORMAT`: table or json")
+		addFormat(f, &s.format, "table or json")
 		f.BoolVar(&s.all, "all", false, "also show findings that could gain less than 1 %")
 		addGPU(f, &s.gpu)
 	})

@@ -57,7 +57,7 @@ recordings.`,
 		},
 	}
 	addFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
-		f.StringVar(&format, "format", "table", "`FORMAT`: table, csv or json")
+		addFormat(f, &format, "table, csv or json")
 		f.Float64Var(&alpha, "alpha", 0.05, "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
 	})
 	return c
@@ -76,8 +76,8 @@ func twoFiles(c *cobra.Command, args []string) error {
 
 // diffJSON is what "infer trace diff --format json" prints.
 type diffJSON struct {
-	FileA string `json:"fileA"`
-	FileB string `json:"fileB"`
+	FileA string `json:"file_a"`
+	FileB string `json:"file_b"`
 	*diff.Comparison
 }
 

@@ -91,7 +91,7 @@ trace check' says why.`,
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
 		f.StringVar((*string)(&o.by), "by", string(tables.ByFolded), "rows are `WHAT`:\n"+tables.List(tables.Bys))
 		o.rows.register(f, "time, calls, floor", "the order of the plan; kernels by time")
-		f.StringVar(&o.format, "format", "table", "`FORMAT`: table, csv or json")
+		addFormat(f, &o.format, "table, csv or json")
 		addGPU(f, &o.gpu)
 	})
 	return c

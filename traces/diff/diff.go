@@ -53,8 +53,8 @@ type Change struct {
 	Low         *float64 `json:"low,omitempty"`
 	High        *float64 `json:"high,omitempty"`
 	Percent     *float64 `json:"percent,omitempty"`
-	PercentLow  *float64 `json:"percentLow,omitempty"`
-	PercentHigh *float64 `json:"percentHigh,omitempty"`
+	PercentLow  *float64 `json:"percent_low,omitempty"`
+	PercentHigh *float64 `json:"percent_high,omitempty"`
 
 	// P is the probability of such a difference by chance alone. Adjusted is P corrected
 	// for the number of comparisons; it decides the verdict. Both are nil if there are too

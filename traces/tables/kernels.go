@@ -15,8 +15,8 @@ type Shape struct {
 	Grid          [3]int32 `json:"grid"`  // blocks
 	Block         [3]int32 `json:"block"` // threads
 	Registers     int32    `json:"registers,omitempty"`
-	StaticShared  int32    `json:"staticShared,omitempty"`  // bytes per block
-	DynamicShared int32    `json:"dynamicShared,omitempty"` // bytes per block
+	StaticShared  int32    `json:"static_shared,omitempty"`  // bytes per block
+	DynamicShared int32    `json:"dynamic_shared,omitempty"` // bytes per block
 }
 
 // ShapeOf returns the shape of a kernel, nothing for other work.

@@ -37,12 +37,12 @@ type LaunchRow struct {
 	Name     string  `json:"name"`
 	Calls    int     `json:"calls"`
 	Kernels  int     `json:"kernels"`
-	API      int64   `json:"api"`      // ns
-	Delay    int64   `json:"delay"`    // ns
-	MaxDelay int64   `json:"maxDelay"` // ns
-	Busy     int64   `json:"busy"`     // ns
-	Depth    float64 `json:"depth"`    // mean at launch
-	MaxDepth int     `json:"maxDepth"`
+	API      int64   `json:"api"`       // ns
+	Delay    int64   `json:"delay"`     // ns
+	MaxDelay int64   `json:"max_delay"` // ns
+	Busy     int64   `json:"busy"`      // ns
+	Depth    float64 `json:"depth"`     // mean at launch
+	MaxDepth int     `json:"max_depth"`
 	Starved  int     `json:"starved"` // launches that found nothing queued
 }
 
@@ -52,10 +52,10 @@ type LaunchRow struct {
 type Queue struct {
 	Launches    int   `json:"launches"`
 	Ahead       int   `json:"ahead"`
-	AheadTime   int64 `json:"aheadTime"` // ns, sum of the delays of these launches
+	AheadTime   int64 `json:"ahead_time"` // ns, sum of the delays of these launches
 	Starved     int   `json:"starved"`
-	StarvedTime int64 `json:"starvedTime"` // ns, in which the GPU had nothing to do before them
-	WithoutCall int   `json:"withoutCall"` // kernels, copies and sets that no recorded call launched
+	StarvedTime int64 `json:"starved_time"` // ns, in which the GPU had nothing to do before them
+	WithoutCall int   `json:"without_call"` // kernels, copies and sets that no recorded call launched
 }
 
 // launches fills a table by launch.

@@ -24,9 +24,9 @@ import (
 // pass, not in it, and the parts would sum to more than the whole.
 type OpRow struct {
 	Name    string `json:"name"`
-	SelfCPU int64  `json:"selfCPU"`
+	SelfCPU int64  `json:"self_cpu"`
 	CPU     int64  `json:"cpu"`
-	SelfGPU int64  `json:"selfCUDA"`
+	SelfGPU int64  `json:"self_cuda"`
 	GPU     int64  `json:"cuda"`
 	Calls   int    `json:"calls"`   // a step that several threads run is called once
 	Kernels int    `json:"kernels"` // kernels, copies and sets of its own

@@ -157,13 +157,13 @@ type Table struct {
 	Wall   int64    `json:"wall"`   // ns
 	Before int64    `json:"before"` // ns from the first event of the trace to the start of the table: loading, warm-up
 	Passes []Passes `json:"passes,omitempty"`
-	WarmUp Passes   `json:"warmUp"` // passes that the table leaves out
+	WarmUp Passes   `json:"warm_up"` // passes that the table leaves out
 	Rows   []Row    `json:"rows,omitempty"`
 	Folded []Folded `json:"folded,omitempty"` // Rows, with one row per stage over all layers
 
 	Ops        []OpRow     `json:"ops,omitempty"`
 	OpStacks   []OpStack   `json:"-"` // of the operations of the CPU: sorted, and their times sum to those of Ops
-	LaunchRows []LaunchRow `json:"launchRows,omitempty"`
+	LaunchRows []LaunchRow `json:"launch_rows,omitempty"`
 	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
 	Queue      *Queue      `json:"queue,omitempty"`
 

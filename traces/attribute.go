@@ -7,31 +7,35 @@ import (
 
 // Attribution counts the events that [Attribute] saw, and those that it could not attribute.
 type Attribution struct {
-	Kernels, Copies, Graphs int // work of the GPU; copies and sets; graphs recorded whole
-	Calls, Ranges           int
-	Passes, Steps           int // on the host
+	Kernels int `json:"kernels"` // of the GPU
+	Copies  int `json:"copies"`  // with sets
+	Graphs  int `json:"graphs"`  // recorded whole
+	Calls   int `json:"calls"`   // of an API
+	Ranges  int `json:"ranges"`  // on the host, as the next two
+	Passes  int `json:"passes"`
+	Steps   int `json:"steps"`
 
-	WithoutCorrelation int // kernels that have no correlation id
-	WithoutCall        int // kernels whose call was not recorded
-	CopiesWithoutCall  int // the same for copies and sets, with either lack
-	WithoutRange       int // kernels whose call lies in no range
-	InSteps            int // kernels of a step
-	InPassOnly         int // kernels that lie in a pass, but in no step
-	Unattributed       int // kernels that wrote stamps, and belong to no step and no pass
-	Bounded            int // kernels that stand for a library product, which may have run several: see Event.Bounded
-	UnknownNodes       int // kernels of a graph whose node cannot be followed to a step
+	WithoutCorrelation int `json:"without_correlation"` // kernels that have no correlation id
+	WithoutCall        int `json:"without_call"`        // kernels whose call was not recorded
+	CopiesWithoutCall  int `json:"copies_without_call"` // the same for copies and sets, with either lack
+	WithoutRange       int `json:"without_range"`       // kernels whose call lies in no range
+	InSteps            int `json:"in_steps"`            // kernels of a step
+	InPassOnly         int `json:"in_pass_only"`        // kernels that lie in a pass, but in no step
+	Unattributed       int `json:"unattributed"`        // kernels that wrote stamps, and belong to no step and no pass
+	Bounded            int `json:"bounded"`             // kernels that stand for a library product, which may have run several: see Event.Bounded
+	UnknownNodes       int `json:"unknown_nodes"`       // kernels of a graph whose node cannot be followed to a step
 
-	StepsUnknown        int // steps of the host that none of the plans has, if there are plans
-	StepsWithoutWork    int // steps of the host that caused no work of the GPU
-	LaunchesWithoutWork int // launches of kernels without a recorded kernel
-	GraphLaunches       int
-	OpaqueLaunches      int // launches of graphs without a recorded kernel
-	OpenRanges          int // ranges that never ended
+	StepsUnknown        int `json:"steps_unknown"`         // steps of the host that none of the plans has, if there are plans
+	StepsWithoutWork    int `json:"steps_without_work"`    // steps of the host that caused no work of the GPU
+	LaunchesWithoutWork int `json:"launches_without_work"` // launches of kernels without a recorded kernel
+	GraphLaunches       int `json:"graph_launches"`
+	OpaqueLaunches      int `json:"opaque_launches"` // launches of graphs without a recorded kernel
+	OpenRanges          int `json:"open_ranges"`     // ranges that never ended
 
 	// EarlyStarts counts kernels that began before the call that launched them, which
 	// means that clocks disagree; Earliest is the largest such difference in ns.
-	EarlyStarts int
-	Earliest    int64
+	EarlyStarts int   `json:"early_starts"`
+	Earliest    int64 `json:"earliest"`
 }
 
 // node is a node of a graph in a process.

@@ -10,8 +10,8 @@ import (
 
 // Finding is one fact that decides how far a trace can be trusted.
 type Finding struct {
-	Text     string // a sentence
-	Misleads bool   // shares computed from the trace would mislead
+	Text     string `json:"text"`     // a sentence
+	Misleads bool   `json:"misleads"` // shares computed from the trace would mislead
 }
 
 // Examine says what a trace lacks. Shares of time can be trusted if no finding misleads.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,12 +29,13 @@ type layersRun struct {
 // together. What is predicted from them is not part of it.
 func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text string) map[string]any {
 	s := o.setting()
+	geometry, _ := o.model.Config.JSON(s.DType) // numbers and names: it cannot fail
 	labels := make([]string, len(variants))
 	for i, v := range variants {
 		labels[i] = v.Label
 	}
 	c := map[string]any{
-		"model": s.Model, "geometry": o.model.Config, "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.flags.chunk, "version": s.Version,
+		"model": s.Model, "geometry": json.RawMessage(geometry), "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.flags.chunk, "version": s.Version,
 		"variants": labels, "phases": l.phases, "prompt_len": l.promptLen, "past": l.past, "batch": l.batch,
 		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory, "stages": !l.noStages,
 	}

@@ -93,7 +93,6 @@ type Sampler struct {
 	candidates []candidate
 	maxima     []float32 // of blocks of the row under way
 	penalized  []float32 // copy of the row, with the repetition penalty
-	recent     []int32
 }
 
 // MaximaBlock is how many values have a maximum of their own.
@@ -179,10 +178,8 @@ func (s *Sampler) penalize(o Sampling, logits []float32, history []int32) []floa
 	if o.RepeatLast > 0 {
 		history = history[max(0, len(history)-o.RepeatLast):]
 	}
-	s.recent = append(s.recent[:0], history...)
-	slices.Sort(s.recent)
 	s.penalized = append(s.penalized[:0], logits...)
-	for _, id := range slices.Compact(s.recent) {
+	for _, id := range history {
 		v := float64(logits[id])
 		if math.IsInf(v, -1) {
 			continue

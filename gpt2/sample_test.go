@@ -128,12 +128,16 @@ func TestSampleGreedyAndDeterministic(t *testing.T) {
 // the temperature and the cuts.
 func TestTopLogProbs(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
+	history := make([]int32, 300)
+	for i := range history {
+		history[i] = int32(i)
+	}
 	var s Sampler
 	for range 50 {
 		logits := randomLogits(r, 1+r.IntN(300))
 		n := 1 + r.IntN(2*len(logits))
 		o := Sampling{Temperature: 2, TopK: 3, MinP: 0.9, RepeatPenalty: 3, Seed: r.Uint64(), LogProbs: true, TopLogProbs: n,
-			History: func(int) []int32 { return []int32{int32(reference.Greedy(logits))} }}
+			History: func(int) []int32 { return history[:len(logits)] }}
 		token, err := s.Sample(o, logits, 0, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -263,6 +267,28 @@ func TestTopPBoundary(t *testing.T) {
 	s.largest(equal)
 	if got := s.draw(Sampling{Temperature: 1, TopP: 0.5}, equal, 2, math.Nextafter(1, 0)); got != 1 {
 		t.Errorf("of four equal tokens half the probability ends with %d, want 1", got)
+	}
+}
+
+// Min-p keeps a token that is p times as probable as the likeliest, and none that is less by a billionth.
+func TestMinPBoundary(t *testing.T) {
+	logits := []float32{0, -1, 1, -0.5, 1}
+	order := []int32{2, 4, 0, 3, 1}
+	for _, temperature := range []float64{1, 0.7, 2} {
+		last := func(p float64) int32 {
+			var s Sampler
+			s.largest(logits)
+			return s.draw(Sampling{Temperature: temperature, MinP: p}, logits, 1, math.Nextafter(1, 0))
+		}
+		for n, id := range order[2:] {
+			ratio := math.Exp((float64(logits[id]) - 1) / temperature)
+			if got := last(ratio - 1e-9); got != id {
+				t.Errorf("temperature %g: the last of those %g times as probable is %d, want %d", temperature, ratio, got, id)
+			}
+			if got, want := last(ratio+1e-9), order[n+1]; got != want {
+				t.Errorf("temperature %g: the last of those more than %g times as probable is %d, want %d", temperature, ratio, got, want)
+			}
+		}
 	}
 }
 

@@ -152,7 +152,7 @@ func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token
 		logSum = logSumExp(logits, logits[best])
 	}
 	if o.TopLogProbs > 0 {
-		s.keepTop(logits, min(o.TopLogProbs, len(logits)))
+		s.keepTop(logits, min(o.TopLogProbs, len(logits)), float32(math.Inf(-1)))
 		for _, c := range s.candidates {
 			t.Top = append(t.Top, Likelihood{c.id, float32(float64(c.logit) - logSum)})
 		}
@@ -234,7 +234,11 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 	if k <= 0 || k > len(logits) {
 		k = len(logits)
 	}
-	s.keepTop(logits, k)
+	least := float32(math.Inf(-1))
+	if o.MinP > 0 && (o.TopP == 0 || o.TopP == 1) { // what min-p will cut need not be sorted; rounding decides below
+		least = float32(float64(largest)+o.Temperature*math.Log(o.MinP)) - 1e-3*(1+float32(math.Abs(float64(largest))))
+	}
+	s.keepTop(logits, k, least)
 	total := 0.0
 	for i := range s.candidates {
 		c := &s.candidates[i]
@@ -274,21 +278,22 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 	return kept[len(kept)-1].id // rounding left a remainder
 }
 
-// keepTop fills s.candidates with the k best of the logits, in order. The maxima of
-// blocks are known.
-func (s *Sampler) keepTop(logits []float32, k int) {
+// keepTop fills s.candidates with the k best of the logits that are not less than least,
+// in order. The maxima of blocks are known.
+func (s *Sampler) keepTop(logits []float32, k int, least float32) {
 	if cap(s.candidates) < k {
 		s.candidates = make([]candidate, 0, k)
 	}
 	h := s.candidates[:0] // until sorted, a heap with the worst kept candidate on top
 	for block, largest := range s.maxima {
-		if len(h) == k && largest <= h[0].logit {
+		if largest < least || len(h) == k && largest <= h[0].logit {
 			continue // among equals the lower ids are kept
 		}
 		first := block * MaximaBlock
 		for i, v := range logits[first:min(first+MaximaBlock, len(logits))] {
 			c := candidate{id: int32(first + i), logit: v}
 			switch {
+			case v < least:
 			case len(h) < k:
 				h = append(h, c)
 				if len(h) == k {

@@ -230,8 +230,16 @@ func TestKeepTop(t *testing.T) {
 			t.Fatalf("the largest of %d is %d, want %d", len(logits), best, all[0].id)
 		}
 		k := 1 + r.IntN(len(logits))
-		if s.keepTop(logits, k); !slices.Equal(s.candidates, all[:k]) {
+		if s.keepTop(logits, k, float32(math.Inf(-1))); !slices.Equal(s.candidates, all[:k]) {
 			t.Fatalf("the %d best of %d are %v, want %v", k, len(logits), s.candidates, all[:k])
+		}
+		least := all[r.IntN(len(all))]
+		want := all[:k]
+		for len(want) > 0 && want[len(want)-1].logit < least.logit {
+			want = want[:len(want)-1]
+		}
+		if s.keepTop(logits, k, least.logit); !slices.Equal(s.candidates, want) {
+			t.Fatalf("the %d best of %d not below %g are %v, want %v", k, len(logits), least.logit, s.candidates, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"fmt"
 	"time"
 
 	"gpt2scope/gpt2"
@@ -51,17 +52,17 @@ func (e *Experiment) parameters(order []int) int64 {
 }
 
 // count adds to a variant the metrics that are computed rather than measured, and the rates
-// that follow from both.
-func (e *Experiment) count(v *Variant, k Known) error {
+// that follow from both. below are the phases that are faster than their floors: a ceiling
+// of the device is too low then, so that they have no share of it.
+func (e *Experiment) count(v *Variant, k Known) (below []string, err error) {
 	exactly := func(name, unit string, value float64) {
 		v.Metrics[name] = Metric{Unit: unit, Median: value, Low: value, High: value, N: 1}
 	}
 	exactly("parameters", "1", float64(e.parameters(v.Order)))
 	memory := e.PredictMemory(v.Order)
 	if k.Memory != nil {
-		var err error
 		if memory, err = k.Memory(v.Order); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	exactly("predicted memory", "bytes", float64(memory))
@@ -83,11 +84,14 @@ func (e *Experiment) count(v *Variant, k Known) error {
 		if k.Floor == nil {
 			continue
 		}
-		if floor := ms(k.Floor(plan, p.past)); floor > 0 {
+		switch floor := ms(k.Floor(plan, p.past)); {
+		case floor > t.Median:
+			below = append(below, fmt.Sprintf("%s of %s", p.name, v.Label))
+		case floor > 0:
 			v.Metrics[p.name+" share of floor"] = t.over(100*floor, "%")
 		}
 	}
-	return nil
+	return below, nil
 }
 
 // over returns x divided by the metric.

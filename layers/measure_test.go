@@ -229,6 +229,16 @@ func TestSummarize(t *testing.T) {
 	near(t, "error", *p.ErrorRate, 0.3, 1e-9)
 	near(t, "rate", r.Variants[1].Metrics["decode rate"].Median, 2/5e-3, 1e-9) // two tokens in 5 ms
 	near(t, "share of floor", r.Variants[1].Metrics["decode share of floor"].Median, 20, 1e-9)
+	// A pass that is faster than its floor has no share of it, and is named.
+	fast, err := e.Summarize(variants, rows, nil, Known{Floor: func(p *gpt2.Plan, past int) time.Duration { return 4 * time.Millisecond }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := fast.Variants[0].Metrics["decode share of floor"]; ok || !slices.Equal(fast.BelowFloor, []string{"decode of 1"}) || r.BelowFloor != nil ||
+		!strings.Contains(strings.Join(fast.Notes, "\n"), "decode of 1. A ceiling of the device was measured too low") {
+		t.Errorf("below the floor: %q, %q", fast.BelowFloor, fast.Notes)
+	}
+	near(t, "share of floor", fast.Variants[1].Metrics["decode share of floor"].Median, 80, 1e-9)
 	notes := strings.Join(r.Notes, "\n")
 	for text, want := range map[string]bool{"no 95 % interval": true, "one degree of freedom": true, "No line was fitted": false} {
 		if strings.Contains(notes, text) != want {

@@ -8,7 +8,8 @@ type Result struct {
 	Variants      []Variant      `json:"variants"`
 	Fits          []Fit          `json:"fits,omitempty"`
 	Predictions   []Prediction   `json:"predictions,omitempty"`
-	Notes         []string       `json:"notes,omitempty"` // limits of the results, and measurements that were skipped
+	BelowFloor    []string       `json:"below_floor,omitempty"` // passes that are faster than their floors: "decode of 3"
+	Notes         []string       `json:"notes,omitempty"`       // limits of the results, and measurements that were skipped
 }
 
 // Variant is one list of layers, and what was measured of it.
@@ -22,7 +23,7 @@ type Variant struct {
 	// "prefill rate", "decode rate" (tokens/s), "launches" (of a decode step), "host
 	// memory", "device memory" (bytes, measured peaks), "predicted memory" (bytes),
 	// "parameters", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes",
-	// "prefill share of floor", "decode share of floor" (percent), "energy" (mJ per
+	// "prefill share of floor", "decode share of floor" (roofline %: floor / time), "energy" (mJ per
 	// token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to
 	// full depth's), "KL divergence" (nats). A metric that could not be measured is
 	// absent. Of "agreement" and "KL divergence" the value is the mean over N tokens.

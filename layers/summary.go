@@ -58,9 +58,11 @@ func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k 
 	r := &Result{Version: 1}
 	for _, v := range variants {
 		v.Metrics = metricsOf(rows, v)
-		if err := e.count(&v, k); err != nil {
+		below, err := e.count(&v, k)
+		if err != nil {
 			return nil, err
 		}
+		r.BelowFloor = append(r.BelowFloor, below...)
 		r.Variants = append(r.Variants, v)
 	}
 	lines := map[string]Line{}
@@ -194,6 +196,9 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 	}
 	if found, _ := depths(r.Variants, "decode time"); len(r.Fits) == 0 && len(found) > 0 {
 		notes = append(notes, "No line was fitted: that takes at least three depths.")
+	}
+	if len(r.BelowFloor) > 0 {
+		notes = append(notes, fmt.Sprintf("Faster than the floor, and so without a roofline %%: %s. A ceiling of the device was measured too low; 'infer bench ceilings --measure' measures the ceilings again.", strings.Join(r.BelowFloor, ", ")))
 	}
 	for _, f := range r.Fits {
 		if f.NoLine() && len(predict) > 0 {

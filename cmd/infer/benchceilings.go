@@ -198,25 +198,35 @@ func measureDevice(ctx context.Context, backend gpt2.Backend, data int64, m *mod
 	return d, nil
 }
 
-// again measures the device a second time, after a run that was faster than its floor,
-// and keeps the better values.
+// again measures the device a second time, after a run that was faster than its floor.
 func (d *benchDevice) again(ctx context.Context, backend gpt2.Backend, data int64, m *modelFlags, stderr io.Writer) error {
+	_, err := lookAgain(ctx, backend, &d.set, data, m, stderr)
+	d.Ceilings = d.set.Values
+	return err
+}
+
+// lookAgain measures a device again, after a run that was faster than a set of its ceilings
+// allows. Better values go into the set and into the stored one; raised tells whether the
+// set has any.
+func lookAgain(ctx context.Context, backend gpt2.Backend, set *ceilings.Set, data int64, m *modelFlags, stderr io.Writer) (raised bool, err error) {
 	stop := m.spin(stderr, "faster than the ceilings allow: measuring the device again")
-	set, err := backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx, data)
+	now, err := backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx, data)
 	stop()
 	if err != nil {
-		return err
+		return false, err
 	}
-	if raised := d.set.Raise(set); len(raised) > 0 {
-		m.notice("the run was faster than its floor, so the device was measured again: " + raisedValues(raised))
+	better := set.Raise(now)
+	if len(better) > 0 {
+		m.notice("the run was faster than the ceilings allow; measured again, they are higher: " + raisedValues(better))
 	}
-	d.Ceilings = d.set.Values
-	improveStored(ctx, set, m)
-	return nil
+	if _, err := ceilings.Improve(ctx, now); err != nil && ctx.Err() == nil {
+		m.notice(err.Error())
+	}
+	return len(better) > 0, nil
 }
 
 // improveStored raises the stored ceilings of a device by what was measured now.
-func improveStored(ctx context.Context, set ceilings.Set, m *modelFlags) (improved bool) {
+func improveStored(ctx context.Context, set ceilings.Set, m *modelFlags) {
 	raised, err := ceilings.Improve(ctx, set)
 	switch {
 	case err != nil && ctx.Err() == nil:
@@ -224,7 +234,6 @@ func improveStored(ctx context.Context, set ceilings.Set, m *modelFlags) (improv
 	case len(raised) > 0:
 		m.notice("the stored ceilings were too low, and are raised: " + raisedValues(raised))
 	}
-	return err == nil && len(raised) > 0
 }
 
 // raisedValues lists values that were raised.
@@ -249,17 +258,11 @@ func secondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *m
 			fast += r.Exclusive
 		}
 	}
-	b, ok := backend.(gpt2.CeilingMeasurer)
-	if !ok || 20*fast < table.Wall {
+	stored, found, err := storedCeilings(backend)
+	if !found || err != nil || 20*fast < table.Wall {
 		return false, nil
 	}
-	stop := m.spin(stderr, "faster than the stored ceilings allow: measuring the device again")
-	set, err := b.MeasureCeilings(ctx, 0)
-	stop()
-	if err != nil {
-		return false, err
-	}
-	return improveStored(ctx, set, m), nil
+	return lookAgain(ctx, backend, &stored, 0, m, stderr)
 }
 
 // String is two lines for people.

@@ -28,7 +28,7 @@ func layersColumns() []layersColumn {
 		{"decode ms", "decode time", interval},
 		{"tokens/s", "decode rate", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
 		{"first token ms", "time to first token", plain},
-		{"% of floor", "decode share of floor", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
+		{"roofline %", "decode share of floor", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
 		{"launches", "launches", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
 		{"host memory", "host memory", bytes},
 		{"GPU memory", "device memory", bytes},

@@ -122,8 +122,11 @@ func (t *table) addMetrics(variants []*layers.Variant, metrics []string) bool {
 
 // headName is the name of a metric above its column.
 func headName(metric string) string {
-	if metric == "energy" {
+	switch metric {
+	case "energy":
 		return "energy per token"
+	case "prefill share of floor", "decode share of floor":
+		return strings.Replace(metric, "share of floor", "roofline", 1)
 	}
 	return metric
 }

@@ -261,7 +261,7 @@ func (t *Table) BelowFloor() (finding string, ok bool) {
 		ceiling = "the ceiling of arithmetic"
 	}
 	return fmt.Sprintf("ceilings: %d of %d rows with a floor are faster than it (up to %.1f %% of the roofline): %s was measured too low, or data were fetched early; "+
-		"roofline %% of these rows is withheld; 'infer bench ceilings' measures the ceilings again", n, floors, most, ceiling), true
+		"roofline %% of these rows is withheld; 'infer bench ceilings --measure' measures the ceilings again", n, floors, most, ceiling), true
 }
 
 // rowKey distinguishes rows.

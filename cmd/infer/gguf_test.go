@@ -46,6 +46,9 @@ func TestGGUF(t *testing.T) {
 	if e = mustInfer(t, "info", "-m", q8); !strings.Contains(e.stdout, "(GGUF, mostly Q8_0)") || !strings.Contains(e.stdout, "L=2 C=32 NH=2") {
 		t.Errorf("info says %.200s", e.stdout)
 	}
+	if e = mustInfer(t, "info", "-m", q8, "--json"); !strings.Contains(e.stdout, `"gguf_type": "Q8_0"`) {
+		t.Errorf("info --json says %.200s", e.stdout)
+	}
 }
 
 // A GGUF file is exported as a Hugging Face directory: in float32 with the very bytes of the tensors that it was made of.

@@ -103,7 +103,11 @@ func (j *infoJSON) write(w io.Writer) {
 	if !g.Tied {
 		head = "of its own"
 	}
-	fmt.Fprintf(w, "model       %s\n", j.Model)
+	stored := ""
+	if j.Stored != "" {
+		stored = fmt.Sprintf(" (GGUF, mostly %s)", j.Stored)
+	}
+	fmt.Fprintf(w, "model       %s%s\n", j.Model, stored)
 	fmt.Fprintf(w, "geometry    L=%d C=%d NH=%d HS=%d V=%d, context %d, MLP %d, %s, lm_head %s\n", g.Layers, g.Channels, g.Heads, g.HeadSize, g.Vocab, g.Positions, g.Inner, g.Activation, head)
 	fmt.Fprintf(w, "runs        layers %d of %d: %s of %s parameters\n", len(j.Layers), g.Layers, humanize.Thousands(j.RunParameters), humanize.Thousands(j.Parameters))
 	if j.LayersReason != "" {

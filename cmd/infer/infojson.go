@@ -11,6 +11,7 @@ import (
 // (traces/check_nsys.py).
 type infoJSON struct {
 	Model         string       `json:"model"`
+	Stored        string       `json:"gguf_type,omitempty"` // of most weights in a GGUF file
 	Geometry      geometryJSON `json:"geometry"`
 	Device        string       `json:"device"`
 	DType         string       `json:"dtype"`  // of the weights on the device
@@ -118,7 +119,7 @@ func newInfoJSON(o *opened, batch, promptLen, past int, fused bool) (*infoJSON, 
 		return newPlanJSON(p, past, sizes)
 	}
 	j := &infoJSON{
-		Model: o.model.Name, Device: d.Name, DType: d.WeightType, Layers: o.options.Layers, LayersReason: o.flags.layersReason(),
+		Model: o.model.Name, Stored: o.model.Stored, Device: d.Name, DType: d.WeightType, Layers: o.options.Layers, LayersReason: o.flags.layersReason(),
 		Geometry: geometryJSON{Layers: c.Layers, Channels: c.Channels, Heads: c.Heads, HeadSize: c.HeadSize(), Vocab: c.Vocab,
 			Positions: c.Positions, Inner: c.Inner, Activation: c.Activation.String(), Tied: c.Tied},
 		Parameters: int64(c.Parameters()), RunParameters: int64(run.Parameters()), Context: o.options.Context,

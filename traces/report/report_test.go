@@ -188,6 +188,12 @@ func TestSentence(t *testing.T) {
 		"The stage that took the most is h.N.mlp.c_fc of the decode step, over 2 layers: 280 ns (28.0 %)." {
 		t.Errorf("the summary is %q", got)
 	}
+	// Kernels of one name are one, whatever their launch shape.
+	kernels := &tables.Table{By: tables.ByKernel, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Name: "a", Exclusive: 40, Shape: &tables.Shape{}}, {Kind: tables.RowWork, Name: "b", Exclusive: 30},
+		{Kind: tables.RowWork, Name: "b", Exclusive: 30, Shape: &tables.Shape{Registers: 40}}}}
+	if got := sentence(kernels, stages(kernels)); !strings.HasSuffix(strings.ReplaceAll(got, nbsp, " "), "The kernel that took the most is b: 60 ns (60.0 %).") {
+		t.Errorf("the summary of kernels is %q", got)
+	}
 	var names []string
 	for _, s := range segments(rows) {
 		names = append(names, fmt.Sprint(s.Name, " ", s.NS, " ", s.X, " ", s.Width))

@@ -12,16 +12,19 @@ import (
 // sentence says where the time went: the stage that took the most over all layers, idle
 // time with its biggest cause, and how far the stages are from their least times.
 func sentence(t *tables.Table, rows []stage) string {
-	var work, idle, floors, floored int64
+	var work, idle, floors, floored, most int64
 	var biggest *stage
-	causes := map[string]int64{}
+	names, causes := map[string]int64{}, map[string]int64{} // kernels have a row for each launch shape
 	for i := range rows {
 		r := &rows[i]
 		switch {
 		case r.IsWork():
 			work += r.Exclusive
-			if r.Kind == tables.RowWork && (biggest == nil || r.Exclusive > biggest.Exclusive) {
-				biggest = r
+			if name := r.Phase + " " + r.Title; r.Kind == tables.RowWork {
+				names[name] += r.Exclusive
+				if biggest == nil || names[name] > most {
+					biggest, most = r, names[name]
+				}
 			}
 			if r.Floor > 0 {
 				floors, floored = floors+r.Floor, floored+r.Exclusive
@@ -44,17 +47,17 @@ func sentence(t *tables.Table, rows []stage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Of %s, the %s worked for %s", duration(t.Wall), device, part(work))
 	if idle > 0 {
-		cause, most := "", int64(-1)
+		cause, longest := "", int64(-1)
 		for i := range rows { // in the order of rows, so that pages repeat
-			if r := &rows[i]; r.Kind == tables.RowIdle && causes[r.Name] > most {
-				cause, most = r.Name, causes[r.Name]
+			if r := &rows[i]; r.Kind == tables.RowIdle && causes[r.Name] > longest {
+				cause, longest = r.Name, causes[r.Name]
 			}
 		}
 		fmt.Fprintf(&b, " and was idle for %s,", part(idle))
-		if most == idle {
+		if longest == idle {
 			fmt.Fprintf(&b, " because of %s.", causeWords(cause))
 		} else {
-			fmt.Fprintf(&b, " most of it because of %s: %s.", causeWords(cause), part(most))
+			fmt.Fprintf(&b, " most of it because of %s: %s.", causeWords(cause), part(longest))
 		}
 	} else {
 		b.WriteString(" and was never idle.")
@@ -67,7 +70,7 @@ func sentence(t *tables.Table, rows []stage) string {
 		if n := len(biggest.Layers); n > 0 {
 			fmt.Fprintf(&b, ", over %s", humanize.Count(n, "layer", "layers"))
 		}
-		fmt.Fprintf(&b, ": %s.", part(biggest.Exclusive))
+		fmt.Fprintf(&b, ": %s.", part(most))
 	}
 	if _, tooFast := t.BelowFloor(); !tooFast && floors > 0 && floored > 0 {
 		fmt.Fprintf(&b, " Stages with a known floor took %.2f times that least time.", float64(floored)/float64(floors))

@@ -52,7 +52,7 @@ function drawRoofline() {
   const box = { x0, x1, y0, left, right, top, bottom, px, py, place: newPlaces() };
   const legend = element("ul", undefined, "legend");
   drawRoofs(s, legend, slopes, flats, box);
-  const phases = [...new Set(points.map((p) => p.phase))];
+  const phases = [...new Set(points.map((p) => p.phase))].sort((a, b) => (b === "prefill") - (a === "prefill"));
   const labels = svg("g", { class: "labels" });
   const sorted = [...points].sort((a, b) => b.share - a.share).map((p) => ({ ...p, px: px(p.x), py: py(p.y), r: Math.max(4, Math.sqrt(p.share) * 26) }));
   for (const p of sorted) {

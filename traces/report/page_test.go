@@ -206,7 +206,7 @@ func TestStage(t *testing.T) {
 			if n := eval[int](b, `gpt2scope.highlighted()`); n < r.Kernels {
 				t.Errorf("of %s %d events are highlighted, less than its %d kernels", r.Name, n, r.Kernels)
 			}
-			if s := eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.rows`); s != strconv.Itoa(i) {
+			if s := eval[string](b, `document.querySelector('tr[aria-current="true"]').dataset.rows`); s != strconv.Itoa(i) {
 				t.Errorf("row %s is shown as selected, not %d", s, i)
 			}
 		}
@@ -236,6 +236,21 @@ func TestOperations(t *testing.T) {
 		b.run(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#stage-table tr[data-rows="%d"] button.stage`, i))))
 		if n, busy := eval[int](b, `gpt2scope.highlighted()`), eval[string](b, `document.querySelector("#kernel-table tfoot").rows[0].cells[2].textContent`); n != r.Calls || busy != micros(r.Busy) {
 			t.Errorf("%s: %d events are found, with %s µs, not %d with %s", r.Name, n, busy, r.Calls, micros(r.Busy))
+		}
+	}
+}
+
+// TestSelectionInView scrolls the table, and not the page, to the stage of an event.
+func TestSelectionInView(t *testing.T) {
+	b := open(t, sample(t, "gpt2-L12-graph-stamps.json.gz"), 1440, 900)
+	b.run(chromedp.Click(chromedp.CSS("#unfold")))
+	last := eval[int](b, `gpt2scope.page.rows.findLastIndex((r) => r.name === "sample")`)
+	inView := `(() => { const r = document.querySelector('tr[aria-current="true"]').getBoundingClientRect(), box = document.querySelector("#stages .table").getBoundingClientRect(); return r.top > box.top && r.bottom < box.bottom; })()`
+	before := eval[float64](b, `scrollY`)
+	for _, row := range []int{last, 0} {
+		eval[any](b, fmt.Sprintf(`gpt2scope.selectStage(%d)`, row))
+		if !eval[bool](b, inView) || eval[float64](b, `scrollY`) != before {
+			t.Errorf("row %d is not in view, or the page scrolled", row)
 		}
 	}
 }
@@ -282,7 +297,7 @@ func TestLayers(t *testing.T) {
 	}
 	// An event of a layer that is not shown selects the stage.
 	eval[any](b, `gpt2scope.selectStage(3)`)
-	if got := eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.name`); got != stage.Name {
+	if got := eval[string](b, `document.querySelector('tr[aria-current="true"]').dataset.name`); got != stage.Name {
 		t.Errorf("%s is selected, not %s", got, stage.Name)
 	}
 	b.run(chromedp.SendKeys(chromedp.CSS(`tr[data-name="wte+wpe"] button.stage`), kb.ArrowDown+kb.ArrowRight))
@@ -294,7 +309,7 @@ func TestLayers(t *testing.T) {
 		t.Errorf("unfolded, the page has %d rows", got)
 	}
 	eval[any](b, `gpt2scope.selectStage(3)`)
-	if got, name := foot(), table.Rows[3].Name; got != humanize.Thousands(int64(table.Rows[3].Kernels)) || eval[string](b, `document.querySelector('tr[aria-selected="true"]').dataset.name`) != name {
+	if got, name := foot(), table.Rows[3].Name; got != humanize.Thousands(int64(table.Rows[3].Kernels)) || eval[string](b, `document.querySelector('tr[aria-current="true"]').dataset.name`) != name {
 		t.Errorf("%s kernels of %s are listed, not %d", got, name, table.Rows[3].Kernels)
 	}
 	b.run(chromedp.Click(chromedp.CSS("#unfold")))
@@ -340,7 +355,7 @@ func TestPointer(t *testing.T) {
 		}
 	}
 	b.run(chromedp.MouseClickXY(at[0], at[1]))
-	if row := eval[string](b, `document.querySelector('#stage-table tr[aria-selected="true"]').dataset.rows`); row != strconv.Itoa(int(at[2])) {
+	if row := eval[string](b, `document.querySelector('#stage-table tr[aria-current="true"]').dataset.rows`); row != strconv.Itoa(int(at[2])) {
 		t.Errorf("row %s is selected, not %g", row, at[2])
 	}
 	linked := eval[[]string](b, `gpt2scope.selected().linked.map((l) => l.band.track.kind + " " + l.band.link[l.i])`)

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -405,6 +406,51 @@ func TestCounterUnit(t *testing.T) {
 	line.count(map[string]*counter{}, &depth[0])
 	if got := line.Series[0].Unit; got != "kernels" {
 		t.Errorf("the depth is in %q", got)
+	}
+}
+
+// TestContrast: names can be read on each colour of an event, and text on the page, in both
+// schemes (4.5:1, as the Web Content Accessibility Guidelines ask).
+func TestContrast(t *testing.T) {
+	css, err := files.ReadFile("page/page.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	light, dark, ok := strings.Cut(string(css), "prefers-color-scheme: dark")
+	if !ok {
+		t.Fatal("the style has no dark scheme")
+	}
+	dark, _, _ = strings.Cut(dark, "}")
+	luminance := func(colour string) float64 {
+		var v [3]float64
+		for i := range v {
+			n, err := strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v[i] = float64(n) / 255; v[i] <= 0.03928 {
+				v[i] /= 12.92
+			} else {
+				v[i] = math.Pow((v[i]+0.055)/1.055, 2.4)
+			}
+		}
+		return 0.2126*v[0] + 0.7152*v[1] + 0.0722*v[2]
+	}
+	for scheme, style := range map[string]string{"light": light, "dark": dark} {
+		colours := map[string]string{}
+		for _, m := range regexp.MustCompile(`--([a-z0-9-]+): (#[0-9a-f]{6})`).FindAllStringSubmatch(style, -1) {
+			colours[m[1]] = m[2]
+		}
+		pairs := [][2]string{{"ink", "panel"}, {"soft", "panel"}, {"soft", "bg"}, {"accent", "panel"}, {"warn", "warn-bg"}, {"ink", "select"}, {"text", "other"}, {"text", "range"}, {"text", "call"}, {"text", "sync"}}
+		for i := range classes {
+			pairs = append(pairs, [2]string{"text", fmt.Sprint("c", i)})
+		}
+		for _, p := range pairs {
+			a, b := luminance(colours[p[0]]), luminance(colours[p[1]])
+			if contrast := (max(a, b) + 0.05) / (min(a, b) + 0.05); contrast < 4.5 {
+				t.Errorf("%s: %s on %s has a contrast of %.2f", scheme, p[0], p[1], contrast)
+			}
+		}
 	}
 }
 

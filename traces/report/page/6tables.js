@@ -14,7 +14,7 @@ let selectedRow = null; // row of the table
 
 function deselectStage() {
   selectedRow = null;
-  for (const tr of stageRows) tr.removeAttribute("aria-selected");
+  for (const tr of stageRows) tr.removeAttribute("aria-current");
   for (const g of document.querySelectorAll("#roof g[data-row]")) g.setAttribute("aria-pressed", "false");
   listLongest();
 }
@@ -24,7 +24,7 @@ function selectRow(tr) {
   deselectStage();
   selectedRow = tr;
   $("search").value = "";
-  tr.setAttribute("aria-selected", "true");
+  tr.setAttribute("aria-current", "true");
   const rows = rowsOf(tr), keep = new Set(rows);
   for (const g of document.querySelectorAll("#roof g[data-row]")) g.setAttribute("aria-pressed", String(keep.has(Number(g.dataset.row))));
   setHighlight(titleOf(tr), (band, i) => keep.has(band.row[i]));
@@ -34,7 +34,11 @@ function selectRow(tr) {
 // selectStage selects the row that shows a stage of one layer: its own, or that of all layers.
 function selectStage(row) {
   const shown = (tr) => !tr.hidden && rowsOf(tr).includes(row);
-  selectRow(stageRows.findLast(shown));
+  const tr = stageRows.findLast(shown), box = stageBody.closest(".table");
+  selectRow(tr);
+  // Only the table scrolls, not the page.
+  const top = tr.getBoundingClientRect().top - box.getBoundingClientRect().top;
+  if (top < 30 || top + tr.offsetHeight > box.clientHeight - 30) box.scrollTop += top - box.clientHeight / 2;
 }
 
 const titleOf = (tr) => (tr.dataset.phase ? tr.dataset.phase + " " : "") + tr.dataset.name;

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 4
+#define GS_ABI_VERSION 5
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -332,6 +332,79 @@ typedef struct {
   int32_t src_type, dst_type;
 } gs_pack_args;
 GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
+
+// ---------------------------------------------------------------- decode steps in one kernel
+//
+// gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block
+// per SM: it interprets a program, an array of steps in device memory. One sequence,
+// bfloat16 weights and cache, greedy sampling. docs/persistent.md describes how.
+
+typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
+
+// What a Linear of the program reads and writes.
+typedef enum {
+  GS_DECODE_EMBEDDING = 0,  // in: wte[token] + wpe[position], normalised
+  GS_DECODE_RESIDUAL = 1,   // in: the residual stream, normalised; out: added to it
+  GS_DECODE_HIDDEN = 2,     // in, out: bfloat16 between the two products of an MLP
+  GS_DECODE_ATTENDED = 3,   // in: the output of attention
+  GS_DECODE_QKV = 4,        // out: bfloat16, the input of attention
+  GS_DECODE_LOGITS = 5      // out: float32; the last step of the program
+} gs_decode_data;
+
+typedef struct {
+  int32_t kind;        // gs_decode_kind
+  int32_t in, out;     // gs_decode_data; of a Linear
+  int32_t act;         // gs_activation of a Linear: GS_ACT_NONE or GS_GELU_TANH
+  int32_t N, K;        // of a Linear
+  gs_ptr w;            // (N, K) bfloat16
+  gs_ptr bias;         // (N) float32, or 0; if the input is normalised, that of gs_fold
+  gs_ptr gain;         // (K) float32 if the input is normalised, else 0
+  gs_ptr sums;         // (N) float32 of gs_fold if the input is normalised, else 0
+  gs_ptr k_cache, v_cache;  // (NH, P, HS) bfloat16, of an attention step
+} gs_decode_step;
+
+// What a LayerNorm before a product W adds to each output, so that it is done after the
+// product: with n = (x - mean) / deviation,
+// W (n gain + shift) + bias = (W (x gain) - mean sums) / deviation + folded.
+typedef struct {
+  uint32_t size;
+  int32_t N, K;
+  gs_ptr w;            // (N, K) bfloat16
+  gs_ptr gain, shift;  // (K) float32
+  gs_ptr bias;         // (N) float32, or 0
+  gs_ptr sums;         // (N) float32: W gain
+  gs_ptr folded;       // (N) float32: W shift + bias
+} gs_fold_args;
+GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
+
+// token = argmax of the logits of each of `tokens` steps: pos += tokens, gs_sampling.step
+// += tokens, and a slot per step, as by gs_sample with B = 1. At most GS_DECODE_TOKENS.
+// If a block waits longer than `timeout` for another one, the slots of this launch get
+// the token GS_SLOT_TIMEOUT and the position 65536 * step of the program + block; the
+// caller then sets the work area to zero.
+typedef struct {
+  uint32_t size;
+  int32_t count;       // steps of the program
+  gs_ptr steps;        // (count) gs_decode_step
+  gs_ptr wte, wpe;     // (V, C), (P, C) bfloat16
+  gs_ptr sampling;     // gs_sampling, of which step is read and increased, offset read
+  gs_ptr pos;          // (1) int32
+  gs_ptr tokens_io;    // (1) int32: the token to begin with, then the last one
+  gs_ptr slots;        // (slot_count) gs_slot
+  gs_ptr logits;       // (V) float32, of the last step
+  gs_ptr work;         // gs_decode_work bytes, zeroed once by the caller; of one stream
+  int32_t C, NH, P, V;
+  int32_t slot_count;
+  int32_t tokens;      // steps to run, 1 to GS_DECODE_TOKENS
+  int32_t timeout;     // milliseconds
+  float eps;           // of LayerNorm
+} gs_decode_args;
+#define GS_DECODE_TOKENS 8
+#define GS_SLOT_TIMEOUT (-2)
+GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
+// The bytes of the work area. GS_UNSUPPORTED, with the reason as message, if the device or
+// the model's shape has no such kernel; of the arguments only count, C, NH, P and V are read.
+GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes);
 
 // ---------------------------------------------------------------- stamps
 //

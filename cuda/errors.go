@@ -17,6 +17,10 @@ var ErrFreed = errors.New("it was freed")
 // room.
 var ErrOutOfMemory = errors.New("out of GPU memory")
 
+// ErrNoKernel is matched by errors of launches for whose shape, type or device there is no
+// kernel. Nothing was launched.
+var ErrNoKernel = errors.New("there is no such kernel")
+
 // Error is a call of the library that failed.
 type Error struct {
 	Call   string // the function of abi.h, such as "gs_alloc"
@@ -32,8 +36,23 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s", e.Call, e.Text)
 }
 
-// Is makes running out of device memory match ErrOutOfMemory.
-func (e *Error) Is(target error) bool { return target == ErrOutOfMemory && e.Status == 2 }
+// Numbers of cudaError_t that callers must tell from others.
+const (
+	outOfMemory        = 2   // cudaErrorMemoryAllocation
+	cooperativeTooMany = 720 // cudaErrorCooperativeLaunchTooLarge
+)
+
+// Is makes running out of device memory match ErrOutOfMemory. What has no kernel, and a
+// grid whose blocks cannot all be resident at once, match ErrNoKernel.
+func (e *Error) Is(target error) bool {
+	switch e.Status {
+	case outOfMemory:
+		return target == ErrOutOfMemory
+	case C.GS_UNSUPPORTED, cooperativeTooMany:
+		return target == ErrNoKernel
+	}
+	return false
+}
 
 // ShapeError is an argument that does not fit, found before anything was launched.
 type ShapeError struct {

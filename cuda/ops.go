@@ -126,7 +126,7 @@ type Sampling struct {
 // Slot is gs_slot: what a sampling launch writes for the host, of one sequence.
 type Slot struct {
 	Sequence uint64 // step + 1, written last
-	Token    int32  // -1: the logits were not finite
+	Token    int32  // -1: the logits were not finite; SlotTimeout
 	LogProb  float32
 	Position int64
 	Time     uint64 // %globaltimer, nanoseconds

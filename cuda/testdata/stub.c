@@ -41,6 +41,10 @@ static char failing[64];      // what is to fail: a function, "alloc", "launch";
 static int failing_in;        // at the n-th call from now
 static int lost;              // the device is
 static int not_finite_in;     // at the n-th sampling from now the logits are not finite
+static char refusal[200];     // the message of gs_decode_work, "" if there is a kernel
+static int decode_status;     // of gs_decode, without a launch, if it is not 0
+static int timeout_in;        // at the n-th gs_decode from now a block waits too long
+static int timeout_at;        // the position that its slots get
 static _Thread_local char text[256];
 
 // What tests call. Each is exported.
@@ -52,6 +56,18 @@ GS_API void gs_stub_reset(void) {
   failing_in = 0;
   lost = 0;
   not_finite_in = 0;
+  refusal[0] = 0;
+  decode_status = timeout_in = 0;
+  pthread_mutex_unlock(&mutex);
+}
+
+// What becomes of gs_decode_work and gs_decode.
+GS_API void gs_stub_decode(const char *refused, int status, int timeout, int at) {
+  pthread_mutex_lock(&mutex);
+  snprintf(refusal, sizeof refusal, "%s", refused);
+  decode_status = status;
+  timeout_in = timeout;
+  timeout_at = at;
   pthread_mutex_unlock(&mutex);
 }
 
@@ -239,6 +255,7 @@ typedef union {
   gs_activation_args activation;
   gs_add_args add;
   gs_pack_args pack;
+  gs_fold_args fold;
 } operation;
 
 // What a captured stream writes down: only what changes memory.
@@ -590,6 +607,8 @@ LAUNCH(gs_add, gs_add_args)
 LAUNCH(gs_pack, gs_pack_args)
 #endif
 
+LAUNCH(gs_fold, gs_fold_args)
+
 GS_API int gs_sample(gs_stream *s, const gs_sample_args *a) {
   NOTE("launch");
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
@@ -603,6 +622,52 @@ GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes
 GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
   (void)s;
   *bytes = 512u * (uint64_t)a->B * (uint64_t)a->NH;
+  return GS_OK;
+}
+// Decode steps. The first word of the work area counts them; all ones, which is how
+// memory is allocated and what a timeout leaves, make every block wait too long.
+GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
+  NOTE("launch");
+  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
+  pthread_mutex_lock(&mutex);
+  const int status = decode_status, late = timeout_in > 0 && --timeout_in == 0;
+  pthread_mutex_unlock(&mutex);
+  if (status) return fail(status, "%s: %d blocks cannot be resident at once (stub)", __func__, 4);
+  gs_sampling *how = (gs_sampling *)(uintptr_t)a->sampling;
+  int32_t *pos = (int32_t *)(uintptr_t)a->pos, *token = (int32_t *)(uintptr_t)a->tokens_io;
+  uint64_t *epoch = (uint64_t *)(uintptr_t)a->work;
+  if (late) *epoch = UINT64_MAX;
+  for (int t = 0; t < a->tokens; t++) {
+    gs_slot *slot = (gs_slot *)(uintptr_t)a->slots + how->step % (uint64_t)a->slot_count;
+    if (*epoch == UINT64_MAX) {
+      slot->token = GS_SLOT_TIMEOUT;
+      slot->position = timeout_at;
+    } else {
+      ++*epoch;
+#ifdef STUB_COMPUTES
+      *token = compute_decode(a);
+#else
+      *token = (int32_t)((how->step + 1) % (uint64_t)a->V);
+#endif
+      if (not_finite()) *token = -1;
+      ++*pos;
+      slot->token = *token;
+      slot->position = (int64_t)(how->offset + (uint64_t)*pos);
+    }
+    slot->log_probability = NAN;
+    slot->time = how->step;
+    __atomic_store_n(&slot->sequence, how->step + 1, __ATOMIC_RELEASE);
+    how->step++;
+  }
+  return GS_OK;
+}
+GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
+  NOTE("");
+  (void)s;
+  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  if (refusal[0]) return fail(GS_UNSUPPORTED, "%s", refusal);
+  *bytes = 64u * (uint64_t)a->C;
   return GS_OK;
 }
 // The algorithm that the stream keeps for a product's shape, made where there is none.

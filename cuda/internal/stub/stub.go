@@ -10,6 +10,7 @@ package stub
 // static void not_finite(void *f, int nth) { ((void (*)(int))f)(nth); }
 // static long live(void *f) { return ((long (*)(void))f)(); }
 // static char *calls(void *f) { return ((char *(*)(void))f)(); }
+// static void decode(void *f, const char *refusal, int status, int timeout, int at) { ((void (*)(const char *, int, int, int))f)(refusal, status, timeout, at); }
 // static void spoil(void *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
 import "C"
 
@@ -54,7 +55,7 @@ func Build(t testing.TB, defines ...string) string {
 }
 
 // Control is the other side of a stub: what it saw, and what it is to do.
-type Control struct{ reset, fail, notFinite, live, calls, spoil unsafe.Pointer }
+type Control struct{ reset, fail, notFinite, live, calls, decode, spoil unsafe.Pointer }
 
 // Open controls the stub at a path. The program under test opens the same file,
 // and so the same instance.
@@ -75,7 +76,7 @@ func Open(t testing.TB, path string) *Control {
 		}
 		return p
 	}
-	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_not_finite"), find("gs_stub_live"), find("gs_stub_calls"), find("gs_stub_spoil")}
+	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_not_finite"), find("gs_stub_live"), find("gs_stub_calls"), find("gs_stub_decode"), find("gs_stub_spoil")}
 }
 
 // Reset forgets the calls so far, and failures to come.
@@ -98,6 +99,21 @@ func (c *Control) Spoil(op, variant int) { C.spoil(c.spoil, C.int(op), C.int(var
 // NotFinite makes the n-th sampling from now find logits of its last sequence that are
 // not finite: its token is -1.
 func (c *Control) NotFinite(n int) { C.not_finite(c.notFinite, C.int(n)) }
+
+// Decode says what becomes of whole decode steps (gs_decode).
+type Decode struct {
+	Refusal string // why gs_decode_work says that there is no kernel; "" if there is one
+	Status  int    // what gs_decode returns in place of a launch, if it is not 0
+	Timeout int    // at which gs_decode from now a block waits too long; 0 for none
+	At      int    // the position that the slots get then
+}
+
+// Decode sets what becomes of whole decode steps, until Reset.
+func (c *Control) Decode(d Decode) {
+	refusal := C.CString(d.Refusal)
+	defer C.free(unsafe.Pointer(refusal))
+	C.decode(c.decode, refusal, C.int(d.Status), C.int(d.Timeout), C.int(d.At))
+}
 
 // Live returns how many allocations and objects are not freed.
 func (c *Control) Live() int { return int(C.live(c.live)) }

@@ -1,0 +1,198 @@
+package cuda
+
+// #include "shim.h"
+// #cgo noescape call_gs_fold
+// #cgo nocallback call_gs_fold
+// #cgo noescape call_gs_decode
+// #cgo nocallback call_gs_decode
+import "C"
+
+import "unsafe"
+
+// Numbers of gs_decode in abi.h.
+const (
+	DecodeTokens = C.GS_DECODE_TOKENS // the most decode steps of a launch
+	SlotTimeout  = C.GS_SLOT_TIMEOUT  // the token of a slot if a block waited too long for another one
+)
+
+// DecodeKind is what a step of a decode program does, as in gs_decode_kind.
+type DecodeKind int32
+
+// The kinds of steps.
+const (
+	DecodeLinear DecodeKind = iota
+	DecodeAttention
+)
+
+// DecodeData is what a Linear of a decode program reads or writes, as in gs_decode_data.
+type DecodeData int32
+
+// What a Linear reads and writes.
+const (
+	DecodeEmbedding DecodeData = iota // in: the embedding of the token, normalised
+	DecodeResidual                    // in: the residual stream, normalised; out: added to it
+	DecodeHidden                      // in, out: between the two products of an MLP
+	DecodeAttended                    // in: the output of attention
+	DecodeQKV                         // out: the input of attention
+	DecodeLogits                      // out: of the last step
+)
+
+// DecodeStep is gs_decode_step: one of a program, in device memory.
+type DecodeStep struct {
+	Kind           DecodeKind
+	In, Out        DecodeData // of a Linear
+	Act            Activation // of a Linear: ActNone or GELUTanh
+	N, K           int32      // of a Linear
+	W              Ptr        // (N, K) bfloat16
+	Bias           Ptr        // (N) float32, or 0; if the input is normalised, Folded of a Fold
+	Gain           Ptr        // (K) float32 if the input is normalised, else 0
+	Sums           Ptr        // (N) float32 of a Fold if the input is normalised, else 0
+	KCache, VCache Ptr        // (NH, P, HS) bfloat16, of attention
+}
+
+// FoldArgs are gs_fold_args: what a LayerNorm before a product adds to each output.
+type FoldArgs struct {
+	size        uint32
+	N, K        int32
+	W           Ptr // (N, K) bfloat16
+	Gain, Shift Ptr // (K) float32
+	Bias        Ptr // (N) float32, or 0
+	Sums        Ptr // (N) float32: W gain
+	Folded      Ptr // (N) float32: W shift + bias
+}
+
+// DecodeArgs are gs_decode_args: decode steps of one sequence, in bfloat16, greedy.
+type DecodeArgs struct {
+	size        uint32
+	Count       int32 // steps of the program
+	Steps       Ptr   // (Count) DecodeStep
+	WTE, WPE    Ptr   // (V, C), (P, C) bfloat16
+	Sampling    Ptr   // Sampling
+	Pos         Ptr   // (1) int32
+	TokensIO    Ptr   // (1) int32: the token to begin with, then the last one
+	Slots       Ptr   // (SlotCount) Slot
+	Logits      Ptr   // (V) float32, of the last decode step
+	Work        Ptr   // DecodeWork bytes, zeroed once, of one stream
+	C, NH, P, V int32
+	SlotCount   int32
+	Tokens      int32 // decode steps to run, 1 to DecodeTokens
+	Timeout     int32 // milliseconds that a block waits for another one at most
+	Eps         float32
+}
+
+// Fold launches sums = W gain and folded = W shift + bias: with these a decode program
+// does a LayerNorm after the product that follows it.
+func (s *Stream) Fold(a FoldArgs) error {
+	c := s.c.Load()
+	switch {
+	case c == nil:
+		return closedStream("Fold")
+	case a.N < 1 || a.K < 1:
+		return shapeError("Fold", "N=%d K=%d; both must be at least 1", a.N, a.K)
+	case a.W == 0 || a.Gain == 0 || a.Shift == 0 || a.Sums == 0 || a.Folded == 0:
+		return shapeError("Fold", "W, Gain, Shift, Sums and Folded must all be given")
+	}
+	a.size = uint32(unsafe.Sizeof(a))
+	return failed("gs_fold", C.call_gs_fold(s.dev.lib.table, c, (*C.gs_fold_args)(unsafe.Pointer(&a))))
+}
+
+// CheckDecode reports what is wrong with a program for launches of these arguments: an
+// unknown kind, a product whose data does not match its shape, a missing pointer, or an
+// order in which a step reads what none has written.
+func CheckDecode(program []DecodeStep, a DecodeArgs) error {
+	if len(program) != int(a.Count) || a.Count < 1 {
+		return shapeError("Decode", "a program of %d steps for Count=%d", len(program), a.Count)
+	}
+	if err := checkDecode("Decode", &a, false); err != nil {
+		return err
+	}
+	var written [DecodeLogits + 1]bool
+	written[DecodeEmbedding] = true
+	for i, s := range program {
+		in, out, normalised := s.In, s.Out, s.Gain != 0
+		if s.Kind == DecodeAttention {
+			in, out, normalised = DecodeQKV, DecodeAttended, false
+		}
+		wide := func(N, K int32) bool { return s.Kind != DecodeLinear || s.N == N && s.K == K }
+		var ok bool
+		switch out { // what it must read
+		case DecodeQKV:
+			ok = (in == DecodeEmbedding || in == DecodeResidual) && wide(3*a.C, a.C)
+		case DecodeHidden:
+			ok = in == DecodeResidual && wide(s.N, a.C)
+		case DecodeResidual:
+			ok = in == DecodeAttended && wide(a.C, a.C) || in == DecodeHidden && wide(a.C, s.K)
+		case DecodeLogits:
+			ok = (in == DecodeEmbedding || in == DecodeResidual) && wide(a.V, a.C) && i == len(program)-1
+		case DecodeAttended:
+			ok = s.Kind == DecodeAttention && s.KCache != 0 && s.VCache != 0
+		}
+		switch {
+		case s.Kind != DecodeLinear && s.Kind != DecodeAttention:
+			return shapeError("Decode", "step %d is of kind %d, which is not known", i, s.Kind)
+		case !ok:
+			return shapeError("Decode", "step %d (kind %d) from %d to %d with N=%d K=%d is none that the kernel has, for C=%d V=%d", i, s.Kind, in, out, s.N, s.K, a.C, a.V)
+		case !written[in]:
+			return shapeError("Decode", "step %d reads %d, which no step before it writes", i, in)
+		case s.Kind == DecodeLinear && s.W == 0:
+			return shapeError("Decode", "step %d has no W", i)
+		case s.Act != ActNone && (s.Act != GELUTanh || out != DecodeHidden):
+			return shapeError("Decode", "step %d has activation %d; only a step to the hidden layer has one, GELUTanh", i, s.Act)
+		case normalised != (in == DecodeEmbedding || in == DecodeResidual) || normalised && (s.Sums == 0 || s.Bias == 0):
+			return shapeError("Decode", "step %d: Gain, Sums and Bias must be given if the input is normalised, and only then Gain", i)
+		}
+		written[out] = true
+	}
+	if !written[DecodeLogits] {
+		return shapeError("Decode", "the last step of the program does not write logits")
+	}
+	return nil
+}
+
+func checkDecode(op string, a *DecodeArgs, run bool) error {
+	switch {
+	case a.Count < 1 || a.C < 1 || a.NH < 1 || a.P < 1 || a.V < 1:
+		return shapeError(op, "Count=%d C=%d NH=%d P=%d V=%d; all must be at least 1", a.Count, a.C, a.NH, a.P, a.V)
+	case a.C%a.NH != 0:
+		return shapeError(op, "C=%d is not a multiple of NH=%d", a.C, a.NH)
+	case run && (a.Tokens < 1 || a.Tokens > DecodeTokens):
+		return shapeError(op, "%d tokens; it must be from 1 to %d", a.Tokens, DecodeTokens)
+	case run && a.SlotCount < a.Tokens:
+		return shapeError(op, "%d slots for %d tokens", a.SlotCount, a.Tokens)
+	case run && a.Timeout < 1:
+		return shapeError(op, "a timeout of %d ms; it must be at least 1", a.Timeout)
+	case run && (a.Steps == 0 || a.WTE == 0 || a.WPE == 0 || a.Sampling == 0 || a.Pos == 0 || a.TokensIO == 0 || a.Slots == 0 || a.Logits == 0 || a.Work == 0):
+		return shapeError(op, "Steps, WTE, WPE, Sampling, Pos, TokensIO, Slots, Logits and Work must all be given")
+	}
+	a.size = uint32(unsafe.Sizeof(*a))
+	return nil
+}
+
+// Decode launches decode steps, one after another in one kernel: token = argmax of the
+// logits of each. The caller has checked the program by [CheckDecode], and that positions
+// stay below P.
+func (s *Stream) Decode(a DecodeArgs) error {
+	c := s.c.Load()
+	if c == nil {
+		return closedStream("Decode")
+	}
+	if err := checkDecode("Decode", &a, true); err != nil {
+		return err
+	}
+	return failed("gs_decode", C.call_gs_decode(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a))))
+}
+
+// DecodeWork returns how many bytes of Work a Decode of this shape needs. If the device or
+// the model's shape has no such kernel, the error matches [ErrNoKernel].
+func (s *Stream) DecodeWork(a DecodeArgs) (int64, error) {
+	c := s.c.Load()
+	if c == nil {
+		return 0, closedStream("DecodeWork")
+	}
+	if err := checkDecode("DecodeWork", &a, false); err != nil {
+		return 0, err
+	}
+	var n C.uint64_t
+	err := failed("gs_decode_work", C.call_gs_decode_work(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), &n))
+	return int64(n), err
+}

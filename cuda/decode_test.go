@@ -1,0 +1,115 @@
+package cuda_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/cuda"
+	"gpt2scope/cuda/internal/stub"
+)
+
+// smallProgram is a program of one layer, with the arguments of its launches.
+func smallProgram() ([]cuda.DecodeStep, cuda.DecodeArgs) {
+	const C, V = 128, 257
+	return []cuda.DecodeStep{
+			{In: cuda.DecodeEmbedding, Out: cuda.DecodeQKV, N: 3 * C, K: C, W: 1, Bias: 1, Gain: 1, Sums: 1},
+			{Kind: cuda.DecodeAttention, KCache: 1, VCache: 1},
+			{In: cuda.DecodeAttended, Out: cuda.DecodeResidual, N: C, K: C, W: 1},
+			{In: cuda.DecodeResidual, Out: cuda.DecodeHidden, Act: cuda.GELUTanh, N: 4 * C, K: C, W: 1, Bias: 1, Gain: 1, Sums: 1},
+			{In: cuda.DecodeHidden, Out: cuda.DecodeResidual, N: C, K: 4 * C, W: 1, Bias: 1},
+			{In: cuda.DecodeResidual, Out: cuda.DecodeLogits, N: V, K: C, W: 1, Bias: 1, Gain: 1, Sums: 1},
+		}, cuda.DecodeArgs{Count: 6, C: C, NH: 2, P: 64, V: V, Steps: 1, WTE: 1, WPE: 1, Sampling: 1, Pos: 1, TokensIO: 1, Slots: 1, Logits: 1, Work: 1,
+			SlotCount: 8, Tokens: 8, Timeout: 1}
+}
+
+// A program of a model passes; each fault in it is an error that names the step.
+func TestCheckDecode(t *testing.T) {
+	program, args := smallProgram()
+	if err := cuda.CheckDecode(program, args); err != nil {
+		t.Fatal(err)
+	}
+	for name, fault := range map[string]struct {
+		step  int
+		make  func(s *cuda.DecodeStep)
+		words string
+	}{
+		"kind":          {2, func(s *cuda.DecodeStep) { s.Kind = 2 }, "step 2 is of kind 2"},
+		"QKV width":     {0, func(s *cuda.DecodeStep) { s.N-- }, "step 0"},
+		"QKV input":     {0, func(s *cuda.DecodeStep) { s.K-- }, "step 0"},
+		"order":         {0, func(s *cuda.DecodeStep) { s.In = cuda.DecodeResidual }, "step 0 reads 1, which no step before it writes"},
+		"hidden":        {4, func(s *cuda.DecodeStep) { s.In = cuda.DecodeQKV }, "step 4"},
+		"residual":      {2, func(s *cuda.DecodeStep) { s.N = 64 }, "step 2"},
+		"no cache":      {1, func(s *cuda.DecodeStep) { s.VCache = 0 }, "step 1"},
+		"no weights":    {3, func(s *cuda.DecodeStep) { s.W = 0 }, "step 3 has no W"},
+		"activation":    {3, func(s *cuda.DecodeStep) { s.Act = cuda.ReLU }, "step 3 has activation 3"},
+		"where":         {4, func(s *cuda.DecodeStep) { s.Act = cuda.GELUTanh }, "step 4 has activation 1"},
+		"no gain":       {3, func(s *cuda.DecodeStep) { s.Gain = 0 }, "step 3: Gain"},
+		"a gain":        {2, func(s *cuda.DecodeStep) { s.Gain = 1 }, "step 2: Gain"},
+		"no sums":       {5, func(s *cuda.DecodeStep) { s.Sums = 0 }, "step 5: Gain"},
+		"vocabulary":    {5, func(s *cuda.DecodeStep) { s.N = 384 }, "step 5"},
+		"early logits":  {3, func(s *cuda.DecodeStep) { s.Out, s.N = cuda.DecodeLogits, 257 }, "step 3"},
+		"no logits":     {5, func(s *cuda.DecodeStep) { s.Out, s.N = cuda.DecodeHidden, 512 }, "does not write logits"},
+		"no such input": {4, func(s *cuda.DecodeStep) { s.Out = cuda.DecodeEmbedding }, "step 4"},
+	} {
+		changed := slices.Clone(program)
+		fault.make(&changed[fault.step])
+		var shape *cuda.ShapeError
+		if err := cuda.CheckDecode(changed, args); !errors.As(err, &shape) || !strings.Contains(err.Error(), fault.words) {
+			t.Errorf("%s: %v, want %q", name, err, fault.words)
+		}
+	}
+	if err := cuda.CheckDecode(program[:5], args); err == nil {
+		t.Error("a program that is shorter than Count says")
+	}
+}
+
+// Shapes are checked before crossing into C, refusals match ErrNoKernel, other failures do
+// not.
+func TestDecodeChecks(t *testing.T) {
+	_, dev, c := openStub(t)
+	s, err := dev.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c.Reset()
+	_, args := smallProgram()
+	change := func(f func(*cuda.DecodeArgs)) cuda.DecodeArgs {
+		a := args
+		f(&a)
+		return a
+	}
+	for name, err := range map[string]error{
+		"none":    s.Decode(change(func(a *cuda.DecodeArgs) { a.Tokens = 0 })),
+		"many":    s.Decode(change(func(a *cuda.DecodeArgs) { a.Tokens = cuda.DecodeTokens + 1 })),
+		"slots":   s.Decode(change(func(a *cuda.DecodeArgs) { a.SlotCount = 7 })),
+		"timeout": s.Decode(change(func(a *cuda.DecodeArgs) { a.Timeout = 0 })),
+		"work":    s.Decode(change(func(a *cuda.DecodeArgs) { a.Work = 0 })),
+		"heads":   s.Decode(change(func(a *cuda.DecodeArgs) { a.NH = 3 })),
+		"count":   s.Decode(change(func(a *cuda.DecodeArgs) { a.Count = 0 })),
+		"fold":    s.Fold(cuda.FoldArgs{N: 1, K: 1, W: 1, Gain: 1, Sums: 1, Folded: 1}),
+		"fold N":  s.Fold(cuda.FoldArgs{K: 1, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
+	} {
+		if shape := (*cuda.ShapeError)(nil); !errors.As(err, &shape) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if calls := c.Calls(); len(calls) != 0 {
+		t.Fatalf("crossed into C: %v", calls)
+	}
+	if n, err := s.DecodeWork(args); err != nil || n != 64*128 {
+		t.Errorf("%d bytes of work, %v", n, err)
+	}
+	c.Decode(stub.Decode{Refusal: "no kernel for this"})
+	if _, err := s.DecodeWork(args); !errors.Is(err, cuda.ErrNoKernel) || !strings.Contains(err.Error(), "no kernel for this") {
+		t.Error(err)
+	}
+	for status, refused := range map[int]bool{720: true, 20001: true, 719: false, 2: false} {
+		c.Decode(stub.Decode{Status: status})
+		if err := s.Decode(args); err == nil || errors.Is(err, cuda.ErrNoKernel) != refused {
+			t.Errorf("status %d: %v", status, err)
+		}
+	}
+}

@@ -58,8 +58,9 @@ type Description struct {
 	WeightType string            // in which weights are held: "f32", "bf16", "q8", "f64"
 	Threads    int               // of the CPU
 	Kernels    string            // instruction set of the CPU's kernels: "avx512"
-	Mode       string            // how passes are launched on a GPU: "eager", "graph"
+	Mode       string            // how passes are launched on a GPU: "eager", "graph", "persistent"
 	ModeReason string            // why in that mode
+	Fallback   string            // what ran in another mode than Mode, and why: that of the last time
 	Variants   map[string]string // kernels that were asked for, by the stage's name in its layer
 	Recorder   string            // by what passes are recorded: "host", "stamps", "cupti"
 	Versions   map[string]string // of libraries and drivers, by their names

@@ -68,15 +68,19 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 		start.Error = err.Error()
 	}
 	results = append(results, start)
-	mode := backend.Describe().Mode
+	d := backend.Describe()
 	if b.json {
-		err = writeJSON(stdout, map[string]any{
-			"date": time.Now().UTC().Format(time.RFC3339), "device": device, "dtype": backend.Describe().WeightType, "mode": mode,
+		object := map[string]any{
+			"date": time.Now().UTC().Format(time.RFC3339), "device": device, "dtype": d.WeightType, "mode": d.Mode,
 			"version": version(), "rows": results,
-		})
+		}
+		if d.Fallback != "" {
+			object["mode_fallback"] = d.Fallback
+		}
+		err = writeJSON(stdout, object)
 	} else {
 		var out bytes.Buffer
-		fmt.Fprintf(&out, "%s\n%s, mode %s, greedy, %s; infer %s\n\n", device, backend.Describe().WeightType, mode, time.Now().UTC().Format(time.RFC3339), version())
+		fmt.Fprintf(&out, "%s\n%s, mode %s, greedy, %s; infer %s\n\n", device, d.WeightType, d.Mode, time.Now().UTC().Format(time.RFC3339), version())
 		printRows(&out, results)
 		err = writeOutput(stdout, out.Bytes())
 	}

@@ -323,6 +323,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.sampling.MinP, g.sampling.RepeatPenalty, g.repeat, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
+	r.Setting = o.setting() // mode persistent knows now what it could not run
 	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
 	r.Loading, r.WarmUpLoading = newLoading(s.Loads()), newLoading(warmUp)
 	slices.Sort(r.laps)

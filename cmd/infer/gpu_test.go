@@ -57,6 +57,7 @@ func TestGPUGenerates(t *testing.T) {
 		{"--device", "cuda"}, {"--device", "cuda:0", "--mode", "eager"}, {"--device", "auto", "--mode", "graph", "--dtype", "f32"},
 		{"--device", "cuda", "--capture-range", "9"}, {"--device", "cuda", "--mode", "eager", "--capture-range", "16"}, {"--device", "cuda", "--tune"},
 		{"--device", "cuda", "--variant", "attn.sdpa=naive", "--variant", "residual_1=norm"},
+		{"--device", "cuda", "--mode", "persistent"}, {"--device", "cuda", "--mode", "persistent", "--temp", "0", "--context", "24"},
 	} {
 		p := parse(t, mustInfer(t, with(args, "-m", tiny, "-p", "ROMEO: what light", "-n", "20", "--ignore-eos", "--json")...).stdout)
 		if !slices.Equal(p.IDs, want) || p.Setting.Device != "cuda" || p.Setting.GPU != "Stub 0" {
@@ -68,6 +69,48 @@ func TestGPUGenerates(t *testing.T) {
 		if !strings.Contains(e.stderr, part) {
 			t.Errorf("standard error lacks %q: %s", part, e.stderr)
 		}
+	}
+}
+
+// Mode persistent says once what it does not run, in words and in JSON; nothing if it runs
+// all.
+func TestGPUPersistent(t *testing.T) {
+	withStub(t)
+	run := func(args ...string) (ended, parsed) {
+		t.Helper()
+		e := mustInfer(t, with(args, "-m", tiny, "-p", "ROMEO:", "-n", "20", "--ignore-eos", "--json", "--device", "cuda", "--mode", "persistent")...)
+		return e, parse(t, e.stdout)
+	}
+	if e, r := run("--temp", "0"); r.Setting.Mode != "persistent" || r.Setting.Instead != "" || strings.Contains(e.stderr, "graph") {
+		t.Errorf("greedy: %+v, %s", r.Setting, e.stderr)
+	}
+	for _, c := range []struct {
+		args        []string
+		mode, words string
+	}{
+		{[]string{"--temp", "1"}, "persistent", "sampling is not greedy (--temp 0 is)"},
+		{[]string{"--temp", "0", "--logprobs"}, "persistent", "log-probabilities are wanted"},
+		{[]string{"--temp", "0", "--dtype", "f32"}, "graph", "weights are f32"},
+		{[]string{"--temp", "0", "--profile"}, "graph", "passes are recorded"},
+	} {
+		e, r := run(c.args...)
+		if r.Setting.Mode != c.mode || (c.mode == "persistent") != strings.Contains(r.Setting.Instead, c.words) || strings.Count(e.stderr, c.words) != 1 {
+			t.Errorf("%q: %+v, %s", c.args, r.Setting, e.stderr)
+		}
+	}
+	e := mustInfer(t, "-m", tiny, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "--temp", "1", "--device", "cuda", "--mode", "persistent")
+	if want := "cuda (Stub 0), mode persistent (decode steps run as CUDA graphs: sampling is not greedy (--temp 0 is)), bf16"; !strings.Contains(e.stderr, want) {
+		t.Errorf("the closing line lacks %q: %s", want, e.stderr)
+	}
+	for _, args := range [][]string{{"bench"}, {"bench", "--batch", "2"}} {
+		e := mustInfer(t, with(args, "-m", tiny, "--device", "cuda", "--mode", "persistent", "--no-floor", "--repeat", "2")...)
+		if !strings.Contains(e.stdout, "mode persistent") || strings.Contains(e.stdout, "2 sequences") != (len(args) > 1) {
+			t.Errorf("%q: %s", args, e.stdout)
+		}
+	}
+	info := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--mode", "persistent")
+	if !strings.Contains(info.stdout, "mode persistent (as requested)") || strings.Contains(info.stderr, "persistent") {
+		t.Errorf("info: %s%s", info.stdout, info.stderr)
 	}
 }
 
@@ -175,7 +218,7 @@ func TestGPUBadInput(t *testing.T) {
 		{[]string{"--ids", "1", "--device", "cuda:-1"}, []string{"--device cuda:-1", "cuda:N"}},
 		{[]string{"--ids", "1", "--device", "cuda:x"}, []string{"--device cuda:x", "cuda:N"}},
 		{[]string{"--ids", "1", "--device", "gpu"}, []string{"--device gpu", "cuda"}},
-		{with(gpu, "--mode", "fast"), []string{"--mode fast", "auto, eager or graph"}},
+		{with(gpu, "--mode", "fast"), []string{"--mode fast", "auto, eager, graph or persistent"}},
 		{with(gpu, "--variant", "junk"), []string{"--variant junk", "STAGE=NAME"}},
 		{with(gpu, "--variant", "=naive"), []string{"--variant", "STAGE=NAME"}},
 		{with(gpu, "--variant", "attn.sdpa="), []string{"--variant attn.sdpa=", "STAGE=NAME"}},

@@ -49,6 +49,7 @@ type gpuJSON struct {
 	Name          string            `json:"name"`
 	Mode          string            `json:"mode"`
 	ModeReason    string            `json:"mode_reason"`
+	Fallback      string            `json:"mode_fallback,omitempty"`
 	Variants      map[string]string `json:"variants,omitempty"` // those asked for, by stage
 	Memory        memoryJSON        `json:"memory_bytes"`
 	MemoryFree    int64             `json:"memory_free_bytes,omitempty"`
@@ -156,7 +157,7 @@ func newGPUJSON(d gpt2.Description, s *gpt2.Survey) *gpuJSON {
 		}
 		return out
 	}
-	return &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Variants: d.Variants,
+	return &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback, Variants: d.Variants,
 		Memory:        memoryJSON{s.Weights, s.Cache, s.Activations, s.Work, s.Total()},
 		PrefillTokens: s.Passes[0].Tokens, Prefill: products(s.Products[0]),
 		DecodeTokens: s.Passes[1].Tokens, Decode: products(s.Products[1])}

@@ -13,7 +13,7 @@ import (
 // the sweep is of the mode that was asked for.
 func TestGPULayers(t *testing.T) {
 	withStub(t)
-	for _, mode := range []string{"eager", "graph"} {
+	for _, mode := range []string{"eager", "graph", "persistent"} {
 		dir := t.TempDir()
 		mustInfer(t, "layers", "-m", tiny, "--device", "cuda", "--mode", mode, "--range", "1-3", "--repeat", "2", "--passes", "1", "--warm-up", "0", "--prompt-len", "16",
 			"--past", "8", "--window", "16", "--no-floor", "--no-stages", "--no-plots", "--energy-seconds", "0", "--predict", "4", "-o", dir)
@@ -22,12 +22,17 @@ func TestGPULayers(t *testing.T) {
 			t.Fatalf("mode %s: %+v", mode, r)
 		}
 		before := 0.0
+		if mode == "persistent" {
+			before = 0.5 // one launch, however many layers
+		}
 		for i, v := range r.Variants {
 			m := v.Metrics
 			if !slices.Equal(v.Order, []int{0, 1, 0}[:i+1]) || m["launches"].Median <= before || m["decode time"].N != 2 || m["predicted memory"].Median <= 0 {
 				t.Errorf("mode %s, %s layers: %+v", mode, v.Label, m)
 			}
-			before = m["launches"].Median
+			if mode != "persistent" {
+				before = m["launches"].Median
+			}
 		}
 		model, err := gpt2.Random(tiny)
 		if err != nil {

@@ -164,7 +164,7 @@ func TestUsage(t *testing.T) {
 		{"bench kernel", []string{"name one stage", "infer bench kernel attn.sdpa"}},
 		{"bench kernel attn.spda", []string{"no stage attn.spda", "attn.sdpa", "lm_head"}},
 		{"bench kernal", []string{`"kernal"`, "infer bench --help"}},
-		{"--mode fast", []string{"--mode fast", "eager or graph"}},
+		{"--mode fast", []string{"--mode fast", "eager, graph or persistent"}},
 		{"--mode eager --device cpu", []string{"--mode is for a GPU", "--device cuda"}},
 		{"--tune --device reference", []string{"--tune is for a GPU"}},
 		{"--variant attn.sdpa", []string{"--variant attn.sdpa", "STAGE=NAME"}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -49,7 +50,7 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: all; of the built-in\nmodel 1, as one profiles a layer)")
 	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU if all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
 	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
-	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), auto (graph, and eager when a profiler is\nattached)")
+	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), persistent (as graph, and decode steps in one\nkernel), auto (graph, and eager when a profiler\nis attached)")
 	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive; may be repeated ('infer bench kernel' lists them)")
 	f.BoolVar(&m.tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
 	m.threadList.values = []int{0}
@@ -58,6 +59,9 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&m.chunk, "chunk", 0, "evaluate prompts in chunks of `N` tokens (default: whole)")
 	f.BoolVar(&m.quiet, "quiet", false, "no progress bar, no closing line")
 }
+
+// modeNames are the values of --mode, in the order of exec's modes.
+var modeNames = []string{exec.Auto.String(), exec.Eager.String(), exec.Graph.String(), exec.Persistent.String()}
 
 // listsKey marks a command that takes lists: several values of --device, --dtype, --layers and --threads.
 const listsKey = "lists"
@@ -134,8 +138,8 @@ func (m *modelFlags) checkOne(c *cobra.Command) error {
 		return usagef("--dtype q8 is for the CPU, and a GPU has no 8-bit kernels here; use --device cpu, or --dtype bf16")
 	case m.dtype == "q8" && len(m.forGPU) > 0:
 		return usagef("%s is for a GPU, which has no 8-bit kernels here: leave it out, or use --dtype bf16", m.forGPU[0])
-	case m.mode != "auto" && m.mode != "eager" && m.mode != "graph":
-		return usagef("--mode %s: it must be auto, eager or graph", shellQuote(m.mode))
+	case !slices.Contains(modeNames, m.mode):
+		return usagef("--mode %s: it must be auto, eager, graph or persistent", shellQuote(m.mode))
 	case len(m.forGPU) > 0 && (m.device == "cpu" || m.device == "reference"):
 		return usagef("%s is for a GPU; leave it out, or use --device cuda", m.forGPU[0])
 	case m.threads < 0 || m.threads > cpu.MaxThreads:
@@ -257,7 +261,7 @@ func (m *modelFlags) gpu() (*exec.Backend, error) {
 	defer annotate.Range("open GPU", nvtx.Blue)()
 	options := exec.Options{
 		DType: weights.BF16, Tune: m.tune, Notice: m.notice, Recorder: m.record,
-		Mode: map[string]exec.Mode{"auto": exec.Auto, "eager": exec.Eager, "graph": exec.Graph}[m.mode],
+		Mode: exec.Mode(slices.Index(modeNames, m.mode)),
 	}
 	if m.dtype == "f32" {
 		options.DType = weights.F32
@@ -398,6 +402,7 @@ type setting struct {
 	Device  string `json:"device"`
 	GPU     string `json:"gpu,omitempty"`
 	Mode    string `json:"mode,omitempty"`
+	Instead string `json:"mode_fallback,omitempty"` // what ran in another mode, and why
 	DType   string `json:"dtype"`
 	Layers  int    `json:"layers"`
 	OfTotal int    `json:"of_layers"`
@@ -409,7 +414,7 @@ type setting struct {
 func (o *opened) setting() setting {
 	d := o.backend.Describe()
 	out := setting{
-		Model: o.model.Name, Device: d.Name, DType: d.WeightType, Threads: d.Threads, Mode: d.Mode,
+		Model: o.model.Name, Device: d.Name, DType: d.WeightType, Threads: d.Threads, Mode: d.Mode, Instead: d.Fallback,
 		Layers: len(o.options.Layers), OfTotal: o.model.Config.Layers,
 		Context: o.options.Context, Version: version(),
 	}
@@ -427,6 +432,9 @@ func (s setting) String() string {
 	}
 	if s.GPU != "" {
 		device += " (" + s.GPU + "), mode " + s.Mode
+		if s.Instead != "" {
+			device += " (" + s.Instead + ")"
+		}
 	}
 	return fmt.Sprintf("%s, %s, layers %d of %d", device, s.DType, s.Layers, s.OfTotal)
 }

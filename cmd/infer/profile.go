@@ -39,7 +39,7 @@ func (p *profileFlags) register(f *pflag.FlagSet) {
 	f.Lookup("profile").NoOptDefVal = string(tables.ByFolded)
 	p.rows.register(f, "time, calls", "the order of the plan")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
-	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager)")
+	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager); mode persistent\nis graph when passes are recorded")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead")
 	f.BoolVar(&p.warmUp, "warm-up", false, "make a few tokens twice before, so that what happens only once is\nnot in the times (on where time is recorded)")
 }
@@ -252,12 +252,12 @@ const fewPasses = 24
 // baselineArgs are the arguments of the same run without a recorder: the flags that
 // were given, the prompt as ids.
 func (g *generateFlags) baselineArgs(res *result) []string {
-	args := givenFlags(g.flags, "profile", "sort", "limit", "top", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo", "capture-range")
+	args := givenFlags(g.flags, "mode", "profile", "sort", "limit", "top", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo", "capture-range")
 	ids := make([]string, len(res.Prompt))
 	for i, id := range res.Prompt {
 		ids[i] = strconv.Itoa(int(id))
 	}
-	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--mode=") }) && res.Setting.Mode != "" {
+	if res.Setting.Mode != "" { // that in which the recorded passes ran
 		args = append(args, "--mode="+res.Setting.Mode)
 	}
 	return append(args, "--warm-up", "--json", "--quiet", "--seed="+strconv.FormatUint(g.sampling.Seed, 10), "--ids="+strings.Join(ids, ","))

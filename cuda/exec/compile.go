@@ -304,13 +304,18 @@ func (w *writer) attention(o gpt2.Operation) error {
 	if w.plan.Buffers[o.In].Rows != o.Rows {
 		return errors.New("attention must take all rows of qkv")
 	}
-	half := w.backend.cacheBytes(c, w.options) / int64(2*len(w.options.Layers))
-	a.KCache = w.at.cache + cuda.Ptr(int64(2*o.Slot)*half)
-	a.VCache = a.KCache + cuda.Ptr(half)
+	a.KCache, a.VCache = w.cacheOf(o.Slot)
 	if o.Queries > 0 {
 		y := w.view(o.Out, o.Queries)
 		a.Y, a.LDY = y.ptr, int32(y.ld)
 	}
 	w.add(func() error { return w.stream.Attention(a) })
 	return nil
+}
+
+// cacheOf returns where the keys and values of a slot of the run order are.
+func (w *writer) cacheOf(slot int) (keys, values cuda.Ptr) {
+	half := w.backend.cacheBytes(w.config, w.options) / int64(2*len(w.options.Layers))
+	keys = w.at.cache + cuda.Ptr(int64(2*slot)*half)
+	return keys, keys + cuda.Ptr(half)
 }

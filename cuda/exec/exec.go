@@ -19,6 +19,11 @@
 // to a length for which a graph is kept; idle rows have no effect on the others. A pass
 // runs eagerly the first time, which loads its kernels, and is captured the second time.
 //
+// Persistent is Graph for prompts. Decode steps run inside one kernel, up to
+// [cuda.DecodeTokens] in a launch, which interprets the decode plan as a program. It has
+// limits: one sequence, bfloat16, greedy sampling, no recording. Beyond them decode steps
+// run as graphs, and a notice says why.
+//
 // # Tokens
 //
 // A decode step reads its token from device memory, where the step before it wrote it.
@@ -34,6 +39,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
@@ -48,13 +54,17 @@ type Mode uint8
 
 // The modes.
 const (
-	Auto  Mode = iota // graph; eager when a profiler is attached
-	Eager             // step after step
-	Graph             // captured once and replayed
+	Auto       Mode = iota // graph; eager when a profiler is attached
+	Eager                  // step after step
+	Graph                  // captured once and replayed
+	Persistent             // as graph, and decode steps in one kernel
 )
 
 // String gives the name that the command line uses.
-func (m Mode) String() string { return [...]string{"auto", "eager", "graph"}[m] }
+func (m Mode) String() string { return [...]string{"auto", "eager", "graph", "persistent"}[m] }
+
+// captures reports whether passes are captured in graphs.
+func (m Mode) captures() bool { return m == Graph || m == Persistent }
 
 // Options choose a GPU and how passes run on it. The zero value is the default.
 type Options struct {
@@ -90,10 +100,11 @@ type Backend struct {
 	algorithms *algorithmStore
 	cupti      *cupti.Recorder // nil where it is not to be used, or not there
 
-	given  sync.Map // notices
-	mu     sync.Mutex
-	models map[*gpt2.Model]*uploaded
-	closed bool
+	given    sync.Map               // notices
+	fallback atomic.Pointer[string] // what ran otherwise than in mode persistent, and why, the last time
+	mu       sync.Mutex
+	models   map[*gpt2.Model]*uploaded
+	closed   bool
 }
 
 // New opens the CUDA library and a device. The error says what is missing.
@@ -129,6 +140,12 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		if tool := nvtx.Tool(); tool != "" {
 			b.mode, b.why = Eager, "a profiler is attached ("+tool+" is set); --mode graph overrides"
 			b.notice("mode eager: " + b.why)
+		}
+	}
+	if b.mode == Persistent {
+		if why := b.neverPersistent(); why != "" {
+			b.mode, b.why = Graph, "mode persistent cannot be used: "+why
+			b.notice("mode graph in place of persistent: " + why)
 		}
 	}
 	if b.algorithms, err = openAlgorithms(o.AlgorithmFile); err != nil {

@@ -36,7 +36,13 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 	if err != nil {
 		return nil, err
 	}
-	r.last = lastPass{c.plan, pass.Tokens}
+	r.last = lastPass{plan: c.plan, rows: pass.Tokens}
+	r.together.on = false
+	if c.plan.Pass == r.decodePass() {
+		if err := r.chooseDecode(c); err != nil {
+			return nil, r.fail(c, err)
+		}
+	}
 	r.state.position = start
 	defer r.state.reset(past)
 	burst := func(name string) (time.Duration, error) {
@@ -48,10 +54,18 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		}
 		defer annotate.Range(name, nvtx.Red)()
 		began := time.Now()
-		for range steps {
-			if err := r.pass(passAt{c, r.state.position, pass.Tokens}); err != nil {
+		for launched := 0; launched < steps; {
+			n := 1
+			var err error
+			if r.together.on {
+				n, err = r.step(c, start+launched, steps-launched)
+			} else {
+				err = r.pass(passAt{c, r.state.position, pass.Tokens})
+			}
+			if err != nil {
 				return 0, err
 			}
+			launched += n
 		}
 		if err := r.stream.Synchronize(); err != nil {
 			return 0, err
@@ -59,6 +73,9 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		elapsed := time.Since(began) / time.Duration(steps)
 		if c.samples {
 			r.state.step += uint64(steps)
+			if _, err := r.ring.read(nil, r.state.step-1); r.together.on && err != nil {
+				return 0, r.explain(err)
+			}
 		}
 		return elapsed, nil
 	}
@@ -83,7 +100,9 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 }
 
 // Launches returns how many launches a pass is, those of cuBLASLt counted as
-// one each. In graph mode they are the graph's nodes, and the host launches it once.
+// one each. In graph mode they are the graph's nodes, and the host launches it once. In
+// mode persistent a launch is of up to [cuda.DecodeTokens] decode steps, and one step is
+// counted as 1.
 func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	if r.failed != nil {
 		return 0, r.failed
@@ -93,6 +112,14 @@ func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	c, err := r.compile(pass)
 	if err != nil {
 		return 0, err
+	}
+	if c.plan.Pass == r.decodePass() {
+		if err := r.chooseDecode(c); err != nil {
+			return 0, r.fail(c, err)
+		}
+		if r.together.on {
+			return 1, nil
+		}
 	}
 	n := 0
 	for _, launches := range c.steps {

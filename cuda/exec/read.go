@@ -15,8 +15,9 @@ import (
 
 // lastPass is what Read reads of.
 type lastPass struct {
-	plan *gpt2.Plan // nil before the first pass
-	rows int        // per sequence that the caller gave to it, without padding
+	plan       *gpt2.Plan // nil before the first pass
+	rows       int        // per sequence that the caller gave to it, without padding
+	logitsOnly bool       // the kernel of mode persistent leaves no other activations
 }
 
 // Read copies rows of a buffer of the last pass.
@@ -29,6 +30,9 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 		return fmt.Errorf("buffer %s cannot be read before a pass", b)
 	}
 	shape, dtype, ld := plan.Buffers[b], r.backend.typeOf(b, plan), pitch(b, plan)
+	if r.last.logitsOnly && b != gpt2.BufLogits {
+		return fmt.Errorf("buffer %s cannot be read after a decode step in mode persistent, which keeps logits only; use mode graph", b)
+	}
 	if shape.Rows == 0 || b == gpt2.BufTokens {
 		return fmt.Errorf("the last pass has no buffer %s", b)
 	}

@@ -27,7 +27,7 @@ func (b *Backend) openRecorder() error {
 	case RecorderNone, RecorderStamps:
 		return nil
 	case RecorderAuto:
-		if b.mode == Graph {
+		if b.mode.captures() {
 			return nil
 		}
 	case RecorderCUPTI:

@@ -19,7 +19,7 @@ const (
 )
 
 // Repeat repeats steps of a pass: [gpt2.Repeater]. The time is from the first launch
-// until the device was done. In graph mode rounds are captured and replayed.
+// until the device was done. In modes that capture, rounds are captured and replayed.
 func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
 	if r.failed != nil {
 		return 0, 0, r.failed
@@ -34,7 +34,7 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick f
 	if err != nil {
 		return 0, 0, err
 	}
-	r.last = lastPass{c.plan, pass.Tokens}
+	r.last = lastPass{plan: c.plan, rows: pass.Tokens}
 	defer r.state.reset(r.state.position)
 	// A whole pass loads the kernels and fills the buffers that the steps read.
 	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
@@ -95,7 +95,7 @@ func (r *Runner) replay(ctx context.Context, launches []launch, d time.Duration)
 		return nil
 	}
 	once := run
-	if r.backend.mode == Graph {
+	if r.backend.mode.captures() {
 		g, failed := r.stream.Capture(run)
 		if failed != nil {
 			return 0, 0, failed

@@ -40,7 +40,7 @@ func countOf(calls []string, name string) (n int) {
 	return n
 }
 
-// Rounds are what was launched, in both modes, and a session goes on afterwards.
+// Rounds are what was launched, in all modes, and a session goes on afterwards.
 func TestRepeat(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -78,7 +78,7 @@ func TestRepeat(t *testing.T) {
 			if perRound := repeatLaunches / w.rounds; rounds != w.rounds || with-without != rounds*perRound {
 				t.Errorf("%s, %s: %d rounds, want %d; %d launches besides %d", mode, w.stage.Info().Name, rounds, w.rounds, with-without, without)
 			}
-			if (graphs > 0) != (mode == Graph) {
+			if (graphs > 0) != mode.captures() {
 				t.Errorf("%s: %d launches of graphs", mode, graphs)
 			}
 		}

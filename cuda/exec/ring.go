@@ -74,12 +74,23 @@ func (g *ring) await(ctx context.Context, stream *cuda.Stream, step uint64) erro
 	return nil
 }
 
+// lateError is a decode step in which a block of the kernel waited too long for another
+// one: 65536 * the step of the program + the block.
+type lateError int64
+
+func (e lateError) Error() string {
+	return fmt.Sprintf("block %d waited too long in step %d of the decode kernel", e&0xffff, e>>16)
+}
+
 // read returns the tokens of a step, one per sequence, in the memory of a slice.
 func (g *ring) read(tokens []gpt2.Token, step uint64) ([]gpt2.Token, error) {
 	tokens = tokens[:0]
 	for b := range g.batch {
 		s := g.slot(step, b)
-		if s.Token < 0 {
+		switch {
+		case s.Token == cuda.SlotTimeout:
+			return tokens, lateError(s.Position)
+		case s.Token < 0:
 			return tokens, gpt2.ErrNotFinite
 		}
 		tokens = append(tokens, gpt2.Token{ID: s.Token, Seq: b, Position: int(s.Position), LogProb: s.LogProb})

@@ -33,10 +33,12 @@ type Runner struct {
 
 	recorder recorder
 	loading  loading
+	together persistent
 	failed   error // the device is lost: it sticks
 }
 
-// runAhead is how many decode steps may be launched before their tokens are read.
+// runAhead is how many decode steps may be launched one by one before their tokens are
+// read.
 const runAhead = 8
 
 // maxCompiled bounds how many passes a session keeps launches and graphs of.
@@ -77,7 +79,7 @@ func (r *Runner) Close() error {
 	if r.stream != nil && r.failed == nil {
 		errs = append(errs, r.stream.Synchronize(), r.StopRecording())
 	}
-	errs = append(errs, r.forget(), r.memory.free(), r.state.free(), free(r.ring.slots))
+	errs = append(errs, r.forget(), r.together.free(), r.memory.free(), r.state.free(), free(r.ring.slots))
 	if r.stream != nil {
 		errs = append(errs, r.stream.Close())
 	}
@@ -94,7 +96,12 @@ func (r *Runner) Close() error {
 func (r *Runner) Plan(pass gpt2.Pass) *gpt2.Plan { return r.plans.Plan(pass) }
 
 // SetSampling sets how later passes sample.
-func (r *Runner) SetSampling(s gpt2.Sampling) { r.state.sampling, r.state.stale = s, true }
+func (r *Runner) SetSampling(s gpt2.Sampling) {
+	r.state.sampling, r.state.stale = s, true
+	if !r.Samples(s) {
+		r.backend.fallBack("the host samples")
+	}
+}
 
 // Samples tells whether the device can sample so: csrc/sample.cu has no penalty, no min-p
 // and no list of the likeliest tokens.
@@ -140,10 +147,7 @@ func (r *Runner) compile(pass gpt2.Pass) (*compiled, error) {
 			return nil, err
 		}
 	}
-	w := writer{backend: r.backend, config: r.model.Config, options: r.options, params: r.params, stream: r.stream, loading: &r.loading,
-		at: addresses{ring: r.ring.slots.Ptr()}, tune: r.backend.options.Tune, plan: plan}
-	r.memory.addresses(&w.at)
-	r.state.addresses(&w.at)
+	w := r.writer(plan)
 	err := w.write(r.state.position)
 	r.products = append(r.products, w.products...)
 	if err != nil {
@@ -152,6 +156,19 @@ func (r *Runner) compile(pass gpt2.Pass) (*compiled, error) {
 	c := &compiled{plan: plan, steps: w.steps, ranges: annotate.New(plan, annotate.GPU), samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
 	r.compiled[pass] = c
 	return c, nil
+}
+
+// writer returns what writes the launches of a plan.
+func (r *Runner) writer(plan *gpt2.Plan) *writer {
+	return &writer{backend: r.backend, config: r.model.Config, options: r.options, params: r.params, stream: r.stream, loading: &r.loading,
+		at: r.addresses(), tune: r.backend.options.Tune, plan: plan}
+}
+
+func (r *Runner) addresses() addresses {
+	at := addresses{ring: r.ring.slots.Ptr()}
+	r.memory.addresses(&at)
+	r.state.addresses(&at)
+	return at
 }
 
 // forget frees all graphs, and drops launches.
@@ -211,7 +228,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gp
 	if err := r.pass(passAt{c, r.state.position, pass.Tokens}); err != nil {
 		return nil, r.fail(c, err)
 	}
-	r.last = lastPass{c.plan, pass.Tokens}
+	r.last = lastPass{plan: c.plan, rows: pass.Tokens}
 	r.state.tokens = r.state.tokens[:0]
 	if !c.samples {
 		if err := r.stream.Synchronize(); err != nil {
@@ -243,10 +260,13 @@ func (r *Runner) await(ctx context.Context, step uint64) error {
 // that its pass evaluated.
 func (r *Runner) take(c *compiled, evaluated int) error {
 	past, step := r.state.position, r.state.step
-	r.state.position += evaluated
 	r.state.step++
-	var err error
-	if r.state.tokens, err = r.ring.read(r.state.tokens, step); err != nil {
+	tokens, err := r.ring.read(r.state.tokens, step)
+	if late, ok := err.(lateError); ok {
+		return r.timedOut(late)
+	}
+	r.state.position += evaluated
+	if r.state.tokens = tokens; err != nil {
 		return gpt2.NewStageError(c.plan, c.plan.Steps[len(c.plan.Steps)-1], past, err)
 	}
 	return nil
@@ -256,7 +276,7 @@ func (r *Runner) take(c *compiled, evaluated int) error {
 func (r *Runner) pass(at passAt) error {
 	c := at.c
 	v, other := r.recorder.variants(c)
-	if r.backend.mode == Graph && c.plan.Pass.Until == "" && v.graph == nil && c.runs > 0 {
+	if r.backend.mode.captures() && c.plan.Pass.Until == "" && v.graph == nil && c.runs > 0 {
 		if err := r.capture(at, v); err != nil {
 			return err
 		}
@@ -331,20 +351,23 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	if err != nil {
 		return err
 	}
+	if err := r.chooseDecode(c); err != nil {
+		return r.fail(c, err)
+	}
 	if err := r.state.refresh(r.stream); err != nil {
 		return r.fail(c, err)
 	}
-	r.last = lastPass{c.plan, 1}
 	launched := 0 // of the steps of this call
 	for read := 0; read < n; read++ {
 		if ctx.Err() != nil {
 			return r.settle(c, launched-read, context.Cause(ctx))
 		}
-		for launched < n && launched-read < runAhead {
-			if err := r.pass(passAt{c, r.state.position + launched - read, 1}); err != nil {
+		for launched < n && launched-read < r.runAhead() {
+			steps, err := r.step(c, r.state.position+launched-read, n-launched)
+			if err != nil {
 				return r.fail(c, err)
 			}
-			launched++
+			launched += steps
 		}
 		if err := r.await(ctx, r.state.step); err != nil {
 			if ctx.Err() != nil {
@@ -360,6 +383,27 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 		}
 	}
 	return nil
+}
+
+// runAhead is how many decode steps are launched before the token of the first is read.
+func (r *Runner) runAhead() int {
+	if r.together.on {
+		return 2 * cuda.DecodeTokens // while a launch runs, the next one waits in the stream
+	}
+	return runAhead
+}
+
+// step launches decode steps at a position, from 1 to n, and returns how many.
+func (r *Runner) step(c *compiled, position, n int) (int, error) {
+	if r.together.on {
+		steps, err := r.decodeTogether(c, position, n)
+		if !errors.Is(err, cuda.ErrNoKernel) {
+			return steps, err
+		}
+		r.refuse(err) // nothing was launched
+	}
+	r.last = lastPass{plan: c.plan, rows: 1}
+	return 1, r.pass(passAt{c, position, 1})
 }
 
 func (r *Runner) decodePass() gpt2.Pass {

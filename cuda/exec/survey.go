@@ -2,6 +2,7 @@ package exec
 
 import (
 	"cmp"
+	"errors"
 	"runtime"
 
 	"gpt2scope/cuda"
@@ -57,6 +58,16 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 			if err := w.linear(w.step); err != nil {
 				return nil, gpt2.NewStageError(w.plan, w.step, 0, err)
 			}
+		}
+		if b.mode == Persistent && pass.IsDecode() && pass.Sample {
+			program, work, err := w.decodeNeeds()
+			switch {
+			case errors.Is(err, cuda.ErrNoKernel):
+				b.fallBack(reason(err))
+			case err != nil:
+				return nil, err
+			}
+			s.Work += program + work
 		}
 		s.Passes, s.Products = append(s.Passes, pass), append(s.Products, w.products)
 		blas = blas || len(w.products) > 0

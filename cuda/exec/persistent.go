@@ -1,0 +1,341 @@
+package exec
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unsafe"
+
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
+)
+
+// decodeTimeout is how long a block of the decode kernel waits for another one. Blocks
+// wait for microseconds; milliseconds if other processes share the GPU in turns.
+const decodeTimeout = 2 * time.Second
+
+// persistent is what a session has for decode steps in one kernel.
+type persistent struct {
+	program *cuda.Buffer // gs_decode_step of each step, and the folded LayerNorms that they read
+	work    *cuda.Buffer
+	plan    *gpt2.Plan
+	planned []int           // of each step of the program, that of the plan
+	args    cuda.DecodeArgs // but for addresses that may change; Count is 0 until the program is made
+
+	on      bool   // the call under way uses it
+	refused string // why the session can not use it
+	loaded  bool   // the kernel
+}
+
+func (p *persistent) free() error {
+	err := cmp.Or(free(p.program), free(p.work))
+	*p = persistent{refused: p.refused}
+	return err
+}
+
+// neverPersistent returns why no session of the backend can decode in one kernel, "" if
+// some can.
+func (b *Backend) neverPersistent() string {
+	switch tool := nvtx.Tool(); {
+	case tool != "":
+		return "a profiler is attached (" + tool + " is set), and would see one kernel without steps"
+	case b.options.Recorder != RecorderNone:
+		return "passes are recorded, and its kernel has no stamps of steps"
+	case b.dtype != cuda.BF16:
+		return "weights are " + typeName(b.dtype) + ", and its kernel takes bfloat16"
+	case len(b.options.Variants) > 0:
+		return "kernels were chosen by --variant, and it has one for all steps"
+	}
+	return ""
+}
+
+// fallBack notes why decode steps run as graphs in mode persistent, and says it once.
+func (b *Backend) fallBack(why string) {
+	if b.mode != Persistent {
+		return
+	}
+	text := "decode steps run as CUDA graphs: " + why
+	b.fallback.Store(&text)
+	b.noticeOnce("mode persistent: decode steps run as CUDA graphs, since " + why)
+}
+
+func (b *Backend) fellBack() string {
+	if text := b.fallback.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// chooseDecode decides whether the decode steps of a call run in one kernel.
+func (r *Runner) chooseDecode(c *compiled) error {
+	p := &r.together
+	p.on = false
+	if r.backend.mode != Persistent {
+		return nil
+	}
+	why := p.refused
+	switch s := r.state.sampling; {
+	case why != "":
+	case s.Temperature != 0:
+		why = "sampling is not greedy (--temp 0 is)"
+	case s.LogProbs:
+		why = "log-probabilities are wanted"
+	case r.recorder != off{}:
+		why = "passes are recorded, and its kernel has no stamps of steps"
+	case p.args.Count == 0:
+		err := r.makeProgram(c.plan)
+		if err == nil {
+			break
+		}
+		if err := p.free(); err != nil {
+			return err
+		}
+		if !errors.Is(err, cuda.ErrNoKernel) {
+			return err
+		}
+		r.refuse(err)
+		return nil
+	}
+	if why != "" {
+		r.backend.fallBack(why)
+		return nil
+	}
+	p.on = true
+	return nil
+}
+
+// refuse makes all later decode steps of the session run as graphs. What was allocated
+// stays until Close, since launches may still use it.
+func (r *Runner) refuse(cause error) {
+	r.together.on, r.together.refused = false, reason(cause)
+	r.backend.fallBack(r.together.refused)
+}
+
+// reason is an error without the name of the call.
+func reason(err error) string {
+	if failed := (*cuda.Error)(nil); errors.As(err, &failed) && failed.Text != "" {
+		return failed.Text
+	}
+	return err.Error()
+}
+
+// noProgram is why the decode kernel cannot run a plan.
+type noProgram string
+
+func (e noProgram) Error() string { return string(e) }
+
+func (e noProgram) Is(target error) bool { return target == cuda.ErrNoKernel }
+
+// program is a decode plan as the kernel of mode persistent reads it.
+type program struct {
+	steps   []cuda.DecodeStep
+	planned []int           // of each step, that of the plan
+	folds   []cuda.FoldArgs // to be launched once
+	end     cuda.Ptr        // of the vectors that folds write
+}
+
+// program makes the program of the decode plan. The vectors that belong to it begin at an
+// address. The error is a noProgram, if the kernel has no step for one of the plan's.
+func (w *writer) program(vectors cuda.Ptr) (p program, err error) {
+	c := w.config
+	switch {
+	case w.plan.Pass.Batch != 1:
+		return p, noProgram(fmt.Sprintf("there are %d sequences, and its kernel decodes one", w.plan.Pass.Batch))
+	case c.Activation != gpt2.GELUNew:
+		return p, noProgram(fmt.Sprintf("the model's activation is %s, and its kernel has gelu_new", c.Activation))
+	case c.Inner != 4*c.Channels:
+		return p, noProgram(fmt.Sprintf("the MLP is %d wide, and its kernel takes 4 x %d", c.Inner, c.Channels))
+	}
+	p.end = vectors
+	take := func(n int) cuda.Ptr {
+		at := p.end
+		p.end += cuda.Ptr(align(4 * int64(n)))
+		return at
+	}
+	folded := map[string]cuda.FoldArgs{} // by the weights of the product: a layer may run several times
+	residual := cuda.DecodeEmbedding     // what the next LayerNorm reads
+	for i, s := range w.plan.Steps {
+		var step cuda.DecodeStep
+		switch o := s.Last(); s.Op() {
+		case gpt2.OpEmbed, gpt2.OpSample:
+			continue
+		case gpt2.OpAttention:
+			if want := 1 / math.Sqrt(float64(c.HeadSize())); math.Abs(o.Scale-want) > 1e-6*want {
+				return p, noProgram(fmt.Sprintf("%s multiplies scores by %.4g, and its kernel by 1/sqrt(%d)", s.Name(), o.Scale, c.HeadSize()))
+			}
+			step.Kind = cuda.DecodeAttention
+			step.KCache, step.VCache = w.cacheOf(o.Slot)
+		case gpt2.OpLinear:
+			var linear gpt2.Operation
+			var norm *gpt2.Operation
+			for n, op := range s.Ops {
+				switch op.Op {
+				case gpt2.OpLayerNorm:
+					norm = &s.Ops[n]
+				case gpt2.OpLinear:
+					linear = op
+				case gpt2.OpActivation:
+					step.Act = activations[op.Activation]
+				}
+			}
+			in, known := decodeInputs[s.Ops[0].In]
+			out, writes := decodeOutputs[o.Out]
+			if !known || !writes {
+				return p, noProgram(fmt.Sprintf("its kernel has no step for %s", s.Name()))
+			}
+			step.Kind, step.In, step.Out, step.N, step.K = cuda.DecodeLinear, in, out, int32(linear.N), int32(linear.K)
+			step.W, step.Bias = w.params[linear.Weight].ptr, w.params[linear.Bias].ptr
+			if norm == nil {
+				break
+			}
+			step.In, residual = residual, cuda.DecodeResidual
+			f, done := folded[linear.Weight]
+			if !done {
+				f = cuda.FoldArgs{N: step.N, K: step.K, W: step.W, Gain: w.params[norm.Weight].ptr, Shift: w.params[norm.Bias].ptr, Bias: step.Bias,
+					Sums: take(linear.N), Folded: take(linear.N)}
+				folded[linear.Weight] = f
+				p.folds = append(p.folds, f)
+			}
+			step.Gain, step.Sums, step.Bias = f.Gain, f.Sums, f.Folded
+		default:
+			return p, noProgram(fmt.Sprintf("its kernel has no step for %s", s.Name()))
+		}
+		p.steps, p.planned = append(p.steps, step), append(p.planned, i)
+	}
+	return p, nil
+}
+
+// What the buffers of a plan are to the decode kernel. A LayerNorm reads the residual
+// stream, and a product that is added to it is no step of its own.
+var (
+	decodeInputs  = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufAttn: cuda.DecodeAttended, gpt2.BufInner: cuda.DecodeHidden}
+	decodeOutputs = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufQKV: cuda.DecodeQKV, gpt2.BufInner: cuda.DecodeHidden, gpt2.BufLogits: cuda.DecodeLogits}
+)
+
+// table is the bytes of a program's steps, which follow its vectors.
+func (p program) table() int64 {
+	return align(int64(len(p.steps)) * int64(unsafe.Sizeof(cuda.DecodeStep{})))
+}
+
+// decodeArgs are the arguments of launches of a program, but for addresses that may change.
+func (w *writer) decodeArgs(p program) cuda.DecodeArgs {
+	c := w.config
+	return cuda.DecodeArgs{
+		Count: int32(len(p.steps)), Steps: p.end, WTE: w.params["wte.weight"].ptr, WPE: w.params["wpe.weight"].ptr,
+		C: int32(c.Channels), NH: int32(c.Heads), P: int32(w.options.Context), V: int32(c.Vocab),
+		SlotCount: ringSlots, Timeout: int32(decodeTimeout.Milliseconds()), Eps: float32(c.Epsilon),
+	}
+}
+
+// decodeNeeds returns the bytes of the program of the decode plan, and of its work area.
+// The error matches [cuda.ErrNoKernel] if the plan has no program, or the device no kernel.
+func (w *writer) decodeNeeds() (program, work int64, err error) {
+	p, err := w.program(standIn)
+	if err != nil {
+		return 0, 0, err
+	}
+	if work, err = w.stream.DecodeWork(w.decodeArgs(p)); err != nil {
+		return 0, 0, err
+	}
+	return int64(p.end-standIn) + p.table(), max(work, 16), nil
+}
+
+// makeProgram puts the program of the decode plan on the device.
+func (r *Runner) makeProgram(plan *gpt2.Plan) error {
+	defer annotate.Range("make decode program", nvtx.Cyan)()
+	t, w := &r.together, r.writer(plan)
+	size, work, err := w.decodeNeeds()
+	if err != nil {
+		return err
+	}
+	if t.program, err = r.backend.dev.Alloc(size); err != nil {
+		return fmt.Errorf("the decode program takes %d KiB of GPU memory: %w", size>>10, err)
+	}
+	if t.work, err = zeroed(r.stream, work); err != nil {
+		return err
+	}
+	p, err := w.program(t.program.Ptr())
+	if err != nil {
+		return err
+	}
+	args := w.decodeArgs(p)
+	args.Work = t.work.Ptr()
+	if err := cuda.CheckDecode(p.steps, args); err != nil {
+		return err
+	}
+	for _, f := range p.folds {
+		if err := r.stream.Fold(f); err != nil {
+			return err
+		}
+	}
+	table := unsafe.Slice((*byte)(unsafe.Pointer(&p.steps[0])), len(p.steps)*int(unsafe.Sizeof(p.steps[0])))
+	if err := t.program.Write(int64(p.end-t.program.Ptr()), table); err != nil {
+		return err
+	}
+	t.plan, t.planned, t.args = plan, p.planned, args
+	return nil
+}
+
+// decodeNames are those of launches, by their decode steps.
+var decodeNames = func() (names [cuda.DecodeTokens + 1]string) {
+	for n := range names {
+		names[n] = fmt.Sprintf("decode x%d", n)
+	}
+	return names
+}()
+
+// decodeTogether launches up to n decode steps at a position in one kernel, and returns
+// how many.
+func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
+	t := &r.together
+	if n = min(n, cuda.DecodeTokens, r.options.Context-position); n < 1 {
+		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
+	}
+	at, a := r.addresses(), t.args
+	a.Tokens, a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = int32(n), at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
+	defer annotate.Range(decodeNames[n], nvtx.Green)()
+	var err error
+	if t.loaded {
+		err = r.stream.Decode(a)
+	} else {
+		err = r.loading.first(loadKernels, func() error { return r.stream.Decode(a) })
+	}
+	if err != nil {
+		return 0, err
+	}
+	t.loaded = true
+	r.last = lastPass{plan: c.plan, rows: 1, logitsOnly: true}
+	return n, nil
+}
+
+// explain makes the error of a step whose slot tells of a timeout.
+func (r *Runner) explain(err error) error {
+	if late, ok := err.(lateError); ok {
+		return r.timedOut(late)
+	}
+	return err
+}
+
+// timedOut ends mode persistent for the session after a launch in which a block waited too
+// long. Position and tokens are those of the last step that was read.
+func (r *Runner) timedOut(late lateError) error {
+	t := &r.together
+	r.state.stale = true
+	step, block := int(late>>16), int(late&0xffff)
+	var failure error = fmt.Errorf("SM %d waited longer than %v for data of the others, in step %d of the kernel of mode persistent", block, decodeTimeout, step)
+	if step < len(t.planned) {
+		failure = gpt2.NewStageError(t.plan, t.plan.Steps[t.planned[step]], r.state.position, failure)
+	}
+	if err := r.stream.Synchronize(); err != nil { // launches that were ahead end at once
+		return fmt.Errorf("%w; and after that: %w", failure, err)
+	}
+	if err := r.stream.Set(t.work, 0, 0, t.work.Size()); err != nil {
+		return err
+	}
+	r.refuse(errors.New("its kernel timed out in this session"))
+	return failure
+}

@@ -1,0 +1,467 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/cuda"
+	"gpt2scope/cuda/internal/stub"
+	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/record"
+	"gpt2scope/weights"
+	"gpt2scope/weights/shakespeare"
+)
+
+// These tests of mode persistent run on the stub library.
+
+// persistentOn makes a backend in mode persistent, and collects its notices.
+func persistentOn(t testing.TB, lib *cuda.Library, o Options) (*Backend, *[]string) {
+	t.Helper()
+	var notices []string
+	o.Mode, o.Notice = Persistent, func(s string) { notices = append(notices, s) }
+	return backendOn(t, lib, o), &notices
+}
+
+// more makes one more runner of a backend.
+func more(t testing.TB, b *Backend, m *gpt2.Model) *Runner {
+	t.Helper()
+	r, err := b.Prepare(context.Background(), m, gpt2.Options{Batch: 1, Context: m.Config.Positions, Layers: gpt2.FirstLayers(m.Config.Layers)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r.(*Runner)
+}
+
+// decoded runs n decode steps after a prompt, if one is given.
+func decoded(t testing.TB, r *Runner, prompt []int32, n int) (tokens []gpt2.Token) {
+	t.Helper()
+	if prompt != nil {
+		first, err := r.Prefill(t.Context(), prompt, samplingPass(r.options.Batch, len(prompt)/r.options.Batch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = slices.Clone(first)
+	}
+	if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
+		tokens = append(tokens, step...)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return tokens
+}
+
+// TestPersistentIsEager: on a stub that computes, the program of a plan gives the tokens
+// and logits of its steps launched one by one: of the shipped model, which has gains, shifts
+// and biases, for run orders that repeat and drop layers, and beyond the context. Prompts
+// are too short to be padded, since the stub computes no idle rows.
+func TestPersistentIsEager(t *testing.T) {
+	lib, c := onStub(t, "STUB_COMPUTES")
+	m, err := shakespeare.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	V := m.Config.Vocab
+	for _, run := range []struct {
+		layers  []int
+		context int
+	}{{[]int{0}, 256}, {[]int{2, 0, 2}, 14}} {
+		layers := run.layers
+		var want []gpt2.Token
+		var logits []float32
+		for _, mode := range []Mode{Eager, Persistent} {
+			b, notices := backendOn(t, lib, Options{Mode: mode}), new([]string)
+			if mode == Persistent {
+				b, notices = persistentOn(t, lib, Options{})
+			}
+			s := session(t, m, b, gpt2.Options{Layers: layers, Context: run.context})
+			c.Reset()
+			tokens := generate(t, s, []int32{5, 4, 3, 2, 1}, gpt2.Generation{Tokens: 100, IgnoreEOS: true})
+			if (s.Stats().Shifts > 0) != (run.context < 20) || len(*notices) != 0 {
+				t.Fatalf("%s: %+v, notices %q", mode, s.Stats(), *notices)
+			}
+			got := make([]float32, V)
+			if err := s.Runner().Read(gpt2.BufLogits, 0, got); err != nil {
+				t.Fatal(err)
+			}
+			if mode == Eager {
+				want, logits = tokens, got
+				if ids := idsOf(want); len(slices.Compact(slices.Sorted(slices.Values(ids)))) < 10 {
+					t.Fatalf("a text of too few different tokens: %v", ids)
+				}
+				continue
+			}
+			if calls := c.Calls(); !slices.Contains(calls, "gs_decode") || countOf(calls, "gs_sample") > 1+s.Stats().Shifts {
+				t.Errorf("layers %v: %d launches of decode steps, %d of sampling", layers, countOf(calls, "gs_decode"), countOf(calls, "gs_sample"))
+			}
+			closeTo(t, fmt.Sprintf("layers %v: logits", layers), got, logits, bounds[weights.BF16])
+			for i := range want {
+				if tokens[i].ID != want[i].ID || tokens[i].Position != want[i].Position {
+					t.Fatalf("layers %v: token %d is %+v, and %+v in mode eager", layers, i, tokens[i], want[i])
+				}
+			}
+			err := s.Runner().Read(gpt2.BufX, 0, got)
+			if err == nil || !strings.Contains(err.Error(), "logits only") {
+				t.Errorf("activations of a decode step: %v", err)
+			}
+		}
+	}
+}
+
+// TestPersistentLaunches: a launch is of up to DecodeTokens steps, the last one of what is
+// left; another one is in the stream while a launch's tokens are read; nothing else is
+// called.
+func TestPersistentLaunches(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	b, _ := persistentOn(t, lib, Options{})
+	r := prepared(t, m, c, b, gpt2.Options{})
+	last := decoded(t, r, make([]int32, 20), 1)[1]
+	for _, n := range []int{1, 7, 8, 9, 100, 24} {
+		c.Reset()
+		read := 0
+		if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
+			launched := min(n, countOf(c.Calls(), "gs_decode")*cuda.DecodeTokens)
+			if ahead := launched - read; ahead > 3*cuda.DecodeTokens || ahead < min(n-read, cuda.DecodeTokens+1) {
+				t.Fatalf("%d of %d steps are launched when %d are read", launched, n, read)
+			}
+			if read++; step[0].ID != (last.ID+1)%257 || step[0].Position != last.Position+1 {
+				t.Fatalf("token %d is %+v after %+v", read, step[0], last)
+			}
+			last = step[0]
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if want := slices.Repeat([]string{"gs_decode"}, (n+cuda.DecodeTokens-1)/cuda.DecodeTokens); read != n || !slices.Equal(c.Calls(), want) {
+			t.Errorf("%d steps, of which %d were read, call %v", n, read, c.Calls())
+		}
+	}
+	if pos := deviceInts(t, r, posOffset, 2); int(pos[0]) != r.Position() || pos[1] != last.ID {
+		t.Errorf("the device has position and token %v, the host %d and %d", pos, r.Position(), last.ID)
+	}
+	if err := r.Decode(t.Context(), 256, func([]gpt2.Token) bool { return true }); err == nil || !strings.Contains(err.Error(), "context of 256 tokens is full") {
+		t.Errorf("steps beyond the context: %v", err)
+	}
+}
+
+// TestPersistentFallsBack: for each reason decode steps run as graphs with the same
+// tokens, and one notice says why.
+func TestPersistentFallsBack(t *testing.T) {
+	lib, c := onStub(t)
+	for tool := nvtx.Tool(); tool != ""; tool = nvtx.Tool() {
+		t.Setenv(tool, "")
+	}
+	for name, f := range map[string]struct {
+		options  Options
+		model    string
+		change   func(*gpt2.Config)
+		batch    int
+		sampling gpt2.Sampling
+		decode   stub.Decode
+		profiler bool
+		words    string
+	}{
+		"float32":      {options: Options{DType: weights.F32}, words: "weights are f32"},
+		"variant":      {options: Options{Variants: map[string]string{"attn.sdpa": "naive"}}, words: "--variant"},
+		"recorder":     {options: Options{Recorder: RecorderStamps}, words: "passes are recorded"},
+		"profiler":     {profiler: true, words: "CUDA_INJECTION64_PATH is set"},
+		"batch":        {batch: 2, words: "2 sequences"},
+		"sampling":     {sampling: gpt2.Sampling{Temperature: 0.5}, words: "not greedy (--temp 0 is)"},
+		"log-probs":    {sampling: gpt2.Sampling{LogProbs: true}, words: "log-probabilities"},
+		"activation":   {change: func(c *gpt2.Config) { c.Activation = gpt2.ReLU }, words: "activation is relu"},
+		"scale":        {change: func(c *gpt2.Config) { c.ScaleByInverseLayer = true }, words: "h.1.attn.sdpa multiplies scores by 0.125, and its kernel by 1/sqrt(16)"},
+		"inner":        {model: "random:L=2,C=64,NH=4,V=257,T=256,F=200", words: "the MLP is 200 wide"},
+		"head size":    {decode: stub.Decode{Refusal: "heads of 16 elements: there is a kernel for 64"}, words: "heads of 16 elements: there is a kernel for 64"},
+		"co-residency": {decode: stub.Decode{Status: 720}, words: "4 blocks cannot be resident at once"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if f.profiler {
+				t.Setenv("CUDA_INJECTION64_PATH", "/tool.so")
+			}
+			if f.model == "" {
+				f.model = small
+			}
+			m := randomModel(t, f.model)
+			if f.change != nil {
+				f.change(&m.Config)
+			}
+			b, notices := persistentOn(t, lib, f.options)
+			batch := max(1, f.batch)
+			r := prepared(t, m, c, b, gpt2.Options{Batch: batch})
+			c.Reset()
+			c.Decode(f.decode)
+			r.SetSampling(f.sampling)
+			tokens := decoded(t, r, make([]int32, 3*batch), 20)
+			tokens = append(tokens, decoded(t, r, nil, 20)...)
+			for i, token := range tokens {
+				if token.ID != int32(i/batch+1) || token.Position != 3+i/batch {
+					t.Fatalf("token %d is %+v", i, token)
+				}
+			}
+			if n := countOf(c.Calls(), "gs_decode"); n > 1 || n == 1 && f.decode.Status == 0 || !slices.Contains(c.Calls(), "gs_graph_launch") {
+				t.Errorf("%d launches of decode steps", n)
+			}
+			if len(*notices) != 1 || !strings.Contains((*notices)[0], f.words) || !strings.Contains((*notices)[0], "graph") {
+				t.Errorf("notices %q, want one with %q", *notices, f.words)
+			}
+			d := b.Describe()
+			if said := d.Mode + " " + d.ModeReason + " " + d.Fallback; !strings.Contains(said, f.words) || (d.Mode == "graph") != (d.Fallback == "") {
+				t.Errorf("the description says mode %s (%s), fallback %q", d.Mode, d.ModeReason, d.Fallback)
+			}
+		})
+	}
+}
+
+// TestPersistentByCall: whether steps run in one kernel is decided at each call, by how it
+// samples and whether it is recorded.
+func TestPersistentByCall(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	b, notices := persistentOn(t, lib, Options{})
+	r := prepared(t, m, c, b, gpt2.Options{})
+	last := decoded(t, r, make([]int32, 3), 1)[1].ID
+	check := func(what string, together bool, said int) {
+		t.Helper()
+		c.Reset()
+		for _, token := range decoded(t, r, nil, 5) {
+			if last++; token.ID != last {
+				t.Fatalf("%s: token %+v, want %d", what, token, last)
+			}
+		}
+		if got := slices.Contains(c.Calls(), "gs_decode"); got != together || len(*notices) != said {
+			t.Errorf("%s: in one kernel is %v, want %v; notices %q", what, got, together, *notices)
+		}
+	}
+	for range 2 {
+		check("greedy", true, len(*notices))
+		r.SetSampling(gpt2.Sampling{Temperature: 1, Seed: 2})
+		check("drawn", false, 1)
+		r.SetSampling(gpt2.Sampling{})
+	}
+	to := record.New("test", "")
+	if err := r.StartRecording(to); err != nil {
+		t.Fatal(err)
+	}
+	check("recorded", false, 2)
+	if err := r.StopRecording(); err != nil {
+		t.Fatal(err)
+	}
+	check("not recorded any more", true, 2)
+	r.SetSampling(gpt2.Sampling{RepeatPenalty: 1.5})
+	if len(*notices) != 3 || !strings.Contains((*notices)[2], "the host samples") {
+		t.Errorf("sampling on the host: notices %q", *notices)
+	}
+}
+
+// TestPersistentLosesResidency: if no more launches fit in the middle of a call, the
+// steps that were launched count, and the others run as graphs.
+func TestPersistentLosesResidency(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, at := range []int{1, 2, 9, 16, 17} {
+		b, notices := persistentOn(t, lib, Options{})
+		r := prepared(t, m, c, b, gpt2.Options{})
+		c.Reset()
+		n := 1
+		decoded(t, r, make([]int32, 3), 0)
+		if err := r.Decode(t.Context(), 60, func(step []gpt2.Token) bool {
+			if n++; step[0].ID != int32(n) || step[0].Position != 2+n {
+				t.Fatalf("token %d is %+v", n, step[0])
+			}
+			if n == at {
+				c.Decode(stub.Decode{Status: 20001})
+			}
+			return true
+		}); err != nil || n != 61 {
+			t.Fatalf("%v after %d tokens", err, n)
+		}
+		if calls := c.Calls(); len(*notices) != min(1, at-1) || at > 1 && countOf(calls, "gs_graph_launch") < 60-(at+3*cuda.DecodeTokens) {
+			t.Errorf("from token %d on no launch fits: notices %q, %d launches of graphs", at, *notices, countOf(calls, "gs_graph_launch"))
+		}
+	}
+}
+
+// TestPersistentTimeout: a block that waits too long ends the call with an error that names
+// the step and the block; what was read counts, and the session goes on by graphs.
+func TestPersistentTimeout(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	b, notices := persistentOn(t, lib, Options{})
+	other := prepared(t, m, c, b, gpt2.Options{})
+	decoded(t, other, make([]int32, 3), 1)
+	for late := 1; late <= 4; late++ {
+		for step, name := range map[int]string{0: "h.0.ln_1+h.0.attn.c_attn", 1: "h.0.attn.sdpa", 8: "h.1.ln_2+h.1.mlp.c_fc+h.1.mlp.gelu", 10: "ln_f+lm_head"} {
+			r := more(t, b, m)
+			tokens := decoded(t, r, make([]int32, 3), 4)
+			*notices = nil
+			c.Reset()
+			c.Decode(stub.Decode{Timeout: late, At: step<<16 | 3})
+			err := r.Decode(t.Context(), 3*cuda.DecodeTokens+1, func(step []gpt2.Token) bool {
+				tokens = append(tokens, step...)
+				return true
+			})
+			var stage *gpt2.StageError
+			if !errors.As(err, &stage) || stage.Step != name || !strings.Contains(err.Error(), "SM 3 waited longer than 2s") {
+				t.Fatalf("launch %d: %v; want an error of %s", late, err, name)
+			}
+			oneSentence(t, err)
+			if want := 5 + (late-1)*cuda.DecodeTokens; len(tokens) != want || r.Position() != 3+want-1 {
+				t.Fatalf("launch %d: %d tokens, want %d; position %d", late, len(tokens), want, r.Position())
+			}
+			if word := make([]byte, 8); r.together.work.Read(0, word) != nil || slices.Max(word) != 0 {
+				t.Errorf("launch %d leaves the work area as it is: %v", late, word)
+			}
+			c.Reset()
+			next := decoded(t, r, nil, 5)
+			calls := c.Calls()
+			if slices.Contains(calls, "gs_decode") || !slices.Contains(calls, "gs_graph_launch") || next[0].Position != r.Position()-4 {
+				t.Errorf("launch %d: the session goes on with %v, tokens %+v", late, calls, next)
+			}
+			if pos := deviceInts(t, r, posOffset, 1)[0]; int(pos) != r.Position() {
+				t.Errorf("launch %d: the device is at %d, the host at %d", late, pos, r.Position())
+			}
+			if said := strings.Join(*notices, "|"); late == 1 && strings.Count(said, "timed out") > 1 {
+				t.Errorf("notices %q", said)
+			}
+		}
+	}
+	c.Reset()
+	if decoded(t, other, nil, 9); !slices.Contains(c.Calls(), "gs_decode") {
+		t.Error("another session does not use the kernel any more")
+	}
+	r := more(t, b, m)
+	c.Decode(stub.Decode{Timeout: 3, At: 1 << 16})
+	_, err := r.Measure(t.Context(), []int32{1}, samplingPass(1, 1), 1)
+	if stage := (*gpt2.StageError)(nil); !errors.As(err, &stage) || stage.Step != "h.0.attn.sdpa" {
+		t.Errorf("measuring: %v", err)
+	}
+}
+
+// TestPersistentMeasure: decode steps that are timed run as in generation.
+func TestPersistentMeasure(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	b, notices := persistentOn(t, lib, Options{})
+	r := prepared(t, m, c, b, gpt2.Options{})
+	decoded(t, r, make([]int32, 100), 1)
+	c.Reset()
+	times, err := r.Measure(t.Context(), []int32{1}, samplingPass(1, 1), 3)
+	if err != nil || len(times) != 3 || len(*notices) != 0 {
+		t.Fatal(times, err, *notices)
+	}
+	calls := c.Calls()
+	if n := countOf(calls, "gs_decode"); n < 3*measureSteps/cuda.DecodeTokens || n%(measureSteps/cuda.DecodeTokens) != 0 || slices.Contains(calls, "gs_graph_launch") {
+		t.Errorf("%d launches of decode steps", n)
+	}
+	if r.Position() != 101 {
+		t.Errorf("position %d", r.Position())
+	}
+	if _, err := r.Measure(t.Context(), make([]int32, 20), samplingPass(1, 20), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPersistentSessions: sessions of a backend have programs of their own.
+func TestPersistentSessions(t *testing.T) {
+	lib, c := onStub(t, "STUB_COMPUTES")
+	m := randomModel(t, small)
+	b, _ := persistentOn(t, lib, Options{})
+	prompts := [][]int32{{1, 2, 3}, {9, 8}}
+	prepared(t, m, c, b, gpt2.Options{}) // closes the backend in the end
+	var alone [2][]int32
+	for i, prompt := range prompts {
+		r := more(t, b, m)
+		alone[i] = idsOf(decoded(t, r, prompt, 40))
+	}
+	var runners [2]*Runner
+	var got [2][]int32
+	for i, prompt := range prompts {
+		runners[i] = more(t, b, m)
+		got[i] = idsOf(decoded(t, runners[i], prompt, 0))
+	}
+	for range 8 {
+		for i, r := range runners {
+			got[i] = append(got[i], idsOf(decoded(t, r, nil, 5))...)
+		}
+	}
+	for i := range got {
+		if !slices.Equal(got[i], alone[i]) {
+			t.Errorf("session %d beside another one: %v, alone %v", i, got[i], alone[i])
+		}
+	}
+}
+
+// TestPersistentSurvey: a survey counts the program and the work area, and says why there
+// is no program.
+func TestPersistentSurvey(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	b, notices := persistentOn(t, lib, Options{})
+	o := gpt2.Options{Layers: []int{1, 0, 1}, Batch: 1, Context: 128}
+	survey, err := b.Survey(m, o, samplingPass(1, 5), samplingPass(1, 1))
+	if err != nil || len(*notices) != 0 {
+		t.Fatal(err, *notices)
+	}
+	r := prepared(t, m, c, b, o)
+	decoded(t, r, make([]int32, 5), 3)
+	if want := r.memory.sampleWork.Size() + r.memory.attentionWork.Size() + r.together.program.Size() + r.together.work.Size(); survey.Work != want {
+		t.Errorf("foretold %d bytes of work, and there are %d", survey.Work, want)
+	}
+	if folds := countOf(c.Calls(), "gs_fold"); folds != 2*2+1 { // two of each layer, however often it runs
+		t.Errorf("%d LayerNorms were folded", folds)
+	}
+	c.Decode(stub.Decode{Refusal: "no kernel for this"})
+	if _, err := b.Survey(m, o, samplingPass(1, 1)); err != nil || len(*notices) != 1 || !strings.Contains((*notices)[0], "no kernel for this") {
+		t.Errorf("%v, notices %q", err, *notices)
+	}
+}
+
+// TestPersistentFails: whatever fails, there is one sentence, nothing is left, and the
+// session goes on.
+func TestPersistentFails(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for _, what := range []string{"gs_fold", "gs_decode", "gs_decode_work", "alloc", "gs_set", "gs_copy_now"} {
+		for n := 1; ; n++ {
+			c.Reset()
+			b, _ := persistentOn(t, lib, Options{})
+			r := prepared(t, m, c, b, gpt2.Options{})
+			if _, err := r.Prefill(t.Context(), make([]int32, 3), samplingPass(1, 3)); err != nil {
+				t.Fatal(err)
+			}
+			c.Reset()
+			c.Fail(what, n)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			err := r.Decode(ctx, 30, func([]gpt2.Token) bool { return true })
+			cancel()
+			if err == nil {
+				if n == 1 {
+					t.Errorf("no call of %s", what)
+				}
+				break
+			}
+			oneSentence(t, err)
+			if failed := (*cuda.Error)(nil); !errors.As(err, &failed) || r.Position() < 3 {
+				t.Fatalf("%s number %d fails: %v at %d", what, n, err, r.Position())
+			}
+			c.Reset()
+			at := r.Position()
+			if tokens := decoded(t, r, nil, 10); tokens[0].Position != at+1 || !slices.Contains(c.Calls(), "gs_decode") {
+				t.Fatalf("after %s number %d failed: %+v, %v", what, n, tokens, c.Calls())
+			}
+		}
+	}
+}

@@ -2,28 +2,38 @@ package main
 
 import (
 	"bytes"
-	"encoding/csv"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces/diff"
 )
 
+// diffOptions say what is compared and how it is shown.
+type diffOptions struct {
+	by     diff.By
+	rows   rowOptions
+	format string
+	alpha  float64
+}
+
 // newTraceDiff makes "infer trace diff".
 func newTraceDiff() *cobra.Command {
-	var format string
-	var alpha float64
+	var o diffOptions
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two recordings stage by stage, with tests for what is noise",
 		Long: `diff compares two recordings: for each kind of pass the whole pass, its idle time, and
-its stages. Stages are matched by name, so passes of 1 and of 12 layers compare in the
-stages that they share. Lines that begin with '!' say what makes the comparison unfair.
+its stages, each over all layers. Stages are matched by name, so passes of 1 and of 12
+layers compare in the layers that they share. The largest change comes first. Lines
+that begin with '!' say what makes the comparison unfair.
 
 A sample is the times of one stage in the passes of one recording without warm-up, as
 'infer trace show' divides the wall time. A whole pass lasts from the end of the work of
@@ -50,15 +60,21 @@ placement, neighbours) are not in it: confirm a small change with several pairs 
 recordings.`,
 		Example: `  infer trace diff before.json.gz after.json.gz
   infer trace diff eager.sqlite graph.sqlite --alpha 0.01
+  infer trace diff a.json.gz b.json.gz --by layer --sort plan
+  infer trace diff a.json.gz b.json.gz --by stage --limit 10
   infer trace diff a.json.gz b.json.gz --format csv > diff.csv`,
 		Args: twoFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			return traceDiff(c, args[0], args[1], format, alpha)
+			return traceDiff(c, args[0], args[1], &o)
 		},
 	}
 	addFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
-		addFormat(f, &format, "table, csv or json")
-		f.Float64Var(&alpha, "alpha", 0.05, "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
+		f.StringVar((*string)(&o.by), "by", string(diff.ByFolded), "rows are `WHAT`: folded (a stage over all layers), stage, layer\nor op")
+		o.rows.register(f, "change, A, p", "the largest change first; plan: as in a pass")
+		f.Lookup("sort").DefValue, o.rows.sort = "", "shift"
+		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time (default: all)"
+		addFormat(f, &o.format, "table, csv or json")
+		f.Float64Var(&o.alpha, "alpha", 0.05, "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
 	})
 	return c
 }
@@ -81,14 +97,19 @@ type diffJSON struct {
 	*diff.Comparison
 }
 
-func traceDiff(c *cobra.Command, a, b, format string, alpha float64) error {
+func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	switch {
-	case format != "table" && format != "csv" && format != "json":
-		return usagef("--format %s: it must be table, csv or json", shellQuote(format))
+	case o.format != "table" && o.format != "csv" && o.format != "json":
+		return usagef("--format %s: it must be table, csv or json", shellQuote(o.format))
+	case !slices.Contains(diff.Bys, o.by):
+		return usagef("--by %s: it must be folded, stage, layer or op", shellQuote(string(o.by)))
 	case a == "-" && b == "-":
 		return usagef("standard input can be one of the two traces, not both")
-	case !(alpha > 0 && alpha <= 0.5): // also NaN
-		return usagef("--alpha %g: it must be above 0 and at most 0.5", alpha)
+	case !(o.alpha > 0 && o.alpha <= 0.5): // also NaN
+		return usagef("--alpha %g: it must be above 0 and at most 0.5", o.alpha)
+	}
+	if err := o.rows.check(); err != nil {
+		return err
 	}
 	stdout := c.OutOrStdout()
 	ta, err := loadTrace(c, a)
@@ -99,130 +120,211 @@ func traceDiff(c *cobra.Command, a, b, format string, alpha float64) error {
 	if err != nil {
 		return err
 	}
-	diff, err := diff.Compare(ta, tb, alpha)
+	d, err := diff.Compare(ta, tb, o.by, o.alpha)
 	if err != nil {
-		return fmt.Errorf("%s (A) and %s (B): %w", a, b, err)
+		return fmt.Errorf("%s (A) and %s (B): %w", traceName(a), traceName(b), err)
 	}
-	switch format {
+	columns, all := diffColumns(d), slices.Clone(d.Rows)
+	cut, err := sortDiff(d, columns, o.rows, o.format)
+	if err != nil {
+		return err
+	}
+	switch o.format {
 	case "json":
-		return writeJSON(stdout, diffJSON{a, b, diff})
+		return writeJSON(stdout, diffJSON{traceName(a), traceName(b), d})
 	case "csv":
-		return writeDiffCSV(stdout, diff)
+		return writeCSV(stdout, columns, d.Rows)
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", a, diff.A, b, diff.B)
-	for _, note := range diff.Notes {
+	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", traceName(a), d.A, traceName(b), d.B)
+	for _, note := range d.Notes {
 		fmt.Fprintf(&out, "! %s\n", note)
 	}
 	out.WriteByte('\n')
-	printDiff(&out, diff)
+	printDiff(&out, d, columns, all, cut)
 	return writeOutput(stdout, out.Bytes())
 }
 
-// printDiff writes the comparison for people.
-func printDiff(w io.Writer, d *diff.Comparison) {
-	heading := fmt.Sprintf("A us\t±\tB us\t±\tchange us\tchange\tshift, %g %%\tp\tn\t", 100*(1-d.Alpha))
-	changed, few := 0, 0
-	printText(w, nameLast, heading, d.Rows, func(r diff.Change) string {
-		shift, change, between, p, n := "", "", "", "", ""
-		switch r.Verdict {
-		case diff.OnlyInA, diff.OnlyInB:
-			change = string(r.Verdict)
-		default:
-			shift = fmt.Sprintf("%+.3f", r.Shift/1e3)
-			n = strconv.Itoa(r.A.N)
-			if r.A.N != r.B.N {
-				n += "+" + strconv.Itoa(r.B.N)
+// planOrder is the value of --sort that keeps the order of the plan.
+const planOrder = "plan"
+
+// sortDiff puts the rows of a comparison in order, within each kind of pass the whole pass and
+// its idle time first, and returns how many the limit cuts.
+func sortDiff(d *diff.Comparison, columns []column[diff.Change], o rowOptions, format string) (cut int, err error) {
+	phases := map[string]int{}
+	for _, r := range d.Rows {
+		if _, ok := phases[r.Phase]; !ok {
+			phases[r.Phase] = 2 * len(phases)
+		}
+	}
+	isPart := func(r *diff.Change) bool { return r.Kind == diff.ChangeStage || r.Kind == diff.ChangeOther }
+	section := func(r *diff.Change) int {
+		if isPart(r) {
+			return phases[r.Phase] + 1
+		}
+		return phases[r.Phase]
+	}
+	if o.sort == planOrder {
+		o.sort = ""
+	}
+	if err := sortRows(d.Rows, columns, o.sort, format, section); err != nil {
+		return 0, err
+	}
+	if o.limit > 0 {
+		shown := map[string]int{}
+		all := len(d.Rows)
+		d.Rows = slices.DeleteFunc(d.Rows, func(r diff.Change) bool {
+			if isPart(&r) {
+				shown[r.Phase]++
 			}
+			return isPart(&r) && shown[r.Phase] > o.limit
+		})
+		cut = all - len(d.Rows)
+	}
+	return cut, nil
+}
+
+// diffColumns are the columns of a comparison. Changes sort by size, whatever their sign.
+func diffColumns(d *diff.Comparison) []column[diff.Change] {
+	type row = diff.Change
+	a := func(r *row) *diff.Sample { return r.A }
+	b := func(r *row) *diff.Sample { return r.B }
+	isBoth := func(r *row) bool { return r.A != nil && r.B != nil }
+	bound := func(of func(*row) *diff.Sample, which func(*diff.Sample) *float64) func(*row) cell {
+		return func(r *row) cell { return when(of(r) != nil, maybeCell(which(cmp.Or(of(r), &diff.Sample{})), "")) }
+	}
+	low := func(s *diff.Sample) *float64 { return s.Low }
+	high := func(s *diff.Sample) *float64 { return s.High }
+	median := func(of func(*row) *diff.Sample) func(*row) cell {
+		return func(r *row) cell {
+			if of(r) == nil {
+				return none
+			}
+			return maybeCell(&of(r).Median, "%.3f")
 		}
-		if r.PercentLow != nil && r.PercentHigh != nil {
-			between = fmt.Sprintf("%+.1f to %+.1f %%", *r.PercentLow, *r.PercentHigh)
-		}
-		if r.P != nil {
-			p = fmt.Sprintf("%.3f", *r.P)
-		}
+	}
+	number := func(of func(*row) *diff.Sample) func(*row) cell {
+		return func(r *row) cell { return when(of(r) != nil, intCell(int64(cmp.Or(of(r), &diff.Sample{}).N))) }
+	}
+	spread := func(of func(*row) *diff.Sample) func(*row) cell {
+		return func(r *row) cell { return textCell(spreadText(of(r))) }
+	}
+	bySize := func(c cell) cell {
+		c.number = math.Abs(c.number)
+		return c
+	}
+	return []column[row]{
+		{key: "kind", cell: func(r *row) cell { return textCell(string(r.Kind)) }},
+		{key: "phase", cell: func(r *row) cell { return textCell(r.Phase) }},
+		{key: "name", cell: func(r *row) cell { return textCell(r.Name) }},
+		{key: "verdict", cell: func(r *row) cell { return textCell(string(r.Verdict)) }},
+		{key: "a_n", cell: number(a)},
+		{key: "a_median", unit: "ns", title: "A us", cell: median(a)},
+		{title: "±", cell: spread(a)},
+		{key: "a_low", unit: "ns", cell: bound(a, low)},
+		{key: "a_high", unit: "ns", cell: bound(a, high)},
+		{key: "b_n", cell: number(b)},
+		{key: "b_median", unit: "ns", title: "B us", cell: median(b)},
+		{title: "±", cell: spread(b)},
+		{key: "b_low", unit: "ns", cell: bound(b, low)},
+		{key: "b_high", unit: "ns", cell: bound(b, high)},
+		{key: "shift", unit: "ns", title: "change us", cell: func(r *row) cell { return when(isBoth(r), bySize(maybeCell(&r.Shift, "%+.3f"))) }},
+		{key: "shift_low", unit: "ns", cell: func(r *row) cell { return maybeCell(r.Low, "") }},
+		{key: "shift_high", unit: "ns", cell: func(r *row) cell { return maybeCell(r.High, "") }},
+		{key: "change", unit: "percent", title: "change", cell: func(r *row) cell {
+			c := bySize(maybeCell(r.Percent, ""))
+			c.text = verdictText(r)
+			return c
+		}},
+		{title: fmt.Sprintf("shift, %g %%", 100*(1-d.Alpha)), cell: func(r *row) cell {
+			if r.PercentLow == nil || r.PercentHigh == nil {
+				return none
+			}
+			return textCell(fmt.Sprintf("%+.1f to %+.1f %%", *r.PercentLow, *r.PercentHigh))
+		}},
+		{key: "change_low", unit: "percent", cell: func(r *row) cell { return maybeCell(r.PercentLow, "") }},
+		{key: "change_high", unit: "percent", cell: func(r *row) cell { return maybeCell(r.PercentHigh, "") }},
+		{key: "p", title: "p", cell: func(r *row) cell {
+			c := maybeCell(r.P, "")
+			if r.P != nil {
+				c.text = fmt.Sprintf("%.3f", *r.P)
+			}
+			return c
+		}},
+		{key: "p_adjusted", cell: func(r *row) cell { return maybeCell(r.Adjusted, "") }},
+		{title: "n", cell: func(r *row) cell {
+			switch {
+			case !isBoth(r):
+				return none
+			case r.A.N != r.B.N:
+				return textCell(fmt.Sprintf("%d+%d", r.A.N, r.B.N))
+			}
+			return textCell(strconv.Itoa(r.A.N))
+		}},
+		{title: " ", left: true, cell: func(r *row) cell { return textCell(r.Phase + "  " + r.Name) }},
+	}
+}
+
+// maybeCell is a number that may be unknown: in CSV with all digits, in tables, if it has a
+// format there, ns as microseconds.
+func maybeCell(v *float64, format string) cell {
+	if v == nil {
+		return none
+	}
+	c := cell{*v, strconv.FormatFloat(*v, 'g', -1, 64), ""}
+	if format != "" {
+		c.text = fmt.Sprintf(format, *v/1e3)
+	}
+	return c
+}
+
+// verdictText is what the table says of a change.
+func verdictText(r *diff.Change) string {
+	switch {
+	case (r.Verdict == diff.Longer || r.Verdict == diff.Shorter) && r.Percent != nil:
+		return fmt.Sprintf("%+.1f %%", *r.Percent)
+	case r.Verdict == diff.NoChange:
+		return "~"
+	}
+	return string(r.Verdict)
+}
+
+// printDiff writes the comparison for people. Verdicts are counted in all rows.
+func printDiff(w io.Writer, d *diff.Comparison, columns []column[diff.Change], all []diff.Change, cut int) {
+	printCells(w, columns, d.Rows, nil)
+	changed, few := 0, 0
+	for _, r := range all {
 		switch r.Verdict {
 		case diff.Longer, diff.Shorter:
 			changed++
-			change = string(r.Verdict)
-			if r.Percent != nil {
-				change = fmt.Sprintf("%+.1f %%", *r.Percent)
-			}
-		case diff.NoChange:
-			change = "~"
 		case diff.TooFew:
 			few++
-			change = "too few"
 		}
-		aMedian, aSpread := sampleText(r.A)
-		bMedian, bSpread := sampleText(r.B)
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s  %s", aMedian, aSpread, bMedian, bSpread, shift, change, between, p, n, r.Phase, r.Name)
-	})
-	fmt.Fprintf(w, "\n%s tested, %d changed", count(d.Tests, "row"), changed)
+	}
+	fmt.Fprintln(w)
+	if cut > 0 {
+		fmt.Fprintf(w, "%s not shown; --limit 0 shows all\n", humanize.Count(cut, "more row is", "more rows are"))
+	}
+	fmt.Fprintf(w, "%s tested, %d changed", count(d.Tests, "row"), changed)
 	if d.Tests > 0 {
 		fmt.Fprintf(w, " (p corrected for their number, below %g)", d.Alpha)
 	}
 	fmt.Fprintln(w, "; ~ is no change beyond the noise")
 	if few > 0 {
-		fmt.Fprintf(w, "%s too few passes for a verdict: record more of them\n", has(few, "row"))
+		fmt.Fprintf(w, "%s too few passes for a verdict: record more of them\n", humanize.Count(few, "row has", "rows have"))
 	}
 	fmt.Fprintln(w, "the intervals hold for the passes of these two runs; other runs differ more")
 }
 
-// has writes a number of things and the verb.
-func has(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing + " has"
-	}
-	return count(n, thing) + " have"
-}
-
-// sampleText writes a median and how far its interval reaches.
-func sampleText(s *diff.Sample) (median, spread string) {
-	if s == nil {
-		return "", ""
-	}
-	median = strconv.FormatFloat(s.Median/1e3, 'f', 3, 64)
+// spreadText says how far the interval of a median reaches, in percent of it.
+func spreadText(s *diff.Sample) string {
 	switch {
+	case s == nil:
+		return ""
 	case s.Low == nil || s.High == nil:
-		return median, "∞"
+		return "∞"
 	case s.Median == 0:
-		return median, ""
+		return ""
 	}
-	return median, fmt.Sprintf("%.0f %%", 100*math.Max(s.Median-*s.Low, *s.High-s.Median)/s.Median)
-}
-
-// writeDiffCSV writes all that is known of each row, times in ns. Notes are columns
-// of no row: they stand in the table and in JSON.
-func writeDiffCSV(w io.Writer, d *diff.Comparison) error {
-	var b bytes.Buffer
-	c := csv.NewWriter(&b)
-	c.Write([]string{"kind", "phase", "name", "verdict", "a_n", "a_median_ns", "a_low_ns", "a_high_ns", "b_n", "b_median_ns", "b_low_ns", "b_high_ns",
-		"shift_ns", "shift_low_ns", "shift_high_ns", "change_percent", "change_low_percent", "change_high_percent", "p", "p_adjusted"})
-	number := func(v *float64) string {
-		if v == nil {
-			return ""
-		}
-		return strconv.FormatFloat(*v, 'g', -1, 64)
-	}
-	for _, r := range d.Rows {
-		row := []string{string(r.Kind), r.Phase, r.Name, string(r.Verdict)}
-		for _, s := range []*diff.Sample{r.A, r.B} {
-			if s == nil {
-				row = append(row, "", "", "", "")
-				continue
-			}
-			row = append(row, strconv.Itoa(s.N), number(&s.Median), number(s.Low), number(s.High))
-		}
-		shift := ""
-		if r.A != nil && r.B != nil {
-			shift = number(&r.Shift)
-		}
-		c.Write(append(row, shift, number(r.Low), number(r.High), number(r.Percent), number(r.PercentLow), number(r.PercentHigh), number(r.P), number(r.Adjusted)))
-	}
-	c.Flush()
-	if err := c.Error(); err != nil {
-		return err
-	}
-	return writeOutput(w, b.Bytes())
+	return fmt.Sprintf("%.0f %%", 100*math.Max(s.Median-*s.Low, *s.High-s.Median)/s.Median)
 }

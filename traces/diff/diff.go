@@ -2,6 +2,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -68,6 +69,7 @@ type Change struct {
 type Comparison struct {
 	A     string  `json:"a"` // where it comes from
 	B     string  `json:"b"`
+	By    By      `json:"by"`
 	Alpha float64 `json:"alpha"`
 	Tests int     `json:"tests"` // rows with enough samples for a test
 
@@ -76,9 +78,24 @@ type Comparison struct {
 	Rows  []Change `json:"rows"`
 }
 
+// By is what the rows of a comparison are, besides whole passes and idle time.
+type By string
+
+// The rows there are.
+const (
+	ByFolded By = "folded" // stages, those of all layers together
+	ByStage  By = "stage"  // stages of each layer
+	ByLayer  By = "layer"  // layers
+	ByOp     By = "op"     // operations: "Linear"
+)
+
+// Bys are all kinds of rows.
+var Bys = []By{ByFolded, ByStage, ByLayer, ByOp}
+
 // Compare compares two traces: for each kind of pass the whole pass, its idle time, and its
-// steps. Steps are matched by name, so passes with different layers compare in the steps
-// that they share. alpha, such as 0.05, is the accepted probability of a wrong verdict.
+// steps, summed as by says. Rows are matched by name. So passes with different layers compare
+// in the layers that they share: a folded row sums these, and another row those that only one
+// trace has. alpha, such as 0.05, is the accepted probability of a wrong verdict.
 //
 // # What is compared
 //
@@ -106,7 +123,10 @@ type Comparison struct {
 // Each sample comes from the passes of one run. Differences between runs (clocks,
 // placement, neighbours) are not in it: confirm a small change with several pairs of
 // recordings.
-func Compare(a, b *traces.Trace, alpha float64) (*Comparison, error) {
+func Compare(a, b *traces.Trace, by By, alpha float64) (*Comparison, error) {
+	if !slices.Contains(Bys, by) {
+		return nil, fmt.Errorf("there is no comparison by %q", by)
+	}
 	if !(alpha > 0 && alpha < 1) {
 		return nil, fmt.Errorf("alpha is %g; it must lie between 0 and 1", alpha)
 	}
@@ -119,9 +139,9 @@ func Compare(a, b *traces.Trace, alpha float64) (*Comparison, error) {
 			return nil, fmt.Errorf("trace %s has no pass of a model outside its warm-up, so there are no stages to compare", x.name)
 		}
 	}
-	c := &Comparison{A: a.Header.Describe(), B: b.Header.Describe(), Alpha: alpha, Notes: unfair(pa, pb)}
-	keysA, timesA := pa.table()
-	keysB, timesB := pb.table()
+	c := &Comparison{A: a.Header.Describe(), B: b.Header.Describe(), By: by, Alpha: alpha, Notes: unfair(pa, pb)}
+	keysA, timesA := pa.table(rowNames(by, pa, pb))
+	keysB, timesB := pb.table(rowNames(by, pb, pa))
 	keys := append(slices.Clone(keysA), keysB...)
 	// Rows are grouped by phase, in A's order: passes, idle time and steps, then the rows
 	// that only B has.
@@ -154,8 +174,67 @@ type changeKey struct {
 	phase, name string
 }
 
+// rowNames returns what names the row of a step of a side, compared with another. "" is the
+// step of work that has none.
+func rowNames(by By, of, other side) func(phase string, s traces.Step) string {
+	switch by {
+	case ByLayer:
+		return func(_ string, s traces.Step) string {
+			switch {
+			case s.Name == "":
+				return ""
+			case s.Layer < 0:
+				return "outside the layers"
+			}
+			return fmt.Sprintf("h.%d", s.Layer)
+		}
+	case ByOp:
+		return func(_ string, s traces.Step) string { return cmp.Or(s.Op, s.Name) }
+	case ByFolded:
+		names := folded(of.steps(), other.steps())
+		return func(phase string, s traces.Step) string { return names[stepKey{phase, s.Name}] }
+	}
+	return func(_ string, s traces.Step) string { return s.Name }
+}
+
+// folded names the rows of steps that are summed over layers: apart for layers that the
+// other trace has as well and for those that it has not.
+func folded(steps, other []stepKey) map[stepKey]string {
+	group := func(k stepKey) stepKey {
+		name := traces.InAnyLayer(k.name)
+		if name != k.name && !slices.Contains(other, k) {
+			name += " of other layers"
+		}
+		return stepKey{k.phase, name}
+	}
+	sizes := map[stepKey]int{}
+	for _, k := range steps {
+		sizes[group(k)]++
+	}
+	names := map[stepKey]string{}
+	for _, k := range steps {
+		if names[k] = k.name; sizes[group(k)] > 1 {
+			names[k] = group(k).name
+		}
+	}
+	return names
+}
+
+// steps lists the steps of the plans.
+func (p side) steps() []stepKey {
+	var keys []stepKey
+	for _, plan := range p.Header.Plans {
+		for _, s := range plan.Steps {
+			if k := (stepKey{plan.Phase, s.Name}); !slices.Contains(keys, k) {
+				keys = append(keys, k)
+			}
+		}
+	}
+	return keys
+}
+
 // table returns the samples of all rows, and their order.
-func (p side) table() ([]changeKey, map[changeKey][]int64) {
+func (p side) table(name func(phase string, s traces.Step) string) ([]changeKey, map[changeKey][]int64) {
 	var keys []changeKey
 	rows := map[changeKey][]int64{}
 	add := func(k changeKey, values ...int64) {
@@ -169,7 +248,7 @@ func (p side) table() ([]changeKey, map[changeKey][]int64) {
 		add(changeKey{ChangePass, phase, "whole pass"}, l.Time.Length())
 		add(changeKey{ChangeIdle, phase, "idle"}, l.Time.Length()-l.Busy)
 	}
-	steps, times, _ := p.stepTimes()
+	steps, times, _ := p.stepTimes(name)
 	for _, s := range steps {
 		k := changeKey{ChangeStage, s.phase, s.name}
 		if s.name == "" {
@@ -276,7 +355,7 @@ func unfair(a, b side) []string {
 				add("%s is incomplete: %s", x.name, f.Text)
 			}
 		}
-		if _, _, lost := x.p.stepTimes(); lost > 0 {
+		if _, _, lost := x.p.stepTimes(rowNames(ByStage, x.p, x.p)); lost > 0 {
 			add("%s has work of steps (%d kernels) whose pass is not recorded; it is not compared", x.name, lost)
 		}
 	}
@@ -440,13 +519,13 @@ func (p side) overhead(phase string) (percent float64, ok bool) {
 	return 0, false
 }
 
-// stepKey names the step of a kind of pass; "" is the work of no step.
+// stepKey names a step or row of a kind of pass; "" is the work of no step.
 type stepKey struct{ phase, name string }
 
-// stepTimes returns the exclusive times of each step, one for each pass that ran it, and the
-// number of kernels whose step is known but whose pass is not recorded. Steps are in the
-// order of the plans.
-func (p side) stepTimes() (order []stepKey, times map[stepKey][]int64, lost int) {
+// stepTimes returns the exclusive times of each row of steps, one for each pass that ran one,
+// and the number of kernels whose step is known but whose pass is not recorded. Rows are in
+// the order of the plans.
+func (p side) stepTimes(name func(phase string, s traces.Step) string) (order []stepKey, times map[stepKey][]int64, lost int) {
 	if len(p.Passes) == 0 {
 		return nil, nil, 0
 	}
@@ -471,7 +550,8 @@ func (p side) stepTimes() (order []stepKey, times map[stepKey][]int64, lost int)
 			if !measured {
 				return
 			}
-			k := at{stepKey{p.PassName(owner), step.Name}, i}
+			phase := p.PassName(owner)
+			k := at{stepKey{phase, name(phase, step)}, i}
 			if _, ok := sums[k]; !ok {
 				found = append(found, k)
 			}
@@ -491,7 +571,7 @@ func (p side) stepTimes() (order []stepKey, times map[stepKey][]int64, lost int)
 	}
 	for _, plan := range p.Header.Plans {
 		for _, step := range plan.Steps {
-			add(stepKey{plan.Phase, step.Name})
+			add(stepKey{plan.Phase, name(plan.Phase, step)})
 		}
 		add(stepKey{plan.Phase, ""})
 	}

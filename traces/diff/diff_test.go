@@ -40,7 +40,7 @@ func TestDiff(t *testing.T) {
 	slow := func(int, int) int64 { return 50_000 }
 	a := fixtures.Trace(ha, append(append(fixtures.Passes(ha, 300_000, 30, noise(2000), nil), fixtures.Passes(ha, 10, 1, slow, nil)...), warm)...)
 	b := fixtures.Trace(hb, fixtures.Passes(hb, 0, 40, noise(2500), nil)...)
-	c, err := Compare(a, b, 0.05)
+	c, err := Compare(a, b, ByStage, 0.05)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestDiff(t *testing.T) {
 	if p := rowOf(t, c, "whole pass"); p.A.N != 30 || p.A.Median > 8000 || p.Kind != ChangePass {
 		t.Errorf("the passes of A: %+v", p)
 	}
-	back, err := Compare(b, a, 0.05)
+	back, err := Compare(b, a, ByStage, 0.05)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestDiff(t *testing.T) {
 	}
 
 	// A trace equals itself.
-	c, err = Compare(a, a, 0.05)
+	c, err = Compare(a, a, ByStage, 0.05)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestDiff(t *testing.T) {
 
 	// Three passes say nothing, and a test that cannot reject is not made.
 	few := fixtures.Trace(ha, fixtures.Passes(ha, 0, 3, noise(9000), nil)...)
-	c, err = Compare(a, few, 0.05)
+	c, err = Compare(a, few, ByStage, 0.05)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +97,11 @@ func TestDiff(t *testing.T) {
 		t.Errorf("three passes: %+v", r)
 	}
 	for _, bad := range []float64{0, 1, -1, math.NaN()} {
-		if _, err := Compare(a, b, bad); err == nil {
+		if _, err := Compare(a, b, ByStage, bad); err == nil {
 			t.Errorf("alpha %g is taken", bad)
 		}
 	}
-	if _, err := Compare(a, fixtures.Trace(&traces.Header{}, fixtures.Launched(1, 0, 1, 2, 3)...), 0.05); err == nil || !strings.Contains(err.Error(), "trace B has no pass") {
+	if _, err := Compare(a, fixtures.Trace(&traces.Header{}, fixtures.Launched(1, 0, 1, 2, 3)...), ByStage, 0.05); err == nil || !strings.Contains(err.Error(), "trace B has no pass") {
 		t.Errorf("without passes: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestDiffChance(t *testing.T) {
 	changed, raw := 0, 0
 	const pairs = 10
 	for range pairs {
-		c, err := Compare(fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), 0.05)
+		c, err := Compare(fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), ByStage, 0.05)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestPasses(t *testing.T) {
 				t.Errorf("%s: pass %d begins at %d, the one before ends at %d", path, i, l.Time.From, p.Passes[i-1].Time.To)
 			}
 		}
-		_, times, lost := p.stepTimes()
+		_, times, lost := p.stepTimes(rowNames(ByStage, p, p))
 		for _, list := range times {
 			for _, ns := range list {
 				rest += ns
@@ -292,7 +292,7 @@ func TestPasses(t *testing.T) {
 		}
 	}
 	p := side{window.New(fixtures.Trace(h, events...), -1)}
-	_, times, _ := p.stepTimes()
+	_, times, _ := p.stepTimes(rowNames(ByStage, p, p))
 	for _, step := range h.Plans[0].Steps {
 		if got := times[stepKey{"decode step", step.Name}]; !slices.Equal(got, []int64{320, 320, 320, 320, 320}) {
 			t.Errorf("%s took %v", step.Name, got)
@@ -317,7 +317,7 @@ func TestUnfair(t *testing.T) {
 	b.Overhead = []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 150, Passes: 30}}
 	b.Drop("kernels", 7)
 	graph := func(k *traces.Event) { k.Node = 5 }
-	c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), 0.05)
+	c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), ByStage, 0.05)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func TestUnfair(t *testing.T) {
 	// What recording cost is compared only where both measured it, on enough passes.
 	for _, overhead := range [][]traces.Overhead{nil, {{Phase: "decode step", Baseline: 100, Recorded: 101, Passes: 1}}, {{Phase: "prefill", Baseline: 100, Recorded: 101, Passes: 30}}} {
 		a.Overhead = overhead
-		c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, nil)...), 0.05)
+		c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, nil)...), ByStage, 0.05)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,5 +346,53 @@ func TestUnfair(t *testing.T) {
 		if !strings.Contains(text, "the mode differs: eager in A, graph in B") {
 			t.Errorf("what ran is alike, but the modes that were asked for are not:\n%s", text)
 		}
+	}
+}
+
+// TestBy: rows are stages over all layers, stages, layers or operations; each way their
+// medians sum to the same, as all passes are alike. Folded, the layers that only one of two
+// traces has are rows of their own.
+func TestBy(t *testing.T) {
+	two := fixtures.Plan("wte", "h.0.ln_1", "h.0.attn", "h.1.ln_1", "h.1.attn", "ln_f")
+	four := fixtures.Plan("wte", "h.0.ln_1", "h.0.attn", "h.1.ln_1", "h.1.attn", "h.2.ln_1", "h.2.attn", "h.3.ln_1", "h.3.attn", "ln_f")
+	duration := func(_, tag int) int64 { return int64(100 * (1 + tag)) }
+	trace := func(h *traces.Header) *traces.Trace {
+		return fixtures.Trace(h, fixtures.Passes(h, 0, 5, duration, nil)...)
+	}
+	compare := func(b *traces.Header, by By) (names []string, sum float64) {
+		c, err := Compare(trace(two), trace(b), by, 0.05)
+		if err != nil || c.By != by {
+			t.Fatal(err)
+		}
+		for _, r := range c.Rows {
+			if r.Kind != ChangeStage {
+				continue
+			}
+			name := r.Name
+			if r.Verdict == OnlyInB {
+				name += " (B)"
+			} else {
+				sum += r.A.Median
+			}
+			names = append(names, name)
+		}
+		return names, sum
+	}
+	for by, want := range map[By]string{
+		ByFolded: "wte, h.N.ln_1, h.N.attn, ln_f",
+		ByStage:  "wte, h.0.ln_1, h.0.attn, h.1.ln_1, h.1.attn, ln_f",
+		ByLayer:  "outside the layers, h.0, h.1",
+		ByOp:     "Linear",
+	} {
+		if names, sum := compare(two, by); strings.Join(names, ", ") != want || sum != 100+200+300+400+500+600 {
+			t.Errorf("by %s: %q sum to %g", by, names, sum)
+		}
+	}
+	names, _ := compare(four, ByFolded)
+	if got := strings.Join(names, ", "); got != "wte, h.N.ln_1, h.N.attn, ln_f, h.N.ln_1 of other layers (B), h.N.attn of other layers (B)" {
+		t.Errorf("%s", got)
+	}
+	if _, err := Compare(trace(two), trace(two), "zebra", 0.05); err == nil {
+		t.Error("a comparison by zebra")
 	}
 }

@@ -29,12 +29,11 @@ func TestPictures(t *testing.T) {
 	for _, p := range []struct {
 		name, scheme  string
 		width, height int64
-	}{{"report-wide.png", "light", 1440, 1590}, {"report-narrow.png", "dark", 390, 1517}} {
+	}{{"report-wide.png", "light", 1440, 1580}, {"report-narrow.png", "dark", 390, 1507}} {
 		const name = "gpt2-L12-eager-cupti.json.gz"
 		b := openAs(t, name, sample(t, name), p.width, p.height)
 		b.scheme(p.scheme)
-		// The last decode steps.
-		eval[any](b, `gpt2scope.setView(gpt2scope.page.to - 650e3, gpt2scope.page.to + 10e3)`)
+		eval[any](b, `gpt2scope.fit()`)
 		shot, err := chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng})
 		if err != nil {
 			t.Fatal(err)

@@ -242,6 +242,34 @@ func TestTooFast(t *testing.T) {
 	}
 }
 
+// TestStageHelp explains each stage of a recorded plan, also of a fused one, in any layer.
+func TestStageHelp(t *testing.T) {
+	explained := map[string]bool{}
+	for _, name := range []string{"gpt2-L12-graph-cupti.json.gz", "gpt2-L12-eager-stamps.json.gz"} {
+		for _, plan := range sample(t, name).Header.Plans {
+			for _, step := range plan.Steps {
+				parts := strings.Count(strings.Replace(step.Name, "wte+wpe", "wte", 1), "+") + 1
+				if got := stageHelp(step.Name); got == "" || strings.Count(got, "; then ")+1 != parts {
+					t.Errorf("%s is explained with %q", step.Name, got)
+				}
+				for _, part := range strings.Split(layer.ReplaceAllString(step.Name, ""), "+") {
+					explained[part] = true
+				}
+			}
+		}
+	}
+	for name := range helps {
+		if !explained[name] {
+			t.Errorf("no step is called %s", name)
+		}
+	}
+	for name, want := range map[string]string{"h.N.residual_2+h.(N+1).ln_1": helps["residual_2"] + "; then " + helps["ln_1"], "h.2@1.mlp.gelu": helps["mlp.gelu"], "gemm": ""} {
+		if got := stageHelp(name); got != want {
+			t.Errorf("%s is explained with %q", name, got)
+		}
+	}
+}
+
 // TestShortName leaves out what kernels of one library have in common.
 func TestShortName(t *testing.T) {
 	for name, want := range map[string]string{

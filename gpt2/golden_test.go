@@ -12,6 +12,7 @@ import (
 
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/reference"
 	"gpt2scope/weights"
 )
 
@@ -398,5 +399,47 @@ func TestQualityByDepth(t *testing.T) {
 			t.Errorf("%d layers: %.4f bits per byte, want at most %.4f", depth, bits, most)
 		}
 		last = bits
+	}
+}
+
+// TestSamplingGolden: the sampler draws from the probabilities from which transformers' generate draws, with each way to
+// cut and penalize, in its order.
+func TestSamplingGolden(t *testing.T) {
+	g := openGolden(t, "testdata/sampling.safetensors")
+	const ways, draws = 11, 20000
+	for i := range ways {
+		name := func(tensor string) string { return fmt.Sprintf("%d.%s", i, tensor) }
+		way, text, logits, p := g.floats(name("way")), g.ints(name("ids")), g.floats(name("logits")), g.floats(name("probabilities"))
+		round := func(v float32) float64 { return math.Round(1e4*float64(v)) / 1e4 } // 0.7 is not a float32
+		temperature, topK, topP, minP, penalty := round(way[0]), int(way[1]), round(way[2]), round(way[3]), round(way[4])
+		want := reference.MinP(reference.Distribution(reference.Penalize(logits, text, penalty), temperature, topK, topP), minP)
+		kept := 0
+		for id := range p {
+			if d := math.Abs(want[id] - float64(p[id])); d > 1e-5 {
+				t.Errorf("%v: token %d has the probability %g, and %g in transformers", way, id, want[id], p[id])
+			}
+			if p[id] > 0 {
+				kept++
+			}
+		}
+		if i > 0 && kept == 0 || topK+int(1-topP) > 0 && kept == len(p) {
+			t.Fatalf("%v: %d of %d tokens are kept", way, kept, len(p))
+		}
+		var s gpt2.Sampler
+		counts := make([]float64, len(p))
+		for position := range draws {
+			token, err := s.Sample(gpt2.Sampling{Temperature: temperature, TopK: topK, TopP: topP, MinP: minP, RepeatPenalty: penalty,
+				Seed: uint64(i), History: func(int) []int32 { return text }}, logits, 0, position)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[token.ID]++
+		}
+		for id, n := range counts {
+			mean := float64(p[id]) * draws
+			if math.Abs(n-mean) > 5*math.Sqrt(mean)+5 || p[id] == 0 && n > 0 {
+				t.Errorf("%v: token %d is drawn %g times of %d, and transformers gives it a probability of %g", way, id, n, draws, p[id])
+			}
+		}
 	}
 }

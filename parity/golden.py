@@ -7,6 +7,7 @@ says what each file holds; the commands that make them:
     parity/golden.py tiny                                      # gpt2/testdata/models/*
     parity/golden.py shipped --weights weights/shakespeare     # gpt2/testdata/shakespeare.safetensors
     parity/golden.py random --infer bin/infer                  # gpt2/testdata/gpt2.L1 and .L12.safetensors
+    parity/golden.py sampling                                  # gpt2/testdata/sampling.safetensors
 
 Seeds are fixed and arithmetic is float32 on the CPU. Made again, weights and ids are the same bytes;
 logits may differ in their last bits, far below what the tests tolerate.
@@ -73,6 +74,7 @@ def main() -> None:
     shipped.add_argument("--weights", type=pathlib.Path, default=ROOT / "weights" / "shakespeare")
     random = commands.add_parser("random", help="random weights in GPT-2's geometry, 1 and 12 layers")
     random.add_argument("--infer", type=pathlib.Path, default=ROOT / "bin" / "infer", help="this project's program")
+    commands.add_parser("sampling", help="probabilities after penalty, temperature and cuts")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -81,9 +83,31 @@ def main() -> None:
             make_tiny(args.out / "models" / name, index, **variant)
     elif args.command == "shipped":
         make_shipped(args.out / "shakespeare.safetensors", args.weights)
+    elif args.command == "sampling":
+        make_sampling(args.out / "sampling.safetensors")
     else:
         for layers in (1, 12):
             make_random(args.out / f"gpt2.L{layers}.safetensors", args.infer, layers)
+
+
+def make_sampling(path: pathlib.Path) -> None:
+    """Writes, for some ways to sample, logits and the probabilities that generate draws the next token with."""
+    ways = [dict(temperature=float(t), top_k=k, top_p=float(p), min_p=float(m), repetition_penalty=float(r))
+            for t, k, p, m, r in [(1, 0, 1, 0, 1), (0.7, 0, 1, 0, 1), (1.5, 10, 1, 0, 1), (1, 0, 0.8, 0, 1), (1, 0, 1, 0.1, 1), (2, 0, 1, 0.3, 1),
+                                  (1, 0, 1, 0, 1.3), (1, 0, 1, 0, 0.6), (1.3, 20, 0.9, 0.05, 1.2), (0.9, 50, 0.95, 0.2, 1.1), (3, 30, 0.7, 0.4, 2)]]
+    torch.manual_seed(7)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**TINY, "bos_token_id": 0, "eos_token_id": 0}))
+    with torch.no_grad():
+        for value in model.parameters():
+            value.normal_()
+    tensors = {}
+    for i, way in enumerate(ways):
+        ids = torch.randint(1, TINY["vocab_size"], (1, 12))
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=True, max_new_tokens=1, output_scores=True, output_logits=True,
+                             return_dict_in_generate=True, pad_token_id=0, **way)
+        tensors |= {f"{i}.ids": ids[0].int(), f"{i}.logits": out.logits[0][0].float(), f"{i}.probabilities": out.scores[0][0].float().softmax(-1),
+                    f"{i}.way": torch.tensor([float(way[name]) for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")])}
+    save(path, tensors)
 
 
 def make_tiny(folder: pathlib.Path, seed: int, config: dict = {}, dtype: torch.dtype = torch.float32,

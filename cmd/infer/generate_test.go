@@ -40,8 +40,12 @@ type parsed struct {
 		IgnoreEOS bool     `json:"ignore_eos"`
 	} `json:"sampling"`
 	Timings map[string]float64 `json:"timings"`
-	Setting setting            `json:"configuration"`
-	Shifts  int                `json:"context_shifts"`
+
+	Loading       []loadJSON `json:"loading"` // if it takes long enough to be told
+	WarmUpLoading []loadJSON `json:"warm_up_loading"`
+
+	Setting setting `json:"configuration"`
+	Shifts  int     `json:"context_shifts"`
 }
 
 func parse(t *testing.T, text string) parsed {

@@ -10,25 +10,21 @@ import (
 // its memory, and the plans that a run executes. Scripts compare traces with them
 // (traces/check_nsys.py).
 type infoJSON struct {
-	Model         string       `json:"model"`
-	Stored        string       `json:"gguf_type,omitempty"` // of most weights in a GGUF file
-	Geometry      geometryJSON `json:"geometry"`
-	Device        string       `json:"device"`
-	DType         string       `json:"dtype"`  // of the weights on the device
-	Layers        []int        `json:"layers"` // run order
-	LayersReason  string       `json:"layers_reason,omitempty"`
-	Parameters    int64        `json:"parameters"`     // of the whole model
-	RunParameters int64        `json:"run_parameters"` // of the layers that run, with embeddings and head
-	Context       int          `json:"context"`        // tokens that the KV cache holds, of each sequence
-	Memory        struct {
-		Weights   int64 `json:"weights"`
-		Cache     int64 `json:"kv_cache"`
-		LogitsRow int64 `json:"logits_row"`
-	} `json:"memory_bytes"`
-	Tokenizer *int     `json:"tokenizer_tokens"` // null if there is no tokenizer
-	Prefill   planJSON `json:"prefill"`
-	Decode    planJSON `json:"decode"`
-	GPU       *gpuJSON `json:"gpu,omitempty"`
+	Model         string         `json:"model"`
+	Stored        string         `json:"gguf_type,omitempty"` // of most weights in a GGUF file
+	Geometry      geometryJSON   `json:"geometry"`
+	Device        string         `json:"device"`
+	DType         string         `json:"dtype"`  // of the weights on the device
+	Layers        []int          `json:"layers"` // run order
+	LayersReason  string         `json:"layers_reason,omitempty"`
+	Parameters    int64          `json:"parameters"`     // of the whole model
+	RunParameters int64          `json:"run_parameters"` // of the layers that run, with embeddings and head
+	Context       int            `json:"context"`        // tokens that the KV cache holds, of each sequence
+	Memory        infoMemoryJSON `json:"memory_bytes"`
+	Tokenizer     *int           `json:"tokenizer_tokens"` // null if there is no tokenizer
+	Prefill       planJSON       `json:"prefill"`
+	Decode        planJSON       `json:"decode"`
+	GPU           *gpuJSON       `json:"gpu,omitempty"`
 }
 
 // geometryJSON is the geometry of the model.
@@ -42,6 +38,13 @@ type geometryJSON struct {
 	Inner      int    `json:"inner"`     // channels of the MLP
 	Activation string `json:"activation"`
 	Tied       bool   `json:"tied"` // lm_head is wte
+}
+
+// infoMemoryJSON is the memory that the model needs on any device.
+type infoMemoryJSON struct {
+	Weights   int64 `json:"weights"`    // of the layers that run
+	Cache     int64 `json:"kv_cache"`   // of all sequences
+	LogitsRow int64 `json:"logits_row"` // of a token
 }
 
 // gpuJSON is what holds for a GPU only.

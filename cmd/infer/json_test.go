@@ -163,10 +163,9 @@ func (d jsonSchema) check(where, kind string, v any) {
 	if kind == "any" || kind == is {
 		return
 	}
-	fields, object := d.docs[kind], map[string]any{}
-	if m, ok := v.(map[string]any); ok && fields != nil {
-		object = m
-	} else {
+	fields := d.docs[kind]
+	object, ok := v.(map[string]any)
+	if !ok || fields == nil {
 		d.t.Errorf("%s is %v, and docs/json.md says %s", where, v, kind)
 		return
 	}

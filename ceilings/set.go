@@ -152,6 +152,16 @@ func (s Set) Floor(w Work, pass int64) (f Floor, ok bool) {
 	return f, true
 }
 
+// Roofline returns a floor in percent of the time that the work took: 100 is as fast as the
+// device can be. ok is false if either is not known, or if the work was faster than its
+// floor: then a ceiling is too low, and the figure would say nothing.
+func Roofline(floor, time float64) (percent float64, ok bool) {
+	if !(floor > 0 && time >= floor) {
+		return 0, false
+	}
+	return 100 * floor / time, true
+}
+
 // Traffic returns the bytes that the steps of a pass move in all. A sum beyond an
 // int64 counts as more than any cache holds.
 func Traffic(pass []Work) int64 {

@@ -80,6 +80,17 @@ func TestFloor(t *testing.T) {
 	}
 }
 
+func TestRoofline(t *testing.T) {
+	for _, c := range []struct {
+		floor, time, want float64
+		ok                bool
+	}{{1, 4, 25, true}, {3, 3, 100, true}, {3.03, 3, 0, false}, {0, 3, 0, false}, {-1, 3, 0, false}, {math.NaN(), 3, 0, false}, {3, math.NaN(), 0, false}, {0, 0, 0, false}} {
+		if got, ok := Roofline(c.floor, c.time); got != c.want || ok != c.ok {
+			t.Errorf("a floor of %g and a time of %g: %g, %v", c.floor, c.time, got, ok)
+		}
+	}
+}
+
 // A pass is the sum of its steps, each within the traffic of all.
 func TestPassFloor(t *testing.T) {
 	s := made("x")

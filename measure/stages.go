@@ -32,6 +32,8 @@ type StageTime struct {
 	Floor   float64 `json:"floor_us,omitempty"`
 	OfFloor float64 `json:"percent_of_floor,omitempty"`
 
+	Roofline float64 `json:"roofline_percent,omitempty"` // [ceilings.Roofline] of floor and time, 0 if there is none
+
 	cost  gpt2.Cost
 	bytes float64 // of floors of steps that are bound by bytes
 }
@@ -128,6 +130,7 @@ func stagesOf(table *tables.Table, plan *gpt2.Plan, past int, set ceilings.Set, 
 		}
 		stage.GBs, stage.GFLOPs = float64(stage.cost.Bytes(sizes))/stage.Time/1e3, float64(stage.cost.FLOPs)/stage.Time/1e3
 		stage.OfFloor = 100 * stage.Floor / stage.Time
+		stage.Roofline, _ = ceilings.Roofline(stage.Floor, stage.Time)
 		if stage.Bound = ceilings.BoundFLOPs; 2*stage.bytes > stage.Floor {
 			stage.Bound = ceilings.BoundBytes
 		}

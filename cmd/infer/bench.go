@@ -219,6 +219,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		if device != nil {
 			out["floor_ms"], out["floor_with_barriers_ms"] = ms(floor), ms(floor+barriers)
 			out["share_of_floor"] = share(floor, result.Median)
+			if percent, ok := ceilings.Roofline(float64(floor), float64(result.Median)); ok {
+				out["roofline_percent"] = percent
+			}
 			out["device"] = device
 		}
 		if stages != nil {
@@ -234,8 +237,8 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
 		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), len(result.All), perSecond(tokens, result.Median), gflops, gbs, o.setting())
 	if device != nil {
-		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps: %.0f%% of floor\n%s; %s\n",
-			ms(floor), ms(floor+barriers), 100*share(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
+		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps; %s\n%s; %s\n",
+			ms(floor), ms(floor+barriers), rooflineSays(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
 	}
 	if stages != nil {
 		var table bytes.Buffer

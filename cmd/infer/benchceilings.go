@@ -236,6 +236,26 @@ func improveStored(ctx context.Context, set ceilings.Set, m *modelFlags) {
 	}
 }
 
+// rooflineText writes [ceilings.Roofline]; "" if there is none.
+func rooflineText(floor, time float64) string {
+	percent, ok := ceilings.Roofline(floor, time)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", percent)
+}
+
+// rooflineSays writes [ceilings.Roofline] of a pass, or why there is none.
+func rooflineSays(floor, d time.Duration) string {
+	switch text := rooflineText(float64(floor), float64(d)); {
+	case text != "":
+		return text + "% of the roofline"
+	case floor > d:
+		return "no roofline %: the pass is faster than its floor, so a ceiling was measured too low; 'infer bench ceilings --measure' measures the ceilings again"
+	}
+	return "no roofline %: a ceiling is not known"
+}
+
 // raisedValues lists values that were raised.
 func raisedValues(raised []ceilings.Raised) string {
 	var parts []string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,7 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 		Median float64 `json:"median_ms"`
 		Floor  float64 `json:"floor_ms"`
 		Share  float64 `json:"share_of_floor"`
+		Roof   float64 `json:"roofline_percent"`
 		Device struct {
 			Name     string           `json:"name"`
 			Ceilings []ceilings.Value `json:"ceilings"`
@@ -99,10 +101,10 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 	if err := json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3", "--json").stdout), &floor); err != nil {
 		t.Fatal(err)
 	}
-	if !(floor.Floor > 0 && floor.Floor < floor.Median && floor.Share < 1) || len(floor.Device.Ceilings) == 0 || !strings.Contains(floor.Device.Name, "1 thread") {
+	if !(floor.Floor > 0 && floor.Floor < floor.Median && floor.Share < 1 && math.Abs(floor.Roof-100*floor.Share) < 1e-9) || len(floor.Device.Ceilings) == 0 || !strings.Contains(floor.Device.Name, "1 thread") {
 		t.Errorf("%+v", floor)
 	}
-	contains(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3").stdout, "% of floor\n", "1 thread, kernels ", "ceilings: read from ", "the pass is over data of ")
+	contains(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3").stdout, "% of the roofline\n", "1 thread, kernels ", "ceilings: read from ", "the pass is over data of ")
 	if e := infer(t, "bench", "-m", tiny, "--device", "reference", "--repeat", "1"); e.status != exitOK || strings.Contains(e.stdout, "floor") {
 		t.Errorf("%+v", e)
 	}
@@ -111,6 +113,11 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 	if want := "a CPU\nthese may be too low: somebody else ran\n\nwhat            data           value  unit  p10 - p90     rounds         by\nread, L2 cache  up to 1.0 MiB  123    GB/s  1.500 - 22.2  3: 17.5 - 123  so\n"; table.String() != want {
 		t.Errorf("%q\nwant\n%q", table.String(), want)
 	}
+	if s := rooflineSays(3, 4); s != "75% of the roofline" {
+		t.Error(s)
+	}
+	contains(t, rooflineSays(5, 4), "faster than its floor", "bench ceilings --measure")
+	contains(t, rooflineSays(0, 4), "not known")
 	checkFailure(t, infer(t, "bench", "ceilings", "--device", "reference"), exitFailure, "reference", "--device cpu")
 	checkFailure(t, infer(t, "bench", "ceilings", "surplus"), exitUsage, "surplus")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/ceilings"
 	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/cuda/workbench"
 	"gpt2scope/gpt2"
@@ -108,7 +109,7 @@ func (b *benchFlags) runKernel(ctx context.Context, m *modelFlags, name string, 
 
 // printKernels writes a table of kernels.
 func printKernels(w io.Writer, report workbench.Report) {
-	printText(w, toLeft, "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\t% of floor", report.Kernels, func(r workbench.Result) string {
+	printText(w, toLeft, "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\troofline %", report.Kernels, func(r workbench.Result) string {
 		if r.Note != "" {
 			return fmt.Sprintf("%s\t%s\t%s", r.Variant, r.Parameters, r.Note)
 		}
@@ -116,8 +117,8 @@ func printKernels(w io.Writer, report workbench.Report) {
 		if !r.Right {
 			verdict = " WRONG"
 		}
-		return fmt.Sprintf("%s\t%s\t%.1e%s\t%.2f\t%.2f\t%.2f - %.2f\t%.0f\t%.2f\t%.0f", r.Variant, r.Parameters, r.Error, verdict,
-			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, 100*r.Share())
+		return fmt.Sprintf("%s\t%s\t%.1e%s\t%.2f\t%.2f\t%.2f - %.2f\t%.0f\t%.2f\t%s", r.Variant, r.Parameters, r.Error, verdict,
+			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, rooflineText(float64(r.Floor), float64(r.Median)))
 	})
 }
 
@@ -135,12 +136,14 @@ type kernelRow struct {
 	GBS        float64 `json:"gb_per_s"`
 	TFLOPS     float64 `json:"tflop_per_s"`
 	Share      float64 `json:"share_of_floor"`
+	Roofline   float64 `json:"roofline_percent,omitempty"` // none if it is faster than its floor
 }
 
 func kernelRows(report workbench.Report) (rows []kernelRow) {
 	for _, r := range report.Kernels {
+		roofline, _ := ceilings.Roofline(float64(r.Floor), float64(r.Median))
 		rows = append(rows, kernelRow{r.Variant, r.Parameters, r.Note, number(r.Error), r.Right,
-			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, r.Share()})
+			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, r.Share(), roofline})
 	}
 	return rows
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
 )
@@ -26,6 +27,7 @@ type benchResult struct {
 	Floor        float64 `json:"floor_ms,omitempty"`
 	WithBarriers float64 `json:"floor_with_barriers_ms,omitempty"`
 	Share        float64 `json:"share_of_floor,omitempty"`
+	Roofline     float64 `json:"roofline_percent,omitempty"` // none if it is faster than its floor
 	GFLOPS       float64 `json:"gflop_per_s,omitempty"`
 	GBS          float64 `json:"gb_per_s,omitempty"`
 	Passes       int     `json:"passes"`
@@ -101,6 +103,7 @@ func measureRow(ctx context.Context, sessions *measure.Sessions, row measure.Row
 	floor, barriers := device.set.PassFloor(plan.Work(row.Past, sizes)), device.set.Barriers(len(plan.Steps))
 	r.setTimes(m)
 	r.Floor, r.WithBarriers, r.Share = ms(floor), ms(floor+barriers), share(floor, m.Median)
+	r.Roofline, _ = ceilings.Roofline(float64(floor), float64(m.Median))
 	r.GFLOPS, r.GBS = perSecond(float64(cost.FLOPs), m.Median)/1e9, perSecond(float64(cost.Bytes(sizes)), m.Median)/1e9
 	return r, nil
 }
@@ -133,15 +136,15 @@ func firstToken(ctx context.Context, m *modelFlags, repeat int) (benchResult, er
 
 // printRows writes the table.
 func printRows(w io.Writer, results []benchResult) {
-	printText(w, toLeft, "work\tfloor ms\twith barriers\tmedian ms\tp10 - p90\t% of floor\tTFLOP/s\tGB/s", results, func(r benchResult) string {
+	printText(w, toLeft, "work\tfloor ms\twith barriers\tmedian ms\tp10 - p90\troofline %\tTFLOP/s\tGB/s", results, func(r benchResult) string {
 		switch {
 		case r.Error != "":
 			return r.Work + "\t\t\tfailed"
 		case r.Floor == 0:
 			return fmt.Sprintf("%s\t\t\t%.1f\t%.1f - %.1f", r.Work, r.Median, r.P10, r.P90)
 		}
-		return fmt.Sprintf("%s\t%.4f\t%.4f\t%.4f\t%.4f - %.4f\t%.0f\t%.1f\t%.0f", r.Work, r.Floor, r.WithBarriers, r.Median, r.P10, r.P90,
-			100*r.Share, r.GFLOPS/1e3, r.GBS)
+		return fmt.Sprintf("%s\t%.4f\t%.4f\t%.4f\t%.4f - %.4f\t%s\t%.1f\t%.0f", r.Work, r.Floor, r.WithBarriers, r.Median, r.P10, r.P90,
+			rooflineText(r.Floor, r.Median), r.GFLOPS/1e3, r.GBS)
 	})
 }
 

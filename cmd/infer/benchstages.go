@@ -15,7 +15,7 @@ var stageColumns = []column[measure.StageTime]{
 	{title: "GFLOP/s", cell: func(s *measure.StageTime) cell { return when(s.Calls > 0, rateCell(s.GFLOPs)) }},
 	{title: "floor us", cell: func(s *measure.StageTime) cell { return when(s.Calls > 0, floatCell(s.Floor, 2)) }},
 	{title: "of", cell: func(s *measure.StageTime) cell { return textCell(s.Bound) }},
-	{title: "% of floor", cell: func(s *measure.StageTime) cell { return when(s.Calls > 0, floatCell(s.OfFloor, 0)) }},
+	{title: "roofline %", cell: func(s *measure.StageTime) cell { return when(s.Roofline > 0, floatCell(s.Roofline, 0)) }},
 	{title: "  ", left: true, cell: func(s *measure.StageTime) cell { return textCell(s.Stage) }},
 }
 

@@ -51,8 +51,9 @@ var moved = map[string]string{
 // snapshot of its main branch in [HubCache]. The error says how to download it.
 func FromHub(name string) (dir string, err error) {
 	cache := HubCache()
-	get := fmt.Sprintf("'hf download %s' ('huggingface-cli download %s' in older versions)", name, name)
-	for _, repo := range slices.Compact([]string{name, cmp.Or(moved[name], name)}) {
+	full := cmp.Or(moved[name], name)
+	get := fmt.Sprintf("'hf download %s' ('huggingface-cli download %s' in older versions)", full, full)
+	for _, repo := range slices.Compact([]string{name, full}) {
 		dir := filepath.Join(cache, "models--"+strings.ReplaceAll(repo, "/", "--"))
 		revision, err := os.ReadFile(filepath.Join(dir, "refs", "main"))
 		if err != nil {

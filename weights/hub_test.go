@@ -55,7 +55,7 @@ func TestFromHub(t *testing.T) {
 	for _, c := range []struct{ name, want, problem string }{
 		{"openai-community/gpt2", "models--openai-community--gpt2/snapshots/607a30d", ""},
 		{"gpt2", "models--openai-community--gpt2/snapshots/607a30d", ""},
-		{"gpt2-xl", "", "hf download gpt2-xl"},
+		{"gpt2-xl", "", "hf download openai-community/gpt2-xl"},
 		{"me/mine", "", "huggingface-cli download me/mine"},
 		{"a/gone", "", "snapshots/1234"},
 		{"a/hostile", "", "names no snapshot"},

@@ -92,6 +92,7 @@ fuzz: need  ## fuzz every reader of files, each for FUZZTIME (default 1m)
 	go test ./weights -run '^$$' -fuzz '^FuzzIndex$$' -fuzztime $(FUZZTIME)
 	go test ./weights -run '^$$' -fuzz '^FuzzGGUF$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
 	go test ./gpt2 -run '^$$' -fuzz '^FuzzParseConfig$$' -fuzztime $(FUZZTIME)
+	go test ./gpt2 -run '^$$' -fuzz '^FuzzGGUF$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
 	go test ./traces -run '^$$' -fuzz '^FuzzRead$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
 	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzLoad$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
 	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzRoundTrip$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s

@@ -12,6 +12,7 @@ import (
 
 	"gpt2scope/gpt2/tokenizer"
 	"gpt2scope/internal/ggufwrite"
+	"gpt2scope/weights"
 )
 
 // ggufParam is a parameter's name in a GGUF file, and whether the file has the transpose.
@@ -37,7 +38,7 @@ func ggufOf(layers int) map[string]ggufParam {
 }
 
 // ggufFile writes a model as a GGUF file whose matrices, but for wpe, are of a type. edit may change it.
-func ggufFile(t *testing.T, m *Model, kind uint32, edit func(f *ggufwrite.File)) string {
+func ggufFile(t testing.TB, m *Model, kind uint32, edit func(f *ggufwrite.File)) string {
 	t.Helper()
 	f := &ggufwrite.File{}
 	c := m.Config
@@ -173,7 +174,7 @@ func TestGGUFHead(t *testing.T) {
 }
 
 // tokenizerValues adds a tokenizer to a file, as llama.cpp's converter does.
-func tokenizerValues(t *testing.T, f *ggufwrite.File, tok *tokenizer.Tokenizer) {
+func tokenizerValues(t testing.TB, f *ggufwrite.File, tok *tokenizer.Tokenizer) {
 	t.Helper()
 	files := tok.Files()
 	var ids map[string]int
@@ -222,6 +223,47 @@ func TestGGUFTokenizer(t *testing.T) {
 			t.Errorf("V=%d: end of text %d (%v), EOS %d, BOS %d, expected %d", c.vocab, end, ok, m.Config.EOS, m.Config.BOS, want)
 		}
 	}
+}
+
+// FuzzGGUF: no GGUF file makes opening a model panic; what is accepted has every tensor that its configuration asks for.
+func FuzzGGUF(f *testing.F) {
+	random, err := Random("random:L=1,C=4,NH=1,V=257,T=4")
+	if err != nil {
+		f.Fatal(err)
+	}
+	data, err := os.ReadFile(ggufFile(f, random, ggufwrite.F16, func(w *ggufwrite.File) { tokenizerValues(f, w, tokenizer.Bytes()) }))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := weights.GGUFFromBytes("file", data)
+		if err != nil {
+			return
+		}
+		m, err := newGGUF("file", file)
+		if (m == nil) == (err == nil) {
+			t.Fatalf("%v, %v", m, err)
+		}
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 4000 {
+				t.Errorf("not a good error: %q", err)
+			}
+			return
+		}
+		for _, p := range m.Config.Params() {
+			x, err := m.Tensor(p.Name)
+			if err != nil || !slices.Equal(x.Shape, p.Shape) {
+				t.Fatalf("tensor %s: %v (%v), expected %v", p.Name, x.Shape, err, p.Shape)
+			}
+			if err := x.ReadFloat32(make([]float32, x.Elements()), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		if m.Tokenizer != nil {
+			m.Tokenizer.Encode("Hello <|endoftext|>")
+		}
+	})
 }
 
 // What a file says that this engine cannot do is refused, by name.

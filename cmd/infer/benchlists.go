@@ -198,12 +198,20 @@ func (b *benchFlags) runLists(ctx context.Context, m *modelFlags, stdout, stderr
 		for j, batch := range b.batches.values {
 			note := fmt.Sprintf("measuring, %d of %d", i*len(b.batches.values)+j+1, len(combinations)*len(b.batches.values))
 			more, err := b.runCombination(ctx, one, batch, note, stderr)
+			rows = append(rows, more...)
+			if err != nil && len(rows) > 0 { // a Ctrl-C, perhaps: what was measured is not lost
+				_ = b.writeLists(stdout, rows)
+			}
 			if err != nil {
 				return err
 			}
-			rows = append(rows, more...)
 		}
 	}
+	return b.writeLists(stdout, rows)
+}
+
+// writeLists writes results in the format that the flags ask for.
+func (b *benchFlags) writeLists(stdout io.Writer, rows []listRow) error {
 	switch {
 	case b.json || b.lists.format == "json":
 		return writeJSON(stdout, rows)
@@ -213,7 +221,8 @@ func (b *benchFlags) runLists(ctx context.Context, m *modelFlags, stdout, stderr
 	return writeListsMarkdown(stdout, rows)
 }
 
-// runCombination measures all tests of one choice of device, type, layers, threads and sequences.
+// runCombination measures all tests of one choice of device, type, layers, threads and sequences. With an
+// error it returns the results that it has.
 func (b *benchFlags) runCombination(ctx context.Context, m *modelFlags, batch int, note string, stderr io.Writer) ([]listRow, error) {
 	o, err := m.open()
 	if err != nil {
@@ -249,7 +258,7 @@ func (b *benchFlags) runCombination(ctx context.Context, m *modelFlags, batch in
 		row.test, row.Prompt, row.Gen, row.Depth, row.Time = t, t.Prompt, t.Gen, t.Depth, time.Now().UTC().Format(time.RFC3339)
 		result, err := measure.Run(ctx, s, t, b.repeat)
 		if err != nil {
-			return nil, err
+			return rows, err
 		}
 		row.AvgTS, row.StddevTS = result.PerSecond()
 		mean, deviation := result.Nanoseconds()

@@ -38,6 +38,7 @@ type modelFlags struct {
 	quiet   bool
 
 	threadList intList
+	said       map[string]bool // notices that were given
 
 	forGPU []string  // flags given that only a GPU understands
 	record string    // the recorder of passes on a GPU, "" for none
@@ -85,7 +86,7 @@ func (m *modelFlags) each() []*modelFlags {
 
 // check finds values that are wrong for every model.
 func (m *modelFlags) check(c *cobra.Command) error {
-	m.stderr, m.forGPU = c.ErrOrStderr(), nil
+	m.stderr, m.forGPU, m.said = c.ErrOrStderr(), nil, map[string]bool{}
 	all := m.each()
 	if len(all) > 1 && c.Annotations[listsKey] == "" {
 		for _, name := range []string{"device", "dtype", "layers", "threads"} {
@@ -279,10 +280,11 @@ func (m *modelFlags) gpu() (*exec.Backend, error) {
 	return exec.New(options)
 }
 
-// notice writes a line for the user to standard error.
+// notice writes a line for the user to standard error, once.
 func (m *modelFlags) notice(text string) {
-	if !m.quiet && m.stderr != nil {
+	if !m.quiet && m.stderr != nil && !m.said[text] {
 		fmt.Fprintln(m.stderr, "infer: "+text)
+		m.said[text] = true
 	}
 }
 

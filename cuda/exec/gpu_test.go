@@ -359,8 +359,13 @@ func resident(t *testing.T) int64 {
 
 // TestMemoryStaysFlat over 10,000 decode steps, and all of it comes back.
 func TestMemoryStaysFlat(t *testing.T) {
+	for _, mode := range []Mode{Graph, Persistent} {
+		t.Run(mode.String(), func(t *testing.T) { memoryStaysFlat(t, gpu(t, Options{Mode: mode})) })
+	}
+}
+
+func memoryStaysFlat(t *testing.T, b *Backend) {
 	m := randomModel(t, "random:L=2,C=128,NH=2,V=257,T=512")
-	b := gpu(t, Options{Mode: Graph})
 	free := func() int64 {
 		n, _, err := b.Device().Memory()
 		if err != nil {

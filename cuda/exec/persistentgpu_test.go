@@ -1,0 +1,262 @@
+package exec
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+	"gpt2scope/weights/shakespeare"
+)
+
+// These tests compare mode persistent with mode graph on a GPU.
+
+// persistentGPU makes a backend in mode persistent. A session that falls back to graphs
+// fails the test, on a GPU of compute capability 9.0 or later; on others the test is skipped.
+func persistentGPU(t testing.TB) *Backend {
+	t.Helper()
+	var b *Backend
+	b = gpu(t, Options{Mode: Persistent, Notice: func(text string) {
+		if b != nil && b.dev.Info().Major < 9 {
+			t.Skip(text)
+		}
+		t.Errorf("a notice: %s", text)
+	}})
+	return b
+}
+
+func shipped(t testing.TB) *gpt2.Model {
+	t.Helper()
+	m, err := shakespeare.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// inOneKernel fails the test unless the last decode step of a session ran in the decode
+// kernel.
+func inOneKernel(t testing.TB, s *gpt2.Session) {
+	t.Helper()
+	if r := s.Runner().(*Runner); !r.together.on || !r.last.logitsOnly {
+		t.Errorf("decode steps did not run in the decode kernel: refused %q", r.together.refused)
+	}
+}
+
+// TestPersistentTextIsGraphs: 200 greedy tokens are those of mode graph. Sums are in another
+// order there, so that two nearly equal logits may change places. Whether that explains a
+// difference is decided by the logits in float32 of the text until there: bfloat16 moves
+// each by at most noise, the largest difference to those of mode graph, so that only tokens
+// within 2 noise of each other may change places. After that the text goes on from mode
+// graph's token.
+func TestPersistentTextIsGraphs(t *testing.T) {
+	m := shipped(t)
+	persistent, graph, exact := persistentGPU(t), gpu(t, Options{Mode: Graph}), gpu(t, Options{Mode: Graph, DType: weights.F32})
+	for _, layers := range [][]int{gpt2.FirstLayers(1), gpt2.FirstLayers(6), {3, 0, 3, 5, 1}} {
+		o := gpt2.Options{Layers: layers}
+		prompt := []int32{20, 21, 22, 23, 24, 25, 26}
+		g := gpt2.Generation{Tokens: 200, IgnoreEOS: true}
+		want := idsOf(generate(t, session(t, m, graph, o), prompt, g))
+		got := session(t, m, persistent, o)
+		differ := 0
+		for done := 0; done < len(want); {
+			if err := got.Reset(); err != nil {
+				t.Fatal(err)
+			}
+			g.Tokens = len(want) - done
+			ids := idsOf(generate(t, got, slices.Concat(prompt, want[:done]), g))
+			n := 0
+			for n < len(ids) && ids[n] == want[done+n] {
+				n++
+			}
+			if done += n; n == len(ids) {
+				break
+			}
+			logits := func(b gpt2.Backend) []float32 {
+				row, err := session(t, m, b, o).Logits(t.Context(), slices.Concat(prompt, want[:done]), gpt2.LogitsLast)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return row
+			}
+			rounded, real := logits(graph), logits(exact)
+			noise := 0.0
+			for i := range real {
+				noise = max(noise, math.Abs(float64(rounded[i]-real[i])))
+			}
+			a, b := want[done], ids[n]
+			text := fmt.Sprintf("layers %v: token %d is %d (logit %.4f in float32, %.4f in mode graph) and in mode persistent %d (%.4f, %.4f); bfloat16 moves logits by up to %.4f",
+				layers, done, a, real[a], rounded[a], b, real[b], rounded[b], noise)
+			if math.Abs(float64(real[a]-real[b])) > 2*noise {
+				t.Fatal(text)
+			}
+			t.Log(text)
+			differ++
+			done++ // and on from there
+		}
+		inOneKernel(t, got)
+		if differ > 4 {
+			t.Errorf("layers %v: %d of 200 tokens differ", layers, differ)
+		}
+	}
+}
+
+// TestPersistentLogitsAreGraphs: logits after decode steps in one kernel are those of mode
+// graph within the bound of bfloat16: of the geometries that the kernel is for, at any
+// position from the first to the end of the context, after launches of 1 to 8 steps; and
+// those of one pass over the same text, to which the cache belongs that the kernel wrote.
+func TestPersistentLogitsAreGraphs(t *testing.T) {
+	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
+	for _, spec := range []string{
+		"random:L=1,C=384,NH=6,V=257,T=256", "random:L=3,C=384,NH=6,V=257,T=256,seed=2", "random:L=2,C=768,NH=12,V=50257,T=1024",
+		"random:L=2,C=1024,NH=16,V=50257,T=1024", "random:L=1,C=1280,NH=20,V=50257,T=1024", "random:L=2,C=1600,NH=25,V=50257,T=1024",
+	} {
+		m := randomModel(t, spec)
+		V, T := m.Config.Vocab, m.Config.Positions
+		r := rand.New(rand.NewPCG(3, 4))
+		fast, slow, whole := session(t, m, persistent, gpt2.Options{}), session(t, m, graph, gpt2.Options{}), session(t, m, graph, gpt2.Options{})
+		for _, past := range []int{1, 2, 7, 8, 9, 31, 64, 100, T/2 - 3, T - 20} {
+			for _, steps := range []int{1, 3, 8, 19} {
+				prompt := randomIDs(r, past, V)
+				what := fmt.Sprintf("%s, %d steps after %d tokens", spec, steps, past)
+				last := func(s *gpt2.Session) ([]int32, []float32) {
+					if err := s.Reset(); err != nil {
+						t.Fatal(err)
+					}
+					ids := idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: steps + 1, IgnoreEOS: true}))
+					logits := make([]float32, V)
+					if err := s.Runner().Read(gpt2.BufLogits, 0, logits); err != nil {
+						t.Fatal(err)
+					}
+					return ids, logits
+				}
+				ids, got := last(fast)
+				inOneKernel(t, fast)
+				best := 0
+				for i, v := range got {
+					if v > got[best] {
+						best = i
+					}
+				}
+				if int(ids[steps]) != best {
+					t.Errorf("%s: the token is %d, and the largest logit that of %d", what, ids[steps], best)
+				}
+				if other, want := last(slow); slices.Equal(other[:steps], ids[:steps]) {
+					closeTo(t, what+", and in mode graph", got, want, bounds[weights.BF16])
+				}
+				if err := whole.Reset(); err != nil {
+					t.Fatal(err)
+				}
+				want, err := whole.Logits(t.Context(), append(prompt, ids[:steps]...), gpt2.LogitsLast)
+				if err != nil {
+					t.Fatal(err)
+				}
+				closeTo(t, what+", and in one pass", got, want, bounds[weights.BF16])
+			}
+		}
+	}
+}
+
+// TestPersistentStops: callers that stop early or are cancelled have the tokens of one run
+// without that, a run that is repeated has the same ones, and a text beyond the context those
+// of a larger context until it is full.
+func TestPersistentStops(t *testing.T) {
+	m, b := shipped(t), persistentGPU(t)
+	prompt := []int32{20, 21, 22}
+	o := gpt2.Options{Layers: gpt2.FirstLayers(2)}
+	g := gpt2.Generation{Tokens: 200, IgnoreEOS: true}
+	whole := session(t, m, b, o)
+	want := idsOf(generate(t, whole, prompt, g))
+	if err := whole.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	if again := idsOf(generate(t, whole, prompt, g)); !slices.Equal(again, want) {
+		t.Fatalf("two runs differ: %v and %v", again, want)
+	}
+	r := session(t, m, b, o).Runner().(*Runner)
+	tokens, err := r.Prefill(t.Context(), prompt, samplingPass(1, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := idsOf(tokens)
+	for n := 1; len(got) < len(want); n = n%29 + 1 {
+		ctx, cancel := context.WithCancel(t.Context())
+		left := min(n, len(want)-len(got))
+		err := r.Decode(ctx, len(want)-len(got), func(tokens []gpt2.Token) bool {
+			got = append(got, tokens[0].ID)
+			left--
+			if left == 0 && n%2 == 0 {
+				cancel()
+			}
+			return left > 0 || n%2 == 0
+		})
+		cancel()
+		if err != nil && n%2 == 1 {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("with stops %v, without %v", got, want)
+	}
+
+	short := o
+	short.Context = 48
+	s := session(t, m, b, short)
+	for range 3 {
+		if err := s.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		text := generate(t, s, prompt, gpt2.Generation{Tokens: 300, IgnoreEOS: true})
+		for i, token := range text {
+			if token.Position != len(prompt)+i || int(token.ID) >= m.Config.Vocab {
+				t.Fatalf("beyond the context token %d is %+v", i, token)
+			}
+		}
+		if !slices.Equal(idsOf(text)[:45], want[:45]) || s.Stats().Shifts < 10 {
+			t.Errorf("within the context %v, want %v; %d shifts", idsOf(text)[:45], want[:45], s.Stats().Shifts)
+		}
+	}
+}
+
+// TestPersistentBeside: sessions at the same time, of one backend and of two, and passes of
+// another mode between have the tokens that each has alone.
+func TestPersistentBeside(t *testing.T) {
+	m, b, other := shipped(t), persistentGPU(t), gpu(t, Options{Mode: Graph})
+	o := gpt2.Options{Layers: gpt2.FirstLayers(3)}
+	prompts := [][]int32{{1, 2, 3}, {30, 31}, {40, 41, 42, 43}}
+	backends := []*Backend{b, b, other}
+	g := gpt2.Generation{Tokens: 240, IgnoreEOS: true}
+	var want [3][]int32
+	for i, p := range prompts {
+		want[i] = idsOf(generate(t, session(t, m, backends[i], o), p, g))
+	}
+	var wait sync.WaitGroup
+	for i, p := range prompts {
+		s := session(t, m, backends[i], o)
+		wait.Go(func() {
+			for round := range 5 {
+				var got []int32
+				for token, err := range s.Generate(t.Context(), p, g) {
+					if err != nil {
+						t.Errorf("session %d, round %d: %v", i, round, err)
+						return
+					}
+					got = append(got, token.ID)
+				}
+				if !slices.Equal(got, want[i]) {
+					t.Errorf("session %d, round %d, beside others: %v, alone %v", i, round, got, want[i])
+				}
+				if err := s.Reset(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+}

@@ -27,7 +27,7 @@ func TestSamplingOnHost(t *testing.T) {
 		}
 		defer s.Close()
 		c.Reset()
-		for token, err := range s.Generate(t.Context(), []int32{5, 4, 3, 2, 1}, gpt2.Generation{Tokens: 60, IgnoreEOS: true, Sampling: sampling}) {
+		for token, err := range s.Generate(t.Context(), []int32{5, 4, 3, 2, 1}, gpt2.Generation{Tokens: 24, IgnoreEOS: true, Sampling: sampling}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -54,8 +54,8 @@ random weights.
 On the CPU the passes then run again while they are recorded, and a table compares each
 stage with its own floor. --no-floor measures no floors and no stages.
 
-With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device or
---batch, bench runs the tests of llama.cpp's llama-bench for every combination of the
+With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device,
+--mode or --batch, bench runs the tests of llama.cpp's llama-bench for every combination of the
 lists, and prints a row for each: pp512 is the prefill of 512 tokens, tg128 the generation
 of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before.`,
 		Example: `  infer bench --layers all                                 a decode step

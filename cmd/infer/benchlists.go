@@ -76,7 +76,7 @@ func (l *listFlags) register(f *pflag.FlagSet) {
 // listNames are the flags that measure lists; ofLists are those that take a list.
 var (
 	listNames = []string{"n-prompt", "n-gen", "n-depth", "output"}
-	ofLists   = []string{"batch", "device", "dtype", "layers", "threads"}
+	ofLists   = []string{"batch", "device", "dtype", "layers", "mode", "threads"}
 )
 
 // listRepeat is how often a test is repeated by default, as llama-bench does.
@@ -275,11 +275,15 @@ func (b *benchFlags) runCombination(ctx context.Context, m *modelFlags, batch in
 // of one and whole models, are left out.
 func writeListsMarkdown(w io.Writer, rows []listRow) error {
 	batches := slices.ContainsFunc(rows, func(r listRow) bool { return r.Batch != 1 })
+	modes := slices.ContainsFunc(rows, func(r listRow) bool { return r.Mode != "" })
 	parts := slices.ContainsFunc(rows, func(r listRow) bool { return r.Layers != r.OfLayers })
 	lines := [][]string{{"model", "size", "params", "backend", "threads", "dtype"}}
 	right := []bool{false, true, true, false, true, false}
 	column := func(title string) {
 		lines[0], right = append(lines[0], title), append(right, true)
+	}
+	if modes {
+		column("mode")
 	}
 	if parts {
 		column("layers")
@@ -296,6 +300,9 @@ func writeListsMarkdown(w io.Writer, rows []listRow) error {
 			threads = strconv.Itoa(r.Threads)
 		}
 		line := []string{r.Model, humanize.Size(r.Size), fmt.Sprintf("%.2f M", float64(r.Params)/1e6), r.Backend, threads, r.DType}
+		if modes {
+			line = append(line, r.Mode)
+		}
 		if parts {
 			line = append(line, fmt.Sprintf("%d of %d", r.Layers, r.OfLayers))
 		}

@@ -79,6 +79,20 @@ func TestBenchLists(t *testing.T) {
 	}
 }
 
+// The GPU and the CPU stand beside each other in one table.
+func TestBenchListsGPU(t *testing.T) {
+	withStub(t)
+	var rows []listRow
+	if err := json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "-p", "4", "-n", "9", "--device", "cpu,cuda", "--dtype", "bf16", "-o", "json").stdout), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 4 || rows[1].Backend != "CPU" || rows[1].Threads < 1 || rows[1].GPU != "" || rows[2].Backend != "CUDA" || rows[2].GPU != "Stub 0" || rows[2].Threads != 0 || rows[3].Mode != "graph" {
+		t.Errorf("rows %+v", rows)
+	}
+	out := mustInfer(t, "bench", "-m", tiny, "-p", "0", "-n", "9", "--device", "cuda", "--mode", "eager,graph", "--repeat", "1").stdout
+	contains(t, out, "|  mode |", "| eager |", "| graph |", "| CUDA ", "Stub 0\n")
+}
+
 // Without -p and -n the tests are llama-bench's, cut to the context; --json is -o json; 8-bit weights are smaller.
 func TestBenchListDefaults(t *testing.T) {
 	var rows []listRow

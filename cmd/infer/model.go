@@ -64,19 +64,22 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 // modeNames are the values of --mode, in the order of exec's modes.
 var modeNames = []string{exec.Auto.String(), exec.Eager.String(), exec.Graph.String(), exec.Persistent.String()}
 
-// listsKey marks a command that takes lists: several values of --device, --dtype, --layers and --threads.
+// listsKey marks a command that takes lists: several values of --device, --mode, --dtype, --layers and
+// --threads.
 const listsKey = "lists"
 
 // each returns the flags with one value each, for every combination of values: 'infer bench' takes lists.
 func (m *modelFlags) each() []*modelFlags {
 	var all []*modelFlags
 	for device := range strings.SplitSeq(m.device, ",") {
-		for dtype := range strings.SplitSeq(m.dtype, ",") {
-			for layers := range strings.SplitSeq(m.layers, ",") {
-				for _, threads := range m.threadList.values {
-					one := *m
-					one.device, one.dtype, one.layers, one.threads = device, dtype, layers, threads
-					all = append(all, &one)
+		for mode := range strings.SplitSeq(m.mode, ",") {
+			for dtype := range strings.SplitSeq(m.dtype, ",") {
+				for layers := range strings.SplitSeq(m.layers, ",") {
+					for _, threads := range m.threadList.values {
+						one := *m
+						one.device, one.mode, one.dtype, one.layers, one.threads = device, mode, dtype, layers, threads
+						all = append(all, &one)
+					}
 				}
 			}
 		}
@@ -89,7 +92,7 @@ func (m *modelFlags) check(c *cobra.Command) error {
 	m.stderr, m.forGPU, m.said = c.ErrOrStderr(), nil, map[string]bool{}
 	all := m.each()
 	if len(all) > 1 && c.Annotations[listsKey] == "" {
-		for _, name := range []string{"device", "dtype", "layers", "threads"} {
+		for _, name := range []string{"device", "mode", "dtype", "layers", "threads"} {
 			if v := c.Flags().Lookup(name).Value.String(); strings.Contains(v, ",") {
 				return usagef("--%s %s: give one value; only 'infer bench' takes a list", name, shellQuote(v))
 			}

@@ -25,9 +25,15 @@ func TestBenchLists(t *testing.T) {
 		}
 	}
 	var rows []listRow
-	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "-o", "json")...).stdout), &rows); err != nil {
+	printed := []byte(mustInfer(t, append(args, "-o", "json")...).stdout)
+	if err := json.Unmarshal(printed, &rows); err != nil {
 		t.Fatal(err)
 	}
+	var v any
+	if err := json.Unmarshal(printed, &v); err != nil {
+		t.Fatal(err)
+	}
+	jsonSchema{t, jsonDocs(t)}.check("infer bench", "BenchTest[]", v)
 	name := func(prompt, gen, depth int) string {
 		s := fmt.Sprintf("pp%d", prompt)
 		if gen > 0 {

@@ -29,7 +29,7 @@ var jsonObjects = map[string]any{
 	"infer info --json": infoJSON{}, "Geometry": geometryJSON{}, "InfoMemory": infoMemoryJSON{}, "Plan": planJSON{}, "PlanStep": stepJSON{}, "InfoGPU": gpuJSON{}, "GPUMemory": memoryJSON{}, "Product": productJSON{},
 	"infer devices --json": devices{}, "GPU": gpuDevice{}, "CPU": cpuDevice{}, "infer version --json": versionJSON{},
 	"Device": benchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": kernelRow{}, "StageTime": measure.StageTime{},
-	"EnergyResult": energyResult{}, "Power": energy.Power{}, "OverheadRow": overheadRow{}, "BenchRow": benchResult{},
+	"EnergyResult": energyResult{}, "Power": energy.Power{}, "OverheadRow": overheadRow{}, "BenchRow": benchResult{}, "BenchTest": listRow{},
 	"infer trace show --json": struct {
 		Source string `json:"source"`
 		tables.Table

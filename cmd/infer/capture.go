@@ -13,8 +13,8 @@ import (
 const captureWarmUp = 4
 
 // captureRange is --capture-range: after a warm-up it turns the profiler on for a
-// number of decode steps. Generation pauses at both ends, so that the device, which
-// else runs ahead of the tokens that are shown, is given just these steps between.
+// number of decode steps. A device runs ahead of the tokens that are shown, so
+// generation pauses at both ends to capture just these steps.
 type captureRange struct {
 	steps   int                 // 0: no capture
 	device  gpt2.ProfilerSwitch // nil on the CPU: there only an NVTX range marks the steps
@@ -93,8 +93,8 @@ func (c *captureRange) stop() error {
 	return nil
 }
 
-// finish is to be called after the last token. A capture that is not whole is an
-// error, since it would be taken for one that is.
+// finish must be called after the last token. A capture of fewer steps is an error:
+// nothing else would tell it from a whole one.
 func (c *captureRange) finish(made int) error {
 	if err := c.stop(); err != nil || c.steps == 0 || c.done {
 		return err

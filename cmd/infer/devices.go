@@ -23,7 +23,7 @@ func newDevices(*modelFlags) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "devices",
-		Short: "Show the GPUs and the CPU, and what each lacks to be used",
+		Short: "Show the GPUs and the CPU, and what is missing to use them",
 		Long: `devices shows each GPU with its memory, its clocks now and what limits them, its
 PCIe link, power and temperature, and the CPU with its vector extensions and the version
 of the kernels that runs on it. If CUDA cannot be used, a line says what is missing.
@@ -79,7 +79,7 @@ type devices struct {
 
 // gpuDevice is one GPU, as CUDA and NVML see it. Unknown fields are zero.
 type gpuDevice struct {
-	Device     string `json:"device,omitempty"` // for --device, "" where CUDA does not see it
+	Device     string `json:"device,omitempty"` // for --device; "" if CUDA does not see it
 	Lacks      string `json:"unavailable,omitempty"`
 	Capability string `json:"compute_capability,omitempty"`
 	SMs        int    `json:"sms,omitempty"`

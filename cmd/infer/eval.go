@@ -39,7 +39,7 @@ from the end-of-text token.`,
 	}
 	addFlags(c.Flags(), "Evaluation", func(f *pflag.FlagSet) {
 		f.StringVar(&e.text, "text", "", "`FILE` with the text; - is standard input")
-		f.IntVar(&e.window, "window", 0, "`N` tokens are evaluated at once (default: 512, or the context\nwhere it is shorter)")
+		f.IntVar(&e.window, "window", 0, "`N` tokens are evaluated at once (default: 512, or the context\nif it is shorter)")
 		f.IntVar(&e.stride, "stride", 0, "`N` tokens from one window to the next (default: half a window)")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {

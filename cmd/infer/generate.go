@@ -93,7 +93,7 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&g.repeat, "repeat-last-n", 64, "the penalty is for the last `N` tokens; -1 is all in the context,\n0 none")
 	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
-	f.IntVar(&g.capture.steps, "capture-range", 0, "turn an attached profiler on for `N` decode steps after a warm-up\nonly (nsys profile -c cudaProfilerApi)")
+	f.IntVar(&g.capture.steps, "capture-range", 0, "turn an attached profiler on for just `N` decode steps, after a\nwarm-up (nsys profile -c cudaProfilerApi)")
 }
 
 // logProbs is the value of --logprobs: how many of the likeliest tokens to list. Without a

@@ -26,9 +26,8 @@ that it needs at least, at the sizes in which the device holds weights and activ
 For a GPU it also shows the algorithm that cuBLASLt has for each product, tuned or by its
 heuristic, and the memory that a run takes. Nothing is loaded or run.
 
-Of the built-in model one layer of six runs unless --layers says otherwise: a layer is what one
-profiles, and the model was trained to write text after any of them. Of other models all layers
-run.`,
+The built-in model runs one of its six layers unless --layers says otherwise, to profile a
+layer; it was trained to write text after any of them. Other models run all of theirs.`,
 		Example: `  infer info --layers all
   infer info -m random:gpt2-xl --dtype bf16 --prompt-len 512
   infer info -m random:gpt2 --layers 1 --fused=false     every stage by itself

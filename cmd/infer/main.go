@@ -15,8 +15,8 @@
 // status is 0; 1 if something failed; 2 if a flag, its value or a word of the
 // command line is wrong, for this model too; 130 after Ctrl-C.
 //
-// Each subcommand is a file here, and calls public interfaces only: of gpt2,
-// weights and an executor such as cpu.
+// Each subcommand is a file here: flags in, tables out. What it computes or measures is in
+// the packages.
 package main
 
 import (

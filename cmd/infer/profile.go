@@ -41,7 +41,7 @@ func (p *profileFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
 	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager); mode persistent\nis graph when passes are recorded")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead")
-	f.BoolVar(&p.warmUp, "warm-up", false, "make a few tokens twice before, so that what happens only once is\nnot in the times (on where time is recorded)")
+	f.BoolVar(&p.warmUp, "warm-up", false, "begin the text twice before, so that what happens only once is not\nin the times (always with --profile and --trace)")
 }
 
 // on tells whether anything is recorded.

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"gpt2scope/traces/tables"
 )
 
 // Annotations of commands and flags.
@@ -166,7 +169,7 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 		headings = append(slices.Delete(headings, i, i+1), "Other")
 	}
 	for _, heading := range headings {
-		fmt.Fprintf(&b, "\n%s:\n%s", heading, groups[heading].FlagUsages())
+		fmt.Fprintf(&b, "\n%s:\n%s", heading, optionalValues(groups[heading].FlagUsages()))
 	}
 	if c.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "\nExit status: 0, 1 if something failed, 2 if a flag, its value or a word is wrong, 130 after Ctrl-C.\n'%s COMMAND --help' explains a command.\n", c.CommandPath())
@@ -175,6 +178,17 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 		}
 	}
 	io.WriteString(w, b.String())
+}
+
+var optionalValue = regexp.MustCompile(`(--\S+) (\w+)(\[=[^\]]*\])`)
+
+// optionalValues writes --profile[=WHAT] in the help for --profile WHAT[="folded"], as pflag has
+// it, in as many columns.
+func optionalValues(usages string) string {
+	return optionalValue.ReplaceAllStringFunc(usages, func(s string) string {
+		m := optionalValue.FindStringSubmatch(s)
+		return fmt.Sprintf("%-*s", len(s), m[1]+"[="+m[2]+"]")
+	})
 }
 
 // noArgs refuses words that are neither flags nor commands, with a hint.
@@ -233,7 +247,7 @@ func checkWords(root *cobra.Command, args []string) error {
 		for _, flags := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 			flags.VisitAll(func(f *pflag.Flag) {
 				long[f.Name] = true
-				isBool["--"+f.Name] = f.Value.Type() == "bool"
+				isBool["--"+f.Name] = strings.HasPrefix(f.Value.Type(), "bool")
 				if f.NoOptDefVal == "" {
 					takesValue["--"+f.Name] = true
 					takesValue["-"+f.Shorthand] = f.Shorthand != ""
@@ -248,8 +262,8 @@ func checkWords(root *cobra.Command, args []string) error {
 		if i > 0 && takesValue[args[i-1]] { // the value of a flag
 			continue
 		}
-		if _, err := strconv.ParseBool(arg); err == nil && i > 0 && isBool[args[i-1]] {
-			return usagef("%s %s: a flag that is true or false takes its value after =; write %s=%s", args[i-1], arg, args[i-1], arg)
+		if i > 0 && isBool[args[i-1]] && (arg == "true" || arg == "false") {
+			return usagef("%s %s: this flag takes a value only after =; write %s=%s", args[i-1], arg, args[i-1], shellQuote(arg))
 		}
 		name, isSingle := strings.CutPrefix(arg, "-")
 		name, _, _ = strings.Cut(name, "=")
@@ -258,6 +272,12 @@ func checkWords(root *cobra.Command, args []string) error {
 		}
 	}
 	return nil
+}
+
+// optionalWords are the flags whose value may be left out, with what a value is.
+var optionalWords = map[string]func(string) bool{
+	"--logprobs": func(s string) bool { _, err := strconv.ParseUint(s, 10, 64); return err == nil },
+	"--profile":  func(s string) bool { return slices.Contains(tables.Bys, tables.By(s)) },
 }
 
 // joinValues writes "--logprobs 5" as "--logprobs=5": a flag whose value may be left out
@@ -269,11 +289,9 @@ func joinValues(args []string) []string {
 		if arg == "--" {
 			return append(joined, args[i:]...)
 		}
-		if arg == "--logprobs" && i+1 < len(args) {
-			if _, err := strconv.ParseUint(args[i+1], 10, 64); err == nil {
-				i++
-				arg += "=" + args[i]
-			}
+		if fits := optionalWords[arg]; fits != nil && i+1 < len(args) && fits(args[i+1]) {
+			i++
+			arg += "=" + args[i]
 		}
 		joined = append(joined, arg)
 	}

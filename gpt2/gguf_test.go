@@ -225,6 +225,28 @@ func TestGGUFTokenizer(t *testing.T) {
 	}
 }
 
+// A file without a tokenizer, such as bench/peer_llama.py writes, has the one that its vocabulary's size stands for.
+func TestGGUFWithoutTokenizer(t *testing.T) {
+	for vocab, tokens := range map[int]int{257: 257, 300: 0} {
+		random, err := Random(fmt.Sprintf("random:L=1,C=32,NH=1,V=%d,T=8", vocab))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open(ggufFile(t, random, ggufwrite.F32, func(f *ggufwrite.File) { f.Value("tokenizer.ggml.model", "none") }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		if m.Tokenizer != nil {
+			got = m.Tokenizer.VocabSize()
+		}
+		if got != tokens {
+			t.Errorf("V=%d: a tokenizer of %d tokens, expected %d", vocab, got, tokens)
+		}
+		m.Close()
+	}
+}
+
 // FuzzGGUF: no GGUF file makes opening a model panic; what is accepted has every tensor that its configuration asks for.
 func FuzzGGUF(f *testing.F) {
 	random, err := Random("random:L=1,C=4,NH=1,V=257,T=4")

@@ -139,7 +139,7 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 	switch {
 	case r.err != nil:
 		return nil, r.err
-	case version != 2 && version != 3 && bits.ReverseBytes32(version) <= 3:
+	case bits.ReverseBytes32(version)-1 < 3: // 1 to 3 in the other order
 		return nil, problem(s.name, "is a GGUF file in big-endian order; convert the model again on a little-endian machine")
 	case version != 2 && version != 3:
 		return nil, problem(s.name, "is a GGUF file of version %d; versions 2 and 3 are read: convert the model again with a current llama.cpp", version)

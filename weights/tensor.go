@@ -13,7 +13,7 @@ import (
 // read. Its methods may be called from several goroutines at once.
 type Tensor struct {
 	Name  string
-	DType DType // as stored; F32 for tensors made by NewTensor
+	DType DType // as stored; F32 for tensors made by NewTensor, and for Q8_0 of a GGUF file
 	Shape []int // row-major; empty for a scalar. Not to be modified
 
 	n     int      // number of elements

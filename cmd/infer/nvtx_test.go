@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gpt2scope/cpu"
+	gpuexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 )
@@ -227,6 +228,28 @@ func TestNVTXMissing(t *testing.T) {
 	}
 	if got := run("--quiet"); got != "" {
 		t.Errorf("with --quiet standard error has %q", got)
+	}
+}
+
+// TestNVTXOfPersistent: a launch of decode steps in one kernel is a range that says how many;
+// under a profiler there are none unless they are asked for.
+func TestNVTXOfPersistent(t *testing.T) {
+	withStub(t)
+	for _, asked := range []string{"", "1"} {
+		t.Setenv(gpuexec.ProfileEnv, asked)
+		var launches []string
+		steps := 0
+		for _, e := range recordRanges(t, "-p", "ROMEO:", "-n", "20", "--ignore-eos", "--temp", "0", "--device", "cuda", "--mode", "persistent") {
+			switch {
+			case e.kind == "push" && strings.HasPrefix(e.name, "decode x"):
+				launches = append(launches, strings.TrimPrefix(e.name, "decode x"))
+			case e.kind == "push" && e.name == "decode step":
+				steps++
+			}
+		}
+		if got := strings.Join(launches, " "); asked == "1" && (got != "8 8 3" || steps != 0) || asked == "" && (got != "" || steps < 19) {
+			t.Errorf("%s=%q: launches of %q steps, %d steps one by one", gpuexec.ProfileEnv, asked, got, steps)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"time"
 	"unsafe"
 
@@ -37,12 +38,16 @@ func (p *persistent) free() error {
 	return err
 }
 
+// ProfileEnv names the environment variable that, set to 1, keeps mode persistent under a
+// profiler: one that shall see its kernel as a whole.
+const ProfileEnv = "GPT2SCOPE_PROFILE_PERSISTENT"
+
 // neverPersistent returns why no session of the backend can decode in one kernel, "" if
 // some can.
 func (b *Backend) neverPersistent() string {
 	switch tool := nvtx.Tool(); {
-	case tool != "":
-		return "a profiler is attached (" + tool + " is set), and would see one kernel without steps"
+	case tool != "" && os.Getenv(ProfileEnv) != "1":
+		return "a profiler is attached (" + tool + " is set), and would see one kernel without steps; " + ProfileEnv + "=1 runs it all the same"
 	case b.options.Recorder != RecorderNone:
 		return "passes are recorded, and its kernel has no stamps of steps"
 	case b.dtype != cuda.BF16:

@@ -1,19 +1,964 @@
-// gs_decode runs whole decode steps in one cooperative kernel. It is not built yet: the
-// functions say so, and callers use launches of single operations.
+// Decode steps in one kernel (docs/persistent.md).
+//
+// * There is a block per SM. It has the same rows of every W in each layer, and walks the
+//   steps of the program (abi.h) by itself. Steps of different blocks depend on each other
+//   only through vectors of a few KB: the residual stream, q, k and v, the output of
+//   attention, the hidden layer of the MLP.
+// * Such a vector is exchanged in units of 16 bytes: 12 bytes of values and the epoch, the
+//   number of the step that wrote them. Loads and stores of a unit are atomic, so a block
+//   polls the units themselves, and there is no barrier and no second trip for a flag.
+//   The units of a block are contiguous: blocks that write parts of one 32-byte sector
+//   delay each other.
+// * One warp copies weights, and keys and values of earlier tokens, to a ring in shared
+//   memory. They depend on nothing, so it runs ahead across steps and tokens.
+// * The twelve warps of a product share its inputs, 1/12 of K each. While x is on its way
+//   they load their part of W into registers, as fragments of tensor core instructions of
+//   16 rows (mma.m16n8k16). A float32 x is the sum of two bfloat16 numbers, in columns 0
+//   and 1. One more warp adds the sums of the twelve, finishes the outputs and publishes
+//   them, while the twelve go on.
+// * LayerNorm is applied to the sums: see gs_fold_args.
+// * Attention to earlier tokens is split among SPLITS blocks per head, which are others in
+//   each layer, so that each SM copies as much. The blocks that read its output merge the
+//   splits.
+//
+// The order of a sum depends on C and the number of SMs alone; in attention also on the
+// position at which the launch began.
 
 #include "common.cuh"
 
-int gs_fold(gs_stream *, const gs_fold_args *a) {
-  if (a->size != sizeof *a) return gs_fail(GS_ARGUMENT, "gs_fold: size %u", a->size);
-  return gs_fail(GS_UNSUPPORTED, "the kernel of whole decode steps is not built yet");
+namespace {
+
+typedef __nv_bfloat16 bf16;
+
+constexpr int WARPS = 12;                    // that compute
+constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
+constexpr int TILES = 32;                    // copies to the ring in flight, at most
+constexpr int PAD = 64;                      // bytes between rows in the ring, against bank conflicts
+constexpr int HEAD = 64;                     // size of a head
+constexpr int SPLITS = 4;
+constexpr int UNITS = HEAD / 6 + 2;          // of an attention output: 64 bfloat16, then maximum and sum
+constexpr int KEYS = 16;                     // of a tensor core instruction
+constexpr int STEPS = 5;                     // of a layer
+
+// Keys and values of this launch, of a head of a layer: the block that has the last split
+// keeps them.
+struct Tail {
+  bf16 k[GS_DECODE_TOKENS][HEAD], v[GS_DECODE_TOKENS][HEAD];
+};
+
+// The work area.
+struct Header {
+  uint32_t epoch;    // of the last step that ran
+  uint32_t expired;  // whether a block waited too long
+  uint32_t step, block;
+};
+constexpr size_t HEADER = 256;
+
+constexpr int F32S = 3, BF16S = 6;  // values of a unit
+
+// Vectors in units: block b writes units [b * per_block, ...), of `rows` values.
+struct Shape {
+  int rows;       // values of a block
+  int per_block;  // units
+  int over_rows, over_units;  // 65536 / rows, 65536 / per_block, rounded up
+};
+// Rows of a block. Of bfloat16 outputs an even number, so that pairs are words.
+__host__ __device__ inline int rows_of(int n, int blocks, int values) {
+  const int rows = (n + blocks - 1) / blocks;
+  return values == BF16S ? (rows + 1) / 2 * 2 : rows;
 }
 
-int gs_decode(gs_stream *, const gs_decode_args *a) {
-  if (a->size != sizeof *a) return gs_fail(GS_ARGUMENT, "gs_decode: size %u", a->size);
-  return gs_fail(GS_UNSUPPORTED, "the kernel of whole decode steps is not built yet");
+__host__ __device__ inline Shape shape_of(int n, int blocks, int values) {
+  Shape s;
+  s.rows = rows_of(n, blocks, values);
+  s.per_block = (s.rows + values - 1) / values;
+  s.over_rows = 65536 / s.rows + 1;
+  s.over_units = 65536 / s.per_block + 1;
+  return s;
 }
 
-int gs_decode_work(gs_stream *, const gs_decode_args *a, uint64_t *) {
-  if (a->size != sizeof *a) return gs_fail(GS_ARGUMENT, "gs_decode_work: size %u", a->size);
-  return gs_fail(GS_UNSUPPORTED, "the kernel of whole decode steps is not built yet");
+// The split that a block computes in step i of the program, -1 if none, and of which head.
+// Attention moves on by as many blocks as it takes, and its last splits among them.
+__host__ __device__ inline int split_of(int i, int block, int blocks, int heads, int *head) {
+  const int n = ((block - i / STEPS * heads * SPLITS) % blocks + blocks) % blocks;
+  *head = n / SPLITS;
+  if (n < heads * SPLITS) return (n + i / STEPS) % SPLITS;
+  *head = 0;
+  return -1;
+}
+
+struct Program {
+  const gs_decode_step *steps;
+  const bf16 *wte, *wpe;
+  gs_sampling *sampling;
+  int *pos, *token;
+  gs_slot *slots;
+  float *logits;
+  Header *header;
+  char *residual, *hidden, *qkv, *attended;  // units
+  uint4 *best;                               // (blocks) units: logit, id
+  uint64_t patience;                         // ns
+  int count, C, NH, P, V, slot_count, tokens, ring_bytes;
+  int tails;                                 // of a block, at most
+  float eps;
+  Shape x, h, a;  // residual stream, hidden layer, qkv
+};
+
+// A step as the block sees it, in shared memory.
+struct alignas(16) Local {
+  const char *source;      // W at the block's first row; K cache at the first key of the split
+  const char *source_v;
+  const float *bias, *gain, *sums;
+  int kind, in, out, act;
+  int row, rows;           // of the block; of attention: head, keys
+  int split;               // of attention, or -1 if the block has no part in it
+  int tail;                // of attention of the last split: which of the block's tails
+};
+
+struct Shared {
+  uint64_t full[TILES], empty[TILES];
+  uint32_t base[TILES], size[TILES];
+  float part[2][WARPS][32];   // sums over a warp's part of K
+  float2 stats[2][WARPS];     // of its part of x: mean, sum of squared differences from it
+  uint64_t until;             // when waiting has been too long
+  int over;                   // whether it has
+  int token, pos0;
+};
+
+template <int NB> struct Work {
+  alignas(16) uint16_t x[WARPS][16 + 4 * NB * 32];  // a warp's part of x, with room for units that overlap its ends
+  alignas(16) float out[WARPS][HEAD + 2];           // of attention: output, maximum, sum
+  alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
+};
+
+#if __CUDA_ARCH__ >= 900
+
+constexpr int PARTIES = 32 * (WARPS + 1);     // threads of the barriers between the warps that compute and the one that finishes
+constexpr int PACE = 16;                      // bytes per clock that a block copies: bursts delay the units of other blocks
+constexpr int FREE = 3, FULL = 1, TOKEN = 5;  // numbers of barriers; FREE and FULL are two each
+
+// The table of steps, tails, the ring.
+extern __shared__ __align__(128) unsigned char dynamic[];
+
+__device__ inline Tail *tails_of(const Program &p) { return reinterpret_cast<Tail *>(dynamic + (p.count * sizeof(Local) + 127) / 128 * 128); }
+
+__device__ inline void mbarrier_init(uint64_t *b, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
+}
+__device__ inline void mbarrier_arrive(uint64_t *b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+__device__ inline void mbarrier_expect(uint64_t *b, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+__device__ inline void mbarrier_wait(uint64_t *b, int parity) {
+  uint32_t done;
+#pragma unroll 1
+  do
+    asm volatile(
+        "{\n .reg .pred p;\n"
+        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        " selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(shared_address(b)), "r"(parity)
+        : "memory");
+  while (!done);
+}
+__device__ inline void barrier_sync(int id) { asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(PARTIES) : "memory"); }
+__device__ inline void barrier_arrive(int id) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(PARTIES) : "memory"); }
+__device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+               "r"(shared_address(full))
+               : "memory");
+}
+__device__ inline uint4 load_shared(uint32_t a) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(a));
+  return v;
+}
+__device__ inline uint32_t load_shared32(uint32_t a) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(a));
+  return v;
+}
+
+// A unit; w is its epoch.
+__device__ inline uint4 load_unit(const void *p) {
+  uint64_t a, b;
+  asm volatile("{\n .reg .b128 q;\n ld.relaxed.gpu.global.b128 q, [%2];\n mov.b128 {%0, %1}, q;\n}" : "=l"(a), "=l"(b) : "l"(p));
+  return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+__device__ inline void store_unit(void *p, uint32_t x, uint32_t y, uint32_t z, uint32_t epoch) {
+  asm volatile("{\n .reg .b128 q;\n mov.b128 q, {%1, %2};\n st.relaxed.gpu.global.b128 [%0], q;\n}" ::"l"(p), "l"((uint64_t)x | (uint64_t)y << 32),
+               "l"((uint64_t)z | (uint64_t)epoch << 32)
+               : "memory");
+}
+__device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {  // 32 of k; rows g of a, g+8 of b
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a.x), "r"(b.x), "r"(a.y), "r"(b.y), "r"(x.x), "r"(x.y));
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a.z), "r"(b.z), "r"(a.w), "r"(b.w), "r"(x.z), "r"(x.w));
+}
+__device__ inline uint32_t pack2(float a, float b) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
+__device__ inline float low(uint32_t v) { return __uint_as_float(v << 16); }
+__device__ inline float high(uint32_t v) { return __uint_as_float(v & 0xffff0000u); }
+
+// Whether to stop waiting for units that a step needs, after so many polls. Once a block
+// has waited too long, none waits any more: the kernel runs to its end, and its results
+// are marked as void.
+__device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int step) {
+  if (++polls % 64 != 0) return false;
+  volatile int *over = &sh.over;
+  if (*over) return true;
+  if (polls % 8192 != 0) return false;
+  uint32_t expired;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(expired) : "l"(&header->expired) : "memory");
+  if (!expired && gs_globaltimer() > *(volatile uint64_t *)&sh.until && atomicExch(&header->expired, 1) == 0) {
+    header->step = step, header->block = blockIdx.x;
+    expired = 1;
+  }
+  if (expired) *over = 1;
+  return expired;
+}
+
+// The greater logit; the lower id among equals.
+__device__ inline void take_better(float &v, int &id, float other, int other_id) {
+  if (other > v || (other == v && other_id < id)) v = other, id = other_id;
+}
+__device__ inline void warp_best(float &v, int &id) {
+#pragma unroll 1
+  for (int o = 16; o > 0; o >>= 1) {
+    const float other = __shfl_xor_sync(~0u, v, o);
+    const int other_id = __shfl_xor_sync(~0u, id, o);
+    take_better(v, id, other, other_id);
+  }
+}
+
+// tanh, to about the precision of float32 in GELU, where it is added to 1.
+__device__ inline float fast_tanh(float x) { return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f); }
+
+// ---------------------------------------------------------------- the warp that copies
+
+__device__ void copy_weights(const Program &p, Shared &sh, const Local *steps, uint32_t ring) {
+  const int lane = threadIdx.x % 32;
+  int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
+  long long due = 0;
+#pragma unroll 1
+  for (int t = 0; t < p.tokens; t++)
+#pragma unroll 1
+    for (int i = 0; i < p.count; i++) {
+      const Local &s = steps[i];
+      const bool attention = s.kind == GS_DECODE_ATTENTION;
+      if (attention && s.split < 0) continue;
+      // Rows of W in tiles of 16; the keys of a split are one tile, its values another.
+      const int row_bytes = attention ? 2 * HEAD : (s.in == GS_DECODE_HIDDEN ? 8 : 2) * p.C, stride = attention ? row_bytes : row_bytes + PAD;
+      const char *from = s.source;
+      int left = attention ? 2 * s.rows : s.rows;
+#pragma unroll 1
+      while (left > 0) {
+        const int rows = attention ? s.rows : min(left, 16), bytes = rows * stride;
+        int base = head, take = bytes;
+        if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
+#pragma unroll 1
+        while (used + take > p.ring_bytes || flying == TILES) {
+          mbarrier_wait(&sh.empty[tail], parity);
+          used -= sh.size[tail];
+          flying--;
+          if (++tail == TILES) tail = 0, parity ^= 1;
+        }
+        __syncwarp();
+        if (lane == 0) {
+          sh.size[at] = take;
+          sh.base[at] = ring + base;
+          mbarrier_expect(&sh.full[at], rows * row_bytes);
+          if (attention) bulk_copy(ring + base, from, bytes, &sh.full[at]);
+        }
+        __syncwarp();
+        if (!attention) {
+          // No blocks wait for each other while logits are computed.
+          const int group = s.out == GS_DECODE_LOGITS ? 16 : s.in == GS_DECODE_HIDDEN ? 1 : 4;
+#pragma unroll 1
+          for (int r = 0; r < rows; r += group) {
+            if (group < 16) {
+              while (clock64() < due) continue;
+              due = clock64() + group * row_bytes / PACE;
+            }
+            if (lane >= r && lane < min(rows, r + group)) bulk_copy(ring + base + lane * stride, from + lane * row_bytes, row_bytes, &sh.full[at]);
+          }
+        }
+        used += take;
+        head = base + bytes;
+        flying++;
+        if (++at == TILES) at = 0;
+        left -= rows;
+        from = attention ? s.source_v : from + rows * row_bytes;
+      }
+    }
+}
+
+// ---------------------------------------------------------------- the warp that finishes
+
+template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Work<NB> &work, const Local *steps) {
+  const int lane = threadIdx.x % 32, b = blockIdx.x;
+  const float over_c = 1.0f / (float)p.C;
+  const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
+  const uint32_t epoch0 = p.header->epoch;
+  const uint64_t step0 = p.sampling->step;
+  const int pos0 = *p.pos;
+  int token = *p.token, buffer = 0;
+  barrier_arrive(FREE);
+  barrier_arrive(FREE + 1);
+#pragma unroll 1
+  for (int t = 0; t < p.tokens; t++) {
+    const uint32_t e0 = epoch0 + t * p.count;
+    float x = 0;  // the residual stream at a row of the lane
+    if (lane < own)
+      x = to_float(__ldg(p.wte + (size_t)max(token, 0) * p.C + first + lane)) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
+    float best = -INFINITY;
+    int best_id = 0x7fffffff;
+#pragma unroll 1
+    for (int i = 0; i < p.count; i++) {
+      const Local &s = steps[i];
+      const uint32_t epoch = e0 + i + 1;
+      if (s.kind == GS_DECODE_ATTENTION) {
+        if (s.split < 0) continue;
+        barrier_sync(FULL + buffer);
+        float most = -INFINITY;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[w][HEAD]);
+        float y0 = 0, y1 = 0, sum = 0;  // two dimensions of the lane
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+          const float2 of = *reinterpret_cast<const float2 *>(&work.out[w][HEAD]);
+          const float f = exp2f(of.x - most);
+          const float2 v = *reinterpret_cast<const float2 *>(&work.out[w][2 * lane]);
+          y0 = fmaf(f, v.x, y0), y1 = fmaf(f, v.y, y1), sum = fmaf(f, of.y, sum);
+        }
+        const float over = sum > 0 ? __fdividef(1.0f, sum) : 0.0f;  // a split may have no keys
+        const uint32_t pair = pack2(y0 * over, y1 * over);
+        const int from = 3 * min(lane, UNITS - 2);
+        const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)), u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
+        char *to = p.attended + (size_t)(s.row * SPLITS + s.split) * UNITS * 16;
+        if (lane < UNITS - 1)
+          store_unit(to + lane * 16, u0, u1, u2, epoch);
+        else if (lane == UNITS - 1)
+          store_unit(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
+        barrier_arrive(FREE + buffer);
+        buffer ^= 1;
+        continue;
+      }
+      const bool norm = s.gain != nullptr;
+      const int out = s.out, act = s.act;
+      int left = s.rows, row = s.row + lane;
+#pragma unroll 1
+      for (; left > 0; left -= 32, row += 32) {
+        const bool has = lane < left;
+        const float bias = has && s.bias ? __ldg(s.bias + row) : 0.0f, sums = has && norm ? __ldg(s.sums + row) : 0.0f;
+        barrier_sync(FULL + buffer);
+        float v[WARPS];
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][lane];
+        float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])) + ((v[8] + v[9]) + (v[10] + v[11]));
+        static_assert(WARPS == 12, "the sum above");
+        if (norm) {
+          // Means and squared differences of equal parts, combined (T. Chan, G. Golub,
+          // R. LeVeque, Algorithms for computing the sample variance, 1983).
+          float sum = 0, within = 0, squares = 0;
+          const float about = sh.stats[buffer][0].x;
+#pragma unroll
+          for (int w = 0; w < WARPS; w++) {
+            const float2 of = sh.stats[buffer][w];
+            const float d = of.x - about;
+            sum += d, within += of.y, squares = fmaf(d, d, squares);
+          }
+          const float off = sum * (1.0f / WARPS), mean = about + off;
+          const float variance = (within + (float)(NB * 32) * fmaxf(squares - sum * off, 0.0f)) * over_c;
+          y = rsqrtf(variance + p.eps) * (y - mean * sums);
+        }
+        y += bias;
+        if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * (y + 0.044715f * y * y * y)));
+        if (out == GS_DECODE_LOGITS) {
+          if (has) {
+            p.logits[row] = y;
+            if (y < INFINITY)
+              take_better(best, best_id, y, row);
+            else
+              best = INFINITY, best_id = -1;  // also if it is not a number
+          }
+        } else if (out == GS_DECODE_RESIDUAL) {
+          x += y;
+          const int from = F32S * lane;
+          const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31), u2 = __shfl_sync(~0u, x, (from + 2) & 31);
+          if (from < left)
+            store_unit(p.residual + (size_t)(b * p.x.per_block + lane) * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+        } else {
+          const int units = out == GS_DECODE_QKV ? p.a.per_block : p.h.per_block;
+          const int from = BF16S * lane;
+          float u[BF16S];
+#pragma unroll
+          for (int k = 0; k < BF16S; k++) u[k] = __shfl_sync(~0u, y, (from + k) & 31);
+          if (from < left)
+            store_unit((out == GS_DECODE_QKV ? p.qkv : p.hidden) + (size_t)(b * units + lane) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]),
+                       pack2(u[4], u[5]), epoch);
+        }
+        barrier_arrive(FREE + buffer);
+        buffer ^= 1;
+      }
+    }
+
+    // The best logit of all blocks. Every block finds it by itself.
+    const uint32_t epoch = e0 + p.count;
+    warp_best(best, best_id);
+    if (lane == 0) store_unit(p.best + b, __float_as_uint(best), best_id, 0, epoch);
+    best = -INFINITY, best_id = 0x7fffffff;
+#pragma unroll 1
+    for (int k = lane; k < (int)gridDim.x; k += 32) {
+      uint4 u;
+      unsigned polls = 0;
+      do u = load_unit(p.best + k);
+      while (u.w != epoch && !gives_up(p.header, sh, polls, p.count));
+      take_better(best, best_id, __uint_as_float(u.x), (int)u.y);
+    }
+    __syncwarp();
+    warp_best(best, best_id);
+    token = best_id == 0x7fffffff ? -1 : best_id;
+    const bool expired = b == 0 && *(volatile uint32_t *)&p.header->expired;
+    if (expired || (unsigned)token >= (unsigned)p.V) token = -1;
+    if (lane == 0) sh.token = max(token, 0);
+    barrier_sync(TOKEN);
+    if (lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
+    if (b == 0 && lane == 0) {
+      gs_slot *slot = p.slots + (step0 + t) % p.slot_count;
+      slot->token = expired ? GS_SLOT_TIMEOUT : token;
+      slot->log_probability = __int_as_float(0x7fc00000);
+      slot->position = expired ? ((int64_t)p.header->step << 16) + p.header->block : (int64_t)p.sampling->offset + pos0 + t + 1;
+      slot->time = gs_globaltimer();
+      asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step0 + t + 1) : "memory");
+    }
+  }
+  if (b == 0 && lane == 0) {
+    *p.pos = pos0 + p.tokens;
+    *p.token = token;
+    p.sampling->step = step0 + p.tokens;
+    p.header->epoch = epoch0 + p.tokens * p.count;
+  }
+}
+
+// ---------------------------------------------------------------- the warps that compute
+
+// Where a lane finds values of a warp's part of a vector.
+struct Place {
+  int unit;   // of the vector
+  int at;     // its first value, relative to the part; may be negative
+  int count;  // of its values, 0 if the lane has none
+};
+
+// The same number, computed anew: else the compiler keeps what follows from it in
+// registers that a product needs.
+__device__ inline int again(int n) {
+  asm volatile("" : "+r"(n));
+  return n;
+}
+
+// The n-th unit of those that hold values [from, from + length).
+__device__ inline Place place_of(const Shape &s, int values, int from, int length, int n, int all) {
+  const int block = from * s.over_rows >> 16, first = block * s.per_block + (from - block * s.rows) / values;
+  Place p;
+  p.unit = first + n;
+  const int owner = p.unit * s.over_units >> 16, begin = owner * s.rows + (p.unit - owner * s.per_block) * values;
+  p.at = begin - from;
+  p.count = p.at < length && begin < all ? min(values, owner * s.rows + s.rows - begin) : 0;
+  return p;
+}
+
+template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Work<NB> &work, const Local *steps, int warp) {
+  constexpr int SMALL = NB * 32, LARGE = 4 * SMALL;  // inputs of a warp, of C and of 4C
+  constexpr int LB = 4 * NB;                         // blocks of 32 inputs of 4C
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  uint16_t *const xs = work.x[warp] + 8;             // the part of x, high halves, then low
+  const uint32_t fragment = shared_address(xs) + q * 16;
+  uint32_t e0 = p.header->epoch;
+  int slot = 0, parity = 0, buffer = 0;
+  auto next = [&] {
+    if (++slot == TILES) slot = 0, parity ^= 1;
+  };
+#pragma unroll 1
+  for (int t = 0; t < p.tokens; t++) {
+#pragma unroll 1
+    for (int i = 0; i < p.count; i++) {
+      const Local &s = steps[i];
+      const uint32_t need = e0 + i;  // the epoch of what the step reads
+      if (s.kind == GS_DECODE_ATTENTION) {
+        if (s.split < 0) continue;
+        // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those
+        // of this launch.
+        const int keys = s.rows, head = s.row;
+        const bool launch = warp == WARPS - 1;
+        Tail &tail = tails_of(p)[s.tail];
+        uint32_t kb = shared_address(tail.k), vb = shared_address(tail.v);
+        const int tile_k = slot;
+        int tile_v = slot;
+        if (keys > 0) {
+          mbarrier_wait(&sh.full[slot], parity);
+          if (!launch) kb = sh.base[slot];
+          next();
+          tile_v = slot;
+          mbarrier_wait(&sh.full[slot], parity);
+          if (!launch) vb = sh.base[slot];
+          next();
+        }
+        const bool last = s.split == SPLITS - 1;
+        bf16 *const cache_k = (bf16 *)const_cast<char *>(s.source) + (size_t)keys * HEAD, *const cache_v = (bf16 *)const_cast<char *>(s.source_v) + (size_t)keys * HEAD;
+        const int have = launch ? (last ? t + 1 : 0) : keys;
+        const int begin = launch ? 0 : warp * KEYS;
+        barrier_sync(FREE + buffer);
+        float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
+        // The first warp waits for q even if it has no keys: a block that did not would
+        // write its next output before this one is read.
+        if (begin < have || warp == 0) {
+          // q, and in the last warp the new key (lanes 0 to 15) and value.
+          const Place pq = place_of(p.a, BF16S, head * HEAD, HEAD, lane, 3 * p.C);
+          Place pn = place_of(p.a, BF16S, (1 + lane / 16) * p.C + head * HEAD, HEAD, lane % 16, 3 * p.C);
+          if (!launch) pn.count = 0;
+          uint4 u = {}, w = {};
+          bool wait;
+          unsigned polls = 0;
+#pragma unroll 1
+          do {
+            if (pq.count > 0) u = load_unit(p.qkv + (size_t)pq.unit * 16);
+            if (pn.count > 0) w = load_unit(p.qkv + (size_t)pn.unit * 16);
+            wait = (pq.count > 0 && u.w != need) || (pn.count > 0 && w.w != need);
+          } while (wait && !gives_up(p.header, sh, polls, i));
+          // Units begin at even values.
+          auto put = [&](const Place &at, const uint4 &u, uint32_t *to) {
+            const uint32_t v[3] = {u.x, u.y, u.z};
+#pragma unroll
+            for (int k = 0; k < 3; k++)
+              if (2 * k < at.count && at.at + 2 * k >= 0 && at.at + 2 * k < HEAD) to[at.at / 2 + k] = v[k];
+          };
+          put(pq, u, reinterpret_cast<uint32_t *>(xs));
+          if (launch) put(pn, w, reinterpret_cast<uint32_t *>(lane < 16 ? tail.k[t] : tail.v[t]));
+          __syncwarp();
+          if (launch) {
+            reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail.k[t])[lane];
+            reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail.v[t])[lane];
+          }
+          const uint4 q0 = load_shared(fragment), q1 = load_shared(fragment + 64);
+#pragma unroll 1
+          for (int at = begin; at < have; at += (WARPS - 1) * KEYS) {
+            const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16, row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
+            const uint4 a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
+            uint32_t v[KEYS];
+#pragma unroll
+            for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
+            float d0[4] = {}, d1[4] = {};
+            mma(d0, a0, b0, q0);
+            mma(d1, a1, b1, q1);
+            // Column 0: keys g and g + 8 in the lanes of q = 0. In powers of 2.
+            const float scale = 0.125f * 1.4426950408889634f;
+            const float s0 = at + g < have ? (d0[0] + d1[0]) * scale : -1e30f, s1 = at + g + 8 < have ? (d0[2] + d1[2]) * scale : -1e30f;
+            float top = q == 0 ? fmaxf(s0, s1) : -1e30f;
+#pragma unroll
+            for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
+            top = fmaxf(most, __shfl_sync(~0u, top, 0));
+            const float fade = exp2f(most - top);
+            if (q == 0) work.weight[warp][g] = exp2f(s0 - top), work.weight[warp][g + 8] = exp2f(s1 - top);
+            __syncwarp();
+            most = top, y0 *= fade, y1 *= fade, sum *= fade;
+#pragma unroll
+            for (int k = 0; k < KEYS; k += 4) {
+              const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][k]);
+              y0 = fmaf(w.x, low(v[k]), y0), y1 = fmaf(w.x, high(v[k]), y1);
+              y0 = fmaf(w.y, low(v[k + 1]), y0), y1 = fmaf(w.y, high(v[k + 1]), y1);
+              y0 = fmaf(w.z, low(v[k + 2]), y0), y1 = fmaf(w.z, high(v[k + 2]), y1);
+              y0 = fmaf(w.w, low(v[k + 3]), y0), y1 = fmaf(w.w, high(v[k + 3]), y1);
+              sum += (w.x + w.y) + (w.z + w.w);
+            }
+            __syncwarp();
+          }
+        }
+        *reinterpret_cast<float2 *>(&work.out[warp][2 * lane]) = make_float2(y0, y1);
+        if (lane == 0) {
+          *reinterpret_cast<float2 *>(&work.out[warp][HEAD]) = make_float2(most, sum);
+          if (keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
+        }
+        barrier_arrive(FULL + buffer);
+        buffer ^= 1;
+        continue;
+      }
+
+      if (s.in == GS_DECODE_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
+        if (s.rows <= 0) continue;
+        uint4 a[LB], b[LB];
+        mbarrier_wait(&sh.full[slot], parity);
+        {
+          const uint32_t stride = 8 * p.C + PAD, base = sh.base[slot] + warp * LARGE * 2 + q * 16;
+          const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
+#pragma unroll
+          for (int k = 0; k < LB; k++) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+        }
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(&sh.empty[slot]);
+        next();
+        barrier_sync(FREE + buffer);
+        {
+          const int n = again(lane);
+          const Place ph0 = place_of(p.h, BF16S, warp * LARGE, LARGE, n, 4 * p.C), ph1 = place_of(p.h, BF16S, warp * LARGE, LARGE, 32 + n, 4 * p.C);
+          uint4 u = {}, v = {};
+          bool wait;
+          unsigned polls = 0;
+#pragma unroll 1
+          do {
+            if (ph0.count > 0) u = load_unit(p.hidden + (size_t)ph0.unit * 16);
+            if (ph1.count > 0) v = load_unit(p.hidden + (size_t)ph1.unit * 16);
+            wait = (ph0.count > 0 && u.w != need) || (ph1.count > 0 && v.w != need);
+          } while (wait && !gives_up(p.header, sh, polls, i));
+          // The first value of a unit has an even number, so that pairs are words.
+          auto put = [&](const Place &at, const uint4 &u) {
+            uint32_t *to = reinterpret_cast<uint32_t *>(xs + at.at);
+            if (at.count > 0) to[0] = u.x;
+            if (at.count > 2) to[1] = u.y;
+            if (at.count > 4) to[2] = u.z;
+          };
+          put(ph0, u);
+          put(ph1, v);
+        }
+        __syncwarp();
+        float d[4][4] = {};
+#pragma unroll
+        for (int k = 0; k < LB; k++) mma(d[k % 4], a[k], b[k], load_shared(fragment + k * 64));
+        if (q == 0) {
+          sh.part[buffer][warp][g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
+          sh.part[buffer][warp][g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
+        }
+        barrier_arrive(FULL + buffer);
+        buffer ^= 1;
+        continue;
+      }
+
+      // A product of C inputs, 32 rows at a time.
+      const bool norm = s.gain != nullptr;
+      const Place px = place_of(p.x, F32S, warp * SMALL, SMALL, again(lane), p.C);
+      float gain[F32S];
+#pragma unroll
+      for (int k = 0; k < F32S; k++) gain[k] = norm && k < px.count && px.at + k >= 0 && px.at + k < SMALL ? __ldg(s.gain + warp * SMALL + px.at + k) : 0.0f;
+      uint4 x[NB] = {};
+      float2 stats = {};
+      bool first = true;
+#pragma unroll 1
+      for (int left = s.rows; left > 0; left -= 32) {
+        uint4 a[2][NB], b[2][NB];
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+          if (left <= 16 * m) {
+#pragma unroll
+            for (int k = 0; k < NB; k++) a[m][k] = b[m][k] = make_uint4(0, 0, 0, 0);
+            continue;
+          }
+          mbarrier_wait(&sh.full[slot], parity);
+          const int rows = min(left - 16 * m, 16);
+          const uint32_t stride = 2 * p.C + PAD, base = sh.base[slot] + warp * SMALL * 2 + q * 16;
+          const uint32_t row = base + min(g, rows - 1) * stride, row8 = base + min(g + 8, rows - 1) * stride;
+#pragma unroll
+          for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64), b[m][k] = load_shared(row8 + k * 64);
+          __syncwarp();
+          if (lane == 0) mbarrier_arrive(&sh.empty[slot]);
+          next();
+        }
+        barrier_sync(FREE + buffer);
+        float v[F32S] = {};
+        if (first) {
+          if (s.in == GS_DECODE_ATTENDED) {
+            // Half a warp has the units of a split of a head, and of the split two further.
+            const int head = warp * SMALL / HEAD, unit = lane % 16, half = lane / 16;
+            uint4 u[2] = {};
+            bool wait;
+            unsigned polls = 0;
+#pragma unroll 1
+            do {
+              wait = false;
+              if (unit < UNITS) {
+                const char *from = p.attended + ((size_t)(head * SPLITS + half) * UNITS + unit) * 16;
+                u[0] = load_unit(from), u[1] = load_unit(from + 2 * UNITS * 16);
+                wait = u[0].w != need || u[1].w != need;
+              }
+            } while (wait && !gives_up(p.header, sh, polls, i));
+            __syncwarp();
+            const float m0 = __uint_as_float(__shfl_sync(~0u, u[0].x, UNITS - 1, 16)), m1 = __uint_as_float(__shfl_sync(~0u, u[1].x, UNITS - 1, 16));
+            float f0 = __uint_as_float(__shfl_sync(~0u, u[0].y, UNITS - 1, 16)), f1 = __uint_as_float(__shfl_sync(~0u, u[1].y, UNITS - 1, 16));
+            float most = fmaxf(m0, m1);
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
+            f0 *= exp2f(m0 - most), f1 *= exp2f(m1 - most);
+            float sum = f0 + f1;
+            sum += __shfl_xor_sync(~0u, sum, 16);
+            const float over = __fdividef(1.0f, sum);
+            f0 *= over, f1 *= over;
+            const uint32_t w0[3] = {u[0].x, u[0].y, u[0].z}, w1[3] = {u[1].x, u[1].y, u[1].z};
+            constexpr int skip = NB == 1 ? SMALL : 0;  // a warp has half a head
+            const int at = BF16S * unit - (warp % 2 ? skip : 0);
+#pragma unroll
+            for (int k = 0; k < 3; k++) {
+              float y0 = f0 * low(w0[k]) + f1 * low(w1[k]), y1 = f0 * high(w0[k]) + f1 * high(w1[k]);
+              y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
+              if (half == 0 && unit < UNITS - 1 && at + 2 * k >= 0 && at + 2 * k < SMALL) reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
+            }
+          } else {
+            if (s.in == GS_DECODE_EMBEDDING) {
+              const int token = *(volatile int *)&sh.token, pos0 = *(volatile int *)&sh.pos0;
+              const bf16 *e = p.wte + (size_t)token * p.C + warp * SMALL + px.at, *w = p.wpe + (size_t)(pos0 + t) * p.C + warp * SMALL + px.at;
+#pragma unroll
+              for (int k = 0; k < F32S; k++) v[k] = k < px.count && px.at + k >= 0 && px.at + k < SMALL ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
+            } else {
+              uint4 u = make_uint4(0, 0, 0, 0);
+              unsigned polls = 0;
+              if (px.count > 0) {
+#pragma unroll 1
+                do u = load_unit(p.residual + (size_t)px.unit * 16);
+                while (u.w != need && !gives_up(p.header, sh, polls, i));
+              }
+              v[0] = __uint_as_float(u.x), v[1] = __uint_as_float(u.y), v[2] = __uint_as_float(u.z);
+            }
+#pragma unroll
+            for (int k = 0; k < F32S; k++)
+              if (k < px.count && px.at + k >= 0 && px.at + k < SMALL) {
+                const float y = v[k] * gain[k];
+                const bf16 upper = __float2bfloat16_rn(y);
+                xs[px.at + k] = __bfloat16_as_ushort(upper);
+                xs[SMALL + px.at + k] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
+              } else {
+                v[k] = 0.0f;
+              }
+          }
+          __syncwarp();
+          // Column 0 has the high halves of x, column 1 the low ones.
+          const uint32_t from = fragment + (norm && g % 2 ? SMALL * 2 : 0);
+#pragma unroll
+          for (int k = 0; k < NB; k++) x[k] = load_shared(from + k * 64);
+        }
+        float d[2][NB][4] = {};
+#pragma unroll
+        for (int k = 0; k < NB; k++) mma(d[0][k], a[0][k], b[0][k], x[k]), mma(d[1][k], a[1][k], b[1][k], x[k]);
+        if (first && norm) {
+          const float about = __shfl_sync(~0u, v[0], 8);  // a value of the part
+          float sum = 0, squares = 0;
+#pragma unroll
+          for (int k = 0; k < F32S; k++) {
+            const bool has = k < px.count && px.at + k >= 0 && px.at + k < SMALL;
+            const float z = has ? v[k] - about : 0.0f;
+            sum += z, squares = fmaf(z, z, squares);
+          }
+#pragma unroll
+          for (int o = 16; o > 0; o >>= 1) {
+            sum += __shfl_xor_sync(~0u, sum, o);
+            squares += __shfl_xor_sync(~0u, squares, o);
+          }
+          stats = make_float2(about + sum * (1.0f / SMALL), fmaxf(squares - sum * sum * (1.0f / SMALL), 0.0f));
+        }
+        first = false;
+        if (q == 0) {
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
+#pragma unroll
+            for (int k = 1; k < NB; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
+            sh.part[buffer][warp][8 * e + g] = norm ? y + z : y;
+          }
+        }
+        if (norm && lane == 0) sh.stats[buffer][warp] = stats;
+        barrier_arrive(FULL + buffer);
+        buffer ^= 1;
+      }
+    }
+    barrier_sync(TOKEN);
+    e0 += p.count;
+  }
+}
+
+#endif
+
+template <int NB> __global__ void __launch_bounds__(THREADS, 1) decode_kernel(const __grid_constant__ Program p) {
+#if __CUDA_ARCH__ >= 900
+  __shared__ Shared sh;
+  __shared__ Work<NB> work;
+  Local *steps = reinterpret_cast<Local *>(dynamic);
+  const int b = blockIdx.x, blocks = gridDim.x, warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < TILES; i++) mbarrier_init(&sh.full[i], 1), mbarrier_init(&sh.empty[i], WARPS);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    sh.token = max(*p.token, 0);
+    sh.pos0 = *p.pos;
+    sh.over = p.header->expired;
+    sh.until = gs_globaltimer() + p.patience;
+  }
+  // The block's part of each step. Attention moves on by as many blocks as it takes.
+  const int pos0 = *p.pos, part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < p.count; i += THREADS) {
+    Local l = {};
+    const gs_decode_step &s = p.steps[i];
+    l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
+    if (s.kind == GS_DECODE_ATTENTION) {
+      l.split = split_of(i, b, blocks, p.NH, &l.row);
+      const int from = min(pos0, max(l.split, 0) * part);
+      l.rows = l.split == SPLITS - 1 ? pos0 - from : min(pos0 - from, part);
+      const size_t first = ((size_t)l.row * p.P + from) * HEAD * sizeof(bf16);
+      l.source = (const char *)s.k_cache + first, l.source_v = (const char *)s.v_cache + first;
+    } else {
+      const int rows = rows_of(s.N, blocks, s.out == GS_DECODE_QKV || s.out == GS_DECODE_HIDDEN ? BF16S : F32S);
+      l.row = b * rows;
+      l.rows = max(0, min(rows, s.N - l.row));
+      l.source = (const char *)s.w + (size_t)l.row * s.K * sizeof(bf16);
+      l.bias = (const float *)s.bias, l.gain = (const float *)s.gain, l.sums = (const float *)s.sums;
+    }
+    steps[i] = l;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0)
+    for (int i = 0, n = 0; i < p.count; i++)
+      if (steps[i].kind == GS_DECODE_ATTENTION) steps[i].tail = steps[i].split == SPLITS - 1 ? n++ : 0;
+  __syncthreads();
+  if (warp == WARPS + 1)
+    copy_weights(p, sh, steps, shared_address(tails_of(p) + p.tails));
+  else if (warp == WARPS)
+    finish_steps<NB>(p, sh, work, steps);
+  else
+    compute_steps<NB>(p, sh, work, steps, warp);
+#endif
+}
+
+constexpr int FOLD_THREADS = 256;
+
+// A warp per row of W.
+__global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const bf16 *w, const float *gain, const float *shift, const float *bias, float *sums, float *folded, int N, int K) {
+  gs_let_next();
+  gs_wait();
+  const int row = blockIdx.x * (FOLD_THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= N) return;
+  float s = 0, f = 0;
+  for (int k = lane; k < K; k += 32) {
+    const float v = to_float(w[(size_t)row * K + k]);
+    s = fmaf(v, gain[k], s);
+    f = fmaf(v, shift[k], f);
+  }
+  s = warp_sum(s), f = warp_sum(f);
+  if (lane == 0) sums[row] = s, folded[row] = f + (bias ? bias[row] : 0.0f);
+}
+
+// Whether the units of every part of a vector fit the lanes that read them.
+bool covered(const Shape &s, int values, int part, int n, int lanes) {
+  for (int from = 0; from < n; from += part) {
+    const int last = from + part - 1;
+    const int a = from / s.rows * s.per_block + from % s.rows / values, b = last / s.rows * s.per_block + last % s.rows / values;
+    if (b - a >= lanes) return false;
+  }
+  return true;
+}
+
+int check(gs_stream *s, const gs_decode_args *a) {
+  if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
+  if (a->C != 32 * WARPS && a->C != 64 * WARPS)
+    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of %d or %d; this model's is %d", 32 * WARPS, 64 * WARPS, a->C);
+  if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
+  const Shape x = shape_of(a->C, s->processors, F32S), h = shape_of(4 * a->C, s->processors, BF16S), q = shape_of(3 * a->C, s->processors, BF16S);
+  if (a->NH * SPLITS > s->processors || h.rows > 32 || x.rows > 16 || !covered(x, F32S, a->C / WARPS, a->C, 32) ||
+      !covered(h, BF16S, 4 * a->C / WARPS, 4 * a->C, 64) || !covered(q, BF16S, HEAD, 3 * a->C, 16))
+    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, s->processors);
+  return GS_OK;
+}
+
+size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
+
+// Lays out the work area; *bytes is its size.
+void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
+  const int blocks = s->processors;
+  p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, BF16S), p->a = shape_of(3 * a->C, blocks, BF16S);
+  char *at = (char *)a->work;
+  size_t n = HEADER;
+  auto take = [&](size_t units) {
+    char *here = at + n;
+    n += aligned(16 * units);
+    return here;
+  };
+  p->header = (Header *)at;
+  p->residual = take((size_t)blocks * p->x.per_block);
+  p->hidden = take((size_t)blocks * p->h.per_block);
+  p->qkv = take((size_t)blocks * p->a.per_block);
+  p->attended = take((size_t)a->NH * SPLITS * UNITS);
+  p->best = (uint4 *)take(blocks);
+  *bytes = n;
+}
+
+template <int NB> int launch(gs_stream *s, Program &p) {
+  const size_t fixed = (sizeof(Shared) + 127) / 128 * 128 + (sizeof(Work<NB>) + 127) / 128 * 128 + 1024;
+  p.tails = 1;
+  for (int b = 0; b < s->processors; b++) {
+    int n = 0, head;
+    for (int i = 0; i < p.count; i += STEPS) n += split_of(i, b, s->processors, p.NH, &head) == SPLITS - 1;
+    if (n > p.tails) p.tails = n;
+  }
+  const size_t table = (p.count * sizeof(Local) + 127) / 128 * 128 + p.tails * sizeof(Tail);
+  const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed - (int64_t)table) / 128 * 128;
+  // Two tiles of the widest step must fit, and the keys and values of a split.
+  const int64_t least = 4 * (int64_t)16 * (2 * p.C + PAD) + 2 * ((int64_t)p.P + SPLITS * KEYS) / SPLITS * 2 * HEAD;
+  if (ring < least) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel: %d steps leave no room in shared memory", p.count);
+  p.ring_bytes = (int)ring;
+  const size_t shared = table + ring;
+  int e = gs_allow_shared<decode_kernel<NB>>(s, s->shared_per_block - fixed);
+  if (e) return e;
+  // Cooperative: all blocks are resident, or the launch fails.
+  cudaLaunchConfig_t config = {};
+  config.gridDim = s->processors;
+  config.blockDim = THREADS;
+  config.dynamicSmemBytes = shared;
+  config.stream = s->stream;
+  cudaLaunchAttribute attribute[1];
+  attribute[0].id = cudaLaunchAttributeCooperative;
+  attribute[0].val.cooperative = 1;
+  config.attrs = attribute;
+  config.numAttrs = 1;
+  return gs_check(cudaLaunchKernelEx(&config, decode_kernel<NB>, p), "decode");
+}
+
+}  // namespace
+
+extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
+  GS_ENTER(s, a);
+  return gs_launch(s, "fold", fold_kernel, dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0, (const bf16 *)a->w,
+                   (const float *)a->gain, (const float *)a->shift, (const float *)a->bias, (float *)a->sums, (float *)a->folded, (int)a->N, (int)a->K);
+}
+
+extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
+  GS_ENTER(s, a);
+  if (int status = check(s, a)) return status;
+  Program p = {};
+  size_t n = 0;
+  lay_out(s, a, &p, &n);
+  *bytes = n;
+  return GS_OK;
+}
+
+extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
+  GS_ENTER(s, a);
+  if (int status = check(s, a)) return status;
+  if (a->count % STEPS != 1) return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count, STEPS);
+  if (a->tokens < 1 || a->tokens > GS_DECODE_TOKENS) return gs_fail(GS_ARGUMENT, "decode: %d steps in a launch; 1 to %d are possible", a->tokens, GS_DECODE_TOKENS);
+  Program p = {};
+  size_t n = 0;
+  lay_out(s, a, &p, &n);
+  p.steps = (const gs_decode_step *)a->steps;
+  p.wte = (const bf16 *)a->wte, p.wpe = (const bf16 *)a->wpe;
+  p.sampling = (gs_sampling *)a->sampling;
+  p.pos = (int *)a->pos, p.token = (int *)a->tokens_io;
+  p.slots = (gs_slot *)a->slots;
+  p.logits = (float *)a->logits;
+  p.patience = (uint64_t)a->timeout * 1000000;
+  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.slot_count = a->slot_count, p.tokens = a->tokens;
+  p.eps = a->eps;
+  return a->C == 32 * WARPS ? launch<1>(s, p) : launch<2>(s, p);
 }

@@ -336,7 +336,8 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 // ---------------------------------------------------------------- decode steps in one kernel
 //
 // gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block
-// per SM: it interprets a program, an array of steps in device memory. One sequence,
+// per SM: it interprets a program, an array of steps in device memory, five a layer (a Linear,
+// attention, three Linears) and the logits. One sequence,
 // bfloat16 weights and cache, greedy sampling. docs/persistent.md describes how.
 
 typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;

@@ -17,7 +17,7 @@ type Cache struct {
 }
 
 // caches lists the levels, nearest first, as sysfs (root is /sys) describes them for
-// these processors: of a level that each core has for itself, the size is that of as
+// these processors. If each core has a cache of a level for itself, the size is that of as
 // many caches as there are threads. The list is empty if the system does not report them.
 func caches(root string, cpus []int, threads int) []Cache {
 	size, instances := map[int]int64{}, map[int]map[string]bool{}

@@ -10,7 +10,7 @@ import (
 	"gpt2scope/ceilings"
 )
 
-// measureEffort is how long and how often is measured.
+// measureEffort says how long and how often each quantity is measured.
 type measureEffort struct {
 	rounds ceilings.Rounds
 	round  time.Duration // of one way in a round
@@ -21,10 +21,10 @@ type measureEffort struct {
 // defaultEffort takes about 2 seconds, and at most 6 if rounds differ.
 var defaultEffort = measureEffort{rounds: ceilings.Rounds{Least: 6, Most: 18}, round: 12 * time.Millisecond, memory: 1 << 30}
 
-// CeilingsKey names the processor, and how many threads run which kernels on it, as a
-// stored set of its ceilings does.
+// CeilingsKey returns the key of a stored set of the backend's ceilings: it names the
+// processor, the number of threads and the version of the kernels.
 func (b *Backend) CeilingsKey() (string, error) {
-	f, _ := DetectFeatures() // an error leaves out what is not used here
+	f, _ := DetectFeatures() // the processor's name is there in spite of an error
 	threads := fmt.Sprintf("%d threads", b.Threads())
 	if b.Threads() == 1 {
 		threads = "1 thread"
@@ -76,8 +76,9 @@ type readPoint struct {
 	data, bound int64
 }
 
-// readPoints says what to measure: the caches but the first, which nothing but
-// activations fits in, and memory; of these, as many as data of a size needs, all for 0.
+// readPoints returns the working sets to measure: one or two for each cache but the first,
+// which only activations fit in, and one for memory. If data is positive, the list ends
+// with the first that data of so many bytes fit in.
 func readPoints(levels []Cache, available, memory, data int64) ([]readPoint, error) {
 	const least = 4 << 20
 	var points []readPoint

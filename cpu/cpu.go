@@ -77,12 +77,12 @@ func Threads(n int) int {
 // Name returns "cpu".
 func (b *Backend) Name() string { return "cpu" }
 
-// ISA returns which kernels run: one of [Features]'s versions.
+// ISA returns the version of the kernels that runs, one of [Features].Versions.
 func (b *Backend) ISA() string { return b.pool.isa.String() }
 
 // MultipliesBF16 tells whether products of more than a few rows round their inputs to
-// bfloat16: weights are held so, and the kernels have instructions for it. So does
-// attention of as many queries.
+// bfloat16. They do if weights are bfloat16 and the kernels have instructions for it, and
+// so does attention of as many queries.
 func (b *Backend) MultipliesBF16() bool {
 	return b.dtype == bfloat16Type && b.pool.isa.multipliesBF16()
 }
@@ -106,11 +106,11 @@ var chains = []gpt2.Chain{
 // residual add with the Linear before it.
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 
-// Sizes are 4 bytes, or for weights held as bfloat16 2, as 8-bit integers with their
-// scales 1.0625; beside both, keys and values are bfloat16.
+// Sizes are 4 bytes for activations and float32 weights, 2 for bfloat16 weights, 1.0625 for
+// 8-bit integers with their scales. Keys and values are bfloat16 unless weights are float32.
 func (b *Backend) Sizes() gpt2.Sizes {
 	multiply := ceilings.F32
-	if b.MultipliesBF16() { // of many rows; few, as in a decode step, are float32, but bound by bytes
+	if b.MultipliesBF16() { // products of few rows, as in a decode step, are float32, but bound by bytes
 		multiply = ceilings.BF16
 	}
 	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size(), Multiply: multiply}
@@ -134,8 +134,9 @@ const (
 	heldPanels             // for products
 )
 
-// formOf holds what is looked up, and what is stored like it, by rows. Blocks of 8-bit
-// weights exist in panels alone.
+// formOf says how a parameter is held. Matrices that rows are looked up in are held by rows,
+// and so are those that a checkpoint stores by rows, unless they are 8-bit: their blocks
+// exist in panels only.
 func (b *Backend) formOf(c gpt2.Config, p gpt2.Param) form {
 	lookedUp := p.Name == "wpe.weight" || p.Name == "wte.weight" && !c.Tied
 	switch {
@@ -217,8 +218,8 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	return nil
 }
 
-// muchMemory is how many bytes of weights are worth returning the memory that loading
-// them used to the system at once, which takes milliseconds.
+// muchMemory is the size of weights from which on the memory that loading used is returned
+// to the system at once; that takes milliseconds.
 const muchMemory = 64 << 20
 
 // release ends a use of a model's packed weights.

@@ -5,7 +5,7 @@ import (
 	"gpt2scope/traces"
 )
 
-// What runners can do besides.
+// The optional interfaces of runners.
 var (
 	_ gpt2.Recordable = (*runner)(nil)
 	_ gpt2.Repeater   = (*runner)(nil)

@@ -121,7 +121,7 @@ func chooseISA(forced string) (isa, error) {
 	return 0, fmt.Errorf("kernel version %q (GPT2SCOPE_CPU) does not run on this processor; it runs %v", forced, supportedISAs())
 }
 
-// multipliesBF16 tells whether this version has instructions that multiply bfloat16 numbers. Else weights that are held so are widened.
+// multipliesBF16 tells whether this version has instructions that multiply bfloat16 numbers. If not, bfloat16 weights are widened to float32.
 func (i isa) multipliesBF16() bool { return i == avx512BF16 || i == amx }
 
 // refusedAMX is why the system does not let this processor's AMX be used. It is nil if the system does, or if there is no AMX.
@@ -136,7 +136,7 @@ func refusedAMX() error {
 
 const maxThreads = C.GS_MAX_THREADS
 
-// splitRows is from how many rows on the version amx multiplies float32 numbers as sums of bfloat16 ones.
+// splitRows is the number of rows from which on the version amx multiplies float32 numbers as sums of bfloat16 ones.
 const splitRows = C.GS_SPLIT_ROWS
 
 // pool is a team of threads that runs programs, one at a time. The goroutine that runs a program lends its thread as one of them.
@@ -211,7 +211,7 @@ func (d dtype) bytesPerWeight() float64 {
 	return float64(d.size())
 }
 
-// ofTables is the type of tables and of the KV cache beside weights of type d: what is looked up or grows is not held in blocks.
+// ofTables is the type of tables and of the KV cache beside weights of type d. Neither is held in blocks of 8-bit integers.
 func (d dtype) ofTables() dtype {
 	if d == q8Type {
 		return bfloat16Type
@@ -219,7 +219,7 @@ func (d dtype) ofTables() dtype {
 	return d
 }
 
-// weight is a matrix (K, N) in panels of 32 columns or, as a table, by rows, of which embeddings are looked up (layouts in kernels.h).
+// weight is a matrix (K, N) in panels of 32 columns, or a table by rows, in which embeddings are looked up (layouts in kernels.h).
 type weight struct {
 	K, N  int
 	dtype dtype

@@ -291,9 +291,9 @@ func (p *Plan) matches(i int, chain Chain) bool {
 	return true
 }
 
-// savedBetween returns the activations that need not move when step j hands its
-// output to step j+1 inside a fused step that ends before step end: the read
-// always, the write too when nothing later reads what was written.
+// savedBetween returns the activations that need not move if step j passes its output
+// to step j+1 inside a fused step that ends before step end: those that step j+1 reads,
+// and those that step j writes if no later step reads them.
 func (p *Plan) savedBetween(j, end int) int64 {
 	o, next := p.Steps[j].Last(), p.Steps[j+1].Ops[0]
 	n := int64(p.Pass.Batch) * int64(o.outRows()) * int64(o.N)

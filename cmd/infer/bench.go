@@ -242,8 +242,8 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	}
 	if stages != nil {
 		var table bytes.Buffer
-		writeStages(&table, stages)
-		text = fmt.Appendf(text, "\nstages, of all layers together, means of as many recorded passes, which recording slows a little:\n%s", table.Bytes())
+		writeStages(&table, stages, result.Median)
+		text = append(text, table.Bytes()...)
 	}
 	return writeOutput(stdout, text)
 }

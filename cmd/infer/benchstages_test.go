@@ -41,7 +41,7 @@ func TestBenchStages(t *testing.T) {
 			}
 		}
 	}
-	contains(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--repeat", "1").stdout, "roofline %", "h.N.attn.sdpa\n", "between stages\n")
+	contains(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--repeat", "1").stdout, "roofline %", "\nfloor: least time by the ceilings; of: what takes that time; roofline %: floor / time\n", "is of passes without recording\n", "h.N.attn.sdpa\n", "between stages\n")
 	for _, flag := range []string{"--no-floor", "--record=host"} {
 		if out := mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--repeat", "1", flag).stdout; strings.Contains(out, "between stages") {
 			t.Errorf("with %s: %q", flag, out)

@@ -184,6 +184,8 @@ type result struct {
 	Loading       []loadJSON `json:"loading,omitempty"`         // part of Timings
 	WarmUpLoading []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
 
+	Profile *tableJSON `json:"profile,omitempty"` // the table of --profile
+
 	Setting setting   `json:"configuration"`
 	Shifts  int       `json:"context_shifts"` // how often the context was full
 	first   time.Time // when the first token came
@@ -345,12 +347,20 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		g.summary(stderr, s, r, runErr == nil || interrupted)
 	} else if runErr == nil || interrupted {
 		r.Text = out.text()
-		if err := writeJSON(stdout, r); err != nil {
-			return err
+		if g.profile.by == "" { // else the table follows
+			if err := writeJSON(stdout, r); err != nil {
+				return err
+			}
 		}
 	}
 	if recording != nil && (runErr == nil || interrupted) {
-		if err := recording.finish(ctx, g, o, &r, stderr); err != nil && !interrupted {
+		err := recording.finish(ctx, g, o, &r, stderr)
+		if g.json && g.profile.by != "" {
+			if err := writeJSON(stdout, r); err != nil {
+				return err
+			}
+		}
+		if err != nil && !interrupted {
 			return err
 		} else if err != nil && !errors.As(err, new(interruption)) {
 			return err

@@ -30,11 +30,8 @@ var jsonObjects = map[string]any{
 	"infer devices --json": devices{}, "GPU": gpuDevice{}, "CPU": cpuDevice{}, "infer version --json": versionJSON{},
 	"Device": benchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": kernelRow{}, "StageTime": measure.StageTime{},
 	"EnergyResult": energyResult{}, "Power": energy.Power{}, "OverheadRow": overheadRow{}, "BenchRow": benchResult{}, "BenchTest": listRow{},
-	"infer trace show --json": struct {
-		Source string `json:"source"`
-		tables.Table
-	}{},
-	"Passes": tables.Passes{}, "Row": tables.Row{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
+	"infer trace show --json": tableJSON{},
+	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
 	"Queue": tables.Queue{}, "Finding": traces.Finding{}, "infer trace check --json": checkJSON{}, "Counts": traces.Attribution{},
 	"infer trace advise --json": struct {
 		Source string `json:"source"`
@@ -59,6 +56,9 @@ type jsonField struct {
 // fieldsOf returns the fields that encoding/json writes of a struct.
 func fieldsOf(t reflect.Type) map[string]jsonField {
 	out := map[string]jsonField{}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	for f := range t.Fields() {
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
@@ -223,6 +223,7 @@ func TestDocsJSONOutput(t *testing.T) {
 	mustInfer(t, "-m", tiny, "-p", "x", "-n", "30", "-s", "1", "--device", "cpu", "--no-baseline", "--trace", file)
 	runs := [][]string{
 		{"infer", "-m", tiny, "-p", "x", "-n", "9", "-s", "1", "--device", "cpu", "--logprobs=2", "--stop", "zzz"},
+		{"infer", "-m", tiny, "-p", "x", "-n", "3", "-s", "1", "--device", "cpu", "--no-baseline", "--profile"},
 		{"infer", "-m", tiny, "--ids", "1", "-n", "9", "-s", "1", "--device", "cuda", "--warm-up"},
 		{"infer", "-m", goldenModel, "--ids", "1", "-n", "2", "-s", "1", "--device", "cpu"},
 		{"infer info", "--device", "cpu"}, {"infer info", "-m", tiny, "--device", "cuda", "--variant", "attn.sdpa=naive", "--prompt-len", "40"},

@@ -163,13 +163,13 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 			t = r.recorder.Trace()
 		}
 	}
-	if err := r.write(context.WithoutCancel(ctx), g, t, stderr); err != nil {
+	if err := r.write(context.WithoutCancel(ctx), g, res, t, stderr); err != nil {
 		return err
 	}
 	return context.Cause(ctx)
 }
 
-func (r *profiling) write(ctx context.Context, g *generateFlags, t *traces.Trace, stderr io.Writer) error {
+func (r *profiling) write(ctx context.Context, g *generateFlags, res *result, t *traces.Trace, stderr io.Writer) error {
 	if r.flags.trace != "" {
 		if err := writeTrace(ctx, t, r.flags.trace); err != nil {
 			return err
@@ -181,8 +181,19 @@ func (r *profiling) write(ctx context.Context, g *generateFlags, t *traces.Trace
 	if r.flags.by == "" {
 		return nil
 	}
+	o := showOptions{by: r.flags.by, rows: r.flags.rows, gpu: -1}
+	if g.json {
+		o.format = "json"
+	}
+	table, show, err := layTable(t, &o)
+	if err != nil {
+		return err
+	}
+	if g.json {
+		res.Profile = &tableJSON{t.Header.Describe(), table}
+	}
 	fmt.Fprintln(stderr)
-	return showTrace(stderr, t, showOptions{by: r.flags.by, rows: r.flags.rows, gpu: -1})
+	return writeTable(stderr, t, table, show)
 }
 
 // writeTrace writes a trace with the steps over its kernels, and with how many launches

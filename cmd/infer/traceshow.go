@@ -123,8 +123,30 @@ var layouts = map[tables.By]func(*tables.Table, showOptions) (layout, error){
 	tables.ByLaunch: layoutLaunches,
 }
 
+// tableJSON is a table as JSON has it.
+type tableJSON struct {
+	Source string `json:"source"`
+	*tables.Table
+}
+
 // showTrace writes a table of a trace.
 func showTrace(w io.Writer, t *traces.Trace, o showOptions) error {
+	table, show, err := layTable(t, &o)
+	if err != nil {
+		return err
+	}
+	switch o.format {
+	case "json":
+		return writeJSON(w, tableJSON{t.Header.Describe(), table})
+	case "csv":
+		return show.csv(w)
+	}
+	return writeTable(w, t, table, show)
+}
+
+// layTable makes a table with its rows in order. It sets o.by to the table that it makes, if
+// any would do.
+func layTable(t *traces.Trace, o *showOptions) (*tables.Table, layout, error) {
 	var table *tables.Table
 	var err error
 	switch {
@@ -138,25 +160,18 @@ func showTrace(w io.Writer, t *traces.Trace, o showOptions) error {
 		table, err = tables.Summarize(t, o.by, int32(o.gpu))
 	}
 	if err != nil {
-		return err
+		return nil, layout{}, err
 	}
 	lay := layouts[o.by]
 	if lay == nil {
 		lay = layoutRows
 	}
-	show, err := lay(table, o)
-	if err != nil {
-		return err
-	}
-	switch o.format {
-	case "json":
-		return writeJSON(w, struct {
-			Source string `json:"source"`
-			*tables.Table
-		}{t.Header.Describe(), table})
-	case "csv":
-		return show.csv(w)
-	}
+	show, err := lay(table, *o)
+	return table, show, err
+}
+
+// writeTable writes a table for people.
+func writeTable(w io.Writer, t *traces.Trace, table *tables.Table, show layout) error {
 	var b bytes.Buffer
 	printHead(&b, t, table)
 	show.text(&b)

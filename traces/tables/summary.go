@@ -214,10 +214,10 @@ func (t *Table) Share(r *Row) (percent float64, ok bool) {
 // device can be. ok is false if the least time is not known, the recording is incomplete, or
 // the row is faster than its least time, which [Table.BelowFloor] reports.
 func (t *Table) Roofline(r *Row) (percent float64, ok bool) {
-	if r.Floor <= 0 || r.Exclusive <= 0 || r.TooFast() || traces.Misleads(t.Findings) {
+	if traces.Misleads(t.Findings) {
 		return 0, false
 	}
-	return 100 * float64(r.Floor) / float64(r.Exclusive), true
+	return ceilings.Roofline(float64(r.Floor), float64(r.Exclusive))
 }
 
 // TooFast reports whether a row is faster than its least time. Then a ceiling is lower than

@@ -46,9 +46,9 @@ func CheckOutput(path string, reads ...string) error {
 
 func samePlace(out, in string) error {
 	if out == in {
-		return problem(out, "is read and cannot be written too; give another name").because(ErrSamePlace)
+		return problem(out, "it is read, and cannot be written too; give another name").because(ErrSamePlace)
 	}
-	return problem(out, "is the same as %s, which is read; give another name", in).because(ErrSamePlace)
+	return problem(out, "it is %s, which is read; give another name", in).because(ErrSamePlace)
 }
 
 // Folder is a directory to write. Its files appear as a whole or not at all.
@@ -64,7 +64,7 @@ func (f Folder) Check() error {
 	info, err := os.Stat(f.Path)
 	switch {
 	case f.Path == "":
-		return problem("", "no directory was given to write to")
+		return problem("", "there is no name of a directory to write")
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Lstat(f.Path); err == nil {
 			return problem(f.Path, "cannot be written: it is a symbolic link to a directory that does not exist; remove it")
@@ -84,7 +84,7 @@ func (f Folder) Check() error {
 	}
 	switch n := len(entries); {
 	case n == 1:
-		return problem(f.Path, "holds %s; give a new or empty directory", entries[0].Name()).because(ErrNotEmpty)
+		return problem(f.Path, "it holds %s; give a new or empty directory", entries[0].Name()).because(ErrNotEmpty)
 	case n > 1:
 		first := entries[0].Name()
 		for _, e := range entries {
@@ -93,7 +93,7 @@ func (f Folder) Check() error {
 				break
 			}
 		}
-		return problem(f.Path, "holds %s and %d more; give a new or empty directory", first, n-1).because(ErrNotEmpty)
+		return problem(f.Path, "it holds %s and %d more; give a new or empty directory", first, n-1).because(ErrNotEmpty)
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func TestFolder(t *testing.T) {
 	if err := errors.Join(os.Symlink("nowhere", "dangling"), os.Mkdir("empty/d", 0o777), os.Remove("empty/a"), os.Rename("empty/d", "empty/a")); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"": "no directory", "outside": "it is a file", "dangling": "symbolic link", "empty": "a: cannot be written: it is a directory"} {
+	for path, want := range map[string]string{"": "no name of a directory", "outside": "it is a file", "dangling": "symbolic link", "empty": "a: cannot be written: it is a directory"} {
 		if err := (Folder{Path: path, Force: true}).Write(ctx, two("5")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", path, err, want)
 		}

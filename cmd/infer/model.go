@@ -170,7 +170,7 @@ func (m *modelFlags) openModel() (*gpt2.Model, error) {
 	case strings.HasPrefix(m.model, gpt2.RandomPrefix):
 		model, err := gpt2.Random(m.model)
 		if err != nil {
-			return nil, usagef("--model %w", err)
+			return nil, usagef("--model: %w", err)
 		}
 		return model, nil
 	default:

@@ -84,6 +84,10 @@ func TestExportKeepsItsSource(t *testing.T) {
 
 // No command writes to a file that it reads, or to one of its model.
 func TestOutputsKeepInputs(t *testing.T) {
+	gguf, err := os.ReadFile("../../gpt2/testdata/gguf/f32.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Chdir(t.TempDir())
 	mustInfer(t, "export", "-m", tiny, "-o", "model")
 	before := contents(t, "model")
@@ -92,7 +96,10 @@ func TestOutputsKeepInputs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard")); err != nil {
+	if err := os.WriteFile("copy.gguf", gguf, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard"), os.Symlink("copy.gguf", "gguf-link")); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []string{
@@ -104,13 +111,16 @@ func TestOutputsKeepInputs(t *testing.T) {
 		"-m model -p x -n 1 --no-baseline --trace model/config.json",
 		"-m model -f prompt -n 1 --no-baseline --trace soft",
 		"-m model --ids @hard -n 1 --no-baseline --trace ./ids",
+		"dump -m copy.gguf --ids 1 --stage ln_f -o ./copy.gguf",
+		"dump -m copy.gguf --ids 1 --stage ln_f -o gguf-link",
+		"--ids 1 -n 1 --no-baseline -m gguf-link --trace copy.gguf",
 		"layers -m model -o link/ --force",
 		"layers -m model -o ./model",
 	} {
 		checkFailure(t, infer(t, strings.Fields(c)...), exitUsage, "read", "give another name")
 		unchanged(t, "model", before)
 	}
-	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3"} {
+	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3", "copy.gguf": string(gguf)} {
 		if data, err := os.ReadFile(name); err != nil || string(data) != text {
 			t.Errorf("%s holds %q, %v", name, data, err)
 		}

@@ -30,21 +30,29 @@ name; - is standard input.`,
   infer trace report run.sqlite --out run.html
   infer trace convert run.sqlite --out run.json.gz`,
 		Annotations: map[string]string{usesKey: "quiet"},
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("give a command: %s; see 'infer trace --help'", strings.Join(namesOf(c), ", "))
-			}
-			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-				return usagef("there is no command 'infer trace %s'; did you mean 'infer trace %s'?", args[0], near[0])
-			}
-			return usagef("there is no command 'infer trace %s'; commands are %s", args[0], strings.Join(namesOf(c), ", "))
-		},
-		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses all
+		Args:        needsCommand,
+		RunE:        refused,
 	}
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceReport(), newTraceShow())
 	return c
 }
+
+// needsCommand refuses all arguments of a command that does nothing by itself: cobra takes the
+// names of its own commands before.
+func needsCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("give a command: %s; see '%s --help'", strings.Join(namesOf(c), ", "), c.CommandPath())
+	}
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("there is no command '%s %s'; did you mean '%s %s'?", c.CommandPath(), args[0], c.CommandPath(), near[0])
+	}
+	return usagef("there is no command '%s %s'; commands are %s", c.CommandPath(), args[0], strings.Join(namesOf(c), ", "))
+}
+
+// refused is the RunE of a command whose Args refuses all: cobra calls Args only of commands
+// that run.
+func refused(*cobra.Command, []string) error { return nil }
 
 // namesOf returns the names of a command's own commands.
 func namesOf(c *cobra.Command) []string {

@@ -68,6 +68,7 @@ func setUsage(root *cobra.Command) {
 	completion, _, _ := root.Find([]string{"completion"})
 	completion.Short = "Write a script for a shell to complete commands and flags"
 	completion.Annotations = map[string]string{usesKey: ""}
+	completion.Args, completion.RunE, completion.SuggestionsMinimumDistance = needsCommand, refused, 1
 	root.Args = noArgs
 	root.Flags().BoolP("version", "v", false, "print the version")
 	for _, c := range allCommands(root) {

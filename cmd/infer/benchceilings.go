@@ -199,21 +199,24 @@ func measureDevice(ctx context.Context, backend gpt2.Backend, data int64, m *mod
 }
 
 // again measures the device a second time, after a run that was faster than its floor.
-func (d *benchDevice) again(ctx context.Context, backend gpt2.Backend, data int64, m *modelFlags, stderr io.Writer) error {
-	_, err := lookAgain(ctx, backend, &d.set, data, m, stderr)
+func (d *benchDevice) again(ctx context.Context, backend gpt2.Backend, data int64, m *modelFlags, stderr io.Writer) {
+	lookAgain(ctx, backend, &d.set, data, m, stderr)
 	d.Ceilings = d.set.Values
-	return err
 }
 
 // lookAgain measures a device again, after a run that was faster than a set of its ceilings
 // allows. Better values go into the set and into the stored one; raised tells whether the
-// set has any.
-func lookAgain(ctx context.Context, backend gpt2.Backend, set *ceilings.Set, data int64, m *modelFlags, stderr io.Writer) (raised bool, err error) {
+// set has any. If it fails, as on a GPU whose memory the model fills, a notice says so: the
+// results of the run are not lost for it.
+func lookAgain(ctx context.Context, backend gpt2.Backend, set *ceilings.Set, data int64, m *modelFlags, stderr io.Writer) (raised bool) {
 	stop := m.spin(stderr, "faster than the ceilings allow: measuring the device again")
 	now, err := backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx, data)
 	stop()
 	if err != nil {
-		return false, err
+		if ctx.Err() == nil {
+			m.notice("the run was faster than the ceilings allow, but they could not be measured again: " + err.Error())
+		}
+		return false
 	}
 	better := set.Raise(now)
 	if len(better) > 0 {
@@ -222,7 +225,7 @@ func lookAgain(ctx context.Context, backend gpt2.Backend, set *ceilings.Set, dat
 	if _, err := ceilings.Improve(ctx, now); err != nil && ctx.Err() == nil {
 		m.notice(err.Error())
 	}
-	return len(better) > 0, nil
+	return len(better) > 0
 }
 
 // improveStored raises the stored ceilings of a device by what was measured now.
@@ -267,10 +270,10 @@ func raisedValues(raised []ceilings.Raised) string {
 
 // secondLook measures the device of a recording again, if steps that take a good part of
 // it were faster than their floors by the stored ceilings. It raises the stored ones.
-func secondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *modelFlags, stderr io.Writer) (raised bool, err error) {
+func secondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *modelFlags, stderr io.Writer) (raised bool) {
 	table, err := tables.Summarize(t, tables.ByStage, -1)
 	if err != nil {
-		return false, nil // the table says why
+		return false // the table says why
 	}
 	var fast int64
 	for i := range table.Rows {
@@ -280,7 +283,7 @@ func secondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *m
 	}
 	stored, found, err := storedCeilings(backend)
 	if !found || err != nil || 20*fast < table.Wall {
-		return false, nil
+		return false
 	}
 	return lookAgain(ctx, backend, &stored, 0, m, stderr)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
+	"gpt2scope/gpt2"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
@@ -212,6 +214,26 @@ func TestBenchRaisesCeilings(t *testing.T) {
 	if got, want := (ceilings.Set{Values: out.Device.Ceilings}).Bandwidth(1), after.Bandwidth(1); got != want {
 		t.Errorf("the bench takes %g bytes/s, stored are %g", got, want)
 	}
+}
+
+// unmeasurable is a backend whose device cannot be measured.
+type unmeasurable struct{ gpt2.Backend }
+
+func (unmeasurable) CeilingsKey() (string, error) { return "made up", nil }
+
+func (unmeasurable) MeasureCeilings(context.Context, int64) (ceilings.Set, error) {
+	return ceilings.Set{}, errors.New("out of GPU memory")
+}
+
+// A second look that fails is a notice: what was run is not lost.
+func TestLookAgainFails(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	var stderr bytes.Buffer
+	set := ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: ceilings.GBs, Value: 3}}}
+	if lookAgain(context.Background(), unmeasurable{}, &set, 0, &modelFlags{stderr: &stderr, said: map[string]bool{}}, &stderr) || set.Bandwidth(1) != 3e9 {
+		t.Errorf("raised to %+v", set)
+	}
+	contains(t, stderr.String(), "could not be measured again: out of GPU memory\n")
 }
 
 // An experiment over layers does too, and its shares are of the new ceilings.

@@ -81,11 +81,8 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	stopped := r.measure(ctx, tasks, append(slices.Clone(variants), r.verified(r.opened)...))
 	done := total - len(slices.DeleteFunc(tasks, r.journal.Done))
 	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted, known)
-	if err == nil && len(result.BelowFloor) > 0 && stopped == nil {
-		raised, failed := lookAgain(ctx, r.opened.backend, &r.set, 0, r.opened.flags, r.stderr)
-		if err = failed; raised {
-			result, err = r.Summarize(variants, r.journal.Rows(), r.predicted, known)
-		}
+	if err == nil && len(result.BelowFloor) > 0 && stopped == nil && lookAgain(ctx, r.opened.backend, &r.set, 0, r.opened.flags, r.stderr) {
+		result, err = r.Summarize(variants, r.journal.Rows(), r.predicted, known)
 	}
 	if err == nil {
 		result.Configuration, result.Command = configuration, record.CommandLine()

@@ -365,7 +365,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 }
 
 func memoryStaysFlat(t *testing.T, b *Backend) {
-	m := randomModel(t, "random:L=2,C=128,NH=2,V=257,T=512")
+	m := randomModel(t, "random:L=2,C=384,NH=6,V=257,T=512")
 	free := func() int64 {
 		n, _, err := b.Device().Memory()
 		if err != nil {

@@ -49,60 +49,69 @@ func inOneKernel(t testing.TB, s *gpt2.Session) {
 	}
 }
 
-// TestPersistentTextIsGraphs: 200 greedy tokens are those of mode graph. Sums are in another
-// order there, so that two nearly equal logits may change places. Whether that explains a
-// difference is decided by the logits in float32 of the text until there: bfloat16 moves
-// each by at most noise, the largest difference to those of mode graph, so that only tokens
-// within 2 noise of each other may change places. After that the text goes on from mode
-// graph's token.
+// firstDifference returns the first token in which two greedy texts after a prompt differ,
+// the length of the shorter if there is none. Sums in another order move logits a little, so
+// that two nearly equal ones may change places. Whether that explains the difference is
+// decided by the logits in float32 of the text until there: bfloat16 moves each by at most
+// noise, the largest difference to those of mode graph, so that only tokens within 2 noise
+// of each other may change places. Else the test fails.
+func firstDifference(t testing.TB, what string, m *gpt2.Model, layers []int, prompt, want, got []int32) int {
+	t.Helper()
+	n := 0
+	for n < min(len(want), len(got)) && want[n] == got[n] {
+		n++
+	}
+	if n == min(len(want), len(got)) {
+		return n
+	}
+	logits := func(held weights.DType) []float32 {
+		s := session(t, m, gpu(t, Options{Mode: Graph, DType: held}), gpt2.Options{Layers: layers})
+		row, err := s.Logits(t.Context(), slices.Concat(prompt, want[:n]), gpt2.LogitsLast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return row
+	}
+	rounded, real := logits(weights.BF16), logits(weights.F32)
+	noise := 0.0
+	for i := range real {
+		noise = max(noise, math.Abs(float64(rounded[i]-real[i])))
+	}
+	a, b := want[n], got[n]
+	text := fmt.Sprintf("%s, layers %v: token %d is %d (logit %.4f in float32, %.4f in mode graph), and should be %d (%.4f, %.4f); bfloat16 moves logits by up to %.4f",
+		what, layers, n, b, real[b], rounded[b], a, real[a], rounded[a], noise)
+	if math.Abs(float64(real[a]-real[b])) > 2*noise {
+		t.Fatal(text)
+	}
+	t.Log("explained by rounding: " + text)
+	return n
+}
+
+// TestPersistentTextIsGraphs: 200 greedy tokens are those of mode graph, but for near ties
+// ([firstDifference]); after one the text goes on from mode graph's token.
 func TestPersistentTextIsGraphs(t *testing.T) {
 	m := shipped(t)
-	persistent, graph, exact := persistentGPU(t), gpu(t, Options{Mode: Graph}), gpu(t, Options{Mode: Graph, DType: weights.F32})
+	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
 	for _, layers := range [][]int{gpt2.FirstLayers(1), gpt2.FirstLayers(6), {3, 0, 3, 5, 1}} {
 		o := gpt2.Options{Layers: layers}
 		prompt := []int32{20, 21, 22, 23, 24, 25, 26}
 		g := gpt2.Generation{Tokens: 200, IgnoreEOS: true}
 		want := idsOf(generate(t, session(t, m, graph, o), prompt, g))
-		got := session(t, m, persistent, o)
-		differ := 0
-		for done := 0; done < len(want); {
-			if err := got.Reset(); err != nil {
+		s := session(t, m, persistent, o)
+		ties := -1
+		for done := 0; done < len(want); done++ {
+			if err := s.Reset(); err != nil {
 				t.Fatal(err)
 			}
 			g.Tokens = len(want) - done
-			ids := idsOf(generate(t, got, slices.Concat(prompt, want[:done]), g))
-			n := 0
-			for n < len(ids) && ids[n] == want[done+n] {
-				n++
-			}
-			if done += n; n == len(ids) {
-				break
-			}
-			logits := func(b gpt2.Backend) []float32 {
-				row, err := session(t, m, b, o).Logits(t.Context(), slices.Concat(prompt, want[:done]), gpt2.LogitsLast)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return row
-			}
-			rounded, real := logits(graph), logits(exact)
-			noise := 0.0
-			for i := range real {
-				noise = max(noise, math.Abs(float64(rounded[i]-real[i])))
-			}
-			a, b := want[done], ids[n]
-			text := fmt.Sprintf("layers %v: token %d is %d (logit %.4f in float32, %.4f in mode graph) and in mode persistent %d (%.4f, %.4f); bfloat16 moves logits by up to %.4f",
-				layers, done, a, real[a], rounded[a], b, real[b], rounded[b], noise)
-			if math.Abs(float64(real[a]-real[b])) > 2*noise {
-				t.Fatal(text)
-			}
-			t.Log(text)
-			differ++
-			done++ // and on from there
+			before := slices.Concat(prompt, want[:done])
+			got := idsOf(generate(t, s, before, g))
+			done += firstDifference(t, fmt.Sprintf("after %d tokens", done), m, layers, before, want[done:], got)
+			ties++
 		}
-		inOneKernel(t, got)
-		if differ > 4 {
-			t.Errorf("layers %v: %d of 200 tokens differ", layers, differ)
+		inOneKernel(t, s)
+		if ties > 4 {
+			t.Errorf("layers %v: %d of 200 tokens differ", layers, ties)
 		}
 	}
 }
@@ -114,8 +123,8 @@ func TestPersistentTextIsGraphs(t *testing.T) {
 func TestPersistentLogitsAreGraphs(t *testing.T) {
 	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
 	for _, spec := range []string{
-		"random:L=1,C=384,NH=6,V=257,T=256", "random:L=3,C=384,NH=6,V=257,T=256,seed=2", "random:L=2,C=768,NH=12,V=50257,T=1024",
-		"random:L=2,C=1024,NH=16,V=50257,T=1024", "random:L=1,C=1280,NH=20,V=50257,T=1024", "random:L=2,C=1600,NH=25,V=50257,T=1024",
+		"random:L=1,C=384,NH=6,V=257,T=256", "random:L=3,C=384,NH=6,V=257,T=256,seed=2", "random:L=6,C=384,NH=6,V=300,T=1024",
+		"random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=12,C=768,NH=12,V=1000,T=1024,seed=3",
 	} {
 		m := randomModel(t, spec)
 		V, T := m.Config.Vocab, m.Config.Positions
@@ -165,7 +174,7 @@ func TestPersistentLogitsAreGraphs(t *testing.T) {
 
 // TestPersistentStops: callers that stop early or are cancelled have the tokens of one run
 // without that, a run that is repeated has the same ones, and a text beyond the context those
-// of a larger context until it is full.
+// of a larger context until it is full; all but for near ties.
 func TestPersistentStops(t *testing.T) {
 	m, b := shipped(t), persistentGPU(t)
 	prompt := []int32{20, 21, 22}
@@ -179,6 +188,7 @@ func TestPersistentStops(t *testing.T) {
 	if again := idsOf(generate(t, whole, prompt, g)); !slices.Equal(again, want) {
 		t.Fatalf("two runs differ: %v and %v", again, want)
 	}
+	inOneKernel(t, whole)
 	r := session(t, m, b, o).Runner().(*Runner)
 	tokens, err := r.Prefill(t.Context(), prompt, samplingPass(1, 3))
 	if err != nil {
@@ -201,9 +211,7 @@ func TestPersistentStops(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("with stops %v, without %v", got, want)
-	}
+	firstDifference(t, "with stops", m, o.Layers, prompt, want, got) // sums may depend on where launches begin
 
 	short := o
 	short.Context = 48
@@ -218,8 +226,9 @@ func TestPersistentStops(t *testing.T) {
 				t.Fatalf("beyond the context token %d is %+v", i, token)
 			}
 		}
-		if !slices.Equal(idsOf(text)[:45], want[:45]) || s.Stats().Shifts < 10 {
-			t.Errorf("within the context %v, want %v; %d shifts", idsOf(text)[:45], want[:45], s.Stats().Shifts)
+		firstDifference(t, "within the context", m, o.Layers, prompt, want[:45], idsOf(text))
+		if s.Stats().Shifts < 10 {
+			t.Errorf("%d shifts", s.Stats().Shifts)
 		}
 	}
 }

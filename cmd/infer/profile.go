@@ -40,7 +40,7 @@ func (p *profileFlags) register(f *pflag.FlagSet) {
 	p.rows.register(f, "time, calls", "the order of the plan")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
 	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager); mode persistent\nis graph when passes are recorded")
-	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead, nor measure the device again if the\nrun was faster than its ceilings allow")
+	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead, nor measure the device again if\nthe run was faster than its ceilings allow")
 	f.BoolVar(&p.warmUp, "warm-up", false, "begin the text twice before, so that what happens only once is not\nin the times (always with --profile and --trace)")
 }
 

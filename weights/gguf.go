@@ -133,6 +133,9 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 		if is := identify(prefix); is != "" {
 			return nil, problem(s.name, "is not a GGUF file but looks like %s", is)
 		}
+		if len(prefix) > 8 && prefix[8] == '{' {
+			return nil, problem(s.name, "is not a GGUF file but looks like a safetensors file: give the directory that holds it, under the name %s", SingleFile)
+		}
 		return nil, problem(s.name, "is not a GGUF file: it does not begin with GGUF")
 	}
 	version := r.uint32("the version")

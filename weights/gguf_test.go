@@ -193,6 +193,7 @@ func TestGGUFErrors(t *testing.T) {
 	}{
 		"empty":          {nil, []string{"0 are left"}},
 		"another format": {append([]byte("PK\x03\x04"), whole...), []string{"zip archive"}},
+		"safetensors":    {append(make([]byte, 8), `{"a":`...), []string{"safetensors", SingleFile}},
 		"nothing known":  {[]byte("abcdefghij"), []string{"not a GGUF file"}},
 		"version 1":      {patched(4, 1, 0, 0, 0), []string{"version 1", "versions 2 and 3"}},
 		"version 4":      {patched(4, 4, 0, 0, 0), []string{"version 4"}},

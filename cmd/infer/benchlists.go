@@ -92,7 +92,7 @@ func (l *listFlags) wanted(flags *pflag.FlagSet) bool {
 func (l *listFlags) check(b *benchFlags, flags *pflag.FlagSet) error {
 	for _, name := range []string{"phase", "prompt-len", "logits", "past", "recorder", "no-floor", "rows"} {
 		if flags.Changed(name) {
-			return usagef("--%s is for one pass, and lists (-p, -n, -d, -o, several values of --threads and others) measure other tests: leave one of them out ('infer bench --help')", name)
+			return usagef("--%s cannot be combined with lists (-p, -n, -d, -o, several values of --threads and others): leave one of them out", name)
 		}
 	}
 	for _, list := range []struct {

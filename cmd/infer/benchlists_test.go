@@ -141,7 +141,7 @@ func TestBenchListsRefused(t *testing.T) {
 		{[]string{"bench", "--device", "cpu,gpu"}, "--device gpu"},
 		{[]string{"bench", "--layers", "1,x"}, "--layers x"},
 		{[]string{"bench", "--batch", "1,0"}, "--batch 0"},
-		{[]string{"bench", "-p", "4", "--past", "1"}, "--past is for one pass"},
+		{[]string{"bench", "-p", "4", "--past", "1"}, "--past cannot be combined with lists"},
 		{[]string{"bench", "-p", "4", "--repeat", "0"}, "--repeat 0"},
 		{[]string{"bench", "kernel", "attn.sdpa", "--batch", "1,2"}, "--batch 1,2: give one value"},
 		{[]string{"bench", "energy", "-t", "1,2"}, "--threads 1,2: give one value"},

@@ -362,7 +362,7 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 		if ctx.Err() != nil {
 			return r.settle(c, launched-read, context.Cause(ctx))
 		}
-		for launched < n && launched-read < r.runAhead() {
+		for launched < n && launched-read < r.ahead() {
 			steps, err := r.step(c, r.state.position+launched-read, n-launched)
 			if err != nil {
 				return r.fail(c, err)
@@ -385,8 +385,8 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	return nil
 }
 
-// runAhead is how many decode steps are launched before the token of the first is read.
-func (r *Runner) runAhead() int {
+// ahead is how many decode steps are launched before the token of the first is read.
+func (r *Runner) ahead() int {
 	if r.together.on {
 		return 2 * cuda.DecodeTokens // while a launch runs, the next one waits in the stream
 	}

@@ -11,11 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/traces/tables"
 )
 
 func TestInfo(t *testing.T) {
@@ -32,10 +34,10 @@ func TestInfo(t *testing.T) {
 		t.Errorf("info shows a layer that does not run:\n%s", out)
 	}
 	for _, stage := range []string{"h.1.ln_1\n", "h.1.mlp.gelu\n"} {
-		if fused := mustInfer(t, "info", "-m", tiny).stdout; strings.Contains(fused, "  "+stage) {
+		if fused := mustInfer(t, "info", "-m", tiny, "--by", "stage").stdout; strings.Contains(fused, "  "+stage) {
 			t.Errorf("fused, there is a step %q", stage)
 		}
-		if plain := mustInfer(t, "info", "-m", tiny, "--fused=false").stdout; strings.Count(plain, "  "+stage) != 2 {
+		if plain := mustInfer(t, "info", "-m", tiny, "--fused=false", "--by", "stage").stdout; strings.Count(plain, "  "+stage) != 2 {
 			t.Errorf("unfused, there are not two steps %q", stage)
 		}
 	}
@@ -74,7 +76,7 @@ func TestInfoTextIsOfJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		var again bytes.Buffer
-		if j.write(&again); again.String() != text {
+		if j.write(&again, tables.ByFolded, rowOptions{}); again.String() != text {
 			t.Errorf("%q: of the JSON is written\n%s, and the text is\n%s", args, again.String(), text)
 		}
 		if strings.Contains(text, "one layer is the default of the built-in model") != (len(args) == 3) || len(j.Prefill.Steps) == 0 || j.Prefill.FLOPs == 0 || j.Prefill.Steps[1].K == 0 {
@@ -320,4 +322,46 @@ func TestBench(t *testing.T) {
 			t.Errorf("%q gives %v", args, got)
 		}
 	}
+}
+
+// TestInfoFolded: a plan has one row for a step over all layers; the rows, also of a short
+// table and of each layer, sum to the total.
+func TestInfoFolded(t *testing.T) {
+	out := mustInfer(t, "info", "-m", "random:gpt2-xl", "--prompt-len", "8").stdout
+	contains(t, out, "  step  layers ", "   48     Linear", "  h.N.ln_1+h.N.attn.c_attn\n")
+	if n := strings.Count(out, "\n"); n > 40 || strings.Contains(out, "h.7.") {
+		t.Errorf("%d lines:\n%s", n, out)
+	}
+	for _, args := range [][]string{nil, {"--limit", "2", "--sort", "flops"}, {"--by", "stage"}, {"--by", "stage", "--limit", "3"}} {
+		out := mustInfer(t, append([]string{"info", "-m", tiny, "--prompt-len", "8"}, args...)...).stdout
+		_, plan, _ := strings.Cut(out, "\ndecode step, ")
+		sum, total, first := 0.0, 0.0, ""
+		for line := range strings.Lines(plan) {
+			f := strings.Fields(strings.TrimSuffix(line, "more\n"))
+			if len(f) < 4 || strings.Contains(line, "MFLOP") || strings.Contains(line, "in the cache") {
+				continue
+			}
+			i := len(f) - 4 // MFLOP, KB, FLOP/byte, name
+			if first == "" {
+				first = f[len(f)-1]
+			}
+			v, err := strconv.ParseFloat(f[i], 64)
+			if err != nil {
+				t.Fatalf("%q: %q", args, line)
+			}
+			if f[len(f)-1] == "total" {
+				total = v
+			} else {
+				sum += v
+			}
+		}
+		if total == 0 || math.Abs(sum-total) > 0.002+1e-3*total {
+			t.Errorf("%q: the rows sum to %g of %g MFLOP:\n%s", args, sum, total, plan)
+		}
+		if slices.Contains(args, "flops") != (first == "h.N.ln_2+h.N.mlp.c_fc+h.N.mlp.gelu") {
+			t.Errorf("%q: the first row is %s", args, first)
+		}
+	}
+	checkFailure(t, infer(t, "info", "--by", "layer"), exitUsage, "--by layer")
+	checkFailure(t, infer(t, "info", "--sort", "zebra"), exitUsage, "--sort zebra", "flops")
 }

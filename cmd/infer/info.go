@@ -6,12 +6,15 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 // newInfo makes "infer info".
@@ -21,8 +24,9 @@ func newInfo(m *modelFlags) *cobra.Command {
 		Use:   "info",
 		Short: "Show the model, its memory, and what a prefill and a decode step cost",
 		Long: `info shows the model, its memory, and the plan of a prefill and of a decode step:
-for each step the shape of its matrix product (rows x K -> N), and the FLOPs and bytes
-that it needs at least, at the sizes in which the device holds weights and activations.
+for each step, over all layers, the shape of its matrix product (rows x K -> N), and the
+FLOPs and bytes that it needs at least, at the sizes in which the device holds weights
+and activations. --by stage shows the steps of each layer.
 For a GPU it also shows the algorithm that cuBLASLt has for each product, tuned or by its
 heuristic, and the memory that a run takes. Nothing is loaded or run.
 
@@ -42,6 +46,9 @@ layer; it was trained to write text after any of them. Other models run all of t
 		f.IntVar(&i.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: half the context)")
 		f.IntVar(&i.past, "past", 0, "the cache holds `N` tokens before the decode step (default: as\nmany as the prefill has)")
 		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every\nstage")
+		f.StringVar((*string)(&i.by), "by", string(tables.ByFolded), "a row of the plan is `WHAT`: folded (a step over all layers) or\nstage (of each layer)")
+		i.rows.register(f, "flops, bytes", "the order of the plan")
+		f.Lookup("limit").Usage = "show the first `N` rows of a plan, and sum the rest (default: all)"
 		f.BoolVar(&i.json, "json", false, "print one JSON object with all of it")
 	})
 	return c
@@ -51,10 +58,17 @@ layer; it was trained to write text after any of them. Other models run all of t
 type infoFlags struct {
 	batch, promptLen, past int
 	fused, json            bool
+	by                     tables.By
+	rows                   rowOptions
 }
 
 func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) error {
+	if err := i.rows.check(); err != nil {
+		return err
+	}
 	switch {
+	case i.by != tables.ByFolded && i.by != tables.ByStage:
+		return usagef("--by %s: it must be folded or stage", shellQuote(string(i.by)))
 	case i.batch < 1 || i.batch > maxBatch:
 		return usagef("--batch %d: it must be from 1 to %d", i.batch, maxBatch)
 	case flags.Changed("prompt-len") && i.promptLen < 1:
@@ -91,12 +105,14 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 		return writeJSON(stdout, j)
 	}
 	var b bytes.Buffer
-	j.write(&b)
+	if err := j.write(&b, i.by, i.rows); err != nil {
+		return err
+	}
 	return writeOutput(stdout, b.Bytes())
 }
 
 // write writes what the JSON has for people.
-func (j *infoJSON) write(w io.Writer) {
+func (j *infoJSON) write(w io.Writer, by tables.By, o rowOptions) error {
 	g := j.Geometry
 	head := "tied to wte"
 	if !g.Tied {
@@ -134,33 +150,94 @@ func (j *infoJSON) write(w io.Writer) {
 		prefill, decode = j.GPU.Prefill, j.GPU.Decode
 	}
 	fmt.Fprintf(w, "\nprefill, B=%d T=%d, last row of logits\n", j.Prefill.Batch, j.Prefill.Tokens)
-	j.Prefill.write(w)
+	if err := j.Prefill.write(w, by, o); err != nil {
+		return err
+	}
 	if j.GPU != nil {
 		printProducts(w, "prefill", prefill, j.GPU.PrefillTokens)
 	}
 	fmt.Fprintf(w, "\ndecode step, B=%d, %s in the cache\n", j.Decode.Batch, count(j.Decode.Past, "token"))
-	j.Decode.write(w)
+	if err := j.Decode.write(w, by, o); err != nil {
+		return err
+	}
 	if j.GPU != nil {
 		printProducts(w, "decode step", decode, j.GPU.DecodeTokens)
 	}
+	return nil
 }
 
-// write writes the table of a plan: for each step the shape of its matrix product or rows, and
-// the least FLOPs and bytes.
-func (p planJSON) write(w io.Writer) {
-	line := func(tag, op, shape string, flops, bytes int64, name string) string {
-		intensity := 0.0
-		if bytes > 0 {
-			intensity = float64(flops) / float64(bytes)
-		}
-		return fmt.Sprintf("%s\t%s\t%s\t%.3f\t%.1f\t%.2f\t%s", tag, op, shape, float64(flops)/1e6, float64(bytes)/1e3, intensity, name)
+// planRow is a row of the table of a plan: a step, or the sum of one over layers.
+type planRow struct {
+	stepJSON
+	layers int // how many it sums; 0 of a step
+}
+
+// rows returns the rows of the table of a plan.
+func (p planJSON) rows(by tables.By) []planRow {
+	type key struct {
+		name       string
+		rows, k, n int
 	}
-	var lines []string
+	var rows []planRow
+	places := map[key]int{}
 	for _, s := range p.Steps {
-		lines = append(lines, line(fmt.Sprint(s.Tag), s.Op, fmt.Sprintf("%d x %d -> %d", s.Rows, s.K, s.N), s.FLOPs, s.Bytes, s.Name))
+		at := key{traces.InAnyLayer(s.Name), s.Rows, s.K, s.N}
+		i, ok := places[at]
+		if !ok || by != tables.ByFolded {
+			places[at] = len(rows)
+			rows = append(rows, planRow{stepJSON: s})
+			continue
+		}
+		r := &rows[i]
+		r.Name, r.layers = at.name, max(1, r.layers)+1
+		r.FLOPs, r.Bytes = r.FLOPs+s.FLOPs, r.Bytes+s.Bytes
 	}
-	lines = append(lines, line("", "", "", p.FLOPs, p.Bytes, "total"))
-	printText(w, nameLast, "step\top\trows x K -> N\tMFLOP\tKB\tFLOP/byte\tstages", lines, func(line string) string { return line })
+	return rows
+}
+
+// planColumns are the columns of the table of a plan.
+func planColumns(rows []planRow) []column[planRow] {
+	thousandths := func(n int64, unit float64, format string) cell {
+		return cell{float64(n), strconv.FormatInt(n, 10), fmt.Sprintf(format, float64(n)/unit)}
+	}
+	columns := []column[planRow]{
+		{key: "step", title: "step", cell: func(r *planRow) cell {
+			return when(r.layers == 0 && r.Tag >= 0, cell{-float64(r.Tag), strconv.Itoa(r.Tag), strconv.Itoa(r.Tag)})
+		}},
+		{key: "layers", title: "layers", cell: func(r *planRow) cell { return intCell(int64(r.layers)) }},
+		{key: "op", title: "op", cell: func(r *planRow) cell { return textCell(r.Op) }},
+		{title: "rows x K -> N", cell: func(r *planRow) cell {
+			return when(r.Op != "", textCell(fmt.Sprintf("%d x %d -> %d", r.Rows, r.K, r.N)))
+		}},
+		{key: "flops", title: "MFLOP", cell: func(r *planRow) cell { return thousandths(r.FLOPs, 1e6, "%.3f") }},
+		{key: "bytes", title: "KB", cell: func(r *planRow) cell { return thousandths(r.Bytes, 1e3, "%.1f") }},
+		{key: "intensity", title: "FLOP/byte", cell: func(r *planRow) cell { return floatCell(float64(r.FLOPs)/float64(max(1, r.Bytes)), 2) }},
+		{key: "name", title: "stages", left: true, cell: func(r *planRow) cell { return textCell(r.Name) }},
+	}
+	if !slices.ContainsFunc(rows, func(r planRow) bool { return r.layers > 0 }) {
+		columns = slices.DeleteFunc(columns, func(c column[planRow]) bool { return c.key == "layers" })
+	}
+	return columns
+}
+
+// write writes the table of a plan: for each row the shape of its matrix product or rows, and
+// the least FLOPs and bytes.
+func (p planJSON) write(w io.Writer, by tables.By, o rowOptions) error {
+	rows := p.rows(by)
+	columns := planColumns(rows)
+	if err := sortRows(rows, columns, o.sort, "table", oneSection); err != nil {
+		return err
+	}
+	if n := o.limit; n > 0 && len(rows) > n+1 { // the place of "1 more" is the row's own
+		rest := planRow{stepJSON: stepJSON{Tag: -1, Name: fmt.Sprintf("%d more", len(rows)-n)}}
+		for _, r := range rows[n:] {
+			rest.FLOPs, rest.Bytes = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes
+		}
+		rows = append(rows[:n], rest)
+	}
+	rows = append(rows, planRow{stepJSON: stepJSON{Tag: -1, Name: "total", FLOPs: p.FLOPs, Bytes: p.Bytes}})
+	printCells(w, columns, rows, nil)
+	return nil
 }
 
 // write writes the memory that a run on the GPU takes, and the variants of kernels that were

@@ -233,6 +233,34 @@ func TestModelFlagsEverywhere(t *testing.T) {
 	}
 }
 
+// A shell completes the values of flags, each of which the flag takes.
+func TestCompletion(t *testing.T) {
+	for line, want := range map[string]string{
+		"--device ": "auto cpu cuda reference", "--dtype ": "bf16 f32 q8", "info --mode ": "auto eager graph persistent", "bench --phase ": "decode prefill", "bench --logits ": "all last",
+		"--layers ": "all", "bench --recorder ": "cupti host stamps", "trace show x --format ": "csv json table", "tok": "tokenize", "export --fo": "--force",
+	} {
+		words := strings.Split(line, " ")
+		var got []string
+		for l := range strings.Lines(mustInfer(t, append([]string{"__complete"}, words...)...).stdout) {
+			if word, _, _ := strings.Cut(strings.TrimSpace(l), "\t"); !strings.HasPrefix(word, ":") {
+				got = append(got, word)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q is completed by %q; want %q", line, got, want)
+		}
+		if len(words) < 2 || !strings.HasPrefix(words[len(words)-2], "--") { // no value of a flag
+			continue
+		}
+		for _, value := range got {
+			args := append(slices.Clone(words[:len(words)-1]), value, "-m", "no/such/model")
+			if e := infer(t, args...); strings.Contains(e.stderr, "it must be") {
+				t.Errorf("%q: %s", args, e.stderr)
+			}
+		}
+	}
+}
+
 // Each flag of model and device is listed and taken by the commands in which it does something,
 // and refused by others.
 func TestFlagsThatDoNothing(t *testing.T) {

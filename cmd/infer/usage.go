@@ -26,6 +26,12 @@ const (
 // oldNames are names that flags had, which are still taken.
 var oldNames = map[string]string{"record": "recorder", "recorders": "recorder"}
 
+// flagValues are what a shell completes after a flag.
+var flagValues = map[string][]string{
+	"device": {"auto", "cpu", "cuda", "reference"}, "dtype": {"bf16", "f32", "q8"}, "mode": {"auto", "eager", "graph", "persistent"}, "layers": {"all"},
+	"phase": {"decode", "prefill"}, "logits": {"all", "last"}, "recorder": {"cupti", "host", "stamps"}, "format": {"csv", "json", "table"},
+}
+
 // newName returns the present name of a flag.
 func newName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	if now, ok := oldNames[name]; ok {
@@ -74,6 +80,11 @@ func setUsage(root *cobra.Command) {
 	for _, c := range allCommands(root) {
 		if c.Flags().Lookup("help") == nil {
 			c.Flags().BoolP("help", "h", false, "print this help")
+		}
+		for name, values := range flagValues {
+			if c.LocalFlags().Lookup(name) != nil { // an error would be that it has completions of its own
+				_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+			}
 		}
 		if c.Args == nil && c.Name() != "help" {
 			c.Args = noArgs

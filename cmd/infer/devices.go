@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -115,6 +116,10 @@ func findDevices(openNVML func() (management, error)) devices {
 	}
 	if lib, err := cuda.Open(); err != nil {
 		d.Lacks = err.Error()
+		var missing *cuda.UnavailableError
+		if errors.As(err, &missing) && missing.Runtime > 0 {
+			d.Library = cudaVersion(missing.Runtime)
+		}
 	} else if err := d.ask(lib); err != nil {
 		d.Lacks = err.Error()
 	}

@@ -114,7 +114,7 @@ func TestDevicesUnusable(t *testing.T) {
 	d = findDevices(func() (management, error) {
 		return &fakeNVML{gpus: []nvml.GPU{{PCI: "0000:19:00.0", Name: "Alone", Major: 9}}}, nil
 	})
-	if len(d.GPUs) != 1 || d.GPUs[0].Name != "Alone" || d.CUDA != "13.2" || !strings.Contains(d.Lacks, "no NVIDIA driver") {
+	if len(d.GPUs) != 1 || d.GPUs[0].Name != "Alone" || d.CUDA != "13.2" || d.Library != "13.0" || !strings.Contains(d.Lacks, "no NVIDIA driver") {
 		t.Errorf("%+v", d)
 	}
 }

@@ -236,6 +236,28 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// An export for which there is no room leaves what was there, and nothing of its own.
+func TestExportWithoutRoom(t *testing.T) {
+	dir := t.TempDir()
+	mustInfer(t, "export", "-m", "random:L=1,C=8,NH=1,V=257,T=16", "-o", filepath.Join(dir, "model"))
+	before := contents(t, filepath.Join(dir, "model"))
+	for _, out := range []string{"model", "new"} {
+		// No file may be larger than 64 blocks of 512 bytes.
+		c := exec.Command("/bin/sh", "-c", `ulimit -f 64 && exec "$0" export --force -m `+tiny+` -o "$1"`, os.Args[0], filepath.Join(dir, out))
+		c.Env = append(os.Environ(), asInfer+"=1")
+		var stderr bytes.Buffer
+		c.Stderr = &stderr
+		if err := c.Run(); err == nil || c.ProcessState.ExitCode() != exitFailure {
+			t.Errorf("it ended with %v: %s", err, stderr.String())
+		}
+		checkOneLine(t, stderr.String(), filepath.Join(dir, out, "model.safetensors")+": was not written", "raise the limit")
+	}
+	unchanged(t, filepath.Join(dir, "model"), before)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v is left", err, left)
+	}
+}
+
 // TestClosedOutput reads a little of what would be much, and closes the pipe, as
 // "infer ... | head -1" does: the program says nothing.
 func TestClosedOutput(t *testing.T) {

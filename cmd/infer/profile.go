@@ -66,6 +66,8 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 		return usagef("--sort and --limit are for the table of --profile")
 	case p.rows.limit < 0:
 		return p.rows.check()
+	case p.by != "" && checkSort(p.by, p.rows) != nil:
+		return checkSort(p.by, p.rows)
 	case !p.on() && (flags.Changed("recorder") || p.noBaseline):
 		return usagef("--recorder and --no-baseline are for recording; add --profile or --trace FILE")
 	}

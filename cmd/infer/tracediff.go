@@ -219,12 +219,12 @@ func diffColumns(d *diff.Comparison) []column[diff.Change] {
 		{key: "name", cell: func(r *row) cell { return textCell(r.Name) }},
 		{key: "verdict", cell: func(r *row) cell { return textCell(string(r.Verdict)) }},
 		{key: "a_n", cell: number(a)},
-		{key: "a_median", unit: "ns", title: "A us", cell: median(a)},
-		{title: "±", cell: spread(a)},
+		{key: "a_median", unit: "ns", title: "A us", legend: "median of A's passes", cell: median(a)},
+		{title: "±", legend: "how far its interval reaches", cell: spread(a)},
 		{key: "a_low", unit: "ns", cell: bound(a, low)},
 		{key: "a_high", unit: "ns", cell: bound(a, high)},
 		{key: "b_n", cell: number(b)},
-		{key: "b_median", unit: "ns", title: "B us", cell: median(b)},
+		{key: "b_median", unit: "ns", title: "B us", legend: "median of B's passes", cell: median(b)},
 		{title: "±", cell: spread(b)},
 		{key: "b_low", unit: "ns", cell: bound(b, low)},
 		{key: "b_high", unit: "ns", cell: bound(b, high)},
@@ -236,7 +236,7 @@ func diffColumns(d *diff.Comparison) []column[diff.Change] {
 			c.text = verdictText(r)
 			return c
 		}},
-		{title: fmt.Sprintf("shift, %g %%", 100*(1-d.Alpha)), cell: func(r *row) cell {
+		{title: fmt.Sprintf("shift, %g %%", 100*(1-d.Alpha)), legend: "interval of the difference", cell: func(r *row) cell {
 			if r.PercentLow == nil || r.PercentHigh == nil {
 				return none
 			}
@@ -244,7 +244,7 @@ func diffColumns(d *diff.Comparison) []column[diff.Change] {
 		}},
 		{key: "change_low", unit: "percent", cell: func(r *row) cell { return maybeCell(r.PercentLow, "") }},
 		{key: "change_high", unit: "percent", cell: func(r *row) cell { return maybeCell(r.PercentHigh, "") }},
-		{key: "p", title: "p", cell: func(r *row) cell {
+		{key: "p", title: "p", legend: "of the U test", cell: func(r *row) cell {
 			c := maybeCell(r.P, "")
 			if r.P != nil {
 				c.text = fmt.Sprintf("%.3f", *r.P)
@@ -252,7 +252,7 @@ func diffColumns(d *diff.Comparison) []column[diff.Change] {
 			return c
 		}},
 		{key: "p_adjusted", cell: func(r *row) cell { return maybeCell(r.Adjusted, "") }},
-		{title: "n", cell: func(r *row) cell {
+		{title: "n", legend: "passes", cell: func(r *row) cell {
 			switch {
 			case !isBoth(r):
 				return none
@@ -292,6 +292,7 @@ func verdictText(r *diff.Change) string {
 // printDiff writes the comparison for people. Verdicts are counted in all rows.
 func printDiff(w io.Writer, d *diff.Comparison, columns []column[diff.Change], all []diff.Change, cut int) {
 	printCells(w, columns, d.Rows, nil)
+	printLegend(w, columns)
 	changed, few := 0, 0
 	for _, r := range all {
 		switch r.Verdict {

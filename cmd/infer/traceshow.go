@@ -110,6 +110,22 @@ func (o *showOptions) check() error {
 	return checkGPU(o.gpu)
 }
 
+// checkSort refuses a column to sort by that no table of the kind has, before there is one.
+func checkSort(by tables.By, o rowOptions) error {
+	var err error
+	for _, device := range []int32{-1, 0} { // headings differ
+		t := &tables.Table{By: by, Device: device}
+		lay := layouts[by]
+		if lay == nil {
+			lay = layoutRows
+		}
+		if _, err = lay(t, showOptions{by: by, rows: o}); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
 // layout writes a table. Its functions are called after the rows are sorted and cut.
 type layout struct {
 	text func(io.Writer) // for people

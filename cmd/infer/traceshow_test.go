@@ -342,7 +342,7 @@ func TestSummariesOfSamples(t *testing.T) {
 			path := fmt.Sprintf("%ssummaries/%s.%s.csv", dir, base, by)
 			args := []string{"trace", "show", capture, "--by", string(by), "--format", "csv"}
 			if by == tables.ByLaunch { // there can be many
-				args = append(args, "--top", "20")
+				args = append(args, "--limit", "20")
 			}
 			got := mustInfer(t, args...).stdout
 			if *update {

@@ -309,6 +309,11 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 	if err := folder.Check(); err != nil {
 		return fmt.Errorf("-o %w", err)
 	}
+	for _, name := range []string{"layers.csv", "layers.json", layers.StateFile} {
+		if err := checkSame("-o", filepath.Join(l.dir, name), l.text); err != nil {
+			return err
+		}
+	}
 	journal, err := layers.OpenJournal(l.dir, configuration)
 	if err != nil {
 		return fmt.Errorf("-o %s: %w", shellQuote(l.dir), err)

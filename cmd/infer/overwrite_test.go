@@ -99,7 +99,8 @@ func TestOutputsKeepInputs(t *testing.T) {
 	if err := os.WriteFile("copy.gguf", gguf, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard"), os.Symlink("copy.gguf", "gguf-link")); err != nil {
+	if err := errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard"), os.Symlink("copy.gguf", "gguf-link"),
+		os.Mkdir("results", 0o777), os.WriteFile("results/layers.csv", []byte("a text"), 0o666), os.Link("prompt", "results/layers.json")); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []string{
@@ -114,13 +115,15 @@ func TestOutputsKeepInputs(t *testing.T) {
 		"dump -m copy.gguf --ids 1 --stage ln_f -o ./copy.gguf",
 		"dump -m copy.gguf --ids 1 --stage ln_f -o gguf-link",
 		"--ids 1 -n 1 --no-baseline -m gguf-link --trace copy.gguf",
+		"layers -m copy.gguf -o results --force --window 4 --text results/layers.csv",
+		"layers -m copy.gguf -o results --force --window 4 --text soft",
 		"layers -m model -o link/ --force",
 		"layers -m model -o ./model",
 	} {
 		checkFailure(t, infer(t, strings.Fields(c)...), exitUsage, "read", "give another name")
 		unchanged(t, "model", before)
 	}
-	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3", "copy.gguf": string(gguf)} {
+	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3", "copy.gguf": string(gguf), "results/layers.csv": "a text"} {
 		if data, err := os.ReadFile(name); err != nil || string(data) != text {
 			t.Errorf("%s holds %q, %v", name, data, err)
 		}

@@ -302,6 +302,9 @@ func TestHelp(t *testing.T) {
 		if e.stderr != "" {
 			t.Errorf("%s: stderr has %q", c.CommandPath(), e.stderr)
 		}
+		if heading := strings.Contains(e.stdout, "\nModel and device:\n"); heading != (uses(c, "model") || uses(c, "device")) {
+			t.Errorf("%s: a heading of model and device: %v", c.CommandPath(), heading)
+		}
 		if strings.Contains(e.stdout, "(default -1)") || strings.Contains(e.stdout, "(default )") {
 			t.Errorf("%s: the help has a default that stands for another:\n%s", c.CommandPath(), e.stdout)
 		}

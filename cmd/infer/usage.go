@@ -172,9 +172,15 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 	c.LocalFlags().VisitAll(add)
 	if c != c.Root() {
 		c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if uses(c, f.Name) {
-				add(f)
+			if !uses(c, f.Name) {
+				return
 			}
+			if f.Name == "quiet" && !uses(c, "model") && !uses(c, "device") { // its heading is of these
+				plain := *f
+				plain.Annotations = nil
+				f = &plain
+			}
+			add(f)
 		})
 	}
 	if i := slices.Index(headings, "Other"); i >= 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -64,7 +65,7 @@ func version() string {
 		if b.Modified {
 			v += " modified"
 		}
-		if b.Version != "(devel)" {
+		if b.Version != "(devel)" && !strings.HasPrefix(b.Version, "v0.0.0-") { // which names the commit too
 			v = b.Version + " " + v
 		}
 	}

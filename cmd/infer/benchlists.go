@@ -271,8 +271,8 @@ func (b *benchFlags) runCombination(ctx context.Context, m *modelFlags, batch in
 	return rows, nil
 }
 
-// writeListsMarkdown writes a table like llama-bench's. Columns that are the same for everyone, batches
-// of one and whole models, are left out.
+// writeListsMarkdown writes a table like llama-bench's. The columns of modes, layers and batches are there
+// only if some row has a mode, a part of the layers or several sequences.
 func writeListsMarkdown(w io.Writer, rows []listRow) error {
 	batches := slices.ContainsFunc(rows, func(r listRow) bool { return r.Batch != 1 })
 	modes := slices.ContainsFunc(rows, func(r listRow) bool { return r.Mode != "" })

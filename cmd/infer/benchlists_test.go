@@ -11,13 +11,15 @@ import (
 
 // Every combination of the lists is a row, in the order of the lists; the formats have the same rows.
 func TestBenchLists(t *testing.T) {
-	args := []string{"bench", "-m", tiny, "-p", "5,7", "-n", "3", "-d", "0,2", "-t", "1,2", "--dtype", "f32,q8", "--layers", "1,all", "--batch", "1,2", "--repeat", "2"}
+	args := func(lists ...string) []string {
+		return append([]string{"bench", "-m", tiny, "-p", "5", "-n", "3,4", "--layers", "1,all", "--repeat", "2"}, lists...)
+	}
 	var want []string
 	for _, dtype := range []string{"f32", "q8"} {
 		for _, layers := range []int{1, 2} {
 			for _, threads := range []int{1, 2} {
 				for _, batch := range []int{1, 2} {
-					for _, test := range []string{"pp5", "pp7", "tg3", "pp5 @ d2", "pp7 @ d2", "tg3 @ d2"} {
+					for _, test := range []string{"pp5", "tg3", "tg4", "pp5 @ d2", "tg3 @ d2", "tg4 @ d2"} {
 						want = append(want, fmt.Sprintf("%s %d %d %d %s", dtype, layers, threads, batch, test))
 					}
 				}
@@ -25,7 +27,7 @@ func TestBenchLists(t *testing.T) {
 		}
 	}
 	var rows []listRow
-	printed := []byte(mustInfer(t, append(args, "-o", "json")...).stdout)
+	printed := []byte(mustInfer(t, args("-d", "0,2", "-t", "1,2", "--dtype", "f32,q8", "--batch", "1,2", "-o", "json")...).stdout)
 	if err := json.Unmarshal(printed, &rows); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,17 @@ func TestBenchLists(t *testing.T) {
 		t.Errorf("rows %q,\nexpected %q", got, want)
 	}
 
-	table, err := csv.NewReader(strings.NewReader(mustInfer(t, append(args, "-o", "csv")...).stdout)).ReadAll()
+	// The other formats, of some of the rows.
+	rows = slices.DeleteFunc(rows, func(r listRow) bool { return r.Threads != 1 || r.Depth != 0 || r.DType != "f32" })
+	some := args("-t", "1", "--batch", "1,2")
+	want = nil
+	for _, r := range rows {
+		want = append(want, fmt.Sprintf("%s %d %d %d %s", r.DType, r.Layers, r.Threads, r.Batch, name(r.Prompt, r.Gen, r.Depth)))
+	}
+	if len(want) != 12 {
+		t.Fatalf("%d rows", len(want))
+	}
+	table, err := csv.NewReader(strings.NewReader(mustInfer(t, append(some, "-o", "csv")...).stdout)).ReadAll()
 	if err != nil || len(table) != 1+len(want) {
 		t.Fatalf("%d lines of CSV (%v), expected %d", len(table), err, 1+len(want))
 	}
@@ -66,7 +78,7 @@ func TestBenchLists(t *testing.T) {
 		}
 	}
 
-	text := mustInfer(t, args...).stdout
+	text := mustInfer(t, some...).stdout
 	lines := strings.Split(text, "\n")
 	var tests []string
 	for _, line := range lines[2 : 2+len(want)] {

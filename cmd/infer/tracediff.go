@@ -70,7 +70,7 @@ recordings.`,
 	}
 	addFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
 		f.StringVar((*string)(&o.by), "by", string(diff.ByFolded), "rows are `WHAT`: folded (a stage over all layers), stage, layer\nor op")
-		o.rows.register(f, "change, A, p", "the largest change first; plan: as in a pass")
+		o.rows.register(f, "change, A, p", "the largest change first; plan\nkeeps the order of a pass")
 		f.Lookup("sort").DefValue, o.rows.sort = "", "shift"
 		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time (default: all)"
 		addFormat(f, &o.format, "table, csv or json")

@@ -56,12 +56,14 @@ By folded, stage, layer, phase and kernel, the column 'time' sums to the wall ti
 The floor is the least time that the device could take: bytes divided by the
 bandwidth ceiling, or FLOPs divided by the arithmetic ceiling, whichever is more.
 'roofline %' is the floor in percent of the time: 100 is as fast as the device can
-be. It is withheld for a row that is faster than its floor. Library products write no stamps;
-with the recorder stamps they are bounded by their neighbours: they get the time from
-the end of the kernel before to the start of the kernel after.
+be. It is withheld for a row that is faster than its floor: a ceiling is too low then.
 
-Tables by folded, stage, layer and phase cover the passes: from the start of the first pass
-after the warm-up to the end of the last. Tables by op and launch do too, if the
+Library products write no stamps; with the recorder stamps they are bounded by their
+neighbours: they get the time from the end of the kernel before to the start of the
+kernel after.
+
+Tables by folded, stage, layer and phase cover the passes: from the start of the first
+pass after the warm-up to the end of the last. Tables by op and launch do too, if the
 recording has passes. Tables by kernel, and by launch without passes, cover the whole
 recording, from the first to the last work of the GPU; by op without passes, from the
 first event to the last. Shares are withheld if the recording is incomplete: 'infer

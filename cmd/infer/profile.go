@@ -38,8 +38,8 @@ func (p *profileFlags) register(f *pflag.FlagSet) {
 	f.StringVar((*string)(&p.by), "profile", "", "print where the time went after the text, by stages of the model;\n--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
 	f.Lookup("profile").NoOptDefVal = string(tables.ByFolded)
 	p.rows.register(f, "time, calls", "the order of the plan")
-	f.Lookup("sort").Usage = "sort the table of --profile by `COLUMN`, such as time, calls or another\nof its headings (default: the order of the plan)"
-	f.Lookup("limit").Usage = "show the `N` rows of the table of --profile that took the most time,\nor are first by --sort, and sum the rest of their kind (default: all)"
+	f.Lookup("sort").Usage = "sort the table of --profile by `COLUMN`, such as time or calls\n(default: the order of the plan)"
+	f.Lookup("limit").Usage = "show the `N` rows of the table of --profile that took the most\ntime, or are first by --sort, and sum the others (default: all)"
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
 	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager); mode persistent\nis graph when passes are recorded")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead, nor measure the device again if\nthe run was faster than its ceilings allow")

@@ -456,7 +456,7 @@ func TestNoStages(t *testing.T) {
 		}
 		contains(t, mustInfer(t, "trace", "advise", file).stdout, says)
 		contains(t, mustInfer(t, "trace", "pprof", file, "-o", t.TempDir()+"/run.pb.gz").stderr, says+"\n")
-		contains(t, mustInfer(t, "trace", "report", file, "-o", "-").stdout, says)
+		contains(t, mustInfer(t, "trace", "report", file, "-o", "-").stdout, strings.TrimPrefix(says, "the")) // a sentence of its own
 		for _, asked := range []string{"stage", "folded"} {
 			checkFailure(t, infer(t, "trace", "show", file, "--by", asked), exitFailure, "by "+by+" can be made")
 		}

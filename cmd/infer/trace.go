@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -228,6 +229,22 @@ kernels. The output is compressed if its name ends in .gz.`,
 	return c
 }
 
+// warnMisleading says why shares of a recording would mislead, if they would.
+func warnMisleading(stderr io.Writer, in string, t *traces.Trace) {
+	var why []string
+	for _, f := range traces.Examine(t.Header, t.Attribution) {
+		if f.Misleads {
+			why = append(why, plainText(f.Text))
+		}
+	}
+	switch name := traceName(in); {
+	case len(why) == 1:
+		fmt.Fprintf(stderr, "%s: shares of time would mislead: %s\n", name, why[0])
+	case len(why) > 1:
+		fmt.Fprintf(stderr, "%s: shares of time would mislead, for %d reasons; 'infer trace check %s' lists them\n", name, len(why), shellQuote(in))
+	}
+}
+
 func traceConvert(c *cobra.Command, in, out string) error {
 	t, err := loadTrace(c, in)
 	if err != nil {
@@ -240,8 +257,6 @@ func traceConvert(c *cobra.Command, in, out string) error {
 	if !isQuiet(c) {
 		fmt.Fprintf(stderr, "%s: %s, %s, %d in steps\n", out, count(int(t.Header.Events), "event"), count(t.Kernels, "kernel"), t.InSteps)
 	}
-	if len(t.Header.Incomplete) > 0 {
-		fmt.Fprintf(stderr, "%s is incomplete: %s\n", traceName(in), strings.Join(t.Header.Incomplete, "; "))
-	}
+	warnMisleading(stderr, in, t)
 	return nil
 }

@@ -107,6 +107,29 @@ func TestTraceConvert(t *testing.T) {
 	}
 }
 
+// TestTraceMisleads: all commands that write a recording's times give the same reason why
+// shares of them would mislead, or say which command lists the reasons.
+func TestTraceMisleads(t *testing.T) {
+	lossy := func(reasons ...string) string {
+		tr, err := load.Load(ownTrace(t, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.Header.Incomplete = reasons
+		return traceFile(t, tr.Header, tr.Events...)
+	}
+	one, two := lossy("other programs ran"), lossy("other programs ran", "the disk was full")
+	for _, command := range []string{"convert", "pprof", "report"} {
+		out := filepath.Join(t.TempDir(), "out")
+		if e := mustInfer(t, "trace", command, one, "-o", out, "--quiet"); e.stderr != one+": shares of time would mislead: other programs ran\n" {
+			t.Errorf("%s: stderr %q", command, e.stderr)
+		}
+		if e := mustInfer(t, "trace", command, two, "-o", out, "--quiet"); e.stderr != two+": shares of time would mislead, for 2 reasons; 'infer trace check "+two+"' lists them\n" {
+			t.Errorf("%s: stderr %q", command, e.stderr)
+		}
+	}
+}
+
 // TestTraceOntoItself: the recording that is read is never written over, by whatever
 // name.
 func TestTraceOntoItself(t *testing.T) {

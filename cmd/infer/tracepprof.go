@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/traces"
 	"gpt2scope/traces/pprof"
 )
 
@@ -71,8 +70,6 @@ func tracePprof(c *cobra.Command, in, out string, gpu int) error {
 			fmt.Fprintln(stderr, comment)
 		}
 	}
-	if traces.Misleads(traces.Examine(t.Header, t.Attribution)) {
-		fmt.Fprintf(stderr, "shares would mislead: 'infer trace check %s' says why\n", shellQuote(in))
-	}
+	warnMisleading(stderr, in, t)
 	return nil
 }

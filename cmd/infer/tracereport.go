@@ -75,8 +75,6 @@ func traceReport(c *cobra.Command, in, out string, gpu int32) error {
 		}
 		fmt.Fprintf(stderr, "%s: %s, %s; open it in a browser\n", out, count(len(t.Events), "event"), humanize.Size(info.Size()))
 	}
-	if len(t.Header.Incomplete) > 0 {
-		fmt.Fprintf(stderr, "%s is incomplete: %s\n", traceName(in), strings.Join(t.Header.Incomplete, "; "))
-	}
+	warnMisleading(stderr, in, t)
 	return nil
 }

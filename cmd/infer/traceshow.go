@@ -66,8 +66,8 @@ Tables by folded, stage, layer and phase cover the passes: from the start of the
 pass after the warm-up to the end of the last. Tables by op and launch do too, if the
 recording has passes. Tables by kernel, and by launch without passes, cover the whole
 recording, from the first to the last work of the GPU; by op without passes, from the
-first event to the last. Shares are withheld if the recording is incomplete: 'infer
-trace check' says why.`,
+first event to the last. Shares are withheld if they would mislead: 'infer trace
+check' says why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer
   infer trace show run.json.gz --by stage --sort time --limit 20
@@ -247,7 +247,7 @@ func printMisleading(w io.Writer, table *tables.Table) {
 		}
 	}
 	if traces.Misleads(table.Findings) {
-		fmt.Fprintln(w, "! shares are withheld: the recording is incomplete")
+		fmt.Fprintln(w, "! shares are withheld: they would mislead")
 	}
 }
 

@@ -125,7 +125,7 @@ func Find(t *traces.Trace, device int32) (*Advice, error) {
 		a.note("%s", finding)
 	}
 	if traces.Misleads(table.Findings) {
-		a.note("the recording is incomplete, so that shares would mislead: 'infer trace check' says why")
+		a.note("shares are withheld, since they would mislead: 'infer trace check' says why")
 	}
 	for _, l := range t.Header.Overhead {
 		if percent, ok := l.Longer(); ok && percent > 1 {

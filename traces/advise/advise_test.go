@@ -223,7 +223,7 @@ func TestAdviseNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(a.Notes, "\n")
-	for _, want := range []string{"no pass", "incomplete", "20.0 % longer", "does not say how many SMs", "occupancy: the recording does not say", "pageable: 1 copy or set", "does not say what steps cost"} {
+	for _, want := range []string{"no pass", "shares are withheld, since they would mislead", "20.0 % longer", "does not say how many SMs", "occupancy: the recording does not say", "pageable: 1 copy or set", "does not say what steps cost"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the notes lack %q:\n%s", want, text)
 		}

@@ -352,7 +352,7 @@ func unfair(a, b side) []string {
 	}{{"A", a}, {"B", b}} {
 		for _, f := range traces.Examine(x.p.Header, x.p.Attribution) {
 			if f.Misleads {
-				add("%s is incomplete: %s", x.name, f.Text)
+				add("%s: %s", x.name, f.Text)
 			}
 		}
 		if _, _, lost := x.p.stepTimes(rowNames(ByStage, x.p, x.p)); lost > 0 {

@@ -108,7 +108,7 @@ func (l *logProbs) String() string {
 }
 
 // Type names the kind of value for messages.
-func (l *logProbs) Type() string { return "int" }
+func (l *logProbs) Type() string { return "uint64" }
 
 func (l *logProbs) Set(value string) error {
 	if on, err := strconv.ParseBool(value); err == nil && len(value) > 1 {

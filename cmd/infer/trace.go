@@ -45,8 +45,8 @@ func needsCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("give a command: %s; see '%s --help'", strings.Join(namesOf(c), ", "), c.CommandPath())
 	}
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("there is no command '%s %s'; did you mean '%s %s'?", c.CommandPath(), args[0], c.CommandPath(), near[0])
+	if meant := meantCommand(c, args[0]); meant != "" {
+		return usagef("there is no command '%s %s'; did you mean '%s'?", c.CommandPath(), args[0], meant)
 	}
 	return usagef("there is no command '%s %s'; commands are %s", c.CommandPath(), args[0], strings.Join(namesOf(c), ", "))
 }

@@ -219,13 +219,16 @@ func noArgs(c *cobra.Command, args []string) error {
 	case c.Annotations[argumentKey] != "":
 		return usagef("unexpected word %q; did you mean %s %s?", args[0], c.Annotations[argumentKey], shellQuote(args[0]))
 	}
+	if meant := meantCommand(c, args[0]); meant != "" && c.HasAvailableSubCommands() {
+		return usagef("unexpected word %q; did you mean '%s'?", args[0], meant)
+	}
 	return usagef("unexpected word %q; see '%s --help'", args[0], c.CommandPath())
 }
 
 // unknownCommand suggests the command that a word was probably meant to be.
 func unknownCommand(root *cobra.Command, words []string) error {
-	if near := root.SuggestionsFor(words[0]); len(near) > 0 {
-		return usagef("there is no command %q; did you mean 'infer %s'?", words[0], near[0])
+	if meant := meantCommand(root, words[0]); meant != "" {
+		return usagef("there is no command %q; did you mean '%s'?", words[0], meant)
 	}
 	var names []string
 	for _, sub := range root.Commands() {
@@ -288,6 +291,9 @@ func checkWords(root *cobra.Command, args []string) error {
 		if isSingle && len(name) > 1 && long[name] {
 			return usagef("%s has one dash; write --%s", arg, name)
 		}
+		if here := flagsElsewhere[name]; isSingle && len(name) > 1 && here != "" {
+			return usagef("there is no flag -%s; did you mean --%s?", name, here)
+		}
 	}
 	return nil
 }
@@ -348,6 +354,9 @@ func flagError(c *cobra.Command, err error) error {
 		return fmt.Errorf("'%s' has no flag -%s; %s", c.CommandPath(), unknown.GetSpecifiedName(), see)
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
+		if meant := flagHere(c, name); meant != "" {
+			return fmt.Errorf("'%s' has no flag --%s; did you mean --%s?", c.CommandPath(), name, meant)
+		}
 		others := allCommands(c.Root())
 		if c.HasParent() {
 			others = append(allCommands(c.Parent()), others...) // the nearest first

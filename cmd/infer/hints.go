@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// meantCommand returns the command line that a word, which is no command of c, was probably
+// meant to be, or "": a mistyped command, a command of another command (infer report), or a
+// recording ('infer trace run.json.gz').
+func meantCommand(c *cobra.Command, word string) string {
+	for _, other := range allCommands(c.Root()) {
+		if other.HasParent() && other.IsAvailableCommand() && other.Name() == word {
+			return other.CommandPath()
+		}
+	}
+	if c.SuggestionsMinimumDistance == 0 {
+		c.SuggestionsMinimumDistance = 2
+	}
+	if near := c.SuggestionsFor(word); len(near) > 0 {
+		return c.CommandPath() + " " + near[0]
+	}
+	if c.Name() == "trace" {
+		if info, err := os.Stat(word); word == "-" || err == nil && info.Mode().IsRegular() {
+			return c.CommandPath() + " show " + shellQuote(word)
+		}
+	}
+	return ""
+}
+
+// flagsElsewhere are names of flags in llama.cpp, transformers and other programs, and the
+// flags here that do the same.
+var flagsElsewhere = map[string]string{
+	"n-predict": "tokens", "max-tokens": "tokens", "max-new-tokens": "tokens",
+	"ctx-size": "context", "max-length": "context", "temperature": "temp", "repetition-penalty": "repeat-penalty",
+	"n-probs": "logprobs", "top-logprobs": "logprobs", "reverse-prompt": "stop", "verbose-prompt": "echo",
+	"conversation": "interactive", "torch-dtype": "dtype", "num-threads": "threads", "repetitions": "repeat",
+	"gpu-layers": "device", "n-gpu-layers": "device", "ngl": "device", "output": "out", "output-file": "out",
+	"batch-size": "batch", "model-path": "model", "sort-by": "sort", "row-limit": "limit",
+}
+
+// flagHere returns the flag of a command that does what a flag of another program does, or "".
+func flagHere(c *cobra.Command, name string) string {
+	if here := flagsElsewhere[strings.ReplaceAll(name, "_", "-")]; here != "" && c.Flags().Lookup(here) != nil {
+		return here
+	}
+	return ""
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestHints: what users of other programs type is answered with what does the same here.
+func TestHints(t *testing.T) {
+	recording := ownTrace(t, false)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"report", "x"}, "did you mean 'infer trace report'?"},
+		{[]string{"kernel"}, "did you mean 'infer bench kernel'?"},
+		{[]string{"inf"}, "did you mean 'infer info'?"},
+		{[]string{"bench", "ceiling"}, "did you mean 'infer bench ceilings'?"},
+		{[]string{"bench", "trace"}, "did you mean 'infer trace'?"},
+		{[]string{"trace", "chek"}, "did you mean 'infer trace check'?"},
+		{[]string{"trace", recording}, "did you mean 'infer trace show " + recording + "'?"},
+		{[]string{"--n-predict", "3"}, "'infer' has no flag --n-predict; did you mean --tokens?"},
+		{[]string{"--max_new_tokens", "3"}, "did you mean --tokens?"},
+		{[]string{"-ngl", "3"}, "there is no flag -ngl; did you mean --device?"},
+		{[]string{"trace", "report", "x", "--output", "y"}, "did you mean --out?"},
+		{[]string{"bench", "--repetitions", "3"}, "did you mean --repeat?"},
+		{[]string{"version", "--temperature", "3"}, "has no flag --temperature; see"},
+		{[]string{"--topk", "3"}, "did you mean --top-k?"},
+	} {
+		checkFailure(t, infer(t, c.args...), exitUsage, c.want)
+	}
+	checkFailure(t, infer(t, "frobnicate"), exitUsage, "there is no command", "commands are")
+	checkFailure(t, infer(t, "trace", "none.json"), exitUsage, "there is no command", "commands are advise")
+}
+
+// TestFlagsElsewhere: each of these flags is had by some command, under no other name.
+func TestFlagsElsewhere(t *testing.T) {
+	root := newRoot(new(modelFlags))
+	has := func(name string) bool {
+		return slices.ContainsFunc(allCommands(root), func(c *cobra.Command) bool { return c.Flags().Lookup(name) != nil })
+	}
+	for other, here := range flagsElsewhere {
+		if !has(here) || other != "output" && has(other) {
+			t.Errorf("--%s stands for --%s: %v, %v", other, here, has(other), has(here))
+		}
+	}
+}

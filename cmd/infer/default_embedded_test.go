@@ -36,5 +36,5 @@ func TestBuiltIn(t *testing.T) {
 			t.Errorf("info lacks %q:\n%s", part, info)
 		}
 	}
-	checkFailure(t, infer(t, "--layers", "7"), exitFailure, "--layers 7", "6 layers")
+	checkFailure(t, infer(t, "--layers", "7"), exitUsage, "--layers 7", "6 layers")
 }

@@ -44,8 +44,9 @@ type parsed struct {
 	Loading       []loadJSON `json:"loading"` // if it takes long enough to be told
 	WarmUpLoading []loadJSON `json:"warm_up_loading"`
 
-	Setting setting `json:"configuration"`
-	Shifts  int     `json:"context_shifts"`
+	Setting setting    `json:"configuration"`
+	Profile *tableJSON `json:"profile"`
+	Shifts  int        `json:"context_shifts"`
 }
 
 func parse(t *testing.T, text string) parsed {

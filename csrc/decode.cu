@@ -39,6 +39,7 @@ constexpr int SPLITS = 4;
 constexpr int UNITS = HEAD / 6 + 2;          // of an attention output: 64 bfloat16, then maximum and sum
 constexpr int KEYS = 16;                     // of a tensor core instruction
 constexpr int STEPS = 5;                     // of a layer
+constexpr int MOST_BLOCKS = 192;
 
 // Keys and values of this launch, of a head of a layer: the block that has the last split
 // keeps them.
@@ -49,8 +50,7 @@ struct Tail {
 // The work area.
 struct Header {
   uint32_t epoch;    // of the last step that ran
-  uint32_t expired;  // whether a block waited too long
-  uint32_t step, block;
+  uint32_t expired;  // 0, or 2^31 + 65536 * step + block: which block waited too long, and where
 };
 constexpr size_t HEADER = 256;
 
@@ -96,10 +96,11 @@ struct Program {
   float *logits;
   Header *header;
   char *residual, *hidden, *qkv, *attended;  // units
-  uint4 *best;                               // (blocks) units: logit, id
+  uint4 *best;                               // (2, blocks) units: logit, id
   uint64_t patience;                         // ns
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
   int tails;                                 // of a block, at most
+  int table;                                 // bytes of the steps in shared memory
   float eps;
   Shape x, h, a;  // residual stream, hidden layer, qkv
 };
@@ -127,8 +128,10 @@ struct Shared {
 
 template <int NB> struct Work {
   alignas(16) uint16_t x[WARPS][16 + 4 * NB * 32];  // a warp's part of x, with room for units that overlap its ends
-  alignas(16) float out[WARPS][HEAD + 2];           // of attention: output, maximum, sum
+  alignas(16) float out[2][WARPS][HEAD + 2];        // of attention: output, maximum, sum
   alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
+  uint32_t place_x[WARPS][32], place_h[2][WARPS][32];  // packed places of lanes
+  uint32_t place_q[3][WARPS * NB / 2][16];             // of q, k and v of a head
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -140,7 +143,7 @@ constexpr int FREE = 3, FULL = 1, TOKEN = 5;  // numbers of barriers; FREE and F
 // The table of steps, tails, the ring.
 extern __shared__ __align__(128) unsigned char dynamic[];
 
-__device__ inline Tail *tails_of(const Program &p) { return reinterpret_cast<Tail *>(dynamic + (p.count * sizeof(Local) + 127) / 128 * 128); }
+__device__ inline Tail *tails_of(const Program &p) { return reinterpret_cast<Tail *>(dynamic + p.table); }
 
 __device__ inline void mbarrier_init(uint64_t *b, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
@@ -218,12 +221,13 @@ __device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int
   if (polls % 8192 != 0) return false;
   uint32_t expired;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(expired) : "l"(&header->expired) : "memory");
-  if (!expired && gs_globaltimer() > *(volatile uint64_t *)&sh.until && atomicExch(&header->expired, 1) == 0) {
-    header->step = step, header->block = blockIdx.x;
+  if (!expired && gs_globaltimer() > *(volatile uint64_t *)&sh.until) {
+    atomicCAS(&header->expired, 0u, 0x80000000u | (uint32_t)step << 16 | blockIdx.x);
+    __threadfence();
     expired = 1;
   }
   if (expired) *over = 1;
-  return expired;
+  return expired != 0;
 }
 
 // The greater logit; the lower id among equals.
@@ -231,7 +235,7 @@ __device__ inline void take_better(float &v, int &id, float other, int other_id)
   if (other > v || (other == v && other_id < id)) v = other, id = other_id;
 }
 __device__ inline void warp_best(float &v, int &id) {
-#pragma unroll 1
+#pragma unroll
   for (int o = 16; o > 0; o >>= 1) {
     const float other = __shfl_xor_sync(~0u, v, o);
     const int other_id = __shfl_xor_sync(~0u, id, o);
@@ -311,6 +315,7 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
   const uint64_t step0 = p.sampling->step;
   const int pos0 = *p.pos;
   int token = *p.token, buffer = 0;
+  const bool teller = b == (int)gridDim.x - 1;
   barrier_arrive(FREE);
   barrier_arrive(FREE + 1);
 #pragma unroll 1
@@ -330,13 +335,13 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
         barrier_sync(FULL + buffer);
         float most = -INFINITY;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[w][HEAD]);
+        for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[buffer][w][HEAD]);
         float y0 = 0, y1 = 0, sum = 0;  // two dimensions of the lane
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-          const float2 of = *reinterpret_cast<const float2 *>(&work.out[w][HEAD]);
+          const float2 of = *reinterpret_cast<const float2 *>(&work.out[buffer][w][HEAD]);
           const float f = exp2f(of.x - most);
-          const float2 v = *reinterpret_cast<const float2 *>(&work.out[w][2 * lane]);
+          const float2 v = *reinterpret_cast<const float2 *>(&work.out[buffer][w][2 * lane]);
           y0 = fmaf(f, v.x, y0), y1 = fmaf(f, v.y, y1), sum = fmaf(f, of.y, sum);
         }
         const float over = sum > 0 ? __fdividef(1.0f, sum) : 0.0f;  // a split may have no keys
@@ -411,37 +416,50 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
       }
     }
 
-    // The best logit of all blocks. Every block finds it by itself.
+    // The best logit of all blocks. Every block finds it by itself. In two buffers, since
+    // some blocks have nothing else to do in a step.
     const uint32_t epoch = e0 + p.count;
+    uint4 *const bests = p.best + (t & 1) * gridDim.x;
     warp_best(best, best_id);
-    if (lane == 0) store_unit(p.best + b, __float_as_uint(best), best_id, 0, epoch);
+    if (lane == 0) store_unit(bests + b, __float_as_uint(best), best_id, 0, epoch);
     best = -INFINITY, best_id = 0x7fffffff;
+    uint4 u[MOST_BLOCKS / 32] = {};
+    bool wait;
+    unsigned polls = 0;
 #pragma unroll 1
-    for (int k = lane; k < (int)gridDim.x; k += 32) {
-      uint4 u;
-      unsigned polls = 0;
-      do u = load_unit(p.best + k);
-      while (u.w != epoch && !gives_up(p.header, sh, polls, p.count));
-      take_better(best, best_id, __uint_as_float(u.x), (int)u.y);
-    }
+    do {
+      wait = false;
+#pragma unroll
+      for (int k = 0; k < MOST_BLOCKS / 32; k++)
+        if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + 32 * k + lane);
+#pragma unroll
+      for (int k = 0; k < MOST_BLOCKS / 32; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
+    } while (wait && !gives_up(p.header, sh, polls, p.count));
+#pragma unroll
+    for (int k = 0; k < MOST_BLOCKS / 32; k++)
+      if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
     __syncwarp();
     warp_best(best, best_id);
-    token = best_id == 0x7fffffff ? -1 : best_id;
-    const bool expired = b == 0 && *(volatile uint32_t *)&p.header->expired;
-    if (expired || (unsigned)token >= (unsigned)p.V) token = -1;
+    token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
     if (lane == 0) sh.token = max(token, 0);
     barrier_sync(TOKEN);
     if (lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
-    if (b == 0 && lane == 0) {
+    // The last block has the fewest rows: others do not wait while it tells the host.
+    if (teller && lane == 0) {
+      __threadfence();
+      const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
       gs_slot *slot = p.slots + (step0 + t) % p.slot_count;
       slot->token = expired ? GS_SLOT_TIMEOUT : token;
       slot->log_probability = __int_as_float(0x7fc00000);
-      slot->position = expired ? ((int64_t)p.header->step << 16) + p.header->block : (int64_t)p.sampling->offset + pos0 + t + 1;
+      slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + pos0 + t + 1;
       slot->time = gs_globaltimer();
       asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step0 + t + 1) : "memory");
     }
+    // The row of wpe that the step after the next one needs.
+    if (teller && t + 2 < p.tokens && lane * 128 < 2 * p.C)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wpe + (size_t)(pos0 + t + 2) * p.C) + lane * 128));
   }
-  if (b == 0 && lane == 0) {
+  if (teller && lane == 0) {
     *p.pos = pos0 + p.tokens;
     *p.token = token;
     p.sampling->step = step0 + p.tokens;
@@ -458,13 +476,6 @@ struct Place {
   int count;  // of its values, 0 if the lane has none
 };
 
-// The same number, computed anew: else the compiler keeps what follows from it in
-// registers that a product needs.
-__device__ inline int again(int n) {
-  asm volatile("" : "+r"(n));
-  return n;
-}
-
 // The n-th unit of those that hold values [from, from + length).
 __device__ inline Place place_of(const Shape &s, int values, int from, int length, int n, int all) {
   const int block = from * s.over_rows >> 16, first = block * s.per_block + (from - block * s.rows) / values;
@@ -476,23 +487,47 @@ __device__ inline Place place_of(const Shape &s, int values, int from, int lengt
   return p;
 }
 
+// A place in a word: unit, values in the part as a mask, and the first value's number.
+__device__ inline uint32_t packed(const Place &p, int length) {
+  uint32_t mask = 0;
+  for (int k = 0; k < p.count; k++) mask |= (p.at + k >= 0 && p.at + k < length) << k;
+  return mask == 0 ? 0 : (uint32_t)p.unit << 20 | mask << 14 | (uint32_t)(p.at + 8);
+}
+__device__ inline int unit_of(uint32_t p) { return p >> 20; }
+__device__ inline int at_of(uint32_t p) { return (int)(p & 0x3fff) - 8; }
+__device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
+
 template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Work<NB> &work, const Local *steps, int warp) {
   constexpr int SMALL = NB * 32, LARGE = 4 * SMALL;  // inputs of a warp, of C and of 4C
   constexpr int LB = 4 * NB;                         // blocks of 32 inputs of 4C
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;             // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
-  uint32_t e0 = p.header->epoch;
-  int slot = 0, parity = 0, buffer = 0;
-  auto next = [&] {
-    if (++slot == TILES) slot = 0, parity ^= 1;
+  uint32_t need = p.header->epoch;  // the epoch of what the next step reads
+  work.place_x[warp][lane] = packed(place_of(p.x, F32S, warp * SMALL, SMALL, lane, p.C), SMALL);
+#pragma unroll 1
+  for (int n = 0; n < 2; n++) work.place_h[n][warp][lane] = packed(place_of(p.h, BF16S, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
+#pragma unroll 1
+  for (int n = threadIdx.x; n < 3 * WARPS * NB / 2 * 16; n += 32 * WARPS) {
+    const int head = n / 16;  // of all q, then k, then v
+    (&work.place_q[0][0][0])[n] = packed(place_of(p.a, BF16S, head * HEAD, HEAD, n % 16, 3 * p.C), HEAD);
+  }
+  asm volatile("bar.sync 7, %0;" ::"n"(32 * WARPS) : "memory");
+  unsigned tile = 0, buffer = 0;  // how many tiles were taken, modulo 2 TILES
+  static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
+  auto next = [&] { tile = (tile + 1) % (2 * TILES); };
+  // Stores the values of a unit. It begins at an even one, so that pairs are words.
+  auto put = [&](uint32_t at, const uint4 &u, uint16_t *to) {
+    uint32_t *words = reinterpret_cast<uint32_t *>(to + at_of(at));
+    if (holds(at, 0)) words[0] = u.x;
+    if (holds(at, 2)) words[1] = u.y;
+    if (holds(at, 4)) words[2] = u.z;
   };
 #pragma unroll 1
   for (int t = 0; t < p.tokens; t++) {
 #pragma unroll 1
-    for (int i = 0; i < p.count; i++) {
+    for (int i = 0; i < p.count; i++, need++) {
       const Local &s = steps[i];
-      const uint32_t need = e0 + i;  // the epoch of what the step reads
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those
@@ -501,15 +536,15 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
         const bool launch = warp == WARPS - 1;
         Tail &tail = tails_of(p)[s.tail];
         uint32_t kb = shared_address(tail.k), vb = shared_address(tail.v);
-        const int tile_k = slot;
-        int tile_v = slot;
+        const unsigned tile_k = tile % TILES;
+        unsigned tile_v = tile_k;
         if (keys > 0) {
-          mbarrier_wait(&sh.full[slot], parity);
-          if (!launch) kb = sh.base[slot];
+          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+          if (!launch) kb = sh.base[tile % TILES];
           next();
-          tile_v = slot;
-          mbarrier_wait(&sh.full[slot], parity);
-          if (!launch) vb = sh.base[slot];
+          tile_v = tile % TILES;
+          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+          if (!launch) vb = sh.base[tile % TILES];
           next();
         }
         const bool last = s.split == SPLITS - 1;
@@ -522,27 +557,18 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
         // write its next output before this one is read.
         if (begin < have || warp == 0) {
           // q, and in the last warp the new key (lanes 0 to 15) and value.
-          const Place pq = place_of(p.a, BF16S, head * HEAD, HEAD, lane, 3 * p.C);
-          Place pn = place_of(p.a, BF16S, (1 + lane / 16) * p.C + head * HEAD, HEAD, lane % 16, 3 * p.C);
-          if (!launch) pn.count = 0;
+          const uint32_t pq = lane < 16 ? work.place_q[0][head][lane] : 0, pn = launch ? work.place_q[1 + lane / 16][head][lane % 16] : 0;
           uint4 u = {}, w = {};
           bool wait;
           unsigned polls = 0;
 #pragma unroll 1
           do {
-            if (pq.count > 0) u = load_unit(p.qkv + (size_t)pq.unit * 16);
-            if (pn.count > 0) w = load_unit(p.qkv + (size_t)pn.unit * 16);
-            wait = (pq.count > 0 && u.w != need) || (pn.count > 0 && w.w != need);
+            if (pq) u = load_unit(p.qkv + (size_t)unit_of(pq) * 16);
+            if (pn) w = load_unit(p.qkv + (size_t)unit_of(pn) * 16);
+            wait = (pq && u.w != need) || (pn && w.w != need);
           } while (wait && !gives_up(p.header, sh, polls, i));
-          // Units begin at even values.
-          auto put = [&](const Place &at, const uint4 &u, uint32_t *to) {
-            const uint32_t v[3] = {u.x, u.y, u.z};
-#pragma unroll
-            for (int k = 0; k < 3; k++)
-              if (2 * k < at.count && at.at + 2 * k >= 0 && at.at + 2 * k < HEAD) to[at.at / 2 + k] = v[k];
-          };
-          put(pq, u, reinterpret_cast<uint32_t *>(xs));
-          if (launch) put(pn, w, reinterpret_cast<uint32_t *>(lane < 16 ? tail.k[t] : tail.v[t]));
+          put(pq, u, xs);
+          if (launch) put(pn, w, reinterpret_cast<uint16_t *>(lane < 16 ? tail.k[t] : tail.v[t]));
           __syncwarp();
           if (launch) {
             reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail.k[t])[lane];
@@ -582,9 +608,9 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
             __syncwarp();
           }
         }
-        *reinterpret_cast<float2 *>(&work.out[warp][2 * lane]) = make_float2(y0, y1);
+        *reinterpret_cast<float2 *>(&work.out[buffer][warp][2 * lane]) = make_float2(y0, y1);
         if (lane == 0) {
-          *reinterpret_cast<float2 *>(&work.out[warp][HEAD]) = make_float2(most, sum);
+          *reinterpret_cast<float2 *>(&work.out[buffer][warp][HEAD]) = make_float2(most, sum);
           if (keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
         }
         barrier_arrive(FULL + buffer);
@@ -595,38 +621,30 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
       if (s.in == GS_DECODE_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
         if (s.rows <= 0) continue;
         uint4 a[LB], b[LB];
-        mbarrier_wait(&sh.full[slot], parity);
+        mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
         {
-          const uint32_t stride = 8 * p.C + PAD, base = sh.base[slot] + warp * LARGE * 2 + q * 16;
+          const uint32_t stride = 8 * p.C + PAD, base = sh.base[tile % TILES] + warp * LARGE * 2 + q * 16;
           const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
 #pragma unroll
           for (int k = 0; k < LB; k++) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
         }
         __syncwarp();
-        if (lane == 0) mbarrier_arrive(&sh.empty[slot]);
+        if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
         next();
         barrier_sync(FREE + buffer);
         {
-          const int n = again(lane);
-          const Place ph0 = place_of(p.h, BF16S, warp * LARGE, LARGE, n, 4 * p.C), ph1 = place_of(p.h, BF16S, warp * LARGE, LARGE, 32 + n, 4 * p.C);
+          const uint32_t ph0 = work.place_h[0][warp][lane], ph1 = work.place_h[1][warp][lane];
           uint4 u = {}, v = {};
           bool wait;
           unsigned polls = 0;
 #pragma unroll 1
           do {
-            if (ph0.count > 0) u = load_unit(p.hidden + (size_t)ph0.unit * 16);
-            if (ph1.count > 0) v = load_unit(p.hidden + (size_t)ph1.unit * 16);
-            wait = (ph0.count > 0 && u.w != need) || (ph1.count > 0 && v.w != need);
+            if (ph0) u = load_unit(p.hidden + (size_t)unit_of(ph0) * 16);
+            if (ph1) v = load_unit(p.hidden + (size_t)unit_of(ph1) * 16);
+            wait = (ph0 && u.w != need) || (ph1 && v.w != need);
           } while (wait && !gives_up(p.header, sh, polls, i));
-          // The first value of a unit has an even number, so that pairs are words.
-          auto put = [&](const Place &at, const uint4 &u) {
-            uint32_t *to = reinterpret_cast<uint32_t *>(xs + at.at);
-            if (at.count > 0) to[0] = u.x;
-            if (at.count > 2) to[1] = u.y;
-            if (at.count > 4) to[2] = u.z;
-          };
-          put(ph0, u);
-          put(ph1, v);
+          put(ph0, u, xs);
+          put(ph1, v, xs);
         }
         __syncwarp();
         float d[4][4] = {};
@@ -643,10 +661,10 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
 
       // A product of C inputs, 32 rows at a time.
       const bool norm = s.gain != nullptr;
-      const Place px = place_of(p.x, F32S, warp * SMALL, SMALL, again(lane), p.C);
+      const uint32_t px = work.place_x[warp][lane];
       float gain[F32S];
 #pragma unroll
-      for (int k = 0; k < F32S; k++) gain[k] = norm && k < px.count && px.at + k >= 0 && px.at + k < SMALL ? __ldg(s.gain + warp * SMALL + px.at + k) : 0.0f;
+      for (int k = 0; k < F32S; k++) gain[k] = norm && holds(px, k) ? __ldg(s.gain + warp * SMALL + at_of(px) + k) : 0.0f;
       uint4 x[NB] = {};
       float2 stats = {};
       bool first = true;
@@ -660,14 +678,14 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
             for (int k = 0; k < NB; k++) a[m][k] = b[m][k] = make_uint4(0, 0, 0, 0);
             continue;
           }
-          mbarrier_wait(&sh.full[slot], parity);
+          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
           const int rows = min(left - 16 * m, 16);
-          const uint32_t stride = 2 * p.C + PAD, base = sh.base[slot] + warp * SMALL * 2 + q * 16;
+          const uint32_t stride = 2 * p.C + PAD, base = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16;
           const uint32_t row = base + min(g, rows - 1) * stride, row8 = base + min(g + 8, rows - 1) * stride;
 #pragma unroll
           for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64), b[m][k] = load_shared(row8 + k * 64);
           __syncwarp();
-          if (lane == 0) mbarrier_arrive(&sh.empty[slot]);
+          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
         barrier_sync(FREE + buffer);
@@ -710,26 +728,26 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
           } else {
             if (s.in == GS_DECODE_EMBEDDING) {
               const int token = *(volatile int *)&sh.token, pos0 = *(volatile int *)&sh.pos0;
-              const bf16 *e = p.wte + (size_t)token * p.C + warp * SMALL + px.at, *w = p.wpe + (size_t)(pos0 + t) * p.C + warp * SMALL + px.at;
+              const bf16 *e = p.wte + (size_t)token * p.C + warp * SMALL + at_of(px), *w = p.wpe + (size_t)(pos0 + t) * p.C + warp * SMALL + at_of(px);
 #pragma unroll
-              for (int k = 0; k < F32S; k++) v[k] = k < px.count && px.at + k >= 0 && px.at + k < SMALL ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
+              for (int k = 0; k < F32S; k++) v[k] = holds(px, k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
             } else {
               uint4 u = make_uint4(0, 0, 0, 0);
               unsigned polls = 0;
-              if (px.count > 0) {
+              if (px) {
 #pragma unroll 1
-                do u = load_unit(p.residual + (size_t)px.unit * 16);
+                do u = load_unit(p.residual + (size_t)unit_of(px) * 16);
                 while (u.w != need && !gives_up(p.header, sh, polls, i));
               }
               v[0] = __uint_as_float(u.x), v[1] = __uint_as_float(u.y), v[2] = __uint_as_float(u.z);
             }
 #pragma unroll
             for (int k = 0; k < F32S; k++)
-              if (k < px.count && px.at + k >= 0 && px.at + k < SMALL) {
+              if (holds(px, k)) {
                 const float y = v[k] * gain[k];
                 const bf16 upper = __float2bfloat16_rn(y);
-                xs[px.at + k] = __bfloat16_as_ushort(upper);
-                xs[SMALL + px.at + k] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
+                xs[at_of(px) + k] = __bfloat16_as_ushort(upper);
+                xs[SMALL + at_of(px) + k] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
               } else {
                 v[k] = 0.0f;
               }
@@ -748,8 +766,7 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
           float sum = 0, squares = 0;
 #pragma unroll
           for (int k = 0; k < F32S; k++) {
-            const bool has = k < px.count && px.at + k >= 0 && px.at + k < SMALL;
-            const float z = has ? v[k] - about : 0.0f;
+            const float z = holds(px, k) ? v[k] - about : 0.0f;
             sum += z, squares = fmaf(z, z, squares);
           }
 #pragma unroll
@@ -775,7 +792,6 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
       }
     }
     barrier_sync(TOKEN);
-    e0 += p.count;
   }
 }
 
@@ -793,7 +809,7 @@ template <int NB> __global__ void __launch_bounds__(THREADS, 1) decode_kernel(co
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     sh.token = max(*p.token, 0);
     sh.pos0 = *p.pos;
-    sh.over = p.header->expired;
+    sh.over = p.header->expired != 0;
     sh.until = gs_globaltimer() + p.patience;
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
@@ -864,7 +880,12 @@ int check(gs_stream *s, const gs_decode_args *a) {
   if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
   if (a->C != 32 * WARPS && a->C != 64 * WARPS)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of %d or %d; this model's is %d", 32 * WARPS, 64 * WARPS, a->C);
+  if (s->processors > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, s->processors);
   if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
+  // Code for older GPUs, which the driver translates for newer ones, has no such kernel.
+  cudaFuncAttributes code;
+  if (int status = gs_check(cudaFuncGetAttributes(&code, decode_kernel<1>), "cudaFuncGetAttributes")) return status;
+  if (code.ptxVersion < 90) return gs_fail(GS_UNSUPPORTED, "the library was built without the code of this GPU, compute capability %d.%d", s->major, s->minor);
   const Shape x = shape_of(a->C, s->processors, F32S), h = shape_of(4 * a->C, s->processors, BF16S), q = shape_of(3 * a->C, s->processors, BF16S);
   if (a->NH * SPLITS > s->processors || h.rows > 32 || x.rows > 16 || !covered(x, F32S, a->C / WARPS, a->C, 32) ||
       !covered(h, BF16S, 4 * a->C / WARPS, 4 * a->C, 64) || !covered(q, BF16S, HEAD, 3 * a->C, 16))
@@ -890,7 +911,7 @@ void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
   p->hidden = take((size_t)blocks * p->h.per_block);
   p->qkv = take((size_t)blocks * p->a.per_block);
   p->attended = take((size_t)a->NH * SPLITS * UNITS);
-  p->best = (uint4 *)take(blocks);
+  p->best = (uint4 *)take(2 * (size_t)blocks);
   *bytes = n;
 }
 
@@ -902,11 +923,14 @@ template <int NB> int launch(gs_stream *s, Program &p) {
     for (int i = 0; i < p.count; i += STEPS) n += split_of(i, b, s->processors, p.NH, &head) == SPLITS - 1;
     if (n > p.tails) p.tails = n;
   }
-  const size_t table = (p.count * sizeof(Local) + 127) / 128 * 128 + p.tails * sizeof(Tail);
+  p.table = (int)((p.count * sizeof(Local) + 127) / 128 * 128);
+  const size_t table = p.table + p.tails * sizeof(Tail);
   const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed - (int64_t)table) / 128 * 128;
-  // Two tiles of the widest step must fit, and the keys and values of a split.
-  const int64_t least = 4 * (int64_t)16 * (2 * p.C + PAD) + 2 * ((int64_t)p.P + SPLITS * KEYS) / SPLITS * 2 * HEAD;
-  if (ring < least) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel: %d steps leave no room in shared memory", p.count);
+  // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows,
+  // or the keys and values of a split, and as much as the larger of two may leave unused at the end.
+  const int64_t rows = 16 * (int64_t)(2 * p.C + PAD), wide = p.x.rows * (int64_t)(8 * p.C + PAD), keys = (p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
+  const int64_t tile = rows > wide ? rows : wide, least = 3 * (tile > keys ? tile : keys);
+  if (ring < least) return gs_fail(GS_UNSUPPORTED, "%d steps and a context of %d leave too little shared memory to decode in one kernel", p.count, p.P);
   p.ring_bytes = (int)ring;
   const size_t shared = table + ring;
   int e = gs_allow_shared<decode_kernel<NB>>(s, s->shared_per_block - fixed);

@@ -297,6 +297,8 @@ func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.
 		if runner, ok := s.runner.(DeviceSampler); ok {
 			run.onHost = !runner.Samples(run.Sampling)
 		}
+		// Passes that are measured later do not depend on how a text was sampled.
+		defer s.runner.SetSampling(Sampling{})
 		if err := run.all(ctx, ids); err != nil && !run.left {
 			yield(Token{}, err)
 		}

@@ -335,12 +335,12 @@ func (r *Runner) timedOut(late lateError) error {
 	if step < len(t.planned) {
 		failure = gpt2.NewStageError(t.plan, t.plan.Steps[t.planned[step]], r.state.position, failure)
 	}
+	r.refuse(errors.New("its kernel timed out in this session"))
 	if err := r.stream.Synchronize(); err != nil { // launches that were ahead end at once
 		return fmt.Errorf("%w; and after that: %w", failure, err)
 	}
 	if err := r.stream.Set(t.work, 0, 0, t.work.Size()); err != nil {
-		return err
+		return fmt.Errorf("%w; and after that: %w", failure, err)
 	}
-	r.refuse(errors.New("its kernel timed out in this session"))
 	return failure
 }

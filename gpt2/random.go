@@ -58,7 +58,7 @@ func Random(name string) (*Model, error) {
 		field, known := fields[key]
 		n, err := strconv.Atoi(value)
 		if !known || err != nil {
-			return nil, fmt.Errorf("random model %q: %q is not understood; give gpt2, gpt2-medium, gpt2-large, gpt2-xl, or fields L, C, NH, V, T, F, seed such as L=1,C=768", name, part)
+			return nil, fmt.Errorf("%s: %q is not understood; give gpt2, gpt2-medium, gpt2-large, gpt2-xl, or fields L, C, NH, V, T, F, seed such as L=1,C=768", name, part)
 		}
 		*field = n
 	}
@@ -66,7 +66,7 @@ func Random(name string) (*Model, error) {
 		c.Inner = 4 * c.Channels
 	}
 	if err := c.Check(); err != nil {
-		return nil, fmt.Errorf("random model %q: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	tok := defaultTokenizer(c.Vocab)
 	if tok != nil {
@@ -78,13 +78,13 @@ func Random(name string) (*Model, error) {
 	for _, p := range c.Params() {
 		t, err := weights.NewTensor(p.Name, p.Shape, initialiser(c, p, uint64(seed)))
 		if err != nil {
-			return nil, fmt.Errorf("random model %q: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		generated = append(generated, t)
 	}
 	checkpoint, err := weights.Generated(nil, generated...)
 	if err != nil {
-		return nil, fmt.Errorf("random model %q: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return &Model{Config: c, Name: name, Tokenizer: tok, checkpoint: checkpoint}, nil
 }

@@ -39,6 +39,7 @@ stages, such as h.0.mlp.c_proj+h.0.residual_2, stands for the last of them.`,
 			return d.run(c.Context(), m, c.InOrStdin(), c.ErrOrStderr())
 		},
 	}
+	d.in.use = "evaluate"
 	addFlags(c.Flags(), "Text to evaluate", d.in.register)
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVar(&d.stage, "stage", "", "write the output of `STAGE`")

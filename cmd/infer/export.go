@@ -31,7 +31,9 @@ Ctrl-C what was there is still there.`,
 		Example: `  infer export --out shakespeare                       the built-in model
   infer export -m random:gpt2 --dtype bf16 --out gpt2-random
   infer export -m DIR --layers 2 --out first-two`,
-		Annotations: map[string]string{argumentKey: "--out", usesKey: "model layers dtype quiet"},
+		Annotations: map[string]string{argumentKey: "--out", usesKey: "model layers dtype quiet",
+			helpKey + "layers": "write a model of the first `N` layers, or 'all' (default: all, of the built-in\nmodel too)",
+			helpKey + "dtype":  "`TYPE` of the weights in the file: f32 or bf16 (default: f32)"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runExport(c.Context(), m, out, force, c.ErrOrStderr())
 		},

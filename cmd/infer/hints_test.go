@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -44,6 +45,24 @@ func TestFlagsElsewhere(t *testing.T) {
 	for other, here := range flagsElsewhere {
 		if !has(here) || other != "output" && has(other) {
 			t.Errorf("--%s stands for --%s: %v, %v", other, here, has(other), has(here))
+		}
+	}
+}
+
+// TestHelpOfACommand: the help of a flag that all commands share says what it does in this one.
+func TestHelpOfACommand(t *testing.T) {
+	for command, want := range map[string][]string{
+		"export":   {"write a model of the first N layers, or 'all' (default: all, of the built-in", "TYPE of the weights in the file: f32 or bf16 (default: f32)"},
+		"info":     {"run the first N layers, or 'all' (default: all; of the built-in"},
+		"tokenize": {"TEXT to show the tokens of", "token IDS to show the tokens of"},
+		"dump":     {"TEXT to evaluate", "token IDS to evaluate"},
+		"layers":   {"measure these PHASES: prefill, decode or both (default: both)\n"},
+	} {
+		help := mustInfer(t, command, "--help").stdout
+		for _, part := range want {
+			if !strings.Contains(help, part) {
+				t.Errorf("the help of %s lacks %q:\n%s", command, part, help)
+			}
 		}
 	}
 }

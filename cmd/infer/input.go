@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ const maxText = 256 << 20
 // inputFlags say what a pass is fed: text, a file, or token ids.
 type inputFlags struct {
 	prompt, file, ids string
+	use               string // of the text, for the help; "" is "begin with"
 	flags             *pflag.FlagSet
 	emptyIsNone       bool         // an empty text has no tokens, rather than the end-of-text token to begin with
 	notice            func(string) // writes a line for the user
@@ -35,9 +37,10 @@ const pipeWait = time.Second
 
 func (in *inputFlags) register(f *pflag.FlagSet) {
 	in.flags = f
-	f.StringVarP(&in.prompt, "prompt", "p", "", "`TEXT` to begin with (default: what a pipe or file on standard input\nholds, else the end-of-text token)")
-	f.StringVarP(&in.file, "file", "f", "", "`FILE` with the text to begin with, without the newline that ends\nit; - is standard input")
-	f.StringVar(&in.ids, "ids", "", "token `IDS` to begin with, such as 1,2,3; @FILE reads them from a file")
+	use := cmp.Or(in.use, "begin with")
+	f.StringVarP(&in.prompt, "prompt", "p", "", "`TEXT` to "+use+" (default: what a pipe or file on standard input\nholds, else the end-of-text token)")
+	f.StringVarP(&in.file, "file", "f", "", "`FILE` with the text to "+use+", without the newline that ends\nit; - is standard input")
+	f.StringVar(&in.ids, "ids", "", "token `IDS` to "+use+", such as 1,2,3; @FILE reads them from a file")
 }
 
 // given counts the flags that say what to begin with.

@@ -88,7 +88,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.BoolVar(&l.verify, "verify", false, "measure the predicted depths too, and print the error")
 	})
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
-		f.StringSliceVar(&l.phases, "phase", []string{"prefill", "decode"}, "measure these `PHASES`: prefill, decode")
+		f.StringSliceVar(&l.phases, "phase", []string{"prefill", "decode"}, "measure these `PHASES`: prefill, decode or both (default: both)")
 		f.IntVar(&l.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context if it\nis shorter)")
 		f.IntVar(&l.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
 		f.IntVar(&l.batch, "batch", 1, "passes have `N` sequences")
@@ -121,7 +121,7 @@ func (l *layersFlags) check(flags *pflag.FlagSet) (err error) {
 	case flags.Changed("layers"):
 		return usagef("--layers: this command chooses the layers by --range, --drop, --repeat-layer and --order")
 	case l.dir == "":
-		return usagef("give a directory for the results: -o DIR")
+		return usagef("give the directory to write: --out DIR")
 	case flags.Changed("prompt-len") && l.promptLen < 1:
 		return usagef("--prompt-len %d: it must be at least 1", l.promptLen)
 	case l.past < 0:

@@ -138,6 +138,8 @@ func TestUsage(t *testing.T) {
 		{"completion", []string{"bash, fish, powershell, zsh", "infer completion --help"}},
 		{"completion tcsh", []string{"'infer completion tcsh'", "commands are bash, fish, powershell, zsh"}},
 		{"-m random:bogus", []string{"--model: ", "random:bogus", "gpt2-medium"}},
+		{"info -m random:gpt3", []string{`--model: random:gpt3: "gpt3" is not understood`}},
+		{"layers", []string{"give the directory to write: --out DIR"}},
 		{"info --json true", []string{"write --json=true"}},
 		{"--temp -0.1", []string{"--temp -0.1", "greedy"}},
 		{"--temp hot", []string{"--temp hot", "number"}},

@@ -35,6 +35,7 @@ tokens; without a text, it shows the token that generation begins with.`,
 			return t.run(c.Context(), m, c.InOrStdin(), c.OutOrStdout())
 		},
 	}
+	t.in.use = "show the tokens of"
 	addFlags(c.Flags(), "Text", t.in.register)
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&t.json, "json", false, "print one JSON object: ids, pieces, and their bytes in\nhexadecimal")

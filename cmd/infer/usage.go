@@ -21,6 +21,7 @@ const (
 	groupKey    = "group"    // of a flag: its heading in the help
 	argumentKey = "argument" // of a command: the flag that a bare word was probably meant for
 	usesKey     = "uses"     // of a command: the root's flags that it and its own commands use (default: all)
+	helpKey     = "help "    // of a command, before the name of a flag of the root: what it does there, for the help
 )
 
 // oldNames are names that flags had, which are still taken.
@@ -178,6 +179,11 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 			if f.Name == "quiet" && !uses(c, "model") && !uses(c, "device") { // its heading is of these
 				plain := *f
 				plain.Annotations = nil
+				f = &plain
+			}
+			if help := c.Annotations[helpKey+f.Name]; help != "" {
+				plain := *f
+				plain.Usage = help
 				f = &plain
 			}
 			add(f)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -86,8 +87,11 @@ func (p *profileFlags) writable(reads ...string) error {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(p.trace), ".gpt2scope-*")
-	if err != nil {
-		return fmt.Errorf("--trace %s cannot be written: %w", shellQuote(p.trace), humanize.Cause(err))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--trace %s: cannot be written: there is no directory %s", shellQuote(p.trace), shellQuote(filepath.Dir(p.trace)))
+	case err != nil:
+		return fmt.Errorf("--trace %s: cannot be written: %w", shellQuote(p.trace), humanize.Cause(err))
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
 )
 
@@ -125,7 +126,7 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 		return writeJSON(stdout, map[string]any{"configuration": setting, "rounds": o.rounds, "repeat": o.repeat, "rows": rows})
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s, %s; medians over %d processes of %d passes each\n\n", setting.Model, setting, o.rounds, o.repeat)
+	fmt.Fprintf(&b, "%s, %s; medians over %s of %s each\n\n", setting.Model, setting, humanize.Count(o.rounds, "process", "processes"), humanize.Count(o.repeat, "pass", "passes"))
 	printText(&b, toRight, "phase\tmode\trecorder\tbaseline ms\trecorded ms\tlonger %", rows, func(r overheadRow) string {
 		if r.Failure != "" {
 			return fmt.Sprintf("%s\t%s\t%s\t%.4f\t-\t-", r.Phase, r.Mode, r.Recorder, r.Baseline)

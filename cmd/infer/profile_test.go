@@ -154,7 +154,9 @@ func TestBenchOverhead(t *testing.T) {
 		checkFailure(t, infer(t, "bench", "-m", tiny, "--device", "cpu", flag, "stamps", "--no-floor"), exitUsage, "--recorder stamps is for a GPU")
 		checkFailure(t, infer(t, "bench", "-m", tiny, flag, "zebra"), exitUsage, "--recorder zebra", "host, stamps or cupti")
 	}
-	mustInfer(t, "bench", "overhead", "-m", tiny, "--device", "cpu", "--recorders", "host", "--rounds", "1", "--repeat", "1", "--prompt-len", "2", "--past", "2")
+	if r := mustInfer(t, "bench", "overhead", "-m", tiny, "--device", "cpu", "--recorders", "host", "--rounds", "1", "--repeat", "1", "--prompt-len", "2", "--past", "2"); !strings.Contains(r.stdout, "medians over 1 process of 1 pass each") {
+		t.Error(r.stdout)
+	}
 }
 
 // A run that fails leaves no file.

@@ -268,7 +268,7 @@ func TestNotes(t *testing.T) {
 		"recording overhead: recording made a decode step 2.0 % longer: 204.0 us, 200.0 us in a process that never recorded",
 		"recording overhead: recording made a prefill no longer",
 		"recording overhead: a prefill took 193.0 us, and 130.0 us in a process that never recorded: 1 pass each, which says little",
-		"energy: decode 12.7 mJ per token, +-0.051, over 64 tokens (total energy counter)",
+		"energy: decode 12.7 ± 0.051 mJ per token, over 64 tokens (total energy counter)",
 		"floors: no ceilings of this device are known; 'infer bench ceilings' measures them",
 	} {
 		if got := notes(); !strings.Contains(got, want) {
@@ -292,5 +292,14 @@ func TestNotes(t *testing.T) {
 	}
 	if got := notes(); !strings.Contains(got, "does not say what steps cost") {
 		t.Error(got)
+	}
+}
+
+// TestSignificant: numbers of notes have no exponent.
+func TestSignificant(t *testing.T) {
+	for want, got := range map[string]string{"120": significant(118.6, 2), "12.7": significant(12.6953, 3), "0.051": significant(0.0508, 2), "0": significant(0, 3), "1230": significant(1234, 3)} {
+		if got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
 	}
 }

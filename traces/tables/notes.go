@@ -2,6 +2,8 @@ package tables
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"gpt2scope/internal/humanize"
@@ -52,7 +54,7 @@ func (s *summary) notes(t *Table) []string {
 			continue
 		}
 		n := float64(e.Tokens)
-		add("energy: %s %.3g mJ per token, +-%.2g, over %d tokens (%s)", e.What, e.Millijoule/n, e.Resolution/n, e.Tokens, e.Source)
+		add("energy: %s %s ± %s mJ per token, over %s (%s)", e.What, significant(e.Millijoule/n, 3), significant(e.Resolution/n, 2), humanize.Count(int(e.Tokens), "token", "tokens"), e.Source)
 	}
 	if s.of == ofPasses {
 		switch known := s.costsKnown(t); {
@@ -169,4 +171,13 @@ func overheadNotes(h *traces.Header, of []Passes) []string {
 		return []string{"recording overhead: what recording cost was not measured; 'infer bench overhead' measures it"}
 	}
 	return []string{"recording overhead: what recording cost was not measured"}
+}
+
+// significant writes a number with so many significant digits, without an exponent.
+func significant(x float64, digits int) string {
+	if x != 0 {
+		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(math.Abs(x))))
+		x = math.Round(x*scale) / scale
+	}
+	return strconv.FormatFloat(x, 'f', -1, 64)
 }

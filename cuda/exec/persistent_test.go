@@ -15,7 +15,6 @@ import (
 	"gpt2scope/nvtx"
 	"gpt2scope/record"
 	"gpt2scope/weights"
-	"gpt2scope/weights/shakespeare"
 )
 
 // These tests of mode persistent run on the stub library.
@@ -68,7 +67,7 @@ func decoded(t testing.TB, r *Runner, prompt []int32, n int) (tokens []gpt2.Toke
 // are too short to be padded, since the stub computes no idle rows.
 func TestPersistentIsEager(t *testing.T) {
 	lib, c := onStub(t, "STUB_COMPUTES")
-	m, err := shakespeare.Open()
+	m, err := gpt2.Open("../../weights/shakespeare")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
-	"gpt2scope/weights/shakespeare"
 )
 
 // These tests compare mode persistent with mode graph on a GPU.
@@ -32,7 +31,7 @@ func persistentGPU(t testing.TB) *Backend {
 
 func shipped(t testing.TB) *gpt2.Model {
 	t.Helper()
-	m, err := shakespeare.Open()
+	m, err := gpt2.Open("../../weights/shakespeare")
 	if err != nil {
 		t.Fatal(err)
 	}

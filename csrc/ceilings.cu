@@ -129,17 +129,7 @@ extern "C" int gs_nothing(gs_stream *s) { return gs_launch(s, "nothing", nothing
 extern "C" int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
   if (rounds < 0 || (rounds + 1ull) * s->processors > 0xffffffffull)
     return gs_fail(GS_ARGUMENT, "barriers: %d rounds of %d blocks do not fit the counter", rounds, s->processors);
-  // Cooperative: all blocks are resident, or the launch fails.
-  cudaLaunchConfig_t config = {};
-  config.gridDim = s->processors;
-  config.blockDim = 128;
-  config.stream = s->stream;
-  cudaLaunchAttribute attribute[1];
-  attribute[0].id = cudaLaunchAttributeCooperative;
-  attribute[0].val.cooperative = 1;
-  config.attrs = attribute;
-  config.numAttrs = 1;
-  return gs_check(cudaLaunchKernelEx(&config, barriers_kernel, (unsigned *)counter, (unsigned)rounds), "barriers");
+  return gs_launch_cooperative(s, "barriers", barriers_kernel, 128, 0, (unsigned *)counter, (unsigned)rounds);
 }
 
 extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {

@@ -135,6 +135,24 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
   return gs_launch_as(s, name, kernel, grid, block, shared, gs_how(), args...);
 }
 
+// Launches one block per SM on the stream, after all kernels before. All blocks are resident
+// at once, so that they may wait for each other, or the launch fails.
+template <typename... Params, typename... Args>
+int gs_launch_cooperative(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 block, size_t shared, Args... args) {
+  if (int status = gs_use(s->device)) return status;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = s->processors;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = s->stream;
+  cudaLaunchAttribute attribute[1];
+  attribute[0].id = cudaLaunchAttributeCooperative;
+  attribute[0].val.cooperative = 1;
+  config.attrs = attribute;
+  config.numAttrs = 1;
+  return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
+}
+
 // Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once
 // per kernel and device. Concurrent calls do no harm.
 template <auto kernel> int gs_allow_shared(const gs_stream *s, size_t bytes) {

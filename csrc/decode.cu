@@ -24,7 +24,7 @@
 // The order of a sum depends on C and the number of SMs alone; in attention also on the
 // position at which the launch began.
 
-#include "common.cuh"
+#include "unit.cuh"
 
 namespace {
 
@@ -185,17 +185,6 @@ __device__ inline uint32_t load_shared32(uint32_t a) {
   return v;
 }
 
-// A unit; w is its epoch.
-__device__ inline uint4 load_unit(const void *p) {
-  uint64_t a, b;
-  asm volatile("{\n .reg .b128 q;\n ld.relaxed.gpu.global.b128 q, [%2];\n mov.b128 {%0, %1}, q;\n}" : "=l"(a), "=l"(b) : "l"(p));
-  return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
-}
-__device__ inline void store_unit(void *p, uint32_t x, uint32_t y, uint32_t z, uint32_t epoch) {
-  asm volatile("{\n .reg .b128 q;\n mov.b128 q, {%1, %2};\n st.relaxed.gpu.global.b128 [%0], q;\n}" ::"l"(p), "l"((uint64_t)x | (uint64_t)y << 32),
-               "l"((uint64_t)z | (uint64_t)epoch << 32)
-               : "memory");
-}
 __device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {  // 32 of k; rows g of a, g+8 of b
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -935,18 +924,7 @@ template <int NB> int launch(gs_stream *s, Program &p) {
   const size_t shared = table + ring;
   int e = gs_allow_shared<decode_kernel<NB>>(s, s->shared_per_block - fixed);
   if (e) return e;
-  // Cooperative: all blocks are resident, or the launch fails.
-  cudaLaunchConfig_t config = {};
-  config.gridDim = s->processors;
-  config.blockDim = THREADS;
-  config.dynamicSmemBytes = shared;
-  config.stream = s->stream;
-  cudaLaunchAttribute attribute[1];
-  attribute[0].id = cudaLaunchAttributeCooperative;
-  attribute[0].val.cooperative = 1;
-  config.attrs = attribute;
-  config.numAttrs = 1;
-  return gs_check(cudaLaunchKernelEx(&config, decode_kernel<NB>, p), "decode");
+  return gs_launch_cooperative(s, "decode", decode_kernel<NB>, THREADS, shared, p);
 }
 
 }  // namespace

@@ -13,9 +13,9 @@ import (
 	"gpt2scope/weights"
 )
 
-// cacheVersion is the version of the file and of how values are measured. A file of
-// another version is not used.
-const cacheVersion = 3
+// cacheVersion is the version of the file's format, of which values are measured and how. A
+// file of another version is not used.
+const cacheVersion = 4
 
 // cacheFile is the format of the file.
 type cacheFile struct {

@@ -34,12 +34,12 @@ const (
 
 // Value is one thing that was measured.
 type Value struct {
-	Name  string  `json:"name"` // "read", "copy"; for products the type, F32 or BF16; "launch", "barrier"
+	Name  string  `json:"name"` // "read", "copy"; for products the type, F32 or BF16; "launch", "barrier", "hop"
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
 	P10   float64 `json:"p10"` // of all repetitions, as P90
 	P90   float64 `json:"p90"`
-	Size  int64   `json:"size,omitempty"`  // of a bandwidth: the most bytes of data it holds for; 0 for any
+	Size  int64   `json:"size,omitempty"`  // of a bandwidth: the most bytes of data it holds for, 0 for any; of a hop: the bytes that each SM reads
 	Where string  `json:"where,omitempty"` // of a bandwidth: where the data is, "memory" or "L2 cache"
 	How   string  `json:"how,omitempty"`   // what gave the value
 

@@ -1,7 +1,9 @@
-// Kernels that measure ceilings of the device: the time of a launch and of a barrier of
-// the whole grid, the rates of reading and copying memory, and of reading the L2 cache.
+// Kernels that measure ceilings of the device: the time of a launch, of a barrier of the
+// whole grid and of a hop between all SMs, the rates of reading and copying memory, and of
+// reading the L2 cache.
 
 #include "rows.cuh"
+#include "unit.cuh"
 
 namespace {
 
@@ -28,6 +30,81 @@ __global__ void barriers_kernel(unsigned *counter, unsigned rounds) {
     __syncthreads();
   }
   if (threadIdx.x == 0 && atomicAdd(counter, 1) == (rounds + 1) * gridDim.x - 1) *counter = 0;
+}
+
+constexpr int HOP_THREADS = 384;
+constexpr int HOP_DEPTH = 2;                        // units that a thread polls, at most
+constexpr int HOP_UNITS = HOP_THREADS * HOP_DEPTH;  // of all blocks, at most
+
+// The exchange of vectors that csrc/decode.cu has in place of grid barriers. In each round
+// every block publishes `units` units, which depend on what it read in the round before,
+// then polls the units of all blocks, a thread up to EACH of them.
+//
+// Two buffers are enough: a block publishes in round r+2 only when it has all units of round
+// r+1, and each of those was published by a block that had read all of round r. That is why
+// every block must write.
+//
+// A block that waits too long stops waiting for good. The kernel then runs to its end, and
+// later launches return at once.
+template <int EACH> __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(gs_hop_header *header, int units, unsigned rounds) {
+#if __CUDA_ARCH__ >= 900
+  constexpr uint64_t PATIENCE = 1000000000;  // ns that a thread waits in one round
+  gs_let_next();
+  gs_wait();
+  // Two buffers, since threads read the values of one round while others store those of the next.
+  __shared__ uint32_t values[2][3 * HOP_THREADS * EACH];
+  const uint32_t epoch0 = header->epoch;
+  bool late = header->late != 0;
+  if (late) return;
+  const int all = units * gridDim.x, own = blockIdx.x * units + threadIdx.x;
+  const bool writes = (int)threadIdx.x < units;
+  char *const buffers = (char *)header + GS_HOP_HEADER;
+  unsigned from = blockIdx.x;  // the block whose values of the last round this one changes and publishes
+  for (unsigned round = 1; round <= rounds; round++) {
+    const uint32_t epoch = epoch0 + round;
+    char *const buffer = buffers + (size_t)(epoch & 1) * all * 16;
+    if (writes) {
+      uint32_t x[3] = {};
+      if (round > 1)
+        for (int k = 0; k < 3; k++) x[k] = values[(epoch - 1) & 1][3 * (from * units + threadIdx.x) + k];
+      for (int k = 0; k < 3; k++) x[k] += 3 * own + k;
+      store_unit(buffer + (size_t)own * 16, x[0], x[1], x[2], epoch);
+    }
+    if (++from == gridDim.x) from = 0;
+
+    uint4 u[EACH];
+    unsigned polls = 0;
+    uint64_t since = 0;
+    bool wait;
+    do {
+      // All loads, then all checks: the loads are in flight together.
+#pragma unroll
+      for (int i = 0; i < EACH; i++) {
+        const int at = i * HOP_THREADS + threadIdx.x;
+        u[i] = load_unit_if(at < all, buffer + (size_t)at * 16);
+      }
+      wait = false;
+#pragma unroll
+      for (int i = 0; i < EACH; i++) wait |= i * HOP_THREADS + (int)threadIdx.x < all && u[i].w != epoch;
+      if (wait && ++polls % 1024 == 0) {
+        const uint64_t now = gs_globaltimer();
+        if (since == 0) since = now;
+        if (now - since > PATIENCE) *(volatile uint32_t *)&header->late = 1;
+        late = *(volatile uint32_t *)&header->late != 0;
+      }
+    } while (wait && !late);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      const int at = i * HOP_THREADS + threadIdx.x;
+      if (at >= all) continue;
+      uint32_t *const to = values[epoch & 1] + 3 * at;
+      to[0] = u[i].x, to[1] = u[i].y, to[2] = u[i].z;
+    }
+    __syncthreads();
+  }
+  // All blocks have read the epoch: this one has units of all of them.
+  if (own == 0) header->epoch = epoch0 + rounds;
+#endif
 }
 
 constexpr int THREADS = 512;
@@ -130,6 +207,14 @@ extern "C" int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
   if (rounds < 0 || (rounds + 1ull) * s->processors > 0xffffffffull)
     return gs_fail(GS_ARGUMENT, "barriers: %d rounds of %d blocks do not fit the counter", rounds, s->processors);
   return gs_launch_cooperative(s, "barriers", barriers_kernel, 128, 0, (unsigned *)counter, (unsigned)rounds);
+}
+
+extern "C" int gs_hops(gs_stream *s, gs_ptr work, int units, int rounds) {
+  if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "hops need compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
+  if (!gs_aligned(work, 16)) return gs_fail(GS_ARGUMENT, "hops: the address is not a multiple of 16");
+  const int64_t all = (int64_t)units * s->processors;
+  if (units < 1 || all > HOP_UNITS) return gs_fail(GS_UNSUPPORTED, "hops: %d units of each of %d blocks; 1 to %d in all are possible", units, s->processors, HOP_UNITS);
+  return gs_launch_cooperative(s, "hops", all <= HOP_THREADS ? hops_kernel<1> : hops_kernel<HOP_DEPTH>, HOP_THREADS, 0, (gs_hop_header *)work, units, (unsigned)rounds);
 }
 
 extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {

@@ -43,6 +43,8 @@ func (d *Device) MeasureCeilings(ctx context.Context) (s ceilings.Set, err error
 		func() ([]ceilings.Quantity, error) { return b.product(4096, F32, ceilings.F32) },
 		b.launch,
 		b.barrier,
+		func() ([]ceilings.Quantity, error) { return b.hop(2) },
+		func() ([]ceilings.Quantity, error) { return b.hop(4) },
 	} {
 		if ctx.Err() != nil {
 			return s, context.Cause(ctx)
@@ -186,21 +188,52 @@ func (b *Bench) launch() ([]ceilings.Quantity, error) {
 	return []ceilings.Quantity{{Value: ceilings.Value{Name: "launch", Unit: ceilings.Micro}, Ways: []ceilings.Way{{Name: "an empty kernel after another, in a graph", Round: round}}}}, nil
 }
 
-// barrier times barriers over the device: what a thousand more of them add to a kernel.
+// barrier times barriers over the device.
 func (b *Bench) barrier() ([]ceilings.Quantity, error) {
 	counter, err := b.Alloc(256)
 	if err != nil {
 		return nil, err
 	}
-	times := func(n int) ([]time.Duration, error) {
+	q := ceilings.Quantity{Value: ceilings.Value{Name: "barrier", Unit: ceilings.Micro}}
+	return perRound(q, "all SMs meet, in one kernel", func(rounds int) ([]time.Duration, error) {
 		return b.Time(11, 1, func() error {
-			return errors.Join(b.Stream.Set(counter, 0, 0, 4), b.Stream.Barriers(counter.Ptr(), n))
+			return errors.Join(b.Stream.Set(counter, 0, 0, 4), b.Stream.Barriers(counter.Ptr(), rounds))
 		})
-	}
-	if _, err := times(1); err != nil {
+	})
+}
+
+// hop times the exchange of a vector of which each SM writes so many units. It measures
+// nothing if the device has no kernel for that.
+func (b *Bench) hop(units int) ([]ceilings.Quantity, error) {
+	processors := b.Device.Info().Processors
+	work, err := b.Alloc(HopBytes(units, processors))
+	if err != nil {
 		return nil, err
 	}
-	round := func() ([]float64, error) {
+	if err := work.Write(0, make([]byte, work.Size())); err != nil {
+		return nil, err
+	}
+	q := ceilings.Quantity{Value: ceilings.Value{Name: "hop", Unit: ceilings.Micro, Size: int64(12 * units * processors)}}
+	all, err := perRound(q, fmt.Sprintf("every SM reads 12 bytes x %d of every other, in one kernel", units), func(rounds int) ([]time.Duration, error) {
+		times, err := b.Time(11, 1, func() error { return b.Stream.Hops(work, units, rounds) })
+		if err != nil {
+			return nil, err
+		}
+		return times, HopsCompleted(work)
+	})
+	if errors.Is(err, ErrNoKernel) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// perRound measures a round of a kernel of many rounds: what a thousand more of them add to
+// its time. times returns sorted times of the kernel with so many rounds.
+func perRound(q ceilings.Quantity, how string, times func(rounds int) ([]time.Duration, error)) ([]ceilings.Quantity, error) {
+	if _, err := times(1); err != nil { // loads the kernel
+		return nil, err
+	}
+	q.Ways = []ceilings.Way{{Name: how, Round: func() ([]float64, error) {
 		few, err := times(100)
 		if err != nil {
 			return nil, err
@@ -211,8 +244,8 @@ func (b *Bench) barrier() ([]ceilings.Quantity, error) {
 			added[i] = max(0, added[i]-micros(few)[len(few)/2]) / 1000
 		}
 		return added, err
-	}
-	return []ceilings.Quantity{{Value: ceilings.Value{Name: "barrier", Unit: ceilings.Micro}, Ways: []ceilings.Way{{Name: "all SMs meet, in one kernel", Round: round}}}}, nil
+	}}}
+	return []ceilings.Quantity{q}, nil
 }
 
 // micros converts times to microseconds.

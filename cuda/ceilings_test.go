@@ -2,12 +2,15 @@ package cuda_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 )
 
@@ -36,17 +39,73 @@ func TestMeasureCeilings(t *testing.T) {
 	}
 	wantL2 := math.Floor(4<<30/turn) * turn / 1.5e-3 / 1e9
 	want := map[string]float64{"copy memory": copied, "read memory": copied / 2, "read L2 cache": wantL2,
-		"bf16 ": 2 * 8192. * 8192 * 8192 / 1.5e-3 / 1e12, "f32 ": 2 * 4096. * 4096 * 4096 / 1.5e-3 / 1e12, "launch ": 7.5, "barrier ": 0}
+		"bf16 ": 2 * 8192. * 8192 * 8192 / 1.5e-3 / 1e12, "f32 ": 2 * 4096. * 4096 * 4096 / 1.5e-3 / 1e12, "launch ": 7.5, "barrier ": 0,
+		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 0, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 0}
+	sizes := map[string]int64{"read L2 cache": 50 << 20, // of hops: 12 bytes x units x 4 SMs
+		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 96, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 192}
 	for _, v := range s.Values {
 		name := v.Name + " " + v.Where
+		if v.Name == "hop" {
+			name += v.How
+		}
 		w, ok := want[name]
-		if !ok || math.Abs(v.Value-w) > 1e-3*w || v.P10 > v.P90 || v.Where == "L2 cache" != (v.Size == 50<<20) {
+		if !ok || math.Abs(v.Value-w) > 1e-3*w || v.P10 > v.P90 || v.Size != sizes[name] {
 			t.Errorf("%+v; the value should be %g", v, w)
 		}
 		delete(want, name)
 	}
 	if len(want) != 0 {
 		t.Errorf("not measured: %v", want)
+	}
+}
+
+// A block that waits too long for a unit is an error. A device without the kernel has the
+// other ceilings.
+func TestMeasureHops(t *testing.T) {
+	blas := filepath.Join(t.TempDir(), "stub-blas.so")
+	if err := os.WriteFile(blas, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	_, dev, control := openStub(t)
+	for _, launch := range []int{1, 40} {
+		control.Fail("hop", launch)
+		if _, err := dev.MeasureCeilings(context.Background()); err == nil || !strings.Contains(err.Error(), "a block waited more than a second for another one") {
+			t.Errorf("launch %d is late: %v", launch, err)
+		}
+	}
+
+	_, old, _ := openStub(t, "STUB_MAJOR=8")
+	s, err := old.MeasureCeilings(context.Background())
+	if err != nil || s.Latency("launch") == 0 || slices.ContainsFunc(s.Values, func(v ceilings.Value) bool { return v.Name == "hop" }) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// Hops checks what the kernel assumes, before it launches.
+func TestHopsChecked(t *testing.T) {
+	_, dev, control := openStub(t)
+	s, err := dev.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	work, err := dev.Alloc(cuda.HopBytes(2, dev.Info().Processors))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer work.Free()
+	for _, c := range [][2]int{{0, 1}, {3, 1}, {1 << 30, 1}, {2, 0}, {2, -1}} {
+		var refused *cuda.ShapeError
+		if err := s.Hops(work, c[0], c[1]); !errors.As(err, &refused) || refused.Op != "Hops" {
+			t.Errorf("%d units, %d rounds: %v", c[0], c[1], err)
+		}
+	}
+	if calls := control.Calls(); slices.Contains(calls, "gs_hops") {
+		t.Errorf("launched: %v", calls)
+	}
+	if err := s.Hops(work, 2, 1); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -22,6 +22,7 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 )
@@ -379,6 +380,39 @@ func (s *Stream) Barriers(counter Ptr, rounds int) error {
 		return shapeError("Barriers", "%d rounds, counter at %#x; rounds must be at least 1", rounds, uint64(counter))
 	}
 	return failed("gs_barriers", C.call_gs_barriers(t, c, C.gs_ptr(counter), C.int(rounds)))
+}
+
+// HopBytes returns the size of the work area of [Stream.Hops] on a device of so many SMs.
+func HopBytes(units, processors int) int64 {
+	return C.GS_HOP_HEADER + 2*16*int64(units)*int64(processors)
+}
+
+// Hops launches one block per SM. In each of so many rounds every block publishes so many
+// units of 16 bytes, and reads those of all blocks. work is [HopBytes], zeros before the
+// first launch. The error matches [ErrNoKernel] if the device has no such kernel.
+// [HopsCompleted] says whether all rounds ran.
+func (s *Stream) Hops(work *Buffer, units, rounds int) error {
+	t, c, err := s.handle("Hops")
+	if err != nil {
+		return err
+	}
+	if processors := s.dev.info.Processors; work.Ptr() == 0 || units < 1 || units > maxRows || rounds < 1 || rounds > maxRows || work.Size() < HopBytes(units, processors) {
+		return shapeError("Hops", "%d rounds of %d units of each of %d SMs, %d bytes at %#x; %d are needed", rounds, units, processors, work.Size(), uint64(work.Ptr()), HopBytes(units, processors))
+	}
+	return failed("gs_hops", C.call_gs_hops(t, c, C.gs_ptr(work.Ptr()), C.int(units), C.int(rounds)))
+}
+
+// HopsCompleted returns an error if a block of a launch of [Stream.Hops] waited a second for
+// another one, so that the rounds did not complete. The launch must have ended.
+func HopsCompleted(work *Buffer) error {
+	var header C.gs_hop_header
+	if err := work.Read(0, unsafe.Slice((*byte)(unsafe.Pointer(&header)), unsafe.Sizeof(header))); err != nil {
+		return err
+	}
+	if header.late != 0 {
+		return errors.New("a block waited more than a second for another one while they exchanged values; try again with nothing else running on the GPU")
+	}
+	return nil
 }
 
 // ReadKernel launches a kernel that reads bytes once. out is 4 bytes.

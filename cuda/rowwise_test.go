@@ -2,10 +2,13 @@ package cuda_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gpt2scope/cuda"
@@ -362,6 +365,71 @@ func (d *deviceBytes) read(t *testing.T) []byte {
 		}
 	}
 	return all[guardBytes : guardBytes+d.n]
+}
+
+// Hops exchange the values that the formula of gs_hops gives, launch after launch, and
+// stay within their memory. They are measured among the ceilings.
+func TestHops(t *testing.T) {
+	g := open(t)
+	if info := g.dev.Info(); info.Major < 9 {
+		t.Skipf("%s has no kernel for hops", info.Name)
+	}
+	processors := g.dev.Info().Processors
+	for _, units := range []int{1, 2, 3, 4} {
+		n := int(cuda.HopBytes(units, processors))
+		work, err := g.dev.Alloc(int64(n + guardBytes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer work.Free()
+		if err := work.Write(0, append(make([]byte, n), bytes.Repeat([]byte{0xff}, guardBytes)...)); err != nil {
+			t.Fatal(err)
+		}
+		got, epoch := make([]byte, n+guardBytes), 0
+		for _, rounds := range []int{1, 2, 299, 300} {
+			if err := errors.Join(g.stream.Hops(work, units, rounds), g.stream.Synchronize(), cuda.HopsCompleted(work), work.Read(0, got)); err != nil {
+				t.Fatal(err)
+			}
+			epoch += rounds
+			if e := int(binary.NativeEndian.Uint32(got)); e != epoch {
+				t.Errorf("%d units: epoch %d, expected %d", units, e, epoch)
+			}
+			want := make([]uint32, 3*units*processors)
+			for r := range rounds {
+				from := slices.Clone(want)
+				for i := range want {
+					want[i] = uint32(i) + from[(i+3*units*r)%len(want)]
+				}
+			}
+			unit := got[int(cuda.HopBytes(0, 0))+epoch%2*16*units*processors:]
+			for i, w := range want {
+				at := unit[i/3*16:]
+				if v, e := binary.NativeEndian.Uint32(at[i%3*4:]), binary.NativeEndian.Uint32(at[12:]); v != w || int(e) != epoch {
+					t.Fatalf("%d units, %d rounds: value %d is %d of epoch %d, expected %d of %d", units, rounds, i, v, e, w, epoch)
+				}
+			}
+			if !bytes.Equal(got[n:], bytes.Repeat([]byte{0xff}, guardBytes)) {
+				t.Fatalf("%d units: the kernel wrote beyond its %d bytes", units, n)
+			}
+		}
+	}
+
+	set, err := g.dev.MeasureCeilings(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hops := 0
+	for _, v := range set.Values {
+		if v.Name == "hop" {
+			t.Logf("a hop of %d bytes takes %.3f us", v.Size, v.Value)
+			if hops++; !(v.Value > 0.2 && v.Value < 20) {
+				t.Errorf("a hop of %d bytes takes %g us", v.Size, v.Value)
+			}
+		}
+	}
+	if hops != 2 {
+		t.Errorf("%d hops were measured: %+v", hops, set.Values)
+	}
 }
 
 func TestCeilings(t *testing.T) {

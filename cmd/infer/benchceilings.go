@@ -28,9 +28,11 @@ func newBenchCeilings(m *modelFlags) *cobra.Command {
 		Short: "Measure what the device can do at most",
 		Long: `ceilings measures what floors are computed from: the bandwidth of memory and of caches,
 the arithmetic rate of each type, the cost of a barrier of all SMs or all threads, and on
-a GPU that of a launch. The result is stored in the user's cache folder. Later runs show
-it from there, and recordings take their floors from it, as long as device, versions,
-threads and kernels are the same; --measure measures again.
+a GPU that of a launch and of a hop: the time from when all SMs have written their parts
+of a vector until all have read the whole of it, which is what --mode persistent has in
+place of barriers. The result is stored in the user's cache folder. Later runs show it
+from there, and recordings take their floors from it, as long as device, versions, threads
+and kernels are the same; --measure measures again.
 
 Nothing else should run on the device during the measurement. A value is the best median
 of several rounds: other work makes a device slower, never faster. Rounds go on until a
@@ -131,6 +133,8 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 	printText(w, toLeft, "what\tdata\tvalue\tunit\tp10 - p90\trounds\tby", s.Values, func(v ceilings.Value) string {
 		data := ""
 		switch {
+		case v.Size > 0 && v.Unit == ceilings.Micro:
+			data = humanize.Size(v.Size)
 		case v.Size > 0:
 			data = "up to " + humanize.Size(v.Size)
 		case v.Where != "":
@@ -300,8 +304,11 @@ func (d *benchDevice) String() string {
 	var parts []string
 	for _, v := range d.Ceilings {
 		what := v.Name
-		if v.Where != "" {
+		switch {
+		case v.Where != "":
 			what += " from " + v.Where
+		case v.Size > 0:
+			what += " of " + humanize.Size(v.Size)
 		}
 		parts = append(parts, fmt.Sprintf("%s %s %s", what, digits(v.Value), v.Unit))
 	}

@@ -39,14 +39,17 @@ func benchCeilings(t *testing.T, args ...string) (c ceilingsJSON, stderr string)
 func TestBenchCeilings(t *testing.T) {
 	withStub(t)
 	first, _ := benchCeilings(t, "--device", "cuda")
-	if first.Stored || !strings.HasPrefix(first.Set.Key, "Stub 0, compute capability 9.0, CUDA 13000") || len(first.Set.Values) != 7 {
+	if first.Stored || !strings.HasPrefix(first.Set.Key, "Stub 0, compute capability 9.0, CUDA 13000") || len(first.Set.Values) != 9 {
 		t.Errorf("%+v", first)
 	}
 	if again, _ := benchCeilings(t, "--device", "cuda"); !again.Stored || again.Set.Key != first.Set.Key || !again.Set.Time.Equal(first.Set.Time) {
 		t.Errorf("%+v", again)
 	}
 	table := mustInfer(t, "bench", "ceilings", "--device", "cuda").stdout
+	contains(t, strings.Join(strings.Fields(table), " "), "hop 96 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 2 of every other, in one kernel",
+		"hop 192 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 4 of every other, in one kernel")
 	contains(t, table, "--measure measures again", "read, L2 cache  up to 50.0 MiB", "read, memory", "copy, memory", "TFLOP/s", "an empty kernel after another", "barrier")
+	contains(t, (&benchDevice{Name: "Stub 0", Ceilings: first.Set.Values}).String(), "barrier 0.000 us, hop of 96 B 0.000 us, hop of 192 B 0.000 us")
 	path, err := ceilings.CachePath()
 	if err != nil || !strings.HasPrefix(path, os.Getenv("XDG_CACHE_HOME")) {
 		t.Fatal(path, err)

@@ -749,6 +749,18 @@ GS_API int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
   (void)counter, (void)rounds;
   return put(s, (work){0});
 }
+// With the failure "hop" a block waits too long.
+GS_API int gs_hops(gs_stream *s, gs_ptr area, int units, int rounds) {
+  NOTE("launch");
+  (void)units;
+  if (STUB_MAJOR < 9) return fail(GS_UNSUPPORTED, "hops need compute capability 9.0");
+  gs_hop_header *header = (gs_hop_header *)(uintptr_t)area;
+  header->epoch += (uint32_t)rounds;
+  pthread_mutex_lock(&mutex);
+  if (failing_in > 0 && !strcmp(failing, "hop") && --failing_in == 0) header->late = 1;
+  pthread_mutex_unlock(&mutex);
+  return put(s, (work){0});
+}
 GS_API int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {
   NOTE("launch");
   (void)p, (void)bytes, (void)out;

@@ -214,7 +214,10 @@ extern "C" int gs_hops(gs_stream *s, gs_ptr work, int units, int rounds) {
   if (!gs_aligned(work, 16)) return gs_fail(GS_ARGUMENT, "hops: the address is not a multiple of 16");
   const int64_t all = (int64_t)units * s->processors;
   if (units < 1 || all > HOP_UNITS) return gs_fail(GS_UNSUPPORTED, "hops: %d units of each of %d blocks; 1 to %d in all are possible", units, s->processors, HOP_UNITS);
-  return gs_launch_cooperative(s, "hops", all <= HOP_THREADS ? hops_kernel<1> : hops_kernel<HOP_DEPTH>, HOP_THREADS, 0, (gs_hop_header *)work, units, (unsigned)rounds);
+  const auto kernel = all <= HOP_THREADS ? hops_kernel<1> : hops_kernel<HOP_DEPTH>;
+  if (int status = gs_use(s->device)) return status;
+  if (int status = gs_check_code(s, (const void *)kernel)) return status;
+  return gs_launch_cooperative(s, "hops", kernel, HOP_THREADS, 0, (gs_hop_header *)work, units, (unsigned)rounds);
 }
 
 extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {

@@ -153,6 +153,15 @@ int gs_launch_cooperative(gs_stream *s, const char *name, void (*kernel)(Params.
   return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
 
+// Whether a kernel that is empty below compute capability 9.0 has its code. If the library
+// was built for older GPUs only, the driver translates the empty kernel for newer ones.
+inline int gs_check_code(const gs_stream *s, const void *kernel) {
+  cudaFuncAttributes code;
+  if (int status = gs_check(cudaFuncGetAttributes(&code, kernel), "cudaFuncGetAttributes")) return status;
+  if (code.ptxVersion < 90) return gs_fail(GS_UNSUPPORTED, "the library was built without the code of this GPU, compute capability %d.%d", s->major, s->minor);
+  return GS_OK;
+}
+
 // Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once
 // per kernel and device. Concurrent calls do no harm.
 template <auto kernel> int gs_allow_shared(const gs_stream *s, size_t bytes) {

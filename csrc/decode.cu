@@ -871,10 +871,7 @@ int check(gs_stream *s, const gs_decode_args *a) {
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of %d or %d; this model's is %d", 32 * WARPS, 64 * WARPS, a->C);
   if (s->processors > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, s->processors);
   if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
-  // Code for older GPUs, which the driver translates for newer ones, has no such kernel.
-  cudaFuncAttributes code;
-  if (int status = gs_check(cudaFuncGetAttributes(&code, decode_kernel<1>), "cudaFuncGetAttributes")) return status;
-  if (code.ptxVersion < 90) return gs_fail(GS_UNSUPPORTED, "the library was built without the code of this GPU, compute capability %d.%d", s->major, s->minor);
+  if (int status = gs_check_code(s, (const void *)decode_kernel<1>)) return status;
   const Shape x = shape_of(a->C, s->processors, F32S), h = shape_of(4 * a->C, s->processors, BF16S), q = shape_of(3 * a->C, s->processors, BF16S);
   if (a->NH * SPLITS > s->processors || h.rows > 32 || x.rows > 16 || !covered(x, F32S, a->C / WARPS, a->C, 32) ||
       !covered(h, BF16S, 4 * a->C / WARPS, 4 * a->C, 64) || !covered(q, BF16S, HEAD, 3 * a->C, 16))

@@ -161,7 +161,7 @@ func TestTraceShowOwn(t *testing.T) {
 	out := mustInfer(t, "trace", "show", gpu).stdout
 	for _, fact := range []string{
 		"NVIDIA H200", "trust: whole; 4 kernels, all attributed to steps", "passes: 2 decode steps\n",
-		"recording made a decode step 2.1 % longer: 204.2 us, 200.0 us in a process", "energy: decode 10 mJ per token",
+		"recording made a decode step 2.1 % longer: 204.2 us, 200.0 us in a process", "energy: decode 10 ± 0.5 mJ per token",
 		"idle: host late", "idle: launch latency",
 	} {
 		if !strings.Contains(out, fact) {

@@ -81,7 +81,7 @@ of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
 		f.Lookup("batch").Usage = "the pass has `N` sequences; a list for -p and -n"
-		f.IntVar(&b.repeat, "repeat", 20, "measure `N` passes (default: 20, and 5 of each test of -p and -n)")
+		f.IntVarP(&b.repeat, "repeat", "r", 20, "measure `N` passes (default: 20, and 5 of each test of -p and -n)")
 		f.StringVar(&b.record, "recorder", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
 		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&b.rows, "rows", false, "measure a fixed list of passes on a GPU, whatever --model and the\nflags of a pass say")

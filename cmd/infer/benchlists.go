@@ -133,7 +133,7 @@ func (l *listFlags) tests(context int) ([]measure.Test, error) {
 				}
 				t := make(n)
 				if depth+n > context {
-					return usagef("%s takes %d tokens, and the context holds %d; give less, or another --context", t, depth+n, context)
+					return usagef("--n-prompt, --n-gen, --n-depth: %s takes %s, and the context holds %s; give less", t, count(depth+n, "token"), count(context, "token"))
 				}
 				if n > 0 {
 					out = append(out, t)

@@ -146,7 +146,7 @@ func TestBenchListsRefused(t *testing.T) {
 		{[]string{"bench", "-p", "1,"}, "--n-prompt 1,: it must be a whole number"},
 		{[]string{"bench", "-n", "-1"}, "--n-gen -1: it must be at least 0"},
 		{[]string{"bench", "-p", "0", "-n", "0"}, "nothing to measure"},
-		{[]string{"bench", "-m", tiny, "-p", "64", "-d", "1"}, "pp64 @ d1 takes 65 tokens, and the context holds 64"},
+		{[]string{"bench", "-m", tiny, "-p", "64", "-d", "1"}, "pp64 @ d1 takes 65 tokens, and the context holds 64 tokens; give less"},
 		{[]string{"bench", "-o", "xml"}, "--output xml: it must be md, csv or json"},
 		{[]string{"bench", "-t", "1,-2"}, "--threads -2"},
 		{[]string{"bench", "--dtype", "f32,f8"}, "--dtype f8"},

@@ -177,12 +177,15 @@ func traceCheck(c *cobra.Command, path string, asJSON bool) error {
 		a := t.Attribution
 		fmt.Fprintf(&b, "source      %s\n", t.Header.Describe())
 		fmt.Fprintf(&b, "clock       %s", cmp.Or(t.Header.Clock.Domain, "unknown"))
-		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" {
+		onCPU := t.Header.Recorder == traces.RecorderHost && a.Kernels+a.Copies == 0
+		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" && !onCPU {
 			fmt.Fprintf(&b, ", host and device agree to %d ns", u)
 		}
 		fmt.Fprintf(&b, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
 		fmt.Fprintf(&b, "host        %s in %s, %s, %s\n", count(a.Steps, "step"), humanize.Count(a.Passes, "pass", "passes"), count(a.Ranges, "range"), count(a.Calls, "API call"))
-		fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)), humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
+		if !onCPU {
+			fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)), humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
+		}
 		for _, p := range t.Header.Plans {
 			fmt.Fprintf(&b, "plan        %s: %s\n", p.Phase, count(len(p.Steps), "step"))
 		}
@@ -255,7 +258,11 @@ func traceConvert(c *cobra.Command, in, out string) error {
 	}
 	stderr := c.ErrOrStderr()
 	if !isQuiet(c) {
-		fmt.Fprintf(stderr, "%s: %s, %s, %d in steps\n", out, count(int(t.Header.Events), "event"), count(t.Kernels, "kernel"), t.InSteps)
+		work := fmt.Sprintf("%s, %s in steps", count(t.Kernels, "kernel"), humanize.Thousands(int64(t.InSteps)))
+		if t.Kernels == 0 {
+			work = count(t.Steps, "step")
+		}
+		fmt.Fprintf(stderr, "%s: %s, %s\n", out, count(int(t.Header.Events), "event"), work)
 	}
 	warnMisleading(stderr, in, t)
 	return nil

@@ -47,6 +47,14 @@ func TestTraceCheck(t *testing.T) {
 			t.Errorf("the check does not say %q:\n%s", fact, out)
 		}
 	}
+	cpu := ownTrace(t, false)
+	out = mustInfer(t, "trace", "check", cpu).stdout
+	if !strings.Contains(out, "host        ") || strings.Contains(out, "GPU") || strings.Contains(out, "host and device agree") {
+		t.Errorf("the check of a recording of the CPU speaks of a GPU:\n%s", out)
+	}
+	if e := mustInfer(t, "trace", "convert", cpu, "-o", filepath.Join(t.TempDir(), "cpu.json")); !strings.Contains(e.stderr, " steps\n") || strings.Contains(e.stderr, "kernel") {
+		t.Errorf("the conversion of a recording of the CPU speaks of kernels: %s", e.stderr)
+	}
 	lost := lostKernel(t)
 	e := infer(t, "trace", "check", lost)
 	if e.status != exitFailure || !strings.Contains(e.stdout, "! 1 kernel has no correlation id") || strings.Contains(e.stdout, "can be trusted") || !strings.Contains(e.stdout, "agree to 30 ns") {

@@ -82,7 +82,11 @@ func facts(t *traces.Trace) []fact {
 	for _, name := range slices.Sorted(maps.Keys(h.Versions)) {
 		add("Version: "+name, "%s", h.Versions[name])
 	}
-	add("Events", "%s: %s, %s, %s", humanize.Thousands(int64(len(t.Events))), humanize.Count(t.Kernels, "kernel", "kernels"), humanize.Count(t.Calls, "API call", "API calls"), humanize.Count(t.Passes, "pass", "passes"))
+	work := humanize.Count(t.Kernels, "kernel", "kernels") + ", " + humanize.Count(t.Calls, "API call", "API calls")
+	if t.Kernels+t.Calls == 0 {
+		work = humanize.Count(t.Steps, "step", "steps")
+	}
+	add("Events", "%s: %s, %s", humanize.Thousands(int64(len(t.Events))), work, humanize.Count(t.Passes, "pass", "passes"))
 	return all
 }
 

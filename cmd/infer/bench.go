@@ -32,6 +32,7 @@ type benchFlags struct {
 	json, rows, noFloor            bool
 	record                         string
 	lists                          listFlags
+	shown                          rowOptions // of the stages
 }
 
 // newBench makes "infer bench".
@@ -89,6 +90,8 @@ of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before
 	addFlags(c.Flags(), "Lists, as llama-bench has them", b.lists.register)
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object, of lists an array of one for each result")
+		b.shown.register(f, "time or roofline", "that of the plan")
+		f.Lookup("limit").Usage = "show the `N` stages that took the most time, or are first by\n--sort (default: all)"
 	})
 	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchCeilings(m), newBenchEnergy(m, measure.OpenMeter))
 	return c
@@ -127,7 +130,11 @@ func (b *benchFlags) check(flags *pflag.FlagSet) (err error) {
 	case b.repeat < 1 || b.repeat > maxRepeat:
 		return usagef("--repeat %d: it must be from 1 to %d", b.repeat, maxRepeat)
 	}
-	return nil
+	// A wrong column is refused before anything is measured.
+	if err := sortRows([]measure.StageTime{}, stageColumns, b.shown.sort, "text", oneSection); err != nil {
+		return err
+	}
+	return b.shown.check()
 }
 
 func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
@@ -240,7 +247,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	}
 	if stages != nil {
 		var table bytes.Buffer
-		writeStages(&table, stages, result.Median)
+		if err := writeStages(&table, stages, result.Median, b.shown); err != nil {
+			return err
+		}
 		text = append(text, table.Bytes()...)
 	}
 	return writeOutput(stdout, text)

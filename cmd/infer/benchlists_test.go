@@ -114,7 +114,7 @@ func TestBenchListsGPU(t *testing.T) {
 // Without -p and -n the tests are llama-bench's, cut to the context; --json is -o json; 8-bit weights are smaller.
 func TestBenchListDefaults(t *testing.T) {
 	var rows []listRow
-	if err := json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "--dtype", "f32,q8", "--json", "--repeat", "1").stdout), &rows); err != nil {
+	if err := json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "--dtype", "f32,q8", "--json", "-r", "1").stdout), &rows); err != nil {
 		t.Fatal(err)
 	}
 	if len(rows) != 4 || rows[0].Prompt != 64 || rows[1].Gen != 64 || rows[2].Size*2 > rows[0].Size || rows[0].Params != rows[2].Params {

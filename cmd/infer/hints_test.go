@@ -52,11 +52,12 @@ func TestFlagsElsewhere(t *testing.T) {
 // TestHelpOfACommand: the help of a flag that all commands share says what it does in this one.
 func TestHelpOfACommand(t *testing.T) {
 	for command, want := range map[string][]string{
-		"export":   {"write a model of the first N layers, or 'all' (default: all, of the built-in", "TYPE of the weights in the file: f32 or bf16 (default: f32)"},
-		"info":     {"run the first N layers, or 'all' (default: all; of the built-in"},
-		"tokenize": {"TEXT to show the tokens of", "token IDS to show the tokens of"},
-		"dump":     {"TEXT to evaluate", "token IDS to evaluate"},
-		"layers":   {"measure these PHASES: prefill, decode or both (default: both)\n"},
+		"completion": {"flags and the values of\nflags", "'infer completion bash --help'"},
+		"export":     {"write a model of the first N layers, or 'all' (default: all, of the built-in", "TYPE of the weights in the file: f32 or bf16 (default: f32)"},
+		"info":       {"run the first N layers, or 'all' (default: all; of the built-in"},
+		"tokenize":   {"TEXT to show the tokens of", "token IDS to show the tokens of"},
+		"dump":       {"TEXT to evaluate", "token IDS to evaluate"},
+		"layers":     {"measure these PHASES: prefill, decode or both (default: both)\n"},
 	} {
 		help := mustInfer(t, command, "--help").stdout
 		for _, part := range want {

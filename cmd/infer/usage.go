@@ -75,6 +75,8 @@ func setUsage(root *cobra.Command) {
 	completion, _, _ := root.Find([]string{"completion"})
 	completion.Short = "Write a script for a shell to complete commands and flags"
 	completion.Annotations = map[string]string{usesKey: ""}
+	completion.Long = `completion writes a script with which a shell completes commands, flags and the values of
+flags. 'infer completion bash --help' (zsh, fish, powershell) says how to load it.`
 	completion.Args, completion.RunE, completion.SuggestionsMinimumDistance = needsCommand, refused, 1
 	root.Args = noArgs
 	root.Flags().BoolP("version", "v", false, "print the version")

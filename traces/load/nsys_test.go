@@ -3,6 +3,7 @@ package load
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -246,13 +247,42 @@ func TestOpenRefuses(t *testing.T) {
 		dir:                                      "is a directory",
 		file("empty", ""):                        "is empty",
 		file("text", "hello"):                    "not a trace",
-		file("run.nsys-rep", "xxxx"):             "nsys export",
 		file("broken.sqlite", nsys.Magic+"xxxx"): "not a readable export of Nsight Systems",
 		sqlite(t, `CREATE TABLE a (b INTEGER)`):  "no table StringIds",
 		sqlite(t, modern[0], modern[1], modern[14][:strings.Index(modern[14], ", globalTid")]+")"): "has no column globalTid",
 	} {
-		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), fact) || !strings.Contains(err.Error(), path) || strings.Count(err.Error(), path) != 1 && fact != "nsys export" {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), fact) || !strings.Contains(err.Error(), path) || strings.Count(err.Error(), path) != 1 {
 			t.Errorf("error %v, which should name %s and say %q", err, path, fact)
+		}
+	}
+}
+
+// TestSqliteCutOff: an export that is shorter than its header says is refused, also if SQLite
+// would read what is left without an error.
+func TestSqliteCutOff(t *testing.T) {
+	whole, err := os.ReadFile("../samples/eager.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "cut.sqlite")
+	for _, cut := range []int{1, 60, len(whole) / 2} {
+		if err := os.WriteFile(path, whole[:len(whole)-cut], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("%s is cut off: its header says %d bytes, and it has %d", path, len(whole), len(whole)-cut)
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "nsys export") {
+			t.Errorf("cut by %d bytes: error %v, not %q", cut, err, want)
+		}
+	}
+	// SQLite ignores the number of pages if the change counters differ, and more than it.
+	stale := slices.Clone(whole)
+	stale[28], stale[27] = 1, stale[27]+1
+	for name, file := range map[string][]byte{"a stale number of pages": stale, "bytes after the last page": append(slices.Clone(whole), make([]byte, 4096)...)} {
+		if err := os.WriteFile(path, file, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -2,12 +2,16 @@
 package nsys
 
 import (
+	"bytes"
 	"cmp"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +20,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 )
 
@@ -55,6 +60,9 @@ func Read(path string, progress func(done, total int64)) (*traces.Header, []trac
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
+	if err := checkSize(full); err != nil {
+		return nil, nil, err
+	}
 	// Immutable: no lock, no journal, nothing written beside it.
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: full}).EscapedPath()+"?mode=ro&immutable=1")
 	if err != nil {
@@ -67,6 +75,34 @@ func Read(path string, progress func(done, total int64)) (*traces.Header, []trac
 	}
 	traces.Sort(n.events)
 	return &n.header, n.events, nil
+}
+
+// checkSize refuses a file that is shorter than its header says. SQLite itself reads such a
+// file without an error as long as no query needs the pages that are missing.
+func checkSize(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("cannot be read: %w", humanize.Cause(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("cannot be read: %w", humanize.Cause(err))
+	}
+	// "Database File Format", section 1.3: big-endian numbers; a page of 65,536 bytes is written
+	// as 1, and the number of pages holds only if the two change counters agree.
+	var head [100]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return nil // SQLite says what is wrong with it
+	}
+	page, pages := int64(binary.BigEndian.Uint16(head[16:])), int64(binary.BigEndian.Uint32(head[28:]))
+	if page == 1 {
+		page = 1 << 16
+	}
+	if expected := page * pages; info.Size() < expected && bytes.Equal(head[24:28], head[92:96]) {
+		return fmt.Errorf("is cut off: its header says %d bytes, and it has %d: copy it again, or repeat nsys export", expected, info.Size())
+	}
+	return nil
 }
 
 func (n *export) read() error {

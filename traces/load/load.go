@@ -4,12 +4,12 @@ package load
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
-	"strings"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
@@ -67,7 +67,7 @@ func (s Source) Open() (*File, error) {
 			stream = &counted{f, 0, s.size, s.Progress}
 		}
 	}
-	opened, isOpen, err := s.open(bufio.NewReader(stream), closeStream)
+	opened, isOpen, err := s.open(bufio.NewReaderSize(stream, headSize), closeStream)
 	if !isOpen {
 		closeStream()
 	}
@@ -76,13 +76,13 @@ func (s Source) Open() (*File, error) {
 
 // open reads the head of the trace. It is not open if nothing more is read from the stream.
 func (s Source) open(stream *bufio.Reader, closeStream func() error) (f *File, isOpen bool, err error) {
-	head, err := stream.Peek(len(nsys.Magic))
+	head, err := stream.Peek(headSize)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, false, problem(s.Path, err)
 	case len(head) == 0:
 		return nil, false, fmt.Errorf("%s is empty, not a trace", s.Path)
-	case string(head) == nsys.Magic:
+	case bytes.HasPrefix(head, []byte(nsys.Magic)):
 		path := s.Path
 		if s.Stream != nil {
 			if path, err = copied(stream); err != nil {
@@ -102,8 +102,9 @@ func (s Source) open(stream *bufio.Reader, closeStream func() error) (f *File, i
 			}
 		}
 		return &File{header, events, func() error { return nil }}, false, nil
-	case strings.HasSuffix(s.Path, ".nsys-rep") || strings.HasSuffix(s.Path, ".qdrep"):
-		return nil, false, fmt.Errorf("%s is a report of Nsight Systems; export it first: nsys export --type sqlite -o OUT.sqlite %s", s.Path, s.Path)
+	}
+	if err := foreign(s.Path, head); err != nil {
+		return nil, false, err
 	}
 	header, events, err := traces.Read(stream)
 	if err != nil {

@@ -1,0 +1,79 @@
+package load
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestForeign: the content of a file says what it is, whatever its name is, and the error says
+// what to give instead.
+func TestForeign(t *testing.T) {
+	random := make([]byte, 9000)
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := range random {
+		random[i] = byte(r.Uint32())
+	}
+	const (
+		report  = "NVIDIA Tegra Profiler Report 1.\n\x0bLocal (CLI)"
+		details = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n\"0\",\"7\",\"infer\"\n"
+	)
+	for name, c := range map[string]struct {
+		content string
+		facts   []string
+		not     string
+	}{
+		"a.nsys-rep":   {report, []string{"is a report of Nsight Systems", "nsys export --type sqlite"}, "not a trace"},
+		"a.json":       {report, []string{"is a report of Nsight Systems", "nsys export --type sqlite"}, "JSON"},
+		"b.nsys-rep":   {string(random), []string{"is not a trace", "not that of a report of Nsight Systems", "nsys export --type sqlite"}, "is a report"},
+		"b.ncu-rep":    {string(random), []string{"is not a trace", "not that of a report of Nsight Compute", "ncu --csv --page details"}, "is a report"},
+		"random":       {string(random), []string{"is not a trace", "neither JSON"}, "report"},
+		"c.ncu-rep":    {"NVR\x00\x02\x00\x00\x00", []string{"is a report of Nsight Compute", "ncu --csv --page details --import"}, "JSON"},
+		"d.csv":        {details, []string{"is output of Nsight Compute", "ncu --csv --page details", "nsys export --type sqlite"}, "JSON"},
+		"e.txt":        {"==PROF== Connected to process 7 (/bin/infer)\n==PROF== Disconnected\n" + details, []string{"is output of Nsight Compute"}, "JSON"},
+		"messages.csv": {"some lines of the program\n" + details, []string{"is output of Nsight Compute"}, "JSON"},
+		"text":         {"hello", []string{"is not a trace", "neither JSON"}, "byte 0"},
+	} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(c.content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load(path)
+		if err == nil {
+			t.Errorf("%s is read", name)
+			continue
+		}
+		for _, fact := range append(c.facts, path) {
+			if !strings.Contains(err.Error(), fact) {
+				t.Errorf("%s: error %q does not say %q", name, err, fact)
+			}
+		}
+		if strings.Contains(strings.ReplaceAll(err.Error(), path, ""), c.not) {
+			t.Errorf("%s: error %q says %q", name, err, c.not)
+		}
+	}
+
+	// A table of nsys stats, and recordings whatever they are called.
+	if _, err := Load("../samples/eager.cuda_gpu_kern_sum.csv"); err == nil || !strings.Contains(err.Error(), "nsys stats") {
+		t.Errorf("a table of nsys stats: error %v", err)
+	}
+	for from, name := range map[string]string{"../samples/eager.sqlite": "x.ncu-rep", "../samples/shipped-eager-stamps.json.gz": "x.nsys-rep", "../testdata/kineto.json": "x.csv"} {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path); err != nil {
+			t.Errorf("%s as %s: %v", from, name, err)
+		}
+		if _, err := (Source{Path: name, Stream: bytes.NewReader(content)}).Load(); err != nil {
+			t.Errorf("%s as a stream: %v", from, err)
+		}
+	}
+}

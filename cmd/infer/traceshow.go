@@ -50,7 +50,8 @@ By folded, stage, layer, phase and kernel, the column 'time' sums to the wall ti
 
   Idle time is divided by cause. Until the API call that launches the next kernel,
   the host is late, or waits for the GPU or for a copy. From that call to the start of
-  the kernel it is launch latency. If the next kernel was queued already, it is a
+  the kernel, in a graph of any of its kernels, it is launch latency. If that call had
+  returned before the idle time began, the kernel was queued already, and it is a
   dependency on the kernel before. On the CPU, threads synchronise between steps.
 
 The floor is the least time that the device could take: bytes divided by the

@@ -8,6 +8,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/load"
 )
 
 // apiCall is an API call with no work.
@@ -260,6 +261,30 @@ func TestShortName(t *testing.T) {
 	} {
 		if got := shortName(name); got != want {
 			t.Errorf("%q is %q, not %q", name, got, want)
+		}
+	}
+}
+
+// TestGraphLaunchRuns: gaps in a graph whose call still runs are latency of its launch, for
+// which programmatic launch of kernels is no remedy.
+func TestGraphLaunchRuns(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		trace, err := load.Load("../samples/shipped-graph-cupti.json.gz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fixtures.SlowGraphLaunch(trace, late)
+		a, err := Find(trace, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		launch := slices.IndexFunc(a.Hints, func(h Hint) bool { return h.Rule == "launch-latency" })
+		if launch < 0 || !strings.Contains(a.Hints[launch].Text, "between kernels of one graph while the call that launches it still runs") {
+			t.Errorf("late %t: %+v", late, a.Hints)
+		}
+		programmatic := slices.ContainsFunc(a.Hints, func(h Hint) bool { return strings.Contains(h.Try, "programmatic") && h.Gain > a.Wall/50 })
+		if programmatic == late {
+			t.Errorf("late %t: programmatic launch is advised: %t; %+v", late, programmatic, a.Hints)
 		}
 	}
 }

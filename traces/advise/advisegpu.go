@@ -87,15 +87,30 @@ func hostLateRule(a *advisor) {
 	a.hint(ns, rows, try, "The GPU is idle for %s ms in %s because the host has not launched the next work.", inMS(ns), numberOf(gaps, "gap"))
 }
 
-// launchLatencyRule reports idle time between the call of a launch and the beginning
-// of what it launched. Bound: that time.
+// launchLatencyRule reports idle time between the call of a launch and the start of what it
+// launched, and within a graph while the call still runs. Bound: that time.
 func launchLatencyRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleLaunch)
+	inside, between := int64(0), 0
+	for _, g := range a.table.Gaps {
+		if g.Before == nil || g.Next == nil || a.CallOf(g.Next) == nil || a.CallOf(g.Before) != a.CallOf(g.Next) {
+			continue
+		}
+		for _, c := range g.Causes {
+			if c.Name == tables.IdleLaunch {
+				inside, between = inside+c.Time, between+1
+			}
+		}
+	}
+	text := fmt.Sprintf("The GPU is idle for %s ms in %s between a launch and its start", inMS(ns), numberOf(gaps, "gap"))
+	if between > 0 {
+		text += fmt.Sprintf("; %s ms of it in %s between kernels of one graph while the call that launches it still runs", inMS(inside), numberOf(between, "gap"))
+	}
 	try := "queue work before the GPU runs dry; a CUDA graph has one launch in place of many"
 	if a.graphs() {
 		try = "launch the next graph before the one before has ended"
 	}
-	a.hint(ns, rows, try, "The GPU is idle for %s ms in %s between a launch and its beginning.", inMS(ns), numberOf(gaps, "gap"))
+	a.hint(ns, rows, try, "%s.", text)
 }
 
 // syncRule reports gaps that began while the host waited for the GPU: nothing was
@@ -135,7 +150,7 @@ func syncRule(a *advisor) {
 		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work.", n, inMS(sum))
 }
 
-// dependencyRule reports gaps before work that was queued already. Bound: those gaps.
+// dependencyRule reports gaps before work whose launch had returned. Bound: those gaps.
 func dependencyRule(a *advisor) {
 	ns, gaps, _ := a.idleOf(tables.IdleDependency)
 	rows := newTally()

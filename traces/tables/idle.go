@@ -12,10 +12,11 @@ import (
 // call that launched this work, the host had not launched it: the host waited for the GPU or
 // for a copy, or it was late. From the start of that call, the gap is launch latency.
 //
-// The work was queued if its call had returned before the gap began, or if the same call
-// launched the work before (a graph). Then the whole gap is the time from one kernel to the
-// next, which depends on it. If no call is recorded, as with stamps, the host's range of the
-// step stands for the call.
+// The work was queued if its call had returned before the gap began. Then the whole gap is the
+// time from one kernel to the next, which depends on it. This holds within a graph too: while
+// the call that launches the graph still runs, the driver submits its kernels, and a gap
+// between two of them is launch latency. If no call is recorded, as with stamps, the host's
+// range of the step stands for the call.
 //
 // By stage, the time in which only a copy or set of no step runs is idle too: no stage
 // computes.
@@ -80,11 +81,11 @@ func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 		s.idle(phase, cause, x.Length())
 		return
 	}
-	launch, queued, ok := s.launchOf(next, before, x.From)
+	launch := s.launchOf(next, before, x.From)
 	switch {
-	case !ok:
+	case launch == nil:
 		s.idle(phase, IdleUnknown, x.Length())
-	case queued || launch.End() <= x.From:
+	case launch.End() <= x.From:
 		s.idle(phase, IdleDependency, x.Length())
 	default:
 		at := min(max(launch.Time, x.From), x.To)
@@ -94,33 +95,27 @@ func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 }
 
 // launchOf returns the call that launched an event, or the range of the host that stands for
-// the call. queued is true instead if the call also launched the work before it. from is the
-// start of the gap before the event.
-func (s *summary) launchOf(e, before *traces.Event, from int64) (by *traces.Event, queued, ok bool) {
-	if e.Correlation != 0 {
-		if before != nil && s.Header.Correlate(before) == s.Header.Correlate(e) {
-			return nil, true, true
-		}
-		if call := s.CallOf(e); call != nil {
-			return call, false, true
-		}
+// the call; nil if neither is known. from is the start of the gap before the event.
+func (s *summary) launchOf(e, before *traces.Event, from int64) *traces.Event {
+	if call := s.CallOf(e); call != nil {
+		return call
 	}
 	if s.Header.Recorder != traces.RecorderStamps {
-		return nil, false, false
+		return nil
 	}
 	r := s.Parent(e)
 	if r == nil {
-		return nil, false, false
+		return nil
 	}
 	if r.Kind == traces.KindStep {
-		return r, false, true
+		return r
 	}
 	if step := s.hostSteps[e.Run(r.ID)]; step != nil {
-		return step, false, true
+		return step
 	}
 	// A pass launches the first of its work; for the others some time before it ends.
 	if r.Kind == traces.KindPass && (before == nil || before.Parent != e.Parent || r.End() <= from) {
-		return r, false, true
+		return r
 	}
-	return nil, false, false
+	return nil
 }

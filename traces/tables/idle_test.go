@@ -7,6 +7,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/load"
 )
 
 // checkTimes checks the exclusive times of rows by kind and name; of those not named
@@ -142,7 +143,7 @@ func TestCPU(t *testing.T) {
 }
 
 // TestIdleCauses: a copy of no step; a graph whose call goes on while its kernels
-// run; a host that sits in a copy.
+// run, and one whose call has returned; a host that sits in a copy.
 func TestIdleCauses(t *testing.T) {
 	h := fixtures.Header()
 	h.Dropped = nil
@@ -160,17 +161,17 @@ func TestIdleCauses(t *testing.T) {
 	copied := traces.Plain(traces.KindMemcpy, stream, "Memcpy", 70, 5)
 	copied.Correlation, copied.Bytes = 2, 640
 	table, err := Summarize(fixtures.Trace(h, passAt(1, 0, 107, 5), passAt(5, 107, 200, 6),
-		call("cudaGraphLaunch", 1, 10, 60), kernel(1, 0, 20, 30), kernel(1, 1, 40, 50), // 10 late, 10 latency, 10 dependency
+		call("cudaGraphLaunch", 1, 10, 60), kernel(1, 0, 20, 30), kernel(1, 1, 40, 50), // 10 late, 10 latency, 10 latency in the graph
 		call("cudaMemcpyAsync", 2, 62, 66), copied, // 12 late, 8 latency
 		call("cudaMemcpy", 3, 80, 100), call("cudaDeviceSynchronize", 4, 90, 105), // 20 copy, 5 synchronising
-		call("cudaGraphLaunch", 5, 110, 120), kernel(5, 0, 125, 130), kernel(5, 1, 130, 140), // 10 late, 15 latency
+		call("cudaGraphLaunch", 5, 110, 120), kernel(5, 0, 125, 130), kernel(5, 1, 133, 140), // 5 late, 15 latency, 3 dependency
 	), ByStage, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkSum(t, table)
-	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 15, "h.0.attn.c_attn": 20})
-	checkTimes(t, table, RowIdle, map[string]int64{IdleDependency: 10, IdleLaunch: 10 + 8 + 15, IdleHost: 10 + 12 + 5 + 5 + 60, IdleCopy: 5 + 20, IdleSync: 5})
+	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 15, "h.0.attn.c_attn": 17})
+	checkTimes(t, table, RowIdle, map[string]int64{IdleDependency: 3, IdleLaunch: 10 + 10 + 8 + 15, IdleHost: 10 + 12 + 5 + 5 + 60, IdleCopy: 5 + 20, IdleSync: 5})
 	if r := find(t, table, RowWork, "wte+wpe"); r.Launches != 2 || r.Calls != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -220,7 +221,7 @@ func TestStamps(t *testing.T) {
 	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 5, IdleLaunch: 15 + 20, IdleDependency: 5 + 10})
 	events[5].Duration = 100
 
-	// ... and where the graph's launch is recorded.
+	// ... and if the graph's launch is recorded, which still runs at 130.
 	launch := inPass(traces.KindRuntime, traces.API(700, 701), 2, -1, 105, 145)
 	launch.Name, launch.Correlation = "cudaGraphLaunch", 7
 	events[6].Correlation, events[7].Correlation = 7, 7
@@ -229,7 +230,7 @@ func TestStamps(t *testing.T) {
 		t.Fatal(table.Findings, err)
 	}
 	checkSum(t, table)
-	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 10 + 5, IdleLaunch: 15 + 15, IdleDependency: 5 + 10})
+	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 10 + 5, IdleLaunch: 15 + 15 + 10, IdleDependency: 5})
 
 	// A kernel of nothing, and records that were lost, are reported.
 	stray := traces.Plain(traces.KindKernel, stream, "stray", 197, 1)
@@ -300,6 +301,40 @@ func TestSignificant(t *testing.T) {
 	for want, got := range map[string]string{"120": significant(118.6, 2), "12.7": significant(12.6953, 3), "0.051": significant(0.0508, 2), "0": significant(0, 3), "1230": significant(1234, 3)} {
 		if got != want {
 			t.Errorf("%s, not %s", got, want)
+		}
+	}
+}
+
+// TestGraphLaunchRuns has a recording with graphs whose calls return in the middle of their
+// work: the gaps before are launch latency, and those after it are dependencies.
+func TestGraphLaunchRuns(t *testing.T) {
+	trace, err := load.Load("../samples/shipped-graph-cupti.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixtures.SlowGraphLaunch(trace, false)
+	for _, by := range []By{ByKernel, ByStage} {
+		table, err := Summarize(trace, by, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkSum(t, table)
+		seen := map[string]int{}
+		for _, g := range table.Gaps {
+			if g.Before == nil || g.Next == nil || g.Before.Node == 0 || table.Window.CallOf(g.Before) != table.Window.CallOf(g.Next) {
+				continue
+			}
+			want := IdleDependency
+			if table.Window.CallOf(g.Next).End() > g.From {
+				want = IdleLaunch
+			}
+			if len(g.Causes) != 1 || g.Causes[0] != (Cause{want, g.Length()}) {
+				t.Errorf("by %s: the gap from %d is %+v, want %s", by, g.From, g.Causes, want)
+			}
+			seen[want]++
+		}
+		if seen[IdleLaunch] < 30 || seen[IdleDependency] < 30 {
+			t.Errorf("by %s: gaps in graphs %v", by, seen)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func newBenchCeilings(m *modelFlags) *cobra.Command {
 		Long: `ceilings measures what floors are computed from: the bandwidth of memory and of caches,
 the arithmetic rate of each type, the cost of a barrier of all SMs or all threads, and on
 a GPU that of a launch and of a hop: the time from when all SMs have written their parts
-of a vector until all have read the whole of it, which is what --mode persistent has in
+of a vector until all have read the whole of it, which is what mode persistent has in
 place of barriers. The result is stored in the user's cache folder. Later runs show it
 from there, and recordings take their floors from it, as long as device, versions, threads
 and kernels are the same; --measure measures again.

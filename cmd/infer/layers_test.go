@@ -368,7 +368,7 @@ func TestLayersBadInput(t *testing.T) {
 		{"--text " + short + " --window 16 -o " + dir, 1, []string{"5 tokens, which is shorter than the window of 16"}},
 		{"--text " + parent + "/none -o " + dir, 1, []string{"cannot read", "none"}},
 		{"-m " + goldenModel + " --prompt-len 8 --past 4 --window 8 --text " + short + " -o " + dir, 1, []string{"no tokenizer"}},
-		{"", 2, []string{"-o DIR"}},
+		{"", 2, []string{"--out DIR"}},
 		{"-o " + short, 1, []string{"-o " + short, "it is a file"}},
 		{"-o /proc/none", 1, []string{"/proc/none", "cannot be made"}},
 		{"word -o " + dir, 2, []string{"word", "-o"}},

@@ -70,6 +70,9 @@ func Examine(h *Header, a Attribution) []Finding {
 	if a.Kernels > 0 && a.Ranges == 0 {
 		add(false, "there are no ranges: kernels belong to no stage")
 	}
+	for _, note := range h.Notes {
+		add(false, "%s", note)
+	}
 	for _, what := range h.NotRecorded {
 		add(false, "not recorded: %s", what)
 	}

@@ -270,6 +270,10 @@ type Header struct {
 	NotRecorded []string `json:"notRecorded,omitempty"`
 	Incomplete  []string `json:"incomplete,omitempty"`
 
+	// Notes say in words what else was found about the completeness of the recording. They do
+	// not make shares mislead.
+	Notes []string `json:"notes,omitempty"`
+
 	// Dropped counts lost records by their kind. NotRecorded, Incomplete and Dropped are
 	// final only after all events have been read.
 	Dropped map[string]int64 `json:"dropped,omitempty"`

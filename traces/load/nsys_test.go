@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bytes"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -229,6 +230,94 @@ func TestNsysOld(t *testing.T) {
 		"1 launch has no kernel recorded", "1 range never ended", "by up to 5 ns", "not recorded: nodes of CUDA graphs", "outside all ranges"} {
 		if !strings.Contains(findings, fact) {
 			t.Errorf("the findings do not say %q:\n%s", fact, findings)
+		}
+	}
+}
+
+// TestDiagnostics: the number of events that nsys collected decides whether any are missing,
+// not its warning, which it gives of nearly every capture.
+func TestDiagnostics(t *testing.T) {
+	whole, err := os.ReadFile("../samples/graph.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		doubtCUDA, doubtNVTX = "Not all CUDA events might have been collected.", "Not all NVTX events might have been collected."
+		wholeCUDA            = "nsys says that not all CUDA events might have been collected; the export has all 341 that it counted"
+		wholeNVTX            = "nsys says that not all NVTX events might have been collected; the export has all 52 that it counted"
+	)
+	collected := func(kind string, n int) string { return fmt.Sprintf("Number of %s events collected: \t%d.", kind, n) }
+	for name, c := range map[string]struct {
+		texts    []string // of the process that has the events
+		others   []string // of a process that has none
+		change   string
+		notes    []string
+		misleads string
+	}{
+		"all there":           {texts: []string{doubtCUDA, doubtNVTX, collected("CUDA", 92+17+3+229), collected("NVTX", 52)}, notes: []string{wholeCUDA, wholeNVTX}},
+		"no warning":          {texts: []string{collected("CUDA", 92+17+3+229), collected("NVTX", 52)}},
+		"events counted too":  {texts: []string{doubtCUDA, collected("CUDA", 92+17+3+229+32)}, notes: []string{"the export has all 373 that it counted"}},
+		"categories counted":  {texts: []string{doubtNVTX, collected("NVTX", 59)}, notes: []string{"the export has all 59 that it counted"}},
+		"separators":          {texts: []string{doubtCUDA, "Number of CUDA events collected: 1,341."}, misleads: "nsys collected 1,341 CUDA events of process"},
+		"kernels missing":     {texts: []string{doubtCUDA, collected("CUDA", 92+17+3+229)}, change: "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid <= 3", misleads: "nsys collected 341 CUDA events of process"},
+		"ranges missing":      {texts: []string{doubtNVTX, collected("NVTX", 52)}, change: "DELETE FROM NVTX_EVENTS WHERE eventType = 59 AND rowid % 5 = 0", misleads: "nsys collected 52 NVTX events of process"},
+		"nothing counted":     {texts: []string{doubtCUDA}, misleads: doubtCUDA},
+		"a process without":   {texts: []string{collected("CUDA", 92+17+3+229)}, others: []string{doubtCUDA, doubtNVTX, "No CUDA events collected. Does the process use CUDA?"}},
+		"another process has": {texts: nil, others: []string{collected("CUDA", 5)}, misleads: "the export has at most 0 of them"},
+		"said to be dropped":  {texts: []string{collected("CUDA", 92+17+3+229), "12 events were dropped."}, misleads: "nsys says: 12 events were dropped."},
+	} {
+		path := filepath.Join(t.TempDir(), "run.sqlite")
+		if err := os.WriteFile(path, whole, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		db, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		execute := func(statement string, args ...any) {
+			if _, err := db.Exec(statement, args...); err != nil {
+				t.Fatalf("%s: %s: %v", name, statement, err)
+			}
+		}
+		execute("CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER, text TEXT, globalPid INTEGER)")
+		for _, text := range c.texts {
+			execute("INSERT INTO DIAGNOSTIC_EVENT SELECT 1, ?, globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1", text)
+		}
+		for _, text := range c.others {
+			execute("INSERT INTO DIAGNOSTIC_EVENT VALUES (1, ?, 999 << 24)", text)
+		}
+		if c.change != "" {
+			execute(c.change)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		tr, err := Load(path)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		misleading := ""
+		for _, f := range traces.Examine(tr.Header, tr.Attribution) {
+			if f.Misleads {
+				misleading += f.Text + "\n"
+			}
+		}
+		if c.misleads == "" && misleading != "" || !strings.Contains(misleading, c.misleads) {
+			t.Errorf("%s: shares mislead because of %q, not %q", name, misleading, c.misleads)
+		}
+		notes := strings.Join(tr.Header.Notes, "\n")
+		if len(tr.Header.Notes) != len(c.notes) {
+			t.Errorf("%s: notes %q, not %q", name, notes, c.notes)
+		}
+		for _, note := range c.notes {
+			if !strings.Contains(notes, note) {
+				t.Errorf("%s: notes %q, not %q", name, notes, note)
+			}
+		}
+		again, err := Source{Path: "again", Stream: bytes.NewReader(fixtures.Write(t, tr.Header, tr.Events))}.Load()
+		if err != nil || !slices.Equal(again.Header.Notes, tr.Header.Notes) {
+			t.Errorf("%s: written and read again, the notes are %q, error %v", name, again.Header.Notes, err)
 		}
 	}
 }

@@ -127,7 +127,7 @@ func (n *export) read() error {
 	if err := n.count(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{n.readStrings, n.readHeader, n.readRanges, n.readCalls, n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead} {
+	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls, n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -284,8 +284,6 @@ func (n *export) name(id int64) string {
 	return "?"
 }
 
-var losses = regexp.MustCompile(`(?i)dropp|\blost\b|not all|incomplete|overflow|might not|could not be collected`)
-
 func (n *export) readHeader() error {
 	h := &n.header
 	*h = traces.Header{Version: traces.Version, Tool: "NVIDIA Nsight Systems", Recorder: traces.RecorderNsys, Clock: traces.Clock{Domain: "nsys session", Uncertainty: -1}, Versions: map[string]string{}}
@@ -357,11 +355,6 @@ func (n *export) readHeader() error {
 		}
 		h.Devices = append(h.Devices, d)
 	}, "id", "?name", "?smCount", "?totalMemory", "?memoryBandwidth", "?clockRate", "?maxWarpsPerSm", "?maxBlocksPerSm", "?maxRegistersPerSm", "?maxShmemPerSm", "?computeMajor", "?computeMinor", "?cuDevice")
-	read("DIAGNOSTIC_EVENT", func(r row) {
-		if text, _ := r.text(0); losses.MatchString(text) {
-			h.Incomplete = append(h.Incomplete, "nsys says: "+text)
-		}
-	}, "text")
 	threads := map[traces.Lane]string{}
 	read("ThreadNames", func(r row) {
 		if g := r.int(1); g != 0 {

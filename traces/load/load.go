@@ -103,7 +103,7 @@ func (s Source) open(stream *bufio.Reader, closeStream func() error) (f *File, i
 		}
 		return &File{header, events, func() error { return nil }}, false, nil
 	}
-	if err := foreign(s.Path, head); err != nil {
+	if err := s.foreign(head); err != nil {
 		return nil, false, err
 	}
 	header, events, err := traces.Read(stream)

@@ -13,12 +13,16 @@ const headSize = 4096
 
 // foreign says what a file is, by its first bytes, if it is of a known kind that is not a
 // recording, and what to do instead. It is nil if the file may be a recording.
-func foreign(path string, head []byte) error {
+func (s Source) foreign(head []byte) error {
+	path, file := s.Path, s.Path
+	if s.Stream != nil { // Path is no file then
+		file = "FILE"
+	}
 	switch first := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n"); {
 	case bytes.HasPrefix(head, []byte("NVIDIA Tegra Profiler Report")):
-		return fmt.Errorf("%s is a report of Nsight Systems, which only nsys can read: export it with nsys export --type sqlite %s, and give the sqlite file", path, path)
+		return fmt.Errorf("%s is a report of Nsight Systems, which only nsys can read: export it with nsys export --type sqlite %s, and give the sqlite file", path, file)
 	case bytes.HasPrefix(head, []byte("NVR\x00")):
-		return fmt.Errorf("%s is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv --page details --import %s prints the counters, and nsys makes a recording", path, path)
+		return fmt.Errorf("%s is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv --page details --import %s prints the counters, and nsys makes a recording", path, file)
 	case hasLine(head, `"ID","Process ID"`), bytes.HasPrefix(first, []byte("==PROF==")):
 		return fmt.Errorf("%s is output of Nsight Compute (ncu --csv --page details): it has counters of kernels, but no times of a run; give a recording, such as the file of nsys export --type sqlite", path)
 	case hasLine(head, "Time (%),Total Time"):

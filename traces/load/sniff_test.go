@@ -56,6 +56,11 @@ func TestForeign(t *testing.T) {
 		}
 	}
 
+	_, err := (Source{Path: "standard input", Stream: strings.NewReader(report)}).Load()
+	if err == nil || !strings.HasPrefix(err.Error(), "standard input is a report") || !strings.Contains(err.Error(), "nsys export --type sqlite FILE,") {
+		t.Errorf("a report as a stream: error %v", err)
+	}
+
 	// A table of nsys stats, and recordings whatever they are called.
 	if _, err := Load("../samples/eager.cuda_gpu_kern_sum.csv"); err == nil || !strings.Contains(err.Error(), "nsys stats") {
 		t.Errorf("a table of nsys stats: error %v", err)

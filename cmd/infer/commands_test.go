@@ -365,3 +365,21 @@ func TestInfoFolded(t *testing.T) {
 	checkFailure(t, infer(t, "info", "--by", "layer"), exitUsage, "--by layer")
 	checkFailure(t, infer(t, "info", "--sort", "zebra"), exitUsage, "--sort zebra", "flops")
 }
+
+// --dtype takes the names that PyTorch and llama.cpp have for its values.
+func TestTypeNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"float32": "f32", "fp32": "f32", "F32": "f32", "bfloat16": "bf16", "BF16": "bf16", "q8_0": "q8", "Q8_0": "q8", "float32,q8_0,bf16": "f32,q8,bf16", "float64": "float64",
+	} {
+		if got := shortTypes(name); got != want {
+			t.Errorf("%s is %s, expected %s", name, got, want)
+		}
+	}
+	if a, b := mustInfer(t, "info", "-m", tiny, "--dtype", "bfloat16").stdout, mustInfer(t, "info", "-m", tiny, "--dtype", "bf16").stdout; a != b {
+		t.Errorf("%s\n%s", a, b)
+	}
+	dir := t.TempDir() + "/model"
+	if e := mustInfer(t, "export", "-m", tiny, "--dtype", "bfloat16", "-o", dir); !strings.Contains(e.stderr, "parameters as bf16") {
+		t.Error(e.stderr)
+	}
+}

@@ -95,7 +95,7 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 	case promptLen > capacity:
 		return usagef("--prompt-len %d: the context holds %s; give at most that", promptLen, count(capacity, "token"))
 	case past >= capacity:
-		return usagef("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
+		return pastTooLong(past, capacity)
 	}
 	j, err := newInfoJSON(o, i.batch, promptLen, past, i.fused)
 	if err != nil {

@@ -165,6 +165,8 @@ func TestUsage(t *testing.T) {
 		{"--device cpu:1", []string{"--device cpu:1"}},
 		{"--device cuda:x", []string{"--device cuda:x"}},
 		{"--device cuda:-1", []string{"--device cuda:-1"}},
+		{"--dtype FLOAT16", []string{"--dtype FLOAT16", "f32, bf16 or q8"}},
+		{"--dtype Q8_0 --device cuda", []string{"--dtype q8 is for the CPU"}},
 		{"--dtype f16", []string{"--dtype f16", "f32, bf16 or q8"}},
 		{"bench kernel", []string{"name one stage", "infer bench kernel attn.sdpa"}},
 		{"bench kernel attn.spda", []string{"no stage attn.spda", "attn.sdpa", "lm_head"}},

@@ -87,9 +87,33 @@ func (m *modelFlags) each() []*modelFlags {
 	return all
 }
 
+// typeNames are what PyTorch and llama.cpp call the values of --dtype.
+var typeNames = map[string]string{"float32": "f32", "fp32": "f32", "bfloat16": "bf16", "q8_0": "q8"}
+
+// shortTypes returns a list of values of --dtype in the names that --help has, whatever the case
+// of their letters; others stay as they are.
+func shortTypes(list string) string {
+	types := strings.Split(list, ",")
+	for i, name := range types {
+		lower := strings.ToLower(name)
+		if short := typeNames[lower]; short != "" {
+			types[i] = short
+		} else if slices.Contains(flagValues["dtype"], lower) {
+			types[i] = lower
+		}
+	}
+	return strings.Join(types, ",")
+}
+
+// pastTooLong refuses a --past that leaves a decode step no place in the context.
+func pastTooLong(past, capacity int) error {
+	return usagef("--past %d: the context holds %d tokens, one of them the step's own; give at most %d", past, capacity, capacity-1)
+}
+
 // check finds values that are wrong for every model.
 func (m *modelFlags) check(c *cobra.Command) error {
 	m.stderr, m.forGPU, m.said = c.ErrOrStderr(), nil, map[string]bool{}
+	m.dtype = shortTypes(m.dtype)
 	all := m.each()
 	if len(all) > 1 && c.Annotations[listsKey] == "" {
 		for _, name := range []string{"device", "mode", "dtype", "layers", "threads"} {

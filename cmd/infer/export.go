@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -64,6 +65,9 @@ func runExport(ctx context.Context, m *modelFlags, out string, force bool, stder
 	bar := m.progress(stderr, "exporting", true)
 	err = model.Export(ctx, out, gpt2.ExportOptions{DType: m.weightType(), Force: force, Progress: bar.set})
 	bar.done()
+	if errors.Is(err, weights.ErrNotEmpty) || errors.Is(err, weights.ErrSamePlace) {
+		err = fmt.Errorf("--out %w", err)
+	}
 	if err == nil && !m.quiet {
 		parameters := int64(model.Config.Parameters())
 		fmt.Fprintf(stderr, "%s: %s, %s parameters as %s, %s\n", out, count(model.Config.Layers, "layer"), humanize.Thousands(parameters), map[weights.DType]string{weights.F32: "f32", weights.BF16: "bf16"}[m.weightType()],

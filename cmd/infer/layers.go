@@ -244,7 +244,7 @@ func (l *layersFlags) fill(flags *pflag.FlagSet, capacity int) error {
 	case l.promptLen > capacity:
 		return usagef("--prompt-len %d: the context holds %s; give at most that", l.promptLen, count(capacity, "token"))
 	case l.past >= capacity:
-		return usagef("--past %d: the context holds %s, one of them the step's own; give at most %d", l.past, count(capacity, "token"), capacity-1)
+		return pastTooLong(l.past, capacity)
 	case l.window > capacity:
 		return usagef("--window %d: the context holds %s; give at most that", l.window, count(capacity, "token"))
 	}
@@ -307,16 +307,16 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 	_, absent := os.Stat(filepath.Join(l.dir, layers.StateFile))
 	folder.Force = l.force || absent == nil
 	if err := folder.Check(); err != nil {
-		return fmt.Errorf("-o %w", err)
+		return fmt.Errorf("--out %w", err)
 	}
 	for _, name := range []string{"layers.csv", "layers.json", layers.StateFile} {
-		if err := checkSame("-o", filepath.Join(l.dir, name), l.text); err != nil {
+		if err := checkSame("--out", filepath.Join(l.dir, name), l.text); err != nil {
 			return err
 		}
 	}
 	journal, err := layers.OpenJournal(l.dir, configuration)
 	if err != nil {
-		return fmt.Errorf("-o %s: %w", shellQuote(l.dir), err)
+		return fmt.Errorf("--out %s: %w", shellQuote(l.dir), err)
 	}
 	defer journal.Close()
 	run := &layersRun{layersFlags: l, opened: o, journal: journal, stderr: stderr}

@@ -358,7 +358,7 @@ func TestLayersBadInput(t *testing.T) {
 		{"--layers 3 -o " + dir, 2, []string{"--layers", "--range"}},
 		{"--phase train -o " + dir, 2, []string{"--phase train"}},
 		{"--prompt-len 2000 -o " + dir, 2, []string{"--prompt-len 2000", "1,024 tokens"}},
-		{"--past 1024 -o " + dir, 2, []string{"--past 1024", "at most 1023"}},
+		{"--past 1024 -o " + dir, 2, []string{"--past 1024: the context holds 1024 tokens", "at most 1023"}},
 		{"--window 2000 -o " + dir, 2, []string{"--window 2000"}},
 		{"--repeat 0 -o " + dir, 2, []string{"--repeat 0"}},
 		{"--passes 0 -o " + dir, 2, []string{"--passes 0"}},
@@ -369,7 +369,7 @@ func TestLayersBadInput(t *testing.T) {
 		{"--text " + parent + "/none -o " + dir, 1, []string{"cannot read", "none"}},
 		{"-m " + goldenModel + " --prompt-len 8 --past 4 --window 8 --text " + short + " -o " + dir, 1, []string{"no tokenizer"}},
 		{"", 2, []string{"--out DIR"}},
-		{"-o " + short, 1, []string{"-o " + short, "it is a file"}},
+		{"-o " + short, 1, []string{"--out " + short, "it is a file"}},
 		{"-o /proc/none", 1, []string{"/proc/none", "cannot be made"}},
 		{"word -o " + dir, 2, []string{"word", "-o"}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"time"
 
@@ -25,10 +26,13 @@ func checkOut(out, extension string, reads ...string) error {
 }
 
 // checkSame refuses a file to write that is one of those that are read, or in one of the
-// directories that are read.
+// directories that are read, or that is a directory itself.
 func checkSame(flag, path string, reads ...string) error {
 	if err := weights.CheckOutput(path, reads...); err != nil {
 		return fmt.Errorf("%s %w", flag, err)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s %s: it is a directory; give the name of a file", flag, shellQuote(path))
 	}
 	return nil
 }

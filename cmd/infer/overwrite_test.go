@@ -145,3 +145,21 @@ func TestLayersKeepsFiles(t *testing.T) {
 		t.Errorf("notes holds %q, %v", data, err)
 	}
 }
+
+// A directory that cannot be written is refused in one form, with the flag that named it, and
+// before anything is computed.
+func TestRefusalsOfDirectories(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := errors.Join(os.Mkdir("full", 0o777), os.WriteFile("full/notes", nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	holds, is := " full: it holds notes; give a new or empty directory, or --force to write into this one\n", " full: it is a directory; give the name of a file\n"
+	for command, want := range map[string]string{
+		"export -o full": "--out" + holds, "layers -o full": "--out" + holds,
+		"-p ab -n 2 --trace full": "--trace" + is, "dump -p ab --stage ln_f -o full": "--out" + is,
+	} {
+		if e := infer(t, append(strings.Fields(command), "-m", tiny)...); e.status != exitFailure || e.stderr != "infer: "+want {
+			t.Errorf("%s: status %d, %q; expected %q", command, e.status, e.stderr, want)
+		}
+	}
+}

@@ -179,13 +179,7 @@ func sortRows[R any](rows []R, columns []column[R], name, format string, section
 	}
 	i := findColumn(columns, name)
 	if i < 0 {
-		var names []string
-		for _, c := range columns {
-			if c.key != "" && (c.title != "" || c.key == "name" || format == "csv") {
-				names = append(names, c.key)
-			}
-		}
-		return usagef("--sort %s: it must be one of %s", shellQuote(name), strings.Join(names, ", "))
+		return usagef("--sort %s: it must be one of %s", shellQuote(name), strings.Join(sortNames(columns, format), ", "))
 	}
 	value := columns[i].cell
 	slices.SortStableFunc(rows, func(a, b R) int {
@@ -194,6 +188,24 @@ func sortRows[R any](rows []R, columns []column[R], name, format string, section
 			strings.Compare(x.csv, y.csv))
 	})
 	return nil
+}
+
+// sortNames returns what --sort takes, in the words that the format shows: the headings of a
+// table without their units, the keys of CSV. If several columns share a heading, each goes by
+// its key.
+func sortNames[R any](columns []column[R], format string) []string {
+	var names []string
+	for i, c := range columns {
+		heading := strings.ToLower(withoutUnit(c.title))
+		switch {
+		case c.key == "":
+		case format != "csv" && heading != "" && findColumn(columns, heading) == i:
+			names = append(names, heading)
+		case format == "csv" || c.title != "" || c.key == "name":
+			names = append(names, c.key)
+		}
+	}
+	return names
 }
 
 // printCells writes the columns that have a title for people, with a last line if there

@@ -194,7 +194,6 @@ func writeTable(w io.Writer, t *traces.Trace, table *tables.Table, show layout) 
 	var b bytes.Buffer
 	printHead(&b, t, table)
 	show.text(&b)
-	printMisleading(&b, table)
 	return writeOutput(w, b.Bytes())
 }
 
@@ -234,6 +233,7 @@ func printHead(w io.Writer, t *traces.Trace, table *tables.Table) {
 	fmt.Fprintf(w, "%s\n", plainText(t.Header.Describe()))
 	fmt.Fprintf(w, "wall time %s ms, which began %s ms after the recording did\n", milliseconds(table.Wall), milliseconds(table.Before))
 	fmt.Fprintf(w, "trust: %s\n", table.Trust)
+	printMisleading(w, table)
 	for _, n := range table.Notes {
 		fmt.Fprintf(w, "%s\n", plainText(n))
 	}

@@ -88,6 +88,9 @@ func TestTraceShow(t *testing.T) {
 	if !strings.Contains(out, "shares are withheld") || strings.Contains(out, "100.00") {
 		t.Errorf("shares of an incomplete trace:\n%s", out)
 	}
+	if _, reasons, _ := strings.Cut(out, "\ntrust: shares mislead, for 1 reason"); !strings.HasPrefix(reasons[strings.Index(reasons, "\n")+1:], "! ") {
+		t.Errorf("the reason does not follow the line of trust:\n%s", out)
+	}
 	checkFailure(t, infer(t, "trace", "show", kineto, "--by", "stage"), exitFailure, kineto, "no pass")
 	empty := traceFile(t, &traces.Header{Tool: "gpt2scope"})
 	checkFailure(t, infer(t, "trace", "show", empty), exitFailure, "no work")
@@ -525,4 +528,31 @@ func TestStandardInput(t *testing.T) {
 	}
 	checkFailure(t, inferWith(t, t.Context(), "", "trace", "show", "-"), exitFailure, "standard input is empty")
 	checkFailure(t, infer(t, "trace", "diff", "-", "-"), exitUsage, "standard input", "not both")
+}
+
+// A column that is not there is answered with those that are, by the headings above them; each
+// of them is taken.
+func TestSortNames(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.json.gz")
+	mustInfer(t, "-m", tiny, "--device", "cpu", "-t", "1", "-p", "ab", "-n", "3", "--no-baseline", "--trace", file)
+	for _, by := range []string{"stage", "layer", "op", "phase"} {
+		e := infer(t, "trace", "show", file, "--by", by, "--sort", "loudness")
+		_, list, ok := strings.Cut(strings.TrimSpace(e.stderr), "it must be one of ")
+		if e.status != exitUsage || !ok {
+			t.Fatalf("--by %s: exit %d: %s", by, e.status, e.stderr)
+		}
+		out := strings.ToLower(mustInfer(t, "trace", "show", file, "--by", by).stdout)
+		for name := range strings.SplitSeq(list, ", ") {
+			mustInfer(t, "trace", "show", file, "--by", by, "--sort", name)
+			if name != "name" && !strings.Contains(out, name) {
+				t.Errorf("--by %s: --sort offers %q, and the table has no such heading", by, name)
+			}
+		}
+		if by == "stage" {
+			contains(t, list, "events", "all threads", "% of wall", "gb/s")
+		}
+	}
+	if e := infer(t, "trace", "show", file, "--format", "csv", "--sort", "loudness"); !strings.Contains(e.stderr, "kernels, host, busy, time, share") {
+		t.Errorf("CSV has keys: %s", e.stderr)
+	}
 }

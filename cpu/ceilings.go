@@ -57,7 +57,7 @@ func (b *Backend) MeasureCeilings(ctx context.Context, data int64) (s ceilings.S
 	f, _ := DetectFeatures()
 	s.Device, s.Time, s.Values = f.Processor, time.Now().UTC().Truncate(time.Second), values
 	if s.Disturbed = ceilings.Doubt(values); share < undisturbed {
-		s.Disturbed = fmt.Sprintf("the threads got %.0f%% of the processor time of as many cores, other work the rest", 100*share)
+		s.Disturbed = fmt.Sprintf("other work took %.0f%% of the processor time", 100*(1-share))
 	}
 	s.Key, err = b.CeilingsKey()
 	return s, err

@@ -216,21 +216,16 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	gflops := perSecond(float64(cost.FLOPs), result.Median) / 1e9
 	gbs := perSecond(float64(cost.Bytes(o.backend.Sizes())), result.Median) / 1e9
 	if b.json {
-		out := map[string]any{
-			"phase": b.phase, "tokens": phase.Tokens, "batch": b.batch, "past": past, "logits": b.logits, "repeat": b.repeat,
-			"median_ms": ms(result.Median), "p10_ms": ms(result.P10), "p90_ms": ms(result.P90),
-			"gflop_per_s": gflops, "gb_per_s": gbs, "configuration": o.setting(),
+		out := benchJSON{
+			Phase: b.phase, Batch: b.batch, Tokens: phase.Tokens, Past: past, Logits: b.logits, Repeat: b.repeat,
+			Median: ms(result.Median), P10: ms(result.P10), P90: ms(result.P90), GFLOPs: gflops, GBs: gbs,
+			Configuration: o.setting(), Device: device, Stages: stages,
 		}
 		if device != nil {
-			out["floor_ms"], out["floor_with_barriers_ms"] = ms(floor), ms(floor+barriers)
-			out["share_of_floor"] = share(floor, result.Median)
+			out.Floor, out.WithBarriers, out.Share = ms(floor), ms(floor+barriers), share(floor, result.Median)
 			if percent, ok := ceilings.Roofline(float64(floor), float64(result.Median)); ok {
-				out["roofline_percent"] = percent
+				out.Roofline = &percent
 			}
-			out["device"] = device
-		}
-		if stages != nil {
-			out["stages"] = stages
 		}
 		return writeJSON(stdout, out)
 	}
@@ -242,7 +237,7 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
 		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), len(result.All), perSecond(tokens, result.Median), gflops, gbs, o.setting())
 	if device != nil {
-		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps; %s\n%s; %s\n",
+		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps; %s\n%s\n%s\n",
 			ms(floor), ms(floor+barriers), rooflineSays(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
 	}
 	if stages != nil {
@@ -275,10 +270,32 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 	case phase.Tokens > capacity:
 		return phase, past, usagef("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, count(capacity, "token"))
 	case past >= capacity:
-		return phase, past, usagef("--past %d: the context holds %s, one of them the step's own; give at most %d", past, count(capacity, "token"), capacity-1)
+		return phase, past, pastTooLong(past, capacity)
 	}
 	return phase, past, nil
 }
 
 // share returns the floor as a share of a time.
 func share(floor, d time.Duration) float64 { return float64(floor) / float64(max(d, 1)) }
+
+// benchJSON is what bench --json prints of one pass.
+type benchJSON struct {
+	Phase         string              `json:"phase"`
+	Batch         int                 `json:"batch"`
+	Tokens        int                 `json:"tokens"`
+	Past          int                 `json:"past"`
+	Logits        string              `json:"logits"`
+	Repeat        int                 `json:"repeat"`
+	Median        float64             `json:"median_ms"`
+	P10           float64             `json:"p10_ms"`
+	P90           float64             `json:"p90_ms"`
+	GFLOPs        float64             `json:"gflop_per_s"`
+	GBs           float64             `json:"gb_per_s"`
+	Floor         float64             `json:"floor_ms,omitempty"` // by the ceilings of the device, as the next three
+	WithBarriers  float64             `json:"floor_with_barriers_ms,omitempty"`
+	Share         float64             `json:"share_of_floor,omitempty"`
+	Roofline      *float64            `json:"roofline_percent,omitempty"`
+	Configuration setting             `json:"configuration"`
+	Device        *benchDevice        `json:"device,omitempty"`
+	Stages        []measure.StageTime `json:"stages,omitempty"`
+}

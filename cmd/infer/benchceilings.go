@@ -71,7 +71,7 @@ func runCeilings(ctx context.Context, m *modelFlags, again, asJSON bool, stdout,
 		return err
 	}
 	if asJSON {
-		return writeJSON(stdout, map[string]any{"stored": stored, "set": set})
+		return writeJSON(stdout, ceilingsObject{stored, set})
 	}
 	var b bytes.Buffer
 	writeCeilings(&b, set, stored)
@@ -292,7 +292,7 @@ func secondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *m
 	return lookAgain(ctx, backend, &stored, 0, m, stderr)
 }
 
-// String is two lines for people.
+// String is two lines for people, or three if the ceilings are in doubt.
 func (d *benchDevice) String() string {
 	name := d.Name
 	if d.Driver != "" {
@@ -313,7 +313,7 @@ func (d *benchDevice) String() string {
 		parts = append(parts, fmt.Sprintf("%s %s %s", what, digits(v.Value), v.Unit))
 	}
 	if d.set.Disturbed != "" {
-		parts = append(parts, "which may be too low: "+d.set.Disturbed)
+		name += "\nthe ceilings may be too low: " + d.set.Disturbed
 	}
 	return fmt.Sprintf("%s\nceilings: %s", name, strings.Join(parts, ", "))
 }
@@ -321,4 +321,10 @@ func (d *benchDevice) String() string {
 // reads says at what bandwidth a pass reads its data.
 func (d *benchDevice) reads(data int64) string {
 	return fmt.Sprintf("the pass is over data of %s, read at %.1f GB/s", humanize.Size(data), d.set.Bandwidth(data)/1e9)
+}
+
+// ceilingsObject is what bench ceilings --json prints.
+type ceilingsObject struct {
+	Stored bool         `json:"stored"` // measured by an earlier command
+	Set    ceilings.Set `json:"set"`
 }

@@ -49,6 +49,10 @@ func TestBenchCeilings(t *testing.T) {
 	contains(t, strings.Join(strings.Fields(table), " "), "hop 96 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 2 of every other, in one kernel",
 		"hop 192 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 4 of every other, in one kernel")
 	contains(t, table, "--measure measures again", "read, L2 cache  up to 50.0 MiB", "read, memory", "copy, memory", "TFLOP/s", "an empty kernel after another", "barrier")
+	doubtful := benchDevice{Name: "Stub 0", Ceilings: first.Set.Values[:1], set: ceilings.Set{Disturbed: "somebody else ran"}}
+	if text := doubtful.String(); !strings.HasPrefix(text, "Stub 0\nthe ceilings may be too low: somebody else ran\nceilings: ") {
+		t.Error(text)
+	}
 	contains(t, (&benchDevice{Name: "Stub 0", Ceilings: first.Set.Values}).String(), "barrier 0.000 us, hop of 96 B 0.000 us, hop of 192 B 0.000 us")
 	path, err := ceilings.CachePath()
 	if err != nil || !strings.HasPrefix(path, os.Getenv("XDG_CACHE_HOME")) {

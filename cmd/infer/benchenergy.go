@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/energy"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
@@ -132,9 +133,11 @@ func (e *energyFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 		results = append(results, r)
 	}
 	if e.json {
-		out := map[string]any{"source": c.Source(), "covers": c.Covers, "seconds": e.seconds, "batch": e.batch, "results": results, "configuration": o.setting()}
+		out := energyObject{Source: c.Source(), Covers: c.Covers, Seconds: e.seconds, Batch: e.batch, Results: results, Configuration: o.setting()}
 		if idleErr == nil {
-			out["idle"] = idle
+			out.Idle = &idle
+		} else {
+			out.IdleUnknown = idleErr.Error()
 		}
 		return writeJSON(stdout, out)
 	}
@@ -254,4 +257,16 @@ func stageNames(inLayer bool) string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// energyObject is what bench energy --json prints.
+type energyObject struct {
+	Source        string         `json:"source"` // what counts, in words
+	Covers        string         `json:"covers"` // what of the machine it counts
+	Seconds       float64        `json:"seconds"`
+	Batch         int            `json:"batch"`
+	Idle          *energy.Power  `json:"idle,omitempty"`
+	IdleUnknown   string         `json:"idle_unknown,omitempty"` // why there is no Idle
+	Results       []energyResult `json:"results"`
+	Configuration setting        `json:"configuration"`
 }

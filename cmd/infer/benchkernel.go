@@ -90,8 +90,7 @@ func (b *benchFlags) runKernel(ctx context.Context, m *modelFlags, name string, 
 		return err
 	}
 	if b.json {
-		err = writeJSON(stdout, map[string]any{"stage": name, "model": o.model.Name, "batch": phase.Batch, "tokens": phase.Tokens, "past": past,
-			"dtype": backend.Describe().WeightType, "device": device, "copies": report.Copies, "kernels": kernelRows(report)})
+		err = writeJSON(stdout, kernelJSON{name, o.model.Name, phase.Batch, phase.Tokens, past, backend.Describe().WeightType, device, report.Copies, kernelRows(report)})
 	} else {
 		var out bytes.Buffer
 		fmt.Fprintf(&out, "%s of %s, B=%d T=%d, %s in the cache, %s\n%s\ncopies of the data, used in turn: %d\n\n",
@@ -150,3 +149,16 @@ func kernelRows(report workbench.Report) (rows []kernelRow) {
 
 // micro returns a duration in microseconds.
 func micro(d time.Duration) float64 { return float64(d) / 1e3 }
+
+// kernelJSON is what bench kernel --json prints.
+type kernelJSON struct {
+	Stage   string       `json:"stage"`
+	Model   string       `json:"model"`
+	Batch   int          `json:"batch"`
+	Tokens  int          `json:"tokens"`
+	Past    int          `json:"past"`
+	DType   string       `json:"dtype"`
+	Device  *benchDevice `json:"device"`
+	Copies  int          `json:"copies"` // of the data, used in turn
+	Kernels []kernelRow  `json:"kernels"`
+}

@@ -123,7 +123,7 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 	}
 	bar.done()
 	if o.json {
-		return writeJSON(stdout, map[string]any{"configuration": setting, "rounds": o.rounds, "repeat": o.repeat, "rows": rows})
+		return writeJSON(stdout, overheadJSON{setting, o.rounds, o.repeat, rows})
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s, %s; medians over %s of %s each\n\n", setting.Model, setting, humanize.Count(o.rounds, "process", "processes"), humanize.Count(o.repeat, "pass", "passes"))
@@ -210,4 +210,12 @@ func runSelf(ctx context.Context, args []string, out any) error {
 		return fmt.Errorf("it printed no timings: %w", err)
 	}
 	return nil
+}
+
+// overheadJSON is what bench overhead --json prints.
+type overheadJSON struct {
+	Configuration setting       `json:"configuration"`
+	Rounds        int           `json:"rounds"` // processes of each kind
+	Repeat        int           `json:"repeat"` // passes of each process
+	Rows          []overheadRow `json:"rows"`
 }

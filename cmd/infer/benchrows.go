@@ -72,14 +72,7 @@ func (b *benchFlags) runRows(ctx context.Context, m *modelFlags, stdout, stderr 
 	results = append(results, start)
 	d := backend.Describe()
 	if b.json {
-		object := map[string]any{
-			"date": time.Now().UTC().Format(time.RFC3339), "device": device, "dtype": d.WeightType, "mode": d.Mode,
-			"version": version(), "rows": results,
-		}
-		if d.Fallback != "" {
-			object["mode_fallback"] = d.Fallback
-		}
-		err = writeJSON(stdout, object)
+		err = writeJSON(stdout, rowsJSON{time.Now().UTC().Format(time.RFC3339), version(), device, d.WeightType, d.Mode, d.Fallback, results})
 	} else {
 		var out bytes.Buffer
 		fmt.Fprintf(&out, "%s\n%s, mode %s, greedy, %s; infer %s\n\n", device, d.WeightType, d.Mode, time.Now().UTC().Format(time.RFC3339), version())
@@ -151,4 +144,15 @@ func printRows(w io.Writer, results []benchResult) {
 // oneLine joins the lines of an error by semicolons.
 func oneLine(err error) error {
 	return errors.New(string(bytes.ReplaceAll([]byte(err.Error()), []byte("\n"), []byte("; "))))
+}
+
+// rowsJSON is what bench --rows --json prints.
+type rowsJSON struct {
+	Date     string        `json:"date"`
+	Version  string        `json:"version"`
+	Device   *benchDevice  `json:"device"`
+	DType    string        `json:"dtype"`
+	Mode     string        `json:"mode"`
+	Fallback string        `json:"mode_fallback,omitempty"`
+	Rows     []benchResult `json:"rows"`
 }

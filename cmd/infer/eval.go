@@ -101,14 +101,28 @@ func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	}
 	rate := perSecond(float64(r.Passed), r.Time)
 	if e.json {
-		return writeJSON(stdout, map[string]any{
-			"loss": number(r.Loss()), "perplexity": number(r.Perplexity()), "bits_per_byte": number(r.BitsPerByte(len(text))),
-			"tokens": r.Tokens, "bytes": len(text), "window": window, "stride": stride,
-			"tokens_per_s": rate, "seconds": r.Time.Seconds(), "configuration": o.setting(),
+		return writeJSON(stdout, evalJSON{
+			Loss: number(r.Loss()), Perplexity: number(r.Perplexity()), BitsPerByte: number(r.BitsPerByte(len(text))),
+			Tokens: r.Tokens, Bytes: len(text), Window: window, Stride: stride,
+			Seconds: r.Time.Seconds(), Rate: rate, Configuration: o.setting(),
 		})
 	}
 	return writeOutput(stdout, fmt.Appendf(nil,
 		"loss %.4f nats/token, perplexity %.3f, %.4f bits/byte\n%s, %s, window %d, stride %d | %s | %.2f s, %.0f tokens/s\n",
 		r.Loss(), r.Perplexity(), r.BitsPerByte(len(text)),
 		count(r.Tokens, "token"), count(len(text), "byte"), window, stride, o.setting(), r.Time.Seconds(), rate))
+}
+
+// evalJSON is what eval --json prints.
+type evalJSON struct {
+	Loss          number  `json:"loss"` // nats a token
+	Perplexity    number  `json:"perplexity"`
+	BitsPerByte   number  `json:"bits_per_byte"`
+	Tokens        int     `json:"tokens"`
+	Bytes         int     `json:"bytes"`
+	Window        int     `json:"window"`
+	Stride        int     `json:"stride"`
+	Seconds       float64 `json:"seconds"`
+	Rate          float64 `json:"tokens_per_s"`
+	Configuration setting `json:"configuration"`
 }

@@ -29,6 +29,8 @@ var jsonObjects = map[string]any{
 	"infer info --json": infoJSON{}, "Geometry": geometryJSON{}, "InfoMemory": infoMemoryJSON{}, "Plan": planJSON{}, "PlanStep": stepJSON{}, "InfoGPU": gpuJSON{}, "GPUMemory": memoryJSON{}, "Product": productJSON{},
 	"infer devices --json": devices{}, "GPU": gpuDevice{}, "CPU": cpuDevice{}, "infer version --json": versionJSON{},
 	"Device": benchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": kernelRow{}, "StageTime": measure.StageTime{},
+	"infer eval --json": evalJSON{}, "infer tokenize --json": tokensJSON{}, "infer bench --json": benchJSON{},
+	"infer bench ceilings --json": ceilingsObject{}, "infer bench kernel --json": kernelJSON{}, "infer bench overhead --json": overheadJSON{},
 	"EnergyResult": energyResult{}, "Power": energy.Power{}, "OverheadRow": overheadRow{}, "BenchRow": benchResult{}, "BenchTest": listRow{},
 	"infer trace show --json": tableJSON{},
 	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
@@ -258,5 +260,29 @@ func TestDocsJSONOutput(t *testing.T) {
 			t.Fatalf("%q prints %v\n%s", args, err, e.stdout)
 		}
 		schema.check(fmt.Sprint(args), run[0]+" --json", v)
+	}
+}
+
+// What is JSON has its fields in an order of meaning, results before what they are of, not in
+// that of the alphabet.
+func TestJSONOrder(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("The quick brown fox jumps over the lazy dog."), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string][]string{
+		"eval --window 8 --text " + text: {"loss", "perplexity", "bits_per_byte", "tokens", "bytes", "window", "stride", "seconds", "tokens_per_s", "configuration"},
+		"tokenize -p ab":                 {"ids", "pieces", "bytes"},
+		"bench --repeat 2 --device cpu":  {"phase", "batch", "tokens", "past", "logits", "repeat", "median_ms", "p10_ms", "p90_ms", "gflop_per_s", "gb_per_s", "floor_ms"},
+	} {
+		out := mustInfer(t, append(strings.Fields(command), "-m", tiny, "--json")...).stdout
+		at := 0
+		for _, name := range want {
+			i := strings.Index(out, "\n  \""+name+"\":")
+			if i < at {
+				t.Errorf("%s: %s is not there, or before the fields that should precede it: %s", command, name, out)
+			}
+			at = i
+		}
 	}
 }

@@ -66,7 +66,7 @@ func (t *tokenizeFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader,
 			piece := model.Tokenizer.AppendPiece(nil, id)
 			pieces[i], hexes[i] = string(piece), hex.EncodeToString(piece)
 		}
-		return writeJSON(stdout, map[string]any{"ids": ids, "pieces": pieces, "bytes": hexes})
+		return writeJSON(stdout, tokensJSON{ids, pieces, hexes})
 	}
 	var b bytes.Buffer
 	for _, id := range ids {
@@ -81,4 +81,12 @@ func (t *tokenizeFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader,
 		fmt.Fprintf(&b, "%6d  %q\n", id, model.Tokenizer.AppendPiece(nil, id))
 	}
 	return writeOutput(stdout, b.Bytes())
+}
+
+// tokensJSON is what tokenize --json prints: for each token its id, its text, and the bytes of
+// its text in hexadecimal.
+type tokensJSON struct {
+	IDs    []int32  `json:"ids"`
+	Pieces []string `json:"pieces"`
+	Bytes  []string `json:"bytes"`
 }

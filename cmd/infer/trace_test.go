@@ -93,15 +93,16 @@ func TestTraceCheck(t *testing.T) {
 	}
 }
 
-// The events of the file, and the queue depth before and after its kernel.
+// The events of the file, and the queue depth before and after its kernel and its copy, whose
+// call is not recorded.
 func TestTraceConvert(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out.json.gz")
 	e := mustInfer(t, "trace", "convert", kineto, "-o", out)
-	if e.stdout != "" || !strings.Contains(e.stderr, "8 events, 1 kernel") {
+	if e.stdout != "" || !strings.Contains(e.stderr, "10 events, 1 kernel") {
 		t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
 	}
 	tr, err := load.Load(out)
-	if err != nil || len(tr.Events) != 8 || tr.Header.Events != 8 || tr.Header.Recorder != traces.RecorderKineto || tr.Kernels != 1 {
+	if err != nil || len(tr.Events) != 10 || tr.Header.Events != 10 || tr.Header.Recorder != traces.RecorderKineto || tr.Kernels != 1 {
 		t.Errorf("%+v, error %v", tr, err)
 	}
 	if e := mustInfer(t, "trace", "convert", kineto, "-o", out, "--quiet"); e.stderr != "" {

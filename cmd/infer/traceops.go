@@ -157,7 +157,7 @@ func launchColumns() []column[tables.Launch] {
 func queueLines(w io.Writer, q *tables.Queue) {
 	us := func(ns int64) string { return nsCell(ns).text }
 	fmt.Fprintf(w, "\nthe host ran ahead at %s of %s launches: earlier work was unfinished, and theirs waited %s us in all\n", humanize.Thousands(int64(q.Ahead)), humanize.Thousands(int64(q.Launches)), us(q.AheadTime))
-	fmt.Fprintf(w, "the GPU starved before %s of %s launches: it had nothing to do for %s us in all\n", humanize.Thousands(int64(q.Starved)), humanize.Thousands(int64(q.Launches)), us(q.StarvedTime))
+	fmt.Fprintf(w, "the GPU starved before %s of %s launches: nothing was queued and nothing ran for %s us in all\n", humanize.Thousands(int64(q.Starved)), humanize.Thousands(int64(q.Launches)), us(q.StarvedTime))
 	if q.WithoutCall > 0 {
 		fmt.Fprintf(w, "%s kernels, copies and sets have no recorded API call and are left out\n", humanize.Thousands(int64(q.WithoutCall)))
 	}

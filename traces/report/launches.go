@@ -15,15 +15,15 @@ type queue struct {
 	launches []*window.Launch // by the start of their work
 	depths   []window.Depth   // of the whole recording
 	deepest  int              // within the table's time
-	starved  int64            // ns of the table's time with nothing queued or running
-	delays   []int64          // ns, sorted
-	times    []int64          // ns of the API calls, sorted
+	sums     *tables.Queue
+	delays   []int64 // ns, sorted
+	times    []int64 // ns of the API calls, sorted
 }
 
 // newQueue finds the launches of a table.
 func newQueue(table *tables.Table) *queue {
 	q := &queue{}
-	q.launches, _ = table.Window.Launches(table.Time)
+	q.sums, q.launches = table.QueueOf()
 	slices.SortStableFunc(q.launches, func(a, b *window.Launch) int { return cmp.Compare(a.First.Time, b.First.Time) })
 	for _, l := range q.launches {
 		q.delays = append(q.delays, l.Delay())
@@ -35,22 +35,11 @@ func newQueue(table *tables.Table) *queue {
 		return q
 	}
 	q.depths = table.Window.Depths()
-	now, depth := table.Time.From, 0
-	until := func(time int64) {
-		time = min(time, table.Time.To)
-		if time > now {
-			q.deepest = max(q.deepest, depth)
-			if depth == 0 {
-				q.starved += time - now
-			}
-			now = time
+	for i, d := range q.depths {
+		if d.Time < table.Time.To && (i+1 == len(q.depths) || q.depths[i+1].Time > table.Time.From) {
+			q.deepest = max(q.deepest, d.Work)
 		}
 	}
-	for _, d := range q.depths {
-		until(d.Time)
-		depth = d.Work
-	}
-	until(table.Time.To)
 	return q
 }
 

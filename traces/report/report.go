@@ -328,6 +328,6 @@ func (p *page) queue(q *queue, line *timeline, d *data, h *traces.Header) {
 		{"queueing delay", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(stats.Quantile(q.delays, 0.5)), duration(stats.Quantile(q.delays, 0.9)), duration(stats.Quantile(q.delays, 1)))},
 		{"begun before the call returned", humanize.Thousands(int64(early))},
 		{"deepest queue", humanize.Count(q.deepest, "kernel, copy or set", "kernels, copies and sets")},
-		{"nothing queued, nothing running", fmt.Sprintf("%s of %s", duration(q.starved), p.Wall)},
+		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(q.sums.StarvedTime), p.Wall, humanize.Count(q.sums.Starved, "launch", "launches"))},
 	}
 }

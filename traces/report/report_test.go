@@ -142,8 +142,8 @@ func TestQueue(t *testing.T) {
 		t.Errorf("delays %v, API times %v, deepest %d", q.delays, q.times, q.deepest)
 	}
 	// The table is from 20 to 270; nothing is queued or runs from 120 to 250.
-	if q.starved != 130 {
-		t.Errorf("starved for %d ns", q.starved)
+	if q.sums.StarvedTime != 130 || q.sums.Starved != 2 {
+		t.Errorf("starved for %d ns before %d launches", q.sums.StarvedTime, q.sums.Starved)
 	}
 	if want := []window.Depth{{Time: 10, Work: 1}, {Time: 40, Work: 2}, {Time: 100, Work: 1}, {Time: 120, Work: 0}, {Time: 250, Work: 1}, {Time: 270, Work: 0}}; !slices.Equal(q.depths, want) {
 		t.Errorf("depth %v, not %v", q.depths, want)
@@ -511,6 +511,9 @@ func TestDepthAgrees(t *testing.T) {
 		q := newQueue(stages)
 		if len(q.launches) != len(table.Launches) || len(q.launches) == 0 {
 			t.Fatalf("%s: the page has %d launches, the table %d", name, len(q.launches), len(table.Launches))
+		}
+		if *q.sums != *table.Queue {
+			t.Errorf("%s: the page has the queue %+v, the table %+v", name, *q.sums, *table.Queue)
 		}
 		deepest, many := 0, 0
 		for _, l := range table.Launches {

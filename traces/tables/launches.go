@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"gpt2scope/traces/window"
 )
 
 // Launch is an API call and the work of the GPU that it caused, which have its
@@ -28,7 +30,8 @@ type Launch struct {
 	// whichever was earlier.
 	Depth int `json:"depth"`
 
-	// Starved is how long the GPU had nothing to do before this work; 0 unless Depth is 0.
+	// Starved is how long nothing was queued and nothing ran before this launch was made; 0
+	// unless Depth is 0.
 	Starved int64 `json:"starved"`
 }
 
@@ -54,21 +57,37 @@ type Queue struct {
 	Ahead       int   `json:"ahead"`
 	AheadTime   int64 `json:"ahead_time"` // ns, sum of the delays of these launches
 	Starved     int   `json:"starved"`
-	StarvedTime int64 `json:"starved_time"` // ns, in which the GPU had nothing to do before them
+	StarvedTime int64 `json:"starved_time"` // ns, in which nothing was queued and nothing ran before them
 	WithoutCall int   `json:"without_call"` // kernels, copies and sets that no recorded call launched
+}
+
+// QueueOf counts the launches of the table's window whose work began in the table's time.
+func (t *Table) QueueOf() (*Queue, []*window.Launch) {
+	found, without := t.Window.Launches(t.Time)
+	q := &Queue{Launches: len(found), WithoutCall: len(without)}
+	for _, l := range found {
+		if l.Depth > 0 {
+			q.Ahead++
+			q.AheadTime += l.Delay()
+		} else {
+			q.Starved++
+			q.StarvedTime += l.Starved(t.Time)
+		}
+	}
+	return q, found
 }
 
 // launches fills a table by launch.
 func (s *summary) launches(t *Table) error {
-	found, without := s.Launches(t.Time)
+	var found []*window.Launch
+	t.Queue, found = t.QueueOf()
 	if len(found) == 0 {
 		return fmt.Errorf("the trace pairs no API call with work of the GPU: it has no calls, or no correlation ids; a table by kernel can be made")
 	}
 	rows := map[string]*LaunchRow{}
-	t.Queue = &Queue{WithoutCall: len(without)}
 	for _, p := range found {
 		l := Launch{Call: p.Call.Name, Work: p.First.Name, Phase: s.Header.PhaseOf(p.First), Correlation: p.Call.Correlation, Time: p.Call.Time - s.from,
-			API: p.Call.Duration, Delay: p.Delay(), Busy: p.Busy, Kernels: len(p.Ends), Depth: p.Depth}
+			API: p.Call.Duration, Delay: p.Delay(), Busy: p.Busy, Kernels: len(p.Ends), Depth: p.Depth, Starved: p.Starved(t.Time)}
 		if step, ok := s.Header.Step(p.First); ok {
 			l.Step = step.Name
 		}
@@ -78,15 +97,8 @@ func (s *summary) launches(t *Table) error {
 			rows[l.Call] = r
 		}
 		if l.Depth == 0 {
-			l.Starved = max(0, p.First.Time-max(s.from, p.Since))
 			r.Starved++
-			t.Queue.Starved++
-			t.Queue.StarvedTime += l.Starved
-		} else {
-			t.Queue.Ahead++
-			t.Queue.AheadTime += l.Delay
 		}
-		t.Queue.Launches++
 		r.Calls++
 		r.Kernels += l.Kernels
 		r.API += l.API

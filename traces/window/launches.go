@@ -17,9 +17,19 @@ type Launch struct {
 
 	// Depth is how many kernels, copies and sets of the device were launched earlier and
 	// unfinished at At; those of a graph all count. Since is the end of the last work that
-	// was finished by then; math.MinInt64 if there was none.
+	// was finished by then; math.MinInt64 if there was none. Work without a recorded call
+	// counts from its start.
 	Depth int
 	Since int64
+}
+
+// Starved returns how many ns of x nothing was queued and nothing ran before this launch was
+// made, since earlier work ended; 0 unless Depth is 0.
+func (l *Launch) Starved(x Interval) int64 {
+	if l.Depth > 0 {
+		return 0
+	}
+	return max(0, min(l.At, x.To)-max(l.Since, x.From))
 }
 
 // Delay is the time from the end of the call to the start of its first work; 0 if the work
@@ -39,6 +49,7 @@ func launches(work []*traces.Event, callOf func(*traces.Event) *traces.Event) (f
 	byCall := map[*traces.Event]*Launch{}
 	var ends []int64
 	for _, e := range work {
+		ends = append(ends, e.End())
 		call := callOf(e)
 		if call == nil {
 			without = append(without, e)
@@ -52,19 +63,21 @@ func launches(work []*traces.Event, callOf func(*traces.Event) *traces.Event) (f
 		}
 		l.Busy += e.Duration
 		l.Ends = append(l.Ends, e.End())
-		ends = append(ends, e.End())
 	}
 	slices.SortStableFunc(found, func(a, b *Launch) int { return cmp.Compare(a.At, b.At) })
 	slices.Sort(ends)
-	launched, done := 0, 0
+	launched, others, done := 0, 0, 0
 	for _, l := range found {
+		for others < len(without) && without[others].Time <= l.At {
+			others++
+		}
 		for done < len(ends) && ends[done] <= l.At {
 			done++
 		}
 		if done > 0 {
 			l.Since = ends[done-1]
 		}
-		l.Depth = launched - min(done, launched)
+		l.Depth = max(0, launched+others-done)
 		launched += len(l.Ends)
 	}
 	return found, without
@@ -77,14 +90,18 @@ type Depth struct {
 }
 
 // Depths returns the depth after each change. Work counts from the end of the call that
-// launched it, or from its own start if that is earlier. Each kernel of a graph counts.
-func (w *Window) Depths() []Depth {
-	found, _ := launches(w.Work, w.CallOf)
-	return depths(found)
-}
+// launched it, or from its own start if that is earlier or no call is recorded. Each kernel of
+// a graph counts. Depths returns nil if no call is paired with work.
+func (w *Window) Depths() []Depth { return depths(launches(w.Work, w.CallOf)) }
 
-func depths(found []*Launch) []Depth {
+func depths(found []*Launch, without []*traces.Event) []Depth {
+	if len(found) == 0 {
+		return nil
+	}
 	var changes []Depth
+	for _, e := range without {
+		changes = append(changes, Depth{e.Time, 1}, Depth{e.End(), -1})
+	}
 	for _, l := range found {
 		changes = append(changes, Depth{l.At, len(l.Ends)})
 		for _, end := range l.Ends {
@@ -125,8 +142,7 @@ func QueueDepth(t *traces.Trace) []traces.Event {
 	calls := callsOf(t)
 	var counters []traces.Event
 	for _, lane := range lanes {
-		found, _ := launches(work[lane], func(e *traces.Event) *traces.Event { return calls.of(t.Header, e) })
-		for _, d := range depths(found) {
+		for _, d := range depths(launches(work[lane], func(e *traces.Event) *traces.Event { return calls.of(t.Header, e) })) {
 			e := traces.Plain(traces.KindCounter, lane, queueDepth, d.Time, 0)
 			e.Value = float64(d.Work)
 			counters = append(counters, e)

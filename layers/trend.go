@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/gonum/stat/distuv"
 
@@ -94,6 +95,22 @@ func (f *Fit) RestName() string {
 		return "the last layer and everything else"
 	}
 	return "everything else"
+}
+
+// Impossible says which terms of the line are times below 0, which noise alone gives: they are
+// not to be shown. It is "" if none is, or if the line is rejected.
+func (f *Fit) Impossible() string {
+	var terms []string
+	if f.Rejected == "" && f.B < 0 {
+		terms = append(terms, "a layer")
+	}
+	if f.Rejected == "" && f.Rest < 0 {
+		terms = append(terms, f.RestName())
+	}
+	if terms == nil {
+		return ""
+	}
+	return fmt.Sprintf("the time of %s is not known: the line gives it a time below 0, since times vary too much from repeat to repeat", strings.Join(terms, " and of "))
 }
 
 // Stages returns what B and Rest are by the recording by stages; ok is false if there is

@@ -89,21 +89,30 @@ func writeLayers(w io.Writer, r *layers.Result, o *opened) {
 // which depth if times do not lie on a line.
 func writeFits(w io.Writer, fits []layers.Fit) {
 	var lines []string
-	row := func(phase, name string, value, deviation float64, stages *float64, rest string) {
+	row := func(phase, name string, known bool, value, deviation float64, stages *float64, rest string) {
 		by, difference := "", ""
+		measured := fmt.Sprintf("%.5f ± %.5f", value, deviation)
+		if !known {
+			measured = "not known"
+		}
 		if stages != nil {
 			by = fmt.Sprintf("%.5f", *stages)
+		}
+		if stages != nil && known {
 			difference = fmt.Sprintf("%+.5f ms", *stages-value)
 			if math.Abs(value) > 2*deviation { // else it may as well be 0
 				difference += fmt.Sprintf(", %+.0f%%", 100*(*stages-value)/math.Abs(value))
 			}
 		}
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%.5f ± %.5f\t%s\t%s\t%s", phase, name, value, deviation, by, difference, rest))
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", phase, name, measured, by, difference, rest))
 	}
 	var trends []string
 	for _, f := range fits {
 		if trend := f.Trend(); trend != "" {
 			trends = append(trends, f.Phase+": "+trend)
+		}
+		if impossible := f.Impossible(); impossible != "" {
+			trends = append(trends, f.Phase+": "+impossible)
 		}
 		if f.NoLine() {
 			continue
@@ -114,13 +123,13 @@ func writeFits(w io.Writer, fits []layers.Fit) {
 				most = x
 			}
 		}
-		row(f.Phase, "b, a layer", f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f", f.R2, most))
+		row(f.Phase, "b, a layer", f.B >= 0, f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f", f.R2, most))
 		switch {
 		case f.Rejected != "": // a line of the deeper ones says nothing about the rest
 		case f.Phase == layers.TaskPrefill:
-			row("", "a, the rest less what the last layer saves", f.A, f.AError, f.TraceA, "")
+			row("", "a, the rest less what the last layer saves", f.Rest >= 0, f.A, f.AError, f.TraceA, "")
 		default:
-			row("", "a, the rest", f.A, f.AError, f.TraceA, "")
+			row("", "a, the rest", f.Rest >= 0, f.A, f.AError, f.TraceA, "")
 		}
 	}
 	if len(lines) > 0 {

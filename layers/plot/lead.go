@@ -24,10 +24,11 @@ func lead(r *layers.Result) []string {
 			all = append(all, capital(f.Phase)+": "+clean(trend)+".")
 			continue
 		}
-		rest := withError(f.Rest, f.RestError, f.Unit)
-		if f.Rest < 0 {
-			rest = "too little to tell (" + rest + ")"
+		if impossible := f.Impossible(); impossible != "" {
+			all = append(all, capital(f.Phase)+": "+impossible+".")
+			continue
 		}
+		rest := withError(f.Rest, f.RestError, f.Unit)
 		s := fmt.Sprintf("%s: a layer costs %s, %s %s", capital(f.Phase), withError(f.B, f.BError, f.Unit), f.RestName(), rest)
 		if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
 			s += fmt.Sprintf("; of the time at %s, the layers are %.0f"+nbsp+"%%", humanize.Count(deepest, "layer", "layers"), 100*f.B*float64(deepest)/t)

@@ -116,7 +116,7 @@ func TestUsage(t *testing.T) {
 		{"-help", []string{"--help"}},
 		{"-version", []string{"--version"}},
 		{"--promt x", []string{"--promt", "--prompt"}},
-		{"--zebra", []string{"--zebra", "infer --help"}},
+		{"--zebra", []string{"--zebra", "infer help flags"}},
 		{"eval --zebra", []string{"infer eval --help"}},
 		{"info --temp 1", []string{"infer info", "--temp", "'infer' has it"}},
 		{"-z", []string{"-z"}},
@@ -307,21 +307,33 @@ func TestHelp(t *testing.T) {
 		if e.stderr != "" {
 			t.Errorf("%s: stderr has %q", c.CommandPath(), e.stderr)
 		}
-		if heading := strings.Contains(e.stdout, "\nModel and device:\n"); heading != (uses(c, "model") || uses(c, "device")) {
+		text := e.stdout
+		if c == root {
+			if n := strings.Count(text, "\n"); n > 70 || !strings.Contains(text, "'infer help flags'") {
+				t.Errorf("the help of the program has %d lines, which is more than somebody reads who wants -p; or no word of the other flags:\n%s", n, text)
+			}
+			text += mustInfer(t, "help", "flags").stdout
+			c.Flags().VisitAll(func(f *pflag.Flag) {
+				if !f.Hidden && !strings.Contains(text, "--"+f.Name) {
+					t.Errorf("'infer help flags' lacks --%s", f.Name)
+				}
+			})
+		}
+		if heading := strings.Contains(text, "\nModel and device:\n"); heading != (uses(c, "model") || uses(c, "device")) {
 			t.Errorf("%s: a heading of model and device: %v", c.CommandPath(), heading)
 		}
-		if strings.Contains(e.stdout, "(default -1)") || strings.Contains(e.stdout, "(default )") {
-			t.Errorf("%s: the help has a default that stands for another:\n%s", c.CommandPath(), e.stdout)
+		if strings.Contains(text, "(default -1)") || strings.Contains(text, "(default )") {
+			t.Errorf("%s: the help has a default that stands for another:\n%s", c.CommandPath(), text)
 		}
 		for _, part := range []string{"Usage:\n  infer", "\nExamples:\n  infer", "\nModel and device:\n  -m, --model", "--quiet", "--help"} {
 			if strings.Contains(part, "--model") && !uses(c, "model") || part == "--quiet" && !uses(c, "quiet") || part == "\nExamples:\n  infer" && c.HasParent() && strings.Contains(c.CommandPath(), "completion") {
 				continue
 			}
-			if !strings.Contains(e.stdout, part) {
+			if !strings.Contains(text, part) {
 				t.Errorf("%s: the help lacks %q", c.CommandPath(), part)
 			}
 		}
-		for _, line := range strings.Split(e.stdout, "\n") {
+		for _, line := range strings.Split(text, "\n") {
 			if len(line) > 100 {
 				t.Errorf("%s: the help has a line of %d characters: %s", c.CommandPath(), len(line), line)
 			}

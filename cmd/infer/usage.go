@@ -56,10 +56,13 @@ func setUsage(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SuggestionsMinimumDistance = 2
 	root.SetHelpCommand(&cobra.Command{
-		Use:         "help [COMMAND]",
-		Short:       "Show help, of the program or of a command",
+		Use:         "help [COMMAND | flags]",
+		Short:       "Show help, of the program, of a command, or of all flags",
 		Annotations: map[string]string{usesKey: ""},
 		RunE: func(c *cobra.Command, args []string) error {
+			if slices.Equal(args, []string{"flags"}) {
+				return writeOutput(root.OutOrStdout(), []byte(strings.TrimPrefix(flagHelp(root), "\n")))
+			}
 			of, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
 				return unknownCommand(root, rest)
@@ -124,6 +127,9 @@ func checkUsed(c *cobra.Command) (err error) {
 	return err
 }
 
+// commonFlags are those that the help of the program shows; 'infer help flags' shows all.
+var commonFlags = []string{"prompt", "file", "tokens", "interactive", "temp", "seed", "model", "layers", "device", "profile", "json", "help"}
+
 // writeHelp writes the help of a command.
 func writeHelp(w io.Writer, c *cobra.Command) {
 	var b strings.Builder
@@ -146,6 +152,46 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 	if c.HasExample() {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", c.Example)
 	}
+	if c == c.Root() {
+		common := pflag.NewFlagSet("", pflag.ContinueOnError)
+		common.SortFlags = false
+		for _, name := range commonFlags {
+			common.AddFlag(withoutDefault(c.Flag(name)))
+		}
+		fmt.Fprintf(&b, "\nFlags used most ('infer help flags' lists all: sampling, profiles, devices and more):\n%s", optionalValues(common.FlagUsages()))
+	} else {
+		b.WriteString(flagHelp(c))
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\nExit status: 0, 1 if something failed, 2 if a flag, its value or a word is wrong, 130 after Ctrl-C.\n'%s COMMAND --help' explains a command.\n", c.CommandPath())
+		if c == c.Root() {
+			fmt.Fprint(&b, "'infer completion bash --help' says how a shell completes commands and flags.\n")
+		}
+	}
+	io.WriteString(w, b.String())
+}
+
+// withoutDefault returns a flag for the help: without the default that pflag would append, if the
+// description states it.
+func withoutDefault(f *pflag.Flag) *pflag.Flag {
+	if !strings.Contains(f.Usage, "(default") {
+		return f
+	}
+	plain := *f
+	switch f.Value.Type() { // the values that pflag shows as none
+	case "string":
+		plain.DefValue = ""
+	case "stringSlice", "stringArray", "intSlice":
+		plain.DefValue = "[]"
+	default:
+		plain.DefValue = "0"
+	}
+	return &plain
+}
+
+// flagHelp describes all flags of a command, under their headings.
+func flagHelp(c *cobra.Command) string {
+	var b strings.Builder
 	var headings []string
 	groups := map[string]*pflag.FlagSet{}
 	add := func(f *pflag.Flag) {
@@ -158,19 +204,7 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 			groups[heading].SortFlags = false
 			headings = append(headings, heading)
 		}
-		if strings.Contains(f.Usage, "(default") { // which says more than the value that stands for it
-			plain := *f
-			switch f.Value.Type() { // the values that pflag shows as none
-			case "string":
-				plain.DefValue = ""
-			case "stringSlice", "stringArray", "intSlice":
-				plain.DefValue = "[]"
-			default:
-				plain.DefValue = "0"
-			}
-			f = &plain
-		}
-		groups[heading].AddFlag(f)
+		groups[heading].AddFlag(withoutDefault(f))
 	}
 	c.LocalFlags().VisitAll(add)
 	if c != c.Root() {
@@ -197,24 +231,37 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 	for _, heading := range headings {
 		fmt.Fprintf(&b, "\n%s:\n%s", heading, optionalValues(groups[heading].FlagUsages()))
 	}
-	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\nExit status: 0, 1 if something failed, 2 if a flag, its value or a word is wrong, 130 after Ctrl-C.\n'%s COMMAND --help' explains a command.\n", c.CommandPath())
-		if c == c.Root() {
-			fmt.Fprint(&b, "'infer completion bash --help' says how a shell completes commands and flags.\n")
-		}
-	}
-	io.WriteString(w, b.String())
+	return b.String()
 }
 
 var optionalValue = regexp.MustCompile(`(--\S+) (\w+)(\[=[^\]]*\])`)
 
 // optionalValues writes --profile[=WHAT] in the help for --profile WHAT[="folded"], as pflag has
-// it, in as many columns.
+// it, and moves the descriptions to the left by what that saves.
 func optionalValues(usages string) string {
-	return optionalValue.ReplaceAllStringFunc(usages, func(s string) string {
-		m := optionalValue.FindStringSubmatch(s)
-		return fmt.Sprintf("%-*s", len(s), m[1]+"[="+m[2]+"]")
-	})
+	if !optionalValue.MatchString(usages) {
+		return usages
+	}
+	var lines []string
+	widest, column := 0, 0 // of the flags; of the descriptions
+	for line := range strings.Lines(usages) {
+		if m := optionalValue.FindStringSubmatch(line); m != nil {
+			line = strings.Replace(line, m[0], fmt.Sprintf("%-*s", len(m[0]), m[1]+"[="+m[2]+"]"), 1)
+		}
+		lines = append(lines, line)
+		if at := len(line) - len(strings.TrimLeft(line, " ")); at > 8 { // the description goes on
+			column = at
+		}
+	}
+	for _, line := range lines {
+		widest = max(widest, len(strings.TrimRight(line[:min(column, len(line))], " ")))
+	}
+	for i, line := range lines {
+		if at := widest + 3; at < column {
+			lines[i] = line[:at] + line[column:]
+		}
+	}
+	return strings.Join(lines, "")
 }
 
 // noArgs refuses words that are neither flags nor commands, with a hint.
@@ -343,6 +390,9 @@ func isCommand(root *cobra.Command, name string) bool {
 // flagError says in our words what was wrong with a flag.
 func flagError(c *cobra.Command, err error) error {
 	see := fmt.Sprintf("see '%s --help'", c.CommandPath())
+	if !c.HasParent() {
+		see = "see 'infer help flags'"
+	}
 	var invalid *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
 	var unknown *pflag.NotExistError

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/energy"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
@@ -135,7 +134,7 @@ func (e *energyFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 	if e.json {
 		out := energyObject{Source: c.Source(), Covers: c.Covers, Seconds: e.seconds, Batch: e.batch, Results: results, Configuration: o.setting()}
 		if idleErr == nil {
-			out.Idle = &idle
+			out.Idle = idle
 		} else {
 			out.IdleUnknown = idleErr.Error()
 		}
@@ -265,7 +264,7 @@ type energyObject struct {
 	Covers        string         `json:"covers"` // what of the machine it counts
 	Seconds       float64        `json:"seconds"`
 	Batch         int            `json:"batch"`
-	Idle          *energy.Power  `json:"idle,omitempty"`
+	Idle          any            `json:"idle,omitempty"`         // the energy.Power, if it is known
 	IdleUnknown   string         `json:"idle_unknown,omitempty"` // why there is no Idle
 	Results       []energyResult `json:"results"`
 	Configuration setting        `json:"configuration"`

@@ -363,7 +363,7 @@ func TestInfoFolded(t *testing.T) {
 		}
 	}
 	checkFailure(t, infer(t, "info", "--by", "layer"), exitUsage, "--by layer")
-	checkFailure(t, infer(t, "info", "--sort", "zebra"), exitUsage, "--sort zebra", "flops")
+	checkFailure(t, infer(t, "info", "--sort", "zebra"), exitUsage, "--sort zebra", "mflop")
 }
 
 // --dtype takes the names that PyTorch and llama.cpp have for its values.

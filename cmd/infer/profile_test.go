@@ -72,7 +72,7 @@ func TestProfile(t *testing.T) {
 	checkFailure(t, infer(t, "-p", "a", "--limit", "3"), exitUsage, "--limit", "--profile")
 	checkFailure(t, infer(t, "-p", "a", "--profile", "--limit", "-1"), exitUsage, "--limit -1")
 	for _, by := range tables.Bys {
-		checkFailure(t, infer(t, "-p", "a", "-m", "no-such-model", "--profile="+string(by), "--sort", "zebra"), exitUsage, "--sort zebra", "gpu")
+		checkFailure(t, infer(t, "-p", "a", "-m", "no-such-model", "--profile="+string(by), "--sort", "zebra"), exitUsage, "--sort zebra: it must be one of ", "name")
 	}
 	trace, err := load.Load(file)
 	if err != nil {

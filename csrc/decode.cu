@@ -24,6 +24,7 @@
 // The order of a sum depends on C and the number of SMs alone; in attention also on the
 // position at which the launch began.
 
+#include "mbarrier.cuh"
 #include "unit.cuh"
 
 namespace {
@@ -145,28 +146,6 @@ extern __shared__ __align__(128) unsigned char dynamic[];
 
 __device__ inline Tail *tails_of(const Program &p) { return reinterpret_cast<Tail *>(dynamic + p.table); }
 
-__device__ inline void mbarrier_init(uint64_t *b, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
-}
-__device__ inline void mbarrier_arrive(uint64_t *b) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
-}
-__device__ inline void mbarrier_expect(uint64_t *b, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-__device__ inline void mbarrier_wait(uint64_t *b, int parity) {
-  uint32_t done;
-#pragma unroll 1
-  do
-    asm volatile(
-        "{\n .reg .pred p;\n"
-        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        " selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(shared_address(b)), "r"(parity)
-        : "memory");
-  while (!done);
-}
 __device__ inline void barrier_sync(int id) { asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(PARTIES) : "memory"); }
 __device__ inline void barrier_arrive(int id) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(PARTIES) : "memory"); }
 __device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full) {

@@ -18,6 +18,7 @@
 // All sums are float32, in an order that depends on shape and device alone.
 
 #include "linear.cuh"
+#include "mbarrier.cuh"
 
 const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", "gemv-wide", "gemv-bulk", "gemv-ahead", nullptr};
 

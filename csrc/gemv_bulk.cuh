@@ -45,28 +45,6 @@ template <typename W> constexpr int bulk_threads(int M, int U) {
 
 #if __CUDA_ARCH__ >= 900
 
-__device__ inline void barrier_init(uint64_t *b, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
-}
-__device__ inline void barrier_arrive(uint64_t *b) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
-}
-__device__ inline void barrier_expect(uint64_t *b, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-// Waits for the end of the phase of this parity.
-__device__ inline void barrier_wait(uint64_t *b, int parity) {
-  uint32_t done;
-  do
-    asm volatile(
-        "{\n .reg .pred p;\n"
-        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        " selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(shared_address(b)), "r"(parity)
-        : "memory");
-  while (!done);
-}
 __device__ inline void bulk_copy(void *to, const void *from, int bytes, uint64_t *full, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
@@ -107,14 +85,14 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   auto fetch = [&](int batch, int stage) {
     const int bytes = min(V, rows - batch * V) * KC * 16;
-    barrier_expect(&full[stage], bytes);
+    mbarrier_expect(&full[stage], bytes);
     bulk_copy(ring + (size_t)stage * stage_chunks, w + (size_t)batch * V * p.K, bytes, &full[stage], policy);
   };
   if (copies && lane == 0) {
 #pragma unroll 1
     for (int i = 0; i < bp.stages; i++) {
-      barrier_init(&full[i], 1);
-      barrier_init(&empty[i], P);
+      mbarrier_init(&full[i], 1);
+      mbarrier_init(&empty[i], P);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -132,7 +110,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     if (lane == 0)
 #pragma unroll 1
       for (int batch = bp.stages, stage = 0, parity = 0; batch < batches; batch++) {
-        barrier_wait(&empty[stage], parity);
+        mbarrier_wait(&empty[stage], parity);
         fetch(batch, stage);
         if (++stage == bp.stages) {
           stage = 0;
@@ -273,7 +251,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
       parity ^= 1;
     }
     const uint4 *from = ring + (size_t)stage * stage_chunks;
-    barrier_wait(&full[stage], parity);
+    mbarrier_wait(&full[stage], parity);
     uint4 q[V][U];
 #pragma unroll
     for (int r = 0; r < V; r++)
@@ -295,7 +273,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
             for (int m = 0; m < M; m++) v[r * M + m] = fmaf(f[r][e], x[m][u][4 * h + e], v[r * M + m]);
       }
     __syncwarp();
-    if (lane == 0) barrier_arrive(&empty[stage]);
+    if (lane == 0) mbarrier_arrive(&empty[stage]);
     constexpr int LANES = 32 / (V * M);
     const float total = warp_sums<V * M>(v);
     if (lane % LANES == 0) sums[part * room + batch * V * M + lane / LANES] = total;

@@ -285,7 +285,10 @@ struct gs_stream {
 };
 struct gs_event { int device; };
 struct gs_graph { work *recorded; uint64_t length; };
-struct gs_module { int device; };
+struct gs_module {
+  int device;
+  char add, other;  // what functions are known by: add computes, the others do nothing
+};
 
 static int64_t now(void) {
   struct timespec t;
@@ -528,6 +531,7 @@ GS_API int gs_module_compile(int device, const char *source, const char *name, c
     return fail(GS_NVRTC + 6, "nvrtcCompileProgram: NVRTC_ERROR_COMPILATION");
   }
   *out = calloc(1, sizeof **out);
+  (*out)->add = 1;
   count(1);
   return GS_OK;
 }
@@ -540,14 +544,16 @@ GS_API int gs_module_destroy(gs_module *m) {
 GS_API int gs_module_function(gs_module *m, const char *name, void **out) {
   NOTE("");
   if (!strcmp(name, "missing")) return fail(500, "cuModuleGetFunction: named symbol not found");
-  *out = m;
+  *out = strcmp(name, "add") ? &m->other : &m->add;
   return GS_OK;
 }
 
-// Every kernel is taken for add(float *z, const float *x, const float *y, int n).
+// A kernel named add is taken for add(float *z, const float *x, const float *y, int n). Others do
+// nothing: what they write to is left as it is.
 GS_API int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[3], const uint32_t block[3], uint32_t shared, void **arguments) {
   NOTE("launch");
-  (void)function, (void)s, (void)shared;
+  (void)s, (void)shared;
+  if (*(char *)function == 0) return GS_OK;
   float *z = *(float **)arguments[0];
   const float *x = *(float **)arguments[1], *y = *(float **)arguments[2];
   int n = *(int *)arguments[3];

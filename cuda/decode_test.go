@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/internal/stub"
+	"gpt2scope/internal/stub"
 )
 
 // smallProgram is a program of one layer, with the arguments of its launches.

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/internal/stub"
+	"gpt2scope/internal/stub"
 	"gpt2scope/nvtx"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/internal/stub"
+	"gpt2scope/internal/stub"
 )
 
 // The Go side, without a GPU: against the stub library.

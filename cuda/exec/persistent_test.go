@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/internal/stub"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stub"
 	"gpt2scope/nvtx"
 	"gpt2scope/record"
 	"gpt2scope/weights"

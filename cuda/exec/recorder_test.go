@@ -13,8 +13,8 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
-	"gpt2scope/cuda/internal/stub"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stub"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 )

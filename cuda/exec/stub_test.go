@@ -17,8 +17,8 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/internal/stub"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stub"
 	"gpt2scope/nvtx"
 	"gpt2scope/weights"
 )

@@ -12,8 +12,8 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/internal/stub"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stub"
 )
 
 // The stub library computes each operation in C, apart from package reference: what it

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/internal/stub"
+	"gpt2scope/internal/stub"
 )
 
 func openStub(t *testing.T) *stub.Control {

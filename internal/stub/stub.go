@@ -37,7 +37,7 @@ func Build(t testing.TB, defines ...string) string {
 		t.Skipf("the stub library needs a C compiler: %v", err)
 	}
 	_, file, _, _ := runtime.Caller(0)
-	folder := filepath.Join(filepath.Dir(file), "..", "..")
+	folder := filepath.Join(filepath.Dir(file), "..", "..", "cuda")
 	source := filepath.Join(folder, "testdata", "stub.c")
 	if _, err := os.Stat(source); err != nil {
 		t.Skipf("the stub library needs its source: %v", err)

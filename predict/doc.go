@@ -1,0 +1,31 @@
+// Package predict predicts how long work takes on a device before it runs there.
+//
+// # The law
+//
+// What is known of work before it runs is in a [Work]: its floor, the least time that the
+// device's ceilings allow, the steps it is made of, and the bytes that it moves between host
+// and device. A [Law] predicts a time from that:
+//
+//	time = efficiency * floor + launch * steps + transfers (latency + bytes / rate) + base + start if cold
+//
+// Its coefficients are fitted to measured times by least squares of relative errors with no
+// coefficient below 0 ([NNLS]), so that more work never takes less time by it. A second,
+// small correction multiplies it: smooth functions of the floor, the rows and the bytes,
+// and a factor for each kind of memory, fitted to the logarithm of what the law leaves by
+// ridge regression.
+//
+// # Levels
+//
+// Laws are fitted at four levels, each pulled towards the one before as far as data are few:
+// all work of a kind of device, a task on that kind, a device, a task on a device. So a task or a
+// device that was never measured is predicted by what is common to the others, and few
+// measurements of it are enough to do better.
+//
+// # Trust
+//
+// An [Estimate] has an interval that holds nine of ten times, taken from errors on shapes
+// that were left out of the fit, and says whether the work lies in the domain that was
+// measured.
+//
+// A [Model] is read and written as JSON. [Model.Predict] allocates nothing.
+package predict

@@ -1,0 +1,299 @@
+package predict
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gpt2scope/internal/stats"
+)
+
+// op names what a law is for; the zero value is for all tasks.
+type op struct{ task, dtype string }
+
+// Kind returns the kind of a device: "cuda" for "cuda:0".
+func Kind(device string) string {
+	kind, _, _ := strings.Cut(device, ":")
+	return kind
+}
+
+// Medians returns one row for each shape, with the medians of its repeats, in a fixed order.
+// It returns an error if a row holds a value that no measurement gives.
+func Medians(rows []Row) ([]Row, error) {
+	if err := check(rows); err != nil {
+		return nil, err
+	}
+	type key struct {
+		machine, device, task, dtype, shape string
+		memory                              Memory
+		cold                                bool
+	}
+	repeats := map[key][]Row{}
+	var keys []key
+	for _, r := range rows {
+		k := key{r.Machine, r.Device, r.Task, r.DType, r.Shape, r.Memory, r.Cold}
+		if repeats[k] == nil {
+			keys = append(keys, k)
+		}
+		repeats[k] = append(repeats[k], r)
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.machine, b.machine), cmp.Compare(a.device, b.device), cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype),
+			cmp.Compare(a.shape, b.shape), cmp.Compare(a.memory, b.memory), boolInt(a.cold)-boolInt(b.cold))
+	})
+	out := make([]Row, len(keys))
+	for i, k := range keys {
+		all := repeats[k]
+		out[i] = all[0]
+		out[i].Us = medianOf(all, func(r Row) float64 { return r.Us })
+		out[i].H2DUs = medianOf(all, func(r Row) float64 { return r.H2DUs })
+		out[i].D2HUs = medianOf(all, func(r Row) float64 { return r.D2HUs })
+		out[i].FloorUs = medianOf(all, func(r Row) float64 { return r.FloorUs })
+	}
+	return out, nil
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func medianOf(rows []Row, value func(Row) float64) float64 {
+	all := make([]float64, len(rows))
+	for i, r := range rows {
+		all[i] = value(r)
+	}
+	slices.Sort(all)
+	return stats.Median(all)
+}
+
+// check finds values that no measurement gives.
+func check(rows []Row) error {
+	for i, r := range rows {
+		for _, v := range []float64{r.FLOPs, r.Bytes, r.BytesIn, r.BytesOut, r.Steps, r.Rows, r.FloorUs, r.H2DUs, r.D2HUs, r.Us} {
+			if !(v >= 0 && v < 1e18) {
+				return fmt.Errorf("row %d (%s %s on %s) holds %g, which no measurement gives", i+1, r.Task, r.Shape, r.Device, v)
+			}
+		}
+		switch {
+		case r.Us == 0:
+			return fmt.Errorf("row %d (%s %s on %s) took no time", i+1, r.Task, r.Shape, r.Device)
+		case r.Task == "" || r.Device == "":
+			return fmt.Errorf("row %d (%s %s on %s) lacks a task or a device", i+1, r.Task, r.Shape, r.Device)
+		case r.Memory >= memories:
+			return fmt.Errorf("row %d (%s %s on %s) has data in %s", i+1, r.Task, r.Shape, r.Device, r.Memory)
+		}
+	}
+	return nil
+}
+
+// firstLaw is what a law is pulled to if nothing was measured: near the floor.
+var firstLaw = Law{Floor: 1.3}
+
+// fitCell fits law and correction to rows, pulled to the cell of the level before. Each group of
+// rows counts alike.
+func fitCell(rows []Row, group func(*Row) string, near *Cell) (Cell, error) {
+	count := map[string]int{}
+	for i := range rows {
+		count[group(&rows[i])]++
+	}
+	weights := make([]float64, len(rows))
+	for i := range rows {
+		weights[i] = float64(len(rows)) / float64(len(count)*count[group(&rows[i])])
+	}
+	law, err := fitLaw(rows, weights, near.Law)
+	if err != nil {
+		return Cell{}, err
+	}
+	c := Cell{Law: law, N: len(rows)}
+	var left []float64
+	if c.correction, left, err = fitCorrection(rows, weights, &law, &near.correction); err != nil {
+		return Cell{}, err
+	}
+	c.Spread = spread(left)
+	if len(rows) < fewRows { // too few errors for a quantile: no narrower than the level before
+		c.Spread = max(c.Spread, near.Spread)
+	}
+	c.domain(rows)
+	return c, nil
+}
+
+const (
+	fewRows   = 10
+	leastHalf = 0.01 // of intervals, in logarithm
+	coverage  = 0.9  // of intervals
+)
+
+// spread returns the half width of the interval that holds nine of ten errors.
+func spread(errors []float64) float64 {
+	if len(errors) == 0 {
+		return math.Ln2
+	}
+	all := make([]float64, len(errors))
+	for i, e := range errors {
+		all[i] = math.Abs(e)
+	}
+	slices.Sort(all)
+	return min(max(stats.Quantile(all, coverage), leastHalf), 20)
+}
+
+// Fit fits a model to measured times. Rows of one shape are repeats, of which the median counts.
+func Fit(rows []Row) (*Model, error) {
+	shapes, err := Medians(rows)
+	if err != nil {
+		return nil, err
+	}
+	if len(shapes) == 0 {
+		return nil, errors.New("there is nothing to fit: no measurement was given")
+	}
+	m := &Model{Version: modelVersion, SHA256: hash(shapes), Rows: len(rows), Shapes: len(shapes)}
+	byKind := map[string][]Row{}
+	for _, r := range shapes {
+		byKind[Kind(r.Device)] = append(byKind[Kind(r.Device)], r)
+		if !slices.Contains(m.Machines, r.Machine) {
+			m.Machines = append(m.Machines, r.Machine)
+		}
+	}
+	for _, kind := range []string{"cpu", "cuda"} {
+		devices, err := fitKind(kind, byKind[kind])
+		if err != nil {
+			return nil, fmt.Errorf("fitting %s: %w", kind, err)
+		}
+		m.Devices = append(m.Devices, devices...)
+		delete(byKind, kind)
+	}
+	for kind := range byKind {
+		return nil, fmt.Errorf("device %q is neither cpu nor cuda:N", kind)
+	}
+	return m, m.compile()
+}
+
+func byTask(r *Row) string    { return r.Machine + "\x00" + r.Device + "\x00" + r.Task }
+func byMachine(r *Row) string { return r.Machine + "\x00" + r.Device }
+
+// fitKind fits the devices of a kind: first the kind itself, which stands for devices that were
+// never measured, then each device.
+func fitKind(kind string, rows []Row) ([]Device, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	levels, err := fitDevice(rows, &Cell{Law: firstLaw, Spread: math.Ln2}, func(op) *Cell { return nil })
+	if err != nil {
+		return nil, err
+	}
+	levels.Device = kind
+	out := []Device{levels}
+	general := &out[0]
+	var names []op // machine and device
+	for _, r := range rows {
+		if n := (op{r.Machine, r.Device}); !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	var unseen []float64 // errors on devices that were left out
+	for _, n := range names {
+		own := filter(rows, func(r *Row) bool { return r.Machine == n.task && r.Device == n.dtype })
+		others := filter(rows, func(r *Row) bool { return r.Machine != n.task || r.Device != n.dtype })
+		d, err := fitDevice(own, &general.Other, general.cell)
+		if err != nil {
+			return nil, err
+		}
+		d.Machine, d.Device = n.task, n.dtype
+		out = append(out, d)
+		if len(others) > 0 {
+			without, err := fitDevice(others, &Cell{Law: firstLaw, Spread: math.Ln2}, func(op) *Cell { return nil })
+			if err != nil {
+				return nil, err
+			}
+			unseen = append(unseen, misses(own, without.best)...)
+		}
+	}
+	general = &out[0]
+	if len(unseen) > 0 {
+		general.Other.Spread = max(general.Other.Spread, spread(unseen))
+		for i := range general.Tasks {
+			general.Tasks[i].Spread = max(general.Tasks[i].Spread, spread(unseen))
+		}
+	} else { // nothing says how devices of this kind differ
+		general.Other.Spread = max(general.Other.Spread, math.Ln2)
+		for i := range general.Tasks {
+			general.Tasks[i].Spread = max(general.Tasks[i].Spread, math.Ln2)
+		}
+	}
+	return out, nil
+}
+
+func filter(rows []Row, keep func(*Row) bool) []Row {
+	var out []Row
+	for i := range rows {
+		if keep(&rows[i]) {
+			out = append(out, rows[i])
+		}
+	}
+	return out
+}
+
+// misses returns the errors of predictions, in logarithm.
+func misses(rows []Row, cell func(op) *Cell) []float64 {
+	out := make([]float64, len(rows))
+	for i := range rows {
+		out[i] = math.Log(rows[i].Us / cell(op{rows[i].Task, rows[i].DType}).time(&rows[i].Work))
+	}
+	return out
+}
+
+// fitDevice fits the cell for all tasks, near that of the kind, and one for each task, near that of the
+// task on the kind, if there is one.
+func fitDevice(rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err error) {
+	if d.Other, err = fitCell(rows, byTask, near); err != nil {
+		return d, err
+	}
+	var ops []op
+	for _, r := range rows {
+		if o := (op{r.Task, r.DType}); !slices.Contains(ops, o) {
+			ops = append(ops, o)
+		}
+	}
+	var unseen []float64 // errors on tasks that were left out
+	for _, o := range ops {
+		own := filter(rows, func(r *Row) bool { return r.Task == o.task && r.DType == o.dtype })
+		others := filter(rows, func(r *Row) bool { return r.Task != o.task })
+		parent := ofKind(o)
+		if parent == nil {
+			parent = &d.Other
+		}
+		c, err := fitCell(own, byMachine, parent)
+		if err != nil {
+			return d, err
+		}
+		d.Tasks = append(d.Tasks, Task{Task: o.task, DType: o.dtype, Cell: c})
+		if len(others) > 0 {
+			without, err := fitCell(others, byTask, near)
+			if err != nil {
+				return d, err
+			}
+			unseen = append(unseen, misses(own, func(op) *Cell { return &without })...)
+		}
+	}
+	d.Other.Spread = max(near.Spread, leastHalf)
+	if len(unseen) > 0 {
+		d.Other.Spread = spread(unseen)
+	}
+	return d, nil
+}
+
+// hash names the data of a fit.
+func hash(shapes []Row) string {
+	h := sha256.New()
+	for _, r := range shapes {
+		fmt.Fprintf(h, "%q %q %q %+v %g %g %g\n", r.Machine, r.Device, r.Shape, r.Work, r.Us, r.H2DUs, r.D2HUs)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

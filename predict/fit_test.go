@@ -1,0 +1,308 @@
+package predict
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// h200Decode are the decode rows of docs/measurements/2026-11-21-h200-bench-rows.txt, in microseconds.
+// A pass has 5 steps for each layer and 3 more: the embedding, lm_head and sampling.
+var h200Decode = []Row{
+	decodeRow("gpt2, 1 layer", 1, 20.8, 41.2), decodeRow("gpt2", 12, 59.5, 200.1), decodeRow("gpt2-xl", 48, 730.2, 1380.9),
+	decodeRow("6 x 384", 6, 5.9, 70.5), decodeRow("1 x 384", 1, 1.0, 17.4),
+}
+
+func decodeRow(shape string, layers, floor, us float64) Row {
+	w := Work{Task: "gpt2.decode", DType: "bfloat16", FloorUs: floor, Steps: 5*layers + 3, Rows: 1, Bytes: 4e3 * floor, Memory: Resident}
+	return Row{Machine: "h200", Device: "cuda:0", Shape: shape, Work: w, Us: us}
+}
+
+// The law of decode steps on an H200: the floor alone is off by 40 %, floor and steps by 4 %.
+func TestLawOfDecode(t *testing.T) {
+	law, err := fitLaw(h200Decode, []float64{1, 1, 1, 1, 1}, firstLaw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(law.Floor-1.25) > 0.03 || math.Abs(law.StepUs-1.97) > 0.06 || law.BaseUs > 1 {
+		t.Errorf("the law is %+v, expected 1.25 floor + 1.97 us x steps", law)
+	}
+	for out := range h200Decode {
+		rows := slices.Delete(slices.Clone(h200Decode), out, out+1)
+		law, err := fitLaw(rows, []float64{1, 1, 1, 1}, firstLaw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := h200Decode[out]
+		if e := law.Time(&r.Work)/r.Us - 1; math.Abs(e) > 0.05 {
+			t.Errorf("%s, left out, is predicted %.1f %% off", r.Shape, 100*e)
+		}
+	}
+}
+
+// lawRows makes measurements by a law, with noise.
+func lawRows(machine string, cpu, gpu Law, noise float64, seed uint64) []Row {
+	random := rand.New(rand.NewPCG(seed, 1))
+	var rows []Row
+	for _, task := range []string{"vector.add", "reduce.sum", "matmul", "gpt2.decode"} {
+		for k := range 12 {
+			n := math.Exp2(10 + 1.5*float64(k))
+			w := Work{Task: task, DType: "float32", Bytes: 12 * n, Rows: 1, Steps: 1}
+			if task == "gpt2.decode" {
+				w.Steps = float64(8 + 5*k)
+			}
+			for _, device := range []struct {
+				name, memory string
+				law          Law
+				rate         float64 // bytes per us
+			}{{"cpu", "host", cpu, 4e4}, {"cuda:0", "pageable", gpu, 4e6}, {"cuda:0", "pinned", gpu, 4e6}, {"cuda:0", "resident", gpu, 4e6}} {
+				w := w
+				w.FloorUs = w.Bytes / device.rate
+				w.Memory, _ = ParseMemory(device.memory)
+				if device.memory == "pageable" || device.memory == "pinned" {
+					w.BytesIn, w.BytesOut = 8*n, 4*n
+				}
+				for range 3 {
+					us := device.law.Time(&w) * math.Exp(noise*random.NormFloat64())
+					rows = append(rows, Row{Machine: machine, Device: device.name, Shape: fmt.Sprintf("n=%.0f", n), Work: w, Us: us})
+				}
+			}
+		}
+	}
+	return rows
+}
+
+var (
+	testCPU = Law{Floor: 1.2, StepUs: 0.7, BaseUs: 1}
+	testGPU = Law{Floor: 1.25, StepUs: 2, BaseUs: 5,
+		PageableIn: Transfer{9, 100}, PageableOut: Transfer{8, 120}, PinnedIn: Transfer{7, 20}, PinnedOut: Transfer{6, 19}}
+)
+
+// The fit finds the law that made the times, and predicts sizes between.
+func TestFitFindsLaw(t *testing.T) {
+	m, err := Fit(lawRows("m", testCPU, testGPU, 0.02, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, known := m.Device("m", "cuda:0")
+	if !known {
+		t.Fatalf("the device is not known: %+v", m.Machines)
+	}
+	law := m.Devices[gpu].cell(op{"gpt2.decode", "float32"}).Law
+	if math.Abs(law.Floor/1.25-1) > 0.1 || math.Abs(law.StepUs/2-1) > 0.2 || math.Abs(law.PinnedIn.UsPerMiB/20-1) > 0.3 {
+		t.Errorf("the law is %+v, expected about %+v", law, testGPU)
+	}
+	for _, n := range []float64{3e3, 7e4, 9e6} {
+		w := Work{Task: "reduce.sum", DType: "float32", Bytes: 12 * n, Rows: 1, Steps: 1, FloorUs: 12 * n / 4e6, BytesIn: 8 * n, BytesOut: 4 * n, Memory: Pageable}
+		want, e := testGPU.Time(&w), m.Predict(gpu, &w)
+		if math.Abs(e.Us/want-1) > 0.1 || !e.InDomain || e.Low > e.Us || e.High < e.Us || e.High > 2*e.Us {
+			t.Errorf("n = %g: %+v, expected %.4g", n, e, want)
+		}
+	}
+}
+
+// A time by the law never falls when anything grows, since no coefficient is below 0.
+func TestLawIsMonotone(t *testing.T) {
+	m, err := Fit(lawRows("m", testCPU, testGPU, 0.3, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range m.Devices {
+		for _, c := range append(d.Tasks, Task{Cell: d.Other}) {
+			for j, v := range c.Law.vector() {
+				if !(v >= 0) {
+					t.Errorf("%s %s: coefficient %d is %g", d.Device, c.Task, j, v)
+				}
+			}
+		}
+	}
+}
+
+// What was not measured is predicted from what was, and said to be outside.
+func TestPredictOutside(t *testing.T) {
+	m, err := Fit(lawRows("m", testCPU, testGPU, 0.02, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, _ := m.Device("m", "cpu")
+	inside := Work{Task: "vector.add", DType: "float32", Bytes: 12e6, Rows: 1, Steps: 1, FloorUs: 300}
+	if e := m.Predict(cpu, &inside); !e.InDomain {
+		t.Errorf("%+v", e)
+	}
+	for name, change := range map[string]func(*Work){
+		"task":   func(w *Work) { w.Task = "sort" },
+		"dtype":  func(w *Work) { w.DType = "bfloat16" },
+		"larger": func(w *Work) { w.FloorUs *= 1e4 },
+		"memory": func(w *Work) { w.Memory = Resident },
+		"cold":   func(w *Work) { w.Cold = true },
+		"steps":  func(w *Work) { w.Steps = 300 },
+	} {
+		w := inside
+		change(&w)
+		e, near := m.Predict(cpu, &w), m.Predict(cpu, &inside)
+		if e.InDomain || !(e.Us > 0) || e.High/e.Low < near.High/near.Low {
+			t.Errorf("another %s: %+v, inside %+v", name, e, near)
+		}
+	}
+	other, known := m.Device("another machine", "cpu")
+	if e := m.Predict(other, &inside); known || e.InDomain || math.Abs(e.Us/testCPU.Time(&inside)-1) > 0.2 {
+		t.Errorf("another machine: %v, %+v", known, e)
+	}
+	if e := m.Predict(-1, &inside); e.InDomain || e.Us != inside.FloorUs {
+		t.Errorf("no device: %+v", e)
+	}
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, math.MaxFloat64} {
+		w := Work{Task: "vector.add", DType: "float32", FLOPs: v, Bytes: v, BytesIn: v, BytesOut: v, Steps: v, Rows: v, FloorUs: v, Memory: Memory(200)}
+		for d := range m.Devices {
+			if e := m.Predict(d, &w); !(e.Us > 0) || math.IsInf(e.High, 0) || !(e.Low <= e.Us && e.Us <= e.High) {
+				t.Errorf("work of %g: %+v", v, e)
+			}
+		}
+	}
+}
+
+// Written and read again, a model predicts the same. Its data are named by a hash that repeats.
+func TestWriteRead(t *testing.T) {
+	rows := lawRows("m", testCPU, testGPU, 0.1, 2)
+	m, err := Fit(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := m.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	first := file.String()
+	read, err := Read(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rows {
+		d, _ := m.Device(rows[i].Machine, rows[i].Device)
+		if a, b := m.Predict(d, &rows[i].Work), read.Predict(d, &rows[i].Work); a != b {
+			t.Fatalf("%+v became %+v", a, b)
+		}
+	}
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+	again, err := Fit(rows)
+	if err != nil || again.SHA256 != m.SHA256 {
+		t.Errorf("rows in another order: hash %s, %v; want %s", again.SHA256, err, m.SHA256)
+	}
+	rows[0].Us *= 100
+	rows[0].Shape = "n=1"
+	if other, err := Fit(rows); err != nil || other.SHA256 == m.SHA256 {
+		t.Errorf("other data have the same hash (%v)", err)
+	}
+	for _, part := range []string{`"version": 1`, `"data_sha256"`, `"spread"`, `"domain"`, `"machines"`, `"n": 12`} {
+		if !strings.Contains(first, part) {
+			t.Errorf("the file has no %s", part)
+		}
+	}
+}
+
+// Rows that no measurement gives are refused.
+func TestFitBadRows(t *testing.T) {
+	good := lawRows("m", testCPU, testGPU, 0.1, 2)
+	for name, change := range map[string]func(*Row){
+		"took no time": func(r *Row) { r.Us = 0 },
+		"holds NaN":    func(r *Row) { r.Us = math.NaN() },
+		"holds -1":     func(r *Row) { r.FloorUs = -1 },
+		"holds +Inf":   func(r *Row) { r.Bytes = math.Inf(1) },
+		"lacks a task": func(r *Row) { r.Task = "" },
+		"Memory(9)":    func(r *Row) { r.Memory = 9 },
+		"neither cpu":  func(r *Row) { r.Device = "tpu:0" },
+	} {
+		rows := append([]Row(nil), good...)
+		change(&rows[5])
+		if _, err := Fit(rows); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Fit(nil); err == nil {
+		t.Error("nothing was fitted")
+	}
+}
+
+// A prediction allocates nothing.
+func TestPredictAllocatesNothing(t *testing.T) {
+	rows := lawRows("m", testCPU, testGPU, 0.1, 2)
+	m, err := Fit(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, sum := rows[7].Work, 0.0
+	if n := testing.AllocsPerRun(100, func() { sum += m.Predict(1, &w).Us }); n != 0 || sum == 0 {
+		t.Errorf("%g allocations", n)
+	}
+}
+
+func BenchmarkDecision(b *testing.B) {
+	rows := lawRows("m", testCPU, testGPU, 0.1, 2)
+	m, err := Fit(rows)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cpu, _ := m.Device("m", "cpu")
+	gpu, _ := m.Device("m", "cuda:0")
+	gpuTimes := 0
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		w := &rows[i%len(rows)].Work
+		if m.Predict(gpu, w).Us < m.Predict(cpu, w).Us {
+			gpuTimes++
+		}
+	}
+	_ = gpuTimes
+}
+
+// FuzzRead: whatever the file, reading gives a model that predicts, or an error.
+func FuzzRead(f *testing.F) {
+	m, err := Fit(lawRows("m", testCPU, testGPU, 0.1, 2))
+	if err != nil {
+		f.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := m.Write(&file); err != nil {
+		f.Fatal(err)
+	}
+	good := file.String()
+	f.Add([]byte(good))
+	for _, change := range [][2]string{
+		{`"version": 1`, `"version": 2`}, {`"floor": 1`, `"floor": -1`}, {`"floor": 1`, `"floor": 1e300`}, {`"spread": 0`, `"spread": 1e9`}, {`"device": "cpu"`, `"device": "tpu"`},
+		{`"correction": [`, `"correction": [1e300,`}, {`"memory": [`, `"memory": ["disk",`}, {`"n": 12`, `"n": -12`}, {`"min": `, `"min": 1e17`},
+	} {
+		changed := strings.Replace(good, change[0], change[1], 1)
+		if changed == good {
+			f.Fatalf("the file has no %s", change[0])
+		}
+		if _, err := Read(strings.NewReader(changed)); err == nil {
+			f.Errorf("%s was taken", change[1])
+		}
+		f.Add([]byte(changed))
+	}
+	for _, n := range []int{0, 1, len(good) / 2, len(good) - 3} {
+		if _, err := Read(strings.NewReader(good[:n])); err == nil {
+			f.Errorf("%d of %d bytes were taken", n, len(good))
+		}
+		f.Add([]byte(good[:n]))
+	}
+	if _, err := Read(strings.NewReader(good + "{}")); err == nil {
+		f.Error("a file with something behind the model was taken")
+	}
+	w := Work{Task: "vector.add", DType: "float32", Bytes: 1e6, Rows: 1, Steps: 1, FloorUs: 3}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Read(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		for d := -1; d <= len(m.Devices); d++ {
+			if e := m.Predict(d, &w); !(e.Us > 0 && e.Low <= e.Us && e.Us <= e.High) || math.IsInf(e.High, 0) {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}

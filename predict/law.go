@@ -1,0 +1,188 @@
+package predict
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// Law is a time that grows with the work, in microseconds. No coefficient is below 0.
+type Law struct {
+	Floor  float64 `json:"floor"`    // times the floor: 1 is as fast as the device can be
+	StepUs float64 `json:"step_us"`  // for each step: a launch on a GPU, a barrier on a CPU
+	BaseUs float64 `json:"base_us"`  // for the call, whatever it does
+	ColdUs float64 `json:"start_us"` // once if the device was not used before
+
+	PageableIn  Transfer `json:"pageable_in"`
+	PageableOut Transfer `json:"pageable_out"`
+	PinnedIn    Transfer `json:"pinned_in"`
+	PinnedOut   Transfer `json:"pinned_out"`
+}
+
+// Transfer is the time of a copy between host and device.
+type Transfer struct {
+	LatencyUs float64 `json:"latency_us"`
+	UsPerMiB  float64 `json:"us_per_mib"`
+}
+
+// lawColumns is the number of coefficients of a law.
+const lawColumns = 12
+
+const mebibyte = 1 << 20
+
+// columns returns what each coefficient is multiplied by.
+func columns(w *Work) (x [lawColumns]float64) {
+	x[0], x[1], x[2] = w.FloorUs, w.Steps, 1
+	if w.Cold {
+		x[3] = 1
+	}
+	at := 4
+	switch w.Memory {
+	case Pageable:
+	case Pinned:
+		at = 8
+	default:
+		return x
+	}
+	if w.BytesIn > 0 {
+		x[at], x[at+1] = 1, w.BytesIn/mebibyte
+	}
+	if w.BytesOut > 0 {
+		x[at+2], x[at+3] = 1, w.BytesOut/mebibyte
+	}
+	return x
+}
+
+// vector returns the coefficients in the order of columns.
+func (l *Law) vector() [lawColumns]float64 {
+	return [lawColumns]float64{
+		l.Floor, l.StepUs, l.BaseUs, l.ColdUs,
+		l.PageableIn.LatencyUs, l.PageableIn.UsPerMiB, l.PageableOut.LatencyUs, l.PageableOut.UsPerMiB,
+		l.PinnedIn.LatencyUs, l.PinnedIn.UsPerMiB, l.PinnedOut.LatencyUs, l.PinnedOut.UsPerMiB,
+	}
+}
+
+// lawOf is the inverse of vector.
+func lawOf(c [lawColumns]float64) Law {
+	return Law{c[0], c[1], c[2], c[3], Transfer{c[4], c[5]}, Transfer{c[6], c[7]}, Transfer{c[8], c[9]}, Transfer{c[10], c[11]}}
+}
+
+// Time returns the time of work in microseconds.
+func (l *Law) Time(w *Work) float64 {
+	t := l.Floor*w.FloorUs + l.StepUs*w.Steps + l.BaseUs
+	if w.Cold {
+		t += l.ColdUs
+	}
+	in, out := &l.PageableIn, &l.PageableOut
+	switch w.Memory {
+	case Pageable:
+	case Pinned:
+		in, out = &l.PinnedIn, &l.PinnedOut
+	default:
+		return t
+	}
+	if w.BytesIn > 0 {
+		t += in.LatencyUs + in.UsPerMiB*(w.BytesIn/mebibyte)
+	}
+	if w.BytesOut > 0 {
+		t += out.LatencyUs + out.UsPerMiB*(w.BytesOut/mebibyte)
+	}
+	return t
+}
+
+// How a law is fitted.
+const (
+	lawPull   = 0.5  // how strongly coefficients are pulled to the level before, in measurements
+	firstPull = 1e-3 // and to firstLaw, which nothing was measured for
+	partTrust = 0.3  // weight of a measured part of a time, beside the time itself
+	lawRounds = 6    // of weights
+	huberAt   = 0.25 // log error from which a measurement counts less
+)
+
+// fitLaw fits a law to measurements with weights, near a law of the level before. A coefficient
+// of which the measurements say nothing is that law's.
+func fitLaw(rows []Row, weights []float64, near Law) (Law, error) {
+	prior, pull := near.vector(), lawPull
+	if near == firstLaw {
+		pull = firstPull
+	}
+	type equation struct {
+		x      [lawColumns]float64
+		us     float64
+		weight float64
+	}
+	var equations []equation
+	for i := range rows {
+		w := &rows[i].Work
+		x := columns(w)
+		equations = append(equations, equation{x, rows[i].Us, weights[i]})
+		at := 4
+		if w.Memory == Pinned {
+			at = 8
+		}
+		for k, us := range [2]float64{rows[i].H2DUs, rows[i].D2HUs} {
+			if j := at + 2*k; us > 0 && x[j] > 0 {
+				part := equation{us: us, weight: partTrust * weights[i]}
+				part.x[j], part.x[j+1] = x[j], x[j+1]
+				equations = append(equations, part)
+			}
+		}
+	}
+	// The mean square of what a column contributes to a time makes the pull independent of units.
+	var square [lawColumns]float64
+	total := 0.0
+	for _, e := range equations {
+		total += e.weight
+		for j, x := range e.x {
+			square[j] += e.weight * (x / e.us) * (x / e.us)
+		}
+	}
+	var fitted []int
+	for j := range lawColumns {
+		if square[j] > 0 {
+			fitted = append(fitted, j)
+		}
+	}
+	if len(fitted) == 0 {
+		return near, nil
+	}
+	a := mat.NewDense(len(equations)+len(fitted), len(fitted), nil)
+	b := make([]float64, len(equations)+len(fitted))
+	current := prior
+	for round := range lawRounds {
+		for i, e := range equations {
+			size, trust := e.us, e.weight
+			if round > 0 {
+				predicted := 0.0
+				for j, x := range e.x {
+					predicted += current[j] * x
+				}
+				// The geometric mean of measured and predicted makes the relative error one of logarithms, nearly.
+				predicted = min(max(predicted, e.us/20), e.us*20)
+				size = math.Sqrt(e.us * predicted)
+				if miss := math.Abs(math.Log(predicted / e.us)); miss > huberAt {
+					trust *= huberAt / miss
+				}
+			}
+			s := math.Sqrt(trust) / size
+			for k, j := range fitted {
+				a.Set(i, k, s*e.x[j])
+			}
+			b[i] = s * e.us
+		}
+		for k, j := range fitted {
+			i := len(equations) + k
+			s := math.Sqrt(pull * square[j] / total)
+			a.Set(i, k, s)
+			b[i] = s * prior[j]
+		}
+		c, err := NNLS(a, b)
+		if err != nil {
+			return Law{}, err
+		}
+		for k, j := range fitted {
+			current[j] = c[k]
+		}
+	}
+	return lawOf(current), nil
+}

@@ -1,0 +1,314 @@
+package predict
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// modelVersion is the version of the file's format and of what its numbers mean.
+const modelVersion = 1
+
+// Bounds of a file, since it may be damaged or of someone who means harm.
+const (
+	maxModelBytes = 8 << 20
+	maxDevices    = 64
+	maxTasks      = 256
+	maxText       = 256
+)
+
+// Model predicts times. It is made by [Fit] or [Read]; a zero Model knows no device. It is not
+// changed by predictions, so that goroutines may share it.
+type Model struct {
+	Version  int      `json:"version"`
+	SHA256   string   `json:"data_sha256"` // of the medians that were fitted
+	Rows     int      `json:"rows"`        // measurements
+	Shapes   int      `json:"shapes"`      // of which each has repeats
+	Machines []string `json:"machines"`    // keys
+
+	// Devices holds for each kind of device first one without a machine, which stands for devices that
+	// were not measured, then those that were.
+	Devices []Device `json:"devices"`
+}
+
+// Device is what a model knows of a device.
+type Device struct {
+	Machine string `json:"machine,omitempty"` // "": any machine
+	Device  string `json:"device"`            // "cpu", "cuda:0"; "cuda" of any machine
+	Other   Cell   `json:"other_tasks"`       // for tasks that were not measured
+	Tasks   []Task `json:"tasks"`
+
+	index map[op]int // into Tasks
+}
+
+// Task is what a model knows of a task on a device.
+type Task struct {
+	Task  string `json:"task"`
+	DType string `json:"dtype"`
+	Cell
+}
+
+// Cell is a law with its correction, how far it is off, and where it holds.
+type Cell struct {
+	Law        Law       `json:"law"`
+	Correction []float64 `json:"correction"` // coefficients, in natural logarithm: the constant, then memory, floor, rows, bytes
+	Spread     float64   `json:"spread"`     // half width in natural logarithm of the interval that holds nine of ten times
+	N          int       `json:"n"`          // shapes that were fitted
+	Domain     Domain    `json:"domain"`
+
+	correction correction // Correction, at its full length
+}
+
+// Domain is where a cell was measured.
+type Domain struct {
+	FloorUs  Range    `json:"floor_us"`
+	Steps    Range    `json:"steps"`
+	Rows     Range    `json:"rows"`
+	BytesIn  Range    `json:"bytes_in"`
+	BytesOut Range    `json:"bytes_out"`
+	Memory   []string `json:"memory"`
+	Warm     bool     `json:"warm"`
+	Cold     bool     `json:"cold"`
+
+	memory [memories]bool
+}
+
+// Range is an interval, ends included.
+type Range struct {
+	Min float64 `json:"min"`
+	Max float64 `json:"max"`
+}
+
+// slack widens ranges, for sizes that differ by rounding.
+const slack = 1.05
+
+func (r *Range) holds(v float64) bool { return v*slack >= r.Min && v <= r.Max*slack }
+
+// domain sets where rows were measured.
+func (c *Cell) domain(rows []Row) {
+	d := &c.Domain
+	for i := range rows {
+		w := &rows[i].Work
+		for _, r := range []struct {
+			of *Range
+			v  float64
+		}{{&d.FloorUs, w.FloorUs}, {&d.Steps, w.Steps}, {&d.Rows, w.Rows}, {&d.BytesIn, w.BytesIn}, {&d.BytesOut, w.BytesOut}} {
+			if i == 0 {
+				*r.of = Range{r.v, r.v}
+			}
+			r.of.Min, r.of.Max = min(r.of.Min, r.v), max(r.of.Max, r.v)
+		}
+		d.memory[w.Memory] = true
+		d.Cold, d.Warm = d.Cold || w.Cold, d.Warm || !w.Cold
+	}
+}
+
+// holds tells whether work lies where a cell was measured.
+func (d *Domain) holds(w *Work) bool {
+	return w.Memory < memories && d.memory[w.Memory] && (w.Cold && d.Cold || !w.Cold && d.Warm) &&
+		d.FloorUs.holds(w.FloorUs) && d.Steps.holds(w.Steps) && d.Rows.holds(w.Rows) && d.BytesIn.holds(w.BytesIn) && d.BytesOut.holds(w.BytesOut)
+}
+
+// leastUs is the least time that is predicted.
+const leastUs = 1e-3
+
+// time returns the predicted time in microseconds.
+func (c *Cell) time(w *Work) float64 {
+	t := c.Law.Time(w) * math.Exp(c.correction.at(w))
+	if !(t > leastUs) {
+		return leastUs
+	}
+	return min(t, math.MaxFloat64)
+}
+
+// Device returns the index of a device for [Model.Predict]. If the model has not measured it, known is
+// false and the index is that of any device of its kind, -1 if the model knows none.
+func (m *Model) Device(machine, device string) (index int, known bool) {
+	index = -1
+	for i := range m.Devices {
+		switch d := &m.Devices[i]; {
+		case d.Machine == "" && d.Device == Kind(device):
+			index = i
+		case d.Machine != "" && d.Machine == machine && d.Device == device:
+			return i, true
+		}
+	}
+	return index, false
+}
+
+// cell returns that of a task, nil if it was not measured on the device.
+func (d *Device) cell(o op) *Cell {
+	for i := range d.Tasks {
+		if d.Tasks[i].Task == o.task && d.Tasks[i].DType == o.dtype {
+			return &d.Tasks[i].Cell
+		}
+	}
+	return nil
+}
+
+// best returns the cell of a task, or that of tasks that were not measured.
+func (d *Device) best(o op) *Cell {
+	if c := d.cell(o); c != nil {
+		return c
+	}
+	return &d.Other
+}
+
+// Predict returns the time of work on a device, an index from [Model.Device]. For an index of no
+// device the time is the floor, with an interval that says that nothing is known.
+func (m *Model) Predict(device int, w *Work) Estimate {
+	if device < 0 || device >= len(m.Devices) {
+		t := min(max(w.FloorUs, leastUs), math.MaxFloat64)
+		return Estimate{Us: t, Low: t, High: math.MaxFloat64}
+	}
+	d := &m.Devices[device]
+	c, in := &d.Other, false
+	half := c.Spread
+	if i, ok := d.index[op{w.Task, w.DType}]; ok {
+		c = &d.Tasks[i].Cell
+		if in = c.Domain.holds(w); in {
+			half = c.Spread
+		} else {
+			half = max(half, c.Spread)
+		}
+	}
+	t, factor := c.time(w), math.Exp(half)
+	return Estimate{Us: t, Low: t / factor, High: min(t*factor, math.MaxFloat64), InDomain: in && d.Machine != ""}
+}
+
+// compile checks a model and prepares it for predictions.
+func (m *Model) compile() error {
+	if m.Version != modelVersion {
+		return fmt.Errorf("the model is of version %d, and this program reads version %d: fit it again", m.Version, modelVersion)
+	}
+	if len(m.Devices) == 0 || len(m.Devices) > maxDevices || len(m.Machines) > maxDevices {
+		return fmt.Errorf("the model has %d devices and %d machines; expected 1 to %d", len(m.Devices), len(m.Machines), maxDevices)
+	}
+	if m.Rows < 0 || m.Shapes < 0 || len(m.SHA256) > maxText {
+		return errors.New("the model does not say what it was fitted to")
+	}
+	for i := range m.Devices {
+		d := &m.Devices[i]
+		if k := Kind(d.Device); k != "cpu" && k != "cuda" || len(d.Device) > maxText || len(d.Machine) > maxText {
+			return fmt.Errorf("device %d of the model is %.40q; expected cpu or cuda:N", i+1, d.Device)
+		}
+		if len(d.Tasks) > maxTasks {
+			return fmt.Errorf("the model has %d tasks on %s; expected %d at most", len(d.Tasks), d.Device, maxTasks)
+		}
+		if err := d.Other.compile(); err != nil {
+			return fmt.Errorf("the model's law for other tasks on %s: %w", d.Device, err)
+		}
+		d.index = make(map[op]int, len(d.Tasks))
+		for j := range d.Tasks {
+			t := &d.Tasks[j]
+			if len(t.Task) > maxText || len(t.DType) > maxText {
+				return fmt.Errorf("task %d of the model on %s has a name of more than %d bytes", j+1, d.Device, maxText)
+			}
+			if err := t.compile(); err != nil {
+				return fmt.Errorf("the model's law for %s on %s: %w", t.Task, d.Device, err)
+			}
+			d.index[op{t.Task, t.DType}] = j
+		}
+	}
+	return nil
+}
+
+// Bounds of what a law may say.
+const (
+	maxCoefficient = 1e12
+	maxLog         = 10 // of corrections: a factor of 22026
+)
+
+// compile checks a cell and fills what predictions use.
+func (c *Cell) compile() error {
+	for _, v := range c.Law.vector() {
+		if !(v >= 0 && v <= maxCoefficient) {
+			return fmt.Errorf("a coefficient is %g; expected 0 to %g", v, maxCoefficient)
+		}
+	}
+	if c.Correction == nil {
+		c.Correction = trimmed(&c.correction)
+	}
+	if len(c.Correction) > terms {
+		return fmt.Errorf("the correction has %d coefficients; expected %d at most", len(c.Correction), terms)
+	}
+	c.correction = correction{}
+	for i, v := range c.Correction {
+		if !(math.Abs(v) <= maxLog) {
+			return fmt.Errorf("a coefficient of the correction is %g; expected -%d to %d", v, maxLog, maxLog)
+		}
+		c.correction[i] = v
+	}
+	if !(c.Spread >= 0 && c.Spread <= 20) || c.N < 0 {
+		return fmt.Errorf("its spread is %g of %d shapes", c.Spread, c.N)
+	}
+	d := &c.Domain
+	for _, r := range []Range{d.FloorUs, d.Steps, d.Rows, d.BytesIn, d.BytesOut} {
+		if !(r.Min >= 0 && r.Max >= r.Min && r.Max < 1e18) {
+			return fmt.Errorf("its domain goes from %g to %g", r.Min, r.Max)
+		}
+	}
+	if d.Memory == nil {
+		for m := range memories {
+			if d.memory[m] {
+				d.Memory = append(d.Memory, m.String())
+			}
+		}
+	}
+	if len(d.Memory) > int(memories) {
+		return fmt.Errorf("its domain has %d kinds of memory; expected %d at most", len(d.Memory), memories)
+	}
+	for _, name := range d.Memory {
+		m, err := ParseMemory(name)
+		if err != nil {
+			return err
+		}
+		d.memory[m] = true
+	}
+	return nil
+}
+
+// trimmed returns the coefficients rounded to what means something, without zeros at the end.
+func trimmed(c *correction) []float64 {
+	out := []float64{}
+	for _, v := range c {
+		out = append(out, math.Round(v*1e6)/1e6+0)
+	}
+	for len(out) > 0 && out[len(out)-1] == 0 {
+		out = out[:len(out)-1]
+	}
+	return out
+}
+
+// Write writes a model as JSON.
+func (m *Model) Write(w io.Writer) error {
+	data, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return fmt.Errorf("the model cannot be written: %w", err)
+	}
+	_, err = w.Write(append(data, '\n'))
+	return err
+}
+
+// Read reads a model that Write wrote. An error says what is wrong with it.
+func Read(r io.Reader) (*Model, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxModelBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("the model cannot be read: %w", err)
+	}
+	if len(data) > maxModelBytes {
+		return nil, fmt.Errorf("the model is larger than %d bytes", maxModelBytes)
+	}
+	var m Model
+	d := json.NewDecoder(bytes.NewReader(data))
+	if err := d.Decode(&m); err != nil {
+		return nil, fmt.Errorf("the model is not JSON of a model, or was cut off: %w", err)
+	}
+	if d.More() {
+		return nil, errors.New("something follows the model")
+	}
+	return &m, m.compile()
+}

@@ -1,0 +1,70 @@
+package predict
+
+import "fmt"
+
+// Memory says where the data of work lie before it runs, and so which transfers it needs.
+type Memory uint8
+
+// The places of data.
+const (
+	Host     Memory = iota // work of the CPU
+	Pageable               // in ordinary host memory; the GPU copies it in and out
+	Pinned                 // in page-locked host memory; the GPU copies it in and out
+	Resident               // on the device
+	memories
+)
+
+var memoryNames = [memories]string{"host", "pageable", "pinned", "resident"}
+
+// String returns the name that [ParseMemory] reads.
+func (m Memory) String() string {
+	if m < memories {
+		return memoryNames[m]
+	}
+	return fmt.Sprintf("Memory(%d)", uint8(m))
+}
+
+// ParseMemory reads the name of a place of data.
+func ParseMemory(name string) (Memory, error) {
+	for m, n := range memoryNames {
+		if n == name {
+			return Memory(m), nil
+		}
+	}
+	return 0, fmt.Errorf("memory is %q; expected host, pageable, pinned or resident", name)
+}
+
+// Work is what is known of work before it runs on a device.
+type Work struct {
+	Task, DType string
+
+	FLOPs    float64
+	Bytes    float64 // read and written by the computation
+	BytesIn  float64 // moved from host to device before it
+	BytesOut float64 // moved from device to host after it
+	Steps    float64 // kernel launches, or steps of a plan
+	Rows     float64 // of the largest product; 1 for work on vectors
+	FloorUs  float64 // the least time on this device, by its ceilings; microseconds
+
+	Memory Memory
+	Cold   bool // the process has not used the device yet
+}
+
+// Row is a measured time of work.
+type Row struct {
+	Machine string // a key that names the machine
+	Device  string // "cpu", "cuda:0"
+	Shape   string // such as "n=1048576": rows of one shape are repeats
+	Work
+	Us float64 // wall time
+
+	// Parts of Us, 0 if they were not measured.
+	H2DUs, D2HUs float64
+}
+
+// Estimate is a predicted time.
+type Estimate struct {
+	Us        float64 // the median
+	Low, High float64 // nine of ten times lie between
+	InDomain  bool    // such work was measured on the device, smaller and larger
+}

@@ -5,6 +5,7 @@
 //   pool.h simd.h alloc.c:                    threads; vectors; memory
 //   version.h norm.h rows.h tile.h pool.c:    what a version provides; LayerNorm; weights stored by rows; the register tile
 //   q8.h attention.h isa.c program.c:         8-bit weights; attention; which versions run here; the interpreter of steps
+//   arrays.h arrays.c:                        sums and squares of arrays
 //   linear.h elementwise.h pack.h q8_gemv.h:  products; embedding and sums; packing; the 8-bit product of one row
 //   tile_dot.h tile_amx.h:                    register tiles of bfloat16
 //   bf16.h split.h:                           products of bfloat16; products of float32 as three bfloat16 numbers
@@ -24,6 +25,7 @@
 #ifndef GS_KERNELS_IMPL_H
 #define GS_KERNELS_IMPL_H
 
+#include "arrays.h"
 #include "attention.h"
 #include "elementwise.h"
 #include "linear.h"
@@ -97,6 +99,7 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 			},                                                                                                                        \
 		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
 		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .maxima = block_maxima,                        \
+		.add = array_add, .square = array_square, .sum = array_sum,                                                                   \
 	}
 
 #define GS_GEMV gemv_q8

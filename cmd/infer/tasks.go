@@ -1,0 +1,23 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+// newTasks makes "infer tasks" and its commands.
+func newTasks(m *modelFlags) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "tasks COMMAND",
+		Short: "Measure work on CPU and GPU, to decide where it should run",
+		Long: `tasks measures a suite of work that a CPU and a GPU can both do: sums and squares of
+arrays, reductions, matrix products and passes of the model.`,
+		Example: `  infer tasks bench -o out
+  infer tasks bench -o out --tasks vector.add --device cpu`,
+		Annotations: map[string]string{usesKey: ""},
+		Args:        needsCommand,
+		RunE:        refused,
+	}
+	c.SuggestionsMinimumDistance = 2
+	c.AddCommand(newTasksBench(m))
+	return c
+}

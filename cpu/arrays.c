@@ -1,0 +1,55 @@
+// Arrays shared among the threads of a pool: what the tasks of package tasks do on a CPU.
+#include "kernels.h"
+#include "version.h"
+#include <math.h>
+
+// Arrays of fewer values are one thread's: to hand out shares takes longer.
+enum { FEW = 16384 };
+
+typedef struct array_job {
+	int what, past;
+	float *z;
+	const float *x, *y;
+	int64_t n;
+	double exponent;
+} array_job;
+
+static void map_range(const gs_kernels *k, const array_job *j, int64_t lo, int64_t hi) {
+	switch (j->what) {
+	case GS_ARRAY_ADD: k->add(j->z + lo, j->x + lo, j->y + lo, hi - lo, j->past); return;
+	case GS_ARRAY_SQUARE: k->square(j->z + lo, j->x + lo, hi - lo, j->past); return;
+	case GS_ARRAY_POWF:
+		for (int64_t i = lo; i < hi; i++) j->z[i] = powf(j->x[i], (float)j->exponent);
+		return;
+	case GS_ARRAY_POW:
+		for (int64_t i = lo; i < hi; i++) j->z[i] = (float)pow((double)j->x[i], j->exponent);
+		return;
+	case GS_ARRAY_SUMS: // z[b] is the sum of block b
+		for (int64_t b = lo; b < hi; b++) {
+			const int64_t from = b * GS_ARRAY_BLOCK, left = j->n - from;
+			j->z[b] = k->sum(j->x + from, left < GS_ARRAY_BLOCK ? left : GS_ARRAY_BLOCK);
+		}
+	}
+}
+
+static void map_job(gs_worker *w, void *arg) {
+	const array_job *j = arg;
+	int64_t unit = 1024, lo, hi;
+	int64_t n = j->n;
+	if (j->what == GS_ARRAY_SUMS) {
+		unit = 1;
+		n = (n + GS_ARRAY_BLOCK - 1) / GS_ARRAY_BLOCK;
+	}
+	gs_share(w, (n + unit - 1) / unit, &lo, &hi);
+	lo *= unit;
+	hi = hi * unit < n ? hi * unit : n;
+	if (lo < hi) map_range(w->pool->kernels, j, lo, hi);
+}
+
+void gs_array(gs_pool *p, int what, float *z, const float *x, const float *y, int64_t n, double exponent, int past) {
+	array_job j = {.what = what, .past = past, .z = z, .x = x, .y = y, .n = n, .exponent = exponent};
+	if (n < FEW)
+		map_range(p->kernels, &j, 0, what == GS_ARRAY_SUMS ? (n + GS_ARRAY_BLOCK - 1) / GS_ARRAY_BLOCK : n);
+	else
+		gs_pool_run(p, map_job, &j);
+}

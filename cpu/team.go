@@ -1,0 +1,227 @@
+package cpu
+
+/*
+#include "kernels.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"gpt2scope/weights"
+)
+
+// Team is threads that compute on arrays and matrices, without a model. One call at a time
+// runs on them; others wait.
+type Team struct {
+	pool *pool
+	own  bool // the threads end with the team
+	last int64
+}
+
+// NewTeam starts a team of so many threads; 0 is one for each physical core that the process
+// may use. Its kernels are those of [New] with default options.
+func NewTeam(threads int) (*Team, error) {
+	isa, err := chooseISA(os.Getenv("GPT2SCOPE_CPU"))
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPool(Threads(threads), isa)
+	if err != nil {
+		return nil, err
+	}
+	return &Team{p, true, lastCache(p.threads)}, nil
+}
+
+// Team returns the backend's threads. They end with the backend.
+func (b *Backend) Team() *Team { return &Team{b.pool, false, lastCache(b.pool.threads)} }
+
+// lastCache is the size of the largest cache in bytes, 0 if it is not known.
+func lastCache(threads int) int64 {
+	levels := caches("/sys", allowedCPUs(), threads)
+	if len(levels) == 0 {
+		return 0
+	}
+	return levels[len(levels)-1].Bytes
+}
+
+// Threads returns how many threads the team has.
+func (t *Team) Threads() int { return t.pool.threads }
+
+// Close ends threads that [NewTeam] started.
+func (t *Team) Close() {
+	if t.own {
+		t.pool.close()
+	}
+}
+
+// Memory is host memory outside the Go heap, aligned to a page, and from 4 MiB on on huge
+// pages where the system has them. It is zero at first.
+type Memory struct{ data mem[float32] }
+
+// NewMemory allocates so many bytes, rounded up to a whole float32.
+func NewMemory(bytes int64) (*Memory, error) {
+	data, err := alloc[float32](int((bytes + 3) / 4))
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{data}, nil
+}
+
+// Bytes returns the memory, which must not be used after Free.
+func (m *Memory) Bytes() []byte {
+	return unsafe.Slice((*byte)(m.data.void()), 4*m.data.n)
+}
+
+// Free frees the memory. Again, it does nothing.
+func (m *Memory) Free() {
+	m.data.free()
+	m.data = mem[float32]{}
+}
+
+// Power is how a square is computed.
+type Power int
+
+// The ways to square.
+const (
+	Multiply Power = iota // x x
+	Powf                  // powf(x, 2) of the C library
+	Pow                   // pow(x, 2), in float64
+)
+
+// Add computes z = x + y.
+func (t *Team) Add(z, x, y []float32) error {
+	if len(x) != len(z) || len(y) != len(z) {
+		return fmt.Errorf("Add: arrays of %d, %d and %d values; they must have the same number", len(z), len(x), len(y))
+	}
+	return t.array(C.GS_ARRAY_ADD, z, x, y, 12*int64(len(z)))
+}
+
+// Square computes z = x^2.
+func (t *Team) Square(z, x []float32, by Power) error {
+	what, ok := map[Power]C.int{Multiply: C.GS_ARRAY_SQUARE, Powf: C.GS_ARRAY_POWF, Pow: C.GS_ARRAY_POW}[by]
+	if len(x) != len(z) || !ok {
+		return fmt.Errorf("Square: arrays of %d and %d values, way %d; they must have the same number", len(z), len(x), by)
+	}
+	return t.array(what, z, x, nil, 8*int64(len(z)))
+}
+
+// array runs one of gs_array's loops. Results that no cache holds together with the inputs
+// are written past the caches.
+func (t *Team) array(what C.int, z, x, y []float32, bytes int64) error {
+	if len(z) == 0 {
+		return nil
+	}
+	past := C.int(0)
+	if t.last > 0 && bytes > t.last {
+		past = 1
+	}
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	if t.pool.c == nil {
+		return errTeamClosed
+	}
+	C.gs_array(t.pool.c, what, (*C.float)(unsafe.SliceData(z)), (*C.float)(unsafe.SliceData(x)), (*C.float)(unsafe.SliceData(y)), C.int64_t(len(x)), 2, past)
+	return nil
+}
+
+var errTeamClosed = fmt.Errorf("the threads have ended")
+
+// SumBlock is how many values the partial sums of [Team.Sum] are of.
+const SumBlock = C.GS_ARRAY_BLOCK
+
+// Sum adds all values: those of each block of [SumBlock] in float32, then the blocks in
+// float64, in an order that does not depend on the number of threads. partial is memory for
+// the sums of the blocks, at least one for each.
+func (t *Team) Sum(x, partial []float32) (float32, error) {
+	blocks := (len(x) + SumBlock - 1) / SumBlock
+	if len(partial) < blocks {
+		return 0, fmt.Errorf("Sum: room for %d partial sums; %d values need %d", len(partial), len(x), blocks)
+	}
+	if len(x) == 0 {
+		return 0, nil
+	}
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	if t.pool.c == nil {
+		return 0, errTeamClosed
+	}
+	C.gs_array(t.pool.c, C.GS_ARRAY_SUMS, (*C.float)(unsafe.SliceData(partial)), (*C.float)(unsafe.SliceData(x)), nil, C.int64_t(len(x)), 0, 0)
+	sum := 0.0
+	for _, p := range partial[:blocks] {
+		sum += float64(p)
+	}
+	return float32(sum), nil
+}
+
+// Product is C = A B of matrices (M, K), (K, N) and (M, N), by the products of the engine. A
+// and C are float32; B is float32 or bfloat16, and is packed first.
+type Product struct {
+	team    *Team
+	m, n, k int
+	dtype   dtype
+	store   *arena
+	w       *weight
+	program *program
+	a, c    mem[float32]
+}
+
+// NewProduct prepares a product. a and c are memory of its own, of at least 4 M K and 4 M N
+// bytes.
+func (t *Team) NewProduct(m, n, k int, d weights.DType, a, c *Memory) (*Product, error) {
+	if m < 1 || n < 1 || k < 1 || m > 1<<20 || n > 1<<20 || k > 1<<20 {
+		return nil, fmt.Errorf("a product of %d x %d x %d is not possible", m, n, k)
+	}
+	if a.data.n < m*k || c.data.n < m*n {
+		return nil, fmt.Errorf("a product of %d x %d x %d: matrices of %d and %d values are too small", m, n, k, a.data.n, c.data.n)
+	}
+	p := &Product{team: t, m: m, n: n, k: k, dtype: float32Type, a: a.data, c: c.data}
+	if d == weights.BF16 {
+		p.dtype = bfloat16Type
+	}
+	var err error
+	if p.store, err = newArena(weightBytes(k, n, p.dtype, false) + 64); err != nil {
+		return nil, err
+	}
+	if p.w, err = newWeight(p.store, k, n, p.dtype); err == nil {
+		if p.program, err = newProgram(t.pool, 1); err == nil {
+			err = p.program.linear(linearStep{x: matrix(p.a, k), y: matrix(p.c, n), w: p.w, M: m})
+		}
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Pack takes B over, (K, N) values by rows, float32 or bfloat16 as the product was made.
+func (p *Product) Pack(b []byte) error {
+	_, err := p.w.pack(p.team.pool, b, p.dtype, false, 0, p.k)
+	return err
+}
+
+// Run multiplies A with what was packed last.
+func (p *Product) Run() error {
+	done, err := p.program.run(0, p.program.n, mem[int64]{})
+	if err == nil && !done {
+		err = errTeamClosed
+	}
+	runtime.KeepAlive(p)
+	return err
+}
+
+// Close frees the packed matrix.
+func (p *Product) Close() {
+	if p.program != nil {
+		p.program.free()
+		p.program = nil
+	}
+	if p.store != nil {
+		p.store.free()
+		p.store = nil
+	}
+}

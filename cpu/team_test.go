@@ -1,0 +1,165 @@
+package cpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"gpt2scope/weights"
+)
+
+// Arrays are computed right by every version of the kernels, at lengths around all blocks, at
+// any alignment, with and without stores past the caches, and alike with any number of threads.
+func TestTeamArrays(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	const most = 70_000
+	x, y := make([]float32, most), make([]float32, most)
+	for i := range x {
+		x[i], y[i] = random.Float32()-0.5, random.Float32()-0.5
+	}
+	for _, version := range supportedISAs() {
+		sums := map[int]float32{}
+		for _, threads := range []int{1, 3} {
+			p, err := newPool(threads, version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, last := range []int64{0, 1} { // the second writes all past the caches
+				team := &Team{p, true, last}
+				for _, n := range []int{1, 15, 16, 17, 63, 64, 65, 1024, 4095, 4096, 4097, 16384, most - 3} {
+					for off := range 3 {
+						z := make([]float32, n+1)
+						z[n] = 7
+						in, other := x[off:off+n], y[2:2+n]
+						if err := team.Add(z[:n], in, other); err != nil {
+							t.Fatal(err)
+						}
+						for i := range n {
+							if z[i] != in[i]+other[i] {
+								t.Fatalf("%s, %d threads, n=%d: z[%d] = %g; want %g + %g", version, threads, n, i, z[i], in[i], other[i])
+							}
+						}
+						for _, by := range []Power{Multiply, Powf, Pow} {
+							clear(z[:n])
+							if err := team.Square(z[:n], in, by); err != nil {
+								t.Fatal(err)
+							}
+							for i := range n {
+								if math.Abs(float64(z[i])-float64(in[i])*float64(in[i])) > 0x1p-24*float64(in[i])*float64(in[i]) {
+									t.Fatalf("%s: n=%d, way %d: z[%d] = %g; want the square of %g", version, n, by, i, z[i], in[i])
+								}
+							}
+						}
+						if z[n] != 7 {
+							t.Fatalf("%s: n=%d: a value after the end was written", version, n)
+						}
+					}
+					partial := make([]float32, (n+SumBlock-1)/SumBlock)
+					got, err := team.Sum(x[:n], partial)
+					want, size := 0.0, 0.0
+					for _, v := range x[:n] {
+						want, size = want+float64(v), size+math.Abs(float64(v))
+					}
+					if err != nil || math.Abs(float64(got)-want) > 1e-6*size {
+						t.Fatalf("%s: sum of %d: %g, %v; want %g", version, n, got, err, want)
+					}
+					if before, ok := sums[n]; ok && before != got {
+						t.Errorf("%s: the sum of %d is %g with %d threads, and was %g", version, n, got, threads, before)
+					}
+					sums[n] = got
+				}
+			}
+			p.close()
+		}
+	}
+}
+
+// Lengths that differ are refused, and so is a team that has ended.
+func TestTeamErrors(t *testing.T) {
+	team, err := NewTeam(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := make([]float32, 5), make([]float32, 6)
+	for what, err := range map[string]error{"Add": team.Add(a, a, b), "Add, x": team.Add(a, b, a), "Square": team.Square(a, b, Multiply), "Square, way": team.Square(a, a, 9)} {
+		if err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	if _, err := team.Sum(b, nil); err == nil {
+		t.Error("Sum: no room for partial sums, and no error")
+	}
+	team.Close()
+	if team.Add(a, a, a) == nil {
+		t.Error("threads that have ended added")
+	}
+	if _, err := team.Sum(a, b); err == nil {
+		t.Error("threads that have ended summed")
+	}
+}
+
+// Matrix products are those of the formula, with float32 and bfloat16.
+func TestTeamProduct(t *testing.T) {
+	team, err := NewTeam(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer team.Close()
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, s := range [][3]int{{1, 1, 1}, {3, 33, 7}, {17, 64, 31}, {100, 50, 96}} {
+		m, n, k := s[0], s[1], s[2]
+		for _, d := range []weights.DType{weights.F32, weights.BF16} {
+			a, c := newMemory(t, 4*m*k), newMemory(t, 4*m*n)
+			av, cv := a.data.slice(), c.data.slice()
+			for i := range av {
+				av[i] = float32(random.IntN(17)-8) / 8 // exact as bfloat16 too
+			}
+			b := make([]float32, k*n)
+			raw := unsafe.Slice((*byte)(unsafe.Pointer(&b[0])), 4*k*n)
+			words := make([]uint16, k*n)
+			for i := range b {
+				b[i] = float32(random.IntN(17)-8) / 8
+				words[i] = weights.Float32ToBFloat16(b[i])
+			}
+			if d == weights.BF16 {
+				raw = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 2*k*n)
+			}
+			p, err := team.NewProduct(m, n, k, d, a, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Pack(raw); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Run(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range m {
+				for j := range n {
+					want := 0.0
+					for l := range k {
+						want += float64(av[i*k+l]) * float64(b[l*n+j])
+					}
+					if got := float64(cv[i*n+j]); math.Abs(got-want) > 1e-5*float64(k) {
+						t.Fatalf("%v, %v: C[%d][%d] = %g; want %g", s, d, i, j, got, want)
+					}
+				}
+			}
+			p.Close()
+			if _, err := team.NewProduct(m+1, n, k, d, a, c); err == nil {
+				t.Error("matrices that are too small are taken")
+			}
+		}
+	}
+}
+
+func newMemory(t *testing.T, bytes int) *Memory {
+	t.Helper()
+	m, err := NewMemory(int64(bytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Free)
+	return m
+}

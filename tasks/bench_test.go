@@ -1,0 +1,142 @@
+package tasks
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cpu"
+)
+
+// testMachine has a CPU with ceilings of round numbers.
+func testMachine(t *testing.T) *Machine {
+	t.Helper()
+	team, err := cpu.NewTeam(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(team.Close)
+	return &Machine{Name: "here", Team: team, CPU: Device{Key: "a CPU", Ceilings: ceilings.Set{Values: []ceilings.Value{
+		{Name: "read", Unit: ceilings.GBs, Value: 12, Where: "memory"}, {Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1}}}}}
+}
+
+// Each way of each task gives results that agree with its reference, on the CPU, at its
+// smallest sizes.
+func TestTasks(t *testing.T) {
+	m := testMachine(t)
+	for _, task := range All() {
+		for _, dtype := range task.DTypes {
+			for _, shape := range task.Sizes[:3] {
+				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Plain: true, Repeat: 2, Rounds: 1}}
+				turn := Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 2}
+				samples, err := b.Turn(context.Background(), turn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if cases := b.Suite.Cases(turn); len(samples) != 2*len(cases) || len(cases) < 2 {
+					t.Fatalf("%s: %d samples of %d cases", turn.Key(), len(samples), len(cases))
+				}
+				for _, s := range samples {
+					if !(s.WallUs > 0) || s.KernelUs != s.WallUs || !(s.FloorUs > 0) || !(s.Bytes > 0) || s.BytesIn != 0 || s.MachineKey != "a CPU" || s.Steps < 1 {
+						t.Errorf("%+v", s)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A way that computes nothing, or something else, is found: results of earlier runs are
+// spoilt before each run.
+func TestWrongResult(t *testing.T) {
+	m := testMachine(t)
+	task := vectorAdd()
+	right := task.Arrays.CPU[Tuned]
+	runs := 0
+	task.Arrays.CPU[Tuned] = func(team *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
+		run, close, err := right(team, s, in, out)
+		return func() error {
+			if runs++; runs > 2 {
+				return nil // leaves the result as it is
+			}
+			return run()
+		}, close, err
+	}
+	b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Repeat: 1, Rounds: 1}}
+	_, err := b.Turn(context.Background(), Turn{Task: task, Shape: Shape{{"n", 1000}}, DType: Float32, From: 1, To: 1})
+	if err == nil || !strings.Contains(err.Error(), "of vector.add of n=1000 is NaN; expected") || runs != 3 {
+		t.Errorf("after %d runs: %v", runs, err)
+	}
+}
+
+// The suite measures each shape in each round, in another order, and parts share the work.
+func TestTurns(t *testing.T) {
+	s := Suite{Tasks: All(), Devices: []string{CPU}, Repeat: 5, Rounds: 2, Seed: 3}
+	all := s.Turns()
+	keys := map[string]int{}
+	for _, turn := range all {
+		keys[turn.Key()]++
+	}
+	n := 0
+	for _, task := range All() {
+		n += len(task.DTypes) * len(task.Sizes)
+	}
+	if len(all) != 2*n || len(keys) != len(all) {
+		t.Errorf("%d turns with %d names; want %d", len(all), len(keys), 2*n)
+	}
+	if all[0].From != 1 || all[0].To != 2 || all[n].From != 3 || all[n].To != 5 {
+		t.Errorf("rounds %+v and %+v; want repeats 1 to 2 and 3 to 5", all[0], all[n])
+	}
+	same := 0
+	for i := range n {
+		if all[i].Shape.String() == all[n+i].Shape.String() {
+			same++
+		}
+	}
+	if same == n {
+		t.Error("both rounds have the same order")
+	}
+	shared := map[string]int{}
+	for i := range 3 {
+		s.Shard = Shard{i + 1, 3}
+		for _, turn := range s.Turns() {
+			shared[turn.Key()]++
+		}
+	}
+	if len(shared) != len(keys) {
+		t.Errorf("three parts have %d turns; want %d", len(shared), len(keys))
+	}
+	for key, n := range shared {
+		if n != 1 || keys[key] != 1 {
+			t.Errorf("%s is in %d parts", key, n)
+		}
+	}
+}
+
+func TestParseShard(t *testing.T) {
+	if s, err := ParseShard("2/8"); err != nil || s != (Shard{2, 8}) {
+		t.Error(s, err)
+	}
+	for _, bad := range []string{"", "2", "0/8", "9/8", "2/8x", "2/8 3", "-1/2", "a/b", "1/0"} {
+		if s, err := ParseShard(bad); err == nil {
+			t.Errorf("%q is %v", bad, s)
+		}
+	}
+}
+
+// The floor is the longer of bytes and FLOPs by the ceilings.
+func TestFloor(t *testing.T) {
+	m := testMachine(t)
+	for _, c := range []struct {
+		cost Cost
+		us   float64
+	}{{Cost{FLOPs: 1e6, Bytes: 12e6, Multiply: ceilings.F32}, 1000}, {Cost{FLOPs: 1e12, Bytes: 12e6, Multiply: ceilings.F32}, 1e6}} {
+		if got := c.cost.floor(m.CPU.Ceilings); got != c.us {
+			t.Errorf("%+v: %g us; want %g", c.cost, got, c.us)
+		}
+	}
+	if got := (Cost{Bytes: 1}).floor(ceilings.Set{}); got == got {
+		t.Errorf("with no ceilings the floor is %g", got)
+	}
+}

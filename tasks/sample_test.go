@@ -1,0 +1,107 @@
+package tasks
+
+import (
+	"bytes"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sampled is a sample with every field set.
+func sampled() Sample {
+	s := Sample{Machine: "here", Task: "vector.add", Shape: "n=1024", DType: "float32", Device: "cuda:0", Variant: "one thread", Memory: MemoryPinned, Start: StartWarm, Repeat: 3,
+		SubmitUs: 1.5, H2DUs: 2.25, KernelUs: 3, D2HUs: 4, WallUs: 1e9 / 3, FLOPs: 1024, Bytes: 12288, BytesIn: 8192, BytesOut: 4096, Steps: 1, Rows: 2, FloorUs: 0.01,
+		SMClockMHz: 1980, Throttle: "power, \"thermal\"", UsedByOthers: true, Load: 0.5, Disturbed: true, MachineKey: "GPU, CUDA 13\nline", Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
+	return s
+}
+
+// What is written is read, every field of it, whatever the order of the columns.
+func TestSamples(t *testing.T) {
+	full := reflect.ValueOf(sampled())
+	for i := range full.NumField() {
+		if full.Field(i).IsZero() {
+			t.Fatalf("field %s is not set: the test would not see it lost", full.Type().Field(i).Name)
+		}
+	}
+	if len(columns) != full.NumField() {
+		t.Errorf("%d columns of %d fields", len(columns), full.NumField())
+	}
+	unknown := sampled()
+	unknown.H2DUs, unknown.SMClockMHz = math.NaN(), math.NaN()
+	var b bytes.Buffer
+	if err := WriteSamples(&b, []Sample{sampled(), unknown}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadSamples(&b)
+	if err != nil || len(got) != 2 || !reflect.DeepEqual(got[0], sampled()) {
+		t.Fatalf("%+v, %v; want %+v", got, err, sampled())
+	}
+	if !math.IsNaN(got[1].H2DUs) || !math.IsNaN(got[1].SMClockMHz) || got[1].WallUs != unknown.WallUs {
+		t.Errorf("times that were not measured: %+v", got[1])
+	}
+}
+
+// A damaged file names the line and the column.
+func TestSamplesDamaged(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteSamples(&b, []Sample{sampled()}); err != nil {
+		t.Fatal(err)
+	}
+	good := b.String()
+	for _, c := range []struct{ from, to, want string }{
+		{good, "", "empty"},
+		{"wall_us", "time_us", "column wall_us is missing"},
+		{"n=1024", "n=-1", "line 2, column shape"},
+		{"n=1024", "n=01024", "line 2, column shape"},
+		{"n=1024", "", "line 2, column shape"},
+		{",3,1.5,", ",0,1.5,", "line 2, column repeat"},
+		{",1.5,", ",-1.5,", "line 2, column submit_us"},
+		{",1.5,", ",NaN,", "line 2, column submit_us"},
+		{",1.5,", ",1e300,", "line 2, column submit_us"},
+		{",1.5,", ",", "wrong number of fields"},
+		{"true,0.5,true", "true,0.5,maybe", "line 2, column disturbed"},
+		{"2026-01-02T", "yesterday", "line 2, column time"},
+		{"vector.add", "", "line 2: task or device is empty"},
+		{"one thread", strings.Repeat("x", 5000), "line 2, column variant"},
+	} {
+		text := strings.Replace(good, c.from, c.to, 1)
+		if _, err := ReadSamples(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q for %q: %v, want %q", c.to, c.from, err, c.want)
+		}
+	}
+}
+
+func FuzzReadSamples(f *testing.F) {
+	var b bytes.Buffer
+	if err := WriteSamples(&b, []Sample{sampled()}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.String())
+	f.Fuzz(func(t *testing.T, text string) {
+		samples, err := ReadSamples(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		var b bytes.Buffer
+		if err := WriteSamples(&b, samples); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ReadSamples(&b); err != nil || len(again) != len(samples) {
+			t.Errorf("%d samples were read again as %d: %v", len(samples), len(again), err)
+		}
+	})
+}
+
+func TestShape(t *testing.T) {
+	s, err := ParseShape("past=512,b=1,l=6")
+	if err != nil || s.String() != "past=512,b=1,l=6" || s.Get("b") != 1 || s.Get("l") != 6 || s.Get("x") != 0 {
+		t.Errorf("%v, %v", s, err)
+	}
+	for _, bad := range []string{"", "n", "n=", "=1", "n=x", "n=-1", "n=1,n=2", "n=1,", "n=99999999999999999999", "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1"} {
+		if s, err := ParseShape(bad); err == nil {
+			t.Errorf("%q is read as %v", bad, s)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package tasks
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// Case is what a sample is of.
+type Case struct {
+	Task   *Task
+	Shape  Shape
+	DType  string
+	Device string // "cpu", "cuda:0"
+	Way    Way
+	Memory string
+	Start  string
+}
+
+// String names a case.
+func (c Case) String() string {
+	return strings.Join([]string{c.Task.Name, c.Shape.String(), c.DType, c.Device, c.Way.Variant, c.Memory, c.Start}, " ")
+}
+
+// Suite is what to measure.
+type Suite struct {
+	Tasks   []*Task
+	Devices []string // "cpu", "cuda:0"
+	Plain   bool     // the plain variants too
+	Repeat  int      // samples of each case
+	Rounds  int      // in which the repeats are made
+	Seed    uint64   // of the order
+	Most    int64    // bytes of the inputs and the result at most; 0 is any
+	Shard   Shard
+}
+
+// Shard is a part of the work: part Index, from 1 on, of Count. The zero value is all of it.
+type Shard struct{ Index, Count int }
+
+// ParseShard reads "2/8".
+func ParseShard(text string) (s Shard, err error) {
+	var rest string
+	n, err := fmt.Sscanf(text+" end", "%d/%d %s", &s.Index, &s.Count, &rest)
+	if err != nil || n != 3 || rest != "end" || s.Index < 1 || s.Index > s.Count || s.Count > 1<<16 {
+		return Shard{}, fmt.Errorf("%q is not a part such as 2/8: the second of eight", text)
+	}
+	return s, nil
+}
+
+// has tells whether the i-th piece of work is of this part.
+func (s Shard) has(i int) bool { return s.Count <= 1 || i%s.Count == s.Index-1 }
+
+// Turn is the cases of a shape in one type, which share inputs, and the repeats that are
+// measured of each before another turn.
+type Turn struct {
+	Task     *Task
+	Shape    Shape
+	DType    string
+	From, To int // repeats, from 1 on; To is measured too
+}
+
+// Key names a turn in the journal.
+func (t Turn) Key() string {
+	return fmt.Sprintf("%s %s %s, %d to %d", t.Task.Name, t.Shape, t.DType, t.From, t.To)
+}
+
+// Cases lists what is measured in a turn.
+func (s Suite) Cases(t Turn) []Case {
+	var out []Case
+	for _, w := range t.Task.Ways {
+		if w.Plain && !s.Plain || !w.fits(t.Shape, t.DType) {
+			continue
+		}
+		for _, device := range s.Devices {
+			if kind, _, _ := strings.Cut(device, ":"); kind != w.Device {
+				continue
+			}
+			for _, memory := range w.memories() {
+				out = append(out, Case{t.Task, t.Shape, t.DType, device, w, memory, StartWarm})
+			}
+		}
+	}
+	return out
+}
+
+// memories lists where a way's inputs and results may be.
+func (w Way) memories() []string {
+	if w.Device == CPU {
+		return []string{MemoryHost}
+	}
+	return []string{MemoryPageable, MemoryPinned, MemoryResident}
+}
+
+// Turns lists the turns of all shapes that are always measured: each shape once in a round,
+// in an order that depends on the seed only, so that drift affects all alike.
+func (s Suite) Turns() []Turn {
+	var shapes []Turn
+	i := 0
+	for _, t := range s.Tasks {
+		for _, dtype := range t.DTypes {
+			for _, shape := range t.Sizes {
+				if i++; s.Shard.has(i-1) && s.small(t, shape, dtype) {
+					shapes = append(shapes, Turn{Task: t, Shape: shape, DType: dtype})
+				}
+			}
+		}
+	}
+	return s.rounds(shapes, 0)
+}
+
+// small tells whether the arrays of a shape are not too large.
+func (s Suite) small(t *Task, shape Shape, dtype string) bool {
+	c, err := t.Cost(shape, dtype)
+	return err == nil && (s.Most == 0 || c.In+c.Out <= s.Most)
+}
+
+// rounds lists the turns of shapes, round after round.
+func (s Suite) rounds(shapes []Turn, stream uint64) []Turn {
+	random := rand.New(rand.NewPCG(s.Seed, 0x7461736b73+stream)) // "tasks"
+	var out []Turn
+	for n := range s.Rounds {
+		from, to := n*s.Repeat/s.Rounds+1, (n+1)*s.Repeat/s.Rounds
+		if from > to {
+			continue
+		}
+		for _, i := range random.Perm(len(shapes)) {
+			t := shapes[i]
+			t.From, t.To = from, to
+			out = append(out, t)
+		}
+	}
+	return out
+}

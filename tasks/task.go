@@ -1,0 +1,151 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"gpt2scope/ceilings"
+)
+
+// Devices of ways.
+const (
+	CPU = "cpu"
+	GPU = "cuda"
+)
+
+// Tuned is the variant that is as fast as can be on its device.
+const Tuned = "tuned"
+
+// Types of the elements of inputs.
+const (
+	Float32  = "float32"
+	BFloat16 = "bfloat16"
+)
+
+// All lists the tasks.
+func All() []*Task {
+	return []*Task{vectorAdd()}
+}
+
+// Task is work that a CPU and a GPU can do.
+type Task struct {
+	Name    string
+	Formula string // what it computes
+	DTypes  []string
+	Sizes   []Shape // that are always measured, ascending
+
+	// Between returns shapes between one of Sizes and the next, which are measured if the
+	// devices take similar times there; nil if there are none.
+	Between func(Shape) []Shape
+
+	// Cost is what the task takes at least; an error says what is wrong with the shape.
+	Cost func(s Shape, dtype string) (Cost, error)
+
+	Ways []Way
+
+	Arrays *Arrays // how it is computed, if it is over arrays
+}
+
+// Open makes the inputs of a shape on a machine.
+func (t *Task) Open(ctx context.Context, m *Machine, s Shape, dtype string) (Opened, error) {
+	return t.Arrays.open(ctx, m, t, s, dtype)
+}
+
+// Cost is what a task takes at least, whatever it runs on.
+type Cost struct {
+	FLOPs, Bytes float64
+	In, Out      int64  // bytes of the inputs and of the result, which a transfer moves
+	Steps        int    // launches, one after another
+	Rows         int    // see [Sample]
+	Multiply     string // the type that products multiply in, as [ceilings.Set.Rate] takes it
+
+	// Floor, if not nil, is the least time on a device; else [Cost.floor] is.
+	Floor func(ceilings.Set) time.Duration
+}
+
+// Way is one way to do a task.
+type Way struct {
+	Device  string // CPU or GPU
+	Variant string
+	About   string           // what it does, in a few words
+	Plain   bool             // for learners: slow, so that it is measured only at small sizes
+	DTypes  []string         // the task's if nil
+	Most    func(Shape) bool // whether a shape is not too large for the way; nil for any
+}
+
+// fits tells whether a way does a shape in a type.
+func (w Way) fits(s Shape, dtype string) bool {
+	return (w.DTypes == nil || slices.Contains(w.DTypes, dtype)) && (w.Most == nil || w.Most(s))
+}
+
+// Opened is a task of one shape with its inputs.
+type Opened interface {
+	// Prepare makes a way ready to run: memory, kernels.
+	Prepare(ctx context.Context, w Way, device, memory string) (Ready, error)
+	Close() error
+}
+
+// Ready is a way that can run again and again.
+type Ready interface {
+	// Run does the task once. The result of an earlier run is spoilt before.
+	Run(ctx context.Context) (Times, error)
+
+	// Check compares the result of the last run with the reference.
+	Check(ctx context.Context) error
+
+	Close() error
+}
+
+// Times are the parts of a run in microseconds, NaN where they are not known: see [Sample].
+type Times struct{ Submit, H2D, Kernel, D2H, Wall float64 }
+
+// unknown is of what was not measured.
+func unknown() Times { return Times{math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()} }
+
+// Find returns the tasks of these names: a name is that of a task, or the part before the
+// dot, as vector is of vector.add and vector.square. No names are all tasks.
+func Find(names []string) ([]*Task, error) {
+	all := All()
+	if len(names) == 0 {
+		return all, nil
+	}
+	chosen := map[string]bool{}
+	for _, name := range names {
+		found := false
+		for _, t := range all {
+			if group, _, _ := strings.Cut(t.Name, "."); t.Name == name || group == name {
+				chosen[t.Name], found = true, true
+			}
+		}
+		if !found {
+			var known []string
+			for _, t := range all {
+				known = append(known, t.Name)
+			}
+			return nil, fmt.Errorf("there is no task %q; tasks are %s", name, strings.Join(known, ", "))
+		}
+	}
+	return slices.DeleteFunc(all, func(t *Task) bool { return !chosen[t.Name] }), nil
+}
+
+// floor returns the least time of a cost in microseconds, NaN if a ceiling is not known.
+func (c Cost) floor(set ceilings.Set) float64 {
+	if c.Floor != nil {
+		if d := c.Floor(set); d > 0 {
+			return float64(d) / 1e3
+		}
+		return math.NaN()
+	}
+	w := ceilings.Work{FLOPs: int64(c.FLOPs), Type: c.Multiply, Bytes: int64(c.Bytes)}
+	if f, ok := set.Floor(w, w.Bytes); ok {
+		return f.Time / 1e3
+	}
+	return math.NaN()
+}
+
+// microseconds of a duration.
+func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

@@ -16,6 +16,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/energy"
 	"gpt2scope/layers"
+	"gpt2scope/learn"
 	"gpt2scope/measure"
 	"gpt2scope/traces"
 	"gpt2scope/traces/advise"
@@ -46,6 +47,7 @@ var jsonObjects = map[string]any{
 		diff.Comparison
 	}{},
 	"Change": diff.Change{}, "Sample": diff.Sample{},
+	"infer learn --json": learnJSON{}, "Lesson": learn.Result{}, "LessonPart": learn.Part{}, "LessonFigure": learn.Figure{}, "LessonPoint": learn.Point{},
 	"infer layers --json": layers.Result{}, "Variant": layers.Variant{}, "Metric": layers.Metric{}, "Fit": layers.Fit{}, "LayerStep": layers.LayerStep{}, "Prediction": layers.Prediction{},
 }
 
@@ -230,7 +232,7 @@ func TestDocsJSONOutput(t *testing.T) {
 		{"infer", "-m", goldenModel, "--ids", "1", "-n", "2", "-s", "1", "--device", "cpu"},
 		{"infer info", "--device", "cpu"}, {"infer info", "-m", tiny, "--device", "cuda", "--variant", "attn.sdpa=naive", "--prompt-len", "40"},
 		{"infer eval", "-m", tiny, "--text", text, "--device", "cpu"},
-		{"infer tokenize", "-m", tiny, "-p", "x"}, {"infer devices"}, {"infer version"},
+		{"infer learn"}, {"infer learn", "6", "--device", "cpu"}, {"infer tokenize", "-m", tiny, "-p", "x"}, {"infer devices"}, {"infer version"},
 		{"infer bench", "-m", tiny, "--device", "cpu", "--repeat", "2", "--no-floor"}, {"infer bench", "-m", tiny, "--device", "cuda", "--repeat", "2"},
 		{"infer bench ceilings", "--device", "cuda"}, {"infer bench kernel", "attn.sdpa", "-m", tiny, "--device", "cuda", "--past", "8"},
 		{"infer bench overhead", "-m", tiny, "--device", "cpu", "--rounds", "1", "--repeat", "2", "--prompt-len", "4", "--past", "4"},

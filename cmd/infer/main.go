@@ -7,6 +7,7 @@
 //	infer bench                  measures passes
 //	infer layers -o DIR          measures what each layer costs, and what it buys
 //	infer tasks bench -o DIR     measures work on CPU and GPU, to decide where it should run
+//	infer learn                  tests claims about GPU profiling on this machine
 //	infer devices                shows the GPUs and the CPU
 //	infer tokenize, infer export
 //	infer trace                  reads recordings of where time went
@@ -136,7 +137,7 @@ func run(ctx context.Context, m *modelFlags, args []string, stdin io.Reader, std
 // newRoot builds the command tree.
 func newRoot(m *modelFlags) *cobra.Command {
 	root := newGenerate(m)
-	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), newBench(m), newDevices(m), newLayers(m, measure.OpenMeter), newTasks(m), newTrace(), newVersion())
+	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), newBench(m), newDevices(m), newLayers(m, measure.OpenMeter), newLearn(m), newTasks(m), newTrace(), newVersion())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(checkUsed(c), m.check(c)) }
 	addFlags(root.PersistentFlags(), "Model and device", m.register)
 	root.Version = version()

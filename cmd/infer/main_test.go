@@ -100,7 +100,7 @@ func TestUsage(t *testing.T) {
 		{"evall --text x", []string{"infer eval"}},
 		{"tokenise -p x", []string{"infer tokenize"}},
 		{"EVAL", []string{"infer eval"}},
-		{"generate -p x", []string{"bench, completion, devices, dump, eval, export, info, layers, tasks, tokenize", "-p"}},
+		{"generate -p x", []string{"bench, completion, devices, dump, eval, export, info, layers, learn, tasks, tokenize", "-p"}},
 		{"ROMEO: and", []string{"-p 'ROMEO: and'"}},
 		{"help nothing", []string{`"nothing"`}},
 		{"info eval", []string{`"eval"`}},

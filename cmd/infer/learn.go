@@ -1,0 +1,332 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cuda"
+	"gpt2scope/learn"
+)
+
+// learnFlags are those of "infer learn".
+type learnFlags struct {
+	all, source, json bool
+	record, from      string
+}
+
+// newLearn makes "infer learn".
+func newLearn(m *modelFlags) *cobra.Command {
+	var l learnFlags
+	c := &cobra.Command{
+		Use:   "learn [NUMBER ...]",
+		Short: "Show what people believe about GPU profiling true or false on this machine",
+		Long: `learn has lessons: claims about CPUs, GPUs and profilers as lecture notes have them, some
+true, some misleading, some wrong. Each is an experiment of seconds, whose data give a
+verdict: shown, refuted, or cannot be shown here. 'infer learn' lists the claims;
+'infer learn 6' tests one and explains what is found.
+
+Without a GPU, the experiments of the CPU run, and those of a GPU are judged from a
+recording that ships; its machine and date stand with the result. --record writes such a
+recording of this machine, --from judges one.`,
+		Example: `  infer learn
+  infer learn 6
+  infer learn 6 --source
+  infer learn --all --record lessons.json.gz`,
+		Annotations: map[string]string{usesKey: "device quiet", helpKey + "device": "`DEVICE`: auto (the CPU, and the GPU if it can be used), cpu, or\na GPU: cuda or cuda:N"},
+		Args:        cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			lessons, err := l.choose(args)
+			if err != nil {
+				return err
+			}
+			switch {
+			case m.device == "reference":
+				return usagef("--device reference: lessons run on the CPU and on a GPU; use auto, cpu or cuda")
+			case l.source:
+				return l.showSource(c, lessons)
+			case len(lessons) == 0:
+				return l.list(c)
+			}
+			return l.run(c, m, lessons)
+		},
+	}
+	addFlags(c.Flags(), "Lessons", func(f *pflag.FlagSet) {
+		f.BoolVar(&l.all, "all", false, "run all lessons")
+		f.StringVar(&l.from, "from", "", "judge the recording `FILE` and measure nothing")
+	})
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVar(&l.record, "record", "", "write what was measured to `FILE`")
+		f.BoolVar(&l.source, "source", false, "print the CUDA C++ of the lessons and run nothing")
+		f.BoolVar(&l.json, "json", false, "print one JSON object, with the measured data")
+	})
+	c.AddCommand(newLearnProgram())
+	return c
+}
+
+// newLearnProgram makes the command that lessons run in processes of their own.
+func newLearnProgram() *cobra.Command {
+	return &cobra.Command{
+		Use: "program NAME [WORD ...]", Hidden: true,
+		Short:       "Run a part of a lesson that needs a process of its own",
+		Example:     "  infer learn program NAME",
+		Annotations: map[string]string{usesKey: ""},
+		Args:        cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			program := learn.FindProgram(args[0])
+			if program == nil {
+				return usagef("no lesson has a program %q", args[0])
+			}
+			return program(c.Context(), args[1:], c.OutOrStdout())
+		},
+	}
+}
+
+// choose returns the lessons that were named, none for the list.
+func (l *learnFlags) choose(args []string) ([]*learn.Lesson, error) {
+	if l.all || l.source && len(args) == 0 {
+		if len(args) > 0 {
+			return nil, usagef("--all takes no numbers of lessons; leave out %s", strings.Join(args, " "))
+		}
+		return learn.All(), nil
+	}
+	if len(args) == 0 && (l.record != "" || l.from != "") {
+		return nil, usagef("name a lesson, such as '6', or give --all")
+	}
+	var lessons []*learn.Lesson
+	for _, arg := range args {
+		n, err := strconv.Atoi(arg)
+		lesson := learn.Find(n)
+		if err != nil || lesson == nil {
+			return nil, usagef("there is no lesson %s; 'infer learn' lists all", shellQuote(arg))
+		}
+		if !slices.Contains(lessons, lesson) {
+			lessons = append(lessons, lesson)
+		}
+	}
+	return lessons, nil
+}
+
+// learnJSON is what --json prints.
+type learnJSON struct {
+	Lessons []learn.Result `json:"lessons"`
+}
+
+func (l *learnFlags) list(c *cobra.Command) error {
+	var b bytes.Buffer
+	out := learnJSON{[]learn.Result{}}
+	for _, lesson := range learn.All() {
+		out.Lessons = append(out.Lessons, learn.Result{Number: lesson.Number, Claim: lesson.Claim})
+		fmt.Fprintf(&b, "%3d  %s\n", lesson.Number, lesson.Claim)
+	}
+	if l.json {
+		return writeJSON(c.OutOrStdout(), out)
+	}
+	fmt.Fprintf(&b, "\nTrue or false? 'infer learn %d' finds out.\n", learn.All()[0].Number)
+	return writeOutput(c.OutOrStdout(), b.Bytes())
+}
+
+func (l *learnFlags) showSource(c *cobra.Command, lessons []*learn.Lesson) error {
+	var b bytes.Buffer
+	for _, lesson := range lessons {
+		if lesson.GPU == nil || len(lesson.GPU.Sources) == 0 {
+			continue
+		}
+		for _, s := range lesson.GPU.Sources {
+			fmt.Fprintf(&b, "// Lesson %d: %s\n// %s\n\n%s\n", lesson.Number, lesson.Claim, s.Name, s.Text)
+		}
+	}
+	if b.Len() == 0 {
+		return errors.New("this lesson compiles no CUDA C++")
+	}
+	return writeOutput(c.OutOrStdout(), b.Bytes())
+}
+
+// environment is what lessons may use on this machine.
+func (l *learnFlags) environment(m *modelFlags) (*learn.Env, error) {
+	e := &learn.Env{NoGPU: "--device cpu was given"}
+	if self, err := os.Executable(); err == nil {
+		e.Self, e.Infer = []string{self, "learn", "program"}, []string{self}
+	}
+	if m.device == "cpu" {
+		return e, nil
+	}
+	err := func() error {
+		lib, err := cuda.Open()
+		if err != nil {
+			return err
+		}
+		_, index, _ := strings.Cut(m.device, ":")
+		i, _ := strconv.Atoi(cmp.Or(index, "0"))
+		e.Device, err = lib.Device(i)
+		return err
+	}()
+	if err != nil && m.device != "auto" {
+		return nil, fmt.Errorf("--device %s: %w", m.device, err)
+	}
+	if err != nil {
+		e.NoGPU = err.Error()
+	}
+	return e, nil
+}
+
+func (l *learnFlags) run(c *cobra.Command, m *modelFlags, lessons []*learn.Lesson) error {
+	if l.record != "" {
+		if l.from != "" {
+			return usagef("--from measures nothing, so that --record has nothing to write; leave out one of them")
+		}
+		if err := checkSame("--record", l.record); err != nil {
+			return err
+		}
+	}
+	result, err := l.recorded()
+	if err != nil {
+		return err
+	}
+	if l.from == "" {
+		if result, err = l.measured(c.Context(), m, c.ErrOrStderr()); err != nil {
+			return err
+		}
+	}
+	var results []learn.Result
+	recording := learn.Recording{}
+	for i, lesson := range lessons {
+		r, err := result(lesson)
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+		recording.Add(r)
+		if !l.json {
+			if err := writeOutput(c.OutOrStdout(), lessonText(r, i > 0)); err != nil {
+				return err
+			}
+		}
+	}
+	if l.json {
+		if err := writeJSON(c.OutOrStdout(), learnJSON{results}); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(l.write(c, m, &recording), failures(results))
+}
+
+// recorded judges lessons from the file of --from.
+func (l *learnFlags) recorded() (func(*learn.Lesson) (learn.Result, error), error) {
+	if l.from == "" {
+		return nil, nil
+	}
+	f, err := os.Open(l.from)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := learn.ReadRecording(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.from, err)
+	}
+	return func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(lesson, r), nil }, nil
+}
+
+// measured runs lessons.
+func (l *learnFlags) measured(ctx context.Context, m *modelFlags, stderr io.Writer) (func(*learn.Lesson) (learn.Result, error), error) {
+	e, err := l.environment(m)
+	if err != nil {
+		return nil, err
+	}
+	shipped, err := learn.Shipped()
+	if err != nil {
+		return nil, err
+	}
+	machine := learn.FindMachine(e.Device)
+	return func(lesson *learn.Lesson) (learn.Result, error) {
+		defer m.spin(stderr, fmt.Sprintf("lesson %d", lesson.Number))()
+		return learn.Run(ctx, e, lesson, machine, shipped)
+	}, nil
+}
+
+// write writes the file of --record.
+func (l *learnFlags) write(c *cobra.Command, m *modelFlags, r *learn.Recording) error {
+	if l.record == "" {
+		return nil
+	}
+	if r.Lessons == nil {
+		return fmt.Errorf("--record %s: nothing was measured", shellQuote(l.record))
+	}
+	var dev *cuda.Device
+	if e, err := l.environment(m); err == nil {
+		dev = e.Device
+	}
+	r.Created, r.Machine = time.Now().UTC().Truncate(time.Second), learn.FindMachine(dev)
+	return writeFile(c.Context(), l.record, r.Write)
+}
+
+// failures is an error that names the experiments that failed.
+func failures(results []learn.Result) error {
+	var errs []string
+	for _, r := range results {
+		for _, p := range r.Parts {
+			if p.Failed != nil {
+				errs = append(errs, fmt.Sprintf("lesson %d on the %s: %v", r.Number, p.Name(), p.Failed))
+			}
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(errs, "; "))
+}
+
+// lessonText writes a result for people.
+func lessonText(r learn.Result, again bool) []byte {
+	var b bytes.Buffer
+	if again {
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "Lesson %d: %s\n%s\n", r.Number, r.Claim, strings.ToUpper(string(r.Verdict)))
+	for _, p := range r.Parts {
+		fmt.Fprintf(&b, "\n%s: %s\n", p.Heading(), p.Verdict)
+		wrap(&b, p.Text)
+		if p.Reason != "" && p.Recorded != "" {
+			wrap(&b, "Not measured now: "+p.Reason+".")
+		} else if p.Reason != "" {
+			wrap(&b, "The reason: "+p.Reason+".")
+		}
+	}
+	b.WriteString("\nWhy\n")
+	wrap(&b, r.Why)
+	fmt.Fprintf(&b, "\nGo on: %s\n", r.GoOn)
+	return b.Bytes()
+}
+
+// wrap writes a text in lines of at most 92 letters, indented.
+func wrap(b *bytes.Buffer, text string) {
+	length := 0
+	for word := range strings.FieldsSeq(text) {
+		n := len([]rune(word))
+		switch {
+		case length == 0:
+			b.WriteString("  ")
+		case length+1+n > 90:
+			b.WriteString("\n  ")
+			length = 0
+		default:
+			b.WriteByte(' ')
+			length++
+		}
+		b.WriteString(word)
+		length += n
+	}
+	b.WriteByte('\n')
+}

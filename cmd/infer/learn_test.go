@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpt2scope/learn"
+)
+
+// recordingFile writes a recording whose lesson 6 has three ways of equal times on both devices.
+func recordingFile(t *testing.T) string {
+	t.Helper()
+	var d learn.Data
+	for round := range 10 {
+		for _, way := range []string{"a * a", "square(a)", "a ** 2", "-a"} {
+			d = append(d, learn.Point{Case: way, Quantity: "time_us", Value: 3333 + float64(round)})
+		}
+	}
+	r := learn.Recording{Machine: learn.Machine{CPU: "Some CPU", Threads: 4, GPU: "Some GPU"}}
+	r.Add(learn.Result{Number: 6, Parts: []learn.Part{{Device: learn.OnCPU, Data: d}, {Device: learn.OnGPU, Data: d}}})
+	file := filepath.Join(t.TempDir(), "lessons.json.gz")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := r.Write(f); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestLearn(t *testing.T) {
+	list := mustInfer(t, "learn").stdout
+	for _, l := range learn.All() {
+		if !strings.Contains(list, l.Claim+"\n") {
+			t.Errorf("the list lacks lesson %d:\n%s", l.Number, list)
+		}
+	}
+	for _, source := range []string{mustInfer(t, "learn", "6", "--source").stdout, mustInfer(t, "learn", "--source").stdout} {
+		contains(t, source, "// lesson06.cu", "__global__ void square(")
+	}
+	contains(t, mustInfer(t, "learn", "6", "--from", recordingFile(t)).stdout, "Lesson 6: a * a", "\nREFUTED\n", "CPU, recorded on ", " on Some CPU, 4 threads: refuted\n",
+		"GPU, recorded on ", " on Some GPU: refuted\n", "a * a takes 3.34 ms [3.33, 3.34]", "\nWhy\n", "\nGo on: infer ")
+}
+
+// What a lesson measured is written, and gives the same verdicts again.
+func TestLearnRecord(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lessons.json.gz")
+	var now, again learnJSON
+	if err := json.Unmarshal([]byte(mustInfer(t, "learn", "6", "--device", "cpu", "--json", "--record", file).stdout), &now); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(mustInfer(t, "learn", "6", "--json", "--from", file).stdout), &again); err != nil {
+		t.Fatal(err)
+	}
+	a, b := now.Lessons[0].Parts[0], again.Lessons[0].Parts[0]
+	if a.Recorded != "" || b.Recorded == "" || a.Verdict != b.Verdict || a.Text != b.Text || len(b.Data) < 40 {
+		t.Errorf("measured %+v, recorded %+v", a, b)
+	}
+}
+
+func TestLearnMistakes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "not-a-recording")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args   string
+		status int
+		fact   string
+	}{
+		{"learn 99", exitUsage, "there is no lesson 99"}, {"learn six", exitUsage, "there is no lesson six"}, {"learn 6 --all", exitUsage, "--all takes no numbers"},
+		{"learn --record x", exitUsage, "name a lesson"}, {"learn 6 --device reference", exitUsage, "--device reference"}, {"learn 6 --from a --record b", exitUsage, "--from measures nothing"},
+		{"learn 6 --from " + file, exitFailure, "not a recording"}, {"learn program none", exitUsage, `no lesson has a program "none"`}, {"learn 6 --model x", exitUsage, "--model does nothing"},
+	} {
+		checkFailure(t, infer(t, strings.Fields(c.args)...), c.status, c.fact)
+	}
+}

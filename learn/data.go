@@ -1,0 +1,203 @@
+package learn
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"golang.org/x/perf/benchmath"
+
+	"gpt2scope/internal/humanize"
+)
+
+// Point is one measured value.
+type Point struct {
+	Case     string  `json:"case"`           // what was done, such as "a * a"
+	Quantity string  `json:"quantity"`       // what was measured, with its unit: "time_us"
+	X        float64 `json:"x,omitempty"`    // what was varied, such as the number of threads
+	Value    float64 `json:"value"`          // 0 if the outcome is a text
+	Text     string  `json:"text,omitempty"` // an outcome in words
+}
+
+// Data are the points of an experiment, in the order in which they were measured. The n-th
+// points of two cases that are measured in turns belong to the same turn.
+type Data []Point
+
+// add appends a value.
+func (d *Data) add(of, quantity string, x, value float64) {
+	*d = append(*d, Point{Case: of, Quantity: quantity, X: x, Value: value})
+}
+
+// say appends an outcome in words.
+func (d *Data) say(of, quantity, text string) {
+	*d = append(*d, Point{Case: of, Quantity: quantity, Text: text})
+}
+
+// values returns all values of a quantity of a case, whatever X is.
+func (d Data) values(of, quantity string) (values []float64) {
+	for _, p := range d {
+		if p.Case == of && p.Quantity == quantity {
+			values = append(values, p.Value)
+		}
+	}
+	return values
+}
+
+// at returns the values for one X.
+func (d Data) at(of, quantity string, x float64) (values []float64) {
+	for _, p := range d {
+		if p.Case == of && p.Quantity == quantity && p.X == x {
+			values = append(values, p.Value)
+		}
+	}
+	return values
+}
+
+// xs returns the values of X for which a quantity of a case was measured, sorted.
+func (d Data) xs(of, quantity string) (xs []float64) {
+	for _, p := range d {
+		if p.Case == of && p.Quantity == quantity && !slices.Contains(xs, p.X) {
+			xs = append(xs, p.X)
+		}
+	}
+	slices.Sort(xs)
+	return xs
+}
+
+// cases returns the cases of which a quantity was measured, in the order of their first points.
+func (d Data) cases(quantity string) (cases []string) {
+	for _, p := range d {
+		if p.Quantity == quantity && !slices.Contains(cases, p.Case) {
+			cases = append(cases, p.Case)
+		}
+	}
+	return cases
+}
+
+// text returns the first outcome in words of a case, "" if there is none.
+func (d Data) text(of, quantity string) string {
+	for _, p := range d {
+		if p.Case == of && p.Quantity == quantity {
+			return p.Text
+		}
+	}
+	return ""
+}
+
+// Figure is a value with its interval.
+type Figure struct {
+	Name  string   `json:"name"`
+	Value float64  `json:"value"`          // the median
+	Low   *float64 `json:"low,omitempty"`  // of the interval in which the median lies with a confidence of 95 %,
+	High  *float64 `json:"high,omitempty"` // absent for fewer than six values
+	Unit  string   `json:"unit,omitempty"`
+	N     int      `json:"n"` // how many values it is of
+}
+
+// confidence is that of all intervals.
+const confidence = 0.95
+
+// figureOf is the median of values with its interval, from order statistics, which assume no distribution.
+func figureOf(name, unit string, values []float64) Figure {
+	f := Figure{Name: name, Value: math.NaN(), Unit: unit, N: len(values)}
+	if len(values) == 0 {
+		return f
+	}
+	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), confidence)
+	f.Value = s.Center
+	if !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0) {
+		f.Low, f.High = &s.Lo, &s.Hi
+	}
+	return f
+}
+
+// exact is a figure that was counted or computed: it has no interval.
+func exact(name, unit string, value float64) Figure {
+	return Figure{Name: name, Value: value, Unit: unit, N: 1}
+}
+
+// interval returns the ends of the interval, the value twice if it has none.
+func (f Figure) interval() (low, high float64) {
+	if f.Low == nil || f.High == nil {
+		return f.Value, f.Value
+	}
+	return *f.Low, *f.High
+}
+
+// String writes value, unit and interval: "3.33 ms [3.32, 3.34]".
+func (f Figure) String() string {
+	value, unit, scale := f.scaled()
+	s := value + unitAfter(unit)
+	if f.Low != nil && f.High != nil {
+		s += fmt.Sprintf(" [%s, %s]", number(*f.Low*scale), number(*f.High*scale))
+	}
+	return s
+}
+
+// Short writes value and unit: "3.33 ms".
+func (f Figure) Short() string {
+	value, unit, _ := f.scaled()
+	return value + unitAfter(unit)
+}
+
+// unitAfter is what stands after a number: a space and the unit, "x" without the space.
+func unitAfter(unit string) string {
+	switch unit {
+	case "":
+		return ""
+	case "x":
+		return unit
+	}
+	return " " + unit
+}
+
+// scaled writes the value in a unit that fits its size.
+func (f Figure) scaled() (value, unit string, scale float64) {
+	unit, scale = f.Unit, 1.0
+	if unit == "us" {
+		switch a := math.Abs(f.Value); {
+		case a >= 1e6:
+			unit, scale = "s", 1e-6
+		case a >= 1e3:
+			unit, scale = "ms", 1e-3
+		case a < 1 && a > 0:
+			unit, scale = "ns", 1e3
+		}
+	}
+	return number(f.Value * scale), unit, scale
+}
+
+// number writes a number with three significant digits, or all of those before the point.
+func number(x float64) string {
+	switch a := math.Abs(x); {
+	case math.IsNaN(x) || math.IsInf(x, 0):
+		return "?"
+	case a >= 1000:
+		return humanize.Separate(strconv.FormatFloat(x, 'f', 0, 64))
+	case a >= 100:
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	case a >= 10:
+		return strconv.FormatFloat(x, 'f', 1, 64)
+	case a >= 1:
+		return strconv.FormatFloat(x, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 2, 64)
+}
+
+// median returns the median of values, NaN if there are none.
+func median(values []float64) float64 { return figureOf("", "", values).Value }
+
+// each applies a function to the n-th values of two lists, as far as both go.
+func each(a, b []float64, f func(a, b float64) float64) []float64 {
+	out := make([]float64, min(len(a), len(b)))
+	for i := range out {
+		out[i] = f(a[i], b[i])
+	}
+	return out
+}
+
+// ratios are the quotients of the n-th values of two lists.
+func ratios(a, b []float64) []float64 {
+	return each(a, b, func(a, b float64) float64 { return a / b })
+}

@@ -1,0 +1,39 @@
+package learn
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Docs writes all lessons as a page in Markdown, with the verdicts of a recording, which may be nil.
+func Docs(r *Recording) string {
+	var b strings.Builder
+	b.WriteString("# Lessons\n\nThis page is generated from package `learn`: `go test ./learn -run TestDocs -update` writes it again.\n\n" +
+		"`infer learn` lists claims about CPUs, GPUs and profilers as lecture notes have them. `infer learn 6` tests one on your machine, in seconds, and explains what is found;\n" +
+		"`--source` shows the CUDA C++ of its experiment. A verdict is computed from the data of an experiment each time: *shown*, *refuted*, or *cannot be shown here*.\n\n")
+	if r != nil {
+		fmt.Fprintf(&b, "The verdicts and figures here are of a recording of %s: %s", r.Created.Format("2006-01-02"), r.Machine.name(OnCPU))
+		if r.Machine.GPU != "" {
+			fmt.Fprintf(&b, "; %s, driver for CUDA %s", r.Machine.GPU, r.Machine.Driver)
+		}
+		b.WriteString(". Brackets hold 95 % intervals of medians.\n\n")
+	}
+	b.WriteString("| lesson | claim | verdict |\n|---|---|---|\n")
+	for _, l := range All() {
+		fmt.Fprintf(&b, "| [%d](#lesson-%d) | %s | %s |\n", l.Number, l.Number, escaped(l.Claim), Judge(l, r).Verdict)
+	}
+	for _, l := range All() {
+		result := Judge(l, r)
+		fmt.Fprintf(&b, "\n## Lesson %d\n\n> %s\n\n", l.Number, escaped(l.Claim))
+		for _, p := range result.Parts {
+			fmt.Fprintf(&b, "**%s: %s.** %s\n\n", p.Name(), p.Verdict, escaped(p.Text))
+		}
+		fmt.Fprintf(&b, "%s\n\nGo on: `%s`\n", escaped(strings.Join(strings.Fields(l.Why), " ")), l.GoOn)
+	}
+	return b.String()
+}
+
+// escaped writes a text so that Markdown shows it as it is.
+func escaped(text string) string {
+	return strings.NewReplacer("*", `\*`, "<", "&lt;", "|", `\|`, "_", `\_`).Replace(text)
+}

@@ -1,0 +1,114 @@
+package learn
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"gpt2scope/cuda"
+)
+
+// gpu is what an experiment on a GPU works with. Close frees all that was made by it.
+type gpu struct {
+	*cuda.Bench
+	start, end *cuda.Event // of timeUs
+	modules    []*cuda.Module
+}
+
+// gpu makes a stream and what times it.
+func (e *Env) gpu() (*gpu, error) {
+	if e.Device == nil {
+		return nil, fmt.Errorf("%w: %s", errNotHere, e.NoGPU)
+	}
+	return newGPU(e.Device)
+}
+
+func newGPU(dev *cuda.Device) (*gpu, error) {
+	b, err := cuda.NewBench(dev)
+	if err != nil {
+		return nil, err
+	}
+	g := &gpu{Bench: b}
+	for _, event := range []**cuda.Event{&g.start, &g.end} {
+		if *event, err = dev.NewEvent(); err != nil {
+			return nil, errors.Join(err, g.close())
+		}
+	}
+	return g, nil
+}
+
+// close waits for the stream and frees all.
+func (g *gpu) close() error {
+	errs := []error{g.Stream.Synchronize()}
+	for _, m := range g.modules {
+		errs = append(errs, m.Free())
+	}
+	for _, event := range []*cuda.Event{g.start, g.end} {
+		if event != nil {
+			errs = append(errs, event.Close())
+		}
+	}
+	return errors.Join(append(errs, g.Bench.Close())...)
+}
+
+// kernels compiles a source and finds kernels of it.
+func (g *gpu) kernels(s Source, names ...string) ([]*cuda.Function, error) {
+	m, err := g.Device.Compile(s.Name, s.Text)
+	if err != nil {
+		return nil, err
+	}
+	g.modules = append(g.modules, m)
+	out := make([]*cuda.Function, len(names))
+	for i, name := range names {
+		if out[i], err = m.Function(name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// elements returns a number of elements of so many bytes each: n, or what takes a quarter of the memory
+// that is free, if that is less.
+func (g *gpu) elements(n, bytes int) (int, error) {
+	free, _, err := g.Device.Memory()
+	if err != nil {
+		return 0, err
+	}
+	n = int(min(uint64(n), free/4/uint64(bytes)))
+	if n < 1 {
+		return 0, fmt.Errorf("%w: the GPU has %d bytes of free memory", errNotHere, free)
+	}
+	return n, nil
+}
+
+// buffers allocates so many buffers of so many bytes and clears them.
+func (g *gpu) buffers(count int, bytes int64) ([]*cuda.Buffer, error) {
+	out := make([]*cuda.Buffer, count)
+	for i := range out {
+		var err error
+		if out[i], err = g.Alloc(bytes); err != nil {
+			return nil, err
+		}
+		if err := g.Stream.Set(out[i], 0, 0, bytes); err != nil {
+			return nil, err
+		}
+	}
+	return out, g.Stream.Synchronize()
+}
+
+// timeUs returns the microseconds that what f queues takes on the device, by events.
+func (g *gpu) timeUs(f func() error) (float64, error) {
+	if err := errors.Join(g.Stream.Record(g.start), f(), g.Stream.Record(g.end), g.end.Synchronize()); err != nil {
+		return 0, err
+	}
+	d, err := g.end.Since(g.start)
+	return us(d), err
+}
+
+// line is a launch of one-dimensional blocks.
+func line(blocks, threads int) cuda.Launch {
+	return cuda.Launch{Grid: cuda.Dim{X: blocks}, Block: cuda.Dim{X: threads}}
+}
+
+// us returns a duration in microseconds.
+func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

@@ -1,0 +1,163 @@
+package learn
+
+// #cgo CFLAGS: -O3
+// #cgo LDFLAGS: -lm
+// #include "lesson06.h"
+import "C"
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+	"unsafe"
+)
+
+//go:embed lesson06.cu
+var squaresSource string
+
+var lesson06 = Lesson{
+	Number: 6,
+	Claim:  "a * a (3.333 ms) is faster than square(a) (3.331 ms) and a ** 2 (3.339 ms) because mul is optimised more",
+	CPU:    &Experiment{Run: squaresOnCPU, Judge: judgeSquares, Picture: drawSquares},
+	GPU:    &Experiment{Run: squaresOnGPU, Judge: judgeSquares, Picture: drawSquares, Sources: []Source{{"lesson06.cu", squaresSource}}},
+	Why: `A table of three single times compares noise. Each way reads every number once, writes it once, and makes one multiplication of it:
+the compiler, or PyTorch for an exponent of 2, turns all three into the same instruction. That multiplication is free, because
+the processor waits for memory: -a, which multiplies nothing, takes the same time. So the bytes explain the time, and the
+name of the operation does not. Two times differ only if the interval of their difference, measured in turns
+on the same machine, excludes 0; a difference in the fourth digit of one run never tells. What would help is to move fewer bytes: fuse the
+square with the operation before or after it.`,
+	GoOn: "infer bench kernel mlp.gelu -m random:gpt2",
+}
+
+// The ways to square; the last moves the same bytes and computes nothing.
+var squares = []string{"a * a", "square(a)", "a ** 2", "-a"}
+
+// inTurns measures ways in random order, in so many rounds after one for warm-up.
+func inTurns(ctx context.Context, d *Data, ways []string, rounds int, measure func(i int) (float64, error)) error {
+	random := rand.New(rand.NewPCG(6, 6))
+	for round := range rounds + 1 {
+		times := make([]float64, len(ways))
+		for _, i := range random.Perm(len(ways)) {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			t, err := measure(i)
+			if err != nil {
+				return err
+			}
+			times[i] = t
+		}
+		for i, t := range times {
+			if round > 0 {
+				d.add(ways[i], "time_us", 0, t)
+			}
+		}
+	}
+	return nil
+}
+
+func squaresOnCPU(ctx context.Context, e *Env) (d Data, err error) {
+	n := e.pick(1<<24, 1<<12) // 64 MiB each: more than caches hold
+	x, y := make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i] = float32(i%1000) / 500
+	}
+	to, from := (*C.float)(unsafe.Pointer(&y[0])), (*C.float)(unsafe.Pointer(&x[0]))
+	d.add("all", "bytes", 0, float64(8*n))
+	err = inTurns(ctx, &d, squares, e.pick(41, 9), func(i int) (float64, error) {
+		start := time.Now()
+		switch i {
+		case 0:
+			C.learn_multiply(to, from, C.long(n))
+		case 1:
+			C.learn_square(to, from, C.long(n))
+		case 2:
+			C.learn_power(to, from, C.long(n))
+		case 3:
+			C.learn_negate(to, from, C.long(n))
+		}
+		return us(time.Since(start)), nil
+	})
+	return d, err
+}
+
+func squaresOnGPU(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	kernels, err := g.kernels(Source{"lesson06.cu", squaresSource}, "multiply", "square", "power", "negate")
+	if err != nil {
+		return nil, err
+	}
+	n, err := g.elements(e.pick(1<<28, 1<<12), 8)
+	if err != nil {
+		return nil, err
+	}
+	b, err := g.buffers(2, 4*int64(n))
+	if err != nil {
+		return nil, err
+	}
+	shape := line(g.Device.Info().Processors*16, 256)
+	d.add("all", "bytes", 0, float64(8*n))
+	err = inTurns(ctx, &d, squares, e.pick(41, 9), func(i int) (float64, error) {
+		arguments := []any{b[0], b[1], int64(n)}
+		if i == 2 {
+			arguments = append(arguments, float32(2))
+		}
+		return g.timeUs(func() error { return kernels[i].Launch(g.Stream, shape, arguments...) })
+	})
+	return d, err
+}
+
+// In percent: a smaller difference is none that matters, and an interval that reaches further does not tell.
+const squaresSame, squaresWide = 1, 5
+
+func judgeSquares(d Data) Finding {
+	base := d.values(squares[0], "time_us")
+	var f Finding
+	for _, way := range squares {
+		f.Figures = append(f.Figures, figureOf(way, "us", d.values(way, "time_us")))
+	}
+	faster, notFaster := true, false // than both; than one of them
+	for _, way := range squares[1:3] {
+		change := each(base, d.values(way, "time_us"), func(a, b float64) float64 { return 100 * (b/a - 1) })
+		figure := figureOf(way+" longer than a * a", "%", change)
+		f.Figures = append(f.Figures, figure)
+		if figure.Low == nil {
+			return undecided("There are too few rounds for an interval.", f.Figures...)
+		}
+		low, high := figure.interval()
+		faster = faster && low > squaresSame
+		notFaster = notFaster || high < squaresSame || low <= 0 && high < squaresWide
+	}
+	times, changes := f.Figures[:4], f.Figures[4:]
+	f.Text = fmt.Sprintf("a * a takes %s, square(a) %s, a ** 2 %s, -a, which moves the same bytes, %s. Paired by round, square(a) differs from a * a by %s, a ** 2 by %s.",
+		times[0], times[1], times[2], times[3], changes[0], changes[1])
+	switch {
+	case faster:
+		f.Verdict = Shown
+	case notFaster:
+		f.Verdict = Refuted
+		f.Text += fmt.Sprintf(" a * a is not faster: an interval holds 0, or what it could gain is below %d %%.", squaresSame)
+	default:
+		f.Verdict = Unknown
+		f.Text += " The intervals are too wide to tell: other work disturbed the measurement."
+	}
+	if bytes := d.values("all", "bytes"); len(bytes) > 0 && times[0].Value > 0 {
+		f.Figures = append(f.Figures, exact("bytes over the time of a * a", "GB/s", bytes[0]/times[0].Value/1e3))
+	}
+	return f
+}
+
+func drawSquares(d Data) *Picture {
+	p := &Picture{Title: "Three ways to square, and a change of sign", X: Axis{Name: "time (ms)"}}
+	for _, way := range squares {
+		p.Bars = append(p.Bars, barOf(figureOf(way, "us", d.values(way, "time_us")), 1e3))
+	}
+	return p
+}

@@ -1,0 +1,208 @@
+package learn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/cuda"
+	"gpt2scope/internal/stub"
+)
+
+// TestMain runs a Program if the process was started for that.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "learn-program" {
+		if err := FindProgram(os.Args[2])(context.Background(), os.Args[3:], os.Stdout); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// quick is an environment for tests, without a GPU.
+func quick(t *testing.T) *Env {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Env{Quick: true, Self: []string{self, "learn-program"}, NoGPU: "this test has none"}
+}
+
+// withStub gives an environment the stub's GPU.
+func withStub(t *testing.T, e *Env) *stub.Control {
+	t.Helper()
+	path := stub.Build(t)
+	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
+	if err := os.WriteFile(nvrtc, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
+	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	lib, err := cuda.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Device, err = lib.Device(0); err != nil {
+		t.Fatal(err)
+	}
+	return stub.Open(t, path)
+}
+
+// Each lesson is whole: a claim of one line, an experiment, an explanation of at most 150 words with what was found, and a way on.
+func TestLessons(t *testing.T) {
+	shipped, err := Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range All() {
+		if i > 0 && l.Number <= All()[i-1].Number {
+			t.Errorf("lesson %d stands after lesson %d", l.Number, All()[i-1].Number)
+		}
+		if l.Claim == "" || len(l.Claim) > 110 || strings.Contains(l.Claim, "\n") || l.Why == "" || l.CPU == nil && l.GPU == nil || !strings.HasPrefix(l.GoOn, "infer ") && !strings.HasPrefix(l.GoOn, "nsys ") && !strings.HasPrefix(l.GoOn, "ncu ") {
+			t.Errorf("lesson %d is not whole: %+v", l.Number, l)
+		}
+		if words := len(strings.Fields(l.Why)); words > 150 {
+			t.Errorf("lesson %d: the explanation has %d words, at most 150 are read", l.Number, words)
+		}
+		for _, x := range []*Experiment{l.CPU, l.GPU} {
+			if x != nil && (x.Run == nil || x.Judge == nil) {
+				t.Errorf("lesson %d: an experiment lacks Run or Judge", l.Number)
+			}
+		}
+		if l.GPU != nil && shipped != nil && len(shipped.Lessons[l.Number].GPU) == 0 {
+			t.Errorf("lesson %d: the recording that ships lacks its data", l.Number)
+		}
+	}
+}
+
+// No data decide nothing, and no judge or picture panics on them, on points of other experiments or on zeros.
+func TestNoData(t *testing.T) {
+	for _, l := range All() {
+		for _, x := range []*Experiment{l.CPU, l.GPU} {
+			if x == nil {
+				continue
+			}
+			for _, d := range []Data{nil, {{Case: "of another lesson", Quantity: "time_us", Value: 1}}, {{Case: "of another lesson", Quantity: "time_us", Value: math.NaN()}}} {
+				if f := x.judge(d); f.Verdict != Unknown || f.Text == "" {
+					t.Errorf("lesson %d: data %v give %q: %s", l.Number, d, f.Verdict, f.Text)
+				}
+				if x.Picture != nil {
+					x.Picture(d)
+				}
+			}
+		}
+	}
+}
+
+// checkResult checks a result of a quick environment.
+func checkResult(t *testing.T, r Result) {
+	t.Helper()
+	for _, p := range r.Parts {
+		if p.Failed != nil {
+			t.Errorf("lesson %d on the %s: %v", r.Number, p.Device, p.Failed)
+		}
+		if !slices.Contains([]Verdict{Shown, Refuted, Unknown}, p.Verdict) || p.Text == "" {
+			t.Errorf("lesson %d on the %s: verdict %q, %q", r.Number, p.Device, p.Verdict, p.Text)
+		}
+		if !p.Data.finite() {
+			t.Errorf("lesson %d on the %s: the data hold a value that is not finite: %+v", r.Number, p.Device, p.Data)
+		}
+		if p.Recorded == "" && p.Reason == "" && p.Verdict != Unknown && len(p.Figures) == 0 {
+			t.Errorf("lesson %d on the %s: a verdict without a figure", r.Number, p.Device)
+		}
+	}
+}
+
+// Each lesson runs without a GPU. The data of its experiments survive a recording.
+func TestRunWithoutGPU(t *testing.T) {
+	var recording Recording
+	e := quick(t)
+	for _, l := range All() {
+		r, err := Run(t.Context(), e, l, FindMachine(nil), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkResult(t, r)
+		for _, p := range r.Parts {
+			if p.Device == OnGPU && (p.Reason == "" || p.Verdict != Unknown) {
+				t.Errorf("lesson %d on a GPU that is not there: %+v", l.Number, p)
+			}
+		}
+		recording.Add(r)
+		var file bytes.Buffer
+		if err := recording.Write(&file); err != nil {
+			t.Fatal(err)
+		}
+		read, err := ReadRecording(&file)
+		if err != nil {
+			if recording.Lessons != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		for i, p := range Judge(l, read).Parts {
+			if q := r.Parts[i]; p.Verdict != q.Verdict || len(q.Data) > 0 && (p.Text != q.Text || p.Recorded == "") {
+				t.Errorf("lesson %d on the %s: the recording gives %q: %s, the data gave %q: %s", l.Number, p.Device, p.Verdict, p.Text, q.Verdict, q.Text)
+			}
+		}
+	}
+	if len(recording.Lessons) == 0 {
+		t.Error("nothing was measured")
+	}
+}
+
+// Each lesson runs on the stub, where every kernel is done at once, and frees what it took; also if a call fails.
+func TestRunOnStub(t *testing.T) {
+	e := quick(t)
+	c := withStub(t, e)
+	for _, l := range All() {
+		if l.GPU == nil {
+			continue
+		}
+		c.Reset()
+		r, err := Run(t.Context(), e, l, FindMachine(e.Device), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkResult(t, r)
+		if p := r.Parts[len(r.Parts)-1]; p.Device != OnGPU || len(p.Data) == 0 && p.Reason == "" {
+			t.Errorf("lesson %d measured nothing on the stub: %+v", l.Number, p)
+		}
+		if c.Live() != 0 {
+			t.Errorf("lesson %d leaves %d objects", l.Number, c.Live())
+		}
+		for _, what := range []string{"alloc", "launch", "gs_event_synchronize"} {
+			c.Reset()
+			c.Fail(what, 2)
+			_, err := l.GPU.Run(t.Context(), e)
+			var failure *cuda.Error
+			if err != nil && !errors.As(err, &failure) && !errors.Is(err, errNotHere) {
+				t.Errorf("lesson %d, %s fails: %v", l.Number, what, err)
+			}
+			if c.Live() != 0 {
+				t.Errorf("lesson %d, %s fails: it leaves %d objects", l.Number, what, c.Live())
+			}
+		}
+	}
+}
+
+// A file that is no recording is refused with a sentence.
+func TestReadRecording(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "not a recording", "{": "not a recording", `{"version":9,"lessons":{}}`: "version 9", `{"version":1}`: "no lessons", "\x1f\x8bxx": "not a recording",
+		`{"version":1,"lessons":{"x":{}}}`: "not a recording",
+	} {
+		if _, err := ReadRecording(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

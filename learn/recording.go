@@ -1,0 +1,186 @@
+package learn
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"gpt2scope/cpu"
+	"gpt2scope/cuda"
+)
+
+// recordingVersion is that of the format of recordings.
+const recordingVersion = 1
+
+// Recording is the data of experiments that ran on a machine. It holds no verdicts.
+type Recording struct {
+	Version int            `json:"version"`
+	Created time.Time      `json:"created"`
+	Machine Machine        `json:"machine"`
+	Lessons map[int]Halves `json:"lessons"` // by number
+}
+
+// Machine is where experiments ran.
+type Machine struct {
+	CPU     string `json:"cpu"`
+	Threads int    `json:"threads"` // that the process may use
+	GPU     string `json:"gpu,omitempty"`
+	Driver  string `json:"driver_cuda,omitempty"`  // the newest CUDA that the driver supports
+	CUDA    string `json:"library_cuda,omitempty"` // the one that the library was built with
+}
+
+// Halves are the data of a lesson.
+type Halves struct {
+	CPU Data `json:"cpu,omitempty"`
+	GPU Data `json:"gpu,omitempty"`
+}
+
+// FindMachine describes this machine.
+func FindMachine(dev *cuda.Device) Machine {
+	m := Machine{Threads: cpu.Threads(0)}
+	if f, _ := cpu.DetectFeatures(); f.Processor != "" {
+		m.CPU = f.Processor
+	} else {
+		m.CPU = "a CPU without a name"
+	}
+	if dev != nil {
+		m.GPU = dev.Info().Name
+		if driver, runtime, err := dev.Library().Versions(); err == nil {
+			m.Driver, m.CUDA = version(driver), version(runtime)
+		}
+	}
+	return m
+}
+
+// version writes 13000 as 13.0.
+func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+func (m Machine) name(device string) string {
+	if device == OnGPU {
+		return m.GPU
+	}
+	return fmt.Sprintf("%s, %d threads", m.CPU, m.Threads)
+}
+
+// Add adds what was measured now for a result.
+func (r *Recording) Add(of Result) {
+	h := r.Lessons[of.Number]
+	for _, p := range of.Parts {
+		if p.Recorded != "" || len(p.Data) == 0 {
+			continue
+		}
+		if p.Device == OnGPU {
+			h.GPU = p.Data
+		} else {
+			h.CPU = p.Data
+		}
+	}
+	if h.CPU == nil && h.GPU == nil {
+		return
+	}
+	if r.Lessons == nil {
+		r.Version, r.Lessons = recordingVersion, map[int]Halves{}
+	}
+	r.Lessons[of.Number] = h
+}
+
+// part is what the recording says about a lesson.
+func (r *Recording) part(l *Lesson, device string) Part {
+	var data Data
+	if r != nil {
+		data = r.Lessons[l.Number].CPU
+		if device == OnGPU {
+			data = r.Lessons[l.Number].GPU
+		}
+	}
+	if len(data) == 0 {
+		return Part{Device: device, Finding: undecided("There is no recording of this experiment.")}
+	}
+	p := partOf(l.experiment(device), device, data)
+	p.Recorded, p.Machine = r.Created.Format(time.DateOnly), r.Machine.name(device)
+	return p
+}
+
+// Write writes the recording as JSON, compressed.
+func (r *Recording) Write(w io.Writer) error {
+	z := gzip.NewWriter(w)
+	if err := json.NewEncoder(z).Encode(r); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// maxRecording bounds the memory that reading a recording takes.
+const maxRecording = 64 << 20
+
+// ReadRecording reads a recording, compressed or not.
+func ReadRecording(from io.Reader) (*Recording, error) {
+	data, err := io.ReadAll(io.LimitReader(from, maxRecording))
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return nil, fmt.Errorf("it is not a recording of lessons: %w", err)
+		}
+		if data, err = io.ReadAll(io.LimitReader(z, maxRecording)); err != nil {
+			return nil, fmt.Errorf("it is not a recording of lessons, or not a whole one: %w", err)
+		}
+	}
+	r := new(Recording)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("it is not a recording of lessons: %w", err)
+	}
+	switch {
+	case r.Version != recordingVersion:
+		return nil, fmt.Errorf("it is a recording of version %d, expected %d", r.Version, recordingVersion)
+	case r.Lessons == nil:
+		return nil, errors.New("it has no lessons")
+	}
+	return r, nil
+}
+
+// The recording that ships is samples/*.json.gz, of which there is one at most.
+//
+//go:embed samples
+var samples embed.FS
+
+// Shipped returns the recording that is part of the program, nil if there is none.
+func Shipped() (*Recording, error) {
+	files, err := samples.ReadDir("samples")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), ".json.gz") {
+			data, err := samples.ReadFile("samples/" + f.Name())
+			if err != nil {
+				return nil, err
+			}
+			r, err := ReadRecording(bytes.NewReader(data))
+			if err != nil {
+				return nil, fmt.Errorf("learn/samples/%s: %w", f.Name(), err)
+			}
+			return r, nil
+		}
+	}
+	return nil, nil
+}
+
+// finite tells whether all values are finite, as JSON needs them.
+func (d Data) finite() bool {
+	for _, p := range d {
+		if math.IsNaN(p.Value+p.X) || math.IsInf(p.Value, 0) || math.IsInf(p.X, 0) {
+			return false
+		}
+	}
+	return true
+}

@@ -2,6 +2,8 @@ package traces
 
 import (
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -69,17 +71,49 @@ func (e *Event) SetFactsOfName() {
 	}
 }
 
-var oneLayer = regexp.MustCompile(`\bh\.\d+(@\d+)?\.`)
+// oneLayer matches a layer in a name: "h.3", "h.3@1", "model.layers.3", "Layer 3", "block_3".
+var oneLayer = regexp.MustCompile(`(?i)\b(h\.|layers?[._ #:]?|blocks?[._ #:]?)(\d{1,6}(?:@\d+)?)\b`)
 
 // InAnyLayer replaces the layers in a step's name: "h.3.attn.c_attn" becomes
-// "h.N.attn.c_attn". The layer that runs next becomes N+1: "h.3.residual_2+h.4.ln_1" becomes
-// "h.N.residual_2+h.(N+1).ln_1". Layers with a slot ("h.3@1") are replaced too.
+// "h.N.attn.c_attn", and "Layer 3/attn" becomes "Layer N/attn". The layer that runs next
+// becomes N+1: "h.3.residual_2+h.4.ln_1" becomes "h.N.residual_2+h.(N+1).ln_1". Layers with a
+// slot ("h.3@1") are replaced too.
 func InAnyLayer(step string) string {
-	first := oneLayer.FindString(step)
+	first := ""
+	if m := oneLayer.FindStringSubmatch(step); m != nil {
+		first = m[2]
+	}
 	return oneLayer.ReplaceAllStringFunc(step, func(layer string) string {
-		if layer == first {
-			return "h.N."
+		m := oneLayer.FindStringSubmatch(layer)
+		if m[2] == first {
+			return m[1] + "N"
 		}
-		return "h.(N+1)."
+		return m[1] + "(N+1)"
 	})
+}
+
+// LayerOf returns the first layer in a step's name, -1 for none.
+func LayerOf(step string) int {
+	m := oneLayer.FindStringSubmatch(step)
+	if m == nil {
+		return -1
+	}
+	number, _, _ := strings.Cut(m[2], "@")
+	layer, err := strconv.Atoi(number)
+	if err != nil {
+		return -1
+	}
+	return layer
+}
+
+// ofFrameworks begin the names of ranges that a framework makes by itself, not the program.
+var ofFrameworks = []string{"Torch-Compiled Region", "TorchDynamo ", "Torch Inductor", "## Call ", "AOTDispatcher ", "Pregraph bytecode", "CompiledFunction", "PyTorch Profiler", "Runtime Triggered", "cudagraph"}
+
+// ofLibraries are NVTX domains of libraries.
+var ofLibraries = []string{"NCCL", "CCCL", "CUB", "Thrust", "cuBLAS", "cuBLASLt", "cublas", "cublasLt", "cuDNN", "cudnn", "cuSPARSE", "cuSOLVER", "TensorRT", "RAFT", "libcudf", "python_function", "Trace"}
+
+// OfProgram reports whether a range was made by the program itself, as far as its name and
+// domain tell: frameworks and libraries make ranges of their own.
+func (e *Event) OfProgram() bool {
+	return e.Kind == KindRange && !slices.Contains(ofLibraries, e.Domain) && !slices.ContainsFunc(ofFrameworks, func(begin string) bool { return strings.HasPrefix(e.Name, begin) })
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
+	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
 )
 
@@ -36,6 +38,10 @@ name; - is standard input.`,
 	}
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceReport(), newTraceShow())
+	for _, sub := range c.Commands() {
+		addFlags(sub.Flags(), "Stages", addNaming)
+		sub.PreRunE = checkNaming
+	}
 	return c
 }
 
@@ -87,10 +93,43 @@ func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 		from.Stream = c.InOrStdin()
 	}
 	t, err := from.Load()
-	if t != nil && errors.As(err, new(*traces.TruncatedError)) {
-		return t, nil
+	if t == nil || err != nil && !errors.As(err, new(*traces.TruncatedError)) {
+		return nil, err
 	}
-	return t, err
+	bar.done()
+	return t, nameStages(c, path, t)
+}
+
+// rangesFlag names the flag that chooses the ranges that name stages.
+const rangesFlag = "ranges"
+
+// addNaming adds the flags that say where the stages of other programs' recordings come from.
+func addNaming(f *pflag.FlagSet) {
+	f.String(rangesFlag, "", "in recordings of other programs, only ranges whose names match\n`REGEX` are passes and stages (default: all that the program\nmade)")
+}
+
+// checkNaming refuses flags of addNaming that cannot be used.
+func checkNaming(c *cobra.Command, _ []string) error {
+	text, _ := c.Flags().GetString(rangesFlag)
+	if _, err := regexp.Compile(text); err != nil {
+		return usagef("--ranges %s: it is no regular expression: %s", shellQuote(text), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	return nil
+}
+
+// nameStages gives the recording of another program passes and stages.
+func nameStages(c *cobra.Command, path string, t *traces.Trace) error {
+	var match *regexp.Regexp
+	if text, _ := c.Flags().GetString(rangesFlag); text != "" {
+		match = regexp.MustCompile(text)
+	}
+	if !stages.OfRanges(t, match) && match != nil {
+		if t.Passes > 0 {
+			return fmt.Errorf("%s: --ranges is for recordings of other programs; this one has its passes and stages", traceName(path))
+		}
+		return fmt.Errorf("%s: no work of a GPU was launched in a range whose name matches %s; 'infer trace show %s --by op' lists the ranges", traceName(path), shellQuote(match.String()), shellQuote(path))
+	}
+	return nil
 }
 
 // isQuiet reports whether --quiet was given.

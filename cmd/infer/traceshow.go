@@ -39,7 +39,8 @@ row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have 
 for each stage of each layer, for each operation as PyTorch's profiler shows them, for
 each layer, phase (prefill, decode step), kernel, or function that launches kernels.
 Without --by, a recording that has no passes of a model is shown by kernel, or by
-operation if no GPU worked.
+operation if no GPU worked. The ranges of any program (NVTX, record_function) make passes
+and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
 
 By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time:
 

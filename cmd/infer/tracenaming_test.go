@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// foreign writes a recording as PyTorch's profiler does: passes with ranges around modules, each
+// of which launches a kernel.
+func foreign(t *testing.T, passes int, ranges ...string) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(`{"schemaVersion":1,"deviceProperties":[{"id":0,"name":"GPU","numSms":10}],"traceEvents":[`)
+	now, id := 1000, 0
+	for range passes {
+		fmt.Fprintf(&b, `{"ph":"X","cat":"user_annotation","name":"forward","pid":7,"tid":7,"ts":%d,"dur":%d},`, now, 20*len(ranges)+5)
+		for _, name := range ranges {
+			id++
+			fmt.Fprintf(&b, `{"ph":"X","cat":"user_annotation","name":"%s","pid":7,"tid":7,"ts":%d,"dur":15},`, name, now+2)
+			fmt.Fprintf(&b, `{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":7,"tid":7,"ts":%d,"dur":5,"args":{"correlation":%d}},`, now+4, id)
+			fmt.Fprintf(&b, `{"ph":"X","cat":"kernel","name":"k%d","pid":0,"tid":7,"ts":%d,"dur":8,"args":{"device":0,"context":1,"stream":7,"correlation":%d}},`, id%3, now+30, id)
+			now += 20
+		}
+		now += 50
+	}
+	path := filepath.Join(t.TempDir(), "foreign.json")
+	if err := os.WriteFile(path, []byte(strings.TrimSuffix(b.String(), ",")+"]}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestRangesOfAnyProgram: the ranges of a program name passes and stages in every table, and
+// --ranges chooses among them.
+func TestRangesOfAnyProgram(t *testing.T) {
+	file := foreign(t, 5, "wte", "h.0.attn.c_attn", "h.1.attn.c_attn", "lm_head")
+	for by, facts := range map[string][]string{
+		"folded": {"passes: 5 forwards", "h.N.attn.c_attn", "lm_head", "20 kernels, all attributed to steps"},
+		"stage":  {"h.1.attn.c_attn"},
+		"layer":  {"h.0", "outside the layers"},
+		"phase":  {"forward"},
+	} {
+		out := mustInfer(t, "trace", "show", file, "--by", by).stdout
+		for _, fact := range facts {
+			if !strings.Contains(out, fact) {
+				t.Errorf("by %s lacks %q:\n%s", by, fact, out)
+			}
+		}
+	}
+	if out := mustInfer(t, "trace", "show", file, "--ranges", `^h\.`, "--by", "stage").stdout; !strings.Contains(out, "h.1.attn.c_attn") || strings.Contains(out, "lm_head") || strings.Contains(out, "forward") {
+		t.Errorf("chosen ranges:\n%s", out)
+	}
+	if out := mustInfer(t, "trace", "diff", file, file).stdout; !strings.Contains(out, "h.N.attn.c_attn") {
+		t.Errorf("the comparison has no stages:\n%s", out)
+	}
+	checkFailure(t, infer(t, "trace", "show", file, "--ranges", "("), exitUsage, "--ranges '('", "no regular expression")
+	checkFailure(t, infer(t, "trace", "show", file, "--ranges", "nothing"), exitFailure, file, "nothing", "--by op")
+	checkFailure(t, infer(t, "trace", "show", "../../traces/samples/eager.sqlite", "--ranges", "x"), exitFailure, "--ranges is for recordings of other programs")
+}

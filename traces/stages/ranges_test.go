@@ -1,0 +1,211 @@
+package stages
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
+)
+
+// program writes the recording of a program: nested ranges, and in them launches of kernels
+// that start long after the ranges ended.
+type program struct {
+	events []traces.Event
+	now    int64
+	late   int64 // how long after its launch a kernel starts
+	id     uint64
+}
+
+func (p *program) in(name string, do ...func()) func() {
+	return func() {
+		e := traces.Plain(traces.KindRange, traces.Thread(1, 1), name, p.now, 0)
+		p.now++
+		for _, f := range do {
+			f()
+		}
+		p.now++
+		e.Duration = p.now - e.Time
+		e.SetFactsOfName()
+		p.events = append(p.events, e)
+		p.now++
+	}
+}
+
+// k launches a kernel of 10 ns.
+func (p *program) k(name string) func() {
+	return func() {
+		p.id++
+		call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaLaunchKernel", p.now, 5)
+		kernel := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), name, p.now+p.late, 10)
+		call.Correlation, kernel.Correlation = p.id, p.id
+		p.events = append(p.events, call, kernel)
+		p.now += 12
+	}
+}
+
+func (p *program) trace() *traces.Trace {
+	return traces.NewTrace(&traces.Header{Version: traces.Version, Tool: "x", Recorder: traces.RecorderNsys, Clock: traces.Clock{Uncertainty: -1}}, p.events)
+}
+
+// stagesOf lists the steps of the kernels as "phase: step", without repetition.
+func stagesOf(t *traces.Trace) []string {
+	var names []string
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Kind != traces.KindKernel {
+			continue
+		}
+		name := "none"
+		if s, ok := t.Header.Step(e); ok {
+			name = t.Header.PhaseOf(e) + ": " + s.Name
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func passesOf(t *traces.Trace) int {
+	n := 0
+	for i := range t.Events {
+		if t.Events[i].Kind == traces.KindPass {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOfRanges: what passes and steps the ranges of programs make.
+func TestOfRanges(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		match  string
+		write  func(p *program)
+		passes int
+		stages []string
+	}{
+		{"modules of PyTorch by their whole paths", "", func(p *program) {
+			for range 2 {
+				p.in("forward", p.in("transformer", p.k("mask"), p.in("transformer.wte", p.k("gather")),
+					p.in("transformer.h.0", p.in("transformer.h.0.ln_1", p.k("ln")), p.in("transformer.h.0.attn", p.in("transformer.h.0.attn.c_attn", p.k("gemm")), p.k("softmax")), p.k("add"))),
+					p.in("lm_head", p.k("gemm")))()
+			}
+		}, 2, []string{"forward: transformer.self", "forward: wte", "forward: h.0.ln_1", "forward: h.0.attn.c_attn", "forward: h.0.attn.self", "forward: h.0.self", "forward: lm_head"}},
+		{"layers by number", "", func(p *program) {
+			for range 3 {
+				p.in("gpt2_forward", p.k("encoder"), p.in("Layer 0", p.k("a")), p.in("Layer 1", p.k("a")), p.k("head"))()
+			}
+		}, 3, []string{"gpt2_forward: self", "gpt2_forward: Layer 0", "gpt2_forward: Layer 1"}},
+		{"ranges without one around them", "", func(p *program) {
+			for range 3 {
+				p.in("h.0.ln_1", p.k("a"))()
+				p.in("h.0.attn", p.k("b"), p.k("c"))()
+			}
+		}, 3, []string{"pass: h.0.ln_1", "pass: h.0.attn"}},
+		{"passes in a loop that has a range", "", func(p *program) {
+			p.in("generate", p.in("forward", p.in("h.0", p.k("a"))), p.in("forward", p.in("h.0", p.k("a"))), p.k("argmax"))()
+		}, 2, []string{"forward: h.0", "none"}},
+		{"numbered passes", "", func(p *program) {
+			p.in("ProfilerStep#3", p.in("attn", p.k("a")))()
+			p.in("ProfilerStep#4", p.in("attn", p.k("a")))()
+		}, 2, []string{"ProfilerStep: attn"}},
+		{"names that are chosen", "^h\\.", func(p *program) {
+			for range 2 {
+				p.in("all", p.in("h.0.attn", p.k("a")), p.in("other", p.k("b")), p.in("h.1.attn", p.k("a")))()
+			}
+		}, 2, []string{"pass: h.0.attn", "pass: self", "pass: h.1.attn"}},
+		{"ranges of the framework", "", func(p *program) {
+			p.in("Torch-Compiled Region: 0/0", p.in("## Call CompiledFxGraph fabc ##", p.k("a")))()
+		}, 0, []string{"none"}},
+		{"passes without ranges inside", "", func(p *program) {
+			p.in("replay", p.k("a"), p.k("b"))()
+			p.in("replay", p.k("a"), p.k("b"))()
+		}, 2, []string{"replay: replay"}},
+		{"one range alone", "", func(p *program) { p.in("main", p.k("a"), p.k("b"))() }, 0, []string{"none"}},
+		{"names that are no modules", "", func(p *program) {
+			p.in("step", p.in("Layer 3", p.in("self attention", p.k("a")), p.in("mlp", p.k("b"))))()
+		}, 1, []string{"step: Layer 3/self attention", "step: Layer 3/mlp"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := &program{late: 500}
+			test.write(p)
+			var match *regexp.Regexp
+			if test.match != "" {
+				match = regexp.MustCompile(test.match)
+			}
+			tr := p.trace()
+			if got := OfRanges(tr, match); got != (test.passes > 0) {
+				t.Errorf("OfRanges is %t", got)
+			}
+			if got := passesOf(tr); got != test.passes {
+				t.Errorf("%d passes, want %d", got, test.passes)
+			}
+			if got := stagesOf(tr); !slices.Equal(got, test.stages) {
+				t.Errorf("stages\n%q, want\n%q", got, test.stages)
+			}
+			for _, f := range traces.Examine(tr.Header, tr.Attribution) {
+				if f.Misleads {
+					t.Errorf("finding: %s", f.Text)
+				}
+			}
+			if test.passes == 0 {
+				return
+			}
+			for _, by := range []tables.By{tables.ByFolded, tables.ByStage, tables.ByLayer, tables.ByPhase, tables.ByOp} {
+				if _, err := tables.Summarize(tr, by, -1); err != nil {
+					t.Errorf("by %s: %v", by, err)
+				}
+			}
+			if OfRanges(tr, match) {
+				t.Error("a trace with steps got others")
+			}
+		})
+	}
+}
+
+// TestFoldedByLayer: layers that a program numbers in its own way fold into one row.
+func TestFoldedByLayer(t *testing.T) {
+	p := &program{}
+	for range 2 {
+		p.in("gpt2_forward", p.in("Layer 0", p.k("a")), p.in("Layer 1", p.k("a")), p.in("head", p.k("b")))()
+	}
+	tr := p.trace()
+	OfRanges(tr, nil)
+	table, err := tables.Summarize(tr, tables.ByFolded, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range table.Folded {
+		if f.Kind == tables.RowWork {
+			names = append(names, f.Name)
+		}
+	}
+	if want := []string{"Layer N", "head"}; !slices.Equal(names, want) || table.Folded[0].Layers != 2 || table.Folded[0].Calls != 4 {
+		t.Errorf("rows %q of %d layers, %d calls", names, table.Folded[0].Layers, table.Folded[0].Calls)
+	}
+	byLayer, err := tables.Summarize(tr, tables.ByLayer, -1)
+	if err != nil || byLayer.Rows[0].Name != "h.0" || byLayer.Rows[1].Name != "h.1" || byLayer.Rows[2].Name != tables.OutsideLayers {
+		t.Errorf("by layer: %v, %v", byLayer, err)
+	}
+}
+
+// TestDamagedRanges: parents that form a ring, and ranges that never ended, end nothing.
+func TestDamagedRanges(t *testing.T) {
+	p := &program{}
+	p.in("a", p.in("b", p.k("x")), p.in("b", p.k("x")))()
+	tr := p.trace()
+	for i := range tr.Events {
+		if e := &tr.Events[i]; e.Kind == traces.KindRange {
+			e.Parent, e.Open = e.ID%3+1, true
+		}
+	}
+	OfRanges(tr, nil)
+	p = &program{}
+	p.in(strings.Repeat("(", 3000)+" ", p.k("x"))()
+	OfRanges(p.trace(), nil)
+}

@@ -47,6 +47,11 @@ func nsCell(ns int64) cell {
 	return cell{float64(ns), strconv.FormatInt(ns, 10), strconv.FormatFloat(float64(ns)/1e3, 'f', 3, 64)}
 }
 
+// meanCell is a mean or deviation in ns, in tables microseconds.
+func meanCell(ns float64) cell {
+	return cell{ns, strconv.FormatFloat(ns, 'f', 1, 64), strconv.FormatFloat(ns/1e3, 'f', 3, 64)}
+}
+
 // floatCell has so many decimals in tables.
 func floatCell(v float64, decimals int) cell {
 	return cell{v, strconv.FormatFloat(v, 'g', 8, 64), strconv.FormatFloat(v, 'f', decimals, 64)}

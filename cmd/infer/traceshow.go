@@ -317,6 +317,12 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 		{key: "min", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Min)) }},
 		{key: "median", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, known(r.Median >= r.Min, nsCell(r.Median))) }},
 		{key: "max", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Max)) }},
+		{key: "mean", unit: "ns", old: "avg", cell: func(r *row) cell { return when(r.Max > 0, meanCell(r.Mean)) }},
+		{key: "stddev", unit: "ns", legend: "standard deviation of a sample", cell: func(r *row) cell { return when(r.Max > 0, meanCell(r.StdDev)) }},
+		{key: "p25", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.P25)) }},
+		{key: "p75", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.P75)) }},
+		{key: "p95", unit: "ns", legend: "of 100 kernels 95 take no longer", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.P95)) }},
+		{key: "p99", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.P99)) }},
 		{key: "flops", title: "FLOPs", cell: func(r *row) cell { return when(isStage(r), known(r.FLOPs > 0, siCell(r.FLOPs))) }},
 		{key: "bytes", title: "bytes", cell: func(r *row) cell { return when(isStage(r) || r.Bytes > 0, known(r.Bytes > 0, siCell(r.Bytes))) }},
 		{key: "gb_per_s", title: "GB/s", cell: func(r *row) cell { return when(isStage(r) || r.Bytes > 0, rate(r.Bytes, r.Exclusive, 1)) }},
@@ -396,6 +402,9 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 		title("median", "median us")
 		title("min", "min us")
 		title("max", "max us")
+		title("mean", "mean us")
+		title("stddev", "stddev us")
+		title("p95", "p95 us")
 		title("grid", "grid")
 		title("block", "block")
 		title("warps", "warps")

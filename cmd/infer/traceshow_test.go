@@ -200,7 +200,7 @@ func TestTraceShowOwn(t *testing.T) {
 		}
 	}
 	// count, GPU, time, share, min, median, max, grid, block, warps, registers, shared, occupancy, limit, waves, tail
-	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
+	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 2.000 0.000 2.000 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
 

@@ -1,6 +1,8 @@
 // Package stats has quantiles of sorted values, for all tables alike.
 package stats
 
+import "math"
+
 // Quantile returns the q-quantile of sorted values by the nearest rank, one of the
 // values itself; 0 if there are none.
 func Quantile[T ~int64 | ~float64](sorted []T, q float64) T {
@@ -19,4 +21,24 @@ func Median[T ~int64 | ~float64](sorted []T) T {
 	}
 	low, high := sorted[(n-1)/2], sorted[n/2]
 	return low + (high-low)/2
+}
+
+// MeanStdDev returns the mean of values and their standard deviation as a sample, which
+// divides by one less than their number; 0 for a single value, and both 0 for none.
+func MeanStdDev[T ~int64 | ~float64](values []T) (mean, deviation float64) {
+	n := float64(len(values))
+	if n == 0 {
+		return 0, 0
+	}
+	for _, v := range values {
+		mean += float64(v) / n
+	}
+	if n == 1 {
+		return mean, 0
+	}
+	sum := 0.0
+	for _, v := range values {
+		sum += (float64(v) - mean) * (float64(v) - mean)
+	}
+	return mean, math.Sqrt(sum / (n - 1))
 }

@@ -23,3 +23,14 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 }
+
+func TestMeanStdDev(t *testing.T) {
+	for _, c := range []struct {
+		values          []int64
+		mean, deviation float64
+	}{{nil, 0, 0}, {[]int64{7}, 7, 0}, {[]int64{2, 4, 4, 4, 5, 5, 7, 9}, 5, 2.138089935299395}} {
+		if mean, deviation := MeanStdDev(c.values); mean != c.mean || deviation != c.deviation {
+			t.Errorf("%v: mean %v, deviation %v; want %v, %v", c.values, mean, deviation, c.mean, c.deviation)
+		}
+	}
+}

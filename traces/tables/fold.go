@@ -1,11 +1,6 @@
 package tables
 
-import (
-	"slices"
-
-	"gpt2scope/internal/stats"
-	"gpt2scope/traces"
-)
+import "gpt2scope/traces"
 
 // Folded is a row that sums those of one stage in all layers.
 type Folded struct {
@@ -60,7 +55,7 @@ func FoldLayers(t *Table) []Folded {
 func sum(rows []Row, of []int) Row {
 	first := &rows[of[0]]
 	s := Row{Kind: first.Kind, Phase: first.Phase, Op: first.Op, Plan: first.Plan, order: first.order}
-	allFloors, timed := true, false
+	allFloors := true
 	for _, i := range of {
 		r := &rows[i]
 		s.Calls, s.Kernels, s.Launches, s.Bounded = s.Calls+r.Calls, s.Kernels+r.Kernels, s.Launches+r.Launches, s.Bounded+r.Bounded
@@ -68,22 +63,13 @@ func sum(rows []Row, of []int) Row {
 		s.FLOPs, s.Bytes, s.floor = s.FLOPs+r.FLOPs, s.Bytes+r.Bytes, s.floor+r.floor
 		s.longest, s.mean = s.longest+r.longest, s.mean+r.mean
 		s.durations = append(s.durations, r.durations...)
-		if r.Max > 0 {
-			if !timed || r.Min < s.Min {
-				s.Min = r.Min
-			}
-			s.Max, timed = max(s.Max, r.Max), true
-		}
 		s.floorOfBytes += r.floorOfBytes
 		allFloors = allFloors && r.Floor > 0
 	}
 	if allFloors {
 		s.setFloor()
 	}
-	if len(s.durations) > 0 {
-		slices.Sort(s.durations)
-		s.Median = stats.Median(s.durations)
-	}
+	s.Spread = spreadOf(s.durations)
 	if s.mean > 0 {
 		s.Imbalance = s.longest / s.mean
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
 )
@@ -125,9 +124,7 @@ type Row struct {
 	// exclusive times of all rows sum to the wall time.
 	Exclusive int64 `json:"exclusive"`
 
-	Min    int64 `json:"min"` // of the durations
-	Median int64 `json:"median"`
-	Max    int64 `json:"max"`
+	Spread // of the durations
 
 	FLOPs int64  `json:"flops,omitempty"` // least work of all calls; 0 if not known
 	Bytes int64  `json:"bytes,omitempty"` // least traffic of all calls; of copies, what they copied
@@ -709,11 +706,7 @@ func (r *Row) setFloor() {
 func (s *summary) finish(t *Table) {
 	sum := int64(0)
 	for _, r := range s.rows {
-		if n := len(r.durations); n > 0 {
-			slices.Sort(r.durations)
-			r.Min, r.Max = r.durations[0], r.durations[n-1]
-			r.Median = stats.Median(r.durations)
-		}
+		r.Spread = spreadOf(r.durations)
 		switch {
 		case s.of != ofPasses && r.Kind != RowIdle:
 			r.Calls = r.Kernels

@@ -224,18 +224,18 @@ func TestAgreesWithNsys(t *testing.T) {
 	var want []string
 	for _, m := range regexp.MustCompile(`(?m)^\|\s+[\d.]+ \|(.*)$`).FindAllStringSubmatch(string(text), -1) {
 		cells := strings.Split(strings.ReplaceAll(m[1], ",", ""), "|")
-		var v [6]float64
+		var v [7]float64
 		for i := range v {
 			if v[i], err = strconv.ParseFloat(strings.TrimSpace(cells[i]), 64); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want = append(want, fmt.Sprintf("%.0f ns in %.0f, median %.0f, from %.0f to %.0f", v[0], v[1], v[3], v[4], v[5]))
+		want = append(want, fmt.Sprintf("%.0f ns in %.0f, mean %.1f, median %.0f, from %.0f to %.0f, deviation %.1f", v[0], v[1], v[2], v[3], v[4], v[5], v[6]))
 	}
 	var got []string
 	for _, r := range byName(table) { // nsys does not tell launch shapes apart
 		if r.Kind == RowWork {
-			got = append(got, fmt.Sprintf("%d ns in %d, median %d, from %d to %d", r.Busy, r.Kernels, r.Median, r.Min, r.Max))
+			got = append(got, fmt.Sprintf("%d ns in %d, mean %.1f, median %d, from %d to %d, deviation %.1f", r.Busy, r.Kernels, r.Mean, r.Median, r.Min, r.Max, r.StdDev))
 		}
 	}
 	if len(want) == 0 || !slices.Equal(got, want) {
@@ -256,10 +256,7 @@ func byName(t *Table) []Row {
 		o.Kernels, o.Busy, o.durations = o.Kernels+r.Kernels, o.Busy+r.Busy, append(o.durations, r.durations...)
 	}
 	for i := range rows {
-		if d := rows[i].durations; len(d) > 0 {
-			slices.Sort(d)
-			rows[i].Min, rows[i].Median, rows[i].Max = d[0], (d[(len(d)-1)/2]+d[len(d)/2])/2, d[len(d)-1]
-		}
+		rows[i].Spread = spreadOf(rows[i].durations)
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Busy, a.Busy) })
 	return rows

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
@@ -100,7 +101,7 @@ type counted struct {
 // passes (between-passes). Each gives the most that it could gain. The gains overlap:
 // they do not add up. device is as in [tables.Summarize].
 func Find(t *traces.Trace, device int32) (*Advice, error) {
-	table, err := tables.SummarizeAny(t, device)
+	table, err := tables.SummarizeSteady(t, device)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,17 @@ func Find(t *traces.Trace, device int32) (*Advice, error) {
 	if rest.Length() > 0 {
 		a.idle = append(a.idle, rest)
 	}
-	if table.Instead != "" {
+	switch steady := a.Steady(); {
+	case table.By == tables.ByKernel && steady.Source == window.FromRepetition:
+		a.note("%s; what counts are %s, which are found by the repetition of kernel names", table.Instead, humanize.Count(len(steady.Passes), "pass", "passes"))
+		if before := steady.From - a.Whole().From; before > 0 {
+			warmUp := ""
+			if n := len(steady.WarmUp); n > 0 {
+				warmUp = fmt.Sprintf(" and %s of warm-up, which are more than 1.5 times as long", humanize.Count(n, "pass", "passes"))
+			}
+			a.note("%s ms before them are left out: loading%s", inMS(before), warmUp)
+		}
+	case table.Instead != "":
 		a.note("%s; all that is recorded counts, with loading and warm-up", table.Instead)
 	}
 	if table.By == tables.ByOp {

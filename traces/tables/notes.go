@@ -8,6 +8,7 @@ import (
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
+	"gpt2scope/traces/window"
 )
 
 // notes are the lines that a reader of the table needs: what it is of, what
@@ -35,6 +36,8 @@ func (s *summary) notes(t *Table) []string {
 		add("passes: %s", text)
 	}
 	switch {
+	case s.of == allWork && s.steady && s.Steady().Source == window.FromRepetition:
+		add("the table is of %s, which are found by the repetition of kernel names", passes(len(s.Steady().Passes)))
 	case s.of == allWork && len(t.Passes) > 0:
 		add("the table is of the whole recording, from the first to the last work of the GPU; the others are of the passes")
 	case s.of == allWork || s.of == passesOrAll && len(t.Passes) == 0:

@@ -272,6 +272,7 @@ type rowKey struct {
 type summary struct {
 	*window.Window
 	kind
+	steady         bool // of all work only the passes that repeat count
 	from, to       int64
 	hostSteps      map[traces.Run]*traces.Event
 	launched       map[*traces.Event]bool // calls whose launch was counted
@@ -284,15 +285,15 @@ type summary struct {
 // Summarize makes a table of the time of one device. Device -1 is the first GPU that
 // worked, or the CPU if none did.
 func Summarize(t *traces.Trace, by By, device int32) (*Table, error) {
-	return summarize(window.New(t, device), by)
+	return summarize(window.New(t, device), by, false)
 }
 
-func summarize(w *window.Window, by By) (*Table, error) {
+func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.by == by })
 	if i < 0 {
 		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, List(Bys))
 	}
-	s := &summary{Window: w, kind: kinds[i], hostSteps: map[traces.Run]*traces.Event{}, launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
+	s := &summary{Window: w, kind: kinds[i], steady: steady, hostSteps: map[traces.Run]*traces.Event{}, launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
 	if !s.hasWork() {
 		return nil, s.noWork()
 	}
@@ -334,13 +335,22 @@ func (s *summary) folded(t *Table) error {
 // model has no stages: then the table is by kernel or, if no GPU worked, by operation, whose
 // rows are also in Table.Rows; Table.Instead says so. The error is that of the table by stage.
 func SummarizeAny(t *traces.Trace, device int32) (*Table, error) {
-	w := window.New(t, device)
-	table, err := summarize(w, ByFolded)
+	return summarizeAny(window.New(t, device), false)
+}
+
+// SummarizeSteady makes the table of [SummarizeAny], but one by kernel covers only the passes
+// that the kernels repeat in, without what comes before: see [window.Window.Steady].
+func SummarizeSteady(t *traces.Trace, device int32) (*Table, error) {
+	return summarizeAny(window.New(t, device), true)
+}
+
+func summarizeAny(w *window.Window, steady bool) (*Table, error) {
+	table, err := summarize(w, ByFolded, false)
 	if err == nil {
 		return table, nil
 	}
 	for _, by := range []By{ByKernel, ByOp} {
-		table, other := summarize(w, by)
+		table, other := summarize(w, by, steady)
 		if other != nil {
 			continue
 		}
@@ -437,6 +447,8 @@ func (s *summary) times(t *Table) error {
 		for i := range s.Events {
 			x.To = max(x.To, s.Events[i].End())
 		}
+	case s.of == allWork && s.steady:
+		x = s.Steady().Interval
 	case s.of == allWork || !found:
 		x = s.Whole()
 	}

@@ -1,0 +1,302 @@
+package window
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"gpt2scope/internal/stats"
+	"gpt2scope/traces"
+)
+
+// Steady is the part of a recording in which its passes repeat, without what comes before:
+// loading, and the passes of the warm-up.
+type Steady struct {
+	Interval            // from the start of the first of Passes to the end of the last; all work if none were found
+	Passes   []Interval // in order, apart from each other
+	WarmUp   []Interval // passes before them that are far longer
+	Source   Source     // how the passes were found
+}
+
+// Source is how passes were found.
+type Source string
+
+// The sources of passes.
+const (
+	FromRanges     Source = "ranges"     // the recording names its passes
+	FromRepetition Source = "repetition" // of kernels by their names
+	FromNothing    Source = ""           // no passes were found
+)
+
+const (
+	fewestRepeats = 3     // passes that make a repetition
+	sameKernels   = 0.9   // share of kernels that the next pass has too
+	asGood        = 0.002 // of that share: the shortest period within it counts
+	longLeading   = 1.5   // times the median of the passes after it: warm-up
+	mostlyRegular = 0.7   // share of the distances between anchors that are about the period
+	leastPart     = 4     // passes are at least this part of the recording
+	mostAnchors   = 256   // that are compared
+	mostWork      = 1 << 25
+)
+
+// Steady finds the passes of a recording and which of them are warm-up. Passes that the
+// recording names count as they are, and those of its own warm-up are left out already. In a
+// recording without passes, the sequence of kernel names repeats with a period, and each
+// period is a pass. In both cases passes at the beginning that take more than 1.5 times the
+// median of those after them are warm-up, unless the recording says itself what its warm-up
+// is.
+func (w *Window) Steady() Steady {
+	s := Steady{Interval: w.Whole()}
+	var times []Interval
+	switch {
+	case len(w.Passes) > 0:
+		s.Source = FromRanges
+		for _, p := range w.Passes {
+			times = append(times, p.Time)
+		}
+		if len(w.WarmUp) > 0 || w.ofOnePhase() < fewestRepeats {
+			s.Passes, s.Interval = times, w.Span
+			return s
+		}
+	default:
+		if times = w.repetition(); len(times) == 0 {
+			return s
+		}
+		s.Source = FromRepetition
+	}
+	s.Passes = times
+	for len(s.Passes) > fewestRepeats {
+		rest := make([]int64, 0, len(s.Passes))
+		for _, x := range s.Passes[1:] {
+			rest = append(rest, x.Length())
+		}
+		slices.Sort(rest)
+		if float64(s.Passes[0].Length()) <= longLeading*float64(stats.Median(rest)) {
+			break
+		}
+		s.WarmUp, s.Passes = append(s.WarmUp, s.Passes[0]), s.Passes[1:]
+	}
+	s.Interval = Interval{s.Passes[0].From, s.Passes[len(s.Passes)-1].To}
+	return s
+}
+
+// ofOnePhase returns how many passes there are if all are of one kind, else 0: the times of a
+// prefill and a decode step say nothing about each other.
+func (w *Window) ofOnePhase() int {
+	for _, p := range w.Passes[1:] {
+		if w.PassName(p.Event) != w.PassName(w.Passes[0].Event) {
+			return 0
+		}
+	}
+	return len(w.Passes)
+}
+
+// repetition finds the passes of a recording by the names of its kernels. A pass begins so that
+// as many as possible are whole, and where the device was idle longest, in the median over the
+// passes: between passes the host works.
+func (w *Window) repetition() []Interval {
+	var kernels []*traces.Event
+	var ids []int32
+	known := map[string]int32{}
+	process := w.busiestProcess()
+	for _, e := range w.Work {
+		if e.Kind != traces.KindKernel && e.Kind != traces.KindGraph || w.Header.ProcessOf(e) != process {
+			continue
+		}
+		id, ok := known[e.Name]
+		if !ok {
+			id = int32(len(known))
+			known[e.Name] = id
+		}
+		kernels, ids = append(kernels, e), append(ids, id)
+	}
+	anchors, period := findPeriod(ids)
+	if period == 0 {
+		return nil
+	}
+	// The idle time before each kernel.
+	gaps, end := make([]int64, len(kernels)), int64(0)
+	for i, e := range kernels {
+		if i > 0 {
+			gaps[i] = max(0, e.Time-end)
+		}
+		end = max(end, e.End())
+		if i == 0 {
+			end = e.End()
+		}
+	}
+	back, whole, longest := 0, -1, int64(-1)
+	for offset := range period {
+		var list []int64
+		n := 0
+		for j, a := range anchors {
+			i := a - offset
+			if i > 0 {
+				list = append(list, gaps[i])
+			}
+			if i >= 0 && (j+1 < len(anchors) || i+period <= len(kernels)) {
+				n++
+			}
+		}
+		slices.Sort(list)
+		if median := stats.Median(list); n > whole || n == whole && median > longest {
+			back, whole, longest = offset, n, median
+		}
+	}
+	var begins []int
+	for _, a := range anchors {
+		if i := a - back; i >= 0 {
+			begins = append(begins, i)
+		}
+	}
+	var passes []Interval
+	for i, from := range begins {
+		to := from + period
+		if i+1 < len(begins) {
+			to = begins[i+1]
+		} else if to = min(to, len(kernels)); to-from < period*9/10 {
+			break // the last pass is cut off
+		}
+		x := Interval{kernels[from].Time, kernels[from].Time}
+		for _, e := range kernels[from:to] {
+			x.To = max(x.To, e.End())
+		}
+		if i+1 < len(begins) { // the idle time after a pass is its own
+			x.To = max(x.From, kernels[to].Time)
+		}
+		passes = append(passes, x)
+	}
+	if len(passes) < fewestRepeats {
+		return nil
+	}
+	return passes
+}
+
+// busiestProcess returns the process that ran the most kernels: the sequences of several
+// processes on one device interleave by chance.
+func (w *Window) busiestProcess() int64 {
+	kernels := map[int64]int{}
+	best := int64(0)
+	for _, e := range w.Work {
+		if e.Kind == traces.KindKernel || e.Kind == traces.KindGraph {
+			p := w.Header.ProcessOf(e)
+			if kernels[p]++; kernels[p] > kernels[best] {
+				best = p
+			}
+		}
+	}
+	return best
+}
+
+// anchor is a run of kernels that recurs.
+type anchor struct {
+	at     []int // where it begins
+	period int   // the median distance
+}
+
+// findPeriod returns the number of kernels after which a sequence repeats, and where in each
+// repetition a kernel or run of kernels stands that occurs once in it; 0 if the sequence does
+// not repeat. Layers repeat too, more often than passes. The kernel that recurs regularly with
+// the longest period is one before or after the layers. If there is none, because all kernels
+// run several times in a pass, the shortest period counts after which a run of kernels recurs
+// and those between agree as well as with any other.
+func findPeriod(ids []int32) (anchors []int, period int) {
+	n := len(ids)
+	if n < 2*fewestRepeats || n > mostWork {
+		return nil, 0
+	}
+	var best anchor
+	for _, a := range anchorsOf(ids, 1) {
+		if a.period > best.period && agreement(ids, a) >= sameKernels {
+			best = a
+		}
+	}
+	if best.period > 1 {
+		return best.at, best.period
+	}
+	share := 0.0
+	for _, length := range []int{2, 4, 8, 16} {
+		for _, a := range anchorsOf(ids, length) {
+			same := agreement(ids, a)
+			if same > share+asGood || same >= share-asGood && a.period < best.period {
+				best, share = a, max(share, same)
+			}
+		}
+	}
+	if share < sameKernels {
+		return nil, 0
+	}
+	return best.at, best.period
+}
+
+// anchorsOf returns runs of so many kernels that recur regularly in a large part of the
+// sequence and up to its end: one for each period and number of them, the earliest first.
+func anchorsOf(ids []int32, length int) []anchor {
+	n := len(ids)
+	runs := map[uint64][]int{}
+	for i := 0; i+length <= n; i++ {
+		h := uint64(14695981039346656037) // FNV-1a
+		for _, id := range ids[i : i+length] {
+			h = (h ^ uint64(uint32(id))) * 1099511628211
+		}
+		runs[h] = append(runs[h], i)
+	}
+	byForm := map[[2]int]anchor{}
+	for _, at := range runs {
+		if len(at) < fewestRepeats {
+			continue
+		}
+		distances := make([]int, 0, len(at)-1)
+		for i := range at[1:] {
+			distances = append(distances, at[i+1]-at[i])
+		}
+		slices.Sort(distances)
+		p := distances[len(distances)/2]
+		slack, about := p/20, 0
+		for _, d := range distances {
+			if d >= p-slack && d <= p+slack {
+				about++
+			}
+		}
+		last := at[len(at)-1]
+		if last+p-at[0] < n/leastPart || n-last > 2*p || float64(about) < mostlyRegular*float64(len(distances)) && about < len(distances)-1 {
+			continue
+		}
+		form := [2]int{p, len(at)}
+		if old, ok := byForm[form]; !ok || at[0] < old.at[0] {
+			byForm[form] = anchor{at: at, period: p}
+		}
+	}
+	list := slices.SortedFunc(maps.Values(byForm), func(a, b anchor) int {
+		return cmp.Or(cmp.Compare(len(b.at)*b.period, len(a.at)*a.period), cmp.Compare(a.period, b.period), cmp.Compare(a.at[0], b.at[0]))
+	})
+	return list[:min(len(list), mostAnchors)]
+}
+
+// agreement returns which share of the kernels between anchors also stand, in any order,
+// between the next two anchors.
+func agreement(ids []int32, a anchor) float64 {
+	count := make([]int, slices.Max(ids)+1)
+	shared, all := 0, 0
+	for i := 0; i+2 < len(a.at); i++ {
+		x, y := ids[a.at[i]:a.at[i+1]], ids[a.at[i+1]:a.at[i+2]]
+		// Where an anchor is lost, two repetitions stand between those beside it.
+		if 2*max(len(x), len(y)) > 3*a.period {
+			continue
+		}
+		for _, id := range x {
+			count[id]++
+		}
+		for _, id := range y {
+			if count[id] > 0 {
+				count[id]--
+				shared++
+			}
+		}
+		for _, id := range x {
+			count[id] = 0
+		}
+		all += max(len(x), len(y))
+	}
+	return float64(shared) / float64(max(1, all))
+}

@@ -1,0 +1,109 @@
+package window
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gpt2scope/traces"
+)
+
+// model makes the kernels of passes one after another, each of so many layers. The host waits
+// 5 us between passes. scale makes the kernels of a pass longer.
+func model(layers, passes int, scale func(pass int) int64) []traces.Event {
+	stream := traces.Stream(1, 0, 1, 7)
+	var events []traces.Event
+	now := int64(1000)
+	add := func(name string, ns int64) {
+		events = append(events, traces.Plain(traces.KindKernel, stream, name, now, ns))
+		now += ns + 200
+	}
+	for range 40 { // of loading
+		add("fill", 500)
+	}
+	for pass := range passes {
+		now += 5000
+		s := scale(pass)
+		add("embed", 1000*s)
+		for range layers {
+			for _, name := range []string{"norm", "gemm", "attention", "gemm", "add", "norm", "gemm", "gelu", "gemm", "add"} {
+				add(name, 1000*s)
+			}
+		}
+		add("norm", 1000*s)
+		add("head", 3000*s)
+	}
+	return events
+}
+
+// TestSteadyByRepetition: passes are found by the names of kernels alone, with one layer and
+// with many, and the warm-up by the times of the passes.
+func TestSteadyByRepetition(t *testing.T) {
+	for _, layers := range []int{1, 2, 12, 48} {
+		for _, passes := range []int{4, 5, 35} {
+			for _, slow := range []int{0, 1} {
+				events := model(layers, passes, func(pass int) int64 {
+					if pass < slow {
+						return 20
+					}
+					return 1
+				})
+				w := New(traces.NewTrace(&traces.Header{}, events), 0)
+				s := w.Steady()
+				what := fmt.Sprintf("%d layers, %d passes, %d of them slow", layers, passes, slow)
+				if s.Source != FromRepetition || len(s.WarmUp) != slow || len(s.Passes) != passes-slow {
+					t.Errorf("%s: by %q, %d passes, %d of warm-up", what, s.Source, len(s.Passes), len(s.WarmUp))
+					continue
+				}
+				first := 40 + slow*(10*layers+3)
+				if from := w.Work[first].Time; s.From != from {
+					t.Errorf("%s: the steady part begins at %d, not with the embedding at %d", what, s.From, from)
+				}
+				if last := w.Work[len(w.Work)-1].End(); s.To != last {
+					t.Errorf("%s: it ends at %d, not %d", what, s.To, last)
+				}
+			}
+		}
+	}
+}
+
+// TestNoRepetition: kernels that do not repeat make no passes, and all work counts.
+func TestNoRepetition(t *testing.T) {
+	var events []traces.Event
+	x := uint32(1)
+	for i := range int64(300) {
+		x = x*1664525 + 1013904223
+		events = append(events, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), fmt.Sprint("k", x>>24), i*100, 50))
+	}
+	w := New(traces.NewTrace(&traces.Header{}, events), 0)
+	if s := w.Steady(); s.Source != FromNothing || len(s.Passes) != 0 || s.Interval != w.Whole() {
+		t.Errorf("%d passes by %q in %v of %v", len(s.Passes), s.Source, s.Interval, w.Whole())
+	}
+}
+
+// TestSteadyWithoutSome: where one kernel in a hundred is lost, passes are still found.
+func TestSteadyWithoutSome(t *testing.T) {
+	for _, layers := range []int{1, 2, 12, 48} {
+		for seed := range uint64(20) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			kept := slices.DeleteFunc(model(layers, 20, func(int) int64 { return 1 }), func(traces.Event) bool { return random.IntN(100) == 0 })
+			if s := New(traces.NewTrace(&traces.Header{}, kept), 0).Steady(); len(s.Passes)+len(s.WarmUp) < 17 || len(s.Passes) > 20 {
+				t.Errorf("%d layers, seed %d: %d passes of 20 are found, and %d of warm-up", layers, seed, len(s.Passes), len(s.WarmUp))
+			}
+		}
+	}
+}
+
+// TestSteadyOfProcesses: the kernels of another process between those of one do not hide its
+// passes.
+func TestSteadyOfProcesses(t *testing.T) {
+	events := model(2, 10, func(int) int64 { return 1 })
+	random := rand.New(rand.NewPCG(1, 3))
+	for range 100 {
+		events = append(events, traces.Plain(traces.KindKernel, traces.Stream(2, 0, 2, 7), "other", random.Int64N(300_000), 500))
+	}
+	if s := New(traces.NewTrace(&traces.Header{}, events), 0).Steady(); len(s.Passes) != 10 {
+		t.Errorf("%d passes of 10 are found", len(s.Passes))
+	}
+}

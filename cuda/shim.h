@@ -113,6 +113,12 @@ static inline gs_result call_write(const gs_table *t, int device, gs_ptr dst, co
 static inline gs_result call_read(const gs_table *t, int device, void *dst, gs_ptr src, uint64_t bytes) {
   return gs_result_of(t, t->gs_copy_now(device, (uint64_t)(uintptr_t)dst, src, bytes, GS_TO_HOST));
 }
+static inline gs_result call_write_async(const gs_table *t, gs_stream *s, gs_ptr dst, const void *src, uint64_t bytes) {
+  return gs_result_of(t, t->gs_copy(s, dst, (uint64_t)(uintptr_t)src, bytes, GS_TO_DEVICE));
+}
+static inline gs_result call_read_async(const gs_table *t, gs_stream *s, void *dst, gs_ptr src, uint64_t bytes) {
+  return gs_result_of(t, t->gs_copy(s, (uint64_t)(uintptr_t)dst, src, bytes, GS_TO_HOST));
+}
 
 // A kernel's arguments are values of up to 8 bytes, each in a word of its own.
 static inline gs_result call_function_launch(const gs_table *t, void *f, gs_stream *s, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by,

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // Stream is a queue of work on a device.
@@ -101,6 +102,35 @@ func (s *Stream) CopyToHost(dst *HostBuffer, dstOff int64, src *Buffer, srcOff, 
 // CopyOnDevice copies n bytes within the device, in the stream's order.
 func (s *Stream) CopyOnDevice(dst *Buffer, dstOff int64, src *Buffer, srcOff, n int64) error {
 	return s.copy("CopyOnDevice", dst, dstOff, src, srcOff, n, C.GS_ON_DEVICE)
+}
+
+// Write copies p, which is not pinned, to the device in the stream's order. CUDA copies p to pinned
+// memory of its own, and most often returns only after that. p must not be Go memory, and must stay as it
+// is until the copy is done.
+func (s *Stream) Write(dst *Buffer, off int64, p []byte) error {
+	t, c, err := s.handle("Write")
+	if err != nil {
+		return err
+	}
+	to, err := dst.at("Write", off, int64(len(p)))
+	if err != nil || len(p) == 0 {
+		return err
+	}
+	return failed("gs_copy", C.call_write_async(t, c, to, unsafe.Pointer(&p[0]), C.uint64_t(len(p))))
+}
+
+// Read copies from the device to p, which is not pinned, in the stream's order. Most often it returns only
+// when that is done. p must not be Go memory.
+func (s *Stream) Read(src *Buffer, off int64, p []byte) error {
+	t, c, err := s.handle("Read")
+	if err != nil {
+		return err
+	}
+	from, err := src.at("Read", off, int64(len(p)))
+	if err != nil || len(p) == 0 {
+		return err
+	}
+	return failed("gs_copy", C.call_read_async(t, c, unsafe.Pointer(&p[0]), from, C.uint64_t(len(p))))
 }
 
 // memory is a Buffer or a HostBuffer.

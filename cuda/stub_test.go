@@ -156,6 +156,19 @@ func TestOwnership(t *testing.T) {
 	if err := s.CopyToDevice(b, 8, h, 0, 9); !errors.As(err, &shape) {
 		t.Fatalf("a copy past the end: %v", err)
 	}
+	copy(h.Bytes(), "another sixteen!")
+	if err := errors.Join(s.Write(b, 0, h.Bytes()), s.Synchronize(), b.Read(0, got)); err != nil || string(got) != "another sixteen!" {
+		t.Fatalf("a copy of any memory to the device: %v, %q", err, got)
+	}
+	copy(h.Bytes(), "nothing of this.")
+	if err := errors.Join(s.Read(b, 4, h.Bytes()[:12]), s.Synchronize()); err != nil || string(h.Bytes()) != "her sixteen!his." {
+		t.Fatalf("a copy to any memory: %v, %q", err, h.Bytes())
+	}
+	for name, err := range map[string]error{"write": s.Write(b, 8, h.Bytes()[:9]), "read": s.Read(b, 16, h.Bytes()[:1])} {
+		if !errors.As(err, &shape) {
+			t.Fatalf("%s past the end: %v", name, err)
+		}
+	}
 	if c.Live() != 5 {
 		t.Fatalf("%d objects, want 5", c.Live())
 	}
@@ -172,7 +185,7 @@ func TestOwnership(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s2.Close()
-	for name, err := range map[string]error{"read": b.Read(0, got), "host": s2.CopyToDevice(b, 0, h, 0, 1), "graph": g.Launch(s2), "event": s2.Record(e),
+	for name, err := range map[string]error{"read": b.Read(0, got), "host": s2.CopyToDevice(b, 0, h, 0, 1), "any": s2.Write(b, 0, got), "to any": s2.Read(b, 0, got), "graph": g.Launch(s2), "event": s2.Record(e),
 		"stream": s.Synchronize(), "launch": s.Nothing(), "capture": func() error { _, err := s.Capture(s.Nothing); return err }()} {
 		if !errors.Is(err, cuda.ErrFreed) {
 			t.Errorf("%s after free: %v", name, err)

@@ -27,6 +27,9 @@ func Docs(r *Recording) string {
 		fmt.Fprintf(&b, "\n## Lesson %d\n\n> %s\n\n", l.Number, escaped(l.Claim))
 		for _, p := range result.Parts {
 			fmt.Fprintf(&b, "**%s: %s.** %s\n\n", p.Name(), p.Verdict, escaped(p.Text))
+			if len(p.Lines) > 0 {
+				fmt.Fprintf(&b, "```\n%s\n```\n\n", strings.Join(p.Lines, "\n"))
+			}
 		}
 		fmt.Fprintf(&b, "%s\n\nGo on: `%s`\n", escaped(strings.Join(strings.Fields(l.Why), " ")), l.GoOn)
 	}

@@ -44,18 +44,21 @@ const (
 // Finding is what Judge makes of data.
 type Finding struct {
 	Verdict Verdict  `json:"verdict"`
-	Text    string   `json:"text"` // what was found, figures first
+	Text    string   `json:"text"`            // what was found, figures first
+	Lines   []string `json:"lines,omitempty"` // a table or a drawing, in letters of one width
 	Figures []Figure `json:"figures,omitempty"`
 }
 
 // undecided is a finding of data that do not decide.
-func undecided(text string, figures ...Figure) Finding { return Finding{Unknown, text, figures} }
+func undecided(text string, figures ...Figure) Finding {
+	return Finding{Verdict: Unknown, Text: text, Figures: figures}
+}
 
 // errNotHere is why an experiment cannot run on a machine. It is no failure.
 var errNotHere = errors.New("it cannot run here")
 
 // lessons are all lessons. The order is that of their numbers, which a test checks.
-var lessons = []*Lesson{&lesson06}
+var lessons = []*Lesson{&lesson06, &lesson14, &lesson15, &lesson16, &lesson17, &lesson18, &lesson19, &lesson20}
 
 // All returns the lessons in the order of their numbers. They must not be changed.
 func All() []*Lesson { return slices.Clone(lessons) }

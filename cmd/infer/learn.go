@@ -298,6 +298,9 @@ func lessonText(r learn.Result, again bool) []byte {
 	for _, p := range r.Parts {
 		fmt.Fprintf(&b, "\n%s: %s\n", p.Heading(), p.Verdict)
 		wrap(&b, p.Text)
+		for _, line := range p.Lines {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
 		if p.Reason != "" && p.Recorded != "" {
 			wrap(&b, "Not measured now: "+p.Reason+".")
 		} else if p.Reason != "" {

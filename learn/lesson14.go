@@ -1,0 +1,150 @@
+package learn
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"gpt2scope/cuda"
+)
+
+//go:embed lesson14.cu
+var reuseSource string
+
+var lesson14 = Lesson{
+	Number: 14,
+	Claim:  "transfer time > compute time: use unified memory",
+	GPU: &Experiment{Run: runReuse, Judge: judgeReuse, Picture: drawReuse,
+		Sources: []Source{{"lesson14.cu", reuseSource}}},
+	Why: `The bytes have to cross the link, whatever the API is called. A copy moves them once, at the full speed of the link, and every later
+reading comes from device memory. Reading in place, here from pinned host memory, moves them again at each reading. Unified memory is between both:
+it moves a page at the first touch, by a fault that costs tens of microseconds, and like a copy does not repeat it. So what decides is how
+often the data are read. For one reading, copying and reading in place cost about the same link time. From the second
+on a copy wins, long before computing outweighs the transfer. Ask first whether the data must move at all: weights stay
+on the device for thousands of tokens.`,
+	GoOn: "infer bench ceilings --device cuda",
+}
+
+// The cases of lesson 14.
+const (
+	oneCopy  = "copy alone"
+	resident = "read from the device"
+	copyRead = "copy, then read"
+	inPlace  = "read in place"
+)
+
+func runReuse(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	kernels, err := g.kernels(Source{"lesson14.cu", reuseSource}, "add_up")
+	if err != nil {
+		return nil, err
+	}
+	n, err := g.elements(e.pick(1<<24, 1<<10), 4)
+	if err != nil {
+		return nil, err
+	}
+	n &^= 3
+	bytes := int64(4 * n)
+	host, err := g.AllocHost(bytes)
+	if err != nil {
+		return nil, err
+	}
+	clear(host.Bytes())
+	b, err := g.buffers(1, bytes)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := g.buffers(1, 4)
+	if err != nil {
+		return nil, err
+	}
+	read := func(from cuda.Ptr, times int) error {
+		for range times {
+			if err := kernels[0].Launch(g.Stream, line(8*g.Device.Info().Processors, 256), sum[0], from, int64(n/4)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	copied := func() error { return g.Stream.CopyToDevice(b[0], 0, host, 0, bytes) }
+	reuses := []int{1, 2, 3, 5, 10, 20, 50, 100}
+	if e.Quick {
+		reuses = reuses[:2]
+	}
+	d.add("all", "bytes", 0, float64(bytes))
+	ways := []string{oneCopy, resident, copyRead, inPlace}
+	for _, reuse := range reuses {
+		var turns Data
+		err = inTurns(ctx, &turns, ways, 7, func(i int) (float64, error) {
+			return g.timeUs(func() error {
+				switch ways[i] {
+				case oneCopy:
+					return copied()
+				case resident:
+					return read(b[0].Ptr(), reuse)
+				case copyRead:
+					return errors.Join(copied(), read(b[0].Ptr(), reuse))
+				}
+				return read(host.Ptr(), reuse)
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range turns {
+			d.add(p.Case, p.Quantity, float64(reuse), p.Value)
+		}
+	}
+	return d, nil
+}
+
+func judgeReuse(d Data) Finding {
+	reuses := d.xs(copyRead, "time_us")
+	if len(reuses) < 2 {
+		return undecided("Fewer than two numbers of readings were measured.")
+	}
+	f := Finding{Verdict: Shown}
+	from, until := 0.0, 0.0 // the first number of readings at which a copy is faster, the last at which the transfer takes longer than the computation
+	for _, r := range reuses {
+		if median(d.at(oneCopy, "time_us", r)) <= median(d.at(resident, "time_us", r)) {
+			continue // the claim says nothing about this
+		}
+		until = r
+		x := figureOf(fmt.Sprintf("in place against copy, %s", countOf(int(r), "reading")), "x", ratios(d.at(inPlace, "time_us", r), d.at(copyRead, "time_us", r)))
+		f.Figures = append(f.Figures, x)
+		switch low, high := x.interval(); {
+		case low > 1:
+			f.Verdict = Refuted
+			if from == 0 {
+				from = r
+			}
+		case high >= 1 && f.Verdict == Shown:
+			f.Verdict = Unknown
+		}
+	}
+	if until == 0 {
+		return undecided("The transfer never took longer than the computation, so the claim says nothing here.")
+	}
+	first := reuses[0]
+	transfer, compute := figureOf("transfer", "us", d.at(oneCopy, "time_us", first)), figureOf("one reading on the device", "us", d.at(resident, "time_us", first))
+	f.Figures = append([]Figure{transfer, compute}, f.Figures...)
+	f.Text = fmt.Sprintf("The transfer takes %s, one reading on the device %s. Reading in place takes %s the time of copying and reading for %s, and %s for %s.",
+		transfer, compute, f.Figures[2], countOf(int(first), "reading"), f.Figures[len(f.Figures)-1].Short(), countOf(int(until), "reading"))
+	if from > 0 {
+		f.Text += fmt.Sprintf(" A copy wins from %s on, though the transfer is longer than the computation up to %s.", countOf(int(from), "reading"), countOf(int(until), "reading"))
+	}
+	return f
+}
+
+func drawReuse(d Data) *Picture {
+	p := &Picture{Title: "The same numbers, read several times", X: Axis{"readings", true}, Y: Axis{"time (us)", true}}
+	for _, of := range []string{inPlace, copyRead, resident} {
+		p.Lines = append(p.Lines, lineOf(d, of, "time_us"))
+	}
+	return p
+}

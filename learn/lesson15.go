@@ -1,0 +1,301 @@
+package learn
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"gpt2scope/cuda"
+)
+
+//go:embed lesson15.cu
+var thresholdSource string
+
+var lesson15 = Lesson{
+	Number: 15,
+	Claim:  "below a size run on the CPU: set a threshold",
+	GPU: &Experiment{Run: runThreshold, Judge: judgeThreshold, Picture: drawThreshold,
+		Sources: []Source{{"lesson15.cu", thresholdSource}}},
+	Why: `It is half true. For one task, with the data always in the same place and the GPU always free, the time of each device is nearly a straight
+line over the size: the lines cross once, and that size is the threshold. But the crossing moves. If the data are on the device already,
+the GPU needs no transfer, and the CPU does. If work is queued, the GPU's answer comes after it. One number cannot be right for all of these,
+and the best one is a compromise that loses in each. A model predicts the time of both devices from what is known before the run, size, place
+of the data and queue, and takes the smaller sum. It needs two coefficients per device and place, and a clock for the queue.`,
+	GoOn: "infer trace show run.json.gz --by launch",
+}
+
+// The cases of lesson 15: where the data are, and what the GPU does when the task comes.
+var thresholdCases = []string{"data on the host, GPU free", "data on the GPU, GPU free", "data on the host, GPU busy", "data on the GPU, GPU busy"}
+
+func (p place) String() string { return thresholdCases[p] }
+
+// place is an index of thresholdCases.
+type place int
+
+func (p place) resident() bool { return p%2 == 1 }
+func (p place) busy() bool     { return p >= 2 }
+
+const queuedUs = 500.0 // of the work that a busy GPU has before it
+
+func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	kernels, err := g.kernels(Source{"lesson15.cu", thresholdSource}, "axpy", "busy")
+	if err != nil {
+		return nil, err
+	}
+	most, err := g.elements(e.pick(1<<22, 1<<11), 8)
+	if err != nil {
+		return nil, err
+	}
+	b, err := g.buffers(2, int64(4*most))
+	if err != nil {
+		return nil, err
+	}
+	var host [2]*cuda.HostBuffer
+	var numbers [2][]float32
+	for i := range host {
+		if host[i], err = g.AllocHost(int64(4 * most)); err != nil {
+			return nil, err
+		}
+		clear(host[i].Bytes())
+		numbers[i] = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(host[i].Bytes()))), most)
+	}
+	blocks := 8 * g.Device.Info().Processors
+	copies := func(bytes int64, toHost bool, which ...int) error {
+		for _, i := range which {
+			copyOne := func() error { return g.Stream.CopyToDevice(b[i], 0, host[i], 0, bytes) }
+			if toHost {
+				copyOne = func() error { return g.Stream.CopyToHost(host[i], 0, b[i], 0, bytes) }
+			}
+			if err := copyOne(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	onGPU := func(p place, n int) error {
+		bytes := int64(4 * n)
+		run := func() error { return kernels[0].Launch(g.Stream, line(blocks, 256), b[1], b[0], float32(1), int32(n)) }
+		if p.resident() {
+			return errors.Join(run(), g.Stream.Synchronize())
+		}
+		return errors.Join(copies(bytes, false, 0, 1), run(), copies(bytes, true, 1), g.Stream.Synchronize())
+	}
+	onCPU := func(p place, n int) error {
+		bytes := int64(4 * n)
+		if p.resident() {
+			if err := errors.Join(copies(bytes, true, 0, 1), g.Stream.Synchronize()); err != nil {
+				return err
+			}
+		}
+		x, y := numbers[0][:n], numbers[1][:n]
+		for i, v := range x {
+			y[i] += v
+		}
+		if p.resident() {
+			return errors.Join(copies(bytes, false, 1), g.Stream.Synchronize())
+		}
+		return nil
+	}
+	ways := []string{"cpu", "gpu"}
+	for n := 1 << 10; n <= most; n *= 2 {
+		for p := range place(len(thresholdCases)) {
+			var turns Data
+			err := inTurns(ctx, &turns, ways, e.pick(10, 4), func(i int) (float64, error) {
+				if p.busy() {
+					if err := kernels[1].Launch(g.Stream, line(1, 32), int64(1000*queuedUs), int32(1_000_000)); err != nil {
+						return 0, err
+					}
+				}
+				start := time.Now()
+				do := onCPU
+				if i == 1 {
+					do = onGPU
+				}
+				if err := do(p, n); err != nil {
+					return 0, err
+				}
+				t := us(time.Since(start))
+				return t, g.Stream.Synchronize()
+			})
+			if err != nil {
+				return nil, err
+			}
+			for _, t := range turns {
+				d.add(p.String(), t.Case+"_us", float64(n), t.Value)
+			}
+		}
+	}
+	return d, nil
+}
+
+// choice is one task of a size in a place: what each device takes, by the measurements that grade, and by those that teach.
+type choice struct {
+	place              place
+	n                  float64
+	cpu, gpu           float64 // graded
+	seenCPU            float64 // taught
+	seenGPU            float64
+	modelCPU, modelGPU float64 // predicted
+}
+
+// choices splits the repeats of each size in two halves: those with even numbers teach, those with odd numbers grade.
+func choices(d Data) (all []choice) {
+	half := func(values []float64, odd int) float64 {
+		var some []float64
+		for i, v := range values {
+			if i%2 == odd {
+				some = append(some, v)
+			}
+		}
+		return median(some)
+	}
+	for p := range place(len(thresholdCases)) {
+		for _, n := range d.xs(p.String(), "gpu_us") {
+			cpu, gpu := d.at(p.String(), "cpu_us", n), d.at(p.String(), "gpu_us", n)
+			if c := (choice{place: p, n: n, cpu: half(cpu, 1), gpu: half(gpu, 1), seenCPU: half(cpu, 0), seenGPU: half(gpu, 0)}); c.cpu > 0 && c.gpu > 0 && c.seenCPU > 0 && c.seenGPU > 0 {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// affine fits t = a + b n with the least squares of relative errors.
+func affine(n, t []float64) (a, b float64) {
+	var s, sn, snn, st, snt float64
+	for i := range n {
+		w := 1 / (t[i] * t[i])
+		s, sn, snn, st, snt = s+w, sn+w*n[i], snn+w*n[i]*n[i], st+w*t[i], snt+w*n[i]*t[i]
+	}
+	if det := s*snn - sn*sn; det > 0 {
+		return (snn*st - sn*snt) / det, (s*snt - sn*st) / det
+	}
+	return st / s, 0
+}
+
+// predictTimes fits a line to each device and place at every second size, and fills the predictions of all sizes in.
+func predictTimes(all []choice) {
+	for p := range place(len(thresholdCases)) {
+		var n, cpu, gpu []float64
+		count := 0
+		for _, c := range all {
+			if c.place == p {
+				if count%2 == 0 {
+					n, cpu, gpu = append(n, c.n), append(cpu, c.seenCPU), append(gpu, c.seenGPU)
+				}
+				count++
+			}
+		}
+		if len(n) == 0 {
+			continue
+		}
+		a, b := affine(n, cpu)
+		ga, gb := affine(n, gpu)
+		for i, c := range all {
+			if c.place == p {
+				all[i].modelCPU, all[i].modelGPU = a+b*c.n, ga+gb*c.n
+			}
+		}
+	}
+}
+
+// lost is the mean time that choices lose against the better device, in percent of its time.
+func lost(all []choice, onGPU func(c choice) bool) float64 {
+	sum := 0.0
+	for _, c := range all {
+		t := c.cpu
+		if onGPU(c) {
+			t = c.gpu
+		}
+		sum += 100 * (t/min(c.cpu, c.gpu) - 1)
+	}
+	return sum / float64(len(all))
+}
+
+// bestThreshold is the size from which on the GPU should run, by what was taught.
+func bestThreshold(all []choice) (threshold float64) {
+	best := math.Inf(1)
+	sizes := []float64{math.Inf(1)}
+	for _, c := range all {
+		sizes = append(sizes, c.n)
+	}
+	for _, size := range sizes {
+		sum := 0.0
+		for _, c := range all {
+			t := c.seenCPU
+			if c.n >= size {
+				t = c.seenGPU
+			}
+			sum += t / min(c.seenCPU, c.seenGPU)
+		}
+		if sum < best {
+			best, threshold = sum, size
+		}
+	}
+	return threshold
+}
+
+func judgeThreshold(d Data) Finding {
+	all := choices(d)
+	predictTimes(all)
+	byThreshold := func(of []choice) float64 {
+		t := bestThreshold(of)
+		return lost(of, func(c choice) bool { return c.n >= t })
+	}
+	var alone []string
+	var f Finding
+	worst := 0.0
+	for p := range place(len(thresholdCases)) {
+		of := slices.DeleteFunc(slices.Clone(all), func(c choice) bool { return c.place != p })
+		if len(of) < 4 {
+			return undecided(fmt.Sprintf("%s: fewer than four sizes were measured.", p))
+		}
+		l := byThreshold(of)
+		worst = max(worst, l)
+		f.Figures = append(f.Figures, exact("lost by the best threshold, "+p.String()+" only", "%", l))
+		from := "never"
+		if t := bestThreshold(of); !math.IsInf(t, 0) {
+			from = "from " + number(t) + " numbers"
+		}
+		alone = append(alone, fmt.Sprintf("%s: %s", p, from))
+	}
+	mixed, model := byThreshold(all), lost(all, func(c choice) bool { return c.modelGPU < c.modelCPU })
+	f.Figures = append(f.Figures, exact("lost by the best threshold, all mixed", "%", mixed), exact("lost by a model, all mixed", "%", model))
+	f.Text = fmt.Sprintf("Over %d tasks of mixed sizes, places and queues, the best single threshold loses %.0f %% against the better device, and a model of straight lines %.1f %%. "+
+		"With one place and one queue, a threshold of its own loses %.1f %% at most. The GPU pays: %s.", len(all), mixed, model, worst, strings.Join(alone, "; "))
+	switch {
+	case mixed > 10 && model < mixed/2:
+		f.Verdict = Refuted
+		if worst < 5 {
+			f.Text += " So it is half true."
+		}
+	case mixed <= 5:
+		f.Verdict = Shown
+	default:
+		f.Verdict = Unknown
+	}
+	return f
+}
+
+func drawThreshold(d Data) *Picture {
+	p := &Picture{Title: "Time on the GPU against the CPU: below 1 the GPU is faster", X: Axis{"numbers", true}, Y: Axis{"GPU / CPU", true}}
+	for _, of := range thresholdCases {
+		l := Line{Name: of, X: d.xs(of, "gpu_us")}
+		for _, x := range l.X {
+			l.Y = append(l.Y, median(d.at(of, "gpu_us", x))/median(d.at(of, "cpu_us", x)))
+		}
+		p.Lines = append(p.Lines, l)
+	}
+	return p
+}

@@ -1,0 +1,40 @@
+package learn
+
+import (
+	"math"
+	"testing"
+)
+
+// thresholdData are times of straight lines, a + b n, of the CPU and of the GPU in each place.
+func thresholdData(cpu, gpu [4][2]float64) (d Data) {
+	for p := range place(4) {
+		for n := 1024.0; n < 1<<22; n *= 2 {
+			d.repeated(p.String(), "cpu_us", n, cpu[p][0]+cpu[p][1]*n)
+			d.repeated(p.String(), "gpu_us", n, gpu[p][0]+gpu[p][1]*n)
+		}
+	}
+	return d
+}
+
+func TestThreshold(t *testing.T) {
+	host, device, queued, late := [2]float64{0, 5e-4}, [2]float64{20, 8e-4}, [2]float64{30, 2e-4}, [2]float64{530, 2e-4}
+	resident, residentLate := [2]float64{8, 4e-6}, [2]float64{508, 4e-6}
+	mixed := thresholdData([4][2]float64{host, device, host, {520, 8e-4}}, [4][2]float64{queued, resident, late, residentLate})
+	alike := thresholdData([4][2]float64{host, host, host, host}, [4][2]float64{queued, queued, queued, queued})
+	few := Data{}
+	for _, p := range mixed {
+		if p.X < 8000 {
+			few = append(few, p)
+		}
+	}
+	verdicts(t, judgeThreshold, given{"mixed places and queues": {mixed, Refuted}, "one line in all places": {alike, Shown}, "three sizes": {few, Unknown}})
+}
+
+func TestAffine(t *testing.T) {
+	if a, b := affine([]float64{1, 2, 1000}, []float64{5, 7, 2003}); math.Abs(a-3) > 1e-9 || math.Abs(b-2) > 1e-9 {
+		t.Errorf("3 + 2 n is fitted as %g + %g n", a, b)
+	}
+	if a, b := affine([]float64{4}, []float64{5}); a != 5 || b != 0 {
+		t.Errorf("one point is fitted as %g + %g n", a, b)
+	}
+}

@@ -1,0 +1,194 @@
+package learn
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"gpt2scope/cuda"
+)
+
+//go:embed lesson17.cu
+var occupancySource string
+
+var lesson17 = Lesson{
+	Number: 17,
+	Claim:  "more occupancy is faster",
+	GPU: &Experiment{Run: runOccupancy, Judge: judgeOccupancy, Picture: drawOccupancy,
+		Sources: []Source{{"lesson17.cu", occupancySource}}},
+	Why: `Occupancy is the share of an SM's warps that are resident. Its only use is to have something to do while other warps wait, so what counts is
+the work in flight: warps times independent loads of each. The copy keeps four loads of 16 bytes in flight per thread. A few blocks
+fill the pipe to memory, and more only queue. In the chase each warp waits for one load before it can make the next: there,
+twice the warps are twice the loads in flight, up to the last block. So occupancy is a means. If a kernel is at its
+bandwidth or arithmetic ceiling, more is worth nothing, and the registers or the shared memory that lower it are often the
+better use of an SM. Matrix products run best at low occupancy.`,
+	GoOn: "infer bench kernel attn.sdpa -m random:gpt2",
+}
+
+// The cases of lesson 17.
+var occupancyCases = []string{"copy, limited by bandwidth", "chase, limited by latency"}
+
+const occupancyThreads = 256
+
+func runOccupancy(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	kernels, err := g.kernels(Source{"lesson17.cu", occupancySource}, "copy", "chase")
+	if err != nil {
+		return nil, err
+	}
+	n, err := g.elements(e.pick(1<<26, 1<<12), 8) // floats of each buffer: more than caches hold
+	if err != nil {
+		return nil, err
+	}
+	n &^= 3
+	copied, err := g.buffers(2, int64(4*n))
+	if err != nil {
+		return nil, err
+	}
+	info := g.Device.Info()
+	const warps = occupancyThreads / 32
+	chains, steps := 840*warps*info.Processors, e.pick(16, 1) // 840 divides by 1 to 8: no block has more to do than another
+	indices := e.pick(1<<21, 1<<14)                           // 8 MiB: in the L2 cache, too much for the others
+	if e.Quick {
+		chains = min(chains, indices)
+	}
+	next, err := g.buffers(1, int64(4*indices))
+	if err != nil {
+		return nil, err
+	}
+	end, err := g.buffers(1, int64(4*chains))
+	if err != nil {
+		return nil, err
+	}
+	if err := next[0].Write(0, permutation(indices)); err != nil {
+		return nil, err
+	}
+	type point struct {
+		of      int
+		percent float64
+		launch  cuda.Launch
+	}
+	var points []point
+	var ways []string
+	for of, k := range kernels {
+		was := -1
+		for blocks := info.BlocksPerProcessor; blocks > 0; blocks-- {
+			shared := min(info.SharedPerProcessor/blocks-1024, info.SharedPerBlock) &^ 255 // a block takes 1 KiB besides
+			if shared < 0 {
+				continue
+			}
+			o, err := k.Occupancy(occupancyThreads, shared)
+			if err != nil {
+				return nil, err
+			}
+			if o.BlocksPerProcessor == was || o.BlocksPerProcessor == 0 {
+				continue
+			}
+			was = o.BlocksPerProcessor
+			l := line(was*info.Processors, occupancyThreads)
+			l.Shared = shared
+			points = append(points, point{of, 100 * o.Fraction(), l})
+			ways = append(ways, fmt.Sprint(len(points)))
+		}
+	}
+	if len(points) == 0 {
+		return nil, fmt.Errorf("%w: the GPU does not say how much shared memory an SM has", errNotHere)
+	}
+	var measured Data
+	err = inTurns(ctx, &measured, ways, e.pick(11, 7), func(i int) (float64, error) {
+		p := points[i]
+		return g.timeUs(func() error {
+			if p.of == 0 {
+				return kernels[0].Launch(g.Stream, p.launch, copied[0], copied[1], int64(n/4))
+			}
+			return kernels[1].Launch(g.Stream, p.launch, end[0], next[0], int32(chains), int32(steps))
+		})
+	})
+	for i, p := range points {
+		for _, t := range measured.values(ways[i], "time_us") {
+			d.add(occupancyCases[p.of], "time_us", p.percent, t)
+		}
+	}
+	return d, err
+}
+
+// permutation is a cycle through all indices, of which there is a power of 2, in an order without a pattern that a cache knows.
+func permutation(n int) []byte {
+	out := make([]byte, 0, 4*n)
+	for i := range n {
+		out = binary.LittleEndian.AppendUint32(out, uint32((i*1664525+1013904223)&(n-1)))
+	}
+	return out
+}
+
+// saturation returns the least occupancy at which a case is within 5 % of its best time, and the least occupancy of all.
+func saturation(d Data, of string) (least, from float64, ok bool) {
+	xs := d.xs(of, "time_us")
+	if len(xs) < 3 {
+		return 0, 0, false
+	}
+	best := median(d.at(of, "time_us", xs[0]))
+	for _, x := range xs {
+		best = min(best, median(d.at(of, "time_us", x)))
+	}
+	for _, x := range xs {
+		if median(d.at(of, "time_us", x)) <= 1.05*best {
+			return x, xs[0], best > 0
+		}
+	}
+	return 0, 0, false
+}
+
+func judgeOccupancy(d Data) Finding {
+	f := Finding{Verdict: Shown}
+	for _, of := range occupancyCases {
+		least, from, ok := saturation(d, of)
+		if !ok {
+			return undecided(fmt.Sprintf("%s ran with fewer than three occupancies.", of))
+		}
+		xs := d.xs(of, "time_us")
+		most := xs[len(xs)-1]
+		half := xs[0] // the highest occupancy that is at most half of the most
+		for _, x := range xs {
+			if x <= most/2 {
+				half = x
+			}
+		}
+		gain := figureOf(fmt.Sprintf("%s: %.0f %% against %.0f %%", of, most, half), "x", ratios(d.at(of, "time_us", half), d.at(of, "time_us", most)))
+		all := figureOf(fmt.Sprintf("%s: %.0f %% against %.0f %%", of, most, from), "x", ratios(d.at(of, "time_us", from), d.at(of, "time_us", most)))
+		f.Figures = append(f.Figures, exact(of+": within 5 % of its best from", "%", least), gain, all)
+		f.Text += fmt.Sprintf("%s: within 5 %% of its best time from an occupancy of %.0f %% on; from %.0f to %.0f %% it gains %s, from %.0f to %.0f %% %s. ",
+			of, least, from, most, all.Short(), half, most, gain)
+		switch low, high := gain.interval(); {
+		case high < 1.05:
+			f.Verdict = Refuted
+		case low < 1.05 && f.Verdict == Shown:
+			f.Verdict = Unknown
+		}
+	}
+	return f
+}
+
+func drawOccupancy(d Data) *Picture {
+	p := &Picture{Title: "Speed by occupancy, against the best", X: Axis{Name: "occupancy (%)"}, Y: Axis{Name: "speed (% of the best)"}}
+	for _, of := range occupancyCases {
+		l := lineOf(d, of, "time_us")
+		best := 0.0
+		for _, t := range l.Y {
+			if best == 0 || t < best {
+				best = t
+			}
+		}
+		for i, t := range l.Y {
+			l.Y[i] = 100 * best / t
+		}
+		p.Lines = append(p.Lines, l)
+	}
+	return p
+}

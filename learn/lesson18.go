@@ -1,0 +1,117 @@
+package learn
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"gpt2scope/cuda"
+)
+
+//go:embed lesson18.cu
+var divergenceSource string
+
+var lesson18 = Lesson{
+	Number: 18,
+	Claim:  "thread divergence halves speed",
+	GPU: &Experiment{Run: runDivergence, Judge: judgeDivergence, Picture: drawDivergence,
+		Sources: []Source{{"lesson18.cu", divergenceSource}}},
+	Why: `The 32 lanes of a warp share one instruction stream. If lanes take different paths, the warp runs one path after the other, and the
+lanes that are not on it wait. So the price is the length of all paths that some lane of the warp takes: once the time if whole
+warps agree, twice for two equal paths, up to 32 times. A long path that a single lane takes costs nearly as much as if all took it. A short
+branch costs no jump: the compiler computes both sides under predicates, which takes the same time whether lanes agree or not.
+So do not count the branches of a source. Ask which lanes of one warp disagree, and how long the paths are; then sort the
+work so that neighbours agree.`,
+	GoOn: "ncu --metrics smsp__thread_inst_executed_per_inst_executed.ratio infer -p ROMEO: -n 2 --device cuda",
+}
+
+// The cases of lesson 18.
+const (
+	onePath   = "one path"
+	byWarp    = "2 paths, by warp"
+	byLane    = "%d paths, by lane"
+	agreeing  = "short branch, lanes agree"
+	differing = "short branch, lanes differ"
+	allBrief  = "all lanes brief"
+	oneLong   = "one lane of 32 long"
+	allLong   = "all lanes long"
+)
+
+var divergenceCases = []string{onePath, byWarp, fmt.Sprintf(byLane, 2), fmt.Sprintf(byLane, 4), fmt.Sprintf(byLane, 8), fmt.Sprintf(byLane, 16),
+	fmt.Sprintf(byLane, 32), agreeing, differing, allBrief, oneLong, allLong}
+
+func runDivergence(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	kernels, err := g.kernels(Source{"lesson18.cu", divergenceSource}, "paths", "predicated", "one_long")
+	if err != nil {
+		return nil, err
+	}
+	const threads = 256
+	blocks := 8 * g.Device.Info().Processors
+	b, err := g.buffers(1, int64(4*blocks*threads))
+	if err != nil {
+		return nil, err
+	}
+	long, brief := int32(e.pick(256, 2)), int32(e.pick(16, 1))
+	launches := map[string]struct {
+		kernel    *cuda.Function
+		arguments []any
+	}{
+		onePath:   {kernels[0], []any{b[0], long, int32(0), int32(0)}},
+		byWarp:    {kernels[0], []any{b[0], long, int32(1), int32(5)}},
+		agreeing:  {kernels[1], []any{b[0], long, int32(0)}},
+		differing: {kernels[1], []any{b[0], long, int32(1)}},
+		allBrief:  {kernels[2], []any{b[0], brief, brief, int32(1)}},
+		oneLong:   {kernels[2], []any{b[0], brief, long, int32(0)}},
+		allLong:   {kernels[2], []any{b[0], brief, long, int32(1)}},
+	}
+	for bits := range int32(5) {
+		l := launches[onePath]
+		l.arguments = []any{b[0], long, bits + 1, int32(0)}
+		launches[fmt.Sprintf(byLane, 2<<bits)] = l
+	}
+	err = inTurns(ctx, &d, divergenceCases, e.pick(21, 7), func(i int) (float64, error) {
+		l := launches[divergenceCases[i]]
+		return g.timeUs(func() error { return l.kernel.Launch(g.Stream, line(blocks, threads), l.arguments...) })
+	})
+	return d, err
+}
+
+func judgeDivergence(d Data) Finding {
+	factor := func(name, of, base string) Figure {
+		return figureOf(name, "x", ratios(d.values(of, "time_us"), d.values(base, "time_us")))
+	}
+	two, most := factor("2 paths by lane", fmt.Sprintf(byLane, 2), onePath), factor("32 paths by lane", fmt.Sprintf(byLane, 32), onePath)
+	warps := factor("2 paths by warp", byWarp, onePath)
+	short := factor("short branch, lanes differ", differing, agreeing)
+	one, all := factor("one lane of 32 long", oneLong, allBrief), factor("all lanes long", allLong, allBrief)
+	f := Finding{Figures: []Figure{two, most, warps, short, one, all}, Text: fmt.Sprintf("Two paths of one length within a warp take %s the time of one path, "+
+		"32 paths %s. Two paths, each taken by whole warps, take %s. A short branch takes %s if lanes differ, against lanes that agree. "+
+		"If one lane of 32 does long work and the others brief work, the warp takes %s the time of brief work; if all do long work, %s.",
+		two, most, warps, short, one.Short(), all.Short())}
+	f.Verdict = Shown
+	for _, x := range f.Figures[:4] { // the others depend on how long is long
+		low, high := x.interval()
+		switch {
+		case high < 1.8 || low > 2.2:
+			f.Verdict = Refuted
+			return f
+		case low < 1.8 || high > 2.2:
+			f.Verdict = Unknown
+		}
+	}
+	return f
+}
+
+func drawDivergence(d Data) *Picture {
+	p := &Picture{Title: "Time of branches, against one path", X: Axis{Name: "factor"}}
+	for _, of := range divergenceCases[:7] {
+		p.Bars = append(p.Bars, barOf(figureOf(of, "x", ratios(d.values(of, "time_us"), d.values(onePath, "time_us"))), 1))
+	}
+	return p
+}

@@ -1,0 +1,45 @@
+// Lesson 19: what is seen of the order of blocks, and two ways to add numbers up.
+
+struct start {
+  unsigned turn;            // 0 for the block that was first
+  unsigned sm;              // that it ran on
+  unsigned long long time;  // ns, %globaltimer
+};
+
+// Each block notes when its turn came. Then it waits a little, so that blocks queue up, but never
+// for more than 1000 readings of the timer.
+extern "C" __global__ void order(start *starts, unsigned *turns) {
+  if (threadIdx.x != 0) return;
+  start s;
+  s.turn = atomicAdd(turns, 1u);
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(s.sm));
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(s.time));
+  starts[blockIdx.x] = s;
+  for (int i = 0; i < 1000; i++) {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (now - s.time > 2000) break;
+  }
+}
+
+// Each block adds its part of x up in shared memory, in a fixed order, and writes one number.
+// Launched a second time on these, with one block, it gives the sum.
+extern "C" __global__ void sum_shared(float *sums, const float *x, int n) {
+  __shared__ float part[256];
+  float s = 0;
+  for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) s += x[i];
+  part[threadIdx.x] = s;
+  __syncthreads();
+  for (int half = 128; half > 0; half /= 2) {
+    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = part[0];
+}
+
+// Each thread adds its part of x to *sum, whenever its turn comes.
+extern "C" __global__ void sum_atomic(float *sum, const float *x, int n) {
+  float s = 0;
+  for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) s += x[i];
+  atomicAdd(sum, s);
+}

@@ -1,0 +1,295 @@
+package learn
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gpt2scope/cuda"
+)
+
+//go:embed lesson19.cu
+var blocksSource string
+
+var lesson19 = Lesson{
+	Number: 19,
+	Claim:  "kernels return nothing; threads in a block share memory; blocks run in any order",
+	CPU:    &Experiment{Run: blocksOnCPU, Judge: judgeBlocks, Picture: drawBlocks},
+	GPU: &Experiment{Run: blocksOnGPU, Judge: judgeBlocks, Picture: drawBlocks,
+		Sources: []Source{{"lesson19.cu", blocksSource}}},
+	Why: `A launch only queues work, so there is nobody to return a value to: results go to memory. Blocks start as SMs become free, roughly by
+number at first, then in an order that differs from launch to launch. That freedom is why one program fills a small and a large GPU; its price
+is that no block may wait for one that has not started. Within a block, threads meet at barriers and share fast memory.
+So the sum in shared memory adds in a fixed order, and gives the same bits each time. Atomics add in the order of arrival. Addition of
+floats is not associative: (a + b) + c is not a + (b + c), and the last bits differ from run to run. Goroutines behave alike.`,
+	GoOn: "infer bench kernel ln_1 -m random:gpt2",
+}
+
+// The cases of lesson 19. A unit is a block, or a goroutine.
+const (
+	inParts  = "sum in parts, fixed order"
+	asItCame = "sum as it comes, atomics"
+	returns  = "a kernel that returns int"
+)
+
+func launchCase(i int) string { return fmt.Sprintf("launch %d", i+1) }
+
+const blockLaunches = 3
+
+// randomFloats returns numbers from -1 to 1, the same each time, and their sum.
+func randomFloats(n int) (x []float32, sum float64) {
+	random := rand.New(rand.NewPCG(19, 19))
+	x = make([]float32, n)
+	for i := range x {
+		x[i] = 2*random.Float32() - 1
+		sum += float64(x[i])
+	}
+	return x, sum
+}
+
+// addSum adds the error of a sum, and its bits, by which equal sums are known.
+func (d *Data) addSum(of string, got float32, want float64) {
+	d.add(of, "sum_error", 0, math.Abs(float64(got)-want))
+	d.add(of, "sum_bits", 0, float64(math.Float32bits(got)))
+}
+
+func blocksOnGPU(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	kernels, err := g.kernels(Source{"lesson19.cu", blocksSource}, "order", "sum_shared", "sum_atomic")
+	if err != nil {
+		return nil, err
+	}
+	var refused *cuda.CompileError
+	_, err = g.kernels(Source{"returns.cu", strings.Replace(blocksSource, "__global__ void", "__global__ int", 1)})
+	switch {
+	case err == nil:
+		d.say(returns, "outcome", "it compiles")
+	case errors.As(err, &refused):
+		d.say(returns, "outcome", strings.TrimSpace(refused.Log))
+	default:
+		return nil, err
+	}
+
+	const startSize = 16 // of a start in the source
+	threads := e.pick(1024, 32)
+	blocks := e.pick(4, 1) * g.Device.Info().Processors // twice as many as fit at once
+	starts, err := g.buffers(1, int64(startSize*blocks))
+	if err != nil {
+		return nil, err
+	}
+	turns, err := g.buffers(1, 4)
+	if err != nil {
+		return nil, err
+	}
+	for i := range blockLaunches {
+		if err := errors.Join(g.Stream.Set(turns[0], 0, 0, 4), kernels[0].Launch(g.Stream, line(blocks, threads), starts[0], turns[0]), g.Stream.Synchronize()); err != nil {
+			return nil, err
+		}
+		out := make([]byte, startSize*blocks)
+		if err := starts[0].Read(0, out); err != nil {
+			return nil, err
+		}
+		for block := range blocks {
+			d.add(launchCase(i), "turn", float64(block), float64(binary.LittleEndian.Uint32(out[startSize*block:])))
+			d.add(launchCase(i), "sm", float64(block), float64(binary.LittleEndian.Uint32(out[startSize*block+4:])))
+		}
+	}
+
+	n, err := g.elements(e.pick(1<<22, 1<<12), 4)
+	if err != nil {
+		return nil, err
+	}
+	x, want := randomFloats(n)
+	numbers, err := g.buffers(1, int64(4*n))
+	if err != nil {
+		return nil, err
+	}
+	parts := 4 * g.Device.Info().Processors
+	sums, err := g.buffers(1, int64(4*(parts+1)))
+	if err != nil {
+		return nil, err
+	}
+	if err := numbers[0].Write(0, cuda.Encode(x, cuda.F32)); err != nil {
+		return nil, err
+	}
+	total := sums[0].Ptr() + cuda.Ptr(4*parts)
+	ways := []string{inParts, asItCame}
+	err = inTurns(ctx, &d, ways, e.pick(21, 7), func(i int) (float64, error) {
+		if err := g.Stream.Set(sums[0], int64(4*parts), 0, 4); err != nil {
+			return 0, err
+		}
+		t, err := g.timeUs(func() error {
+			if i == 1 {
+				return kernels[2].Launch(g.Stream, line(parts, 256), total, numbers[0], int32(n))
+			}
+			return errors.Join(kernels[1].Launch(g.Stream, line(parts, 256), sums[0], numbers[0], int32(n)),
+				kernels[1].Launch(g.Stream, line(1, 256), total, sums[0], int32(parts)))
+		})
+		if err != nil {
+			return 0, err
+		}
+		got := make([]byte, 4)
+		err = sums[0].Read(int64(4*parts), got)
+		d.addSum(ways[i], cuda.Decode(got, cuda.F32)[0], want)
+		return t, err
+	})
+	return d, err
+}
+
+func blocksOnCPU(ctx context.Context, e *Env) (d Data, err error) {
+	goroutines := e.pick(256, 16)
+	for i := range blockLaunches {
+		turns := make([]int64, goroutines)
+		var turn atomic.Int64
+		var all sync.WaitGroup
+		for k := range goroutines {
+			all.Go(func() { turns[k] = turn.Add(1) - 1 })
+		}
+		all.Wait()
+		for k, t := range turns {
+			d.add(launchCase(i), "turn", float64(k), float64(t))
+		}
+	}
+	x, want := randomFloats(e.pick(1<<20, 1<<12))
+	parts := make([]float32, 16*runtime.GOMAXPROCS(0))
+	ways := []string{inParts, asItCame}
+	err = inTurns(ctx, &d, ways, e.pick(21, 7), func(i int) (float64, error) {
+		start := time.Now()
+		var bits atomic.Uint32 // of the float that all add to
+		var all sync.WaitGroup
+		for k := range parts {
+			all.Go(func() {
+				part := x[k*len(x)/len(parts) : (k+1)*len(x)/len(parts)]
+				if i == 0 {
+					var s float32
+					for _, v := range part {
+						s += v
+					}
+					parts[k] = s
+					return
+				}
+				// Each number alone would spend all time on the one word, so a few are added up first.
+				for len(part) > 0 {
+					var s float32
+					few := part[:min(64, len(part))]
+					for _, v := range few {
+						s += v
+					}
+					part = part[len(few):]
+					for {
+						was := bits.Load()
+						if bits.CompareAndSwap(was, math.Float32bits(math.Float32frombits(was)+s)) {
+							break
+						}
+					}
+					runtime.Gosched()
+				}
+			})
+		}
+		all.Wait()
+		sum := math.Float32frombits(bits.Load())
+		if i == 0 {
+			for _, p := range parts {
+				sum += p
+			}
+		}
+		t := us(time.Since(start))
+		d.addSum(ways[i], sum, want)
+		return t, nil
+	})
+	return d, err
+}
+
+// distinct counts different values.
+func distinct(values []float64) int {
+	seen := map[float64]bool{}
+	for _, v := range values {
+		seen[v] = true
+	}
+	return len(seen)
+}
+
+func judgeBlocks(d Data) Finding {
+	var late, changed, units []float64
+	for i := range blockLaunches {
+		turns := d.values(launchCase(i), "turn")
+		before := d.values(launchCase(max(0, i-1)), "turn")
+		out, moved := 0, 0
+		for k, t := range turns {
+			if t != float64(k) {
+				out++
+			}
+			if k < len(before) && before[k] != t {
+				moved++
+			}
+		}
+		if len(turns) == 0 {
+			return undecided("The order of starts was not measured.")
+		}
+		late, units = append(late, float64(out)), append(units, float64(len(turns)))
+		if i > 0 {
+			changed = append(changed, float64(moved))
+		}
+	}
+	fixed, loose := figureOf(inParts, "us", d.values(inParts, "time_us")), figureOf(asItCame, "us", d.values(asItCame, "time_us"))
+	fixedSums, looseSums := distinct(d.values(inParts, "sum_bits")), distinct(d.values(asItCame, "sum_bits"))
+	wrong := figureOf("error of the sum in parts", "", d.values(inParts, "sum_error"))
+	f := Finding{Figures: []Figure{exact("units in a launch", "", units[0]), figureOf("units out of order", "", late), figureOf("units whose turn changed from launch to launch", "", changed),
+		fixed, loose, exact("different sums, fixed order", "", float64(fixedSums)), exact("different sums, atomics", "", float64(looseSums)), wrong}}
+	unit, compiled := "goroutines", true
+	if outcome := d.text(returns, "outcome"); outcome != "" {
+		unit, compiled = "blocks", outcome == "it compiles"
+	}
+	f.Text = fmt.Sprintf("Of %.0f %s, %.0f did not start in the order of their numbers, and %.0f had another turn in the next launch. "+
+		"Over %d sums of the same numbers, parts in a fixed order take %s and give %s; atomics take %s and give %s.",
+		units[0], unit, f.Figures[1].Value, f.Figures[2].Value, fixed.N, fixed, countOf(fixedSums, "result"), loose, countOf(looseSums, "different result"))
+	ordered := f.Figures[1].Value == 0
+	shared := wrong.Value < 1 && fixedSums == 1
+	if unit == "blocks" {
+		if compiled {
+			f.Text += " A kernel that returns a value compiles."
+		} else {
+			f.Text += " The compiler refuses a kernel that returns a value."
+		}
+	} else {
+		compiled = false // a go statement has no value: such a program cannot be written
+	}
+	if !shared {
+		f.Text += " The sum in parts is wrong, or differs from run to run."
+	}
+	if f.Verdict = Shown; ordered || !shared || compiled {
+		f.Verdict = Refuted
+	}
+	return f
+}
+
+// countOf writes a number of things: "1 result", "3 results".
+func countOf(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func drawBlocks(d Data) *Picture {
+	p := &Picture{Title: "When each started", X: Axis{Name: "number"}, Y: Axis{Name: "turn"}}
+	for i := range blockLaunches {
+		if l := lineOf(d, launchCase(i), "turn"); len(l.X) > 0 {
+			p.Lines = append(p.Lines, l)
+		}
+	}
+	return p
+}

@@ -1,0 +1,290 @@
+package learn
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"gpt2scope/cuda"
+	"gpt2scope/traces/window"
+)
+
+//go:embed lesson20.cu
+var overlapSource string
+
+var lesson20 = Lesson{
+	Number: 20,
+	Claim:  "memory copies and kernels overlap",
+	GPU: &Experiment{Run: runOverlap, Judge: judgeOverlap, Picture: drawOverlap,
+		Sources: []Source{{"lesson20.cu", overlapSource}}},
+	Why: `They can: a GPU has copy engines besides its SMs. They do only if three things hold. The work must be in different streams, because one stream runs
+its work in order. The host memory must be pinned: from pageable memory the driver copies through a buffer of its own, the
+call blocks the host, and the next launch comes late. And the copy must not wait for the kernel: cut the data into chunks, so that
+one chunk is computed while the next one travels. Even then the whole takes at least as long as the longest of the three: copies in,
+kernels, copies back. If copies take nine tenths of the time, overlap hides one tenth. Better is not to copy: keep the data on the
+device, as a decode step keeps its weights and its cache.`,
+	GoOn: "nsys profile -t cuda,nvtx -o overlap infer learn 20",
+}
+
+// The cases of lesson 20.
+const (
+	inOneStream  = "one stream, pinned"
+	inTwoStreams = "two streams, pinned"
+	pageableTwo  = "two streams, pageable"
+)
+
+var (
+	overlapCases = []string{inOneStream, inTwoStreams, pageableTwo}
+	chunkWork    = []string{"copy in", "kernel", "copy back"} // of each chunk, in order
+)
+
+const overlapChunks = 8
+
+// marks are the events around the work of a chunk.
+type marks [overlapChunks][4]*cuda.Event
+
+func runOverlap(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	var closers []func() error
+	defer func() {
+		errs := []error{err, g.Stream.Synchronize()}
+		for _, c := range closers {
+			errs = append(errs, c())
+		}
+		err = errors.Join(append(errs, g.close())...)
+	}()
+	kernels, err := g.kernels(Source{"lesson20.cu", overlapSource}, "work")
+	if err != nil {
+		return nil, err
+	}
+	other, err := g.Device.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	closers = append(closers, other.Synchronize, other.Close)
+	newEvent := func() (*cuda.Event, error) {
+		event, err := g.Device.NewEvent()
+		if err == nil {
+			closers = append(closers, event.Close)
+		}
+		return event, err
+	}
+	begin, err := newEvent()
+	if err != nil {
+		return nil, err
+	}
+	var m marks
+	for chunk := range m {
+		for i := range m[chunk] {
+			if m[chunk][i], err = newEvent(); err != nil {
+				return nil, err
+			}
+		}
+	}
+
+	n, err := g.elements(overlapChunks*e.pick(1<<21, 1<<8), 4)
+	if err != nil {
+		return nil, err
+	}
+	n /= overlapChunks // numbers of a chunk
+	bytes := int64(4 * n)
+	device, err := g.buffers(1, overlapChunks*bytes)
+	if err != nil {
+		return nil, err
+	}
+	pinned, err := g.AllocHost(overlapChunks * bytes)
+	if err != nil {
+		return nil, err
+	}
+	clear(pinned.Bytes())
+	pageable, err := syscall.Mmap(-1, 0, int(overlapChunks*bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("cannot allocate %d bytes of host memory: %w", overlapChunks*bytes, err)
+	}
+	closers = append(closers, func() error { return syscall.Munmap(pageable) })
+	clear(pageable)
+
+	launch := func(s *cuda.Stream, chunk int, rounds int32) error {
+		return kernels[0].Launch(s, line(4*g.Device.Info().Processors, 256), device[0].Ptr()+cuda.Ptr(int64(chunk)*bytes), int32(n), rounds)
+	}
+	rounds, err := matchRounds(g, launch, func() error { return g.Stream.CopyToDevice(device[0], 0, pinned, 0, bytes) })
+	if err != nil {
+		return nil, err
+	}
+	d.add("all", "bytes", 0, float64(bytes))
+
+	err = inTurns(ctx, &d, overlapCases, e.pick(11, 7), func(i int) (float64, error) {
+		of, streams := overlapCases[i], []*cuda.Stream{g.Stream, other}
+		if of == inOneStream {
+			streams = streams[:1]
+		}
+		if err := errors.Join(g.Stream.Record(begin), other.Wait(begin)); err != nil {
+			return 0, err
+		}
+		for chunk := range overlapChunks {
+			s, at := streams[chunk%len(streams)], int64(chunk)*bytes
+			in := func() error { return s.CopyToDevice(device[0], at, pinned, at, bytes) }
+			back := func() error { return s.CopyToHost(pinned, at, device[0], at, bytes) }
+			if of == pageableTwo {
+				in = func() error { return s.Write(device[0], at, pageable[at:at+bytes]) }
+				back = func() error { return s.Read(device[0], at, pageable[at:at+bytes]) }
+			}
+			if err := errors.Join(s.Record(m[chunk][0]), in(), s.Record(m[chunk][1]), launch(s, chunk, rounds), s.Record(m[chunk][2]), back(), s.Record(m[chunk][3])); err != nil {
+				return 0, err
+			}
+		}
+		if err := errors.Join(g.Stream.Synchronize(), other.Synchronize()); err != nil {
+			return 0, err
+		}
+		end := 0.0
+		for chunk := range m {
+			for i, event := range m[chunk] {
+				t, err := event.Since(begin)
+				if err != nil {
+					return 0, err
+				}
+				d.add(of, "mark_"+fmt.Sprint(i)+"_us", float64(chunk), us(t))
+				end = max(end, us(t))
+			}
+		}
+		return end, nil
+	})
+	return d, err
+}
+
+// matchRounds returns the rounds with which the kernel takes about as long as a copy.
+func matchRounds(g *gpu, launch func(s *cuda.Stream, chunk int, rounds int32) error, in func() error) (int32, error) {
+	const trial = 256
+	var kernel, copied float64
+	for range 3 { // the last counts
+		var err error
+		if copied, err = g.timeUs(in); err != nil {
+			return 0, err
+		}
+		if kernel, err = g.timeUs(func() error { return launch(g.Stream, 0, trial) }); err != nil {
+			return 0, err
+		}
+	}
+	if kernel <= 0 {
+		return trial, nil
+	}
+	return int32(min(max(trial*copied/kernel, 1), 1<<16)), nil
+}
+
+// spansOf are the times of the work of one round of a case, as far as both marks were read. A mark before work says when the stream
+// came to it; work of a kind waits for the work of that kind before it, so it starts no earlier than that ended.
+func spansOf(d Data, of string, round int) (spans []Span) {
+	ends := make([]float64, len(chunkWork))
+	for chunk := range overlapChunks {
+		for i, name := range chunkWork {
+			from, to := d.at(of, fmt.Sprintf("mark_%d_us", i), float64(chunk)), d.at(of, fmt.Sprintf("mark_%d_us", i+1), float64(chunk))
+			if round >= len(from) || round >= len(to) {
+				return spans
+			}
+			s := Span{Row: name, Name: fmt.Sprint(chunk + 1), Start: max(from[round], ends[i]), End: to[round]}
+			ends[i] = s.End
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
+// hidden returns how much of the time of kernels a copy ran too, in percent; false without kernels.
+func hidden(spans []Span) (percent float64, ok bool) {
+	var copies, work []window.Interval
+	for _, s := range spans {
+		x := window.Interval{From: int64(1000 * s.Start), To: int64(1000 * s.End)} // ns
+		if s.Row == chunkWork[1] {
+			work = append(work, x)
+		} else {
+			copies = append(copies, x)
+		}
+	}
+	copies, work = window.Union(copies), window.Union(work)
+	total, both := int64(0), int64(0)
+	for _, x := range work {
+		total += x.Length()
+		both += window.Covered(copies, x)
+	}
+	return 100 * float64(both) / float64(max(1, total)), total > 0
+}
+
+func judgeOverlap(d Data) Finding {
+	var overlaps, times []Figure
+	for _, of := range overlapCases {
+		var percents []float64
+		for round := range d.values(of, "time_us") { // the marks have one more round before, for warm-up
+			if p, ok := hidden(spansOf(d, of, round+1)); ok {
+				percents = append(percents, p)
+			}
+		}
+		overlaps = append(overlaps, figureOf("kernel time under copies, "+of, "%", percents))
+		times = append(times, figureOf(of, "us", d.values(of, "time_us")))
+	}
+	gain := figureOf("one stream against two, pinned", "x", ratios(d.values(inOneStream, "time_us"), d.values(inTwoStreams, "time_us")))
+	f := Finding{Figures: append(append(overlaps, times...), gain), Text: fmt.Sprintf(
+		"%d chunks take %s in one stream, with copies under %s of the kernel time. In two streams from pinned memory they take %s, with %s under copies: %s as fast. "+
+			"The same two streams with pageable memory take %s, with %s under copies.",
+		overlapChunks, times[0], overlaps[0].Short(), times[1], overlaps[1].Short(), gain.Short(), times[2], overlaps[2].Short())}
+	low, high := overlaps[1].interval()
+	faster, _ := gain.interval()
+	switch {
+	case low > 25 && faster > 1:
+		f.Verdict = Shown
+		if _, most := overlaps[2].interval(); most < 10 {
+			f.Text += " They overlap in different streams, from pinned memory; not otherwise."
+		}
+	case high < 10:
+		f.Verdict = Refuted
+	default:
+		f.Verdict = Unknown
+	}
+	for _, of := range overlapCases {
+		f.Lines = append(f.Lines, timeline(of, spansOf(d, of, 1))...)
+	}
+	return f
+}
+
+// timeline draws spans in letters: a row for each kind of work, with the last digit of the chunk that it is for.
+func timeline(title string, spans []Span) (lines []string) {
+	const width = 64
+	end := 0.0
+	for _, s := range spans {
+		end = max(end, s.End)
+	}
+	if end <= 0 {
+		return nil
+	}
+	lines = append(lines, fmt.Sprintf("%s, %s:", title, exact("", "us", end).Short()))
+	for _, row := range chunkWork {
+		cells := []byte(strings.Repeat(".", width))
+		for _, s := range spans {
+			if s.Row != row {
+				continue
+			}
+			from, to := int(s.Start/end*width), int(s.End/end*width)
+			for i := min(max(from, 0), width-1); i < min(max(to, from+1), width); i++ {
+				cells[i] = s.Name[len(s.Name)-1]
+			}
+		}
+		lines = append(lines, fmt.Sprintf("  %-9s %s", row, cells))
+	}
+	return lines
+}
+
+func drawOverlap(d Data) *Picture {
+	p := &Picture{Title: "What ran when", X: Axis{Name: "time (us)"}}
+	for _, of := range overlapCases {
+		for _, s := range spansOf(d, of, 1) {
+			s.Row = of + ": " + s.Row
+			p.Spans = append(p.Spans, s)
+		}
+	}
+	return p
+}

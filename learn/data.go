@@ -201,3 +201,6 @@ func each(a, b []float64, f func(a, b float64) float64) []float64 {
 func ratios(a, b []float64) []float64 {
 	return each(a, b, func(a, b float64) float64 { return a / b })
 }
+
+// count writes a number of things.
+func count(x float64) string { return humanize.Thousands(int64(x)) }

@@ -57,7 +57,7 @@ func (e *Env) command(ctx context.Context, words []string) ([]byte, error) {
 type Result struct {
 	Number  int     `json:"number"`
 	Claim   string  `json:"claim"`
-	Verdict Verdict `json:"verdict,omitempty"` // of the GPU, of the CPU where that decides nothing; absent in the list of lessons
+	Verdict Verdict `json:"verdict,omitempty"` // refuted if a part refutes, else shown if a part shows; absent in the list of lessons
 	Parts   []Part  `json:"parts,omitempty"`
 	Why     string  `json:"why,omitempty"`
 	GoOn    string  `json:"go_on,omitempty"`
@@ -131,7 +131,7 @@ func (l *Lesson) result(ctx context.Context, part func(device string) Part) (Res
 		if err := context.Cause(ctx); err != nil {
 			return r, err
 		}
-		if p.Verdict != Unknown {
+		if p.Verdict == Refuted || p.Verdict == Shown && r.Verdict == Unknown { // one counterexample refutes
 			r.Verdict = p.Verdict
 		}
 		r.Parts = append(r.Parts, p)

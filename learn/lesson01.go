@@ -1,0 +1,179 @@
+package learn
+
+// #include "lesson01.h"
+import "C"
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unsafe"
+
+	"gpt2scope/cpu"
+)
+
+//go:embed lesson01.cu
+var addSource string
+
+var lesson01 = Lesson{
+	Number: 1,
+	Claim:  "a kernel started with <<<1, 1>>> runs the loop on the GPU, so it is fast",
+	CPU:    &Experiment{Run: threadsOnCPU, Judge: judgeThreadsOnCPU, Picture: drawThreads},
+	GPU:    &Experiment{Run: threadsOnGPU, Judge: judgeThreads, Picture: drawThreads, Sources: []Source{{"lesson01.cu", addSource}}},
+	Why: `<<<1, 1>>> starts one thread of one block: one lane of one of the GPU's many processors. That lane has a lower clock than a CPU core, no prediction, no
+prefetcher, and each read from memory takes it hundreds of nanoseconds, in which it waits. A GPU is fast because it has so many threads
+that some always have their data: a warp's 32 lanes read together, dozens of warps take turns on a processor, and all processors work
+at once. Take any of these away and its factor is gone; one thread loses all of them. A CPU core is built the other way round: one thread alone
+reaches a good part of what all reach. So choose the grid by the data, a thread for each element or a few, and
+leave loops with one thread to the CPU.`,
+	GoOn: "infer bench ceilings",
+}
+
+func threadsOnGPU(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	kernels, err := g.kernels(Source{"lesson01.cu", addSource}, "add")
+	if err != nil {
+		return nil, err
+	}
+	most, err := g.elements(e.pick(1<<27, 1<<14), 12)
+	if err != nil {
+		return nil, err
+	}
+	b, err := g.buffers(3, 4*int64(most))
+	if err != nil {
+		return nil, err
+	}
+	processors := g.Device.Info().Processors
+	for _, shape := range []struct{ blocks, threads int }{{1, 1}, {1, 2}, {1, 8}, {1, 32}, {1, 128}, {1, 1024}, {processors / 8, 1024}, {processors, 1024}, {2 * processors, 1024}} {
+		blocks := max(1, shape.blocks)
+		threads := blocks * shape.threads
+		n := min(most, threads*(1<<12)) // few threads get little work, so that each case takes milliseconds
+		for i := range e.pick(11, 7) + 1 {
+			if err := context.Cause(ctx); err != nil {
+				return nil, err
+			}
+			t, err := g.timeUs(func() error {
+				return kernels[0].Launch(g.Stream, line(blocks, shape.threads), b[0], b[1], b[2], int32(n))
+			})
+			if err != nil {
+				return nil, err
+			}
+			if i > 0 { // the first warms up
+				d.add("GPU threads", "time_us", float64(threads), t)
+				d.add("GPU threads", "bytes", float64(threads), 12*float64(n))
+			}
+		}
+	}
+	return d, nil
+}
+
+func threadsOnCPU(ctx context.Context, e *Env) (d Data, err error) {
+	n := e.pick(1<<24, 1<<12)
+	x, y, z := make([]float32, n), make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i], y[i], z[i] = float32(i%100), 1, 1
+	}
+	all := cpu.Threads(0)
+	for _, way := range []struct {
+		name    string
+		threads int
+		vectors bool
+	}{{"one by one", 1, false}, {"vectors", 1, true}, {"vectors", all, true}} {
+		for i := range e.pick(11, 7) + 1 {
+			if err := context.Cause(ctx); err != nil {
+				return nil, err
+			}
+			start := time.Now()
+			var group sync.WaitGroup
+			part := n / way.threads / 16 * 16
+			for k := range way.threads {
+				from, count := k*part, part
+				if k == way.threads-1 {
+					count = n - from
+				}
+				group.Go(func() {
+					p, q, r := (*C.float)(unsafe.Pointer(&z[from])), (*C.float)(unsafe.Pointer(&x[from])), (*C.float)(unsafe.Pointer(&y[from]))
+					if way.vectors {
+						C.learn_add_vectors(p, q, r, C.long(count))
+					} else {
+						C.learn_add(p, q, r, C.long(count))
+					}
+				})
+			}
+			group.Wait()
+			if i > 0 {
+				d.add(way.name, "time_us", float64(way.threads), us(time.Since(start)))
+				d.add(way.name, "bytes", float64(way.threads), 12*float64(n))
+			}
+		}
+	}
+	return d, nil
+}
+
+// rate is the bandwidth of a case with so many threads.
+func (d Data) rate(name, of string, threads float64) Figure {
+	return figureOf(name, "GB/s", each(d.at(of, "bytes", threads), d.at(of, "time_us", threads), func(b, t float64) float64 { return b / t / 1e3 }))
+}
+
+// A thread alone that is threadsSlow times slower than all refutes the claim, one within threadsFast shows it.
+const threadsSlow, threadsFast = 100, 2
+
+func judgeThreads(d Data) Finding {
+	const of = "GPU threads"
+	var best Figure
+	bestAt := 0.0
+	for _, x := range d.xs(of, "time_us") {
+		if r := d.rate("most threads", of, x); r.Value > best.Value {
+			best, bestAt = r, x
+		}
+	}
+	one, warp := d.rate("one thread", of, 1), d.rate("one warp", of, 32)
+	factor := exact("all over one thread", "x", best.Value/one.Value)
+	f := Finding{Figures: []Figure{one, warp, best, factor}}
+	f.Text = fmt.Sprintf("One thread adds vectors at %s, a warp of 32 at %s, %s threads at %s: one thread is %s slower than the GPU can be.", one, warp, count(bestAt), best, factor)
+	switch {
+	case factor.Value >= threadsSlow:
+		f.Verdict = Refuted
+	case factor.Value <= threadsFast:
+		f.Verdict = Shown
+	default:
+		f.Verdict = Unknown
+		f.Text += fmt.Sprintf(" Below %d x it is not clearly slow.", threadsSlow)
+	}
+	return f
+}
+
+func judgeThreadsOnCPU(d Data) Finding {
+	threads := d.xs("vectors", "time_us")
+	if len(threads) == 0 {
+		return undecided("Nothing was measured.")
+	}
+	all := threads[len(threads)-1]
+	one, vectors, most := d.rate("one thread, one by one", "one by one", 1), d.rate("one thread, vectors", "vectors", 1), d.rate("all threads, vectors", "vectors", all)
+	return undecided(fmt.Sprintf("The claim is about a GPU. On this CPU one thread adds vectors at %s one number after another, at %s with vector instructions, and %s threads at %s: one thread alone reaches %.0f %% of what all reach.",
+		one, vectors, count(all), most, 100*one.Value/most.Value), one, vectors, most)
+}
+
+func drawThreads(d Data) *Picture {
+	return d.drawRates("Vector addition by number of threads", "threads")
+}
+
+// drawRates draws the bandwidth of each case by what was varied.
+func (d Data) drawRates(title, x string) *Picture {
+	p := &Picture{Title: title, X: Axis{x, true}, Y: Axis{"bandwidth (GB/s)", true}}
+	for _, of := range d.cases("time_us") {
+		l := Line{Name: of, X: d.xs(of, "time_us")}
+		for _, x := range l.X {
+			l.Y = append(l.Y, d.rate(of, of, x).Value)
+		}
+		p.Lines = append(p.Lines, l)
+	}
+	return p
+}

@@ -1,0 +1,47 @@
+#include "lesson04.h"
+
+#include <features.h>
+
+#ifdef __clang__
+#define NO_VECTORS
+#else
+#define NO_VECTORS __attribute__((optimize("no-tree-vectorize", "no-tree-slp-vectorize")))
+#endif
+
+// The widest vectors of the processor, where the C library chooses between versions of a function.
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("avx512f", "avx2,fma", "default")))
+#else
+#define WIDEST
+#endif
+
+NO_VECTORS float learn_chain(long steps) {
+  float x = 2;  // 1 would stay 1, which compilers know
+  for (long i = 0; i < steps; i++) x = x * 0.999f + 0.001f;
+  return x;
+}
+
+NO_VECTORS float learn_chains(long steps) {
+  float a = 2, b = 3, c = 4, d = 5, e = 6, f = 7, g = 8, h = 9;
+  for (long i = 0; i < steps; i++) {
+    a = a * 0.999f + 0.001f, b = b * 0.999f + 0.001f, c = c * 0.999f + 0.001f, d = d * 0.999f + 0.001f;
+    e = e * 0.999f + 0.001f, f = f * 0.999f + 0.001f, g = g * 0.999f + 0.001f, h = h * 0.999f + 0.001f;
+  }
+  return a + b + c + d + e + f + g + h;
+}
+
+typedef float vector __attribute__((vector_size(64)));
+
+WIDEST float learn_vectors(long steps) {
+  vector a = {2}, b = {3}, c = {4}, d = {5};
+  for (long i = 0; i < steps; i++) {
+    a = a * 0.999f + 0.001f;
+    b = b * 0.999f + 0.001f;
+    c = c * 0.999f + 0.001f;
+    d = d * 0.999f + 0.001f;
+  }
+  a += b + c + d;
+  float sum = 0;
+  for (int i = 0; i < 16; i++) sum += a[i];
+  return sum;
+}

@@ -1,0 +1,113 @@
+package learn
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+//go:embed lesson07.cu
+var vectorizedSource string
+
+var lesson07 = Lesson{
+	Number: 7,
+	Claim:  "vectorized_elementwise_kernel<4, ...> in a timeline: the 4 is the number of blocks",
+	GPU:    &Experiment{Run: widthOnGPU, Judge: judgeWidth, Picture: drawWidth, Sources: []Source{{"lesson07.cu", vectorizedSource}}},
+	Why: `What stands between the angle brackets of a kernel's name are template arguments: numbers and types fixed when the kernel was compiled. The 4 is how many
+numbers a thread reads with one load, 16 bytes of float32, the widest load there is. Grid and block are arguments of the launch, chosen
+each time from the size of the data, and are columns of their own in a timeline: gridX and blockX. Compiled for width 4, the same kernel runs with as many blocks as the
+tensor needs; with 4 blocks, only 4 processors would work. PyTorch takes width 1 or 2 where an address is not aligned for 4, so the number
+in the name tells you about alignment: a slice that begins at an odd element gets another kernel.`,
+	GoOn: "infer trace show traces/samples/eager.sqlite --by kernel",
+}
+
+const fourBlocks = "width 4, 4 blocks"
+
+func widthOnGPU(ctx context.Context, e *Env) (d Data, err error) {
+	g, err := e.gpu()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	widths := []string{"1", "2", "4"}
+	kernels, err := g.kernels(Source{"lesson07.cu", vectorizedSource}, "vectorized_1", "vectorized_2", "vectorized_4")
+	if err != nil {
+		return nil, err
+	}
+	most, err := g.elements(e.pick(1<<27, 1<<14), 8)
+	if err != nil {
+		return nil, err
+	}
+	b, err := g.buffers(2, 4*int64(most))
+	if err != nil {
+		return nil, err
+	}
+	counter, err := g.buffers(1, 4)
+	if err != nil {
+		return nil, err
+	}
+	for n := most / 512 * 512; n >= max(1<<12, most/4096); n = n / 8 / 512 * 512 {
+		for i := range e.pick(11, 7) + 1 {
+			for k := range len(widths) + 1 {
+				if err := context.Cause(ctx); err != nil {
+					return nil, err
+				}
+				of, blocks := "width "+widths[min(k, 2)], n/512
+				if k == len(widths) {
+					of, blocks = fourBlocks, 4
+				}
+				if err := g.Stream.Set(counter[0], 0, 0, 4); err != nil {
+					return nil, err
+				}
+				t, err := g.timeUs(func() error {
+					return kernels[min(k, 2)].Launch(g.Stream, line(blocks, 128), b[1], b[0], int32(n), counter[0])
+				})
+				if err != nil {
+					return nil, err
+				}
+				counted := make([]byte, 4)
+				if err := counter[0].Read(0, counted); err != nil {
+					return nil, err
+				}
+				if i > 0 {
+					d.add(of, "time_us", float64(n), t)
+					d.add(of, "bytes", float64(n), 8*float64(n))
+					d.add(of, "blocks", float64(n), float64(binary.LittleEndian.Uint32(counted)))
+				}
+			}
+		}
+	}
+	return d, nil
+}
+
+func judgeWidth(d Data) Finding {
+	const of = "width 4"
+	sizes := d.xs(of, "blocks")
+	if len(sizes) < 2 {
+		return undecided("There are no two sizes to compare.")
+	}
+	small, large := sizes[0], sizes[len(sizes)-1]
+	few, many := exact("blocks, smallest size", "", median(d.at(of, "blocks", small))), exact("blocks, largest size", "", median(d.at(of, "blocks", large)))
+	one, four, only4 := d.rate("width 1", "width 1", large), d.rate(of, of, large), d.rate(fourBlocks, fourBlocks, large)
+	f := Finding{Figures: []Figure{few, many, one, four, only4}}
+	f.Text = fmt.Sprintf("The kernel of width 4 ran with %s blocks for %s numbers and with %s blocks for %s. At that size it moves %s, the kernel of width 1 %s; with 4 blocks, which is also possible, width 4 moves %s.",
+		count(few.Value), count(small), count(many.Value), count(large), four, one, only4)
+	blocks := d.values(of, "blocks")
+	switch {
+	case slices.Min(blocks) == 4 && slices.Max(blocks) == 4:
+		f.Verdict = Shown
+	case few.Value > 0 && many.Value > few.Value:
+		f.Verdict = Refuted
+		f.Text += " The 4 is how many numbers a load takes; the blocks come from the size."
+	default:
+		f.Verdict = Unknown
+	}
+	return f
+}
+
+func drawWidth(d Data) *Picture {
+	return d.drawRates("Bandwidth by width of loads, and with 4 blocks", "numbers")
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/dispatch"
 	"gpt2scope/energy"
 	"gpt2scope/layers"
 	"gpt2scope/learn"
@@ -48,6 +49,7 @@ var jsonObjects = map[string]any{
 	}{},
 	"Change": diff.Change{}, "Sample": diff.Sample{},
 	"infer learn --json": learnJSON{}, "Lesson": learn.Result{}, "LessonPart": learn.Part{}, "LessonFigure": learn.Figure{}, "LessonPoint": learn.Point{},
+	"infer tasks simulate --json": dispatch.Report{}, "Policy": dispatch.PolicyReport{},
 	"infer layers --json": layers.Result{}, "Variant": layers.Variant{}, "Metric": layers.Metric{}, "Fit": layers.Fit{}, "LayerStep": layers.LayerStep{}, "Prediction": layers.Prediction{},
 }
 

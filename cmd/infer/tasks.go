@@ -18,6 +18,6 @@ arrays, reductions, matrix products and passes of the model.`,
 		RunE:        refused,
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTasksBench(m))
+	c.AddCommand(newTasksBench(m), newTasksSimulate())
 	return c
 }

@@ -246,13 +246,14 @@ func printLegend[R any](w io.Writer, columns []column[R]) {
 }
 
 // The columns of a text table are aligned to the left, to the right, or to the right but
-// for the last one.
+// for the last or the first one.
 type alignment int
 
 const (
 	toLeft alignment = iota
 	toRight
 	nameLast
+	firstLeft
 )
 
 // printText writes rows for people: a line is of cells, separated by tabs, as is the
@@ -262,7 +263,9 @@ func printText[R any](w io.Writer, align alignment, heading string, rows []R, li
 	for _, r := range rows {
 		lines = append(lines, strings.Split(line(r), "\t"))
 	}
-	layOut(w, func(i int) bool { return align == toLeft || align == nameLast && i == len(lines[0])-1 }, lines)
+	layOut(w, func(i int) bool {
+		return align == toLeft || align == nameLast && i == len(lines[0])-1 || align == firstLeft && i == 0
+	}, lines)
 }
 
 // layOut writes lines of cells in columns. Two spaces stand between columns, and before a

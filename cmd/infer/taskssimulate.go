@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/dispatch"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+)
+
+// simulateFlags are the flags of "infer tasks simulate".
+type simulateFlags struct {
+	n                  int
+	interval           float64
+	seed               uint64
+	memory, heldOut    string
+	machine            string
+	model              string
+	gantt, ganttPolicy string
+	json               bool
+}
+
+// newTasksSimulate makes "infer tasks simulate".
+func newTasksSimulate() *cobra.Command {
+	var s simulateFlags
+	c := &cobra.Command{
+		Use:   "simulate SAMPLES...",
+		Short: "Schedule a stream of measured tasks by several policies",
+		Long: `simulate draws a stream of tasks from samples of 'infer tasks bench', and schedules it on
+the CPU and the GPUs that were measured: by an oracle that knows all times, always on
+one device, by the best threshold in hindsight, by expected finish as StarPU's dmda (on
+floors, on history), and by the scheduler of this program. No GPU is needed.
+
+The first table is of the whole stream on all devices at once; the bound is a time that
+no schedule can beat. The second table is of the same tasks one at a time: how much
+longer each took than on its best device.
+
+Unless --held-out says otherwise, the model is fitted to every second size of each task,
+and the stream is of the others.`,
+		Example: `  infer tasks simulate out/samples.csv
+  infer tasks simulate out/samples.csv --held-out task --gantt schedule.svg`,
+		Annotations: map[string]string{usesKey: ""},
+		Args:        cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			return s.run(c.Context(), args, c.OutOrStdout())
+		},
+	}
+	addFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
+		f.IntVar(&s.n, "count", 1000, "the stream has `N` tasks")
+		f.Float64Var(&s.interval, "interval", 0, "tasks arrive `US` microseconds apart on average; 0: all at once")
+		f.Uint64Var(&s.seed, "seed", 1, "`SEED` of the stream")
+		f.StringVar(&s.memory, "memory", "pinned", "`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
+		f.StringVar(&s.machine, "machine", "", "take the samples of machine `NAME` (default: the first with a GPU)")
+	})
+	addFlags(c.Flags(), "Model", func(f *pflag.FlagSet) {
+		f.StringVar(&s.heldOut, "held-out", "sizes", "`WHAT` the model has not seen: sizes, task, nothing")
+		f.StringVar(&s.model, "model-file", "", "use the model in `FILE` of 'infer tasks fit' instead")
+	})
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVar(&s.gantt, "gantt", "", "draw the schedule to `FILE`, an SVG picture")
+		f.StringVar(&s.ganttPolicy, "gantt-policy", "ours", "of this `POLICY`")
+		f.BoolVar(&s.json, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+// maxStream bounds the tasks of a stream.
+const maxStream = 1_000_000
+
+func (s *simulateFlags) check(args []string) (predict.Memory, error) {
+	memory, err := predict.ParseMemory(s.memory)
+	switch {
+	case len(args) == 0:
+		return 0, usagef("give the samples of 'infer tasks bench': infer tasks simulate out/samples.csv")
+	case s.n < 1 || s.n > maxStream:
+		return 0, usagef("--count %d: it must be from 1 to %d", s.n, maxStream)
+	case !(s.interval >= 0 && s.interval <= 1e9):
+		return 0, usagef("--interval %g: it must be from 0 to 1e9 microseconds", s.interval)
+	case err != nil || memory == predict.Host:
+		return 0, usagef("--memory %s: it must be pinned, pageable or resident", shellQuote(s.memory))
+	}
+	switch dispatch.HeldOut(s.heldOut) {
+	case dispatch.Sizes, dispatch.Tasks, dispatch.Nothing:
+	default:
+		return 0, usagef("--held-out %s: it must be sizes, task or nothing", shellQuote(s.heldOut))
+	}
+	return memory, nil
+}
+
+// readSamples reads files of samples.
+func readSamples(paths []string) (samples []tasks.Sample, err error) {
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("samples %s cannot be opened: %w", path, humanize.Cause(err))
+		}
+		some, err := tasks.ReadSamples(f)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("samples %s: %w", path, err)
+		}
+		samples = append(samples, some...)
+	}
+	return samples, nil
+}
+
+func (s *simulateFlags) run(ctx context.Context, args []string, stdout io.Writer) error {
+	memory, err := s.check(args)
+	if err != nil {
+		return err
+	}
+	samples, err := readSamples(args)
+	if err != nil {
+		return err
+	}
+	rows := sampleRows(samples)
+	setup := dispatch.Setup{Rows: rows, Machine: s.machine, Memory: memory, HeldOut: dispatch.HeldOut(s.heldOut), Jobs: s.n, Interval: s.interval, Seed: s.seed}
+	if s.model != "" {
+		f, err := os.Open(s.model)
+		if err != nil {
+			return fmt.Errorf("model %s cannot be opened: %w", s.model, humanize.Cause(err))
+		}
+		setup.Model, err = predict.Read(f)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("model %s: %w", s.model, err)
+		}
+	}
+	p, err := setup.Prepare()
+	if err != nil {
+		return err
+	}
+	c := p.Compare()
+	if s.gantt != "" {
+		found := false
+		for _, r := range c.Results {
+			if found = r.Policy == s.ganttPolicy; found {
+				if err := writeFile(ctx, s.gantt, func(w io.Writer) error { return dispatch.Gantt(w, r, p.Kinds) }); err != nil {
+					return err
+				}
+				break
+			}
+		}
+		if !found {
+			return usagef("--gantt-policy %s: there is no such policy; see the first column of the table", shellQuote(s.ganttPolicy))
+		}
+	}
+	if s.json {
+		return writeJSON(stdout, c.Report())
+	}
+	var b bytes.Buffer
+	writeComparison(&b, p, c)
+	return writeOutput(stdout, b.Bytes())
+}
+
+// writeComparison writes the tables.
+func writeComparison(w io.Writer, p *dispatch.Prepared, c dispatch.Comparison) {
+	report := c.Report()
+	held := map[dispatch.HeldOut]string{dispatch.Sizes: "sizes that the model has not seen", dispatch.Tasks: "each task predicted from the others", dispatch.Nothing: "work that the model was fitted to"}[p.HeldOut]
+	fmt.Fprintf(w, "%s of %s, %s in %s, on %s\n", count(report.Tasks, "task"), count(len(p.Kinds), "kind"), held, count(p.Cases, "case"), p.Machine)
+	fmt.Fprintf(w, "lower bound of the makespan %s; a decision takes %.0f ns (mean of %s)\n\n", humanize.Milliseconds(report.BoundUs/1e3), report.DecisionNs, humanize.Thousands(int64(report.Decisions)))
+	heading := "policy\tmakespan ms\tover bound"
+	for _, d := range p.Devices {
+		heading += "\tbusy " + d.Name + " %"
+	}
+	printText(w, firstLeft, heading+"\tmoved\tmeasured", report.Policies, func(r dispatch.PolicyReport) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s\t%.2f\t%.3f", r.Policy, r.MakespanUs/1e3, r.OverBound)
+		for _, busy := range r.Busy {
+			fmt.Fprintf(&b, "\t%.0f", 100*busy)
+		}
+		fmt.Fprintf(&b, "\t%d\t%d", r.Moved, r.Probes)
+		return b.String()
+	})
+	fmt.Fprintf(w, "\none task at a time, over its best device\n")
+	printText(w, firstLeft, "policy\tgeometric mean\tp99\tworst\ttime lost %\tbest device %", report.Policies, func(r dispatch.PolicyReport) string {
+		return fmt.Sprintf("%s\t%.4f\t%.3f\t%.2f\t%.2f\t%.1f", r.Policy, r.GeoMean, r.P99, r.Worst, 100*r.Regret, 100*r.Right)
+	})
+}
+
+// sampleRows makes of the samples of tuned variants what package predict takes.
+func sampleRows(samples []tasks.Sample) (rows []predict.Row) {
+	measured := func(us float64) float64 {
+		if math.IsNaN(us) {
+			return 0
+		}
+		return us
+	}
+	for _, s := range samples {
+		memory, err := predict.ParseMemory(s.Memory)
+		if s.Variant != tasks.Tuned || err != nil || !(s.FloorUs > 0) || !(s.WallUs > 0) {
+			continue
+		}
+		rows = append(rows, predict.Row{
+			Machine: s.Machine, Device: s.Device, Shape: s.Shape, Us: s.WallUs, H2DUs: measured(s.H2DUs), D2HUs: measured(s.D2HUs),
+			Work: predict.Work{
+				Task: s.Task, DType: s.DType, FLOPs: s.FLOPs, Bytes: s.Bytes, BytesIn: float64(s.BytesIn), BytesOut: float64(s.BytesOut),
+				Steps: float64(s.Steps), Rows: float64(s.Rows), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == tasks.StartCold,
+			},
+		})
+	}
+	return rows
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/tasks"
+)
+
+// taskSamples writes samples of a machine with a GPU that is worth its copies from some size on.
+func taskSamples(t *testing.T) string {
+	t.Helper()
+	var all []tasks.Sample
+	for k := 12; k <= 24; k++ {
+		n := math.Exp2(float64(k))
+		for _, task := range []struct {
+			name  string
+			flops float64
+		}{{"vector.add", n}, {"matmul", 400 * n}} {
+			for repeat := 1; repeat <= 3; repeat++ {
+				jitter := 1 + 0.02*float64(repeat)
+				s := tasks.Sample{
+					Machine: "box", Task: task.name, Shape: fmt.Sprintf("n=%.0f", n), DType: "float32", Variant: tasks.Tuned, Start: tasks.StartWarm, Repeat: repeat,
+					FLOPs: task.flops, Bytes: 12 * n, Steps: 1, Time: time.Unix(0, 0).UTC(),
+				}
+				host, gpu := s, s
+				host.Device, host.Memory, host.FloorUs = "cpu", tasks.MemoryHost, max(12*n/60e3, task.flops/1e6)
+				host.WallUs = jitter * (3 + 1.2*host.FloorUs)
+				gpu.Device, gpu.Memory, gpu.FloorUs = "cuda:0", tasks.MemoryPinned, max(12*n/3e6, task.flops/40e6)
+				gpu.BytesIn, gpu.BytesOut = int64(8*n), int64(4*n)
+				gpu.H2DUs, gpu.D2HUs, gpu.KernelUs = jitter*(8+8*n/25e3), jitter*(8+4*n/25e3), jitter*(5+1.3*gpu.FloorUs)
+				gpu.WallUs = gpu.H2DUs + gpu.D2HUs + gpu.KernelUs + 4
+				all = append(all, host, gpu)
+			}
+		}
+	}
+	path := filepath.Join(t.TempDir(), "samples.csv")
+	var b bytes.Buffer
+	if err := tasks.WriteSamples(&b, all); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A stored set of samples is enough to compare policies: no GPU takes part.
+func TestTasksSimulate(t *testing.T) {
+	path := taskSamples(t)
+	picture := filepath.Join(t.TempDir(), "gantt.svg")
+	out := mustInfer(t, "tasks", "simulate", path, "--count", "200", "--gantt", picture).stdout
+	for _, want := range []string{"200 tasks of 2 kinds", "on box", "over bound", "busy cuda:0 %", "oracle", "dmda on floors", "threshold of bytes", "ours", "geometric mean"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	svg, err := os.ReadFile(picture)
+	if err != nil || !strings.HasPrefix(string(svg), "<svg") || strings.Count(string(svg), "<title>") != 400 {
+		t.Errorf("the picture has %d bars, expected two for each of 200 tasks (%v)", strings.Count(string(svg), "<title>"), err)
+	}
+	out = mustInfer(t, "tasks", "simulate", path, "--count", "200", "--json").stdout
+	var report struct {
+		Tasks    int
+		Policies []struct {
+			Policy    string
+			OverBound float64 `json:"over_bound"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Tasks != 200 {
+		t.Fatalf("%d tasks, %v", report.Tasks, err)
+	}
+	over := map[string]float64{}
+	for _, p := range report.Policies {
+		if over[p.Policy] = p.OverBound; p.OverBound < 1 {
+			t.Errorf("%s is %.3f of a bound that none can beat", p.Policy, p.OverBound)
+		}
+	}
+	if over["ours"] > 1.25 || over["ours"] > over["always cpu"] || over["ours"] > over["always cuda:0"] {
+		t.Errorf("makespans over the bound: %v", over)
+	}
+}
+
+// Wrong usage and samples that do not serve are named.
+func TestTasksSimulateRefuses(t *testing.T) {
+	path := taskSamples(t)
+	bad := filepath.Join(t.TempDir(), "bad.csv")
+	os.WriteFile(bad, []byte("a,b\n1,2\n"), 0o666)
+	for _, c := range []struct {
+		args []string
+		want string
+		code int
+	}{
+		{nil, "give the samples", 2},
+		{[]string{path, "--count", "0"}, "--count 0", 2},
+		{[]string{path, "--memory", "host"}, "--memory host", 2},
+		{[]string{path, "--held-out", "x"}, "--held-out x", 2},
+		{[]string{path, "--interval", "nan"}, "--interval", 2},
+		{[]string{path, "--machine", "other"}, `machine "other" is not in the samples`, 1},
+		{[]string{bad}, "bad.csv", 1},
+		{[]string{"/nowhere.csv"}, "/nowhere.csv", 1},
+		{[]string{path, "--model-file", bad}, "bad.csv", 1},
+		{[]string{path, "--count", "50", "--gantt", filepath.Join(t.TempDir(), "x.svg"), "--gantt-policy", "x"}, "--gantt-policy x", 2},
+	} {
+		e := infer(t, append([]string{"tasks", "simulate"}, c.args...)...)
+		if e.status != c.code || !strings.Contains(e.stderr, c.want) {
+			t.Errorf("%q: exit status %d, %s; expected %d and %q", c.args, e.status, e.stderr, c.code, c.want)
+		}
+	}
+}

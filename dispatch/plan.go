@@ -1,0 +1,230 @@
+package dispatch
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// load is what a device is expected to have to do: until when its copies in, its work and its
+// copies out are busy.
+type load struct {
+	free    Times
+	ends    [maxInFlight]float64 // of the last jobs, the latest first
+	overlap int                  // jobs in flight, 1: no overlap
+}
+
+// maxInFlight is the most jobs that a device may take at once.
+const maxInFlight = 4
+
+// take adds a job and returns when it ends.
+func (l *load) take(e Estimate) float64 {
+	if l.overlap < 2 {
+		l.free.Run += e.Total()
+		return l.free.Run
+	}
+	l.free.In = math.Max(l.free.In, l.ends[l.overlap-1]) + e.In
+	l.free.Run = math.Max(l.free.Run, l.free.In) + e.Run
+	l.free.Out = math.Max(l.free.Out, l.free.Run) + e.Out
+	copy(l.ends[1:], l.ends[:])
+	l.ends[0] = l.free.Out
+	return l.free.Out
+}
+
+// reset makes the loads those of jobs that have begun and of jobs that stay in their queues.
+func (s *Scheduler) reset(now float64) {
+	for i := range s.devices {
+		d := &s.devices[i]
+		f := Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}
+		s.loads[i] = load{free: f, overlap: min(d.InFlight, maxInFlight)}
+		for k, j := range d.running {
+			s.loads[i].ends[len(d.running)-1-k] = j.expected
+		}
+		for _, j := range d.queue {
+			s.loads[i].take(j.estimates[i])
+		}
+	}
+}
+
+// assign sets the target of each job, and sorts jobs into the order in which they should be queued.
+//
+// Two schedules are made, and the one that is expected to end first is used. The first is
+// that of the fractional lower bound (see LowerBound): jobs are sorted by what a GPU gains, the
+// GPUs get those from one end, the host those from the other, and they meet where both end
+// at once. The second places the longest jobs first, each where it ends first (Graham's
+// rule), which is better for few jobs of unequal length.
+func (s *Scheduler) assign(jobs []*Job, now float64) {
+	gpus := 0
+	for i := 1; i < len(s.devices); i++ {
+		if s.usable(i) {
+			gpus++
+		}
+	}
+	if gpus == 0 {
+		for _, j := range jobs {
+			j.target = Host
+		}
+		slices.SortFunc(jobs, byID)
+		return
+	}
+	s.price(jobs, gpus)
+	slices.SortFunc(jobs, s.byGain)
+	// The host's end grows with the jobs it gets, that of the GPUs falls.
+	low, high := 0, len(jobs)
+	best, end := 0, math.Inf(1)
+	for low <= high {
+		at := (low + high) / 2
+		host, others := s.divided(jobs, at, now)
+		if last := math.Max(host, others); last < end {
+			best, end = at, last
+		}
+		if host < others {
+			low = at + 1
+		} else {
+			high = at - 1
+		}
+	}
+	s.order = append(s.order[:0], jobs...)
+	slices.SortFunc(s.order, s.longest)
+	s.spread(s.order, now, Host)
+	if host, others := s.ends(s.order, now); math.Max(host, others) < end {
+		copy(jobs, s.order)
+	} else {
+		s.divided(jobs, best, now)
+		copy(jobs, s.order)
+	}
+	clear(s.order)
+}
+
+// divided gives the first n jobs to the host and the others to the GPUs, and returns when these end.
+// The jobs, in the order of the queues, are in s.order.
+func (s *Scheduler) divided(jobs []*Job, n int, now float64) (host, others float64) {
+	s.order = append(s.order[:0], jobs...)
+	for _, j := range s.order[:n] {
+		j.target = Host
+	}
+	slices.SortFunc(s.order[n:], s.longest)
+	s.spread(s.order[n:], now, Host+1)
+	return s.ends(s.order, now)
+}
+
+// spread places jobs in their order where each is expected to end first, of the devices from one on.
+func (s *Scheduler) spread(jobs []*Job, now float64, from int) {
+	s.reset(now)
+	for _, j := range jobs {
+		to, first := -1, math.Inf(1)
+		for i := from; i < len(s.devices); i++ {
+			if !s.usable(i) {
+				continue
+			}
+			l := s.loads[i]
+			if end := l.take(j.estimates[i]); end < first {
+				to, first = i, end
+			}
+		}
+		j.target = to
+		s.loads[to].take(j.estimates[to])
+	}
+}
+
+// ends sorts jobs into the order of the queues of their targets, and returns when the last ends on the
+// host and on the GPUs.
+func (s *Scheduler) ends(jobs []*Job, now float64) (host, others float64) {
+	slices.SortFunc(jobs, func(a, b *Job) int { return cmp.Or(cmp.Compare(a.target, b.target), s.longest(a, b)) })
+	s.reset(now)
+	for len(jobs) > 0 {
+		n, device := 1, jobs[0].target
+		for n < len(jobs) && jobs[n].target == device {
+			n++
+		}
+		if s.devices[device].overlap() {
+			s.pair(jobs[:n])
+		}
+		end := 0.0
+		for _, j := range jobs[:n] {
+			end = s.loads[device].take(j.estimates[device])
+		}
+		if device == Host {
+			host = end
+		} else {
+			others = math.Max(others, end)
+		}
+		jobs = jobs[n:]
+	}
+	return host, others
+}
+
+func byID(a, b *Job) int { return cmp.Compare(a.ID, b.ID) }
+
+// priceSteps are the steps of the search for the worth of resources in a plan. It goes on
+// from the last plan's.
+const priceSteps = 60
+
+// price finds what each resource is worth to the jobs: see LowerBound.
+func (s *Scheduler) price(jobs []*Job, gpus int) {
+	s.costs = s.costs[:0]
+	for _, j := range jobs {
+		i := s.fastest(j)
+		e, n := j.estimates[i], float64(gpus)
+		s.costs = append(s.costs, [resources]float64{j.estimates[Host].Total(), e.In / n, e.Run / n, e.Out / n, e.Total() / n / float64(s.devices[i].InFlight)})
+	}
+	s.worth.search(s.costs, priceSteps)
+}
+
+// fastest returns the usable GPU on which a job takes the least time, Host if there is none.
+func (s *Scheduler) fastest(j *Job) int {
+	best := Host
+	for i := 1; i < len(s.devices); i++ {
+		if s.usable(i) && (best == Host || j.estimates[i].Total() < j.estimates[best].Total()) {
+			best = i
+		}
+	}
+	return best
+}
+
+// gain is what a job costs on the host over what it costs on the fastest GPU: the time, or once there
+// was a plan, the time of each resource by its worth. A copy that runs beside the work of
+// other jobs costs little unless copies are what all wait for.
+func (s *Scheduler) gain(j *Job) float64 {
+	e := j.estimates[s.fastest(j)]
+	if w := &s.worth; *w != (weights{}) {
+		return w[0] * j.estimates[Host].Total() / (w[1]*e.In + w[2]*e.Run + w[3]*e.Out + w[4]*e.Total()/2)
+	}
+	return j.estimates[Host].Total() / e.Total()
+}
+
+// byGain orders jobs by what a GPU gains, the least first.
+func (s *Scheduler) byGain(a, b *Job) int {
+	return cmp.Or(cmp.Compare(s.gain(a), s.gain(b)), byID(a, b))
+}
+
+// longest orders jobs by the least time they can take, the longest first.
+func (s *Scheduler) longest(a, b *Job) int {
+	least := func(j *Job) float64 {
+		return math.Min(j.estimates[Host].Total(), j.estimates[s.fastest(j)].Total())
+	}
+	return cmp.Or(cmp.Compare(least(b), least(a)), byID(a, b))
+}
+
+// pair orders the jobs of a device that takes two at once so that the copy in of each runs beside
+// the work and the copy out of the one before it. The time is the sum over neighbours of
+// the longer of the two, as in a flow shop without a buffer between two machines (Gilmore and
+// Gomory, "Sequencing a one state-variable machine", 1964); instead of their optimum, each
+// job is followed by the one whose copy comes nearest.
+func (s *Scheduler) pair(jobs []*Job) {
+	e := func(j *Job) Estimate { return j.estimates[j.target] }
+	slices.SortFunc(jobs, func(a, b *Job) int { return cmp.Or(cmp.Compare(e(a).In, e(b).In), byID(a, b)) })
+	s.pairs = append(s.pairs[:0], jobs...)
+	left := s.pairs
+	after := 0.0 // the first job has nothing to hide its copy behind
+	for i := range jobs {
+		at, _ := slices.BinarySearchFunc(left, after, func(j *Job, v float64) int { return cmp.Compare(e(j).In, v) })
+		if at == len(left) || at > 0 && after-e(left[at-1]).In < e(left[at]).In-after {
+			at--
+		}
+		jobs[i] = left[at]
+		after = e(left[at]).Run + e(left[at]).Out
+		left = slices.Delete(left, at, at+1)
+	}
+	clear(s.pairs)
+}

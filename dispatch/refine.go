@@ -1,0 +1,142 @@
+package dispatch
+
+import (
+	"math"
+	"slices"
+)
+
+// Constants of the refinement. Residuals are logarithms of observed over predicted time.
+const (
+	dropped  = 1    // first samples of a kind of task on a device, which load and warm up
+	needed   = 10   // samples before a correction is used
+	forget   = 0.95 // what a sample still weighs when the next comes
+	huberK   = 1.345
+	leastDev = 0.03 // the least scale of residuals, so that equal times do not make every other an outlier
+	runClass = 2    // samples in a row beyond the threshold that are a drift of a kind of task
+	runAll   = 3    // and of a device, of two kinds of task at least
+)
+
+// drifted is the ratio of observed to predicted time beyond which work that has not begun is
+// decided again.
+var drifted = math.Log(1.5)
+
+// location is the place of recent residuals: Huber's estimator, of which old samples weigh less.
+type location struct {
+	n      int     // samples, with the dropped ones
+	at     float64 // where residuals lie
+	scale  float64
+	weight float64
+	used   bool // at is trusted
+	recent [runAll]float64
+	kinds  [runAll]int // the class of each recent one
+	filled int
+}
+
+// add takes a residual of a kind of task. It tells whether the last ones, run of them, all lie
+// beyond the threshold on one side: then the location jumps to their median.
+func (l *location) add(r float64, class, run int) (drift bool) {
+	if l.n++; l.n <= dropped {
+		return false
+	}
+	copy(l.recent[1:], l.recent[:])
+	copy(l.kinds[1:], l.kinds[:])
+	l.recent[0], l.kinds[0] = r, class
+	l.filled = min(l.filled+1, runAll)
+	reference := l.trusted()
+	if l.filled >= run {
+		up, down, kinds := true, true, run < runAll
+		for i, v := range l.recent[:run] {
+			up = up && v-reference > drifted
+			down = down && reference-v > drifted
+			kinds = kinds || l.kinds[i] != l.kinds[0]
+		}
+		if (up || down) && kinds {
+			last := l.recent
+			slices.Sort(last[:run])
+			l.at, l.weight, l.scale, l.used = last[run/2], float64(run), max(leastDev, (last[run-1]-last[0])/2), true
+			if run%2 == 0 {
+				l.at = (last[run/2-1] + last[run/2]) / 2
+			}
+			l.filled = 0
+			return true
+		}
+	}
+	u := r - l.at
+	if l.weight == 0 { // the first that counts
+		l.at, l.weight, l.scale = r, 1, max(leastDev, math.Abs(r)/4)
+		return false
+	}
+	l.weight = forget*l.weight + 1
+	bound := huberK * l.scale
+	l.at += math.Max(-bound, math.Min(bound, u)) / l.weight
+	square := math.Min(u*u, 4*bound*bound)
+	l.scale = math.Max(leastDev, math.Sqrt(l.scale*l.scale+(square-l.scale*l.scale)/l.weight))
+	l.used = l.used || l.n >= dropped+needed
+	return false
+}
+
+// trusted returns the location, 0 before enough samples are known.
+func (l *location) trusted() float64 {
+	if l.used {
+		return l.at
+	}
+	return 0
+}
+
+// Refinement corrects predictions by what was observed, by kind of task and device.
+type Refinement struct {
+	classes [][]location // by device and class: what is beyond the device's
+	devices []location
+	seen    [][]int // by device and class: the observation at which it was last seen, 0: never
+	count   int
+}
+
+// NewRefinement makes one that corrects nothing.
+func NewRefinement(devices, classes int) *Refinement {
+	r := &Refinement{devices: make([]location, devices)}
+	for range devices {
+		r.classes = append(r.classes, make([]location, classes))
+		r.seen = append(r.seen, make([]int, classes))
+	}
+	return r
+}
+
+// Factor is what multiplies a prediction.
+func (r *Refinement) Factor(device, class int) float64 {
+	if at := r.devices[device].trusted() + r.classes[device][class].trusted(); at != 0 {
+		return math.Exp(at)
+	}
+	return 1
+}
+
+// Observe learns from a job whose time the model itself, uncorrected, had predicted. It tells
+// whether the times of the device or of the kind of task have drifted.
+func (r *Refinement) Observe(device, class int, observed, predicted float64) (drift bool) {
+	r.count++
+	r.seen[device][class] = r.count
+	if !(observed > 0) || !(predicted > 0) {
+		return false
+	}
+	residual := math.Log(observed / predicted)
+	own, all := &r.classes[device][class], &r.devices[device]
+	if own.n < dropped { // not even the device's
+		own.n++
+		return false
+	}
+	if all.n == 0 {
+		all.n = dropped
+	}
+	if all.add(residual-own.trusted(), class, runAll) {
+		for i := range r.classes[device] { // their last samples were of the time before
+			r.classes[device][i].filled = 0
+		}
+		return true
+	}
+	return own.add(residual-all.trusted(), class, runClass)
+}
+
+// fresh tells whether a kind of task was seen on a device among the last observations.
+func (r *Refinement) fresh(device, class, within int) bool {
+	at := r.seen[device][class]
+	return at > 0 && r.count-at <= within
+}

@@ -1,0 +1,441 @@
+package dispatch
+
+import (
+	"math"
+	"slices"
+)
+
+// Bounds of exploration. It costs at most a share of the time that jobs have taken.
+const (
+	exploreShare = 0.03
+	exploreMost  = 2000.0 // us that a measurement may cost
+	exploreRatio = 1.5    // at most so many times as long
+	exploreFirst = 200.0  // us that may be spent before any job has finished
+	trusted      = 4      // samples of a device after which certain predictions are believed
+	staleAfter   = 64     // jobs after which what was seen of a kind of task on a device is old
+)
+
+// Condition is what is known of a device beside its jobs: see Monitor.
+type Condition struct {
+	Refused bool    // it is lost, or out of memory: no job begins there
+	Slowed  float64 // what multiplies predicted times, as throttled clocks do; 0 is 1
+}
+
+// Scheduler decides where and when jobs run. It holds no clock and no goroutine: its callers,
+// Run and Simulate, say what time it is. Times are us after the start of the stream.
+type Scheduler struct {
+	policy  Policy
+	devices []deviceState
+	refine  *Refinement
+	left    int // jobs that have not finished
+	waiting int // of those, in queues
+	placed  int // jobs put into queues since the last plan
+	held    int // jobs that wait for the results of others
+
+	work, explored float64 // us that jobs took; that exploration is expected to have cost
+	scratch, pairs []*Job
+	order          []*Job
+	loads          []load
+	costs          [][resources]float64
+	worth          weights
+
+	// Decided counts what was decided: jobs placed, placed again by a later plan on another device,
+	// placed for a measurement; drifts.
+	Decided struct{ Placed, Moved, Probes, Plans, Drifts int }
+}
+
+type deviceState struct {
+	Device
+	queue   []*Job // in the order in which they begin
+	queued  Times  // their sum
+	running []*Job
+	free    Times // until when its copies in, its work and its copies out are expected to be busy, of jobs that have begun
+	gone    bool
+	now     Condition
+}
+
+// overlap tells whether copies of a job run beside the work of another.
+func (d *deviceState) overlap() bool { return d.InFlight > 1 }
+
+// New makes a scheduler for jobs of so many classes.
+func New(devices []Device, classes int, p Policy) *Scheduler {
+	s := &Scheduler{policy: p, refine: NewRefinement(len(devices), classes), loads: make([]load, len(devices))}
+	for _, d := range devices {
+		s.devices = append(s.devices, deviceState{Device: d})
+	}
+	return s
+}
+
+// Left returns how many jobs have not finished.
+func (s *Scheduler) Left() int { return s.left }
+
+// Condition sets what is known of a device. What is expected of the work there is decided again
+// if it changes much.
+func (s *Scheduler) Condition(device int, c Condition, now float64) {
+	d := &s.devices[device]
+	before := d.now
+	d.now = c
+	if before.Refused != c.Refused || math.Abs(math.Log(slowed(before)/slowed(c))) > drifted {
+		s.plan(now)
+	}
+}
+
+func slowed(c Condition) float64 {
+	if c.Slowed > 0 {
+		return c.Slowed
+	}
+	return 1
+}
+
+// usable tells whether jobs may begin on a device. The host is never refused: what nothing else
+// can run, it runs.
+func (s *Scheduler) usable(device int) bool {
+	d := &s.devices[device]
+	return device == Host || !d.gone && !d.now.Refused
+}
+
+// Submit takes a job that has arrived.
+func (s *Scheduler) Submit(j *Job, now float64) {
+	s.left++
+	j.device, j.begun, j.waits = -1, false, 0
+	if cap(j.estimates) < len(s.devices) {
+		j.estimates = make([]Estimate, len(s.devices))
+	}
+	j.estimates = j.estimates[:len(s.devices)]
+	for _, d := range j.Reads {
+		if d.writer != nil {
+			d.writer.readers = append(d.writer.readers, j)
+			j.waits++
+		}
+	}
+	if j.Writes != nil {
+		j.Writes.writer = j
+	}
+	if j.waits > 0 {
+		s.held++
+		return
+	}
+	s.place(j, now)
+}
+
+// estimate predicts a job on all devices.
+func (s *Scheduler) estimate(j *Job) {
+	for i := range s.devices {
+		if !s.usable(i) {
+			continue
+		}
+		e := s.policy.Believes.Estimate(i, j, j.missing(i))
+		f := slowed(s.devices[i].now)
+		if s.policy.Refine {
+			f *= s.refine.Factor(i, j.Class)
+		}
+		if f != 1 {
+			e = e.times(f)
+		}
+		j.estimates[i] = e.finite()
+	}
+}
+
+// expect returns when a job would start and end on a device after all that is queued there:
+// the later of when the device is free and when the data have arrived, and the work.
+func (d *deviceState) expect(e Estimate, now float64) Span {
+	ready := math.Max(now, d.free.Run) + d.queued.Run
+	if !d.overlap() {
+		ready += d.queued.In + d.queued.Out
+		return Span{ready, ready + e.Total()}
+	}
+	start := math.Max(now, d.free.In) + d.queued.In
+	begin := math.Max(ready, start+e.In)
+	return Span{start, math.Max(begin+e.Run, math.Max(now, d.free.Out)+d.queued.Out) + e.Out}
+}
+
+// place decides the device of a job, and puts it last in its queue.
+func (s *Scheduler) place(j *Job, now float64) {
+	s.estimate(j)
+	to := s.best(j, now)
+	j.probe = false
+	if s.policy.Explore {
+		if probe := s.explore(j, to); probe != to {
+			to, j.probe = probe, true
+		}
+	}
+	s.enqueue(j, to, now)
+	s.Decided.Placed++
+	s.placed++
+	if s.policy.Plan && s.placed >= max(8, s.waiting/2) && s.waiting > 2 {
+		s.plan(now)
+	}
+}
+
+// best returns where a job is expected to finish first.
+func (s *Scheduler) best(j *Job, now float64) int {
+	if s.policy.Fixed != nil {
+		if d := s.policy.Fixed(j); s.usable(d) {
+			return d
+		}
+		return Host
+	}
+	best, first := Host, math.Inf(1)
+	for i := range s.devices {
+		if !s.usable(i) {
+			continue
+		}
+		if end := s.devices[i].expect(j.estimates[i], now).End; end < first {
+			best, first = i, end
+		}
+	}
+	return best
+}
+
+// explore returns the device that a job should measure, or the one it was given.
+func (s *Scheduler) explore(j *Job, to int) int {
+	for i := range s.devices {
+		if i == to || !s.usable(i) || s.refine.fresh(i, j.Class, staleAfter) {
+			continue
+		}
+		a, b := j.estimates[i], j.estimates[to]
+		if a.Known && b.Known && a.Low > b.High && s.refine.devices[i].n >= trusted {
+			continue // certain
+		}
+		loss := math.Max(0, a.Total()-b.Total())
+		if a.Total() > exploreRatio*b.Total() || loss > exploreMost || s.explored+loss > exploreFirst+exploreShare*s.work {
+			continue
+		}
+		s.explored += loss
+		s.refine.seen[i][j.Class] = max(1, s.refine.count) // one at a time
+		s.Decided.Probes++
+		return i
+	}
+	return to
+}
+
+func (t *Times) add(e Estimate, sign float64) {
+	t.In += sign * e.In
+	t.Run += sign * e.Run
+	t.Out += sign * e.Out
+}
+
+// enqueue puts a job last in the queue of a device.
+func (s *Scheduler) enqueue(j *Job, device int, now float64) {
+	d := &s.devices[device]
+	j.plan = d.expect(j.estimates[device], now)
+	j.device = device
+	d.queue = append(d.queue, j)
+	d.queued.add(j.estimates[device], 1)
+	s.waiting++
+}
+
+// dequeue takes a job out of the queue of a device.
+func (s *Scheduler) dequeue(device, at int) *Job {
+	d := &s.devices[device]
+	j := d.queue[at]
+	copy(d.queue[at:], d.queue[at+1:])
+	d.queue[len(d.queue)-1] = nil
+	d.queue = d.queue[:len(d.queue)-1]
+	if len(d.queue) == 0 {
+		d.queued = Times{} // no rounding is left
+	} else {
+		d.queued.add(j.estimates[device], -1)
+	}
+	s.waiting--
+	return j
+}
+
+// Next returns the job that a device begins now, nil if it has none to begin. Run and Simulate
+// call it for each device that has finished or may have got a job.
+func (s *Scheduler) Next(device int, now float64) *Job {
+	d := &s.devices[device]
+	if len(d.running) >= d.InFlight || !s.usable(device) {
+		return nil
+	}
+	if s.policy.Plan && s.placed > 1+s.waiting/8 {
+		s.plan(now)
+	}
+	if len(d.queue) == 0 && s.policy.Plan {
+		s.steal(device, now)
+	}
+	if len(d.queue) == 0 {
+		return nil
+	}
+	j := s.dequeue(device, 0)
+	s.begin(j, device, now)
+	return j
+}
+
+func (s *Scheduler) begin(j *Job, device int, now float64) {
+	d := &s.devices[device]
+	e := j.estimates[device]
+	j.begun, j.device, j.moved = true, device, 1
+	if all := j.inputs(); all > 0 && len(j.Reads) > 0 {
+		j.moved = float64(j.missing(device)) / float64(all)
+	}
+	d.running = append(d.running, j)
+	if d.overlap() {
+		d.free.In = math.Max(now, d.free.In) + e.In
+		d.free.Run = math.Max(d.free.Run, d.free.In) + e.Run
+		d.free.Out = math.Max(d.free.Out, d.free.Run) + e.Out
+		j.expected = d.free.Out
+	} else {
+		d.free.Run = math.Max(now, d.free.Run) + e.Total()
+		j.expected = d.free.Run
+	}
+	for _, data := range j.Reads {
+		data.reach(device)
+	}
+}
+
+// steal gives a device without work the job of another's queue that gains most there, if it is
+// expected to finish sooner than it would where it is.
+func (s *Scheduler) steal(device int, now float64) {
+	d := &s.devices[device]
+	from, at, most := -1, -1, 0.0
+	for i := range s.devices {
+		o := &s.devices[i]
+		if i == device {
+			continue
+		}
+		// The last of a queue ends when all of it has.
+		last := math.Max(math.Max(now, o.free.Run)+o.queued.Run, math.Max(math.Max(now, o.free.In)+o.queued.In, math.Max(now, o.free.Out)+o.queued.Out))
+		if !o.overlap() {
+			last = math.Max(now, o.free.Run) + o.queued.In + o.queued.Run + o.queued.Out
+		}
+		for k, j := range o.queue {
+			if j.probe {
+				continue
+			}
+			end := d.expect(j.estimates[device], now).End
+			if end >= last {
+				continue
+			}
+			if gain := j.estimates[i].Total() / j.estimates[device].Total(); gain > most {
+				from, at, most = i, k, gain
+			}
+		}
+	}
+	if from >= 0 {
+		j := s.dequeue(from, at)
+		s.enqueue(j, device, now)
+		s.Decided.Moved++
+	}
+}
+
+// plan decides all work that has not begun again.
+func (s *Scheduler) plan(now float64) {
+	if !s.policy.Plan {
+		return
+	}
+	jobs := s.scratch[:0]
+	for i := range s.devices {
+		d := &s.devices[i]
+		kept := d.queue[:0]
+		for _, j := range d.queue {
+			if j.probe && s.usable(i) {
+				kept = append(kept, j)
+			} else {
+				jobs = append(jobs, j)
+			}
+		}
+		d.queue, d.queued = kept, Times{}
+	}
+	for i := range s.devices { // estimates of the probes too
+		for _, j := range s.devices[i].queue {
+			s.estimate(j)
+			s.devices[i].queued.add(j.estimates[i], 1)
+		}
+	}
+	for _, j := range jobs {
+		s.estimate(j)
+	}
+	s.Decided.Plans++
+	s.placed = 0
+	s.waiting -= len(jobs)
+	s.assign(jobs, now)
+	for _, j := range jobs {
+		before := j.device
+		s.enqueue(j, j.target, now)
+		if before >= 0 && before != j.device {
+			s.Decided.Moved++
+		}
+	}
+	clear(jobs)
+	s.scratch = jobs[:0]
+}
+
+// Finish takes note that a job ended on a device, after so long.
+func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
+	d := &s.devices[device]
+	at := slices.Index(d.running, j)
+	if at < 0 {
+		return // it was taken away: Lose
+	}
+	d.running = slices.Delete(d.running, at, at+1)
+	s.left--
+	s.work += t.Total()
+	if len(d.running) == 0 {
+		d.free = Times{now, now, now}
+	} else { // the others are as much later
+		late := now - j.expected
+		d.free.Run = math.Max(now, d.free.Run+late)
+		d.free.Out = math.Max(now, d.free.Out+late)
+	}
+	if j.Writes != nil {
+		j.Writes.made(device)
+		if j.Writes.writer == j {
+			j.Writes.writer = nil
+		}
+	}
+	if o, ok := s.policy.Believes.(Observer); ok {
+		o.Observe(device, j, t)
+	}
+	drift := false
+	if s.policy.Refine {
+		e := s.policy.Believes.Estimate(device, j, int64(math.Round(j.Work[device].BytesIn))).finite()
+		if t.In == 0 { // the data were there
+			e.In = 0
+		}
+		drift = s.refine.Observe(device, j.Class, t.Total(), e.Total()*slowed(d.now))
+	}
+	for _, r := range j.readers {
+		if r.waits--; r.waits == 0 {
+			s.held--
+			s.place(r, now)
+		}
+	}
+	j.readers = nil
+	if drift {
+		s.Decided.Drifts++
+		s.plan(now)
+	}
+}
+
+// Lose takes note that a device is gone. Its jobs that have not finished are decided again.
+func (s *Scheduler) Lose(device int, lost []*Data, now float64) {
+	d := &s.devices[device]
+	if d.gone || device == Host {
+		return
+	}
+	d.gone = true
+	back := slices.Concat(d.running, d.queue)
+	s.waiting -= len(d.queue)
+	d.queue, d.running, d.queued, d.free = nil, nil, Times{}, Times{}
+	for _, data := range lost {
+		data.lose(device)
+	}
+	for _, j := range back {
+		j.begun, j.probe, j.device = false, false, -1
+		s.place(j, now)
+	}
+	s.plan(now)
+}
+
+// Decide returns where a job would run if it came now, and when it is expected to start and end
+// there. It changes nothing.
+func (s *Scheduler) Decide(j *Job, now float64) (device int, expected Span) {
+	if cap(j.estimates) < len(s.devices) {
+		j.estimates = make([]Estimate, len(s.devices))
+	}
+	j.estimates = j.estimates[:len(s.devices)]
+	s.estimate(j)
+	device = s.best(j, now)
+	return device, s.devices[device].expect(j.estimates[device], now)
+}

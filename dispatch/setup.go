@@ -1,0 +1,270 @@
+package dispatch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"gpt2scope/predict"
+)
+
+// HeldOut says what the model of a simulation has not seen.
+type HeldOut string
+
+// What is held out.
+const (
+	Nothing HeldOut = "nothing" // the stream is of work that was fitted
+	Sizes   HeldOut = "sizes"   // every second size of each task; the stream is of these
+	Tasks   HeldOut = "task"    // each task is predicted by a model of the others
+)
+
+// Setup makes simulations of measurements.
+type Setup struct {
+	Rows     []predict.Row
+	Machine  string         // whose rows; "": the first that has the CPU and a GPU
+	Memory   predict.Memory // where the inputs of GPU work are: Pinned, Pageable or Resident. Work that was measured Resident only is
+	HeldOut  HeldOut
+	Jobs     int
+	Interval float64 // us between arrivals, on average; 0: all are there from the start
+	Seed     uint64
+
+	// Model, if not nil, is used instead of one fitted to the rows.
+	Model *predict.Model
+}
+
+// Prepared is a stream with what its policies believe.
+type Prepared struct {
+	*Simulation
+	Machine  string
+	Cases    int // that the stream is drawn from
+	Kinds    []string
+	Model    Estimator
+	Link     float64 // bytes per us of the fastest copy to a GPU that was measured
+	history  []Case  // that were fitted
+	HeldOut  HeldOut
+	Interval float64
+}
+
+// Prepare draws the stream and fits the model.
+func (s Setup) Prepare() (*Prepared, error) {
+	machine, devices, err := s.machine()
+	if err != nil {
+		return nil, err
+	}
+	all := s.cases(machine, devices)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no work was measured on all devices of %s with inputs in %s memory", machine, s.Memory)
+	}
+	p := &Prepared{Machine: machine, HeldOut: s.HeldOut, Interval: s.Interval}
+	var stream []Case
+	nth := map[string]int{}
+	held := map[caseKey]bool{}
+	for _, c := range all {
+		kind := kindOf(&c)
+		if !slices.Contains(p.Kinds, kind) {
+			p.Kinds = append(p.Kinds, kind)
+		}
+		nth[kind]++
+		if s.HeldOut == Sizes && nth[kind]%2 == 1 {
+			p.history = append(p.history, c)
+			continue
+		}
+		if s.HeldOut == Sizes {
+			held[keyOf(&c)] = true
+		}
+		if s.HeldOut == Nothing || s.HeldOut == "" {
+			p.history = append(p.history, c)
+		}
+		stream = append(stream, c)
+	}
+	if len(stream) == 0 {
+		return nil, errors.New("each task was measured at one size: nothing is left if sizes are held out")
+	}
+	if p.Model, err = s.model(machine, devices, p.Kinds, held); err != nil {
+		return nil, err
+	}
+	for _, r := range s.Rows {
+		if r.Machine == machine && r.Device != devices[Host] && r.H2DUs > 0 && r.BytesIn > 0 {
+			p.Link = math.Max(p.Link, r.BytesIn/r.H2DUs)
+		}
+	}
+	d := Draw(stream, s.Jobs, s.Interval, s.Seed)
+	p.Cases = len(stream)
+	p.Simulation = &Simulation{Jobs: d.Jobs, Classes: d.Classes, Truth: d}
+	for i, name := range devices {
+		n := 2
+		if i == Host {
+			n = 1
+		}
+		p.Devices = append(p.Devices, Device{Name: name, InFlight: n})
+	}
+	return p, nil
+}
+
+// machine returns the machine and its devices, the CPU first.
+func (s Setup) machine() (string, []string, error) {
+	of := map[string][]string{}
+	var order []string
+	for _, r := range s.Rows {
+		if of[r.Machine] == nil {
+			order = append(order, r.Machine)
+		}
+		if !slices.Contains(of[r.Machine], r.Device) {
+			of[r.Machine] = append(of[r.Machine], r.Device)
+		}
+	}
+	for _, name := range order {
+		devices := of[name]
+		slices.Sort(devices) // "cpu" is before "cuda:0"
+		if s.Machine != "" && name != s.Machine {
+			continue
+		}
+		if len(devices) > 1 && devices[0] == "cpu" {
+			return name, devices, nil
+		}
+	}
+	if s.Machine != "" && of[s.Machine] == nil {
+		return "", nil, fmt.Errorf("machine %q is not in the samples; they are of %q", s.Machine, order)
+	}
+	return "", nil, errors.New("the samples hold no machine that measured both its CPU and a GPU; give those of 'infer tasks bench --device all'")
+}
+
+type caseKey struct{ task, dtype, shape string }
+
+func keyOf(c *Case) caseKey { return caseKey{c.Task, c.Work[Host].DType, c.Shape} }
+
+// kindOf names the kind of a job: its task and type.
+func kindOf(c *Case) string { return c.Task + " " + c.Work[Host].DType }
+
+// timesOf takes a measured time apart.
+func timesOf(r *predict.Row) Times {
+	in, out := math.Min(r.H2DUs, r.Us), math.Min(r.D2HUs, math.Max(0, r.Us-r.H2DUs))
+	return Times{In: in, Run: math.Max(0, r.Us-in-out), Out: out}
+}
+
+// cases returns the work that was measured warm on all devices, in the order of tasks and sizes.
+func (s Setup) cases(machine string, devices []string) []Case {
+	found := map[caseKey]*Case{}
+	resident := map[caseKey]bool{}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		at := slices.Index(devices, r.Device)
+		if r.Machine != machine || at < 0 || r.Cold {
+			continue
+		}
+		k := caseKey{r.Task, r.DType, r.Shape}
+		c := found[k]
+		if c == nil {
+			c = &Case{Task: r.Task, Shape: r.Shape, Work: make([]predict.Work, len(devices)), Repeats: make([][]Times, len(devices))}
+			found[k] = c
+		}
+		if at != Host && r.Memory != s.Memory {
+			if r.Memory != predict.Resident || len(c.Repeats[at]) > 0 && !resident[k] {
+				continue
+			}
+			resident[k] = true // unless the asked kind comes
+		} else if at != Host && resident[k] {
+			c.Repeats[at], resident[k] = nil, false
+		}
+		c.Work[at] = r.Work
+		c.Repeats[at] = append(c.Repeats[at], timesOf(r))
+	}
+	var out []Case
+	for _, k := range slices.SortedFunc(maps.Keys(found), func(a, b caseKey) int {
+		return cmp.Or(cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype), cmp.Compare(found[a].Work[Host].FloorUs, found[b].Work[Host].FloorUs), cmp.Compare(a.shape, b.shape))
+	}) {
+		if c := found[k]; !slices.ContainsFunc(c.Repeats, func(r []Times) bool { return len(r) == 0 }) {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// model returns what predicts the stream.
+func (s Setup) model(machine string, devices, kinds []string, held map[caseKey]bool) (Estimator, error) {
+	index := func(m *predict.Model) Model {
+		out := Model{Model: m}
+		for _, d := range devices {
+			i, _ := m.Device(machine, d)
+			out.Index = append(out.Index, i)
+		}
+		return out
+	}
+	if s.Model != nil {
+		return index(s.Model), nil
+	}
+	var warm []predict.Row
+	for _, r := range s.Rows {
+		if !r.Cold && !held[caseKey{r.Task, r.DType, r.Shape}] {
+			warm = append(warm, r)
+		}
+	}
+	if s.HeldOut != Tasks {
+		m, err := predict.Fit(warm)
+		if err != nil {
+			return nil, err
+		}
+		return index(m), nil
+	}
+	models := Models{}
+	for _, r := range s.Rows {
+		if _, ok := models[r.Task]; ok {
+			continue
+		}
+		m, err := predict.Fit(slices.DeleteFunc(slices.Clone(warm), func(o predict.Row) bool { return o.Task == r.Task }))
+		if err != nil {
+			return nil, fmt.Errorf("without %s: %w", r.Task, err)
+		}
+		models[r.Task] = index(m)
+	}
+	return models, nil
+}
+
+// Models estimates each task by a model of its own.
+type Models map[string]Estimator
+
+// Estimate implements Estimator.
+func (m Models) Estimate(device int, j *Job, in int64) Estimate {
+	return m[j.Task].Estimate(device, j, in)
+}
+
+// History returns an estimator that has seen what the model was fitted to.
+func (p *Prepared) History() *History {
+	h := NewHistory()
+	for i := range p.history {
+		c := &p.history[i]
+		j := &Job{Task: c.Task, Shape: c.Shape, Work: c.Work}
+		for d, repeats := range c.Repeats {
+			for _, t := range repeats {
+				h.Observe(d, j, t)
+			}
+		}
+	}
+	return h
+}
+
+// Policies returns those that are compared, new for each use since some learn.
+func (p *Prepared) Policies() []Policy {
+	truth := True{p.Truth}
+	size := func(j *Job) float64 { return j.Work[Host].FLOPs }
+	bytes := func(j *Job) float64 { return j.Work[Host].Bytes }
+	gpu := 1
+	threshold := func(name string, size func(*Job) float64) Policy {
+		t := Threshold(size, p.BestThreshold(gpu, size), gpu, p.Model)
+		t.Name = name
+		return t
+	}
+	return []Policy{
+		Oracle(truth),
+		Always("always cpu", Host, p.Model),
+		Always("always "+p.Devices[gpu].Name, gpu, p.Model),
+		threshold("threshold of FLOPs", size),
+		threshold("threshold of bytes", bytes),
+		DMDA("dmda on floors", Floors{LinkBytesPerUs: p.Link}),
+		DMDA("dmda on history", p.History()),
+		Ours(p.Model),
+	}
+}

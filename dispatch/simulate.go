@@ -1,0 +1,178 @@
+package dispatch
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+)
+
+// Truth is what jobs take: a measured time, drawn once for each job and device.
+type Truth interface {
+	Times(device int, j *Job) Times
+}
+
+// Load is other work on a device: from a moment of the stream on, jobs take Factor times as long
+// there.
+type Load struct {
+	Device      int
+	From, Until float64 // us after the start of the stream; Until 0 is its end
+	Factor      float64
+}
+
+// Done is what became of a job.
+type Done struct {
+	Job     *Job
+	Device  int
+	Probe   bool
+	Plan    Span // expected at the last decision before it began
+	Actual  Span
+	Times   Times
+	Decided Estimate // on the device it ran on
+}
+
+// Result is what a policy made of a stream.
+type Result struct {
+	Policy   string
+	Devices  []Device
+	Done     []Done // as they ended
+	Makespan float64
+	Busy     []float64 // by device: us in which it did at least one job
+	Decided  struct{ Placed, Moved, Probes, Plans, Drifts int }
+}
+
+// event is something that happens in a simulation.
+type event struct {
+	at     float64
+	order  int  // of events at one time
+	job    *Job // that arrives, or ends if device >= 0
+	device int
+	times  Times
+	begun  float64
+	lost   bool // the device is
+}
+
+type events []event
+
+func (e events) Len() int      { return len(e) }
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e events) Less(i, j int) bool {
+	if e[i].at != e[j].at {
+		return e[i].at < e[j].at
+	}
+	return e[i].order < e[j].order
+}
+func (e *events) Push(x any) { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+// Loss is a device that is lost in a simulation.
+type Loss struct {
+	Device int
+	At     float64 // us after the start of the stream
+}
+
+// Simulation is a stream of jobs, and what it meets.
+type Simulation struct {
+	Devices []Device
+	Jobs    []Job // each simulation works on copies
+	Classes int
+	Truth   Truth
+	Loads   []Load
+	Losses  []Loss
+}
+
+// Run runs the stream under a policy. A GPU of two jobs in flight copies in, works and copies out
+// for different jobs at once, each in order.
+func (m *Simulation) Run(p Policy) Result {
+	jobs := slices.Clone(m.Jobs)
+	data := map[*Data]*Data{}
+	fresh := func(d *Data) *Data {
+		if d != nil && data[d] == nil {
+			data[d] = &Data{Bytes: d.Bytes}
+		}
+		return data[d]
+	}
+	s := New(m.Devices, m.Classes, p)
+	var queue events
+	order := 0
+	push := func(e event) {
+		order++
+		e.order = order
+		heap.Push(&queue, e)
+	}
+	for i := range jobs {
+		j := &jobs[i]
+		j.Reads = slices.Clone(j.Reads)
+		for k, d := range j.Reads {
+			j.Reads[k] = fresh(d)
+		}
+		j.Writes = fresh(j.Writes)
+		push(event{at: j.Arrive, job: j, device: -1})
+	}
+	for _, l := range m.Losses {
+		push(event{at: l.At, device: l.Device, lost: true})
+	}
+	result := Result{Policy: p.Name, Devices: m.Devices, Busy: make([]float64, len(m.Devices))}
+	free := make([]Times, len(m.Devices)) // when the copies in, the work and the copies out of a device end
+	until := make([]float64, len(m.Devices))
+	gone := make([]bool, len(m.Devices))
+	for queue.Len() > 0 {
+		e := heap.Pop(&queue).(event)
+		now := e.at
+		switch {
+		case e.lost:
+			gone[e.device] = true
+			var all []*Data
+			for _, d := range data {
+				all = append(all, d)
+			}
+			s.Lose(e.device, all, now)
+		case e.device < 0:
+			s.Submit(e.job, now)
+		case gone[e.device]:
+			continue
+		default:
+			result.Done = append(result.Done, Done{Job: e.job, Device: e.device, Probe: e.job.probe, Plan: e.job.plan, Actual: Span{e.begun, now}, Times: e.times, Decided: e.job.estimates[e.device]})
+			result.Busy[e.device] += now - math.Max(e.begun, until[e.device])
+			until[e.device] = now
+			result.Makespan = math.Max(result.Makespan, now)
+			s.Finish(e.device, e.job, e.times, now)
+		}
+		if queue.Len() > 0 && queue[0].at == now {
+			continue // all that happens at one time, before devices choose
+		}
+		for again := true; again; {
+			again = false
+			for d := range m.Devices {
+				j := s.Next(d, now)
+				if j == nil {
+					continue
+				}
+				again = true
+				t := m.Truth.Times(d, j)
+				if len(j.Reads) > 0 {
+					t.In *= j.moved
+				}
+				for _, l := range m.Loads {
+					if l.Device == d && now >= l.From && (l.Until == 0 || now < l.Until) {
+						t.In, t.Run, t.Out = t.In*l.Factor, t.Run*l.Factor, t.Out*l.Factor
+					}
+				}
+				f := &free[d]
+				if m.Devices[d].InFlight > 1 {
+					f.In = math.Max(now, f.In) + t.In
+					f.Run = math.Max(f.Run, f.In) + t.Run
+					f.Out = math.Max(f.Out, f.Run) + t.Out
+				} else {
+					f.Out = math.Max(now, f.Out) + t.Total()
+				}
+				push(event{at: f.Out, job: j, device: d, times: t, begun: now})
+			}
+		}
+	}
+	result.Decided = s.Decided
+	return result
+}

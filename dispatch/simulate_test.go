@@ -1,0 +1,246 @@
+package dispatch
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gpt2scope/predict"
+)
+
+// law is how long work takes on the devices of the tests: a host of 60 GB/s and 1 TFLOP/s, a GPU of
+// 3000 GB/s and 40 TFLOP/s behind a link of 25 GB/s. Floors are the first terms; what is added
+// differs by kind of task, as it does in measurements.
+func law(task string, flops, bytes, in, out float64) (host, gpu Times, hostFloor, gpuFloor float64) {
+	efficiency := map[string]float64{"vector.add": 1.15, "reduce.sum": 1.3, "matmul": 1.6, "gpt2.decode": 2.2}[task]
+	hostFloor = math.Max(bytes/60e3, flops/1e6)
+	gpuFloor = math.Max(bytes/3000e3, flops/40e6)
+	steps := 1.0
+	if task == "gpt2.decode" {
+		steps = 30
+	}
+	host = Times{Run: hostFloor*efficiency + 2 + 0.5*steps}
+	gpu = Times{In: 8 + in/25e3, Run: gpuFloor*efficiency*0.9 + 4 + 2*steps, Out: 8 + out/25e3}
+	if in == 0 {
+		gpu.In = 0
+	}
+	return host, gpu, hostFloor, gpuFloor
+}
+
+// cases are shapes whose times lie on both sides of the crossover, with repeats whose
+// logarithms have a deviation of noise.
+func cases(noise float64, seed uint64) []Case {
+	random := rand.New(rand.NewPCG(seed, 1))
+	var all []Case
+	add := func(task, shape string, flops, bytes, in, out float64) {
+		host, gpu, hf, gf := law(task, flops, bytes, in, out)
+		c := Case{Task: task, Shape: shape, Repeats: make([][]Times, 2)}
+		w := predict.Work{Task: task, DType: "float32", FLOPs: flops, Bytes: bytes, Steps: 1, Rows: 1}
+		hw, gw := w, w
+		hw.FloorUs, gw.FloorUs = hf, gf
+		gw.BytesIn, gw.BytesOut, gw.Memory = in, out, predict.Pinned
+		if in == 0 {
+			gw.Memory = predict.Resident
+		}
+		c.Work = []predict.Work{hw, gw}
+		for range 7 {
+			c.Repeats[0] = append(c.Repeats[0], host.scaled(math.Exp(noise*random.NormFloat64())))
+			c.Repeats[1] = append(c.Repeats[1], gpu.scaled(math.Exp(noise*random.NormFloat64())))
+		}
+		all = append(all, c)
+	}
+	for k := 12; k <= 24; k++ {
+		n := math.Exp2(float64(k))
+		add("vector.add", fmt.Sprintf("n=%d", 1<<k), n, 12*n, 8*n, 4*n)
+		add("reduce.sum", fmt.Sprintf("n=%d", 1<<k), n, 4*n, 4*n, 4)
+	}
+	for m := 32; m <= 1024; m = m * 3 / 2 {
+		n := float64(m)
+		add("matmul", fmt.Sprintf("m=%d,n=%d,k=%d", m, m, m), 2*n*n*n, 12*n*n, 8*n*n, 4*n*n)
+	}
+	for _, past := range []float64{16, 64, 128, 256, 512, 1000} {
+		add("gpt2.decode", fmt.Sprintf("past=%g,b=1,l=6", past), 30e6+past*4e4, 40e6+past*3e4, 0, 4)
+	}
+	return all
+}
+
+// every checks that each job of a stream was done once.
+func every(t *testing.T, m *Simulation, r Result) {
+	t.Helper()
+	ids := map[int]int{}
+	for _, d := range r.Done {
+		ids[d.Job.ID]++
+	}
+	for i := range m.Jobs {
+		if ids[i] != 1 {
+			t.Fatalf("%s: job %d was done %d times", r.Policy, i, ids[i])
+		}
+	}
+}
+
+// rows are the repeats of cases as package predict takes them.
+func rows(c []Case) []predict.Row {
+	var all []predict.Row
+	for i := range c {
+		for d, name := range []string{"cpu", "cuda:0"} {
+			for _, r := range c[i].Repeats[d] {
+				all = append(all, predict.Row{Machine: "m", Device: name, Shape: c[i].Shape, Work: c[i].Work[d], Us: r.Total(), H2DUs: r.In, D2HUs: r.Out})
+			}
+		}
+	}
+	return all
+}
+
+// prepared is a stream of sizes that its model has not seen.
+func prepared(t testing.TB, jobs int, interval float64, seed uint64) *Prepared {
+	t.Helper()
+	p, err := Setup{Rows: rows(cases(0.05, 1)), Memory: predict.Pinned, HeldOut: Sizes, Jobs: jobs, Interval: interval, Seed: seed}.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// drawn is a stream of all cases.
+func drawn(jobs int, interval float64, seed uint64) *Simulation {
+	d := Draw(cases(0.05, 1), jobs, interval, seed)
+	return &Simulation{Devices: []Device{{"cpu", 1}, {"cuda:0", 2}}, Jobs: d.Jobs, Classes: d.Classes, Truth: d}
+}
+
+// Every policy does each job of a stream once, none beats the lower bound, and the better it knows the
+// times the sooner it ends.
+func TestPoliciesOnOneStream(t *testing.T) {
+	p := prepared(t, 400, 0, 2)
+	bound := LowerBound(p.Devices, p.Jobs, p.Truth)
+	makespan, geomean := map[string]float64{}, map[string]float64{}
+	for _, policy := range p.Policies() {
+		r := p.Run(policy)
+		every(t, p.Simulation, r)
+		if r.Makespan < bound {
+			t.Errorf("%s: makespan %.1f us is below the lower bound %.1f", policy.Name, r.Makespan, bound)
+		}
+		makespan[policy.Name] = r.Makespan
+	}
+	for _, policy := range p.Policies() {
+		g := p.Alone(policy)
+		geomean[policy.Name] = g.GeoMean
+		t.Logf("%-20s %.3f of the bound; alone %.4f, p99 %.3f, worst %.2f", policy.Name, makespan[policy.Name]/bound, g.GeoMean, g.P99, g.Worst)
+	}
+	if geomean["oracle"] != 1 {
+		t.Errorf("the oracle takes %.4f of the best device's time, expected 1", geomean["oracle"])
+	}
+	if ours := geomean["ours"]; ours > 1.02 || ours > geomean["dmda on floors"] {
+		t.Errorf("one at a time: geometric mean over the oracle %.4f, of dmda on floors %.4f", ours, geomean["dmda on floors"])
+	}
+	ours := makespan["ours"]
+	if ours > 1.25*bound {
+		t.Errorf("the makespan is %.3f of the bound, expected 1.25 at most", ours/bound)
+	}
+	for name, m := range makespan {
+		if name != "oracle" && name != "ours" && m < ours/0.9 {
+			t.Errorf("the makespan is %.0f us, that of %s %.0f: expected 10 %% less", ours, name, m)
+		}
+	}
+}
+
+// A GPU that is lost at any moment loses no job, and none is done twice.
+func TestLostGPU(t *testing.T) {
+	two := []Device{{"cpu", 1}, {"cuda:0", 2}, {"cuda:1", 2}}
+	for seed := range uint64(60) {
+		m := *drawn(60, float64(seed%3)*20, seed)
+		if seed%2 == 0 {
+			m.Devices = two
+			m.Truth = twoGPUs{m.Truth}
+			for i := range m.Jobs {
+				m.Jobs[i].Work = append(m.Jobs[i].Work[:2:2], m.Jobs[i].Work[1])
+			}
+			m.Losses = append(m.Losses, Loss{2, float64(seed%7) * 500})
+		}
+		m.Losses = append(m.Losses, Loss{1, float64(seed) * 37})
+		policy := Ours(Floors{25e3})
+		if seed%5 == 0 {
+			policy = DMDA("dmda", Floors{25e3})
+		}
+		r := m.Run(policy)
+		every(t, &m, r)
+		for _, d := range r.Done {
+			if d.Device == 1 && d.Actual.End > float64(seed)*37 {
+				t.Fatalf("seed %d: job %d ended on a GPU that was lost", seed, d.Job.ID)
+			}
+		}
+	}
+}
+
+// twoGPUs gives a third device the times of the second.
+type twoGPUs struct{ Truth }
+
+func (t twoGPUs) Times(device int, j *Job) Times { return t.Truth.Times(min(device, 1), j) }
+
+// The bound is that of the best fractional assignment, found here by trying all assignments of
+// small streams: none ends sooner, and the best is not far.
+func TestLowerBound(t *testing.T) {
+	serial := []Device{{"cpu", 1}, {"cuda:0", 1}}
+	closest := 0.0
+	for seed := range uint64(20) {
+		p := drawn(12, 0, seed)
+		bound := LowerBound(serial, p.Jobs, p.Truth)
+		best := math.Inf(1)
+		for mask := range 1 << len(p.Jobs) {
+			var sum [2]float64
+			for i := range p.Jobs {
+				d := mask >> i & 1
+				sum[d] += p.Truth.Times(d, &p.Jobs[i]).Total()
+			}
+			best = math.Min(best, math.Max(sum[0], sum[1]))
+		}
+		if bound > best*(1+1e-9) {
+			t.Fatalf("seed %d: the bound is %.2f us, and an assignment takes %.2f", seed, bound, best)
+		}
+		closest = math.Max(closest, bound/best)
+	}
+	if closest < 0.99 {
+		t.Errorf("the bound is at most %.3f of the best assignment", closest)
+	}
+}
+
+// A decision allocates nothing, nor does the way of a job through the scheduler once it has run a while.
+func TestDecisionsAllocateNothing(t *testing.T) {
+	p := prepared(t, 256, 0, 3)
+	s := New(p.Devices, p.Classes, Ours(p.Model))
+	jobs := p.Jobs
+	now, i := 0.0, 0
+	step := func() {
+		j := &jobs[i%len(jobs)]
+		i++
+		s.Submit(j, now)
+		for d := range p.Devices {
+			for k := s.Next(d, now); k != nil; k = s.Next(d, now) {
+				times := p.Truth.Times(d, k)
+				now += times.Total()
+				s.Finish(d, k, times, now)
+			}
+		}
+	}
+	for range 512 {
+		step()
+	}
+	if n := testing.AllocsPerRun(500, step); n != 0 {
+		t.Errorf("a job allocates %v times", n)
+	}
+	if n := testing.AllocsPerRun(500, func() { s.Decide(&jobs[i%256], now); i++ }); n != 0 {
+		t.Errorf("a decision allocates %v times", n)
+	}
+}
+
+func BenchmarkDecision(b *testing.B) {
+	p := prepared(b, 1024, 0, 3)
+	s := New(p.Devices, p.Classes, Ours(p.Model))
+	for i := range p.Jobs {
+		s.Decide(&p.Jobs[i], 0)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.Decide(&p.Jobs[i%1024], 0)
+	}
+}

@@ -21,7 +21,7 @@ var lesson15 = Lesson{
 	Number: 15,
 	Claim:  "below a size run on the CPU: set a threshold",
 	GPU: &Experiment{Run: runThreshold, Judge: judgeThreshold, Picture: drawThreshold,
-		Sources: []Source{{"lesson15.cu", thresholdSource}}},
+		Sources: []Source{{"lesson15.cu", thresholdSource}, spinSource}},
 	Why: `It is half true. For one task, with the data always in the same place and the GPU always free, the time of each device is nearly a straight
 line over the size: the lines cross once, and that size is the threshold. But the crossing moves. If the data are on the device already,
 the GPU needs no transfer, and the CPU does. If work is queued, the GPU's answer comes after it. One number cannot be right for all of these,
@@ -49,7 +49,11 @@ func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
-	kernels, err := g.kernels(Source{"lesson15.cu", thresholdSource}, "axpy", "busy")
+	kernels, err := g.kernels(Source{"lesson15.cu", thresholdSource}, "axpy")
+	if err != nil {
+		return nil, err
+	}
+	spin, err := g.spin()
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +117,7 @@ func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
 			var turns Data
 			err := inTurns(ctx, &turns, ways, e.pick(10, 4), func(i int) (float64, error) {
 				if p.busy() {
-					if err := kernels[1].Launch(g.Stream, line(1, 32), int64(1000*queuedUs), int32(1_000_000)); err != nil {
+					if err := spin(queuedUs); err != nil {
 						return 0, err
 					}
 				}

@@ -1,0 +1,131 @@
+package learn
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/window"
+)
+
+var lesson11 = Lesson{
+	Number: 11,
+	Claim:  "a device synchronise marks the end of a layer; correlation ids pair launches with kernels",
+	GPU:    &Experiment{Run: layersOnGPU, Judge: judgeLayers},
+	Why: `Half of this is true. Each launch gets a correlation id, which its kernel's record carries too: that pairs both, however late the kernel runs. Time does not
+pair them, because the host runs ahead, and a kernel can begin after the range around its launch has closed. But no engine that is meant to be
+fast synchronises at the end of a layer. Nothing has to: the kernels of a stream run in the order of their launches, so the first kernel of
+a layer waits on the device for the last one of the layer before. A synchronise would only empty the queue, and the GPU would idle until
+the next launch arrives. So look for the layers in ranges, a step for each, and follow the ids to their kernels.`,
+	GoOn: "infer trace show run.json.gz --by layer",
+}
+
+// eagerRun records a run in eager mode, in which each step launches its kernels, and reads the recording.
+func (e *Env) eagerRun(ctx context.Context) (t *traces.Trace, err error) {
+	if len(e.Infer) == 0 || e.Device == nil {
+		return nil, fmt.Errorf("%w: no command is given that records a run", errNotHere)
+	}
+	dir, err := os.MkdirTemp("", "learn")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "run.json.gz")
+	words := strings.Fields(fmt.Sprintf("-m random:gpt2 --ids 464,3616,286,1204,318 -n 12 -s 1 --ignore-eos --device cuda:%d --mode eager --recorder cupti --profile --quiet", e.Device.Info().Index))
+	if _, err := e.command(ctx, append(append(e.Infer[:len(e.Infer):len(e.Infer)], words...), "--trace", file)); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotHere, err)
+	}
+	return load.Source{Path: file}.Load()
+}
+
+func layersOnGPU(ctx context.Context, e *Env) (Data, error) {
+	t, err := e.eagerRun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return layersOf(t), nil
+}
+
+// layersOf counts, in each pass, the layers, the synchronisations of its thread, and the kernels: those whose call has their
+// correlation id, those that began after the range of their step had closed, and those that began before the kernels of an earlier
+// layer had ended.
+func layersOf(t *traces.Trace) (d Data) {
+	w := window.New(t, -1)
+	kernels := map[*traces.Event][]*traces.Event{} // by pass, in order
+	for _, e := range w.Work {
+		if p := w.PassOf(e); p != nil && e.Kind == traces.KindKernel {
+			kernels[p] = append(kernels[p], e)
+		}
+	}
+	for i, pass := range w.Passes {
+		of, layers, syncs := w.PassName(pass.Event), map[int]bool{}, 0
+		for j := range t.Events {
+			e := &t.Events[j]
+			inside := e.Kind.IsCall() && e.Lane.Process == pass.Event.Lane.Process && e.Lane.ID == pass.Event.Lane.ID && e.Time >= pass.Event.Time && e.Time < pass.Event.End()
+			if inside && e.Call() == traces.CallSync {
+				syncs++
+			}
+		}
+		paired, late, mixed := 0, 0, 0
+		ended := map[int]int64{} // of the kernels of a slot: the last end
+		for _, k := range kernels[pass.Event] {
+			if w.CallOf(k) != nil {
+				paired++
+			}
+			if range_ := w.Parent(k); range_ != nil && k.Time > range_.End() {
+				late++
+			}
+			step, ok := t.Header.Step(k)
+			if !ok || step.Slot < 0 {
+				continue
+			}
+			layers[step.Layer] = true
+			for slot, end := range ended {
+				if slot < step.Slot && k.Time < end {
+					mixed++
+					break
+				}
+			}
+			ended[step.Slot] = max(ended[step.Slot], k.End())
+		}
+		for quantity, n := range map[string]int{"layers": len(layers), "synchronisations": syncs, "kernels": len(kernels[pass.Event]), "paired": paired, "after_range": late, "before_layer": mixed} {
+			d.add(of, quantity, float64(i), float64(n))
+		}
+	}
+	return d
+}
+
+func judgeLayers(d Data) Finding {
+	sum := func(quantity string) (total float64) {
+		for _, of := range d.cases(quantity) {
+			for _, v := range d.values(of, quantity) {
+				total += v
+			}
+		}
+		return total
+	}
+	layers, syncs, kernels, paired := sum("layers"), sum("synchronisations"), sum("kernels"), sum("paired")
+	perLayer, share := exact("synchronisations per layer", "", syncs/layers), exact("kernels paired by id", "%", 100*paired/kernels)
+	late, mixed := exact("kernels that began after the range of their launch", "%", 100*sum("after_range")/kernels), exact("kernels that began before an earlier layer had ended", "%", 100*sum("before_layer")/kernels)
+	f := Finding{Figures: []Figure{perLayer, share, late, mixed}, Text: fmt.Sprintf(
+		"%.0f runs of a layer have %s, %s for each. %s of %s kernels have the id of a launch, which is %s. %s of them began after the range of their launch had closed, and %s before an earlier layer had ended.",
+		layers, countOf(int(syncs), "synchronisation"), perLayer.Short(), number(paired), number(kernels), share.Short(), late.Short(), mixed.Short())}
+	switch {
+	case perLayer.Value < 0.5:
+		f.Verdict = Refuted
+		if share.Value == 100 {
+			f.Text += " So the first half is wrong, the second is right."
+		}
+	case share.Value < 100:
+		f.Verdict = Refuted
+	case perLayer.Value >= 1:
+		f.Verdict = Shown
+	default:
+		f.Verdict = Unknown
+	}
+	return f
+}

@@ -1,0 +1,178 @@
+package learn
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+)
+
+var lesson13 = Lesson{
+	Number: 13,
+	Claim:  "sm_efficiency, achieved_occupancy, ipc are metrics to ask ncu for; cuda_gpu_kern_sum lists grid sizes",
+	CPU:    &Experiment{Run: namesHere, Judge: judgeNames},
+	Why: `These metrics are those of nvprof, which is gone. Nsight Compute builds a name from the unit that counts, what it counts, and how that is summed:
+sm__warps_active, .avg, .pct_of_peak_sustained_active. Ask for an old name, and ncu says that it finds no such metric. The reports of nsys were renamed too, from
+gpukernsum to cuda_gpu_kern_sum, and columns moved: for some versions that report had the grid, then it moved to cuda_gpu_kern_gb_sum. So a name
+in a lecture is true of one version. Ask the tool that you have: ncu --query-metrics lists what this chip counts, nsys stats
+--help-reports what each report has. Old and new are not always equal: sm_efficiency was a share of time in which an SM
+had any warp, which says little.`,
+	GoOn: "ncu --query-metrics",
+}
+
+// renamed are names of nvprof's metrics with those of Nsight Compute: the name that it lists, and how it is summed.
+var renamed = []struct{ old, name, sum string }{
+	{"sm_efficiency", "smsp__cycles_active", ".avg.pct_of_peak_sustained_elapsed"},
+	{"achieved_occupancy", "sm__warps_active", ".avg.pct_of_peak_sustained_active"},
+	{"ipc", "sm__inst_executed", ".avg.per_cycle_active"},
+	{"dram_read_throughput", "dram__bytes_read", ".sum.per_second"},
+	{"dram_utilization", "dram__throughput", ".avg.pct_of_peak_sustained_elapsed"},
+	{"l2_tex_hit_rate", "lts__t_sector_hit_rate", ".pct"},
+	{"warp_execution_efficiency", "smsp__thread_inst_executed_per_inst_executed", ".ratio"},
+}
+
+// claimed is how many of renamed the claim names.
+const claimed = 3
+
+// gridReports are reports of nsys, that of the claim first.
+var gridReports = []string{"cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_trace"}
+
+func namesHere(ctx context.Context, e *Env) (d Data, err error) {
+	var missing []string
+	if ncu, err := exec.LookPath("ncu"); err == nil {
+		listed := map[string]bool{}
+		// Without a GPU, ncu must be told a chip.
+		for _, more := range [][]string{nil, {"--chips", "gh100"}} {
+			out, _ := e.command(ctx, append([]string{ncu, "--query-metrics"}, more...)) // what it lists counts, not its status
+			if listed = metricsIn(string(out)); len(listed) > 100 {
+				break
+			}
+		}
+		if len(listed) <= 100 {
+			missing = append(missing, "ncu --query-metrics lists no metrics")
+		} else {
+			d.say("ncu", "version", toolVersion(ctx, e, ncu))
+			d.add("ncu", "metrics", 0, float64(len(listed)))
+			for _, r := range renamed {
+				for _, name := range []string{r.old, r.name} {
+					there := 0.0
+					if listed[name] {
+						there = 1
+					}
+					d.add(name, "listed", 0, there)
+				}
+			}
+		}
+	} else {
+		missing = append(missing, "ncu is not installed")
+	}
+	if nsys, err := exec.LookPath("nsys"); err == nil {
+		found := false
+		for _, report := range gridReports {
+			out, _ := e.command(ctx, []string{nsys, "stats", "--help-reports", report})
+			if text := strings.TrimSpace(string(out)); strings.Contains(text, "Duration") || strings.Contains(text, "Total Time") {
+				d.say(report, "help", text)
+				found = true
+			}
+		}
+		if found {
+			d.say("nsys", "version", toolVersion(ctx, e, nsys))
+		} else {
+			missing = append(missing, "nsys stats --help-reports describes no report")
+		}
+	} else {
+		missing = append(missing, "nsys is not installed")
+	}
+	if len(d) == 0 {
+		return nil, fmt.Errorf("%w: %s", errNotHere, strings.Join(missing, ", "))
+	}
+	return d, context.Cause(ctx)
+}
+
+// toolVersion returns the last line of what a tool says of its version.
+func toolVersion(ctx context.Context, e *Env, tool string) string {
+	out, err := e.command(ctx, []string{tool, "--version"})
+	if err != nil {
+		return ""
+	}
+	text := strings.TrimSpace(string(out))
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// metricsIn returns the first words of lines, without the quotes that a CSV has.
+func metricsIn(list string) map[string]bool {
+	names := map[string]bool{}
+	for line := range strings.Lines(list) {
+		if word := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n,\"", r) }); len(word) > 1 && strings.Contains(word[0], "__") {
+			names[word[0]] = true
+		} else if len(word) > 1 {
+			for _, r := range renamed {
+				if word[0] == r.old {
+					names[word[0]] = true
+				}
+			}
+		}
+	}
+	return names
+}
+
+// gridColumn matches the line of a column with the grid: "GridXYZ : ..." or "GrdX, GrdY, GrdZ : ...".
+var gridColumn = regexp.MustCompile(`(?m)^\s*(?:GridXYZ|GrdX\b[^:\n]*|Grid\w*)\s*:`)
+
+func judgeNames(d Data) Finding {
+	var f Finding
+	old, there := 0, 0
+	metrics := d.values("ncu", "metrics")
+	for i, r := range renamed {
+		was, is := d.values(r.old, "listed"), d.values(r.name, "listed")
+		listed := "not checked here"
+		if len(was) > 0 && len(is) > 0 {
+			listed = map[float64]string{0: "not listed here", 1: "listed here"}[is[0]]
+			there += int(is[0])
+			if i < claimed {
+				old += int(was[0])
+			}
+		}
+		f.Lines = append(f.Lines, fmt.Sprintf("%-26s %s%s (%s)", r.old, r.name, r.sum, listed))
+	}
+	var texts []string
+	wrong, right := 0, 0
+	if len(metrics) > 0 {
+		texts = append(texts, fmt.Sprintf("Of %d names of the claim, ncu (%s) lists %d; of %d names that replace them and others, %d, among %s metrics.",
+			claimed, d.text("ncu", "version"), old, len(renamed), there, number(metrics[0])))
+		f.Figures = append(f.Figures, exact("old names that ncu lists", "", float64(old)), exact("new names that ncu lists", "", float64(there)))
+		if old == claimed {
+			right++
+		} else {
+			wrong++
+		}
+	}
+	if text := d.text(gridReports[0], "help"); text != "" {
+		var with []string
+		for _, report := range gridReports {
+			if gridColumn.MatchString(d.text(report, "help")) {
+				with = append(with, report)
+			}
+		}
+		has := 0
+		if gridColumn.MatchString(text) {
+			has = 1
+			right++
+		} else {
+			wrong++
+		}
+		f.Figures = append(f.Figures, exact(gridReports[0]+" has the grid", "", float64(has)))
+		texts = append(texts, fmt.Sprintf("nsys (%s) lists the grid in %s.", d.text("nsys", "version"), strings.Join(append(with, "no other of the reports asked for"), ", ")))
+	}
+	f.Text = strings.Join(texts, " ")
+	switch {
+	case wrong > 0:
+		f.Verdict = Refuted
+	case right > 0:
+		f.Verdict = Shown
+	default:
+		return undecided("Neither ncu nor nsys told its names.")
+	}
+	return f
+}

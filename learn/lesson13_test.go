@@ -1,0 +1,64 @@
+package learn
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tools puts programs named ncu and nsys on the path, which print what the real ones would.
+func tools(t *testing.T, metrics, kernSum string) {
+	t.Helper()
+	dir := t.TempDir()
+	more := strings.Repeat("echo \"sm__filler_$i Counter\"; i=$((i+1))\n", 1)
+	ncu := "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'NVIDIA Nsight Compute'; echo 'Version 2025.3'; exit; }\n" +
+		"i=0; while [ $i -lt 120 ]; do " + strings.ReplaceAll(more, "\n", "; ") + "done\n" + "cat <<END\n" + metrics + "\nEND\n"
+	nsys := "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'NVIDIA Nsight Systems version 2025.3'; exit; }\n" +
+		"case $3 in\ncuda_gpu_kern_sum) cat <<END\n" + kernSum + "\nEND\n;;\ncuda_gpu_kern_gb_sum) printf 'Total Time : x\\n    GridXYZ : Grid dimensions\\n';;\n*) printf 'Duration : x\\n    GrdX, GrdY, GrdZ : Grid values\\n';;\nesac\n"
+	for name, text := range map[string]string{"ncu": ncu, "nsys": nsys} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+const (
+	newMetrics  = "sm__warps_active Counter warp # of warps\nsm__inst_executed Counter inst # of instructions\nsmsp__cycles_active Counter cycle # of cycles"
+	oldMetrics  = "sm_efficiency x\nachieved_occupancy x\nipc x"
+	withoutGrid = "cuda_gpu_kern_sum -- CUDA GPU Kernel Summary\n    Total Time : Total time\n    Name : of a kernel, without grid : or block"
+)
+
+func TestNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		metrics, kernSum string
+		want             Verdict
+	}{
+		"today":                    {newMetrics, withoutGrid, Refuted},
+		"as claimed":               {oldMetrics, withoutGrid + "\n    GridXYZ : Grid dimensions", Shown},
+		"old names without grid":   {oldMetrics, withoutGrid, Refuted},
+		"a grid without old names": {newMetrics, "Total Time : x\n  GridXYZ : y", Refuted},
+	} {
+		tools(t, c.metrics, c.kernSum)
+		d, err := namesHere(t.Context(), quick(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := judgeNames(d)
+		if f.Verdict != c.want || len(f.Lines) != len(renamed) || !strings.Contains(f.Text, "2025.3") {
+			t.Errorf("%s: %s: %s", name, f.Verdict, f.Text)
+		}
+		if name == "today" && (!strings.Contains(f.Text, "ncu (Version 2025.3) lists 0") || !strings.Contains(f.Text, "lists the grid in cuda_gpu_kern_gb_sum, cuda_gpu_trace")) {
+			t.Error(f.Text)
+		}
+	}
+}
+
+// Without the tools, the lesson says which are missing.
+func TestNamesWithoutTools(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if _, err := namesHere(t.Context(), quick(t)); err == nil || !strings.Contains(err.Error(), "ncu is not installed, nsys is not installed") {
+		t.Error(err)
+	}
+}

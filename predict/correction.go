@@ -87,12 +87,11 @@ const (
 	differencePenalty = 0.5
 )
 
-// fitCorrection fits a correction, near that of the level before, to the logarithms of measured over
-// the law's time. It returns also the error that each measurement has if it is left out.
-func fitCorrection(rows []Row, weights []float64, law *Law, near *correction) (c correction, left []float64, err error) {
+// fitCorrection fits a correction, near that of the level before, to the logarithms of measured over the law's time.
+func fitCorrection(rows []Row, weights []float64, law *Law, near *correction) (c correction, err error) {
 	n := len(rows)
 	if n == 0 {
-		return *near, nil, nil
+		return *near, nil
 	}
 	x, y, trust := mat.NewDense(n, terms, nil), make([]float64, n), make([]float64, n)
 	for i := range rows {
@@ -120,7 +119,7 @@ func fitCorrection(rows []Row, weights []float64, law *Law, near *correction) (c
 			}
 		}
 	}
-	delta, left := mat.NewVecDense(terms, nil), make([]float64, n)
+	delta := mat.NewVecDense(terms, nil)
 	for range 3 {
 		// (X' W X + P) delta = X' W y
 		normal, right := mat.NewSymDense(terms, nil), mat.NewVecDense(terms, nil)
@@ -131,25 +130,17 @@ func fitCorrection(rows []Row, weights []float64, law *Law, near *correction) (c
 		}
 		var factor mat.Cholesky
 		if !factor.Factorize(normal) || factor.SolveVecTo(delta, right) != nil {
-			return c, nil, errors.New("the correction cannot be fitted: the data may hold extreme values")
+			return c, errors.New("the correction cannot be fitted: the data may hold extreme values")
 		}
 		for i := range n {
-			miss := y[i] - mat.Dot(x.RowView(i), delta)
-			// What a measurement does to its own prediction, taken back: e / (1 - h).
-			var solved mat.VecDense
-			h := 0.0
-			if factor.SolveVecTo(&solved, x.RowView(i)) == nil {
-				h = trust[i] * mat.Dot(x.RowView(i), &solved)
-			}
-			left[i] = miss / max(1-h, 0.05)
 			trust[i] = weights[i]
-			if a := math.Abs(left[i]); a > huberAt {
-				trust[i] *= huberAt / a
+			if miss := math.Abs(y[i] - mat.Dot(x.RowView(i), delta)); miss > huberAt {
+				trust[i] *= huberAt / miss
 			}
 		}
 	}
 	for j := range c {
 		c[j] = near[j] + delta.AtVec(j)
 	}
-	return c, left, nil
+	return c, nil
 }

@@ -108,13 +108,12 @@ func fitCell(rows []Row, group func(*Row) string, near *Cell) (Cell, error) {
 	for i := range rows {
 		weights[i] = float64(len(rows)) / float64(len(count)*count[group(&rows[i])])
 	}
-	law, err := fitLaw(rows, weights, near.Law)
+	c, err := fitWeighted(rows, weights, near)
 	if err != nil {
 		return Cell{}, err
 	}
-	c := Cell{Law: law, N: len(rows)}
-	var left []float64
-	if c.correction, left, err = fitCorrection(rows, weights, &law, &near.correction); err != nil {
+	left, err := leftOut(rows, weights, near)
+	if err != nil {
 		return Cell{}, err
 	}
 	c.Spread = spread(left)
@@ -125,7 +124,47 @@ func fitCell(rows []Row, group func(*Row) string, near *Cell) (Cell, error) {
 	return c, nil
 }
 
+// fitWeighted fits law and correction.
+func fitWeighted(rows []Row, weights []float64, near *Cell) (c Cell, err error) {
+	c.N = len(rows)
+	if c.Law, err = fitLaw(rows, weights, near.Law); err != nil {
+		return c, err
+	}
+	c.correction, err = fitCorrection(rows, weights, &c.Law, &near.correction)
+	return c, err
+}
+
+// leftOut returns the errors in logarithm of shapes that were left out of the fit, a part at a time.
+func leftOut(rows []Row, weights []float64, near *Cell) ([]float64, error) {
+	part, next := map[string]int{}, 0
+	for i := range rows { // all memories of a shape are of one part
+		if _, ok := part[rows[i].Shape]; !ok {
+			part[rows[i].Shape] = next % parts
+			next++
+		}
+	}
+	var left []float64
+	for k := range min(parts, next) {
+		var fitted, others []Row
+		var w []float64
+		for i := range rows {
+			if part[rows[i].Shape] == k {
+				others = append(others, rows[i])
+			} else {
+				fitted, w = append(fitted, rows[i]), append(w, weights[i])
+			}
+		}
+		c, err := fitWeighted(fitted, w, near)
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, misses(others, func(op) *Cell { return &c })...)
+	}
+	return left, nil
+}
+
 const (
+	parts     = 5 // in which shapes are left out, for the spread
 	fewRows   = 10
 	leastHalf = 0.01 // of intervals, in logarithm
 	coverage  = 0.9  // of intervals
@@ -141,7 +180,10 @@ func spread(errors []float64) float64 {
 		all[i] = math.Abs(e)
 	}
 	slices.Sort(all)
-	return min(max(stats.Quantile(all, coverage), leastHalf), 20)
+	// Nine of ten future errors lie below this one of n (Vovk, Gammerman and Shafer, "Algorithmic learning in a
+	// random world", 2005); if there are too few, the largest has to do.
+	at := int(math.Ceil(coverage*float64(len(all)+1))) - 1
+	return min(max(all[min(at, len(all)-1)], leastHalf), 20)
 }
 
 // Fit fits a model to measured times. Rows of one shape are repeats, of which the median counts.
@@ -157,9 +199,6 @@ func Fit(rows []Row) (*Model, error) {
 	byKind := map[string][]Row{}
 	for _, r := range shapes {
 		byKind[Kind(r.Device)] = append(byKind[Kind(r.Device)], r)
-		if !slices.Contains(m.Machines, r.Machine) {
-			m.Machines = append(m.Machines, r.Machine)
-		}
 	}
 	for _, kind := range []string{"cpu", "cuda"} {
 		devices, err := fitKind(kind, byKind[kind])
@@ -191,21 +230,22 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	levels.Device = kind
 	out := []Device{levels}
 	general := &out[0]
-	var names []op // machine and device
+	type name struct{ machine, device string }
+	var names []name
 	for _, r := range rows {
-		if n := (op{r.Machine, r.Device}); !slices.Contains(names, n) {
+		if n := (name{r.Machine, r.Device}); !slices.Contains(names, n) {
 			names = append(names, n)
 		}
 	}
 	var unseen []float64 // errors on devices that were left out
 	for _, n := range names {
-		own := filter(rows, func(r *Row) bool { return r.Machine == n.task && r.Device == n.dtype })
-		others := filter(rows, func(r *Row) bool { return r.Machine != n.task || r.Device != n.dtype })
+		own := filter(rows, func(r *Row) bool { return r.Machine == n.machine && r.Device == n.device })
+		others := filter(rows, func(r *Row) bool { return r.Machine != n.machine || r.Device != n.device })
 		d, err := fitDevice(own, &general.Other, general.cell)
 		if err != nil {
 			return nil, err
 		}
-		d.Machine, d.Device = n.task, n.dtype
+		d.Machine, d.Device, d.Key = n.machine, n.device, own[0].Key
 		out = append(out, d)
 		if len(others) > 0 {
 			without, err := fitDevice(others, &Cell{Law: firstLaw, Spread: math.Ln2}, func(op) *Cell { return nil })
@@ -285,6 +325,9 @@ func fitDevice(rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err err
 	d.Other.Spread = max(near.Spread, leastHalf)
 	if len(unseen) > 0 {
 		d.Other.Spread = spread(unseen)
+	}
+	for _, t := range d.Tasks { // what was not measured is no better known than what was
+		d.Other.Spread = max(d.Other.Spread, t.Spread)
 	}
 	return d, nil
 }

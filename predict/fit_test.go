@@ -68,7 +68,7 @@ func lawRows(machine string, cpu, gpu Law, noise float64, seed uint64) []Row {
 				}
 				for range 3 {
 					us := device.law.Time(&w) * math.Exp(noise*random.NormFloat64())
-					rows = append(rows, Row{Machine: machine, Device: device.name, Shape: fmt.Sprintf("n=%.0f", n), Work: w, Us: us})
+					rows = append(rows, Row{Machine: machine, Key: "versions of " + machine, Device: device.name, Shape: fmt.Sprintf("n=%.0f", n), Work: w, Us: us})
 				}
 			}
 		}
@@ -90,7 +90,10 @@ func TestFitFindsLaw(t *testing.T) {
 	}
 	gpu, known := m.Device("m", "cuda:0")
 	if !known {
-		t.Fatalf("the device is not known: %+v", m.Machines)
+		t.Fatalf("the device is not known: %d", len(m.Devices))
+	}
+	if again, known := m.Device("versions of m", "cuda:0"); again != gpu || !known {
+		t.Errorf("by its key the device is %d, %v; expected %d", again, known, gpu)
 	}
 	law := m.Devices[gpu].cell(op{"gpt2.decode", "float32"}).Law
 	if math.Abs(law.Floor/1.25-1) > 0.1 || math.Abs(law.StepUs/2-1) > 0.2 || math.Abs(law.PinnedIn.UsPerMiB/20-1) > 0.3 {
@@ -197,7 +200,7 @@ func TestWriteRead(t *testing.T) {
 	if other, err := Fit(rows); err != nil || other.SHA256 == m.SHA256 {
 		t.Errorf("other data have the same hash (%v)", err)
 	}
-	for _, part := range []string{`"version": 1`, `"data_sha256"`, `"spread"`, `"domain"`, `"machines"`, `"n": 12`} {
+	for _, part := range []string{`"version": 1`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine": "m"`, `"key": "versions of m"`, `"n": 12`} {
 		if !strings.Contains(first, part) {
 			t.Errorf("the file has no %s", part)
 		}

@@ -23,11 +23,10 @@ const (
 // Model predicts times. It is made by [Fit] or [Read]; a zero Model knows no device. It is not
 // changed by predictions, so that goroutines may share it.
 type Model struct {
-	Version  int      `json:"version"`
-	SHA256   string   `json:"data_sha256"` // of the medians that were fitted
-	Rows     int      `json:"rows"`        // measurements
-	Shapes   int      `json:"shapes"`      // of which each has repeats
-	Machines []string `json:"machines"`    // keys
+	Version int    `json:"version"`
+	SHA256  string `json:"data_sha256"` // of the medians that were fitted
+	Rows    int    `json:"rows"`        // measurements
+	Shapes  int    `json:"shapes"`      // of which each has repeats
 
 	// Devices holds for each kind of device first one without a machine, which stands for devices that
 	// were not measured, then those that were.
@@ -36,7 +35,8 @@ type Model struct {
 
 // Device is what a model knows of a device.
 type Device struct {
-	Machine string `json:"machine,omitempty"` // "": any machine
+	Machine string `json:"machine,omitempty"` // its computer; "": any
+	Key     string `json:"key,omitempty"`     // names the device with its versions
 	Device  string `json:"device"`            // "cpu", "cuda:0"; "cuda" of any machine
 	Other   Cell   `json:"other_tasks"`       // for tasks that were not measured
 	Tasks   []Task `json:"tasks"`
@@ -124,15 +124,16 @@ func (c *Cell) time(w *Work) float64 {
 	return min(t, math.MaxFloat64)
 }
 
-// Device returns the index of a device for [Model.Predict]. If the model has not measured it, known is
-// false and the index is that of any device of its kind, -1 if the model knows none.
+// Device returns the index of a device for [Model.Predict], by the name of its machine or by its own
+// key. If the model has not measured it, known is false and the index is that of any device of its
+// kind, -1 if the model knows none.
 func (m *Model) Device(machine, device string) (index int, known bool) {
 	index = -1
 	for i := range m.Devices {
 		switch d := &m.Devices[i]; {
 		case d.Machine == "" && d.Device == Kind(device):
 			index = i
-		case d.Machine != "" && d.Machine == machine && d.Device == device:
+		case d.Machine != "" && (d.Machine == machine || d.Key == machine) && d.Device == device:
 			return i, true
 		}
 	}
@@ -184,15 +185,15 @@ func (m *Model) compile() error {
 	if m.Version != modelVersion {
 		return fmt.Errorf("the model is of version %d, and this program reads version %d: fit it again", m.Version, modelVersion)
 	}
-	if len(m.Devices) == 0 || len(m.Devices) > maxDevices || len(m.Machines) > maxDevices {
-		return fmt.Errorf("the model has %d devices and %d machines; expected 1 to %d", len(m.Devices), len(m.Machines), maxDevices)
+	if len(m.Devices) == 0 || len(m.Devices) > maxDevices {
+		return fmt.Errorf("the model has %d devices; expected 1 to %d", len(m.Devices), maxDevices)
 	}
 	if m.Rows < 0 || m.Shapes < 0 || len(m.SHA256) > maxText {
 		return errors.New("the model does not say what it was fitted to")
 	}
 	for i := range m.Devices {
 		d := &m.Devices[i]
-		if k := Kind(d.Device); k != "cpu" && k != "cuda" || len(d.Device) > maxText || len(d.Machine) > maxText {
+		if k := Kind(d.Device); k != "cpu" && k != "cuda" || len(d.Device) > maxText || len(d.Machine) > maxText || len(d.Key) > maxText {
 			return fmt.Errorf("device %d of the model is %.40q; expected cpu or cuda:N", i+1, d.Device)
 		}
 		if len(d.Tasks) > maxTasks {

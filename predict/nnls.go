@@ -32,6 +32,14 @@ func NNLS(a *mat.Dense, b []float64) ([]float64, error) {
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		return nil, errors.New("NNLS: b has an element that is not a finite number")
 	}
+	if m > n+1 { // |A x - b| and |R x - r| are least for the same x, where (R r) is the triangle of (A b), of n+1 rows
+		var both, triangle mat.Dense
+		both.Augment(scaled, mat.NewVecDense(m, b))
+		var qr mat.QR
+		qr.Factorize(&both)
+		qr.RTo(&triangle)
+		scaled, b = mat.DenseCopyOf(triangle.Slice(0, n+1, 0, n)), mat.Col(nil, n, triangle.Slice(0, n+1, 0, n+1))
+	}
 	x, free, dependent := make([]float64, n), make([]bool, n), make([]bool, n)
 	gradient := mat.NewVecDense(n, nil)
 	for range 3*n + 10 {

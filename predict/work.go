@@ -52,7 +52,8 @@ type Work struct {
 
 // Row is a measured time of work.
 type Row struct {
-	Machine string // a key that names the machine
+	Machine string // a name of the computer: what runs on the same one has the same
+	Key     string // names the device with its versions; "" if it is not known
 	Device  string // "cpu", "cuda:0"
 	Shape   string // such as "n=1048576": rows of one shape are repeats
 	Work

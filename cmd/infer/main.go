@@ -7,6 +7,7 @@
 //	infer bench                  measures passes
 //	infer layers -o DIR          measures what each layer costs, and what it buys
 //	infer tasks bench -o DIR     measures work on CPU and GPU, to decide where it should run
+//	infer tasks fit, check       fits the model that predicts how long it takes, and grades it
 //	infer learn                  tests claims about GPU profiling on this machine
 //	infer devices                shows the GPUs and the CPU
 //	infer tokenize, infer export

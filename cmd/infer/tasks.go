@@ -12,12 +12,15 @@ func newTasks(m *modelFlags) *cobra.Command {
 		Long: `tasks measures a suite of work that a CPU and a GPU can both do: sums and squares of
 arrays, reductions, matrix products and passes of the model.`,
 		Example: `  infer tasks bench -o out
-  infer tasks bench -o out --tasks vector.add --device cpu`,
+  infer tasks bench -o out --tasks vector.add --device cpu
+  infer tasks fit out -o model.json
+  infer tasks check out`,
 		Annotations: map[string]string{usesKey: ""},
 		Args:        needsCommand,
 		RunE:        refused,
 	}
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(newTasksBench(m), newTasksSimulate())
+	c.AddCommand(newTasksFit(), newTasksCheck())
 	return c
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/predict/grade"
+)
+
+// newTasksCheck makes "infer tasks check".
+func newTasksCheck() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check SAMPLES...",
+		Short: "Grade the cost model and others on what they have not seen",
+		Long: `check fits ways to predict how long tasks take to a part of the measurements, and grades
+them on the others: sizes, tasks and processors that were left out.
+
+  median, P90  of the error of predicted times, in percent of the measured time; with
+               the interval of 95 % by bootstrap over shapes
+  over oracle  geometric mean of the time on the device that was chosen, CPU or GPU,
+               over the time on the better one; 1 is a perfect choice
+  close        the same where the two times are within 3 x
+  total        sum of the times over the sum of the better ones
+  worst        the worst choice, as a ratio
+  wrong %      choices of the slower device
+
+Choices are graded where both devices of a machine were measured, with the transfers
+of the data: times on data in the GPU's memory count only for tasks that have no others.`,
+		Example: `  infer tasks check out
+  infer tasks check epyc/samples.csv h200/samples.csv.gz`,
+		Annotations: map[string]string{usesKey: ""},
+		Args:        needsSamples,
+		RunE: func(c *cobra.Command, args []string) error {
+			rows, err := readRows(c.ErrOrStderr(), args)
+			if err != nil {
+				return err
+			}
+			result, err := grade.Check(rows, grade.Families())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.OutOrStdout(), result)
+			}
+			var b bytes.Buffer
+			writeCheck(&b, result)
+			return writeOutput(c.OutOrStdout(), b.Bytes())
+		},
+	}
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object for the tables")
+	})
+	return c
+}
+
+// writeCheck writes a table for each split.
+func writeCheck(w io.Writer, r *grade.Result) {
+	fmt.Fprintf(w, "%s of %s on their devices; errors and the mean over the oracle with intervals of 95 %%\n", count(r.Rows, "measurement"), count(r.Shapes, "shape"))
+	for scores := range bySplit(r.Scores) {
+		fmt.Fprintf(w, "\n%s: %s\n", scores[0].Split, grade.About(scores[0].Split))
+		if scores[0].Folds == 0 {
+			fmt.Fprintln(w, "  not graded: it takes two tasks, or CPUs of two machines")
+			continue
+		}
+		printText(w, toRight, "way\tmedian %\tP90 %\ttimes\tover oracle\tclose\ttotal\tworst\twrong %\tchoices", scores, func(s grade.Score) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", s.Family, ofInterval(s.Median, percent), ofInterval(s.P90, percent), countOrDash(s.N),
+				ofInterval(s.Geometric, ratio), ofPointer(s.NearMean, ratio), ofPointer(s.Total, ratio), ofPointer(s.Worst, ratio), ofPointer(s.Wrong, percent), countOrDash(s.Choices))
+		})
+		for _, s := range scores {
+			if s.Family == grade.Ours && s.Within != nil {
+				fmt.Fprintf(w, "  %.0f %% of the times lie in the interval that %s predicts for 90 %%\n", 100**s.Within, s.Family)
+			}
+			if s.Family == grade.Ours && s.WorstOf != "" {
+				fmt.Fprintf(w, "  its worst choice: %s\n", s.WorstOf)
+			}
+		}
+	}
+	fmt.Fprintln(w, "\na choice between two devices")
+	printText(w, toRight, "way\tns\tallocations\tchoices", r.Decisions, func(d grade.Decision) string {
+		return fmt.Sprintf("%s\t%.0f\t%.0f\t%d", d.Family, d.Ns, d.Allocations, d.N)
+	})
+}
+
+// bySplit groups scores, which stand in the order of splits.
+func bySplit(scores []grade.Score) func(func([]grade.Score) bool) {
+	return func(yield func([]grade.Score) bool) {
+		for len(scores) > 0 {
+			n := slices.IndexFunc(scores, func(s grade.Score) bool { return s.Split != scores[0].Split })
+			if n < 0 {
+				n = len(scores)
+			}
+			if !yield(scores[:n]) {
+				return
+			}
+			scores = scores[n:]
+		}
+	}
+}
+
+func percent(v float64) string {
+	if v > 9.995 {
+		return fmt.Sprintf("%.2g", 100*v)
+	}
+	return fmt.Sprintf("%.1f", 100*v)
+}
+
+func ratio(v float64) string { return fmt.Sprintf("%.3f", v) }
+
+func ofInterval(i *grade.Interval, show func(float64) string) string {
+	if i == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s - %s)", show(i.Value), show(i.Low), show(i.High))
+}
+
+func ofPointer(v *float64, show func(float64) string) string {
+	if v == nil {
+		return "-"
+	}
+	return show(*v)
+}
+
+func countOrDash(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+)
+
+// newTasksFit makes "infer tasks fit".
+func newTasksFit() *cobra.Command {
+	var out string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "fit SAMPLES...",
+		Short: "Fit the cost model to measured tasks",
+		Long: `fit fits the model that predicts how long a task takes on a device before it runs there:
+
+  time = efficiency x floor + step us x steps + transfers + base us, + start us if cold
+
+with no coefficient below 0, times a small correction for floor, rows, bytes and memory.
+SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several
+machines go together. Lines without a machine are for devices, "other tasks" for
+tasks, that were not measured.
+
+  efficiency  how many times the floor the work takes
+  step us     for each launch, or each step of a pass
+  interval    nine of ten times lie within this part of the prediction`,
+		Example: `  infer tasks fit out -o model.json
+  infer tasks fit epyc/samples.csv h200/samples.csv.gz -o model.json`,
+		Annotations: map[string]string{usesKey: ""},
+		Args:        needsSamples,
+		RunE: func(c *cobra.Command, args []string) error {
+			return tasksFit(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), args, out, asJSON)
+		},
+	}
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&out, "out", "o", "", "`FILE` for the model, as JSON")
+		f.BoolVar(&asJSON, "json", false, "print the model, which is what FILE holds, for the table")
+	})
+	return c
+}
+
+// needsSamples are the arguments of a command that reads samples.
+func needsSamples(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("give the samples that 'infer tasks bench' wrote: %s SAMPLES...", c.CommandPath())
+	}
+	return nil
+}
+
+// readRows reads samples for the model, and says what it leaves out.
+func readRows(stderr io.Writer, paths []string) ([]predict.Row, error) {
+	samples, err := tasks.ReadFiles(paths...)
+	if err != nil {
+		return nil, err
+	}
+	rows, left := tasks.Rows(samples)
+	if left.NoFloor > 0 {
+		fmt.Fprintf(stderr, "%s without a floor, since the ceilings of the device were not measured\n", leftOut(left.NoFloor))
+	}
+	if left.Disturbed > 0 {
+		fmt.Fprintf(stderr, "%s that was disturbed\n", leftOut(left.Disturbed))
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit", count(len(samples), "sample"))
+	}
+	return rows, nil
+}
+
+func leftOut(n int) string { return "left out: " + count(n, "sample") }
+
+func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out string, asJSON bool) error {
+	if out != "" {
+		if err := checkSame("--out", out, paths...); err != nil {
+			return err
+		}
+	}
+	rows, err := readRows(stderr, paths)
+	if err != nil {
+		return err
+	}
+	m, err := predict.Fit(rows)
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		if err := writeFile(ctx, out, m.Write); err != nil {
+			return err
+		}
+	}
+	var b bytes.Buffer
+	if asJSON {
+		if err := m.Write(&b); err != nil {
+			return err
+		}
+		return writeOutput(stdout, b.Bytes())
+	}
+	writeModel(&b, m)
+	return writeOutput(stdout, b.Bytes())
+}
+
+// fitLine is a line of the table of a model.
+type fitLine struct {
+	machine, device, task, dtype string
+	*predict.Cell
+}
+
+func writeModel(w io.Writer, m *predict.Model) {
+	fmt.Fprintf(w, "fitted to %s of %s (data %.12s)\n\n", count(m.Rows, "measurement"), count(m.Shapes, "shape"), m.SHA256)
+	var lines []fitLine
+	for i := range m.Devices {
+		d := &m.Devices[i]
+		if d.Machine == "" && count1(m, d.Device) { // one device of its kind: the lines would be the same
+			continue
+		}
+		for j := range d.Tasks {
+			t := &d.Tasks[j]
+			lines = append(lines, fitLine{d.Machine, d.Device, t.Task, t.DType, &t.Cell})
+		}
+		lines = append(lines, fitLine{d.Machine, d.Device, "other tasks", "", &d.Other})
+	}
+	printText(w, toLeft, "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tstart us\tpageable us/MiB in, out\tpinned\tinterval", lines, func(l fitLine) string {
+		law := l.Law
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", l.machine, l.device, l.task, l.dtype, l.N, law.Floor, orDash(law.StepUs), orDash(law.BaseUs), orDash(law.ColdUs),
+			transfers(law.PageableIn, law.PageableOut), transfers(law.PinnedIn, law.PinnedOut), factor(l.Spread))
+	})
+}
+
+// count1 tells whether a model has only one device of a kind.
+func count1(m *predict.Model, kind string) bool {
+	n := 0
+	for i := range m.Devices {
+		if d := &m.Devices[i]; d.Machine != "" && predict.Kind(d.Device) == kind {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// orDash writes a number, and none for 0.
+func orDash(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return digits(v)
+}
+
+func transfers(in, out predict.Transfer) string {
+	if in == (predict.Transfer{}) && out == (predict.Transfer{}) {
+		return "-"
+	}
+	return digits(in.UsPerMiB) + ", " + digits(out.UsPerMiB)
+}
+
+// factor writes half the width of an interval of logarithms.
+func factor(half float64) string {
+	if f := math.Exp(half); f < 2 {
+		return fmt.Sprintf("%.0f%%", 100*(f-1))
+	} else {
+		return fmt.Sprintf("x %.1f", f)
+	}
+}

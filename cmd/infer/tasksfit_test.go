@@ -1,0 +1,158 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+)
+
+// someSamples writes samples of two CPUs and a GPU that follow a law, and returns their file.
+func someSamples(t *testing.T) string {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
+	var all []tasks.Sample
+	for _, task := range []string{"vector.add", "reduce.sum"} {
+		for k := range 8 {
+			n := math.Exp2(12 + 2*float64(k))
+			for _, d := range []struct {
+				machine, device, memory string
+				floor, us               float64
+			}{
+				{"large", "cpu", "host", 12 * n / 1e5, 1 + 1.3*12*n/1e5}, {"small", "cpu", "host", 12 * n / 2e4, 1 + 1.3*12*n/2e4},
+				{"large", "cuda:0", "pinned", 12 * n / 4e6, 20 + 1.2*12*n/4e6 + 12*n/5e4}, {"large", "cuda:0", "resident", 12 * n / 4e6, 10 + 1.2*12*n/4e6},
+			} {
+				s := tasks.Sample{Machine: d.machine, MachineKey: d.device + " of " + d.machine, Task: task, Shape: fmt.Sprintf("n=%.0f", n), DType: "float32", Device: d.device,
+					Variant: tasks.Tuned, Memory: d.memory, Start: tasks.StartWarm, FLOPs: n, Bytes: 12 * n, Steps: 1, FloorUs: d.floor,
+					SubmitUs: math.NaN(), H2DUs: math.NaN(), KernelUs: math.NaN(), D2HUs: math.NaN()}
+				if d.memory == "pinned" {
+					s.BytesIn, s.BytesOut = int64(8*n), int64(4*n)
+				}
+				for repeat := range 2 {
+					s.Repeat, s.WallUs = repeat+1, d.us*math.Exp(0.02*random.NormFloat64())
+					all = append(all, s)
+				}
+			}
+		}
+	}
+	all = append(all, all[0], all[0], all[0])
+	last := all[len(all)-3:]
+	last[0].Variant, last[1].Disturbed, last[2].FloorUs = "scalar", true, math.NaN()
+	path := filepath.Join(t.TempDir(), tasks.SamplesFile)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := tasks.WriteSamples(f, all); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// fit reads a file, a directory and a compressed file alike, writes a model that reads back, and says what it left out.
+func TestTasksFit(t *testing.T) {
+	samples := someSamples(t)
+	dir := filepath.Dir(samples)
+	file := filepath.Join(dir, "model.json")
+	e := mustInfer(t, "tasks", "fit", dir, "-o", file)
+	for _, part := range []string{"fitted to 128 measurements of 64 shapes", "vector.add", "other tasks", "small", "cuda:0"} {
+		if !strings.Contains(e.stdout, part) {
+			t.Errorf("no %q in\n%s", part, e.stdout)
+		}
+	}
+	for _, part := range []string{"left out: 1 sample that was disturbed", "left out: 1 sample without a floor"} {
+		if !strings.Contains(e.stderr, part) {
+			t.Errorf("no %q in\n%s", part, e.stderr)
+		}
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := predict.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, known := m.Device("cuda:0 of large", "cuda:0")
+	w := predict.Work{Task: "vector.add", DType: "float32", FLOPs: 1e6, Bytes: 12e6, BytesIn: 8e6, BytesOut: 4e6, Steps: 1, FloorUs: 3, Memory: predict.Pinned}
+	if p := m.Predict(gpu, &w); !known || !p.InDomain || math.Abs(p.Us/(20+3.6+240)-1) > 0.15 {
+		t.Errorf("%v: %+v", known, p)
+	}
+	plain, err := os.ReadFile(samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := filepath.Join(dir, "samples.csv.gz")
+	g, err := os.Create(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(g)
+	z.Write(plain)
+	z.Close()
+	g.Close()
+	if again := mustInfer(t, "tasks", "fit", packed); again.stdout != e.stdout {
+		t.Errorf("compressed:\n%s\nplain:\n%s", again.stdout, e.stdout)
+	}
+	var v map[string]any
+	if err := json.Unmarshal([]byte(mustInfer(t, "tasks", "fit", samples, "--json").stdout), &v); err != nil || v["data_sha256"] != m.SHA256 {
+		t.Errorf("--json: %v, data %v, expected %s", err, v["data_sha256"], m.SHA256)
+	}
+}
+
+// check has a table for each split, in which our model is best on times that follow its law.
+func TestTasksCheck(t *testing.T) {
+	out := mustInfer(t, "tasks", "check", someSamples(t)).stdout
+	for _, part := range []string{"random: ", "sizes between: ", "largest 4x: ", "task held out: ", "CPU held out: ", "10 samples: ", "threshold", "forest", "ours", "a choice between two devices", "over oracle"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q in\n%s", part, out)
+		}
+	}
+	if strings.Contains(out, "NaN") || strings.Contains(out, "Inf") {
+		t.Errorf("a figure is none:\n%s", out)
+	}
+}
+
+// What cannot be fitted is refused with the file's name and what is wrong.
+func TestTasksFitBadInput(t *testing.T) {
+	dir := t.TempDir()
+	good, err := os.ReadFile(someSamples(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(good), "\n")
+	for name, c := range map[string]struct{ text, says string }{
+		"empty.csv": {"", "is empty"}, "other.csv": {"a,b\n1,2\n", "is missing"}, "none.csv": {head + "\n", "nothing to fit"},
+		"cut.csv": {string(good[:len(good)-20]), "line "}, "bad.gz": {"\x1f\x8bx", "gzip"}, "nan.csv": {strings.Replace(string(good), "float32,cpu", "float32,tpu", 1), "tpu"},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(c.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range []string{"fit", "check"} {
+			if e := infer(t, "tasks", command, path); e.status != exitFailure || !strings.Contains(e.stderr, c.says) {
+				t.Errorf("%s %s: %d, %s; expected %q", command, name, e.status, e.stderr, c.says)
+			}
+		}
+	}
+	if e := infer(t, "tasks", "fit"); e.status != exitUsage || !strings.Contains(e.stderr, "SAMPLES") {
+		t.Errorf("no samples: %d, %s", e.status, e.stderr)
+	}
+	samples := someSamples(t)
+	if e := infer(t, "tasks", "fit", samples, "-o", samples); e.status == exitOK {
+		t.Error("the samples were overwritten")
+	}
+	if e := infer(t, "tasks", "fit", filepath.Join(dir, "missing")); e.status != exitFailure || strings.Count(e.stderr, "missing") != 1 {
+		t.Errorf("a file that is not there: %s", e.stderr)
+	}
+}

@@ -1,0 +1,274 @@
+// Package grade compares ways to predict how long work takes, on sizes, tasks and devices that they have not seen.
+//
+// A [Family] is fitted to a part of the measurements and graded on the others; a [Split] says which. The grade is the
+// absolute error relative to the measured time, and what the choices between CPU and GPU cost that the predictions
+// lead to: the regret against the oracle, which knows both times. A shape that was measured with data in pageable and in
+// pinned memory is two choices.
+package grade
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"gpt2scope/predict"
+)
+
+// Interval is a value with an interval of 95 % by bootstrap over shapes.
+type Interval struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// Score is how a family did in a split.
+type Score struct {
+	Split  string `json:"split"`
+	Family string `json:"family"`
+	Folds  int    `json:"folds"` // fits, each graded on what it left out; 0 if the split cannot be made
+
+	N      int       `json:"n"`                // shapes and devices whose times were predicted; 0 if the family predicts none
+	Median *Interval `json:"median,omitempty"` // of the absolute error, as a part of the measured time
+	P90    *Interval `json:"p90,omitempty"`
+	Within *float64  `json:"within,omitempty"` // part of the times that lie in the predicted interval; of ours alone
+
+	Choices   int       `json:"choices"`             // between CPU and GPU; 0 if nothing was measured on both, or the family cannot choose
+	Geometric *Interval `json:"geometric,omitempty"` // mean of time over the oracle's
+	Total     *float64  `json:"total,omitempty"`     // sum of times over the oracle's
+	Worst     *float64  `json:"worst,omitempty"`     // time over the oracle's
+	WorstOf   string    `json:"worst_of,omitempty"`  // task and shape
+	Wrong     *float64  `json:"wrong,omitempty"`     // part of the choices that took the slower device
+	Near      int       `json:"near_choices"`        // choices where the times are within 3 x
+	NearMean  *float64  `json:"near_geometric,omitempty"`
+}
+
+// Decision is what a choice between two devices costs.
+type Decision struct {
+	Family      string  `json:"family"`
+	N           int     `json:"n"`
+	Ns          float64 `json:"ns"`
+	Allocations float64 `json:"allocations"`
+}
+
+// Result is what Check found.
+type Result struct {
+	Rows      int        `json:"rows"`   // measurements
+	Shapes    int        `json:"shapes"` // of which each has repeats, on each device
+	Scores    []Score    `json:"scores"`
+	Decisions []Decision `json:"decisions"`
+}
+
+// Check grades families on splits of measurements.
+func Check(rows []predict.Row, families []Family) (*Result, error) {
+	medians, err := predict.Medians(rows)
+	if err != nil {
+		return nil, err
+	}
+	if len(medians) == 0 {
+		return nil, errNothing
+	}
+	result := &Result{Rows: len(rows), Shapes: len(medians)}
+	for _, s := range Splits(medians) {
+		for _, f := range families {
+			score, err := grade(medians, s, f)
+			if err != nil {
+				return nil, err
+			}
+			result.Scores = append(result.Scores, score)
+		}
+	}
+	for _, f := range families {
+		d, err := decide(medians, f)
+		if err != nil {
+			return nil, err
+		}
+		if d.N > 0 {
+			result.Decisions = append(result.Decisions, d)
+		}
+	}
+	return result, nil
+}
+
+// outcome is of one row or choice: its shape and how it went.
+type outcome struct {
+	shape shape
+	value float64
+}
+
+// near is the ratio of the times of two devices up to which a choice is close.
+const near = 3
+
+// grade fits and grades a family in all folds of a split.
+func grade(rows []predict.Row, s Split, f Family) (Score, error) {
+	score := Score{Split: s.Name, Family: f.Name, Folds: len(s.Folds)}
+	var errors, regrets []outcome
+	var chosen, best, worst, nearSum float64
+	within, wrong, intervals := 0, 0, 0
+	for _, fold := range s.Folds {
+		fit := make([]predict.Row, len(fold.Fit))
+		for k, i := range fold.Fit {
+			fit[k] = rows[i]
+		}
+		p, err := f.Fit(fit)
+		if err != nil {
+			return score, err
+		}
+		graded := make(map[*predict.Row]bool, len(fold.Grade))
+		for _, i := range fold.Grade {
+			r := &rows[i]
+			graded[r] = true
+			if t := p.Time(r); !math.IsNaN(t) {
+				errors = append(errors, outcome{shapeOf(r), math.Abs(t/r.Us - 1)})
+			}
+			if o, ok := p.(*ours); ok {
+				e := o.model.Predict(o.device(r), &r.Work)
+				intervals++
+				if e.Low <= r.Us && r.Us <= e.High {
+					within++
+				}
+			}
+		}
+		for _, pair := range Pairs(rows) {
+			if !graded[pair.CPU] && !graded[pair.GPU] {
+				continue
+			}
+			gpu, ok := choose(p, pair)
+			if !ok {
+				continue
+			}
+			us := pair.CPU.Us
+			if gpu {
+				us = pair.GPU.Us
+			}
+			regret := us / pair.Best()
+			regrets = append(regrets, outcome{shapeOf(pair.GPU), math.Log(regret)})
+			chosen, best = chosen+us, best+pair.Best()
+			if regret > 1 {
+				wrong++
+			}
+			if regret > worst {
+				worst = regret
+				score.WorstOf = pair.GPU.Task + " " + pair.GPU.Shape + " " + pair.GPU.DType + " " + pair.GPU.Memory.String()
+			}
+			if max(pair.CPU.Us, pair.GPU.Us) <= near*pair.Best() {
+				score.Near++
+				nearSum += math.Log(regret)
+			}
+		}
+	}
+	if score.N = len(errors); score.N > 0 {
+		score.Median = bootstrap(errors, func(v []float64) float64 { return quantile(v, 0.5) })
+		score.P90 = bootstrap(errors, func(v []float64) float64 { return quantile(v, 0.9) })
+	}
+	if intervals > 0 {
+		part := float64(within) / float64(intervals)
+		score.Within = &part
+	}
+	if score.Choices = len(regrets); score.Choices > 0 {
+		score.Geometric = bootstrap(regrets, func(v []float64) float64 {
+			sum := 0.0
+			for _, x := range v {
+				sum += x
+			}
+			return math.Exp(sum / float64(len(v)))
+		})
+		total, part := chosen/best, float64(wrong)/float64(len(regrets))
+		score.Total, score.Worst, score.Wrong = &total, &worst, &part
+		if worst == 1 {
+			score.WorstOf = ""
+		}
+		if score.Near > 0 {
+			mean := math.Exp(nearSum / float64(score.Near))
+			score.NearMean = &mean
+		}
+	}
+	return score, nil
+}
+
+// choose returns where a predictor would run work.
+func choose(p Predictor, pair Pair) (gpu, ok bool) {
+	if c, is := p.(Chooser); is {
+		return c.GPU(pair.CPU, pair.GPU)
+	}
+	a, b := p.Time(pair.CPU), p.Time(pair.GPU)
+	return b < a, !math.IsNaN(a) && !math.IsNaN(b)
+}
+
+// bootstrap returns a statistic of outcomes with its interval: shapes are drawn with replacement, since the rows of
+// one shape resemble each other (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993).
+func bootstrap(all []outcome, statistic func([]float64) float64) *Interval {
+	const draws = 400
+	var shapes [][]float64
+	index := map[shape]int{}
+	values := make([]float64, 0, len(all))
+	for _, o := range all {
+		k, ok := index[o.shape]
+		if !ok {
+			k = len(shapes)
+			index[o.shape] = k
+			shapes = append(shapes, nil)
+		}
+		shapes[k] = append(shapes[k], o.value)
+		values = append(values, o.value)
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	drawn := make([]float64, draws)
+	for i := range drawn {
+		values := make([]float64, 0, 2*len(all))
+		for range shapes {
+			values = append(values, shapes[random.IntN(len(shapes))]...)
+		}
+		drawn[i] = statistic(values)
+	}
+	slices.Sort(drawn)
+	return &Interval{statistic(values), quantile(drawn, 0.025), quantile(drawn, 0.975)}
+}
+
+// decide measures what choices cost: a million, or as many as half a second allows.
+func decide(rows []predict.Row, f Family) (Decision, error) {
+	const most, budget, batch = 1_000_000, time.Second / 2, 1000
+	pairs := Pairs(rows)
+	if len(pairs) == 0 { // no machine has both: devices are compared all the same, for the cost of it
+		for i := range rows {
+			pairs = append(pairs, Pair{&rows[i], &rows[(i+1)%len(rows)]})
+		}
+	}
+	p, err := f.Fit(rows)
+	if err != nil {
+		return Decision{}, err
+	}
+	one := func(pair Pair) bool {
+		gpu, _ := choose(p, pair)
+		return gpu
+	}
+	if o, ok := p.(*ours); ok { // as a scheduler calls it, which knows its devices
+		type indexed struct {
+			Pair
+			cpu, gpu int
+		}
+		all := make([]indexed, len(pairs))
+		for i, pair := range pairs {
+			all[i] = indexed{pair, o.device(pair.CPU), o.device(pair.GPU)}
+		}
+		next := 0
+		one = func(Pair) bool {
+			i := &all[next%len(all)]
+			next++
+			return o.model.Predict(i.gpu, &i.GPU.Work).Us < o.model.Predict(i.cpu, &i.CPU.Work).Us
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begin, n := time.Now(), 0
+	for n < most && time.Since(begin) < budget {
+		for range batch {
+			one(pairs[n%len(pairs)])
+			n++
+		}
+	}
+	took := time.Since(begin)
+	runtime.ReadMemStats(&after)
+	return Decision{f.Name, n, float64(took.Nanoseconds()) / float64(n), math.Floor(float64(after.Mallocs-before.Mallocs) / float64(n))}, nil
+}

@@ -1,0 +1,174 @@
+package grade
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+
+	"gpt2scope/predict"
+)
+
+// Fold is a fit and what it is graded on, as indices of rows.
+type Fold struct {
+	Name       string // what was left out
+	Fit, Grade []int
+}
+
+// Split is a way to divide measurements into what is fitted and what is graded. Repeats of a shape are never on both sides.
+type Split struct {
+	Name  string
+	Folds []Fold
+}
+
+// Names of splits.
+const (
+	Random       = "random"
+	Between      = "sizes between"
+	Largest      = "largest 4x"
+	TaskOut      = "task held out"
+	TaskOutTen   = "task held out, 10 samples"
+	DeviceOut    = "CPU held out"
+	DeviceOutTen = "CPU held out, 10 samples"
+)
+
+var about = map[string]string{
+	Random:       "a fifth of the shapes, drawn at random, each in turn; optimistic, since neighbours of each shape are known",
+	Between:      "every other size of a task, but for the smallest and the largest",
+	Largest:      "sizes above a quarter of the largest of a task",
+	TaskOut:      "each task in turn: nothing of it is known",
+	TaskOutTen:   "each task in turn, but for ten of its shapes on each device",
+	DeviceOut:    "each CPU in turn: nothing of it is known but its ceilings",
+	DeviceOutTen: "each CPU in turn, but for ten shapes of each task",
+}
+
+// About says what a split leaves out.
+func About(split string) string { return about[split] }
+
+const tenSamples = 10
+
+// Splits lists the ways to divide rows. One without folds cannot be made of these rows: leaving out a CPU needs two.
+func Splits(rows []predict.Row) []Split {
+	shapes := sizes(rows)
+	names := []string{Random, Between, Largest, TaskOut, TaskOutTen, DeviceOut, DeviceOutTen}
+	splits := make([]Split, len(names))
+	for i, name := range names {
+		splits[i].Name = name
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	const parts = 5
+	part := map[shape]int{}
+	for _, task := range shapes {
+		for i, k := range random.Perm(len(task)) {
+			part[task[i]] = k % parts
+		}
+	}
+	for k := range parts {
+		splits[0].Folds = append(splits[0].Folds, fold(rows, "", func(r *predict.Row) bool { return part[shapeOf(r)] == k }))
+	}
+	between, largest := map[shape]bool{}, map[shape]bool{}
+	for _, task := range shapes {
+		for i, s := range task {
+			between[s] = i%2 == 1 && i+1 < len(task)
+			largest[s] = s.size*4 > task[len(task)-1].size
+		}
+	}
+	splits[1].Folds = append(splits[1].Folds, fold(rows, "", func(r *predict.Row) bool { return between[shapeOf(r)] }))
+	splits[2].Folds = append(splits[2].Folds, fold(rows, "", func(r *predict.Row) bool { return largest[shapeOf(r)] }))
+	var tasks, cpus []string
+	for i := range rows {
+		if !slices.Contains(tasks, rows[i].Task) {
+			tasks = append(tasks, rows[i].Task)
+		}
+		if m := rows[i].Machine; predict.Kind(rows[i].Device) == "cpu" && !slices.Contains(cpus, m) {
+			cpus = append(cpus, m)
+		}
+	}
+	for _, task := range tasks {
+		out := fold(rows, task, func(r *predict.Row) bool { return r.Task == task })
+		splits[3].Folds = append(splits[3].Folds, out)
+		splits[4].Folds = append(splits[4].Folds, withTen(rows, out, random))
+	}
+	if len(cpus) > 1 {
+		for _, machine := range cpus {
+			out := fold(rows, machine, func(r *predict.Row) bool { return r.Machine == machine && predict.Kind(r.Device) == "cpu" })
+			splits[5].Folds = append(splits[5].Folds, out)
+			splits[6].Folds = append(splits[6].Folds, withTen(rows, out, random))
+		}
+	}
+	for i := range splits {
+		splits[i].Folds = slices.DeleteFunc(splits[i].Folds, func(f Fold) bool { return len(f.Fit) == 0 || len(f.Grade) == 0 })
+	}
+	return splits
+}
+
+// shape is a size of a task, on whatever device.
+type shape struct {
+	task, dtype, name string
+	size              float64 // FLOPs, or bytes of work without any
+}
+
+func shapeOf(r *predict.Row) shape {
+	size := r.FLOPs
+	if size == 0 {
+		size = r.Bytes
+	}
+	return shape{r.Task, r.DType, r.Shape, size}
+}
+
+// sizes lists the shapes of each task and type, ascending.
+func sizes(rows []predict.Row) [][]shape {
+	type key struct{ task, dtype string }
+	seen, of := map[shape]bool{}, map[key][]shape{}
+	var keys []key
+	for i := range rows {
+		s := shapeOf(&rows[i])
+		if k := (key{s.task, s.dtype}); !seen[s] {
+			if of[k] == nil {
+				keys = append(keys, k)
+			}
+			seen[s], of[k] = true, append(of[k], s)
+		}
+	}
+	var out [][]shape
+	for _, k := range keys {
+		slices.SortFunc(of[k], func(a, b shape) int { return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name)) })
+		out = append(out, of[k])
+	}
+	return out
+}
+
+func fold(rows []predict.Row, name string, out func(*predict.Row) bool) Fold {
+	f := Fold{Name: name}
+	for i := range rows {
+		if out(&rows[i]) {
+			f.Grade = append(f.Grade, i)
+		} else {
+			f.Fit = append(f.Fit, i)
+		}
+	}
+	return f
+}
+
+// withTen moves ten rows of each task on each device, drawn at random, from what is graded to what is fitted. What
+// has no more than these is left out of the grade.
+func withTen(rows []predict.Row, f Fold, random *rand.Rand) Fold {
+	type key struct{ machine, device, task string }
+	known, moved := map[key]int{}, map[int]bool{}
+	for _, k := range random.Perm(len(f.Grade)) {
+		i := f.Grade[k]
+		at := key{rows[i].Machine, rows[i].Device, rows[i].Task}
+		if known[at] < tenSamples {
+			known[at]++
+			moved[i] = true
+		}
+	}
+	out := Fold{Name: f.Name, Fit: slices.Clone(f.Fit)}
+	for _, i := range f.Grade {
+		if moved[i] {
+			out.Fit = append(out.Fit, i)
+		} else {
+			out.Grade = append(out.Grade, i)
+		}
+	}
+	return out
+}

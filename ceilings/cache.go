@@ -58,6 +58,26 @@ func Load(key string) (Set, bool, error) {
 	return Set{}, false, nil
 }
 
+// Newest returns the set of a device that was stored last, whatever versions ran on it, for
+// predictions that must not open the device to ask for them. ok is false if there is none, or if the
+// file cannot be used.
+func Newest(device string) (set Set, ok bool) {
+	path, err := CachePath()
+	if err != nil {
+		return Set{}, false
+	}
+	sets, err := readCache(path)
+	if err != nil {
+		return Set{}, false
+	}
+	for _, s := range sets {
+		if s.Device == device && (!ok || s.Time.After(set.Time)) {
+			set, ok = s, true
+		}
+	}
+	return set, ok
+}
+
 // Store writes a set to the file, where it replaces an earlier one of the same key. It
 // refuses a set that was disturbed, or that no measurement gives.
 func Store(ctx context.Context, s Set) error {

@@ -7,6 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"gpt2scope/dispatch/auto"
+	"gpt2scope/gpt2"
 )
 
 // evalFlags are the flags of "infer eval".
@@ -43,6 +46,7 @@ from the end-of-text token.`,
 		f.IntVar(&e.stride, "stride", 0, "`N` tokens from one window to the next (default: half a window)")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		m.autoFlags.register(f)
 		f.BoolVar(&e.json, "json", false, "print one JSON object")
 	})
 	return c
@@ -57,6 +61,7 @@ func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	case e.stride < 0:
 		return usagef("--stride %d: it must be at least 1", e.stride)
 	}
+	m.soonest = true
 	o, err := m.open()
 	if err != nil {
 		return err
@@ -89,6 +94,11 @@ func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 		return err
 	}
 
+	run := auto.Run{Config: o.model.Config, Layers: o.options.Layers, Context: o.options.Context, Chunk: o.options.Chunk,
+		Prompt: min(window, len(ids)), Windows: 1 + max(0, len(ids)-window+stride-1)/stride}
+	if err := o.place(run); err != nil {
+		return err
+	}
 	s, err := o.load(ctx, stderr, 1)
 	if err != nil {
 		return err
@@ -99,12 +109,13 @@ func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
+	o.remember(o.run, gpt2.Stats{PrefillTime: r.Time})
 	rate := perSecond(float64(r.Passed), r.Time)
 	if e.json {
 		return writeJSON(stdout, evalJSON{
 			Loss: number(r.Loss()), Perplexity: number(r.Perplexity()), BitsPerByte: number(r.BitsPerByte(len(text))),
 			Tokens: r.Tokens, Bytes: len(text), Window: window, Stride: stride,
-			Seconds: r.Time.Seconds(), Rate: rate, Configuration: o.setting(),
+			Seconds: r.Time.Seconds(), Rate: rate, Auto: o.choice, Configuration: o.setting(),
 		})
 	}
 	return writeOutput(stdout, fmt.Appendf(nil,
@@ -115,14 +126,15 @@ func (e *evalFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 
 // evalJSON is what eval --json prints.
 type evalJSON struct {
-	Loss          number  `json:"loss"` // nats a token
-	Perplexity    number  `json:"perplexity"`
-	BitsPerByte   number  `json:"bits_per_byte"`
-	Tokens        int     `json:"tokens"`
-	Bytes         int     `json:"bytes"`
-	Window        int     `json:"window"`
-	Stride        int     `json:"stride"`
-	Seconds       float64 `json:"seconds"`
-	Rate          float64 `json:"tokens_per_s"`
-	Configuration setting `json:"configuration"`
+	Loss          number    `json:"loss"` // nats a token
+	Perplexity    number    `json:"perplexity"`
+	BitsPerByte   number    `json:"bits_per_byte"`
+	Tokens        int       `json:"tokens"`
+	Bytes         int       `json:"bytes"`
+	Window        int       `json:"window"`
+	Stride        int       `json:"stride"`
+	Seconds       float64   `json:"seconds"`
+	Rate          float64   `json:"tokens_per_s"`
+	Auto          *autoJSON `json:"auto,omitempty"` // how --device auto chose
+	Configuration setting   `json:"configuration"`
 }

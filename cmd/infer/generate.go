@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
@@ -57,6 +58,7 @@ context is full, the text goes on from the last half of it.`,
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.Var((*logProbs)(&g.sampling), "logprobs", "print each token with its log-probability, and the `N` likeliest with\ntheirs: on standard error after the text, or in the JSON")
 		f.Lookup("logprobs").NoOptDefVal = "0"
+		m.autoFlags.register(f)
 		f.BoolVar(&g.echo, "echo", false, "begin the text with the prompt")
 		f.BoolVar(&g.json, "json", false, "print one JSON object: text, ids, timings, configuration")
 	})
@@ -186,6 +188,7 @@ type result struct {
 
 	Profile *tableJSON `json:"profile,omitempty"` // the table of --profile
 
+	Auto    *autoJSON `json:"auto,omitempty"` // how --device auto chose
 	Setting setting   `json:"configuration"`
 	Shifts  int       `json:"context_shifts"` // how often the context was full
 	first   time.Time // when the first token came
@@ -259,6 +262,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if g.profile.on() {
 		g.record = g.profile.recorder
 	}
+	g.soonest = !g.profile.on() && !g.profile.warmUp && g.capture.steps == 0
 	o, err := g.open()
 	if err != nil {
 		return err
@@ -287,12 +291,16 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if err != nil {
 		return err
 	}
+	if err := o.place(g.expected(o, len(ids))); err != nil {
+		return err
+	}
 	s, err := o.load(ctx, stderr, 1)
 	if err != nil {
 		return err
 	}
 
 	if g.interactive {
+		o.remember(nil, gpt2.Stats{})
 		return g.interact(ctx, s, o, ids, stdin, stdout, stderr)
 	}
 	g.capture.device, _ = o.backend.(gpt2.ProfilerSwitch)
@@ -322,7 +330,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			return err
 		}
 	}
-	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Setting: o.setting(),
+	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.choice, Setting: o.setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.sampling.MinP, g.sampling.RepeatPenalty, g.repeat, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
 	r.Setting = o.setting() // mode persistent knows now what it could not run
@@ -366,10 +374,31 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			return err
 		}
 	}
+	if made := len(r.IDs); made > 0 && (runErr == nil || interrupted) {
+		done := *o.run
+		done.New = made
+		o.remember(&done, s.Stats())
+	}
 	if interrupted {
 		return reportedError{runErr}
 	}
 	return runErr
+}
+
+// What a conversation with -i is expected to be: nothing tells before it.
+const (
+	expectedTurns = 4
+	expectedTyped = 32 // tokens of each turn
+)
+
+// expected returns the run that a prompt of so many tokens is expected to be.
+func (g *generateFlags) expected(o *opened, prompt int) auto.Run {
+	run := auto.Run{Config: o.model.Config, Layers: o.options.Layers, Context: o.options.Context, Chunk: o.options.Chunk,
+		Prompt: prompt, New: auto.Tokens(g.most(), prompt, o.options.Context), OnHost: !g.generation().Sampling.Basic()}
+	if g.interactive {
+		run.Prompt, run.New = max(prompt, expectedTyped), expectedTurns*run.New
+	}
+	return run
 }
 
 // generate writes the text and fills in the result.

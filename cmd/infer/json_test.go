@@ -29,7 +29,7 @@ import (
 
 // jsonObjects are the objects of docs/json.md that are Go structs.
 var jsonObjects = map[string]any{
-	"infer --json": result{}, "Sampling": sampling{}, "Timings": timings{}, "Load": loadJSON{}, "Candidate": top{}, "Configuration": setting{},
+	"infer --json": result{}, "Sampling": sampling{}, "Timings": timings{}, "Load": loadJSON{}, "Candidate": top{}, "Configuration": setting{}, "Auto": autoJSON{}, "Expected": predictionJSON{},
 	"infer info --json": infoJSON{}, "Geometry": geometryJSON{}, "InfoMemory": infoMemoryJSON{}, "Plan": planJSON{}, "PlanStep": stepJSON{}, "InfoGPU": gpuJSON{}, "GPUMemory": memoryJSON{}, "Product": productJSON{},
 	"infer devices --json": devices{}, "GPU": gpuDevice{}, "CPU": cpuDevice{}, "infer version --json": versionJSON{},
 	"Device": benchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": kernelRow{}, "StageTime": measure.StageTime{},

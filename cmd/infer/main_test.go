@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv(asInfer, "1")               // what the program starts of itself is the program
 	os.Setenv("CUDA_VISIBLE_DEVICES", "") // the tests are of the CPU, also where there is a GPU
+	os.Setenv(historyVariable, "off")     // and keep nothing of what they run
 	os.Exit(m.Run())
 }
 

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,6 +16,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
+	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
@@ -25,6 +26,7 @@ import (
 // modelFlags are the flags that every command has: which model, which layers of
 // it, where and how it runs.
 type modelFlags struct {
+	autoFlags
 	model   string
 	layers  string
 	device  string
@@ -49,7 +51,7 @@ type modelFlags struct {
 func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&m.model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16,\nBF16 or Q8_0 weights, as llama.cpp has them; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
 	f.StringVar(&m.layers, "layers", "", "run the first `N` layers, or 'all' (default: all; of the built-in\nmodel 1, as one profiles a layer)")
-	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the GPU if all that it needs is there, else the\nCPU), cpu, reference (plain and slow, in float64), or a GPU: cuda\nor cuda:N")
+	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the one that finishes first; to measure, the GPU if\nall it needs is there), cpu, reference (plain and slow, in\nfloat64), or a GPU: cuda or cuda:N")
 	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
 	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), persistent (as graph, and decode steps in one\nkernel), auto (graph, and eager when a profiler\nis attached)")
 	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive; may be repeated ('infer bench kernel' lists them)")
@@ -237,8 +239,9 @@ func (m *modelFlags) weightType() weights.DType {
 	return weights.F32
 }
 
-// backend makes the executor that the flags name. --device auto chooses; if there is a
-// driver, so that there was a choice, a line on standard error says what it took and why.
+// backend makes the executor that the flags name. --device auto takes the GPU if it can be
+// used; if there is a driver, so that there was a choice, a line on standard error says what it
+// took and why. [opened.place] chooses for commands that want their result soonest.
 func (m *modelFlags) backend() (gpt2.Backend, error) {
 	name, _, _ := strings.Cut(m.device, ":")
 	switch name {
@@ -254,17 +257,12 @@ func (m *modelFlags) backend() (gpt2.Backend, error) {
 		return b, nil
 	}
 	if m.dtype == "q8" {
-		if driverPresent() {
+		if m.findDriver().Present {
 			m.notice("--device auto took the CPU, since --dtype q8 is for the CPU only")
 		}
 		return m.cpu()
 	}
-	b, err := m.gpu()
-	if err == nil { // products of a prefill need it: better known now
-		if err = b.Library().OpenBLAS(); err != nil {
-			b.Close()
-		}
-	}
+	b, err := m.gpuWithBLAS()
 	switch {
 	case err == nil:
 		mode, _ := b.Mode()
@@ -274,7 +272,7 @@ func (m *modelFlags) backend() (gpt2.Backend, error) {
 		return nil, err
 	case len(m.forGPU) > 0:
 		return nil, fmt.Errorf("%s is for a GPU, and none can be used: %w", m.forGPU[0], err)
-	case driverPresent():
+	case m.findDriver().Present:
 		m.notice(fmt.Sprintf("--device auto took the CPU, since the GPU cannot be used: %v", err))
 	}
 	return m.cpu()
@@ -288,11 +286,8 @@ func (m *modelFlags) cpu() (gpt2.Backend, error) {
 func (m *modelFlags) gpu() (*exec.Backend, error) {
 	defer annotate.Range("open GPU", nvtx.Blue)()
 	options := exec.Options{
-		DType: weights.BF16, Tune: m.tune, Notice: m.notice, Recorder: m.record,
+		DType: m.gpuType(), Tune: m.tune, Notice: m.notice, Recorder: m.record,
 		Mode: exec.Mode(slices.Index(modeNames, m.mode)),
-	}
-	if m.dtype == "f32" {
-		options.DType = weights.F32
 	}
 	if _, index, ok := strings.Cut(m.device, ":"); ok {
 		options.Device, _ = strconv.Atoi(index)
@@ -307,6 +302,14 @@ func (m *modelFlags) gpu() (*exec.Backend, error) {
 	return exec.New(options)
 }
 
+// gpuType returns the type in which a GPU holds weights.
+func (m *modelFlags) gpuType() weights.DType {
+	if m.dtype == "f32" {
+		return weights.F32
+	}
+	return weights.BF16
+}
+
 // notice writes a line for the user to standard error, once.
 func (m *modelFlags) notice(text string) {
 	if !m.quiet && m.stderr != nil && !m.said[text] {
@@ -315,37 +318,32 @@ func (m *modelFlags) notice(text string) {
 	}
 }
 
-// driverPresent tells whether an NVIDIA driver is loaded and its GPUs are not
-// hidden by CUDA_VISIBLE_DEVICES: then a user expects a GPU to be used.
-func driverPresent() bool {
-	if visible, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && (visible == "" || visible == "-1") {
-		return false
-	}
-	for _, path := range []string{"/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg"} {
-		if _, err := os.Stat(path); err == nil {
-			return true
-		}
-	}
-	return false
-}
-
 // opened is a model and what will run it. Its weights are not loaded yet, so that other
 // errors are reported before that.
 type opened struct {
 	flags   *modelFlags
 	model   *gpt2.Model
-	backend gpt2.Backend
+	backend gpt2.Backend // after place, if --device auto chooses by prediction
 	options gpt2.Options
 	session *gpt2.Session // after load
+
+	choice           *autoJSON     // after place, nil if there was none
+	history          *auto.History // after place
+	run              *auto.Run     // that was predicted, after place
+	opening, loading time.Duration // of the device and of the weights
 }
 
 // open opens the model, and checks what the flags ask of it.
 func (m *modelFlags) open() (*opened, error) {
-	backend, err := m.backend()
-	if err != nil {
-		return nil, err
+	o := &opened{flags: m}
+	var err error
+	if !m.predicts() {
+		began := time.Now()
+		if o.backend, err = m.backend(); err != nil {
+			return nil, err
+		}
+		o.opening = time.Since(began)
 	}
-	o := &opened{flags: m, backend: backend}
 	if o.model, err = m.openModel(); err == nil {
 		o.options, err = m.options(o.model.Config)
 	}
@@ -394,7 +392,9 @@ func (o *opened) load(ctx context.Context, stderr io.Writer, batch int) (*gpt2.S
 	bar := o.flags.progress(stderr, "loading weights", true)
 	options := o.options
 	options.Progress, options.Batch = bar.set, batch
+	began := time.Now()
 	s, err := gpt2.NewSession(ctx, o.model, o.backend, options)
+	o.loading = time.Since(began)
 	bar.done()
 	var stop interruption
 	if errors.As(err, &stop) {

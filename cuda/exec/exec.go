@@ -241,9 +241,23 @@ func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Var
 
 // Sizes are those of the type that holds weights, activations and the KV cache.
 // They leave out that the residual stream is float32.
-func (b *Backend) Sizes() gpt2.Sizes {
-	n := b.dtype.Size()
-	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: typeName(b.dtype)}
+func (b *Backend) Sizes() gpt2.Sizes { return sizes(b.dtype) }
+
+func sizes(t cuda.DType) gpt2.Sizes {
+	n := t.Size()
+	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: typeName(t)}
+}
+
+// Unopened returns what [Backend.Sizes] and [Backend.Fuse] of a GPU would be that holds weights
+// as dtype, without variants, for predictions that must not open CUDA.
+func Unopened(dtype weights.DType) (gpt2.Sizes, func(*gpt2.Plan) *gpt2.Plan) {
+	t := cuda.BF16
+	if dtype == weights.F32 {
+		t = cuda.F32
+	}
+	return sizes(t), func(p *gpt2.Plan) *gpt2.Plan {
+		return fuse(p, func(gpt2.Stage) bool { return true }, func(gpt2.Stage) bool { return true })
+	}
 }
 
 // CeilingsKey names the GPU and the versions of what runs on it.
@@ -267,15 +281,20 @@ var chains = []gpt2.Chain{
 // to [cuda.GEMVRows] rows; a Linear and its activation; a Linear and the residual add
 // after it, or a residual add and the LayerNorm after it.
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
+	return fuse(p, b.takesNorm, func(s gpt2.Stage) bool { return b.inGEMM[s] })
+}
+
+// fuse is [Backend.Fuse]: takesNorm tells of a Linear, inGEMM of a residual add.
+func fuse(p *gpt2.Plan, takesNorm, inGEMM func(gpt2.Stage) bool) *gpt2.Plan {
 	return p.FuseWhere(func(ops []gpt2.Operation) bool {
 		few := p.Pass.Batch*ops[0].Rows <= cuda.GEMVRows
 		switch {
 		case ops[0].Op == gpt2.OpLayerNorm:
-			return few && b.takesNorm(ops[1].Stage)
+			return few && takesNorm(ops[1].Stage)
 		case ops[0].Op == gpt2.OpAdd:
 			return true
 		case ops[1].Op == gpt2.OpAdd:
-			return few || b.inGEMM[ops[1].Stage]
+			return few || inGEMM(ops[1].Stage)
 		}
 		return true
 	}, chains...)

@@ -1275,3 +1275,33 @@ func TestSharedWeights(t *testing.T) {
 		t.Errorf("a closed backend: %v", err)
 	}
 }
+
+// Predictions see the plans and sizes that a GPU has once it is open.
+func TestUnopened(t *testing.T) {
+	lib, _ := onStub(t)
+	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, dtype := range []weights.DType{0, weights.BF16, weights.F32} {
+		b := backendOn(t, lib, Options{DType: dtype})
+		sizes, fuse := Unopened(dtype)
+		if sizes != b.Sizes() {
+			t.Errorf("%v: sizes %+v, open %+v", dtype, sizes, b.Sizes())
+		}
+		for _, tokens := range []int{1, 7, 60} {
+			p := gpt2.Forward(m.Config, []int{0, 1}, samplingPass(1, tokens))
+			got, want := fuse(p), b.Fuse(p)
+			if len(got.Steps) != len(want.Steps) || len(got.Steps) >= len(p.Steps) || got.Cost(3) != want.Cost(3) {
+				t.Errorf("%v, %d tokens: %d steps of %d, open %d", dtype, tokens, len(got.Steps), len(p.Steps), len(want.Steps))
+			}
+			for i := range min(len(got.Steps), len(want.Steps)) {
+				if got.Steps[i].Name() != want.Steps[i].Name() {
+					t.Errorf("step %d is %s, open %s", i, got.Steps[i].Name(), want.Steps[i].Name())
+				}
+			}
+		}
+		b.Close()
+	}
+}

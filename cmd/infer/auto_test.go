@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/dispatch/auto"
+)
+
+// withDriver makes files as a driver's, and returns how the program is run there: at a time, with
+// a history in a cache folder of its own.
+func withDriver(t *testing.T) func(args ...string) ended {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "dev"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "dev/nvidiactl"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(historyVariable, "")
+	if os.Getenv("XDG_CACHE_HOME") == "" {
+		t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	}
+	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
+	return func(args ...string) ended {
+		t.Helper()
+		m := modelFlags{autoFlags: autoFlags{root: root, now: func() time.Time { return time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) }}}
+		var stdout, stderr bytes.Buffer
+		status := run(context.Background(), &m, args, strings.NewReader(""), &stdout, &stderr)
+		return ended{status, stdout.String(), stderr.String()}
+	}
+}
+
+// autoResult is what of --json tells how a device was chosen.
+type autoResult struct {
+	IDs   []int32   `json:"ids"`
+	Auto  *autoJSON `json:"auto"`
+	Where setting   `json:"configuration"`
+}
+
+func parseAuto(t *testing.T, e ended) (r autoResult) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(e.stdout), &r); err != nil || e.status != exitOK {
+		t.Fatalf("status %d, %v: %q, %s", e.status, err, e.stdout, e.stderr)
+	}
+	return r
+}
+
+// keptRuns reads the history that runs left.
+func keptRuns(t *testing.T) []auto.Record {
+	t.Helper()
+	path, err := auto.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := auto.Read(path, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Records
+}
+
+// short is a run that a CPU ends before CUDA has started, long one that it does not if it is slow.
+var (
+	short = []string{"-m", tiny, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "-s", "3"}
+	long  = []string{"-m", tiny, "-p", "ROMEO:", "-n", "900", "--ignore-eos", "-s", "3"}
+)
+
+// A short run takes the CPU, opens nothing of CUDA, and says why.
+func TestAutoTakesTheCPU(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "calls")
+	withStub(t, `STUB_LOG="`+log+`"`)
+	infer := withDriver(t)
+	e := infer(short...)
+	if e.status != exitOK || strings.Count(e.stderr, "--device auto took the CPU: about ") != 1 ||
+		!strings.Contains(e.stderr, " of them to start ") || !strings.Contains(e.stderr, "(predicted by 0 runs here on the CPU and 0 on the GPU)") {
+		t.Errorf("status %d: %s", e.status, e.stderr)
+	}
+	if _, err := os.Stat(log); err == nil {
+		t.Error("a call was made to CUDA")
+	}
+	r := parseAuto(t, infer(with(short, "--json")...))
+	if r.Auto == nil || r.Auto.Device != "cpu" || r.Where.Device != "cpu" || r.Auto.CPU.Runs != 1 || !(r.Auto.CPU.Total > 0 && r.Auto.CPU.Total < r.Auto.GPU.Open) {
+		t.Errorf("%+v", r.Auto)
+	}
+	records := keptRuns(t)
+	if len(records) != 2 || records[0].GPU || records[0].Work.Decode.Passes != 8 || !(records[0].Times.Decode > 0) || records[0].Times.Load != 0 {
+		t.Errorf("the history has %+v", records)
+	}
+	if e := infer(with(short, "--quiet")...); e.stderr != "" {
+		t.Errorf("--quiet: %s", e.stderr)
+	}
+}
+
+// slowCPU writes a history in which the CPU was so slow that the GPU is taken for long.
+func slowCPU(t *testing.T, infer func(...string) ended) {
+	t.Helper()
+	infer(short...) // names the CPU
+	path, err := auto.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := auto.Read(path, time.Now())
+	if err != nil || len(h.Records) == 0 {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	r := h.Records[0]
+	r.Times.Open, r.Times.Prefill, r.Times.Decode = 5e4, 5e4, 5e4
+	for range 20 {
+		if err := h.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Where the CPU has been slow the GPU is taken, and its times are kept too.
+func TestAutoTakesTheGPU(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	slowCPU(t, infer)
+	before := len(keptRuns(t))
+	e := infer(with(long, "--json")...)
+	r := parseAuto(t, e)
+	if r.Auto == nil || r.Auto.Device != "cuda" || r.Where.Device != "cuda" || !(r.Auto.GPU.Total < r.Auto.CPU.Total) || !slices.Equal(r.IDs[:3], []int32{1, 2, 3}) {
+		t.Errorf("%+v, %v: %s", r.Auto, r.IDs, e.stderr)
+	}
+	if !strings.Contains(e.stderr, "--device auto took the GPU, Stub 0, mode graph: about ") || !strings.Contains(e.stderr, "; --device cpu runs there") {
+		t.Errorf("the line is %s", e.stderr)
+	}
+	records := keptRuns(t)
+	last := records[len(records)-1]
+	if len(records) != before+1 || !last.GPU || last.Device != "Stub 0" || last.DType != "bf16" || !last.First || !(last.Times.Open > 0 && last.Times.Prefill > 0) {
+		t.Errorf("%d records, the last %+v", len(records), last)
+	}
+	if r := parseAuto(t, infer(with(long, "--json")...)); r.Auto.GPU.Runs != 1 {
+		t.Errorf("the next choice: %+v", r.Auto)
+	}
+}
+
+// A text to evaluate is chosen for, and kept, in the same way.
+func TestAutoEvaluates(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("Speak, speak. ", 20)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	e := infer("eval", "-m", tiny, "--text", text, "--json")
+	r, runs := parseAuto(t, e), keptRuns(t)
+	if r.Auto == nil || r.Auto.Device != "cpu" || !strings.Contains(e.stderr, "--device auto took the CPU") || len(runs) != 1 || runs[0].Work.Prefill.Passes != 8 || runs[0].Work.Decode.Passes != 0 {
+		t.Errorf("%+v, %+v: %s", r.Auto, runs, e.stderr)
+	}
+}
+
+// A GPU that cannot be used leaves the run to the CPU, with the reason.
+func TestAutoWithoutALibrary(t *testing.T) {
+	withStub(t, "STUB_MAJOR=7")
+	infer := withDriver(t)
+	slowCPU(t, infer)
+	e := infer(with(long, "--json")...)
+	if r := parseAuto(t, e); r.Where.Device != "cpu" || r.Auto.Device != "cpu" || !strings.Contains(r.Auto.Lacks, "7.0") {
+		t.Errorf("%+v, %s", r.Auto, e.stderr)
+	}
+	if strings.Count(e.stderr, "--device auto took the CPU, since the GPU cannot be used: ") != 1 {
+		t.Errorf("%s", e.stderr)
+	}
+}
+
+// What leaves no choice, or asks to measure, is not predicted: no driver, a profile, a mode.
+func TestAutoWithoutAChoice(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	t.Run("a profile is of the GPU", func(t *testing.T) {
+		for _, flags := range [][]string{{"--profile"}, {"--mode", "graph"}, {"--warm-up"}} {
+			if r := parseAuto(t, infer(with(short, with(flags, "--json")...)...)); r.Auto != nil || r.Where.Device != "cuda" {
+				t.Errorf("%q: %+v on %s", flags, r.Auto, r.Where.Device)
+			}
+		}
+		if e := infer("bench", "-m", tiny, "--past", "8", "--no-floor"); !strings.Contains(e.stderr, "--device auto took the GPU, Stub 0") {
+			t.Errorf("bench: %s", e.stderr)
+		}
+	})
+	t.Run("q8 is for the CPU", func(t *testing.T) {
+		if r := parseAuto(t, infer(with(short, "--json", "--dtype", "q8")...)); r.Auto != nil || r.Where.Device != "cpu" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("hidden", func(t *testing.T) {
+		t.Setenv("CUDA_VISIBLE_DEVICES", "")
+		if e := infer(with(short, "--json")...); parseAuto(t, e).Auto != nil || strings.Contains(e.stderr, "auto") {
+			t.Errorf("%s", e.stderr)
+		}
+	})
+}
+
+// The history is neither read nor written if it is turned off, by flag or variable.
+func TestNoHistory(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	slowCPU(t, infer)
+	n := len(keptRuns(t))
+	off := func(what string, args ...string) {
+		t.Helper()
+		if r := parseAuto(t, infer(with(long, args...)...)); r.Auto == nil || r.Auto.CPU.Runs != 0 || r.Where.Device != "cpu" || len(keptRuns(t)) != n {
+			t.Errorf("%s: %+v, %d records, there were %d", what, r.Auto, len(keptRuns(t)), n)
+		}
+	}
+	off("the flag", "--json", "--no-history")
+	t.Setenv(historyVariable, "off")
+	off("the variable", "--json")
+}
+
+// A damaged history costs one warning, and the text is the same.
+func TestDamagedHistory(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	want := infer(short...).stdout
+	path, err := auto.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("{\"v\":1,\x00\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	e := infer(short...)
+	if e.status != exitOK || e.stdout != want || strings.Count(e.stderr, "a line of "+path+" cannot be right (not a record)") != 1 {
+		t.Errorf("status %d, %q, want %q: %s", e.status, e.stdout, want, e.stderr)
+	}
+	if e := infer(short...); strings.Contains(e.stderr, path) {
+		t.Errorf("the next run: %s", e.stderr)
+	}
+}

@@ -1,0 +1,484 @@
+package auto
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gpt2scope/cpu"
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+var today = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// shipped is the geometry of the built-in model.
+func shipped(layers int) Run {
+	c := gpt2.Config{Layers: 6, Heads: 6, Channels: 384, Positions: 1024, Vocab: 257, Inner: 1536, Epsilon: 1e-5, Activation: gpt2.GELUNew, Tied: true}
+	return Run{Config: c, Layers: gpt2.FirstLayers(layers), Context: 1024}
+}
+
+// host describes a CPU without opening one.
+func host() Device {
+	return Device{Name: "a CPU, 16 threads, kernels amx", DType: "f32", Sizes: gpt2.Sizes{Weight: 4, Activation: 4, KV: 4, Multiply: "f32"},
+		Fuse: func(p *gpt2.Plan) *gpt2.Plan { return p }, Ceilings: CPUCeilings("a CPU", 16, "amx")}
+}
+
+func h200() Device { return GPU("NVIDIA H200", weights.BF16) }
+
+// The passes that are predicted are those that a session runs.
+func TestWorkIsWhatSessionsDo(t *testing.T) {
+	model, err := gpt2.Random("random:L=1,C=16,NH=2,V=40,T=64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	b, err := cpu.New(cpu.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	d, err := CPU(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		run := Run{Config: model.Config, Layers: []int{0}, Context: 1 + r.IntN(64), Chunk: r.IntN(20), New: 1 + r.IntN(200)}
+		run.Prompt = 1 + r.IntN(run.Context)
+		s, err := gpt2.NewSession(context.Background(), model, b, gpt2.Options{Layers: run.Layers, Context: run.Context, Chunk: run.Chunk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range s.Generate(context.Background(), make([]int32, run.Prompt), gpt2.Generation{Tokens: run.New, IgnoreEOS: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		w, stats := d.Work(run), s.Stats()
+		if w.Prefill.Passes != stats.Prefills || w.Decode.Passes != stats.DecodeSteps {
+			t.Errorf("prompt %d, %d new, context %d, chunk %d: expected %d prefills and %d decode steps, found %d and %d",
+				run.Prompt, run.New, run.Context, run.Chunk, w.Prefill.Passes, w.Decode.Passes, stats.Prefills, stats.DecodeSteps)
+		}
+		if w.Prefill.Steps < w.Prefill.Passes || !(w.Prefill.FloorUs > 0) || w.Weights < 4*40*16 {
+			t.Errorf("work %+v", w)
+		}
+		s.Close()
+	}
+	if Tokens(math.MaxInt, 10, 64) != 55 || Tokens(7, 10, 64) != 7 {
+		t.Error("tokens of a run without a limit")
+	}
+}
+
+// An absurd number of tokens takes no time to predict, and no wrong sign.
+func TestWorkOfManyTokens(t *testing.T) {
+	run := shipped(1)
+	run.Prompt, run.New, run.Context = 1, 1<<40, 2
+	d := h200()
+	if w := d.Work(run); w.Decode.Passes <= 0 || w.Prefill.Passes <= 0 || !(w.Decode.FloorUs > 0) {
+		t.Errorf("%+v", w)
+	}
+}
+
+// More work of any kind never takes less time.
+func TestTimeGrows(t *testing.T) {
+	for _, d := range []Device{host(), h200()} {
+		last := 0.0
+		for _, n := range []int{1, 2, 32, 256, 1000, 3000} {
+			run := shipped(2)
+			run.Prompt, run.New = 40, n
+			if total := TableOf(d.GPU).Time(d.Work(run), false).Total(); !(total > last) {
+				t.Errorf("%s, %d tokens: %g ms, fewer take %g", d.Name, n, total, last)
+			} else {
+				last = total
+			}
+		}
+	}
+}
+
+// ran makes the record of a run whose parts took the table's time times a factor each.
+func ran(d Device, run Run, at time.Time, open, rest float64) Record {
+	w := d.Work(run)
+	t := TableOf(d.GPU).Time(w, false)
+	return Record{Version: recordVersion, Time: at.Unix(), Boot: "now", GPU: d.GPU, Device: d.Name, DType: d.DType, Work: w,
+		Times: Times{Open: t.Open * open, Load: t.Load * rest, Prefill: t.Prefill * rest, Decode: t.Decode * rest}}
+}
+
+// near tells whether two numbers agree to a thousandth.
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-3*math.Abs(b) }
+
+// Without a history the table counts; a run on the machine counts more, the alike and recent
+// ones most.
+func TestPredict(t *testing.T) {
+	cpu, gpu := host(), h200()
+	run := shipped(2)
+	run.Prompt, run.New = 100, 300
+	table := TableOf(false).Time(cpu.Work(run), false)
+	h := &History{Boot: "now"}
+	if p := h.Predict(&cpu, cpu.Work(run), today); p.Times != table || p.Runs != 0 {
+		t.Errorf("without history: %+v, want %+v", p, table)
+	}
+
+	h.Records = []Record{ran(cpu, run, today, 1, 3)}
+	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, 3*table.Decode) || !near(p.Open, table.Open) || p.Runs != 1 {
+		t.Errorf("one run that took 3 times as long: %+v, table %+v", p, table)
+	}
+	long := run
+	long.New = 100000
+	h.Records = []Record{ran(cpu, long, today, 1, 3), ran(cpu, long, today, 1, 3), ran(cpu, run, today, 1, 0.5)}
+	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode/2) {
+		t.Errorf("the run that is alike: decode %g, want %g", p.Decode, table.Decode/2)
+	}
+	old := today.Add(-3 * 365 * 24 * time.Hour)
+	h.Records = []Record{ran(cpu, run, old, 1, 3), ran(cpu, run, today, 1, 0.5)}
+	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode/2) {
+		t.Errorf("the recent run: decode %g, want %g", p.Decode, table.Decode/2)
+	}
+	h.Records = []Record{ran(cpu, run, today, 1, 1e6)}
+	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode*math.Exp(farthest)) {
+		t.Errorf("a time that cannot be: decode %g, want at most e^%g of %g", p.Decode, farthest, table.Decode)
+	}
+	other := ran(cpu, run, today, 1, 3)
+	other.Device = "another CPU"
+	h.Records = []Record{other, ran(gpu, run, today, 1, 3)}
+	if p := h.Predict(&cpu, cpu.Work(run), today); p.Times != table || p.Runs != 0 {
+		t.Errorf("runs of other devices count: %+v", p)
+	}
+}
+
+// The first use of a GPU since the machine started takes longer, and tells nothing of later ones.
+func TestFirstUse(t *testing.T) {
+	gpu := h200()
+	run := shipped(1)
+	run.Prompt, run.New = 6, 10
+	open := func(h *History) float64 { p := h.Predict(&gpu, gpu.Work(run), today); return p.Open }
+	later, first := gpuTable.Open/1e3, gpuTable.First/1e3
+	if got := open(&History{Boot: "now"}); got != first {
+		t.Errorf("never used: %g ms to open, want %g", got, first)
+	}
+	used := ran(gpu, run, today, 1.2, 1)
+	if got := open(&History{Boot: "now", Records: []Record{used}}); !near(got, 1.2*later) {
+		t.Errorf("used: %g ms, want %g", got, 1.2*later)
+	}
+	if got := open(&History{Boot: "next", Records: []Record{used}}); got != first {
+		t.Errorf("used before the machine started: %g ms, want %g", got, first)
+	}
+	slow := used
+	slow.First, slow.Times.Open = true, 700
+	if got := open(&History{Boot: "next", Records: []Record{slow}}); !near(got, 700) {
+		t.Errorf("its first use took 700 ms: %g", got)
+	}
+	if got := open(&History{Boot: "now", Records: []Record{slow}}); got != later {
+		t.Errorf("after a first use of 700 ms: %g, want %g", got, later)
+	}
+	unnamed := GPU("", weights.BF16) // a driver that tells no name
+	if p := (&History{Boot: "now", Records: []Record{used}}).Predict(&unnamed, gpu.Work(run), today); p.Runs != 1 || !near(p.Open, 1.2*later) {
+		t.Errorf("a GPU without a name: %+v", p)
+	}
+}
+
+// Short runs stay on the CPU, long ones go to the GPU, and a history of a slow CPU or GPU moves the border.
+func TestChoose(t *testing.T) {
+	cpu, gpu := host(), h200()
+	choose := func(h *History, layers, tokens int) Choice {
+		run := shipped(layers)
+		run.Prompt, run.New = 6, tokens
+		return h.Choose(run, &cpu, &gpu, today)
+	}
+	none := &History{Boot: "now"}
+	if c := choose(none, 1, 256); c.GPU || !(c.OnGPU.Open > c.OnCPU.Total()) {
+		t.Errorf("256 tokens of one layer: %+v", c)
+	}
+	if c := choose(none, 6, 100000); !c.GPU || !(c.OnGPU.Total() < c.OnCPU.Total()) {
+		t.Errorf("100,000 tokens of six layers: %+v", c)
+	}
+	run := shipped(6)
+	run.Prompt, run.New = 6, 3000
+	slowCPU := &History{Boot: "now", Records: []Record{ran(cpu, run, today, 1, 10), ran(gpu, run, today, 1, 1)}}
+	if c := choose(slowCPU, 6, 1000); !c.GPU {
+		t.Errorf("a slow CPU: %+v", c)
+	}
+	slowGPU := &History{Boot: "now", Records: []Record{ran(gpu, run, today, 15, 15)}}
+	if c := choose(slowGPU, 6, 10000); c.GPU {
+		t.Errorf("a slow GPU: %+v", c)
+	}
+}
+
+// write makes a file of lines.
+func write(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cache", "history.jsonl")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// line is a record as the file has it.
+func line(t *testing.T, r Record) string {
+	t.Helper()
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// What is added is read again; the file stays bounded, with the newest runs.
+func TestHistory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "history.jsonl")
+	r := ran(h200(), shipped(1), today, 1, 1)
+	for i := range 3 * maxRecords {
+		r.Time = today.Unix() + int64(i)
+		if err := New(path).Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := Read(path, today)
+	if n := len(h.Records); err != nil || n < maxRecords/2 || n > maxRecords || h.Records[n-1].Time != r.Time || h.Records[0].Time != r.Time-int64(n)+1 {
+		t.Fatalf("%d records, %v", n, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > trimBytes+1000 {
+		t.Errorf("the file has %d bytes, %v", info.Size(), err)
+	}
+	got := h.Records[len(h.Records)-1]
+	if got.First = false; got.Boot != h.Boot || got.Work != r.Work || got.Times != r.Times || got.Device != "NVIDIA H200" || !got.GPU {
+		t.Errorf("%+v, want %+v", got, r)
+	}
+	if err := New("").Add(r); err != nil {
+		t.Errorf("without a path: %v", err)
+	}
+	if h, err := Read(filepath.Join(t.TempDir(), "none"), today); err != nil || len(h.Records) > 0 {
+		t.Errorf("no file: %+v, %v", h, err)
+	}
+	r.Times.Decode = math.NaN()
+	if err := New(path).Add(r); err == nil || !strings.Contains(err.Error(), "NaN ms") {
+		t.Errorf("a time that is no number: %v", err)
+	}
+}
+
+// The first run on a GPU since the machine started is noted as that.
+func TestFirstIsNoted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.jsonl")
+	for _, gpu := range []bool{false, true, true} {
+		d := host()
+		if gpu {
+			d = h200()
+		}
+		h, err := Read(path, today)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Add(ran(d, shipped(1), today, 1, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := Read(path, today)
+	if err != nil || len(h.Records) != 3 || h.Records[0].First || !h.Records[1].First || h.Records[2].First {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+// Lines that cannot be right do not count, cost one warning, and are gone after the next run.
+func TestHostileHistory(t *testing.T) {
+	good := ran(host(), shipped(1), today, 1, 1)
+	wrong := func(change func(*Record)) string {
+		r := good
+		change(&r)
+		return line(t, r)
+	}
+	future := strings.Replace(line(t, good), `"v":1`, `"v":2`, 1)
+	for name, c := range map[string]struct{ bad, why string }{
+		"garbage":           {"\x00\xff{{{", "not a record"},
+		"truncated":         {line(t, good)[:40], "not a record"},
+		"another shape":     {`["v", 1]`, "not a record"},
+		"no version":        {`{}`, "without a version"},
+		"a number too big":  {strings.Replace(line(t, good), `"open_ms":`, `"open_ms":1e999,"x":`, 1), "not a record"},
+		"negative time":     {wrong(func(r *Record) { r.Times.Load = -1 }), "-1 ms"},
+		"endless time":      {wrong(func(r *Record) { r.Times.Load = 1e300 }), "1e+300 ms"},
+		"negative floor":    {wrong(func(r *Record) { r.Work.Decode.FloorUs = -4 }), "-4 us"},
+		"negative steps":    {wrong(func(r *Record) { r.Work.Decode.Steps = -4 }), "-4 steps"},
+		"too many weights":  {wrong(func(r *Record) { r.Work.Weights = 1 << 60 }), "bytes"},
+		"no device":         {wrong(func(r *Record) { r.Device = "" }), "no name"},
+		"a device too long": {wrong(func(r *Record) { r.Device = strings.Repeat("x", 1000) }), "too long"},
+		"of tomorrow":       {wrong(func(r *Record) { r.Time = today.Add(100 * 24 * time.Hour).Unix() }), "a run at"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, line(t, good), c.bad, future, line(t, good))
+			h, err := Read(path, today)
+			if err == nil || !strings.Contains(err.Error(), c.why) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the warning is %v", err)
+			}
+			if len(h.Records) != 2 {
+				t.Errorf("%d runs count", len(h.Records))
+			}
+			if err := h.Add(good); err != nil {
+				t.Fatal(err)
+			}
+			if h, err = Read(path, today); err != nil || len(h.Records) != 3 {
+				t.Errorf("after the next run: %d runs, %v", len(h.Records), err)
+			}
+		})
+	}
+
+	t.Run("no end of line", func(t *testing.T) {
+		path := write(t, line(t, good))
+		if err := os.Truncate(path, int64(len(line(t, good)))/2); err != nil {
+			t.Fatal(err)
+		}
+		if err := New(path).Add(good); err != nil { // of a program that did not read it
+			t.Fatal(err)
+		}
+		if h, err := Read(path, today); err != nil || len(h.Records) != 1 {
+			t.Errorf("%d runs, %v", len(h.Records), err)
+		}
+	})
+	t.Run("huge", func(t *testing.T) {
+		path := write(t, strings.Repeat(line(t, good)+"\n", 2*maxBytes/len(line(t, good))))
+		h, err := Read(path, today)
+		if err == nil || !strings.Contains(err.Error(), "larger than") || len(h.Records) > 0 {
+			t.Errorf("%d runs, %v", len(h.Records), err)
+		}
+		if err := h.Add(good); err != nil {
+			t.Fatal(err)
+		}
+		if h, err := Read(path, today); err != nil || len(h.Records) == 0 || len(h.Records) > maxRecords {
+			t.Errorf("after the next run: %d runs, %v", len(h.Records), err)
+		}
+	})
+	for name, make := range map[string]func(string) error{
+		"a folder": func(path string) error { return os.Mkdir(path, 0o777) },
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o666) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "history.jsonl")
+			if err := make(path); err != nil {
+				t.Skip(err)
+			}
+			h, err := Read(path, today)
+			if err == nil || len(h.Records) > 0 {
+				t.Errorf("reading: %v", err)
+			}
+			if err := h.Add(good); err == nil {
+				t.Error("adding works")
+			}
+		})
+	}
+	t.Run("no folder", func(t *testing.T) {
+		if err := New("/dev/null/x/history.jsonl").Add(good); err == nil || !strings.Contains(err.Error(), "--no-history") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// Whatever the file holds, reading and predicting end without a panic and with times that are numbers.
+func FuzzHistory(f *testing.F) {
+	good, _ := json.Marshal(ran(host(), shipped(1), today, 1, 1))
+	f.Add(good)
+	f.Add([]byte(`{"v":1,"time":1,"device":"x"}`))
+	f.Add([]byte("\n\n{"))
+	run, d := shipped(1), host()
+	run.Prompt, run.New = 5, 9
+	w := d.Work(run)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		records, _, _ := parse(data, today)
+		h := History{Records: records}
+		for i := range h.Records {
+			h.Records[i].Device, h.Records[i].GPU = d.Name, false
+		}
+		if p := h.Predict(&d, w, today); !(p.Total() > 0) || math.IsInf(p.Total(), 0) {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+// Programs that run at the same time add whole lines, whoever trims.
+func TestHistoryTogether(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.jsonl")
+	var wait sync.WaitGroup
+	for i := range 8 {
+		wait.Go(func() {
+			r := ran(host(), shipped(1), today, 1, 1)
+			r.Device = fmt.Sprintf("CPU %d", i)
+			for range 60 {
+				h, err := Read(path, today)
+				if err == nil {
+					err = h.Add(r)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if h, err := Read(path, today); err != nil || len(h.Records) == 0 {
+		t.Errorf("%d runs, %v", len(h.Records), err)
+	}
+}
+
+func TestFindDriver(t *testing.T) {
+	root := t.TempDir()
+	make := func(path, text string) {
+		t.Helper()
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, want Driver, visible string, isSet bool) {
+		t.Helper()
+		if d := FindDriver(root, visible, isSet); d != want {
+			t.Errorf("%s: %+v, want %+v", what, d, want)
+		}
+	}
+	check("no driver", Driver{}, "", false)
+	make("dev/nvidiactl", "")
+	check("a driver that tells no names", Driver{Present: true}, "", false)
+	make("proc/driver/nvidia/gpus/0000:18:00.0/information", "Model: \t\t NVIDIA H200\nIRQ:   \t\t 17\n")
+	check("a GPU", Driver{true, "NVIDIA H200"}, "", false)
+	check("hidden", Driver{}, "", true)
+	check("hidden by -1", Driver{}, "-1", true)
+	check("visible", Driver{true, "NVIDIA H200"}, "0", true)
+	make("proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model: NVIDIA L4\n")
+	check("GPUs of two kinds", Driver{Present: true}, "", false)
+}
+
+// What a decision costs before anything is opened.
+func BenchmarkChoose(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "history.jsonl")
+	cpu, gpu := host(), h200()
+	run := shipped(6)
+	run.Prompt, run.New = 300, 900
+	for i := range maxRecords - 1 {
+		d := cpu
+		if i%2 == 0 {
+			d = gpu
+		}
+		if err := New(path).Add(ran(d, run, today, 1, 1)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		h, err := Read(path, today)
+		if err != nil {
+			b.Fatal(err)
+		}
+		h.Choose(run, &cpu, &gpu, today)
+	}
+}

@@ -1,0 +1,60 @@
+package auto
+
+import (
+	"gpt2scope/ceilings"
+	"gpt2scope/cuda"
+	"gpt2scope/cuda/exec"
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+// CPU describes the executor on the host.
+func CPU(b gpt2.Backend) (Device, error) {
+	d := b.Describe()
+	name := d.Processor
+	if m, ok := b.(gpt2.CeilingMeasurer); ok {
+		key, err := m.CeilingsKey() // with threads and kernels
+		if err != nil {
+			return Device{}, err
+		}
+		name = key
+	}
+	set, ok, _ := ceilings.Load(name)
+	if !ok {
+		set = CPUCeilings(name, d.Threads, d.Kernels)
+	}
+	return Device{Name: name, DType: d.WeightType, Sizes: b.Sizes(), Fuse: b.Fuse, Ceilings: set}, nil
+}
+
+// GPU describes a GPU that need not be open. The name is the driver's, "" if it is not known.
+func GPU(name string, dtype weights.DType) Device {
+	sizes, fuse := exec.Unopened(dtype)
+	set, ok := ceilings.Newest(name)
+	if !ok {
+		set = GPUCeilings(name)
+	}
+	weightType := "bf16"
+	if dtype == weights.F32 {
+		weightType = "f32"
+	}
+	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, BLASRows: cuda.GEMVRows, Ceilings: set}
+}
+
+// Of describes the device of an executor; ok is false for one whose runs tell nothing of those
+// that a choice is about: the reference, other modes than graph, other kernels than the usual
+// ones.
+func Of(b gpt2.Backend) (d Device, ok bool) {
+	is := b.Describe()
+	switch {
+	case is.GPU:
+		dtype := weights.BF16
+		if is.WeightType == "f32" {
+			dtype = weights.F32
+		}
+		return GPU(is.Processor, dtype), is.Mode == exec.Graph.String() && len(is.Variants) == 0
+	case is.Name == "cpu":
+		d, err := CPU(b)
+		return d, err == nil
+	}
+	return Device{}, false
+}

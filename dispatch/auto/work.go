@@ -1,0 +1,140 @@
+package auto
+
+import (
+	"math"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/gpt2"
+)
+
+// Run is what is to be done: prompts are evaluated and tokens generated, or a text is evaluated
+// in windows.
+type Run struct {
+	Config  gpt2.Config
+	Layers  []int // run order
+	Context int   // tokens that the KV cache holds
+	Chunk   int   // prompts are evaluated in chunks of so many tokens; 0 is whole
+
+	Prompt int // tokens
+	New    int // tokens to generate
+
+	Windows int  // passes over Prompt tokens that give all logits, in place of a generation
+	OnHost  bool // tokens are sampled on the host, from logits that are copied there
+}
+
+// Work is what a run has to do on a device.
+type Work struct {
+	Weights int64 `json:"weights"`           // bytes to make ready
+	Prefill Part  `json:"prefill"`           // all passes of more than a token
+	Decode  Part  `json:"decode"`            // all decode steps
+	BLAS    bool  `json:"blas,omitempty"`    // a pass needs the GPU's library of matrix products
+	OnHost  bool  `json:"on_host,omitempty"` // logits are copied to the host
+}
+
+// Part is a number of passes. Floor and steps are sums over them.
+type Part struct {
+	Passes  int     `json:"passes"`
+	Steps   int     `json:"steps"`
+	FloorUs float64 `json:"floor_us"` // the least time by the ceilings of the device
+}
+
+// Device is a device that could run.
+type Device struct {
+	GPU   bool
+	Name  string // names the device in the history: processor, threads and kernels, or the GPU
+	DType string // in which it holds weights
+
+	Sizes    gpt2.Sizes
+	Fuse     func(*gpt2.Plan) *gpt2.Plan // as the device executes a plan
+	BLASRows int                         // products of more rows are the library's; 0 if there is none
+
+	Ceilings ceilings.Set // measured, or of the [Table]
+}
+
+// Work returns what a run has to do on the device.
+func (d *Device) Work(r Run) Work {
+	run := r.Config
+	run.Layers = len(r.Layers)
+	w := Work{Weights: int64(float64(run.Parameters()) * d.Sizes.Weight), OnHost: r.OnHost}
+	if r.Windows > 0 {
+		w.OnHost = true // logits are scored there
+		d.prefill(&w, r, r.Windows, r.Prompt, gpt2.LogitsAll)
+		return w
+	}
+	d.generation(&w, r)
+	return w
+}
+
+// generation adds the passes that [gpt2.Session.Generate] runs: when the context is full, its
+// last half is evaluated again.
+func (d *Device) generation(w *Work, r Run) {
+	prompt, context := max(1, r.Prompt), max(1, r.Context)
+	left := r.New
+	if left < 1 {
+		return
+	}
+	d.prefill(w, r, 1, prompt, gpt2.LogitsLast)
+	left-- // a prefill samples a token
+	n := min(left, max(0, context-prompt))
+	d.decode(w, r, 1, n, prompt)
+	left -= n
+	if left < 1 {
+		return
+	}
+	kept := max(1, context/2)
+	each := context - kept // decode steps until the context is full again
+	shifts := (left + each) / (each + 1)
+	d.prefill(w, r, shifts, kept, gpt2.LogitsLast)
+	left -= shifts
+	if whole := shifts - 1; whole > 0 {
+		d.decode(w, r, whole, each, kept)
+		left -= whole * each
+	}
+	d.decode(w, r, 1, left, kept)
+}
+
+// prefill adds count passes over so many tokens, each in its chunks.
+func (d *Device) prefill(w *Work, r Run, count, tokens int, logits gpt2.Logits) {
+	chunk := tokens
+	if r.Chunk > 0 {
+		chunk = min(tokens, r.Chunk)
+	}
+	full := (tokens - 1) / chunk // chunks before the last
+	if full > 0 {
+		inner := logits
+		if inner == gpt2.LogitsLast {
+			inner = gpt2.LogitsNone
+		}
+		d.add(&w.Prefill, r, count*full, gpt2.Pass{Batch: 1, Tokens: chunk, Logits: inner}, (full-1)*chunk/2)
+	}
+	last := tokens - full*chunk
+	d.add(&w.Prefill, r, count, gpt2.Pass{Batch: 1, Tokens: last, Logits: logits, Sample: logits == gpt2.LogitsLast}, full*chunk)
+	w.BLAS = w.BLAS || d.BLASRows > 0 && max(last, chunk) > d.BLASRows
+}
+
+// decode adds count series of n steps, each after past tokens.
+func (d *Device) decode(w *Work, r Run, count, n, past int) {
+	if n > 0 && count > 0 { // costs grow with the cache in proportion: the mean past stands for all
+		d.add(&w.Decode, r, count*n, gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, past+(n-1)/2)
+	}
+}
+
+// add adds passes of one plan.
+func (d *Device) add(p *Part, r Run, passes int, pass gpt2.Pass, past int) {
+	plan := d.Fuse(gpt2.Forward(r.Config, r.Layers, pass))
+	p.Passes += passes
+	p.Steps += passes * len(plan.Steps)
+	p.FloorUs += float64(passes) * float64(d.Ceilings.PassFloor(plan.Work(past, d.Sizes)).Nanoseconds()) / 1e3
+}
+
+// endless is how many tokens a run without a limit is taken to make: as many as fill the context.
+func endless(prompt, context int) int { return max(1, context-prompt+1) }
+
+// Tokens returns how many new tokens a run is expected to make of those it may: without a limit
+// (math.MaxInt) as many as fill the context.
+func Tokens(most, prompt, context int) int {
+	if most == math.MaxInt {
+		return endless(prompt, context)
+	}
+	return most
+}

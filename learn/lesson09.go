@@ -1,0 +1,142 @@
+package learn
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gpt2scope/traces"
+)
+
+var lesson09 = Lesson{
+	Number: 9,
+	Claim:  "cudaStreamIsCapturing in a timeline means that CUDA graphs are used",
+	GPU:    &Experiment{Run: capturesOnGPU, Judge: judgeCaptures, Picture: drawCaptures},
+	Why: `cudaStreamIsCapturing asks whether a stream is being captured at this moment. It launches nothing and captures nothing. Libraries call it because some of what
+they do is forbidden while a graph is captured, allocating memory for example: PyTorch's allocator asks, and so does this program before it gives cuBLASLt its
+workspace. So the call is in timelines of programs that never use a graph, and the answer there is no. Graphs leave other marks:
+cudaStreamBeginCapture and cudaGraphInstantiate once, then cudaGraphLaunch again and again, few calls
+for many kernels, and kernels that carry the number of their graph node. Look for those. A name in a timeline says what was
+called, not what came of it.`,
+	GoOn: "infer trace show traces/samples/gpt2-L12-graph-cupti.json.gz --by launch",
+}
+
+// The two runs of lesson 9: modes of a GPU.
+var captureModes = []string{"eager", "graph"}
+
+// capturesOnGPU records a run in each mode, in processes of their own, since a process has one recorder.
+func capturesOnGPU(ctx context.Context, e *Env) (d Data, err error) {
+	if e.Device == nil || len(e.Infer) == 0 {
+		return nil, fmt.Errorf("%w: %s", errNotHere, e.NoGPU)
+	}
+	dir, err := os.MkdirTemp("", "learn")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	ids := strings.TrimSuffix(strings.Repeat("464,", 64), ",") // 64 tokens: products of many rows, which cuBLASLt computes
+	for _, mode := range captureModes {
+		file := filepath.Join(dir, mode+".json.gz")
+		if _, err := e.command(ctx, append(e.Infer[:len(e.Infer):len(e.Infer)], "-m", "random:gpt2", "--layers", "1", "--ids", ids, "-n", "8", "-s", "1", "--ignore-eos",
+			"--device", fmt.Sprintf("cuda:%d", e.Device.Info().Index), "--mode", mode, "--recorder", "cupti", "--no-baseline", "--quiet", "--trace", file)); err != nil {
+			return nil, err
+		}
+		if err := countCalls(&d, mode, file); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// countCalls adds how often each function of the API was called in a recording, how many kernels ran, and how many of them as nodes of a graph.
+func countCalls(d *Data, mode, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, events, err := traces.Read(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	calls, kernels, nodes := map[string]int{}, 0, 0
+	var names []string
+	for event, err := range events {
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", file, err)
+		case event.Kind == traces.KindRuntime:
+			if calls[event.Name]++; calls[event.Name] == 1 {
+				names = append(names, event.Name)
+			}
+		case event.Kind == traces.KindKernel:
+			kernels++
+			if event.Node != 0 {
+				nodes++
+			}
+		}
+	}
+	d.add(mode, "kernels", 0, float64(kernels))
+	d.add(mode, "kernels_of_graphs", 0, float64(nodes))
+	for _, name := range names {
+		d.add(mode, "calls of "+name, 0, float64(calls[name]))
+	}
+	return nil
+}
+
+// called is how often a mode called the functions whose names begin so: "cudaGraphInstantiate" has versions.
+func (d Data) called(mode, prefix string) (n float64) {
+	for _, p := range d {
+		if p.Case == mode && strings.HasPrefix(p.Quantity, "calls of "+prefix) {
+			n += p.Value
+		}
+	}
+	return n
+}
+
+func judgeCaptures(d Data) Finding {
+	var f Finding
+	for _, mode := range captureModes {
+		asks := exact(mode+": cudaStreamIsCapturing", "", d.called(mode, "cudaStreamIsCapturing"))
+		begins := exact(mode+": cudaStreamBeginCapture", "", d.called(mode, "cudaStreamBeginCapture"))
+		launches := exact(mode+": cudaGraphLaunch", "", d.called(mode, "cudaGraphLaunch"))
+		kernels := figureOf(mode+": kernels", "", d.values(mode, "kernels"))
+		nodes := figureOf(mode+": kernels of graphs", "", d.values(mode, "kernels_of_graphs"))
+		f.Figures = append(f.Figures, asks, begins, launches, kernels, nodes)
+		f.Text += fmt.Sprintf("Mode %s: cudaStreamIsCapturing %s, cudaStreamBeginCapture %s, cudaGraphLaunch %s; %s of %s kernels are nodes of a graph. ",
+			mode, times(asks.Value), times(begins.Value), times(launches.Value), count(nodes.Value), count(kernels.Value))
+	}
+	asks, graphs := f.Figures[0].Value, f.Figures[4].Value+f.Figures[2].Value
+	switch {
+	case len(d.values("eager", "kernels")) == 0 || f.Figures[3].Value == 0:
+		return undecided("There is no recording of eager mode with kernels.", f.Figures...)
+	case asks == 0:
+		f.Verdict = Unknown
+		f.Text += "The call is not in the recording of eager mode."
+	case graphs > 0:
+		f.Verdict = Shown
+		f.Text += "Where the call is, there are graphs."
+	default:
+		f.Verdict = Refuted
+		f.Text += "Eager mode makes the call and uses no graph."
+	}
+	return f
+}
+
+// times writes how often something happened.
+func times(n float64) string {
+	if n == 1 {
+		return "once"
+	}
+	return count(n) + " times"
+}
+
+func drawCaptures(d Data) *Picture {
+	p := &Picture{Title: "What the timelines of two modes hold", X: Axis{Name: "calls or kernels"}}
+	for _, f := range judgeCaptures(d).Figures {
+		p.Bars = append(p.Bars, barOf(f, 1))
+	}
+	return p
+}

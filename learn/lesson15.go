@@ -11,7 +11,9 @@ import (
 	"time"
 	"unsafe"
 
+	"gpt2scope/cpu"
 	"gpt2scope/cuda"
+	"gpt2scope/predict"
 )
 
 //go:embed lesson15.cu
@@ -26,8 +28,8 @@ var lesson15 = Lesson{
 line over the size: the lines cross once, and that size is the threshold. But the crossing moves. If the data are on the device already,
 the GPU needs no transfer, and the CPU does. If work is queued, the GPU's answer comes after it. One number cannot be right for all of these,
 and the best one is a compromise that loses in each. A model predicts the time of both devices from what is known before the run, size, place
-of the data and queue, and takes the smaller sum. It needs two coefficients per device and place, and a clock for the queue.`,
-	GoOn: "infer trace show run.json.gz --by launch",
+of the data and queue, and takes the smaller. It needs a few coefficients per device, fitted once.`,
+	GoOn: "infer tasks bench",
 }
 
 // The cases of lesson 15: where the data are, and what the GPU does when the task comes.
@@ -49,7 +51,7 @@ func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
-	kernels, err := g.kernels(Source{"lesson15.cu", thresholdSource}, "axpy")
+	kernels, err := g.kernels(Source{"lesson15.cu", thresholdSource}, "add_to")
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +76,12 @@ func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
 		clear(host[i].Bytes())
 		numbers[i] = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(host[i].Bytes()))), most)
 	}
+	team, err := cpu.NewTeam(0)
+	if err != nil {
+		return nil, err
+	}
+	defer team.Close()
+	d.add("all", "threads", 0, float64(team.Threads()))
 	blocks := 8 * g.Device.Info().Processors
 	copies := func(bytes int64, toHost bool, which ...int) error {
 		for _, i := range which {
@@ -89,7 +97,7 @@ func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
 	}
 	onGPU := func(p place, n int) error {
 		bytes := int64(4 * n)
-		run := func() error { return kernels[0].Launch(g.Stream, line(blocks, 256), b[1], b[0], float32(1), int32(n)) }
+		run := func() error { return kernels[0].Launch(g.Stream, line(blocks, 256), b[1], b[0], int32(n)) }
 		if p.resident() {
 			return errors.Join(run(), g.Stream.Synchronize())
 		}
@@ -102,9 +110,8 @@ func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
 				return err
 			}
 		}
-		x, y := numbers[0][:n], numbers[1][:n]
-		for i, v := range x {
-			y[i] += v
+		if err := team.Add(numbers[1][:n], numbers[0][:n], numbers[1][:n]); err != nil {
+			return err
 		}
 		if p.resident() {
 			return errors.Join(copies(bytes, false, 1), g.Stream.Synchronize())
@@ -175,43 +182,56 @@ func choices(d Data) (all []choice) {
 	return all
 }
 
-// affine fits t = a + b n with the least squares of relative errors.
-func affine(n, t []float64) (a, b float64) {
-	var s, sn, snn, st, snt float64
-	for i := range n {
-		w := 1 / (t[i] * t[i])
-		s, sn, snn, st, snt = s+w, sn+w*n[i], snn+w*n[i]*n[i], st+w*t[i], snt+w*n[i]*t[i]
+// work describes a task of the lesson for a model, and how long it waits before it: on a GPU that is busy its kernels come after what
+// is queued, and so do copies of data that lie there.
+func (p place) work(n float64, onGPU bool) (w predict.Work, wait float64) {
+	w = predict.Work{Task: "add", DType: "float32", FLOPs: n, Bytes: 12 * n, Steps: 1, Rows: 1, Memory: predict.Host}
+	gigabytes := 10.0 // a rate for the floor; the fit scales it
+	if onGPU {
+		gigabytes = 1000
+		if w.Memory = predict.Resident; !p.resident() {
+			w.Memory, w.BytesIn, w.BytesOut = predict.Pinned, 8*n, 4*n
+		}
+	} else if p.resident() {
+		w.Task, w.Memory, w.BytesIn, w.BytesOut = "add, data on the GPU", predict.Pinned, 4*n, 8*n
 	}
-	if det := s*snn - sn*sn; det > 0 {
-		return (snn*st - sn*snt) / det, (s*snt - sn*st) / det
+	w.FloorUs = w.Bytes / gigabytes / 1e3
+	if p.busy() && (onGPU || p.resident()) {
+		wait = queuedUs
 	}
-	return st / s, 0
+	return w, wait
 }
 
-// predictTimes fits a line to each device and place at every second size, and fills the predictions of all sizes in.
-func predictTimes(all []choice) {
-	for p := range place(len(thresholdCases)) {
-		var n, cpu, gpu []float64
-		count := 0
-		for _, c := range all {
-			if c.place == p {
-				if count%2 == 0 {
-					n, cpu, gpu = append(n, c.n), append(cpu, c.seenCPU), append(gpu, c.seenGPU)
-				}
-				count++
-			}
-		}
-		if len(n) == 0 {
+// predictTimes fits a model to every second size on a free GPU, and fills the predictions of all sizes and places in.
+func predictTimes(all []choice) error {
+	var rows []predict.Row
+	seen := map[place]int{}
+	for _, c := range all {
+		if seen[c.place]++; c.place.busy() || seen[c.place]%2 == 0 {
 			continue
 		}
-		a, b := affine(n, cpu)
-		ga, gb := affine(n, gpu)
-		for i, c := range all {
-			if c.place == p {
-				all[i].modelCPU, all[i].modelGPU = a+b*c.n, ga+gb*c.n
+		for _, onGPU := range []bool{false, true} {
+			w, _ := c.place.work(c.n, onGPU)
+			r := predict.Row{Machine: "here", Device: "cpu", Shape: fmt.Sprintf("n=%.0f", c.n), Work: w, Us: c.seenCPU}
+			if onGPU {
+				r.Device, r.Us = "cuda:0", c.seenGPU
 			}
+			rows = append(rows, r)
 		}
 	}
+	model, err := predict.Fit(rows)
+	if err != nil {
+		return err
+	}
+	cpu, _ := model.Device("here", "cpu")
+	gpu, _ := model.Device("here", "cuda:0")
+	for i, c := range all {
+		w, wait := c.place.work(c.n, false)
+		all[i].modelCPU = wait + model.Predict(cpu, &w).Us
+		w, wait = c.place.work(c.n, true)
+		all[i].modelGPU = wait + model.Predict(gpu, &w).Us
+	}
+	return nil
 }
 
 // lost is the mean time that choices lose against the better device, in percent of its time.
@@ -252,7 +272,6 @@ func bestThreshold(all []choice) (threshold float64) {
 
 func judgeThreshold(d Data) Finding {
 	all := choices(d)
-	predictTimes(all)
 	byThreshold := func(of []choice) float64 {
 		t := bestThreshold(of)
 		return lost(of, func(c choice) bool { return c.n >= t })
@@ -274,15 +293,21 @@ func judgeThreshold(d Data) Finding {
 		}
 		alone = append(alone, fmt.Sprintf("%s: %s", p, from))
 	}
+	if err := predictTimes(all); err != nil {
+		return undecided(fmt.Sprintf("No model fits these data: %v.", err))
+	}
 	mixed, model := byThreshold(all), lost(all, func(c choice) bool { return c.modelGPU < c.modelCPU })
 	f.Figures = append(f.Figures, exact("lost by the best threshold, all mixed", "%", mixed), exact("lost by a model, all mixed", "%", model))
-	f.Text = fmt.Sprintf("Over %d tasks of mixed sizes, places and queues, the best single threshold loses %.0f %% against the better device, and a model of straight lines %.1f %%. "+
+	f.Text = fmt.Sprintf("Over %d tasks of mixed sizes, places and queues, the best single threshold loses %.1f %% against the better device, and a model, fitted to every second size on a free GPU, %.1f %%. "+
 		"With one place and one queue, a threshold of its own loses %.1f %% at most. The GPU pays: %s.", len(all), mixed, model, worst, strings.Join(alone, "; "))
+	if threads := d.values("all", "threads"); len(threads) > 0 {
+		f.Text += fmt.Sprintf(" The CPU works with %s.", countOf(int(threads[0]), "thread"))
+	}
 	switch {
 	case mixed > 10 && model < mixed/2:
 		f.Verdict = Refuted
 		if worst < 5 {
-			f.Text += " So it is half true."
+			f.Text += " So the claim is half true."
 		}
 	case mixed <= 5:
 		f.Verdict = Shown

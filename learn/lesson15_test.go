@@ -1,9 +1,6 @@
 package learn
 
-import (
-	"math"
-	"testing"
-)
+import "testing"
 
 // thresholdData are times of straight lines, a + b n, of the CPU and of the GPU in each place.
 func thresholdData(cpu, gpu [4][2]float64) (d Data) {
@@ -28,13 +25,4 @@ func TestThreshold(t *testing.T) {
 		}
 	}
 	verdicts(t, judgeThreshold, given{"mixed places and queues": {mixed, Refuted}, "one line in all places": {alike, Shown}, "three sizes": {few, Unknown}})
-}
-
-func TestAffine(t *testing.T) {
-	if a, b := affine([]float64{1, 2, 1000}, []float64{5, 7, 2003}); math.Abs(a-3) > 1e-9 || math.Abs(b-2) > 1e-9 {
-		t.Errorf("3 + 2 n is fitted as %g + %g n", a, b)
-	}
-	if a, b := affine([]float64{4}, []float64{5}); a != 5 || b != 0 {
-		t.Errorf("one point is fitted as %g + %g n", a, b)
-	}
 }

@@ -157,7 +157,14 @@ func (t *Team) Sum(x, partial []float32) (float32, error) {
 	return float32(sum), nil
 }
 
-// Product is C = A B of matrices (M, K), (K, N) and (M, N), by the products of the engine. A
+// Widen converts bfloat16 numbers to float32.
+func (t *Team) Widen(x []float32, words []uint16) {
+	for i, w := range words {
+		x[i] = weights.BFloat16ToFloat32(w)
+	}
+}
+
+// Product is C = A B^T of matrices (M, K), (N, K) and (M, N), by the products of the engine. A
 // and C are float32; B is float32 or bfloat16, and is packed first.
 type Product struct {
 	team    *Team
@@ -198,9 +205,9 @@ func (t *Team) NewProduct(m, n, k int, d weights.DType, a, c *Memory) (*Product,
 	return p, nil
 }
 
-// Pack takes B over, (K, N) values by rows, float32 or bfloat16 as the product was made.
+// Pack takes B over, (N, K) values by rows, float32 or bfloat16 as the product was made.
 func (p *Product) Pack(b []byte) error {
-	_, err := p.w.pack(p.team.pool, b, p.dtype, false, 0, p.k)
+	_, err := p.w.pack(p.team.pool, b, p.dtype, true, 0, p.n)
 	return err
 }
 

@@ -139,7 +139,7 @@ func TestTeamProduct(t *testing.T) {
 				for j := range n {
 					want := 0.0
 					for l := range k {
-						want += float64(av[i*k+l]) * float64(b[l*n+j])
+						want += float64(av[i*k+l]) * float64(b[j*k+l])
 					}
 					if got := float64(cv[i*n+j]); math.Abs(got-want) > 1e-5*float64(k) {
 						t.Fatalf("%v, %v: C[%d][%d] = %g; want %g", s, d, i, j, got, want)

@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -25,7 +24,8 @@ type Arrays struct {
 	// Error is the rounding error that is allowed, relative to size.
 	Error func(s Shape, dtype string) float64
 
-	CPU map[string]CPUWay
+	CPU map[string]CPUWay // by the variant
+	GPU map[string]GPUWay
 }
 
 // Array is numbers of a type.
@@ -156,8 +156,8 @@ func (o *openArrays) Close() error {
 
 // Prepare makes a way ready.
 func (o *openArrays) Prepare(ctx context.Context, w Way, device, memory string) (Ready, error) {
-	if w.Device != CPU {
-		return nil, errors.ErrUnsupported
+	if w.Device == GPU {
+		return o.prepareGPU(w, device, memory)
 	}
 	run, close, err := o.of.CPU[w.Variant](o.m.Team, o.shape, o.in, o.out)
 	if err != nil {

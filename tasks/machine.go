@@ -1,6 +1,10 @@
 package tasks
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 )
@@ -10,6 +14,7 @@ type Machine struct {
 	Name string // for people
 	Team *cpu.Team
 	CPU  Device
+	GPUs []*GPUDevice // by CUDA's index; nil where one is not used
 }
 
 // Device is what samples say of a device.
@@ -19,4 +24,32 @@ type Device struct {
 }
 
 // device returns the device that a case runs on.
-func (m *Machine) device(string) Device { return m.CPU }
+func (m *Machine) device(name string) Device {
+	if g := m.gpu(name); g != nil {
+		return g.About
+	}
+	return m.CPU
+}
+
+// gpu returns the GPU "cuda:1", nil if it is not open.
+func (m *Machine) gpu(name string) *GPUDevice {
+	_, index, _ := strings.Cut(name, ":")
+	if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(m.GPUs) {
+		return m.GPUs[i]
+	}
+	return nil
+}
+
+// Devices lists what cases may run on: "cpu", "cuda:0".
+func (m *Machine) Devices() []string {
+	var out []string
+	if m.Team != nil {
+		out = append(out, CPU)
+	}
+	for i, g := range m.GPUs {
+		if g != nil {
+			out = append(out, fmt.Sprintf("%s:%d", GPU, i))
+		}
+	}
+	return out
+}

@@ -28,7 +28,7 @@ const (
 
 // All lists the tasks.
 func All() []*Task {
-	return []*Task{vectorAdd()}
+	return []*Task{vectorAdd(), vectorSquare(), reduceSum(), matmul()}
 }
 
 // Task is work that a CPU and a GPU can do.

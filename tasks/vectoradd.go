@@ -1,8 +1,6 @@
 package tasks
 
 import (
-	"fmt"
-
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 )
@@ -17,14 +15,14 @@ func vectorAdd() *Task {
 			return Cost{FLOPs: n, Bytes: 12 * n, In: int64(8 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "all threads, SIMD, results past the caches where they do not fit"},
-			{Device: CPU, Variant: "scalar", About: "a loop of Go in one thread", Plain: true, Most: upTo(1 << 24)},
+			{Device: CPU, Variant: Tuned, About: "all threads, SIMD; results past the caches where they do not fit"},
+			{Device: CPU, Variant: "scalar", About: "a loop in Go", Plain: true, Most: upTo(1 << 24)},
+			{Device: GPU, Variant: Tuned, About: "float4, four loads of each array on the way"},
+			{Device: GPU, Variant: "one-block", About: "<<<1, 256>>>", Plain: true, Most: upTo(mostOfBlock)},
+			{Device: GPU, Variant: "one-thread", About: "<<<1, 1>>>", Plain: true, Most: upTo(mostOfThread)},
 		},
 		Arrays: &Arrays{
-			Layout: func(s Shape, _ string) ([]Array, Array) {
-				a := Array{s.Get("n"), Float32}
-				return []Array{a, a}, a
-			},
+			Layout: vectors(2),
 			Reference: func(_ Shape, in []View, i int) (float64, float64) {
 				x, y := in[0].At(i), in[1].At(i)
 				return x + y, abs(x) + abs(y)
@@ -45,37 +43,11 @@ func vectorAdd() *Task {
 					}, nil, nil
 				},
 			},
+			GPU: map[string]GPUWay{
+				Tuned:        launchOf("add_tuned", blockThreads, blockValues),
+				"one-block":  launchOf("add_block", blockThreads, 0),
+				"one-thread": launchOf("add_thread", 1, 0),
+			},
 		},
 	}
 }
-
-// lengths returns the shapes n = least, 2 least, ... up to most.
-func lengths(least, most int) []Shape {
-	var out []Shape
-	for n := least; n <= most; n *= 2 {
-		out = append(out, Shape{{"n", n}})
-	}
-	return out
-}
-
-// lengthsBetween returns three shapes between n and 2 n, at equal ratios.
-func lengthsBetween(s Shape) []Shape {
-	var out []Shape
-	for _, ratio := range []float64{1.19, 1.41, 1.68} {
-		out = append(out, Shape{{"n", int(float64(s.Get("n"))*ratio) / 64 * 64}})
-	}
-	return out
-}
-
-// upTo is of ways that are too slow for more than n values.
-func upTo(n int) func(Shape) bool { return func(s Shape) bool { return s.Get("n") <= n } }
-
-// length returns n of a shape that has nothing else.
-func length(s Shape) (float64, error) {
-	if n := s.Get("n"); len(s) == 1 && n >= 1 && n <= 1<<31 {
-		return float64(n), nil
-	}
-	return 0, fmt.Errorf("shape %s: expected n=N, from 1 to 2^31", s)
-}
-
-func abs(x float64) float64 { return max(x, -x) }

@@ -1,0 +1,156 @@
+package tasks
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gpt2scope/cuda"
+	"gpt2scope/internal/stub"
+)
+
+// stubGPU adds a GPU that the stub computes for.
+func stubGPU(t *testing.T, m *Machine) *stub.Control {
+	t.Helper()
+	path := stub.Build(t, "STUB_COMPUTES")
+	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
+	for variable, name := range map[string]string{"GPT2SCOPE_NVRTC": "stub-nvrtc.so", "GPT2SCOPE_CUBLASLT": "stub-blas.so"} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(variable, file)
+	}
+	c := stub.Open(t, path)
+	c.Reset()
+	lib, err := cuda.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, err := lib.Device(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := OpenGPU(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.About = Device{Key: "a GPU", Ceilings: m.CPU.Ceilings}
+	m.GPUs = []*GPUDevice{g}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := c.Live(); n != 0 {
+			t.Errorf("%d objects live", n)
+		}
+	})
+	return c
+}
+
+// Each way of each task over arrays gives results that agree with its reference on a GPU, from
+// each kind of memory, with all the times that belong to it. The stub computes what the kernels
+// do.
+func TestTasksGPU(t *testing.T) {
+	m := testMachine(t)
+	stubGPU(t, m)
+	if got := m.Devices(); !slices.Equal(got, []string{"cpu", "cuda:0"}) {
+		t.Fatal(got)
+	}
+	for _, task := range All() {
+		if task.Arrays == nil {
+			continue
+		}
+		for _, dtype := range task.DTypes {
+			for _, shape := range task.Sizes[:2] {
+				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: m.Devices(), Plain: true, Repeat: 1, Rounds: 1}}
+				samples, err := b.Turn(context.Background(), Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen := map[string]int{}
+				for _, s := range samples {
+					copied := s.Memory == MemoryPageable || s.Memory == MemoryPinned
+					seen[s.Device+" "+s.Memory]++
+					if s.Device == CPU {
+						continue
+					}
+					if !(s.WallUs > 0) || math.IsNaN(s.KernelUs) || math.IsNaN(s.SubmitUs) || math.IsNaN(s.H2DUs) == copied || math.IsNaN(s.D2HUs) == copied ||
+						(s.BytesIn > 0) != copied || (s.BytesOut > 0) != copied || s.MachineKey != "a GPU" {
+						t.Errorf("%+v", s)
+					}
+				}
+				if seen["cpu host"] == 0 || seen["cuda:0 pageable"] == 0 || seen["cuda:0 pageable"] != seen["cuda:0 pinned"] || seen["cuda:0 pinned"] != seen["cuda:0 resident"] {
+					t.Errorf("%s: samples %v", task.Name, seen)
+				}
+			}
+		}
+	}
+}
+
+// A kernel that leaves the result as it is is found in each kind of memory, though an earlier
+// run was right.
+func TestWrongResultGPU(t *testing.T) {
+	m := testMachine(t)
+	stubGPU(t, m)
+	for _, memory := range []string{MemoryPageable, MemoryPinned, MemoryResident} {
+		task := vectorAdd()
+		right, runs := task.Arrays.GPU[Tuned], 0
+		task.Arrays.GPU[Tuned] = func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (func(*cuda.Stream) error, func() error, error) {
+			launch, close, err := right(g, s, in, out, dtype)
+			return func(s *cuda.Stream) error {
+				if runs++; runs > 1 {
+					return nil
+				}
+				return launch(s)
+			}, close, err
+		}
+		o, err := task.Open(context.Background(), m, Shape{{"n", 5000}}, Float32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := o.Prepare(context.Background(), task.Ways[2], "cuda:0", memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 2 {
+			if _, err := r.Run(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Check(context.Background()); (err == nil) != (n == 0) {
+				t.Errorf("%s, run %d: %v", memory, n, err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Whatever fails is reported, and nothing leaks.
+func TestFailuresGPU(t *testing.T) {
+	m := testMachine(t)
+	c := stubGPU(t, m)
+	b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{reduceSum()}, Devices: m.Devices(), Plain: true, Repeat: 1, Rounds: 1}}
+	turn := Turn{Task: b.Suite.Tasks[0], Shape: Shape{{"n", 5000}}, DType: Float32, From: 1, To: 1}
+	for _, what := range []string{"gs_alloc", "gs_alloc_host", "gs_copy", "gs_copy_now", "launch", "gs_stream_synchronize", "gs_event_record", "gs_event_elapsed"} {
+		c.Reset()
+		c.Fail(what, 1)
+		if _, err := b.Turn(context.Background(), turn); err == nil {
+			t.Errorf("%s failed, and the turn did not", what)
+		}
+		if err := m.GPUs[0].freeMemory(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	c.Reset()
+	if _, err := b.Turn(context.Background(), turn); err != nil {
+		t.Errorf("after failures: %v", err)
+	}
+}

@@ -1,0 +1,229 @@
+package tasks
+
+import (
+	"fmt"
+	"math"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cpu"
+	"gpt2scope/cuda"
+	"gpt2scope/weights"
+)
+
+// matmul is a matrix product, of A by rows and B by columns, as a linear layer has its weights.
+// C is float32.
+func matmul() *Task {
+	return &Task{
+		Name: "matmul", Formula: "C[i,j] = sum over l of A[i,l] B[j,l], for A (m, k), B (n, k)", DTypes: []string{Float32, BFloat16},
+		Sizes: productSizes(), Between: productsBetween,
+		Cost: func(s Shape, dtype string) (Cost, error) {
+			m, n, k, err := productShape(s)
+			if err != nil {
+				return Cost{}, err
+			}
+			in := float64(elementBytes(dtype)) * (m*k + n*k)
+			return Cost{FLOPs: 2 * m * n * k, Bytes: in + 4*m*n, In: int64(in), Out: int64(4 * m * n), Steps: 1, Rows: int(m), Multiply: multiplies(dtype)}, nil
+		},
+		Ways: []Way{
+			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or matrix tiles"},
+			{Device: CPU, Variant: "packed", About: "the engine's products with B packed before, as weights are", Plain: true},
+			{Device: CPU, Variant: "scalar", About: "three loops in Go", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 27)},
+			{Device: GPU, Variant: Tuned, About: "cuBLASLt, by the engine's linear; matrix-vector kernels for few rows"},
+			{Device: GPU, Variant: "naive", About: "a thread for each element", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 34)},
+			{Device: GPU, Variant: "one-block", About: "<<<1, 256>>>", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 26)},
+			{Device: GPU, Variant: "one-thread", About: "<<<1, 1>>>", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 19)},
+		},
+		Arrays: &Arrays{
+			Layout: func(s Shape, dtype string) ([]Array, Array) {
+				m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
+				return []Array{{m * k, dtype}, {n * k, dtype}}, Array{m * n, Float32}
+			},
+			Reference: func(s Shape, in []View, at int) (sum, size float64) {
+				n, k := s.Get("n"), s.Get("k")
+				i, j := at/n, at%n
+				for l := range k {
+					p := in[0].At(i*k+l) * in[1].At(j*k+l)
+					sum += p
+					size += abs(p)
+				}
+				return sum, size
+			},
+			Error: func(s Shape, dtype string) float64 {
+				if dtype == BFloat16 { // products are exact in float32, but sums on matrix units may be cut off
+					return 0x1p-17
+				}
+				return 0x1p-24 * (4 + math.Sqrt(float64(s.Get("k"))))
+			},
+			CPU: map[string]CPUWay{
+				Tuned: func(t *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
+					return hostProduct(t, s, in, out, true)
+				},
+				"packed": func(t *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
+					return hostProduct(t, s, in, out, false)
+				},
+				"scalar": scalarProduct,
+			},
+			GPU: map[string]GPUWay{
+				Tuned:        linearProduct,
+				"naive":      kernelProduct("product_naive", 16),
+				"one-block":  kernelProduct("product_few", 256),
+				"one-thread": kernelProduct("product_few", 1),
+			},
+		},
+	}
+}
+
+// multiplies names the rate of products of a type.
+func multiplies(dtype string) string {
+	if dtype == BFloat16 {
+		return ceilings.BF16
+	}
+	return ceilings.F32
+}
+
+func product(m, n, k int) Shape { return Shape{{"m", m}, {"n", n}, {"k", k}} }
+
+// productSizes are squares, and products of some rows with the weights of the shipped model and
+// of GPT-2.
+func productSizes() []Shape {
+	var out []Shape
+	for n := 16; n <= 8192; n *= 2 {
+		out = append(out, product(n, n, n))
+	}
+	for _, w := range [][2]int{{1152, 384}, {1536, 384}, {384, 1536}, {2304, 768}, {3072, 768}, {768, 3072}, {50304, 768}} {
+		for _, rows := range []int{1, 4, 16, 64, 256, 1024} {
+			out = append(out, product(rows, w[0], w[1]))
+		}
+	}
+	return out
+}
+
+// productsBetween returns squares between one and the next.
+func productsBetween(s Shape) []Shape {
+	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
+	if m != n || n != k {
+		if m >= 1024 {
+			return nil
+		}
+		return []Shape{product(2*m, n, k)}
+	}
+	var out []Shape
+	for _, ratio := range []float64{1.19, 1.41, 1.68} {
+		n := int(float64(m)*ratio) / 8 * 8
+		if n > m {
+			out = append(out, product(n, n, n))
+		}
+	}
+	return out
+}
+
+// productShape returns the sizes of a shape that has nothing else.
+func productShape(s Shape) (m, n, k float64, err error) {
+	m, n, k = float64(s.Get("m")), float64(s.Get("n")), float64(s.Get("k"))
+	if len(s) != 3 || min(m, n, k) < 1 || max(m, n, k) > 1<<20 {
+		return 0, 0, 0, fmt.Errorf("shape %s: expected m=M,n=N,k=K, each from 1 to 2^20", s)
+	}
+	return m, n, k, nil
+}
+
+// operations is of ways that are too slow for more than so many.
+func operations(most float64) func(Shape) bool {
+	return func(s Shape) bool {
+		m, n, k, err := productShape(s)
+		return err == nil && 2*m*n*k <= most
+	}
+}
+
+// hostProduct multiplies by the engine's products. They take A as float32.
+func hostProduct(t *cpu.Team, s Shape, in []View, out View, pack bool) (func() error, func(), error) {
+	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
+	a, d := in[0].Memory, weights.F32
+	free := func() {}
+	widen := func() {}
+	if in[1].DType == BFloat16 {
+		d = weights.BF16
+		wide, err := cpu.NewMemory(int64(4 * m * k))
+		if err != nil {
+			return nil, nil, err
+		}
+		a, free = wide, wide.Free
+		x, words := View{Array{m * k, Float32}, wide}.Float32(), in[0].Words()
+		widen = func() { t.Widen(x, words) }
+	}
+	p, err := t.NewProduct(m, n, k, d, a, out.Memory)
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	closeAll := func() {
+		p.Close()
+		free()
+	}
+	b := in[1].Memory.Bytes()[:in[1].Bytes()]
+	if !pack {
+		widen()
+		if err := p.Pack(b); err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		return p.Run, closeAll, nil
+	}
+	return func() error {
+		widen()
+		if err := p.Pack(b); err != nil {
+			return err
+		}
+		return p.Run()
+	}, closeAll, nil
+}
+
+// scalarProduct multiplies by three loops.
+func scalarProduct(_ *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
+	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
+	a, b, c := in[0].Float32(), in[1].Float32(), out.Float32()
+	return func() error {
+		for i := range m {
+			x := a[i*k : (i+1)*k]
+			for j := range n {
+				sum, y := float32(0), b[j*k:(j+1)*k]
+				for l := range x {
+					sum += x[l] * y[l]
+				}
+				c[i*n+j] = sum
+			}
+		}
+		return nil
+	}, nil, nil
+}
+
+// linearProduct multiplies by the library's linear, that of the model's layers.
+func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (func(*cuda.Stream) error, func() error, error) {
+	m, n, k := int32(s.Get("m")), int32(s.Get("n")), int32(s.Get("k"))
+	if m > cuda.GEMVRows {
+		if err := g.Device.Library().OpenBLAS(); err != nil {
+			return nil, nil, err
+		}
+	}
+	a := cuda.LinearArgs{X: in[0], W: in[1], Y: out, M: m, N: n, K: k, LDX: k, LDY: n, DType: cuda.F32, YType: cuda.F32}
+	if dtype == BFloat16 {
+		a.DType = cuda.BF16
+	}
+	return func(s *cuda.Stream) error { return s.Linear(a) }, nil, nil
+}
+
+// kernelProduct launches a kernel of kernels.cu: product_naive with blocks of side by side
+// threads, or product_few with one block of so many.
+func kernelProduct(kernel string, threads int) GPUWay {
+	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
+		f, err := g.Function(kernel)
+		if err != nil {
+			return nil, nil, err
+		}
+		m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
+		l := cuda.Launch{Block: cuda.Dim{X: threads}}
+		if kernel == "product_naive" {
+			l = cuda.Launch{Grid: cuda.Dim{X: (n + threads - 1) / threads, Y: (m + threads - 1) / threads}, Block: cuda.Dim{X: threads, Y: threads}}
+		}
+		return func(s *cuda.Stream) error { return f.Launch(s, l, out, in[0], in[1], int32(m), int32(n), int32(k)) }, nil, nil
+	}
+}

@@ -102,9 +102,12 @@ var chains = []gpt2.Chain{
 	{gpt2.OpLinear, gpt2.OpAdd},
 }
 
+// Fuse is [Fuse].
+func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return Fuse(p) }
+
 // Fuse joins a LayerNorm and an activation with the Linear between them, and a
 // residual add with the Linear before it.
-func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
+func Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 
 // Sizes are 4 bytes for activations and float32 weights, 2 for bfloat16 weights, 1.0625 for
 // 8-bit integers with their scales. Keys and values are bfloat16 unless weights are float32.

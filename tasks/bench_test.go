@@ -7,25 +7,43 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
+	"gpt2scope/gpt2"
 )
 
-// testMachine has a CPU with ceilings of round numbers.
+// testModel has a small geometry.
+const testModel = "random:L=2,C=64,NH=1,V=257,T=64"
+
+// testMachine has a CPU with ceilings of round numbers, and a small model.
 func testMachine(t *testing.T) *Machine {
 	t.Helper()
-	team, err := cpu.NewTeam(2)
+	model, err := gpt2.Random(testModel)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(team.Close)
-	return &Machine{Name: "here", Team: team, CPU: Device{Key: "a CPU", Ceilings: ceilings.Set{Values: []ceilings.Value{
-		{Name: "read", Unit: ceilings.GBs, Value: 12, Where: "memory"}, {Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1}}}}}
+	m, err := Open(Options{Name: "here", CPU: true, Threads: 2, Model: model})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		model.Close()
+	})
+	m.CPU.Key = "a CPU"
+	m.SetCeilings(CPU, ceilings.Set{Values: []ceilings.Value{
+		{Name: "read", Unit: ceilings.GBs, Value: 12, Where: "memory"}, {Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1}}})
+	return m
 }
+
+// testTasks are all tasks, with sizes for the machine's model.
+func testTasks(m *Machine) []*Task { return ForModel(m.Model.Config) }
 
 // Each way of each task gives results that agree with its reference, on the CPU, at its
 // smallest sizes.
 func TestTasks(t *testing.T) {
 	m := testMachine(t)
-	for _, task := range All() {
+	for _, task := range testTasks(m) {
 		for _, dtype := range task.DTypes {
 			for _, shape := range task.Sizes[:3] {
 				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Plain: true, Repeat: 2, Rounds: 1}}
@@ -34,7 +52,7 @@ func TestTasks(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if cases := b.Suite.Cases(turn); len(samples) != 2*len(cases) || len(cases) < 2 {
+				if cases := b.Suite.Cases(turn); len(samples) != 2*len(cases) || len(cases) < 1 {
 					t.Fatalf("%s: %d samples of %d cases", turn.Key(), len(samples), len(cases))
 				}
 				for _, s := range samples {

@@ -41,6 +41,7 @@ func stubGPU(t *testing.T, m *Machine) *stub.Control {
 	g.About = Device{Key: "a GPU", Ceilings: m.CPU.Ceilings}
 	m.GPUs = []*GPUDevice{g}
 	t.Cleanup(func() {
+		m.GPUs = nil
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}

@@ -85,7 +85,10 @@ func (s Suite) Cases(t Turn) []Case {
 
 // memories lists where a way's inputs and results may be.
 func (w Way) memories() []string {
-	if w.Device == CPU {
+	switch {
+	case w.Memories != nil:
+		return w.Memories
+	case w.Device == CPU:
 		return []string{MemoryHost}
 	}
 	return []string{MemoryPageable, MemoryPinned, MemoryResident}

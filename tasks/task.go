@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/gpt2"
 )
 
 // Devices of ways.
@@ -26,9 +27,12 @@ const (
 	BFloat16 = "bfloat16"
 )
 
-// All lists the tasks.
-func All() []*Task {
-	return []*Task{vectorAdd(), vectorSquare(), reduceSum(), matmul()}
+// All lists the tasks. Those that run GPT-2 have sizes for the shipped model.
+func All() []*Task { return ForModel(Geometry) }
+
+// ForModel lists the tasks, with sizes for a model of some geometry.
+func ForModel(c gpt2.Config) []*Task {
+	return []*Task{vectorAdd(), vectorSquare(), reduceSum(), matmul(), prefill(c), decode(c), generate(c)}
 }
 
 // Task is work that a CPU and a GPU can do.
@@ -48,10 +52,16 @@ type Task struct {
 	Ways []Way
 
 	Arrays *Arrays // how it is computed, if it is over arrays
+
+	// open makes the inputs, if it is not over arrays.
+	open func(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) (Opened, error)
 }
 
 // Open makes the inputs of a shape on a machine.
 func (t *Task) Open(ctx context.Context, m *Machine, s Shape, dtype string) (Opened, error) {
+	if t.Arrays == nil {
+		return t.open(ctx, m, t, s, dtype)
+	}
 	return t.Arrays.open(ctx, m, t, s, dtype)
 }
 
@@ -69,12 +79,13 @@ type Cost struct {
 
 // Way is one way to do a task.
 type Way struct {
-	Device  string // CPU or GPU
-	Variant string
-	About   string           // what it does, in a few words
-	Plain   bool             // for learners: slow, so that it is measured only at small sizes
-	DTypes  []string         // the task's if nil
-	Most    func(Shape) bool // whether a shape is not too large for the way; nil for any
+	Device   string // CPU or GPU
+	Variant  string
+	About    string           // what it does, in a few words
+	Plain    bool             // for learners: slow, so that it is measured only at small sizes
+	DTypes   []string         // the task's if nil
+	Memories []string         // where inputs and results are; nil: host on the CPU, and all of a GPU's
+	Most     func(Shape) bool // whether a shape is not too large for the way; nil for any
 }
 
 // fits tells whether a way does a shape in a type.
@@ -106,10 +117,9 @@ type Times struct{ Submit, H2D, Kernel, D2H, Wall float64 }
 // unknown is of what was not measured.
 func unknown() Times { return Times{math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()} }
 
-// Find returns the tasks of these names: a name is that of a task, or the part before the
-// dot, as vector is of vector.add and vector.square. No names are all tasks.
-func Find(names []string) ([]*Task, error) {
-	all := All()
+// Find returns those of the tasks that have these names: a name is that of a task, or the part
+// before the dot, as vector is of vector.add and vector.square. No names are all tasks.
+func Find(all []*Task, names []string) ([]*Task, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
@@ -129,7 +139,7 @@ func Find(names []string) ([]*Task, error) {
 			return nil, fmt.Errorf("there is no task %q; tasks are %s", name, strings.Join(known, ", "))
 		}
 	}
-	return slices.DeleteFunc(all, func(t *Task) bool { return !chosen[t.Name] }), nil
+	return slices.DeleteFunc(slices.Clone(all), func(t *Task) bool { return !chosen[t.Name] }), nil
 }
 
 // floor returns the least time of a cost in microseconds, NaN if a ceiling is not known.

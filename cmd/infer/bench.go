@@ -68,7 +68,7 @@ of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before
   infer bench kernel attn.sdpa -m random:gpt2              a stage's kernels
   infer bench ceilings                                     what the device can do
   infer bench energy --device cuda -m random:gpt2          energy per token`,
-		Annotations: map[string]string{listsKey: "yes"},
+		Annotations: map[string]string{listsKey: "device mode dtype layers threads"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			if b.lists.wanted(c.Flags()) {
 				if err := b.lists.check(&b, c.Flags()); err != nil {

@@ -66,9 +66,12 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 // modeNames are the values of --mode, in the order of exec's modes.
 var modeNames = []string{exec.Auto.String(), exec.Eager.String(), exec.Graph.String(), exec.Persistent.String()}
 
-// listsKey marks a command that takes lists: several values of --device, --mode, --dtype, --layers and
-// --threads.
+// listsKey marks a command that takes lists, of these flags: several values of --device, --mode, --dtype,
+// --layers and --threads.
 const listsKey = "lists"
+
+// allDevicesKey marks a command whose --device may be all.
+const allDevicesKey = "all devices"
 
 // each returns the flags with one value each, for every combination of values: 'infer bench' takes lists.
 func (m *modelFlags) each() []*modelFlags {
@@ -117,9 +120,10 @@ func (m *modelFlags) check(c *cobra.Command) error {
 	m.stderr, m.forGPU, m.said = c.ErrOrStderr(), nil, map[string]bool{}
 	m.dtype = shortTypes(m.dtype)
 	all := m.each()
-	if len(all) > 1 && c.Annotations[listsKey] == "" {
+	if len(all) > 1 {
+		lists := strings.Fields(c.Annotations[listsKey])
 		for _, name := range []string{"device", "mode", "dtype", "layers", "threads"} {
-			if v := c.Flags().Lookup(name).Value.String(); strings.Contains(v, ",") {
+			if v := c.Flags().Lookup(name).Value.String(); strings.Contains(v, ",") && !slices.Contains(lists, name) {
 				return usagef("--%s %s: give one value; only 'infer bench' takes a list", name, shellQuote(v))
 			}
 		}
@@ -153,7 +157,7 @@ func (m *modelFlags) checkOne(c *cobra.Command) error {
 	n, err := strconv.Atoi(index)
 	switch {
 	case indexed && name == "cuda" && err == nil && n >= 0:
-	case !indexed && (name == "auto" || name == "cpu" || name == "reference" || name == "cuda"):
+	case !indexed && (name == "auto" || name == "cpu" || name == "reference" || name == "cuda" || name == "all" && c.Annotations[allDevicesKey] != ""):
 	default:
 		return usagef("--device %s: it must be auto, cpu, reference, cuda or cuda:N", shellQuote(m.device))
 	}

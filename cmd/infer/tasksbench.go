@@ -7,11 +7,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cpu"
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
@@ -40,7 +44,8 @@ numbers. The result of each run is compared with a reference in float64. DIR hol
 samples.csv, a row for each measured run.`,
 		Example: `  infer tasks bench -o out
   infer tasks bench -o out --tasks vector.add --repeat 20`,
-		Annotations: map[string]string{usesKey: "device threads quiet", argumentKey: "-o"},
+		Annotations: map[string]string{usesKey: "model device threads quiet", argumentKey: "-o", listsKey: "device", allDevicesKey: "yes",
+			helpKey + "device": "measure `DEVICES`: auto (the CPU, and the first GPU if all that it\nneeds is there), all (every GPU), or a list of cpu, cuda and cuda:N"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.run(c.Context(), m, c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -84,27 +89,31 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 	if err := t.check(); err != nil {
 		return err
 	}
-	chosen, err := tasks.Find(t.names)
-	if err != nil {
-		return usagef("--tasks: %w", err)
-	}
 	if err := (weights.Folder{Path: t.dir, Force: t.force}).Check(); err != nil {
 		return fmt.Errorf("--out %w", err)
 	}
-	if t.machine == "" {
-		t.machine, _ = os.Hostname()
-	}
-	backend, err := cpu.New(cpu.Options{Threads: m.threads})
+	model, err := m.openModel()
 	if err != nil {
 		return err
 	}
-	defer backend.Close()
-	machine := &tasks.Machine{Name: t.machine, Team: backend.Team()}
-	if machine.CPU.Ceilings, _, err = ceilingsOf(ctx, backend, m, false, stderr); err != nil {
+	defer model.Close()
+	chosen, err := tasks.Find(tasks.ForModel(model.Config), t.names)
+	if err != nil {
+		return usagef("--tasks: %w", err)
+	}
+	machine, err := t.open(m, model)
+	if err != nil {
 		return err
 	}
-	machine.CPU.Key = machine.CPU.Ceilings.Key
-	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: []string{tasks.CPU}, Plain: t.plain, Repeat: t.repeat, Rounds: t.rounds, Seed: t.seed, Most: t.most << 20}}
+	defer machine.Close()
+	for _, name := range machine.Devices() {
+		set, _, err := ceilingsOf(ctx, machine.Measurers()[name], m, false, stderr)
+		if err != nil {
+			return err
+		}
+		machine.SetCeilings(name, set)
+	}
+	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain, Repeat: t.repeat, Rounds: t.rounds, Seed: t.seed, Most: t.most << 20}}
 	var samples []tasks.Sample
 	turns := b.Suite.Turns()
 	bar := m.progress(stderr, "measuring", false)
@@ -127,4 +136,49 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s in %s\n", count(len(samples), "sample"), t.dir)
 	return writeOutput(stdout, out.Bytes())
+}
+
+// open opens the devices of --device: auto is the CPU, and the first GPU if there is one that
+// can be used; all is the CPU and all GPUs.
+func (t *tasksFlags) open(m *modelFlags, model *gpt2.Model) (*tasks.Machine, error) {
+	o := tasks.Options{Name: t.machine, Threads: m.threads, Model: model}
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+	}
+	for device := range strings.SplitSeq(m.device, ",") {
+		name, index, _ := strings.Cut(device, ":")
+		switch name {
+		case "reference":
+			return nil, usagef("--device reference: it is not measured; give cpu, cuda, cuda:N, a list of them, or all")
+		case "cpu":
+			o.CPU = true
+		case "cuda":
+			i, _ := strconv.Atoi(index) // checked with the flag
+			o.GPUs = append(o.GPUs, i)
+		case "auto", "all":
+			o.CPU = true
+			n, err := usableGPUs()
+			if err != nil && driverPresent() {
+				m.notice(fmt.Sprintf("only the CPU is measured, since the GPU cannot be used: %v", err))
+			}
+			if name == "auto" {
+				n = min(n, 1)
+			}
+			for i := range n {
+				o.GPUs = append(o.GPUs, i)
+			}
+		}
+	}
+	slices.Sort(o.GPUs)
+	o.GPUs = slices.Compact(o.GPUs)
+	return tasks.Open(o)
+}
+
+// usableGPUs returns how many GPUs there are with all that they need.
+func usableGPUs() (int, error) {
+	lib, err := cuda.Open()
+	if err != nil {
+		return 0, err
+	}
+	return lib.DeviceCount()
 }

@@ -45,7 +45,7 @@ samples.csv, a row for each measured run.`,
 		Example: `  infer tasks bench -o out
   infer tasks bench -o out --tasks vector.add --repeat 20`,
 		Annotations: map[string]string{usesKey: "model device threads quiet", argumentKey: "-o", listsKey: "device", allDevicesKey: "yes",
-			helpKey + "device": "measure `DEVICES`: auto (the CPU, and the first GPU if all that it\nneeds is there), all (every GPU), or a list of cpu, cuda and cuda:N"},
+			helpKey + "device": "measure `DEVICES`: cpu, cuda, cuda:N, a list of them, or all\n(default: the CPU, and the first GPU if all that it needs is there)"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.run(c.Context(), m, c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -158,7 +158,7 @@ func (t *tasksFlags) open(m *modelFlags, model *gpt2.Model) (*tasks.Machine, err
 		case "auto", "all":
 			o.CPU = true
 			n, err := usableGPUs()
-			if err != nil && driverPresent() {
+			if err != nil && m.findDriver().Present {
 				m.notice(fmt.Sprintf("only the CPU is measured, since the GPU cannot be used: %v", err))
 			}
 			if name == "auto" {

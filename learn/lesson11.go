@@ -16,12 +16,13 @@ var lesson11 = Lesson{
 	Number: 11,
 	Claim:  "a device synchronise marks the end of a layer; correlation ids pair launches with kernels",
 	GPU:    &Experiment{Run: layersOnGPU, Judge: judgeLayers},
-	Why: `Half of this is true. Each launch gets a correlation id, which its kernel's record carries too: that pairs both, however late the kernel runs. Time does not
-pair them, because the host runs ahead, and a kernel can begin after the range around its launch has closed. But no engine that is meant to be
-fast synchronises at the end of a layer. Nothing has to: the kernels of a stream run in the order of their launches, so the first kernel of
-a layer waits on the device for the last one of the layer before. A synchronise would only empty the queue, and the GPU would idle until
-the next launch arrives. So look for the layers in ranges, a step for each, and follow the ids to their kernels.`,
-	GoOn: "infer trace show run.json.gz --by layer",
+	Why: `Each launch gets a correlation id, and the record of its kernel carries the same id: that pairs both, however late the kernel runs. Time does not pair
+them. The host runs ahead, so a kernel often begins when the range around its launch has long been closed. And what keeps layers apart is no call of the
+host: the kernels of a stream run in the order of their launches, so the first kernel of a layer waits, on the device, for the last one of the
+layer before. A synchronise at the end of each layer would be right too, but it empties the queue, and the GPU then
+idles until the next launch arrives; an engine that is meant to be fast has none. So look for layers in ranges, one for each step, and
+follow the ids from there to the kernels.`,
+	GoOn: "infer trace show traces/samples/gpt2-L12-eager-cupti.json.gz --by layer",
 }
 
 // eagerRun records a run in eager mode, in which each step launches its kernels, and reads the recording.

@@ -12,11 +12,12 @@ var lesson12 = Lesson{
 	Number: 12,
 	Claim:  "nvtx_sum gives the time of a task",
 	GPU:    &Experiment{Run: rangesOnGPU, Judge: judgeRanges, Picture: drawRanges},
-	Why: `A range is pushed and popped by the host. What is inside it on the GPU's side is a launch, which returns at once. So nvtx_sum sums the time that
-the host took to launch: a first call contains the loading of its module, thousands of times longer than the kernel, and a long kernel outlives
-its range. The error goes both ways, and no factor corrects it. nvtx_gpu_proj_sum projects a range on the GPU: from the start of the first kernel that was launched in it
-to the end of the last. That is the time of the task on the device, still with the gaps between its kernels. In a CUDA graph neither works, because
-the host launches the whole graph at once; there the steps must be attributed by their nodes.`,
+	Why: `The host pushes and pops a range. What it does in between is to launch a kernel, and a launch returns at once. So nvtx_sum sums the time that launching
+took. If a first call loads a module, that is in the sum, and the kernel's own time is a small part of it. If a kernel is long, it outlives its
+range, and most of it is not in the sum. So the error goes both ways, and no factor corrects it. nvtx_gpu_proj_sum projects a
+range to the GPU: from the start of the first kernel that was launched in it to the end of the last. That is the time of the task on the
+device, with the gaps between its kernels. A CUDA graph is launched by one call, so its kernels belong to
+ranges only by its nodes.`,
 	GoOn: "nsys stats --report nvtx_sum,nvtx_gpu_proj_sum run.nsys-rep",
 }
 

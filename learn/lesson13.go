@@ -12,12 +12,12 @@ var lesson13 = Lesson{
 	Number: 13,
 	Claim:  "sm_efficiency, achieved_occupancy, ipc are metrics to ask ncu for; cuda_gpu_kern_sum lists grid sizes",
 	CPU:    &Experiment{Run: namesHere, Judge: judgeNames},
-	Why: `These metrics are those of nvprof, which is gone. Nsight Compute builds a name from the unit that counts, what it counts, and how that is summed:
-sm__warps_active, .avg, .pct_of_peak_sustained_active. Ask for an old name, and ncu says that it finds no such metric. The reports of nsys were renamed too, from
-gpukernsum to cuda_gpu_kern_sum, and columns moved: for some versions that report had the grid, then it moved to cuda_gpu_kern_gb_sum. So a name
-in a lecture is true of one version. Ask the tool that you have: ncu --query-metrics lists what this chip counts, nsys stats
---help-reports what each report has. Old and new are not always equal: sm_efficiency was a share of time in which an SM
-had any warp, which says little.`,
+	Why: `The metrics are those of nvprof, the profiler before Nsight Compute. Today a name has three parts: the unit that counts and what it counts, such as sm__warps_active;
+how the counts of all units are joined, such as .avg; and in what they are expressed, such as .pct_of_peak_sustained_active. The reports of nsys were renamed too, from
+gpukernsum to cuda_gpu_kern_sum, and their columns change with versions: for a while that report had the grid, and then a new one,
+cuda_gpu_kern_gb_sum, got it. So a name in a lecture is true of one version. Ask the tool that you have: ncu --query-metrics lists what
+this chip can count, nsys stats --help-reports what each report has. And ask what a number means: sm_efficiency was
+the share of time in which an SM had any warp at all, not how much work it did.`,
 	GoOn: "ncu --query-metrics",
 }
 

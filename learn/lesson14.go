@@ -17,12 +17,12 @@ var lesson14 = Lesson{
 	Claim:  "transfer time > compute time: use unified memory",
 	GPU: &Experiment{Run: runReuse, Judge: judgeReuse, Picture: drawReuse,
 		Sources: []Source{{"lesson14.cu", reuseSource}}},
-	Why: `The bytes have to cross the link, whatever the API is called. A copy moves them once, at the full speed of the link, and every later
-reading comes from device memory. Reading in place, here from pinned host memory, moves them again at each reading. Unified memory is between both:
-it moves a page at the first touch, by a fault that costs tens of microseconds, and like a copy does not repeat it. So what decides is how
-often the data are read. For one reading, copying and reading in place cost about the same link time. From the second
-on a copy wins, long before computing outweighs the transfer. Ask first whether the data must move at all: weights stay
-on the device for thousands of tokens.`,
+	Why: `The bytes have to cross the link, whatever the call is named. A copy moves them once; every reading after it comes from device memory. Reading in place,
+here from pinned host memory, moves them again each time. Unified memory lies between: pages move when they are first touched, by faults,
+and then stay, so it is a copy that is made in small pieces. So the API does not decide; what does is how often the data are read before they
+change. The first reading pays for the link in each case. Every further one pays for it again in place, and not after a copy, long before the
+computation takes as long as the transfer. Ask first whether the data have to move at all: weights stay on the
+device for all tokens.`,
 	GoOn: "infer bench ceilings --device cuda",
 }
 

@@ -24,11 +24,11 @@ var lesson15 = Lesson{
 	Claim:  "below a size run on the CPU: set a threshold",
 	GPU: &Experiment{Run: runThreshold, Judge: judgeThreshold, Picture: drawThreshold,
 		Sources: []Source{{"lesson15.cu", thresholdSource}, spinSource}},
-	Why: `It is half true. For one task, with the data always in the same place and the GPU always free, the time of each device is nearly a straight
-line over the size: the lines cross once, and that size is the threshold. But the crossing moves. If the data are on the device already,
-the GPU needs no transfer, and the CPU does. If work is queued, the GPU's answer comes after it. One number cannot be right for all of these,
-and the best one is a compromise that loses in each. A model predicts the time of both devices from what is known before the run, size, place
-of the data and queue, and takes the smaller. It needs a few coefficients per device, fitted once.`,
+	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is nearly a straight line over the size. The two lines cross
+once, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no transfer, and the
+CPU does. If other work is queued, the GPU begins after it. No single size is right for all of these cases, and the best one is a compromise
+that loses in most. A model predicts the time of both devices from what is known before the run, the size, the
+place of the data and the queue, and takes the smaller. It needs a few coefficients for each device, fitted once, and then costs less than a launch.`,
 	GoOn: "infer tasks bench",
 }
 

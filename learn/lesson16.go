@@ -19,11 +19,11 @@ var lesson16 = Lesson{
 	Claim:  "GPU utilisation is the share of SMs in use",
 	GPU: &Experiment{Run: runUtilisation, Judge: judgeUtilisation, Picture: drawUtilisation,
 		Sources: []Source{{"lesson16.cu", utilisationSource}}},
-	Why: `What nvidia-smi calls GPU-Util is a share of time: of the last sampling period, in how much was any kernel running? One block
-that spins on one SM makes it as high as a kernel that fills the device, and so does a decode step that leaves most SMs waiting for memory.
-A low figure does tell something: the GPU had nothing to run, because the host was late. A high figure says only that it was never empty. To know how
-much of the GPU works, compare the time of a step with its floor, the time that its bytes or operations need at the measured
-ceilings, or ask ncu for sm__throughput. Power is a rough hint that needs no profiler: compare it with the limit.`,
+	Why: `What nvidia-smi calls GPU-Util is a share of time: in how much of the last sampling period did any kernel run? One block on one SM makes it as
+high as a kernel that fills the device. So does a decode step whose SMs wait for memory most of the time. A low figure does tell something: the GPU
+had nothing to run, because the host was late. A high one says only that it was never empty. To know how much of the GPU works, compare the
+time of a step with its floor, the time that its bytes or its operations take at the measured ceilings, or ask ncu
+for sm__throughput. Power is a rough hint that needs no profiler: see how far it is from that of an idle GPU, and from its limit.`,
 	GoOn: "infer bench --device cuda -m random:gpt2",
 }
 

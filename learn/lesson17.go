@@ -18,12 +18,11 @@ var lesson17 = Lesson{
 	Claim:  "more occupancy is faster",
 	GPU: &Experiment{Run: runOccupancy, Judge: judgeOccupancy, Picture: drawOccupancy,
 		Sources: []Source{{"lesson17.cu", occupancySource}}},
-	Why: `Occupancy is the share of an SM's warps that are resident. Its only use is to have something to do while other warps wait, so what counts is
-the work in flight: warps times independent loads of each. The copy keeps four loads of 16 bytes in flight per thread. A few blocks
-fill the pipe to memory, and more only queue. In the chase each warp waits for one load before it can make the next: there,
-twice the warps are twice the loads in flight, up to the last block. So occupancy is a means. If a kernel is at its
-bandwidth or arithmetic ceiling, more is worth nothing, and the registers or the shared memory that lower it are often the
-better use of an SM. Matrix products run best at low occupancy.`,
+	Why: `Occupancy is the number of warps on an SM, as a share of what it can hold. More warps help in one way: while some wait, others have something to do.
+So what counts is the work in flight, warps times independent loads of each. The copy has four loads of 16 bytes in flight in each thread: a few blocks fill the
+way to memory, and more of them only queue there. In the chase a warp needs the result of one load for the address of the next. It has one in
+flight, whatever it does, so only more warps help. Before you raise occupancy, ask what the kernel waits for. At its bandwidth
+or arithmetic ceiling more is worth nothing, and the registers and the shared memory that lower occupancy may be the better use of the SM.`,
 	GoOn: "infer bench kernel attn.sdpa -m random:gpt2",
 }
 

@@ -17,12 +17,11 @@ var lesson18 = Lesson{
 	Claim:  "thread divergence halves speed",
 	GPU: &Experiment{Run: runDivergence, Judge: judgeDivergence, Picture: drawDivergence,
 		Sources: []Source{{"lesson18.cu", divergenceSource}}},
-	Why: `The 32 lanes of a warp share one instruction stream. If lanes take different paths, the warp runs one path after the other, and the
-lanes that are not on it wait. So the price is the length of all paths that some lane of the warp takes: once the time if whole
-warps agree, twice for two equal paths, up to 32 times. A long path that a single lane takes costs nearly as much as if all took it. A short
-branch costs no jump: the compiler computes both sides under predicates, which takes the same time whether lanes agree or not.
-So do not count the branches of a source. Ask which lanes of one warp disagree, and how long the paths are; then sort the
-work so that neighbours agree.`,
+	Why: `The 32 lanes of a warp share one stream of instructions. If lanes take different paths, the warp runs one path after the other, and the lanes that are not on
+it wait. So a warp pays for each path that any of its lanes takes. Whole warps that agree pay for one path, whatever other warps do. Two
+equal paths within a warp cost twice the time, and a long path that a single lane takes costs as if all lanes took it. A short branch has no jump at all: the
+compiler computes both sides, and each lane keeps one, which takes the same time whether lanes agree or not. So do not count the branches
+in a source. Ask which lanes of one warp disagree, and how long their paths are; then order the work so that neighbours agree.`,
 	GoOn: "ncu --metrics smsp__thread_inst_executed_per_inst_executed.ratio infer -p ROMEO: -n 2 --device cuda",
 }
 

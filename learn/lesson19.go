@@ -26,11 +26,11 @@ var lesson19 = Lesson{
 	CPU:    &Experiment{Run: blocksOnCPU, Judge: judgeBlocks, Picture: drawBlocks},
 	GPU: &Experiment{Run: blocksOnGPU, Judge: judgeBlocks, Picture: drawBlocks,
 		Sources: []Source{{"lesson19.cu", blocksSource}}},
-	Why: `A launch only queues work, so there is nobody to return a value to: results go to memory. Blocks start as SMs become free, roughly by
-number at first, then in an order that differs from launch to launch. That freedom is why one program fills a small and a large GPU; its price
-is that no block may wait for one that has not started. Within a block, threads meet at barriers and share fast memory.
-So the sum in shared memory adds in a fixed order, and gives the same bits each time. Atomics add in the order of arrival. Addition of
-floats is not associative: (a + b) + c is not a + (b + c), and the last bits differ from run to run. Goroutines behave alike.`,
+	Why: `A launch only queues work, so nobody waits for a value: results go to memory. Blocks start when an SM has room for them, at first roughly by number, then as others
+end. That freedom lets one program fill a small GPU and a large one. Its price: no block may wait for a block that may not have started. Within a block,
+threads share fast memory and meet at barriers. So a sum in shared memory adds in a fixed order, and gives the same bits each time. Atomics
+add in the order of arrival, and (a + b) + c is not always a + (b + c) for floats, so the last bits can differ from run to run.
+Goroutines are alike: a go statement has no value, their order is free, and what they add to one variable comes in any order.`,
 	GoOn: "infer bench kernel ln_1 -m random:gpt2",
 }
 

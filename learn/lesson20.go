@@ -20,12 +20,11 @@ var lesson20 = Lesson{
 	Claim:  "memory copies and kernels overlap",
 	GPU: &Experiment{Run: runOverlap, Judge: judgeOverlap, Picture: drawOverlap,
 		Sources: []Source{{"lesson20.cu", overlapSource}}},
-	Why: `They can: a GPU has copy engines besides its SMs. They do only if three things hold. The work must be in different streams, because one stream runs
-its work in order. The host memory must be pinned: from pageable memory the driver copies through a buffer of its own, the
-call blocks the host, and the next launch comes late. And the copy must not wait for the kernel: cut the data into chunks, so that
-one chunk is computed while the next one travels. Even then the whole takes at least as long as the longest of the three: copies in,
-kernels, copies back. If copies take nine tenths of the time, overlap hides one tenth. Better is not to copy: keep the data on the
-device, as a decode step keeps its weights and its cache.`,
+	Why: `A GPU has engines for copies besides its SMs, so both can work at once, if three things hold. The work must be in different streams, because a stream
+runs its work in order. The host memory must be pinned: pageable memory is copied by the host through a buffer of the driver, and meanwhile the host launches
+nothing. And a kernel must not need the copy that it should overlap with: cut the data into chunks, so that one is computed while the next
+one travels. Even then the whole takes at least as long as the longest of three rows: copies in, kernels, copies back. If copies take most of the
+time, hiding the kernels gains little. Better than a hidden copy is none: keep the data on the device, as a decode step keeps weights and cache.`,
 	GoOn: "nsys profile -t cuda,nvtx -o overlap infer learn 20",
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 )
@@ -140,18 +141,12 @@ func (c *chrome) topLevel(key string) {
 			h.Base = base
 		}
 	case "deviceProperties":
-		h.Tool, h.Recorder = "PyTorch", RecorderKineto
-		var devices []struct {
-			ID      int    `json:"id"`
-			Name    string `json:"name"`
-			Memory  int64  `json:"totalGlobalMem"`
-			Major   int    `json:"computeMajor"`
-			Minor   int    `json:"computeMinor"`
-			SMs     int    `json:"numSms"`
-			Threads int    `json:"maxThreadsPerMultiprocessor"`
-			Regs    int    `json:"regsPerMultiprocessor"`
-			Shared  int    `json:"sharedMemPerMultiprocessor"`
+		if c.isOurs { // the header has them
+			c.skip(0)
+			return
 		}
+		h.Tool, h.Recorder = "PyTorch", RecorderKineto
+		var devices []deviceProperties
 		text(&devices)
 		for _, d := range devices {
 			h.Devices = append(h.Devices, Device{ID: d.ID, Name: d.Name, Memory: d.Memory, Compute: fmt.Sprintf("%d.%d", d.Major, d.Minor),
@@ -393,6 +388,9 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"shared memory":             func(c *chrome, e *rawEvent) { e.shared = c.int() },
 	"dynamic shared memory":     func(c *chrome, e *rawEvent) { e.DynamicShared = c.int32() },
 	"est. achieved occupancy %": func(c *chrome, e *rawEvent) { e.Occupancy = float32(c.float()) },
+	"counters":                  func(c *chrome, e *rawEvent) { c.counters(e) },
+	"External id":               func(c *chrome, e *rawEvent) { e.External = c.uint() },
+	"Input Dims":                func(c *chrome, e *rawEvent) { e.Inputs = c.compact() },
 	"bounded":                   func(c *chrome, e *rawEvent) { e.Bounded = c.bool() },
 	"warm-up":                   func(c *chrome, e *rawEvent) { e.WarmUp = c.bool() },
 	"wait":                      func(c *chrome, e *rawEvent) { e.Wait = Wait(max(0, slices.Index(waitNames, c.text()))) },
@@ -408,6 +406,40 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"domain":                    func(c *chrome, e *rawEvent) { e.Domain = c.text() },
 	"name":                      func(c *chrome, e *rawEvent) { e.track = c.text() },
 	"value":                     func(c *chrome, e *rawEvent) { e.Value = c.float() },
+}
+
+// counters reads the counters of a kernel.
+func (c *chrome) counters(e *rawEvent) {
+	if c.peek() != '{' {
+		c.skip(0)
+		return
+	}
+	c.object(func(key []byte) {
+		info := CounterByKey(string(key))
+		v := float32(c.float())
+		if info == nil || math.IsInf(float64(v), 0) {
+			return
+		}
+		if e.Counters == nil {
+			e.Counters = NewCounters()
+		}
+		e.Counters[info.Counter] = v
+	})
+}
+
+// compact reads a value as JSON without spaces, and interns it; "" for what is too long or no
+// array.
+func (c *chrome) compact() string {
+	const most = 1 << 12
+	if c.peek() != '[' {
+		c.skip(0)
+		return ""
+	}
+	var b bytes.Buffer
+	if raw := c.raw(); !c.ok() || len(raw) > most || json.Compact(&b, raw) != nil {
+		return ""
+	}
+	return c.intern(b.Bytes())
 }
 
 // text reads a string and interns it; "" for another value.

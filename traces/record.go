@@ -181,6 +181,10 @@ type Event struct {
 	// end of the kernel before it to the start of the kernel after it.
 	Bounded bool
 
+	External uint64    // of an operator, and of the calls and work that it caused: its id in PyTorch's profiler
+	Inputs   string    // of an operator: the shapes of its inputs, as JSON: "[[1,128,768],[]]"
+	Counters *Counters // of a kernel; nil if none were measured
+
 	Bytes int64   // of a copy or set
 	Value float64 // of a counter; of a range: the payload
 }

@@ -2,6 +2,7 @@ package traces_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -630,4 +631,58 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("%d events were written and %d read: %v; first error %v", len(events), len(again), failed, err)
 		}
 	})
+}
+
+// TestKinetoKeeps: what PyTorch's profiler says of an event, and the counters of a kernel, are
+// kept when a recording is written, for other programs too.
+func TestKinetoKeeps(t *testing.T) {
+	tr, err := load.Load("samples/pytorch/kineto.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := traces.NewCounters()
+	counted[traces.CounterOccupancy], counted[traces.CounterL2Hits] = 12.5, 0
+	kernels := 0
+	for i := range tr.Events {
+		if e := &tr.Events[i]; e.Kind == traces.KindKernel {
+			e.Counters = counted
+			kernels++
+		}
+	}
+	file := fixtures.Write(t, tr.Header, tr.Events)
+	h, events, err := traces.Read(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shapes, external, counters int
+	for e, err := range events {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == traces.KindOp && e.Name == "aten::embedding" && strings.HasPrefix(e.Inputs, "[[50304,768],[1,128]") {
+			shapes++
+		}
+		if e.Kind == traces.KindKernel && e.External != 0 {
+			external++
+		}
+		occupancy, ok := e.Counters.Get(traces.CounterOccupancy)
+		if hits, other := e.Counters.Get(traces.CounterL2Hits); ok && other && occupancy == 12.5 && hits == 0 && len(e.Counters.Map()) == 2 {
+			counters++
+		}
+	}
+	if shapes != 3 || external != kernels || counters != kernels || kernels == 0 {
+		t.Errorf("of %d kernels %d have an external id and %d their counters; %d of 3 embeddings have shapes", kernels, external, counters, shapes)
+	}
+	if len(h.Devices) != 1 || h.Devices[0].SMs != 132 || h.Tool != "PyTorch" {
+		t.Errorf("the header is %+v", h)
+	}
+	var foreign struct {
+		DeviceProperties []map[string]any `json:"deviceProperties"`
+	}
+	if err := json.Unmarshal(file, &foreign); err != nil {
+		t.Fatal(err)
+	}
+	if d := foreign.DeviceProperties; len(d) != 1 || d[0]["name"] != "NVIDIA H200" || d[0]["numSms"] != 132. || d[0]["computeMajor"] != 9. || d[0]["maxThreadsPerMultiprocessor"] != 2048. {
+		t.Errorf("device properties %v", d)
+	}
 }

@@ -2,6 +2,7 @@ package traces
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"encoding/json"
@@ -102,9 +103,39 @@ func NewWriter(w io.Writer, h *Header) *Writer {
 		t.err = fmt.Errorf("the header of a trace cannot be written: %w", err)
 		return t
 	}
-	t.printf("{\"displayTimeUnit\":\"ns\",\"baseTimeNanoseconds\":%d,\"gpt2scope\":%s,\n\"traceEvents\":[\n", h.Base, text)
+	devices, err := marshal(devicesOf(h))
+	if err != nil {
+		t.err = fmt.Errorf("the devices of a trace cannot be written: %w", err)
+		return t
+	}
+	t.printf("{\"displayTimeUnit\":\"ns\",\"baseTimeNanoseconds\":%d,\"gpt2scope\":%s,\n\"deviceProperties\":%s,\n\"traceEvents\":[\n", h.Base, text, devices)
 	t.printf(`{"ph":"M","name":"trace","pid":0,"args":{"name":"gpt2scope"}}`) // no event begins with a comma
 	return t
+}
+
+// deviceProperties is a GPU as PyTorch's profiler describes it, for programs that read its files.
+type deviceProperties struct {
+	ID      int    `json:"id"`
+	Name    string `json:"name"`
+	Memory  int64  `json:"totalGlobalMem,omitempty"`
+	Major   int    `json:"computeMajor,omitempty"`
+	Minor   int    `json:"computeMinor"`
+	SMs     int    `json:"numSms,omitempty"`
+	Threads int    `json:"maxThreadsPerMultiprocessor,omitempty"`
+	Regs    int    `json:"regsPerMultiprocessor,omitempty"`
+	Shared  int    `json:"sharedMemPerMultiprocessor,omitempty"`
+	Warp    int    `json:"warpSize,omitempty"`
+}
+
+// devicesOf describes the GPUs of a header; an empty list if it has none.
+func devicesOf(h *Header) []deviceProperties {
+	list := []deviceProperties{}
+	for _, d := range h.Devices {
+		p := deviceProperties{ID: d.ID, Name: d.Name, Memory: d.Memory, SMs: d.SMs, Threads: 32 * d.WarpsPerSM, Regs: d.RegistersPerSM, Shared: d.SharedPerSM, Warp: 32}
+		fmt.Sscanf(d.Compute, "%d.%d", &p.Major, &p.Minor)
+		list = append(list, p)
+	}
+	return list
 }
 
 // marshal is json.Marshal without the escapes for HTML.
@@ -469,6 +500,21 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 		if e.Occupancy > 0 {
 			float("est. achieved occupancy %", float64(e.Occupancy), 32)
 		}
+		if e.Counters != nil {
+			key("counters")
+			b = append(b, '{')
+			for _, c := range AllCounters {
+				if v, ok := e.Counters.Get(c.Counter); ok {
+					float(c.Key, v, 32)
+				}
+			}
+			b = append(bytes.TrimSuffix(b, []byte{','}), "},"...)
+		}
+	}
+	id("External id", e.External)
+	if e.Inputs != "" {
+		key("Input Dims")
+		b = append(append(b, e.Inputs...), ',')
 	}
 	yes("bounded", e.Bounded)
 	yes("warm-up", e.WarmUp)

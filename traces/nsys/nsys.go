@@ -127,7 +127,7 @@ func (n *export) read() error {
 	if err := n.count(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls, n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead} {
+	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls, n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead, n.readMetrics} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (n *export) count() error {
 		return nil
 	}
 	for _, table := range []string{"StringIds", "NVTX_EVENTS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
-		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"} {
+		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "GPU_METRICS"} {
 		if !n.tables[table] {
 			continue
 		}
@@ -341,7 +341,10 @@ func (n *export) readHeader() error {
 	if strings.EqualFold(graphMode, "graph") {
 		h.NotRecorded = append(h.NotRecorded, "nodes of CUDA graphs (they need --cuda-graph-trace=node)")
 	}
-	h.NotRecorded = append(h.NotRecorded, "counters", "costs and ceilings")
+	if !n.tables["GPU_METRICS"] {
+		h.NotRecorded = append(h.NotRecorded, "counters")
+	}
+	h.NotRecorded = append(h.NotRecorded, "costs and ceilings")
 	read("TARGET_INFO_SESSION_START_TIME", func(r row) { h.Base = r.int(0) }, "utcEpochNs")
 	read("TARGET_INFO_GPU", func(r row) {
 		d := traces.Device{ID: int(r.int32(0)), SMs: int(r.int32(2)), Memory: r.int(3), Bandwidth: r.int(4), ClockHz: r.int(5),
@@ -639,4 +642,52 @@ func (n *export) readOverhead() error {
 		g := r.int(2)
 		n.add(traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, Process: processOf(g), ID: threadOf(g)}, n.name(r.int(3)), r.int(0), r.int(1)-r.int(0)))
 	}, "start", "end", "globalTid", "nameId")
+}
+
+// readMetrics reads the samples of --gpu-metrics-devices: counters of the whole device, at a fixed
+// frequency. The GPU of a sample is in the low byte of its type (GPU metrics reports of nsys
+// stats). A metric that is always 0 says nothing and is left out.
+func (n *export) readMetrics() error {
+	type metric struct{ kind, id int64 }
+	names := map[metric]string{}
+	err := n.rows("TARGET_INFO_GPU_METRICS", func(r row) {
+		names[metric{r.int(0), r.int(1)}], _ = r.text(2)
+	}, "typeId", "metricId", "metricName")
+	if err != nil {
+		return err
+	}
+	devices := map[int64]int32{}
+	err = n.rows("TARGET_INFO_GPU", func(r row) {
+		devices[r.int(0)] = r.int32(0)
+		if id, ok := r.maybe(1); ok {
+			devices[r.int(0)] = int32(min(max(id, 0), 1<<16))
+		}
+	}, "id", "?cuDevice")
+	if err != nil {
+		return err
+	}
+	events := map[metric][]traces.Event{}
+	some := map[metric]bool{}
+	err = n.rows("GPU_METRICS", func(r row) {
+		at := metric{r.int(1), r.int(2)}
+		name, ok := names[at]
+		if !ok {
+			return
+		}
+		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: devices[at.kind&0xff]}, name, r.int(0), 0)
+		e.Value = float64(r.int(3))
+		some[at] = some[at] || e.Value != 0
+		events[at] = append(events[at], e)
+	}, "timestamp", "typeId", "metricId", "value")
+	if err != nil {
+		return err
+	}
+	for at, list := range events {
+		if some[at] {
+			for _, e := range list {
+				n.add(e)
+			}
+		}
+	}
+	return nil
 }

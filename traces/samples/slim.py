@@ -4,8 +4,8 @@ identifies the machine or its user.
 
     traces/samples/slim.py run.sqlite eager.sqlite
 
-Kept are whole tables of GPU work, API calls, ranges and graph nodes, and the
-descriptions that they refer to, with their schemas and ids. Only named tables and
+Kept are whole tables of GPU work, API calls, ranges and graph nodes, samples of the
+GPU's counters around its work, and the descriptions that they refer to, with their schemas and ids. Only named tables and
 rows are kept, so that what a later version of nsys adds stays out. Strings are kept
 where a kept row refers to them by a column whose schema says "REFERENCES
 StringIds(id)". The program's path becomes "infer"; its process id stays, as it is
@@ -27,7 +27,7 @@ EVENTS = (
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUDA_GRAPH_EVENTS", "CUDA_GRAPH_NODE_EVENTS", "NVTX_EVENTS",
 )
 # What they refer to, kept whole.
-DESCRIPTIONS = ("ANALYSIS_DETAILS", "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_CUDA_STREAM", "TARGET_INFO_SESSION_START_TIME")
+DESCRIPTIONS = ("ANALYSIS_DETAILS", "TARGET_INFO_GPU_METRICS", "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_CUDA_STREAM", "TARGET_INFO_SESSION_START_TIME")
 ENUMS = ("ENUM_CUDA_", "ENUM_CUPTI_", "ENUM_NSYS_EVENT_CLASS", "ENUM_NSYS_EVENT_TYPE")
 # Tables of names and values: the rows whose name matches.
 NAMED = {
@@ -55,6 +55,9 @@ def kept_rows(source, table):
     if table in BLANKED:
         blank = {at[c] for c in BLANKED[table] if c in at}
         return columns, [tuple((0 if isinstance(x, int) else "") if i in blank else x for i, x in enumerate(r)) for r in rows]
+    if table == "GPU_METRICS":  # the device is sampled from long before the first kernel
+        first, last = source.execute("SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        return columns, [r for r in rows if first - 1_000_000 <= r[at["timestamp"]] <= last + 1_000_000]
     processes, threads = owners(source)
     if table == "PROCESSES":
         return columns, [tuple("infer" if c == "name" else x for c, x in zip(columns, r)) for r in rows if r[at["globalPid"]] in processes]

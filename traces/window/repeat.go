@@ -40,55 +40,60 @@ const (
 )
 
 // Steady finds the passes of a recording and which of them are warm-up. Passes that the
-// recording names count as they are, and those of its own warm-up are left out already. In a
-// recording without passes, the sequence of kernel names repeats with a period, and each
-// period is a pass. In both cases passes at the beginning that take more than 1.5 times the
-// median of those after them are warm-up, unless the recording says itself what its warm-up
-// is.
+// recording names are those of [Window.Passes]. In a recording without passes the sequence of
+// kernel names repeats with a period, and each period is a pass; passes at the beginning that
+// take more than 1.5 times the median of those after them are warm-up.
 func (w *Window) Steady() Steady {
-	s := Steady{Interval: w.Whole()}
-	var times []Interval
-	switch {
-	case len(w.Passes) > 0:
-		s.Source = FromRanges
+	if len(w.Passes) > 0 {
+		s := Steady{Interval: w.Span, Source: FromRanges}
 		for _, p := range w.Passes {
-			times = append(times, p.Time)
+			s.Passes = append(s.Passes, p.Time)
 		}
-		if len(w.WarmUp) > 0 || w.ofOnePhase() < fewestRepeats {
-			s.Passes, s.Interval = times, w.Span
-			return s
+		for _, e := range w.WarmUp {
+			s.WarmUp = append(s.WarmUp, Interval{e.Time, e.End()})
 		}
-	default:
-		if times = w.repetition(); len(times) == 0 {
-			return s
-		}
-		s.Source = FromRepetition
+		return s
 	}
-	s.Passes = times
-	for len(s.Passes) > fewestRepeats {
-		rest := make([]int64, 0, len(s.Passes))
-		for _, x := range s.Passes[1:] {
+	times := w.repetition()
+	if len(times) == 0 {
+		return Steady{Interval: w.Whole()}
+	}
+	n := leading(times)
+	return Steady{Interval{times[n].From, times[len(times)-1].To}, times[n:], times[:n], FromRepetition}
+}
+
+// leading returns how many passes at the beginning are far longer than those after them.
+func leading(times []Interval) int {
+	n := 0
+	for len(times)-n > fewestRepeats {
+		rest := make([]int64, 0, len(times)-n-1)
+		for _, x := range times[n+1:] {
 			rest = append(rest, x.Length())
 		}
 		slices.Sort(rest)
-		if float64(s.Passes[0].Length()) <= longLeading*float64(stats.Median(rest)) {
+		if float64(times[n].Length()) <= longLeading*float64(stats.Median(rest)) {
 			break
 		}
-		s.WarmUp, s.Passes = append(s.WarmUp, s.Passes[0]), s.Passes[1:]
+		n++
 	}
-	s.Interval = Interval{s.Passes[0].From, s.Passes[len(s.Passes)-1].To}
-	return s
+	return n
 }
 
-// ofOnePhase returns how many passes there are if all are of one kind, else 0: the times of a
-// prefill and a decode step say nothing about each other.
-func (w *Window) ofOnePhase() int {
-	for _, p := range w.Passes[1:] {
-		if w.PassName(p.Event) != w.PassName(w.Passes[0].Event) {
+// leadingWarmUp returns how many of Passes are warm-up by their times. That is asked of
+// recordings of other programs, which do not say what their warm-up is, and only if all passes
+// are of one kind: the times of a prefill and a decode step say nothing about each other.
+func (w *Window) leadingWarmUp() int {
+	if len(w.WarmUp) > 0 || w.Device < 0 {
+		return 0
+	}
+	var times []Interval
+	for _, p := range w.Passes {
+		if p.Event.Domain == traces.Domain || w.Header.Tool == traces.Domain || w.PassName(p.Event) != w.PassName(w.Passes[0].Event) {
 			return 0
 		}
+		times = append(times, p.Time)
 	}
-	return len(w.Passes)
+	return leading(times)
 }
 
 // repetition finds the passes of a recording by the names of its kernels. A pass begins so that
@@ -161,8 +166,11 @@ func (w *Window) repetition() []Interval {
 		for _, e := range kernels[from:to] {
 			x.To = max(x.To, e.End())
 		}
-		if i+1 < len(begins) { // the idle time after a pass is its own
+		switch {
+		case i+1 < len(begins): // the idle time after a pass is its own
 			x.To = max(x.From, kernels[to].Time)
+		case to == len(kernels): // copies of its results follow
+			x.To = max(x.To, w.Whole().To)
 		}
 		passes = append(passes, x)
 	}

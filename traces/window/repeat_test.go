@@ -107,3 +107,40 @@ func TestSteadyOfProcesses(t *testing.T) {
 		t.Errorf("%d passes of 10 are found", len(s.Passes))
 	}
 }
+
+// TestWarmUpOfRanges: of the passes that another program names, those at the beginning that take
+// far longer are warm-up; the passes of gpt2scope and those of several kinds are left as they are.
+func TestWarmUpOfRanges(t *testing.T) {
+	thread := traces.Thread(1, 1)
+	make := func(domain string, names ...string) *Window {
+		var events []traces.Event
+		now := int64(0)
+		for i, name := range names {
+			ns := int64(1000)
+			if i == 0 {
+				ns = 9000
+			}
+			e := traces.Plain(traces.KindPass, thread, name, now, ns)
+			e.Domain, e.ID, e.Plan = domain, uint64(i+1), 0
+			k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", now+100, ns-200)
+			k.Parent, k.Plan = e.ID, 0
+			events = append(events, e, k)
+			now += ns
+		}
+		return New(traces.NewTrace(&traces.Header{}, events), 0)
+	}
+	all := []string{"forward", "forward", "forward", "forward", "forward"}
+	w := make("", all...)
+	if len(w.WarmUp) != 1 || len(w.Passes) != 4 || w.Span.From != 9000 || w.Passes[0].Time.From != 9000 {
+		t.Errorf("%d of warm-up, %d passes from %d", len(w.WarmUp), len(w.Passes), w.Span.From)
+	}
+	if i, ok := w.PassIndex(w.Passes[3].Event); !ok || i != 3 {
+		t.Errorf("the last pass is %d (%v)", i, ok)
+	}
+	if w := make(traces.Domain, all...); len(w.WarmUp) != 0 || len(w.Passes) != 5 {
+		t.Errorf("of gpt2scope: %d of warm-up", len(w.WarmUp))
+	}
+	if w := make("", "prefill", "decode", "decode", "decode", "decode"); len(w.WarmUp) != 0 {
+		t.Errorf("the prefill is warm-up")
+	}
+}

@@ -134,6 +134,18 @@ func New(t *traces.Trace, device int32) *Window {
 		w.Work = steps
 	}
 	w.divide()
+	if n := w.leadingWarmUp(); n > 0 {
+		for _, p := range w.Passes[:n] {
+			w.WarmUp = append(w.WarmUp, p.Event)
+			delete(w.index, p.Event)
+		}
+		w.Passes = w.Passes[n:]
+		for i, p := range w.Passes {
+			w.index[p.Event] = i
+			w.Passes[i] = Pass{Event: p.Event}
+		}
+		w.divide()
+	}
 	return w
 }
 

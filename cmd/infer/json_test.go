@@ -24,6 +24,7 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/advise"
 	"gpt2scope/traces/diff"
+	"gpt2scope/traces/kpi"
 	"gpt2scope/traces/tables"
 )
 
@@ -44,6 +45,11 @@ var jsonObjects = map[string]any{
 		advise.Advice
 	}{},
 	"Hint": advise.Hint{},
+	"infer trace kpi --json": struct {
+		Source string `json:"source"`
+		kpi.Report
+	}{},
+	"Indicator": kpi.Indicator{}, "Check": kpi.Check{},
 	"infer trace diff --json": struct {
 		FileA string `json:"file_a"`
 		FileB string `json:"file_b"`

@@ -24,7 +24,7 @@ import (
 func newTrace() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace COMMAND",
-		Short: "Read recordings of where time went: show, report, diff, advise, check, convert, pprof",
+		Short: "Read recordings of where time went: show, report, diff, advise, kpi, check, convert",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
 Nsight Systems, and JSON of PyTorch's profiler. The content of a file decides its format, not its
 name; - is standard input.`,
@@ -37,8 +37,11 @@ name; - is standard input.`,
 		RunE:        refused,
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTracePprof(), newTraceReport(), newTraceShow())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTraceKPI(), newTracePprof(), newTraceReport(), newTraceShow())
 	for _, sub := range c.Commands() {
+		if slices.Contains(countersCommands, sub.Name()) {
+			addFlags(sub.Flags(), "Counters", addCounters)
+		}
 		addFlags(sub.Flags(), "Stages", addNaming)
 		sub.PreRunE = checkNaming
 	}
@@ -97,7 +100,10 @@ func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 		return nil, err
 	}
 	bar.done()
-	return t, nameStages(c, path, t)
+	if err := nameStages(c, path, t); err != nil {
+		return nil, err
+	}
+	return t, joinCounters(c, path, t)
 }
 
 // rangesFlag names the flag that chooses the ranges that name stages.

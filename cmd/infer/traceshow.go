@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -363,8 +364,9 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 		}},
 		{key: "bounded", cell: func(r *row) cell { return intCell(int64(r.Bounded)) }},
 		{key: "imbalance", legend: "slowest thread / mean", cell: func(r *row) cell { return when(isStage(r), known(r.Imbalance > 0, floatCell(r.Imbalance, 2))) }},
-		{title: "  ", left: true, cell: func(r *row) cell { return textCell(rowName(t, r)) }},
 	}
+	columns = append(columns, counterColumns(t)...)
+	columns = append(columns, column[row]{title: "  ", left: true, cell: func(r *row) cell { return textCell(rowName(t, r)) }})
 	hide := func(keys ...string) {
 		for i := range columns {
 			if slices.Contains(keys, columns[i].key) {
@@ -420,6 +422,31 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 		title("busy", "all threads us")
 		legend("busy", "their times summed")
 		title("imbalance", "imbalance")
+	}
+	return columns
+}
+
+// counterTitles are the headings of hardware counters.
+var counterTitles = map[traces.Counter]string{traces.CounterOccupancy: "achieved %", traces.CounterSMThroughput: "SM %", traces.CounterDRAMThroughput: "DRAM %", traces.CounterL1Throughput: "L1 %",
+	traces.CounterL2Throughput: "L2 %", traces.CounterL1Hits: "L1 hit %", traces.CounterL2Hits: "L2 hit %", traces.CounterWarpEfficiency: "warp eff. %", traces.CounterBranches: "branch eff. %",
+	traces.CounterSMActive: "SMs active %"}
+
+// counterColumns are the columns of the counters that the table has.
+func counterColumns(t *tables.Table) []column[tables.Row] {
+	var columns []column[tables.Row]
+	for _, c := range traces.AllCounters {
+		if !slices.ContainsFunc(t.Rows, func(r tables.Row) bool { _, ok := r.Counters[c.Key]; return ok }) {
+			continue
+		}
+		name := strings.TrimSuffix(c.Key, "_percent")
+		old := ""
+		if len(c.Nvprof) > 0 && c.Nvprof[0] != name {
+			old = c.Nvprof[0]
+		}
+		columns = append(columns, column[tables.Row]{key: name, unit: "percent", old: old, title: counterTitles[c.Counter], legend: c.Name, cell: func(r *tables.Row) cell {
+			v, ok := r.Counters[c.Key]
+			return when(r.Kind == tables.RowWork, known(ok, floatCell(v, 1)))
+		}})
 	}
 	return columns
 }

@@ -63,6 +63,7 @@ func sum(rows []Row, of []int) Row {
 		s.FLOPs, s.Bytes, s.floor = s.FLOPs+r.FLOPs, s.Bytes+r.Bytes, s.floor+r.floor
 		s.longest, s.mean = s.longest+r.longest, s.mean+r.mean
 		s.durations = append(s.durations, r.durations...)
+		s.counters.Join(&r.counters)
 		s.floorOfBytes += r.floorOfBytes
 		allFloors = allFloors && r.Floor > 0
 	}
@@ -70,6 +71,7 @@ func sum(rows []Row, of []int) Row {
 		s.setFloor()
 	}
 	s.Spread = spreadOf(s.durations)
+	s.Counters = s.counters.Counters().Map()
 	if s.mean > 0 {
 		s.Imbalance = s.longest / s.mean
 	}

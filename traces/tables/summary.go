@@ -140,7 +140,12 @@ type Row struct {
 	Shape     *Shape     `json:"shape,omitempty"`     // of a kernel
 	Occupancy *Occupancy `json:"occupancy,omitempty"` // if the source says enough of shape and device
 
+	// Counters are the means by time of hardware counters in percent, by [traces.CounterInfo.Key];
+	// nil if none were measured.
+	Counters map[string]float64 `json:"counters,omitempty"`
+
 	durations     []int64
+	counters      traces.CounterMean
 	floor         float64
 	floorOfBytes  float64 // the part of floor that is bound by bytes
 	longest, mean float64 // of the threads, summed over calls
@@ -598,6 +603,7 @@ func (s *summary) sweep() {
 			r.Bounded++
 		}
 		r.durations = append(r.durations, e.Duration)
+		r.counters.Add(e.Counters, e.Duration)
 		if r.Kind == RowIdle || r.Kind == RowOther {
 			r.Bytes += max(0, e.Bytes)
 		}
@@ -719,6 +725,7 @@ func (s *summary) finish(t *Table) {
 	sum := int64(0)
 	for _, r := range s.rows {
 		r.Spread = spreadOf(r.durations)
+		r.Counters = r.counters.Counters().Map()
 		switch {
 		case s.of != ofPasses && r.Kind != RowIdle:
 			r.Calls = r.Kernels

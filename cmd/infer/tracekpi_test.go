@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const pytorch = "../../traces/samples/pytorch/"
+
+// TestTraceKPI: the table has each indicator of a capture, those before its passes apart, and what
+// would record the others; the checklist answers.
+func TestTraceKPI(t *testing.T) {
+	out := mustInfer(t, "trace", "kpi", pytorch+"bad.sqlite", "--define").stdout
+	contains(t, out, "of 7 passes; before it 322.", "ms of loading and warm-up (1 pass)", "HtoD, pageable", "117,447,680", "9.08", "not in this recording:\n", "record with nsys profile --gpu-metrics-devices=all",
+		"cudaStreamSynchronize in forward: 147", "Do transfers take longer than computing? YES\n", "Do the threads of warps diverge? UNKNOWN\n", "definitions:\n  kernel time: sum of the durations")
+	var report struct {
+		Source       string
+		Passes       int
+		WarmUpPasses int    `json:"warm_up_passes"`
+		PassesFrom   string `json:"passes_from"`
+		Indicators   []struct {
+			Key        string
+			Value      *float64
+			RecordWith string `json:"record_with"`
+		}
+		Checks []struct{ Question, Answer, Evidence string }
+		Notes  []string
+	}
+	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "kpi", pytorch+"bad.sqlite", "--json").stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Passes != 7 || report.WarmUpPasses != 1 || report.PassesFrom != "ranges" || len(report.Checks) != 5 || report.Notes == nil || !strings.Contains(report.Source, "H200") {
+		t.Errorf("%+v", report)
+	}
+	for _, x := range report.Indicators {
+		if (x.Value == nil) != (x.RecordWith != "") {
+			t.Errorf("%s has the value %v and is recorded with %q", x.Key, x.Value, x.RecordWith)
+		}
+	}
+	checkFailure(t, infer(t, "trace", "kpi", ownTrace(t, false)), exitFailure, "no work of a GPU", "trace show")
+}
+
+// TestCounters: counters of another run become columns, indicators, and part of a converted file.
+func TestCounters(t *testing.T) {
+	capture, counted := pytorch+"steady.sqlite", pytorch+"steady.ncu-details.csv"
+	e := mustInfer(t, "trace", "show", capture, "--counters", counted, "--by", "kernel", "--sort", "DRAM %", "--limit", "1")
+	contains(t, e.stdout, "achieved %", "warp eff. %", "17.6", "nvjet_sm90_tst_64x32_64x16_2x4_h_bz_splitK_bias_TNT")
+	contains(t, e.stderr, "81 of 87 kernels have them, 51 by their place and 30 as the mean")
+	if by := mustInfer(t, "trace", "show", capture, "--counters", counted, "--by", "kernel", "--sort", "sm_efficiency").stdout; !strings.Contains(by, "SMs active %") {
+		t.Error("a name of nvprof is not understood")
+	}
+	contains(t, mustInfer(t, "trace", "show", capture, "--counters", counted, "--by", "stage").stdout, "L2 hit %", "layer 0")
+	contains(t, mustInfer(t, "trace", "kpi", capture, "--counters", counted).stdout, "achieved occupancy      %                     12.77", "Do the threads of warps diverge? NO\n")
+
+	converted := filepath.Join(t.TempDir(), "run.json.gz")
+	mustInfer(t, "trace", "convert", capture, "--counters", counted, "-o", converted)
+	contains(t, mustInfer(t, "trace", "kpi", converted).stdout, "achieved occupancy      %                     12.77")
+
+	broken := filepath.Join(t.TempDir(), "x.csv")
+	if err := os.WriteFile(broken, []byte("a,b\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	checkFailure(t, infer(t, "trace", "show", capture, "--counters", broken), exitFailure, "--counters", "ncu --csv")
+	checkFailure(t, infer(t, "trace", "show", capture, "--counters", broken+"x"), exitFailure, "--counters", "no such file")
+	checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--counters", counted), exitFailure, "none of the 24 kernels")
+}

@@ -1,0 +1,149 @@
+package counters
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/load"
+)
+
+func open(t *testing.T, name string) *Set {
+	t.Helper()
+	f, err := os.Open("../samples/pytorch/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestPagesAgree: the pages "details" and "raw" of one report of ncu have the same counters, to the
+// digits that details prints.
+func TestPagesAgree(t *testing.T) {
+	details, raw := open(t, "steady.ncu-details.csv"), open(t, "steady.ncu-raw.csv")
+	if len(details.Kernels) != 24 || len(raw.Kernels) != 24 {
+		t.Fatalf("%d and %d kernels, not 24", len(details.Kernels), len(raw.Kernels))
+	}
+	for i, d := range details.Kernels {
+		r := raw.Kernels[i]
+		if d.Name != r.Name || d.Grid != r.Grid || d.Block != r.Block {
+			t.Errorf("kernel %d is %s %v and %s %v", i, d.Name, d.Grid, r.Name, r.Grid)
+		}
+		for _, c := range traces.AllCounters {
+			x, ok := d.Counters.Get(c.Counter)
+			y, other := r.Counters.Get(c.Counter)
+			if ok != other || !ok && c.Counter != traces.CounterBranches || math.Abs(x-y) > 0.006*max(1, 100./32) {
+				t.Errorf("kernel %d, %s: %v (%v) and %v (%v)", i, c.Key, x, ok, y, other)
+			}
+		}
+	}
+	// The numbers of a product, as ncu prints them.
+	k := details.Kernels[5]
+	want := map[string]float64{"achieved_occupancy_percent": 13.95, "sm_throughput_percent": 7.68, "dram_throughput_percent": 12.15, "l1_throughput_percent": 18.99, "l2_throughput_percent": 19.83,
+		"l1_hit_rate_percent": 0, "l2_hit_rate_percent": 40.10, "warp_efficiency_percent": 98.875, "branch_efficiency_percent": 98.45, "sm_active_percent": 46.7615}
+	if got := k.Counters.Map(); !strings.HasPrefix(k.Name, "nvjet") || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s has %v, not %v", k.Name, got, want)
+	}
+}
+
+// TestJoin: the kernels of a recording get the counters of another run of the program. One of
+// its passes was counted, without its last kernels.
+func TestJoin(t *testing.T) {
+	tr, err := load.Load("../samples/pytorch/steady.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, "steady.ncu-details.csv")
+	if j := s.Join(tr); j != (Joined{Kernels: 87, ByOrder: 51, ByName: 30, Unused: 0}) {
+		t.Errorf("%+v", j)
+	}
+	product := 0
+	for _, e := range tr.Events {
+		if e.Kind == traces.KindKernel && strings.Contains(e.Name, "48x64_64x15") {
+			// c_attn of two layers: the first of each pass has the counters of the first.
+			want, _ := s.Kernels[5+11*(product%2)].Counters.Get(traces.CounterDRAMThroughput)
+			if got, ok := e.Counters.Get(traces.CounterDRAMThroughput); !ok || got != want {
+				t.Errorf("product %d has %v, not %v", product, got, want)
+			}
+			product++
+		}
+		if e.Kind == traces.KindKernel && strings.Contains(e.Name, "reduce_kernel<(int)512") && e.Counters != nil {
+			t.Error("a kernel that was not counted has counters")
+		}
+	}
+	if product != 6 {
+		t.Errorf("%d products", product)
+	}
+}
+
+// TestNvprof: the names and scales of nvprof are those of nvprof's time.
+func TestNvprof(t *testing.T) {
+	s, err := Read(strings.NewReader(`==123== NVPROF is profiling process 123, command: ./vector
+==123== Profiling result:
+"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"
+"Tesla V100 (0)","add(float*, float*, int)",3,"achieved_occupancy","Achieved Occupancy",0.50,0.70,0.625
+"Tesla V100 (0)","add(float*, float*, int)",3,"warp_execution_efficiency","Warp Execution Efficiency","100.00%","100.00%","97.50%"
+"Tesla V100 (0)","add(float*, float*, int)",3,"dram_utilization","Device Memory Utilization","High (7)","High (9)","High (8)"
+"Tesla V100 (0)","add(float*, float*, int)",3,"sm_efficiency","Multiprocessor Activity","80%","90%","85.5%"
+"Tesla V100 (0)","add(float*, float*, int)",3,"gld_efficiency","Global Memory Load Efficiency","100%","100%","100%"
+"Tesla V100 (0)","fill(float*)",1,"l2_tex_hit_rate","L2 Cache Hit Rate","1%","1%","1.25%"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, k := range s.Kernels {
+		got = append(got, fmt.Sprint(k.Name, k.Runs, k.Counters.Map()))
+	}
+	want := []string{"add(float*, float*, int)3 map[achieved_occupancy_percent:62.5 dram_throughput_percent:80 sm_active_percent:85.5 warp_efficiency_percent:97.5]", "fill(float*)1 map[l2_hit_rate_percent:1.25]"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") || s.Unknown["gld_efficiency"] != 1 {
+		t.Errorf("%q, %v", got, s.Unknown)
+	}
+	var events []traces.Event
+	for i := range int64(4) {
+		e := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "void add(float*, float*, int)", i*100, 50)
+		e.Grid, e.Block = [3]int32{64, 1, 1}, [3]int32{256, 1, 1}
+		events = append(events, e)
+	}
+	tr := fixtures.Trace(&traces.Header{}, events...)
+	if j := s.Join(tr); j.ByName != 4 || j.Unused != 1 {
+		t.Errorf("joined %+v", j)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for _, text := range []string{"", "a,b\n1,2\n", "\"ID\",\"Kernel Name\",\"Metric Name\"\n", strings.Repeat("x\n", 20_000), "\x00\xff"} {
+		if s, err := Read(strings.NewReader(text)); err == nil {
+			t.Errorf("%.20q is read as %d kernels", text, len(s.Kernels))
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("\"ID\",\"Kernel Name\",\"Grid Size\",\"Metric Name\",\"Metric Value\"\n\"0\",\"k\",\"(1, 1, 1)\",\"Achieved Occupancy\",\"1,024.5\"\n"))
+	f.Add([]byte("\"Device\",\"Kernel\",\"Invocations\",\"Metric Name\",\"Avg\"\n\"d\",\"k\",\"9e99\",\"dram_utilization\",\"Low (2)\"\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := Read(strings.NewReader(string(b)))
+		if err == nil {
+			s.Join(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 1)))
+		}
+	})
+}
+
+func TestBase(t *testing.T) {
+	for name, want := range map[string]string{"void at::native::<unnamed>::softmax<float, (int)4>(T1 *)": "softmax", "at::vectorized_gather_kernel<16, long>(char *)": "vectorized_gather_kernel",
+		"gemv": "gemv", "void (anonymous namespace)::f(int)": "f", "": "", "<": "<", "triton_poi_fused_add_0": "triton_poi_fused_add_0"} {
+		if got := Base(name); got != want {
+			t.Errorf("%q is %q, not %q", name, got, want)
+		}
+	}
+}

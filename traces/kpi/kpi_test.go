@@ -1,0 +1,175 @@
+package kpi
+
+import (
+	"encoding/csv"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/window"
+)
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
+
+// TestMeasure: each number of a recording that was made for it.
+func TestMeasure(t *testing.T) {
+	stream := traces.Stream(1, 0, 1, 7)
+	launched := fixtures.Launched(1, 0, 10, 20, 120) // idle before: 20 ns from call to start
+	launched[1].Grid, launched[1].Block, launched[1].Registers = [3]int32{50, 1, 1}, [3]int32{256, 1, 1}, 32
+	second := fixtures.Launched(2, 15, 25, 130, 230) // queued behind the first
+	second[1].Grid, second[1].Block, second[1].Registers = [3]int32{200, 1, 1}, [3]int32{256, 1, 1}, 32
+	copied := traces.Plain(traces.KindMemcpy, traces.Stream(1, 0, 1, 8), "Memcpy HtoD (Pinned -> Device)", 200, 60)
+	copied.Bytes, copied.Correlation = 6000, 3
+	call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaMemcpyAsync", 190, 5)
+	call.Correlation = 3
+	wait := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaStreamSynchronize", 240, 30)
+	in := traces.Plain(traces.KindOp, traces.Thread(1, 1), "aten::item", 235, 40)
+	sampled := func(at int64, v float64) traces.Event {
+		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter}, "SMs Active [Throughput %]", at, 0)
+		e.Value = v
+		return e
+	}
+	launched[1].Counters, second[1].Counters = traces.NewCounters(), traces.NewCounters()
+	launched[1].Counters[traces.CounterOccupancy], second[1].Counters[traces.CounterOccupancy] = 20, 60
+	last := traces.Plain(traces.KindKernel, stream, "uncalled", 280, 20)
+	h := &traces.Header{Devices: []traces.Device{{SMs: 100, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 200 << 10}}}
+	tr := fixtures.Trace(h, append(append(launched, second...), copied, call, wait, in, last, sampled(-10, 10), sampled(160, 30))...)
+	r, err := Measure(tr, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Wall != 280 || r.PassesFrom != window.FromNothing || r.Before != 0 {
+		t.Errorf("%d ns, passes from %q, %d ns before", r.Wall, r.PassesFrom, r.Before)
+	}
+	// From 20 to 300: kernels 20-120, 130-230 and 280-300, the copy 200-260.
+	for key, want := range map[string]float64{"kernel_time": 220, "kernels": 3, "kernel_median": 100, "gpu_busy_percent": 100 * (100 + 130 + 20) / 280., "compute_percent": 100 * 220 / 280.,
+		"transfer_time": 60, "h2d_pinned_copies": 1, "h2d_pinned_bytes": 6000, "h2d_pinned_time": 60, "h2d_pinned_gb_per_s": 100, "cpu_gpu_overlap_percent": 100 * 230 / 250.,
+		"compute_copy_overlap_percent": 50, "launches": 3, "launch_latency": 20, "synchronisations": 1, "synchronisation_time": 30, "correlated_percent": 75,
+		"grid_fill_percent": (50*100 + 100*100) / 200., "theoretical_occupancy_percent": 100, "achieved_occupancy_percent": 40, "sm_utilisation_percent": (140*10 + 140*30) / 280.,
+		// Depth: 1 from 20, 2 from 25 to 120, 1 to 195, 2 to 230, 1 to 260, 0 to 280, 1.
+		"queue_depth": (5 + 2*95 + 75 + 2*35 + 30 + 20) / 280., "queue_depth_max": 2} {
+		if got, ok := r.value(key); !ok || !near(got, want) {
+			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
+		}
+	}
+	if x := r.Find("synchronisations"); len(x.Where) != 1 || x.Where[0] != "cudaStreamSynchronize in aten::item: 1, 0.000 ms" {
+		t.Errorf("the host waited in %q", x.Where)
+	}
+	if x := r.Find("warp_efficiency_percent"); x == nil || x.Value != nil || !strings.Contains(x.RecordWith, "ncu") {
+		t.Errorf("warp efficiency: %+v", x)
+	}
+	if x := r.Find("d2h_pinned_bytes"); x != nil {
+		t.Errorf("there is no copy from the GPU: %+v", x)
+	}
+	answers := map[string]Answer{}
+	for _, c := range r.Checks {
+		answers[c.Question[:20]] = c.Answer
+	}
+	if len(answers) != 5 || answers["Do transfers take lo"] != No || answers["Do the threads of wa"] != Unknown {
+		t.Errorf("answers %v", answers)
+	}
+}
+
+// TestMissing: a recording without API calls says for each indicator of the host what records it.
+func TestMissing(t *testing.T) {
+	r, err := Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)), -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"cpu_gpu_overlap_percent", "queue_depth", "launch_latency", "starved_percent", "synchronisations", "correlated_percent", "sm_utilisation_percent", "theoretical_occupancy_percent"} {
+		if x := r.Find(key); x == nil || x.Value != nil || x.RecordWith == "" {
+			t.Errorf("%s: %+v", key, x)
+		}
+	}
+	if _, err := Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindOp, traces.Thread(1, 1), "aten::mm", 0, 10)), -1); err == nil || !strings.Contains(err.Error(), "no work of a GPU") {
+		t.Errorf("a recording of the CPU: %v", err)
+	}
+}
+
+// TestAgreesWithNsys compares copies, kernels and API calls with the tables of nsys stats of the
+// same capture. Passes and what is before them are all of it.
+func TestAgreesWithNsys(t *testing.T) {
+	const dir = "../samples/pytorch/bad"
+	tr, err := load.Load(dir + ".sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Measure(tr, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func(keys ...string) float64 {
+		s := 0.0
+		for _, key := range keys {
+			if x := r.Find(key); x != nil {
+				s += *x.Value
+				if x.Before != nil {
+					s += *x.Before
+				}
+			}
+		}
+		return s
+	}
+	nsys := func(report, column string, keep func(name string) bool) float64 {
+		text, err := os.ReadFile(dir + "." + report + ".csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(strings.NewReader(strings.TrimSpace(string(text)))).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, s := slices.Index(rows[0], column), 0.0
+		for _, row := range rows[1:] {
+			if v, err := strconv.ParseFloat(row[at], 64); err == nil && keep(row[len(row)-1]) {
+				s += v
+			}
+		}
+		return s
+	}
+	all := func(string) bool { return true }
+	has := func(part string) func(string) bool { return func(s string) bool { return strings.Contains(s, part) } }
+	for _, c := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"kernel time", sum("kernel_time"), nsys("cuda_gpu_kern_sum", "Total Time (ns)", all)},
+		{"kernels", sum("kernels"), nsys("cuda_gpu_kern_sum", "Instances", all)},
+		{"time from the host", sum("h2d_pageable_time", "h2d_pinned_time"), nsys("cuda_gpu_mem_time_sum", "Total Time (ns)", has("Host-to-Device"))},
+		{"copies from the host", sum("h2d_pageable_copies", "h2d_pinned_copies"), nsys("cuda_gpu_mem_time_sum", "Count", has("Host-to-Device"))},
+		{"time to the host", sum("d2h_pageable_time", "d2h_pinned_time"), nsys("cuda_gpu_mem_time_sum", "Total Time (ns)", has("Device-to-Host"))},
+		{"copies to the host", sum("d2h_pageable_copies", "d2h_pinned_copies"), nsys("cuda_gpu_mem_time_sum", "Count", has("Device-to-Host"))},
+		{"MB from the host", math.Round(sum("h2d_pageable_bytes", "h2d_pinned_bytes") / 1e3), math.Round(1e3 * nsys("cuda_gpu_mem_size_sum", "Total (MB)", has("Host-to-Device")))},
+	} {
+		if c.want == 0 || c.got != c.want {
+			t.Errorf("%s: %v, and nsys has %v", c.what, c.got, c.want)
+		}
+	}
+	if r.PassesFrom != window.FromRepetition || r.Passes != 7 || r.WarmUpPasses != 1 {
+		t.Errorf("%d passes and %d of warm-up, not the 7 and 1 that are steady of the 8 that ran", r.Passes, r.WarmUpPasses)
+	}
+}
+
+// TestGPUMetrics: the samples of nsys --gpu-metrics-devices are utilisation.
+func TestGPUMetrics(t *testing.T) {
+	tr, err := load.Load("../samples/pytorch/metrics.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Measure(tr, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"sm_utilisation_percent", "tensor_utilisation_percent", "dram_bandwidth_percent"} {
+		v, ok := r.value(key)
+		if busy, _ := r.value("gpu_busy_percent"); !ok || v <= 0 || v > busy {
+			t.Errorf("%s is %v (%v); the GPU works %v %% of the time", key, v, ok, busy)
+		}
+	}
+}

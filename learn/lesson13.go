@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"time"
 )
 
 var lesson13 = Lesson{
@@ -38,21 +39,20 @@ const claimed = 3
 // gridReports are reports of nsys, that of the claim first.
 var gridReports = []string{"cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_trace"}
 
-func namesHere(ctx context.Context, e *Env) (d Data, err error) {
+func namesHere(ctx context.Context, _ *Env) (d Data, err error) {
 	var missing []string
 	if ncu, err := exec.LookPath("ncu"); err == nil {
 		listed := map[string]bool{}
 		// Without a GPU, ncu must be told a chip.
 		for _, more := range [][]string{nil, {"--chips", "gh100"}} {
-			out, _ := e.command(ctx, append([]string{ncu, "--query-metrics"}, more...)) // what it lists counts, not its status
-			if listed = metricsIn(string(out)); len(listed) > 100 {
+			if listed = metricsIn(toolSays(ctx, append([]string{ncu, "--query-metrics"}, more...))); len(listed) > 100 {
 				break
 			}
 		}
 		if len(listed) <= 100 {
 			missing = append(missing, "ncu --query-metrics lists no metrics")
 		} else {
-			d.say("ncu", "version", toolVersion(ctx, e, ncu))
+			d.say("ncu", "version", toolVersion(ctx, ncu))
 			d.add("ncu", "metrics", 0, float64(len(listed)))
 			for _, r := range renamed {
 				for _, name := range []string{r.old, r.name} {
@@ -70,14 +70,13 @@ func namesHere(ctx context.Context, e *Env) (d Data, err error) {
 	if nsys, err := exec.LookPath("nsys"); err == nil {
 		found := false
 		for _, report := range gridReports {
-			out, _ := e.command(ctx, []string{nsys, "stats", "--help-reports", report})
-			if text := strings.TrimSpace(string(out)); strings.Contains(text, "Duration") || strings.Contains(text, "Total Time") {
+			if text := toolSays(ctx, []string{nsys, "stats", "--help-reports", report}); reportColumns.MatchString(text) {
 				d.say(report, "help", text)
 				found = true
 			}
 		}
 		if found {
-			d.say("nsys", "version", toolVersion(ctx, e, nsys))
+			d.say("nsys", "version", toolVersion(ctx, nsys))
 		} else {
 			missing = append(missing, "nsys stats --help-reports describes no report")
 		}
@@ -90,13 +89,17 @@ func namesHere(ctx context.Context, e *Env) (d Data, err error) {
 	return d, context.Cause(ctx)
 }
 
+// toolSays returns what a tool writes within a minute, whatever its exit status is.
+func toolSays(ctx context.Context, words []string) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
+	return strings.TrimSpace(string(out))
+}
+
 // toolVersion returns the last line of what a tool says of its version.
-func toolVersion(ctx context.Context, e *Env, tool string) string {
-	out, err := e.command(ctx, []string{tool, "--version"})
-	if err != nil {
-		return ""
-	}
-	text := strings.TrimSpace(string(out))
+func toolVersion(ctx context.Context, tool string) string {
+	text := toolSays(ctx, []string{tool, "--version"})
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
@@ -116,6 +119,9 @@ func metricsIn(list string) map[string]bool {
 	}
 	return names
 }
+
+// reportColumns matches what nsys says of a report: its first columns, for a summary and for a trace.
+var reportColumns = regexp.MustCompile(`(?m)^\s*(?:Time|Total Time|Start|Duration)\b[^:\n]*:`)
 
 // gridColumn matches the line of a column with the grid: "GridXYZ : ..." or "GrdX, GrdY, GrdZ : ...".
 var gridColumn = regexp.MustCompile(`(?m)^\s*(?:GridXYZ|GrdX\b[^:\n]*|Grid\w*)\s*:`)

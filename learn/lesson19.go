@@ -262,7 +262,7 @@ func judgeBlocks(d Data) Finding {
 		if compiled {
 			f.Text += " A kernel that returns a value compiles."
 		} else {
-			f.Text += " The compiler refuses a kernel that returns a value."
+			f.Text += " The compiler refuses a kernel that returns a value: " + firstError(d.text(returns, "outcome")) + "."
 		}
 	} else {
 		compiled = false // a go statement has no value: such a program cannot be written
@@ -274,6 +274,15 @@ func judgeBlocks(d Data) Finding {
 		f.Verdict = Refuted
 	}
 	return f
+}
+
+// firstError returns the text of the first error that a compiler printed.
+func firstError(log string) string {
+	if _, text, ok := strings.Cut(log, "error: "); ok {
+		log = text
+	}
+	line, _, _ := strings.Cut(log, "\n")
+	return strings.TrimSpace(line)
 }
 
 // countOf writes a number of things: "1 result", "3 results".

@@ -1,6 +1,9 @@
 package learn
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // blocksData start units in an order, and add numbers up with results.
 func blocksData(outcome string, turn func(launch, k int) int, fixed, loose func(i int) float64) (d Data) {
@@ -26,6 +29,10 @@ func TestBlocks(t *testing.T) {
 	ordered := func(_, k int) int { return k }
 	any := func(launch, k int) int { return (k*7 + launch) % 100 }
 	same, differ := func(int) float64 { return 42 }, func(i int) float64 { return float64(i % 4) }
+	const log = "blocks.cu(11): error: must have void return type\n  int order()\n"
+	if f := judgeBlocks(blocksData(log, any, same, differ)); !strings.Contains(f.Text, "refuses a kernel that returns a value: must have void return type.") {
+		t.Error(f.Text)
+	}
 	verdicts(t, judgeBlocks, given{
 		"as GPUs do":                         {blocksData("error: must have void return type", any, same, differ), Shown},
 		"goroutines":                         {blocksData("", any, same, same), Shown},

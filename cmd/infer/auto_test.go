@@ -160,6 +160,32 @@ func TestAutoEvaluates(t *testing.T) {
 	}
 }
 
+// infer devices shows what runs told of both devices, and what is wrong with a history.
+func TestDevicesHistory(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	if e := infer("devices"); strings.Contains(e.stdout, "earlier runs") {
+		t.Errorf("before any run:\n%s", e.stdout)
+	}
+	infer(short...)
+	infer(with(short, "--device", "cuda")...)
+	infer(with(short, "--device", "cuda")...)
+	out := infer("devices").stdout
+	contains(t, out, "\nearlier runs, from which --device auto predicts", "\n  Stub 0: 2 runs, last 2026-11-22, start ", " ms, first start ", "kernels ", ": 1 run, last 2026-11-22, start ", ", tokens x ")
+	var d devices
+	if err := json.Unmarshal([]byte(infer("devices", "--json").stdout), &d); err != nil {
+		t.Fatal(err)
+	}
+	k := d.History.Devices
+	if len(k) != 2 || !k[0].GPU || k[0].Runs != 2 || !(k[0].Open > 0 && k[0].First > 0 && k[0].Decode > 0) || k[1].GPU || k[1].First != 0 {
+		t.Errorf("%+v", d.History)
+	}
+	if err := os.WriteFile(d.History.Path, []byte("?\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, infer("devices").stdout, "\na line of "+d.History.Path+" cannot be right")
+}
+
 // A GPU that cannot be used leaves the run to the CPU, with the reason.
 func TestAutoWithoutALibrary(t *testing.T) {
 	withStub(t, "STUB_MAJOR=7")

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,11 +17,12 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/nvml"
+	"gpt2scope/dispatch/auto"
 	"gpt2scope/internal/humanize"
 )
 
 // newDevices makes "infer devices".
-func newDevices(*modelFlags) *cobra.Command {
+func newDevices(m *modelFlags) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "devices",
@@ -28,6 +30,7 @@ func newDevices(*modelFlags) *cobra.Command {
 		Long: `devices shows each GPU with its memory, its clocks now and what limits them, its
 PCIe link, power and temperature, and the CPU with its vector extensions and the version
 of the kernels that runs on it. If CUDA cannot be used, a line says what is missing.
+Below stands what earlier runs on this machine told --device auto.
 
 Clocks, link and power are those of this moment: an idle GPU lowers all three.`,
 		Example: `  infer devices
@@ -35,6 +38,7 @@ Clocks, link and power are those of this moment: an idle GPU lowers all three.`,
 		Annotations: map[string]string{usesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := findDevices(openManagement)
+			d.findHistory(m)
 			if asJSON {
 				return writeJSON(c.OutOrStdout(), d)
 			}
@@ -76,6 +80,14 @@ type devices struct {
 	NoBLAS  string      `json:"cublaslt_unavailable,omitempty"`
 	NoNVML  string      `json:"nvml_unavailable,omitempty"`
 	CPU     cpuDevice   `json:"cpu"`
+	History historyJSON `json:"history"`
+}
+
+// historyJSON is what earlier runs told.
+type historyJSON struct {
+	Path    string       `json:"path,omitempty"`
+	Lacks   string       `json:"unavailable,omitempty"` // why it, or a part of it, does not count
+	Devices []auto.Known `json:"devices"`
 }
 
 // gpuDevice is one GPU, as CUDA and NVML see it. Unknown fields are zero.
@@ -136,6 +148,22 @@ func findDevices(openNVML func() (management, error)) devices {
 		d.GPUs[i].GPU = r
 	}
 	return d
+}
+
+// findHistory adds what earlier runs told.
+func (d *devices) findHistory(m *modelFlags) {
+	d.History.Devices = []auto.Known{}
+	path, err := auto.Path()
+	if err != nil {
+		d.History.Lacks = err.Error()
+		return
+	}
+	h, err := auto.Read(path, m.time())
+	if err != nil {
+		d.History.Lacks = err.Error()
+	}
+	d.History.Path = path
+	d.History.Devices = append(d.History.Devices, h.Known()...)
 }
 
 // ask adds what CUDA reports.
@@ -251,12 +279,36 @@ func (d devices) write(w io.Writer) {
 	fact("extensions", "%s", orNone(c.Extensions))
 	if c.Lacks != "" {
 		fact("cannot be used", "%s", c.Lacks)
+	} else {
+		fact("kernels", "%s (of %s)", c.InUse, strings.Join(c.Kernels, ", "))
+		fact("--dtype f32", "few rows, as in decode, multiply-adds; prefill %s", c.F32)
+		fact("--dtype bf16", "decode widened to float32; prefill %s", c.BF16)
+		fact("--dtype q8", "decode by %s; prefill widened to float32", c.Q8)
+	}
+	d.History.write(w)
+}
+
+// write writes what earlier runs told, a line for each device; nothing if there were none.
+func (h historyJSON) write(w io.Writer) {
+	if h.Lacks != "" {
+		fmt.Fprintf(w, "\n%s\n", h.Lacks)
+	}
+	if len(h.Devices) == 0 {
 		return
 	}
-	fact("kernels", "%s (of %s)", c.InUse, strings.Join(c.Kernels, ", "))
-	fact("--dtype f32", "few rows, as in decode, multiply-adds; prefill %s", c.F32)
-	fact("--dtype bf16", "decode widened to float32; prefill %s", c.BF16)
-	fact("--dtype q8", "decode by %s; prefill widened to float32", c.Q8)
+	fmt.Fprintln(w, "\nearlier runs, from which --device auto predicts; times of parts beside what it predicts without them")
+	for _, k := range h.Devices {
+		facts := []string{count(k.Runs, "run"), "last " + k.Last.Format(time.DateOnly)}
+		for _, f := range []struct {
+			name, format string
+			value        float64
+		}{{"start", "%s %.3g ms", k.Open}, {"first start", "%s %.3g ms", k.First}, {"weights", "%s x %.2f", k.Load}, {"prompt", "%s x %.2f", k.Prefill}, {"tokens", "%s x %.2f", k.Decode}} {
+			if f.value > 0 {
+				facts = append(facts, fmt.Sprintf(f.format, f.name, f.value))
+			}
+		}
+		fmt.Fprintf(w, "  %s: %s\n", k.Device, strings.Join(facts, ", "))
+	}
 }
 
 // write writes what is known of a GPU.

@@ -15,6 +15,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/dispatch"
+	"gpt2scope/dispatch/auto"
 	"gpt2scope/energy"
 	"gpt2scope/layers"
 	"gpt2scope/learn"
@@ -30,7 +31,7 @@ import (
 
 // jsonObjects are the objects of docs/json.md that are Go structs.
 var jsonObjects = map[string]any{
-	"infer --json": result{}, "Sampling": sampling{}, "Timings": timings{}, "Load": loadJSON{}, "Candidate": top{}, "Configuration": setting{}, "Auto": autoJSON{}, "Expected": predictionJSON{},
+	"infer --json": result{}, "Sampling": sampling{}, "Timings": timings{}, "Load": loadJSON{}, "Candidate": top{}, "Configuration": setting{}, "Auto": autoJSON{}, "Expected": predictionJSON{}, "History": historyJSON{}, "Known": auto.Known{},
 	"infer info --json": infoJSON{}, "Geometry": geometryJSON{}, "InfoMemory": infoMemoryJSON{}, "Plan": planJSON{}, "PlanStep": stepJSON{}, "InfoGPU": gpuJSON{}, "GPUMemory": memoryJSON{}, "Product": productJSON{},
 	"infer devices --json": devices{}, "GPU": gpuDevice{}, "CPU": cpuDevice{}, "infer version --json": versionJSON{},
 	"Device": benchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": kernelRow{}, "StageTime": measure.StageTime{},

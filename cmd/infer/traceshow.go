@@ -254,8 +254,8 @@ func printMisleading(w io.Writer, table *tables.Table) {
 	}
 }
 
-// milliseconds writes ns to the ns.
-func milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 6, 64) }
+// milliseconds writes ns to the microsecond.
+func milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
 
 // rowColumns are the columns of a table whose rows sum to the wall time.
 func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {

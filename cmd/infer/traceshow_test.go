@@ -556,3 +556,34 @@ func TestSortNames(t *testing.T) {
 		t.Errorf("CSV has keys: %s", e.stderr)
 	}
 }
+
+// Each heading of a table is the name of one column, so that --sort takes it.
+func TestHeadingsAreDistinct(t *testing.T) {
+	check := func(table string, names []string, find func(string) int) {
+		t.Helper()
+		for _, name := range names {
+			if i := find(name); i < 0 {
+				t.Errorf("%s: --sort %s finds no column, or several", table, name)
+			}
+		}
+		if slices.Sort(names); len(slices.Compact(slices.Clone(names))) != len(names) {
+			t.Errorf("%s: headings %q", table, names)
+		}
+	}
+	launches := launchRowColumns()
+	var titles []string
+	for _, c := range launches {
+		titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.title, " us")))
+	}
+	check("by launch", titles[:len(titles)-1], func(name string) int { return findColumn(launches, name) })
+	for _, by := range []tables.By{tables.ByFolded, tables.ByKernel, tables.ByPhase} {
+		columns := rowColumns(&tables.Table{By: by}, by)
+		titles = nil
+		for _, c := range columns {
+			if c.key != "" && c.title != "" {
+				titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.title, " us")))
+			}
+		}
+		check(string(by), titles, func(name string) int { return findColumn(columns, name) })
+	}
+}

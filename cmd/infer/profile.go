@@ -29,6 +29,7 @@ import (
 type profileFlags struct {
 	by         tables.By // of the table to show, "" for none
 	rows       rowOptions
+	show       showOptions // its columns
 	trace      string
 	recorder   string
 	noBaseline bool
@@ -41,6 +42,7 @@ func (p *profileFlags) register(f *pflag.FlagSet) {
 	p.rows.register(f, "time, calls", "the order of the plan")
 	f.Lookup("sort").Usage = "sort the table of --profile by `COLUMN`, such as time or calls\n(default: the order of the plan)"
 	f.Lookup("limit").Usage = "show the `N` rows of the table of --profile that took the most\ntime, or are first by --sort, and sum the others (default: all)"
+	p.show.registerColumns(f, mainColumns, "the table of --profile")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
 	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager); mode persistent\nis graph when passes are recorded")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead, nor measure the device again if\nthe run was faster than its ceilings allow")
@@ -65,6 +67,10 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 		return usagef("--trace needs the name of a file to write; the text goes to standard output")
 	case p.by != "" && !slices.Contains(tables.Bys, p.by):
 		return usagef("--profile=%s: it must be %s", shellQuote(string(p.by)), tables.List(tables.Bys))
+	case p.show.checkColumns() != nil:
+		return p.show.checkColumns()
+	case p.by == "" && flags.Changed("columns"):
+		return usagef("--columns is for the table of --profile")
 	case p.by == "" && (p.rows.sort != "" || flags.Changed("limit") || flags.Changed("top")):
 		return usagef("--sort and --limit are for the table of --profile")
 	case p.rows.limit < 0:
@@ -185,7 +191,7 @@ func (r *profiling) write(ctx context.Context, g *generateFlags, res *result, t 
 	if r.flags.by == "" {
 		return nil
 	}
-	o := showOptions{by: r.flags.by, rows: r.flags.rows, gpu: -1}
+	o := showOptions{by: r.flags.by, rows: r.flags.rows, columns: r.flags.show.columns, gpu: -1}
 	if g.json {
 		o.format = "json"
 	}

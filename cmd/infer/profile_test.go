@@ -28,7 +28,7 @@ func TestProfile(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.IDs) != 40 || out.Timings.DecodeMedian <= 0 {
 		t.Fatalf("%v: %s", err, r.stdout)
 	}
-	for _, want := range []string{"recorder host", "trust: ", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "recording overhead: recording made a decode step", "h.N.mlp.c_proj+h.N.residual_2", "unaccounted", "; all threads: "} {
+	for _, want := range []string{"recorder host", "trust: ", "1 prefill of 6 tokens, 39 decode steps", "warm-up is left out", "recording overhead: recording made a decode step", "h.N.mlp.c_proj+h.N.residual_2", "unaccounted", " GB/s  TFLOP/s  roofline %\n"} {
 		if !strings.Contains(r.stderr, want) {
 			t.Errorf("the table does not have %q:\n%s", want, r.stderr)
 		}
@@ -193,4 +193,25 @@ func TestOverheadOfSeveralPrefills(t *testing.T) {
 		t.Errorf("the overhead is %+v, of %d prefills that took %g ms together", o, n, out.Timings.Prefill)
 	}
 	contains(t, r.stderr, fmt.Sprintf("a prefill took %.1f us, and ", o.Recorded/1e3), fmt.Sprintf("never recorded: %d passes each, which says little\n", n))
+}
+
+// --profile shows the main columns; --columns all adds the others.
+func TestProfileColumns(t *testing.T) {
+	args := []string{"-m", tiny, "-p", "ROMEO:", "-n", "4", "--ignore-eos", "--profile", "--no-baseline"}
+	few, all := mustInfer(t, args...).stderr, mustInfer(t, with(args, "--columns", "all")...).stderr
+	for _, heading := range []string{"calls", "time us", "% of wall", "GB/s", "TFLOP/s", "roofline %"} {
+		if !strings.Contains(few, heading) || !strings.Contains(all, heading) {
+			t.Errorf("no column %q", heading)
+		}
+	}
+	for _, heading := range []string{"all threads us", "median us", "floor us", "FLOPs", "imbalance"} {
+		if strings.Contains(few, heading) || !strings.Contains(all, heading) {
+			t.Errorf("%q is a main column, or not one of all", heading)
+		}
+	}
+	if !strings.Contains(mustInfer(t, with(args, "--sort", "floor")...).stderr, "unaccounted") { // also by a column that is not shown
+		t.Error("--sort floor")
+	}
+	checkFailure(t, infer(t, with(args, "--columns", "few")...), exitUsage, "--columns few", "main or all")
+	checkFailure(t, infer(t, "-m", tiny, "-p", "x", "--columns", "all"), exitUsage, "--profile")
 }

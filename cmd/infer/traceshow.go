@@ -25,8 +25,37 @@ type showOptions struct {
 	anyTable bool
 
 	format string // "table", "csv" or "json"; "" is "table"
-	rows   rowOptions
-	gpu    int // -1 for the first that worked
+
+	// columns of a table for people: mainColumns, else all.
+	columns string
+	rows    rowOptions
+	gpu     int // -1 for the first that worked
+}
+
+// mainColumns is the value of --columns that shows the columns that matter most.
+const mainColumns = "main"
+
+// registerColumns adds --columns.
+func (o *showOptions) registerColumns(f *pflag.FlagSet, usual, table string) {
+	f.StringVar(&o.columns, "columns", usual, "`COLUMNS` of "+table+": main (calls, time, its share, rates,\nroofline) or all")
+}
+
+// checkColumns refuses other values of --columns.
+func (o *showOptions) checkColumns() error {
+	if o.columns != mainColumns && o.columns != "all" && o.columns != "" {
+		return usagef("--columns %s: it must be main or all", shellQuote(o.columns))
+	}
+	return nil
+}
+
+// shown returns the columns that --columns asks for.
+func shown(columns []column[tables.Row], o showOptions) []column[tables.Row] {
+	if o.columns != mainColumns || o.by == tables.ByKernel {
+		return columns
+	}
+	return slices.DeleteFunc(slices.Clone(columns), func(c column[tables.Row]) bool {
+		return c.key != "" && !slices.Contains([]string{"layers", "calls", "time", "share", "gb_per_s", "tflop_per_s", "roofline"}, c.key)
+	})
 }
 
 // newTraceShow makes "infer trace show".
@@ -96,6 +125,7 @@ check' says why.`,
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
 		f.StringVar((*string)(&o.by), "by", string(tables.ByFolded), "rows are `WHAT`:\n"+tables.List(tables.Bys))
 		o.rows.register(f, "time, calls, floor", "the order of the plan; kernels by time")
+		o.registerColumns(f, "all", "the table")
 		addFormat(f, &o.format, "table, csv or json")
 		addGPU(f, &o.gpu)
 	})
@@ -103,6 +133,9 @@ check' says why.`,
 }
 
 func (o *showOptions) check() error {
+	if err := o.checkColumns(); err != nil {
+		return err
+	}
 	switch {
 	case !slices.Contains(tables.Bys, o.by):
 		return usagef("--by %s: it must be %s", shellQuote(string(o.by)), tables.List(tables.Bys))
@@ -223,6 +256,7 @@ func layoutRows(t *tables.Table, o showOptions) (layout, error) {
 	}
 	return layout{
 		text: func(w io.Writer) {
+			columns := shown(columns, o)
 			printCells(w, columns, rows, wallRow(rows, columns))
 			printLegend(w, columns)
 		},

@@ -30,7 +30,7 @@ var oldNames = map[string]string{"record": "recorder", "recorders": "recorder"}
 // flagValues are what a shell completes after a flag.
 var flagValues = map[string][]string{
 	"device": {"auto", "cpu", "cuda", "reference"}, "dtype": {"bf16", "f32", "q8"}, "mode": {"auto", "eager", "graph", "persistent"}, "layers": {"all"},
-	"phase": {"decode", "prefill"}, "logits": {"all", "last"}, "recorder": {"cupti", "host", "stamps"}, "format": {"csv", "json", "table"},
+	"phase": {"decode", "prefill"}, "logits": {"all", "last"}, "recorder": {"cupti", "host", "stamps"}, "format": {"csv", "json", "table"}, "columns": {"all", "main"},
 }
 
 // newName returns the present name of a flag.

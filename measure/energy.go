@@ -14,6 +14,9 @@ import (
 // ErrNoStage is in the error of [Repeating] where a pass has no such stage.
 var ErrNoStage = errors.New("the pass has no such stage")
 
+// Power is a mean power with its uncertainty.
+type Power = energy.Power
+
 // Meter is the energy counter of a device.
 type Meter struct {
 	energy.Counter

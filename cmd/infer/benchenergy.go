@@ -134,7 +134,7 @@ func (e *energyFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 	if e.json {
 		out := energyObject{Source: c.Source(), Covers: c.Covers, Seconds: e.seconds, Batch: e.batch, Results: results, Configuration: o.setting()}
 		if idleErr == nil {
-			out.Idle = idle
+			out.Idle = &idle
 		} else {
 			out.IdleUnknown = idleErr.Error()
 		}
@@ -264,7 +264,7 @@ type energyObject struct {
 	Covers        string         `json:"covers"` // what of the machine it counts
 	Seconds       float64        `json:"seconds"`
 	Batch         int            `json:"batch"`
-	Idle          any            `json:"idle,omitempty"`         // the energy.Power, if it is known
+	Idle          *measure.Power `json:"idle,omitempty"`         // with the model loaded
 	IdleUnknown   string         `json:"idle_unknown,omitempty"` // why there is no Idle
 	Results       []energyResult `json:"results"`
 	Configuration setting        `json:"configuration"`

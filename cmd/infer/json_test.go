@@ -37,6 +37,7 @@ var jsonObjects = map[string]any{
 	"Device": benchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": kernelRow{}, "StageTime": measure.StageTime{},
 	"infer eval --json": evalJSON{}, "infer tokenize --json": tokensJSON{}, "infer bench --json": benchJSON{},
 	"infer bench ceilings --json": ceilingsObject{}, "infer bench kernel --json": kernelJSON{}, "infer bench overhead --json": overheadJSON{},
+	"infer bench --rows --json": rowsJSON{}, "infer bench energy --json": energyObject{},
 	"EnergyResult": energyResult{}, "Power": energy.Power{}, "OverheadRow": overheadRow{}, "BenchRow": benchResult{}, "BenchTest": listRow{},
 	"infer trace show --json": tableJSON{},
 	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},

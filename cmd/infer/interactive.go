@@ -43,7 +43,10 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *opened
 	closing := result{Seed: g.sampling.Seed, Setting: o.setting()}
 	for {
 		if len(ids) > 0 || s.Length() > 0 {
-			if err := g.turn(ctx, s, o, ids, interrupts, stdout, stderr); err != nil {
+			restore := lines.Silence() // what is typed meanwhile is of the next line, not of the text
+			err := g.turn(ctx, s, o, ids, interrupts, stdout, stderr)
+			restore()
+			if err != nil {
 				return err
 			}
 		}

@@ -145,7 +145,7 @@ func judgeNames(d Data) Finding {
 	var texts []string
 	wrong, right := 0, 0
 	if len(metrics) > 0 {
-		texts = append(texts, fmt.Sprintf("Of %d names of the claim, ncu (%s) lists %d; of %d names that replace them and others, %d, among %s metrics.",
+		texts = append(texts, fmt.Sprintf("Of the %d names in the claim, ncu (%s) lists %d; of the %d new names in the table, %d, among %s metrics.",
 			claimed, d.text("ncu", "version"), old, len(renamed), there, number(metrics[0])))
 		f.Figures = append(f.Figures, exact("old names that ncu lists", "", float64(old)), exact("new names that ncu lists", "", float64(there)))
 		if old == claimed {
@@ -155,10 +155,12 @@ func judgeNames(d Data) Finding {
 		}
 	}
 	if text := d.text(gridReports[0], "help"); text != "" {
-		var with []string
+		var with, without []string
 		for _, report := range gridReports {
-			if gridColumn.MatchString(d.text(report, "help")) {
+			if help := d.text(report, "help"); gridColumn.MatchString(help) {
 				with = append(with, report)
+			} else if help != "" {
+				without = append(without, report)
 			}
 		}
 		has := 0
@@ -169,7 +171,7 @@ func judgeNames(d Data) Finding {
 			wrong++
 		}
 		f.Figures = append(f.Figures, exact(gridReports[0]+" has the grid", "", float64(has)))
-		texts = append(texts, fmt.Sprintf("nsys (%s) lists the grid in %s.", d.text("nsys", "version"), strings.Join(append(with, "no other of the reports asked for"), ", ")))
+		texts = append(texts, fmt.Sprintf("The reports of nsys (%s) with a column for the grid: %s; without: %s.", d.text("nsys", "version"), orNone(with), orNone(without)))
 	}
 	f.Text = strings.Join(texts, " ")
 	switch {
@@ -181,4 +183,12 @@ func judgeNames(d Data) Finding {
 		return undecided("Neither ncu nor nsys told its names.")
 	}
 	return f
+}
+
+// orNone joins names.
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"gpt2scope/cuda"
 )
@@ -146,6 +147,7 @@ func saturation(d Data, of string) (least, from float64, ok bool) {
 
 func judgeOccupancy(d Data) Finding {
 	f := Finding{Verdict: Shown}
+	var texts []string
 	for _, of := range occupancyCases {
 		least, from, ok := saturation(d, of)
 		if !ok {
@@ -162,8 +164,8 @@ func judgeOccupancy(d Data) Finding {
 		gain := figureOf(fmt.Sprintf("%s: %.0f %% against %.0f %%", of, most, half), "x", ratios(d.at(of, "time_us", half), d.at(of, "time_us", most)))
 		all := figureOf(fmt.Sprintf("%s: %.0f %% against %.0f %%", of, most, from), "x", ratios(d.at(of, "time_us", from), d.at(of, "time_us", most)))
 		f.Figures = append(f.Figures, exact(of+": within 5 % of its best from", "%", least), gain, all)
-		f.Text += fmt.Sprintf("%s: within 5 %% of its best time from an occupancy of %.0f %% on; from %.0f to %.0f %% it gains %s, from %.0f to %.0f %% %s. ",
-			of, least, from, most, all.Short(), half, most, gain)
+		texts = append(texts, fmt.Sprintf("The %s, is within 5 %% of its best time from an occupancy of %.0f %% on. From %.0f to %.0f %% it becomes %s as fast, from %.0f to %.0f %% %s.",
+			of, least, from, most, all.Short(), half, most, gain))
 		switch low, high := gain.interval(); {
 		case high < 1.05:
 			f.Verdict = Refuted
@@ -171,6 +173,7 @@ func judgeOccupancy(d Data) Finding {
 			f.Verdict = Unknown
 		}
 	}
+	f.Text = strings.Join(texts, " ")
 	return f
 }
 

@@ -22,8 +22,8 @@ func TestOccupancy(t *testing.T) {
 		"two points":    {occupancyData(inverse, inverse)[:40], Unknown},
 	})
 	f := judgeOccupancy(occupancyData(saturated, inverse))
-	if !strings.Contains(f.Text, "copy, limited by bandwidth: within 5 % of its best time from an occupancy of 38 % on") ||
-		!strings.Contains(f.Text, "chase, limited by latency: within 5 % of its best time from an occupancy of 100 % on") {
+	if !strings.Contains(f.Text, "The copy, limited by bandwidth, is within 5 % of its best time from an occupancy of 38 % on") ||
+		!strings.Contains(f.Text, "The chase, limited by latency, is within 5 % of its best time from an occupancy of 100 % on") {
 		t.Error(f.Text)
 	}
 }

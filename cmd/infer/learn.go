@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,13 +18,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/learn"
+	"gpt2scope/learn/page"
 )
 
 // learnFlags are those of "infer learn".
 type learnFlags struct {
 	all, source, json bool
-	record, from      string
+	record, from, out string
 }
 
 // newLearn makes "infer learn".
@@ -37,12 +40,15 @@ true, some misleading, some wrong. Each is an experiment of seconds, whose data 
 verdict: shown, refuted, or cannot be shown here. 'infer learn' lists the claims;
 'infer learn 6' tests one and explains what is found.
 
+--out writes a page with pictures, learn.html, and all that was measured, learn.json.
+
 Without a GPU, the experiments of the CPU run, and those of a GPU are judged from a
 recording that ships; its machine and date stand with the result. --record writes such a
 recording of this machine, --from judges one.`,
 		Example: `  infer learn
   infer learn 6
   infer learn 6 --source
+  infer learn --all -o lessons
   infer learn --all --record lessons.json.gz`,
 		Annotations: map[string]string{usesKey: "device quiet", helpKey + "device": "`DEVICE`: auto (the CPU, and the GPU if it can be used), cpu, or\na GPU: cuda or cuda:N"},
 		Args:        cobra.ArbitraryArgs,
@@ -67,6 +73,7 @@ recording of this machine, --from judges one.`,
 		f.StringVar(&l.from, "from", "", "judge the recording `FILE` and measure nothing")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&l.out, "out", "o", "", "write a page with pictures into the directory `DIR`")
 		f.StringVar(&l.record, "record", "", "write what was measured to `FILE`")
 		f.BoolVar(&l.source, "source", false, "print the CUDA C++ of the lessons and run nothing")
 		f.BoolVar(&l.json, "json", false, "print one JSON object, with the measured data")
@@ -101,7 +108,7 @@ func (l *learnFlags) choose(args []string) ([]*learn.Lesson, error) {
 		}
 		return learn.All(), nil
 	}
-	if len(args) == 0 && (l.record != "" || l.from != "") {
+	if len(args) == 0 && (l.record != "" || l.from != "" || l.out != "") {
 		return nil, usagef("name a lesson, such as '6', or give --all")
 	}
 	var lessons []*learn.Lesson
@@ -190,6 +197,11 @@ func (l *learnFlags) run(c *cobra.Command, m *modelFlags, lessons []*learn.Lesso
 			return err
 		}
 	}
+	if l.out != "" {
+		if err := os.MkdirAll(l.out, 0o777); err != nil {
+			return fmt.Errorf("--out %s: %w", shellQuote(l.out), humanize.Cause(err))
+		}
+	}
 	result, err := l.recorded()
 	if err != nil {
 		return err
@@ -219,7 +231,7 @@ func (l *learnFlags) run(c *cobra.Command, m *modelFlags, lessons []*learn.Lesso
 			return err
 		}
 	}
-	return cmp.Or(l.write(c, m, &recording), failures(results))
+	return cmp.Or(l.write(c, m, &recording), l.writePage(c, results), failures(results))
 }
 
 // recorded judges lessons from the file of --from.
@@ -270,6 +282,21 @@ func (l *learnFlags) write(c *cobra.Command, m *modelFlags, r *learn.Recording) 
 	}
 	r.Created, r.Machine = time.Now().UTC().Truncate(time.Second), learn.FindMachine(dev)
 	return writeFile(c.Context(), l.record, r.Write)
+}
+
+// writePage writes the files of --out.
+func (l *learnFlags) writePage(c *cobra.Command, results []learn.Result) error {
+	if l.out == "" {
+		return nil
+	}
+	file := filepath.Join(l.out, "learn.html")
+	err := cmp.Or(
+		writeFile(c.Context(), filepath.Join(l.out, "learn.json"), func(w io.Writer) error { return writeJSON(w, learnJSON{results}) }),
+		writeFile(c.Context(), file, func(w io.Writer) error { return page.Write(w, results) }))
+	if err == nil && !isQuiet(c) {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %s; open it in a browser\n", file, count(len(results), "lesson"))
+	}
+	return err
 }
 
 // failures is an error that names the experiments that failed.

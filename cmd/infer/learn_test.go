@@ -63,6 +63,23 @@ func TestLearnRecord(t *testing.T) {
 	}
 }
 
+// The page and its data are written, and a directory that cannot be made is refused before anything is measured.
+func TestLearnPage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "lessons")
+	e := mustInfer(t, "learn", "6", "--from", recordingFile(t), "-o", dir)
+	contains(t, e.stderr, filepath.Join(dir, "learn.html")+": 1 lesson; open it in a browser\n")
+	html, err := os.ReadFile(filepath.Join(dir, "learn.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, string(html), "Of 1 claims, 0 are shown, 1 are refuted", "<svg ", "Some GPU")
+	var j learnJSON
+	if data, err := os.ReadFile(filepath.Join(dir, "learn.json")); err != nil || json.Unmarshal(data, &j) != nil || len(j.Lessons) != 1 || j.Lessons[0].Verdict != learn.Refuted {
+		t.Errorf("learn.json: %v, %s", err, data)
+	}
+	checkFailure(t, infer(t, "learn", "6", "-o", filepath.Join(dir, "learn.html")), exitFailure, "--out "+filepath.Join(dir, "learn.html"), "not a directory")
+}
+
 func TestLearnMistakes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "not-a-recording")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {

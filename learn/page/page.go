@@ -1,0 +1,75 @@
+// Package page writes results of lessons as one HTML page with pictures, which needs no network.
+package page
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"gpt2scope/learn"
+)
+
+//go:embed page.css
+var style string
+
+//go:embed page.html
+var layout string
+
+var tmpl = template.Must(template.New("page").Parse(layout))
+
+// lesson is what the template has of a result.
+type lesson struct {
+	learn.Result
+	Class string
+	Parts []part
+}
+
+type part struct {
+	learn.Part
+	Class   string
+	Title   string // of the picture
+	Drawing template.HTML
+	Rows    []row
+}
+
+// row is a figure.
+type row struct{ Name, Value string }
+
+// Write writes the page of results.
+func Write(w io.Writer, results []learn.Result) error {
+	sum := sha256.Sum256([]byte(style))
+	data := struct {
+		Style     template.CSS
+		StyleHash string
+		Lessons   []lesson
+		Summary   string
+	}{Style: template.CSS(style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:])}
+	counts := map[learn.Verdict]int{}
+	for _, r := range results {
+		l := lesson{Result: r, Class: class(r.Verdict)}
+		counts[r.Verdict]++
+		for _, p := range r.Parts {
+			one := part{Part: p, Class: class(p.Verdict), Drawing: template.HTML(draw(p.Picture))} // all text in it is escaped
+			if p.Picture != nil {
+				one.Title = p.Picture.Title
+			}
+			for _, f := range p.Figures {
+				one.Rows = append(one.Rows, row{f.Name, f.String()})
+			}
+			l.Parts = append(l.Parts, one)
+		}
+		data.Lessons = append(data.Lessons, l)
+	}
+	data.Summary = fmt.Sprintf("Of %d claims, %d are shown, %d are refuted, and %d cannot be shown here.", len(results), counts[learn.Shown], counts[learn.Refuted], counts[learn.Unknown])
+	return tmpl.Execute(w, data)
+}
+
+// class is the name of a verdict in the style.
+func class(v learn.Verdict) string {
+	word, _, _ := strings.Cut(string(v), " ")
+	return word
+}

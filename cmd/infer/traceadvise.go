@@ -42,8 +42,16 @@ On a GPU:
   small-grid      kernels have fewer blocks than the GPU has SMs; bound: their time
                   times the share of SMs that are empty
   occupancy       theoretical occupancy is below 50 %; bound: the time of the kernels
-                  times the share of warps that are missing
+                  times the share of warps that are missing; not where the memory
+                  works at 70 % of its peak and more
   floor           stages take more than twice their floor; bound: the time above it
+  unaligned       products read fewer than 16 bytes at once: a dimension, such as that of
+                  a vocabulary, is not padded; bound: their time
+  float32         products do not use tensor cores; bound: their time
+  elementwise     elementwise kernels follow each other where one would do
+  small-copies    there are many copies of few bytes
+  framework       the host is late in operators of a framework, or between them
+  divergence      few threads of a warp are active, by --counters
   warm-up         first passes and module loading are counted in
 On the CPU:
   imbalance       threads of a step wait for the slowest

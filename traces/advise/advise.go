@@ -59,7 +59,8 @@ type rule struct {
 // how it bounds the gain.
 var (
 	gpuRules = []rule{{"copies", copiesRule}, {"pageable", pageableRule}, {"host-late", hostLateRule}, {"launch-latency", launchLatencyRule}, {"sync", syncRule},
-		{"dependency", dependencyRule}, {"small-grid", smallGridRule}, {"occupancy", occupancyRule}, {"floor", floorRule}, {"warm-up", warmUpRule}}
+		{"dependency", dependencyRule}, {"small-grid", smallGridRule}, {"occupancy", occupancyRule}, {"floor", floorRule}, {"unaligned", unalignedRule}, {"float32", float32Rule},
+		{"elementwise", elementwiseRule}, {"small-copies", smallCopiesRule}, {"framework", frameworkRule}, {"divergence", divergenceRule}, {"warm-up", warmUpRule}}
 	cpuRules = []rule{{"imbalance", imbalanceRule}, {"few-threads", fewThreadsRule}, {"barriers", barriersRule}, {"between-passes", betweenRule}, {"floor", floorRule}, {"warm-up", warmUpRule}}
 )
 
@@ -87,7 +88,8 @@ type advisor struct {
 // counted is an event of the work and the part of the wall time that is its own.
 type counted struct {
 	*traces.Event
-	own int64 // ns
+	own    int64 // ns
+	before int64 // ns of idle time just before
 }
 
 // Find looks for bottlenecks by rules: on a GPU copies that take longer than
@@ -95,8 +97,11 @@ type counted struct {
 // because the host is late (host-late), waits for launches (launch-latency), waits for
 // the host after it synchronised (sync), or waits between dependent kernels
 // (dependency), grids that leave SMs empty (small-grid), low theoretical occupancy
-// (occupancy), stages far from their floor (floor), and warm-up that is counted in
-// (warm-up); on the CPU threads out of balance (imbalance), steps that few threads
+// (occupancy), stages far from their floor (floor), products that read few bytes at
+// once (unaligned) or use no tensor cores (float32), elementwise kernels that one could
+// replace (elementwise), many copies of few bytes (small-copies), time in which the
+// GPU waits for a framework (framework), warps that diverge (divergence), and warm-up
+// that is counted in (warm-up); on the CPU threads out of balance (imbalance), steps that few threads
 // run (few-threads), the time in which threads meet (barriers) and that between
 // passes (between-passes). Each gives the most that it could gain. The gains overlap:
 // they do not add up. device is as in [tables.Summarize].
@@ -107,7 +112,7 @@ func Find(t *traces.Trace, device int32) (*Advice, error) {
 	}
 	a := &advisor{Window: table.Window, Advice: &Advice{Device: table.Device, Wall: table.Wall}, table: table}
 	rest := a.Sweep(table.Time, func(e, _ *traces.Event, gap, own window.Interval) {
-		a.counted = append(a.counted, counted{e, own.Length()})
+		a.counted = append(a.counted, counted{e, own.Length(), gap.Length()})
 		if gap.Length() > 0 {
 			a.idle = append(a.idle, gap)
 		}

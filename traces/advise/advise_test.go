@@ -9,6 +9,7 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
+	"gpt2scope/traces/stages"
 )
 
 // apiCall is an API call with no work.
@@ -120,7 +121,14 @@ func TestAdvise(t *testing.T) {
 	small := func(k *traces.Event) { k.Grid = [3]int32{25, 1, 1} }      // of 100 SMs
 	fat := func(k *traces.Event) { k.Registers = 128; k.Block[0] = 64 } // 8 blocks of 2 warps by 65536 registers: 16 of 64 warps
 	shared := func(k *traces.Event) { k.DynamicShared = 100 << 10 }     // 2 blocks of 8 warps
-	even := func(int, int, int) int64 { return 250 }                    // on 4 threads
+	named := func(name string) func(*traces.Event) { return func(k *traces.Event) { k.Name = name } }
+	counted := func(efficiency float32) func(*traces.Event) {
+		return func(k *traces.Event) {
+			k.Counters = traces.NewCounters()
+			k.Counters[traces.CounterWarpEfficiency] = efficiency
+		}
+	}
+	even := func(int, int, int) int64 { return 250 } // on 4 threads
 	uneven := func(_, _, thread int) int64 { return []int64{100, 100, 100, 300}[thread] }
 	one := func(_, tag, thread int) int64 {
 		if tag == 1 && thread > 0 {
@@ -151,6 +159,21 @@ func TestAdvise(t *testing.T) {
 		{"small-grid", gpu(ceilings(8000), small), 20 * 6000, []string{"25 blocks"}, gpu(ceilings(8000), nil)}, // no more than what is above the floor
 		{"warm-up", slowFirst(50_000), 79_980, []string{"first decode step of 10, median of the others 0.020 ms"}, slowFirst(15_000)},
 		{"warm-up", loads("cuLibraryLoadData"), 300_000, []string{"cuLibraryLoadData: 0.300 ms in 1 call"}, loads("cudaMalloc")},
+		{"unaligned", gpu(two(), named("cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_32x6_tn_align1")), 200_000, []string{"20 products read fewer than 16 bytes", "s16816gemm_bf16_64x64_32x6_tn_align1 of 1,000 blocks: 0.200 ms in 20 kernels", "50304"},
+			gpu(two(), named("cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_32x6_tn_align8"))},
+		{"float32", gpu(two(), named("ampere_sgemm_128x64_tn")), 200_000, []string{"20 products in float32 without tensor cores, in 0.200 ms", "TF32"}, gpu(two(), named("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n"))},
+		{"elementwise", gpu(fixtures.Plan("h.0.a", "h.0.b", "h.0.c"), named("void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel_cuda(int)>(int)")), 10 * (2*10_000 + 2*20),
+			[]string{"10 runs of elementwise kernels (30 kernels in all)", "3 kernels in a row: tanh, tanh, tanh: 0.300 ms in 10 runs", "torch.compile"}, gpu(two(), named("vectorized_elementwise_kernel"))},
+		{"small-copies", gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 10_000)...), 10*10_000 + 9*10_000 + 300_000 - 10*20_140 + 20, []string{"10 copies have at most", "of 1000 B"}, gpu(two(), nil)},
+		{"framework", func() *traces.Trace {
+			tr := lockstep(0)
+			events := slices.Clone(tr.Events)
+			for i := range int64(10) {
+				events = append(events, traces.Plain(traces.KindOp, traces.Thread(1, 1), "aten::linear", i*2000+1000, 600), traces.Plain(traces.KindOp, traces.Thread(1, 1), "aten::addmm", i*2000+1100, 400))
+			}
+			return fixtures.Trace(&traces.Header{}, events...)
+		}(), 9 * 1000, []string{"0.005 ms pass inside its operators and 0.004 ms in the program between them", "in aten::linear: 0.005 ms in 9 gaps", "outside all operators"}, lockstep(0)},
+		{"divergence", gpu(two(), counted(25)), 20 * 7500, []string{"In 20 kernels fewer than 80 %", "kernel0 with 25 %"}, gpu(two(), counted(90))},
 		{"imbalance", cpu(0, uneven), 20 * 150, []string{"2.00 times the mean", "decode step, h.N.ln_1"}, cpu(0, even)},
 		{"few-threads", cpu(0, one), 10 * 187, []string{"Of 4 threads", "10 step runs", "decode step, h.N.ln_1: 0.003 ms in 10 runs"}, cpu(0, uneven)},
 		{"barriers", cpu(100, even), 10 * 100, []string{"10 gaps, in which the threads meet"}, cpu(0, even)},
@@ -321,5 +344,86 @@ func TestWarmUpIsLeftOut(t *testing.T) {
 	}
 	if notes := strings.Join(advice.Notes, "\n"); !strings.Contains(notes, "5 passes, which are found by the repetition") || !strings.Contains(notes, "4.005 ms before them are left out") || !strings.Contains(notes, "1 pass of warm-up") {
 		t.Errorf("the notes are\n%s", notes)
+	}
+}
+
+// TestOccupancyOfMemoryBound: low occupancy is no finding where the memory works near its peak, by
+// the kernel's counters or by the floor of its stage.
+func TestOccupancyOfMemoryBound(t *testing.T) {
+	for name, c := range map[string]struct {
+		dram    float32 // percent; 0 for no counters
+		bytes   int64   // of a step of 10 us, at a ceiling of 2 bytes/ns; 0 for no cost
+		finding bool
+	}{"nothing known": {0, 0, true}, "counters, idle memory": {30, 0, true}, "counters, busy memory": {71, 0, false}, "floor, idle memory": {0, 5_000, true}, "floor, busy memory": {0, 15_000, false}} {
+		h := fixtures.Plan("h.0.ln_1", "h.1.ln_1")
+		if c.bytes > 0 {
+			for i := range h.Plans[0].Steps {
+				h.Plans[0].Steps[i].Bytes = c.bytes
+			}
+			h.Ceilings = []traces.Ceiling{{Device: 0, Name: "read", Unit: "GB/s", Value: 2}}
+		}
+		a, err := Find(fixtures.Trace(h, fixtures.Passes(h, 0, 10, func(int, int) int64 { return 10_000 }, func(k *traces.Event) {
+			k.Registers, k.Block[0] = 128, 64
+			if c.dram > 0 {
+				k.Counters = traces.NewCounters()
+				k.Counters[traces.CounterDRAMThroughput] = c.dram
+			}
+		})...), -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := slices.ContainsFunc(a.Hints, func(h Hint) bool { return h.Rule == "occupancy" }); found != c.finding {
+			t.Errorf("%s: low occupancy is a finding: %v", name, found)
+		}
+	}
+}
+
+// TestProductNames: what the names of libraries' products say.
+func TestProductNames(t *testing.T) {
+	for name, want := range map[string][2]bool{
+		"cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_align1":                                                         {true, false},
+		"cutlass_80_tensorop_f16_s16816gemm_f16_128x64_ldg4_nn_align4":                                                               {true, false},
+		"cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_tn_align8":                                                                 {false, false},
+		"cutlass_80_simt_sgemm_128x32_8x5_tn_align1":                                                                                 {false, true},
+		"sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas": {false, true},
+		"sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_stage4_aligna2_alignb2_alignc2_execute_kernel__5x_cublas":         {true, false},
+		"void sgemm_largek_lds64<(bool)1, (bool)0, (int)5>(float *, const float *)":                                                  {false, true},
+		"void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>(cublasGemvParamsEx<int>)":                {false, true},
+		"void gemvNSP_kernel<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 1, 32, 4, 1024>(cublasGemvParamsEx)":                {false, false},
+		"nvjet_sm90_tst_192x128_64x5_2x1_v_bz_coopB_TNT":                                                                             {false, false},
+		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>":                                      {false, false},
+		"cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4":                                                                       {false, false},
+	} {
+		if got := [2]bool{unaligned(name), withoutTensorCores(name)}; got != want {
+			t.Errorf("%s: unaligned and without tensor cores are %v, not %v", name, got, want)
+		}
+	}
+}
+
+// TestBadProgram: the faults of a program that was made with them are found in its capture.
+func TestBadProgram(t *testing.T) {
+	tr, err := load.Load("../samples/pytorch/bad.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !stages.OfRanges(tr, nil) {
+		t.Fatal("it has no ranges")
+	}
+	a, err := Find(tr, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := map[string][]string{"float32": {"63 products in float32"}, "elementwise": {"14 runs", "8 kernels in a row: Mul, pow_tensor_scalar, Mul, add, Mul, tanh, add, Mul"}, "small-copies": {"140 copies", "112 copies"},
+		"pageable": {"133 copies use", "at 9.1 GB/s"}, "sync": {"waits lie inside passes, 20.0 in each"}}
+	for _, h := range a.Hints {
+		for _, fact := range facts[h.Rule] {
+			if text := h.Text + strings.Join(h.Rows, "\n"); !strings.Contains(text, fact) {
+				t.Errorf("%s does not say %q: %s", h.Rule, fact, text)
+			}
+		}
+		delete(facts, h.Rule)
+	}
+	for rule := range facts {
+		t.Errorf("%s finds nothing", rule)
 	}
 }

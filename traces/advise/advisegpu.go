@@ -48,6 +48,7 @@ func copiesRule(a *advisor) {
 func pageableRule(a *advisor) {
 	var list []window.Interval
 	rows, n, unknown := newTally(), 0, 0
+	bytes, time := int64(0), int64(0)
 	for _, p := range a.counted {
 		switch is, known := p.Pageable(); {
 		case p.Kind != traces.KindMemcpy:
@@ -55,6 +56,7 @@ func pageableRule(a *advisor) {
 			unknown++
 		case is:
 			n++
+			bytes, time = bytes+p.Bytes, time+p.Duration
 			list = append(list, window.Interval{From: p.Time, To: min(p.End(), a.table.Time.To)})
 			rows.add(p.Name, p.Duration, p.Duration, 1)
 		}
@@ -65,11 +67,19 @@ func pageableRule(a *advisor) {
 	list = window.Union(list)
 	alone := outside(list, a.during(traces.KindKernel, traces.KindGraph))
 	a.hint(alone, rows.rows("copy or set"), "allocate host buffers page-locked (cudaHostAlloc) and copy with cudaMemcpyAsync",
-		"%s memory that is pageable, %s ms of it beside no kernel.", humanize.Count(n, "copy uses", "copies use"), inMS(alone))
+		"%s memory that is pageable, at %.1f GB/s, %s ms of it beside no kernel.", humanize.Count(n, "copy uses", "copies use"), float64(bytes)/float64(max(1, time)), inMS(alone))
 }
 
 // numberOf writes a number of things.
-func numberOf(n int, thing string) string { return humanize.Count(n, thing, thing+"s") }
+func numberOf(n int, thing string) string {
+	switch thing {
+	case "copy":
+		return humanize.Count(n, thing, "copies")
+	case "copy or set":
+		return humanize.Count(n, thing, "copies or sets")
+	}
+	return humanize.Count(n, thing, thing+"s")
+}
 
 // graphs reports whether the work came by graphs.
 func (a *advisor) graphs() bool {
@@ -126,7 +136,11 @@ func syncRule(a *advisor) {
 		}
 		calls++
 		if e.Wait != traces.WaitNone && e.Duration > 0 && a.inWindow(e) {
-			names.add(e.Name, e.Duration, e.Duration, 1)
+			name := e.Name
+			if in := a.Parent(e); in != nil {
+				name += " in " + in.Name
+			}
+			names.add(name, e.Duration, e.Duration, 1)
 		}
 	}
 	if calls == 0 {
@@ -146,8 +160,12 @@ func syncRule(a *advisor) {
 	if n < 2 {
 		return
 	}
+	text := ""
+	if inside, per := a.syncsInPasses(); inside > 0 {
+		text = fmt.Sprintf(" %s inside passes, %.1f in each: work of the pass is launched after them.", humanize.Count(inside, "wait lies", "waits lie"), per)
+	}
 	a.hint(sum, names.rows("call"), "leave results on the GPU and read them behind the next pass; wait for an event of what is needed, not for the stream or device",
-		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work.", n, inMS(sum))
+		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work.%s", n, inMS(sum), text)
 }
 
 // dependencyRule reports gaps before work whose launch had returned. Bound: those gaps.
@@ -251,7 +269,8 @@ func smallGridRule(a *advisor) {
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", humanize.Count(n, "kernel has", "kernels have"), sms, inMS(time))
 }
 
-// occupancyRule reports kernels that fill all SMs with few warps each. Bound: by Little's law
+// occupancyRule reports kernels that fill all SMs with few warps each, unless the memory works at
+// 70 % of its peak and more: then no more warps are needed. Bound: by Little's law
 // throughput grows at most with the warps in flight, so the share of the missing warps is the
 // share of the time that could be gained; at most the time above the floor.
 func occupancyRule(a *advisor) {
@@ -265,7 +284,7 @@ func occupancyRule(a *advisor) {
 			return
 		}
 		known++
-		if o.Percent >= lowOccupancy || s.Blocks() < int64(device.SMs) {
+		if o.Percent >= lowOccupancy || s.Blocks() < int64(device.SMs) || a.boundByMemory(p.Event) {
 			return
 		}
 		n++

@@ -223,14 +223,14 @@ func judgeOverlap(d Data) Finding {
 				percents = append(percents, p)
 			}
 		}
-		overlaps = append(overlaps, figureOf("kernel time under copies, "+of, "%", percents))
+		overlaps = append(overlaps, figureOf("kernel time during which a copy runs, "+of, "%", percents))
 		times = append(times, figureOf(of, "us", d.values(of, "time_us")))
 	}
 	gain := figureOf("one stream against two, pinned", "x", ratios(d.values(inOneStream, "time_us"), d.values(inTwoStreams, "time_us")))
 	f := Finding{Figures: append(append(overlaps, times...), gain), Text: fmt.Sprintf(
-		"%d chunks take %s in one stream, with copies under %s of the kernel time. In two streams from pinned memory they take %s, with %s under copies: %s as fast. "+
-			"The same two streams with pageable memory take %s, with %s under copies.",
-		overlapChunks, times[0], overlaps[0].Short(), times[1], overlaps[1].Short(), gain.Short(), times[2], overlaps[2].Short())}
+		"%d chunks take %s in one stream; a copy runs during %s of the kernel time. In two streams from pinned memory they take %s, which is %s as fast; a copy runs during %s. "+
+			"From pageable memory the same two streams take %s; a copy runs during %s.",
+		overlapChunks, times[0], overlaps[0].Short(), times[1], gain.Short(), overlaps[1].Short(), times[2], overlaps[2].Short())}
 	low, high := overlaps[1].interval()
 	faster, _ := gain.interval()
 	switch {
@@ -278,7 +278,7 @@ func timeline(title string, spans []Span) (lines []string) {
 }
 
 func drawOverlap(d Data) *Picture {
-	p := &Picture{Title: "What ran when", X: Axis{Name: "time (us)"}}
+	p := &Picture{Title: "What ran when, by number of the chunk", X: Axis{Name: "time (us)"}}
 	for _, of := range overlapCases {
 		for _, s := range spansOf(d, of, 1) {
 			s.Row = of + ": " + s.Row

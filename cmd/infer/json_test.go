@@ -252,6 +252,7 @@ func TestDocsJSONOutput(t *testing.T) {
 		{"infer bench overhead", "-m", tiny, "--device", "cpu", "--rounds", "1", "--repeat", "2", "--prompt-len", "4", "--past", "4"},
 		{"infer trace check", file}, {"infer trace advise", file, "--all"}, {"infer trace diff", file, file},
 		{"infer tasks fit", someSamples(t)}, {"infer tasks check", someSamples(t)},
+		{"infer trace stages", "../../traces/samples/stages/hf-sdpa-f32-L1-prefill.json.gz"},
 		{"infer layers", "-m", tiny, "--device", "cpu", "--range", "1-2", "--predict", "3", "--repeat", "2", "--passes", "1", "--warm-up", "0", "--energy-seconds", "0", "--no-floor", "--no-memory", "--no-plots", "-o", filepath.Join(dir, "layers")},
 	}
 	samples, err := filepath.Glob("../../traces/samples/gpt2-L1-*.gz")

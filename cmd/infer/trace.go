@@ -37,7 +37,7 @@ name; - is standard input.`,
 		RunE:        refused,
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTraceKPI(), newTracePprof(), newTraceReport(), newTraceShow())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTraceKPI(), newTracePprof(), newTraceReport(), newTraceShow(), newTraceStages())
 	for _, sub := range c.Commands() {
 		if slices.Contains(countersCommands, sub.Name()) {
 			addFlags(sub.Flags(), "Counters", addCounters)
@@ -89,6 +89,18 @@ func oneFile(c *cobra.Command, args []string) error {
 // loadTrace reads a trace; - is standard input. A trace that is cut off is read as far as it
 // goes, and its header says so.
 func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
+	t, err := readTrace(c, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := nameStages(c, path, t); err != nil {
+		return nil, err
+	}
+	return t, joinCounters(c, path, t)
+}
+
+// readTrace reads a trace without naming stages in it.
+func readTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 	bar := newProgress(c.ErrOrStderr(), "reading "+traceName(path), true, isQuiet(c))
 	defer bar.done()
 	from := load.Source{Path: traceName(path), Progress: bar.set}
@@ -99,11 +111,7 @@ func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 	if t == nil || err != nil && !errors.As(err, new(*traces.TruncatedError)) {
 		return nil, err
 	}
-	bar.done()
-	if err := nameStages(c, path, t); err != nil {
-		return nil, err
-	}
-	return t, joinCounters(c, path, t)
+	return t, nil
 }
 
 // rangesFlag names the flag that chooses the ranges that name stages.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,4 +60,40 @@ func TestRangesOfAnyProgram(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "show", file, "--ranges", "("), exitUsage, "--ranges '('", "no regular expression")
 	checkFailure(t, infer(t, "trace", "show", file, "--ranges", "nothing"), exitFailure, file, "nothing", "--by op")
 	checkFailure(t, infer(t, "trace", "show", "../../traces/samples/eager.sqlite", "--ranges", "x"), exitFailure, "--ranges is for recordings of other programs")
+}
+
+// TestTraceStages: the stages of a recording without ranges, as a table and as JSON.
+func TestTraceStages(t *testing.T) {
+	const sample = "../../traces/samples/stages/hf-sdpa-f32-L1-prefill.json.gz"
+	out := mustInfer(t, "trace", "stages", sample).stdout
+	for _, fact := range []string{"4 passes of 1 layer (4 prefills), inferred, confidence 1.00", "h.N.attn.c_attn", "lm_head", "of no stage"} {
+		if !strings.Contains(out, fact) {
+			t.Errorf("the table lacks %q:\n%s", fact, out)
+		}
+	}
+	var found struct {
+		Kernels []struct {
+			Start      int64   `json:"start_ns"`
+			Stage      *string `json:"stage"`
+			Confidence float64 `json:"confidence"`
+		} `json:"kernels"`
+		Passes []any `json:"passes"`
+		Layers int   `json:"layers"`
+	}
+	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "stages", sample, "--json").stdout), &found); err != nil {
+		t.Fatal(err)
+	}
+	none := 0
+	for i, k := range found.Kernels {
+		if k.Stage == nil {
+			none++
+		}
+		if k.Confidence <= 0 || k.Confidence > 1 || i > 0 && k.Start < found.Kernels[i-1].Start {
+			t.Errorf("kernel %d: %+v", i, k)
+		}
+	}
+	if len(found.Kernels) != 108 || len(found.Passes) != 4 || found.Layers != 1 || none != 8 {
+		t.Errorf("%d kernels, %d of them of no stage, %d passes, %d layers", len(found.Kernels), none, len(found.Passes), found.Layers)
+	}
+	checkFailure(t, infer(t, "trace", "stages", "../../traces/testdata/kineto-cpu.json.gz"), exitFailure, "no kernels")
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/traces/stages"
+)
+
+// newTraceStages makes "infer trace stages".
+func newTraceStages() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "stages FILE",
+		Short: "Find the stages of a decoder in a recording without ranges, and say how sure",
+		Long: `stages names the layer and the stage of each kernel in a recording of a GPT-2-like
+decoder, whatever framework ran it: eager, compiled, or in a CUDA graph. It uses the
+names of the kernels, their grids and their order, and no ranges.
+
+A kernel that does the work of several stages has their names joined by '+'. A kernel
+that is of no stage has none. The confidence is the probability that the name is right
+by a model of the order of stages (a hidden Markov model), whose second reading expects
+a kernel of the same name and grid at the same place in each layer.
+
+Other commands take the stages found here with --infer.`,
+		Example: `  infer trace stages run.sqlite
+  infer trace stages run.json.gz --json
+  infer trace show run.json.gz --infer`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
+	}
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+func traceStages(c *cobra.Command, path string, asJSON bool) error {
+	t, err := readTrace(c, path)
+	if err != nil {
+		return err
+	}
+	found, err := stages.Infer(t)
+	if err != nil {
+		return fmt.Errorf("%s: %w", traceName(path), err)
+	}
+	if asJSON {
+		return writeJSON(c.OutOrStdout(), found)
+	}
+	all := int64(0)
+	rows := found.Stages()
+	for _, r := range rows {
+		all += r.Time
+	}
+	columns := []column[stages.Stage]{
+		{key: "kernels", title: "kernels", cell: func(r *stages.Stage) cell { return intCell(int64(r.Kernels)) }},
+		{key: "time", title: "GPU us", legend: "sum of the kernels' durations", cell: func(r *stages.Stage) cell { return floatCell(float64(r.Time)/1e3, 3) }},
+		{key: "share", title: "%", legend: "of the sum of all kernels", cell: func(r *stages.Stage) cell {
+			return known(all > 0, floatCell(100*float64(r.Time)/float64(max(1, all)), 2))
+		}},
+		{key: "confidence", title: "confidence", legend: "mean of the kernels', weighted by their time", cell: func(r *stages.Stage) cell { return floatCell(r.Confidence, 3) }},
+		{key: "stage", title: " ", left: true, cell: func(r *stages.Stage) cell { return textCell(cmp.Or(r.Name, "of no stage")) }},
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\n%s, inferred, confidence %.2f\n\n", plainText(t.Header.Describe()), found.Describe(), found.Confidence)
+	printCells(&b, columns, rows, nil)
+	printLegend(&b, columns)
+	return writeOutput(c.OutOrStdout(), b.Bytes())
+}

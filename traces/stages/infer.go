@@ -1,0 +1,581 @@
+package stages
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gpt2scope/internal/humanize"
+	"gpt2scope/traces"
+)
+
+// Threshold is the least confidence with which a kernel gets a stage.
+const Threshold = 0.5
+
+// Kernel is a kernel of a recording with the stage that was found for it.
+type Kernel struct {
+	Start int64   `json:"start_ns"` // after the recording's base
+	Name  string  `json:"name"`
+	Stage *string `json:"stage"` // nil if it is of none, or of none with enough confidence
+
+	// Confidence is the probability, by the model of [Infer], that the stage is right; of a
+	// kernel without a stage, that it is of none.
+	Confidence float64 `json:"confidence"`
+
+	event *traces.Event
+	pass  int // in Passes, -1 for none
+	layer int // -1 outside the layers
+}
+
+// Pass is a pass that was found.
+type Pass struct {
+	Start  int64  `json:"start_ns"` // of its first kernel
+	End    int64  `json:"end_ns"`   // of its last one
+	Phase  string `json:"phase"`    // "prefill" or "decode step"
+	Layers int    `json:"layers"`
+	Whole  bool   `json:"whole"` // it has its embeddings and its end; otherwise its layers are numbered by those of the others
+}
+
+// Inference is what [Infer] found.
+type Inference struct {
+	Kernels []Kernel `json:"kernels"` // in order of time
+	Passes  []Pass   `json:"passes"`
+	Layers  int      `json:"layers"`
+
+	// Confidence is the mean confidence of the kernels that have a stage, weighted by their
+	// time; 0 if there are none.
+	Confidence float64 `json:"confidence"`
+}
+
+// Infer finds the stages of the kernels of a recording of a GPT-2-like decoder without its
+// ranges: of the first device that worked, by the names of the kernels, their grids and their
+// order alone.
+//
+// The order of the stages is a hidden Markov model. Its first reading of the kernels takes what
+// their names say. A kernel with the same name and grid is then expected to have the same place
+// in every layer and pass, so that a second reading also understands names that say nothing, or
+// the wrong thing.
+func Infer(t *traces.Trace) (*Inference, error) {
+	f := &finder{}
+	device := int32(-1)
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Kind != traces.KindKernel || device >= 0 && e.Lane.Device != device {
+			continue
+		}
+		device = e.Lane.Device
+		f.events = append(f.events, e)
+	}
+	if len(f.events) == 0 {
+		return nil, fmt.Errorf("the recording has no kernels of a GPU, of which stages could be found")
+	}
+	slices.SortStableFunc(f.events, func(a, b *traces.Event) int { return cmp.Compare(a.Time, b.Time) })
+	f.read()
+	f.walk()
+	f.divide()
+	f.number()
+	return f.name(), nil
+}
+
+// finder is the state of Infer.
+type finder struct {
+	events []*traces.Event
+	names  []kernelName
+	keys   []int // of each kernel: its name and grid, numbered
+	states []state
+	sure   []float64
+	pass   []int // of each kernel, -1 for none
+	layer  []int // of each kernel within its pass, -1 outside the layers
+	passes []found
+	layers int
+}
+
+// found is a pass.
+type found struct {
+	from, to   int // its kernels: from the first to after the last
+	count      int // of layers that were seen
+	begun, end bool
+	rows       int64 // of the kernels' grids; the phases differ by it
+	phase      int
+}
+
+// read classifies the kernels.
+func (f *finder) read() {
+	type key struct {
+		name string
+		grid [3]int32
+	}
+	known := map[string]kernelName{}
+	numbers := map[key]int{}
+	for _, e := range f.events {
+		n, ok := known[e.Name]
+		if !ok {
+			n = readName(e.Name)
+			known[e.Name] = n
+		}
+		k := key{n.key, e.Grid}
+		number, ok := numbers[k]
+		if !ok {
+			number = len(numbers)
+			numbers[k] = number
+		}
+		f.names, f.keys = append(f.names, n), append(f.keys, number)
+	}
+}
+
+// walk finds the states, first by what names say, then also by where kernels of the same name
+// and grid are.
+func (f *finder) walk() {
+	costs := make([]costsOf, len(f.events))
+	parts := f.inParts()
+	for i, n := range f.names {
+		for s := range numStates {
+			costs[i][s] = emission[n.class][roles[s]]
+			if n.class == product && s == sdpa && !parts[i] {
+				costs[i][s] = fusedAttention
+			}
+			if n.embed && s == embed {
+				costs[i][s] = min(costs[i][s], 0.3)
+			}
+		}
+	}
+	f.states = viterbi(costs)
+	for range 2 {
+		learned := f.learn(costs)
+		f.states = viterbi(learned)
+		f.sure = posterior(learned, f.states)
+	}
+}
+
+// inParts reports of each kernel whether the attention nearest to it consists of several
+// kernels: products and a softmax.
+func (f *finder) inParts() []bool {
+	parts := make([]bool, len(f.names))
+	var seen []int
+	for i, n := range f.names {
+		if n.class == attention || n.class == softmax {
+			seen = append(seen, i)
+		}
+	}
+	at := 0
+	for i := range parts {
+		for at+1 < len(seen) && seen[at+1]-i < i-seen[at] {
+			at++
+		}
+		parts[i] = len(seen) == 0 || f.names[seen[at]].class == softmax
+	}
+	return parts
+}
+
+// learn returns costs that also know where the kernels of each name and grid were found.
+func (f *finder) learn(costs []costsOf) []costsOf {
+	votes := map[int]*[numStates]float64{}
+	for i, s := range f.states {
+		v := votes[f.keys[i]]
+		if v == nil {
+			v = new([numStates]float64)
+			votes[f.keys[i]] = v
+		}
+		v[s]++
+	}
+	learned := make([]costsOf, len(costs))
+	for i := range costs {
+		v := votes[f.keys[i]]
+		all := 0.0
+		for _, n := range v {
+			all += n
+		}
+		const prior = 0.2 // of a vote for each state
+		trust := all / (all + 4)
+		for s := range numStates {
+			place := -math.Log((v[s] + prior) / (all + prior*float64(numStates)))
+			learned[i][s] = costs[i][s]*(1-0.5*trust) + place*trust
+		}
+	}
+	return learned
+}
+
+// divide finds the passes, and counts the layers within each.
+func (f *finder) divide() {
+	f.pass, f.layer = make([]int, len(f.states)), make([]int, len(f.states))
+	before, layer := outside, 0
+	for i, s := range f.states {
+		f.pass[i], f.layer[i] = -1, -1
+		if s == outside {
+			before = s
+			continue
+		}
+		isNew := before == outside || s == embed && before != embed && before != between || before >= lnf && s < before
+		if isNew {
+			f.passes = append(f.passes, found{from: i, begun: s == embed && (i > 0 || f.names[i].embed || f.names[i].class == embedding)})
+			layer = 0
+		}
+		p := &f.passes[len(f.passes)-1]
+		if s >= firstOfLayer && s <= lastOfLayer {
+			if !isNew && before >= firstOfLayer && s < before && !(stageOf[s] == stageOf[before]) {
+				layer++
+			}
+			f.layer[i] = layer
+			p.count = layer + 1
+		}
+		p.to = i + 1
+		p.end = s >= lnf
+		f.pass[i] = len(f.passes) - 1
+		before = s
+	}
+}
+
+// sizes are the layers of the models of the GPT-2 family.
+var sizes = []int{12, 24, 36, 48}
+
+// number gives each kernel the number of its layer. A pass without its beginning ends with the
+// last layer of the others.
+func (f *finder) number() {
+	whole := map[int]int{}
+	most := 0
+	for _, p := range f.passes {
+		most = max(most, p.count)
+		if p.begun && p.end {
+			whole[p.count]++
+		}
+	}
+	f.layers = most
+	if len(whole) > 0 {
+		best := 0
+		for count, n := range whole {
+			if n > best || n == best && count > f.layers {
+				f.layers, best = count, n
+			}
+		}
+	} else if i, _ := slices.BinarySearch(sizes, most); i < len(sizes) && most > 2 {
+		f.layers = sizes[i]
+	}
+	for i := range f.layer {
+		if p := f.pass[i]; p >= 0 && f.layer[i] >= 0 && !f.passes[p].begun && f.passes[p].end {
+			f.layer[i] += max(0, f.layers-f.passes[p].count)
+		}
+	}
+}
+
+// words are the stages of the states in our words.
+var words = map[state]string{embed: "wte+wpe", ln1: "ln_1", attn: "attn.c_attn", sdpa: "attn.sdpa", proj: "attn.c_proj", res1: "residual_1",
+	ln2: "ln_2", fc: "mlp.c_fc", act: "mlp.gelu", down: "mlp.c_proj", res2: "residual_2", lnf: "ln_f", head: "lm_head", sample: "sample"}
+
+// label names a stage of a layer.
+func label(s state, layer int) string {
+	if s >= firstOfLayer && s <= lastOfLayer {
+		return fmt.Sprintf("h.%d.%s", layer, words[s])
+	}
+	return words[s]
+}
+
+// name makes the result: stages, with those that have no kernel of their own joined to the
+// kernel that does their work.
+func (f *finder) name() *Inference {
+	f.phases()
+	r := &Inference{Kernels: make([]Kernel, len(f.events)), Passes: []Pass{}, Layers: f.layers}
+	joined, once := f.joins(), f.once()
+	busy, sum := 0.0, 0.0
+	for i, e := range f.events {
+		k := &r.Kernels[i]
+		*k = Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, pass: f.pass[i], layer: f.layer[i]}
+		s := stageOf[f.states[i]]
+		if s == outside || f.sure[i] < Threshold || once[f.keys[i]] {
+			continue
+		}
+		text := joined.of(f, i)
+		k.Stage = &text
+		busy += float64(e.Duration)
+		sum += float64(e.Duration) * f.sure[i]
+	}
+	if busy > 0 {
+		r.Confidence = round(sum / busy)
+	}
+	for _, p := range f.passes {
+		end := int64(math.MinInt64)
+		for i := p.from; i < p.to; i++ {
+			end = max(end, f.events[i].End())
+		}
+		r.Passes = append(r.Passes, Pass{Start: f.events[p.from].Time, End: end, Phase: phaseNames[p.phase], Layers: p.count, Whole: p.begun && p.end})
+	}
+	return r
+}
+
+func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
+
+const (
+	prefill = iota
+	decode
+)
+
+var phaseNames = []string{"prefill", "decode step"}
+
+// phases tells prefills from decode steps by the rows that LayerNorm has, or what else is
+// there once for each row.
+func (f *finder) phases() {
+	least, most := int64(math.MaxInt64), int64(0)
+	for i := range f.passes {
+		p := &f.passes[i]
+		for _, s := range []state{ln1, ln2, embed, act, sdpa} {
+			var rows []int64
+			for j := p.from; j < p.to; j++ {
+				if g := f.events[j].Grid; stageOf[f.states[j]] == s && g[0] > 0 {
+					rows = append(rows, int64(g[0])*int64(max(1, g[1]))*int64(max(1, g[2])))
+				}
+			}
+			if len(rows) > 0 {
+				slices.Sort(rows)
+				p.rows = rows[len(rows)/2]
+				break
+			}
+		}
+		least, most = min(least, p.rows), max(most, p.rows)
+	}
+	for i := range f.passes {
+		p := &f.passes[i]
+		switch {
+		case most >= 2*least && least > 0:
+			if p.phase = prefill; p.rows < 2*least {
+				p.phase = decode
+			}
+		case p.rows <= 8:
+			p.phase = decode
+		}
+	}
+}
+
+// once returns the kernels within layers that work on positions and masks for all layers: by
+// their names they are of no stage, and they are in one layer of each pass.
+func (f *finder) once() map[int]bool {
+	layers := map[int]map[place]bool{}
+	passes := map[int]map[int]bool{}
+	for i := range f.states {
+		if key := f.keys[i]; f.layer[i] >= 0 && f.names[i].class == other {
+			if layers[key] == nil {
+				layers[key], passes[key] = map[place]bool{}, map[int]bool{}
+			}
+			layers[key][place{f.pass[i], f.layer[i]}] = true
+			passes[key][f.pass[i]] = true
+		}
+	}
+	found := map[int]bool{}
+	for key := range layers {
+		found[key] = f.layers > 1 && len(layers[key]) == len(passes[key])
+	}
+	return found
+}
+
+// place is a layer of a pass, or, with layer -1, what is outside its layers.
+type place struct{ pass, layer int }
+
+// host is a kernel that may do the work of another stage: the kernels of a name and grid in a
+// state.
+type host struct {
+	state state
+	key   int
+}
+
+// joins are the stages without kernels of their own, by the kernels that do their work.
+type joins struct {
+	hosts   map[host][]state
+	present map[place]map[state]bool // stages that have kernels of their own
+}
+
+// joins finds where the work of the stages without kernels is. Kernels of one name and grid do
+// the same work, so that they vote: that a kernel was lost makes no difference.
+func (f *finder) joins() joins {
+	present := map[place]map[state]bool{}
+	adding := map[place]map[state]bool{} // stages whose kernels say that they add
+	addsIn := map[state]int{}
+	at := func(i int) place { return place{f.pass[i], f.layer[i]} }
+	for i, st := range f.states {
+		if f.pass[i] < 0 {
+			continue
+		}
+		p, s := at(i), stageOf[st]
+		if present[p] == nil {
+			present[p], adding[p] = map[state]bool{}, map[state]bool{}
+		}
+		present[p][s] = true
+		if f.names[i].adds {
+			adding[p][s] = true
+			addsIn[s]++
+		}
+	}
+	productsAdd := addsIn[proj]+addsIn[down] > 0 && addsIn[ln1]+addsIn[ln2] == 0
+	// byProduct reports whether a missing residual is added by the product before it.
+	byProduct := func(here place, product state, there place, norm state) bool {
+		return !present[there][norm] || adding[here][product] && !adding[there][norm] || productsAdd
+	}
+	votes, all := map[host]map[state]int{}, map[host]int{}
+	for i, st := range f.states {
+		s := stageOf[st]
+		if f.pass[i] < 0 || s == outside {
+			continue
+		}
+		here := at(i)
+		before, after, outer := place{here.pass, here.layer - 1}, place{here.pass, here.layer + 1}, place{here.pass, -1}
+		afterNorm := ln1
+		if len(present[after]) == 0 {
+			after, afterNorm = outer, lnf
+		}
+		h := host{s, f.keys[i]}
+		if votes[h] == nil {
+			votes[h] = map[state]int{}
+		}
+		all[h]++
+		vote := func(missing state, holds bool) {
+			if holds {
+				votes[h][missing]++
+			}
+		}
+		switch has := present[here]; s {
+		case ln1:
+			vote(res2, here.layer > 0 && len(present[before]) > 0 && !present[before][res2] && !byProduct(before, down, here, ln1))
+		case attn:
+			vote(ln1, !has[ln1])
+		case proj:
+			vote(res1, !has[res1] && byProduct(here, proj, here, ln2))
+		case ln2:
+			vote(res1, !has[res1] && !byProduct(here, proj, here, ln2))
+		case fc:
+			vote(ln2, !has[ln2])
+			vote(act, !has[act])
+		case down:
+			vote(res2, !has[res2] && byProduct(here, down, after, afterNorm))
+		case lnf:
+			last := place{here.pass, f.layers - 1}
+			vote(res2, len(present[last]) > 0 && !present[last][res2] && !byProduct(last, down, here, lnf))
+		case head:
+			vote(lnf, !has[lnf])
+		}
+	}
+	j := joins{map[host][]state{}, present}
+	for h, v := range votes {
+		for s, n := range v {
+			// The first layer has no residual before it.
+			if 2*n > all[h] || s == res2 && h.state == ln1 && 3*n > all[h] {
+				j.hosts[h] = append(j.hosts[h], s)
+			}
+		}
+	}
+	return j
+}
+
+// of names the stage of a kernel with those joined to it.
+func (j joins) of(f *finder, i int) string {
+	s, layer := stageOf[f.states[i]], f.layer[i]
+	more, here := j.hosts[host{s, f.keys[i]}], j.present[place{f.pass[i], f.layer[i]}]
+	has := func(what state) bool {
+		return slices.Contains(more, what) && (!here[what] || s == ln1 && what == res2)
+	}
+	var parts []string
+	add := func(s state, layer int) { parts = append(parts, label(s, layer)) }
+	switch {
+	case s == ln1 && layer == 0 && f.names[i].embed && !f.embeds(f.pass[i]):
+		add(embed, 0)
+	case s == ln1 && has(res2) && layer > 0:
+		add(res2, layer-1)
+	case s == lnf && has(res2):
+		add(res2, f.layers-1)
+	case s == ln2 && has(res1):
+		add(res1, layer)
+	case s == attn && has(ln1) && !(layer == 0 && f.normalisesAtEmbed(f.pass[i])):
+		add(ln1, layer)
+	case s == fc && has(ln2):
+		add(ln2, layer)
+	case s == head && has(lnf):
+		add(lnf, 0)
+	}
+	add(s, layer)
+	switch {
+	case s == fc && has(act):
+		add(act, layer)
+	case s == proj && has(res1):
+		add(res1, layer)
+	case s == down && has(res2):
+		add(res2, layer)
+	case s == embed && f.names[i].norm:
+		add(ln1, 0)
+	}
+	return strings.Join(parts, "+")
+}
+
+// embeds reports whether a pass has a kernel of the embeddings.
+func (f *finder) embeds(pass int) bool {
+	p := f.passes[pass]
+	return slices.Contains(f.states[p.from:p.to], embed)
+}
+
+// normalisesAtEmbed reports whether the kernel of the embeddings normalises too.
+func (f *finder) normalisesAtEmbed(pass int) bool {
+	p := f.passes[pass]
+	for i := p.from; i < p.to && f.states[i] <= between; i++ {
+		if f.states[i] == embed && f.names[i].norm {
+			return true
+		}
+	}
+	return false
+}
+
+// Stage is what was found of a stage over all layers and passes.
+type Stage struct {
+	Name       string // "h.N.attn.c_attn"; "" for the kernels of no stage
+	Kernels    int
+	Time       int64   // ns, of its kernels
+	Confidence float64 // the mean of its kernels', weighted by their time
+}
+
+// Stages returns the stages in the order in which they are first there; the kernels of no
+// stage come last, if there are any.
+func (r *Inference) Stages() []Stage {
+	var list []Stage
+	index := map[string]int{}
+	none := Stage{}
+	for i := range r.Kernels {
+		k := &r.Kernels[i]
+		s := &none
+		if k.Stage != nil {
+			name := traces.InAnyLayer(*k.Stage)
+			at, known := index[name]
+			if !known {
+				at = len(list)
+				index[name] = at
+				list = append(list, Stage{Name: name})
+			}
+			s = &list[at]
+		}
+		s.Kernels++
+		s.Time += k.event.Duration
+		s.Confidence += float64(k.event.Duration) * k.Confidence
+	}
+	if none.Kernels > 0 {
+		list = append(list, none)
+	}
+	for i := range list {
+		list[i].Confidence /= float64(max(1, list[i].Time))
+	}
+	return list
+}
+
+// Describe says in a line what was found: "5 passes of 12 layers (1 prefill, 4 decode steps)".
+func (r *Inference) Describe() string {
+	var kinds []string
+	for _, phase := range phaseNames {
+		n := 0
+		for _, p := range r.Passes {
+			if p.Phase == phase {
+				n++
+			}
+		}
+		if n > 0 {
+			kinds = append(kinds, humanize.Count(n, phase, phase+"s"))
+		}
+	}
+	if len(kinds) == 0 {
+		return "no passes of a decoder"
+	}
+	return fmt.Sprintf("%s of %s (%s)", humanize.Count(len(r.Passes), "pass", "passes"), humanize.Count(r.Layers, "layer", "layers"), strings.Join(kinds, ", "))
+}

@@ -1,0 +1,270 @@
+package stages
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+)
+
+// truth is a kernel and its stage, "" for none.
+type truth struct {
+	event traces.Event
+	stage string
+}
+
+// labelled reads a sample of another program, whose kernels have their stages in an argument
+// that no reader of traces takes notice of.
+func labelled(t testing.TB, path string) []truth {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Events []struct {
+			Category  string  `json:"cat"`
+			Name      string  `json:"name"`
+			Time      float64 `json:"ts"`
+			Duration  float64 `json:"dur"`
+			Arguments struct {
+				Grid  [3]int32 `json:"grid"`
+				Stage *string  `json:"stage"`
+			} `json:"args"`
+		} `json:"traceEvents"`
+	}
+	if err := json.NewDecoder(z).Decode(&file); err != nil {
+		t.Fatal(err)
+	}
+	var list []truth
+	for _, e := range file.Events {
+		if e.Category != "kernel" {
+			continue
+		}
+		k := truth{event: traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), e.Name, int64(e.Time*1000+0.5), int64(e.Duration*1000+0.5))}
+		k.event.Grid = e.Arguments.Grid
+		if e.Arguments.Stage != nil {
+			k.stage = *e.Arguments.Stage
+		}
+		list = append(list, k)
+	}
+	return list
+}
+
+// own reads a sample of this program, whose kernels have their steps by correlation, and
+// removes everything else.
+func own(t testing.TB, path string) []truth {
+	t.Helper()
+	tr, err := load.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []truth
+	for _, e := range tr.Events {
+		if e.Kind != traces.KindKernel {
+			continue
+		}
+		k := truth{event: traces.Plain(traces.KindKernel, e.Lane, e.Name, e.Time, e.Duration)}
+		k.event.Grid = e.Grid
+		if s, ok := tr.Header.Step(&e); ok {
+			k.stage = s.Name
+		}
+		list = append(list, k)
+	}
+	return list
+}
+
+func inferred(t testing.TB, list []truth) *Inference {
+	t.Helper()
+	events := make([]traces.Event, len(list))
+	for i, k := range list {
+		events[i] = k.event
+	}
+	r, err := Infer(traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Kernels) != len(list) {
+		t.Fatalf("%d kernels of %d", len(r.Kernels), len(list))
+	}
+	return r
+}
+
+// grade returns the percent of the GPU's time that has the right stage, and how many of the
+// kernels of no stage got one. wrong has the time in ns of what was taken for what.
+func grade(list []truth, r *Inference) (percent float64, given, outside int, wrong map[string]int64) {
+	right, all := int64(0), int64(0)
+	wrong = map[string]int64{}
+	for i, k := range list {
+		got := ""
+		if s := r.Kernels[i].Stage; s != nil {
+			got = *s
+		}
+		all += k.event.Duration
+		if got == k.stage {
+			right += k.event.Duration
+		} else {
+			wrong[fmt.Sprintf("%q as %q", traces.InAnyLayer(k.stage), traces.InAnyLayer(got))] += k.event.Duration
+		}
+		if k.stage == "" {
+			outside++
+			if got != "" {
+				given++
+			}
+		}
+	}
+	return 100 * float64(right) / float64(max(1, all)), given, outside, wrong
+}
+
+var layerNormName = regexp.MustCompile(`(?i)layer_?norm`)
+
+// damages are what may have happened to a recording.
+var damages = map[string]func([]truth) []truth{
+	"whole":                         func(l []truth) []truth { return l },
+	"without its first 70 kernels":  func(l []truth) []truth { return l[min(70, len(l)):] },
+	"without 1 % of its kernels":    func(l []truth) []truth { return lose(l, 1) },
+	"without 1 % of its kernels, 2": func(l []truth) []truth { return lose(l, 2) },
+	"with LayerNorm renamed": func(l []truth) []truth {
+		out := slices.Clone(l)
+		for i := range out {
+			if layerNormName.MatchString(out[i].event.Name) {
+				out[i].event.Name = "kernel_17"
+			}
+		}
+		return out
+	},
+}
+
+func lose(l []truth, seed uint64) []truth {
+	r := rand.New(rand.NewPCG(seed, 7))
+	return slices.DeleteFunc(slices.Clone(l), func(truth) bool { return r.IntN(100) == 0 })
+}
+
+// TestInfer grades the stages found in recordings of other programs, and of this one, without
+// their ranges: whole ones and damaged ones.
+func TestInfer(t *testing.T) {
+	files, err := filepath.Glob("../samples/stages/*.json.gz")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d samples, %v", len(files), err)
+	}
+	samples := map[string][]truth{}
+	for _, path := range files {
+		samples[filepath.Base(path)] = labelled(t, path)
+	}
+	for _, name := range []string{"gpt2-L12-eager-cupti.json.gz", "gpt2-L12-graph-cupti.json.gz", "gpt2-L1-graph-cupti.json.gz", "shipped-eager-cupti.json.gz"} {
+		samples[name] = own(t, "../samples/"+name)
+	}
+	given, outside := 0, 0
+	for _, name := range slices.Sorted(maps.Keys(samples)) {
+		floor := 98.0
+		if strings.Contains(name, "graph") || strings.Contains(name, "generate") || strings.Contains(name, "compile") || strings.Contains(name, "decode") {
+			floor = 95
+		}
+		for how, damage := range damages {
+			list, floor := damage(samples[name]), floor
+			switch how {
+			case "whole":
+			case "with LayerNorm renamed":
+				floor = 95
+			case "without its first 70 kernels":
+				// Nothing says how many layers there are unless a whole pass is left.
+				if !hasWholePass(list) {
+					continue
+				}
+				floor = 90
+			default:
+				floor = 90
+			}
+			percent, wrongly, none, wrong := grade(list, inferred(t, list))
+			if how == "whole" {
+				given, outside = given+wrongly, outside+none
+			}
+			t.Logf("%s %s: %.2f %% of the time is right", name, how, percent)
+			if percent < floor {
+				t.Errorf("%s %s: %.2f %% of the time is right, want %.0f %%; wrong, in ns: %v", name, how, percent, floor, wrong)
+			}
+		}
+	}
+	if outside < 400 || 100*given > outside {
+		t.Errorf("%d of %d kernels outside the model have a stage", given, outside)
+	}
+}
+
+func hasWholePass(list []truth) bool {
+	begun := false
+	for _, k := range list {
+		begun = begun || strings.HasPrefix(k.stage, "wte+wpe")
+		if begun && strings.HasSuffix(k.stage, "lm_head") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestInferPasses: passes, their phases and the number of layers.
+func TestInferPasses(t *testing.T) {
+	for name, want := range map[string]string{
+		"hf-sdpa-bf16-L12-generate":           "5 passes of 12 layers (1 prefill, 4 decode steps)",
+		"hf-sdpa-bf16-L48-generate":           "2 passes of 48 layers (1 prefill, 1 decode step)",
+		"hf-sdpa-f32-L1-prefill":              "4 passes of 1 layer (4 prefills)",
+		"hf-sdpa-f16-L12-graph-static-decode": "3 passes of 12 layers (3 decode steps)",
+		"plain-manual-f16-L2-generate":        "7 passes of 2 layers (1 prefill, 6 decode steps)",
+		"compile-plain-f32-prefill":           "2 passes of 4 layers (2 prefills)",
+	} {
+		r := inferred(t, labelled(t, "../samples/stages/"+name+".json.gz"))
+		if got := r.Describe(); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		for i, p := range r.Passes {
+			if !p.Whole || p.Layers != r.Layers || p.End <= p.Start || i > 0 && p.Start < r.Passes[i-1].End {
+				t.Errorf("%s: pass %d is %+v", name, i, p)
+			}
+		}
+	}
+}
+
+// TestInferNothing: kernels of no decoder get no stages, and a recording without kernels is
+// refused.
+func TestInferNothing(t *testing.T) {
+	var list []truth
+	r := rand.New(rand.NewPCG(1, 1))
+	names := []string{"void at::native::radixSortKVInPlace<2>", "ampere_sgemm_128x64_nn", "vectorized_elementwise_kernel<4, FillFunctor<int>>", "reduce_kernel<512, 1>", "Kernel5"}
+	for i := range 200 {
+		list = append(list, truth{event: traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), names[r.IntN(len(names))], int64(i*100), 50)})
+	}
+	found := inferred(t, list)
+	named := 0
+	for _, k := range found.Kernels {
+		if k.Stage != nil {
+			named++
+		}
+	}
+	if named > 2 {
+		t.Errorf("%d of 200 kernels of no decoder have a stage; %d passes", named, len(found.Passes))
+	}
+	if _, err := Infer(traces.NewTrace(&traces.Header{}, nil)); err == nil || !strings.Contains(err.Error(), "no kernels") {
+		t.Errorf("a recording without kernels: %v", err)
+	}
+}
+
+func BenchmarkInfer(b *testing.B) {
+	list := labelled(b, "../samples/stages/hf-sdpa-bf16-L48-generate.json.gz")
+	for b.Loop() {
+		inferred(b, list)
+	}
+}

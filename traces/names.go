@@ -117,3 +117,40 @@ var ofLibraries = []string{"NCCL", "CCCL", "CUB", "Thrust", "cuBLAS", "cuBLASLt"
 func (e *Event) OfProgram() bool {
 	return e.Kind == KindRange && !slices.Contains(ofLibraries, e.Domain) && !slices.ContainsFunc(ofFrameworks, func(begin string) bool { return strings.HasPrefix(e.Name, begin) })
 }
+
+// The kernels of PyTorch that apply an operation to each element, and what their template
+// arguments call it: "CUDAFunctor_add<float>", "BinaryFunctor<float, float, float,
+// MulFunctor<float>>", "tanh_kernel_cuda(...)", "ArgMaxOps<float>".
+var (
+	appliers    = regexp.MustCompile(`(?:elementwise|reduce|index|unrolled|scan|distribution)\w*kernel\w*<`)
+	cudaFunctor = regexp.MustCompile(`CUDAFunctor\w*?_([a-z]\w*)`)
+	functor     = regexp.MustCompile(`(\w+?)(?:Functor\b|_kernel_cuda|_scalar_kernel_impl|_kernel_impl|KernelImpl|KernelCUDA|_cuda_out|CUDAKernelImpl|Ops<)`)
+	withScalar  = regexp.MustCompile(`[AB]UnaryFunctor|OnSelf`)
+)
+
+// Applies returns the operation that an elementwise kernel or a reduction of PyTorch applies:
+// "add", "Mul scalar", "tanh". It is "" for other kernels.
+func Applies(kernel string) string {
+	at := appliers.FindStringIndex(kernel)
+	if at == nil {
+		return ""
+	}
+	arguments := kernel[at[1]:]
+	name := ""
+	if m := cudaFunctor.FindStringSubmatch(arguments); m != nil {
+		name = m[1]
+	} else {
+		for _, m := range functor.FindAllStringSubmatch(arguments, -1) {
+			switch m[1] {
+			case "AUnary", "BUnary", "Binary", "CUDA", "Reduce": // what they apply follows
+				continue
+			}
+			name = strings.TrimSuffix(strings.TrimSuffix(strings.Trim(m[1], "_"), "_tensor"), "CUDA")
+			break
+		}
+	}
+	if name != "" && withScalar.MatchString(arguments) {
+		name += " scalar"
+	}
+	return name
+}

@@ -44,3 +44,25 @@ func TestInAnyLayer(t *testing.T) {
 		}
 	}
 }
+
+// TestApplies: the names of a program's elementwise kernels, which begin alike, differ by what
+// they apply.
+func TestApplies(t *testing.T) {
+	for name, want := range map[string]string{
+		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>, std::array<char *, (unsigned long)3>>(int, T2, T3)":                                                     "add",
+		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctorOnSelf_add<float>, std::array<char *, (unsigned long)2>>(int, T2, T3)":                                               "add scalar",
+		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float>>, std::array<char *, (unsigned long)2>>(int)": "Mul scalar",
+		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float>>, std::array<char *, (unsigned long)3>>(int)": "Mul",
+		"void at::native::vectorized_elementwise_kernel<(int)4, void at::native::<unnamed>::pow_tensor_scalar_kernel_impl<float, float>(at::TensorIteratorBase &, T2)::[lambda(float) (instance 2)]>(int)":  "pow",
+		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::tanh_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 2)]>(int, T2, T3)":                                              "tanh",
+		"void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const>":                                "Gelu",
+		"void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int, long, (int)4, (int)4>>(T3)":                                               "ArgMax",
+		"void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::native::MaxNanFunctor<float>>, unsigned int, float, (int)4, (int)4>>(T3)":       "MaxNan",
+		"void <unnamed>::elementwise_kernel_with_index<int, at::native::arange_cuda_out(const c10::Scalar &, const c10::Scalar &)::[lambda() (instance 1)]>(T1, T2)":                                        "arange",
+		"nvjet_sm90_tst_192x128_64x5_2x1_v_bz_coopB_TNT": "", "void <unnamed>::gemv_kernel<__nv_bfloat16, (int)1>(<unnamed>::gemv_params)": "", "": "", "elementwise_kernel<": "",
+	} {
+		if got := Applies(name); got != want {
+			t.Errorf("%.120s applies %q, not %q", name, got, want)
+		}
+	}
+}

@@ -413,7 +413,7 @@ func TestBadProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts := map[string][]string{"float32": {"63 products in float32"}, "elementwise": {"14 runs", "8 kernels in a row: Mul, pow_tensor_scalar, Mul, add, Mul, tanh, add, Mul"}, "small-copies": {"140 copies", "112 copies"},
+	facts := map[string][]string{"float32": {"63 products in float32"}, "elementwise": {"14 runs", "8 kernels in a row: Mul scalar, pow, Mul scalar, add, Mul scalar, tanh, add scalar, Mul"}, "small-copies": {"140 copies", "112 copies"},
 		"pageable": {"133 copies use", "at 9.1 GB/s"}, "sync": {"waits lie inside passes, 20.0 in each"}}
 	for _, h := range a.Hints {
 		for _, fact := range facts[h.Rule] {

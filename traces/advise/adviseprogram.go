@@ -30,13 +30,12 @@ const (
 )
 
 var (
-	productName  = regexp.MustCompile(`(?i)gemm|gemv|nvjet|cutlass.*tensorop`)
-	alignment    = regexp.MustCompile(`(?i)(?:_|\b)align[abc]?(\d+)(?:_|\b|$)`)
-	halfName     = regexp.MustCompile(`(?i)bf16|f16|s16816|h16816|h1688|half|bfloat16|_hh|_bb`)
-	float32Name  = regexp.MustCompile(`(?i)(?:\b|_)sgem[mv]|simt_s|_ffma|f32f32_f32f32_f32|gemv\w*<(?:\w+, )*?float, float, float\b`)
-	tensorName   = regexp.MustCompile(`(?i)tf32|tensorop|s1688|s16816|hmma|wgmma|gmma|nvjet|3xtf32|bf16`)
-	elementwise  = regexp.MustCompile(`elementwise_kernel`)
-	functorNames = regexp.MustCompile(`(\w+?)(?:Functor|_kernel_cuda|_kernel_impl|KernelImpl|_cuda_out)\w*`)
+	productName = regexp.MustCompile(`(?i)gemm|gemv|nvjet|cutlass.*tensorop`)
+	alignment   = regexp.MustCompile(`(?i)(?:_|\b)align[abc]?(\d+)(?:_|\b|$)`)
+	halfName    = regexp.MustCompile(`(?i)bf16|f16|s16816|h16816|h1688|half|bfloat16|_hh|_bb`)
+	float32Name = regexp.MustCompile(`(?i)(?:\b|_)sgem[mv]|simt_s|_ffma|f32f32_f32f32_f32|gemv\w*<(?:\w+, )*?float, float, float\b`)
+	tensorName  = regexp.MustCompile(`(?i)tf32|tensorop|s1688|s16816|hmma|wgmma|gmma|nvjet|3xtf32|bf16`)
+	elementwise = regexp.MustCompile(`elementwise_kernel`)
 )
 
 // unaligned reports whether the name of a product says that it reads its operands in parts
@@ -119,7 +118,7 @@ func elementwiseRule(a *advisor) {
 				if i > 0 {
 					sum += p.before
 				}
-				names = append(names, functor(p.Name))
+				names = append(names, cmp.Or(traces.Applies(p.Name), shortName(p.Name)))
 			}
 			runs, kernels, gain = runs+1, kernels+len(run), gain+sum-longest
 			rows.add(fmt.Sprintf("%s: %d kernels in a row: %s", a.where(run[0].Event), len(run), strings.Join(names, ", ")), sum-longest, sum, 1)
@@ -144,26 +143,6 @@ func elementwiseRule(a *advisor) {
 func blocksOf(e *traces.Event) int64 {
 	s := tables.ShapeOf(e)
 	return s.Blocks()
-}
-
-var cudaFunctor = regexp.MustCompile(`CUDAFunctor\w*?_([a-z]\w*)`)
-
-// functor returns the operation that an elementwise kernel of PyTorch applies, by its template
-// arguments.
-func functor(name string) string {
-	if m := cudaFunctor.FindStringSubmatch(name); m != nil {
-		return m[1]
-	}
-	if i := strings.IndexByte(name, '<'); i >= 0 {
-		for _, m := range functorNames.FindAllStringSubmatch(name[i:], -1) {
-			switch m[1] {
-			case "AUnary", "BUnary", "Binary": // what they apply follows
-				continue
-			}
-			return strings.Trim(m[1], "_")
-		}
-	}
-	return shortName(name)
 }
 
 // smallCopiesRule reports many copies of few bytes. Bound: their time and the idle time directly

@@ -3,6 +3,8 @@ package report
 import (
 	"regexp"
 	"strings"
+
+	"gpt2scope/traces"
 )
 
 var (
@@ -32,6 +34,11 @@ func shortName(name string) string {
 	short = strings.ReplaceAll(qualifier.ReplaceAllString(short, ""), "> >", ">>")
 	if short = strings.TrimSpace(short); short == "" {
 		return name
+	}
+	// Where there is little room the page shows the beginning of a name, which is the same for
+	// all elementwise kernels.
+	if applies := traces.Applies(name); applies != "" {
+		short = applies + ": " + short
 	}
 	return short
 }

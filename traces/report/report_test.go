@@ -273,7 +273,7 @@ func TestStageHelp(t *testing.T) {
 // TestShortName leaves out what kernels of one library have in common.
 func TestShortName(t *testing.T) {
 	for name, want := range map[string]string{
-		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)": "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>",
+		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)": "add: vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>",
 		"void (anonymous namespace)::gemv_bulk<__nv_bfloat16, 1>((anonymous namespace)::Params)":                                                                                          "gemv_bulk<__nv_bfloat16, 1>",
 		"<unnamed>::sample_kernel(<unnamed>::Sample)":               "sample_kernel",
 		"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64": "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64",
@@ -583,5 +583,16 @@ func TestStages(t *testing.T) {
 	}
 	if s[3].Roof != "22.2" || math.Abs(s[3].RoofN-100*20.0/90) > 1e-9 {
 		t.Errorf("%s shows %s %% of the roofline and sorts by %g", s[3].Name, s[3].Roof, s[3].RoofN)
+	}
+}
+
+// TestKernelDetails: the occupancy that PyTorch's profiler estimates is called so, and counters
+// have their names.
+func TestKernelDetails(t *testing.T) {
+	e := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 1)
+	e.Occupancy, e.Counters = 43, traces.NewCounters()
+	e.Counters[traces.CounterOccupancy], e.Counters[traces.CounterL2Hits] = 12.5, 40
+	if got, want := detail(&e), "estimated occupancy 43 %, achieved occupancy 12.5 %, L2 hit rate 40.0 %"; got != want {
+		t.Errorf("%q, not %q", got, want)
 	}
 }

@@ -267,7 +267,12 @@ func detail(e *traces.Event) string {
 			add("%s B shared memory", humanize.Thousands(s))
 		}
 		if e.Occupancy > 0 {
-			add("achieved occupancy %.0f %%", e.Occupancy)
+			add("estimated occupancy %.0f %%", e.Occupancy)
+		}
+		for _, c := range traces.AllCounters {
+			if v, ok := e.Counters.Get(c.Counter); ok {
+				add("%s %.1f %%", c.Name, v)
+			}
 		}
 		if e.Node != 0 {
 			add("in a graph")

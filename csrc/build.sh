@@ -129,4 +129,14 @@ if [ -z "$current" ] || [ ! -e "$library" ]; then
 		-Xlinker -z,defs,--exclude-libs,ALL,--as-needed -Xcompiler -static-libstdc++,-static-libgcc -ldl -lpthread -lrt
 	mv "$library.part" "$library"
 fi
+# Kernels that programs compile at run time, by NVRTC, are checked here by nvcc.
+if [ -n "$check" ]; then
+	for source in $(find . -name '*.cu' -not -path './csrc/*' -not -path './build/*'); do
+		for a in $archs; do
+			mark=$objects/$(echo "${source#./}" | tr / -).$a
+			[ "$mark" -nt "$source" ] && continue
+			"$nvcc" -std=c++17 -Werror all-warnings -arch="sm_$a" -cubin "$source" -o "$mark" || fail "$source does not compile for sm_$a"
+		done
+	done
+fi
 echo "$library: CUDA $((v / 1000)).$((v % 1000 / 10)), $archs${ptx:+ and PTX}"

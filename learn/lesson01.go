@@ -21,7 +21,7 @@ var addSource string
 var lesson01 = Lesson{
 	Number: 1,
 	Claim:  "a kernel started with <<<1, 1>>> runs the loop on the GPU, so it is fast",
-	CPU:    &Experiment{Run: threadsOnCPU, Judge: judgeThreadsOnCPU, Picture: drawThreads},
+	CPU:    &Experiment{Run: threadsOnCPU, Judge: judgeThreadsOnCPU, Picture: drawThreadsOnCPU},
 	GPU:    &Experiment{Run: threadsOnGPU, Judge: judgeThreads, Picture: drawThreads, Sources: []Source{{"lesson01.cu", addSource}}},
 	Why: `<<<1, 1>>> starts one thread of one block: one lane of one of the GPU's many processors. That lane has a lower clock than a CPU core, no prediction, no
 prefetcher, and each read from memory takes it hundreds of nanoseconds, in which it waits. A GPU is fast because it has so many threads
@@ -163,6 +163,14 @@ func judgeThreadsOnCPU(d Data) Finding {
 
 func drawThreads(d Data) *Picture {
 	return d.drawRates("Vector addition by number of threads", "threads")
+}
+
+func drawThreadsOnCPU(d Data) *Picture {
+	p := &Picture{Title: "Vector addition on the CPU", X: Axis{Name: "bandwidth (GB/s)"}}
+	for _, f := range judgeThreadsOnCPU(d).Figures {
+		p.Bars = append(p.Bars, barOf(f, 1))
+	}
+	return p
 }
 
 // drawRates draws the bandwidth of each case by what was varied.

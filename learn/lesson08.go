@@ -42,7 +42,7 @@ const firstProcesses, firstCalls = 7, 10
 
 // fresh runs a program in processes of their own and joins the data that they write.
 func fresh(ctx context.Context, e *Env, program string, args ...string) (d Data, err error) {
-	for range firstProcesses {
+	for range e.pick(firstProcesses, 2) {
 		text, err := e.run(ctx, program, args...)
 		if err != nil {
 			return nil, err

@@ -72,7 +72,7 @@ func TestLearnPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, string(html), "Of 1 claims, 0 are shown, 1 are refuted", "<svg ", "Some GPU")
+	contains(t, string(html), "Verdicts on 1 claims: 0 shown, 1 refuted, 0 that", "<svg ", "Some GPU")
 	var j learnJSON
 	if data, err := os.ReadFile(filepath.Join(dir, "learn.json")); err != nil || json.Unmarshal(data, &j) != nil || len(j.Lessons) != 1 || j.Lessons[0].Verdict != learn.Refuted {
 		t.Errorf("learn.json: %v, %s", err, data)

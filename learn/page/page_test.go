@@ -85,7 +85,7 @@ func TestPage(t *testing.T) {
 	if err := Write(&b, results()); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"Of 4 claims, 2 are shown, 1 are refuted, and 1 cannot be shown here.", "&lt;&lt;&lt;1, 1&gt;&gt;&gt; &amp; more", `<span class="verdict refuted">refuted</span>`, "CPU, measured now on A CPU, 4 threads",
+	for _, part := range []string{"Verdicts on 4 claims: 2 shown, 1 refuted, 1 that cannot be shown here.", "&lt;&lt;&lt;1, 1&gt;&gt;&gt; &amp; more", `<span class="verdict refuted">refuted</span>`, "CPU, measured now on A CPU, 4 threads",
 		"Not measured now: there is no GPU.", "3.33 ms"} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("the page lacks %q:\n%s", part, b.String())

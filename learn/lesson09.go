@@ -3,8 +3,6 @@ package learn
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"gpt2scope/traces"
@@ -28,50 +26,27 @@ var captureModes = []string{"eager", "graph"}
 
 // capturesOnGPU records a run in each mode, in processes of their own, since a process has one recorder.
 func capturesOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	if e.Device == nil || len(e.Infer) == 0 {
-		return nil, fmt.Errorf("%w: %s", errNotHere, e.NoGPU)
-	}
-	dir, err := os.MkdirTemp("", "learn")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	ids := strings.TrimSuffix(strings.Repeat("464,", 64), ",") // 64 tokens: products of many rows, which cuBLASLt computes
 	for _, mode := range captureModes {
-		file := filepath.Join(dir, mode+".json.gz")
-		if _, err := e.command(ctx, append(e.Infer[:len(e.Infer):len(e.Infer)], "-m", "random:gpt2", "--layers", "1", "--ids", ids, "-n", "8", "-s", "1", "--ignore-eos",
-			"--device", fmt.Sprintf("cuda:%d", e.Device.Info().Index), "--mode", mode, "--recorder", "cupti", "--no-baseline", "--quiet", "--trace", file)); err != nil {
+		t, err := e.recordRun(ctx, mode, "--layers", "1", "-n", "8")
+		if err != nil {
 			return nil, err
 		}
-		if err := countCalls(&d, mode, file); err != nil {
-			return nil, err
-		}
+		countCalls(&d, mode, t)
 	}
 	return d, nil
 }
 
 // countCalls adds how often each function of the API was called in a recording, how many kernels ran, and how many of them as nodes of a graph.
-func countCalls(d *Data, mode, file string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, events, err := traces.Read(f)
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
+func countCalls(d *Data, mode string, t *traces.Trace) {
 	calls, kernels, nodes := map[string]int{}, 0, 0
 	var names []string
-	for event, err := range events {
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s: %w", file, err)
-		case event.Kind == traces.KindRuntime:
+	for _, event := range t.Events {
+		switch event.Kind {
+		case traces.KindRuntime:
 			if calls[event.Name]++; calls[event.Name] == 1 {
 				names = append(names, event.Name)
 			}
-		case event.Kind == traces.KindKernel:
+		case traces.KindKernel:
 			kernels++
 			if event.Node != 0 {
 				nodes++
@@ -83,7 +58,6 @@ func countCalls(d *Data, mode, file string) error {
 	for _, name := range names {
 		d.add(mode, "calls of "+name, 0, float64(calls[name]))
 	}
-	return nil
 }
 
 // called is how often a mode called the functions whose names begin so: "cudaGraphInstantiate" has versions.

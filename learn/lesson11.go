@@ -3,12 +3,8 @@ package learn
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"gpt2scope/traces"
-	"gpt2scope/traces/load"
 	"gpt2scope/traces/window"
 )
 
@@ -25,26 +21,8 @@ follow the ids from there to the kernels.`,
 	GoOn: "infer trace show traces/samples/gpt2-L12-eager-cupti.json.gz --by layer",
 }
 
-// eagerRun records a run in eager mode, in which each step launches its kernels, and reads the recording.
-func (e *Env) eagerRun(ctx context.Context) (t *traces.Trace, err error) {
-	if len(e.Infer) == 0 || e.Device == nil {
-		return nil, fmt.Errorf("%w: no command is given that records a run", errNotHere)
-	}
-	dir, err := os.MkdirTemp("", "learn")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "run.json.gz")
-	words := strings.Fields(fmt.Sprintf("-m random:gpt2 --ids 464,3616,286,1204,318 -n 12 -s 1 --ignore-eos --device cuda:%d --mode eager --recorder cupti --profile --quiet", e.Device.Info().Index))
-	if _, err := e.command(ctx, append(append(e.Infer[:len(e.Infer):len(e.Infer)], words...), "--trace", file)); err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotHere, err)
-	}
-	return load.Source{Path: file}.Load()
-}
-
 func layersOnGPU(ctx context.Context, e *Env) (Data, error) {
-	t, err := e.eagerRun(ctx)
+	t, err := e.recordRun(ctx, "eager", "-n", "12")
 	if err != nil {
 		return nil, err
 	}

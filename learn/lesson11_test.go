@@ -8,10 +8,10 @@ import (
 	"gpt2scope/traces/load"
 )
 
-// eagerSample is a recording of twelve layers in eager mode, by CUPTI.
-func eagerSample(t *testing.T) *traces.Trace {
+// sample is a recording of traces/samples.
+func sample(t *testing.T, name string) *traces.Trace {
 	t.Helper()
-	trace, err := load.Source{Path: "../traces/samples/gpt2-L12-eager-cupti.json.gz"}.Load()
+	trace, err := load.Source{Path: "../traces/samples/" + name + ".json.gz"}.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +19,7 @@ func eagerSample(t *testing.T) *traces.Trace {
 }
 
 func TestLayersOfSample(t *testing.T) {
-	trace := eagerSample(t)
+	trace := sample(t, "gpt2-L12-eager-cupti")
 	d := layersOf(trace)
 	if n := d.values("decode step", "layers"); len(n) != 11 || median(n) != 12 {
 		t.Errorf("layers of the decode steps: %v, want 12 in each of 11", n)

@@ -22,7 +22,7 @@ ranges only by its nodes.`,
 }
 
 func rangesOnGPU(ctx context.Context, e *Env) (Data, error) {
-	t, err := e.eagerRun(ctx)
+	t, err := e.recordRun(ctx, "eager", "-n", "12")
 	if err != nil {
 		return nil, err
 	}

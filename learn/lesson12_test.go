@@ -6,7 +6,7 @@ import (
 )
 
 func TestRangesOfSample(t *testing.T) {
-	d := rangesOf(eagerSample(t))
+	d := rangesOf(sample(t, "gpt2-L12-eager-cupti"))
 	if n := len(d.cases("host_us")); n != 12 {
 		t.Errorf("stages %q, want 12", d.cases("host_us"))
 	}

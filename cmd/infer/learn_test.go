@@ -97,3 +97,29 @@ func TestLearnMistakes(t *testing.T) {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), c.status, c.fact)
 	}
 }
+
+// The command with which a lesson says to go on is one that exists, with its flags, and the files that it reads are there.
+func TestLearnGoesOn(t *testing.T) {
+	for _, l := range learn.All() {
+		words, ok := strings.CutPrefix(l.GoOn, "infer ")
+		if !ok {
+			continue // of NVIDIA's tools
+		}
+		args := strings.Fields(words)
+		for _, word := range args {
+			if strings.HasPrefix(word, "traces/") {
+				if _, err := os.Stat(filepath.Join("../..", word)); err != nil {
+					t.Errorf("lesson %d: %v", l.Number, err)
+				}
+			}
+		}
+		root := newRoot(new(modelFlags))
+		c, rest, err := root.Find(args)
+		if err == nil {
+			err = c.ParseFlags(rest)
+		}
+		if err != nil || c == root && !strings.HasPrefix(words, "-") {
+			t.Errorf("lesson %d: %q is no command: %v", l.Number, l.GoOn, err)
+		}
+	}
+}

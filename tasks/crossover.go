@@ -92,7 +92,7 @@ const leastSizes = 3
 // the seed only.
 func Crossovers(samples []Sample, seed uint64) []Crossover {
 	all := curves(samples)
-	var out []Crossover
+	out := []Crossover{}
 	random := rand.New(rand.NewPCG(seed, 0x63726f7373)) // "cross"
 	keys := slices.SortedFunc(maps.Keys(all), func(a, b curveKey) int {
 		return strings.Compare(strings.Join([]string{a.machine, a.task, a.dtype, a.line, a.device, a.memory}, "\x00"),

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/tasks"
@@ -34,6 +35,7 @@ type tasksFlags struct {
 	most           int64 // MiB
 	machine        string
 	shard          string
+	noFloor        bool
 	force, json    bool
 
 	part tasks.Shard // parsed
@@ -68,7 +70,7 @@ several processes or machines; 'infer tasks merge' puts their samples together.`
 	}
 	addFlags(c.Flags(), "Tasks", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\nand vector.square (default: all)")
-		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, at sizes for which they are fast enough")
+		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
 		f.Int64Var(&t.most, "max-size", 1024, "leave out inputs and results of more than `MIB` together")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
@@ -77,6 +79,7 @@ several processes or machines; 'infer tasks merge' puts their samples together.`
 		f.IntVar(&t.rounds, "rounds", 2, "in `N` rounds, each in another order")
 		f.IntVar(&t.cold, "cold", 3, "measure `N` cold starts of each tuned way at three sizes, each in\na process of its own; 0 skips that")
 		f.Uint64Var(&t.seed, "seed", 1, "`SEED` of the order")
+		f.BoolVar(&t.noFloor, "no-floor", false, "do not measure the devices for floors, without which a prediction\ncannot be fitted")
 		f.StringVar(&t.machine, "machine", "", "`NAME` of this machine in the samples (default: its host name)")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -133,12 +136,8 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 		return err
 	}
 	defer machine.Close()
-	for _, name := range machine.Devices() {
-		set, _, err := ceilingsOf(ctx, machine.Measurers()[name], m, false, stderr)
-		if err != nil {
-			return err
-		}
-		machine.SetCeilings(name, set)
+	if err := t.ceilings(ctx, m, machine, stderr); err != nil {
+		return err
 	}
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain,
 		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Cold: t.cold, Seed: t.seed, Most: t.most << 20, Shard: t.part}}
@@ -178,6 +177,23 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 	return writeOutput(stdout, out.Bytes())
 }
 
+// ceilings finds or measures what the devices can do, for floors.
+func (t *tasksFlags) ceilings(ctx context.Context, m *modelFlags, machine *tasks.Machine, stderr io.Writer) (err error) {
+	for name, backend := range machine.Measurers() {
+		var set ceilings.Set
+		if t.noFloor {
+			set.Key, err = backend.(gpt2.CeilingMeasurer).CeilingsKey()
+		} else {
+			set, _, err = ceilingsOf(ctx, backend, m, false, stderr)
+		}
+		if err != nil {
+			return err
+		}
+		machine.SetCeilings(name, set)
+	}
+	return nil
+}
+
 // disturbed counts samples that others may have slowed.
 func disturbed(samples []tasks.Sample) int {
 	n := 0
@@ -197,7 +213,7 @@ func (t *tasksFlags) configuration(m *modelFlags, b *tasks.Bench) map[string]any
 	}
 	return map[string]any{
 		"model": b.Machine.Model.Name, "version": version(), "machine": b.Machine.Name, "keys": b.Machine.Keys(), "tasks": names, "plain": t.plain,
-		"max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "cold": t.cold, "seed": t.seed, "shard": t.shard, "threads": m.threads,
+		"max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "cold": t.cold, "seed": t.seed, "shard": t.shard, "threads": m.threads, "floors": !t.noFloor,
 	}
 }
 
@@ -322,7 +338,7 @@ func newTasksOnce(m *modelFlags) *cobra.Command {
 		f.StringVar(&name, "task", "", "`NAME` of the task")
 		f.StringVar(&shape, "shape", "", "`SHAPE`, such as n=1024")
 		f.StringVar(&dtype, "type", tasks.Float32, "`TYPE` of the numbers: float32, bfloat16")
-		f.StringVar(&memory, "memory", tasks.MemoryHost, "`WHERE` inputs and results are: host, pageable, pinned, resident")
+		f.StringVar(&memory, "memory", tasks.MemoryHost, "`WHERE` the numbers are: host, pageable, pinned, resident")
 	})
 	return c
 }

@@ -2,10 +2,10 @@ package dispatch
 
 import (
 	"math"
+	"slices"
 
 	"gpt2scope/internal/stats"
 	"gpt2scope/predict"
-	"slices"
 )
 
 // Model estimates by a predict.Model.
@@ -103,15 +103,20 @@ func (h *History) Observe(device int, j *Job, t Times) {
 		r.all = slices.Delete(r.all, 0, 1)
 	}
 	r.all = append(r.all, t)
+	r.at = medianTimes(r.all)
+}
+
+// medianTimes returns the medians of the parts.
+func medianTimes(all []Times) Times {
 	middle := func(part func(Times) float64) float64 {
-		v := make([]float64, len(r.all))
-		for i, t := range r.all {
+		v := make([]float64, len(all))
+		for i, t := range all {
 			v[i] = part(t)
 		}
 		slices.Sort(v)
 		return stats.Median(v)
 	}
-	r.at = Times{middle(func(t Times) float64 { return t.In }), middle(func(t Times) float64 { return t.Run }), middle(func(t Times) float64 { return t.Out })}
+	return Times{middle(func(t Times) float64 { return t.In }), middle(func(t Times) float64 { return t.Run }), middle(func(t Times) float64 { return t.Out })}
 }
 
 // Estimate implements Estimator.

@@ -82,31 +82,41 @@ func (m *Simulation) Alone(p Policy) Grade {
 
 func (t Times) scaled(f float64) Times { return Times{t.In * f, t.Run * f, t.Out * f} }
 
-// Recovered returns how many jobs after the from-th choices are as good as they are at the end: from
-// there on, the geometric mean over the oracle of the next jobs is within a tolerance of
-// the oracle. It returns the number of all jobs left if they never are.
-func (g Grade) Recovered(from, window int, tolerance float64) int {
-	for at := from; at+window <= len(g.Choices); at++ {
-		logs := 0.0
-		for _, c := range g.Choices[at : at+window] {
-			logs += math.Log(c.Us / c.BestUs)
-		}
-		if math.Exp(logs/float64(window)) <= tolerance {
-			return at - from
+// Recovered returns after how many jobs that a device ran, of the from-th job and later ones, its predictions
+// hold again: the median error of the next window jobs on it is within a tolerance, such as 0.1, and stays
+// there for as many more. It returns the number of all that the device ran if they never do.
+func (g Grade) Recovered(device, from, window int, tolerance float64) int {
+	var errors []float64
+	for _, c := range g.Choices[min(from, len(g.Choices)):] {
+		if c.Device == device {
+			errors = append(errors, math.Abs(math.Log(c.PredictedUs/c.Us)))
 		}
 	}
-	return max(0, len(g.Choices)-from)
+	holds := func(k int) bool {
+		if k+window > len(errors) {
+			return false
+		}
+		last := slices.Clone(errors[k : k+window])
+		slices.Sort(last)
+		return stats.Median(last) <= tolerance
+	}
+	for k := range errors {
+		if holds(k) && holds(k+window) {
+			return k
+		}
+	}
+	return len(errors)
 }
 
 // BestThreshold returns the bound of a size, in hindsight, with which choosing between host and a
 // device by it alone takes the least time for the jobs of a stream.
-func (m *Simulation) BestThreshold(device int, size func(*Job) float64) float64 {
+func (m *Simulation) BestThreshold(device int, size func(*Job) float64, truth Truth) float64 {
 	type job struct{ size, host, away float64 }
 	var jobs []job
 	total := 0.0
 	for i := range m.Jobs {
 		j := &m.Jobs[i]
-		jobs = append(jobs, job{size(j), m.Truth.Times(Host, j).Total(), m.Truth.Times(device, j).Total()})
+		jobs = append(jobs, job{size(j), truth.Times(Host, j).Total(), truth.Times(device, j).Total()})
 		total += jobs[i].away
 	}
 	slices.SortFunc(jobs, func(a, b job) int {

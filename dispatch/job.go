@@ -67,6 +67,7 @@ type Job struct {
 	Shape  string         // "n=1048576"
 	Class  int            // which of the stream's kinds of task it is, from 0
 	Work   []predict.Work // by device: what is known before it runs
+	Memory int64          // bytes that it needs on a GPU; 0: not known
 	Arrive float64        // us after the start of the stream
 	Reads  []*Data        // inputs that other jobs may have brought to a device; none: it brings its own, of Work.BytesIn
 	Writes *Data          // the result if other jobs read it; it stays where it was made
@@ -75,7 +76,8 @@ type Job struct {
 	device    int        // which was decided, -1 before
 	probe     bool       // the decision was for a measurement
 	begun     bool
-	waits     int // jobs whose results it reads that have not finished
+	hostOnly  bool // a GPU refused it
+	waits     int  // jobs whose results it reads that have not finished
 	readers   []*Job
 	plan      Span    // expected at the last decision
 	expected  float64 // us after the start of the stream, when it began: its end
@@ -132,6 +134,14 @@ func (j *Job) missing(device int) int64 {
 		}
 	}
 	return n
+}
+
+// missingAt is what missing was when the job began.
+func (j *Job) missingAt(device int) int64 {
+	if len(j.Reads) == 0 {
+		return int64(j.Work[device].BytesIn)
+	}
+	return int64(j.moved * float64(j.inputs()))
 }
 
 // inputs returns the bytes of what a job reads.

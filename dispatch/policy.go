@@ -16,14 +16,18 @@ type Policy struct {
 	// Refine corrects the predictions by what is observed.
 	Refine bool
 
+	// Backup, if not nil, is believed instead while Believes is far off, even refined, and Backup is nearer: a
+	// model that is corrupted, or of another machine. Refine must be set.
+	Backup Estimator
+
 	// Explore runs a job on the device that it is predicted to be slower on, if that is cheap,
 	// the predictions are uncertain, and the device has not run such a job.
 	Explore bool
 }
 
-// Ours is the policy of this package with an estimator.
-func Ours(e Estimator) Policy {
-	return Policy{Name: "ours", Believes: e, Plan: true, Refine: true, Explore: true}
+// Ours is the policy of this package with an estimator, and one that needs nothing fitted.
+func Ours(e, backup Estimator) Policy {
+	return Policy{Name: "ours", Believes: e, Plan: true, Refine: true, Backup: backup, Explore: true}
 }
 
 // DMDA is StarPU's policy of that name: each job goes, when it comes, where it is expected to

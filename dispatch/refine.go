@@ -3,6 +3,8 @@ package dispatch
 import (
 	"math"
 	"slices"
+
+	"gpt2scope/internal/stats"
 )
 
 // Constants of the refinement. Residuals are logarithms of observed over predicted time.
@@ -14,6 +16,8 @@ const (
 	leastDev = 0.03 // the least scale of residuals, so that equal times do not make every other an outlier
 	runClass = 2    // samples in a row beyond the threshold that are a drift of a kind of task
 	runAll   = 3    // and of a device, of two kinds of task at least
+	beyond   = 2.0  // scales that samples of a smaller shift are off, all on one side
+	runShift = 4    // of those in a row
 )
 
 // drifted is the ratio of observed to predicted time beyond which work that has not begun is
@@ -27,13 +31,13 @@ type location struct {
 	scale  float64
 	weight float64
 	used   bool // at is trusted
-	recent [runAll]float64
-	kinds  [runAll]int // the class of each recent one
+	recent [runShift]float64
+	kinds  [runShift]int // the class of each recent one
 	filled int
 }
 
-// add takes a residual of a kind of task. It tells whether the last ones, run of them, all lie
-// beyond the threshold on one side: then the location jumps to their median.
+// add takes a residual of a kind of task. It tells whether the location jumped to the last ones: run of them lie
+// beyond a ratio of 1.5 on one side, or runShift beyond what noise does.
 func (l *location) add(r float64, class, run int) (drift bool) {
 	if l.n++; l.n <= dropped {
 		return false
@@ -41,25 +45,14 @@ func (l *location) add(r float64, class, run int) (drift bool) {
 	copy(l.recent[1:], l.recent[:])
 	copy(l.kinds[1:], l.kinds[:])
 	l.recent[0], l.kinds[0] = r, class
-	l.filled = min(l.filled+1, runAll)
-	reference := l.trusted()
-	if l.filled >= run {
-		up, down, kinds := true, true, run < runAll
-		for i, v := range l.recent[:run] {
-			up = up && v-reference > drifted
-			down = down && reference-v > drifted
-			kinds = kinds || l.kinds[i] != l.kinds[0]
-		}
-		if (up || down) && kinds {
-			last := l.recent
-			slices.Sort(last[:run])
-			l.at, l.weight, l.scale, l.used = last[run/2], float64(run), max(leastDev, (last[run-1]-last[0])/2), true
-			if run%2 == 0 {
-				l.at = (last[run/2-1] + last[run/2]) / 2
-			}
-			l.filled = 0
-			return true
-		}
+	l.filled = min(l.filled+1, runShift)
+	if l.off(run, drifted, run == runAll) {
+		l.jump(run)
+		return true
+	}
+	if l.n > needed && l.off(runShift, beyond*l.scale, run == runAll) {
+		l.jump(runShift)
+		return true
 	}
 	u := r - l.at
 	if l.weight == 0 { // the first that counts
@@ -73,6 +66,29 @@ func (l *location) add(r float64, class, run int) (drift bool) {
 	l.scale = math.Max(leastDev, math.Sqrt(l.scale*l.scale+(square-l.scale*l.scale)/l.weight))
 	l.used = l.used || l.n >= dropped+needed
 	return false
+}
+
+// off tells whether the last n residuals are all further from the location than a distance, on one
+// side; and of two kinds of task at least, if several are asked for.
+func (l *location) off(n int, distance float64, several bool) bool {
+	if l.filled < n {
+		return false
+	}
+	up, down := true, true
+	for i, v := range l.recent[:n] {
+		up = up && v-l.trusted() > distance
+		down = down && l.trusted()-v > distance
+		several = several && l.kinds[i] == l.kinds[0]
+	}
+	return (up || down) && !several
+}
+
+// jump moves the location to the median of the last n residuals.
+func (l *location) jump(n int) {
+	last := l.recent
+	slices.Sort(last[:n])
+	l.at, l.weight, l.used, l.filled = stats.Median(last[:n]), float64(n), true, 0
+	l.scale = max(leastDev, (last[n-1]-last[0])/2)
 }
 
 // trusted returns the location, 0 before enough samples are known.
@@ -89,11 +105,12 @@ type Refinement struct {
 	devices []location
 	seen    [][]int // by device and class: the observation at which it was last seen, 0: never
 	count   int
+	of      []int // by device: observations
 }
 
 // NewRefinement makes one that corrects nothing.
 func NewRefinement(devices, classes int) *Refinement {
-	r := &Refinement{devices: make([]location, devices)}
+	r := &Refinement{devices: make([]location, devices), of: make([]int, devices)}
 	for range devices {
 		r.classes = append(r.classes, make([]location, classes))
 		r.seen = append(r.seen, make([]int, classes))
@@ -113,19 +130,18 @@ func (r *Refinement) Factor(device, class int) float64 {
 // whether the times of the device or of the kind of task have drifted.
 func (r *Refinement) Observe(device, class int, observed, predicted float64) (drift bool) {
 	r.count++
+	r.of[device]++
 	r.seen[device][class] = r.count
 	if !(observed > 0) || !(predicted > 0) {
 		return false
 	}
 	residual := math.Log(observed / predicted)
 	own, all := &r.classes[device][class], &r.devices[device]
-	if own.n < dropped { // not even the device's
-		own.n++
+	if own.n == 0 && residual > 0 { // loading and warming up; what was faster than predicted was not that
+		own.n = dropped
 		return false
 	}
-	if all.n == 0 {
-		all.n = dropped
-	}
+	own.n, all.n = max(own.n, dropped), max(all.n, dropped)
 	if all.add(residual-own.trusted(), class, runAll) {
 		for i := range r.classes[device] { // their last samples were of the time before
 			r.classes[device][i].filled = 0
@@ -133,6 +149,25 @@ func (r *Refinement) Observe(device, class int, observed, predicted float64) (dr
 		return true
 	}
 	return own.add(residual-all.trusted(), class, runClass)
+}
+
+// verified tells whether a device has run so many jobs that its drift would have been found.
+func (r *Refinement) verified(device int) bool { return r.of[device] >= runAll }
+
+// trust keeps how far refined predictions are off.
+type trust struct {
+	n     int
+	error float64 // of the logarithm, a moving mean
+}
+
+const trustForget = 0.7
+
+func (t *trust) add(observed, predicted float64) {
+	e := math.Min(3, math.Abs(math.Log(observed/predicted)))
+	if t.n++; t.n == 1 {
+		t.error = e
+	}
+	t.error = trustForget*t.error + (1-trustForget)*e
 }
 
 // fresh tells whether a kind of task was seen on a device among the last observations.

@@ -14,14 +14,14 @@ type Comparison struct {
 // Compare runs the stream under all policies.
 func (p *Prepared) Compare() Comparison {
 	c := Comparison{Bound: LowerBound(p.Devices, p.Jobs, p.Truth)}
-	for _, policy := range p.Policies() {
+	for _, policy := range p.Policies(p.Truth) {
 		c.Results = append(c.Results, p.Run(policy))
 	}
-	for _, policy := range p.Policies() {
+	for _, policy := range p.Policies(p.Truth) {
 		c.Grades = append(c.Grades, p.Alone(policy))
 	}
 	c.Decisions = timedDecisions
-	c.DecisionNs = p.DecisionTime(Ours(p.Model), c.Decisions)
+	c.DecisionNs = p.DecisionTime(p.Ours(), c.Decisions)
 	return c
 }
 

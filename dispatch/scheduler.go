@@ -11,13 +11,15 @@ const (
 	exploreMost  = 2000.0 // us that a measurement may cost
 	exploreRatio = 1.5    // at most so many times as long
 	exploreFirst = 200.0  // us that may be spent before any job has finished
-	trusted      = 4      // samples of a device after which certain predictions are believed
+	unusedAfter  = 12     // jobs after which a device that has run too few is measured
+	unusedMost   = 100.0  // us that this may cost for each measurement
 	staleAfter   = 64     // jobs after which what was seen of a kind of task on a device is old
 )
 
 // Condition is what is known of a device beside its jobs: see Monitor.
 type Condition struct {
-	Refused bool    // it is lost, or out of memory: no job begins there
+	Refused bool    // it is lost: no job begins there
+	Free    int64   // bytes of memory; jobs that need more do not begin there; 0: not known
 	Slowed  float64 // what multiplies predicted times, as throttled clocks do; 0 is 1
 }
 
@@ -26,11 +28,15 @@ type Condition struct {
 type Scheduler struct {
 	policy  Policy
 	devices []deviceState
-	refine  *Refinement
-	left    int // jobs that have not finished
-	waiting int // of those, in queues
-	placed  int // jobs put into queues since the last plan
-	held    int // jobs that wait for the results of others
+	refine  *Refinement // of policy.Believes
+	second  *Refinement // of policy.Backup
+	errors  [2]trust    // of both
+	backup  bool        // the backup is believed
+	ended   int         // jobs
+	left    int         // jobs that have not finished
+	waiting int         // of those, in queues
+	placed  int         // jobs put into queues since the last plan
+	held    int         // jobs that wait for the results of others
 
 	work, explored float64 // us that jobs took; that exploration is expected to have cost
 	scratch, pairs []*Job
@@ -60,6 +66,9 @@ func (d *deviceState) overlap() bool { return d.InFlight > 1 }
 // New makes a scheduler for jobs of so many classes.
 func New(devices []Device, classes int, p Policy) *Scheduler {
 	s := &Scheduler{policy: p, refine: NewRefinement(len(devices), classes), loads: make([]load, len(devices))}
+	if p.Backup != nil && p.Refine {
+		s.second = NewRefinement(len(devices), classes)
+	}
 	for _, d := range devices {
 		s.devices = append(s.devices, deviceState{Device: d})
 	}
@@ -75,9 +84,14 @@ func (s *Scheduler) Condition(device int, c Condition, now float64) {
 	d := &s.devices[device]
 	before := d.now
 	d.now = c
-	if before.Refused != c.Refused || math.Abs(math.Log(slowed(before)/slowed(c))) > drifted {
+	if before.Refused != c.Refused || s.tight(device, before) != s.tight(device, c) || math.Abs(math.Log(slowed(before)/slowed(c))) > drifted {
 		s.plan(now)
 	}
+}
+
+// tight tells whether jobs that wait for a device need more memory than is free.
+func (s *Scheduler) tight(device int, c Condition) bool {
+	return c.Free > 0 && slices.ContainsFunc(s.devices[device].queue, func(j *Job) bool { return j.Memory > c.Free })
 }
 
 func slowed(c Condition) float64 {
@@ -97,7 +111,7 @@ func (s *Scheduler) usable(device int) bool {
 // Submit takes a job that has arrived.
 func (s *Scheduler) Submit(j *Job, now float64) {
 	s.left++
-	j.device, j.begun, j.waits = -1, false, 0
+	j.device, j.begun, j.hostOnly, j.waits = -1, false, false, 0
 	if cap(j.estimates) < len(s.devices) {
 		j.estimates = make([]Estimate, len(s.devices))
 	}
@@ -118,19 +132,38 @@ func (s *Scheduler) Submit(j *Job, now float64) {
 	s.place(j, now)
 }
 
+// believes returns the estimator that is believed, and refinement what corrects it.
+func (s *Scheduler) believes() Estimator {
+	if s.backup {
+		return s.policy.Backup
+	}
+	return s.policy.Believes
+}
+
+func (s *Scheduler) refinement() *Refinement {
+	if s.backup {
+		return s.second
+	}
+	return s.refine
+}
+
 // estimate predicts a job on all devices.
 func (s *Scheduler) estimate(j *Job) {
 	for i := range s.devices {
 		if !s.usable(i) {
 			continue
 		}
-		e := s.policy.Believes.Estimate(i, j, j.missing(i))
-		f := slowed(s.devices[i].now)
+		e := s.believes().Estimate(i, j, j.missing(i))
+		c := &s.devices[i].now
+		f := slowed(*c)
 		if s.policy.Refine {
-			f *= s.refine.Factor(i, j.Class)
+			f *= s.refinement().Factor(i, j.Class)
 		}
 		if f != 1 {
 			e = e.times(f)
+		}
+		if i != Host && (j.hostOnly || c.Free > 0 && j.Memory > c.Free) {
+			e.Run = math.Inf(1)
 		}
 		j.estimates[i] = e.finite()
 	}
@@ -170,7 +203,7 @@ func (s *Scheduler) place(j *Job, now float64) {
 // best returns where a job is expected to finish first.
 func (s *Scheduler) best(j *Job, now float64) int {
 	if s.policy.Fixed != nil {
-		if d := s.policy.Fixed(j); s.usable(d) {
+		if d := s.policy.Fixed(j); s.usable(d) && (d == Host || !j.hostOnly) {
 			return d
 		}
 		return Host
@@ -189,20 +222,27 @@ func (s *Scheduler) best(j *Job, now float64) int {
 
 // explore returns the device that a job should measure, or the one it was given.
 func (s *Scheduler) explore(j *Job, to int) int {
+	refine := s.refinement()
 	for i := range s.devices {
-		if i == to || !s.usable(i) || s.refine.fresh(i, j.Class, staleAfter) {
+		if i == to || !s.usable(i) || refine.fresh(i, j.Class, staleAfter) {
 			continue
 		}
 		a, b := j.estimates[i], j.estimates[to]
-		if a.Known && b.Known && a.Low > b.High && s.refine.devices[i].n >= trusted {
-			continue // certain
-		}
 		loss := math.Max(0, a.Total()-b.Total())
-		if a.Total() > exploreRatio*b.Total() || loss > exploreMost || s.explored+loss > exploreFirst+exploreShare*s.work {
+		switch known := a.Known && b.Known && a.Low > b.High && !s.backup; {
+		case s.ended >= unusedAfter && !refine.verified(i):
+			// Nothing has shown that the predictions of a device hold that they keep unused.
+			if loss > unusedMost {
+				continue
+			}
+		case known || a.Total() > exploreRatio*b.Total():
+			continue
+		}
+		if loss > exploreMost || s.explored+loss > exploreFirst+exploreShare*s.work {
 			continue
 		}
 		s.explored += loss
-		s.refine.seen[i][j.Class] = max(1, s.refine.count) // one at a time
+		refine.seen[i][j.Class] = max(1, refine.count) // one at a time
 		s.Decided.Probes++
 		return i
 	}
@@ -370,6 +410,7 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 	}
 	d.running = slices.Delete(d.running, at, at+1)
 	s.left--
+	s.ended++
 	s.work += t.Total()
 	if len(d.running) == 0 {
 		d.free = Times{now, now, now}
@@ -387,14 +428,7 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 	if o, ok := s.policy.Believes.(Observer); ok {
 		o.Observe(device, j, t)
 	}
-	drift := false
-	if s.policy.Refine {
-		e := s.policy.Believes.Estimate(device, j, int64(math.Round(j.Work[device].BytesIn))).finite()
-		if t.In == 0 { // the data were there
-			e.In = 0
-		}
-		drift = s.refine.Observe(device, j.Class, t.Total(), e.Total()*slowed(d.now))
-	}
+	drift := s.policy.Refine && s.learn(device, j, t)
 	for _, r := range j.readers {
 		if r.waits--; r.waits == 0 {
 			s.held--
@@ -426,6 +460,48 @@ func (s *Scheduler) Lose(device int, lost []*Data, now float64) {
 		s.place(j, now)
 	}
 	s.plan(now)
+}
+
+// learn refines what is believed by the times of a job, and tells whether work that has not begun should
+// be decided again.
+func (s *Scheduler) learn(device int, j *Job, t Times) (drift bool) {
+	observe := func(e Estimator, r *Refinement, off *trust) bool {
+		in := j.missingAt(device)
+		predicted := e.Estimate(device, j, in).finite().Total() * slowed(s.devices[device].now)
+		if r.seen[device][j.Class] > 0 { // the first may have loaded and warmed up
+			off.add(t.Total(), predicted*r.Factor(device, j.Class))
+		}
+		return r.Observe(device, j.Class, t.Total(), predicted)
+	}
+	drift = observe(s.policy.Believes, s.refine, &s.errors[0])
+	if s.second == nil {
+		return drift
+	}
+	second := observe(s.policy.Backup, s.second, &s.errors[1])
+	if s.backup {
+		drift = second
+	}
+	first, other := &s.errors[0], &s.errors[1]
+	switch off := first.n > runAll && first.error > drifted && first.error > 1.5*other.error; {
+	case off && !s.backup:
+		s.backup, drift = true, true
+	case s.backup && first.error < other.error:
+		s.backup, drift = false, true
+	}
+	return drift
+}
+
+// Return takes note that a device refused a job that it was to begin. The job goes to the host.
+func (s *Scheduler) Return(device int, j *Job, now float64) {
+	d := &s.devices[device]
+	if at := slices.Index(d.running, j); at >= 0 {
+		d.running = slices.Delete(d.running, at, at+1)
+		if len(d.running) == 0 {
+			d.free = Times{}
+		}
+		j.begun, j.probe, j.hostOnly = false, false, true
+		s.place(j, now)
+	}
 }
 
 // Decide returns where a job would run if it came now, and when it is expected to start and end

@@ -26,6 +26,7 @@ type Setup struct {
 	Rows     []predict.Row
 	Machine  string         // whose rows; "": the first that has the CPU and a GPU
 	Memory   predict.Memory // where the inputs of GPU work are: Pinned, Pageable or Resident. Work that was measured Resident only is
+	Devices  []string       // the CPU first; nil: all that the machine has, at least one GPU
 	HeldOut  HeldOut
 	Jobs     int
 	Interval float64 // us between arrivals, on average; 0: all are there from the start
@@ -44,6 +45,7 @@ type Prepared struct {
 	Model    Estimator
 	Link     float64 // bytes per us of the fastest copy to a GPU that was measured
 	history  []Case  // that were fitted
+	stream   []Case  // that jobs are drawn from
 	HeldOut  HeldOut
 	Interval float64
 }
@@ -92,7 +94,7 @@ func (s Setup) Prepare() (*Prepared, error) {
 		}
 	}
 	d := Draw(stream, s.Jobs, s.Interval, s.Seed)
-	p.Cases = len(stream)
+	p.Cases, p.stream = len(stream), stream
 	p.Simulation = &Simulation{Jobs: d.Jobs, Classes: d.Classes, Truth: d}
 	for i, name := range devices {
 		n := 2
@@ -122,9 +124,15 @@ func (s Setup) machine() (string, []string, error) {
 		if s.Machine != "" && name != s.Machine {
 			continue
 		}
-		if len(devices) > 1 && devices[0] == "cpu" {
+		if s.Devices != nil && !slices.ContainsFunc(s.Devices, func(d string) bool { return !slices.Contains(devices, d) }) {
+			return name, s.Devices, nil
+		}
+		if s.Devices == nil && len(devices) > 1 && devices[0] == "cpu" {
 			return name, devices, nil
 		}
+	}
+	if s.Devices != nil {
+		return "", nil, fmt.Errorf("the samples hold no machine that measured all of %q", s.Devices)
 	}
 	if s.Machine != "" && of[s.Machine] == nil {
 		return "", nil, fmt.Errorf("machine %q is not in the samples; they are of %q", s.Machine, order)
@@ -246,25 +254,52 @@ func (p *Prepared) History() *History {
 	return h
 }
 
-// Policies returns those that are compared, new for each use since some learn.
-func (p *Prepared) Policies() []Policy {
-	truth := True{p.Truth}
+// Medians returns the median of the measured times of each job of the stream, as the truth of a run in which the true
+// times are not known beforehand.
+func (p *Prepared) Medians() Truth {
+	of := map[caseKey][]Times{}
+	for i := range p.stream {
+		c := &p.stream[i]
+		for _, repeats := range c.Repeats {
+			of[keyOf(c)] = append(of[keyOf(c)], medianTimes(repeats))
+		}
+	}
+	d := &Drawn{}
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		d.times = append(d.times, of[caseKey{j.Task, j.Work[Host].DType, j.Shape}])
+	}
+	return d
+}
+
+// Floors returns the estimator by floors.
+func (p *Prepared) Floors() Floors { return Floors{LinkBytesPerUs: p.Link} }
+
+// Ours returns the policy of this package.
+func (p *Prepared) Ours() Policy { return Ours(p.Model, p.Floors()) }
+
+// Policies returns those that are compared, new for each use since some learn. The oracle, the threshold in
+// hindsight and the lower bound take truth for what jobs take.
+func (p *Prepared) Policies(truth Truth) []Policy {
 	size := func(j *Job) float64 { return j.Work[Host].FLOPs }
 	bytes := func(j *Job) float64 { return j.Work[Host].Bytes }
+	if len(p.Devices) == 1 {
+		return []Policy{Always("always cpu", Host, p.Model), p.Ours()}
+	}
 	gpu := 1
 	threshold := func(name string, size func(*Job) float64) Policy {
-		t := Threshold(size, p.BestThreshold(gpu, size), gpu, p.Model)
+		t := Threshold(size, p.BestThreshold(gpu, size, truth), gpu, p.Model)
 		t.Name = name
 		return t
 	}
 	return []Policy{
-		Oracle(truth),
+		Oracle(True{truth}),
 		Always("always cpu", Host, p.Model),
 		Always("always "+p.Devices[gpu].Name, gpu, p.Model),
 		threshold("threshold of FLOPs", size),
 		threshold("threshold of bytes", bytes),
-		DMDA("dmda on floors", Floors{LinkBytesPerUs: p.Link}),
+		DMDA("dmda on floors", p.Floors()),
 		DMDA("dmda on history", p.History()),
-		Ours(p.Model),
+		p.Ours(),
 	}
 }

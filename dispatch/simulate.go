@@ -38,6 +38,7 @@ type Result struct {
 	Makespan float64
 	Busy     []float64 // by device: us in which it did at least one job
 	Decided  struct{ Placed, Moved, Probes, Plans, Drifts int }
+	Lost     error // which devices were lost, and why
 }
 
 // event is something that happens in a simulation.

@@ -95,11 +95,20 @@ func rows(c []Case) []predict.Row {
 // prepared is a stream of sizes that its model has not seen.
 func prepared(t testing.TB, jobs int, interval float64, seed uint64) *Prepared {
 	t.Helper()
-	p, err := Setup{Rows: rows(cases(0.05, 1)), Memory: predict.Pinned, HeldOut: Sizes, Jobs: jobs, Interval: interval, Seed: seed}.Prepare()
+	s := Setup{Rows: rows(cases(0.05, 1)), Memory: predict.Pinned, HeldOut: Sizes, Jobs: jobs, Interval: interval, Seed: seed}
+	p, err := s.Prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// again is another stream of the same work with the same model.
+func (p *Prepared) again(seed uint64) *Prepared {
+	d := Draw(p.stream, len(p.Jobs), p.Interval, seed)
+	again := *p
+	again.Simulation = &Simulation{Devices: p.Devices, Jobs: d.Jobs, Classes: d.Classes, Truth: d}
+	return &again
 }
 
 // drawn is a stream of all cases.
@@ -114,7 +123,7 @@ func TestPoliciesOnOneStream(t *testing.T) {
 	p := prepared(t, 400, 0, 2)
 	bound := LowerBound(p.Devices, p.Jobs, p.Truth)
 	makespan, geomean := map[string]float64{}, map[string]float64{}
-	for _, policy := range p.Policies() {
+	for _, policy := range p.Policies(p.Truth) {
 		r := p.Run(policy)
 		every(t, p.Simulation, r)
 		if r.Makespan < bound {
@@ -122,7 +131,7 @@ func TestPoliciesOnOneStream(t *testing.T) {
 		}
 		makespan[policy.Name] = r.Makespan
 	}
-	for _, policy := range p.Policies() {
+	for _, policy := range p.Policies(p.Truth) {
 		g := p.Alone(policy)
 		geomean[policy.Name] = g.GeoMean
 		t.Logf("%-20s %.3f of the bound; alone %.4f, p99 %.3f, worst %.2f", policy.Name, makespan[policy.Name]/bound, g.GeoMean, g.P99, g.Worst)
@@ -158,7 +167,7 @@ func TestLostGPU(t *testing.T) {
 			m.Losses = append(m.Losses, Loss{2, float64(seed%7) * 500})
 		}
 		m.Losses = append(m.Losses, Loss{1, float64(seed) * 37})
-		policy := Ours(Floors{25e3})
+		policy := Ours(Floors{25e3}, nil)
 		if seed%5 == 0 {
 			policy = DMDA("dmda", Floors{25e3})
 		}
@@ -207,7 +216,7 @@ func TestLowerBound(t *testing.T) {
 // A decision allocates nothing, nor does the way of a job through the scheduler once it has run a while.
 func TestDecisionsAllocateNothing(t *testing.T) {
 	p := prepared(t, 256, 0, 3)
-	s := New(p.Devices, p.Classes, Ours(p.Model))
+	s := New(p.Devices, p.Classes, p.Ours())
 	jobs := p.Jobs
 	now, i := 0.0, 0
 	step := func() {
@@ -235,7 +244,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 
 func BenchmarkDecision(b *testing.B) {
 	p := prepared(b, 1024, 0, 3)
-	s := New(p.Devices, p.Classes, Ours(p.Model))
+	s := New(p.Devices, p.Classes, p.Ours())
 	for i := range p.Jobs {
 		s.Decide(&p.Jobs[i], 0)
 	}

@@ -30,7 +30,8 @@ func testMachine(t *testing.T) *Machine {
 		}
 		model.Close()
 	})
-	m.SetCeilings(CPU, ceilings.Set{Key: "a CPU", Values: []ceilings.Value{
+	m.CPU.Key = "a CPU"
+	m.SetCeilings(CPU, ceilings.Set{Values: []ceilings.Value{
 		{Name: "read", Unit: ceilings.GBs, Value: 12, Where: "memory"}, {Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1}}})
 	return m
 }
@@ -149,11 +150,11 @@ func TestFloor(t *testing.T) {
 		cost Cost
 		us   float64
 	}{{Cost{FLOPs: 1e6, Bytes: 12e6, Multiply: ceilings.F32}, 1000}, {Cost{FLOPs: 1e12, Bytes: 12e6, Multiply: ceilings.F32}, 1e6}} {
-		if got := c.cost.floor(m.CPU.Ceilings); got != c.us {
+		if got := c.cost.FloorUs(m.CPU.Ceilings); got != c.us {
 			t.Errorf("%+v: %g us; want %g", c.cost, got, c.us)
 		}
 	}
-	if got := (Cost{Bytes: 1}).floor(ceilings.Set{}); got == got {
+	if got := (Cost{Bytes: 1}).FloorUs(ceilings.Set{}); got == got {
 		t.Errorf("with no ceilings the floor is %g", got)
 	}
 }

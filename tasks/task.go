@@ -73,7 +73,7 @@ type Cost struct {
 	Rows         int    // see [Sample]
 	Multiply     string // the type that products multiply in, as [ceilings.Set.Rate] takes it
 
-	// Floor, if not nil, is the least time on a device; else [Cost.floor] is.
+	// Floor, if not nil, is the least time on a device; else that of FLOPs and bytes is.
 	Floor func(ceilings.Set) time.Duration
 }
 
@@ -142,8 +142,8 @@ func Find(all []*Task, names []string) ([]*Task, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(t *Task) bool { return !chosen[t.Name] }), nil
 }
 
-// floor returns the least time of a cost in microseconds, NaN if a ceiling is not known.
-func (c Cost) floor(set ceilings.Set) float64 {
+// FloorUs returns the least time of a cost in microseconds, NaN if a ceiling is not known.
+func (c Cost) FloorUs(set ceilings.Set) float64 {
 	if c.Floor != nil {
 		if d := c.Floor(set); d > 0 {
 			return float64(d) / 1e3

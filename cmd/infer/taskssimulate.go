@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +13,6 @@ import (
 	"gpt2scope/dispatch"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/predict"
-	"gpt2scope/tasks"
 )
 
 // simulateFlags are the flags of "infer tasks simulate".
@@ -52,7 +49,7 @@ and the stream is of the others.`,
 		Annotations: map[string]string{usesKey: ""},
 		Args:        cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.run(c.Context(), args, c.OutOrStdout())
+			return s.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	addFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
@@ -97,44 +94,18 @@ func (s *simulateFlags) check(args []string) (predict.Memory, error) {
 	return memory, nil
 }
 
-// readSamples reads files of samples.
-func readSamples(paths []string) (samples []tasks.Sample, err error) {
-	for _, path := range paths {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("samples %s cannot be opened: %w", path, humanize.Cause(err))
-		}
-		some, err := tasks.ReadSamples(f)
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("samples %s: %w", path, err)
-		}
-		samples = append(samples, some...)
-	}
-	return samples, nil
-}
-
-func (s *simulateFlags) run(ctx context.Context, args []string, stdout io.Writer) error {
+func (s *simulateFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	memory, err := s.check(args)
 	if err != nil {
 		return err
 	}
-	samples, err := readSamples(args)
+	rows, err := readRows(stderr, args)
 	if err != nil {
 		return err
 	}
-	rows := sampleRows(samples)
 	setup := dispatch.Setup{Rows: rows, Machine: s.machine, Memory: memory, HeldOut: dispatch.HeldOut(s.heldOut), Jobs: s.n, Interval: s.interval, Seed: s.seed}
-	if s.model != "" {
-		f, err := os.Open(s.model)
-		if err != nil {
-			return fmt.Errorf("model %s cannot be opened: %w", s.model, humanize.Cause(err))
-		}
-		setup.Model, err = predict.Read(f)
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("model %s: %w", s.model, err)
-		}
+	if setup.Model, err = s.readModel(); err != nil {
+		return err
 	}
 	p, err := setup.Prepare()
 	if err != nil {
@@ -186,28 +157,4 @@ func writeComparison(w io.Writer, p *dispatch.Prepared, c dispatch.Comparison) {
 	printText(w, firstLeft, "policy\tgeometric mean\tp99\tworst\ttime lost %\tbest device %", report.Policies, func(r dispatch.PolicyReport) string {
 		return fmt.Sprintf("%s\t%.4f\t%.3f\t%.2f\t%.2f\t%.1f", r.Policy, r.GeoMean, r.P99, r.Worst, 100*r.Regret, 100*r.Right)
 	})
-}
-
-// sampleRows makes of the samples of tuned variants what package predict takes.
-func sampleRows(samples []tasks.Sample) (rows []predict.Row) {
-	measured := func(us float64) float64 {
-		if math.IsNaN(us) {
-			return 0
-		}
-		return us
-	}
-	for _, s := range samples {
-		memory, err := predict.ParseMemory(s.Memory)
-		if s.Variant != tasks.Tuned || err != nil || !(s.FloorUs > 0) || !(s.WallUs > 0) {
-			continue
-		}
-		rows = append(rows, predict.Row{
-			Machine: s.Machine, Device: s.Device, Shape: s.Shape, Us: s.WallUs, H2DUs: measured(s.H2DUs), D2HUs: measured(s.D2HUs),
-			Work: predict.Work{
-				Task: s.Task, DType: s.DType, FLOPs: s.FLOPs, Bytes: s.Bytes, BytesIn: float64(s.BytesIn), BytesOut: float64(s.BytesOut),
-				Steps: float64(s.Steps), Rows: float64(s.Rows), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == tasks.StartCold,
-			},
-		})
-	}
-	return rows
 }

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cuda/nvml"
+	"gpt2scope/dispatch"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+)
+
+// runFlags are the flags of "infer tasks run".
+type runFlags struct {
+	simulateFlags
+	names    []string
+	policies []string
+	rounds   int
+	longest  float64 // ms
+	most     int64   // MiB
+	keep     bool
+	jobs     string
+}
+
+// newTasksRun makes "infer tasks run".
+func newTasksRun(m *modelFlags) *cobra.Command {
+	var r runFlags
+	c := &cobra.Command{
+		Use:   "run [SAMPLES...]",
+		Short: "Run a stream of tasks on CPU and GPUs at once, by several policies",
+		Long: `run does for real what simulate computes: it runs a stream of tasks on the CPU and the
+GPUs at once, under each policy in turns, and prints what the simulation said beside it.
+One thread runs the tasks of the CPU, on all its cores, and one feeds each GPU, with two
+tasks in flight. Each result is compared with a reference. If a GPU is lost, what it had
+not finished is done on another device.
+
+SAMPLES are those of 'infer tasks bench' on this machine. Without them the tasks are
+measured first. The model is fitted to every second size; the stream is of the others.
+The bound is computed from medians of what was measured: times vary from run to run, so
+that a run may come closer to it than the oracle, which knows only these.`,
+		Example: `  infer tasks run
+  infer tasks run out/samples.csv --device cpu,cuda:0 --gantt schedule.svg`,
+		Annotations: map[string]string{usesKey: "model device threads quiet", listsKey: "device", allDevicesKey: "yes",
+			helpKey + "device": "run on `DEVICES`: cpu, a list such as cpu,cuda:1, or all\n(default: the CPU, and the first GPU if all that it needs is there)"},
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			return r.run(c.Context(), m, args, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	addFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
+		f.IntVar(&r.n, "count", 300, "the stream has `N` tasks")
+		f.Float64Var(&r.interval, "interval", 0, "tasks arrive `US` microseconds apart on average; 0: all at once")
+		f.Uint64Var(&r.seed, "seed", 1, "`SEED` of the stream and of the order of policies")
+		f.StringSliceVar(&r.names, "tasks", nil, "of these `TASKS`, such as vector.add (default: all)")
+		f.Float64Var(&r.longest, "longest", 10, "leave out tasks that take the CPU more than `MS` at least")
+		f.Int64Var(&r.most, "max-size", 64, "leave out inputs and results of more than `MIB` together")
+		f.BoolVar(&r.keep, "keep", false, "inputs stay on a GPU once a task has brought them there")
+	})
+	addFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {
+		f.StringSliceVar(&r.policies, "policy", nil, "run these `POLICIES`, of the first column (default: all)")
+		f.IntVar(&r.rounds, "rounds", 3, "run each policy `N` times, in turns; the table shows the median")
+		f.StringVar(&r.heldOut, "held-out", "sizes", "`WHAT` the model has not seen: sizes, task, nothing")
+		f.StringVar(&r.model, "model-file", "", "use the model in `FILE` of 'infer tasks fit' instead")
+	})
+	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVar(&r.gantt, "gantt", "", "draw the schedule to `FILE`, an SVG picture")
+		f.StringVar(&r.ganttPolicy, "gantt-policy", "ours", "of this `POLICY`")
+		f.StringVar(&r.jobs, "jobs", "", "write a row for each task of each run to `FILE`, as CSV")
+		f.BoolVar(&r.json, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+func (r *runFlags) checkRun() error {
+	r.memory = "pinned"
+	if _, err := r.check([]string{"-"}); err != nil {
+		return err
+	}
+	switch {
+	case r.n > 100_000:
+		return usagef("--count %d: it must be from 1 to 100000", r.n)
+	case r.rounds < 1 || r.rounds > 1000:
+		return usagef("--rounds %d: it must be from 1 to 1000", r.rounds)
+	case !(r.longest > 0 && r.longest <= 1e6):
+		return usagef("--longest %g: it must be more than 0 and at most 1e6 milliseconds", r.longest)
+	case r.most < 1 || r.most > 1<<20:
+		return usagef("--max-size %d: it must be from 1 to %d", r.most, 1<<20)
+	}
+	return nil
+}
+
+func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout, stderr io.Writer) error {
+	if err := r.checkRun(); err != nil {
+		return err
+	}
+	model, err := m.openModel()
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	chosen, err := tasks.Find(tasks.ForModel(model.Config), r.names)
+	if err != nil {
+		return usagef("--tasks: %w", err)
+	}
+	if m.threads == 0 { // a thread feeds each GPU
+		if gpus, _ := usableGPUs(); gpus > 0 && m.device != "cpu" {
+			m.threads = max(1, runtime.GOMAXPROCS(0)-1)
+		}
+	}
+	machine, err := (&tasksFlags{}).open(m, model)
+	if err != nil {
+		return err
+	}
+	defer machine.Close()
+	devices := machine.Devices()
+	if devices[0] != tasks.CPU {
+		return usagef("--device %s: the CPU must take part; give cpu,%s", m.device, m.device)
+	}
+	for _, name := range devices {
+		set, _, err := ceilingsOf(ctx, machine.Measurers()[name], m, false, stderr)
+		if err != nil {
+			return err
+		}
+		machine.SetCeilings(name, set)
+	}
+	p, err := r.prepare(ctx, m, machine, chosen, args, stderr)
+	if err != nil {
+		return err
+	}
+	real, err := p.Open(ctx, machine, tasks.ForModel(model.Config))
+	if err != nil {
+		return err
+	}
+	defer real.Close()
+	real.Keep = r.keep
+	if n, err := nvml.Open(); err == nil {
+		defer n.Close()
+		watched, stop := context.WithCancel(ctx)
+		defer stop()
+		sensors := []func() dispatch.Reading{nil}
+		for _, g := range machine.GPUs {
+			if g != nil {
+				sensors = append(sensors, dispatch.NVML(watched, n, g.Device.Info().PCI))
+			}
+		}
+		real.Watch = dispatch.Watch(sensors)
+	}
+	runs, err := r.runs(ctx, m, p, real, stderr)
+	if err != nil {
+		return err
+	}
+	if err := r.write(ctx, p, runs); err != nil {
+		return err
+	}
+	report := p.ReportOf(p.Policies(p.Medians()), p.Medians(), runs)
+	if r.json {
+		return writeJSON(stdout, report)
+	}
+	var b bytes.Buffer
+	writeRuns(&b, p, report)
+	return writeOutput(stdout, b.Bytes())
+}
+
+// prepare draws the stream, of samples or of what it measures.
+func (r *runFlags) prepare(ctx context.Context, m *modelFlags, machine *tasks.Machine, chosen []*tasks.Task, args []string, stderr io.Writer) (*dispatch.Prepared, error) {
+	setup := dispatch.Setup{Devices: machine.Devices(), Memory: predict.Pinned, HeldOut: dispatch.HeldOut(r.heldOut), Jobs: r.n, Interval: r.interval, Seed: r.seed}
+	var err error
+	if len(args) > 0 {
+		setup.Rows, err = readRows(stderr, args)
+	} else {
+		bar := m.progress(stderr, "measuring", false)
+		var samples []tasks.Sample
+		samples, err = dispatch.Measure(ctx, machine, chosen, 5, r.longest*1e3, r.most<<20, r.seed, func(done, of int) { bar.set(int64(done), int64(of)) })
+		bar.done()
+		setup.Rows, _ = tasks.Rows(samples)
+	}
+	if err != nil {
+		return nil, err
+	}
+	setup.Rows = slices.DeleteFunc(setup.Rows, func(row predict.Row) bool {
+		large := row.BytesIn+row.BytesOut > float64(r.most<<20)
+		long := row.Device == tasks.CPU && row.FloorUs > r.longest*1e3
+		return large || long || !slices.ContainsFunc(chosen, func(t *tasks.Task) bool { return t.Name == row.Task })
+	})
+	if setup.Model, err = r.readModel(); err != nil {
+		return nil, err
+	}
+	return setup.Prepare()
+}
+
+// runs runs the policies in turns.
+func (r *runFlags) runs(ctx context.Context, m *modelFlags, p *dispatch.Prepared, real *dispatch.Machine, stderr io.Writer) (map[string][]dispatch.Result, error) {
+	names := []string{}
+	for _, policy := range p.Policies(p.Medians()) {
+		if len(r.policies) == 0 || slices.Contains(r.policies, policy.Name) {
+			names = append(names, policy.Name)
+		}
+	}
+	for _, name := range r.policies {
+		if !slices.Contains(names, name) {
+			return nil, usagef("--policy %s: there is no such policy", shellQuote(name))
+		}
+	}
+	runs := map[string][]dispatch.Result{}
+	random := rand.New(rand.NewPCG(r.seed, 2))
+	bar := m.progress(stderr, "running", false)
+	defer bar.done()
+	for round := range r.rounds {
+		for i, at := range random.Perm(len(names)) {
+			policies := p.Policies(p.Medians()) // anew: some have learnt
+			policy := policies[slices.IndexFunc(policies, func(p dispatch.Policy) bool { return p.Name == names[at] })]
+			result, err := real.Run(ctx, p, policy)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", policy.Name, err)
+			}
+			if result.Lost != nil {
+				m.notice(fmt.Sprintf("a GPU was lost, and its tasks were done on the CPU: %v", result.Lost))
+			}
+			runs[policy.Name] = append(runs[policy.Name], result)
+			bar.set(int64(round*len(names)+i+1), int64(r.rounds*len(names)))
+		}
+	}
+	return runs, nil
+}
+
+// write writes the picture and the rows of tasks.
+func (r *runFlags) write(ctx context.Context, p *dispatch.Prepared, runs map[string][]dispatch.Result) error {
+	if r.gantt != "" {
+		if len(runs[r.ganttPolicy]) == 0 {
+			return usagef("--gantt-policy %s: that policy was not run", shellQuote(r.ganttPolicy))
+		}
+		if err := writeFile(ctx, r.gantt, func(w io.Writer) error { return dispatch.Gantt(w, dispatch.Median(runs[r.ganttPolicy]), p.Kinds) }); err != nil {
+			return err
+		}
+	}
+	if r.jobs == "" {
+		return nil
+	}
+	return writeFile(ctx, r.jobs, func(w io.Writer) error {
+		c := csv.NewWriter(w)
+		c.Write(strings.Split("policy,round,id,task,shape,dtype,device,measured,predicted_us,us,in_us,run_us,out_us,planned_start_us,planned_end_us,start_us,end_us", ","))
+		us := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
+		for _, policy := range p.Policies(p.Medians()) {
+			for round, result := range runs[policy.Name] {
+				for _, d := range result.Done {
+					c.Write([]string{policy.Name, strconv.Itoa(round + 1), strconv.Itoa(d.Job.ID), d.Job.Task, d.Job.Shape, d.Job.Work[dispatch.Host].DType, result.Devices[d.Device].Name, strconv.FormatBool(d.Probe),
+						us(d.Decided.Total()), us(d.Times.Total()), us(d.Times.In), us(d.Times.Run), us(d.Times.Out), us(d.Plan.Start), us(d.Plan.End), us(d.Actual.Start), us(d.Actual.End)})
+				}
+			}
+		}
+		c.Flush()
+		return c.Error()
+	})
+}
+
+// readModel reads --model-file, nil if it was not given.
+func (s *simulateFlags) readModel() (*predict.Model, error) {
+	if s.model == "" {
+		return nil, nil
+	}
+	f, err := os.Open(s.model)
+	if err != nil {
+		return nil, fmt.Errorf("model %s cannot be opened: %w", s.model, humanize.Cause(err))
+	}
+	model, err := predict.Read(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("model %s: %w", s.model, err)
+	}
+	return model, nil
+}
+
+// writeRuns writes the table.
+func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
+	fmt.Fprintf(w, "%s of %s on %s, %s\n", count(report.Tasks, "task"), count(len(p.Kinds), "kind"), report.Machine, strings.Join(report.Devices, " and "))
+	fmt.Fprintf(w, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n\n", humanize.Milliseconds(report.BoundUs/1e3), count(report.Rounds, "run"))
+	heading := "policy\tmakespan ms\tover bound\tsimulated ms"
+	for _, d := range report.Devices {
+		heading += fmt.Sprintf("\t%s tasks\tbusy %%\terror %%\tsettled", d)
+	}
+	printText(w, firstLeft, heading+"\tmoved\tmeasured", report.Runs, func(r dispatch.PolicyRun) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s\t%.2f\t%.3f\t%.2f", r.Policy, r.MakespanUs/1e3, r.OverBound, r.SimulatedUs/1e3)
+		for _, d := range r.Devices {
+			off, settled := "-", "-"
+			if d.Error != nil {
+				off, settled = fmt.Sprintf("%.0f", 100**d.Error), strconv.Itoa(d.Settled)
+			}
+			fmt.Fprintf(&b, "\t%d\t%.0f\t%s\t%s", d.Tasks, 100*d.Busy, off, settled)
+		}
+		fmt.Fprintf(&b, "\t%d\t%d", r.Moved, r.Probes)
+		return b.String()
+	})
+	fmt.Fprintf(w, "\nerror: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n")
+}

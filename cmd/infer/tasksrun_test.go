@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpt2scope/dispatch"
+)
+
+// A stream runs on the CPU and on a GPU that the stub computes for, each task once under each policy.
+func TestTasksRun(t *testing.T) {
+	withStub(t, "STUB_COMPUTES")
+	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
+	if err := os.WriteFile(nvrtc, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
+	rows, picture := filepath.Join(t.TempDir(), "jobs.csv"), filepath.Join(t.TempDir(), "gantt.svg")
+	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1",
+		"--policy", "ours,always cuda:0", "--jobs", rows, "--gantt", picture, "--json")
+	var report dispatch.RunReport
+	if err := json.Unmarshal([]byte(e.stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Tasks != 20 || len(report.Runs) != 2 || !(report.BoundUs > 0) || strings.Join(report.Devices, " ") != "cpu cuda:0" {
+		t.Errorf("%+v", report)
+	}
+	for _, r := range report.Runs {
+		if r.Devices[0].Tasks+r.Devices[1].Tasks != 20 || !(r.MakespanUs > 0) || r.Lost != "" || r.Policy != "ours" && r.Devices[1].Tasks != 20 {
+			t.Errorf("%+v", r)
+		}
+	}
+	f, err := os.Open(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(lines) != 41 {
+		t.Errorf("%d lines of tasks, expected 41 (%v)", len(lines), err)
+	}
+	if svg, err := os.ReadFile(picture); err != nil || strings.Count(string(svg), "<title>") != 40 {
+		t.Errorf("the picture has %d bars, expected 40 (%v)", strings.Count(string(svg), "<title>"), err)
+	}
+}
+
+// Without a GPU a stream runs on the CPU.
+func TestTasksRunOnCPU(t *testing.T) {
+	args := []string{"tasks", "run", "--device", "cpu", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "10", "--rounds", "1"}
+	out := mustInfer(t, args...).stdout
+	contains(t, out, "10 tasks of 1 kind on ", "policy", "over bound", "always cpu", "ours", "settled")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--rounds", "0"}, "--rounds 0"},
+		{[]string{"--count", "0"}, "--count 0"},
+		{[]string{"--longest", "nan"}, "--longest"},
+		{[]string{"--tasks", "x"}, "--tasks"},
+	} {
+		if e := infer(t, append(args, c.args...)...); e.status != exitUsage || !strings.Contains(e.stderr, c.want) {
+			t.Errorf("%q: status %d, %s", c.args, e.status, e.stderr)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"gpt2scope/cuda"
+	"gpt2scope/tasks"
+)
+
+// hostExecutor runs work on the CPU.
+type hostExecutor struct {
+	ctx   context.Context
+	works func(*Job) *tasks.Work
+	ended *Job
+	times Times
+}
+
+// NewHost returns what runs jobs on the CPU, each with all threads of the machine's team.
+func NewHost(ctx context.Context, works func(*Job) *tasks.Work) Executor {
+	return &hostExecutor{ctx: ctx, works: works}
+}
+
+func (h *hostExecutor) Begin(j *Job) error {
+	t, err := h.works(j).Run(h.ctx)
+	h.ended, h.times = j, Times{Run: t.Wall}
+	return err
+}
+
+func (h *hostExecutor) Ended() (*Job, Times, error) {
+	j := h.ended
+	h.ended = nil
+	return j, h.times, nil
+}
+
+func (h *hostExecutor) Close() error { return nil }
+
+// gpuExecutor runs work through a queue.
+type gpuExecutor struct {
+	ctx   context.Context
+	queue *tasks.Queue
+	works func(*Job) *tasks.Work
+	jobs  []*Job // in flight
+	begun time.Time
+	rest  float64 // us of a job that are neither copies nor kernels, of jobs that ran alone: a moving mean
+	known bool
+}
+
+// NewGPU opens what runs jobs on a GPU. It must be called on the thread that uses it.
+func NewGPU(ctx context.Context, m *tasks.Machine, device Device, all []*tasks.Work, works func(*Job) *tasks.Work, keep bool) (Executor, error) {
+	q, err := m.NewQueue(ctx, device.Name, device.InFlight, all, keep)
+	if err != nil {
+		return nil, err
+	}
+	return &gpuExecutor{ctx: ctx, queue: q, works: works}, nil
+}
+
+func (g *gpuExecutor) Begin(j *Job) error {
+	if len(g.jobs) == 0 {
+		g.begun = time.Now()
+	}
+	err := g.queue.Begin(g.ctx, g.works(j), j.moved > 0)
+	if errors.Is(err, cuda.ErrOutOfMemory) {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err == nil {
+		g.jobs = append(g.jobs, j)
+	}
+	return err
+}
+
+// Pauses between looks at jobs that are expected to take much longer, so that the thread does not keep a
+// processor from the CPU's jobs.
+const (
+	longUs = 400.0
+	pause  = 50 * time.Microsecond
+)
+
+func (g *gpuExecutor) Ended() (*Job, Times, error) {
+	e, ok, err := g.queue.Ended(g.ctx)
+	if err != nil {
+		return nil, Times{}, err
+	}
+	j := g.jobs[0]
+	if !ok {
+		if left := j.estimates[j.device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; left > longUs {
+			time.Sleep(pause)
+		}
+		return nil, Times{}, nil
+	}
+	g.jobs = g.jobs[1:]
+	g.begun = time.Now()
+	return j, g.times(e), nil
+}
+
+// times takes the time of a job apart. If other jobs were in flight, the host's clock has their time too: then
+// what is beside copies and kernels is that of jobs which ran alone.
+func (g *gpuExecutor) times(e tasks.Ended) Times {
+	t := e.Times
+	if math.IsNaN(t.Kernel) { // only the host's clock is known
+		return Times{Run: t.Wall}
+	}
+	parts := Times{In: zero(t.H2D), Run: t.Kernel, Out: zero(t.D2H)}
+	if rest := t.Wall - parts.Total(); e.Alone && rest >= 0 {
+		if !g.known {
+			g.rest, g.known = rest, true
+		}
+		g.rest += (rest - g.rest) / 8
+		parts.Run += rest
+	} else {
+		parts.Run += g.rest
+	}
+	return parts
+}
+
+// zero returns a time, 0 if it is not known.
+func zero(us float64) float64 {
+	if math.IsNaN(us) {
+		return 0
+	}
+	return us
+}
+
+func (g *gpuExecutor) Close() error { return g.queue.Close() }

@@ -1,0 +1,151 @@
+package dispatch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/internal/stub"
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+)
+
+// stubMachine is a machine whose GPU is the stub's.
+func stubMachine(t *testing.T) (*tasks.Machine, *stub.Control) {
+	t.Helper()
+	path := stub.Build(t, "STUB_COMPUTES")
+	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
+	for variable, name := range map[string]string{"GPT2SCOPE_NVRTC": "stub-nvrtc.so", "GPT2SCOPE_CUBLASLT": "stub-blas.so"} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(variable, file)
+	}
+	c := stub.Open(t, path)
+	c.Reset()
+	m, err := tasks.Open(tasks.Options{Name: "here", CPU: true, Threads: 1, GPUs: []int{0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: ceilings.GBs, Value: 12, Where: "memory"}, {Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1}}}
+	for _, d := range m.Devices() {
+		m.SetCeilings(d, set)
+	}
+	return m, c
+}
+
+// A stream runs on the CPU and on a GPU. If the GPU is lost, at any call of the CUDA library, each task is still done
+// once, with a result that agrees with its reference, since what does not is an error.
+func TestGPULostInMidRun(t *testing.T) {
+	m, c := stubMachine(t)
+	defer func() {
+		c.Reset()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx := context.Background()
+	suite := tasks.All()[:3] // vectors and reductions
+	samples, err := Measure(ctx, m, suite, 1, 2, 1<<18, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := tasks.Rows(samples)
+	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, HeldOut: Nothing, Jobs: 24, Seed: 1}.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.Open(ctx, m, suite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	// Half of the tasks on each device, whatever they take here.
+	half := Policy{Name: "half", Believes: p.Model, Fixed: func(j *Job) int { return j.ID % 2 }}
+	losses, onGPU := 0, 0
+	for n := range 20 {
+		r.Keep = n%4 == 3
+		policy := half
+		if n%2 == 1 {
+			policy = p.Ours()
+		}
+		lost := false
+		r.Watch = func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
+			if n > 0 { // after the queue is open
+				c.Fail("lost", 1+n*n)
+				lost = true
+			}
+			<-ctx.Done()
+		}
+		result, err := r.Run(ctx, p, policy)
+		c.Reset()
+		if err != nil {
+			t.Fatalf("run %d: %v", n, err)
+		}
+		every(t, p.Simulation, result)
+		for _, d := range result.Done {
+			onGPU += d.Device
+		}
+		if result.Lost != nil {
+			if losses++; !lost {
+				t.Errorf("run %d: %v", n, result.Lost)
+			}
+		}
+	}
+	if losses < 5 || onGPU < 20 {
+		t.Errorf("the GPU was lost in %d of 20 runs and ended %d tasks: this test shows nothing", losses, onGPU)
+	}
+}
+
+// What NVML says counts where it is a fact, or where our own jobs cannot be the cause.
+func TestConditions(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		reading Reading
+		busy    bool
+		want    Condition
+	}{
+		{"lost", Reading{}, false, Condition{Refused: true}},
+		{"idle, low clocks", Reading{There: true, Clock: 300, Most: 1800, Utilisation: 0}, false, Condition{Slowed: 1}},
+		{"throttled while idle", Reading{There: true, Clock: 900, Most: 1800, Throttled: true, Utilisation: -1}, false, Condition{Slowed: 1}},
+		{"throttled while busy", Reading{There: true, Clock: 900, Most: 1800, Throttled: true, Utilisation: 100}, true, Condition{Slowed: 2}},
+		{"our own work", Reading{There: true, Clock: 1800, Most: 1800, Utilisation: 100}, true, Condition{Slowed: 1}},
+		{"others' work", Reading{There: true, Free: 5, Utilisation: 50}, false, Condition{Slowed: 2, Free: 5}},
+		{"others' work, all", Reading{There: true, Utilisation: 100}, false, Condition{Slowed: 10}},
+	} {
+		got := ConditionOf(c.reading, c.busy)
+		if got.Refused != c.want.Refused || got.Free != c.want.Free || got.Slowed < c.want.Slowed*0.999 || got.Slowed > c.want.Slowed*1.001 && !got.Refused {
+			t.Errorf("%s: %+v, expected %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// A job that needs more memory than a GPU has free runs elsewhere, and a GPU that is slowed down gets less.
+func TestConditionsCount(t *testing.T) {
+	m := drawn(100, 0, 3)
+	gpu := func(c Condition, memory int64) (n int) {
+		s := New(m.Devices, m.Classes, Ours(Floors{25e3}, nil))
+		s.Condition(1, c, 0)
+		for i := range m.Jobs {
+			j := m.Jobs[i]
+			j.Memory = memory
+			if d, _ := s.Decide(&j, 0); d == 1 {
+				n++
+			}
+		}
+		return n
+	}
+	free := gpu(Condition{}, 100)
+	if n := gpu(Condition{Free: 99}, 100); n != 0 || free == 0 {
+		t.Errorf("%d jobs without room, %d with", n, free)
+	}
+	if n := gpu(Condition{Slowed: 4}, 100); n >= free {
+		t.Errorf("%d jobs on a GPU of a quarter of the speed, %d on one of all", n, free)
+	}
+	if n := gpu(Condition{Refused: true}, 0); n != 0 {
+		t.Errorf("%d jobs on a GPU that is lost", n)
+	}
+}

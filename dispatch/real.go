@@ -1,0 +1,229 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gpt2scope/internal/stats"
+	"gpt2scope/tasks"
+)
+
+// Measure measures what a stream on a machine can be made of: the tuned ways of all sizes whose floor on the CPU
+// and whose memory are within bounds. progress, if not nil, is told how many of how many are done.
+func Measure(ctx context.Context, m *tasks.Machine, chosen []*tasks.Task, repeat int, longestUs float64, most int64, seed uint64, progress func(done, of int)) ([]tasks.Sample, error) {
+	b := tasks.Bench{Machine: m, Suite: tasks.Suite{Tasks: chosen, Devices: m.Devices(), Repeat: repeat, Rounds: 1, Seed: seed, Most: most}}
+	turns := slices.DeleteFunc(b.Suite.Turns(), func(t tasks.Turn) bool {
+		c, err := t.Task.Cost(t.Shape, t.DType)
+		floor := c.FloorUs(m.CPU.Ceilings)
+		return err != nil || !(floor <= longestUs)
+	})
+	var samples []tasks.Sample
+	for i, t := range turns {
+		some, err := b.Turn(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		samples = append(samples, some...)
+		if progress != nil {
+			progress(i+1, len(turns))
+		}
+	}
+	return samples, nil
+}
+
+// Machine runs prepared streams on real devices.
+type Machine struct {
+	*tasks.Machine
+	works map[caseKey]*tasks.Work
+	all   []*tasks.Work
+	Keep  bool // inputs stay on a GPU once they were copied there
+
+	Watch func(ctx context.Context, busy func(int) bool, report func(int, Condition)) // see Stream.Watch
+}
+
+// Open makes the inputs of all work of a stream.
+func (p *Prepared) Open(ctx context.Context, m *tasks.Machine, suite []*tasks.Task) (r *Machine, err error) {
+	r = &Machine{Machine: m, works: map[caseKey]*tasks.Work{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		k := caseKey{j.Task, j.Work[Host].DType, j.Shape}
+		if r.works[k] != nil {
+			continue
+		}
+		at := slices.IndexFunc(suite, func(t *tasks.Task) bool { return t.Name == j.Task })
+		if at < 0 {
+			return r, fmt.Errorf("the samples have a task %q, which this program has not", j.Task)
+		}
+		shape, err := tasks.ParseShape(j.Shape)
+		if err != nil {
+			return r, err
+		}
+		w, err := m.OpenWork(ctx, suite[at], shape, k.dtype)
+		if err != nil {
+			return r, err
+		}
+		r.works[k] = w
+		r.all = append(r.all, w)
+	}
+	return r, nil
+}
+
+// Close frees the inputs.
+func (r *Machine) Close() error {
+	var errs []error
+	for _, w := range r.all {
+		errs = append(errs, w.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Run runs the stream on the devices under a policy.
+func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, error) {
+	works := func(j *Job) *tasks.Work { return r.works[caseKey{j.Task, j.Work[Host].DType, j.Shape}] }
+	jobs := slices.Clone(p.Jobs)
+	if r.Keep {
+		data := map[*tasks.Work]*Data{}
+		for i := range jobs {
+			j := &jobs[i]
+			w := works(j)
+			if data[w] == nil && w.Cost.In > 0 && w.DeviceBytes() > 0 {
+				data[w] = &Data{Bytes: w.Cost.In}
+			}
+			if data[w] != nil {
+				j.Reads = []*Data{data[w]}
+			}
+		}
+	}
+	s := Stream{Devices: p.Devices, Jobs: jobs, Classes: p.Classes, Policy: policy, Watch: r.Watch}
+	for d, device := range p.Devices {
+		if d == Host {
+			s.Open = append(s.Open, func() (Executor, error) { return NewHost(ctx, works), nil })
+			continue
+		}
+		s.Open = append(s.Open, func() (Executor, error) { return NewGPU(ctx, r.Machine, device, r.all, works, r.Keep) })
+	}
+	return s.Run(ctx)
+}
+
+// Settled returns after how many jobs that ran on a device its predictions held: see Grade.Recovered.
+func (r Result) Settled(device int) int {
+	var c []Choice
+	done := slices.Clone(r.Done)
+	slices.SortStableFunc(done, func(a, b Done) int { return cmp.Compare(a.Actual.End, b.Actual.End) })
+	for _, d := range done {
+		c = append(c, Choice{Device: d.Device, Us: d.Times.Total(), PredictedUs: d.Decided.Total()})
+	}
+	return Grade{Choices: c}.Recovered(device, 0, settleWindow, settleError)
+}
+
+const (
+	settleWindow = 5
+	settleError  = 0.15
+)
+
+// Error returns the median of the relative error of the predictions of a device, NaN if it ran nothing.
+func (r Result) Error(device int) float64 {
+	var off []float64
+	for _, d := range r.Done {
+		if d.Device == device {
+			off = append(off, math.Abs(d.Decided.Total()/d.Times.Total()-1))
+		}
+	}
+	if len(off) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(off)
+	return stats.Median(off)
+}
+
+// RunReport is what policies made of a stream on real devices.
+type RunReport struct {
+	Machine string      `json:"machine"`
+	Tasks   int         `json:"tasks"`
+	BoundUs float64     `json:"lower_bound_us"`
+	Devices []string    `json:"devices"`
+	Rounds  int         `json:"rounds"`
+	Runs    []PolicyRun `json:"policies"`
+}
+
+// PolicyRun is what a policy made of the stream.
+type PolicyRun struct {
+	Policy      string      `json:"policy"`
+	MakespanUs  float64     `json:"makespan_us"` // the median of the rounds
+	MakespansUs []float64   `json:"makespans_us"`
+	OverBound   float64     `json:"over_bound"`
+	SimulatedUs float64     `json:"simulated_makespan_us"`
+	Moved       int         `json:"moved"`
+	Probes      int         `json:"measured"`
+	Drifts      int         `json:"drifts"`
+	Lost        string      `json:"lost,omitempty"`
+	Devices     []DeviceRun `json:"devices"`
+}
+
+// DeviceRun is what a device did in the round of the median.
+type DeviceRun struct {
+	Device  string   `json:"device"`
+	Tasks   int      `json:"tasks"`
+	Busy    float64  `json:"busy"` // share of the makespan
+	Error   *float64 `json:"median_error,omitempty"`
+	Settled int      `json:"settled_after"`
+}
+
+// ReportOf makes the report of the runs of each policy, by its name in the order given.
+func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Result) RunReport {
+	r := RunReport{Machine: p.Machine, Tasks: len(p.Jobs), BoundUs: LowerBound(p.Devices, p.Jobs, truth)}
+	for _, d := range p.Devices {
+		r.Devices = append(r.Devices, d.Name)
+	}
+	simulated := *p.Simulation
+	simulated.Truth = truth
+	for _, policy := range order {
+		results := slices.Clone(runs[policy.Name])
+		if len(results) == 0 {
+			continue
+		}
+		r.Rounds = max(r.Rounds, len(results))
+		slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.Makespan, b.Makespan) })
+		middle := results[(len(results)-1)/2]
+		run := PolicyRun{
+			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, SimulatedUs: simulated.Run(policy).Makespan,
+			Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts,
+		}
+		for _, x := range results {
+			run.MakespansUs = append(run.MakespansUs, x.Makespan)
+			if x.Lost != nil {
+				run.Lost = x.Lost.Error()
+			}
+		}
+		for d, device := range p.Devices {
+			one := DeviceRun{Device: device.Name, Busy: middle.Busy[d] / middle.Makespan, Settled: middle.Settled(d)}
+			for _, x := range middle.Done {
+				if x.Device == d {
+					one.Tasks++
+				}
+			}
+			if e := middle.Error(d); !math.IsNaN(e) {
+				one.Error = &e
+			}
+			run.Devices = append(run.Devices, one)
+		}
+		r.Runs = append(r.Runs, run)
+	}
+	return r
+}
+
+// Median returns the run of a policy whose makespan is in the middle.
+func Median(results []Result) Result {
+	sorted := slices.Clone(results)
+	slices.SortStableFunc(sorted, func(a, b Result) int { return cmp.Compare(a.Makespan, b.Makespan) })
+	return sorted[(len(sorted)-1)/2]
+}

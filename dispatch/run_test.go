@@ -1,0 +1,191 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+)
+
+// fake is a device that does nothing but count, and fails if told to.
+type fake struct {
+	device   int
+	truth    Truth
+	mu       *sync.Mutex
+	done     []int // by job: how often it was done
+	queue    []*Job
+	calls    int
+	failAt   int // the call from which on all fail; 0: never
+	refuse   func(*Job) bool
+	failure  error
+	closed   bool
+	random   *rand.Rand
+	inFlight int
+	t        *testing.T
+}
+
+func (f *fake) call() error {
+	if f.calls++; f.failAt > 0 && f.calls >= f.failAt {
+		return f.failure
+	}
+	return nil
+}
+
+func (f *fake) Begin(j *Job) error {
+	if err := f.call(); err != nil {
+		return err
+	}
+	if f.refuse != nil && f.refuse(j) {
+		return fmt.Errorf("no memory: %w", ErrRefused)
+	}
+	f.queue = append(f.queue, j)
+	if len(f.queue) > f.inFlight {
+		f.t.Errorf("device %d has %d jobs in flight", f.device, len(f.queue))
+	}
+	return nil
+}
+
+func (f *fake) Ended() (*Job, Times, error) {
+	if err := f.call(); err != nil {
+		return nil, Times{}, err
+	}
+	if len(f.queue) == 0 || f.random.IntN(3) == 0 {
+		return nil, Times{}, nil
+	}
+	j := f.queue[0]
+	f.queue = f.queue[1:]
+	f.mu.Lock()
+	f.done[j.ID]++
+	f.mu.Unlock()
+	return j, f.truth.Times(f.device, j), nil
+}
+
+func (f *fake) Close() error { f.closed = true; return nil }
+
+var errGone = errors.New("the GPU is gone")
+
+// stream runs a stream on fake devices.
+func fakes(t *testing.T, m *Simulation, seed uint64) (*Stream, []*fake) {
+	s := &Stream{Devices: m.Devices, Jobs: m.Jobs, Classes: m.Classes, Policy: Ours(Floors{25e3}, nil)}
+	var all []*fake
+	var mu sync.Mutex
+	done := make([]int, len(m.Jobs))
+	for d := range m.Devices {
+		f := &fake{device: d, truth: m.Truth, mu: &mu, done: done, failure: errGone, random: rand.New(rand.NewPCG(seed, uint64(d))), inFlight: m.Devices[d].InFlight, t: t}
+		all = append(all, f)
+		s.Open = append(s.Open, func() (Executor, error) { return f, nil })
+	}
+	return s, all
+}
+
+// once checks that each job was done once.
+func once(t *testing.T, m *Simulation, r Result, done []int) {
+	t.Helper()
+	every(t, m, r)
+	for id, n := range done {
+		if n != 1 {
+			t.Fatalf("job %d was done %d times", id, n)
+		}
+	}
+}
+
+// Every job is done once, whenever GPUs are lost or refuse jobs; what a lost GPU had not ended is done on
+// another device.
+func TestRunLosesGPUs(t *testing.T) {
+	lost := 0
+	for seed := range uint64(80) {
+		m := drawn(60, float64(seed%4), seed)
+		if seed%3 == 0 {
+			m.Devices = []Device{{"cpu", 1}, {"cuda:0", 2}, {"cuda:1", 2}}
+			m.Truth = twoGPUs{m.Truth}
+			for i := range m.Jobs {
+				m.Jobs[i].Work = append(m.Jobs[i].Work[:2:2], m.Jobs[i].Work[1])
+			}
+		}
+		s, all := fakes(t, m, seed)
+		all[1].failAt = 1 + int(seed)
+		if seed%2 == 0 {
+			all[1].refuse = func(j *Job) bool { return j.ID%5 == 0 }
+		}
+		r, err := s.Run(context.Background())
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		once(t, m, r, all[0].done)
+		if errors.Is(r.Lost, errGone) {
+			lost++
+		}
+		for _, f := range all {
+			if !f.closed {
+				t.Errorf("seed %d: device %d was not closed", seed, f.device)
+			}
+		}
+		for _, d := range r.Done {
+			if d.Device == 1 && all[1].refuse != nil && all[1].refuse(d.Job) {
+				t.Errorf("seed %d: job %d ran on the device that refused it", seed, d.Job.ID)
+			}
+		}
+	}
+	if lost < 20 {
+		t.Errorf("a GPU was lost in %d of 80 runs, expected 20 at least", lost)
+	}
+}
+
+// A host that fails ends the run with its error, and so does the end of the context; what had ended is kept.
+func TestRunEnds(t *testing.T) {
+	m := drawn(60, 0, 1)
+	s, all := fakes(t, m, 1)
+	all[0].failAt = 5
+	if _, err := s.Run(context.Background()); !errors.Is(err, errGone) {
+		t.Errorf("a host that fails: %v", err)
+	}
+	s, _ = fakes(t, m, 1)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	n := 0
+	s.Ended = func(Done) {
+		if n++; n == 10 {
+			cancel(errors.New("enough"))
+		}
+	}
+	r, err := s.Run(ctx)
+	if err == nil || err.Error() != fmt.Sprintf("%d of 60 tasks were not run: enough", 60-len(r.Done)) || len(r.Done) < 10 {
+		t.Errorf("%d tasks had ended: %v", len(r.Done), err)
+	}
+	s, _ = fakes(t, m, 1)
+	s.Open[1] = func() (Executor, error) { return nil, errGone }
+	if _, err := s.Run(context.Background()); !errors.Is(err, errGone) {
+		t.Errorf("a device that does not open: %v", err)
+	}
+}
+
+// A device of which the watch says that it is lost or full begins no more jobs.
+func TestRunWatches(t *testing.T) {
+	m := drawn(60, 0, 2)
+	s, all := fakes(t, m, 2)
+	reported := make(chan struct{})
+	s.Watch = func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
+		busy(1)
+		report(1, Condition{Refused: true})
+		close(reported)
+		<-ctx.Done()
+	}
+	open := s.Open[0]
+	s.Open[0] = func() (Executor, error) { return open() }
+	begun := 0
+	s.Ended = func(d Done) {
+		<-reported
+		if d.Device == 1 {
+			begun++
+		}
+	}
+	r, err := s.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	once(t, m, r, all[0].done)
+	if begun > 3 {
+		t.Errorf("%d jobs ended on a device that was refused before the first had", begun)
+	}
+}

@@ -198,3 +198,59 @@ func TestQ8Size(t *testing.T) {
 		t.Errorf("a weight takes %v bytes", got)
 	}
 }
+
+// A block of a Q8_0 file keeps its integers when it is quantised again, since the new scale is that of the file, rounded
+// from float16 to bfloat16: by 2^-8 at most, which is less than half a step of the largest integer, 127. Weights are then off by
+// a twentieth more than by the file's own rounding to 8 bits; a scale rounded down would make it a fifth.
+func TestQ8KeepsIntegers(t *testing.T) {
+	eachISA(t, func(t *testing.T, pools []*pool) {
+		const K, N = 256, 96
+		r := rand.New(rand.NewPCG(8, 2))
+		var src []byte
+		var exact, stored [K * N]float64
+		var integers [K * N]int
+		for n := range N {
+			for k0 := 0; k0 < K; k0 += 32 {
+				most := 0.0
+				for k := k0; k < k0+32; k++ {
+					exact[k*N+n] = r.NormFloat64() * 0.02
+					most = max(most, math.Abs(exact[k*N+n]))
+				}
+				d := math.Round(most/127*0x1p24) / 0x1p24 // a float16, if it is subnormal
+				if _, exp := math.Frexp(most / 127); exp > -13 {
+					d = math.Round(math.Ldexp(most/127, 11-exp)) * math.Ldexp(1, exp-11)
+				}
+				for k := k0; k < k0+32; k++ {
+					integers[k*N+n] = int(math.Round(exact[k*N+n] / (most / 127))) // as ggml's quantize_row_q8_0
+					stored[k*N+n] = d * float64(integers[k*N+n])
+				}
+			}
+		}
+		for _, v := range stored {
+			src = binary.LittleEndian.AppendUint32(src, math.Float32bits(float32(v)))
+		}
+		w, err := newWeight(arenaFor(t, K, N, q8Type, false), K, N, q8Type)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bad, err := w.pack(pools[0], src, float32Type, false, 0, K); bad != 0 || err != nil {
+			t.Fatal(bad, err)
+		}
+		var before, after float64
+		for k := range K {
+			for n := range N {
+				i := k*N + n
+				if _, q := w.block(k, n); q != integers[i] {
+					t.Fatalf("W[%d][%d] is held as %d, the file has %d", k, n, q, integers[i])
+				}
+				before += (stored[i] - exact[i]) * (stored[i] - exact[i])
+				after += (float64(w.at(k, n)) - exact[i]) * (float64(w.at(k, n)) - exact[i])
+			}
+		}
+		ratio := math.Sqrt(after / before)
+		t.Logf("error of the weights: %.2f %% more than the file's own", 100*(ratio-1))
+		if ratio > 1.1 {
+			t.Errorf("the error of the weights is %.3f of the file's own", ratio)
+		}
+	})
+}

@@ -3,41 +3,50 @@ package predict
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 )
 
 // A correction is a factor to a law's time, as the sum of a constant, a term for each kind of
-// memory, and three piecewise linear functions, of log2 of floor, rows and bytes. Its coefficients
+// memory, and four piecewise linear functions, of log2 of floor, rows, bytes, and FLOPs
+// for each byte. Its coefficients
 // are values of these functions at knots, in natural logarithm.
 type correction [terms]float64
 
-// spline is a piecewise linear function with a knot each two octaves.
+// spline is a piecewise linear function with a knot each octave.
 type spline struct {
 	at    int     // of the first coefficient in a correction
 	first float64 // log2 of the argument at the first knot
 	knots int
+
+	penalty float64 // of a coefficient
+	smooth  bool    // differences of neighbours have a penalty too
 }
 
 const (
-	memoryAt = 1
-	floorAt  = memoryAt + int(memories)
-	rowsAt   = floorAt + 16
-	bytesAt  = rowsAt + 9
-	terms    = bytesAt + 15
-	octaves  = 2.0 // between knots
+	memoryAt    = 1
+	floorAt     = memoryAt + int(memories)
+	rowsAt      = floorAt + 31
+	bytesAt     = rowsAt + 17
+	intensityAt = bytesAt + 29
+	terms       = intensityAt + 15
 )
 
 var (
-	ofFloor = spline{floorAt, -6, 16} // 16 ns to 17 s
-	ofRows  = spline{rowsAt, 0, 9}    // 1 to 65536
-	ofBytes = spline{bytesAt, 8, 15}  // 256 bytes to 64 GiB
+	ofFloor     = spline{floorAt, -6, 31, knotPenalty, true}     // 16 ns to 17 s
+	ofRows      = spline{rowsAt, 0, 17, knotPenalty, true}       // 1 to 65536
+	ofBytes     = spline{bytesAt, 8, 29, knotPenalty, true}      // 256 bytes to 64 GiB
+	ofIntensity = spline{intensityAt, -4, 15, knotPenalty, true} // 1/16 to 1024 FLOPs for each byte
+
+	// splines lists all functions; the constant and the kinds of memory are two without smoothness.
+	splines = []spline{{0, 0, 1, constantPenalty, false}, {memoryAt, 0, int(memories), memoryPenalty, false}, ofFloor, ofRows, ofBytes, ofIntensity}
 )
 
 // locate returns the knot at or below log2(v), and how far v lies towards the next, 0 to 1. Beyond
 // the ends the function is constant.
 func (s *spline) locate(v float64) (knot int, part float64) {
-	p := (math.Log2(v) - s.first) / octaves
+	p := math.Log2(v) - s.first
 	if !(p > 0) { // also NaN
 		return s.at, 0
 	}
@@ -59,22 +68,39 @@ func (c *correction) at(w *Work) float64 {
 	k, p = ofRows.locate(w.Rows)
 	sum += c[k]*(1-p) + c[k+1]*p
 	k, p = ofBytes.locate(w.Bytes)
+	sum += c[k]*(1-p) + c[k+1]*p
+	k, p = ofIntensity.locate(w.FLOPs / w.Bytes)
 	return sum + c[k]*(1-p) + c[k+1]*p
 }
 
-// row returns what each coefficient is multiplied by: at as a vector.
-func row(w *Work) (x correction) {
-	x[0] = 1
+// share is what a coefficient is multiplied by.
+type share struct {
+	term int
+	of   float64
+}
+
+// shares lists the coefficients that work has: at as a sum.
+func shares(w *Work) []share {
+	out := []share{{0, 1}}
 	if w.Memory < memories {
-		x[memoryAt+int(w.Memory)] = 1
+		out = append(out, share{memoryAt + int(w.Memory), 1})
 	}
-	k, p := ofFloor.locate(w.FloorUs)
-	x[k], x[k+1] = 1-p, p
-	k, p = ofRows.locate(w.Rows)
-	x[k], x[k+1] = 1-p, p
-	k, p = ofBytes.locate(w.Bytes)
-	x[k], x[k+1] = 1-p, p
-	return x
+	for _, s := range []struct {
+		spline *spline
+		v      float64
+	}{{&ofFloor, w.FloorUs}, {&ofRows, w.Rows}, {&ofBytes, w.Bytes}, {&ofIntensity, w.FLOPs / w.Bytes}} {
+		k, p := s.spline.locate(s.v)
+		out = append(out, share{k, 1 - p}, share{k + 1, p})
+	}
+	return out
+}
+
+// sum returns the logarithm of the factor.
+func (c *correction) sum(of []share) (sum float64) {
+	for _, s := range of {
+		sum += c[s.term] * s.of
+	}
+	return sum
 }
 
 // Penalties of the correction, (noise / expected size)^2: of the constant, of a kind of memory, of
@@ -83,64 +109,113 @@ func row(w *Work) (x correction) {
 const (
 	constantPenalty   = 0.05
 	memoryPenalty     = 0.5
-	knotPenalty       = 0.1
-	differencePenalty = 0.5
+	knotPenalty       = 0.02
+	differencePenalty = 1
 )
 
+// scales of the penalties that a fit tries; with infinity there is no correction but that of the level before.
+var scales = []float64{0.25, 1, 4, 16, math.Inf(1)}
+
 // fitCorrection fits a correction, near that of the level before, to the logarithms of measured over the law's time.
-func fitCorrection(rows []Row, weights []float64, law *Law, near *correction) (c correction, err error) {
+func fitCorrection(rows []Row, weights []float64, law *Law, near *correction, scale float64) (c correction, err error) {
 	n := len(rows)
-	if n == 0 {
+	if n == 0 || math.IsInf(scale, 1) {
 		return *near, nil
 	}
-	x, y, trust := mat.NewDense(n, terms, nil), make([]float64, n), make([]float64, n)
+	x, y, trust := make([][]share, n), make([]float64, n), slices.Clone(weights)
 	for i := range rows {
 		t := law.Time(&rows[i].Work)
 		if !(t > 0) {
 			t = 1e-3
 		}
-		r := row(&rows[i].Work)
-		x.SetRow(i, r[:])
-		y[i], trust[i] = math.Log(rows[i].Us/t)-near.at(&rows[i].Work), weights[i]
+		x[i] = shares(&rows[i].Work)
+		y[i] = math.Log(rows[i].Us/t) - near.sum(x[i])
 	}
-	penalty := mat.NewSymDense(terms, nil)
-	add := func(i, j int, v float64) { penalty.SetSym(i, j, penalty.At(i, j)+v) }
-	add(0, 0, constantPenalty)
-	for j := memoryAt; j < floorAt; j++ {
-		add(j, j, memoryPenalty)
+	// Coefficients between the first and the last that the rows have, of each function.
+	var place [terms]int // of a coefficient among the fitted ones, from 1 on
+	fitted := 0
+	for _, s := range splines {
+		first, last := terms, -1
+		for i := range x {
+			for _, a := range x[i] {
+				if a.term >= s.at && a.term < s.at+s.knots {
+					first, last = min(first, a.term), max(last, a.term)
+				}
+			}
+		}
+		for k := first; k <= last; k++ {
+			fitted++
+			place[k] = fitted
+		}
 	}
-	for _, s := range []spline{ofFloor, ofRows, ofBytes} {
+	penalty := mat.NewSymDense(fitted, nil)
+	add := func(i, j int, v float64) {
+		if i, j = place[i]-1, place[j]-1; i >= 0 && j >= 0 {
+			penalty.SetSym(i, j, penalty.At(i, j)+scale*v)
+		}
+	}
+	for _, s := range splines {
 		for k := s.at; k < s.at+s.knots; k++ {
-			add(k, k, knotPenalty)
-			if k > s.at {
+			add(k, k, s.penalty)
+			if s.smooth && k > s.at && place[k-1] > 0 && place[k] > 0 {
 				add(k, k, differencePenalty)
 				add(k-1, k-1, differencePenalty)
 				add(k-1, k, -differencePenalty)
 			}
 		}
 	}
-	delta := mat.NewVecDense(terms, nil)
+	for i := range x {
+		for k := range x[i] {
+			x[i][k].term = place[x[i][k].term] - 1
+		}
+	}
+	delta := make([]float64, fitted)
 	for range 3 {
 		// (X' W X + P) delta = X' W y
-		normal, right := mat.NewSymDense(terms, nil), mat.NewVecDense(terms, nil)
+		normal, right := mat.NewSymDense(fitted, nil), mat.NewVecDense(fitted, nil)
 		normal.CopySym(penalty)
+		sums := normal.RawSymmetric() // the upper triangle
 		for i := range n {
-			normal.SymRankOne(normal, trust[i], x.RowView(i))
-			right.AddScaledVec(right, trust[i]*y[i], x.RowView(i))
+			for _, a := range x[i] {
+				right.SetVec(a.term, right.AtVec(a.term)+trust[i]*a.of*y[i])
+				for _, b := range x[i] {
+					if b.term >= a.term {
+						sums.Data[a.term*sums.Stride+b.term] += trust[i] * a.of * b.of
+					}
+				}
+			}
 		}
 		var factor mat.Cholesky
-		if !factor.Factorize(normal) || factor.SolveVecTo(delta, right) != nil {
+		if !factor.Factorize(normal) || factor.SolveVecTo(mat.NewVecDense(fitted, delta), right) != nil {
 			return c, errors.New("the correction cannot be fitted: the data may hold extreme values")
 		}
 		for i := range n {
 			trust[i] = weights[i]
-			if miss := math.Abs(y[i] - mat.Dot(x.RowView(i), delta)); miss > huberAt {
+			miss := y[i]
+			for _, a := range x[i] {
+				miss -= a.of * delta[a.term]
+			}
+			if miss = math.Abs(miss); miss > huberAt {
 				trust[i] *= huberAt / miss
 			}
 		}
 	}
-	for j := range c {
-		c[j] = near[j] + delta.AtVec(j)
+	// Beyond the ends a function stays as far from that of the level before as at the end.
+	c = *near
+	for _, s := range splines {
+		at := 0
+		for k := s.at; k < s.at+s.knots; k++ {
+			if place[k] > 0 {
+				at = place[k]
+			} else if at == 0 && s.smooth {
+				for next := k; at == 0 && next < s.at+s.knots; next++ {
+					at = place[next]
+				}
+			}
+			if at > 0 && (s.smooth || place[k] > 0) {
+				c[k] += delta[at-1]
+			}
+		}
 	}
 	return c, nil
 }

@@ -6,18 +6,18 @@
 // device's ceilings allow, the steps it is made of, and the bytes that it moves between host
 // and device. A [Law] predicts a time from that:
 //
-//	time = efficiency * floor + launch * steps + transfers (latency + bytes / rate) + base + start if cold
+//	time = efficiency * floor + launch * steps + traffic * bytes + transfers (latency + bytes / rate) + base + start if cold
 //
 // Its coefficients are fitted to measured times by least squares of relative errors with no
 // coefficient below 0 ([NNLS]), so that more work never takes less time by it. A second,
-// small correction multiplies it: smooth functions of the floor, the rows and the bytes,
-// and a factor for each kind of memory, fitted to the logarithm of what the law leaves by
-// ridge regression.
+// small correction multiplies it: smooth functions of the floor, the rows, the bytes, and the FLOPs for each
+// byte, and a factor for each kind of memory, fitted to the logarithm of what the law leaves by ridge
+// regression. How strong it is, cross-validation decides; it may be none.
 //
 // # Levels
 //
-// Laws are fitted at four levels, each pulled towards the one before as far as data are few:
-// all work of a kind of device, a task on that kind, a device, a task on a device. So a task or a
+// Laws are fitted at levels, each pulled towards the one before as far as data are few: all work of
+// a kind of device, a task on that kind, the task on a device, and there in one type. So a task or a
 // device that was never measured is predicted by what is common to the others, and few
 // measurements of it are enough to do better.
 //

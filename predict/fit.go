@@ -97,9 +97,9 @@ func check(rows []Row) error {
 // firstLaw is what a law is pulled to if nothing was measured: near the floor.
 var firstLaw = Law{Floor: 1.3}
 
-// fitCell fits law and correction to rows, pulled to the cell of the level before. Each group of
-// rows counts alike.
-func fitCell(rows []Row, group func(*Row) string, near *Cell) (Cell, error) {
+// fitCell fits law and correction to rows, pulled to the cell of the level before. Each group of rows counts alike. How
+// strong the correction is, and the spread, come from parts that were left out.
+func fitCell(rows []Row, group, part func(*Row) string, near *Cell) (Cell, error) {
 	count := map[string]int{}
 	for i := range rows {
 		count[group(&rows[i])]++
@@ -108,15 +108,24 @@ func fitCell(rows []Row, group func(*Row) string, near *Cell) (Cell, error) {
 	for i := range rows {
 		weights[i] = float64(len(rows)) / float64(len(count)*count[group(&rows[i])])
 	}
-	c, err := fitWeighted(rows, weights, near)
+	errors, err := leftOut(rows, weights, part, near)
 	if err != nil {
 		return Cell{}, err
 	}
-	left, err := leftOut(rows, weights, near)
-	if err != nil {
-		return Cell{}, err
+	best := len(scales) - 1
+	for i := range scales {
+		if size(errors[i]) < size(errors[best]) {
+			best = i
+		}
 	}
-	c.Spread = spread(left)
+	c := Cell{N: len(rows)}
+	if c.Law, err = fitLaw(rows, weights, near.Law); err != nil {
+		return c, err
+	}
+	if c.correction, err = fitCorrection(rows, weights, &c.Law, &near.correction, scales[best]); err != nil {
+		return c, err
+	}
+	c.Spread = spread(errors[best])
 	if len(rows) < fewRows { // too few errors for a quantile: no narrower than the level before
 		c.Spread = max(c.Spread, near.Spread)
 	}
@@ -124,41 +133,50 @@ func fitCell(rows []Row, group func(*Row) string, near *Cell) (Cell, error) {
 	return c, nil
 }
 
-// fitWeighted fits law and correction.
-func fitWeighted(rows []Row, weights []float64, near *Cell) (c Cell, err error) {
-	c.N = len(rows)
-	if c.Law, err = fitLaw(rows, weights, near.Law); err != nil {
-		return c, err
+// size is the mean of absolute errors in logarithm, of which none counts as more than a factor of e.
+func size(errors []float64) float64 {
+	sum := 0.0
+	for _, e := range errors {
+		sum += min(math.Abs(e), 1)
 	}
-	c.correction, err = fitCorrection(rows, weights, &c.Law, &near.correction)
-	return c, err
+	return sum / float64(len(errors))
 }
 
-// leftOut returns the errors in logarithm of shapes that were left out of the fit, a part at a time.
-func leftOut(rows []Row, weights []float64, near *Cell) ([]float64, error) {
+// leftOut returns for each scale of the penalties the errors in logarithm of rows that were left out of the fit, some
+// parts at a time.
+func leftOut(rows []Row, weights []float64, partOf func(*Row) string, near *Cell) ([][]float64, error) {
 	part, next := map[string]int{}, 0
-	for i := range rows { // all memories of a shape are of one part
-		if _, ok := part[rows[i].Shape]; !ok {
-			part[rows[i].Shape] = next % parts
+	for i := range rows {
+		if name := partOf(&rows[i]); part[name] == 0 {
+			part[name] = 1 + next%parts
 			next++
 		}
 	}
-	var left []float64
+	left := make([][]float64, len(scales))
 	for k := range min(parts, next) {
 		var fitted, others []Row
 		var w []float64
 		for i := range rows {
-			if part[rows[i].Shape] == k {
+			if part[partOf(&rows[i])] == k+1 {
 				others = append(others, rows[i])
 			} else {
 				fitted, w = append(fitted, rows[i]), append(w, weights[i])
 			}
 		}
-		c, err := fitWeighted(fitted, w, near)
-		if err != nil {
-			return nil, err
+		c := Cell{Law: near.Law}
+		if len(fitted) > 0 {
+			var err error
+			if c.Law, err = fitLaw(fitted, w, near.Law); err != nil {
+				return nil, err
+			}
 		}
-		left = append(left, misses(others, func(op) *Cell { return &c })...)
+		for i, scale := range scales {
+			var err error
+			if c.correction, err = fitCorrection(fitted, w, &c.Law, &near.correction, scale); err != nil {
+				return nil, err
+			}
+			left[i] = append(left[i], misses(others, func(op) *Cell { return &c })...)
+		}
 	}
 	return left, nil
 }
@@ -215,6 +233,9 @@ func Fit(rows []Row) (*Model, error) {
 }
 
 func byTask(r *Row) string    { return r.Machine + "\x00" + r.Device + "\x00" + r.Task }
+func dtype(r *Row) string     { return r.DType }
+func task(r *Row) string      { return r.Task }
+func shape(r *Row) string     { return r.Shape }
 func byMachine(r *Row) string { return r.Machine + "\x00" + r.Device }
 
 // fitKind fits the devices of a kind: first the kind itself, which stands for devices that were
@@ -238,6 +259,13 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 		}
 	}
 	var unseen []float64 // errors on devices that were left out
+	if len(names) == 1 {
+		d := levels
+		d.Tasks = slices.Clone(d.Tasks)
+		d.Machine, d.Device, d.Key = names[0].machine, names[0].device, rows[0].Key
+		out = append(out, d)
+		names = nil
+	}
 	for _, n := range names {
 		own := filter(rows, func(r *Row) bool { return r.Machine == n.machine && r.Device == n.device })
 		others := filter(rows, func(r *Row) bool { return r.Machine != n.machine || r.Device != n.device })
@@ -280,6 +308,17 @@ func filter(rows []Row, keep func(*Row) bool) []Row {
 	return out
 }
 
+// distinct lists the values of rows, in order.
+func distinct(rows []Row, value func(*Row) string) []string {
+	var out []string
+	for i := range rows {
+		if v := value(&rows[i]); !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 // misses returns the errors of predictions, in logarithm.
 func misses(rows []Row, cell func(op) *Cell) []float64 {
 	out := make([]float64, len(rows))
@@ -292,30 +331,34 @@ func misses(rows []Row, cell func(op) *Cell) []float64 {
 // fitDevice fits the cell for all tasks, near that of the kind, and one for each task, near that of the
 // task on the kind, if there is one.
 func fitDevice(rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err error) {
-	if d.Other, err = fitCell(rows, byTask, near); err != nil {
+	if d.Other, err = fitCell(rows, byTask, task, near); err != nil {
 		return d, err
 	}
-	var ops []op
-	for _, r := range rows {
-		if o := (op{r.Task, r.DType}); !slices.Contains(ops, o) {
-			ops = append(ops, o)
-		}
-	}
 	var unseen []float64 // errors on tasks that were left out
-	for _, o := range ops {
-		own := filter(rows, func(r *Row) bool { return r.Task == o.task && r.DType == o.dtype })
-		others := filter(rows, func(r *Row) bool { return r.Task != o.task })
-		parent := ofKind(o)
+	for _, name := range distinct(rows, task) {
+		own := filter(rows, func(r *Row) bool { return r.Task == name })
+		others := filter(rows, func(r *Row) bool { return r.Task != name })
+		parent := ofKind(op{name, ""})
 		if parent == nil {
 			parent = &d.Other
 		}
-		c, err := fitCell(own, byMachine, parent)
+		all, err := fitCell(own, byMachine, shape, parent)
 		if err != nil {
 			return d, err
 		}
-		d.Tasks = append(d.Tasks, Task{Task: o.task, DType: o.dtype, Cell: c})
+		d.Tasks = append(d.Tasks, Task{Task: name, Cell: all})
+		for _, dtype := range distinct(own, dtype) {
+			of := filter(own, func(r *Row) bool { return r.DType == dtype })
+			c := all
+			if len(of) < len(own) {
+				if c, err = fitCell(of, byMachine, shape, &all); err != nil {
+					return d, err
+				}
+			}
+			d.Tasks = append(d.Tasks, Task{Task: name, DType: dtype, Cell: c})
+		}
 		if len(others) > 0 {
-			without, err := fitCell(others, byTask, near)
+			without, err := fitCell(others, byTask, task, near)
 			if err != nil {
 				return d, err
 			}

@@ -12,6 +12,7 @@ type Law struct {
 	StepUs float64 `json:"step_us"`  // for each step: a launch on a GPU, a barrier on a CPU
 	BaseUs float64 `json:"base_us"`  // for the call, whatever it does
 	ColdUs float64 `json:"start_us"` // once if the device was not used before
+	MiBUs  float64 `json:"mib_us"`   // for each MiB that the work moves, beside the floor
 
 	PageableIn  Transfer `json:"pageable_in"`
 	PageableOut Transfer `json:"pageable_out"`
@@ -26,7 +27,7 @@ type Transfer struct {
 }
 
 // lawColumns is the number of coefficients of a law.
-const lawColumns = 12
+const lawColumns = 13
 
 const mebibyte = 1 << 20
 
@@ -36,11 +37,12 @@ func columns(w *Work) (x [lawColumns]float64) {
 	if w.Cold {
 		x[3] = 1
 	}
-	at := 4
+	x[4] = w.Bytes / mebibyte
+	at := 5
 	switch w.Memory {
 	case Pageable:
 	case Pinned:
-		at = 8
+		at = 9
 	default:
 		return x
 	}
@@ -56,7 +58,7 @@ func columns(w *Work) (x [lawColumns]float64) {
 // vector returns the coefficients in the order of columns.
 func (l *Law) vector() [lawColumns]float64 {
 	return [lawColumns]float64{
-		l.Floor, l.StepUs, l.BaseUs, l.ColdUs,
+		l.Floor, l.StepUs, l.BaseUs, l.ColdUs, l.MiBUs,
 		l.PageableIn.LatencyUs, l.PageableIn.UsPerMiB, l.PageableOut.LatencyUs, l.PageableOut.UsPerMiB,
 		l.PinnedIn.LatencyUs, l.PinnedIn.UsPerMiB, l.PinnedOut.LatencyUs, l.PinnedOut.UsPerMiB,
 	}
@@ -64,12 +66,12 @@ func (l *Law) vector() [lawColumns]float64 {
 
 // lawOf is the inverse of vector.
 func lawOf(c [lawColumns]float64) Law {
-	return Law{c[0], c[1], c[2], c[3], Transfer{c[4], c[5]}, Transfer{c[6], c[7]}, Transfer{c[8], c[9]}, Transfer{c[10], c[11]}}
+	return Law{c[0], c[1], c[2], c[3], c[4], Transfer{c[5], c[6]}, Transfer{c[7], c[8]}, Transfer{c[9], c[10]}, Transfer{c[11], c[12]}}
 }
 
 // Time returns the time of work in microseconds.
 func (l *Law) Time(w *Work) float64 {
-	t := l.Floor*w.FloorUs + l.StepUs*w.Steps + l.BaseUs
+	t := l.Floor*w.FloorUs + l.StepUs*w.Steps + l.BaseUs + l.MiBUs*(w.Bytes/mebibyte)
 	if w.Cold {
 		t += l.ColdUs
 	}
@@ -116,9 +118,9 @@ func fitLaw(rows []Row, weights []float64, near Law) (Law, error) {
 		w := &rows[i].Work
 		x := columns(w)
 		equations = append(equations, equation{x, rows[i].Us, weights[i]})
-		at := 4
+		at := 5
 		if w.Memory == Pinned {
-			at = 8
+			at = 9
 		}
 		for k, us := range [2]float64{rows[i].H2DUs, rows[i].D2HUs} {
 			if j := at + 2*k; us > 0 && x[j] > 0 {

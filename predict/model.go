@@ -47,7 +47,7 @@ type Device struct {
 // Task is what a model knows of a task on a device.
 type Task struct {
 	Task  string `json:"task"`
-	DType string `json:"dtype"`
+	DType string `json:"dtype,omitempty"` // "": any
 	Cell
 }
 
@@ -150,9 +150,12 @@ func (d *Device) cell(o op) *Cell {
 	return nil
 }
 
-// best returns the cell of a task, or that of tasks that were not measured.
+// best returns the cell of a task, else of the task in any type, else of tasks that were not measured.
 func (d *Device) best(o op) *Cell {
 	if c := d.cell(o); c != nil {
+		return c
+	}
+	if c := d.cell(op{o.task, ""}); c != nil {
 		return c
 	}
 	return &d.Other
@@ -168,9 +171,14 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 	d := &m.Devices[device]
 	c, in := &d.Other, false
 	half := c.Spread
-	if i, ok := d.index[op{w.Task, w.DType}]; ok {
+	i, ok := d.index[op{w.Task, w.DType}]
+	measured := ok
+	if !ok {
+		i, ok = d.index[op{w.Task, ""}]
+	}
+	if ok {
 		c = &d.Tasks[i].Cell
-		if in = c.Domain.holds(w); in {
+		if in = measured && c.Domain.holds(w); in {
 			half = c.Spread
 		} else {
 			half = max(half, c.Spread)

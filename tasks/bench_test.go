@@ -30,8 +30,7 @@ func testMachine(t *testing.T) *Machine {
 		}
 		model.Close()
 	})
-	m.CPU.Key = "a CPU"
-	m.SetCeilings(CPU, ceilings.Set{Values: []ceilings.Value{
+	m.SetCeilings(CPU, ceilings.Set{Key: "a CPU", Values: []ceilings.Value{
 		{Name: "read", Unit: ceilings.GBs, Value: 12, Where: "memory"}, {Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1}}})
 	return m
 }

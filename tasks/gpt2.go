@@ -145,7 +145,9 @@ func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype stri
 	}
 	backend := m.reference
 	if cost.FLOPs > mostOfReference {
-		backend = m.backends[backendKey{CPU, Float32, ""}]
+		if backend, err = m.backend(ctx, backendKey{CPU, Float32, ""}); err != nil {
+			return nil, err
+		}
 	}
 	session, err := o.session(ctx, backend)
 	if err != nil {
@@ -190,9 +192,9 @@ func (o *openModel) Prepare(ctx context.Context, w Way, device, _ string) (Ready
 	if w.Device == GPU && w.Variant != Tuned {
 		mode = w.Variant
 	}
-	backend := o.m.backends[backendKey{device, o.dtype, mode}]
-	if backend == nil {
-		return nil, fmt.Errorf("device %s does not run the model in %s", device, o.dtype)
+	backend, err := o.m.backend(ctx, backendKey{device, o.dtype, mode})
+	if err != nil {
+		return nil, err
 	}
 	s, err := o.session(ctx, backend)
 	if err != nil {

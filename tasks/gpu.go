@@ -15,7 +15,7 @@ import (
 	"gpt2scope/nvtx/annotate"
 )
 
-// kernels is the CUDA C++ of the tasks over arrays, which NVRTC compiles when a GPU is opened.
+// kernels is the CUDA C++ of the tasks over arrays, which NVRTC compiles when one of them is first needed.
 //
 //go:embed kernels.cu
 var kernels string
@@ -26,9 +26,8 @@ type GPUWay func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype strin
 
 // GPUDevice is a GPU with the kernels of the tasks, and memory that they take turns to use.
 type GPUDevice struct {
-	Device  *cuda.Device
-	About   Device
-	Compile time.Duration // that NVRTC took
+	Device *cuda.Device
+	About  Device
 
 	stream *cuda.Stream
 	events [4]*cuda.Event
@@ -37,7 +36,7 @@ type GPUDevice struct {
 	pinned []*cuda.HostBuffer
 }
 
-// OpenGPU compiles the kernels for a device.
+// OpenGPU makes what the tasks share on a device.
 func OpenGPU(dev *cuda.Device) (g *GPUDevice, err error) {
 	g = &GPUDevice{Device: dev}
 	defer func() {
@@ -45,12 +44,6 @@ func OpenGPU(dev *cuda.Device) (g *GPUDevice, err error) {
 			err = errors.Join(err, g.Close())
 		}
 	}()
-	defer annotate.Range("compile the kernels of the tasks", nvtx.Blue)()
-	start := time.Now()
-	if g.module, err = dev.Compile("tasks/kernels.cu", kernels); err != nil {
-		return g, err
-	}
-	g.Compile = time.Since(start)
 	if g.stream, err = dev.NewStream(); err != nil {
 		return g, err
 	}
@@ -62,8 +55,17 @@ func OpenGPU(dev *cuda.Device) (g *GPUDevice, err error) {
 	return g, nil
 }
 
-// Function finds a kernel of kernels.cu.
-func (g *GPUDevice) Function(name string) (*cuda.Function, error) { return g.module.Function(name) }
+// Function finds a kernel of kernels.cu, which NVRTC compiles at the first call.
+func (g *GPUDevice) Function(name string) (*cuda.Function, error) {
+	if g.module == nil {
+		defer annotate.Range("compile the kernels of the tasks", nvtx.Blue)()
+		var err error
+		if g.module, err = g.Device.Compile("tasks/kernels.cu", kernels); err != nil {
+			return nil, err
+		}
+	}
+	return g.module.Function(name)
+}
 
 // Stream returns the stream that [Ready.Run] uses.
 func (g *GPUDevice) Stream() *cuda.Stream { return g.stream }

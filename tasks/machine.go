@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
+	"gpt2scope/cuda/nvml"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
@@ -22,7 +24,11 @@ type Machine struct {
 	GPUs  []*GPUDevice // by CUDA's index; nil where one is not used
 	Model *gpt2.Model  // of the tasks that run one; nil for none
 
+	nvml      *nvml.NVML // of a watch; nil before, and if it cannot be opened
+	noNVML    bool
+	once      bool // weights are loaded for one session, as in a process that has just started
 	reference gpt2.Backend
+	held      map[backendKey]*gpt2.Session // sessions that keep weights ready
 	backends  map[backendKey]gpt2.Backend
 }
 
@@ -53,17 +59,17 @@ func Open(o Options) (m *Machine, err error) {
 		}
 	}()
 	types := map[string]weights.DType{Float32: weights.F32, BFloat16: weights.BF16}
-	for dtype, d := range types { // inputs are checked with the CPU's results also where only a GPU is measured
+	for dtype, d := range types {
+		if !o.CPU && (o.Model == nil || dtype != Float32) { // float32 also checks a GPU's results
+			continue
+		}
 		b, err := cpu.New(cpu.Options{Threads: o.Threads, DType: d})
 		if err != nil {
 			return m, err
 		}
 		m.backends[backendKey{CPU, dtype, ""}] = b
-		if dtype == Float32 {
-			m.CPU.Key, _ = b.CeilingsKey()
-			if o.CPU {
-				m.Team = b.Team()
-			}
+		if o.CPU && dtype == Float32 {
+			m.Team = b.Team()
 		}
 	}
 	if len(o.GPUs) == 0 {
@@ -86,10 +92,10 @@ func Open(o Options) (m *Machine, err error) {
 			m.GPUs = append(m.GPUs, nil)
 		}
 		m.GPUs[i] = g
-		if g.About.Key, err = dev.CeilingsKey(); err != nil {
-			return m, err
-		}
 		name := fmt.Sprintf("%s:%d", GPU, i)
+		if o.Model == nil {
+			types = map[string]weights.DType{Float32: weights.F32} // which measures ceilings
+		}
 		for dtype, d := range types {
 			for mode, is := range map[string]exec.Mode{"": exec.Auto, "eager": exec.Eager} {
 				b, err := exec.NewOn(lib, exec.Options{Device: i, DType: d, Mode: is})
@@ -106,6 +112,12 @@ func Open(o Options) (m *Machine, err error) {
 // Close frees what the machine's devices hold.
 func (m *Machine) Close() error {
 	var errs []error
+	for _, s := range m.held {
+		errs = append(errs, s.Close())
+	}
+	if m.nvml != nil {
+		m.nvml.Close()
+	}
 	for _, g := range m.GPUs {
 		if g != nil {
 			errs = append(errs, g.Close())
@@ -115,6 +127,26 @@ func (m *Machine) Close() error {
 		errs = append(errs, b.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// backend returns the executor of a key, with the weights of the model kept ready for the
+// sessions that come.
+func (m *Machine) backend(ctx context.Context, key backendKey) (gpt2.Backend, error) {
+	b := m.backends[key]
+	if b == nil {
+		return nil, fmt.Errorf("device %s does not run the model in %s", key.device, key.dtype)
+	}
+	if m.held[key] == nil && !m.once {
+		s, err := gpt2.NewSession(ctx, m.Model, b, gpt2.Options{Context: 1})
+		if err != nil {
+			return nil, err
+		}
+		if m.held == nil {
+			m.held = map[backendKey]*gpt2.Session{}
+		}
+		m.held[key] = s
+	}
+	return b, nil
 }
 
 // Measurers returns what measures the ceilings of each device, by its name.
@@ -128,10 +160,11 @@ func (m *Machine) Measurers() map[string]gpt2.Backend {
 
 // SetCeilings says what a device can do, from which floors are computed.
 func (m *Machine) SetCeilings(device string, set ceilings.Set) {
+	d := Device{set.Key, set}
 	if g := m.gpu(device); g != nil {
-		g.About.Ceilings = set
+		g.About = d
 	} else {
-		m.CPU.Ceilings = set
+		m.CPU = d
 	}
 }
 
@@ -150,6 +183,15 @@ func (m *Machine) gpu(name string) *GPUDevice {
 		return m.GPUs[i]
 	}
 	return nil
+}
+
+// Keys returns what names each device: see [Device].
+func (m *Machine) Keys() map[string]string {
+	out := map[string]string{}
+	for _, name := range m.Devices() {
+		out[name] = m.device(name).Key
+	}
+	return out
 }
 
 // Devices lists what cases may run on: "cpu", "cuda:0".

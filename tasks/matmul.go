@@ -26,7 +26,7 @@ func matmul() *Task {
 		},
 		Ways: []Way{
 			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or matrix tiles"},
-			{Device: CPU, Variant: "packed", About: "the engine's products with B packed before, as weights are", Plain: true},
+			{Device: CPU, Variant: "packed", About: "the engine's products with B packed before, as weights are", Plain: true, Most: operations(1 << 38)},
 			{Device: CPU, Variant: "scalar", About: "three loops in Go", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 27)},
 			{Device: GPU, Variant: Tuned, About: "cuBLASLt, by the engine's linear; matrix-vector kernels for few rows"},
 			{Device: GPU, Variant: "naive", About: "a thread for each element", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 34)},

@@ -163,19 +163,52 @@ var columns = []column{
 	}},
 }
 
+// cells writes a sample as the cells of a row.
+func cells(s *Sample) []string {
+	row := make([]string, len(columns))
+	for i, column := range columns {
+		row[i] = column.write(s)
+	}
+	return row
+}
+
+// parse reads what cells wrote.
+func parse(row []string) (Sample, error) {
+	if len(row) != len(columns) {
+		return Sample{}, fmt.Errorf("%d cells of a sample; expected %d", len(row), len(columns))
+	}
+	return read(func(i int) string { return row[i] })
+}
+
+// read reads a sample from the cell of each column.
+func read(cell func(column int) string) (s Sample, err error) {
+	for i, column := range columns {
+		if err := column.read(&s, cell(i)); err != nil {
+			return s, fmt.Errorf("column %s: %w", column.name, err)
+		}
+	}
+	shape, err := ParseShape(s.Shape)
+	switch {
+	case err != nil:
+		return s, fmt.Errorf("column shape: %w", err)
+	case shape.String() != s.Shape:
+		return s, fmt.Errorf("column shape: %q is written %s", s.Shape, shape)
+	case s.Task == "" || s.Device == "":
+		return s, errors.New("task or device is empty")
+	}
+	return s, nil
+}
+
 // WriteSamples writes samples as CSV under a line of names.
 func WriteSamples(w io.Writer, samples []Sample) error {
 	c := csv.NewWriter(w)
-	row := make([]string, len(columns))
-	for i, column := range columns {
-		row[i] = column.name
+	var names []string
+	for _, column := range columns {
+		names = append(names, column.name)
 	}
-	c.Write(row)
+	c.Write(names)
 	for i := range samples {
-		for j, column := range columns {
-			row[j] = column.write(&samples[i])
-		}
-		c.Write(row)
+		c.Write(cells(&samples[i]))
 	}
 	c.Flush()
 	return c.Error()
@@ -218,20 +251,9 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 		if len(samples) == maxSamples {
 			return nil, fmt.Errorf("line %d: more than %d samples", line, maxSamples)
 		}
-		var s Sample
-		for i, column := range columns {
-			if err := column.read(&s, row[at[i]]); err != nil {
-				return nil, fmt.Errorf("line %d, column %s: %w", line, column.name, err)
-			}
-		}
-		shape, err := ParseShape(s.Shape)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("line %d, column shape: %w", line, err)
-		case shape.String() != s.Shape:
-			return nil, fmt.Errorf("line %d, column shape: %q is written %s", line, s.Shape, shape)
-		case s.Task == "" || s.Device == "":
-			return nil, fmt.Errorf("line %d: task or device is empty", line)
+		s, err := read(func(i int) string { return row[at[i]] })
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
 		samples = append(samples, s)
 	}

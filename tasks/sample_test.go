@@ -53,18 +53,18 @@ func TestSamplesDamaged(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{good, "", "empty"},
 		{"wall_us", "time_us", "column wall_us is missing"},
-		{"n=1024", "n=-1", "line 2, column shape"},
-		{"n=1024", "n=01024", "line 2, column shape"},
-		{"n=1024", "", "line 2, column shape"},
-		{",3,1.5,", ",0,1.5,", "line 2, column repeat"},
-		{",1.5,", ",-1.5,", "line 2, column submit_us"},
-		{",1.5,", ",NaN,", "line 2, column submit_us"},
-		{",1.5,", ",1e300,", "line 2, column submit_us"},
+		{"n=1024", "n=-1", "line 2: column shape"},
+		{"n=1024", "n=01024", "line 2: column shape"},
+		{"n=1024", "", "line 2: column shape"},
+		{",3,1.5,", ",0,1.5,", "line 2: column repeat"},
+		{",1.5,", ",-1.5,", "line 2: column submit_us"},
+		{",1.5,", ",NaN,", "line 2: column submit_us"},
+		{",1.5,", ",1e300,", "line 2: column submit_us"},
 		{",1.5,", ",", "wrong number of fields"},
-		{"true,0.5,true", "true,0.5,maybe", "line 2, column disturbed"},
-		{"2026-01-02T", "yesterday", "line 2, column time"},
+		{"true,0.5,true", "true,0.5,maybe", "line 2: column disturbed"},
+		{"2026-01-02T", "yesterday", "line 2: column time"},
 		{"vector.add", "", "line 2: task or device is empty"},
-		{"one thread", strings.Repeat("x", 5000), "line 2, column variant"},
+		{"one thread", strings.Repeat("x", 5000), "line 2: column variant"},
 	} {
 		text := strings.Replace(good, c.from, c.to, 1)
 		if _, err := ReadSamples(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), c.want) {

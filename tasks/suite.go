@@ -31,6 +31,7 @@ type Suite struct {
 	Rounds  int      // in which the repeats are made
 	Seed    uint64   // of the order
 	Most    int64    // bytes of the inputs and the result at most; 0 is any
+	Cold    int      // cold starts of each case at some sizes
 	Shard   Shard
 }
 
@@ -56,27 +57,39 @@ type Turn struct {
 	Task     *Task
 	Shape    Shape
 	DType    string
-	From, To int // repeats, from 1 on; To is measured too
+	From, To int  // repeats, from 1 on; To is measured too
+	Cold     bool // cold starts
 }
 
 // Key names a turn in the journal.
 func (t Turn) Key() string {
-	return fmt.Sprintf("%s %s %s, %d to %d", t.Task.Name, t.Shape, t.DType, t.From, t.To)
+	start := StartWarm
+	if t.Cold {
+		start = StartCold
+	}
+	return fmt.Sprintf("%s %s %s %s, %d to %d", t.Task.Name, t.Shape, t.DType, start, t.From, t.To)
 }
 
 // Cases lists what is measured in a turn.
 func (s Suite) Cases(t Turn) []Case {
+	start := StartWarm
+	if t.Cold {
+		start = StartCold
+	}
 	var out []Case
 	for _, w := range t.Task.Ways {
-		if w.Plain && !s.Plain || !w.fits(t.Shape, t.DType) {
+		if w.Plain && (!s.Plain || t.Cold) || !w.fits(t.Shape, t.DType) {
 			continue
 		}
 		for _, device := range s.Devices {
-			if kind, _, _ := strings.Cut(device, ":"); kind != w.Device {
+			if kindOf(device) != w.Device {
 				continue
 			}
 			for _, memory := range w.memories() {
-				out = append(out, Case{t.Task, t.Shape, t.DType, device, w, memory, StartWarm})
+				if t.Cold && (memory == MemoryPinned || memory == MemoryResident && w.Memories == nil) {
+					continue // a process that has just started has neither
+				}
+				out = append(out, Case{t.Task, t.Shape, t.DType, device, w, memory, start})
 			}
 		}
 	}
@@ -111,6 +124,37 @@ func (s Suite) Turns() []Turn {
 	return s.rounds(shapes, 0)
 }
 
+// coldBytes bounds the inputs of cold starts.
+const coldBytes = 256 << 20
+
+// ColdTurns lists the turns of cold starts: of each task the smallest shape, one in the middle
+// and the largest but for very large ones.
+func (s Suite) ColdTurns() []Turn {
+	if s.Cold < 1 {
+		return nil
+	}
+	var out []Turn
+	i := 0
+	for _, t := range s.Tasks {
+		for _, dtype := range t.DTypes {
+			var shapes []Shape
+			for _, shape := range t.Sizes {
+				if c, err := t.Cost(shape, dtype); err == nil && c.In+c.Out <= coldBytes && s.small(t, shape, dtype) {
+					shapes = append(shapes, shape)
+				}
+			}
+			for _, at := range []int{0, len(shapes) / 2, len(shapes) - 1} {
+				if i++; len(shapes) >= 3 && s.Shard.has(i-1) {
+					out = append(out, Turn{Task: t, Shape: shapes[at], DType: dtype, From: 1, To: s.Cold, Cold: true})
+				}
+			}
+		}
+	}
+	random := rand.New(rand.NewPCG(s.Seed, 0x636f6c64)) // "cold"
+	random.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
 // small tells whether the arrays of a shape are not too large.
 func (s Suite) small(t *Task, shape Shape, dtype string) bool {
 	c, err := t.Cost(shape, dtype)
@@ -133,4 +177,10 @@ func (s Suite) rounds(shapes []Turn, stream uint64) []Turn {
 		}
 	}
 	return out
+}
+
+// kindOf returns CPU or GPU of a device such as "cuda:0".
+func kindOf(device string) string {
+	kind, _, _ := strings.Cut(device, ":")
+	return kind
 }

@@ -269,6 +269,10 @@ type Header struct {
 	Energy   []Energy          `json:"energy,omitempty"`
 	Versions map[string]string `json:"versions,omitempty"` // of driver, libraries, exports
 
+	// Inferred is the confidence, above 0 and at most 1, with which the passes and steps were
+	// found in kernels that named none; 0 if the source named them.
+	Inferred float64 `json:"inferred,omitempty"`
+
 	// NotRecorded says in words what this recording does not record, and Incomplete what
 	// it should have recorded but lost. If Incomplete is not empty, shares mislead.
 	NotRecorded []string `json:"notRecorded,omitempty"`
@@ -489,6 +493,9 @@ func (h *Header) Describe() string {
 	parts = append(parts, "recorder "+h.Recorder)
 	for _, d := range h.Devices {
 		parts = append(parts, d.Name)
+	}
+	if h.Inferred > 0 {
+		parts = append(parts, fmt.Sprintf("stages inferred, confidence %.2f", h.Inferred))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -165,7 +165,7 @@ func (o *opened) remember(run *auto.Run, stats gpt2.Stats) {
 	if !ok {
 		return
 	}
-	r := auto.Record{Time: o.flags.time().Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType}
+	r := auto.Record{Time: o.flags.time().Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType, Waited: auto.Waited()}
 	r.Times.Open = ms(o.opening)
 	if run != nil {
 		r.Work = d.Work(*run)

@@ -22,6 +22,7 @@ import (
 	"gpt2scope/measure"
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
+	"gpt2scope/tasks"
 	"gpt2scope/traces"
 	"gpt2scope/traces/advise"
 	"gpt2scope/traces/diff"
@@ -41,6 +42,7 @@ var jsonObjects = map[string]any{
 	"EnergyResult": energyResult{}, "Power": energy.Power{}, "OverheadRow": overheadRow{}, "BenchRow": benchResult{}, "BenchTest": listRow{},
 	"infer trace show --json": tableJSON{},
 	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
+	"RangeRow": tables.RangeRow{}, "ExecRow": tables.ExecRow{}, "SequenceRow": tables.SequenceRow{}, "Spread": tables.Spread{},
 	"Queue": tables.Queue{}, "Finding": traces.Finding{}, "infer trace check --json": checkJSON{}, "Counts": traces.Attribution{},
 	"infer trace advise --json": struct {
 		Source string `json:"source"`
@@ -59,6 +61,7 @@ var jsonObjects = map[string]any{
 	}{},
 	"Change": diff.Change{}, "Sample": diff.Sample{},
 	"infer learn --json": learnJSON{}, "Lesson": learn.Result{}, "LessonPart": learn.Part{}, "LessonFigure": learn.Figure{}, "LessonPoint": learn.Point{},
+	"infer tasks bench --json": tasksObject{}, "Crossover": tasks.Crossover{},
 	"infer tasks simulate --json": dispatch.Report{}, "Policy": dispatch.PolicyReport{},
 	"infer tasks run --json": dispatch.RunReport{}, "PolicyRun": dispatch.PolicyRun{}, "DeviceRun": dispatch.DeviceRun{},
 	"infer tasks fit --json": predict.Model{}, "ModelDevice": predict.Device{}, "ModelTask": predict.Task{}, "Cell": predict.Cell{}, "Law": predict.Law{}, "Transfer": predict.Transfer{}, "Domain": predict.Domain{}, "Range": predict.Range{},
@@ -252,6 +255,7 @@ func TestDocsJSONOutput(t *testing.T) {
 		{"infer bench ceilings", "--device", "cuda"}, {"infer bench kernel", "attn.sdpa", "-m", tiny, "--device", "cuda", "--past", "8"},
 		{"infer bench overhead", "-m", tiny, "--device", "cpu", "--rounds", "1", "--repeat", "2", "--prompt-len", "4", "--past", "4"},
 		{"infer trace check", file}, {"infer trace advise", file, "--all"}, {"infer trace diff", file, file},
+		{"infer tasks bench", "-m", "random:L=1,C=64,NH=1,V=257,T=16", "--device", "cpu", "--tasks", "vector.add", "--max-size", "1", "--repeat", "1", "--rounds", "1", "--cold", "0", "--no-floor", "-o", filepath.Join(dir, "tasks")},
 		{"infer tasks fit", someSamples(t)}, {"infer tasks check", someSamples(t)},
 		{"infer trace stages", "../../traces/samples/stages/hf-sdpa-f32-L1-prefill.json.gz"},
 		{"infer layers", "-m", tiny, "--device", "cpu", "--range", "1-2", "--predict", "3", "--repeat", "2", "--passes", "1", "--warm-up", "0", "--energy-seconds", "0", "--no-floor", "--no-memory", "--no-plots", "-o", filepath.Join(dir, "layers")},

@@ -3,20 +3,23 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
-	"gpt2scope/internal/humanize"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
 )
@@ -26,11 +29,16 @@ type tasksFlags struct {
 	dir            string
 	names          []string
 	repeat, rounds int
+	cold           int
 	seed           uint64
 	plain          bool
 	most           int64 // MiB
 	machine        string
-	force          bool
+	shard          string
+	noFloor        bool
+	force, json    bool
+
+	part tasks.Shard // parsed
 }
 
 // newTasksBench makes "infer tasks bench".
@@ -39,11 +47,21 @@ func newTasksBench(m *modelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench -o DIR",
 		Short: "Measure the suite of tasks",
-		Long: `bench measures tasks at many sizes, each way in turns and in random order, on random
-numbers. The result of each run is compared with a reference in float64. DIR holds
-samples.csv, a row for each measured run.`,
+		Long: `bench measures tasks at many sizes on the CPU and on GPUs, in turns and in random order,
+after a warm-up, on random numbers. The result of each run is compared with a reference in
+float64. A run on a GPU is taken apart: the calls that queue it, copies to the GPU, kernels,
+copies back; from ordinary (pageable) memory, from pinned memory, and with the data on the
+GPU. Where the tuned ways of two devices take similar times, sizes between are measured too.
+Beside the tuned ways stand plain ones: a loop in one thread, one thread of a GPU, one block.
+
+DIR holds samples.csv, a row for each run, and tables of three tasks that begin with
+size,cpu_time_ms,gpu_time_ms. Runs that others on the machine may have slowed are marked.
+After Ctrl-C the same command goes on from there (tasks.state). --shard divides the work among
+several processes or machines; 'infer tasks merge' puts their samples together.`,
 		Example: `  infer tasks bench -o out
-  infer tasks bench -o out --tasks vector.add --repeat 20`,
+  infer tasks bench -o out --tasks vector.add --repeat 20
+  infer tasks bench -o out --tasks gpt2 -m random:gpt2 --device cpu,cuda:0
+  infer tasks bench -o part2 --shard 2/8`,
 		Annotations: map[string]string{usesKey: "model device threads quiet", argumentKey: "-o", listsKey: "device", allDevicesKey: "yes",
 			helpKey + "device": "measure `DEVICES`: cpu, cuda, cuda:N, a list of them, or all\n(default: the CPU, and the first GPU if all that it needs is there)"},
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -51,34 +69,45 @@ samples.csv, a row for each measured run.`,
 		},
 	}
 	addFlags(c.Flags(), "Tasks", func(f *pflag.FlagSet) {
-		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add (default: all)")
-		f.BoolVar(&t.plain, "plain", true, "measure the plain variants too, which are slow")
+		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\nand vector.square (default: all)")
+		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
 		f.Int64Var(&t.most, "max-size", 1024, "leave out inputs and results of more than `MIB` together")
+		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		f.IntVar(&t.repeat, "repeat", 10, "measure each case `N` times")
 		f.IntVar(&t.rounds, "rounds", 2, "in `N` rounds, each in another order")
+		f.IntVar(&t.cold, "cold", 3, "measure `N` cold starts of each tuned way at three sizes, each in\na process of its own; 0 skips that")
 		f.Uint64Var(&t.seed, "seed", 1, "`SEED` of the order")
+		f.BoolVar(&t.noFloor, "no-floor", false, "do not measure the devices for floors, without which a prediction\ncannot be fitted")
 		f.StringVar(&t.machine, "machine", "", "`NAME` of this machine in the samples (default: its host name)")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&t.dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
-		f.BoolVar(&t.force, "force", false, "write into a DIR that holds other files")
+		f.BoolVar(&t.force, "force", false, "write into a DIR that holds other files than those of a measurement")
+		f.BoolVar(&t.json, "json", false, "print one JSON object for the table")
 	})
 	return c
 }
 
 // check finds values that are wrong whatever the machine has.
-func (t *tasksFlags) check() error {
+func (t *tasksFlags) check() (err error) {
 	switch {
 	case t.dir == "":
 		return usagef("give the directory to write: --out DIR")
 	case t.repeat < 1 || t.repeat > maxTasksRepeat:
 		return usagef("--repeat %d: it must be from 1 to %d", t.repeat, maxTasksRepeat)
-	case t.rounds < 1 || t.rounds > t.repeat:
-		return usagef("--rounds %d: it must be from 1 to --repeat (%d)", t.rounds, t.repeat)
+	case t.rounds < 1 || t.rounds > maxTasksRepeat:
+		return usagef("--rounds %d: it must be from 1 to %d", t.rounds, maxTasksRepeat)
+	case t.cold < 0 || t.cold > maxTasksRepeat:
+		return usagef("--cold %d: it must be from 0 to %d", t.cold, maxTasksRepeat)
 	case t.most < 1 || t.most > 1<<20:
 		return usagef("--max-size %d: it must be from 1 to %d", t.most, 1<<20)
+	}
+	if t.shard != "" {
+		if t.part, err = tasks.ParseShard(t.shard); err != nil {
+			return usagef("--shard: %w", err)
+		}
 	}
 	return nil
 }
@@ -89,7 +118,8 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 	if err := t.check(); err != nil {
 		return err
 	}
-	if err := (weights.Folder{Path: t.dir, Force: t.force}).Check(); err != nil {
+	_, absent := os.Stat(filepath.Join(t.dir, tasks.StateFile))
+	if err := (weights.Folder{Path: t.dir, Force: t.force || absent == nil}).Check(); err != nil {
 		return fmt.Errorf("--out %w", err)
 	}
 	model, err := m.openModel()
@@ -106,36 +136,85 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 		return err
 	}
 	defer machine.Close()
-	for _, name := range machine.Devices() {
-		set, _, err := ceilingsOf(ctx, machine.Measurers()[name], m, false, stderr)
+	if err := t.ceilings(ctx, m, machine, stderr); err != nil {
+		return err
+	}
+	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain,
+		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Cold: t.cold, Seed: t.seed, Most: t.most << 20, Shard: t.part}}
+	if t.cold > 0 {
+		b.Cold = t.coldStart(m)
+	}
+	journal, err := tasks.OpenJournal(t.dir, t.configuration(m, &b))
+	if err != nil {
+		return fmt.Errorf("--out %s: %w", shellQuote(t.dir), err)
+	}
+	defer journal.Close()
+	bar := m.progress(stderr, "measuring", false)
+	b.Progress = func(done, total int) { bar.set(int64(done), int64(total)) }
+	stopped := b.Run(ctx, journal)
+	bar.done()
+	samples := journal.Samples()
+	if err := tasks.Write(context.WithoutCancel(ctx), t.dir, samples); err != nil {
+		return err
+	}
+	switch {
+	case stopped != nil && ctx.Err() != nil:
+		return fmt.Errorf("%w; %s are in %s, and the same command goes on from there", context.Cause(ctx), count(len(samples), "sample"), t.dir)
+	case stopped != nil:
+		return fmt.Errorf("%w; %s are in %s", stopped, count(len(samples), "sample"), t.dir)
+	}
+	crossings := tasks.Crossovers(samples, t.seed)
+	if t.json {
+		return writeJSON(stdout, tasksObject{t.dir, len(samples), disturbed(samples), crossings})
+	}
+	var out bytes.Buffer
+	writeCrossovers(&out, crossings)
+	fmt.Fprintf(&out, "\n%s are in %s", count(len(samples), "sample"), t.dir)
+	if n := disturbed(samples); n > 0 {
+		fmt.Fprintf(&out, "; %d are marked as disturbed", n)
+	}
+	fmt.Fprintln(&out)
+	return writeOutput(stdout, out.Bytes())
+}
+
+// ceilings finds or measures what the devices can do, for floors.
+func (t *tasksFlags) ceilings(ctx context.Context, m *modelFlags, machine *tasks.Machine, stderr io.Writer) (err error) {
+	for name, backend := range machine.Measurers() {
+		var set ceilings.Set
+		if t.noFloor {
+			set.Key, err = backend.(gpt2.CeilingMeasurer).CeilingsKey()
+		} else {
+			set, _, err = ceilingsOf(ctx, backend, m, false, stderr)
+		}
 		if err != nil {
 			return err
 		}
 		machine.SetCeilings(name, set)
 	}
-	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain, Repeat: t.repeat, Rounds: t.rounds, Seed: t.seed, Most: t.most << 20}}
-	var samples []tasks.Sample
-	turns := b.Suite.Turns()
-	bar := m.progress(stderr, "measuring", false)
-	defer func() { bar.done() }()
-	for i, turn := range turns {
-		some, err := b.Turn(ctx, turn)
-		if err != nil {
-			return err
+	return nil
+}
+
+// disturbed counts samples that others may have slowed.
+func disturbed(samples []tasks.Sample) int {
+	n := 0
+	for i := range samples {
+		if samples[i].Disturbed {
+			n++
 		}
-		samples = append(samples, some...)
-		bar.set(int64(i+1), int64(len(turns)))
 	}
-	if err := os.MkdirAll(t.dir, 0o777); err != nil {
-		return fmt.Errorf("directory %s cannot be made: %w", t.dir, humanize.Cause(err))
+	return n
+}
+
+// configuration is what a measurement is of. Samples of different ones do not go together.
+func (t *tasksFlags) configuration(m *modelFlags, b *tasks.Bench) map[string]any {
+	var names []string
+	for _, task := range b.Suite.Tasks {
+		names = append(names, task.Name)
 	}
-	err = weights.WriteFile(ctx, filepath.Join(t.dir, "samples.csv"), func(w io.Writer) error { return tasks.WriteSamples(w, samples) })
-	if err != nil {
-		return err
+	return map[string]any{
+		"model": b.Machine.Model.Name, "version": version(), "machine": b.Machine.Name, "keys": b.Machine.Keys(), "tasks": names, "plain": t.plain,
+		"max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "cold": t.cold, "seed": t.seed, "shard": t.shard, "threads": m.threads, "floors": !t.noFloor,
 	}
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s in %s\n", count(len(samples), "sample"), t.dir)
-	return writeOutput(stdout, out.Bytes())
 }
 
 // open opens the devices of --device: auto is the CPU, and the first GPU if there is one that
@@ -181,4 +260,93 @@ func usableGPUs() (int, error) {
 		return 0, err
 	}
 	return lib.DeviceCount()
+}
+
+// coldStart runs a case in a process of this program. Its time is that of the whole process, but
+// for what made and checked the numbers.
+func (t *tasksFlags) coldStart(m *modelFlags) func(context.Context, tasks.Case) (tasks.Times, error) {
+	return func(ctx context.Context, c tasks.Case) (tasks.Times, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return tasks.Times{}, fmt.Errorf("the program's own file is not known, so that no process can be started: %w", err)
+		}
+		args := []string{"tasks", "once", "--quiet", "--task", c.Task.Name, "--shape", c.Shape.String(), "--type", c.DType, "--device", c.Device, "--memory", c.Memory, "--threads", strconv.Itoa(m.threads)}
+		if m.model != "" {
+			args = append(args, "--model", m.model)
+		}
+		process := exec.CommandContext(ctx, self, args...)
+		var stderr bytes.Buffer
+		process.Stderr = &stderr
+		start := time.Now()
+		out, err := process.Output()
+		wall := float64(time.Since(start).Nanoseconds()) / 1e3
+		if err != nil {
+			return tasks.Times{}, fmt.Errorf("a process for a cold start ended with %w: %s", err, strings.TrimPrefix(strings.TrimSpace(stderr.String()), "infer: "))
+		}
+		var once tasks.Once
+		if err := json.Unmarshal(out, &once); err != nil {
+			return tasks.Times{}, fmt.Errorf("a process for a cold start wrote %q: %w", out, err)
+		}
+		return once.Times(wall), nil
+	}
+}
+
+// newTasksOnce makes the hidden command of which a cold start is a process.
+func newTasksOnce(m *modelFlags) *cobra.Command {
+	var name, shape, dtype, memory string
+	c := &cobra.Command{
+		Use:         "once",
+		Short:       "Do a task once, for 'infer tasks bench'",
+		Hidden:      true,
+		Example:     "  infer tasks once --task vector.add --shape n=1024",
+		Annotations: map[string]string{usesKey: "model device threads quiet"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := tasks.ParseShape(shape)
+			if err != nil {
+				return usagef("--shape: %w", err)
+			}
+			var model *gpt2.Model
+			geometry := tasks.Geometry
+			if strings.HasPrefix(name, "gpt2.") {
+				if model, err = m.openModel(); err != nil {
+					return err
+				}
+				defer model.Close()
+				geometry = model.Config
+			}
+			found, err := tasks.Find(tasks.ForModel(geometry), []string{name})
+			if err != nil {
+				return usagef("--task: %w", err)
+			}
+			if _, err := found[0].Cost(s, dtype); err != nil {
+				return usagef("--shape: %w", err)
+			}
+			var t tasksFlags
+			machine, err := t.open(m, model)
+			if err != nil {
+				return err
+			}
+			device := machine.Devices()[0]
+			once, err := machine.Once(c.Context(), found[0], s, dtype, device, memory)
+			if err != nil {
+				return err
+			}
+			return writeJSON(c.OutOrStdout(), once) // the end of the process frees the rest
+		},
+	}
+	addFlags(c.Flags(), "Task", func(f *pflag.FlagSet) {
+		f.StringVar(&name, "task", "", "`NAME` of the task")
+		f.StringVar(&shape, "shape", "", "`SHAPE`, such as n=1024")
+		f.StringVar(&dtype, "type", tasks.Float32, "`TYPE` of the numbers: float32, bfloat16")
+		f.StringVar(&memory, "memory", tasks.MemoryHost, "`WHERE` the numbers are: host, pageable, pinned, resident")
+	})
+	return c
+}
+
+// tasksObject is what "infer tasks bench --json" prints.
+type tasksObject struct {
+	Dir        string            `json:"dir"`
+	Samples    int               `json:"samples"`
+	Disturbed  int               `json:"disturbed"`
+	Crossovers []tasks.Crossover `json:"crossovers"`
 }

@@ -23,9 +23,11 @@ func newTasksFit() *cobra.Command {
 		Short: "Fit the cost model to measured tasks",
 		Long: `fit fits the model that predicts how long a task takes on a device before it runs there:
 
-  time = efficiency x floor + step us x steps + transfers + base us, + start us if cold
+  time = efficiency x floor + step us x steps + us/MiB x bytes + transfers + base us,
+         + start us if cold
 
-with no coefficient below 0, times a small correction for floor, rows, bytes and memory.
+with no coefficient below 0, times a small correction for floor, rows, bytes,
+FLOPs for each byte, and memory.
 SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several
 machines go together. Lines without a machine are for devices, "other tasks" for
 tasks, that were not measured.
@@ -123,13 +125,16 @@ func writeModel(w io.Writer, m *predict.Model) {
 		}
 		for j := range d.Tasks {
 			t := &d.Tasks[j]
+			if t.DType == "" { // of types that were not measured
+				continue
+			}
 			lines = append(lines, fitLine{d.Machine, d.Device, t.Task, t.DType, &t.Cell})
 		}
 		lines = append(lines, fitLine{d.Machine, d.Device, "other tasks", "", &d.Other})
 	}
-	printText(w, toLeft, "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tstart us\tpageable us/MiB in, out\tpinned\tinterval", lines, func(l fitLine) string {
+	printText(w, toLeft, "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tus/MiB\tstart us\tpageable us/MiB in, out\tpinned\tinterval", lines, func(l fitLine) string {
 		law := l.Law
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", l.machine, l.device, l.task, l.dtype, l.N, law.Floor, orDash(law.StepUs), orDash(law.BaseUs), orDash(law.ColdUs),
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s", l.machine, l.device, l.task, l.dtype, l.N, law.Floor, orDash(law.StepUs), orDash(law.BaseUs), orDash(law.MiBUs), orDash(law.ColdUs),
 			transfers(law.PageableIn, law.PageableOut), transfers(law.PinnedIn, law.PinnedOut), factor(l.Spread))
 	})
 }

@@ -42,8 +42,10 @@ name; - is standard input.`,
 		if slices.Contains(countersCommands, sub.Name()) {
 			addFlags(sub.Flags(), "Counters", addCounters)
 		}
-		addFlags(sub.Flags(), "Stages", addNaming)
-		sub.PreRunE = checkNaming
+		if sub.Name() != "stages" {
+			addFlags(sub.Flags(), "Stages", addNaming)
+			sub.PreRunE = checkNaming
+		}
 	}
 	return c
 }
@@ -120,11 +122,18 @@ const rangesFlag = "ranges"
 // addNaming adds the flags that say where the stages of other programs' recordings come from.
 func addNaming(f *pflag.FlagSet) {
 	f.String(rangesFlag, "", "in recordings of other programs, only ranges whose names match\n`REGEX` are passes and stages (default: all that the program\nmade)")
+	f.Bool(inferFlag, false, "find passes and stages by the names and the order of the\nkernels, not by ranges, as 'infer trace stages' does")
 }
+
+// inferFlag names the flag that finds stages without ranges.
+const inferFlag = "infer"
 
 // checkNaming refuses flags of addNaming that cannot be used.
 func checkNaming(c *cobra.Command, _ []string) error {
 	text, _ := c.Flags().GetString(rangesFlag)
+	if isInferred, _ := c.Flags().GetBool(inferFlag); isInferred && text != "" {
+		return usagef("--ranges and --infer exclude each other: --infer takes no stages from ranges")
+	}
 	if _, err := regexp.Compile(text); err != nil {
 		return usagef("--ranges %s: it is no regular expression: %s", shellQuote(text), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
@@ -133,6 +142,16 @@ func checkNaming(c *cobra.Command, _ []string) error {
 
 // nameStages gives the recording of another program passes and stages.
 func nameStages(c *cobra.Command, path string, t *traces.Trace) error {
+	if isInferred, _ := c.Flags().GetBool(inferFlag); isInferred {
+		found, err := stages.Infer(t)
+		if err == nil {
+			err = found.Apply(t)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: --infer: %w", traceName(path), err)
+		}
+		return nil
+	}
 	var match *regexp.Regexp
 	if text, _ := c.Flags().GetString(rangesFlag); text != "" {
 		match = regexp.MustCompile(text)

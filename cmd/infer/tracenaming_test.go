@@ -97,3 +97,24 @@ func TestTraceStages(t *testing.T) {
 	}
 	checkFailure(t, infer(t, "trace", "stages", "../../traces/testdata/kineto-cpu.json.gz"), exitFailure, "no kernels")
 }
+
+// TestInferredStages: with --infer every command has the stages of a recording that names none.
+func TestInferredStages(t *testing.T) {
+	const sample = "../../traces/samples/stages/hf-sdpa-f32-L1-prefill.json.gz"
+	for by, fact := range map[string]string{"folded": "h.0.mlp.gelu", "stage": "h.0.mlp.gelu", "layer": "h.0", "phase": "prefill", "op": "Linear"} {
+		out := mustInfer(t, "trace", "show", sample, "--infer", "--by", by).stdout
+		if !strings.Contains(out, fact) || !strings.Contains(out, "stages inferred, confidence 1.00") {
+			t.Errorf("by %s lacks %q:\n%s", by, fact, out)
+		}
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	mustInfer(t, "trace", "report", sample, "--infer", "--out", page)
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "stages inferred, confidence 1.00") || !strings.Contains(string(text), "mlp.gelu") {
+		t.Errorf("the page does not say that its stages are inferred, or has none (%v)", err)
+	}
+	if out := mustInfer(t, "trace", "diff", sample, sample, "--infer").stdout; !strings.Contains(out, "h.0.mlp.gelu") {
+		t.Errorf("the comparison has no stages:\n%s", out)
+	}
+	checkFailure(t, infer(t, "trace", "show", sample, "--infer", "--ranges", "x"), exitUsage, "--ranges and --infer exclude each other")
+	checkFailure(t, infer(t, "trace", "show", "../../traces/samples/eager.sqlite", "--infer"), exitFailure, "--infer", "has its passes and stages")
+}

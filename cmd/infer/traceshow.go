@@ -67,7 +67,9 @@ func newTraceShow() *cobra.Command {
 		Long: `show reads a recording and says where the time went. The table --by folded has one
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
 for each stage of each layer, for each operation as PyTorch's profiler shows them, for
-each layer, phase (prefill, decode step), kernel, or function that launches kernels.
+each layer, phase (prefill, decode step), kernel, or function that launches kernels;
+for the ranges of a name, on the host and projected onto the GPU; for the executions of a
+kernel, with its call and the time between; for each sequence of kernels that recurs.
 Without --by, a recording that has no passes of a model is shown by kernel, or by
 operation if no GPU worked. The ranges of any program (NVTX, record_function) make passes
 and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
@@ -98,7 +100,8 @@ Tables by folded, stage, layer and phase cover the passes: from the start of the
 pass after the warm-up to the end of the last. Tables by op and launch do too, if the
 recording has passes. Tables by kernel, and by launch without passes, cover the whole
 recording, from the first to the last work of the GPU; by op without passes, from the
-first event to the last. Shares are withheld if they would mislead: 'infer trace
+first event to the last. Tables by range, exec and sequence cover the whole recording.
+Shares are withheld if they would mislead: 'infer trace
 check' says why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer
@@ -123,7 +126,7 @@ check' says why.`,
 		},
 	}
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
-		f.StringVar((*string)(&o.by), "by", string(tables.ByFolded), "rows are `WHAT`:\n"+tables.List(tables.Bys))
+		f.StringVar((*string)(&o.by), "by", string(tables.ByFolded), "rows are `WHAT`:\n"+strings.Replace(tables.List(tables.Bys), "launch, ", "launch,\n", 1))
 		o.rows.register(f, "time, calls, floor", "the order of the plan; kernels by time")
 		o.registerColumns(f, "all", "the table")
 		addFormat(f, &o.format, "table, csv or json")
@@ -175,6 +178,10 @@ type layout struct {
 var layouts = map[tables.By]func(*tables.Table, showOptions) (layout, error){
 	tables.ByOp:     layoutOps,
 	tables.ByLaunch: layoutLaunches,
+
+	tables.ByRange:    layoutRanges,
+	tables.ByExec:     layoutExecutions,
+	tables.BySequence: layoutSequences,
 }
 
 // tableJSON is a table as JSON has it.

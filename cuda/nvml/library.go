@@ -129,6 +129,10 @@ var numbers = [readings]struct {
 		u, ret := d.GetUtilizationRates()
 		return uint64(u.Gpu), ret
 	}},
+	processes: {"nvmlDeviceGetComputeRunningProcesses", func(d lib.Device) (uint64, lib.Return) {
+		all, ret := d.GetComputeRunningProcesses()
+		return uint64(len(all)), ret
+	}},
 	memoryUsed: {"nvmlDeviceGetMemoryInfo", func(d lib.Device) (uint64, lib.Return) {
 		m, ret := d.GetMemoryInfo()
 		return m.Used, ret

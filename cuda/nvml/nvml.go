@@ -41,6 +41,7 @@ type GPU struct {
 	Power        float64  `json:"power_w,omitempty"`
 	PowerLimit   float64  `json:"power_limit_w,omitempty"`
 	Temperature  int      `json:"temperature_c,omitempty"`
+	Processes    int      `json:"-"` // that compute on the GPU now, as far as the system shows them
 }
 
 // NVML is the opened library. It may be used from any goroutine.
@@ -87,6 +88,7 @@ const (
 	powerNow    // mW at this moment, where power is an average of the last second
 	utilisation // percent of the time of the last sample in which a kernel ran
 	memoryUsed  // bytes
+	processes   // that have a CUDA context
 	readings
 )
 
@@ -107,6 +109,16 @@ var throttles = []struct {
 	{1 << 8, "display clocks"},
 	{1 << 9, "board limit"},
 	{1 << 10, "reliability"},
+}
+
+// Slows tells whether a reason of [GPU.Throttle] means that work takes longer than it could:
+// heat, power or a fault, but neither idleness nor clocks that somebody chose.
+func Slows(reason string) bool {
+	switch reason {
+	case "idle", "application clocks", "sync boost", "display clocks":
+		return false
+	}
+	return true
 }
 
 // throttleWords writes a set of reasons in words, unknown bits as a number.
@@ -208,7 +220,7 @@ func read(d device) GPU {
 		PCI:     address(d),
 		SMClock: number(d, smClock), SMClockMax: number(d, smClockMax), MemClock: number(d, memClock), MemClockMax: number(d, memClockMax),
 		LinkGen: number(d, linkGen), LinkGenMax: number(d, linkGenMax), LinkWidth: number(d, linkWidth), LinkWidthMax: number(d, linkWidthMax),
-		Power: float64(number(d, power)) / 1000, PowerLimit: float64(number(d, powerLimit)) / 1000, Temperature: number(d, temperature),
+		Power: float64(number(d, power)) / 1000, PowerLimit: float64(number(d, powerLimit)) / 1000, Temperature: number(d, temperature), Processes: number(d, processes),
 	}
 	g.Name, _ = d.name()
 	g.Major, g.Minor, _ = d.capability()

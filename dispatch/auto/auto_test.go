@@ -143,6 +143,12 @@ func TestPredict(t *testing.T) {
 	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode/2) {
 		t.Errorf("the recent run: decode %g, want %g", p.Decode, table.Decode/2)
 	}
+	disturbed := ran(cpu, run, today, 1, 3)
+	disturbed.Waited = 0.6
+	h.Records = []Record{disturbed, disturbed, disturbed, ran(cpu, run, today, 1, 0.5)}
+	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode/2) {
+		t.Errorf("runs on a busy machine: decode %g, want %g", p.Decode, table.Decode/2)
+	}
 	h.Records = []Record{ran(cpu, run, today, 1, 1e6)}
 	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode*math.Exp(farthest)) {
 		t.Errorf("a time that cannot be: decode %g, want at most e^%g of %g", p.Decode, farthest, table.Decode)
@@ -313,6 +319,7 @@ func TestHostileHistory(t *testing.T) {
 		"too many weights":  {wrong(func(r *Record) { r.Work.Weights = 1 << 60 }), "bytes"},
 		"no device":         {wrong(func(r *Record) { r.Device = "" }), "no name"},
 		"a device too long": {wrong(func(r *Record) { r.Device = strings.Repeat("x", 1000) }), "too long"},
+		"waited too long":   {wrong(func(r *Record) { r.Waited = 1.5 }), "waited 1.5"},
 		"of tomorrow":       {wrong(func(r *Record) { r.Time = today.Add(100 * 24 * time.Hour).Unix() }), "a run at"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -457,6 +464,28 @@ func TestFindDriver(t *testing.T) {
 	check("visible", Driver{true, "NVIDIA H200"}, "0", true)
 	make("proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model: NVIDIA L4\n")
 	check("GPUs of two kinds", Driver{Present: true}, "", false)
+}
+
+// The time that threads waited for a processor is summed over them; what cannot be read counts for nothing.
+func TestWaited(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"1": "3000 1000 5\n", "2": "3000 2000 9\n", "3": "?\n", "4": "-5 7 1\n"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "schedstat"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := waited(dir); !near(got, 1./3) {
+		t.Errorf("%g, want 1/3", got)
+	}
+	if got := waited(filepath.Join(dir, "none")); got != 0 {
+		t.Errorf("without files: %g", got)
+	}
+	if got := Waited(); !(got >= 0 && got <= 1) {
+		t.Errorf("here: %g", got)
+	}
 }
 
 // What a decision costs before anything is opened.

@@ -29,15 +29,16 @@ const (
 
 // Record is what one run measured of itself: a line of the file.
 type Record struct {
-	Version int    `json:"v"`
-	Time    int64  `json:"time"`           // Unix, of the end
-	Boot    string `json:"boot,omitempty"` // names the time since the machine started; "" is not known
-	GPU     bool   `json:"gpu,omitempty"`
-	Device  string `json:"device"` // [Device.Name]
-	DType   string `json:"dtype"`
-	First   bool   `json:"first,omitempty"` // the GPU was not used since the machine started, as far as is known
-	Work    Work   `json:"work"`
-	Times   Times  `json:"times"` // End is not measured
+	Version int     `json:"v"`
+	Time    int64   `json:"time"`           // Unix, of the end
+	Boot    string  `json:"boot,omitempty"` // names the time since the machine started; "" is not known
+	GPU     bool    `json:"gpu,omitempty"`
+	Device  string  `json:"device"` // [Device.Name]
+	DType   string  `json:"dtype"`
+	First   bool    `json:"first,omitempty"`  // the GPU was not used since the machine started, as far as is known
+	Waited  float64 `json:"waited,omitempty"` // see [Waited]: the machine was busy
+	Work    Work    `json:"work"`
+	Times   Times   `json:"times"` // End is not measured
 }
 
 func (r *Record) at() time.Time { return time.Unix(r.Time, 0) }
@@ -54,6 +55,8 @@ func (r *Record) check(now time.Time) error {
 		return fmt.Errorf("a run at %d", r.Time)
 	case r.Device == "" || len(r.Device) > maxName || len(r.DType) > maxName || len(r.Boot) > maxName:
 		return errors.New("a run whose device has no name, or too long a one")
+	case !(r.Waited >= 0 && r.Waited <= 1):
+		return fmt.Errorf("a run that waited %g of its time", r.Waited)
 	case r.Work.Weights < 0 || r.Work.Weights > 1<<50:
 		return fmt.Errorf("a run with weights of %d bytes", r.Work.Weights)
 	}

@@ -62,7 +62,9 @@ const (
 	anyRun    = 0.05                // what a run counts at least, however different
 	otherType = 0.2                 // factor for weights of another type
 	tableSays = 0.1                 // weight of the table itself
-	farthest  = 3.0                 // a measured time counts as at most e^3 times the predicted one
+	busy      = 0.1                 // a run that waited this part of its time for a processor counts as busyRun
+	busyRun   = 0.1
+	farthest  = 3.0 // a measured time counts as at most e^3 times the predicted one
 )
 
 // Predict returns the times of work on a device, by the table and by the runs of the history on
@@ -97,6 +99,9 @@ func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
 			}
 			if k >= 2 && r.Work.OnHost != w.OnHost || k == 2 && r.Work.BLAS != w.BLAS {
 				weight *= anyRun
+			}
+			if r.Waited > busy {
+				weight *= busyRun
 			}
 			log := math.Log(*measured[k] / *predicted[k])
 			ratios[k] = append(ratios[k], ratio{min(max(log, -farthest), farthest), weight * math.Exp2(-age)})

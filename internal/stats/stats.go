@@ -31,8 +31,9 @@ func MeanStdDev[T ~int64 | ~float64](values []T) (mean, deviation float64) {
 		return 0, 0
 	}
 	for _, v := range values {
-		mean += float64(v) / n
+		mean += float64(v)
 	}
+	mean /= n
 	if n == 1 {
 		return mean, 0
 	}

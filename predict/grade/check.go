@@ -226,9 +226,9 @@ func bootstrap(all []outcome, statistic func([]float64) float64) *Interval {
 	return &Interval{statistic(values), quantile(drawn, 0.025), quantile(drawn, 0.975)}
 }
 
-// decide measures what choices cost: a million, or as many as half a second allows.
+// decide measures what choices cost: a million, or as many as a quarter of a second allows.
 func decide(rows []predict.Row, f Family) (Decision, error) {
-	const most, budget, batch = 1_000_000, time.Second / 2, 1000
+	const most, budget, batch = 1_000_000, time.Second / 4, 1000
 	pairs := Pairs(rows)
 	if len(pairs) == 0 { // no machine has both: devices are compared all the same, for the cost of it
 		for i := range rows {

@@ -15,8 +15,8 @@ func measured(noise float64) []predict.Row {
 	random := rand.New(rand.NewPCG(7, 8))
 	var rows []predict.Row
 	for t, task := range []string{"vector.add", "reduce.sum", "matmul", "gpt2.decode"} {
-		for k := range 16 {
-			n := math.Exp2(8 + 1.25*float64(k))
+		for k := range 11 {
+			n := math.Exp2(8 + 1.9*float64(k))
 			w := predict.Work{Task: task, DType: "float32", FLOPs: n, Bytes: 12 * n, Rows: 1, Steps: 1}
 			if task == "gpt2.decode" {
 				w.Steps = float64(8 + 5*(k%6))
@@ -27,7 +27,7 @@ func measured(noise float64) []predict.Row {
 					w.BytesIn, w.BytesOut = 8*n, 4*n
 				}
 				law.Floor *= 1 + 0.05*float64(t)
-				for range 3 {
+				for range 2 {
 					rows = append(rows, predict.Row{Machine: machine, Device: device, Shape: fmt.Sprintf("n=%.0f", n), Work: w, Us: law.Time(&w) * math.Exp(noise*random.NormFloat64())})
 				}
 			}
@@ -111,12 +111,12 @@ func TestPairs(t *testing.T) {
 			t.Fatalf("%+v and %+v", p.CPU, p.GPU)
 		}
 	}
-	if n := len(Pairs(rows)); n != 4*16*2 {
-		t.Errorf("%d pairs, expected %d", n, 4*16*2)
+	if n := len(Pairs(rows)); n != 4*11*2 {
+		t.Errorf("%d pairs, expected %d", n, 4*11*2)
 	}
 	rows = slices.DeleteFunc(rows, func(r predict.Row) bool { return r.Memory == predict.Pageable || r.Memory == predict.Pinned })
-	if n := len(Pairs(rows)); n != 4*16 {
-		t.Errorf("%d pairs of tasks without transfers, expected %d", n, 4*16)
+	if n := len(Pairs(rows)); n != 4*11 {
+		t.Errorf("%d pairs of tasks without transfers, expected %d", n, 4*11)
 	}
 }
 
@@ -141,14 +141,14 @@ func TestScore(t *testing.T) {
 		return s
 	}
 	s := score(fixed{1.5, 1.5}) // all off alike: choices are right
-	if s.N != len(rows) || math.Abs(s.Median.Value-0.5) > 1e-9 || math.Abs(s.P90.Low-0.5) > 1e-9 || s.Geometric.Value != 1 || *s.Worst != 1 || *s.Wrong != 0 || s.Choices != 4*16*2 {
+	if s.N != len(rows) || math.Abs(s.Median.Value-0.5) > 1e-9 || math.Abs(s.P90.Low-0.5) > 1e-9 || s.Geometric.Value != 1 || *s.Worst != 1 || *s.Wrong != 0 || s.Choices != 4*11*2 {
 		t.Errorf("%+v, median %+v", s, s.Median)
 	}
 	s = score(fixed{1e-6, 1}) // always the CPU
 	worst, sum, chosen, best := 0.0, 0.0, 0.0, 0.0
 	for _, p := range Pairs(rows) {
 		worst = max(worst, p.CPU.Us/p.Best())
-		sum += math.Log(p.CPU.Us/p.Best()) / float64(4*16*2)
+		sum += math.Log(p.CPU.Us/p.Best()) / float64(4*11*2)
 		chosen, best = chosen+p.CPU.Us, best+p.Best()
 	}
 	if math.Abs(*s.Worst-worst) > 1e-9 || math.Abs(s.Geometric.Value-math.Exp(sum)) > 1e-9 || math.Abs(*s.Total-chosen/best) > 1e-9 || worst < 2 {

@@ -249,22 +249,6 @@ func foldLayers(p *traces.Plan, name string) string {
 	return name
 }
 
-// shortName is the name of a kernel without namespaces, types and arguments.
-func shortName(name string) string {
-	applies := traces.Applies(name)
-	name = strings.TrimPrefix(name, "void ")
-	for _, anonymous := range []string{"<unnamed>::", "(anonymous namespace)::"} {
-		name = strings.ReplaceAll(name, anonymous, "")
-	}
-	if i := strings.IndexAny(name, "<("); i > 0 {
-		name = name[:i]
-	}
-	if applies != "" {
-		name += " (" + applies + ")"
-	}
-	return name
-}
-
 // tally sums gains by row.
 type tally struct {
 	list  []*tallied

@@ -10,6 +10,7 @@ import (
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/stages"
+	"gpt2scope/traces/tables"
 )
 
 // apiCall is an API call with no work.
@@ -282,7 +283,7 @@ func TestShortName(t *testing.T) {
 		"<odd":                                          "<odd",
 		"":                                              "",
 	} {
-		if got := shortName(name); got != want {
+		if got := tables.ShortKernel(name); got != want {
 			t.Errorf("%q is %q, not %q", name, got, want)
 		}
 	}

@@ -27,6 +27,7 @@ type Kernel struct {
 	event *traces.Event
 	pass  int // in Passes, -1 for none
 	layer int // -1 outside the layers
+	state state
 }
 
 // Pass is a pass that was found.
@@ -282,6 +283,7 @@ func (f *finder) name() *Inference {
 		k := &r.Kernels[i]
 		*k = Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, pass: f.pass[i], layer: f.layer[i]}
 		s := stageOf[f.states[i]]
+		k.state = s
 		if s == outside || f.sure[i] < Threshold || once[f.keys[i]] {
 			continue
 		}

@@ -35,7 +35,7 @@ type span struct {
 //
 // The trace is changed in place and attributed again.
 func OfRanges(t *traces.Trace, match *regexp.Regexp) bool {
-	if slices.ContainsFunc(t.Header.Plans, func(p traces.Plan) bool { return len(p.Steps) > 0 }) || t.Passes > 0 {
+	if hasSteps(t) {
 		return false
 	}
 	r := &ranges{trace: t, match: match, spans: map[uint64]*span{}}
@@ -317,11 +317,11 @@ func (r *ranges) apply() {
 		tagAll()
 	}
 	*r.trace = *traces.NewTrace(h, append(r.trace.Events, made...))
-	ownRest(r.trace)
+	ownRest(r.trace, Self)
 }
 
-// ownRest gives work that lies in a pass, but in no step, the step [Self] of the pass.
-func ownRest(t *traces.Trace) {
+// ownRest gives work that was launched in a pass, but in no step, a step of the given name.
+func ownRest(t *traces.Trace, name string) {
 	changed := false
 	for i := range t.Events {
 		e := &t.Events[i]
@@ -329,10 +329,10 @@ func ownRest(t *traces.Trace) {
 			continue
 		}
 		steps := &t.Header.Plans[e.Plan].Steps
-		at := slices.IndexFunc(*steps, func(s traces.Step) bool { return s.Name == Self })
+		at := slices.IndexFunc(*steps, func(s traces.Step) bool { return s.Name == name })
 		if at < 0 {
 			at = len(*steps)
-			*steps = append(*steps, traces.Step{Tag: at, Name: Self, Layer: -1, Slot: -1})
+			*steps = append(*steps, traces.Step{Tag: at, Name: name, Layer: -1, Slot: -1})
 		}
 		e.Step, changed = int32(at), true
 	}

@@ -42,7 +42,7 @@ func (s *summary) notes(t *Table) []string {
 		add("the table is of the whole recording, from the first to the last work of the GPU; the others are of the passes")
 	case s.of == allWork || s.of == passesOrAll && len(t.Passes) == 0:
 		add("the table is of the whole recording, from the first to the last work of the GPU")
-	case s.of == passesOrRun && len(t.Passes) == 0:
+	case s.of == allRun || s.of == passesOrRun && len(t.Passes) == 0:
 		add("the table is of the whole recording, from its first event to its last")
 	}
 	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {

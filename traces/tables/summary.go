@@ -23,6 +23,10 @@ const (
 	ByOp     By = "op"     // operations and ranges as PyTorch's profiler shows them: in Table.Ops
 	ByKernel By = "kernel" // kernels by name and launch shape
 	ByLaunch By = "launch" // API calls and the work that they caused: in Table.Launches
+
+	ByRange    By = "range"    // ranges by name, on the host and projected onto the GPU: in Table.Ranges
+	ByExec     By = "exec"     // kernels with their calls and the time between: in Table.Executions
+	BySequence By = "sequence" // kernels that follow each other again and again: in Table.Sequences
 )
 
 // part is the part of a trace that a table covers.
@@ -33,6 +37,7 @@ const (
 	passesOrAll             // the same if there are passes, otherwise all work of the GPU
 	passesOrRun             // the same if there are passes, otherwise from the first event to the last
 	allWork                 // from the first to the last work of the GPU, whatever launched it
+	allRun                  // from the first event to the last
 )
 
 // kind describes a table.
@@ -52,6 +57,9 @@ var kinds = []kind{
 	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},
 	{by: ByLaunch, of: passesOrAll, fill: (*summary).launches, needs: "launches"},
+	{by: ByRange, of: allRun, fill: (*summary).byRange},
+	{by: ByExec, of: allWork, fill: (*summary).byExec, needs: "launches"},
+	{by: BySequence, of: allWork, fill: (*summary).bySequence, needs: "kernels"},
 }
 
 // Bys are all tables, as a user may name them.
@@ -168,6 +176,10 @@ type Table struct {
 	LaunchRows []LaunchRow `json:"launch_rows,omitempty"`
 	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
 	Queue      *Queue      `json:"queue,omitempty"`
+
+	Ranges     []RangeRow    `json:"ranges,omitempty"`
+	Executions []ExecRow     `json:"executions,omitempty"`
+	Sequences  []SequenceRow `json:"sequences,omitempty"`
 
 	Window *window.Window  `json:"-"` // what the table is made of
 	Time   window.Interval `json:"-"` // the part of the trace that the table covers
@@ -390,7 +402,7 @@ func (s *summary) hasWork() bool {
 	switch {
 	case s.Device < 0 && s.needs != "":
 		return false
-	case s.Device < 0 && s.of == passesOrRun:
+	case s.Device < 0 && (s.of == allRun || s.of == passesOrRun):
 		return slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread })
 	}
 	return len(s.Work) > 0
@@ -447,7 +459,7 @@ func (s *summary) times(t *Table) error {
 	switch found := len(s.Passes) > 0; {
 	case !found && s.of == ofPasses:
 		return fmt.Errorf("the trace has no pass of a model, so there are no stages; a table by kernel can be made")
-	case s.of == passesOrRun && !found: // events of the host may begin before the work and end after it
+	case s.of == allRun, s.of == passesOrRun && !found: // events of the host may begin before the work and end after it
 		x = window.Interval{From: s.Events[0].Time, To: s.Events[0].End()}
 		for i := range s.Events {
 			x.To = max(x.To, s.Events[i].End())

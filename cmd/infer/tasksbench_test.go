@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpt2scope/tasks"
+)
+
+// smallModel is of a geometry that tasks run in no time.
+const smallModel = "random:L=1,C=64,NH=1,V=257,T=16"
+
+// quickTasks are arguments of a measurement that takes no time.
+var quickTasks = []string{"tasks", "bench", "-m", smallModel, "--threads", "1", "--repeat", "2", "--max-size", "1", "--no-floor", "--quiet", "--machine", "here"}
+
+// The suite runs on the CPU, with cold starts in processes of their own, and writes samples and
+// the tables that notebooks read.
+func TestTasksBench(t *testing.T) {
+	t.Setenv(asInfer, "1") // of the processes that it starts
+	dir := filepath.Join(t.TempDir(), "out")
+	out := mustInfer(t, append(quickTasks, "--device", "cpu", "--cold", "1", "-o", dir)...).stdout
+	samples, err := tasks.ReadFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, count(len(samples), "sample")+" are in "+dir) {
+		t.Errorf("%d samples:\n%s", len(samples), out)
+	}
+	seen := map[string]int{}
+	for _, s := range samples {
+		seen[s.Task]++
+		seen[s.Start]++
+		if s.Machine != "here" || s.Device != "cpu" || !(s.WallUs > 0) || s.MachineKey == "" {
+			t.Errorf("%+v", s)
+		}
+		if s.Start == tasks.StartCold && s.WallUs < 1000 {
+			t.Errorf("a process that took %g us", s.WallUs)
+		}
+	}
+	for _, task := range tasks.All() {
+		if seen[task.Name] == 0 {
+			t.Errorf("no sample of %s: %v", task.Name, seen)
+		}
+	}
+	if seen[tasks.StartWarm] == 0 || seen[tasks.StartCold] == 0 {
+		t.Errorf("samples %v", seen)
+	}
+	for _, p := range tasks.Profiles {
+		data, err := os.ReadFile(filepath.Join(dir, p.File))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+		if err != nil || !strings.HasPrefix(string(data), "size,cpu_time_ms,gpu_time_ms") || len(rows) < 4 || rows[1][1] == "" || rows[1][2] != "" {
+			t.Errorf("%s: %v\n%s", p.File, err, data)
+		}
+	}
+	// The same again finds all done.
+	before, _ := os.ReadFile(filepath.Join(dir, tasks.SamplesFile))
+	mustInfer(t, append(quickTasks, "--device", "cpu", "--cold", "1", "-o", dir)...)
+	if after, _ := os.ReadFile(filepath.Join(dir, tasks.SamplesFile)); !bytes.Equal(before, after) {
+		t.Error("a second run of the same command measured again")
+	}
+	checkFailure(t, infer(t, append(quickTasks, "--device", "cpu", "--cold", "1", "--seed", "2", "-o", dir)...), exitFailure, "is of another experiment", "seed")
+}
+
+// On the stub of a GPU all tasks run, and parts of the work put together are all of it.
+func TestTasksBenchGPU(t *testing.T) {
+	withStub(t, "STUB_COMPUTES")
+	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
+	if err := os.WriteFile(nvrtc, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	dirs := map[string]string{}
+	cases := map[string]bool{}
+	for _, shard := range []string{"1/2", "2/2"} {
+		dirs[shard] = filepath.Join(t.TempDir(), "out")
+		mustInfer(t, append(quickTasks, "--device", "all", "--tasks", "reduce,gpt2.generate", "--cold", "0", "--shard", shard, "-o", dirs[shard])...)
+		samples, err := tasks.ReadFiles(dirs[shard])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range samples {
+			key := strings.Join([]string{s.Task, s.Shape, s.DType, s.Device, s.Variant, s.Memory}, " ")
+			if s.Repeat == 1 && cases[key] {
+				t.Errorf("%s is in both parts", key)
+			}
+			cases[key] = true
+		}
+	}
+	for _, want := range []string{"reduce.sum n=1024 float32 cuda:0 tuned pageable", "reduce.sum n=2048 float32 cuda:0 one-thread resident", "reduce.sum n=1024 float32 cpu tuned host"} {
+		if !cases[want] {
+			t.Errorf("no sample of %s", want)
+		}
+	}
+	all := filepath.Join(t.TempDir(), "all")
+	out := mustInfer(t, "tasks", "merge", dirs["1/2"], dirs["2/2"], "-o", all).stdout
+	merged, err := tasks.ReadFiles(all)
+	one, _ := tasks.ReadFiles(dirs["1/2"])
+	two, _ := tasks.ReadFiles(dirs["2/2"])
+	if err != nil || len(merged) != len(one)+len(two) || !strings.Contains(out, count(len(merged), "sample")) {
+		t.Errorf("%d samples of %d and %d: %v\n%s", len(merged), len(one), len(two), err, out)
+	}
+	// A part that is given twice counts once.
+	mustInfer(t, "tasks", "merge", dirs["1/2"], dirs["2/2"], dirs["1/2"], "-o", all, "--force")
+	if again, _ := tasks.ReadFiles(all); len(again) != len(merged) {
+		t.Errorf("%d samples of parts given twice; want %d", len(again), len(merged))
+	}
+}
+
+func TestTasksBenchWrong(t *testing.T) {
+	for args, fact := range map[string]string{
+		"":                       "give the directory to write: --out DIR",
+		"-o x --tasks sort":      "there is no task \"sort\"; tasks are vector.add",
+		"-o x --repeat 0":        "--repeat 0: it must be from 1",
+		"-o x --shard 3/2":       "--shard: \"3/2\" is not a part such as 2/8",
+		"-o x --max-size 0":      "--max-size 0",
+		"-o x --cold -1":         "--cold -1",
+		"-o x --device cpu,gpu":  "--device gpu",
+		"-o x --threads 1,2":     "--threads 1,2: give one value",
+		"-o x --device auto,abc": "--device abc",
+	} {
+		checkFailure(t, infer(t, append(strings.Fields("tasks bench -m "+smallModel), strings.Fields(args)...)...), exitUsage, fact)
+	}
+	checkFailure(t, infer(t, "tasks", "merge", "-o", "x"), exitUsage, "give the directories or files to put together")
+	checkFailure(t, infer(t, "tasks", "merge", "no/such/dir", "-o", filepath.Join(t.TempDir(), "x")), exitFailure, "no/such/dir")
+}

@@ -1,0 +1,203 @@
+package stages
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"gpt2scope/traces"
+)
+
+// NoStage names the step of the kernels of a pass that are of no stage.
+const NoStage = "of no stage"
+
+// Apply writes what was found into the trace that it was found in: passes, and the step of
+// each kernel, as if the program had named them. Header.Inferred says that they are inferred.
+// The trace is changed in place and attributed again. A trace that has steps is refused, and so
+// is an inference without passes.
+func (r *Inference) Apply(t *traces.Trace) error {
+	switch {
+	case hasSteps(t):
+		return errors.New("the recording has its passes and stages; only those of recordings without any are inferred")
+	case len(r.Passes) == 0:
+		return errors.New("no pass of a GPT-2-like decoder was found in the kernels")
+	}
+	a := &applier{trace: t, found: r, calls: map[traces.Correlation]*traces.Event{}, ranges: map[uint64]*traces.Event{}, tags: map[string]map[string]int32{}}
+	a.index()
+	t.Header.Plans = nil
+	for _, phase := range phaseNames {
+		a.plan(phase)
+	}
+	var made []traces.Event
+	for i := range r.Passes {
+		made = append(made, a.pass(i))
+	}
+	t.Header.Inferred = r.Confidence
+	*t = *traces.NewTrace(t.Header, append(t.Events, made...))
+	ownRest(t, NoStage)
+	return nil
+}
+
+// hasSteps reports whether the source of a trace named steps.
+func hasSteps(t *traces.Trace) bool {
+	return t.Passes > 0 || slices.ContainsFunc(t.Header.Plans, func(p traces.Plan) bool { return len(p.Steps) > 0 })
+}
+
+// applier is the state of Apply.
+type applier struct {
+	trace  *traces.Trace
+	found  *Inference
+	calls  map[traces.Correlation]*traces.Event
+	ranges map[uint64]*traces.Event
+	tags   map[string]map[string]int32 // phase and name to index in the plan's steps
+	next   uint64                      // the highest ID of a range
+	of     map[int][]*Kernel           // the kernels of each pass
+}
+
+func (a *applier) index() {
+	t := a.trace
+	for i := range t.Events {
+		e := &t.Events[i]
+		a.next = max(a.next, e.ID)
+		switch key := t.Header.Correlate(e); {
+		case e.Kind.IsCall() && e.Correlation != 0 && a.calls[key] == nil:
+			a.calls[key] = e
+		case e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread && e.ID != 0:
+			a.ranges[e.ID] = e
+		}
+	}
+	// A launch of a graph is in one pass, whatever its kernels are.
+	graphs := map[traces.Correlation]int{}
+	a.of = map[int][]*Kernel{}
+	for i := range a.found.Kernels {
+		if k := &a.found.Kernels[i]; k.pass >= 0 && k.event.Node != 0 && k.event.Correlation != 0 {
+			graphs[t.Header.Correlate(k.event)] = k.pass
+		}
+	}
+	last := -1
+	for i := range a.found.Kernels {
+		k := &a.found.Kernels[i]
+		pass, inGraph := graphs[t.Header.Correlate(k.event)]
+		switch {
+		case k.pass >= 0:
+			last = k.pass
+			a.of[k.pass] = append(a.of[k.pass], k)
+		case inGraph && k.event.Node != 0:
+			a.of[pass] = append(a.of[pass], k)
+		case last >= 0 && k.Start < a.found.Passes[last].End:
+			a.of[last] = append(a.of[last], k)
+		}
+	}
+}
+
+// nameOf is the name of the step of a kernel in a pass.
+func nameOf(k *Kernel) string {
+	if k.Stage == nil {
+		return NoStage
+	}
+	return *k.Stage
+}
+
+// plan makes the plan of a phase of the steps that its passes have, in the order of the model.
+func (a *applier) plan(phase string) {
+	type step struct {
+		name         string
+		layer, order int
+	}
+	var steps []step
+	seen := map[string]bool{}
+	for i := range a.found.Passes {
+		p := &a.found.Passes[i]
+		if p.Phase != phase {
+			continue
+		}
+		for _, k := range a.of[i] {
+			if name := nameOf(k); !seen[name] {
+				seen[name] = true
+				s := step{name: name, layer: k.layer, order: int(k.state)}
+				switch {
+				case k.Stage == nil:
+					s.layer, s.order = a.found.Layers, int(numStates)
+				case k.state < firstOfLayer:
+					s.layer = -1
+				case k.layer < 0:
+					s.layer = a.found.Layers
+				}
+				steps = append(steps, s)
+			}
+		}
+	}
+	if len(steps) == 0 {
+		return
+	}
+	slices.SortStableFunc(steps, func(x, y step) int { return cmp.Or(cmp.Compare(x.layer, y.layer), cmp.Compare(x.order, y.order)) })
+	h := a.trace.Header
+	plan := traces.Plan{Phase: phase}
+	tags := map[string]int32{}
+	for i, s := range steps {
+		tags[s.name] = int32(i)
+		layer := traces.LayerOf(s.name)
+		made := traces.Step{Tag: i, Name: s.name, Layer: layer, Slot: layer}
+		if s.order < int(numStates) {
+			made.Op = ops[roles[s.order]]
+		}
+		plan.Steps = append(plan.Steps, made)
+	}
+	a.tags[phase] = tags
+	h.Plans = append(h.Plans, plan)
+}
+
+// ops are the operations of the stages by their states' roles, as plans name them.
+var ops = map[role]string{roleEmbed: "Embed", roleNorm: "LayerNorm", roleProduct: "Linear", roleAttention: "Attention", roleResidual: "Add", roleGelu: "Activation", roleSample: "Sample"}
+
+// pass gives the kernels of a pass their steps and makes its range: on the thread that launched
+// them, from the first launch to the end of the last; without launches, the time of the kernels.
+func (a *applier) pass(i int) traces.Event {
+	p, h := &a.found.Passes[i], a.trace.Header
+	plan := int32(slices.IndexFunc(h.Plans, func(plan traces.Plan) bool { return plan.Phase == p.Phase }))
+	var from, to int64
+	lane, hasCalls := traces.Thread(h.Process, 0), false
+	for _, k := range a.of[i] {
+		call := a.calls[h.Correlate(k.event)]
+		if call == nil || k.event.Correlation == 0 {
+			continue
+		}
+		if !hasCalls {
+			from, to, hasCalls = call.Time, call.End(), true
+			lane = traces.Thread(call.Lane.Process, call.Lane.ID)
+		}
+		from, to = min(from, call.Time), max(to, call.End())
+	}
+	if !hasCalls {
+		from, to = p.Start, p.End
+	}
+	a.next++
+	e := traces.Plain(traces.KindPass, lane, p.Phase, from, to-from)
+	e.ID, e.Plan = a.next, plan
+	for _, k := range a.of[i] {
+		k.event.Plan, k.event.Step = plan, a.tags[p.Phase][nameOf(k)]
+		a.enclose(&e, k.event)
+	}
+	return e
+}
+
+// enclose makes a pass the parent of the outermost range around a kernel that lies within the
+// pass, or of the kernel itself.
+func (a *applier) enclose(pass, kernel *traces.Event) {
+	child := kernel
+	const deepest = 1000 // damage could make a ring of parents
+	for range deepest {
+		parent := a.ranges[child.Parent]
+		if parent == nil || parent.Time < pass.Time || parent.End() > pass.End() || parent.Open {
+			break
+		}
+		child = parent
+	}
+	if child.Parent == pass.ID {
+		return
+	}
+	if pass.Parent == 0 {
+		pass.Parent = child.Parent
+	}
+	child.Parent = pass.ID
+}

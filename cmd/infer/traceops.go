@@ -84,6 +84,9 @@ func opColumns(t *tables.Table) []column[tables.OpRow] {
 		{key: "calls", title: "# of Calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
 		{title: "  Name", left: true, cell: func(r *row) cell { return textCell(r.Name) }},
 	}
+	if slices.ContainsFunc(t.Ops, func(r row) bool { return r.Inputs != "" }) {
+		columns = append(columns, column[row]{key: "inputs", title: "Input Shapes", left: true, cell: func(r *row) cell { return textCell(r.Inputs) }})
+	}
 	if t.Device < 0 {
 		for i, c := range columns {
 			if slices.Contains([]string{"self_cuda", "self_cuda_share", "cuda", "cuda_avg", "kernels"}, c.key) {

@@ -66,10 +66,11 @@ func newTraceShow() *cobra.Command {
 		Short: "Say where the time of a recording went: a table that sums to wall time",
 		Long: `show reads a recording and says where the time went. The table --by folded has one
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
-for each stage of each layer, for each operation as PyTorch's profiler shows them, for
-each layer, phase (prefill, decode step), kernel, or function that launches kernels;
-for the ranges of a name, on the host and projected onto the GPU; for the executions of a
-kernel, with its call and the time between; for each sequence of kernels that recurs.
+for each stage of each layer; for each operation as PyTorch's profiler shows them, or for
+each shape of its inputs; for each layer, phase (prefill, decode step), kernel, or
+function that launches kernels; for the ranges of a name, on the host and projected onto
+the GPU; for the executions of a kernel, with its call and the time between; for each
+sequence of kernels that recurs.
 Without --by, a recording that has no passes of a model is shown by kernel, or by
 operation if no GPU worked. The ranges of any program (NVTX, record_function) make passes
 and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
@@ -177,6 +178,7 @@ type layout struct {
 // [tables.Row].
 var layouts = map[tables.By]func(*tables.Table, showOptions) (layout, error){
 	tables.ByOp:     layoutOps,
+	tables.ByShape:  layoutOps,
 	tables.ByLaunch: layoutLaunches,
 
 	tables.ByRange:    layoutRanges,

@@ -3,6 +3,7 @@ package tables
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,7 +46,10 @@ func (s *summary) notes(t *Table) []string {
 	case s.of == allRun || s.of == passesOrRun && len(t.Passes) == 0:
 		add("the table is of the whole recording, from its first event to its last")
 	}
-	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
+	if s.by == ByShape && !slices.ContainsFunc(t.Ops, func(o OpRow) bool { return o.Inputs != "" }) {
+		add("the recording has no shapes of inputs: PyTorch's profiler records them with record_shapes=True")
+	}
+	if (s.by == ByOp || s.by == ByShape) && t.Device < 0 && len(t.Passes) > 0 {
 		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
 	}
 	if once := s.ranges(); once != "" {

@@ -30,6 +30,8 @@ type OpRow struct {
 	GPU     int64  `json:"cuda"`
 	Calls   int    `json:"calls"`   // a step that several threads run is called once
 	Kernels int    `json:"kernels"` // kernels, copies and sets of its own
+
+	Inputs string `json:"inputs,omitempty"` // by shape: the shapes of the inputs, "[[1,128,768],[]]"
 }
 
 // OutsideOps is the row of the work that was launched outside all operations.
@@ -45,8 +47,15 @@ func (s *summary) opName(e *traces.Event) string {
 	case traces.KindPass:
 		return s.PassName(e)
 	}
+	if s.by == ByShape && e.Inputs != "" {
+		return e.Name + shapeMark + e.Inputs
+	}
 	return e.Name
 }
+
+// shapeMark stands between the name of an operation and the shapes of its inputs, which are apart
+// in a row.
+const shapeMark = "\x01"
 
 // OpStack is the time of an operation of the CPU within others.
 type OpStack struct {
@@ -69,7 +78,8 @@ func (s *summary) ops(t *Table) error {
 	row := func(name string) *OpRow {
 		r := rows[name]
 		if r == nil {
-			r = &OpRow{Name: name}
+			r = &OpRow{}
+			r.Name, r.Inputs, _ = strings.Cut(name, shapeMark)
 			rows[name] = r
 		}
 		return r
@@ -146,7 +156,7 @@ func (s *summary) ops(t *Table) error {
 		t.Ops = append(t.Ops, *r)
 	}
 	slices.SortFunc(t.Ops, func(a, b OpRow) int {
-		return cmp.Or(cmp.Compare(b.SelfGPU, a.SelfGPU), cmp.Compare(b.SelfCPU, a.SelfCPU), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.SelfGPU, a.SelfGPU), cmp.Compare(b.SelfCPU, a.SelfCPU), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Inputs, b.Inputs))
 	})
 	return nil
 }
@@ -175,8 +185,9 @@ func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[traces.Run]bool) 
 		}
 		chain = chain[:0]
 		at := s.Parent(e)
-		// In a graph the launch lies in the pass, and the step is known from the node.
-		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindStep || at.Step != e.Step) {
+		// In a graph the launch lies in the pass, and the step is known from the node. The operators
+		// of a framework are finer than steps.
+		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindOp && (at.Kind != traces.KindStep || at.Step != e.Step)) {
 			r := row(cmp.Or(step.Op, step.Name))
 			chain = append(chain, r)
 			key := e.Run(e.Correlation)

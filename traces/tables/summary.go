@@ -26,6 +26,7 @@ const (
 
 	ByRange    By = "range"    // ranges by name, on the host and projected onto the GPU: in Table.Ranges
 	ByExec     By = "exec"     // kernels with their calls and the time between: in Table.Executions
+	ByShape    By = "shape"    // operations, apart by the shapes of their inputs: in Table.Ops
 	BySequence By = "sequence" // kernels that follow each other again and again: in Table.Sequences
 )
 
@@ -53,6 +54,7 @@ var kinds = []kind{
 	{by: ByFolded, of: ofPasses, fill: (*summary).folded},
 	{by: ByStage, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByOp, of: passesOrRun, fill: (*summary).ops},
+	{by: ByShape, of: passesOrRun, fill: (*summary).ops},
 	{by: ByLayer, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},
@@ -433,7 +435,7 @@ func (s *summary) noWork() error {
 	case device >= 0:
 		return fmt.Errorf("the recording has no work of GPU %d or any other GPU", device)
 	}
-	if s.by != ByOp && slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() }) {
+	if s.by != ByOp && s.by != ByShape && slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() }) {
 		return fmt.Errorf("the trace has no pass of a model and no work of a GPU; a table by op can be made")
 	}
 	return fmt.Errorf("the trace has no work to make a table of")

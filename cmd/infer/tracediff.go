@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,7 +34,9 @@ func newTraceDiff() *cobra.Command {
 		Long: `diff compares two recordings: for each kind of pass the whole pass, its idle time, and
 its stages, each over all layers. Stages are matched by name, so passes of 1 and of 12
 layers compare in the layers that they share. The largest change comes first. Lines
-that begin with '!' say what makes the comparison unfair.
+that begin with '!' say what makes the comparison unfair. If a recording has no stages, or
+no kind of pass is in both, the rows are operators of the framework, or else kernels by
+name, over the whole recordings; a sample is then the times of the single ones.
 
 A sample is the times of one stage in the passes of one recording without warm-up, as
 'infer trace show' divides the wall time. A whole pass lasts from the end of the work of
@@ -69,7 +72,7 @@ recordings.`,
 		},
 	}
 	addFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
-		f.StringVar((*string)(&o.by), "by", string(diff.ByFolded), "rows are `WHAT`: folded (a stage over all layers), stage, layer\nor op")
+		f.StringVar((*string)(&o.by), "by", string(diff.ByFolded), "rows are `WHAT`: folded (a stage over all layers), stage, layer,\nop or kernel")
 		o.rows.register(f, "change, A, p", "the largest change first; plan\nkeeps the order of a pass")
 		f.Lookup("sort").DefValue, o.rows.sort = "", "shift"
 		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time (default: all)"
@@ -102,7 +105,7 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	case o.format != "table" && o.format != "csv" && o.format != "json":
 		return usagef("--format %s: it must be table, csv or json", shellQuote(o.format))
 	case !slices.Contains(diff.Bys, o.by):
-		return usagef("--by %s: it must be folded, stage, layer or op", shellQuote(string(o.by)))
+		return usagef("--by %s: it must be folded, stage, layer, op or kernel", shellQuote(string(o.by)))
 	case a == "-" && b == "-":
 		return usagef("standard input can be one of the two traces, not both")
 	case !(o.alpha > 0 && o.alpha <= 0.5): // also NaN
@@ -137,6 +140,9 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	}
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", traceName(a), d.A, traceName(b), d.B)
+	if d.Instead != "" {
+		fmt.Fprintf(&out, "%s; --infer finds stages in recordings that name none\n", plainText(d.Instead))
+	}
 	for _, note := range d.Notes {
 		fmt.Fprintf(&out, "! %s\n", note)
 	}
@@ -157,7 +163,7 @@ func sortDiff(d *diff.Comparison, columns []column[diff.Change], o rowOptions, f
 			phases[r.Phase] = 2 * len(phases)
 		}
 	}
-	isPart := func(r *diff.Change) bool { return r.Kind == diff.ChangeStage || r.Kind == diff.ChangeOther }
+	isPart := func(r *diff.Change) bool { return r.Kind != diff.ChangePass && r.Kind != diff.ChangeIdle }
 	section := func(r *diff.Change) int {
 		if isPart(r) {
 			return phases[r.Phase] + 1
@@ -261,7 +267,7 @@ func diffColumns(d *diff.Comparison) []column[diff.Change] {
 			}
 			return textCell(strconv.Itoa(r.A.N))
 		}},
-		{title: " ", left: true, cell: func(r *row) cell { return textCell(r.Phase + "  " + r.Name) }},
+		{title: " ", left: true, cell: func(r *row) cell { return textCell(strings.TrimSpace(r.Phase + "  " + r.Name)) }},
 	}
 }
 

@@ -35,7 +35,11 @@ const (
 	ChangePass  ChangeKind = "pass"
 	ChangeIdle  ChangeKind = "idle"
 	ChangeStage ChangeKind = "stage"
-	ChangeOther ChangeKind = "other" // kernels, copies and sets of no step, in the time of the pass
+	ChangeOther ChangeKind = "other" // kernels, copies and sets of no step, in the time of the pass; without stages, copies and sets
+
+	// Of a comparison without stages; their times do not sum to anything.
+	ChangeOp     ChangeKind = "op"     // operators of a framework
+	ChangeKernel ChangeKind = "kernel" // kernels of a name
 )
 
 // Change is a row of a [Comparison]. Times are in ns per pass.
@@ -67,9 +71,13 @@ type Change struct {
 
 // Comparison is the result of [Compare].
 type Comparison struct {
-	A     string  `json:"a"` // where it comes from
-	B     string  `json:"b"`
-	By    By      `json:"by"`
+	A  string `json:"a"` // where it comes from
+	B  string `json:"b"`
+	By By     `json:"by"`
+
+	// Instead says why the rows are not those that were asked for: a trace has no stages.
+	Instead string `json:"instead,omitempty"`
+
 	Alpha float64 `json:"alpha"`
 	Tests int     `json:"tests"` // rows with enough samples for a test
 
@@ -86,11 +94,12 @@ const (
 	ByFolded By = "folded" // stages, those of all layers together
 	ByStage  By = "stage"  // stages of each layer
 	ByLayer  By = "layer"  // layers
-	ByOp     By = "op"     // operations: "Linear"
+	ByOp     By = "op"     // operations: "Linear"; without stages, the operators of a framework
+	ByKernel By = "kernel" // kernels of a name, in the whole recordings
 )
 
 // Bys are all kinds of rows.
-var Bys = []By{ByFolded, ByStage, ByLayer, ByOp}
+var Bys = []By{ByFolded, ByStage, ByLayer, ByOp, ByKernel}
 
 // Compare compares two traces: for each kind of pass the whole pass, its idle time, and its
 // steps, summed as by says. Rows are matched by name. So passes with different layers compare
@@ -123,6 +132,12 @@ var Bys = []By{ByFolded, ByStage, ByLayer, ByOp}
 // Each sample comes from the passes of one run. Differences between runs (clocks,
 // placement, neighbours) are not in it: confirm a small change with several pairs of
 // recordings.
+//
+// # Traces without stages
+//
+// If a trace has no passes, or the two have no kind of pass in common, the rows are the operators
+// of a framework if both have them, otherwise the kernels by name, over the whole recordings;
+// [Comparison.Instead] says so.
 func Compare(a, b *traces.Trace, by By, alpha float64) (*Comparison, error) {
 	if !slices.Contains(Bys, by) {
 		return nil, fmt.Errorf("there is no comparison by %q", by)
@@ -131,17 +146,21 @@ func Compare(a, b *traces.Trace, by By, alpha float64) (*Comparison, error) {
 		return nil, fmt.Errorf("alpha is %g; it must lie between 0 and 1", alpha)
 	}
 	pa, pb := side{window.New(a, -1)}, side{window.New(b, -1)}
-	for _, x := range []struct {
-		name string
-		p    side
-	}{{"A", pa}, {"B", pb}} {
-		if len(x.p.Passes) == 0 {
-			return nil, fmt.Errorf("trace %s has no pass of a model outside its warm-up, so there are no stages to compare", x.name)
-		}
-	}
 	c := &Comparison{A: a.Header.Describe(), B: b.Header.Describe(), By: by, Alpha: alpha, Notes: unfair(pa, pb)}
-	keysA, timesA := pa.table(rowNames(by, pa, pb))
-	keysB, timesB := pb.table(rowNames(by, pb, pa))
+	var keysA, keysB []changeKey
+	var timesA, timesB map[changeKey][]int64
+	if why := whyLoose(pa, pb); why != "" || by == ByKernel {
+		c.By, keysA, keysB, timesA, timesB = loosely(by, pa, pb)
+		if len(keysA)+len(keysB) == 0 {
+			return nil, fmt.Errorf("neither trace has work of a GPU or operators of a framework to compare")
+		}
+		if c.By != by {
+			c.Instead = fmt.Sprintf("%s, so that there are no stages to compare: the rows are by %s", why, c.By)
+		}
+	} else {
+		keysA, timesA = pa.table(rowNames(by, pa, pb))
+		keysB, timesB = pb.table(rowNames(by, pb, pa))
+	}
 	keys := append(slices.Clone(keysA), keysB...)
 	// Rows are grouped by phase, in A's order: passes, idle time and steps, then the rows
 	// that only B has.
@@ -394,8 +413,9 @@ func unfair(a, b side) []string {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(a.Header.Versions)) {
-		// The schema is that of the exporter. The mode was compared above, by what ran.
-		if y, ok := b.Header.Versions[what]; ok && what != "schema" && (what != "mode" || a.mode() == b.mode()) {
+		// The schema is that of the exporter, and each trace of Kineto has an id of its own. The
+		// mode was compared above, by what ran.
+		if y, ok := b.Header.Versions[what]; ok && what != "schema" && what != "trace_id" && (what != "mode" || a.mode() == b.mode()) {
 			differ(versionOf(what), a.Header.Versions[what], y)
 		}
 	}

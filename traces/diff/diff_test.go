@@ -101,8 +101,8 @@ func TestDiff(t *testing.T) {
 			t.Errorf("alpha %g is taken", bad)
 		}
 	}
-	if _, err := Compare(a, fixtures.Trace(&traces.Header{}, fixtures.Launched(1, 0, 1, 2, 3)...), ByStage, 0.05); err == nil || !strings.Contains(err.Error(), "trace B has no pass") {
-		t.Errorf("without passes: %v", err)
+	if _, err := Compare(fixtures.Trace(&traces.Header{}), fixtures.Trace(&traces.Header{}), ByStage, 0.05); err == nil || !strings.Contains(err.Error(), "neither trace") {
+		t.Errorf("two empty traces: %v", err)
 	}
 }
 
@@ -394,5 +394,71 @@ func TestBy(t *testing.T) {
 	}
 	if _, err := Compare(trace(two), trace(two), "zebra", 0.05); err == nil {
 		t.Error("a comparison by zebra")
+	}
+}
+
+// TestWithoutStages: traces without stages compare by operator if both have them, else by kernel,
+// as do traces without a kind of pass in common. They are never refused.
+func TestWithoutStages(t *testing.T) {
+	kernels := func(op string, durations ...int64) *traces.Trace {
+		var events []traces.Event
+		for i, d := range durations {
+			at := int64(1000 * i)
+			launched := fixtures.Launched(uint64(i+1), at, at+5, at+10, at+10+d)
+			launched[1].Name = "k"
+			events = append(events, launched...)
+			if op != "" {
+				outer := traces.Plain(traces.KindOp, traces.Thread(1, 1), op, at-10, 100)
+				inner := traces.Plain(traces.KindOp, traces.Thread(1, 1), "aten::addmm", at-5, 50)
+				events = append(events, outer, inner)
+			}
+		}
+		return fixtures.Trace(&traces.Header{}, events...)
+	}
+	h := fixtures.Plan("h.0.attn.c_attn")
+	staged := fixtures.Trace(h, fixtures.Passes(h, 0, 5, func(int, int) int64 { return 100 }, nil)...)
+	other := fixtures.Plan("h.0.attn.c_attn")
+	other.Plans[0].Phase = "forward"
+	otherPhase := fixtures.Trace(other, fixtures.Passes(other, 0, 5, func(int, int) int64 { return 100 }, nil)...)
+	for name, test := range map[string]struct {
+		a, b *traces.Trace
+		by   By
+		want By
+		row  changeKey
+		n    [2]int
+	}{
+		"operators":          {kernels("aten::linear", 100, 110, 120, 130), kernels("aten::linear", 200, 210, 220, 230, 240), ByFolded, ByOp, changeKey{ChangeOp, "", "aten::linear"}, [2]int{4, 5}},
+		"kernels":            {kernels("aten::linear", 100, 110, 120, 130), kernels("", 200, 210, 220, 230, 240), ByLayer, ByKernel, changeKey{ChangeKernel, "", "k"}, [2]int{4, 5}},
+		"one without passes": {staged, kernels("", 200, 210), ByStage, ByKernel, changeKey{ChangeKernel, "", "k"}, [2]int{0, 2}},
+		"other passes":       {staged, otherPhase, ByStage, ByKernel, changeKey{ChangePass, "", "whole recording"}, [2]int{1, 1}},
+		"kernels, as asked":  {staged, staged, ByKernel, ByKernel, changeKey{ChangePass, "", "whole recording"}, [2]int{1, 1}},
+	} {
+		c, err := Compare(test.a, test.b, test.by, 0.05)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if c.By != test.want || (c.Instead == "") != (test.by == test.want) {
+			t.Errorf("%s: by %s: %q", name, c.By, c.Instead)
+		}
+		found := false
+		for _, r := range c.Rows {
+			if (changeKey{r.Kind, r.Phase, r.Name}) != test.row {
+				continue
+			}
+			found = true
+			var n [2]int
+			for i, s := range []*Sample{r.A, r.B} {
+				if s != nil {
+					n[i] = s.N
+				}
+			}
+			if n != test.n {
+				t.Errorf("%s: %v values, want %v", name, n, test.n)
+			}
+		}
+		if !found {
+			t.Errorf("%s lacks the row %v: %+v", name, test.row, c.Rows)
+		}
 	}
 }

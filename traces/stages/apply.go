@@ -17,7 +17,7 @@ const NoStage = "of no stage"
 // is an inference without passes.
 func (r *Inference) Apply(t *traces.Trace) error {
 	switch {
-	case hasSteps(t):
+	case Has(t):
 		return errors.New("the recording has its passes and stages; only those of recordings without any are inferred")
 	case len(r.Passes) == 0:
 		return errors.New("no pass of a GPT-2-like decoder was found in the kernels")
@@ -38,8 +38,8 @@ func (r *Inference) Apply(t *traces.Trace) error {
 	return nil
 }
 
-// hasSteps reports whether the source of a trace named steps.
-func hasSteps(t *traces.Trace) bool {
+// Has reports whether the source of a trace named steps.
+func Has(t *traces.Trace) bool {
 	return t.Passes > 0 || slices.ContainsFunc(t.Header.Plans, func(p traces.Plan) bool { return len(p.Steps) > 0 })
 }
 

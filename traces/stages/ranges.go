@@ -35,7 +35,7 @@ type span struct {
 //
 // The trace is changed in place and attributed again.
 func OfRanges(t *traces.Trace, match *regexp.Regexp) bool {
-	if hasSteps(t) {
+	if Has(t) {
 		return false
 	}
 	r := &ranges{trace: t, match: match, spans: map[uint64]*span{}}

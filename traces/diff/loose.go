@@ -1,0 +1,148 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/window"
+)
+
+// whyLoose says in a sentence why two traces have no stages to compare, "" if they have.
+func whyLoose(a, b side) string {
+	for _, x := range []struct {
+		name string
+		p    side
+	}{{"A", a}, {"B", b}} {
+		if len(x.p.Passes) == 0 {
+			return fmt.Sprintf("%s has no pass of a model outside its warm-up", x.name)
+		}
+	}
+	phases := b.phases()
+	if !slices.ContainsFunc(a.phases(), func(phase string) bool { return slices.Contains(phases, phase) }) {
+		return fmt.Sprintf("A and B have no kind of pass in common (A: %s; B: %s)", list(a.phases()), list(phases))
+	}
+	return ""
+}
+
+func list(names []string) string {
+	text := ""
+	for i, name := range names {
+		if i > 0 {
+			text += ", "
+		}
+		text += name
+	}
+	return text
+}
+
+// loosely makes the rows of a comparison without stages: of the operations of a framework, if
+// both traces have them, otherwise of the kernels, and it says which. A sample is the times of
+// the single operations (of the work of the GPU that they caused, on the CPU their own), or of
+// the single kernels, copies and sets, over the whole recordings.
+func loosely(by By, a, b side) (rows By, keysA, keysB []changeKey, timesA, timesB map[changeKey][]int64) {
+	if by != ByKernel {
+		keysA, timesA = a.operators()
+		keysB, timesB = b.operators()
+		if len(keysA) > 2 && len(keysB) > 2 {
+			return ByOp, keysA, keysB, timesA, timesB
+		}
+	}
+	keysA, timesA = a.kernels()
+	keysB, timesB = b.kernels()
+	return ByKernel, keysA, keysB, timesA, timesB
+}
+
+// samples are the rows of one trace, in the order of their first values.
+type samples struct {
+	keys  []changeKey
+	times map[changeKey][]int64
+}
+
+func (s *samples) add(k changeKey, value int64) {
+	if s.times[k] == nil {
+		s.keys = append(s.keys, k)
+	}
+	s.times[k] = append(s.times[k], value)
+}
+
+// whole begins the samples of a trace with the time of all its work, and its idle time.
+func (p side) whole() *samples {
+	s := &samples{times: map[changeKey][]int64{}}
+	if len(p.Work) == 0 {
+		return s
+	}
+	x := p.Whole()
+	busy := make([]window.Interval, 0, len(p.Work))
+	for _, e := range p.Work {
+		busy = append(busy, window.Interval{From: e.Time, To: e.End()})
+	}
+	s.add(changeKey{ChangePass, "", "whole recording"}, x.Length())
+	s.add(changeKey{ChangeIdle, "", "idle"}, x.Length()-window.Length(busy))
+	return s
+}
+
+func (s *samples) sorted() ([]changeKey, map[changeKey][]int64) {
+	for _, times := range s.times {
+		slices.Sort(times)
+	}
+	return s.keys, s.times
+}
+
+// kernels returns the times of the kernels, copies and sets of a trace by name.
+func (p side) kernels() ([]changeKey, map[changeKey][]int64) {
+	s := p.whole()
+	for _, e := range p.Work {
+		kind := ChangeKernel
+		if e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset {
+			kind = ChangeOther
+		}
+		s.add(changeKey{kind, "", e.Name}, e.Duration)
+	}
+	return s.sorted()
+}
+
+// operators returns the times of the outermost operators of a framework by name.
+func (p side) operators() ([]changeKey, map[changeKey][]int64) {
+	s := p.whole()
+	if p.Device < 0 {
+		for i := range p.Events {
+			if e := &p.Events[i]; e.Kind == traces.KindOp && p.operator(e) == e {
+				s.add(changeKey{ChangeOp, "", e.Name}, e.Duration)
+			}
+		}
+		return s.sorted()
+	}
+	var order []*traces.Event
+	sums := map[*traces.Event]int64{}
+	for _, e := range p.Work {
+		op := p.operator(p.Parent(e))
+		if op == nil {
+			continue
+		}
+		if _, known := sums[op]; !known {
+			order = append(order, op)
+		}
+		sums[op] += e.Duration
+	}
+	for _, op := range order {
+		s.add(changeKey{ChangeOp, "", op.Name}, sums[op])
+	}
+	return s.sorted()
+}
+
+// operator returns the outermost operator of a framework around a range of the host, or the
+// range itself; nil for none.
+func (p side) operator(e *traces.Event) *traces.Event {
+	var found *traces.Event
+	for range 1000 { // damage could make a ring of parents
+		if e == nil {
+			break
+		}
+		if e.Kind == traces.KindOp {
+			found = e
+		}
+		e = p.Parent(e)
+	}
+	return found
+}

@@ -100,38 +100,66 @@ var firstLaw = Law{Floor: 1.3}
 // fitCell fits law and correction to rows, pulled to the cell of the level before. Each group of rows counts alike. How
 // strong the correction is, and the spread, come from parts that were left out.
 func fitCell(rows []Row, group, part func(*Row) string, near *Cell) (Cell, error) {
+	warm := filter(rows, func(r *Row) bool { return !r.Cold })
 	count := map[string]int{}
-	for i := range rows {
-		count[group(&rows[i])]++
+	for i := range warm {
+		count[group(&warm[i])]++
 	}
-	weights := make([]float64, len(rows))
-	for i := range rows {
-		weights[i] = float64(len(rows)) / float64(len(count)*count[group(&rows[i])])
+	weights := make([]float64, len(warm))
+	for i := range warm {
+		weights[i] = float64(len(warm)) / float64(len(count)*count[group(&warm[i])])
 	}
-	errors, err := leftOut(rows, weights, part, near)
-	if err != nil {
-		return Cell{}, err
-	}
-	best := len(scales) - 1
-	for i := range scales {
-		if size(errors[i]) < size(errors[best]) {
-			best = i
+	c := Cell{Law: near.Law, correction: near.correction, Spread: near.Spread, N: len(rows)}
+	if len(warm) > 0 {
+		errors, err := leftOut(warm, weights, part, near)
+		if err != nil {
+			return Cell{}, err
+		}
+		best := len(scales) - 1
+		for i := range scales {
+			if size(errors[i]) < size(errors[best]) {
+				best = i
+			}
+		}
+		if c.Law, err = fitLaw(warm, weights, near.Law); err != nil {
+			return c, err
+		}
+		if c.correction, err = fitCorrection(warm, weights, &c.Law, &near.correction, scales[best]); err != nil {
+			return c, err
+		}
+		c.Spread = spread(errors[best])
+		if len(warm) < fewRows { // too few errors for a quantile: no narrower than the level before
+			c.Spread = max(c.Spread, near.Spread)
 		}
 	}
-	c := Cell{N: len(rows)}
-	if c.Law, err = fitLaw(rows, weights, near.Law); err != nil {
-		return c, err
-	}
-	if c.correction, err = fitCorrection(rows, weights, &c.Law, &near.correction, scales[best]); err != nil {
-		return c, err
-	}
-	c.Spread = spread(errors[best])
-	if len(rows) < fewRows { // too few errors for a quantile: no narrower than the level before
-		c.Spread = max(c.Spread, near.Spread)
-	}
+	c.start(filter(rows, func(r *Row) bool { return r.Cold }), near)
 	c.domain(rows)
 	return c, nil
 }
+
+// start sets what a cold start costs: the median of what it took beyond the time of a warm run.
+func (c *Cell) start(cold []Row, near *Cell) {
+	c.Law.ColdUs, c.ColdSpread = near.Law.ColdUs, max(near.ColdSpread, unknownStart)
+	if len(cold) == 0 {
+		return
+	}
+	c.Law.ColdUs = 0
+	beyond := make([]float64, len(cold))
+	for i := range cold {
+		beyond[i] = max(0, cold[i].Us-c.time(&cold[i].Work))
+	}
+	slices.Sort(beyond)
+	c.Law.ColdUs = stats.Median(beyond)
+	if c.ColdSpread = spread(misses(cold, func(op) *Cell { return c })); len(cold) < fewStarts {
+		c.ColdSpread = max(c.ColdSpread, unknownStart)
+	}
+}
+
+// unknownStart is the spread of cold starts of which few were measured: a factor of 1.5.
+const (
+	unknownStart = 0.4
+	fewStarts    = 4
+)
 
 // size is the mean of absolute errors in logarithm, of which none counts as more than a factor of e.
 func size(errors []float64) float64 {

@@ -108,6 +108,37 @@ func TestFitFindsLaw(t *testing.T) {
 	}
 }
 
+// A cold start costs what it took beyond a warm run, and leaves the times of warm runs as they are.
+func TestFitCold(t *testing.T) {
+	rows := lawRows("m", testCPU, testGPU, 0.02, 1)
+	warm, err := Fit(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range slices.Clone(rows) {
+		if r.Task == "matmul" && r.Memory == Resident && r.FloorUs < 10 {
+			r.Cold, r.Us = true, r.Us+2e5
+			rows = append(rows, r)
+		}
+	}
+	m, err := Fit(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, _ := m.Device("m", "cuda:0")
+	w := Work{Task: "matmul", DType: "float32", Bytes: 12e5, Rows: 1, Steps: 1, FloorUs: 0.3, Memory: Resident}
+	before, after := warm.Predict(gpu, &w), m.Predict(gpu, &w)
+	w.Cold = true
+	cold := m.Predict(gpu, &w)
+	if before != after || math.Abs(cold.Us-after.Us-2e5) > 5 || !cold.InDomain || cold.Low > 2e5 || cold.High < 2.0001e5 {
+		t.Errorf("before %+v, after %+v, cold %+v", before, after, cold)
+	}
+	w.Task = "vector.add" // whose cold start was not measured
+	if e := m.Predict(gpu, &w); e.InDomain || math.Abs(e.Us/2e5-1) > 0.01 || e.High/e.Low < 1.5 {
+		t.Errorf("another task: %+v", e)
+	}
+}
+
 // A time by the law never falls when anything grows, since no coefficient is below 0.
 func TestLawIsMonotone(t *testing.T) {
 	m, err := Fit(lawRows("m", testCPU, testGPU, 0.3, 3))

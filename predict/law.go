@@ -11,7 +11,7 @@ type Law struct {
 	Floor  float64 `json:"floor"`    // times the floor: 1 is as fast as the device can be
 	StepUs float64 `json:"step_us"`  // for each step: a launch on a GPU, a barrier on a CPU
 	BaseUs float64 `json:"base_us"`  // for the call, whatever it does
-	ColdUs float64 `json:"start_us"` // once if the device was not used before
+	ColdUs float64 `json:"start_us"` // once if the process has not used the device before
 	MiBUs  float64 `json:"mib_us"`   // for each MiB that the work moves, beside the floor
 
 	PageableIn  Transfer `json:"pageable_in"`
@@ -31,12 +31,9 @@ const lawColumns = 13
 
 const mebibyte = 1 << 20
 
-// columns returns what each coefficient is multiplied by.
+// columns returns what each coefficient is multiplied by, but for the start, which is fitted apart.
 func columns(w *Work) (x [lawColumns]float64) {
 	x[0], x[1], x[2] = w.FloorUs, w.Steps, 1
-	if w.Cold {
-		x[3] = 1
-	}
 	x[4] = w.Bytes / mebibyte
 	at := 5
 	switch w.Memory {
@@ -69,12 +66,9 @@ func lawOf(c [lawColumns]float64) Law {
 	return Law{c[0], c[1], c[2], c[3], c[4], Transfer{c[5], c[6]}, Transfer{c[7], c[8]}, Transfer{c[9], c[10]}, Transfer{c[11], c[12]}}
 }
 
-// Time returns the time of work in microseconds.
+// Time returns the time of work in microseconds, without the start.
 func (l *Law) Time(w *Work) float64 {
 	t := l.Floor*w.FloorUs + l.StepUs*w.Steps + l.BaseUs + l.MiBUs*(w.Bytes/mebibyte)
-	if w.Cold {
-		t += l.ColdUs
-	}
 	in, out := &l.PageableIn, &l.PageableOut
 	switch w.Memory {
 	case Pageable:
@@ -101,8 +95,8 @@ const (
 	huberAt   = 0.25 // log error from which a measurement counts less
 )
 
-// fitLaw fits a law to measurements with weights, near a law of the level before. A coefficient
-// of which the measurements say nothing is that law's.
+// fitLaw fits a law to measurements that are not cold, with weights, near a law of the level before. A
+// coefficient of which the measurements say nothing is that law's, as the start is.
 func fitLaw(rows []Row, weights []float64, near Law) (Law, error) {
 	prior, pull := near.vector(), lawPull
 	if near == firstLaw {

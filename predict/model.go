@@ -54,9 +54,10 @@ type Task struct {
 // Cell is a law with its correction, how far it is off, and where it holds.
 type Cell struct {
 	Law        Law       `json:"law"`
-	Correction []float64 `json:"correction"` // coefficients, in natural logarithm: the constant, then memory, floor, rows, bytes
-	Spread     float64   `json:"spread"`     // half width in natural logarithm of the interval that holds nine of ten times
-	N          int       `json:"n"`          // shapes that were fitted
+	Correction []float64 `json:"correction"`   // coefficients, in natural logarithm: the constant, then memory, floor, rows, bytes
+	Spread     float64   `json:"spread"`       // half width in natural logarithm of the interval that holds nine of ten times
+	ColdSpread float64   `json:"start_spread"` // the same of cold starts
+	N          int       `json:"n"`            // shapes that were fitted
 	Domain     Domain    `json:"domain"`
 
 	correction correction // Correction, at its full length
@@ -118,10 +119,21 @@ const leastUs = 1e-3
 // time returns the predicted time in microseconds.
 func (c *Cell) time(w *Work) float64 {
 	t := c.Law.Time(w) * math.Exp(c.correction.at(w))
+	if w.Cold {
+		t += c.Law.ColdUs
+	}
 	if !(t > leastUs) {
 		return leastUs
 	}
 	return min(t, math.MaxFloat64)
+}
+
+// half returns half the width of the interval, in logarithm.
+func (c *Cell) half(w *Work) float64 {
+	if w.Cold {
+		return max(c.Spread, c.ColdSpread)
+	}
+	return c.Spread
 }
 
 // Device returns the index of a device for [Model.Predict], by the name of its machine or by its own
@@ -170,7 +182,6 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 	}
 	d := &m.Devices[device]
 	c, in := &d.Other, false
-	half := c.Spread
 	i, ok := d.index[op{w.Task, w.DType}]
 	measured := ok
 	if !ok {
@@ -178,11 +189,11 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 	}
 	if ok {
 		c = &d.Tasks[i].Cell
-		if in = measured && c.Domain.holds(w); in {
-			half = c.Spread
-		} else {
-			half = max(half, c.Spread)
-		}
+		in = measured && c.Domain.holds(w)
+	}
+	half := c.half(w)
+	if !in {
+		half = max(half, d.Other.half(w))
 	}
 	t, factor := c.time(w), math.Exp(half)
 	return Estimate{Us: t, Low: t / factor, High: min(t*factor, math.MaxFloat64), InDomain: in && d.Machine != ""}
@@ -251,8 +262,8 @@ func (c *Cell) compile() error {
 		}
 		c.correction[i] = v
 	}
-	if !(c.Spread >= 0 && c.Spread <= 20) || c.N < 0 {
-		return fmt.Errorf("its spread is %g of %d shapes", c.Spread, c.N)
+	if !(c.Spread >= 0 && c.Spread <= 20 && c.ColdSpread >= 0 && c.ColdSpread <= 20) || c.N < 0 {
+		return fmt.Errorf("its spread is %g, and %g of cold starts, of %d shapes", c.Spread, c.ColdSpread, c.N)
 	}
 	d := &c.Domain
 	for _, r := range []Range{d.FloorUs, d.Steps, d.Rows, d.BytesIn, d.BytesOut} {

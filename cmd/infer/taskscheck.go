@@ -16,7 +16,7 @@ import (
 func newTasksCheck() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "check SAMPLES...",
+		Use:   "check [SAMPLES...]",
 		Short: "Grade the cost model and others on what they have not seen",
 		Long: `check fits ways to predict how long tasks take to a part of the measurements, and grades
 them on the others: sizes, tasks and processors that were left out.
@@ -31,11 +31,12 @@ them on the others: sizes, tasks and processors that were left out.
   wrong %      choices of the slower device
 
 Choices are graded where both devices of a machine were measured, with the transfers
-of the data: times on data in the GPU's memory count only for tasks that have no others.`,
+of the data: times on data in the GPU's memory count only for tasks that have no others.
+SAMPLES are as in 'infer tasks fit'.`,
 		Example: `  infer tasks check out
   infer tasks check epyc/samples.csv h200/samples.csv.gz`,
 		Annotations: map[string]string{usesKey: ""},
-		Args:        needsSamples,
+		Args:        cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			rows, err := readRows(c.ErrOrStderr(), args)
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
+	storedsamples "gpt2scope/tasks/samples"
 )
 
 // newTasksFit makes "infer tasks fit".
@@ -19,7 +20,7 @@ func newTasksFit() *cobra.Command {
 	var out string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "fit SAMPLES...",
+		Use:   "fit [SAMPLES...]",
 		Short: "Fit the cost model to measured tasks",
 		Long: `fit fits the model that predicts how long a task takes on a device before it runs there:
 
@@ -29,8 +30,8 @@ func newTasksFit() *cobra.Command {
 with no coefficient below 0, times a small correction for floor, rows, bytes,
 FLOPs for each byte, and memory.
 SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several
-machines go together. Lines without a machine are for devices, "other tasks" for
-tasks, that were not measured.
+machines go together. Without any, the samples are those stored in this program. Lines
+without a machine are for devices, "other tasks" for tasks, that were not measured.
 
   efficiency  how many times the floor the work takes
   step us     for each launch, or each step of a pass
@@ -38,7 +39,7 @@ tasks, that were not measured.
 		Example: `  infer tasks fit out -o model.json
   infer tasks fit epyc/samples.csv h200/samples.csv.gz -o model.json`,
 		Annotations: map[string]string{usesKey: ""},
-		Args:        needsSamples,
+		Args:        cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			return tasksFit(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), args, out, asJSON)
 		},
@@ -50,21 +51,16 @@ tasks, that were not measured.
 	return c
 }
 
-// needsSamples are the arguments of a command that reads samples.
-func needsSamples(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return usagef("give the samples that 'infer tasks bench' wrote: %s SAMPLES...", c.CommandPath())
-	}
-	return nil
-}
-
-// readRows reads samples for the model, and says what it leaves out.
+// readRows reads samples for the model, the stored ones if none are named, and says what it leaves out.
 func readRows(stderr io.Writer, paths []string) ([]predict.Row, error) {
-	samples, err := tasks.ReadFiles(paths...)
+	all, err := tasks.ReadFiles(paths...)
+	if len(paths) == 0 {
+		all, err = storedsamples.Read()
+	}
 	if err != nil {
 		return nil, err
 	}
-	rows, left := tasks.Rows(samples)
+	rows, left := tasks.Rows(all)
 	if left.NoFloor > 0 {
 		fmt.Fprintf(stderr, "%s without a floor, since the ceilings of the device were not measured\n", leftOut(left.NoFloor))
 	}
@@ -72,7 +68,7 @@ func readRows(stderr io.Writer, paths []string) ([]predict.Row, error) {
 		fmt.Fprintf(stderr, "%s that was disturbed\n", leftOut(left.Disturbed))
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit", count(len(samples), "sample"))
+		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit", count(len(all), "sample"))
 	}
 	return rows, nil
 }

@@ -70,7 +70,12 @@ func Check(rows []predict.Row, families []Family) (*Result, error) {
 		return nil, errNothing
 	}
 	result := &Result{Rows: len(rows), Shapes: len(medians)}
-	for _, s := range Splits(medians) {
+	splits := Splits(medians)
+	cold := Split{Name: Cold}
+	if slices.ContainsFunc(medians, func(r predict.Row) bool { return r.Cold }) {
+		cold.Folds = splits[0].Folds
+	}
+	for _, s := range append(splits, cold) {
 		for _, f := range families {
 			score, err := grade(medians, s, f)
 			if err != nil {
@@ -118,6 +123,9 @@ func grade(rows []predict.Row, s Split, f Family) (Score, error) {
 		graded := make(map[*predict.Row]bool, len(fold.Grade))
 		for _, i := range fold.Grade {
 			r := &rows[i]
+			if r.Cold != (s.Name == Cold) {
+				continue
+			}
 			graded[r] = true
 			if t := p.Time(r); !math.IsNaN(t) {
 				errors = append(errors, outcome{shapeOf(r), math.Abs(t/r.Us - 1)})

@@ -215,6 +215,29 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
+// Cold starts are graded apart.
+func TestCold(t *testing.T) {
+	rows := medians(t, measured(0))
+	for _, r := range slices.Clone(rows) {
+		if r.FLOPs < 1000 && r.Memory != predict.Pageable && r.Memory != predict.Pinned {
+			r.Cold = true
+			if r.Us += 1e4; r.Device != "cpu" {
+				r.Us += 2e5
+			}
+			rows = append(rows, r)
+		}
+	}
+	result, err := Check(rows, []Family{{Name: Ours, Fit: fitOurs}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range result.Scores {
+		if n := 2 * 3 * 4; s.Split == Cold && (s.N != n || s.Median.Value > 0.05) || s.Split == Random && s.N != len(rows)-n {
+			t.Errorf("%s: %d of %d, median %g", s.Split, s.N, len(rows), s.Median.Value)
+		}
+	}
+}
+
 // On times of a law with noise the cost model is better than each other family wherever it was not fitted.
 func TestCheck(t *testing.T) {
 	result, err := Check(measured(0.05), Families())

@@ -29,6 +29,7 @@ const (
 	TaskOutTen   = "task held out, 10 samples"
 	DeviceOut    = "CPU held out"
 	DeviceOutTen = "CPU held out, 10 samples"
+	Cold         = "cold starts"
 )
 
 var about = map[string]string{
@@ -39,6 +40,7 @@ var about = map[string]string{
 	TaskOutTen:   "each task in turn, but for ten of its shapes on each device",
 	DeviceOut:    "each CPU in turn: nothing of it is known but its ceilings",
 	DeviceOutTen: "each CPU in turn, but for ten shapes of each task",
+	Cold:         "the same as random, of runs that start a process; the others are of runs in a process that has run before",
 }
 
 // About says what a split leaves out.
@@ -156,6 +158,9 @@ func withTen(rows []predict.Row, f Fold, random *rand.Rand) Fold {
 	known, moved := map[key]int{}, map[int]bool{}
 	for _, k := range random.Perm(len(f.Grade)) {
 		i := f.Grade[k]
+		if rows[i].Cold {
+			continue
+		}
 		at := key{rows[i].Machine, rows[i].Device, rows[i].Task}
 		if known[at] < tenSamples {
 			known[at]++

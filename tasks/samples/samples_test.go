@@ -1,0 +1,55 @@
+package samples
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"testing"
+
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+)
+
+var update = flag.Bool("update", false, "write model.json")
+
+// The model that ships is the one that the samples give.
+func TestModel(t *testing.T) {
+	all, err := Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, left := tasks.Rows(all)
+	if len(rows) < 1000 || left.NoFloor > 0 {
+		t.Errorf("%d rows, left out: %+v", len(rows), left)
+	}
+	fitted, err := predict.Fit(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		var b bytes.Buffer
+		if err := fitted.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("model.json", b.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		model = b.Bytes()
+	}
+	m, err := Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.SHA256 != fitted.SHA256 || m.Rows != fitted.Rows {
+		t.Fatalf("model.json is of other samples; write it with go test ./tasks/samples -update")
+	}
+	for i := range rows {
+		r := &rows[i]
+		d, known := m.Device(r.Machine, r.Device)
+		e, _ := fitted.Device(r.Machine, r.Device)
+		a, b := m.Predict(d, &r.Work), fitted.Predict(e, &r.Work)
+		if ratio := a.Us / b.Us; !known || !a.InDomain || ratio < 0.99 || ratio > 1.01 {
+			t.Fatalf("%s %s on %s: model.json predicts %+v, a fit %+v; write it with go test ./tasks/samples -update", r.Task, r.Shape, r.Device, a, b)
+		}
+	}
+}

@@ -182,7 +182,7 @@ func number(x float64) string {
 	case a >= 1:
 		return strconv.FormatFloat(x, 'f', 2, 64)
 	}
-	return strconv.FormatFloat(x, 'g', 2, 64)
+	return strconv.FormatFloat(x, 'g', 3, 64)
 }
 
 // median returns the median of values, NaN if there are none.

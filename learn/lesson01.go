@@ -26,8 +26,8 @@ var lesson01 = Lesson{
 	Why: `<<<1, 1>>> starts one thread of one block: one lane of one of the GPU's many processors. That lane has a lower clock than a CPU core, no prediction, no
 prefetcher, and each read from memory takes it hundreds of nanoseconds, in which it waits. A GPU is fast because it has so many threads
 that some always have their data: a warp's 32 lanes read together, dozens of warps take turns on a processor, and all processors work
-at once. Take any of these away and its factor is gone; one thread loses all of them. A CPU core is built the other way round: one thread alone
-reaches a good part of what all reach. So choose the grid by the data, a thread for each element or a few, and
+at once. Take any of these away and its factor is gone; one thread loses all of them. A CPU is built the other way round: a thread alone is slower
+than all together only by about the number of cores. So choose the grid by the data, a thread for each element or a few, and
 leave loops with one thread to the CPU.`,
 	GoOn: "infer bench ceilings",
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -44,6 +45,13 @@ func linkSizes(most int) (sizes []int) {
 	return sizes
 }
 
+// shuffled puts sizes in another order for each round: what a copy comes after has an effect on it.
+func shuffled(sizes []int, round int) []int {
+	random := rand.New(rand.NewPCG(3, uint64(round)))
+	random.Shuffle(len(sizes), func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })
+	return sizes
+}
+
 func linkOnGPU(ctx context.Context, e *Env) (d Data, err error) {
 	g, err := e.gpu()
 	if err != nil {
@@ -71,8 +79,8 @@ func linkOnGPU(ctx context.Context, e *Env) (d Data, err error) {
 		plain[i] = byte(i)
 	}
 	copy(pinned.Bytes(), plain)
-	for i := range e.pick(9, 7) + 1 {
-		for _, n := range linkSizes(most / 2) {
+	for i := range e.pick(15, 7) + 1 {
+		for _, n := range shuffled(linkSizes(most/2), i) {
 			if err := context.Cause(ctx); err != nil {
 				return nil, err
 			}
@@ -126,8 +134,8 @@ func linkOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 			answers <- copy(to[:n], from[:n])
 		}
 	}()
-	for i := range e.pick(9, 7) + 1 {
-		for _, n := range linkSizes(most / 2) {
+	for i := range e.pick(15, 7) + 1 {
+		for _, n := range shuffled(linkSizes(most/2), i) {
 			if err := context.Cause(ctx); err != nil {
 				return nil, err
 			}
@@ -148,6 +156,7 @@ type law struct {
 	rate    float64 // GB/s
 	off     float64 // the 90th percentile of the deviations of the medians, in percent of them
 	sizes   int
+	worst   float64 // bytes: the size whose median is furthest off
 }
 
 // fitLaw fits the law to the medians of a case so that relative deviations are small.
@@ -166,8 +175,9 @@ func fitLaw(d Data, of string) law {
 	for i := range off {
 		off[i] = 100 * math.Abs(a+b*sizes[i]-times[i]) / times[i]
 	}
+	worst := sizes[slices.Index(off, slices.Max(off))]
 	slices.Sort(off)
-	return law{latency: a, rate: 1 / b / 1e3, off: stats.Quantile(off, 0.9), sizes: len(sizes)}
+	return law{latency: a, rate: 1 / b / 1e3, off: stats.Quantile(off, 0.9), sizes: len(sizes), worst: worst}
 }
 
 func (l law) figures(of string) []Figure {
@@ -179,7 +189,7 @@ func (l law) figures(of string) []Figure {
 }
 
 func (l law) String() string {
-	return fmt.Sprintf("%s + n / (%s GB/s), off by %s %% (P90 of %d sizes)", exact("", "us", l.latency).Short(), number(l.rate), number(l.off), l.sizes)
+	return fmt.Sprintf("%s + n / (%s GB/s), off by %s %% (P90 of %d sizes, most at %s bytes)", exact("", "us", l.latency).Short(), number(l.rate), number(l.off), l.sizes, count(l.worst))
 }
 
 // linkFits is how far the law may be off, in percent.

@@ -22,7 +22,7 @@ var lesson04 = Lesson{
 	Claim:  "CPUs execute instructions one after another, GPUs in parallel",
 	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallel},
 	GPU:    &Experiment{Run: parallelOnGPU, Judge: judgeParallelOnGPU, Picture: drawParallel, Sources: []Source{{"lesson04.cu", chainSource}}},
-	Why: `Both do both. A chain, in which each step needs the result of the last, goes at the same pace on either: a step per latency of the unit. A CPU core
+	Why: `Both do both. A chain, in which each step needs the result of the last, goes at about the same pace on either: a step per latency of the unit. A CPU core
 overlaps independent instructions on its own, works on 8 or 16 numbers with one vector instruction, and has neighbours: three kinds of parallelism,
 whose factors multiply. A GPU has the same ideas in other proportions: 32 lanes are its vector, many warps take turns where a
 CPU reorders, and it has ten times as many processors. The difference is what silicon is spent on: CPUs shorten the time of one thread

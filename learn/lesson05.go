@@ -13,9 +13,9 @@ var lesson05 = Lesson{
 	GPU:    &Experiment{Run: timersOnGPU, Judge: judgeTimers, Picture: drawTimers, Sources: []Source{spinSource}},
 	Why: `The premise is right, the conclusion is not. A launch only queues the kernel and returns, so a timer that is stopped then has measured the launch,
 whatever the kernel does: the times look wonderful and say nothing. But the host can wait. Synchronise, start the timer, launch, synchronise,
-stop: that time is the kernel's, plus a few microseconds for launch and wake-up. For kernels of a millisecond the difference vanishes;
-for one of ten microseconds it doubles the time. Events are stamps that the GPU takes in the order of the stream, so they leave out the way back to the host.
-For short kernels, time many launches between two events and divide. And synchronise only around what you measure: in a program, each wait empties the queue.`,
+stop: that time is the kernel's, plus a few microseconds for launch and wake-up. For kernels of a millisecond that vanishes;
+for one of ten it does not. Events are stamps that the GPU takes in the order of the stream, so they leave out the way back to the host. But they
+do not help a short kernel alone: the idle GPU stamps at once, then waits for the launch. Time many launches between two events and divide. And synchronise only around what you measure: in a program, each wait empties the queue.`,
 	GoOn: "infer trace show traces/samples/eager.sqlite --by launch",
 }
 
@@ -82,8 +82,8 @@ func judgeTimers(d Data) Finding {
 	off := figureOf("synchronised against events", "%", each(d.at(waited, "time_us", long), d.at(events, "time_us", long), func(w, e float64) float64 { return 100 * (w/e - 1) }))
 	sb, sc := of(waited, short), of(events, short)
 	f := Finding{Figures: []Figure{a, b, c, off}}
-	f.Text = fmt.Sprintf("The longest kernel takes %s by events. A host timer that waits gives %s: %s %% more [%s, %s]. One that does not wait gives %s, which is the launch. For the shortest kernel, events give %s and the host timer that waits %s.",
-		c, b, number(off.Value), number(deref(off.Low)), number(deref(off.High)), a, sc.Short(), sb.Short())
+	f.Text = fmt.Sprintf("The longest kernel takes %s by events. A host timer that waits gives %s: %s %% more [%s, %s]. One that does not wait gives %s, which is the launch. Of a kernel that was asked to take %s, events give %s and the host timer that waits %s.",
+		c, b, number(off.Value), number(deref(off.Low)), number(deref(off.High)), a, exact("", "us", short).Short(), sc.Short(), sb.Short())
 	low, high := off.interval()
 	switch {
 	case c.Value < 1000:

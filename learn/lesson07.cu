@@ -1,5 +1,5 @@
 // y = 2 x of n numbers, as PyTorch's vectorized_elementwise_kernel<width, ...> does it: a block of 128 threads does 512
-// elements, each thread 4 of them, by loads of width numbers. The width is known when the kernel is compiled. n is a multiple of 512.
+// elements, each thread 4 of them, by loads of width numbers. It counts its blocks if it is given a counter. The width is known when the kernel is compiled. n is a multiple of 512.
 
 template <int width>
 struct alignas(4 * width) vector {
@@ -8,7 +8,7 @@ struct alignas(4 * width) vector {
 
 template <int width>
 __device__ void vectorized(float *y, const float *x, int n, unsigned *blocks) {
-  if (threadIdx.x == 0) atomicAdd(blocks, 1);
+  if (blocks && threadIdx.x == 0) atomicAdd(blocks, 1);
   for (long long first = blockIdx.x * 512LL; first < n; first += gridDim.x * 512LL)
     for (int load = 0; load < 4 / width; load++) {
       const long long at = first / width + load * 128 + threadIdx.x;

@@ -15,7 +15,7 @@ var lesson09 = Lesson{
 	Why: `cudaStreamIsCapturing asks whether a stream is being captured at this moment. It launches nothing and captures nothing. Libraries call it because some of what
 they do is forbidden while a graph is captured, allocating memory for example: PyTorch's allocator asks, and so does this program before it gives cuBLASLt its
 workspace. So the call is in timelines of programs that never use a graph, and the answer there is no. Graphs leave other marks:
-cudaStreamBeginCapture and cudaGraphInstantiate once, then cudaGraphLaunch again and again, few calls
+cudaStreamBeginCapture and cudaGraphInstantiate a few times, then cudaGraphLaunch again and again, few calls
 for many kernels, and kernels that carry the number of their graph node. Look for those. A name in a timeline says what was
 called, not what came of it.`,
 	GoOn: "infer trace show traces/samples/gpt2-L12-graph-cupti.json.gz --by launch",
@@ -101,7 +101,10 @@ func judgeCaptures(d Data) Finding {
 
 // times writes how often something happened.
 func times(n float64) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return "never"
+	case 1:
 		return "once"
 	}
 	return count(n) + " times"

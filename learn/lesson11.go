@@ -13,7 +13,7 @@ var lesson11 = Lesson{
 	Claim:  "a device synchronise marks the end of a layer; correlation ids pair launches with kernels",
 	GPU:    &Experiment{Run: layersOnGPU, Judge: judgeLayers},
 	Why: `Each launch gets a correlation id, and the record of its kernel carries the same id: that pairs both, however late the kernel runs. Time does not pair
-them. The host runs ahead, so a kernel often begins when the range around its launch has long been closed. And what keeps layers apart is no call of the
+them. The host runs ahead, so a kernel can begin when the range around its launch has been closed. And what keeps layers apart is no call of the
 host: the kernels of a stream run in the order of their launches, so the first kernel of a layer waits, on the device, for the last one of the
 layer before. A synchronise at the end of each layer would be right too, but it empties the queue, and the GPU then
 idles until the next launch arrives; an engine that is meant to be fast has none. So look for layers in ranges, one for each step, and

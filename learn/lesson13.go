@@ -68,17 +68,22 @@ func namesHere(ctx context.Context, _ *Env) (d Data, err error) {
 		missing = append(missing, "ncu is not installed")
 	}
 	if nsys, err := exec.LookPath("nsys"); err == nil {
-		found := false
+		found, said := false, ""
 		for _, report := range gridReports {
-			if text := toolSays(ctx, []string{nsys, "stats", "--help-reports", report}); reportColumns.MatchString(text) {
-				d.say(report, "help", text)
-				found = true
+			for _, flags := range [][]string{{"--help-reports", report}, {"--help-reports=" + report}, {"--help-reports", "ALL"}} {
+				said = toolSays(ctx, append([]string{nsys, "stats"}, flags...))
+				if help := helpOf(said, report); reportColumns.MatchString(help) {
+					d.say(report, "help", help)
+					found = true
+					break
+				}
 			}
 		}
 		if found {
 			d.say("nsys", "version", toolVersion(ctx, nsys))
 		} else {
-			missing = append(missing, "nsys stats --help-reports describes no report")
+			line, _, _ := strings.Cut(said, "\n")
+			missing = append(missing, fmt.Sprintf("nsys stats --help-reports describes none of %s: %q", strings.Join(gridReports, ", "), line))
 		}
 	} else {
 		missing = append(missing, "nsys is not installed")
@@ -86,8 +91,29 @@ func namesHere(ctx context.Context, _ *Env) (d Data, err error) {
 	if len(d) == 0 {
 		return nil, fmt.Errorf("%w: %s", errNotHere, strings.Join(missing, ", "))
 	}
+	for _, m := range missing {
+		d.say("missing", "tool", m)
+	}
 	return d, context.Cause(ctx)
 }
+
+// helpOf returns what a text with the help of one or more reports says of one.
+func helpOf(text, report string) string {
+	var out []string
+	inside := false
+	for line := range strings.Lines(text) {
+		if name := reportTitle.FindStringSubmatch(line); name != nil {
+			inside = name[1] == report
+		}
+		if inside {
+			out = append(out, line)
+		}
+	}
+	return strings.TrimSpace(strings.Join(out, ""))
+}
+
+// reportTitle matches the first line of a report's help: "cuda_gpu_kern_sum[:nvtx-name][:base|:mangled] -- CUDA GPU Kernel Summary".
+var reportTitle = regexp.MustCompile(`^\s*(\w+)(?:\[\S*)? (?:--|–) `)
 
 // toolSays returns what a tool writes within a minute, whatever its exit status is.
 func toolSays(ctx context.Context, words []string) string {
@@ -172,6 +198,11 @@ func judgeNames(d Data) Finding {
 		}
 		f.Figures = append(f.Figures, exact(gridReports[0]+" has the grid", "", float64(has)))
 		texts = append(texts, fmt.Sprintf("The reports of nsys (%s) with a column for the grid: %s; without: %s.", d.text("nsys", "version"), orNone(with), orNone(without)))
+	}
+	for _, p := range d {
+		if p.Case == "missing" {
+			texts = append(texts, "Not asked: "+p.Text+".")
+		}
 	}
 	f.Text = strings.Join(texts, " ")
 	switch {

@@ -15,7 +15,7 @@ func tools(t *testing.T, metrics, kernSum string) {
 	ncu := "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'NVIDIA Nsight Compute'; echo 'Version 2025.3'; exit; }\n" +
 		"i=0; while [ $i -lt 120 ]; do " + strings.ReplaceAll(more, "\n", "; ") + "done\n" + "cat <<END\n" + metrics + "\nEND\n"
 	nsys := "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'NVIDIA Nsight Systems version 2025.3'; exit; }\n" +
-		"case $3 in\ncuda_gpu_kern_sum) cat <<END\n" + kernSum + "\nEND\n;;\ncuda_gpu_kern_gb_sum) printf 'Total Time : x\\n    GridXYZ : Grid dimensions\\n';;\n*) printf 'Duration : x\\n    GrdX, GrdY, GrdZ : Grid values\\n';;\nesac\n"
+		"case $3 in\ncuda_gpu_kern_sum) cat <<END\n" + kernSum + "\nEND\n;;\ncuda_gpu_kern_gb_sum) printf 'cuda_gpu_kern_gb_sum[:base] -- Summary\\n    Total Time : x\\n    GridXYZ : Grid dimensions\\n';;\n*) printf 'cuda_gpu_trace -- Trace\\n    Duration : x\\n    GrdX, GrdY, GrdZ : Grid values\\n';;\nesac\n"
 	for name, text := range map[string]string{"ncu": ncu, "nsys": nsys} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestNames(t *testing.T) {
 		"today":                    {newMetrics, withoutGrid, Refuted},
 		"as claimed":               {oldMetrics, withoutGrid + "\n    GridXYZ : Grid dimensions", Shown},
 		"old names without grid":   {oldMetrics, withoutGrid, Refuted},
-		"a grid without old names": {newMetrics, "Total Time : x\n  GridXYZ : y", Refuted},
+		"a grid without old names": {newMetrics, "cuda_gpu_kern_sum -- Summary\n Total Time : x\n  GridXYZ : y", Refuted},
 	} {
 		tools(t, c.metrics, c.kernSum)
 		d, err := namesHere(t.Context(), quick(t))
@@ -52,6 +52,37 @@ func TestNames(t *testing.T) {
 		if name == "today" && (!strings.Contains(f.Text, "ncu (Version 2025.3) lists 0") || !strings.Contains(f.Text, "with a column for the grid: cuda_gpu_kern_gb_sum, cuda_gpu_trace; without: cuda_gpu_kern_sum.")) {
 			t.Error(f.Text)
 		}
+	}
+}
+
+// Help of all reports in one text is cut into reports.
+func TestHelpOf(t *testing.T) {
+	text := "Reports:\n  a[:base] -- A\n\n    Time : x\n  b -- B\n    Time : y\n    GridXYZ : z\n"
+	if a, b, c := helpOf(text, "a"), helpOf(text, "b"), helpOf(text, "c"); !strings.HasSuffix(a, "Time : x") || !gridColumn.MatchString(b) || gridColumn.MatchString(a) || c != "" {
+		t.Errorf("%q, %q, %q", a, b, c)
+	}
+}
+
+// One tool is enough for a verdict; the other is named.
+func TestNamesWithOneTool(t *testing.T) {
+	tools(t, newMetrics, "no such report")
+	d, err := namesHere(t.Context(), quick(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := judgeNames(d); f.Verdict != Refuted {
+		t.Errorf("%s: %s", f.Verdict, f.Text)
+	}
+	path, _, _ := strings.Cut(os.Getenv("PATH"), ":")
+	if err := os.Remove(filepath.Join(path, "nsys")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", path+":/bin:/usr/bin")
+	if d, err = namesHere(t.Context(), quick(t)); err != nil {
+		t.Fatal(err)
+	}
+	if f := judgeNames(d); f.Verdict != Refuted || !strings.Contains(f.Text, "Not asked: nsys is not installed.") {
+		t.Errorf("%s: %s", f.Verdict, f.Text)
 	}
 }
 

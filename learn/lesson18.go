@@ -56,7 +56,7 @@ func runDivergence(ctx context.Context, e *Env) (d Data, err error) {
 	if err != nil {
 		return nil, err
 	}
-	long, brief := int32(e.pick(256, 2)), int32(e.pick(16, 1))
+	long, brief := int32(e.pick(2048, 2)), int32(e.pick(128, 1)) // long against a launch
 	launches := map[string]struct {
 		kernel    *cuda.Function
 		arguments []any

@@ -2,7 +2,6 @@ package learn
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,14 +11,11 @@ import (
 	"gpt2scope/traces/window"
 )
 
-//go:embed lesson20.cu
-var overlapSource string
-
 var lesson20 = Lesson{
 	Number: 20,
 	Claim:  "memory copies and kernels overlap",
 	GPU: &Experiment{Run: runOverlap, Judge: judgeOverlap, Picture: drawOverlap,
-		Sources: []Source{{"lesson20.cu", overlapSource}}},
+		Sources: []Source{workSource}},
 	Why: `A GPU has engines for copies besides its SMs, so both can work at once, if three things hold. The work must be in different streams, because a stream
 runs its work in order. The host memory must be pinned: pageable memory is copied by the host through a buffer of the driver, and meanwhile the host launches
 nothing. And a kernel must not need the copy that it should overlap with: cut the data into chunks, so that one is computed while the next
@@ -58,7 +54,7 @@ func runOverlap(ctx context.Context, e *Env) (d Data, err error) {
 		}
 		err = errors.Join(append(errs, g.close())...)
 	}()
-	kernels, err := g.kernels(Source{"lesson20.cu", overlapSource}, "work")
+	kernels, err := g.kernels(workSource, "work")
 	if err != nil {
 		return nil, err
 	}

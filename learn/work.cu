@@ -1,6 +1,4 @@
-// Lesson 20: a kernel that takes about as long as the copies of its data.
-
-// Does so many rounds of arithmetic on each of n numbers.
+// Does so many rounds of arithmetic on each of n numbers, so that a kernel can be given a length that fits its data.
 extern "C" __global__ void work(float *x, int n, int rounds) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
     float v = x[i];

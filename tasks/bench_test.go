@@ -82,7 +82,7 @@ func TestWrongResult(t *testing.T) {
 	}
 	b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Repeat: 1, Rounds: 1}}
 	_, err := b.Turn(context.Background(), Turn{Task: task, Shape: Shape{{"n", 1000}}, DType: Float32, From: 1, To: 1})
-	if err == nil || !strings.Contains(err.Error(), "of vector.add of n=1000 is NaN; expected") || runs != 3 {
+	if err == nil || !strings.Contains(err.Error(), "of vector.add of n=1000 is NaN; expected") || runs != 4 { // 2 for warm-up, 1 not measured
 		t.Errorf("after %d runs: %v", runs, err)
 	}
 }
@@ -155,5 +155,46 @@ func TestFloor(t *testing.T) {
 	}
 	if got := (Cost{Bytes: 1}).FloorUs(ceilings.Set{}); got == got {
 		t.Errorf("with no ceilings the floor is %g", got)
+	}
+}
+
+// sleepy is a way whose threads sleep while its result is checked, and take 300 us to wake.
+type sleepy struct {
+	us     float64
+	runs   int
+	asleep bool
+}
+
+func (s *sleepy) Prepare(context.Context, Way, string, string) (Ready, error) { return s, nil }
+func (s *sleepy) Check(context.Context) error                                 { s.asleep = true; return nil }
+func (s *sleepy) Close() error                                                { return nil }
+func (s *sleepy) Run(context.Context) (Times, error) {
+	t := unknown()
+	if t.Wall = s.us; s.asleep {
+		t.Wall += 300
+	}
+	s.runs++
+	s.asleep = false
+	return t, nil
+}
+
+// A brief run is measured right after another, so that no time has threads that wake in it; a long one is not run twice.
+func TestTurnWakes(t *testing.T) {
+	for us, runs := range map[float64]int{20: warmUps + 2*5, 9000: warmUps + 5} {
+		way := &sleepy{us: us}
+		task := vectorAdd()
+		task.Arrays = nil
+		task.open = func(context.Context, *Machine, *Task, Shape, string) (Opened, error) { return way, nil }
+		task.Ways = task.Ways[:1]
+		b := Bench{Machine: testMachine(t), Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Repeat: 5, Rounds: 1}}
+		samples, err := b.Turn(context.Background(), Turn{Task: task, Shape: Shape{{"n", 1000}}, DType: Float32, From: 1, To: 5})
+		if err != nil || len(samples) != 5 || way.runs != runs {
+			t.Fatalf("%g us: %d samples of %d runs, expected 5 of %d (%v)", us, len(samples), way.runs, runs, err)
+		}
+		for _, s := range samples {
+			if awake := s.WallUs == us; awake != (us == 20) {
+				t.Errorf("%g us: a repeat took %g", us, s.WallUs)
+			}
+		}
 	}
 }

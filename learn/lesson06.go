@@ -136,22 +136,34 @@ func judgeSquares(d Data) Finding {
 		notFaster = notFaster || high < squaresSame || low <= 0 && high < squaresWide
 	}
 	times, changes := f.Figures[:4], f.Figures[4:]
-	f.Text = fmt.Sprintf("a * a takes %s, square(a) %s, a ** 2 %s, -a, which moves the same bytes, %s. Paired by round, square(a) differs from a * a by %s, a ** 2 by %s.",
+	f.Text = fmt.Sprintf("a * a takes %s, square(a) %s, a ** 2 %s, -a, which moves the same bytes, %s. Within a round, the time of square(a) differs from that of a * a by %s, that of a ** 2 by %s.",
 		times[0], times[1], times[2], times[3], changes[0], changes[1])
 	switch {
 	case faster:
 		f.Verdict = Shown
 	case notFaster:
 		f.Verdict = Refuted
-		f.Text += fmt.Sprintf(" a * a is not faster: an interval holds 0, or what it could gain is below %d %%.", squaresSame)
+		if holdsZero(changes[0]) && holdsZero(changes[1]) {
+			f.Text += " Both intervals hold 0: a * a is not faster."
+		} else {
+			f.Text += fmt.Sprintf(" a * a is not faster than both by more than %d %%.", squaresSame)
+		}
 	default:
 		f.Verdict = Unknown
 		f.Text += " The intervals are too wide to tell: other work disturbed the measurement."
 	}
 	if bytes := d.values("all", "bytes"); len(bytes) > 0 && times[0].Value > 0 {
-		f.Figures = append(f.Figures, exact("bytes over the time of a * a", "GB/s", bytes[0]/times[0].Value/1e3))
+		rate := exact("bytes over the time of a * a", "GB/s", bytes[0]/times[0].Value/1e3)
+		f.Figures = append(f.Figures, rate)
+		f.Text += fmt.Sprintf(" Each moves %s bytes, at %s.", count(bytes[0]), rate)
 	}
 	return f
+}
+
+// holdsZero tells whether the interval of a figure does.
+func holdsZero(f Figure) bool {
+	low, high := f.interval()
+	return low <= 0 && high >= 0
 }
 
 func drawSquares(d Data) *Picture {

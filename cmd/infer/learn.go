@@ -52,6 +52,12 @@ recording of this machine, --from judges one.`,
   infer learn --all --record lessons.json.gz`,
 		Annotations: map[string]string{usesKey: "device quiet", helpKey + "device": "`DEVICE`: auto (the CPU, and the GPU if it can be used), cpu, or\na GPU: cuda or cuda:N"},
 		Args:        cobra.ArbitraryArgs,
+		ValidArgsFunction: func(*cobra.Command, []string, string) (numbers []cobra.Completion, _ cobra.ShellCompDirective) {
+			for _, l := range learn.All() {
+				numbers = append(numbers, cobra.CompletionWithDesc(strconv.Itoa(l.Number), l.Claim))
+			}
+			return numbers, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			lessons, err := l.choose(args)
 			if err != nil {
@@ -89,8 +95,11 @@ func newLearnProgram() *cobra.Command {
 		Short:       "Run a part of a lesson that needs a process of its own",
 		Example:     "  infer learn program NAME",
 		Annotations: map[string]string{usesKey: ""},
-		Args:        cobra.MinimumNArgs(1),
+		Args:        cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("name a program of a lesson")
+			}
 			program := learn.FindProgram(args[0])
 			if program == nil {
 				return usagef("no lesson has a program %q", args[0])

@@ -47,6 +47,11 @@ func TestLearn(t *testing.T) {
 		"GPU, recorded on ", " on Some GPU: refuted\n", "a * a takes 3.34 ms [3.33, 3.34]", "\nWhy\n", "\nGo on: infer ")
 }
 
+// A shell completes the numbers of lessons.
+func TestLearnCompletes(t *testing.T) {
+	contains(t, mustInfer(t, "__complete", "learn", "").stdout, "\n6\ta * a", "\n10\ta synchronisation is needed", "\n:4\n")
+}
+
 // What a lesson measured is written, and gives the same verdicts again.
 func TestLearnRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lessons.json.gz")
@@ -92,7 +97,7 @@ func TestLearnMistakes(t *testing.T) {
 	}{
 		{"learn 99", exitUsage, "there is no lesson 99"}, {"learn six", exitUsage, "there is no lesson six"}, {"learn 6 --all", exitUsage, "--all takes no numbers"},
 		{"learn --record x", exitUsage, "name a lesson"}, {"learn 6 --device reference", exitUsage, "--device reference"}, {"learn 6 --from a --record b", exitUsage, "--from measures nothing"},
-		{"learn 6 --from " + file, exitFailure, "not a recording"}, {"learn program none", exitUsage, `no lesson has a program "none"`}, {"learn 6 --model x", exitUsage, "--model does nothing"},
+		{"learn 6 --from " + file, exitFailure, "not a recording"}, {"learn program", exitUsage, "name a program"}, {"learn program none", exitUsage, `no lesson has a program "none"`}, {"learn 6 --model x", exitUsage, "--model does nothing"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), c.status, c.fact)
 	}

@@ -88,17 +88,44 @@ func oneFile(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// loadTrace reads a trace; - is standard input. A trace that is cut off is read as far as it
-// goes, and its header says so.
-func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
-	t, err := readTrace(c, path)
+// someFiles takes the file that a command reads, or those of several processes.
+func someFiles(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("give the trace to read: %s FILE", c.CommandPath())
+	}
+	for i, path := range args {
+		if slices.Contains(args[:i], path) {
+			return usagef("%s is given twice", shellQuote(path))
+		}
+	}
+	return nil
+}
+
+// loadTraces reads a trace, or those of several processes as one.
+func loadTraces(c *cobra.Command, paths []string) (*traces.Trace, error) {
+	var list []*traces.Trace
+	var names []string
+	for _, path := range paths {
+		t, err := readTrace(c, path)
+		if err != nil {
+			return nil, err
+		}
+		if err := nameStages(c, path, t); err != nil {
+			return nil, err
+		}
+		list, names = append(list, t), append(names, traceName(path))
+	}
+	t, err := traces.Merge(list, names)
 	if err != nil {
 		return nil, err
 	}
-	if err := nameStages(c, path, t); err != nil {
-		return nil, err
-	}
-	return t, joinCounters(c, path, t)
+	return t, joinCounters(c, paths[0], t)
+}
+
+// loadTrace reads a trace; - is standard input. A trace that is cut off is read as far as it
+// goes, and its header says so.
+func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
+	return loadTraces(c, []string{path})
 }
 
 // readTrace reads a trace without naming stages in it.
@@ -286,19 +313,19 @@ func traceCheck(c *cobra.Command, path string, asJSON bool) error {
 func newTraceConvert() *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use:   "convert IN --out FILE",
+		Use:   "convert FILE... --out FILE",
 		Short: "Write a recording in gpt2scope's format, which Perfetto opens",
 		Long: `convert reads a recording, gives each kernel its step, and writes everything in
 gpt2scope's format: Chrome trace JSON for https://ui.perfetto.dev, with tracks for
 threads, API calls and streams, steps above their kernels, and arrows from launches to
 kernels. The output is compressed if its name ends in .gz.`,
 		Example: `  infer trace convert run.sqlite --out run.json.gz`,
-		Args:    oneFile,
+		Args:    someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkOut(out, ".json.gz", args[0]); err != nil {
 				return err
 			}
-			return traceConvert(c, args[0], out)
+			return traceConvert(c, args, out)
 		},
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -323,8 +350,8 @@ func warnMisleading(stderr io.Writer, in string, t *traces.Trace) {
 	}
 }
 
-func traceConvert(c *cobra.Command, in, out string) error {
-	t, err := loadTrace(c, in)
+func traceConvert(c *cobra.Command, in []string, out string) error {
+	t, err := loadTraces(c, in)
 	if err != nil {
 		return err
 	}
@@ -339,6 +366,6 @@ func traceConvert(c *cobra.Command, in, out string) error {
 		}
 		fmt.Fprintf(stderr, "%s: %s, %s\n", out, count(int(t.Header.Events), "event"), work)
 	}
-	warnMisleading(stderr, in, t)
+	warnMisleading(stderr, in[0], t)
 	return nil
 }

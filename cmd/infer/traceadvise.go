@@ -25,7 +25,7 @@ type adviseFlags struct {
 func newTraceAdvise() *cobra.Command {
 	var s adviseFlags
 	c := &cobra.Command{
-		Use:   "advise FILE",
+		Use:   "advise FILE...",
 		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",
 		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has its
 rule, a sentence with the numbers, the rows where it occurs, what to try, and the most
@@ -64,9 +64,9 @@ Notes at the end say which rules lacked data. Findings that could gain less than
 shown only with --all.`,
 		Example: `  infer trace advise run.json.gz
   infer trace advise run.sqlite --all --json`,
-		Args: oneFile,
+		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.run(c, args[0])
+			return s.run(c, args)
 		},
 	}
 	addFlags(c.Flags(), "Findings", func(f *pflag.FlagSet) {
@@ -83,20 +83,20 @@ type adviseJSON struct {
 	*advise.Advice
 }
 
-func (s *adviseFlags) run(c *cobra.Command, path string) error {
+func (s *adviseFlags) run(c *cobra.Command, paths []string) error {
 	if s.format != "table" && s.format != "json" {
 		return usagef("--format %s: it must be table or json", shellQuote(s.format))
 	}
 	if err := checkGPU(s.gpu); err != nil {
 		return err
 	}
-	t, err := loadTrace(c, path)
+	t, err := loadTraces(c, paths)
 	if err != nil {
 		return err
 	}
 	advice, err := advise.Find(t, int32(s.gpu))
 	if err != nil {
-		return fmt.Errorf("%s: %w", traceName(path), err)
+		return fmt.Errorf("%s: %w", traceName(paths[0]), err)
 	}
 	all := len(advice.Hints)
 	if !s.all {

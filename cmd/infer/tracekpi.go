@@ -19,7 +19,7 @@ func newTraceKPI() *cobra.Command {
 	var gpu int
 	var asJSON, define bool
 	c := &cobra.Command{
-		Use:   "kpi FILE",
+		Use:   "kpi FILE...",
 		Short: "Measure a recording: transfers, overlap, utilisation, queueing, counters",
 		Long: `kpi reads a recording of a GPU and prints one table of indicators: time of kernels and
 of copies, with bytes and GB/s by direction and kind of memory; CPU-GPU and compute-copy
@@ -35,12 +35,12 @@ loading and warm-up. An indicator that the recording does not have says what wou
 it. --counters adds the counters of Nsight Compute or nvprof of the same program.`,
 		Example: `  infer trace kpi run.sqlite
   infer trace kpi run.sqlite --counters run.ncu.csv --define`,
-		Args: oneFile,
+		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkGPU(gpu); err != nil {
 				return err
 			}
-			t, err := loadTrace(c, args[0])
+			t, err := loadTraces(c, args)
 			if err != nil {
 				return err
 			}

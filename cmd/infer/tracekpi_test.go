@@ -67,3 +67,21 @@ func TestCounters(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "show", capture, "--counters", broken+"x"), exitFailure, "--counters", "no such file")
 	checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--counters", counted), exitFailure, "none of the 24 kernels")
 }
+
+// TestSeveralFiles: the recordings of two ranks are one table and one page.
+func TestSeveralFiles(t *testing.T) {
+	files := []string{pytorch + "rank0.json.gz", pytorch + "rank1.json.gz"}
+	rows := strings.Split(strings.TrimSpace(mustInfer(t, append([]string{"trace", "show", "--by", "process", "--format", "csv"}, files...)...).stdout), "\n")
+	if len(rows) != 3 || !strings.HasPrefix(rows[1], "4587,0,3,238049280,") || !strings.HasPrefix(rows[2], "4588,0,3,0,") {
+		t.Errorf("processes:\n%s", strings.Join(rows, "\n"))
+	}
+	contains(t, mustInfer(t, append([]string{"trace", "show", "--by", "kernel"}, files...)...).stdout, "174 kernels")
+	page := filepath.Join(t.TempDir(), "page.html")
+	mustInfer(t, append([]string{"trace", "report", "-o", page}, files...)...)
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "4587") || !strings.Contains(string(text), "4588") {
+		t.Errorf("the page lacks a process (%v)", err)
+	}
+	contains(t, mustInfer(t, "trace", "show", pytorch+"two.sqlite", "--by", "process").stdout, "4735", "4736", "1981.599")
+	checkFailure(t, infer(t, "trace", "show", files[0], files[0]), exitUsage, "given twice")
+	checkFailure(t, infer(t, "trace", "show", files[0], pytorch+"two.sqlite"), exitFailure, "recordings of one kind")
+}

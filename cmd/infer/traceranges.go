@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"strconv"
 	"strings"
 
 	"gpt2scope/traces/tables"
@@ -110,4 +111,28 @@ func layoutSequences(t *tables.Table, o showOptions) (layout, error) {
 		}},
 	}
 	return layoutList(&t.Sequences, columns, o)
+}
+
+// layoutProcesses lays out the table by process.
+func layoutProcesses(t *tables.Table, o showOptions) (layout, error) {
+	type row = tables.ProcessRow
+	columns := []column[row]{
+		{key: "process", title: "process", cell: func(r *row) cell {
+			return cell{float64(r.Process), strconv.FormatInt(r.Process, 10), strconv.FormatInt(r.Process, 10)}
+		}},
+		{key: "device", title: "GPU", cell: func(r *row) cell {
+			return cell{float64(r.Device), strconv.Itoa(int(r.Device)), strconv.Itoa(int(r.Device))}
+		}},
+		{key: "passes", title: "passes", cell: func(r *row) cell { return intCell(int64(r.Passes)) }},
+		{key: "from", unit: "ns", title: "from us", legend: "its first work, after the first of all processes", cell: func(r *row) cell { return nsCell(r.From) }},
+		{key: "to", unit: "ns", title: "to us", legend: "the end of its last work", cell: func(r *row) cell { return nsCell(r.To) }},
+		{key: "kernels", title: "kernels", cell: func(r *row) cell { return intCell(int64(r.Kernels)) }},
+		{key: "kernel", unit: "ns", title: "kernel us", legend: "durations of its kernels", cell: func(r *row) cell { return nsCell(r.Kernel) }},
+		{key: "copies", unit: "ns", title: "copies us", legend: "durations of its copies and sets", cell: func(r *row) cell { return nsCell(r.Copies) }},
+		{key: "busy", unit: "ns", title: "busy us", legend: "time in which work of it runs", cell: func(r *row) cell { return nsCell(r.Busy) }},
+		{key: "shared", unit: "ns", title: "shared us", legend: "time of this in which work of another process runs on the GPU too", cell: func(r *row) cell { return nsCell(r.Shared) }},
+		{key: "calls", title: "API calls", cell: func(r *row) cell { return intCell(int64(r.Calls)) }},
+		{key: "waited", unit: "ns", title: "waited us", legend: "in calls that wait for the GPU", cell: func(r *row) cell { return nsCell(r.Waited) }},
+	}
+	return layoutList(&t.Processes, columns, o)
 }

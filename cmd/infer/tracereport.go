@@ -20,7 +20,7 @@ func newTraceReport() *cobra.Command {
 	var out string
 	var gpu int
 	c := &cobra.Command{
-		Use:   "report FILE --out FILE.html",
+		Use:   "report FILE... --out FILE.html",
 		Short: "Write a recording as one HTML page: timeline, tables, roofline",
 		Long: `report reads a recording and writes one HTML page that needs no network: a
 sentence that says where the time went, what the recording lacks, a timeline to zoom and
@@ -31,12 +31,12 @@ The page of a recording without passes of a model has a table by kernel, or by
 operation if no GPU worked.`,
 		Example: `  infer trace report run.json.gz --out run.html
   infer trace report run.sqlite -o - > run.html`,
-		Args: oneFile,
+		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := cmp.Or(checkGPU(gpu), checkOut(out, ".html", args[0])); err != nil {
 				return err
 			}
-			return traceReport(c, args[0], out, int32(gpu))
+			return traceReport(c, args, out, int32(gpu))
 		},
 	}
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -46,8 +46,9 @@ operation if no GPU worked.`,
 	return c
 }
 
-func traceReport(c *cobra.Command, in, out string, gpu int32) error {
-	t, err := loadTrace(c, in)
+func traceReport(c *cobra.Command, files []string, out string, gpu int32) error {
+	in := files[0]
+	t, err := loadTraces(c, files)
 	if err != nil {
 		return err
 	}

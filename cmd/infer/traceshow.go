@@ -62,7 +62,7 @@ func shown(columns []column[tables.Row], o showOptions) []column[tables.Row] {
 func newTraceShow() *cobra.Command {
 	var o showOptions
 	c := &cobra.Command{
-		Use:   "show FILE",
+		Use:   "show FILE...",
 		Short: "Say where the time of a recording went: a table that sums to wall time",
 		Long: `show reads a recording and says where the time went. The table --by folded has one
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
@@ -70,7 +70,8 @@ for each stage of each layer; for each operation as PyTorch's profiler shows the
 each shape of its inputs; for each layer, phase (prefill, decode step), kernel, or
 function that launches kernels; for the ranges of a name, on the host and projected onto
 the GPU; for the executions of a kernel, with its call and the time between; for each
-sequence of kernels that recurs.
+process; for each sequence of kernels that recurs. Several files, such as those of the
+ranks of a program, are shown together, with their clocks aligned by the time of day.
 Without --by, a recording that has no passes of a model is shown by kernel, or by
 operation if no GPU worked. The ranges of any program (NVTX, record_function) make passes
 and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
@@ -109,13 +110,13 @@ check' says why.`,
   infer trace show run.json.gz --by stage --sort time --limit 20
   infer trace show run.json.gz --by kernel --sort occupancy --limit 5
   infer trace show run.json.gz --format csv > run.csv`,
-		Args: oneFile,
+		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.anyTable = !c.Flags().Changed("by")
 			if err := o.check(); err != nil {
 				return err
 			}
-			t, err := loadTrace(c, args[0])
+			t, err := loadTraces(c, args)
 			if err != nil {
 				return err
 			}
@@ -183,6 +184,7 @@ var layouts = map[tables.By]func(*tables.Table, showOptions) (layout, error){
 
 	tables.ByRange:    layoutRanges,
 	tables.ByExec:     layoutExecutions,
+	tables.ByProcess:  layoutProcesses,
 	tables.BySequence: layoutSequences,
 }
 

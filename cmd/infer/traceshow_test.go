@@ -341,7 +341,7 @@ func TestSummariesOfSamples(t *testing.T) {
 					continue // of the CPU
 				}
 			}
-			if isList := by == tables.ByShape || by == tables.ByRange || by == tables.ByExec || by == tables.BySequence; isList && filepath.Ext(capture) != ".sqlite" {
+			if isList := by == tables.ByShape || by == tables.ByRange || by == tables.ByExec || by == tables.ByProcess || by == tables.BySequence; isList && filepath.Ext(capture) != ".sqlite" {
 				continue // those of one program are enough
 			}
 			base, _, _ := strings.Cut(filepath.Base(capture), ".")

@@ -27,6 +27,7 @@ const (
 	ByRange    By = "range"    // ranges by name, on the host and projected onto the GPU: in Table.Ranges
 	ByExec     By = "exec"     // kernels with their calls and the time between: in Table.Executions
 	ByShape    By = "shape"    // operations, apart by the shapes of their inputs: in Table.Ops
+	ByProcess  By = "process"  // the processes of the recording, on all devices: in Table.Processes
 	BySequence By = "sequence" // kernels that follow each other again and again: in Table.Sequences
 )
 
@@ -61,6 +62,7 @@ var kinds = []kind{
 	{by: ByLaunch, of: passesOrAll, fill: (*summary).launches, needs: "launches"},
 	{by: ByRange, of: allRun, fill: (*summary).byRange},
 	{by: ByExec, of: allWork, fill: (*summary).byExec, needs: "launches"},
+	{by: ByProcess, of: allWork, fill: (*summary).byProcess, needs: "kernels"},
 	{by: BySequence, of: allWork, fill: (*summary).bySequence, needs: "kernels"},
 }
 
@@ -182,6 +184,7 @@ type Table struct {
 	Ranges     []RangeRow    `json:"ranges,omitempty"`
 	Executions []ExecRow     `json:"executions,omitempty"`
 	Sequences  []SequenceRow `json:"sequences,omitempty"`
+	Processes  []ProcessRow  `json:"processes,omitempty"`
 
 	Window *window.Window  `json:"-"` // what the table is made of
 	Time   window.Interval `json:"-"` // the part of the trace that the table covers

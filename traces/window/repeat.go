@@ -79,21 +79,38 @@ func leading(times []Interval) int {
 	return n
 }
 
-// leadingWarmUp returns how many of Passes are warm-up by their times. That is asked of
-// recordings of other programs, which do not say what their warm-up is, and only if all passes
-// are of one kind: the times of a prefill and a decode step say nothing about each other.
-func (w *Window) leadingWarmUp() int {
+// leadingWarmUp returns which of Passes are warm-up by their times, of each process. That is
+// asked of recordings of other programs, which do not say what their warm-up is, and only if all
+// passes are of one kind: the times of a prefill and a decode step say nothing about each other.
+func (w *Window) leadingWarmUp() map[*traces.Event]bool {
 	if len(w.WarmUp) > 0 || w.Device < 0 {
-		return 0
+		return nil
 	}
-	var times []Interval
+	byProcess := map[int64][]*traces.Event{}
 	for _, p := range w.Passes {
 		if p.Event.Domain == traces.Domain || w.Header.Tool == traces.Domain || w.PassName(p.Event) != w.PassName(w.Passes[0].Event) {
-			return 0
+			return nil
 		}
-		times = append(times, p.Time)
+		process := w.Header.ProcessOf(p.Event)
+		byProcess[process] = append(byProcess[process], p.Event)
 	}
-	return leading(times)
+	early := map[*traces.Event]bool{}
+	for _, passes := range byProcess {
+		var times []Interval
+		for i, e := range passes {
+			x := Interval{e.Time, e.End()}
+			if at := w.index[e]; len(byProcess) == 1 { // with the idle time before its work
+				x = w.Passes[at].Time
+			} else if i+1 < len(passes) { // the host may be ahead of the device
+				x.To = max(x.To, passes[i+1].Time)
+			}
+			times = append(times, x)
+		}
+		for _, e := range passes[:leading(times)] {
+			early[e] = true
+		}
+	}
+	return early
 }
 
 // repetition finds the passes of a recording by the names of its kernels. A pass begins so that

@@ -134,16 +134,17 @@ func New(t *traces.Trace, device int32) *Window {
 		w.Work = steps
 	}
 	w.divide()
-	if n := w.leadingWarmUp(); n > 0 {
-		for _, p := range w.Passes[:n] {
-			w.WarmUp = append(w.WarmUp, p.Event)
-			delete(w.index, p.Event)
+	if early := w.leadingWarmUp(); len(early) > 0 {
+		var kept []Pass
+		for _, p := range w.Passes {
+			if delete(w.index, p.Event); early[p.Event] {
+				w.WarmUp = append(w.WarmUp, p.Event)
+				continue
+			}
+			w.index[p.Event] = len(kept)
+			kept = append(kept, Pass{Event: p.Event})
 		}
-		w.Passes = w.Passes[n:]
-		for i, p := range w.Passes {
-			w.index[p.Event] = i
-			w.Passes[i] = Pass{Event: p.Event}
-		}
+		w.Passes = kept
 		w.divide()
 	}
 	return w

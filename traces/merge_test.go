@@ -1,0 +1,81 @@
+package traces_test
+
+import (
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/load"
+)
+
+// TestMerge: of two processes with equal ids, whose recordings began at different times, each
+// kernel keeps its call and its range, and lies where it ran.
+func TestMerge(t *testing.T) {
+	one := func(base int64, name string) *traces.Trace {
+		in := traces.Plain(traces.KindRange, traces.Thread(1, 1), "range of "+name, 0, 50)
+		events := append(fixtures.Launched(1, 10, 20, 30, 40), in)
+		events[1].Name = name
+		return traces.NewTrace(&traces.Header{Base: base, Process: 1, Recorder: traces.RecorderKineto, Devices: []traces.Device{{ID: 0, Name: "GPU"}}}, events)
+	}
+	a, b := one(5000, "late"), one(1000, "early")
+	m, err := traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Header.Base != 1000 || m.Kernels != 2 || m.WithoutCall != 0 || m.WithoutRange != 0 || len(m.Header.Devices) != 1 {
+		t.Errorf("base %d, %+v, devices %+v", m.Header.Base, m.Attribution, m.Header.Devices)
+	}
+	ranges := map[uint64]string{}
+	processes := map[int64]bool{}
+	for i := range m.Events {
+		if e := &m.Events[i]; e.Kind == traces.KindRange {
+			ranges[e.ID] = e.Name
+		}
+	}
+	for i := range m.Events {
+		e := &m.Events[i]
+		if e.Kind != traces.KindKernel {
+			continue
+		}
+		if want := map[string]int64{"early": 30, "late": 4030}[e.Name]; e.Time != want || ranges[e.Parent] != "range of "+e.Name {
+			t.Errorf("kernel %s is at %d in %q", e.Name, e.Time, ranges[e.Parent])
+		}
+		processes[e.Lane.Process] = true
+	}
+	if len(processes) != 2 {
+		t.Errorf("the processes are %v", processes)
+	}
+	a.Header.Recorder = traces.RecorderNsys
+	if _, err := traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "of one kind") {
+		t.Errorf("of two recorders: %v", err)
+	}
+	b.Header.Base = 0
+	if _, err := traces.Merge([]*traces.Trace{b, one(1, "x")}, []string{"b", "x"}); err == nil || !strings.Contains(err.Error(), "b does not say when") {
+		t.Errorf("without a time: %v", err)
+	}
+	other := one(5000, "other")
+	other.Header.Devices[0].Name = "another GPU"
+	if m, err := traces.Merge([]*traces.Trace{one(1000, "x"), other}, []string{"a", "b"}); err != nil || len(m.Header.Devices) != 2 || m.Header.Devices[1].ID != 1 {
+		t.Errorf("of two GPUs: %+v, %v", m, err)
+	}
+}
+
+// TestMergeRanks: the files that PyTorch's profiler wrote of two ranks are two processes on one
+// GPU, and nothing of them is lost.
+func TestMergeRanks(t *testing.T) {
+	var list []*traces.Trace
+	kernels, calls := 0, 0
+	for _, name := range []string{"rank0", "rank1"} {
+		tr, err := load.Load("samples/pytorch/" + name + ".json.gz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, tr)
+		kernels, calls = kernels+tr.Kernels, calls+tr.Calls
+	}
+	m, err := traces.Merge(list, []string{"rank0", "rank1"})
+	if err != nil || m.Kernels != kernels || m.Calls != calls || m.WithoutCall != 0 {
+		t.Fatalf("%+v, %v", m.Attribution, err)
+	}
+}

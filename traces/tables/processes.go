@@ -1,0 +1,111 @@
+package tables
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/window"
+)
+
+// ProcessRow is the work of a process on a device. Times are ns. From and To tell how processes
+// lie to each other: where one begins late, the others wait for it.
+type ProcessRow struct {
+	Process int64 `json:"process"`
+	Device  int32 `json:"device"`
+	Passes  int   `json:"passes"`
+	From    int64 `json:"from"` // its first work, after the first of all
+	To      int64 `json:"to"`   // the end of its last work
+	Kernels int   `json:"kernels"`
+	Busy    int64 `json:"busy"`   // time in which a kernel, copy or set of it runs
+	Kernel  int64 `json:"kernel"` // sum of the durations of its kernels
+	Copies  int64 `json:"copies"` // sum of the durations of its copies and sets
+	Shared  int64 `json:"shared"` // time in which work of another process runs on the device too
+	Calls   int   `json:"calls"`  // of the API
+	Waited  int64 `json:"waited"` // in calls that wait for the GPU
+
+	work []window.Interval
+}
+
+// byProcess fills a table by process. It has the work of all devices.
+func (s *summary) byProcess(t *Table) error {
+	type key struct {
+		process int64
+		device  int32
+	}
+	rows := map[key]*ProcessRow{}
+	type host struct {
+		calls, passes int
+		waited        int64
+	}
+	hosts := map[int64]*host{}
+	first := int64(0)
+	for i := range s.Events {
+		e := &s.Events[i]
+		p := s.Header.ProcessOf(e)
+		h := hosts[p]
+		if h == nil {
+			h = &host{}
+			hosts[p] = h
+		}
+		switch {
+		case e.Kind.IsCall():
+			h.calls++
+			if e.Wait != traces.WaitNone {
+				h.waited += e.Duration
+			}
+		case e.Kind == traces.KindPass && e.Lane.Kind == traces.LaneThread:
+			h.passes++
+		case e.Kind.IsGPU():
+			k := key{p, e.Lane.Device}
+			r := rows[k]
+			if r == nil {
+				r = &ProcessRow{Process: p, Device: e.Lane.Device, From: e.Time}
+				if len(rows) == 0 {
+					first = e.Time
+				}
+				rows[k] = r
+			}
+			r.To = max(r.To, e.End())
+			r.work = append(r.work, window.Interval{From: e.Time, To: e.End()})
+			if e.Kind == traces.KindKernel || e.Kind == traces.KindGraph {
+				r.Kernels++
+				r.Kernel += e.Duration
+			} else {
+				r.Copies += e.Duration
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("the recording has no work of a GPU")
+	}
+	for _, r := range rows {
+		r.work = window.Union(r.work)
+		for _, x := range r.work {
+			r.Busy += x.Length()
+		}
+	}
+	for _, r := range rows {
+		var others []window.Interval
+		for _, o := range rows {
+			if o != r && o.Device == r.Device {
+				others = append(others, o.work...)
+			}
+		}
+		others = window.Union(slices.Clone(others))
+		for _, x := range r.work {
+			r.Shared += window.Covered(others, x)
+		}
+	}
+	for _, r := range rows {
+		h := hosts[r.Process]
+		r.Passes, r.Calls, r.Waited = h.passes, h.calls, h.waited
+		r.From, r.To = r.From-first, r.To-first
+		t.Processes = append(t.Processes, *r)
+	}
+	slices.SortFunc(t.Processes, func(a, b ProcessRow) int {
+		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
+	})
+	return nil
+}

@@ -130,3 +130,19 @@ func TestTasksBenchWrong(t *testing.T) {
 	checkFailure(t, infer(t, "tasks", "merge", "-o", "x"), exitUsage, "give the directories or files to put together")
 	checkFailure(t, infer(t, "tasks", "merge", "no/such/dir", "-o", filepath.Join(t.TempDir(), "x")), exitFailure, "no/such/dir")
 }
+
+// plot draws what was measured into the same directory.
+func TestTasksPlot(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	mustInfer(t, append(quickTasks, "--device", "cpu", "--tasks", "reduce", "--cold", "0", "-o", dir)...)
+	out := mustInfer(t, "tasks", "plot", dir).stdout
+	if !strings.Contains(out, "1 picture and "+filepath.Join(dir, "tasks.html")) {
+		t.Error(out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "reduce.sum-float32.svg")); err != nil {
+		t.Error(err)
+	}
+	checkFailure(t, infer(t, "tasks", "plot"), exitUsage, "give the directory of the samples")
+	checkFailure(t, infer(t, "tasks", "plot", t.TempDir()), exitFailure, "samples.csv")
+	checkFailure(t, infer(t, "tasks", "plot", "no/such"), exitFailure, "no/such")
+}

@@ -1,0 +1,113 @@
+package plot
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"fmt"
+	"image/png"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpt2scope/tasks"
+)
+
+// measured makes samples of a CPU and a GPU that cross.
+func measured(machine string, devices ...string) []tasks.Sample {
+	var out []tasks.Sample
+	for n := 1 << 10; n <= 1<<24; n *= 2 {
+		for repeat := range 3 {
+			s := tasks.Sample{Machine: machine, Task: "vector.add", Shape: fmt.Sprintf("n=%d", n), DType: tasks.Float32, Variant: tasks.Tuned, Start: tasks.StartWarm, Repeat: repeat + 1,
+				Device: "cpu", Memory: tasks.MemoryHost, WallUs: 1 + 2e-4*float64(n)*(1+0.02*float64(repeat)), H2DUs: math.NaN(), D2HUs: math.NaN()}
+			s.KernelUs = s.WallUs
+			out = append(out, s)
+			for _, device := range devices {
+				for i, memory := range []string{tasks.MemoryResident, tasks.MemoryPinned, tasks.MemoryPageable} {
+					s.Device, s.Memory = device, memory
+					s.H2DUs, s.KernelUs, s.D2HUs = float64(i)*(5+1e-4*float64(n)), 3+3e-6*float64(n), float64(i)*(4+5e-5*float64(n))
+					s.WallUs = s.H2DUs + s.KernelUs + s.D2HUs + 5
+					out = append(out, s)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// The pictures are SVG and PNG, the page has all of them with their facts, and the same samples
+// give the same bytes.
+func TestWrite(t *testing.T) {
+	dir, again := t.TempDir(), t.TempDir()
+	samples := measured("here", "cuda:0")
+	n, err := Write(context.Background(), dir, samples, 1)
+	if err != nil || n != 2 {
+		t.Fatalf("%d pictures, %v", n, err)
+	}
+	if _, err := Write(context.Background(), again, samples, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"vector.add-float32", "vector.add-float32-parts"} {
+		svg, err := os.ReadFile(filepath.Join(dir, name+".svg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := xml.NewDecoder(bytes.NewReader(svg))
+		for err == nil {
+			_, err = d.Token()
+		}
+		if err != io.EOF {
+			t.Errorf("%s: %v", name, err)
+		}
+		data, err := os.ReadFile(filepath.Join(dir, name+".png"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if image, err := png.Decode(bytes.NewReader(data)); err != nil || image.Bounds().Dx() < 600 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "tasks.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"vector.add, float32", "copies from pinned memory is faster from", "GPU, kernel alone", "Measured on here", "copy to the GPU", "name=\"viewport\""} {
+		if !strings.Contains(string(page), part) {
+			t.Errorf("the page lacks %q", part)
+		}
+	}
+	if n := strings.Count(string(page), "<svg"); n != 2 || strings.Contains(string(page), "<?xml") {
+		t.Errorf("the page has %d pictures", n)
+	}
+	other, _ := os.ReadFile(filepath.Join(again, "tasks.html"))
+	if !bytes.Equal(page, other) {
+		t.Error("the same samples gave another page")
+	}
+}
+
+// Several machines and GPUs have pictures of their own; without a GPU there is the CPU's curve;
+// without samples there is a page that says so.
+func TestOthers(t *testing.T) {
+	for _, c := range []struct {
+		samples  []tasks.Sample
+		pictures int
+		file     string
+	}{
+		{append(measured("one", "cuda:0", "cuda:1"), measured("the/other", "cuda:0")...), 6, "vector.add-float32-one-cuda_1.svg"},
+		{measured("here"), 1, "vector.add-float32.svg"},
+		{nil, 0, "tasks.html"},
+	} {
+		dir := t.TempDir()
+		n, err := Write(context.Background(), dir, c.samples, 1)
+		if err != nil || n != c.pictures {
+			t.Errorf("%d pictures, %v; want %d", n, err, c.pictures)
+		}
+		if _, err := os.Stat(filepath.Join(dir, c.file)); err != nil {
+			entries, _ := os.ReadDir(dir)
+			t.Errorf("%v; there are %v", err, entries)
+		}
+	}
+}

@@ -76,7 +76,9 @@ func sixSteps(ctx context.Context, args []string, w io.Writer) error {
 	var d Data
 	d.add("GPU", "pageable_memory_access", 0, float64(C.learn_pageable_access(C.int(index))))
 	outcome, err := addNumbers(index, args[1])
-	if err != nil {
+	if failure := new(cuda.Error); errors.As(err, &failure) {
+		outcome = cameError + failure.Text
+	} else if err != nil {
 		outcome = cameError + err.Error()
 	}
 	d.say(args[1], "outcome", outcome)

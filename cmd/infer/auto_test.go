@@ -34,7 +34,7 @@ func withDriver(t *testing.T) func(args ...string) ended {
 		t.Helper()
 		m := modelFlags{autoFlags: autoFlags{root: root, now: func() time.Time { return time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) }}}
 		var stdout, stderr bytes.Buffer
-		status := run(context.Background(), &m, args, strings.NewReader(""), &stdout, &stderr)
+		status := run(context.Background(), &m, args, strings.NewReader("Hark\n"), &stdout, &stderr)
 		return ended{status, stdout.String(), stderr.String()}
 	}
 }
@@ -76,16 +76,22 @@ var (
 
 // A short run takes the CPU, opens nothing of CUDA, and says why.
 func TestAutoTakesTheCPU(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "calls")
-	withStub(t, `STUB_LOG="`+log+`"`)
+	withStub(t)
 	infer := withDriver(t)
+	opened := func() bool {
+		maps, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Skip(err)
+		}
+		return strings.Contains(string(maps), os.Getenv("GPT2SCOPE_CUDA_LIB"))
+	}
 	e := infer(short...)
 	if e.status != exitOK || strings.Count(e.stderr, "--device auto took the CPU: about ") != 1 ||
 		!strings.Contains(e.stderr, " of them to start ") || !strings.Contains(e.stderr, "(predicted by 0 runs here on the CPU and 0 on the GPU)") {
 		t.Errorf("status %d: %s", e.status, e.stderr)
 	}
-	if _, err := os.Stat(log); err == nil {
-		t.Error("a call was made to CUDA")
+	if opened() {
+		t.Error("the CUDA library was opened")
 	}
 	r := parseAuto(t, infer(with(short, "--json")...))
 	if r.Auto == nil || r.Auto.Device != "cpu" || r.Where.Device != "cpu" || r.Auto.CPU.Runs != 1 || !(r.Auto.CPU.Total > 0 && r.Auto.CPU.Total < r.Auto.GPU.Open) {
@@ -97,6 +103,9 @@ func TestAutoTakesTheCPU(t *testing.T) {
 	}
 	if e := infer(with(short, "--quiet")...); e.stderr != "" {
 		t.Errorf("--quiet: %s", e.stderr)
+	}
+	if infer(with(short, "--device", "cuda")...); !opened() {
+		t.Error("the CUDA library is not opened by --device cuda either, so that this test says nothing")
 	}
 }
 
@@ -184,6 +193,17 @@ func TestDevicesHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, infer("devices").stdout, "\na line of "+d.History.Path+" cannot be right")
+}
+
+// A conversation is placed once, as four turns; of it only the start is kept, as its passes are not known before.
+func TestAutoInteractive(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	e := infer("-i", "-m", tiny, "-n", "9", "--ignore-eos", "-s", "3")
+	runs := keptRuns(t)
+	if e.status != exitOK || strings.Count(e.stderr, "--device auto took the CPU: about ") != 1 || len(runs) != 1 || !(runs[0].Times.Open > 0) || runs[0].Times.Decode != 0 {
+		t.Errorf("status %d, %+v: %s", e.status, runs, e.stderr)
+	}
 }
 
 // A GPU that cannot be used leaves the run to the CPU, with the reason.

@@ -14,6 +14,9 @@ auto over that of the better device, and the median process of the device that a
 which leaves out the noise of auto's own processes. Prompts are ids, so that weights without a tokenizer do.
 
   python3 bench/auto_cold.py -m weights/shakespeare --seconds 300 -o auto-cold.csv
+  taskset -c 0,1 python3 bench/auto_cold.py --prompts 6,40,300,800 --tokens 100,400,800,1600,2400 --layers 1,3,6 -o auto-cold-2-cores.csv
+
+The second one has a slower CPU, whose border to the GPU lies among the combinations.
 """
 
 import argparse
@@ -29,8 +32,9 @@ import sys
 import tempfile
 import time
 
-PROMPTS, TOKENS, LAYERS = [6, 40, 120, 300, 800], [2, 32, 256, 900], [1, 2, 6]
 OTHERS = [(20, 100, 1), (20, 500, 4), (500, 100, 4), (500, 500, 1), (200, 10, 3), (60, 700, 3), (600, 20, 6), (10, 400, 6)]
+
+COLUMNS = ["prompt", "tokens", "layers", "way", "wall_ms", "device", "dtype", "threads", "open_ms", "load_ms", "prefill_ms", "decode_ms", "first_token_ms", "loading", "cpu_predicted_ms", "cuda_predicted_ms"]
 
 
 def run(o, cache, flags, prompt, tokens, layers):
@@ -50,7 +54,7 @@ def grade(rows):
     by = {}
     for r in rows:
         by.setdefault((r["prompt"], r["tokens"], r["layers"]), {}).setdefault(r["way"], []).append(r)
-    for way in ["auto-fresh", "auto-learned"]:
+    for way in sorted({r["way"] for r in rows if r["way"].startswith("auto")}):
         ran, took, slower = [], [], 0
         print(f"\n{way}, ms\nprompt  tokens  layers      cpu     cuda     auto  took  auto/better  taken/better  predicted: cpu, cuda")
         for key, ways in sorted(by.items()):
@@ -74,44 +78,47 @@ def main():
     a.add_argument("--infer", default="bin/infer", help="the program")
     a.add_argument("--seconds", type=float, default=300, help="of the rounds")
     a.add_argument("-o", "--out", default="auto-cold.csv", help="a row for each process")
-    a.add_argument("--history", help="write the history that auto-learned has to this file")
+    a.add_argument("--prompts", default="6,40,120,300,800", help="tokens of the prompts")
+    a.add_argument("--tokens", default="2,32,256,900", help="new tokens")
+    a.add_argument("--layers", default="1,2,6")
+    a.add_argument("--ways", default="cpu,cuda,auto-fresh,auto-learned")
     a.add_argument("--gpu", default="cuda", help="the device in place of cuda, to try the script without a GPU")
     o = a.parse_args()
-    ways = {"cpu": ["--device", "cpu"], "cuda": ["--device", o.gpu], "auto-fresh": [], "auto-learned": []}
+    flags = {"cpu": ["--device", "cpu"], "cuda": ["--device", o.gpu], "auto-fresh": [], "auto-learned": []}
+    ways = o.ways.split(",")
+    jobs = list(itertools.product(*[[int(n) for n in x.split(",")] for x in [o.prompts, o.tokens, o.layers]]))
 
     with tempfile.TemporaryDirectory() as folder:
         cache = pathlib.Path(folder)
         history = cache / "gpt2scope" / "history.jsonl"
-        for shape in OTHERS:
-            for way in ["cpu", "cuda"]:
-                run(o, cache, ways[way], *shape)
-        learned = history.read_bytes()
-        if o.history:
-            pathlib.Path(o.history).write_bytes(learned)
-        end, rng, rows = time.time() + o.seconds, random.Random(1), []
-        jobs = list(itertools.product(PROMPTS, TOKENS, LAYERS))
+        rng, rows = random.Random(1), []
         with open(o.out, "w", newline="") as f:
-            w = None
+            w = csv.DictWriter(f, COLUMNS)
+            w.writeheader()
+
+            def measure(way, name, shape):
+                wall, j = run(o, cache, flags[way], *shape)
+                record = json.loads(history.read_text().splitlines()[-1])["times"]
+                chose = j.get("auto")
+                loading = " ".join(f"{l['what']}={l['ms']:.1f}" for l in j.get("loading", []))
+                predicted = [round(chose[d]["total_ms"], 1) if chose else "" for d in ["cpu", "gpu"]]
+                r = dict(zip(COLUMNS, [*shape, name, round(wall, 2), j["configuration"]["device"], j["configuration"]["dtype"], j["configuration"].get("threads", ""), *[round(record[p + "_ms"], 3) for p in ["open", "load", "prefill", "decode"]],
+                                       round(j["timings"]["first_token_ms"], 2), loading, *predicted]))
+                w.writerow(r)
+                f.flush()
+                return r
+
+            for shape in OTHERS:
+                for way in ["cpu", "cuda"]:
+                    measure(way, way + "-learning", shape)
+            learned = history.read_bytes()
+            end = time.time() + o.seconds
             while time.time() < end:
                 rng.shuffle(jobs)
-                for shape in jobs:
-                    for way in rng.sample(list(ways), len(ways)):
-                        if time.time() > end:
-                            break
+                for shape, way in [(s, w) for s in jobs for w in rng.sample(ways, len(ways))]:
+                    if time.time() < end:
                         history.write_bytes(learned if way == "auto-learned" else b"")
-                        wall, j = run(o, cache, ways[way], *shape)
-                        record = json.loads(history.read_text().splitlines()[-1])["times"]
-                        chose, t = j.get("auto"), j["timings"]
-                        r = {"prompt": shape[0], "tokens": shape[1], "layers": shape[2], "way": way, "wall_ms": round(wall, 2), "device": j["configuration"]["device"],
-                             "dtype": j["configuration"]["dtype"], "open_ms": round(record["open_ms"], 3), "load_ms": round(record["load_ms"], 3),
-                             "prefill_ms": round(record["prefill_ms"], 3), "decode_ms": round(record["decode_ms"], 3), "first_token_ms": round(t["first_token_ms"], 2),
-                             "loading": " ".join(f"{l['what']}={l['ms']:.1f}" for l in j.get("loading", [])),
-                             "cpu_predicted_ms": round(chose["cpu"]["total_ms"], 1) if chose else "", "cuda_predicted_ms": round(chose["gpu"]["total_ms"], 1) if chose else ""}
-                        rows.append(r)
-                        if w is None:
-                            w = csv.DictWriter(f, r.keys())
-                            w.writeheader()
-                        w.writerow(r)
+                        rows.append(measure(way, way, shape))
     grade(rows)
 
 

@@ -113,7 +113,7 @@ func (o *opened) place(run auto.Run) error {
 	here := fmt.Sprintf("(predicted by %s here on the CPU and %d on the GPU)", count(c.OnCPU.Runs, "run"), c.OnGPU.Runs)
 	if !c.GPU {
 		m.notice(fmt.Sprintf("--device auto took the CPU: about %s; the GPU would take %s, %s of them to start %s; --device cuda runs there",
-			roughly(c.OnCPU.Total()), roughly(c.OnGPU.Total()), roughly(c.OnGPU.Open), here))
+			roughly(c.OnCPU.Total()), roughly(c.OnGPU.Total()), roughly(c.OnGPU.Open+c.OnGPU.Load), here))
 		return nil
 	}
 	began = time.Now()
@@ -165,15 +165,17 @@ func (o *opened) remember(run *auto.Run, stats gpt2.Stats) {
 	if !ok {
 		return
 	}
-	r := auto.Record{Time: o.flags.time().Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType, Waited: auto.Waited()}
-	r.Times.Open = ms(o.opening)
+	var w auto.Work
+	t := auto.Times{Open: ms(o.opening)}
 	if run != nil {
-		r.Work = d.Work(*run)
-		r.Times.Prefill, r.Times.Decode = ms(stats.PrefillTime), ms(stats.DecodeTime)
+		w = d.Work(*run)
+		t.Prefill, t.Decode = ms(stats.PrefillTime), ms(stats.DecodeTime)
 	}
 	if !strings.HasPrefix(o.flags.model, gpt2.RandomPrefix) { // to make random weights takes longer than to read a file
-		r.Times.Load = ms(o.loading)
+		t.Load = ms(o.loading)
 	}
+	r := auto.NewRecord(&d, w, t, o.flags.time())
+	r.Waited = auto.Waited()
 	if err := o.history.Add(r); err != nil {
 		o.flags.notice(err.Error())
 	}

@@ -109,8 +109,9 @@ func TestTimeGrows(t *testing.T) {
 func ran(d Device, run Run, at time.Time, open, rest float64) Record {
 	w := d.Work(run)
 	t := TableOf(d.GPU).Time(w, false)
-	return Record{Version: recordVersion, Time: at.Unix(), Boot: "now", GPU: d.GPU, Device: d.Name, DType: d.DType, Work: w,
-		Times: Times{Open: t.Open * open, Load: t.Load * rest, Prefill: t.Prefill * rest, Decode: t.Decode * rest}}
+	r := NewRecord(&d, w, Times{Open: t.Open * open, Load: t.Load * rest, Prefill: t.Prefill * rest, Decode: t.Decode * rest}, at)
+	r.Boot = "now"
+	return r
 }
 
 // near tells whether two numbers agree to a thousandth.
@@ -142,6 +143,12 @@ func TestPredict(t *testing.T) {
 	h.Records = []Record{ran(cpu, run, old, 1, 3), ran(cpu, run, today, 1, 0.5)}
 	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode/2) {
 		t.Errorf("the recent run: decode %g, want %g", p.Decode, table.Decode/2)
+	}
+	floors := ran(cpu, run, today, 1, 3)
+	floors.Ceilings = "2026-11-01T00:00:00Z"
+	h.Records = []Record{floors, floors, ran(cpu, run, today, 1, 0.5)}
+	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode/2) {
+		t.Errorf("runs whose floors are by other ceilings: decode %g, want %g", p.Decode, table.Decode/2)
 	}
 	disturbed := ran(cpu, run, today, 1, 3)
 	disturbed.Waited = 0.6

@@ -37,11 +37,18 @@ type Record struct {
 	DType   string  `json:"dtype"`
 	First   bool    `json:"first,omitempty"`  // the GPU was not used since the machine started, as far as is known
 	Waited  float64 `json:"waited,omitempty"` // see [Waited]: the machine was busy
-	Work    Work    `json:"work"`
-	Times   Times   `json:"times"` // End is not measured
+
+	Ceilings string `json:"ceilings"` // names those of the floors in Work
+	Work     Work   `json:"work"`
+	Times    Times  `json:"times"` // End is not measured
 }
 
 func (r *Record) at() time.Time { return time.Unix(r.Time, 0) }
+
+// NewRecord makes the record of a run that ended on a device.
+func NewRecord(d *Device, w Work, t Times, now time.Time) Record {
+	return Record{Version: recordVersion, Time: now.Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType, Ceilings: d.ceilings(), Work: w, Times: t}
+}
 
 // of tells whether a record is of a device. A GPU whose name is not known may be any.
 func (r *Record) of(d *Device) bool {
@@ -53,7 +60,7 @@ func (r *Record) check(now time.Time) error {
 	switch {
 	case r.Time <= 0 || r.at().After(now.Add(24*time.Hour)):
 		return fmt.Errorf("a run at %d", r.Time)
-	case r.Device == "" || len(r.Device) > maxName || len(r.DType) > maxName || len(r.Boot) > maxName:
+	case r.Device == "" || len(r.Device) > maxName || len(r.DType) > maxName || len(r.Boot) > maxName || len(r.Ceilings) > maxName:
 		return errors.New("a run whose device has no name, or too long a one")
 	case !(r.Waited >= 0 && r.Waited <= 1):
 		return fmt.Errorf("a run that waited %g of its time", r.Waited)

@@ -11,15 +11,15 @@ import (
 
 // Times are how long the parts of a run take, in milliseconds; 0 is not known.
 type Times struct {
+	Process float64 `json:"process_ms"` // before the device is opened, and after the last token; not measured
 	Open    float64 `json:"open_ms"`    // the device
 	Load    float64 `json:"load_ms"`    // the weights
 	Prefill float64 `json:"prefill_ms"` // all passes of more than a token, and what the first one loads
 	Decode  float64 `json:"decode_ms"`  // all decode steps
-	End     float64 `json:"end_ms"`     // of the process, after the last token
 }
 
 // Total returns the sum.
-func (t Times) Total() float64 { return t.Open + t.Load + t.Prefill + t.Decode + t.End }
+func (t Times) Total() float64 { return t.Process + t.Open + t.Load + t.Prefill + t.Decode }
 
 // parts lists those that a run measures of itself.
 func (t *Times) parts() [4]*float64 { return [4]*float64{&t.Open, &t.Load, &t.Prefill, &t.Decode} }
@@ -34,11 +34,11 @@ func (t *Table) Time(w Work, first bool) Times {
 		return l.Time(&predict.Work{FloorUs: p.FloorUs, Steps: float64(p.Steps), Memory: predict.Resident}) / 1e3
 	}
 	out := Times{
+		Process: t.Process / 1e3,
 		Open:    t.Open / 1e3,
 		Load:    t.Load.Time(&predict.Work{BytesIn: float64(w.Weights), Memory: predict.Pageable}) / 1e3,
 		Prefill: law(t.Prefill, w.Prefill),
 		Decode:  law(t.Decode, w.Decode),
-		End:     t.End / 1e3,
 	}
 	if first {
 		out.Open = t.First / 1e3
@@ -60,7 +60,7 @@ const (
 	halfLife  = 30 * 24 * time.Hour // after which a run counts half
 	alike     = 0.5                 // logarithm of the ratio of two predictions at which a run counts as e^-1/2
 	anyRun    = 0.05                // what a run counts at least, however different
-	otherType = 0.2                 // factor for weights of another type
+	otherType = 0.2                 // factor for weights of another type, and for floors by other ceilings
 	tableSays = 0.1                 // weight of the table itself
 	busy      = 0.1                 // a run that waited this part of its time for a processor counts as busyRun
 	busyRun   = 0.1
@@ -99,6 +99,9 @@ func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
 			}
 			if k >= 2 && r.Work.OnHost != w.OnHost || k == 2 && r.Work.BLAS != w.BLAS {
 				weight *= anyRun
+			}
+			if k > 1 && r.Ceilings != d.ceilings() {
+				weight *= otherType
 			}
 			if r.Waited > busy {
 				weight *= busyRun

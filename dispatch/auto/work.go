@@ -2,6 +2,7 @@ package auto
 
 import (
 	"math"
+	"time"
 
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
@@ -48,7 +49,15 @@ type Device struct {
 	Fuse     func(*gpt2.Plan) *gpt2.Plan // as the device executes a plan
 	BLASRows int                         // products of more rows are the library's; 0 if there is none
 
-	Ceilings ceilings.Set // measured, or of the [Table]
+	Ceilings ceilings.Set // measured here, or those of a table, which have no time
+}
+
+// ceilings names the ceilings that floors are made of.
+func (d *Device) ceilings() string {
+	if d.Ceilings.Time.IsZero() {
+		return tableName
+	}
+	return d.Ceilings.Time.UTC().Format(time.RFC3339)
 }
 
 // Work returns what a run has to do on the device.

@@ -73,13 +73,13 @@ var stageOf = [numStates]state{outside, embed, outside, ln1, attn, attn, attn, s
 var emission = [numClasses][numRoles]float64{
 	//             outside embed between norm pre product post attention residual gelu sample
 	unknown:       {1.0, 1.5, 1.5, 1.2, 2.0, 2.0, 2.0, 1.5, 1.2, 1.2, 7.0},
-	product:       {3.0, 6.0, 6.0, 6.0, 6.0, 0.0, 4.5, 1.0, 6.0, 6.0, 7.0},
+	product:       {2.5, 6.0, 6.0, 6.0, 6.0, 0.0, 4.5, 1.0, 6.0, 6.0, 7.0},
 	productTail:   {1.5, 5.0, 3.0, 5.0, 4.0, 5.0, 0.0, 1.2, 4.0, 4.0, 7.0},
 	productHead:   {1.5, 5.0, 3.0, 5.0, 0.1, 5.0, 3.0, 0.8, 5.0, 4.0, 7.0},
 	attention:     {4.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 0.0, 7.0, 7.0, 7.0},
-	softmax:       {2.5, 6.0, 6.0, 6.0, 6.0, 6.0, 6.0, 0.0, 6.0, 5.0, 7.0},
-	layerNorm:     {3.0, 3.0, 5.0, 0.0, 5.0, 6.0, 6.0, 5.0, 3.0, 6.0, 7.0},
-	gelu:          {2.0, 5.0, 4.0, 6.0, 5.0, 6.0, 4.0, 3.0, 5.0, 0.0, 7.0},
+	softmax:       {1.5, 6.0, 6.0, 6.0, 6.0, 6.0, 6.0, 0.0, 6.0, 5.0, 7.0},
+	layerNorm:     {2.0, 3.0, 5.0, 0.0, 5.0, 6.0, 6.0, 5.0, 3.0, 6.0, 7.0},
+	gelu:          {1.5, 5.0, 4.0, 6.0, 5.0, 6.0, 4.0, 3.0, 5.0, 0.0, 7.0},
 	power:         {0.6, 4.0, 2.0, 5.0, 5.0, 6.0, 4.0, 2.0, 4.0, 0.1, 7.0},
 	embedding:     {1.0, 0.0, 2.0, 6.0, 5.0, 6.0, 5.0, 4.0, 5.0, 5.0, 7.0},
 	add:           {0.8, 0.4, 1.0, 4.0, 2.5, 6.0, 2.0, 0.8, 0.0, 0.6, 7.0},
@@ -88,14 +88,22 @@ var emission = [numClasses][numRoles]float64{
 	casting:       {0.4, 2.0, 0.6, 3.0, 0.1, 6.0, 1.2, 0.6, 2.0, 1.5, 7.0},
 	concatenation: {0.4, 3.0, 0.4, 5.0, 3.0, 6.0, 4.0, 0.1, 4.0, 3.0, 7.0},
 	masking:       {0.3, 2.0, 0.1, 5.0, 3.0, 6.0, 4.0, 0.2, 4.0, 3.0, 7.0},
-	elementwise:   {0.3, 1.2, 0.3, 3.0, 1.5, 6.0, 2.0, 0.6, 2.0, 0.5, 7.0},
+	elementwise:   {0.3, 1.2, 0.3, 1.3, 2.4, 6.0, 2.0, 0.6, 2.0, 0.5, 7.0},
 	sampling:      {0.0, 5.0, 2.0, 6.0, 5.0, 6.0, 5.0, 5.0, 6.0, 6.0, 7.0},
 	other:         {0.1, 1.2, 0.1, 5.0, 3.0, 6.0, 5.0, 1.0, 5.0, 4.0, 7.0},
+	backward:      {0.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0},
 	sampler:       {0.5, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 0.0},
 }
 
 // fusedAttention is the cost of a product as a part of an attention that is one kernel.
 const fusedAttention = 5.0
+
+// notGathered is the further cost of a kernel of the embeddings that is not after one that
+// looks them up.
+const notGathered = 3.0
+
+// onlyOnce is the further cost of a product in a layer if it is there only once.
+const onlyOnce = 2.0
 
 // skipping is the cost of a state without a kernel: because the kernel was lost, or because
 // another does its work. A product is never part of another kernel.
@@ -107,11 +115,11 @@ var staying = [numStates]float64{ln1: 1.5, attn: 5, proj: 5, res1: 2, ln2: 1.5, 
 
 // The costs of beginning and ending a pass elsewhere than at its ends.
 const (
-	enterLate  = 8.0 // a pass begins without embeddings
-	enterLost  = 4.0 // the same, right after the end of another
-	leaveEarly = 6.0 // a pass ends without a head
-	beginLate  = 3.0 // the recording begins within a pass
-	endEarly   = 4.0 // the recording ends within a pass
+	enterLate  = 10.0 // a pass begins without embeddings
+	enterLost  = 7.0  // the same, right after the end of another
+	leaveEarly = 8.0  // a pass ends without a head
+	beginLate  = 3.0  // the recording begins within a pass
+	endEarly   = 4.0  // the recording ends within a pass
 )
 
 // transition is the cost of going from one state to another: +Inf if that is impossible.

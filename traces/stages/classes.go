@@ -27,8 +27,9 @@ const (
 	masking
 	elementwise // another operation on each element
 	sampling
-	other   // work on integers, sorting, random numbers: not in a layer
-	sampler // chooses a token, in an engine that has a kernel for it
+	other    // work on integers, sorting, random numbers: not in a layer
+	sampler  // chooses a token, in an engine that has a kernel for it
+	backward // of training
 	numClasses
 )
 
@@ -60,7 +61,7 @@ func readName(name string) kernelName {
 		}
 		return false
 	}
-	k.norm = has("layer_norm", "layernorm", "ln_fwd", "rms_norm", "rmsnorm", "fused_residual", "rowwisemoments")
+	k.norm = has("layer_norm", "norm_f32", "skiplayernorm", "layernorm", "ln_fwd", "rms_norm", "rmsnorm", "fused_residual", "rowwisemoments")
 	k.embed = has("embedding", "embed_kernel", "encoder_forward")
 	if strings.HasPrefix(n, "triton_") {
 		k.key = lastNumber.ReplaceAllString(n, "")
@@ -106,15 +107,17 @@ func readName(name string) kernelName {
 	k.key = spaces.ReplaceAllString(name, " ")
 	k.adds = has("badd", "residual")
 	switch {
+	case has("backward", "_bwd", "bwd_", "_grad", "adam", "optimizer", "multi_tensor", "global_norm"):
+		k.class, k.norm = backward, false
 	case has("splitkreduce", "split_k_kernel", "splitk_reduce", "epilogue::impl", "reduce_1block", "addbias"), has("add_bias") && !has("badd_bias"):
 		k.class = productTail
-	case has("scal_kernel"):
+	case has("scal_kernel", "quantize_q8"):
 		k.class = productHead
 	case has("flash", "fmha", "sdpa", "attention", "attn_fwd", "fwd_attn", "mha_fwd"):
 		k.class = attention
-	case has("softmax"):
+	case has("softmax", "soft_max"):
 		k.class = softmax
-	case has("gemm", "gemv", "nvjet", "cutlass", "xmma", "matmul", "wgmma", "dot_kernel", "gemmk", "_mm_", "mma_"):
+	case has("gemm", "gemv", "nvjet", "cutlass", "xmma", "matmul", "mul_mat", "wgmma", "dot_kernel", "gemmk", "_mm_", "mma_"):
 		k.class = product
 	case k.norm:
 		k.class = layerNorm
@@ -135,7 +138,7 @@ func readName(name string) kernelName {
 		}
 	case has("masked_fill", "where_kernel", "tril", "triu"):
 		k.class = masking
-	case has("gather", "indexselect", "index_select", "embedding", "embed", "encoder_forward"):
+	case has("gather", "get_rows", "indexselect", "index_select", "embedding", "embed", "encoder_forward"):
 		k.class = embedding
 	case functorAdd.MatchString(n):
 		k.class = add
@@ -149,13 +152,13 @@ func readName(name string) kernelName {
 		if has("<float", "float, bool") {
 			k.class = masking
 		}
-	case has("residual", "add_kernel", "addkernel", "vector_add"):
+	case has("residual", "op_add", "add_kernel", "addkernel", "vector_add"):
 		k.class = add
 	case has("mulfunctor", "mul_kernel", "divfunctor"):
 		k.class = multiply
 	case has("float16_copy_kernel"):
 		k.class = casting
-	case has("copy", "transpose", "permute", "clone", "cast", "convert"):
+	case has("copy", "cpy", "transpose", "permute", "clone", "cast", "convert"):
 		k.class = copying
 	case has("index_elementwise", "index_kernel"):
 		k.class = concatenation

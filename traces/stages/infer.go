@@ -130,15 +130,22 @@ func (f *finder) read() {
 // and grid are.
 func (f *finder) walk() {
 	costs := make([]costsOf, len(f.events))
-	parts := f.inParts()
+	parts, gathered, lonely := f.inParts(), f.gathered(), f.lonely()
 	for i, n := range f.names {
 		for s := range numStates {
 			costs[i][s] = emission[n.class][roles[s]]
 			if n.class == product && s == sdpa && !parts[i] {
 				costs[i][s] = fusedAttention
 			}
-			if n.embed && s == embed {
+			switch {
+			case n.class == product && lonely[i] && stageOf[s] != head && s != outside:
+				costs[i][s] += onlyOnce
+			case s == embed && !n.embed && n.class != embedding && n.class != unknown && !gathered[i]:
+				costs[i][s] += notGathered
+			case n.embed && s == embed:
 				costs[i][s] = min(costs[i][s], 0.3)
+			case n.embed && roles[s] == roleNorm:
+				costs[i][s] += 1.5
 			}
 		}
 	}
@@ -148,6 +155,57 @@ func (f *finder) walk() {
 		f.states = viterbi(learned)
 		f.sure = posterior(learned, f.states)
 	}
+}
+
+// gathered reports of each kernel whether one shortly before it looks up embeddings: only then
+// can it be their sum.
+func (f *finder) gathered() []bool {
+	const near = 8
+	found := make([]bool, len(f.names))
+	last := -near - 1
+	for i, n := range f.names {
+		found[i] = i-last <= near
+		if n.class == embedding || n.embed {
+			last = i
+		}
+	}
+	return found
+}
+
+// lonely reports of each product whether its name and grid are not there again shortly before
+// or after, although those of most products are: it is then of no layer, but of the head.
+func (f *finder) lonely() []bool {
+	const near = 60
+	var products []int
+	for i, n := range f.names {
+		if n.class == product {
+			products = append(products, i)
+		}
+	}
+	again := make([]bool, len(f.names))
+	last := map[int]int{}
+	for _, i := range products {
+		if before, ok := last[f.keys[i]]; ok && i-before <= near {
+			again[i], again[before] = true, true
+		}
+		last[f.keys[i]] = i
+	}
+	found := make([]bool, len(f.names))
+	from, to, repeated := 0, 0, 0
+	for _, i := range products {
+		for ; to < len(products) && products[to] <= i+near; to++ {
+			if again[products[to]] {
+				repeated++
+			}
+		}
+		for ; products[from] < i-near; from++ {
+			if again[products[from]] {
+				repeated--
+			}
+		}
+		found[i] = !again[i] && 2*repeated > to-from
+	}
+	return found
 }
 
 // inParts reports of each kernel whether the attention nearest to it consists of several

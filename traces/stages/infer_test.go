@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -131,23 +132,31 @@ func grade(list []truth, r *Inference) (percent float64, given, outside int, wro
 	return 100 * float64(right) / float64(max(1, all)), given, outside, wrong
 }
 
-var layerNormName = regexp.MustCompile(`(?i)layer_?norm`)
+var (
+	layerNormName = regexp.MustCompile(`(?i)layer_?norm`)
+	attentionName = regexp.MustCompile(`(?i)flash|fmha|sdpa|softmax|attention_`)
+)
 
 // damages are what may have happened to a recording.
 var damages = map[string]func([]truth) []truth{
-	"whole":                         func(l []truth) []truth { return l },
-	"without its first 70 kernels":  func(l []truth) []truth { return l[min(70, len(l)):] },
-	"without 1 % of its kernels":    func(l []truth) []truth { return lose(l, 1) },
-	"without 1 % of its kernels, 2": func(l []truth) []truth { return lose(l, 2) },
-	"with LayerNorm renamed": func(l []truth) []truth {
-		out := slices.Clone(l)
-		for i := range out {
-			if layerNormName.MatchString(out[i].event.Name) {
-				out[i].event.Name = "kernel_17"
-			}
+	"whole":                          func(l []truth) []truth { return l },
+	"without its first 70 kernels":   func(l []truth) []truth { return l[min(70, len(l)):] },
+	"without 1 % of its kernels":     func(l []truth) []truth { return lose(l, 1) },
+	"without 1 % of its kernels, 2":  func(l []truth) []truth { return lose(l, 2) },
+	"with LayerNorm renamed":         func(l []truth) []truth { return renamed(l, layerNormName, "kernel_17") },
+	"with a name for each LayerNorm": func(l []truth) []truth { return renamed(l, layerNormName, "kernel_%d") },
+	"with attention renamed":         func(l []truth) []truth { return renamed(l, attentionName, "kernel_18") },
+}
+
+// renamed replaces names; %d in the new name is a number for each kernel.
+func renamed(l []truth, old *regexp.Regexp, name string) []truth {
+	out := slices.Clone(l)
+	for i := range out {
+		if old.MatchString(out[i].event.Name) {
+			out[i].event.Name = strings.ReplaceAll(name, "%d", strconv.Itoa(i))
 		}
-		return out
-	},
+	}
+	return out
 }
 
 func lose(l []truth, seed uint64) []truth {
@@ -179,8 +188,14 @@ func TestInfer(t *testing.T) {
 			list, floor := damage(samples[name]), floor
 			switch how {
 			case "whole":
-			case "with LayerNorm renamed":
+			case "with LayerNorm renamed", "with a name for each LayerNorm":
 				floor = 95
+			case "with attention renamed":
+				// Of the kernels of this program's decode steps no other name says anything.
+				if strings.HasPrefix(name, "gpt2-") || strings.HasPrefix(name, "shipped-") {
+					continue
+				}
+				floor = 90
 			case "without its first 70 kernels":
 				// Nothing says how many layers there are unless a whole pass is left.
 				if !hasWholePass(list) {
@@ -259,6 +274,52 @@ func TestInferNothing(t *testing.T) {
 	}
 	if _, err := Infer(traces.NewTrace(&traces.Header{}, nil)); err == nil || !strings.Contains(err.Error(), "no kernels") {
 		t.Errorf("a recording without kernels: %v", err)
+	}
+}
+
+// TestInferTraining: an engine in plain CUDA that trains, with the names of its kernels. The forward
+// pass has stages, the backward pass has none.
+func TestInferTraining(t *testing.T) {
+	var list []truth
+	at := int64(0)
+	add := func(stage string, names ...string) {
+		for _, name := range names {
+			list = append(list, truth{traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), name, at, 10), stage})
+			at += 11
+		}
+	}
+	for range 3 {
+		add("wte+wpe", "encoder_forward_kernel3")
+		add("h.0.ln_1", "layernorm_forward_kernel6")
+		for l := range 6 {
+			h := fmt.Sprintf("h.%d.", l)
+			add(h+"attn.c_attn", "sm90_xmma_gemm_bias_1")
+			add(h+"attn.sdpa", "permute_kernel", "cutlass_gemm_tn", "softmax_forward_kernel5", "cutlass_gemm_nn", "unpermute_kernel")
+			add(h+"attn.c_proj", "sm90_xmma_gemm_bias_2")
+			add(h+"residual_1+"+h+"ln_2", "fused_residual_forward_kernel5")
+			add(h+"mlp.c_fc", "sm90_xmma_gemm_bias_1")
+			add(h+"mlp.gelu", "gelu_forward_kernel2")
+			add(h+"mlp.c_proj", "sm90_xmma_gemm_bias_2")
+			next := fmt.Sprintf("h.%d.ln_1", l+1)
+			if l == 5 {
+				next = "ln_f"
+			}
+			add(h+"residual_2+"+next, "fused_residual_forward_kernel5")
+		}
+		add("lm_head", "sm90_xmma_gemm_3")
+		add("", "fused_classifier_kernel5", "cutlass_gemm_nt", "cutlass_gemm_nn2", "layernorm_backward_kernel10")
+		for range 6 {
+			add("", "matmul_backward_bias_kernel9", "cutlass_gemm_nt", "cutlass_gemm_nn2", "gelu_backward_inplace_kernel", "layernorm_backward_kernel10", "unpermute_kernel_backward",
+				"softmax_backward_kernel", "cutlass_gemm_nt", "permute_kernel_backward", "matmul_backward_bias_kernel9", "cutlass_gemm_nt", "cutlass_gemm_nn2", "layernorm_backward_kernel10")
+		}
+		add("", "wte_backward_kernel", "adamw_kernel3")
+	}
+	r := inferred(t, list)
+	if percent, given, outside, wrong := grade(list, r); percent < 98 || 100*given > outside {
+		t.Errorf("%.2f %% of the time is right, %d of %d kernels of no stage have one; wrong: %v", percent, given, outside, wrong)
+	}
+	if got := r.Describe(); got != "3 passes of 6 layers (3 prefills)" && got != "3 passes of 6 layers (3 decode steps)" {
+		t.Errorf("found %s", got)
 	}
 }
 

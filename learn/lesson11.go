@@ -91,13 +91,13 @@ func judgeLayers(d Data) Finding {
 	perLayer, share := exact("synchronisations per layer", "", syncs/layers), exact("kernels paired by id", "%", 100*paired/kernels)
 	late, mixed := exact("kernels that began after the range of their launch", "%", 100*sum("after_range")/kernels), exact("kernels that began before an earlier layer had ended", "%", 100*sum("before_layer")/kernels)
 	f := Finding{Figures: []Figure{perLayer, share, late, mixed}, Text: fmt.Sprintf(
-		"%.0f runs of a layer have %s, %s for each. %s of %s kernels have the id of a launch, which is %s. %s of them began after the range of their launch had closed, and %s before an earlier layer had ended.",
-		layers, countOf(int(syncs), "synchronisation"), perLayer.Short(), number(paired), number(kernels), share.Short(), late.Short(), mixed.Short())}
+		"While %.0f layers ran, the host waited for the GPU %s. %s of %s kernels (%s) have the id of a launch. %s of the kernels began after the range around their launch had closed, and %s before all earlier layers had ended.",
+		layers, countOf(int(syncs), "time"), number(paired), number(kernels), share.Short(), late.Short(), mixed.Short())}
 	switch {
 	case perLayer.Value < 0.5:
 		f.Verdict = Refuted
 		if share.Value == 100 {
-			f.Text += " So the first half is wrong, the second is right."
+			f.Text += " So the first half of the claim is wrong, the second is right."
 		}
 	case share.Value < 100:
 		f.Verdict = Refuted

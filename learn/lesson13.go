@@ -146,6 +146,9 @@ func metricsIn(list string) map[string]bool {
 	return names
 }
 
+// versionNumber matches the number in what a tool says of its version.
+var versionNumber = regexp.MustCompile(`\d+(?:\.\d+)+`)
+
 // reportColumns matches what nsys says of a report: its first columns, for a summary and for a trace.
 var reportColumns = regexp.MustCompile(`(?m)^\s*(?:Time|Total Time|Start|Duration)\b[^:\n]*:`)
 
@@ -158,9 +161,9 @@ func judgeNames(d Data) Finding {
 	metrics := d.values("ncu", "metrics")
 	for i, r := range renamed {
 		was, is := d.values(r.old, "listed"), d.values(r.name, "listed")
-		listed := "not checked here"
+		listed := "not checked"
 		if len(was) > 0 && len(is) > 0 {
-			listed = map[float64]string{0: "not listed here", 1: "listed here"}[is[0]]
+			listed = map[float64]string{0: "not listed", 1: "listed"}[is[0]]
 			there += int(is[0])
 			if i < claimed {
 				old += int(was[0])
@@ -171,8 +174,8 @@ func judgeNames(d Data) Finding {
 	var texts []string
 	wrong, right := 0, 0
 	if len(metrics) > 0 {
-		texts = append(texts, fmt.Sprintf("Of the %d names in the claim, ncu (%s) lists %d; of the %d new names in the table, %d, among %s metrics.",
-			claimed, d.text("ncu", "version"), old, len(renamed), there, number(metrics[0])))
+		texts = append(texts, fmt.Sprintf("ncu %s lists %s metrics: %d of the %d names in the claim, and %d of the %d new names below.",
+			versionNumber.FindString(d.text("ncu", "version")), number(metrics[0]), old, claimed, there, len(renamed)))
 		f.Figures = append(f.Figures, exact("old names that ncu lists", "", float64(old)), exact("new names that ncu lists", "", float64(there)))
 		if old == claimed {
 			right++
@@ -197,7 +200,7 @@ func judgeNames(d Data) Finding {
 			wrong++
 		}
 		f.Figures = append(f.Figures, exact(gridReports[0]+" has the grid", "", float64(has)))
-		texts = append(texts, fmt.Sprintf("The reports of nsys (%s) with a column for the grid: %s; without: %s.", d.text("nsys", "version"), orNone(with), orNone(without)))
+		texts = append(texts, fmt.Sprintf("The reports of nsys %s with a column for the grid: %s; without: %s.", versionNumber.FindString(d.text("nsys", "version")), orNone(with), orNone(without)))
 	}
 	for _, p := range d {
 		if p.Case == "missing" {

@@ -7,15 +7,15 @@
 // * Such a vector is exchanged in units of 16 bytes: 12 bytes of values and the epoch, the
 //   number of the step that wrote them. Loads and stores of a unit are atomic, so a block
 //   polls the units themselves, and there is no barrier and no second trip for a flag.
-//   The units of a block are contiguous: blocks that write parts of one 32-byte sector
-//   delay each other.
+//   The units of a block are contiguous, in lines of their own: blocks that write parts of
+//   one delay each other. So do polls: fewer are better.
 // * One warp copies weights, and keys and values of earlier tokens, to a ring in shared
 //   memory. They depend on nothing, so it runs ahead across steps and tokens.
-// * The twelve warps of a product share its inputs, 1/12 of K each. While x is on its way
-//   they load their part of W into registers, as fragments of tensor core instructions of
-//   16 rows (mma.m16n8k16). A float32 x is the sum of two bfloat16 numbers, in columns 0
-//   and 1. One more warp adds the sums of the twelve, finishes the outputs and publishes
-//   them, while the twelve go on.
+// * The eight to twelve warps of a product share its inputs, an equal part of K each. While
+//   x is on its way they load their part of W into registers, as fragments of tensor core
+//   instructions of 16 rows (mma.m16n8k16); of wide models as much of it as there is room
+//   for. A float32 x is the sum of two bfloat16 numbers, in columns 0 and 1. One more warp
+//   adds the sums, finishes the outputs and publishes them, while the others go on.
 // * LayerNorm is applied to the sums: see gs_fold_args.
 // * Attention to earlier tokens is split among SPLITS blocks per head, which are others in
 //   each layer, so that each SM copies as much. The blocks that read its output merge the
@@ -31,21 +31,34 @@ namespace {
 
 typedef __nv_bfloat16 bf16;
 
-constexpr int WARPS = 12;                    // that compute
-constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
 constexpr int TILES = 32;                    // copies to the ring in flight, at most
 constexpr int PAD = 64;                      // bytes between rows in the ring, against bank conflicts
 constexpr int HEAD = 64;                     // size of a head
 constexpr int SPLITS = 4;
 constexpr int UNITS = HEAD / 6 + 2;          // of an attention output: 64 bfloat16, then maximum and sum
+constexpr int LINE = 8;                      // units of a line of the L2 cache; each has one writer
+constexpr int UNITS_STRIDE = (UNITS + LINE - 1) / LINE * LINE;
 constexpr int KEYS = 16;                     // of a tensor core instruction
 constexpr int STEPS = 5;                     // of a layer
 constexpr int MOST_BLOCKS = 192;
 
-// Keys and values of this launch, of a head of a layer: the block that has the last split
-// keeps them.
-struct Tail {
-  bf16 k[GS_DECODE_TOKENS][HEAD], v[GS_DECODE_TOKENS][HEAD];
+// How a width is divided: WARPS that compute have NB blocks of 32 inputs each.
+template <int WARPS_, int NB_> struct Cut {
+  static constexpr int WARPS = WARPS_, NB = NB_;
+  static constexpr int C = 32 * WARPS * NB;
+  static constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
+  static constexpr int PARTIES = 32 * (WARPS + 1);    // of the barriers between the warps that compute and the one that finishes
+  static constexpr int SMALL = 32 * NB, LARGE = 128 * NB;  // inputs of a warp, of C and of 4C
+  static constexpr int LB = 4 * NB;                   // blocks of 32 inputs of 4C
+  static constexpr int XU = NB > 2 ? 2 : 1;           // units that a lane reads of its warp's part of the residual stream
+  static constexpr int HU = NB > 2 ? 4 : 2;           // and of the hidden layer
+  static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // of which a warp's part of C has values
+  static constexpr bool WIDE = NB > 2;
+  static constexpr int TILE_ROWS = WIDE ? 8 : 16;     // of a tile of C inputs
+  static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1; // tiles of the rows of 4C inputs, side by side
+  static constexpr int KEEP = WIDE ? NB : LB;     // blocks of 4C inputs that a warp has in registers before x arrives
+  // Rows that are published together: whole units, if there may be more of them.
+  __device__ static int batch(int out) { return WIDE && (out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN) ? 30 : 32; }
 };
 
 // The work area.
@@ -57,11 +70,11 @@ constexpr size_t HEADER = 256;
 
 constexpr int F32S = 3, BF16S = 6;  // values of a unit
 
-// Vectors in units: block b writes units [b * per_block, ...), of `rows` values.
+// Vectors in units: block b writes per_block of them from b * stride, of `rows` values.
 struct Shape {
   int rows;       // values of a block
   int per_block;  // units
-  int over_rows, over_units;  // 65536 / rows, 65536 / per_block, rounded up
+  int stride;     // units from a block's first to the next one's
 };
 // Rows of a block. Of bfloat16 outputs an even number, so that pairs are words.
 __host__ __device__ inline int rows_of(int n, int blocks, int values) {
@@ -73,8 +86,7 @@ __host__ __device__ inline Shape shape_of(int n, int blocks, int values) {
   Shape s;
   s.rows = rows_of(n, blocks, values);
   s.per_block = (s.rows + values - 1) / values;
-  s.over_rows = 65536 / s.rows + 1;
-  s.over_units = 65536 / s.per_block + 1;
+  s.stride = (s.per_block + LINE - 1) / LINE * LINE;
   return s;
 }
 
@@ -117,7 +129,8 @@ struct alignas(16) Local {
   int tail;                // of attention of the last split: which of the block's tails
 };
 
-struct Shared {
+template <typename Cut> struct Shared {
+  static constexpr int WARPS = Cut::WARPS;
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];
   float part[2][WARPS][32];   // sums over a warp's part of K
@@ -125,29 +138,35 @@ struct Shared {
   uint64_t until;             // when waiting has been too long
   int over;                   // whether it has
   int token, pos0;
+  int step;                   // decode steps that have ended
 };
 
-template <int NB> struct Work {
+template <typename Cut> struct Work {
+  static constexpr int WARPS = Cut::WARPS, NB = Cut::NB;
   alignas(16) uint16_t x[WARPS][16 + 4 * NB * 32];  // a warp's part of x, with room for units that overlap its ends
   alignas(16) float out[2][WARPS][HEAD + 2];        // of attention: output, maximum, sum
   alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
-  uint32_t place_x[WARPS][32], place_h[2][WARPS][32];  // packed places of lanes
+  uint32_t place_x[Cut::XU][WARPS][32], place_h[Cut::HU][WARPS][32];  // packed places of lanes
   uint32_t place_q[3][WARPS * NB / 2][16];             // of q, k and v of a head
 };
 
 #if __CUDA_ARCH__ >= 900
 
-constexpr int PARTIES = 32 * (WARPS + 1);     // threads of the barriers between the warps that compute and the one that finishes
 constexpr int PACE = 16;                      // bytes per clock that a block copies: bursts delay the units of other blocks
 constexpr int FREE = 3, FULL = 1, TOKEN = 5;  // numbers of barriers; FREE and FULL are two each
 
-// The table of steps, tails, the ring.
+// The table of steps, tails, the ring. A tail has the keys, then the values of the tokens
+// of this launch, of a head of a layer: the block that has the last split keeps them.
 extern __shared__ __align__(128) unsigned char dynamic[];
 
-__device__ inline Tail *tails_of(const Program &p) { return reinterpret_cast<Tail *>(dynamic + p.table); }
+__device__ inline bf16 *tail_of(const Program &p, int n) { return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
 
-__device__ inline void barrier_sync(int id) { asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(PARTIES) : "memory"); }
-__device__ inline void barrier_arrive(int id) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(PARTIES) : "memory"); }
+template <typename Cut> __device__ inline void barrier_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
+}
+template <typename Cut> __device__ inline void barrier_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
+}
 __device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
                "r"(shared_address(full))
@@ -182,7 +201,7 @@ __device__ inline float high(uint32_t v) { return __uint_as_float(v & 0xffff0000
 // Whether to stop waiting for units that a step needs, after so many polls. Once a block
 // has waited too long, none waits any more: the kernel runs to its end, and its results
 // are marked as void.
-__device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int step) {
+template <typename Shared> __device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int step) {
   if (++polls % 64 != 0) return false;
   volatile int *over = &sh.over;
   if (*over) return true;
@@ -216,7 +235,7 @@ __device__ inline float fast_tanh(float x) { return 1.0f - __fdividef(2.0f, __ex
 
 // ---------------------------------------------------------------- the warp that copies
 
-__device__ void copy_weights(const Program &p, Shared &sh, const Local *steps, uint32_t ring) {
+template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps, uint32_t ring) {
   const int lane = threadIdx.x % 32;
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
@@ -227,13 +246,19 @@ __device__ void copy_weights(const Program &p, Shared &sh, const Local *steps, u
       const Local &s = steps[i];
       const bool attention = s.kind == GS_DECODE_ATTENTION;
       if (attention && s.split < 0) continue;
-      // Rows of W in tiles of 16; the keys of a split are one tile, its values another.
-      const int row_bytes = attention ? 2 * HEAD : (s.in == GS_DECODE_HIDDEN ? 8 : 2) * p.C, stride = attention ? row_bytes : row_bytes + PAD;
+      // Rows of W in tiles, or parts of rows side by side if they are long; the keys of a
+      // split are one tile, its values another.
+      const bool hidden = s.in == GS_DECODE_HIDDEN;
+      constexpr int C = Cut::C;
+      const int row_bytes = attention ? 2 * HEAD : hidden ? 8 * C / Cut::CHUNKS : 2 * C, stride = attention ? row_bytes : row_bytes + PAD;
+      const int pitch = hidden ? 8 * C : 2 * C;  // of W
       const char *from = s.source;
-      int left = attention ? 2 * s.rows : s.rows;
+      int left = attention ? 2 * s.rows : hidden ? Cut::CHUNKS * s.rows : s.rows;
+      const int batch = Cut::batch(s.out);
+      int together = min(left, batch);
 #pragma unroll 1
       while (left > 0) {
-        const int rows = attention ? s.rows : min(left, 16), bytes = rows * stride;
+        const int rows = attention || hidden ? s.rows : min(together, Cut::TILE_ROWS), bytes = rows * stride;
         int base = head, take = bytes;
         if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
@@ -253,14 +278,14 @@ __device__ void copy_weights(const Program &p, Shared &sh, const Local *steps, u
         __syncwarp();
         if (!attention) {
           // No blocks wait for each other while logits are computed.
-          const int group = s.out == GS_DECODE_LOGITS ? 16 : s.in == GS_DECODE_HIDDEN ? 1 : 4;
+          const int group = Cut::WIDE || s.out == GS_DECODE_LOGITS ? 16 : hidden ? 1 : 4;
 #pragma unroll 1
           for (int r = 0; r < rows; r += group) {
             if (group < 16) {
               while (clock64() < due) continue;
               due = clock64() + group * row_bytes / PACE;
             }
-            if (lane >= r && lane < min(rows, r + group)) bulk_copy(ring + base + lane * stride, from + lane * row_bytes, row_bytes, &sh.full[at]);
+            if (lane >= r && lane < min(rows, r + group)) bulk_copy(ring + base + lane * stride, from + lane * pitch, row_bytes, &sh.full[at]);
           }
         }
         used += take;
@@ -268,14 +293,16 @@ __device__ void copy_weights(const Program &p, Shared &sh, const Local *steps, u
         flying++;
         if (++at == TILES) at = 0;
         left -= rows;
-        from = attention ? s.source_v : from + rows * row_bytes;
+        from = attention ? s.source_v : hidden ? from + row_bytes : from + rows * pitch;
+        if ((together -= rows) == 0) together = min(left, batch);
       }
     }
 }
 
 // ---------------------------------------------------------------- the warp that finishes
 
-template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Work<NB> &work, const Local *steps) {
+template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps) {
+  constexpr int WARPS = Cut::WARPS;
   const int lane = threadIdx.x % 32, b = blockIdx.x;
   const float over_c = 1.0f / (float)p.C;
   const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
@@ -284,8 +311,8 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
   const int pos0 = *p.pos;
   int token = *p.token, buffer = 0;
   const bool teller = b == (int)gridDim.x - 1;
-  barrier_arrive(FREE);
-  barrier_arrive(FREE + 1);
+  barrier_arrive<Cut>(FREE);
+  barrier_arrive<Cut>(FREE + 1);
 #pragma unroll 1
   for (int t = 0; t < p.tokens; t++) {
     const uint32_t e0 = epoch0 + t * p.count;
@@ -300,7 +327,7 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
       const uint32_t epoch = e0 + i + 1;
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
-        barrier_sync(FULL + buffer);
+        barrier_sync<Cut>(FULL + buffer);
         float most = -INFINITY;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[buffer][w][HEAD]);
@@ -316,28 +343,31 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
         const uint32_t pair = pack2(y0 * over, y1 * over);
         const int from = 3 * min(lane, UNITS - 2);
         const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)), u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
-        char *to = p.attended + (size_t)(s.row * SPLITS + s.split) * UNITS * 16;
+        char *to = p.attended + (size_t)(s.row * SPLITS + s.split) * UNITS_STRIDE * 16;
         if (lane < UNITS - 1)
           store_unit(to + lane * 16, u0, u1, u2, epoch);
         else if (lane == UNITS - 1)
           store_unit(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
-        barrier_arrive(FREE + buffer);
+        barrier_arrive<Cut>(FREE + buffer);
         buffer ^= 1;
         continue;
       }
       const bool norm = s.gain != nullptr;
       const int out = s.out, act = s.act;
-      int left = s.rows, row = s.row + lane;
+      const int batch = Cut::batch(out);
+      int row = s.row + lane, unit = lane;
 #pragma unroll 1
-      for (; left > 0; left -= 32, row += 32) {
+      for (int rest = s.rows; rest > 0; rest -= batch, row += batch, unit += batch / BF16S) {
+        const int left = min(rest, batch);
         const bool has = lane < left;
         const float bias = has && s.bias ? __ldg(s.bias + row) : 0.0f, sums = has && norm ? __ldg(s.sums + row) : 0.0f;
-        barrier_sync(FULL + buffer);
-        float v[WARPS];
+        barrier_sync<Cut>(FULL + buffer);
+        float v[WARPS / 4 * 4 + 4] = {};
 #pragma unroll
         for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][lane];
-        float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])) + ((v[8] + v[9]) + (v[10] + v[11]));
-        static_assert(WARPS == 12, "the sum above");
+        float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+        if (WARPS > 8) y += (v[8] + v[9]) + (v[10] + v[11]);
+        static_assert(WARPS >= 8 && WARPS <= 12 && WARPS % 2 == 0, "the sum above");
         if (norm) {
           // Means and squared differences of equal parts, combined (T. Chan, G. Golub,
           // R. LeVeque, Algorithms for computing the sample variance, 1983).
@@ -350,7 +380,7 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
             sum += d, within += of.y, squares = fmaf(d, d, squares);
           }
           const float off = sum * (1.0f / WARPS), mean = about + off;
-          const float variance = (within + (float)(NB * 32) * fmaxf(squares - sum * off, 0.0f)) * over_c;
+          const float variance = (within + (float)Cut::SMALL * fmaxf(squares - sum * off, 0.0f)) * over_c;
           y = rsqrtf(variance + p.eps) * (y - mean * sums);
         }
         y += bias;
@@ -368,18 +398,18 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
           const int from = F32S * lane;
           const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31), u2 = __shfl_sync(~0u, x, (from + 2) & 31);
           if (from < left)
-            store_unit(p.residual + (size_t)(b * p.x.per_block + lane) * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+            store_unit(p.residual + (size_t)(b * p.x.stride + lane) * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
         } else {
-          const int units = out == GS_DECODE_QKV ? p.a.per_block : p.h.per_block;
+          const int units = out == GS_DECODE_QKV ? p.a.stride : p.h.stride;
           const int from = BF16S * lane;
           float u[BF16S];
 #pragma unroll
           for (int k = 0; k < BF16S; k++) u[k] = __shfl_sync(~0u, y, (from + k) & 31);
           if (from < left)
-            store_unit((out == GS_DECODE_QKV ? p.qkv : p.hidden) + (size_t)(b * units + lane) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]),
+            store_unit((out == GS_DECODE_QKV ? p.qkv : p.hidden) + (size_t)(b * units + unit) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]),
                        pack2(u[4], u[5]), epoch);
         }
-        barrier_arrive(FREE + buffer);
+        barrier_arrive<Cut>(FREE + buffer);
         buffer ^= 1;
       }
     }
@@ -387,9 +417,12 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
     // The best logit of all blocks. Every block finds it by itself. In two buffers, since
     // some blocks have nothing else to do in a step.
     const uint32_t epoch = e0 + p.count;
-    uint4 *const bests = p.best + (t & 1) * gridDim.x;
+    uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
     warp_best(best, best_id);
-    if (lane == 0) store_unit(bests + b, __float_as_uint(best), best_id, 0, epoch);
+    if (lane == 0) store_unit(bests + b * LINE, __float_as_uint(best), best_id, 0, epoch);
+    // All blocks read the row of wte of the token that is found.
+    if ((unsigned)best_id < (unsigned)p.V && lane * 128 < 2 * p.C)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)best_id * p.C) + lane * 128));
     best = -INFINITY, best_id = 0x7fffffff;
     uint4 u[MOST_BLOCKS / 32] = {};
     bool wait;
@@ -399,7 +432,7 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
       wait = false;
 #pragma unroll
       for (int k = 0; k < MOST_BLOCKS / 32; k++)
-        if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + 32 * k + lane);
+        if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + (32 * k + lane) * LINE);
 #pragma unroll
       for (int k = 0; k < MOST_BLOCKS / 32; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
     } while (wait && !gives_up(p.header, sh, polls, p.count));
@@ -409,8 +442,8 @@ template <int NB> __device__ void finish_steps(const Program &p, Shared &sh, Wor
     __syncwarp();
     warp_best(best, best_id);
     token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
-    if (lane == 0) sh.token = max(token, 0);
-    barrier_sync(TOKEN);
+    if (lane == 0) sh.token = max(token, 0), *(volatile int *)&sh.step = t + 1;
+    barrier_sync<Cut>(TOKEN);
     if (lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0) {
@@ -446,10 +479,10 @@ struct Place {
 
 // The n-th unit of those that hold values [from, from + length).
 __device__ inline Place place_of(const Shape &s, int values, int from, int length, int n, int all) {
-  const int block = from * s.over_rows >> 16, first = block * s.per_block + (from - block * s.rows) / values;
+  const int block = from / s.rows, unit = block * s.per_block + (from - block * s.rows) / values + n;
+  const int owner = unit / s.per_block, of = unit - owner * s.per_block, begin = owner * s.rows + of * values;
   Place p;
-  p.unit = first + n;
-  const int owner = p.unit * s.over_units >> 16, begin = owner * s.rows + (p.unit - owner * s.per_block) * values;
+  p.unit = owner * s.stride + of;
   p.at = begin - from;
   p.count = p.at < length && begin < all ? min(values, owner * s.rows + s.rows - begin) : 0;
   return p;
@@ -465,16 +498,16 @@ __device__ inline int unit_of(uint32_t p) { return p >> 20; }
 __device__ inline int at_of(uint32_t p) { return (int)(p & 0x3fff) - 8; }
 __device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
 
-template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Work<NB> &work, const Local *steps, int warp) {
-  constexpr int SMALL = NB * 32, LARGE = 4 * SMALL;  // inputs of a warp, of C and of 4C
-  constexpr int LB = 4 * NB;                         // blocks of 32 inputs of 4C
+template <typename Cut> __device__ void compute_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int warp) {
+  constexpr int WARPS = Cut::WARPS, NB = Cut::NB, SMALL = Cut::SMALL, LARGE = Cut::LARGE, LB = Cut::LB, XU = Cut::XU, HU = Cut::HU, C = Cut::C;
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;             // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t need = p.header->epoch;  // the epoch of what the next step reads
-  work.place_x[warp][lane] = packed(place_of(p.x, F32S, warp * SMALL, SMALL, lane, p.C), SMALL);
 #pragma unroll 1
-  for (int n = 0; n < 2; n++) work.place_h[n][warp][lane] = packed(place_of(p.h, BF16S, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
+  for (int n = 0; n < XU; n++) work.place_x[n][warp][lane] = packed(place_of(p.x, F32S, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
+#pragma unroll 1
+  for (int n = 0; n < HU; n++) work.place_h[n][warp][lane] = packed(place_of(p.h, BF16S, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
 #pragma unroll 1
   for (int n = threadIdx.x; n < 3 * WARPS * NB / 2 * 16; n += 32 * WARPS) {
     const int head = n / 16;  // of all q, then k, then v
@@ -491,8 +524,10 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
     if (holds(at, 2)) words[1] = u.y;
     if (holds(at, 4)) words[2] = u.z;
   };
+  // The decode step of this launch. A register for it would be one too many.
+  const volatile int &t = sh.step;
 #pragma unroll 1
-  for (int t = 0; t < p.tokens; t++) {
+  while (t < p.tokens) {
 #pragma unroll 1
     for (int i = 0; i < p.count; i++, need++) {
       const Local &s = steps[i];
@@ -502,8 +537,8 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
         // of this launch.
         const int keys = s.rows, head = s.row;
         const bool launch = warp == WARPS - 1;
-        Tail &tail = tails_of(p)[s.tail];
-        uint32_t kb = shared_address(tail.k), vb = shared_address(tail.v);
+        bf16 *const tail_k = tail_of(p, s.tail), *const tail_v = tail_k + p.tokens * HEAD;
+        uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
         const unsigned tile_k = tile % TILES;
         unsigned tile_v = tile_k;
         if (keys > 0) {
@@ -519,7 +554,7 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
         bf16 *const cache_k = (bf16 *)const_cast<char *>(s.source) + (size_t)keys * HEAD, *const cache_v = (bf16 *)const_cast<char *>(s.source_v) + (size_t)keys * HEAD;
         const int have = launch ? (last ? t + 1 : 0) : keys;
         const int begin = launch ? 0 : warp * KEYS;
-        barrier_sync(FREE + buffer);
+        barrier_sync<Cut>(FREE + buffer);
         float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
         // The first warp waits for q even if it has no keys: a block that did not would
         // write its next output before this one is read.
@@ -536,11 +571,11 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
             wait = (pq && u.w != need) || (pn && w.w != need);
           } while (wait && !gives_up(p.header, sh, polls, i));
           put(pq, u, xs);
-          if (launch) put(pn, w, reinterpret_cast<uint16_t *>(lane < 16 ? tail.k[t] : tail.v[t]));
+          if (launch) put(pn, w, reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
           __syncwarp();
           if (launch) {
-            reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail.k[t])[lane];
-            reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail.v[t])[lane];
+            reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
+            reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
           }
           const uint4 q0 = load_shared(fragment), q1 = load_shared(fragment + 64);
 #pragma unroll 1
@@ -581,64 +616,98 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
           *reinterpret_cast<float2 *>(&work.out[buffer][warp][HEAD]) = make_float2(most, sum);
           if (keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
         }
-        barrier_arrive(FULL + buffer);
+        barrier_arrive<Cut>(FULL + buffer);
         buffer ^= 1;
         continue;
       }
 
       if (s.in == GS_DECODE_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
         if (s.rows <= 0) continue;
-        uint4 a[LB], b[LB];
-        mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-        {
-          const uint32_t stride = 8 * p.C + PAD, base = sh.base[tile % TILES] + warp * LARGE * 2 + q * 16;
-          const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
-#pragma unroll
-          for (int k = 0; k < LB; k++) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+        constexpr int KEEP = Cut::KEEP;
+        uint4 a[KEEP], b[KEEP];
+        const int mine = Cut::CHUNKS > 1 ? warp / 2 : 0;
+#pragma unroll 1
+        for (int n = 0; n < mine; n++) {
+          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+          next();
         }
-        __syncwarp();
-        if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+        // The ring may have no room for the last tiles before the first ones were used, which
+        // only is after x has arrived: warps wait for each other first.
+        if (Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
+        mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+        const unsigned here = tile % TILES;
+        const uint32_t stride = 8 * C / Cut::CHUNKS + PAD, base = sh.base[here] + (Cut::CHUNKS > 1 ? warp % 2 : warp) * LARGE * 2 + q * 16;
+        const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
+#pragma unroll
+        for (int k = 0; k < KEEP; k++) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+        if (KEEP == LB) {
+          __syncwarp();
+          if (lane == 0) mbarrier_arrive(&sh.empty[here]);
+        }
         next();
-        barrier_sync(FREE + buffer);
+#pragma unroll 1
+        for (int n = mine + 1; n < Cut::CHUNKS; n++) {
+          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+          next();
+        }
+        if (!Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
         {
-          const uint32_t ph0 = work.place_h[0][warp][lane], ph1 = work.place_h[1][warp][lane];
-          uint4 u = {}, v = {};
+          uint32_t ph[HU];
+          uint4 u[HU] = {};
+#pragma unroll
+          for (int n = 0; n < HU; n++) ph[n] = work.place_h[n][warp][lane];
           bool wait;
           unsigned polls = 0;
 #pragma unroll 1
           do {
-            if (ph0) u = load_unit(p.hidden + (size_t)unit_of(ph0) * 16);
-            if (ph1) v = load_unit(p.hidden + (size_t)unit_of(ph1) * 16);
-            wait = (ph0 && u.w != need) || (ph1 && v.w != need);
+            wait = false;
+#pragma unroll
+            for (int n = 0; n < HU; n++)
+              if (ph[n]) u[n] = load_unit(p.hidden + (size_t)unit_of(ph[n]) * 16);
+#pragma unroll
+            for (int n = 0; n < HU; n++) wait |= ph[n] && u[n].w != need;
           } while (wait && !gives_up(p.header, sh, polls, i));
-          put(ph0, u, xs);
-          put(ph1, v, xs);
+#pragma unroll
+          for (int n = 0; n < HU; n++) put(ph[n], u[n], xs);
         }
         __syncwarp();
         float d[4][4] = {};
 #pragma unroll
-        for (int k = 0; k < LB; k++) mma(d[k % 4], a[k], b[k], load_shared(fragment + k * 64));
+        for (int k = 0; k < KEEP; k++) mma(d[k % 4], a[k], b[k], load_shared(fragment + k * 64));
+        if (KEEP < LB) {
+#pragma unroll
+          for (int k = KEEP; k < LB; k++) mma(d[k % 4], load_shared(row + k * 64), load_shared(row8 + k * 64), load_shared(fragment + k * 64));
+          __syncwarp();
+          if (lane == 0) mbarrier_arrive(&sh.empty[here]);
+        }
         if (q == 0) {
           sh.part[buffer][warp][g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
           sh.part[buffer][warp][g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
         }
-        barrier_arrive(FULL + buffer);
+        barrier_arrive<Cut>(FULL + buffer);
         buffer ^= 1;
         continue;
       }
 
-      // A product of C inputs, 32 rows at a time.
+      // A product of C inputs, up to 32 rows at a time.
       const bool norm = s.gain != nullptr;
-      const uint32_t px = work.place_x[warp][lane];
-      float gain[F32S];
+      uint32_t px[XU];
+      float gain[XU][F32S];
 #pragma unroll
-      for (int k = 0; k < F32S; k++) gain[k] = norm && holds(px, k) ? __ldg(s.gain + warp * SMALL + at_of(px) + k) : 0.0f;
+      for (int n = 0; n < XU; n++) {
+        px[n] = work.place_x[n][warp][lane];
+#pragma unroll
+        for (int k = 0; k < F32S; k++) gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
+      }
       uint4 x[NB] = {};
       float2 stats = {};
       bool first = true;
+      const int batch = Cut::batch(s.out);
 #pragma unroll 1
-      for (int left = s.rows; left > 0; left -= 32) {
+      for (int rest = s.rows; rest > 0; rest -= batch) {
+        const int left = min(rest, batch);
         uint4 a[2][NB], b[2][NB];
+        constexpr uint32_t stride = 2 * C + PAD;
 #pragma unroll
         for (int m = 0; m < 2; m++) {
           if (left <= 16 * m) {
@@ -646,79 +715,125 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
             for (int k = 0; k < NB; k++) a[m][k] = b[m][k] = make_uint4(0, 0, 0, 0);
             continue;
           }
-          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
           const int rows = min(left - 16 * m, 16);
-          const uint32_t stride = 2 * p.C + PAD, base = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16;
-          const uint32_t row = base + min(g, rows - 1) * stride, row8 = base + min(g + 8, rows - 1) * stride;
+          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+          const uint32_t base = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16;
+          const uint32_t row = base + min(g, rows - 1) * stride;
+          if (Cut::TILE_ROWS == 16) {
+            const uint32_t row8 = base + min(g + 8, rows - 1) * stride;
 #pragma unroll
-          for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64), b[m][k] = load_shared(row8 + k * 64);
+            for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64), b[m][k] = load_shared(row8 + k * 64);
+          } else {
+#pragma unroll
+            for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64);
+          }
+          __syncwarp();
+          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+          next();
+          if (Cut::TILE_ROWS == 16) continue;
+          if (rows <= 8) {
+#pragma unroll
+            for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
+            continue;
+          }
+          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+          const uint32_t row8 = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16 + min(g, rows - 9) * stride;
+#pragma unroll
+          for (int k = 0; k < NB; k++) b[m][k] = load_shared(row8 + k * 64);
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
-        barrier_sync(FREE + buffer);
-        float v[F32S] = {};
+        barrier_sync<Cut>(FREE + buffer);
+        float v[XU][F32S] = {};
         if (first) {
           if (s.in == GS_DECODE_ATTENDED) {
             // Half a warp has the units of a split of a head, and of the split two further.
+            constexpr int HEADS = Cut::HEADS;
             const int head = warp * SMALL / HEAD, unit = lane % 16, half = lane / 16;
-            uint4 u[2] = {};
+            uint4 u[HEADS][2] = {};
             bool wait;
             unsigned polls = 0;
+            // Most blocks have no part in attention and come here early. They poll the last
+            // unit of each split only: polls of all delay what they wait for.
+#pragma unroll 1
+            do
+              wait = lane < SPLITS * HEADS && load_unit(p.attended + ((size_t)(head * SPLITS + lane) * UNITS_STRIDE + UNITS - 1) * 16).w != need;
+            while (wait && !gives_up(p.header, sh, polls, i));
+            __syncwarp();
 #pragma unroll 1
             do {
               wait = false;
               if (unit < UNITS) {
-                const char *from = p.attended + ((size_t)(head * SPLITS + half) * UNITS + unit) * 16;
-                u[0] = load_unit(from), u[1] = load_unit(from + 2 * UNITS * 16);
-                wait = u[0].w != need || u[1].w != need;
+#pragma unroll
+                for (int n = 0; n < HEADS; n++) {
+                  const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * UNITS_STRIDE + unit) * 16;
+                  u[n][0] = load_unit(from), u[n][1] = load_unit(from + 2 * UNITS_STRIDE * 16);
+                }
+#pragma unroll
+                for (int n = 0; n < HEADS; n++) wait |= u[n][0].w != need || u[n][1].w != need;
               }
             } while (wait && !gives_up(p.header, sh, polls, i));
             __syncwarp();
-            const float m0 = __uint_as_float(__shfl_sync(~0u, u[0].x, UNITS - 1, 16)), m1 = __uint_as_float(__shfl_sync(~0u, u[1].x, UNITS - 1, 16));
-            float f0 = __uint_as_float(__shfl_sync(~0u, u[0].y, UNITS - 1, 16)), f1 = __uint_as_float(__shfl_sync(~0u, u[1].y, UNITS - 1, 16));
-            float most = fmaxf(m0, m1);
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
-            f0 *= exp2f(m0 - most), f1 *= exp2f(m1 - most);
-            float sum = f0 + f1;
-            sum += __shfl_xor_sync(~0u, sum, 16);
-            const float over = __fdividef(1.0f, sum);
-            f0 *= over, f1 *= over;
-            const uint32_t w0[3] = {u[0].x, u[0].y, u[0].z}, w1[3] = {u[1].x, u[1].y, u[1].z};
-            constexpr int skip = NB == 1 ? SMALL : 0;  // a warp has half a head
-            const int at = BF16S * unit - (warp % 2 ? skip : 0);
 #pragma unroll
-            for (int k = 0; k < 3; k++) {
-              float y0 = f0 * low(w0[k]) + f1 * low(w1[k]), y1 = f0 * high(w0[k]) + f1 * high(w1[k]);
-              y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-              if (half == 0 && unit < UNITS - 1 && at + 2 * k >= 0 && at + 2 * k < SMALL) reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
+            for (int n = 0; n < HEADS; n++) {
+              const float m0 = __uint_as_float(__shfl_sync(~0u, u[n][0].x, UNITS - 1, 16)), m1 = __uint_as_float(__shfl_sync(~0u, u[n][1].x, UNITS - 1, 16));
+              float f0 = __uint_as_float(__shfl_sync(~0u, u[n][0].y, UNITS - 1, 16)), f1 = __uint_as_float(__shfl_sync(~0u, u[n][1].y, UNITS - 1, 16));
+              float most = fmaxf(m0, m1);
+              most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
+              f0 *= exp2f(m0 - most), f1 *= exp2f(m1 - most);
+              float sum = f0 + f1;
+              sum += __shfl_xor_sync(~0u, sum, 16);
+              const float over = __fdividef(1.0f, sum);
+              f0 *= over, f1 *= over;
+              const uint32_t w0[3] = {u[n][0].x, u[n][0].y, u[n][0].z}, w1[3] = {u[n][1].x, u[n][1].y, u[n][1].z};
+              constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+              const int at = n * HEAD + BF16S * unit - (warp % 2 ? skip : 0);
+#pragma unroll
+              for (int k = 0; k < 3; k++) {
+                float y0 = f0 * low(w0[k]) + f1 * low(w1[k]), y1 = f0 * high(w0[k]) + f1 * high(w1[k]);
+                y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
+                if (half == 0 && unit < UNITS - 1 && BF16S * unit + 2 * k < HEAD && at + 2 * k >= 0 && at + 2 * k < SMALL)
+                  reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
+              }
             }
           } else {
             if (s.in == GS_DECODE_EMBEDDING) {
               const int token = *(volatile int *)&sh.token, pos0 = *(volatile int *)&sh.pos0;
-              const bf16 *e = p.wte + (size_t)token * p.C + warp * SMALL + at_of(px), *w = p.wpe + (size_t)(pos0 + t) * p.C + warp * SMALL + at_of(px);
 #pragma unroll
-              for (int k = 0; k < F32S; k++) v[k] = holds(px, k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
-            } else {
-              uint4 u = make_uint4(0, 0, 0, 0);
-              unsigned polls = 0;
-              if (px) {
-#pragma unroll 1
-                do u = load_unit(p.residual + (size_t)unit_of(px) * 16);
-                while (u.w != need && !gives_up(p.header, sh, polls, i));
+              for (int n = 0; n < XU; n++) {
+                const bf16 *e = p.wte + (size_t)token * C + warp * SMALL + at_of(px[n]), *w = p.wpe + (size_t)(pos0 + t) * C + warp * SMALL + at_of(px[n]);
+#pragma unroll
+                for (int k = 0; k < F32S; k++) v[n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
               }
-              v[0] = __uint_as_float(u.x), v[1] = __uint_as_float(u.y), v[2] = __uint_as_float(u.z);
+            } else {
+              uint4 u[XU] = {};
+              unsigned polls = 0;
+              bool wait;
+#pragma unroll 1
+              do {
+                wait = false;
+#pragma unroll
+                for (int n = 0; n < XU; n++)
+                  if (px[n]) u[n] = load_unit(p.residual + (size_t)unit_of(px[n]) * 16);
+#pragma unroll
+                for (int n = 0; n < XU; n++) wait |= px[n] && u[n].w != need;
+              } while (wait && !gives_up(p.header, sh, polls, i));
+#pragma unroll
+              for (int n = 0; n < XU; n++) v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
             }
 #pragma unroll
-            for (int k = 0; k < F32S; k++)
-              if (holds(px, k)) {
-                const float y = v[k] * gain[k];
-                const bf16 upper = __float2bfloat16_rn(y);
-                xs[at_of(px) + k] = __bfloat16_as_ushort(upper);
-                xs[SMALL + at_of(px) + k] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
-              } else {
-                v[k] = 0.0f;
-              }
+            for (int n = 0; n < XU; n++)
+#pragma unroll
+              for (int k = 0; k < F32S; k++)
+                if (holds(px[n], k)) {
+                  const float y = v[n][k] * gain[n][k];
+                  const bf16 upper = __float2bfloat16_rn(y);
+                  xs[at_of(px[n]) + k] = __bfloat16_as_ushort(upper);
+                  xs[SMALL + at_of(px[n]) + k] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
+                } else {
+                  v[n][k] = 0.0f;
+                }
           }
           __syncwarp();
           // Column 0 has the high halves of x, column 1 the low ones.
@@ -726,17 +841,20 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
 #pragma unroll
           for (int k = 0; k < NB; k++) x[k] = load_shared(from + k * 64);
         }
-        float d[2][NB][4] = {};
+        constexpr int SUMS = NB > 2 ? 2 : NB;
+        float d[2][SUMS][4] = {};
 #pragma unroll
-        for (int k = 0; k < NB; k++) mma(d[0][k], a[0][k], b[0][k], x[k]), mma(d[1][k], a[1][k], b[1][k], x[k]);
+        for (int k = 0; k < NB; k++) mma(d[0][k % SUMS], a[0][k], b[0][k], x[k]), mma(d[1][k % SUMS], a[1][k], b[1][k], x[k]);
         if (first && norm) {
-          const float about = __shfl_sync(~0u, v[0], 8);  // a value of the part
+          const float about = __shfl_sync(~0u, v[0][0], 8);  // a value of the part
           float sum = 0, squares = 0;
 #pragma unroll
-          for (int k = 0; k < F32S; k++) {
-            const float z = holds(px, k) ? v[k] - about : 0.0f;
-            sum += z, squares = fmaf(z, z, squares);
-          }
+          for (int n = 0; n < XU; n++)
+#pragma unroll
+            for (int k = 0; k < F32S; k++) {
+              const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
+              sum += z, squares = fmaf(z, z, squares);
+            }
 #pragma unroll
           for (int o = 16; o > 0; o >>= 1) {
             sum += __shfl_xor_sync(~0u, sum, o);
@@ -750,25 +868,26 @@ template <int NB> __device__ void compute_steps(const Program &p, Shared &sh, Wo
           for (int e = 0; e < 4; e++) {
             float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
 #pragma unroll
-            for (int k = 1; k < NB; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
+            for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
             sh.part[buffer][warp][8 * e + g] = norm ? y + z : y;
           }
         }
         if (norm && lane == 0) sh.stats[buffer][warp] = stats;
-        barrier_arrive(FULL + buffer);
+        barrier_arrive<Cut>(FULL + buffer);
         buffer ^= 1;
       }
     }
-    barrier_sync(TOKEN);
+    barrier_sync<Cut>(TOKEN);
   }
 }
 
 #endif
 
-template <int NB> __global__ void __launch_bounds__(THREADS, 1) decode_kernel(const __grid_constant__ Program p) {
+template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_kernel(const __grid_constant__ Program p) {
 #if __CUDA_ARCH__ >= 900
-  __shared__ Shared sh;
-  __shared__ Work<NB> work;
+  constexpr int WARPS = Cut::WARPS;
+  __shared__ Shared<Cut> sh;
+  __shared__ Work<Cut> work;
   Local *steps = reinterpret_cast<Local *>(dynamic);
   const int b = blockIdx.x, blocks = gridDim.x, warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
@@ -777,13 +896,14 @@ template <int NB> __global__ void __launch_bounds__(THREADS, 1) decode_kernel(co
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     sh.token = max(*p.token, 0);
     sh.pos0 = *p.pos;
+    sh.step = 0;
     sh.over = p.header->expired != 0;
     sh.until = gs_globaltimer() + p.patience;
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos, part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < p.count; i += THREADS) {
+  for (int i = threadIdx.x; i < p.count; i += Cut::THREADS) {
     Local l = {};
     const gs_decode_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
@@ -808,11 +928,12 @@ template <int NB> __global__ void __launch_bounds__(THREADS, 1) decode_kernel(co
       if (steps[i].kind == GS_DECODE_ATTENTION) steps[i].tail = steps[i].split == SPLITS - 1 ? n++ : 0;
   __syncthreads();
   if (warp == WARPS + 1)
-    copy_weights(p, sh, steps, shared_address(tails_of(p) + p.tails));
+    copy_weights<Cut>(p, sh, steps, shared_address(tail_of(p, p.tails)));
   else if (warp == WARPS)
-    finish_steps<NB>(p, sh, work, steps);
+    finish_steps<Cut>(p, sh, work, steps);
   else
-    compute_steps<NB>(p, sh, work, steps, warp);
+    compute_steps<Cut>(p, sh, work, steps, warp);
+  __syncthreads();  // no warp ends while others wait at barriers
 #endif
 }
 
@@ -844,18 +965,31 @@ bool covered(const Shape &s, int values, int part, int n, int lanes) {
   return true;
 }
 
+// Calls do(Cut) of a width; GS_UNSUPPORTED if there is none.
+template <typename Do> int with_cut(int C, Do &&run) {
+  switch (C) {
+    case 384: return run(Cut<12, 1>());
+    case 768: return run(Cut<12, 2>());
+    case 1024: return run(Cut<8, 4>());
+    case 1280: return run(Cut<10, 4>());
+    case 1600: return run(Cut<10, 5>());
+  }
+  return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of 384, 768, 1024, 1280 or 1600; this model's is %d", C);
+}
+
 int check(gs_stream *s, const gs_decode_args *a) {
   if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
-  if (a->C != 32 * WARPS && a->C != 64 * WARPS)
-    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of %d or %d; this model's is %d", 32 * WARPS, 64 * WARPS, a->C);
   if (s->processors > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, s->processors);
   if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
-  if (int status = gs_check_code(s, (const void *)decode_kernel<1>)) return status;
-  const Shape x = shape_of(a->C, s->processors, F32S), h = shape_of(4 * a->C, s->processors, BF16S), q = shape_of(3 * a->C, s->processors, BF16S);
-  if (a->NH * SPLITS > s->processors || h.rows > 32 || x.rows > 16 || !covered(x, F32S, a->C / WARPS, a->C, 32) ||
-      !covered(h, BF16S, 4 * a->C / WARPS, 4 * a->C, 64) || !covered(q, BF16S, HEAD, 3 * a->C, 16))
-    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, s->processors);
-  return GS_OK;
+  return with_cut(a->C, [&](auto cut) -> int {
+    using Cut = decltype(cut);
+    if (int status = gs_check_code(s, (const void *)decode_kernel<Cut>)) return status;
+    const Shape x = shape_of(a->C, s->processors, F32S), h = shape_of(4 * a->C, s->processors, BF16S), q = shape_of(3 * a->C, s->processors, BF16S);
+    if (a->NH * SPLITS > s->processors || (!Cut::WIDE && h.rows > 32) || x.rows > 16 || !covered(x, F32S, Cut::SMALL, a->C, 32 * Cut::XU) ||
+        !covered(h, BF16S, Cut::LARGE, 4 * a->C, 32 * Cut::HU) || !covered(q, BF16S, HEAD, 3 * a->C, 16))
+      return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, s->processors);
+    return GS_OK;
+  });
 }
 
 size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
@@ -872,16 +1006,16 @@ void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
     return here;
   };
   p->header = (Header *)at;
-  p->residual = take((size_t)blocks * p->x.per_block);
-  p->hidden = take((size_t)blocks * p->h.per_block);
-  p->qkv = take((size_t)blocks * p->a.per_block);
-  p->attended = take((size_t)a->NH * SPLITS * UNITS);
-  p->best = (uint4 *)take(2 * (size_t)blocks);
+  p->residual = take((size_t)blocks * p->x.stride);
+  p->hidden = take((size_t)blocks * p->h.stride);
+  p->qkv = take((size_t)blocks * p->a.stride);
+  p->attended = take((size_t)a->NH * SPLITS * UNITS_STRIDE);
+  p->best = (uint4 *)take(2 * (size_t)blocks * LINE);
   *bytes = n;
 }
 
-template <int NB> int launch(gs_stream *s, Program &p) {
-  const size_t fixed = (sizeof(Shared) + 127) / 128 * 128 + (sizeof(Work<NB>) + 127) / 128 * 128 + 1024;
+template <typename Cut> int launch(gs_stream *s, Program &p) {
+  const size_t fixed = (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024;
   p.tails = 1;
   for (int b = 0; b < s->processors; b++) {
     int n = 0, head;
@@ -889,18 +1023,18 @@ template <int NB> int launch(gs_stream *s, Program &p) {
     if (n > p.tails) p.tails = n;
   }
   p.table = (int)((p.count * sizeof(Local) + 127) / 128 * 128);
-  const size_t table = p.table + p.tails * sizeof(Tail);
+  const size_t table = p.table + (size_t)p.tails * p.tokens * 2 * HEAD * sizeof(bf16);
   const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed - (int64_t)table) / 128 * 128;
   // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows,
   // or the keys and values of a split, and as much as the larger of two may leave unused at the end.
-  const int64_t rows = 16 * (int64_t)(2 * p.C + PAD), wide = p.x.rows * (int64_t)(8 * p.C + PAD), keys = (p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
+  const int64_t rows = Cut::TILE_ROWS * (int64_t)(2 * p.C + PAD), wide = p.x.rows * (int64_t)(8 * p.C / Cut::CHUNKS + PAD), keys = (p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide, least = 3 * (tile > keys ? tile : keys);
   if (ring < least) return gs_fail(GS_UNSUPPORTED, "%d steps and a context of %d leave too little shared memory to decode in one kernel", p.count, p.P);
   p.ring_bytes = (int)ring;
   const size_t shared = table + ring;
-  int e = gs_allow_shared<decode_kernel<NB>>(s, s->shared_per_block - fixed);
+  int e = gs_allow_shared<decode_kernel<Cut>>(s, s->shared_per_block - fixed);
   if (e) return e;
-  return gs_launch_cooperative(s, "decode", decode_kernel<NB>, THREADS, shared, p);
+  return gs_launch_cooperative(s, "decode", decode_kernel<Cut>, Cut::THREADS, shared, p);
 }
 
 }  // namespace
@@ -938,5 +1072,5 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   p.patience = (uint64_t)a->timeout * 1000000;
   p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.slot_count = a->slot_count, p.tokens = a->tokens;
   p.eps = a->eps;
-  return a->C == 32 * WARPS ? launch<1>(s, p) : launch<2>(s, p);
+  return with_cut(a->C, [&](auto cut) { return launch<decltype(cut)>(s, p); });
 }

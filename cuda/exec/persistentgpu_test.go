@@ -124,6 +124,7 @@ func TestPersistentLogitsAreGraphs(t *testing.T) {
 	for _, spec := range []string{
 		"random:L=1,C=384,NH=6,V=257,T=256", "random:L=3,C=384,NH=6,V=257,T=256,seed=2", "random:L=6,C=384,NH=6,V=300,T=1024",
 		"random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=12,C=768,NH=12,V=1000,T=1024,seed=3",
+		"random:L=2,C=1024,NH=16,V=1000,T=1024,seed=4", "random:L=2,C=1280,NH=20,V=50257,T=512,seed=5", "random:L=3,C=1600,NH=25,V=1000,T=1024,seed=6",
 	} {
 		m := randomModel(t, spec)
 		V, T := m.Config.Vocab, m.Config.Positions

@@ -43,8 +43,10 @@ constexpr int STEPS = 5;                     // of a layer
 constexpr int MOST_BLOCKS = 192;
 
 // How a width is divided: WARPS that compute have NB blocks of 32 inputs each.
-template <int WARPS_, int NB_> struct Cut {
+template <int WARPS_, int NB_, bool STAMPS_ = false> struct Cut {
   static constexpr int WARPS = WARPS_, NB = NB_;
+  static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
+  using Stamping = Cut<WARPS, NB, true>;
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
   static constexpr int PARTIES = 32 * (WARPS + 1);    // of the barriers between the warps that compute and the one that finishes
@@ -111,6 +113,7 @@ struct Program {
   char *residual, *hidden, *qkv, *attended;  // units
   uint4 *best;                               // (2, blocks) units: logit, id
   uint64_t patience;                         // ns
+  uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
   int tails;                                 // of a block, at most
   int table;                                 // bytes of the steps in shared memory
@@ -233,6 +236,12 @@ __device__ inline void warp_best(float &v, int &id) {
 // tanh, to about the precision of float32 in GELU, where it is added to 1.
 __device__ inline float fast_tanh(float x) { return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f); }
 
+// Notes when a block did what in a step: gs_decode_stamp.
+template <typename Cut> __device__ inline void stamp(const Program &p, int t, int i, int what) {
+  if constexpr (Cut::STAMPS)
+    if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
+}
+
 // ---------------------------------------------------------------- the warp that copies
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps, uint32_t ring) {
@@ -328,6 +337,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         barrier_sync<Cut>(FULL + buffer);
+        stamp<Cut>(p, t, i, GS_DECODE_COMPUTED);
         float most = -INFINITY;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[buffer][w][HEAD]);
@@ -348,6 +358,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
           store_unit(to + lane * 16, u0, u1, u2, epoch);
         else if (lane == UNITS - 1)
           store_unit(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
+        stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
         barrier_arrive<Cut>(FREE + buffer);
         buffer ^= 1;
         continue;
@@ -362,6 +373,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         const bool has = lane < left;
         const float bias = has && s.bias ? __ldg(s.bias + row) : 0.0f, sums = has && norm ? __ldg(s.sums + row) : 0.0f;
         barrier_sync<Cut>(FULL + buffer);
+        stamp<Cut>(p, t, i, GS_DECODE_COMPUTED);
         float v[WARPS / 4 * 4 + 4] = {};
 #pragma unroll
         for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][lane];
@@ -409,6 +421,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
             store_unit((out == GS_DECODE_QKV ? p.qkv : p.hidden) + (size_t)(b * units + unit) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]),
                        pack2(u[4], u[5]), epoch);
         }
+        stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
         barrier_arrive<Cut>(FREE + buffer);
         buffer ^= 1;
       }
@@ -443,6 +456,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     warp_best(best, best_id);
     token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
     if (lane == 0) sh.token = max(token, 0), *(volatile int *)&sh.step = t + 1;
+    stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
     if (lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
     // The last block has the fewest rows: others do not wait while it tells the host.
@@ -524,6 +538,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
     if (holds(at, 2)) words[1] = u.y;
     if (holds(at, 4)) words[2] = u.z;
   };
+  auto note = [&](int step, int what) {
+    if (Cut::STAMPS && warp == 0) stamp<Cut>(p, sh.step, step, what);
+  };
   // The decode step of this launch. A register for it would be one too many.
   const volatile int &t = sh.step;
 #pragma unroll 1
@@ -554,6 +571,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         bf16 *const cache_k = (bf16 *)const_cast<char *>(s.source) + (size_t)keys * HEAD, *const cache_v = (bf16 *)const_cast<char *>(s.source_v) + (size_t)keys * HEAD;
         const int have = launch ? (last ? t + 1 : 0) : keys;
         const int begin = launch ? 0 : warp * KEYS;
+        note(i, GS_DECODE_READY);
         barrier_sync<Cut>(FREE + buffer);
         float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
         // The first warp waits for q even if it has no keys: a block that did not would
@@ -570,6 +588,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             if (pn) w = load_unit(p.qkv + (size_t)unit_of(pn) * 16);
             wait = (pq && u.w != need) || (pn && w.w != need);
           } while (wait && !gives_up(p.header, sh, polls, i));
+          note(i, GS_DECODE_ARRIVED);
           put(pq, u, xs);
           if (launch) put(pn, w, reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
           __syncwarp();
@@ -650,6 +669,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
+        note(i, GS_DECODE_READY);
         if (!Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
         {
           uint32_t ph[HU];
@@ -667,6 +687,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
             for (int n = 0; n < HU; n++) wait |= ph[n] && u[n].w != need;
           } while (wait && !gives_up(p.header, sh, polls, i));
+          note(i, GS_DECODE_ARRIVED);
 #pragma unroll
           for (int n = 0; n < HU; n++) put(ph[n], u[n], xs);
         }
@@ -744,6 +765,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
+        if (first) note(i, GS_DECODE_READY);
         barrier_sync<Cut>(FREE + buffer);
         float v[XU][F32S] = {};
         if (first) {
@@ -836,6 +858,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 }
           }
           __syncwarp();
+          note(i, GS_DECODE_ARRIVED);
           // Column 0 has the high halves of x, column 1 the low ones.
           const uint32_t from = fragment + (norm && g % 2 ? SMALL * 2 : 0);
 #pragma unroll
@@ -1070,7 +1093,11 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   p.slots = (gs_slot *)a->slots;
   p.logits = (float *)a->logits;
   p.patience = (uint64_t)a->timeout * 1000000;
+  p.stamps = (uint64_t *)a->stamps;
   p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.slot_count = a->slot_count, p.tokens = a->tokens;
   p.eps = a->eps;
-  return with_cut(a->C, [&](auto cut) { return launch<decltype(cut)>(s, p); });
+  return with_cut(a->C, [&](auto cut) {
+    using Cut = decltype(cut);
+    return p.stamps ? launch<typename Cut::Stamping>(s, p) : launch<Cut>(s, p);
+  });
 }

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 6
+#define GS_ABI_VERSION 7
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -399,7 +399,16 @@ typedef struct {
   int32_t tokens;      // steps to run, 1 to GS_DECODE_TOKENS
   int32_t timeout;     // milliseconds
   float eps;           // of LayerNorm
+  gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_decode_stamp
 } gs_decode_args;
+// When a block did what in a step of the program, by %globaltimer; 0 if it has no part in
+// the step. Row `count` is the choice of the token.
+typedef enum {
+  GS_DECODE_READY = 0,   // its first warp has the weights, or the keys and values, that it needs first
+  GS_DECODE_ARRIVED,     // and the inputs
+  GS_DECODE_COMPUTED,    // all warps have computed the last sums
+  GS_DECODE_PUBLISHED,   // the last outputs were stored for the other blocks
+} gs_decode_stamp;
 #define GS_DECODE_TOKENS 8
 #define GS_SLOT_TIMEOUT (-2)
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);

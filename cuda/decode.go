@@ -15,6 +15,18 @@ const (
 	SlotTimeout  = C.GS_SLOT_TIMEOUT  // the token of a slot if a block waited too long for another one
 )
 
+// DecodeStamp is when a block of a decode kernel did what in a step, by %globaltimer, as
+// in gs_decode_stamp. It is zero if the block has no part in the step.
+type DecodeStamp [C.GS_DECODE_PUBLISHED + 1]uint64
+
+// What a DecodeStamp has the times of.
+const (
+	DecodeReady     = C.GS_DECODE_READY     // the first warp has the weights, or keys and values, that it needs first
+	DecodeArrived   = C.GS_DECODE_ARRIVED   // and the inputs
+	DecodeComputed  = C.GS_DECODE_COMPUTED  // all warps have computed the last sums
+	DecodePublished = C.GS_DECODE_PUBLISHED // the last outputs were stored for the other blocks
+)
+
 // DecodeKind is what a step of a decode program does, as in gs_decode_kind.
 type DecodeKind int32
 
@@ -78,6 +90,7 @@ type DecodeArgs struct {
 	Tokens      int32 // decode steps to run, 1 to DecodeTokens
 	Timeout     int32 // milliseconds that a block waits for another one at most
 	Eps         float32
+	Stamps      Ptr // (Tokens, Count+1, SMs) DecodeStamp, zeroed, or 0; the last row is the choice of the token
 }
 
 // Fold launches sums = W gain and folded = W shift + bias: with these a decode program

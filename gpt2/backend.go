@@ -239,6 +239,34 @@ type Repeater interface {
 	Repeat(ctx context.Context, ids []int32, pass Pass, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error)
 }
 
+// DecodeInspector is a [Runner] whose decode steps are one kernel, of which each block
+// notes when it did what.
+type DecodeInspector interface {
+	// InspectDecode runs launches of that kernel on one token, with the cache as it is.
+	// The position is the same afterwards; the tokens sampled last are forgotten.
+	InspectDecode(ctx context.Context, ids []int32, launches int) (*InsideDecode, error)
+}
+
+// InsideDecode tells when each block of a kernel that runs whole decode steps did what.
+type InsideDecode struct {
+	Plan   *Plan
+	Steps  []int // of each step of the kernel, that of the plan
+	Tokens int   // decode steps of a launch
+	Blocks int   // one for each SM
+
+	// Launches has the [BlockTimes] of each launch: (Tokens, len(Steps), Blocks).
+	Launches [][]BlockTimes
+}
+
+// BlockTimes are when a block did what in a step, in ns of the device's clock. They are 0
+// if it has no part in the step.
+type BlockTimes struct {
+	Ready     uint64 // its first warp had the weights, or the keys and values, that it needs first
+	Arrived   uint64 // and the inputs
+	Computed  uint64 // all its warps had computed the last sums
+	Published uint64 // its last outputs were stored for the other blocks
+}
+
 // LaunchCounter is a [Runner] that launches work on a device.
 type LaunchCounter interface {
 	// Launches returns how many launches a pass is. Of a graph they are its

@@ -343,3 +343,39 @@ func TestEndAtOnce(t *testing.T) {
 		t.Error("the trace is not whole")
 	}
 }
+
+// TestBenchInside: the table has a row for each stage over all layers, and parts that sum
+// to the step; --by sm has one for each SM; the picture is written; a mode without the
+// kernel is refused with the reason.
+func TestBenchInside(t *testing.T) {
+	withStub(t)
+	picture := filepath.Join(t.TempDir(), "sms.svg")
+	out := mustInfer(t, "bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda", "--past", "8", "--launches", "3", "--picture", picture).stdout
+	for _, want := range []string{"mean of 21 steps inside 3 launches", "weights us", "imbalance us", "h.N.attn.sdpa", "ln_f+lm_head", "sample", "waiting for outputs of other SMs"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the table has no %q:\n%s", want, out)
+		}
+	}
+	if data, err := os.ReadFile(picture); err != nil || !strings.Contains(string(data), "on 4 SMs") {
+		t.Errorf("the picture: %v, %.200s", err, data)
+	}
+	out = mustInfer(t, "bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda", "--by", "sm", "--sort", "imbalance", "--limit", "2").stdout
+	if !strings.Contains(out, "SM 0") || !strings.Contains(out, "2 rows not shown") {
+		t.Errorf("by SM:\n%s", out)
+	}
+	for _, f := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--by", "stripe"}, "it must be stage or sm"}, {[]string{"--launches", "0"}, "--launches 0"}, {[]string{"--mode", "graph"}, "decode steps run in mode graph"},
+		{[]string{"--dtype", "f32"}, "its kernel takes bfloat16"}, {[]string{"--past", "64"}, "64"}, {[]string{"--sort", "nothing"}, "nothing"},
+	} {
+		args := append([]string{"bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda"}, f.args...)
+		if r := infer(t, args...); r.status == 0 || !strings.Contains(r.stderr, f.want) {
+			t.Errorf("%v: status %d, %s", f.args, r.status, r.stderr)
+		}
+	}
+	if r := infer(t, "bench", "inside", "-m", tiny, "--device", "cpu"); r.status == 0 || strings.Contains(r.stderr, "panic") {
+		t.Errorf("on the CPU: status %d, %s", r.status, r.stderr)
+	}
+}

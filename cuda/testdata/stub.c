@@ -41,6 +41,7 @@ static char failing[64];      // what is to fail: a function, "alloc", "launch";
 static int failing_in;        // at the n-th call from now
 static int lost;              // the device is
 static int not_finite_in;     // at the n-th sampling from now the logits are not finite
+enum { STUB_BLOCKS = 4 };      // SMs
 static char refusal[200];     // the message of gs_decode_work, "" if there is a kernel
 static int decode_status;     // of gs_decode, without a launch, if it is not 0
 static int timeout_in;        // at the n-th gs_decode from now a block waits too long
@@ -191,7 +192,7 @@ GS_API int gs_device_get(int device, gs_device_info *info) {
   memset(info, 0, sizeof *info);
   info->size = sizeof *info;
   info->major = STUB_MAJOR;
-  info->processors = 4;
+  info->processors = STUB_BLOCKS;
   info->threads_per_processor = 2048;
   info->shared_per_block = 227 * 1024;
   info->l2_bytes = 50 << 20;
@@ -709,6 +710,16 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
     slot->time = how->step;
     __atomic_store_n(&slot->sequence, how->step + 1, __ATOMIC_RELEASE);
     how->step++;
+    // Step i begins at 1000 i ns of the token: block b has weights after b, inputs after
+    // 100 + b, sums after 300 and outputs after 400 + 10 b ns. Block 3 has no part in it
+    // if i is even.
+    for (int i = 0; a->stamps && i <= a->count; i++)
+      for (uint64_t b = 0; b < STUB_BLOCKS; b++) {
+        const uint64_t at = 1000000 + 1000 * ((uint64_t)t * (uint64_t)(a->count + 1) + (uint64_t)i);
+        uint64_t *to = (uint64_t *)(uintptr_t)a->stamps + (((uint64_t)t * (uint64_t)(a->count + 1) + (uint64_t)i) * STUB_BLOCKS + b) * 4;
+        if (b == 3 && i % 2 == 0) continue;
+        to[GS_DECODE_READY] = at + b, to[GS_DECODE_ARRIVED] = at + 100 + b, to[GS_DECODE_COMPUTED] = at + 300, to[GS_DECODE_PUBLISHED] = at + 400 + 10 * b;
+      }
   }
   return GS_OK;
 }

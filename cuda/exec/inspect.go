@@ -1,0 +1,97 @@
+package exec
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
+)
+
+// InspectDecode runs launches of the decode kernel that note when each block did what, each
+// of as many decode steps as a launch has, or as the context has room for:
+// [gpt2.DecodeInspector]. The error matches [cuda.ErrNoKernel] if decode steps run as graphs.
+func (r *Runner) InspectDecode(ctx context.Context, ids []int32, launches int) (*gpt2.InsideDecode, error) {
+	if r.failed != nil {
+		return nil, r.failed
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c, err := r.compile(r.decodePass())
+	if err != nil {
+		return nil, err
+	}
+	if err := r.chooseDecode(c); err != nil {
+		return nil, r.fail(c, err)
+	}
+	t := &r.together
+	if !t.on {
+		if why := r.backend.fellBack(); why != "" {
+			return nil, noProgram(why)
+		}
+		return nil, noProgram("decode steps run in mode " + r.backend.mode.String() + "; mode persistent runs them in one kernel")
+	}
+	past := r.state.position
+	defer r.state.reset(past)
+	start := max(0, min(past, r.options.Context-cuda.DecodeTokens))
+	n := min(cuda.DecodeTokens, r.options.Context-start)
+	blocks := r.backend.dev.Info().Processors
+	steps := append(append([]int(nil), t.planned...), len(c.plan.Steps)-1) // the last one samples
+	count := n * len(steps) * blocks
+	buffer, err := r.backend.dev.Alloc(int64(count) * int64(unsafe.Sizeof(cuda.DecodeStamp{})))
+	if err != nil {
+		return nil, fmt.Errorf("stamps of %d decode steps: %w", n, err)
+	}
+	defer buffer.Free()
+	inside := &gpt2.InsideDecode{Plan: c.plan, Steps: steps, Tokens: n, Blocks: blocks}
+	for range launches {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		times, err := r.inspectLaunch(c, ids, start, n, buffer, make([]cuda.DecodeStamp, count))
+		if err != nil {
+			return nil, r.fail(c, err)
+		}
+		inside.Launches = append(inside.Launches, times)
+	}
+	return inside, nil
+}
+
+// inspectLaunch makes one launch of n decode steps at a position, and reads its stamps.
+func (r *Runner) inspectLaunch(c *compiled, ids []int32, start, n int, buffer *cuda.Buffer, stamps []cuda.DecodeStamp) ([]gpt2.BlockTimes, error) {
+	defer annotate.Range("inspect decode kernel", nvtx.Red)()
+	r.state.position = start
+	if err := r.state.enter(r.stream, ids, 1); err != nil {
+		return nil, err
+	}
+	if err := r.stream.Set(buffer, 0, 0, buffer.Size()); err != nil {
+		return nil, err
+	}
+	t := &r.together
+	t.args.Stamps = buffer.Ptr()
+	_, err := r.decodeTogether(c, start, n)
+	t.args.Stamps = 0
+	if err != nil {
+		return nil, err
+	}
+	if err := r.stream.Synchronize(); err != nil {
+		return nil, err
+	}
+	r.state.step += uint64(n)
+	if _, err := r.ring.read(nil, r.state.step-1); err != nil {
+		return nil, r.explain(err)
+	}
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&stamps[0])), len(stamps)*int(unsafe.Sizeof(stamps[0])))
+	if err := buffer.Read(0, bytes); err != nil {
+		return nil, err
+	}
+	times := make([]gpt2.BlockTimes, len(stamps))
+	for i, s := range stamps {
+		times[i] = gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived], Computed: s[cuda.DecodeComputed], Published: s[cuda.DecodePublished]}
+	}
+	return times, nil
+}

@@ -79,3 +79,20 @@ func TestMergeRanks(t *testing.T) {
 		t.Fatalf("%+v, %v", m.Attribution, err)
 	}
 }
+
+// TestRebase: times that are a day from the base become small, and mean the same.
+func TestRebase(t *testing.T) {
+	tr, err := load.Load("samples/pytorch/kineto.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, last := tr.Header.Base+tr.Events[0].Time, tr.Header.Base+tr.Events[len(tr.Events)-1].Time
+	tr.Rebase()
+	if at := tr.Events[0].Time; at != 0 || tr.Header.Base != first || tr.Header.Base+tr.Events[len(tr.Events)-1].Time != last {
+		t.Errorf("the first event is at %d after %d, not at %d", at, tr.Header.Base, first)
+	}
+	own := fixtures.Trace(&traces.Header{Base: 5}, fixtures.Launched(1, 100, 110, 120, 130)...)
+	if own.Rebase(); own.Header.Base != 5 || own.Events[0].Time != 100 {
+		t.Error("small times are moved")
+	}
+}

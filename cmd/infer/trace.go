@@ -355,6 +355,7 @@ func traceConvert(c *cobra.Command, in []string, out string) error {
 	if err != nil {
 		return err
 	}
+	t.Rebase()
 	if err := writeTrace(c.Context(), t, out); err != nil {
 		return err
 	}

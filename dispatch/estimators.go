@@ -14,7 +14,7 @@ type Model struct {
 	Index []int // by device: what predict.Model.Device returned for it
 }
 
-// Estimate implements Estimator. What a copy takes is the difference that its bytes make.
+// Estimate implements Estimator. What copies take is the difference that their bytes make.
 func (m Model) Estimate(device int, j *Job, in int64) Estimate {
 	w := j.Work[device]
 	w.BytesIn = float64(in)
@@ -23,12 +23,19 @@ func (m Model) Estimate(device int, j *Job, in int64) Estimate {
 	if device == Host || w.BytesIn == 0 && w.BytesOut == 0 {
 		return e
 	}
-	out := w.BytesOut
-	w.BytesOut = 0
-	e.Out = math.Max(0, all.Us-m.Model.Predict(m.Index[device], &w).Us)
-	w.BytesOut, w.BytesIn = out, 0
-	e.In = math.Max(0, all.Us-m.Model.Predict(m.Index[device], &w).Us)
-	e.Run = math.Max(0, all.Us-e.In-e.Out)
+	in64, out := w.BytesIn, w.BytesOut
+	w.BytesIn, w.BytesOut = 0, 0
+	e.Run = math.Min(all.Us, m.Model.Predict(m.Index[device], &w).Us)
+	// Both directions are about as fast, and each copy has a latency of some KiB.
+	const latency = 128 << 10
+	if in64 > 0 {
+		in64 += latency
+	}
+	if out > 0 {
+		out += latency
+	}
+	e.In = (all.Us - e.Run) * in64 / (in64 + out)
+	e.Out = all.Us - e.Run - e.In
 	return e
 }
 

@@ -28,7 +28,8 @@ type Grade struct {
 }
 
 // Alone runs the jobs of a stream one after another, each with the machine to itself, and grades
-// where they ran. Only the time of the chosen device is told to the policy.
+// where they ran, by what they usually take: a repeat that was disturbed makes no choice wrong. Only the time of the
+// chosen device is told to the policy.
 func (m *Simulation) Alone(p Policy) Grade {
 	s := New(m.Devices, m.Classes, p)
 	g := Grade{Policy: p.Name, N: len(m.Jobs)}
@@ -39,15 +40,14 @@ func (m *Simulation) Alone(p Policy) Grade {
 	for i := range jobs {
 		j := &jobs[i]
 		best := math.Inf(1)
-		times := make([]Times, len(m.Devices))
+		times, usual := make([]Times, len(m.Devices)), make([]float64, len(m.Devices))
 		for d := range m.Devices {
 			times[d] = m.Truth.Times(d, j)
-			for _, l := range m.Loads {
-				if l.Device == d && now >= l.From && (l.Until == 0 || now < l.Until) {
-					times[d] = times[d].scaled(l.Factor)
-				}
+			usual[d] = times[d].Total()
+			if m.Usual != nil {
+				usual[d] = m.Usual.Times(d, j).Total()
 			}
-			best = math.Min(best, times[d].Total())
+			best = math.Min(best, usual[d])
 		}
 		s.Submit(j, now)
 		c := Choice{Job: j, BestUs: best}
@@ -55,8 +55,8 @@ func (m *Simulation) Alone(p Policy) Grade {
 			if s.Next(d, now) == nil {
 				continue
 			}
-			c.Device, c.Us, c.PredictedUs = d, times[d].Total(), j.estimates[d].Total()
-			now += c.Us
+			c.Device, c.Us, c.PredictedUs = d, usual[d], j.estimates[d].Total()
+			now += times[d].Total()
 			s.Finish(d, j, times[d], now)
 			break
 		}

@@ -59,7 +59,7 @@ func TestLoadIsFound(t *testing.T) {
 			for seed := range uint64(8) {
 				p := first.again(seed)
 				m := *p.Simulation
-				m.Truth = loaded{p.Truth, device, 200, 1 + load}
+				m.Truth, m.Usual = loaded{p.Truth, device, 200, 1 + load}, loaded{p.Usual, device, 200, 1 + load}
 				n := m.Alone(p.Ours()).Recovered(device, 200, 5, 0.15)
 				worst, sum = max(worst, n), sum+n
 				blind = min(blind, m.Alone(DMDA("", p.Model)).Recovered(device, 200, 5, 0.15))

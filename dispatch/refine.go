@@ -14,7 +14,7 @@ const (
 	forget   = 0.95 // what a sample still weighs when the next comes
 	huberK   = 1.345
 	leastDev = 0.03 // the least scale of residuals, so that equal times do not make every other an outlier
-	runClass = 2    // samples in a row beyond the threshold that are a drift of a kind of task
+	runClass = 3    // samples in a row beyond the threshold that are a drift of a kind of task, of two sizes at least
 	runAll   = 3    // and of a device, of two kinds of task at least
 	beyond   = 2.0  // scales that samples of a smaller shift are off, all on one side
 	runShift = 4    // of those in a row
@@ -32,25 +32,25 @@ type location struct {
 	weight float64
 	used   bool // at is trusted
 	recent [runShift]float64
-	kinds  [runShift]int // the class of each recent one
+	kinds  [runShift]uint64 // the class of each recent one
 	filled int
 }
 
 // add takes a residual of a kind of task. It tells whether the location jumped to the last ones: run of them lie
 // beyond a ratio of 1.5 on one side, or runShift beyond what noise does.
-func (l *location) add(r float64, class, run int) (drift bool) {
+func (l *location) add(r float64, kind uint64, run int) (drift bool) {
 	if l.n++; l.n <= dropped {
 		return false
 	}
 	copy(l.recent[1:], l.recent[:])
 	copy(l.kinds[1:], l.kinds[:])
-	l.recent[0], l.kinds[0] = r, class
+	l.recent[0], l.kinds[0] = r, kind
 	l.filled = min(l.filled+1, runShift)
-	if l.off(run, drifted, run == runAll) {
+	if l.off(run, drifted) {
 		l.jump(run)
 		return true
 	}
-	if l.n > needed && l.off(runShift, beyond*l.scale, run == runAll) {
+	if l.n > needed && l.off(runShift, beyond*l.scale) {
 		l.jump(runShift)
 		return true
 	}
@@ -69,18 +69,20 @@ func (l *location) add(r float64, class, run int) (drift bool) {
 }
 
 // off tells whether the last n residuals are all further from the location than a distance, on one
-// side; and of two kinds of task at least, if several are asked for.
-func (l *location) off(n int, distance float64, several bool) bool {
+// side, not all of one kind, since a size that is measured wrong says nothing of others, and near each other.
+func (l *location) off(n int, distance float64) bool {
 	if l.filled < n {
 		return false
 	}
-	up, down := true, true
+	up, down, same := true, true, true
+	low, high := math.Inf(1), math.Inf(-1)
 	for i, v := range l.recent[:n] {
 		up = up && v-l.trusted() > distance
 		down = down && l.trusted()-v > distance
-		several = several && l.kinds[i] == l.kinds[0]
+		low, high = math.Min(low, v), math.Max(high, v)
+		same = same && l.kinds[i] == l.kinds[0]
 	}
-	return (up || down) && !several
+	return (up || down) && !same && high-low < 2*drifted
 }
 
 // jump moves the location to the median of the last n residuals.
@@ -126,9 +128,9 @@ func (r *Refinement) Factor(device, class int) float64 {
 	return 1
 }
 
-// Observe learns from a job whose time the model itself, uncorrected, had predicted. It tells
-// whether the times of the device or of the kind of task have drifted.
-func (r *Refinement) Observe(device, class int, observed, predicted float64) (drift bool) {
+// Observe learns from a job of a size, any number that tells sizes apart, whose time the model itself,
+// uncorrected, had predicted. It tells whether the times of the device or of the kind of task have drifted.
+func (r *Refinement) Observe(device, class int, size, observed, predicted float64) (drift bool) {
 	r.count++
 	r.of[device]++
 	r.seen[device][class] = r.count
@@ -142,13 +144,13 @@ func (r *Refinement) Observe(device, class int, observed, predicted float64) (dr
 		return false
 	}
 	own.n, all.n = max(own.n, dropped), max(all.n, dropped)
-	if all.add(residual-own.trusted(), class, runAll) {
+	if all.add(residual-own.trusted(), uint64(class), runAll) {
 		for i := range r.classes[device] { // their last samples were of the time before
 			r.classes[device][i].filled = 0
 		}
 		return true
 	}
-	return own.add(residual-all.trusted(), class, runClass)
+	return own.add(residual-all.trusted(), math.Float64bits(size), runClass)
 }
 
 // verified tells whether a device has run so many jobs that its drift would have been found.

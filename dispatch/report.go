@@ -17,7 +17,7 @@ func (p *Prepared) Compare() Comparison {
 	for _, policy := range p.Policies(p.Truth) {
 		c.Results = append(c.Results, p.Run(policy))
 	}
-	for _, policy := range p.Policies(p.Truth) {
+	for _, policy := range p.Policies(p.Medians()) {
 		c.Grades = append(c.Grades, p.Alone(policy))
 	}
 	c.Decisions = timedDecisions

@@ -471,7 +471,7 @@ func (s *Scheduler) learn(device int, j *Job, t Times) (drift bool) {
 		if r.seen[device][j.Class] > 0 { // the first may have loaded and warmed up
 			off.add(t.Total(), predicted*r.Factor(device, j.Class))
 		}
-		return r.Observe(device, j.Class, t.Total(), predicted)
+		return r.Observe(device, j.Class, j.Work[device].FloorUs, t.Total(), predicted)
 	}
 	drift = observe(s.policy.Believes, s.refine, &s.errors[0])
 	if s.second == nil {

@@ -95,7 +95,7 @@ func (s Setup) Prepare() (*Prepared, error) {
 	}
 	d := Draw(stream, s.Jobs, s.Interval, s.Seed)
 	p.Cases, p.stream = len(stream), stream
-	p.Simulation = &Simulation{Jobs: d.Jobs, Classes: d.Classes, Truth: d}
+	p.Simulation = &Simulation{Jobs: d.Jobs, Classes: d.Classes, Truth: d, Usual: d.Medians()}
 	for i, name := range devices {
 		n := 2
 		if i == Host {
@@ -254,23 +254,9 @@ func (p *Prepared) History() *History {
 	return h
 }
 
-// Medians returns the median of the measured times of each job of the stream, as the truth of a run in which the true
-// times are not known beforehand.
-func (p *Prepared) Medians() Truth {
-	of := map[caseKey][]Times{}
-	for i := range p.stream {
-		c := &p.stream[i]
-		for _, repeats := range c.Repeats {
-			of[keyOf(c)] = append(of[keyOf(c)], medianTimes(repeats))
-		}
-	}
-	d := &Drawn{}
-	for i := range p.Jobs {
-		j := &p.Jobs[i]
-		d.times = append(d.times, of[caseKey{j.Task, j.Work[Host].DType, j.Shape}])
-	}
-	return d
-}
+// Medians returns the median of the measured times of each job of the stream: the truth of a run in which the
+// times are not known beforehand, and of grades.
+func (p *Prepared) Medians() Truth { return p.Usual }
 
 // Floors returns the estimator by floors.
 func (p *Prepared) Floors() Floors { return Floors{LinkBytesPerUs: p.Link} }

@@ -49,6 +49,7 @@ type event struct {
 	device int
 	times  Times
 	begun  float64
+	stage  int  // of a job on a device that takes several: 1 copied in, 2 worked
 	lost   bool // the device is
 }
 
@@ -81,12 +82,14 @@ type Simulation struct {
 	Jobs    []Job // each simulation works on copies
 	Classes int
 	Truth   Truth
+	Usual   Truth // what jobs take usually, by which choices are graded; nil: Truth
 	Loads   []Load
 	Losses  []Loss
 }
 
 // Run runs the stream under a policy. A GPU of two jobs in flight copies in, works and copies out
-// for different jobs at once, each in order.
+// for different jobs at once; a job whose inputs are there
+// does not wait for one whose inputs are not.
 func (m *Simulation) Run(p Policy) Result {
 	jobs := slices.Clone(m.Jobs)
 	data := map[*Data]*Data{}
@@ -117,9 +120,15 @@ func (m *Simulation) Run(p Policy) Result {
 		push(event{at: l.At, device: l.Device, lost: true})
 	}
 	result := Result{Policy: p.Name, Devices: m.Devices, Busy: make([]float64, len(m.Devices))}
-	free := make([]Times, len(m.Devices)) // when the copies in, the work and the copies out of a device end
+	free := make([]Times, len(m.Devices))    // when the copies in, the work and the copies out of a device end
+	ready := make([][]event, len(m.Devices)) // jobs whose inputs are there and that wait for others' work
 	until := make([]float64, len(m.Devices))
 	gone := make([]bool, len(m.Devices))
+	work := func(e event, now float64) {
+		free[e.device].Run = now + e.times.Run
+		e.at, e.stage = free[e.device].Run, 2
+		push(e)
+	}
 	for queue.Len() > 0 {
 		e := heap.Pop(&queue).(event)
 		now := e.at
@@ -134,6 +143,23 @@ func (m *Simulation) Run(p Policy) Result {
 		case e.device < 0:
 			s.Submit(e.job, now)
 		case gone[e.device]:
+			continue
+		case e.stage == 1 && now < free[e.device].Run:
+			ready[e.device] = append(ready[e.device], e)
+			continue
+		case e.stage == 1:
+			work(e, now)
+			continue
+		case e.stage == 2:
+			f := &free[e.device]
+			f.Out = math.Max(now, f.Out) + e.times.Out
+			after := e
+			after.at, after.stage = f.Out, 0
+			push(after)
+			if r := ready[e.device]; len(r) > 0 {
+				ready[e.device] = r[1:]
+				work(r[0], now)
+			}
 			continue
 		default:
 			result.Done = append(result.Done, Done{Job: e.job, Device: e.device, Probe: e.job.probe, Plan: e.job.plan, Actual: Span{e.begun, now}, Times: e.times, Decided: e.job.estimates[e.device]})
@@ -163,14 +189,15 @@ func (m *Simulation) Run(p Policy) Result {
 					}
 				}
 				f := &free[d]
+				e := event{job: j, device: d, times: t, begun: now}
 				if m.Devices[d].InFlight > 1 {
 					f.In = math.Max(now, f.In) + t.In
-					f.Run = math.Max(f.Run, f.In) + t.Run
-					f.Out = math.Max(f.Out, f.Run) + t.Out
+					e.at, e.stage = f.In, 1
 				} else {
 					f.Out = math.Max(now, f.Out) + t.Total()
+					e.at = f.Out
 				}
-				push(event{at: f.Out, job: j, device: d, times: t, begun: now})
+				push(e)
 			}
 		}
 	}

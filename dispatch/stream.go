@@ -19,10 +19,14 @@ type Drawn struct {
 	Jobs    []Job
 	Classes int
 	times   [][]Times // by job and device
+	medians [][]Times
 }
 
 // Times implements Truth.
 func (d *Drawn) Times(device int, j *Job) Times { return d.times[j.ID][device] }
+
+// Medians is a truth in which each job takes the median of the repeats of its case.
+func (d *Drawn) Medians() Truth { return &Drawn{times: d.medians} }
 
 // Draw draws n jobs. Kinds of task are equally likely, and so are the cases of a kind.
 // interval is the mean time between two jobs in us, exponentially distributed; with 0 all are
@@ -49,12 +53,13 @@ func Draw(cases []Case, n int, interval float64, seed uint64) *Drawn {
 		}
 		kind := kinds[random.IntN(len(kinds))]
 		c := byKind[kind][random.IntN(len(byKind[kind]))]
-		times := make([]Times, len(c.Repeats))
+		times, medians := make([]Times, len(c.Repeats)), make([]Times, len(c.Repeats))
 		for k, r := range c.Repeats {
-			times[k] = r[random.IntN(len(r))]
+			times[k], medians[k] = r[random.IntN(len(r))], medianTimes(r)
 		}
 		d.Jobs = append(d.Jobs, Job{ID: i, Task: c.Task, Shape: c.Shape, Class: classes[kind], Work: c.Work, Arrive: at})
 		d.times = append(d.times, times)
+		d.medians = append(d.medians, medians)
 		if interval > 0 {
 			at += random.ExpFloat64() * interval
 		}

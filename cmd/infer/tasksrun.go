@@ -130,12 +130,14 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if devices[0] != tasks.CPU {
 		return usagef("--device %s: the CPU must take part; give cpu,%s", m.device, m.device)
 	}
-	for _, name := range devices {
-		set, _, err := ceilingsOf(ctx, machine.Measurers()[name], m, false, stderr)
-		if err != nil {
-			return err
+	if len(args) == 0 { // floors are in samples
+		for _, name := range devices {
+			set, _, err := ceilingsOf(ctx, machine.Measurers()[name], m, false, stderr)
+			if err != nil {
+				return err
+			}
+			machine.SetCeilings(name, set)
 		}
-		machine.SetCeilings(name, set)
 	}
 	p, err := r.prepare(ctx, m, machine, chosen, args, stderr)
 	if err != nil {

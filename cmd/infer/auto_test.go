@@ -71,7 +71,7 @@ func keptRuns(t *testing.T) []auto.Record {
 // short is a run that a CPU ends before CUDA has started, long one that it does not if it is slow.
 var (
 	short = []string{"-m", tiny, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "-s", "3"}
-	long  = []string{"-m", tiny, "-p", "ROMEO:", "-n", "900", "--ignore-eos", "-s", "3"}
+	long  = []string{"-m", tiny, "-p", "ROMEO:", "-n", "2000", "--ignore-eos", "-s", "3"}
 )
 
 // A short run takes the CPU, opens nothing of CUDA, and says why.

@@ -418,6 +418,32 @@ func FuzzHistory(f *testing.F) {
 	})
 }
 
+// A program that holds the lock keeps others neither waiting long nor failing.
+func TestHistoryLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.jsonl")
+	r := ran(host(), shipped(1), today, 1, 1)
+	if err := New(path).Add(r); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(path + ".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := New(path).Add(r); err != nil {
+		t.Errorf("while the file is locked: %v", err)
+	}
+	lock.Close()
+	if err := New(path).Add(r); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := Read(path, today); err != nil || len(h.Records) != 2 {
+		t.Errorf("%d records, %v; want those that were added before and after the lock", len(h.Records), err)
+	}
+}
+
 // Programs that run at the same time add whole lines, whoever trims.
 func TestHistoryTogether(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.jsonl")

@@ -27,6 +27,12 @@ const (
 	maxMs      = 1e8 // of a part, above a day
 )
 
+// How often, and after how long, the lock is tried again: another program holds it for a millisecond.
+const (
+	lockTries = 20
+	lockWait  = 2 * time.Millisecond
+)
+
 // Record is what one run measured of itself: a line of the file.
 type Record struct {
 	Version int     `json:"v"`
@@ -184,7 +190,7 @@ func parse(data []byte, now time.Time) (records []Record, bad int, why error) {
 
 // Add appends a record to the file, its version and what it says of the machine's start filled in, in one write under a lock, so that programs may run at the
 // same time. A file that is long, or has lines that do not count, is replaced as a whole by one
-// with its newest records. If another program holds the lock, nothing is added.
+// with its newest records. If another program goes on holding the lock, nothing is added.
 func (h *History) Add(r Record) error {
 	if h.path == "" {
 		return nil
@@ -215,10 +221,18 @@ func (h *History) write(line []byte, now time.Time) error {
 		return err
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil // the times of one run are not worth waiting for
-	} else if err != nil {
-		return err
+	for try := 0; ; try++ {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+		if try == lockTries {
+			return nil // the times of one run are not worth a longer wait
+		}
+		time.Sleep(lockWait)
 	}
 	f, err := os.OpenFile(h.path, os.O_CREATE|os.O_RDWR|os.O_APPEND|syscall.O_NONBLOCK, 0o644)
 	if err != nil {

@@ -428,3 +428,22 @@ func TestBadProgram(t *testing.T) {
 		t.Errorf("%s finds nothing", rule)
 	}
 }
+
+// TestUnalignedVocabulary: the product of a vocabulary that is not padded is found in a capture.
+func TestUnalignedVocabulary(t *testing.T) {
+	tr, err := load.Load("../samples/pytorch/unaligned.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := Find(tr, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(a.Hints, func(h Hint) bool { return h.Rule == "unaligned" })
+	if i < 0 {
+		t.Fatalf("%+v", a.Hints)
+	}
+	if text := a.Hints[i].Text + strings.Join(a.Hints[i].Rows, "\n"); !strings.Contains(text, "3 products read fewer than 16 bytes") || !strings.Contains(text, "in 0.385 ms") || !strings.Contains(text, "cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1 of 800 blocks") {
+		t.Errorf("%s", text)
+	}
+}

@@ -179,6 +179,13 @@ func ShortKernel(name string) string {
 	for _, anonymous := range []string{"<unnamed>::", "(anonymous namespace)::"} {
 		name = strings.ReplaceAll(name, anonymous, "")
 	}
+	// CUTLASS has one kernel, whose argument says what it computes.
+	if _, kernel, ok := strings.Cut(name, "cutlass::Kernel2<"); ok {
+		name = kernel
+		if i := strings.IndexAny(name, "<>,:"); i > 0 {
+			name = name[:i]
+		}
+	}
 	if i := strings.IndexAny(name, "<("); i > 0 {
 		name = name[:i]
 	}

@@ -213,7 +213,7 @@ func fitCorrection(rows []Row, weights []float64, law *Law, near *correction, sc
 				}
 			}
 			if at > 0 && (s.smooth || place[k] > 0) {
-				c[k] += delta[at-1]
+				c[k] = max(-maxLog, min(maxLog, c[k]+delta[at-1]))
 			}
 		}
 	}

@@ -82,10 +82,12 @@ func writeCheck(w io.Writer, r *grade.Result) {
 			}
 		}
 	}
-	fmt.Fprintln(w, "\na choice between two devices")
-	printText(w, toRight, "way\tns\tallocations\tchoices", r.Decisions, func(d grade.Decision) string {
-		return fmt.Sprintf("%s\t%.0f\t%.0f\t%d", d.Family, d.Ns, d.Allocations, d.N)
-	})
+	if len(r.Decisions) > 0 {
+		fmt.Fprintln(w, "\na choice between two devices")
+		printText(w, toRight, "way\tns\tallocations\tchoices", r.Decisions, func(d grade.Decision) string {
+			return fmt.Sprintf("%s\t%.0f\t%.0f\t%d", d.Family, d.Ns, d.Allocations, d.N)
+		})
+	}
 }
 
 // bySplit groups scores, which stand in the order of splits.

@@ -62,18 +62,16 @@ func readRows(stderr io.Writer, paths []string) ([]predict.Row, error) {
 	}
 	rows, left := tasks.Rows(all)
 	if left.NoFloor > 0 {
-		fmt.Fprintf(stderr, "%s without a floor, since the ceilings of the device were not measured\n", leftOut(left.NoFloor))
+		fmt.Fprintf(stderr, "left out: %s without a floor, since the ceilings of the device were not measured\n", count(left.NoFloor, "sample"))
 	}
 	if left.Disturbed > 0 {
-		fmt.Fprintf(stderr, "%s that was disturbed\n", leftOut(left.Disturbed))
+		fmt.Fprintf(stderr, "left out: %s\n", count(left.Disturbed, "disturbed sample"))
 	}
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit", count(len(all), "sample"))
 	}
 	return rows, nil
 }
-
-func leftOut(n int) string { return "left out: " + count(n, "sample") }
 
 func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out string, asJSON bool) error {
 	if out != "" {

@@ -69,7 +69,7 @@ func TestTasksFit(t *testing.T) {
 			t.Errorf("no %q in\n%s", part, e.stdout)
 		}
 	}
-	for _, part := range []string{"left out: 1 sample that was disturbed", "left out: 1 sample without a floor"} {
+	for _, part := range []string{"left out: 1 disturbed sample", "left out: 1 sample without a floor"} {
 		if !strings.Contains(e.stderr, part) {
 			t.Errorf("no %q in\n%s", part, e.stderr)
 		}

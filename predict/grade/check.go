@@ -60,8 +60,8 @@ type Result struct {
 	Decisions []Decision `json:"decisions"`
 }
 
-// Check grades families on splits of measurements.
-func Check(rows []predict.Row, families []Family) (*Result, error) {
+// Check grades families on splits of measurements, all if none are named. What a choice costs is measured only with all.
+func Check(rows []predict.Row, families []Family, only ...string) (*Result, error) {
 	medians, err := predict.Medians(rows)
 	if err != nil {
 		return nil, err
@@ -76,6 +76,9 @@ func Check(rows []predict.Row, families []Family) (*Result, error) {
 		cold.Folds = splits[0].Folds
 	}
 	for _, s := range append(splits, cold) {
+		if len(only) > 0 && !slices.Contains(only, s.Name) {
+			continue
+		}
 		for _, f := range families {
 			score, err := grade(medians, s, f)
 			if err != nil {
@@ -83,6 +86,9 @@ func Check(rows []predict.Row, families []Family) (*Result, error) {
 			}
 			result.Scores = append(result.Scores, score)
 		}
+	}
+	if len(only) > 0 {
+		return result, nil
 	}
 	for _, f := range families {
 		d, err := decide(medians, f)

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"gpt2scope/predict/grade"
+)
+
+// The tables of docs/tasks.md are those of the stored samples and of the model as it is. All of them take a minute to make; the test
+// makes one of them, and -update all.
+func TestTasksDocs(t *testing.T) {
+	const path, begin, end = "../../docs/tasks.md", "<!-- check -->\n", "<!-- /check -->\n"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(page), begin)
+	block, after, also := strings.Cut(rest, end)
+	if !ok || !also {
+		t.Fatalf("%s has no lines %s and %s", path, begin, end)
+	}
+	rows, err := readRows(&bytes.Buffer{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := func(splits ...string) string {
+		result, err := grade.Check(rows, grade.Families(), splits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result.Decisions = nil // times of this machine now
+		var b bytes.Buffer
+		writeCheck(&b, result)
+		return b.String()
+	}
+	if *update {
+		block = "```\n" + tables() + "```\n"
+		if err := os.WriteFile(path, []byte(before+begin+block+end+after), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := strings.TrimRight(tables(grade.Between), "\n"); !strings.Contains(block, strings.SplitN(want, "\n\n", 2)[0]) || !strings.Contains(block, strings.SplitN(want, "\n\n", 2)[1]) {
+		t.Errorf("the tables of %s are not those of the samples: 'go test ./cmd/infer -run TestTasksDocs -update' writes them. One is\n%s", path, want)
+	}
+}

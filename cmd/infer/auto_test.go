@@ -68,10 +68,11 @@ func keptRuns(t *testing.T) []auto.Record {
 	return h.Records
 }
 
-// short is a run that a CPU ends before CUDA has started, long one that it does not if it is slow.
+// short is a run that a CPU ends before CUDA has started, long one that it does not if it is slow. With one thread
+// they take no longer on a busy machine.
 var (
-	short = []string{"-m", tiny, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "-s", "3"}
-	long  = []string{"-m", tiny, "-p", "ROMEO:", "-n", "2000", "--ignore-eos", "-s", "3"}
+	short = []string{"-m", tiny, "--threads", "1", "-p", "ROMEO:", "-n", "9", "--ignore-eos", "-s", "3"}
+	long  = []string{"-m", tiny, "--threads", "1", "-p", "ROMEO:", "-n", "1500", "--ignore-eos", "-s", "3"}
 )
 
 // A short run takes the CPU, opens nothing of CUDA, and says why.
@@ -122,7 +123,7 @@ func slowCPU(t *testing.T, infer func(...string) ended) {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	r := h.Records[0]
-	r.Times.Open, r.Times.Prefill, r.Times.Decode = 5e4, 5e4, 5e4
+	r.Waited, r.Times.Open, r.Times.Prefill, r.Times.Decode = 0, 5e4, 5e4, 5e4
 	for range 20 {
 		if err := h.Add(r); err != nil {
 			t.Fatal(err)

@@ -61,7 +61,7 @@ const (
 	alike     = 0.5                 // logarithm of the ratio of two predictions at which a run counts as e^-1/2
 	anyRun    = 0.05                // what a run counts at least, however different
 	otherType = 0.2                 // factor for weights of another type, and for floors by other ceilings
-	tableSays = 0.1                 // weight of the table itself
+	tableSays = 0.02                // weight of the table itself
 	busy      = 0.1                 // a run that waited this part of its time for a processor counts as busyRun
 	busyRun   = 0.1
 	farthest  = 3.0 // a measured time counts as at most e^3 times the predicted one

@@ -3,8 +3,8 @@
 #include "version.h"
 #include <math.h>
 
-// Arrays of fewer values are one thread's: to hand out shares takes longer.
-enum { FEW = 16384 };
+// Arrays of fewer values are one thread's: threads that sleep take longer to wake.
+enum { FEW = 65536 };
 
 typedef struct array_job {
 	int what, past;

@@ -13,7 +13,7 @@ import (
 // any alignment, with and without stores past the caches, and alike with any number of threads.
 func TestTeamArrays(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	const most = 70_000
+	const most = 140_000
 	x, y := make([]float32, most), make([]float32, most)
 	for i := range x {
 		x[i], y[i] = random.Float32()-0.5, random.Float32()-0.5
@@ -27,7 +27,7 @@ func TestTeamArrays(t *testing.T) {
 			}
 			for _, last := range []int64{0, 1} { // the second writes all past the caches
 				team := &Team{p, true, last}
-				for _, n := range []int{1, 15, 16, 17, 63, 64, 65, 1024, 4095, 4096, 4097, 16384, most - 3} {
+				for _, n := range []int{1, 15, 16, 17, 63, 64, 65, 1024, 4095, 4097, 65535, 65536, most - 3} {
 					for off := range 3 {
 						z := make([]float32, n+1)
 						z[n] = 7

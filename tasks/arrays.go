@@ -121,6 +121,9 @@ func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype s
 			return nil, err
 		}
 		o.in = append(o.in, v)
+		if m.Team != nil {
+			m.Team.Place(v.Memory)
+		}
 		v.fill(uint64(i + 1))
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -129,6 +132,9 @@ func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype s
 	o.out = View{Array: out}
 	if o.out.Memory, err = cpu.NewMemory(out.Bytes()); err != nil {
 		return nil, err
+	}
+	if m.Team != nil {
+		m.Team.Place(o.out.Memory)
 	}
 	random := rand.New(rand.NewPCG(uint64(out.Len), 1))
 	for i := range min(checked, out.Len) {

@@ -1,7 +1,7 @@
 // The kernels of the tasks over arrays. Arrays are float32 and aligned to 16 bytes.
 //
 // A tuned kernel moves 16 bytes with each instruction, has several loads on the way before it waits for the first, and reads and
-// writes past the L1 cache (__ldcs, __stcs), since nothing is used twice. Beside it stand the kernels that one writes first: one
+// writes past the L1 cache, since nothing is used twice. Beside it stand the kernels that one writes first: one
 // thread, and one block.
 
 typedef long long int64;
@@ -9,6 +9,12 @@ typedef long long int64;
 constexpr int THREADS = 256; // of a block
 constexpr int LOADS = 4;     // of 4 values each, that a thread has on the way of each array
 constexpr int VALUES = THREADS * LOADS * 4; // of a block
+
+__device__ float4 load(const float4 *p) {
+  float4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p));
+  return v;
+}
 
 // z[i] = f(x[i], y[i])
 template <bool two, typename F>
@@ -20,8 +26,8 @@ __device__ void map_tuned(float *z, const float *x, const float *y, int64 n, F f
     float4 a[LOADS], b[LOADS];
 #pragma unroll
     for (int u = 0; u < LOADS; u++) {
-      a[u] = __ldcs(x4 + u * THREADS + threadIdx.x);
-      if (two) b[u] = __ldcs(y4 + u * THREADS + threadIdx.x);
+      a[u] = load(x4 + u * THREADS + threadIdx.x);
+      if (two) b[u] = load(y4 + u * THREADS + threadIdx.x);
     }
 #pragma unroll
     for (int u = 0; u < LOADS; u++) {
@@ -85,23 +91,26 @@ __device__ T block_sum(T v) {
   return v;
 }
 
+constexpr int SUM_LOADS = 8;
+constexpr int SUM_VALUES = THREADS * SUM_LOADS * 4; // that a block reads at a time
+
 // partial[b] = the sum of what block b reads of x. The order of the sums depends on n and on the number of blocks alone.
-extern "C" __global__ void __launch_bounds__(THREADS) sum_partial(float *partial, const float *x, int64 n) {
-  float4 s[LOADS] = {};
-  const int64 turn = (int64)gridDim.x * VALUES;
-  int64 at = (int64)blockIdx.x * VALUES;
-  for (; at + VALUES <= n; at += turn) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) sum_partial(float *partial, const float *x, int64 n) {
+  float4 s[SUM_LOADS] = {};
+  const int64 turn = (int64)gridDim.x * SUM_VALUES;
+  int64 at = (int64)blockIdx.x * SUM_VALUES;
+  for (; at + SUM_VALUES <= n; at += turn) {
     const float4 *x4 = (const float4 *)(x + at);
-    float4 a[LOADS];
+    float4 a[SUM_LOADS];
 #pragma unroll
-    for (int u = 0; u < LOADS; u++) a[u] = __ldcs(x4 + u * THREADS + threadIdx.x);
+    for (int u = 0; u < SUM_LOADS; u++) a[u] = load(x4 + u * THREADS + threadIdx.x);
 #pragma unroll
-    for (int u = 0; u < LOADS; u++) s[u].x += a[u].x, s[u].y += a[u].y, s[u].z += a[u].z, s[u].w += a[u].w;
+    for (int u = 0; u < SUM_LOADS; u++) s[u].x += a[u].x, s[u].y += a[u].y, s[u].z += a[u].z, s[u].w += a[u].w;
   }
   float sum = 0;
   for (int64 i = at + threadIdx.x; i < n; i += THREADS) sum += x[i]; // of the last block of values, if it is this block's
 #pragma unroll
-  for (int u = 0; u < LOADS; u++) sum += (s[u].x + s[u].y) + (s[u].z + s[u].w);
+  for (int u = 0; u < SUM_LOADS; u++) sum += (s[u].x + s[u].y) + (s[u].z + s[u].w);
   sum = block_sum(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }

@@ -84,7 +84,7 @@ func twoStages(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (fu
 		return nil, nil, err
 	}
 	n := s.Get("n")
-	blocks := min((n+blockValues-1)/blockValues, sumBlocks)
+	blocks := min((n+2*blockValues-1)/(2*blockValues), sumBlocks) // twice as many loads on the way as of vectors
 	partial, err := g.Device.Alloc(4 * sumBlocks)
 	if err != nil {
 		return nil, nil, err

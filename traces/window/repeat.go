@@ -133,6 +133,9 @@ func (w *Window) repetition() []Interval {
 		kernels, ids = append(kernels, e), append(ids, id)
 	}
 	anchors, period := findPeriod(ids)
+	if period > 0 && betweenLayers(ids, anchors, period) {
+		anchors, period = fewPasses(ids, anchors, period)
+	}
 	if period == 0 {
 		return nil
 	}
@@ -191,10 +194,78 @@ func (w *Window) repetition() []Interval {
 		}
 		passes = append(passes, x)
 	}
-	if len(passes) < fewestRepeats {
+	if len(passes) < 2 {
 		return nil
 	}
 	return passes
+}
+
+// outsideOf returns the kernels, with their places, that stand between anchors only where these
+// are farther apart than the period, or before the first or after the last.
+func outsideOf(ids []int32, anchors []int, period int) map[int32][]int {
+	regular := map[int32]bool{}
+	for i := range anchors[1:] {
+		if anchors[i+1]-anchors[i] <= period+period/20 {
+			for _, id := range ids[anchors[i]:anchors[i+1]] {
+				regular[id] = true
+			}
+		}
+	}
+	places := map[int32][]int{}
+	for i, id := range ids {
+		if !regular[id] {
+			places[id] = append(places[id], i)
+		}
+	}
+	return places
+}
+
+// betweenLayers reports whether a period is that of layers: then some kernels stand only where the
+// anchors are farther apart, and before the first or after the last, which are those before and
+// after the layers.
+func betweenLayers(ids []int32, anchors []int, period int) bool {
+	last := anchors[len(anchors)-1]
+	for _, places := range outsideOf(ids, anchors, period) {
+		inner, outer := 0, 0
+		for _, i := range places {
+			if i > anchors[0] && i < last {
+				inner++
+			} else {
+				outer++
+			}
+		}
+		if inner > 0 && outer > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// fewPasses finds passes whose layers have the given anchors: too few for a period of their own.
+// A kernel before or after the layers begins each. The period is 0 if the passes do not agree.
+func fewPasses(ids []int32, layers []int, period int) ([]int, int) {
+	var best []int
+	for _, places := range outsideOf(ids, layers, period) {
+		if len(places) == fewestRepeats-1 && (best == nil || places[0] < best[0]) {
+			best = places
+		}
+	}
+	if best == nil {
+		return nil, 0
+	}
+	p := best[1] - best[0]
+	// The last one ends with the sequence, and another may stand before the first.
+	whole := slices.Clone(best)
+	if last := best[len(best)-1]; last+p <= len(ids)+p/20 {
+		whole = append(whole, min(len(ids), last+p))
+	}
+	if first := best[0]; first >= p {
+		whole = append([]int{first - p}, whole...)
+	}
+	if len(whole) < 3 || agreement(ids, anchor{at: whole, period: p}) < sameKernels {
+		return nil, 0
+	}
+	return best, p
 }
 
 // busiestProcess returns the process that ran the most kernels: the sequences of several

@@ -144,3 +144,16 @@ func TestWarmUpOfRanges(t *testing.T) {
 		t.Errorf("the prefill is warm-up")
 	}
 }
+
+// TestFewPasses: two passes are two passes, and not their layers.
+func TestFewPasses(t *testing.T) {
+	for _, layers := range []int{4, 12, 48} {
+		events := model(layers, 2, func(int) int64 { return 1 })[40:] // without loading
+		if s := New(traces.NewTrace(&traces.Header{}, events), 0).Steady(); s.Source != FromRepetition || len(s.Passes) != 2 || len(s.WarmUp) != 0 || s.From != events[0].Time {
+			t.Errorf("%d layers: %d passes by %q", layers, len(s.Passes), s.Source)
+		}
+		if s := New(traces.NewTrace(&traces.Header{}, events[:len(events)/2]), 0).Steady(); layers > 4 && len(s.Passes) > layers {
+			t.Errorf("%d layers: one pass is %d", layers, len(s.Passes))
+		}
+	}
+}

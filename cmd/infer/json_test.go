@@ -63,6 +63,7 @@ var jsonObjects = map[string]any{
 	"Change": diff.Change{}, "Sample": diff.Sample{},
 	"infer learn --json": learnJSON{}, "Lesson": learn.Result{}, "LessonPart": learn.Part{}, "LessonFigure": learn.Figure{}, "LessonPoint": learn.Point{},
 	"infer tasks bench --json": tasksObject{}, "Crossover": tasks.Crossover{},
+	"infer tasks import --json": tasks.Explanation{}, "TaskKernel": tasks.Kernel{}, "Total": tasks.Total{},
 	"infer tasks simulate --json": dispatch.Report{}, "Policy": dispatch.PolicyReport{},
 	"infer tasks run --json": dispatch.RunReport{}, "PolicyRun": dispatch.PolicyRun{}, "DeviceRun": dispatch.DeviceRun{},
 	"infer tasks fit --json": predict.Model{}, "ModelDevice": predict.Device{}, "ModelTask": predict.Task{}, "Cell": predict.Cell{}, "Law": predict.Law{}, "Transfer": predict.Transfer{}, "Domain": predict.Domain{}, "Range": predict.Range{},

@@ -146,3 +146,19 @@ func TestTasksPlot(t *testing.T) {
 	checkFailure(t, infer(t, "tasks", "plot", t.TempDir()), exitFailure, "samples.csv")
 	checkFailure(t, infer(t, "tasks", "plot", "no/such"), exitFailure, "no/such")
 }
+
+// import lays the tools' words beside the samples.
+func TestTasksImport(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "nsys.csv")
+	text := "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n100.0,5000,2,2500,2500.0,2000,3000,1,add_tuned\n"
+	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out := mustInfer(t, "tasks", "import", "../../tasks/samples/h200.csv.gz", file).stdout
+	if !strings.Contains(out, "add_tuned") || !strings.Contains(out, "vector.add") || !strings.Contains(out, "2.500") {
+		t.Error(out)
+	}
+	checkFailure(t, infer(t, "tasks", "import", dir), exitUsage, "give the directory of the samples and the files of the tools")
+	checkFailure(t, infer(t, "tasks", "import", "../../tasks/samples/h200.csv.gz", "tasksbench_test.go"), exitFailure, "tasksbench_test.go: it is neither")
+}

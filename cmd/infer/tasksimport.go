@@ -23,10 +23,11 @@ func newTasksImport() *cobra.Command {
 		Long: `import reads the CSV of 'nsys stats' (the reports cuda_gpu_kern_sum, cuda_api_sum and
 nvtx_sum) and of 'ncu --csv', and lays what they say of each kernel beside the samples of
 'infer tasks bench' in DIR: launches and times, occupancy, throughput, hit rates. These explain
-a time. They exist only after a run, so that no prediction uses them.`,
-		Example: `  nsys profile -o run infer tasks bench -o out --cold 0
-  nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum,nvtx_sum run.nsys-rep > nsys.csv
-  infer tasks import out nsys.csv ncu.csv`,
+a time. They exist only after a run, so that no prediction uses them. The files come from
+
+  nsys profile -o run infer tasks bench -o out --cold 0
+  nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum,nvtx_sum run.nsys-rep`,
+		Example:     "  infer tasks import out nsys.csv ncu.csv",
 		Annotations: map[string]string{usesKey: ""},
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {

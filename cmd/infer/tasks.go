@@ -14,7 +14,9 @@ arrays, reductions, matrix products and passes of the model.`,
 		Example: `  infer tasks bench -o out
   infer tasks bench -o out --tasks vector.add --device cpu
   infer tasks fit out -o model.json
-  infer tasks check out`,
+  infer tasks check out
+  infer tasks simulate
+  infer tasks run`,
 		Annotations: map[string]string{usesKey: ""},
 		Args:        needsCommand,
 		RunE:        refused,

@@ -87,7 +87,7 @@ that a run may come closer to it than the oracle, which knows only these.`,
 
 func (r *runFlags) checkRun() error {
 	r.memory = "pinned"
-	if _, err := r.check([]string{"-"}); err != nil {
+	if _, err := r.check(); err != nil {
 		return err
 	}
 	switch {

@@ -31,12 +31,13 @@ type simulateFlags struct {
 func newTasksSimulate() *cobra.Command {
 	var s simulateFlags
 	c := &cobra.Command{
-		Use:   "simulate SAMPLES...",
+		Use:   "simulate [SAMPLES...]",
 		Short: "Schedule a stream of measured tasks by several policies",
-		Long: `simulate draws a stream of tasks from samples of 'infer tasks bench', and schedules it on
-the CPU and the GPUs that were measured: by an oracle that knows all times, always on
-one device, by the best threshold in hindsight, by expected finish as StarPU's dmda (on
-floors, on history), and by the scheduler of this program. No GPU is needed.
+		Long: `simulate draws a stream of tasks from samples of 'infer tasks bench', without SAMPLES
+from those stored in the program, and schedules it on the CPU and the GPUs of a machine:
+by an oracle that knows all times, always on one device, by the best threshold in
+hindsight, by expected finish as StarPU's dmda (on floors, on history), and by the
+scheduler of this program. No GPU is needed.
 
 The first table is of the whole stream on all devices at once; the bound is a time that
 no schedule can beat. The second table is of the same tasks one at a time: how much
@@ -44,7 +45,7 @@ longer each took than on its best device.
 
 Unless --held-out says otherwise, the model is fitted to every second size of each task,
 and the stream is of the others.`,
-		Example: `  infer tasks simulate out/samples.csv
+		Example: `  infer tasks simulate
   infer tasks simulate out/samples.csv --held-out task --gantt schedule.svg`,
 		Annotations: map[string]string{usesKey: ""},
 		Args:        cobra.ArbitraryArgs,
@@ -74,11 +75,9 @@ and the stream is of the others.`,
 // maxStream bounds the tasks of a stream.
 const maxStream = 1_000_000
 
-func (s *simulateFlags) check(args []string) (predict.Memory, error) {
+func (s *simulateFlags) check() (predict.Memory, error) {
 	memory, err := predict.ParseMemory(s.memory)
 	switch {
-	case len(args) == 0:
-		return 0, usagef("give the samples of 'infer tasks bench': infer tasks simulate out/samples.csv")
 	case s.n < 1 || s.n > maxStream:
 		return 0, usagef("--count %d: it must be from 1 to %d", s.n, maxStream)
 	case !(s.interval >= 0 && s.interval <= 1e9):
@@ -95,7 +94,7 @@ func (s *simulateFlags) check(args []string) (predict.Memory, error) {
 }
 
 func (s *simulateFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	memory, err := s.check(args)
+	memory, err := s.check()
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,6 @@ func TestTasksSimulateRefuses(t *testing.T) {
 		want string
 		code int
 	}{
-		{nil, "give the samples", 2},
 		{[]string{path, "--count", "0"}, "--count 0", 2},
 		{[]string{path, "--memory", "host"}, "--memory host", 2},
 		{[]string{path, "--held-out", "x"}, "--held-out x", 2},

@@ -1,0 +1,38 @@
+package dispatch
+
+import (
+	"slices"
+	"testing"
+
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+	"gpt2scope/tasks/samples"
+)
+
+// On the stored samples of a machine with a GPU the scheduler keeps to its bounds: geometric mean over the oracle, of sizes
+// that the model has not seen, and the makespan against that of dmda on floors.
+func TestStoredSamples(t *testing.T) {
+	all, err := samples.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = slices.DeleteFunc(all, func(s tasks.Sample) bool { return s.Machine != "h200" })
+	if !slices.ContainsFunc(all, func(s tasks.Sample) bool { return predict.Kind(s.Device) == "cuda" }) {
+		t.Skip("the stored samples are of no GPU")
+	}
+	rows, _ := tasks.Rows(all)
+	p, err := Setup{Rows: rows, Memory: predict.Pinned, HeldOut: Sizes, Jobs: 400, Seed: 1}.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := LowerBound(p.Devices, p.Jobs, p.Truth)
+	g, r, floors := p.Alone(p.Ours()), p.Run(p.Ours()), p.Run(DMDA("", p.Floors()))
+	every(t, p.Simulation, r)
+	t.Logf("geometric mean %.4f, p99 %.2f, worst %.2f; makespan %.3f of the bound, %.3f of that of dmda on floors", g.GeoMean, g.P99, g.Worst, r.Makespan/bound, r.Makespan/floors.Makespan)
+	if g.GeoMean > 1.05 {
+		t.Errorf("geometric mean over the oracle %.4f, expected 1.05 at most", g.GeoMean)
+	}
+	if r.Makespan > 0.9*floors.Makespan {
+		t.Errorf("makespan %.3f of that of dmda on floors, expected 0.9 at most", r.Makespan/floors.Makespan)
+	}
+}

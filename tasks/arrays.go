@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"gpt2scope/cpu"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 	"gpt2scope/weights"
 )
 
@@ -184,6 +186,7 @@ func (r *hostRun) Run(context.Context) (Times, error) {
 		r.out.Float32()[i] = float32(math.NaN())
 	}
 	times := unknown()
+	defer annotate.Range("compute on the CPU", nvtx.Blue)()
 	start := time.Now()
 	err := r.run()
 	times.Wall = microseconds(time.Since(start))

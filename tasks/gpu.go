@@ -223,13 +223,17 @@ func (r *gpuRun) Run(context.Context) (Times, error) {
 	start := time.Now()
 	errs := []error{s.Record(e[0])}
 	if r.memory == MemoryPinned {
+		end := annotate.Range("copy to the device", nvtx.Yellow)
 		for i, b := range r.in {
 			errs = append(errs, s.CopyToDevice(b, 0, r.pinned[i], 0, r.openArrays.in[i].Bytes()))
 		}
+		end()
 	}
-	errs = append(errs, s.Record(e[1]), r.launch(s), s.Record(e[2]))
+	errs = append(errs, s.Record(e[1]), r.launchRange(s), s.Record(e[2]))
 	if r.memory == MemoryPinned {
+		end := annotate.Range("copy to the host", nvtx.Yellow)
 		errs = append(errs, s.CopyToHost(r.pinned[len(r.in)], 0, r.out, 0, n))
+		end()
 	}
 	errs = append(errs, s.Record(e[3]))
 	times.Submit = microseconds(time.Since(start))
@@ -249,6 +253,12 @@ func (r *gpuRun) Run(context.Context) (Times, error) {
 	return times, err
 }
 
+// launchRange launches the way's kernels.
+func (r *gpuRun) launchRange(s *cuda.Stream) error {
+	defer annotate.Range("launch on the GPU", nvtx.Green)()
+	return r.launch(s)
+}
+
 // pageable is Run with copies from and to ordinary memory, each of which the host waits for.
 func (r *gpuRun) pageable(host []byte) (Times, error) {
 	s, e, times := r.g.stream, r.g.events, unknown()
@@ -261,7 +271,7 @@ func (r *gpuRun) pageable(host []byte) (Times, error) {
 	}
 	end()
 	copied := time.Now()
-	errs := []error{s.Record(e[1]), r.launch(s), s.Record(e[2])}
+	errs := []error{s.Record(e[1]), r.launchRange(s), s.Record(e[2])}
 	times.Submit = microseconds(time.Since(copied))
 	errs = append(errs, s.Synchronize())
 	done := time.Now()

@@ -100,6 +100,7 @@ func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
 		return nil
 	}
 	ways := []string{"cpu", "gpu"}
+	d.add("all", "threads", 0, 1)
 	for n := 1 << 6; n <= most; n *= 2 {
 		for p := range place(len(thresholdCases)) {
 			var turns Data
@@ -279,8 +280,12 @@ func judgeThreshold(d Data) Finding {
 	}
 	mixed, model := byThreshold(all), lost(all, func(c choice) bool { return c.modelGPU < c.modelCPU })
 	f.Figures = append(f.Figures, exact("lost by the best threshold, all mixed", "%", mixed), exact("lost by a model, all mixed", "%", model))
+	threads := 1
+	if n := d.values("all", "threads"); len(n) > 0 {
+		threads = int(n[0])
+	}
 	f.Text = fmt.Sprintf("Over %d tasks of mixed sizes, places and queues, the best single threshold loses %.1f %% on average against the better device, and a model, fitted to every second size on a free GPU, %.1f %%. "+
-		"With one place and one queue, a threshold of its own loses %.1f %% at most. The GPU is faster, against one core of the CPU: %s.", len(all), mixed, model, worst, strings.Join(alone, "; "))
+		"With one place and one queue, a threshold of its own loses %.1f %% at most. Against %s of the CPU the GPU is faster: %s.", len(all), mixed, model, worst, countOf(threads, "thread"), strings.Join(alone, "; "))
 	switch {
 	case mixed > 10 && model < mixed/2:
 		f.Verdict = Refuted

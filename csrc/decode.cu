@@ -27,20 +27,7 @@
 #include "mbarrier.cuh"
 #include "unit.cuh"
 
-namespace {
-
-typedef __nv_bfloat16 bf16;
-
-constexpr int TILES = 32;                    // copies to the ring in flight, at most
-constexpr int PAD = 64;                      // bytes between rows in the ring, against bank conflicts
-constexpr int HEAD = 64;                     // size of a head
-constexpr int SPLITS = 4;
-constexpr int UNITS = HEAD / 6 + 2;          // of an attention output: 64 bfloat16, then maximum and sum
-constexpr int LINE = 8;                      // units of a line of the L2 cache; each has one writer
-constexpr int UNITS_STRIDE = (UNITS + LINE - 1) / LINE * LINE;
-constexpr int KEYS = 16;                     // of a tensor core instruction
-constexpr int STEPS = 5;                     // of a layer
-constexpr int MOST_BLOCKS = 192;
+namespace decode {  // named: what code for older GPUs does not use is no warning
 
 // How a width is divided: WARPS that compute have NB blocks of 32 inputs each.
 template <int WARPS_, int NB_, bool STAMPS_ = false> struct Cut {
@@ -58,10 +45,28 @@ template <int WARPS_, int NB_, bool STAMPS_ = false> struct Cut {
   static constexpr bool WIDE = NB > 2;
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;     // of a tile of C inputs
   static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1; // tiles of the rows of 4C inputs, side by side
-  static constexpr int KEEP = WIDE ? NB : LB;     // blocks of 4C inputs that a warp has in registers before x arrives
+  static constexpr int KEEP = WIDE ? NB : LB;         // blocks of 4C inputs that a warp has in registers before x arrives
   // Rows that are published together: whole units, if there may be more of them.
   __device__ static int batch(int out) { return WIDE && (out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN) ? 30 : 32; }
 };
+
+}  // namespace decode
+using decode::Cut;
+
+namespace {
+
+typedef __nv_bfloat16 bf16;
+
+constexpr int TILES = 32;                    // copies to the ring in flight, at most
+constexpr int PAD = 64;                      // bytes between rows in the ring, against bank conflicts
+constexpr int HEAD = 64;                     // size of a head
+constexpr int SPLITS = 4;
+constexpr int UNITS = HEAD / 6 + 2;          // of an attention output: 64 bfloat16, then maximum and sum
+constexpr int LINE = 8;                      // units of a line of the L2 cache; each has one writer
+constexpr int UNITS_STRIDE = (UNITS + LINE - 1) / LINE * LINE;
+constexpr int KEYS = 16;                     // of a tensor core instruction
+constexpr int STEPS = 5;                     // of a layer
+constexpr int MOST_BLOCKS = 192;
 
 // The work area.
 struct Header {

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // GPU is what was read of one GPU. A reading that the GPU or the driver does not have
@@ -48,6 +49,9 @@ type GPU struct {
 type NVML struct {
 	api     api
 	devices []device
+
+	use    sync.RWMutex // held while the library is called; Close waits for calls of other goroutines
+	closed bool
 }
 
 // api is the part of the library that is used; tests have another.
@@ -149,11 +153,19 @@ func open(a api) (*NVML, error) {
 		a.close()
 		return nil, err
 	}
-	return &NVML{a, devices}, nil
+	return &NVML{api: a, devices: devices}, nil
 }
 
-// Close ends the use of the library.
-func (n *NVML) Close() { n.api.close() }
+// Close ends the use of the library. Readings that are under way end first; later ones find
+// no GPU.
+func (n *NVML) Close() {
+	n.use.Lock()
+	defer n.use.Unlock()
+	if !n.closed {
+		n.closed, n.devices = true, nil
+		n.api.close()
+	}
+}
 
 // Driver returns the driver's version, such as "580.95.05", "" where it is not known.
 func (n *NVML) Driver() string { return n.api.driver() }
@@ -164,6 +176,8 @@ func (n *NVML) CUDA() int { return n.api.cuda() }
 
 // GPUs reads all GPUs.
 func (n *NVML) GPUs() []GPU {
+	n.use.RLock()
+	defer n.use.RUnlock()
 	out := make([]GPU, 0, len(n.devices))
 	for _, d := range n.devices {
 		out = append(out, read(d))
@@ -173,6 +187,8 @@ func (n *NVML) GPUs() []GPU {
 
 // GPU reads the GPU at a PCI address, as cuda.DeviceInfo.PCI gives it.
 func (n *NVML) GPU(pci string) (GPU, bool) {
+	n.use.RLock()
+	defer n.use.RUnlock()
 	d, ok := n.at(pci)
 	if !ok {
 		return GPU{}, false
@@ -183,6 +199,8 @@ func (n *NVML) GPU(pci string) (GPU, bool) {
 // SMClock returns the clock of the SMs now, in MHz, of the GPU at a PCI address; 0
 // where it is not known.
 func (n *NVML) SMClock(pci string) int {
+	n.use.RLock()
+	defer n.use.RUnlock()
 	d, ok := n.at(pci)
 	if !ok {
 		return 0

@@ -21,22 +21,36 @@ const leastPeriod = time.Millisecond
 
 // Sample reads the GPU at a PCI address now, then once in each period of at least a
 // millisecond, and a last time when ctx ends. It gives each sample to f, and returns
-// when ctx has ended. Readings that take longer than the period make samples rarer.
+// when ctx has ended or the library was closed. Readings that take longer than the period make samples rarer.
 func (n *NVML) Sample(ctx context.Context, pci string, period time.Duration, f func(Sample)) error {
-	d, ok := n.at(pci)
+	now := func() (s Sample, ok bool) { // false after Close
+		n.use.RLock()
+		defer n.use.RUnlock()
+		d, ok := n.at(pci)
+		if ok {
+			s = sample(d)
+		}
+		return s, ok
+	}
+	s, ok := now()
 	if !ok {
 		return n.noGPU(pci)
 	}
-	if s := sample(d); s.Power == 0 && s.SMClock == 0 && s.MemoryUsed == 0 && s.Utilisation < 0 && s.Energy == 0 {
+	if s.Power == 0 && s.SMClock == 0 && s.MemoryUsed == 0 && s.Utilisation < 0 && s.Energy == 0 {
 		return fmt.Errorf("NVML reports neither power, clock, memory, utilisation nor energy of the GPU at %s", pci)
 	}
 	ticker := time.NewTicker(max(period, leastPeriod))
 	defer ticker.Stop()
 	for {
-		f(sample(d))
+		if s, ok = now(); !ok {
+			return nil
+		}
+		f(s)
 		select {
 		case <-ctx.Done():
-			f(sample(d))
+			if s, ok = now(); ok {
+				f(s)
+			}
 			return nil
 		case <-ticker.C:
 		}

@@ -57,6 +57,52 @@ func TestSample(t *testing.T) {
 	}
 }
 
+// closedGPU fails the test if it is read after its library was closed.
+type closedGPU struct {
+	fakeGPU
+	library *fakeLibrary
+	t       *testing.T
+}
+
+func (c closedGPU) number(r reading) (uint64, bool) {
+	if c.library.closed > 0 {
+		c.t.Error("a GPU is read after its library was closed")
+	}
+	return c.fakeGPU.number(r)
+}
+
+// TestCloseWhileSampling: Close waits for a reading of another goroutine, after which sampling
+// ends and no GPU is found.
+func TestCloseWhileSampling(t *testing.T) {
+	for range 20 {
+		library := &fakeLibrary{}
+		library.list = []device{closedGPU{fakeGPU{1, true, map[reading]uint64{powerNow: 1000}}, library, t}}
+		n, err := open(library)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, ended := make(chan bool), make(chan error)
+		go func() {
+			first := true
+			ended <- n.Sample(context.Background(), "0001:01:02.0", 0, func(Sample) {
+				if first {
+					close(begun)
+				}
+				first = false
+			})
+		}()
+		<-begun
+		n.Close()
+		n.Close()
+		if err := <-ended; err != nil || library.closed != 1 {
+			t.Fatalf("sampling ended with %v; the library was closed %d times", err, library.closed)
+		}
+		if _, ok := n.GPU("0001:01:02.0"); ok || len(n.GPUs()) > 0 || n.SMClock("0001:01:02.0") != 0 {
+			t.Error("a GPU is found after Close")
+		}
+	}
+}
+
 func TestCounter(t *testing.T) {
 	all := map[reading]uint64{powerNow: 100_000, power: 50_000, energy: 777}
 	instant := map[reading]uint64{powerNow: 100_000, power: 50_000}

@@ -30,7 +30,7 @@ func newDevices(m *modelFlags) *cobra.Command {
 		Long: `devices shows each GPU with its memory, its clocks now and what limits them, its
 PCIe link, power and temperature, and the CPU with its vector extensions and the version
 of the kernels that runs on it. If CUDA cannot be used, a line says what is missing.
-Below stands what earlier runs on this machine told --device auto.
+Below stands what earlier runs on this machine took, by which a run chooses its device.
 
 Clocks, link and power are those of this moment: an idle GPU lowers all three.`,
 		Example: `  infer devices

@@ -72,7 +72,7 @@ func TestProfile(t *testing.T) {
 	checkFailure(t, infer(t, "-p", "a", "--limit", "3"), exitUsage, "--limit", "--profile")
 	checkFailure(t, infer(t, "-p", "a", "--profile", "--limit", "-1"), exitUsage, "--limit -1")
 	for _, by := range tables.Bys {
-		checkFailure(t, infer(t, "-p", "a", "-m", "no-such-model", "--profile="+string(by), "--sort", "zebra"), exitUsage, "--sort zebra: it must be one of ", "name")
+		checkFailure(t, infer(t, "-p", "a", "-m", "no-such-model", "--profile="+string(by), "--sort", "zebra"), exitUsage, "--sort zebra: it must be one of ")
 	}
 	trace, err := load.Load(file)
 	if err != nil {
@@ -93,7 +93,8 @@ func TestProfile(t *testing.T) {
 		t.Errorf("rows sum to %d of %d ns, %d of it not known; recording overhead is %+v", sum, table.Wall, rest, trace.Header.Overhead)
 	}
 	for _, by := range tables.Bys {
-		if by == tables.ByKernel || by == tables.ByLaunch { // of a GPU
+		switch by {
+		case tables.ByKernel, tables.ByLaunch, tables.ByExec, tables.ByProcess, tables.BySequence: // of a GPU
 			continue
 		}
 		if r := infer(t, "trace", "show", file, "--by", string(by)); r.status != 0 {

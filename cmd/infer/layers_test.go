@@ -401,25 +401,36 @@ func TestLayersEnergy(t *testing.T) {
 		}))
 		root.SetOut(new(bytes.Buffer))
 		root.SetErr(new(bytes.Buffer))
-		root.SetArgs([]string{"layers", "-m", tiny, "--device", "cpu", "--threads", "1", "--range", "1,2", "--no-memory", "--no-floor", "--phase", "decode", "--prompt-len", "8", "--window", "8", "--repeat", "1", "--passes", "1", "--warm-up", "0", "--energy-seconds", "0.1", "--no-plots", "--quiet", "-o", dir})
+		root.SetArgs([]string{"layers", "-m", tiny, "--device", "cpu", "--threads", "1", "--range", "1,2", "--no-memory", "--no-floor", "--phase", "decode", "--prompt-len", "8", "--window", "8", "--repeat", "1", "--passes", "10", "--warm-up", "1", "--energy-seconds", "0.1", "--no-plots", "--quiet", "-o", dir})
 		err := root.ExecuteContext(context.Background())
 		if closed != 1 {
 			t.Errorf("the counter was closed %d times", closed)
 		}
 		return err
 	}
-	dir := t.TempDir()
-	if err := run(meter200{time.Now()}, dir); err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range resultOf(t, dir).Variants {
-		e, d := v.Metrics["energy"], v.Metrics["decode time"].Median
-		// 200 W for the time of a step, whose time is here that of a stretch of steps.
-		if e.Unit != "mJ" || e.Median < 200*d/20 || e.Median > 200*d*20 || !(e.Low < e.Median && e.Median < e.High) {
-			t.Errorf("%+v at %v ms a step", e, d)
+	// 200 W for the time of a step, whose time is here that of a stretch of steps. On a busy
+	// machine one of the two can take much longer than usual: then both are measured again.
+	for attempt := 1; ; attempt++ {
+		dir := t.TempDir()
+		if err := run(meter200{time.Now()}, dir); err != nil {
+			t.Fatal(err)
+		}
+		wrong := ""
+		for _, v := range resultOf(t, dir).Variants {
+			e, d := v.Metrics["energy"], v.Metrics["decode time"].Median
+			if e.Unit != "mJ" || e.Median < 200*d/20 || e.Median > 200*d*20 || !(e.Low < e.Median && e.Median < e.High) {
+				wrong = fmt.Sprintf("%+v at %v ms a step", e, d)
+			}
+		}
+		if wrong == "" {
+			break
+		}
+		if attempt == 5 {
+			t.Error(wrong)
+			break
 		}
 	}
-	dir = t.TempDir()
+	dir := t.TempDir()
 	if err := run(still{}, dir); err != nil {
 		t.Fatal(err)
 	}

@@ -391,7 +391,7 @@ func TestOutputFails(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"-m", tiny, "-n", "20", "--ignore-eos"}, {"-m", tiny, "--json"}, {"info", "-m", tiny}, {"eval", "-m", tiny, "--text", text},
-		{"tokenize", "-m", tiny, "-p", "hello"}, {"bench", "-m", tiny, "--repeat", "1"}, {"bench", "-m", tiny, "--repeat", "1", "--json"},
+		{"tokenize", "-m", tiny, "-p", "hello"}, {"bench", "-m", tiny, "--repeat", "1", "--no-floor"}, {"bench", "-m", tiny, "--repeat", "1", "--no-floor", "--json"},
 	} {
 		var stderr bytes.Buffer
 		status := run(context.Background(), new(modelFlags), args, strings.NewReader(""), &failing{after: 4}, &stderr)

@@ -38,13 +38,14 @@ type Stream struct {
 	// ctx ends. busy tells whether jobs run on a device.
 	Watch func(ctx context.Context, busy func(device int) bool, report func(device int, c Condition))
 
-	// Ended, if not nil, is called for each job that has ended, one at a time.
+	// Ended, if not nil, is called for each job that has ended, one at a time. Other devices go on meanwhile.
 	Ended func(Done)
 }
 
 // running is a stream that runs.
 type running struct {
 	*Stream
+	telling  sync.Mutex // held during Stream.Ended, never together with mu: what Ended waits for may need mu
 	mu       sync.Mutex
 	s        *Scheduler
 	start    time.Time
@@ -256,8 +257,18 @@ func (r *running) serve(ctx context.Context, device int, e Executor) {
 	}
 }
 
-// ended notes that a job has ended.
+// ended notes that a job has ended, and tells of it.
 func (r *running) ended(device int, j *Job, t Times) {
+	d := r.finish(device, j, t)
+	if r.Stream.Ended != nil {
+		r.telling.Lock()
+		defer r.telling.Unlock()
+		r.Stream.Ended(d)
+	}
+}
+
+// finish notes that a job has ended.
+func (r *running) finish(device int, j *Job, t Times) Done {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -273,9 +284,7 @@ func (r *running) ended(device int, j *Job, t Times) {
 	r.result.Busy[device] += now - max(d.Actual.Start, last)
 	r.result.Done = append(r.result.Done, d)
 	r.s.Finish(device, j, t, now)
-	if r.Stream.Ended != nil {
-		r.Stream.Ended(d)
-	}
+	return d
 }
 
 // fail notes that a device is lost.

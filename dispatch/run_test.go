@@ -160,21 +160,23 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// A device of which the watch says that it is lost or full begins no more jobs.
+// A device of which the watch says that it is lost or full begins no more jobs. The watch asks and reports while
+// Stream.Ended runs, which may wait for it.
 func TestRunWatches(t *testing.T) {
 	m := drawn(60, 0, 2)
 	s, all := fakes(t, m, 2)
-	reported := make(chan struct{})
+	first, reported := make(chan struct{}), make(chan struct{})
 	s.Watch = func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
+		<-first
 		busy(1)
 		report(1, Condition{Refused: true})
 		close(reported)
 		<-ctx.Done()
 	}
-	open := s.Open[0]
-	s.Open[0] = func() (Executor, error) { return open() }
 	begun := 0
+	var start sync.Once
 	s.Ended = func(d Done) {
+		start.Do(func() { close(first) })
 		<-reported
 		if d.Device == 1 {
 			begun++

@@ -188,9 +188,10 @@ func parse(data []byte, now time.Time) (records []Record, bad int, why error) {
 	return records[max(0, len(records)-maxRecords):], bad, why
 }
 
-// Add appends a record to the file, its version and what it says of the machine's start filled in, in one write under a lock, so that programs may run at the
-// same time. A file that is long, or has lines that do not count, is replaced as a whole by one
-// with its newest records. If another program goes on holding the lock, nothing is added.
+// Add adds a record to the file and fills in its version, boot and first use of a GPU. The
+// file is replaced as a whole, under a lock, so that programs may run at the same time and one that
+// reads never finds half a line. Of a file that is long, or has lines that do not count, the newest
+// records are kept. If another program goes on holding the lock, nothing is added.
 func (h *History) Add(r Record) error {
 	if h.path == "" {
 		return nil
@@ -234,53 +235,54 @@ func (h *History) write(line []byte, now time.Time) error {
 		}
 		time.Sleep(lockWait)
 	}
-	f, err := os.OpenFile(h.path, os.O_CREATE|os.O_RDWR|os.O_APPEND|syscall.O_NONBLOCK, 0o644)
+	kept, err := h.kept(now)
 	if err != nil {
 		return err
+	}
+	return replace(h.path, append(kept, line...))
+}
+
+// kept returns what stays of the file when a line is added.
+func (h *History) kept(now time.Time) ([]byte, error) {
+	f, err := os.OpenFile(h.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a file", h.path)
-	case h.damaged || info.Size() > trimBytes || !endsLine(f, info.Size()):
-		return trim(h.path, f, line, now)
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", h.path)
 	}
-	_, err = f.Write(line)
-	return errors.Join(err, f.Close())
-}
-
-// endsLine tells whether a file ends with a line, so that another may follow.
-func endsLine(f *os.File, size int64) bool {
-	last := []byte{'\n'}
-	if size > 0 {
-		_, _ = f.ReadAt(last, size-1)
-	}
-	return last[0] == '\n'
-}
-
-// trim replaces a file by one with its newest records and a line.
-func trim(path string, f *os.File, line []byte, now time.Time) (err error) {
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes))
 	if err != nil {
-		return err
+		return nil, err
+	}
+	whole := len(data) == 0 || data[len(data)-1] == '\n'
+	if !h.damaged && len(data) <= trimBytes && whole {
+		return data, nil
 	}
 	records, _, _ := parse(data, now)
 	var kept bytes.Buffer
 	e := json.NewEncoder(&kept)
 	for _, r := range records[max(0, len(records)-maxRecords/2):] {
 		if err := e.Encode(r); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	kept.Write(line)
+	return kept.Bytes(), nil
+}
+
+// replace puts a file in the place of the one at a path, if there is one.
+func replace(path string, data []byte) error {
 	t, err := os.CreateTemp(filepath.Dir(path), ".history-*")
 	if err != nil {
 		return err
 	}
-	_, err = t.Write(kept.Bytes())
+	_, err = t.Write(data)
 	if err = errors.Join(err, t.Close()); err == nil {
 		err = os.Rename(t.Name(), path)
 	}

@@ -272,14 +272,15 @@ func predictionsOf(r *layers.Result, name string) (predictions, checks *series) 
 
 // fitted is the line of a phase: solid between the depths that it was made from, and
 // dashed from 0 to the deepest prediction. If the times of all depths do not lie on a line
-// it does not go below the depths that do, and points that lie on none are joined.
+// it does not go below the depths that do, and points that lie on none are joined. Neither is it
+// drawn towards 0, nor its value there named, if that is a time that cannot be.
 func fitted(r *layers.Result, phase string, others ...*series) []*series {
 	for i := range r.Fits {
 		f := &r.Fits[i]
 		if f.Phase != phase || !drawable(f.A) || !drawable(f.B) || len(f.Depths) == 0 {
 			continue
 		}
-		if f.NoLine() {
+		if f.NoLine() || f.B < 0 {
 			return []*series{{role: joined, name: "no line fits", points: others[0].points}}
 		}
 		from, to := float64(slices.Min(f.Depths)), float64(slices.Max(f.Depths))
@@ -297,8 +298,12 @@ func fitted(r *layers.Result, phase string, others ...*series) []*series {
 		if f.A < 0 && f.B > 0 { // a time below 0 is not drawn
 			start = -f.A / f.B
 		}
-		all := []*series{{role: line, name: "fit: " + equation(f), points: []point{at(max(from, start)), at(max(to, start))}}}
-		if from > start && f.Rejected == "" {
+		name := "fit: " + equation(f)
+		if f.Impossible() != "" {
+			name = fmt.Sprintf("fit: %s %s a layer", number(f.B), clean(f.Unit))
+		}
+		all := []*series{{role: line, name: name, points: []point{at(max(from, start)), at(max(to, start))}}}
+		if from > start && f.Rejected == "" && f.Impossible() == "" {
 			all = append(all, &series{role: lineOut, points: []point{at(start), at(from)}})
 		}
 		if end > to {

@@ -323,7 +323,8 @@ func TestLabelsHaveRoom(t *testing.T) {
 }
 
 // Times that lie on no line are joined, and no line is drawn; a line of the deepest depths
-// does not go below them; a line never goes below 0.
+// does not go below them; a line never goes below 0, nor towards a time at 0 layers that is
+// known to be noise, which its legend does not name.
 func TestRejectedLine(t *testing.T) {
 	lines := func(change func(f *layers.Fit)) (joinedPoints int, ends [][2]float64, least float64) {
 		r := full()
@@ -333,6 +334,9 @@ func TestRejectedLine(t *testing.T) {
 			case joined:
 				joinedPoints = len(s.points)
 			case line, lineOut:
+				if f := &r.Fits[1]; f.Impossible() != "" && strings.Contains(s.name, "L ms") {
+					t.Errorf("legend %q, though: %s", s.name, f.Impossible())
+				}
 				ends = append(ends, [2]float64{s.points[0].x.mid, s.points[1].x.mid})
 				least = min(least, s.points[0].y.mid)
 			}
@@ -344,6 +348,12 @@ func TestRejectedLine(t *testing.T) {
 	}
 	if n, ends, _ := lines(func(f *layers.Fit) { f.Rejected, f.From, f.Depths = "it bends", 3, []int{3, 4, 5, 6} }); n != 0 || !slices.Equal(ends, [][2]float64{{3, 6}, {6, 12}}) {
 		t.Errorf("a line of the deepest: %d points are joined, lines %v", n, ends)
+	}
+	if n, ends, _ := lines(func(f *layers.Fit) { f.A, f.B, f.Rest = 9, -0.1, 9 }); n != 6 || ends != nil {
+		t.Errorf("a layer of less than no time: %d points are joined, lines %v", n, ends)
+	}
+	if _, ends, _ := lines(func(f *layers.Fit) { f.A, f.Rest = -f.B/2, -f.B/2 }); !slices.Equal(ends, [][2]float64{{1, 6}, {6, 12}}) {
+		t.Errorf("everything else takes less than no time: lines %v", ends)
 	}
 	if _, ends, least := lines(func(f *layers.Fit) { f.A = -f.B / 2 }); least < -1e-12 || len(ends) != 3 || ends[1] != [2]float64{0.5, 1} {
 		t.Errorf("a negative rest: lines %v, as low as %g", ends, least)

@@ -55,3 +55,23 @@ func TestQuotes(t *testing.T) {
 		t.Errorf("the pages quote %d lines of %d commands, expected 50 of 10 at least", quoted, commands)
 	}
 }
+
+// docs/usage.md names each command that runs.
+func TestUsageNamesCommands(t *testing.T) {
+	page, err := os.ReadFile("../../docs/usage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, c := range allCommands(newRoot(&modelFlags{})) {
+		if !c.Runnable() || !c.IsAvailableCommand() || c.HasParent() && c.Parent().Name() == "completion" {
+			continue
+		}
+		if named++; !strings.Contains(string(page), "`"+c.CommandPath()) {
+			t.Errorf("docs/usage.md does not name '%s'", c.CommandPath())
+		}
+	}
+	if named < 30 {
+		t.Errorf("%d commands, expected more than 30", named)
+	}
+}

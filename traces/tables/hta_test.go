@@ -1,0 +1,147 @@
+package tables
+
+import (
+	"encoding/csv"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/window"
+)
+
+// htaFigures reads what Holistic Trace Analysis says of recordings: values by recording, and by
+// analysis and item.
+func htaFigures(t *testing.T) map[string]map[[2]string]string {
+	t.Helper()
+	text, err := os.ReadFile("../samples/pytorch/hta.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(strings.NewReader(string(text))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := map[string]map[[2]string]string{}
+	for _, row := range rows[1:] {
+		if figures[row[1]] == nil {
+			figures[row[1]] = map[[2]string]string{}
+		}
+		figures[row[1]][[2]string{row[2], row[3]}] = row[4]
+	}
+	return figures
+}
+
+// TestAgreesWithHTA compares what HTA and these tables define alike: how long the GPU computes,
+// copies and idles from its first work to its last; which gaps the host causes; kernels by name;
+// the launches that HTA knows; operators.
+func TestAgreesWithHTA(t *testing.T) {
+	all := htaFigures(t)
+	if len(all) < 6 {
+		t.Fatalf("%d recordings", len(all))
+	}
+	for name, want := range all {
+		path := "../samples/pytorch/" + name
+		if _, err := os.Stat(path); err != nil {
+			path = "../samples/stages/" + name
+		}
+		tr, err := load.Load(filepath.FromSlash(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		compared := map[string]int{}
+		// HTA adds begins in floating point, whose last digit is a ns.
+		near := func(analysis, item string, got, tolerance int64) {
+			t.Helper()
+			compared[analysis]++
+			v, err := strconv.ParseInt(want[[2]string{analysis, item}], 10, 64)
+			if err != nil || got < v-tolerance || got > v+tolerance {
+				t.Errorf("%s: %s, %s is %d, and HTA has %q", name, analysis, item, got, want[[2]string{analysis, item}])
+			}
+		}
+		same := func(analysis, item, got string) {
+			t.Helper()
+			compared[analysis]++
+			if w := want[[2]string{analysis, item}]; got != w {
+				t.Errorf("%s: %s %s is %s, and HTA has %q", name, analysis, item, got, w)
+			}
+		}
+
+		table, err := Summarize(tr, ByKernel, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kernels []window.Interval
+		type sum struct{ total, least, most int64 }
+		byName := map[string]*sum{}
+		for _, e := range table.Window.Work {
+			if e.Kind == traces.KindKernel {
+				kernels = append(kernels, window.Interval{From: e.Time, To: e.End()})
+			}
+			s := byName[e.Name]
+			if s == nil {
+				s = &sum{least: e.Duration}
+				byName[e.Name] = s
+			}
+			s.total, s.least, s.most = s.total+e.Duration, min(s.least, e.Duration), max(s.most, e.Duration)
+		}
+		work := int64(len(table.Window.Work))
+		idle, host := int64(0), int64(0)
+		for _, g := range table.Gaps {
+			idle += g.Length()
+			for _, c := range g.Causes {
+				if c.Name == IdleHost || c.Name == IdleSync || c.Name == IdleCopy {
+					host += g.Length() // the call came after the work before it had ended: HTA's "host_wait"
+					break
+				}
+			}
+		}
+		computing := window.Length(window.Union(kernels))
+		near("temporal", "kernel_time", table.Wall, 1)
+		near("temporal", "compute_time", computing, work)
+		near("temporal", "idle_time", idle, work)
+		near("temporal", "non_compute_time", table.Wall-computing-idle, work)
+		near("idle", "host_wait", host, work+5) // which HTA rounds to 10 ns
+
+		for kernel, s := range byName {
+			same("kernel", kernel, fmt.Sprintf("%d %d %d", s.total, s.least, s.most))
+		}
+
+		// HTA pairs these calls alone: not cuLaunchKernelEx of cuBLAS and Triton, and no graph.
+		known := map[string]bool{"cudaLaunchKernel": true, "cudaLaunchKernelExC": true, "cudaMemcpyAsync": true, "cudaMemsetAsync": true}
+		launched, err := Summarize(tr, ByExec, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, _ := launched.Window.Launches(launched.Time)
+		count, api, busy, delay := int64(0), int64(0), int64(0), int64(0)
+		for _, l := range found {
+			if known[l.Call.Name] {
+				count, api, busy, delay = count+1, api+l.Call.Duration, busy+l.Busy, delay+l.Delay()
+			}
+		}
+		same("launches", "count", strconv.FormatInt(count, 10))
+		near("launches", "cpu_duration", api, 0)
+		near("launches", "gpu_duration", busy, 0)
+		near("launches", "launch_delay", delay, count)
+
+		if ops, err := Summarize(tr, ByOp, -1); err == nil {
+			for _, r := range ops.Ops {
+				if _, ok := want[[2]string{"operator", r.Name}]; ok {
+					same("operator", r.Name, strconv.FormatInt(r.GPU, 10))
+				}
+			}
+		}
+		expected := map[string]int{}
+		for key := range want {
+			expected[key[0]]++
+		}
+		if compared["kernel"] != expected["kernel"] || compared["operator"] != expected["operator"] || strings.HasPrefix(name, "kineto") && expected["operator"] < 8 {
+			t.Errorf("%s: %v are compared of %v", name, compared, expected)
+		}
+	}
+}

@@ -75,8 +75,12 @@ func Watch(read []func() Reading) func(ctx context.Context, busy func(device int
 	}
 }
 
-// NVML returns what reads a GPU at a PCI address. It samples utilisation until ctx ends.
+// NVML returns what reads a GPU at a PCI address, nil if NVML does not show it: then it cannot tell that the GPU is
+// lost either. It samples utilisation until ctx ends.
 func NVML(ctx context.Context, n *nvml.NVML, pci string) func() Reading {
+	if _, there := n.GPU(pci); !there {
+		return nil
+	}
 	var utilisation atomic.Int64
 	utilisation.Store(-1)
 	go n.Sample(ctx, pci, sampling, func(s nvml.Sample) { utilisation.Store(int64(s.Utilisation)) })
@@ -84,7 +88,7 @@ func NVML(ctx context.Context, n *nvml.NVML, pci string) func() Reading {
 		g, there := n.GPU(pci)
 		return Reading{
 			There: there, Free: int64(g.MemoryFree), Clock: g.SMClock, Most: g.SMClockMax,
-			Throttled: slices.ContainsFunc(g.Throttle, func(why string) bool { return why != "idle" && why != "application clocks" }), Utilisation: int(utilisation.Load()),
+			Throttled: slices.ContainsFunc(g.Throttle, nvml.Slows), Utilisation: int(utilisation.Load()),
 		}
 	}
 }

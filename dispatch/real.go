@@ -187,13 +187,12 @@ func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Resul
 	simulated := *p.Simulation
 	simulated.Truth = truth
 	for _, policy := range order {
-		results := slices.Clone(runs[policy.Name])
+		results := byMakespan(runs[policy.Name])
 		if len(results) == 0 {
 			continue
 		}
 		r.Rounds = max(r.Rounds, len(results))
-		slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.Makespan, b.Makespan) })
-		middle := results[(len(results)-1)/2]
+		middle := Median(results)
 		run := PolicyRun{
 			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, SimulatedUs: simulated.Run(policy).Makespan,
 			Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts,
@@ -222,8 +221,9 @@ func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Resul
 }
 
 // Median returns the run of a policy whose makespan is in the middle.
-func Median(results []Result) Result {
-	sorted := slices.Clone(results)
-	slices.SortStableFunc(sorted, func(a, b Result) int { return cmp.Compare(a.Makespan, b.Makespan) })
-	return sorted[(len(sorted)-1)/2]
+func Median(results []Result) Result { return byMakespan(results)[(len(results)-1)/2] }
+
+// byMakespan returns runs, the shortest first.
+func byMakespan(results []Result) []Result {
+	return slices.SortedStableFunc(slices.Values(results), func(a, b Result) int { return cmp.Compare(a.Makespan, b.Makespan) })
 }

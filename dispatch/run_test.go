@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 )
 
 // fake is a device that does nothing but count, and fails if told to.
@@ -160,34 +161,41 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// A device of which the watch says that it is lost or full begins no more jobs. The watch asks and reports while
-// Stream.Ended runs, which may wait for it.
+// A device of which the watch says that it is lost or full begins no more jobs, and what waits for it runs elsewhere, under
+// policies that do not plan too. The watch asks and reports while Stream.Ended runs, which may wait for it.
 func TestRunWatches(t *testing.T) {
-	m := drawn(60, 0, 2)
-	s, all := fakes(t, m, 2)
-	first, reported := make(chan struct{}), make(chan struct{})
-	s.Watch = func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
-		<-first
-		busy(1)
-		report(1, Condition{Refused: true})
-		close(reported)
-		<-ctx.Done()
-	}
-	begun := 0
-	var start sync.Once
-	s.Ended = func(d Done) {
-		start.Do(func() { close(first) })
-		<-reported
-		if d.Device == 1 {
-			begun++
-		}
-	}
-	r, err := s.Run(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	once(t, m, r, all[0].done)
-	if begun > 3 {
-		t.Errorf("%d jobs ended on a device that was refused before the first had", begun)
+	for _, policy := range []Policy{Ours(Floors{25e3}, nil), DMDA("dmda", Floors{25e3}), Always("gpu", 1, Floors{25e3})} {
+		t.Run(policy.Name, func(t *testing.T) {
+			m := drawn(60, 0, 2)
+			s, all := fakes(t, m, 2)
+			s.Policy = policy
+			first, reported := make(chan struct{}), make(chan struct{})
+			s.Watch = func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
+				<-first
+				busy(1)
+				report(1, Condition{Refused: true})
+				close(reported)
+				<-ctx.Done()
+			}
+			begun := 0
+			var start sync.Once
+			s.Ended = func(d Done) {
+				start.Do(func() { close(first) })
+				<-reported
+				if d.Device == 1 {
+					begun++
+				}
+			}
+			ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("jobs waited for a device that was refused"))
+			defer cancel()
+			r, err := s.Run(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			once(t, m, r, all[0].done)
+			if begun > 3 {
+				t.Errorf("%d jobs ended on a device that was refused before the first had", begun)
+			}
+		})
 	}
 }

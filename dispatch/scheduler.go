@@ -84,6 +84,14 @@ func (s *Scheduler) Condition(device int, c Condition, now float64) {
 	d := &s.devices[device]
 	before := d.now
 	d.now = c
+	if c.Refused && !before.Refused && device != Host { // no policy may leave jobs where they never begin
+		queue := d.queue
+		s.waiting -= len(queue)
+		d.queue, d.queued = nil, Times{}
+		for _, j := range queue {
+			s.place(j, now)
+		}
+	}
 	if before.Refused != c.Refused || s.tight(device, before) != s.tight(device, c) || math.Abs(math.Log(slowed(before)/slowed(c))) > drifted {
 		s.plan(now)
 	}

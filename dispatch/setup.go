@@ -156,7 +156,11 @@ func timesOf(r *predict.Row) Times {
 // cases returns the work that was measured warm on all devices, in the order of tasks and sizes.
 func (s Setup) cases(machine string, devices []string) []Case {
 	found := map[caseKey]*Case{}
-	resident := map[caseKey]bool{}
+	type where struct {
+		caseKey
+		device int
+	}
+	resident := map[where]bool{} // what of a case on a GPU was measured with its data there, and not yet in the asked memory
 	for i := range s.Rows {
 		r := &s.Rows[i]
 		at := slices.Index(devices, r.Device)
@@ -169,13 +173,13 @@ func (s Setup) cases(machine string, devices []string) []Case {
 			c = &Case{Task: r.Task, Shape: r.Shape, Work: make([]predict.Work, len(devices)), Repeats: make([][]Times, len(devices))}
 			found[k] = c
 		}
-		if at != Host && r.Memory != s.Memory {
-			if r.Memory != predict.Resident || len(c.Repeats[at]) > 0 && !resident[k] {
+		if w := (where{k, at}); at != Host && r.Memory != s.Memory {
+			if r.Memory != predict.Resident || len(c.Repeats[at]) > 0 && !resident[w] {
 				continue
 			}
-			resident[k] = true // unless the asked kind comes
-		} else if at != Host && resident[k] {
-			c.Repeats[at], resident[k] = nil, false
+			resident[w] = true
+		} else if at != Host && resident[w] {
+			c.Repeats[at], resident[w] = nil, false
 		}
 		c.Work[at] = r.Work
 		c.Repeats[at] = append(c.Repeats[at], timesOf(r))

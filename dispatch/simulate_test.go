@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gpt2scope/predict"
@@ -109,6 +110,37 @@ func (p *Prepared) again(seed uint64) *Prepared {
 	again := *p
 	again.Simulation = &Simulation{Devices: p.Devices, Jobs: d.Jobs, Classes: d.Classes, Truth: d, Usual: d.Medians()}
 	return &again
+}
+
+// Work that was measured in the asked memory and with its data on the GPU counts in the asked memory, on each GPU, in whatever
+// order the samples are.
+func TestCasesOfSeveralGPUs(t *testing.T) {
+	one := cases(0, 1)[:3]
+	var all []predict.Row
+	for _, r := range rows(one) {
+		all = append(all, r)
+		if r.Device == "cuda:0" {
+			there := r
+			there.Memory, there.BytesIn, there.Us, there.H2DUs = predict.Resident, 0, r.Us/100, 0
+			other := r
+			other.Device = "cuda:1"
+			otherThere := there
+			otherThere.Device = "cuda:1"
+			all = append(all, there, other, otherThere)
+		}
+	}
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		s := Setup{Rows: all, Memory: predict.Pinned}
+		for _, c := range s.cases("m", []string{"cpu", "cuda:0", "cuda:1"}) {
+			for d, repeats := range c.Repeats[1:] {
+				if len(repeats) != 7 || c.Work[1+d].Memory != predict.Pinned || slices.ContainsFunc(repeats, func(t Times) bool { return t.In == 0 }) {
+					t.Fatalf("seed %d: %s on cuda:%d: %d repeats %v", seed, c.Shape, d, len(repeats), repeats)
+				}
+			}
+		}
+	}
 }
 
 // drawn is a stream of all cases.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
@@ -28,8 +29,10 @@ type Machine struct {
 	noNVML    bool
 	once      bool // weights are loaded for one session, as in a process that has just started
 	reference gpt2.Backend
-	held      map[backendKey]*gpt2.Session // sessions that keep weights ready
 	backends  map[backendKey]gpt2.Backend
+
+	holding sync.Mutex                   // of held: queues of several GPUs are opened at once
+	held    map[backendKey]*gpt2.Session // sessions that keep weights ready
 }
 
 // backendKey names a backend: mode is "" or, on a GPU, "eager".
@@ -136,6 +139,8 @@ func (m *Machine) backend(ctx context.Context, key backendKey) (gpt2.Backend, er
 	if b == nil {
 		return nil, fmt.Errorf("device %s does not run the model in %s", key.device, key.dtype)
 	}
+	m.holding.Lock()
+	defer m.holding.Unlock()
 	if m.held[key] == nil && !m.once {
 		s, err := gpt2.NewSession(ctx, m.Model, b, gpt2.Options{Context: 1})
 		if err != nil {

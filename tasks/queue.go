@@ -265,7 +265,7 @@ func (q *Queue) prepare(p *place, w *Work, keep bool) (err error) {
 func (q *Queue) InFlight() int { return q.used }
 
 // Begin starts work. copyIn tells whether the inputs must be copied to the device; it is always so
-// unless the queue keeps them. There must be a free place.
+// unless the queue keeps them. There must be a free place. What fails to begin is not in flight.
 func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
 	if q.used == len(q.places) {
 		return fmt.Errorf("%s has %d works in flight, which is the most", q.name, q.used)
@@ -305,7 +305,11 @@ func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
 	errs = append(errs, q.in.Record(e[1]), q.work.Wait(e[1]), q.work.Record(e[2]), p.launch[w](q.work), q.work.Record(e[3]),
 		q.out.Wait(e[3]), q.out.Record(e[4]), q.out.CopyToHost(p.pinned, 0, p.buffers[n], 0, size), q.out.Record(e[5]))
 	p.submit = microseconds(time.Since(p.begun))
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if err != nil {
+		q.used--
+	}
+	return err
 }
 
 // Ended returns the work that began first, if it has ended, with its result checked. ok is false if it has

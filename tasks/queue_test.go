@@ -5,7 +5,11 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+
+	"gpt2scope/gpt2"
 )
 
 // works opens the smallest shapes of the tasks over arrays.
@@ -119,6 +123,13 @@ func TestQueueFails(t *testing.T) {
 		}
 		return err
 	}
+	c.Fail("launch", 1)
+	if err := q.Begin(ctx, works[0], true); err == nil || q.InFlight() != 0 {
+		t.Errorf("work that did not begin: %v, and %d in flight", err, q.InFlight())
+	}
+	if err := run(); err != nil || q.InFlight() != 0 {
+		t.Errorf("after work that did not begin: %v, and %d in flight", err, q.InFlight())
+	}
 	o := works[0].opened.(*openArrays)
 	right := o.want[0]
 	o.want[0]++
@@ -137,5 +148,39 @@ func TestQueueFails(t *testing.T) {
 	}
 	if _, err := m.NewQueue(ctx, "cuda:7", 2, works, false); err == nil {
 		t.Error("a queue of a GPU that is not open: no error")
+	}
+}
+
+// preparing is a backend that counts how often it got weights ready.
+type preparing struct {
+	gpt2.Backend
+	n atomic.Int32
+}
+
+func (p *preparing) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	p.n.Add(1)
+	return p.Backend.Prepare(ctx, m, o)
+}
+
+// Queues of several GPUs are opened at once, each of which asks for backends. Weights are made ready once for each.
+func TestBackendsAtOnce(t *testing.T) {
+	m := testMachine(t)
+	keys := []backendKey{{CPU, Float32, ""}, {CPU, BFloat16, ""}}
+	for _, k := range keys {
+		m.backends[k] = &preparing{Backend: m.backends[k]}
+	}
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			if _, err := m.backend(context.Background(), keys[i%len(keys)]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, k := range keys {
+		if n := m.backends[k].(*preparing).n.Load(); n != 1 {
+			t.Errorf("weights of %v were made ready %d times; expected once", k, n)
+		}
 	}
 }

@@ -51,6 +51,7 @@ type running struct {
 	start    time.Time
 	arriving int
 	wake     []chan struct{}
+	end      chan struct{} // closed once nothing is left to do
 	result   Result
 	begun    map[*Job]float64
 	failure  error // of the host: it ends the run
@@ -59,8 +60,17 @@ type running struct {
 
 func (r *running) now() float64 { return float64(time.Since(r.start).Nanoseconds()) / 1e3 }
 
-// over tells whether nothing is left to do. Its caller holds the lock.
-func (r *running) over() bool { return r.failure != nil || r.arriving == 0 && r.s.Left() == 0 }
+// over ends the run if nothing is left to do. Its caller holds the lock.
+func (r *running) over() {
+	if r.failure == nil && (r.arriving > 0 || r.s.Left() > 0) {
+		return
+	}
+	select {
+	case <-r.end:
+	default:
+		close(r.end)
+	}
+}
 
 // wakeAll lets all devices look for jobs.
 func (r *running) wakeAll() {
@@ -76,7 +86,7 @@ func (r *running) wakeAll() {
 // that it had not ended are done on others, each once. An error of the host ends the run, as the end of ctx
 // does; the result is then of the jobs that have ended. Result.Lost says which devices were lost, and why.
 func (m *Stream) Run(ctx context.Context) (Result, error) {
-	r := &running{Stream: m, s: New(m.Devices, m.Classes, m.Policy), arriving: len(m.Jobs), begun: map[*Job]float64{}}
+	r := &running{Stream: m, s: New(m.Devices, m.Classes, m.Policy), arriving: len(m.Jobs), begun: map[*Job]float64{}, end: make(chan struct{})}
 	r.result = Result{Policy: m.Policy.Name, Devices: m.Devices, Busy: make([]float64, len(m.Devices))}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -114,7 +124,10 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 			ended.Go(func() { m.Watch(ctx, r.busy, r.report) })
 		}
 		r.submit(ctx)
-		r.wait(ctx)
+		select {
+		case <-r.end:
+		case <-ctx.Done():
+		}
 		cancel()
 	}
 	ended.Wait()
@@ -142,6 +155,9 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 
 // submit lets jobs arrive at their times.
 func (r *running) submit(ctx context.Context) {
+	r.mu.Lock()
+	r.over() // a stream may have no jobs
+	r.mu.Unlock()
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
 		if wait := time.Duration(j.Arrive*1e3) - time.Since(r.start); wait > 0 {
@@ -162,22 +178,6 @@ func (r *running) submit(ctx context.Context) {
 		}
 		if later {
 			r.wakeAll()
-		}
-	}
-}
-
-// wait waits until nothing is left to do.
-func (r *running) wait(ctx context.Context) {
-	for {
-		r.mu.Lock()
-		over := r.over()
-		r.mu.Unlock()
-		if over || ctx.Err() != nil {
-			return
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
 		}
 	}
 }
@@ -253,13 +253,13 @@ func (r *running) serve(ctx context.Context, device int, e Executor) {
 		inFlight--
 		look = true
 		r.ended(device, done, times)
-		r.wakeAll()
 	}
 }
 
 // ended notes that a job has ended, and tells of it.
 func (r *running) ended(device int, j *Job, t Times) {
 	d := r.finish(device, j, t)
+	r.wakeAll() // before Stream.Ended, which may take long
 	if r.Stream.Ended != nil {
 		r.telling.Lock()
 		defer r.telling.Unlock()
@@ -284,6 +284,7 @@ func (r *running) finish(device int, j *Job, t Times) Done {
 	r.result.Busy[device] += now - max(d.Actual.Start, last)
 	r.result.Done = append(r.result.Done, d)
 	r.s.Finish(device, j, t, now)
+	r.over()
 	return d
 }
 
@@ -306,5 +307,6 @@ func (r *running) fail(device int, err error) {
 		r.lost = append(r.lost, err)
 		r.s.Lose(device, data, r.now())
 	}
+	r.over()
 	r.wakeAll()
 }

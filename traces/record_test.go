@@ -519,31 +519,34 @@ func TestSpeed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it measures time")
 	}
-	const n = 99999
+	const (
+		n      = 99999
+		limit  = 5 * time.Second / 10
+		memory = 1 << 30 / 10
+	)
 	var b bytes.Buffer
 	if err := many(&b, n); err != nil {
 		t.Fatal(err)
 	}
 	best := time.Hour
-	for range 5 { // other tests run at the same time
-		start := time.Now()
+	for try := 0; try < 5 && best > limit; try++ { // cores that are shared are slower
+		start := fixtures.CPUTime(t)
 		got, total, err := sum(bytes.NewReader(b.Bytes()))
 		if err != nil || got != n || total != n/3*2900 {
 			t.Fatalf("%d events, %d ns, %v", got, total, err)
 		}
-		best = min(best, time.Since(start))
+		best = min(best, fixtures.CPUTime(t)-start)
 	}
-	if best > 500*time.Millisecond {
-		t.Errorf("%d events took %v; a tenth of 5 s is the limit", n, best)
+	if best > limit {
+		t.Errorf("%d events took %v of the cores; a tenth of 5 s is the limit", n, best)
 	}
-	const limit = 1 << 30 / 10
 	if bytes := testing.Benchmark(func(bench *testing.B) {
 		bench.ReportAllocs()
 		for range bench.N {
 			sum(bytes.NewReader(b.Bytes()))
 		}
-	}).AllocedBytesPerOp(); bytes > limit {
-		t.Errorf("%d events allocate %d bytes in all; the limit is %d", n, bytes, limit)
+	}).AllocedBytesPerOp(); bytes > memory {
+		t.Errorf("%d events allocate %d bytes in all; the limit is %d", n, bytes, memory)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -57,17 +56,6 @@ func manyPasses(t testing.TB, n int) string {
 	return path
 }
 
-// cpuTime is what the process has used of its cores. Other processes do not add to it,
-// as they do to the time of a clock.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // TestManyEvents reads and summarises a tenth of a million events in a tenth of the
 // time that a million may take: 5 s on 2 cores, which are 10 s of their time.
 func TestManyEvents(t *testing.T) {
@@ -76,7 +64,7 @@ func TestManyEvents(t *testing.T) {
 	for _, by := range Bys {
 		best := time.Hour
 		for try := 0; try < 4 && best > limit; try++ { // cores that are shared are slower
-			start := cpuTime(t)
+			start := fixtures.CPUTime(t)
 			tr, err := load.Load(path)
 			if err != nil {
 				t.Fatal(err)
@@ -84,7 +72,7 @@ func TestManyEvents(t *testing.T) {
 			if table, err := Summarize(tr, by, -1); err != nil || len(tr.Events) < 100_000 || table.Wall < 100_000/19*30_000 {
 				t.Fatalf("by %s: %d events, error %v", by, len(tr.Events), err)
 			}
-			best = min(best, cpuTime(t)-start)
+			best = min(best, fixtures.CPUTime(t)-start)
 		}
 		if best > limit {
 			t.Errorf("by %s it took %v of the cores; a tenth of 10 s is the limit", by, best)

@@ -28,23 +28,18 @@ func Medians(rows []Row) ([]Row, error) {
 	if err := check(rows); err != nil {
 		return nil, err
 	}
-	type key struct {
-		machine, device, task, dtype, shape string
-		memory                              Memory
-		cold                                bool
-	}
-	repeats := map[key][]Row{}
-	var keys []key
+	repeats := map[Case][]Row{}
+	var keys []Case
 	for _, r := range rows {
-		k := key{r.Machine, r.Device, r.Task, r.DType, r.Shape, r.Memory, r.Cold}
+		k := r.Case()
 		if repeats[k] == nil {
 			keys = append(keys, k)
 		}
 		repeats[k] = append(repeats[k], r)
 	}
-	slices.SortFunc(keys, func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.machine, b.machine), cmp.Compare(a.device, b.device), cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype),
-			cmp.Compare(a.shape, b.shape), cmp.Compare(a.memory, b.memory), boolInt(a.cold)-boolInt(b.cold))
+	slices.SortFunc(keys, func(a, b Case) int {
+		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Task, b.Task), cmp.Compare(a.DType, b.DType),
+			cmp.Compare(a.Shape, b.Shape), cmp.Compare(a.Memory, b.Memory), boolInt(a.Cold)-boolInt(b.Cold))
 	})
 	out := make([]Row, len(keys))
 	for i, k := range keys {

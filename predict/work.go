@@ -63,6 +63,18 @@ type Row struct {
 	H2DUs, D2HUs float64
 }
 
+// Case is what the repeats of a measurement have in common.
+type Case struct {
+	Machine, Device, Task, DType, Shape string
+	Memory                              Memory
+	Cold                                bool
+}
+
+// Case returns that of a row.
+func (r *Row) Case() Case {
+	return Case{r.Machine, r.Device, r.Task, r.DType, r.Shape, r.Memory, r.Cold}
+}
+
 // Estimate is a predicted time.
 type Estimate struct {
 	Us        float64 // the median

@@ -23,6 +23,8 @@ them on the others: sizes, tasks and processors that were left out.
 
   median, P90  of the error of predicted times, in percent of the measured time; with
                the interval of 95 % by bootstrap over shapes
+  noise        how far repeats of one measurement differ, median and P90: the error of
+               the median of the other repeats as a prediction of each
   over oracle  geometric mean of the time on the device that was chosen, CPU or GPU,
                over the time on the better one; 1 is a perfect choice
   close        the same where the two times are within 3 x
@@ -69,8 +71,8 @@ func writeCheck(w io.Writer, r *grade.Result) {
 			fmt.Fprintln(w, "  not graded: it takes two tasks, or CPUs of two machines")
 			continue
 		}
-		printText(w, toRight, "way\tmedian %\tP90 %\ttimes\tover oracle\tclose\ttotal\tworst\twrong %\tchoices", scores, func(s grade.Score) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", s.Family, ofInterval(s.Median, percent), ofInterval(s.P90, percent), countOrDash(s.N),
+		printText(w, toRight, "way\tmedian %\tP90 %\tnoise %\ttimes\tover oracle\tclose\ttotal\tworst\twrong %\tchoices", scores, func(s grade.Score) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", s.Family, ofInterval(s.Median, percent), ofInterval(s.P90, percent), ofNoise(s.Noise), countOrDash(s.N),
 				ofInterval(s.Geometric, ratio), ofPointer(s.NearMean, ratio), ofPointer(s.Total, ratio), ofPointer(s.Worst, ratio), ofPointer(s.Wrong, percent), countOrDash(s.Choices))
 		})
 		for _, s := range scores {
@@ -79,6 +81,12 @@ func writeCheck(w io.Writer, r *grade.Result) {
 			}
 			if s.Family == grade.Ours && s.WorstOf != "" {
 				fmt.Fprintf(w, "  its worst choice: %s\n", s.WorstOf)
+			}
+			if s.Family == grade.Ours && s.Split == grade.Between {
+				fmt.Fprintf(w, "\n  where the errors of %s are\n", s.Family)
+				printText(w, toLeft, "machine\tdevice\ttask\ttype\tmemory\ttimes\tmedian %\tP90 %\tnoise %\tpredicted / measured", s.Parts, func(p grade.Part) string {
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%.2f", p.Machine, p.Device, p.Task, p.DType, p.Memory, p.N, percent(p.Median), percent(p.P90), ofNoise(p.Noise), p.Bias)
+				})
 			}
 		}
 	}
@@ -120,6 +128,14 @@ func ofInterval(i *grade.Interval, show func(float64) string) string {
 		return "-"
 	}
 	return fmt.Sprintf("%s (%s - %s)", show(i.Value), show(i.Low), show(i.High))
+}
+
+// ofNoise writes the median and P90 of noise.
+func ofNoise(n *grade.Noise) string {
+	if n == nil {
+		return "-"
+	}
+	return percent(n.Median) + ", " + percent(n.P90)
 }
 
 func ofPointer(v *float64, show func(float64) string) string {

@@ -7,12 +7,14 @@
 package grade
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"time"
 
+	"gpt2scope/internal/stats"
 	"gpt2scope/predict"
 )
 
@@ -32,7 +34,9 @@ type Score struct {
 	N      int       `json:"n"`                // shapes and devices whose times were predicted; 0 if the family predicts none
 	Median *Interval `json:"median,omitempty"` // of the absolute error, as a part of the measured time
 	P90    *Interval `json:"p90,omitempty"`
+	Noise  *Noise    `json:"noise,omitempty"`  // of the same measurements: what chance leaves to any way
 	Within *float64  `json:"within,omitempty"` // part of the times that lie in the predicted interval; of ours alone
+	Parts  []Part    `json:"parts,omitempty"`  // where the errors are; of ours alone
 
 	Choices   int       `json:"choices"`             // between CPU and GPU; 0 if nothing was measured on both, or the family cannot choose
 	Geometric *Interval `json:"geometric,omitempty"` // mean of time over the oracle's
@@ -60,6 +64,28 @@ type Result struct {
 	Decisions []Decision `json:"decisions"`
 }
 
+// Noise says how far repeats of a measurement differ: the absolute error of the median of the other repeats as a prediction
+// of each, as a part of the measured time. No way to predict a single run does much better. Medians of repeats,
+// which are what ways are graded on, differ less.
+type Noise struct {
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+}
+
+// Part is how well a family predicts the times of a task on a device.
+type Part struct {
+	Machine string  `json:"machine"`
+	Device  string  `json:"device"`
+	Task    string  `json:"task"`
+	DType   string  `json:"dtype"`
+	Memory  string  `json:"memory"`
+	N       int     `json:"n"` // times that were predicted
+	Median  float64 `json:"median"`
+	P90     float64 `json:"p90"`
+	Bias    float64 `json:"bias"` // median of predicted over measured time
+	Noise   *Noise  `json:"noise,omitempty"`
+}
+
 // Check grades families on splits of measurements, all if none are named. What a choice costs is measured only with all.
 func Check(rows []predict.Row, families []Family, only ...string) (*Result, error) {
 	medians, err := predict.Medians(rows)
@@ -69,6 +95,7 @@ func Check(rows []predict.Row, families []Family, only ...string) (*Result, erro
 	if len(medians) == 0 {
 		return nil, errNothing
 	}
+	chance := noiseOf(rows)
 	result := &Result{Rows: len(rows), Shapes: len(medians)}
 	splits := Splits(medians)
 	cold := Split{Name: Cold}
@@ -80,7 +107,7 @@ func Check(rows []predict.Row, families []Family, only ...string) (*Result, erro
 			continue
 		}
 		for _, f := range families {
-			score, err := grade(medians, s, f)
+			score, err := grade(medians, chance, s, f)
 			if err != nil {
 				return nil, err
 			}
@@ -111,10 +138,56 @@ type outcome struct {
 // near is the ratio of the times of two devices up to which a choice is close.
 const near = 3
 
-// grade fits and grades a family in all folds of a split.
-func grade(rows []predict.Row, s Split, f Family) (Score, error) {
+// noiseOf returns for each case that was repeated the errors of the median of the other repeats.
+func noiseOf(rows []predict.Row) map[predict.Case][]float64 {
+	repeats := map[predict.Case][]float64{}
+	for i := range rows {
+		k := rows[i].Case()
+		repeats[k] = append(repeats[k], rows[i].Us)
+	}
+	chance := map[predict.Case][]float64{}
+	for k, all := range repeats {
+		if len(all) < 2 {
+			continue
+		}
+		slices.Sort(all)
+		for i, us := range all {
+			others := slices.Delete(slices.Clone(all), i, i+1)
+			chance[k] = append(chance[k], math.Abs(stats.Median(others)/us-1))
+		}
+	}
+	return chance
+}
+
+// summary returns the quantiles of noise, nil if nothing was repeated.
+func summary(noise []float64) *Noise {
+	if len(noise) == 0 {
+		return nil
+	}
+	return &Noise{quantile(noise, 0.5), quantile(noise, 0.9)}
+}
+
+// part collects what is known of a task on a device.
+type part struct{ errors, ratios, noise []float64 }
+
+// partsOf makes the table of parts, in the order of their names.
+func partsOf(of map[predict.Case]*part) []Part {
+	var out []Part
+	for k, p := range of {
+		out = append(out, Part{k.Machine, k.Device, k.Task, k.DType, k.Memory.String(), len(p.errors), quantile(p.errors, 0.5), quantile(p.errors, 0.9), quantile(p.ratios, 0.5), summary(p.noise)})
+	}
+	slices.SortFunc(out, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Task, b.Task), cmp.Compare(a.DType, b.DType), cmp.Compare(a.Memory, b.Memory))
+	})
+	return out
+}
+
+// grade fits and grades a family in all folds of a split. chance is what noiseOf returned.
+func grade(rows []predict.Row, chance map[predict.Case][]float64, s Split, f Family) (Score, error) {
 	score := Score{Split: s.Name, Family: f.Name, Folds: len(s.Folds)}
 	var errors, regrets []outcome
+	var noise []float64
+	parts := map[predict.Case]*part{}
 	var chosen, best, worst, nearSum float64
 	within, wrong, intervals := 0, 0, 0
 	for _, fold := range s.Folds {
@@ -133,8 +206,10 @@ func grade(rows []predict.Row, s Split, f Family) (Score, error) {
 				continue
 			}
 			graded[r] = true
-			if t := p.Time(r); !math.IsNaN(t) {
+			t := p.Time(r)
+			if !math.IsNaN(t) {
 				errors = append(errors, outcome{shapeOf(r), math.Abs(t/r.Us - 1)})
+				noise = append(noise, chance[r.Case()]...)
 			}
 			if o, ok := p.(*ours); ok {
 				e := o.model.Predict(o.device(r), &r.Work)
@@ -142,6 +217,13 @@ func grade(rows []predict.Row, s Split, f Family) (Score, error) {
 				if e.Low <= r.Us && r.Us <= e.High {
 					within++
 				}
+				k := r.Case()
+				k.Shape = ""
+				if parts[k] == nil {
+					parts[k] = &part{}
+				}
+				of := parts[k]
+				of.errors, of.ratios, of.noise = append(of.errors, math.Abs(t/r.Us-1)), append(of.ratios, t/r.Us), append(of.noise, chance[r.Case()]...)
 			}
 		}
 		for _, pair := range Pairs(rows) {
@@ -175,6 +257,7 @@ func grade(rows []predict.Row, s Split, f Family) (Score, error) {
 	if score.N = len(errors); score.N > 0 {
 		score.Median = bootstrap(errors, func(v []float64) float64 { return quantile(v, 0.5) })
 		score.P90 = bootstrap(errors, func(v []float64) float64 { return quantile(v, 0.9) })
+		score.Noise, score.Parts = summary(noise), partsOf(parts)
 	}
 	if intervals > 0 {
 		part := float64(within) / float64(intervals)

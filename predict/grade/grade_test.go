@@ -134,7 +134,7 @@ func (f fixed) Time(r *predict.Row) float64 {
 func TestScore(t *testing.T) {
 	rows := medians(t, measured(0.1))
 	score := func(f fixed) Score {
-		s, err := grade(rows, Splits(rows)[0], Family{Name: "fixed", Fit: func([]predict.Row) (Predictor, error) { return f, nil }})
+		s, err := grade(rows, nil, Splits(rows)[0], Family{Name: "fixed", Fit: func([]predict.Row) (Predictor, error) { return f, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,6 +156,39 @@ func TestScore(t *testing.T) {
 	}
 	if s.Geometric.Low > s.Geometric.Value || s.Geometric.High < s.Geometric.Value || s.Geometric.Low == s.Geometric.High {
 		t.Errorf("interval %+v", s.Geometric)
+	}
+}
+
+// Noise is the error of the other repeats, and stands beside the errors of the same measurements.
+func TestNoise(t *testing.T) {
+	var rows []predict.Row
+	for k := range 8 {
+		for repeat := range 3 { // two repeats agree, and one takes twice the time
+			n := math.Exp2(float64(8 + k))
+			us := n
+			if repeat == 2 {
+				us *= 2
+			}
+			rows = append(rows, predict.Row{Machine: "m", Device: "cpu", Shape: fmt.Sprintf("n=%.0f", n), Us: us,
+				Work: predict.Work{Task: "vector.add", DType: "float32", FLOPs: n, Bytes: n, Steps: 1, Rows: 1, FloorUs: n / 2}})
+		}
+	}
+	rows = append(rows, rows[0]) // a case that was not repeated has no noise
+	rows[len(rows)-1].Shape = "n=1"
+	result, err := Check(rows, []Family{{Name: Ours, Fit: fitOurs}}, Between)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := result.Scores[0]
+	// The median of 1 and 2 is 1.5: off by a half of 1; that of 1 and 1 is off by a half of 2.
+	if s.Noise == nil || s.Noise.Median != 0.5 || s.Noise.P90 != 0.5 {
+		t.Errorf("noise %+v, expected 0.5", s.Noise)
+	}
+	if len(s.Parts) != 1 || s.Parts[0].N != s.N || s.Parts[0].Median != s.Median.Value || s.Parts[0].Noise.Median != 0.5 || !(s.Parts[0].Bias > 0.5 && s.Parts[0].Bias < 2) {
+		t.Errorf("parts %+v of %d times with a median error of %g", s.Parts, s.N, s.Median.Value)
+	}
+	if chance := noiseOf(rows)[rows[len(rows)-1].Case()]; chance != nil {
+		t.Errorf("a case that was measured once has noise %g", chance)
 	}
 }
 

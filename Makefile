@@ -24,7 +24,7 @@ run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--l
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
 
 test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny Shakespeare
-	GPT2SCOPE_TEXT="$${INFER_TEXT:+$$(realpath -- "$$INFER_TEXT")}" go test ./...
+	GPT2SCOPE_TEXT="$${INFER_TEXT:+$$(realpath -- "$$INFER_TEXT")}" go test -timeout 30m ./...
 
 # A copy, as any installed program is: the page cache holds what a linker wrote in pieces of up to 2 MiB, of which Linux 6.18 maps each
 # whole, so that a run right after a build would take 14 to 19 MiB more than ever after.

@@ -79,7 +79,7 @@ func (term *terminal) shown() string {
 // in between.
 func (term *terminal) expect(text string) string {
 	term.t.Helper()
-	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(5 * time.Millisecond) {
 		all := term.shown()[term.seen:]
 		if i := strings.Index(all, text); i >= 0 {
 			term.seen += i + len(text)
@@ -94,7 +94,7 @@ func (term *terminal) expect(text string) string {
 func (term *terminal) await(n int) {
 	term.t.Helper()
 	for began := time.Now(); len(term.shown())-term.seen < n; time.Sleep(time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
+		if time.Since(began) > time.Minute {
 			term.t.Fatalf("the screen has only %q", term.shown())
 		}
 	}
@@ -113,7 +113,7 @@ func (term *terminal) status() int {
 	select {
 	case <-term.ended:
 		return term.infer.ProcessState.ExitCode()
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		term.t.Fatalf("it does not end; the screen has %q", term.shown())
 		return 0
 	}
@@ -180,7 +180,7 @@ func TestInteractiveEnds(t *testing.T) {
 	before := mode()
 	term.expect("> ")
 	for began := time.Now(); mode() == before; time.Sleep(time.Millisecond) {
-		if time.Since(began) > 5*time.Second {
+		if time.Since(began) > time.Minute {
 			t.Fatal("keys are not read one by one")
 		}
 	}
@@ -194,7 +194,7 @@ func TestInteractiveEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for began := time.Now(); mode() != before; time.Sleep(time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > time.Minute {
 			t.Fatalf("the terminal is left in another mode: %x, before %x", mode(), before)
 		}
 	}

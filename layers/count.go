@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/journal"
 )
 
 // Known is what a plan cannot tell about a device. Both fields may be nil.
@@ -51,47 +52,102 @@ func (e *Experiment) parameters(order []int) int64 {
 	return n
 }
 
-// count adds to a variant the metrics that are computed rather than measured, and the rates
-// that follow from both. below are the phases that are faster than their floors: a ceiling
-// of the device is too low then, so that they have no share of it.
-func (e *Experiment) count(v *Variant, k Known) (below []string, err error) {
-	exactly := func(name, unit string, value float64) {
-		v.Metrics[name] = Metric{Unit: unit, Median: value, Low: value, High: value, N: 1}
+// Computed is what of a result does not come from measurements: it follows from the model, the
+// experiment and the ceilings of the device.
+type Computed struct {
+	Layers     int // of the model
+	Window     int
+	Seed       uint64
+	TextTokens int            // 0 if the model writes the text
+	PassTokens map[string]int // of a pass of each phase, over all sequences
+	Shard      journal.Shard
+
+	// Variants are those that were asked for, with the metrics that are computed; Predicted are
+	// the depths to predict.
+	Variants, Predicted []Variant
+}
+
+// computedMetrics are the metrics of [Computed].
+var computedMetrics = []string{"parameters", "predicted memory", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes", "prefill floor", "decode floor"}
+
+// Compute computes what a summary of variants needs besides measurements, and that of depths to
+// predict.
+func (e *Experiment) Compute(variants []Variant, predict []int, k Known) (c Computed, err error) {
+	c = Computed{Layers: e.Model.Config.Layers, Window: e.Window, Seed: e.Seed, TextTokens: len(e.Text), Shard: e.Shard,
+		PassTokens: map[string]int{TaskPrefill: e.batch() * e.PromptLen, TaskDecode: e.batch()}}
+	for _, v := range variants {
+		if v.Metrics, err = e.compute(v.Order, k); err != nil {
+			return c, err
+		}
+		c.Variants = append(c.Variants, v)
 	}
-	exactly("parameters", "1", float64(e.parameters(v.Order)))
-	memory := e.PredictMemory(v.Order)
+	for _, n := range predict {
+		d := Depth(n, c.Layers)
+		d.Kind = KindVerify
+		if d.Metrics, err = e.compute(d.Order, k); err != nil {
+			return c, err
+		}
+		c.Predicted = append(c.Predicted, d)
+	}
+	return c, nil
+}
+
+// compute returns the metrics of a run order that are computed.
+func (e *Experiment) compute(order []int, k Known) (metrics map[string]Metric, err error) {
+	metrics = map[string]Metric{}
+	exactly := func(name, unit string, value float64) {
+		metrics[name] = Metric{Unit: unit, Median: value, Low: value, High: value, N: 1}
+	}
+	exactly("parameters", "1", float64(e.parameters(order)))
+	memory := e.PredictMemory(order)
 	if k.Memory != nil {
-		if memory, err = k.Memory(v.Order); err != nil {
+		if memory, err = k.Memory(order); err != nil {
 			return nil, err
 		}
 	}
 	exactly("predicted memory", "bytes", float64(memory))
 	for _, p := range []struct {
-		name   string
-		phase  gpt2.Pass
-		past   int
-		tokens int
-	}{{TaskPrefill, e.Prefill(), 0, e.batch() * e.PromptLen}, {TaskDecode, e.Decode(), e.Past, e.batch()}} {
-		plan := e.plan(v.Order, p.phase)
+		name  string
+		phase gpt2.Pass
+		past  int
+	}{{TaskPrefill, e.Prefill(), 0}, {TaskDecode, e.Decode(), e.Past}} {
+		plan := e.plan(order, p.phase)
 		cost := plan.Cost(p.past)
 		exactly(p.name+" FLOPs", "1", float64(cost.FLOPs))
 		exactly(p.name+" bytes", "bytes", float64(cost.Bytes(e.Backend.Sizes())))
-		t, ok := v.Metrics[p.name+" time"]
-		if !ok {
-			continue
-		}
-		v.Metrics[p.name+" rate"] = t.over(1e3*float64(p.tokens), "tokens/s")
 		if k.Floor == nil {
 			continue
 		}
-		switch floor := ms(k.Floor(plan, p.past)); {
-		case floor > t.Median:
-			below = append(below, fmt.Sprintf("%s of %s", p.name, v.Label))
-		case floor > 0:
-			v.Metrics[p.name+" share of floor"] = t.over(100*floor, "%")
+		if floor := ms(k.Floor(plan, p.past)); floor > 0 {
+			exactly(p.name+" floor", "ms", floor)
 		}
 	}
-	return below, nil
+	return metrics, nil
+}
+
+// add adds to measured metrics of a variant those that are computed, and the rates that follow
+// from both. below are the phases that are faster than their floors: a ceiling of the device is
+// too low then, so that they have no share of it.
+func (c *Computed) add(metrics map[string]Metric, v Variant) (below []string) {
+	for _, name := range computedMetrics {
+		if m, ok := v.Metrics[name]; ok {
+			metrics[name] = m
+		}
+	}
+	for _, phase := range []string{TaskPrefill, TaskDecode} {
+		t, ok := metrics[phase+" time"]
+		if !ok {
+			continue
+		}
+		metrics[phase+" rate"] = t.over(1e3*float64(c.PassTokens[phase]), "tokens/s")
+		switch floor := metrics[phase+" floor"].Median; {
+		case floor > t.Median:
+			below = append(below, fmt.Sprintf("%s of %s", phase, v.Label))
+		case floor > 0:
+			metrics[phase+" share of floor"] = t.over(100*floor, "%")
+		}
+	}
+	return below
 }
 
 // over returns x divided by the metric.

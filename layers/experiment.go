@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/journal"
 	"gpt2scope/internal/stats"
 	"gpt2scope/measure"
 )
@@ -28,6 +29,8 @@ type Experiment struct {
 	Window int     // tokens of a text that are evaluated at once
 	Text   []int32 // to measure quality on; nil is a text that the model writes
 	Bytes  int     // length of Text before it was tokenized
+
+	Shard journal.Shard // the part of the tasks that is done here
 
 	// Progress, if not nil, gets the bytes of weights made ready and their total.
 	Progress func(done, total int64)

@@ -1,5 +1,17 @@
 package layers
 
+import "fmt"
+
+const resultVersion = 1
+
+// notAll begins a note if measurements are missing.
+const notAll = "Not all is measured"
+
+// NotAll is the note of a result of which only so many measurements are done.
+func NotAll(done, total int) string {
+	return fmt.Sprintf("%s: %d of %d measurements are done; the same command tries the others.", notAll, done, total)
+}
+
 // Result is what layers.json holds: all that an experiment found.
 type Result struct {
 	Version       int            `json:"version"` // of this format: 1
@@ -8,8 +20,9 @@ type Result struct {
 	Variants      []Variant      `json:"variants"`
 	Fits          []Fit          `json:"fits,omitempty"`
 	Predictions   []Prediction   `json:"predictions,omitempty"`
-	BelowFloor    []string       `json:"below_floor,omitempty"` // passes that are faster than their floors: "decode of 3"
-	Notes         []string       `json:"notes,omitempty"`       // limits of the results, and measurements that were skipped
+	Predicted     []Variant      `json:"predicted_depths,omitempty"` // the depths to predict, with the metrics that are computed
+	BelowFloor    []string       `json:"below_floor,omitempty"`      // passes that are faster than their floors: "decode of 3"
+	Notes         []string       `json:"notes,omitempty"`            // limits of the results, and measurements that were skipped
 }
 
 // Variant is one list of layers, and what was measured of it.
@@ -23,6 +36,7 @@ type Variant struct {
 	// "prefill rate", "decode rate" (tokens/s), "launches" (of a decode step), "host
 	// memory", "device memory" (bytes, measured peaks), "predicted memory" (bytes),
 	// "parameters", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes",
+	// "prefill floor", "decode floor" (ms, the least time by the device's ceilings),
 	// "prefill share of floor", "decode share of floor" (roofline %: floor / time), "energy" (mJ per
 	// token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to
 	// full depth's), "KL divergence" (nats). A metric that could not be measured is

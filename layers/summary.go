@@ -55,14 +55,20 @@ func metricsOf(rows []Row, v Variant) map[string]Metric {
 // Summarize makes a result of the measurements. Depths of predict are predicted; if their
 // variants were measured too (Kind "verify"), the prediction has an error.
 func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k Known) (*Result, error) {
-	r := &Result{Version: 1}
-	for _, v := range variants {
-		v.Metrics = metricsOf(rows, v)
-		below, err := e.count(&v, k)
-		if err != nil {
-			return nil, err
-		}
-		r.BelowFloor = append(r.BelowFloor, below...)
+	c, err := e.Compute(variants, predict, k)
+	if err != nil {
+		return nil, err
+	}
+	return c.Summarize(rows), nil
+}
+
+// Summarize makes a result of measurements.
+func (c *Computed) Summarize(rows []Row) *Result {
+	r := &Result{Version: resultVersion, Predicted: c.Predicted}
+	for _, v := range c.Variants {
+		metrics := metricsOf(rows, v)
+		r.BelowFloor = append(r.BelowFloor, c.add(metrics, v)...)
+		v.Metrics = metrics
 		r.Variants = append(r.Variants, v)
 	}
 	lines := map[string]Line{}
@@ -77,11 +83,9 @@ func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k 
 		f.TraceA, f.TraceB = ofStages(rows, phase, "stages outside layers"), ofStages(rows, phase, "stages of a layer")
 		r.Fits = append(r.Fits, f)
 	}
-	if err := e.predict(r, rows, predict, lines, k); err != nil {
-		return nil, err
-	}
-	r.Notes = e.notes(r, rows, predict)
-	return r, nil
+	c.predict(r, rows, lines)
+	r.Notes = c.notes(r, rows)
+	return r
 }
 
 // ofStages returns the median over the recordings, nil if there are none.
@@ -127,15 +131,7 @@ func timesOf(rows []Row, phase string, variants []Variant) (all []timed) {
 
 // predict adds predictions: of time by the line over the depths, of memory by a line over the
 // predicted memory.
-func (e *Experiment) predict(r *Result, rows []Row, predict []int, lines map[string]Line, k Known) error {
-	layers := e.Model.Config.Layers
-	memory := func(order []int) (float64, error) {
-		if k.Memory != nil {
-			n, err := k.Memory(order)
-			return float64(n), err
-		}
-		return float64(e.PredictMemory(order)), nil
-	}
+func (c *Computed) predict(r *Result, rows []Row, lines map[string]Line) {
 	for _, name := range []string{"host memory", "device memory"} {
 		found, y := depths(r.Variants, name)
 		var x []float64
@@ -146,24 +142,18 @@ func (e *Experiment) predict(r *Result, rows []Row, predict []int, lines map[str
 			lines[name] = line
 		}
 	}
-	for _, n := range predict {
-		d := Depth(n, layers)
-		d.Kind = KindVerify
+	for _, d := range c.Predicted {
 		measured := metricsOf(rows, d)
 		for _, name := range []string{"prefill time", "decode time", "host memory", "device memory"} {
 			line, ok := lines[name]
 			if !ok {
 				continue
 			}
-			x, unit := float64(n), "ms"
+			x, unit := float64(d.Layers), "ms"
 			if strings.HasSuffix(name, "memory") {
-				var err error
-				if x, err = memory(d.Order); err != nil {
-					return err
-				}
-				unit = "bytes"
+				x, unit = d.Metrics["predicted memory"].Median, "bytes"
 			}
-			p := Prediction{Layers: n, Metric: name, Unit: unit}
+			p := Prediction{Layers: d.Layers, Metric: name, Unit: unit}
 			p.Value, p.Low, p.High = line.Predict(x)
 			p.Low = min(p.Value, max(0, p.Low)) // neither time nor memory is less
 			if m, ok := measured[name]; ok && m.Median > 0 {
@@ -173,15 +163,17 @@ func (e *Experiment) predict(r *Result, rows []Row, predict []int, lines map[str
 			r.Predictions = append(r.Predictions, p)
 		}
 	}
-	return nil
 }
 
 // notes are what a reader of the result must know.
-func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
+func (c *Computed) notes(r *Result, rows []Row) []string {
 	var notes []string
-	L := e.Model.Config.Layers
-	deep := func(n int) bool { return n > L }
-	if slices.ContainsFunc(r.Variants, func(v Variant) bool { return v.Kind == KindDepth && deep(v.Layers) }) || slices.ContainsFunc(predict, deep) {
+	if c.Shard.Count > 1 {
+		notes = append(notes, fmt.Sprintf("This is part %d of %d of the experiment; 'infer layers merge' puts the parts together.", c.Shard.Index, c.Shard.Count))
+	}
+	L := c.Layers
+	deep := func(v Variant) bool { return (v.Kind == KindDepth || v.Kind == KindVerify) && v.Layers > L }
+	if slices.ContainsFunc(r.Variants, deep) || slices.ContainsFunc(c.Predicted, deep) {
 		notes = append(notes, fmt.Sprintf("The model has %d layers; deeper variants run them again from the first. Their time is that of a deeper model as long as repeated weights do not come from a cache. Each repeated layer has its own KV cache, but its weights take memory only once.", L))
 	}
 	few := false
@@ -201,7 +193,7 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 		notes = append(notes, fmt.Sprintf("Faster than the floor, and so without a roofline %%: %s. A ceiling of the device was measured too low; 'infer bench ceilings --measure' measures the ceilings again.", strings.Join(r.BelowFloor, ", ")))
 	}
 	for _, f := range r.Fits {
-		if f.NoLine() && len(predict) > 0 {
+		if f.NoLine() && len(c.Predicted) > 0 {
 			notes = append(notes, fmt.Sprintf("The %s time of other depths is not predicted, since the times lie on no line.", f.Phase))
 		}
 	}
@@ -215,10 +207,10 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 		return slices.ContainsFunc(r.Variants, func(v Variant) bool { _, ok := v.Metrics[metric]; return ok })
 	}
 	if has("KL divergence") {
-		notes = append(notes, fmt.Sprintf("Agreement and KL divergence compare with the whole model of %d layers, on %d tokens that it writes at temperature 1 with seed %d; both are means over the tokens.", L, e.Window, e.Seed))
+		notes = append(notes, fmt.Sprintf("Agreement and KL divergence compare with the whole model of %d layers, on %d tokens that it writes at temperature 1 with seed %d; both are means over the tokens.", L, c.Window, c.Seed))
 	}
 	if has("perplexity") {
-		notes = append(notes, fmt.Sprintf("Bits per byte and perplexity are of %d tokens, in windows of %d at a stride of half a window.", len(e.Text), e.Window))
+		notes = append(notes, fmt.Sprintf("Bits per byte and perplexity are of %d tokens, in windows of %d at a stride of half a window.", c.TextTokens, c.Window))
 	}
 	if has("host memory") {
 		notes = append(notes, "Host memory is the peak (VmHWM) of a process that loads the variant, runs a few passes and, if they run on the host, fills the context; it includes the program itself. Predicted memory is that of weights, KV cache and activations on the device that runs the passes.")
@@ -239,7 +231,7 @@ func (e *Experiment) notes(r *Result, rows []Row, predict []int) []string {
 func Write(ctx context.Context, dir string, rows []Row, r *Result) error {
 	return cmp.Or(
 		weights.WriteFile(ctx, filepath.Join(dir, "layers.csv"), func(w io.Writer) error { return WriteCSV(w, rows) }),
-		weights.WriteFile(ctx, filepath.Join(dir, "layers.json"), func(w io.Writer) error {
+		weights.WriteFile(ctx, filepath.Join(dir, ResultFile), func(w io.Writer) error {
 			j := json.NewEncoder(w)
 			j.SetEscapeHTML(false)
 			j.SetIndent("", "  ")

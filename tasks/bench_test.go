@@ -8,6 +8,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/journal"
 )
 
 // testModel has a small geometry.
@@ -116,7 +117,7 @@ func TestTurns(t *testing.T) {
 	}
 	shared := map[string]int{}
 	for i := range 3 {
-		s.Shard = Shard{i + 1, 3}
+		s.Shard = journal.Shard{Index: i + 1, Count: 3}
 		for _, turn := range s.Turns() {
 			shared[turn.Key()]++
 		}
@@ -127,17 +128,6 @@ func TestTurns(t *testing.T) {
 	for key, n := range shared {
 		if n != 1 || keys[key] != 1 {
 			t.Errorf("%s is in %d parts", key, n)
-		}
-	}
-}
-
-func TestParseShard(t *testing.T) {
-	if s, err := ParseShard("2/8"); err != nil || s != (Shard{2, 8}) {
-		t.Error(s, err)
-	}
-	for _, bad := range []string{"", "2", "0/8", "9/8", "2/8x", "2/8 3", "-1/2", "a/b", "1/0"} {
-		if s, err := ParseShard(bad); err == nil {
-			t.Errorf("%q is %v", bad, s)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+
+	"gpt2scope/internal/journal"
 )
 
 // Case is what a sample is of.
@@ -32,24 +34,8 @@ type Suite struct {
 	Seed    uint64   // of the order
 	Most    int64    // bytes of the inputs and the result at most; 0 is any
 	Cold    int      // cold starts of each case at some sizes
-	Shard   Shard
+	Shard   journal.Shard
 }
-
-// Shard is a part of the work: part Index, from 1 on, of Count. The zero value is all of it.
-type Shard struct{ Index, Count int }
-
-// ParseShard reads "2/8".
-func ParseShard(text string) (s Shard, err error) {
-	var rest string
-	n, err := fmt.Sscanf(text+" end", "%d/%d %s", &s.Index, &s.Count, &rest)
-	if err != nil || n != 3 || rest != "end" || s.Index < 1 || s.Index > s.Count || s.Count > 1<<16 {
-		return Shard{}, fmt.Errorf("%q is not a part such as 2/8: the second of eight", text)
-	}
-	return s, nil
-}
-
-// has tells whether the i-th piece of work is of this part.
-func (s Shard) has(i int) bool { return s.Count <= 1 || i%s.Count == s.Index-1 }
 
 // Turn is the cases of a shape in one type, which share inputs, and the repeats that are
 // measured of each before another turn.
@@ -115,7 +101,7 @@ func (s Suite) Turns() []Turn {
 	for _, t := range s.Tasks {
 		for _, dtype := range t.DTypes {
 			for _, shape := range t.Sizes {
-				if i++; s.Shard.has(i-1) && s.small(t, shape, dtype) {
+				if i++; s.Shard.Has(i-1) && s.small(t, shape, dtype) {
 					shapes = append(shapes, Turn{Task: t, Shape: shape, DType: dtype})
 				}
 			}
@@ -144,7 +130,7 @@ func (s Suite) ColdTurns() []Turn {
 				}
 			}
 			for _, at := range []int{0, len(shapes) / 2, len(shapes) - 1} {
-				if i++; len(shapes) >= 3 && s.Shard.has(i-1) {
+				if i++; len(shapes) >= 3 && s.Shard.Has(i-1) {
 					out = append(out, Turn{Task: t, Shape: shapes[at], DType: dtype, From: 1, To: s.Cold, Cold: true})
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/journal"
 	"gpt2scope/layers"
 	"gpt2scope/measure"
 	"gpt2scope/weights"
@@ -41,7 +42,9 @@ type layersFlags struct {
 	dir                                  string
 	persistent                           *pflag.FlagSet // the model's
 	open                                 func(gpt2.Backend) (*measure.Meter, error)
-	predicted                            []int // parsed
+	shard                                string
+	predicted                            []int         // parsed
+	part                                 journal.Shard // parsed
 }
 
 // newLayers makes "infer layers".
@@ -60,7 +63,8 @@ cache no longer, the cost of a layer is given from depth to depth, with the reas
 All depths are measured in turns, in rounds of random order, after a warm-up.
 Each is the median of a few passes on random tokens. DIR holds layers.csv, a row for
 each, in the order in which they were made; layers.json, the result; and layers.state.
-After Ctrl-C the same command continues from there.
+After Ctrl-C the same command continues from there. --shard divides the measurements among
+several processes or machines; 'infer layers merge' puts them together.
 
 With --text the quality is that of 'infer eval' on the text. Without, each depth is
 compared with the whole model on a text that the whole model writes: how often its most
@@ -73,7 +77,8 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
   infer layers --range 1-6 --text play.txt --repeat 20 -o out
   infer layers -m random:gpt2 --range 1-12 --predict 24,48 --verify -o out
   infer layers --drop 0 --drop 5 --repeat-layer 2 --order 0,2,1,3,4,5 -o out
-  infer layers -m random:gpt2 --range 1-48 --device cuda --mode eager -o out`,
+  infer layers -m random:gpt2 --range 1-48 --device cuda --mode eager -o out
+  infer layers --range 1-6 --shard 2/8 -o part2`,
 		Annotations: map[string]string{argumentKey: "-o"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return l.run(c.Context(), m, c, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
@@ -95,6 +100,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.IntVar(&l.repeat, "repeat", 10, "measure each phase of each depth `N` times")
 		f.IntVar(&l.passes, "passes", 5, "each time, take the median of `N` passes")
 		f.Float64Var(&l.warmUp, "warm-up", 1, "run passes for `S` seconds before the first measurement")
+		f.StringVar(&l.shard, "shard", "", "do part `I/N` of the measurements, such as 2/8")
 		f.Uint64Var(&l.seed, "seed", 1, "`SEED` of the order and of the text that the model writes")
 		f.Float64Var(&l.energy, "energy-seconds", 2, "decode each depth for `S` seconds to measure its energy; 0 skips\nthat")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
@@ -111,7 +117,7 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.BoolVar(&l.json, "json", false, "print one JSON object, which is that of layers.json, for the tables")
 		f.BoolVar(&l.noPlots, "no-plots", false, "draw no pictures and no page")
 	})
-	c.AddCommand(newLayersMemory(m))
+	c.AddCommand(newLayersMemory(m), newLayersMerge())
 	return c
 }
 
@@ -153,6 +159,11 @@ func (l *layersFlags) check(flags *pflag.FlagSet) (err error) {
 	slices.Sort(l.phases)
 	slices.Reverse(l.phases) // prefill first
 	l.phases = slices.Compact(l.phases)
+	if flags.Changed("shard") {
+		if l.part, err = journal.ParseShard(l.shard); err != nil {
+			return usagef("--shard: %w", err)
+		}
+	}
 	if flags.Changed("range") {
 		if _, err := layers.ParseDepths(l.depths); err != nil {
 			return usagef("--range %s: %w", shellQuote(l.depths), err)
@@ -302,14 +313,14 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 	if err != nil {
 		return err
 	}
-	configuration := l.configuration(o, variants, sum)
+	configuration := l.configuration(o, variants, sum, len(ids))
 	folder := weights.Folder{Path: l.dir, Reads: []string{o.model.Source}}
 	_, absent := os.Stat(filepath.Join(l.dir, layers.StateFile))
 	folder.Force = l.force || absent == nil
 	if err := folder.Check(); err != nil {
 		return fmt.Errorf("--out %w", err)
 	}
-	for _, name := range []string{"layers.csv", "layers.json", layers.StateFile} {
+	for _, name := range []string{"layers.csv", layers.ResultFile, layers.StateFile} {
 		if err := checkSame("--out", filepath.Join(l.dir, name), l.text); err != nil {
 			return err
 		}
@@ -324,7 +335,7 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 	options.Batch = l.batch
 	run.Experiment = &layers.Experiment{
 		Model: o.model, Backend: o.backend, Options: options, PromptLen: l.promptLen, Past: l.past, Passes: l.passes,
-		Phases: l.phases, Seed: l.seed, Window: l.window, Text: ids, Bytes: bytes,
+		Phases: l.phases, Seed: l.seed, Window: l.window, Text: ids, Bytes: bytes, Shard: l.part,
 	}
 	result, err := run.all(ctx, variants, configuration)
 	if err = errors.Join(err, run.Close()); err != nil {
@@ -334,7 +345,7 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 		return writeJSON(stdout, result)
 	}
 	var b strings.Builder
-	writeLayers(&b, result, o)
+	writeLayers(&b, result)
 	fmt.Fprintf(&b, "\nresults are in %s\n", l.dir)
 	return writeOutput(stdout, []byte(b.String()))
 }

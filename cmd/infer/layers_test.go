@@ -207,6 +207,52 @@ func TestLayers(t *testing.T) {
 	checkFailure(t, infer(t, withQuick("--range", "1-4", "-o", dir)...), exitFailure, "layers.state is of another experiment", `found ["1","2","3"]`)
 }
 
+// Parts of an experiment, each with a journal of its own, are put together to what one run gives:
+// the same command without --shard finds all done there, and prints the same tables.
+func TestLayersShards(t *testing.T) {
+	parent := t.TempDir()
+	all := filepath.Join(parent, "all")
+	args := withQuick("-m", tiny, "--no-stages", "--no-plots", "--range", "1-3", "--predict", "4", "--verify", "--repeat", "3")
+	merge := []string{"layers", "merge", "--no-plots", "-o", all}
+	rows := map[string]int{}
+	for _, shard := range []string{"1/3", "2/3", "3/3"} {
+		dir := filepath.Join(parent, shard[:1])
+		merge = append(merge, dir)
+		mustInfer(t, append(args, "--shard", shard, "-o", dir)...)
+		for _, row := range rowsOf(t, dir) {
+			rows[fmt.Sprint(row["kind"], row["variant"], row["metric"], row["repeat"])]++
+		}
+	}
+	out := mustInfer(t, merge...).stdout
+	if merged := rowsOf(t, all); len(merged) != len(rows) || len(rows) < 3*3*4 {
+		t.Errorf("%d rows; the parts have %d", len(merged), len(rows))
+	}
+	for row, n := range rows {
+		if n != 1 {
+			t.Errorf("%s is in %d parts", row, n)
+		}
+	}
+	before, _ := os.ReadFile(filepath.Join(all, "layers.csv"))
+	if whole := mustInfer(t, append(args, "-o", all)...).stdout; whole != out {
+		t.Errorf("one run prints\n%s\nthe parts put together\n%s", whole, out)
+	}
+	if after, _ := os.ReadFile(filepath.Join(all, "layers.csv")); !bytes.Equal(before, after) {
+		t.Error("what the parts measured was measured again")
+	}
+	var r layers.Result
+	if err := json.Unmarshal([]byte(mustInfer(t, append(merge, "--force", "--json")...).stdout), &r); err != nil || len(r.Variants) != 3 || len(r.Predicted) != 1 {
+		t.Errorf("%v: %+v", err, r)
+	}
+	checkFailure(t, infer(t, append(args, "--shard", "2/3", "-o", filepath.Join(parent, "1"))...), exitFailure, `expected shard "2/3", found "1/3"`)
+	checkFailure(t, infer(t, append(args, "--shard", "4/3", "-o", parent)...), exitUsage, "--shard", "not a part such as 2/8")
+	checkFailure(t, infer(t, merge...), exitFailure, "--force")
+	checkFailure(t, infer(t, "layers", "merge", filepath.Join(parent, "1"), "-o", filepath.Join(parent, "1"), "--force"), exitUsage, "--out")
+	checkFailure(t, infer(t, "layers", "merge", "-o", all), exitUsage, "give the directories to put together")
+	checkFailure(t, infer(t, "layers", "merge", parent), exitUsage, "--out DIR")
+	checkFailure(t, infer(t, "layers", "merge", parent, "-o", filepath.Join(parent, "x")), exitFailure, "layers.state cannot be read")
+	checkFailure(t, infer(t, "layers", "merge", all, "-o", filepath.Join(parent, "x")), exitFailure, "is not a part of an experiment")
+}
+
 // A text is predicted as "infer eval" says, and floors come from the ceilings.
 func TestLayersText(t *testing.T) {
 	text, dir := filepath.Join(t.TempDir(), "text"), t.TempDir()

@@ -30,7 +30,7 @@ type layersRun struct {
 
 // configuration is what an experiment is of. Measurements of different ones do not go
 // together. What is predicted from them is not part of it.
-func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text string) map[string]any {
+func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text string, tokens int) map[string]any {
 	s := o.setting()
 	geometry, _ := o.model.Config.JSON(s.DType) // numbers and names: it cannot fail
 	labels := make([]string, len(variants))
@@ -43,7 +43,13 @@ func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text s
 		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory, "stages": !l.noStages,
 	}
 	if text != "" {
-		c["text_sha256"] = text
+		c["text_sha256"], c["text_tokens"] = text, tokens
+	}
+	if l.part.Count > 0 {
+		c["shard"] = fmt.Sprintf("%d/%d", l.part.Index, l.part.Count)
+	}
+	if s.Threads > 0 {
+		c["threads"] = s.Threads
 	}
 	if d := o.backend.Describe(); d.GPU {
 		c["gpu"], c["mode"] = d.Processor, d.Mode
@@ -71,12 +77,12 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	defer r.measures()()
 	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Meter != nil, Quality: true, Stages: !r.noStages}
 	tasks := schedule.Tasks(variants)
-	total := len(tasks)
 	if again := r.verified(r.opened); len(again) > 0 {
 		schedule.Energy, schedule.Quality, schedule.Stages = false, false, false
 		tasks = append(tasks, schedule.Tasks(again)...)
-		total = len(tasks)
 	}
+	tasks = layers.Of(r.part, tasks)
+	total := len(tasks)
 	tasks = slices.DeleteFunc(tasks, r.journal.Done)
 	stopped := r.measure(ctx, tasks, append(slices.Clone(variants), r.verified(r.opened)...))
 	done := total - len(slices.DeleteFunc(tasks, r.journal.Done))
@@ -88,7 +94,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		result.Configuration, result.Command = configuration, record.CommandLine()
 		result.Notes = append(result.Notes, r.notes...)
 		if done < total {
-			result.Notes = append(result.Notes, fmt.Sprintf("Not all is measured: %d of %d measurements are done; the same command tries the others.", done, total))
+			result.Notes = append(result.Notes, layers.NotAll(done, total))
 		}
 		err = layers.Write(context.WithoutCancel(ctx), r.dir, r.journal.Rows(), result)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -41,9 +42,14 @@ func layersColumns() []layersColumn {
 	}
 }
 
-// writeLayers writes a result as tables.
-func writeLayers(w io.Writer, r *layers.Result, o *opened) {
-	s := o.setting()
+// layersSetting is what of a result's configuration stands above its tables.
+type layersSetting struct {
+	Model, Device, DType, GPU, Mode string
+	Threads                         int
+}
+
+// String names the model and the device.
+func (s layersSetting) String() string {
 	device := s.Device
 	if s.Threads > 0 {
 		device += " (" + count(s.Threads, "thread") + ")"
@@ -51,13 +57,22 @@ func writeLayers(w io.Writer, r *layers.Result, o *opened) {
 	if s.GPU != "" {
 		device += " (" + s.GPU + "), mode " + s.Mode
 	}
+	return fmt.Sprintf("%s, %s, %s", s.Model, device, s.DType)
+}
+
+// writeLayers writes a result as tables.
+func writeLayers(w io.Writer, r *layers.Result) {
+	var s layersSetting
+	if text, err := json.Marshal(r.Configuration); err == nil {
+		_ = json.Unmarshal(text, &s) // fields that are not words or numbers are left out
+	}
 	interval := "95% interval"
 	for _, v := range r.Variants {
 		if m, ok := v.Metrics["decode time"]; ok && m.N < layers.FewRepeats {
 			interval = "least - greatest"
 		}
 	}
-	fmt.Fprintf(w, "%s, %s, %s; median (%s)\n\n", s.Model, device, s.DType, interval)
+	fmt.Fprintf(w, "%s; median (%s)\n\n", s, interval)
 	columns := slices.DeleteFunc(layersColumns(), func(c layersColumn) bool {
 		return !slices.ContainsFunc(r.Variants, func(v layers.Variant) bool { _, ok := v.Metrics[c.metric]; return ok })
 	})

@@ -20,6 +20,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/journal"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
 )
@@ -38,7 +39,7 @@ type tasksFlags struct {
 	noFloor        bool
 	force, json    bool
 
-	part tasks.Shard // parsed
+	part journal.Shard // parsed
 }
 
 // newTasksBench makes "infer tasks bench".
@@ -105,7 +106,7 @@ func (t *tasksFlags) check() (err error) {
 		return usagef("--max-size %d: it must be from 1 to %d", t.most, 1<<20)
 	}
 	if t.shard != "" {
-		if t.part, err = tasks.ParseShard(t.shard); err != nil {
+		if t.part, err = journal.ParseShard(t.shard); err != nil {
 			return usagef("--shard: %w", err)
 		}
 	}

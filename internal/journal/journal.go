@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,8 +34,10 @@ type Journal[R any] struct {
 	format string
 	whole  func(R) bool
 	done   map[string]bool
-	rows   []R
+	tasks  []Entry[R] // in the order in which they were done
 }
+
+const formatVersion = 1
 
 // heading is the first line of a state file.
 type heading struct {
@@ -43,8 +46,8 @@ type heading struct {
 	Configuration map[string]json.RawMessage `json:"configuration"`
 }
 
-// entry is a later line.
-type entry[R any] struct {
+// Entry is a later line: a task that is done, with its rows.
+type Entry[R any] struct {
 	Task string `json:"task"`
 	Rows []R    `json:"rows"`
 }
@@ -74,9 +77,30 @@ func Open[R any](dir, file, format string, configuration map[string]any, whole f
 	return j, nil
 }
 
+// Read reads the state file of an experiment that may still be under way, and changes nothing.
+func Read[R any](dir, file, format string, whole func(R) bool) (configuration map[string]json.RawMessage, tasks []Entry[R], err error) {
+	j := &Journal[R]{path: filepath.Join(dir, file), format: format, whole: whole, done: map[string]bool{}}
+	if info, err := os.Stat(j.path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s is not a file", j.path)
+	}
+	if j.file, err = os.Open(j.path); err != nil {
+		return nil, nil, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
+	}
+	defer j.file.Close()
+	var head heading
+	read, err := j.read(func(line []byte) error {
+		head, err = j.heading(line)
+		return err
+	})
+	if err == nil && read == 0 {
+		err = j.damaged("it is empty")
+	}
+	return head.Configuration, j.tasks, err
+}
+
 // newHeading makes the first line of a state file.
 func newHeading(format string, configuration map[string]any) (heading, error) {
-	h := heading{format, 1, map[string]json.RawMessage{}}
+	h := heading{format, formatVersion, map[string]json.RawMessage{}}
 	for name, value := range configuration {
 		data, err := json.Marshal(value)
 		if err != nil {
@@ -100,21 +124,13 @@ func (j *Journal[R]) begin(dir string, head heading) error {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return fmt.Errorf("directory %s cannot be written: %w", dir, humanize.Cause(err))
 	}
-	info, err := j.file.Stat()
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
-	case info.Size() > MaxSize:
-		return j.damaged(fmt.Sprintf("it has %d bytes, more than an experiment writes", info.Size()))
-	}
-	whole, err := j.read(head)
+	whole, err := j.read(func(line []byte) error { return j.sameExperiment(line, head) })
 	if err != nil {
 		return err
 	}
-	if whole < info.Size() { // the last line was cut off
-		if err := j.file.Truncate(whole); err != nil {
-			return fmt.Errorf("%s cannot be written: %w", j.path, humanize.Cause(err))
-		}
+	// The last line may have been cut off.
+	if err := j.file.Truncate(whole); err != nil {
+		return fmt.Errorf("%s cannot be written: %w", j.path, humanize.Cause(err))
 	}
 	if whole == 0 {
 		return j.append(head)
@@ -126,8 +142,15 @@ func (j *Journal[R]) damaged(what string) error {
 	return fmt.Errorf("%s is damaged: %s; remove it to begin again, or give another directory", j.path, what)
 }
 
-// read reads all whole lines, and returns their bytes.
-func (j *Journal[R]) read(head heading) (whole int64, err error) {
+// read reads all whole lines, gives the first one to first, and returns their bytes.
+func (j *Journal[R]) read(first func(line []byte) error) (whole int64, err error) {
+	info, err := j.file.Stat()
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
+	case info.Size() > MaxSize:
+		return 0, j.damaged(fmt.Sprintf("it has %d bytes, more than an experiment writes", info.Size()))
+	}
 	r := bufio.NewReaderSize(j.file, 64<<10)
 	for number := 1; ; number++ {
 		line, err := readLine(r)
@@ -140,7 +163,7 @@ func (j *Journal[R]) read(head heading) (whole int64, err error) {
 			return 0, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
 		}
 		if number == 1 {
-			err = j.sameExperiment(line, head)
+			err = first(line)
 		} else {
 			err = j.take(line, number)
 		}
@@ -167,32 +190,39 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
+// heading reads the first line.
+func (j *Journal[R]) heading(line []byte) (h heading, err error) {
+	if err := json.Unmarshal(line, &h); err != nil || h.Format != j.format {
+		return h, j.damaged("its first line is not that of an experiment")
+	}
+	if h.Version != formatVersion {
+		return h, fmt.Errorf("%s has format version %d, and this program reads version %d; give another directory", j.path, h.Version, formatVersion)
+	}
+	return h, nil
+}
+
 // sameExperiment compares the first line with the one expected.
 func (j *Journal[R]) sameExperiment(line []byte, want heading) error {
-	var have heading
-	if err := json.Unmarshal(line, &have); err != nil || have.Format != j.format {
-		return j.damaged("its first line is not that of an experiment")
+	have, err := j.heading(line)
+	if err != nil {
+		return err
 	}
-	if have.Version != want.Version {
-		return fmt.Errorf("%s has format version %d, and this program reads version %d; give another directory", j.path, have.Version, want.Version)
-	}
-	var names []string
-	for name := range want.Configuration {
-		names = append(names, name)
-	}
-	for name := range have.Configuration {
-		if want.Configuration[name] == nil {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		there, here := compact(have.Configuration[name]), compact(want.Configuration[name])
-		if there != here {
-			return fmt.Errorf("%s is of another experiment: expected %s %s, found %s; give another directory, or remove the file", j.path, name, here, there)
-		}
+	if difference := Difference(have.Configuration, want.Configuration); difference != "" {
+		return fmt.Errorf("%s is of another experiment: %s; give another directory, or remove the file", j.path, difference)
 	}
 	return nil
+}
+
+// Difference says in what a configuration differs from the expected one, "" if in nothing.
+func Difference(have, want map[string]json.RawMessage) string {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(want)), maps.Keys(have))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if there, here := compact(have[name]), compact(want[name]); there != here {
+			return fmt.Sprintf("expected %s %s, found %s", name, here, there)
+		}
+	}
+	return ""
 }
 
 // compact writes a value on one line.
@@ -209,7 +239,7 @@ func compact(raw json.RawMessage) string {
 
 // take reads the line of a task.
 func (j *Journal[R]) take(line []byte, number int) error {
-	var e entry[R]
+	var e Entry[R]
 	if err := json.Unmarshal(line, &e); err != nil || e.Task == "" {
 		return j.damaged(fmt.Sprintf("line %d is not that of a task", number))
 	}
@@ -222,36 +252,60 @@ func (j *Journal[R]) take(line []byte, number int) error {
 		return j.damaged(fmt.Sprintf("line %d repeats a task", number))
 	}
 	j.done[e.Task] = true
-	j.rows = append(j.rows, e.Rows...)
+	j.tasks = append(j.tasks, e)
 	return nil
 }
 
 // Done tells whether a task is finished.
 func (j *Journal[R]) Done(task string) bool { return j.done[task] }
 
+// Tasks returns all tasks in the order in which they were done.
+func (j *Journal[R]) Tasks() []Entry[R] { return j.tasks }
+
 // Rows returns the rows of all tasks in the order in which they were done.
-func (j *Journal[R]) Rows() []R { return j.rows }
+func (j *Journal[R]) Rows() (rows []R) {
+	for _, e := range j.tasks {
+		rows = append(rows, e.Rows...)
+	}
+	return rows
+}
 
 // Add writes a finished task to disk.
 func (j *Journal[R]) Add(task string, rows []R) error {
-	if rows == nil {
-		rows = []R{}
+	return j.AddAll([]Entry[R]{{task, rows}})
+}
+
+// AddAll writes finished tasks to disk.
+func (j *Journal[R]) AddAll(tasks []Entry[R]) error {
+	lines := make([]any, len(tasks))
+	for i, e := range tasks {
+		if e.Rows == nil {
+			e.Rows = []R{}
+		}
+		lines[i] = e
 	}
-	if err := j.append(entry[R]{task, rows}); err != nil {
+	if err := j.append(lines...); err != nil {
 		return err
 	}
-	j.done[task] = true
-	j.rows = append(j.rows, rows...)
+	for _, e := range tasks {
+		j.done[e.Task] = true
+		j.tasks = append(j.tasks, e)
+	}
 	return nil
 }
 
-// append writes a line and waits until it is on disk.
-func (j *Journal[R]) append(v any) error {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return err
+// append writes lines and waits until they are on disk.
+func (j *Journal[R]) append(lines ...any) error {
+	var text []byte
+	for _, v := range lines {
+		line, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		text = append(append(text, line...), '\n')
 	}
-	if _, err = j.file.Write(append(line, '\n')); err == nil {
+	_, err := j.file.Write(text)
+	if err == nil {
 		err = j.file.Sync()
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ var groups = []struct {
 	id, title string
 	metrics   []string
 }{
-	{"time", "Time", []string{"prefill time", "decode time", "time to first token", "prefill rate", "decode rate", "prefill share of floor", "decode share of floor"}},
+	{"time", "Time", []string{"prefill time", "decode time", "time to first token", "prefill rate", "decode rate", "prefill floor", "decode floor", "prefill share of floor", "decode share of floor"}},
 	{"memory", "Memory and energy", []string{"host memory", "device memory", "predicted memory", "energy"}},
 	{"quality", "Quality", []string{"bits per byte", "perplexity", "agreement", "KL divergence"}},
 	{"work", "Work", []string{"parameters", "launches", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes"}},

@@ -1,0 +1,213 @@
+package layers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/internal/journal"
+)
+
+// partsOf writes an experiment of three depths and a predicted one into a directory for each part,
+// with times that depend on the task alone, and returns the directories and the result of one run.
+func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
+	t.Helper()
+	e := small(t, &spoilt{})
+	var variants []Variant
+	var labels []string
+	for n := 1; n <= 3; n++ {
+		variants = append(variants, Depth(n, 3))
+		labels = append(labels, fmt.Sprint(n))
+	}
+	verified := Depth(6, 3)
+	verified.Kind = KindVerify
+	geometry := map[string]any{"n_layer": 3}
+	configuration := map[string]any{"model": "m", "geometry": geometry, "prompt_len": e.PromptLen, "batch": 2, "window": e.Window, "seed": e.Seed, "variants": labels}
+	schedule := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 7, Seed: 4, Memory: true}
+	tasks := append(schedule.Tasks(variants), schedule.Tasks([]Variant{verified})...)
+	known := Known{Floor: func(p *gpt2.Plan, past int) time.Duration { return time.Millisecond }}
+	values := func(i int, task Task) []Value {
+		if task.What == TaskMemory {
+			return []Value{{Metric: "host memory", Unit: "bytes", Value: 1e6 * float64(task.Variant.Layers)}}
+		}
+		return []Value{{Phase: task.What, Metric: task.What + " time", Unit: "ms", Value: 1 + 2*float64(task.Variant.Layers) + 0.01*float64(i%5)}}
+	}
+	measured := func(shard journal.Shard, configuration map[string]any) (string, *Result) {
+		dir := t.TempDir()
+		j, err := OpenJournal(dir, configuration)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		var done []journal.Entry[Row]
+		for i, task := range tasks {
+			if shard.Has(i) {
+				done = append(done, entryOf(task, values(i, task)))
+			}
+		}
+		if err := j.AddAll(done); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(Of(shard, tasks)); len(j.Tasks()) != n {
+			t.Fatalf("part %v has %d tasks; want %d", shard, len(j.Tasks()), n)
+		}
+		e.Shard = shard
+		r, err := e.Summarize(variants, j.Rows(), []int{6}, known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Configuration = configuration
+		if err := Write(context.Background(), dir, j.Rows(), r); err != nil {
+			t.Fatal(err)
+		}
+		return dir, r
+	}
+	_, whole = measured(journal.Shard{}, configuration)
+	for i := 1; i <= count; i++ {
+		configuration["shard"] = fmt.Sprintf("%d/%d", i, count)
+		dir, r := measured(journal.Shard{Index: i, Count: count}, configuration)
+		if !strings.Contains(r.Notes[0], fmt.Sprintf("This is part %d of %d", i, count)) {
+			t.Errorf("notes of a part: %q", r.Notes)
+		}
+		dirs = append(dirs, dir)
+	}
+	return dirs, whole
+}
+
+func merge(dirs ...string) (*Merged, error) {
+	var parts []*Part
+	for _, dir := range dirs {
+		p, err := ReadPart(dir)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	return Merge(parts)
+}
+
+// Parts put together have the variants, fits, predictions and notes of one run, in any order of the
+// parts, and with a part given twice.
+func TestMerge(t *testing.T) {
+	dirs, whole := partsOf(t, 3)
+	for _, order := range [][]string{dirs, {dirs[2], dirs[0], dirs[1], dirs[0]}} {
+		m, err := merge(order...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := m.Result()
+		for what, pair := range map[string][2]any{
+			"variants": {r.Variants, whole.Variants}, "predictions": {r.Predictions, whole.Predictions}, "predicted depths": {r.Predicted, whole.Predicted}, "notes": {r.Notes, whole.Notes},
+		} {
+			if !reflect.DeepEqual(pair[0], pair[1]) {
+				t.Errorf("%s are %+v\nof one run %+v", what, pair[0], pair[1])
+			}
+		}
+		if len(r.Fits) != 2 || len(r.Predictions) != 3 || len(r.Variants[0].Metrics) < 10 {
+			t.Errorf("%+v", r)
+		}
+		for i, f := range r.Fits {
+			near(t, "A", f.A, whole.Fits[i].A, 1e-9)
+			near(t, "B", f.B, whole.Fits[i].B, 1e-9)
+		}
+		if !slices.IsSortedFunc(m.Rows(), func(a, b Row) int { return a.Time.Compare(b.Time) }) {
+			t.Error("rows are not in the order of their times")
+		}
+
+		// The state file is that of one run; saved again, it stays.
+		dir := filepath.Join(t.TempDir(), "all")
+		for range 2 {
+			if err := m.Save(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		j, err := OpenJournal(dir, m.Configuration)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(j.Rows(), m.Rows()) || m.Configuration["shard"] != nil {
+			t.Errorf("%d rows were saved of %d", len(j.Rows()), len(m.Rows()))
+		}
+		if err := j.Add(Task{What: "other", Variant: Depth(1, 3)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+		if err := m.Save(dir); err == nil || !strings.Contains(err.Error(), "'other of depth 1, 0', which no part holds") {
+			t.Errorf("a directory with more: %v", err)
+		}
+	}
+}
+
+// What is missing is said: a part, and what a part has not done.
+func TestMergeMissing(t *testing.T) {
+	dirs, _ := partsOf(t, 3)
+	edit(t, dirs[0], ResultFile, `"notes": [`, `"notes": ["`+NotAll(3, 4)+`", "skipped", `)
+	m, err := merge(dirs[0], dirs[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := m.Result().Notes
+	for _, want := range []string{dirs[0] + ": Not all is measured: 3 of 4 measurements", "skipped", "Not all is measured: there is no part 2/3"} {
+		if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
+			t.Errorf("no note %q: %q", want, notes)
+		}
+	}
+	if strings.Contains(strings.Join(notes, "\n"), "This is part") {
+		t.Errorf("%q", notes)
+	}
+}
+
+// edit replaces text in a file, once.
+func edit(t *testing.T, dir, file, old, new string) {
+	t.Helper()
+	path := filepath.Join(dir, file)
+	data, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(data), old) {
+		t.Fatalf("%s has no %q: %v", path, old, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), old, new, 1)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Directories that do not go together, or are damaged, are refused in one sentence.
+func TestMergeRefuses(t *testing.T) {
+	for want, spoil := range map[string]func(dirs []string){
+		"is of another experiment than":  func(d []string) { edit(t, d[1], StateFile, `"model":"m"`, `"model":"other"`) },
+		"is one of 2 parts, but":         func(d []string) { edit(t, d[0], StateFile, `"shard":"1/2"`, `"shard":"1/3"`) },
+		"is not a part of an experiment": func(d []string) { edit(t, d[0], StateFile, `"shard":"1/2",`, ``) },
+		"is not a part such as 2/8":      func(d []string) { edit(t, d[0], StateFile, `"shard":"1/2"`, `"shard":"7/2"`) },
+		"with other values": func(d []string) {
+			edit(t, d[1], StateFile, `"shard":"2/2"`, `"shard":"1/2"`)
+			data, err := os.ReadFile(filepath.Join(d[0], StateFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(d[1], StateFile), []byte(strings.Replace(string(data), `"value":`, `"value":1`, 1)), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"layers.json cannot be read":             func(d []string) { os.Remove(filepath.Join(d[0], ResultFile)) },
+		"layers.json is damaged":                 func(d []string) { edit(t, d[0], ResultFile, `{`, `[`) },
+		"reads version 1":                        func(d []string) { edit(t, d[0], ResultFile, `"version": 1`, `"version": 2`) },
+		`variant "1" has a list of 1 layers`:     func(d []string) { edit(t, d[0], ResultFile, `"layers": 1,`, `"layers": 99999999,`) },
+		"its variants are not those":             func(d []string) { edit(t, d[0], ResultFile, `"label": "2"`, `"label": "x"`) },
+		"layers.state is damaged":                func(d []string) { edit(t, d[0], StateFile, `{"task"`, `x`) },
+		"layers.state is damaged: it is empty":   func(d []string) { os.Truncate(filepath.Join(d[0], StateFile), 0) },
+		"layers.state cannot be read: no such":   func(d []string) { os.Remove(filepath.Join(d[0], StateFile)) },
+		"layers.json is damaged: configuration:": func(d []string) { edit(t, d[0], StateFile, `"window":8`, `"window":"8"`) },
+	} {
+		dirs, _ := partsOf(t, 2)
+		spoil(dirs)
+		if _, err := merge(dirs...); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), dirs[0]) && !strings.Contains(err.Error(), dirs[1]) {
+			t.Errorf("want %q, found %v", want, err)
+		}
+	}
+}

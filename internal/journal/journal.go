@@ -20,11 +20,9 @@ import (
 	"gpt2scope/internal/humanize"
 )
 
-// Bounds of a file, in bytes, since it may have been damaged or replaced.
-const (
-	MaxLine = 1 << 20
-	MaxSize = 1 << 30
-)
+// maxSize bounds a file, in bytes, since it may have been damaged or replaced. A line has no bound of its own: a task may
+// give any number of rows.
+const maxSize = 1 << 30
 
 // Journal is the state of an experiment whose tasks give rows R, which JSON can hold. A last line
 // that was cut off is dropped.
@@ -148,17 +146,15 @@ func (j *Journal[R]) read(first func(line []byte) error) (whole int64, err error
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
-	case info.Size() > MaxSize:
+	case info.Size() > maxSize:
 		return 0, j.damaged(fmt.Sprintf("it has %d bytes, more than an experiment writes", info.Size()))
 	}
 	r := bufio.NewReaderSize(j.file, 64<<10)
 	for number := 1; ; number++ {
-		line, err := readLine(r)
+		line, err := r.ReadBytes('\n')
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF): // a line without its end is dropped
 			return whole, nil
-		case errors.Is(err, errLongLine):
-			return 0, j.damaged(fmt.Sprintf("line %d is too long", number))
 		case err != nil:
 			return 0, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
 		}
@@ -170,23 +166,7 @@ func (j *Journal[R]) read(first func(line []byte) error) (whole int64, err error
 		if err != nil {
 			return 0, err
 		}
-		whole += int64(len(line)) + 1
-	}
-}
-
-var errLongLine = errors.New("the line is too long")
-
-// readLine reads a line without its newline; it returns io.EOF if there is no newline.
-func readLine(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		if line = append(line, part...); len(line) > MaxLine {
-			return nil, errLongLine
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return bytes.TrimSuffix(line, []byte("\n")), err
-		}
+		whole += int64(len(line))
 	}
 }
 

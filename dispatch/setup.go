@@ -96,14 +96,18 @@ func (s Setup) Prepare() (*Prepared, error) {
 	d := Draw(stream, s.Jobs, s.Interval, s.Seed)
 	p.Cases, p.stream = len(stream), stream
 	p.Simulation = &Simulation{Jobs: d.Jobs, Classes: d.Classes, Truth: d, Usual: d.Medians()}
-	for i, name := range devices {
-		n := 2
-		if i == Host {
-			n = 1
-		}
-		p.Devices = append(p.Devices, Device{Name: name, InFlight: n})
-	}
+	p.Devices = DevicesOf(devices)
 	return p, nil
+}
+
+// DevicesOf returns devices by their names, the CPU first: a GPU takes two jobs at once.
+func DevicesOf(names []string) []Device {
+	all := make([]Device, len(names))
+	for i, name := range names {
+		all[i] = Device{Name: name, InFlight: 2}
+	}
+	all[Host].InFlight = 1
+	return all
 }
 
 // machine returns the machine and its devices, the CPU first.
@@ -267,6 +271,16 @@ func (p *Prepared) Floors() Floors { return Floors{LinkBytesPerUs: p.Link} }
 
 // Ours returns the policy of this package.
 func (p *Prepared) Ours() Policy { return Ours(p.Model, p.Floors()) }
+
+// PolicyNames lists the policies that [Prepared.Policies] has for devices.
+func PolicyNames(devices []Device) []string {
+	p := Prepared{Simulation: &Simulation{Devices: devices}}
+	var names []string
+	for _, policy := range p.Policies(nil) { // no job asks for what it takes
+		names = append(names, policy.Name)
+	}
+	return names
+}
 
 // Policies returns those that are compared, new for each use since some learn. The oracle, the threshold in
 // hindsight and the lower bound take truth for what jobs take.

@@ -90,6 +90,11 @@ func (i *insideFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 		return err
 	}
 	defer o.leave()
+	if i.picture != "" {
+		if err := checkSame("--picture", i.picture, o.model.Source); err != nil {
+			return err
+		}
+	}
 	past := i.past
 	if !flags.Changed("past") {
 		past = min(128, o.options.Context/2)
@@ -146,9 +151,6 @@ func writeInside(w io.Writer, rows []measure.InsideTime, shown rowOptions) error
 }
 
 func (i *insideFlags) draw(ctx context.Context, model string, d *gpt2.InsideDecode, stderr io.Writer) error {
-	if err := checkOut(i.picture, ".svg"); err != nil {
-		return err
-	}
 	if err := writeFile(ctx, i.picture, func(w io.Writer) error { return measure.DrawInside(w, model, d) }); err != nil {
 		return err
 	}

@@ -369,6 +369,7 @@ func TestBenchInside(t *testing.T) {
 	}{
 		{[]string{"--by", "stripe"}, "it must be stage or sm"}, {[]string{"--launches", "0"}, "--launches 0"}, {[]string{"--mode", "graph"}, "decode steps run in mode graph"},
 		{[]string{"--dtype", "f32"}, "its kernel takes bfloat16"}, {[]string{"--past", "64"}, "64"}, {[]string{"--sort", "nothing"}, "nothing"},
+		{[]string{"--picture", t.TempDir()}, "--picture"},
 	} {
 		args := append([]string{"bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda"}, f.args...)
 		if r := infer(t, args...); r.status == 0 || !strings.Contains(r.stderr, f.want) {

@@ -100,7 +100,8 @@ func TestOutputsKeepInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard"), os.Symlink("copy.gguf", "gguf-link"),
-		os.Mkdir("results", 0o777), os.WriteFile("results/layers.csv", []byte("a text"), 0o666), os.Link("prompt", "results/layers.json")); err != nil {
+		os.Mkdir("results", 0o777), os.WriteFile("results/layers.csv", []byte("a text"), 0o666), os.Link("prompt", "results/layers.json"),
+		os.WriteFile("b.json", []byte("a recording"), 0o666), os.WriteFile("b.csv", []byte("samples"), 0o666), os.WriteFile("results/samples.csv", []byte("more"), 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []string{
@@ -119,11 +120,19 @@ func TestOutputsKeepInputs(t *testing.T) {
 		"layers -m copy.gguf -o results --force --window 4 --text soft",
 		"layers -m model -o link/ --force",
 		"layers -m model -o ./model",
+		"trace report a.json b.json -o ./b.json",
+		"trace convert a.json b.json -o b.json",
+		"trace convert a.json --counters ids -o hard",
+		"tasks simulate a.csv b.csv --gantt b.csv",
+		"tasks simulate a.csv --model-file ids --gantt hard",
+		"tasks run a.csv b.csv --gantt ./b.csv",
+		"tasks run results --jobs results/samples.csv",
+		"tasks run a.csv --model-file prompt --jobs soft",
 	} {
 		checkFailure(t, infer(t, strings.Fields(c)...), exitUsage, "read", "give another name")
 		unchanged(t, "model", before)
 	}
-	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3", "copy.gguf": string(gguf), "results/layers.csv": "a text"} {
+	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3", "copy.gguf": string(gguf), "results/layers.csv": "a text", "b.json": "a recording", "b.csv": "samples", "results/samples.csv": "more"} {
 		if data, err := os.ReadFile(name); err != nil || string(data) != text {
 			t.Errorf("%s holds %q, %v", name, data, err)
 		}

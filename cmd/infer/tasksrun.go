@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -85,7 +87,7 @@ that a run may come closer to it than the oracle, which knows only these.`,
 	return c
 }
 
-func (r *runFlags) checkRun() error {
+func (r *runFlags) checkRun(samples []string) error {
 	r.memory = "pinned"
 	if _, err := r.check(); err != nil {
 		return err
@@ -99,12 +101,31 @@ func (r *runFlags) checkRun() error {
 		return usagef("--longest %g: it must be more than 0 and at most 1e6 milliseconds", r.longest)
 	case r.most < 1 || r.most > 1<<20:
 		return usagef("--max-size %d: it must be from 1 to %d", r.most, 1<<20)
+	case r.gantt != "" && filepath.Clean(r.gantt) == filepath.Clean(r.jobs):
+		return usagef("--gantt and --jobs %s: give two files", shellQuote(r.jobs))
 	}
-	return nil
+	return cmp.Or(r.keeps("--gantt", r.gantt, samples), r.keeps("--jobs", r.jobs, samples))
+}
+
+// chosen returns the names of the policies to run, in the order of the table.
+func (r *runFlags) chosen(devices []dispatch.Device) ([]string, error) {
+	names := dispatch.PolicyNames(devices)
+	for _, name := range r.policies {
+		if !slices.Contains(names, name) {
+			return nil, usagef("--policy %s: there is no such policy; policies are %s", shellQuote(name), strings.Join(names, ", "))
+		}
+	}
+	if len(r.policies) > 0 {
+		names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(r.policies, name) })
+	}
+	if r.gantt != "" && !slices.Contains(names, r.ganttPolicy) {
+		return nil, usagef("--gantt-policy %s: that policy is not run", shellQuote(r.ganttPolicy))
+	}
+	return names, nil
 }
 
 func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout, stderr io.Writer) error {
-	if err := r.checkRun(); err != nil {
+	if err := r.checkRun(args); err != nil {
 		return err
 	}
 	model, err := m.openModel()
@@ -130,13 +151,13 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if devices[0] != tasks.CPU {
 		return usagef("--device %s: the CPU must take part; give cpu,%s", m.device, m.device)
 	}
+	names, err := r.chosen(dispatch.DevicesOf(devices))
+	if err != nil {
+		return err
+	}
 	if len(args) == 0 { // floors are in samples
-		for _, name := range devices {
-			set, _, err := ceilingsOf(ctx, machine.Measurers()[name], m, false, stderr)
-			if err != nil {
-				return err
-			}
-			machine.SetCeilings(name, set)
+		if err := (&tasksFlags{}).ceilings(ctx, m, machine, stderr); err != nil {
+			return err
 		}
 	}
 	p, err := r.prepare(ctx, m, machine, chosen, args, stderr)
@@ -161,7 +182,7 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 		}
 		real.Watch = dispatch.Watch(sensors)
 	}
-	runs, err := r.runs(ctx, m, p, real, stderr)
+	runs, err := r.runs(ctx, m, p, real, names, stderr)
 	if err != nil {
 		return err
 	}
@@ -205,18 +226,7 @@ func (r *runFlags) prepare(ctx context.Context, m *modelFlags, machine *tasks.Ma
 }
 
 // runs runs the policies in turns.
-func (r *runFlags) runs(ctx context.Context, m *modelFlags, p *dispatch.Prepared, real *dispatch.Machine, stderr io.Writer) (map[string][]dispatch.Result, error) {
-	names := []string{}
-	for _, policy := range p.Policies(p.Medians()) {
-		if len(r.policies) == 0 || slices.Contains(r.policies, policy.Name) {
-			names = append(names, policy.Name)
-		}
-	}
-	for _, name := range r.policies {
-		if !slices.Contains(names, name) {
-			return nil, usagef("--policy %s: there is no such policy", shellQuote(name))
-		}
-	}
+func (r *runFlags) runs(ctx context.Context, m *modelFlags, p *dispatch.Prepared, real *dispatch.Machine, names []string, stderr io.Writer) (map[string][]dispatch.Result, error) {
 	runs := map[string][]dispatch.Result{}
 	random := rand.New(rand.NewPCG(r.seed, 2))
 	bar := m.progress(stderr, "running", false)
@@ -242,9 +252,6 @@ func (r *runFlags) runs(ctx context.Context, m *modelFlags, p *dispatch.Prepared
 // write writes the picture and the rows of tasks.
 func (r *runFlags) write(ctx context.Context, p *dispatch.Prepared, runs map[string][]dispatch.Result) error {
 	if r.gantt != "" {
-		if len(runs[r.ganttPolicy]) == 0 {
-			return usagef("--gantt-policy %s: that policy was not run", shellQuote(r.ganttPolicy))
-		}
 		if err := writeFile(ctx, r.gantt, func(w io.Writer) error { return dispatch.Gantt(w, dispatch.Median(runs[r.ganttPolicy]), p.Kinds) }); err != nil {
 			return err
 		}

@@ -62,6 +62,9 @@ func TestTasksRunOnCPU(t *testing.T) {
 		{[]string{"--count", "0"}, "--count 0"},
 		{[]string{"--longest", "nan"}, "--longest"},
 		{[]string{"--tasks", "x"}, "--tasks"},
+		{[]string{"--policy", "oracle"}, "--policy oracle: there is no such policy; policies are always cpu, ours"},
+		{[]string{"--gantt", "x.svg", "--policy", "always cpu"}, "--gantt-policy ours"},
+		{[]string{"--gantt", "x", "--jobs", "./x"}, "give two files"},
 	} {
 		if e := infer(t, append(args, c.args...)...); e.status != exitUsage || !strings.Contains(e.stderr, c.want) {
 			t.Errorf("%q: status %d, %s", c.args, e.status, e.stderr)

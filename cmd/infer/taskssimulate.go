@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,9 +94,20 @@ func (s *simulateFlags) check() (predict.Memory, error) {
 	return memory, nil
 }
 
+// keeps refuses a file to write that is one of those that are read.
+func (s *simulateFlags) keeps(flag, path string, samples []string) error {
+	if path == "" {
+		return nil
+	}
+	return checkSame(flag, path, append(slices.Clone(samples), s.model)...)
+}
+
 func (s *simulateFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	memory, err := s.check()
 	if err != nil {
+		return err
+	}
+	if err := s.keeps("--gantt", s.gantt, args); err != nil {
 		return err
 	}
 	rows, err := readRows(stderr, args)
@@ -110,19 +122,14 @@ func (s *simulateFlags) run(ctx context.Context, args []string, stdout, stderr i
 	if err != nil {
 		return err
 	}
+	drawn := slices.Index(dispatch.PolicyNames(p.Devices), s.ganttPolicy)
+	if s.gantt != "" && drawn < 0 {
+		return usagef("--gantt-policy %s: there is no such policy; see the first column of the table", shellQuote(s.ganttPolicy))
+	}
 	c := p.Compare()
 	if s.gantt != "" {
-		found := false
-		for _, r := range c.Results {
-			if found = r.Policy == s.ganttPolicy; found {
-				if err := writeFile(ctx, s.gantt, func(w io.Writer) error { return dispatch.Gantt(w, r, p.Kinds) }); err != nil {
-					return err
-				}
-				break
-			}
-		}
-		if !found {
-			return usagef("--gantt-policy %s: there is no such policy; see the first column of the table", shellQuote(s.ganttPolicy))
+		if err := writeFile(ctx, s.gantt, func(w io.Writer) error { return dispatch.Gantt(w, c.Results[drawn], p.Kinds) }); err != nil {
+			return err
 		}
 	}
 	if s.json {

@@ -122,6 +122,12 @@ func loadTraces(c *cobra.Command, paths []string) (*traces.Trace, error) {
 	return t, joinCounters(c, paths[0], t)
 }
 
+// recordingFiles lists what a command reads that takes recordings: these, and the file of --counters.
+func recordingFiles(c *cobra.Command, recordings []string) []string {
+	counted, _ := c.Flags().GetString(countersFlag)
+	return append(slices.Clone(recordings), counted)
+}
+
 // loadTrace reads a trace; - is standard input. A trace that is cut off is read as far as it
 // goes, and its header says so.
 func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
@@ -322,7 +328,7 @@ kernels. The output is compressed if its name ends in .gz.`,
 		Example: `  infer trace convert run.sqlite --out run.json.gz`,
 		Args:    someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := checkOut(out, ".json.gz", args[0]); err != nil {
+			if err := checkOut(out, ".json.gz", recordingFiles(c, args)...); err != nil {
 				return err
 			}
 			return traceConvert(c, args, out)

@@ -33,7 +33,7 @@ operation if no GPU worked.`,
   infer trace report run.sqlite -o - > run.html`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := cmp.Or(checkGPU(gpu), checkOut(out, ".html", args[0])); err != nil {
+			if err := cmp.Or(checkGPU(gpu), checkOut(out, ".html", recordingFiles(c, args)...)); err != nil {
 				return err
 			}
 			return traceReport(c, args, out, int32(gpu))

@@ -18,7 +18,7 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 	m := merger{header: *list[0].Header, processes: map[int64]bool{}, devices: map[int]string{}}
 	h := &m.header
 	h.Events, h.Plans, h.Devices, h.Lanes, h.Ceilings, h.Overhead, h.Energy = 0, nil, nil, nil, nil, nil, nil
-	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command = nil, nil, nil, nil, maps.Clone(h.Versions), nil
+	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command, h.Ranks = nil, nil, nil, nil, maps.Clone(h.Versions), nil, nil
 	for i, t := range list {
 		switch {
 		case t.Header.Base == 0:
@@ -34,7 +34,7 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 		}
 		m.add(t, names[i])
 	}
-	h.Notes = append(h.Notes, fmt.Sprintf("recordings of %d files are shown together; their clocks are aligned by the time of day that each states: those of several machines may differ", len(list)))
+	h.Clock.Aligned = fmt.Sprintf("%d files, aligned by the time of day that each states; on one machine it is one clock, clocks of several machines can be milliseconds apart", len(list))
 	return NewTrace(h, m.events), nil
 }
 
@@ -118,6 +118,10 @@ func (m *merger) add(t *Trace, name string) {
 		m.events = append(m.events, e)
 	}
 	m.ranges = last
+	for _, r := range t.Header.Ranks {
+		r.Process = process(r.Process)
+		h.Ranks = append(h.Ranks, r)
+	}
 	for _, now := range processes {
 		m.processes[now] = true
 	}

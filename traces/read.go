@@ -152,6 +152,13 @@ func (c *chrome) topLevel(key string) {
 			h.Devices = append(h.Devices, Device{ID: d.ID, Name: d.Name, Memory: d.Memory, Compute: fmt.Sprintf("%d.%d", d.Major, d.Minor),
 				SMs: d.SMs, WarpsPerSM: d.Threads / 32, RegistersPerSM: d.Regs, SharedPerSM: d.Shared})
 		}
+	case "distributedInfo":
+		var info struct {
+			Rank *int `json:"rank"`
+		}
+		if raw := c.raw(); c.ok() && json.Unmarshal(raw, &info) == nil && info.Rank != nil && *info.Rank >= 0 && !c.isOurs {
+			h.Ranks = append(h.Ranks, Rank{Rank: *info.Rank, Source: "distributedInfo"})
+		}
 	case "schemaVersion":
 		h.Tool, h.Recorder = "PyTorch", RecorderKineto
 		c.skip(0)

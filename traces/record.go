@@ -259,6 +259,7 @@ type Header struct {
 	Clock    Clock             `json:"clock"`
 	Process  int64             `json:"process,omitempty"` // of events that name none
 	Events   int64             `json:"events,omitempty"`  // how many there are; 0 if unknown when writing began
+	Ranks    []Rank            `json:"ranks,omitempty"`   // of processes, by rank, if the program is distributed and the source says it
 	Command  []string          `json:"command,omitempty"`
 	Devices  []Device          `json:"devices,omitempty"`
 	Lanes    []LaneName        `json:"lanes,omitempty"` // names of lanes that have one
@@ -294,6 +295,9 @@ type Clock struct {
 	// Uncertainty is the largest difference in ns between the times of host and device
 	// for one moment; -1 if the source does not say.
 	Uncertainty int64 `json:"uncertainty"`
+
+	// Aligned says in words how the clocks of several files were aligned; "" if all events are of one clock.
+	Aligned string `json:"aligned,omitempty"`
 }
 
 // Device describes a GPU. Zero fields are not known.

@@ -12,6 +12,7 @@ type Trace struct {
 func NewTrace(h *Header, events []Event) *Trace {
 	t := &Trace{Header: h, Events: events}
 	t.nameProcess()
+	t.nameRanks()
 	Sort(t.Events)
 	t.Attribution = Attribute(h, t.Events)
 	return t

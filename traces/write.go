@@ -218,6 +218,9 @@ func (t *Writer) lane(l Lane) *laneTracks {
 	}
 	if _, known := t.pids[made.pid]; !known {
 		name, index := fmt.Sprintf("process %d", made.pid), 0
+		if _, ok := t.header.RankOf(made.pid); ok && l.Device < 0 {
+			name = fmt.Sprintf("%s (%s)", t.header.ProcessName(made.pid), name)
+		}
 		if l.Device >= 0 {
 			name, index = fmt.Sprintf("GPU %d", l.Device), 1+int(l.Device)
 			for _, d := range t.header.Devices {
@@ -258,6 +261,9 @@ func (t *Writer) newTrack(l Lane, lane *laneTracks) *track {
 		if l.Kind == LaneThread {
 			name += fmt.Sprintf(" (%d)", l.ID)
 		}
+	}
+	if l.Kind == LaneStream && l.Process != 0 && l.Process != t.header.Process {
+		name += " of " + t.header.ProcessName(l.Process)
 	}
 	if n > 0 {
 		name += fmt.Sprintf(" [%d]", n+1)

@@ -72,14 +72,14 @@ func TestCounters(t *testing.T) {
 func TestSeveralFiles(t *testing.T) {
 	files := []string{pytorch + "rank0.json.gz", pytorch + "rank1.json.gz"}
 	rows := strings.Split(strings.TrimSpace(mustInfer(t, append([]string{"trace", "show", "--by", "process", "--format", "csv"}, files...)...).stdout), "\n")
-	if len(rows) != 3 || !strings.HasPrefix(rows[1], "4587,0,3,238049280,") || !strings.HasPrefix(rows[2], "4588,0,3,0,") {
+	if len(rows) != 3 || !strings.HasPrefix(rows[1], "0,4587,0,3,238049280,") || !strings.HasPrefix(rows[2], "1,4588,0,3,0,") {
 		t.Errorf("processes:\n%s", strings.Join(rows, "\n"))
 	}
-	contains(t, mustInfer(t, append([]string{"trace", "show", "--by", "kernel"}, files...)...).stdout, "174 kernels")
+	contains(t, mustInfer(t, append([]string{"trace", "show", "--by", "kernel"}, files...)...).stdout, "174 kernels", "rank 0 is process 4587", "clocks: 2 files, aligned by the time of day")
 	page := filepath.Join(t.TempDir(), "page.html")
 	mustInfer(t, append([]string{"trace", "report", "-o", page}, files...)...)
-	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "4587") || !strings.Contains(string(text), "4588") {
-		t.Errorf("the page lacks a process (%v)", err)
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), `"rank 0, stream 7"`) || !strings.Contains(string(text), `"rank 1, stream 7"`) {
+		t.Errorf("the page lacks the track of a rank (%v)", err)
 	}
 	contains(t, mustInfer(t, "trace", "show", pytorch+"two.sqlite", "--by", "process").stdout, "4735", "4736", "1981.599")
 	checkFailure(t, infer(t, "trace", "show", files[0], files[0]), exitUsage, "given twice")

@@ -117,6 +117,12 @@ func layoutSequences(t *tables.Table, o showOptions) (layout, error) {
 func layoutProcesses(t *tables.Table, o showOptions) (layout, error) {
 	type row = tables.ProcessRow
 	columns := []column[row]{
+		{key: "rank", title: "rank", cell: func(r *row) cell {
+			if r.Rank == nil {
+				return none
+			}
+			return cell{float64(*r.Rank), strconv.Itoa(*r.Rank), strconv.Itoa(*r.Rank)}
+		}},
 		{key: "process", title: "process", cell: func(r *row) cell {
 			return cell{float64(r.Process), strconv.FormatInt(r.Process, 10), strconv.FormatInt(r.Process, 10)}
 		}},

@@ -10,6 +10,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"path/filepath"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
@@ -190,6 +191,9 @@ func (s Source) Load() (*traces.Trace, error) {
 	}
 	if err != nil {
 		f.Header.Incomplete = append(f.Header.Incomplete, err.Error())
+	}
+	if rank, ok := traces.RankInName(filepath.Base(s.Path)); ok && len(f.Header.Ranks) == 0 {
+		f.Header.Ranks = []traces.Rank{{Rank: rank, Source: "the file's name"}}
 	}
 	return traces.NewTrace(f.Header, events), err
 }

@@ -45,6 +45,8 @@ type export struct {
 	strings map[int64]string
 	events  []traces.Event
 
+	variables map[string]int // the ranks that environment variables name
+
 	done, total int64 // rows
 	progress    func(done, total int64)
 }
@@ -318,6 +320,8 @@ func (n *export) readHeader() error {
 		switch name {
 		case "PROCESS_0:COMMAND":
 			h.Command = []string{filepath.Base(value)}
+		case "PROCESS_0:ENVIRONMENT_VARIABLE":
+			n.environment(value)
 		case "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE":
 			graphMode = value
 		case "PROCESS_0:COLLECT_CUDA_TRACE":
@@ -370,6 +374,9 @@ func (n *export) readHeader() error {
 	slices.SortFunc(h.Lanes, func(a, b traces.LaneName) int {
 		return cmp.Or(cmp.Compare(a.Lane.Process, b.Lane.Process), cmp.Compare(a.Lane.ID, b.Lane.ID))
 	})
+	if err == nil {
+		err = n.readRanks()
+	}
 	return err
 }
 

@@ -33,7 +33,13 @@ func facts(t *traces.Trace) []fact {
 	if h.Clock.Uncertainty >= 0 && h.Clock.Domain != "" {
 		clock += fmt.Sprintf(", host and device agree to %s ns", humanize.Thousands(h.Clock.Uncertainty))
 	}
+	if h.Clock.Aligned != "" {
+		clock += "; " + h.Clock.Aligned
+	}
 	add("Clock", "%s", clock)
+	for _, r := range h.Ranks {
+		add(fmt.Sprintf("Rank %d", r.Rank), "process %d, by %s", r.Process, r.Source)
+	}
 	add("Command", "%s", strings.Join(h.Command, " "))
 	for _, d := range h.Devices {
 		var parts []string

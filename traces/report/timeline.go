@@ -133,6 +133,7 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 	for _, name := range line.Names.all {
 		line.Shorts = append(line.Shorts, unless(shortName(name) == name, shortName(name)))
 	}
+	line.nameProcesses(t.Header)
 	slices.SortStableFunc(line.Tracks, compareTracks)
 	slices.SortStableFunc(line.Series, func(a, b *counter) int { return cmp.Compare(a.lane.Device, b.lane.Device) })
 	return line
@@ -198,6 +199,19 @@ func newTrack(h *traces.Header, key trackKey) *track {
 		t.Title = fmt.Sprintf("GPU %d, %s", key.lane.Device, t.Title)
 	}
 	return t
+}
+
+// nameProcesses adds its process, or rank, to the title of each track, if there are several.
+func (l *timeline) nameProcesses(h *traces.Header) {
+	of := func(t *track) int64 { return h.ProcessOf(&traces.Event{Lane: t.lane}) }
+	if !slices.ContainsFunc(l.Tracks, func(t *track) bool { return of(t) != of(l.Tracks[0]) }) {
+		return
+	}
+	for _, t := range l.Tracks {
+		if of(t) != 0 {
+			t.Title = h.ProcessName(of(t)) + ", " + t.Title
+		}
+	}
 }
 
 // compareTracks orders tracks: first the threads that run passes, each with its API calls,

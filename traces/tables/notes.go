@@ -55,6 +55,12 @@ func (s *summary) notes(t *Table) []string {
 	if once := s.ranges(); once != "" {
 		add("done once: %s", once)
 	}
+	if named := processNote(h); named != "" {
+		add("processes: %s", named)
+	}
+	if h.Clock.Aligned != "" {
+		add("clocks: %s", h.Clock.Aligned)
+	}
 	notes = append(notes, overheadNotes(h, t.Passes)...)
 	for _, e := range h.Energy {
 		if e.Tokens <= 0 || e.Device != int(t.Device) && t.Device >= 0 {
@@ -75,6 +81,20 @@ func (s *summary) notes(t *Table) []string {
 		add("%s", finding)
 	}
 	return notes
+}
+
+// processNote says which processes the ranks of a distributed program are, and what names them.
+func processNote(h *traces.Header) string {
+	const most = 8
+	var parts []string
+	for i, r := range h.Ranks {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("and %d more", len(h.Ranks)-most))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("rank %d is process %d (by %s)", r.Rank, r.Process, r.Source))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // ranges lists what a program that records itself did besides passes, such as loading

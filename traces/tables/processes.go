@@ -13,6 +13,7 @@ import (
 // lie to each other: where one begins late, the others wait for it.
 type ProcessRow struct {
 	Process int64 `json:"process"`
+	Rank    *int  `json:"rank"` // of a distributed program; nil if the recording does not say it
 	Device  int32 `json:"device"`
 	Passes  int   `json:"passes"`
 	From    int64 `json:"from"` // its first work, after the first of all
@@ -102,10 +103,26 @@ func (s *summary) byProcess(t *Table) error {
 		h := hosts[r.Process]
 		r.Passes, r.Calls, r.Waited = h.passes, h.calls, h.waited
 		r.From, r.To = r.From-first, r.To-first
+		if rank, ok := s.Header.RankOf(r.Process); ok {
+			r.Rank = &rank
+		}
 		t.Processes = append(t.Processes, *r)
 	}
 	slices.SortFunc(t.Processes, func(a, b ProcessRow) int {
-		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
+		return cmp.Or(compareRanks(a.Rank, b.Rank), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
 	})
 	return nil
+}
+
+// compareRanks orders by rank; processes without one come last.
+func compareRanks(a, b *int) int {
+	switch {
+	case a != nil && b != nil:
+		return cmp.Compare(*a, *b)
+	case a != nil:
+		return -1
+	case b != nil:
+		return 1
+	}
+	return 0
 }

@@ -91,6 +91,14 @@ func TestRebase(t *testing.T) {
 	if at := tr.Events[0].Time; at != 0 || tr.Header.Base != first || tr.Header.Base+tr.Events[len(tr.Events)-1].Time != last {
 		t.Errorf("the first event is at %d after %d, not at %d", at, tr.Header.Base, first)
 	}
+	before := fixtures.Trace(&traces.Header{Base: 5000}, fixtures.Launched(1, -100, 110, 120, 130)...)
+	if before.Rebase(); before.Header.Base != 4900 || before.Events[0].Time != 0 || before.Events[1].Time != 220 {
+		t.Errorf("before the base: %d, %+v", before.Header.Base, before.Events)
+	}
+	unknown := fixtures.Trace(&traces.Header{}, fixtures.Launched(1, -100, 110, 120, 130)...)
+	if unknown.Rebase(); unknown.Header.Base != 0 || unknown.Events[0].Time != 0 {
+		t.Errorf("a base that is not known becomes %d", unknown.Header.Base)
+	}
 	own := fixtures.Trace(&traces.Header{Base: 5}, fixtures.Launched(1, 100, 110, 120, 130)...)
 	if own.Rebase(); own.Header.Base != 5 || own.Events[0].Time != 100 {
 		t.Error("small times are moved")

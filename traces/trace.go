@@ -34,17 +34,20 @@ func (t *Trace) nameProcess() {
 	}
 }
 
-// Rebase makes the times of a trace small: if its first event lies more than a day after the
-// header's base, as in the files of PyTorch's profiler, the base becomes the time of that event.
-// Viewers read times as floating-point numbers of microseconds, in which large ones are off by a
-// nanosecond, so that kernels that follow each other at once would overlap.
+// Rebase makes the times of a trace small and positive: if its first event lies before the
+// header's base, or more than a day after it as in the files of PyTorch's profiler, the base becomes
+// the time of that event. Viewers read times as floating-point numbers of microseconds, in which
+// large ones are off by a nanosecond, so that kernels that follow each other at once would overlap;
+// and Perfetto leaves out events before the base.
 func (t *Trace) Rebase() {
 	const day = 86400e9
-	if len(t.Events) == 0 || t.Events[0].Time < day && t.Events[0].Time > -day {
+	if len(t.Events) == 0 || t.Events[0].Time >= 0 && t.Events[0].Time < day {
 		return
 	}
 	shift := t.Events[0].Time
-	t.Header.Base += shift
+	if t.Header.Base != 0 || shift > 0 { // else it is not known when the base was
+		t.Header.Base += shift
+	}
 	for i := range t.Events {
 		t.Events[i].Time -= shift
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/perf/benchmath"
 
@@ -127,29 +128,39 @@ func (f Figure) interval() (low, high float64) {
 
 // String writes value, unit and interval: "3.33 ms [3.32, 3.34]".
 func (f Figure) String() string {
-	value, unit, scale := f.scaled()
-	s := value + unitAfter(unit)
-	if f.Low != nil && f.High != nil {
-		s += fmt.Sprintf(" [%s, %s]", number(*f.Low*scale), number(*f.High*scale))
+	return strings.TrimSpace(f.Short() + " " + f.Interval())
+}
+
+// Interval writes the interval in the unit of Short: "[3.32, 3.34]"; "" if there is none.
+func (f Figure) Interval() string {
+	if f.Low == nil || f.High == nil {
+		return ""
 	}
-	return s
+	_, _, scale := f.scaled()
+	return fmt.Sprintf("[%s, %s]", f.number(*f.Low*scale), f.number(*f.High*scale))
+}
+
+// number writes a value of the figure; counts are whole.
+func (f Figure) number(x float64) string {
+	if (f.Unit == "" || f.Unit == "numbers") && x == math.Trunc(x) {
+		return count(x)
+	}
+	return number(x)
 }
 
 // Short writes value and unit: "3.33 ms".
 func (f Figure) Short() string {
-	value, unit, _ := f.scaled()
-	return value + unitAfter(unit)
+	value, unit := f.Parts()
+	return value + unit
 }
 
-// unitAfter is what stands after a number: a space and the unit, "x" without the space.
-func unitAfter(unit string) string {
-	switch unit {
-	case "":
-		return ""
-	case "x":
-		return unit
+// Parts are those of Short, for columns: "3.33" and " ms", "2.00" and "x".
+func (f Figure) Parts() (value, unit string) {
+	value, unit, _ = f.scaled()
+	if unit != "" && unit != "x" {
+		unit = " " + unit
 	}
-	return " " + unit
+	return value, unit
 }
 
 // scaled writes the value in a unit that fits its size.
@@ -165,7 +176,7 @@ func (f Figure) scaled() (value, unit string, scale float64) {
 			unit, scale = "ns", 1e3
 		}
 	}
-	return number(f.Value * scale), unit, scale
+	return f.number(f.Value * scale), unit, scale
 }
 
 // number writes a number with three significant digits, or all of those before the point.

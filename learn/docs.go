@@ -16,7 +16,7 @@ func Docs(r *Recording) string {
 		if r.Machine.GPU != "" {
 			fmt.Fprintf(&b, "; %s, driver for CUDA %s", r.Machine.GPU, r.Machine.Driver)
 		}
-		b.WriteString(". Brackets hold 95 % intervals of medians.\n\n")
+		b.WriteString(".\nA value with an interval is the median of repeated measurements; the interval is that of the median. One without was counted or computed.\n\n")
 	}
 	b.WriteString("| lesson | claim | verdict |\n|---|---|---|\n")
 	for _, l := range All() {
@@ -26,7 +26,15 @@ func Docs(r *Recording) string {
 		result := Judge(l, r)
 		fmt.Fprintf(&b, "\n## Lesson %d\n\n> %s\n\n", l.Number, escaped(l.Claim))
 		for _, p := range result.Parts {
-			fmt.Fprintf(&b, "**%s: %s.** %s\n\n", p.Name(), p.Verdict, escaped(p.Text))
+			fmt.Fprintf(&b, "**%s: %s.**\n\n", p.Name(), p.Verdict)
+			if len(p.Figures) > 0 {
+				b.WriteString("| figure | value | 95 % interval |\n|---|--:|---|\n")
+				for _, f := range p.Figures {
+					fmt.Fprintf(&b, "| %s | %s | %s |\n", escaped(f.Name), f.Short(), f.Interval())
+				}
+				b.WriteByte('\n')
+			}
+			fmt.Fprintf(&b, "%s\n\n", escaped(p.Text))
 			if len(p.Lines) > 0 {
 				fmt.Fprintf(&b, "```\n%s\n```\n\n", strings.Join(p.Lines, "\n"))
 			}

@@ -23,12 +23,12 @@ var lesson01 = Lesson{
 	Claim:  "a kernel started with <<<1, 1>>> runs the loop on the GPU, so it is fast",
 	CPU:    &Experiment{Run: threadsOnCPU, Judge: judgeThreadsOnCPU, Picture: drawThreadsOnCPU},
 	GPU:    &Experiment{Run: threadsOnGPU, Judge: judgeThreads, Picture: drawThreads, Sources: []Source{{"lesson01.cu", addSource}}},
-	Why: `<<<1, 1>>> starts one thread of one block: one lane of one of the GPU's many processors. That lane has a lower clock than a CPU core, no prediction, no
-prefetcher, and each read from memory takes it hundreds of nanoseconds, in which it waits. A GPU is fast because it has so many threads
-that some always have their data: a warp's 32 lanes read together, dozens of warps take turns on a processor, and all processors work
-at once. Take any of these away and its factor is gone; one thread loses all of them. A CPU is built the other way round: a thread alone is slower
-than all together only by about the number of cores. So choose the grid by the data, a thread for each element or a few, and
-leave loops with one thread to the CPU.`,
+	Why: `<<<1, 1>>> starts one block of one thread: one lane of one SM. That lane has a lower clock than a CPU core, runs in order, without branch prediction
+or prefetching, and waits hundreds of nanoseconds for each access to memory. A GPU does not shorten such waits, it hides them. The 32 lanes of a warp
+read neighbouring addresses in one transaction; an SM holds up to 64 warps and issues from those whose data have arrived; all SMs work at once. Each
+of the three multiplies the speed, and one thread has none of them. On a CPU, one thread already uses a good part of the memory bandwidth, so the same
+mistake costs at most about a factor of the number of cores. Choose the grid from the data, a thread per element or a loop over a few, and leave
+serial loops to the CPU.`,
 	GoOn: "infer bench ceilings",
 }
 
@@ -134,18 +134,21 @@ func judgeThreads(d Data) Finding {
 			best, bestAt = r, x
 		}
 	}
-	one, warp := d.rate("one thread", of, 1), d.rate("one warp", of, 32)
-	factor := exact("all over one thread", "x", best.Value/one.Value)
+	one, warp := d.rate("1 thread", of, 1), d.rate("1 warp: 32 threads", of, 32)
+	best.Name = count(bestAt) + " threads"
+	factor := exact(best.Name+" over 1 thread", "x", best.Value/one.Value)
 	f := Finding{Figures: []Figure{one, warp, best, factor}}
-	f.Text = fmt.Sprintf("One thread adds vectors at %s, a warp of 32 at %s, %s threads at %s: one thread is %s slower than the GPU can be.", one, warp, count(bestAt), best, factor)
+	f.Text = fmt.Sprintf("The same loop adds vectors %s faster with %s than with one thread.", factor, best.Name)
 	switch {
 	case factor.Value >= threadsSlow:
 		f.Verdict = Refuted
+		f.Text += " So the loop does run on the GPU, and it is slow."
 	case factor.Value <= threadsFast:
 		f.Verdict = Shown
+		f.Text += " So one thread is nearly as fast as all."
 	default:
 		f.Verdict = Unknown
-		f.Text += fmt.Sprintf(" Below %d x it is not clearly slow.", threadsSlow)
+		f.Text += fmt.Sprintf(" Below %dx, one thread is not clearly slow.", threadsSlow)
 	}
 	return f
 }
@@ -156,9 +159,9 @@ func judgeThreadsOnCPU(d Data) Finding {
 		return undecided("Nothing was measured.")
 	}
 	all := threads[len(threads)-1]
-	one, vectors, most := d.rate("one thread, one by one", "one by one", 1), d.rate("one thread, vectors", "vectors", 1), d.rate("all threads, vectors", "vectors", all)
-	return undecided(fmt.Sprintf("The claim is about a GPU. On this CPU one thread adds vectors at %s one number after another, at %s with vector instructions, and %s threads at %s: one thread alone reaches %.0f %% of what all reach.",
-		one, vectors, count(all), most, 100*one.Value/most.Value), one, vectors, most)
+	one, vectors, most := d.rate("1 thread, scalar instructions", "one by one", 1), d.rate("1 thread, vector instructions", "vectors", 1), d.rate(countOf(int(all), "thread")+", vector instructions", "vectors", all)
+	return undecided(fmt.Sprintf("The claim is about a GPU; this is a CPU, for comparison. One thread, one number after another, reaches %.0f %% of the bandwidth of %s.",
+		100*one.Value/most.Value, countOf(int(all), "thread")), one, vectors, most)
 }
 
 func drawThreads(d Data) *Picture {

@@ -1,9 +1,6 @@
 package learn
 
-import (
-	"strings"
-	"testing"
-)
+import "testing"
 
 func TestThreads(t *testing.T) {
 	for _, c := range []struct {
@@ -18,7 +15,7 @@ func TestThreads(t *testing.T) {
 			}
 		}
 		f := judgeThreads(d)
-		if f.Verdict != c.want || !strings.Contains(f.Text, "1.00 GB/s [1.00, 1.00]") {
+		if f.Verdict != c.want || f.Figures[0].String() != "1.00 GB/s [1.00, 1.00]" {
 			t.Errorf("%g GB/s: %s: %s", c.all, f.Verdict, f.Text)
 		}
 	}

@@ -19,14 +19,14 @@ import (
 
 var lesson02 = Lesson{
 	Number: 2,
-	Claim:  "allocate on host, on device, load, copy, launch, copy back: leave out one of the six steps and it fails",
+	Claim:  "the six steps of a GPU program: allocate on host, on device, load, copy, launch, copy back; leave one out and it fails",
 	GPU:    &Experiment{Run: stepsOnGPU, Judge: judgeSteps, Sources: []Source{{"lesson01.cu", addSource}}},
-	Why: `The six steps are the right order to learn, but not each omission announces itself. Give a kernel the host's pointers, and two things can happen. On most systems the
-address means nothing to the GPU: the launch succeeds, and the error comes later, from the next call that waits, after which the context is lost.
-Where the driver can migrate pages of ordinary memory (the attribute pageableMemoryAccess is 1), the same program works,
-and each first touch of a page is a fault across the link. Leave out the copy back, and nothing fails at all:
-the result is right, on the device, and the host reads its own old memory. So check the status of the call that waits, not only of the launch, and check the numbers:
-a program without an error is not a program with a result.`,
+	Why: `The steps are right, but an omission need not announce itself. Give a kernel a pointer of malloc, and the outcome depends on the system. Where the GPU
+cannot access pageable memory (attribute pageableMemoryAccess 0), the launch returns success, the kernel faults, and the next call that waits reports
+the error; after that the context is unusable. Where it can, by HMM on Linux or by the shared page tables of Grace Hopper, the same program is right:
+pages are mapped or migrated on access. Leave out the copy back, and no call fails at all: the result is right, in device memory, and the host reads
+its old values. So check the status of the call that waits, not only of the launch, and compare the numbers: a program without an error is not yet a
+program with a result.`,
 	GoOn:     "infer learn 14",
 	Programs: map[string]Program{"six-steps": sixSteps},
 }
@@ -157,17 +157,17 @@ func pointer(x []float32) cuda.Ptr { return cuda.Ptr(uintptr(unsafe.Pointer(unsa
 
 func judgeSteps(d Data) Finding {
 	whole, host, back := d.text(allSteps, "outcome"), d.text(hostPointers, "outcome"), d.text(noCopyBack, "outcome")
-	access := figureOf("pageableMemoryAccess", "", d.values("GPU", "pageable_memory_access"))
+	access := figureOf("device attribute pageableMemoryAccess", "", d.values("GPU", "pageable_memory_access"))
 	if whole == "" || host == "" || back == "" {
 		return undecided("One of the three programs was not run.")
 	}
 	f := Finding{Figures: []Figure{access}}
-	f.Text = fmt.Sprintf("With all six steps: %s. With the host's pointers in the kernel: %s. Without the copy back: %s.", whole, host, back)
+	f.Text = fmt.Sprintf("The result of all six steps: %s. With the host's pointers in the kernel, so that nothing is allocated on the device or copied to it: %s. Without the copy back: %s.", whole, host, back)
 	switch access.Value {
 	case 1:
-		f.Text += " The attribute pageableMemoryAccess is 1: this system lets kernels follow the host's pointers."
+		f.Text += " The attribute pageableMemoryAccess is 1: here kernels can follow the host's pointers."
 	case 0:
-		f.Text += " The attribute pageableMemoryAccess is 0: kernels cannot follow the host's pointers."
+		f.Text += " The attribute pageableMemoryAccess is 0: here kernels cannot follow the host's pointers."
 	default:
 		f.Text += " The driver did not say whether kernels can follow the host's pointers."
 	}
@@ -182,14 +182,14 @@ func judgeSteps(d Data) Finding {
 		f.Text += " The whole program has to work before it can be judged."
 	case host == cameRight:
 		f.Verdict = Refuted
-		f.Text += " Two of the steps were left out, and the result is right."
+		f.Text += " Steps were left out, and the result is right."
 	case back == cameRight:
 		f.Verdict = Refuted
 		f.Text += " The copy back was left out, and the result is right."
 	default:
 		f.Verdict = Shown
 		if back == cameWrong {
-			f.Text += " Each omission costs the result, but that of the copy back gives no error."
+			f.Text += " Each omission costs the result; that of the copy back gives no error."
 		}
 	}
 	return f

@@ -15,7 +15,7 @@ func TestSteps(t *testing.T) {
 		part              string
 	}{
 		{cameRight, cameError + "an illegal memory access", cameWrong, 0, Shown, "gives no error"},
-		{cameRight, cameRight, cameWrong, 1, Refuted, "lets kernels follow"},
+		{cameRight, cameRight, cameWrong, 1, Refuted, "here kernels can follow"},
 		{cameRight, cameError + "x", cameRight, 0, Refuted, "The copy back was left out, and the result is right"},
 		{cameWrong, cameError + "x", cameWrong, -1, Unknown, "did not say"},
 		{cameRight, "", cameWrong, 0, Unknown, "not run"},

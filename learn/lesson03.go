@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"gonum.org/v1/gonum/stat"
-
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 )
 
@@ -19,12 +18,12 @@ var lesson03 = Lesson{
 	Claim:  "using a GPU is like using a second computer over a network",
 	CPU:    &Experiment{Run: linkOnCPU, Judge: judgeLinkOnCPU, Picture: drawLink},
 	GPU:    &Experiment{Run: linkOnGPU, Judge: judgeLink, Picture: drawLink, Sources: []Source{{"lesson01.cu", addSource}}},
-	Why: `A good picture, because the same law holds. Sending n bytes takes a latency and then a time for each byte, a + b n. Below the size at which both are
-equal, only the number of transfers counts: pack small ones together. Above it, only the bytes count: send fewer, or none. As with a
-network, the other side has memory of its own, works while you do something else, and answers only when asked. Pinned memory is what
-the GPU can fetch by itself; from pageable memory the driver first copies into a buffer of its own, so that it has another law. The picture ends where the
-link does: a launch costs microseconds, no round trip of milliseconds, and a task whose data stay on
-the GPU pays for the link once. Count what crosses it before you count FLOPs.`,
+	Why: `The picture is good because the same law holds: n bytes take a latency and then a time per byte, a + b n. Below a / b bytes the number of transfers
+counts: pack small ones together. Above, the bytes count: send fewer. As over a network, the other side has its own memory, works while you do
+something else, and answers when asked. The law has a step where the way of sending changes. Small copies to the GPU are written into its command
+queue by the CPU, larger ones are fetched by a copy engine (forums.developer.nvidia.com/t/64kb-gotcha/35190). MPI has such a step too, from eager
+messages to rendezvous. Pageable memory passes through a pinned buffer of the driver, so it has steps of its own. The picture ends at the latency:
+microseconds, not milliseconds. Count the bytes that cross the link before you count FLOPs.`,
 	GoOn: "infer bench ceilings",
 }
 
@@ -150,70 +149,124 @@ func linkOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 	return d, nil
 }
 
-// law is time = latency + bytes / rate.
-type law struct {
-	latency float64 // us
-	rate    float64 // GB/s
-	off     float64 // the 90th percentile of the deviations of the medians, in percent of them
-	sizes   int
-	worst   float64 // bytes: the size whose median is furthest off
-}
+// law is time = latency + bytes / rate, for copies of a range of sizes.
+type law struct{ latency, usPerByte float64 }
 
-// fitLaw fits the law to the medians of a case so that relative deviations are small.
-func fitLaw(d Data, of string) law {
-	var sizes, times, weights []float64
-	for _, n := range d.xs(of, "time_us") {
-		if t := median(d.at(of, "time_us", n)); t > 0 {
-			sizes, times, weights = append(sizes, n), append(times, t), append(weights, 1/(t*t))
-		}
-	}
-	if len(sizes) < 5 {
-		return law{off: math.NaN()}
-	}
-	a, b := stat.LinearRegression(sizes, times, weights, false)
-	off := make([]float64, len(sizes))
-	for i := range off {
-		off[i] = 100 * math.Abs(a+b*sizes[i]-times[i]) / times[i]
-	}
-	worst := sizes[slices.Index(off, slices.Max(off))]
-	slices.Sort(off)
-	return law{latency: a, rate: 1 / b / 1e3, off: stats.Quantile(off, 0.9), sizes: len(sizes), worst: worst}
-}
-
-func (l law) figures(of string) []Figure {
-	f := []Figure{exact(of+", latency", "us", l.latency), exact(of+", rate", "GB/s", l.rate), exact(of+", deviation from a + b n, P90", "%", l.off)}
-	for i := range f {
-		f[i].N = l.sizes
-	}
-	return f
-}
+func (l law) at(bytes float64) float64 { return l.latency + l.usPerByte*bytes }
 
 func (l law) String() string {
-	return fmt.Sprintf("%s + n / (%s GB/s), off by %s %% (P90 of %d sizes, most at %s bytes)", exact("", "us", l.latency).Short(), number(l.rate), number(l.off), l.sizes, count(l.worst))
+	return fmt.Sprintf("%s + n / (%s GB/s)", exact("", "us", l.latency).Short(), number(1/l.usPerByte/1e3))
+}
+
+// link is what the copies of a case take, by size, with the laws that fit best.
+type link struct {
+	sizes, times []float64 // medians, us
+	law          law
+	off          float64 // how far the law is off: the 90th percentile of the deviations, in percent of the times
+	worst        float64 // the size at which the law is furthest off
+
+	small, large law // two laws: up to knot, and above
+	knot         float64
+	offTwo       float64
+}
+
+// minSizes is of how many sizes a law is fitted; with fewer than three there is always one that fits.
+const minSizes = 4
+
+// linkOf fits the laws to the medians of a case, if there are enough.
+func linkOf(d Data, of string) (l link, ok bool) {
+	for _, n := range d.xs(of, "time_us") {
+		if t := median(d.at(of, "time_us", n)); t > 0 {
+			l.sizes, l.times = append(l.sizes, n), append(l.times, t)
+		}
+	}
+	if len(l.sizes) < 2*minSizes {
+		return l, false
+	}
+	l.law, l.off = fitLaw(l.sizes, l.times)
+	deviations := l.law.deviations(l.sizes, l.times)
+	l.worst = l.sizes[slices.Index(deviations, slices.Max(deviations))]
+	least := math.Inf(1)
+	for k := minSizes; k <= len(l.sizes)-minSizes; k++ {
+		small, _ := fitLaw(l.sizes[:k], l.times[:k])
+		large, _ := fitLaw(l.sizes[k:], l.times[k:])
+		deviations := append(small.deviations(l.sizes[:k], l.times[:k]), large.deviations(l.sizes[k:], l.times[k:])...)
+		if most := slices.Max(deviations); most < least {
+			least = most
+			l.small, l.large, l.knot, l.offTwo = small, large, l.sizes[k-1], percentile90(deviations)
+		}
+	}
+	return l, l.off < math.Inf(1)
+}
+
+// fitLaw returns the law whose deviations have the least 90th percentile, and that percentile. The best line for a quantile of
+// deviations is the one that is equally far, on alternate sides, from some three points (Stromberg, "Computing the exact least median of
+// squares estimate", 1993), or from two if the latency is 0, below which it cannot be; so it tries all of these.
+func fitLaw(sizes, times []float64) (best law, off float64) {
+	off = math.Inf(1)
+	try := func(l law) {
+		if l.latency < 0 || l.usPerByte <= 0 {
+			return
+		}
+		if q := percentile90(l.deviations(sizes, times)); q < off {
+			best, off = l, q
+		}
+	}
+	for i, x := range sizes {
+		for j := i + 1; j < len(sizes); j++ {
+			y, t, u := sizes[j], times[i], times[j]
+			try(law{0, 2 / (x/t + y/u)})
+			for k := j + 1; k < len(sizes); k++ {
+				z, v := sizes[k], times[k]
+				e := ((u-t)*(z-y) - (v-u)*(y-x)) / ((t+u)*(z-y) + (u+v)*(y-x)) // the line is at t + e t, u - e u and v + e v
+				slope := ((1+e)*v - (1+e)*t) / (z - x)
+				try(law{(1+e)*t - slope*x, slope})
+			}
+		}
+	}
+	return best, off
+}
+
+// deviations are those of times from the law, in percent of the times.
+func (l law) deviations(sizes, times []float64) []float64 {
+	return each(sizes, times, func(n, t float64) float64 { return 100 * math.Abs(l.at(n)-t) / t })
+}
+
+func percentile90(values []float64) float64 {
+	return stats.Quantile(slices.Sorted(slices.Values(values)), 0.9)
+}
+
+// figures are those of the law.
+func (l link) figures(of string) []Figure {
+	f := []Figure{exact(of+": latency", "us", l.law.latency), exact(of+": rate", "GB/s", 1/l.law.usPerByte/1e3), exact(of+": law off by (P90)", "%", l.off)}
+	for i := range f {
+		f[i].N = len(l.sizes)
+	}
+	return f
 }
 
 // linkFits is how far the law may be off, in percent.
 const linkFits = 10
 
 func judgeLink(d Data) Finding {
-	in, out, slow := fitLaw(d, toDevice), fitLaw(d, toHost), fitLaw(d, pageable)
-	f := Finding{Figures: slices.Concat(in.figures(toDevice), out.figures(toHost), slow.figures(pageable))}
-	sizes := d.xs(taskKernel, "kernel_us")
-	if len(sizes) == 0 {
-		return undecided("No task was measured.")
+	in, okIn := linkOf(d, toDevice)
+	out, okOut := linkOf(d, toHost)
+	slow, okSlow := linkOf(d, pageable)
+	tasks := d.xs(taskKernel, "kernel_us")
+	if !okIn || !okOut || !okSlow || len(tasks) == 0 {
+		return undecided(fmt.Sprintf("Copies of fewer than %d sizes were measured, or no task.", 2*minSizes))
 	}
 	share := func(n float64) Figure { // of the link, of a vector addition: two arrays go, one comes back
 		link := 2*median(d.at(toDevice, "time_us", n)) + median(d.at(toHost, "time_us", n))
-		return exact("share of the link", "%", 100*link/(link+median(d.at(taskKernel, "kernel_us", n))))
+		return exact("link's share of a vector addition, "+sizeText(n), "%", 100*link/(link+median(d.at(taskKernel, "kernel_us", n))))
 	}
-	small, large := share(sizes[0]), share(sizes[len(sizes)-1])
-	f.Figures = append(f.Figures, small, large)
-	f.Text = fmt.Sprintf("To the GPU, n bytes of pinned memory take %s; to the host %s; of pageable memory %s. Of a vector addition whose data come and go, the link takes %s for arrays of %s bytes and %s for %s.",
-		in, out, slow, small.Short(), count(sizes[0]), large.Short(), count(sizes[len(sizes)-1]))
-	if in.latency > 0 && in.rate > 0 {
-		f.Text += fmt.Sprintf(" Latency and bytes cost the same at %s bytes.", count(in.latency*in.rate*1e3))
+	f := Finding{Figures: slices.Concat(in.figures(toDevice), out.figures(toHost), slow.figures(pageable), []Figure{share(tasks[0]), share(tasks[len(tasks)-1])})}
+	off, furthest, way := out.off, out, toHost
+	if in.off > off {
+		off, furthest, way = in.off, in, toDevice
 	}
-	switch off := max(in.off, out.off); {
+	f.Text = fmt.Sprintf("The law of a network, latency + bytes / rate, is off by %s %% at most for nine in ten sizes, from %s to %s.", number(off), sizeText(in.sizes[0]), sizeText(in.sizes[len(in.sizes)-1]))
+	switch {
 	case off <= linkFits:
 		f.Verdict = Shown
 	case off > 2*linkFits:
@@ -221,14 +274,24 @@ func judgeLink(d Data) Finding {
 		f.Text += " Latency and rate do not explain these times."
 	default:
 		f.Verdict = Unknown
-		f.Text += fmt.Sprintf(" The law should be off by %d %% at most.", linkFits)
+		f.Text += fmt.Sprintf(" It should be off by %d %% at most.", linkFits)
+	}
+	if off > linkFits {
+		f.Figures = append(f.Figures, exact(way+": two laws off by (P90)", "%", furthest.offTwo))
+		f.Text += fmt.Sprintf(" It breaks at %s (%s): two laws, %s up to there and %s above, are off by %s %%.", sizeText(furthest.knot), way, furthest.small, furthest.large, number(furthest.offTwo))
 	}
 	return f
 }
 
+// sizeText writes a number of bytes.
+func sizeText(bytes float64) string { return humanize.Size(int64(bytes)) }
+
 func judgeLinkOnCPU(d Data) Finding {
-	l := fitLaw(d, handOver)
-	return undecided(fmt.Sprintf("The claim is about a GPU. To hand n bytes to another thread of this CPU takes %s: caches make small sizes faster than the law, memory large ones slower.", l), l.figures(handOver)...)
+	l, ok := linkOf(d, handOver)
+	if !ok {
+		return undecided("Too few sizes were measured.")
+	}
+	return undecided(fmt.Sprintf("The claim is about a GPU; this is a CPU, for comparison: handing n bytes to another thread takes about %s. Caches make small sizes faster than the law, memory large ones slower.", l.law), l.figures(handOver)...)
 }
 
 func drawLink(d Data) *Picture {

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -30,9 +31,43 @@ func TestLink(t *testing.T) {
 	}{
 		"a time that does not depend on the size, then on its square": {func(n float64) float64 { return 10 + n*n/1e9 }, Refuted},
 		"steps": {func(n float64) float64 { return 10 * (1 + 0.3*math.Round(math.Mod(math.Log2(n), 2))) * (1 + n/1e6) }, Unknown},
+		"small copies 9 % slower, all others 9 % faster than a law": {func(n float64) float64 {
+			if n <= 8<<10 {
+				return 1.09 * (8 + n/50e3)
+			}
+			return 0.91 * (8 + n/50e3)
+		}, Shown}, // least squares, which the many others decide, are 18 % off
 	} {
 		if f := judgeLink(linkData(c.time)); f.Verdict != c.want {
 			t.Errorf("%s: %s: %s", name, f.Verdict, f.Text)
+		}
+	}
+}
+
+// Where the law breaks, the finding tells at which size, and the two laws.
+func TestLinkBreaks(t *testing.T) {
+	f := judgeLink(linkData(func(n float64) float64 {
+		if n <= 32<<10 {
+			return 6 + n/4e3
+		}
+		return 9 + n/50e3
+	}))
+	last := f.Figures[len(f.Figures)-1]
+	if f.Verdict == Shown || !strings.Contains(f.Text, "It breaks at 32.0 KiB (pinned, to the host)") || !strings.Contains(f.Text, "6.00 us + n / (4.00 GB/s) up to there and 9.00 us + n / (50.0 GB/s) above") || last.Value > 2 {
+		t.Errorf("%s: %s (%+v)", f.Verdict, f.Text, last)
+	}
+}
+
+// The fit is the best for its criterion: no law on a fine grid has a lower 90th percentile of deviations.
+func TestFitLaw(t *testing.T) {
+	sizes := []float64{1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 128e3, 256e3, 512e3}
+	times := []float64{7.2, 7.4, 7.5, 8.7, 10.8, 9.6, 10.2, 11.1, 12.8, 18}
+	_, off := fitLaw(sizes, times)
+	for latency := 6.0; latency < 11; latency += 0.05 {
+		for slope := 5e-6; slope < 4e-5; slope += 2.5e-7 {
+			if q := percentile90((law{latency, slope}).deviations(sizes, times)); q < off-1e-9 {
+				t.Fatalf("%g us + %g n is off by %g %%, the fit by %g %%", latency, slope, q, off)
+			}
 		}
 	}
 }

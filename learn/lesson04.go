@@ -22,12 +22,12 @@ var lesson04 = Lesson{
 	Claim:  "CPUs execute instructions one after another, GPUs in parallel",
 	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallel},
 	GPU:    &Experiment{Run: parallelOnGPU, Judge: judgeParallelOnGPU, Picture: drawParallel, Sources: []Source{{"lesson04.cu", chainSource}}},
-	Why: `Both do both. A chain, in which each step needs the result of the last, goes at about the same pace on either: a step per latency of the unit. A CPU core
-overlaps independent instructions on its own, works on 8 or 16 numbers with one vector instruction, and has neighbours: three kinds of parallelism,
-whose factors multiply. A GPU has the same ideas in other proportions: 32 lanes are its vector, many warps take turns where a
-CPU reorders, and it has ten times as many processors. The difference is what silicon is spent on: CPUs shorten the time of one thread
-with caches, prediction and clock; GPUs hide it behind tens of thousands of others. So ask of a task how many independent pieces it has, and
-never compare a GPU with one lane of one core.`,
+	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either: one step per latency of the arithmetic
+unit. A CPU core finds independent instructions by itself and runs several at once, works on 8 or 16 numbers with one vector instruction, and has
+neighbours: three kinds of parallelism, whose factors multiply. A GPU has the same three in other proportions: the 32 lanes of a warp are its vector,
+warps that take turns stand in for out-of-order execution, and it has more and simpler processors. The difference is what the silicon is spent on: a
+CPU shortens the time of one thread with caches, prediction and clock; a GPU hides it behind tens of thousands of others. Ask of a task how many
+independent pieces it has. Never compare a GPU with one scalar CPU thread.`,
 	GoOn: "infer bench -m random:gpt2 --device cpu --threads 1,2 --repeat 5",
 }
 
@@ -121,18 +121,18 @@ func judgeParallelOnCPU(d Data) Finding {
 	if len(threads) == 0 {
 		return undecided("Nothing was measured on all threads.")
 	}
-	chain, chains, vectors := d.speed(oneChain, oneChain, 1), d.speed(eightChains, eightChains, 1), d.speed(vectorsOf, vectorsOf, 1)
-	all := d.speed(whole, whole, threads[0])
-	factor := exact("all over one chain", "x", all.Value/chain.Value)
+	chain, chains, vectors := d.speed("1 chain of dependent steps, 1 thread", oneChain, 1), d.speed("8 independent chains, 1 thread", eightChains, 1), d.speed("vector instructions, 1 thread", vectorsOf, 1)
+	all := d.speed("vector instructions, "+countOf(int(threads[0]), "thread"), whole, threads[0])
+	factor := exact("the last over the first", "x", all.Value/chain.Value)
 	f := Finding{Figures: []Figure{chain, chains, vectors, all, factor}}
-	f.Text = fmt.Sprintf("One core does a chain of dependent steps at %s. Eight independent chains in the same core reach %s, with vector instructions %s, and %s threads %s: %s what instructions one after another give.",
-		chain, chains, vectors, count(threads[0]), all, factor)
+	f.Text = fmt.Sprintf("This CPU does %s the arithmetic of instructions that wait for one another.", factor)
 	switch {
 	case factor.Value >= parallelFactor:
 		f.Verdict = Refuted
-		f.Text += " The claim misleads: CPUs work in parallel too."
+		f.Text += " The claim misleads: a CPU works in parallel too, within a core and with several."
 	case factor.Value <= serialFactor:
 		f.Verdict = Shown
+		f.Text += " It executes one instruction after another."
 	default:
 		f.Verdict = Unknown
 	}
@@ -141,20 +141,20 @@ func judgeParallelOnCPU(d Data) Finding {
 
 func judgeParallelOnGPU(d Data) Finding {
 	const of = "GPU threads"
-	lane, warp := figureOf("one lane", "us", d.at(of, "time_us", 1)), figureOf("a warp of 32", "us", d.at(of, "time_us", 32))
-	ratio := figureOf("a warp over one lane", "x", ratios(d.at(of, "time_us", 32), d.at(of, "time_us", 1)))
+	lane, warp := figureOf("1 chain of steps, 1 thread", "us", d.at(of, "time_us", 1)), figureOf("32 chains, the 32 threads of a warp", "us", d.at(of, "time_us", 32))
+	ratio := figureOf("time of the warp over that of 1 thread", "x", ratios(d.at(of, "time_us", 32), d.at(of, "time_us", 1)))
 	threads := d.xs(of, "time_us")
 	if len(threads) == 0 {
 		return undecided("Nothing was measured.")
 	}
 	most := threads[len(threads)-1]
-	one, all := d.speed("one lane", of, 1), d.speed("all", of, most)
+	one, all := d.speed("1 thread", of, 1), d.speed(count(most)+" threads", of, most)
 	f := Finding{Figures: []Figure{lane, warp, ratio, one, all}}
-	f.Text = fmt.Sprintf("One lane does the chain in %s, the 32 lanes of a warp 32 chains in %s. Alone, a lane does %s, %s threads %s.", lane, warp, one, count(most), all)
+	f.Text = fmt.Sprintf("A warp does 32 times the work of one thread in %s its time.", ratio.Short())
 	switch low, high := ratio.interval(); {
 	case high < 1.2:
 		f.Verdict = Shown
-		f.Text += " So much is true: a GPU's lanes work in parallel. Within a thread, one step follows another."
+		f.Text += " So much is true: the lanes of a GPU work in parallel. Within a thread, each step waits for the one before."
 	case low > 16:
 		f.Verdict = Refuted
 		f.Text += " The lanes of a warp took turns."

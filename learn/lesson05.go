@@ -9,13 +9,14 @@ import (
 
 var lesson05 = Lesson{
 	Number: 5,
-	Claim:  "Python's timer, or any timer of the host, cannot time a kernel: CUDA is asynchronous",
+	Claim:  "Python's timer, or any timer of the host, cannot time a kernel, because CUDA is asynchronous",
 	GPU:    &Experiment{Run: timersOnGPU, Judge: judgeTimers, Picture: drawTimers, Sources: []Source{spinSource}},
-	Why: `The premise is right, the conclusion is not. A launch only queues the kernel and returns, so a timer that is stopped then has measured the launch,
-whatever the kernel does: the times look wonderful and say nothing. But the host can wait. Synchronise, start the timer, launch, synchronise,
-stop: that time is the kernel's, plus a few microseconds for launch and wake-up. For kernels of a millisecond that vanishes;
-for one of ten it does not. Events are stamps that the GPU takes in the order of the stream, so they leave out the way back to the host. But they
-do not help a short kernel alone: the idle GPU stamps at once, then waits for the launch. Time many launches between two events and divide. And synchronise only around what you measure: in a program, each wait empties the queue.`,
+	Why: `The premise is right, the conclusion is not. A launch puts the kernel into a queue and returns; a timer stopped then has measured the launch, however
+long the kernel runs. But the host can wait: synchronise, start the timer, launch, synchronise, stop. That is the kernel's time plus some microseconds
+for launch and wake-up, which vanish in a millisecond and dominate in ten microseconds. Events are timestamps that the GPU writes in the order of the
+stream, so the way back to the host is not in them. Around one short kernel they help little: on an idle GPU the first stamp is written at once, and
+the wait for the launch is counted too. Queue many launches between two events and divide. And synchronise only around what you measure: each wait
+empties the queue.`,
 	GoOn: "infer trace show traces/samples/eager.sqlite --by launch",
 }
 
@@ -77,13 +78,13 @@ func judgeTimers(d Data) Finding {
 		return undecided("Kernels of one length only were timed.")
 	}
 	short, long := lengths[0], lengths[len(lengths)-1]
-	of := func(name string, x float64) Figure { return figureOf(name, "us", d.at(name, "time_us", x)) }
+	of := func(name string, x float64) Figure {
+		return figureOf(exact("", "us", x).Short()+" kernel: "+name, "us", d.at(name, "time_us", x))
+	}
 	a, b, c := of(noWait, long), of(waited, long), of(events, long)
-	off := figureOf("synchronised against events", "%", each(d.at(waited, "time_us", long), d.at(events, "time_us", long), func(w, e float64) float64 { return 100 * (w/e - 1) }))
-	sb, sc := of(waited, short), of(events, short)
-	f := Finding{Figures: []Figure{a, b, c, off}}
-	f.Text = fmt.Sprintf("The longest kernel takes %s by events. A host timer that waits gives %s: %s %% more [%s, %s]. One that does not wait gives %s, which is the launch. Of a kernel that was asked to take %s, events give %s and the host timer that waits %s.",
-		c, b, number(off.Value), number(deref(off.Low)), number(deref(off.High)), a, exact("", "us", short).Short(), sc.Short(), sb.Short())
+	off := figureOf("the host timer that waits, over events", "%", each(d.at(waited, "time_us", long), d.at(events, "time_us", long), func(w, e float64) float64 { return 100 * (w/e - 1) }))
+	f := Finding{Figures: []Figure{c, b, off, a, of(events, short), of(waited, short)}}
+	f.Text = fmt.Sprintf("Without a wait, the host's timer has the time of the launch, %s.", a.Short())
 	low, high := off.interval()
 	switch {
 	case c.Value < 1000:
@@ -91,22 +92,15 @@ func judgeTimers(d Data) Finding {
 		f.Text += " The kernels were too short to tell."
 	case low >= -timersSame && high <= timersSame:
 		f.Verdict = Refuted
-		f.Text += fmt.Sprintf(" They agree within %d %%: the host can time a kernel if it waits.", timersSame)
+		f.Text += fmt.Sprintf(" If it waits for a long kernel, it agrees with events within %d %%: the host can time a kernel.", timersSame)
 	case low > timersSame || high < -timersSame:
 		f.Verdict = Shown
-		f.Text += fmt.Sprintf(" They differ by more than %d %%, even though the host waited.", timersSame)
+		f.Text += fmt.Sprintf(" If it waits, it still differs from events by more than %d %%.", timersSame)
 	default:
 		f.Verdict = Unknown
 		f.Text += " The interval is too wide to tell: other work disturbed the host."
 	}
 	return f
-}
-
-func deref(x *float64) float64 {
-	if x == nil {
-		return 0
-	}
-	return *x
 }
 
 func drawTimers(d Data) *Picture {

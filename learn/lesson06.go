@@ -23,12 +23,11 @@ var lesson06 = Lesson{
 	Claim:  "a * a (3.333 ms) is faster than square(a) (3.331 ms) and a ** 2 (3.339 ms) because mul is optimised more",
 	CPU:    &Experiment{Run: squaresOnCPU, Judge: judgeSquares, Picture: drawSquares},
 	GPU:    &Experiment{Run: squaresOnGPU, Judge: judgeSquares, Picture: drawSquares, Sources: []Source{{"lesson06.cu", squaresSource}}},
-	Why: `A table of three single times compares noise. Each way reads every number once, writes it once, and makes one multiplication of it:
-the compiler, or PyTorch for an exponent of 2, turns all three into the same instruction. That multiplication is free, because
-the processor waits for memory: -a, which multiplies nothing, takes the same time. So the bytes explain the time, and the
-name of the operation does not. Two times differ only if the interval of their difference, measured in turns
-on the same machine, excludes 0; a difference in the fourth digit of one run never tells. What would help is to move fewer bytes: fuse the
-square with the operation before or after it.`,
+	Why: `A table of three single times compares noise. Each way reads every number once, writes it once and makes one multiplication: the compiler, or PyTorch
+for the exponent 2, turns all three into the same one. It is hidden behind the wait for memory: -a, which multiplies nothing, takes as long. So the
+bytes explain the time, and the name of the operation does not. To compare two ways, run them in turns on one machine and look at the interval of the
+difference. If it holds 0, there is no evidence of a difference. If it does not, its size says whether the difference matters: a quarter of a percent
+does not. What helps is to move fewer bytes: fuse the square with the operation before or after it.`,
 	GoOn: "infer bench kernel mlp.gelu -m random:gpt2",
 }
 
@@ -120,13 +119,17 @@ const squaresSame, squaresWide = 1, 5
 func judgeSquares(d Data) Finding {
 	base := d.values(squares[0], "time_us")
 	var f Finding
-	for _, way := range squares {
-		f.Figures = append(f.Figures, figureOf(way, "us", d.values(way, "time_us")))
+	for i, way := range squares {
+		name := way
+		if i == 3 {
+			name += ": as many bytes, no product"
+		}
+		f.Figures = append(f.Figures, figureOf(name, "us", d.values(way, "time_us")))
 	}
 	faster, notFaster := true, false // than both; than one of them
 	for _, way := range squares[1:3] {
 		change := each(base, d.values(way, "time_us"), func(a, b float64) float64 { return 100 * (b/a - 1) })
-		figure := figureOf(way+" longer than a * a", "%", change)
+		figure := figureOf(way+" against a * a", "%", change)
 		f.Figures = append(f.Figures, figure)
 		if figure.Low == nil {
 			return undecided("There are too few rounds for an interval.", f.Figures...)
@@ -136,26 +139,25 @@ func judgeSquares(d Data) Finding {
 		notFaster = notFaster || high < squaresSame || low <= 0 && high < squaresWide
 	}
 	times, changes := f.Figures[:4], f.Figures[4:]
-	f.Text = fmt.Sprintf("a * a takes %s, square(a) %s, a ** 2 %s, -a, which moves the same bytes, %s. Within a round, the time of square(a) differs from that of a * a by %s, that of a ** 2 by %s.",
-		times[0], times[1], times[2], times[3], changes[0], changes[1])
 	switch {
 	case faster:
 		f.Verdict = Shown
+		f.Text = fmt.Sprintf("a * a is faster than both others by more than %d %%.", squaresSame)
 	case notFaster:
 		f.Verdict = Refuted
 		if holdsZero(changes[0]) && holdsZero(changes[1]) {
-			f.Text += " Both intervals hold 0: a * a is not faster."
+			f.Text = "The intervals of both differences hold 0: nothing says that a * a is faster."
 		} else {
-			f.Text += fmt.Sprintf(" a * a is not faster than both by more than %d %%.", squaresSame)
+			f.Text = fmt.Sprintf("a * a is not faster than both others by more than %d %%.", squaresSame)
 		}
 	default:
 		f.Verdict = Unknown
-		f.Text += " The intervals are too wide to tell: other work disturbed the measurement."
+		f.Text = "The intervals are too wide to tell: other work disturbed the measurement."
 	}
 	if bytes := d.values("all", "bytes"); len(bytes) > 0 && times[0].Value > 0 {
-		rate := exact("bytes over the time of a * a", "GB/s", bytes[0]/times[0].Value/1e3)
+		rate := exact("a * a, bytes read and written", "GB/s", bytes[0]/times[0].Value/1e3)
 		f.Figures = append(f.Figures, rate)
-		f.Text += fmt.Sprintf(" Each moves %s bytes, at %s.", count(bytes[0]), rate)
+		f.Text += fmt.Sprintf(" Each way moves %s bytes.", count(bytes[0]))
 	}
 	return f
 }

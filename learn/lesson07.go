@@ -18,11 +18,12 @@ var lesson07 = Lesson{
 	Number: 7,
 	Claim:  "vectorized_elementwise_kernel<4, ...> in a timeline: the 4 is the number of blocks",
 	GPU:    &Experiment{Run: widthOnGPU, Judge: judgeWidth, Picture: drawWidth, Sources: []Source{{"lesson07.cu", vectorizedSource}}},
-	Why: `What stands between the angle brackets of a kernel's name are template arguments: numbers and types fixed when the kernel was compiled. The 4 is how many
-numbers a thread reads with one load, 16 bytes of float32, the widest load there is. Grid and block are arguments of the launch, chosen
-each time from the size of the data, and are columns of their own in a timeline: gridX and blockX. Compiled for width 4, the same kernel runs with as many blocks as the
-tensor needs; with 4 blocks, only 4 processors would work. PyTorch takes width 1 or 2 where an address is not aligned for 4, so the number
-in the name tells you about alignment: a slice that begins at an odd element gets another kernel.`,
+	Why: `Between the angle brackets of a kernel's name stand template arguments: numbers and types fixed when the kernel was compiled. The 4 is how many
+numbers a thread reads with one load: 4 float32 are 16 bytes, the widest load of a thread up to Hopper. Fewer, wider loads keep more bytes in flight.
+Grid and block are arguments of the launch, chosen each time from the size of the data, and have columns of their own in a timeline: gridX and blockX.
+So the same kernel runs with as many blocks as the tensor needs; in 4 blocks it would use 4 SMs. PyTorch chooses the width by type and alignment.
+Where an address is not aligned for 4, as in a slice that begins at an odd element, it takes 2 or unrolled_elementwise_kernel, so the name tells you
+about alignment.`,
 	GoOn: "infer trace show traces/samples/eager.sqlite --by kernel",
 }
 
@@ -93,18 +94,17 @@ func judgeWidth(d Data) Finding {
 		return undecided("There are no two sizes to compare.")
 	}
 	small, large := sizes[0], sizes[len(sizes)-1]
-	few, many := exact("blocks, smallest size", "", median(d.at(of, "blocks", small))), exact("blocks, largest size", "", median(d.at(of, "blocks", large)))
-	one, four, only4 := d.rate("width 1", "width 1", large), d.rate(of, of, large), d.rate(fourBlocks, fourBlocks, large)
+	few, many := exact("width 4, "+count(small)+" numbers: blocks", "", median(d.at(of, "blocks", small))), exact("width 4, "+count(large)+" numbers: blocks", "", median(d.at(of, "blocks", large)))
+	one, four, only4 := d.rate("width 1, "+count(large)+" numbers", "width 1", large), d.rate("width 4, "+count(large)+" numbers", of, large), d.rate("width 4, the same in 4 blocks", fourBlocks, large)
 	f := Finding{Figures: []Figure{few, many, one, four, only4}}
-	f.Text = fmt.Sprintf("The kernel of width 4 ran with %s blocks for %s numbers and with %s blocks for %s. At that size it moves %s, the kernel of width 1 %s; with 4 blocks, which is also possible, width 4 moves %s.",
-		count(few.Value), count(small), count(many.Value), count(large), four, one, only4)
+	f.Text = fmt.Sprintf("The kernel compiled for width 4 ran in %s and in %s blocks.", count(few.Value), count(many.Value))
 	blocks := d.values(of, "blocks")
 	switch {
 	case slices.Min(blocks) == 4 && slices.Max(blocks) == 4:
 		f.Verdict = Shown
 	case few.Value > 0 && many.Value > few.Value:
 		f.Verdict = Refuted
-		f.Text += " The 4 is how many numbers a load takes; the blocks come from the size."
+		f.Text += " The 4 is how many numbers a load takes; the number of blocks comes from the size of the data."
 	default:
 		f.Verdict = Unknown
 	}

@@ -27,12 +27,11 @@ var lesson08 = Lesson{
 	Claim:  "the first calls are slow: warm up before you measure",
 	CPU:    &Experiment{Run: firstOnCPU, Judge: judgeFirst, Picture: drawFirst},
 	GPU:    &Experiment{Run: firstOnGPU, Judge: judgeFirst, Picture: drawFirst, Sources: []Source{{"lesson08.cu", firstSource}}},
-	Why: `What runs first does work that later runs find done. On a GPU that is loading the library and the driver, making a context, compiling or loading
-the module, and allocating memory; the first launch then loads the kernel, and the clocks may still be those of an idle GPU. On a CPU,
-the operating system gives pages to memory that is touched for the first time. None of it is the work that you want to know, and a mean keeps
-it for ever: one call of a second among a hundred of a millisecond makes eleven of one. So run a few times
-before the clock starts, report a median, and look at the first calls apart: to a user who starts the program for one answer, they are the
-time that counts. Measure them in fresh processes, since a warm one cannot show them.`,
+	Why: `The first call does work that later calls find done. On a GPU: load the driver, make a context, compile or load the module, allocate memory; the first
+launch of a kernel also loads its code, and the clocks may still be those of an idle GPU. On a CPU, the operating system maps pages that are touched
+for the first time, and caches are cold. None of this is the work that you want to time, and a mean never forgets it: one call of 1 s among 99 of 1 ms
+makes a mean of 11 ms. So run a few times before the clock starts and report a median. But do look at the first calls, apart: they are what a user of
+a short program waits for. Measure them in fresh processes, since a warm one cannot show them.`,
 	GoOn:     `infer -p "ROMEO:" -n 32 --profile`,
 	Programs: map[string]Program{"first-on-cpu": firstCallsOnCPU, "first-on-gpu": firstCallsOnGPU},
 }
@@ -162,39 +161,41 @@ func judgeFirst(d Data) Finding {
 	for call := 4.0; call <= firstCalls; call++ {
 		later = append(later, d.at("call", "time_us", call)...)
 	}
-	typical := median(later)
-	scaled := func(values []float64) []float64 {
-		return each(values, values, func(a, _ float64) float64 { return a / typical })
-	}
-	a, b, factor := figureOf("first call", "us", first), figureOf("calls 4 to 10", "us", later), figureOf("first over later", "x", scaled(first))
-	again := figureOf("second over later", "x", scaled(second))
-	f := Finding{Figures: []Figure{a, b, factor, again}}
-	f.Text = fmt.Sprintf("In %d fresh processes the first call takes %s, calls 4 to %d %s: a factor of %s, at the second call %s.", len(first), a, firstCalls, b, factor, again)
-	var spent string
-	for _, what := range d.cases("spent_us") {
-		figure := figureOf(what, "us", d.values(what, "spent_us"))
-		f.Figures = append(f.Figures, figure)
-		if spent != "" {
-			spent += ", "
+	typical := make([]float64, len(first)) // of each process
+	for process := range typical {
+		var calls []float64
+		for call := 4.0; call <= firstCalls; call++ {
+			if times := d.at("call", "time_us", call); process < len(times) {
+				calls = append(calls, times[process])
+			}
 		}
-		spent += what + " " + figure.Short()
+		typical[process] = median(calls)
 	}
-	if spent != "" {
-		f.Text += " Before it: " + spent + "."
+	a, b, factor := figureOf("first call", "us", first), figureOf(fmt.Sprintf("calls 4 to %d", firstCalls), "us", later), figureOf("first call over later calls", "x", ratios(first, typical))
+	again := figureOf("second call over later calls", "x", ratios(second, typical))
+	f := Finding{Figures: []Figure{a, b, factor, again}}
+	f.Text = fmt.Sprintf("In each of %d fresh processes, the first call is compared with the later ones: it takes %s their time.", len(first), factor.Short())
+	for _, what := range d.cases("spent_us") {
+		f.Figures = append(f.Figures, figureOf("before the first call: "+what, "us", d.values(what, "spent_us")))
 	}
 	if clocks := d.at("clock", "mhz", 1); len(clocks) > 0 {
-		from, to := figureOf("clock at the first call", "MHz", clocks), figureOf("clock at the last call", "MHz", d.at("clock", "mhz", firstCalls))
+		from, to := figureOf("clock of an SM in the first call", "MHz", clocks), figureOf("clock of an SM in the last call", "MHz", d.at("clock", "mhz", firstCalls))
 		f.Figures = append(f.Figures, from, to)
-		f.Text += fmt.Sprintf(" The SMs ran at %s in the first call and at %s in the last.", from.Short(), to.Short())
+		if from.Value >= 0.95*to.Value {
+			f.Text += " The clock is not why: it is as high in the first call as in the last."
+		} else {
+			f.Text += fmt.Sprintf(" The clock is a part of it: it rises from %s to %s.", from.Short(), to.Short())
+		}
 	}
 	switch low, high := factor.interval(); {
 	case low >= firstSlow:
 		f.Verdict = Shown
 	case high < firstSlow:
 		f.Verdict = Refuted
-		f.Text += " The first call is as fast as the others."
+		f.Text += fmt.Sprintf(" That is less than %gx: no call is slow for being first.", firstSlow)
 	default:
 		f.Verdict = Unknown
+		f.Text += fmt.Sprintf(" The interval holds %gx, so this does not tell.", firstSlow)
 	}
 	return f
 }

@@ -2,7 +2,6 @@ package learn
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 )
 
@@ -22,7 +21,7 @@ func TestFirst(t *testing.T) {
 				d.add("call", "time_us", float64(call+1), time)
 			}
 		}
-		if f := judgeFirst(d); f.Verdict != c.want || !strings.Contains(f.Text, "make a context 200 ms") {
+		if f := judgeFirst(d); f.Verdict != c.want || f.Figures[4].Name != "before the first call: make a context" || f.Figures[4].Short() != "200 ms" {
 			t.Errorf("a first call of %g us: %s: %s", c.first, f.Verdict, f.Text)
 		}
 	}

@@ -12,12 +12,12 @@ var lesson09 = Lesson{
 	Number: 9,
 	Claim:  "cudaStreamIsCapturing in a timeline means that CUDA graphs are used",
 	GPU:    &Experiment{Run: capturesOnGPU, Judge: judgeCaptures, Picture: drawCaptures},
-	Why: `cudaStreamIsCapturing asks whether a stream is being captured at this moment. It launches nothing and captures nothing. Libraries call it because some of what
-they do is forbidden while a graph is captured, allocating memory for example: PyTorch's allocator asks, and so does this program before it gives cuBLASLt its
-workspace. So the call is in timelines of programs that never use a graph, and the answer there is no. Graphs leave other marks:
-cudaStreamBeginCapture and cudaGraphInstantiate a few times, then cudaGraphLaunch again and again, few calls
-for many kernels, and kernels that carry the number of their graph node. Look for those. A name in a timeline says what was
-called, not what came of it.`,
+	Why: `cudaStreamIsCapturing asks whether a stream is being captured at this moment. It captures nothing and launches nothing. Libraries ask because some of
+what they do, such as allocating memory, is forbidden during a capture: PyTorch's allocator asks, and so does this program before it gives cuBLASLt
+its workspace. So the call is in timelines of programs that never use a graph; the answer there is no. A graph leaves other marks:
+cudaStreamBeginCapture and cudaGraphInstantiate a few times, then cudaGraphLaunch again and again, few calls for many kernels, and kernels with the
+number of a graph node (nsys shows them with --cuda-graph-trace=node). Look for those. The name of a call tells what was asked, not what the answer
+was.`,
 	GoOn: "infer trace show traces/samples/gpt2-L12-graph-cupti.json.gz --by launch",
 }
 
@@ -73,28 +73,27 @@ func (d Data) called(mode, prefix string) (n float64) {
 func judgeCaptures(d Data) Finding {
 	var f Finding
 	for _, mode := range captureModes {
-		asks := exact(mode+": cudaStreamIsCapturing", "", d.called(mode, "cudaStreamIsCapturing"))
-		begins := exact(mode+": cudaStreamBeginCapture", "", d.called(mode, "cudaStreamBeginCapture"))
-		launches := exact(mode+": cudaGraphLaunch", "", d.called(mode, "cudaGraphLaunch"))
+		asks := exact(mode+": cudaStreamIsCapturing calls", "", d.called(mode, "cudaStreamIsCapturing"))
+		begins := exact(mode+": cudaStreamBeginCapture calls", "", d.called(mode, "cudaStreamBeginCapture"))
+		launches := exact(mode+": cudaGraphLaunch calls", "", d.called(mode, "cudaGraphLaunch"))
 		kernels := figureOf(mode+": kernels", "", d.values(mode, "kernels"))
-		nodes := figureOf(mode+": kernels of graphs", "", d.values(mode, "kernels_of_graphs"))
+		nodes := figureOf(mode+": kernels in a graph", "", d.values(mode, "kernels_of_graphs"))
 		f.Figures = append(f.Figures, asks, begins, launches, kernels, nodes)
-		f.Text += fmt.Sprintf("Mode %s: cudaStreamIsCapturing %s, cudaStreamBeginCapture %s, cudaGraphLaunch %s; %s of %s kernels are nodes of a graph. ",
-			mode, times(asks.Value), times(begins.Value), times(launches.Value), count(nodes.Value), count(kernels.Value))
 	}
 	asks, graphs := f.Figures[0].Value, f.Figures[4].Value+f.Figures[2].Value
+	f.Text = fmt.Sprintf("Two runs of GPT-2 were recorded: eager launches each kernel by a call, graph launches CUDA graphs. The timeline of eager has cudaStreamIsCapturing %s, and %s of its %s kernels are nodes of a graph.", times(asks), count(f.Figures[4].Value), count(f.Figures[3].Value))
 	switch {
 	case len(d.values("eager", "kernels")) == 0 || f.Figures[3].Value == 0:
 		return undecided("There is no recording of eager mode with kernels.", f.Figures...)
 	case asks == 0:
 		f.Verdict = Unknown
-		f.Text += "The call is not in the recording of eager mode."
+		f.Text += " Without the call there, this does not tell."
 	case graphs > 0:
 		f.Verdict = Shown
-		f.Text += "Where the call is, there are graphs."
+		f.Text += " Where the call is, there are graphs."
 	default:
 		f.Verdict = Refuted
-		f.Text += "Eager mode makes the call and uses no graph."
+		f.Text += " The call is there, and no graph."
 	}
 	return f
 }

@@ -11,11 +11,11 @@ var lesson10 = Lesson{
 	Number: 10,
 	Claim:  "a synchronisation is needed so that the CPU does not run ahead of the GPU",
 	GPU:    &Experiment{Run: queueOnGPU, Judge: judgeQueue, Picture: drawQueue, Sources: []Source{spinSource}},
-	Why: `Launches go into a queue of the driver with a fixed number of places. While there is room, a launch takes microseconds and the CPU runs ahead;
-once the queue is full, the launch itself waits until the GPU has finished a kernel. So the CPU can never run further ahead than the queue is long, and needs no call for that.
-Running ahead is what you want: the GPU always finds its next kernel and is never idle between two. A synchronisation empties the queue, and the GPU then
-waits for the next launch each time. It is needed where the host reads a result, reuses memory that a copy still reads, or stops a timer; not to keep order,
-which the stream does. In a timeline, a launch that suddenly takes as long as a kernel is no slow launch: the queue is full.`,
+	Why: `Launches go into a queue of the driver, which has a fixed number of places. While there is room, a launch takes microseconds and the CPU runs ahead.
+When the queue is full, the launch itself waits until the GPU has finished a kernel. So the CPU can never be further ahead than the queue is long, and
+needs no call for that. Running ahead is what you want: the GPU always finds its next kernel and never idles between two. A synchronisation empties
+the queue, and the GPU then waits for the next launch. It is needed where the host reads a result, reuses memory that a copy still reads, or stops a
+timer; not for order, which the stream keeps. In a timeline, a launch that suddenly takes as long as a kernel is not slow: the queue is full.`,
 	GoOn: "infer trace advise traces/samples/gpt2-L12-eager-cupti.json.gz",
 }
 
@@ -108,7 +108,7 @@ func launchesAhead(round Data, limit float64) float64 {
 }
 
 func judgeQueue(d Data) Finding {
-	kernel := figureOf("kernel", "us", d.values("kernel", "time_us"))
+	kernel := figureOf("time of a kernel", "us", d.values("kernel", "time_us"))
 	var depths, free, blocked []float64
 	rounds := d.rounds("launches")
 	for _, round := range rounds {
@@ -126,23 +126,23 @@ func judgeQueue(d Data) Finding {
 			}
 		}
 	}
-	quick := figureOf("launch with room in the queue", "us", free)
+	quick := figureOf("time of a launch, room in the queue", "us", free)
 	f := Finding{Figures: []Figure{kernel, quick}}
 	most := median(d.values("round", "launches"))
 	switch {
 	case kernel.Value < 10 || !(kernel.Value >= 4*quick.Value):
-		return undecided(fmt.Sprintf("A kernel takes %s and a launch %s: the GPU keeps up with the CPU, so the queue never fills.", kernel, quick), f.Figures...)
+		return undecided(fmt.Sprintf("A kernel takes %s and a launch %s: the GPU keeps up with the CPU, so the queue never fills.", kernel.Short(), quick.Short()), f.Figures...)
 	case len(rounds) == 0 || len(depths) > 0 && len(depths) < len(rounds):
 		return undecided("The launches waited in some rounds only.", f.Figures...)
 	case len(depths) == 0:
 		f.Verdict = Shown
-		f.Text = fmt.Sprintf("%s launches of a kernel of %s took %s each, and none waited: the CPU ran ahead of all of them.", count(most), kernel, quick)
+		f.Text = fmt.Sprintf("None of %s launches in a row waited: the CPU ran ahead of all of them.", count(most))
 	default:
-		depth := figureOf("launches until one waits", "", depths)
-		wait := figureOf("launch with a full queue", "us", blocked)
+		depth := figureOf("launches until one waits for room", "", depths)
+		wait := figureOf("time of a launch, queue full", "us", blocked)
 		f.Verdict = Refuted
 		f.Figures = append(f.Figures, depth, wait)
-		f.Text = fmt.Sprintf("A launch takes %s until %s are under way; from there on it takes %s, as long as the kernel (%s). Nothing was synchronised: the launch itself waits for a place in the queue.", quick, depth, wait, kernel)
+		f.Text = fmt.Sprintf("The CPU runs %s launches ahead. From there on each launch takes about as long as a kernel, although nothing was synchronised: the launch itself waits for room in the queue.", depth.Short())
 	}
 	return f
 }

@@ -12,12 +12,11 @@ var lesson11 = Lesson{
 	Number: 11,
 	Claim:  "a device synchronise marks the end of a layer; correlation ids pair launches with kernels",
 	GPU:    &Experiment{Run: layersOnGPU, Judge: judgeLayers},
-	Why: `Each launch gets a correlation id, and the record of its kernel carries the same id: that pairs both, however late the kernel runs. Time does not pair
-them. The host runs ahead, so a kernel can begin when the range around its launch has been closed. And what keeps layers apart is no call of the
-host: the kernels of a stream run in the order of their launches, so the first kernel of a layer waits, on the device, for the last one of the
-layer before. A synchronise at the end of each layer would be right too, but it empties the queue, and the GPU then
-idles until the next launch arrives; an engine that is meant to be fast has none. So look for layers in ranges, one for each step, and
-follow the ids from there to the kernels.`,
+	Why: `Each launch gets a correlation id, and the record of its kernel carries the same id. That pairs the two, however late the kernel runs. Time does not:
+the host runs ahead, so a kernel can begin when the range around its launch is already closed. And no call of the host keeps layers apart. The kernels
+of a stream run in the order of their launches, so the first kernel of a layer waits, on the device, for the last one of the layer before. A
+synchronisation after each layer would be right too, but it empties the queue, and the GPU idles until the next launch arrives; an engine that is
+meant to be fast has none. So to find layers, put a range around each step, and follow the ids from there to the kernels.`,
 	GoOn: "infer trace show traces/samples/gpt2-L12-eager-cupti.json.gz --by layer",
 }
 
@@ -88,11 +87,11 @@ func judgeLayers(d Data) Finding {
 		return total
 	}
 	layers, syncs, kernels, paired := sum("layers"), sum("synchronisations"), sum("kernels"), sum("paired")
-	perLayer, share := exact("synchronisations per layer", "", syncs/layers), exact("kernels paired by id", "%", 100*paired/kernels)
-	late, mixed := exact("kernels that began after the range of their launch", "%", 100*sum("after_range")/kernels), exact("kernels that began before an earlier layer had ended", "%", 100*sum("before_layer")/kernels)
+	perLayer, share := exact("synchronisations per layer", "", syncs/layers), exact("kernels paired with a launch by id", "%", 100*paired/kernels)
+	late, mixed := exact("kernels that began after the range of their launch", "%", 100*sum("after_range")/kernels), exact("kernels that began before an earlier layer ended", "%", 100*sum("before_layer")/kernels)
 	f := Finding{Figures: []Figure{perLayer, share, late, mixed}, Text: fmt.Sprintf(
-		"While %.0f layers ran, the host waited for the GPU %s. %s of %s kernels (%s) have the id of a launch. %s of the kernels began after the range around their launch had closed, and %s before all earlier layers had ended.",
-		layers, countOf(int(syncs), "time"), number(paired), number(kernels), share.Short(), late.Short(), mixed.Short())}
+		"While %.0f layers of GPT-2 ran, the host waited for the GPU %s. %s of %s kernels have the id of a launch.",
+		layers, countOf(int(syncs), "time"), number(paired), number(kernels))}
 	switch {
 	case perLayer.Value < 0.5:
 		f.Verdict = Refuted

@@ -28,7 +28,7 @@ func TestLayersOfSample(t *testing.T) {
 		t.Errorf("%g kernels, want %d", n, 11*63)
 	}
 	f := judgeLayers(d)
-	if f.Verdict != Refuted || !strings.Contains(f.Text, "While 144 layers ran, the host waited for the GPU 0 times.") || !strings.Contains(f.Text, "792 of 792 kernels (100 %) have the id of a launch") {
+	if f.Verdict != Refuted || !strings.Contains(f.Text, "While 144 layers of GPT-2 ran, the host waited for the GPU 0 times.") || !strings.Contains(f.Text, "792 of 792 kernels have the id of a launch") {
 		t.Errorf("%s: %s", f.Verdict, f.Text)
 	}
 
@@ -38,7 +38,7 @@ func TestLayersOfSample(t *testing.T) {
 			e.Correlation += 1 << 40
 		}
 	}
-	if f := judgeLayers(layersOf(trace)); strings.Contains(f.Text, "(100 %)") {
+	if f := judgeLayers(layersOf(trace)); f.Figures[1].Value > 70 {
 		t.Errorf("a third of the kernels have an id of no call: %s", f.Text)
 	}
 }

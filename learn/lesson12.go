@@ -12,12 +12,11 @@ var lesson12 = Lesson{
 	Number: 12,
 	Claim:  "nvtx_sum gives the time of a task",
 	GPU:    &Experiment{Run: rangesOnGPU, Judge: judgeRanges, Picture: drawRanges},
-	Why: `The host pushes and pops a range. What it does in between is to launch a kernel, and a launch returns at once. So nvtx_sum sums the time that launching
-took. If a first call loads a module, that is in the sum, and the kernel's own time is a small part of it. If a kernel is long, it outlives its
-range, and most of it is not in the sum. So the error goes both ways, and no factor corrects it. nvtx_gpu_proj_sum projects a
-range to the GPU: from the start of the first kernel that was launched in it to the end of the last. That is the time of the task on the
-device, with the gaps between its kernels. A CUDA graph is launched by one call, so its kernels belong to
-ranges only by its nodes.`,
+	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So nvtx_sum adds up the time that launching took. If
+a first call loads a module, the sum holds that too, and dwarfs the kernels. If a kernel is long, it outlives its range, and most of it is missing.
+The error goes both ways, so no factor corrects it. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it
+to the end of the last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is launched by a single call, so
+its kernels can be given to ranges only by their graph nodes.`,
 	GoOn: "nsys stats --report nvtx_sum,nvtx_gpu_proj_sum run.nsys-rep",
 }
 
@@ -85,7 +84,7 @@ func judgeRanges(d Data) Finding {
 	var most, least Figure
 	var mostOf, leastOf string
 	for _, stage := range d.cases("host_us") {
-		f := exact("host over device, "+stage, "x", total(d.values(stage, "host_us"))/total(d.values(stage, "device_us")))
+		f := exact(stage+": nvtx_sum over its kernels", "x", total(d.values(stage, "host_us"))/total(d.values(stage, "device_us")))
 		if mostOf == "" || f.Value > most.Value {
 			most, mostOf = f, stage
 		}
@@ -96,17 +95,20 @@ func judgeRanges(d Data) Finding {
 	if mostOf == "" {
 		return undecided("No stage has a range and a kernel.")
 	}
-	sum := func(stage, quantity string) string {
-		return exact("", "us", total(d.values(stage, quantity))).Short()
+	sum := func(stage, name, quantity string) Figure {
+		return exact(stage+": "+name, "us", total(d.values(stage, quantity)))
 	}
-	middle := figureOf("host over device, median pass, "+mostOf, "x", ratios(d.values(mostOf, "host_us"), d.values(mostOf, "device_us")))
-	f := Finding{Figures: []Figure{most, least, middle}, Text: fmt.Sprintf(
-		"The ranges of %s sum to %s on the host, its kernels take %s: %s the time. By the median pass, in which no module is loaded, it is %s. "+
-			"The ranges of %s sum to %s, its kernels take %s: %s.",
-		mostOf, sum(mostOf, "host_us"), sum(mostOf, "device_us"), most.Short(), middle, leastOf, sum(leastOf, "host_us"), sum(leastOf, "device_us"), least.Short())}
+	const host, device = "ranges on the host (nvtx_sum)", "kernels on the GPU"
+	middle := figureOf(mostOf+": the same in the median pass", "x", ratios(d.values(mostOf, "host_us"), d.values(mostOf, "device_us")))
+	f := Finding{Figures: []Figure{
+		sum(mostOf, host, "host_us"), sum(mostOf, device, "device_us"), most, middle,
+		sum(leastOf, host, "host_us"), sum(leastOf, device, "device_us"), least,
+	}}
+	f.Text = fmt.Sprintf("In a run of GPT-2, nvtx_sum gives the stage %s %s the time of its kernels, and the stage %s %s.", mostOf, most.Short(), leastOf, least.Short())
 	switch {
 	case most.Value >= 2 || least.Value <= 0.5:
 		f.Verdict = Refuted
+		f.Text += " So it is not the time of the task, nor off by a fixed factor."
 	case most.Value < 1.1 && least.Value > 0.9:
 		f.Verdict = Shown
 	default:

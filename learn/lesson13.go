@@ -11,14 +11,14 @@ import (
 
 var lesson13 = Lesson{
 	Number: 13,
-	Claim:  "sm_efficiency, achieved_occupancy, ipc are metrics to ask ncu for; cuda_gpu_kern_sum lists grid sizes",
+	Claim:  "sm_efficiency, achieved_occupancy and ipc are metrics to ask ncu for; cuda_gpu_kern_sum lists grid sizes",
 	CPU:    &Experiment{Run: namesHere, Judge: judgeNames},
-	Why: `The metrics are those of nvprof, the profiler before Nsight Compute. Today a name has three parts: the unit that counts and what it counts, such as sm__warps_active;
-how the counts of all units are joined, such as .avg; and in what they are expressed, such as .pct_of_peak_sustained_active. The reports of nsys were renamed too, from
-gpukernsum to cuda_gpu_kern_sum, and their columns change with versions: for a while that report had the grid, and then a new one,
-cuda_gpu_kern_gb_sum, got it. So a name in a lecture is true of one version. Ask the tool that you have: ncu --query-metrics lists what
-this chip can count, nsys stats --help-reports what each report has. And ask what a number means: sm_efficiency was
-the share of time in which an SM had any warp at all, not how much work it did.`,
+	Why: `These metrics are of nvprof, which counts them on GPUs up to Volta only. A metric of Nsight Compute has three parts: the unit that counts and what it
+counts, such as sm__warps_active; how the counts of all units are combined, such as .avg; and what they are expressed in, such as
+.pct_of_peak_sustained_active. The reports of nsys were renamed too: gpukernsum is cuda_gpu_kern_sum today, and the grid has a report of its own,
+cuda_gpu_kern_gb_sum. So a name in a lecture holds for one version. Ask the tool that you have: ncu --query-metrics lists what a chip can count, nsys
+stats --help-reports what each report has. And ask what a number means: sm_efficiency was the share of time in which an SM had at least one warp, not
+how much work it did.`,
 	GoOn: "ncu --query-metrics",
 }
 
@@ -159,24 +159,25 @@ func judgeNames(d Data) Finding {
 	var f Finding
 	old, there := 0, 0
 	metrics := d.values("ncu", "metrics")
+	f.Lines = []string{fmt.Sprintf("%-25s %s", "nvprof", "ncu")}
 	for i, r := range renamed {
 		was, is := d.values(r.old, "listed"), d.values(r.name, "listed")
-		listed := "not checked"
+		listed := ""
 		if len(was) > 0 && len(is) > 0 {
-			listed = map[float64]string{0: "not listed", 1: "listed"}[is[0]]
+			listed = map[bool]string{true: " (not listed)"}[is[0] == 0]
 			there += int(is[0])
 			if i < claimed {
 				old += int(was[0])
 			}
 		}
-		f.Lines = append(f.Lines, fmt.Sprintf("%-26s %s%s (%s)", r.old, r.name, r.sum, listed))
+		f.Lines = append(f.Lines, fmt.Sprintf("%-25s %s%s%s", r.old, r.name, r.sum, listed))
 	}
 	var texts []string
 	wrong, right := 0, 0
 	if len(metrics) > 0 {
-		texts = append(texts, fmt.Sprintf("ncu %s lists %s metrics: %d of the %d names in the claim, and %d of the %d new names below.",
-			versionNumber.FindString(d.text("ncu", "version")), number(metrics[0]), old, claimed, there, len(renamed)))
-		f.Figures = append(f.Figures, exact("old names that ncu lists", "", float64(old)), exact("new names that ncu lists", "", float64(there)))
+		texts = append(texts, fmt.Sprintf("ncu %s lists %d of the %d metrics of the claim, and %d of the %d names of today below.",
+			versionNumber.FindString(d.text("ncu", "version")), old, claimed, there, len(renamed)))
+		f.Figures = append(f.Figures, exact("metrics that ncu lists", "", metrics[0]), exact("of the claim's metrics, ncu lists", "", float64(old)), exact("of the names below, ncu lists", "", float64(there)))
 		if old == claimed {
 			right++
 		} else {
@@ -199,8 +200,8 @@ func judgeNames(d Data) Finding {
 		} else {
 			wrong++
 		}
-		f.Figures = append(f.Figures, exact(gridReports[0]+" has the grid", "", float64(has)))
-		texts = append(texts, fmt.Sprintf("The reports of nsys %s with a column for the grid: %s; without: %s.", versionNumber.FindString(d.text("nsys", "version")), orNone(with), orNone(without)))
+		f.Figures = append(f.Figures, exact("columns of "+gridReports[0]+" with the grid", "", float64(has)))
+		texts = append(texts, fmt.Sprintf("Reports of nsys %s that list the grid: %s; that do not: %s.", versionNumber.FindString(d.text("nsys", "version")), orNone(with), orNone(without)))
 	}
 	for _, p := range d {
 		if p.Case == "missing" {

@@ -14,15 +14,15 @@ var reuseSource string
 
 var lesson14 = Lesson{
 	Number: 14,
-	Claim:  "transfer time > compute time: use unified memory",
+	Claim:  "when the transfer takes longer than the computation, use unified memory",
 	GPU: &Experiment{Run: runReuse, Judge: judgeReuse, Picture: drawReuse,
 		Sources: []Source{{"lesson14.cu", reuseSource}}},
-	Why: `The bytes have to cross the link, whatever the call is named. A copy moves them once; every reading after it comes from device memory. Reading in place,
-here from pinned host memory, moves them again each time. Unified memory lies between: pages move when they are first touched, by faults,
-and then stay, so it is a copy that is made in small pieces. So the API does not decide; what does is how often the data are read before they
-change. The first reading pays for the link in each case. Every further one pays for it again in place, and not after a copy, long before the
-computation takes as long as the transfer. Ask first whether the data have to move at all: weights stay on the
-device for all tokens.`,
+	Why: `The bytes have to cross the link, whatever the call is named. A copy moves them once, and every reading after it comes from device memory. Reading in
+place, here from pinned host memory, moves them again each time. Unified memory lies between: pages move when they are first touched, by page faults,
+and then stay, so it is a copy in small pieces unless the program prefetches them. (No experiment here uses it.) So the API does not decide, but how
+often the data are read before they change. The first reading pays for the link either way; each further one pays again in place, and not after a
+copy, long before the computation takes as long as the transfer. Ask first whether the data have to move at all: weights stay on the device for all
+tokens.`,
 	GoOn: "infer bench ceilings --device cuda",
 }
 
@@ -115,7 +115,7 @@ func judgeReuse(d Data) Finding {
 			continue // the claim says nothing about this
 		}
 		until = r
-		x := figureOf(fmt.Sprintf("in place against copy, %s", countOf(int(r), "reading")), "x", ratios(d.at(inPlace, "time_us", r), d.at(copyRead, "time_us", r)))
+		x := figureOf(countOf(int(r), "reading")+": in place over copy, then read", "x", ratios(d.at(inPlace, "time_us", r), d.at(copyRead, "time_us", r)))
 		f.Figures = append(f.Figures, x)
 		switch low, high := x.interval(); {
 		case low > 1:
@@ -131,12 +131,13 @@ func judgeReuse(d Data) Finding {
 		return undecided("The transfer never took longer than the computation, so the claim says nothing here.")
 	}
 	first := reuses[0]
-	transfer, compute := figureOf("transfer", "us", d.at(oneCopy, "time_us", first)), figureOf("one reading on the device", "us", d.at(resident, "time_us", first))
+	transfer, compute := figureOf("transfer: a copy to the device", "us", d.at(oneCopy, "time_us", first)), figureOf("computation: 1 reading on the device", "us", d.at(resident, "time_us", first))
 	f.Figures = append([]Figure{transfer, compute}, f.Figures...)
-	f.Text = fmt.Sprintf("The transfer takes %s, one reading on the device %s. Reading in place takes %s the time of copying and reading for %s, and %s for %s.",
-		transfer, compute, f.Figures[2], countOf(int(first), "reading"), f.Figures[len(f.Figures)-1].Short(), countOf(int(until), "reading"))
+	f.Text = fmt.Sprintf("Up to %s the transfer takes longer than the computation.", countOf(int(until), "reading"))
 	if from > 0 {
-		f.Text += fmt.Sprintf(" A copy wins from %s on, though the transfer is longer than the computation up to %s.", countOf(int(from), "reading"), countOf(int(until), "reading"))
+		f.Text += fmt.Sprintf(" Yet from %s on, copying first is faster than reading the data in place.", countOf(int(from), "reading"))
+	} else {
+		f.Text += " A copy before is not faster than reading in place."
 	}
 	return f
 }

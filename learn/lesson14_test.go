@@ -23,7 +23,7 @@ func TestReuse(t *testing.T) {
 		"a transfer that is never long": {reuseData(2000, 2000), Unknown},
 		"one number of readings":        {reuseData(15, 1000)[:40], Unknown},
 	})
-	if f := judgeReuse(reuseData(15, 1000)); !strings.Contains(f.Text, "wins from 2 readings on, though the transfer is longer than the computation up to 10 readings") {
+	if f := judgeReuse(reuseData(15, 1000)); !strings.Contains(f.Text, "Up to 10 readings the transfer takes longer than the computation. Yet from 2 readings on, copying first is faster") {
 		t.Error(f.Text)
 	}
 }

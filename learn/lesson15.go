@@ -15,14 +15,14 @@ import (
 
 var lesson15 = Lesson{
 	Number: 15,
-	Claim:  "below a size run on the CPU: set a threshold",
+	Claim:  "small inputs run faster on the CPU: choose the device by a threshold on the size",
 	GPU: &Experiment{Run: runThreshold, Judge: judgeThreshold, Picture: drawThreshold,
 		Sources: []Source{workSource, spinSource}},
-	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is nearly a straight line over the size. The two lines cross
-once, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no transfer, and the
-CPU does. If other work is queued, the GPU begins after it. No single size is right for all of these cases, and the best one is a compromise
-that loses in most. A model predicts the time of both devices from what is known before the run, the size, the
-place of the data and the queue, and takes the smaller. It needs a few coefficients for each device, fitted once, and then costs less than a launch.`,
+	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is nearly a straight line over the size. The
+lines cross once, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no transfer, and the CPU
+does. If other work is queued, the GPU begins after it. No single size is right for all of these, and the best compromise loses in most of them. A
+model instead predicts the time of both devices from what is known before the run, the size, the place of the data and the queue, and takes the
+smaller. It needs a few coefficients for each device, fitted once, and evaluating it costs less than a launch.`,
 	GoOn: "infer tasks bench",
 }
 
@@ -260,6 +260,7 @@ func judgeThreshold(d Data) Finding {
 	}
 	var alone []string
 	var f Finding
+	var thresholds []Figure
 	worst := 0.0
 	for p := range place(len(thresholdCases)) {
 		of := slices.DeleteFunc(slices.Clone(all), func(c choice) bool { return c.place != p })
@@ -268,29 +269,30 @@ func judgeThreshold(d Data) Finding {
 		}
 		l := byThreshold(of)
 		worst = max(worst, l)
-		f.Figures = append(f.Figures, exact("lost by the best threshold, "+p.String()+" only", "%", l))
-		from := "never"
-		if t := bestThreshold(of); !math.IsInf(t, 0) {
-			from = "from " + number(t) + " numbers"
+		if t := bestThreshold(of); math.IsInf(t, 0) {
+			alone = append(alone, p.String())
+		} else {
+			thresholds = append(thresholds, exact("threshold: "+p.String(), "numbers", t))
 		}
-		alone = append(alone, fmt.Sprintf("%s: %s", p, from))
 	}
 	if err := predictTimes(all); err != nil {
 		return undecided(fmt.Sprintf("No model fits these data: %v.", err))
 	}
 	mixed, model := byThreshold(all), lost(all, func(c choice) bool { return c.modelGPU < c.modelCPU })
-	f.Figures = append(f.Figures, exact("lost by the best threshold, all mixed", "%", mixed), exact("lost by a model, all mixed", "%", model))
+	f.Figures = append(thresholds, exact("lost with the best threshold for each of these", "%", worst), exact("lost with the best single threshold", "%", mixed), exact("lost with a model of both devices", "%", model))
 	threads := 1
 	if n := d.values("all", "threads"); len(n) > 0 {
 		threads = int(n[0])
 	}
-	f.Text = fmt.Sprintf("Over %d tasks of mixed sizes, places and queues, the best single threshold loses %.1f %% on average against the better device, and a model, fitted to every second size on a free GPU, %.1f %%. "+
-		"With one place and one queue, a threshold of its own loses %.1f %% at most. Against %s of the CPU the GPU is faster: %s.", len(all), mixed, model, worst, countOf(threads, "thread"), strings.Join(alone, "; "))
+	f.Text = fmt.Sprintf("A threshold is the size from which the GPU beats %s of the CPU; it moves with the place of the data and the queue. Lost is time against the better device, on average over %d tasks; the model is fitted to every second size on a free GPU.", countOf(threads, "thread"), len(all))
+	if len(alone) > 0 {
+		f.Text += fmt.Sprintf(" The GPU is never faster: %s.", strings.Join(alone, "; "))
+	}
 	switch {
 	case mixed > 10 && model < mixed/2:
 		f.Verdict = Refuted
 		if worst < 5 {
-			f.Text += " So the claim is half true."
+			f.Text += " The claim is half true: one threshold is right for one place and one queue only."
 		}
 	case mixed <= 5:
 		f.Verdict = Shown

@@ -19,11 +19,11 @@ var lesson16 = Lesson{
 	Claim:  "GPU utilisation is the share of SMs in use",
 	GPU: &Experiment{Run: runUtilisation, Judge: judgeUtilisation, Picture: drawUtilisation,
 		Sources: []Source{{"lesson16.cu", utilisationSource}}},
-	Why: `What nvidia-smi calls GPU-Util is a share of time: in how much of the last sampling period did any kernel run? One block on one SM makes it as
-high as a kernel that fills the device. So does a decode step whose SMs wait for memory most of the time. A low figure does tell something: the GPU
-had nothing to run, because the host was late. A high one says only that it was never empty. To know how much of the GPU works, compare the
-time of a step with its floor, the time that its bytes or its operations take at the measured ceilings, or ask ncu
-for sm__throughput. Power is a rough hint that needs no profiler: see how far it is from that of an idle GPU, and from its limit.`,
+	Why: `What nvidia-smi calls GPU-Util is a share of time: during how much of the last sampling period, a sixth of a second to a second, did any kernel run?
+One block on one SM makes it as high as a kernel that fills the device; so does a decode step whose SMs mostly wait for memory. A low figure does tell
+something: the GPU had nothing to run, because the host was late. A high one says only that it was never empty. To learn how much of the GPU works,
+compare the time of a step with its floor, the time that its bytes or its operations need at the measured ceilings, or ask ncu for sm__throughput.
+Power is a rough hint that needs no profiler: compare it with that of the idle GPU, and with its limit.`,
 	GoOn: "infer bench --device cuda -m random:gpt2",
 }
 
@@ -94,16 +94,14 @@ func runUtilisation(ctx context.Context, e *Env) (d Data, err error) {
 
 func judgeUtilisation(d Data) Finding {
 	percent := func(of string) Figure {
-		return figureOf("utilisation, "+of, "%", d.values(of, "utilisation_percent"))
+		return figureOf("GPU utilisation, "+of, "%", d.values(of, "utilisation_percent"))
 	}
 	idle, one, full := percent(idleGPU), percent(oneBlock), percent(blockPerSM)
 	all, used := median(d.values("all", "sms")), median(d.values(oneBlock, "sms_used"))
 	share := exact("SMs in use, one block", "%", 100*used/all)
 	f := Finding{Figures: []Figure{idle, one, full, share, figureOf("power, idle", "W", d.values(idleGPU, "power_w")),
 		figureOf("power, one block", "W", d.values(oneBlock, "power_w")), figureOf("power, one block per SM", "W", d.values(blockPerSM, "power_w"))}}
-	f.Text = fmt.Sprintf("One block that spins uses %.0f of %.0f SMs, %s, and NVML reports a utilisation of %s. "+
-		"With a block on each SM it reports %s, idle %s. The power is %s with one block, %s with one on each SM.",
-		used, all, share.Short(), one, full.Short(), idle.Short(), f.Figures[5].Short(), f.Figures[6].Short())
+	f.Text = fmt.Sprintf("While one block occupies %.0f of %.0f SMs, the driver (NVML, as in nvidia-smi) reports a utilisation of %s.", used, all, one.Short())
 	low, high := one.interval()
 	switch {
 	case idle.Value > 10:

@@ -19,16 +19,16 @@ var lesson17 = Lesson{
 	Claim:  "more occupancy is faster",
 	GPU: &Experiment{Run: runOccupancy, Judge: judgeOccupancy, Picture: drawOccupancy,
 		Sources: []Source{{"lesson17.cu", occupancySource}}},
-	Why: `Occupancy is the number of warps on an SM, as a share of what it can hold. More warps help in one way: while some wait, others have something to do.
-So what counts is the work in flight, warps times independent loads of each. The copy has four loads of 16 bytes in flight in each thread: a few blocks fill the
-way to memory, and more of them only queue there. In the chase a warp needs the result of one load for the address of the next. It has one in
-flight, whatever it does, so only more warps help. Before you raise occupancy, ask what the kernel waits for. At its bandwidth
-or arithmetic ceiling more is worth nothing, and the registers and the shared memory that lower occupancy may be the better use of the SM.`,
+	Why: `Occupancy is the number of warps on an SM as a share of what it can hold. More warps help in one way: while some wait, others have something to do. By
+Little's law, what counts is the work in flight: warps times the independent loads of each. The copy has four loads of 16 bytes in flight in each
+thread; a few blocks saturate the memory, and more only queue there. In the pointer chase a warp needs the result of one load for the address of the
+next. It has one load in flight, whatever it does, so only more warps help. Before you raise occupancy, ask what the kernel waits for. At its
+bandwidth or arithmetic ceiling more is worth nothing, and the registers and shared memory that lower occupancy may be the better use of the SM.`,
 	GoOn: "infer bench kernel attn.sdpa -m random:gpt2",
 }
 
 // The cases of lesson 17.
-var occupancyCases = []string{"copy, limited by bandwidth", "chase, limited by latency"}
+var occupancyCases = []string{"copy, limited by bandwidth", "chase, limited by latency"} // in recordings
 
 const occupancyThreads = 256
 
@@ -161,11 +161,11 @@ func judgeOccupancy(d Data) Finding {
 				half = x
 			}
 		}
-		gain := figureOf(fmt.Sprintf("%s: %.0f %% against %.0f %%", of, most, half), "x", ratios(d.at(of, "time_us", half), d.at(of, "time_us", most)))
-		all := figureOf(fmt.Sprintf("%s: %.0f %% against %.0f %%", of, most, from), "x", ratios(d.at(of, "time_us", from), d.at(of, "time_us", most)))
-		f.Figures = append(f.Figures, exact(of+": within 5 % of its best from", "%", least), gain, all)
-		texts = append(texts, fmt.Sprintf("The %s, is within 5 %% of its best time from an occupancy of %.0f %% on. From %.0f to %.0f %% it becomes %s as fast, from %.0f to %.0f %% %s.",
-			of, least, from, most, all.Short(), half, most, gain))
+		name, _, _ := strings.Cut(of, ",")
+		gain := figureOf(fmt.Sprintf("%s: speed at %.0f %% over %.0f %%", name, most, half), "x", ratios(d.at(of, "time_us", half), d.at(of, "time_us", most)))
+		all := figureOf(fmt.Sprintf("%s: speed at %.0f %% over %.0f %%", name, most, from), "x", ratios(d.at(of, "time_us", from), d.at(of, "time_us", most)))
+		f.Figures = append(f.Figures, all, gain, exact(name+": within 5 % of its best from", "%", least))
+		texts = append(texts, fmt.Sprintf("The %s, is within 5 %% of its best time from an occupancy of %.0f %% on.", of, least))
 		switch low, high := gain.interval(); {
 		case high < 1.05:
 			f.Verdict = Refuted

@@ -17,11 +17,12 @@ var lesson18 = Lesson{
 	Claim:  "thread divergence halves speed",
 	GPU: &Experiment{Run: runDivergence, Judge: judgeDivergence, Picture: drawDivergence,
 		Sources: []Source{{"lesson18.cu", divergenceSource}}},
-	Why: `The 32 lanes of a warp share one stream of instructions. If lanes take different paths, the warp runs one path after the other, and the lanes that are not on
-it wait. So a warp pays for each path that any of its lanes takes. Whole warps that agree pay for one path, whatever other warps do. Two
-equal paths within a warp cost twice the time, and a long path that a single lane takes costs as if all lanes took it. A short branch has no jump at all: the
-compiler computes both sides, and each lane keeps one, which takes the same time whether lanes agree or not. So do not count the branches
-in a source. Ask which lanes of one warp disagree, and how long their paths are; then order the work so that neighbours agree.`,
+	Why: `An SM issues one instruction for a whole warp. If the 32 lanes take different paths, the warp runs one path after the other, with the other lanes
+switched off. So a warp pays for every path that any of its lanes takes, and a long path costs the same whether one lane takes it or all. Warps that
+agree within themselves pay for one path, whatever others do. A short branch has no jump: the compiler predicates it, each lane keeps one of two
+results, and agreement makes no difference. Since Volta, lanes have program counters of their own, so diverged paths can interleave, but still one
+path issues at a time. So do not count the branches in a source. Ask which lanes of one warp disagree and how long their paths are, and order the work
+so that neighbours agree.`,
 	GoOn: "ncu --metrics smsp__thread_inst_executed_per_inst_executed.ratio infer -p ROMEO: -n 2 --device cuda",
 }
 
@@ -85,20 +86,19 @@ func judgeDivergence(d Data) Finding {
 	factor := func(name, of, base string) Figure {
 		return figureOf(name, "x", ratios(d.values(of, "time_us"), d.values(base, "time_us")))
 	}
-	two, most := factor("2 paths by lane", fmt.Sprintf(byLane, 2), onePath), factor("32 paths by lane", fmt.Sprintf(byLane, 32), onePath)
-	warps := factor("2 paths by warp", byWarp, onePath)
-	short := factor("short branch, lanes differ", differing, agreeing)
-	one, all := factor("one lane of 32 long", oneLong, allBrief), factor("all lanes long", allLong, allBrief)
-	f := Finding{Figures: []Figure{two, most, warps, short, one, all}, Text: fmt.Sprintf("Two paths of one length within a warp take %s the time of one path, "+
-		"32 paths %s. Two paths, each taken by whole warps, take %s. A short branch takes %s if lanes differ, against lanes that agree. "+
-		"If one lane of 32 does long work and the others brief work, the warp takes %s the time of brief work; if all do long work, %s.",
-		two, most, warps, short, one.Short(), all.Short())}
+	two, most := factor("2 paths within a warp, over 1 path", fmt.Sprintf(byLane, 2), onePath), factor("32 paths within a warp, over 1 path", fmt.Sprintf(byLane, 32), onePath)
+	warps := factor("2 paths, each of whole warps, over 1 path", byWarp, onePath)
+	short := factor("short branch, lanes differ over lanes agree", differing, agreeing)
+	one, all := factor("1 lane of 32 has long work, over none", oneLong, allBrief), factor("all lanes have long work, over none", allLong, allBrief)
+	f := Finding{Figures: []Figure{two, most, warps, short, one, all}, Text: fmt.Sprintf(
+		"The factor in time is %s for two paths within a warp, %s for 32, and %s for two paths that whole warps take.", two.Short(), most.Short(), warps.Short())}
 	f.Verdict = Shown
 	for _, x := range f.Figures[:4] { // the others depend on how long is long
 		low, high := x.interval()
 		switch {
 		case high < 1.8 || low > 2.2:
 			f.Verdict = Refuted
+			f.Text += " So divergence does not halve the speed: it can cost nothing, half or nearly all of it."
 			return f
 		case low < 1.8 || high > 2.2:
 			f.Verdict = Unknown

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,15 +23,16 @@ var blocksSource string
 
 var lesson19 = Lesson{
 	Number: 19,
-	Claim:  "kernels return nothing; threads in a block share memory; blocks run in any order",
+	Claim:  "kernels return nothing; threads of a block share memory; blocks run in any order",
 	CPU:    &Experiment{Run: blocksOnCPU, Judge: judgeBlocks, Picture: drawBlocks},
 	GPU: &Experiment{Run: blocksOnGPU, Judge: judgeBlocks, Picture: drawBlocks,
 		Sources: []Source{{"lesson19.cu", blocksSource}}},
-	Why: `A launch only queues work, so nobody waits for a value: results go to memory. Blocks start when an SM has room for them, at first roughly by number, then as others
-end. That freedom lets one program fill a small GPU and a large one. Its price: no block may wait for a block that may not have started. Within a block,
-threads share fast memory and meet at barriers. So a sum in shared memory adds in a fixed order, and gives the same bits each time. Atomics
-add in the order of arrival, and (a + b) + c is not always a + (b + c) for floats, so the last bits can differ from run to run.
-Goroutines are alike: a go statement has no value, their order is free, and what they add to one variable comes in any order.`,
+	Why: `A launch only queues work, so nobody waits for a return value: results go to memory. A block starts when an SM has room for it, at first roughly by
+number, later as others end. This freedom lets one program fill a small GPU and a large one. Its price: no block may wait for one that may not have
+started, unless a cooperative launch guarantees that all run at once. Within a block, threads share fast memory and meet at barriers, so a sum in
+shared memory can add in a fixed order and give the same bits each time. Atomics add in the order of arrival. Floating-point addition is not
+associative, so their last bits differ from run to run. Goroutines are alike: a go statement has no value, their order is free, and what they add to
+one variable arrives in any order.`,
 	GoOn: "infer bench kernel ln_1 -m random:gpt2",
 }
 
@@ -245,19 +247,21 @@ func judgeBlocks(d Data) Finding {
 			changed = append(changed, float64(moved))
 		}
 	}
-	fixed, loose := figureOf(inParts, "us", d.values(inParts, "time_us")), figureOf(asItCame, "us", d.values(asItCame, "time_us"))
-	fixedSums, looseSums := distinct(d.values(inParts, "sum_bits")), distinct(d.values(asItCame, "sum_bits"))
-	wrong := figureOf("error of the sum in parts", "", d.values(inParts, "sum_error"))
-	f := Finding{Figures: []Figure{exact("units in a launch", "", units[0]), figureOf("units that started before one of a lower number", "", late), figureOf("units whose turn changed from launch to launch", "", changed),
-		fixed, loose, exact("different sums, fixed order", "", float64(fixedSums)), exact("different sums, atomics", "", float64(looseSums)), wrong}}
 	unit, compiled := "goroutines", true
 	if outcome := d.text(returns, "outcome"); outcome != "" {
 		unit, compiled = "blocks", outcome == "it compiles"
 	}
-	f.Text = fmt.Sprintf("Of %.0f %s, %.0f started before one of a lower number, and %.0f had another turn in the next launch. "+
-		"Over %d sums of the same numbers, parts in a fixed order take %s and give %s; atomics take %s and give %s.",
-		units[0], unit, f.Figures[1].Value, f.Figures[2].Value, fixed.N, fixed, countOf(fixedSums, "result"), loose, countOf(looseSums, "different result"))
-	ordered := f.Figures[1].Value == 0
+	fixed, loose := figureOf("sum in a fixed order: time", "us", d.values(inParts, "time_us")), figureOf("sum by atomics: time", "us", d.values(asItCame, "time_us"))
+	fixedSums, looseSums := distinct(d.values(inParts, "sum_bits")), distinct(d.values(asItCame, "sum_bits"))
+	wrong := figureOf("sum in a fixed order: error", "", d.values(inParts, "sum_error"))
+	f := Finding{Figures: []Figure{exact(unit+" in a launch", "", units[0]), figureOf("of them, started before a lower number", "", late), figureOf("of them, turn changed in the next launch", "", changed),
+		fixed, exact("sum in a fixed order: different results", "", float64(fixedSums)), loose, exact("sum by atomics: different results", "", float64(looseSums)), wrong}}
+	f.Text = fmt.Sprintf("The %s do not start in the order of their numbers. The same %d sums give %s in a fixed order and %s by atomics.",
+		unit, len(d.values(inParts, "sum_bits")), countOf(fixedSums, "result"), countOf(looseSums, "result"))
+	ordered := slices.Max(late) == 0 // one launch out of order is enough to show that nothing keeps the order
+	if ordered {
+		f.Text = strings.Replace(f.Text, "do not start", "start", 1)
+	}
 	shared := wrong.Value < 1 && fixedSums == 1
 	if unit == "blocks" {
 		if compiled {

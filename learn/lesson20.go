@@ -16,11 +16,11 @@ var lesson20 = Lesson{
 	Claim:  "memory copies and kernels overlap",
 	GPU: &Experiment{Run: runOverlap, Judge: judgeOverlap, Picture: drawOverlap,
 		Sources: []Source{workSource}},
-	Why: `A GPU has engines for copies besides its SMs, so both can work at once, if three things hold. The work must be in different streams, because a stream
-runs its work in order. The host memory must be pinned: pageable memory is copied by the host through a buffer of the driver, and meanwhile the host launches
-nothing. And a kernel must not need the copy that it should overlap with: cut the data into chunks, so that one is computed while the next
-one travels. Even then the whole takes at least as long as the longest of three rows: copies in, kernels, copies back. If copies take most of the
-time, hiding the kernels gains little. Better than a hidden copy is none: keep the data on the device, as a decode step keeps weights and cache.`,
+	Why: `A GPU has copy engines besides its SMs, so both can work at once, under three conditions. The work is in different streams, because a stream runs its
+work in order. The host memory is pinned: pageable memory goes through a staging buffer of the driver, and meanwhile the host launches nothing. And
+the kernel does not need the copy that it is to overlap with: cut the data into chunks, so that one is computed while the next one travels. Even then
+the whole takes at least as long as the longest of three rows: copies in, kernels, copies back. If copies take most of the time, hiding the kernels
+gains little. Better than a hidden copy is none: keep the data on the device, as a decode step keeps weights and cache.`,
 	GoOn: "nsys profile -t cuda,nvtx -o overlap infer learn 20",
 }
 
@@ -219,21 +219,19 @@ func judgeOverlap(d Data) Finding {
 				percents = append(percents, p)
 			}
 		}
-		overlaps = append(overlaps, figureOf("kernel time during which a copy runs, "+of, "%", percents))
-		times = append(times, figureOf(of, "us", d.values(of, "time_us")))
+		overlaps = append(overlaps, figureOf(of+": kernel time hidden by copies", "%", percents))
+		times = append(times, figureOf(of+": time", "us", d.values(of, "time_us")))
 	}
-	gain := figureOf("one stream against two, pinned", "x", ratios(d.values(inOneStream, "time_us"), d.values(inTwoStreams, "time_us")))
-	f := Finding{Figures: append(append(overlaps, times...), gain), Text: fmt.Sprintf(
-		"%d chunks take %s in one stream; a copy runs during %s of the kernel time. In two streams from pinned memory they take %s, which is %s as fast; a copy runs during %s. "+
-			"From pageable memory the same two streams take %s; a copy runs during %s.",
-		overlapChunks, times[0], overlaps[0].Short(), times[1], gain.Short(), overlaps[1].Short(), times[2], overlaps[2].Short())}
+	gain := figureOf("speed of two streams over one, pinned", "x", ratios(d.values(inOneStream, "time_us"), d.values(inTwoStreams, "time_us")))
+	f := Finding{Figures: append(append(times, gain), overlaps...), Text: fmt.Sprintf(
+		"%d chunks go to the GPU, are computed and come back. In two streams from pinned memory, copies run during %s of the kernel time.", overlapChunks, overlaps[1].Short())}
 	low, high := overlaps[1].interval()
 	faster, _ := gain.interval()
 	switch {
 	case low > 25 && faster > 1:
 		f.Verdict = Shown
 		if _, most := overlaps[2].interval(); most < 10 {
-			f.Text += " They overlap in different streams, from pinned memory; not otherwise."
+			f.Text += " They overlap in different streams and from pinned memory, not otherwise."
 		}
 	case high < 10:
 		f.Verdict = Refuted

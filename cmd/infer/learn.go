@@ -141,10 +141,12 @@ type learnJSON struct {
 
 func (l *learnFlags) list(c *cobra.Command) error {
 	var b bytes.Buffer
-	out := learnJSON{[]learn.Result{}}
+	out, width := learnJSON{[]learn.Result{}}, textWidth(c.OutOrStdout())
 	for _, lesson := range learn.All() {
 		out.Lessons = append(out.Lessons, learn.Result{Number: lesson.Number, Claim: lesson.Claim})
-		fmt.Fprintf(&b, "%3d  %s\n", lesson.Number, lesson.Claim)
+		var claim bytes.Buffer
+		wrap(&claim, "     ", lesson.Claim, width)
+		fmt.Fprintf(&b, "%3d%s", lesson.Number, claim.Bytes()[3:])
 	}
 	if l.json {
 		return writeJSON(c.OutOrStdout(), out)
@@ -222,6 +224,7 @@ func (l *learnFlags) run(c *cobra.Command, m *modelFlags, lessons []*learn.Lesso
 	}
 	var results []learn.Result
 	recording := learn.Recording{}
+	width, reasons := textWidth(c.OutOrStdout()), map[string]bool{}
 	for i, lesson := range lessons {
 		r, err := result(lesson)
 		if err != nil {
@@ -230,7 +233,11 @@ func (l *learnFlags) run(c *cobra.Command, m *modelFlags, lessons []*learn.Lesso
 		results = append(results, r)
 		recording.Add(r)
 		if !l.json {
-			if err := writeOutput(c.OutOrStdout(), lessonText(r, i > 0)); err != nil {
+			text := lessonText(r, width, reasons)
+			if i > 0 {
+				text = append([]byte{'\n'}, text...)
+			}
+			if err := writeOutput(c.OutOrStdout(), text); err != nil {
 				return err
 			}
 		}
@@ -324,42 +331,69 @@ func failures(results []learn.Result) error {
 	return errors.New(strings.Join(errs, "; "))
 }
 
-// lessonText writes a result for people.
-func lessonText(r learn.Result, again bool) []byte {
+// lessonText writes a result for people, in lines of so many letters. A reason why something was not measured is written the
+// first time only.
+func lessonText(r learn.Result, width int, reasons map[string]bool) []byte {
 	var b bytes.Buffer
-	if again {
-		b.WriteByte('\n')
-	}
-	fmt.Fprintf(&b, "Lesson %d: %s\n%s\n", r.Number, r.Claim, strings.ToUpper(string(r.Verdict)))
+	wrap(&b, "", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim), width)
+	fmt.Fprintf(&b, "%s\n", strings.ToUpper(string(r.Verdict)))
 	for _, p := range r.Parts {
-		fmt.Fprintf(&b, "\n%s: %s\n", p.Heading(), p.Verdict)
-		wrap(&b, p.Text)
-		for _, line := range p.Lines {
-			fmt.Fprintf(&b, "  %s\n", line)
+		b.WriteByte('\n')
+		wrap(&b, "", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict), width)
+		writeFigures(&b, p.Figures, width)
+		wrap(&b, "  ", p.Text, width)
+		indent := "\n  "
+		if slices.ContainsFunc(p.Lines, func(line string) bool { return len(line) > width-2 }) {
+			indent = "\n"
 		}
-		if p.Reason != "" && p.Recorded != "" {
-			wrap(&b, "Not measured now: "+p.Reason+".")
-		} else if p.Reason != "" {
-			wrap(&b, "The reason: "+p.Reason+".")
+		if len(p.Lines) > 0 {
+			fmt.Fprintf(&b, "%s%s\n", indent, strings.Join(p.Lines, indent))
+		}
+		if p.Reason != "" && !reasons[p.Reason] {
+			reasons[p.Reason] = true
+			wrap(&b, "  ", "Not measured now: "+p.Reason+".", width)
 		}
 	}
 	b.WriteString("\nWhy\n")
-	wrap(&b, r.Why)
+	wrap(&b, "  ", r.Why, width)
 	fmt.Fprintf(&b, "\nGo on: %s\n", r.GoOn)
 	return b.Bytes()
 }
 
-// wrap writes a text in lines of at most 92 letters, indented.
-func wrap(b *bytes.Buffer, text string) {
+// writeFigures writes a row for each figure, or two where one is longer than a line may be, and an empty line.
+func writeFigures(b *bytes.Buffer, figures []learn.Figure, width int) {
+	var name, value, unit, interval int
+	for _, f := range figures {
+		v, u := f.Parts()
+		name, value, unit, interval = max(name, len(f.Name)), max(value, len(v)), max(unit, len(u)), max(interval, len(f.Interval()))
+	}
+	narrow := 2+name+2+value+unit+1+interval > width
+	for _, f := range figures {
+		v, u := f.Parts()
+		if narrow {
+			wrap(b, "  ", f.Name, width)
+			fmt.Fprintf(b, "    %s\n", f)
+			continue
+		}
+		fmt.Fprintf(b, "  %s\n", strings.TrimRight(fmt.Sprintf("%-*s  %*s%-*s %s", name, f.Name, value, v, unit, u, f.Interval()), " "))
+	}
+	if len(figures) > 0 {
+		b.WriteByte('\n')
+	}
+}
+
+// wrap writes a text in lines of at most so many letters, each with an indent.
+func wrap(b *bytes.Buffer, indent, text string, width int) {
 	length := 0
 	for word := range strings.FieldsSeq(text) {
 		n := len([]rune(word))
 		switch {
 		case length == 0:
-			b.WriteString("  ")
-		case length+1+n > 90:
-			b.WriteString("\n  ")
-			length = 0
+			b.WriteString(indent)
+			length = len(indent)
+		case length+1+n > width:
+			b.WriteString("\n" + indent)
+			length = len(indent)
 		default:
 			b.WriteByte(' ')
 			length++

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,16 +36,54 @@ func recordingFile(t *testing.T) string {
 
 func TestLearn(t *testing.T) {
 	list := mustInfer(t, "learn").stdout
+	oneLine := strings.Join(strings.Fields(list), " ")
 	for _, l := range learn.All() {
-		if !strings.Contains(list, l.Claim+"\n") {
+		if !strings.Contains(oneLine, fmt.Sprintf("%d %s ", l.Number, l.Claim)) {
 			t.Errorf("the list lacks lesson %d:\n%s", l.Number, list)
 		}
 	}
 	for _, source := range []string{mustInfer(t, "learn", "6", "--source").stdout, mustInfer(t, "learn", "--source").stdout} {
 		contains(t, source, "// lesson06.cu", "__global__ void square(")
 	}
-	contains(t, mustInfer(t, "learn", "6", "--from", recordingFile(t)).stdout, "Lesson 6: a * a", "\nREFUTED\n", "CPU, recorded on ", " on Some CPU, 4 threads: refuted\n",
-		"GPU, recorded on ", " on Some GPU: refuted\n", "a * a takes 3.34 ms [3.33, 3.34]", "\nWhy\n", "\nGo on: infer ")
+	inOrder(t, mustInfer(t, "learn", "6", "--from", recordingFile(t)).stdout, "Lesson 6: a * a", "\nREFUTED\n", "CPU, recorded on ", " on Some CPU, 4 threads: refuted\n",
+		"GPU, recorded on ", " on Some GPU: refuted\n", "  a * a                          3.34 ms [3.33, 3.34]\n", "\n  The intervals of both differences hold 0", "\nWhy\n", "\nGo on: infer ")
+}
+
+// inOrder checks that a text has parts, one after the other.
+func inOrder(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	rest := text
+	for _, part := range parts {
+		_, after, ok := strings.Cut(rest, part)
+		if !ok {
+			t.Fatalf("%q is not there, or not after the parts before it:\n%s", part, text)
+		}
+		rest = after
+	}
+}
+
+// Lines are as long as a person reads, and in a narrow terminal no longer than it is, except for commands and drawings.
+func TestLearnWidth(t *testing.T) {
+	shipped, err := learn.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{40, 80} {
+		for _, l := range learn.All() {
+			r := learn.Judge(l, shipped)
+			for i, p := range r.Parts {
+				if width < 80 {
+					r.Parts[i].Lines = nil // drawn for 80
+				}
+				r.Parts[i].Reason = strings.Repeat("there is no GPU ", 9) + p.Device
+			}
+			for line := range strings.Lines(string(lessonText(r, width, map[string]bool{}))) {
+				if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width && !strings.HasPrefix(line, "Go on:") && len(strings.Fields(line)) > 1 {
+					t.Errorf("lesson %d: a line of %d letters, at most %d are wanted: %s", l.Number, n, width, line)
+				}
+			}
+		}
+	}
 }
 
 // A shell completes the numbers of lessons.

@@ -124,3 +124,13 @@ func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
+
+// textWidth is how many letters a line of text may have: those of a terminal, within bounds, or 80.
+func textWidth(w io.Writer) int {
+	if file, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			return min(max(width, 40), 100)
+		}
+	}
+	return 80
+}

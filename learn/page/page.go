@@ -33,11 +33,7 @@ type part struct {
 	Class   string
 	Title   string // of the picture
 	Drawing template.HTML
-	Rows    []row
 }
-
-// row is a figure.
-type row struct{ Name, Value string }
 
 // Write writes the page of results.
 func Write(w io.Writer, results []learn.Result) error {
@@ -56,9 +52,6 @@ func Write(w io.Writer, results []learn.Result) error {
 			one := part{Part: p, Class: class(p.Verdict), Drawing: template.HTML(draw(p.Picture))} // all text in it is escaped
 			if p.Picture != nil {
 				one.Title = p.Picture.Title
-			}
-			for _, f := range p.Figures {
-				one.Rows = append(one.Rows, row{f.Name, f.String()})
 			}
 			l.Parts = append(l.Parts, one)
 		}

@@ -85,6 +85,12 @@ func TestPage(t *testing.T) {
 	if err := Write(&b, results()); err != nil {
 		t.Fatal(err)
 	}
+	rest := b.String()
+	for _, part := range []string{"<h2>1. ", "<td>3.33 ms</td>", "What was found.", "<svg ", "Since it is so.", "infer info", "<h2>2. "} { // the figures first
+		if _, rest, _ = strings.Cut(rest, part); rest == "" {
+			t.Errorf("the page lacks %q, or it is not after the parts before it:\n%s", part, b.String())
+		}
+	}
 	for _, part := range []string{"Verdicts on 4 claims: 2 shown, 1 refuted, 1 that cannot be shown here.", "&lt;&lt;&lt;1, 1&gt;&gt;&gt; &amp; more", `<span class="verdict refuted">refuted</span>`, "CPU, measured now on A CPU, 4 threads",
 		"Not measured now: there is no GPU.", "3.33 ms"} {
 		if !strings.Contains(b.String(), part) {

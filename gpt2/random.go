@@ -25,6 +25,11 @@ var geometries = []geometry{
 	{"gpt2-xl", 48, 1600, 25},     // 1558 million
 }
 
+func (g geometry) config() Config {
+	return Config{Layers: g.layers, Channels: g.channels, Heads: g.heads, Inner: 4 * g.channels, Vocab: 50257, Positions: 1024,
+		Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: 50256, EOS: 50256}
+}
+
 // RandomPrefix starts the names of random models, as Random takes them.
 const RandomPrefix = "random:"
 
@@ -45,8 +50,8 @@ func Random(name string) (*Model, error) {
 	if !ok {
 		return nil, fmt.Errorf("a random model is named %sgpt2 or %sL=1,C=768,NH=12,V=50257,T=1024, not %q", RandomPrefix, RandomPrefix, name)
 	}
-	c := Config{Layers: 12, Channels: 768, Heads: 12, Vocab: 50257, Positions: 1024,
-		Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
+	c := geometries[0].config()
+	c.Inner, c.BOS, c.EOS = 0, -1, -1
 	seed := 0
 	fields := map[string]*int{"L": &c.Layers, "C": &c.Channels, "NH": &c.Heads, "V": &c.Vocab, "T": &c.Positions, "F": &c.Inner, "seed": &seed}
 	for i, part := range strings.Split(spec, ",") {
@@ -135,4 +140,19 @@ func normal(name string, seed uint64, deviation float64) weights.ReadFunc {
 		}
 		return nil
 	}
+}
+
+// PublishedModel is one of the four sizes that were published.
+type PublishedModel struct {
+	Name   string // "gpt2-medium"
+	Config Config
+}
+
+// Published lists the published models from the smallest to the largest.
+func Published() []PublishedModel {
+	var list []PublishedModel
+	for _, g := range geometries {
+		list = append(list, PublishedModel{g.name, g.config()})
+	}
+	return list
 }

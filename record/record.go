@@ -92,14 +92,17 @@ func (r *Recorder) Header(change func(h *traces.Header)) {
 // Ceilings notes what a device was measured to do, as far as floors need it, in place of
 // what was noted of it before. device is the GPU's index, -1 for the CPU.
 func (r *Recorder) Ceilings(device int, s ceilings.Set) {
-	r.Header(func(h *traces.Header) {
-		h.Ceilings = slices.DeleteFunc(slices.Clone(h.Ceilings), func(c traces.Ceiling) bool { return c.Device == device })
-		for _, v := range s.Values {
-			if v.Unit == ceilings.GBs || v.Unit == ceilings.TFLOPs {
-				h.Ceilings = append(h.Ceilings, traces.Ceiling{Device: device, Name: v.Name, Unit: v.Unit, Value: v.Value, Size: v.Size})
-			}
+	r.Header(func(h *traces.Header) { SetCeilings(h, device, s) })
+}
+
+// SetCeilings is [Recorder.Ceilings] for the header of a recording that exists.
+func SetCeilings(h *traces.Header, device int, s ceilings.Set) {
+	h.Ceilings = slices.DeleteFunc(slices.Clone(h.Ceilings), func(c traces.Ceiling) bool { return c.Device == device })
+	for _, v := range s.Values {
+		if v.Unit == ceilings.GBs || v.Unit == ceilings.TFLOPs {
+			h.Ceilings = append(h.Ceilings, traces.Ceiling{Device: device, Name: v.Name, Unit: v.Unit, Value: v.Value, Size: v.Size})
 		}
-	})
+	}
 }
 
 // Name gives a lane a name.

@@ -274,6 +274,9 @@ type Header struct {
 	// found in kernels that named none; 0 if the source named them.
 	Inferred float64 `json:"inferred,omitempty"`
 
+	// CostsFrom says in words what the costs of inferred steps follow from, and what is not known.
+	CostsFrom []string `json:"costsFrom,omitempty"`
+
 	// NotRecorded says in words what this recording does not record, and Incomplete what
 	// it should have recorded but lost. If Incomplete is not empty, shares mislead.
 	NotRecorded []string `json:"notRecorded,omitempty"`

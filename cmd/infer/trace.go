@@ -6,14 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/ceilings"
+	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/stages"
@@ -32,13 +38,15 @@ name; - is standard input.`,
   infer trace check run.sqlite
   infer trace report run.sqlite --out run.html
   infer trace convert run.sqlite --out run.json.gz`,
-		Annotations: map[string]string{usesKey: "quiet"},
-		Args:        needsCommand,
-		RunE:        refused,
+		Args: needsCommand,
+		RunE: refused,
 	}
-	c.SuggestionsMinimumDistance = 2
+	help := map[string]string{usesKey: "model quiet",
+		helpKey + modelFlag: "the recording is of `MODEL`, for the costs of inferred stages: gpt2,\ngpt2-medium, gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile (default: what shapes of operators and grids of kernels say)"}
+	c.Annotations, c.SuggestionsMinimumDistance = help, 2
 	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTraceKPI(), newTracePprof(), newTraceReport(), newTraceShow(), newTraceStages())
 	for _, sub := range c.Commands() {
+		sub.Annotations = help
 		if slices.Contains(countersCommands, sub.Name()) {
 			addFlags(sub.Flags(), "Counters", addCounters)
 		}
@@ -161,14 +169,46 @@ func addNaming(f *pflag.FlagSet) {
 // inferFlag names the flag that finds stages without ranges.
 const inferFlag = "infer"
 
+// modelFlag names the flag that says of which model a recording is.
+const modelFlag = "model"
+
+// sizedModel returns the model that --model names, nil for none.
+func sizedModel(c *cobra.Command) (*stages.Model, error) {
+	name, _ := c.Flags().GetString(modelFlag)
+	if name == "" {
+		return nil, nil
+	}
+	isFile := func(path string) bool {
+		info, err := os.Stat(path)
+		return err == nil && !info.IsDir()
+	}
+	if !isFile(name) && !isFile(filepath.Join(name, "config.json")) {
+		for _, m := range gpt2.Published() {
+			if strings.TrimPrefix(name, "openai-community/") == m.Name {
+				return &stages.Model{Name: name, Config: m.Config}, nil
+			}
+		}
+	}
+	m, err := (&modelFlags{model: name}).openModel()
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return &stages.Model{Name: name, Config: m.Config}, nil
+}
+
 // checkNaming refuses flags of addNaming that cannot be used.
 func checkNaming(c *cobra.Command, _ []string) error {
 	text, _ := c.Flags().GetString(rangesFlag)
-	if isInferred, _ := c.Flags().GetBool(inferFlag); isInferred && text != "" {
+	isInferred, _ := c.Flags().GetBool(inferFlag)
+	if isInferred && text != "" {
 		return usagef("--ranges and --infer exclude each other: --infer takes no stages from ranges")
 	}
 	if _, err := regexp.Compile(text); err != nil {
 		return usagef("--ranges %s: it is no regular expression: %s", shellQuote(text), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	if name, _ := c.Flags().GetString(modelFlag); name != "" && !isInferred {
+		return usagef("--model is for the costs of inferred stages; give --infer too")
 	}
 	return nil
 }
@@ -179,13 +219,18 @@ func nameStages(c *cobra.Command, path string, t *traces.Trace) error {
 		if c.Name() == "diff" && stages.Has(t) { // the other recording may have none
 			return nil
 		}
-		found, err := stages.Infer(t)
+		model, err := sizedModel(c)
+		if err != nil {
+			return err
+		}
+		found, err := stages.Infer(t, model)
 		if err == nil {
 			err = found.Apply(t)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: --infer: %w", traceName(path), err)
 		}
+		addCeilings(t.Header)
 		return nil
 	}
 	var match *regexp.Regexp
@@ -199,6 +244,22 @@ func nameStages(c *cobra.Command, path string, t *traces.Trace) error {
 		return fmt.Errorf("%s: no work of a GPU was launched in a range whose name matches %s; 'infer trace show %s --by op' lists the ranges", traceName(path), shellQuote(match.String()), shellQuote(path))
 	}
 	return nil
+}
+
+// addCeilings adds what was measured on this machine of the GPUs of a recording that has no ceilings:
+// two GPUs of one name can do the same.
+func addCeilings(h *traces.Header) {
+	if len(h.Ceilings) > 0 {
+		return
+	}
+	for _, d := range h.Devices {
+		set, ok := ceilings.Newest(d.Name)
+		if !ok {
+			continue
+		}
+		record.SetCeilings(h, d.ID, set)
+		h.CostsFrom = append(h.CostsFrom, fmt.Sprintf("the ceilings are those of %s, as measured on this machine at %s", d.Name, set.Time.Format(time.DateOnly)))
+	}
 }
 
 // isQuiet reports whether --quiet was given.

@@ -26,6 +26,10 @@ that is of no stage has none. The confidence is the probability that the name is
 by a model of the order of stages (a hidden Markov model), whose second reading expects
 a kernel of the same name and grid at the same place in each layer.
 
+The sizes of the model, of which costs follow, are those of --model. Without it, they
+are from the shapes of PyTorch's operators, if they were recorded, or from grids, as far
+as these say them.
+
 Other commands take the stages found here with --infer.`,
 		Example: `  infer trace stages run.sqlite
   infer trace stages run.json.gz --json
@@ -44,7 +48,11 @@ func traceStages(c *cobra.Command, path string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	found, err := stages.Infer(t)
+	model, err := sizedModel(c)
+	if err != nil {
+		return err
+	}
+	found, err := stages.Infer(t, model)
 	if err != nil {
 		return fmt.Errorf("%s: %w", traceName(path), err)
 	}
@@ -66,7 +74,11 @@ func traceStages(c *cobra.Command, path string, asJSON bool) error {
 		{key: "stage", title: " ", left: true, cell: func(r *stages.Stage) cell { return textCell(cmp.Or(r.Name, "of no stage")) }},
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n%s, inferred, confidence %.2f\n\n", plainText(t.Header.Describe()), found.Describe(), found.Confidence)
+	fmt.Fprintf(&b, "%s\n%s, inferred, confidence %.2f\n", plainText(t.Header.Describe()), found.Describe(), found.Confidence)
+	for _, line := range found.Geometry.From {
+		fmt.Fprintln(&b, plainText(line))
+	}
+	fmt.Fprintln(&b)
 	printCells(&b, columns, rows, nil)
 	printLegend(&b, columns)
 	return writeOutput(c.OutOrStdout(), b.Bytes())

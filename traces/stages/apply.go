@@ -22,17 +22,24 @@ func (r *Inference) Apply(t *traces.Trace) error {
 	case len(r.Passes) == 0:
 		return errors.New("no pass of a GPT-2-like decoder was found in the kernels")
 	}
-	a := &applier{trace: t, found: r, calls: map[traces.Correlation]*traces.Event{}, ranges: map[uint64]*traces.Event{}, tags: map[string]map[string]int32{}}
+	a := &applier{trace: t, found: r, calls: map[traces.Correlation]*traces.Event{}, ranges: map[uint64]*traces.Event{}, tags: map[planKind]map[string]int32{}, plans: map[planKind]int32{}}
 	a.index()
 	t.Header.Plans = nil
 	for _, phase := range phaseNames {
-		a.plan(phase)
+		for i := range r.Passes {
+			if k := r.kind(i); k.phase == phase && a.tags[k] == nil {
+				a.plan(k)
+			}
+		}
 	}
 	var made []traces.Event
 	for i := range r.Passes {
 		made = append(made, a.pass(i))
 	}
-	t.Header.Inferred = r.Confidence
+	t.Header.Inferred, t.Header.CostsFrom = r.Confidence, r.Geometry.From
+	if r.Geometry.DType != nil {
+		t.Header.DType = *r.Geometry.DType
+	}
 	*t = *traces.NewTrace(t.Header, append(t.Events, made...))
 	ownRest(t, NoStage)
 	return nil
@@ -49,9 +56,10 @@ type applier struct {
 	found  *Inference
 	calls  map[traces.Correlation]*traces.Event
 	ranges map[uint64]*traces.Event
-	tags   map[string]map[string]int32 // phase and name to index in the plan's steps
-	next   uint64                      // the highest ID of a range
-	of     map[int][]*Kernel           // the kernels of each pass
+	tags   map[planKind]map[string]int32 // plan and name to index in the plan's steps
+	plans  map[planKind]int32            // index in Header.Plans
+	next   uint64                        // the highest ID of a range
+	of     map[int][]*Kernel             // the kernels of each pass
 }
 
 func (a *applier) index() {
@@ -98,8 +106,8 @@ func nameOf(k *Kernel) string {
 	return *k.Stage
 }
 
-// plan makes the plan of a phase of the steps that its passes have, in the order of the model.
-func (a *applier) plan(phase string) {
+// plan makes the plan of the passes of a kind of the steps that they have, in the order of the model.
+func (a *applier) plan(kind planKind) {
 	type step struct {
 		name         string
 		layer, order int
@@ -107,8 +115,7 @@ func (a *applier) plan(phase string) {
 	var steps []step
 	seen := map[string]bool{}
 	for i := range a.found.Passes {
-		p := &a.found.Passes[i]
-		if p.Phase != phase {
+		if a.found.kind(i) != kind {
 			continue
 		}
 		for _, k := range a.of[i] {
@@ -132,7 +139,7 @@ func (a *applier) plan(phase string) {
 	}
 	slices.SortStableFunc(steps, func(x, y step) int { return cmp.Or(cmp.Compare(x.layer, y.layer), cmp.Compare(x.order, y.order)) })
 	h := a.trace.Header
-	plan := traces.Plan{Phase: phase}
+	plan := traces.Plan{Phase: kind.phase}
 	tags := map[string]int32{}
 	for i, s := range steps {
 		tags[s.name] = int32(i)
@@ -143,7 +150,8 @@ func (a *applier) plan(phase string) {
 		}
 		plan.Steps = append(plan.Steps, made)
 	}
-	a.tags[phase] = tags
+	a.found.price(&plan, kind)
+	a.tags[kind], a.plans[kind] = tags, int32(len(h.Plans))
 	h.Plans = append(h.Plans, plan)
 }
 
@@ -153,8 +161,11 @@ var ops = map[role]string{roleEmbed: "Embed", roleNorm: "LayerNorm", roleProduct
 // pass gives the kernels of a pass their steps and makes its range: on the thread that launched
 // them, from the first launch to the end of the last; without launches, the time of the kernels.
 func (a *applier) pass(i int) traces.Event {
-	p, h := &a.found.Passes[i], a.trace.Header
-	plan := int32(slices.IndexFunc(h.Plans, func(plan traces.Plan) bool { return plan.Phase == p.Phase }))
+	p, h, kind := &a.found.Passes[i], a.trace.Header, a.found.kind(i)
+	plan, hasPlan := a.plans[kind]
+	if !hasPlan {
+		plan = -1
+	}
 	var from, to int64
 	lane, hasCalls := traces.Thread(h.Process, 0), false
 	for _, k := range a.of[i] {
@@ -174,8 +185,9 @@ func (a *applier) pass(i int) traces.Event {
 	a.next++
 	e := traces.Plain(traces.KindPass, lane, p.Phase, from, to-from)
 	e.ID, e.Plan = a.next, plan
+	e.Value = float64(max(0, a.found.sizes[i].past)) // the tokens in the cache
 	for _, k := range a.of[i] {
-		k.event.Plan, k.event.Step = plan, a.tags[p.Phase][nameOf(k)]
+		k.event.Plan, k.event.Step = plan, a.tags[kind][nameOf(k)]
 		a.enclose(&e, k.event)
 	}
 	return e

@@ -19,7 +19,7 @@ func TestApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found, err := Infer(tr)
+			found, err := Infer(tr, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestPlanOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := Infer(tr)
+	found, err := Infer(tr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,11 @@ type Pass struct {
 	Phase  string `json:"phase"`    // "prefill" or "decode step"
 	Layers int    `json:"layers"`
 	Whole  bool   `json:"whole"` // it has its embeddings and its end; otherwise its layers are numbered by those of the others
+
+	// What it computes; nil is not known.
+	Batch  *int `json:"batch"`  // B, sequences
+	Tokens *int `json:"tokens"` // T, new tokens of each
+	Past   *int `json:"past"`   // tokens in the cache before
 }
 
 // Inference is what [Infer] found.
@@ -45,9 +50,13 @@ type Inference struct {
 	Passes  []Pass   `json:"passes"`
 	Layers  int      `json:"layers"`
 
+	Geometry Geometry `json:"geometry"`
+
 	// Confidence is the mean confidence of the kernels that have a stage, weighted by their
 	// time; 0 if there are none.
 	Confidence float64 `json:"confidence"`
+
+	sizes []size // of the passes
 }
 
 // Infer finds the stages of the kernels of a recording of a GPT-2-like decoder without its
@@ -58,7 +67,10 @@ type Inference struct {
 // their names say. A kernel with the same name and grid is then expected to have the same place
 // in every layer and pass, so that a second reading also understands names that say nothing, or
 // the wrong thing.
-func Infer(t *traces.Trace) (*Inference, error) {
+//
+// The sizes of the model, which costs need, are those of the given one. If model is nil, they
+// follow from the shapes of PyTorch's operators, else from grids, as far as they do.
+func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 	f := &finder{}
 	device := int32(-1)
 	for i := range t.Events {
@@ -77,7 +89,18 @@ func Infer(t *traces.Trace) (*Inference, error) {
 	f.walk()
 	f.divide()
 	f.number()
-	return f.name(), nil
+	f.phases()
+	g := f.size(t, model)
+	r := f.name()
+	r.Geometry, r.sizes = g.geometry(), g.passes
+	for i, s := range r.sizes {
+		p := &r.Passes[i]
+		p.Batch, p.Tokens = known(s.batch), known(s.tokens)
+		if s.past >= 0 {
+			p.Past = &s.past
+		}
+	}
+	return r, nil
 }
 
 // finder is the state of Infer.
@@ -333,7 +356,6 @@ func label(s state, layer int) string {
 // name makes the result: stages, with those that have no kernel of their own joined to the
 // kernel that does their work.
 func (f *finder) name() *Inference {
-	f.phases()
 	r := &Inference{Kernels: make([]Kernel, len(f.events)), Passes: []Pass{}, Layers: f.layers}
 	joined, once := f.joins(), f.once()
 	busy, sum := 0.0, 0.0

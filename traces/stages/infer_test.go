@@ -96,7 +96,7 @@ func inferred(t testing.TB, list []truth) *Inference {
 	for i, k := range list {
 		events[i] = k.event
 	}
-	r, err := Infer(traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events))
+	r, err := Infer(traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestInferNothing(t *testing.T) {
 	if named > 2 {
 		t.Errorf("%d of 200 kernels of no decoder have a stage; %d passes", named, len(found.Passes))
 	}
-	if _, err := Infer(traces.NewTrace(&traces.Header{}, nil)); err == nil || !strings.Contains(err.Error(), "no kernels") {
+	if _, err := Infer(traces.NewTrace(&traces.Header{}, nil), nil); err == nil || !strings.Contains(err.Error(), "no kernels") {
 		t.Errorf("a recording without kernels: %v", err)
 	}
 }

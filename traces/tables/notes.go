@@ -70,6 +70,9 @@ func (s *summary) notes(t *Table) []string {
 		add("energy: %s %s ± %s mJ per token, over %s (%s)", e.What, significant(e.Millijoule/n, 3), significant(e.Resolution/n, 2), humanize.Count(int(e.Tokens), "token", "tokens"), e.Source)
 	}
 	if s.of == ofPasses {
+		if len(h.CostsFrom) > 0 {
+			add("costs: %s", strings.Join(h.CostsFrom, "; "))
+		}
 		switch known := s.costsKnown(t); {
 		case !known:
 			add("floors: the recording does not say what steps cost")

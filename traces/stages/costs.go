@@ -1,0 +1,151 @@
+package stages
+
+import (
+	"strings"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/gpt2"
+	"gpt2scope/traces"
+)
+
+// planKind is what passes of one plan have in common.
+type planKind struct {
+	phase                         string
+	rows, batch, tokens, headRows int // 0 is not known
+	hasPast                       bool
+}
+
+// kind returns the kind of plan that a pass has.
+func (r *Inference) kind(pass int) planKind {
+	s := r.sizes[pass]
+	return planKind{r.Passes[pass].Phase, s.rows, s.batch, s.tokens, s.headRows, s.past >= 0}
+}
+
+// price gives the steps of an inferred plan their costs: those of the engine's plan of the same
+// pass, with the same stages joined. Steps whose costs the sizes do not give have none.
+func (r *Inference) price(plan *traces.Plan, k planKind) {
+	g := &r.Geometry
+	sizes, ok := g.sizes()
+	if !ok || g.Width == nil || g.Inner == nil || k.rows == 0 {
+		return
+	}
+	// If the batch is not known, the rows count as those of one sequence: only attention and
+	// the positions of the embeddings depend on more.
+	batch, tokens, divided := k.batch, k.tokens, true
+	if batch == 0 || tokens == 0 || batch*tokens != k.rows {
+		batch, tokens, divided = 1, k.rows, false
+	} else {
+		plan.Batch, plan.Tokens = batch, tokens
+	}
+	c := gpt2.Config{Layers: max(1, r.Layers), Channels: *g.Width, Heads: 1, Inner: *g.Inner, Vocab: 1, Positions: tokens, Epsilon: 1e-5, Tied: true}
+	if g.Heads != nil {
+		c.Heads = *g.Heads
+	}
+	if g.Vocab != nil {
+		c.Vocab = *g.Vocab
+	}
+	layers := gpt2.FirstLayers(c.Layers)
+	if c.Check() != nil {
+		return
+	}
+	plans := map[int]*gpt2.Plan{} // by the rows of logits of each sequence
+	for _, rows := range []int{1, tokens} {
+		pass := gpt2.Pass{Batch: batch, Tokens: tokens, Logits: gpt2.LogitsAll, Sample: true}
+		if rows < tokens {
+			pass.Logits = gpt2.LogitsLast
+		}
+		if pass.Check(c, layers, tokens) != nil {
+			return
+		}
+		plans[rows] = joinAs(gpt2.Forward(c, layers, pass), plan.Steps)
+	}
+	find := func(rows int, name string) *gpt2.Step {
+		p := plans[rows]
+		if p == nil {
+			return nil
+		}
+		for i := range p.Steps {
+			if p.Steps[i].Name() == name {
+				return &p.Steps[i]
+			}
+		}
+		return nil
+	}
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
+		covers := func(stage gpt2.Stage) bool {
+			for part := range strings.SplitSeq(step.Name, "+") {
+				if info := stage.Info(); part == info.Name || info.InLayer && strings.HasSuffix(part, "."+info.Name) {
+					return true
+				}
+			}
+			return false
+		}
+		rows := tokens
+		switch {
+		case covers(gpt2.StageLMHead) && (g.Vocab == nil || k.headRows == 0):
+			continue
+		case covers(gpt2.StageLMHead) && k.headRows < k.rows:
+			rows = 1
+		case covers(gpt2.StageSample) && (g.Vocab == nil || !divided):
+			continue
+		case covers(gpt2.StageSDPA) && (g.Heads == nil || !divided || !k.hasPast):
+			continue
+		}
+		of := find(rows, step.Name)
+		if of == nil {
+			continue
+		}
+		at, next := of.Work(0, sizes), of.Work(1, sizes)
+		step.Op, step.Multiply, step.Activations = of.Op().String(), at.Type, at.Activations
+		step.FLOPs, step.Bytes = at.FLOPs, at.Bytes+at.Activations
+		step.FLOPsPerPast, step.BytesPerPast = next.FLOPs-at.FLOPs, next.Bytes-at.Bytes
+	}
+}
+
+// sizes are those of the elements; ok is false if the type is not known. Products of 16-bit
+// types run at the same rate, whichever it is.
+func (g *Geometry) sizes() (s gpt2.Sizes, ok bool) {
+	if g.DType == nil {
+		return s, false
+	}
+	n := elementSize(*g.DType)
+	s = gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: ceilings.F32}
+	if n == 2 {
+		s.Multiply = ceilings.BF16
+	}
+	return s, true
+}
+
+// joinAs joins the stages of a plan as the names of other steps do.
+func joinAs(p *gpt2.Plan, as []traces.Step) *gpt2.Plan {
+	ops := map[string]gpt2.Op{}
+	for _, s := range p.Steps {
+		ops[s.Name()] = s.Op()
+	}
+	wanted := map[string]bool{}
+	var chains []gpt2.Chain
+	for _, s := range as {
+		// "wte+wpe" is one stage.
+		parts := strings.Split(strings.Replace(s.Name, "wte+wpe", "wte wpe", 1), "+")
+		var chain gpt2.Chain
+		for _, part := range parts {
+			op, ok := ops[strings.Replace(part, "wte wpe", "wte+wpe", 1)]
+			if !ok {
+				break
+			}
+			chain = append(chain, op)
+		}
+		if len(chain) == len(parts) && len(parts) > 1 {
+			chains = append(chains, chain)
+			wanted[s.Name] = true
+		}
+	}
+	return p.FuseWhere(func(all []gpt2.Operation) bool {
+		var names []string
+		for _, o := range all {
+			names = append(names, o.StageAt.String())
+		}
+		return wanted[strings.Join(names, "+")]
+	}, chains...)
+}

@@ -119,6 +119,11 @@ func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
 	if !d.GPU && p.recorder != exec.RecorderAuto {
 		return nil, usagef("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
 	}
+	if !d.GPU && p.by != "" {
+		if err := tables.OfCPU(p.by); err != nil {
+			return nil, usagef("--profile=%s: %w", p.by, err)
+		}
+	}
 	run := &profiling{flags: p, recorder: record.New("gpt2scope", version()), session: s}
 	if err := s.Record(run.recorder); err != nil {
 		return nil, err
@@ -160,9 +165,10 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 	if err := r.session.StopRecording(); err != nil {
 		return err
 	}
+	var failed error // the baseline; the recording is written and shown without it
 	if !r.flags.noBaseline && ctx.Err() == nil {
 		if err := r.baseline(ctx, g, res, stderr); err != nil && ctx.Err() == nil {
-			return err
+			failed = err
 		}
 	}
 	describeDevice(r.recorder, o)
@@ -175,6 +181,9 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 	}
 	if err := r.write(context.WithoutCancel(ctx), g, res, t, stderr); err != nil {
 		return err
+	}
+	if failed != nil {
+		return failed
 	}
 	return context.Cause(ctx)
 }
@@ -273,7 +282,11 @@ const fewPasses = 24
 // baselineArgs are the arguments of the same run without a recorder: the flags that
 // were given, the prompt as ids.
 func (g *generateFlags) baselineArgs(res *result) []string {
-	args := givenFlags(g.flags, "mode", "profile", "sort", "limit", "top", "trace", "recorder", "no-baseline", "warm-up", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo", "capture-range")
+	but := []string{"mode", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo", "capture-range"}
+	recording := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(profileFlags).register(recording)
+	recording.VisitAll(func(f *pflag.Flag) { but = append(but, f.Name) })
+	args := givenFlags(g.flags, but...)
 	ids := make([]string, len(res.Prompt))
 	for i, id := range res.Prompt {
 		ids[i] = strconv.Itoa(int(id))

@@ -68,6 +68,14 @@ func TestProfile(t *testing.T) {
 	if r := infer(t, "-p", "a", "-n", "4", "--device", "cpu", "--profile=false"); r.status != 0 || strings.Contains(r.stderr, "wall time") {
 		t.Errorf("%s", r.stderr)
 	}
+	// The process of the baseline makes no table, so it takes none of the table's flags.
+	if r := infer(t, "-m", tiny, "--ids", "1", "-n", "4", "-s", "1", "--device", "cpu", "--profile", "--sort", "time", "--limit", "2", "--columns", "all", "--recorder", "auto"); r.status != 0 || !strings.Contains(r.stderr, "recording overhead: ") {
+		t.Errorf("all flags of the table: status %d: %s", r.status, r.stderr)
+	}
+	for _, by := range []string{"kernel", "exec"} { // found before the text is made
+		r := infer(t, "-m", tiny, "--ids", "1", "-n", "4", "--device", "cpu", "--profile="+by)
+		checkFailure(t, r, exitUsage, "--profile="+by+": a recording of the CPU has no ")
+	}
 	checkFailure(t, infer(t, "-p", "a", "--profile=stages"), exitUsage, "--profile=stages", "folded, stage")
 	checkFailure(t, infer(t, "-p", "a", "--limit", "3"), exitUsage, "--limit", "--profile")
 	checkFailure(t, infer(t, "-p", "a", "--profile", "--limit", "-1"), exitUsage, "--limit -1")

@@ -79,6 +79,16 @@ func bys(keep func(kind) bool) []By {
 	return names
 }
 
+// OfCPU returns why a recording of the CPU gives no table of a kind, or nil if it gives one.
+func OfCPU(by By) error {
+	for _, k := range kinds {
+		if k.by == by && k.needs != "" {
+			return fmt.Errorf("a recording of the CPU has no %s; a table by %s can be made", k.needs, List(bys(func(k kind) bool { return k.needs == "" })))
+		}
+	}
+	return nil
+}
+
 // List writes names of tables for people: "stage, op or layer".
 func List(bys []By) string {
 	text := ""
@@ -432,7 +442,7 @@ func (s *summary) noWork() error {
 	case len(gpus) > 1:
 		return fmt.Errorf("the recording has no work of GPU %d; the GPUs that worked are %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
 	case cpu && s.needs != "":
-		return fmt.Errorf("a recording of the CPU has no %s; a table by %s can be made", s.needs, List(bys(func(k kind) bool { return k.needs == "" })))
+		return OfCPU(s.by)
 	case cpu:
 		return fmt.Errorf("a recording of the CPU has no GPU %d", device)
 	case device >= 0:

@@ -62,8 +62,10 @@ func TestForeign(t *testing.T) {
 	}
 
 	// A table of nsys stats, and recordings whatever they are called.
-	if _, err := Load("../samples/eager.cuda_gpu_kern_sum.csv"); err == nil || !strings.Contains(err.Error(), "nsys stats") {
-		t.Errorf("a table of nsys stats: error %v", err)
+	for _, table := range []string{"eager.cuda_gpu_kern_sum", "pytorch/bad.cuda_gpu_mem_size_sum", "pytorch/bad.cuda_kern_exec_sum", "pytorch/bad.nvtx_gpu_proj_sum"} {
+		if _, err := Load("../samples/" + table + ".csv"); err == nil || !strings.Contains(err.Error(), "nsys stats") {
+			t.Errorf("%s, a table of nsys stats: error %v", table, err)
+		}
 	}
 	for from, name := range map[string]string{"../samples/eager.sqlite": "x.ncu-rep", "../samples/shipped-eager-stamps.json.gz": "x.nsys-rep", "../testdata/kineto.json": "x.csv"} {
 		content, err := os.ReadFile(from)

@@ -5,6 +5,7 @@ package place
 import (
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Program returns the folder of the running program, behind symbolic links; "" where
@@ -27,7 +28,7 @@ func Folders() []string {
 	if at := Program(); at != "" {
 		folders = append(folders, at, filepath.Join(at, "lib"), filepath.Join(filepath.Dir(at), "lib"))
 	}
-	if here, err := filepath.Abs("lib"); err == nil {
+	if here, err := filepath.Abs("lib"); err == nil && !slices.Contains(folders, here) {
 		folders = append(folders, here)
 	}
 	return folders

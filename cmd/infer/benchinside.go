@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -94,6 +95,9 @@ func (i *insideFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 		if err := checkSame("--picture", i.picture, o.model.Source); err != nil {
 			return err
 		}
+	}
+	if !o.backend.Describe().GPU {
+		return errors.New("'infer bench inside' measures a kernel of a GPU, and the device is the CPU; use --device cuda, which says what is missing")
 	}
 	past := i.past
 	if !flags.Changed("past") {

@@ -66,6 +66,9 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 	}
 	stage, err := gpt2.FindOutput(d.stage, o.options.Layers)
 	if err != nil {
+		if _, other := gpt2.FindOutput(d.stage, gpt2.FirstLayers(o.model.Config.Layers)); other == nil {
+			return usagef("--stage %s: this layer does not run, as %d of %d do; --layers all runs all", shellQuote(d.stage), len(o.options.Layers), o.model.Config.Layers)
+		}
 		return usagef("--stage %s: %w", shellQuote(d.stage), err)
 	}
 	d.in.notice = m.notice
@@ -97,7 +100,11 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 		return array.Close()
 	})
 	if err == nil && !m.quiet {
-		fmt.Fprintf(stderr, "%s: %s, float32 [%d, %d] | %s\n", d.out, stage, shape.Rows, shape.Width, o.setting())
+		name := d.out
+		if name == "-" {
+			name = "standard output"
+		}
+		fmt.Fprintf(stderr, "%s: %s, float32 [%d, %d] | %s\n", name, stage, shape.Rows, shape.Width, o.setting())
 	}
 	return err
 }

@@ -38,7 +38,16 @@ var flagsElsewhere = map[string]string{
 	"n-probs": "logprobs", "top-logprobs": "logprobs", "reverse-prompt": "stop", "verbose-prompt": "echo",
 	"conversation": "interactive", "torch-dtype": "dtype", "num-threads": "threads", "repetitions": "repeat",
 	"gpu-layers": "device", "n-gpu-layers": "device", "ngl": "device", "output": "out", "output-file": "out",
-	"batch-size": "batch", "model-path": "model", "sort-by": "sort", "row-limit": "limit",
+	"batch-size": "batch", "model-path": "model", "sort-by": "sort", "row-limit": "limit", "file": "text",
+}
+
+// shorthandsElsewhere are flags of one letter of other programs, and the flags here that do the same.
+var shorthandsElsewhere = map[string]string{"f": "text"}
+
+// wordsElsewhere are flags of one dash of other programs for which there is none here, with
+// what to give instead.
+var wordsElsewhere = map[string]string{
+	"pg": "-p measures a prefill and -n the generation of tokens, with -d tokens in the cache before it",
 }
 
 // flagHere returns the flag of a command that does what a flag of another program does, or "".

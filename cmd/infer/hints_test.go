@@ -29,9 +29,16 @@ func TestHints(t *testing.T) {
 		{[]string{"bench", "--repetitions", "3"}, "did you mean --repeat?"},
 		{[]string{"version", "--temperature", "3"}, "has no flag --temperature; see"},
 		{[]string{"--topk", "3"}, "did you mean --top-k?"},
+		{[]string{"bench", "foo"}, "commands of 'infer bench' are ceilings, energy, inside, kernel, overhead"},
+		{[]string{"bench", "-pg", "512,128"}, "there is no flag -pg; -p measures a prefill and -n"},
+		{[]string{"eval", "-f", "play.txt"}, "'infer eval' has no flag -f; did you mean --text?"},
+		{[]string{"eval", "--file", "play.txt"}, "'infer eval' has no flag --file; did you mean --text?"},
+		{[]string{"learn", "1", "--recorder", "x"}, "'infer learn' has no flag --recorder"},
+		{[]string{"dump", "--stage", "h.3.ln_1", "--out", "x.npy", "--device", "cpu"}, "this layer does not run, as 1 of 6 do; --layers all"},
 	} {
 		checkFailure(t, infer(t, c.args...), exitUsage, c.want)
 	}
+	checkFailure(t, infer(t, "bench", "inside", "--device", "cpu"), exitFailure, "use --device cuda, which says what is missing")
 	checkFailure(t, infer(t, "frobnicate"), exitUsage, "there is no command", "commands are")
 	checkFailure(t, infer(t, "trace", "none.json"), exitUsage, "there is no command", "commands are advise")
 }
@@ -43,7 +50,7 @@ func TestFlagsElsewhere(t *testing.T) {
 		return slices.ContainsFunc(allCommands(root), func(c *cobra.Command) bool { return c.Flags().Lookup(name) != nil })
 	}
 	for other, here := range flagsElsewhere {
-		if !has(here) || other != "output" && has(other) {
+		if !has(here) || other != "output" && other != "file" && has(other) {
 			t.Errorf("--%s stands for --%s: %v, %v", other, here, has(other), has(here))
 		}
 	}
@@ -57,6 +64,7 @@ func TestHelpOfACommand(t *testing.T) {
 		"info":       {"run the first N layers, or 'all' (default: all; of the built-in"},
 		"tokenize":   {"TEXT to show the tokens of", "token IDS to show the tokens of"},
 		"dump":       {"TEXT to evaluate", "token IDS to evaluate"},
+		"learn":      {"--record FILE "},
 		"layers":     {"measure these PHASES: prefill, decode or both (default: both)\n"},
 	} {
 		help := mustInfer(t, command, "--help").stdout

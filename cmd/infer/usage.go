@@ -24,7 +24,7 @@ const (
 	helpKey     = "help "    // of a command, before the name of a flag of the root: what it does there, for the help
 )
 
-// oldNames are names that flags had, which are still taken.
+// oldNames are names that flags had, which commands with the flag of today still take.
 var oldNames = map[string]string{"record": "recorder", "recorders": "recorder"}
 
 // flagValues are what a shell completes after a flag.
@@ -73,7 +73,6 @@ func setUsage(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { writeHelp(c.OutOrStdout(), c) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{flagError(c, err)} })
-	root.SetGlobalNormalizationFunc(newName)
 	root.InitDefaultCompletionCmd()
 	completion, _, _ := root.Find([]string{"completion"})
 	completion.Short = "Write a script for a shell to complete commands and flags"
@@ -84,6 +83,9 @@ flags. 'infer completion bash --help' (zsh, fish, powershell) says how to load i
 	root.Args = noArgs
 	root.Flags().BoolP("version", "v", false, "print the version")
 	for _, c := range allCommands(root) {
+		if c.Flags().Lookup(oldNames["record"]) != nil { // of others, such as learn, --record is a flag of its own
+			c.Flags().SetNormalizeFunc(newName)
+		}
 		if c.Flags().Lookup("help") == nil {
 			c.Flags().BoolP("help", "h", false, "print this help")
 		}
@@ -277,6 +279,9 @@ func noArgs(c *cobra.Command, args []string) error {
 	if meant := meantCommand(c, args[0]); meant != "" && c.HasAvailableSubCommands() {
 		return usagef("unexpected word %q; did you mean '%s'?", args[0], meant)
 	}
+	if c.HasAvailableSubCommands() {
+		return usagef("unexpected word %q; commands of '%s' are %s", args[0], c.CommandPath(), strings.Join(namesOf(c), ", "))
+	}
 	return usagef("unexpected word %q; see '%s --help'", args[0], c.CommandPath())
 }
 
@@ -285,14 +290,8 @@ func unknownCommand(root *cobra.Command, words []string) error {
 	if meant := meantCommand(root, words[0]); meant != "" {
 		return usagef("there is no command %q; did you mean '%s'?", words[0], meant)
 	}
-	var names []string
-	for _, sub := range root.Commands() {
-		if sub.IsAvailableCommand() {
-			names = append(names, sub.Name())
-		}
-	}
 	return usagef("there is no command %q; commands are %s; a prompt is given with -p %s",
-		words[0], strings.Join(names, ", "), shellQuote(strings.Join(words, " ")))
+		words[0], strings.Join(namesOf(root), ", "), shellQuote(strings.Join(words, " ")))
 }
 
 // shellQuote quotes a text so that it can be pasted into a shell.
@@ -348,6 +347,9 @@ func checkWords(root *cobra.Command, args []string) error {
 		}
 		if here := flagsElsewhere[name]; isSingle && len(name) > 1 && here != "" {
 			return usagef("there is no flag -%s; did you mean --%s?", name, here)
+		}
+		if instead := wordsElsewhere[name]; isSingle && instead != "" {
+			return usagef("there is no flag -%s; %s", name, instead)
 		}
 	}
 	return nil
@@ -409,6 +411,9 @@ func flagError(c *cobra.Command, err error) error {
 	case errors.As(err, &missing):
 		return fmt.Errorf("--%s needs a value; %s", missing.GetSpecifiedName(), see)
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		if here := shorthandsElsewhere[unknown.GetSpecifiedName()]; here != "" && c.Flags().Lookup(here) != nil {
+			return fmt.Errorf("'%s' has no flag -%s; did you mean --%s?", c.CommandPath(), unknown.GetSpecifiedName(), here)
+		}
 		return fmt.Errorf("'%s' has no flag -%s; %s", c.CommandPath(), unknown.GetSpecifiedName(), see)
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()

@@ -44,7 +44,7 @@ SAMPLES are as in 'infer tasks fit'.`,
 			if err != nil {
 				return err
 			}
-			result, err := grade.Check(rows, grade.Families())
+			result, err := grade.Check(c.Context(), rows, grade.Families())
 			if err != nil {
 				return err
 			}

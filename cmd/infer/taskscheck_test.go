@@ -27,7 +27,7 @@ func TestTasksDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables := func(splits ...string) string {
-		result, err := grade.Check(rows, grade.Families(), splits...)
+		result, err := grade.Check(t.Context(), rows, grade.Families(), splits...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ package grade
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -87,7 +88,7 @@ type Part struct {
 }
 
 // Check grades families on splits of measurements, all if none are named. What a choice costs is measured only with all.
-func Check(rows []predict.Row, families []Family, only ...string) (*Result, error) {
+func Check(ctx context.Context, rows []predict.Row, families []Family, only ...string) (*Result, error) {
 	medians, err := predict.Medians(rows)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func Check(rows []predict.Row, families []Family, only ...string) (*Result, erro
 			continue
 		}
 		for _, f := range families {
-			score, err := grade(medians, chance, s, f)
+			score, err := grade(ctx, medians, chance, s, f)
 			if err != nil {
 				return nil, err
 			}
@@ -118,6 +119,9 @@ func Check(rows []predict.Row, families []Family, only ...string) (*Result, erro
 		return result, nil
 	}
 	for _, f := range families {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
 		d, err := decide(medians, f)
 		if err != nil {
 			return nil, err
@@ -183,7 +187,7 @@ func partsOf(of map[predict.Case]*part) []Part {
 }
 
 // grade fits and grades a family in all folds of a split. chance is what noiseOf returned.
-func grade(rows []predict.Row, chance map[predict.Case][]float64, s Split, f Family) (Score, error) {
+func grade(ctx context.Context, rows []predict.Row, chance map[predict.Case][]float64, s Split, f Family) (Score, error) {
 	score := Score{Split: s.Name, Family: f.Name, Folds: len(s.Folds)}
 	var errors, regrets []outcome
 	var noise []float64
@@ -191,6 +195,9 @@ func grade(rows []predict.Row, chance map[predict.Case][]float64, s Split, f Fam
 	var chosen, best, worst, nearSum float64
 	within, wrong, intervals := 0, 0, 0
 	for _, fold := range s.Folds {
+		if err := context.Cause(ctx); err != nil {
+			return score, err
+		}
 		fit := make([]predict.Row, len(fold.Fit))
 		for k, i := range fold.Fit {
 			fit[k] = rows[i]

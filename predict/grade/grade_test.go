@@ -1,6 +1,8 @@
 package grade
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -134,7 +136,7 @@ func (f fixed) Time(r *predict.Row) float64 {
 func TestScore(t *testing.T) {
 	rows := medians(t, measured(0.1))
 	score := func(f fixed) Score {
-		s, err := grade(rows, nil, Splits(rows)[0], Family{Name: "fixed", Fit: func([]predict.Row) (Predictor, error) { return f, nil }})
+		s, err := grade(context.Background(), rows, nil, Splits(rows)[0], Family{Name: "fixed", Fit: func([]predict.Row) (Predictor, error) { return f, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +177,7 @@ func TestNoise(t *testing.T) {
 	}
 	rows = append(rows, rows[0]) // a case that was not repeated has no noise
 	rows[len(rows)-1].Shape = "n=1"
-	result, err := Check(rows, []Family{{Name: Ours, Fit: fitOurs}}, Between)
+	result, err := Check(context.Background(), rows, []Family{{Name: Ours, Fit: fitOurs}}, Between)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +262,7 @@ func TestCold(t *testing.T) {
 			rows = append(rows, r)
 		}
 	}
-	result, err := Check(rows, []Family{{Name: Ours, Fit: fitOurs}})
+	result, err := Check(context.Background(), rows, []Family{{Name: Ours, Fit: fitOurs}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +275,7 @@ func TestCold(t *testing.T) {
 
 // On times of a law with noise the cost model is better than each other family wherever it was not fitted.
 func TestCheck(t *testing.T) {
-	result, err := Check(measured(0.05), Families())
+	result, err := Check(context.Background(), measured(0.05), Families())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,5 +307,20 @@ func TestCheck(t *testing.T) {
 		if d.Family == Ours && (d.Allocations != 0 || d.N < 1000) {
 			t.Errorf("%+v", d)
 		}
+	}
+}
+
+// The end of the context ends the grading with its cause.
+func TestCheckEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	fits := 0
+	counts := Family{Name: "counts", Fit: func([]predict.Row) (Predictor, error) {
+		if fits++; fits == 2 {
+			cancel(errors.New("enough"))
+		}
+		return fixed{1, 1}, nil
+	}}
+	if _, err := Check(ctx, measured(0), []Family{counts}); err == nil || err.Error() != "enough" || fits != 2 {
+		t.Errorf("%v after %d fits", err, fits)
 	}
 }

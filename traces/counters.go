@@ -35,36 +35,43 @@ type CounterInfo struct {
 	Name       string
 	Definition string
 
-	// What other programs call it: on the page "details" of ncu, the metric of its page "raw"
-	// and of --metrics, and nvprof.
-	Details, Metric string
-	Nvprof          []string
-	Scale           float64 // from the unit of Metric to percent; 0 is 1
-	NvprofScale     float64 // the same for nvprof
+	// What other programs call it, the name that counts most first: ncu on its page "details", from
+	// its versions of 2025 back to 2019, and on its page "raw" and for --metrics; nvprof, by the name
+	// and by the description of a metric.
+	Ncu         []string
+	Nvprof      []string
+	Scale       float64 // from ncu's unit to percent, but for names that end in ".pct"; 0 is 1
+	NvprofScale float64 // the same for nvprof, but for values with "%"
 }
 
 // AllCounters are all counters, in the order of tables.
 var AllCounters = []CounterInfo{
 	{Counter: CounterOccupancy, Key: "achieved_occupancy_percent", Name: "achieved occupancy", Definition: "warps that are active on an SM / those that it can hold",
-		Details: "Achieved Occupancy", Metric: "sm__warps_active.avg.pct_of_peak_sustained_active", Nvprof: []string{"achieved_occupancy"}, NvprofScale: 100},
+		Ncu: []string{"Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"}, Nvprof: []string{"achieved_occupancy", "Achieved Occupancy"}, NvprofScale: 100},
 	{Counter: CounterSMThroughput, Key: "sm_throughput_percent", Name: "SM throughput", Definition: "of the peak of the busiest unit of the SMs",
-		Details: "Compute (SM) Throughput", Metric: "sm__throughput.avg.pct_of_peak_sustained_elapsed"},
+		Ncu: []string{"Compute (SM) Throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "SM [%]", "SOL SM"}},
 	{Counter: CounterDRAMThroughput, Key: "dram_throughput_percent", Name: "DRAM throughput", Definition: "of the peak bandwidth of the GPU's memory",
-		Details: "DRAM Throughput", Metric: "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", Nvprof: []string{"dram_utilization"}, NvprofScale: 10},
+		Ncu:    []string{"DRAM Throughput", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "dram__throughput.avg.pct_of_peak_sustained_elapsed", "SOL DRAM", "SOL FB"},
+		Nvprof: []string{"dram_utilization", "Device Memory Utilization"}, NvprofScale: 10},
 	{Counter: CounterL1Throughput, Key: "l1_throughput_percent", Name: "L1 throughput", Definition: "of the peak of the L1 cache",
-		Details: "L1/TEX Cache Throughput", Metric: "l1tex__throughput.avg.pct_of_peak_sustained_active", Nvprof: []string{"tex_utilization"}, NvprofScale: 10},
+		Ncu:    []string{"L1/TEX Cache Throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active", "l1tex__throughput.avg.pct_of_peak_sustained_elapsed", "SOL L1/TEX Cache", "SOL TEX"},
+		Nvprof: []string{"tex_utilization", "Unified Cache Utilization", "Texture Cache Utilization"}, NvprofScale: 10},
 	{Counter: CounterL2Throughput, Key: "l2_throughput_percent", Name: "L2 throughput", Definition: "of the peak of the L2 cache",
-		Details: "L2 Cache Throughput", Metric: "lts__throughput.avg.pct_of_peak_sustained_elapsed", Nvprof: []string{"l2_utilization"}, NvprofScale: 10},
+		Ncu:    []string{"L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed", "lts__t_sectors.avg.pct_of_peak_sustained_elapsed", "SOL L2 Cache", "SOL L2"},
+		Nvprof: []string{"l2_utilization", "L2 Cache Utilization"}, NvprofScale: 10},
 	{Counter: CounterL1Hits, Key: "l1_hit_rate_percent", Name: "L1 hit rate", Definition: "requests that the L1 cache answers",
-		Details: "L1/TEX Hit Rate", Metric: "l1tex__t_sector_hit_rate.pct", Nvprof: []string{"tex_cache_hit_rate", "global_hit_rate", "l1_cache_global_hit_rate"}},
+		Ncu:    []string{"L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct", "L1 Hit Rate"},
+		Nvprof: []string{"tex_cache_hit_rate", "global_hit_rate", "l1_cache_global_hit_rate", "Unified Cache Hit Rate", "Texture Cache Hit Rate", "Global Hit Rate"}},
 	{Counter: CounterL2Hits, Key: "l2_hit_rate_percent", Name: "L2 hit rate", Definition: "requests that the L2 cache answers",
-		Details: "L2 Hit Rate", Metric: "lts__t_sector_hit_rate.pct", Nvprof: []string{"l2_tex_hit_rate", "l2_tex_read_hit_rate", "l2_l1_read_hit_rate"}},
-	{Counter: CounterWarpEfficiency, Key: "warp_efficiency_percent", Name: "warp efficiency", Definition: "threads of a warp that are active at an instruction / 32",
-		Details: "Avg. Active Threads Per Warp", Metric: "smsp__thread_inst_executed_per_inst_executed.ratio", Scale: 100. / 32, Nvprof: []string{"warp_execution_efficiency"}},
+		Ncu:    []string{"L2 Hit Rate", "lts__t_sector_hit_rate.pct"},
+		Nvprof: []string{"l2_tex_hit_rate", "l2_tex_read_hit_rate", "l2_l1_read_hit_rate", "L2 Cache Hit Rate", "L2 Hit Rate (Texture Reads)"}},
+	{Counter: CounterWarpEfficiency, Key: "warp_efficiency_percent", Name: "warp efficiency", Definition: "threads of a warp that are active at an instruction / 32", Scale: 100. / 32,
+		Ncu:    []string{"Avg. Active Threads Per Warp", "smsp__thread_inst_executed_per_inst_executed.ratio", "smsp__thread_inst_executed_per_inst_executed.pct"},
+		Nvprof: []string{"warp_execution_efficiency", "Warp Execution Efficiency"}},
 	{Counter: CounterBranches, Key: "branch_efficiency_percent", Name: "branch efficiency", Definition: "branches of a warp that all its threads take alike",
-		Details: "Branch Efficiency", Metric: "smsp__sass_average_branch_targets_threads_uniform.pct", Nvprof: []string{"branch_efficiency"}},
+		Ncu: []string{"Branch Efficiency", "smsp__sass_average_branch_targets_threads_uniform.pct"}, Nvprof: []string{"branch_efficiency", "Branch Efficiency"}},
 	{Counter: CounterSMActive, Key: "sm_active_percent", Name: "SMs active", Definition: "time in which an SM has a warp",
-		Metric: "sm__cycles_active.avg.pct_of_peak_sustained_elapsed", Nvprof: []string{"sm_efficiency", "sm_activity"}},
+		Ncu: []string{"sm__cycles_active.avg.pct_of_peak_sustained_elapsed", "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed"}, Nvprof: []string{"sm_efficiency", "sm_activity", "Multiprocessor Activity"}},
 }
 
 // NewCounters returns counters of which none was measured.

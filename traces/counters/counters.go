@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,8 +47,9 @@ const (
 	longestLine = 1 << 20 // bytes; the heading of the page "raw" has 2,000 names
 )
 
-// Read reads the CSV of ncu --csv, of its page "details" or "raw", or of nvprof --csv --metrics.
-// Lines before the heading, such as those that the profiled program printed, are skipped.
+// Read reads the CSV of ncu --csv, of its page "details" or "raw" or summed by kernel
+// (--print-summary per-kernel), or of nvprof --csv --metrics, with --print-gpu-trace too. Lines before
+// the heading, such as those that the profiled program printed, are skipped.
 func Read(r io.Reader) (*Set, error) {
 	in := bufio.NewReaderSize(r, longestLine)
 	for range mostLines {
@@ -57,16 +59,10 @@ func Read(r io.Reader) (*Set, error) {
 		}
 		text := string(line)
 		if strings.Contains(text, "Kernel") {
-			heading, _ := csv.NewReader(strings.NewReader(text)).Read()
-			has := func(name string) bool { return slices.Contains(heading, name) }
-			rest := io.MultiReader(strings.NewReader(text), in)
-			switch isNcu := has("Kernel Name") && (has("ID") || has("\ufeffID")); {
-			case isNcu && has("Metric Name"):
-				return read(rest, "Nsight Compute", details)
-			case isNcu:
-				return read(rest, "Nsight Compute", raw)
-			case has("Kernel") && has("Metric Name") && has("Invocations"):
-				return read(rest, "nvprof", nvprof)
+			tool, each := format(text)
+			if each != nil {
+				sample, _ := in.Peek(longestLine)
+				return read(io.MultiReader(strings.NewReader(text), in), tool, decimalComma.Match(sample), each)
 			}
 		}
 		if err != nil {
@@ -76,6 +72,31 @@ func Read(r io.Reader) (*Set, error) {
 	return nil, errors.New("has no counters: it needs the output of ncu --csv --page details (or raw), or of nvprof --csv --metrics")
 }
 
+// format tells by the heading who wrote a table and what reads its rows, nil if it is none with
+// counters.
+func format(heading string) (tool string, each func(*table)) {
+	r := csv.NewReader(strings.NewReader(heading))
+	r.TrimLeadingSpace, r.LazyQuotes = true, true
+	names, _ := r.Read()
+	if len(names) > 0 {
+		names[0] = strings.TrimPrefix(names[0], "\ufeff")
+	}
+	has := func(list ...string) bool {
+		return !slices.ContainsFunc(list, func(name string) bool { return !slices.Contains(names, name) })
+	}
+	switch {
+	case has("Kernel Name", "ID", "Metric Name"), has("Kernel Name", "Invocations", "Metric Name"):
+		return "Nsight Compute", details
+	case has("Kernel Name", "ID"):
+		return "Nsight Compute", raw
+	case has("Kernel", "Invocations", "Metric Name"):
+		return "nvprof", nvprof
+	case has("Kernel", "Device", "Stream"):
+		return "nvprof", nvprofTrace
+	}
+	return "", nil
+}
+
 // table is a CSV that is being read into a set.
 type table struct {
 	*csv.Reader
@@ -83,9 +104,16 @@ type table struct {
 	column map[string]int
 	head   []string
 	row    []string
-	last   string // the kernel of the row before
+	comma  bool // numbers have a decimal comma
 
-	active, elapsed float64 // cycles of the kernel of the row before; 0 until they are known
+	kernels map[string]*counted
+	order   []*counted
+}
+
+// counted is a kernel that is being read.
+type counted struct {
+	Kernel
+	active, elapsed float64 // cycles; 0 until they are known
 }
 
 // at returns the text of a column, "" if the row or table has none.
@@ -98,10 +126,10 @@ func (t *table) at(name string) string {
 }
 
 // read reads the heading and gives each row to a function.
-func read(r io.Reader, tool string, each func(*table)) (*Set, error) {
+func read(r io.Reader, tool string, comma bool, each func(*table)) (*Set, error) {
 	s := &Set{Tool: tool, Unknown: map[string]int{}}
-	t := &table{Reader: csv.NewReader(r), set: s, column: map[string]int{}}
-	t.FieldsPerRecord, t.LazyQuotes = -1, true
+	t := &table{Reader: csv.NewReader(r), set: s, column: map[string]int{}, kernels: map[string]*counted{}, comma: comma}
+	t.FieldsPerRecord, t.LazyQuotes, t.TrimLeadingSpace = -1, true, true
 	var err error
 	if t.head, err = t.Reader.Read(); err != nil {
 		return nil, fmt.Errorf("its heading cannot be read: %w", err)
@@ -116,7 +144,13 @@ func read(r io.Reader, tool string, each func(*table)) (*Set, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("cannot be read: %w", err)
 		}
-		each(t)
+		// A file may have the output of several processes, with messages and headings between.
+		if !strings.HasPrefix(t.row[0], "==") && !slices.Equal(t.row, t.head) {
+			each(t)
+		}
+	}
+	for _, k := range t.order {
+		s.Kernels = append(s.Kernels, k.Kernel)
 	}
 	if len(s.Kernels) == 0 {
 		return nil, errors.New("has no kernels with counters")
@@ -124,68 +158,73 @@ func read(r io.Reader, tool string, each func(*table)) (*Set, error) {
 	return s, nil
 }
 
-// kernel returns the kernel of a row, which it adds if it is not that of the row before.
-func (t *table) kernel(id, name string) *Kernel {
-	if len(t.set.Kernels) == 0 || id != t.last {
-		t.set.Kernels = append(t.set.Kernels, Kernel{Name: name, Grid: dims(t.at("Grid Size")), Block: dims(t.at("Block Size")), Counters: traces.NewCounters(), Runs: 1})
-	}
-	if id != t.last {
-		t.active, t.elapsed = 0, 0
-	}
-	t.last = id
-	return &t.set.Kernels[len(t.set.Kernels)-1]
-}
-
-// note sets a counter of a kernel, or counts a metric that is none.
-func (t *table) note(k *Kernel, c *traces.CounterInfo, name, value string, scale float64) {
-	switch v, ok := number(value); {
-	case c == nil:
-		t.set.Unknown[name]++
-	case ok:
-		k.Counters[c.Counter] = float32(v * cmp.Or(scale, 1))
-	}
-}
-
-// cycles notes the cycles in which an SM is active, in the mean, or those of the kernel: by both
-// it is known which share of the time SMs are active, which ncu does not print.
-func (t *table) cycles(k *Kernel, name, value string) {
-	switch v, ok := number(value); {
-	case !ok:
-	case name == "SM Active Cycles" || name == "sm__cycles_active.avg":
-		t.active = v
-	case name == "Elapsed Cycles" || name == "gpc__cycles_elapsed.max":
-		t.elapsed = v
-	}
-	if t.active > 0 && t.elapsed > 0 {
-		k.Counters[traces.CounterSMActive] = float32(min(100, 100*t.active/t.elapsed))
-	}
-}
-
-// find returns the counter that a name means, nil for none.
-func find(is func(*traces.CounterInfo) bool) *traces.CounterInfo {
-	for i := range traces.AllCounters {
-		if is(&traces.AllCounters[i]) {
-			return &traces.AllCounters[i]
+// kernel returns the kernel of a row, which it adds if no row had it.
+func (t *table) kernel(id, name string) *counted {
+	k := t.kernels[id]
+	if k == nil {
+		k = &counted{Kernel: Kernel{Name: name, Grid: dims(t.at("Grid Size")), Block: dims(t.at("Block Size")), Counters: traces.NewCounters(), Runs: 1}}
+		if n, ok := t.number(t.at("Invocations")); ok && n >= 1 && n < mostRows {
+			k.Runs = int(n)
 		}
+		t.kernels[id] = k
+		t.order = append(t.order, k)
 	}
-	return nil
+	return k
 }
 
-// details reads a row of the page "details": one metric of a kernel. The rows of a kernel stand
-// together, and those that are advice have no metric.
-func details(t *table) {
-	k := t.kernel(t.at("Process ID")+" "+t.at("ID"), t.at("Kernel Name"))
-	name := t.at("Metric Name")
-	if name == "" {
+// note sets a counter of a kernel, or counts a metric that is none. names are what the tool
+// calls a counter: the first of them that the file has counts.
+func (t *table) note(k *counted, names func(*traces.CounterInfo) []string, name, value string, scale func(*traces.CounterInfo) float64) {
+	for i := range traces.AllCounters {
+		c := &traces.AllCounters[i]
+		place := slices.Index(names(c), name)
+		if place < 0 {
+			continue
+		}
+		v, ok := t.number(value)
+		if _, has := k.Counters.Get(c.Counter); ok && (place == 0 || !has) {
+			k.Counters[c.Counter] = float32(v * cmp.Or(scale(c), 1))
+		}
 		return
 	}
-	c := find(func(c *traces.CounterInfo) bool { return c.Details != "" && c.Details == name || c.Metric == name })
-	scale := 1.0
-	if c != nil {
-		scale = c.Scale
+	t.set.Unknown[name]++
+}
+
+func ofNcu(c *traces.CounterInfo) []string    { return c.Ncu }
+func ofNvprof(c *traces.CounterInfo) []string { return c.Nvprof }
+
+// ncu notes a metric of ncu. From the cycles in which an SM is active, in the mean, and those of
+// the kernel it is known which share of the time SMs are active, which ncu does not print.
+func (t *table) ncu(k *counted, name, unit, value string) {
+	if v, ok := t.number(value); ok && (unit == "cycle" || unit == "") {
+		switch name {
+		case "SM Active Cycles", "sm__cycles_active.avg":
+			k.active = v
+		case "Elapsed Cycles", "gpc__cycles_elapsed.max":
+			k.elapsed = v
+		}
+		if k.active > 0 && k.elapsed > 0 {
+			k.Counters[traces.CounterSMActive] = float32(min(100, 100*k.active/k.elapsed))
+		}
 	}
-	t.cycles(k, name, t.at("Metric Value"))
-	t.note(k, c, name, t.at("Metric Value"), scale)
+	t.note(k, ofNcu, name, value, func(c *traces.CounterInfo) float64 {
+		if strings.HasSuffix(name, ".pct") {
+			return 1
+		}
+		return c.Scale
+	})
+}
+
+// details reads a row of the page "details": one metric of a kernel, or of all runs of a kernel.
+// Rows that are advice have no metric.
+func details(t *table) {
+	id := t.at("Process ID") + " " + t.at("ID")
+	if _, ok := t.column["ID"]; !ok {
+		id += t.at("Kernel Name") + t.at("Grid Size") + t.at("Block Size")
+	}
+	if name := t.at("Metric Name"); name != "" {
+		t.ncu(t.kernel(id, t.at("Kernel Name")), name, t.at("Metric Unit"), cmp.Or(t.at("Metric Value"), t.at("Average")))
+	}
 }
 
 // raw reads a row of the page "raw": all metrics of a kernel. The row below the heading has the
@@ -196,43 +235,59 @@ func raw(t *table) {
 	}
 	k := t.kernel(t.at("Process ID")+" "+t.at("ID"), t.at("Kernel Name"))
 	for i, name := range t.head {
-		if i >= len(t.row) || !strings.Contains(name, "__") {
-			continue
+		if i < len(t.row) && strings.Contains(name, "__") {
+			t.ncu(k, name, "", t.row[i])
 		}
-		c := find(func(c *traces.CounterInfo) bool { return c.Metric == name })
-		t.cycles(k, name, t.row[i])
-		if c == nil {
-			t.set.Unknown[name]++
-			continue
-		}
-		t.note(k, c, name, t.row[i], c.Scale)
 	}
 }
 
 // nvprof reads a row of nvprof: one metric over all runs of a kernel.
 func nvprof(t *table) {
-	name := t.at("Metric Name")
-	if t.at("Kernel") == "" || name == "" {
-		return
+	if name := t.at("Metric Name"); t.at("Kernel") != "" && name != "" {
+		t.nvprof(t.kernel(t.at("Device")+" "+t.at("Kernel"), t.at("Kernel")), name, t.at("Avg"))
 	}
-	k := t.kernel(t.at("Device")+" "+t.at("Kernel"), t.at("Kernel"))
-	if n, ok := number(t.at("Invocations")); ok && n >= 1 && n < mostRows {
-		k.Runs = int(n)
-	}
-	c := find(func(c *traces.CounterInfo) bool { return slices.Contains(c.Nvprof, name) })
-	value, scale := t.at("Avg"), 1.0
-	if c != nil && !strings.Contains(value, "%") {
-		scale = c.NvprofScale
-	}
-	if i, j := strings.IndexByte(value, '('), strings.IndexByte(value, ')'); i >= 0 && j > i { // "Low (2)", of 10
-		value = value[i+1 : j]
-	}
-	t.note(k, c, name, value, scale)
 }
 
-// number reads "1,024.5" or "95.3%".
-func number(s string) (float64, bool) {
-	s = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(strings.ReplaceAll(s, ",", "")), "%"))
+// nvprofTrace reads a row of nvprof --print-gpu-trace: all metrics of one run of a kernel. Its
+// heading has their descriptions, or their names. The row below the heading may have units.
+func nvprofTrace(t *table) {
+	if t.at("Kernel") == "" {
+		return
+	}
+	k := t.kernel(fmt.Sprint(len(t.order)), t.at("Kernel"))
+	for i, name := range t.head {
+		if i < len(t.row) && !slices.Contains([]string{"Device", "Context", "Stream", "Kernel", "Correlation_ID"}, name) {
+			t.nvprof(k, name, t.row[i])
+		}
+	}
+}
+
+// nvprof notes a metric of nvprof. A level such as "Low (2)" is of 10.
+func (t *table) nvprof(k *counted, name, value string) {
+	isPercent := strings.Contains(value, "%")
+	if i, j := strings.IndexByte(value, '('), strings.IndexByte(value, ')'); i >= 0 && j > i {
+		value = value[i+1 : j]
+	}
+	t.note(k, ofNvprof, name, value, func(c *traces.CounterInfo) float64 {
+		if isPercent {
+			return 1
+		}
+		return c.NvprofScale
+	})
+}
+
+// decimalComma finds a number with a decimal comma, as ncu writes in languages that have one: with
+// one, two, four or more digits after it, or points that divide thousands before it.
+var decimalComma = regexp.MustCompile(`"\d[\d.]*,(\d{1,2}|\d{4,})"|"\d{1,3}(\.\d{3})+,\d+"`)
+
+// number reads "1,024.5" or "95.3%"; in a table with decimal commas "1.024,5".
+func (t *table) number(s string) (float64, bool) {
+	thousands, decimal := ",", "."
+	if t.comma {
+		thousands, decimal = decimal, thousands
+	}
+	s = strings.TrimSuffix(strings.TrimSpace(s), "%")
+	s = strings.NewReplacer(thousands, "", decimal, ".", "\u00a0", "", "\u202f", "", "\u2019", "", "'", "", " ", "").Replace(s)
 	v, err := strconv.ParseFloat(s, 64)
 	return v, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
 }

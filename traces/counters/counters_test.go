@@ -120,6 +120,61 @@ func TestNvprof(t *testing.T) {
 	}
 }
 
+// TestForms: what other versions and options of the tools write, in the form that they have.
+func TestForms(t *testing.T) {
+	const old = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Kernel Time\",\"Context\",\"Stream\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n"
+	oldRow := func(name, unit, value string) string {
+		return `"0","21","vector","127.0.0.1","add(float*,float*,int)","2020-Apr-07 17:01:05","1","7","GPU Speed Of Light","` + name + `","` + unit + `","` + value + "\"\n"
+	}
+	const details = "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\"\n"
+	row := func(name, unit, value string) string {
+		return `"0","21","add(float *, float *, int)","(256, 1, 1)","(4096, 1, 1)","` + name + `","` + unit + `","` + value + "\",\"\"\n"
+	}
+	const summed = "\"Process ID\",\"Process Name\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Invocations\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Minimum\",\"Maximum\",\"Average\"\n"
+	const nvprof = "\"Device\",\"Kernel\",\"Invocations\",\"Metric Name\",\"Metric Description\",\"Min\",\"Max\",\"Avg\"\n"
+	for _, c := range []struct{ what, text, want string }{
+		{"ncu of 2020: no grid, a line without text, other names", "==PROF== Connected to process 21\nsum is 3\n" + old + "\n" + oldRow("SOL FB", "%", "46.47") + oldRow("SOL L2", "%", "13.61") + oldRow("SOL TEX", "%", "9.5") + oldRow("SM [%]", "%", "7.25") +
+			oldRow("Elapsed Cycles", "cycle", "10251") + oldRow("SM Active Cycles", "cycle", "5125.5") + "==PROF== Disconnected from process 21\n",
+			"add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:46.47 l1_throughput_percent:9.5 l2_throughput_percent:13.61 sm_active_percent:50 sm_throughput_percent:7.25]"},
+		{"ncu 2020.3", old + oldRow("SOL DRAM", "%", "39.60") + oldRow("SOL L1/TEX Cache", "%", "12.00") + oldRow("SOL L2 Cache", "%", "3.00"),
+			"add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:39.6 l1_throughput_percent:12 l2_throughput_percent:3]"},
+		{"ncu of 2024: rows of advice, a metric that is not there", details + row("", "", "") + row("DRAM Throughput", "%", "90.5") + row("L2 Hit Rate", "%", "n/a"),
+			"add(float *, float *, int) 1 [4096 1 1] map[dram_throughput_percent:90.5]"},
+		{"a decimal comma", details + row("Elapsed Cycles", "cycle", "5.845") + row("SM Active Cycles", "cycle", "2.922,50") + row("DRAM Throughput", "%", "90,5") + row("Achieved Occupancy", "%", "7"),
+			"add(float *, float *, int) 1 [4096 1 1] map[achieved_occupancy_percent:7 dram_throughput_percent:90.5 sm_active_percent:50]"},
+		{"commas of thousands", details + row("Elapsed Cycles", "cycle", "5,845") + row("SM Active Cycles", "cycle", "2,922.50"), "add(float *, float *, int) 1 [4096 1 1] map[sm_active_percent:50]"},
+		{"cycles in other units", details + row("Elapsed Cycles", "Kcycle", "5.8") + row("SM Active Cycles", "cycle", "2,922.50") + row("L2 Hit Rate", "%", "1"), "add(float *, float *, int) 1 [4096 1 1] map[l2_hit_rate_percent:1]"},
+		{"--metrics with names of NVIDIA's table for users of nvprof", details + row("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "55.5") + row("smsp__cycles_active.avg.pct_of_peak_sustained_elapsed", "%", "44") +
+			row("smsp__thread_inst_executed_per_inst_executed.ratio", "", "16"), "add(float *, float *, int) 1 [4096 1 1] map[dram_throughput_percent:55.5 sm_active_percent:44 warp_efficiency_percent:50]"},
+		{"two names for one counter", details + row("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "1") + row("DRAM Throughput", "%", "2") + row("SOL DRAM", "%", "3"), "add(float *, float *, int) 1 [4096 1 1] map[dram_throughput_percent:2]"},
+		{"spaces after commas", strings.ReplaceAll(old, ",", ", ") + oldRow("SOL FB", "%", "46.47"), "add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:46.47]"},
+		{"--print-summary per-kernel", summed + `"1","v","add(float *)","(256, 1, 1)","(4096, 1, 1)","0","9.0","14","Occupancy","Achieved Occupancy","%","73.56","79.38","74.92"` + "\n" +
+			`"1","v","add(float *)","(1, 1, 1)","(9, 1, 1)","0","9.0","2","Occupancy","Achieved Occupancy","%","3","3","3"` + "\n" +
+			`"1","v","add(float *)","(256, 1, 1)","(4096, 1, 1)","0","9.0","14","Occupancy","DRAM Throughput","%","1","2","1.5"` + "\n",
+			"add(float *) 14 [4096 1 1] map[achieved_occupancy_percent:74.92 dram_throughput_percent:1.5]; add(float *) 2 [9 1 1] map[achieved_occupancy_percent:3]"},
+		{"nvprof of events and metrics of two processes", "==7== NVPROF is profiling process 7, command: ./v\n==7== Warning: Some kernel(s) will be replayed on device 0\n==7== Profiling result:\n==7== Event result:\n\"Device\",\"Kernel\",\"Invocations\",\"Event Name\",\"Min\",\"Max\",\"Avg\",\"Total\"\n" +
+			"\"K20c (0)\",\"add(float*, int)\",3,\"warps_launched\",1,1,1,3\n\n==7== Metric result:\n" + nvprof + "\"K20c (0)\",\"add(float*, int)\",3,\"achieved_occupancy\",\"Achieved Occupancy\",0.850509,0.850901,0.850643\n" +
+			"\"K20c (0)\",\"add(float*, int)\",3,\"dram_utilization\",\"Device Memory Utilization\",\"Low (1)\",\"Low (3)\",\"Low (2)\"\n==8== NVPROF is profiling process 8\n" + nvprof +
+			"\"K20c (0)\",\"fill(float*)\",1,\"warp_execution_efficiency\",\"Warp Execution Efficiency\",99.819246%,99.819246%,99.819246%\n",
+			"add(float*, int) 3 [0 0 0] map[achieved_occupancy_percent:85.0643 dram_throughput_percent:20]; fill(float*) 1 [0 0 0] map[warp_efficiency_percent:99.8192]"},
+		{"nvprof --print-gpu-trace", "==7== Profiling result:\n\"Device\",\"Context\",\"Stream\",\"Kernel\",\"Achieved Occupancy\",\"Multiprocessor Activity\"\n\"K20c (0)\",\"1\",\"7\",\"add(float*) [107]\",0.5,80.5%\n\"K20c (0)\",\"1\",\"7\",\"add(float*) [109]\",0.25,70%\n",
+			"add(float*) [107] 1 [0 0 0] map[achieved_occupancy_percent:50 sm_active_percent:80.5]; add(float*) [109] 1 [0 0 0] map[achieved_occupancy_percent:25 sm_active_percent:70]"},
+	} {
+		s, err := Read(strings.NewReader(c.text))
+		if err != nil {
+			t.Errorf("%s: %v", c.what, err)
+			continue
+		}
+		var got []string
+		for _, k := range s.Kernels {
+			got = append(got, fmt.Sprint(k.Name, " ", k.Runs, " ", k.Grid, " ", k.Counters.Map()))
+		}
+		if strings.Join(got, "; ") != c.want {
+			t.Errorf("%s:\n%s\nnot\n%s", c.what, strings.Join(got, "; "), c.want)
+		}
+	}
+}
+
 func TestReadRefuses(t *testing.T) {
 	for _, text := range []string{"", "a,b\n1,2\n", "\"ID\",\"Kernel Name\",\"Metric Name\"\n", strings.Repeat("x\n", 20_000), "\x00\xff"} {
 		if s, err := Read(strings.NewReader(text)); err == nil {
@@ -131,6 +186,8 @@ func TestReadRefuses(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("\"ID\",\"Kernel Name\",\"Grid Size\",\"Metric Name\",\"Metric Value\"\n\"0\",\"k\",\"(1, 1, 1)\",\"Achieved Occupancy\",\"1,024.5\"\n"))
 	f.Add([]byte("\"Device\",\"Kernel\",\"Invocations\",\"Metric Name\",\"Avg\"\n\"d\",\"k\",\"9e99\",\"dram_utilization\",\"Low (2)\"\n"))
+	f.Add([]byte("\"Device\",\"Context\",\"Stream\",\"Kernel\",\"Achieved Occupancy\"\n\"d\",1,7,\"k\",\"0,5\"\n"))
+	f.Add([]byte("\"Kernel Name\",\"Invocations\",\"Metric Name\",\"Average\"\n==1==\n\"k\",\"2\",\"SOL FB\",\"1.024,5\"\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := Read(strings.NewReader(string(b)))
 		if err == nil {

@@ -50,7 +50,7 @@ type NVML struct {
 	api     api
 	devices []device
 
-	use    sync.RWMutex // held while the library is called; Close waits for calls of other goroutines
+	use    sync.RWMutex // held to read while the library is called; Close waits for calls of other goroutines
 	closed bool
 }
 
@@ -168,11 +168,25 @@ func (n *NVML) Close() {
 }
 
 // Driver returns the driver's version, such as "580.95.05", "" where it is not known.
-func (n *NVML) Driver() string { return n.api.driver() }
+func (n *NVML) Driver() string {
+	n.use.RLock()
+	defer n.use.RUnlock()
+	if n.closed {
+		return ""
+	}
+	return n.api.driver()
+}
 
 // CUDA returns the newest CUDA version that the driver supports, as 1000 * major +
 // 10 * minor, 0 where it is not known.
-func (n *NVML) CUDA() int { return n.api.cuda() }
+func (n *NVML) CUDA() int {
+	n.use.RLock()
+	defer n.use.RUnlock()
+	if n.closed {
+		return 0
+	}
+	return n.api.cuda()
+}
 
 // GPUs reads all GPUs.
 func (n *NVML) GPUs() []GPU {
@@ -208,6 +222,7 @@ func (n *NVML) SMClock(pci string) int {
 	return number(d, smClock)
 }
 
+// at returns the GPU at a PCI address, none after Close. Its caller holds use.
 func (n *NVML) at(pci string) (device, bool) {
 	i := slices.IndexFunc(n.devices, func(d device) bool { return strings.EqualFold(address(d), pci) })
 	if i < 0 {

@@ -85,6 +85,7 @@ const (
 
 // Counter counts the energy of a GPU. It belongs to one goroutine at a time.
 type Counter struct {
+	nvml   *NVML
 	pci    string
 	d      device
 	from   reading
@@ -98,6 +99,8 @@ type Counter struct {
 // Counter returns the best way that the GPU at a PCI address has to count energy: its
 // total energy counter, else samples of its power. An error says what it lacks.
 func (n *NVML) Counter(pci string) (*Counter, error) {
+	n.use.RLock()
+	defer n.use.RUnlock()
 	d, ok := n.at(pci)
 	if !ok {
 		return nil, n.noGPU(pci)
@@ -107,7 +110,7 @@ func (n *NVML) Counter(pci string) (*Counter, error) {
 		source string
 	}{{energy, TotalEnergy}, {powerNow, InstantPower}, {power, AveragedPower}} {
 		if v, ok := d.number(way.from); ok && (v > 0 || way.from == energy) {
-			return &Counter{pci: pci, d: d, from: way.from, source: way.source}, nil
+			return &Counter{nvml: n, pci: pci, d: d, from: way.from, source: way.source}, nil
 		}
 	}
 	return nil, fmt.Errorf("NVML reports neither total energy nor power of the GPU at %s, so its energy cannot be measured", pci)
@@ -119,7 +122,7 @@ func (c *Counter) Source() string { return c.source }
 // Read returns millijoules since some moment. Between two calls power is
 // interpolated linearly.
 func (c *Counter) Read() (float64, error) {
-	v, ok := c.d.number(c.from)
+	v, ok := c.number()
 	if !ok {
 		return 0, fmt.Errorf("NVML no longer reports the energy of the GPU at %s", c.pci)
 	}
@@ -132,4 +135,14 @@ func (c *Counter) Read() (float64, error) {
 	}
 	c.last, c.watts = now, watts
 	return c.sum, nil
+}
+
+// number reads what counts; false after Close.
+func (c *Counter) number() (uint64, bool) {
+	c.nvml.use.RLock()
+	defer c.nvml.use.RUnlock()
+	if c.nvml.closed {
+		return 0, false
+	}
+	return c.d.number(c.from)
 }

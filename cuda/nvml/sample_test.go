@@ -152,6 +152,14 @@ func TestCounter(t *testing.T) {
 	if _, err := c.Read(); err == nil || !strings.Contains(err.Error(), "0001:01:02.0") {
 		t.Errorf("a counter that went away: %v", err)
 	}
+	all[energy] = 1
+	n.Close()
+	if _, err := c.Read(); err == nil {
+		t.Error("a counter reads after Close")
+	}
+	if n.Driver() != "" || n.CUDA() != 0 {
+		t.Errorf("after Close the driver is %q, for CUDA %d", n.Driver(), n.CUDA())
+	}
 }
 
 // The real library's calls, on go-nvml's mock: units, and failures of each kind.

@@ -125,6 +125,7 @@ const (
 	maxNumber  = 1 << 62
 	maxCell    = 1 << 10
 	maxSamples = 5_000_000
+	maxRecord  = 1 << 20 // bytes of a row
 )
 
 var columns = []column{
@@ -217,7 +218,8 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 // ReadSamples reads what [WriteSamples] wrote. Columns may stand in any order, and others
 // beside them are left out. An error names the line and the column.
 func ReadSamples(r io.Reader) ([]Sample, error) {
-	c := csv.NewReader(r)
+	bounded := &recordReader{r, maxRecord}
+	c := csv.NewReader(bounded)
 	c.ReuseRecord = true
 	head, err := c.Read()
 	if errors.Is(err, io.EOF) {
@@ -240,6 +242,7 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 	}
 	var samples []Sample
 	for {
+		bounded.left = maxRecord
 		row, err := c.Read()
 		if errors.Is(err, io.EOF) {
 			return samples, nil
@@ -257,4 +260,19 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 		}
 		samples = append(samples, s)
 	}
+}
+
+// recordReader gives at most so many bytes until left is set again: an unclosed quote would take all that follows for one cell.
+type recordReader struct {
+	io.Reader
+	left int
+}
+
+func (r *recordReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, fmt.Errorf("a row of more than %d bytes", maxRecord)
+	}
+	n, err := r.Reader.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	return n, err
 }

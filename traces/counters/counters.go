@@ -138,11 +138,14 @@ func read(r io.Reader, tool string, comma bool, each func(*table)) (*Set, error)
 	for i, name := range t.head {
 		t.column[name] = i
 	}
-	for range mostRows {
+	for n := 0; ; n++ {
 		if t.row, err = t.Reader.Read(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return nil, fmt.Errorf("cannot be read: %w", err)
+		}
+		if n == mostRows {
+			return nil, fmt.Errorf("has more than %d rows: count fewer kernels, or fewer metrics", mostRows)
 		}
 		// A file may have the output of several processes, with messages and headings between.
 		if !strings.HasPrefix(t.row[0], "==") && !slices.Equal(t.row, t.head) {

@@ -312,10 +312,13 @@ func posterior(costs []costsOf, walk []state) []float64 {
 		if i == 0 {
 			break
 		}
-		var before [numStates]float64
+		var before, emitted [numStates]float64
+		for b := range numStates {
+			emitted[b] = math.Exp(-costs[i][b]) * back[b]
+		}
 		for a := range numStates {
 			for b := range numStates {
-				before[a] += weight[a][b] * math.Exp(-costs[i][b]) * back[b]
+				before[a] += weight[a][b] * emitted[b]
 			}
 		}
 		normalise(&before)

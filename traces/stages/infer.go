@@ -173,11 +173,12 @@ func (f *finder) walk() {
 		}
 	}
 	f.states = viterbi(costs)
+	var learned []costsOf
 	for range 2 {
-		learned := f.learn(costs)
+		learned = f.learn(costs)
 		f.states = viterbi(learned)
-		f.sure = posterior(learned, f.states)
 	}
+	f.sure = posterior(learned, f.states)
 }
 
 // gathered reports of each kernel whether one shortly before it looks up embeddings: only then

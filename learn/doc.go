@@ -16,7 +16,8 @@
 // without a GPU take the data of GPU experiments from a recording, and say so. A recording
 // holds no verdicts: Judge makes them anew each time.
 //
-//	r := learn.Run(ctx, &learn.Env{}, lesson, recording)
+//	r, err := learn.Run(ctx, &learn.Env{}, lesson, learn.FindMachine(nil), recording)
+//	if err != nil { ... }
 //	fmt.Println(r.Verdict, r.Parts[0].Text)
 //
 // # Rules for experiments

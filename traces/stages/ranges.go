@@ -15,7 +15,12 @@ const Self = "self"
 
 // span is a range that caused work.
 type span struct {
-	event  *traces.Event
+	event *traces.Event
+
+	// made tells that the event is not of the trace: the range was around the capture of a graph, and
+	// this is what it stands for in one launch of the graph.
+	made bool
+
 	name   string // without the number at its end if it is a pass
 	inner  []*span
 	outer  *span
@@ -33,12 +38,16 @@ type span struct {
 // launched beside the inner ranges is the step [Self] of the range. One range alone, which
 // comes once, is no pass.
 //
+// Work of a CUDA graph is in the ranges around its launch, and within them in those that were
+// around the capture of its node, if the recording says how its nodes were made. Without ranges
+// around its launch, each launch is a pass.
+//
 // The trace is changed in place and attributed again.
 func OfRanges(t *traces.Trace, match *regexp.Regexp) bool {
 	if Has(t) {
 		return false
 	}
-	r := &ranges{trace: t, match: match, spans: map[uint64]*span{}}
+	r := &ranges{trace: t, match: match, spans: map[uint64]*span{}, graph: map[inLaunch]*span{}}
 	r.find()
 	if len(r.top) == 0 {
 		return false
@@ -55,7 +64,9 @@ type ranges struct {
 	trace *traces.Trace
 	match *regexp.Regexp
 	spans map[uint64]*span // by the range's ID
-	top   []*span          // outermost, in order of time
+	graph map[inLaunch]*span
+	next  uint64  // the highest ID of an event
+	top   []*span // outermost, in order of time
 	pass  []pass
 }
 
@@ -77,49 +88,154 @@ func (r *ranges) counts(e *traces.Event) bool {
 	return e.OfProgram()
 }
 
+// inLaunch is a range around a capture, for one launch of the graph.
+type inLaunch struct {
+	launch traces.Correlation
+	id     uint64 // of the range
+}
+
+// deepest bounds how many ranges are around one another: damage could make a ring of parents.
+const deepest = 1000
+
 // find makes spans of the ranges around the launches of work.
 func (r *ranges) find() {
 	byID := map[uint64]*traces.Event{}
+	calls := map[traces.Correlation]*traces.Event{}
 	for i := range r.trace.Events {
-		if e := &r.trace.Events[i]; e.Kind.IsRange() && e.ID != 0 && e.Lane.Kind == traces.LaneThread {
+		e := &r.trace.Events[i]
+		r.next = max(r.next, e.ID)
+		switch key := r.trace.Header.Correlate(e); {
+		case e.Kind.IsRange() && e.ID != 0 && e.Lane.Kind == traces.LaneThread:
 			byID[e.ID] = e
+		case e.Kind.IsCall() && e.Correlation != 0 && calls[key] == nil:
+			calls[key] = e
 		}
 	}
-	const deepest = 1000 // damage could make a ring of parents
+	around := func(parent uint64) (found []*traces.Event) { // from the innermost
+		for e := byID[parent]; e != nil && len(found) < deepest; e = byID[e.Parent] {
+			if r.counts(e) {
+				found = append(found, e)
+			}
+		}
+		return found
+	}
+	captured := r.captured()
 	for i := range r.trace.Events {
 		work := &r.trace.Events[i]
 		if !work.Kind.IsGPU() {
 			continue
 		}
-		var below *span
-		e := byID[work.Parent]
-		for depth := 0; e != nil && depth < deepest; depth++ {
-			if r.counts(e) {
-				s, known := r.spans[e.ID]
-				if !known {
-					s = &span{event: e, name: strings.TrimSpace(e.Name)}
-					r.spans[e.ID] = s
-				}
-				if below == nil {
-					s.direct = append(s.direct, work)
-				} else if below.outer == nil {
-					below.outer = s
-					s.inner = append(s.inner, below)
-				}
-				if below = s; known {
-					break // what is around it is known too
+		var chain []*span // from the innermost
+		launch := around(work.Parent)
+		if parent, ok := captured[traces.Correlation{Process: r.trace.Header.ProcessOf(work), ID: work.Node}]; ok && work.Node != 0 && work.Correlation != 0 {
+			key := r.trace.Header.Correlate(work)
+			for _, e := range around(parent) {
+				if !slices.ContainsFunc(launch, func(l *traces.Event) bool { return l == e || phase(l.Name) == phase(e.Name) }) {
+					chain = append(chain, r.inLaunch(key, e, cmp.Or(calls[key], work)))
 				}
 			}
-			e = byID[e.Parent]
+		}
+		for _, e := range launch {
+			s, isKnown := r.spans[e.ID]
+			if !isKnown {
+				s = &span{event: e, name: strings.TrimSpace(e.Name)}
+				r.spans[e.ID] = s
+			}
+			chain = append(chain, s)
+		}
+		for at, s := range chain {
+			if at == 0 {
+				s.direct = append(s.direct, work)
+			}
+			if at+1 < len(chain) && s.outer == nil && !within(chain[at+1], s) {
+				s.outer = chain[at+1]
+				s.outer.inner = append(s.outer.inner, s)
+			}
 		}
 	}
 	for _, s := range r.spans {
-		slices.SortFunc(s.inner, compareSpans)
-		if s.outer == nil {
-			r.top = append(r.top, s)
-		}
+		r.sortInner(s)
+	}
+	for _, s := range r.graph {
+		r.sortInner(s)
 	}
 	slices.SortFunc(r.top, compareSpans)
+}
+
+// within reports whether a span is another, or inside it.
+func within(s, other *span) bool {
+	for depth := 0; s != nil && depth < deepest; depth++ {
+		if s == other {
+			return true
+		}
+		s = s.outer
+	}
+	return s != nil
+}
+
+func (r *ranges) sortInner(s *span) {
+	slices.SortFunc(s.inner, compareSpans)
+	if s.outer == nil {
+		r.top = append(r.top, s)
+	}
+}
+
+// captured returns of each node of a graph the range that was open when it was captured. Nodes
+// of a graph that is instantiated are clones of those.
+func (r *ranges) captured() map[traces.Correlation]uint64 {
+	type node = traces.Correlation // a process and the node in it
+	origin, parent := map[node]uint64{}, map[node]uint64{}
+	for i := range r.trace.Events {
+		e := &r.trace.Events[i]
+		if e.Kind != traces.KindNode || e.Node == 0 {
+			continue
+		}
+		n := node{Process: r.trace.Header.ProcessOf(e), ID: e.Node}
+		if e.Origin != 0 && e.Origin != e.Node {
+			origin[n] = e.Origin
+		} else if e.Parent != 0 {
+			parent[n] = e.Parent
+		}
+	}
+	found := map[node]uint64{}
+	for n := range origin {
+		at := n
+		const clones = 100 // of clones; damage could make a ring of them
+		for range clones {
+			of, isClone := origin[at]
+			if !isClone {
+				break
+			}
+			at.ID = of
+		}
+		if p, ok := parent[at]; ok {
+			found[n] = p
+		}
+	}
+	for n, p := range parent {
+		if _, isClone := origin[n]; !isClone {
+			found[n] = p
+		}
+	}
+	return found
+}
+
+// inLaunch returns the span of a range around a capture in one launch of the graph, with the
+// time of the call that launched it.
+func (r *ranges) inLaunch(launch traces.Correlation, around, call *traces.Event) *span {
+	key := inLaunch{launch, around.ID}
+	if s := r.graph[key]; s != nil {
+		return s
+	}
+	r.next++
+	e := traces.Plain(traces.KindRange, around.Lane, around.Name, call.Time, call.Duration)
+	if call.Kind.IsCall() {
+		e.Lane = traces.Thread(call.Lane.Process, call.Lane.ID)
+	}
+	e.ID, e.Domain = r.next, around.Domain
+	s := &span{event: &e, made: true, name: strings.TrimSpace(around.Name)}
+	r.graph[key] = s
+	return s
 }
 
 func compareSpans(a, b *span) int {
@@ -242,10 +358,6 @@ func (r *ranges) apply() {
 	h.Plans = nil
 	plans := map[string]int32{}
 	tags := map[int32]map[string]int32{}
-	next := uint64(0)
-	for i := range r.trace.Events {
-		next = max(next, r.trace.Events[i].ID)
-	}
 	var made []traces.Event
 	for i := range r.pass {
 		p := &r.pass[i]
@@ -303,21 +415,41 @@ func (r *ranges) apply() {
 			p.event.Kind = traces.KindPass
 			walk(p.spans[0], "", true)
 			tagAll()
+			if top := p.spans[0]; top.made {
+				top.adopt(top.event.ID)
+				if top.outer != nil {
+					top.event.Parent = top.outer.event.ID
+				}
+				made = append(made, *top.event)
+			}
 			continue
 		}
 		first, last := p.spans[0].event, p.spans[len(p.spans)-1].event
-		next++
+		r.next++
 		e := traces.Plain(traces.KindPass, first.Lane, p.phase, first.Time, max(0, last.End()-first.Time))
-		e.ID, e.Plan, e.Parent, e.Domain = next, plan, first.Parent, first.Domain
+		e.ID, e.Plan, e.Parent, e.Domain = r.next, plan, first.Parent, first.Domain
 		made = append(made, e)
 		for _, s := range p.spans {
-			s.event.Parent = next
+			s.event.Parent = r.next
+			if s.made {
+				s.adopt(r.next)
+			}
 			walk(s, "", false)
 		}
 		tagAll()
 	}
 	*r.trace = *traces.NewTrace(h, append(r.trace.Events, made...))
 	ownRest(r.trace, Self)
+}
+
+// adopt makes a pass the parent of all work in a span.
+func (s *span) adopt(pass uint64) {
+	for _, work := range s.direct {
+		work.Parent = pass
+	}
+	for _, in := range s.inner {
+		in.adopt(pass)
+	}
 }
 
 // ownRest gives work that was launched in a pass, but in no step, a step of the given name.

@@ -1,12 +1,17 @@
 package stages
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"gpt2scope/gpt2"
 	"gpt2scope/traces"
+	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
 
@@ -17,6 +22,7 @@ type program struct {
 	now    int64
 	late   int64 // how long after its launch a kernel starts
 	id     uint64
+	graph  []string // names of the kernels of the nodes that were captured
 }
 
 func (p *program) in(name string, do ...func()) func() {
@@ -44,6 +50,43 @@ func (p *program) k(name string) func() {
 		p.events = append(p.events, call, kernel)
 		p.now += 12
 	}
+}
+
+// node captures a kernel as a node of a graph that is instantiated later.
+func (p *program) node(name string) func() {
+	return func() {
+		e := traces.Plain(traces.KindNode, traces.Thread(1, 1), "node", p.now, 0)
+		e.Node = uint64(len(p.graph) + 1)
+		p.events, p.graph = append(p.events, e), append(p.graph, name)
+		p.now++
+	}
+}
+
+// clone is the number of the clone of a node.
+const clone = 1000
+
+// instantiate clones the nodes of the graph.
+func (p *program) instantiate() {
+	for i := range p.graph {
+		e := traces.Plain(traces.KindNode, traces.Thread(1, 1), "node cloned", p.now, 0)
+		e.Node, e.Origin = uint64(clone+i+1), uint64(i+1)
+		p.events = append(p.events, e)
+		p.now++
+	}
+}
+
+// launch replays the graph.
+func (p *program) launch() {
+	p.id++
+	call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaGraphLaunch", p.now, 5)
+	call.Correlation = p.id
+	p.events = append(p.events, call)
+	for i, name := range p.graph {
+		kernel := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), name, p.now+p.late+int64(11*i), 10)
+		kernel.Correlation, kernel.Node = p.id, uint64(clone+i+1)
+		p.events = append(p.events, kernel)
+	}
+	p.now += int64(11*len(p.graph)) + 12
 }
 
 func (p *program) trace() *traces.Trace {
@@ -126,6 +169,30 @@ func TestOfRanges(t *testing.T) {
 			p.in("replay", p.k("a"), p.k("b"))()
 		}, 2, []string{"replay: replay"}},
 		{"one range alone", "", func(p *program) { p.in("main", p.k("a"), p.k("b"))() }, 0, []string{"none"}},
+		{"a graph that was captured in ranges, launched in none", "", func(p *program) {
+			p.in("forward", p.in("h.0", p.in("h.0.attn", p.node("a")), p.node("add")), p.in("h.1", p.in("h.1.attn", p.node("a"))))()
+			p.instantiate()
+			p.launch()
+			p.launch()
+		}, 2, []string{"forward: h.0.attn", "forward: h.0.self", "forward: h.1.attn"}},
+		{"a graph that was captured in ranges, launched in others", "", func(p *program) {
+			p.in("decode", p.in("forward", p.in("h.0.attn", p.node("a")), p.in("h.0.mlp", p.node("b"))))()
+			p.instantiate()
+			p.in("prefill", p.in("forward", p.in("h.0.attn", p.k("a")), p.in("h.0.mlp", p.k("b"))))()
+			p.in("decode", p.launch)()
+			p.in("decode", p.launch)()
+		}, 3, []string{"prefill: forward.h.0.attn", "prefill: forward.h.0.mlp", "decode: forward.h.0.attn", "decode: forward.h.0.mlp"}},
+		{"a loop of launches", "", func(p *program) {
+			p.in("forward", p.in("h.0.attn", p.node("a")), p.in("h.0.mlp", p.node("b")))()
+			p.instantiate()
+			p.in("generate", p.launch, p.launch, p.k("argmax"), p.launch)()
+		}, 3, []string{"forward: h.0.attn", "forward: h.0.mlp", "none"}},
+		{"a graph without ranges around its capture", "", func(p *program) {
+			p.node("a")()
+			p.instantiate()
+			p.in("replay", p.launch)()
+			p.in("replay", p.launch)()
+		}, 2, []string{"replay: replay"}},
 		{"names that are no modules", "", func(p *program) {
 			p.in("step", p.in("Layer 3", p.in("self attention", p.k("a")), p.in("mlp", p.k("b"))))()
 		}, 1, []string{"step: Layer 3/self attention", "step: Layer 3/mlp"}},
@@ -208,4 +275,49 @@ func TestDamagedRanges(t *testing.T) {
 	p = &program{}
 	p.in(strings.Repeat("(", 3000)+" ", p.k("x"))()
 	OfRanges(p.trace(), nil)
+}
+
+// TestRangesAroundCapture: in an export of Nsight Systems, kernels of a graph have the ranges that were
+// around the capture of their nodes. The sample is one of this program, whose ranges have another domain here.
+func TestRangesAroundCapture(t *testing.T) {
+	data, err := os.ReadFile("../samples/graph.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "other.sqlite")
+	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte("gpt2scope"), []byte("other-one")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, err := load.Load("../samples/graph.sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := load.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !OfRanges(other, nil) {
+		t.Fatal("no passes")
+	}
+	type kernel struct {
+		time  int64
+		phase string
+		step  string
+	}
+	inGraphs := func(tr *traces.Trace) (list []kernel) {
+		for i := range tr.Events {
+			if e := &tr.Events[i]; e.Kind == traces.KindKernel && e.Node != 0 {
+				s, _ := tr.Header.Step(e)
+				list = append(list, kernel{e.Time, tr.Header.PhaseOf(e), s.Name})
+			}
+		}
+		return list
+	}
+	got, want := inGraphs(other), inGraphs(own)
+	for i := range want {
+		want[i].phase = gpt2.DecodePass // nsys has no plans, but the names of passes
+	}
+	if len(want) < 40 || !slices.Equal(got, want) {
+		t.Errorf("kernels in graphs\n%v, want\n%v", got, want)
+	}
 }

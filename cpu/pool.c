@@ -3,6 +3,10 @@
 // A decode step of a small model takes tens of microseconds, less than it takes to wake a sleeping thread. So workers spin for SPIN_NS
 // after a job before they sleep: they stay awake between two tokens, and the cores are free within a millisecond after the last one.
 // A worker that has spun for PAUSES also yields its core, so that with more threads than cores the threads that have work can run.
+//
+// At a barrier yielding is not enough when other programs want the cores: a worker that yields runs again after their time slices, and
+// the others wait for it at the next barrier. A worker that sleeps is woken at once. So one whose core was taken from it sleeps
+// at its next barriers.
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -13,9 +17,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
-#define SPIN_NS 200000 // how long a worker spins after a job
-#define PAUSES 400     // pause instructions before the first yield, and between two readings of the clock: 10 to 20 us
+#define SPIN_NS 200000  // how long a worker spins after a job, and at a barrier
+#define TAKEN_NS 100000 // a core that a yield gives back after this time was taken by another thread
+#define CROWDED 1000    // barriers at which a worker then does not yield
+#define LOOK_NS 1000000 // after which a worker that sleeps at a barrier looks whether it was overlooked
+#define PAUSES 400      // pause instructions before the first yield, and between two readings of the clock: 10 to 20 us
 
 struct gs_sleep {
 	pthread_mutex_t mutex;
@@ -41,6 +53,43 @@ static inline void pause_core(void) {
 #endif
 }
 
+static int is_passed(gs_pool *p, uint32_t passed) { return atomic_load_explicit(&p->passed, memory_order_acquire) != passed; }
+
+#if defined(__linux__)
+// The last worker to arrive wakes those that it finds in the counter. One that registers later finds the next generation and does not
+// sleep, unless the last worker loses its core between its two writes; it looks again after LOOK_NS.
+static void sleep_until(gs_pool *p, uint32_t passed) {
+	const struct timespec look = {.tv_nsec = LOOK_NS};
+	atomic_fetch_add_explicit(&p->arrived, GS_ASLEEP, memory_order_acq_rel);
+	while (!is_passed(p, passed)) syscall(SYS_futex, &p->passed, FUTEX_WAIT_PRIVATE, passed, &look, NULL, 0);
+}
+
+static void wake_all(gs_pool *p) { syscall(SYS_futex, &p->passed, FUTEX_WAKE_PRIVATE, p->n, NULL, NULL, 0); }
+#else
+static void sleep_until(gs_pool *p, uint32_t passed) {
+	while (!is_passed(p, passed)) sched_yield();
+}
+
+static void wake_all(gs_pool *p) {}
+#endif
+
+static void wait_until(gs_worker *w, uint32_t passed) {
+	gs_pool *p = w->pool;
+	for (int i = 0; i < PAUSES; i++) {
+		if (is_passed(p, passed)) return;
+		pause_core();
+	}
+	int64_t began = gs_now(), now = began;
+	while (w->crowded == 0 && now - began < SPIN_NS) {
+		sched_yield();
+		int64_t before = now;
+		now = gs_now();
+		if (now - before > TAKEN_NS) w->crowded = CROWDED;
+		if (is_passed(p, passed)) return;
+	}
+	sleep_until(p, passed);
+}
+
 // A barrier of a counter and a generation number: the last worker to arrive resets the counter and increments the generation.
 void gs_barrier(gs_worker *w) {
 	gs_pool *p = w->pool;
@@ -51,23 +100,22 @@ void gs_barrier(gs_worker *w) {
 		if (gs_cancelled(p)) p->stop = 1;
 		return;
 	}
+	if (w->crowded > 0) w->crowded--;
 	uint32_t passed = atomic_load_explicit(&p->passed, memory_order_relaxed);
-	if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) == p->n - 1) {
-		atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-		if (gs_cancelled(p)) p->stop = 1;
-		atomic_store_explicit(&p->passed, passed + 1, memory_order_release);
+	uint32_t there = atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
+	if (there % GS_ASLEEP != (uint32_t)p->n - 1) {
+		wait_until(w, passed);
 		return;
 	}
-	for (int spins = 0; atomic_load_explicit(&p->passed, memory_order_acquire) == passed; spins++) {
-		if (spins < PAUSES)
-			pause_core();
-		else
-			sched_yield();
-	}
+	atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+	if (gs_cancelled(p)) p->stop = 1;
+	atomic_store_explicit(&p->passed, passed + 1, memory_order_release);
+	if (there >= GS_ASLEEP) wake_all(p);
 }
 
 // await returns the number of the current job as soon as it is not `seen`.
-static uint32_t await(gs_pool *p, uint32_t seen) {
+static uint32_t await(gs_worker *w, uint32_t seen) {
+	gs_pool *p = w->pool;
 	uint32_t job;
 	int64_t until = 0;
 	for (;;) {
@@ -76,6 +124,7 @@ static uint32_t await(gs_pool *p, uint32_t seen) {
 			if (job != seen) return job;
 			pause_core();
 		}
+		if (w->crowded > 0) break;
 		int64_t now = gs_now();
 		if (until == 0)
 			until = now + SPIN_NS;
@@ -114,7 +163,7 @@ static void *thread_main(void *arg) {
 #endif
 	uint32_t seen = 0;
 	for (;;) {
-		seen = await(p, seen);
+		seen = await(w, seen);
 		if (atomic_load(&p->quit)) return NULL;
 		p->fn(w, p->arg);
 		gs_barrier(w);

@@ -13,6 +13,7 @@ typedef struct gs_worker {
 	int victim;       // the worker from whose share of the loop iterations are taken now, relative to id
 	int64_t count;    // iterations of the current loop
 	unsigned phase;   // barriers passed
+	unsigned crowded; // barriers to come at which the worker does not yield: other programs take its core
 	float *scratch;   // GS_SCRATCH floats of this worker
 } gs_worker;
 
@@ -23,6 +24,8 @@ enum { GS_SCRATCH = 768 * 1024 };
 typedef struct gs_ticket {
 	_Alignas(GS_LINE) _Atomic int64_t next;
 } gs_ticket;
+
+enum { GS_ASLEEP = 1 << 16 };
 
 struct gs_pool {
 	int n;
@@ -38,7 +41,7 @@ struct gs_pool {
 	void *arg;
 	_Alignas(GS_LINE) _Atomic uint32_t job;     // jobs posted; workers wait for a change
 	_Alignas(GS_LINE) _Atomic int32_t sleepers; // workers that wait on the condition variable
-	_Alignas(GS_LINE) _Atomic int32_t arrived;  // workers at the barrier
+	_Alignas(GS_LINE) _Atomic uint32_t arrived; // workers at the barrier, and GS_ASLEEP for each of them that sleeps
 	_Alignas(GS_LINE) _Atomic uint32_t passed;  // barriers completed
 	_Alignas(GS_LINE) _Atomic int32_t quit;
 	struct gs_sleep *sleep;

@@ -1,6 +1,9 @@
 package learn
 
-import "testing"
+import (
+	"math/rand/v2"
+	"testing"
+)
 
 // squaresData are ten rounds in which each way takes a time that differs a little from round to round.
 func squaresData(times ...float64) (d Data) {
@@ -32,6 +35,20 @@ func TestSquares(t *testing.T) {
 	}
 	if f := judgeSquares(noisy); f.Verdict != Unknown {
 		t.Errorf("times that differ by half from round to round: %s: %s", f.Verdict, f.Text)
+	}
+	// Other work that interrupts one call in six for a long time does not change the verdict.
+	busy, random := Data{}, rand.New(rand.NewPCG(1, 2))
+	for range 401 {
+		for _, way := range squares {
+			t := 250 + 5*random.NormFloat64()
+			if random.IntN(6) == 0 {
+				t += 20_000 * random.Float64()
+			}
+			busy.add(way, "time_us", 0, t)
+		}
+	}
+	if f := judgeSquares(busy); f.Verdict != Refuted {
+		t.Errorf("one call in six is interrupted: %s: %s %v", f.Verdict, f.Text, f.Figures)
 	}
 	if f := judgeSquares(squaresData(1, 1, 1, 1)[:8]); f.Verdict != Unknown {
 		t.Errorf("two rounds: %s: %s", f.Verdict, f.Text)

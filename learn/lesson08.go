@@ -36,12 +36,12 @@ a short program waits for. Measure them in fresh processes, since a warm one can
 	Programs: map[string]Program{"first-on-cpu": firstCallsOnCPU, "first-on-gpu": firstCallsOnGPU},
 }
 
-// firstProcesses is how many fresh processes are measured, and firstCalls how many calls in each.
-const firstProcesses, firstCalls = 7, 10
+// firstCalls is how many calls are measured in each process.
+const firstCalls = 10
 
-// fresh runs a program in processes of their own and joins the data that they write.
-func fresh(ctx context.Context, e *Env, program string, args ...string) (d Data, err error) {
-	for range e.pick(firstProcesses, 2) {
+// fresh runs a program in so many processes of their own and joins the data that they write.
+func fresh(ctx context.Context, e *Env, processes int, program string, args ...string) (d Data, err error) {
+	for range e.pick(processes, 2) {
 		text, err := e.run(ctx, program, args...)
 		if err != nil {
 			return nil, err
@@ -56,14 +56,14 @@ func fresh(ctx context.Context, e *Env, program string, args ...string) (d Data,
 }
 
 func firstOnCPU(ctx context.Context, e *Env) (Data, error) {
-	return fresh(ctx, e, "first-on-cpu", strconv.Itoa(e.pick(1<<24, 1<<14)))
+	return fresh(ctx, e, 11, "first-on-cpu", strconv.Itoa(e.pick(1<<24, 1<<14)))
 }
 
 func firstOnGPU(ctx context.Context, e *Env) (Data, error) {
 	if e.Device == nil {
 		return nil, fmt.Errorf("%w: %s", errNotHere, e.NoGPU)
 	}
-	return fresh(ctx, e, "first-on-gpu", strconv.Itoa(e.Device.Info().Index))
+	return fresh(ctx, e, 7, "first-on-gpu", strconv.Itoa(e.Device.Info().Index))
 }
 
 // argument is the only argument of a program, a number.

@@ -27,6 +27,23 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// A process that is slow as a whole, because other programs run beside it, is compared with itself.
+func TestFirstOnBusyMachine(t *testing.T) {
+	var d Data
+	for process := range 11 {
+		for call := range 10 {
+			time := 100 * float64(1+process)
+			if call == 0 {
+				time *= 3
+			}
+			d.add("call", "time_us", float64(call+1), time)
+		}
+	}
+	if f := judgeFirst(d); f.Verdict != Shown || f.Figures[2].String() != "3.00x [3.00, 3.00]" {
+		t.Errorf("%s: %s (%v)", f.Verdict, f.Text, f.Figures[2])
+	}
+}
+
 func TestProgramsRefuse(t *testing.T) {
 	for _, args := range [][]string{{}, {"x"}, {"-1"}, {"1000000000"}, {"1", "2"}} {
 		var out bytes.Buffer

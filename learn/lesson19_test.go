@@ -28,6 +28,12 @@ func blocksData(outcome string, turn func(launch, k int) int, fixed, loose func(
 func TestBlocks(t *testing.T) {
 	ordered := func(_, k int) int { return k }
 	any := func(launch, k int) int { return (k*7 + launch) % 100 }
+	once := func(launch, k int) int { // out of order in one launch only
+		if launch == 1 {
+			return any(launch, k)
+		}
+		return k
+	}
 	same, differ := func(int) float64 { return 42 }, func(i int) float64 { return float64(i % 4) }
 	const log = "blocks.cu(11): error: must have void return type\n  int order()\n"
 	if f := judgeBlocks(blocksData(log, any, same, differ)); !strings.Contains(f.Text, "refuses a kernel that returns a value: must have void return type.") {
@@ -36,6 +42,7 @@ func TestBlocks(t *testing.T) {
 	verdicts(t, judgeBlocks, given{
 		"as GPUs do":                         {blocksData("error: must have void return type", any, same, differ), Shown},
 		"goroutines":                         {blocksData("", any, same, same), Shown},
+		"out of order in one launch":         {blocksData("", once, same, differ), Shown},
 		"always in order":                    {blocksData("error: must have void return type", ordered, same, differ), Refuted},
 		"kernels that return":                {blocksData("it compiles", any, same, differ), Refuted},
 		"shared memory that gives no result": {blocksData("error: must have void return type", any, differ, differ), Refuted},

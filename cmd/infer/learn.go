@@ -66,6 +66,8 @@ recording of this machine, --from judges one.`,
 			switch {
 			case m.device == "reference":
 				return usagef("--device reference: lessons run on the CPU and on a GPU; use auto, cpu or cuda")
+			case l.source && (l.json || l.record != "" || l.from != "" || l.out != ""):
+				return usagef("--source prints CUDA C++ and runs nothing; leave out --json, --record, --from and --out")
 			case l.source:
 				return l.showSource(c, lessons)
 			case len(lessons) == 0:
@@ -166,7 +168,7 @@ func (l *learnFlags) showSource(c *cobra.Command, lessons []*learn.Lesson) error
 		}
 	}
 	if b.Len() == 0 {
-		return errors.New("this lesson compiles no CUDA C++")
+		return errors.New("there is no CUDA C++ to show: the lesson records runs of this program, or asks other tools")
 	}
 	return writeOutput(c.OutOrStdout(), b.Bytes())
 }
@@ -204,13 +206,16 @@ func (l *learnFlags) run(c *cobra.Command, m *modelFlags, lessons []*learn.Lesso
 		if l.from != "" {
 			return usagef("--from measures nothing, so that --record has nothing to write; leave out one of them")
 		}
-		if err := checkSame("--record", l.record); err != nil {
+		if err := checkWritable("--record", l.record); err != nil {
 			return err
 		}
 	}
 	if l.out != "" {
 		if err := os.MkdirAll(l.out, 0o777); err != nil {
 			return fmt.Errorf("--out %s: %w", shellQuote(l.out), humanize.Cause(err))
+		}
+		if err := checkWritable("--out", filepath.Join(l.out, "learn.html")); err != nil {
+			return err
 		}
 	}
 	result, err := l.recorded()
@@ -257,12 +262,12 @@ func (l *learnFlags) recorded() (func(*learn.Lesson) (learn.Result, error), erro
 	}
 	f, err := os.Open(l.from)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--from %s: %w", shellQuote(l.from), humanize.Cause(err))
 	}
 	defer f.Close()
 	r, err := learn.ReadRecording(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", l.from, err)
+		return nil, fmt.Errorf("--from %s: %w", shellQuote(l.from), humanize.Cause(err))
 	}
 	return func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(lesson, r), nil }, nil
 }

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -35,6 +38,21 @@ func checkSame(flag, path string, reads ...string) error {
 		return fmt.Errorf("%s %s: it is a directory; give the name of a file", flag, shellQuote(path))
 	}
 	return nil
+}
+
+// checkWritable says, before a long run, that a file could not be written, or would replace something that is read.
+func checkWritable(flag, path string, reads ...string) error {
+	if err := checkSame(flag, path, reads...); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".gpt2scope-*")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s %s: cannot be written: there is no directory %s", flag, shellQuote(path), shellQuote(filepath.Dir(path)))
+	case err != nil:
+		return fmt.Errorf("%s %s: cannot be written: %w", flag, shellQuote(path), humanize.Cause(err))
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // writeFile replaces a file as a whole or not at all; - is standard output.

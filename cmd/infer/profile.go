@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +14,6 @@ import (
 
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
-	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
@@ -89,17 +85,7 @@ func (p *profileFlags) writable(reads ...string) error {
 	if p.trace == "" {
 		return nil
 	}
-	if err := checkSame("--trace", p.trace, reads...); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(p.trace), ".gpt2scope-*")
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("--trace %s: cannot be written: there is no directory %s", shellQuote(p.trace), shellQuote(filepath.Dir(p.trace)))
-	case err != nil:
-		return fmt.Errorf("--trace %s: cannot be written: %w", shellQuote(p.trace), humanize.Cause(err))
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	return checkWritable("--trace", p.trace, reads...)
 }
 
 // profiling is a recording under way.

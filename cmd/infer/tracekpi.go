@@ -95,6 +95,9 @@ func printKPI(w io.Writer, r *kpi.Report, define bool) {
 	}
 	fmt.Fprint(w, "\n")
 	heading := []string{"indicator", "unit", "passes", "before"}
+	if r.PassesFrom == window.FromNothing {
+		heading[2] = "all work"
+	}
 	if r.Before == 0 {
 		heading = heading[:3]
 	}
@@ -140,6 +143,9 @@ func printKPI(w io.Writer, r *kpi.Report, define bool) {
 	fmt.Fprint(w, "\nchecklist:\n")
 	for _, check := range r.Checks {
 		fmt.Fprintf(w, "  %s %s\n    %s\n", check.Question, strings.ToUpper(string(check.Answer)), plainText(check.Evidence))
+		if check.Next != "" {
+			fmt.Fprintf(w, "    next: %s\n", plainText(check.Next))
+		}
 	}
 	if define {
 		fmt.Fprint(w, "\ndefinitions:\n")

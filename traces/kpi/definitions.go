@@ -18,8 +18,8 @@ type definition struct {
 
 // What records what is missing.
 const (
-	withCalls   = "nsys profile -t cuda; infer --recorder cupti"
-	withKernels = "nsys profile -t cuda --cuda-graph-trace=node; infer --recorder cupti"
+	withCalls   = "nsys profile -t cuda, or infer --recorder cupti"
+	withKernels = "nsys profile -t cuda --cuda-graph-trace=node, or infer --recorder cupti"
 )
 
 // definitions are all indicators, in the order of the table.
@@ -34,9 +34,12 @@ var definitions = slices.Concat([]definition{
 	{key: "compute_percent", group: "time", name: "computing", unit: "%", definition: "share of the wall time in which a kernel runs", value: func(m *measured) (float64, bool) {
 		return percent(m.computing, m.at.Length())
 	}},
-	{key: "transfer_time", group: "transfers", name: "transfer time", unit: "ns", definition: "time in which a copy or set runs", value: func(m *measured) (float64, bool) { return float64(m.copying), true }},
+	{key: "transfer_time", group: "transfers", name: "transfer time", unit: "ns", definition: "time in which a copy or set runs",
+		recordWith: withCalls, value: func(m *measured) (float64, bool) {
+			return float64(m.copying), m.Header.Recorder != traces.RecorderStamps
+		}},
 }, transfers(), []definition{
-	{key: "cpu_gpu_overlap_percent", group: "overlap", name: "CPU-GPU overlap", unit: "%", definition: "share of the time in which the GPU works in which the host does not wait for it in an API call; the call that copies pageable memory waits",
+	{key: "cpu_gpu_overlap_percent", group: "overlap", name: "CPU-GPU overlap", unit: "%", definition: "of the time in which the GPU works, the share in which the host does not wait for it in an API call; a call that copies pageable memory waits",
 		recordWith: withCalls, value: func(m *measured) (float64, bool) {
 			if m.calls == 0 {
 				return 0, false
@@ -47,16 +50,16 @@ var definitions = slices.Concat([]definition{
 		value: func(m *measured) (float64, bool) { return percent(m.copying-m.copyAlone, m.copying) }},
 	{key: "queue_depth", group: "queue", name: "queue depth, mean", unit: "", definition: "kernels, copies and sets that are launched and unfinished, in the mean over the wall time; each of a graph counts",
 		recordWith: withCalls, value: func(m *measured) (float64, bool) { return m.depth, len(m.launches) > 0 }},
-	{key: "queue_depth_max", group: "queue", name: "queue depth, most", unit: "", definition: "the same at most", recordWith: withCalls, value: func(m *measured) (float64, bool) { return float64(m.deepest), len(m.launches) > 0 }},
+	{key: "queue_depth_max", group: "queue", name: "queue depth, most", unit: "", definition: "the largest queue depth", recordWith: withCalls, value: func(m *measured) (float64, bool) { return float64(m.deepest), len(m.launches) > 0 }},
 	{key: "launches", group: "queue", name: "launches", unit: "", definition: "API calls that caused work; one for a graph", recordWith: withCalls, value: func(m *measured) (float64, bool) { return float64(len(m.launches)), len(m.launches) > 0 }},
-	{key: "launch_latency", group: "queue", name: "launch latency, median", unit: "ns", definition: "from the begin of a call to the start of its kernel, where nothing else was queued or ran",
+	{key: "launch_latency", group: "queue", name: "launch latency, median", unit: "ns", definition: "from the start of a call to the start of its first kernel, where nothing else was queued or ran",
 		recordWith: withCalls, value: func(m *measured) (float64, bool) {
 			if len(m.launches) > 0 && len(m.latencies()) == 0 {
 				return 0, true // the queue was never empty
 			}
 			return median(m.latencies())
 		}},
-	{key: "starved_percent", group: "queue", name: "starved", unit: "%", definition: "share of the wall time in which nothing was queued and nothing ran before a launch was made",
+	{key: "starved_percent", group: "queue", name: "starved", unit: "%", definition: "share of the wall time in which nothing ran and nothing was queued, until the next launch",
 		recordWith: withCalls, value: func(m *measured) (float64, bool) {
 			ns, _ := m.starved()
 			v, ok := percent(ns, m.at.Length())
@@ -64,7 +67,7 @@ var definitions = slices.Concat([]definition{
 		}},
 	{key: "synchronisations", group: "synchronisation", name: "synchronisations", unit: "", definition: "API calls that wait for a stream, an event, the device, or a copy", recordWith: withCalls,
 		value: func(m *measured) (float64, bool) { return float64(m.waits.count), m.calls > 0 }, where: whereWaited},
-	{key: "synchronisation_time", group: "synchronisation", name: "time in them", unit: "ns", definition: "sum of the durations of these calls", recordWith: withCalls,
+	{key: "synchronisation_time", group: "synchronisation", name: "synchronisation time", unit: "ns", definition: "sum of the durations of these calls", recordWith: withCalls,
 		value: func(m *measured) (float64, bool) { return float64(m.waits.time), m.calls > 0 }},
 	{key: "correlated_percent", group: "attribution", name: "correlation ids paired", unit: "%", definition: "share of kernels, copies and sets whose API call is in the recording", recordWith: withCalls,
 		value: func(m *measured) (float64, bool) {
@@ -75,7 +78,7 @@ var definitions = slices.Concat([]definition{
 			v, ok := percent(int64(n), int64(n+m.without))
 			return v, ok && m.calls > 0
 		}},
-	{key: "grid_fill_percent", group: "utilisation", name: "SMs reached by grids", unit: "%", definition: "blocks of a grid / SMs of the GPU, at most 100, in the mean over kernel time: no more of the SMs can be in use",
+	{key: "grid_fill_percent", group: "utilisation", name: "SMs reached by grids", unit: "%", definition: "blocks of a grid / SMs of the GPU, at most 100 %, in the mean over kernel time: no more of the SMs can be in use",
 		recordWith: withKernels, value: func(m *measured) (float64, bool) { return m.fill, m.fill >= 0 }},
 	{key: "theoretical_occupancy_percent", group: "utilisation", name: "theoretical occupancy", unit: "%", definition: "warps that an SM can hold of these blocks / warps that it can hold, in the mean over kernel time",
 		recordWith: withKernels, value: func(m *measured) (float64, bool) { return m.occupancy, m.occupancy >= 0 }},
@@ -106,7 +109,7 @@ func counted() []definition {
 	var list []definition
 	for _, c := range traces.AllCounters {
 		list = append(list, definition{key: c.Key, group: "counters", name: c.Name, unit: "%", definition: c.Definition + ", in the mean over kernel time",
-			recordWith: "ncu --set full --csv --page details > FILE.csv, then --counters FILE.csv",
+			recordWith: "ncu --set full --csv --page details PROGRAM > FILE.csv, then --counters FILE.csv",
 			value:      func(m *measured) (float64, bool) { return m.counters.Get(c.Counter) }})
 	}
 	return list

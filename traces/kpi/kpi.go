@@ -39,7 +39,8 @@ type Indicator struct {
 type Check struct {
 	Question string `json:"question"`
 	Answer   Answer `json:"answer"`
-	Evidence string `json:"evidence"` // a sentence with the numbers
+	Evidence string `json:"evidence"`       // a sentence with the numbers
+	Next     string `json:"next,omitempty"` // what to do about it
 }
 
 // Answer is the answer to a [Check].
@@ -49,7 +50,7 @@ type Answer string
 const (
 	Yes     Answer = "yes"
 	No      Answer = "no"
-	Unknown Answer = "unknown" // the evidence says what to record
+	Unknown Answer = "unknown" // Next says what to record or measure
 )
 
 // Report has all indicators of a recording.

@@ -2,6 +2,7 @@ package kpi
 
 import (
 	"encoding/csv"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
+	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
 )
 
@@ -153,6 +155,81 @@ func TestAgreesWithNsys(t *testing.T) {
 	}
 	if r.PassesFrom != window.FromRepetition || r.Passes != 7 || r.WarmUpPasses != 1 {
 		t.Errorf("%d passes and %d of warm-up, not the 7 and 1 that are steady of the 8 that ran", r.Passes, r.WarmUpPasses)
+	}
+}
+
+// TestChecks: what the indicators say decides the answers, and each answer that is not no says what
+// to do next.
+func TestChecks(t *testing.T) {
+	report := func(values map[string]float64) *Report {
+		r := &Report{Wall: 1e6}
+		for key, v := range values {
+			r.Indicators = append(r.Indicators, Indicator{Key: key, Value: &v})
+		}
+		return r
+	}
+	launchBound := map[string]float64{"kernel_median": 2000, "launch_latency": 8000, "starved_percent": 80, "compute_percent": 10}
+	with := func(values map[string]float64, key string, v float64) map[string]float64 {
+		values = maps.Clone(values)
+		values[key] = v
+		return values
+	}
+	idle := &tables.Table{Rows: []tables.Row{{Kind: tables.RowIdle, Name: tables.IdleSync, Exclusive: 5e5}, {Kind: tables.RowIdle, Name: tables.IdleHost, Exclusive: 2e5}, {Kind: tables.RowIdle, Name: tables.IdleHost, Exclusive: 1e5}}}
+	utilisation := func(r *Report) Check { return utilisationCheck(r, idle) }
+	for _, c := range []struct {
+		check          func(*Report) Check
+		values         map[string]float64
+		answer         Answer
+		evidence, next string
+	}{
+		{transfersCheck, map[string]float64{"transfer_time": 3e5, "compute_percent": 20, "compute_copy_overlap_percent": 10, "h2d_pageable_time": 1e5}, Yes, "copies and sets run for 0.300 ms, kernels for 0.200 ms; a kernel runs beside them for 10.0 %", "pinned memory"},
+		{transfersCheck, map[string]float64{"transfer_time": 3e5, "compute_percent": 20, "compute_copy_overlap_percent": 80}, Yes, "80.0 %", "in large pieces"},
+		{transfersCheck, map[string]float64{"transfer_time": 1e5, "compute_percent": 20}, No, "0.100 ms", ""},
+		{transfersCheck, map[string]float64{"transfer_time": 0, "compute_percent": 20}, No, "there are no copies and sets; kernels run for 0.200 ms", ""},
+		{transfersCheck, map[string]float64{"compute_percent": 20}, Unknown, "is not in this recording", ""},
+		{smallCheck, launchBound, Unknown, "faster if it needs less than 10.0 times their time", "measure the same work on the CPU"},
+		{smallCheck, with(launchBound, "compute_percent", 2), Yes, "less than 50.0 times", "measure"},
+		{smallCheck, with(launchBound, "starved_percent", 20), No, "no work for 20.0 %", ""},
+		{smallCheck, with(launchBound, "kernel_median", 9000), No, "takes 9.00 us", ""},
+		{smallCheck, with(launchBound, "launch_latency", 0), No, "always had work queued", ""},
+		{utilisation, map[string]float64{"gpu_busy_percent": 30}, Yes, "works for 30.0 % of the time; idle: synchronisation 0.500 ms, host late 0.300 ms", ".item()"},
+		{utilisation, map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 20}, Yes, "blocks for 20.0 % of the SMs", "grids of more blocks"},
+		{utilisation, map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 90, "sm_utilisation_percent": 30}, Yes, "30.0 % of the SMs are active", "infer trace advise"},
+		{utilisation, map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 90}, No, "95.0 %", ""},
+		{utilisation, nil, Unknown, "no work", ""},
+		{memoryCheck, map[string]float64{"dram_throughput_percent": 80, "sm_throughput_percent": 20}, Yes, "80.0 % of the memory's peak bandwidth on average, and 20.0 % of what the SMs can do", "fewer bytes"},
+		{memoryCheck, map[string]float64{"dram_throughput_percent": 10, "sm_throughput_percent": 90}, No, "10.0 %", "the SMs are the limit"},
+		{memoryCheck, map[string]float64{"dram_throughput_percent": 10, "sm_throughput_percent": 10}, No, "10.0 %", "neither is at its limit"},
+		{memoryCheck, map[string]float64{"dram_bandwidth_percent": 40, "compute_percent": 50}, Yes, "80.0 %", "fewer bytes"},
+		{divergenceCheck, map[string]float64{"warp_efficiency_percent": 40}, Yes, "40.0 % of the threads", "same branch"},
+		{divergenceCheck, map[string]float64{"warp_efficiency_percent": 99}, No, "99.0 %", ""},
+	} {
+		got := c.check(report(c.values))
+		if got.Answer != c.answer || !strings.Contains(got.Evidence, c.evidence) || !strings.Contains(got.Next, c.next) || c.answer == No && c.next == "" && got.Next != "" {
+			t.Errorf("%v: %+v", c.values, got)
+		}
+	}
+}
+
+// TestChecksOfSamples: in recordings of every kind, an answer that is not no says what to do.
+func TestChecksOfSamples(t *testing.T) {
+	for _, name := range []string{"eager.sqlite", "graph.sqlite", "shipped-eager-stamps.json.gz", "gpt2-L1-graph-cupti.json.gz", "pytorch/bad.sqlite", "pytorch/metrics.sqlite", "pytorch/two.sqlite", "pytorch/kineto.json.gz", "stages/hf-sdpa-f32-L1-prefill.json.gz", "stages/compile-hf-bf16-reduce-overhead.json.gz"} {
+		tr, err := load.Load("../samples/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Measure(tr, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range r.Checks {
+			if c.Evidence == "" || c.Answer != No && c.Next == "" {
+				t.Errorf("%s: %+v", name, c)
+			}
+		}
+		if v, ok := r.value("transfer_time"); ok == strings.Contains(name, "stamps") {
+			t.Errorf("%s: copies take %v ns (%v), which stamps do not record", name, v, ok)
+		}
 	}
 }
 

@@ -2,8 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"gpt2scope/ceilings"
@@ -15,17 +13,7 @@ import (
 // stubMachine is a machine whose GPU is the stub's.
 func stubMachine(t *testing.T) (*tasks.Machine, *stub.Control) {
 	t.Helper()
-	path := stub.Build(t, "STUB_COMPUTES")
-	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
-	for variable, name := range map[string]string{"GPT2SCOPE_NVRTC": "stub-nvrtc.so", "GPT2SCOPE_CUBLASLT": "stub-blas.so"} {
-		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv(variable, file)
-	}
-	c := stub.Open(t, path)
-	c.Reset()
+	c := stub.Use(t)
 	m, err := tasks.Open(tasks.Options{Name: "here", CPU: true, Threads: 1, GPUs: []int{0}})
 	if err != nil {
 		t.Fatal(err)

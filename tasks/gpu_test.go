@@ -3,8 +3,6 @@ package tasks
 import (
 	"context"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -15,17 +13,7 @@ import (
 // stubGPU adds a GPU that the stub computes for.
 func stubGPU(t *testing.T, m *Machine) *stub.Control {
 	t.Helper()
-	path := stub.Build(t, "STUB_COMPUTES")
-	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
-	for variable, name := range map[string]string{"GPT2SCOPE_NVRTC": "stub-nvrtc.so", "GPT2SCOPE_CUBLASLT": "stub-blas.so"} {
-		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv(variable, file)
-	}
-	c := stub.Open(t, path)
-	c.Reset()
+	c := stub.Use(t)
 	lib, err := cuda.Open()
 	if err != nil {
 		t.Fatal(err)

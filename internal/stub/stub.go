@@ -54,6 +54,24 @@ func Build(t testing.TB, defines ...string) string {
 	return out
 }
 
+// Use builds a stub that computes, makes it the test's CUDA library, with NVRTC and cuBLASLt
+// beside it, and controls it.
+func Use(t testing.TB) *Control {
+	t.Helper()
+	path := Build(t, "STUB_COMPUTES")
+	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
+	for variable, name := range map[string]string{"GPT2SCOPE_NVRTC": "stub-nvrtc.so", "GPT2SCOPE_CUBLASLT": "stub-blas.so"} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(variable, file)
+	}
+	c := Open(t, path)
+	c.Reset()
+	return c
+}
+
 // Control is the other side of a stub: what it saw, and what it is to do.
 type Control struct{ reset, fail, notFinite, live, calls, decode, spoil unsafe.Pointer }
 

@@ -32,9 +32,15 @@ const (
 	BF16 = "bf16"
 )
 
+// The names of bandwidths. A copy counts the bytes that it reads and those that it writes.
+const (
+	Read = "read"
+	Copy = "copy"
+)
+
 // Value is one thing that was measured.
 type Value struct {
-	Name  string  `json:"name"` // "read", "copy"; for products the type, F32 or BF16; "launch", "barrier", "hop"
+	Name  string  `json:"name"` // Read, Copy; for products the type, F32 or BF16; "launch", "barrier", "hop"
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
 	P10   float64 `json:"p10"` // of all repetitions, as P90
@@ -70,16 +76,19 @@ func (s Set) Latency(name string) time.Duration {
 }
 
 // Bandwidth returns the highest bandwidth, in bytes per second, of reading data of so
-// many bytes over and over: that of memory or of any cache that holds the data. It is 0
-// if none was measured.
+// many bytes over and over: that of memory or of any cache that holds the data. If no
+// reads were measured it is that of copies; 0 if neither was.
 func (s Set) Bandwidth(bytes int64) float64 {
-	best := 0.0
+	best := map[string]float64{}
 	for _, v := range s.Values {
 		if v.Unit == GBs && (v.Size == 0 || bytes <= v.Size) {
-			best = max(best, positive(v.Value))
+			best[v.Name] = max(best[v.Name], positive(v.Value))
 		}
 	}
-	return best * 1e9
+	if read := best[Read]; read > 0 {
+		return read * 1e9
+	}
+	return best[Copy] * 1e9
 }
 
 // Rate returns operations per second of products in a type: the float32 rate, or that

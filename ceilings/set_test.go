@@ -33,9 +33,17 @@ func TestBandwidth(t *testing.T) {
 			t.Errorf("%d bytes at %g bytes/s, want %g", data, got, want)
 		}
 	}
-	slow := Set{Values: []Value{{Unit: GBs, Value: 1, Size: 1000}, {Unit: GBs, Value: 3}, {Unit: GBs, Value: 2, Size: 2000}}}
+	slow := Set{Values: []Value{{Name: Read, Unit: GBs, Value: 1, Size: 1000}, {Name: Read, Unit: GBs, Value: 3}, {Name: Read, Unit: GBs, Value: 2, Size: 2000}}}
 	if got := slow.Bandwidth(500); got != 3e9 {
 		t.Errorf("the highest bandwidth that holds is 3 GB/s, not %g", got)
+	}
+	// A copy may move more bytes a second than a read, since it goes both ways at once.
+	slow.Values = append(slow.Values, Value{Name: Copy, Unit: GBs, Value: 5}, Value{Name: "h2d", Unit: GBs, Value: 6})
+	if got := slow.Bandwidth(500); got != 3e9 {
+		t.Errorf("data is read at 3 GB/s, not %g", got)
+	}
+	if got := (Set{Values: slow.Values[3:]}).Bandwidth(500); got != 5e9 {
+		t.Errorf("without reads the bandwidth is that of copies, 5 GB/s, not %g", got)
 	}
 	if got := (Set{}).Bandwidth(5); got != 0 {
 		t.Errorf("nothing was measured, and the bandwidth is %g", got)

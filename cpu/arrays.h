@@ -1,4 +1,4 @@
-// Loops over arrays: sums, squares and the sum of all values, of a version's vectors (arrays.c shares them among threads).
+// Loops over arrays: sums, squares, copies and the sum of all values, of a version's vectors (arrays.c shares them among threads).
 #ifndef GS_ARRAYS_H
 #define GS_ARRAYS_H
 
@@ -31,34 +31,42 @@ INLINE int64_t unaligned(const float *z, int64_t n) {
 	return head < n ? head : n;
 }
 
-enum { ARRAY_AHEAD = 1024 }; // floats ahead that are prefetched: more than processors do by themselves
+enum {
+	ARRAY_AHEAD = 1024, // floats ahead that are prefetched: more than processors do by themselves
+	LINE_FLOATS = 16,   // of a cache line
+	ADD, SQUARE, COPY
+};
 
-// array_map computes z = x + y, or z = x * x if y is NULL.
-INLINE void array_map(float *z, const float *x, const float *y, int64_t n, int past) {
+INLINE vf mapped(int what, vf x, const float *y) { return what == ADD ? x + load(y) : what == SQUARE ? x * x : x; }
+
+INLINE float mapped_one(int what, float x, const float *y) { return what == ADD ? x + *y : what == SQUARE ? x * x : x; }
+
+// array_map computes z = x + y, z = x * x or z = x. Of one input every cache line is prefetched, from twice as far: squares became a fifth
+// faster by that on two cores of an EPYC (Zen 5), sums of two inputs no faster.
+INLINE void array_map(int what, float *z, const float *x, const float *y, int64_t n, int past) {
 	int64_t i = 0;
 	if (past) {
 		const int64_t head = unaligned(z, n);
-		for (; i < head; i++) z[i] = y ? x[i] + y[i] : x[i] * x[i];
+		for (; i < head; i++) z[i] = mapped_one(what, x[i], y + i);
 		for (; i + 4 * VL <= n; i += 4 * VL) {
-			__builtin_prefetch(x + i + ARRAY_AHEAD);
-			if (y) __builtin_prefetch(y + i + ARRAY_AHEAD);
+			if (what == ADD) {
+				__builtin_prefetch(x + i + ARRAY_AHEAD);
+				__builtin_prefetch(y + i + ARRAY_AHEAD);
+			} else
 #pragma GCC unroll 4
-			for (int u = 0; u < 4; u++) {
-				vf a = load(x + i + u * VL);
-				store_past(z + i + u * VL, y ? a + load(y + i + u * VL) : a * a);
-			}
+				for (int u = 0; u < 4 * VL; u += LINE_FLOATS) __builtin_prefetch(x + i + u + 2 * ARRAY_AHEAD);
+#pragma GCC unroll 4
+			for (int u = 0; u < 4; u++) store_past(z + i + u * VL, mapped(what, load(x + i + u * VL), y + i + u * VL));
 		}
 		stores_done();
 	}
-	for (; i + VL <= n; i += VL) {
-		vf a = load(x + i);
-		store(z + i, y ? a + load(y + i) : a * a);
-	}
-	for (; i < n; i++) z[i] = y ? x[i] + y[i] : x[i] * x[i];
+	for (; i + VL <= n; i += VL) store(z + i, mapped(what, load(x + i), y + i));
+	for (; i < n; i++) z[i] = mapped_one(what, x[i], y + i);
 }
 
-static void array_add(float *z, const float *x, const float *y, int64_t n, int past) { array_map(z, x, y, n, past); }
-static void array_square(float *z, const float *x, int64_t n, int past) { array_map(z, x, NULL, n, past); }
+static void array_add(float *z, const float *x, const float *y, int64_t n, int past) { array_map(ADD, z, x, y, n, past); }
+static void array_square(float *z, const float *x, int64_t n, int past) { array_map(SQUARE, z, x, x, n, past); }
+static void array_copy(float *z, const float *x, int64_t n, int past) { array_map(COPY, z, x, x, n, past); }
 
 // array_sum adds n values in an order that depends on n alone.
 static float array_sum(const float *x, int64_t n) {

@@ -41,6 +41,10 @@ func (b *Backend) CeilingsKey() (string, error) {
 // found there in part, as no cache drops exactly what was used longest ago; up to
 // there the rate is that of data of just the cache's size.
 //
+// A copy goes from one half of the data to the other. It counts the bytes that it reads and those that
+// it writes, 8 for each float32. Stores through the caches also read each line before they write it,
+// which does not count: their rate is that much lower.
+//
 // If data is positive, bandwidths are measured only as far as data of so many bytes
 // needs; such a set is not one to store.
 func (b *Backend) MeasureCeilings(ctx context.Context, data int64) (s ceilings.Set, err error) {
@@ -130,11 +134,18 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 		}
 		defer gemv.free()
 		quantities = append(quantities, ceilings.Quantity{
-			Value: ceilings.Value{Name: "read", Unit: ceilings.GBs, Where: point.name, Size: point.bound},
+			Value: ceilings.Value{Name: ceilings.Read, Unit: ceilings.GBs, Where: point.name, Size: point.bound},
 			Ways: []ceilings.Way{
 				way("a plain read", 1e9, func() float64 { return p.measureRead(r.data.part(0, int(point.data/4))) }),
 				way("the matrix-vector product", 1e9, gemv.rate),
 			}})
+	}
+	if point := points[len(points)-1]; point.bound == 0 {
+		q := ceilings.Quantity{Value: ceilings.Value{Name: ceilings.Copy, Unit: ceilings.GBs, Where: point.name}}
+		for _, w := range copyWays {
+			q.Ways = append(q.Ways, way(w.name, 1e9, func() float64 { return p.measureCopy(w.way, r.data.part(0, int(point.data/4))) }))
+		}
+		quantities = append(quantities, q)
 	}
 	quantities = append(quantities, ceilings.Quantity{
 		Value: ceilings.Value{Name: ceilings.F32, Unit: ceilings.TFLOPs},

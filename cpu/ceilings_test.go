@@ -116,7 +116,7 @@ func TestCeilings(t *testing.T) {
 		if !(v.P10 > 0 && v.P10 <= v.P90 && v.Value > 0) || v.How == "" {
 			t.Errorf("%+v", v)
 		}
-		if v.Unit == ceilings.GBs && i > 0 && v.Value > values[i-1].Value {
+		if v.Name == ceilings.Read && i > 0 && v.Value > values[i-1].Value {
 			t.Errorf("more data is read faster: %+v", values[:i+1])
 		}
 		// No machine is so slow.
@@ -124,9 +124,9 @@ func TestCeilings(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	}
-	want := []string{"read L2 cache GB/s", "read L2 cache, in part GB/s", "read memory GB/s", "f32  TFLOP/s", "bf16  TFLOP/s", "barrier  us"}
+	want := []string{"read L2 cache GB/s", "read L2 cache, in part GB/s", "read memory GB/s", "copy memory GB/s", "f32  TFLOP/s", "bf16  TFLOP/s", "barrier  us"}
 	if !p.isa.multipliesBF16() {
-		want = slices.Delete(want, 4, 5)
+		want = slices.Delete(want, 5, 6)
 	}
 	if !slices.Equal(names, want) || values[0].Size != 1<<20 || values[2].Size != 0 || !(share > 0 && share < 1.5) {
 		t.Errorf("measured %q with a share of %g of the CPU; want %q", names, share, want)
@@ -136,6 +136,41 @@ func TestCeilings(t *testing.T) {
 	cancel(why)
 	if _, _, err := p.ceilings(ctx, nil, 0, measureEffort{rounds: ceilings.Rounds{Least: 1, Most: 1}, memory: 8 << 20}); err != why {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// What measures copies copies: each worker the first half of its share to the second, by every version and way.
+func TestMeasureCopy(t *testing.T) {
+	const half = 3 * 1024
+	for _, isa := range supportedISAs() {
+		p, err := newPool(2, isa)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		m, err := alloc[float32](4*half + 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.free()
+		for _, w := range copyWays {
+			x := m.slice()
+			for i := range x {
+				x[i] = float32(i)
+			}
+			if rate := p.measureCopy(w.way, m); !(rate > 0) {
+				t.Errorf("%v, %s: %g bytes/s", isa, w.name, rate)
+			}
+			for i, got := range x {
+				want := float32(i)
+				if i < 4*half && i/half%2 == 1 {
+					want = float32(i - half)
+				}
+				if got != want {
+					t.Fatalf("%v, %s: value %d is %g; want %g", isa, w.name, i, got, want)
+				}
+			}
+		}
 	}
 }
 

@@ -785,6 +785,21 @@ func (p *pool) fill(m mem[float32]) {
 	C.gs_bench_fill(p.c, cfloats(m), C.int64_t(m.n))
 }
 
+// copyWays are the ways to copy that [pool.measureCopy] knows.
+var copyWays = []struct {
+	name string
+	way  C.int
+}{{"stores past the caches", C.GS_COPY_PAST}, {"stores through the caches", C.GS_COPY_CACHED}, {"memcpy of the C library", C.GS_COPY_LIBRARY}}
+
+// measureCopy returns the bytes per second, read and written, at which all threads together copy
+// half of m to the other half.
+func (p *pool) measureCopy(way C.int, m mem[float32]) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := m.n / 2048 * 2048
+	return float64(4*n) / float64(C.gs_bench_copy(p.c, way, cfloats(m), C.int64_t(n)))
+}
+
 // measureRead returns the bytes per second at which all threads together read m once.
 func (p *pool) measureRead(m mem[float32]) float64 {
 	p.mu.Lock()

@@ -275,6 +275,15 @@ void gs_array(gs_pool *pool, int what, float *z, const float *x, const float *y,
 double gs_bench_barrier(gs_pool *pool, int64_t count);          // `count` barriers in one job
 double gs_bench_read(gs_pool *pool, const float *p, int64_t n); // every worker reads its share of p[0:n] once
 
+// Ways to copy.
+enum {
+	GS_COPY_PAST,   // stores past the caches
+	GS_COPY_CACHED, // stores through the caches, which read a line before it is written
+	GS_COPY_LIBRARY // memcpy of the C library
+};
+
+double gs_bench_copy(gs_pool *pool, int which, float *p, int64_t n); // every worker copies the first half of its share of p[0:n] to the second
+
 enum gs_arithmetic {
 	GS_TILE,      // the register tile of float32 products, with operands in L1
 	GS_TILE_BF16, // the register tile of bfloat16 products; not every version has one

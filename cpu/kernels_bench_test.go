@@ -231,6 +231,59 @@ func BenchmarkAttention(b *testing.B) {
 	}
 }
 
+// Sums, squares and the sum of all values of arrays that no cache holds, beside the ceilings that bound them: of reads, and of copies,
+// which count the bytes that they read and those that they write. Each run is followed by one of each ceiling. The share is that of the
+// median rates, of the way to read or to copy that is the fastest.
+func BenchmarkArrays(b *testing.B) {
+	p := benchPool(b)
+	team := &Team{pool: p, last: lastCache(p.threads)}
+	const n = 1 << 25
+	x, y, z, both := benchFloats(b, n), benchFloats(b, n), benchFloats(b, n), benchFloats(b, 2*n)
+	partial := make([]float32, n/SumBlock)
+	reads := map[string]func() float64{"read": func() float64 { return p.measureRead(x) }}
+	copies := map[string]func() float64{}
+	for _, w := range copyWays {
+		copies["copy, "+w.name] = func() float64 { return p.measureCopy(w.way, both) }
+	}
+	for _, c := range []struct {
+		name     string
+		bytes    float64
+		ceilings map[string]func() float64
+		run      func() error
+	}{
+		{"add", 12 * n, copies, func() error { return team.Add(z.slice(), x.slice(), y.slice()) }},
+		{"square", 8 * n, copies, func() error { return team.Square(z.slice(), x.slice(), Multiply) }},
+		{"sum", 4 * n, reads, func() error { _, err := team.Sum(x.slice(), partial); return err }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			rates := map[string][]float64{}
+			for b.Loop() {
+				start := time.Now()
+				if err := c.run(); err != nil {
+					b.Fatal(err)
+				}
+				rates[c.name] = append(rates[c.name], c.bytes/time.Since(start).Seconds())
+				for name, ceiling := range c.ceilings {
+					rates[name] = append(rates[name], ceiling())
+				}
+			}
+			median := func(name string) float64 {
+				slices.Sort(rates[name])
+				return rates[name][len(rates[name])/2]
+			}
+			best := 0.0
+			for name := range c.ceilings {
+				best = max(best, median(name))
+				b.Logf("%s: %.1f GB/s", name, median(name)*1e-9)
+			}
+			b.ReportMetric(median(c.name)*1e-9, "GB/s")
+			b.ReportMetric(best*1e-9, "GB/s-ceiling")
+			b.ReportMetric(100*median(c.name)/best, "%ceiling")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
 func BenchmarkPack(b *testing.B) {
 	p := benchPool(b)
 	for _, transposed := range []bool{false, true} {

@@ -98,7 +98,7 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 				[GS_ACTIVATION] = op_activation,                                                                                      \
 			},                                                                                                                        \
 		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
-		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .maxima = block_maxima,                        \
+		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .copy = array_copy, .maxima = block_maxima,    \
 		.add = array_add, .square = array_square, .sum = array_sum,                                                                   \
 	}
 

@@ -1,5 +1,6 @@
 // The functions of kernels.h that run on a pool: the interpreter of steps, packing and measuring.
 #include "version.h"
+#include <string.h>
 
 typedef struct run {
 	const gs_step *steps;
@@ -102,6 +103,24 @@ static void read_job(gs_worker *w, void *arg) {
 	int64_t lo, hi;
 	gs_share(w, b->n / 1024, &lo, &hi);
 	b->sink[w->id] = w->pool->kernels->read(b->p + lo * 1024, (hi - lo) * 1024);
+}
+
+static void copy_job(gs_worker *w, void *arg) {
+	bench *b = arg;
+	int64_t lo, hi;
+	gs_share(w, b->n / 2048, &lo, &hi);
+	float *x = (float *)b->p + lo * 2048, *z = x + (hi - lo) * 1024;
+	if (b->which == GS_COPY_LIBRARY)
+		memcpy(z, x, (size_t)((hi - lo) * 1024) * sizeof *z);
+	else
+		w->pool->kernels->copy(z, x, (hi - lo) * 1024, b->which == GS_COPY_PAST);
+}
+
+double gs_bench_copy(gs_pool *p, int which, float *x, int64_t n) {
+	bench b = {.which = which, .n = n, .p = x};
+	int64_t start = gs_now();
+	gs_pool_run(p, copy_job, &b);
+	return (double)(gs_now() - start) * 1e-9;
 }
 
 double gs_bench_read(gs_pool *p, const float *x, int64_t n) {

@@ -43,6 +43,7 @@ struct gs_kernels {
 	// By gs_arithmetic; NULL if the version has none. The value returned keeps the compiler from removing the loop.
 	float (*arithmetic[GS_ARITHMETICS])(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);
+	void (*copy)(float *z, const float *x, int64_t n, int past);
 	void (*maxima)(float *maxima, const float *x, int64_t n, int64_t block);
 	// Arrays (arrays.h); past: the result is written past the caches.
 	void (*add)(float *z, const float *x, const float *y, int64_t n, int past);

@@ -109,10 +109,10 @@ func (b *Bench) bandwidths() ([]ceilings.Quantity, error) {
 	}
 	gigabytes := float64(n) / 1e9
 	return []ceilings.Quantity{
-		memory("copy",
+		memory(ceilings.Copy,
 			b.way("a kernel", 2*gigabytes, func() error { return b.Stream.CopyKernel(dst.Ptr(), src.Ptr(), n) }),
 			b.way("the driver's copy", 2*gigabytes, func() error { return b.Stream.CopyOnDevice(dst, 0, src, 0, n) })),
-		memory("read", b.way("a kernel", gigabytes, func() error { return b.Stream.ReadKernel(src.Ptr(), n, dst.Ptr()) })),
+		memory(ceilings.Read, b.way("a kernel", gigabytes, func() error { return b.Stream.ReadKernel(src.Ptr(), n, dst.Ptr()) })),
 	}, nil
 }
 
@@ -127,7 +127,7 @@ const cacheReads = 4 << 30
 func (b *Bench) cache() ([]ceilings.Quantity, error) {
 	info := b.Device.Info()
 	l2, turns := int64(info.L2Bytes), info.Processors
-	q := ceilings.Quantity{Value: ceilings.Value{Name: "read", Unit: ceilings.GBs, Where: "L2 cache", Size: l2}}
+	q := ceilings.Quantity{Value: ceilings.Value{Name: ceilings.Read, Unit: ceilings.GBs, Where: "L2 cache", Size: l2}}
 	var n int
 	for n = 0; n < 4 && int64(n+1)*int64(turns)*CacheTurn <= l2/4; n++ {
 	}

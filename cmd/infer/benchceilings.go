@@ -26,12 +26,12 @@ func newBenchCeilings(m *modelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ceilings",
 		Short: "Measure what the device can do at most",
-		Long: `ceilings measures what floors are computed from: the bandwidth of memory and of caches,
-the arithmetic rate of each type, the cost of a barrier of all SMs or all threads, and on
-a GPU that of a launch and of a hop: the time from when all SMs have written their parts
-of a vector until all have read the whole of it, which is what mode persistent has in
-place of barriers. The result is stored in the user's cache folder. Later runs show it
-from there, and recordings take their floors from it, as long as device, versions, threads
+		Long: `ceilings measures what floors are computed from: the bandwidth of reads from memory and
+from caches, the arithmetic rate of each type, the cost of a barrier of all SMs or all
+threads, and on a GPU that of a launch and of a hop: the time from when all SMs have written
+their parts of a vector until all have read the whole of it, which is what mode persistent
+has in place of barriers. The result is stored in the user's cache folder. Later runs show
+it from there, and recordings take their floors from it, as long as device, versions, threads
 and kernels are the same; --measure measures again.
 
 Nothing else should run on the device during the measurement. A value is the best median
@@ -42,7 +42,8 @@ of the repetitions, and the last numbers are how many rounds there were, with th
 and the highest median. A bench or a recording that is faster than the stored values allow
 measures again, and raises them. The bandwidth of a cache holds for data of at most the given size
 that all threads together use over and over; of data up to twice the size of a CPU's
-cache, a part is still found there.`,
+cache, a part is still found there. A copy counts the bytes that it reads and those that it
+writes; on a CPU these go different ways, and it may be faster than a read. Floors take reads.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure
   infer bench ceilings --device cuda --json`,

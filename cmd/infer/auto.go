@@ -180,3 +180,16 @@ func (o *opened) remember(run *auto.Run, stats gpt2.Stats) {
 		o.flags.notice(err.Error())
 	}
 }
+
+// mostWaited is the share of the time that threads wait for a processor from which on a
+// measured time is not that of the work. On a quiet machine it is near 0.
+const mostWaited = 0.25
+
+// waitedWords say that the threads of a process had no processor for much of the time, of
+// which share; they are "" if they had.
+func waitedWords(share float64) string {
+	if share < mostWaited {
+		return ""
+	}
+	return fmt.Sprintf("threads waited for a core %.0f%% of the time: other programs ran, or there are more threads than cores", 100*share)
+}

@@ -285,3 +285,21 @@ func TestDamagedHistory(t *testing.T) {
 		t.Errorf("the next run: %s", e.stderr)
 	}
 }
+
+// TestWaitedWords: times are doubted only when threads had no core for much of the time.
+func TestWaitedWords(t *testing.T) {
+	if words := waitedWords(0.24); words != "" {
+		t.Errorf("a quarter is not reached: %q", words)
+	}
+	if words := waitedWords(0.98); !strings.HasPrefix(words, "threads waited for a core 98% of the time") {
+		t.Errorf("%q", words)
+	}
+	r := overheadRow{Phase: "decode", Recorder: "host", Baseline: 1.7, Recorded: 0.2, Longer: -88.2, Waited: 0.9}
+	if line := r.line(); !strings.HasSuffix(line, "\t0.2000\t-") {
+		t.Errorf("the percentage of a disturbed measurement is shown: %q", line)
+	}
+	r.Waited = 0
+	if line := r.line(); !strings.HasSuffix(line, "\t0.2000\t-88.2") {
+		t.Errorf("the percentage of a quiet measurement is not shown: %q", line)
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda/exec"
+	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
 	"gpt2scope/record"
@@ -219,7 +220,7 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 		out := benchJSON{
 			Phase: b.phase, Batch: b.batch, Tokens: phase.Tokens, Past: past, Logits: b.logits, Repeat: b.repeat,
 			Median: ms(result.Median), P10: ms(result.P10), P90: ms(result.P90), GFLOPs: gflops, GBs: gbs,
-			Configuration: o.setting(), Device: device, Stages: stages,
+			Waited: auto.Waited(), Configuration: o.setting(), Device: device, Stages: stages,
 		}
 		if device != nil {
 			out.Floor, out.WithBarriers, out.Share = ms(floor), ms(floor+barriers), share(floor, result.Median)
@@ -236,6 +237,9 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	tokens := float64(b.batch * phase.Tokens)
 	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
 		o.model.Name, what, ms(result.Median), ms(result.P10), ms(result.P90), len(result.All), perSecond(tokens, result.Median), gflops, gbs, o.setting())
+	if words := waitedWords(auto.Waited()); words != "" {
+		text = fmt.Appendf(text, "%s\n", words)
+	}
 	if device != nil {
 		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps; %s\n%s\n%s\n",
 			ms(floor), ms(floor+barriers), rooflineSays(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
@@ -295,6 +299,7 @@ type benchJSON struct {
 	WithBarriers  float64             `json:"floor_with_barriers_ms,omitempty"`
 	Share         float64             `json:"share_of_floor,omitempty"`
 	Roofline      *float64            `json:"roofline_percent,omitempty"`
+	Waited        float64             `json:"waited_share"` // see [auto.Waited]
 	Configuration setting             `json:"configuration"`
 	Device        *benchDevice        `json:"device,omitempty"`
 	Stages        []measure.StageTime `json:"stages,omitempty"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gpt2scope/dispatch/auto"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
 )
@@ -342,6 +343,9 @@ func writeListsMarkdown(w io.Writer, rows []listRow) error {
 		b.WriteString("|\n")
 	}
 	fmt.Fprintf(&b, "\n%s\n", rows[0].build())
+	if words := waitedWords(auto.Waited()); words != "" {
+		fmt.Fprintln(&b, words)
+	}
 	return writeOutput(w, b.Bytes())
 }
 

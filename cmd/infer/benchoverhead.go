@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -64,8 +65,21 @@ type overheadRow struct {
 	Baseline float64   `json:"baseline_ms"`
 	Recorded float64   `json:"recorded_ms"`
 	Longer   float64   `json:"longer_percent"`
+	Waited   float64   `json:"waited_share"` // the most of the processes of its phase and mode; see [auto.Waited]
 	Times    []float64 `json:"times_ms"`
 	Failure  string    `json:"failure,omitempty"`
+}
+
+// line returns the cells of a row. A percentage that other programs may have changed is withheld.
+func (r overheadRow) line() string {
+	recorded, longer := "-", "-"
+	if r.Failure == "" {
+		recorded = fmt.Sprintf("%.4f", r.Recorded)
+		if waitedWords(r.Waited) == "" {
+			longer = fmt.Sprintf("%+.1f", r.Longer)
+		}
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%.4f\t%s\t%s", r.Phase, r.Mode, r.Recorder, r.Baseline, recorded, longer)
 }
 
 func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
@@ -99,8 +113,10 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 	done := 0
 	for _, phase := range []string{"decode", "prefill"} {
 		for _, mode := range modes {
+			waited := 0.0
 			series, err := measure.Rounds(ctx, slices.Concat([]string{"", "none"}, recorders), o.rounds, func(kind string) (float64, error) {
-				ms, err := o.one(ctx, flags, phase, mode, kind)
+				ms, share, err := o.one(ctx, flags, phase, mode, kind)
+				waited = max(waited, share)
 				done++
 				bar.set(int64(done), int64(total))
 				return ms, err
@@ -110,7 +126,7 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 			}
 			baseline := series[0].Median()
 			for _, s := range series[1:] {
-				row := overheadRow{Phase: phase, Mode: mode, Recorder: s.Kind, Baseline: baseline, Times: s.Times}
+				row := overheadRow{Phase: phase, Mode: mode, Recorder: s.Kind, Baseline: baseline, Waited: waited, Times: s.Times}
 				if s.Err != nil {
 					row.Failure = s.Err.Error()
 				} else {
@@ -127,22 +143,22 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s, %s; medians over %s of %s each\n\n", setting.Model, setting, humanize.Count(o.rounds, "process", "processes"), humanize.Count(o.repeat, "pass", "passes"))
-	printText(&b, toRight, "phase\tmode\trecorder\tbaseline ms\trecorded ms\tlonger %", rows, func(r overheadRow) string {
-		if r.Failure != "" {
-			return fmt.Sprintf("%s\t%s\t%s\t%.4f\t-\t-", r.Phase, r.Mode, r.Recorder, r.Baseline)
-		}
-		return fmt.Sprintf("%s\t%s\t%s\t%.4f\t%.4f\t%+.1f", r.Phase, r.Mode, r.Recorder, r.Baseline, r.Recorded, r.Longer)
-	})
+	printText(&b, toRight, "phase\tmode\trecorder\tbaseline ms\trecorded ms\tlonger %", rows, overheadRow.line)
 	for _, r := range rows {
 		if r.Failure != "" {
 			fmt.Fprintf(&b, "%s %s %s: %s\n", r.Phase, r.Mode, r.Recorder, r.Failure)
 		}
 	}
+	most := slices.MaxFunc(rows, func(a, b overheadRow) int { return cmp.Compare(a.Waited, b.Waited) })
+	if words := waitedWords(most.Waited); words != "" {
+		fmt.Fprintf(&b, "\n%s, in one of the processes; percentages that this may change are withheld\n", words)
+	}
 	return writeOutput(stdout, b.Bytes())
 }
 
-// one measures a pass in its own process and returns its median in ms. The recorders "" and "none" record nothing.
-func (o *overheadFlags) one(ctx context.Context, flags *pflag.FlagSet, phase, mode, recorder string) (float64, error) {
+// one measures a pass in its own process. It returns the median in ms, and which share of the
+// time the process waited for a processor. The recorders "" and "none" record nothing.
+func (o *overheadFlags) one(ctx context.Context, flags *pflag.FlagSet, phase, mode, recorder string) (median, waited float64, err error) {
 	args := []string{"bench", "--json", "--quiet", "--no-floor", "--phase=" + phase, "--repeat=" + strconv.Itoa(o.repeat)}
 	switch phase {
 	case "decode":
@@ -163,11 +179,12 @@ func (o *overheadFlags) one(ctx context.Context, flags *pflag.FlagSet, phase, mo
 	args = append(args, givenFlags(flags, "recorder", "rounds", "prompt-len", "past", "repeat", "json", "mode", "quiet")...)
 	var r struct {
 		Median float64 `json:"median_ms"`
+		Waited float64 `json:"waited_share"`
 	}
 	if err := runSelf(ctx, args, &r); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return r.Median, nil
+	return r.Median, r.Waited, nil
 }
 
 // givenFlags returns the flags on the command line as arguments, except those named in but.

@@ -225,6 +225,7 @@ type timings struct {
 	DecodePerToken   float64 `json:"decode_ms_per_token"`
 	DecodePerSecond  float64 `json:"decode_tokens_per_s"`
 	DecodeMedian     float64 `json:"decode_median_ms"` // from one token to the next
+	Waited           float64 `json:"waited_share"`     // see [auto.Waited]
 }
 
 // loadJSON is a library or the kernels, loaded by the first passes that need them.
@@ -337,7 +338,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
 	r.Loading, r.WarmUpLoading = newLoading(s.Loads()), newLoading(warmUp)
 	slices.Sort(r.laps)
-	r.Timings.DecodeMedian = ms(stats.Median(r.laps))
+	r.Timings.DecodeMedian, r.Timings.Waited = ms(stats.Median(r.laps)), auto.Waited()
 
 	interrupted := errors.As(runErr, new(interruption))
 	switch {
@@ -530,6 +531,9 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 	}
 	if r.Finish == "interrupted" {
 		line += " | interrupted"
+	}
+	if words := waitedWords(t.Waited); words != "" {
+		line += " | " + words
 	}
 	fmt.Fprintln(w, line)
 }

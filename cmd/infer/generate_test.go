@@ -240,7 +240,7 @@ func TestEndOfText(t *testing.T) {
 
 // closing is the form of the closing line.
 var closing = regexp.MustCompile(`^cpu \(\d+ threads?\), (f32|bf16|q8), layers (\d+) of (\d+), seed (\d+) \| ` +
-	`prefill [\d,]+ tokens?, [\d.]+ [um]s, \d+ tokens/s \| decode [\d,]+ tokens?, [\d.]+ ms/token, \d+ tokens/s \| first token after \d+ ms\n$`)
+	`prefill [\d,]+ tokens?, [\d.]+ [um]s, \d+ tokens/s \| decode [\d,]+ tokens?, [\d.]+ ms/token, \d+ tokens/s \| first token after \d+ ms( \| threads waited .*)?\n$`)
 
 func TestClosingLine(t *testing.T) {
 	for _, c := range []struct {

@@ -52,3 +52,9 @@ func (t *Trace) Rebase() {
 		t.Events[i].Time -= shift
 	}
 }
+
+// HostOnly reports whether the recording is of a CPU that ran the passes itself: there is no
+// device with a clock of its own.
+func (t *Trace) HostOnly() bool {
+	return t.Header.Recorder == RecorderHost && t.Kernels+t.Copies == 0
+}

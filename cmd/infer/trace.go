@@ -346,7 +346,7 @@ func traceCheck(c *cobra.Command, path string, asJSON bool) error {
 		a := t.Attribution
 		fmt.Fprintf(&b, "source      %s\n", t.Header.Describe())
 		fmt.Fprintf(&b, "clock       %s", cmp.Or(t.Header.Clock.Domain, "unknown"))
-		onCPU := t.Header.Recorder == traces.RecorderHost && a.Kernels+a.Copies == 0
+		onCPU := t.HostOnly()
 		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" && !onCPU {
 			fmt.Fprintf(&b, ", host and device agree to %d ns", u)
 		}

@@ -30,7 +30,7 @@ func facts(t *traces.Trace) []fact {
 		add("Begun", "%s", time.Unix(0, h.Base).UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
 	clock := cmp.Or(h.Clock.Domain, "unknown")
-	if h.Clock.Uncertainty >= 0 && h.Clock.Domain != "" {
+	if h.Clock.Uncertainty >= 0 && h.Clock.Domain != "" && !t.HostOnly() {
 		clock += fmt.Sprintf(", host and device agree to %s ns", humanize.Thousands(h.Clock.Uncertainty))
 	}
 	if h.Clock.Aligned != "" {

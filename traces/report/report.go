@@ -296,7 +296,10 @@ func (p *page) gaps(table *tables.Table, line *timeline) {
 		if g.Next == nil {
 			row.Next = "the end"
 		} else if i := table.RowOf(g.Next); i >= 0 && table.By == tables.ByStage {
-			row.Stage = strings.TrimSpace(table.Rows[i].Phase + " " + table.Rows[i].Name)
+			row.Stage = table.Rows[i].Name
+			if phase := table.Rows[i].Phase; phase != row.Stage { // a pass without stages is one stage of its own name
+				row.Stage = strings.TrimSpace(phase + " " + row.Stage)
+			}
 			if row.Next == table.Rows[i].Name { // on the CPU, where steps are the work
 				row.Next = ""
 			}

@@ -169,6 +169,9 @@ func TestSays(t *testing.T) {
 // TestCPU has nothing on the page of a CPU that only a GPU has.
 func TestCPU(t *testing.T) {
 	page, gpu := written(t, host(t)), written(t, sample(t, "eager.sqlite"))
+	if strings.Contains(page, "host and device agree") {
+		t.Error("a recording without a device says how far its clock agrees with that of the device")
+	}
 	for _, text := range []string{`id="launches"`, `data-key="host"`, "launch latency"} {
 		if strings.Contains(page, text) || !strings.Contains(gpu, text) {
 			t.Errorf("%q: on the page of a CPU %v, of a GPU %v", text, strings.Contains(page, text), strings.Contains(gpu, text))
@@ -195,12 +198,50 @@ func TestSentence(t *testing.T) {
 	if got := sentence(kernels, stages(kernels)); !strings.HasSuffix(strings.ReplaceAll(got, nbsp, " "), "The kernel that took the most is b: 60 ns (60.0 %).") {
 		t.Errorf("the summary of kernels is %q", got)
 	}
+	// A pass without stages is one stage of the same name, which is said once.
+	pass := &tables.Table{By: tables.ByStage, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Phase: "forward", Name: "forward", Exclusive: 100}}}
+	if got := sentence(pass, stages(pass)); !strings.Contains(strings.ReplaceAll(got, nbsp, " "), "The stage that took the most is forward: 100 ns") {
+		t.Errorf("the summary of a pass without stages is %q", got)
+	}
 	var names []string
 	for _, s := range segments(rows) {
 		names = append(names, fmt.Sprint(s.Name, " ", s.NS, " ", s.X, " ", s.Width))
 	}
 	if want := []string{"h.N.mlp.c_fc 280 0.000 28.000", "lm_head 200 28.000 20.000", "h.0.ln_1 20 48.000 2.000", "idle 500 50.000 50.000"}; !slices.Equal(names, want) {
 		t.Errorf("the bar is %q, not %q", names, want)
+	}
+}
+
+// TestTwins: tracks that have one name are told apart, and those of one process do not name it.
+func TestTwins(t *testing.T) {
+	titles := func(name string) (all []string) {
+		tr := sample(t, name)
+		table, err := tables.Summarize(tr, tables.ByKernel, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, track := range newTimeline(tr, table).Tracks {
+			all = append(all, track.Title)
+		}
+		return all
+	}
+	for _, name := range []string{"pytorch/two.sqlite", "pytorch/kineto.json.gz", "eager.sqlite"} {
+		all := titles(name)
+		unique := slices.Clone(all)
+		slices.Sort(unique)
+		if len(slices.Compact(unique)) != len(all) {
+			t.Errorf("%s: the tracks are %q", name, all)
+		}
+	}
+	if all := titles("pytorch/kineto.json.gz"); slices.ContainsFunc(all, func(title string) bool { return strings.Contains(title, "process ") }) {
+		t.Errorf("the tracks of one process are %q", all)
+	}
+	twins := &timeline{Tracks: []*track{{Title: "python3", lane: traces.Thread(1, 5)}, {Title: "python3", lane: traces.Thread(1, 6)}, {Title: "stream 7", lane: traces.Lane{Kind: traces.LaneStream, Context: 2, ID: 7}}, {Title: "stream 7", lane: traces.Lane{Kind: traces.LaneStream, Context: 3, ID: 7}}}}
+	twins.nameTwins()
+	for i, want := range []string{"python3, thread 5", "python3, thread 6", "stream 7, context 2", "stream 7, context 3"} {
+		if twins.Tracks[i].Title != want {
+			t.Errorf("track %d is %q, not %q", i, twins.Tracks[i].Title, want)
+		}
 	}
 }
 

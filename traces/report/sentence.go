@@ -64,7 +64,7 @@ func sentence(t *tables.Table, rows []stage) string {
 	}
 	if biggest != nil {
 		fmt.Fprintf(&b, " The %s that took the most is %s", nouns[t.By], biggest.Title)
-		if biggest.Phase != "" {
+		if biggest.Phase != "" && biggest.Phase != biggest.Title {
 			fmt.Fprintf(&b, " of the %s", biggest.Phase)
 		}
 		if n := len(biggest.Layers); n > 0 {

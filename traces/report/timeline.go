@@ -134,6 +134,7 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 		line.Shorts = append(line.Shorts, unless(shortName(name) == name, shortName(name)))
 	}
 	line.nameProcesses(t.Header)
+	line.nameTwins()
 	slices.SortStableFunc(line.Tracks, compareTracks)
 	slices.SortStableFunc(line.Series, func(a, b *counter) int { return cmp.Compare(a.lane.Device, b.lane.Device) })
 	return line
@@ -203,13 +204,32 @@ func newTrack(h *traces.Header, key trackKey) *track {
 
 // nameProcesses adds its process, or rank, to the title of each track, if there are several.
 func (l *timeline) nameProcesses(h *traces.Header) {
-	of := func(t *track) int64 { return h.ProcessOf(&traces.Event{Lane: t.lane}) }
-	if !slices.ContainsFunc(l.Tracks, func(t *track) bool { return of(t) != of(l.Tracks[0]) }) {
+	of := func(t *track) int64 { return h.ProcessOf(&traces.Event{Lane: t.lane}) } // -1 of what PyTorch's profiler does itself
+	known := slices.DeleteFunc(slices.Clone(l.Tracks), func(t *track) bool { return of(t) <= 0 })
+	if !slices.ContainsFunc(known, func(t *track) bool { return of(t) != of(known[0]) }) {
 		return
 	}
 	for _, t := range l.Tracks {
-		if of(t) != 0 {
+		if of(t) > 0 {
 			t.Title = h.ProcessName(of(t)) + ", " + t.Title
+		}
+	}
+}
+
+// nameTwins adds its thread, or its context of a GPU, to the title of each track that others
+// have too.
+func (l *timeline) nameTwins() {
+	twins := map[string]int{}
+	for _, t := range l.Tracks {
+		twins[t.Title]++
+	}
+	for _, t := range l.Tracks {
+		switch own := t.lane.String(); {
+		case twins[t.Title] == 1:
+		case t.lane.Device >= 0:
+			t.Title += fmt.Sprintf(", context %d", t.lane.Context)
+		case !strings.HasSuffix(t.Title, own):
+			t.Title += ", " + own
 		}
 	}
 }

@@ -114,4 +114,6 @@ const tracks = page.tracks.map((t) => {
 const counters = page.counters.map(decodeCounter);
 const bands = tracks.flatMap((t) => t.bands);
 const shortOf = (name) => page.shorts[name] || page.names[name];
-const rowTitle = (row) => (page.rows[row].phase ? page.rows[row].phase + " " : "") + page.rows[row].name;
+// titled writes a stage of a phase; a pass without stages is one stage of its own name.
+const titled = (phase, name) => (phase && phase !== name ? phase + " " : "") + name;
+const rowTitle = (row) => titled(page.rows[row].phase, page.rows[row].name);

@@ -41,7 +41,7 @@ function selectStage(row) {
   if (top < 30 || top + tr.offsetHeight > box.clientHeight - 30) box.scrollTop += top - box.clientHeight / 2;
 }
 
-const titleOf = (tr) => (tr.dataset.phase ? tr.dataset.phase + " " : "") + tr.dataset.name;
+const titleOf = (tr) => titled(tr.dataset.phase, tr.dataset.name);
 
 // listLongest lists the kernels of the stage that took the most time, as long as none is selected.
 function listLongest() {

@@ -9,7 +9,7 @@ function svg(tag, attributes, text) {
 
 // rateText writes FLOP/s in a unit that fits.
 function rateText(v) {
-  for (const [unit, scale] of [["PFLOP/s", 1e15], ["TFLOP/s", 1e12], ["GFLOP/s", 1e9], ["MFLOP/s", 1e6]]) if (v >= scale) return Number((v / scale).toPrecision(3)) + " " + unit;
+  for (const [unit, scale] of [["PFLOP/s", 1e15], ["TFLOP/s", 1e12], ["GFLOP/s", 1e9], ["MFLOP/s", 1e6], ["kFLOP/s", 1e3]]) if (v >= scale) return Number((v / scale).toPrecision(3)) + " " + unit;
   return Number(v.toPrecision(3)) + " FLOP/s";
 }
 
@@ -57,8 +57,8 @@ function drawRoofline() {
   const sorted = [...points].sort((a, b) => b.share - a.share).map((p) => ({ ...p, px: px(p.x), py: py(p.y), r: Math.max(4, Math.sqrt(p.share) * 26) }));
   for (const p of sorted) {
     box.place(p.px - p.r, p.py - p.r, p.px + p.r, p.py + p.r);
-    const g = svg("g", { tabindex: 0, role: "button", "aria-pressed": "false", "data-row": p.row, "aria-label": p.phase + " " + p.title });
-    g.append(svg("title", {}, `${p.phase} ${p.title}\n${p.x.toPrecision(3)} FLOP/byte, ${rateText(p.y)}, ${(p.share * 100).toFixed(1)} % of the time`));
+    const g = svg("g", { tabindex: 0, role: "button", "aria-pressed": "false", "data-row": p.row, "aria-label": titled(p.phase, p.title) });
+    g.append(svg("title", {}, `${titled(p.phase, p.title)}\n${p.x.toPrecision(3)} FLOP/byte, ${rateText(p.y)}, ${(p.share * 100).toFixed(1)} % of the time`));
     g.append(marker(phases.indexOf(p.phase), p.px, p.py, p.r, "point k" + p.class));
     g.addEventListener("click", () => selectStage(p.row));
     g.addEventListener("keydown", (e) => { if (e.key === "Enter" || e.key === " ") { selectStage(p.row); e.preventDefault(); } });

@@ -34,6 +34,9 @@ layer, such as attn.sdpa, attn.c_attn, mlp.gelu, ln_1 or lm_head.`,
 		Example: `  infer bench kernel attn.sdpa -m random:gpt2 --past 512
   infer bench kernel mlp.c_fc -m random:gpt2-xl --phase prefill --prompt-len 1024
   infer bench kernel sample -m random:gpt2 --dtype f32`,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return append(stagesAs(""), gpt2.StageSample.Info().Name), cobra.ShellCompDirectiveNoFileComp
+		},
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("name one stage, such as '%s attn.sdpa'", c.CommandPath())

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"gpt2scope/traces/tables"
 )
 
 // asInfer is the environment variable that makes the test binary run as infer,
@@ -243,7 +245,9 @@ func TestModelFlagsEverywhere(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"--device ": "auto cpu cuda reference", "--dtype ": "bf16 f32 q8", "info --mode ": "auto eager graph persistent", "bench --phase ": "decode prefill", "bench --logits ": "all last",
-		"--layers ": "all", "bench --recorder ": "cupti host stamps", "trace show x --format ": "csv json table", "tok": "tokenize", "export --fo": "--force",
+		"--layers ": "all", "bench --recorder ": "cupti host stamps", "--recorder ": "auto cupti stamps", "bench --output ": "csv json md", "export --dtype ": "bf16 f32", "bench inside --by ": "sm stage",
+		"trace show x --by ": strings.Join(texts(tables.Bys), " "), "trace diff x y --by ": "folded kernel layer op stage", "info --by ": "folded stage", "tasks simulate --memory ": "pageable pinned resident", "tasks run --held-out ": "nothing sizes task",
+		"--model ": "random:gpt2 random:gpt2-large random:gpt2-medium random:gpt2-xl", "dump --stage ": "wte+wpe h.0.ln_1 h.0.attn.c_attn h.0.attn.sdpa h.0.attn.c_proj h.0.residual_1 h.0.ln_2 h.0.mlp.c_fc h.0.mlp.gelu h.0.mlp.c_proj h.0.residual_2 ln_f lm_head", "tasks bench --tasks ": "vector.add vector.square reduce.sum matmul gpt2.prefill gpt2.decode gpt2.generate", "trace show x --format ": "csv json table", "tok": "tokenize", "bench kernel ": "wte+wpe ln_1 attn.c_attn attn.sdpa attn.c_proj residual_1 ln_2 mlp.c_fc mlp.gelu mlp.c_proj residual_2 ln_f lm_head sample", "export --fo": "--force",
 	} {
 		words := strings.Split(line, " ")
 		var got []string

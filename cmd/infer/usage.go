@@ -27,12 +27,6 @@ const (
 // oldNames are names that flags had, which commands with the flag of today still take.
 var oldNames = map[string]string{"record": "recorder", "recorders": "recorder"}
 
-// flagValues are what a shell completes after a flag.
-var flagValues = map[string][]string{
-	"device": {"auto", "cpu", "cuda", "reference"}, "dtype": {"bf16", "f32", "q8"}, "mode": {"auto", "eager", "graph", "persistent"}, "layers": {"all"},
-	"phase": {"decode", "prefill"}, "logits": {"all", "last"}, "recorder": {"cupti", "host", "stamps"}, "format": {"csv", "json", "table"}, "columns": {"all", "main"},
-}
-
 // newName returns the present name of a flag.
 func newName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	if now, ok := oldNames[name]; ok {
@@ -89,11 +83,13 @@ flags. 'infer completion bash --help' (zsh, fish, powershell) says how to load i
 		if c.Flags().Lookup("help") == nil {
 			c.Flags().BoolP("help", "h", false, "print this help")
 		}
-		for name, values := range flagValues {
-			if c.LocalFlags().Lookup(name) != nil { // an error would be that it has completions of its own
-				_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			_, of := flagValues[f.Name]
+			_, here := flagValues[strings.TrimPrefix(c.CommandPath(), root.Name()+" ")+" --"+f.Name]
+			if of || here { // an error would be that it has completions of its own
+				_ = c.RegisterFlagCompletionFunc(f.Name, completeFlag(f.Name))
 			}
-		}
+		})
 		if c.Args == nil && c.Name() != "help" {
 			c.Args = noArgs
 		}

@@ -74,7 +74,11 @@ func traceStages(c *cobra.Command, path string, asJSON bool) error {
 		{key: "stage", title: " ", left: true, cell: func(r *stages.Stage) cell { return textCell(cmp.Or(r.Name, "of no stage")) }},
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n%s, inferred, confidence %.2f\n", plainText(t.Header.Describe()), found.Describe(), found.Confidence)
+	fmt.Fprintf(&b, "%s\n%s", plainText(t.Header.Describe()), found.Describe())
+	if len(found.Passes) > 0 {
+		fmt.Fprintf(&b, ", inferred, confidence %.2f", found.Confidence)
+	}
+	fmt.Fprintln(&b)
 	for _, line := range found.Geometry.From {
 		fmt.Fprintln(&b, plainText(line))
 	}

@@ -49,6 +49,10 @@ var (
 	functorAdd = regexp.MustCompile(`functor(onself)?_add<([^>]*)`)
 )
 
+// isBroadcast reports whether a kernel is ggml's for all operations on two tensors: what it does depends
+// on what is before and after it.
+func isBroadcast(name string) bool { return strings.Contains(name, "bin_bcast") }
+
 // readName classifies a kernel by its name.
 func readName(name string) kernelName {
 	k := kernelName{key: name}
@@ -61,7 +65,7 @@ func readName(name string) kernelName {
 		}
 		return false
 	}
-	k.norm = has("layer_norm", "norm_f32", "skiplayernorm", "layernorm", "ln_fwd", "rms_norm", "rmsnorm", "fused_residual", "rowwisemoments")
+	k.norm = has("layer_norm", "norm_f32", "skiplayernorm", "layernorm", "ln_fwd", "rms_norm", "rmsnorm", "fused_residual", "rowwisemoments", "general_layer_norm")
 	k.embed = has("embedding", "embed_kernel", "encoder_forward")
 	if strings.HasPrefix(n, "triton_") {
 		k.key = lastNumber.ReplaceAllString(n, "")
@@ -109,6 +113,14 @@ func readName(name string) kernelName {
 	switch {
 	case has("backward", "_bwd", "bwd_", "_grad", "adam", "optimizer", "multi_tensor", "global_norm"):
 		k.class, k.norm = backward, false
+	case has("addbias", "add_bias") && k.norm:
+		k.class = layerNorm
+	case has("biasgelu", "bias_gelu"):
+		k.class = gelu
+	case has("addbiasresidual", "add_bias_residual"):
+		k.class = add
+	case has("transposeqkv", "transpose_qkv", "transposectx"):
+		k.class = concatenation
 	case has("splitkreduce", "split_k_kernel", "splitk_reduce", "epilogue::impl", "reduce_1block", "addbias"), has("add_bias") && !has("badd_bias"):
 		k.class = productTail
 	case has("scal_kernel", "quantize_q8"):
@@ -154,7 +166,7 @@ func readName(name string) kernelName {
 		}
 	case has("residual", "op_add", "add_kernel", "addkernel", "vector_add"):
 		k.class = add
-	case has("mulfunctor", "mul_kernel", "divfunctor"):
+	case has("mulfunctor", "mul_kernel", "divfunctor", "op_mul", "op_scale"):
 		k.class = multiply
 	case has("float16_copy_kernel"):
 		k.class = casting

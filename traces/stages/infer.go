@@ -88,6 +88,7 @@ func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 	f.read()
 	f.walk()
 	f.divide()
+	f.judge()
 	f.number()
 	f.phases()
 	g := f.size(t, model)
@@ -147,7 +148,33 @@ func (f *finder) read() {
 		}
 		f.names, f.keys = append(f.names, n), append(f.keys, number)
 	}
+	f.readBroadcasts()
 }
+
+// readBroadcasts classifies the additions and products of ggml's graphs. LayerNorm is a
+// normalisation, a product by the gain and a sum with the bias. A sum right after a matrix product is
+// that of its bias, unless a LayerNorm follows: then it is the residual.
+func (f *finder) readBroadcasts() {
+	norm := numberOf(f.keys) // of the kinds of kernels, those of a LayerNorm have numbers of their own
+	for i := 1; i < len(f.names); i++ {
+		if !isBroadcast(f.events[i].Name) {
+			continue
+		}
+		n, before := &f.names[i], f.names[i-1].class
+		hasNext := i+1 < len(f.names)
+		switch {
+		case before == layerNorm && (n.class == multiply || n.class == add && isBroadcast(f.events[i-1].Name)):
+			n.class = layerNorm
+			f.keys[i] += norm
+		case n.class == add && before == product && hasNext && !f.names[i+1].norm:
+			n.class = productTail
+			f.keys[i] += 2 * norm
+		}
+	}
+}
+
+// numberOf returns a number above all of a list.
+func numberOf(list []int) int { return slices.Max(append([]int{0}, list...)) + 1 }
 
 // walk finds the states, first by what names say, then also by where kernels of the same name
 // and grid are.
@@ -335,6 +362,11 @@ func (f *finder) number() {
 	} else if i, _ := slices.BinarySearch(sizes, most); i < len(sizes) && most > 2 {
 		f.layers = sizes[i]
 	}
+	// Where the recording begins within a pass, its first kernels may look like embeddings.
+	const near = 4
+	if len(f.passes) > 1 && f.passes[0].from < near && f.passes[0].count < f.layers {
+		f.passes[0].begun = false
+	}
 	for i := range f.layer {
 		if p := f.pass[i]; p >= 0 && f.layer[i] >= 0 && !f.passes[p].begun && f.passes[p].end {
 			f.layer[i] += max(0, f.layers-f.passes[p].count)
@@ -365,7 +397,9 @@ func (f *finder) name() *Inference {
 		*k = Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, pass: f.pass[i], layer: f.layer[i]}
 		s := stageOf[f.states[i]]
 		k.state = s
-		if s == outside || f.sure[i] < Threshold || once[f.keys[i]] {
+		// Choosing the rows of which logits are wanted is no part of lm_head.
+		choosing := f.states[i] == headPre && f.names[i].class == concatenation
+		if s == outside || f.sure[i] < Threshold || once[f.keys[i]] || choosing {
 			continue
 		}
 		text := joined.of(f, i)
@@ -658,7 +692,7 @@ func (r *Inference) Describe() string {
 		}
 	}
 	if len(kinds) == 0 {
-		return "no passes of a decoder"
+		return "no pass of a GPT-2-like decoder was found"
 	}
 	return fmt.Sprintf("%s of %s (%s)", humanize.Count(len(r.Passes), "pass", "passes"), humanize.Count(r.Layers, "layer", "layers"), strings.Join(kinds, ", "))
 }

@@ -1,0 +1,173 @@
+package stages
+
+import "slices"
+
+// Any sequence of products can be read as layers, also that of a convolutional network. What was
+// found is a pass of a decoder if its layers have what those of a decoder have.
+const (
+	leastProducts = 0.7 // the least share of the four products of a layer that the layers of a whole pass have
+	leastAnchors  = 0.7 // of layers that have a kernel whose name says attention or softmax, or, if more have one, LayerNorm
+	leastAlike    = 0.6 // of products that are the same kernel in most layers
+)
+
+// likeness says how much a pass is like one of a decoder: shares from 0 to 1.
+type likeness struct {
+	products, anchors, alike float64
+
+	layers int  // that were compared
+	both   bool // one layer at least has attention and LayerNorm
+}
+
+// judge drops what is no pass of a decoder: its kernels are of no stage. A pass of which the
+// recording has not even one whole layer is one if others have the same products.
+func (f *finder) judge() {
+	all := f.places(func(int) bool { return true })
+	like := make([]likeness, len(f.passes))
+	keep := make([]bool, len(f.passes))
+	isPart := make([]bool, len(f.passes))
+	for n := range f.passes {
+		p := &f.passes[n]
+		isWhole := p.begun && p.end
+		like[n] = f.liken(p)
+		if isPart[n] = !isWhole && like[n].layers <= 1; isPart[n] {
+			continue
+		}
+		if l := &like[n]; l.layers == 1 && !l.both {
+			l.alike = f.repeated(n, all)
+		}
+		l := like[n]
+		keep[n] = l.anchors >= leastAnchors && l.alike >= leastAlike && (!isWhole || l.products >= leastProducts)
+	}
+	whole := f.places(func(pass int) bool { return keep[pass] })
+	for n := range f.passes {
+		if isPart[n] {
+			like[n].alike = f.repeated(n, whole)
+			keep[n] = like[n].alike >= leastAlike || like[n].anchors >= leastAnchors && like[n].products >= leastProducts
+		}
+	}
+	number := make([]int, len(f.passes))
+	var kept []found
+	for n, p := range f.passes {
+		if keep[n] {
+			number[n] = len(kept)
+			kept = append(kept, p)
+			continue
+		}
+		number[n] = -1
+		for i := p.from; i < p.to; i++ {
+			if f.pass[i] == n {
+				f.states[i], f.layer[i] = outside, -1
+				f.sure[i] = 1 - min(like[n].anchors, like[n].alike)
+			}
+		}
+	}
+	for i, n := range f.pass {
+		if n >= 0 {
+			f.pass[i] = number[n]
+		}
+	}
+	f.passes = kept
+}
+
+// kernelAt is where a kernel of some name and grid is in a pass.
+type kernelAt struct {
+	state state
+	key   int
+}
+
+// places returns in which passes that count there is a product, or one of the lm_head, at a place:
+// two of them at most.
+func (f *finder) places(counts func(pass int) bool) map[kernelAt][]int {
+	found := map[kernelAt][]int{}
+	for i, n := range f.pass {
+		if n < 0 || !counts(n) || f.states[i] != head && !slices.Contains(products[:], f.states[i]) {
+			continue
+		}
+		at := kernelAt{f.states[i], f.keys[i]}
+		if in := found[at]; len(in) == 0 || len(in) == 1 && in[0] != n {
+			found[at] = append(in, n)
+		}
+	}
+	return found
+}
+
+// repeated returns the share of the products of a pass that are at the same place in another.
+func (f *finder) repeated(pass int, places map[kernelAt][]int) float64 {
+	again, of := 0, 0
+	p := &f.passes[pass]
+	for i := p.from; i < p.to; i++ {
+		if f.pass[i] == pass && (slices.Contains(products[:], f.states[i]) || f.states[i] == head) {
+			of++
+			if slices.ContainsFunc(places[kernelAt{f.states[i], f.keys[i]}], func(n int) bool { return n != pass }) {
+				again++
+			}
+		}
+	}
+	return float64(again) / float64(max(1, of))
+}
+
+// products are the states of the products of a layer.
+var products = [...]state{attn, proj, fc, down}
+
+// liken compares a pass with one of a decoder. The first layer of a pass whose beginning is not
+// recorded is not whole, nor is the last one of a pass without its end: they do not count if
+// there are others.
+func (f *finder) liken(p *found) likeness {
+	type layer struct {
+		products        [len(products)]int // the kernel, numbered from 1
+		hasNorm, attend bool
+	}
+	layers := make([]layer, p.count)
+	for i := p.from; i < p.to; i++ {
+		n := f.layer[i]
+		if n < 0 {
+			continue
+		}
+		l, name, s := &layers[n], f.names[i], f.states[i]
+		l.hasNorm = l.hasNorm || name.norm
+		l.attend = l.attend || name.class == attention || name.class == softmax
+		for at, of := range products {
+			if s == of && l.products[at] == 0 {
+				l.products[at] = f.keys[i] + 1
+			}
+		}
+	}
+	if !p.begun && len(layers) > 1 {
+		layers = layers[1:]
+	}
+	if !p.end && len(layers) > 1 {
+		layers = layers[:len(layers)-1]
+	}
+	if len(layers) == 0 {
+		return likeness{}
+	}
+	var norms, attends, have, same, of float64
+	var kernels [len(products)]map[int]int
+	for at := range products {
+		kernels[at] = map[int]int{}
+	}
+	for _, l := range layers {
+		if l.hasNorm {
+			norms++
+		}
+		if l.attend {
+			attends++
+		}
+		for at, key := range l.products {
+			if key > 0 {
+				have++
+				kernels[at][key]++
+			}
+		}
+	}
+	for _, votes := range kernels {
+		most := 0
+		for _, n := range votes {
+			most = max(most, n)
+			of += float64(n)
+		}
+		same += float64(most)
+	}
+	n := float64(len(layers))
+	return likeness{have / n / float64(len(products)), max(norms, attends) / n, same / max(1, of), len(layers), min(norms, attends) > 0}
+}

@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -15,14 +16,22 @@ type gpu struct {
 	modules    []*cuda.Module
 }
 
-// gpu makes a stream and what times it.
-func (e *Env) gpu() (*gpu, error) {
-	if e.Device == nil {
-		return nil, fmt.Errorf("%w: %s", errNotHere, e.NoGPU)
+// onGPU makes a Run of an experiment that works with a gpu, which is closed after it.
+func onGPU(run func(ctx context.Context, e *Env, g *gpu) (Data, error)) func(ctx context.Context, e *Env) (Data, error) {
+	return func(ctx context.Context, e *Env) (Data, error) {
+		if e.Device == nil {
+			return nil, fmt.Errorf("%w: %s", errNotHere, e.NoGPU)
+		}
+		g, err := newGPU(e.Device)
+		if err != nil {
+			return nil, err
+		}
+		d, err := run(ctx, e, g)
+		return d, errors.Join(err, g.close())
 	}
-	return newGPU(e.Device)
 }
 
+// newGPU makes a stream and what times it.
 func newGPU(dev *cuda.Device) (*gpu, error) {
 	b, err := cuda.NewBench(dev)
 	if err != nil {
@@ -103,6 +112,21 @@ func (g *gpu) timeUs(f func() error) (float64, error) {
 	}
 	d, err := g.end.Since(g.start)
 	return us(d), err
+}
+
+// repeated returns n measurements after one that warms up.
+func repeated(ctx context.Context, n int, measure func() (us float64, err error)) ([]float64, error) {
+	times := make([]float64, n+1)
+	for i := range times {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		var err error
+		if times[i], err = measure(); err != nil {
+			return nil, err
+		}
+	}
+	return times[1:], nil
 }
 
 // line is a launch of one-dimensional blocks.

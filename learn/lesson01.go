@@ -6,7 +6,6 @@ import "C"
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -22,7 +21,7 @@ var lesson01 = Lesson{
 	Number: 1,
 	Claim:  "a kernel started with <<<1, 1>>> runs the loop on the GPU, so it is fast",
 	CPU:    &Experiment{Run: threadsOnCPU, Judge: judgeThreadsOnCPU, Picture: drawThreadsOnCPU},
-	GPU:    &Experiment{Run: threadsOnGPU, Judge: judgeThreads, Picture: drawThreads, Sources: []Source{{"lesson01.cu", addSource}}},
+	GPU:    &Experiment{Run: onGPU(threadsOnGPU), Judge: judgeThreads, Picture: drawThreads, Sources: []Source{{"lesson01.cu", addSource}}},
 	Why: `<<<1, 1>>> starts one block of one thread: one lane of one SM. That lane has a lower clock than a CPU core, runs in order, without branch prediction
 or prefetching, and waits hundreds of nanoseconds for each access to memory. A GPU does not shorten such waits, it hides them. The 32 lanes of a warp
 read neighbouring addresses in one transaction; an SM holds up to 64 warps and issues from those whose data have arrived; all SMs work at once. Each
@@ -32,12 +31,7 @@ serial loops to the CPU.`,
 	GoOn: "infer bench ceilings",
 }
 
-func threadsOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func threadsOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(Source{"lesson01.cu", addSource}, "add")
 	if err != nil {
 		return nil, err
@@ -55,20 +49,17 @@ func threadsOnGPU(ctx context.Context, e *Env) (d Data, err error) {
 		blocks := max(1, shape.blocks)
 		threads := blocks * shape.threads
 		n := min(most, threads*(1<<12)) // few threads get little work, so that each case takes milliseconds
-		for i := range e.pick(11, 7) + 1 {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-			t, err := g.timeUs(func() error {
+		times, err := repeated(ctx, e.pick(11, 7), func() (float64, error) {
+			return g.timeUs(func() error {
 				return kernels[0].Launch(g.Stream, line(blocks, shape.threads), b[0], b[1], b[2], int32(n))
 			})
-			if err != nil {
-				return nil, err
-			}
-			if i > 0 { // the first warms up
-				d.add("GPU threads", "time_us", float64(threads), t)
-				d.add("GPU threads", "bytes", float64(threads), 12*float64(n))
-			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range times {
+			d.add("GPU threads", "time_us", float64(threads), t)
+			d.add("GPU threads", "bytes", float64(threads), 12*float64(n))
 		}
 	}
 	return d, nil
@@ -86,10 +77,7 @@ func threadsOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 		threads int
 		vectors bool
 	}{{"one by one", 1, false}, {"vectors", 1, true}, {"vectors", all, true}} {
-		for i := range e.pick(11, 7) + 1 {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
+		times, err := repeated(ctx, e.pick(11, 7), func() (float64, error) {
 			start := time.Now()
 			var group sync.WaitGroup
 			part := n / way.threads / 16 * 16
@@ -108,10 +96,14 @@ func threadsOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 				})
 			}
 			group.Wait()
-			if i > 0 {
-				d.add(way.name, "time_us", float64(way.threads), us(time.Since(start)))
-				d.add(way.name, "bytes", float64(way.threads), 12*float64(n))
-			}
+			return us(time.Since(start)), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range times {
+			d.add(way.name, "time_us", float64(way.threads), t)
+			d.add(way.name, "bytes", float64(way.threads), 12*float64(n))
 		}
 	}
 	return d, nil

@@ -17,7 +17,7 @@ var lesson03 = Lesson{
 	Number: 3,
 	Claim:  "using a GPU is like using a second computer over a network",
 	CPU:    &Experiment{Run: linkOnCPU, Judge: judgeLinkOnCPU, Picture: drawLink},
-	GPU:    &Experiment{Run: linkOnGPU, Judge: judgeLink, Picture: drawLink, Sources: []Source{{"lesson01.cu", addSource}}},
+	GPU:    &Experiment{Run: onGPU(linkOnGPU), Judge: judgeLink, Picture: drawLink, Sources: []Source{{"lesson01.cu", addSource}}},
 	Why: `The picture is good because the same law holds: n bytes take a latency and then a time per byte, a + b n. Below a / b bytes the number of transfers
 counts: pack small ones together. Above, the bytes count: send fewer. As over a network, the other side has its own memory, works while you do
 something else, and answers when asked. The law has a step where the way of sending changes. Small copies to the GPU are written into its command
@@ -51,12 +51,7 @@ func shuffled(sizes []int, round int) []int {
 	return sizes
 }
 
-func linkOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func linkOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(Source{"lesson01.cu", addSource}, "add")
 	if err != nil {
 		return nil, err

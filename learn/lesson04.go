@@ -6,7 +6,6 @@ import "C"
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,7 +20,7 @@ var lesson04 = Lesson{
 	Number: 4,
 	Claim:  "CPUs execute instructions one after another, GPUs in parallel",
 	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallel},
-	GPU:    &Experiment{Run: parallelOnGPU, Judge: judgeParallelOnGPU, Picture: drawParallel, Sources: []Source{{"lesson04.cu", chainSource}}},
+	GPU:    &Experiment{Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallel, Sources: []Source{{"lesson04.cu", chainSource}}},
 	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either: one step per latency of the arithmetic
 unit. A CPU core finds independent instructions by itself and runs several at once, works on 8 or 16 numbers with one vector instruction, and has
 neighbours: three kinds of parallelism, whose factors multiply. A GPU has the same three in other proportions: the 32 lanes of a warp are its vector,
@@ -51,31 +50,27 @@ func parallelOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 		{vectorsOf, 1, 128, func() { C.learn_vectors(C.long(steps)) }},
 		{vectorsOf + ", all threads", all, 128, func() { C.learn_vectors(C.long(steps)) }},
 	} {
-		for i := range e.pick(15, 7) + 1 {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
+		times, err := repeated(ctx, e.pick(15, 7), func() (float64, error) {
 			start := time.Now()
 			var group sync.WaitGroup
 			for range way.threads {
 				group.Go(way.run)
 			}
 			group.Wait()
-			if i > 0 {
-				d.add(way.name, "time_us", float64(way.threads), us(time.Since(start)))
-				d.add(way.name, "flops", float64(way.threads), way.flops*float64(steps)*float64(way.threads))
-			}
+			return us(time.Since(start)), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range times {
+			d.add(way.name, "time_us", float64(way.threads), t)
+			d.add(way.name, "flops", float64(way.threads), way.flops*float64(steps)*float64(way.threads))
 		}
 	}
 	return d, nil
 }
 
-func parallelOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func parallelOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(Source{"lesson04.cu", chainSource}, "chain")
 	if err != nil {
 		return nil, err
@@ -87,21 +82,18 @@ func parallelOnGPU(ctx context.Context, e *Env) (d Data, err error) {
 	const steps = 100_000
 	processors := g.Device.Info().Processors
 	for _, shape := range []struct{ blocks, threads int }{{1, 1}, {1, 8}, {1, 32}, {1, 128}, {1, 1024}, {processors, 1024}, {2 * processors, 1024}} {
-		for i := range e.pick(11, 7) + 1 {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-			t, err := g.timeUs(func() error {
+		times, err := repeated(ctx, e.pick(11, 7), func() (float64, error) {
+			return g.timeUs(func() error {
 				return kernels[0].Launch(g.Stream, line(shape.blocks, shape.threads), out[0], int32(steps))
 			})
-			if err != nil {
-				return nil, err
-			}
-			if i > 0 {
-				threads := float64(shape.blocks * shape.threads)
-				d.add("GPU threads", "time_us", threads, t)
-				d.add("GPU threads", "flops", threads, 2*steps*threads)
-			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		threads := float64(shape.blocks * shape.threads)
+		for _, t := range times {
+			d.add("GPU threads", "time_us", threads, t)
+			d.add("GPU threads", "flops", threads, 2*steps*threads)
 		}
 	}
 	return d, nil

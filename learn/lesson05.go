@@ -10,7 +10,7 @@ import (
 var lesson05 = Lesson{
 	Number: 5,
 	Claim:  "Python's timer, or any timer of the host, cannot time a kernel, because CUDA is asynchronous",
-	GPU:    &Experiment{Run: timersOnGPU, Judge: judgeTimers, Picture: drawTimers, Sources: []Source{spinSource}},
+	GPU:    &Experiment{Run: onGPU(timersOnGPU), Judge: judgeTimers, Picture: drawTimers, Sources: []Source{spinSource}},
 	Why: `The premise is right, the conclusion is not. A launch puts the kernel into a queue and returns; a timer stopped then has measured the launch, however
 long the kernel runs. But the host can wait: synchronise, start the timer, launch, synchronise, stop. That is the kernel's time plus some microseconds
 for launch and wake-up, which vanish in a millisecond and dominate in ten microseconds. Events are timestamps that the GPU writes in the order of the
@@ -26,12 +26,7 @@ const (
 	events = "events"
 )
 
-func timersOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func timersOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	spin, err := g.spin()
 	if err != nil {
 		return nil, err

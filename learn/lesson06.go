@@ -8,7 +8,6 @@ import "C"
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -22,13 +21,13 @@ var lesson06 = Lesson{
 	Number: 6,
 	Claim:  "a * a (3.333 ms) is faster than square(a) (3.331 ms) and a ** 2 (3.339 ms) because mul is optimised more",
 	CPU:    &Experiment{Run: squaresOnCPU, Judge: judgeSquares, Picture: drawSquares},
-	GPU:    &Experiment{Run: squaresOnGPU, Judge: judgeSquares, Picture: drawSquares, Sources: []Source{{"lesson06.cu", squaresSource}}},
+	GPU:    &Experiment{Run: onGPU(squaresOnGPU), Judge: judgeSquares, Picture: drawSquares, Sources: []Source{{"lesson06.cu", squaresSource}}},
 	Why: `A table of three single times compares noise. Each way reads every number once, writes it once and makes one multiplication: the compiler, or PyTorch
 for the exponent 2, turns all three into the same one. It is hidden behind the wait for memory: -a, which multiplies nothing, takes as long. So the
 bytes explain the time, and the name of the operation does not. To compare two ways, run them in turns on one machine and look at the interval of the
 difference. If it holds 0, there is no evidence of a difference. If it does not, its size says whether the difference matters: a quarter of a percent
 does not. What helps is to move fewer bytes: fuse the square with the operation before or after it.`,
-	GoOn: "infer bench kernel mlp.gelu -m random:gpt2",
+	GoOn: "infer bench -m random:gpt2",
 }
 
 // The ways to square; the last moves the same bytes and computes nothing.
@@ -89,12 +88,7 @@ func squaresOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 	return d, err
 }
 
-func squaresOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func squaresOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(Source{"lesson06.cu", squaresSource}, "multiply", "square", "power", "negate")
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ var vectorizedSource string
 var lesson07 = Lesson{
 	Number: 7,
 	Claim:  "vectorized_elementwise_kernel<4, ...> in a timeline: the 4 is the number of blocks",
-	GPU:    &Experiment{Run: widthOnGPU, Judge: judgeWidth, Picture: drawWidth, Sources: []Source{{"lesson07.cu", vectorizedSource}}},
+	GPU:    &Experiment{Run: onGPU(widthOnGPU), Judge: judgeWidth, Picture: drawWidth, Sources: []Source{{"lesson07.cu", vectorizedSource}}},
 	Why: `Between the angle brackets of a kernel's name stand template arguments: numbers and types fixed when the kernel was compiled. The 4 is how many
 numbers a thread reads with one load: 4 float32 are 16 bytes, the widest load of a thread up to Hopper. Fewer, wider loads keep more bytes in flight.
 Grid and block are arguments of the launch, chosen each time from the size of the data, and have columns of their own in a timeline: gridX and blockX.
@@ -29,12 +29,7 @@ about alignment.`,
 
 const fourBlocks = "width 4, 4 blocks"
 
-func widthOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func widthOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	widths := []string{"1", "2", "4"}
 	kernels, err := g.kernels(Source{"lesson07.cu", vectorizedSource}, "vectorized_1", "vectorized_2", "vectorized_4")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 var lesson10 = Lesson{
 	Number: 10,
 	Claim:  "a synchronisation is needed so that the CPU does not run ahead of the GPU",
-	GPU:    &Experiment{Run: queueOnGPU, Judge: judgeQueue, Picture: drawQueue, Sources: []Source{spinSource}},
+	GPU:    &Experiment{Run: onGPU(queueOnGPU), Judge: judgeQueue, Picture: drawQueue, Sources: []Source{spinSource}},
 	Why: `Launches go into a queue of the driver, which has a fixed number of places. While there is room, a launch takes microseconds and the CPU runs ahead.
 When the queue is full, the launch itself waits until the GPU has finished a kernel. So the CPU can never be further ahead than the queue is long, and
 needs no call for that. Running ahead is what you want: the GPU always finds its next kernel and never idles between two. A synchronisation empties
@@ -19,12 +19,7 @@ timer; not for order, which the stream keeps. In a timeline, a launch that sudde
 	GoOn: "infer trace advise traces/samples/gpt2-L12-eager-cupti.json.gz",
 }
 
-func queueOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func queueOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	spin, err := g.spin()
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ var reuseSource string
 var lesson14 = Lesson{
 	Number: 14,
 	Claim:  "when the transfer takes longer than the computation, use unified memory",
-	GPU: &Experiment{Run: runReuse, Judge: judgeReuse, Picture: drawReuse,
+	GPU: &Experiment{Run: onGPU(runReuse), Judge: judgeReuse, Picture: drawReuse,
 		Sources: []Source{{"lesson14.cu", reuseSource}}},
 	Why: `The bytes have to cross the link, whatever the call is named. A copy moves them once, and every reading after it comes from device memory. Reading in
 place, here from pinned host memory, moves them again each time. Unified memory lies between: pages move when they are first touched, by page faults,
@@ -34,12 +34,7 @@ const (
 	inPlace  = "read in place"
 )
 
-func runReuse(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func runReuse(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(Source{"lesson14.cu", reuseSource}, "add_up")
 	if err != nil {
 		return nil, err

@@ -16,14 +16,14 @@ import (
 var lesson15 = Lesson{
 	Number: 15,
 	Claim:  "small inputs run faster on the CPU: choose the device by a threshold on the size",
-	GPU: &Experiment{Run: runThreshold, Judge: judgeThreshold, Picture: drawThreshold,
+	GPU: &Experiment{Run: onGPU(runThreshold), Judge: judgeThreshold, Picture: drawThreshold,
 		Sources: []Source{workSource, spinSource}},
 	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is nearly a straight line over the size. The
 lines cross once, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no transfer, and the CPU
 does. If other work is queued, the GPU begins after it. No single size is right for all of these, and the best compromise loses in most of them. A
 model instead predicts the time of both devices from what is known before the run, the size, the place of the data and the queue, and takes the
 smaller. It needs a few coefficients for each device, fitted once, and evaluating it costs less than a launch.`,
-	GoOn: "infer tasks bench",
+	GoOn: "infer tasks simulate",
 }
 
 // The cases of lesson 15: where the data are, and what the GPU does when the task comes.
@@ -42,12 +42,7 @@ const (
 	thresholdRounds = 32    // of arithmetic on each number
 )
 
-func runThreshold(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func runThreshold(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(workSource, "work")
 	if err != nil {
 		return nil, err

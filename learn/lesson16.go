@@ -17,7 +17,7 @@ var utilisationSource string
 var lesson16 = Lesson{
 	Number: 16,
 	Claim:  "GPU utilisation is the share of SMs in use",
-	GPU: &Experiment{Run: runUtilisation, Judge: judgeUtilisation, Picture: drawUtilisation,
+	GPU: &Experiment{Run: onGPU(runUtilisation), Judge: judgeUtilisation, Picture: drawUtilisation,
 		Sources: []Source{{"lesson16.cu", utilisationSource}}},
 	Why: `What nvidia-smi calls GPU-Util is a share of time: during how much of the last sampling period, a sixth of a second to a second, did any kernel run?
 One block on one SM makes it as high as a kernel that fills the device; so does a decode step whose SMs mostly wait for memory. A low figure does tell
@@ -36,12 +36,7 @@ const (
 
 var utilisationCases = []string{idleGPU, oneBlock, blockPerSM}
 
-func runUtilisation(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func runUtilisation(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	n, err := nvml.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotHere, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -17,14 +16,14 @@ var occupancySource string
 var lesson17 = Lesson{
 	Number: 17,
 	Claim:  "more occupancy is faster",
-	GPU: &Experiment{Run: runOccupancy, Judge: judgeOccupancy, Picture: drawOccupancy,
+	GPU: &Experiment{Run: onGPU(runOccupancy), Judge: judgeOccupancy, Picture: drawOccupancy,
 		Sources: []Source{{"lesson17.cu", occupancySource}}},
 	Why: `Occupancy is the number of warps on an SM as a share of what it can hold. More warps help in one way: while some wait, others have something to do. By
 Little's law, what counts is the work in flight: warps times the independent loads of each. The copy has four loads of 16 bytes in flight in each
 thread; a few blocks saturate the memory, and more only queue there. In the pointer chase a warp needs the result of one load for the address of the
 next. It has one load in flight, whatever it does, so only more warps help. Before you raise occupancy, ask what the kernel waits for. At its
 bandwidth or arithmetic ceiling more is worth nothing, and the registers and shared memory that lower occupancy may be the better use of the SM.`,
-	GoOn: "infer bench kernel attn.sdpa -m random:gpt2",
+	GoOn: "infer bench kernel attn.sdpa -m random:gpt2 --device cuda",
 }
 
 // The cases of lesson 17.
@@ -32,12 +31,7 @@ var occupancyCases = []string{"copy, limited by bandwidth", "chase, limited by l
 
 const occupancyThreads = 256
 
-func runOccupancy(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func runOccupancy(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(Source{"lesson17.cu", occupancySource}, "copy", "chase")
 	if err != nil {
 		return nil, err

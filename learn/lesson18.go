@@ -3,7 +3,6 @@ package learn
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 
 	"gpt2scope/cuda"
@@ -15,7 +14,7 @@ var divergenceSource string
 var lesson18 = Lesson{
 	Number: 18,
 	Claim:  "thread divergence halves speed",
-	GPU: &Experiment{Run: runDivergence, Judge: judgeDivergence, Picture: drawDivergence,
+	GPU: &Experiment{Run: onGPU(runDivergence), Judge: judgeDivergence, Picture: drawDivergence,
 		Sources: []Source{{"lesson18.cu", divergenceSource}}},
 	Why: `An SM issues one instruction for a whole warp. If the 32 lanes take different paths, the warp runs one path after the other, with the other lanes
 switched off. So a warp pays for every path that any of its lanes takes, and a long path costs the same whether one lane takes it or all. Warps that
@@ -41,12 +40,7 @@ const (
 var divergenceCases = []string{onePath, byWarp, fmt.Sprintf(byLane, 2), fmt.Sprintf(byLane, 4), fmt.Sprintf(byLane, 8), fmt.Sprintf(byLane, 16),
 	fmt.Sprintf(byLane, 32), agreeing, differing, allBrief, oneLong, allLong}
 
-func runDivergence(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func runDivergence(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(Source{"lesson18.cu", divergenceSource}, "paths", "predicated", "one_long")
 	if err != nil {
 		return nil, err

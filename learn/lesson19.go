@@ -25,7 +25,7 @@ var lesson19 = Lesson{
 	Number: 19,
 	Claim:  "kernels return nothing; threads of a block share memory; blocks run in any order",
 	CPU:    &Experiment{Run: blocksOnCPU, Judge: judgeBlocks, Picture: drawBlocks},
-	GPU: &Experiment{Run: blocksOnGPU, Judge: judgeBlocks, Picture: drawBlocks,
+	GPU: &Experiment{Run: onGPU(blocksOnGPU), Judge: judgeBlocks, Picture: drawBlocks,
 		Sources: []Source{{"lesson19.cu", blocksSource}}},
 	Why: `A launch only queues work, so nobody waits for a return value: results go to memory. A block starts when an SM has room for it, at first roughly by
 number, later as others end. This freedom lets one program fill a small GPU and a large one. Its price: no block may wait for one that may not have
@@ -33,7 +33,7 @@ started, unless a cooperative launch guarantees that all run at once. Within a b
 shared memory can add in a fixed order and give the same bits each time. Atomics add in the order of arrival. Floating-point addition is not
 associative, so their last bits differ from run to run. Goroutines are alike: a go statement has no value, their order is free, and what they add to
 one variable arrives in any order.`,
-	GoOn: "infer bench kernel ln_1 -m random:gpt2",
+	GoOn: "infer bench kernel ln_1 -m random:gpt2 --device cuda",
 }
 
 // The cases of lesson 19. A unit is a block, or a goroutine.
@@ -64,12 +64,7 @@ func (d *Data) addSum(of string, got float32, want float64) {
 	d.add(of, "sum_bits", 0, float64(math.Float32bits(got)))
 }
 
-func blocksOnGPU(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func blocksOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	kernels, err := g.kernels(Source{"lesson19.cu", blocksSource}, "order", "sum_shared", "sum_atomic")
 	if err != nil {
 		return nil, err

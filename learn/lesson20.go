@@ -14,7 +14,7 @@ import (
 var lesson20 = Lesson{
 	Number: 20,
 	Claim:  "memory copies and kernels overlap",
-	GPU: &Experiment{Run: runOverlap, Judge: judgeOverlap, Picture: drawOverlap,
+	GPU: &Experiment{Run: onGPU(runOverlap), Judge: judgeOverlap, Picture: drawOverlap,
 		Sources: []Source{workSource}},
 	Why: `A GPU has copy engines besides its SMs, so both can work at once, under three conditions. The work is in different streams, because a stream runs its
 work in order. The host memory is pinned: pageable memory goes through a staging buffer of the driver, and meanwhile the host launches nothing. And
@@ -41,18 +41,14 @@ const overlapChunks = 8
 // marks are the events around the work of a chunk.
 type marks [overlapChunks][4]*cuda.Event
 
-func runOverlap(ctx context.Context, e *Env) (d Data, err error) {
-	g, err := e.gpu()
-	if err != nil {
-		return nil, err
-	}
+func runOverlap(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	var closers []func() error
 	defer func() {
 		errs := []error{err, g.Stream.Synchronize()}
 		for _, c := range closers {
 			errs = append(errs, c())
 		}
-		err = errors.Join(append(errs, g.close())...)
+		err = errors.Join(errs...)
 	}()
 	kernels, err := g.kernels(workSource, "work")
 	if err != nil {

@@ -34,3 +34,14 @@ func (e *Env) recordRun(ctx context.Context, mode string, words ...string) (t *t
 	}
 	return load.Source{Path: file}.Load()
 }
+
+// ofEagerRun makes a Run of an experiment whose data are of a recorded run in eager mode.
+func ofEagerRun(data func(t *traces.Trace) Data) func(ctx context.Context, e *Env) (Data, error) {
+	return func(ctx context.Context, e *Env) (Data, error) {
+		t, err := e.recordRun(ctx, "eager", "-n", "12")
+		if err != nil {
+			return nil, err
+		}
+		return data(t), nil
+	}
+}

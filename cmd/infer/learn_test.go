@@ -159,6 +159,9 @@ func TestLearnGoesOn(t *testing.T) {
 				}
 			}
 		}
+		if args[0] == "trace" || args[0] == "tasks" { // what it reads is in the repository
+			mustInfer(t, strings.Fields(strings.ReplaceAll(words, " traces/", " ../../traces/"))...)
+		}
 		root := newRoot(new(modelFlags))
 		c, rest, err := root.Find(args)
 		if err == nil {

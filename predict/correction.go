@@ -43,10 +43,25 @@ var (
 	splines = []spline{{0, 0, 1, constantPenalty, false}, {memoryAt, 0, int(memories), memoryPenalty, false}, ofFloor, ofRows, ofBytes, ofIntensity}
 )
 
-// locate returns the knot at or below log2(v), and how far v lies towards the next, 0 to 1. Beyond
+// octaves are what functions of work take: log2 of its features. Rows, steps and inner are 0 up to 1.
+type octaves struct{ floor, rows, bytes, intensity, steps, inner float64 }
+
+func octavesOf(w *Work) octaves {
+	return octaves{math.Log2(w.FloorUs), log2(w.Rows), math.Log2(w.Bytes), math.Log2(w.FLOPs / w.Bytes), log2(w.Steps), log2(w.Inner)}
+}
+
+// log2 returns the logarithm of what is above 1, else 0.
+func log2(v float64) float64 {
+	if v > 1 {
+		return math.Log2(v)
+	}
+	return 0
+}
+
+// locate returns the knot at or below v, and how far v lies towards the next, 0 to 1. Beyond
 // the ends the function is constant.
 func (s *spline) locate(v float64) (knot int, part float64) {
-	p := math.Log2(v) - s.first
+	p := v - s.first
 	if !(p > 0) { // also NaN
 		return s.at, 0
 	}
@@ -58,18 +73,18 @@ func (s *spline) locate(v float64) (knot int, part float64) {
 }
 
 // at returns the logarithm of the factor for work.
-func (c *correction) at(w *Work) float64 {
+func (c *correction) at(memory Memory, o *octaves) float64 {
 	sum := c[0]
-	if w.Memory < memories {
-		sum += c[memoryAt+int(w.Memory)]
+	if memory < memories {
+		sum += c[memoryAt+int(memory)]
 	}
-	k, p := ofFloor.locate(w.FloorUs)
+	k, p := ofFloor.locate(o.floor)
 	sum += c[k]*(1-p) + c[k+1]*p
-	k, p = ofRows.locate(w.Rows)
+	k, p = ofRows.locate(o.rows)
 	sum += c[k]*(1-p) + c[k+1]*p
-	k, p = ofBytes.locate(w.Bytes)
+	k, p = ofBytes.locate(o.bytes)
 	sum += c[k]*(1-p) + c[k+1]*p
-	k, p = ofIntensity.locate(w.FLOPs / w.Bytes)
+	k, p = ofIntensity.locate(o.intensity)
 	return sum + c[k]*(1-p) + c[k+1]*p
 }
 
@@ -85,10 +100,11 @@ func shares(w *Work) []share {
 	if w.Memory < memories {
 		out = append(out, share{memoryAt + int(w.Memory), 1})
 	}
+	o := octavesOf(w)
 	for _, s := range []struct {
 		spline *spline
 		v      float64
-	}{{&ofFloor, w.FloorUs}, {&ofRows, w.Rows}, {&ofBytes, w.Bytes}, {&ofIntensity, w.FLOPs / w.Bytes}} {
+	}{{&ofFloor, o.floor}, {&ofRows, o.rows}, {&ofBytes, o.bytes}, {&ofIntensity, o.intensity}} {
 		k, p := s.spline.locate(s.v)
 		out = append(out, share{k, 1 - p}, share{k + 1, p})
 	}

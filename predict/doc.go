@@ -12,12 +12,14 @@
 // coefficient below 0 ([NNLS]), so that more work never takes less time by it. A second,
 // small correction multiplies it: smooth functions of the floor, the rows, the bytes, and the FLOPs for each
 // byte, and a factor for each kind of memory, fitted to the logarithm of what the law leaves by ridge
-// regression. How strong it is, cross-validation decides; it may be none.
+// regression. A third part, for a task in one type on one device, follows measured work nearby ([Point]), as where
+// a library changes its kernel. How strong these two are, cross-validation decides; they may be none.
 //
 // # Levels
 //
-// Laws are fitted at levels, each pulled towards the one before as far as data are few: all work of
-// a kind of device, a task on that kind, the task on a device, and there in one type. So a task or a
+// Laws are fitted at levels, each pulled towards one before as far as data are few: all work of
+// a kind of device, a task on that kind, the task on a device, and there in one type. To which one, cross-validation
+// decides too, since another processor can be a worse guide to a task than other tasks of the same. So a task or a
 // device that was never measured is predicted by what is common to the others, and few
 // measurements of it are enough to do better.
 //

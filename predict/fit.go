@@ -92,43 +92,62 @@ func check(rows []Row) error {
 // firstLaw is what a law is pulled to if nothing was measured: near the floor.
 var firstLaw = Law{Floor: 1.3}
 
-// fitCell fits law and correction to rows, pulled to the cell of the level before. Each group of rows counts alike. How
-// strong the correction is, and the spread, come from parts that were left out.
-func fitCell(rows []Row, group, part func(*Row) string, near *Cell) (Cell, error) {
+// options say how a cell is fitted.
+type options struct {
+	group, part func(*Row) string // each group of rows counts alike; parts are left out to choose and to find the spread
+	near        []*Cell           // cells of levels before, of which one is pulled to
+	local       bool              // fit points
+}
+
+// choice is what is chosen by errors on rows that were left out.
+type choice struct {
+	near         *Cell
+	scale, ridge float64
+	errors       []float64 // in logarithm
+}
+
+// fitCell fits a cell to rows, pulled to a cell of a level before. Which level, how strong the correction and that of the points is, and
+// the spread come from parts that were left out.
+func fitCell(rows []Row, o options) (Cell, error) {
 	warm := filter(rows, func(r *Row) bool { return !r.Cold })
 	count := map[string]int{}
 	for i := range warm {
-		count[group(&warm[i])]++
+		count[o.group(&warm[i])]++
 	}
 	weights := make([]float64, len(warm))
 	for i := range warm {
-		weights[i] = float64(len(warm)) / float64(len(count)*count[group(&warm[i])])
+		weights[i] = float64(len(warm)) / float64(len(count)*count[o.group(&warm[i])])
 	}
+	near := o.near[0]
 	c := Cell{Law: near.Law, correction: near.correction, Spread: near.Spread, N: len(rows)}
 	if len(warm) > 0 {
-		errors, err := leftOut(warm, weights, part, near)
+		best, err := choose(warm, weights, o)
 		if err != nil {
-			return Cell{}, err
-		}
-		best := len(scales) - 1
-		for i := range scales {
-			if size(errors[i]) < size(errors[best]) {
-				best = i
-			}
-		}
-		if c.Law, err = fitLaw(warm, weights, near.Law); err != nil {
 			return c, err
 		}
-		if c.correction, err = fitCorrection(warm, weights, &c.Law, &near.correction, scales[best]); err != nil {
+		near = best.near
+		if c, err = fitParts(warm, weights, best); err != nil {
 			return c, err
 		}
-		c.Spread = spread(errors[best])
+		c.N, c.Spread = len(rows), spread(best.errors)
 		if len(warm) < fewRows { // too few errors for a quantile: no narrower than the level before
-			c.Spread = max(c.Spread, near.Spread)
+			c.Spread = max(c.Spread, o.near[0].Spread)
 		}
 	}
 	c.start(filter(rows, func(r *Row) bool { return r.Cold }), near)
 	c.domain(rows)
+	return c, nil
+}
+
+// fitParts fits law, correction and points.
+func fitParts(rows []Row, weights []float64, how choice) (c Cell, err error) {
+	if c.Law, err = fitLaw(rows, weights, how.near.Law); err != nil {
+		return c, err
+	}
+	if c.correction, err = fitCorrection(rows, weights, &c.Law, &how.near.correction, how.scale); err != nil {
+		return c, err
+	}
+	c.local = fitLocal(rows, &c, how.ridge)
 	return c, nil
 }
 
@@ -165,43 +184,58 @@ func size(errors []float64) float64 {
 	return sum / float64(len(errors))
 }
 
-// leftOut returns for each scale of the penalties the errors in logarithm of rows that were left out of the fit, some
-// parts at a time.
-func leftOut(rows []Row, weights []float64, partOf func(*Row) string, near *Cell) ([][]float64, error) {
+// choose returns the level, the scale of the penalties of the correction and the ridge of the points with the least
+// errors on rows that were left out of the fit, some parts at a time.
+func choose(rows []Row, weights []float64, o options) (best choice, err error) {
 	part, next := map[string]int{}, 0
 	for i := range rows {
-		if name := partOf(&rows[i]); part[name] == 0 {
+		if name := o.part(&rows[i]); part[name] == 0 {
 			part[name] = 1 + next%parts
 			next++
 		}
 	}
-	left := make([][]float64, len(scales))
-	for k := range min(parts, next) {
-		var fitted, others []Row
-		var w []float64
-		for i := range rows {
-			if part[partOf(&rows[i])] == k+1 {
-				others = append(others, rows[i])
-			} else {
-				fitted, w = append(fitted, rows[i]), append(w, weights[i])
+	least, ridges := math.Inf(1), ridges
+	if !o.local {
+		ridges = ridges[len(ridges)-1:]
+	}
+	for _, near := range o.near {
+		errors := make([][]float64, len(scales)*len(ridges))
+		for k := range min(parts, next) {
+			var fitted, others []Row
+			var w []float64
+			for i := range rows {
+				if part[o.part(&rows[i])] == k+1 {
+					others = append(others, rows[i])
+				} else {
+					fitted, w = append(fitted, rows[i]), append(w, weights[i])
+				}
+			}
+			c := Cell{Law: near.Law}
+			if len(fitted) > 0 {
+				if c.Law, err = fitLaw(fitted, w, near.Law); err != nil {
+					return best, err
+				}
+			}
+			for i, scale := range scales {
+				c.local = local{}
+				if c.correction, err = fitCorrection(fitted, w, &c.Law, &near.correction, scale); err != nil {
+					return best, err
+				}
+				for j, ridge := range ridges {
+					c.local = local{}
+					c.local = fitLocal(fitted, &c, ridge)
+					at := &errors[i*len(ridges)+j]
+					*at = append(*at, misses(others, func(op) *Cell { return &c })...)
+				}
 			}
 		}
-		c := Cell{Law: near.Law}
-		if len(fitted) > 0 {
-			var err error
-			if c.Law, err = fitLaw(fitted, w, near.Law); err != nil {
-				return nil, err
+		for i, of := range errors {
+			if e := size(of); e < least {
+				least, best = e, choice{near, scales[i/len(ridges)], ridges[i%len(ridges)], of}
 			}
-		}
-		for i, scale := range scales {
-			var err error
-			if c.correction, err = fitCorrection(fitted, w, &c.Law, &near.correction, scale); err != nil {
-				return nil, err
-			}
-			left[i] = append(left[i], misses(others, func(op) *Cell { return &c })...)
 		}
 	}
-	return left, nil
+	return best, nil
 }
 
 const (
@@ -267,13 +301,6 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	levels, err := fitDevice(rows, &Cell{Law: firstLaw, Spread: math.Ln2}, func(op) *Cell { return nil })
-	if err != nil {
-		return nil, err
-	}
-	levels.Device = kind
-	out := []Device{levels}
-	general := &out[0]
 	type name struct{ machine, device string }
 	var names []name
 	for _, r := range rows {
@@ -281,6 +308,13 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 			names = append(names, n)
 		}
 	}
+	levels, err := fitDevice(rows, &first, func(op) *Cell { return nil }, len(names) == 1)
+	if err != nil {
+		return nil, err
+	}
+	levels.Device = kind
+	out := []Device{levels}
+	general := &out[0]
 	var unseen []float64 // errors on devices that were left out
 	if len(names) == 1 {
 		d := levels
@@ -288,18 +322,21 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 		d.Machine, d.Device, d.Key = names[0].machine, names[0].device, rows[0].Key
 		out = append(out, d)
 		names = nil
+		for i := range general.Tasks { // points are of one device
+			general.Tasks[i].local = local{}
+		}
 	}
 	for _, n := range names {
 		own := filter(rows, func(r *Row) bool { return r.Machine == n.machine && r.Device == n.device })
 		others := filter(rows, func(r *Row) bool { return r.Machine != n.machine || r.Device != n.device })
-		d, err := fitDevice(own, &general.Other, general.cell)
+		d, err := fitDevice(own, &general.Other, general.cell, true)
 		if err != nil {
 			return nil, err
 		}
 		d.Machine, d.Device, d.Key = n.machine, n.device, own[0].Key
 		out = append(out, d)
 		if len(others) > 0 {
-			without, err := fitDevice(others, &Cell{Law: firstLaw, Spread: math.Ln2}, func(op) *Cell { return nil })
+			without, err := fitDevice(others, &first, func(op) *Cell { return nil }, false)
 			if err != nil {
 				return nil, err
 			}
@@ -351,37 +388,42 @@ func misses(rows []Row, cell func(op) *Cell) []float64 {
 	return out
 }
 
+// first is the level before all.
+var first = Cell{Law: firstLaw, Spread: math.Ln2}
+
 // fitDevice fits the cell for all tasks, near that of the kind, and one for each task, near that of the
-// task on the kind, if there is one.
-func fitDevice(rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err error) {
-	if d.Other, err = fitCell(rows, byTask, task, near); err != nil {
+// task on the kind, if there is one, or near what is nearer. Cells of a task in a type get points if the rows are of one device.
+func fitDevice(rows []Row, near *Cell, ofKind func(op) *Cell, points bool) (d Device, err error) {
+	if d.Other, err = fitCell(rows, options{group: byTask, part: task, near: []*Cell{near}}); err != nil {
 		return d, err
 	}
 	var unseen []float64 // errors on tasks that were left out
 	for _, name := range distinct(rows, task) {
 		own := filter(rows, func(r *Row) bool { return r.Task == name })
 		others := filter(rows, func(r *Row) bool { return r.Task != name })
-		parent := ofKind(op{name, ""})
-		if parent == nil {
-			parent = &d.Other
+		levels := []*Cell{&d.Other, &first}
+		if parent := ofKind(op{name, ""}); parent != nil {
+			levels = []*Cell{parent, &d.Other, &first}
 		}
-		all, err := fitCell(own, byMachine, shape, parent)
+		of := options{group: byMachine, part: shape, near: levels}
+		all, err := fitCell(own, of)
 		if err != nil {
 			return d, err
 		}
 		d.Tasks = append(d.Tasks, Task{Task: name, Cell: all})
-		for _, dtype := range distinct(own, dtype) {
-			of := filter(own, func(r *Row) bool { return r.DType == dtype })
-			c := all
-			if len(of) < len(own) {
-				if c, err = fitCell(of, byMachine, shape, &all); err != nil {
-					return d, err
-				}
+		types := distinct(own, dtype)
+		if of.local = points; len(types) > 1 {
+			of.near = []*Cell{&all}
+		}
+		for _, dtype := range types {
+			c, err := fitCell(filter(own, func(r *Row) bool { return r.DType == dtype }), of)
+			if err != nil {
+				return d, err
 			}
 			d.Tasks = append(d.Tasks, Task{Task: name, DType: dtype, Cell: c})
 		}
 		if len(others) > 0 {
-			without, err := fitCell(others, byTask, task, near)
+			without, err := fitCell(others, options{group: byTask, part: task, near: []*Cell{near}})
 			if err != nil {
 				return d, err
 			}

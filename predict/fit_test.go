@@ -139,6 +139,100 @@ func TestFitCold(t *testing.T) {
 	}
 }
 
+// What no smooth law follows is found from measured work nearby: matrix products of few columns take twice as long.
+func TestPoints(t *testing.T) {
+	rows := lawRows("m", testCPU, testGPU, 0.02, 1)
+	var all []Row
+	for i := range rows {
+		if r := rows[i]; r.Task == "matmul" && r.Device == "cpu" {
+			for _, inner := range []float64{64, 4096} {
+				r := r
+				r.Inner, r.Shape = inner, fmt.Sprintf("%s,k=%g", r.Shape, inner)
+				if inner == 64 {
+					r.Us *= 2
+				}
+				all = append(all, r)
+			}
+		} else {
+			all = append(all, r)
+		}
+	}
+	odd := 0
+	fit := filter(all, func(r *Row) bool { odd++; return r.Task != "matmul" || odd/3%4 != 0 })
+	m, err := Fit(fit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, _ := m.Device("m", "cpu")
+	if n := len(m.Devices[cpu].cell(op{"matmul", "float32"}).Points); n == 0 || n > maxPoints {
+		t.Errorf("%d points", n)
+	}
+	if n := len(m.Devices[0].cell(op{"matmul", "float32"}).Points); n != 0 {
+		t.Errorf("%d points for devices that were not measured", n)
+	}
+	worst := 0.0
+	for i := range all {
+		if r := &all[i]; r.Task == "matmul" && r.Device == "cpu" {
+			worst = max(worst, math.Abs(math.Log(m.Predict(cpu, &r.Work).Us/r.Us)))
+		}
+	}
+	if worst > 0.3 { // without points half of these are off by a factor of 1.4
+		t.Errorf("a product is predicted off by %.2f", worst)
+	}
+}
+
+// A task of which one small copy was measured, with a longer latency than others have, has the link of the other tasks.
+func TestLinkOfTask(t *testing.T) {
+	rows := lawRows("m", testCPU, testGPU, 0.02, 1)
+	var fit []Row
+	var far *Row
+	for i := range rows {
+		r := &rows[i]
+		switch {
+		case r.Task != "matmul" || r.Device != "cuda:0" || r.Memory != Pageable:
+			fit = append(fit, *r)
+		case r.Shape == "n=1024":
+			small := *r
+			small.Us += 25
+			fit = append(fit, small)
+		case far == nil || r.Bytes > far.Bytes:
+			far = r
+		}
+	}
+	m, err := Fit(fit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, _ := m.Device("m", "cuda:0")
+	if e, want := m.Predict(gpu, &far.Work), testGPU.Time(&far.Work); math.Abs(e.Us/want-1) > 0.3 {
+		t.Errorf("%s with copies is predicted %.0f us, expected %.0f", far.Shape, e.Us, want)
+	}
+}
+
+// Of many measurements points are spread over all, and coinciding ones are one.
+func TestFarthest(t *testing.T) {
+	var all []point
+	for i := range 1000 {
+		all = append(all, point{floor: float64(i%250) / 10})
+	}
+	chosen := farthest(all)
+	if len(chosen) != maxPoints {
+		t.Fatalf("%d points, expected %d", len(chosen), maxPoints)
+	}
+	for i := range all {
+		near := 0.0
+		for j := range chosen {
+			near = max(near, chosen[j].near(&all[i]))
+		}
+		if near < 0.86 { // twice the distance of the best choice at most, which is 25 octaves / 64
+			t.Errorf("the point at %g is far from all: %.2f", all[i].floor, near)
+		}
+	}
+	if n := len(farthest(slices.Repeat([]point{{rows: 1}}, 9))); n != 1 {
+		t.Errorf("%d points of one place", n)
+	}
+}
+
 // A time by the law never falls when anything grows, since no coefficient is below 0.
 func TestLawIsMonotone(t *testing.T) {
 	m, err := Fit(lawRows("m", testCPU, testGPU, 0.3, 3))
@@ -231,7 +325,7 @@ func TestWriteRead(t *testing.T) {
 	if other, err := Fit(rows); err != nil || other.SHA256 == m.SHA256 {
 		t.Errorf("other data have the same hash (%v)", err)
 	}
-	for _, part := range []string{`"version": 1`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine": "m"`, `"key": "versions of m"`, `"n": 12`} {
+	for _, part := range []string{`"version": 2`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine": "m"`, `"key": "versions of m"`, `"n": 12`} {
 		if !strings.Contains(first, part) {
 			t.Errorf("the file has no %s", part)
 		}
@@ -306,8 +400,9 @@ func FuzzRead(f *testing.F) {
 	good := file.String()
 	f.Add([]byte(good))
 	for _, change := range [][2]string{
-		{`"version": 1`, `"version": 2`}, {`"floor": 1`, `"floor": -1`}, {`"floor": 1`, `"floor": 1e300`}, {`"spread": 0`, `"spread": 1e9`}, {`"device": "cpu"`, `"device": "tpu"`},
+		{`"version": 2`, `"version": 1`}, {`"floor": 1`, `"floor": -1`}, {`"floor": 1`, `"floor": 1e300`}, {`"spread": 0`, `"spread": 1e9`}, {`"device": "cpu"`, `"device": "tpu"`},
 		{`"correction": [`, `"correction": [1e300,`}, {`"memory": [`, `"memory": ["disk",`}, {`"n": 12`, `"n": -12`}, {`"min": `, `"min": 1e17`},
+		{`"inner": 0`, `"inner": 1e9`}, {`"memory": "host"`, `"memory": "disk"`},
 	} {
 		changed := strings.Replace(good, change[0], change[1], 1)
 		if changed == good {

@@ -29,13 +29,16 @@ type Transfer struct {
 // lawColumns is the number of coefficients of a law.
 const lawColumns = 13
 
+// transferAt is the first coefficient of transfers.
+const transferAt = 5
+
 const mebibyte = 1 << 20
 
 // columns returns what each coefficient is multiplied by, but for the start, which is fitted apart.
 func columns(w *Work) (x [lawColumns]float64) {
 	x[0], x[1], x[2] = w.FloorUs, w.Steps, 1
 	x[4] = w.Bytes / mebibyte
-	at := 5
+	at := transferAt
 	switch w.Memory {
 	case Pageable:
 	case Pinned:
@@ -90,13 +93,15 @@ func (l *Law) Time(w *Work) float64 {
 const (
 	lawPull   = 0.5  // how strongly coefficients are pulled to the level before, in measurements
 	firstPull = 1e-3 // and to firstLaw, which nothing was measured for
+	linkPull  = 2    // those of transfers, in measurements that are off by all of the coefficient: see fitLaw
 	partTrust = 0.3  // weight of a measured part of a time, beside the time itself
 	lawRounds = 6    // of weights
 	huberAt   = 0.25 // log error from which a measurement counts less
 )
 
 // fitLaw fits a law to measurements that are not cold, with weights, near a law of the level before. A
-// coefficient of which the measurements say nothing is that law's, as the start is.
+// coefficient of which the measurements say nothing is that law's, as the start is. Transfers are pulled most: a link is as fast for one task
+// as for another, and one small copy whose latency is a little longer would otherwise double the time of large ones.
 func fitLaw(rows []Row, weights []float64, near Law) (Law, error) {
 	prior, pull := near.vector(), lawPull
 	if near == firstLaw {
@@ -112,7 +117,7 @@ func fitLaw(rows []Row, weights []float64, near Law) (Law, error) {
 		w := &rows[i].Work
 		x := columns(w)
 		equations = append(equations, equation{x, rows[i].Us, weights[i]})
-		at := 5
+		at := transferAt
 		if w.Memory == Pinned {
 			at = 9
 		}
@@ -169,6 +174,9 @@ func fitLaw(rows []Row, weights []float64, near Law) (Law, error) {
 		for k, j := range fitted {
 			i := len(equations) + k
 			s := math.Sqrt(pull * square[j] / total)
+			if j >= transferAt && prior[j] > 0 {
+				s = math.Max(s, math.Sqrt(linkPull)/prior[j])
+			}
 			a.Set(i, k, s)
 			b[i] = s * prior[j]
 		}

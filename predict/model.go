@@ -10,7 +10,7 @@ import (
 )
 
 // modelVersion is the version of the file's format and of what its numbers mean.
-const modelVersion = 1
+const modelVersion = 2
 
 // Bounds of a file, since it may be damaged or of someone who means harm.
 const (
@@ -54,13 +54,15 @@ type Task struct {
 // Cell is a law with its correction, how far it is off, and where it holds.
 type Cell struct {
 	Law        Law       `json:"law"`
-	Correction []float64 `json:"correction"`   // coefficients, in natural logarithm: the constant, then memory, floor, rows, bytes
+	Correction []float64 `json:"correction"` // coefficients, in natural logarithm: the constant, then memory, floor, rows, bytes, FLOPs for each byte
+	Points     []Point   `json:"points,omitempty"`
 	Spread     float64   `json:"spread"`       // half width in natural logarithm of the interval that holds nine of ten times
 	ColdSpread float64   `json:"start_spread"` // the same of cold starts
 	N          int       `json:"n"`            // shapes that were fitted
 	Domain     Domain    `json:"domain"`
 
 	correction correction // Correction, at its full length
+	local      local      // Points, by memory
 }
 
 // Domain is where a cell was measured.
@@ -118,7 +120,8 @@ const leastUs = 1e-3
 
 // time returns the predicted time in microseconds.
 func (c *Cell) time(w *Work) float64 {
-	t := c.Law.Time(w) * math.Exp(c.correction.at(w))
+	o := octavesOf(w)
+	t := c.Law.Time(w) * math.Exp(c.correction.at(w.Memory, &o)+c.local.at(w.Memory, &o))
 	if w.Cold {
 		t += c.Law.ColdUs
 	}
@@ -240,6 +243,7 @@ func (m *Model) compile() error {
 const (
 	maxCoefficient = 1e12
 	maxLog         = 10 // of corrections: a factor of 22026
+	maxPoint       = 100
 )
 
 // compile checks a cell and fills what predictions use.
@@ -261,6 +265,25 @@ func (c *Cell) compile() error {
 			return fmt.Errorf("a coefficient of the correction is %g; expected -%d to %d", v, maxLog, maxLog)
 		}
 		c.correction[i] = v
+	}
+	if c.Points == nil {
+		c.Points = c.local.points()
+	}
+	c.local = local{}
+	for _, p := range c.Points {
+		m, err := ParseMemory(p.Memory)
+		if err != nil {
+			return err
+		}
+		if len(c.local[m]) == maxPoints {
+			return fmt.Errorf("it has more than %d points in %s memory", maxPoints, m)
+		}
+		for _, v := range []float64{p.Floor, p.Rows, p.Steps, p.Inner, p.Weight} {
+			if !(math.Abs(v) <= maxPoint) {
+				return fmt.Errorf("a point holds %g; expected -%d to %d", v, maxPoint, maxPoint)
+			}
+		}
+		c.local[m] = append(c.local[m], point{p.Floor, p.Rows, p.Steps, p.Inner, p.Weight})
 	}
 	if !(c.Spread >= 0 && c.Spread <= 20 && c.ColdSpread >= 0 && c.ColdSpread <= 20) || c.N < 0 {
 		return fmt.Errorf("its spread is %g, and %g of cold starts, of %d shapes", c.Spread, c.ColdSpread, c.N)

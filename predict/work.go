@@ -44,6 +44,7 @@ type Work struct {
 	BytesOut float64 // moved from device to host after it
 	Steps    float64 // kernel launches, or steps of a plan
 	Rows     float64 // of the largest product; 1 for work on vectors
+	Inner    float64 // length of the sums of a product; 0 for other work
 	FloorUs  float64 // the least time on this device, by its ceilings; microseconds
 
 	Memory Memory

@@ -43,7 +43,7 @@ func Rows(samples []Sample) ([]predict.Row, LeftOut) {
 				Machine: s.Machine, Key: s.MachineKey, Device: s.Device, Shape: s.Shape, Us: s.WallUs, H2DUs: known(s.H2DUs), D2HUs: known(s.D2HUs),
 				Work: predict.Work{
 					Task: s.Task, DType: s.DType, FLOPs: s.FLOPs, Bytes: s.Bytes, BytesIn: float64(s.BytesIn), BytesOut: float64(s.BytesOut),
-					Steps: float64(s.Steps), Rows: float64(s.Rows), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == StartCold,
+					Steps: float64(s.Steps), Rows: float64(s.Rows), Inner: inner(s.Shape), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == StartCold,
 				},
 			})
 		}
@@ -57,4 +57,13 @@ func known(us float64) float64 {
 		return 0
 	}
 	return us
+}
+
+// inner returns the length of the sums of a product of matrices, 0 for other shapes.
+func inner(shape string) float64 {
+	s, err := ParseShape(shape)
+	if err != nil {
+		return 0
+	}
+	return float64(s.Get("k"))
 }

@@ -28,7 +28,7 @@ func newTasksFit() *cobra.Command {
          + start us if cold
 
 with no coefficient below 0, times a small correction for floor, rows, bytes,
-FLOPs for each byte, and memory.
+FLOPs for each byte, and memory, and by what measured work nearby took.
 SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several
 machines go together. Without any, the samples are those stored in this program. Lines
 without a machine are for devices, "other tasks" for tasks, that were not measured.

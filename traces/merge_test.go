@@ -6,7 +6,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 )
 
 // TestMerge: of two processes with equal ids, whose recordings began at different times, each
@@ -67,10 +67,7 @@ func TestMergeRanks(t *testing.T) {
 	var list []*traces.Trace
 	kernels, calls := 0, 0
 	for _, name := range []string{"rank0", "rank1"} {
-		tr, err := load.Load("samples/pytorch/" + name + ".json.gz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := samples.Load(t, "pytorch/"+name+".json.gz")
 		list = append(list, tr)
 		kernels, calls = kernels+tr.Kernels, calls+tr.Calls
 	}
@@ -82,10 +79,7 @@ func TestMergeRanks(t *testing.T) {
 
 // TestRebase: times that are a day from the base become small, and mean the same.
 func TestRebase(t *testing.T) {
-	tr, err := load.Load("samples/pytorch/kineto.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "pytorch/kineto.json.gz")
 	first, last := tr.Header.Base+tr.Events[0].Time, tr.Header.Base+tr.Events[len(tr.Events)-1].Time
 	tr.Rebase()
 	if at := tr.Events[0].Time; at != 0 || tr.Header.Base != first || tr.Header.Base+tr.Events[len(tr.Events)-1].Time != last {

@@ -16,6 +16,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
@@ -639,10 +640,7 @@ func FuzzRead(f *testing.F) {
 // TestKinetoKeeps: what PyTorch's profiler says of an event, and the counters of a kernel, are
 // kept when a recording is written, for other programs too.
 func TestKinetoKeeps(t *testing.T) {
-	tr, err := load.Load("samples/pytorch/kineto.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "pytorch/kineto.json.gz")
 	counted := traces.NewCounters()
 	counted[traces.CounterOccupancy], counted[traces.CounterL2Hits] = 12.5, 0
 	kernels := 0

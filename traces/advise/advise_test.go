@@ -8,7 +8,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
 )
@@ -293,10 +293,7 @@ func TestShortName(t *testing.T) {
 // which programmatic launch of kernels is no remedy.
 func TestGraphLaunchRuns(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		trace, err := load.Load("../samples/shipped-graph-cupti.json.gz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		trace := samples.Load(t, "shipped-graph-cupti.json.gz")
 		fixtures.SlowGraphLaunch(trace, late)
 		a, err := Find(trace, -1)
 		if err != nil {
@@ -403,10 +400,7 @@ func TestProductNames(t *testing.T) {
 
 // TestBadProgram: the faults of a program that was made with them are found in its capture.
 func TestBadProgram(t *testing.T) {
-	tr, err := load.Load("../samples/pytorch/bad.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "pytorch/bad.sqlite")
 	if !stages.OfRanges(tr, nil) {
 		t.Fatal("it has no ranges")
 	}
@@ -431,10 +425,7 @@ func TestBadProgram(t *testing.T) {
 
 // TestUnalignedVocabulary: the product of a vocabulary that is not padded is found in a capture.
 func TestUnalignedVocabulary(t *testing.T) {
-	tr, err := load.Load("../samples/pytorch/unaligned.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "pytorch/unaligned.sqlite")
 	a, err := Find(tr, -1)
 	if err != nil {
 		t.Fatal(err)

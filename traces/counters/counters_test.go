@@ -9,7 +9,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 )
 
 func open(t *testing.T, name string) *Set {
@@ -58,10 +58,7 @@ func TestPagesAgree(t *testing.T) {
 // TestJoin: the kernels of a recording get the counters of another run of the program. One of
 // its passes was counted, without its last kernels.
 func TestJoin(t *testing.T) {
-	tr, err := load.Load("../samples/pytorch/steady.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "pytorch/steady.sqlite")
 	s := open(t, "steady.ncu-details.csv")
 	if j := s.Join(tr); j != (Joined{Kernels: 87, ByOrder: 51, ByName: 30, Unused: 0}) {
 		t.Errorf("%+v", j)

@@ -1,18 +1,15 @@
 package kpi
 
 import (
-	"encoding/csv"
 	"maps"
 	"math"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
 )
@@ -97,11 +94,7 @@ func TestMissing(t *testing.T) {
 // TestAgreesWithNsys compares copies, kernels and API calls with the tables of nsys stats of the
 // same capture. Passes and what is before them are all of it.
 func TestAgreesWithNsys(t *testing.T) {
-	const dir = "../samples/pytorch/bad"
-	tr, err := load.Load(dir + ".sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "pytorch/bad.sqlite")
 	r, err := Measure(tr, -1)
 	if err != nil {
 		t.Fatal(err)
@@ -119,17 +112,9 @@ func TestAgreesWithNsys(t *testing.T) {
 		return s
 	}
 	nsys := func(report, column string, keep func(name string) bool) float64 {
-		text, err := os.ReadFile(dir + "." + report + ".csv")
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows, err := csv.NewReader(strings.NewReader(strings.TrimSpace(string(text)))).ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
-		at, s := slices.Index(rows[0], column), 0.0
-		for _, row := range rows[1:] {
-			if v, err := strconv.ParseFloat(row[at], 64); err == nil && keep(row[len(row)-1]) {
+		s := 0.0
+		for _, row := range samples.CSV(t, "pytorch/bad."+report+".csv") {
+			if v, err := strconv.ParseFloat(row[column], 64); err == nil && keep(row["Operation"]) {
 				s += v
 			}
 		}
@@ -214,10 +199,7 @@ func TestChecks(t *testing.T) {
 // TestChecksOfSamples: in recordings of every kind, an answer that is not no says what to do.
 func TestChecksOfSamples(t *testing.T) {
 	for _, name := range []string{"eager.sqlite", "graph.sqlite", "shipped-eager-stamps.json.gz", "gpt2-L1-graph-cupti.json.gz", "pytorch/bad.sqlite", "pytorch/metrics.sqlite", "pytorch/two.sqlite", "pytorch/kineto.json.gz", "stages/hf-sdpa-f32-L1-prefill.json.gz", "stages/compile-hf-bf16-reduce-overhead.json.gz"} {
-		tr, err := load.Load("../samples/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := samples.Load(t, name)
 		r, err := Measure(tr, -1)
 		if err != nil {
 			t.Fatal(err)
@@ -235,10 +217,7 @@ func TestChecksOfSamples(t *testing.T) {
 
 // TestGPUMetrics: the samples of nsys --gpu-metrics-devices are utilisation.
 func TestGPUMetrics(t *testing.T) {
-	tr, err := load.Load("../samples/pytorch/metrics.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "pytorch/metrics.sqlite")
 	r, err := Measure(tr, -1)
 	if err != nil {
 		t.Fatal(err)

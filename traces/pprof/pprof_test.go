@@ -13,6 +13,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
@@ -110,10 +111,7 @@ func TestProfile(t *testing.T) {
 
 // TestProfileTop: go tool pprof shows stages.
 func TestProfileTop(t *testing.T) {
-	tr, err := load.Load("../samples/eager.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "eager.sqlite")
 	_, data := profiled(t, tr)
 	if err := exec.Command("go", "tool", "pprof", "-h").Run(); err != nil && !strings.Contains(err.Error(), "exit status 2") {
 		t.Skip("there is no go tool pprof: ", err)

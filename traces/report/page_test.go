@@ -16,16 +16,14 @@ import (
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
 
 func sample(t *testing.T, name string) *traces.Trace {
 	t.Helper()
-	tr, err := load.Load("../samples/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, name)
 	return tr
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
@@ -15,10 +16,7 @@ import (
 func TestApply(t *testing.T) {
 	for _, name := range []string{"hf-sdpa-f32-L1-prefill", "hf-sdpa-f16-L12-graph-static-decode", "hf-sdpa-bf16-L6-other-work", "compile-hf-f16-static-decode"} {
 		t.Run(name, func(t *testing.T) {
-			tr, err := load.Load("../samples/stages/" + name + ".json.gz")
-			if err != nil {
-				t.Fatal(err)
-			}
+			tr := samples.Load(t, "stages/"+name+".json.gz")
 			found, err := Infer(tr, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -76,10 +74,7 @@ func TestApply(t *testing.T) {
 
 // TestPlanOrder: the steps of an inferred plan are in the order of the model.
 func TestPlanOrder(t *testing.T) {
-	tr, err := load.Load("../samples/stages/compile-plain-f32-prefill.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "stages/compile-plain-f32-prefill.json.gz")
 	found, err := Infer(tr, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -8,16 +8,13 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/traces"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 )
 
 // inferSample reads a sample and infers its stages.
 func inferSample(t *testing.T, name string, model *Model) (*traces.Trace, *Inference) {
 	t.Helper()
-	tr, err := load.Load("../samples/stages/" + name + ".json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "stages/"+name+".json.gz")
 	found, err := Infer(tr, model)
 	if err != nil {
 		t.Fatal(err)

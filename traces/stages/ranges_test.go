@@ -11,6 +11,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
@@ -288,10 +289,7 @@ func TestRangesAroundCapture(t *testing.T) {
 	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte("gpt2scope"), []byte("other-one")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	own, err := load.Load("../samples/graph.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := samples.Load(t, "graph.sqlite")
 	other, err := load.Load(path)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 )
 
 // nsysRows reads what nsys stats says of a capture: numbers by the name of a row,
@@ -46,10 +46,7 @@ func nsysRows(t *testing.T, path, name string) map[string]map[string]int64 {
 // TestStagesAgreeWithNsys: of an eager capture, the steps' figures are those that
 // nsys stats has for their ranges, to the nanosecond, where both define them.
 func TestStagesAgreeWithNsys(t *testing.T) {
-	tr, err := load.Load("../samples/eager.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := samples.Load(t, "eager.sqlite")
 	table, err := Summarize(tr, ByStage, -1)
 	if err != nil {
 		t.Fatal(err)
@@ -91,32 +88,6 @@ func TestStagesAgreeWithNsys(t *testing.T) {
 		} {
 			if v[0] != v[1] || v[0] == 0 {
 				t.Errorf("%s: %s %d, and %d by nsys stats", name, what, v[0], v[1])
-			}
-		}
-	}
-}
-
-// TestCallsAgreeWithNsys: the same of the API's functions and of all ranges.
-func TestCallsAgreeWithNsys(t *testing.T) {
-	tr, err := load.Load("../samples/eager.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string][2]int64{}
-	for i := range tr.Events {
-		e := &tr.Events[i]
-		if name := e.Name; e.Kind.IsCall() || e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread {
-			if e.Kind == traces.KindPass {
-				name = tr.Header.Plans[e.Plan].Phase
-			}
-			got[name] = [2]int64{got[name][0] + 1, got[name][1] + e.Duration}
-		}
-	}
-	for file, columns := range map[string][2]string{"cuda_api_sum": {"Name", "Num Calls"}, "nvtx_sum": {"Range", "Instances"}} {
-		for name, row := range nsysRows(t, "../samples/eager."+file+".csv", columns[0]) {
-			name, _, _ = strings.Cut(name, "_v1") // the version of the function
-			if want := [2]int64{row[columns[1]], row["Total Time (ns)"]}; got[name] != want {
-				t.Errorf("%s: %s has %d ns in %d, and %d in %d by nsys stats", file, name, got[name][1], got[name][0], want[1], want[0])
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 )
 
 // TestFoldLayers folds passes of three layers whose fused steps reach into the next layer.
@@ -57,10 +57,7 @@ func TestFoldUnknownFloor(t *testing.T) {
 // TestFoldSample folds a recording of twelve layers; one of one layer stays as it is.
 func TestFoldSample(t *testing.T) {
 	for file, fewer := range map[string]bool{"gpt2-L12-graph-stamps": true, "gpt2-L1-graph-stamps": false} {
-		trace, err := load.Load("../samples/" + file + ".json.gz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		trace := samples.Load(t, file+".json.gz")
 		table, err := Summarize(trace, ByStage, -1)
 		if err != nil {
 			t.Fatal(err)

@@ -1,16 +1,14 @@
 package tables
 
 import (
-	"encoding/csv"
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"gpt2scope/traces"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/window"
 )
 
@@ -18,20 +16,13 @@ import (
 // analysis and item.
 func htaFigures(t *testing.T) map[string]map[[2]string]string {
 	t.Helper()
-	text, err := os.ReadFile("../samples/pytorch/hta.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(strings.NewReader(string(text))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
 	figures := map[string]map[[2]string]string{}
-	for _, row := range rows[1:] {
-		if figures[row[1]] == nil {
-			figures[row[1]] = map[[2]string]string{}
+	for _, row := range samples.CSV(t, "pytorch/hta.csv") {
+		name := row["recording"]
+		if figures[name] == nil {
+			figures[name] = map[[2]string]string{}
 		}
-		figures[row[1]][[2]string{row[2], row[3]}] = row[4]
+		figures[name][[2]string{row["analysis"], row["item"]}] = row["value"]
 	}
 	return figures
 }
@@ -45,14 +36,11 @@ func TestAgreesWithHTA(t *testing.T) {
 		t.Fatalf("%d recordings", len(all))
 	}
 	for name, want := range all {
-		path := "../samples/pytorch/" + name
-		if _, err := os.Stat(path); err != nil {
-			path = "../samples/stages/" + name
+		folder := "pytorch/"
+		if !slices.Contains(samples.Glob(t, "pytorch/*.json.gz"), folder+name) {
+			folder = "stages/"
 		}
-		tr, err := load.Load(filepath.FromSlash(path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := samples.Load(t, folder+name)
 		compared := map[string]int{}
 		// HTA adds begins in floating point, whose last digit is a ns.
 		near := func(analysis, item string, got, tolerance int64) {

@@ -7,7 +7,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 )
 
 // checkTimes checks the exclusive times of rows by kind and name; of those not named
@@ -308,10 +308,7 @@ func TestSignificant(t *testing.T) {
 // TestGraphLaunchRuns has a recording with graphs whose calls return in the middle of their
 // work: the gaps before are launch latency, and those after it are dependencies.
 func TestGraphLaunchRuns(t *testing.T) {
-	trace, err := load.Load("../samples/shipped-graph-cupti.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	trace := samples.Load(t, "shipped-graph-cupti.json.gz")
 	fixtures.SlowGraphLaunch(trace, false)
 	for _, by := range []By{ByKernel, ByStage} {
 		table, err := Summarize(trace, by, -1)

@@ -7,7 +7,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 )
 
 // TestByLaunch has a launch that is queued, one that finds nothing queued, one
@@ -64,10 +64,7 @@ func TestByLaunch(t *testing.T) {
 // is that in which the queue is empty until a launch is made, counted here from the queue's depths.
 func TestLaunchesOfSamples(t *testing.T) {
 	for _, name := range []string{"eager.sqlite", "graph.sqlite", "shipped-eager-cupti.json.gz", "shipped-graph-cupti.json.gz"} {
-		trace, err := load.Load("../samples/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trace := samples.Load(t, name)
 		foreign := slices.DeleteFunc(slices.Clone(trace.Events), func(e traces.Event) bool { return e.Kind.IsRange() })
 		half := foreign[len(foreign)/2].Time // many calls before it are not recorded
 		cut := slices.DeleteFunc(slices.Clone(foreign), func(e traces.Event) bool { return e.Time < half })

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 )
 
@@ -26,10 +27,7 @@ func TestRecordersAgree(t *testing.T) {
 	}
 	for _, name := range []string{"shipped-graph", "gpt2-L1-graph", "gpt2-L12-graph"} {
 		perStep := func(recorder string) (stages, kernels map[string]float64, whole float64) {
-			trace, err := load.Load("../samples/" + name + "-" + recorder + ".json.gz")
-			if err != nil {
-				t.Fatal(err)
-			}
+			trace := samples.Load(t, name+"-"+recorder+".json.gz")
 			if trace.Header.Recorder != recorder {
 				t.Fatalf("%s was recorded by %s", name, trace.Header.Recorder)
 			}

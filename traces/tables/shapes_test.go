@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
-	"gpt2scope/traces/load"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/stages"
 )
 
@@ -16,10 +16,7 @@ import (
 // prints of the same run, grouped by the shapes of inputs.
 func TestShapesAgreeWithPyTorch(t *testing.T) {
 	for _, named := range []bool{false, true} { // ranges make passes, which do not hide operators
-		tr, err := load.Load("../samples/pytorch/kineto.json.gz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := samples.Load(t, "pytorch/kineto.json.gz")
 		if named && !stages.OfRanges(tr, nil) {
 			t.Fatal("the recording has no ranges")
 		}
@@ -39,7 +36,7 @@ func TestShapesAgreeWithPyTorch(t *testing.T) {
 			r := &table.Ops[i]
 			rows[r.Name+" "+r.Inputs] = r
 		}
-		all, compared := nsysTable(t, "kineto", "key_averages"), 0
+		all, compared := samples.CSV(t, "pytorch/kineto.key_averages.csv"), 0
 		for _, m := range all {
 			inputs := strings.ReplaceAll(m["Input Shapes"], " ", "")
 			r := rows[m["Name"]+" "+inputs]

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -202,44 +199,6 @@ func TestByStage(t *testing.T) {
 	checkSum(t, table)
 	if r := find(t, table, RowWork, "wte+wpe"); r.Exclusive != 100 || r.Calls != 2 || table.Device != -1 {
 		t.Errorf("on the CPU: %+v", r)
-	}
-}
-
-// TestAgreesWithNsys compares the table of an imported capture with what nsys
-// stats says of it, to the nanosecond.
-func TestAgreesWithNsys(t *testing.T) {
-	text, err := os.ReadFile("../samples/eager.cuda_gpu_kern_sum.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := load.Load("../samples/eager.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := Summarize(tr, ByKernel, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkSum(t, table)
-	var want []string
-	for _, m := range regexp.MustCompile(`(?m)^\|\s+[\d.]+ \|(.*)$`).FindAllStringSubmatch(string(text), -1) {
-		cells := strings.Split(strings.ReplaceAll(m[1], ",", ""), "|")
-		var v [7]float64
-		for i := range v {
-			if v[i], err = strconv.ParseFloat(strings.TrimSpace(cells[i]), 64); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want = append(want, fmt.Sprintf("%.0f ns in %.0f, mean %.1f, median %.0f, from %.0f to %.0f, deviation %.1f", v[0], v[1], v[2], v[3], v[4], v[5], v[6]))
-	}
-	var got []string
-	for _, r := range byName(table) { // nsys does not tell launch shapes apart
-		if r.Kind == RowWork {
-			got = append(got, fmt.Sprintf("%d ns in %d, mean %.1f, median %d, from %d to %d, deviation %.1f", r.Busy, r.Kernels, r.Mean, r.Median, r.Min, r.Max, r.StdDev))
-		}
-	}
-	if len(want) == 0 || !slices.Equal(got, want) {
-		t.Errorf("kernels\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -1,0 +1,69 @@
+// Package samples opens the recordings of traces/samples in tests, and what other tools say of them.
+package samples
+
+import (
+	"encoding/csv"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+)
+
+// Path returns the path of a file in traces/samples.
+func Path(name string) string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "../../samples", filepath.FromSlash(name))
+}
+
+// Load reads a recording, such as "pytorch/bad.sqlite".
+func Load(t testing.TB, name string) *traces.Trace {
+	t.Helper()
+	tr, err := load.Load(Path(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// Glob returns the names of the files that match, of which there must be some.
+func Glob(t testing.TB, pattern string) []string {
+	t.Helper()
+	root := Path("")
+	paths, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("there is no sample %s (%v)", pattern, err)
+	}
+	for i, path := range paths {
+		if paths[i], err = filepath.Rel(root, path); err != nil {
+			t.Fatal(err)
+		}
+		paths[i] = filepath.ToSlash(paths[i])
+	}
+	return paths
+}
+
+// CSV reads a table: rows of texts by the names of the columns.
+func CSV(t testing.TB, name string) []map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(Path(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(strings.NewReader(strings.TrimSpace(string(text)))).ReadAll()
+	if err != nil || len(lines) < 2 {
+		t.Fatalf("%s: %d lines, error %v", name, len(lines), err)
+	}
+	var rows []map[string]string
+	for _, line := range lines[1:] {
+		row := map[string]string{}
+		for i, column := range lines[0] {
+			row[column] = line[i]
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -120,8 +120,7 @@ func medianTimes(all []Times) Times {
 		for i, t := range all {
 			v[i] = part(t)
 		}
-		slices.Sort(v)
-		return stats.Median(v)
+		return stats.MedianOf(v)
 	}
 	return Times{middle(func(t Times) float64 { return t.In }), middle(func(t Times) float64 { return t.Run }), middle(func(t Times) float64 { return t.Out })}
 }

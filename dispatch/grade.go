@@ -80,8 +80,6 @@ func (m *Simulation) Alone(p Policy) Grade {
 	return g
 }
 
-func (t Times) scaled(f float64) Times { return Times{t.In * f, t.Run * f, t.Out * f} }
-
 // Recovered returns after how many jobs that a device ran, of the from-th job and later ones, its predictions
 // hold again: the median error of the next window jobs on it is within a tolerance, such as 0.1, and stays
 // there for as many more. It returns the number of all that the device ran if they never do.
@@ -96,9 +94,7 @@ func (g Grade) Recovered(device, from, window int, tolerance float64) int {
 		if k+window > len(errors) {
 			return false
 		}
-		last := slices.Clone(errors[k : k+window])
-		slices.Sort(last)
-		return stats.Median(last) <= tolerance
+		return stats.MedianOf(errors[k:k+window]) <= tolerance
 	}
 	for k := range errors {
 		if holds(k) && holds(k+window) {

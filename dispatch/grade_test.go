@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+func (t Times) scaled(f float64) Times { return Times{t.In * f, t.Run * f, t.Out * f} }
+
 // loaded is a truth in which a device takes longer from a job on.
 type loaded struct {
 	Truth

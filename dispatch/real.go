@@ -141,8 +141,7 @@ func (r Result) Error(device int) float64 {
 	if len(off) == 0 {
 		return math.NaN()
 	}
-	slices.Sort(off)
-	return stats.Median(off)
+	return stats.MedianOf(off)
 }
 
 // RunReport is what policies made of a stream on real devices.

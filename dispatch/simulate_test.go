@@ -213,6 +213,49 @@ func TestLostGPU(t *testing.T) {
 	}
 }
 
+// A job that reads the result of another begins after it, also if the GPU that has the result is lost, and where the result is
+// it copies nothing.
+func TestResultsOfOthers(t *testing.T) {
+	copied, there := 0, 0
+	for seed := range uint64(30) {
+		m := *drawn(60, float64(seed%3)*20, seed)
+		for i := 1; i < len(m.Jobs); i += 2 {
+			d := &Data{Bytes: 1 << 20}
+			m.Jobs[i-1].Writes, m.Jobs[i].Reads = d, []*Data{d}
+		}
+		if seed%2 == 1 {
+			m.Losses = []Loss{{1, float64(seed) * 50}}
+		}
+		r := m.Run(Ours(Floors{25e3}, nil))
+		every(t, &m, r)
+		of := make([]Done, len(m.Jobs))
+		for _, d := range r.Done {
+			of[d.Job.ID] = d
+		}
+		for i := 1; i < len(of); i += 2 {
+			writer, reader := of[i-1], of[i]
+			if reader.Actual.Start < writer.Actual.End {
+				t.Fatalf("seed %d: job %d began at %g, and what it reads was there at %g", seed, i, reader.Actual.Start, writer.Actual.End)
+			}
+			if m.Losses != nil || reader.Device == Host {
+				continue
+			}
+			if writer.Device == reader.Device {
+				if there++; reader.Times.In != 0 {
+					t.Errorf("seed %d: job %d copied for %g us what was there", seed, i, reader.Times.In)
+				}
+			} else if m.Truth.Times(1, reader.Job).In > 0 {
+				if copied++; reader.Times.In == 0 {
+					t.Errorf("seed %d: job %d copied nothing to the GPU", seed, i)
+				}
+			}
+		}
+	}
+	if copied == 0 || there == 0 {
+		t.Errorf("%d results were copied, %d were there: this test shows nothing", copied, there)
+	}
+}
+
 // twoGPUs gives a third device the times of the second.
 type twoGPUs struct{ Truth }
 

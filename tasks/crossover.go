@@ -122,7 +122,7 @@ func Crossovers(samples []Sample, seed uint64) []Crossover {
 			}
 			return r
 		}
-		size, faster := crossing(sizes, ratio(median))
+		size, faster := crossing(sizes, ratio(stats.MedianOf[float64]))
 		c.Faster = faster
 		if faster == "both" {
 			var found []float64
@@ -132,7 +132,7 @@ func Crossovers(samples []Sample, seed uint64) []Crossover {
 					for i := range again {
 						again[i] = x[random.IntN(len(x))]
 					}
-					return median(again)
+					return stats.MedianOf(again)
 				}))
 				if f == "both" {
 					found = append(found, drawn)
@@ -145,12 +145,6 @@ func Crossovers(samples []Sample, seed uint64) []Crossover {
 		out = append(out, c)
 	}
 	return out
-}
-
-func median(x []float64) float64 {
-	sorted := slices.Clone(x)
-	slices.Sort(sorted)
-	return stats.Median(sorted)
 }
 
 // crossing returns the size at which the log of the ratio of times changes its sign: of all

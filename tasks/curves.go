@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"gpt2scope/internal/stats"
 )
 
 // Curve is the medians of a time along a line of shapes.
@@ -105,7 +107,7 @@ func Charts(samples []Sample, seed uint64) []Chart {
 		for w, times := range all[k] {
 			curve := Curve{Device: w.device, Memory: w.memory, Time: w.time, Sizes: slices.Sorted(maps.Keys(times))}
 			for _, size := range curve.Sizes {
-				curve.Us = append(curve.Us, median(times[size]))
+				curve.Us = append(curve.Us, stats.MedianOf(times[size]))
 			}
 			c.Curves = append(c.Curves, curve)
 		}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"gpt2scope/internal/stats"
 )
 
 // Kernel is what Nsight Systems and Nsight Compute say of a kernel. It explains a time afterwards,
@@ -173,12 +175,12 @@ func (e *Explanation) Beside(samples []Sample) {
 		way := kernelWays[k.Name]
 		k.Task, k.Variant = way[0], way[1]
 		if us := times[way]; len(us) > 0 {
-			m := median(us)
+			m := stats.MedianOf(us)
 			k.SampleUs = &m
 		}
 		for metric, to := range map[string]**float64{"Achieved Occupancy": &k.Occupancy, "Memory Throughput": &k.Memory, "Compute (SM) Throughput": &k.Compute, "L1/TEX Hit Rate": &k.L1HitRate, "L2 Hit Rate": &k.L2HitRate} {
 			if values := e.ncu[k.Name][metric]; len(values) > 0 {
-				m := median(values)
+				m := stats.MedianOf(values)
 				*to = &m
 				k.TimedByNcu = max(k.TimedByNcu, len(values))
 			}

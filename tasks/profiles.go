@@ -79,8 +79,7 @@ func (p Profile) Write(w io.Writer, samples []Sample) error {
 		for _, all := range times[size] {
 			cell := ""
 			if len(all) > 0 {
-				slices.Sort(all)
-				cell = strconv.FormatFloat(stats.Median(all), 'g', 6, 64)
+				cell = strconv.FormatFloat(stats.MedianOf(all), 'g', 6, 64)
 			}
 			row = append(row, cell)
 		}

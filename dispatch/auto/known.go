@@ -60,13 +60,7 @@ func (h *History) known(device string, gpu bool) Known {
 			}
 		}
 	}
-	k.Open, k.First = median(open), median(first)
-	k.Load, k.Prefill, k.Decode = median(ratios[1]), median(ratios[2]), median(ratios[3])
+	k.Open, k.First = stats.MedianOf(open), stats.MedianOf(first)
+	k.Load, k.Prefill, k.Decode = stats.MedianOf(ratios[1]), stats.MedianOf(ratios[2]), stats.MedianOf(ratios[3])
 	return k
-}
-
-// median returns 0 for no values.
-func median(values []float64) float64 {
-	slices.Sort(values)
-	return stats.Median(values)
 }

@@ -1,7 +1,10 @@
-// Package stats has quantiles of sorted values, for all tables alike.
+// Package stats has quantiles and means, for all tables alike.
 package stats
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Quantile returns the q-quantile of sorted values by the nearest rank, one of the
 // values itself; 0 if there are none.
@@ -22,6 +25,9 @@ func Median[T ~int64 | ~float64](sorted []T) T {
 	low, high := sorted[(n-1)/2], sorted[n/2]
 	return low + (high-low)/2
 }
+
+// MedianOf returns the median of values in any order, which it leaves as they are.
+func MedianOf[T ~int64 | ~float64](values []T) T { return Median(slices.Sorted(slices.Values(values))) }
 
 // MeanStdDev returns the mean of values and their standard deviation as a sample, which
 // divides by one less than their number; 0 for a single value, and both 0 for none.

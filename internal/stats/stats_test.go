@@ -1,6 +1,9 @@
 package stats
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestQuantile(t *testing.T) {
 	for _, c := range []struct {
@@ -21,6 +24,13 @@ func TestQuantile(t *testing.T) {
 		if low, high := Quantile(whole, 0), Quantile(whole, 1); low != 0 || high != int64(max(0, c.n-1)) {
 			t.Errorf("of %d values: from %d to %d", c.n, low, high)
 		}
+	}
+}
+
+func TestMedianOf(t *testing.T) {
+	values := []float64{5, 1, 4, 2}
+	if m := MedianOf(values); m != 3 || !slices.Equal(values, []float64{5, 1, 4, 2}) {
+		t.Errorf("the median is %g, and the values are %v", m, values)
 	}
 }
 

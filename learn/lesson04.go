@@ -19,8 +19,8 @@ var chainSource string
 var lesson04 = Lesson{
 	Number: 4,
 	Claim:  "CPUs execute instructions one after another, GPUs in parallel",
-	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallel},
-	GPU:    &Experiment{Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallel, Sources: []Source{{"lesson04.cu", chainSource}}},
+	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallelOnCPU},
+	GPU:    &Experiment{Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallelOnGPU, Sources: []Source{{"lesson04.cu", chainSource}}},
 	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either: one step per latency of the arithmetic
 unit. A CPU core finds independent instructions by itself and runs several at once, works on 8 or 16 numbers with one vector instruction, and has
 neighbours: three kinds of parallelism, whose factors multiply. A GPU has the same three in other proportions: the 32 lanes of a warp are its vector,
@@ -156,16 +156,25 @@ func judgeParallelOnGPU(d Data) Finding {
 	return f
 }
 
-func drawParallel(d Data) *Picture {
-	p := &Picture{Title: "What parallelism adds", X: Axis{Name: "GFLOP/s", Log: true}}
-	for _, of := range d.cases("time_us") {
-		for _, x := range d.xs(of, "time_us") {
-			name := of
-			if x > 1 || of == "GPU threads" {
-				name = count(x) + " " + of
-			}
-			p.Bars = append(p.Bars, barOf(d.speed(name, of, x), 1))
+func drawParallelOnCPU(d Data) *Picture {
+	p := &Picture{Title: "What parallelism adds on a CPU", X: Axis{Name: "GFLOP/s", Log: true}}
+	for _, f := range judgeParallelOnCPU(d).Figures {
+		if f.Unit == "GFLOP/s" {
+			p.Bars = append(p.Bars, barOf(f, 1))
 		}
+	}
+	return p
+}
+
+func drawParallelOnGPU(d Data) *Picture {
+	const of = "GPU threads"
+	p := &Picture{Title: "What threads add on a GPU", X: Axis{Name: "GFLOP/s", Log: true}}
+	for _, x := range d.xs(of, "time_us") {
+		name := count(x) + " threads"
+		if x == 1 {
+			name = "1 thread"
+		}
+		p.Bars = append(p.Bars, barOf(d.speed(name, of, x), 1))
 	}
 	return p
 }

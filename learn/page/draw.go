@@ -11,38 +11,75 @@ import (
 	"gpt2scope/learn"
 )
 
-// Lengths in pixels of a picture.
+// Lengths in pixels of all pictures.
 const (
-	width   = 640
-	height  = 300 // of the area of lines
 	left    = 72
 	right   = 16
-	labels  = 250 // of the names of bars
-	values  = 120 // of the values of bars
 	rowStep = 26
 	legend  = 20
-	colours = 8 // that page.css has
+	above   = 16 // of the name above a row
+	colours = 8  // that page.css has
 )
 
-// draw makes an SVG element of a picture, "" if it has nothing to show.
+// format has the lengths in pixels that differ between wide and narrow windows.
+type format struct {
+	class  string
+	width  float64
+	height float64 // of the area of lines
+	labels float64 // of the names of rows beside them; 0 if they stand above
+	values float64 // of the values of bars
+	legend int     // names of lines in a row
+}
+
+var formats = []format{
+	{"wide", 640, 300, 250, 120, 2},
+	{"narrow", 360, 220, 0, 60, 1},
+}
+
+// step is the height of a row.
+func (f format) step() float64 {
+	if f.labels == 0 {
+		return rowStep + above
+	}
+	return rowStep
+}
+
+// row writes the name of a row whose top is given, and returns the top of what it shows.
+func (f format) row(b *strings.Builder, name string, top float64) float64 {
+	if f.labels == 0 {
+		text(b, "label", 4, top+10, name)
+		return top + above
+	}
+	text(b, "label end", f.labels-8, top+12, name)
+	return top
+}
+
+// left is where rows begin.
+func (f format) left() float64 { return max(f.labels, 10) }
+
+// draw makes an SVG element of a picture for each format, of which page.css shows one, "" if the picture has nothing to show.
 func draw(p *learn.Picture) string {
 	if p == nil {
 		return ""
 	}
-	var b strings.Builder
-	var h int
-	switch {
-	case len(p.Bars) > 0:
-		h = drawBars(&b, p)
-	case len(p.Spans) > 0:
-		h = drawSpans(&b, p)
-	default:
-		h = drawLines(&b, p)
+	var all strings.Builder
+	for _, f := range formats {
+		var b strings.Builder
+		var h int
+		switch {
+		case len(p.Bars) > 0:
+			h = f.drawBars(&b, p)
+		case len(p.Spans) > 0:
+			h = f.drawSpans(&b, p)
+		default:
+			h = f.drawLines(&b, p)
+		}
+		if h == 0 {
+			return ""
+		}
+		fmt.Fprintf(&all, "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"%s\" viewBox=\"0 0 %.0f %d\" role=\"img\" aria-label=\"%s\">\n%s</svg>", f.class, f.width, h, html.EscapeString(p.Title), &b)
 	}
-	if h == 0 {
-		return ""
-	}
-	return fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">\n%s</svg>", width, h, html.EscapeString(p.Title), &b)
+	return all.String()
 }
 
 // scale maps values to pixels.
@@ -145,29 +182,28 @@ func xAxis(b *strings.Builder, s scale, name string, top, y float64) float64 {
 	return y + 42
 }
 
-func drawBars(b *strings.Builder, p *learn.Picture) int {
+func (f format) drawBars(b *strings.Builder, p *learn.Picture) int {
 	var all []float64
 	for _, bar := range p.Bars {
 		all = append(all, bar.Value, bar.Low, bar.High)
 	}
-	s, ok := newScale(all, p.X.Log, true, labels, width-values)
+	s, ok := newScale(all, p.X.Log, true, f.left(), f.width-f.values)
 	if !ok {
 		return 0
 	}
 	if p.X.Log { // bars begin left of the least value
 		s.low /= 2
 	}
-	bottom := float64(len(p.Bars)*rowStep + 4)
+	bottom := float64(len(p.Bars))*f.step() + 4
 	end := xAxis(b, s, p.X.Name, 0, bottom)
 	zero := s.from
 	if !p.X.Log {
 		zero = s.at(0)
 	}
 	for i, bar := range p.Bars {
-		y := float64(i*rowStep) + 6
-		text(b, "label end", labels-8, y+12, bar.Name)
+		y := f.row(b, bar.Name, float64(i)*f.step()+6)
 		if !shown(bar.Value, p.X.Log) {
-			text(b, "value", labels+6, y+12, short(bar.Value))
+			text(b, "value", f.left()+6, y+12, short(bar.Value))
 			continue
 		}
 		x := s.at(bar.Value)
@@ -191,7 +227,7 @@ func round(v float64) float64 {
 	return r
 }
 
-func drawLines(b *strings.Builder, p *learn.Picture) int {
+func (f format) drawLines(b *strings.Builder, p *learn.Picture) int {
 	var xs, ys []float64
 	for _, l := range p.Lines {
 		for i := range min(len(l.X), len(l.Y)) {
@@ -200,22 +236,23 @@ func drawLines(b *strings.Builder, p *learn.Picture) int {
 			}
 		}
 	}
-	top := float64(legend*((len(p.Lines)+1)/2) + 8)
-	x, okX := newScale(xs, p.X.Log, false, left, width-right)
-	y, okY := newScale(ys, p.Y.Log, true, top+height, top)
+	columns := f.legend
+	top := float64(legend*((len(p.Lines)+columns-1)/columns) + 8)
+	x, okX := newScale(xs, p.X.Log, false, left, f.width-right)
+	y, okY := newScale(ys, p.Y.Log, true, top+f.height, top)
 	if !okX || !okY {
 		return 0
 	}
-	end := xAxis(b, x, p.X.Name, top, top+height)
+	end := xAxis(b, x, p.X.Name, top, top+f.height)
 	for _, v := range y.ticks() {
-		segment(b, "grid", left, y.at(v), width-right, y.at(v))
+		segment(b, "grid", left, y.at(v), f.width-right, y.at(v))
 		text(b, "tick end", left-6, y.at(v)+4, short(v))
 	}
-	fmt.Fprintf(b, "<text class=\"name middle\" transform=\"translate(14 %.1f) rotate(-90)\">%s</text>\n", top+height/2, html.EscapeString(p.Y.Name))
+	fmt.Fprintf(b, "<text class=\"name middle\" transform=\"translate(14 %.1f) rotate(-90)\">%s</text>\n", top+f.height/2, html.EscapeString(p.Y.Name))
 	for i, l := range p.Lines {
 		class := "s" + strconv.Itoa(i%colours)
-		column := float64(left + i%2*(width-left-right)/2)
-		row := float64(i/2*legend) + 8
+		column := left + float64(i%columns)*(f.width-left-right)/float64(columns)
+		row := float64(i/columns*legend) + 8
 		segment(b, "line "+class, column, row, column+22, row)
 		text(b, "label", column+28, row+4, l.Name)
 		var points []string
@@ -235,7 +272,7 @@ func drawLines(b *strings.Builder, p *learn.Picture) int {
 	return int(end)
 }
 
-func drawSpans(b *strings.Builder, p *learn.Picture) int {
+func (f format) drawSpans(b *strings.Builder, p *learn.Picture) int {
 	var names, kinds []string
 	var all []float64
 	for _, s := range p.Spans {
@@ -247,26 +284,27 @@ func drawSpans(b *strings.Builder, p *learn.Picture) int {
 		}
 		all = append(all, s.Start, s.End)
 	}
-	s, ok := newScale(all, false, false, labels, width-right)
+	s, ok := newScale(all, false, false, f.left(), f.width-right)
 	if !ok {
 		return 0
 	}
 	top := float64(legend*((len(kinds)+2)/3) + 8)
-	bottom := top + float64(len(names)*rowStep)
+	bottom := top + float64(len(names))*f.step()
 	end := xAxis(b, s, p.X.Name, top, bottom)
 	for i, kind := range kinds {
-		x, y := float64(left+i%3*(width-left-right)/3), float64(i/3*legend)+2
+		x, y := left+float64(i%3)*(f.width-left-right)/3, float64(i/3*legend)+2
 		fmt.Fprintf(b, "<rect class=\"c%d\" x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"12\"/>\n", i%colours, x, y)
 		text(b, "label", x+20, y+10, kind)
 	}
+	rows := map[string]float64{} // the tops of what they show
 	for i, name := range names {
-		text(b, "label end", labels-8, top+float64(i*rowStep)+16, name)
+		rows[name] = f.row(b, name, top+float64(i)*f.step()+4)
 	}
 	for _, span := range p.Spans {
 		if !shown(span.Start, false) || !shown(span.End, false) {
 			continue
 		}
-		y := top + float64(slices.Index(names, span.Row)*rowStep) + 5
+		y := rows[span.Row]
 		fmt.Fprintf(b, "<rect class=\"c%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"16\"><title>%s</title></rect>\n",
 			slices.Index(kinds, span.Name)%colours, s.at(span.Start), y, max(1, s.at(span.End)-s.at(span.Start)), html.EscapeString(span.Name))
 	}

@@ -135,11 +135,11 @@ func TestPageInBrowser(t *testing.T) {
 	const look = `(() => {
 		const pictures = [...document.querySelectorAll("svg")].filter((e) => e.getBoundingClientRect().width > 0);
 		const texts = pictures.flatMap((s) => [...s.querySelectorAll("text")].map((t) => [s.getBoundingClientRect(), t.getBoundingClientRect(), s.getAttribute("aria-label") + ": " + t.textContent]));
-		return { over: document.documentElement.scrollWidth - innerWidth, pictures: pictures.length, letters: Math.min(...pictures.map((s) => 12 * s.getBoundingClientRect().width / 640)),
+		return { over: document.documentElement.scrollWidth - innerWidth, pictures: pictures.length, letters: Math.min(...pictures.map((s) => 12 * s.getBoundingClientRect().width / s.viewBox.baseVal.width)),
 			outside: texts.filter(([s, t]) => t.left < s.left - 1 || t.right > s.right + 1 || t.top < s.top - 1 || t.bottom > s.bottom + 1).map(([,, text]) => text),
 			styled: getComputedStyle(document.body).maxWidth === "1400px" };
 	})()`
-	for window, letters := range map[int64]float64{1440: 9, 390: 6} {
+	for window, letters := range map[int64]float64{1440: 11, 800: 11, 390: 11} {
 		b.Show(window, 900)
 		got, err := chromedp.Run(b.Context, chromedp.Evaluate[seen](look))
 		if err != nil {

@@ -82,13 +82,14 @@ func (a *applier) index() {
 			graphs[t.Header.Correlate(k.event)] = k.pass
 		}
 	}
-	last := -1
+	lasts := map[int]int{} // of each chain: its last pass and 1
 	for i := range a.found.Kernels {
 		k := &a.found.Kernels[i]
 		pass, inGraph := graphs[t.Header.Correlate(k.event)]
+		last := lasts[k.chain] - 1
 		switch {
 		case k.pass >= 0:
-			last = k.pass
+			lasts[k.chain] = k.pass + 1
 			a.of[k.pass] = append(a.of[k.pass], k)
 		case inGraph && k.event.Node != 0:
 			a.of[pass] = append(a.of[pass], k)
@@ -169,6 +170,9 @@ func (a *applier) pass(i int) traces.Event {
 	var from, to int64
 	lane, hasCalls := traces.Thread(h.Process, 0), false
 	for _, k := range a.of[i] {
+		if !hasCalls { // passes of several chains overlap
+			lane = traces.Thread(h.ProcessOf(k.event), int64(k.chain))
+		}
 		call := a.calls[h.Correlate(k.event)]
 		if call == nil || k.event.Correlation == 0 {
 			continue

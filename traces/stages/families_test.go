@@ -1,7 +1,9 @@
 package stages
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,5 +177,122 @@ func TestNoDecoder(t *testing.T) {
 				t.Errorf("%s of %d layers: %s; %d of %d kernels have a stage", f.name, layers, r.Describe(), given, len(list))
 			}
 		}
+	}
+}
+
+// TestInterleaved: two programs at once, on two streams of a process, in two processes, or on two
+// devices.
+func TestInterleaved(t *testing.T) {
+	for how, lanes := range map[string][2]traces.Lane{
+		"streams":   {traces.Stream(1, 0, 1, 7), traces.Stream(1, 0, 1, 13)},
+		"processes": {traces.Stream(1, 0, 1, 7), traces.Stream(2, 0, 1, 7)},
+		"devices":   {traces.Stream(1, 0, 1, 7), traces.Stream(1, 1, 1, 7)},
+	} {
+		first, second := labelled(t, "../samples/stages/hf-sdpa-bf16-L12-generate.json.gz"), families[3].list(20, 12)
+		var both []truth
+		for which, list := range [][]truth{first, second} {
+			for i, k := range list {
+				k.event.Lane = lanes[which]
+				if which == 1 { // spread over the time of the first
+					k.event.Time = first[i*len(first)/len(second)].event.Time + int64(i%7) + 1
+				}
+				both = append(both, k)
+			}
+		}
+		slices.SortStableFunc(both, func(a, b truth) int { return cmp.Compare(a.event.Time, b.event.Time) })
+		r := inferred(t, both)
+		percent, _, _, wrong := grade(both, r)
+		t.Logf("%s: %.2f %%, %s", how, percent, r.Describe())
+		if percent < 98 || len(r.Passes) != 25 {
+			t.Errorf("%s: %.2f %% of the time is right, %s; wrong, in ns: %v", how, percent, r.Describe(), wrong)
+		}
+		if how == "streams" { // one model that uses two streams
+			list := labelled(t, "../samples/stages/hf-sdpa-bf16-L12-generate.json.gz")
+			for i := range list {
+				list[i].event.Lane = lanes[i/3%2]
+			}
+			if percent, _, _, _ := grade(list, inferred(t, list)); percent < 98 {
+				t.Errorf("one model on two streams: %.2f %% of the time is right", percent)
+			}
+		}
+	}
+}
+
+// TestPhases: prefills of two lengths, decode steps of many sequences, and training.
+func TestPhases(t *testing.T) {
+	prefillOf := func(rows int) func(*truth) {
+		return func(k *truth) {
+			if strings.Contains(k.event.Name, "layer_norm") {
+				k.event.Grid = [3]int32{int32(rows), 1, 1}
+			}
+		}
+	}
+	a100, gemv := families[1], families[2]
+	manySequences := a100
+	manySequences.layer = slices.Clone(a100.layer)
+	for i, line := range manySequences.layer {
+		if strings.HasPrefix(line, "h.N.attn.sdpa") {
+			manySequences.layer[i] = "h.N.attn.sdpa: void at::native::CatArrayBatchedCopy<c10::BFloat16> | void at::native::CatArrayBatchedCopy<c10::BFloat16> | void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<64, 64, 256, 4> >"
+		}
+	}
+	type part struct {
+		family family
+		rows   int
+		passes int
+	}
+	for name, test := range map[string]struct {
+		parts []part
+		want  string
+	}{
+		"two lengths":                         {[]part{{a100, 16, 2}, {a100, 128, 2}, {a100, 16, 1}}, "5 passes of 4 layers (5 prefills)"},
+		"two lengths of which one is another": {[]part{{a100, 128, 2}, {a100, 64, 2}}, "4 passes of 4 layers (4 prefills)"},
+		"prefill and decode":                  {[]part{{a100, 128, 1}, {gemv, 1, 3}}, "4 passes of 4 layers (1 prefill, 3 decode steps)"},
+		"32 sequences":                        {[]part{{a100, 1024, 1}, {manySequences, 32, 3}, {a100, 2048, 1}, {manySequences, 32, 2}}, "7 passes of 4 layers (2 prefills, 5 decode steps)"},
+		"decode first":                        {[]part{{manySequences, 32, 2}, {a100, 1024, 1}, {manySequences, 32, 3}}, "6 passes of 4 layers (1 prefill, 5 decode steps)"},
+		"decode of few sequences alone":       {[]part{{manySequences, 4, 3}}, "3 passes of 4 layers (3 decode steps)"},
+		"no grids":                            {[]part{{families[3], 0, 3}}, "3 passes of 4 layers (3 prefills)"},
+	} {
+		var list []truth
+		for _, p := range test.parts {
+			for _, k := range p.family.list(p.passes, 4) {
+				if p.rows == 0 {
+					k.event.Grid = [3]int32{}
+				} else {
+					prefillOf(p.rows)(&k)
+				}
+				if len(list) > 0 {
+					k.event.Time = list[len(list)-1].event.End() + 1
+				}
+				list = append(list, k)
+			}
+		}
+		r := inferred(t, list)
+		if got := r.Describe(); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+		if percent, _, _, wrong := grade(list, r); percent < 98 {
+			t.Errorf("%s: %.2f %% of the time is right; wrong, in ns: %v", name, percent, wrong)
+		}
+	}
+}
+
+// TestTrainingOfPyTorch: the products of a backward pass have the names of those of the forward pass.
+// They have no stage, and no pass is a decode step.
+func TestTrainingOfPyTorch(t *testing.T) {
+	training := families[1]
+	var back []string
+	back = append(training.after, ": void at::native::cunn_SoftMaxForward<4, float, float, LogSoftMaxForwardEpilogue> | void at::native::nll_loss_forward_reduce_cuda_kernel_2d<float> | void at::native::nll_loss_backward_reduce_cuda_kernel_2d<float> | void at::native::cunn_SoftMaxBackward<4, float>",
+		": ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nt @393,6,1 | ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn @6,8,1 | void at::native::layer_norm_grad_input_kernel_vectorized<c10::BFloat16> | void at::native::GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16>")
+	for range 6 {
+		back = append(back, ": void at::native::reduce_kernel<128, 4, sum_functor<c10::BFloat16>> | ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn @24,16,1 | ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nt @6,48,1 | void at::native::vectorized_elementwise_kernel<4, GeluBackwardCUDAKernelImpl> | void at::native::reduce_kernel<128, 4, sum_functor<c10::BFloat16>> | ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn @6,16,1 | ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nt @24,12,1 | void at::native::layer_norm_grad_input_kernel_vectorized<c10::BFloat16> | void at::native::GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16> | void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16> >",
+			": ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn @6,16,1 | ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nt @6,12,1 | void pytorch_flash::flash_bwd_dot_do_o_kernel | void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel | void pytorch_flash::flash_bwd_convert_dq_kernel | void at::native::CatArrayBatchedCopy<c10::BFloat16> | ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn @6,16,1 | ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nt @18,12,1 | void at::native::layer_norm_grad_input_kernel_vectorized<c10::BFloat16> | void at::native::GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16> | void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16> >")
+	}
+	training.after = append(back, ": void at::native::embedding_backward_feature_kernel<c10::BFloat16> | void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float>> | void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float>>")
+	list := training.list(3, 6)
+	r := inferred(t, list)
+	percent, given, outside, wrong := grade(list, r)
+	t.Logf("%.2f %% of the time is right, %s", percent, r.Describe())
+	if percent < 98 || 100*given > outside || strings.Contains(r.Describe(), "decode") || len(r.Passes) != 3 {
+		t.Errorf("%.2f %% of the time is right, %d of %d kernels of no stage have one; %s; wrong, in ns: %v", percent, given, outside, r.Describe(), wrong)
 	}
 }

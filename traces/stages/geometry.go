@@ -85,15 +85,8 @@ func (f *finder) size(t *traces.Trace, model *Model) *sizer {
 	}
 	g.dtype = g.findType()
 	shapes := g.readShapes()
-	for i, p := range g.passes {
-		switch {
-		case p.tokens == 1:
-			f.passes[i].phase = decode
-		case p.tokens > 1:
-			f.passes[i].phase = prefill
-		}
-	}
 	g.countRows()
+	g.phases()
 	switch {
 	case model != nil:
 		c := model.Config

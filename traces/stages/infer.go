@@ -1,7 +1,6 @@
 package stages
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -25,6 +24,7 @@ type Kernel struct {
 	Confidence float64 `json:"confidence"`
 
 	event *traces.Event
+	chain int // kernels of one program on one device, or one of its streams
 	pass  int // in Passes, -1 for none
 	layer int // -1 outside the layers
 	state state
@@ -60,8 +60,8 @@ type Inference struct {
 }
 
 // Infer finds the stages of the kernels of a recording of a GPT-2-like decoder without its
-// ranges: of the first device that worked, by the names of the kernels, their grids and their
-// order alone.
+// ranges, by the names of the kernels, their grids and their order alone, in each process and on
+// each device by itself.
 //
 // The order of the stages is a hidden Markov model. Its first reading of the kernels takes what
 // their names say. A kernel with the same name and grid is then expected to have the same place
@@ -71,29 +71,14 @@ type Inference struct {
 // The sizes of the model, which costs need, are those of the given one. If model is nil, they
 // follow from the shapes of PyTorch's operators, else from grids, as far as they do.
 func Infer(t *traces.Trace, model *Model) (*Inference, error) {
-	f := &finder{}
-	device := int32(-1)
-	for i := range t.Events {
-		e := &t.Events[i]
-		if e.Kind != traces.KindKernel || device >= 0 && e.Lane.Device != device {
-			continue
-		}
-		device = e.Lane.Device
-		f.events = append(f.events, e)
+	var parts []*Inference
+	for _, events := range split(t) {
+		parts = append(parts, inferOf(t, events, model))
 	}
-	if len(f.events) == 0 {
+	if len(parts) == 0 {
 		return nil, fmt.Errorf("the recording has no kernels of a GPU, of which stages could be found")
 	}
-	slices.SortStableFunc(f.events, func(a, b *traces.Event) int { return cmp.Compare(a.Time, b.Time) })
-	f.read()
-	f.walk()
-	f.divide()
-	f.judge()
-	f.number()
-	f.phases()
-	g := f.size(t, model)
-	r := f.name()
-	r.Geometry, r.sizes = g.geometry(), g.passes
+	r := unite(parts)
 	for i, s := range r.sizes {
 		p := &r.Passes[i]
 		p.Batch, p.Tokens = known(s.batch), known(s.tokens)
@@ -102,6 +87,20 @@ func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 		}
 	}
 	return r, nil
+}
+
+// inferList finds the stages of kernels in order of time.
+func inferList(t *traces.Trace, events []*traces.Event, model *Model) *Inference {
+	f := &finder{events: events}
+	f.read()
+	f.walk()
+	f.divide()
+	f.judge()
+	f.number()
+	g := f.size(t, model)
+	r := f.name()
+	r.Geometry, r.sizes = g.geometry(), g.passes
+	return r
 }
 
 // finder is the state of Infer.
@@ -122,7 +121,6 @@ type found struct {
 	from, to   int // its kernels: from the first to after the last
 	count      int // of layers that were seen
 	begun, end bool
-	rows       int64 // of the kernels' grids; the phases differ by it
 	phase      int
 }
 
@@ -421,47 +419,6 @@ func (f *finder) name() *Inference {
 }
 
 func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
-
-const (
-	prefill = iota
-	decode
-)
-
-var phaseNames = []string{"prefill", "decode step"}
-
-// phases tells prefills from decode steps by the rows that LayerNorm has, or what else is
-// there once for each row.
-func (f *finder) phases() {
-	least, most := int64(math.MaxInt64), int64(0)
-	for i := range f.passes {
-		p := &f.passes[i]
-		for _, s := range []state{ln1, ln2, embed, act, sdpa} {
-			var rows []int64
-			for j := p.from; j < p.to; j++ {
-				if g := f.events[j].Grid; stageOf[f.states[j]] == s && g[0] > 0 {
-					rows = append(rows, int64(g[0])*int64(max(1, g[1]))*int64(max(1, g[2])))
-				}
-			}
-			if len(rows) > 0 {
-				slices.Sort(rows)
-				p.rows = rows[len(rows)/2]
-				break
-			}
-		}
-		least, most = min(least, p.rows), max(most, p.rows)
-	}
-	for i := range f.passes {
-		p := &f.passes[i]
-		switch {
-		case most >= 2*least && least > 0:
-			if p.phase = prefill; p.rows < 2*least {
-				p.phase = decode
-			}
-		case p.rows <= 8:
-			p.phase = decode
-		}
-	}
-}
 
 // once returns the kernels within layers that work on positions and masks for all layers: by
 // their names they are of no stage, and they are in one layer of each pass.

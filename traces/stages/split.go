@@ -1,0 +1,153 @@
+package stages
+
+import (
+	"cmp"
+	"slices"
+
+	"gpt2scope/traces"
+)
+
+// split divides the kernels of a recording into those that may be of one program's passes: by
+// process and device. Each list is in order of time.
+func split(t *traces.Trace) [][]*traces.Event {
+	type place struct {
+		process int64
+		device  int32
+	}
+	index := map[place]int{}
+	var lists [][]*traces.Event
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Kind != traces.KindKernel {
+			continue
+		}
+		at := place{t.Header.ProcessOf(e), e.Lane.Device}
+		n, ok := index[at]
+		if !ok {
+			n = len(lists)
+			index[at] = n
+			lists = append(lists, nil)
+		}
+		lists[n] = append(lists[n], e)
+	}
+	for _, l := range lists {
+		slices.SortStableFunc(l, func(a, b *traces.Event) int { return cmp.Compare(a.Time, b.Time) })
+	}
+	return lists
+}
+
+// byStream divides kernels further, by the streams that have what a decoder has: products, and
+// attention or LayerNorm. The other kernels go with the first of them. It returns one list if
+// there is one such stream at most.
+func byStream(events []*traces.Event) [][]*traces.Event {
+	type content struct{ products, anchors int }
+	streams := map[traces.Lane]*content{}
+	known := map[string]kernelName{}
+	for _, e := range events {
+		n, ok := known[e.Name]
+		if !ok {
+			n = readName(e.Name)
+			known[e.Name] = n
+		}
+		c := streams[e.Lane]
+		if c == nil {
+			c = &content{}
+			streams[e.Lane] = c
+		}
+		switch {
+		case n.class == product:
+			c.products++
+		case n.norm || n.class == attention || n.class == softmax:
+			c.anchors++
+		}
+	}
+	index := map[traces.Lane]int{}
+	lists := [][]*traces.Event{nil}
+	for _, e := range events {
+		n, ok := index[e.Lane]
+		if c := streams[e.Lane]; !ok && c.products >= len(products) && c.anchors > 0 {
+			if n = len(index); n >= len(lists) {
+				lists = append(lists, nil)
+			}
+			index[e.Lane] = n
+		}
+		lists[n] = append(lists[n], e)
+	}
+	return lists
+}
+
+// inferOf finds the stages of kernels that may be of one program's passes. Kernels of several streams are
+// read by time, and each stream by itself: the reading counts that gives more of their time a stage.
+func inferOf(t *traces.Trace, events []*traces.Event, model *Model) *Inference {
+	r := inferList(t, events, model)
+	if streams := byStream(events); len(streams) > 1 {
+		var parts []*Inference
+		for _, l := range streams {
+			parts = append(parts, inferList(t, l, model))
+		}
+		if divided := unite(parts); divided.weight() > r.weight() {
+			return divided
+		}
+	}
+	return r
+}
+
+// weight is the time of the kernels that have a stage, weighted by how sure that is.
+func (r *Inference) weight() float64 {
+	sum := 0.0
+	for i := range r.Kernels {
+		if k := &r.Kernels[i]; k.Stage != nil {
+			sum += float64(k.event.Duration) * k.Confidence
+		}
+	}
+	return sum
+}
+
+// unite puts several inferences together. The number of layers and the geometry are those of the
+// one that gives most time a stage.
+func unite(parts []*Inference) *Inference {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	type numbered struct {
+		Pass
+		size
+		chain, was int
+	}
+	var passes []numbered
+	all := &Inference{Passes: []Pass{}, Geometry: Geometry{From: []string{}}}
+	most := -1.0
+	for chain, r := range parts {
+		if w := r.weight(); w > most {
+			most, all.Layers, all.Geometry = w, r.Layers, r.Geometry
+		}
+		for n, p := range r.Passes {
+			passes = append(passes, numbered{p, r.sizes[n], chain, n})
+		}
+	}
+	slices.SortStableFunc(passes, func(a, b numbered) int { return cmp.Compare(a.Start, b.Start) })
+	number := map[[2]int]int{}
+	for n, p := range passes {
+		number[[2]int{p.chain, p.was}] = n
+		all.Passes, all.sizes = append(all.Passes, p.Pass), append(all.sizes, p.size)
+	}
+	for chain, r := range parts {
+		for _, k := range r.Kernels {
+			if k.chain = chain; k.pass >= 0 {
+				k.pass = number[[2]int{chain, k.pass}]
+			}
+			all.Kernels = append(all.Kernels, k)
+		}
+	}
+	slices.SortStableFunc(all.Kernels, func(a, b Kernel) int { return cmp.Compare(a.Start, b.Start) })
+	busy := int64(0)
+	for i := range all.Kernels {
+		if k := &all.Kernels[i]; k.Stage != nil {
+			busy += k.event.Duration
+		}
+	}
+	if busy > 0 {
+		all.Confidence = round(all.weight() / float64(busy))
+	}
+	return all
+}

@@ -3,9 +3,7 @@ package plot
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"embed"
-	"encoding/base64"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -13,16 +11,21 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/webpage"
 	"gpt2scope/layers"
 )
 
-//go:embed page
-var files embed.FS
+//go:embed page/page.css
+var style string
+
+//go:embed page/page.html
+var pageText string
+
+var pageTemplate = template.Must(webpage.New(pageText, nil))
 
 // page is what the template has.
 type page struct {
-	Style     template.CSS
-	StyleHash string
+	Head webpage.Head
 
 	Lead        []string
 	Charts      []chart
@@ -49,13 +52,8 @@ type fact struct{ Name, Value string }
 
 // newPage writes the page.
 func newPage(r *layers.Result, all []*figure) ([]byte, error) {
-	style, err := files.ReadFile("page/page.css")
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(style)
 	p := &page{
-		Style: template.CSS(style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
+		Head: webpage.Head{Title: "What a layer costs", Style: template.CSS(style)},
 		Lead: lead(r), Fits: fitRows(r), Residuals: residuals(r), Steps: steps(r), Predictions: predictionRows(r), Tables: metricTables(r), WhatIf: whatIfTable(r),
 		Facts: facts(r), Command: commandLine(r.Command), Notes: r.Notes,
 	}
@@ -76,12 +74,8 @@ func newPage(r *layers.Result, all []*figure) ([]byte, error) {
 		}
 	}
 	p.Odd = len(p.Charts)%2 == 1
-	t, err := template.ParseFS(files, "page/page.html")
-	if err != nil {
-		return nil, err
-	}
 	var b bytes.Buffer
-	err = t.ExecuteTemplate(&b, "page.html", p)
+	err := pageTemplate.Execute(&b, p)
 	return b.Bytes(), err
 }
 

@@ -2,14 +2,13 @@
 package page
 
 import (
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
 	"strings"
 
+	"gpt2scope/internal/webpage"
 	"gpt2scope/learn"
 )
 
@@ -19,7 +18,7 @@ var style string
 //go:embed page.html
 var layout string
 
-var tmpl = template.Must(template.New("page").Parse(layout))
+var tmpl = template.Must(webpage.New(layout, nil))
 
 // lesson is what the template has of a result.
 type lesson struct {
@@ -37,13 +36,11 @@ type part struct {
 
 // Write writes the page of results.
 func Write(w io.Writer, results []learn.Result) error {
-	sum := sha256.Sum256([]byte(style))
 	data := struct {
-		Style     template.CSS
-		StyleHash string
-		Lessons   []lesson
-		Summary   string
-	}{Style: template.CSS(style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:])}
+		Head    webpage.Head
+		Lessons []lesson
+		Summary string
+	}{Head: webpage.Head{Title: "Lessons", Style: template.CSS(style)}}
 	counts := map[learn.Verdict]int{}
 	for _, r := range results {
 		l := lesson{Result: r, Class: class(r.Verdict)}

@@ -25,6 +25,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/webpage"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
 )
@@ -345,12 +346,15 @@ func short(n int) string {
 //go:embed page.html
 var pageText string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"number": func(v *float64) string {
+//go:embed page.css
+var style string
+
+var pageTemplate = template.Must(webpage.New(pageText, template.FuncMap{"number": func(v *float64) string {
 	if v == nil {
 		return ""
 	}
 	return number(*v)
-}}).Parse(pageText))
+}}))
 
 // page is one file with all pictures and the crossovers as a table.
 func page(all []*picture, charts []tasks.Chart) ([]byte, error) {
@@ -363,6 +367,6 @@ func page(all []*picture, charts []tasks.Chart) ([]byte, error) {
 		}
 	}
 	var b bytes.Buffer
-	err := pageTemplate.Execute(&b, map[string]any{"Pictures": all, "Crossovers": crossovers, "Machines": strings.Join(machines, ", ")})
+	err := pageTemplate.Execute(&b, map[string]any{"Head": webpage.Head{Title: "Where should this run?", Style: template.CSS(style), Inline: true}, "Pictures": all, "Crossovers": crossovers, "Machines": strings.Join(machines, ", ")})
 	return b.Bytes(), err
 }

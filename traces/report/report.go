@@ -3,9 +3,7 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"embed"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -16,6 +14,7 @@ import (
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
+	"gpt2scope/internal/webpage"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -34,13 +33,10 @@ var files embed.FS
 
 // page is the template's data.
 type page struct {
-	Name      string
-	Source    string
-	Style     template.CSS
-	Script    template.JS
-	StyleHash string
-	Hash      string
-	Data      template.JS
+	Head   webpage.Head
+	Name   string
+	Source string
+	Data   template.JS
 
 	Sentence  string
 	Table     *tables.Table
@@ -129,9 +125,15 @@ func Write(w io.Writer, t *traces.Trace, o Options) error {
 	if err != nil {
 		return err
 	}
-	p.Style, p.StyleHash = template.CSS(style), hash(style)
-	p.Script, p.Hash = template.JS(script), hash(script)
-	tmpl, err := template.New("page.html").Funcs(functions).ParseFS(files, "page/page.html")
+	p.Head = webpage.Head{Title: "where the time went", Style: template.CSS(style), Script: template.JS(script)}
+	if p.Name != "" {
+		p.Head.Title = p.Name + ": " + p.Head.Title
+	}
+	layout, err := files.ReadFile("page/page.html")
+	if err != nil {
+		return err
+	}
+	tmpl, err := webpage.New(string(layout), functions)
 	if err != nil {
 		return err
 	}
@@ -192,12 +194,6 @@ func scripts() ([]byte, error) {
 	}
 	b.WriteString("})();\n")
 	return b.Bytes(), nil
-}
-
-// hash identifies a script or style in the page's policy.
-func hash(text []byte) string {
-	sum := sha256.Sum256(text)
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
 // assemble makes the data of the template and of the script.

@@ -60,6 +60,7 @@ func drawPanels(c draw.Canvas, l layout, title string, panels []*panel) {
 		area.Min.Y = area.Max.Y - height + margin
 		plots[i] = p.plot(l)
 		area.Max.Y -= p.legend(area) + 8
+		fitLabel(&plots[i].Y, area.Max.Y-area.Min.Y)
 		areas[i] = area
 		left = max(left, plots[i].DataCanvas(area).Min.X-area.Min.X)
 	}
@@ -141,6 +142,13 @@ func axisLabel(name, unit string) string {
 		return name + " (" + unit + ")"
 	}
 	return name
+}
+
+// fitLabel puts the unit of an axis on a line of its own if its name is longer than there is room.
+func fitLabel(a *gonum.Axis, room vg.Length) {
+	if name, unit, ok := strings.Cut(a.Label.Text, " ("); ok && a.Label.TextStyle.Width(a.Label.Text) > room {
+		a.Label.Text = name + "\n(" + unit
+	}
 }
 
 func dressAxis(a *gonum.Axis, label string, s scale) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	gonum "gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 
 	"gpt2scope/layers"
@@ -409,5 +410,18 @@ func TestLabelsAreNear(t *testing.T) {
 	box, ok := place(inside, at, 20, near, []vg.Rectangle{around(at, 6, 6)}, bars)
 	if !ok || box.Min.X > at.X+15 || box.Max.X < at.X-15 || box.Min.Y > at.Y+25 || box.Max.Y < at.Y-25 {
 		t.Errorf("the label of %v is at %v", at, box)
+	}
+}
+
+// TestAxisNamesHaveRoom: a name that is longer than its axis has its unit on another line.
+func TestAxisNamesHaveRoom(t *testing.T) {
+	const name = "agreement with full depth (share of top tokens)"
+	for room, want := range map[vg.Length]string{190: "agreement with full depth\n(share of top tokens)", 400: name} {
+		g := gonum.New()
+		dressAxis(&g.Y, name, scale{})
+		fitLabel(&g.Y, room)
+		if g.Y.Label.Text != want || g.Y.Label.TextStyle.Width(g.Y.Label.Text) > room {
+			t.Errorf("in %g points the name is %q, %g wide", room, g.Y.Label.Text, g.Y.Label.TextStyle.Width(g.Y.Label.Text))
+		}
 	}
 }

@@ -233,7 +233,10 @@ func (a *advisor) inWindow(e *traces.Event) bool {
 func (a *advisor) where(e *traces.Event) string {
 	step, ok := a.Header.Step(e)
 	if !ok {
-		return cmp.Or(a.Header.PhaseOf(e), "no pass") + ", no step"
+		if phase := a.Header.PhaseOf(e); phase != "" {
+			return phase + ", outside the steps"
+		}
+		return "work outside the passes"
 	}
 	plan := &a.Header.Plans[e.Plan]
 	return plan.Phase + ", " + foldLayers(plan, step.Name)

@@ -191,5 +191,5 @@ func waitedWords(share float64) string {
 	if share < mostWaited {
 		return ""
 	}
-	return fmt.Sprintf("threads waited for a core %.0f%% of the time: other programs ran, or there are more threads than cores", 100*share)
+	return fmt.Sprintf("threads waited for a core %.0f%% of the time: other programs ran, or there are more threads than cores; fewer --threads may be faster", 100*share)
 }

@@ -307,6 +307,9 @@ func (h historyJSON) write(w io.Writer) {
 				facts = append(facts, fmt.Sprintf(f.format, f.name, f.value))
 			}
 		}
+		if k.Busy > 0 {
+			facts = append(facts, fmt.Sprintf("%d on a busy machine, which count little", k.Busy))
+		}
 		fmt.Fprintf(w, "  %s: %s\n", k.Device, strings.Join(facts, ", "))
 	}
 }

@@ -156,6 +156,9 @@ func TestPredict(t *testing.T) {
 	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode/2) {
 		t.Errorf("runs on a busy machine: decode %g, want %g", p.Decode, table.Decode/2)
 	}
+	if known := h.Known(); len(known) != 1 || known[0].Runs != 4 || known[0].Busy != 3 {
+		t.Errorf("three of four runs on a busy machine: %+v", known)
+	}
 	h.Records = []Record{ran(cpu, run, today, 1, 1e6)}
 	if p := h.Predict(&cpu, cpu.Work(run), today); !near(p.Decode, table.Decode*math.Exp(farthest)) {
 		t.Errorf("a time that cannot be: decode %g, want at most e^%g of %g", p.Decode, farthest, table.Decode)

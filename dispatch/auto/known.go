@@ -12,7 +12,8 @@ type Known struct {
 	Device string    `json:"device"` // processor, threads and kernels, or the GPU
 	GPU    bool      `json:"gpu"`
 	Runs   int       `json:"runs"`
-	Last   time.Time `json:"last"` // end of the last run
+	Busy   int       `json:"busy_runs,omitempty"` // of them on a busy machine: they count little
+	Last   time.Time `json:"last"`                // end of the last run
 	Open   float64   `json:"open_ms"`
 	First  float64   `json:"first_open_ms,omitempty"` // of a GPU that was not used since the machine started
 
@@ -44,6 +45,9 @@ func (h *History) known(device string, gpu bool) Known {
 			continue
 		}
 		k.Runs++
+		if r.Waited > busy {
+			k.Busy++
+		}
 		if at := r.at().UTC(); at.After(k.Last) {
 			k.Last = at
 		}

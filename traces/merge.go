@@ -10,12 +10,13 @@ import (
 // Merge makes one trace of the recordings of several processes, such as the ranks of a program.
 // Their clocks are aligned by the time since 1970 that each recording states; names are those of
 // the files, for errors and for what was not recorded. Processes with equal ids are told apart.
-// GPUs with equal ids are one GPU if they have equal names.
+// GPUs with equal ids are one GPU if they have equal names, unless the recordings say otherwise: by
+// their UUIDs, or because no two ranks can use it.
 func Merge(list []*Trace, names []string) (*Trace, error) {
 	if len(list) == 1 {
 		return list[0], nil
 	}
-	m := merger{header: *list[0].Header, processes: map[int64]bool{}, devices: map[int]string{}}
+	m := merger{header: *list[0].Header, processes: map[int64]bool{}, devices: map[int]Device{}, worked: map[int]bool{}}
 	h := &m.header
 	h.Events, h.Plans, h.Devices, h.Lanes, h.Ceilings, h.Overhead, h.Energy = 0, nil, nil, nil, nil, nil, nil
 	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command, h.Ranks = nil, nil, nil, nil, maps.Clone(h.Versions), nil, nil
@@ -43,8 +44,9 @@ type merger struct {
 	header    Header
 	events    []Event
 	processes map[int64]bool
-	devices   map[int]string // names
-	ranges    uint64         // ids of ranges up to this one are used
+	devices   map[int]Device
+	worked    map[int]bool // devices that a recording before has work of
+	ranges    uint64       // ids of ranges up to this one are used
 }
 
 // add adds a trace to the others.
@@ -62,17 +64,34 @@ func (m *merger) add(t *Trace, name string) {
 		}
 		return now
 	}
+	works := map[int]bool{}
+	for i := range t.Events {
+		if e := &t.Events[i]; e.Kind.IsGPU() {
+			works[int(e.Lane.Device)] = true
+		}
+	}
+	alone := slices.ContainsFunc(t.Header.Ranks, func(r Rank) bool { return r.OwnGPU })
 	for _, d := range t.Header.Devices {
 		id, from := d.ID, d.ID
-		for known, used := m.devices[id]; used && known != d.Name; known, used = m.devices[id] {
+		same := func() bool {
+			known := m.devices[id]
+			return known.Name == d.Name && (known.UUID == d.UUID || known.UUID == "" || d.UUID == "") && !(alone && works[from] && m.worked[id])
+		}
+		for _, used := m.devices[id]; used && !same(); _, used = m.devices[id] {
 			id++
 		}
 		if _, used := m.devices[id]; !used {
-			m.devices[id] = d.Name
 			d.ID = id
+			m.devices[id] = d
 			h.Devices = append(h.Devices, d)
 		}
 		devices[int32(from)] = int32(id)
+	}
+	for id := range works {
+		if now, ok := devices[int32(id)]; ok {
+			id = int(now)
+		}
+		m.worked[id] = true
 	}
 	device := func(id int32) int32 {
 		if now, ok := devices[id]; ok {

@@ -1,6 +1,7 @@
 package traces_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -58,6 +59,49 @@ func TestMerge(t *testing.T) {
 	other.Header.Devices[0].Name = "another GPU"
 	if m, err := traces.Merge([]*traces.Trace{one(1000, "x"), other}, []string{"a", "b"}); err != nil || len(m.Header.Devices) != 2 || m.Header.Devices[1].ID != 1 {
 		t.Errorf("of two GPUs: %+v, %v", m, err)
+	}
+}
+
+// TestMergeDevices: which GPUs of two recordings are one.
+func TestMergeDevices(t *testing.T) {
+	nccl := func(rank int) []traces.Rank {
+		return []traces.Rank{{Process: 1, Rank: rank, Source: "distributedInfo", OwnGPU: true}}
+	}
+	visible := []traces.Device{{ID: 0, Name: "GPU"}, {ID: 1, Name: "GPU"}}
+	for _, c := range []struct {
+		what     string
+		on       [2]int32 // the device that has the work
+		devices  [2][]traces.Device
+		ranks    [2][]traces.Rank
+		want     string // the devices of the kernels
+		wantGPUs int
+	}{
+		{"two processes on one GPU", [2]int32{0, 0}, [2][]traces.Device{visible[:1], visible[:1]}, [2][]traces.Rank{}, "0 0", 1},
+		{"two ranks by NCCL that each see one GPU", [2]int32{0, 0}, [2][]traces.Device{visible[:1], visible[:1]}, [2][]traces.Rank{nccl(0), nccl(1)}, "0 1", 2},
+		{"two ranks by NCCL that see both", [2]int32{0, 1}, [2][]traces.Device{visible, visible}, [2][]traces.Rank{nccl(0), nccl(1)}, "0 1", 2},
+		{"two ranks by NCCL on two machines of two GPUs", [2]int32{1, 1}, [2][]traces.Device{visible, visible}, [2][]traces.Rank{nccl(1), nccl(3)}, "1 2", 3},
+		{"GPUs with UUIDs", [2]int32{0, 0}, [2][]traces.Device{{{Name: "GPU", UUID: "a"}}, {{Name: "GPU", UUID: "b"}}}, [2][]traces.Rank{}, "0 1", 2},
+		{"one GPU with a UUID", [2]int32{0, 0}, [2][]traces.Device{{{Name: "GPU", UUID: "a"}}, {{Name: "GPU", UUID: "a"}}}, [2][]traces.Rank{}, "0 0", 1},
+	} {
+		var list []*traces.Trace
+		for i := range 2 {
+			events := fixtures.Launched(1, 10, 20, 30, 40)
+			events[1].Lane.Device = c.on[i]
+			list = append(list, traces.NewTrace(&traces.Header{Base: 1000 + int64(i), Process: 1, Recorder: traces.RecorderKineto, Devices: c.devices[i], Ranks: c.ranks[i]}, events))
+		}
+		m, err := traces.Merge(list, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i := range m.Events {
+			if e := &m.Events[i]; e.Kind == traces.KindKernel {
+				got = append(got, fmt.Sprint(e.Lane.Device))
+			}
+		}
+		if strings.Join(got, " ") != c.want || len(m.Header.Devices) != c.wantGPUs {
+			t.Errorf("%s: kernels on GPUs %v, of %+v", c.what, got, m.Header.Devices)
+		}
 	}
 }
 

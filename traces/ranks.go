@@ -17,6 +17,9 @@ type Rank struct {
 
 	Rank   int    `json:"rank"`
 	Source string `json:"source"` // what says so: "distributedInfo", "MPI_RANKS", "the variable RANK", "the file's name"
+
+	// OwnGPU says that no other rank uses its GPU: the ranks communicate by NCCL, which refuses that.
+	OwnGPU bool `json:"ownGPU,omitempty"`
 }
 
 // RankVariables are the environment variables by which launchers tell a process its rank, those that

@@ -154,10 +154,11 @@ func (c *chrome) topLevel(key string) {
 		}
 	case "distributedInfo":
 		var info struct {
-			Rank *int `json:"rank"`
+			Rank    *int   `json:"rank"`
+			Backend string `json:"backend"` // "nccl", "cpu:gloo,cuda:nccl"
 		}
 		if raw := c.raw(); c.ok() && json.Unmarshal(raw, &info) == nil && info.Rank != nil && *info.Rank >= 0 && !c.isOurs {
-			h.Ranks = append(h.Ranks, Rank{Rank: *info.Rank, Source: "distributedInfo"})
+			h.Ranks = append(h.Ranks, Rank{Rank: *info.Rank, Source: "distributedInfo", OwnGPU: strings.Contains(info.Backend, "nccl")})
 		}
 	case "schemaVersion":
 		h.Tool, h.Recorder = "PyTorch", RecorderKineto

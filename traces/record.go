@@ -316,6 +316,7 @@ type Device struct {
 	BlocksPerSM    int    `json:"blocksPerSM,omitempty"`    // at most
 	RegistersPerSM int    `json:"registersPerSM,omitempty"` // 32-bit
 	SharedPerSM    int    `json:"sharedPerSM,omitempty"`    // bytes
+	UUID           string `json:"-"`                        // tells GPUs of several machines apart; files do not have it
 }
 
 // LaneName names a lane.

@@ -41,19 +41,19 @@ func TestRanks(t *testing.T) {
 		return `INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', '` + value + `')`
 	}
 	for _, c := range []struct{ what, path, want string }{
-		{"PyTorch", kineto("a.json", `"distributedInfo":{"backend":"nccl","rank":3,"world_size":4},`), "[{4711 3 distributedInfo}]"},
+		{"PyTorch", kineto("a.json", `"distributedInfo":{"backend":"cpu:gloo,cuda:nccl","rank":3,"world_size":4},`), "[{4711 3 distributedInfo true}]"},
 		{"PyTorch, one process", kineto("b.json", ``), "[]"},
 		{"PyTorch, a rank that is a word", kineto("c.json", `"distributedInfo":{"rank":"x"},`), "[]"},
 		{"PyTorch, a rank below 0", kineto("d.json", `"distributedInfo":{"rank":-1},`), "[]"},
-		{"the file's name", kineto("run_rank12.json", ``), "[{4711 12 the file's name}]"},
-		{"the file's name, which does not count", kineto("rank5.json", `"distributedInfo":{"rank":3},`), "[{4711 3 distributedInfo}]"},
-		{"torchrun", capture(environment(`RANK="2"`), environment(`SLURM_PROCID="0"`), environment(`LOCAL_RANK="7"`)), "[{4711 2 the variable RANK}]"},
-		{"Open MPI", capture(environment(`OMPI_COMM_WORLD_RANK=1`)), "[{4711 1 the variable OMPI_COMM_WORLD_RANK}]"},
-		{"Slurm", capture(environment(`SLURM_PROCID="5"`)), "[{4711 5 the variable SLURM_PROCID}]"},
+		{"the file's name", kineto("run_rank12.json", ``), "[{4711 12 the file's name false}]"},
+		{"the file's name, which does not count", kineto("rank5.json", `"distributedInfo":{"rank":3},`), "[{4711 3 distributedInfo false}]"},
+		{"torchrun", capture(environment(`RANK="2"`), environment(`SLURM_PROCID="0"`), environment(`LOCAL_RANK="7"`)), "[{4711 2 the variable RANK false}]"},
+		{"Open MPI", capture(environment(`OMPI_COMM_WORLD_RANK=1`)), "[{4711 1 the variable OMPI_COMM_WORLD_RANK false}]"},
+		{"Slurm", capture(environment(`SLURM_PROCID="5"`)), "[{4711 5 the variable SLURM_PROCID false}]"},
 		{"a launcher of several processes", capture(environment(`SLURM_PROCID="0"`), kernel(4712)), "[]"},
 		{"a variable that is no number", capture(environment(`RANK="first"`)), "[]"},
-		{"MPI", capture(kernel(4712), `INSERT INTO MPI_RANKS VALUES (`+process(4712)+`+4712, 0), (`+process(4711)+`+4711, 1), (`+process(4711)+`+4799, 1)`), "[{4712 0 MPI_RANKS} {4711 1 MPI_RANKS}]"},
-		{"names of processes", capture(kernel(4712), `INSERT INTO PROCESSES VALUES (`+process(4711)+`, 4711, 'worker rank 0'), (`+process(4712)+`, 4712, 'worker rank 1')`), "[{4711 0 the name of the process} {4712 1 the name of the process}]"},
+		{"MPI", capture(kernel(4712), `INSERT INTO MPI_RANKS VALUES (`+process(4712)+`+4712, 0), (`+process(4711)+`+4711, 1), (`+process(4711)+`+4799, 1)`), "[{4712 0 MPI_RANKS false} {4711 1 MPI_RANKS false}]"},
+		{"names of processes", capture(kernel(4712), `INSERT INTO PROCESSES VALUES (`+process(4711)+`, 4711, 'worker rank 0'), (`+process(4712)+`, 4712, 'worker rank 1')`), "[{4711 0 the name of the process false} {4712 1 the name of the process false}]"},
 	} {
 		tr, err := Load(c.path)
 		if err != nil {

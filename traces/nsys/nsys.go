@@ -360,8 +360,9 @@ func (n *export) readHeader() error {
 		if id, ok := r.maybe(12); ok {
 			d.ID = int(min(max(id, 0), 1<<16))
 		}
+		d.UUID, _ = r.text(13)
 		h.Devices = append(h.Devices, d)
-	}, "id", "?name", "?smCount", "?totalMemory", "?memoryBandwidth", "?clockRate", "?maxWarpsPerSm", "?maxBlocksPerSm", "?maxRegistersPerSm", "?maxShmemPerSm", "?computeMajor", "?computeMinor", "?cuDevice")
+	}, "id", "?name", "?smCount", "?totalMemory", "?memoryBandwidth", "?clockRate", "?maxWarpsPerSm", "?maxBlocksPerSm", "?maxRegistersPerSm", "?maxShmemPerSm", "?computeMajor", "?computeMinor", "?cuDevice", "?uuid")
 	threads := map[traces.Lane]string{}
 	read("ThreadNames", func(r row) {
 		if g := r.int(1); g != 0 {

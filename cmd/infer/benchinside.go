@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -144,12 +146,14 @@ func writeInside(w io.Writer, rows []measure.InsideTime, shown rowOptions) error
 	cut := 0
 	if shown.limit > 0 && len(rows) > shown.limit {
 		cut = len(rows) - shown.limit
+		rows = slices.Clone(rows)
+		if shown.sort == "" {
+			slices.SortStableFunc(rows, func(a, b measure.InsideTime) int { return cmp.Compare(b.Time, a.Time) })
+		}
 		rows = rows[:shown.limit]
 	}
 	printCells(w, insideColumns, rows, nil)
-	if cut > 0 {
-		fmt.Fprintf(w, "%s not shown; --limit 0 shows all\n", count(cut, "row"))
-	}
+	notShown(w, cut)
 	printLegend(w, insideColumns)
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
 )
 
@@ -47,9 +46,7 @@ func writeStages(w io.Writer, stages []measure.StageTime, median time.Duration, 
 		stages = stages[:rows.limit]
 	}
 	printCells(w, stageColumns, stages, nil)
-	if cut > 0 {
-		fmt.Fprintf(w, "%s not shown; --limit 0 shows all\n", humanize.Count(cut, "more row is", "more rows are"))
-	}
+	notShown(w, cut)
 	printLegend(w, stageColumns)
 	return nil
 }

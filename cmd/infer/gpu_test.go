@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/measure"
 )
 
 // withStub makes the program use the CUDA library without CUDA, built with macros of
@@ -344,6 +345,22 @@ func TestEndAtOnce(t *testing.T) {
 	}
 }
 
+// --limit keeps the stages that take longest, unless --sort says otherwise.
+func TestInsideLimit(t *testing.T) {
+	rows := []measure.InsideTime{{Name: "short", Time: 1}, {Name: "long", Time: 3}, {Name: "middle", Time: 2}}
+	for sort, want := range map[string][]string{"": {"long", "middle"}, "name": {"long", "middle"}} {
+		var b strings.Builder
+		if err := writeInside(&b, slices.Clone(rows), rowOptions{sort: sort, limit: 2}); err != nil {
+			t.Errorf("--sort %s: %v", sort, err)
+			continue
+		}
+		lines := strings.Split(b.String(), "\n")
+		if !strings.HasSuffix(lines[1], want[0]) || !strings.HasSuffix(lines[2], want[1]) || lines[3] != "1 more row is not shown; --limit 0 shows all" {
+			t.Errorf("--sort %s: expected %s\n%s", sort, want, b.String())
+		}
+	}
+}
+
 // TestBenchInside: the table has a row for each stage over all layers, and parts that sum
 // to the step; --by sm has one for each SM; the picture is written; a mode without the
 // kernel is refused with the reason.
@@ -360,7 +377,7 @@ func TestBenchInside(t *testing.T) {
 		t.Errorf("the picture: %v, %.200s", err, data)
 	}
 	out = mustInfer(t, "bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda", "--by", "sm", "--sort", "imbalance", "--limit", "2").stdout
-	if !strings.Contains(out, "SM 0") || !strings.Contains(out, "2 rows not shown") {
+	if !strings.Contains(out, "SM 0") || !strings.Contains(out, "2 more rows are not shown; --limit 0 shows all") {
 		t.Errorf("by SM:\n%s", out)
 	}
 	for _, f := range []struct {

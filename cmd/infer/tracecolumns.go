@@ -168,6 +168,13 @@ func (o *rowOptions) register(f *pflag.FlagSet, columns, order string) {
 	f.Lookup("top").Hidden = true
 }
 
+// notShown says how many rows --limit left out, if it did.
+func notShown(w io.Writer, cut int) {
+	if cut > 0 {
+		fmt.Fprintf(w, "%s not shown; --limit 0 shows all\n", humanize.Count(cut, "more row is", "more rows are"))
+	}
+}
+
 func (o *rowOptions) check() error {
 	if o.limit < 0 {
 		return usagef("--limit %d: it must be at least 1, or 0 for all", o.limit)

@@ -309,9 +309,7 @@ func printDiff(w io.Writer, d *diff.Comparison, columns []column[diff.Change], a
 		}
 	}
 	fmt.Fprintln(w)
-	if cut > 0 {
-		fmt.Fprintf(w, "%s not shown; --limit 0 shows all\n", humanize.Count(cut, "more row is", "more rows are"))
-	}
+	notShown(w, cut)
 	fmt.Fprintf(w, "%s tested, %d changed", count(d.Tests, "row"), changed)
 	if d.Tests > 0 {
 		fmt.Fprintf(w, " (p corrected for their number, below %g)", d.Alpha)

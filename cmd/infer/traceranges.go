@@ -13,12 +13,15 @@ func layoutList[R any](rows *[]R, columns []column[R], o showOptions) (layout, e
 	if err := sortRows(*rows, columns, o.rows.sort, o.format, oneSection); err != nil {
 		return layout{}, err
 	}
-	if o.rows.limit > 0 {
-		*rows = (*rows)[:min(o.rows.limit, len(*rows))]
+	cut := 0
+	if o.rows.limit > 0 && len(*rows) > o.rows.limit {
+		cut = len(*rows) - o.rows.limit
+		*rows = (*rows)[:o.rows.limit]
 	}
 	return layout{
 		text: func(w io.Writer) {
 			printCells(w, columns, *rows, nil)
+			notShown(w, cut)
 			printLegend(w, columns)
 		},
 		csv: func(w io.Writer) error { return writeCSV(w, columns, *rows) },

@@ -590,3 +590,10 @@ func TestHeadingsAreDistinct(t *testing.T) {
 		check(string(by), titles, func(name string) int { return findColumn(columns, name) })
 	}
 }
+
+// A table of a list says how many rows --limit left out.
+func TestShowSaysWhatIsCut(t *testing.T) {
+	for _, by := range []string{"exec", "range", "sequence"} {
+		contains(t, mustInfer(t, "trace", "show", "../../traces/samples/eager.sqlite", "--by", by, "--limit", "1").stdout, "not shown; --limit 0 shows all\n")
+	}
+}

@@ -42,7 +42,8 @@ const (
 // Steady finds the passes of a recording and which of them are warm-up. Passes that the
 // recording names are those of [Window.Passes]. In a recording without passes the sequence of
 // kernel names repeats with a period, and each period is a pass; passes at the beginning that
-// take more than 1.5 times the median of those after them are warm-up.
+// take more than 1.5 times the median of those after them are warm-up. One with more blocks, such as
+// that of a longer prompt, may take longer in proportion.
 func (w *Window) Steady() Steady {
 	if len(w.Passes) > 0 {
 		s := Steady{Interval: w.Span, Source: FromRanges}
@@ -54,24 +55,33 @@ func (w *Window) Steady() Steady {
 		}
 		return s
 	}
-	times := w.repetition()
+	times, blocks := w.repetition()
 	if len(times) == 0 {
 		return Steady{Interval: w.Whole()}
 	}
-	n := leading(times)
+	n := leading(times, blocks)
 	return Steady{Interval{times[n].From, times[len(times)-1].To}, times[n:], times[:n], FromRepetition}
 }
 
-// leading returns how many passes at the beginning are far longer than those after them.
-func leading(times []Interval) int {
+// leading returns how many passes at the beginning are far longer than those after them. blocks are
+// those of the kernels of each pass; nil, or 0 for a pass, if they are not known.
+func leading(times []Interval, blocks []int64) int {
 	n := 0
 	for len(times)-n > fewestRepeats {
-		rest := make([]int64, 0, len(times)-n-1)
-		for _, x := range times[n+1:] {
-			rest = append(rest, x.Length())
+		var rest, restBlocks []int64
+		for i := n + 1; i < len(times); i++ {
+			rest = append(rest, times[i].Length())
+			if blocks != nil {
+				restBlocks = append(restBlocks, blocks[i])
+			}
 		}
 		slices.Sort(rest)
-		if float64(times[n].Length()) <= longLeading*float64(stats.Median(rest)) {
+		slices.Sort(restBlocks)
+		larger := 1.0
+		if blocks != nil && stats.Median(restBlocks) > 0 {
+			larger = max(1, float64(blocks[n])/float64(stats.Median(restBlocks)))
+		}
+		if float64(times[n].Length()) <= longLeading*larger*float64(stats.Median(rest)) {
 			break
 		}
 		n++
@@ -81,14 +91,15 @@ func leading(times []Interval) int {
 
 // leadingWarmUp returns which of Passes are warm-up by their times, of each process. That is
 // asked of recordings of other programs, which do not say what their warm-up is, and only if all
-// passes are of one kind: the times of a prefill and a decode step say nothing about each other.
+// passes are of one kind: the times of a prefill and a decode step, or of two prefills of different
+// lengths, say nothing about each other.
 func (w *Window) leadingWarmUp() map[*traces.Event]bool {
 	if len(w.WarmUp) > 0 || w.Device < 0 {
 		return nil
 	}
 	byProcess := map[int64][]*traces.Event{}
 	for _, p := range w.Passes {
-		if p.Event.Domain == traces.Domain || w.Header.Tool == traces.Domain || w.PassName(p.Event) != w.PassName(w.Passes[0].Event) {
+		if p.Event.Domain == traces.Domain || w.Header.Tool == traces.Domain || w.PassName(p.Event) != w.PassName(w.Passes[0].Event) || p.Event.Plan != w.Passes[0].Event.Plan {
 			return nil
 		}
 		process := w.Header.ProcessOf(p.Event)
@@ -106,7 +117,7 @@ func (w *Window) leadingWarmUp() map[*traces.Event]bool {
 			}
 			times = append(times, x)
 		}
-		for _, e := range passes[:leading(times)] {
+		for _, e := range passes[:leading(times, nil)] {
 			early[e] = true
 		}
 	}
@@ -115,8 +126,8 @@ func (w *Window) leadingWarmUp() map[*traces.Event]bool {
 
 // repetition finds the passes of a recording by the names of its kernels. A pass begins so that
 // as many as possible are whole, and where the device was idle longest, in the median over the
-// passes: between passes the host works.
-func (w *Window) repetition() []Interval {
+// passes: between passes the host works. blocks are those of the kernels of each pass.
+func (w *Window) repetition() (passes []Interval, blocks []int64) {
 	var kernels []*traces.Event
 	var ids []int32
 	known := map[string]int32{}
@@ -137,7 +148,7 @@ func (w *Window) repetition() []Interval {
 		anchors, period = fewPasses(ids, anchors, period)
 	}
 	if period == 0 {
-		return nil
+		return nil, nil
 	}
 	// The idle time before each kernel.
 	gaps, end := make([]int64, len(kernels)), int64(0)
@@ -174,7 +185,6 @@ func (w *Window) repetition() []Interval {
 			begins = append(begins, i)
 		}
 	}
-	var passes []Interval
 	for i, from := range begins {
 		to := from + period
 		if i+1 < len(begins) {
@@ -183,8 +193,10 @@ func (w *Window) repetition() []Interval {
 			break // the last pass is cut off
 		}
 		x := Interval{kernels[from].Time, kernels[from].Time}
+		sum := int64(0)
 		for _, e := range kernels[from:to] {
 			x.To = max(x.To, e.End())
+			sum += int64(e.Grid[0]) * int64(max(1, e.Grid[1])) * int64(max(1, e.Grid[2]))
 		}
 		switch {
 		case i+1 < len(begins): // the idle time after a pass is its own
@@ -192,12 +204,12 @@ func (w *Window) repetition() []Interval {
 		case to == len(kernels): // copies of its results follow
 			x.To = max(x.To, w.Whole().To)
 		}
-		passes = append(passes, x)
+		passes, blocks = append(passes, x), append(blocks, sum)
 	}
 	if len(passes) < 2 {
-		return nil
+		return nil, nil
 	}
-	return passes
+	return passes, blocks
 }
 
 // outsideOf returns the kernels, with their places, that stand between anchors only where these
@@ -302,12 +314,14 @@ func findPeriod(ids []int32) (anchors []int, period int) {
 		return nil, 0
 	}
 	var best anchor
-	for _, a := range anchorsOf(ids, 1) {
+	single := anchorsOf(ids, 1)
+	for _, a := range single {
 		if a.period > best.period && agreement(ids, a) >= sameKernels {
 			best = a
 		}
 	}
 	if best.period > 1 {
+		best = ofEach(ids, single, best)
 		return best.at, best.period
 	}
 	share := 0.0
@@ -323,6 +337,21 @@ func findPeriod(ids []int32) (anchors []int, period int) {
 		return nil, 0
 	}
 	return best.at, best.period
+}
+
+// ofEach returns the anchor of each pass if another one is that of every second or third only, such
+// as a kernel that depends on whether the number of tokens is even.
+func ofEach(ids []int32, anchors []anchor, found anchor) anchor {
+	best := found
+	for _, a := range anchors {
+		for times := 2; times <= 3; times++ {
+			off := found.period - times*a.period
+			if a.period < best.period && 100*max(off, -off) <= found.period && agreement(ids, a) >= sameKernels {
+				best = a
+			}
+		}
+	}
+	return best
 }
 
 // anchorsOf returns runs of so many kernels that recur regularly in a large part of the

@@ -157,3 +157,33 @@ func TestFewPasses(t *testing.T) {
 		}
 	}
 }
+
+// TestLengths: a longer prompt before shorter ones is no warm-up, and a kernel that is in every second
+// pass alone does not make two passes one.
+func TestLengths(t *testing.T) {
+	for what, tokens := range map[string][]int64{"a longer one first": {4, 1, 1, 1, 1}, "a shorter one first": {1, 4, 4, 4, 4}, "alike": {1, 1, 1, 1, 1, 1}} {
+		stream := traces.Stream(1, 0, 1, 7)
+		var events []traces.Event
+		now := int64(1000)
+		for pass, n := range tokens {
+			now += 5000
+			names := []string{"embed"}
+			for range 12 {
+				names = append(names, "norm", "gemm", "attention", "gemm", "add", "norm", "gemm", "gelu", "gemm", "add")
+			}
+			if names = append(names, "head"); pass%2 == 0 {
+				names = append(names, "even")
+			}
+			for _, name := range names {
+				e := traces.Plain(traces.KindKernel, stream, name, now, 1000*n)
+				e.Grid = [3]int32{int32(32 * n), 1, 1}
+				events = append(events, e)
+				now += e.Duration + 200
+			}
+		}
+		s := New(traces.NewTrace(&traces.Header{}, events), 0).Steady()
+		if s.Source != FromRepetition || len(s.Passes) != len(tokens) || len(s.WarmUp) != 0 {
+			t.Errorf("%s: by %q, %d passes, %d of warm-up; want %d and 0", what, s.Source, len(s.Passes), len(s.WarmUp), len(tokens))
+		}
+	}
+}

@@ -63,7 +63,7 @@ type Report struct {
 	PassesFrom   window.Source `json:"passes_from"`    // how they were found
 	Indicators   []Indicator   `json:"indicators"`
 	Checks       []Check       `json:"checks"`
-	Notes        []string      `json:"notes"` // what makes the numbers doubtful
+	Notes        []string      `json:"notes"` // of which processes and GPU they are, if there are several; what makes the numbers doubtful
 }
 
 // Find returns an indicator by its key, nil for none.
@@ -119,12 +119,36 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 		r.Indicators = append(r.Indicators, x)
 	}
 	r.Checks = checks(r, table)
+	r.Notes = together(w)
 	for _, f := range traces.Examine(t.Header, t.Attribution) {
 		if f.Misleads {
 			r.Notes = append(r.Notes, f.Text)
 		}
 	}
 	return r, nil
+}
+
+// together says which processes the numbers sum, and which GPUs they leave out.
+func together(w *window.Window) (notes []string) {
+	processes, devices := map[int64]bool{}, map[int32]bool{}
+	for _, e := range w.Work {
+		processes[w.Header.ProcessOf(e)] = true
+	}
+	for i := range w.Events {
+		if e := &w.Events[i]; e.Kind.IsGPU() {
+			devices[e.Lane.Device] = true
+		}
+	}
+	if len(processes) > 1 {
+		notes = append(notes, fmt.Sprintf("the work of %d processes counts together; 'infer trace show --by process' has each", len(processes)))
+	}
+	if len(devices) > 1 {
+		notes = append(notes, fmt.Sprintf("this is GPU %d, one of %d that worked; --gpu chooses another", w.Device, len(devices)))
+	}
+	if w.Header.Clock.Aligned != "" {
+		notes = append(notes, "clocks of "+w.Header.Clock.Aligned)
+	}
+	return notes
 }
 
 // measured is what was counted in an interval. Times are ns within it.

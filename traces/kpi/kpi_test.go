@@ -75,6 +75,20 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestTogether: what counts together, and what does not, is said.
+func TestTogether(t *testing.T) {
+	if r, err := Measure(samples.Load(t, "pytorch/two.sqlite"), -1); err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 processes") {
+		t.Errorf("two processes: %q, %v", r.Notes, err)
+	}
+	tr := fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10), traces.Plain(traces.KindKernel, traces.Stream(1, 3, 1, 7), "k", 5, 10))
+	if r, err := Measure(tr, 3); err != nil || len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "this is GPU 3, one of 2") {
+		t.Errorf("two GPUs: %q, %v", r.Notes, err)
+	}
+	if r, err := Measure(samples.Load(t, "eager.sqlite"), -1); err != nil || len(r.Notes) != 0 {
+		t.Errorf("one process: %q, %v", r.Notes, err)
+	}
+}
+
 // TestMissing: a recording without API calls says for each indicator of the host what records it.
 func TestMissing(t *testing.T) {
 	r, err := Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)), -1)

@@ -20,10 +20,10 @@ var lesson03 = Lesson{
 	GPU:    &Experiment{Run: onGPU(linkOnGPU), Judge: judgeLink, Picture: drawLink, Sources: []Source{{"lesson01.cu", addSource}}},
 	Why: `The picture is good because the same law holds: n bytes take a latency and then a time per byte, a + b n. Below a / b bytes the number of transfers
 counts: pack small ones together. Above, the bytes count: send fewer. As over a network, the other side has its own memory, works while you do
-something else, and answers when asked. The law has a step where the way of sending changes. Small copies to the GPU are written into its command
-queue by the CPU, larger ones are fetched by a copy engine (forums.developer.nvidia.com/t/64kb-gotcha/35190). MPI has such a step too, from eager
-messages to rendezvous. Pageable memory passes through a pinned buffer of the driver, so it has steps of its own. The picture ends at the latency:
-microseconds, not milliseconds. Count the bytes that cross the link before you count FLOPs.`,
+something else, and answers when asked. The law has a step where the way of sending changes. Small copies to the GPU travel as data in its command
+queue, says NVIDIA's forum (forums.developer.nvidia.com/t/64kb-gotcha/35190); larger ones are fetched by a copy engine. MPI has such a step too, from
+eager messages to rendezvous. Pageable memory passes through a pinned buffer of the driver, so it has steps of its own. The picture ends at the
+latency: microseconds, not milliseconds. Count the bytes that cross the link before you count FLOPs.`,
 	GoOn: "infer bench ceilings",
 }
 

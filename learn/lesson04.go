@@ -142,7 +142,7 @@ func judgeParallelOnGPU(d Data) Finding {
 	most := threads[len(threads)-1]
 	one, all := d.speed("1 thread", of, 1), d.speed(count(most)+" threads", of, most)
 	f := Finding{Figures: []Figure{lane, warp, ratio, one, all}}
-	f.Text = fmt.Sprintf("A warp does 32 times the work of one thread in %s its time.", ratio.Short())
+	f.Text = fmt.Sprintf("A warp does 32 times the work of one thread in %s the time.", ratio.Short())
 	switch low, high := ratio.interval(); {
 	case high < 1.2:
 		f.Verdict = Shown

@@ -79,7 +79,7 @@ func judgeTimers(d Data) Finding {
 	a, b, c := of(noWait, long), of(waited, long), of(events, long)
 	off := figureOf("the host timer that waits, over events", "%", each(d.at(waited, "time_us", long), d.at(events, "time_us", long), func(w, e float64) float64 { return 100 * (w/e - 1) }))
 	f := Finding{Figures: []Figure{c, b, off, a, of(events, short), of(waited, short)}}
-	f.Text = fmt.Sprintf("Without a wait, the host's timer has the time of the launch, %s.", a.Short())
+	f.Text = fmt.Sprintf("Without a wait, the host's timer measures the launch alone, %s.", a.Short())
 	low, high := off.interval()
 	switch {
 	case c.Value < 1000:

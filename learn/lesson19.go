@@ -249,7 +249,7 @@ func judgeBlocks(d Data) Finding {
 	fixed, loose := figureOf("sum in a fixed order: time", "us", d.values(inParts, "time_us")), figureOf("sum by atomics: time", "us", d.values(asItCame, "time_us"))
 	fixedSums, looseSums := distinct(d.values(inParts, "sum_bits")), distinct(d.values(asItCame, "sum_bits"))
 	wrong := figureOf("sum in a fixed order: error", "", d.values(inParts, "sum_error"))
-	f := Finding{Figures: []Figure{exact(unit+" in a launch", "", units[0]), figureOf("of them, started before a lower number", "", late), figureOf("of them, turn changed in the next launch", "", changed),
+	f := Finding{Figures: []Figure{exact(unit+" in a launch", "", units[0]), figureOf("of them, started before one of a lower number", "", late), figureOf("of them, turn changed in the next launch", "", changed),
 		fixed, exact("sum in a fixed order: different results", "", float64(fixedSums)), loose, exact("sum by atomics: different results", "", float64(looseSums)), wrong}}
 	f.Text = fmt.Sprintf("The %s do not start in the order of their numbers. The same %d sums give %s in a fixed order and %s by atomics.",
 		unit, len(d.values(inParts, "sum_bits")), countOf(fixedSums, "result"), countOf(looseSums, "result"))

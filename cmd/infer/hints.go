@@ -8,9 +8,12 @@ import (
 )
 
 // meantCommand returns the command line that a word, which is no command of c, was probably
-// meant to be, or "": a mistyped command, a command of another command (infer report), or a
-// recording ('infer trace run.json.gz').
+// meant to be, or "": a mistyped command, a command of another command (infer report), the help
+// of this one (infer trace help), or a recording ('infer trace run.json.gz').
 func meantCommand(c *cobra.Command, word string) string {
+	if word == "help" && c.HasParent() {
+		return c.CommandPath() + " --help"
+	}
 	for _, other := range allCommands(c.Root()) {
 		if other.HasParent() && other.IsAvailableCommand() && other.Name() == word {
 			return other.CommandPath()

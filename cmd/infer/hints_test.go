@@ -29,6 +29,8 @@ func TestHints(t *testing.T) {
 		{[]string{"bench", "--repetitions", "3"}, "did you mean --repeat?"},
 		{[]string{"version", "--temperature", "3"}, "has no flag --temperature; see"},
 		{[]string{"--topk", "3"}, "did you mean --top-k?"},
+		{[]string{"bench", "help"}, "did you mean 'infer bench --help'?"},
+		{[]string{"trace", "help", "show"}, "did you mean 'infer trace --help'?"},
 		{[]string{"bench", "foo"}, "commands of 'infer bench' are ceilings, energy, inside, kernel, overhead"},
 		{[]string{"bench", "-pg", "512,128"}, "there is no flag -pg; -p measures a prefill and -n"},
 		{[]string{"eval", "-f", "play.txt"}, "'infer eval' has no flag -f; did you mean --text?"},

@@ -74,6 +74,9 @@ func setUsage(root *cobra.Command) {
 	completion.Long = `completion writes a script with which a shell completes commands, flags and the values of
 flags. 'infer completion bash --help' (zsh, fish, powershell) says how to load it.`
 	completion.Args, completion.RunE, completion.SuggestionsMinimumDistance = needsCommand, refused, 1
+	for _, shell := range completion.Commands() {
+		shell.Short = "Write the script for " + shell.Name()
+	}
 	root.Args = noArgs
 	root.Flags().BoolP("version", "v", false, "print the version")
 	for _, c := range allCommands(root) {

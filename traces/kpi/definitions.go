@@ -48,6 +48,12 @@ var definitions = slices.Concat([]definition{
 		}},
 	{key: "compute_copy_overlap_percent", group: "overlap", name: "compute-copy overlap", unit: "%", definition: "share of the time of copies and sets in which a kernel runs too",
 		value: func(m *measured) (float64, bool) { return percent(m.copying-m.copyAlone, m.copying) }},
+	{key: "communication_time", group: "overlap", name: "communication", unit: "ns", definition: "time in which a kernel of NCCL runs, which includes waiting for other ranks",
+		value: func(m *measured) (float64, bool) { return float64(m.communicating), m.communicating > 0 }},
+	{key: "communication_overlap_percent", group: "overlap", name: "communication overlap", unit: "%", definition: "share of the time of communication in which another kernel runs too",
+		value: func(m *measured) (float64, bool) {
+			return percent(m.communicating-m.communicatingAlone, m.communicating)
+		}},
 	{key: "queue_depth", group: "queue", name: "queue depth, mean", unit: "", definition: "kernels, copies and sets that are launched and unfinished, in the mean over the wall time; each of a graph counts",
 		recordWith: withCalls, value: func(m *measured) (float64, bool) { return m.depth, len(m.launches) > 0 }},
 	{key: "queue_depth_max", group: "queue", name: "queue depth, most", unit: "", definition: "the largest queue depth", recordWith: withCalls, value: func(m *measured) (float64, bool) { return float64(m.deepest), len(m.launches) > 0 }},

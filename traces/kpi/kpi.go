@@ -159,6 +159,8 @@ type measured struct {
 	busy, computing        int64 // any work runs; a kernel runs
 	kernelTime             int64 // sum of durations
 	copying, copyAlone     int64 // a copy or set runs; and no kernel
+	communicating          int64 // a kernel of NCCL runs
+	communicatingAlone     int64 // and no other kernel
 	copies                 map[direction]*transfer
 	sets                   transfer
 	waits                  transfer // calls that wait for the GPU
@@ -194,7 +196,7 @@ type place struct {
 // measure counts what happens in x.
 func measure(w *window.Window, x window.Interval) *measured {
 	m := &measured{Window: w, at: x, copies: map[direction]*transfer{}, occupancy: -1, estimated: -1, fill: -1}
-	var work, kernels, copies, waits []window.Interval
+	var work, kernels, copies, waits, communication, others []window.Interval
 	wait := func(from, to int64) {
 		if from, to = max(from, x.From), min(to, x.To); from < to {
 			waits = append(waits, window.Interval{From: from, To: to})
@@ -216,6 +218,11 @@ func measure(w *window.Window, x window.Interval) *measured {
 		switch e.Kind {
 		case traces.KindKernel, traces.KindGraph:
 			kernels = append(kernels, own)
+			if strings.Contains(strings.ToLower(e.Name), "nccl") {
+				communication = append(communication, own)
+			} else {
+				others = append(others, own)
+			}
 			m.kernelTime += own.Length()
 			m.kernels = append(m.kernels, e)
 			shape := tables.ShapeOf(e)
@@ -259,6 +266,12 @@ func measure(w *window.Window, x window.Interval) *measured {
 	}
 	work, kernels, copies = window.Union(work), window.Union(kernels), window.Union(copies)
 	m.busy, m.computing, m.copying = window.Length(work), window.Length(kernels), window.Length(copies)
+	communication, others = window.Union(communication), window.Union(others)
+	m.communicating = window.Length(communication)
+	m.communicatingAlone = m.communicating
+	for _, c := range communication {
+		m.communicatingAlone -= window.Covered(others, c)
+	}
 	m.copyAlone = m.copying
 	for _, c := range copies {
 		m.copyAlone -= window.Covered(kernels, c)

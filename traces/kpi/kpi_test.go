@@ -75,6 +75,25 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestCommunication: kernels of NCCL are communication, and what runs beside them overlaps it.
+func TestCommunication(t *testing.T) {
+	on := func(stream int64, name string, from, length int64) traces.Event {
+		return traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, stream), name, from, length)
+	}
+	r, err := Measure(fixtures.Trace(&traces.Header{}, on(7, "gemm", 0, 100), on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 80, 60), on(21, "ncclKernel_SendRecv", 100, 20), on(7, "gemm", 130, 100)), -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]float64{"communication_time": 60, "communication_overlap_percent": 50, "compute_percent": 100} {
+		if got, ok := r.value(key); !ok || !near(got, want) {
+			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
+		}
+	}
+	if r, err := Measure(samples.Load(t, "eager.sqlite"), -1); err != nil || r.Find("communication_time") != nil || r.Find("communication_overlap_percent") != nil {
+		t.Errorf("a program that does not communicate: %v", err)
+	}
+}
+
 // TestTogether: what counts together, and what does not, is said.
 func TestTogether(t *testing.T) {
 	if r, err := Measure(samples.Load(t, "pytorch/two.sqlite"), -1); err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 processes") {

@@ -121,7 +121,9 @@ func readName(name string) kernelName {
 		k.class = add
 	case has("transposeqkv", "transpose_qkv", "transposectx"):
 		k.class = concatenation
-	case has("splitkreduce", "split_k_kernel", "splitk_reduce", "epilogue::impl", "reduce_1block", "addbias"), has("add_bias") && !has("badd_bias"):
+	case n == "kernel" || n == "kernel2": // short names of gemvx::kernel and cutlass::Kernel2
+		k.class = product
+	case has("splitkreduce", "globalkernel", "split_k_kernel", "splitk_reduce", "epilogue::impl", "reduce_1block", "addbias"), has("add_bias") && !has("badd_bias"):
 		k.class = productTail
 	case has("scal_kernel", "quantize_q8"):
 		k.class = productHead

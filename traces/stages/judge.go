@@ -8,11 +8,16 @@ const (
 	leastProducts = 0.7 // the least share of the four products of a layer that the layers of a whole pass have
 	leastAnchors  = 0.7 // of layers that have a kernel whose name says attention or softmax, or, if more have one, LayerNorm
 	leastAlike    = 0.6 // of products that are the same kernel in most layers
+	leastTwins    = 0.9 // of all these, and of twins, where names say neither attention nor LayerNorm
 )
 
 // likeness says how much a pass is like one of a decoder: shares from 0 to 1.
 type likeness struct {
 	products, anchors, alike float64
+
+	// twins is the share of layers where one kernel is at the place of both LayerNorms, and the four
+	// products have names of products.
+	twins float64
 
 	layers int  // that were compared
 	both   bool // one layer at least has attention and LayerNorm
@@ -36,7 +41,8 @@ func (f *finder) judge() {
 			l.alike = f.repeated(n, all)
 		}
 		l := like[n]
-		keep[n] = l.anchors >= leastAnchors && l.alike >= leastAlike && (!isWhole || l.products >= leastProducts)
+		keep[n] = l.anchors >= leastAnchors && l.alike >= leastAlike && (!isWhole || l.products >= leastProducts) ||
+			l.layers > 1 && min(l.twins, l.alike, l.products) >= leastTwins
 	}
 	whole := f.places(func(pass int) bool { return keep[pass] })
 	for n := range f.passes {
@@ -116,6 +122,8 @@ func (f *finder) liken(p *found) likeness {
 	type layer struct {
 		products        [len(products)]int // the kernel, numbered from 1
 		hasNorm, attend bool
+		named           int // of the products
+		norms           [2]int
 	}
 	layers := make([]layer, p.count)
 	for i := p.from; i < p.to; i++ {
@@ -126,9 +134,18 @@ func (f *finder) liken(p *found) likeness {
 		l, name, s := &layers[n], f.names[i], f.states[i]
 		l.hasNorm = l.hasNorm || name.norm
 		l.attend = l.attend || name.class == attention || name.class == softmax
+		switch s {
+		case ln1:
+			l.norms[0] = f.keys[i] + 1
+		case ln2:
+			l.norms[1] = f.keys[i] + 1
+		}
 		for at, of := range products {
 			if s == of && l.products[at] == 0 {
 				l.products[at] = f.keys[i] + 1
+				if name.class == product {
+					l.named++
+				}
 			}
 		}
 	}
@@ -141,7 +158,7 @@ func (f *finder) liken(p *found) likeness {
 	if len(layers) == 0 {
 		return likeness{}
 	}
-	var norms, attends, have, same, of float64
+	var norms, attends, have, same, of, twins float64
 	var kernels [len(products)]map[int]int
 	for at := range products {
 		kernels[at] = map[int]int{}
@@ -152,6 +169,9 @@ func (f *finder) liken(p *found) likeness {
 		}
 		if l.attend {
 			attends++
+		}
+		if l.norms[0] > 0 && l.norms[0] == l.norms[1] && l.named == len(products) {
+			twins++
 		}
 		for at, key := range l.products {
 			if key > 0 {
@@ -169,5 +189,5 @@ func (f *finder) liken(p *found) likeness {
 		same += float64(most)
 	}
 	n := float64(len(layers))
-	return likeness{have / n / float64(len(products)), max(norms, attends) / n, same / max(1, of), len(layers), min(norms, attends) > 0}
+	return likeness{have / n / float64(len(products)), max(norms, attends) / n, same / max(1, of), twins / n, len(layers), min(norms, attends) > 0}
 }

@@ -26,6 +26,11 @@ type Crossover struct {
 	Size *float64 `json:"size"`
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
+
+	// Sizes is how many sizes were measured on both devices, and Exceptions at how many of them the
+	// medians say otherwise: times may cross several times.
+	Sizes      int `json:"sizes"`
+	Exceptions int `json:"exceptions"`
 }
 
 // Lines of shapes that differ in one size, which is a position, or in squares in all three.
@@ -122,8 +127,14 @@ func Crossovers(samples []Sample, seed uint64) []Crossover {
 			}
 			return r
 		}
-		size, faster := crossing(sizes, ratio(stats.MedianOf[float64]))
-		c.Faster = faster
+		medians := ratio(stats.MedianOf[float64])
+		size, faster := crossing(sizes, medians)
+		c.Faster, c.Sizes = faster, len(sizes)
+		for i, r := range medians {
+			if onGPU := faster == "gpu" || faster == "both" && float64(sizes[i]) > size; onGPU != (r < 0) {
+				c.Exceptions++
+			}
+		}
 		if faster == "both" {
 			var found []float64
 			for range resamples {

@@ -16,8 +16,11 @@ func writeCrossovers(w io.Writer, all []tasks.Crossover) {
 		fmt.Fprintln(w, "no crossover: it takes samples of a CPU and of a GPU at three sizes at least")
 		return
 	}
-	printText(w, toLeft, "task\ttype\tshape\tdevice\tmemory\tGPU faster from *\t95% interval", all, func(c tasks.Crossover) string {
-		from, interval := "", ""
+	printText(w, toLeft, "task\ttype\tshape\tdevice\tmemory\tGPU faster from *\t95% interval\totherwise at", all, func(c tasks.Crossover) string {
+		from, interval, otherwise := "", "", ""
+		if c.Exceptions > 0 {
+			otherwise = fmt.Sprintf("%d of %s", c.Exceptions, count(c.Sizes, "size"))
+		}
 		switch {
 		case c.Faster == tasks.CPU:
 			from = "no size"
@@ -26,7 +29,7 @@ func writeCrossovers(w io.Writer, all []tasks.Crossover) {
 		default:
 			from, interval = size(*c.Size), size(*c.Low)+" - "+size(*c.High)
 		}
-		return strings.Join([]string{c.Task, c.DType, c.Line, c.Device, c.Memory, from, interval}, "\t")
+		return strings.Join([]string{c.Task, c.DType, c.Line, c.Device, c.Memory, from, interval, otherwise}, "\t")
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"gpt2scope/internal/palette"
 )
 
 // layout is how large a picture is; lengths are pixels.
@@ -43,9 +45,9 @@ func (l layout) size(panels int) (w, h vg.Length) {
 
 // drawPanels draws panels below each other, their axes of y at the same place.
 func drawPanels(c draw.Canvas, l layout, title string, panels []*panel) {
-	c.FillPolygon(paper, []vg.Point{c.Min, {X: c.Max.X, Y: c.Min.Y}, c.Max, {X: c.Min.X, Y: c.Max.Y}})
+	c.FillPolygon(palette.Paper, []vg.Point{c.Min, {X: c.Max.X, Y: c.Min.Y}, c.Max, {X: c.Min.X, Y: c.Max.Y}})
 	if l.title {
-		style := letters(17, ink, true)
+		style := letters(17, palette.Ink, true)
 		style.YAlign = text.YTop
 		c.FillText(style, vg.Point{X: c.Min.X + margin, Y: c.Max.Y - margin}, title)
 		c = draw.Crop(c, 0, 0, 0, -titleHeight)
@@ -84,7 +86,7 @@ func (p *panel) plot(l layout) *gonum.Plot {
 	g.X.Min, g.X.Max, g.Y.Min, g.Y.Max = xs.low, xs.high, ys.low, ys.high
 
 	lines := plotter.NewGrid()
-	lines.Vertical = draw.LineStyle{Color: grid, Width: 0.8}
+	lines.Vertical = draw.LineStyle{Color: palette.Grid, Width: 0.8}
 	lines.Horizontal = lines.Vertical
 	g.Add(lines)
 	for _, s := range p.series {
@@ -153,12 +155,12 @@ func fitLabel(a *gonum.Axis, room vg.Length) {
 
 func dressAxis(a *gonum.Axis, label string, s scale) {
 	a.Label.Text = label
-	a.Label.TextStyle = keep(a.Label.TextStyle, letters(14, ink, false))
+	a.Label.TextStyle = keep(a.Label.TextStyle, letters(14, palette.Ink, false))
 	a.Label.Padding = 4
-	a.LineStyle = draw.LineStyle{Color: soft, Width: 1}
+	a.LineStyle = draw.LineStyle{Color: palette.Soft, Width: 1}
 	a.Padding = 0
-	a.Tick.Label = keep(a.Tick.Label, letters(13, ink, false))
-	a.Tick.LineStyle = draw.LineStyle{Color: soft, Width: 1}
+	a.Tick.Label = keep(a.Tick.Label, letters(13, palette.Ink, false))
+	a.Tick.LineStyle = draw.LineStyle{Color: palette.Soft, Width: 1}
 	a.Tick.Length = 4
 	a.Tick.Marker = s
 }
@@ -209,7 +211,7 @@ func (s *series) bars() []gonum.Plotter {
 // legend draws the legend at the top of an area, in rows, and returns its height.
 func (p *panel) legend(area draw.Canvas) vg.Length {
 	const gap = 18
-	style := letters(13, ink, false)
+	style := letters(13, palette.Ink, false)
 	x, y := area.Min.X, area.Max.Y
 	for _, s := range p.series {
 		if s.name == "" {

@@ -7,6 +7,8 @@ import (
 	gonum "gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"gpt2scope/internal/palette"
 )
 
 // labels draws the labels of points so that they cover neither marks nor each other: at the
@@ -20,7 +22,7 @@ const maxLabels = 150
 // Plot implements [gonum.Plotter].
 func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 	toX, toY := p.Transforms(&c)
-	style := letters(12, ink, false)
+	style := letters(12, palette.Ink, false)
 	taken, bars := l.obstacles(toX, toY)
 	var all []point
 	for _, s := range l.series {
@@ -38,7 +40,7 @@ func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 		box, ok := place(c.Rectangle, at, width, near, taken, bars)
 		if !ok { // rather over a bar than far away
 			if box, ok = place(c.Rectangle, at, width, near, taken); ok {
-				c.FillPolygon(paper, []vg.Point{box.Min, {X: box.Max.X, Y: box.Min.Y}, box.Max, {X: box.Min.X, Y: box.Max.Y}})
+				c.FillPolygon(palette.Paper, []vg.Point{box.Min, {X: box.Max.X, Y: box.Min.Y}, box.Max, {X: box.Min.X, Y: box.Max.Y}})
 			}
 		}
 		if !ok {
@@ -53,7 +55,7 @@ func (l labels) Plot(c draw.Canvas, p *gonum.Plot) {
 			if end.X == at.X { // above or below
 				end.Y += max(-1, min(1, at.Y-middle)) * labelHeight / 2
 			}
-			c.StrokeLines(draw.LineStyle{Color: soft, Width: 0.6}, []vg.Point{at, end})
+			c.StrokeLines(draw.LineStyle{Color: palette.Soft, Width: 0.6}, []vg.Point{at, end})
 		}
 		c.FillText(style, vg.Point{X: box.Min.X, Y: box.Min.Y + 3}, v.label)
 	}

@@ -16,6 +16,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"gpt2scope/internal/palette"
 )
 
 // pngScale is how many pixels of a PNG are one of the layout, for sharp letters on
@@ -41,15 +43,15 @@ func asPNG(l layout, title string, panels []*panel) ([]byte, error) {
 // the paper, which are what smooth edges have: the file is less than half as large.
 func indexed(from image.RGBA64Image) image.Image {
 	const steps = 36
-	palette := color.Palette{paper}
-	for _, c := range []color.RGBA{ink, soft, grid, blue, orange, green, purple} {
+	colours := color.Palette{palette.Paper}
+	for _, c := range []color.RGBA{palette.Ink, palette.Soft, palette.Grid, palette.Blue, palette.Orange, palette.Green, palette.Purple} {
 		for i := 1; i <= steps; i++ {
 			mix := func(c, p uint8) uint8 { return uint8((int(c)*i + int(p)*(steps-i)) / steps) }
-			palette = append(palette, color.RGBA{mix(c.R, paper.R), mix(c.G, paper.G), mix(c.B, paper.B), 0xff})
+			colours = append(colours, color.RGBA{mix(c.R, palette.Paper.R), mix(c.G, palette.Paper.G), mix(c.B, palette.Paper.B), 0xff})
 		}
 	}
 	bounds := from.Bounds()
-	to := image.NewPaletted(bounds, palette)
+	to := image.NewPaletted(bounds, colours)
 	nearest := map[color.RGBA]uint8{}
 	var last color.RGBA // most pixels are like the one before; none is transparent
 	var index uint8
@@ -60,7 +62,7 @@ func indexed(from image.RGBA64Image) image.Image {
 			if pixel != last {
 				i, ok := nearest[pixel]
 				if !ok {
-					i = uint8(palette.Index(pixel))
+					i = uint8(colours.Index(pixel))
 					nearest[pixel] = i
 				}
 				last, index = pixel, i
@@ -168,7 +170,7 @@ func plainText(to *bytes.Buffer, d *xml.Decoder, t xml.StartElement) error {
 			size, _ = strconv.ParseFloat(strings.TrimSuffix(value, "px"), 64)
 		}
 	}
-	style := letters(vg.Length(size), ink, strings.Contains(element.Style, "font-weight:bold"))
+	style := letters(vg.Length(size), palette.Ink, strings.Contains(element.Style, "font-weight:bold"))
 	to.WriteString("<text")
 	plainAttributes(to, t)
 	if width := style.Width(element.Text); width > 0 {

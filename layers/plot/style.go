@@ -9,19 +9,8 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-)
 
-// Colours differ in lightness too. The page's style names them, to change them if
-// the browser prefers dark.
-var (
-	paper  = color.RGBA{0xff, 0xff, 0xff, 0xff}
-	ink    = color.RGBA{0x1b, 0x1f, 0x24, 0xff}
-	soft   = color.RGBA{0x57, 0x60, 0x6a, 0xff}
-	grid   = color.RGBA{0xe4, 0xe8, 0xec, 0xff}
-	blue   = color.RGBA{0x0b, 0x4f, 0x96, 0xff}
-	orange = color.RGBA{0xc2, 0x55, 0x0a, 0xff}
-	green  = color.RGBA{0x1f, 0x7a, 0x4d, 0xff}
-	purple = color.RGBA{0x7a, 0x3e, 0x9d, 0xff}
+	"gpt2scope/internal/palette"
 )
 
 // shape is that of a mark.
@@ -46,15 +35,15 @@ type look struct {
 }
 
 var looks = map[role]look{
-	measured:  {colour: blue, mark: circle},
-	joined:    {colour: blue, line: 1.2, dashes: []vg.Length{1.5, 3}},
-	trade:     {colour: blue, mark: circle, line: 1.2, dashes: []vg.Length{1.5, 3}},
-	counted:   {colour: purple, mark: triangle, open: true, line: 1.4, dashes: []vg.Length{7, 3, 1.5, 3}},
-	line:      {colour: blue, line: 1.6},
-	lineOut:   {colour: blue, line: 1.4, dashes: []vg.Length{5, 4}},
-	predicted: {colour: orange, mark: square, open: true},
-	verified:  {colour: ink, mark: cross},
-	whatIf:    {colour: green, mark: diamond, open: true},
+	measured:  {colour: palette.Blue, mark: circle},
+	joined:    {colour: palette.Blue, line: 1.2, dashes: []vg.Length{1.5, 3}},
+	trade:     {colour: palette.Blue, mark: circle, line: 1.2, dashes: []vg.Length{1.5, 3}},
+	counted:   {colour: palette.Purple, mark: triangle, open: true, line: 1.4, dashes: []vg.Length{7, 3, 1.5, 3}},
+	line:      {colour: palette.Blue, line: 1.6},
+	lineOut:   {colour: palette.Blue, line: 1.4, dashes: []vg.Length{5, 4}},
+	predicted: {colour: palette.Orange, mark: square, open: true},
+	verified:  {colour: palette.Ink, mark: cross},
+	whatIf:    {colour: palette.Green, mark: diamond, open: true},
 }
 
 // style is the line along the points.
@@ -112,7 +101,7 @@ func (l look) DrawGlyph(c *draw.Canvas, _ draw.GlyphStyle, at vg.Point) {
 		c.Fill(p)
 		return
 	}
-	c.SetColor(paper)
+	c.SetColor(palette.Paper)
 	c.Fill(p)
 	c.SetLineStyle(draw.LineStyle{Color: l.colour, Width: 1.6})
 	c.Stroke(p)

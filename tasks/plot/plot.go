@@ -25,6 +25,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/palette"
 	"gpt2scope/internal/webpage"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
@@ -37,18 +38,6 @@ const (
 	letter = vg.Length(11)
 )
 
-var (
-	grid   = color.RGBA{0xe4, 0xe8, 0xec, 0xff}
-	blue   = color.RGBA{0x0b, 0x4f, 0x96, 0xff}
-	green  = color.RGBA{0x1f, 0x7a, 0x4d, 0xff}
-	orange = color.RGBA{0xc2, 0x55, 0x0a, 0xff}
-	purple = color.RGBA{0x7a, 0x3e, 0x9d, 0xff}
-	band   = color.NRGBA{0xc2, 0x55, 0x0a, 0x40}
-	yellow = color.RGBA{0xe0, 0xbc, 0x1d, 0xff}
-	cyan   = color.RGBA{0x1f, 0xb5, 0xc4, 0xff}
-	soft   = color.RGBA{0xb8, 0xc0, 0xc8, 0xff}
-)
-
 // lines are the curves that a picture of times has, in the order of the legend.
 var lines = []struct {
 	name         string
@@ -58,11 +47,11 @@ var lines = []struct {
 	dashes       []vg.Length
 	mark         draw.GlyphDrawer
 }{
-	{"CPU", tasks.CPU, tasks.MemoryHost, tasks.TimeWall, blue, nil, draw.CircleGlyph{}},
-	{"GPU, kernel alone", tasks.GPU, tasks.MemoryResident, tasks.TimeKernel, green, []vg.Length{2, 3}, draw.TriangleGlyph{}},
-	{"GPU, data there", tasks.GPU, tasks.MemoryResident, tasks.TimeWall, green, nil, draw.SquareGlyph{}},
-	{"GPU, copies from pinned memory", tasks.GPU, tasks.MemoryPinned, tasks.TimeWall, orange, []vg.Length{6, 3}, draw.PyramidGlyph{}},
-	{"GPU, copies from pageable memory", tasks.GPU, tasks.MemoryPageable, tasks.TimeWall, purple, nil, draw.CrossGlyph{}},
+	{"CPU", tasks.CPU, tasks.MemoryHost, tasks.TimeWall, palette.Blue, nil, draw.CircleGlyph{}},
+	{"GPU, kernel alone", tasks.GPU, tasks.MemoryResident, tasks.TimeKernel, palette.Green, []vg.Length{2, 3}, draw.TriangleGlyph{}},
+	{"GPU, data there", tasks.GPU, tasks.MemoryResident, tasks.TimeWall, palette.Green, nil, draw.SquareGlyph{}},
+	{"GPU, copies from pinned memory", tasks.GPU, tasks.MemoryPinned, tasks.TimeWall, palette.Orange, []vg.Length{6, 3}, draw.PyramidGlyph{}},
+	{"GPU, copies from pageable memory", tasks.GPU, tasks.MemoryPageable, tasks.TimeWall, palette.Purple, nil, draw.CrossGlyph{}},
 }
 
 // picture is a plot with its name.
@@ -172,8 +161,10 @@ func axes(title, x, y string) *gonum.Plot {
 	p.Title.TextStyle.Font.Size = letter + 2
 	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size, p.Legend.TextStyle.Font.Size = letter-1, letter-1, letter-1
 	p.Title.Padding = 6
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Padding, p.Legend.XOffs, p.Legend.YOffs = 2.5, 4, -2
 	lines := plotter.NewGrid()
-	lines.Vertical = draw.LineStyle{Color: grid, Width: 0.8}
+	lines.Vertical = draw.LineStyle{Color: palette.Grid, Width: 0.8}
 	lines.Horizontal = lines.Vertical
 	p.Add(lines)
 	return p
@@ -184,12 +175,29 @@ func heading(c *tasks.Chart) string {
 	return fmt.Sprintf("%s, %s", c.Task, c.DType)
 }
 
+// axis names the size that varies along a line of shapes, and those that do not: "m = n = k", or
+// "b, with past=128, l=1".
+func axis(line string) string {
+	var vary, others []string
+	for part := range strings.SplitSeq(line, ",") {
+		if name, ok := strings.CutSuffix(part, "=*"); ok {
+			vary = append(vary, name)
+		} else {
+			others = append(others, part)
+		}
+	}
+	text := strings.Join(vary, " = ")
+	if len(others) > 0 {
+		text += ", with " + strings.Join(others, ", ")
+	}
+	return text
+}
+
 // times draws the times over the size, both in logarithms, and the crossovers.
 func times(name string, c *tasks.Chart, gpu string) *picture {
-	p := axes(heading(c), c.Line, "time, us")
+	p := axes(heading(c), axis(c.Line), "time, us")
 	p.X.Scale, p.Y.Scale = gonum.LogScale{}, gonum.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, decades{}
-	p.Legend.Top, p.Legend.Left = true, true
+	p.X.Tick.Marker, p.Y.Tick.Marker = decades{most: 4}, decades{most: 10}
 	low, high := math.Inf(1), 0.0
 	var says []string
 	for _, l := range lines {
@@ -216,23 +224,41 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 			continue
 		}
 		where := map[string]string{tasks.MemoryResident: "with its data there", tasks.MemoryPinned: "with copies from pinned memory", tasks.MemoryPageable: "with copies from pageable memory"}[x.Memory]
+		except, but := "", ""
+		if x.Exceptions > 0 {
+			but = fmt.Sprintf(" but %d of %d", x.Exceptions, x.Sizes)
+			except = fmt.Sprintf(", but at %d of %d sizes it is the other way round", x.Exceptions, x.Sizes)
+		}
 		switch {
 		case x.Size != nil:
-			says = append(says, fmt.Sprintf("The GPU %s is faster from %s on (95 %% interval %s to %s).", where, number(*x.Size), number(*x.Low), number(*x.High)))
+			says = append(says, fmt.Sprintf("The GPU %s is faster from %s on (95 %% interval %s to %s)%s.", where, number(*x.Size), number(*x.Low), number(*x.High), except))
+			colour := colourOf(x.Memory)
 			area, err := plotter.NewPolygon(plotter.XYs{{X: *x.Low, Y: low}, {X: *x.High * 1.0001, Y: low}, {X: *x.High * 1.0001, Y: high}, {X: *x.Low, Y: high}})
 			if err == nil {
-				area.Color, area.LineStyle.Width = band, 0
+				area.Color, area.LineStyle.Width = color.NRGBA{colour.R, colour.G, colour.B, 0x30}, 0
 				p.Add(area)
 			}
-			p.Add(&plotter.Line{XYs: plotter.XYs{{X: *x.Size, Y: low}, {X: *x.Size, Y: high}}, LineStyle: draw.LineStyle{Color: orange, Width: 0.8, Dashes: []vg.Length{1.5, 2}}})
+			p.Add(&plotter.Line{XYs: plotter.XYs{{X: *x.Size, Y: low}, {X: *x.Size, Y: high}}, LineStyle: draw.LineStyle{Color: colour, Width: 1, Dashes: []vg.Length{1.5, 2}}})
 		case x.Faster == tasks.CPU:
-			says = append(says, fmt.Sprintf("The CPU is faster at all sizes than the GPU %s.", where))
+			says = append(says, fmt.Sprintf("The CPU is faster than the GPU %s at all%s sizes.", where, but))
 		default:
-			says = append(says, fmt.Sprintf("The GPU %s is faster at all sizes.", where))
+			says = append(says, fmt.Sprintf("The GPU %s is faster at all%s sizes.", where, but))
 		}
 	}
-	p.Y.Max = high * math.Pow(high/low, 0.45) // room for the legend
+	p.Y.Max = high * math.Pow(high/low, 0.5)                                                            // room for the legend
+	p.X.Min, p.X.Max = p.X.Min/math.Pow(p.X.Max/p.X.Min, 0.02), p.X.Max*math.Pow(p.X.Max/p.X.Min, 0.02) // and for marks at the ends
+	p.Y.Min /= math.Pow(high/low, 0.03)
 	return &picture{File: name, Title: heading(c), Says: strings.Join(says, " "), plot: p}
+}
+
+// colourOf is that of the times with the GPU's data in a kind of memory.
+func colourOf(memory string) color.RGBA {
+	for _, l := range lines {
+		if l.kind == tasks.GPU && l.memory == memory && l.time == tasks.TimeWall {
+			return l.color
+		}
+	}
+	return palette.Ink
 }
 
 // parts are what the time on a GPU divides into, in the colours of the ranges.
@@ -241,16 +267,16 @@ var parts = []struct {
 	color color.RGBA
 	of    func(tasks.Share) float64
 }{
-	{"copy to the GPU", yellow, func(s tasks.Share) float64 { return s.H2D }},
-	{"kernels", green, func(s tasks.Share) float64 { return s.Kernel }},
-	{"copy back", cyan, func(s tasks.Share) float64 { return s.D2H }},
-	{"else: launches, waiting", soft, func(s tasks.Share) float64 { return s.Rest }},
+	{"copy to the GPU", palette.Yellow, func(s tasks.Share) float64 { return s.H2D }},
+	{"kernels", palette.Green, func(s tasks.Share) float64 { return s.Kernel }},
+	{"copy back", palette.Cyan, func(s tasks.Share) float64 { return s.D2H }},
+	{"else: launches, waiting", palette.Pale, func(s tasks.Share) float64 { return s.Rest }},
 }
 
 // shares draws how the time divides at each size, from pageable memory and, to its right, from
 // pinned; nil if it was not measured.
 func shares(name string, c *tasks.Chart, gpu string) *picture {
-	p := axes(heading(c)+": left pageable, right pinned", c.Line, "percent of the time")
+	p := axes(heading(c)+": left pageable, right pinned", axis(c.Line), "percent of the time")
 	drawn := false
 	var labels []string
 	var bars [2][]*plotter.BarChart
@@ -296,17 +322,22 @@ func shares(name string, c *tasks.Chart, gpu string) *picture {
 		return nil
 	}
 	p.NominalX(labels...)
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Y.Min, p.Y.Max = 0, 150
+	p.Y.Min, p.Y.Max = 0, 160
 	p.Y.Tick.Marker = gonum.ConstantTicks{{Value: 0, Label: "0"}, {Value: 25, Label: "25"}, {Value: 50, Label: "50"}, {Value: 75, Label: "75"}, {Value: 100, Label: "100"}}
 	return &picture{File: name, Title: heading(c) + ", parts of the time", Says: "How the time of a run on the GPU divides into copies and kernels, with pageable and pinned memory.", plot: p}
 }
 
-// decades are ticks at powers of ten, with names.
-type decades struct{}
+// decades are ticks at powers of ten. Only every second one has a name if more than most would have
+// one, so that names do not touch.
+type decades struct{ most int }
 
-func (decades) Ticks(low, high float64) []gonum.Tick {
+func (d decades) Ticks(low, high float64) []gonum.Tick {
 	var ticks []gonum.Tick
+	every := 1
+	if math.Floor(math.Log10(high))-math.Ceil(math.Log10(low)) >= float64(d.most) {
+		every = 2
+	}
+	first := math.Ceil(math.Log10(low))
 	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
 		for n := 1.0; n < 10; n++ {
 			v := n * math.Pow(10, e)
@@ -314,7 +345,7 @@ func (decades) Ticks(low, high float64) []gonum.Tick {
 				continue
 			}
 			tick := gonum.Tick{Value: v}
-			if n == 1 || high/low < 30 && (n == 2 || n == 5) {
+			if n == 1 && int(e-first)%every == 0 || high/low < 150 && (n == 2 || n == 5) {
 				tick.Label = number(v)
 			}
 			ticks = append(ticks, tick)

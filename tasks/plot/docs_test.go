@@ -1,0 +1,114 @@
+package plot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"gpt2scope/internal/humanize"
+	"gpt2scope/tasks"
+)
+
+const docs = "../../docs/"
+
+// stored are the samples of an H200 that the program holds.
+func stored(t *testing.T) []tasks.Sample {
+	t.Helper()
+	samples, err := tasks.ReadFiles("../samples/h200.csv.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return samples
+}
+
+// The pictures of docs/tasks.md are those of the stored samples. GPT2SCOPE_UPDATE=1 writes them.
+func TestDocsPictures(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("other processors may round the coordinates otherwise")
+	}
+	dir := t.TempDir()
+	if _, err := Write(context.Background(), dir, stored(t), 1); err != nil {
+		t.Fatal(err)
+	}
+	pictures, err := filepath.Glob(docs + "images/tasks/*.svg")
+	if err != nil || len(pictures) < 4 {
+		t.Fatalf("%q, %v", pictures, err)
+	}
+	for _, path := range pictures {
+		want, err := os.ReadFile(filepath.Join(dir, filepath.Base(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if os.Getenv("GPT2SCOPE_UPDATE") != "" {
+			if err := os.WriteFile(path, want, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want) {
+			t.Errorf("%s is not what 'infer tasks plot' draws of the stored samples: GPT2SCOPE_UPDATE=1 go test ./tasks/plot -run DocsPictures writes it", path)
+		}
+	}
+}
+
+// The tables and figures of docs/tasks.md are medians of the stored samples.
+func TestDocsFigures(t *testing.T) {
+	text, err := os.ReadFile(docs + "tasks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.Join(strings.Fields(string(text)), " ")
+	charts := map[string]*tasks.Chart{}
+	all := tasks.Charts(stored(t), 1)
+	for i := range all {
+		charts[all[i].Task+" "+all[i].DType] = &all[i]
+	}
+	us := func(task string, size int, device, memory, time string) float64 {
+		k := charts[task+" float32"].Find(device, memory, time)
+		for i, s := range k.Sizes {
+			if s == size {
+				return k.Us[i]
+			}
+		}
+		t.Fatalf("%s of %d is not measured", task, size)
+		return 0
+	}
+	for _, c := range []struct {
+		task string
+		size int
+	}{{"vector.add", 1 << 10}, {"vector.add", 1 << 17}, {"vector.add", 1 << 26}, {"reduce.sum", 1 << 27}, {"matmul", 128}, {"matmul", 1024}, {"matmul", 4096}} {
+		row := fmt.Sprintf("| `%s` of %s |", c.task, humanize.Thousands(int64(c.size)))
+		const gpu = "cuda:0"
+		for _, v := range []float64{us(c.task, c.size, tasks.CPU, tasks.MemoryHost, tasks.TimeWall), us(c.task, c.size, gpu, tasks.MemoryResident, tasks.TimeWall),
+			us(c.task, c.size, gpu, tasks.MemoryPinned, tasks.TimeH2D), us(c.task, c.size, gpu, tasks.MemoryPinned, tasks.TimeKernel), us(c.task, c.size, gpu, tasks.MemoryPinned, tasks.TimeD2H),
+			us(c.task, c.size, gpu, tasks.MemoryPinned, tasks.TimeWall), us(c.task, c.size, gpu, tasks.MemoryPageable, tasks.TimeWall)} {
+			if v < 100 {
+				row += fmt.Sprintf(" %.1f |", v)
+			} else {
+				row += fmt.Sprintf(" %s |", humanize.Thousands(int64(math.Round(v))))
+			}
+		}
+		if !strings.Contains(page, row) {
+			t.Errorf("docs/tasks.md lacks the row\n%s", row)
+		}
+	}
+	for _, x := range charts["vector.add float32"].Crossovers {
+		want := map[string]string{tasks.MemoryResident: "from %s numbers on with its data on the GPU", tasks.MemoryPinned: "from %s on from pinned memory", tasks.MemoryPageable: "and none from pageable memory"}[x.Memory]
+		if x.Size != nil {
+			want = fmt.Sprintf(want, number(*x.Size))
+		}
+		if x.Memory == tasks.MemoryPinned {
+			if other := fmt.Sprintf("wrong at %d of the %d sizes", x.Exceptions, x.Sizes); !strings.Contains(page, other) {
+				t.Errorf("docs/tasks.md lacks %q", other)
+			}
+		}
+		if !strings.Contains(page, want) {
+			t.Errorf("docs/tasks.md lacks %q", want)
+		}
+	}
+}

@@ -56,6 +56,7 @@ func readRows(stderr io.Writer, paths []string) ([]predict.Row, error) {
 	all, err := tasks.ReadFiles(paths...)
 	if len(paths) == 0 {
 		all, err = storedsamples.Read()
+		fmt.Fprintln(stderr, "infer: the samples are those stored in this program; give files of 'infer tasks bench' for others")
 	}
 	if err != nil {
 		return nil, err
@@ -90,6 +91,9 @@ func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out
 	if out != "" {
 		if err := writeFile(ctx, out, m.Write); err != nil {
 			return err
+		}
+		if out != "-" {
+			fmt.Fprintf(stderr, "infer: the model is in %s; 'infer tasks simulate --model-file %s' uses it\n", out, shellQuote(out))
 		}
 	}
 	var b bytes.Buffer

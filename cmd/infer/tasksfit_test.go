@@ -69,7 +69,7 @@ func TestTasksFit(t *testing.T) {
 			t.Errorf("no %q in\n%s", part, e.stdout)
 		}
 	}
-	for _, part := range []string{"left out: 1 disturbed sample", "left out: 1 sample without a floor"} {
+	for _, part := range []string{"left out: 1 disturbed sample", "left out: 1 sample without a floor", "infer: the model is in " + file + ";"} {
 		if !strings.Contains(e.stderr, part) {
 			t.Errorf("no %q in\n%s", part, e.stderr)
 		}
@@ -145,8 +145,8 @@ func TestTasksFitBadInput(t *testing.T) {
 			}
 		}
 	}
-	if out := mustInfer(t, "tasks", "fit").stdout; !strings.Contains(out, "zen5-2-cores") {
-		t.Errorf("the stored samples are not those that are fitted without others:\n%s", out)
+	if e := mustInfer(t, "tasks", "fit"); !strings.Contains(e.stdout, "zen5-2-cores") || !strings.Contains(e.stderr, "the samples are those stored in this program") {
+		t.Errorf("the stored samples are not those that are fitted without others:\n%s", e.stdout)
 	}
 	samples := someSamples(t)
 	if e := infer(t, "tasks", "fit", samples, "-o", samples); e.status == exitOK {

@@ -55,6 +55,38 @@ func (f Floors) Estimate(device int, j *Job, in int64) Estimate {
 	return e
 }
 
+// Constants estimates by floors and by what calls, launches and copies cost on about any machine. It needs nothing measured but ceilings, and
+// unlike Floors never predicts that a GPU ends small work before it could have been launched.
+type Constants struct{ Floors }
+
+// What calls cost, in us.
+const (
+	hostCall   = 1.0
+	gpuCall    = 10.0
+	hostStep   = 0.5
+	gpuStep    = 2.5
+	gpuCopy    = 8.0
+	overFloors = 1.5 // times floors
+)
+
+// Estimate implements Estimator.
+func (c Constants) Estimate(device int, j *Job, in int64) Estimate {
+	e, w := c.Floors.Estimate(device, j, in), &j.Work[device]
+	call, step := hostCall, hostStep
+	if device != Host {
+		call, step = gpuCall, gpuStep
+		if in > 0 {
+			e.In = e.In*overFloors + gpuCopy
+		}
+		if w.BytesOut > 0 {
+			e.Out = e.Out*overFloors + gpuCopy
+		}
+	}
+	e.Run = e.Run*overFloors + call + step*w.Steps
+	e.Low = e.Total() / overFloors
+	return e
+}
+
 // True estimates by what jobs will take, as no scheduler can.
 type True struct{ Truth Truth }
 

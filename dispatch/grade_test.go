@@ -84,7 +84,7 @@ func TestCorruptedModelIsFound(t *testing.T) {
 		for seed := range uint64(8) {
 			p := first.again(seed)
 			w.Estimator = p.Model
-			g := p.Alone(Ours(w, p.Floors()))
+			g := p.Alone(Ours(w, Constants{p.Floors()}))
 			after := geomean(g.Choices[20:120])
 			blind := geomean(p.Alone(DMDA("", w)).Choices[20:120])
 			name := fmt.Sprintf("swap %v, device %d x %g, seed %d", w.swap, w.device, w.factor, seed)

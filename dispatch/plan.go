@@ -138,7 +138,7 @@ func (s *Scheduler) ends(jobs []*Job, now float64) (host, others float64) {
 			n++
 		}
 		if s.devices[device].overlap() {
-			s.pair(jobs[:n])
+			s.pair(jobs[:n], s.loads[device])
 		}
 		end := 0.0
 		for _, j := range jobs[:n] {
@@ -206,25 +206,45 @@ func (s *Scheduler) longest(a, b *Job) int {
 	return cmp.Or(cmp.Compare(least(b), least(a)), byID(a, b))
 }
 
-// pair orders the jobs of a device that takes two at once so that the copy in of each runs beside
-// the work and the copy out of the one before it. The time is the sum over neighbours of
-// the longer of the two, as in a flow shop without a buffer between two machines (Gilmore and
-// Gomory, "Sequencing a one state-variable machine", 1964); instead of their optimum, each
-// job is followed by the one whose copy comes nearest.
-func (s *Scheduler) pair(jobs []*Job) {
-	e := func(j *Job) Estimate { return j.estimates[j.target] }
-	slices.SortFunc(jobs, func(a, b *Job) int { return cmp.Or(cmp.Compare(e(a).In, e(b).In), byID(a, b)) })
+// How pair weighs time: the device would wait for a copy; a copy could have run beside the work of other jobs, but none
+// does; a job has long work, which later copies could run beside. On the stored samples of an H200 the work of a stream, of which half the time
+// is that of copies, then ends 1.12 to 1.18 times as late as if nothing waited; 1.25 to 1.3 if the job with the nearest copy follows.
+const (
+	pairWait   = 2.5
+	pairUnused = 1.5
+	pairLong   = 0.5
+	pairWindow = 16 // jobs of shorter and of longer copies that are looked at
+)
+
+// pair orders the jobs of a device that takes several at once, and which has a load, so that copies in run
+// beside the work of other jobs. With two jobs in flight the copy of one begins when the one before the last has ended, and has as
+// long as the work of the last one, as in a flow shop with a buffer of one job (Papadimitriou and Kanellakis,
+// "Flowshop scheduling with limited temporary storage", 1980). Each job is followed by the one that fits best.
+func (s *Scheduler) pair(jobs []*Job, l load) {
+	e := func(j *Job) *Estimate { return &j.estimates[j.target] }
+	slices.SortFunc(jobs, func(a, b *Job) int {
+		return cmp.Or(cmp.Compare(e(a).In, e(b).In), cmp.Compare(e(b).Run, e(a).Run), byID(a, b))
+	})
 	s.pairs = append(s.pairs[:0], jobs...)
 	left := s.pairs
-	after := 0.0 // the first job has nothing to hide its copy behind
 	for i := range jobs {
-		at, _ := slices.BinarySearchFunc(left, after, func(j *Job, v float64) int { return cmp.Compare(e(j).In, v) })
-		if at == len(left) || at > 0 && after-e(left[at-1]).In < e(left[at]).In-after {
-			at--
+		room := l.free.Run - math.Max(l.free.In, l.ends[l.overlap-1]) // of the next copy in
+		next, least := 0, math.Inf(1)
+		look := func(k int) {
+			over := e(left[k]).In - room
+			cost := pairWait*math.Max(0, over) + pairUnused*math.Max(0, -over) - pairLong*e(left[k]).Run
+			if cost < least {
+				next, least = k, cost
+			}
 		}
-		jobs[i] = left[at]
-		after = e(left[at]).Run + e(left[at]).Out
-		left = slices.Delete(left, at, at+1)
+		at, _ := slices.BinarySearchFunc(left, room, func(j *Job, v float64) int { return cmp.Compare(e(j).In, v) })
+		look(0) // the longest work of those without a copy
+		for k := max(0, at-pairWindow); k < min(len(left), at+pairWindow); k++ {
+			look(k)
+		}
+		jobs[i] = left[next]
+		l.take(*e(left[next]))
+		left = slices.Delete(left, next, next+1)
 	}
 	clear(s.pairs)
 }

@@ -162,7 +162,7 @@ type trust struct {
 	error float64 // of the logarithm, a moving mean
 }
 
-const trustForget = 0.7
+const trustForget = 0.9
 
 func (t *trust) add(observed, predicted float64) {
 	e := math.Min(3, math.Abs(math.Log(observed/predicted)))

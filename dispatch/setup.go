@@ -270,7 +270,7 @@ func (p *Prepared) Medians() Truth { return p.Usual }
 func (p *Prepared) Floors() Floors { return Floors{LinkBytesPerUs: p.Link} }
 
 // Ours returns the policy of this package.
-func (p *Prepared) Ours() Policy { return Ours(p.Model, p.Floors()) }
+func (p *Prepared) Ours() Policy { return Ours(p.Model, Constants{p.Floors()}) }
 
 // PolicyNames lists the policies that [Prepared.Policies] has for devices.
 func PolicyNames(devices []Device) []string {

@@ -328,3 +328,55 @@ func BenchmarkDecision(b *testing.B) {
 		s.Decide(&p.Jobs[i%1024], 0)
 	}
 }
+
+// Copies of some jobs run beside the work of others: the order of a queue ends little later than its busiest resource must.
+func TestPairHidesCopies(t *testing.T) {
+	s := New([]Device{{"cpu", 1}, {"cuda:0", 2}}, 1, Policy{Plan: true})
+	mean := 0.0
+	for seed := range uint64(5) {
+		random := rand.New(rand.NewPCG(seed, 9))
+		var jobs []*Job
+		var sum Times
+		for i := range 400 {
+			e := Estimate{Run: math.Exp(1.5 * random.NormFloat64())}
+			if i%2 == 0 { // half of them have copies, of which some take long
+				e.In = math.Exp(1.5 * random.NormFloat64())
+				e.Out = e.In / 2
+			}
+			sum.add(e, 1)
+			jobs = append(jobs, &Job{ID: i, target: 1, estimates: []Estimate{{}, e}})
+		}
+		least := math.Max(math.Max(sum.In, sum.Run), sum.Total()/2)
+		s.pair(jobs, load{overlap: 2})
+		seen, l, end := map[int]bool{}, load{overlap: 2}, 0.0
+		for _, j := range jobs {
+			seen[j.ID] = true
+			end = l.take(j.estimates[1])
+		}
+		t.Logf("%.3f of the busiest resource", end/least)
+		if len(seen) != 400 {
+			t.Fatalf("%d of 400 jobs are in the order", len(seen))
+		}
+		mean += end / least / 5
+	}
+	if mean > 1.15 { // in the order of the nearest copies 1.26
+		t.Errorf("queues end at %.3f of the busiest resource, expected 1.15 at most", mean)
+	}
+}
+
+// Constants know that a launch takes time, however small the work.
+func TestConstants(t *testing.T) {
+	j := &Job{Work: []predict.Work{{FloorUs: 0.01, Steps: 1}, {FloorUs: 0.001, Steps: 2, BytesIn: 100, BytesOut: 100, Memory: predict.Pinned}}}
+	floors, constants := Floors{25e3}, Constants{Floors{25e3}}
+	if e := floors.Estimate(1, j, 100); e.Total() > 1 {
+		t.Errorf("by floors %+v", e)
+	}
+	host, gpu := constants.Estimate(Host, j, 0), constants.Estimate(1, j, 100)
+	if host.Total() > 3 || gpu.Total() < 20 || gpu.In < 5 || gpu.Out < 5 || !(gpu.Low <= gpu.Total()) {
+		t.Errorf("host %+v, GPU %+v", host, gpu)
+	}
+	j.Work[1].FloorUs = 1e4
+	if e := constants.Estimate(1, j, 100); e.Run < 1e4 || e.Run > 2e4 {
+		t.Errorf("large work takes %+v", e)
+	}
+}

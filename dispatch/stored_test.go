@@ -32,6 +32,9 @@ func TestStoredSamples(t *testing.T) {
 	if g.GeoMean > 1.05 {
 		t.Errorf("geometric mean over the oracle %.4f, expected 1.05 at most", g.GeoMean)
 	}
+	if r.Makespan > 1.25*bound {
+		t.Errorf("makespan %.3f of the bound, expected 1.25 at most", r.Makespan/bound)
+	}
 	if r.Makespan > 0.9*floors.Makespan {
 		t.Errorf("makespan %.3f of that of dmda on floors, expected 0.9 at most", r.Makespan/floors.Makespan)
 	}

@@ -19,12 +19,13 @@
 #include <time.h>
 #if defined(__linux__)
 #include <linux/futex.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
 #define SPIN_NS 200000  // how long a worker spins after a job, and at a barrier
-#define TAKEN_NS 100000 // a core that a yield gives back after this time was taken by another thread
+#define TAKEN_NS 100000 // a core that a yield gives back after this time may have been taken by another thread
 #define CROWDED 1000    // barriers at which a worker then does not yield
 #define LOOK_NS 1000000 // after which a worker that sleeps at a barrier looks whether it was overlooked
 #define PAUSES 400      // pause instructions before the first yield, and between two readings of the clock: 10 to 20 us
@@ -65,12 +66,25 @@ static void sleep_until(gs_pool *p, uint32_t passed) {
 }
 
 static void wake_all(gs_pool *p) { syscall(SYS_futex, &p->passed, FUTEX_WAKE_PRIVATE, p->n, NULL, NULL, 0); }
+
+static long switches(void) {
+	struct rusage u;
+	return getrusage(RUSAGE_THREAD, &u) == 0 ? u.ru_nvcsw + u.ru_nivcsw : 0;
+}
+
+// Whether another thread wants this core. A yield takes long, too, when a hypervisor takes the core; then no thread is switched to.
+static int is_wanted(void) {
+	const long before = switches();
+	sched_yield();
+	return switches() != before;
+}
 #else
 static void sleep_until(gs_pool *p, uint32_t passed) {
 	while (!is_passed(p, passed)) sched_yield();
 }
 
 static void wake_all(gs_pool *p) {}
+static int is_wanted(void) { return 0; }
 #endif
 
 static void wait_until(gs_worker *w, uint32_t passed) {
@@ -84,7 +98,7 @@ static void wait_until(gs_worker *w, uint32_t passed) {
 		sched_yield();
 		int64_t before = now;
 		now = gs_now();
-		if (now - before > TAKEN_NS) w->crowded = CROWDED;
+		if (now - before > TAKEN_NS && is_wanted()) w->crowded = CROWDED;
 		if (is_passed(p, passed)) return;
 	}
 	sleep_until(p, passed);

@@ -53,3 +53,43 @@ func TestModel(t *testing.T) {
 		}
 	}
 }
+
+// decisions returns a function that chooses between two devices of a machine for one stored measurement after another, by the shipped model.
+func decisions(tb testing.TB) func() {
+	all, err := Read()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m, err := Model()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	rows, _ := tasks.Rows(all)
+	cpu, _ := m.Device("h200", "cpu")
+	gpu, known := m.Device("h200", "cuda:0")
+	if !known {
+		tb.Fatal("the model knows no GPU")
+	}
+	next, gpus := 0, 0
+	return func() {
+		w := &rows[next%len(rows)].Work
+		if next++; m.Predict(gpu, w).Us < m.Predict(cpu, w).Us {
+			gpus++
+		}
+	}
+}
+
+// A choice by the shipped model allocates nothing.
+func TestDecisionAllocatesNothing(t *testing.T) {
+	if n := testing.AllocsPerRun(1000, decisions(t)); n != 0 {
+		t.Errorf("a choice allocates %v times", n)
+	}
+}
+
+func BenchmarkDecision(b *testing.B) {
+	decide := decisions(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		decide()
+	}
+}

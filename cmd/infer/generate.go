@@ -529,11 +529,11 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 	default:
 		line += fmt.Sprintf(" | first token after %.0f ms", t.FirstToken)
 	}
+	if words := waitedWords(t.Waited); words != "" && t.DecodeTokens > 0 {
+		line += " | " + words
+	}
 	if r.Finish == "interrupted" {
 		line += " | interrupted"
-	}
-	if words := waitedWords(t.Waited); words != "" {
-		line += " | " + words
 	}
 	fmt.Fprintln(w, line)
 }

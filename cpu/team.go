@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"unsafe"
 
@@ -18,26 +17,11 @@ import (
 // runs on them; others wait.
 type Team struct {
 	pool *pool
-	own  bool // the threads end with the team
 	last int64
 }
 
-// NewTeam starts a team of so many threads; 0 is one for each physical core that the process
-// may use. Its kernels are those of [New] with default options.
-func NewTeam(threads int) (*Team, error) {
-	isa, err := chooseISA(os.Getenv("GPT2SCOPE_CPU"))
-	if err != nil {
-		return nil, err
-	}
-	p, err := newPool(Threads(threads), isa)
-	if err != nil {
-		return nil, err
-	}
-	return &Team{p, true, lastCache(p.threads)}, nil
-}
-
 // Team returns the backend's threads. They end with the backend.
-func (b *Backend) Team() *Team { return &Team{b.pool, false, lastCache(b.pool.threads)} }
+func (b *Backend) Team() *Team { return &Team{b.pool, lastCache(b.pool.threads)} }
 
 // lastCache is the size of the largest cache in bytes, 0 if it is not known.
 func lastCache(threads int) int64 {
@@ -50,13 +34,6 @@ func lastCache(threads int) int64 {
 
 // Threads returns how many threads the team has.
 func (t *Team) Threads() int { return t.pool.threads }
-
-// Close ends threads that [NewTeam] started.
-func (t *Team) Close() {
-	if t.own {
-		t.pool.close()
-	}
-}
 
 // Memory is host memory outside the Go heap, aligned to a page, and from 4 MiB on on huge
 // pages where the system has them. It is zero at first.

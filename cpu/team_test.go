@@ -26,7 +26,7 @@ func TestTeamArrays(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, last := range []int64{0, 1} { // the second writes all past the caches
-				team := &Team{p, true, last}
+				team := &Team{p, last}
 				for _, n := range []int{1, 15, 16, 17, 63, 64, 65, 1024, 4095, 4097, 65535, 65536, most - 3} {
 					for off := range 3 {
 						z := make([]float32, n+1)
@@ -75,12 +75,13 @@ func TestTeamArrays(t *testing.T) {
 	}
 }
 
-// Lengths that differ are refused, and so is a team that has ended.
+// Lengths that differ are refused, and so is a team whose backend is closed.
 func TestTeamErrors(t *testing.T) {
-	team, err := NewTeam(2)
+	backend, err := New(Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
+	team := backend.Team()
 	a, b := make([]float32, 5), make([]float32, 6)
 	for what, err := range map[string]error{"Add": team.Add(a, a, b), "Add, x": team.Add(a, b, a), "Square": team.Square(a, b, Multiply), "Square, way": team.Square(a, a, 9)} {
 		if err == nil {
@@ -90,7 +91,9 @@ func TestTeamErrors(t *testing.T) {
 	if _, err := team.Sum(b, nil); err == nil {
 		t.Error("Sum: no room for partial sums, and no error")
 	}
-	team.Close()
+	if err := backend.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if team.Add(a, a, a) == nil {
 		t.Error("threads that have ended added")
 	}
@@ -101,11 +104,12 @@ func TestTeamErrors(t *testing.T) {
 
 // Matrix products are those of the formula, with float32 and bfloat16.
 func TestTeamProduct(t *testing.T) {
-	team, err := NewTeam(2)
+	backend, err := New(Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer team.Close()
+	defer backend.Close()
+	team := backend.Team()
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, s := range [][3]int{{1, 1, 1}, {3, 33, 7}, {17, 64, 31}, {100, 50, 96}} {
 		m, n, k := s[0], s[1], s[2]

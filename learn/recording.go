@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"time"
 
@@ -173,14 +172,4 @@ func Shipped() (*Recording, error) {
 		}
 	}
 	return nil, nil
-}
-
-// finite tells whether all values are finite, as JSON needs them.
-func (d Data) finite() bool {
-	for _, p := range d {
-		if math.IsNaN(p.Value+p.X) || math.IsInf(p.Value, 0) || math.IsInf(p.X, 0) {
-			return false
-		}
-	}
-	return true
 }

@@ -276,7 +276,7 @@ func TestCompletion(t *testing.T) {
 func TestFlagsThatDoNothing(t *testing.T) {
 	values := map[string]string{"model": tiny, "layers": "1", "device": "cpu", "dtype": "bf16", "mode": "auto", "variant": "a=b", "threads": "1", "context": "9", "chunk": "2"}
 	for command, used := range map[string]string{
-		"tokenize -p x": "model quiet", "devices": "quiet", "bench ceilings": "device threads quiet", "trace check no/such/file": "quiet",
+		"tokenize -p x": "model quiet", "devices": "quiet", "bench ceilings": "device threads quiet", "trace check --infer no/such/file": "model quiet",
 		"export -o no/such/": "model layers dtype quiet", "help": "", "completion bash": "",
 	} {
 		words := strings.Fields(command)

@@ -38,9 +38,17 @@ const (
 	Copy = "copy"
 )
 
+// The names of costs of work on a GPU besides its kernels, on which no floor depends: copies to
+// and from it, and a compilation.
+const (
+	H2D   = "h2d"
+	D2H   = "d2h"
+	NVRTC = "nvrtc"
+)
+
 // Value is one thing that was measured.
 type Value struct {
-	Name  string  `json:"name"` // Read, Copy; for products the type, F32 or BF16; "launch", "barrier", "hop"
+	Name  string  `json:"name"` // Read, Copy; for products the type, F32 or BF16; "launch", "barrier", "hop"; H2D, D2H, NVRTC
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
 	P10   float64 `json:"p10"` // of all repetitions, as P90
@@ -53,6 +61,9 @@ type Value struct {
 	Rounds []float64 `json:"rounds,omitempty"`
 }
 
+// IsCost tells whether no floor depends on the value.
+func (v Value) IsCost() bool { return v.Name == H2D || v.Name == D2H || v.Name == NVRTC }
+
 // Set is what was measured of a device.
 type Set struct {
 	Key    string    `json:"key"`    // names device and versions
@@ -63,6 +74,10 @@ type Set struct {
 	// Disturbed says what else ran on the device during the measurement, "" if nothing
 	// did. Store refuses a disturbed set: its values are too low.
 	Disturbed string `json:"disturbed,omitempty"`
+
+	// Missing says what could not be measured, and why; "" if nothing is missing. No floor
+	// depends on it.
+	Missing string `json:"missing,omitempty"`
 }
 
 // Latency returns a value in microseconds by name, 0 if it was not measured.

@@ -43,7 +43,14 @@ func TestMeasureCeilings(t *testing.T) {
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 0, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 0}
 	sizes := map[string]int64{"read L2 cache": 50 << 20, // of hops: 12 bytes x units x 4 SMs
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 96, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 192}
+	costs := 0
 	for _, v := range s.Values {
+		if v.IsCost() { // by the host's clock
+			if costs++; !(v.Value > 0 && v.Value < 1e9 && v.P10 <= v.P90) || v.How == "" {
+				t.Errorf("%+v", v)
+			}
+			continue
+		}
 		name := v.Name + " " + v.Where
 		if v.Name == "hop" {
 			name += v.How
@@ -57,6 +64,58 @@ func TestMeasureCeilings(t *testing.T) {
 	if len(want) != 0 {
 		t.Errorf("not measured: %v", want)
 	}
+	if costs != 8 || !strings.Contains(s.Missing, "NVRTC of CUDA") { // which is not there
+		t.Errorf("%d costs of copies; %q", costs, s.Missing)
+	}
+	stubNVRTC(t)
+	again, err := dev.MeasureCeilings(context.Background())
+	if last := again.Values[len(again.Values)-1]; err != nil || again.Missing != "" || last.Name != "nvrtc" || len(again.Values) != len(s.Values)+1 {
+		t.Errorf("with NVRTC: %+v, %v", again, err)
+	}
+}
+
+// If copies or compilations cannot be measured, the ceilings are those without them, in value and
+// number, whichever call fails; what fails before is an error as ever.
+func TestCostsFail(t *testing.T) {
+	_, dev, control := openStub(t)
+	blas := filepath.Join(t.TempDir(), "stub-blas.so")
+	if err := os.WriteFile(blas, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	stubNVRTC(t)
+	var whole ceilings.Set
+	for range 2 { // the first run opens NVRTC too
+		control.Reset()
+		var err error
+		if whole, err = dev.MeasureCeilings(context.Background()); err != nil || whole.Missing != "" {
+			t.Fatal(whole.Missing, err)
+		}
+	}
+	calls := control.Calls()
+	costs := len(calls) - 1 // the first call after the ceilings: it makes the second stream
+	for calls[costs] != "gs_stream_create" {
+		costs--
+	}
+	rates := slices.DeleteFunc(slices.Clone(whole.Values), ceilings.Value.IsCost)
+	for _, nth := range []int{costs + 1, (costs + len(calls)) / 2, len(calls)} {
+		control.Reset()
+		control.Fail("lost", nth)
+		s, err := dev.MeasureCeilings(context.Background())
+		if err != nil || s.Missing == "" || s.Key != whole.Key || s.Disturbed != whole.Disturbed {
+			t.Errorf("the device is lost at call %d of %d: missing %q, %v", nth, len(calls), s.Missing, err)
+		}
+		got := slices.DeleteFunc(slices.Clone(s.Values), ceilings.Value.IsCost)
+		if !slices.EqualFunc(got, rates, func(a, b ceilings.Value) bool { return a.Name == b.Name && a.Value == b.Value && a.Size == b.Size }) {
+			t.Errorf("the device is lost at call %d of %d: %+v; want %+v", nth, len(calls), got, rates)
+		}
+	}
+	control.Reset()
+	control.Fail("lost", costs)
+	if _, err := dev.MeasureCeilings(context.Background()); err == nil {
+		t.Error("the device was lost among the ceilings, and there is no error")
+	}
+	control.Reset()
 }
 
 // A block that waits too long for a unit is an error. A device without the kernel has the

@@ -99,7 +99,7 @@ func (r *Recorder) Ceilings(device int, s ceilings.Set) {
 func SetCeilings(h *traces.Header, device int, s ceilings.Set) {
 	h.Ceilings = slices.DeleteFunc(slices.Clone(h.Ceilings), func(c traces.Ceiling) bool { return c.Device == device })
 	for _, v := range s.Values {
-		if v.Unit == ceilings.GBs || v.Unit == ceilings.TFLOPs {
+		if v.Unit == ceilings.GBs && (v.Name == ceilings.Read || v.Name == ceilings.Copy) || v.Unit == ceilings.TFLOPs {
 			h.Ceilings = append(h.Ceilings, traces.Ceiling{Device: device, Name: v.Name, Unit: v.Unit, Value: v.Value, Size: v.Size})
 		}
 	}

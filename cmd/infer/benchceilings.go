@@ -43,7 +43,9 @@ and the highest median. A bench or a recording that is faster than the stored va
 measures again, and raises them. The bandwidth of a cache holds for data of at most the given size
 that all threads together use over and over; of data up to twice the size of a CPU's
 cache, a part is still found there. A copy counts the bytes that it reads and those that it
-writes; on a CPU these go different ways, and it may be faster than a read. Floors take reads.`,
+writes; on a CPU these go different ways, and it may be faster than a read. Floors take reads.
+h2d and d2h are copies to and from a GPU, by the clock of the host: their rate, and the time
+of four bytes. nvrtc is a compilation of a kernel that does nothing.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure
   infer bench ceilings --device cuda --json`,
@@ -130,6 +132,9 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 	if s.Disturbed != "" {
 		fmt.Fprintf(w, "these may be too low: %s\n", s.Disturbed)
 	}
+	if s.Missing != "" {
+		fmt.Fprintln(w, s.Missing)
+	}
 	fmt.Fprintln(w)
 	printText(w, toLeft, "what\tdata\tvalue\tunit\tp10 - p90\trounds\tby", s.Values, func(v ceilings.Value) string {
 		data := ""
@@ -138,7 +143,7 @@ func writeCeilings(w io.Writer, s ceilings.Set, stored bool) {
 			data = humanize.Size(v.Size)
 		case v.Size > 0:
 			data = "up to " + humanize.Size(v.Size)
-		case v.Where != "":
+		case v.Where != "" && v.Unit == ceilings.GBs:
 			data = "any"
 		}
 		rounds := ""
@@ -304,6 +309,9 @@ func (d *benchDevice) String() string {
 	}
 	var parts []string
 	for _, v := range d.Ceilings {
+		if v.IsCost() {
+			continue
+		}
 		what := v.Name
 		switch {
 		case v.Where != "":

@@ -125,12 +125,20 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
+// terminalWidth is how many letters a line of a terminal has, 0 if w is none.
+func terminalWidth(w io.Writer) int {
+	if file, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return width
+		}
+	}
+	return 0
+}
+
 // textWidth is how many letters a line of text may have: those of a terminal, within bounds, or 80.
 func textWidth(w io.Writer) int {
-	if file, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
-			return min(max(width, 40), 100)
-		}
+	if width := terminalWidth(w); width > 0 {
+		return min(max(width, 40), 100)
 	}
 	return 80
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,8 +27,10 @@ type showOptions struct {
 
 	format string // "table", "csv" or "json"; "" is "table"
 
-	// columns of a table for people: mainColumns, else all.
+	// columns of a table for people: mainColumns or "all". "" is all, or mainColumns if lines of
+	// width letters, where 0 has no limit, are too short for all.
 	columns string
+	width   int
 	rows    rowOptions
 	gpu     int // -1 for the first that worked
 }
@@ -37,7 +40,11 @@ const mainColumns = "main"
 
 // registerColumns adds --columns.
 func (o *showOptions) registerColumns(f *pflag.FlagSet, usual, table string) {
-	f.StringVar(&o.columns, "columns", usual, "`COLUMNS` of "+table+": main (calls, time, its share, rates,\nroofline) or all")
+	text := "`COLUMNS` of " + table + ": main (calls, time, its share, rates,\nroofline) or all"
+	if usual == "" {
+		text += " (default: all, or main in a\nterminal that is too narrow for all)"
+	}
+	f.StringVar(&o.columns, "columns", usual, text)
 }
 
 // checkColumns refuses other values of --columns.
@@ -130,7 +137,7 @@ check' says why.`,
 	addFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
 		f.StringVar((*string)(&o.by), "by", string(tables.ByFolded), "rows are `WHAT`:\n"+strings.Replace(tables.List(tables.Bys), "launch, ", "launch,\n", 1))
 		o.rows.register(f, "time, calls, floor", "the order of the plan; kernels by time")
-		o.registerColumns(f, "all", "the table")
+		o.registerColumns(f, "", "the table")
 		addFormat(f, &o.format, "table, csv or json")
 		addGPU(f, &o.gpu)
 	})
@@ -196,6 +203,7 @@ type tableJSON struct {
 
 // showTrace writes a table of a trace.
 func showTrace(w io.Writer, t *traces.Trace, o showOptions) error {
+	o.width = terminalWidth(w)
 	table, show, err := layTable(t, &o)
 	if err != nil {
 		return err
@@ -243,6 +251,15 @@ func writeTable(w io.Writer, t *traces.Trace, table *tables.Table, show layout) 
 	return writeOutput(w, b.Bytes())
 }
 
+// tableWidth is how many letters the longest line has before the legend.
+func tableWidth(text string) (n int) {
+	table, _, _ := strings.Cut(text, "\n\n")
+	for line := range strings.Lines(table) {
+		n = max(n, utf8.RuneCountInString(strings.TrimRight(line, "\n")))
+	}
+	return n
+}
+
 // layoutRows lays out a table whose rows sum to the wall time.
 func layoutRows(t *tables.Table, o showOptions) (layout, error) {
 	columns, rows := rowColumns(t, o.by), t.Rows
@@ -267,9 +284,20 @@ func layoutRows(t *tables.Table, o showOptions) (layout, error) {
 	}
 	return layout{
 		text: func(w io.Writer) {
-			columns := shown(columns, o)
-			printCells(w, columns, rows, wallRow(rows, columns))
-			printLegend(w, columns)
+			print := func(w io.Writer) {
+				columns := shown(columns, o)
+				printCells(w, columns, rows, wallRow(rows, columns))
+				printLegend(w, columns)
+			}
+			var all bytes.Buffer
+			print(&all)
+			if o.columns != "" || o.width == 0 || o.by == tables.ByKernel || tableWidth(all.String()) <= o.width {
+				w.Write(all.Bytes())
+				return
+			}
+			o.columns = mainColumns
+			print(w)
+			fmt.Fprintln(w, "the terminal is too narrow for all columns, which --columns all shows")
 		},
 		csv: func(w io.Writer) error { return writeCSV(w, columns, rows) },
 	}, nil

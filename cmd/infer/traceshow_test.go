@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -595,5 +596,30 @@ func TestHeadingsAreDistinct(t *testing.T) {
 func TestShowSaysWhatIsCut(t *testing.T) {
 	for _, by := range []string{"exec", "range", "sequence"} {
 		contains(t, mustInfer(t, "trace", "show", "../../traces/samples/eager.sqlite", "--by", by, "--limit", "1").stdout, "not shown; --limit 0 shows all\n")
+	}
+}
+
+// In a terminal that is too narrow for all columns the main ones show, unless others are asked for.
+func TestShowFitsTerminal(t *testing.T) {
+	trace, err := load.Load("../../traces/samples/gpt2-L12-graph-stamps.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const hint = "--columns all"
+	for _, c := range []struct {
+		width     int
+		columns   string
+		all, says bool
+	}{{0, "", true, false}, {400, "", true, false}, {120, "", false, true}, {120, "all", true, false}, {400, mainColumns, false, false}} {
+		o := showOptions{by: tables.ByFolded, gpu: -1, columns: c.columns, width: c.width}
+		_, show, err := layTable(trace, &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		show.text(&b)
+		if text := b.String(); strings.Contains(text, "launches") != c.all || strings.Contains(text, hint) != c.says {
+			t.Errorf("%+v: %d letters wide:\n%s", c, tableWidth(text), text)
+		}
 	}
 }

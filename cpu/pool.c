@@ -26,7 +26,7 @@
 
 #define SPIN_NS 200000  // how long a worker spins after a job, and at a barrier
 #define TAKEN_NS 100000 // a core that a yield gives back after this time may have been taken by another thread
-#define CROWDED 1000    // barriers at which a worker then does not yield
+#define CROWDED 1000    // barriers at most at which a worker then does not yield; from time to time it tries, and doubles or halves their number
 #define LOOK_NS 1000000 // after which a worker that sleeps at a barrier looks whether it was overlooked
 #define PAUSES 400      // pause instructions before the first yield, and between two readings of the clock: 10 to 20 us
 
@@ -98,8 +98,14 @@ static void wait_until(gs_worker *w, uint32_t passed) {
 		sched_yield();
 		int64_t before = now;
 		now = gs_now();
-		if (now - before > TAKEN_NS && is_wanted()) w->crowded = CROWDED;
-		if (is_passed(p, passed)) return;
+		if (now - before > TAKEN_NS && is_wanted()) {
+			w->patience = w->patience < CROWDED / 2 ? 2 * w->patience + 1 : CROWDED;
+			w->crowded = w->patience;
+		}
+		if (is_passed(p, passed)) {
+			if (w->crowded == 0) w->patience /= 2;
+			return;
+		}
 	}
 	sleep_until(p, passed);
 }

@@ -13,7 +13,8 @@ typedef struct gs_worker {
 	int victim;       // the worker from whose share of the loop iterations are taken now, relative to id
 	int64_t count;    // iterations of the current loop
 	unsigned phase;   // barriers passed
-	unsigned crowded; // barriers to come at which the worker does not yield: other programs take its core
+	unsigned crowded; // barriers to come at which the worker does not yield, since another thread wanted its core
+	unsigned patience; // how many these were the last time
 	float *scratch;   // GS_SCRATCH floats of this worker
 } gs_worker;
 

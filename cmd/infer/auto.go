@@ -185,6 +185,10 @@ func (o *opened) remember(run *auto.Run, stats gpt2.Stats) {
 // measured time is not that of the work. On a quiet machine it is near 0.
 const mostWaited = 0.25
 
+// briefMs is for how long a text is decoded at least before it is said that threads waited: on a quiet
+// machine, too, threads share a core for some milliseconds until the system has spread them.
+const briefMs = 50
+
 // waitedWords say that the threads of a process had no processor for much of the time, of
 // which share; they are "" if they had.
 func waitedWords(share float64) string {

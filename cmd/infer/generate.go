@@ -529,7 +529,7 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 	default:
 		line += fmt.Sprintf(" | first token after %.0f ms", t.FirstToken)
 	}
-	if words := waitedWords(t.Waited); words != "" && t.DecodeTokens > 0 {
+	if words := waitedWords(t.Waited); words != "" && float64(t.DecodeTokens)*t.DecodePerToken >= briefMs {
 		line += " | " + words
 	}
 	if r.Finish == "interrupted" {

@@ -99,11 +99,11 @@ static void wait_until(gs_worker *w, uint32_t passed) {
 		int64_t before = now;
 		now = gs_now();
 		if (now - before > TAKEN_NS && is_wanted()) {
-			w->patience = w->patience < CROWDED / 2 ? 2 * w->patience + 1 : CROWDED;
-			w->crowded = w->patience;
+			w->backoff = w->backoff < CROWDED / 2 ? 2 * w->backoff + 1 : CROWDED;
+			w->crowded = w->backoff;
 		}
 		if (is_passed(p, passed)) {
-			if (w->crowded == 0) w->patience /= 2;
+			if (w->crowded == 0) w->backoff /= 2;
 			return;
 		}
 	}

@@ -14,7 +14,7 @@ typedef struct gs_worker {
 	int64_t count;    // iterations of the current loop
 	unsigned phase;   // barriers passed
 	unsigned crowded; // barriers to come at which the worker does not yield, since another thread wanted its core
-	unsigned patience; // how many these were the last time
+	unsigned backoff; // how many these were the last time: it doubles and halves
 	float *scratch;   // GS_SCRATCH floats of this worker
 } gs_worker;
 

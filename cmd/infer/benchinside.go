@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -140,22 +138,7 @@ func (i *insideFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 }
 
 func writeInside(w io.Writer, rows []measure.InsideTime, shown rowOptions) error {
-	if err := sortRows(rows, insideColumns, shown.sort, "text", oneSection); err != nil {
-		return err
-	}
-	cut := 0
-	if shown.limit > 0 && len(rows) > shown.limit {
-		cut = len(rows) - shown.limit
-		rows = slices.Clone(rows)
-		if shown.sort == "" {
-			slices.SortStableFunc(rows, func(a, b measure.InsideTime) int { return cmp.Compare(b.Time, a.Time) })
-		}
-		rows = rows[:shown.limit]
-	}
-	printCells(w, insideColumns, rows, nil)
-	notShown(w, cut)
-	printLegend(w, insideColumns)
-	return nil
+	return writeRows(w, insideColumns, rows, shown, func(t measure.InsideTime) float64 { return t.Time })
 }
 
 func (i *insideFlags) draw(ctx context.Context, model string, d *gpt2.InsideDecode, stderr io.Writer) error {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"gpt2scope/measure"
@@ -33,20 +31,5 @@ func writeStages(w io.Writer, stages []measure.StageTime, median time.Duration, 
 		sum += s.Time
 	}
 	fmt.Fprintf(w, "\nstages over all layers: means of as many recorded passes, which sum to %.4f ms; the median above, %.4f ms, is of passes without recording\n", sum/1e3, ms(median))
-	stages = slices.Clone(stages)
-	if err := sortRows(stages, stageColumns, rows.sort, "text", oneSection); err != nil {
-		return err
-	}
-	cut := 0
-	if rows.limit > 0 && len(stages) > rows.limit {
-		cut = len(stages) - rows.limit
-		if rows.sort == "" {
-			slices.SortStableFunc(stages, func(a, b measure.StageTime) int { return cmp.Compare(b.Time, a.Time) })
-		}
-		stages = stages[:rows.limit]
-	}
-	printCells(w, stageColumns, stages, nil)
-	notShown(w, cut)
-	printLegend(w, stageColumns)
-	return nil
+	return writeRows(w, stageColumns, stages, rows, func(s measure.StageTime) float64 { return s.Time })
 }

@@ -341,12 +341,17 @@ func (l *layersFlags) run(ctx context.Context, m *modelFlags, c *cobra.Command, 
 	if err = errors.Join(err, run.Close()); err != nil {
 		return err
 	}
-	if l.json {
+	return showLayers(stdout, result, l.dir, l.json)
+}
+
+// showLayers writes the result of an experiment whose files are in a directory.
+func showLayers(stdout io.Writer, result *layers.Result, dir string, asJSON bool) error {
+	if asJSON {
 		return writeJSON(stdout, result)
 	}
 	var b strings.Builder
 	writeLayers(&b, result)
-	fmt.Fprintf(&b, "\nresults are in %s\n", l.dir)
+	fmt.Fprintf(&b, "\nresults are in %s\n", dir)
 	return writeOutput(stdout, []byte(b.String()))
 }
 

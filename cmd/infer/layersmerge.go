@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -89,11 +88,5 @@ func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) e
 			return err
 		}
 	}
-	if f.json {
-		return writeJSON(stdout, result)
-	}
-	var b strings.Builder
-	writeLayers(&b, result)
-	fmt.Fprintf(&b, "\nresults are in %s\n", f.dir)
-	return writeOutput(stdout, []byte(b.String()))
+	return showLayers(stdout, result, f.dir, f.json)
 }

@@ -175,6 +175,27 @@ func notShown(w io.Writer, cut int) {
 	}
 }
 
+// writeRows writes a table for people: rows in the order that --sort says, of which --limit leaves the first, or those of the
+// longest times if there is no --sort.
+func writeRows[R any](w io.Writer, columns []column[R], rows []R, o rowOptions, time func(R) float64) error {
+	rows = slices.Clone(rows)
+	if err := sortRows(rows, columns, o.sort, "text", oneSection); err != nil {
+		return err
+	}
+	cut := 0
+	if o.limit > 0 && len(rows) > o.limit {
+		cut = len(rows) - o.limit
+		if o.sort == "" {
+			slices.SortStableFunc(rows, func(a, b R) int { return cmp.Compare(time(b), time(a)) })
+		}
+		rows = rows[:o.limit]
+	}
+	printCells(w, columns, rows, nil)
+	notShown(w, cut)
+	printLegend(w, columns)
+	return nil
+}
+
 func (o *rowOptions) check() error {
 	if o.limit < 0 {
 		return usagef("--limit %d: it must be at least 1, or 0 for all", o.limit)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -71,4 +72,12 @@ func Cause(err error) error {
 		return path.Err
 	}
 	return err
+}
+
+// First returns the first texts of a list, at most so many, and how many more there are.
+func First(texts []string, most int) []string {
+	if len(texts) <= most {
+		return texts
+	}
+	return append(slices.Clone(texts[:most]), fmt.Sprintf("and %d more", len(texts)-most))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -27,5 +28,14 @@ func TestHumanize(t *testing.T) {
 	}
 	if err := Cause(plain); err != plain {
 		t.Error(err)
+	}
+}
+
+func TestFirst(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	for most, want := range map[int]string{3: "a, b, c", 4: "a, b, c", 2: "a, b, and 1 more", 0: "and 3 more"} {
+		if got := strings.Join(First(all, most), ", "); got != want {
+			t.Errorf("the first %d: %q, want %q", most, got, want)
+		}
 	}
 }

@@ -283,18 +283,14 @@ const most = 5
 func (t *tally) rows(thing string) []string {
 	slices.SortStableFunc(t.list, func(a, b *tallied) int { return cmp.Compare(b.gain, a.gain) })
 	var rows []string
-	for i, x := range t.list {
-		if i == most {
-			rows = append(rows, fmt.Sprintf("and %d more", len(t.list)-most))
-			break
-		}
+	for _, x := range t.list {
 		row := fmt.Sprintf("%s: %s ms", x.name, inMS(x.time))
 		if x.n > 0 {
 			row += " in " + numberOf(x.n, thing)
 		}
 		rows = append(rows, row)
 	}
-	return rows
+	return humanize.First(rows, most)
 }
 
 // inMS writes ns as milliseconds.

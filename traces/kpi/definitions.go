@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 )
 
@@ -152,16 +153,11 @@ func transfers() []definition {
 
 // whereWaited names the calls and ranges in which the host waited longest.
 func whereWaited(m *measured) []string {
-	const most = 3
 	var list []string
-	for i, p := range m.waitedIn {
-		if i == most {
-			list = append(list, fmt.Sprintf("and %d more", len(m.waitedIn)-most))
-			break
-		}
+	for _, p := range m.waitedIn {
 		list = append(list, fmt.Sprintf("%s: %d, %.3f ms", p.name, p.count, float64(p.time)/1e6))
 	}
-	return list
+	return humanize.First(list, 3)
 }
 
 // percent returns a share, which is not known of nothing.

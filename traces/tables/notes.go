@@ -88,16 +88,11 @@ func (s *summary) notes(t *Table) []string {
 
 // processNote says which processes the ranks of a distributed program are, and what names them.
 func processNote(h *traces.Header) string {
-	const most = 8
 	var parts []string
-	for i, r := range h.Ranks {
-		if i == most {
-			parts = append(parts, fmt.Sprintf("and %d more", len(h.Ranks)-most))
-			break
-		}
+	for _, r := range h.Ranks {
 		parts = append(parts, fmt.Sprintf("rank %d is process %d (by %s)", r.Rank, r.Process, r.Source))
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(humanize.First(parts, 8), ", ")
 }
 
 // ranges lists what a program that records itself did besides passes, such as loading

@@ -2,10 +2,14 @@ package tasks
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -111,6 +115,35 @@ func TestProfiles(t *testing.T) {
 	}
 	if fmt.Sprint(rows[0][:3]) != "[size cpu_time_ms gpu_time_ms]" || fmt.Sprint(rows[1]) != "[1024 0.01024 0.102048 0.051024 0.0204096 0.0204096  ]" {
 		t.Errorf("%q\n%q", rows[0], rows[1])
+	}
+}
+
+// A table without rows is not written, and one of earlier samples does not stay.
+func TestProfilesHaveRows(t *testing.T) {
+	dir := t.TempDir()
+	there := func() (files []string) {
+		for _, p := range Profiles {
+			if _, err := os.Stat(filepath.Join(dir, p.File)); err == nil {
+				files = append(files, p.File)
+			}
+		}
+		return files
+	}
+	samples := line(100, 0.002, 0)
+	if err := Write(context.Background(), dir, samples); err != nil {
+		t.Fatal(err)
+	}
+	if got := there(); !slices.Equal(got, []string{Profiles[0].File}) {
+		t.Errorf("samples of %s gave %q", samples[0].Task, got)
+	}
+	for i := range samples {
+		samples[i].Task = "reduce.sum"
+	}
+	if err := Write(context.Background(), dir, samples); err != nil {
+		t.Fatal(err)
+	}
+	if got := there(); !slices.Equal(got, []string{Profiles[2].File}) {
+		t.Errorf("samples of %s in the same folder left %q", samples[0].Task, got)
 	}
 }
 

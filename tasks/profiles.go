@@ -46,9 +46,9 @@ var profileColumns = []struct {
 	{"gpu_resident_time_ms", GPU, MemoryResident, func(s *Sample) float64 { return s.WallUs }},
 }
 
-// Write writes the table as CSV. A time that was not measured is an empty cell.
-func (p Profile) Write(w io.Writer, samples []Sample) error {
-	times := map[int][][]float64{} // by size and column
+// rows returns the times of the table in milliseconds, by size and column.
+func (p Profile) rows(samples []Sample) map[int][][]float64 {
+	times := map[int][][]float64{}
 	for i := range samples {
 		s := &samples[i]
 		shape, err := ParseShape(s.Shape)
@@ -68,6 +68,15 @@ func (p Profile) Write(w io.Writer, samples []Sample) error {
 			}
 		}
 	}
+	return times
+}
+
+// Has tells whether the table has rows of these samples.
+func (p Profile) Has(samples []Sample) bool { return len(p.rows(samples)) > 0 }
+
+// Write writes the table as CSV. A time that was not measured is an empty cell.
+func (p Profile) Write(w io.Writer, samples []Sample) error {
+	times := p.rows(samples)
 	c := csv.NewWriter(w)
 	row := []string{"size"}
 	for _, column := range profileColumns {

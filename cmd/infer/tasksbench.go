@@ -55,7 +55,8 @@ copies back; from ordinary (pageable) memory, from pinned memory, and with the d
 GPU. Where the tuned ways of two devices take similar times, sizes between are measured too.
 Beside the tuned ways stand plain ones: a loop in one thread, one thread of a GPU, one block.
 
-DIR holds samples.csv, a row for each run, and tables of three tasks that begin with
+DIR holds samples.csv, a row for each run. It holds a table of vector.add, one of square
+matmul and one of reduce.sum, of those that were measured, which begin with
 size,cpu_time_ms,gpu_time_ms. Runs that others on the machine may have slowed are marked.
 After Ctrl-C the same command goes on from there (tasks.state). --shard divides the work among
 several processes or machines; 'infer tasks merge' puts their samples together.`,

@@ -36,6 +36,8 @@ func (h *hostExecutor) Ended() (*Job, Times, error) {
 	return j, h.times, nil
 }
 
+func (h *hostExecutor) Held() int64 { return 0 }
+
 func (h *hostExecutor) Close() error { return nil }
 
 // gpuExecutor runs work through a queue.
@@ -123,5 +125,7 @@ func zero(us float64) float64 {
 	}
 	return us
 }
+
+func (g *gpuExecutor) Held() int64 { return g.queue.Held() }
 
 func (g *gpuExecutor) Close() error { return g.queue.Close() }

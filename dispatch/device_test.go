@@ -37,7 +37,7 @@ func TestGPULostInMidRun(t *testing.T) {
 	}()
 	ctx := context.Background()
 	suite := tasks.All()[:3] // vectors and reductions
-	samples, err := Measure(ctx, m, suite, 1, 2, 1<<18, 1, nil)
+	samples, _, err := Measure(ctx, m, suite, 1, 2, 1<<18, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +88,64 @@ func TestGPULostInMidRun(t *testing.T) {
 	}
 }
 
+// A stream runs on a GPU that has too little memory for some of its tasks: they run on the CPU, each once, under every policy, and
+// the GPU is not lost. What NVML says to be free counts beside what the stream holds.
+func TestGPUOfLittleMemory(t *testing.T) {
+	m, c := stubMachine(t)
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx := context.Background()
+	suite := tasks.All()[:3]
+	samples, _, err := Measure(ctx, m, suite, 1, 2, 1<<18, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := tasks.Rows(samples)
+	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, HeldOut: Nothing, Jobs: 40, Seed: 1}.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.Open(ctx, m, suite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	always := Always("always cuda:0", 1, p.Model)
+	var limit int64
+	for _, w := range r.all {
+		limit = max(limit, w.DeviceBytes()-1)
+	}
+	for _, keep := range []bool{false, true} {
+		r.Keep = keep
+		for _, policy := range []Policy{always, p.Ours(), DMDA("dmda", p.Floors())} {
+			c.Memory(limit)
+			r.Watch = Watch([]func() Reading{nil, func() Reading { return Reading{There: true, Free: 1, Utilisation: -1} }})
+			result, err := r.Run(ctx, p, policy)
+			c.Memory(0)
+			if err != nil || result.Lost != nil {
+				t.Fatalf("%s: %v, %v", policy.Name, err, result.Lost)
+			}
+			every(t, p.Simulation, result)
+			var there, refused int
+			for _, d := range result.Done {
+				if d.Device != Host {
+					if there++; d.Job.Memory > limit {
+						t.Errorf("%s: a task of %d bytes ran on the GPU", policy.Name, d.Job.Memory)
+					}
+				} else if d.Job.Memory > limit {
+					refused++
+				}
+			}
+			if refused == 0 || policy.Fixed != nil && (there == 0 || result.Decided.NoRoom < refused) {
+				t.Errorf("%s, keep %v: %d tasks on the GPU, %d had no room, %d are counted", policy.Name, keep, there, refused, result.Decided.NoRoom)
+			}
+		}
+	}
+}
+
 // What NVML says counts where it is a fact, or where our own jobs cannot be the cause.
 func TestConditions(t *testing.T) {
 	for _, c := range []struct {
@@ -127,6 +185,9 @@ func TestConditionsCount(t *testing.T) {
 		return n
 	}
 	free := gpu(Condition{}, 100)
+	if n := gpu(Condition{Free: 100}, 100); n != free {
+		t.Errorf("%d jobs where the room is just enough, %d where it is not known", n, free)
+	}
 	if n := gpu(Condition{Free: 99}, 100); n != 0 || free == 0 {
 		t.Errorf("%d jobs without room, %d with", n, free)
 	}

@@ -67,7 +67,7 @@ type Job struct {
 	Shape  string         // "n=1048576"
 	Class  int            // which of the stream's kinds of task it is, from 0
 	Work   []predict.Work // by device: what is known before it runs
-	Memory int64          // bytes that it needs on a GPU; 0: not known
+	Memory int64          // bytes that it needs on a GPU at once; 0: not known
 	Arrive float64        // us after the start of the stream
 	Reads  []*Data        // inputs that other jobs may have brought to a device; none: it brings its own, of Work.BytesIn
 	Writes *Data          // the result if other jobs read it; it stays where it was made
@@ -76,8 +76,10 @@ type Job struct {
 	device    int        // which was decided, -1 before
 	probe     bool       // the decision was for a measurement
 	begun     bool
-	hostOnly  bool // a GPU refused it
-	waits     int  // jobs whose results it reads that have not finished
+	refused   uint64 // devices that refused it
+	noRoom    bool   // a GPU had too little memory when it was last decided
+	brought   uint64 // which of Reads it copied to the device
+	waits     int    // jobs whose results it reads that have not finished
 	readers   []*Job
 	plan      Span    // expected at the last decision
 	expected  float64 // us after the start of the stream, when it began: its end

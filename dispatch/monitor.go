@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,10 +43,14 @@ func ConditionOf(r Reading, busy bool) Condition {
 const (
 	sampling = 100 * time.Millisecond // how often NVML is asked
 	settles  = 12                     // readings without jobs of ours after which utilisation is that of others: NVML averages up to a second
+	stale    = 2 * time.Second        // after which what was read says nothing of now
 )
 
-// Watch returns what Stream.Watch takes: it reads GPUs, by device, nil for those without a sensor, in the
-// background and reports what changes. Decisions never wait for it.
+// unread is what is known of a GPU before it was read: nothing.
+var unread = Reading{There: true, Utilisation: -1}
+
+// Watch returns what Stream.Watch takes: it asks sensors, by device, nil for those without one, and reports what
+// changes. The sensors must not wait for anything: see [Background].
 func Watch(read []func() Reading) func(ctx context.Context, busy func(device int) bool, report func(device int, c Condition)) {
 	return func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
 		idle := make([]int, len(read)) // readings since a job ran
@@ -53,11 +58,6 @@ func Watch(read []func() Reading) func(ctx context.Context, busy func(device int
 		tick := time.NewTicker(sampling)
 		defer tick.Stop()
 		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
 			for d, r := range read {
 				if r == nil {
 					continue
@@ -71,24 +71,86 @@ func Watch(read []func() Reading) func(ctx context.Context, busy func(device int
 				}
 				last[d] = c
 			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
 		}
 	}
 }
 
-// NVML returns what reads a GPU at a PCI address, nil if NVML does not show it: then it cannot tell that the GPU is
-// lost either. It samples utilisation until ctx ends.
-func NVML(ctx context.Context, n *nvml.NVML, pci string) func() Reading {
-	if _, there := n.GPU(pci); !there {
-		return nil
+// Background returns sensors that wait for nothing: each says what one of those that open returns, of the same place, said last,
+// and that nothing is known before it said anything, or if that was long ago. open and what it returns may take as long as they like, or never
+// return: they run in goroutines of their own until ctx ends. close is called after the last reading.
+func Background(ctx context.Context, n int, open func() (sensors []func() Reading, close func())) []func() Reading {
+	type reading struct {
+		Reading
+		at time.Time
 	}
-	var utilisation atomic.Int64
-	utilisation.Store(-1)
-	go n.Sample(ctx, pci, sampling, func(s nvml.Sample) { utilisation.Store(int64(s.Utilisation)) })
-	return func() Reading {
-		g, there := n.GPU(pci)
-		return Reading{
-			There: there, Free: int64(g.MemoryFree), Clock: g.SMClock, Most: g.SMClockMax,
-			Throttled: slices.ContainsFunc(g.Throttle, nvml.Slows), Utilisation: int(utilisation.Load()),
+	last := make([]atomic.Pointer[reading], n)
+	go func() {
+		sensors, end := open()
+		defer end()
+		var all sync.WaitGroup
+		for i, read := range sensors {
+			if read == nil {
+				continue
+			}
+			all.Go(func() {
+				tick := time.NewTicker(sampling)
+				defer tick.Stop()
+				for ctx.Err() == nil {
+					last[i].Store(&reading{read(), time.Now()})
+					select {
+					case <-ctx.Done():
+					case <-tick.C:
+					}
+				}
+			})
+		}
+		all.Wait()
+	}()
+	out := make([]func() Reading, n)
+	for i := range out {
+		out[i] = func() Reading {
+			if r := last[i].Load(); r != nil && time.Since(r.at) < stale {
+				return r.Reading
+			}
+			return unread
 		}
 	}
+	return out
+}
+
+// NVML returns sensors of the GPUs at PCI addresses, "" for none, which wait for nothing: see [Background]. Of a GPU that NVML does not
+// show nothing is known: it cannot tell that this GPU is lost either.
+func NVML(ctx context.Context, pci []string) []func() Reading {
+	return Background(ctx, len(pci), func() ([]func() Reading, func()) {
+		n, err := nvml.Open()
+		if err != nil {
+			return nil, func() {}
+		}
+		sensors := make([]func() Reading, len(pci))
+		for i, at := range pci {
+			if _, there := n.GPU(at); !there {
+				continue
+			}
+			var utilisation atomic.Int64
+			utilisation.Store(-1)
+			go n.Sample(ctx, at, sampling, func(s nvml.Sample) { utilisation.Store(int64(s.Utilisation)) })
+			sensors[i] = func() Reading {
+				g, there := n.GPU(at)
+				r := Reading{
+					There: there, Free: int64(g.MemoryFree), Clock: g.SMClock, Most: g.SMClockMax,
+					Throttled: slices.ContainsFunc(g.Throttle, nvml.Slows), Utilisation: int(utilisation.Load()),
+				}
+				if g.MemoryTotal > 0 {
+					r.Free = max(1, r.Free)
+				}
+				return r
+			}
+		}
+		return sensors, n.Close
+	})
 }

@@ -8,31 +8,35 @@ import (
 	"math"
 	"slices"
 
+	"gpt2scope/cuda"
 	"gpt2scope/internal/stats"
 	"gpt2scope/tasks"
 )
 
 // Measure measures what a stream on a machine can be made of: the tuned ways of all sizes whose floor on the CPU
-// and whose memory are within bounds. progress, if not nil, is told how many of how many are done.
-func Measure(ctx context.Context, m *tasks.Machine, chosen []*tasks.Task, repeat int, longestUs float64, most int64, seed uint64, progress func(done, of int)) ([]tasks.Sample, error) {
+// and whose memory are within bounds. progress, if not nil, is told how many of how many are done. What a GPU has too
+// little memory for is left out; leftOut counts these sizes.
+func Measure(ctx context.Context, m *tasks.Machine, chosen []*tasks.Task, repeat int, longestUs float64, most int64, seed uint64, progress func(done, of int)) (samples []tasks.Sample, leftOut int, err error) {
 	b := tasks.Bench{Machine: m, Suite: tasks.Suite{Tasks: chosen, Devices: m.Devices(), Repeat: repeat, Rounds: 1, Seed: seed, Most: most}}
 	turns := slices.DeleteFunc(b.Suite.Turns(), func(t tasks.Turn) bool {
 		c, err := t.Task.Cost(t.Shape, t.DType)
 		floor := c.FloorUs(m.CPU.Ceilings)
 		return err != nil || !(floor <= longestUs)
 	})
-	var samples []tasks.Sample
 	for i, t := range turns {
 		some, err := b.Turn(ctx, t)
-		if err != nil {
-			return nil, err
+		switch {
+		case errors.Is(err, cuda.ErrOutOfMemory):
+			leftOut++
+		case err != nil:
+			return nil, 0, err
 		}
 		samples = append(samples, some...)
 		if progress != nil {
 			progress(i+1, len(turns))
 		}
 	}
-	return samples, nil
+	return samples, leftOut, nil
 }
 
 // Machine runs prepared streams on real devices.
@@ -77,6 +81,19 @@ func (p *Prepared) Open(ctx context.Context, m *tasks.Machine, suite []*tasks.Ta
 	return r, nil
 }
 
+// WatchNVML makes runs take note of what NVML says of the GPUs, until ctx ends. NVML is opened in the background.
+func (r *Machine) WatchNVML(ctx context.Context) {
+	pci := []string{""} // of the CPU
+	for _, g := range r.GPUs {
+		if g != nil {
+			pci = append(pci, g.Device.Info().PCI)
+		}
+	}
+	if len(pci) > 1 {
+		r.Watch = Watch(NVML(ctx, pci))
+	}
+}
+
 // Close frees the inputs.
 func (r *Machine) Close() error {
 	var errs []error
@@ -90,6 +107,9 @@ func (r *Machine) Close() error {
 func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, error) {
 	works := func(j *Job) *tasks.Work { return r.works[caseKey{j.Task, j.Work[Host].DType, j.Shape}] }
 	jobs := slices.Clone(p.Jobs)
+	for i := range jobs {
+		jobs[i].Memory = works(&jobs[i]).DeviceBytes()
+	}
 	if r.Keep {
 		data := map[*tasks.Work]*Data{}
 		for i := range jobs {
@@ -164,6 +184,7 @@ type PolicyRun struct {
 	Moved       int         `json:"moved"`
 	Probes      int         `json:"measured"`
 	Drifts      int         `json:"drifts"`
+	NoRoom      int         `json:"no_gpu_memory"` // tasks done on the CPU, for which a GPU had too little memory
 	Lost        string      `json:"lost,omitempty"`
 	Devices     []DeviceRun `json:"devices"`
 }
@@ -194,7 +215,7 @@ func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Resul
 		middle := Median(results)
 		run := PolicyRun{
 			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, SimulatedUs: simulated.Run(policy).Makespan,
-			Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts,
+			Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts, NoRoom: middle.Decided.NoRoom,
 		}
 		for _, x := range results {
 			run.MakespansUs = append(run.MakespansUs, x.Makespan)

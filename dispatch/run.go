@@ -11,7 +11,7 @@ import (
 )
 
 // ErrRefused is matched by errors of Executor.Begin that say that the device cannot run this job
-// now, as for lack of memory. The job goes to the host, the device goes on.
+// now, as for lack of memory. The job goes to another device, this one goes on.
 var ErrRefused = errors.New("the device refused the job")
 
 // Executor runs jobs on a device. All its methods are called on one locked thread.
@@ -22,6 +22,9 @@ type Executor interface {
 
 	// Ended returns a job that has ended since the last call, with its times, or nil.
 	Ended() (*Job, Times, error)
+
+	// Held returns how many bytes of the device's memory are held for its jobs, beside what is free. Any goroutine may call it.
+	Held() int64
 
 	Close() error
 }
@@ -54,6 +57,7 @@ type running struct {
 	end      chan struct{} // closed once nothing is left to do
 	result   Result
 	begun    map[*Job]float64
+	devices  []Executor
 	failure  error // of the host: it ends the run
 	lost     []error
 }
@@ -86,7 +90,7 @@ func (r *running) wakeAll() {
 // that it had not ended are done on others, each once. An error of the host ends the run, as the end of ctx
 // does; the result is then of the jobs that have ended. Result.Lost says which devices were lost, and why.
 func (m *Stream) Run(ctx context.Context) (Result, error) {
-	r := &running{Stream: m, s: New(m.Devices, m.Classes, m.Policy), arriving: len(m.Jobs), begun: map[*Job]float64{}, end: make(chan struct{})}
+	r := &running{Stream: m, s: New(m.Devices, m.Classes, m.Policy), arriving: len(m.Jobs), begun: map[*Job]float64{}, devices: make([]Executor, len(m.Devices)), end: make(chan struct{})}
 	r.result = Result{Policy: m.Policy.Name, Devices: m.Devices, Busy: make([]float64, len(m.Devices))}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -100,7 +104,7 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			e, err := m.Open[d]()
-			errs[d] = err
+			errs[d], r.devices[d] = err, e
 			opened.Done()
 			if err != nil {
 				return
@@ -188,7 +192,11 @@ func (r *running) busy(device int) bool {
 	return len(r.s.devices[device].running) > 0
 }
 
+// report takes note of the condition of a device, whose free memory is that for others' work too.
 func (r *running) report(device int, c Condition) {
+	if c.Free > 0 {
+		c.Free += r.devices[device].Held()
+	}
 	r.mu.Lock()
 	r.s.Condition(device, c, r.now())
 	r.mu.Unlock()

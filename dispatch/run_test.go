@@ -22,6 +22,7 @@ type fake struct {
 	refuse   func(*Job) bool
 	failure  error
 	closed   bool
+	held     int64
 	random   *rand.Rand
 	inFlight int
 	t        *testing.T
@@ -62,6 +63,8 @@ func (f *fake) Ended() (*Job, Times, error) {
 	f.mu.Unlock()
 	return j, f.truth.Times(f.device, j), nil
 }
+
+func (f *fake) Held() int64 { return f.held }
 
 func (f *fake) Close() error { f.closed = true; return nil }
 
@@ -197,5 +200,47 @@ func TestRunWatches(t *testing.T) {
 				t.Errorf("%d jobs ended on a device that was refused before the first had", begun)
 			}
 		})
+	}
+}
+
+// While NVML says that a GPU has too little memory, beside what its executor holds, jobs that need more do not begin there, and others do.
+// Those that waited there run elsewhere, and come back once there is memory.
+func TestRunVetoesMemory(t *testing.T) {
+	for _, policy := range []Policy{Ours(Floors{25e3}, nil), DMDA("dmda", Floors{25e3}), Always("gpu", 1, Floors{25e3})} {
+		for _, held := range []int64{0, 1} {
+			m := drawn(60, 0, 2)
+			for i := range m.Jobs {
+				m.Jobs[i].Memory = 1 + int64(i%2)*100
+			}
+			s, all := fakes(t, m, 2)
+			s.Policy = policy
+			all[1].held = held
+			first, reported := make(chan struct{}), make(chan struct{})
+			s.Watch = func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
+				<-first
+				report(1, Condition{Free: 100})
+				close(reported)
+				<-ctx.Done()
+			}
+			large, small := 0, 0
+			var start sync.Once
+			s.Ended = func(d Done) {
+				start.Do(func() { close(first) })
+				<-reported
+				if d.Device == 1 && d.Job.Memory > 100 {
+					large++
+				} else if d.Device == 1 {
+					small++
+				}
+			}
+			r, err := s.Run(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			once(t, m, r, all[0].done)
+			if held == 0 && (large > 3 || r.Decided.NoRoom < 10) || held == 1 && (large < 4 || r.Decided.NoRoom > 0) || small == 0 {
+				t.Errorf("%s: %d bytes are held: %d jobs that need more than is free and %d others ended on the GPU, %d had no room", policy.Name, held, large, small, r.Decided.NoRoom)
+			}
+		}
 	}
 }

@@ -19,7 +19,7 @@ const (
 // Condition is what is known of a device beside its jobs: see Monitor.
 type Condition struct {
 	Refused bool    // it is lost: no job begins there
-	Free    int64   // bytes of memory; jobs that need more do not begin there; 0: not known
+	Free    int64   // bytes of memory that a job may use; jobs that need more do not begin there; 0: not known
 	Slowed  float64 // what multiplies predicted times, as throttled clocks do; 0 is 1
 }
 
@@ -45,9 +45,8 @@ type Scheduler struct {
 	costs          [][resources]float64
 	worth          weights
 
-	// Decided counts what was decided: jobs placed, placed again by a later plan on another device,
-	// placed for a measurement; drifts.
-	Decided struct{ Placed, Moved, Probes, Plans, Drifts int }
+	// Decided counts what was decided: see Result.
+	Decided Decided
 }
 
 type deviceState struct {
@@ -84,22 +83,41 @@ func (s *Scheduler) Condition(device int, c Condition, now float64) {
 	d := &s.devices[device]
 	before := d.now
 	d.now = c
-	if c.Refused && !before.Refused && device != Host { // no policy may leave jobs where they never begin
-		queue := d.queue
-		s.waiting -= len(queue)
-		d.queue, d.queued = nil, Times{}
-		for _, j := range queue {
+	var back []*Job
+	if device != Host { // no policy may leave jobs where they cannot begin
+		for at := 0; at < len(d.queue); {
+			if j := d.queue[at]; c.Refused || !s.fits(device, j) {
+				back = append(back, s.dequeue(device, at))
+			} else {
+				at++
+			}
+		}
+		for _, j := range back {
 			s.place(j, now)
 		}
 	}
-	if before.Refused != c.Refused || s.tight(device, before) != s.tight(device, c) || math.Abs(math.Log(slowed(before)/slowed(c))) > drifted {
+	if len(back) > 0 || before.Refused != c.Refused || s.roomier(before, c) || math.Abs(math.Log(slowed(before)/slowed(c))) > drifted {
 		s.plan(now)
 	}
 }
 
-// tight tells whether jobs that wait for a device need more memory than is free.
-func (s *Scheduler) tight(device int, c Condition) bool {
-	return c.Free > 0 && slices.ContainsFunc(s.devices[device].queue, func(j *Job) bool { return j.Memory > c.Free })
+// fits tells whether a device may have the memory that a job needs, as far as is known.
+func (s *Scheduler) fits(device int, j *Job) bool {
+	free := s.devices[device].now.Free
+	return device == Host || j.refused>>device&1 == 0 && (free == 0 || j.Memory <= free)
+}
+
+// roomier tells whether work that waits and did not fit a device fits now.
+func (s *Scheduler) roomier(before, now Condition) bool {
+	if before.Free == 0 || now.Free > 0 && now.Free <= before.Free {
+		return false
+	}
+	for i := range s.devices {
+		if slices.ContainsFunc(s.devices[i].queue, func(j *Job) bool { return j.Memory > before.Free && (now.Free == 0 || j.Memory <= now.Free) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func slowed(c Condition) float64 {
@@ -119,7 +137,7 @@ func (s *Scheduler) usable(device int) bool {
 // Submit takes a job that has arrived.
 func (s *Scheduler) Submit(j *Job, now float64) {
 	s.left++
-	j.device, j.begun, j.hostOnly, j.waits = -1, false, false, 0
+	j.device, j.begun, j.refused, j.waits = -1, false, 0, 0
 	if cap(j.estimates) < len(s.devices) {
 		j.estimates = make([]Estimate, len(s.devices))
 	}
@@ -157,21 +175,21 @@ func (s *Scheduler) refinement() *Refinement {
 
 // estimate predicts a job on all devices.
 func (s *Scheduler) estimate(j *Job) {
+	j.noRoom = false
 	for i := range s.devices {
 		if !s.usable(i) {
 			continue
 		}
 		e := s.believes().Estimate(i, j, j.missing(i))
-		c := &s.devices[i].now
-		f := slowed(*c)
+		f := slowed(s.devices[i].now)
 		if s.policy.Refine {
 			f *= s.refinement().Factor(i, j.Class)
 		}
 		if f != 1 {
 			e = e.times(f)
 		}
-		if i != Host && (j.hostOnly || c.Free > 0 && j.Memory > c.Free) {
-			e.Run = math.Inf(1)
+		if !s.fits(i, j) {
+			e.Run, j.noRoom = math.Inf(1), true
 		}
 		j.estimates[i] = e.finite()
 	}
@@ -211,7 +229,7 @@ func (s *Scheduler) place(j *Job, now float64) {
 // best returns where a job is expected to finish first.
 func (s *Scheduler) best(j *Job, now float64) int {
 	if s.policy.Fixed != nil {
-		if d := s.policy.Fixed(j); s.usable(d) && (d == Host || !j.hostOnly) {
+		if d := s.policy.Fixed(j); s.usable(d) && s.fits(d, j) {
 			return d
 		}
 		return Host
@@ -327,7 +345,11 @@ func (s *Scheduler) begin(j *Job, device int, now float64) {
 		d.free.Run = math.Max(now, d.free.Run) + e.Total()
 		j.expected = d.free.Run
 	}
-	for _, data := range j.Reads {
+	j.brought = 0
+	for i, data := range j.Reads {
+		if !data.On(device) {
+			j.brought |= 1 << i
+		}
 		data.reach(device)
 	}
 }
@@ -419,6 +441,9 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 	d.running = slices.Delete(d.running, at, at+1)
 	s.left--
 	s.ended++
+	if j.noRoom && device == Host {
+		s.Decided.NoRoom++
+	}
 	s.work += t.Total()
 	if len(d.running) == 0 {
 		d.free = Times{now, now, now}
@@ -499,7 +524,7 @@ func (s *Scheduler) learn(device int, j *Job, t Times) (drift bool) {
 	return drift
 }
 
-// Return takes note that a device refused a job that it was to begin. The job goes to the host.
+// Return takes note that a device refused a job that it was to begin. The job goes to another device.
 func (s *Scheduler) Return(device int, j *Job, now float64) {
 	d := &s.devices[device]
 	if at := slices.Index(d.running, j); at >= 0 {
@@ -507,7 +532,13 @@ func (s *Scheduler) Return(device int, j *Job, now float64) {
 		if len(d.running) == 0 {
 			d.free = Times{}
 		}
-		j.begun, j.probe, j.hostOnly = false, false, true
+		for i, data := range j.Reads { // which it has not copied
+			if j.brought>>i&1 != 0 {
+				data.lose(device)
+			}
+		}
+		j.begun, j.probe = false, false
+		j.refused |= 1 << device
 		s.place(j, now)
 	}
 }

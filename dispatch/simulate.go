@@ -37,8 +37,18 @@ type Result struct {
 	Done     []Done // as they ended
 	Makespan float64
 	Busy     []float64 // by device: us in which it did at least one job
-	Decided  struct{ Placed, Moved, Probes, Plans, Drifts int }
+	Decided  Decided
 	Lost     error // which devices were lost, and why
+}
+
+// Decided counts what a scheduler decided.
+type Decided struct {
+	Placed int // jobs
+	Moved  int // to another device than decided before
+	Probes int // jobs placed for a measurement
+	Plans  int
+	Drifts int
+	NoRoom int // jobs done on the host, for which a GPU had too little memory
 }
 
 // event is something that happens in a simulation.

@@ -1,10 +1,13 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -113,6 +116,9 @@ func (w *Work) Close() error {
 // Queue runs work on a GPU, several at once: copies in, kernels and copies out are on streams of their own, so
 // that those of one work run beside those of another. Work that does not run over arrays runs alone, and its
 // Begin returns when it has ended. A queue belongs to one locked thread.
+//
+// Memory is taken when the queue is opened, for as large works as there is memory for. For a larger one Begin tries again: its
+// error matches [cuda.ErrOutOfMemory] if there is still none, and the queue goes on.
 type Queue struct {
 	m      *Machine
 	name   string
@@ -124,13 +130,14 @@ type Queue struct {
 	first  int // of the places in use, in the order of Begin
 	used   int
 	alone  map[*Work]Ready          // what does not run over arrays
-	kept   map[*Work][]*cuda.Buffer // inputs that stay on the device
-	sizes  []int64                  // of the largest input each, and of the largest result
+	none   map[*Work]error          // of that, what had no memory
+	kept   map[*Work][]*cuda.Buffer // inputs that stay on the device; nil if none do
+	held   atomic.Int64
 }
 
 // place is what work in flight occupies.
 type place struct {
-	buffers []*cuda.Buffer // inputs, at last the result
+	buffers []*cuda.Buffer // inputs unless the queue keeps them, at last the result; nil where there was no memory
 	pinned  *cuda.HostBuffer
 	events  [6]*cuda.Event // around the copies in, the kernels, the copy out
 	launch  map[*Work]func(*cuda.Stream) error
@@ -154,7 +161,7 @@ type Ended struct {
 // NewQueue opens a queue of so many places, for any of these works. With keep, inputs stay on the device
 // once they were copied there.
 func (m *Machine) NewQueue(ctx context.Context, device string, places int, works []*Work, keep bool) (q *Queue, err error) {
-	q = &Queue{m: m, name: device, g: m.gpu(device), alone: map[*Work]Ready{}}
+	q = &Queue{m: m, name: device, g: m.gpu(device), alone: map[*Work]Ready{}, none: map[*Work]error{}}
 	if q.g == nil {
 		return q, fmt.Errorf("GPU %s is not open", device)
 	}
@@ -171,7 +178,9 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places int, works
 	if keep {
 		q.kept = map[*Work][]*cuda.Buffer{}
 	}
+	var arrays []*Work
 	var result int64
+	inputs := 0
 	for _, w := range works {
 		way, ok := w.Task.tuned(GPU, w.Shape, w.DType)
 		if !ok {
@@ -179,36 +188,17 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places int, works
 		}
 		o, ok := w.opened.(*openArrays)
 		if !ok {
-			r, err := w.opened.Prepare(ctx, way, device, MemoryResident)
-			if err != nil {
+			if err := q.prepareAlone(ctx, w, way); err != nil {
 				return q, err
-			}
-			q.alone[w] = r
-			for range 2 { // the first records graphs, the next runs as all do
-				if _, err := r.Run(ctx); err != nil {
-					return q, err
-				}
 			}
 			continue
 		}
-		for i, v := range o.in {
-			if i == len(q.sizes) {
-				q.sizes = append(q.sizes, 0)
-			}
-			q.sizes[i] = max(q.sizes[i], v.Bytes())
-		}
-		result = max(result, o.out.Bytes())
+		arrays = append(arrays, w)
+		inputs, result = max(inputs, len(o.in)), max(result, o.out.Bytes())
 	}
 	for range places {
-		p := &place{launch: map[*Work]func(*cuda.Stream) error{}}
+		p := &place{launch: map[*Work]func(*cuda.Stream) error{}, buffers: make([]*cuda.Buffer, inputs+1)}
 		q.places = append(q.places, p)
-		for _, size := range append(q.sizes[:len(q.sizes):len(q.sizes)], max(result, 4)) {
-			b, err := q.g.Device.Alloc(max(size, 4))
-			if err != nil {
-				return q, err
-			}
-			p.buffers = append(p.buffers, b)
-		}
 		if p.pinned, err = q.g.Device.AllocHost(max(result, 4)); err != nil {
 			return q, err
 		}
@@ -217,8 +207,14 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places int, works
 				return q, err
 			}
 		}
-		for _, w := range works {
-			if err := q.prepare(p, w, keep); err != nil {
+	}
+	slices.SortStableFunc(arrays, func(a, b *Work) int { return cmp.Compare(a.DeviceBytes(), b.DeviceBytes()) })
+	if arrays, err = q.reserve(arrays); err != nil {
+		return q, err
+	}
+	for _, p := range q.places {
+		for _, w := range arrays {
+			if err := q.prepare(p, w); err != nil && !errors.Is(err, cuda.ErrOutOfMemory) { // Begin tries again
 				return q, err
 			}
 		}
@@ -226,25 +222,172 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places int, works
 	return q, q.work.Synchronize()
 }
 
-// prepare makes work over arrays ready for a place, and launches it once, since the first launch of a kernel
-// loads it.
-func (q *Queue) prepare(p *place, w *Work, keep bool) (err error) {
-	o, ok := w.opened.(*openArrays)
-	if !ok {
+// prepareAlone makes work ready that does not run over arrays.
+func (q *Queue) prepareAlone(ctx context.Context, w *Work, way Way) error {
+	r, err := w.opened.Prepare(ctx, way, q.name, MemoryResident)
+	for n := 0; err == nil && n < 2; n++ { // the first records graphs, the next runs as all do
+		_, err = r.Run(ctx)
+	}
+	if errors.Is(err, cuda.ErrOutOfMemory) {
+		q.none[w] = err
+		if r != nil {
+			return r.Close()
+		}
 		return nil
 	}
-	in := p.buffers[:len(o.in)]
-	if keep {
-		if q.kept[w] == nil {
-			for _, v := range o.in {
-				b, err := q.g.Device.Alloc(v.Bytes())
-				if err != nil {
-					return err
-				}
-				q.kept[w] = append(q.kept[w], b)
+	if r != nil {
+		q.alone[w] = r
+	}
+	return err
+}
+
+// reserve takes the memory of the places for works, the smallest first. While there is too little it leaves the largest out. It
+// returns those that there is memory for.
+func (q *Queue) reserve(works []*Work) ([]*Work, error) {
+	for ; len(works) > 0; works = works[:len(works)-1] {
+		sizes := make([]int64, len(q.places[0].buffers))
+		for _, w := range works {
+			for i, n := range q.sizes(w) {
+				sizes[i] = max(sizes[i], n)
 			}
 		}
-		in = q.kept[w]
+		err := func() error {
+			for _, p := range q.places {
+				if err := q.grow(p, sizes); err != nil {
+					return err
+				}
+			}
+			for _, w := range works {
+				if _, err := q.keep(w); err != nil {
+					return err
+				}
+			}
+			return nil
+		}()
+		if !errors.Is(err, cuda.ErrOutOfMemory) {
+			return works, err
+		}
+		if err := q.free(); err != nil { // what the others got is too large
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// sizes returns the bytes of the buffers that work over arrays needs in a place.
+func (q *Queue) sizes(w *Work) []int64 {
+	o := w.opened.(*openArrays)
+	sizes := make([]int64, len(q.places[0].buffers))
+	if q.kept == nil {
+		for i, v := range o.in {
+			sizes[i] = v.Bytes()
+		}
+	}
+	sizes[len(sizes)-1] = o.out.Bytes()
+	return sizes
+}
+
+// grow gives a place that is free buffers of at least these sizes. If there is no memory the place is as it was.
+func (q *Queue) grow(p *place, sizes []int64) (err error) {
+	larger := make([]*cuda.Buffer, len(sizes))
+	grown := false
+	for i, size := range sizes {
+		if size == 0 || p.buffers[i] != nil && p.buffers[i].Size() >= size {
+			continue
+		}
+		if larger[i], err = q.g.Device.Alloc(size); err != nil {
+			return errors.Join(err, free(larger))
+		}
+		grown = true
+	}
+	if !grown {
+		return nil
+	}
+	errs := []error{p.forget()}
+	for i, b := range larger {
+		if b != nil {
+			errs = append(errs, free(p.buffers[i:i+1]))
+			p.buffers[i] = b
+		}
+	}
+	q.count()
+	return errors.Join(errs...)
+}
+
+// free frees buffers, of which some may be nil, and makes all nil.
+func free(buffers []*cuda.Buffer) error {
+	var errs []error
+	for i, b := range buffers {
+		if b != nil {
+			errs = append(errs, b.Free())
+		}
+		buffers[i] = nil
+	}
+	return errors.Join(errs...)
+}
+
+// forget ends the launches of a place, which know the addresses of its buffers.
+func (p *place) forget() error {
+	var errs []error
+	for _, f := range p.close {
+		errs = append(errs, f())
+	}
+	p.close = nil
+	clear(p.launch)
+	return errors.Join(errs...)
+}
+
+// free frees what the queue holds for work over arrays on the device.
+func (q *Queue) free() error {
+	var errs []error
+	for _, p := range q.places {
+		errs = append(errs, p.forget(), free(p.buffers))
+	}
+	for _, inputs := range q.kept {
+		errs = append(errs, free(inputs))
+	}
+	clear(q.kept)
+	q.count()
+	return errors.Join(errs...)
+}
+
+// count counts what is held.
+func (q *Queue) count() {
+	least := int64(math.MaxInt64)
+	for _, p := range q.places {
+		var n int64
+		for _, b := range p.buffers {
+			if b != nil {
+				n += b.Size()
+			}
+		}
+		least = min(least, n)
+	}
+	for _, inputs := range q.kept {
+		for _, b := range inputs {
+			least += b.Size()
+		}
+	}
+	q.held.Store(least)
+}
+
+// Held returns how many bytes of the device's memory the queue holds for one work: those of its smallest place, and of all
+// inputs that it keeps. It may be called from any goroutine.
+func (q *Queue) Held() int64 { return q.held.Load() }
+
+// prepare makes work over arrays ready for a place that is free, and launches it once, since the first launch of a kernel
+// loads it. If there is no memory the place is as it was.
+func (q *Queue) prepare(p *place, w *Work) error {
+	if err := q.grow(p, q.sizes(w)); err != nil {
+		return err
+	}
+	o := w.opened.(*openArrays)
+	in, err := q.keep(w)
+	if err != nil {
+		return err
+	}
+	if q.kept == nil {
+		in = p.buffers[:len(o.in)]
 	}
 	var from []cuda.Ptr
 	for _, b := range in {
@@ -254,11 +397,32 @@ func (q *Queue) prepare(p *place, w *Work, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
-	p.launch[w] = launch
 	if end != nil {
 		p.close = append(p.close, end)
 	}
-	return launch(q.work)
+	if err := launch(q.work); err != nil {
+		return err
+	}
+	p.launch[w] = launch
+	return nil
+}
+
+// keep returns the buffers in which the inputs of work stay, none if the queue keeps no inputs.
+func (q *Queue) keep(w *Work) ([]*cuda.Buffer, error) {
+	if q.kept == nil || q.kept[w] != nil {
+		return q.kept[w], nil
+	}
+	var in []*cuda.Buffer
+	for _, v := range w.opened.(*openArrays).in {
+		b, err := q.g.Device.Alloc(v.Bytes())
+		if err != nil {
+			return nil, errors.Join(err, free(in))
+		}
+		in = append(in, b)
+	}
+	q.kept[w] = in
+	q.count()
+	return in, nil
 }
 
 // InFlight returns how many works have begun and were not returned by Ended.
@@ -276,6 +440,10 @@ func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
 		q.places[(q.first+i)%len(q.places)].pending = true
 	}
 	q.used++
+	if err := q.none[w]; err != nil {
+		q.used--
+		return err
+	}
 	if r := q.alone[w]; r != nil {
 		t, err := r.Run(ctx)
 		if err == nil {
@@ -285,6 +453,12 @@ func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
 			q.used--
 		}
 		return err
+	}
+	if p.launch[w] == nil {
+		if err := q.prepare(p, w); err != nil {
+			q.used--
+			return err
+		}
 	}
 	o, n := w.opened.(*openArrays), len(p.buffers)-1
 	to := p.buffers[:len(o.in)]
@@ -355,13 +529,8 @@ func (q *Queue) Close() error {
 			errs = append(errs, s.Synchronize())
 		}
 	}
+	errs = append(errs, q.free())
 	for _, p := range q.places {
-		for _, f := range p.close {
-			errs = append(errs, f())
-		}
-		for _, b := range p.buffers {
-			errs = append(errs, b.Free())
-		}
 		if p.pinned != nil {
 			errs = append(errs, p.pinned.Free())
 		}
@@ -369,11 +538,6 @@ func (q *Queue) Close() error {
 			if e != nil {
 				errs = append(errs, e.Close())
 			}
-		}
-	}
-	for _, buffers := range q.kept {
-		for _, b := range buffers {
-			errs = append(errs, b.Free())
 		}
 	}
 	for _, r := range q.alone {

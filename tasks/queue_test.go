@@ -1,14 +1,17 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 )
 
@@ -148,6 +151,74 @@ func TestQueueFails(t *testing.T) {
 	}
 	if _, err := m.NewQueue(ctx, "cuda:7", 2, works, false); err == nil {
 		t.Error("a queue of a GPU that is not open: no error")
+	}
+}
+
+// A queue takes memory for what fits. What does not is refused when it is to begin, the others run, and it runs too once there
+// is memory.
+func TestQueueOfLittleMemory(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	m := testMachine(t)
+	c := stubGPU(t, m)
+	works := testWorks(t, m, 2)
+	large := slices.MaxFunc(works, func(a, b *Work) int { return cmp.Compare(a.DeviceBytes(), b.DeviceBytes()) })
+	small := slices.MinFunc(works, func(a, b *Work) int { return cmp.Compare(a.DeviceBytes(), b.DeviceBytes()) })
+	ctx := context.Background()
+	run := func(q *Queue, w *Work) error {
+		t.Helper()
+		if err := q.Begin(ctx, w, true); err != nil {
+			if q.InFlight() != 0 {
+				t.Errorf("%d in flight of work that did not begin", q.InFlight())
+			}
+			return err
+		}
+		for {
+			if _, ok, err := q.Ended(ctx); ok || err != nil {
+				return err
+			}
+		}
+	}
+	for _, keep := range []bool{false, true} {
+		for _, limit := range []int64{1, 3 * small.DeviceBytes(), 2*large.DeviceBytes() - 1000} {
+			c.Memory(limit)
+			q, err := m.NewQueue(ctx, "cuda:0", 2, works, keep)
+			if err != nil {
+				t.Fatalf("%d bytes: %v", limit, err)
+			}
+			held := q.Held()
+			if held > limit || limit > 1 && held == 0 {
+				t.Errorf("of %d bytes %d are held", limit, held)
+			}
+			var none []*Work
+			for _, w := range works {
+				switch err := run(q, w); {
+				case errors.Is(err, cuda.ErrOutOfMemory):
+					none = append(none, w)
+				case err != nil:
+					t.Fatal(err)
+				case limit == 1:
+					t.Errorf("%s of %s ran without memory", w.Task.Name, w.Shape)
+				}
+			}
+			if len(none) == 0 || limit > 1 && slices.Contains(none, small) {
+				t.Errorf("%d bytes, keep %v: %d of %d works were refused", limit, keep, len(none), len(works))
+			}
+			c.Memory(0)
+			for _, w := range works {
+				for range 2 { // in both places
+					if err := run(q, w); err != nil {
+						t.Errorf("%s of %s, with memory: %v", w.Task.Name, w.Shape, err)
+					}
+				}
+			}
+			if q.Held() < large.DeviceBytes() {
+				t.Errorf("%d bytes are held, and work of %d ran", q.Held(), large.DeviceBytes())
+			}
+			if err := q.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 

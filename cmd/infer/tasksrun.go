@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cuda/nvml"
 	"gpt2scope/dispatch"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/predict"
@@ -48,7 +47,7 @@ func newTasksRun(m *modelFlags) *cobra.Command {
 GPUs at once, under each policy in turns, and prints what the simulation said beside it.
 One thread runs the tasks of the CPU, on all its cores, and one feeds each GPU, with two
 tasks in flight. Each result is compared with a reference. If a GPU is lost, what it had
-not finished is done on another device.
+not finished is done on another device, and so are tasks for which it has too little memory.
 
 SAMPLES are those of 'infer tasks bench' on this machine. Without them the tasks are
 measured first. The model is fitted to every second size; the stream is of the others.
@@ -170,18 +169,9 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	}
 	defer real.Close()
 	real.Keep = r.keep
-	if n, err := nvml.Open(); err == nil {
-		defer n.Close()
-		watched, stop := context.WithCancel(ctx)
-		defer stop()
-		sensors := []func() dispatch.Reading{nil}
-		for _, g := range machine.GPUs {
-			if g != nil {
-				sensors = append(sensors, dispatch.NVML(watched, n, g.Device.Info().PCI))
-			}
-		}
-		real.Watch = dispatch.Watch(sensors)
-	}
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	real.WatchNVML(watched)
 	runs, err := r.runs(ctx, m, p, real, names, stderr)
 	if err != nil {
 		return err
@@ -207,8 +197,12 @@ func (r *runFlags) prepare(ctx context.Context, m *modelFlags, machine *tasks.Ma
 	} else {
 		bar := m.progress(stderr, "measuring", false)
 		var samples []tasks.Sample
-		samples, err = dispatch.Measure(ctx, machine, chosen, 5, r.longest*1e3, r.most<<20, r.seed, func(done, of int) { bar.set(int64(done), int64(of)) })
+		var leftOut int
+		samples, leftOut, err = dispatch.Measure(ctx, machine, chosen, 5, r.longest*1e3, r.most<<20, r.seed, func(done, of int) { bar.set(int64(done), int64(of)) })
 		bar.done()
+		if leftOut > 0 {
+			m.notice(fmt.Sprintf("%s of tasks are left out, since a GPU has too little memory for them", count(leftOut, "size")))
+		}
 		setup.Rows, _ = tasks.Rows(samples)
 	}
 	if err != nil {
@@ -313,5 +307,10 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 		fmt.Fprintf(&b, "\t%d\t%d", r.Moved, r.Probes)
 		return b.String()
 	})
+	for _, r := range report.Runs {
+		if r.NoRoom > 0 {
+			fmt.Fprintf(w, "\n%s: %s done on the CPU, since a GPU had too little memory", r.Policy, count(r.NoRoom, "task"))
+		}
+	}
 	fmt.Fprintf(w, "\nerror: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,27 @@ func TestTasksRun(t *testing.T) {
 	if svg, err := os.ReadFile(picture); err != nil || strings.Count(string(svg), "<title>") != 40 {
 		t.Errorf("the picture has %d bars, expected 40 (%v)", strings.Count(string(svg), "<title>"), err)
 	}
+}
+
+// With a GPU that has memory for small tasks only, the CPU does the others, and the table says so.
+func TestTasksRunOnGPUOfLittleMemory(t *testing.T) {
+	withStub(t, "STUB_COMPUTES", "STUB_MEMORY=400000")
+	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
+	if err := os.WriteFile(nvrtc, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
+	args := []string{"tasks", "run", "../../tasks/samples/h200.csv.gz", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1", "--policy", "always cuda:0"}
+	var report dispatch.RunReport
+	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	r := report.Runs[0]
+	if r.NoRoom == 0 || r.Devices[0].Tasks != r.NoRoom || r.Devices[1].Tasks != 20-r.NoRoom || r.Devices[1].Tasks == 0 || r.Lost != "" {
+		t.Errorf("%+v", r)
+	}
+	contains(t, mustInfer(t, args...).stdout, fmt.Sprintf("always cuda:0: %s done on the CPU, since a GPU had too little memory", count(r.NoRoom, "task")))
 }
 
 // Without a GPU a stream runs on the CPU.

@@ -4,9 +4,10 @@
 // with STUB_COMPUTES, every operation of the model: see compute.h.
 //
 // Defined when compiling: STUB_ABI, STUB_DRIVER, STUB_RUNTIME, STUB_DEVICES,
-// STUB_MAJOR; STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
+// STUB_MAJOR; STUB_MEMORY is how many bytes may be allocated, 0 for any; STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
 // STUB_LOADING is how many us opening cuBLASLt and the first launch of a function take.
 
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -29,6 +30,9 @@
 #ifndef STUB_DEVICES
 #define STUB_DEVICES 1
 #endif
+#ifndef STUB_MEMORY
+#define STUB_MEMORY 0
+#endif
 #ifndef STUB_MAJOR
 #define STUB_MAJOR 9
 #endif
@@ -40,6 +44,8 @@ static size_t calls_length;
 static char failing[64];      // what is to fail: a function, "alloc", "launch"; "lost" is every call from the n-th on
 static int failing_in;        // at the n-th call from now
 static int lost;              // the device is
+static uint64_t memory_limit = STUB_MEMORY; // bytes that may be allocated on all devices together; 0: any
+static uint64_t memory_used;
 static int not_finite_in;     // at the n-th sampling from now the logits are not finite
 enum { STUB_BLOCKS = 4 };      // SMs
 static char refusal[200];     // the message of gs_decode_work, "" if there is a kernel
@@ -56,6 +62,7 @@ GS_API void gs_stub_reset(void) {
   calls_length = 0;
   failing_in = 0;
   lost = 0;
+  memory_limit = 0;
   not_finite_in = 0;
   refusal[0] = 0;
   decode_status = timeout_in = 0;
@@ -76,6 +83,13 @@ GS_API void gs_stub_fail(const char *what, int nth) {
   pthread_mutex_lock(&mutex);
   snprintf(failing, sizeof failing, "%s", what);
   failing_in = nth;
+  pthread_mutex_unlock(&mutex);
+}
+
+// How many bytes more can be allocated on the devices from now on; 0: any.
+GS_API void gs_stub_memory(uint64_t bytes) {
+  pthread_mutex_lock(&mutex);
+  memory_limit = bytes ? memory_used + bytes : 0;
   pthread_mutex_unlock(&mutex);
 }
 
@@ -161,6 +175,21 @@ static void count(int n) {
   pthread_mutex_unlock(&mutex);
 }
 
+// Takes memory of the devices; 0 if there is not enough.
+static int take(uint64_t bytes) {
+  pthread_mutex_lock(&mutex);
+  int enough = !memory_limit || memory_used + bytes <= memory_limit;
+  if (enough) memory_used += bytes;
+  pthread_mutex_unlock(&mutex);
+  return enough;
+}
+
+static void give(uint64_t bytes) {
+  pthread_mutex_lock(&mutex);
+  memory_used -= bytes;
+  pthread_mutex_unlock(&mutex);
+}
+
 #define NOTE(group)                                                                             \
   do {                                                                                          \
     if (note(__func__, group))                                                                  \
@@ -204,7 +233,9 @@ GS_API int gs_device_get(int device, gs_device_info *info) {
 GS_API int gs_device_memory(int device, uint64_t *free_bytes, uint64_t *total_bytes) {
   NOTE("");
   (void)device;
-  *free_bytes = 1 << 29;
+  pthread_mutex_lock(&mutex);
+  *free_bytes = !memory_limit ? 1 << 29 : memory_limit > memory_used ? memory_limit - memory_used : 0;
+  pthread_mutex_unlock(&mutex);
   *total_bytes = 1 << 30;
   return GS_OK;
 }
@@ -213,7 +244,7 @@ GS_API int gs_alloc(int device, uint64_t bytes, gs_ptr *out) {
   NOTE("alloc");
   (void)device;
   void *p = malloc(bytes);
-  if (!p) return fail(2, "out of memory");
+  if (!p || !take(malloc_usable_size(p))) return free(p), fail(2, "out of memory (stub)");
   memset(p, 0xff, bytes);
   *out = (gs_ptr)(uintptr_t)p;
   count(1);
@@ -222,6 +253,7 @@ GS_API int gs_alloc(int device, uint64_t bytes, gs_ptr *out) {
 GS_API int gs_free(int device, gs_ptr p) {
   NOTE("");
   (void)device;
+  give(malloc_usable_size((void *)(uintptr_t)p));
   free((void *)(uintptr_t)p);
   count(-1);
   return GS_OK;

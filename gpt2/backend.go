@@ -8,6 +8,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/record"
+	"gpt2scope/traces"
 )
 
 // This file is the whole contract between the model and what executes it. A backend
@@ -265,6 +266,19 @@ type BlockTimes struct {
 	Arrived   uint64 // and the inputs
 	Computed  uint64 // all its warps had computed the last sums
 	Published uint64 // its last outputs were stored for the other blocks
+}
+
+// Parts divides the time of a step at one block: from a time, when the last block had published
+// the outputs of the step before, to that at which the last one published its own. A block that
+// was ahead of others has waited for nothing. ok is false if the block has no part in the step.
+func (b BlockTimes) Parts(from, to uint64) (p traces.Parts, ok bool) {
+	if b.Published == 0 {
+		return p, false
+	}
+	ready := min(max(b.Ready, from), to)
+	arrived := min(max(b.Arrived, ready), to)
+	published := min(max(b.Published, arrived), to)
+	return traces.Parts{Weights: int64(ready - from), Inputs: int64(arrived - ready), Compute: int64(published - arrived), Imbalance: int64(to - published)}, true
 }
 
 // LaunchCounter is a [Runner] that launches work on a device.

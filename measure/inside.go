@@ -54,25 +54,6 @@ func InspectDecode(ctx context.Context, s *gpt2.Session, past, launches int) (*I
 	return inside, d, s.Reset()
 }
 
-// StepParts is the time of a step of a decode kernel at one SM, in ns since the last SM had
-// published the outputs of the step before.
-type StepParts struct {
-	Weights, Inputs, Compute, Imbalance int64
-	Part                                bool // whether the SM has a part in the step
-}
-
-// parts divides the time of a step at one SM, from a time to the one at which the last SM
-// published. An SM that was ahead of others has waited for nothing.
-func parts(b gpt2.BlockTimes, from, to uint64) StepParts {
-	if b.Published == 0 {
-		return StepParts{}
-	}
-	ready := min(max(b.Ready, from), to)
-	arrived := min(max(b.Arrived, ready), to)
-	published := min(max(b.Published, arrived), to)
-	return StepParts{int64(ready - from), int64(arrived - ready), int64(published - arrived), int64(to - published), true}
-}
-
 // EachStep calls f for each step of each decode step but the first of a launch, with when
 // the outputs of the step before and its own were complete.
 func EachStep(d *gpt2.InsideDecode, f func(step int, from, to uint64, blocks []gpt2.BlockTimes)) {
@@ -125,9 +106,10 @@ func SumInside(d *gpt2.InsideDecode) (*Inside, error) {
 			}
 		}
 		for k, b := range blocks {
-			p, sm := parts(b, from, to), &in.SMs[k]
+			p, ok := b.Parts(from, to)
+			sm := &in.SMs[k]
 			sm.Time += whole
-			if !p.Part {
+			if !ok {
 				sm.Idle += whole
 				continue
 			}
@@ -147,7 +129,7 @@ func SumInside(d *gpt2.InsideDecode) (*Inside, error) {
 	return in, nil
 }
 
-func (t *InsideTime) add(p StepParts, unit float64) {
+func (t *InsideTime) add(p traces.Parts, unit float64) {
 	t.Weights += float64(p.Weights) * unit
 	t.Inputs += float64(p.Inputs) * unit
 	t.Compute += float64(p.Compute) * unit

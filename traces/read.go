@@ -397,6 +397,7 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"dynamic shared memory":     func(c *chrome, e *rawEvent) { e.DynamicShared = c.int32() },
 	"est. achieved occupancy %": func(c *chrome, e *rawEvent) { e.Occupancy = float32(c.float()) },
 	"counters":                  func(c *chrome, e *rawEvent) { c.counters(e) },
+	"inside":                    func(c *chrome, e *rawEvent) { c.inside(e) },
 	"External id":               func(c *chrome, e *rawEvent) { e.External = c.uint() },
 	"Input Dims":                func(c *chrome, e *rawEvent) { e.Inputs = c.compact() },
 	"bounded":                   func(c *chrome, e *rawEvent) { e.Bounded = c.bool() },
@@ -433,6 +434,49 @@ func (c *chrome) counters(e *rawEvent) {
 		}
 		e.Counters[info.Counter] = v
 	})
+}
+
+// inside reads what the SMs did.
+func (c *chrome) inside(e *rawEvent) {
+	if c.peek() != '{' {
+		c.skip(0)
+		return
+	}
+	in := new(Inside)
+	parts := func(p *Parts) []*int64 { return []*int64{&p.Weights, &p.Inputs, &p.Compute, &p.Imbalance} }
+	c.object(func(key []byte) {
+		switch string(key) {
+		case "sms":
+			in.SMs = int(c.int32())
+		case "weights":
+			in.Weights = c.int()
+		case "inputs":
+			in.Inputs = c.int()
+		case "compute":
+			in.Compute = c.int()
+		case "imbalance":
+			in.Imbalance = c.int()
+		case "each":
+			if c.peek() != '[' {
+				c.skip(0)
+				return
+			}
+			n := 0
+			c.array(func() {
+				ns := c.int()
+				if n%4 == 0 && n/4 <= maxSMs { // one more than there can be is found by check
+					in.Each = append(in.Each, Parts{})
+				}
+				if n/4 < len(in.Each) {
+					*parts(&in.Each[n/4])[n%4] = ns
+				}
+				n++
+			})
+		default:
+			c.skip(0)
+		}
+	})
+	e.Inside = in
 }
 
 // compact reads a value as JSON without spaces, and interns it; "" for what is too long or no
@@ -568,6 +612,9 @@ func (c *chrome) finish(e *rawEvent) {
 	}
 	if !c.isOurs || c.header.Version < 2 {
 		c.factsOfName(&e.Event)
+	}
+	if e.Inside != nil && (e.Kind != KindKernel || !e.Inside.check(e.Duration)) {
+		e.Inside = nil
 	}
 	if e.Kind == KindKernel {
 		e.StaticShared = int32(min(max(e.shared-int64(e.DynamicShared), 0), 1<<31-1))

@@ -184,6 +184,7 @@ type Event struct {
 	External uint64    // of an operator, and of the calls and work that it caused: its id in PyTorch's profiler
 	Inputs   string    // of an operator: the shapes of its inputs, as JSON: "[[1,128,768],[]]"
 	Counters *Counters // of a kernel; nil if none were measured
+	Inside   *Inside   // of a step inside a kernel: what the SMs did; nil if it is not known
 
 	Bytes int64   // of a copy or set
 	Value float64 // of a counter; of a range: the payload

@@ -86,7 +86,7 @@ func TestGPUPersistent(t *testing.T) {
 		{[]string{"--temp", "1"}, "persistent", "sampling is not greedy (--temp 0 is)"},
 		{[]string{"--temp", "0", "--logprobs"}, "persistent", "log-probabilities are wanted"},
 		{[]string{"--temp", "0", "--dtype", "f32"}, "graph", "weights are f32"},
-		{[]string{"--temp", "0", "--profile"}, "graph", "passes are recorded"},
+		{[]string{"--temp", "0", "--profile", "--recorder", "cupti", "--no-baseline"}, "graph", "--recorder stamps sees them"},
 	} {
 		e, r := run(c.args...)
 		if r.Setting.Mode != c.mode || (c.mode == "persistent") != strings.Contains(r.Setting.Instead, c.words) || strings.Count(e.stderr, c.words) != 1 {

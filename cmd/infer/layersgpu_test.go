@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,15 +47,27 @@ func TestGPULayers(t *testing.T) {
 	}
 }
 
-// Recorded passes run as graphs in mode persistent: the result says so.
-func TestGPULayersStagesMode(t *testing.T) {
+// TestGPULayersStages: in mode persistent the stages are those inside its kernel, and nothing says
+// that they ran otherwise.
+func TestGPULayersStages(t *testing.T) {
 	withStub(t)
-	for mode, want := range map[string]any{"graph": nil, "persistent": "graph"} {
-		dir := t.TempDir()
-		mustInfer(t, "layers", "-m", tiny, "--device", "cuda", "--mode", mode, "--range", "1-2", "--repeat", "2", "--passes", "1", "--warm-up", "0", "--prompt-len", "16",
-			"--past", "8", "--window", "16", "--no-floor", "--no-memory", "--no-plots", "--energy-seconds", "0", "-o", dir)
-		if got := resultOf(t, dir).Configuration["stages_mode"]; got != want {
-			t.Errorf("mode %s: stages_mode %v, want %v", mode, got, want)
+	dir := t.TempDir()
+	mustInfer(t, "layers", "-m", tiny, "--device", "cuda", "--mode", "persistent", "--range", "1-2", "--repeat", "2", "--passes", "1", "--warm-up", "0", "--prompt-len", "16",
+		"--past", "8", "--phase", "decode", "--no-floor", "--no-memory", "--no-plots", "--energy-seconds", "0", "--window", "16", "-o", dir)
+	r := resultOf(t, dir)
+	if _, said := r.Configuration["stages_mode"]; said || r.Configuration["mode"] != "persistent" {
+		t.Errorf("configuration %+v", r.Configuration)
+	}
+	found := false
+	for _, row := range rowsOf(t, dir) {
+		if row["metric"] == "stages of a layer" {
+			found = true
+			if ms, err := strconv.ParseFloat(row["value"], 64); err != nil || ms < 0.0048 {
+				t.Errorf("a layer takes %s ms; five steps inside the stub's kernel take at least 0.0048", row["value"])
+			}
 		}
+	}
+	if !found {
+		t.Error("there are no stages")
 	}
 }

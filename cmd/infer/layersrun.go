@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
 	"gpt2scope/layers/plot"
@@ -53,9 +52,6 @@ func (l *layersFlags) configuration(o *opened, variants []layers.Variant, text s
 	}
 	if d := o.backend.Describe(); d.GPU {
 		c["gpu"], c["mode"] = d.Processor, d.Mode
-		if d.Mode == exec.Persistent.String() && !l.noStages {
-			c["stages_mode"] = exec.Graph.String() // recorded passes
-		}
 		if len(d.Variants) > 0 {
 			c["kernels"] = d.Variants
 		}

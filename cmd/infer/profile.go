@@ -40,7 +40,7 @@ func (p *profileFlags) register(f *pflag.FlagSet) {
 	f.Lookup("limit").Usage = "show the `N` rows of the table of --profile that took the most\ntime, or are first by --sort, and sum the others (default: all)"
 	p.show.registerColumns(f, mainColumns, "the table of --profile")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
-	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (stamps in mode\ngraph, cupti in mode eager); mode persistent\nis graph when passes are recorded")
+	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (cupti in mode\neager, else stamps); with cupti, mode persistent\nis graph")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead, nor measure the device again if\nthe run was faster than its ceilings allow")
 	f.BoolVar(&p.warmUp, "warm-up", false, "begin the text twice before, so that what happens only once is not\nin the times (always with --profile and --trace)")
 }

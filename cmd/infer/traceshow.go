@@ -61,7 +61,7 @@ func shown(columns []column[tables.Row], o showOptions) []column[tables.Row] {
 		return columns
 	}
 	return slices.DeleteFunc(slices.Clone(columns), func(c column[tables.Row]) bool {
-		return c.key != "" && !slices.Contains([]string{"layers", "calls", "time", "share", "gb_per_s", "tflop_per_s", "roofline"}, c.key)
+		return c.key != "" && !slices.Contains([]string{"layers", "calls", "time", "share", "gb_per_s", "tflop_per_s", "roofline"}, c.key) && !insideKey(c)
 	})
 }
 
@@ -361,6 +361,15 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 		v, ok := t.Roofline(r)
 		return when(isStage(r), known(ok, floatCell(v, 1)))
 	}
+	// What SMs did inside a kernel, as means over them.
+	inside := func(key, legend string, of func(*traces.Parts) int64) column[row] {
+		return column[row]{key: key, unit: "ns", title: key + " us", legend: legend, cell: func(r *row) cell {
+			if r.Inside == nil {
+				return none
+			}
+			return nsCell(of(r.Inside))
+		}}
+	}
 	columns := []column[row]{
 		{key: "kind", cell: func(r *row) cell { return textCell(string(r.Kind)) }},
 		{key: "phase", cell: func(r *row) cell { return textCell(r.Phase) }},
@@ -388,6 +397,10 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 			v, ok := t.Share(r)
 			return known(ok, cell{v, strconv.FormatFloat(v, 'f', 4, 64), strconv.FormatFloat(v, 'f', 2, 64)})
 		}},
+		inside("weights", "waiting for weights, or keys and values", func(p *traces.Parts) int64 { return p.Weights }),
+		inside("inputs", "waiting for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs }),
+		inside("compute", "from the inputs to the published outputs", func(p *traces.Parts) int64 { return p.Compute }),
+		inside("imbalance", "waiting for the last SM", func(p *traces.Parts) int64 { return p.Imbalance }),
 		{key: "min", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Min)) }},
 		{key: "median", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, known(r.Median >= r.Min, nsCell(r.Median))) }},
 		{key: "max", unit: "ns", cell: func(r *row) cell { return when(r.Max > 0, nsCell(r.Max)) }},
@@ -461,6 +474,9 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 			}
 		}
 	}
+	columns = slices.DeleteFunc(columns, func(c column[row]) bool { // both are called imbalance, and no recording has both
+		return insideKey(c) != hasInside(t) && (insideKey(c) || c.key == "imbalance")
+	})
 	if !slices.ContainsFunc(t.Folded, func(f tables.Folded) bool { return f.Layers > 1 }) {
 		hide("layers")
 	}
@@ -497,6 +513,18 @@ func rowColumns(t *tables.Table, by tables.By) []column[tables.Row] {
 		title("imbalance", "imbalance")
 	}
 	return columns
+}
+
+// insideKeys are the columns of what SMs did inside a kernel.
+var insideKeys = []string{"weights", "inputs", "compute", "imbalance"}
+
+func insideKey(c column[tables.Row]) bool {
+	return slices.Contains(insideKeys, c.key) && c.unit == "ns"
+}
+
+// hasInside reports whether the table says what SMs did inside a kernel.
+func hasInside(t *tables.Table) bool {
+	return slices.ContainsFunc(t.Rows, func(r tables.Row) bool { return r.Inside != nil })
 }
 
 // counterTitles are the headings of hardware counters.
@@ -553,13 +581,19 @@ func wallRow(rows []tables.Row, columns []column[tables.Row]) []cell {
 	var sum tables.Row
 	for i := range rows {
 		sum.Exclusive += rows[i].Exclusive
+		if p := rows[i].Inside; p != nil {
+			if sum.Inside == nil {
+				sum.Inside = new(traces.Parts)
+			}
+			sum.Inside.Add(*p)
+		}
 	}
 	var cells []cell
 	for _, c := range columns {
 		switch {
 		case c.title == "":
 			continue
-		case c.key == "time" || c.key == "share":
+		case c.key == "time" || c.key == "share" || insideKey(c):
 			cells = append(cells, c.cell(&sum))
 		case c.left:
 			cells = append(cells, textCell("wall time"))

@@ -21,8 +21,8 @@
 //
 // Persistent is Graph for prompts. Decode steps run inside one kernel, up to
 // [cuda.DecodeTokens] in a launch, which interprets the decode plan as a program. It has
-// limits: one sequence, bfloat16, greedy sampling, no recording. Beyond them decode steps
-// run as graphs, and a notice says why.
+// limits: one sequence, bfloat16, greedy sampling. Beyond them decode steps run as graphs, and
+// a notice says why.
 //
 // # Tokens
 //

@@ -42,9 +42,18 @@ func TestInspectDecode(t *testing.T) {
 		if len(launch) != d.Tokens*len(d.Steps)*d.Blocks {
 			t.Fatalf("launch %d has %d times", n, len(launch))
 		}
+		var begin uint64
 		for i, at := range launch { // as the stub makes them
 			row, block := i/d.Blocks, uint64(i%d.Blocks)
-			begin := 1000000 + 1000*uint64(row)
+			switch first := row%len(d.Steps) == 0; {
+			case block != 0:
+			case first && at.Ready < begin+1000:
+				t.Fatalf("launch %d, row %d begins at %d, and the row before at %d", n, row, at.Ready, begin)
+			case first:
+				begin = at.Ready
+			default:
+				begin += 1000
+			}
 			want := gpt2.BlockTimes{Ready: begin + block, Arrived: begin + 100 + block, Computed: begin + 300, Published: begin + 400 + 10*block}
 			if block == 3 && row%len(d.Steps)%2 == 0 {
 				want = gpt2.BlockTimes{}

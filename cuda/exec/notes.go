@@ -118,6 +118,13 @@ type launchEvent struct {
 	began       int64
 }
 
+// passEvent makes the event of a pass.
+func (n *notes) passEvent(p passNote) traces.Event {
+	e := traces.Plain(traces.KindPass, n.lane, p.plan.PassName(p.position), p.begin, p.end-p.begin)
+	e.Plan, e.ID, e.Domain, e.Value = p.recorded, p.id, record.Domain, float64(p.position)
+	return e
+}
+
 // hostEvents makes the events of a pass. Their ids follow *next.
 func (n *notes) hostEvents(p passNote, next *uint64) (out hostEvents) {
 	id := func() uint64 { *next++; return *next - 1 }
@@ -127,8 +134,7 @@ func (n *notes) hostEvents(p passNote, next *uint64) (out hostEvents) {
 		out.events = append(out.events, e)
 		return &out.events[len(out.events)-1]
 	}
-	pass := add(traces.KindPass, n.lane, p.plan.PassName(p.position), p.span, -1, 0)
-	pass.ID, pass.Domain, pass.Value = p.id, record.Domain, float64(p.position)
+	out.events = append(out.events, n.passEvent(p))
 	api := traces.API(n.lane.Process, n.lane.ID)
 	parent := p.id
 	for _, c := range n.calls[p.first:p.last] {

@@ -27,9 +27,9 @@ type persistent struct {
 	planned []int           // of each step of the program, that of the plan
 	args    cuda.DecodeArgs // but for addresses that may change; Count is 0 until the program is made
 
-	on      bool   // the call under way uses it
-	refused string // why the session can not use it
-	loaded  bool   // the kernel
+	on      bool    // the call under way uses it
+	refused string  // why the session can not use it
+	loaded  [2]bool // the kernel, and the one that stamps
 }
 
 func (p *persistent) free() error {
@@ -48,8 +48,8 @@ func (b *Backend) neverPersistent() string {
 	switch tool := nvtx.Tool(); {
 	case tool != "" && os.Getenv(ProfileEnv) != "1":
 		return "a profiler is attached (" + tool + " is set), and would see one kernel without steps; " + ProfileEnv + "=1 runs it all the same"
-	case b.options.Recorder != RecorderNone:
-		return "passes are recorded, and its kernel has no stamps of steps"
+	case b.options.Recorder == RecorderCUPTI:
+		return "CUPTI records, and sees one kernel without steps; --recorder stamps sees them"
 	case b.dtype != cuda.BF16:
 		return "weights are " + typeName(b.dtype) + ", and its kernel takes bfloat16"
 	case len(b.options.Variants) > 0:
@@ -89,8 +89,6 @@ func (r *Runner) chooseDecode(c *compiled) error {
 		why = "sampling is not greedy (--temp 0 is)"
 	case s.LogProbs:
 		why = "log-probabilities are wanted"
-	case r.recorder != off{}:
-		why = "passes are recorded, and its kernel has no stamps of steps"
 	case p.args.Count == 0:
 		err := r.makeProgram(c.plan)
 		if err == nil {
@@ -303,16 +301,37 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	at, a := r.addresses(), t.args
 	a.Tokens, a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = int32(n), at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
 	defer annotate.Range(decodeNames[n], nvtx.Green)()
+	var rec *decodeStamps
+	var note *decodeLaunch
+	if a.Stamps == 0 {
+		var err error
+		if rec, err = r.decodeRecorder(); err != nil {
+			return 0, err
+		}
+		if rec != nil {
+			step := r.state.step + uint64(position-r.state.position)
+			if note, a.Stamps, err = rec.begin(c, r.state.step, step, position, n); err != nil {
+				return 0, err
+			}
+		}
+	}
+	loaded := &t.loaded[0]
+	if a.Stamps != 0 {
+		loaded = &t.loaded[1]
+	}
 	var err error
-	if t.loaded {
+	if *loaded {
 		err = r.stream.Decode(a)
 	} else {
 		err = r.loading.first(loadKernels, func() error { return r.stream.Decode(a) })
 	}
+	if rec != nil {
+		rec.end(note, err)
+	}
 	if err != nil {
 		return 0, err
 	}
-	t.loaded = true
+	*loaded = true
 	r.last = lastPass{plan: c.plan, rows: 1, logitsOnly: true}
 	return n, nil
 }

@@ -175,7 +175,7 @@ func TestPersistentFallsBack(t *testing.T) {
 	}{
 		"float32":      {options: Options{DType: weights.F32}, words: "weights are f32"},
 		"variant":      {options: Options{Variants: map[string]string{"attn.sdpa": "naive"}}, words: "--variant"},
-		"recorder":     {options: Options{Recorder: RecorderStamps}, words: "passes are recorded"},
+		"recorder":     {options: Options{Recorder: RecorderCUPTI}, words: "--recorder stamps sees them"},
 		"profiler":     {profiler: true, words: "CUDA_INJECTION64_PATH is set"},
 		"batch":        {batch: 2, words: "2 sequences"},
 		"sampling":     {sampling: gpt2.Sampling{Temperature: 0.5}, words: "not greedy (--temp 0 is)"},
@@ -213,6 +213,7 @@ func TestPersistentFallsBack(t *testing.T) {
 			if n := countOf(c.Calls(), "gs_decode"); n > 1 || n == 1 && f.decode.Status == 0 || !slices.Contains(c.Calls(), "gs_graph_launch") {
 				t.Errorf("%d launches of decode steps", n)
 			}
+			*notices = slices.DeleteFunc(*notices, func(n string) bool { return strings.Contains(n, "cupti cannot be used") }) // which is another matter
 			if len(*notices) != 1 || !strings.Contains((*notices)[0], f.words) || !strings.Contains((*notices)[0], "graph") {
 				t.Errorf("notices %q, want one with %q", *notices, f.words)
 			}
@@ -254,13 +255,13 @@ func TestPersistentByCall(t *testing.T) {
 	if err := r.StartRecording(to); err != nil {
 		t.Fatal(err)
 	}
-	check("recorded", false, 2)
+	check("recorded", true, 1)
 	if err := r.StopRecording(); err != nil {
 		t.Fatal(err)
 	}
-	check("not recorded any more", true, 2)
+	check("not recorded any more", true, 1)
 	r.SetSampling(gpt2.Sampling{RepeatPenalty: 1.5})
-	if len(*notices) != 3 || !strings.Contains((*notices)[2], "the host samples") {
+	if len(*notices) != 2 || !strings.Contains((*notices)[1], "the host samples") {
 		t.Errorf("sampling on the host: notices %q", *notices)
 	}
 }

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -15,7 +16,7 @@ import (
 // The recorders that Options.Recorder can name.
 const (
 	RecorderNone   = ""       // passes are not recorded
-	RecorderAuto   = "auto"   // stamps in mode graph, cupti in mode eager
+	RecorderAuto   = "auto"   // cupti in mode eager, else stamps
 	RecorderStamps = "stamps" // kernels note their times
 	RecorderCUPTI  = "cupti"  // CUDA's activity records
 )
@@ -160,12 +161,13 @@ func (r *Runner) startRecorder(to *record.Recorder) (recorder, error) {
 }
 
 // StopRecording makes the events: [gpt2.Recordable].
-func (r *Runner) StopRecording() error {
+func (r *Runner) StopRecording() (failed error) {
 	if r.recorder == (off{}) {
 		return nil
 	}
 	defer runtime.UnlockOSThread()
 	defer func() { r.recorder, r.loading.to = off{}, nil }()
+	defer func() { failed = cmp.Or(failed, r.freeStamps()) }()
 	err := r.stream.Synchronize()
 	if err == nil {
 		err = r.recorder.stop()

@@ -79,7 +79,7 @@ func (r *Runner) Close() error {
 	if r.stream != nil && r.failed == nil {
 		errs = append(errs, r.stream.Synchronize(), r.StopRecording())
 	}
-	errs = append(errs, r.forget(), r.together.free(), r.memory.free(), r.state.free(), free(r.ring.slots))
+	errs = append(errs, r.forget(), r.freeStamps(), r.together.free(), r.memory.free(), r.state.free(), free(r.ring.slots))
 	if r.stream != nil {
 		errs = append(errs, r.stream.Close())
 	}

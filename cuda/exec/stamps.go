@@ -21,6 +21,7 @@ type stampRecorder struct {
 	lost   int64      // kernels that left no stamp
 
 	current stampPass
+	decode  *decodeStamps // nil before decode steps ran in one kernel
 }
 
 // stampRow is where the stamps of a pass are.
@@ -176,6 +177,9 @@ func (rec *stampRecorder) stop() error {
 	for c := range rec.plans {
 		err = cmp.Or(err, rec.forget(c))
 	}
+	if rec.decode != nil {
+		err = cmp.Or(err, rec.decode.finish())
+	}
 	if err != nil {
 		return err
 	}
@@ -184,6 +188,9 @@ func (rec *stampRecorder) stop() error {
 	for i, p := range rec.host.passes {
 		host := rec.host.hostEvents(p, &next)
 		events = append(append(events, host.events...), rec.kernels(p, rec.rows[i], host)...)
+	}
+	if rec.decode != nil {
+		events = append(events, rec.decode.events(&next)...)
 	}
 	rec.host.finish(events)
 	rec.host.to.Header(func(h *traces.Header) {

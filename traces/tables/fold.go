@@ -64,6 +64,9 @@ func sum(rows []Row, of []int) Row {
 		s.longest, s.mean = s.longest+r.longest, s.mean+r.mean
 		s.durations = append(s.durations, r.durations...)
 		s.counters.Join(&r.counters)
+		if r.Inside != nil {
+			s.inside(*r.Inside)
+		}
 		s.floorOfBytes += r.floorOfBytes
 		allFloors = allFloors && r.Floor > 0
 	}

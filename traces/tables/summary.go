@@ -157,6 +157,10 @@ type Row struct {
 	// mean of its threads, 1 if all take the same time; 0 if not known.
 	Imbalance float64 `json:"imbalance,omitempty"`
 
+	// Inside says what the SMs did during steps inside a kernel, as means over them that sum to
+	// Busy; nil if no step of the row was one.
+	Inside *traces.Parts `json:"inside,omitempty"`
+
 	Plan int32 `json:"-"` // index in Header.Plans, -1 for none
 
 	Shape     *Shape     `json:"shape,omitempty"`     // of a kernel
@@ -634,6 +638,9 @@ func (s *summary) sweep() {
 		}
 		r.durations = append(r.durations, e.Duration)
 		r.counters.Add(e.Counters, e.Duration)
+		if e.Inside != nil {
+			r.inside(e.Inside.Parts)
+		}
 		if r.Kind == RowIdle || r.Kind == RowOther {
 			r.Bytes += max(0, e.Bytes)
 		}
@@ -736,6 +743,14 @@ func (s *summary) runs() {
 		r.row.longest += float64(r.max)
 		r.row.mean += float64(r.sum) / float64(r.threads)
 	}
+}
+
+// inside adds what the SMs did.
+func (r *Row) inside(p traces.Parts) {
+	if r.Inside == nil {
+		r.Inside = new(traces.Parts)
+	}
+	r.Inside.Add(p)
 }
 
 // setFloor sets the fields that follow from the sums of floors.

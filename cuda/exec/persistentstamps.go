@@ -1,0 +1,362 @@
+package exec
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/traces"
+)
+
+// This file records mode persistent: the kernel of a launch notes for each SM and step when it
+// did what, and each decode step of the launch is a pass of the recording.
+//
+// Recording must not slow the launches. Their stamps go to one of several areas on the device.
+// When a token of the next launch has been read, a launch is done: its area is copied to pinned
+// memory on a stream of its own, and a goroutine sums up what the SMs did.
+
+const (
+	decodeAreas = 6  // up to three launches are under way, others are copied and summed up
+	mostEach    = 12 // decode steps of which the times of each SM are kept
+)
+
+// decodeStamps records the launches of the decode kernel of a session.
+type decodeStamps struct {
+	rec    *stampRecorder
+	steps  []int    // of each step of the kernel, that of the plan
+	names  []string // of its events
+	blocks int
+	failed error // why there are no areas
+	copies *cuda.Stream
+	areas  [decodeAreas]decodeArea
+
+	launches []*decodeLaunch
+	copied   int // launches whose copy was begun
+	summing  int // launches that were given to a goroutine
+	summed   sync.WaitGroup
+
+	count int // decode steps so far
+	every int // each of so many keeps the times of each SM
+}
+
+// decodeArea is where a launch stamps.
+type decodeArea struct {
+	device *cuda.Buffer // (DecodeTokens, steps, blocks) cuda.DecodeStamp
+	host   *cuda.HostBuffer
+	copied *cuda.Event   // the copy is done, and the area on the device is zero again
+	free   chan struct{} // has a value while no launch uses the area
+}
+
+// decodeLaunch is a launch of the decode kernel.
+type decodeLaunch struct {
+	span                 // of the host
+	step     uint64      // the session's number of its first decode step
+	position int         // of its first token
+	bytes    int64       // of its stamps
+	first    int         // decode steps recorded before it
+	passes   []passNote  // its decode steps
+	rows     []decodeRow // (passes, steps), once they are summed up
+	each     []bool      // of each pass, whether the times of each SM are kept
+}
+
+// decodeRow is a step of a decode step: from when the last SM published the outputs of the
+// step before to when the last one published its own, in ns of the device's clock. end is 0
+// if no SM has left a stamp.
+type decodeRow struct {
+	begin, end uint64
+	inside     traces.Inside
+}
+
+// decodeRecorder returns what records the launches of the decode kernel, nil if nothing does.
+func (r *Runner) decodeRecorder() (*decodeStamps, error) {
+	rec, ok := r.recorder.(*stampRecorder)
+	if !ok {
+		return nil, nil
+	}
+	t := &r.together
+	if rec.decode != nil {
+		return rec.decode, rec.decode.failed
+	}
+	d := &decodeStamps{rec: rec, blocks: r.backend.dev.Info().Processors, every: 1}
+	d.steps = append(append(d.steps, t.planned...), len(t.plan.Steps)-1) // the last one samples
+	for _, i := range d.steps {
+		d.names = append(d.names, "decode_kernel ("+t.plan.Steps[i].Op().String()+")")
+	}
+	rec.decode, d.failed = d, d.allocate(r.stream)
+	return d, d.failed
+}
+
+func (d *decodeStamps) allocate(s *cuda.Stream) error {
+	dev := s.Device()
+	size := d.bytes(cuda.DecodeTokens)
+	var err error
+	if d.copies, err = dev.NewStream(); err != nil {
+		return err
+	}
+	for i := range d.areas {
+		a := &d.areas[i]
+		a.free = make(chan struct{}, 1)
+		a.free <- struct{}{}
+		if a.device, err = zeroed(s, size); err == nil {
+			a.host, err = dev.AllocHost(size)
+		}
+		if err != nil {
+			return fmt.Errorf("stamps of %d launches of %d decode steps: %w", decodeAreas, cuda.DecodeTokens, err)
+		}
+		if a.copied, err = dev.NewEvent(); err != nil {
+			return err
+		}
+	}
+	rec := d.rec
+	rec.host.to.Header(func(h *traces.Header) {
+		h.NotRecorded = append(h.NotRecorded, "when a launch of decode steps in one kernel began: its first step begins when the first SM has weights")
+	})
+	return nil
+}
+
+// freeStamps frees where the decode kernel stamps.
+func (r *Runner) freeStamps() error {
+	if rec, ok := r.recorder.(*stampRecorder); ok && rec.decode != nil {
+		return rec.decode.free()
+	}
+	return nil
+}
+
+// bytes are those of the stamps of n decode steps.
+func (d *decodeStamps) bytes(n int) int64 {
+	return int64(n*len(d.steps)*d.blocks) * int64(unsafe.Sizeof(cuda.DecodeStamp{}))
+}
+
+// begin begins the note of a launch of n decode steps at a position. read is the number of the
+// decode step that the host reads next, and step that of the launch's first. The launch stamps
+// at the address that is returned, 0 if there is no room for its events.
+func (d *decodeStamps) begin(c *compiled, read, step uint64, position, n int) (*decodeLaunch, cuda.Ptr, error) {
+	host := &d.rec.host
+	if host.events+n*eventsOf(c) > maxRecorded {
+		host.dropped += int64(n)
+		return nil, 0, nil
+	}
+	for d.copied+1 < len(d.launches) && d.launches[d.copied+1].step < read {
+		if err := d.copy(); err != nil {
+			return nil, 0, err
+		}
+	}
+	for d.summing < d.copied {
+		if done, err := d.area(d.summing).copied.Query(); err != nil {
+			return nil, 0, err
+		} else if !done {
+			break
+		}
+		d.sum()
+	}
+	a := d.area(len(d.launches))
+	if used := len(d.launches) - decodeAreas; used >= d.summing {
+		if err := d.rec.stream.Synchronize(); err != nil {
+			return nil, 0, err
+		}
+		if err := d.drain(used + 1); err != nil {
+			return nil, 0, err
+		}
+	}
+	<-a.free
+	l := &decodeLaunch{step: step, position: position, bytes: d.bytes(n), first: d.count, passes: make([]passNote, n), each: make([]bool, n)}
+	for t := range l.passes {
+		l.passes[t] = host.begin(passAt{c, position + t, 1})
+		l.each[t] = (d.count+t)%d.every == 0
+	}
+	d.count += n
+	if d.count > mostEach*d.every {
+		d.thin()
+	}
+	d.launches = append(d.launches, l)
+	l.begin = host.to.Now()
+	return l, a.device.Ptr(), nil
+}
+
+// end ends the note of a launch. One that failed is taken back.
+func (d *decodeStamps) end(l *decodeLaunch, err error) {
+	if l == nil {
+		return
+	}
+	l.span.end = d.rec.host.to.Now()
+	if err != nil {
+		d.launches = d.launches[:len(d.launches)-1]
+		d.area(len(d.launches)).free <- struct{}{}
+	}
+}
+
+func (d *decodeStamps) area(launch int) *decodeArea { return &d.areas[launch%decodeAreas] }
+
+// copy begins to copy the stamps of the next launch, which is done, and to clear its area.
+func (d *decodeStamps) copy() error {
+	a, n := d.area(d.copied), d.launches[d.copied].bytes
+	d.copied++
+	return cmp.Or(d.copies.CopyToHost(a.host, 0, a.device, 0, n), d.copies.Set(a.device, 0, 0, n), d.copies.Record(a.copied))
+}
+
+// sum sums up, on a goroutine, the stamps of the next launch, which are copied.
+func (d *decodeStamps) sum() {
+	a, l := d.area(d.summing), d.launches[d.summing]
+	d.summing++
+	d.summed.Add(1)
+	bytes := a.host.Bytes()[:l.bytes]
+	stamps := unsafe.Slice((*cuda.DecodeStamp)(unsafe.Pointer(&bytes[0])), len(bytes)/int(unsafe.Sizeof(cuda.DecodeStamp{})))
+	go func() {
+		defer d.summed.Done()
+		l.sum(stamps, len(d.steps), d.blocks)
+		a.free <- struct{}{}
+	}()
+}
+
+// drain copies and gives to goroutines what is left of the first n launches, all of which are
+// done.
+func (d *decodeStamps) drain(n int) error {
+	for d.copied < n {
+		if err := d.copy(); err != nil {
+			return err
+		}
+	}
+	for d.summing < n {
+		if err := d.area(d.summing).copied.Synchronize(); err != nil {
+			return err
+		}
+		d.sum()
+	}
+	return nil
+}
+
+// thin makes the decode steps rarer of which the times of each SM are kept. They are each
+// third, ninth and so on, so that they are the first, second and so on of their launches in
+// turn.
+func (d *decodeStamps) thin() {
+	d.every *= 3
+	d.summed.Wait()
+	for _, l := range d.launches {
+		for t := range l.each {
+			if l.each[t] = l.each[t] && (l.first+t)%d.every == 0; l.each[t] || l.rows == nil {
+				continue
+			}
+			n := len(l.rows) / len(l.each)
+			for i := range l.rows[t*n : (t+1)*n] {
+				l.rows[t*n+i].inside.Each = nil
+			}
+		}
+	}
+}
+
+// sum sums up the stamps of a launch: (tokens, steps, blocks).
+func (l *decodeLaunch) sum(stamps []cuda.DecodeStamp, steps, blocks int) {
+	rows := make([]decodeRow, len(l.passes)*steps)
+	var from uint64
+	for i := range rows {
+		row, at := &rows[i], stamps[i*blocks:(i+1)*blocks]
+		first := uint64(0)
+		for _, s := range at {
+			if s[cuda.DecodePublished] != 0 {
+				row.end = max(row.end, s[cuda.DecodePublished])
+				if ready := cmp.Or(s[cuda.DecodeReady], s[cuda.DecodePublished]); first == 0 || ready < first {
+					first = ready
+				}
+			}
+		}
+		if row.end == 0 {
+			continue
+		}
+		row.begin = min(cmp.Or(from, first), row.end)
+		from = max(from, row.end)
+		row.end = from
+		in := &row.inside
+		if l.each[i/steps] {
+			in.Each = make([]traces.Parts, blocks)
+		}
+		for b, s := range at {
+			times := gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived], Published: s[cuda.DecodePublished]}
+			p, ok := times.Parts(row.begin, row.end)
+			if !ok {
+				continue
+			}
+			in.SMs++
+			in.Add(p)
+			if in.Each != nil {
+				in.Each[b] = p
+			}
+		}
+		n := int64(in.SMs)
+		in.Parts = traces.Parts{Weights: in.Weights / n, Inputs: in.Inputs / n, Compute: in.Compute / n, Imbalance: in.Imbalance / n}
+	}
+	l.rows = rows
+}
+
+// finish sums up what is left, when the device is idle.
+func (d *decodeStamps) finish() error {
+	err := d.drain(len(d.launches))
+	d.summed.Wait()
+	return err
+}
+
+// free frees the areas. Again, it does nothing.
+func (d *decodeStamps) free() error {
+	d.summed.Wait()
+	var err error
+	if d.copies != nil {
+		err = errors.Join(d.copies.Synchronize(), d.copies.Close())
+		d.copies = nil
+	}
+	for i := range d.areas {
+		a := &d.areas[i]
+		err = errors.Join(err, free(a.device))
+		if a.host != nil {
+			err = errors.Join(err, a.host.Free())
+		}
+		if a.copied != nil {
+			err = errors.Join(err, a.copied.Close())
+		}
+		*a = decodeArea{}
+	}
+	return err
+}
+
+// events makes the events of the launches. Ids of calls follow *next.
+func (d *decodeStamps) events(next *uint64) (events []traces.Event) {
+	rec, n := d.rec, len(d.steps)
+	lane := rec.lane()
+	last := uint64(0) // end of the launch before
+	for _, l := range d.launches {
+		correlation := *next
+		*next++
+		for t := range l.passes {
+			p := &l.passes[t]
+			count := int64(len(l.passes)) // the passes of a launch share the time of its call
+			whole := l.span.end - l.span.begin
+			p.span = span{l.span.begin + whole*int64(t)/count, l.span.begin + whole*int64(t+1)/count}
+			host := rec.host.passEvent(*p)
+			events = append(events, host)
+			if t == 0 {
+				call := traces.Plain(traces.KindRuntime, traces.API(rec.host.lane.Process, rec.host.lane.ID), "cudaLaunchCooperativeKernel", l.span.begin, whole)
+				call.Plan, call.Parent, call.Correlation = p.recorded, p.id, correlation
+				events = append(events, call)
+			}
+			for i := range n {
+				row := &l.rows[t*n+i]
+				if row.end == 0 {
+					rec.lost++
+					continue
+				}
+				begin := min(max(row.begin, last), row.end)
+				last = max(last, row.end)
+				start, stop := rec.ofDevice(begin), rec.ofDevice(row.end)
+				e := traces.Plain(traces.KindKernel, lane, d.names[i], start, max(0, stop-start))
+				e.Plan, e.Step, e.Parent, e.Correlation = p.recorded, int32(d.steps[i]), p.id, correlation
+				e.Grid = [3]int32{int32(d.blocks), 1, 1}
+				row.inside.Fit(e.Duration)
+				e.Inside = &row.inside
+				events = append(events, e)
+			}
+		}
+	}
+	return events
+}

@@ -1,0 +1,197 @@
+package exec
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/internal/stub"
+	"gpt2scope/record"
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
+)
+
+// ofDecode returns the passes of a trace that are decode steps, after the warm-up, and the
+// kernels of each.
+func ofDecode(trace *traces.Trace) (passes []*traces.Event, kernels map[uint64][]*traces.Event) {
+	kernels = map[uint64][]*traces.Event{}
+	warm := int64(0)
+	for i := range trace.Events {
+		switch e := &trace.Events[i]; {
+		case e.WarmUp:
+			warm = e.End()
+		case e.Kind == traces.KindPass && e.Name == gpt2.DecodePass && e.Time >= warm:
+			passes = append(passes, e)
+		case e.Kind == traces.KindKernel:
+			kernels[e.Parent] = append(kernels[e.Parent], e)
+		}
+	}
+	return passes, kernels
+}
+
+// TestPersistentRecorded: in mode persistent each decode step of a launch is a pass of the
+// recording, with a kernel for each step of the program, of which the parts of its time are
+// those that the stub writes; the table sums to wall time, and no pass runs as a graph.
+func TestPersistentRecorded(t *testing.T) {
+	const steps = 100
+	r, trace := recorded(t, Persistent, 20, steps)
+	if found := traces.Examine(trace.Header, trace.Attribution); traces.Misleads(found) {
+		t.Errorf("the trace misleads: %+v", found)
+	}
+	if said := r.backend.Describe(); said.Mode != "persistent" || said.Fallback != "" || trace.Header.Recorder != traces.RecorderStamps {
+		t.Errorf("mode %s, fallback %q, recorder %s", said.Mode, said.Fallback, trace.Header.Recorder)
+	}
+	plan := r.Plan(r.decodePass())
+	passes, kernels := ofDecode(trace)
+	if len(passes) != steps {
+		t.Fatalf("%d decode steps are recorded, want %d", len(passes), steps)
+	}
+	calls := map[uint64]int{}
+	for n, pass := range passes {
+		of := kernels[pass.ID]
+		if pass.Value != float64(20+n) || len(of) != len(plan.Steps)-1 {
+			t.Fatalf("decode step %d is at %g, with %d kernels", n, pass.Value, len(of))
+		}
+		calls[of[0].Correlation]++
+		for i, e := range of {
+			if step, _ := trace.Header.Step(e); step.Name != plan.Steps[i+1].Name() || e.Correlation != of[0].Correlation || e.Grid[0] != 4 {
+				t.Fatalf("kernel %d of a decode step is of %s: %+v", i, step.Name, e)
+			}
+			if i > 0 && e.Time != of[i-1].End() {
+				t.Fatalf("kernel %d begins %d ns after the one before it ends", i, e.Time-of[i-1].End())
+			}
+			in := e.Inside
+			if in == nil || in.Parts.Sum() != e.Duration || in.SMs != 4-(i+1)%2 {
+				t.Fatalf("kernel %d of %d ns: %+v", i, e.Duration, in)
+			}
+			if i == 0 {
+				continue
+			}
+			// Block b of SMs blocks: ready at b, inputs at 100+b, outputs at 400+10b; 0.1 % is the drift
+			// of the clock, and 2 ns are what rounding leaves.
+			last, b := int64(400+10*(in.SMs-1)), int64(in.SMs-1)
+			before := int64(400 + 10*(7-in.SMs-1)) // when the step before, in which 3 or 4 SMs have a part, ends
+			want := traces.Parts{Weights: 1000 - before + b/2, Inputs: 100, Compute: 300 + 9*b/2, Imbalance: 10 * b / 2}
+			near := func(got, want int64) bool { return got-want <= 4 && want-got <= 4 }
+			if !near(e.Duration, 1000+last-before) || !near(in.Weights, want.Weights) || !near(in.Inputs, want.Inputs) || !near(in.Compute, want.Compute) || !near(in.Imbalance, want.Imbalance) {
+				t.Fatalf("kernel %d of %d ns: %+v, want %+v", i, e.Duration, in.Parts, want)
+			}
+		}
+	}
+	if len(calls) != (steps+cuda.DecodeTokens-1)/cuda.DecodeTokens {
+		t.Errorf("%d launches of %d decode steps", len(calls), steps)
+	}
+	for i := range trace.Events {
+		if e := &trace.Events[i]; e.Kind == traces.KindKernel && e.Name == "gs_sample" && e.Parent == passes[0].ID {
+			t.Error("a decode step ran as a graph")
+		}
+	}
+
+	table, err := tables.Summarize(trace, tables.ByFolded, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for _, f := range table.Folded {
+		sum += f.Exclusive
+		if inside := f.Kind == tables.RowWork && f.Phase == gpt2.DecodePass; inside != (f.Inside != nil) || inside && f.Inside.Sum() != f.Exclusive {
+			t.Errorf("%s %s: %d ns, inside %+v", f.Phase, f.Name, f.Exclusive, f.Inside)
+		}
+	}
+	if sum != table.Wall {
+		t.Errorf("rows sum to %d of %d ns", sum, table.Wall)
+	}
+}
+
+// TestPersistentEachSM: the times of each SM are kept of few decode steps, evenly chosen, not
+// always of the same step of a launch, and sum to the time of the step.
+func TestPersistentEachSM(t *testing.T) {
+	for _, steps := range []int{5, 40, 200} {
+		_, trace := recorded(t, Persistent, 20, steps)
+		passes, kernels := ofDecode(trace)
+		var kept []int
+		for n, pass := range passes {
+			of := kernels[pass.ID]
+			if of[0].Inside.Each == nil {
+				continue
+			}
+			kept = append(kept, n)
+			for i, e := range of {
+				parts := 0
+				for _, p := range e.Inside.Each {
+					if p == (traces.Parts{}) {
+						continue
+					}
+					if parts++; p.Sum() != e.Duration {
+						t.Fatalf("step %d of %d ns: %+v", i, e.Duration, e.Inside)
+					}
+				}
+				if parts != e.Inside.SMs || len(e.Inside.Each) != 4 {
+					t.Fatalf("step %d: %d of %d SMs have a part, want %d", i, parts, len(e.Inside.Each), e.Inside.SMs)
+				}
+			}
+		}
+		if len(kept) < min(steps, 4)/2 || len(kept) > mostEach {
+			t.Errorf("of %d decode steps those of %v have the times of each SM", steps, kept)
+		}
+		if first := func(n int) bool { return (n-kept[0])%cuda.DecodeTokens == 0 }; steps > 20 && !slices.ContainsFunc(kept, func(n int) bool { return !first(n) }) {
+			t.Errorf("the decode steps %v are the same ones of each launch", kept)
+		}
+	}
+}
+
+// TestPersistentRecordingEnds: a recording of decode steps that stop early, or whose launch
+// fails or waits too long, has the passes that ran, and frees what it used.
+func TestPersistentRecordingEnds(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, small)
+	for what, f := range map[string]struct {
+		fail string
+		nth  int
+		late bool
+		keep int
+	}{"stops early": {keep: 3}, "launch fails": {fail: "gs_decode", nth: 3}, "copy fails": {fail: "gs_copy", nth: 2}, "no memory": {fail: "alloc", nth: 4}, "late": {late: true}} {
+		b, _ := persistentOn(t, lib, Options{})
+		before := c.Live()
+		r, err := b.Prepare(t.Context(), m, gpt2.Options{Batch: 1, Context: 256, Layers: gpt2.FirstLayers(2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := r.(*Runner)
+		decoded(t, run, make([]int32, 20), 1)
+		to := record.New("test", "1")
+		if err := run.StartRecording(to); err != nil {
+			t.Fatal(err)
+		}
+		if f.fail != "" {
+			c.Fail(f.fail, f.nth)
+		}
+		if f.late {
+			c.Decode(stub.Decode{Timeout: 4, At: 1 << 16})
+		}
+		read := 0
+		err = run.Decode(t.Context(), 60, func([]gpt2.Token) bool { read++; return f.keep == 0 || read < f.keep })
+		if (err == nil) != (f.keep > 0) {
+			t.Errorf("%s: %v after %d tokens", what, err, read)
+		}
+		c.Fail("", 0)
+		c.Decode(stub.Decode{})
+		if err := run.StopRecording(); err != nil && f.fail == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+		if passes, _ := ofDecode(to.Trace()); len(passes) < read {
+			t.Errorf("%s: %d passes are recorded, and %d tokens were read", what, len(passes), read)
+		}
+		if err := r.Close(); err != nil && !strings.Contains(err.Error(), "stub") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		if live := c.Live(); live != before {
+			t.Errorf("%s: %d objects of the device are not freed", what, live-before)
+		}
+	}
+}

@@ -97,18 +97,33 @@ func TestDocsFigures(t *testing.T) {
 			t.Errorf("docs/tasks.md lacks the row\n%s", row)
 		}
 	}
-	for _, x := range charts["vector.add float32"].Crossovers {
-		want := map[string]string{tasks.MemoryResident: "from %s numbers on with its data on the GPU", tasks.MemoryPinned: "from %s on from pinned memory", tasks.MemoryPageable: "and none from pageable memory"}[x.Memory]
-		if x.Size != nil {
-			want = fmt.Sprintf(want, number(*x.Size))
-		}
-		if x.Memory == tasks.MemoryPinned {
-			if other := fmt.Sprintf("wrong at %d of the %d sizes", x.Exceptions, x.Sizes); !strings.Contains(page, other) {
-				t.Errorf("docs/tasks.md lacks %q", other)
-			}
-		}
+	lacks := func(want string) {
 		if !strings.Contains(page, want) {
 			t.Errorf("docs/tasks.md lacks %q", want)
+		}
+	}
+	for _, x := range charts["vector.add float32"].Crossovers {
+		switch want := map[string]string{tasks.MemoryResident: "with its data on the GPU", tasks.MemoryPinned: "from pinned memory", tasks.MemoryPageable: "from pageable memory"}[x.Memory]; {
+		case x.Size != nil:
+			lacks("from " + number(*x.Size) + " numbers on " + want)
+		case x.Faster == "cpu":
+			lacks("none " + want)
+		default:
+			t.Errorf("%+v: expected that it is not faster at all sizes", x)
+		}
+	}
+	for _, x := range tasks.Crossovers(stored(t), 1) {
+		if x.Task != "matmul" || x.DType != "float32" || x.Size == nil {
+			continue
+		}
+		switch line := x.Line; {
+		case line == "m=*,n=*,k=*":
+			lacks(number(*x.Size) + " " + map[string]string{tasks.MemoryResident: "with their data on the GPU", tasks.MemoryPinned: "from pinned memory", tasks.MemoryPageable: "from pageable memory"}[x.Memory])
+			if x.Memory == tasks.MemoryPinned {
+				lacks(fmt.Sprintf("which are %.1f million FLOPs", 2*math.Pow(*x.Size, 3)/1e6))
+			}
+		case line == "m=*,n=1152,k=384" && x.Memory == tasks.MemoryPinned:
+			lacks(fmt.Sprintf("with a matrix of 384 x 1,152 from %.0f rows on, which are %.0f million", *x.Size, 2**x.Size*1152*384/1e6))
 		}
 	}
 }

@@ -40,24 +40,75 @@ func (h *hostExecutor) Held() int64 { return 0 }
 
 func (h *hostExecutor) Close() error { return nil }
 
+// gpu is a GPU with a thread that is locked to a thread of the system, and a queue that is opened there for the first stream and used by all.
+type gpu struct {
+	calls chan func()
+	queue *tasks.Queue
+	keep  bool // the queue keeps inputs
+}
+
+func newGPU() *gpu {
+	g := &gpu{calls: make(chan func())}
+	go locked(func() {
+		for f := range g.calls {
+			f()
+		}
+	})
+	return g
+}
+
+// do runs f on the thread of the GPU.
+func (g *gpu) do(f func()) {
+	ended := make(chan struct{})
+	g.calls <- func() { defer close(ended); f() }
+	<-ended
+}
+
+// end closes the queue. It is called on the thread of the GPU.
+func (g *gpu) end() error {
+	if g.queue == nil {
+		return nil
+	}
+	err := g.queue.Close()
+	g.queue = nil
+	return err
+}
+
+// close closes the queue and ends the thread.
+func (g *gpu) close() (err error) {
+	g.do(func() { err = g.end() })
+	close(g.calls)
+	return err
+}
+
 // gpuExecutor runs work through a queue.
 type gpuExecutor struct {
+	gpu   *gpu
+	queue *tasks.Queue // of the GPU
 	ctx   context.Context
-	queue *tasks.Queue
 	works func(*Job) *tasks.Work
 	jobs  []*Job // in flight
 	begun time.Time
+	lost  bool    // the queue failed
 	rest  float64 // us of a job that are neither copies nor kernels, of jobs that ran alone: a moving mean
 	known bool
 }
 
-// NewGPU opens what runs jobs on a GPU. It must be called on the thread that uses it.
-func NewGPU(ctx context.Context, m *tasks.Machine, device Device, all []*tasks.Work, works func(*Job) *tasks.Work, keep bool) (Executor, error) {
-	q, err := m.NewQueue(ctx, device.Name, device.InFlight, all, keep)
-	if err != nil {
-		return nil, err
+// open returns what runs jobs on the GPU. It must be called on its thread.
+func (g *gpu) open(ctx context.Context, m *tasks.Machine, device Device, all []*tasks.Work, works func(*Job) *tasks.Work, keep bool) (Executor, error) {
+	if g.queue != nil && g.keep != keep {
+		if err := g.end(); err != nil {
+			return nil, err
+		}
 	}
-	return &gpuExecutor{ctx: ctx, queue: q, works: works}, nil
+	if g.queue == nil {
+		q, err := m.NewQueue(ctx, device.Name, device.InFlight, all, keep)
+		if err != nil {
+			return nil, err
+		}
+		g.queue, g.keep = q, keep
+	}
+	return &gpuExecutor{gpu: g, queue: g.queue, ctx: ctx, works: works}, nil
 }
 
 func (g *gpuExecutor) Begin(j *Job) error {
@@ -68,7 +119,7 @@ func (g *gpuExecutor) Begin(j *Job) error {
 	if errors.Is(err, cuda.ErrOutOfMemory) {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if err == nil {
+	if g.lost = err != nil; err == nil {
 		g.jobs = append(g.jobs, j)
 	}
 	return err
@@ -83,7 +134,7 @@ const (
 
 func (g *gpuExecutor) Ended() (*Job, Times, error) {
 	e, ok, err := g.queue.Ended(g.ctx)
-	if err != nil {
+	if g.lost = err != nil; err != nil {
 		return nil, Times{}, err
 	}
 	j := g.jobs[0]
@@ -128,4 +179,10 @@ func zero(us float64) float64 {
 
 func (g *gpuExecutor) Held() int64 { return g.queue.Held() }
 
-func (g *gpuExecutor) Close() error { return g.queue.Close() }
+// Close leaves the queue open for the next stream, unless it failed or jobs are in flight.
+func (g *gpuExecutor) Close() error {
+	if g.lost || len(g.jobs) > 0 {
+		return g.gpu.end()
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"gpt2scope/ceilings"
@@ -85,6 +86,44 @@ func TestGPULostInMidRun(t *testing.T) {
 	}
 	if losses < 5 || onGPU < 20 {
 		t.Errorf("the GPU was lost in %d of 20 runs and ended %d tasks: this test shows nothing", losses, onGPU)
+	}
+}
+
+// What is made for the first stream on a GPU is there for the second.
+func TestStreamsShareQueues(t *testing.T) {
+	m, c := stubMachine(t)
+	defer m.Close()
+	ctx := context.Background()
+	suite := tasks.All()[:1]
+	samples, _, err := Measure(ctx, m, suite, 1, 2, 1<<16, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := tasks.Rows(samples)
+	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, HeldOut: Nothing, Jobs: 10, Seed: 1}.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.Open(ctx, m, suite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c.Reset()
+		if i == 2 {
+			r.Keep = true
+		}
+		result, err := r.Run(ctx, p, Always("always cuda:0", 1, p.Model))
+		if err != nil || result.Lost != nil {
+			t.Fatal(err, result.Lost)
+		}
+		every(t, p.Simulation, result)
+		if opened := slices.Contains(c.Calls(), "gs_stream_create"); opened == (i == 1) {
+			t.Errorf("run %d opened a queue: %v", i, opened)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

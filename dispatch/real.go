@@ -10,6 +10,7 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/internal/stats"
+	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
 
@@ -39,12 +40,34 @@ func Measure(ctx context.Context, m *tasks.Machine, chosen []*tasks.Task, repeat
 	return samples, leftOut, nil
 }
 
+// Within returns the rows of tasks whose floor on the CPU and whose inputs and result are within bounds, in us and bytes. The bytes are those of the
+// task wherever its data were when it was measured.
+func Within(rows []predict.Row, chosen []*tasks.Task, longestUs float64, most int64) []predict.Row {
+	small := map[caseKey]bool{}
+	fits := func(r *predict.Row) bool {
+		k := caseKey{r.Task, r.DType, r.Shape}
+		is, known := small[k]
+		if known {
+			return is
+		}
+		at := slices.IndexFunc(chosen, func(t *tasks.Task) bool { return t.Name == r.Task })
+		if shape, err := tasks.ParseShape(r.Shape); err == nil && at >= 0 {
+			c, err := chosen[at].Cost(shape, r.DType)
+			is = err == nil && c.In+c.Out <= most
+		}
+		small[k] = is
+		return is
+	}
+	return slices.DeleteFunc(rows, func(r predict.Row) bool { return !fits(&r) || r.Device == tasks.CPU && r.FloorUs > longestUs })
+}
+
 // Machine runs prepared streams on real devices.
 type Machine struct {
 	*tasks.Machine
 	works map[caseKey]*tasks.Work
 	all   []*tasks.Work
-	Keep  bool // inputs stay on a GPU once they were copied there
+	gpus  []*gpu // by device; nil for the host, and before the first run
+	Keep  bool   // inputs stay on a GPU once they were copied there
 
 	Watch func(ctx context.Context, busy func(int) bool, report func(int, Condition)) // see Stream.Watch
 }
@@ -94,9 +117,14 @@ func (r *Machine) WatchNVML(ctx context.Context) {
 	}
 }
 
-// Close frees the inputs.
+// Close frees the inputs, and what streams left open on GPUs.
 func (r *Machine) Close() error {
 	var errs []error
+	for _, g := range r.gpus {
+		if g != nil {
+			errs = append(errs, g.close())
+		}
+	}
 	for _, w := range r.all {
 		errs = append(errs, w.Close())
 	}
@@ -129,7 +157,20 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 			s.Open = append(s.Open, func() (Executor, error) { return NewHost(ctx, works), nil })
 			continue
 		}
-		s.Open = append(s.Open, func() (Executor, error) { return NewGPU(ctx, r.Machine, device, r.all, works, r.Keep) })
+		for len(r.gpus) <= d {
+			r.gpus = append(r.gpus, nil)
+		}
+		if r.gpus[d] == nil {
+			r.gpus[d] = newGPU()
+		}
+		s.Open = append(s.Open, func() (Executor, error) { return r.gpus[d].open(ctx, r.Machine, device, r.all, works, r.Keep) })
+	}
+	s.On = func(d int, f func()) {
+		if d == Host {
+			locked(f)
+		} else {
+			r.gpus[d].do(f)
+		}
 	}
 	return s.Run(ctx)
 }

@@ -33,6 +33,11 @@ type Executor interface {
 type Stream struct {
 	Devices []Device
 	Open    []func() (Executor, error) // by device; called on the thread of the device
+
+	// On, if not nil, runs f on the thread of a device, which is locked to a thread of the system, and returns when f has. Without
+	// it each device gets a thread for this run.
+	On func(device int, f func())
+
 	Jobs    []Job
 	Classes int
 	Policy  Policy
@@ -97,23 +102,27 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 	var opened, ended sync.WaitGroup
 	ready := make(chan struct{})
 	errs := make([]error, len(m.Devices))
+	on := m.On
+	if on == nil {
+		on = func(_ int, f func()) { locked(f) }
+	}
 	for d := range m.Devices {
 		r.wake = append(r.wake, make(chan struct{}, 1))
 		opened.Add(1)
 		ended.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			e, err := m.Open[d]()
-			errs[d], r.devices[d] = err, e
-			opened.Done()
-			if err != nil {
-				return
-			}
-			<-ready
-			if ctx.Err() == nil {
-				r.serve(ctx, d, e)
-			}
-			errs[d] = e.Close()
+			on(d, func() {
+				e, err := m.Open[d]()
+				errs[d], r.devices[d] = err, e
+				opened.Done()
+				if err != nil {
+					return
+				}
+				<-ready
+				if ctx.Err() == nil {
+					r.serve(ctx, d, e)
+				}
+				errs[d] = e.Close()
+			})
 		})
 	}
 	opened.Wait()
@@ -155,6 +164,13 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 		return r.result, fmt.Errorf("%d of %d tasks were not run: %w", left, len(m.Jobs), context.Cause(ctx))
 	}
 	return r.result, nil
+}
+
+// locked runs f on a thread of the system that nothing else runs on meanwhile.
+func locked(f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f()
 }
 
 // submit lets jobs arrive at their times.

@@ -39,3 +39,29 @@ func TestStoredSamples(t *testing.T) {
 		t.Errorf("makespan %.3f of that of dmda on floors, expected 0.9 at most", r.Makespan/floors.Makespan)
 	}
 }
+
+// Work of more bytes than may be is left out wherever its data were, and none else is.
+func TestWithin(t *testing.T) {
+	all, err := samples.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := tasks.Rows(all)
+	before := len(rows)
+	const most = 1 << 20
+	rows = Within(rows, tasks.All()[:1], 1e6, most)
+	devices := map[string]int{}
+	for _, r := range rows {
+		shape, err := tasks.ParseShape(r.Shape)
+		if err != nil || r.Task != "vector.add" || 12*shape.Get("n") > most {
+			t.Fatalf("%+v", r)
+		}
+		devices[r.Device]++
+	}
+	if len(rows) == before || devices["cpu"] == 0 {
+		t.Errorf("%d of %d rows, %v", len(rows), before, devices)
+	}
+	if n := len(Within(slices.Clone(rows), tasks.All()[:1], 0.01, most)); n >= len(rows) {
+		t.Errorf("%d of %d rows are of tasks that take the CPU 10 ns at most", n, len(rows))
+	}
+}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"time"
 	"unsafe"
 
 	"gpt2scope/cpu"
+	"gpt2scope/cuda"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
 	"gpt2scope/weights"
@@ -106,37 +108,97 @@ type openArrays struct {
 	at    []int     // elements that are checked
 	want  []float64 // their values
 	error []float64 // and how far a result may be from them
+
+	shared bool // the machine frees the arrays
 }
 
-// open makes random inputs, and the reference of some elements.
-func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) (_ Opened, err error) {
-	o := &openArrays{m: m, task: t, of: a, shape: s, dtype: dtype}
+// memory makes an array, of random numbers if it is the i-th input, from 1; 0 is a result.
+func (m *Machine) memory(a Array, i int) (*cpu.Memory, error) {
+	memory, err := cpu.NewMemory(a.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	if m.Team != nil {
+		m.Team.Place(memory)
+	}
+	if i > 0 {
+		View{a, memory}.fill(uint64(i))
+	}
+	return memory, nil
+}
+
+// sharedKey names memory that work shares.
+type sharedKey struct {
+	dtype string
+	i     int
+	bits  int // of the number of elements
+}
+
+// shared returns the memory of the arrays of all shapes that are longer than half of it: inputs of one number hold the same random
+// numbers in all shapes, and a result is compared before the next task runs.
+func (m *Machine) shared(a Array, i int) (*cpu.Memory, error) {
+	k := sharedKey{a.DType, i, bits.Len(uint(max(a.Len, 1) - 1))}
+	if m.arrays[k] == nil {
+		memory, err := m.memory(Array{1 << k.bits, a.DType}, i)
+		if err != nil {
+			return nil, err
+		}
+		if m.arrays == nil {
+			m.arrays = map[sharedKey]*cpu.Memory{}
+		}
+		m.arrays[k] = memory
+	}
+	return m.arrays[k], nil
+}
+
+// sharedPinned is shared in pinned memory, of an input. Any GPU reads it.
+func (m *Machine) sharedPinned(g *GPUDevice, a Array, i int) (*cuda.HostBuffer, error) {
+	k := sharedKey{a.DType, i, bits.Len(uint(max(a.Len, 1) - 1))}
+	if m.pinned[k] == nil {
+		memory, err := m.shared(a, i)
+		if err != nil {
+			return nil, err
+		}
+		h, err := g.Device.AllocHost(Array{1 << k.bits, a.DType}.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		copy(h.Bytes(), memory.Bytes())
+		if m.pinned == nil {
+			m.pinned = map[sharedKey]*cuda.HostBuffer{}
+		}
+		m.pinned[k] = h
+	}
+	return m.pinned[k], nil
+}
+
+// open makes random inputs, and the reference of some elements. With shared, arrays are in memory that the machine has for all
+// work: see [Machine.shared].
+func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype string, shared bool) (_ Opened, err error) {
+	o := &openArrays{m: m, task: t, of: a, shape: s, dtype: dtype, shared: shared}
 	defer func() {
 		if err != nil {
 			o.Close()
 		}
 	}()
+	memory := m.memory
+	if shared {
+		memory = m.shared
+	}
 	in, out := a.Layout(s, dtype)
 	for i, array := range in {
 		v := View{Array: array}
-		if v.Memory, err = cpu.NewMemory(array.Bytes()); err != nil {
+		if v.Memory, err = memory(array, i+1); err != nil {
 			return nil, err
 		}
 		o.in = append(o.in, v)
-		if m.Team != nil {
-			m.Team.Place(v.Memory)
-		}
-		v.fill(uint64(i + 1))
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
 	o.out = View{Array: out}
-	if o.out.Memory, err = cpu.NewMemory(out.Bytes()); err != nil {
+	if o.out.Memory, err = memory(out, 0); err != nil {
 		return nil, err
-	}
-	if m.Team != nil {
-		m.Team.Place(o.out.Memory)
 	}
 	random := rand.New(rand.NewPCG(uint64(out.Len), 1))
 	for i := range min(checked, out.Len) {
@@ -155,7 +217,7 @@ func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype s
 
 func (o *openArrays) Close() error {
 	for _, v := range append(o.in, o.out) {
-		if v.Memory != nil {
+		if v.Memory != nil && !o.shared {
 			v.Memory.Free()
 		}
 	}

@@ -30,6 +30,9 @@ func stubGPU(t *testing.T, m *Machine) *stub.Control {
 	m.GPUs = []*GPUDevice{g}
 	t.Cleanup(func() {
 		m.GPUs = nil
+		if err := m.freePinned(); err != nil {
+			t.Error(err)
+		}
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}

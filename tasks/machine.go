@@ -31,6 +31,9 @@ type Machine struct {
 	reference gpt2.Backend
 	backends  map[backendKey]gpt2.Backend
 
+	arrays map[sharedKey]*cpu.Memory // see shared
+	pinned map[sharedKey]*cuda.HostBuffer
+
 	holding sync.Mutex                   // of held: queues of several GPUs are opened at once
 	held    map[backendKey]*gpt2.Session // sessions that keep weights ready
 }
@@ -118,6 +121,10 @@ func (m *Machine) Close() error {
 	for _, s := range m.held {
 		errs = append(errs, s.Close())
 	}
+	for _, a := range m.arrays {
+		a.Free()
+	}
+	errs = append(errs, m.freePinned())
 	if m.nvml != nil {
 		m.nvml.Close()
 	}
@@ -129,6 +136,16 @@ func (m *Machine) Close() error {
 	for _, b := range m.backends {
 		errs = append(errs, b.Close())
 	}
+	return errors.Join(errs...)
+}
+
+// freePinned frees what sharedPinned made.
+func (m *Machine) freePinned() error {
+	var errs []error
+	for _, h := range m.pinned {
+		errs = append(errs, h.Free())
+	}
+	m.pinned = nil
 	return errors.Join(errs...)
 }
 

@@ -24,10 +24,11 @@ type Work struct {
 
 	opened Opened
 	cpu    Ready
-	pinned []*cuda.HostBuffer // the inputs of a task over arrays, where there is a GPU
+	pinned []*cuda.HostBuffer // the inputs of a task over arrays, where there is a GPU; the machine frees them
 }
 
-// OpenWork makes inputs, and prepares the tuned way on the CPU.
+// OpenWork makes inputs, and prepares the tuned way on the CPU. Work of a machine shares memory, which the machine frees: it runs
+// on the CPU one after another.
 func (m *Machine) OpenWork(ctx context.Context, t *Task, s Shape, dtype string) (w *Work, err error) {
 	w = &Work{Task: t, Shape: s, DType: dtype}
 	defer func() {
@@ -38,7 +39,12 @@ func (m *Machine) OpenWork(ctx context.Context, t *Task, s Shape, dtype string) 
 	if w.Cost, err = t.Cost(s, dtype); err != nil {
 		return w, err
 	}
-	if w.opened, err = t.Open(ctx, m, s, dtype); err != nil {
+	if t.Arrays == nil {
+		w.opened, err = t.Open(ctx, m, s, dtype)
+	} else {
+		w.opened, err = t.Arrays.open(ctx, m, t, s, dtype, true)
+	}
+	if err != nil {
 		return w, err
 	}
 	way, ok := t.tuned(CPU, s, dtype)
@@ -56,13 +62,12 @@ func (m *Machine) OpenWork(ctx context.Context, t *Task, s Shape, dtype string) 
 		if g == nil {
 			continue
 		}
-		for _, v := range o.in {
-			h, err := g.Device.AllocHost(v.Bytes())
+		for i, v := range o.in {
+			h, err := m.sharedPinned(g, v.Array, i+1)
 			if err != nil {
 				return w, err
 			}
 			w.pinned = append(w.pinned, h)
-			copy(h.Bytes(), v.Memory.Bytes()[:v.Bytes()])
 		}
 		break // any GPU reads it
 	}
@@ -103,9 +108,6 @@ func (w *Work) Close() error {
 	var errs []error
 	if w.cpu != nil {
 		errs = append(errs, w.cpu.Close())
-	}
-	for _, h := range w.pinned {
-		errs = append(errs, h.Free())
 	}
 	if w.opened != nil {
 		errs = append(errs, w.opened.Close())

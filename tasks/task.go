@@ -62,7 +62,7 @@ func (t *Task) Open(ctx context.Context, m *Machine, s Shape, dtype string) (Ope
 	if t.Arrays == nil {
 		return t.open(ctx, m, t, s, dtype)
 	}
-	return t.Arrays.open(ctx, m, t, s, dtype)
+	return t.Arrays.open(ctx, m, t, s, dtype, false)
 }
 
 // Cost is what a task takes at least, whatever it runs on.

@@ -208,11 +208,7 @@ func (r *runFlags) prepare(ctx context.Context, m *modelFlags, machine *tasks.Ma
 	if err != nil {
 		return nil, err
 	}
-	setup.Rows = slices.DeleteFunc(setup.Rows, func(row predict.Row) bool {
-		large := row.BytesIn+row.BytesOut > float64(r.most<<20)
-		long := row.Device == tasks.CPU && row.FloorUs > r.longest*1e3
-		return large || long || !slices.ContainsFunc(chosen, func(t *tasks.Task) bool { return t.Name == row.Task })
-	})
+	setup.Rows = dispatch.Within(setup.Rows, chosen, r.longest*1e3, r.most<<20)
 	if setup.Model, err = r.readModel(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
+	"gpt2scope/traces/tables"
 )
 
 // withStub makes the program use the CUDA library without CUDA, built with macros of
@@ -396,4 +398,71 @@ func TestBenchInside(t *testing.T) {
 	if r := infer(t, "bench", "inside", "-m", tiny, "--device", "cpu"); r.status == 0 || strings.Contains(r.stderr, "panic") {
 		t.Errorf("on the CPU: status %d, %s", r.status, r.stderr)
 	}
+}
+
+// TestGPUPersistentProfile: a recording of mode persistent has the stages inside the kernel with what SMs
+// waited for, whose columns sum to their times, in the table of --profile, in 'trace show' and by SM, in
+// all formats; one of mode graph has none of this.
+func TestGPUPersistentProfile(t *testing.T) {
+	withStub(t)
+	file := filepath.Join(t.TempDir(), "t.json.gz")
+	args := []string{"-m", tiny, "-p", "ROMEO:", "-n", "40", "--ignore-eos", "--temp", "0", "--device", "cuda", "--profile", "--trace", file, "--no-baseline", "--json"}
+	e := mustInfer(t, append(args, "--mode", "persistent")...)
+	if r := parse(t, e.stdout); r.Setting.Mode != "persistent" || r.Setting.Instead != "" || r.Profile == nil {
+		t.Errorf("%+v: %s", r.Setting, e.stderr)
+	}
+	headings := []string{"weights us", "inputs us", "compute us", "imbalance us"}
+	for _, h := range headings {
+		if !strings.Contains(e.stderr, h) {
+			t.Errorf("--profile has no column %q:\n%s", h, e.stderr)
+		}
+	}
+	show := func(args ...string) string {
+		return mustInfer(t, append([]string{"trace", "show", file}, args...)...).stdout
+	}
+	var table struct{ Folded []tables.Row }
+	if err := json.Unmarshal([]byte(show("--json")), &table); err != nil {
+		t.Fatal(err)
+	}
+	inside := 0
+	for _, r := range table.Folded {
+		if r.Inside != nil {
+			inside++
+			if r.Inside.Sum() != r.Exclusive || r.Inside.Compute <= 0 {
+				t.Errorf("%s: %d ns, inside %+v", r.Name, r.Exclusive, r.Inside)
+			}
+		}
+	}
+	if inside != 7 {
+		t.Errorf("%d stages have times inside the kernel", inside)
+	}
+	var sms struct {
+		SMs      []tables.SMRow
+		SMPasses int `json:"sm_passes"`
+	}
+	if err := json.Unmarshal([]byte(show("--by", "sm", "--json")), &sms); err != nil {
+		t.Fatal(err)
+	}
+	if len(sms.SMs) != 4 || sms.SMPasses < 3 || sms.SMPasses > 12 {
+		t.Fatalf("%d SMs of %d passes", len(sms.SMs), sms.SMPasses)
+	}
+	for i, r := range sms.SMs {
+		near := func(got, want float64) bool { return math.Abs(got-want) < 20 }
+		// In 6 of the 12 steps of the stub's kernel the last of four SMs has no part.
+		if r.SM != i || !near(r.Time, sms.SMs[0].Time) || i < 3 && (r.Steps != 12 || r.NoPart != 0) || i == 3 && (r.Steps != 6 || r.NoPart < 5000) || r.Compute < 290*r.Steps {
+			t.Errorf("SM %d: %+v", i, r)
+		}
+	}
+	text := show("--by", "sm", "--sort", "no part", "--limit", "2")
+	if lines := strings.Split(text, "\n"); !strings.Contains(text, "of 39 passes in one kernel") || !strings.Contains(text, "2 more rows are not shown") || !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "   3    6.0") }) {
+		t.Errorf("by SM:\n%s", text)
+	}
+	if lines := strings.Count(show("--by", "sm", "--format", "csv"), "\n"); lines != 5 {
+		t.Errorf("CSV by SM has %d lines", lines)
+	}
+	mustInfer(t, append(args, "--mode", "graph")...)
+	if text := show("--columns", "all"); strings.Contains(text, "inputs us") {
+		t.Errorf("mode graph:\n%s", text)
+	}
+	checkFailure(t, infer(t, "trace", "show", file, "--by", "sm"), exitFailure, "--mode persistent")
 }

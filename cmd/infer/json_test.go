@@ -42,7 +42,7 @@ var jsonObjects = map[string]any{
 	"infer bench --rows --json": rowsJSON{}, "infer bench energy --json": energyObject{},
 	"EnergyResult": energyResult{}, "Power": energy.Power{}, "OverheadRow": overheadRow{}, "BenchRow": benchResult{}, "BenchTest": listRow{},
 	"infer trace show --json": tableJSON{},
-	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "SMParts": traces.Parts{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
+	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "SMParts": traces.Parts{}, "SMRow": tables.SMRow{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
 	"RangeRow": tables.RangeRow{}, "ExecRow": tables.ExecRow{}, "SequenceRow": tables.SequenceRow{}, "ProcessRow": tables.ProcessRow{}, "Spread": tables.Spread{},
 	"Queue": tables.Queue{}, "Finding": traces.Finding{}, "infer trace check --json": checkJSON{}, "Counts": traces.Attribution{},
 	"infer trace advise --json": struct {

@@ -102,7 +102,7 @@ func TestProfile(t *testing.T) {
 	}
 	for _, by := range tables.Bys {
 		switch by {
-		case tables.ByKernel, tables.ByLaunch, tables.ByExec, tables.ByProcess, tables.BySequence: // of a GPU
+		case tables.ByKernel, tables.ByLaunch, tables.ByExec, tables.ByProcess, tables.BySequence, tables.BySM: // of a GPU
 			continue
 		}
 		if r := infer(t, "trace", "show", file, "--by", string(by)); r.status != 0 {

@@ -74,11 +74,12 @@ func newTraceShow() *cobra.Command {
 		Long: `show reads a recording and says where the time went. The table --by folded has one
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
 for each stage of each layer; for each operation as PyTorch's profiler shows them, or for
-each shape of its inputs; for each layer, phase (prefill, decode step), kernel, or
-function that launches kernels; for the ranges of a name, on the host and projected onto
-the GPU; for the executions of a kernel, with its call and the time between; for each
-process; for each sequence of kernels that recurs. Several files, such as those of the
-ranks of a program, are shown together, with their clocks aligned by the time of day.
+each shape of its inputs; for each layer, phase (prefill, decode step), kernel, SM (of
+mode persistent), or function that launches kernels; for the ranges of a name, on the host
+and projected onto the GPU; for the executions of a kernel, with its call and the time
+between; for each process; for each sequence of kernels that recurs. Several files, such
+as those of the ranks of a program, are shown together, with their clocks aligned by the
+time of day.
 Without --by, a recording that has no passes of a model is shown by kernel, or by
 operation if no GPU worked. The ranges of any program (NVTX, record_function) make passes
 and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
@@ -116,6 +117,7 @@ check' says why.`,
   infer trace show run.json.gz --by layer
   infer trace show run.json.gz --by stage --sort time --limit 20
   infer trace show run.json.gz --by kernel --sort occupancy --limit 5
+  infer trace show persistent.json.gz --by sm --sort imbalance --limit 10
   infer trace show run.json.gz --format csv > run.csv`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -188,6 +190,7 @@ var layouts = map[tables.By]func(*tables.Table, showOptions) (layout, error){
 	tables.ByOp:     layoutOps,
 	tables.ByShape:  layoutOps,
 	tables.ByLaunch: layoutLaunches,
+	tables.BySM:     layoutSMs,
 
 	tables.ByRange:    layoutRanges,
 	tables.ByExec:     layoutExecutions,

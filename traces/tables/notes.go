@@ -46,6 +46,15 @@ func (s *summary) notes(t *Table) []string {
 	case s.of == allRun || s.of == passesOrRun && len(t.Passes) == 0:
 		add("the table is of the whole recording, from its first event to its last")
 	}
+	if s.by == BySM {
+		all := 0
+		for _, p := range t.Passes {
+			if p.plan == t.smPlan {
+				all += p.Count
+			}
+		}
+		add("the table is of %d of %d passes in one kernel, of which the times of each SM are kept", t.SMPasses, all)
+	}
 	if s.by == ByShape && !slices.ContainsFunc(t.Ops, func(o OpRow) bool { return o.Inputs != "" }) {
 		add("the recording has no shapes of inputs: PyTorch's profiler records them with record_shapes=True")
 	}

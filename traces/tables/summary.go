@@ -22,6 +22,7 @@ const (
 	ByPhase  By = "phase"  // steps of a kind of pass together
 	ByOp     By = "op"     // operations and ranges as PyTorch's profiler shows them: in Table.Ops
 	ByKernel By = "kernel" // kernels by name and launch shape
+	BySM     By = "sm"     // SMs, in passes inside a kernel: in Table.SMs
 	ByLaunch By = "launch" // API calls and the work that they caused: in Table.Launches
 
 	ByRange    By = "range"    // ranges by name, on the host and projected onto the GPU: in Table.Ranges
@@ -59,6 +60,7 @@ var kinds = []kind{
 	{by: ByLayer, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},
+	{by: BySM, of: ofPasses, fill: (*summary).bySM, needs: "SMs"},
 	{by: ByLaunch, of: passesOrAll, fill: (*summary).launches, needs: "launches"},
 	{by: ByRange, of: allRun, fill: (*summary).byRange},
 	{by: ByExec, of: allWork, fill: (*summary).byExec, needs: "launches"},
@@ -195,6 +197,9 @@ type Table struct {
 	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
 	Queue      *Queue      `json:"queue,omitempty"`
 
+	SMs      []SMRow `json:"sms,omitempty"`
+	SMPasses int     `json:"sm_passes,omitempty"` // that SMs are means of
+
 	Ranges     []RangeRow    `json:"ranges,omitempty"`
 	Executions []ExecRow     `json:"executions,omitempty"`
 	Sequences  []SequenceRow `json:"sequences,omitempty"`
@@ -204,7 +209,8 @@ type Table struct {
 	Time   window.Interval `json:"-"` // the part of the trace that the table covers
 	Gaps   []Gap           `json:"-"` // the idle time of the table, in order
 
-	rowOf func(*traces.Event) int
+	rowOf  func(*traces.Event) int
+	smPlan int32 // of the passes in SMs
 
 	Instead  string           `json:"instead,omitempty"` // why the table is not by stage, of [SummarizeAny]
 	Trust    string           `json:"trust"`             // a line

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func manyPasses(t testing.TB, n int) string {
 func TestManyEvents(t *testing.T) {
 	const limit = time.Second
 	path := manyPasses(t, 100_000)
-	for _, by := range Bys {
+	for _, by := range slices.DeleteFunc(slices.Clone(Bys), func(by By) bool { return by == BySM }) { // which these recordings do not have
 		best := time.Hour
 		for try := 0; try < 4 && best > limit; try++ { // cores that are shared are slower
 			start := fixtures.CPUTime(t)

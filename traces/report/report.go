@@ -67,6 +67,8 @@ type page struct {
 	HasRoof bool
 	NoRoof  string // why the points have no roof
 
+	SMs *sms // nil if it is not known what they did
+
 	Queue   string // why there is none
 	Summary []fact
 
@@ -95,6 +97,7 @@ type data struct {
 	Rows     []rowJSON `json:"rows"`
 	Roofline roofline  `json:"roofline"`
 	Queue    queueJSON `json:"queue"`
+	SMs      *smsJSON  `json:"sms,omitempty"`
 	Device   int32     `json:"device"`
 }
 
@@ -255,6 +258,9 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	p.HasRoof = len(d.Roofline.Points) > 0
 	if !d.Roofline.known() {
 		p.NoRoof = "There is no roof: the recording has no ceilings of this device. 'infer bench ceilings' measures them for the next recording."
+	}
+	if p.SMs = newSMs(table); p.SMs != nil {
+		d.SMs = &p.SMs.picture
 	}
 	p.gaps(table, line)
 	p.queue(newQueue(table), line, d, t.Header)

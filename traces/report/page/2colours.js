@@ -7,7 +7,7 @@ function readColours() {
   const get = (name) => style.getPropertyValue("--" + name).trim();
   colours = { classes: [] };
   for (let i = 0; i < 13; i++) colours.classes.push(get("c" + i));
-  for (const name of ["bg", "panel", "ink", "soft", "line", "grid", "accent", "other", "idle", "range", "call", "sync", "text", "trace", "select"]) colours[name] = get(name);
+  for (const name of ["bg", "panel", "ink", "soft", "line", "grid", "accent", "other", "idle", "range", "call", "sync", "text", "trace", "select", "wait"]) colours[name] = get(name);
   colours.sans = get("sans");
   colours.mono = get("mono");
 }

@@ -111,7 +111,7 @@ function unfold(tr, on) {
 // order of the page as it was made.
 function sortBy(key, direction) {
   const isText = key === "name" || key === "phase";
-  const value = (tr) => (isText ? tr.dataset[key] : Number(tr.dataset[key]));
+  const value = (tr) => (isText ? tr.dataset[key] : Number(tr.dataset[key] || 0));
   const sorted = (rows) => (direction === 0 ? rows : [...rows].sort((a, b) => direction * (isText ? value(a).localeCompare(value(b), "en", { numeric: true }) : value(a) - value(b))));
   stageBody.append(...sorted(stageRows.filter((tr) => !tr.classList.contains("layer"))).flatMap((tr) => [tr, ...sorted(layersOf.get(tr) || [])]));
 }

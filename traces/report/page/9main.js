@@ -4,11 +4,13 @@ decodeQueue();
 alsoDrawn.push(drawQueue);
 listen();
 listenTables();
+listenSMs();
 listLongest();
 
 function resize() {
   place();
   drawRoofline();
+  drawSMs();
   invalidate();
 }
 
@@ -25,6 +27,7 @@ findQuiet();
 place();
 fit();
 drawRoofline();
+drawSMs();
 
 // For tests and for the browser's console.
-window.gpt2scope = { view, layout, page, setView, selectStage, cut, zoom, pan, fit, all, events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0), selected: () => selected };
+window.gpt2scope = { view, sms, viewSMs, layout, page, setView, selectStage, cut, zoom, pan, fit, all, events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0), selected: () => selected };

@@ -42,6 +42,9 @@ func (p *persistent) free() error {
 // profiler: one that shall see its kernel as a whole.
 const ProfileEnv = "GPT2SCOPE_PROFILE_PERSISTENT"
 
+// underCUPTI is why decode steps that CUPTI records run as graphs.
+const underCUPTI = "CUPTI records, and sees one kernel without steps; --recorder stamps sees them"
+
 // neverPersistent returns why no session of the backend can decode in one kernel, "" if
 // some can.
 func (b *Backend) neverPersistent() string {
@@ -49,7 +52,7 @@ func (b *Backend) neverPersistent() string {
 	case tool != "" && os.Getenv(ProfileEnv) != "1":
 		return "a profiler is attached (" + tool + " is set), and would see one kernel without steps; " + ProfileEnv + "=1 runs it all the same"
 	case b.options.Recorder == RecorderCUPTI:
-		return "CUPTI records, and sees one kernel without steps; --recorder stamps sees them"
+		return underCUPTI
 	case b.dtype != cuda.BF16:
 		return "weights are " + typeName(b.dtype) + ", and its kernel takes bfloat16"
 	case len(b.options.Variants) > 0:
@@ -83,12 +86,15 @@ func (r *Runner) chooseDecode(c *compiled) error {
 		return nil
 	}
 	why := p.refused
+	_, byCUPTI := r.recorder.(*cuptiRecorder)
 	switch s := r.state.sampling; {
 	case why != "":
 	case s.Temperature != 0:
 		why = "sampling is not greedy (--temp 0 is)"
 	case s.LogProbs:
 		why = "log-probabilities are wanted"
+	case byCUPTI:
+		why = underCUPTI
 	case p.args.Count == 0:
 		err := r.makeProgram(c.plan)
 		if err == nil {

@@ -14,6 +14,7 @@ import (
 	"gpt2scope/cuda/exec"
 	"gpt2scope/cuda/nvml"
 	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
 	"gpt2scope/weights"
 )
 
@@ -99,11 +100,15 @@ func Open(o Options) (m *Machine, err error) {
 		}
 		m.GPUs[i] = g
 		name := fmt.Sprintf("%s:%d", GPU, i)
+		launched := exec.Graph // as in stored samples; mode auto may run decode steps in one kernel
+		if nvtx.Tool() != "" {
+			launched = exec.Eager
+		}
 		if o.Model == nil {
 			types = map[string]weights.DType{Float32: weights.F32} // which measures ceilings
 		}
 		for dtype, d := range types {
-			for mode, is := range map[string]exec.Mode{"": exec.Auto, "eager": exec.Eager} {
+			for mode, is := range map[string]exec.Mode{"": launched, "eager": exec.Eager} {
 				b, err := exec.NewOn(lib, exec.Options{Device: i, DType: d, Mode: is})
 				if err != nil {
 					return m, err

@@ -95,6 +95,16 @@ func TestGPUPersistent(t *testing.T) {
 			t.Errorf("%q: %+v, %s", c.args, r.Setting, e.stderr)
 		}
 	}
+	for _, c := range []struct {
+		model string
+		args  []string
+		mode  string
+	}{{"random:L=1,C=384,NH=6,V=257,T=64", []string{"--temp", "0"}, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", nil, "graph"}, {tiny, []string{"--temp", "0"}, "graph"}} {
+		e := mustInfer(t, append([]string{"-m", c.model, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "--json", "--device", "cuda"}, c.args...)...)
+		if r := parse(t, e.stdout); r.Setting.Mode != c.mode || r.Setting.Instead != "" || strings.Contains(e.stderr, "graphs") {
+			t.Errorf("mode auto of %s, %q: %+v, %s", c.model, c.args, r.Setting, e.stderr)
+		}
+	}
 	e := mustInfer(t, "-m", tiny, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "--temp", "1", "--device", "cuda", "--mode", "persistent")
 	if want := "cuda (Stub 0), mode persistent (decode steps run as CUDA graphs: sampling is not greedy (--temp 0 is)), bf16"; !strings.Contains(e.stderr, want) {
 		t.Errorf("the closing line lacks %q: %s", want, e.stderr)
@@ -115,7 +125,7 @@ func TestGPUInfo(t *testing.T) {
 	withStub(t)
 	out := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--prompt-len", "40", "--variant", "attn.sdpa=naive").stdout
 	for _, part := range []string{
-		"cuda (Stub 0), mode graph (no profiler is attached), weights bfloat16", "variants    attn.sdpa=naive", "GPU memory", "are free",
+		"cuda (Stub 0), mode graph (kernels were chosen by --variant, and it has one for all steps), weights bfloat16", "variants    attn.sdpa=naive", "GPU memory", "are free",
 		"products of the prefill by cuBLASLt, which runs as T=64", "64 x 192 x 64  heuristic  stub M=64  h.0.attn.c_attn",
 		"h.0.attn.c_proj+h.0.residual_1", "products of the decode step by cuBLASLt: none",
 	} {

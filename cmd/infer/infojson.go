@@ -145,7 +145,7 @@ func newInfoJSON(o *opened, batch, promptLen, past int, fused bool) (*infoJSON, 
 	case err != nil:
 		return nil, err
 	}
-	j.GPU = newGPUJSON(d, survey)
+	j.GPU = newGPUJSON(o.backend.Describe(), survey) // of the mode that the survey found
 	if free, total, err := gpt2.MemoryOf(o.backend); err == nil {
 		j.GPU.MemoryFree, j.GPU.MemoryTotal = int64(free), int64(total)
 	}

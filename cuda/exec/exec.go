@@ -24,6 +24,9 @@
 // limits: one sequence, bfloat16, greedy sampling. Beyond them decode steps run as graphs, and
 // a notice says why.
 //
+// Auto, the default, is Persistent within these limits and for the widths at which it was measured
+// to be faster, and Graph beyond them, without a notice. Under a profiler it is Eager.
+//
 // # Tokens
 //
 // A decode step reads its token from device memory, where the step before it wrote it.
@@ -54,7 +57,7 @@ type Mode uint8
 
 // The modes.
 const (
-	Auto       Mode = iota // graph; eager when a profiler is attached
+	Auto       Mode = iota // persistent where that is possible, else graph; eager when a profiler is attached
 	Eager                  // step after step
 	Graph                  // captured once and replayed
 	Persistent             // as graph, and decode steps in one kernel
@@ -102,6 +105,7 @@ type Backend struct {
 
 	given    sync.Map               // notices
 	fallback atomic.Pointer[string] // what ran otherwise than in mode persistent, and why, the last time
+	found    atomic.Pointer[string] // of mode auto: why decode steps run as graphs, the last time; "" if they run in one kernel
 	mu       sync.Mutex
 	models   map[*gpt2.Model]*uploaded
 	closed   bool
@@ -136,13 +140,15 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	}
 	b.mode, b.why = o.Mode, "as requested"
 	if o.Mode == Auto {
-		b.mode, b.why = Graph, "no profiler is attached"
+		b.mode, b.why = Persistent, "decode steps in one kernel take the least time"
 		if tool := nvtx.Tool(); tool != "" {
 			b.mode, b.why = Eager, "a profiler is attached ("+tool+" is set); --mode graph overrides"
 			b.notice("mode eager: " + b.why)
+		} else if why := b.neverPersistent(); why != "" {
+			b.mode, b.why = Graph, why
 		}
 	}
-	if b.mode == Persistent {
+	if o.Mode == Persistent {
 		if why := b.neverPersistent(); why != "" {
 			b.mode, b.why = Graph, "mode persistent cannot be used: "+why
 			b.notice("mode graph in place of persistent: " + why)
@@ -233,8 +239,20 @@ func (b *Backend) Device() *cuda.Device { return b.dev }
 // Library returns the CUDA library.
 func (b *Backend) Library() *cuda.Library { return b.lib }
 
-// Mode returns how passes are launched, and why so.
-func (b *Backend) Mode() (Mode, string) { return b.mode, b.why }
+// Mode returns how passes are launched, and why so. It is Auto as long as it depends on the
+// session: until decode steps run, or [Backend.Survey] has found out whether they can in one kernel.
+func (b *Backend) Mode() (Mode, string) {
+	if b.options.Mode != Auto || b.mode != Persistent {
+		return b.mode, b.why
+	}
+	switch found := b.found.Load(); {
+	case found == nil:
+		return Auto, "decode steps in one kernel where that is possible"
+	case *found != "":
+		return Graph, *found
+	}
+	return Persistent, b.why
+}
 
 // Variants returns Options.Variants: kernels by the stage's name.
 func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }

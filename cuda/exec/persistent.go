@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -61,9 +62,14 @@ func (b *Backend) neverPersistent() string {
 	return ""
 }
 
-// fallBack notes why decode steps run as graphs in mode persistent, and says it once.
+// fallBack notes why decode steps run as graphs in mode persistent, and says it once. In mode
+// auto that is no failure.
 func (b *Backend) fallBack(why string) {
 	if b.mode != Persistent {
+		return
+	}
+	if b.options.Mode == Auto {
+		b.found.Store(&why)
 		return
 	}
 	text := "decode steps run as CUDA graphs: " + why
@@ -78,6 +84,19 @@ func (b *Backend) fellBack() string {
 	return ""
 }
 
+// measuredFaster are the widths at which decode steps in one kernel were measured to take less time
+// than graphs, with one layer and with many: docs/persistent.md has the times.
+var measuredFaster = []int{384, 768, 1024, 1280, 1600}
+
+// slower returns why mode auto runs the decode steps of a model as graphs though there is a
+// kernel, "" if it runs them in one kernel.
+func (b *Backend) slower(c gpt2.Config) string {
+	if b.options.Mode != Auto || slices.Contains(measuredFaster, c.Channels) {
+		return ""
+	}
+	return fmt.Sprintf("at a width of %d one kernel was not measured to be faster", c.Channels)
+}
+
 // chooseDecode decides whether the decode steps of a call run in one kernel.
 func (r *Runner) chooseDecode(c *compiled) error {
 	p := &r.together
@@ -89,6 +108,8 @@ func (r *Runner) chooseDecode(c *compiled) error {
 	_, byCUPTI := r.recorder.(*cuptiRecorder)
 	switch s := r.state.sampling; {
 	case why != "":
+	case r.backend.slower(r.model.Config) != "":
+		why = r.backend.slower(r.model.Config)
 	case s.Temperature != 0:
 		why = "sampling is not greedy (--temp 0 is)"
 	case s.LogProbs:
@@ -114,6 +135,7 @@ func (r *Runner) chooseDecode(c *compiled) error {
 		return nil
 	}
 	p.on = true
+	r.backend.found.Store(new(string))
 	return nil
 }
 

@@ -169,7 +169,7 @@ func TestModeByProfiler(t *testing.T) {
 	}
 	var notices []string
 	o := Options{Notice: func(s string) { notices = append(notices, s) }}
-	if mode, _ := backendOn(t, lib, o).Mode(); mode != Graph || len(notices) != 0 {
+	if mode, _ := backendOn(t, lib, o).Mode(); mode != Auto || len(notices) != 0 {
 		t.Errorf("mode %s, notices %q", mode, notices)
 	}
 	t.Setenv("CUDA_INJECTION64_PATH", "/tool.so")

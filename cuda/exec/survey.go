@@ -61,11 +61,16 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 		}
 		if b.mode == Persistent && pass.IsDecode() && pass.Sample {
 			program, work, err := w.decodeNeeds()
-			switch {
+			switch slower := b.slower(m.Config); {
+			case slower != "":
+				b.fallBack(slower)
+				program, work = 0, 0
 			case errors.Is(err, cuda.ErrNoKernel):
 				b.fallBack(reason(err))
 			case err != nil:
 				return nil, err
+			default:
+				b.found.Store(new(string))
 			}
 			s.Work += program + work
 		}

@@ -78,7 +78,7 @@ func (s *summary) notes(t *Table) []string {
 		n := float64(e.Tokens)
 		add("energy: %s %s ± %s mJ per token, over %s (%s)", e.What, significant(e.Millijoule/n, 3), significant(e.Resolution/n, 2), humanize.Count(int(e.Tokens), "token", "tokens"), e.Source)
 	}
-	if s.of == ofPasses {
+	if s.of == ofPasses && s.by != BySM {
 		if len(h.CostsFrom) > 0 {
 			add("costs: %s", strings.Join(h.CostsFrom, "; "))
 		}

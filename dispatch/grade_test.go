@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -96,5 +97,94 @@ func TestCorruptedModelIsFound(t *testing.T) {
 				t.Errorf("%s: after 20 jobs %.3f of the oracle, expected 2 at most", name, after)
 			}
 		}
+	}
+}
+
+// Load that is put on a device in the middle of a stream is found within 20 tasks that begin there after it, though a plan has runs of tasks
+// of one kind. A policy that does not learn never finds it.
+func TestStreamRecovers(t *testing.T) {
+	first := prepared(t, 400, 0, 1)
+	for device, name := range []string{"cpu", "cuda:0"} {
+		for _, share := range []float64{0.25, 0.5, 1} {
+			load := Injected{name, share}
+			worst := 0
+			for seed := range uint64(8) {
+				p := first.again(seed)
+				after := func(policy Policy) Recovery {
+					m := *p.Simulation
+					if err := m.Inject(load); err != nil {
+						t.Fatal(err)
+					}
+					r := m.Run(policy)
+					every(t, &m, r)
+					return r.Recovery(device, r.since(load.After(len(m.Jobs))), p.Usual)
+				}
+				worst = max(worst, after(p.Ours()).Tasks)
+				if r := after(DMDA("", p.Model)); share == 1 && r.Ever {
+					t.Errorf("%s: without refinement predictions hold after %d tasks: this test shows nothing", load, r.Tasks)
+				}
+			}
+			t.Logf("%s: recovered after %d tasks at most", load, worst)
+			if worst > 20 {
+				t.Errorf("%s: recovered after %d tasks, expected 20 at most", load, worst)
+			}
+		}
+	}
+}
+
+// A recovery counts the tasks of the device that began after the load until predictions hold, and what they lost.
+func TestRecovery(t *testing.T) {
+	usual := truthOf(func(device int, j *Job) Times { return Times{Run: []float64{10, 4}[device]} })
+	r := Result{Devices: []Device{{"cpu", 1}, {"cuda:0", 2}}}
+	for i := range 40 {
+		took, predicted := 10.0, 10.0
+		if i >= 10 { // the load
+			took = 20
+		}
+		if i >= 17 { // it was found
+			predicted = 19
+		}
+		at := float64(i)
+		r.Done = append(r.Done, Done{Job: &Job{ID: i}, Actual: Span{at, at + 0.5}, Times: Times{Run: took}, Decided: Estimate{Run: predicted}},
+			Done{Job: &Job{ID: i}, Device: 1, Actual: Span{at, at + 0.7}, Times: Times{Run: 400}, Decided: Estimate{Run: 4}})
+	}
+	for _, c := range []struct {
+		device int
+		since  float64
+		want   Recovery
+	}{
+		{Host, 0, Recovery{0, true, 0}}, // the predictions hold until the load comes
+		{Host, 9.6, Recovery{5, true, 5 * (20 - 4)}},
+		{Host, 20, Recovery{0, true, 0}},
+		{1, 0, Recovery{40, false, 40 * (400 - 10)}},
+		{1, 50, Recovery{}},
+	} {
+		if got := r.Recovery(c.device, c.since, usual); got != c.want {
+			t.Errorf("device %d since %g: %+v, expected %+v", c.device, c.since, got, c.want)
+		}
+	}
+	if o := r.OverBest(usual); math.Abs(o.Worst-100) > 1e-9 || o.P99 < 99 || o.GeoMean < 5 {
+		t.Errorf("over the best device %+v", o)
+	}
+}
+
+// truthOf is a truth of a function.
+type truthOf func(int, *Job) Times
+
+func (f truthOf) Times(device int, j *Job) Times { return f(device, j) }
+
+func TestParseInjected(t *testing.T) {
+	for text, want := range map[string]Injected{"cpu:50": {"cpu", 0.5}, "cuda:1:100": {"cuda:1", 1}} {
+		if got, err := ParseInjected(text); err != nil || got != want || got.String() != text {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{"", "cpu", "cpu:", "cpu:0", "cpu:101", "cpu:-1", "cpu:nan", "50"} {
+		if got, err := ParseInjected(bad); err == nil {
+			t.Errorf("%q is read as %+v", bad, got)
+		}
+	}
+	if err := (&Simulation{Devices: []Device{{"cpu", 1}}}).Inject(Injected{"cuda:0", 1}); err == nil || !strings.Contains(err.Error(), "no device cuda:0") {
+		t.Errorf("a device that is not there: %v", err)
 	}
 }

@@ -69,6 +69,8 @@ type Machine struct {
 	gpus  []*gpu // by device; nil for the host, and before the first run
 	Keep  bool   // inputs stay on a GPU once they were copied there
 
+	Load *Injected // what is put on a device in the middle of each stream, nil for nothing
+
 	Watch func(ctx context.Context, busy func(int) bool, report func(int, Condition)) // see Stream.Watch
 }
 
@@ -172,7 +174,24 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 			r.gpus[d].do(f)
 		}
 	}
-	return s.Run(ctx)
+	if r.Load == nil {
+		return s.Run(ctx)
+	}
+	if _, err := r.Load.device(p.Devices); err != nil {
+		return Result{}, err
+	}
+	load, err := r.Load.ready(ctx, r.Machine)
+	if err != nil {
+		return Result{}, err
+	}
+	left := r.Load.After(len(jobs))
+	s.Ended = func(Done) {
+		if left--; left == 0 {
+			load.begin()
+		}
+	}
+	result, err := s.Run(ctx)
+	return result, errors.Join(err, load.end())
 }
 
 // Settled returns after how many jobs that ran on a device its predictions held: see Grade.Recovered.
@@ -212,6 +231,7 @@ type RunReport struct {
 	BoundUs float64     `json:"lower_bound_us"`
 	Devices []string    `json:"devices"`
 	Rounds  int         `json:"rounds"`
+	Load    string      `json:"load,omitempty"`
 	Runs    []PolicyRun `json:"policies"`
 }
 
@@ -225,7 +245,10 @@ type PolicyRun struct {
 	Moved       int         `json:"moved"`
 	Probes      int         `json:"measured"`
 	Drifts      int         `json:"drifts"`
-	NoRoom      int         `json:"no_gpu_memory"` // tasks done on the CPU, for which a GPU had too little memory
+	NoRoom      int         `json:"no_gpu_memory"`            // tasks done on the CPU, for which a GPU had too little memory
+	OverBest    float64     `json:"over_best_geometric_mean"` // times of tasks over their usual ones on the device that is best for each
+	P99         float64     `json:"over_best_p99"`
+	Worst       float64     `json:"over_best_worst"`
 	Lost        string      `json:"lost,omitempty"`
 	Devices     []DeviceRun `json:"devices"`
 }
@@ -237,16 +260,26 @@ type DeviceRun struct {
 	Busy    float64  `json:"busy"` // share of the makespan
 	Error   *float64 `json:"median_error,omitempty"`
 	Settled int      `json:"settled_after"`
+
+	// Of those that began after the load was put on a device, if one was.
+	Recovered *int    `json:"recovered_after"` // nil: never
+	LostUs    float64 `json:"recovery_lost_us"`
 }
 
-// ReportOf makes the report of the runs of each policy, by its name in the order given.
-func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Result) RunReport {
+// ReportOf makes the report of the runs of each policy, by its name in the order given, in which load was put on a device if it is
+// not nil.
+func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Result, load *Injected) RunReport {
 	r := RunReport{Machine: p.Machine, Tasks: len(p.Jobs), BoundUs: LowerBound(p.Devices, p.Jobs, truth)}
 	for _, d := range p.Devices {
 		r.Devices = append(r.Devices, d.Name)
 	}
 	simulated := *p.Simulation
 	simulated.Truth = truth
+	injected := 0
+	if load != nil {
+		r.Load, injected = load.String(), load.After(len(p.Jobs))
+		simulated.Inject(*load) // the device is there: it ran
+	}
 	for _, policy := range order {
 		results := byMakespan(runs[policy.Name])
 		if len(results) == 0 {
@@ -258,6 +291,8 @@ func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Resul
 			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, SimulatedUs: simulated.Run(policy).Makespan,
 			Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts, NoRoom: middle.Decided.NoRoom,
 		}
+		over := middle.OverBest(truth)
+		run.OverBest, run.P99, run.Worst = over.GeoMean, over.P99, over.Worst
 		for _, x := range results {
 			run.MakespansUs = append(run.MakespansUs, x.Makespan)
 			if x.Lost != nil {
@@ -266,6 +301,10 @@ func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Resul
 		}
 		for d, device := range p.Devices {
 			one := DeviceRun{Device: device.Name, Busy: middle.Busy[d] / middle.Makespan, Settled: middle.Settled(d)}
+			recovery := middle.Recovery(d, middle.since(injected), truth)
+			if one.LostUs = recovery.LostUs; recovery.Ever {
+				one.Recovered = &recovery.Tasks
+			}
 			for _, x := range middle.Done {
 				if x.Device == d {
 					one.Tasks++

@@ -24,6 +24,9 @@ const (
 // decided again.
 var drifted = math.Log(1.5)
 
+// changed is how much of a correction is worth a new plan, without a drift.
+var changed = math.Log(1.2)
+
 // location is the place of recent residuals: Huber's estimator, of which old samples weigh less.
 type location struct {
 	n      int     // samples, with the dropped ones
@@ -46,12 +49,8 @@ func (l *location) add(r float64, kind uint64, run int) (drift bool) {
 	copy(l.kinds[1:], l.kinds[:])
 	l.recent[0], l.kinds[0] = r, kind
 	l.filled = min(l.filled+1, runShift)
-	if l.off(run, drifted) {
-		l.jump(run)
-		return true
-	}
-	if l.n > needed && l.off(runShift, beyond*l.scale) {
-		l.jump(runShift)
+	if n, same := l.shift(run); n > 0 && !same {
+		l.jump(n)
 		return true
 	}
 	u := r - l.at
@@ -69,10 +68,10 @@ func (l *location) add(r float64, kind uint64, run int) (drift bool) {
 }
 
 // off tells whether the last n residuals are all further from the location than a distance, on one
-// side, not all of one kind, since a size that is measured wrong says nothing of others, and near each other.
-func (l *location) off(n int, distance float64) bool {
+// side, and near each other; same, whether all are of one kind. A size that is predicted wrong says nothing of others.
+func (l *location) off(n int, distance float64) (off, same bool) {
 	if l.filled < n {
-		return false
+		return false, false
 	}
 	up, down, same := true, true, true
 	low, high := math.Inf(1), math.Inf(-1)
@@ -82,7 +81,20 @@ func (l *location) off(n int, distance float64) bool {
 		low, high = math.Min(low, v), math.Max(high, v)
 		same = same && l.kinds[i] == l.kinds[0]
 	}
-	return (up || down) && !same && high-low < 2*drifted
+	return (up || down) && high-low < 2*drifted, same
+}
+
+// shift returns how many of the last residuals show that times have shifted, 0 if none do, and whether these are all of one kind.
+func (l *location) shift(run int) (n int, same bool) {
+	if off, same := l.off(run, drifted); off {
+		return run, same
+	}
+	if l.n > needed {
+		if off, same := l.off(runShift, beyond*l.scale); off {
+			return runShift, same
+		}
+	}
+	return 0, false
 }
 
 // jump moves the location to the median of the last n residuals.
@@ -108,11 +120,12 @@ type Refinement struct {
 	seen    [][]int // by device and class: the observation at which it was last seen, 0: never
 	count   int
 	of      []int // by device: observations
+	last    []int // by device: the class of the last one
 }
 
 // NewRefinement makes one that corrects nothing.
 func NewRefinement(devices, classes int) *Refinement {
-	r := &Refinement{devices: make([]location, devices), of: make([]int, devices)}
+	r := &Refinement{devices: make([]location, devices), of: make([]int, devices), last: make([]int, devices)}
 	for range devices {
 		r.classes = append(r.classes, make([]location, classes))
 		r.seen = append(r.seen, make([]int, classes))
@@ -133,6 +146,7 @@ func (r *Refinement) Factor(device, class int) float64 {
 func (r *Refinement) Observe(device, class int, size, observed, predicted float64) (drift bool) {
 	r.count++
 	r.of[device]++
+	r.last[device] = class
 	r.seen[device][class] = r.count
 	if !(observed > 0) || !(predicted > 0) {
 		return false
@@ -151,6 +165,33 @@ func (r *Refinement) Observe(device, class int, size, observed, predicted float6
 		return true
 	}
 	return own.add(residual-all.trusted(), math.Float64bits(size), runClass)
+}
+
+// doubt is about the last jobs of a device, which were all off, but all of one kind: either their prediction is wrong, or the device has
+// changed. A job of another kind tells.
+type doubt struct {
+	class int
+	size  uint64 // that all were of; not used if the class is in question
+	sizes bool   // jobs of the class of other sizes tell; else those of other classes
+}
+
+// doubts returns the doubt about a device, false if there is none.
+func (r *Refinement) doubts(device int) (doubt, bool) {
+	if n, same := r.devices[device].shift(runAll); n > 0 && same {
+		return doubt{class: int(r.devices[device].kinds[0])}, true
+	}
+	class := r.last[device]
+	l := &r.classes[device][class]
+	n, same := l.shift(runClass)
+	return doubt{class, l.kinds[0], true}, n > 0 && same
+}
+
+// solves tells whether a job on a device settles a doubt about it.
+func (d doubt) solves(j *Job, device int) bool {
+	if d.sizes {
+		return j.Class == d.class && math.Float64bits(j.Work[device].FloorUs) != d.size
+	}
+	return j.Class != d.class
 }
 
 // verified tells whether a device has run so many jobs that its drift would have been found.

@@ -9,11 +9,18 @@ type Comparison struct {
 	Grades     []Grade  // by policy, of one job at a time
 	DecisionNs float64
 	Decisions  int
+	Load       *Injected // nil: none
+	usual      Truth
 }
 
-// Compare runs the stream under all policies.
-func (p *Prepared) Compare() Comparison {
-	c := Comparison{Bound: LowerBound(p.Devices, p.Jobs, p.Truth)}
+// Compare runs the stream under all policies. Load that is not nil is put on a device in the middle of it.
+func (p *Prepared) Compare(load *Injected) (Comparison, error) {
+	if load != nil {
+		if err := p.Inject(*load); err != nil {
+			return Comparison{}, err
+		}
+	}
+	c := Comparison{Load: load, usual: p.Medians(), Bound: LowerBound(p.Devices, p.Jobs, p.Truth)}
 	for _, policy := range p.Policies(p.Truth) {
 		c.Results = append(c.Results, p.Run(policy))
 	}
@@ -22,7 +29,7 @@ func (p *Prepared) Compare() Comparison {
 	}
 	c.Decisions = timedDecisions
 	c.DecisionNs = p.DecisionTime(p.Ours(), c.Decisions)
-	return c
+	return c, nil
 }
 
 const timedDecisions = 200_000
@@ -51,6 +58,7 @@ type Report struct {
 	DecisionNs float64        `json:"decision_ns"`
 	Decisions  int            `json:"decisions"`
 	Devices    []string       `json:"devices"`
+	Load       string         `json:"load,omitempty"`
 	Policies   []PolicyReport `json:"policies"`
 }
 
@@ -70,11 +78,18 @@ type PolicyReport struct {
 	Worst   float64 `json:"alone_worst"`
 	Regret  float64 `json:"alone_time_lost"`
 	Right   float64 `json:"alone_best_device"`
+
+	// Of the device that load is put on.
+	Recovered *int    `json:"recovered_after,omitempty"` // nil: never
+	LostUs    float64 `json:"recovery_lost_us,omitempty"`
 }
 
 // Report makes one.
 func (c Comparison) Report() Report {
 	r := Report{BoundUs: c.Bound, DecisionNs: c.DecisionNs, Decisions: c.Decisions}
+	if c.Load != nil {
+		r.Load = c.Load.String()
+	}
 	for i, result := range c.Results {
 		if i == 0 {
 			r.Tasks = len(result.Done)
@@ -87,6 +102,13 @@ func (c Comparison) Report() Report {
 			Policy: result.Policy, MakespanUs: result.Makespan, OverBound: result.Makespan / c.Bound,
 			Moved: result.Decided.Moved, Probes: result.Decided.Probes, Plans: result.Decided.Plans, Drifts: result.Decided.Drifts,
 			GeoMean: g.GeoMean, P99: g.P99, Worst: g.Worst, Regret: g.Regret, Right: g.Right,
+		}
+		if c.Load != nil {
+			device, _ := c.Load.device(result.Devices) // it is there: Compare
+			recovery := result.Recovery(device, result.since(c.Load.After(len(result.Done))), c.usual)
+			if p.LostUs = recovery.LostUs; recovery.Ever {
+				p.Recovered = &recovery.Tasks
+			}
 		}
 		for _, busy := range result.Busy {
 			p.Busy = append(p.Busy, busy/result.Makespan)

@@ -38,6 +38,8 @@ type Scheduler struct {
 	placed  int         // jobs put into queues since the last plan
 	held    int         // jobs that wait for the results of others
 
+	planned [][]float64 // by device and class: the correction that the last plan used
+
 	work, explored float64 // us that jobs took; that exploration is expected to have cost
 	scratch, pairs []*Job
 	order          []*Job
@@ -70,6 +72,7 @@ func New(devices []Device, classes int, p Policy) *Scheduler {
 	}
 	for _, d := range devices {
 		s.devices = append(s.devices, deviceState{Device: d})
+		s.planned = append(s.planned, make([]float64, classes))
 	}
 	return s
 }
@@ -323,9 +326,28 @@ func (s *Scheduler) Next(device int, now float64) *Job {
 	if len(d.queue) == 0 {
 		return nil
 	}
-	j := s.dequeue(device, 0)
+	j := s.dequeue(device, s.telling(device))
 	s.begin(j, device, now)
 	return j
+}
+
+// telling returns which job of the queue of a device begins: the first, or the shortest that shows whether the device has changed if the
+// last jobs leave that in doubt, since queues have runs of jobs of one kind.
+func (s *Scheduler) telling(device int) int {
+	if !s.policy.Refine || !s.policy.Plan {
+		return 0
+	}
+	doubt, ok := s.refinement().doubts(device)
+	if !ok {
+		return 0
+	}
+	at, least := 0, math.Inf(1)
+	for i, j := range s.devices[device].queue {
+		if us := j.estimates[device].Total(); us < least && doubt.solves(j, device) {
+			at, least = i, us
+		}
+	}
+	return at
 }
 
 func (s *Scheduler) begin(j *Job, device int, now float64) {
@@ -418,6 +440,13 @@ func (s *Scheduler) plan(now float64) {
 	}
 	s.Decided.Plans++
 	s.placed = 0
+	if s.policy.Refine {
+		for i, factors := range s.planned {
+			for class := range factors {
+				factors[class] = s.refinement().Factor(i, class)
+			}
+		}
+	}
 	s.waiting -= len(jobs)
 	s.assign(jobs, now)
 	for _, j := range jobs {
@@ -469,10 +498,19 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 		}
 	}
 	j.readers = nil
-	if drift {
+	switch {
+	case drift:
 		s.Decided.Drifts++
 		s.plan(now)
+	case s.policy.Plan && s.policy.Refine && s.learnt(device, j.Class):
+		s.plan(now)
 	}
+}
+
+// learnt tells whether the correction of a kind of task on a device has changed much since the last plan.
+func (s *Scheduler) learnt(device, class int) bool {
+	now, before := s.refinement().Factor(device, class), s.planned[device][class]
+	return before > 0 && math.Abs(math.Log(now/before)) > changed
 }
 
 // Lose takes note that a device is gone. Its jobs that have not finished are decided again.

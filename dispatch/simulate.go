@@ -15,6 +15,7 @@ type Truth interface {
 // there.
 type Load struct {
 	Device      int
+	After       int     // jobs that have ended before
 	From, Until float64 // us after the start of the stream; Until 0 is its end
 	Factor      float64
 }
@@ -194,7 +195,7 @@ func (m *Simulation) Run(p Policy) Result {
 					t.In *= j.moved
 				}
 				for _, l := range m.Loads {
-					if l.Device == d && now >= l.From && (l.Until == 0 || now < l.Until) {
+					if l.Device == d && len(result.Done) >= l.After && now >= l.From && (l.Until == 0 || now < l.Until) {
 						t.In, t.Run, t.Out = t.In*l.Factor, t.Run*l.Factor, t.Out*l.Factor
 					}
 				}

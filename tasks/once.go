@@ -46,6 +46,23 @@ func (m *Machine) Once(ctx context.Context, t *Task, s Shape, dtype, device, mem
 	return o, err
 }
 
+// Again makes the tuned way of a task ready, for runs whose results do not count. The result is not checked.
+func (m *Machine) Again(ctx context.Context, t *Task, s Shape, dtype, device, memory string) (run func(context.Context) (Times, error), end func() error, err error) {
+	way, ok := t.tuned(kindOf(device), s, dtype)
+	if !ok {
+		return nil, nil, fmt.Errorf("device %s does not do %s of %s", device, t.Name, s)
+	}
+	inputs, err := t.Open(ctx, m, s, dtype)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := inputs.Prepare(ctx, way, device, memory)
+	if err != nil {
+		return nil, nil, errors.Join(err, inputs.Close())
+	}
+	return r.Run, func() error { return errors.Join(r.Close(), inputs.Close()) }, nil
+}
+
 // orNil returns nil for NaN, which JSON cannot hold.
 func orNil(us float64) *float64 {
 	if us != us {

@@ -69,6 +69,7 @@ that a run may come closer to it than the oracle, which knows only these.`,
 		f.StringSliceVar(&r.names, "tasks", nil, "of these `TASKS`, such as vector.add (default: all)")
 		f.Float64Var(&r.longest, "longest", 10, "leave out tasks that take the CPU more than `MS` at least")
 		f.Int64Var(&r.most, "max-size", 64, "leave out inputs and results of more than `MIB` together")
+		f.StringVar(&r.load, "load", "", "put `LOAD` on a device, such as cpu:50 or cuda:0:100 (percent), from when\na third of the tasks have ended")
 		f.BoolVar(&r.keep, "keep", false, "inputs stay on a GPU once a task has brought them there")
 	})
 	addFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {
@@ -154,6 +155,9 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if err != nil {
 		return err
 	}
+	if r.injected != nil && !slices.Contains(devices, r.injected.Device) {
+		return usagef("--load %s: there is no device %s; devices are %s", shellQuote(r.load), r.injected.Device, strings.Join(devices, ", "))
+	}
 	if len(args) == 0 { // floors are in samples
 		if err := (&tasksFlags{}).ceilings(ctx, m, machine, stderr); err != nil {
 			return err
@@ -168,7 +172,7 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 		return err
 	}
 	defer real.Close()
-	real.Keep = r.keep
+	real.Keep, real.Load = r.keep, r.injected
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
 	real.WatchNVML(watched)
@@ -179,7 +183,7 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if err := r.write(ctx, p, runs); err != nil {
 		return err
 	}
-	report := p.ReportOf(p.Policies(p.Medians()), p.Medians(), runs)
+	report := p.ReportOf(p.Policies(p.Medians()), p.Medians(), runs, real.Load)
 	if r.json {
 		return writeJSON(stdout, report)
 	}
@@ -303,10 +307,29 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 		fmt.Fprintf(&b, "\t%d\t%d", r.Moved, r.Probes)
 		return b.String()
 	})
+	fmt.Fprintf(w, "\nerror: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n\n")
+	if report.Load != "" {
+		fmt.Fprintf(w, "load %s once a third of the tasks had ended\n", report.Load)
+	}
+	heading = "policy\tover best device\tp99\tworst"
+	for _, d := range report.Devices {
+		heading += fmt.Sprintf("\t%s recovered after\tlost ms", d)
+	}
+	printText(w, firstLeft, heading, report.Runs, func(r dispatch.PolicyRun) string {
+		line := fmt.Sprintf("%s\t%.3f\t%.2f\t%.2f", r.Policy, r.OverBest, r.P99, r.Worst)
+		for _, d := range r.Devices {
+			if d.Tasks == 0 {
+				line += "\t-\t-"
+			} else {
+				line += "\t" + recovered(d.Recovered, d.LostUs)
+			}
+		}
+		return line
+	})
+	fmt.Fprintf(w, "over best device: time over the usual time on the device that is best for the task, geometric mean\n%s\n", recoveryWords)
 	for _, r := range report.Runs {
 		if r.NoRoom > 0 {
-			fmt.Fprintf(w, "\n%s: %s done on the CPU, since a GPU had too little memory", r.Policy, count(r.NoRoom, "task"))
+			fmt.Fprintf(w, "%s: %s done on the CPU, since a GPU had too little memory\n", r.Policy, count(r.NoRoom, "task"))
 		}
 	}
-	fmt.Fprintf(w, "\nerror: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n")
 }

@@ -75,7 +75,8 @@ func TestTasksRunOnGPUOfLittleMemory(t *testing.T) {
 func TestTasksRunOnCPU(t *testing.T) {
 	args := []string{"tasks", "run", "--device", "cpu", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "10", "--rounds", "1"}
 	out := mustInfer(t, args...).stdout
-	contains(t, out, "10 tasks of 1 kind on ", "policy", "over bound", "always cpu", "ours", "settled")
+	contains(t, out, "10 tasks of 1 kind on ", "policy", "over bound", "always cpu", "ours", "settled", "over best device", "cpu recovered after")
+	contains(t, mustInfer(t, append(args, "--load", "cpu:1", "--policy", "ours")...).stdout, "load cpu:1 once a third of the tasks had ended")
 	for _, c := range []struct {
 		args []string
 		want string
@@ -87,6 +88,8 @@ func TestTasksRunOnCPU(t *testing.T) {
 		{[]string{"--policy", "oracle"}, "--policy oracle: there is no such policy; policies are always cpu, ours"},
 		{[]string{"--gantt", "x.svg", "--policy", "always cpu"}, "--gantt-policy ours"},
 		{[]string{"--gantt", "x", "--jobs", "./x"}, "give two files"},
+		{[]string{"--load", "cuda:0:50"}, "there is no device cuda:0; devices are cpu"},
+		{[]string{"--load", "half"}, "--load: \"half\" is not a device"},
 	} {
 		if e := infer(t, append(args, c.args...)...); e.status != exitUsage || !strings.Contains(e.stderr, c.want) {
 			t.Errorf("%q: status %d, %s", c.args, e.status, e.stderr)

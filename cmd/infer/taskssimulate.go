@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,10 @@ type simulateFlags struct {
 	machine            string
 	model              string
 	gantt, ganttPolicy string
+	load               string
 	json               bool
+
+	injected *dispatch.Injected // load, parsed; nil: none
 }
 
 // newTasksSimulate makes "infer tasks simulate".
@@ -59,6 +63,7 @@ and the stream is of the others.`,
 		f.Float64Var(&s.interval, "interval", 0, "tasks arrive `US` microseconds apart on average; 0: all at once")
 		f.Uint64Var(&s.seed, "seed", 1, "`SEED` of the stream")
 		f.StringVar(&s.memory, "memory", "pinned", "`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
+		f.StringVar(&s.load, "load", "", "other work takes `LOAD` of a device, such as cpu:50 or cuda:0:100\n(percent), from when a third of the tasks have ended")
 		f.StringVar(&s.machine, "machine", "", "take the samples of machine `NAME` (default: the first with a GPU)")
 	})
 	addFlags(c.Flags(), "Model", func(f *pflag.FlagSet) {
@@ -85,6 +90,13 @@ func (s *simulateFlags) check() (predict.Memory, error) {
 		return 0, usagef("--interval %g: it must be from 0 to 1e9 microseconds", s.interval)
 	case err != nil || memory == predict.Host:
 		return 0, usagef("--memory %s: it must be pinned, pageable or resident", shellQuote(s.memory))
+	}
+	if s.load != "" {
+		load, err := dispatch.ParseInjected(s.load)
+		if err != nil {
+			return 0, usagef("--load: %w", err)
+		}
+		s.injected = &load
 	}
 	switch dispatch.HeldOut(s.heldOut) {
 	case dispatch.Sizes, dispatch.Tasks, dispatch.Nothing:
@@ -126,7 +138,10 @@ func (s *simulateFlags) run(ctx context.Context, args []string, stdout, stderr i
 	if s.gantt != "" && drawn < 0 {
 		return usagef("--gantt-policy %s: there is no such policy; see the first column of the table", shellQuote(s.ganttPolicy))
 	}
-	c := p.Compare()
+	c, err := p.Compare(s.injected)
+	if err != nil {
+		return usagef("--load %s: %w", shellQuote(s.load), err)
+	}
 	if s.gantt != "" {
 		if err := writeFile(ctx, s.gantt, func(w io.Writer) error { return dispatch.Gantt(w, c.Results[drawn], p.Kinds) }); err != nil {
 			return err
@@ -159,8 +174,28 @@ func writeComparison(w io.Writer, p *dispatch.Prepared, c dispatch.Comparison) {
 		fmt.Fprintf(&b, "\t%d\t%d", r.Moved, r.Probes)
 		return b.String()
 	})
-	fmt.Fprintf(w, "\none task at a time, over its best device\n")
+	if c.Load != nil {
+		fmt.Fprintf(w, "\nload %s once %s ended\n", c.Load, count(c.Load.After(report.Tasks), "task"))
+		printText(w, firstLeft, "policy\trecovered after\tlost ms", report.Policies, func(r dispatch.PolicyReport) string {
+			return r.Policy + "\t" + recovered(r.Recovered, r.LostUs)
+		})
+		fmt.Fprintln(w, recoveryWords)
+	}
+	fmt.Fprintf(w, "\none task at a time, over its best device%s\n", map[bool]string{true: ", without the load"}[c.Load != nil])
 	printText(w, firstLeft, "policy\tgeometric mean\tp99\tworst\ttime lost %\tbest device %", report.Policies, func(r dispatch.PolicyReport) string {
 		return fmt.Sprintf("%s\t%.4f\t%.3f\t%.2f\t%.2f\t%.1f", r.Policy, r.GeoMean, r.P99, r.Worst, 100*r.Regret, 100*r.Right)
 	})
+}
+
+// recoveryWords say what the columns of recovered are.
+const recoveryWords = `recovered: tasks of the device after which predictions hold within a factor of 1.5; lost: what these took
+beyond their usual time on the best other device`
+
+// recovered writes two columns.
+func recovered(after *int, lostUs float64) string {
+	tasks := "never"
+	if after != nil {
+		tasks = strconv.Itoa(*after)
+	}
+	return fmt.Sprintf("%s\t%.2f", tasks, lostUs/1e3)
 }

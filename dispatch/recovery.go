@@ -1,0 +1,86 @@
+package dispatch
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"gpt2scope/internal/stats"
+)
+
+// Recovery says how soon predictions of a device held again after something changed there, such as other load.
+type Recovery struct {
+	Tasks  int     // that the device ran before: see recoveryWindow
+	Ever   bool    // they held again; if not, Tasks are all
+	LostUs float64 // what these took longer than they usually take on the best of the other devices, of those that did
+}
+
+// Predictions of a device hold from a job on if observed over predicted time is within 1.5 in the middle (median) of so many jobs that
+// begin with it, and of as many after these.
+const recoveryWindow = 5
+
+// Recovery returns how soon the predictions of a device held, of the jobs that began at a time or later, in us. usual are the usual
+// times of jobs.
+func (r Result) Recovery(device int, since float64, usual Truth) Recovery {
+	var done []Done
+	var off []float64
+	for _, d := range slices.SortedStableFunc(slices.Values(r.Done), func(a, b Done) int { return cmp.Compare(a.Actual.End, b.Actual.End) }) {
+		if d.Device == device && d.Actual.Start >= since {
+			done = append(done, d)
+			off = append(off, math.Abs(math.Log(d.Times.Total()/d.Decided.Total())))
+		}
+	}
+	holds := func(from int) bool {
+		some := off[min(from, len(off)):min(from+recoveryWindow, len(off))]
+		return len(some) == 0 || stats.MedianOf(some) <= drifted
+	}
+	out := Recovery{Tasks: len(done)}
+	for k := range done {
+		if holds(k) && holds(k+recoveryWindow) {
+			out.Tasks, out.Ever = k, true
+			break
+		}
+	}
+	for _, d := range done[:out.Tasks] {
+		other := math.Inf(1)
+		for i := range r.Devices {
+			if i != device {
+				other = math.Min(other, usual.Times(i, d.Job).Total())
+			}
+		}
+		if late := d.Times.Total() - other; late > 0 { // not if there is no other device
+			out.LostUs += late
+		}
+	}
+	return out
+}
+
+// OverBest says how much longer jobs took than they usually take on the device that is best for each.
+type OverBest struct{ GeoMean, P99, Worst float64 }
+
+// OverBest returns it, zeros if no job has ended.
+func (r Result) OverBest(usual Truth) (o OverBest) {
+	var ratios []float64
+	logs := 0.0
+	for _, d := range r.Done {
+		best := math.Inf(1)
+		for i := range r.Devices {
+			best = math.Min(best, usual.Times(i, d.Job).Total())
+		}
+		ratios = append(ratios, d.Times.Total()/best)
+		logs += math.Log(d.Times.Total() / best)
+	}
+	if len(ratios) == 0 {
+		return o
+	}
+	slices.Sort(ratios)
+	return OverBest{math.Exp(logs / float64(len(ratios))), stats.Quantile(ratios, 0.99), ratios[len(ratios)-1]}
+}
+
+// since returns when a number of jobs had ended, 0 for none.
+func (r Result) since(ended int) float64 {
+	if ended < 1 || ended > len(r.Done) {
+		return 0
+	}
+	return r.Done[ended-1].Actual.End
+}

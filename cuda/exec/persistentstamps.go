@@ -15,24 +15,31 @@ import (
 // This file records mode persistent: the kernel of a launch notes for each SM and step when it
 // did what, and each decode step of the launch is a pass of the recording.
 //
-// Recording must not slow the launches. Their stamps go to one of several areas on the device.
-// When a token of the next launch has been read, a launch is done: its area is copied to pinned
-// memory on a stream of its own, and a goroutine sums up what the SMs did.
+// Recording must not slow the launches. Their stamps stay on the device until recording stops,
+// each launch's in an area of its own, as far as there is room: gpt2 has 256 KiB a decode step.
+// After that, areas are used again: when a token of the next launch has been read, a launch is
+// done, and its area is copied to pinned memory on a stream of its own. Goroutines sum up what
+// the SMs did.
 
 const (
-	decodeAreas = 6  // up to three launches are under way, others are copied and summed up
+	mostAreas   = 512     // launches
+	areasBytes  = 1 << 30 // of all areas, or an eighth of the free memory if that is less
+	fewestAreas = 6       // up to three launches are under way, others are copied and cleared
+	stagings    = 4
 	mostEach    = 12 // decode steps of which the times of each SM are kept
 )
 
 // decodeStamps records the launches of the decode kernel of a session.
 type decodeStamps struct {
-	rec    *stampRecorder
-	steps  []int    // of each step of the kernel, that of the plan
-	names  []string // of its events
-	blocks int
-	failed error // why there are no areas
-	copies *cuda.Stream
-	areas  [decodeAreas]decodeArea
+	rec     *stampRecorder
+	steps   []int    // of each step of the kernel, that of the plan
+	names   []string // of its events
+	blocks  int
+	failed  error // why there are no areas
+	copies  *cuda.Stream
+	areas   *cuda.Buffer // (count of areas, DecodeTokens, steps, blocks) cuda.DecodeStamp, zero if not in use
+	most    int          // launches that have an area
+	staging [stagings]decodeStaging
 
 	launches []*decodeLaunch
 	copied   int // launches whose copy was begun
@@ -43,12 +50,11 @@ type decodeStamps struct {
 	every int // each of so many keeps the times of each SM
 }
 
-// decodeArea is where a launch stamps.
-type decodeArea struct {
-	device *cuda.Buffer // (DecodeTokens, steps, blocks) cuda.DecodeStamp
+// decodeStaging is where the stamps of a launch are copied to.
+type decodeStaging struct {
 	host   *cuda.HostBuffer
 	copied *cuda.Event   // the copy is done, and the area on the device is zero again
-	free   chan struct{} // has a value while no launch uses the area
+	free   chan struct{} // has a value while nothing is to be read there
 }
 
 // decodeLaunch is a launch of the decode kernel.
@@ -91,28 +97,30 @@ func (r *Runner) decodeRecorder() (*decodeStamps, error) {
 }
 
 func (d *decodeStamps) allocate(s *cuda.Stream) error {
-	dev := s.Device()
-	size := d.bytes(cuda.DecodeTokens)
-	var err error
+	dev, size := s.Device(), d.bytes(cuda.DecodeTokens)
+	available, _, err := dev.Memory()
+	if err != nil {
+		return err
+	}
+	d.most = int(min(max(min(areasBytes, int64(available/8))/size, fewestAreas), mostAreas))
 	if d.copies, err = dev.NewStream(); err != nil {
 		return err
 	}
-	for i := range d.areas {
-		a := &d.areas[i]
-		a.free = make(chan struct{}, 1)
-		a.free <- struct{}{}
-		if a.device, err = zeroed(s, size); err == nil {
-			a.host, err = dev.AllocHost(size)
+	if d.areas, err = zeroed(s, int64(d.most)*size); err != nil {
+		return fmt.Errorf("stamps of %d launches of %d decode steps: %w", d.most, cuda.DecodeTokens, err)
+	}
+	for i := range d.staging {
+		to := &d.staging[i]
+		to.free = make(chan struct{}, 1)
+		to.free <- struct{}{}
+		if to.host, err = dev.AllocHost(size); err != nil {
+			return fmt.Errorf("stamps of %d decode steps: %w", cuda.DecodeTokens, err)
 		}
-		if err != nil {
-			return fmt.Errorf("stamps of %d launches of %d decode steps: %w", decodeAreas, cuda.DecodeTokens, err)
-		}
-		if a.copied, err = dev.NewEvent(); err != nil {
+		if to.copied, err = dev.NewEvent(); err != nil {
 			return err
 		}
 	}
-	rec := d.rec
-	rec.host.to.Header(func(h *traces.Header) {
+	d.rec.host.to.Header(func(h *traces.Header) {
 		h.NotRecorded = append(h.NotRecorded, "when a launch of decode steps in one kernel began: its first step begins when the first SM has weights")
 	})
 	return nil
@@ -140,29 +148,9 @@ func (d *decodeStamps) begin(c *compiled, read, step uint64, position, n int) (*
 		host.dropped += int64(n)
 		return nil, 0, nil
 	}
-	for d.copied+1 < len(d.launches) && d.launches[d.copied+1].step < read {
-		if err := d.copy(); err != nil {
-			return nil, 0, err
-		}
+	if err := d.recycle(read); err != nil {
+		return nil, 0, err
 	}
-	for d.summing < d.copied {
-		if done, err := d.area(d.summing).copied.Query(); err != nil {
-			return nil, 0, err
-		} else if !done {
-			break
-		}
-		d.sum()
-	}
-	a := d.area(len(d.launches))
-	if used := len(d.launches) - decodeAreas; used >= d.summing {
-		if err := d.rec.stream.Synchronize(); err != nil {
-			return nil, 0, err
-		}
-		if err := d.drain(used + 1); err != nil {
-			return nil, 0, err
-		}
-	}
-	<-a.free
 	l := &decodeLaunch{step: step, position: position, bytes: d.bytes(n), first: d.count, passes: make([]passNote, n), each: make([]bool, n)}
 	for t := range l.passes {
 		l.passes[t] = host.begin(passAt{c, position + t, 1})
@@ -174,7 +162,35 @@ func (d *decodeStamps) begin(c *compiled, read, step uint64, position, n int) (*
 	}
 	d.launches = append(d.launches, l)
 	l.begin = host.to.Now()
-	return l, a.device.Ptr(), nil
+	return l, d.areas.Ptr() + cuda.Ptr(d.area(len(d.launches)-1)), nil
+}
+
+// recycle makes room for one more launch: it clears the area that this one will use, and as far
+// as the launches are done those of the next ones. read is the number of the decode step that the
+// host reads next.
+func (d *decodeStamps) recycle(read uint64) error {
+	next := len(d.launches)
+	done := func() bool { return d.copied+1 < next && d.launches[d.copied+1].step < read }
+	for next-d.copied > d.most-fewestAreas+1 && d.copied-d.summing < stagings && done() {
+		if err := d.copy(); err != nil {
+			return err
+		}
+	}
+	for d.summing < d.copied {
+		if done, err := d.staged(d.summing).copied.Query(); err != nil {
+			return err
+		} else if !done {
+			break
+		}
+		d.sum()
+	}
+	if next-d.summing < d.most {
+		return nil
+	}
+	if err := d.rec.stream.Synchronize(); err != nil {
+		return err
+	}
+	return d.drain(next - d.most + 1)
 }
 
 // end ends the note of a launch. One that failed is taken back.
@@ -185,43 +201,48 @@ func (d *decodeStamps) end(l *decodeLaunch, err error) {
 	l.span.end = d.rec.host.to.Now()
 	if err != nil {
 		d.launches = d.launches[:len(d.launches)-1]
-		d.area(len(d.launches)).free <- struct{}{}
 	}
 }
 
-func (d *decodeStamps) area(launch int) *decodeArea { return &d.areas[launch%decodeAreas] }
+// area is where the stamps of a launch begin among the areas.
+func (d *decodeStamps) area(launch int) int64 {
+	return int64(launch%d.most) * d.bytes(cuda.DecodeTokens)
+}
+
+func (d *decodeStamps) staged(launch int) *decodeStaging { return &d.staging[launch%stagings] }
 
 // copy begins to copy the stamps of the next launch, which is done, and to clear its area.
 func (d *decodeStamps) copy() error {
-	a, n := d.area(d.copied), d.launches[d.copied].bytes
+	to, from, n := d.staged(d.copied), d.area(d.copied), d.launches[d.copied].bytes
+	<-to.free
 	d.copied++
-	return cmp.Or(d.copies.CopyToHost(a.host, 0, a.device, 0, n), d.copies.Set(a.device, 0, 0, n), d.copies.Record(a.copied))
+	return cmp.Or(d.copies.CopyToHost(to.host, 0, d.areas, from, n), d.copies.Set(d.areas, from, 0, n), d.copies.Record(to.copied))
 }
 
 // sum sums up, on a goroutine, the stamps of the next launch, which are copied.
 func (d *decodeStamps) sum() {
-	a, l := d.area(d.summing), d.launches[d.summing]
+	from, l := d.staged(d.summing), d.launches[d.summing]
 	d.summing++
 	d.summed.Add(1)
-	bytes := a.host.Bytes()[:l.bytes]
+	bytes := from.host.Bytes()[:l.bytes]
 	stamps := unsafe.Slice((*cuda.DecodeStamp)(unsafe.Pointer(&bytes[0])), len(bytes)/int(unsafe.Sizeof(cuda.DecodeStamp{})))
 	go func() {
 		defer d.summed.Done()
 		l.sum(stamps, len(d.steps), d.blocks)
-		a.free <- struct{}{}
+		from.free <- struct{}{}
 	}()
 }
 
 // drain copies and gives to goroutines what is left of the first n launches, all of which are
 // done.
 func (d *decodeStamps) drain(n int) error {
-	for d.copied < n {
-		if err := d.copy(); err != nil {
-			return err
-		}
-	}
 	for d.summing < n {
-		if err := d.area(d.summing).copied.Synchronize(); err != nil {
+		for d.copied < min(n, d.summing+stagings) {
+			if err := d.copy(); err != nil {
+				return err
+			}
+		}
+		if err := d.staged(d.summing).copied.Synchronize(); err != nil {
 			return err
 		}
 		d.sum()
@@ -306,16 +327,16 @@ func (d *decodeStamps) free() error {
 		err = errors.Join(d.copies.Synchronize(), d.copies.Close())
 		d.copies = nil
 	}
-	for i := range d.areas {
-		a := &d.areas[i]
-		err = errors.Join(err, free(a.device))
-		if a.host != nil {
-			err = errors.Join(err, a.host.Free())
+	err = errors.Join(err, free(d.areas))
+	for i := range d.staging {
+		to := &d.staging[i]
+		if to.host != nil {
+			err = errors.Join(err, to.host.Free())
 		}
-		if a.copied != nil {
-			err = errors.Join(err, a.copied.Close())
+		if to.copied != nil {
+			err = errors.Join(err, to.copied.Close())
 		}
-		*a = decodeArea{}
+		*to = decodeStaging{}
 	}
 	return err
 }

@@ -152,7 +152,8 @@ func TestPersistentRecordingEnds(t *testing.T) {
 		nth  int
 		late bool
 		keep int
-	}{"stops early": {keep: 3}, "launch fails": {fail: "gs_decode", nth: 3}, "copy fails": {fail: "gs_copy", nth: 2}, "no memory": {fail: "alloc", nth: 4}, "late": {late: true}} {
+		stop bool // it is StopRecording that fails
+	}{"stops early": {keep: 3}, "launch fails": {fail: "gs_decode", nth: 3}, "copy fails": {fail: "gs_copy", nth: 2, stop: true}, "no memory": {fail: "alloc", nth: 4}, "late": {late: true}} {
 		b, _ := persistentOn(t, lib, Options{})
 		before := c.Live()
 		r, err := b.Prepare(t.Context(), m, gpt2.Options{Batch: 1, Context: 256, Layers: gpt2.FirstLayers(2)})
@@ -173,15 +174,19 @@ func TestPersistentRecordingEnds(t *testing.T) {
 		}
 		read := 0
 		err = run.Decode(t.Context(), 60, func([]gpt2.Token) bool { read++; return f.keep == 0 || read < f.keep })
-		if (err == nil) != (f.keep > 0) {
+		if (err == nil) != (f.keep > 0 || f.stop) {
 			t.Errorf("%s: %v after %d tokens", what, err, read)
 		}
-		c.Fail("", 0)
-		c.Decode(stub.Decode{})
-		if err := run.StopRecording(); err != nil && f.fail == "" {
-			t.Errorf("%s: %v", what, err)
+		if !f.stop {
+			c.Fail("", 0)
 		}
-		if passes, _ := ofDecode(to.Trace()); len(passes) < read {
+		c.Decode(stub.Decode{})
+		err = run.StopRecording()
+		c.Fail("", 0)
+		if (err != nil) != f.stop && f.fail != "gs_decode" && f.fail != "alloc" {
+			t.Errorf("%s: stopping: %v", what, err)
+		}
+		if passes, _ := ofDecode(to.Trace()); err == nil && len(passes) < read {
 			t.Errorf("%s: %d passes are recorded, and %d tokens were read", what, len(passes), read)
 		}
 		if err := r.Close(); err != nil && !strings.Contains(err.Error(), "stub") {
@@ -193,5 +198,49 @@ func TestPersistentRecordingEnds(t *testing.T) {
 		if live := c.Live(); live != before {
 			t.Errorf("%s: %d objects of the device are not freed", what, live-before)
 		}
+	}
+}
+
+// TestPersistentRecordedLong: more launches than there are areas for stamps are recorded whole, in
+// order, each with its own times.
+func TestPersistentRecordedLong(t *testing.T) {
+	lib, c := onStub(t)
+	b, _ := persistentOn(t, lib, Options{})
+	r := prepared(t, randomModel(t, small), c, b, gpt2.Options{})
+	to := record.New("test", "1")
+	if err := r.StartRecording(to); err != nil {
+		t.Fatal(err)
+	}
+	const texts, n = 24, 200
+	for range texts {
+		if err := r.Rewind(0); err != nil {
+			t.Fatal(err)
+		}
+		decoded(t, r, make([]int32, 20), n)
+	}
+	launches := len(r.recorder.(*stampRecorder).decode.launches)
+	if most := r.recorder.(*stampRecorder).decode.most; launches <= most+3 {
+		t.Fatalf("%d launches have %d areas", launches, most)
+	}
+	if err := r.StopRecording(); err != nil {
+		t.Fatal(err)
+	}
+	trace := to.Trace()
+	passes, kernels := ofDecode(trace)
+	if len(passes) != texts*n || len(trace.Header.Dropped) > 0 {
+		t.Fatalf("%d decode steps, dropped %v", len(passes), trace.Header.Dropped)
+	}
+	last := int64(0)
+	for i, pass := range passes {
+		of := kernels[pass.ID]
+		if len(of) != 12 || pass.Value != float64(20+i%n) || of[0].Time < last {
+			t.Fatalf("decode step %d at %g has %d kernels from %d on; the one before ends at %d", i, pass.Value, len(of), of[0].Time, last)
+		}
+		for k, e := range of {
+			if k > 0 && (e.Duration < 900 || e.Duration > 1100) {
+				t.Fatalf("step %d of decode step %d takes %d ns", k, i, e.Duration)
+			}
+		}
+		last = of[len(of)-1].End()
 	}
 }

@@ -5,10 +5,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+	osexec "os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cuda/exec"
+	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
 )
@@ -37,7 +40,8 @@ func newBenchOverhead(m *modelFlags) *cobra.Command {
 		Long: `overhead measures a decode step and a prefill in separate processes: without a recorder,
 and with each recorder. Each round runs one process of each kind, and the median over the
 rounds counts. The process without a recorder runs twice a round: the row "none" is the
-difference of the two. It is noise, and smaller overheads cannot be measured.`,
+difference of the two. It is noise, and smaller overheads cannot be measured. On a GPU all
+modes are measured in which passes can run, unless --mode names one.`,
 		Example: `  infer bench overhead --layers all
   infer bench overhead -m random:gpt2 --device cuda --prompt-len 1024 --past 512`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -95,24 +99,52 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 		return err
 	}
 	setting := opened.setting()
+	together, err := inOneKernel(opened)
 	opened.close()
+	if err != nil {
+		return err
+	}
 	modes, recorders := []string{""}, []string{"host"}
 	if setting.Device == "cuda" {
 		modes, recorders = []string{"eager", "graph"}, []string{"stamps", "cupti"}
-		if m.mode != "auto" {
+		switch {
+		case m.mode != "auto":
 			modes = []string{m.mode}
+		case together:
+			modes = append(modes, persistentMode)
 		}
 	}
 	if len(o.recorders) > 0 {
 		recorders = o.recorders
 	}
+	// Prefills of mode persistent are those of mode graph, and CUPTI has no steps of its decode steps.
+	kinds := func(phase, mode string) []string {
+		switch {
+		case mode != persistentMode:
+			return recorders
+		case phase != "decode" && len(modes) > 1:
+			return nil
+		}
+		return slices.DeleteFunc(slices.Clone(recorders), func(r string) bool { return r == exec.RecorderCUPTI })
+	}
 	var rows []overheadRow
-	total := 2 * len(modes) * (2 + len(recorders)) * o.rounds
+	phases, total := []string{"decode", "prefill"}, 0
+	for _, phase := range phases {
+		for _, mode := range modes {
+			if recorders := kinds(phase, mode); len(recorders) > 0 {
+				total += (2 + len(recorders)) * o.rounds
+			}
+		}
+	}
 	bar := m.progress(stderr, "measuring", false)
 	defer bar.done()
 	done := 0
-	for _, phase := range []string{"decode", "prefill"} {
+	for _, phase := range phases {
 		for _, mode := range modes {
+			recorders := kinds(phase, mode)
+			if len(recorders) == 0 {
+				continue
+			}
 			waited := 0.0
 			series, err := measure.Rounds(ctx, slices.Concat([]string{"", "none"}, recorders), o.rounds, func(kind string) (float64, error) {
 				ms, share, err := o.one(ctx, flags, phase, mode, kind)
@@ -138,6 +170,9 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 		}
 	}
 	bar.done()
+	if len(rows) == 0 {
+		return fmt.Errorf("mode %s has no steps in a recording by %s; --recorder stamps has them", strings.Join(modes, ", "), strings.Join(recorders, ", "))
+	}
 	if o.json {
 		return writeJSON(stdout, overheadJSON{setting, o.rounds, o.repeat, rows})
 	}
@@ -154,6 +189,20 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 		fmt.Fprintf(&b, "\n%s, in one of the processes; percentages that this may change are withheld\n", words)
 	}
 	return writeOutput(stdout, b.Bytes())
+}
+
+// persistentMode is the mode whose decode steps are one kernel.
+var persistentMode = exec.Persistent.String()
+
+// inOneKernel tells whether mode auto runs decode steps in one kernel.
+func inOneKernel(o *opened) (bool, error) {
+	options := o.options
+	options.Batch = 1
+	_, err := gpt2.SurveyOf(o.backend, o.model, options, gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
+	if errors.Is(err, errors.ErrUnsupported) { // a CPU
+		return false, nil
+	}
+	return o.backend.Describe().Mode == persistentMode, err
 }
 
 // one measures a pass in its own process. It returns the median in ms, and which share of the
@@ -212,7 +261,7 @@ func runSelf(ctx context.Context, args []string, out any) error {
 		return fmt.Errorf("no process can be started: %w", err)
 	}
 	var stdout, stderr bytes.Buffer
-	c := exec.CommandContext(ctx, path, args...)
+	c := osexec.CommandContext(ctx, path, args...)
 	c.Stdout, c.Stderr = &stdout, &stderr
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = 5 * time.Second

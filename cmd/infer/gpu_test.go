@@ -476,3 +476,30 @@ func TestGPUPersistentProfile(t *testing.T) {
 	}
 	checkFailure(t, infer(t, "trace", "show", file, "--by", "sm"), exitFailure, "--mode persistent")
 }
+
+// TestGPUOverheadOfPersistent: where mode auto runs decode steps in one kernel, what recording costs is
+// measured there too, by stamps and not by CUPTI.
+func TestGPUOverheadOfPersistent(t *testing.T) {
+	withStub(t)
+	measured := func(args ...string) (rows []string) {
+		e := mustInfer(t, append([]string{"bench", "overhead", "-m", "random:L=1,C=384,NH=6,V=257,T=64", "--device", "cuda", "--rounds", "1", "--repeat", "1", "--prompt-len", "4", "--past", "4", "--json"}, args...)...)
+		var out overheadJSON
+		if err := json.Unmarshal([]byte(e.stdout), &out); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range out.Rows {
+			if r.Failure != "" || !(r.Recorded > 0) {
+				t.Errorf("%+v", r)
+			}
+			rows = append(rows, r.Phase+" "+r.Mode+" "+r.Recorder)
+		}
+		return rows
+	}
+	if rows := measured("--recorder", "stamps"); len(rows) != 10 || !slices.Contains(rows, "decode persistent stamps") || slices.Contains(rows, "prefill persistent stamps") {
+		t.Errorf("by default: %q", rows)
+	}
+	if rows := measured("--mode", "persistent"); !slices.Equal(rows, []string{"decode persistent none", "decode persistent stamps", "prefill persistent none", "prefill persistent stamps"}) {
+		t.Errorf("mode persistent: %q", rows)
+	}
+	checkFailure(t, infer(t, "bench", "overhead", "-m", tiny, "--device", "cuda", "--mode", "persistent", "--recorder", "cupti", "--rounds", "1"), exitFailure, "--recorder stamps")
+}

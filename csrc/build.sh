@@ -2,7 +2,9 @@
 # Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU architecture
 # from compute capability 8.0 on that the compiler knows, and PTX for later ones. ARCHS
 # limits the architectures, as in ARCHS="90a". With --check it builds for two architectures
-# into build/check, and register spills are errors too.
+# into build/check, and register spills are errors too. FLAGS adds flags of the compiler:
+# -lineinfo for source lines in Nsight Compute, -DGS_DECODE_DELAYS for a library that tests
+# the decode kernel with random delays.
 #
 # The compiler, CUDA 12.4 or later, is that of CUDA_HOME, else that of /usr/local/cuda,
 # else NVIDIA's from PyPI, which is installed into build/cuda.
@@ -75,8 +77,9 @@ for a in $archs; do code+=(-gencode "arch=compute_$a,code=sm_$a"); done
 
 ptxas=
 [ -n "$check" ] && ptxas=-Xptxas=--warn-on-spills
-# -compress-all: kernels with line tables for six architectures are large.
-flags=(-std=c++17 -O3 -lineinfo -Xfatbin=-compress-all "${code[@]}" $ptxas -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
+# Kernels are neither compressed nor have line tables: to unpack those of one GPU took 40 ms of
+# each start, and takes 6 so (an H200; 12 if they are compressed without line tables).
+flags=(-std=c++17 -O3 ${FLAGS:-} "${code[@]}" $ptxas -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
 
 if [ -n "$check" ]; then
 	objects=build/check

@@ -206,7 +206,7 @@ extern "C" int gs_nothing(gs_stream *s) { return gs_launch(s, "nothing", nothing
 extern "C" int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
   if (rounds < 0 || (rounds + 1ull) * s->processors > 0xffffffffull)
     return gs_fail(GS_ARGUMENT, "barriers: %d rounds of %d blocks do not fit the counter", rounds, s->processors);
-  return gs_launch_cooperative(s, "barriers", barriers_kernel, 128, 0, (unsigned *)counter, (unsigned)rounds);
+  return gs_launch_cooperative(s, "barriers", barriers_kernel, 0, 128, 0, (unsigned *)counter, (unsigned)rounds);
 }
 
 extern "C" int gs_hops(gs_stream *s, gs_ptr work, int units, int rounds) {
@@ -217,7 +217,7 @@ extern "C" int gs_hops(gs_stream *s, gs_ptr work, int units, int rounds) {
   const auto kernel = all <= HOP_THREADS ? hops_kernel<1> : hops_kernel<HOP_DEPTH>;
   if (int status = gs_use(s->device)) return status;
   if (int status = gs_check_code(s, (const void *)kernel)) return status;
-  return gs_launch_cooperative(s, "hops", kernel, HOP_THREADS, 0, (gs_hop_header *)work, units, (unsigned)rounds);
+  return gs_launch_cooperative(s, "hops", kernel, 0, HOP_THREADS, 0, (gs_hop_header *)work, units, (unsigned)rounds);
 }
 
 extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {

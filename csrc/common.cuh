@@ -18,6 +18,7 @@ struct gs_stream {
   int major, minor;   // compute capability
   int processors;     // SMs
   int shared_per_block;  // bytes, the most that a kernel can be allowed
+  int l2_bytes;
   struct gs_blas_state *blas;  // of gemm.cu: handle, workspace, products; created at the first use
   struct {
     gs_ptr areas;             // 0: kernels do not stamp
@@ -135,13 +136,13 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
   return gs_launch_as(s, name, kernel, grid, block, shared, gs_how(), args...);
 }
 
-// Launches one block per SM on the stream, after all kernels before. All blocks are resident
-// at once, so that they may wait for each other, or the launch fails.
+// Launches blocks on the stream, one per SM if none are given, after all kernels before. All are
+// resident at once, so that they may wait for each other, or the launch fails.
 template <typename... Params, typename... Args>
-int gs_launch_cooperative(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 block, size_t shared, Args... args) {
+int gs_launch_cooperative(gs_stream *s, const char *name, void (*kernel)(Params...), int blocks, dim3 block, size_t shared, Args... args) {
   if (int status = gs_use(s->device)) return status;
   cudaLaunchConfig_t config = {};
-  config.gridDim = s->processors;
+  config.gridDim = blocks > 0 ? blocks : s->processors;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = s->stream;

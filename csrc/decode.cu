@@ -24,6 +24,7 @@
 // The order of a sum depends on C and the number of SMs alone; in attention also on the
 // position at which the launch began.
 
+#include "decode.cuh"
 #include "mbarrier.cuh"
 #include "unit.cuh"
 
@@ -58,7 +59,7 @@ namespace {
 typedef __nv_bfloat16 bf16;
 
 constexpr int TILES = 32;                    // copies to the ring in flight, at most
-constexpr int PAD = 64;                      // bytes between rows in the ring, against bank conflicts
+constexpr int PAD = 64;                      // bytes between rows of 4C inputs in the ring, or halves of a tile: against bank conflicts
 constexpr int HEAD = 64;                     // size of a head
 constexpr int SPLITS = 4;
 constexpr int UNITS = HEAD / 6 + 2;          // of an attention output: 64 bfloat16, then maximum and sum
@@ -68,11 +69,7 @@ constexpr int KEYS = 16;                     // of a tensor core instruction
 constexpr int STEPS = 5;                     // of a layer
 constexpr int MOST_BLOCKS = 192;
 
-// The work area.
-struct Header {
-  uint32_t epoch;    // of the last step that ran
-  uint32_t expired;  // 0, or 2^31 + 65536 * step + block: which block waited too long, and where
-};
+typedef gs_decode_header Header;
 constexpr size_t HEADER = 256;
 
 constexpr int F32S = 3, BF16S = 6;  // values of a unit
@@ -120,8 +117,11 @@ struct Program {
   uint64_t patience;                         // ns
   uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
+  int logits_only;                           // gs_sample takes the token
   int tails;                                 // of a block, at most
-  int table;                                 // bytes of the steps in shared memory
+  int table;                                 // bytes of the steps in shared memory, and of head
+  int head;                                  // rows of the logits that a block has, at most
+  int kept;                                  // of the logits' rows, the last ones of a block that may stay in the L2 cache; -1 if all weights may
   float eps;
   Shape x, h, a;  // residual stream, hidden layer, qkv
 };
@@ -163,7 +163,9 @@ template <typename Cut> struct Work {
 constexpr int PACE = 16;                      // bytes per clock that a block copies: bursts delay the units of other blocks
 constexpr int FREE = 3, FULL = 1, TOKEN = 5;  // numbers of barriers; FREE and FULL are two each
 
-// The table of steps, tails, the ring. A tail has the keys, then the values of the tokens
+// The table of steps, then bias and sums of the logits: read from memory for each batch of
+// rows, while weights take all of its bandwidth, they would arrive after a microsecond.
+// Tails, the ring. A tail has the keys, then the values of the tokens
 // of this launch, of a head of a layer: the block that has the last split keeps them.
 extern __shared__ __align__(128) unsigned char dynamic[];
 
@@ -175,10 +177,26 @@ template <typename Cut> __device__ inline void barrier_sync(int id) {
 template <typename Cut> __device__ inline void barrier_arrive(int id) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
 }
-__device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
-               "r"(shared_address(full))
+__device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full, uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes),
+               "r"(shared_address(full)), "l"(policy)
                : "memory");
+}
+// How the L2 cache treats a copy: as other data, or as the first to be replaced.
+__device__ inline uint64_t policy_normal() {
+  uint64_t p;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(p));
+  return p;
+}
+__device__ inline uint64_t policy_last() {
+  uint64_t p;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p));
+  return p;
+}
+__device__ inline uint64_t policy_first() {
+  uint64_t p;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
+  return p;
 }
 __device__ inline uint4 load_shared(uint32_t a) {
   uint4 v;
@@ -241,11 +259,27 @@ __device__ inline void warp_best(float &v, int &id) {
 // tanh, to about the precision of float32 in GELU, where it is added to 1.
 __device__ inline float fast_tanh(float x) { return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f); }
 
+// In a library for tests (FLAGS=-DGS_DECODE_DELAYS csrc/build.sh) a warp waits up to 4 us, at one
+// call of four, before it publishes and before it polls: every order of blocks must give the
+// same results.
+__device__ inline void delay() {
+#ifdef GS_DECODE_DELAYS
+  uint32_t x = __shfl_sync(~0u, (uint32_t)clock64(), 0) * 0x9e3779b9u ^ (blockIdx.x * 16 + threadIdx.x / 32) * 0x85ebca6bu;
+  x ^= x >> 15, x *= 0x2c1b3c6du, x ^= x >> 12;
+  if (x % 4 == 0)
+    for (const long long until = clock64() + x / 4 % 8000; clock64() < until;) continue;
+  __syncwarp();
+#endif
+}
+
 // Notes when a block did what in a step: gs_decode_stamp.
 template <typename Cut> __device__ inline void stamp(const Program &p, int t, int i, int what) {
   if constexpr (Cut::STAMPS)
     if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
 }
+
+// Where a row of a tile of C inputs begins.
+template <typename Cut> __device__ inline uint32_t place_of_row(int row) { return row * 2 * Cut::C + (row < Cut::TILE_ROWS / 2 ? 0 : PAD); }
 
 // ---------------------------------------------------------------- the warp that copies
 
@@ -253,6 +287,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
   const int lane = threadIdx.x % 32;
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
+  const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
 #pragma unroll 1
   for (int t = 0; t < p.tokens; t++)
 #pragma unroll 1
@@ -264,7 +299,8 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
       // split are one tile, its values another.
       const bool hidden = s.in == GS_DECODE_HIDDEN;
       constexpr int C = Cut::C;
-      const int row_bytes = attention ? 2 * HEAD : hidden ? 8 * C / Cut::CHUNKS : 2 * C, stride = attention ? row_bytes : row_bytes + PAD;
+      constexpr int HALF = Cut::TILE_ROWS / 2;
+      const int row_bytes = attention ? 2 * HEAD : hidden ? 8 * C / Cut::CHUNKS : 2 * C;
       const int pitch = hidden ? 8 * C : 2 * C;  // of W
       const char *from = s.source;
       int left = attention ? 2 * s.rows : hidden ? Cut::CHUNKS * s.rows : s.rows;
@@ -272,7 +308,8 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
       int together = min(left, batch);
 #pragma unroll 1
       while (left > 0) {
-        const int rows = attention || hidden ? s.rows : min(together, Cut::TILE_ROWS), bytes = rows * stride;
+        const int rows = attention || hidden ? s.rows : min(together, Cut::TILE_ROWS);
+        const int bytes = rows * row_bytes + (attention ? 0 : hidden ? rows * PAD : PAD);
         int base = head, take = bytes;
         if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
@@ -287,19 +324,28 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
           sh.size[at] = take;
           sh.base[at] = ring + base;
           mbarrier_expect(&sh.full[at], rows * row_bytes);
-          if (attention) bulk_copy(ring + base, from, bytes, &sh.full[at]);
+          if (attention) bulk_copy(ring + base, from, bytes, &sh.full[at], normal);
         }
         __syncwarp();
         if (!attention) {
-          // No blocks wait for each other while logits are computed.
-          const int group = Cut::WIDE || s.out == GS_DECODE_LOGITS ? 16 : hidden ? 1 : 4;
+          // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
+          // with a row each; with 384 it makes no difference. Blocks do not wait for each other
+          // while logits are computed, so these are not paced.
+          const bool logits = s.out == GS_DECODE_LOGITS, paced = !Cut::WIDE && !logits;
+          const int group = !paced ? 16 : hidden ? 1 : 4;
+          const int each = hidden ? 1 : logits ? HALF : C == 768 ? group : 1;
+          const uint64_t policy = logits && left <= p.kept ? kept : streamed;
 #pragma unroll 1
           for (int r = 0; r < rows; r += group) {
-            if (group < 16) {
+            if (paced) {
               while (clock64() < due) continue;
               due = clock64() + group * row_bytes / PACE;
             }
-            if (lane >= r && lane < min(rows, r + group)) bulk_copy(ring + base + lane * stride, from + lane * pitch, row_bytes, &sh.full[at]);
+            const int row = r + lane * each;
+            if (row < min(rows, r + group)) {
+              const int to = hidden ? row * (row_bytes + PAD) : row * row_bytes + (row < HALF ? 0 : PAD);
+              bulk_copy(ring + base + to, from + row * pitch, min(each, rows - row) * row_bytes, &sh.full[at], policy);
+            }
           }
         }
         used += take;
@@ -307,7 +353,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         flying++;
         if (++at == TILES) at = 0;
         left -= rows;
-        from = attention ? s.source_v : hidden ? from + row_bytes : from + rows * pitch;
+        from = attention ? s.source_v : hidden ? from + row_bytes : from + rows * row_bytes;
         if ((together -= rows) == 0) together = min(left, batch);
       }
     }
@@ -356,6 +402,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         }
         const float over = sum > 0 ? __fdividef(1.0f, sum) : 0.0f;  // a split may have no keys
         const uint32_t pair = pack2(y0 * over, y1 * over);
+        delay();
         const int from = 3 * min(lane, UNITS - 2);
         const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)), u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
         char *to = p.attended + (size_t)(s.row * SPLITS + s.split) * UNITS_STRIDE * 16;
@@ -376,9 +423,9 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       for (int rest = s.rows; rest > 0; rest -= batch, row += batch, unit += batch / BF16S) {
         const int left = min(rest, batch);
         const bool has = lane < left;
-        const float bias = has && s.bias ? __ldg(s.bias + row) : 0.0f, sums = has && norm ? __ldg(s.sums + row) : 0.0f;
+        const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
         barrier_sync<Cut>(FULL + buffer);
-        stamp<Cut>(p, t, i, GS_DECODE_COMPUTED);
+        if (rest <= batch) stamp<Cut>(p, t, i, GS_DECODE_COMPUTED);
         float v[WARPS / 4 * 4 + 4] = {};
 #pragma unroll
         for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][lane];
@@ -402,6 +449,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         }
         y += bias;
         if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * (y + 0.044715f * y * y * y)));
+        delay();
         if (out == GS_DECODE_LOGITS) {
           if (has) {
             p.logits[row] = y;
@@ -426,7 +474,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
             store_unit((out == GS_DECODE_QKV ? p.qkv : p.hidden) + (size_t)(b * units + unit) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]),
                        pack2(u[4], u[5]), epoch);
         }
-        stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+        if (rest <= batch) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
         barrier_arrive<Cut>(FREE + buffer);
         buffer ^= 1;
       }
@@ -437,11 +485,13 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     const uint32_t epoch = e0 + p.count;
     uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
     warp_best(best, best_id);
+    delay();
     if (lane == 0) store_unit(bests + b * LINE, __float_as_uint(best), best_id, 0, epoch);
     // All blocks read the row of wte of the token that is found.
     if ((unsigned)best_id < (unsigned)p.V && lane * 128 < 2 * p.C)
       asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)best_id * p.C) + lane * 128));
     best = -INFINITY, best_id = 0x7fffffff;
+    delay();
     uint4 u[MOST_BLOCKS / 32] = {};
     bool wait;
     unsigned polls = 0;
@@ -465,7 +515,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     barrier_sync<Cut>(TOKEN);
     if (lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
     // The last block has the fewest rows: others do not wait while it tells the host.
-    if (teller && lane == 0) {
+    if (teller && lane == 0 && !p.logits_only) {
       __threadfence();
       const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
       gs_slot *slot = p.slots + (step0 + t) % p.slot_count;
@@ -480,9 +530,11 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wpe + (size_t)(pos0 + t + 2) * p.C) + lane * 128));
   }
   if (teller && lane == 0) {
-    *p.pos = pos0 + p.tokens;
-    *p.token = token;
-    p.sampling->step = step0 + p.tokens;
+    if (!p.logits_only) {
+      *p.pos = pos0 + p.tokens;
+      *p.token = token;
+      p.sampling->step = step0 + p.tokens;
+    }
     p.header->epoch = epoch0 + p.tokens * p.count;
   }
 }
@@ -582,6 +634,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         // The first warp waits for q even if it has no keys: a block that did not would
         // write its next output before this one is read.
         if (begin < have || warp == 0) {
+          delay();
           // q, and in the last warp the new key (lanes 0 to 15) and value.
           const uint32_t pq = lane < 16 ? work.place_q[0][head][lane] : 0, pn = launch ? work.place_q[1 + lane / 16][head][lane % 16] : 0;
           uint4 u = {}, w = {};
@@ -677,6 +730,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         note(i, GS_DECODE_READY);
         if (!Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
         {
+          delay();
           uint32_t ph[HU];
           uint4 u[HU] = {};
 #pragma unroll
@@ -715,7 +769,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         continue;
       }
 
-      // A product of C inputs, up to 32 rows at a time.
+      // A product of C inputs, up to 32 rows at a time. Of a tile, lanes of even g have rows of
+      // the first half, lanes of odd g rows of the second one, which lies in other banks.
+      const int mine = g % 2 * (Cut::TILE_ROWS / 2) + g / 2;
       const bool norm = s.gain != nullptr;
       uint32_t px[XU];
       float gain[XU][F32S];
@@ -733,7 +789,6 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
       for (int rest = s.rows; rest > 0; rest -= batch) {
         const int left = min(rest, batch);
         uint4 a[2][NB], b[2][NB];
-        constexpr uint32_t stride = 2 * C + PAD;
 #pragma unroll
         for (int m = 0; m < 2; m++) {
           if (left <= 16 * m) {
@@ -744,9 +799,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           const int rows = min(left - 16 * m, 16);
           mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
           const uint32_t base = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16;
-          const uint32_t row = base + min(g, rows - 1) * stride;
+          const uint32_t row = base + place_of_row<Cut>(min(mine, rows - 1));
           if (Cut::TILE_ROWS == 16) {
-            const uint32_t row8 = base + min(g + 8, rows - 1) * stride;
+            const uint32_t row8 = base + place_of_row<Cut>(min(mine + 4, rows - 1));
 #pragma unroll
             for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64), b[m][k] = load_shared(row8 + k * 64);
           } else {
@@ -763,7 +818,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             continue;
           }
           mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-          const uint32_t row8 = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16 + min(g, rows - 9) * stride;
+          const uint32_t row8 = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16 + place_of_row<Cut>(min(mine, rows - 9));
 #pragma unroll
           for (int k = 0; k < NB; k++) b[m][k] = load_shared(row8 + k * 64);
           __syncwarp();
@@ -774,6 +829,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         barrier_sync<Cut>(FREE + buffer);
         float v[XU][F32S] = {};
         if (first) {
+          delay();
           if (s.in == GS_DECODE_ATTENDED) {
             // Half a warp has the units of a split of a head, and of the split two further.
             constexpr int HEADS = Cut::HEADS;
@@ -897,7 +953,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
 #pragma unroll
             for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-            sh.part[buffer][warp][8 * e + g] = norm ? y + z : y;
+            sh.part[buffer][warp][16 * (e / 2) + e % 2 * (Cut::TILE_ROWS == 16 ? 4 : 8) + mine] = norm ? y + z : y;
           }
         }
         if (norm && lane == 0) sh.stats[buffer][warp] = stats;
@@ -954,6 +1010,15 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
   if (threadIdx.x == 0)
     for (int i = 0, n = 0; i < p.count; i++)
       if (steps[i].kind == GS_DECODE_ATTENTION) steps[i].tail = steps[i].split == SPLITS - 1 ? n++ : 0;
+  Local &logits = steps[p.count - 1];
+  float *const head = reinterpret_cast<float *>(steps + p.count);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < logits.rows; i += Cut::THREADS) {
+    head[i] = logits.bias ? logits.bias[logits.row + i] : 0.0f;
+    head[p.head + i] = logits.sums ? logits.sums[logits.row + i] : 0.0f;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
   __syncthreads();
   if (warp == WARPS + 1)
     copy_weights<Cut>(p, sh, steps, shared_address(tail_of(p, p.tails)));
@@ -1005,17 +1070,20 @@ template <typename Do> int with_cut(int C, Do &&run) {
   return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of 384, 768, 1024, 1280 or 1600; this model's is %d", C);
 }
 
+int blocks_of(const gs_stream *s, const gs_decode_args *a) { return a->blocks > 0 ? a->blocks : s->processors; }
+
 int check(gs_stream *s, const gs_decode_args *a) {
   if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
-  if (s->processors > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, s->processors);
+  const int blocks = blocks_of(s, a);
+  if (blocks > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, blocks);
   if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
   return with_cut(a->C, [&](auto cut) -> int {
     using Cut = decltype(cut);
     if (int status = gs_check_code(s, (const void *)decode_kernel<Cut>)) return status;
-    const Shape x = shape_of(a->C, s->processors, F32S), h = shape_of(4 * a->C, s->processors, BF16S), q = shape_of(3 * a->C, s->processors, BF16S);
-    if (a->NH * SPLITS > s->processors || (!Cut::WIDE && h.rows > 32) || x.rows > 16 || !covered(x, F32S, Cut::SMALL, a->C, 32 * Cut::XU) ||
+    const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, BF16S), q = shape_of(3 * a->C, blocks, BF16S);
+    if (a->NH * SPLITS > blocks || (!Cut::WIDE && h.rows > 32) || x.rows > 16 || !covered(x, F32S, Cut::SMALL, a->C, 32 * Cut::XU) ||
         !covered(h, BF16S, Cut::LARGE, 4 * a->C, 32 * Cut::HU) || !covered(q, BF16S, HEAD, 3 * a->C, 16))
-      return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, s->processors);
+      return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
     return GS_OK;
   });
 }
@@ -1024,7 +1092,7 @@ size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
 
 // Lays out the work area; *bytes is its size.
 void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
-  const int blocks = s->processors;
+  const int blocks = blocks_of(s, a);
   p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, BF16S), p->a = shape_of(3 * a->C, blocks, BF16S);
   char *at = (char *)a->work;
   size_t n = HEADER;
@@ -1042,27 +1110,32 @@ void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
   *bytes = n;
 }
 
-template <typename Cut> int launch(gs_stream *s, Program &p) {
+template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
   const size_t fixed = (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024;
   p.tails = 1;
-  for (int b = 0; b < s->processors; b++) {
+  for (int b = 0; b < blocks; b++) {
     int n = 0, head;
-    for (int i = 0; i < p.count; i += STEPS) n += split_of(i, b, s->processors, p.NH, &head) == SPLITS - 1;
+    for (int i = 0; i < p.count; i += STEPS) n += split_of(i, b, blocks, p.NH, &head) == SPLITS - 1;
     if (n > p.tails) p.tails = n;
   }
-  p.table = (int)((p.count * sizeof(Local) + 127) / 128 * 128);
+  p.head = rows_of(p.V, blocks, F32S);
+  // Weights that do not fit the L2 cache push each other out of it before they are read again,
+  // unless some are told to stay: of the logits, where nothing but the memory's bandwidth counts.
+  const int64_t weights = 2 * ((int64_t)(p.count / STEPS) * 12 * p.C * p.C + (int64_t)p.V * p.C);
+  p.kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (2 * p.C) / blocks);
+  p.table = (int)((p.count * sizeof(Local) + p.head * 2 * sizeof(float) + 127) / 128 * 128);
   const size_t table = p.table + (size_t)p.tails * p.tokens * 2 * HEAD * sizeof(bf16);
   const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed - (int64_t)table) / 128 * 128;
   // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows,
   // or the keys and values of a split, and as much as the larger of two may leave unused at the end.
-  const int64_t rows = Cut::TILE_ROWS * (int64_t)(2 * p.C + PAD), wide = p.x.rows * (int64_t)(8 * p.C / Cut::CHUNKS + PAD), keys = (p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
+  const int64_t rows = Cut::TILE_ROWS * (int64_t)(2 * p.C) + PAD, wide = p.x.rows * (int64_t)(8 * p.C / Cut::CHUNKS + PAD), keys = (p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide, least = 3 * (tile > keys ? tile : keys);
   if (ring < least) return gs_fail(GS_UNSUPPORTED, "%d steps and a context of %d leave too little shared memory to decode in one kernel", p.count, p.P);
   p.ring_bytes = (int)ring;
   const size_t shared = table + ring;
   int e = gs_allow_shared<decode_kernel<Cut>>(s, s->shared_per_block - fixed);
   if (e) return e;
-  return gs_launch_cooperative(s, "decode", decode_kernel<Cut>, Cut::THREADS, shared, p);
+  return gs_launch_cooperative(s, "decode", decode_kernel<Cut>, blocks, Cut::THREADS, shared, p);
 }
 
 }  // namespace
@@ -1087,6 +1160,7 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   GS_ENTER(s, a);
   if (int status = check(s, a)) return status;
   if (a->count % STEPS != 1) return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count, STEPS);
+  if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
   if (a->tokens < 1 || a->tokens > GS_DECODE_TOKENS) return gs_fail(GS_ARGUMENT, "decode: %d steps in a launch; 1 to %d are possible", a->tokens, GS_DECODE_TOKENS);
   Program p = {};
   size_t n = 0;
@@ -1099,10 +1173,10 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   p.logits = (float *)a->logits;
   p.patience = (uint64_t)a->timeout * 1000000;
   p.stamps = (uint64_t *)a->stamps;
-  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.slot_count = a->slot_count, p.tokens = a->tokens;
+  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.slot_count = a->slot_count, p.tokens = a->tokens, p.logits_only = a->logits_only;
   p.eps = a->eps;
   return with_cut(a->C, [&](auto cut) {
     using Cut = decltype(cut);
-    return p.stamps ? launch<typename Cut::Stamping>(s, p) : launch<Cut>(s, p);
+    return p.stamps ? launch<typename Cut::Stamping>(s, p, blocks_of(s, a)) : launch<Cut>(s, p, blocks_of(s, a));
   });
 }

@@ -178,6 +178,7 @@ extern "C" int gs_stream_create(int device, gs_stream **out) {
   if (!status) status = gs_check(cudaDeviceGetAttribute(&s->minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
   if (!status) status = gs_check(cudaDeviceGetAttribute(&s->processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
   if (!status) status = gs_check(cudaDeviceGetAttribute(&s->shared_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+  if (!status) status = gs_check(cudaDeviceGetAttribute(&s->l2_bytes, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
   if (!status) status = gs_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   if (status) {
     delete s;

@@ -34,6 +34,7 @@
 // from L2 each time. The code that most launches run is therefore kept small: loops are
 // not unrolled, and the CTAs and the one that combines use the same copy of pick.
 
+#include "decode.cuh"
 #include "rows.cuh"
 
 const char *const gs_sample_variants[] = {"auto", "naive", nullptr};  // naive: one CTA per row
@@ -71,6 +72,7 @@ struct Sample {
   int B, V, ld, T, count;
   int splits, span;
   bool wide;           // rows are 16-byte aligned
+  const gs_decode_header *decode;  // of the kernel that made the logits, or null
 };
 
 // Maps float32 to unsigned integers in the same order: the bits of negative values are
@@ -623,9 +625,10 @@ __device__ void finish(const Sample &a, int b, uint64_t step, int position, int 
   a.tokens[b] = token < 0 ? 0 : token;  // a valid id, as steps that are already launched read it
   a.pos[b] = position;
   gs_slot *slot = a.slots + (step % a.count) * a.B + b;
-  slot->token = token;
+  const uint32_t expired = a.decode ? a.decode->expired : 0;
+  slot->token = expired ? GS_SLOT_TIMEOUT : token;
   slot->log_probability = log_probability;
-  slot->position = (int64_t)(a.sampling->offset + (int64_t)position);
+  slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)(a.sampling->offset + (int64_t)position);
   uint64_t time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
   slot->time = time;
@@ -838,6 +841,7 @@ extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   p.splits = splits_of(a, &p.span);
   p.candidates = (uint64_t *)(p.partials + (size_t)p.B * p.splits);
   p.wide = gs_wide(a->logits, a->ld, 4, 4);
+  p.decode = (const gs_decode_header *)a->decode_work;
   auto launch = [&](auto kernel) { return gs_launch_as(s, "sample", kernel, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p); };
   return gs_stamping(s) ? launch(sample_kernel<gs_stamp>) : launch(sample_kernel<gs_unstamped>);
 }

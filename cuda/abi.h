@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 7
+#define GS_ABI_VERSION 8
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -305,7 +305,8 @@ typedef struct {
   uint64_t time;         // %globaltimer, nanoseconds
 } gs_slot;
 
-// token = sample(logits); pos[b] += T - *pad; step += 1.
+// token = sample(logits); pos[b] += T - *pad; step += 1. If the logits are those of a gs_decode in
+// which a block waited too long, slots say so as those of gs_decode do.
 typedef struct {
   uint32_t size;
   int32_t variant;
@@ -318,6 +319,7 @@ typedef struct {
   gs_ptr work;        // gs_sample_work bytes, zeroed once by the caller
   int32_t B, V, ld, T;
   int32_t count;
+  gs_ptr decode_work; // the work area of the gs_decode that wrote the logits, or 0
 } gs_sample_args;
 GS_API int gs_sample(gs_stream *s, const gs_sample_args *a);
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes);
@@ -379,7 +381,8 @@ typedef struct {
 GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
 
 // token = argmax of the logits of each of `tokens` steps: pos += tokens, gs_sampling.step
-// += tokens, and a slot per step, as by gs_sample with B = 1. At most GS_DECODE_TOKENS.
+// += tokens, and a slot per step, as by gs_sample with B = 1. At most GS_DECODE_TOKENS. Or, if
+// logits_only is not 0, the logits of one step, which a gs_sample then samples from.
 // If a block waits longer than `timeout` for another one, the slots of this launch get
 // the token GS_SLOT_TIMEOUT and the position 65536 * step of the program + block; the
 // caller then sets the work area to zero.
@@ -399,6 +402,8 @@ typedef struct {
   int32_t tokens;      // steps to run, 1 to GS_DECODE_TOKENS
   int32_t timeout;     // milliseconds
   float eps;           // of LayerNorm
+  int32_t logits_only;
+  int32_t blocks;      // of the grid; 0: one per SM
   gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_decode_stamp
 } gs_decode_args;
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in
@@ -413,7 +418,7 @@ typedef enum {
 #define GS_SLOT_TIMEOUT (-2)
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
 // The bytes of the work area. GS_UNSUPPORTED, with the reason as message, if the device or
-// the model's shape has no such kernel; of the arguments only count, C, NH, P and V are read.
+// the model's shape has no such kernel; of the arguments only count, C, NH, P, V and blocks are read.
 GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes);
 
 // ---------------------------------------------------------------- stamps

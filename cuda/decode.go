@@ -73,7 +73,7 @@ type FoldArgs struct {
 	Folded      Ptr // (N) float32: W shift + bias
 }
 
-// DecodeArgs are gs_decode_args: decode steps of one sequence, in bfloat16, greedy.
+// DecodeArgs are gs_decode_args: decode steps of one sequence, in bfloat16.
 type DecodeArgs struct {
 	size        uint32
 	Count       int32 // steps of the program
@@ -90,7 +90,9 @@ type DecodeArgs struct {
 	Tokens      int32 // decode steps to run, 1 to DecodeTokens
 	Timeout     int32 // milliseconds that a block waits for another one at most
 	Eps         float32
-	Stamps      Ptr // (Tokens, Count+1, SMs) DecodeStamp, zeroed, or 0; the last row is the choice of the token
+	LogitsOnly  int32 // 1: one step, whose logits a [Stream.Sample] samples from
+	Blocks      int32 // of the grid; 0: one per SM
+	Stamps      Ptr   // (Tokens, Count+1, SMs) DecodeStamp, zeroed, or 0; the last row is the choice of the token
 }
 
 // Fold launches sums = W gain and folded = W shift + bias: with these a decode program
@@ -170,6 +172,8 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 		return shapeError(op, "C=%d is not a multiple of NH=%d", a.C, a.NH)
 	case run && (a.Tokens < 1 || a.Tokens > DecodeTokens):
 		return shapeError(op, "%d tokens; it must be from 1 to %d", a.Tokens, DecodeTokens)
+	case run && a.LogitsOnly != 0 && a.Tokens != 1:
+		return shapeError(op, "%d tokens; with LogitsOnly it must be 1", a.Tokens)
 	case run && a.SlotCount < a.Tokens:
 		return shapeError(op, "%d slots for %d tokens", a.SlotCount, a.Tokens)
 	case run && a.Timeout < 1:
@@ -182,7 +186,7 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 }
 
 // Decode launches decode steps, one after another in one kernel: token = argmax of the
-// logits of each. The caller has checked the program by [CheckDecode], and that positions
+// logits of each, unless LogitsOnly is set. The caller has checked the program by [CheckDecode], and that positions
 // stay below P.
 func (s *Stream) Decode(a DecodeArgs) error {
 	c := s.c.Load()

@@ -144,6 +144,7 @@ type SampleArgs struct {
 	Work        Ptr // SampleWork bytes, zeroed once
 	B, V, LD, T int32
 	Count       int32
+	DecodeWork  Ptr // the work area of the Decode that wrote the logits, or 0: if one of its blocks waited too long, slots say so
 }
 
 // PackArgs are gs_pack_args.

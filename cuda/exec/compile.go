@@ -154,15 +154,21 @@ func (w *writer) one(s gpt2.Step) error {
 			LDX: int32(x.ld), LDZ: int32(z.ld), DType: w.backend.typeOf(o.Aux, w.plan)}
 		w.add(func() error { return w.stream.Add(a) })
 	case o.Op == gpt2.OpSample:
-		logits := w.view(o.In, 1)
-		a := cuda.SampleArgs{Variant: w.backend.variants[o.Stage], Logits: logits.ptr, Sampling: w.at.sampling, Pos: w.at.pos, Pad: w.at.pad,
-			Tokens: w.at.tokens, Slots: w.at.ring, Work: w.at.sampleWork,
-			B: B, V: int32(w.config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Pass.Tokens), Count: ringSlots}
+		a := w.sample(o)
 		w.add(func() error { return w.stream.Sample(a) })
 	default:
 		return fmt.Errorf("operation %s is not implemented", o.Op)
 	}
 	return nil
+}
+
+func (w *writer) sample(o gpt2.Operation) cuda.SampleArgs {
+	logits := w.view(o.In, 1)
+	return cuda.SampleArgs{
+		Variant: w.backend.variants[o.Stage], Logits: logits.ptr, Sampling: w.at.sampling, Pos: w.at.pos, Pad: w.at.pad,
+		Tokens: w.at.tokens, Slots: w.at.ring, Work: w.at.sampleWork,
+		B: int32(w.plan.Pass.Batch), V: int32(w.config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Pass.Tokens), Count: ringSlots,
+	}
 }
 
 var activations = map[gpt2.Activation]cuda.Activation{gpt2.GELUNew: cuda.GELUTanh, gpt2.GELUErf: cuda.GELUErf, gpt2.ReLU: cuda.ReLU}

@@ -88,6 +88,8 @@ type Options struct {
 	// Recorder is what [Runner.StartRecording] records with: one of the Recorder
 	// constants. CUPTI slows the process from its start.
 	Recorder string
+
+	decodeBlocks int // of the kernel of mode persistent; 0: one per SM
 }
 
 // Backend executes plans on one GPU. It may be used from several goroutines.

@@ -88,13 +88,17 @@ func (b *Backend) fellBack() string {
 // than graphs, with one layer and with many: docs/persistent.md has the times.
 var measuredFaster = []int{384, 768, 1024, 1280, 1600}
 
-// slower returns why mode auto runs the decode steps of a model as graphs though there is a
-// kernel, "" if it runs them in one kernel.
-func (b *Backend) slower(c gpt2.Config) string {
-	if b.options.Mode != Auto || slices.Contains(measuredFaster, c.Channels) {
-		return ""
+// slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
+// runs them in one kernel.
+func (b *Backend) slower(c gpt2.Config, layers int, s gpt2.Sampling) string {
+	switch {
+	case b.options.Mode != Auto:
+	case !slices.Contains(measuredFaster, c.Channels):
+		return fmt.Sprintf("at a width of %d one kernel was not measured to be faster", c.Channels)
+	case !greedy(s) && (c.Channels < 768 || layers < 6):
+		return "tokens are drawn, by a launch of their own, and the model is too small for one kernel to make up for that (--temp 0 needs no launch)"
 	}
-	return fmt.Sprintf("at a width of %d one kernel was not measured to be faster", c.Channels)
+	return ""
 }
 
 // chooseDecode decides whether the decode steps of a call run in one kernel.
@@ -108,12 +112,10 @@ func (r *Runner) chooseDecode(c *compiled) error {
 	_, byCUPTI := r.recorder.(*cuptiRecorder)
 	switch s := r.state.sampling; {
 	case why != "":
-	case r.backend.slower(r.model.Config) != "":
-		why = r.backend.slower(r.model.Config)
-	case s.Temperature != 0:
-		why = "sampling is not greedy (--temp 0 is)"
-	case s.LogProbs:
-		why = "log-probabilities are wanted"
+	case r.backend.slower(r.model.Config, len(r.options.Layers), s) != "":
+		why = r.backend.slower(r.model.Config, len(r.options.Layers), s)
+	case !greedy(s) && r.recorder != off{}:
+		why = "passes are recorded, and of those in its kernel only greedy ones can be (--temp 0)"
 	case byCUPTI:
 		why = underCUPTI
 	case p.args.Count == 0:
@@ -138,6 +140,9 @@ func (r *Runner) chooseDecode(c *compiled) error {
 	r.backend.found.Store(new(string))
 	return nil
 }
+
+// greedy is whether tokens are the argmax of the logits, which the kernel finds by itself.
+func greedy(s gpt2.Sampling) bool { return s.Temperature == 0 && !s.LogProbs }
 
 // refuse makes all later decode steps of the session run as graphs. What was allocated
 // stays until Close, since launches may still use it.
@@ -258,7 +263,7 @@ func (w *writer) decodeArgs(p program) cuda.DecodeArgs {
 	return cuda.DecodeArgs{
 		Count: int32(len(p.steps)), Steps: p.end, WTE: w.params["wte.weight"].ptr, WPE: w.params["wpe.weight"].ptr,
 		C: int32(c.Channels), NH: int32(c.Heads), P: int32(w.options.Context), V: int32(c.Vocab),
-		SlotCount: ringSlots, Timeout: int32(decodeTimeout.Milliseconds()), Eps: float32(c.Epsilon),
+		SlotCount: ringSlots, Blocks: int32(w.backend.options.decodeBlocks), Timeout: int32(decodeTimeout.Milliseconds()), Eps: float32(c.Epsilon),
 	}
 }
 
@@ -327,6 +332,10 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
 	}
 	at, a := r.addresses(), t.args
+	sampled := !greedy(r.state.sampling)
+	if sampled { // by a kernel after this one
+		n, a.LogitsOnly = 1, 1
+	}
 	a.Tokens, a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = int32(n), at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
 	defer annotate.Range(decodeNames[n], nvtx.Green)()
 	var rec *decodeStamps
@@ -360,6 +369,13 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 		return 0, err
 	}
 	*loaded = true
+	if sampled {
+		s := r.writer(t.plan).sample(t.plan.Steps[len(t.plan.Steps)-1].Last())
+		s.DecodeWork = a.Work
+		if err := r.stream.Sample(s); err != nil {
+			return 0, err
+		}
+	}
 	r.last = lastPass{plan: c.plan, rows: 1, logitsOnly: true}
 	return n, nil
 }

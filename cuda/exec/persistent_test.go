@@ -168,7 +168,6 @@ func TestPersistentFallsBack(t *testing.T) {
 		model    string
 		change   func(*gpt2.Config)
 		batch    int
-		sampling gpt2.Sampling
 		decode   stub.Decode
 		profiler bool
 		words    string
@@ -178,8 +177,6 @@ func TestPersistentFallsBack(t *testing.T) {
 		"recorder":     {options: Options{Recorder: RecorderCUPTI}, words: "--recorder stamps sees them"},
 		"profiler":     {profiler: true, words: "CUDA_INJECTION64_PATH is set"},
 		"batch":        {batch: 2, words: "2 sequences"},
-		"sampling":     {sampling: gpt2.Sampling{Temperature: 0.5}, words: "not greedy (--temp 0 is)"},
-		"log-probs":    {sampling: gpt2.Sampling{LogProbs: true}, words: "log-probabilities"},
 		"activation":   {change: func(c *gpt2.Config) { c.Activation = gpt2.ReLU }, words: "activation is relu"},
 		"scale":        {change: func(c *gpt2.Config) { c.ScaleByInverseLayer = true }, words: "h.1.attn.sdpa multiplies scores by 0.125, and its kernel by 1/sqrt(16)"},
 		"inner":        {model: "random:L=2,C=64,NH=4,V=257,T=256,F=200", words: "the MLP is 200 wide"},
@@ -202,7 +199,6 @@ func TestPersistentFallsBack(t *testing.T) {
 			r := prepared(t, m, c, b, gpt2.Options{Batch: batch})
 			c.Reset()
 			c.Decode(f.decode)
-			r.SetSampling(f.sampling)
 			tokens := decoded(t, r, make([]int32, 3*batch), 20)
 			tokens = append(tokens, decoded(t, r, nil, 20)...)
 			for i, token := range tokens {
@@ -248,14 +244,22 @@ func TestPersistentByCall(t *testing.T) {
 	for range 2 {
 		check("greedy", true, len(*notices))
 		r.SetSampling(gpt2.Sampling{Temperature: 1, Seed: 2})
-		check("drawn", false, 1)
+		check("drawn", true, 0)
+		if calls := c.Calls(); !slices.Contains(calls, "gs_sample") {
+			t.Errorf("drawn by the kernel of the decode step: %v", calls)
+		}
+		r.SetSampling(gpt2.Sampling{LogProbs: true})
+		check("with log-probabilities", true, 0)
 		r.SetSampling(gpt2.Sampling{})
 	}
 	to := record.New("test", "")
 	if err := r.StartRecording(to); err != nil {
 		t.Fatal(err)
 	}
-	check("recorded", true, 1)
+	check("recorded", true, 0)
+	r.SetSampling(gpt2.Sampling{Temperature: 1, Seed: 2})
+	check("drawn and recorded", false, 1)
+	r.SetSampling(gpt2.Sampling{})
 	if err := r.StopRecording(); err != nil {
 		t.Fatal(err)
 	}
@@ -302,12 +306,17 @@ func TestPersistentTimeout(t *testing.T) {
 	b, notices := persistentOn(t, lib, Options{})
 	other := prepared(t, m, c, b, gpt2.Options{})
 	decoded(t, other, make([]int32, 3), 1)
-	for late := 1; late <= 4; late++ {
+	for n := range 8 {
+		late, each, sampling := 1+n%4, cuda.DecodeTokens, gpt2.Sampling{}
+		if n >= 4 { // a launch of one step, then one that samples
+			each, sampling = 1, gpt2.Sampling{Temperature: 1, Seed: 1}
+		}
 		for step, name := range map[int]string{0: "h.0.ln_1+h.0.attn.c_attn", 1: "h.0.attn.sdpa", 8: "h.1.ln_2+h.1.mlp.c_fc+h.1.mlp.gelu", 10: "ln_f+lm_head"} {
 			r := more(t, b, m)
 			tokens := decoded(t, r, make([]int32, 3), 4)
 			*notices = nil
 			c.Reset()
+			r.SetSampling(sampling)
 			c.Decode(stub.Decode{Timeout: late, At: step<<16 | 3})
 			err := r.Decode(t.Context(), 3*cuda.DecodeTokens+1, func(step []gpt2.Token) bool {
 				tokens = append(tokens, step...)
@@ -318,7 +327,7 @@ func TestPersistentTimeout(t *testing.T) {
 				t.Fatalf("launch %d: %v; want an error of %s", late, err, name)
 			}
 			oneSentence(t, err)
-			if want := 5 + (late-1)*cuda.DecodeTokens; len(tokens) != want || r.Position() != 3+want-1 {
+			if want := 5 + (late-1)*each; len(tokens) != want || r.Position() != 3+want-1 {
 				t.Fatalf("launch %d: %d tokens, want %d; position %d", late, len(tokens), want, r.Position())
 			}
 			if word := make([]byte, 8); r.together.work.Read(0, word) != nil || slices.Max(word) != 0 {

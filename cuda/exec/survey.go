@@ -61,7 +61,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 		}
 		if b.mode == Persistent && pass.IsDecode() && pass.Sample {
 			program, work, err := w.decodeNeeds()
-			switch slower := b.slower(m.Config); {
+			switch slower := b.slower(m.Config, len(o.Layers), gpt2.Sampling{}); {
 			case slower != "":
 				b.fallBack(slower)
 				program, work = 0, 0

@@ -386,9 +386,10 @@ static void run(const work *w) {
     tokens[b] = (int32_t)((how->step + 1) % (uint64_t)a->V);
 #endif
     if (b == bad) tokens[b] = -1;
-    row[b].token = tokens[b];
+    const int late = a->decode_work && *(uint64_t *)(uintptr_t)a->decode_work == UINT64_MAX;
+    row[b].token = late ? GS_SLOT_TIMEOUT : tokens[b];
     row[b].log_probability = how->log_probs ? -(float)tokens[b] : NAN;
-    row[b].position = (int64_t)(how->offset + (uint64_t)pos[b]);
+    row[b].position = late ? timeout_at : (int64_t)(how->offset + (uint64_t)pos[b]);
     row[b].time = how->step;
     __atomic_store_n(&row[b].sequence, how->step + 1, __ATOMIC_RELEASE);
   }
@@ -721,6 +722,13 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
   int32_t *pos = (int32_t *)(uintptr_t)a->pos, *token = (int32_t *)(uintptr_t)a->tokens_io;
   uint64_t *epoch = (uint64_t *)(uintptr_t)a->work;
   if (late) *epoch = UINT64_MAX;
+  if (a->logits_only) {  // gs_sample does the rest
+    if (*epoch != UINT64_MAX) ++*epoch;
+#ifdef STUB_COMPUTES
+    compute_decode(a);
+#endif
+    return GS_OK;
+  }
   for (int t = 0; t < a->tokens; t++) {
     gs_slot *slot = (gs_slot *)(uintptr_t)a->slots + how->step % (uint64_t)a->slot_count;
     if (*epoch == UINT64_MAX) {

@@ -39,6 +39,7 @@ On a GPU:
   launch-latency  the GPU is idle between a launch and the start of its work
   sync            the GPU repeatedly runs dry while the host waits for it
   dependency      the GPU is idle between kernels that are queued
+  sm-waits        SMs wait for each other inside a kernel, as in mode persistent
   small-grid      kernels have fewer blocks than the GPU has SMs; bound: their time
                   times the share of SMs that are empty
   occupancy       theoretical occupancy is below 50 %; bound: the time of the kernels

@@ -59,7 +59,7 @@ type rule struct {
 // how it bounds the gain.
 var (
 	gpuRules = []rule{{"copies", copiesRule}, {"pageable", pageableRule}, {"host-late", hostLateRule}, {"launch-latency", launchLatencyRule}, {"sync", syncRule},
-		{"dependency", dependencyRule}, {"small-grid", smallGridRule}, {"occupancy", occupancyRule}, {"floor", floorRule}, {"unaligned", unalignedRule}, {"float32", float32Rule},
+		{"dependency", dependencyRule}, {"sm-waits", smWaitsRule}, {"small-grid", smallGridRule}, {"occupancy", occupancyRule}, {"floor", floorRule}, {"unaligned", unalignedRule}, {"float32", float32Rule},
 		{"elementwise", elementwiseRule}, {"small-copies", smallCopiesRule}, {"framework", frameworkRule}, {"divergence", divergenceRule}, {"warm-up", warmUpRule}}
 	cpuRules = []rule{{"imbalance", imbalanceRule}, {"few-threads", fewThreadsRule}, {"barriers", barriersRule}, {"between-passes", betweenRule}, {"floor", floorRule}, {"warm-up", warmUpRule}}
 )
@@ -96,7 +96,8 @@ type counted struct {
 // kernels (rule copies), copies of pageable memory (pageable), a GPU that is idle
 // because the host is late (host-late), waits for launches (launch-latency), waits for
 // the host after it synchronised (sync), or waits between dependent kernels
-// (dependency), grids that leave SMs empty (small-grid), low theoretical occupancy
+// (dependency), SMs that wait for each other inside a kernel (sm-waits), grids that leave
+// SMs empty (small-grid), low theoretical occupancy
 // (occupancy), stages far from their floor (floor), products that read few bytes at
 // once (unaligned) or use no tensor cores (float32), elementwise kernels that one could
 // replace (elementwise), many copies of few bytes (small-copies), time in which the

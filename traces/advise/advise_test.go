@@ -137,6 +137,9 @@ func TestAdvise(t *testing.T) {
 		}
 		return 250
 	}
+	inside := func(k *traces.Event) {
+		k.Inside = &traces.Inside{SMs: 100, Parts: traces.Parts{Weights: 1000, Inputs: 4000, Compute: 3000, Imbalance: 2000}}
+	}
 	tested := map[string]bool{}
 	for _, c := range []struct {
 		rule    string
@@ -153,6 +156,8 @@ func TestAdvise(t *testing.T) {
 		{"launch-latency", lockstep(0), 9 * 100, []string{"0.001 ms in 9 gaps", "CUDA graph"}, queued(100)},
 		{"sync", lockstep(1500), 9 * 1100, []string{"9 times", "cudaStreamSynchronize: 0.015 ms in 10 calls"}, lockstep(0)},
 		{"dependency", queued(500), 9 * 500, []string{"9 gaps; 0 of 10 kernels begin before", "programmatic dependent launch"}, queued(0)},
+		{"sm-waits", gpu(two(), inside), 20 * 6000, []string{"0.080 ms for what others compute, and 0.040 ms for the last", "decode step, h.N.ln_1: 0.120 ms in 20 steps", "--by sm"}, gpu(two(), nil)},
+		{"sm-waits", gpu(ceilings(10_000), inside), 20 * 5000, []string{"0.080 ms"}, gpu(ceilings(20_000), inside)}, // no more than what is above the floor
 		{"small-grid", gpu(two(), small), 20 * 7500, []string{"20 kernels have fewer blocks than the GPU has SMs (100)", "decode step, h.N.ln_1: kernel0 of 25 blocks: 0.100 ms in 10 kernels"}, gpu(two(), nil)},
 		{"occupancy", gpu(two(), fat), 20 * 7500, []string{"20 kernels", "with 25 %, limited by registers (128 registers", "__launch_bounds__"}, gpu(two(), nil)},
 		{"occupancy", gpu(two(), shared), 20 * 7500, []string{"with 25 %, limited by shared memory", "less shared memory per block"}, gpu(two(), small)},

@@ -198,6 +198,24 @@ func dependencyRule(a *advisor) {
 	a.hint(ns, rows.rows("gap"), try, "Between kernels that were queued the GPU is idle for %s ms in %s; %d of %d kernels begin before the one before them on their stream ends.", inMS(ns), numberOf(gaps, "gap"), early, kernels)
 }
 
+// smWaitsRule reports steps inside a kernel in which SMs wait for each other. Bound: the mean of the
+// SMs' waits for inputs and for the last SM; at most what is above the floor.
+func smWaitsRule(a *advisor) {
+	rows, gains := newTally(), map[stageKey]int64{}
+	var all traces.Parts
+	for _, p := range a.counted {
+		if p.Inside == nil {
+			continue
+		}
+		all.Add(p.Inside.Parts)
+		ns := min(p.own, p.Inside.Inputs+p.Inside.Imbalance)
+		gains[a.keyOf(p.Event)] += ns
+		rows.add(a.where(p.Event), ns, ns, 1)
+	}
+	a.hint(a.capped(gains), rows.rows("step"), "exchange fewer or smaller vectors between SMs, or within clusters; give SMs equal work: 'infer trace show --by sm' and the page show which come last",
+		"Inside the kernel an SM waits %s ms for what others compute, and %s ms for the last of them.", inMS(all.Inputs), inMS(all.Imbalance))
+}
+
 // kernels calls each for the kernels whose launch shape is known, and notes how many others
 // there are.
 func (a *advisor) kernels(each func(p counted, s tables.Shape)) {

@@ -83,7 +83,10 @@ type Job struct {
 	readers   []*Job
 	plan      Span    // expected at the last decision
 	expected  float64 // us after the start of the stream, when it began: its end
-	target    int     // of the plan that is being made
+	target    int     // of the plan that is being made, as are the next three
+	gain      float64 // of the time on a GPU
+	least     float64 // us on the fastest device
+	rank      int     // by gain
 	moved     float64 // the share of its inputs that was copied to the device when it began
 }
 

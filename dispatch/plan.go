@@ -68,7 +68,15 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 		return
 	}
 	s.price(jobs, gpus)
-	slices.SortFunc(jobs, s.byGain)
+	for _, j := range jobs {
+		e := &j.estimates[s.fastest(j)]
+		j.gain, j.least = s.gain(j, e), math.Min(j.estimates[Host].Total(), e.Total())
+	}
+	slices.SortFunc(jobs, byGain)
+	for i, j := range jobs {
+		j.rank = i
+	}
+	slices.SortFunc(jobs, longest)
 	// The host's end grows with the jobs it gets, that of the GPUs falls.
 	low, high := 0, len(jobs)
 	best, end := 0, math.Inf(1)
@@ -85,7 +93,6 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 		}
 	}
 	s.order = append(s.order[:0], jobs...)
-	slices.SortFunc(s.order, s.longest)
 	s.spread(s.order, now, Host)
 	if host, others := s.ends(s.order, now); math.Max(host, others) < end {
 		copy(jobs, s.order)
@@ -96,14 +103,21 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 	clear(s.order)
 }
 
-// divided gives the first n jobs to the host and the others to the GPUs, and returns when these end.
-// The jobs, in the order of the queues, are in s.order.
+// divided gives the n jobs that gain least to the host and the others to the GPUs, and returns when these end. jobs are sorted, the longest
+// first. The jobs, in the order of the queues, are in s.order.
 func (s *Scheduler) divided(jobs []*Job, n int, now float64) (host, others float64) {
-	s.order = append(s.order[:0], jobs...)
-	for _, j := range s.order[:n] {
-		j.target = Host
+	s.order = s.order[:0]
+	for _, j := range jobs {
+		if j.rank < n {
+			j.target = Host
+			s.order = append(s.order, j)
+		}
 	}
-	slices.SortFunc(s.order[n:], s.longest)
+	for _, j := range jobs {
+		if j.rank >= n {
+			s.order = append(s.order, j)
+		}
+	}
 	s.spread(s.order[n:], now, Host+1)
 	return s.ends(s.order, now)
 }
@@ -128,9 +142,11 @@ func (s *Scheduler) spread(jobs []*Job, now float64, from int) {
 }
 
 // ends sorts jobs into the order of the queues of their targets, and returns when the last ends on the
-// host and on the GPUs.
+// host and on the GPUs. Those of one target are sorted, the longest first.
 func (s *Scheduler) ends(jobs []*Job, now float64) (host, others float64) {
-	slices.SortFunc(jobs, func(a, b *Job) int { return cmp.Or(cmp.Compare(a.target, b.target), s.longest(a, b)) })
+	if !slices.IsSortedFunc(jobs, byTarget) {
+		slices.SortStableFunc(jobs, byTarget)
+	}
 	s.reset(now)
 	for len(jobs) > 0 {
 		n, device := 1, jobs[0].target
@@ -182,11 +198,10 @@ func (s *Scheduler) fastest(j *Job) int {
 	return best
 }
 
-// gain is what a job costs on the host over what it costs on the fastest GPU: the time, or once there
+// gain is what a job costs on the host over what it costs on the fastest GPU, where it is expected to take e: the time, or once there
 // was a plan, the time of each resource by its worth. A copy that runs beside the work of
 // other jobs costs little unless copies are what all wait for.
-func (s *Scheduler) gain(j *Job) float64 {
-	e := j.estimates[s.fastest(j)]
+func (s *Scheduler) gain(j *Job, e *Estimate) float64 {
 	if w := &s.worth; *w != (weights{}) {
 		return w[0] * j.estimates[Host].Total() / (w[1]*e.In + w[2]*e.Run + w[3]*e.Out + w[4]*e.Total()/2)
 	}
@@ -194,17 +209,12 @@ func (s *Scheduler) gain(j *Job) float64 {
 }
 
 // byGain orders jobs by what a GPU gains, the least first.
-func (s *Scheduler) byGain(a, b *Job) int {
-	return cmp.Or(cmp.Compare(s.gain(a), s.gain(b)), byID(a, b))
-}
+func byGain(a, b *Job) int { return cmp.Or(cmp.Compare(a.gain, b.gain), byID(a, b)) }
 
 // longest orders jobs by the least time they can take, the longest first.
-func (s *Scheduler) longest(a, b *Job) int {
-	least := func(j *Job) float64 {
-		return math.Min(j.estimates[Host].Total(), j.estimates[s.fastest(j)].Total())
-	}
-	return cmp.Or(cmp.Compare(least(b), least(a)), byID(a, b))
-}
+func longest(a, b *Job) int { return cmp.Or(cmp.Compare(b.least, a.least), byID(a, b)) }
+
+func byTarget(a, b *Job) int { return cmp.Compare(a.target, b.target) }
 
 // How pair weighs time: the device would wait for a copy; a copy could have run beside the work of other jobs, but none
 // does; a job has long work, which later copies could run beside. On the stored samples of an H200 the work of a stream, of which half the time

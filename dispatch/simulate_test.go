@@ -380,3 +380,27 @@ func TestConstants(t *testing.T) {
 		t.Errorf("large work takes %+v", e)
 	}
 }
+
+// BenchmarkPlan is a plan of 300 jobs.
+func BenchmarkPlan(b *testing.B) {
+	p := prepared(b, 300, 0, 3)
+	s := New(p.Devices, p.Classes, p.Ours())
+	for i := range p.Jobs {
+		s.Submit(&p.Jobs[i], 0)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.plan(0)
+	}
+}
+
+// BenchmarkSubmit is the way of 300 jobs into the queues.
+func BenchmarkSubmit(b *testing.B) {
+	p := prepared(b, 300, 0, 3)
+	for b.Loop() {
+		s := New(p.Devices, p.Classes, p.Ours())
+		for i := range p.Jobs {
+			s.Submit(&p.Jobs[i], 0)
+		}
+	}
+}

@@ -77,19 +77,20 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 		j.rank = i
 	}
 	slices.SortFunc(jobs, longest)
-	// The host's end grows with the jobs it gets, that of the GPUs falls.
-	low, high := 0, len(jobs)
-	best, end := 0, math.Inf(1)
-	for low <= high {
-		at := (low + high) / 2
-		host, others := s.divided(jobs, at, now)
-		if last := math.Max(host, others); last < end {
-			best, end = at, last
-		}
+	// The host's end grows with the jobs it gets, that of the GPUs falls. They are about equal at some division, and nearby the best one is.
+	best := s.balance(jobs, gpus, now)
+	host, others := s.divided(jobs, best, now)
+	end := math.Max(host, others)
+	for step := (len(jobs) + 15) / 16; step > 0; step /= 2 {
+		at := best - step
 		if host < others {
-			low = at + 1
-		} else {
-			high = at - 1
+			at = best + step
+		}
+		if at < 0 || at > len(jobs) {
+			continue
+		}
+		if h, o := s.divided(jobs, at, now); math.Max(h, o) < end {
+			best, end, host, others = at, math.Max(h, o), h, o
 		}
 	}
 	s.order = append(s.order[:0], jobs...)
@@ -101,6 +102,38 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 		copy(jobs, s.order)
 	}
 	clear(s.order)
+}
+
+// usualWait is how much later the queue of a GPU ends, as pair orders it, than its busiest resource must.
+const usualWait = 1.12
+
+// balance returns how many of the jobs that gain least have to go to the host for it to end about when the GPUs do, by sums. jobs have
+// their ranks.
+func (s *Scheduler) balance(jobs []*Job, gpus int, now float64) int {
+	s.reset(now)
+	s.ranked = append(s.ranked[:0], jobs...)
+	for _, j := range jobs {
+		s.ranked[j.rank] = j
+	}
+	host, free := math.Max(now, s.loads[Host].free.Run), 0.0
+	var sum Times
+	for i := 1; i < len(s.devices); i++ {
+		if s.usable(i) {
+			l := &s.loads[i].free
+			free += math.Max(0, math.Max(l.In, math.Max(l.Run, l.Out))-now) / float64(gpus)
+		}
+	}
+	for _, j := range jobs {
+		sum.add(j.estimates[s.fastest(j)], 1/float64(gpus))
+	}
+	for n, j := range s.ranked {
+		busiest := math.Max(math.Max(sum.In, sum.Run), math.Max(sum.Out, sum.Total()/2))
+		if host += j.estimates[Host].Total(); host >= now+free+usualWait*busiest {
+			return n
+		}
+		sum.add(j.estimates[s.fastest(j)], -1/float64(gpus))
+	}
+	return len(jobs)
 }
 
 // divided gives the n jobs that gain least to the host and the others to the GPUs, and returns when these end. jobs are sorted, the longest
@@ -172,9 +205,11 @@ func (s *Scheduler) ends(jobs []*Job, now float64) (host, others float64) {
 
 func byID(a, b *Job) int { return cmp.Compare(a.ID, b.ID) }
 
-// priceSteps are the steps of the search for the worth of resources in a plan. It goes on
-// from the last plan's.
-const priceSteps = 60
+// The steps of the search for the worth of resources in the first plan, and in those that go on from the last plan's.
+const (
+	priceSteps = 60
+	nextSteps  = 20
+)
 
 // price finds what each resource is worth to the jobs: see LowerBound.
 func (s *Scheduler) price(jobs []*Job, gpus int) {
@@ -184,7 +219,11 @@ func (s *Scheduler) price(jobs []*Job, gpus int) {
 		e, n := j.estimates[i], float64(gpus)
 		s.costs = append(s.costs, [resources]float64{j.estimates[Host].Total(), e.In / n, e.Run / n, e.Out / n, e.Total() / n / float64(s.devices[i].InFlight)})
 	}
-	s.worth.search(s.costs, priceSteps)
+	steps := nextSteps
+	if s.worth == (weights{}) {
+		steps = priceSteps
+	}
+	s.worth.search(s.costs, steps)
 }
 
 // fastest returns the usable GPU on which a job takes the least time, Host if there is none.

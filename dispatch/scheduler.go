@@ -42,7 +42,7 @@ type Scheduler struct {
 
 	work, explored float64 // us that jobs took; that exploration is expected to have cost
 	scratch, pairs []*Job
-	order          []*Job
+	order, ranked  []*Job
 	loads          []load
 	costs          [][resources]float64
 	worth          weights

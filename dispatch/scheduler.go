@@ -224,9 +224,6 @@ func (s *Scheduler) place(j *Job, now float64) {
 	s.enqueue(j, to, now)
 	s.Decided.Placed++
 	s.placed++
-	if s.policy.Plan && s.placed >= max(8, s.waiting/2) && s.waiting > 2 {
-		s.plan(now)
-	}
 }
 
 // best returns where a job is expected to finish first.

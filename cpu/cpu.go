@@ -25,12 +25,17 @@ type Options struct {
 	// activations to 8 bits too, and sums in float32; one of more rows widens weights to
 	// float32.
 	Q8 bool
+
+	// Share, if not nil, is a backend whose threads this one uses too. It must be closed after this one; Threads and ISA are
+	// then not used.
+	Share *Backend
 }
 
 // Backend is the fast executor. Its sessions share its threads, and the packed
 // weights of a model. It may be used from several goroutines; passes take turns.
 type Backend struct {
 	pool  *pool
+	lent  bool // the pool is another backend's
 	dtype dtype
 
 	mu     sync.Mutex
@@ -56,6 +61,10 @@ func New(o Options) (*Backend, error) {
 	}
 	if o.Q8 {
 		b.dtype = q8Type
+	}
+	if o.Share != nil {
+		b.pool, b.lent = o.Share.pool, true
+		return b, nil
 	}
 	if b.pool, err = newPool(Threads(o.Threads), isa); err != nil {
 		return nil, err
@@ -87,10 +96,12 @@ func (b *Backend) MultipliesBF16() bool {
 	return b.dtype == bfloat16Type && b.pool.isa.multipliesBF16()
 }
 
-// Close ends the threads. Sessions must be closed before; no session can be made
+// Close ends the threads, unless they are another backend's. Sessions must be closed before; no session can be made
 // afterwards.
 func (b *Backend) Close() error {
-	b.pool.close()
+	if !b.lent {
+		b.pool.close()
+	}
 	return nil
 }
 

@@ -1,11 +1,14 @@
 package cpu
 
 import (
+	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
 
+	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
 
@@ -166,4 +169,54 @@ func newMemory(t *testing.T, bytes int) *Memory {
 	}
 	t.Cleanup(m.Free)
 	return m
+}
+
+// Backends of two types run on the same threads, which end with the backend that has started them.
+func TestShare(t *testing.T) {
+	first, err := New(Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := New(Options{Threads: 7, DType: weights.BF16, Share: first})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.Threads() != 2 || second.Describe().WeightType == first.Describe().WeightType {
+		t.Errorf("%d threads, types %s and %s", second.Threads(), first.Describe().WeightType, second.Describe().WeightType)
+	}
+	model, err := gpt2.Random("random:L=1,C=16,NH=2,V=40,T=16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	run := func(b *Backend) error {
+		s, err := gpt2.NewSession(context.Background(), model, b, gpt2.Options{})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		for _, err := range s.Generate(context.Background(), []int32{1, 2}, gpt2.Generation{Tokens: 3, IgnoreEOS: true}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for range 3 {
+		if err := errors.Join(run(first), run(second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := run(first); err != nil {
+		t.Errorf("after the other backend was closed: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if run(first) == nil {
+		t.Error("the threads of a closed backend ran")
+	}
 }

@@ -66,16 +66,18 @@ func Open(o Options) (m *Machine, err error) {
 		}
 	}()
 	types := map[string]weights.DType{Float32: weights.F32, BFloat16: weights.BF16}
-	for dtype, d := range types {
+	var first *cpu.Backend
+	for _, dtype := range []string{Float32, BFloat16} {
 		if !o.CPU && (o.Model == nil || dtype != Float32) { // float32 also checks a GPU's results
 			continue
 		}
-		b, err := cpu.New(cpu.Options{Threads: o.Threads, DType: d})
+		// One team of threads: those of another would still spin on the cores when the next task begins.
+		b, err := cpu.New(cpu.Options{Threads: o.Threads, DType: types[dtype], Share: first})
 		if err != nil {
 			return m, err
 		}
 		m.backends[backendKey{CPU, dtype, ""}] = b
-		if o.CPU && dtype == Float32 {
+		if first = b; o.CPU && dtype == Float32 {
 			m.Team = b.Team()
 		}
 	}
@@ -138,8 +140,12 @@ func (m *Machine) Close() error {
 			errs = append(errs, g.Close())
 		}
 	}
-	for _, b := range m.backends {
-		errs = append(errs, b.Close())
+	for _, dtype := range []string{BFloat16, Float32} { // the first lent its threads
+		for k, b := range m.backends {
+			if k.dtype == dtype {
+				errs = append(errs, b.Close())
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

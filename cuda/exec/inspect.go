@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -39,7 +40,7 @@ func (r *Runner) InspectDecode(ctx context.Context, ids []int32, launches int) (
 	defer r.state.reset(past)
 	start := max(0, min(past, r.options.Context-cuda.DecodeTokens))
 	n := min(cuda.DecodeTokens, r.options.Context-start)
-	blocks := r.backend.dev.Info().Processors
+	blocks := cmp.Or(int(t.args.Blocks), r.backend.dev.Info().Processors)
 	steps := append(append([]int(nil), t.planned...), len(c.plan.Steps)-1) // the last one samples
 	count := n * len(steps) * blocks
 	buffer, err := r.backend.dev.Alloc(int64(count) * int64(unsafe.Sizeof(cuda.DecodeStamp{})))

@@ -114,8 +114,6 @@ func (r *Runner) chooseDecode(c *compiled) error {
 	case why != "":
 	case r.backend.slower(r.model.Config, len(r.options.Layers), s) != "":
 		why = r.backend.slower(r.model.Config, len(r.options.Layers), s)
-	case !greedy(s) && r.recorder != off{}:
-		why = "passes are recorded, and of those in its kernel only greedy ones can be (--temp 0)"
 	case byCUPTI:
 		why = underCUPTI
 	case p.args.Count == 0:
@@ -342,10 +340,16 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	var note *decodeLaunch
 	if a.Stamps == 0 {
 		var err error
-		if rec, err = r.decodeRecorder(); err != nil {
+		most := cuda.DecodeTokens
+		if sampled {
+			most = 1
+		}
+		if rec, err = r.decodeRecorder(most); err != nil {
 			return 0, err
 		}
 		if rec != nil {
+			n = min(n, rec.tokens)
+			a.Tokens = int32(n)
 			step := r.state.step + uint64(position-r.state.position)
 			if note, a.Stamps, err = rec.begin(c, r.state.step, step, position, n); err != nil {
 				return 0, err
@@ -372,7 +376,13 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	if sampled {
 		s := r.writer(t.plan).sample(t.plan.Steps[len(t.plan.Steps)-1].Last())
 		s.DecodeWork = a.Work
-		if err := r.stream.Sample(s); err != nil {
+		draw := func() error { return r.stream.Sample(s) }
+		if rec != nil {
+			err = rec.draw(note, draw)
+		} else {
+			err = draw()
+		}
+		if err != nil {
 			return 0, err
 		}
 	}

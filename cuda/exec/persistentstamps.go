@@ -22,7 +22,7 @@ import (
 // the SMs did.
 
 const (
-	mostAreas   = 512     // launches
+	mostAreas   = 4096    // decode steps, in launches of one or of several
 	areasBytes  = 1 << 30 // of all areas, or an eighth of the free memory if that is less
 	fewestAreas = 6       // up to three launches are under way, others are copied and cleared
 	stagings    = 4
@@ -37,7 +37,8 @@ type decodeStamps struct {
 	blocks  int
 	failed  error // why there are no areas
 	copies  *cuda.Stream
-	areas   *cuda.Buffer // (count of areas, DecodeTokens, steps, blocks) cuda.DecodeStamp, zero if not in use
+	areas   *cuda.Buffer // zero if not in use: see room
+	tokens  int          // decode steps of a launch that an area has room for
 	most    int          // launches that have an area
 	staging [stagings]decodeStaging
 
@@ -65,8 +66,16 @@ type decodeLaunch struct {
 	bytes    int64       // of its stamps
 	first    int         // decode steps recorded before it
 	passes   []passNote  // its decode steps
+	drawn    *drawnNote  // of a launch of one step whose token another kernel draws
 	rows     []decodeRow // (passes, steps), once they are summed up
 	each     []bool      // of each pass, whether the times of each SM are kept
+}
+
+// drawnNote is the kernel that draws the token of a decode step.
+type drawnNote struct {
+	span
+	name   string
+	blocks int
 }
 
 // decodeRow is a step of a decode step: from when the last SM published the outputs of the
@@ -78,7 +87,8 @@ type decodeRow struct {
 }
 
 // decodeRecorder returns what records the launches of the decode kernel, nil if nothing does.
-func (r *Runner) decodeRecorder() (*decodeStamps, error) {
+// It is made for launches of so many decode steps.
+func (r *Runner) decodeRecorder(tokens int) (*decodeStamps, error) {
 	rec, ok := r.recorder.(*stampRecorder)
 	if !ok {
 		return nil, nil
@@ -87,7 +97,7 @@ func (r *Runner) decodeRecorder() (*decodeStamps, error) {
 	if rec.decode != nil {
 		return rec.decode, rec.decode.failed
 	}
-	d := &decodeStamps{rec: rec, blocks: r.backend.dev.Info().Processors, every: 1}
+	d := &decodeStamps{rec: rec, blocks: cmp.Or(int(t.args.Blocks), r.backend.dev.Info().Processors), tokens: tokens, every: 1}
 	d.steps = append(append(d.steps, t.planned...), len(t.plan.Steps)-1) // the last one samples
 	for _, i := range d.steps {
 		d.names = append(d.names, "decode_kernel ("+t.plan.Steps[i].Op().String()+")")
@@ -97,24 +107,24 @@ func (r *Runner) decodeRecorder() (*decodeStamps, error) {
 }
 
 func (d *decodeStamps) allocate(s *cuda.Stream) error {
-	dev, size := s.Device(), d.bytes(cuda.DecodeTokens)
+	dev, size := s.Device(), d.room()
 	available, _, err := dev.Memory()
 	if err != nil {
 		return err
 	}
-	d.most = int(min(max(min(areasBytes, int64(available/8))/size, fewestAreas), mostAreas))
+	d.most = int(min(max(min(areasBytes, int64(available/8))/size, fewestAreas), int64(mostAreas/d.tokens)))
 	if d.copies, err = dev.NewStream(); err != nil {
 		return err
 	}
 	if d.areas, err = zeroed(s, int64(d.most)*size); err != nil {
-		return fmt.Errorf("stamps of %d launches of %d decode steps: %w", d.most, cuda.DecodeTokens, err)
+		return fmt.Errorf("stamps of %d launches of %d decode steps: %w", d.most, d.tokens, err)
 	}
 	for i := range d.staging {
 		to := &d.staging[i]
 		to.free = make(chan struct{}, 1)
 		to.free <- struct{}{}
 		if to.host, err = dev.AllocHost(size); err != nil {
-			return fmt.Errorf("stamps of %d decode steps: %w", cuda.DecodeTokens, err)
+			return fmt.Errorf("stamps of %d decode steps: %w", d.tokens, err)
 		}
 		if to.copied, err = dev.NewEvent(); err != nil {
 			return err
@@ -132,6 +142,12 @@ func (r *Runner) freeStamps() error {
 		return rec.decode.free()
 	}
 	return nil
+}
+
+// room is the size of an area: (tokens, steps, blocks) cuda.DecodeStamp, or those of one step and
+// after them the area of the kernel that draws its token.
+func (d *decodeStamps) room() int64 {
+	return max(d.bytes(d.tokens), d.bytes(1)+cuda.StampArea)
 }
 
 // bytes are those of the stamps of n decode steps.
@@ -193,6 +209,26 @@ func (d *decodeStamps) recycle(read uint64) error {
 	return d.drain(next - d.most + 1)
 }
 
+// draw launches the kernel that draws the token of a launch of one step.
+func (d *decodeStamps) draw(l *decodeLaunch, launch func() error) error {
+	if l == nil {
+		return launch()
+	}
+	s, to := d.rec.stream, d.rec.host.to
+	if err := s.StampInto(d.areas.Ptr()+cuda.Ptr(d.area(len(d.launches)-1)+d.bytes(1)), 1); err != nil {
+		return err
+	}
+	l.drawn = &drawnNote{span: span{begin: to.Now()}}
+	err := launch()
+	l.drawn.span.end = to.Now()
+	if err == nil {
+		l.drawn.name, l.drawn.blocks, err = s.StampedBy(0)
+	}
+	l.span.end = l.drawn.span.end
+	l.bytes = d.bytes(1) + 16*int64(min(l.drawn.blocks, cuda.StampArea/16))
+	return cmp.Or(err, s.StampInto(0, 0))
+}
+
 // end ends the note of a launch. One that failed is taken back.
 func (d *decodeStamps) end(l *decodeLaunch, err error) {
 	if l == nil {
@@ -206,7 +242,7 @@ func (d *decodeStamps) end(l *decodeLaunch, err error) {
 
 // area is where the stamps of a launch begin among the areas.
 func (d *decodeStamps) area(launch int) int64 {
-	return int64(launch%d.most) * d.bytes(cuda.DecodeTokens)
+	return int64(launch%d.most) * d.room()
 }
 
 func (d *decodeStamps) staged(launch int) *decodeStaging { return &d.staging[launch%stagings] }
@@ -224,11 +260,16 @@ func (d *decodeStamps) sum() {
 	from, l := d.staged(d.summing), d.launches[d.summing]
 	d.summing++
 	d.summed.Add(1)
-	bytes := from.host.Bytes()[:l.bytes]
-	stamps := unsafe.Slice((*cuda.DecodeStamp)(unsafe.Pointer(&bytes[0])), len(bytes)/int(unsafe.Sizeof(cuda.DecodeStamp{})))
+	bytes, own := from.host.Bytes(), d.bytes(len(l.passes))
+	stamps := unsafe.Slice((*cuda.DecodeStamp)(unsafe.Pointer(&bytes[0])), own/int64(unsafe.Sizeof(cuda.DecodeStamp{})))
+	var pairs [][2]uint64
+	if n := (l.bytes - own) / 16; n > 0 {
+		pairs = unsafe.Slice((*[2]uint64)(unsafe.Pointer(&bytes[own])), n)
+	}
 	go func() {
 		defer d.summed.Done()
 		l.sum(stamps, len(d.steps), d.blocks)
+		l.sumDrawn(pairs)
 		from.free <- struct{}{}
 	}()
 }
@@ -312,6 +353,21 @@ func (l *decodeLaunch) sum(stamps []cuda.DecodeStamp, steps, blocks int) {
 	l.rows = rows
 }
 
+// sumDrawn sums up the stamps of the blocks of the kernel that drew the token: start and end of each.
+func (l *decodeLaunch) sumDrawn(pairs [][2]uint64) {
+	if l.drawn == nil {
+		return
+	}
+	row := &l.rows[len(l.rows)-1]
+	*row = decodeRow{}
+	for _, p := range pairs {
+		if p[0] != 0 && (row.begin == 0 || p[0] < row.begin) {
+			row.begin = p[0]
+		}
+		row.end = max(row.end, p[1])
+	}
+}
+
 // finish sums up what is left, when the device is idle.
 func (d *decodeStamps) finish() error {
 	err := d.drain(len(d.launches))
@@ -359,6 +415,13 @@ func (d *decodeStamps) events(next *uint64) (events []traces.Event) {
 			if t == 0 {
 				call := traces.Plain(traces.KindRuntime, traces.API(rec.host.lane.Process, rec.host.lane.ID), "cudaLaunchCooperativeKernel", l.span.begin, whole)
 				call.Plan, call.Parent, call.Correlation = p.recorded, p.id, correlation
+				if l.drawn != nil {
+					call.Duration = l.drawn.begin - call.Time
+					other := traces.Plain(traces.KindRuntime, call.Lane, "cudaLaunchKernel", l.drawn.begin, l.drawn.end-l.drawn.begin)
+					other.Plan, other.Parent, other.Correlation = p.recorded, p.id, *next
+					*next++
+					events = append(events, other)
+				}
 				events = append(events, call)
 			}
 			for i := range n {
@@ -373,8 +436,12 @@ func (d *decodeStamps) events(next *uint64) (events []traces.Event) {
 				e := traces.Plain(traces.KindKernel, lane, d.names[i], start, max(0, stop-start))
 				e.Plan, e.Step, e.Parent, e.Correlation = p.recorded, int32(d.steps[i]), p.id, correlation
 				e.Grid = [3]int32{int32(d.blocks), 1, 1}
-				row.inside.Fit(e.Duration)
-				e.Inside = &row.inside
+				if drawn := l.drawn != nil && i == n-1; drawn {
+					e.Name, e.Correlation, e.Grid[0] = l.drawn.name, *next-1, int32(l.drawn.blocks)
+				} else {
+					row.inside.Fit(e.Duration)
+					e.Inside = &row.inside
+				}
 				events = append(events, e)
 			}
 		}

@@ -244,3 +244,55 @@ func TestPersistentRecordedLong(t *testing.T) {
 		last = of[len(of)-1].End()
 	}
 }
+
+// TestPersistentRecordedDrawn: where another kernel draws the tokens, each decode step is a launch of
+// its own and that kernel its last step, with a launch and times of its own; and a recording goes on
+// where sampling changes.
+func TestPersistentRecordedDrawn(t *testing.T) {
+	lib, c := onStub(t)
+	b, notices := persistentOn(t, lib, Options{})
+	r := prepared(t, randomModel(t, small), c, b, gpt2.Options{})
+	to := record.New("test", "1")
+	if err := r.StartRecording(to); err != nil {
+		t.Fatal(err)
+	}
+	decoded(t, r, make([]int32, 20), 0)
+	drawn := gpt2.Sampling{Temperature: 1, Seed: 1}
+	for _, s := range []gpt2.Sampling{drawn, {}, drawn} {
+		r.SetSampling(s)
+		decoded(t, r, nil, 30)
+	}
+	if err := r.StopRecording(); err != nil {
+		t.Fatal(err)
+	}
+	trace := to.Trace()
+	if found := traces.Examine(trace.Header, trace.Attribution); traces.Misleads(found) || len(*notices) > 0 {
+		t.Errorf("the trace misleads: %+v; notices %q", found, *notices)
+	}
+	passes, kernels := ofDecode(trace)
+	if len(passes) != 90 {
+		t.Fatalf("%d decode steps are recorded", len(passes))
+	}
+	calls := map[uint64]*traces.Event{}
+	for i := range trace.Events {
+		if e := &trace.Events[i]; e.Kind.IsCall() && e.Correlation != 0 {
+			calls[e.Correlation] = e
+		}
+	}
+	end := int64(0)
+	for n, pass := range passes {
+		of := kernels[pass.ID]
+		last := of[len(of)-1]
+		step, _ := trace.Header.Step(last)
+		if pass.Value != float64(20+n) || len(of) != 12 || step.Name != "sample" || of[0].Time < end {
+			t.Fatalf("decode step %d at %g has %d kernels from %d on, the last of %s", n, pass.Value, len(of), of[0].Time, step.Name)
+		}
+		end = last.End()
+		if byOwn := n < 30 || n >= 60; byOwn != (last.Name == "gs_sample") || byOwn != (last.Inside == nil) || byOwn != (last.Correlation != of[0].Correlation) {
+			t.Fatalf("decode step %d ends with %+v", n, last)
+		}
+		if call := calls[last.Correlation]; call == nil || last.Inside == nil && (call.Name != "cudaLaunchKernel" || last.Duration <= 0 || last.Time < of[len(of)-2].End()) {
+			t.Fatalf("decode step %d: %+v, launched by %+v", n, last, call)
+		}
+	}
+}

@@ -708,6 +708,21 @@ GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t 
   *bytes = 512u * (uint64_t)a->B * (uint64_t)a->NH;
   return GS_OK;
 }
+// The stamps of a decode step, of its first n rows. Row i begins at 1000 i ns of the step, which
+// ends after the last: block b has weights after b, inputs after 100 + b, sums after 300 and
+// outputs after 400 + 10 b ns. Block 3 has no part in it if i is even.
+static void stamp_step(const gs_decode_args *a, int t, int n) {
+  if (!a->stamps) return;
+  const int64_t begin = now();
+  while (now() < begin + 1000 * (int64_t)n) continue;
+  for (int i = 0; i < n; i++)
+    for (uint64_t b = 0; b < STUB_BLOCKS; b++) {
+      const uint64_t at = (uint64_t)begin + 1000 * (uint64_t)i;
+      uint64_t *to = (uint64_t *)(uintptr_t)a->stamps + (((uint64_t)t * (uint64_t)(a->count + 1) + (uint64_t)i) * STUB_BLOCKS + b) * 4;
+      if (b == 3 && i % 2 == 0) continue;
+      to[GS_DECODE_READY] = at + b, to[GS_DECODE_ARRIVED] = at + 100 + b, to[GS_DECODE_COMPUTED] = at + 300, to[GS_DECODE_PUBLISHED] = at + 400 + 10 * b;
+    }
+}
 // Decode steps. The first word of the work area counts them; all ones, which is how
 // memory is allocated and what a timeout leaves, make every block wait too long.
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
@@ -723,6 +738,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
   uint64_t *epoch = (uint64_t *)(uintptr_t)a->work;
   if (late) *epoch = UINT64_MAX;
   if (a->logits_only) {  // gs_sample does the rest
+    stamp_step(a, 0, a->count + 1);
     if (*epoch != UINT64_MAX) ++*epoch;
 #ifdef STUB_COMPUTES
     compute_decode(a);
@@ -750,18 +766,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
     slot->time = how->step;
     __atomic_store_n(&slot->sequence, how->step + 1, __ATOMIC_RELEASE);
     how->step++;
-    // Step i begins at 1000 i ns of the token, which ends after so long: block b has weights
-    // after b, inputs after 100 + b, sums after 300 and outputs after 400 + 10 b ns. Block 3
-    // has no part in it if i is even.
-    const int64_t begin = now();
-    while (a->stamps && now() < begin + 1000 * (int64_t)(a->count + 1)) continue;
-    for (int i = 0; a->stamps && i <= a->count; i++)
-      for (uint64_t b = 0; b < STUB_BLOCKS; b++) {
-        const uint64_t at = (uint64_t)begin + 1000 * (uint64_t)i;
-        uint64_t *to = (uint64_t *)(uintptr_t)a->stamps + (((uint64_t)t * (uint64_t)(a->count + 1) + (uint64_t)i) * STUB_BLOCKS + b) * 4;
-        if (b == 3 && i % 2 == 0) continue;
-        to[GS_DECODE_READY] = at + b, to[GS_DECODE_ARRIVED] = at + 100 + b, to[GS_DECODE_COMPUTED] = at + 300, to[GS_DECODE_PUBLISHED] = at + 400 + 10 * b;
-      }
+    stamp_step(a, t, a->count + 1);
   }
   return GS_OK;
 }

@@ -95,7 +95,7 @@ func (b *Backend) slower(c gpt2.Config, layers int, s gpt2.Sampling) string {
 	case b.options.Mode != Auto:
 	case !slices.Contains(measuredFaster, c.Channels):
 		return fmt.Sprintf("at a width of %d one kernel was not measured to be faster", c.Channels)
-	case !greedy(s) && (c.Channels < 768 || layers < 6):
+	case !greedy(s) && c.Channels < 768 && layers < 3:
 		return "tokens are drawn, by a launch of their own, and the model is too small for one kernel to make up for that (--temp 0 needs no launch)"
 	}
 	return ""

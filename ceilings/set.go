@@ -16,6 +16,7 @@ package ceilings
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -39,16 +40,21 @@ const (
 )
 
 // The names of costs of work on a GPU besides its kernels, on which no floor depends: copies to
-// and from it, and a compilation.
+// and from it, a compilation, and what a process pays once: for loading the driver, for opening cuBLASLt, for a context
+// on the GPU, for opening NVML.
 const (
-	H2D   = "h2d"
-	D2H   = "d2h"
-	NVRTC = "nvrtc"
+	H2D         = "h2d"
+	D2H         = "d2h"
+	NVRTC       = "nvrtc"
+	CUDADriver  = "cuda driver"
+	CUBLASLt    = "cublaslt"
+	CUDAContext = "cuda context"
+	NVML        = "nvml"
 )
 
 // Value is one thing that was measured.
 type Value struct {
-	Name  string  `json:"name"` // Read, Copy; for products the type, F32 or BF16; "launch", "barrier", "hop"; H2D, D2H, NVRTC
+	Name  string  `json:"name"` // Read, Copy; for products the type, F32 or BF16; "launch", "barrier", "hop"; H2D and the other costs
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
 	P10   float64 `json:"p10"` // of all repetitions, as P90
@@ -62,7 +68,18 @@ type Value struct {
 }
 
 // IsCost tells whether no floor depends on the value.
-func (v Value) IsCost() bool { return v.Name == H2D || v.Name == D2H || v.Name == NVRTC }
+func (v Value) IsCost() bool {
+	switch v.Name {
+	case H2D, D2H, NVRTC, CUDADriver, CUBLASLt, CUDAContext, NVML:
+		return true
+	}
+	return false
+}
+
+// Has tells whether a value of a name is in the set.
+func (s Set) Has(name string) bool {
+	return slices.ContainsFunc(s.Values, func(v Value) bool { return v.Name == name })
+}
 
 // Set is what was measured of a device.
 type Set struct {

@@ -179,3 +179,32 @@ func TestEncode(t *testing.T) {
 		}
 	}
 }
+
+// A start has a time for each of its parts, frees what it made, and fails where a part does.
+func TestMeasureStart(t *testing.T) {
+	blas := filepath.Join(t.TempDir(), "stub-blas.so")
+	if err := os.WriteFile(blas, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	lib, _, control := openStub(t)
+	t.Setenv("GPT2SCOPE_CUDA_LIB", lib.Path())
+	before := control.Live()
+	us, err := cuda.MeasureStart(0)
+	if err != nil || len(us) != 3 || control.Live() != before {
+		t.Errorf("%v, %v; %d objects are left", us, err, control.Live()-before)
+	}
+	for name, v := range us {
+		if !(v > 0) || !(ceilings.Value{Name: name}).IsCost() {
+			t.Errorf("%s takes %g us", name, v)
+		}
+	}
+	for _, call := range []string{"gs_device_get", "gs_stream_create", "gs_alloc"} {
+		control.Reset()
+		control.Fail(call, 1)
+		if us, err := cuda.MeasureStart(0); err == nil || control.Live() != before {
+			t.Errorf("%s fails: %v, %v, %d objects are left", call, us, err, control.Live()-before)
+		}
+	}
+	control.Reset()
+}

@@ -94,7 +94,7 @@ of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before
 		b.shown.register(f, "time or roofline", "that of the plan")
 		f.Lookup("limit").Usage = "show the `N` stages that took the most time, or are first by\n--sort (default: all)"
 	})
-	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchInside(m), newBenchCeilings(m), newBenchEnergy(m, measure.OpenMeter))
+	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchInside(m), newBenchCeilings(m), newBenchStart(m), newBenchEnergy(m, measure.OpenMeter))
 	return c
 }
 

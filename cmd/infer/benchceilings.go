@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/measure"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -45,7 +48,9 @@ that all threads together use over and over; of data up to twice the size of a C
 cache, a part is still found there. A copy counts the bytes that it reads and those that it
 writes; on a CPU these go different ways, and it may be faster than a read. Floors take reads.
 h2d and d2h are copies to and from a GPU, by the clock of the host: their rate, and the time
-of four bytes. nvrtc is a compilation of a kernel that does nothing.`,
+of four bytes. nvrtc is a compilation of a kernel that does nothing. cuda driver, cublaslt, cuda
+context and nvml are what processes that have just begun take to open these; --device auto
+predicts by them how long a start takes on this machine.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure
   infer bench ceilings --device cuda --json`,
@@ -73,12 +78,71 @@ func runCeilings(ctx context.Context, m *modelFlags, again, asJSON bool, stdout,
 	if err != nil {
 		return err
 	}
+	if backend.Describe().GPU && !set.Has(ceilings.CUDADriver) {
+		if err := addStarts(ctx, &set, m, stderr); err != nil {
+			return err
+		}
+	}
 	if asJSON {
 		return writeJSON(stdout, ceilingsObject{stored, set})
 	}
 	var b bytes.Buffer
 	writeCeilings(&b, set, stored)
 	return writeOutput(stdout, b.Bytes())
+}
+
+// addStarts measures what the first use of a GPU costs a process, and stores it beside the device's ceilings. What cannot be measured is
+// missing.
+func addStarts(ctx context.Context, set *ceilings.Set, m *modelFlags, stderr io.Writer) error {
+	_, index, _ := strings.Cut(m.device, ":")
+	stop := m.spin(stderr, "measuring what a start costs")
+	values, err := measure.StartCosts(ctx, func(ctx context.Context, what string) (us map[string]float64, err error) {
+		err = runSelf(ctx, []string{"bench", "start", what, "--device", "cuda:" + cmp.Or(index, "0"), "--quiet"}, &us)
+		return us, err
+	})
+	stop()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		missing := "not measured: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+		set.Missing = strings.TrimPrefix(set.Missing+"; "+missing, "; ")
+	}
+	if set.Values = append(set.Values, values...); len(values) > 0 && set.Disturbed == "" {
+		if err := ceilings.Store(ctx, *set); err != nil {
+			m.notice(err.Error())
+		}
+	}
+	return nil
+}
+
+// newBenchStart makes the hidden command that "infer bench ceilings" runs in processes of their own.
+func newBenchStart(m *modelFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "start WHAT", Hidden: true,
+		Short:       "Print what the start of cuda or nvml took this process",
+		Example:     "  infer bench start cuda --device cuda:0",
+		Annotations: map[string]string{usesKey: "device quiet"},
+		Args:        cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			var us map[string]float64
+			var err error
+			switch {
+			case len(args) == 1 && args[0] == measure.StartCUDA:
+				_, index, _ := strings.Cut(m.device, ":")
+				i, _ := strconv.Atoi(index) // checked with the flag
+				us, err = cuda.MeasureStart(i)
+			case len(args) == 1 && args[0] == measure.StartNVML:
+				us, err = measure.StartOfNVML()
+			default:
+				return usagef("give %s or %s", measure.StartCUDA, measure.StartNVML)
+			}
+			if err != nil {
+				return err
+			}
+			return writeJSON(c.OutOrStdout(), us)
+		},
+	}
 }
 
 // storedCeilings finds what was measured of a backend's device before. A recording

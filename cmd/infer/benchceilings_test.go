@@ -39,11 +39,12 @@ func benchCeilings(t *testing.T, args ...string) (c ceilingsJSON, stderr string)
 // A GPU is measured once, then found; a damaged file is told of and replaced.
 func TestBenchCeilings(t *testing.T) {
 	withStub(t)
+	t.Setenv(asInfer, "1") // of the processes that it starts
 	first, _ := benchCeilings(t, "--device", "cuda")
 	costs := len(first.Set.Values)
 	first.Set.Values = slices.DeleteFunc(first.Set.Values, ceilings.Value.IsCost)
-	if costs -= len(first.Set.Values); costs != 8 || !strings.Contains(first.Set.Missing, "NVRTC") || strings.Contains(first.Set.Missing, "looked at") {
-		t.Errorf("%d costs of copies, missing %q", costs, first.Set.Missing)
+	if costs -= len(first.Set.Values); costs != 8+3 || !strings.Contains(first.Set.Missing, "NVRTC") || !strings.Contains(first.Set.Missing, "not measured: the start of nvml: ") || strings.Contains(first.Set.Missing, "looked at") {
+		t.Errorf("%d costs of copies and starts, missing %q", costs, first.Set.Missing)
 	}
 	if first.Stored || !strings.HasPrefix(first.Set.Key, "Stub 0, compute capability 9.0, CUDA 13000") || len(first.Set.Values) != 9 {
 		t.Errorf("%+v", first)
@@ -54,7 +55,8 @@ func TestBenchCeilings(t *testing.T) {
 	table := mustInfer(t, "bench", "ceilings", "--device", "cuda").stdout
 	contains(t, strings.Join(strings.Fields(table), " "), "hop 96 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 2 of every other, in one kernel",
 		"hop 192 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 4 of every other, in one kernel")
-	contains(t, strings.Join(strings.Fields(table), " "), "read, L2 cache up to 50.0 MiB", "h2d, pinned memory any", "copies of 4 bytes", first.Set.Missing)
+	contains(t, strings.Join(strings.Fields(table), " "), "read, L2 cache up to 50.0 MiB", "h2d, pinned memory any", "h2d, pageable memory any", "copies of 4 bytes",
+		"library opened and device found by a process that has just begun", "cublaslt ", "cuda context ", "the first stream and the first memory after that", first.Set.Missing)
 	contains(t, table, "--measure measures again", "read, memory", "copy, memory", "TFLOP/s", "an empty kernel after another", "barrier")
 	doubtful := benchDevice{Name: "Stub 0", Ceilings: first.Set.Values[:1], set: ceilings.Set{Disturbed: "somebody else ran"}}
 	if text := doubtful.String(); !strings.HasPrefix(text, "Stub 0\nthe ceilings may be too low: somebody else ran\nceilings: ") {

@@ -8,12 +8,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
@@ -199,6 +201,28 @@ func TestFirstUse(t *testing.T) {
 	unnamed := GPU("", weights.BF16) // a driver that tells no name
 	if p := (&History{Boot: "now", Records: []Record{used}}).Predict(&unnamed, gpu.Work(run), today); p.Runs != 1 || !near(p.Open, 1.2*later) {
 		t.Errorf("a GPU without a name: %+v", p)
+	}
+}
+
+// What a start of CUDA takes on this machine counts in place of the table, if it was measured.
+func TestStartIsMeasured(t *testing.T) {
+	gpu := h200()
+	run := shipped(1)
+	run.Prompt, run.New = 6, 10
+	usual := (&History{}).Predict(&gpu, gpu.Work(run), today)
+	gpu.Ceilings.Values = append(slices.Clone(gpu.Ceilings.Values), ceilings.Value{Name: ceilings.CUDADriver, Unit: ceilings.Micro, Value: 300e3},
+		ceilings.Value{Name: ceilings.CUBLASLt, Unit: ceilings.Micro, Value: 50e3}, ceilings.Value{Name: ceilings.CUDAContext, Unit: ceilings.Micro, Value: 400e3})
+	later := gpu.table()
+	if later.Open != 350e3 || later.First-later.Open != gpuTable.First-gpuTable.Open || later.Load.BaseUs != gpuTable.Load.BaseUs-usualContext+400e3 {
+		t.Errorf("%+v", later)
+	}
+	slow := (&History{}).Predict(&gpu, gpu.Work(run), today)
+	if want := usual.Open + 350 - gpuTable.Open/1e3; !near(slow.Open, want) || !(slow.Load > usual.Load) || slow.Decode != usual.Decode {
+		t.Errorf("%+v, before %+v", slow, usual)
+	}
+	used := ran(gpu, run, today, 1, 1) // took what the table says
+	if p := (&History{Boot: "now", Records: []Record{used}}).Predict(&gpu, gpu.Work(run), today); !near(p.Open, gpuTable.Open/1e3) {
+		t.Errorf("a run that opened the GPU in %g ms: %g are predicted", used.Times.Open, p.Open)
 	}
 }
 

@@ -70,7 +70,7 @@ const (
 // Predict returns the times of work on a device, by the table and by the runs of the history on
 // this device.
 func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
-	table := TableOf(d.GPU)
+	table := d.table()
 	first := d.GPU && !h.usedSince(d)
 	p := Prediction{Times: table.Time(w, first)}
 	type ratio struct{ log, weight float64 }

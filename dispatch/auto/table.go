@@ -49,6 +49,23 @@ func TableOf(gpu bool) *Table {
 	return &cpuTable
 }
 
+// usualContext is what a context costs on the machine of the table, in us, as a part of its Load: docs/learn.md, lesson 8.
+const usualContext = 114e3
+
+// table returns the table of the device's kind, with what a start of CUDA costs on this machine if 'infer bench ceilings' measured it.
+func (d *Device) table() *Table {
+	t := *TableOf(d.GPU)
+	us := func(name string) float64 { return float64(d.Ceilings.Latency(name).Nanoseconds()) / 1e3 }
+	if open := us(ceilings.CUDADriver) + us(ceilings.CUBLASLt); d.GPU && us(ceilings.CUDADriver) > 0 {
+		t.First += open - t.Open
+		t.Open = open
+	}
+	if context := us(ceilings.CUDAContext); d.GPU && context > 0 {
+		t.Load.BaseUs = max(0, t.Load.BaseUs-usualContext) + context
+	}
+	return &t
+}
+
 // GPUCeilings returns ceilings for a GPU that has not measured its own: those of an H200, or a
 // fifth of them for any other GPU.
 func GPUCeilings(name string) ceilings.Set {

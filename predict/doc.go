@@ -9,24 +9,23 @@
 //	time = efficiency * floor + launch * steps + traffic * bytes + transfers (latency + bytes / rate) + base + start if cold
 //
 // Its coefficients are fitted to measured times by least squares of relative errors with no
-// coefficient below 0 ([NNLS]), so that more work never takes less time by it. A second,
-// small correction multiplies it: smooth functions of the floor, the rows, the bytes, and the FLOPs for each
-// byte, and a factor for each kind of memory, fitted to the logarithm of what the law leaves by ridge
-// regression. A third part, for a task in one type on one device, follows measured work nearby ([Point]), as where
-// a library changes its kernel. How strong these two are, cross-validation decides; they may be none.
+// coefficient below 0 ([NNLS]), so that more work never takes less time by it. Laws are fitted at levels, each pulled towards one before as far
+// as data are few: all work of a kind of device, a task there, the task on a device, and in one type.
 //
-// # Levels
+// # What a law leaves
 //
-// Laws are fitted at levels, each pulled towards one before as far as data are few: all work of
-// a kind of device, a task on that kind, the task on a device, and there in one type. To which one, cross-validation
-// decides too, since another processor can be a worse guide to a task than other tasks of the same. So a task or a
-// device that was never measured is predicted by what is common to the others, and few
-// measurements of it are enough to do better.
+// No smooth law follows all that work does: caches, products of few rows, a library that changes its kernel. What is left in the logarithms of
+// times is a Gaussian process over floor, rows, steps, the length of sums, FLOPs for each byte, bytes and threads. It is a sum of functions: one
+// that all work on a kind of device has in common, others of a type, a task, a processor, a machine, a task on a machine. So ten measurements
+// of a new machine correct what is particular to it, and a task that was never measured has what is common to the others. How strong it is, and
+// how much is noise, the marginal likelihood decides.
+//
+// A prediction has to be brief: what the process expects for a task on a device is fitted once more, by a sum over a few dozen [Points].
 //
 // # Trust
 //
 // An [Estimate] has an interval that holds nine of ten times, taken from errors on shapes
-// that were left out of the fit, and says whether the work lies in the domain that was
+// that were left out of the process, and says whether the work lies in the domain that was
 // measured.
 //
 // A [Model] is read and written as JSON. [Model.Predict] allocates nothing.

@@ -46,11 +46,25 @@ func Medians(rows []Row) ([]Row, error) {
 		all := repeats[k]
 		out[i] = all[0]
 		out[i].Us = medianOf(all, func(r Row) float64 { return r.Us })
+		if out[i].chance = all[0].chance; len(all) > 1 || all[0].chance == 0 {
+			out[i].chance = chanceOf(all, out[i].Us)
+		}
 		out[i].H2DUs = medianOf(all, func(r Row) float64 { return r.H2DUs })
 		out[i].D2HUs = medianOf(all, func(r Row) float64 { return r.D2HUs })
 		out[i].FloorUs = medianOf(all, func(r Row) float64 { return r.FloorUs })
 	}
 	return out, nil
+}
+
+// chanceOf returns the standard error of the median of repeats, in logarithm, by their median deviation from it.
+func chanceOf(repeats []Row, median float64) float64 {
+	const fewRepeats, ofFew, least = 3, 0.1, 0.005 // the least of fewer repeats, and of any
+	deviation := 1.48 * medianOf(repeats, func(r Row) float64 { return math.Abs(math.Log(r.Us / median)) })
+	chance := 1.25 * deviation / math.Sqrt(float64(len(repeats)))
+	if len(repeats) < fewRepeats {
+		return max(chance, ofFew)
+	}
+	return max(chance, least)
 }
 
 func boolInt(b bool) int {
@@ -92,175 +106,6 @@ func check(rows []Row) error {
 // firstLaw is what a law is pulled to if nothing was measured: near the floor.
 var firstLaw = Law{Floor: 1.3}
 
-// options say how a cell is fitted.
-type options struct {
-	group, part func(*Row) string // each group of rows counts alike; parts are left out to choose and to find the spread
-	near        []*Cell           // cells of levels before, of which one is pulled to
-	local       bool              // fit points
-}
-
-// choice is what is chosen by errors on rows that were left out.
-type choice struct {
-	near         *Cell
-	scale, ridge float64
-	errors       []float64 // in logarithm
-}
-
-// fitCell fits a cell to rows, pulled to a cell of a level before. Which level, how strong the correction and that of the points is, and
-// the spread come from parts that were left out.
-func fitCell(rows []Row, o options) (Cell, error) {
-	warm := filter(rows, func(r *Row) bool { return !r.Cold })
-	count := map[string]int{}
-	for i := range warm {
-		count[o.group(&warm[i])]++
-	}
-	weights := make([]float64, len(warm))
-	for i := range warm {
-		weights[i] = float64(len(warm)) / float64(len(count)*count[o.group(&warm[i])])
-	}
-	near := o.near[0]
-	c := Cell{Law: near.Law, correction: near.correction, Spread: near.Spread, N: len(rows)}
-	if len(warm) > 0 {
-		best, err := choose(warm, weights, o)
-		if err != nil {
-			return c, err
-		}
-		near = best.near
-		if c, err = fitParts(warm, weights, best); err != nil {
-			return c, err
-		}
-		c.N, c.Spread = len(rows), spread(best.errors)
-		if len(warm) < fewRows { // too few errors for a quantile: no narrower than the level before
-			c.Spread = max(c.Spread, o.near[0].Spread)
-		}
-	}
-	c.start(filter(rows, func(r *Row) bool { return r.Cold }), near)
-	c.domain(rows)
-	return c, nil
-}
-
-// fitParts fits law, correction and points.
-func fitParts(rows []Row, weights []float64, how choice) (c Cell, err error) {
-	if c.Law, err = fitLaw(rows, weights, how.near.Law); err != nil {
-		return c, err
-	}
-	if c.correction, err = fitCorrection(rows, weights, &c.Law, &how.near.correction, how.scale); err != nil {
-		return c, err
-	}
-	c.local = fitLocal(rows, &c, how.ridge)
-	return c, nil
-}
-
-// start sets what a cold start costs: the median of what it took beyond the time of a warm run.
-func (c *Cell) start(cold []Row, near *Cell) {
-	c.Law.ColdUs, c.ColdSpread = near.Law.ColdUs, max(near.ColdSpread, unknownStart)
-	if len(cold) == 0 {
-		return
-	}
-	c.Law.ColdUs = 0
-	beyond := make([]float64, len(cold))
-	for i := range cold {
-		beyond[i] = max(0, cold[i].Us-c.time(&cold[i].Work))
-	}
-	slices.Sort(beyond)
-	c.Law.ColdUs = stats.Median(beyond)
-	if c.ColdSpread = spread(misses(cold, func(op) *Cell { return c })); len(cold) < fewStarts {
-		c.ColdSpread = max(c.ColdSpread, unknownStart)
-	}
-}
-
-// unknownStart is the spread of cold starts of which few were measured: a factor of 1.5.
-const (
-	unknownStart = 0.4
-	fewStarts    = 4
-)
-
-// size is the mean of absolute errors in logarithm, of which none counts as more than a factor of e.
-func size(errors []float64) float64 {
-	sum := 0.0
-	for _, e := range errors {
-		sum += min(math.Abs(e), 1)
-	}
-	return sum / float64(len(errors))
-}
-
-// choose returns the level, the scale of the penalties of the correction and the ridge of the points with the least
-// errors on rows that were left out of the fit, some parts at a time.
-func choose(rows []Row, weights []float64, o options) (best choice, err error) {
-	part, next := map[string]int{}, 0
-	for i := range rows {
-		if name := o.part(&rows[i]); part[name] == 0 {
-			part[name] = 1 + next%parts
-			next++
-		}
-	}
-	least, ridges := math.Inf(1), ridges
-	if !o.local {
-		ridges = ridges[len(ridges)-1:]
-	}
-	for _, near := range o.near {
-		errors := make([][]float64, len(scales)*len(ridges))
-		for k := range min(parts, next) {
-			var fitted, others []Row
-			var w []float64
-			for i := range rows {
-				if part[o.part(&rows[i])] == k+1 {
-					others = append(others, rows[i])
-				} else {
-					fitted, w = append(fitted, rows[i]), append(w, weights[i])
-				}
-			}
-			c := Cell{Law: near.Law}
-			if len(fitted) > 0 {
-				if c.Law, err = fitLaw(fitted, w, near.Law); err != nil {
-					return best, err
-				}
-			}
-			for i, scale := range scales {
-				c.local = local{}
-				if c.correction, err = fitCorrection(fitted, w, &c.Law, &near.correction, scale); err != nil {
-					return best, err
-				}
-				for j, ridge := range ridges {
-					c.local = local{}
-					c.local = fitLocal(fitted, &c, ridge)
-					at := &errors[i*len(ridges)+j]
-					*at = append(*at, misses(others, func(op) *Cell { return &c })...)
-				}
-			}
-		}
-		for i, of := range errors {
-			if e := size(of); e < least {
-				least, best = e, choice{near, scales[i/len(ridges)], ridges[i%len(ridges)], of}
-			}
-		}
-	}
-	return best, nil
-}
-
-const (
-	parts     = 5 // in which shapes are left out, for the spread
-	fewRows   = 10
-	leastHalf = 0.01 // of intervals, in logarithm
-	coverage  = 0.9  // of intervals
-)
-
-// spread returns the half width of the interval that holds nine of ten errors.
-func spread(errors []float64) float64 {
-	if len(errors) == 0 {
-		return math.Ln2
-	}
-	all := make([]float64, len(errors))
-	for i, e := range errors {
-		all[i] = math.Abs(e)
-	}
-	slices.Sort(all)
-	// Nine of ten future errors lie below this one of n (Vovk, Gammerman and Shafer, "Algorithmic learning in a
-	// random world", 2005); if there are too few, the largest has to do.
-	at := int(math.Ceil(coverage*float64(len(all)+1))) - 1
-	return min(max(all[min(at, len(all)-1)], leastHalf), 20)
-}
-
 // Fit fits a model to measured times. Rows of one shape are repeats, of which the median counts.
 func Fit(rows []Row) (*Model, error) {
 	shapes, err := Medians(rows)
@@ -289,11 +134,11 @@ func Fit(rows []Row) (*Model, error) {
 	return m, m.compile()
 }
 
-func byTask(r *Row) string    { return r.Machine + "\x00" + r.Device + "\x00" + r.Task }
+func byMachine(r *Row) string { return r.Machine + "\x00" + r.Device }
+func byTask(r *Row) string    { return byMachine(r) + "\x00" + r.Task }
+func byShape(r *Row) string   { return byTask(r) + "\x00" + r.Shape }
 func dtype(r *Row) string     { return r.DType }
 func task(r *Row) string      { return r.Task }
-func shape(r *Row) string     { return r.Shape }
-func byMachine(r *Row) string { return r.Machine + "\x00" + r.Device }
 
 // fitKind fits the devices of a kind: first the kind itself, which stands for devices that were
 // never measured, then each device.
@@ -301,61 +146,245 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	type name struct{ machine, device string }
-	var names []name
-	for _, r := range rows {
-		if n := (name{r.Machine, r.Device}); !slices.Contains(names, n) {
-			names = append(names, n)
-		}
-	}
-	levels, err := fitDevice(rows, &first, func(op) *Cell { return nil }, len(names) == 1)
-	if err != nil {
-		return nil, err
-	}
-	levels.Device = kind
-	out := []Device{levels}
-	general := &out[0]
-	var unseen []float64 // errors on devices that were left out
-	if len(names) == 1 {
-		d := levels
-		d.Tasks = slices.Clone(d.Tasks)
-		d.Machine, d.Device, d.Key = names[0].machine, names[0].device, rows[0].Key
-		out = append(out, d)
-		names = nil
-		for i := range general.Tasks { // points are of one device
-			general.Tasks[i].local = local{}
-		}
-	}
-	for _, n := range names {
-		own := filter(rows, func(r *Row) bool { return r.Machine == n.machine && r.Device == n.device })
-		others := filter(rows, func(r *Row) bool { return r.Machine != n.machine || r.Device != n.device })
-		d, err := fitDevice(own, &general.Other, general.cell, true)
+	f := fitter{kind: kind, machines: distinct(rows, byMachine)}
+	warm := filter(rows, isWarm)
+	first := Cell{Law: firstLaw, Spread: math.Ln2}
+	if len(warm) > 0 {
+		law, err := fitLaw(warm, alike(warm, byTask), firstLaw)
 		if err != nil {
 			return nil, err
 		}
-		d.Machine, d.Device, d.Key = n.machine, n.device, own[0].Key
-		out = append(out, d)
-		if len(others) > 0 {
-			without, err := fitDevice(others, &first, func(op) *Cell { return nil }, false)
-			if err != nil {
-				return nil, err
-			}
-			unseen = append(unseen, misses(own, without.best)...)
+		if f.process, err = fitProcess(kind, warm, law); err != nil {
+			return nil, err
 		}
+		f.shapes, f.tasks = f.leftOut(byShape), f.leftOut(task)
+		first.Law = law
 	}
-	general = &out[0]
-	if len(unseen) > 0 {
-		general.Other.Spread = max(general.Other.Spread, spread(unseen))
-		for i := range general.Tasks {
-			general.Tasks[i].Spread = max(general.Tasks[i].Spread, spread(unseen))
+	general, err := f.device("", rows, &first, nil)
+	if err != nil {
+		return nil, err
+	}
+	general.Device = kind
+	unseen := math.Ln2 // nothing says how devices of this kind differ
+	if len(f.machines) > 1 && len(warm) > 0 {
+		unseen = spread(f.leftOut(byMachine))
+	}
+	general.Other.Spread = max(general.Other.Spread, unseen)
+	for i := range general.Tasks {
+		general.Tasks[i].Spread = max(general.Tasks[i].Spread, unseen)
+	}
+	out := []Device{general}
+	for _, machine := range f.machines {
+		own := filter(rows, func(r *Row) bool { return byMachine(r) == machine })
+		d, err := f.device(machine, own, &general.Other, general.cell)
+		if err != nil {
+			return nil, err
 		}
-	} else { // nothing says how devices of this kind differ
-		general.Other.Spread = max(general.Other.Spread, math.Ln2)
-		for i := range general.Tasks {
-			general.Tasks[i].Spread = max(general.Tasks[i].Spread, math.Ln2)
-		}
+		d.Machine, d.Device, d.Key = own[0].Machine, own[0].Device, own[0].Key
+		out = append(out, d)
 	}
 	return out, nil
+}
+
+// fitter fits devices of a kind.
+type fitter struct {
+	kind     string
+	machines []string
+	process  *process // nil if nothing was measured warm
+
+	// Errors, in logarithm, of the rows of the process: as predicted from other shapes, and from other tasks.
+	shapes, tasks []float64
+}
+
+// leftOut returns the errors of all rows of the process, each as predicted without its group.
+func (f *fitter) leftOut(group func(*Row) string) []float64 {
+	p, of := f.process, map[string][]int{}
+	for i := range p.rows {
+		k := group(&p.rows[i])
+		of[k] = append(of[k], i)
+	}
+	out := make([]float64, len(p.rows))
+	for _, group := range of {
+		for k, e := range p.leftOut(group) {
+			out[group[k]] = e
+		}
+	}
+	return out
+}
+
+// device fits the cell for all tasks, near that of the kind, and one for each task, near that of the task on the kind,
+// and for its types. machine is "" for the kind.
+func (f *fitter) device(machine string, rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err error) {
+	if d.Other, err = f.cell(labels{machine: machine}, rows, byTask, near); err != nil {
+		return d, err
+	}
+	d.Other.Spread = max(near.Spread, leastHalf)
+	if len(distinct(rows, task)) > 1 {
+		d.Other.Spread = spread(f.errors(f.tasks, labels{machine: machine}))
+	}
+	for _, name := range distinct(rows, task) {
+		own, parent := filter(rows, func(r *Row) bool { return r.Task == name }), &d.Other
+		if ofKind != nil {
+			if c := ofKind(op{name, ""}); c != nil {
+				parent = c
+			}
+		}
+		all, err := f.cell(labels{machine: machine, task: name}, own, byMachine, parent)
+		if err != nil {
+			return d, err
+		}
+		d.Tasks = append(d.Tasks, Task{Task: name, Cell: all})
+		for _, dtype := range distinct(own, dtype) {
+			c, err := f.cell(labels{machine: machine, task: name, dtype: dtype}, filter(own, func(r *Row) bool { return r.DType == dtype }), byMachine, &all)
+			if err != nil {
+				return d, err
+			}
+			d.Tasks = append(d.Tasks, Task{Task: name, DType: dtype, Cell: c})
+		}
+	}
+	for _, t := range d.Tasks { // what was not measured is no better known than what was
+		d.Other.Spread = max(d.Other.Spread, t.Spread)
+	}
+	return d, nil
+}
+
+// errors returns those of the rows that have labels.
+func (f *fitter) errors(all []float64, of labels) (out []float64) {
+	for i, e := range all {
+		if of.have(&f.process.labels[i]) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// have tells whether labels include others, whatever the memory.
+func (of *labels) have(l *labels) bool {
+	return (of.machine == "" || of.machine == l.machine) && (of.task == "" || of.task == l.task) && (of.dtype == "" || of.dtype == l.dtype)
+}
+
+// cell fits a law to the rows that have some labels, near another law, and points that carry what the process expects beyond the law.
+func (f *fitter) cell(of labels, rows []Row, group func(*Row) string, near *Cell) (Cell, error) {
+	c := Cell{Law: near.Law, Spread: near.Spread, N: len(rows)}
+	c.scale = scalesOf(f.kind)
+	c.domain(rows)
+	if warm := filter(rows, isWarm); len(warm) > 0 {
+		var err error
+		if c.Law, err = fitLaw(warm, alike(warm, group), near.Law); err != nil {
+			return c, err
+		}
+		c.Spread = spread(f.errors(f.shapes, of))
+		if len(warm) < fewRows { // too few errors for a quantile: no narrower than the level before
+			c.Spread = max(c.Spread, near.Spread)
+		}
+	}
+	if f.process != nil {
+		for m := range memories {
+			of.memory = m
+			c.local[m] = regress(f.targets(of, &c.Law))
+		}
+	}
+	c.start(filter(rows, func(r *Row) bool { return r.Cold }), near)
+	return c, nil
+}
+
+// otherTarget is how much a place counts where work of other labels was measured.
+const otherTarget = 0.01
+
+// targets lists what the process expects beyond a law: where work with these labels was measured, and, since that may be little,
+// where the device ran other tasks and other devices this task.
+func (f *fitter) targets(of labels, law *Law) []target {
+	p := f.process
+	threads := math.NaN()
+	for i := range p.rows {
+		if of.machine != "" && p.labels[i].machine == of.machine {
+			threads, of.processor = p.at[i][ofThreads], p.labels[i].processor
+			break
+		}
+	}
+	mean := p.mean(of)
+	var out []target
+	for i := range p.rows {
+		l := &p.labels[i]
+		t := target{at: p.at[i], weight: 1}
+		switch {
+		case l.memory != of.memory:
+			continue
+		case of.have(l):
+		case of.machine != "" && l.machine == of.machine || of.task != "" && l.task == of.task:
+			t.weight = otherTarget
+		default:
+			continue
+		}
+		if !math.IsNaN(threads) {
+			t.at[ofThreads] = threads
+		}
+		w := &p.rows[i].Work
+		t.value = mean(&t.at) + math.Log(max(p.law.Time(w), leastUs)/max(law.Time(w), leastUs))
+		out = append(out, t)
+	}
+	return out
+}
+
+func isWarm(r *Row) bool { return !r.Cold }
+
+// alike returns weights of rows with which each group counts alike.
+func alike(rows []Row, group func(*Row) string) []float64 {
+	count := map[string]int{}
+	for i := range rows {
+		count[group(&rows[i])]++
+	}
+	weights := make([]float64, len(rows))
+	for i := range rows {
+		weights[i] = float64(len(rows)) / float64(len(count)*count[group(&rows[i])])
+	}
+	return weights
+}
+
+// start sets what a cold start costs: the median of what it took beyond the time of a warm run.
+func (c *Cell) start(cold []Row, near *Cell) {
+	c.Law.ColdUs, c.ColdSpread = near.Law.ColdUs, max(near.ColdSpread, unknownStart)
+	if len(cold) == 0 {
+		return
+	}
+	c.Law.ColdUs = 0
+	beyond := make([]float64, len(cold))
+	for i := range cold {
+		beyond[i] = max(0, cold[i].Us-c.time(&cold[i].Work))
+	}
+	slices.Sort(beyond)
+	c.Law.ColdUs = stats.Median(beyond)
+	if c.ColdSpread = spread(misses(cold, func(op) *Cell { return c })); len(cold) < fewStarts {
+		c.ColdSpread = max(c.ColdSpread, unknownStart)
+	}
+}
+
+// unknownStart is the spread of cold starts of which few were measured: a factor of 1.5.
+const (
+	unknownStart = 0.4
+	fewStarts    = 4
+)
+
+const (
+	fewRows   = 10
+	leastHalf = 0.01 // of intervals, in logarithm
+	coverage  = 0.9  // of intervals
+)
+
+// spread returns the half width of the interval that holds nine of ten errors.
+func spread(errors []float64) float64 {
+	if len(errors) == 0 {
+		return math.Ln2
+	}
+	all := make([]float64, len(errors))
+	for i, e := range errors {
+		all[i] = math.Abs(e)
+	}
+	slices.Sort(all)
+	// Nine of ten future errors lie below this one of n (Vovk, Gammerman and Shafer, "Algorithmic learning in a
+	// random world", 2005); if there are too few, the largest has to do.
+	at := int(math.Ceil(coverage*float64(len(all)+1))) - 1
+	return min(max(all[min(at, len(all)-1)], leastHalf), 20)
 }
 
 func filter(rows []Row, keep func(*Row) bool) []Row {
@@ -386,58 +415,6 @@ func misses(rows []Row, cell func(op) *Cell) []float64 {
 		out[i] = math.Log(rows[i].Us / cell(op{rows[i].Task, rows[i].DType}).time(&rows[i].Work))
 	}
 	return out
-}
-
-// first is the level before all.
-var first = Cell{Law: firstLaw, Spread: math.Ln2}
-
-// fitDevice fits the cell for all tasks, near that of the kind, and one for each task, near that of the
-// task on the kind, if there is one, or near what is nearer. Cells of a task in a type get points if the rows are of one device.
-func fitDevice(rows []Row, near *Cell, ofKind func(op) *Cell, points bool) (d Device, err error) {
-	if d.Other, err = fitCell(rows, options{group: byTask, part: task, near: []*Cell{near}}); err != nil {
-		return d, err
-	}
-	var unseen []float64 // errors on tasks that were left out
-	for _, name := range distinct(rows, task) {
-		own := filter(rows, func(r *Row) bool { return r.Task == name })
-		others := filter(rows, func(r *Row) bool { return r.Task != name })
-		levels := []*Cell{&d.Other, &first}
-		if parent := ofKind(op{name, ""}); parent != nil {
-			levels = []*Cell{parent, &d.Other, &first}
-		}
-		of := options{group: byMachine, part: shape, near: levels}
-		all, err := fitCell(own, of)
-		if err != nil {
-			return d, err
-		}
-		d.Tasks = append(d.Tasks, Task{Task: name, Cell: all})
-		types := distinct(own, dtype)
-		if of.local = points; len(types) > 1 {
-			of.near = []*Cell{&all}
-		}
-		for _, dtype := range types {
-			c, err := fitCell(filter(own, func(r *Row) bool { return r.DType == dtype }), of)
-			if err != nil {
-				return d, err
-			}
-			d.Tasks = append(d.Tasks, Task{Task: name, DType: dtype, Cell: c})
-		}
-		if len(others) > 0 {
-			without, err := fitCell(others, options{group: byTask, part: task, near: []*Cell{near}})
-			if err != nil {
-				return d, err
-			}
-			unseen = append(unseen, misses(own, func(op) *Cell { return &without })...)
-		}
-	}
-	d.Other.Spread = max(near.Spread, leastHalf)
-	if len(unseen) > 0 {
-		d.Other.Spread = spread(unseen)
-	}
-	for _, t := range d.Tasks { // what was not measured is no better known than what was
-		d.Other.Spread = max(d.Other.Spread, t.Spread)
-	}
-	return d, nil
 }
 
 // hash names the data of a fit.

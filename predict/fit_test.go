@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gonum.org/v1/gonum/mat"
 )
 
 // h200Decode are the decode rows of docs/measurements/2026-11-21-h200-bench-rows.txt, in microseconds.
@@ -164,11 +166,8 @@ func TestPoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	cpu, _ := m.Device("m", "cpu")
-	if n := len(m.Devices[cpu].cell(op{"matmul", "float32"}).Points); n == 0 || n > maxPoints {
-		t.Errorf("%d points", n)
-	}
-	if n := len(m.Devices[0].cell(op{"matmul", "float32"}).Points); n != 0 {
-		t.Errorf("%d points for devices that were not measured", n)
+	if p := m.Devices[cpu].cell(op{"matmul", "float32"}).Points; len(p) != 1 || len(p[0].Weight) == 0 || len(p[0].Weight) > maxPoints {
+		t.Errorf("%+v", p)
 	}
 	worst := 0.0
 	for i := range all {
@@ -209,26 +208,153 @@ func TestLinkOfTask(t *testing.T) {
 	}
 }
 
+// Errors of measurements that are left out are those of a process without them.
+func TestLeftOut(t *testing.T) {
+	rows, err := Medians(filter(lawRows("m", testCPU, testGPU, 0.2, 4), func(r *Row) bool { return r.Device == "cpu" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := fitProcess("cpu", rows, firstLaw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all mat.Dense // the covariance with the noise
+	if err := all.Inverse(&p.inverse); err != nil {
+		t.Fatal(err)
+	}
+	out := []int{3, 4, 20}
+	var kept []int
+	for i := range rows {
+		if !slices.Contains(out, i) {
+			kept = append(kept, i)
+		}
+	}
+	k, y := mat.NewDense(len(kept), len(kept), nil), mat.NewVecDense(len(kept), nil)
+	for i, a := range kept {
+		y.SetVec(i, p.left[a])
+		for j, b := range kept {
+			k.Set(i, j, all.At(a, b))
+		}
+	}
+	var alpha mat.VecDense
+	if err := alpha.SolveVec(k, y); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range p.leftOut(out) {
+		predicted := 0.0
+		for j, b := range kept {
+			predicted += all.At(out[i], b) * alpha.AtVec(j)
+		}
+		if want := p.left[out[i]] - predicted; math.Abs(e-want) > 1e-6 || math.Abs(e) < 1e-3 {
+			t.Errorf("measurement %d, left out, is off by %g; expected %g", out[i], e, want)
+		}
+	}
+}
+
+// Points of a cell predict what the process of all measurements expects.
+func TestPointsFollowProcess(t *testing.T) {
+	rows, err := Medians(filter(lawRows("m", testCPU, testGPU, 0.2, 4), func(r *Row) bool { return r.Device == "cpu" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Fit(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	law, err := fitLaw(rows, alike(rows, byTask), firstLaw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := fitProcess("cpu", rows, law)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, _ := m.Device("m", "cpu")
+	for i := range rows {
+		of := p.labels[i]
+		want := law.Time(&rows[i].Work) * math.Exp(p.mean(of)(&p.at[i]))
+		if have := m.Predict(cpu, &rows[i].Work).Us; math.Abs(math.Log(have/want)) > 0.03 {
+			t.Errorf("%s %s is predicted %g us, by the process %g", rows[i].Task, rows[i].Shape, have, want)
+		}
+	}
+}
+
+// A machine that is slower at everything than its ceilings say is known from few measurements of one task.
+func TestFewSamplesOfMachine(t *testing.T) {
+	rows := lawRows("m", testCPU, testGPU, 0.02, 1)
+	var all []Row
+	for _, r := range lawRows("slow", Law{Floor: 2.4, StepUs: 1.4, BaseUs: 2}, testGPU, 0.02, 2) {
+		if r.Device == "cpu" {
+			all = append(all, r)
+		}
+	}
+	predicted := func(known int) (worst float64) {
+		n := 0
+		m, err := Fit(append(slices.Clone(rows), filter(all, func(r *Row) bool {
+			if r.Task != "vector.add" {
+				return false
+			}
+			n++
+			return n%3 == 0 && n/3 <= known
+		})...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _ := m.Device("slow", "cpu")
+		for i := range all {
+			if r := &all[i]; r.Task == "reduce.sum" {
+				worst = max(worst, math.Abs(math.Log(m.Predict(d, &r.Work).Us/r.Us)))
+			}
+		}
+		return worst
+	}
+	if none, five := predicted(0), predicted(5); none < 0.5 || five > 0.4 {
+		t.Errorf("another task is off by %.2f without measurements of the machine, by %.2f with five", none, five)
+	}
+}
+
+// A median of few repeats is less certain than one of many that agree.
+func TestChance(t *testing.T) {
+	of := func(us ...float64) float64 {
+		var rows []Row
+		for _, v := range us {
+			rows = append(rows, Row{Device: "cpu", Us: v, Work: Work{Task: "t"}})
+		}
+		m, err := Medians(rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Medians(m)
+		if err != nil || again[0].chance != m[0].chance {
+			t.Errorf("of a median: %g, %v; expected %g", again[0].chance, err, m[0].chance)
+		}
+		return m[0].chance
+	}
+	if one, agree, differ := of(10), of(10, 10.1, 9.9, 10, 10), of(10, 14, 7, 20, 10); !(agree < one && one < differ) || one != 0.1 {
+		t.Errorf("one %g, five that agree %g, five that differ %g", one, agree, differ)
+	}
+}
+
 // Of many measurements points are spread over all, and coinciding ones are one.
 func TestFarthest(t *testing.T) {
-	var all []point
+	var all []target
 	for i := range 1000 {
-		all = append(all, point{floor: float64(i%250) / 10})
+		all = append(all, target{at: [features]float64{float64(i%250) / 10}, weight: 1})
 	}
 	chosen := farthest(all)
 	if len(chosen) != maxPoints {
 		t.Fatalf("%d points, expected %d", len(chosen), maxPoints)
 	}
 	for i := range all {
-		near := 0.0
+		closest := 0.0
 		for j := range chosen {
-			near = max(near, chosen[j].near(&all[i]))
+			closest = max(closest, near(&chosen[j].at, &all[i].at))
 		}
-		if near < 0.86 { // twice the distance of the best choice at most, which is 25 octaves / 64
-			t.Errorf("the point at %g is far from all: %.2f", all[i].floor, near)
+		if closest < 0.6 { // twice the distance of the best choice at most, which is 25 / 64
+			t.Errorf("the point at %g is far from all: %.2f", all[i].at[0], closest)
 		}
 	}
-	if n := len(farthest(slices.Repeat([]point{{rows: 1}}, 9))); n != 1 {
+	if n := len(farthest(slices.Repeat([]target{{weight: 1}}, 9))); n != 1 {
 		t.Errorf("%d points of one place", n)
 	}
 }
@@ -325,7 +451,7 @@ func TestWriteRead(t *testing.T) {
 	if other, err := Fit(rows); err != nil || other.SHA256 == m.SHA256 {
 		t.Errorf("other data have the same hash (%v)", err)
 	}
-	for _, part := range []string{`"version": 2`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine": "m"`, `"key": "versions of m"`, `"n": 12`} {
+	for _, part := range []string{`"version":3`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
 		if !strings.Contains(first, part) {
 			t.Errorf("the file has no %s", part)
 		}
@@ -400,9 +526,9 @@ func FuzzRead(f *testing.F) {
 	good := file.String()
 	f.Add([]byte(good))
 	for _, change := range [][2]string{
-		{`"version": 2`, `"version": 1`}, {`"floor": 1`, `"floor": -1`}, {`"floor": 1`, `"floor": 1e300`}, {`"spread": 0`, `"spread": 1e9`}, {`"device": "cpu"`, `"device": "tpu"`},
-		{`"correction": [`, `"correction": [1e300,`}, {`"memory": [`, `"memory": ["disk",`}, {`"n": 12`, `"n": -12`}, {`"min": `, `"min": 1e17`},
-		{`"inner": 0`, `"inner": 1e9`}, {`"memory": "host"`, `"memory": "disk"`},
+		{`"version":3`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
+		{`"weight":[`, `"weight":[1e300,`}, {`"weight":[`, `"weight":[1,`}, {`"memory":["`, `"memory":["disk","`}, {`"n":12`, `"n":-12`}, {`"min":`, `"min":1e17`},
+		{`"steps":[`, `"steps":[1e9,`}, {`"memory":"host"`, `"memory":"disk"`}, {`"points":[`, `"points":[{"memory":"host","weight":[1]},`},
 	} {
 		changed := strings.Replace(good, change[0], change[1], 1)
 		if changed == good {

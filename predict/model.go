@@ -10,7 +10,7 @@ import (
 )
 
 // modelVersion is the version of the file's format and of what its numbers mean.
-const modelVersion = 2
+const modelVersion = 3
 
 // Bounds of a file, since it may be damaged or of someone who means harm.
 const (
@@ -53,16 +53,15 @@ type Task struct {
 
 // Cell is a law with its correction, how far it is off, and where it holds.
 type Cell struct {
-	Law        Law       `json:"law"`
-	Correction []float64 `json:"correction"` // coefficients, in natural logarithm: the constant, then memory, floor, rows, bytes, FLOPs for each byte
-	Points     []Point   `json:"points,omitempty"`
-	Spread     float64   `json:"spread"`       // half width in natural logarithm of the interval that holds nine of ten times
-	ColdSpread float64   `json:"start_spread"` // the same of cold starts
-	N          int       `json:"n"`            // shapes that were fitted
-	Domain     Domain    `json:"domain"`
+	Law        Law      `json:"law"`
+	Points     []Points `json:"points,omitempty"`
+	Spread     float64  `json:"spread"`       // half width in natural logarithm of the interval that holds nine of ten times
+	ColdSpread float64  `json:"start_spread"` // the same of cold starts
+	N          int      `json:"n"`            // shapes that were fitted
+	Domain     Domain   `json:"domain"`
 
-	correction correction // Correction, at its full length
-	local      local      // Points, by memory
+	scale *scales // of its kind of device
+	local local   // Points, by memory
 }
 
 // Domain is where a cell was measured.
@@ -120,8 +119,8 @@ const leastUs = 1e-3
 
 // time returns the predicted time in microseconds.
 func (c *Cell) time(w *Work) float64 {
-	o := octavesOf(w)
-	t := c.Law.Time(w) * math.Exp(c.correction.at(w.Memory, &o)+c.local.at(w.Memory, &o))
+	here := c.scale.of(w)
+	t := c.Law.Time(w) * math.Exp(c.local.at(w.Memory, &here))
 	if w.Cold {
 		t += c.Law.ColdUs
 	}
@@ -163,17 +162,6 @@ func (d *Device) cell(o op) *Cell {
 		}
 	}
 	return nil
-}
-
-// best returns the cell of a task, else of the task in any type, else of tasks that were not measured.
-func (d *Device) best(o op) *Cell {
-	if c := d.cell(o); c != nil {
-		return c
-	}
-	if c := d.cell(op{o.task, ""}); c != nil {
-		return c
-	}
-	return &d.Other
 }
 
 // Predict returns the time of work on a device, an index from [Model.Device]. For an index of no
@@ -221,7 +209,8 @@ func (m *Model) compile() error {
 		if len(d.Tasks) > maxTasks {
 			return fmt.Errorf("the model has %d tasks on %s; expected %d at most", len(d.Tasks), d.Device, maxTasks)
 		}
-		if err := d.Other.compile(); err != nil {
+		scale := scalesOf(Kind(d.Device))
+		if err := d.Other.compile(scale); err != nil {
 			return fmt.Errorf("the model's law for other tasks on %s: %w", d.Device, err)
 		}
 		d.index = make(map[op]int, len(d.Tasks))
@@ -230,7 +219,7 @@ func (m *Model) compile() error {
 			if len(t.Task) > maxText || len(t.DType) > maxText {
 				return fmt.Errorf("task %d of the model on %s has a name of more than %d bytes", j+1, d.Device, maxText)
 			}
-			if err := t.compile(); err != nil {
+			if err := t.compile(scale); err != nil {
 				return fmt.Errorf("the model's law for %s on %s: %w", t.Task, d.Device, err)
 			}
 			d.index[op{t.Task, t.DType}] = j
@@ -242,48 +231,27 @@ func (m *Model) compile() error {
 // Bounds of what a law may say.
 const (
 	maxCoefficient = 1e12
-	maxLog         = 10 // of corrections: a factor of 22026
+	maxLog         = 10 // of the sum over points: a factor of 22026
 	maxPoint       = 100
+	maxWeight      = 1e5
 )
 
 // compile checks a cell and fills what predictions use.
-func (c *Cell) compile() error {
+func (c *Cell) compile(scale *scales) error {
+	c.scale = scale
 	for _, v := range c.Law.vector() {
 		if !(v >= 0 && v <= maxCoefficient) {
 			return fmt.Errorf("a coefficient is %g; expected 0 to %g", v, maxCoefficient)
 		}
 	}
-	if c.Correction == nil {
-		c.Correction = trimmed(&c.correction)
-	}
-	if len(c.Correction) > terms {
-		return fmt.Errorf("the correction has %d coefficients; expected %d at most", len(c.Correction), terms)
-	}
-	c.correction = correction{}
-	for i, v := range c.Correction {
-		if !(math.Abs(v) <= maxLog) {
-			return fmt.Errorf("a coefficient of the correction is %g; expected -%d to %d", v, maxLog, maxLog)
-		}
-		c.correction[i] = v
-	}
 	if c.Points == nil {
-		c.Points = c.local.points()
+		c.Points = c.local.points(scale)
 	}
 	c.local = local{}
-	for _, p := range c.Points {
-		m, err := ParseMemory(p.Memory)
-		if err != nil {
+	for i := range c.Points {
+		if err := c.local.add(&c.Points[i], scale); err != nil {
 			return err
 		}
-		if len(c.local[m]) == maxPoints {
-			return fmt.Errorf("it has more than %d points in %s memory", maxPoints, m)
-		}
-		for _, v := range []float64{p.Floor, p.Rows, p.Steps, p.Inner, p.Weight} {
-			if !(math.Abs(v) <= maxPoint) {
-				return fmt.Errorf("a point holds %g; expected -%d to %d", v, maxPoint, maxPoint)
-			}
-		}
-		c.local[m] = append(c.local[m], point{p.Floor, p.Rows, p.Steps, p.Inner, p.Weight})
 	}
 	if !(c.Spread >= 0 && c.Spread <= 20 && c.ColdSpread >= 0 && c.ColdSpread <= 20) || c.N < 0 {
 		return fmt.Errorf("its spread is %g, and %g of cold starts, of %d shapes", c.Spread, c.ColdSpread, c.N)
@@ -314,21 +282,9 @@ func (c *Cell) compile() error {
 	return nil
 }
 
-// trimmed returns the coefficients rounded to what means something, without zeros at the end.
-func trimmed(c *correction) []float64 {
-	out := []float64{}
-	for _, v := range c {
-		out = append(out, math.Round(v*1e6)/1e6+0)
-	}
-	for len(out) > 0 && out[len(out)-1] == 0 {
-		out = out[:len(out)-1]
-	}
-	return out
-}
-
 // Write writes a model as JSON.
 func (m *Model) Write(w io.Writer) error {
-	data, err := json.MarshalIndent(m, "", " ")
+	data, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("the model cannot be written: %w", err)
 	}

@@ -1,6 +1,9 @@
 package predict
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Memory says where the data of work lie before it runs, and so which transfers it needs.
 type Memory uint8
@@ -45,6 +48,7 @@ type Work struct {
 	Steps    float64 // kernel launches, or steps of a plan
 	Rows     float64 // of the largest product; 1 for work on vectors
 	Inner    float64 // length of the sums of a product; 0 for other work
+	Threads  float64 // of the processor that runs it; 0 if it is a GPU, or not known
 	FloorUs  float64 // the least time on this device, by its ceilings; microseconds
 
 	Memory Memory
@@ -62,6 +66,8 @@ type Row struct {
 
 	// Parts of Us, 0 if they were not measured.
 	H2DUs, D2HUs float64
+
+	chance float64 // of a median: its standard error by the repeats, in logarithm
 }
 
 // Case is what the repeats of a measurement have in common.
@@ -74,6 +80,15 @@ type Case struct {
 // Case returns that of a row.
 func (r *Row) Case() Case {
 	return Case{r.Machine, r.Device, r.Task, r.DType, r.Shape, r.Memory, r.Cold}
+}
+
+// Processor names the processor of a row by the begin of its key: machines may have one with different numbers of cores.
+// Without a key it is the machine's name.
+func (r *Row) Processor() string {
+	if name, _, _ := strings.Cut(r.Key, ","); name != "" {
+		return name
+	}
+	return r.Machine
 }
 
 // Estimate is a predicted time.

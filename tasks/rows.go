@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"math"
+	"strconv"
+	"strings"
 
 	"gpt2scope/predict"
 )
@@ -43,7 +45,7 @@ func Rows(samples []Sample) ([]predict.Row, LeftOut) {
 				Machine: s.Machine, Key: s.MachineKey, Device: s.Device, Shape: s.Shape, Us: s.WallUs, H2DUs: known(s.H2DUs), D2HUs: known(s.D2HUs),
 				Work: predict.Work{
 					Task: s.Task, DType: s.DType, FLOPs: s.FLOPs, Bytes: s.Bytes, BytesIn: float64(s.BytesIn), BytesOut: float64(s.BytesOut),
-					Steps: float64(s.Steps), Rows: float64(s.Rows), Inner: inner(s.Shape), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == StartCold,
+					Steps: float64(s.Steps), Rows: float64(s.Rows), Inner: inner(s.Shape), Threads: threads(s.MachineKey), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == StartCold,
 				},
 			})
 		}
@@ -57,6 +59,18 @@ func known(us float64) float64 {
 		return 0
 	}
 	return us
+}
+
+// threads returns the number that the key of a CPU names, 0 if it names none.
+func threads(key string) float64 {
+	for part := range strings.SplitSeq(key, ", ") {
+		if number, ok := strings.CutSuffix(strings.TrimSuffix(part, "s"), " thread"); ok {
+			if n, err := strconv.ParseUint(number, 10, 32); err == nil {
+				return float64(n)
+			}
+		}
+	}
+	return 0
 }
 
 // inner returns the length of the sums of a product of matrices, 0 for other shapes.

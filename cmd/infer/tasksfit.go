@@ -27,8 +27,8 @@ func newTasksFit() *cobra.Command {
   time = efficiency x floor + step us x steps + us/MiB x bytes + transfers + base us,
          + start us if cold
 
-with no coefficient below 0, times a small correction for floor, rows, bytes,
-FLOPs for each byte, and memory, and by what measured work nearby took.
+with no coefficient below 0, times what measured work nearby took beyond such a law: of
+the same task, of others, and of other machines.
 SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several
 machines go together. Without any, the samples are those stored in this program. Lines
 without a machine are for devices, "other tasks" for tasks, that were not measured.

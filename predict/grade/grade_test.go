@@ -105,6 +105,59 @@ func TestSplits(t *testing.T) {
 	}
 }
 
+// A processor is left out with all machines that have it; with ten samples of one of these, the others stay unknown.
+func TestSplitsOfProcessors(t *testing.T) {
+	rows := measured(0.1)
+	for i := range rows {
+		if rows[i].Device == "cpu" {
+			rows[i].Key = map[string]string{"large": "X, 16 threads", "small": "X, 2 threads"}[rows[i].Machine]
+		}
+	}
+	for _, r := range slices.Clone(rows) {
+		if r.Machine == "small" {
+			r.Machine, r.Key = "other", "Y, 2 threads"
+			rows = append(rows, r)
+		}
+	}
+	rows = medians(t, rows)
+	processor := map[string]string{"large": "X", "small": "X", "other": "Y"}
+	folds := map[string][]string{}
+	for _, s := range Splits(rows) {
+		for _, f := range s.Folds {
+			if s.Name == DeviceOut || s.Name == DeviceOutTen || s.Name == CoresOut {
+				folds[s.Name] = append(folds[s.Name], f.Name)
+			}
+			known := map[string]map[string]int{} // rows of CPUs by machine and task
+			for _, i := range f.Fit {
+				if r := &rows[i]; r.Device == "cpu" {
+					if known[r.Machine] == nil {
+						known[r.Machine] = map[string]int{}
+					}
+					known[r.Machine][r.Task]++
+				}
+			}
+			for _, i := range f.Grade {
+				r := &rows[i]
+				for machine, tasks := range known {
+					of := processor[machine] == processor[r.Machine]
+					if s.Name == DeviceOut && of || s.Name == DeviceOutTen && of && (machine != r.Machine || tasks[r.Task] != tenSamples) || s.Name == CoresOut && machine == r.Machine {
+						t.Fatalf("%s %s: %d rows of %s on %s are known, of %s are graded", s.Name, f.Name, tasks[r.Task], r.Task, machine, r.Machine)
+					}
+				}
+				if s.Name == CoresOut && (len(known) != 2 || processor[r.Machine] != "X") {
+					t.Fatalf("%s: %s is graded with %d CPUs known", s.Name, r.Machine, len(known))
+				}
+			}
+		}
+	}
+	for name, want := range map[string][]string{DeviceOut: {"X", "Y"}, DeviceOutTen: {"large", "other", "small"}, CoresOut: {"large", "small"}} {
+		slices.Sort(folds[name])
+		if !slices.Equal(folds[name], want) {
+			t.Errorf("%s has folds %q, expected %q", name, folds[name], want)
+		}
+	}
+}
+
 // Work whose data have to be moved is compared, and data that are on the GPU only for tasks without transfers.
 func TestPairs(t *testing.T) {
 	rows := medians(t, measured(0))

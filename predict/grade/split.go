@@ -29,6 +29,7 @@ const (
 	TaskOutTen   = "task held out, 10 samples"
 	DeviceOut    = "CPU held out"
 	DeviceOutTen = "CPU held out, 10 samples"
+	CoresOut     = "cores held out"
 	Cold         = "cold starts"
 )
 
@@ -38,8 +39,9 @@ var about = map[string]string{
 	Largest:      "sizes above a quarter of the largest of a task",
 	TaskOut:      "each task in turn: nothing of it is known",
 	TaskOutTen:   "each task in turn, but for ten of its shapes on each device",
-	DeviceOut:    "each CPU in turn: nothing of it is known but its ceilings",
-	DeviceOutTen: "each CPU in turn, but for ten shapes of each task",
+	DeviceOut:    "each processor in turn, with all machines that have it: nothing of it is known but ceilings",
+	DeviceOutTen: "the same, but for ten shapes of each task on one machine, whose others are graded",
+	CoresOut:     "each machine whose processor others have too, with another number of cores: these are known",
 	Cold:         "the same as random, of runs that start a process; the others are of runs in a process that has run before",
 }
 
@@ -51,7 +53,7 @@ const tenSamples = 10
 // Splits lists the ways to divide rows. One without folds cannot be made of these rows: leaving out a CPU needs two.
 func Splits(rows []predict.Row) []Split {
 	shapes := sizes(rows)
-	names := []string{Random, Between, Largest, TaskOut, TaskOutTen, DeviceOut, DeviceOutTen}
+	names := []string{Random, Between, Largest, TaskOut, TaskOutTen, DeviceOut, DeviceOutTen, CoresOut}
 	splits := make([]Split, len(names))
 	for i, name := range names {
 		splits[i].Name = name
@@ -76,13 +78,20 @@ func Splits(rows []predict.Row) []Split {
 	}
 	splits[1].Folds = append(splits[1].Folds, fold(rows, "", func(r *predict.Row) bool { return between[shapeOf(r)] }))
 	splits[2].Folds = append(splits[2].Folds, fold(rows, "", func(r *predict.Row) bool { return largest[shapeOf(r)] }))
-	var tasks, cpus []string
+	var tasks, machines, cpus []string
+	processor := map[string]string{} // by machine
 	for i := range rows {
-		if !slices.Contains(tasks, rows[i].Task) {
-			tasks = append(tasks, rows[i].Task)
+		r := &rows[i]
+		if !slices.Contains(tasks, r.Task) {
+			tasks = append(tasks, r.Task)
 		}
-		if m := rows[i].Machine; predict.Kind(rows[i].Device) == "cpu" && !slices.Contains(cpus, m) {
-			cpus = append(cpus, m)
+		if predict.Kind(r.Device) != "cpu" || processor[r.Machine] != "" {
+			continue
+		}
+		name := r.Processor()
+		machines, processor[r.Machine] = append(machines, r.Machine), name
+		if !slices.Contains(cpus, name) {
+			cpus = append(cpus, name)
 		}
 	}
 	for _, task := range tasks {
@@ -90,11 +99,20 @@ func Splits(rows []predict.Row) []Split {
 		splits[3].Folds = append(splits[3].Folds, out)
 		splits[4].Folds = append(splits[4].Folds, withTen(rows, out, random))
 	}
+	onCPU := func(r *predict.Row) bool { return predict.Kind(r.Device) == "cpu" }
 	if len(cpus) > 1 {
-		for _, machine := range cpus {
-			out := fold(rows, machine, func(r *predict.Row) bool { return r.Machine == machine && predict.Kind(r.Device) == "cpu" })
-			splits[5].Folds = append(splits[5].Folds, out)
+		for _, name := range cpus {
+			splits[5].Folds = append(splits[5].Folds, fold(rows, name, func(r *predict.Row) bool { return onCPU(r) && processor[r.Machine] == name }))
+		}
+		for _, machine := range machines {
+			out := fold(rows, machine, func(r *predict.Row) bool { return onCPU(r) && processor[r.Machine] == processor[machine] })
+			out.Grade = slices.DeleteFunc(out.Grade, func(i int) bool { return rows[i].Machine != machine })
 			splits[6].Folds = append(splits[6].Folds, withTen(rows, out, random))
+		}
+	}
+	for _, machine := range machines {
+		if slices.ContainsFunc(machines, func(m string) bool { return m != machine && processor[m] == processor[machine] }) {
+			splits[7].Folds = append(splits[7].Folds, fold(rows, machine, func(r *predict.Row) bool { return onCPU(r) && r.Machine == machine }))
 		}
 	}
 	for i := range splits {

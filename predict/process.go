@@ -1,0 +1,258 @@
+package predict
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// A process is a Gaussian process of what one law leaves in the logarithms of all measured times of a kind of device (Rasmussen and
+// Williams, "Gaussian Processes for Machine Learning", 2006, chapter 2). It is a sum of functions of the features of work: one for all work, one
+// for each type, task, machine, and so on. What few measurements of a machine or a task say is so weighed against what others
+// have in common.
+type process struct {
+	scale   *scales
+	levels  [levels]level
+	law     Law
+	rows    []Row
+	labels  []labels
+	at      [][features]float64
+	left    []float64    // what the law leaves
+	alpha   []float64    // (K + noise)^-1 left
+	inverse mat.SymDense // (K + noise)^-1
+}
+
+// labels name what a measurement or a prediction is of. "" is unknown, and equal to nothing.
+type labels struct {
+	task, dtype, processor, machine string // machine with its device
+	memory                          Memory
+}
+
+// level is a function of the sum: it has one for each set of labels.
+type level struct {
+	constant, smooth float64 // variances
+	threads          bool    // the smooth part is a function of the number of threads too
+}
+
+// The levels, of what works share.
+const (
+	ofAll        = iota
+	ofAllThreads // with a function of the number of threads
+	ofType
+	ofTask
+	ofTaskType
+	ofProcessor // with a function of the number of threads
+	ofMachine   // with the memory
+	ofMachineTask
+	levels
+)
+
+// levelsOf returns standard deviations of the levels, and of noise, rounded from those with the largest marginal likelihood on the samples of
+// tasks/samples. Those of a fit are these times a factor. The samples are of one GPU, of which nothing says how others differ.
+func levelsOf(kind string) (all [levels]level, noise float64) {
+	if kind == "cuda" {
+		return [levels]level{
+			ofAll:         {constant: 0.08, smooth: 0.17},
+			ofType:        {constant: 0.06, smooth: 0.1},
+			ofTask:        {constant: 0.05, smooth: 0.04},
+			ofTaskType:    {constant: 0.03, smooth: 0.04},
+			ofMachine:     {constant: 0.05, smooth: 0.14},
+			ofMachineTask: {constant: 0.03, smooth: 0.05},
+		}, 0.1
+	}
+	return [levels]level{
+		ofAll:         {constant: 0.16, smooth: 0.5},
+		ofAllThreads:  {smooth: 0.5, threads: true},
+		ofType:        {constant: 0.14, smooth: 0.08},
+		ofTask:        {constant: 0.3, smooth: 0.12},
+		ofTaskType:    {constant: 0.07, smooth: 0.07},
+		ofProcessor:   {constant: 0.2, smooth: 0.2, threads: true},
+		ofMachine:     {constant: 0.1, smooth: 0.1},
+		ofMachineTask: {constant: 0.1, smooth: 0.1},
+	}, 0.15
+}
+
+// same tells which levels two works share.
+func same(a, b *labels) (s [levels]bool) {
+	task, dtype := a.task != "" && a.task == b.task, a.dtype != "" && a.dtype == b.dtype
+	processor := a.processor != "" && a.processor == b.processor
+	machine := a.machine != "" && a.machine == b.machine && a.memory == b.memory
+	return [levels]bool{ofAll: true, ofAllThreads: true, ofType: dtype, ofTask: task, ofTaskType: task && dtype, ofProcessor: processor, ofMachine: machine, ofMachineTask: machine && task}
+}
+
+// covariance of what two works leave is constant + smooth near + threads nearThreads, with the kernel without and with the number of
+// threads.
+func (p *process) covariance(a, b *labels) (constant, smooth, threads float64) {
+	for l, is := range same(a, b) {
+		if !is {
+			continue
+		}
+		v := &p.levels[l]
+		if constant += v.constant; v.threads {
+			threads += v.smooth
+		} else {
+			smooth += v.smooth
+		}
+	}
+	return constant, smooth, threads
+}
+
+func (p *process) kernel(a, b *labels, at, other *[features]float64) float64 {
+	constant, smooth, threads := p.covariance(a, b)
+	without := *at
+	without[ofThreads] = other[ofThreads]
+	return constant + smooth*near(&without, other) + threads*near(at, other)
+}
+
+// maxLeft bounds what is fitted: a factor of e^3.
+const maxLeft = 3
+
+// fitProcess fits a process to warm measurements.
+func fitProcess(kind string, rows []Row, law Law) (*process, error) {
+	p := &process{scale: scalesOf(kind), law: law, rows: rows}
+	for i := range rows {
+		r := &rows[i]
+		p.labels = append(p.labels, labels{r.Task, r.DType, r.Processor(), byMachine(r), r.Memory})
+		p.at = append(p.at, p.scale.of(&r.Work))
+		p.left = append(p.left, max(-maxLeft, min(maxLeft, math.Log(r.Us/max(law.Time(&r.Work), leastUs)))))
+	}
+	noise := p.choose(kind)
+	variance := make([]float64, len(rows))
+	for i := range variance {
+		variance[i] = noise*noise + rows[i].chance*rows[i].chance
+	}
+	for round := range robustRounds {
+		factor, err := p.factor(allOf(len(rows)), variance)
+		if err != nil {
+			return nil, err
+		}
+		p.alpha = make([]float64, len(rows))
+		if err := factor.SolveVecTo(mat.NewVecDense(len(rows), p.alpha), mat.NewVecDense(len(rows), p.left)); err != nil {
+			return nil, errProcess
+		}
+		if round+1 == robustRounds {
+			return p, factor.InverseTo(&p.inverse)
+		}
+		// What is left after the fit is variance times alpha. Beyond huberAt times the noise a measurement counts less.
+		for i := range variance {
+			if miss := math.Abs(variance[i]*p.alpha[i]) / noise; miss > huberNoise {
+				variance[i] *= miss / huberNoise
+			}
+		}
+	}
+	return p, nil
+}
+
+const (
+	robustRounds  = 2
+	huberNoise    = 1.5
+	mostForChoice = 250 // measurements for the marginal likelihood
+)
+
+var errProcess = errors.New("what the law leaves cannot be fitted: the data may hold extreme values")
+
+func allOf(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// factor factorizes the covariance of some measurements with their noise.
+func (p *process) factor(of []int, variance []float64) (*mat.Cholesky, error) {
+	k := mat.NewSymDense(len(of), nil)
+	for i, a := range of {
+		for j, b := range of[:i+1] {
+			k.SetSym(j, i, p.kernel(&p.labels[a], &p.labels[b], &p.at[a], &p.at[b]))
+		}
+		k.SetSym(i, i, k.At(i, i)+variance[a])
+	}
+	var c mat.Cholesky
+	if !c.Factorize(k) {
+		return nil, errProcess
+	}
+	return &c, nil
+}
+
+// choose sets the levels, and returns the noise, that have the largest marginal likelihood of some measurements, drawn at random.
+func (p *process) choose(kind string) float64 {
+	base, usual := levelsOf(kind)
+	of := rand.New(rand.NewPCG(9, 10)).Perm(len(p.rows))
+	of = of[:min(mostForChoice, len(of))]
+	y := mat.NewVecDense(len(of), nil)
+	for i, a := range of {
+		y.SetVec(i, p.left[a])
+	}
+	variance := make([]float64, len(p.rows))
+	best, noise, chosen := math.Inf(-1), usual, 1.0
+	set := func(scale float64) {
+		for l, v := range base {
+			p.levels[l] = level{scale * scale * v.constant * v.constant, scale * scale * v.smooth * v.smooth, v.threads}
+		}
+	}
+	for _, scale := range []float64{0.5, 1, 2} {
+		set(scale)
+		for _, part := range []float64{0.2, 0.5, 1, 1.5} {
+			for i := range variance {
+				variance[i] = part*part*usual*usual + p.rows[i].chance*p.rows[i].chance
+			}
+			factor, err := p.factor(of, variance)
+			if err != nil {
+				continue
+			}
+			var alpha mat.VecDense
+			if factor.SolveVecTo(&alpha, y) != nil {
+				continue
+			}
+			if likelihood := -mat.Dot(y, &alpha)/2 - factor.LogDet()/2; likelihood > best {
+				best, noise, chosen = likelihood, part*usual, scale
+			}
+		}
+	}
+	set(chosen)
+	return noise
+}
+
+// mean returns a function of features: the expected logarithm of the factor to the law of work with some labels.
+func (p *process) mean(of labels) func(at *[features]float64) float64 {
+	type term struct{ smooth, threads float64 }
+	shift, terms := 0.0, make([]term, len(p.rows))
+	for i := range p.rows {
+		constant, smooth, threads := p.covariance(&of, &p.labels[i])
+		shift += constant * p.alpha[i]
+		terms[i] = term{smooth * p.alpha[i], threads * p.alpha[i]}
+	}
+	return func(at *[features]float64) float64 {
+		sum, without := shift, *at
+		for i := range terms {
+			without[ofThreads] = p.at[i][ofThreads]
+			if sum += terms[i].smooth * near(&without, &p.at[i]); terms[i].threads != 0 {
+				sum += terms[i].threads * near(at, &p.at[i])
+			}
+		}
+		return sum
+	}
+}
+
+// leftOut returns the errors, in logarithm, of predictions of some measurements by all others (Rasmussen and Williams, section
+// 5.4.2, for several at once).
+func (p *process) leftOut(of []int) []float64 {
+	n := len(of)
+	block, right, out := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil), make([]float64, n)
+	for i, a := range of {
+		right.SetVec(i, p.alpha[a])
+		for j, b := range of[:i+1] {
+			block.SetSym(j, i, p.inverse.At(a, b))
+		}
+	}
+	var c mat.Cholesky
+	if !c.Factorize(block) || c.SolveVecTo(mat.NewVecDense(n, out), right) != nil {
+		for i, a := range of {
+			out[i] = p.left[a]
+		}
+	}
+	return out
+}

@@ -1,0 +1,16 @@
+package tasks
+
+import "testing"
+
+// The number of threads is read from the key of a CPU.
+func TestThreads(t *testing.T) {
+	for key, want := range map[string]float64{"AMD EPYC, 2 threads, kernels avx512-bf16": 2, "Xeon, 1 thread, kernels amx": 1, "NVIDIA H200, compute capability 9.0": 0, "": 0, "x, -3 threads": 0} {
+		if n := threads(key); n != want {
+			t.Errorf("%q has %g threads, expected %g", key, n, want)
+		}
+	}
+	rows, _ := Rows([]Sample{{Task: "vector.add", Shape: "n=4", Device: CPU, Variant: Tuned, Memory: MemoryHost, FloorUs: 1, WallUs: 2, MachineKey: "Xeon, 8 threads, kernels amx"}})
+	if len(rows) != 1 || rows[0].Threads != 8 || rows[0].Processor() != "Xeon" {
+		t.Errorf("%+v", rows)
+	}
+}

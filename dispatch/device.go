@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"gpt2scope/cuda"
@@ -137,14 +138,16 @@ func (g *gpuExecutor) Ended() (*Job, Times, error) {
 	if g.lost = err != nil; err != nil {
 		return nil, Times{}, err
 	}
-	j := g.jobs[0]
 	if !ok {
+		j := g.jobs[0]
 		if left := j.estimates[j.device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; left > longUs {
 			time.Sleep(pause)
 		}
 		return nil, Times{}, nil
 	}
-	g.jobs = g.jobs[1:]
+	at := slices.IndexFunc(g.jobs, func(j *Job) bool { return g.works(j) == e.Work }) // of the same work, that which began first ends first
+	j := g.jobs[at]
+	g.jobs = slices.Delete(g.jobs, at, at+1)
 	g.begun = time.Now()
 	return j, g.times(e), nil
 }

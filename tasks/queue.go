@@ -129,8 +129,7 @@ type Queue struct {
 	work   *cuda.Stream
 	out    *cuda.Stream
 	places []*place
-	first  int // of the places in use, in the order of Begin
-	used   int
+	begun  []*place                 // those in use, in the order of Begin
 	alone  map[*Work]Ready          // what does not run over arrays
 	none   map[*Work]error          // of that, what had no memory
 	kept   map[*Work][]*cuda.Buffer // inputs that stay on the device; nil if none do
@@ -355,7 +354,7 @@ func (q *Queue) free() error {
 
 // count counts what is held.
 func (q *Queue) count() {
-	least := int64(math.MaxInt64)
+	var held int64
 	for _, p := range q.places {
 		var n int64
 		for _, b := range p.buffers {
@@ -363,17 +362,17 @@ func (q *Queue) count() {
 				n += b.Size()
 			}
 		}
-		least = min(least, n)
+		held = max(held, n)
 	}
 	for _, inputs := range q.kept {
 		for _, b := range inputs {
-			least += b.Size()
+			held += b.Size()
 		}
 	}
-	q.held.Store(least)
+	q.held.Store(held)
 }
 
-// Held returns how many bytes of the device's memory the queue holds for one work: those of its smallest place, and of all
+// Held returns how many bytes of the device's memory the queue holds for one work: those of its largest place, and of all
 // inputs that it keeps. It may be called from any goroutine.
 func (q *Queue) Held() int64 { return q.held.Load() }
 
@@ -428,37 +427,47 @@ func (q *Queue) keep(w *Work) ([]*cuda.Buffer, error) {
 }
 
 // InFlight returns how many works have begun and were not returned by Ended.
-func (q *Queue) InFlight() int { return q.used }
+func (q *Queue) InFlight() int { return len(q.begun) }
 
 // Begin starts work. copyIn tells whether the inputs must be copied to the device; it is always so
 // unless the queue keeps them. There must be a free place. What fails to begin is not in flight.
 func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
-	if q.used == len(q.places) {
-		return fmt.Errorf("%s has %d works in flight, which is the most", q.name, q.used)
+	at := slices.IndexFunc(q.places, func(p *place) bool { return p.holds == nil && p.launch[w] != nil })
+	if at < 0 {
+		at = slices.IndexFunc(q.places, func(p *place) bool { return p.holds == nil })
 	}
-	p := q.places[(q.first+q.used)%len(q.places)]
-	p.holds, p.begun, p.copied, p.pending = w, time.Now(), copyIn || q.kept == nil, q.used > 0
-	for i := range q.used {
-		q.places[(q.first+i)%len(q.places)].pending = true
+	if at < 0 {
+		return fmt.Errorf("%s has %d works in flight, which is the most", q.name, len(q.begun))
 	}
-	q.used++
+	p := q.places[at]
+	if err := q.begin(ctx, p, w, copyIn); err != nil {
+		p.holds = nil
+		return err
+	}
+	p.pending = len(q.begun) > 0
+	for _, other := range q.begun {
+		other.pending = true
+	}
+	q.begun = append(q.begun, p)
+	return nil
+}
+
+// begin starts work in a place.
+func (q *Queue) begin(ctx context.Context, p *place, w *Work, copyIn bool) error {
+	p.holds, p.begun, p.copied = w, time.Now(), copyIn || q.kept == nil
 	if err := q.none[w]; err != nil {
-		q.used--
 		return err
 	}
 	if r := q.alone[w]; r != nil {
 		t, err := r.Run(ctx)
+		p.times = t
 		if err == nil {
 			err = r.Check(ctx)
-		}
-		if p.times = t; err != nil {
-			q.used--
 		}
 		return err
 	}
 	if p.launch[w] == nil {
 		if err := q.prepare(p, w); err != nil {
-			q.used--
 			return err
 		}
 	}
@@ -481,46 +490,49 @@ func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
 	errs = append(errs, q.in.Record(e[1]), q.work.Wait(e[1]), q.work.Record(e[2]), p.launch[w](q.work), q.work.Record(e[3]),
 		q.out.Wait(e[3]), q.out.Record(e[4]), q.out.CopyToHost(p.pinned, 0, p.buffers[n], 0, size), q.out.Record(e[5]))
 	p.submit = microseconds(time.Since(p.begun))
-	err := errors.Join(errs...)
-	if err != nil {
-		q.used--
-	}
-	return err
+	return errors.Join(errs...)
 }
 
-// Ended returns the work that began first, if it has ended, with its result checked. ok is false if it has
-// not.
+// Ended returns work that has ended, that which began first if several have, with its result checked. ok is false if none
+// has. Work may end before other work that began earlier, as where that has long copies.
 func (q *Queue) Ended(ctx context.Context) (e Ended, ok bool, err error) {
-	if q.used == 0 {
-		return e, false, nil
-	}
-	p := q.places[q.first]
-	w := p.holds
-	if q.alone[w] != nil {
-		e.Times = p.times
-	} else {
-		if ok, err = p.events[5].Query(); err != nil || !ok {
-			return e, false, err
-		}
-		e.Times = Times{Submit: p.submit, Wall: microseconds(time.Since(p.begun))}
-		for i, us := range []*float64{&e.Times.H2D, &e.Times.Kernel, &e.Times.D2H} {
-			if *us, err = between(p.events[2*i], p.events[2*i+1]); err != nil {
+	for i, p := range q.begun {
+		if q.alone[p.holds] == nil {
+			if ok, err = p.events[5].Query(); err != nil {
 				return e, false, err
+			} else if !ok {
+				continue
 			}
 		}
-		if !p.copied {
-			e.Times.H2D = 0
-		}
-		host := p.pinned.Bytes()
-		err = w.opened.(*openArrays).compare(func(i int) (float64, error) { return float64(*(*float32)(unsafe.Pointer(&host[4*i]))), nil })
-		if err != nil {
+		if e, err = q.end(p); err != nil {
 			return e, false, err
 		}
+		p.holds = nil
+		q.begun = slices.Delete(q.begun, i, i+1)
+		return e, true, nil
 	}
+	return e, false, nil
+}
+
+// end returns the times of work that has ended, and checks its result.
+func (q *Queue) end(p *place) (e Ended, err error) {
+	w := p.holds
 	e.Work, e.Alone = w, !p.pending
-	p.holds = nil
-	q.first, q.used = (q.first+1)%len(q.places), q.used-1
-	return e, true, nil
+	if q.alone[w] != nil {
+		e.Times = p.times
+		return e, nil
+	}
+	e.Times = Times{Submit: p.submit, Wall: microseconds(time.Since(p.begun))}
+	for i, us := range []*float64{&e.Times.H2D, &e.Times.Kernel, &e.Times.D2H} {
+		if *us, err = between(p.events[2*i], p.events[2*i+1]); err != nil {
+			return e, err
+		}
+	}
+	if !p.copied {
+		e.Times.H2D = 0
+	}
+	host := p.pinned.Bytes()
+	return e, w.opened.(*openArrays).compare(func(i int) (float64, error) { return float64(*(*float32)(unsafe.Pointer(&host[4*i]))), nil })
 }
 
 // Close frees what the queue holds.

@@ -141,7 +141,7 @@ func TestQueueFails(t *testing.T) {
 	}
 	o.want[0] = right
 	c.Fail("lost", 1)
-	q.first, q.used = 0, 0
+	q.begun, q.places[0].holds, q.places[1].holds = nil, nil, nil
 	if err := run(); err == nil {
 		t.Error("a lost device: no error")
 	}
@@ -151,6 +151,40 @@ func TestQueueFails(t *testing.T) {
 	}
 	if _, err := m.NewQueue(ctx, "cuda:7", 2, works, false); err == nil {
 		t.Error("a queue of a GPU that is not open: no error")
+	}
+}
+
+// Work that ends before other work that began earlier makes its place free at once.
+func TestQueueEndsInAnyOrder(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	m := testMachine(t)
+	c := stubGPU(t, m)
+	works := testWorks(t, m, 2)
+	ctx := context.Background()
+	q, err := m.NewQueue(ctx, "cuda:0", 2, works, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	for _, w := range works[:2] {
+		if err := q.Begin(ctx, w, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Pending(1) // the first has not ended
+	e, ok, err := q.Ended(ctx)
+	if err != nil || !ok || e.Work != works[1] || q.InFlight() != 1 {
+		t.Fatalf("%v, %v, %v; %d in flight", e.Work == works[0], ok, err, q.InFlight())
+	}
+	if err := q.Begin(ctx, works[2], true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []*Work{works[0], works[2]} {
+		e, ok, err := q.Ended(ctx)
+		if err != nil || !ok || e.Work != want || e.Alone {
+			t.Errorf("%+v, %v, %v", e, ok, err)
+		}
 	}
 }
 
@@ -206,7 +240,7 @@ func TestQueueOfLittleMemory(t *testing.T) {
 			}
 			c.Memory(0)
 			for _, w := range works {
-				for range 2 { // in both places
+				for range 2 {
 					if err := run(q, w); err != nil {
 						t.Errorf("%s of %s, with memory: %v", w.Task.Name, w.Shape, err)
 					}

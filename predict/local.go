@@ -103,7 +103,7 @@ func (l *local) at(memory Memory, here *[features]float64) float64 {
 	}
 	sum, points := 0.0, l[memory]
 	for i := range points {
-		sum += points[i].weight * near(here, &points[i].at)
+		sum += points[i].weight * near(&points[i].at, here)
 	}
 	if !(math.Abs(sum) <= maxLog) {
 		return 0

@@ -62,6 +62,8 @@ type Cell struct {
 
 	scale *scales // of its kind of device
 	local local   // Points, by memory
+
+	factor, coldFactor float64 // by the spreads
 }
 
 // Domain is where a cell was measured.
@@ -130,12 +132,12 @@ func (c *Cell) time(w *Work) float64 {
 	return min(t, math.MaxFloat64)
 }
 
-// half returns half the width of the interval, in logarithm.
-func (c *Cell) half(w *Work) float64 {
+// within returns how many times longer or shorter nine of ten times are at most.
+func (c *Cell) within(w *Work) float64 {
 	if w.Cold {
-		return max(c.Spread, c.ColdSpread)
+		return c.coldFactor
 	}
-	return c.Spread
+	return c.factor
 }
 
 // Device returns the index of a device for [Model.Predict], by the name of its machine or by its own
@@ -182,11 +184,10 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 		c = &d.Tasks[i].Cell
 		in = measured && c.Domain.holds(w)
 	}
-	half := c.half(w)
+	t, factor := c.time(w), c.within(w)
 	if !in {
-		half = max(half, d.Other.half(w))
+		factor = max(factor, d.Other.within(w))
 	}
-	t, factor := c.time(w), math.Exp(half)
 	return Estimate{Us: t, Low: t / factor, High: min(t*factor, math.MaxFloat64), InDomain: in && d.Machine != ""}
 }
 
@@ -256,6 +257,7 @@ func (c *Cell) compile(scale *scales) error {
 	if !(c.Spread >= 0 && c.Spread <= 20 && c.ColdSpread >= 0 && c.ColdSpread <= 20) || c.N < 0 {
 		return fmt.Errorf("its spread is %g, and %g of cold starts, of %d shapes", c.Spread, c.ColdSpread, c.N)
 	}
+	c.factor, c.coldFactor = math.Exp(c.Spread), math.Exp(max(c.Spread, c.ColdSpread))
 	d := &c.Domain
 	for _, r := range []Range{d.FloorUs, d.Steps, d.Rows, d.BytesIn, d.BytesOut} {
 		if !(r.Min >= 0 && r.Max >= r.Min && r.Max < 1e18) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -44,5 +45,38 @@ func TestTasksDocs(t *testing.T) {
 	}
 	if want := strings.TrimRight(tables(grade.Between), "\n"); !strings.Contains(block, strings.SplitN(want, "\n\n", 2)[0]) || !strings.Contains(block, strings.SplitN(want, "\n\n", 2)[1]) {
 		t.Errorf("the tables of %s are not those of the samples: 'go test ./cmd/infer -run TestTasksDocs -update' writes them. One is\n%s", path, want)
+	}
+
+	// The goals are of the machine with the GPU alone. A task held out is graded with -update, since it takes a while.
+	of, err := readRows(&bytes.Buffer{}, []string{"../../tasks/samples/h200.csv.gz"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	splits := []string{grade.Between}
+	if *update {
+		splits = append(splits, grade.TaskOut)
+	}
+	families := grade.Families()
+	result, err := grade.Check(t.Context(), of, families[len(families)-1:], splits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range result.Scores {
+		rows := []string{
+			fmt.Sprintf("| sizes between: time over the oracle, geometric mean | 1.05 | %.3f |", s.Geometric.Value),
+			fmt.Sprintf("| sizes between: error, median and P90 | 8, 25 %% | %.1f, %.1f %% |", 100*s.Median.Value, 100*s.P90.Value),
+			fmt.Sprintf("| sizes between: worst choice | 1.5 | %.2f |", *s.Worst),
+		}
+		if s.Split == grade.TaskOut {
+			rows = []string{
+				fmt.Sprintf("| a task held out: the same | 1.14 | %.3f |", s.Geometric.Value),
+				fmt.Sprintf("| a task held out: median error | 30 %% | %.1f %% |", 100*s.Median.Value),
+			}
+		}
+		for _, row := range rows {
+			if !strings.Contains(string(page), row) {
+				t.Errorf("%s lacks the row\n%s", path, row)
+			}
+		}
 	}
 }

@@ -68,7 +68,7 @@ func writeCheck(w io.Writer, r *grade.Result) {
 	for scores := range bySplit(r.Scores) {
 		fmt.Fprintf(w, "\n%s: %s\n", scores[0].Split, grade.About(scores[0].Split))
 		if scores[0].Folds == 0 {
-			fmt.Fprintln(w, "  not graded: it takes two tasks, or CPUs of two machines")
+			fmt.Fprintln(w, "  not graded: it takes two tasks, two processors, or one processor with two numbers of cores")
 			continue
 		}
 		printText(w, toRight, "way\tmedian %\tP90 %\tnoise %\ttimes\tover oracle\tclose\ttotal\tworst\twrong %\tchoices", scores, func(s grade.Score) string {

@@ -165,7 +165,7 @@ type HostBuffer struct {
 	size int64
 }
 
-// AllocHost allocates pinned host memory, which is not cleared.
+// AllocHost allocates pinned host memory, which is not cleared. Streams of all GPUs can copy to it and from it.
 func (d *Device) AllocHost(bytes int64) (*HostBuffer, error) {
 	if bytes <= 0 {
 		return nil, &ShapeError{"AllocHost", fmt.Sprintf("%d bytes; it must be at least 1", bytes)}

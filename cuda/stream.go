@@ -136,7 +136,6 @@ func (s *Stream) Read(src *Buffer, off int64, p []byte) error {
 // memory is a Buffer or a HostBuffer.
 type memory interface {
 	at(op string, off, n int64) (C.uint64_t, error)
-	Device() *Device
 }
 
 func (s *Stream) copy(op string, dst memory, dstOff int64, src memory, srcOff, n int64, direction C.int) error {
@@ -152,9 +151,9 @@ func (s *Stream) copy(op string, dst memory, dstOff int64, src memory, srcOff, n
 	if err != nil {
 		return err
 	}
-	for _, d := range []*Device{dst.Device(), src.Device()} {
-		if d.index != s.dev.index {
-			return &ShapeError{op, fmt.Sprintf("memory of GPU %d on a stream of GPU %d", d.index, s.dev.index)}
+	for _, m := range []memory{dst, src} {
+		if b, is := m.(*Buffer); is && b.Device().index != s.dev.index { // pinned memory is that of all GPUs
+			return &ShapeError{op, fmt.Sprintf("memory of GPU %d on a stream of GPU %d", b.Device().index, s.dev.index)}
 		}
 	}
 	if n == 0 {

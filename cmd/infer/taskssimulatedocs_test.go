@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"gpt2scope/dispatch"
 )
 
 // The tables of docs/scheduling.md are those of the stored samples and of the policies as they are.
@@ -32,7 +35,7 @@ func TestSchedulingDocs(t *testing.T) {
 			if len(p.Busy) != 2 {
 				t.Fatalf("%+v", p)
 			}
-			p.Policy = strings.NewReplacer("threshold of", "best threshold in hindsight, of", "cuda:0", "the GPU", "cpu", "the CPU").Replace(p.Policy)
+			p.Policy = policyInDocs(p.Policy)
 			all = append(all, p)
 		}
 		return all
@@ -51,13 +54,19 @@ func TestSchedulingDocs(t *testing.T) {
 			alone += fmt.Sprintf("| %s | %.3f | %.3g | %.3g | %.3f | %.3g |\n", p.Policy, p.Mean, p.P99, p.Worst, task[i].Mean, task[i].Worst)
 		}
 	}
-	const path = "../../docs/scheduling.md"
+	docsTables(t, "../../docs/scheduling.md", "TestSchedulingDocs", map[string]string{"stream": stream, "alone": alone})
+}
+
+// docsTables compares tables of a page with what they should be, or with -update writes them there. Each stands between lines
+// such as <!-- name --> and <!-- /name -->.
+func docsTables(t *testing.T, path, test string, tables map[string]string) {
+	t.Helper()
 	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(page)
-	for name, table := range map[string]string{"stream": stream, "alone": alone} {
+	for name, table := range tables {
 		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->\n"
 		before, rest, ok := strings.Cut(text, begin)
 		block, after, also := strings.Cut(rest, end)
@@ -67,7 +76,7 @@ func TestSchedulingDocs(t *testing.T) {
 		case *update:
 			text = before + begin + table + end + after
 		case block != table:
-			t.Errorf("a table of %s is not that of the samples: 'go test ./cmd/infer -run TestSchedulingDocs -update' writes it:\n%s", path, table)
+			t.Errorf("table %s of %s is not that of the data: 'go test ./cmd/infer -run %s -update' writes it:\n%s", name, path, test, table)
 		}
 	}
 	if *update {
@@ -75,4 +84,91 @@ func TestSchedulingDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// The tables of streams that ran on a machine are those of what 'infer tasks run --json' printed there.
+func TestStreamsDocs(t *testing.T) {
+	const file = "2026-11-22-h200-streams.json"
+	data, err := os.ReadFile("../../docs/measurements/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var measured struct {
+		Machine []string                      `json:"machine"`
+		Streams map[string]dispatch.RunReport `json:"streams"`
+	}
+	if err := json.Unmarshal(data, &measured); err != nil {
+		t.Fatal(err)
+	}
+	of := func(stream, policy string) *dispatch.PolicyRun {
+		runs := measured.Streams[stream].Runs
+		if i := slices.IndexFunc(runs, func(r dispatch.PolicyRun) bool { return r.Policy == policy }); i >= 0 && len(runs[i].Devices) == 2 {
+			return &runs[i]
+		}
+		return nil
+	}
+	alone := measured.Streams["alone"]
+	slices.SortStableFunc(alone.Runs, func(a, b dispatch.PolicyRun) int { return cmp.Compare(a.MakespanUs, b.MakespanUs) })
+	run := "| policy | makespan ms | over bound | simulated ms | CPU busy % | GPU busy % | over best device: geometric mean | p99 | worst |\n|---|---|---|---|---|---|---|---|---|\n"
+	for _, r := range alone.Runs {
+		if len(r.Devices) != 2 || r.Lost != "" {
+			t.Fatalf("%+v", r)
+		}
+		run += fmt.Sprintf("| %s | %.0f | %.2f | %.0f | %.0f | %.0f | %.2f | %.3g | %.3g |\n", policyInDocs(r.Policy), r.MakespanUs/1e3, r.OverBound, r.SimulatedUs/1e3,
+			100*r.Devices[0].Busy, 100*r.Devices[1].Busy, r.OverBest, r.P99, r.Worst)
+	}
+	ours, floors := of("alone", "ours"), of("alone", "dmda on floors")
+	if ours == nil || floors == nil {
+		t.Fatalf("%s lacks the stream alone", file)
+	}
+	less, than := 100*(1-ours.MakespanUs/floors.MakespanUs), "less"
+	if less < 0 {
+		less, than = -less, "more"
+	}
+	run += fmt.Sprintf("\nOurs takes %.0f %% %s time than dmda on floors, and %.2f times the bound.\n", less, than, ours.OverBound)
+	load := "| stream | ours: makespan ms | over bound | dmda on floors: makespan ms | dmda on history: makespan ms | ours: recovered after | lost ms | dmda on history: recovered after |\n|---|---|---|---|---|---|---|---|\n"
+	for _, s := range []struct {
+		name, words string
+		device      int // that is loaded; -1: none
+	}{
+		{"alone14", "14 threads on the CPU", -1}, {"alone12", "12 threads", -1}, {"keep", "inputs stay on the GPU", -1}, {"brief", "brief tasks", -1},
+		{"cpu25", "load of 25 % on the CPU", 0}, {"cpu50", "50 %", 0}, {"cpu100", "100 %", 0},
+		{"gpu25", "load of 25 % on the GPU", 1}, {"gpu50", "50 %", 1}, {"gpu100", "100 %", 1},
+	} {
+		r := of(s.name, "ours")
+		if r == nil {
+			continue
+		}
+		makespan := func(policy string) string {
+			if r := of(s.name, policy); r != nil {
+				return fmt.Sprintf("%.0f", r.MakespanUs/1e3)
+			}
+			return ""
+		}
+		recovered := func(r *dispatch.PolicyRun) string {
+			switch {
+			case s.device < 0 || r == nil:
+				return ""
+			case r.Devices[s.device].Recovered == nil:
+				return "never"
+			}
+			return strconv.Itoa(*r.Devices[s.device].Recovered)
+		}
+		lost := ""
+		if s.device >= 0 {
+			lost = fmt.Sprintf("%.1f", r.Devices[s.device].LostUs/1e3)
+		}
+		load += fmt.Sprintf("| %s | %.0f | %.2f | %s | %s | %s | %s | %s |\n", s.words, r.MakespanUs/1e3, r.OverBound, makespan("dmda on floors"), makespan("dmda on history"),
+			recovered(r), lost, recovered(of(s.name, "dmda on history")))
+	}
+	apart := "| policy | over best device: geometric mean | p99 | worst | tasks on the GPU |\n|---|---|---|---|---|\n"
+	for _, r := range measured.Streams["apart"].Runs {
+		apart += fmt.Sprintf("| %s | %.2f | %.3g | %.3g | %d |\n", policyInDocs(r.Policy), r.OverBest, r.P99, r.Worst, r.Devices[1].Tasks)
+	}
+	docsTables(t, "../../docs/scheduling.md", "TestStreamsDocs", map[string]string{"run": run, "loads": load, "apart": apart})
+}
+
+// policyInDocs is the name of a policy in prose.
+func policyInDocs(name string) string {
+	return strings.NewReplacer("threshold of", "best threshold in hindsight, of", "cuda:0", "the GPU", "cpu", "the CPU").Replace(name)
 }

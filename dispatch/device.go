@@ -126,11 +126,11 @@ func (g *gpuExecutor) Begin(j *Job) error {
 	return err
 }
 
-// Pauses between looks at jobs that are expected to take much longer, so that the thread does not keep a
-// processor from the CPU's jobs.
+// longUs is how long a job that is alone in flight is expected to take still, at least, for the thread to sleep, for half of that time and a
+// millisecond at most: then it does not keep a processor from the CPU's jobs.
 const (
 	longUs = 400.0
-	pause  = 50 * time.Microsecond
+	mostUs = 1000.0
 )
 
 func (g *gpuExecutor) Ended() (*Job, Times, error) {
@@ -139,9 +139,8 @@ func (g *gpuExecutor) Ended() (*Job, Times, error) {
 		return nil, Times{}, err
 	}
 	if !ok {
-		j := g.jobs[0]
-		if left := j.estimates[j.device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; left > longUs {
-			time.Sleep(pause)
+		if left := g.jobs[0].estimates[g.jobs[0].device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; len(g.jobs) == 1 && left > longUs {
+			time.Sleep(time.Duration(min(left/2, mostUs)) * time.Microsecond)
 		}
 		return nil, Times{}, nil
 	}

@@ -219,9 +219,12 @@ func (r *running) report(device int, c Condition) {
 	r.wakeAll()
 }
 
+// rarely is after how many looks at jobs in flight the thread of a device lets others run.
+const rarely = 1000
+
 // serve runs jobs on a device until nothing is left to do or the device is lost.
 func (r *running) serve(ctx context.Context, device int, e Executor) {
-	inFlight := 0
+	inFlight, asked := 0, 0
 	look := true // something has happened since the device last had nothing to begin
 	for {
 		select {
@@ -271,7 +274,11 @@ func (r *running) serve(ctx context.Context, device int, e Executor) {
 			return
 		}
 		if done == nil {
-			runtime.Gosched()
+			// A locked goroutine that yields wakes another thread of the system, and that one this: they would take two cores
+			// from the host's jobs.
+			if asked++; asked%rarely == 0 {
+				runtime.Gosched()
+			}
 			continue
 		}
 		inFlight--

@@ -269,6 +269,9 @@ func (b *benchFlags) runCombination(ctx context.Context, m *modelFlags, batch in
 		}
 		rows = append(rows, row)
 	}
+	for i := range rows { // mode auto is known to be another one once decode steps have run
+		rows[i].Mode = o.backend.Describe().Mode
+	}
 	return rows, nil
 }
 

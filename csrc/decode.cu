@@ -388,7 +388,6 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         barrier_sync<Cut>(FULL + buffer);
-        stamp<Cut>(p, t, i, GS_DECODE_COMPUTED);
         float most = -INFINITY;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[buffer][w][HEAD]);
@@ -425,7 +424,6 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         const bool has = lane < left;
         const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
         barrier_sync<Cut>(FULL + buffer);
-        if (rest <= batch) stamp<Cut>(p, t, i, GS_DECODE_COMPUTED);
         float v[WARPS / 4 * 4 + 4] = {};
 #pragma unroll
         for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][lane];

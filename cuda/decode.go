@@ -23,7 +23,6 @@ type DecodeStamp [C.GS_DECODE_PUBLISHED + 1]uint64
 const (
 	DecodeReady     = C.GS_DECODE_READY     // the first warp has the weights, or keys and values, that it needs first
 	DecodeArrived   = C.GS_DECODE_ARRIVED   // and the inputs
-	DecodeComputed  = C.GS_DECODE_COMPUTED  // all warps have computed the last sums
 	DecodePublished = C.GS_DECODE_PUBLISHED // the last outputs were stored for the other blocks
 )
 

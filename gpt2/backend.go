@@ -264,7 +264,6 @@ type InsideDecode struct {
 type BlockTimes struct {
 	Ready     uint64 // its first warp had the weights, or the keys and values, that it needs first
 	Arrived   uint64 // and the inputs
-	Computed  uint64 // all its warps had computed the last sums
 	Published uint64 // its last outputs were stored for the other blocks
 }
 

@@ -35,12 +35,12 @@ func twoSMs(t *testing.T) *gpt2.InsideDecode {
 			if n < len(d.Steps) {
 				end += 900
 			}
-			one := gpt2.BlockTimes{Ready: begin - 7, Arrived: begin - 3, Computed: end - 5, Published: end}
+			one := gpt2.BlockTimes{Ready: begin - 7, Arrived: begin - 3, Published: end}
 			if plan.Steps[n%len(d.Steps)].Op() == gpt2.OpAttention {
 				one = gpt2.BlockTimes{}
 				end = begin + 80
 			}
-			times = append(times, gpt2.BlockTimes{Ready: begin + 10, Arrived: begin + 30, Computed: begin + 70, Published: begin + 80}, one)
+			times = append(times, gpt2.BlockTimes{Ready: begin + 10, Arrived: begin + 30, Published: begin + 80}, one)
 		}
 		d.Launches = append(d.Launches, times)
 	}

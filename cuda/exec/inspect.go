@@ -92,7 +92,7 @@ func (r *Runner) inspectLaunch(c *compiled, ids []int32, start, n int, buffer *c
 	}
 	times := make([]gpt2.BlockTimes, len(stamps))
 	for i, s := range stamps {
-		times[i] = gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived], Computed: s[cuda.DecodeComputed], Published: s[cuda.DecodePublished]}
+		times[i] = gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived], Published: s[cuda.DecodePublished]}
 	}
 	return times, nil
 }

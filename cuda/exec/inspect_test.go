@@ -54,7 +54,7 @@ func TestInspectDecode(t *testing.T) {
 			default:
 				begin += 1000
 			}
-			want := gpt2.BlockTimes{Ready: begin + block, Arrived: begin + 100 + block, Computed: begin + 300, Published: begin + 400 + 10*block}
+			want := gpt2.BlockTimes{Ready: begin + block, Arrived: begin + 100 + block, Published: begin + 400 + 10*block}
 			if block == 3 && row%len(d.Steps)%2 == 0 {
 				want = gpt2.BlockTimes{}
 			}

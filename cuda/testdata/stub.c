@@ -720,8 +720,8 @@ GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t 
   return GS_OK;
 }
 // The stamps of a decode step, of its first n rows. Row i begins at 1000 i ns of the step, which
-// ends after the last: block b has weights after b, inputs after 100 + b, sums after 300 and
-// outputs after 400 + 10 b ns. Block 3 has no part in it if i is even.
+// ends after the last: block b has weights after b, inputs after 100 + b and outputs after
+// 400 + 10 b ns. Block 3 has no part in it if i is even.
 static void stamp_step(const gs_decode_args *a, int t, int n) {
   if (!a->stamps) return;
   const int64_t begin = now();
@@ -731,7 +731,7 @@ static void stamp_step(const gs_decode_args *a, int t, int n) {
       const uint64_t at = (uint64_t)begin + 1000 * (uint64_t)i;
       uint64_t *to = (uint64_t *)(uintptr_t)a->stamps + (((uint64_t)t * (uint64_t)(a->count + 1) + (uint64_t)i) * STUB_BLOCKS + b) * 4;
       if (b == 3 && i % 2 == 0) continue;
-      to[GS_DECODE_READY] = at + b, to[GS_DECODE_ARRIVED] = at + 100 + b, to[GS_DECODE_COMPUTED] = at + 300, to[GS_DECODE_PUBLISHED] = at + 400 + 10 * b;
+      to[GS_DECODE_READY] = at + b, to[GS_DECODE_ARRIVED] = at + 100 + b, to[GS_DECODE_PUBLISHED] = at + 400 + 10 * b;
     }
 }
 // Decode steps. The first word of the work area counts them; all ones, which is how

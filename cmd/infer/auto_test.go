@@ -155,6 +155,29 @@ func TestAutoTakesTheGPU(t *testing.T) {
 	}
 }
 
+// Runs on a GPU are kept whether decode steps ran as graphs or in one kernel, which mode auto decides; eager
+// ones tell nothing of them.
+func TestHistoryOfModes(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	for _, c := range []struct {
+		args []string
+		mode string
+		kept int
+	}{
+		{nil, "persistent", 1}, {[]string{"--temp", "1"}, "graph", 1}, {[]string{"--mode", "persistent"}, "persistent", 1}, {[]string{"--mode", "eager"}, "eager", 0},
+	} {
+		before := len(keptRuns(t))
+		args := append([]string{"-m", "random:L=1,C=384,NH=6,V=257,T=64", "-p", "ROMEO:", "-n", "9", "--ignore-eos", "--temp", "0", "--device", "cuda", "--json"}, c.args...)
+		if r := parseAuto(t, infer(args...)); r.Where.Mode != c.mode {
+			t.Errorf("%q: mode %s", c.args, r.Where.Mode)
+		}
+		if kept := len(keptRuns(t)) - before; kept != c.kept {
+			t.Errorf("%q: %d runs are kept, want %d", c.args, kept, c.kept)
+		}
+	}
+}
+
 // A text to evaluate is chosen for, and kept, in the same way.
 func TestAutoEvaluates(t *testing.T) {
 	withStub(t)

@@ -41,8 +41,7 @@ func GPU(name string, dtype weights.DType) Device {
 }
 
 // Of describes the device of an executor; ok is false for one whose runs tell nothing of those
-// that a choice is about: the reference, other modes than graph, other kernels than the usual
-// ones.
+// that a choice is about: the reference, mode eager, other kernels than the usual ones.
 func Of(b gpt2.Backend) (d Device, ok bool) {
 	is := b.Describe()
 	switch {
@@ -51,7 +50,7 @@ func Of(b gpt2.Backend) (d Device, ok bool) {
 		if is.WeightType == "f32" {
 			dtype = weights.F32
 		}
-		return GPU(is.Processor, dtype), is.Mode == exec.Graph.String() && len(is.Variants) == 0
+		return GPU(is.Processor, dtype), is.Mode != exec.Eager.String() && len(is.Variants) == 0
 	case is.Name == "cpu":
 		d, err := CPU(b)
 		return d, err == nil

@@ -12,6 +12,11 @@ import (
 	"gpt2scope/tasks"
 )
 
+// HostThreads returns how many threads run the CPU's jobs beside GPUs, of so many cores: three quarters. Threads that meet at barriers lose more by
+// waiting for one whose core is taken, by the threads that feed GPUs, the driver and the runtime, than the cores would give
+// (docs/scheduling.md).
+func HostThreads(cores int) int { return max(1, cores-max(1, cores/4)) }
+
 // hostExecutor runs work on the CPU.
 type hostExecutor struct {
 	ctx   context.Context

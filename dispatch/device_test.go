@@ -237,3 +237,12 @@ func TestConditionsCount(t *testing.T) {
 		t.Errorf("%d jobs on a GPU that is lost", n)
 	}
 }
+
+// A quarter of the cores, one at least, is left to the threads that feed GPUs, and the CPU always has one.
+func TestHostThreads(t *testing.T) {
+	for cores, want := range map[int]int{1: 1, 2: 1, 4: 3, 16: 12, 64: 48} {
+		if got := HostThreads(cores); got != want {
+			t.Errorf("%d threads on %d cores, expected %d", got, cores, want)
+		}
+	}
+}

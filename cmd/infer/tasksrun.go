@@ -45,9 +45,10 @@ func newTasksRun(m *modelFlags) *cobra.Command {
 		Short: "Run a stream of tasks on CPU and GPUs at once, by several policies",
 		Long: `run does for real what simulate computes: it runs a stream of tasks on the CPU and the
 GPUs at once, under each policy in turns, and prints what the simulation said beside it.
-One thread runs the tasks of the CPU, on all its cores, and one feeds each GPU, with two
-tasks in flight. Each result is compared with a reference. If a GPU is lost, what it had
-not finished is done on another device, and so are tasks for which it has too little memory.
+One thread runs the tasks of the CPU, on three quarters of its cores unless --threads says
+otherwise, and one feeds each GPU, with two tasks in flight. Each result is compared with a
+reference. If a GPU is lost, what it had not finished is done on another device, and so are
+tasks for which it has too little memory.
 
 SAMPLES are those of 'infer tasks bench' on this machine. Without them the tasks are
 measured first. The model is fitted to every second size; the stream is of the others.
@@ -137,9 +138,9 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if err != nil {
 		return usagef("--tasks: %w", err)
 	}
-	if m.threads == 0 { // a thread feeds each GPU
+	if m.threads == 0 {
 		if gpus, _ := usableGPUs(); gpus > 0 && m.device != "cpu" {
-			m.threads = max(1, runtime.GOMAXPROCS(0)-1)
+			m.threads = dispatch.HostThreads(runtime.GOMAXPROCS(0))
 		}
 	}
 	machine, err := (&tasksFlags{}).open(m, model)

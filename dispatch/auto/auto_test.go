@@ -204,6 +204,26 @@ func TestFirstUse(t *testing.T) {
 	}
 }
 
+// on is a backend of a GPU that runs in a mode.
+type on struct {
+	gpt2.Backend
+	mode string
+}
+
+func (b on) Describe() gpt2.Description {
+	return gpt2.Description{GPU: true, Name: "cuda", Processor: "NVIDIA H200", WeightType: "bf16", Mode: b.mode}
+}
+
+// Runs in the modes that --device auto takes tell of its choices: decode steps as graphs, in one kernel, and before that is known. Eager ones do
+// not.
+func TestModesThatCount(t *testing.T) {
+	for mode, counts := range map[string]bool{"auto": true, "graph": true, "persistent": true, "eager": false} {
+		if d, ok := Of(on{mode: mode}); ok != counts || !d.GPU {
+			t.Errorf("mode %s: %v, %+v", mode, ok, d.Name)
+		}
+	}
+}
+
 // What a start of CUDA takes on this machine counts in place of the table, if it was measured.
 func TestStartIsMeasured(t *testing.T) {
 	gpu := h200()
@@ -213,11 +233,12 @@ func TestStartIsMeasured(t *testing.T) {
 	gpu.Ceilings.Values = append(slices.Clone(gpu.Ceilings.Values), ceilings.Value{Name: ceilings.CUDADriver, Unit: ceilings.Micro, Value: 300e3},
 		ceilings.Value{Name: ceilings.CUBLASLt, Unit: ceilings.Micro, Value: 50e3}, ceilings.Value{Name: ceilings.CUDAContext, Unit: ceilings.Micro, Value: 400e3})
 	later := gpu.table()
-	if later.Open != 350e3 || later.First-later.Open != gpuTable.First-gpuTable.Open || later.Load.BaseUs != gpuTable.Load.BaseUs-usualContext+400e3 {
+	more := 350e3 - usualDriver - usualBLAS
+	if later.Open != gpuTable.Open+more || later.First != gpuTable.First+more || later.Load.BaseUs != gpuTable.Load.BaseUs-usualContext+400e3 {
 		t.Errorf("%+v", later)
 	}
 	slow := (&History{}).Predict(&gpu, gpu.Work(run), today)
-	if want := usual.Open + 350 - gpuTable.Open/1e3; !near(slow.Open, want) || !(slow.Load > usual.Load) || slow.Decode != usual.Decode {
+	if want := usual.Open + more/1e3; !near(slow.Open, want) || !(slow.Load > usual.Load) || slow.Decode != usual.Decode {
 		t.Errorf("%+v, before %+v", slow, usual)
 	}
 	used := ran(gpu, run, today, 1, 1) // took what the table says

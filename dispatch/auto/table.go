@@ -49,19 +49,27 @@ func TableOf(gpu bool) *Table {
 	return &cpuTable
 }
 
-// usualContext is what a context costs on the machine of the table, in us, as a part of its Load: docs/learn.md, lesson 8.
-const usualContext = 114e3
+// What loading the driver, opening cuBLASLt and making a context cost on the machine of the table, in us, as parts of its Open and its
+// Load: docs/measurements/2026-11-22-h200-start.txt.
+const (
+	usualDriver  = 11e3
+	usualBLAS    = 46e3
+	usualContext = 103e3
+)
 
 // table returns the table of the device's kind, with what a start of CUDA costs on this machine if 'infer bench ceilings' measured it.
 func (d *Device) table() *Table {
 	t := *TableOf(d.GPU)
 	us := func(name string) float64 { return float64(d.Ceilings.Latency(name).Nanoseconds()) / 1e3 }
-	if open := us(ceilings.CUDADriver) + us(ceilings.CUBLASLt); d.GPU && us(ceilings.CUDADriver) > 0 {
-		t.First += open - t.Open
-		t.Open = open
+	if !d.GPU {
+		return &t
 	}
-	if context := us(ceilings.CUDAContext); d.GPU && context > 0 {
-		t.Load.BaseUs = max(0, t.Load.BaseUs-usualContext) + context
+	if driver := us(ceilings.CUDADriver); driver > 0 {
+		more := driver + us(ceilings.CUBLASLt) - usualDriver - usualBLAS
+		t.Open, t.First = max(0, t.Open+more), max(0, t.First+more)
+	}
+	if context := us(ceilings.CUDAContext); context > 0 {
+		t.Load.BaseUs = max(0, t.Load.BaseUs+context-usualContext)
 	}
 	return &t
 }

@@ -16,15 +16,14 @@ const (
 	ganttLeft   = 150.0 // names of devices
 	ganttRight  = 12.0
 	ganttRow    = 26.0
-	ganttTop    = 64.0
 	ganttBottom = 34.0
 )
 
 // ganttColours are of kinds of task; each can be told from its neighbours by its lightness too.
-var ganttColours = []string{"#0b4f96", "#c2550a", "#1f7a4d", "#7a3e9d", "#8a6d00", "#a3234f", "#3b8ea5", "#57606a"}
+var ganttColours = []string{"#0b4f96", "#c2550a", "#1f7a4d", "#7a3e9d", "#8a6d00", "#a3234f", "#3b8ea5", "#57606a", "#e58fb8", "#86b84c", "#8fb8de", "#d9a441"}
 
-// Gantt draws a result as an SVG picture: for each device what was predicted for each job, at the last
-// decision before it began, above what it took. Jobs that overlap on a device, as copies and
+// Gantt draws a result as an SVG picture: for each device what was predicted for each job, when it
+// began, above what it took. Jobs that overlap on a device, as copies and
 // work do, get rows of their own.
 func Gantt(w io.Writer, r Result, kinds []string) error {
 	kindOf := func(d *Done) int { return d.Job.Class }
@@ -93,24 +92,35 @@ func Gantt(w io.Writer, r Result, kinds []string) error {
 	if end == 0 {
 		end = 1
 	}
-	height := ganttTop + ganttRow*float64(len(all)) + ganttBottom
+	type place struct{ X, Y float64 }
+	var legend []place
+	next := place{12, 36}
+	for _, k := range kinds {
+		width := 15 + 7*float64(len(k)) + 18
+		if next.X+width > ganttWidth && next.X > 12 {
+			next = place{12, next.Y + 18}
+		}
+		legend = append(legend, next)
+		next.X += width
+	}
+	top := next.Y + 28
+	height := top + ganttRow*float64(len(all)) + ganttBottom
 	scale := (ganttWidth - ganttLeft - ganttRight) / end
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g" font-family="sans-serif" font-size="12">`+"\n", ganttWidth, height, ganttWidth, height)
 	fmt.Fprintf(b, `<rect width="%g" height="%g" fill="#ffffff"/>`+"\n", ganttWidth, height)
 	fmt.Fprintf(b, `<text x="12" y="24" font-size="16" font-weight="bold" fill="#1b1f24">%s: %d tasks in %s</text>`+"\n", html.EscapeString(r.Policy), len(r.Done), ganttTime(r.Makespan))
-	x := 12.0
 	for i, k := range kinds {
-		fmt.Fprintf(b, `<rect x="%.1f" y="36" width="11" height="11" fill="%s"/><text x="%.1f" y="46" fill="#1b1f24">%s</text>`+"\n", x, ganttColours[i%len(ganttColours)], x+15, html.EscapeString(k))
-		x += 15 + 7*float64(len(k)) + 18
+		x, y := legend[i].X, legend[i].Y
+		fmt.Fprintf(b, `<rect x="%.1f" y="%g" width="11" height="11" fill="%s"/><text x="%.1f" y="%g" fill="#1b1f24">%s</text>`+"\n", x, y, ganttColours[i%len(ganttColours)], x+15, y+10, html.EscapeString(k))
 	}
 	step := ganttStep(end)
 	for t := 0.0; t <= end; t += step {
 		at := ganttLeft + t*scale
-		fmt.Fprintf(b, `<path d="M%.1f %g V%.1f" stroke="#e4e8ec"/><text x="%.1f" y="%.1f" text-anchor="middle" fill="#57606a">%s</text>`+"\n", at, ganttTop, height-ganttBottom, at, height-ganttBottom+16, ganttTime(t))
+		fmt.Fprintf(b, `<path d="M%.1f %g V%.1f" stroke="#e4e8ec"/><text x="%.1f" y="%.1f" text-anchor="middle" fill="#57606a">%s</text>`+"\n", at, top, height-ganttBottom, at, height-ganttBottom+16, ganttTime(t))
 	}
 	for i, row := range all {
-		y := ganttTop + ganttRow*float64(i)
+		y := top + ganttRow*float64(i)
 		fmt.Fprintf(b, `<text x="12" y="%.1f" fill="#1b1f24">%s</text>`+"\n", y+17, html.EscapeString(row.name))
 		for _, bar := range row.bars {
 			colour := ganttColours[kindOf(bar.done)%len(ganttColours)]

@@ -81,8 +81,7 @@ type Job struct {
 	brought   uint64 // which of Reads it copied to the device
 	waits     int    // jobs whose results it reads that have not finished
 	readers   []*Job
-	plan      Span    // expected at the last decision
-	expected  float64 // us after the start of the stream, when it began: its end
+	plan      Span    // when it began: from then to its expected end
 	target    int     // of the plan that is being made, as are the next three
 	gain      float64 // of the time on a GPU
 	least     float64 // us on the fastest device

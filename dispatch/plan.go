@@ -38,7 +38,7 @@ func (s *Scheduler) reset(now float64) {
 		f := Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}
 		s.loads[i] = load{free: f, overlap: min(d.InFlight, maxInFlight)}
 		for k, j := range d.running {
-			s.loads[i].ends[len(d.running)-1-k] = j.expected
+			s.loads[i].ends[len(d.running)-1-k] = j.plan.End
 		}
 		for _, j := range d.queue {
 			s.loads[i].take(j.estimates[i])

@@ -284,7 +284,6 @@ func (t *Times) add(e Estimate, sign float64) {
 // enqueue puts a job last in the queue of a device.
 func (s *Scheduler) enqueue(j *Job, device int, now float64) {
 	d := &s.devices[device]
-	j.plan = d.expect(j.estimates[device], now)
 	j.device = device
 	d.queue = append(d.queue, j)
 	d.queued.add(j.estimates[device], 1)
@@ -359,10 +358,10 @@ func (s *Scheduler) begin(j *Job, device int, now float64) {
 		d.free.In = math.Max(now, d.free.In) + e.In
 		d.free.Run = math.Max(d.free.Run, d.free.In) + e.Run
 		d.free.Out = math.Max(d.free.Out, d.free.Run) + e.Out
-		j.expected = d.free.Out
+		j.plan = Span{now, d.free.Out}
 	} else {
 		d.free.Run = math.Max(now, d.free.Run) + e.Total()
-		j.expected = d.free.Run
+		j.plan = Span{now, d.free.Run}
 	}
 	j.brought = 0
 	for i, data := range j.Reads {
@@ -474,7 +473,7 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 	if len(d.running) == 0 {
 		d.free = Times{now, now, now}
 	} else { // the others are as much later
-		late := now - j.expected
+		late := now - j.plan.End
 		d.free.Run = math.Max(now, d.free.Run+late)
 		d.free.Out = math.Max(now, d.free.Out+late)
 	}

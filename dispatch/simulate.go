@@ -25,7 +25,7 @@ type Done struct {
 	Job     *Job
 	Device  int
 	Probe   bool
-	Plan    Span // expected at the last decision before it began
+	Plan    Span // from when it began to its end as expected then
 	Actual  Span
 	Times   Times
 	Decided Estimate // on the device it ran on

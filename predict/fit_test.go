@@ -513,6 +513,18 @@ func BenchmarkDecision(b *testing.B) {
 	_ = gpuTimes
 }
 
+// TestReadOtherVersion: a file of another version is told by its version, also if its fields had other types then.
+func TestReadOtherVersion(t *testing.T) {
+	for _, text := range []string{`{}`, `{"version":2,"devices":[]}`, `{"version":2,"devices":[{"tasks":{"a":{"points":[{"floor":1}]}}}]}`, `{"version":2,"devices":7}`} {
+		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "fit it again") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, err := Read(strings.NewReader(`{"version":3,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
+		t.Errorf("wrong fields: %v", err)
+	}
+}
+
 // FuzzRead: whatever the file, reading gives a model that predicts, or an error.
 func FuzzRead(f *testing.F) {
 	m, err := Fit(lawRows("m", testCPU, testGPU, 0.1, 2))

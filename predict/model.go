@@ -191,10 +191,14 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 	return Estimate{Us: t, Low: t / factor, High: min(t*factor, math.MaxFloat64), InDomain: in && d.Machine != ""}
 }
 
+func wrongVersion(v int) error {
+	return fmt.Errorf("the model is of version %d, and this program reads version %d: fit it again", v, modelVersion)
+}
+
 // compile checks a model and prepares it for predictions.
 func (m *Model) compile() error {
 	if m.Version != modelVersion {
-		return fmt.Errorf("the model is of version %d, and this program reads version %d: fit it again", m.Version, modelVersion)
+		return wrongVersion(m.Version)
 	}
 	if len(m.Devices) == 0 || len(m.Devices) > maxDevices {
 		return fmt.Errorf("the model has %d devices; expected 1 to %d", len(m.Devices), maxDevices)
@@ -306,6 +310,9 @@ func Read(r io.Reader) (*Model, error) {
 	var m Model
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(&m); err != nil {
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && m.Version != modelVersion { // fields had other types then
+			return nil, wrongVersion(m.Version)
+		}
 		return nil, fmt.Errorf("the model is not JSON of a model, or was cut off: %w", err)
 	}
 	if d.More() {

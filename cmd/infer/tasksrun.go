@@ -310,7 +310,7 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 	})
 	fmt.Fprintf(w, "\nerror: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n\n")
 	if report.Load != "" {
-		fmt.Fprintf(w, "load %s once a third of the tasks had ended\n", report.Load)
+		fmt.Fprintf(w, "load %s once a third of the tasks had ended, of which the oracle does not know\n", report.Load)
 	}
 	heading = "policy\tover best device\tp99\tworst"
 	for _, d := range report.Devices {

@@ -282,7 +282,7 @@ func shares(name string, c *tasks.Chart, gpu string) *picture {
 	var bars [2][]*plotter.BarChart
 	for side, memory := range []string{tasks.MemoryPageable, tasks.MemoryPinned} {
 		sizes, all := c.Shares(gpu, memory)
-		if step := (len(sizes) + 11) / 12; step > 1 { // twelve are as many as fit
+		if step := (len(sizes) + 8) / 9; step > 1 { // nine are as many as fit with their names
 			var some []int
 			var of []tasks.Share
 			for i := 0; i < len(sizes); i += step {

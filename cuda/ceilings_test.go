@@ -4,24 +4,19 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
+	"gpt2scope/internal/stub"
 )
 
 // A stub GPU: each event is 1.5 ms after another, so every value follows.
 func TestMeasureCeilings(t *testing.T) {
 	lib, dev, _ := openStub(t)
-	blas := filepath.Join(t.TempDir(), "stub-blas.so")
-	if err := os.WriteFile(blas, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	stub.BLAS(t)
 	s, err := dev.MeasureCeilings(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +62,7 @@ func TestMeasureCeilings(t *testing.T) {
 	if costs != 8 || !strings.Contains(s.Missing, "NVRTC of CUDA") { // which is not there
 		t.Errorf("%d costs of copies; %q", costs, s.Missing)
 	}
-	stubNVRTC(t)
+	stub.NVRTC(t)
 	again, err := dev.MeasureCeilings(context.Background())
 	if last := again.Values[len(again.Values)-1]; err != nil || again.Missing != "" || last.Name != "nvrtc" || len(again.Values) != len(s.Values)+1 {
 		t.Errorf("with NVRTC: %+v, %v", again, err)
@@ -78,12 +73,8 @@ func TestMeasureCeilings(t *testing.T) {
 // number, whichever call fails; what fails before is an error as ever.
 func TestCostsFail(t *testing.T) {
 	_, dev, control := openStub(t)
-	blas := filepath.Join(t.TempDir(), "stub-blas.so")
-	if err := os.WriteFile(blas, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
-	stubNVRTC(t)
+	stub.BLAS(t)
+	stub.NVRTC(t)
 	var whole ceilings.Set
 	for range 2 { // the first run opens NVRTC too
 		control.Reset()
@@ -121,11 +112,7 @@ func TestCostsFail(t *testing.T) {
 // A block that waits too long for a unit is an error. A device without the kernel has the
 // other ceilings.
 func TestMeasureHops(t *testing.T) {
-	blas := filepath.Join(t.TempDir(), "stub-blas.so")
-	if err := os.WriteFile(blas, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	stub.BLAS(t)
 	_, dev, control := openStub(t)
 	for _, launch := range []int{1, 40} {
 		control.Fail("hop", launch)
@@ -182,11 +169,7 @@ func TestEncode(t *testing.T) {
 
 // A start has a time for each of its parts, frees what it made, and fails where a part does.
 func TestMeasureStart(t *testing.T) {
-	blas := filepath.Join(t.TempDir(), "stub-blas.so")
-	if err := os.WriteFile(blas, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	stub.BLAS(t)
 	lib, _, control := openStub(t)
 	t.Setenv("GPT2SCOPE_CUDA_LIB", lib.Path())
 	before := control.Live()

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -139,21 +137,11 @@ func vectorAdd(lib *cuda.Library, n int) (right bool, err error) {
 	return true, nil
 }
 
-// stubNVRTC makes the stub find its compiler.
-func stubNVRTC(t testing.TB) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "stub-nvrtc.so")
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_NVRTC", path)
-}
-
 // The example is right, on the stub and, where there is one, on a GPU.
 func TestExampleVectorAdd(t *testing.T) {
 	t.Run("stub", func(t *testing.T) {
 		lib, _, c := openStub(t)
-		stubNVRTC(t)
+		stub.NVRTC(t)
 		if right, err := vectorAdd(lib, 1001); !right || err != nil || c.Live() != 0 {
 			t.Fatalf("right %v, %v, %d objects live", right, err, c.Live())
 		}
@@ -184,7 +172,7 @@ func TestModule(t *testing.T) {
 		!strings.Contains(err.Error(), "NVRTC of CUDA 13 was not found (set GPT2SCOPE_NVRTC or CUDA_HOME") {
 		t.Fatal(err)
 	}
-	stubNVRTC(t)
+	stub.NVRTC(t)
 	var compile *cuda.CompileError
 	if _, err := dev.Compile("wrong.cu", "void f();"); !errors.As(err, &compile) || compile.Name != "wrong.cu" || !strings.Contains(err.Error(), "wrong.cu(1): error: no kernel") {
 		t.Fatal(err)

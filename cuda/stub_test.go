@@ -90,11 +90,7 @@ func TestUnavailable(t *testing.T) {
 		if !errors.As(err, &missing) || missing.Reason != cuda.NoBLAS || !strings.Contains(err.Error(), "/nowhere/libcublasLt.so.13") {
 			t.Fatal(err)
 		}
-		path := filepath.Join(t.TempDir(), "stub-blas.so")
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv("GPT2SCOPE_CUBLASLT", path)
+		stub.BLAS(t)
 		if err := lib.OpenBLAS(); err != nil || lib.BLASVersion() != 130002 {
 			t.Fatal(err, lib.BLASVersion())
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,12 +40,8 @@ func quick(t *testing.T) *Env {
 func withStub(t *testing.T, e *Env) *stub.Control {
 	t.Helper()
 	path := stub.Build(t)
-	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
-	if err := os.WriteFile(nvrtc, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
-	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	stub.NVRTC(t)
 	lib, err := cuda.Open()
 	if err != nil {
 		t.Fatal(err)

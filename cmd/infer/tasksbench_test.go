@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/stub"
 	"gpt2scope/tasks"
 )
 
@@ -71,11 +72,7 @@ func TestTasksBench(t *testing.T) {
 // On the stub of a GPU all tasks run, and parts of the work put together are all of it.
 func TestTasksBenchGPU(t *testing.T) {
 	withStub(t, "STUB_COMPUTES")
-	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
-	if err := os.WriteFile(nvrtc, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	stub.NVRTC(t)
 	dirs := map[string]string{}
 	cases := map[string]bool{}
 	for _, shard := range []string{"1/2", "2/2"} {

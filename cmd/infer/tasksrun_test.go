@@ -10,16 +10,13 @@ import (
 	"testing"
 
 	"gpt2scope/dispatch"
+	"gpt2scope/internal/stub"
 )
 
 // A stream runs on the CPU and on a GPU that the stub computes for, each task once under each policy.
 func TestTasksRun(t *testing.T) {
 	withStub(t, "STUB_COMPUTES")
-	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
-	if err := os.WriteFile(nvrtc, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	stub.NVRTC(t)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
 	rows, picture := filepath.Join(t.TempDir(), "jobs.csv"), filepath.Join(t.TempDir(), "gantt.svg")
 	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1",
@@ -53,11 +50,7 @@ func TestTasksRun(t *testing.T) {
 // With a GPU that has memory for small tasks only, the CPU does the others, and the table says so.
 func TestTasksRunOnGPUOfLittleMemory(t *testing.T) {
 	withStub(t, "STUB_COMPUTES", "STUB_MEMORY=400000")
-	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
-	if err := os.WriteFile(nvrtc, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	stub.NVRTC(t)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
 	args := []string{"tasks", "run", "../../tasks/samples/h200.csv.gz", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1", "--policy", "always cuda:0"}
 	var report dispatch.RunReport
@@ -69,6 +62,26 @@ func TestTasksRunOnGPUOfLittleMemory(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	contains(t, mustInfer(t, args...).stdout, fmt.Sprintf("always cuda:0: %s done on the CPU, since a GPU had too little memory", count(r.NoRoom, "task")))
+}
+
+// Both of two GPUs get work, from the same inputs in pinned memory.
+func TestTasksRunOnTwoGPUs(t *testing.T) {
+	withStub(t, "STUB_COMPUTES", "STUB_DEVICES=2")
+	stub.NVRTC(t)
+	t.Setenv("CUDA_VISIBLE_DEVICES", "0,1")
+	var report dispatch.RunReport
+	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "100", "--rounds", "1", "--policy", "dmda on floors", "--json")
+	if err := json.Unmarshal([]byte(e.stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	r := report.Runs[0]
+	n := map[string]int{}
+	for _, d := range r.Devices {
+		n[d.Device] = d.Tasks
+	}
+	if r.Lost != "" || n["cuda:0"] == 0 || n["cuda:1"] == 0 {
+		t.Errorf("lost: %q; tasks: %v", r.Lost, n)
+	}
 }
 
 // Without a GPU a stream runs on the CPU.

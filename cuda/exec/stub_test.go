@@ -26,15 +26,11 @@ import (
 // These tests need no GPU: they run on the stub library, whose tokens count
 // sampling launches.
 
-// onStub opens a stub library, and makes a cuBLASLt for it to find.
+// onStub opens a stub library that finds its cuBLASLt.
 func onStub(t testing.TB, defines ...string) (*cuda.Library, *stub.Control) {
 	t.Helper()
 	path := stub.Build(t, defines...)
-	blas := filepath.Join(t.TempDir(), "stub-blas.so")
-	if err := os.WriteFile(blas, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
+	stub.BLAS(t)
 	lib, err := cuda.OpenFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -62,16 +62,33 @@ func Use(t testing.TB) *Control {
 	t.Helper()
 	path := Build(t, "STUB_COMPUTES")
 	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
-	for variable, name := range map[string]string{"GPT2SCOPE_NVRTC": "stub-nvrtc.so", "GPT2SCOPE_CUBLASLT": "stub-blas.so"} {
-		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv(variable, file)
-	}
+	NVRTC(t)
+	BLAS(t)
 	c := Open(t, path)
 	c.Reset()
 	return c
+}
+
+// NVRTC makes the stub find its compiler.
+func NVRTC(t testing.TB) {
+	t.Helper()
+	library(t, "GPT2SCOPE_NVRTC", "stub-nvrtc.so")
+}
+
+// BLAS makes the stub find its cuBLASLt.
+func BLAS(t testing.TB) {
+	t.Helper()
+	library(t, "GPT2SCOPE_CUBLASLT", "stub-blas.so")
+}
+
+// library makes an empty file that the stub takes for a library, and names it in an environment variable.
+func library(t testing.TB, variable, name string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(variable, file)
 }
 
 // Control is the other side of a stub: what it saw, and what it is to do.

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,11 +15,7 @@ func openStub(t *testing.T) *stub.Control {
 	t.Helper()
 	path := stub.Build(t)
 	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
-	nvrtc := filepath.Join(t.TempDir(), "stub-nvrtc.so")
-	if err := os.WriteFile(nvrtc, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_NVRTC", nvrtc)
+	stub.NVRTC(t)
 	return stub.Open(t, path)
 }
 

@@ -76,9 +76,9 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 	for i, j := range jobs {
 		j.rank = i
 	}
-	slices.SortFunc(jobs, longest)
-	// The host's end grows with the jobs it gets, that of the GPUs falls. They are about equal at some division, and nearby the best one is.
+	// The host's end grows with the jobs it gets, that of the GPUs falls. The best division is near the one at which both are about equal.
 	best := s.balance(jobs, gpus, now)
+	slices.SortFunc(jobs, longest)
 	host, others := s.divided(jobs, best, now)
 	end := math.Max(host, others)
 	for step := (len(jobs) + 15) / 16; step > 0; step /= 2 {
@@ -107,14 +107,10 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 // usualWait is how much later the queue of a GPU ends, as pair orders it, than its busiest resource must.
 const usualWait = 1.12
 
-// balance returns how many of the jobs that gain least have to go to the host for it to end about when the GPUs do, by sums. jobs have
-// their ranks.
+// balance returns how many of the jobs that gain least have to go to the host for it to end about when the GPUs do, by sums. jobs are
+// sorted by gain.
 func (s *Scheduler) balance(jobs []*Job, gpus int, now float64) int {
 	s.reset(now)
-	s.ranked = append(s.ranked[:0], jobs...)
-	for _, j := range jobs {
-		s.ranked[j.rank] = j
-	}
 	host, free := math.Max(now, s.loads[Host].free.Run), 0.0
 	var sum Times
 	for i := 1; i < len(s.devices); i++ {
@@ -126,7 +122,7 @@ func (s *Scheduler) balance(jobs []*Job, gpus int, now float64) int {
 	for _, j := range jobs {
 		sum.add(j.estimates[s.fastest(j)], 1/float64(gpus))
 	}
-	for n, j := range s.ranked {
+	for n, j := range jobs {
 		busiest := math.Max(math.Max(sum.In, sum.Run), math.Max(sum.Out, sum.Total()/2))
 		if host += j.estimates[Host].Total(); host >= now+free+usualWait*busiest {
 			return n

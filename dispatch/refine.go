@@ -186,8 +186,8 @@ func (r *Refinement) doubts(device int) (doubt, bool) {
 	return doubt{class, l.kinds[0], true}, n > 0 && same
 }
 
-// solves tells whether a job on a device settles a doubt about it.
-func (d doubt) solves(j *Job, device int) bool {
+// settledBy tells whether a job on a device settles the doubt about it.
+func (d doubt) settledBy(j *Job, device int) bool {
 	if d.sizes {
 		return j.Class == d.class && math.Float64bits(j.Work[device].FloorUs) != d.size
 	}

@@ -42,7 +42,7 @@ type Scheduler struct {
 
 	work, explored float64 // us that jobs took; that exploration is expected to have cost
 	scratch, pairs []*Job
-	order, ranked  []*Job
+	order          []*Job
 	loads          []load
 	costs          [][resources]float64
 	worth          weights
@@ -339,7 +339,7 @@ func (s *Scheduler) telling(device int) int {
 	}
 	at, least := 0, math.Inf(1)
 	for i, j := range s.devices[device].queue {
-		if us := j.estimates[device].Total(); us < least && doubt.solves(j, device) {
+		if us := j.estimates[device].Total(); us < least && doubt.settledBy(j, device) {
 			at, least = i, us
 		}
 	}

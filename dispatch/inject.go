@@ -42,15 +42,15 @@ func (Injected) After(jobs int) int { return jobs / 3 }
 
 // Inject adds load to a simulation: the device takes longer by the share.
 func (m *Simulation) Inject(i Injected) error {
-	d, err := i.device(m.Devices)
+	d, err := i.Index(m.Devices)
 	if err == nil {
 		m.Loads = append(m.Loads, Load{Device: d, After: i.After(len(m.Jobs)), Factor: 1 + i.Share})
 	}
 	return err
 }
 
-// device returns the index of the device.
-func (i Injected) device(devices []Device) (int, error) {
+// Index returns which of the devices the load is put on.
+func (i Injected) Index(devices []Device) (int, error) {
 	var names []string
 	for d, device := range devices {
 		if device.Name == i.Device {

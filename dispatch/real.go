@@ -177,7 +177,7 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 	if r.Load == nil {
 		return s.Run(ctx)
 	}
-	if _, err := r.Load.device(p.Devices); err != nil {
+	if _, err := r.Load.Index(p.Devices); err != nil {
 		return Result{}, err
 	}
 	load, err := r.Load.ready(ctx, r.Machine)
@@ -197,9 +197,7 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 // Settled returns after how many jobs that ran on a device its predictions held: see Grade.Recovered.
 func (r Result) Settled(device int) int {
 	var c []Choice
-	done := slices.Clone(r.Done)
-	slices.SortStableFunc(done, func(a, b Done) int { return cmp.Compare(a.Actual.End, b.Actual.End) })
-	for _, d := range done {
+	for _, d := range r.Done {
 		c = append(c, Choice{Device: d.Device, Us: d.Times.Total(), PredictedUs: d.Decided.Total()})
 	}
 	return Grade{Choices: c}.Recovered(device, 0, settleWindow, settleError)

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -12,11 +11,11 @@ import (
 type Recovery struct {
 	Tasks  int     // that the device ran before: see recoveryWindow
 	Ever   bool    // they held again; if not, Tasks are all
-	LostUs float64 // what these took longer than they usually take on the best of the other devices, of those that did
+	LostUs float64 // time of Tasks beyond their usual time on the best other device; those that took less do not count
 }
 
-// Predictions of a device hold from a job on if observed over predicted time is within 1.5 in the middle (median) of so many jobs that
-// begin with it, and of as many after these.
+// recoveryWindow is a number of jobs. Predictions of a device hold from a job on if the median error of so many jobs from that one on,
+// and that of as many after these, are within a factor of 1.5.
 const recoveryWindow = 5
 
 // Recovery returns how soon the predictions of a device held, of the jobs that began at a time or later, in us. usual are the usual
@@ -24,7 +23,7 @@ const recoveryWindow = 5
 func (r Result) Recovery(device int, since float64, usual Truth) Recovery {
 	var done []Done
 	var off []float64
-	for _, d := range slices.SortedStableFunc(slices.Values(r.Done), func(a, b Done) int { return cmp.Compare(a.Actual.End, b.Actual.End) }) {
+	for _, d := range r.Done {
 		if d.Device == device && d.Actual.Start >= since {
 			done = append(done, d)
 			off = append(off, math.Abs(math.Log(d.Times.Total()/d.Decided.Total())))

@@ -15,14 +15,15 @@ type Comparison struct {
 
 // Compare runs the stream under all policies. Load that is not nil is put on a device in the middle of it.
 func (p *Prepared) Compare(load *Injected) (Comparison, error) {
+	simulated := *p.Simulation
 	if load != nil {
-		if err := p.Inject(*load); err != nil {
+		if err := simulated.Inject(*load); err != nil {
 			return Comparison{}, err
 		}
 	}
 	c := Comparison{Load: load, usual: p.Medians(), Bound: LowerBound(p.Devices, p.Jobs, p.Truth)}
 	for _, policy := range p.Policies(p.Truth) {
-		c.Results = append(c.Results, p.Run(policy))
+		c.Results = append(c.Results, simulated.Run(policy))
 	}
 	for _, policy := range p.Policies(p.Medians()) {
 		c.Grades = append(c.Grades, p.Alone(policy))
@@ -104,7 +105,7 @@ func (c Comparison) Report() Report {
 			GeoMean: g.GeoMean, P99: g.P99, Worst: g.Worst, Regret: g.Regret, Right: g.Right,
 		}
 		if c.Load != nil {
-			device, _ := c.Load.device(result.Devices) // it is there: Compare
+			device, _ := c.Load.Index(result.Devices) // it is there: Compare
 			recovery := result.Recovery(device, result.since(c.Load.After(len(result.Done))), c.usual)
 			if p.LostUs = recovery.LostUs; recovery.Ever {
 				p.Recovered = &recovery.Tasks

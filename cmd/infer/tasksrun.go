@@ -152,12 +152,15 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if devices[0] != tasks.CPU {
 		return usagef("--device %s: the CPU must take part; give cpu,%s", m.device, m.device)
 	}
-	names, err := r.chosen(dispatch.DevicesOf(devices))
+	of := dispatch.DevicesOf(devices)
+	names, err := r.chosen(of)
 	if err != nil {
 		return err
 	}
-	if r.injected != nil && !slices.Contains(devices, r.injected.Device) {
-		return usagef("--load %s: there is no device %s; devices are %s", shellQuote(r.load), r.injected.Device, strings.Join(devices, ", "))
+	if r.injected != nil {
+		if _, err := r.injected.Index(of); err != nil {
+			return usagef("--load %s: %w", shellQuote(r.load), err)
+		}
 	}
 	if len(args) == 0 { // floors are in samples
 		if err := (&tasksFlags{}).ceilings(ctx, m, machine, stderr); err != nil {

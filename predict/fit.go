@@ -146,7 +146,7 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	f := fitter{kind: kind, machines: distinct(rows, byMachine)}
+	f, machines := fitter{kind: kind}, distinct(rows, byMachine)
 	warm := filter(rows, isWarm)
 	first := Cell{Law: firstLaw, Spread: math.Ln2}
 	if len(warm) > 0 {
@@ -166,7 +166,7 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	}
 	general.Device = kind
 	unseen := math.Ln2 // nothing says how devices of this kind differ
-	if len(f.machines) > 1 && len(warm) > 0 {
+	if len(machines) > 1 && len(warm) > 0 {
 		unseen = spread(f.leftOut(byMachine))
 	}
 	general.Other.Spread = max(general.Other.Spread, unseen)
@@ -174,7 +174,7 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 		general.Tasks[i].Spread = max(general.Tasks[i].Spread, unseen)
 	}
 	out := []Device{general}
-	for _, machine := range f.machines {
+	for _, machine := range machines {
 		own := filter(rows, func(r *Row) bool { return byMachine(r) == machine })
 		d, err := f.device(machine, own, &general.Other, general.cell)
 		if err != nil {
@@ -188,9 +188,8 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 
 // fitter fits devices of a kind.
 type fitter struct {
-	kind     string
-	machines []string
-	process  *process // nil if nothing was measured warm
+	kind    string
+	process *process // nil if nothing was measured warm
 
 	// Errors, in logarithm, of the rows of the process: as predicted from other shapes, and from other tasks.
 	shapes, tasks []float64

@@ -13,7 +13,6 @@ import (
 // for each type, task, machine, and so on. What few measurements of a machine or a task say is so weighed against what others
 // have in common.
 type process struct {
-	scale   *scales
 	levels  [levels]level
 	law     Law
 	rows    []Row
@@ -111,11 +110,11 @@ const maxLeft = 3
 
 // fitProcess fits a process to warm measurements.
 func fitProcess(kind string, rows []Row, law Law) (*process, error) {
-	p := &process{scale: scalesOf(kind), law: law, rows: rows}
+	p, scale := &process{law: law, rows: rows}, scalesOf(kind)
 	for i := range rows {
 		r := &rows[i]
 		p.labels = append(p.labels, labels{r.Task, r.DType, r.Processor(), byMachine(r), r.Memory})
-		p.at = append(p.at, p.scale.of(&r.Work))
+		p.at = append(p.at, scale.of(&r.Work))
 		p.left = append(p.left, max(-maxLeft, min(maxLeft, math.Log(r.Us/max(law.Time(&r.Work), leastUs)))))
 	}
 	noise := p.choose(kind)
@@ -135,7 +134,7 @@ func fitProcess(kind string, rows []Row, law Law) (*process, error) {
 		if round+1 == robustRounds {
 			return p, factor.InverseTo(&p.inverse)
 		}
-		// What is left after the fit is variance times alpha. Beyond huberAt times the noise a measurement counts less.
+		// What is left after the fit is variance times alpha. Beyond huberNoise times the noise a measurement counts less.
 		for i := range variance {
 			if miss := math.Abs(variance[i]*p.alpha[i]) / noise; miss > huberNoise {
 				variance[i] *= miss / huberNoise

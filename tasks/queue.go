@@ -122,7 +122,6 @@ func (w *Work) Close() error {
 // Memory is taken when the queue is opened, for as large works as there is memory for. For a larger one Begin tries again: its
 // error matches [cuda.ErrOutOfMemory] if there is still none, and the queue goes on.
 type Queue struct {
-	m      *Machine
 	name   string
 	g      *GPUDevice
 	in     *cuda.Stream
@@ -162,7 +161,7 @@ type Ended struct {
 // NewQueue opens a queue of so many places, for any of these works. With keep, inputs stay on the device
 // once they were copied there.
 func (m *Machine) NewQueue(ctx context.Context, device string, places int, works []*Work, keep bool) (q *Queue, err error) {
-	q = &Queue{m: m, name: device, g: m.gpu(device), alone: map[*Work]Ready{}, none: map[*Work]error{}}
+	q = &Queue{name: device, g: m.gpu(device), alone: map[*Work]Ready{}, none: map[*Work]error{}}
 	if q.g == nil {
 		return q, fmt.Errorf("GPU %s is not open", device)
 	}

@@ -26,6 +26,26 @@ func stubMachine(t *testing.T) (*tasks.Machine, *stub.Control) {
 	return m, c
 }
 
+// openStream prepares and opens a stream of so many jobs of the first tasks of the suite, which are over vectors, of at most so many bytes.
+func openStream(ctx context.Context, t *testing.T, m *tasks.Machine, first int, most int64, jobs int) (*Prepared, *Machine) {
+	t.Helper()
+	suite := tasks.All()[:first]
+	samples, _, err := Measure(ctx, m, suite, 1, 2, most, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := tasks.Rows(samples)
+	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, HeldOut: Nothing, Jobs: jobs, Seed: 1}.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.Open(ctx, m, suite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, r
+}
+
 // A stream runs on the CPU and on a GPU. If the GPU is lost, at any call of the CUDA library, each task is still done
 // once, with a result that agrees with its reference, since what does not is an error.
 func TestGPULostInMidRun(t *testing.T) {
@@ -37,20 +57,7 @@ func TestGPULostInMidRun(t *testing.T) {
 		}
 	}()
 	ctx := context.Background()
-	suite := tasks.All()[:3] // vectors and reductions
-	samples, _, err := Measure(ctx, m, suite, 1, 2, 1<<18, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, _ := tasks.Rows(samples)
-	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, HeldOut: Nothing, Jobs: 24, Seed: 1}.Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := p.Open(ctx, m, suite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, r := openStream(ctx, t, m, 3, 1<<18, 24)
 	defer r.Close()
 	// Half of the tasks on each device, whatever they take here.
 	half := Policy{Name: "half", Believes: p.Model, Fixed: func(j *Job) int { return j.ID % 2 }}
@@ -94,20 +101,7 @@ func TestStreamsShareQueues(t *testing.T) {
 	m, c := stubMachine(t)
 	defer m.Close()
 	ctx := context.Background()
-	suite := tasks.All()[:1]
-	samples, _, err := Measure(ctx, m, suite, 1, 2, 1<<16, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, _ := tasks.Rows(samples)
-	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, HeldOut: Nothing, Jobs: 10, Seed: 1}.Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := p.Open(ctx, m, suite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, r := openStream(ctx, t, m, 1, 1<<16, 10)
 	for i := range 3 {
 		c.Reset()
 		if i == 2 {
@@ -137,20 +131,7 @@ func TestGPUOfLittleMemory(t *testing.T) {
 		}
 	}()
 	ctx := context.Background()
-	suite := tasks.All()[:3]
-	samples, _, err := Measure(ctx, m, suite, 1, 2, 1<<18, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, _ := tasks.Rows(samples)
-	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, HeldOut: Nothing, Jobs: 40, Seed: 1}.Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := p.Open(ctx, m, suite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, r := openStream(ctx, t, m, 3, 1<<18, 40)
 	defer r.Close()
 	always := Always("always cuda:0", 1, p.Model)
 	var limit int64

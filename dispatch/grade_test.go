@@ -132,6 +132,15 @@ func TestStreamRecovers(t *testing.T) {
 	}
 }
 
+// Load that policies are compared under is not in the stream afterwards.
+func TestCompareLeavesStream(t *testing.T) {
+	p := prepared(t, 60, 0, 1)
+	c, err := p.Compare(&Injected{"cuda:0", 1})
+	if err != nil || len(c.Results) == 0 || len(p.Loads) != 0 {
+		t.Errorf("%d results, %v; the stream has loads %+v", len(c.Results), err, p.Loads)
+	}
+}
+
 // A recovery counts the tasks of the device that began after the load until predictions hold, and what they lost.
 func TestRecovery(t *testing.T) {
 	usual := truthOf(func(device int, j *Job) Times { return Times{Run: []float64{10, 4}[device]} })

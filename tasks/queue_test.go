@@ -13,6 +13,7 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stub"
 )
 
 // works opens the smallest shapes of the tasks over arrays.
@@ -39,6 +40,19 @@ func testWorks(t *testing.T, m *Machine, shapes int) []*Work {
 		}
 	})
 	return works
+}
+
+// testQueue opens a queue of two places on the stub's GPU, for works of so many shapes of each task.
+func testQueue(ctx context.Context, t *testing.T, shapes int) (*Machine, *stub.Control, []*Work, *Queue) {
+	t.Helper()
+	m := testMachine(t)
+	c := stubGPU(t, m)
+	works := testWorks(t, m, shapes)
+	q, err := m.NewQueue(ctx, "cuda:0", 2, works, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, c, works, q
 }
 
 // A queue runs several works at once, ends them in order with checked results and all times, and with inputs that
@@ -108,14 +122,8 @@ func TestQueue(t *testing.T) {
 func TestQueueFails(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	m := testMachine(t)
-	c := stubGPU(t, m)
-	works := testWorks(t, m, 1)
 	ctx := context.Background()
-	q, err := m.NewQueue(ctx, "cuda:0", 2, works, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, c, works, q := testQueue(ctx, t, 1)
 	run := func() error {
 		err := q.Begin(ctx, works[0], true)
 		for n := 0; err == nil && n < 100; n++ {
@@ -158,14 +166,8 @@ func TestQueueFails(t *testing.T) {
 func TestQueueEndsInAnyOrder(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	m := testMachine(t)
-	c := stubGPU(t, m)
-	works := testWorks(t, m, 2)
 	ctx := context.Background()
-	q, err := m.NewQueue(ctx, "cuda:0", 2, works, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, c, works, q := testQueue(ctx, t, 2)
 	defer q.Close()
 	for _, w := range works[:2] {
 		if err := q.Begin(ctx, w, true); err != nil {

@@ -15,23 +15,13 @@ import (
 
 // The tables of docs/scheduling.md are those of the stored samples and of the policies as they are.
 func TestSchedulingDocs(t *testing.T) {
-	type policy struct {
-		Policy    string    `json:"policy"`
-		Makespan  float64   `json:"makespan_us"`
-		OverBound float64   `json:"over_bound"`
-		Busy      []float64 `json:"busy"`
-		Mean      float64   `json:"alone_geometric_mean"`
-		P99       float64   `json:"alone_p99"`
-		Worst     float64   `json:"alone_worst"`
-	}
+	type policy = dispatch.PolicyReport
 	simulated := func(args ...string) (all []policy) {
-		var result struct {
-			Policies []policy `json:"policies"`
-		}
-		if err := json.Unmarshal([]byte(mustInfer(t, append([]string{"tasks", "simulate", "--json"}, args...)...).stdout), &result); err != nil {
+		var report dispatch.Report
+		if err := json.Unmarshal([]byte(mustInfer(t, append([]string{"tasks", "simulate", "--json"}, args...)...).stdout), &report); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range result.Policies {
+		for _, p := range report.Policies {
 			if len(p.Busy) != 2 {
 				t.Fatalf("%+v", p)
 			}
@@ -42,16 +32,16 @@ func TestSchedulingDocs(t *testing.T) {
 	}
 	sizes, task := simulated(), simulated("--held-out", "task")
 	stream := "| policy | makespan ms | over bound | CPU busy % | GPU busy % |\n|---|---|---|---|---|\n"
-	slices.SortStableFunc(sizes, func(a, b policy) int { return cmp.Compare(a.Makespan, b.Makespan) })
+	slices.SortStableFunc(sizes, func(a, b policy) int { return cmp.Compare(a.MakespanUs, b.MakespanUs) })
 	for _, p := range sizes {
-		stream += fmt.Sprintf("| %s | %.0f | %.2f | %.0f | %.0f |\n", p.Policy, p.Makespan/1e3, p.OverBound, 100*p.Busy[0], 100*p.Busy[1])
+		stream += fmt.Sprintf("| %s | %.0f | %.2f | %.0f | %.0f |\n", p.Policy, p.MakespanUs/1e3, p.OverBound, 100*p.Busy[0], 100*p.Busy[1])
 	}
 	alone := "| policy | sizes held out: geometric mean | p99 | worst | a task held out: geometric mean | worst |\n|---|---|---|---|---|---|\n"
-	slices.SortStableFunc(sizes, func(a, b policy) int { return cmp.Compare(a.Mean, b.Mean) })
+	slices.SortStableFunc(sizes, func(a, b policy) int { return cmp.Compare(a.GeoMean, b.GeoMean) })
 	for _, p := range sizes {
 		i := slices.IndexFunc(task, func(q policy) bool { return q.Policy == p.Policy })
 		if p.Policy != "oracle" && i >= 0 {
-			alone += fmt.Sprintf("| %s | %.3f | %.3g | %.3g | %.3f | %.3g |\n", p.Policy, p.Mean, p.P99, p.Worst, task[i].Mean, task[i].Worst)
+			alone += fmt.Sprintf("| %s | %.3f | %.3g | %.3g | %.3f | %.3g |\n", p.Policy, p.GeoMean, p.P99, p.Worst, task[i].GeoMean, task[i].Worst)
 		}
 	}
 	docsTables(t, "../../docs/scheduling.md", "TestSchedulingDocs", map[string]string{"stream": stream, "alone": alone})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,10 +93,10 @@ func runCeilings(ctx context.Context, m *modelFlags, again, asJSON bool, stdout,
 // addStarts measures what the first use of a GPU costs a process, and stores it beside the device's ceilings. What cannot be measured is
 // missing.
 func addStarts(ctx context.Context, set *ceilings.Set, m *modelFlags, stderr io.Writer) error {
-	_, index, _ := strings.Cut(m.device, ":")
+	device := fmt.Sprintf("cuda:%d", m.gpuIndex())
 	stop := m.spin(stderr, "measuring what a start costs")
 	values, err := measure.StartCosts(ctx, func(ctx context.Context, what string) (us map[string]float64, err error) {
-		err = runSelf(ctx, []string{"bench", "start", what, "--device", "cuda:" + cmp.Or(index, "0"), "--quiet"}, &us)
+		err = runSelf(ctx, []string{"bench", "start", what, "--device", device, "--quiet"}, &us)
 		return us, err
 	})
 	stop()
@@ -129,9 +128,7 @@ func newBenchStart(m *modelFlags) *cobra.Command {
 			var err error
 			switch {
 			case len(args) == 1 && args[0] == measure.StartCUDA:
-				_, index, _ := strings.Cut(m.device, ":")
-				i, _ := strconv.Atoi(index) // checked with the flag
-				us, err = cuda.MeasureStart(i)
+				us, err = cuda.MeasureStart(m.gpuIndex())
 			case len(args) == 1 && args[0] == measure.StartNVML:
 				us, err = measure.StartOfNVML()
 			default:

@@ -187,9 +187,7 @@ func (l *learnFlags) environment(m *modelFlags) (*learn.Env, error) {
 		if err != nil {
 			return err
 		}
-		_, index, _ := strings.Cut(m.device, ":")
-		i, _ := strconv.Atoi(cmp.Or(index, "0"))
-		e.Device, err = lib.Device(i)
+		e.Device, err = lib.Device(m.gpuIndex())
 		return err
 	}()
 	if err != nil && m.device != "auto" {

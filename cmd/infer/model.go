@@ -290,11 +290,8 @@ func (m *modelFlags) cpu() (gpt2.Backend, error) {
 func (m *modelFlags) gpu() (*exec.Backend, error) {
 	defer annotate.Range("open GPU", nvtx.Blue)()
 	options := exec.Options{
-		DType: m.gpuType(), Tune: m.tune, Notice: m.notice, Recorder: m.record,
+		Device: m.gpuIndex(), DType: m.gpuType(), Tune: m.tune, Notice: m.notice, Recorder: m.record,
 		Mode: exec.Mode(slices.Index(modeNames, m.mode)),
-	}
-	if _, index, ok := strings.Cut(m.device, ":"); ok {
-		options.Device, _ = strconv.Atoi(index)
 	}
 	for _, v := range m.variant {
 		if options.Variants == nil {
@@ -304,6 +301,13 @@ func (m *modelFlags) gpu() (*exec.Backend, error) {
 		options.Variants[stage] = name
 	}
 	return exec.New(options)
+}
+
+// gpuIndex returns the N of --device cuda:N, 0 for all others.
+func (m *modelFlags) gpuIndex() int {
+	_, index, _ := strings.Cut(m.device, ":")
+	i, _ := strconv.Atoi(index) // checked with the flag
+	return i
 }
 
 // gpuType returns the type in which a GPU holds weights.

@@ -60,7 +60,7 @@ type Value struct {
 	P10   float64 `json:"p10"` // of all repetitions, as P90
 	P90   float64 `json:"p90"`
 	Size  int64   `json:"size,omitempty"`  // of a bandwidth: the most bytes of data it holds for, 0 for any; of a hop: the bytes that each SM reads
-	Where string  `json:"where,omitempty"` // of a bandwidth: where the data is, "memory" or "L2 cache"
+	Where string  `json:"where,omitempty"` // of a bandwidth: where the data is, "memory" or "L2 cache"; of a copy to or from a GPU: the host's memory, "pinned memory" or "pageable memory"
 	How   string  `json:"how,omitempty"`   // what gave the value
 
 	// Rounds are the medians of the rounds of a measurement, in order: see [Measure].

@@ -9,11 +9,11 @@ import (
 	"gpt2scope/ceilings"
 )
 
-// Sizes of the copies that are measured: of a rate and of a latency, in bytes.
+// Copies that are measured.
 const (
-	copiedAtRate  = 64 << 20
-	copiedAtOnce  = 4
-	copiesOfRound = 5
+	rateBytes    = 64 << 20 // of a copy whose rate is measured, at most
+	latencyBytes = 4        // of a copy whose latency is measured
+	roundCopies  = 5        // of one round
 )
 
 // measureCosts measures what work on the device costs besides its kernels: copies from and to pinned
@@ -39,8 +39,8 @@ func (b *Bench) transfers() ([]ceilings.Quantity, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := int64(min(copiedAtRate, free/8)) &^ 4095
-	if n < copiedAtOnce {
+	n := int64(min(rateBytes, free/8)) &^ 4095
+	if n < latencyBytes {
 		return nil, fmt.Errorf("%d bytes of the device's memory are free, too few for a copy", free)
 	}
 	device, err := b.Alloc(n)
@@ -72,7 +72,7 @@ func (b *Bench) transfers() ([]ceilings.Quantity, error) {
 		round := func(n int64, value func(time.Duration) float64) func() ([]float64, error) {
 			return func() ([]float64, error) {
 				var values []float64
-				for i := range copiesOfRound + 1 {
+				for i := range roundCopies + 1 {
 					start := time.Now()
 					if err := c.copy(n); err != nil {
 						return nil, err
@@ -88,7 +88,7 @@ func (b *Bench) transfers() ([]ceilings.Quantity, error) {
 			ceilings.Quantity{Value: ceilings.Value{Name: c.name, Unit: ceilings.GBs, Where: c.where},
 				Ways: []ceilings.Way{{Name: fmt.Sprintf("copies of %d MiB", n>>20), Round: round(n, func(t time.Duration) float64 { return float64(n) / float64(t) })}}},
 			ceilings.Quantity{Value: ceilings.Value{Name: c.name, Unit: ceilings.Micro, Where: c.where},
-				Ways: []ceilings.Way{{Name: fmt.Sprintf("copies of %d bytes", copiedAtOnce), Round: round(copiedAtOnce, func(t time.Duration) float64 { return float64(t) / 1e3 })}}})
+				Ways: []ceilings.Way{{Name: fmt.Sprintf("copies of %d bytes", latencyBytes), Round: round(latencyBytes, func(t time.Duration) float64 { return float64(t) / 1e3 })}}})
 	}
 	return out, nil
 }

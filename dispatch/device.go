@@ -12,9 +12,9 @@ import (
 	"gpt2scope/tasks"
 )
 
-// HostThreads returns how many threads run the CPU's jobs beside GPUs, of so many cores: three quarters. Threads that meet at barriers lose more by
-// waiting for one whose core is taken, by the threads that feed GPUs, the driver and the runtime, than the cores would give
-// (docs/scheduling.md).
+// HostThreads returns how many threads run the CPU's jobs beside GPUs: three quarters of the cores, at least one. The other cores are for the
+// threads that feed GPUs, the driver and the runtime. If these took the core of a thread of a job, all threads of the job would wait for it at
+// the next barrier, which costs more than the additional threads give (docs/scheduling.md).
 func HostThreads(cores int) int { return max(1, cores-max(1, cores/4)) }
 
 // hostExecutor runs work on the CPU.
@@ -131,8 +131,8 @@ func (g *gpuExecutor) Begin(j *Job) error {
 	return err
 }
 
-// longUs is how long a job that is alone in flight is expected to take still, at least, for the thread to sleep, for half of that time and a
-// millisecond at most: then it does not keep a processor from the CPU's jobs.
+// The thread of a GPU asks again and again whether jobs have ended. If one job is alone in flight and longUs or more of its expected time are
+// left, the thread sleeps for half of that, mostUs at most, and leaves its processor to the CPU's jobs.
 const (
 	longUs = 400.0
 	mostUs = 1000.0

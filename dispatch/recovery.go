@@ -41,17 +41,22 @@ func (r Result) Recovery(device int, since float64, usual Truth) Recovery {
 		}
 	}
 	for _, d := range done[:out.Tasks] {
-		other := math.Inf(1)
-		for i := range r.Devices {
-			if i != device {
-				other = math.Min(other, usual.Times(i, d.Job).Total())
-			}
-		}
-		if late := d.Times.Total() - other; late > 0 { // not if there is no other device
+		if late := d.Times.Total() - r.best(d.Job, device, usual); late > 0 { // not if there is no other device
 			out.LostUs += late
 		}
 	}
 	return out
+}
+
+// best returns the least usual time of a job on any device but one, in us; -1 leaves none out. It is infinite if there is no other.
+func (r Result) best(j *Job, but int, usual Truth) float64 {
+	least := math.Inf(1)
+	for i := range r.Devices {
+		if i != but {
+			least = math.Min(least, usual.Times(i, j).Total())
+		}
+	}
+	return least
 }
 
 // OverBest says how much longer jobs took than they usually take on the device that is best for each.
@@ -62,10 +67,7 @@ func (r Result) OverBest(usual Truth) (o OverBest) {
 	var ratios []float64
 	logs := 0.0
 	for _, d := range r.Done {
-		best := math.Inf(1)
-		for i := range r.Devices {
-			best = math.Min(best, usual.Times(i, d.Job).Total())
-		}
+		best := r.best(d.Job, -1, usual)
 		ratios = append(ratios, d.Times.Total()/best)
 		logs += math.Log(d.Times.Total() / best)
 	}

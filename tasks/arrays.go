@@ -134,12 +134,20 @@ type sharedKey struct {
 	bits  int // of the number of elements
 }
 
+// sharedKeyOf names the memory of the i-th array of work, as memory counts them.
+func sharedKeyOf(a Array, i int) sharedKey {
+	return sharedKey{a.DType, i, bits.Len(uint(max(a.Len, 1) - 1))}
+}
+
+// array is as long as the longest that shares the memory.
+func (k sharedKey) array() Array { return Array{1 << k.bits, k.dtype} }
+
 // shared returns the memory of the arrays of all shapes that are longer than half of it: inputs of one number hold the same random
 // numbers in all shapes, and a result is compared before the next task runs.
 func (m *Machine) shared(a Array, i int) (*cpu.Memory, error) {
-	k := sharedKey{a.DType, i, bits.Len(uint(max(a.Len, 1) - 1))}
+	k := sharedKeyOf(a, i)
 	if m.arrays[k] == nil {
-		memory, err := m.memory(Array{1 << k.bits, a.DType}, i)
+		memory, err := m.memory(k.array(), i)
 		if err != nil {
 			return nil, err
 		}
@@ -151,15 +159,15 @@ func (m *Machine) shared(a Array, i int) (*cpu.Memory, error) {
 	return m.arrays[k], nil
 }
 
-// sharedPinned is shared in pinned memory, of an input. Any GPU reads it.
+// sharedPinned returns a copy of shared memory of an input, in pinned memory, which any GPU reads.
 func (m *Machine) sharedPinned(g *GPUDevice, a Array, i int) (*cuda.HostBuffer, error) {
-	k := sharedKey{a.DType, i, bits.Len(uint(max(a.Len, 1) - 1))}
+	k := sharedKeyOf(a, i)
 	if m.pinned[k] == nil {
 		memory, err := m.shared(a, i)
 		if err != nil {
 			return nil, err
 		}
-		h, err := g.Device.AllocHost(Array{1 << k.bits, a.DType}.Bytes())
+		h, err := g.Device.AllocHost(k.array().Bytes())
 		if err != nil {
 			return nil, err
 		}

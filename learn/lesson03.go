@@ -260,7 +260,7 @@ func judgeLink(d Data) Finding {
 	if in.off > off {
 		off, furthest, way = in.off, in, toDevice
 	}
-	f.Text = fmt.Sprintf("The law of a network, latency + bytes / rate, is off by %s %% at most for nine in ten sizes, from %s to %s.", number(off), sizeText(in.sizes[0]), sizeText(in.sizes[len(in.sizes)-1]))
+	f.Text = fmt.Sprintf("The law of a network, latency + bytes / rate, is off by %s %% at most for nine in ten sizes of pinned memory, from %s to %s; of pageable memory, which does not count here, by %s %%.", number(off), sizeText(in.sizes[0]), sizeText(in.sizes[len(in.sizes)-1]), number(slow.off))
 	switch {
 	case off <= linkFits:
 		f.Verdict = Shown

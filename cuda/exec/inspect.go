@@ -34,7 +34,8 @@ func (r *Runner) InspectDecode(ctx context.Context, ids []int32, launches int) (
 		if why := r.backend.fellBack(); why != "" {
 			return nil, noProgram(why)
 		}
-		return nil, noProgram("decode steps run in mode " + r.backend.mode.String() + "; mode persistent runs them in one kernel")
+		mode, why := r.backend.Mode()
+		return nil, noProgram("decode steps run in mode " + mode.String() + " (" + why + "); mode persistent runs them in one kernel")
 	}
 	past := r.state.position
 	defer r.state.reset(past)

@@ -76,3 +76,13 @@ func TestInspectDecode(t *testing.T) {
 		t.Errorf("in mode eager: %v", err)
 	}
 }
+
+// TestInspectDecodeAuto: where mode auto runs decode steps as graphs, the error says why.
+func TestInspectDecodeAuto(t *testing.T) {
+	lib, _ := onStub(t)
+	s := session(t, randomModel(t, small), backendOn(t, lib, Options{}), gpt2.Options{})
+	_, err := s.InspectDecode(t.Context(), []int32{4}, 1)
+	if !errors.Is(err, cuda.ErrNoKernel) || !strings.Contains(err.Error(), "mode graph") || !strings.Contains(err.Error(), "at a width of 64") {
+		t.Errorf("%v", err)
+	}
+}

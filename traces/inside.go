@@ -9,6 +9,11 @@ type Parts struct {
 	Imbalance int64 `json:"imbalance"` // waited until the last SM had published its own
 }
 
+// partKeys are the names of the parts in a file, in the order of [Parts.fields].
+var partKeys = [4]string{"weights", "inputs", "compute", "imbalance"}
+
+func (p *Parts) fields() [4]*int64 { return [4]*int64{&p.Weights, &p.Inputs, &p.Compute, &p.Imbalance} }
+
 // Sum returns the whole time.
 func (p Parts) Sum() int64 { return p.Weights + p.Inputs + p.Compute + p.Imbalance }
 
@@ -24,7 +29,7 @@ func (p *Parts) stretch(ns int64) {
 		return
 	}
 	largest := &p.Weights
-	for _, v := range []*int64{&p.Inputs, &p.Compute, &p.Imbalance} {
+	for _, v := range p.fields() {
 		if *v > *largest {
 			largest = v
 		}
@@ -55,8 +60,8 @@ const maxSMs = 4096
 // check reports whether the parts are those of an event of a duration.
 func (in *Inside) check(duration int64) bool {
 	ok := func(p Parts) bool {
-		for _, v := range []int64{p.Weights, p.Inputs, p.Compute, p.Imbalance} {
-			if v < 0 || v > duration {
+		for _, v := range p.fields() {
+			if *v < 0 || *v > duration {
 				return false
 			}
 		}

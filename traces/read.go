@@ -315,11 +315,7 @@ func (c *chrome) event() (Event, bool) {
 		case "dur":
 			e.Duration, durationOK = c.micros()
 		case "args":
-			if c.peek() != '{' {
-				c.skip(0)
-				return
-			}
-			c.object(func(key []byte) {
+			c.objectOrOther(func(key []byte) {
 				if read := arguments[string(key)]; read != nil {
 					read(c, &e)
 				} else {
@@ -419,11 +415,7 @@ var arguments = map[string]func(*chrome, *rawEvent){
 
 // counters reads the counters of a kernel.
 func (c *chrome) counters(e *rawEvent) {
-	if c.peek() != '{' {
-		c.skip(0)
-		return
-	}
-	c.object(func(key []byte) {
+	c.objectOrOther(func(key []byte) {
 		info := CounterByKey(string(key))
 		v := float32(c.float())
 		if info == nil || math.IsInf(float64(v), 0) {
@@ -438,37 +430,23 @@ func (c *chrome) counters(e *rawEvent) {
 
 // inside reads what the SMs did.
 func (c *chrome) inside(e *rawEvent) {
-	if c.peek() != '{' {
-		c.skip(0)
-		return
-	}
 	in := new(Inside)
-	parts := func(p *Parts) []*int64 { return []*int64{&p.Weights, &p.Inputs, &p.Compute, &p.Imbalance} }
-	c.object(func(key []byte) {
-		switch string(key) {
-		case "sms":
+	c.objectOrOther(func(key []byte) {
+		name := string(key)
+		switch part := slices.Index(partKeys[:], name); {
+		case part >= 0:
+			*in.Parts.fields()[part] = c.int()
+		case name == "sms":
 			in.SMs = int(c.int32())
-		case "weights":
-			in.Weights = c.int()
-		case "inputs":
-			in.Inputs = c.int()
-		case "compute":
-			in.Compute = c.int()
-		case "imbalance":
-			in.Imbalance = c.int()
-		case "each":
-			if c.peek() != '[' {
-				c.skip(0)
-				return
-			}
+		case name == "each":
 			n := 0
-			c.array(func() {
-				ns := c.int()
-				if n%4 == 0 && n/4 <= maxSMs { // one more than there can be is found by check
+			c.arrayOrOther(func() {
+				ns, sm := c.int(), n/len(partKeys)
+				if sm == len(in.Each) && sm <= maxSMs { // one more than there can be is found by check
 					in.Each = append(in.Each, Parts{})
 				}
-				if n/4 < len(in.Each) {
-					*parts(&in.Each[n/4])[n%4] = ns
+				if sm < len(in.Each) {
+					*in.Each[sm].fields()[n%len(partKeys)] = ns
 				}
 				n++
 			})
@@ -507,12 +485,8 @@ func (c *chrome) int32() int32 { return int32(min(max(c.int(), -1<<31), 1<<31-1)
 
 // three reads a grid or block.
 func (c *chrome) three(v *[3]int32) {
-	if c.peek() != '[' {
-		c.skip(0)
-		return
-	}
 	i := 0
-	c.array(func() {
+	c.arrayOrOther(func() {
 		if n := c.int32(); i < 3 {
 			v[i] = n
 		}

@@ -446,6 +446,15 @@ func (s *scanner) object(value func(key []byte)) {
 	}
 }
 
+// objectOrOther is object, or skips a value that is no object.
+func (s *scanner) objectOrOther(value func(key []byte)) {
+	if s.peek() != '{' {
+		s.skip(0)
+		return
+	}
+	s.object(value)
+}
+
 // array reads an array. It calls value to read each value.
 func (s *scanner) array(value func()) {
 	s.want('[')
@@ -460,4 +469,13 @@ func (s *scanner) array(value func()) {
 		s.want(']')
 		return
 	}
+}
+
+// arrayOrOther is array, or skips a value that is no array.
+func (s *scanner) arrayOrOther(value func()) {
+	if s.peek() != '[' {
+		s.skip(0)
+		return
+	}
+	s.array(value)
 }

@@ -521,16 +521,15 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 		key("inside")
 		b = append(b, '{')
 		number("sms", int64(in.SMs))
-		number("weights", in.Weights)
-		number("inputs", in.Inputs)
-		number("compute", in.Compute)
-		number("imbalance", in.Imbalance)
+		for i, ns := range in.Parts.fields() {
+			number(partKeys[i], *ns)
+		}
 		if len(in.Each) > 0 {
 			key("each")
 			b = append(b, '[')
 			for _, p := range in.Each {
-				for _, ns := range []int64{p.Weights, p.Inputs, p.Compute, p.Imbalance} {
-					b = append(strconv.AppendInt(b, ns, 10), ',')
+				for _, ns := range p.fields() {
+					b = append(strconv.AppendInt(b, *ns, 10), ',')
 				}
 			}
 			b = append(bytes.TrimSuffix(b, []byte{','}), "],"...)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"gpt2scope/cuda"
@@ -41,8 +42,7 @@ func (r *Runner) InspectDecode(ctx context.Context, ids []int32, launches int) (
 	defer r.state.reset(past)
 	start := max(0, min(past, r.options.Context-cuda.DecodeTokens))
 	n := min(cuda.DecodeTokens, r.options.Context-start)
-	blocks := cmp.Or(int(t.args.Blocks), r.backend.dev.Info().Processors)
-	steps := append(append([]int(nil), t.planned...), len(c.plan.Steps)-1) // the last one samples
+	steps, blocks := r.stamped()
 	count := n * len(steps) * blocks
 	buffer, err := r.backend.dev.Alloc(int64(count) * int64(unsafe.Sizeof(cuda.DecodeStamp{})))
 	if err != nil {
@@ -93,7 +93,18 @@ func (r *Runner) inspectLaunch(c *compiled, ids []int32, start, n int, buffer *c
 	}
 	times := make([]gpt2.BlockTimes, len(stamps))
 	for i, s := range stamps {
-		times[i] = gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived], Published: s[cuda.DecodePublished]}
+		times[i] = blockTimes(s)
 	}
 	return times, nil
+}
+
+// stamped returns of which steps of the plan the stamps of a decode step are, and of how many blocks.
+func (r *Runner) stamped() (steps []int, blocks int) {
+	t := &r.together
+	steps = append(slices.Clone(t.planned), len(t.plan.Steps)-1) // the last one samples
+	return steps, cmp.Or(int(t.args.Blocks), r.backend.dev.Info().Processors)
+}
+
+func blockTimes(s cuda.DecodeStamp) gpt2.BlockTimes {
+	return gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived], Published: s[cuda.DecodePublished]}
 }

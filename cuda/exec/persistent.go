@@ -108,12 +108,10 @@ func (r *Runner) chooseDecode(c *compiled) error {
 	if r.backend.mode != Persistent {
 		return nil
 	}
-	why := p.refused
+	why := cmp.Or(p.refused, r.backend.slower(r.model.Config, len(r.options.Layers), r.state.sampling))
 	_, byCUPTI := r.recorder.(*cuptiRecorder)
-	switch s := r.state.sampling; {
+	switch {
 	case why != "":
-	case r.backend.slower(r.model.Config, len(r.options.Layers), s) != "":
-		why = r.backend.slower(r.model.Config, len(r.options.Layers), s)
 	case byCUPTI:
 		why = underCUPTI
 	case p.args.Count == 0:
@@ -366,7 +364,7 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	} else {
 		err = r.loading.first(loadKernels, func() error { return r.stream.Decode(a) })
 	}
-	if rec != nil {
+	if note != nil {
 		rec.end(note, err)
 	}
 	if err != nil {
@@ -377,7 +375,7 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 		s := r.writer(t.plan).sample(t.plan.Steps[len(t.plan.Steps)-1].Last())
 		s.DecodeWork = a.Work
 		draw := func() error { return r.stream.Sample(s) }
-		if rec != nil {
+		if note != nil {
 			err = rec.draw(note, draw)
 		} else {
 			err = draw()

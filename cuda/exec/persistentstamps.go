@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
-	"gpt2scope/gpt2"
 	"gpt2scope/traces"
 )
 
@@ -48,7 +47,7 @@ type decodeStamps struct {
 	summed   sync.WaitGroup
 
 	count int // decode steps so far
-	every int // each of so many keeps the times of each SM
+	every int // the times of each SM are kept of one decode step in so many
 }
 
 // decodeStaging is where the stamps of a launch are copied to.
@@ -87,20 +86,19 @@ type decodeRow struct {
 }
 
 // decodeRecorder returns what records the launches of the decode kernel, nil if nothing does.
-// It is made for launches of so many decode steps.
+// The first call makes it, with areas for launches of up to so many decode steps.
 func (r *Runner) decodeRecorder(tokens int) (*decodeStamps, error) {
 	rec, ok := r.recorder.(*stampRecorder)
 	if !ok {
 		return nil, nil
 	}
-	t := &r.together
 	if rec.decode != nil {
 		return rec.decode, rec.decode.failed
 	}
-	d := &decodeStamps{rec: rec, blocks: cmp.Or(int(t.args.Blocks), r.backend.dev.Info().Processors), tokens: tokens, every: 1}
-	d.steps = append(append(d.steps, t.planned...), len(t.plan.Steps)-1) // the last one samples
+	d := &decodeStamps{rec: rec, tokens: tokens, every: 1}
+	d.steps, d.blocks = r.stamped()
 	for _, i := range d.steps {
-		d.names = append(d.names, "decode_kernel ("+t.plan.Steps[i].Op().String()+")")
+		d.names = append(d.names, "decode_kernel ("+r.together.plan.Steps[i].Op().String()+")")
 	}
 	rec.decode, d.failed = d, d.allocate(r.stream)
 	return d, d.failed
@@ -211,9 +209,6 @@ func (d *decodeStamps) recycle(read uint64) error {
 
 // draw launches the kernel that draws the token of a launch of one step.
 func (d *decodeStamps) draw(l *decodeLaunch, launch func() error) error {
-	if l == nil {
-		return launch()
-	}
 	s, to := d.rec.stream, d.rec.host.to
 	if err := s.StampInto(d.areas.Ptr()+cuda.Ptr(d.area(len(d.launches)-1)+d.bytes(1)), 1); err != nil {
 		return err
@@ -231,9 +226,6 @@ func (d *decodeStamps) draw(l *decodeLaunch, launch func() error) error {
 
 // end ends the note of a launch. One that failed is taken back.
 func (d *decodeStamps) end(l *decodeLaunch, err error) {
-	if l == nil {
-		return
-	}
 	l.span.end = d.rec.host.to.Now()
 	if err != nil {
 		d.launches = d.launches[:len(d.launches)-1]
@@ -291,9 +283,9 @@ func (d *decodeStamps) drain(n int) error {
 	return nil
 }
 
-// thin makes the decode steps rarer of which the times of each SM are kept. They are each
-// third, ninth and so on, so that they are the first, second and so on of their launches in
-// turn.
+// thin keeps the times of each SM of a third of the decode steps of which they were kept so far.
+// They are then of every third, ninth or 27th decode step. As a launch has 8, these have other
+// places in each launch.
 func (d *decodeStamps) thin() {
 	d.every *= 3
 	d.summed.Wait()
@@ -336,8 +328,7 @@ func (l *decodeLaunch) sum(stamps []cuda.DecodeStamp, steps, blocks int) {
 			in.Each = make([]traces.Parts, blocks)
 		}
 		for b, s := range at {
-			times := gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived], Published: s[cuda.DecodePublished]}
-			p, ok := times.Parts(row.begin, row.end)
+			p, ok := blockTimes(s).Parts(row.begin, row.end)
 			if !ok {
 				continue
 			}
@@ -375,7 +366,7 @@ func (d *decodeStamps) finish() error {
 	return err
 }
 
-// free frees the areas. Again, it does nothing.
+// free frees the areas. A second call does nothing.
 func (d *decodeStamps) free() error {
 	d.summed.Wait()
 	var err error

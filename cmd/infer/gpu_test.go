@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stub"
 	"gpt2scope/measure"
 	"gpt2scope/traces/tables"
 )
@@ -22,30 +23,9 @@ import (
 // tokens count up: 1, 2, 3, ...
 func withStub(t *testing.T, defines ...string) {
 	t.Helper()
-	cc := strings.Fields(os.Getenv("CC"))
-	if len(cc) == 0 {
-		cc = []string{"cc"}
-	}
-	if _, err := exec.LookPath(cc[0]); err != nil {
-		t.Skipf("the stub library needs a C compiler: %v", err)
-	}
-	if _, err := os.Stat("../../cuda/testdata/stub.c"); err != nil { // also tells go test what the result depends on
-		t.Skipf("the stub library needs its source: %v", err)
-	}
+	t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, defines...))
+	stub.BLAS(t)
 	dir := t.TempDir()
-	library, blas := filepath.Join(dir, "libgpt2scope_cuda.so"), filepath.Join(dir, "stub-blas.so")
-	args := append(cc[1:], "-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", "../../cuda", "../../cuda/testdata/stub.c", "-o", library, "-lpthread", "-lm")
-	for _, d := range defines {
-		args = append(args, "-D"+d)
-	}
-	if out, err := exec.Command(cc[0], args...).CombinedOutput(); err != nil {
-		t.Fatalf("building the stub library: %v\n%s", err, out)
-	}
-	if err := os.WriteFile(blas, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPT2SCOPE_CUDA_LIB", library)
-	t.Setenv("GPT2SCOPE_CUBLASLT", blas)
 	t.Setenv("XDG_CACHE_HOME", dir) // where tuned products are stored
 	t.Setenv("HOME", dir)
 }

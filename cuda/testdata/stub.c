@@ -4,7 +4,8 @@
 // with STUB_COMPUTES, every operation of the model: see compute.h.
 //
 // Defined when compiling: STUB_ABI, STUB_DRIVER, STUB_RUNTIME, STUB_DEVICES,
-// STUB_MAJOR; STUB_MEMORY is how many bytes may be allocated, 0 for any; STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
+// STUB_MAJOR; STUB_MEMORY is how many bytes may be allocated, 0 for any;
+// STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
 // STUB_LOADING is how many us opening cuBLASLt and the first launch of a function take.
 
 #include <malloc.h>
@@ -46,7 +47,7 @@ static int failing_in;        // at the n-th call from now
 static int lost;              // the device is
 static uint64_t memory_limit = STUB_MEMORY; // bytes that may be allocated on all devices together; 0: any
 static uint64_t memory_used;
-static int pending;           // so many questions whether an event has passed are answered with no
+static int pending;           // see gs_stub_pending
 static int not_finite_in;     // at the n-th sampling from now the logits are not finite
 enum { STUB_BLOCKS = 4 };      // SMs
 static char refusal[200];     // the message of gs_decode_work, "" if there is a kernel
@@ -95,6 +96,7 @@ GS_API void gs_stub_memory(uint64_t bytes) {
   pthread_mutex_unlock(&mutex);
 }
 
+// The next n questions whether an event has passed are answered with no.
 GS_API void gs_stub_pending(int n) {
   pthread_mutex_lock(&mutex);
   pending = n;
@@ -719,17 +721,18 @@ GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t 
   *bytes = 512u * (uint64_t)a->B * (uint64_t)a->NH;
   return GS_OK;
 }
-// The stamps of a decode step, of its first n rows. Row i begins at 1000 i ns of the step, which
-// ends after the last: block b has weights after b, inputs after 100 + b and outputs after
-// 400 + 10 b ns. Block 3 has no part in it if i is even.
-static void stamp_step(const gs_decode_args *a, int t, int n) {
+// The stamps of decode step t. Its row i begins 1000 i ns after it, and lasts 1000 ns: block b
+// has weights after b, inputs after 100 + b and outputs after 400 + 10 b ns of them. Block 3 has
+// no part in it if i is even.
+static void stamp_step(const gs_decode_args *a, int t) {
   if (!a->stamps) return;
+  const int n = a->count + 1;
   const int64_t begin = now();
   while (now() < begin + 1000 * (int64_t)n) continue;
   for (int i = 0; i < n; i++)
     for (uint64_t b = 0; b < STUB_BLOCKS; b++) {
       const uint64_t at = (uint64_t)begin + 1000 * (uint64_t)i;
-      uint64_t *to = (uint64_t *)(uintptr_t)a->stamps + (((uint64_t)t * (uint64_t)(a->count + 1) + (uint64_t)i) * STUB_BLOCKS + b) * 4;
+      uint64_t *to = (uint64_t *)(uintptr_t)a->stamps + (((uint64_t)t * (uint64_t)n + (uint64_t)i) * STUB_BLOCKS + b) * 4;
       if (b == 3 && i % 2 == 0) continue;
       to[GS_DECODE_READY] = at + b, to[GS_DECODE_ARRIVED] = at + 100 + b, to[GS_DECODE_PUBLISHED] = at + 400 + 10 * b;
     }
@@ -749,7 +752,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
   uint64_t *epoch = (uint64_t *)(uintptr_t)a->work;
   if (late) *epoch = UINT64_MAX;
   if (a->logits_only) {  // gs_sample does the rest
-    stamp_step(a, 0, a->count + 1);
+    stamp_step(a, 0);
     if (*epoch != UINT64_MAX) ++*epoch;
 #ifdef STUB_COMPUTES
     compute_decode(a);
@@ -777,7 +780,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
     slot->time = how->step;
     __atomic_store_n(&slot->sequence, how->step + 1, __ATOMIC_RELEASE);
     how->step++;
-    stamp_step(a, t, a->count + 1);
+    stamp_step(a, t);
   }
   return GS_OK;
 }

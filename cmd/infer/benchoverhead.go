@@ -117,62 +117,42 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 	if len(o.recorders) > 0 {
 		recorders = o.recorders
 	}
-	// Prefills of mode persistent are those of mode graph, and CUPTI has no steps of its decode steps.
-	kinds := func(phase, mode string) []string {
-		switch {
-		case mode != persistentMode:
-			return recorders
-		case phase != "decode" && len(modes) > 1:
-			return nil
-		}
-		return slices.DeleteFunc(slices.Clone(recorders), func(r string) bool { return r == exec.RecorderCUPTI })
+	plan, total := overheadPlan(modes, recorders), 0
+	if len(plan) == 0 {
+		return fmt.Errorf("mode %s has no steps in a recording by %s; --recorder stamps has them", strings.Join(modes, ", "), strings.Join(recorders, ", "))
+	}
+	for _, p := range plan {
+		total += (2 + len(p.recorders)) * o.rounds
 	}
 	var rows []overheadRow
-	phases, total := []string{"decode", "prefill"}, 0
-	for _, phase := range phases {
-		for _, mode := range modes {
-			if recorders := kinds(phase, mode); len(recorders) > 0 {
-				total += (2 + len(recorders)) * o.rounds
-			}
-		}
-	}
 	bar := m.progress(stderr, "measuring", false)
 	defer bar.done()
 	done := 0
-	for _, phase := range phases {
-		for _, mode := range modes {
-			recorders := kinds(phase, mode)
-			if len(recorders) == 0 {
-				continue
+	for _, p := range plan {
+		waited := 0.0
+		series, err := measure.Rounds(ctx, slices.Concat([]string{"", "none"}, p.recorders), o.rounds, func(kind string) (float64, error) {
+			ms, share, err := o.one(ctx, flags, p.phase, p.mode, kind)
+			waited = max(waited, share)
+			done++
+			bar.set(int64(done), int64(total))
+			return ms, err
+		})
+		if err != nil {
+			return err
+		}
+		baseline := series[0].Median()
+		for _, s := range series[1:] {
+			row := overheadRow{Phase: p.phase, Mode: p.mode, Recorder: s.Kind, Baseline: baseline, Waited: waited, Times: s.Times}
+			if s.Err != nil {
+				row.Failure = s.Err.Error()
+			} else {
+				row.Recorded = s.Median()
+				row.Longer = 100 * (row.Recorded/row.Baseline - 1)
 			}
-			waited := 0.0
-			series, err := measure.Rounds(ctx, slices.Concat([]string{"", "none"}, recorders), o.rounds, func(kind string) (float64, error) {
-				ms, share, err := o.one(ctx, flags, phase, mode, kind)
-				waited = max(waited, share)
-				done++
-				bar.set(int64(done), int64(total))
-				return ms, err
-			})
-			if err != nil {
-				return err
-			}
-			baseline := series[0].Median()
-			for _, s := range series[1:] {
-				row := overheadRow{Phase: phase, Mode: mode, Recorder: s.Kind, Baseline: baseline, Waited: waited, Times: s.Times}
-				if s.Err != nil {
-					row.Failure = s.Err.Error()
-				} else {
-					row.Recorded = s.Median()
-					row.Longer = 100 * (row.Recorded/row.Baseline - 1)
-				}
-				rows = append(rows, row)
-			}
+			rows = append(rows, row)
 		}
 	}
 	bar.done()
-	if len(rows) == 0 {
-		return fmt.Errorf("mode %s has no steps in a recording by %s; --recorder stamps has them", strings.Join(modes, ", "), strings.Join(recorders, ", "))
-	}
 	if o.json {
 		return writeJSON(stdout, overheadJSON{setting, o.rounds, o.repeat, rows})
 	}
@@ -189,6 +169,32 @@ func (o *overheadFlags) run(ctx context.Context, m *modelFlags, flags *pflag.Fla
 		fmt.Fprintf(&b, "\n%s, in one of the processes; percentages that this may change are withheld\n", words)
 	}
 	return writeOutput(stdout, b.Bytes())
+}
+
+// overheadOf is a kind of pass in a mode, and the recorders with which it is measured.
+type overheadOf struct {
+	phase, mode string
+	recorders   []string
+}
+
+// overheadPlan lists what is measured. Prefills of mode persistent are those of mode graph, and
+// CUPTI has no steps of its decode steps.
+func overheadPlan(modes, recorders []string) (plan []overheadOf) {
+	for _, phase := range []string{"decode", "prefill"} {
+		for _, mode := range modes {
+			own := recorders
+			if mode == persistentMode {
+				if phase != "decode" && len(modes) > 1 {
+					continue
+				}
+				own = slices.DeleteFunc(slices.Clone(recorders), func(r string) bool { return r == exec.RecorderCUPTI })
+			}
+			if len(own) > 0 {
+				plan = append(plan, overheadOf{phase, mode, own})
+			}
+		}
+	}
+	return plan
 }
 
 // persistentMode is the mode whose decode steps are one kernel.

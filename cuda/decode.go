@@ -91,7 +91,7 @@ type DecodeArgs struct {
 	Eps         float32
 	LogitsOnly  int32 // 1: one step, whose logits a [Stream.Sample] samples from
 	Blocks      int32 // of the grid; 0: one per SM
-	Stamps      Ptr   // (Tokens, Count+1, SMs) DecodeStamp, zeroed, or 0; the last row is the choice of the token
+	Stamps      Ptr   // (Tokens, Count+1, blocks) DecodeStamp, zeroed, or 0; the last row is the choice of the token
 }
 
 // Fold launches sums = W gain and folded = W shift + bias: with these a decode program
@@ -185,8 +185,8 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 }
 
 // Decode launches decode steps, one after another in one kernel: token = argmax of the
-// logits of each, unless LogitsOnly is set. The caller has checked the program by [CheckDecode], and that positions
-// stay below P.
+// logits of each, unless LogitsOnly is set. The caller has checked the program by
+// [CheckDecode], and that positions stay below P.
 func (s *Stream) Decode(a DecodeArgs) error {
 	c := s.c.Load()
 	if c == nil {

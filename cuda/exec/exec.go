@@ -20,9 +20,10 @@
 // runs eagerly the first time, which loads its kernels, and is captured the second time.
 //
 // Persistent is Graph for prompts. Decode steps run inside one kernel, up to
-// [cuda.DecodeTokens] in a launch, which interprets the decode plan as a program. It has
-// limits: one sequence, bfloat16, greedy sampling. Beyond them decode steps run as graphs, and
-// a notice says why.
+// [cuda.DecodeTokens] in a launch, which interprets the decode plan as a program. Where tokens
+// are drawn, or log-probabilities are wanted, a launch is one step, and the kernel of the other
+// modes samples after it. The limits are one sequence, bfloat16, and sampling on the device.
+// Beyond them decode steps run as graphs, and a notice says why.
 //
 // Auto, the default, is Persistent within these limits and for the widths at which it was measured
 // to be faster, and Graph beyond them, without a notice. Under a profiler it is Eager.

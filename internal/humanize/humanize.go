@@ -74,7 +74,8 @@ func Cause(err error) error {
 	return err
 }
 
-// First returns the first texts of a list, at most so many, and how many more there are.
+// First returns the first texts of a list, at most so many of them, and a last one, "and 3 more", if
+// there are more.
 func First(texts []string, most int) []string {
 	if len(texts) <= most {
 		return texts

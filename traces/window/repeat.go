@@ -42,8 +42,8 @@ const (
 // Steady finds the passes of a recording and which of them are warm-up. Passes that the
 // recording names are those of [Window.Passes]. In a recording without passes the sequence of
 // kernel names repeats with a period, and each period is a pass; passes at the beginning that
-// take more than 1.5 times the median of those after them are warm-up. One with more blocks, such as
-// that of a longer prompt, may take longer in proportion.
+// take more than 1.5 times the median of those after them are warm-up. A pass whose kernels have
+// more blocks, such as that of a longer prompt, may take longer in proportion.
 func (w *Window) Steady() Steady {
 	if len(w.Passes) > 0 {
 		s := Steady{Interval: w.Span, Source: FromRanges}
@@ -339,8 +339,9 @@ func findPeriod(ids []int32) (anchors []int, period int) {
 	return best.at, best.period
 }
 
-// ofEach returns the anchor of each pass if another one is that of every second or third only, such
-// as a kernel that depends on whether the number of tokens is even.
+// ofEach returns an anchor that is in each pass. The one that was found may be in every second or third
+// pass only, such as a kernel that depends on whether the number of tokens is even; it is returned if
+// no other anchor recurs two or three times as often.
 func ofEach(ids []int32, anchors []anchor, found anchor) anchor {
 	best := found
 	for _, a := range anchors {

@@ -1,0 +1,221 @@
+// What the decode kernels share: vectors in units, the program, and small functions.
+#pragma once
+
+#include "decode.cuh"
+#include "mbarrier.cuh"
+#include "unit.cuh"
+
+namespace {
+
+typedef __nv_bfloat16 bf16;
+
+constexpr int TILES = 32;                    // copies to the ring in flight, at most
+constexpr int PAD = 64;                      // bytes between rows of 4C inputs in the ring, or halves of a tile: against bank conflicts
+constexpr int HEAD = 64;                     // size of a head
+constexpr int SPLITS = 4;
+constexpr int UNITS = HEAD / 6 + 2;          // of an attention output: 64 bfloat16, then maximum and sum
+constexpr int LINE = 8;                      // units of a line of the L2 cache; each has one writer
+constexpr int UNITS_STRIDE = (UNITS + LINE - 1) / LINE * LINE;
+constexpr int KEYS = 16;                     // of a tensor core instruction
+constexpr int STEPS = 5;                     // of a layer
+constexpr int MOST_BLOCKS = 192;
+
+typedef gs_decode_header Header;
+constexpr size_t HEADER = 256;
+
+constexpr int F32S = 3, BF16S = 6;  // values of a unit
+
+// Vectors in units: block b writes per_block of them from b * stride, of `rows` values.
+struct Shape {
+  int rows;       // values of a block
+  int per_block;  // units
+  int stride;     // units from a block's first to the next one's
+};
+// Rows of a block. Of bfloat16 outputs an even number, so that pairs are words.
+__host__ __device__ inline int rows_of(int n, int blocks, int values) {
+  const int rows = (n + blocks - 1) / blocks;
+  return values == BF16S ? (rows + 1) / 2 * 2 : rows;
+}
+
+__host__ __device__ inline Shape shape_of(int n, int blocks, int values) {
+  Shape s;
+  s.rows = rows_of(n, blocks, values);
+  s.per_block = (s.rows + values - 1) / values;
+  s.stride = (s.per_block + LINE - 1) / LINE * LINE;
+  return s;
+}
+
+// The split that a block computes in step i of the program, -1 if none, and of which head.
+// Attention moves on by as many blocks as it takes, and its last splits among them.
+__host__ __device__ inline int split_of(int i, int block, int blocks, int heads, int *head) {
+  const int n = ((block - i / STEPS * heads * SPLITS) % blocks + blocks) % blocks;
+  *head = n / SPLITS;
+  if (n < heads * SPLITS) return (n + i / STEPS) % SPLITS;
+  *head = 0;
+  return -1;
+}
+
+struct Program {
+  const gs_decode_step *steps;
+  const bf16 *wte, *wpe;
+  gs_sampling *sampling;
+  int *pos, *token;
+  gs_slot *slots;
+  float *logits;
+  Header *header;
+  char *residual, *hidden, *qkv, *attended;  // units
+  uint4 *best;                               // (2, blocks) units: logit, id
+  uint64_t patience;                         // ns
+  uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
+  int count, C, NH, P, V, slot_count, tokens, ring_bytes;
+  int logits_only;                           // gs_sample takes the token
+  int tails;                                 // of a block, at most
+  int table;                                 // bytes of the steps in shared memory, and of head
+  int head;                                  // rows of the logits that a block has, at most
+  int kept;                                  // of the logits' rows, the last ones of a block that may stay in the L2 cache; -1 if all weights may
+  float eps;
+  Shape x, h, a;  // residual stream, hidden layer, qkv
+};
+
+// A step as the block sees it, in shared memory.
+struct alignas(16) Local {
+  const char *source;      // W at the block's first row; K cache at the first key of the split
+  const char *source_v;
+  const float *bias, *gain, *sums;
+  int kind, in, out, act;
+  int row, rows;           // of the block; of attention: head, keys
+  int split;               // of attention, or -1 if the block has no part in it
+  int tail;                // of attention of the last split: which of the block's tails
+};
+
+#if __CUDA_ARCH__ >= 900
+
+constexpr int PACE = 16;                      // bytes per clock that a block copies: bursts delay the units of other blocks
+constexpr int FREE = 3, FULL = 1, TOKEN = 5;  // numbers of barriers; FREE and FULL are two each
+
+__device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full, uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes),
+               "r"(shared_address(full)), "l"(policy)
+               : "memory");
+}
+// How the L2 cache treats a copy: as other data, or as the first to be replaced.
+__device__ inline uint64_t policy_normal() {
+  uint64_t p;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(p));
+  return p;
+}
+__device__ inline uint64_t policy_last() {
+  uint64_t p;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p));
+  return p;
+}
+__device__ inline uint64_t policy_first() {
+  uint64_t p;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
+  return p;
+}
+__device__ inline uint4 load_shared(uint32_t a) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(a));
+  return v;
+}
+__device__ inline uint32_t load_shared32(uint32_t a) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(a));
+  return v;
+}
+
+__device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {  // 32 of k; rows g of a, g+8 of b
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a.x), "r"(b.x), "r"(a.y), "r"(b.y), "r"(x.x), "r"(x.y));
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a.z), "r"(b.z), "r"(a.w), "r"(b.w), "r"(x.z), "r"(x.w));
+}
+__device__ inline uint32_t pack2(float a, float b) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
+__device__ inline float low(uint32_t v) { return __uint_as_float(v << 16); }
+__device__ inline float high(uint32_t v) { return __uint_as_float(v & 0xffff0000u); }
+
+// Whether to stop waiting for units that a step needs, after so many polls. Once a block
+// has waited too long, none waits any more: the kernel runs to its end, and its results
+// are marked as void.
+template <typename Shared> __device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int step) {
+  if (++polls % 64 != 0) return false;
+  volatile int *over = &sh.over;
+  if (*over) return true;
+  if (polls % 8192 != 0) return false;
+  uint32_t expired;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(expired) : "l"(&header->expired) : "memory");
+  if (!expired && gs_globaltimer() > *(volatile uint64_t *)&sh.until) {
+    atomicCAS(&header->expired, 0u, 0x80000000u | (uint32_t)step << 16 | blockIdx.x);
+    __threadfence();
+    expired = 1;
+  }
+  if (expired) *over = 1;
+  return expired != 0;
+}
+
+// The greater logit; the lower id among equals.
+__device__ inline void take_better(float &v, int &id, float other, int other_id) {
+  if (other > v || (other == v && other_id < id)) v = other, id = other_id;
+}
+__device__ inline void warp_best(float &v, int &id) {
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) {
+    const float other = __shfl_xor_sync(~0u, v, o);
+    const int other_id = __shfl_xor_sync(~0u, id, o);
+    take_better(v, id, other, other_id);
+  }
+}
+
+// tanh, to about the precision of float32 in GELU, where it is added to 1.
+__device__ inline float fast_tanh(float x) { return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f); }
+
+// In a library for tests (FLAGS=-DGS_DECODE_DELAYS csrc/build.sh) a warp waits up to 4 us, at one
+// call of four, before it publishes and before it polls: every order of blocks must give the
+// same results.
+__device__ inline void delay() {
+#ifdef GS_DECODE_DELAYS
+  uint32_t x = __shfl_sync(~0u, (uint32_t)clock64(), 0) * 0x9e3779b9u ^ (blockIdx.x * 16 + threadIdx.x / 32) * 0x85ebca6bu;
+  x ^= x >> 15, x *= 0x2c1b3c6du, x ^= x >> 12;
+  if (x % 4 == 0)
+    for (const long long until = clock64() + x / 4 % 8000; clock64() < until;) continue;
+  __syncwarp();
+#endif
+}
+
+// Where a lane finds values of a warp's part of a vector.
+struct Place {
+  int unit;   // of the vector
+  int at;     // its first value, relative to the part; may be negative
+  int count;  // of its values, 0 if the lane has none
+};
+
+// The n-th unit of those that hold values [from, from + length).
+__device__ inline Place place_of(const Shape &s, int values, int from, int length, int n, int all) {
+  const int block = from / s.rows, unit = block * s.per_block + (from - block * s.rows) / values + n;
+  const int owner = unit / s.per_block, of = unit - owner * s.per_block, begin = owner * s.rows + of * values;
+  Place p;
+  p.unit = owner * s.stride + of;
+  p.at = begin - from;
+  p.count = p.at < length && begin < all ? min(values, owner * s.rows + s.rows - begin) : 0;
+  return p;
+}
+
+// A place in a word: unit, values in the part as a mask, and the first value's number.
+__device__ inline uint32_t packed(const Place &p, int length) {
+  uint32_t mask = 0;
+  for (int k = 0; k < p.count; k++) mask |= (p.at + k >= 0 && p.at + k < length) << k;
+  return mask == 0 ? 0 : (uint32_t)p.unit << 20 | mask << 14 | (uint32_t)(p.at + 8);
+}
+__device__ inline int unit_of(uint32_t p) { return p >> 20; }
+__device__ inline int at_of(uint32_t p) { return (int)(p & 0x3fff) - 8; }
+__device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
+
+#endif
+
+}  // namespace

@@ -146,6 +146,8 @@ func (g *gpuExecutor) Ended() (*Job, Times, error) {
 	if !ok {
 		if left := g.jobs[0].estimates[g.jobs[0].device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; len(g.jobs) == 1 && left > longUs {
 			time.Sleep(time.Duration(min(left/2, mostUs)) * time.Microsecond)
+		} else {
+			cuda.Pause()
 		}
 		return nil, Times{}, nil
 	}

@@ -3,7 +3,6 @@ package exec
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -46,10 +45,10 @@ func (g *ring) await(ctx context.Context, stream *cuda.Stream, step uint64) erro
 	for b := range g.batch {
 		s := g.slot(step, b)
 		for spins := 1; atomic.LoadUint64(&s.Sequence) != step+1; spins++ {
-			if spins%1024 != 0 {
+			cuda.Pause()
+			if spins%64 != 0 {
 				continue
 			}
-			runtime.Gosched()
 			if began.IsZero() {
 				began = time.Now()
 				defer annotate.Range("wait for token", nvtx.Yellow)()

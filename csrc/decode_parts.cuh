@@ -18,6 +18,7 @@ constexpr int LINE = 8;                      // units of a line of the L2 cache;
 constexpr int UNITS_STRIDE = (UNITS + LINE - 1) / LINE * LINE;
 constexpr int KEYS = 16;                     // of a tensor core instruction
 constexpr int STEPS = 5;                     // of a layer
+constexpr int FIRST_RESIDUAL = 2;            // the first of them that writes the residual stream
 constexpr int MOST_BLOCKS = 192;
 
 typedef gs_decode_header Header;
@@ -75,6 +76,8 @@ struct Program {
   int kept;                                  // of the logits' rows, the last ones of a block that may stay in the L2 cache; -1 if all weights may
   float eps;
   Shape x, h, a;  // residual stream, hidden layer, qkv
+  int alone;       // of gs_decode_one: the step; tokens - 1 is its token's place in a launch of gs_decode
+  uint32_t epoch;  // and the epoch before the first step of the token
 };
 
 // A step as the block sees it, in shared memory.

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 8
+#define GS_ABI_VERSION 9
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -416,6 +416,13 @@ typedef enum {
 #define GS_DECODE_TOKENS 8
 #define GS_SLOT_TIMEOUT (-2)
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
+// One step of the program in a launch of its own, its results bit by bit those of gs_decode.
+// Launches of all steps in order are the decode step of the token at *pos up to its logits; a
+// gs_sample takes the token. `tail` is how many tokens before this one a launch of gs_decode would
+// have begun, 0 to GS_DECODE_TOKENS - 1: attention divides keys by where that is. `epoch` is the
+// same for all steps of a token, and that of the next token is `count` more. Of the arguments
+// slots, stamps, tokens and logits_only are not read.
+GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
 // The bytes of the work area. GS_UNSUPPORTED, with the reason as message, if the device or
 // the model's shape has no such kernel; of the arguments only count, C, NH, P, V and blocks are read.
 GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes);

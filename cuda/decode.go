@@ -5,6 +5,8 @@ package cuda
 // #cgo nocallback call_gs_fold
 // #cgo noescape call_gs_decode
 // #cgo nocallback call_gs_decode
+// #cgo noescape call_gs_decode_one
+// #cgo nocallback call_gs_decode_one
 import "C"
 
 import "unsafe"
@@ -196,6 +198,26 @@ func (s *Stream) Decode(a DecodeArgs) error {
 		return err
 	}
 	return failed("gs_decode", C.call_gs_decode(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a))))
+}
+
+// DecodeOne launches one step of a decode program, its results bit by bit those of [Stream.Decode].
+// Launches of all steps in order are the decode step of the token at Pos up to its logits; a
+// [Stream.Sample] takes the token. tail is how many tokens before this one a launch of Decode would
+// have begun, since attention divides keys by where that is. epoch is the same for all steps of a
+// token, and that of the next token is Count more. Slots, Stamps, Tokens and LogitsOnly are not read.
+func (s *Stream) DecodeOne(a DecodeArgs, step, tail int, epoch uint32) error {
+	c := s.c.Load()
+	if c == nil {
+		return closedStream("DecodeOne")
+	}
+	a.Tokens, a.LogitsOnly, a.SlotCount = 1, 1, max(a.SlotCount, 1)
+	if err := checkDecode("DecodeOne", &a, true); err != nil {
+		return err
+	}
+	if step < 0 || step >= int(a.Count) || tail < 0 || tail >= DecodeTokens {
+		return shapeError("DecodeOne", "step %d of %d, %d tokens before this one; steps are counted from 0, and at most %d tokens come before", step, a.Count, tail, DecodeTokens-1)
+	}
+	return failed("gs_decode_one", C.call_gs_decode_one(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), C.int(step), C.int(tail), C.uint32_t(epoch)))
 }
 
 // DecodeWork returns how many bytes of Work a Decode of this shape needs. If the device or

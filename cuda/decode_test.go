@@ -89,6 +89,9 @@ func TestDecodeChecks(t *testing.T) {
 		"work":    s.Decode(change(func(a *cuda.DecodeArgs) { a.Work = 0 })),
 		"heads":   s.Decode(change(func(a *cuda.DecodeArgs) { a.NH = 3 })),
 		"count":   s.Decode(change(func(a *cuda.DecodeArgs) { a.Count = 0 })),
+		"no step": s.DecodeOne(args, int(args.Count), 0, 1),
+		"tail":    s.DecodeOne(args, 0, cuda.DecodeTokens, 1),
+		"one":     s.DecodeOne(change(func(a *cuda.DecodeArgs) { a.Work = 0 }), 0, 0, 1),
 		"fold":    s.Fold(cuda.FoldArgs{N: 1, K: 1, W: 1, Gain: 1, Sums: 1, Folded: 1}),
 		"fold N":  s.Fold(cuda.FoldArgs{K: 1, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
 	} {

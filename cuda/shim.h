@@ -31,7 +31,7 @@ struct gs_module { char opaque; };
   X(gs_function_launch) X(gs_function_occupancy) X(gs_profiler) X(gs_variant)                             \
   X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_algorithm_get) X(gs_linear_algorithm_set) X(gs_linear_tune)  \
   X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
-  X(gs_fold) X(gs_decode) X(gs_decode_work)                                                              \
+  X(gs_fold) X(gs_decode) X(gs_decode_one) X(gs_decode_work)                                                              \
   X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
   X(gs_nothing) X(gs_barriers) X(gs_hops) X(gs_read) X(gs_read_again) X(gs_copy_kernel)
 
@@ -140,6 +140,7 @@ GS_LAUNCH(gs_sample, gs_sample_args)
 GS_LAUNCH(gs_pack, gs_pack_args)
 GS_LAUNCH(gs_fold, gs_fold_args)
 GS_LAUNCH(gs_decode, gs_decode_args)
+GS_CALL(gs_decode_one, (const gs_table *t, gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch), (s, a, step, tail, epoch))
 GS_CALL(gs_attention_work, (const gs_table *t, gs_stream *s, const gs_attention_args *a, uint64_t *bytes), (s, a, bytes))
 GS_CALL(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *a, uint64_t *bytes), (s, a, bytes))
 GS_CALL(gs_decode_work, (const gs_table *t, gs_stream *s, const gs_decode_args *a, uint64_t *bytes), (s, a, bytes))

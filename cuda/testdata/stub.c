@@ -784,6 +784,26 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
   }
   return GS_OK;
 }
+// Single steps, of which the last one computes all. The second word of the work area is the epoch of the
+// token: the first step must have a greater one, the others the same.
+GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+  NOTE("launch");
+  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
+  pthread_mutex_lock(&mutex);
+  const int late = timeout_in > 0 && --timeout_in == 0;
+  pthread_mutex_unlock(&mutex);
+  uint64_t *work_area = (uint64_t *)(uintptr_t)a->work;
+  const int32_t pos = *(int32_t *)(uintptr_t)a->pos;
+  if (late) work_area[0] = UINT64_MAX;
+  if ((step == 0) != (epoch > work_area[1]) || epoch < work_area[1] || tail > pos)
+    return fail(GS_ARGUMENT, "%s: step %d at epoch %u and position %d, with %d tokens before it (stub)", __func__, step, epoch, pos, tail);
+  work_area[1] = epoch;
+#ifdef STUB_COMPUTES
+  if (step == a->count - 1) compute_decode(a);
+#endif
+  return put_kernel(s, __func__, (work){0});
+}
 GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
   NOTE("");
   (void)s;

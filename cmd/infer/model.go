@@ -54,7 +54,7 @@ func (m *modelFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&m.device, "device", "auto", "`DEVICE`: auto (the one that finishes first; to measure, the GPU if\nall it needs is there), cpu, reference (plain and slow, in\nfloat64), or a GPU: cuda or cuda:N")
 	f.StringVar(&m.dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
 	f.StringVar(&m.mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), persistent (as graph, and decode steps in one\nkernel), auto (persistent where that is faster, else graph; eager\nwhen a profiler is attached)")
-	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive; may be repeated ('infer bench kernel' lists them)")
+	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive ('infer bench kernel' lists them); decode=steps\nruns each step of mode persistent as a kernel; may be repeated")
 	f.BoolVar(&m.tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
 	m.threadList.values = []int{0}
 	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")

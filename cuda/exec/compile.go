@@ -16,6 +16,7 @@ type compiled struct {
 	steps   [][]launch // of each step of the plan
 	ranges  *annotate.Pass
 	samples bool
+	alone   bool    // steps of the decode program: see decodeAlone
 	runs    int     // eager ones
 	plain   variant // the variant that does not stamp
 }

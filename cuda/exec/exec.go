@@ -23,7 +23,9 @@
 // [cuda.DecodeTokens] in a launch, which interprets the decode plan as a program. Where tokens
 // are drawn, or log-probabilities are wanted, a launch is one step, and the kernel of the other
 // modes samples after it. The limits are one sequence, bfloat16, and sampling on the device.
-// Beyond them decode steps run as graphs, and a notice says why.
+// Beyond them decode steps run as graphs, and a notice says why. With the variant decode=steps, of mode
+// Eager, each step of the program is a launch; logits are bit by bit those of Persistent. Under a
+// profiler Persistent is that.
 //
 // Auto, the default, is Persistent within these limits and for the widths at which it was measured
 // to be faster, and Graph beyond them, without a notice. Under a profiler it is Eager.
@@ -77,7 +79,8 @@ type Options struct {
 	Mode   Mode
 
 	// Variants choose kernels: by a stage's name in its layer, such as "attn.sdpa",
-	// that of a variant, such as "naive". Variants of "residual_1" and "residual_2"
+	// that of a variant, such as "naive". "decode" stands for all stages of a decode step; its
+	// variant "steps" is a kernel for each step of mode persistent, in mode eager. Variants of "residual_1" and "residual_2"
 	// are "gemm", the epilogue of the product before the residual add, and "norm",
 	// which fuses it with the LayerNorm after it.
 	Variants map[string]string
@@ -102,6 +105,7 @@ type Backend struct {
 	mode       Mode
 	why        string
 	variants   map[gpt2.Stage]int32
+	alone      bool                // decode steps run as in mode persistent, but a kernel a step: decode=steps
 	inGEMM     map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	algorithms *algorithmStore
 	cupti      *cupti.Recorder // nil where it is not to be used, or not there
@@ -142,7 +146,12 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		return nil, err
 	}
 	b.mode, b.why = o.Mode, "as requested"
-	if o.Mode == Auto {
+	switch {
+	case b.alone && (o.Mode == Graph || o.Mode == Persistent):
+		return nil, fmt.Errorf("variant %s=%s has a kernel for each step, launched one by one: use mode eager with it, not %s", variantDecode, variantSteps, o.Mode)
+	case b.alone:
+		b.mode, b.why = Eager, "variant "+variantDecode+"="+variantSteps+" has a kernel for each step of a decode step"
+	case o.Mode == Auto:
 		b.mode, b.why = Persistent, "decode steps in one kernel take the least time"
 		if tool := nvtx.Tool(); tool != "" {
 			b.mode, b.why = Eager, "a profiler is attached ("+tool+" is set); --mode graph overrides"
@@ -155,6 +164,10 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		if why := b.neverPersistent(); why != "" {
 			b.mode, b.why = Graph, "mode persistent cannot be used: "+why
 			b.notice("mode graph in place of persistent: " + why)
+		} else if tool := profiled(); tool != "" {
+			b.alone, b.mode = true, Eager
+			b.why = "a profiler is attached (" + tool + " is set), which sees a kernel for each step, with the results of mode persistent; " + ProfileEnv + "=1 runs them in one kernel"
+			b.notice("mode eager with --variant " + variantDecode + "=" + variantSteps + " in place of persistent: " + b.why)
 		}
 	}
 	if b.algorithms, err = openAlgorithms(o.AlgorithmFile); err != nil {
@@ -190,9 +203,15 @@ func (b *Backend) chooseVariants() error {
 	b.variants = map[gpt2.Stage]int32{}
 	b.inGEMM = map[gpt2.Stage]bool{gpt2.StageResidual1: true, gpt2.StageResidual2: true}
 	for name, want := range b.options.Variants {
+		if name == variantDecode {
+			if b.alone = want == variantSteps; !b.alone && want != "auto" {
+				return fmt.Errorf("%s has no variant %q; it has [auto %s]", name, want, variantSteps)
+			}
+			continue
+		}
 		stage, ok := findStage(name)
 		if !ok {
-			return fmt.Errorf("no stage %q; stages are %s", name, strings.Join(stageNames(), ", "))
+			return fmt.Errorf("no stage %q; stages are %s, and %s stands for all of a decode step", name, strings.Join(stageNames(), ", "), variantDecode)
 		}
 		names := b.lib.Variants(ops[stage.Info().Op])
 		if stage.Info().Op == gpt2.OpAdd {

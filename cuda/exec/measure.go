@@ -38,13 +38,13 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 	}
 	r.last = lastPass{plan: c.plan, rows: pass.Tokens}
 	r.together.on = false
+	r.state.position = start
+	defer r.state.reset(past)
 	if c.plan.Pass == r.decodePass() {
-		if err := r.chooseDecode(c); err != nil {
+		if c, err = r.chooseDecode(c); err != nil {
 			return nil, r.fail(c, err)
 		}
 	}
-	r.state.position = start
-	defer r.state.reset(past)
 	burst := func(name string) (time.Duration, error) {
 		if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 			return 0, err
@@ -57,7 +57,7 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		for launched := 0; launched < steps; {
 			n := 1
 			var err error
-			if r.together.on {
+			if r.together.on || c.alone {
 				n, err = r.step(c, start+launched, steps-launched)
 			} else {
 				err = r.pass(passAt{c, r.state.position, pass.Tokens})
@@ -73,7 +73,7 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		elapsed := time.Since(began) / time.Duration(steps)
 		if c.samples {
 			r.state.step += uint64(steps)
-			if _, err := r.ring.read(nil, r.state.step-1); r.together.on && err != nil {
+			if _, err := r.ring.read(nil, r.state.step-1); (r.together.on || c.alone) && err != nil {
 				return 0, r.explain(err)
 			}
 		}
@@ -114,7 +114,7 @@ func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 		return 0, err
 	}
 	if c.plan.Pass == r.decodePass() {
-		if err := r.chooseDecode(c); err != nil {
+		if c, err = r.chooseDecode(c); err != nil {
 			return 0, r.fail(c, err)
 		}
 		if r.together.on {

@@ -28,14 +28,15 @@ type persistent struct {
 	planned []int           // of each step of the program, that of the plan
 	args    cuda.DecodeArgs // but for addresses that may change; Count is 0 until the program is made
 
-	on      bool    // the call under way uses it
+	on      bool // the call under way uses it
+	alone   decodeAlone
 	refused string  // why the session can not use it
 	loaded  [2]bool // the kernel, and the one that stamps
 }
 
 func (p *persistent) free() error {
 	err := cmp.Or(free(p.program), free(p.work))
-	*p = persistent{refused: p.refused}
+	*p = persistent{refused: p.refused, alone: decodeAlone{epoch: p.alone.epoch}}
 	return err
 }
 
@@ -46,12 +47,19 @@ const ProfileEnv = "GPT2SCOPE_PROFILE_PERSISTENT"
 // underCUPTI is why decode steps that CUPTI records run as graphs.
 const underCUPTI = "CUPTI records, and sees one kernel without steps; --recorder stamps sees them"
 
+// profiled returns which variable says that a profiler is attached that would see the kernel of mode
+// persistent as one piece; "" if there is none, or if that is wanted.
+func profiled() string {
+	if os.Getenv(ProfileEnv) == "1" {
+		return ""
+	}
+	return nvtx.Tool()
+}
+
 // neverPersistent returns why no session of the backend can decode in one kernel, "" if
 // some can.
 func (b *Backend) neverPersistent() string {
-	switch tool := nvtx.Tool(); {
-	case tool != "" && os.Getenv(ProfileEnv) != "1":
-		return "a profiler is attached (" + tool + " is set), and would see one kernel without steps; " + ProfileEnv + "=1 runs it all the same"
+	switch {
 	case b.options.Recorder == RecorderCUPTI:
 		return underCUPTI
 	case b.dtype != cuda.BF16:
@@ -62,19 +70,22 @@ func (b *Backend) neverPersistent() string {
 	return ""
 }
 
-// fallBack notes why decode steps run as graphs in mode persistent, and says it once. In mode
-// auto that is no failure.
+// fallBack notes why decode steps run as graphs in mode persistent, or by the kernels of mode eager
+// with decode=steps, and says it once. In mode auto that is no failure.
 func (b *Backend) fallBack(why string) {
-	if b.mode != Persistent {
-		return
-	}
-	if b.options.Mode == Auto {
+	switch {
+	case b.alone:
+		text := "decode steps run by the kernels of mode eager: " + why
+		b.fallback.Store(&text)
+		b.noticeOnce("decode steps run by the kernels of mode eager, since those of mode persistent cannot be used: " + why)
+	case b.mode != Persistent:
+	case b.options.Mode == Auto:
 		b.found.Store(&why)
-		return
+	default:
+		text := "decode steps run as CUDA graphs: " + why
+		b.fallback.Store(&text)
+		b.noticeOnce("mode persistent: decode steps run as CUDA graphs, since " + why)
 	}
-	text := "decode steps run as CUDA graphs: " + why
-	b.fallback.Store(&text)
-	b.noticeOnce("mode persistent: decode steps run as CUDA graphs, since " + why)
 }
 
 func (b *Backend) fellBack() string {
@@ -92,7 +103,7 @@ var measuredFaster = []int{384, 768, 1024, 1280, 1600}
 // runs them in one kernel.
 func (b *Backend) slower(c gpt2.Config, layers int, s gpt2.Sampling) string {
 	switch {
-	case b.options.Mode != Auto:
+	case b.options.Mode != Auto || b.alone:
 	case !slices.Contains(measuredFaster, c.Channels):
 		return fmt.Sprintf("at a width of %d one kernel was not measured to be faster", c.Channels)
 	case !greedy(s) && c.Channels < 768 && layers < 3:
@@ -101,18 +112,19 @@ func (b *Backend) slower(c gpt2.Config, layers int, s gpt2.Sampling) string {
 	return ""
 }
 
-// chooseDecode decides whether the decode steps of a call run in one kernel.
-func (r *Runner) chooseDecode(c *compiled) error {
+// chooseDecode decides whether the decode steps of a call, which begins at the present position, run in
+// one kernel. Otherwise it returns their launches: c, or those of single steps of the program.
+func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
 	p := &r.together
-	p.on = false
-	if r.backend.mode != Persistent {
-		return nil
+	p.on, p.alone.began = false, r.state.position
+	if r.backend.mode != Persistent && !r.backend.alone {
+		return c, nil
 	}
 	why := cmp.Or(p.refused, r.backend.slower(r.model.Config, len(r.options.Layers), r.state.sampling))
 	_, byCUPTI := r.recorder.(*cuptiRecorder)
 	switch {
 	case why != "":
-	case byCUPTI:
+	case byCUPTI && !r.backend.alone:
 		why = underCUPTI
 	case p.args.Count == 0:
 		err := r.makeProgram(c.plan)
@@ -120,27 +132,30 @@ func (r *Runner) chooseDecode(c *compiled) error {
 			break
 		}
 		if err := p.free(); err != nil {
-			return err
+			return c, err
 		}
 		if !errors.Is(err, cuda.ErrNoKernel) {
-			return err
+			return c, err
 		}
 		r.refuse(err)
-		return nil
+		return c, nil
 	}
 	if why != "" {
 		r.backend.fallBack(why)
-		return nil
+		return c, nil
+	}
+	if r.backend.alone {
+		return r.alone(c), nil
 	}
 	p.on = true
 	r.backend.found.Store(new(string))
-	return nil
+	return c, nil
 }
 
 // greedy is whether tokens are the argmax of the logits, which the kernel finds by itself.
 func greedy(s gpt2.Sampling) bool { return s.Temperature == 0 && !s.LogProbs }
 
-// refuse makes all later decode steps of the session run as graphs. What was allocated
+// refuse makes all later decode steps of the session run as graphs, or by the kernels of mode eager. What was allocated
 // stays until Close, since launches may still use it.
 func (r *Runner) refuse(cause error) {
 	r.together.on, r.together.refused = false, reason(cause)
@@ -175,6 +190,8 @@ type program struct {
 func (w *writer) program(vectors cuda.Ptr) (p program, err error) {
 	c := w.config
 	switch {
+	case w.backend.dtype != cuda.BF16:
+		return p, noProgram("weights are " + typeName(w.backend.dtype) + ", and its kernel takes bfloat16")
 	case w.plan.Pass.Batch != 1:
 		return p, noProgram(fmt.Sprintf("there are %d sequences, and its kernel decodes one", w.plan.Pass.Batch))
 	case c.Activation != gpt2.GELUNew:

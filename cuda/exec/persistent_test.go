@@ -164,18 +164,16 @@ func TestPersistentFallsBack(t *testing.T) {
 		t.Setenv(tool, "")
 	}
 	for name, f := range map[string]struct {
-		options  Options
-		model    string
-		change   func(*gpt2.Config)
-		batch    int
-		decode   stub.Decode
-		profiler bool
-		words    string
+		options Options
+		model   string
+		change  func(*gpt2.Config)
+		batch   int
+		decode  stub.Decode
+		words   string
 	}{
 		"float32":      {options: Options{DType: weights.F32}, words: "weights are f32"},
 		"variant":      {options: Options{Variants: map[string]string{"attn.sdpa": "naive"}}, words: "--variant"},
 		"recorder":     {options: Options{Recorder: RecorderCUPTI}, words: "--recorder stamps sees them"},
-		"profiler":     {profiler: true, words: "CUDA_INJECTION64_PATH is set"},
 		"batch":        {batch: 2, words: "2 sequences"},
 		"activation":   {change: func(c *gpt2.Config) { c.Activation = gpt2.ReLU }, words: "activation is relu"},
 		"scale":        {change: func(c *gpt2.Config) { c.ScaleByInverseLayer = true }, words: "h.1.attn.sdpa multiplies scores by 0.125, and its kernel by 1/sqrt(16)"},
@@ -184,9 +182,6 @@ func TestPersistentFallsBack(t *testing.T) {
 		"co-residency": {decode: stub.Decode{Status: 720}, words: "4 blocks cannot be resident at once"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if f.profiler {
-				t.Setenv("CUDA_INJECTION64_PATH", "/tool.so")
-			}
 			if f.model == "" {
 				f.model = small
 			}

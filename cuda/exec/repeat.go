@@ -30,6 +30,11 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick f
 	if err != nil {
 		return 0, 0, err
 	}
+	if c.plan.Pass == r.decodePass() && r.backend.alone {
+		if c, err = r.chooseDecode(c); err != nil {
+			return 0, 0, r.fail(c, err)
+		}
+	}
 	launches, samples, err := c.pick(pick)
 	if err != nil {
 		return 0, 0, err
@@ -40,7 +45,12 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick f
 	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
-	if err := r.pass(passAt{c, r.state.position, pass.Tokens}); err != nil {
+	if c.alone {
+		err = r.stepAlone(c, r.state.position)
+	} else {
+		err = r.pass(passAt{c, r.state.position, pass.Tokens})
+	}
+	if err != nil {
 		return 0, 0, r.fail(c, err)
 	}
 	if err := r.stream.Synchronize(); err != nil {

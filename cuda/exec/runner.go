@@ -178,6 +178,10 @@ func (r *Runner) forget() error {
 		errs = append(errs, r.recorder.forget(c), free(c.plain.graph))
 		delete(r.compiled, pass)
 	}
+	if a := &r.together.alone; a.launches != nil {
+		errs = append(errs, r.recorder.forget(a.launches))
+		a.launches = nil
+	}
 	r.last = lastPass{}
 	return cmp.Or(errs...)
 }
@@ -351,7 +355,7 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	if err != nil {
 		return err
 	}
-	if err := r.chooseDecode(c); err != nil {
+	if c, err = r.chooseDecode(c); err != nil {
 		return r.fail(c, err)
 	}
 	if err := r.state.refresh(r.stream); err != nil {
@@ -401,6 +405,9 @@ func (r *Runner) step(c *compiled, position, n int) (int, error) {
 			return steps, err
 		}
 		r.refuse(err) // nothing was launched
+	}
+	if c.alone {
+		return 1, r.stepAlone(c, position)
 	}
 	r.last = lastPass{plan: c.plan, rows: 1}
 	return 1, r.pass(passAt{c, position, 1})

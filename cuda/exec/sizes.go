@@ -35,11 +35,11 @@ func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
 	return int64(plan.Pass.Batch) * int64(plan.Buffers[buffer].Rows) * int64(pitch(buffer, plan)) * int64(b.typeOf(buffer, plan).Size())
 }
 
-// executed returns the pass that runs in place of a pass. In modes that capture a prompt is
-// padded at its front, unless all rows of logits are wanted; a decode step never is.
+// executed returns the pass that runs in place of a pass. In modes that capture, and with decode=steps, whose
+// results are those of such a mode, a prompt is padded at its front, unless all rows of logits are wanted; a decode step never is.
 // context is the capacity of the cache in tokens.
 func (b *Backend) executed(pass gpt2.Pass, context int) gpt2.Pass {
-	if b.mode.captures() && !pass.IsDecode() && pass.Until == "" && pass.Logits != gpt2.LogitsAll {
+	if (b.mode.captures() || b.alone) && !pass.IsDecode() && pass.Until == "" && pass.Logits != gpt2.LogitsAll {
 		pass.Tokens = bucket(pass.Batch, pass.Tokens, context)
 	}
 	return pass

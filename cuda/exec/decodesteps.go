@@ -1,0 +1,64 @@
+package exec
+
+import (
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+)
+
+// This file runs decode steps as mode persistent does, but with a kernel for each step of the
+// program: in mode eager, with --variant decode=steps. Logits are bit by bit those of mode
+// persistent, and profilers see every step.
+
+// variantDecode stands for all stages of a decode step in Options.Variants, and variantSteps is its
+// variant beside "auto".
+const (
+	variantDecode = "decode"
+	variantSteps  = "steps"
+)
+
+// decodeAlone is what launches of single steps need beside the program.
+type decodeAlone struct {
+	launches *compiled // nil until they are made, and after an address has changed
+	began    int       // position of the first token of the call
+	tail     int       // tokens that mode persistent would have run in the same launch before this one
+	epoch    uint32    // of the token: see gs_decode_one
+}
+
+// tailAt returns how many tokens a launch of mode persistent has run before the one at a position, in a
+// call that began at another.
+func tailAt(position, began int, s gpt2.Sampling) int {
+	if !greedy(s) { // a launch is of one token
+		return 0
+	}
+	return (position - began) % cuda.DecodeTokens
+}
+
+// alone returns the launches of single steps in place of those of a decode step.
+func (r *Runner) alone(c *compiled) *compiled {
+	t := &r.together
+	a := &t.alone
+	if a.launches != nil {
+		return a.launches
+	}
+	at, args := r.addresses(), t.args
+	args.Sampling, args.Pos, args.TokensIO, args.Slots, args.Logits = at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
+	steps := make([][]launch, len(c.plan.Steps))
+	for i, planned := range t.planned {
+		steps[planned] = []launch{{run: func() error { return r.stream.DecodeOne(args, i, a.tail, a.epoch) }}}
+	}
+	last := len(steps) - 1
+	draw := r.writer(c.plan).sample(c.plan.Steps[last].Last())
+	draw.DecodeWork = args.Work
+	steps[last] = []launch{{run: func() error { return r.stream.Sample(draw) }}}
+	a.launches = &compiled{plan: c.plan, steps: steps, ranges: c.ranges, samples: c.samples, alone: true}
+	return a.launches
+}
+
+// stepAlone launches a decode step at a position by its single steps.
+func (r *Runner) stepAlone(c *compiled, position int) error {
+	a := &r.together.alone
+	a.tail = tailAt(position, a.began, r.state.sampling)
+	a.epoch += uint32(r.together.args.Count)
+	r.last = lastPass{plan: c.plan, rows: 1, logitsOnly: true}
+	return r.pass(passAt{c, position, 1})
+}

@@ -108,7 +108,7 @@ func (g *gpu) open(ctx context.Context, m *tasks.Machine, device Device, all []*
 		}
 	}
 	if g.queue == nil {
-		q, err := m.NewQueue(ctx, device.Name, device.InFlight, all, keep)
+		q, err := m.NewQueue(ctx, device.Name, device.InFlight, device.Lanes, all, keep)
 		if err != nil {
 			return nil, err
 		}

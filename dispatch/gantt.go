@@ -48,7 +48,7 @@ func Gantt(w io.Writer, r Result, kinds []string) error {
 					to = i
 				}
 			}
-			if to < 0 && len(lanes) < max(1, r.Devices[device].InFlight) {
+			if to < 0 && len(lanes) < max(1, r.Devices[device].InFlight+r.Devices[device].Lanes) {
 				lanes = append(lanes, nil)
 				to = len(lanes) - 1
 			}

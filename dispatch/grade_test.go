@@ -144,7 +144,7 @@ func TestCompareLeavesStream(t *testing.T) {
 // A recovery counts the tasks of the device that began after the load until predictions hold, and what they lost.
 func TestRecovery(t *testing.T) {
 	usual := truthOf(func(device int, j *Job) Times { return Times{Run: []float64{10, 4}[device]} })
-	r := Result{Devices: []Device{{"cpu", 1}, {"cuda:0", 2}}}
+	r := Result{Devices: []Device{{"cpu", 1, 0}, {"cuda:0", 2, 0}}}
 	for i := range 40 {
 		took, predicted := 10.0, 10.0
 		if i >= 10 { // the load
@@ -193,7 +193,7 @@ func TestParseInjected(t *testing.T) {
 			t.Errorf("%q is read as %+v", bad, got)
 		}
 	}
-	if err := (&Simulation{Devices: []Device{{"cpu", 1}}}).Inject(Injected{"cuda:0", 1}); err == nil || !strings.Contains(err.Error(), "no device cuda:0") {
+	if err := (&Simulation{Devices: []Device{{"cpu", 1, 0}}}).Inject(Injected{"cuda:0", 1}); err == nil || !strings.Contains(err.Error(), "no device cuda:0") {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ const Host = 0
 type Device struct {
 	Name     string // "cpu", "cuda:0"
 	InFlight int    // jobs that it takes at once: 1, or 2 where copies run beside kernels
+	Lanes    int    // jobs that it takes beside these, of those that run in lanes: see Job.Lane
 }
 
 // Data is a buffer that jobs share. It knows where it is valid: on a device that has it, a job
@@ -67,6 +68,7 @@ type Job struct {
 	Shape  string         // "n=1048576"
 	Class  int            // which of the stream's kinds of task it is, from 0
 	Work   []predict.Work // by device: what is known before it runs
+	Lane   bool           // on a device that has lanes it takes one, since it has no copies and leaves most of the device to others
 	Memory int64          // bytes that it needs on a GPU at once; 0: not known
 	Arrive float64        // us after the start of the stream
 	Reads  []*Data        // inputs that other jobs may have brought to a device; none: it brings its own, of Work.BytesIn
@@ -86,8 +88,12 @@ type Job struct {
 	gain      float64 // of the time on a GPU
 	least     float64 // us on the fastest device
 	rank      int     // by gain
+	lane      int     // which it began in
 	moved     float64 // the share of its inputs that was copied to the device when it began
 }
+
+// inLane tells whether a job takes a lane of the device.
+func (d *Device) inLane(j *Job) bool { return j.Lane && d.Lanes > 0 }
 
 // Span is a part of a stream's time, in us after its start.
 type Span struct{ Start, End float64 }

@@ -12,13 +12,28 @@ type load struct {
 	free    Times
 	ends    [maxInFlight]float64 // of the last jobs, the latest first
 	overlap int                  // jobs in flight, 1: no overlap
+	lanes   [maxLanes]float64
+	width   int // of lanes that are used
 }
 
 // maxInFlight is the most jobs that a device may take at once.
 const maxInFlight = 4
 
+// maxLanes is the most lanes of a device that plans know.
+const maxLanes = 8
+
 // take adds a job and returns when it ends.
-func (l *load) take(e Estimate) float64 {
+func (l *load) take(j *Job, e Estimate) float64 {
+	if j.Lane && l.width > 0 {
+		at := 0
+		for i, free := range l.lanes[:l.width] {
+			if free < l.lanes[at] {
+				at = i
+			}
+		}
+		l.lanes[at] += e.Total()
+		return l.lanes[at]
+	}
 	if l.overlap < 2 {
 		l.free.Run += e.Total()
 		return l.free.Run
@@ -36,12 +51,20 @@ func (s *Scheduler) reset(now float64) {
 	for i := range s.devices {
 		d := &s.devices[i]
 		f := Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}
-		s.loads[i] = load{free: f, overlap: min(d.InFlight, maxInFlight)}
-		for k, j := range d.running {
-			s.loads[i].ends[len(d.running)-1-k] = j.plan.End
+		l := &s.loads[i]
+		*l = load{free: f, overlap: min(d.InFlight, maxInFlight), width: min(d.Lanes, maxLanes)}
+		for k := range l.width {
+			l.lanes[k] = math.Max(now, d.lanes[k])
+		}
+		k := 0
+		for _, j := range slices.Backward(d.running) {
+			if !d.inLane(j) {
+				l.ends[k] = j.plan.End
+				k++
+			}
 		}
 		for _, j := range d.queue {
-			s.loads[i].take(j.estimates[i])
+			l.take(j, j.estimates[i])
 		}
 	}
 }
@@ -111,23 +134,36 @@ const usualWait = 1.12
 // sorted by gain.
 func (s *Scheduler) balance(jobs []*Job, gpus int, now float64) int {
 	s.reset(now)
-	host, free := math.Max(now, s.loads[Host].free.Run), 0.0
+	host, free, freeLanes := math.Max(now, s.loads[Host].free.Run), 0.0, 0.0
 	var sum Times
+	lanes := 0.0
+	add := func(j *Job, sign float64) {
+		i := s.fastest(j)
+		if d := &s.devices[i]; d.inLane(j) {
+			lanes += sign * j.estimates[i].Total() / float64(d.Lanes) / float64(gpus)
+		} else {
+			sum.add(j.estimates[i], sign/float64(gpus))
+		}
+	}
 	for i := 1; i < len(s.devices); i++ {
-		if s.usable(i) {
-			l := &s.loads[i].free
-			free += math.Max(0, math.Max(l.In, math.Max(l.Run, l.Out))-now) / float64(gpus)
+		if !s.usable(i) {
+			continue
+		}
+		l := &s.loads[i]
+		free += math.Max(0, math.Max(l.free.In, math.Max(l.free.Run, l.free.Out))-now) / float64(gpus)
+		for _, until := range l.lanes[:l.width] {
+			freeLanes += (until - now) / float64(l.width) / float64(gpus)
 		}
 	}
 	for _, j := range jobs {
-		sum.add(j.estimates[s.fastest(j)], 1/float64(gpus))
+		add(j, 1)
 	}
 	for n, j := range jobs {
 		busiest := math.Max(math.Max(sum.In, sum.Run), math.Max(sum.Out, sum.Total()/2))
-		if host += j.estimates[Host].Total(); host >= now+free+usualWait*busiest {
+		if host += j.estimates[Host].Total(); host >= now+math.Max(free+usualWait*busiest, freeLanes+lanes) {
 			return n
 		}
-		sum.add(j.estimates[s.fastest(j)], -1/float64(gpus))
+		add(j, -1)
 	}
 	return len(jobs)
 }
@@ -161,20 +197,20 @@ func (s *Scheduler) spread(jobs []*Job, now float64, from int) {
 				continue
 			}
 			l := s.loads[i]
-			if end := l.take(j.estimates[i]); end < first {
+			if end := l.take(j, j.estimates[i]); end < first {
 				to, first = i, end
 			}
 		}
 		j.target = to
-		s.loads[to].take(j.estimates[to])
+		s.loads[to].take(j, j.estimates[to])
 	}
 }
 
 // ends sorts jobs into the order of the queues of their targets, and returns when the last ends on the
 // host and on the GPUs. Those of one target are sorted, the longest first.
 func (s *Scheduler) ends(jobs []*Job, now float64) (host, others float64) {
-	if !slices.IsSortedFunc(jobs, byTarget) {
-		slices.SortStableFunc(jobs, byTarget)
+	if !slices.IsSortedFunc(jobs, s.byTarget) {
+		slices.SortStableFunc(jobs, s.byTarget)
 	}
 	s.reset(now)
 	for len(jobs) > 0 {
@@ -183,11 +219,15 @@ func (s *Scheduler) ends(jobs []*Job, now float64) (host, others float64) {
 			n++
 		}
 		if s.devices[device].overlap() {
-			s.pair(jobs[:n], s.loads[device])
+			lanes := 0
+			for lanes < n && s.devices[device].inLane(jobs[lanes]) {
+				lanes++
+			}
+			s.pair(jobs[lanes:n], s.loads[device])
 		}
 		end := 0.0
 		for _, j := range jobs[:n] {
-			end = s.loads[device].take(j.estimates[device])
+			end = math.Max(end, s.loads[device].take(j, j.estimates[device]))
 		}
 		if device == Host {
 			host = end
@@ -212,8 +252,9 @@ func (s *Scheduler) price(jobs []*Job, gpus int) {
 	s.costs = s.costs[:0]
 	for _, j := range jobs {
 		i := s.fastest(j)
-		e, n := j.estimates[i], float64(gpus)
-		s.costs = append(s.costs, [resources]float64{j.estimates[Host].Total(), e.In / n, e.Run / n, e.Out / n, e.Total() / n / float64(s.devices[i].InFlight)})
+		c := costsOn(&s.devices[i].Device, j, Times{j.estimates[i].In, j.estimates[i].Run, j.estimates[i].Out}, gpus)
+		c[0] = j.estimates[Host].Total()
+		s.costs = append(s.costs, c)
 	}
 	steps := nextSteps
 	if s.worth == (weights{}) {
@@ -238,7 +279,8 @@ func (s *Scheduler) fastest(j *Job) int {
 // other jobs costs little unless copies are what all wait for.
 func (s *Scheduler) gain(j *Job, e *Estimate) float64 {
 	if w := &s.worth; *w != (weights{}) {
-		return w[0] * j.estimates[Host].Total() / (w[1]*e.In + w[2]*e.Run + w[3]*e.Out + w[4]*e.Total()/2)
+		c := costsOn(&s.devices[s.fastest(j)].Device, j, Times{e.In, e.Run, e.Out}, 1)
+		return w[0] * j.estimates[Host].Total() / w.onGPU(&c)
 	}
 	return j.estimates[Host].Total() / e.Total()
 }
@@ -249,7 +291,19 @@ func byGain(a, b *Job) int { return cmp.Or(cmp.Compare(a.gain, b.gain), byID(a, 
 // longest orders jobs by the least time they can take, the longest first.
 func longest(a, b *Job) int { return cmp.Or(cmp.Compare(b.least, a.least), byID(a, b)) }
 
-func byTarget(a, b *Job) int { return cmp.Compare(a.target, b.target) }
+// byTarget orders jobs by the device, those that take a lane there first.
+func (s *Scheduler) byTarget(a, b *Job) int {
+	if a.target != b.target {
+		return cmp.Compare(a.target, b.target)
+	}
+	switch d := &s.devices[a.target]; {
+	case d.inLane(a) == d.inLane(b):
+		return 0
+	case d.inLane(a):
+		return -1
+	}
+	return 1
+}
 
 // How pair weighs time: the device would wait for a copy; a copy could have run beside the work of other jobs, but none
 // does; a job has long work, which later copies could run beside. On the stored samples of an H200 the work of a stream, of which half the time
@@ -288,7 +342,7 @@ func (s *Scheduler) pair(jobs []*Job, l load) {
 			look(k)
 		}
 		jobs[i] = left[next]
-		l.take(*e(left[next]))
+		l.take(left[next], *e(left[next]))
 		left = slices.Delete(left, next, next+1)
 	}
 	clear(s.pairs)

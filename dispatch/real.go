@@ -65,9 +65,9 @@ func Within(rows []predict.Row, chosen []*tasks.Task, longestUs float64, most in
 type Machine struct {
 	*tasks.Machine
 	works map[caseKey]*tasks.Work
-	all   []*tasks.Work
-	gpus  []*gpu // by device; nil for the host, and before the first run
-	Keep  bool   // inputs stay on a GPU once they were copied there
+	all   []*tasks.Work // of the jobs: the same work as often as there are jobs
+	gpus  []*gpu        // by device; nil for the host, and before the first run
+	Keep  bool          // inputs stay on a GPU once they were copied there
 
 	Load *Injected // what is put on a device in the middle of each stream, nil for nothing
 
@@ -86,6 +86,7 @@ func (p *Prepared) Open(ctx context.Context, m *tasks.Machine, suite []*tasks.Ta
 		j := &p.Jobs[i]
 		k := caseKey{j.Task, j.Work[Host].DType, j.Shape}
 		if r.works[k] != nil {
+			r.all = append(r.all, r.works[k])
 			continue
 		}
 		at := slices.IndexFunc(suite, func(t *tasks.Task) bool { return t.Name == j.Task })
@@ -127,7 +128,7 @@ func (r *Machine) Close() error {
 			errs = append(errs, g.close())
 		}
 	}
-	for _, w := range r.all {
+	for _, w := range r.works {
 		errs = append(errs, w.Close())
 	}
 	return errors.Join(errs...)

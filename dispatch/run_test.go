@@ -77,7 +77,7 @@ func fakes(t *testing.T, m *Simulation, seed uint64) (*Stream, []*fake) {
 	var mu sync.Mutex
 	done := make([]int, len(m.Jobs))
 	for d := range m.Devices {
-		f := &fake{device: d, truth: m.Truth, mu: &mu, done: done, failure: errGone, random: rand.New(rand.NewPCG(seed, uint64(d))), inFlight: m.Devices[d].InFlight, t: t}
+		f := &fake{device: d, truth: m.Truth, mu: &mu, done: done, failure: errGone, random: rand.New(rand.NewPCG(seed, uint64(d))), inFlight: m.Devices[d].InFlight + m.Devices[d].Lanes, t: t}
 		all = append(all, f)
 		s.Open = append(s.Open, func() (Executor, error) { return f, nil })
 	}
@@ -102,7 +102,7 @@ func TestRunLosesGPUs(t *testing.T) {
 	for seed := range uint64(80) {
 		m := drawn(60, float64(seed%4), seed)
 		if seed%3 == 0 {
-			m.Devices = []Device{{"cpu", 1}, {"cuda:0", 2}, {"cuda:1", 2}}
+			m.Devices = []Device{{"cpu", 1, 0}, {"cuda:0", 2, 0}, {"cuda:1", 2, 0}}
 			m.Truth = twoGPUs{m.Truth}
 			for i := range m.Jobs {
 				m.Jobs[i].Work = append(m.Jobs[i].Work[:2:2], m.Jobs[i].Work[1])

@@ -53,10 +53,12 @@ type Scheduler struct {
 
 type deviceState struct {
 	Device
-	queue   []*Job // in the order in which they begin
-	queued  Times  // their sum
+	queue   []*Job  // in the order in which they begin
+	queued  Times   // their sum, of those that take no lane
+	waiting float64 // us of those that do
 	running []*Job
-	free    Times // until when its copies in, its work and its copies out are expected to be busy, of jobs that have begun
+	lanes   []float64 // until when each lane is expected to be busy
+	free    Times     // until when its copies in, its work and its copies out are expected to be busy, of jobs that have begun
 	gone    bool
 	now     Condition
 }
@@ -71,7 +73,7 @@ func New(devices []Device, classes int, p Policy) *Scheduler {
 		s.second = NewRefinement(len(devices), classes)
 	}
 	for _, d := range devices {
-		s.devices = append(s.devices, deviceState{Device: d})
+		s.devices = append(s.devices, deviceState{Device: d, lanes: make([]float64, d.Lanes)})
 		s.planned = append(s.planned, make([]float64, classes))
 	}
 	return s
@@ -198,9 +200,13 @@ func (s *Scheduler) estimate(j *Job) {
 	}
 }
 
-// expect returns when a job would start and end on a device after all that is queued there:
+// expect returns when a job would start and end on a device, where it takes e, after all that is queued there:
 // the later of when the device is free and when the data have arrived, and the work.
-func (d *deviceState) expect(e Estimate, now float64) Span {
+func (d *deviceState) expect(j *Job, e Estimate, now float64) Span {
+	if d.inLane(j) {
+		start := math.Max(now, slices.Min(d.lanes)) + d.waiting/float64(d.Lanes)
+		return Span{start, start + e.Total()}
+	}
 	ready := math.Max(now, d.free.Run) + d.queued.Run
 	if !d.overlap() {
 		ready += d.queued.In + d.queued.Out
@@ -239,7 +245,7 @@ func (s *Scheduler) best(j *Job, now float64) int {
 		if !s.usable(i) {
 			continue
 		}
-		if end := s.devices[i].expect(j.estimates[i], now).End; end < first {
+		if end := s.devices[i].expect(j, j.estimates[i], now).End; end < first {
 			best, first = i, end
 		}
 	}
@@ -286,8 +292,31 @@ func (s *Scheduler) enqueue(j *Job, device int, now float64) {
 	d := &s.devices[device]
 	j.device = device
 	d.queue = append(d.queue, j)
-	d.queued.add(j.estimates[device], 1)
+	d.count(j, j.estimates[device], 1)
 	s.waiting++
+}
+
+// count adds a job that waits, or with sign -1 takes it away.
+func (d *deviceState) count(j *Job, e Estimate, sign float64) {
+	if d.inLane(j) {
+		d.waiting += sign * e.Total()
+	} else {
+		d.queued.add(e, sign)
+	}
+}
+
+// room tells whether a job could begin on the device now.
+func (d *deviceState) room(j *Job) bool {
+	lanes := 0
+	for _, r := range d.running {
+		if d.inLane(r) {
+			lanes++
+		}
+	}
+	if d.inLane(j) {
+		return lanes < d.Lanes
+	}
+	return len(d.running)-lanes < d.InFlight
 }
 
 // dequeue takes a job out of the queue of a device.
@@ -298,9 +327,9 @@ func (s *Scheduler) dequeue(device, at int) *Job {
 	d.queue[len(d.queue)-1] = nil
 	d.queue = d.queue[:len(d.queue)-1]
 	if len(d.queue) == 0 {
-		d.queued = Times{} // no rounding is left
+		d.queued, d.waiting = Times{}, 0 // no rounding is left
 	} else {
-		d.queued.add(j.estimates[device], -1)
+		d.count(j, j.estimates[device], -1)
 	}
 	s.waiting--
 	return j
@@ -310,36 +339,40 @@ func (s *Scheduler) dequeue(device, at int) *Job {
 // call it for each device that has finished or may have got a job.
 func (s *Scheduler) Next(device int, now float64) *Job {
 	d := &s.devices[device]
-	if len(d.running) >= d.InFlight || !s.usable(device) {
+	if len(d.running) >= d.InFlight+d.Lanes || !s.usable(device) {
 		return nil
 	}
 	if s.policy.Plan && s.placed > 1+s.waiting/8 {
 		s.plan(now)
 	}
-	if len(d.queue) == 0 && s.policy.Plan {
+	at := s.telling(device)
+	if at < 0 && s.policy.Plan {
 		s.steal(device, now)
+		at = s.telling(device)
 	}
-	if len(d.queue) == 0 {
+	if at < 0 {
 		return nil
 	}
-	j := s.dequeue(device, s.telling(device))
+	j := s.dequeue(device, at)
 	s.begin(j, device, now)
 	return j
 }
 
-// telling returns which job of the queue of a device begins: the first, or the shortest that shows whether the device has changed if the
-// last jobs leave that in doubt, since queues have runs of jobs of one kind.
+// telling returns which job of the queue of a device begins, -1 if none can: the first for which there is room, or the shortest that shows whether the
+// device has changed if the last jobs leave that in doubt, since queues have runs of jobs of one kind.
 func (s *Scheduler) telling(device int) int {
-	if !s.policy.Refine || !s.policy.Plan {
-		return 0
+	d := &s.devices[device]
+	first := slices.IndexFunc(d.queue, d.room)
+	if first < 0 || !s.policy.Refine || !s.policy.Plan {
+		return first
 	}
 	doubt, ok := s.refinement().doubts(device)
 	if !ok {
-		return 0
+		return first
 	}
-	at, least := 0, math.Inf(1)
-	for i, j := range s.devices[device].queue {
-		if us := j.estimates[device].Total(); us < least && doubt.settledBy(j, device) {
+	at, least := first, math.Inf(1)
+	for i, j := range d.queue {
+		if us := j.estimates[device].Total(); us < least && doubt.settledBy(j, device) && d.room(j) {
 			at, least = i, us
 		}
 	}
@@ -353,8 +386,11 @@ func (s *Scheduler) begin(j *Job, device int, now float64) {
 	if all := j.inputs(); all > 0 && len(j.Reads) > 0 {
 		j.moved = float64(j.missing(device)) / float64(all)
 	}
-	d.running = append(d.running, j)
-	if d.overlap() {
+	if d.inLane(j) {
+		j.lane = d.freeLane()
+		d.lanes[j.lane] = math.Max(now, d.lanes[j.lane]) + e.Total()
+		j.plan = Span{now, d.lanes[j.lane]}
+	} else if d.overlap() {
 		d.free.In = math.Max(now, d.free.In) + e.In
 		d.free.Run = math.Max(d.free.Run, d.free.In) + e.Run
 		d.free.Out = math.Max(d.free.Out, d.free.Run) + e.Out
@@ -363,6 +399,7 @@ func (s *Scheduler) begin(j *Job, device int, now float64) {
 		d.free.Run = math.Max(now, d.free.Run) + e.Total()
 		j.plan = Span{now, d.free.Run}
 	}
+	d.running = append(d.running, j)
 	j.brought = 0
 	for i, data := range j.Reads {
 		if !data.On(device) {
@@ -372,7 +409,17 @@ func (s *Scheduler) begin(j *Job, device int, now float64) {
 	}
 }
 
-// steal gives a device without work the job of another's queue that gains most there, if it is
+// freeLane returns a lane that no job that runs has taken.
+func (d *deviceState) freeLane() int {
+	for lane := range d.lanes {
+		if !slices.ContainsFunc(d.running, func(r *Job) bool { return d.inLane(r) && r.lane == lane }) {
+			return lane
+		}
+	}
+	return 0 // not reached: there is room
+}
+
+// steal gives a device without work that could begin the job of another's queue that gains most there, if it is
 // expected to finish sooner than it would where it is.
 func (s *Scheduler) steal(device int, now float64) {
 	d := &s.devices[device]
@@ -388,10 +435,14 @@ func (s *Scheduler) steal(device int, now float64) {
 			last = math.Max(now, o.free.Run) + o.queued.In + o.queued.Run + o.queued.Out
 		}
 		for k, j := range o.queue {
-			if j.probe {
+			if j.probe || !d.room(j) {
 				continue
 			}
-			end := d.expect(j.estimates[device], now).End
+			last := last
+			if o.inLane(j) {
+				last = math.Max(now, slices.Max(o.lanes)) + o.waiting/float64(o.Lanes)
+			}
+			end := d.expect(j, j.estimates[device], now).End
 			if end >= last {
 				continue
 			}
@@ -423,12 +474,12 @@ func (s *Scheduler) plan(now float64) {
 				jobs = append(jobs, j)
 			}
 		}
-		d.queue, d.queued = kept, Times{}
+		d.queue, d.queued, d.waiting = kept, Times{}, 0
 	}
 	for i := range s.devices { // estimates of the probes too
 		for _, j := range s.devices[i].queue {
 			s.estimate(j)
-			s.devices[i].queued.add(j.estimates[i], 1)
+			s.devices[i].count(j, j.estimates[i], 1)
 		}
 	}
 	for _, j := range jobs {
@@ -470,9 +521,12 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 		s.Decided.NoRoom++
 	}
 	s.work += t.Total()
-	if len(d.running) == 0 {
+	switch {
+	case d.inLane(j):
+		d.lanes[j.lane] = now
+	case !slices.ContainsFunc(d.running, func(r *Job) bool { return !d.inLane(r) }):
 		d.free = Times{now, now, now}
-	} else { // the others are as much later
+	default: // the others are as much later
 		late := now - j.plan.End
 		d.free.Run = math.Max(now, d.free.Run+late)
 		d.free.Out = math.Max(now, d.free.Out+late)
@@ -518,7 +572,8 @@ func (s *Scheduler) Lose(device int, lost []*Data, now float64) {
 	d.gone = true
 	back := slices.Concat(d.running, d.queue)
 	s.waiting -= len(d.queue)
-	d.queue, d.running, d.queued, d.free = nil, nil, Times{}, Times{}
+	d.queue, d.running, d.queued, d.waiting, d.free = nil, nil, Times{}, 0, Times{}
+	clear(d.lanes)
 	for _, data := range lost {
 		data.lose(device)
 	}
@@ -563,7 +618,9 @@ func (s *Scheduler) Return(device int, j *Job, now float64) {
 	d := &s.devices[device]
 	if at := slices.Index(d.running, j); at >= 0 {
 		d.running = slices.Delete(d.running, at, at+1)
-		if len(d.running) == 0 {
+		if d.inLane(j) {
+			d.lanes[j.lane] = now
+		} else if len(d.running) == 0 {
 			d.free = Times{}
 		}
 		for i, data := range j.Reads { // which it has not copied
@@ -586,5 +643,5 @@ func (s *Scheduler) Decide(j *Job, now float64) (device int, expected Span) {
 	j.estimates = j.estimates[:len(s.devices)]
 	s.estimate(j)
 	device = s.best(j, now)
-	return device, s.devices[device].expect(j.estimates[device], now)
+	return device, s.devices[device].expect(j, j.estimates[device], now)
 }

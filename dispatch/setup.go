@@ -100,13 +100,16 @@ func (s Setup) Prepare() (*Prepared, error) {
 	return p, nil
 }
 
-// DevicesOf returns devices by their names, the CPU first: a GPU takes two jobs at once.
+// lanes is how many jobs of GPT-2 run on a GPU at once, each fed by a thread of its own.
+const lanes = 2
+
+// DevicesOf returns devices by their names, the CPU first: a GPU takes two jobs over arrays at once, and jobs in lanes.
 func DevicesOf(names []string) []Device {
 	all := make([]Device, len(names))
 	for i, name := range names {
-		all[i] = Device{Name: name, InFlight: 2}
+		all[i] = Device{Name: name, InFlight: 2, Lanes: lanes}
 	}
-	all[Host].InFlight = 1
+	all[Host].InFlight, all[Host].Lanes = 1, 0
 	return all
 }
 

@@ -201,7 +201,9 @@ func (m *Simulation) Run(p Policy) Result {
 				}
 				f := &free[d]
 				e := event{job: j, device: d, times: t, begun: now}
-				if m.Devices[d].InFlight > 1 {
+				if m.Devices[d].inLane(j) {
+					e.at = now + t.Total()
+				} else if m.Devices[d].InFlight > 1 {
 					f.In = math.Max(now, f.In) + t.In
 					e.at, e.stage = f.In, 1
 				} else {

@@ -146,7 +146,7 @@ func TestCasesOfSeveralGPUs(t *testing.T) {
 // drawn is a stream of all cases.
 func drawn(jobs int, interval float64, seed uint64) *Simulation {
 	d := Draw(cases(0.05, 1), jobs, interval, seed)
-	return &Simulation{Devices: []Device{{"cpu", 1}, {"cuda:0", 2}}, Jobs: d.Jobs, Classes: d.Classes, Truth: d}
+	return &Simulation{Devices: []Device{{"cpu", 1, 0}, {"cuda:0", 2, 0}}, Jobs: d.Jobs, Classes: d.Classes, Truth: d}
 }
 
 // Every policy does each job of a stream once, none beats the lower bound, and the better it knows the
@@ -187,7 +187,7 @@ func TestPoliciesOnOneStream(t *testing.T) {
 
 // A GPU that is lost at any moment loses no job, and none is done twice.
 func TestLostGPU(t *testing.T) {
-	two := []Device{{"cpu", 1}, {"cuda:0", 2}, {"cuda:1", 2}}
+	two := []Device{{"cpu", 1, 0}, {"cuda:0", 2, 0}, {"cuda:1", 2, 0}}
 	for seed := range uint64(60) {
 		m := *drawn(60, float64(seed%3)*20, seed)
 		if seed%2 == 0 {
@@ -264,7 +264,7 @@ func (t twoGPUs) Times(device int, j *Job) Times { return t.Truth.Times(min(devi
 // The bound is that of the best fractional assignment, found here by trying all assignments of
 // small streams: none ends sooner, and the best is not far.
 func TestLowerBound(t *testing.T) {
-	serial := []Device{{"cpu", 1}, {"cuda:0", 1}}
+	serial := []Device{{"cpu", 1, 0}, {"cuda:0", 1, 0}}
 	closest := 0.0
 	for seed := range uint64(20) {
 		p := drawn(12, 0, seed)
@@ -331,7 +331,7 @@ func BenchmarkDecision(b *testing.B) {
 
 // Copies of some jobs run beside the work of others: the order of a queue ends little later than its busiest resource must.
 func TestPairHidesCopies(t *testing.T) {
-	s := New([]Device{{"cpu", 1}, {"cuda:0", 2}}, 1, Policy{Plan: true})
+	s := New([]Device{{"cpu", 1, 0}, {"cuda:0", 2, 0}}, 1, Policy{Plan: true})
 	mean := 0.0
 	for seed := range uint64(5) {
 		random := rand.New(rand.NewPCG(seed, 9))
@@ -351,7 +351,7 @@ func TestPairHidesCopies(t *testing.T) {
 		seen, l, end := map[int]bool{}, load{overlap: 2}, 0.0
 		for _, j := range jobs {
 			seen[j.ID] = true
-			end = l.take(j.estimates[1])
+			end = l.take(j, j.estimates[1])
 		}
 		t.Logf("%.3f of the busiest resource", end/least)
 		if len(seen) != 400 {
@@ -401,6 +401,47 @@ func BenchmarkSubmit(b *testing.B) {
 		s := New(p.Devices, p.Classes, p.Ours())
 		for i := range p.Jobs {
 			s.Submit(&p.Jobs[i], 0)
+		}
+	}
+}
+
+// Jobs that take lanes run beside those over arrays, as many at once as there are lanes: a stream with lanes ends sooner than one without, and neither beats its bound.
+func TestLanes(t *testing.T) {
+	for seed := range uint64(4) {
+		ends := map[int]float64{}
+		for _, lanes := range []int{0, 1, 3} {
+			m := drawn(200, 0, seed)
+			m.Devices = []Device{{"cpu", 1, 0}, {"cuda:0", 2, lanes}}
+			bound := LowerBound(m.Devices, m.Jobs, m.Truth)
+			for _, policy := range []Policy{Oracle(True{m.Truth}), Ours(True{m.Truth}, nil), DMDA("dmda", True{m.Truth}), Always("gpu", 1, True{m.Truth})} {
+				r := m.Run(policy)
+				every(t, m, r)
+				if r.Makespan < bound {
+					t.Errorf("seed %d, %d lanes: %s takes %.0f us, less than the bound of %.0f", seed, lanes, policy.Name, r.Makespan, bound)
+				}
+				if policy.Name == "gpu" {
+					ends[lanes] = r.Makespan
+				}
+				for _, d := range r.Done {
+					inLanes, others := 0, 0
+					for _, o := range r.Done {
+						if o.Device != 1 || o.Actual.Start > d.Actual.Start || o.Actual.End <= d.Actual.Start {
+							continue
+						}
+						if o.Job.Lane && lanes > 0 {
+							inLanes++
+						} else {
+							others++
+						}
+					}
+					if inLanes > lanes || others > 2 {
+						t.Fatalf("seed %d: %s has %d jobs in %d lanes, and %d others in flight", seed, policy.Name, inLanes, lanes, others)
+					}
+				}
+			}
+		}
+		if !(ends[3] <= ends[1] && ends[1] < ends[0]) {
+			t.Errorf("seed %d: on the GPU alone the stream takes %.0f us without lanes, %.0f with one, %.0f with three", seed, ends[0], ends[1], ends[3])
 		}
 	}
 }

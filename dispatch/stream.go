@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"gpt2scope/predict"
+	"gpt2scope/tasks"
 )
 
 // Case is work that was measured on all devices: what a stream is drawn from.
@@ -36,12 +37,14 @@ func Draw(cases []Case, n int, interval float64, seed uint64) *Drawn {
 	var kinds []string
 	classes := map[string]int{}
 	byKind := map[string][]*Case{}
+	inLane := map[string]bool{}
 	for i := range cases {
 		c := &cases[i]
 		kind := c.Task + " " + c.Work[Host].DType
 		if _, ok := classes[kind]; !ok {
 			classes[kind] = len(kinds)
 			kinds = append(kinds, kind)
+			inLane[kind] = tasks.InLane(c.Task)
 		}
 		byKind[kind] = append(byKind[kind], c)
 	}
@@ -57,7 +60,7 @@ func Draw(cases []Case, n int, interval float64, seed uint64) *Drawn {
 		for k, r := range c.Repeats {
 			times[k], medians[k] = r[random.IntN(len(r))], medianTimes(r)
 		}
-		d.Jobs = append(d.Jobs, Job{ID: i, Task: c.Task, Shape: c.Shape, Class: classes[kind], Work: c.Work, Arrive: at})
+		d.Jobs = append(d.Jobs, Job{ID: i, Task: c.Task, Shape: c.Shape, Class: classes[kind], Work: c.Work, Lane: inLane[kind], Arrive: at})
 		d.times = append(d.times, times)
 		d.medians = append(d.medians, medians)
 		if interval > 0 {

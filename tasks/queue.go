@@ -116,8 +116,8 @@ func (w *Work) Close() error {
 }
 
 // Queue runs work on a GPU, several at once: copies in, kernels and copies out are on streams of their own, so
-// that those of one work run beside those of another. Work that does not run over arrays runs alone, and its
-// Begin returns when it has ended. A queue belongs to one locked thread.
+// that those of one work run beside those of another. Work that does not run over arrays runs in lanes: threads of the queue's own, each with
+// one such work at a time. A queue belongs to one locked thread.
 //
 // Memory is taken when the queue is opened, for as large works as there is memory for. For a larger one Begin tries again: its
 // error matches [cuda.ErrOutOfMemory] if there is still none, and the queue goes on.
@@ -128,8 +128,9 @@ type Queue struct {
 	work   *cuda.Stream
 	out    *cuda.Stream
 	places []*place
-	begun  []*place                 // those in use, in the order of Begin
-	alone  map[*Work]Ready          // what does not run over arrays
+	begun  []*place // those in use, in the order of Begin
+	lanes  []*lane
+	ready  map[*Work][]Ready        // what does not run over arrays, as often as it is ready and does not run
 	none   map[*Work]error          // of that, what had no memory
 	kept   map[*Work][]*cuda.Buffer // inputs that stay on the device; nil if none do
 	held   atomic.Int64
@@ -147,21 +148,21 @@ type place struct {
 	begun   time.Time
 	submit  float64
 	copied  bool
-	pending bool  // other work was in flight meanwhile
-	times   Times // of what ran alone
+	pending bool  // other work over arrays was in flight meanwhile
+	lane    *lane // nil for work over arrays
 }
 
 // Ended is work that a queue has done.
 type Ended struct {
 	Work  *Work
 	Times Times // H2D, Kernel and D2H on the device; Wall from Begin on
-	Alone bool  // nothing else was in flight from its beginning to its end
+	Alone bool  // nothing else over arrays was in flight from its beginning to its end
 }
 
-// NewQueue opens a queue of so many places, for any of these works. With keep, inputs stay on the device
-// once they were copied there.
-func (m *Machine) NewQueue(ctx context.Context, device string, places int, works []*Work, keep bool) (q *Queue, err error) {
-	q = &Queue{name: device, g: m.gpu(device), alone: map[*Work]Ready{}, none: map[*Work]error{}}
+// NewQueue opens a queue of so many places for work over arrays, and lanes for other work, for any of these works. What is given
+// several times can run in as many lanes at once. With keep, inputs stay on the device once they were copied there.
+func (m *Machine) NewQueue(ctx context.Context, device string, places, lanes int, works []*Work, keep bool) (q *Queue, err error) {
+	q = &Queue{name: device, g: m.gpu(device), ready: map[*Work][]Ready{}, none: map[*Work]error{}}
 	if q.g == nil {
 		return q, fmt.Errorf("GPU %s is not open", device)
 	}
@@ -178,9 +179,13 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places int, works
 	if keep {
 		q.kept = map[*Work][]*cuda.Buffer{}
 	}
+	for range lanes {
+		q.lanes = append(q.lanes, newLane())
+	}
 	var arrays []*Work
 	var result int64
 	inputs := 0
+	known := map[*Work]bool{}
 	for _, w := range works {
 		way, ok := w.Task.tuned(GPU, w.Shape, w.DType)
 		if !ok {
@@ -188,11 +193,17 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places int, works
 		}
 		o, ok := w.opened.(*openArrays)
 		if !ok {
-			if err := q.prepareAlone(ctx, w, way); err != nil {
-				return q, err
+			if len(q.ready[w]) < lanes {
+				if err := q.prepareLane(ctx, w, way); err != nil {
+					return q, err
+				}
 			}
 			continue
 		}
+		if known[w] {
+			continue
+		}
+		known[w] = true
 		arrays = append(arrays, w)
 		inputs, result = max(inputs, len(o.in)), max(result, o.out.Bytes())
 	}
@@ -222,8 +233,8 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places int, works
 	return q, q.work.Synchronize()
 }
 
-// prepareAlone makes work ready that does not run over arrays.
-func (q *Queue) prepareAlone(ctx context.Context, w *Work, way Way) error {
+// prepareLane makes work ready, once more, that does not run over arrays.
+func (q *Queue) prepareLane(ctx context.Context, w *Work, way Way) error {
 	r, err := w.opened.Prepare(ctx, way, q.name, MemoryResident)
 	for n := 0; err == nil && n < 2; n++ { // the first records graphs, the next runs as all do
 		_, err = r.Run(ctx)
@@ -236,7 +247,7 @@ func (q *Queue) prepareAlone(ctx context.Context, w *Work, way Way) error {
 		return nil
 	}
 	if r != nil {
-		q.alone[w] = r
+		q.ready[w] = append(q.ready[w], r)
 	}
 	return err
 }
@@ -431,6 +442,9 @@ func (q *Queue) InFlight() int { return len(q.begun) }
 // Begin starts work. copyIn tells whether the inputs must be copied to the device; it is always so
 // unless the queue keeps them. There must be a free place. What fails to begin is not in flight.
 func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
+	if _, ok := w.opened.(*openArrays); !ok {
+		return q.beginLane(ctx, w)
+	}
 	at := slices.IndexFunc(q.places, func(p *place) bool { return p.holds == nil && p.launch[w] != nil })
 	if at < 0 {
 		at = slices.IndexFunc(q.places, func(p *place) bool { return p.holds == nil })
@@ -443,28 +457,40 @@ func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
 		p.holds = nil
 		return err
 	}
-	p.pending = len(q.begun) > 0
+	p.pending = false
 	for _, other := range q.begun {
-		other.pending = true
+		if other.lane == nil {
+			p.pending, other.pending = true, true
+		}
 	}
 	q.begun = append(q.begun, p)
+	return nil
+}
+
+// beginLane starts work that does not run over arrays.
+func (q *Queue) beginLane(ctx context.Context, w *Work) error {
+	at := slices.IndexFunc(q.lanes, func(l *lane) bool { return l.holds == nil })
+	if at < 0 {
+		return fmt.Errorf("%s has %d works in flight, which is the most", q.name, len(q.begun))
+	}
+	ready := q.ready[w]
+	if len(ready) == 0 {
+		if err := q.none[w]; err != nil {
+			return err
+		}
+		return fmt.Errorf("%s runs %s of %s as often as it is ready", q.name, w.Task.Name, w.Shape)
+	}
+	q.ready[w] = ready[:len(ready)-1]
+	l := q.lanes[at]
+	l.holds = w
+	l.begin(ctx, ready[len(ready)-1])
+	q.begun = append(q.begun, &l.place)
 	return nil
 }
 
 // begin starts work in a place.
 func (q *Queue) begin(ctx context.Context, p *place, w *Work, copyIn bool) error {
 	p.holds, p.begun, p.copied = w, time.Now(), copyIn || q.kept == nil
-	if err := q.none[w]; err != nil {
-		return err
-	}
-	if r := q.alone[w]; r != nil {
-		t, err := r.Run(ctx)
-		p.times = t
-		if err == nil {
-			err = r.Check(ctx)
-		}
-		return err
-	}
 	if p.launch[w] == nil {
 		if err := q.prepare(p, w); err != nil {
 			return err
@@ -496,7 +522,11 @@ func (q *Queue) begin(ctx context.Context, p *place, w *Work, copyIn bool) error
 // has. Work may end before other work that began earlier, as where that has long copies.
 func (q *Queue) Ended(ctx context.Context) (e Ended, ok bool, err error) {
 	for i, p := range q.begun {
-		if q.alone[p.holds] == nil {
+		if p.lane != nil {
+			if !p.lane.ended() {
+				continue
+			}
+		} else {
 			if ok, err = p.events[5].Query(); err != nil {
 				return e, false, err
 			} else if !ok {
@@ -517,9 +547,11 @@ func (q *Queue) Ended(ctx context.Context) (e Ended, ok bool, err error) {
 func (q *Queue) end(p *place) (e Ended, err error) {
 	w := p.holds
 	e.Work, e.Alone = w, !p.pending
-	if q.alone[w] != nil {
-		e.Times = p.times
-		return e, nil
+	if p.lane != nil {
+		q.ready[w] = append(q.ready[w], p.lane.ready)
+		p.lane.ready = nil
+		e.Times, err = p.lane.result()
+		return e, err
 	}
 	e.Times = Times{Submit: p.submit, Wall: microseconds(time.Since(p.begun))}
 	for i, us := range []*float64{&e.Times.H2D, &e.Times.Kernel, &e.Times.D2H} {
@@ -553,8 +585,15 @@ func (q *Queue) Close() error {
 			}
 		}
 	}
-	for _, r := range q.alone {
-		errs = append(errs, r.Close())
+	for _, l := range q.lanes {
+		if r := l.close(); r != nil {
+			errs = append(errs, r.Close())
+		}
+	}
+	for _, ready := range q.ready {
+		for _, r := range ready {
+			errs = append(errs, r.Close())
+		}
 	}
 	for _, s := range []*cuda.Stream{q.in, q.work, q.out} {
 		if s != nil {

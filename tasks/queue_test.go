@@ -48,7 +48,7 @@ func testQueue(ctx context.Context, t *testing.T, shapes int) (*Machine, *stub.C
 	m := testMachine(t)
 	c := stubGPU(t, m)
 	works := testWorks(t, m, shapes)
-	q, err := m.NewQueue(ctx, "cuda:0", 2, works, false)
+	q, err := m.NewQueue(ctx, "cuda:0", 2, 0, works, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestQueue(t *testing.T) {
 	works := testWorks(t, m, 2)
 	ctx := context.Background()
 	for _, keep := range []bool{false, true} {
-		q, err := m.NewQueue(ctx, "cuda:0", 2, works, keep)
+		q, err := m.NewQueue(ctx, "cuda:0", 2, 0, works, keep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestQueueFails(t *testing.T) {
 	if err := q.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := m.NewQueue(ctx, "cuda:7", 2, works, false); err == nil {
+	if _, err := m.NewQueue(ctx, "cuda:7", 2, 0, works, false); err == nil {
 		t.Error("a queue of a GPU that is not open: no error")
 	}
 }
@@ -218,7 +218,7 @@ func TestQueueOfLittleMemory(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		for _, limit := range []int64{1, 3 * small.DeviceBytes(), 2*large.DeviceBytes() - 1000} {
 			c.Memory(limit)
-			q, err := m.NewQueue(ctx, "cuda:0", 2, works, keep)
+			q, err := m.NewQueue(ctx, "cuda:0", 2, 0, works, keep)
 			if err != nil {
 				t.Fatalf("%d bytes: %v", limit, err)
 			}

@@ -228,6 +228,9 @@ enum { GS_MAX_THREADS = 256 };
 gs_pool *gs_pool_create(int threads, const gs_kernels *kernels);
 void gs_pool_destroy(gs_pool *pool); // not while it runs
 
+// gs_pool_use makes the jobs to come run on the first `workers` of the pool's, from 1 to all; the others sleep. Not while a job runs.
+void gs_pool_use(gs_pool *pool, int workers);
+
 // gs_run executes steps[from:to]. If stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds of
 // CLOCK_MONOTONIC, to stamps[((i-from)*n + w)*2] and the element after it. If *cancel becomes non-zero, it stops soon and leaves
 // unfinished results; cancel may be NULL. Returns 1 if it was cancelled, else 0.

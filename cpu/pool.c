@@ -116,14 +116,14 @@ void gs_barrier(gs_worker *w) {
 	// The next phase's tickets were last used in the phase before this one, which all workers have left.
 	atomic_store_explicit(&p->tickets[2 * w->id + ((w->phase + 1) & 1)].next, 0, memory_order_relaxed);
 	w->phase++;
-	if (p->n == 1) {
+	if (w->n == 1) {
 		if (gs_cancelled(p)) p->stop = 1;
 		return;
 	}
 	if (w->crowded > 0) w->crowded--;
 	uint32_t passed = atomic_load_explicit(&p->passed, memory_order_relaxed);
 	uint32_t there = atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
-	if (there % GS_ASLEEP != (uint32_t)p->n - 1) {
+	if (there % GS_ASLEEP != (uint32_t)w->n - 1) {
 		wait_until(w, passed);
 		return;
 	}
@@ -133,10 +133,10 @@ void gs_barrier(gs_worker *w) {
 	if (there >= GS_ASLEEP) wake_all(p);
 }
 
-// await returns the number of the current job as soon as it is not `seen`.
-static uint32_t await(gs_worker *w, uint32_t seen) {
+// await returns p->job as soon as it is not `seen`.
+static uint64_t await(gs_worker *w, uint64_t seen) {
 	gs_pool *p = w->pool;
-	uint32_t job;
+	uint64_t job;
 	int64_t until = 0;
 	for (;;) {
 		for (int i = 0; i < PAUSES; i++) {
@@ -162,7 +162,7 @@ static uint32_t await(gs_worker *w, uint32_t seen) {
 }
 
 static void post(gs_pool *p) {
-	atomic_fetch_add(&p->job, 1);
+	atomic_store(&p->job, (atomic_load(&p->job) / GS_WORKERS + 1) * GS_WORKERS + (uint64_t)p->used);
 	if (atomic_load(&p->sleepers) > 0) {
 		pthread_mutex_lock(&p->sleep->mutex);
 		pthread_cond_broadcast(&p->sleep->wake);
@@ -181,19 +181,32 @@ static void *thread_main(void *arg) {
 #elif defined(__APPLE__)
 	pthread_setname_np(name);
 #endif
-	uint32_t seen = 0;
+	uint64_t seen = 0;
 	for (;;) {
 		seen = await(w, seen);
 		if (atomic_load(&p->quit)) return NULL;
+		if ((uint64_t)w->id >= seen % GS_WORKERS) continue; // the job is over without this worker, and p->fn may be that of the next
 		p->fn(w, p->arg);
 		gs_barrier(w);
 	}
 }
 
+void gs_pool_use(gs_pool *p, int workers) {
+	if (workers == p->used) return;
+	const unsigned phase = p->workers[0].phase;
+	for (int i = 0; i < workers; i++) { // those that were not used have missed phases
+		p->workers[i].n = workers;
+		p->workers[i].phase = phase;
+		atomic_store_explicit(&p->tickets[2 * i].next, 0, memory_order_relaxed);
+		atomic_store_explicit(&p->tickets[2 * i + 1].next, 0, memory_order_relaxed);
+	}
+	p->used = workers;
+}
+
 void gs_pool_run(gs_pool *p, void (*fn)(gs_worker *, void *), void *arg) {
 	p->fn = fn;
 	p->arg = arg;
-	if (p->n > 1) post(p);
+	if (p->used > 1) post(p);
 	fn(&p->workers[0], arg);
 	gs_barrier(&p->workers[0]);
 }
@@ -221,7 +234,7 @@ gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
 	if (threads < 1 || threads > GS_MAX_THREADS || !kernels) return NULL;
 	gs_pool *p = gs_alloc(sizeof *p);
 	if (!p) return NULL;
-	p->n = threads;
+	p->n = p->used = threads;
 	p->kernels = kernels;
 	p->threads = calloc((size_t)threads, sizeof *p->threads);
 	p->workers = gs_alloc((size_t)threads * sizeof *p->workers);

@@ -9,7 +9,7 @@ enum { GS_LINE = 64 }; // bytes of a cache line
 
 typedef struct gs_worker {
 	_Alignas(GS_LINE) gs_pool *pool; // a cache line for each worker, as every loop writes victim, count and phase
-	int id, n;
+	int id, n;        // n is the number of workers of the job
 	int victim;       // the worker from whose share of the loop iterations are taken now, relative to id
 	int64_t count;    // iterations of the current loop
 	unsigned phase;   // barriers passed
@@ -26,10 +26,11 @@ typedef struct gs_ticket {
 	_Alignas(GS_LINE) _Atomic int64_t next;
 } gs_ticket;
 
-enum { GS_ASLEEP = 1 << 16 };
+enum { GS_ASLEEP = 1 << 16, GS_WORKERS = 1 << 16 };
 
 struct gs_pool {
 	int n;
+	int used; // workers of the jobs to come, the first ones
 	const gs_kernels *kernels;
 	struct gs_thread *threads; // n-1
 	gs_worker *workers;        // n
@@ -40,7 +41,7 @@ struct gs_pool {
 
 	void (*fn)(gs_worker *, void *);
 	void *arg;
-	_Alignas(GS_LINE) _Atomic uint32_t job;     // jobs posted; workers wait for a change
+	_Alignas(GS_LINE) _Atomic uint64_t job;     // jobs posted, times GS_WORKERS, and the number of workers of the last; workers wait for a change
 	_Alignas(GS_LINE) _Atomic int32_t sleepers; // workers that wait on the condition variable
 	_Alignas(GS_LINE) _Atomic uint32_t arrived; // workers at the barrier, and GS_ASLEEP for each of them that sleeps
 	_Alignas(GS_LINE) _Atomic uint32_t passed;  // barriers completed
@@ -48,7 +49,7 @@ struct gs_pool {
 	struct gs_sleep *sleep;
 };
 
-// gs_pool_run calls fn(worker, arg) once on every worker and returns when all calls have returned. One caller at a time.
+// gs_pool_run calls fn(worker, arg) once on every worker that is used and returns when all calls have returned. One caller at a time.
 void gs_pool_run(gs_pool *pool, void (*fn)(gs_worker *, void *), void *arg);
 
 // gs_barrier waits until all workers have called it. All workers then see what any of them wrote before.

@@ -17,7 +17,7 @@ static void run_steps(gs_worker *w, void *arg) {
 		k->op[r->steps[i].op](w, &r->steps[i]);
 		if (stamp) {
 			stamp[1] = gs_now();
-			stamp += 2 * w->n;
+			stamp += 2 * w->pool->n;
 		}
 		if (i + 1 == r->to) break; // the job's own barrier follows
 		gs_barrier(w);

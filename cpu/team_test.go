@@ -220,3 +220,71 @@ func TestShare(t *testing.T) {
 		t.Error("the threads of a closed backend ran")
 	}
 }
+
+// A team uses as many of its threads as it is told, from job to job, and computes the same.
+func TestTeamUse(t *testing.T) {
+	const n, threads = 70_000, 4
+	x, y, z := make([]float32, n), make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i], y[i] = float32(i%1000), float32(i%777)
+	}
+	p, err := newPool(threads, supportedISAs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	team := &Team{p, 0}
+	const m = 96
+	memory := func() *Memory {
+		a, err := NewMemory(4 * m * m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(a.Free)
+		return a
+	}
+	a, c := memory(), memory()
+	b := make([]byte, 4*m*m)
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range m * m {
+		a.data.slice()[i] = random.Float32()
+		b[4*i+3] = 0x3f // 0.5 and more
+		b[4*i+2] = byte(random.Uint32())
+	}
+	product, err := team.NewProduct(m, m, m, weights.F32, a, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer product.Close()
+	var want []float32
+	for run := range 2000 {
+		used := []int{4, 1, 3, 2, 4, 4, 0, 9}[random.IntN(8)]
+		team.Use(used)
+		clear(z)
+		if err := team.Add(z, x, y); err != nil {
+			t.Fatal(err)
+		}
+		for i := run % 7; i < n; i += 7 {
+			if z[i] != x[i]+y[i] {
+				t.Fatalf("run %d, %d threads: z[%d] = %g; want %g", run, used, i, z[i], x[i]+y[i])
+			}
+		}
+		if run%20 != 0 {
+			continue
+		}
+		if err := product.Pack(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := product.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = append(want, c.data.slice()[:m*m]...)
+		}
+		for i, v := range c.data.slice()[:m*m] {
+			if v != want[i] {
+				t.Fatalf("run %d, %d threads: element %d of a product is %g; with others %g", run, used, i, v, want[i])
+			}
+		}
+	}
+}

@@ -197,3 +197,32 @@ func TestParseInjected(t *testing.T) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }
+
+// A device whose jobs take some times or some hundred times as long as predicted, in no way that they agree on, is corrected once they have lost 5 ms. Jobs that are late by little are not
+// such a drift, nor are those of which some are on time.
+func TestRefinementOfLateJobs(t *testing.T) {
+	r := NewRefinement(2, 3)
+	seen := 0
+	observe := func(observed, predicted float64) bool {
+		seen++
+		return r.Observe(Host, seen%3, float64(seen), observed, predicted)
+	}
+	for i := range 60 {
+		if observe([]float64{100, 40, 900}[i%3], []float64{100, 40, 300}[i%3]) && i > 20 {
+			t.Fatalf("job %d is a drift, though every third alone is late", i)
+		}
+	}
+	before := r.Factor(Host, 0)
+	if !observe(11_200, 3400) {
+		t.Fatal("a job that lost 7.8 ms is no drift")
+	}
+	if f := r.Factor(Host, 0) / before; f < 2 {
+		t.Errorf("jobs are expected to take %.2f times as long after one that took 3.3 times", f)
+	}
+	for _, ratio := range []float64{500, 580, 290} {
+		observe(ratio*14, 14)
+	}
+	if f := r.Factor(Host, 0) / before; f < 50 {
+		t.Errorf("jobs are expected to take %.1f times as long after some that took 290 times and more", f)
+	}
+}

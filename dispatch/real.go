@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/internal/stats"
 	"gpt2scope/predict"
@@ -167,6 +168,9 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 			r.gpus[d] = newGPU()
 		}
 		s.Open = append(s.Open, func() (Executor, error) { return r.gpus[d].open(ctx, r.Machine, device, r.all, works, r.Keep) })
+	}
+	if r.Team != nil && r.Team.Threads() > 1 {
+		s.Watch = watchAll(r.Watch, WatchHost(r.Team.Threads(), cpu.NewOthers().Cores, r.Team.Use))
 	}
 	s.On = func(d int, f func()) {
 		if d == Host {

@@ -18,6 +18,8 @@ const (
 	runAll   = 3    // and of a device, of two kinds of task at least
 	beyond   = 2.0  // scales that samples of a smaller shift are off, all on one side
 	runShift = 4    // of those in a row
+	lateBy   = 2.0  // times the refined prediction of jobs in a row
+	lateUs   = 5000 // that these take beyond it, which is a drift however much they differ
 )
 
 // drifted is the ratio of observed to predicted time beyond which work that has not begun is
@@ -121,11 +123,15 @@ type Refinement struct {
 	count   int
 	of      []int // by device: observations
 	last    []int // by device: the class of the last one
+	late    []lateness
 }
+
+// lateness is of the last jobs of a device that were all late.
+type lateness struct{ lostUs, least float64 } // beyond predictions; the least ratio to one
 
 // NewRefinement makes one that corrects nothing.
 func NewRefinement(devices, classes int) *Refinement {
-	r := &Refinement{devices: make([]location, devices), of: make([]int, devices), last: make([]int, devices)}
+	r := &Refinement{devices: make([]location, devices), of: make([]int, devices), last: make([]int, devices), late: make([]lateness, devices)}
 	for range devices {
 		r.classes = append(r.classes, make([]location, classes))
 		r.seen = append(r.seen, make([]int, classes))
@@ -151,6 +157,9 @@ func (r *Refinement) Observe(device, class int, size, observed, predicted float6
 	if !(observed > 0) || !(predicted > 0) {
 		return false
 	}
+	if r.isLate(device, observed, predicted*r.Factor(device, class)) {
+		return true
+	}
 	residual := math.Log(observed / predicted)
 	own, all := &r.classes[device][class], &r.devices[device]
 	if own.n == 0 && residual > 0 { // loading and warming up; what was faster than predicted was not that
@@ -165,6 +174,30 @@ func (r *Refinement) Observe(device, class int, size, observed, predicted float6
 		return true
 	}
 	return own.add(residual-all.trusted(), math.Float64bits(size), runClass)
+}
+
+// isLate corrects a device once its last jobs, all late, have lost much time: threads that wait for others' time slices take some times or some hundred
+// times as long, which shows nothing that jobs agree on, but that none is on time. The least of their ratios is believed.
+func (r *Refinement) isLate(device int, observed, expected float64) bool {
+	l := &r.late[device]
+	ratio := observed / expected
+	if ratio < lateBy {
+		*l = lateness{}
+		return false
+	}
+	if l.lostUs == 0 || ratio < l.least {
+		l.least = ratio
+	}
+	if l.lostUs += observed - expected; l.lostUs < lateUs {
+		return false
+	}
+	all := &r.devices[device]
+	all.at, all.weight, all.used, all.filled = all.trusted()+math.Log(l.least), runAll, true, 0
+	for i := range r.classes[device] { // as after a jump
+		r.classes[device][i].filled = 0
+	}
+	*l = lateness{}
+	return true
 }
 
 // doubt is about the last jobs of a device, which were all off, but all of one kind: either their prediction is wrong, or the device has

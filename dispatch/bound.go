@@ -1,6 +1,9 @@
 package dispatch
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // resources are what jobs share: the host; of the GPUs the copies in, the work and the copies out, the places of jobs in flight,
 // and the lanes.
@@ -70,6 +73,15 @@ func LowerBound(devices []Device, jobs []Job, truth Truth) float64 {
 
 // weights are what a unit of time of each resource is worth: the variables of the dual.
 type weights [resources]float64
+
+// SerialBound is LowerBound if no device had lanes: if a GPU ran one job's kernels at a time.
+func SerialBound(devices []Device, jobs []Job, truth Truth) float64 {
+	serial := slices.Clone(devices)
+	for i := range serial {
+		serial[i].Lanes = 0
+	}
+	return LowerBound(serial, jobs, truth)
+}
 
 // onGPU returns what a job costs that takes so much of each resource of the GPUs.
 func (w *weights) onGPU(c *[resources]float64) float64 {

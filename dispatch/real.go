@@ -232,6 +232,8 @@ type RunReport struct {
 	Machine string      `json:"machine"`
 	Tasks   int         `json:"tasks"`
 	BoundUs float64     `json:"lower_bound_us"`
+	Serial  float64     `json:"lower_bound_serial_us"`            // if a GPU ran one task's kernels at a time
+	AtWork  float64     `json:"lower_bound_at_work_us,omitempty"` // from what tasks took while all devices worked; 0: no run tells
 	Devices []string    `json:"devices"`
 	Rounds  int         `json:"rounds"`
 	Load    string      `json:"load,omitempty"`
@@ -245,6 +247,8 @@ type PolicyRun struct {
 	MakespansUs []float64   `json:"makespans_us"`
 	OverBound   float64     `json:"over_bound"`
 	SimulatedUs float64     `json:"simulated_makespan_us"`
+	AtWorkUs    float64     `json:"simulated_at_work_us,omitempty"` // with what tasks took while all devices worked
+	Plans       int         `json:"plans"`
 	Moved       int         `json:"moved"`
 	Probes      int         `json:"measured"`
 	Drifts      int         `json:"drifts"`
@@ -269,10 +273,10 @@ type DeviceRun struct {
 	LostUs    float64 `json:"recovery_lost_us"`
 }
 
-// ReportOf makes the report of the runs of each policy, by its name in the order given, in which load was put on a device if it is
-// not nil.
-func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Result, load *Injected) RunReport {
-	r := RunReport{Machine: p.Machine, Tasks: len(p.Jobs), BoundUs: LowerBound(p.Devices, p.Jobs, truth)}
+// ReportOf makes the report of the runs of each policy, by its name, in which load was put on a device if it is
+// not nil. truth is what jobs usually take.
+func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injected) RunReport {
+	r := RunReport{Machine: p.Machine, Tasks: len(p.Jobs), BoundUs: LowerBound(p.Devices, p.Jobs, truth), Serial: SerialBound(p.Devices, p.Jobs, truth)}
 	for _, d := range p.Devices {
 		r.Devices = append(r.Devices, d.Name)
 	}
@@ -283,7 +287,12 @@ func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Resul
 		r.Load, injected = load.String(), load.After(len(p.Jobs))
 		simulated.Inject(*load) // the device is there: it ran
 	}
-	for _, policy := range order {
+	atWork, known := p.atWork(truth, runs, load)
+	var there []Policy // anew, since some learn
+	if known {
+		there, r.AtWork = p.Policies(truth), LowerBound(p.Devices, p.Jobs, atWork.Truth)
+	}
+	for i, policy := range p.Policies(truth) {
 		results := byMakespan(runs[policy.Name])
 		if len(results) == 0 {
 			continue
@@ -292,7 +301,10 @@ func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Resul
 		middle := Median(results)
 		run := PolicyRun{
 			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, SimulatedUs: simulated.Run(policy).Makespan,
-			Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts, NoRoom: middle.Decided.NoRoom,
+			Plans: middle.Decided.Plans, Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts, NoRoom: middle.Decided.NoRoom,
+		}
+		if known {
+			run.AtWorkUs = atWork.Run(there[i]).Makespan
 		}
 		over := middle.OverBest(truth)
 		run.OverBest, run.P99, run.Worst = over.GeoMean, over.P99, over.Worst
@@ -321,6 +333,20 @@ func (p *Prepared) ReportOf(order []Policy, truth Truth, runs map[string][]Resul
 		r.Runs = append(r.Runs, run)
 	}
 	return r
+}
+
+// atWork returns a simulation in which jobs take what runs without load show them to take while all devices work. ok is false if none does.
+func (p *Prepared) atWork(truth Truth, runs map[string][]Result, load *Injected) (s *Simulation, ok bool) {
+	if load != nil {
+		return nil, false
+	}
+	var all []Result
+	for _, policy := range p.Policies(truth) {
+		all = append(all, runs[policy.Name]...)
+	}
+	there := *p.Simulation
+	there.Truth, ok = AtWork(p.Devices, p.Classes, truth, all)
+	return &there, ok
 }
 
 // Median returns the run of a policy whose makespan is in the middle.

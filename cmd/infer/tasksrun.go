@@ -187,7 +187,7 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if err := r.write(ctx, p, runs); err != nil {
 		return err
 	}
-	report := p.ReportOf(p.Policies(p.Medians()), p.Medians(), runs, real.Load)
+	report := p.ReportOf(p.Medians(), runs, real.Load)
 	if r.json {
 		return writeJSON(stdout, report)
 	}
@@ -293,14 +293,28 @@ func (s *simulateFlags) readModel() (*predict.Model, error) {
 // writeRuns writes the table.
 func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 	fmt.Fprintf(w, "%s of %s on %s, %s\n", count(report.Tasks, "task"), count(len(p.Kinds), "kind"), report.Machine, strings.Join(report.Devices, " and "))
-	fmt.Fprintf(w, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n\n", humanize.Milliseconds(report.BoundUs/1e3), count(report.Rounds, "run"))
+	fmt.Fprintf(w, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n", humanize.Milliseconds(report.BoundUs/1e3), count(report.Rounds, "run"))
+	if len(report.Devices) > 1 {
+		fmt.Fprintf(w, "it were %s if a GPU ran one task at a time", humanize.Milliseconds(report.Serial/1e3))
+		if report.AtWork > 0 {
+			fmt.Fprintf(w, ", and is %s from what tasks took while all devices worked", humanize.Milliseconds(report.AtWork/1e3))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w)
 	heading := "policy\tmakespan ms\tover bound\tsimulated ms"
+	if report.AtWork > 0 {
+		heading += "\tat work ms"
+	}
 	for _, d := range report.Devices {
 		heading += fmt.Sprintf("\t%s tasks\tbusy %%\terror %%\tsettled", d)
 	}
 	printText(w, firstLeft, heading+"\tmoved\tmeasured", report.Runs, func(r dispatch.PolicyRun) string {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s\t%.2f\t%.3f\t%.2f", r.Policy, r.MakespanUs/1e3, r.OverBound, r.SimulatedUs/1e3)
+		if report.AtWork > 0 {
+			fmt.Fprintf(&b, "\t%.2f", r.AtWorkUs/1e3)
+		}
 		for _, d := range r.Devices {
 			off, settled := "-", "-"
 			if d.Error != nil {
@@ -311,7 +325,11 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 		fmt.Fprintf(&b, "\t%d\t%d", r.Moved, r.Probes)
 		return b.String()
 	})
-	fmt.Fprintf(w, "\nerror: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n\n")
+	fmt.Fprintln(w)
+	if report.AtWork > 0 {
+		fmt.Fprintln(w, "at work: simulated with what tasks took while all devices worked, over medians of single tasks for each kind and device")
+	}
+	fmt.Fprintf(w, "error: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n\n")
 	if report.Load != "" {
 		fmt.Fprintf(w, "load %s once a third of the tasks had ended, of which the oracle does not know\n", report.Load)
 	}

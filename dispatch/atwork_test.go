@@ -8,7 +8,7 @@ import (
 // What jobs take beside those of other devices is found from runs in which all devices work, and a simulation with it ends when such runs did. The bound by these times is a bound of the runs.
 func TestAtWork(t *testing.T) {
 	m := drawn(400, 0, 3)
-	m.Devices = DevicesOf([]string{"cpu", "cuda:0"})
+	m.Devices = DevicesOf([]string{"cpu", "cuda:0"}, 2)
 	usual := m.Truth
 	slow := scaled{usual, [][]float64{{1.5, 2, 1.2, 1.7}, {1.1, 1, 1.3, 1.2}}}
 	there := *m

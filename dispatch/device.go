@@ -12,10 +12,19 @@ import (
 	"gpt2scope/tasks"
 )
 
-// HostThreads returns how many threads run the CPU's jobs beside GPUs: three quarters of the cores, at least one. The other cores are for the
-// threads that feed GPUs, the driver and the runtime. If these took the core of a thread of a job, all threads of the job would wait for it at
-// the next barrier, which costs more than the additional threads give (docs/scheduling.md).
-func HostThreads(cores int) int { return max(1, cores-max(1, cores/4)) }
+// maxGPULanes is how many jobs a GPU runs in lanes at most: more gain little (docs/scheduling.md).
+const maxGPULanes = 4
+
+// Threads divides cores, if there are GPUs: host threads run the CPU's jobs, and beside the thread that feeds it each GPU has so many lanes. One core is left to the driver and the
+// runtime. If one of these took the core of a thread of a job, all threads of the job would wait for it at the next barrier, which costs more than the
+// additional threads give (docs/scheduling.md).
+func Threads(cores, gpus int) (host, lanes int) {
+	if gpus == 0 {
+		return 0, 0
+	}
+	lanes = max(1, min(maxGPULanes, cores/4/gpus))
+	return max(1, cores-gpus*(lanes+1)-1), lanes
+}
 
 // hostExecutor runs work on the CPU.
 type hostExecutor struct {
@@ -136,6 +145,7 @@ func (g *gpuExecutor) Begin(j *Job) error {
 const (
 	longUs = 400.0
 	mostUs = 1000.0
+	looks  = 16 // pauses between two questions, each of which keeps other threads out of the driver
 )
 
 func (g *gpuExecutor) Ended() (*Job, Times, error) {
@@ -147,7 +157,9 @@ func (g *gpuExecutor) Ended() (*Job, Times, error) {
 		if left := g.jobs[0].estimates[g.jobs[0].device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; len(g.jobs) == 1 && left > longUs {
 			time.Sleep(time.Duration(min(left/2, mostUs)) * time.Microsecond)
 		} else {
-			cuda.Pause()
+			for range looks {
+				cuda.Pause()
+			}
 		}
 		return nil, Times{}, nil
 	}

@@ -219,11 +219,11 @@ func TestConditionsCount(t *testing.T) {
 	}
 }
 
-// A quarter of the cores, one at least, is left to the threads that feed GPUs, and the CPU always has one.
-func TestHostThreads(t *testing.T) {
-	for cores, want := range map[int]int{1: 1, 2: 1, 4: 3, 16: 12, 64: 48} {
-		if got := HostThreads(cores); got != want {
-			t.Errorf("%d threads on %d cores, expected %d", got, cores, want)
+// Each GPU has a thread that feeds it and lanes, the CPU has the other cores but one, and no device is without a thread.
+func TestThreads(t *testing.T) {
+	for of, want := range map[[2]int][2]int{{16, 0}: {0, 0}, {1, 1}: {1, 1}, {2, 1}: {1, 1}, {4, 1}: {1, 1}, {8, 1}: {4, 2}, {16, 1}: {10, 4}, {64, 1}: {58, 4}, {32, 2}: {21, 4}, {16, 4}: {7, 1}} {
+		if host, lanes := Threads(of[0], of[1]); host != want[0] || lanes != want[1] {
+			t.Errorf("%d cores and %d GPUs: %d threads and %d lanes; expected %v", of[0], of[1], host, lanes, want)
 		}
 	}
 }

@@ -246,6 +246,7 @@ type PolicyRun struct {
 	MakespanUs  float64     `json:"makespan_us"` // the median of the rounds
 	MakespansUs []float64   `json:"makespans_us"`
 	OverBound   float64     `json:"over_bound"`
+	OverSerial  float64     `json:"over_serial_bound"`
 	SimulatedUs float64     `json:"simulated_makespan_us"`
 	AtWorkUs    float64     `json:"simulated_at_work_us,omitempty"` // with what tasks took while all devices worked
 	Plans       int         `json:"plans"`
@@ -300,7 +301,7 @@ func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injecte
 		r.Rounds = max(r.Rounds, len(results))
 		middle := Median(results)
 		run := PolicyRun{
-			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, SimulatedUs: simulated.Run(policy).Makespan,
+			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, OverSerial: middle.Makespan / r.Serial, SimulatedUs: simulated.Run(policy).Makespan,
 			Plans: middle.Decided.Plans, Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts, NoRoom: middle.Decided.NoRoom,
 		}
 		if known {

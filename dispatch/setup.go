@@ -31,6 +31,7 @@ type Setup struct {
 	Jobs     int
 	Interval float64 // us between arrivals, on average; 0: all are there from the start
 	Seed     uint64
+	Lanes    int // of each GPU; 0: as many as it has at most
 
 	// Model, if not nil, is used instead of one fitted to the rows.
 	Model *predict.Model
@@ -96,15 +97,12 @@ func (s Setup) Prepare() (*Prepared, error) {
 	d := Draw(stream, s.Jobs, s.Interval, s.Seed)
 	p.Cases, p.stream = len(stream), stream
 	p.Simulation = &Simulation{Jobs: d.Jobs, Classes: d.Classes, Truth: d, Usual: d.Medians()}
-	p.Devices = DevicesOf(devices)
+	p.Devices = DevicesOf(devices, cmp.Or(s.Lanes, maxGPULanes))
 	return p, nil
 }
 
-// lanes is how many jobs of GPT-2 run on a GPU at once, each fed by a thread of its own.
-const lanes = 2
-
-// DevicesOf returns devices by their names, the CPU first: a GPU takes two jobs over arrays at once, and jobs in lanes.
-func DevicesOf(names []string) []Device {
+// DevicesOf returns devices by their names, the CPU first: a GPU takes two jobs over arrays at once, and others in so many lanes.
+func DevicesOf(names []string, lanes int) []Device {
 	all := make([]Device, len(names))
 	for i, name := range names {
 		all[i] = Device{Name: name, InFlight: 2, Lanes: lanes}

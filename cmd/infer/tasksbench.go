@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,6 +39,8 @@ type tasksFlags struct {
 	shard          string
 	noFloor        bool
 	force, json    bool
+
+	beside func(gpus int) (threads int) // how many threads the CPU has beside so many GPUs if --threads does not say; nil: as ever
 
 	part journal.Shard // parsed
 }
@@ -252,6 +255,9 @@ func (t *tasksFlags) open(m *modelFlags, model *gpt2.Model) (*tasks.Machine, err
 	}
 	slices.Sort(o.GPUs)
 	o.GPUs = slices.Compact(o.GPUs)
+	if t.beside != nil {
+		o.Threads = cmp.Or(o.Threads, t.beside(len(o.GPUs)))
+	}
 	return tasks.Open(o)
 }
 

@@ -35,6 +35,7 @@ type runFlags struct {
 	most     int64   // MiB
 	keep     bool
 	jobs     string
+	lanes    int // of each GPU
 }
 
 // newTasksRun makes "infer tasks run".
@@ -45,8 +46,9 @@ func newTasksRun(m *modelFlags) *cobra.Command {
 		Short: "Run a stream of tasks on CPU and GPUs at once, by several policies",
 		Long: `run does for real what simulate computes: it runs a stream of tasks on the CPU and the
 GPUs at once, under each policy in turns, and prints what the simulation said beside it.
-One thread runs the tasks of the CPU, on three quarters of its cores unless --threads says
-otherwise, and one feeds each GPU, with two tasks in flight. Each result is compared with a
+The tasks of the CPU run on the cores that are left, unless --threads says otherwise, by the
+threads that feed GPUs: one for two tasks over arrays in flight, and one for each of up to
+four tasks of GPT-2 that a GPU runs beside these. Each result is compared with a
 reference. If a GPU is lost, what it had not finished is done on another device, and so are
 tasks for which it has too little memory.
 
@@ -138,12 +140,10 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if err != nil {
 		return usagef("--tasks: %w", err)
 	}
-	if m.threads == 0 {
-		if gpus, _ := usableGPUs(); gpus > 0 && m.device != "cpu" {
-			m.threads = dispatch.HostThreads(runtime.GOMAXPROCS(0))
-		}
-	}
-	machine, err := (&tasksFlags{}).open(m, model)
+	machine, err := (&tasksFlags{beside: func(gpus int) (threads int) {
+		threads, r.lanes = dispatch.Threads(runtime.GOMAXPROCS(0), gpus)
+		return threads
+	}}).open(m, model)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if devices[0] != tasks.CPU {
 		return usagef("--device %s: the CPU must take part; give cpu,%s", m.device, m.device)
 	}
-	of := dispatch.DevicesOf(devices)
+	of := dispatch.DevicesOf(devices, r.lanes)
 	names, err := r.chosen(of)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 
 // prepare draws the stream, of samples or of what it measures.
 func (r *runFlags) prepare(ctx context.Context, m *modelFlags, machine *tasks.Machine, chosen []*tasks.Task, args []string, stderr io.Writer) (*dispatch.Prepared, error) {
-	setup := dispatch.Setup{Devices: machine.Devices(), Memory: predict.Pinned, HeldOut: dispatch.HeldOut(r.heldOut), Jobs: r.n, Interval: r.interval, Seed: r.seed}
+	setup := dispatch.Setup{Devices: machine.Devices(), Memory: predict.Pinned, HeldOut: dispatch.HeldOut(r.heldOut), Jobs: r.n, Interval: r.interval, Seed: r.seed, Lanes: r.lanes}
 	var err error
 	if len(args) > 0 {
 		setup.Rows, err = readRows(stderr, args)
@@ -295,14 +295,18 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 	fmt.Fprintf(w, "%s of %s on %s, %s\n", count(report.Tasks, "task"), count(len(p.Kinds), "kind"), report.Machine, strings.Join(report.Devices, " and "))
 	fmt.Fprintf(w, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n", humanize.Milliseconds(report.BoundUs/1e3), count(report.Rounds, "run"))
 	if len(report.Devices) > 1 {
-		fmt.Fprintf(w, "it were %s if a GPU ran one task at a time", humanize.Milliseconds(report.Serial/1e3))
+		fmt.Fprintf(w, "it were %s if a GPU ran one task at a time (serial)", humanize.Milliseconds(report.Serial/1e3))
 		if report.AtWork > 0 {
 			fmt.Fprintf(w, ", and is %s from what tasks took while all devices worked", humanize.Milliseconds(report.AtWork/1e3))
 		}
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w)
-	heading := "policy\tmakespan ms\tover bound\tsimulated ms"
+	heading := "policy\tmakespan ms\tover bound"
+	if len(report.Devices) > 1 {
+		heading += "\tover serial"
+	}
+	heading += "\tsimulated ms"
 	if report.AtWork > 0 {
 		heading += "\tat work ms"
 	}
@@ -311,7 +315,11 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 	}
 	printText(w, firstLeft, heading+"\tmoved\tmeasured", report.Runs, func(r dispatch.PolicyRun) string {
 		var b strings.Builder
-		fmt.Fprintf(&b, "%s\t%.2f\t%.3f\t%.2f", r.Policy, r.MakespanUs/1e3, r.OverBound, r.SimulatedUs/1e3)
+		fmt.Fprintf(&b, "%s\t%.2f\t%.3f", r.Policy, r.MakespanUs/1e3, r.OverBound)
+		if len(r.Devices) > 1 {
+			fmt.Fprintf(&b, "\t%.3f", r.OverSerial)
+		}
+		fmt.Fprintf(&b, "\t%.2f", r.SimulatedUs/1e3)
 		if report.AtWork > 0 {
 			fmt.Fprintf(&b, "\t%.2f", r.AtWorkUs/1e3)
 		}

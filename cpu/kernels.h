@@ -267,6 +267,7 @@ enum gs_array {
 	GS_ARRAY_SUMS    // z[b] = the sum of block b of x
 };
 
+enum { GS_ARRAY_CHUNK = 32768 }; // values that a thread takes at once of a large array
 enum { GS_ARRAY_BLOCK = 4096 }; // values of a block of GS_ARRAY_SUMS; the last may have fewer
 
 // gs_array computes arrays of n values on all threads; a short one on the caller's alone. If past is set, z is written past the caches.
@@ -276,16 +277,19 @@ void gs_array(gs_pool *pool, int what, float *z, const float *x, const float *y,
 
 // Each of these runs on all workers and returns seconds.
 double gs_bench_barrier(gs_pool *pool, int64_t count);          // `count` barriers in one job
-double gs_bench_read(gs_pool *pool, const float *p, int64_t n); // every worker reads its share of p[0:n] once
+// gs_bench_read reads p[0:n] once: every worker its share, or in chunks, each the next worker that is free.
+double gs_bench_read(gs_pool *pool, const float *p, int64_t n, int chunks);
 
 // Ways to copy.
 enum {
 	GS_COPY_PAST,   // stores past the caches
+	GS_COPY_CHUNKS, // the same in chunks, each the next worker that is free
 	GS_COPY_CACHED, // stores through the caches, which read a line before it is written
 	GS_COPY_LIBRARY // memcpy of the C library
 };
 
-double gs_bench_copy(gs_pool *pool, int which, float *p, int64_t n); // every worker copies the first half of its share of p[0:n] to the second
+// gs_bench_copy copies half of p[0:n] to the other half: every worker half of its share, or in chunks.
+double gs_bench_copy(gs_pool *pool, int which, float *p, int64_t n);
 
 enum gs_arithmetic {
 	GS_TILE,      // the register tile of float32 products, with operands in L1

@@ -179,7 +179,7 @@ func BenchmarkGEMV(b *testing.B) {
 						measure(b, prog, float64(copies*bytes), "GB/s", func(float64) float64 {
 							start := time.Now()
 							for _, w := range weights {
-								p.measureRead(w)
+								p.measureRead(w, false)
 							}
 							return float64(copies*bytes) / time.Since(start).Seconds()
 						})
@@ -237,8 +237,12 @@ func BenchmarkAttention(b *testing.B) {
 // with other machines: else tasks and ceilings find different parts of their data there.
 func BenchmarkArrays(b *testing.B) {
 	p := benchPool(b)
-	team := &Team{pool: p, last: lastCache(p.threads)}
-	n := max(1<<25, int(2*team.last)/4)
+	levels := caches("/sys", allowedCPUs(), p.threads)
+	team := &Team{pool: p, past: pastCaches(levels)}
+	n := 1 << 25
+	if len(levels) > 0 {
+		n = max(n, int(2*levels[len(levels)-1].Bytes)/4)
+	}
 	n = (n + SumBlock - 1) / SumBlock * SumBlock
 	array := func(n int) mem[float32] {
 		m, err := alloc[float32](n)
@@ -251,7 +255,7 @@ func BenchmarkArrays(b *testing.B) {
 	}
 	x, y, z, both := array(n), array(n), array(n), array(2*n)
 	partial := make([]float32, n/SumBlock)
-	reads := map[string]func() float64{"read": func() float64 { return p.measureRead(x) }}
+	reads := map[string]func() float64{"read": func() float64 { return p.measureRead(x, false) }, "read, in chunks": func() float64 { return p.measureRead(x, true) }}
 	copies := map[string]func() float64{}
 	for _, w := range copyWays {
 		copies["copy, "+w.name] = func() float64 { return p.measureCopy(w.way, both) }

@@ -101,6 +101,14 @@ void gs_bench_fill(gs_pool *p, float *x, int64_t n) {
 static void read_job(gs_worker *w, void *arg) {
 	bench *b = arg;
 	int64_t lo, hi;
+	if (b->which) { // in chunks
+		const int64_t n = b->n / 1024 * 1024;
+		for (int64_t i = gs_first(w, (n + GS_ARRAY_CHUNK - 1) / GS_ARRAY_CHUNK); i >= 0; i = gs_next(w)) {
+			lo = i * GS_ARRAY_CHUNK, hi = lo + GS_ARRAY_CHUNK;
+			b->sink[w->id] = w->pool->kernels->read(b->p + lo, (hi < n ? hi : n) - lo);
+		}
+		return;
+	}
 	gs_share(w, b->n / 1024, &lo, &hi);
 	b->sink[w->id] = w->pool->kernels->read(b->p + lo * 1024, (hi - lo) * 1024);
 }
@@ -108,6 +116,15 @@ static void read_job(gs_worker *w, void *arg) {
 static void copy_job(gs_worker *w, void *arg) {
 	bench *b = arg;
 	int64_t lo, hi;
+	if (b->which == GS_COPY_CHUNKS) {
+		const int64_t half = b->n / 2048 * 1024;
+		float *x = (float *)b->p, *z = x + half;
+		for (int64_t i = gs_first(w, (half + GS_ARRAY_CHUNK - 1) / GS_ARRAY_CHUNK); i >= 0; i = gs_next(w)) {
+			lo = i * GS_ARRAY_CHUNK, hi = lo + GS_ARRAY_CHUNK;
+			w->pool->kernels->copy(z + lo, x + lo, (hi < half ? hi : half) - lo, 1);
+		}
+		return;
+	}
 	gs_share(w, b->n / 2048, &lo, &hi);
 	float *x = (float *)b->p + lo * 2048, *z = x + (hi - lo) * 1024;
 	if (b->which == GS_COPY_LIBRARY)
@@ -123,8 +140,8 @@ double gs_bench_copy(gs_pool *p, int which, float *x, int64_t n) {
 	return (double)(gs_now() - start) * 1e-9;
 }
 
-double gs_bench_read(gs_pool *p, const float *x, int64_t n) {
-	bench b = {.n = n, .p = x};
+double gs_bench_read(gs_pool *p, const float *x, int64_t n, int chunks) {
+	bench b = {.which = chunks, .n = n, .p = x};
 	int64_t start = gs_now();
 	gs_pool_run(p, read_job, &b);
 	return (double)(gs_now() - start) * 1e-9;

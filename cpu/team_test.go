@@ -12,6 +12,66 @@ import (
 	"gpt2scope/weights"
 )
 
+// Arrays that threads take in chunks are computed right to the last value, whatever is left for the last chunk.
+func TestTeamChunks(t *testing.T) {
+	p, err := newPool(3, supportedISAs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	const most = 1<<21 + 3*1<<15 + 70_001
+	x, y, z := make([]float32, most), make([]float32, most), make([]float32, most+1)
+	for i := range x {
+		x[i], y[i] = float32(i%1021), float32(i%7)
+	}
+	partial := make([]float32, (most+SumBlock-1)/SumBlock)
+	for _, past := range []int64{0, 1} {
+		team := &Team{p, past}
+		for _, n := range []int{1 << 21, 1<<21 + 1, 1<<21 + 1<<15, most} {
+			clear(z)
+			z[n] = 0.5
+			if err := team.Add(z[:n], x[:n], y[:n]); err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				if z[i] != x[i]+y[i] {
+					t.Fatalf("n=%d: z[%d] = %g; want %g + %g", n, i, z[i], x[i], y[i])
+				}
+			}
+			if z[n] != 0.5 {
+				t.Fatalf("n=%d: a value after the end was written", n)
+			}
+			want := 0.0
+			for _, v := range y[:n] {
+				want += float64(v)
+			}
+			if got, err := team.Sum(y[:n], partial); err != nil || math.Abs(float64(got)-want) > 1e-6*want {
+				t.Fatalf("sum of %d: %g, %v; want %g", n, got, err, want)
+			}
+		}
+	}
+}
+
+// Results are stored past the caches where these do not keep them for the threads.
+func TestPastCaches(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		levels []Cache
+		want   int64
+	}{
+		{nil, 0},
+		{[]Cache{{1, mib}, {2, 2 * mib}, {3, 32 * mib}}, 32 * mib},
+		{[]Cache{{1, mib}, {2, 32 * mib}, {3, 300 * mib}}, 32 * mib},
+		{[]Cache{{1, mib}, {2, 128 * mib}, {3, 400 * mib}}, 128 * mib},
+		{[]Cache{{1, mib}, {2, 4 * mib}, {3, 16 * mib}}, 16 * mib},
+		{[]Cache{{2, 8 * mib}}, 8 * mib},
+	} {
+		if got := pastCaches(c.levels); got != c.want {
+			t.Errorf("%v: from %d MiB on; want %d", c.levels, got/mib, c.want/mib)
+		}
+	}
+}
+
 // Arrays are computed right by every version of the kernels, at lengths around all blocks, at
 // any alignment, with and without stores past the caches, and alike with any number of threads.
 func TestTeamArrays(t *testing.T) {
@@ -28,8 +88,8 @@ func TestTeamArrays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, last := range []int64{0, 1} { // the second writes all past the caches
-				team := &Team{p, last}
+			for _, past := range []int64{0, 1} { // the second writes all past the caches
+				team := &Team{p, past}
 				for _, n := range []int{1, 15, 16, 17, 63, 64, 65, 1024, 4095, 4097, 65535, 65536, most - 3} {
 					for off := range 3 {
 						z := make([]float32, n+1)

@@ -146,7 +146,7 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	f, machines := fitter{kind: kind}, distinct(rows, byMachine)
+	f, machines := fitter{kind: kind, starts: startSquares(filter(rows, isCold))}, distinct(rows, byMachine)
 	warm := filter(rows, isWarm)
 	first := Cell{Law: firstLaw, Spread: math.Ln2}
 	if len(warm) > 0 {
@@ -189,7 +189,8 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 // fitter fits devices of a kind.
 type fitter struct {
 	kind    string
-	process *process // nil if nothing was measured warm
+	process *process   // nil if nothing was measured warm
+	starts  [4]float64 // see startSquares
 
 	// Errors, in logarithm, of the rows of the process: as predicted from other shapes, and from other tasks.
 	shapes, tasks []float64
@@ -283,8 +284,7 @@ func (f *fitter) cell(of labels, rows []Row, group func(*Row) string, near *Cell
 			c.local[m] = regress(f.targets(of, &c.Law))
 		}
 	}
-	c.start(filter(rows, func(r *Row) bool { return r.Cold }), near)
-	return c, nil
+	return c, c.start(filter(rows, isCold), near, f.starts)
 }
 
 // otherTarget is how much a place counts where work of other labels was measured.
@@ -326,6 +326,7 @@ func (f *fitter) targets(of labels, law *Law) []target {
 }
 
 func isWarm(r *Row) bool { return !r.Cold }
+func isCold(r *Row) bool { return r.Cold }
 
 // alike returns weights of rows with which each group counts alike.
 func alike(rows []Row, group func(*Row) string) []float64 {
@@ -340,22 +341,35 @@ func alike(rows []Row, group func(*Row) string) []float64 {
 	return weights
 }
 
-// start sets what a cold start costs: the median of what it took beyond the time of a warm run.
-func (c *Cell) start(cold []Row, near *Cell) {
-	c.Law.ColdUs, c.ColdSpread = near.Law.ColdUs, max(near.ColdSpread, unknownStart)
+// start fits what a cold start costs, near that of a level before. The interval is that of errors of starts which were left out one at a time.
+func (c *Cell) start(cold []Row, near *Cell, square [4]float64) error {
+	c.Law.Start, c.ColdSpread = near.Law.Start, max(near.ColdSpread, unknownStart)
 	if len(cold) == 0 {
-		return
+		return nil
 	}
-	c.Law.ColdUs = 0
-	beyond := make([]float64, len(cold))
+	warm := make([]float64, len(cold))
 	for i := range cold {
-		beyond[i] = max(0, cold[i].Us-c.time(&cold[i].Work))
+		w := cold[i].Work
+		w.Cold = false
+		warm[i] = c.time(&w)
 	}
-	slices.Sort(beyond)
-	c.Law.ColdUs = stats.Median(beyond)
-	if c.ColdSpread = spread(misses(cold, func(op) *Cell { return c })); len(cold) < fewStarts {
+	errors := make([]float64, len(cold))
+	for i := range cold {
+		others := append(slices.Clone(cold[:i]), cold[i+1:]...)
+		start, err := fitStart(others, append(slices.Clone(warm[:i]), warm[i+1:]...), near.Law.Start, square)
+		if err != nil {
+			return err
+		}
+		errors[i] = math.Log(cold[i].Us / max(leastUs, warm[i]+start.Time(&cold[i].Work)))
+	}
+	var err error
+	if c.Law.Start, err = fitStart(cold, warm, near.Law.Start, square); err != nil {
+		return err
+	}
+	if c.ColdSpread = spread(errors); len(cold) < fewStarts {
 		c.ColdSpread = max(c.ColdSpread, unknownStart)
 	}
+	return nil
 }
 
 // unknownStart is the spread of cold starts of which few were measured: a factor of 1.5.
@@ -403,15 +417,6 @@ func distinct(rows []Row, value func(*Row) string) []string {
 		if v := value(&rows[i]); !slices.Contains(out, v) {
 			out = append(out, v)
 		}
-	}
-	return out
-}
-
-// misses returns the errors of predictions, in logarithm.
-func misses(rows []Row, cell func(op) *Cell) []float64 {
-	out := make([]float64, len(rows))
-	for i := range rows {
-		out[i] = math.Log(rows[i].Us / cell(op{rows[i].Task, rows[i].DType}).time(&rows[i].Work))
 	}
 	return out
 }

@@ -110,6 +110,33 @@ func TestFitFindsLaw(t *testing.T) {
 	}
 }
 
+// What a start costs grows with what work needs made ready, and a task with few starts has those of others.
+func TestFitStart(t *testing.T) {
+	want := Start{Us: 2e5, Floor: 30, MiBUs: 500, LibraryUs: 1.5e5}
+	random := rand.New(rand.NewPCG(3, 1))
+	var rows []Row
+	var warm []float64
+	for k := range 40 {
+		w := Work{Task: "a", DType: "float32", FloorUs: math.Exp2(float64(k % 13)), Bytes: math.Exp2(10 + float64(k*7%18)), Rows: float64(1 + k%3*20), Memory: Pageable, Cold: true}
+		warm = append(warm, 2*w.FloorUs)
+		rows = append(rows, Row{Work: w, Us: (want.Time(&w) + 2*w.FloorUs) * math.Exp(0.02*random.NormFloat64())})
+	}
+	rows[7].Us *= 3 // the first start after that of the machine
+	got, err := fitStart(rows, warm, Start{}, startSquares(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rows {
+		if i != 7 && math.Abs(math.Log((got.Time(&rows[i].Work)+warm[i])/rows[i].Us)) > 0.15 {
+			t.Errorf("%+v: a start of %.0f us, measured %.0f", rows[i].Work, got.Time(&rows[i].Work)+warm[i], rows[i].Us)
+		}
+	}
+	near, err := fitStart(rows[:1], warm[:1], got, startSquares(rows)) // of small work without the library
+	if large := (Work{FloorUs: 1e3, Bytes: 1e8, Rows: 100, Memory: Pageable}); err != nil || math.Abs(math.Log(near.Time(&large)/got.Time(&large))) > 0.2 {
+		t.Errorf("after one start %+v, before %+v: %v", near, got, err)
+	}
+}
+
 // A cold start costs what it took beyond a warm run, and leaves the times of warm runs as they are.
 func TestFitCold(t *testing.T) {
 	rows := lawRows("m", testCPU, testGPU, 0.02, 1)
@@ -451,7 +478,7 @@ func TestWriteRead(t *testing.T) {
 	if other, err := Fit(rows); err != nil || other.SHA256 == m.SHA256 {
 		t.Errorf("other data have the same hash (%v)", err)
 	}
-	for _, part := range []string{`"version":3`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
+	for _, part := range []string{`"version":4`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
 		if !strings.Contains(first, part) {
 			t.Errorf("the file has no %s", part)
 		}
@@ -520,7 +547,7 @@ func TestReadOtherVersion(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := Read(strings.NewReader(`{"version":3,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
+	if _, err := Read(strings.NewReader(`{"version":4,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
 		t.Errorf("wrong fields: %v", err)
 	}
 }
@@ -538,7 +565,7 @@ func FuzzRead(f *testing.F) {
 	good := file.String()
 	f.Add([]byte(good))
 	for _, change := range [][2]string{
-		{`"version":3`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
+		{`"version":4`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
 		{`"weight":[`, `"weight":[1e300,`}, {`"weight":[`, `"weight":[1,`}, {`"memory":["`, `"memory":["disk","`}, {`"n":12`, `"n":-12`}, {`"min":`, `"min":1e17`},
 		{`"steps":[`, `"steps":[1e9,`}, {`"memory":"host"`, `"memory":"disk"`}, {`"points":[`, `"points":[{"memory":"host","weight":[1]},`},
 	} {
@@ -572,4 +599,33 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The few works to measure are spread over what works differ in, each task has its number, and more of them go on from fewer.
+func TestFew(t *testing.T) {
+	var works []Work
+	for _, task := range []string{"a", "b"} {
+		for k := range 24 {
+			n := math.Exp2(float64(k))
+			works = append(works, Work{Task: task, DType: "float32", FLOPs: n, Bytes: 8 * n, FloorUs: n / 1e3, Steps: 1, Rows: 1, Threads: 4})
+		}
+	}
+	got := Few("cpu", works, 3)
+	count, least, most := map[string]int{}, map[string]float64{"a": 99, "b": 99}, map[string]float64{}
+	for _, i := range got {
+		task, size := works[i].Task, math.Log2(works[i].FLOPs)
+		count[task]++
+		least[task], most[task] = min(least[task], size), max(most[task], size)
+	}
+	for _, task := range []string{"a", "b"} {
+		if count[task] != 3 || most[task]-least[task] < 10 {
+			t.Errorf("of %s %d works from 2^%g to 2^%g; expected 3, far from each other", task, count[task], least[task], most[task])
+		}
+	}
+	if all := Few("cpu", works, 100); len(all) != len(works) || !slices.Equal(all[:2], got[:2]) {
+		t.Errorf("%d of %d works, first %v and %v", len(all), len(works), all[:2], got[:2])
+	}
+	if none := Few("cpu", nil, 3); len(none) != 0 {
+		t.Errorf("of no works: %v", none)
+	}
 }

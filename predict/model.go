@@ -10,7 +10,7 @@ import (
 )
 
 // modelVersion is the version of the file's format and of what its numbers mean.
-const modelVersion = 3
+const modelVersion = 4
 
 // Bounds of a file, since it may be damaged or of someone who means harm.
 const (
@@ -124,7 +124,7 @@ func (c *Cell) time(w *Work) float64 {
 	here := c.scale.of(w)
 	t := c.Law.Time(w) * math.Exp(c.local.at(w.Memory, &here))
 	if w.Cold {
-		t += c.Law.ColdUs
+		t += c.Law.Start.Time(w)
 	}
 	if !(t > leastUs) {
 		return leastUs
@@ -244,7 +244,8 @@ const (
 // compile checks a cell and fills what predictions use.
 func (c *Cell) compile(scale *scales) error {
 	c.scale = scale
-	for _, v := range c.Law.vector() {
+	law, start := c.Law.vector(), c.Law.Start.vector()
+	for _, v := range append(law[:], start[:]...) {
 		if !(v >= 0 && v <= maxCoefficient) {
 			return fmt.Errorf("a coefficient is %g; expected 0 to %g", v, maxCoefficient)
 		}

@@ -63,6 +63,7 @@ type Row struct {
 	Shape   string // such as "n=1048576": rows of one shape are repeats
 	Work
 	Us float64 // wall time
+	At int64   // when it was measured, in seconds since 1970; 0 is not known
 
 	// Parts of Us, 0 if they were not measured.
 	H2DUs, D2HUs float64

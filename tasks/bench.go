@@ -158,7 +158,7 @@ func (s Suite) Between(samples []Sample) []Turn {
 					continue
 				}
 				for _, more := range t.Between(shape) {
-					if name := more.String(); !seen[name] && !added[name] && s.small(t, more, dtype) {
+					if name := more.String(); !seen[name] && !added[name] && s.has(t, more, dtype) {
 						added[name] = true
 						shapes = append(shapes, Turn{Task: t, Shape: more, DType: dtype})
 					}

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,6 +130,34 @@ func TestTurns(t *testing.T) {
 		if n != 1 || keys[key] != 1 {
 			t.Errorf("%s is in %d parts", key, n)
 		}
+	}
+}
+
+// With few, each task keeps its number of shapes, which both small and large ones are among, also for cold starts.
+func TestFew(t *testing.T) {
+	m := testMachine(t)
+	b := Bench{Machine: m, Suite: Suite{Tasks: All(), Devices: []string{CPU}, Repeat: 1, Rounds: 1, Cold: 1}}
+	all := len(b.Suite.Turns())
+	b.Few(4)
+	count, bytes := map[string]int{}, map[string][]float64{}
+	for _, turn := range b.Suite.Turns() {
+		cost, err := turn.Task.Cost(turn.Shape, turn.DType)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count[turn.Task.Name]++
+		bytes[turn.Task.Name] = append(bytes[turn.Task.Name], cost.Bytes)
+	}
+	for _, task := range All() {
+		if n := count[task.Name]; n != 4 || slices.Max(bytes[task.Name]) < 5*slices.Min(bytes[task.Name]) {
+			t.Errorf("%s: %d shapes of %g bytes; expected 4, from small to large", task.Name, n, bytes[task.Name])
+		}
+	}
+	if n := len(b.Suite.ColdTurns()); all < 100 || n == 0 || n > 3*4*len(All()) {
+		t.Errorf("%d turns before, %d cold ones of few", all, n)
+	}
+	if between := b.Suite.Between(line(100, 0.002, 0)); len(between) > 0 {
+		t.Errorf("%d shapes between are measured too", len(between))
 	}
 }
 

@@ -42,7 +42,7 @@ func Rows(samples []Sample) ([]predict.Row, LeftOut) {
 			left.NoFloor++
 		default:
 			rows = append(rows, predict.Row{
-				Machine: s.Machine, Key: s.MachineKey, Device: s.Device, Shape: s.Shape, Us: s.WallUs, H2DUs: known(s.H2DUs), D2HUs: known(s.D2HUs),
+				Machine: s.Machine, Key: s.MachineKey, Device: s.Device, Shape: s.Shape, Us: s.WallUs, At: s.Time.Unix(), H2DUs: known(s.H2DUs), D2HUs: known(s.D2HUs),
 				Work: predict.Work{
 					Task: s.Task, DType: s.DType, FLOPs: s.FLOPs, Bytes: s.Bytes, BytesIn: float64(s.BytesIn), BytesOut: float64(s.BytesOut),
 					Steps: float64(s.Steps), Rows: float64(s.Rows), Inner: inner(s.Shape), Threads: threads(s.MachineKey), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == StartCold,

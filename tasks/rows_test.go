@@ -1,6 +1,11 @@
 package tasks
 
-import "testing"
+import (
+	"testing"
+
+	"gpt2scope/cuda"
+	"gpt2scope/predict"
+)
 
 // The number of threads is read from the key of a CPU.
 func TestThreads(t *testing.T) {
@@ -12,5 +17,12 @@ func TestThreads(t *testing.T) {
 	rows, _ := Rows([]Sample{{Task: "vector.add", Shape: "n=4", Device: CPU, Variant: Tuned, Memory: MemoryHost, FloorUs: 1, WallUs: 2, MachineKey: "Xeon, 8 threads, kernels amx"}})
 	if len(rows) != 1 || rows[0].Threads != 8 || rows[0].Processor() != "Xeon" {
 		t.Errorf("%+v", rows)
+	}
+}
+
+// A start loads the library of products from the rows on that the cost model takes it to.
+func TestLibraryRows(t *testing.T) {
+	if predict.LibraryRows != cuda.GEMVRows {
+		t.Errorf("products of up to %d rows are the engine's own, the cost model takes up to %d", cuda.GEMVRows, predict.LibraryRows)
 	}
 }

@@ -35,6 +35,8 @@ type Suite struct {
 	Most    int64    // bytes of the inputs and the result at most; 0 is any
 	Cold    int      // cold starts of each case at some sizes
 	Shard   journal.Shard
+
+	only map[chosenShape]bool // the shapes that [Bench.Few] chose; nil for all
 }
 
 // Turn is the cases of a shape in one type, which share inputs, and the repeats that are
@@ -101,7 +103,7 @@ func (s Suite) Turns() []Turn {
 	for _, t := range s.Tasks {
 		for _, dtype := range t.DTypes {
 			for _, shape := range t.Sizes {
-				if i++; s.Shard.Has(i-1) && s.small(t, shape, dtype) {
+				if i++; s.Shard.Has(i-1) && s.has(t, shape, dtype) {
 					shapes = append(shapes, Turn{Task: t, Shape: shape, DType: dtype})
 				}
 			}
@@ -125,7 +127,7 @@ func (s Suite) ColdTurns() []Turn {
 		for _, dtype := range t.DTypes {
 			var shapes []Shape
 			for _, shape := range t.Sizes {
-				if c, err := t.Cost(shape, dtype); err == nil && c.In+c.Out <= coldBytes && s.small(t, shape, dtype) {
+				if c, err := t.Cost(shape, dtype); err == nil && c.In+c.Out <= coldBytes && s.has(t, shape, dtype) {
 					shapes = append(shapes, shape)
 				}
 			}
@@ -141,8 +143,11 @@ func (s Suite) ColdTurns() []Turn {
 	return out
 }
 
-// small tells whether the arrays of a shape are not too large.
-func (s Suite) small(t *Task, shape Shape, dtype string) bool {
+// has tells whether the arrays of a shape are not too large, and whether it was chosen where few are.
+func (s Suite) has(t *Task, shape Shape, dtype string) bool {
+	if s.only != nil && !s.only[chosenShape{t.Name, shape.String(), dtype}] {
+		return false
+	}
 	c, err := t.Cost(shape, dtype)
 	return err == nil && (s.Most == 0 || c.In+c.Out <= s.Most)
 }

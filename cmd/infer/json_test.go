@@ -66,7 +66,7 @@ var jsonObjects = map[string]any{
 	"infer tasks import --json": tasks.Explanation{}, "TaskKernel": tasks.Kernel{}, "Total": tasks.Total{},
 	"infer tasks simulate --json": dispatch.Report{}, "Policy": dispatch.PolicyReport{},
 	"infer tasks run --json": dispatch.RunReport{}, "PolicyRun": dispatch.PolicyRun{}, "DeviceRun": dispatch.DeviceRun{},
-	"infer tasks fit --json": predict.Model{}, "ModelDevice": predict.Device{}, "ModelTask": predict.Task{}, "Cell": predict.Cell{}, "Points": predict.Points{}, "Law": predict.Law{}, "Transfer": predict.Transfer{}, "Domain": predict.Domain{}, "Range": predict.Range{},
+	"infer tasks fit --json": predict.Model{}, "ModelDevice": predict.Device{}, "ModelTask": predict.Task{}, "Cell": predict.Cell{}, "Points": predict.Points{}, "Law": predict.Law{}, "Start": predict.Start{}, "Transfer": predict.Transfer{}, "Domain": predict.Domain{}, "Range": predict.Range{},
 	"infer tasks check --json": grade.Result{}, "Score": grade.Score{}, "Noise": grade.Noise{}, "Part": grade.Part{}, "Interval": grade.Interval{}, "Decision": grade.Decision{},
 	"infer layers --json": layers.Result{}, "Variant": layers.Variant{}, "Metric": layers.Metric{}, "Fit": layers.Fit{}, "LayerStep": layers.LayerStep{}, "Prediction": layers.Prediction{},
 }

@@ -35,6 +35,7 @@ type tasksFlags struct {
 	seed           uint64
 	plain          bool
 	most           int64 // MiB
+	few            int   // shapes of each task; 0 is all
 	machine        string
 	shard          string
 	noFloor        bool
@@ -64,6 +65,7 @@ size,cpu_time_ms,gpu_time_ms. Runs that others on the machine may have slowed ar
 After Ctrl-C the same command goes on from there (tasks.state). --shard divides the work among
 several processes or machines; 'infer tasks merge' puts their samples together.`,
 		Example: `  infer tasks bench -o out
+  infer tasks bench -o out --few 10
   infer tasks bench -o out --tasks vector.add --repeat 20
   infer tasks bench -o out --tasks gpt2 -m random:gpt2 --device cpu,cuda:0
   infer tasks bench -o part2 --shard 2/8`,
@@ -77,6 +79,7 @@ several processes or machines; 'infer tasks merge' puts their samples together.`
 		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\nand vector.square (default: all)")
 		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
 		f.Int64Var(&t.most, "max-size", 1024, "leave out inputs and results of more than `MIB` together")
+		f.IntVar(&t.few, "few", 0, "measure only `N` shapes of each task, those whose times tell the cost model\nmost of the others: ten make predictions those of this machine (default: all)")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
@@ -106,6 +109,8 @@ func (t *tasksFlags) check() (err error) {
 		return usagef("--rounds %d: it must be from 1 to %d", t.rounds, maxTasksRepeat)
 	case t.cold < 0 || t.cold > maxTasksRepeat:
 		return usagef("--cold %d: it must be from 0 to %d", t.cold, maxTasksRepeat)
+	case t.few < 0 || t.few > maxTasksRepeat:
+		return usagef("--few %d: it must be from 0, for all, to %d", t.few, maxTasksRepeat)
 	case t.most < 1 || t.most > 1<<20:
 		return usagef("--max-size %d: it must be from 1 to %d", t.most, 1<<20)
 	}
@@ -146,6 +151,9 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 	}
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain,
 		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Cold: t.cold, Seed: t.seed, Most: t.most << 20, Shard: t.part}}
+	if t.few > 0 {
+		b.Few(t.few)
+	}
 	if t.cold > 0 {
 		b.Cold = t.coldStart(m)
 	}
@@ -216,10 +224,14 @@ func (t *tasksFlags) configuration(m *modelFlags, b *tasks.Bench) map[string]any
 	for _, task := range b.Suite.Tasks {
 		names = append(names, task.Name)
 	}
-	return map[string]any{
+	c := map[string]any{
 		"model": b.Machine.Model.Name, "version": version(), "machine": b.Machine.Name, "keys": b.Machine.Keys(), "tasks": names, "plain": t.plain,
 		"max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "cold": t.cold, "seed": t.seed, "shard": t.shard, "threads": m.threads, "floors": !t.noFloor,
 	}
+	if t.few > 0 { // a state file of before --few has no such key
+		c["few"] = t.few
+	}
+	return c
 }
 
 // open opens the devices of --device: auto is the CPU, and the first GPU if there is one that

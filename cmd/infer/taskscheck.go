@@ -25,6 +25,8 @@ them on the others: sizes, tasks and processors that were left out.
                the interval of 95 % by bootstrap over shapes
   noise        how far repeats of one measurement differ, median and P90: the error of
                the median of the other repeats as a prediction of each
+  turns        the same of turns ('infer tasks bench --rounds'), which lie apart: the
+               error of the median of the other turns as a prediction of that of each
   over oracle  geometric mean of the time on the device that was chosen, CPU or GPU,
                over the time on the better one; 1 is a perfect choice
   close        the same where the two times are within 3 x
@@ -71,8 +73,8 @@ func writeCheck(w io.Writer, r *grade.Result) {
 			fmt.Fprintln(w, "  not graded: it takes two tasks, two processors, or one processor with two numbers of cores")
 			continue
 		}
-		printText(w, toRight, "way\tmedian %\tP90 %\tnoise %\ttimes\tover oracle\tclose\ttotal\tworst\twrong %\tchoices", scores, func(s grade.Score) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", s.Family, ofInterval(s.Median, percent), ofInterval(s.P90, percent), ofNoise(s.Noise), countOrDash(s.N),
+		printText(w, toRight, "way\tmedian %\tP90 %\tnoise %\tturns %\ttimes\tover oracle\tclose\ttotal\tworst\twrong %\tchoices", scores, func(s grade.Score) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", s.Family, ofInterval(s.Median, percent), ofInterval(s.P90, percent), ofNoise(s.Noise), ofNoise(s.Turns), countOrDash(s.N),
 				ofInterval(s.Geometric, ratio), ofPointer(s.NearMean, ratio), ofPointer(s.Total, ratio), ofPointer(s.Worst, ratio), ofPointer(s.Wrong, percent), countOrDash(s.Choices))
 		})
 		for _, s := range scores {
@@ -84,8 +86,8 @@ func writeCheck(w io.Writer, r *grade.Result) {
 			}
 			if s.Family == grade.Ours && s.Split == grade.Between {
 				fmt.Fprintf(w, "\n  where the errors of %s are\n", s.Family)
-				printText(w, toLeft, "machine\tdevice\ttask\ttype\tmemory\ttimes\tmedian %\tP90 %\tnoise %\tpredicted / measured", s.Parts, func(p grade.Part) string {
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%.2f", p.Machine, p.Device, p.Task, p.DType, p.Memory, p.N, percent(p.Median), percent(p.P90), ofNoise(p.Noise), p.Bias)
+				printText(w, toLeft, "machine\tdevice\ttask\ttype\tmemory\ttimes\tmedian %\tP90 %\tnoise %\tturns %\tpredicted / measured", s.Parts, func(p grade.Part) string {
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.2f", p.Machine, p.Device, p.Task, p.DType, p.Memory, p.N, percent(p.Median), percent(p.P90), ofNoise(p.Noise), ofNoise(p.Turns), p.Bias)
 				})
 			}
 		}

@@ -132,7 +132,7 @@ func writeModel(w io.Writer, m *predict.Model) {
 	}
 	printText(w, toLeft, "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tus/MiB\tstart us\tpageable us/MiB in, out\tpinned\tinterval", lines, func(l fitLine) string {
 		law := l.Law
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s", l.machine, l.device, l.task, l.dtype, l.N, law.Floor, orDash(law.StepUs), orDash(law.BaseUs), orDash(law.MiBUs), orDash(law.ColdUs),
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s", l.machine, l.device, l.task, l.dtype, l.N, law.Floor, orDash(law.StepUs), orDash(law.BaseUs), orDash(law.MiBUs), orDash(law.Start.Us),
 			transfers(law.PageableIn, law.PageableOut), transfers(law.PinnedIn, law.PinnedOut), factor(l.Spread))
 	})
 }

@@ -36,6 +36,7 @@ type Score struct {
 	Median *Interval `json:"median,omitempty"` // of the absolute error, as a part of the measured time
 	P90    *Interval `json:"p90,omitempty"`
 	Noise  *Noise    `json:"noise,omitempty"`  // of the same measurements: what chance leaves to any way
+	Turns  *Noise    `json:"turns,omitempty"`  // the same of turns: see turnsOf
 	Within *float64  `json:"within,omitempty"` // part of the times that lie in the predicted interval; of ours alone
 	Parts  []Part    `json:"parts,omitempty"`  // where the errors are; of ours alone
 
@@ -85,6 +86,7 @@ type Part struct {
 	P90     float64 `json:"p90"`
 	Bias    float64 `json:"bias"` // median of predicted over measured time
 	Noise   *Noise  `json:"noise,omitempty"`
+	Turns   *Noise  `json:"turns,omitempty"`
 }
 
 // Check grades families on splits of measurements, all if none are named. What a choice costs is measured only with all.
@@ -96,7 +98,7 @@ func Check(ctx context.Context, rows []predict.Row, families []Family, only ...s
 	if len(medians) == 0 {
 		return nil, errNothing
 	}
-	chance := noiseOf(rows)
+	chance := &chance{noiseOf(rows), turnsOf(rows)}
 	result := &Result{Rows: len(rows), Shapes: len(medians)}
 	splits := Splits(medians)
 	cold := Split{Name: Cold}
@@ -142,6 +144,50 @@ type outcome struct {
 // near is the ratio of the times of two devices up to which a choice is close.
 const near = 3
 
+// chance is how far measurements of the same differ: errors of each case.
+type chance struct{ repeats, turns map[predict.Case][]float64 }
+
+// apart is how many seconds lie between repeats of different turns, at least: those of one come right after one another.
+const apart = 2
+
+// turnsOf returns for each case that was measured in several turns the error of the median of the other turns as a prediction of
+// the median of each. The repeats of a turn share what disturbs a machine for seconds, as others that use its memory, and so
+// differ less. No way to predict a median of repeats does much better.
+func turnsOf(rows []predict.Row) map[predict.Case][]float64 {
+	repeats := map[predict.Case][]predict.Row{}
+	for _, r := range rows {
+		if r.At > 0 {
+			repeats[r.Case()] = append(repeats[r.Case()], r)
+		}
+	}
+	out := map[predict.Case][]float64{}
+	for k, all := range repeats {
+		slices.SortFunc(all, func(a, b predict.Row) int { return cmp.Compare(a.At, b.At) })
+		var medians, turn []float64
+		for i := range all {
+			if turn = append(turn, all[i].Us); i+1 == len(all) || all[i+1].At-all[i].At >= apart {
+				medians = append(medians, stats.MedianOf(turn))
+				turn = nil
+			}
+		}
+		if errors := ofOthers(medians); len(errors) > 0 {
+			out[k] = errors
+		}
+	}
+	return out
+}
+
+// ofOthers returns the absolute error of the median of the other values as a prediction of each, nothing of one value.
+func ofOthers(all []float64) (errors []float64) {
+	if len(all) < 2 {
+		return nil
+	}
+	for i, us := range all {
+		errors = append(errors, math.Abs(stats.MedianOf(slices.Delete(slices.Clone(all), i, i+1))/us-1))
+	}
+	return errors
+}
+
 // noiseOf returns for each case that was repeated the errors of the median of the other repeats.
 func noiseOf(rows []predict.Row) map[predict.Case][]float64 {
 	repeats := map[predict.Case][]float64{}
@@ -149,18 +195,13 @@ func noiseOf(rows []predict.Row) map[predict.Case][]float64 {
 		k := rows[i].Case()
 		repeats[k] = append(repeats[k], rows[i].Us)
 	}
-	chance := map[predict.Case][]float64{}
+	noise := map[predict.Case][]float64{}
 	for k, all := range repeats {
-		if len(all) < 2 {
-			continue
-		}
-		slices.Sort(all)
-		for i, us := range all {
-			others := slices.Delete(slices.Clone(all), i, i+1)
-			chance[k] = append(chance[k], math.Abs(stats.Median(others)/us-1))
+		if errors := ofOthers(all); len(errors) > 0 {
+			noise[k] = errors
 		}
 	}
-	return chance
+	return noise
 }
 
 // summary returns the quantiles of noise, nil if nothing was repeated.
@@ -172,13 +213,13 @@ func summary(noise []float64) *Noise {
 }
 
 // part collects what is known of a task on a device.
-type part struct{ errors, ratios, noise []float64 }
+type part struct{ errors, ratios, noise, turns []float64 }
 
 // partsOf makes the table of parts, in the order of their names.
 func partsOf(of map[predict.Case]*part) []Part {
 	var out []Part
 	for k, p := range of {
-		out = append(out, Part{k.Machine, k.Device, k.Task, k.DType, k.Memory.String(), len(p.errors), quantile(p.errors, 0.5), quantile(p.errors, 0.9), quantile(p.ratios, 0.5), summary(p.noise)})
+		out = append(out, Part{k.Machine, k.Device, k.Task, k.DType, k.Memory.String(), len(p.errors), quantile(p.errors, 0.5), quantile(p.errors, 0.9), quantile(p.ratios, 0.5), summary(p.noise), summary(p.turns)})
 	}
 	slices.SortFunc(out, func(a, b Part) int {
 		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Task, b.Task), cmp.Compare(a.DType, b.DType), cmp.Compare(a.Memory, b.Memory))
@@ -186,11 +227,11 @@ func partsOf(of map[predict.Case]*part) []Part {
 	return out
 }
 
-// grade fits and grades a family in all folds of a split. chance is what noiseOf returned.
-func grade(ctx context.Context, rows []predict.Row, chance map[predict.Case][]float64, s Split, f Family) (Score, error) {
+// grade fits and grades a family in all folds of a split.
+func grade(ctx context.Context, rows []predict.Row, chance *chance, s Split, f Family) (Score, error) {
 	score := Score{Split: s.Name, Family: f.Name, Folds: len(s.Folds)}
 	var errors, regrets []outcome
-	var noise []float64
+	var noise, turns []float64
 	parts := map[predict.Case]*part{}
 	var chosen, best, worst, nearSum float64
 	within, wrong, intervals := 0, 0, 0
@@ -216,7 +257,7 @@ func grade(ctx context.Context, rows []predict.Row, chance map[predict.Case][]fl
 			t := p.Time(r)
 			if !math.IsNaN(t) {
 				errors = append(errors, outcome{shapeOf(r), math.Abs(t/r.Us - 1)})
-				noise = append(noise, chance[r.Case()]...)
+				noise, turns = append(noise, chance.repeats[r.Case()]...), append(turns, chance.turns[r.Case()]...)
 			}
 			if o, ok := p.(*ours); ok {
 				e := o.model.Predict(o.device(r), &r.Work)
@@ -230,7 +271,8 @@ func grade(ctx context.Context, rows []predict.Row, chance map[predict.Case][]fl
 					parts[k] = &part{}
 				}
 				of := parts[k]
-				of.errors, of.ratios, of.noise = append(of.errors, math.Abs(t/r.Us-1)), append(of.ratios, t/r.Us), append(of.noise, chance[r.Case()]...)
+				of.errors, of.ratios = append(of.errors, math.Abs(t/r.Us-1)), append(of.ratios, t/r.Us)
+				of.noise, of.turns = append(of.noise, chance.repeats[r.Case()]...), append(of.turns, chance.turns[r.Case()]...)
 			}
 		}
 		for _, pair := range Pairs(rows) {
@@ -264,7 +306,7 @@ func grade(ctx context.Context, rows []predict.Row, chance map[predict.Case][]fl
 	if score.N = len(errors); score.N > 0 {
 		score.Median = bootstrap(errors, func(v []float64) float64 { return quantile(v, 0.5) })
 		score.P90 = bootstrap(errors, func(v []float64) float64 { return quantile(v, 0.9) })
-		score.Noise, score.Parts = summary(noise), partsOf(parts)
+		score.Noise, score.Turns, score.Parts = summary(noise), summary(turns), partsOf(parts)
 	}
 	if intervals > 0 {
 		part := float64(within) / float64(intervals)

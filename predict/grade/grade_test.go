@@ -12,13 +12,16 @@ import (
 	"gpt2scope/predict"
 )
 
+// sizesOfTask are those that measured makes of a task.
+const sizesOfTask = 16
+
 // measured makes measurements of two machines with a CPU, one with a GPU, by laws that differ by task.
 func measured(noise float64) []predict.Row {
 	random := rand.New(rand.NewPCG(7, 8))
 	var rows []predict.Row
 	for t, task := range []string{"vector.add", "reduce.sum", "matmul", "gpt2.decode"} {
-		for k := range 11 {
-			n := math.Exp2(8 + 1.9*float64(k))
+		for k := range sizesOfTask {
+			n := math.Exp2(8 + 1.25*float64(k))
 			w := predict.Work{Task: task, DType: "float32", FLOPs: n, Bytes: 12 * n, Rows: 1, Steps: 1}
 			if task == "gpt2.decode" {
 				w.Steps = float64(8 + 5*(k%6))
@@ -166,12 +169,12 @@ func TestPairs(t *testing.T) {
 			t.Fatalf("%+v and %+v", p.CPU, p.GPU)
 		}
 	}
-	if n := len(Pairs(rows)); n != 4*11*2 {
-		t.Errorf("%d pairs, expected %d", n, 4*11*2)
+	if n := len(Pairs(rows)); n != 4*sizesOfTask*2 {
+		t.Errorf("%d pairs, expected %d", n, 4*sizesOfTask*2)
 	}
 	rows = slices.DeleteFunc(rows, func(r predict.Row) bool { return r.Memory == predict.Pageable || r.Memory == predict.Pinned })
-	if n := len(Pairs(rows)); n != 4*11 {
-		t.Errorf("%d pairs of tasks without transfers, expected %d", n, 4*11)
+	if n := len(Pairs(rows)); n != 4*sizesOfTask {
+		t.Errorf("%d pairs of tasks without transfers, expected %d", n, 4*sizesOfTask)
 	}
 }
 
@@ -189,21 +192,21 @@ func (f fixed) Time(r *predict.Row) float64 {
 func TestScore(t *testing.T) {
 	rows := medians(t, measured(0.1))
 	score := func(f fixed) Score {
-		s, err := grade(context.Background(), rows, nil, Splits(rows)[0], Family{Name: "fixed", Fit: func([]predict.Row) (Predictor, error) { return f, nil }})
+		s, err := grade(context.Background(), rows, &chance{}, Splits(rows)[0], Family{Name: "fixed", Fit: func([]predict.Row) (Predictor, error) { return f, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	s := score(fixed{1.5, 1.5}) // all off alike: choices are right
-	if s.N != len(rows) || math.Abs(s.Median.Value-0.5) > 1e-9 || math.Abs(s.P90.Low-0.5) > 1e-9 || s.Geometric.Value != 1 || *s.Worst != 1 || *s.Wrong != 0 || s.Choices != 4*11*2 {
+	if s.N != len(rows) || math.Abs(s.Median.Value-0.5) > 1e-9 || math.Abs(s.P90.Low-0.5) > 1e-9 || s.Geometric.Value != 1 || *s.Worst != 1 || *s.Wrong != 0 || s.Choices != 4*sizesOfTask*2 {
 		t.Errorf("%+v, median %+v", s, s.Median)
 	}
 	s = score(fixed{1e-6, 1}) // always the CPU
 	worst, sum, chosen, best := 0.0, 0.0, 0.0, 0.0
 	for _, p := range Pairs(rows) {
 		worst = max(worst, p.CPU.Us/p.Best())
-		sum += math.Log(p.CPU.Us/p.Best()) / float64(4*11*2)
+		sum += math.Log(p.CPU.Us/p.Best()) / float64(4*sizesOfTask*2)
 		chosen, best = chosen+p.CPU.Us, best+p.Best()
 	}
 	if math.Abs(*s.Worst-worst) > 1e-9 || math.Abs(s.Geometric.Value-math.Exp(sum)) > 1e-9 || math.Abs(*s.Total-chosen/best) > 1e-9 || worst < 2 {
@@ -244,6 +247,33 @@ func TestNoise(t *testing.T) {
 	}
 	if chance := noiseOf(rows)[rows[len(rows)-1].Case()]; chance != nil {
 		t.Errorf("a case that was measured once has noise %g", chance)
+	}
+}
+
+// Repeats of one turn agree; the medians of turns say how far a measurement at another time would be off.
+func TestNoiseOfTurns(t *testing.T) {
+	row := func(shape string, at int64, us float64) predict.Row {
+		return predict.Row{Machine: "m", Device: "cpu", Shape: shape, At: at, Us: us, Work: predict.Work{Task: "a", FLOPs: 1, Bytes: 1, FloorUs: 1}}
+	}
+	var rows []predict.Row
+	for k, us := range []float64{99, 100, 101, 198, 200, 202, 100, 100, 100} { // three turns, a minute from each other
+		rows = append(rows, row("twice", int64(1000+60*(k/3)+k%3), us))
+	}
+	rows = append(rows, row("once", 1000, 5), row("once", 1001, 50), row("unknown", 0, 5), row("unknown", 0, 50))
+	turns := turnsOf(rows)
+	if got := turns[rows[0].Case()]; len(got) != 3 || math.Abs(got[0]-0.5) > 1e-9 || math.Abs(got[1]-0.5) > 1e-9 || math.Abs(got[2]-0.5) > 1e-9 {
+		// 100 from 150, 200 from 100, 100 from 150
+		t.Errorf("errors of turns %v, expected 0.5 three times", got)
+	}
+	if n := len(turns); n != 1 {
+		t.Errorf("%d cases have turns, expected one", n)
+	}
+	s, err := grade(context.Background(), medians(t, rows), &chance{noiseOf(rows), turns}, Split{Name: Random, Folds: []Fold{{Fit: []int{0, 1, 2}, Grade: []int{0, 1, 2}}}}, Families()[len(Families())-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Turns == nil || math.Abs(s.Turns.Median-0.5) > 1e-9 || s.Noise.Median > 10 || len(s.Parts) != 1 || s.Parts[0].Turns == nil {
+		t.Errorf("turns %+v, noise %+v", s.Turns, s.Noise)
 	}
 }
 

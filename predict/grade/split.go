@@ -38,9 +38,9 @@ var about = map[string]string{
 	Between:      "every other size of a task, but for the smallest and the largest",
 	Largest:      "sizes above a quarter of the largest of a task",
 	TaskOut:      "each task in turn: nothing of it is known",
-	TaskOutTen:   "each task in turn, but for ten of its shapes on each device",
+	TaskOutTen:   "each task in turn, but for ten measurements of it on each device, those that tell most of the others",
 	DeviceOut:    "each processor in turn, with all machines that have it: nothing of it is known but ceilings",
-	DeviceOutTen: "the same, but for ten shapes of each task on one machine, whose others are graded",
+	DeviceOutTen: "the same, but for ten shapes of each task on one machine, those of infer tasks bench --few 10; its others are graded",
 	CoresOut:     "each machine whose processor others have too, with another number of cores: these are known",
 	Cold:         "the same as random, of runs that start a process; the others are of runs in a process that has run before",
 }
@@ -97,7 +97,7 @@ func Splits(rows []predict.Row) []Split {
 	for _, task := range tasks {
 		out := fold(rows, task, func(r *predict.Row) bool { return r.Task == task })
 		splits[3].Folds = append(splits[3].Folds, out)
-		splits[4].Folds = append(splits[4].Folds, withTen(rows, out, random))
+		splits[4].Folds = append(splits[4].Folds, withTen(rows, out))
 	}
 	onCPU := func(r *predict.Row) bool { return predict.Kind(r.Device) == "cpu" }
 	if len(cpus) > 1 {
@@ -107,7 +107,7 @@ func Splits(rows []predict.Row) []Split {
 		for _, machine := range machines {
 			out := fold(rows, machine, func(r *predict.Row) bool { return onCPU(r) && processor[r.Machine] == processor[machine] })
 			out.Grade = slices.DeleteFunc(out.Grade, func(i int) bool { return rows[i].Machine != machine })
-			splits[6].Folds = append(splits[6].Folds, withTen(rows, out, random))
+			splits[6].Folds = append(splits[6].Folds, withTen(rows, out))
 		}
 	}
 	for _, machine := range machines {
@@ -169,20 +169,30 @@ func fold(rows []predict.Row, name string, out func(*predict.Row) bool) Fold {
 	return f
 }
 
-// withTen moves ten rows of each task on each device, drawn at random, from what is graded to what is fitted. What
+// withTen moves ten rows of each task on each device, those that [predict.Few] chooses, from what is graded to what is fitted. What
 // has no more than these is left out of the grade.
-func withTen(rows []predict.Row, f Fold, random *rand.Rand) Fold {
-	type key struct{ machine, device, task string }
-	known, moved := map[key]int{}, map[int]bool{}
-	for _, k := range random.Perm(len(f.Grade)) {
-		i := f.Grade[k]
-		if rows[i].Cold {
+func withTen(rows []predict.Row, f Fold) Fold {
+	type device struct{ machine, device string }
+	var devices []device
+	of, moved := map[device][]int{}, map[int]bool{}
+	for _, i := range f.Grade {
+		r := &rows[i]
+		if r.Cold {
 			continue
 		}
-		at := key{rows[i].Machine, rows[i].Device, rows[i].Task}
-		if known[at] < tenSamples {
-			known[at]++
-			moved[i] = true
+		d := device{r.Machine, r.Device}
+		if of[d] == nil {
+			devices = append(devices, d)
+		}
+		of[d] = append(of[d], i)
+	}
+	for _, d := range devices {
+		works := make([]predict.Work, len(of[d]))
+		for k, i := range of[d] {
+			works[k] = rows[i].Work
+		}
+		for _, k := range predict.Few(predict.Kind(d.device), works, tenSamples) {
+			moved[of[d][k]] = true
 		}
 	}
 	out := Fold{Name: f.Name, Fit: slices.Clone(f.Fit)}

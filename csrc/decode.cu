@@ -864,7 +864,8 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
 constexpr int FOLD_THREADS = 256;
 
 // A warp per row of W.
-__global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const bf16 *w, const float *gain, const float *shift, const float *bias, float *sums, float *folded, int N, int K) {
+template <typename T>
+__global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const T *w, const float *gain, const float *shift, const float *bias, float *sums, float *folded, int N, int K) {
   gs_let_next();
   gs_wait();
   const int row = blockIdx.x * (FOLD_THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -977,12 +978,16 @@ template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
 
 extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
   GS_ENTER(s, a);
-  return gs_launch(s, "fold", fold_kernel, dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0, (const bf16 *)a->w,
-                   (const float *)a->gain, (const float *)a->shift, (const float *)a->bias, (float *)a->sums, (float *)a->folded, (int)a->N, (int)a->K);
+  auto fold = [&](auto *w) {
+    return gs_launch(s, "fold", fold_kernel<std::remove_pointer_t<decltype(w)>>, dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0, (decltype(w))a->w,
+                     (const float *)a->gain, (const float *)a->shift, (const float *)a->bias, (float *)a->sums, (float *)a->folded, (int)a->N, (int)a->K);
+  };
+  return a->dtype == GS_F32 ? fold((float *)0) : fold((bf16 *)0);
 }
 
 extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
   GS_ENTER(s, a);
+  if (a->dtype == GS_F32) return gs_decode_f32_work(s, a, bytes);
   if (int status = check(s, a)) return status;
   Program p = {};
   size_t n = 0;
@@ -1015,6 +1020,7 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   GS_ENTER(s, a);
   if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
   if (a->tokens < 1 || a->tokens > GS_DECODE_TOKENS) return gs_fail(GS_ARGUMENT, "decode: %d steps in a launch; 1 to %d are possible", a->tokens, GS_DECODE_TOKENS);
+  if (a->dtype == GS_F32) return gs_decode_f32(s, a);
   Program p;
   if (int status = prepare(s, a, &p)) return status;
   p.stamps = (uint64_t *)a->stamps;
@@ -1027,6 +1033,7 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
 
 extern "C" int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
   GS_ENTER(s, a);
+  if (a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "single steps of a decode program take weights in bfloat16");
   if (step < 0 || step >= a->count) return gs_fail(GS_ARGUMENT, "decode: step %d of a program of %d", step, a->count);
   if (tail < 0 || tail >= GS_DECODE_TOKENS) return gs_fail(GS_ARGUMENT, "decode: %d tokens before this one in a launch; 0 to %d are possible", tail, GS_DECODE_TOKENS - 1);
   Program p;

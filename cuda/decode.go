@@ -56,30 +56,31 @@ type DecodeStep struct {
 	In, Out        DecodeData // of a Linear
 	Act            Activation // of a Linear: ActNone or GELUTanh
 	N, K           int32      // of a Linear
-	W              Ptr        // (N, K) bfloat16
+	W              Ptr        // (N, K) of DecodeArgs.DType, as all weights
 	Bias           Ptr        // (N) float32, or 0; if the input is normalised, Folded of a Fold
 	Gain           Ptr        // (K) float32 if the input is normalised, else 0
 	Sums           Ptr        // (N) float32 of a Fold if the input is normalised, else 0
-	KCache, VCache Ptr        // (NH, P, HS) bfloat16, of attention
+	KCache, VCache Ptr        // (NH, P, HS) of DecodeArgs.DType, of attention
 }
 
 // FoldArgs are gs_fold_args: what a LayerNorm before a product adds to each output.
 type FoldArgs struct {
 	size        uint32
 	N, K        int32
-	W           Ptr // (N, K) bfloat16
-	Gain, Shift Ptr // (K) float32
-	Bias        Ptr // (N) float32, or 0
-	Sums        Ptr // (N) float32: W gain
-	Folded      Ptr // (N) float32: W shift + bias
+	DType       DType // of W: BF16 or F32
+	W           Ptr   // (N, K)
+	Gain, Shift Ptr   // (K) float32
+	Bias        Ptr   // (N) float32, or 0
+	Sums        Ptr   // (N) float32: W gain
+	Folded      Ptr   // (N) float32: W shift + bias
 }
 
-// DecodeArgs are gs_decode_args: decode steps of one sequence, in bfloat16.
+// DecodeArgs are gs_decode_args: decode steps of one sequence, with weights in bfloat16 or float32.
 type DecodeArgs struct {
 	size        uint32
 	Count       int32 // steps of the program
 	Steps       Ptr   // (Count) DecodeStep
-	WTE, WPE    Ptr   // (V, C), (P, C) bfloat16
+	WTE, WPE    Ptr   // (V, C), (P, C) of DType
 	Sampling    Ptr   // Sampling
 	Pos         Ptr   // (1) int32
 	TokensIO    Ptr   // (1) int32: the token to begin with, then the last one
@@ -93,6 +94,7 @@ type DecodeArgs struct {
 	Eps         float32
 	LogitsOnly  int32 // 1: one step, whose logits a [Stream.Sample] samples from
 	Blocks      int32 // of the grid; 0: one per SM
+	DType       DType // of weights and cache: BF16 or F32
 	Stamps      Ptr   // (Tokens, Count+1, blocks) DecodeStamp, zeroed, or 0; the last row is the choice of the token
 }
 
@@ -105,6 +107,8 @@ func (s *Stream) Fold(a FoldArgs) error {
 		return closedStream("Fold")
 	case a.N < 1 || a.K < 1:
 		return shapeError("Fold", "N=%d K=%d; both must be at least 1", a.N, a.K)
+	case a.DType != BF16 && a.DType != F32:
+		return shapeError("Fold", "weights of type %d; BF16 and F32 are possible", a.DType)
 	case a.W == 0 || a.Gain == 0 || a.Shift == 0 || a.Sums == 0 || a.Folded == 0:
 		return shapeError("Fold", "W, Gain, Shift, Sums and Folded must all be given")
 	}
@@ -171,6 +175,8 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 		return shapeError(op, "Count=%d C=%d NH=%d P=%d V=%d; all must be at least 1", a.Count, a.C, a.NH, a.P, a.V)
 	case a.C%a.NH != 0:
 		return shapeError(op, "C=%d is not a multiple of NH=%d", a.C, a.NH)
+	case a.DType != BF16 && a.DType != F32:
+		return shapeError(op, "weights of type %d; BF16 and F32 are possible", a.DType)
 	case run && (a.Tokens < 1 || a.Tokens > DecodeTokens):
 		return shapeError(op, "%d tokens; it must be from 1 to %d", a.Tokens, DecodeTokens)
 	case run && a.LogitsOnly != 0 && a.Tokens != 1:

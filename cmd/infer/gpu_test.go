@@ -58,14 +58,15 @@ func TestGPUPersistent(t *testing.T) {
 		e := mustInfer(t, with(args, "-m", tiny, "-p", "ROMEO:", "-n", "20", "--ignore-eos", "--json", "--device", "cuda", "--mode", "persistent")...)
 		return e, parse(t, e.stdout)
 	}
-	if e, r := run("--temp", "0"); r.Setting.Mode != "persistent" || r.Setting.Instead != "" || strings.Contains(e.stderr, "graph") {
-		t.Errorf("greedy: %+v, %s", r.Setting, e.stderr)
+	for _, held := range []string{"bf16", "f32"} {
+		if e, r := run("--temp", "0", "--dtype", held); r.Setting.Mode != "persistent" || r.Setting.DType != held || r.Setting.Instead != "" || strings.Contains(e.stderr, "graph") {
+			t.Errorf("greedy, %s: %+v, %s", held, r.Setting, e.stderr)
+		}
 	}
 	for _, c := range []struct {
 		args        []string
 		mode, words string
 	}{
-		{[]string{"--temp", "0", "--dtype", "f32"}, "graph", "weights are f32"},
 		{[]string{"--temp", "0", "--profile", "--recorder", "cupti", "--no-baseline"}, "graph", "--recorder stamps sees them"},
 	} {
 		e, r := run(c.args...)
@@ -371,7 +372,7 @@ func TestBenchInside(t *testing.T) {
 		want string
 	}{
 		{[]string{"--by", "stripe"}, "it must be stage or sm"}, {[]string{"--launches", "0"}, "--launches 0"}, {[]string{"--mode", "graph"}, "decode steps run in mode graph"},
-		{[]string{"--dtype", "f32"}, "its kernel takes bfloat16"}, {[]string{"--past", "64"}, "64"}, {[]string{"--sort", "nothing"}, "nothing"},
+		{[]string{"--past", "64"}, "64"}, {[]string{"--sort", "nothing"}, "nothing"},
 		{[]string{"--picture", t.TempDir()}, "--picture"},
 	} {
 		args := append([]string{"bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda"}, f.args...)

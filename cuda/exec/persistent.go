@@ -62,8 +62,6 @@ func (b *Backend) neverPersistent() string {
 	switch {
 	case b.options.Recorder == RecorderCUPTI:
 		return underCUPTI
-	case b.dtype != cuda.BF16:
-		return "weights are " + typeName(b.dtype) + ", and its kernel takes bfloat16"
 	case len(b.options.Variants) > 0:
 		return "kernels were chosen by --variant, and it has one for all steps"
 	}
@@ -95,17 +93,18 @@ func (b *Backend) fellBack() string {
 	return ""
 }
 
-// measuredFaster are the widths at which decode steps in one kernel were measured to take less time
-// than graphs, with one layer and with many: docs/persistent.md has the times.
-var measuredFaster = []int{384, 768, 1024, 1280, 1600}
+// measuredFaster are, by the type of weights, the widths at which decode steps in one kernel were
+// measured to take less time than graphs, with one layer and with many: docs/persistent.md has the
+// times.
+var measuredFaster = map[cuda.DType][]int{cuda.BF16: {384, 768, 1024, 1280, 1600}, cuda.F32: {384, 768}}
 
 // slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
 // runs them in one kernel.
 func (b *Backend) slower(c gpt2.Config, layers int, s gpt2.Sampling) string {
 	switch {
 	case b.options.Mode != Auto || b.alone:
-	case !slices.Contains(measuredFaster, c.Channels):
-		return fmt.Sprintf("at a width of %d one kernel was not measured to be faster", c.Channels)
+	case !slices.Contains(measuredFaster[b.dtype], c.Channels):
+		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
 	case !greedy(s) && c.Channels < 768 && layers < 3:
 		return "tokens are drawn, by a launch of their own, and the model is too small for one kernel to make up for that (--temp 0 needs no launch)"
 	}
@@ -190,8 +189,8 @@ type program struct {
 func (w *writer) program(vectors cuda.Ptr) (p program, err error) {
 	c := w.config
 	switch {
-	case w.backend.dtype != cuda.BF16:
-		return p, noProgram("weights are " + typeName(w.backend.dtype) + ", and its kernel takes bfloat16")
+	case w.backend.alone && w.backend.dtype != cuda.BF16:
+		return p, noProgram("weights are " + typeName(w.backend.dtype) + ", and kernels of single steps take bfloat16")
 	case w.plan.Pass.Batch != 1:
 		return p, noProgram(fmt.Sprintf("there are %d sequences, and its kernel decodes one", w.plan.Pass.Batch))
 	case c.Activation != gpt2.GELUNew:
@@ -244,7 +243,7 @@ func (w *writer) program(vectors cuda.Ptr) (p program, err error) {
 			step.In, residual = residual, cuda.DecodeResidual
 			f, done := folded[linear.Weight]
 			if !done {
-				f = cuda.FoldArgs{N: step.N, K: step.K, W: step.W, Gain: w.params[norm.Weight].ptr, Shift: w.params[norm.Bias].ptr, Bias: step.Bias,
+				f = cuda.FoldArgs{N: step.N, K: step.K, DType: w.backend.dtype, W: step.W, Gain: w.params[norm.Weight].ptr, Shift: w.params[norm.Bias].ptr, Bias: step.Bias,
 					Sums: take(linear.N), Folded: take(linear.N)}
 				folded[linear.Weight] = f
 				p.folds = append(p.folds, f)
@@ -276,7 +275,7 @@ func (w *writer) decodeArgs(p program) cuda.DecodeArgs {
 	return cuda.DecodeArgs{
 		Count: int32(len(p.steps)), Steps: p.end, WTE: w.params["wte.weight"].ptr, WPE: w.params["wpe.weight"].ptr,
 		C: int32(c.Channels), NH: int32(c.Heads), P: int32(w.options.Context), V: int32(c.Vocab),
-		SlotCount: ringSlots, Blocks: int32(w.backend.options.decodeBlocks), Timeout: int32(decodeTimeout.Milliseconds()), Eps: float32(c.Epsilon),
+		SlotCount: ringSlots, Blocks: int32(w.backend.options.decodeBlocks), DType: w.backend.dtype, Timeout: int32(decodeTimeout.Milliseconds()), Eps: float32(c.Epsilon),
 	}
 }
 

@@ -76,14 +76,15 @@ func TestPersistentIsEager(t *testing.T) {
 	for _, run := range []struct {
 		layers  []int
 		context int
-	}{{[]int{0}, 256}, {[]int{2, 0, 2}, 14}} {
-		layers := run.layers
+		held    weights.DType
+	}{{[]int{0}, 256, weights.BF16}, {[]int{2, 0, 2}, 14, weights.BF16}, {[]int{0}, 256, weights.F32}} {
+		layers, held := run.layers, run.held
 		var want []gpt2.Token
 		var logits []float32
 		for _, mode := range []Mode{Eager, Persistent} {
-			b, notices := backendOn(t, lib, Options{Mode: mode}), new([]string)
+			b, notices := backendOn(t, lib, Options{Mode: mode, DType: held}), new([]string)
 			if mode == Persistent {
-				b, notices = persistentOn(t, lib, Options{})
+				b, notices = persistentOn(t, lib, Options{DType: held})
 			}
 			s := session(t, m, b, gpt2.Options{Layers: layers, Context: run.context})
 			c.Reset()
@@ -105,7 +106,7 @@ func TestPersistentIsEager(t *testing.T) {
 			if calls := c.Calls(); !slices.Contains(calls, "gs_decode") || countOf(calls, "gs_sample") > 1+s.Stats().Shifts {
 				t.Errorf("layers %v: %d launches of decode steps, %d of sampling", layers, countOf(calls, "gs_decode"), countOf(calls, "gs_sample"))
 			}
-			closeTo(t, fmt.Sprintf("layers %v: logits", layers), got, logits, bounds[weights.BF16])
+			closeTo(t, fmt.Sprintf("layers %v: logits in %s", layers, held), got, logits, bounds[held])
 			for i := range want {
 				if tokens[i].ID != want[i].ID || tokens[i].Position != want[i].Position {
 					t.Fatalf("layers %v: token %d is %+v, and %+v in mode eager", layers, i, tokens[i], want[i])
@@ -171,7 +172,6 @@ func TestPersistentFallsBack(t *testing.T) {
 		decode  stub.Decode
 		words   string
 	}{
-		"float32":      {options: Options{DType: weights.F32}, words: "weights are f32"},
 		"variant":      {options: Options{Variants: map[string]string{"attn.sdpa": "naive"}}, words: "--variant"},
 		"recorder":     {options: Options{Recorder: RecorderCUPTI}, words: "--recorder stamps sees them"},
 		"batch":        {batch: 2, words: "2 sequences"},

@@ -9,18 +9,20 @@ import (
 	"sync"
 	"testing"
 
+	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
 
 // These tests compare mode persistent with mode graph on a GPU.
 
-// persistentGPU makes a backend in mode persistent. A session that falls back to graphs
-// fails the test, on a GPU of compute capability 9.0 or later; on others the test is skipped.
-func persistentGPU(t testing.TB) *Backend {
+// persistentGPU makes a backend in mode persistent, with weights of a type. A session that falls
+// back to graphs fails the test, on a GPU of compute capability 9.0 or later; on others the test
+// is skipped.
+func persistentGPU(t testing.TB, held weights.DType) *Backend {
 	t.Helper()
 	var b *Backend
-	b = gpu(t, Options{Mode: Persistent, Notice: func(text string) {
+	b = gpu(t, Options{Mode: Persistent, DType: held, Notice: func(text string) {
 		if b != nil && b.dev.Info().Major < 9 {
 			t.Skip(text)
 		}
@@ -90,7 +92,7 @@ func firstDifference(t testing.TB, what string, m *gpt2.Model, layers []int, pro
 // ([firstDifference]); after one the text goes on from mode graph's token.
 func TestPersistentTextIsGraphs(t *testing.T) {
 	m := shipped(t)
-	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
+	persistent, graph := persistentGPU(t, weights.BF16), gpu(t, Options{Mode: Graph})
 	for _, layers := range [][]int{gpt2.FirstLayers(1), gpt2.FirstLayers(6), {3, 0, 3, 5, 1}} {
 		o := gpt2.Options{Layers: layers}
 		prompt := []int32{20, 21, 22, 23, 24, 25, 26}
@@ -116,11 +118,17 @@ func TestPersistentTextIsGraphs(t *testing.T) {
 }
 
 // TestPersistentLogitsAreGraphs: logits after decode steps in one kernel are those of mode
-// graph within the bound of bfloat16: of the geometries that the kernel is for, at any
+// graph within the bound of the type of weights: of the geometries that the kernel is for, at any
 // position from the first to the end of the context, after launches of 1 to 8 steps; and
 // those of one pass over the same text, to which the cache belongs that the kernel wrote.
 func TestPersistentLogitsAreGraphs(t *testing.T) {
-	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
+	for _, held := range []weights.DType{weights.BF16, weights.F32} {
+		t.Run(held.String(), func(t *testing.T) { logitsAreGraphs(t, held) })
+	}
+}
+
+func logitsAreGraphs(t *testing.T, held weights.DType) {
+	persistent, graph := persistentGPU(t, held), gpu(t, Options{Mode: Graph, DType: held})
 	for _, spec := range []string{
 		"random:L=1,C=384,NH=6,V=257,T=256", "random:L=3,C=384,NH=6,V=257,T=256,seed=2", "random:L=6,C=384,NH=6,V=300,T=1024",
 		"random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=12,C=768,NH=12,V=1000,T=1024,seed=3",
@@ -157,7 +165,7 @@ func TestPersistentLogitsAreGraphs(t *testing.T) {
 					t.Errorf("%s: the token is %d, and the largest logit that of %d", what, ids[steps], best)
 				}
 				if other, want := last(slow); slices.Equal(other[:steps], ids[:steps]) {
-					closeTo(t, what+", and in mode graph", got, want, bounds[weights.BF16])
+					closeTo(t, what+", and in mode graph", got, want, bounds[held])
 				}
 				if err := whole.Reset(); err != nil {
 					t.Fatal(err)
@@ -166,8 +174,54 @@ func TestPersistentLogitsAreGraphs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				closeTo(t, what+", and in one pass", got, want, bounds[weights.BF16])
+				closeTo(t, what+", and in one pass", got, want, bounds[held])
 			}
+		}
+	}
+}
+
+// TestPersistentFloat32IsNearReference: logits in float32 after decode steps in one kernel are as
+// near to those of the float64 reference as the bound asks of all modes, and about as near as
+// those of mode eager, whose sums have another order.
+func TestPersistentFloat32IsNearReference(t *testing.T) {
+	persistent, eager, reference := persistentGPU(t, weights.F32), gpu(t, Options{Mode: Eager, DType: weights.F32}), cpu.NewReference()
+	for _, spec := range []string{"random:L=1,C=384,NH=6,V=257,T=256", "random:L=6,C=384,NH=6,V=300,T=256,seed=2", "random:L=1,C=768,NH=12,V=5000,T=256,seed=3", "random:L=12,C=768,NH=12,V=1000,T=256,seed=4",
+		"random:L=2,C=1024,NH=16,V=1000,T=256,seed=5", "random:L=1,C=1280,NH=20,V=1000,T=256,seed=6", "random:L=2,C=1600,NH=25,V=1000,T=256,seed=7"} {
+		m := randomModel(t, spec)
+		prompt := randomIDs(rand.New(rand.NewPCG(7, 8)), 9, m.Config.Vocab)
+		fast, slow, right := session(t, m, persistent, gpt2.Options{}), session(t, m, eager, gpt2.Options{}), session(t, m, reference, gpt2.Options{})
+		ids := slices.Concat(prompt, idsOf(generate(t, fast, prompt, gpt2.Generation{Tokens: 12, IgnoreEOS: true})))
+		inOneKernel(t, fast)
+		got := make([]float32, m.Config.Vocab)
+		if err := fast.Runner().Read(gpt2.BufLogits, 0, got); err != nil {
+			t.Fatal(err)
+		}
+		ids = ids[:len(ids)-1] // the last token is that of these logits
+		row, err := slow.Logits(t.Context(), prompt, gpt2.LogitsLast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids[len(prompt):] {
+			if row, err = slow.Logits(t.Context(), []int32{id}, gpt2.LogitsLast); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := right.Logits(t.Context(), ids, gpt2.LogitsLast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeTo(t, spec, got, want, bounds[weights.F32])
+		off := func(values []float32) float64 {
+			sum := 0.0
+			for i, v := range values {
+				sum += math.Pow(float64(v)-float64(want[i]), 2)
+			}
+			return math.Sqrt(sum / float64(len(values)))
+		}
+		one, each := off(got), off(row)
+		t.Logf("%s: root mean square differences of %.3g in one kernel, of %.3g in mode eager", spec, one, each)
+		if one > 2*each+1e-7 {
+			t.Errorf("%s: logits differ from the reference by %.3g (root mean square), those of mode eager by %.3g", spec, one, each)
 		}
 	}
 }
@@ -176,7 +230,7 @@ func TestPersistentLogitsAreGraphs(t *testing.T) {
 // without that, a run that is repeated has the same ones, and a text beyond the context those
 // of a larger context until it is full; all but for near ties.
 func TestPersistentStops(t *testing.T) {
-	m, b := shipped(t), persistentGPU(t)
+	m, b := shipped(t), persistentGPU(t, weights.BF16)
 	prompt := []int32{20, 21, 22}
 	o := gpt2.Options{Layers: gpt2.FirstLayers(2)}
 	g := gpt2.Generation{Tokens: 200, IgnoreEOS: true}
@@ -236,7 +290,7 @@ func TestPersistentStops(t *testing.T) {
 // TestPersistentBeside: sessions at the same time, of one backend and of two, and passes of
 // another mode between have the tokens that each has alone.
 func TestPersistentBeside(t *testing.T) {
-	m, b, other := shipped(t), persistentGPU(t), gpu(t, Options{Mode: Graph})
+	m, b, other := shipped(t), persistentGPU(t, weights.BF16), gpu(t, Options{Mode: Graph})
 	o := gpt2.Options{Layers: gpt2.FirstLayers(3)}
 	prompts := [][]int32{{1, 2, 3}, {30, 31}, {40, 41, 42, 43}}
 	backends := []*Backend{b, b, other}

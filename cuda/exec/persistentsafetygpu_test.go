@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/weights"
 )
 
 // TestPersistentSamples: a token that is drawn after a decode step in one kernel is that which
 // [gpt2.Sampler] draws from the step's logits, with its log-probability.
 func TestPersistentSamples(t *testing.T) {
-	b := persistentGPU(t)
+	b := persistentGPU(t, weights.BF16)
 	for _, spec := range []string{"random:L=2,C=384,NH=6,V=257,T=256", "random:L=2,C=768,NH=12,V=50257,T=256", "random:L=1,C=1600,NH=25,V=1000,T=256"} {
 		m := randomModel(t, spec)
 		s := session(t, m, b, gpt2.Options{})
@@ -68,7 +69,7 @@ func TestPersistentRepeats(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("GPT2SCOPE_PERSISTENT_RUNS")); err == nil {
 		runs = n
 	}
-	b := persistentGPU(t)
+	b := persistentGPU(t, weights.BF16)
 	for _, spec := range []string{"random:L=3,C=384,NH=6,V=257,T=128", "random:L=2,C=768,NH=12,V=5000,T=128,seed=2", "random:L=1,C=1024,NH=16,V=999,T=128,seed=3", "random:L=2,C=1600,NH=25,V=1000,T=128,seed=4"} {
 		m := randomModel(t, spec)
 		s := session(t, m, b, gpt2.Options{})

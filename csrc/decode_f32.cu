@@ -1,0 +1,968 @@
+// Decode steps in one kernel of models in float32: csrc/decode.cu with other arithmetic.
+//
+// * Steps, units, the ring and the warps are those of decode.cu. All vectors are float32, three
+//   values a unit.
+// * Products are done by fused multiply-adds, since one sequence would leave seven of the eight
+//   columns of a tensor core instruction empty, and float32 takes three of these. Of C inputs
+//   eight lanes share a row, and a lane has RT rows of each tile; of 4C inputs all lanes share
+//   each row. Lanes read 16 bytes of a row side by side, so that rows need no padding in the
+//   ring. Sums of several rows are added across lanes together, half of the rows in each step.
+// * The keys and values of a split come in tiles of KEYS_OF_TILE, of which each warp takes
+//   KEYS at a time.
+
+#include "decode_parts.cuh"
+
+namespace decode_f32 {  // named: what code for older GPUs does not use is no warning
+
+// How a width is divided: WARPS that compute have 32 NB inputs each. In registers a lane has RT
+// rows of each of MOST tiles of C inputs, or ROWS rows of 4C inputs. BATCH rows are published
+// together.
+template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, bool STAMPS_ = false> struct Cut {
+  static constexpr int WARPS = WARPS_, NB = NB_, RT = RT_, MOST = MOST_, ROWS = ROWS_, BATCH = BATCH_;
+  static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
+  using Stamping = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, true>;
+  static constexpr int C = 32 * WARPS * NB;
+  static constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
+  static constexpr int PARTIES = 32 * (WARPS + 1);    // of the barriers between the warps that compute and the one that finishes
+  static constexpr int SMALL = 32 * NB, LARGE = 128 * NB;  // inputs of a warp, of C and of 4C
+  static constexpr bool WIDE = NB > 2;
+  static constexpr int XU = WIDE ? 2 : 1;             // units that a lane reads of its warp's part of the residual stream
+  static constexpr int HU = NB == 1 ? 2 : NB == 2 ? 3 : NB == 4 ? 6 : 8;  // and of the hidden layer
+  static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);       // of which a warp's part of C has values
+  static constexpr int TILE_ROWS = 4 * RT;            // of a tile of C inputs
+  static constexpr int AT_ONCE = TILE_ROWS * MOST;    // rows of C inputs in registers
+  static constexpr int CHUNKS = WARPS == 10 ? 5 : 4;  // tiles of the rows of 4C inputs, side by side
+  static constexpr int SHARE = WARPS / CHUNKS;        // warps of a chunk
+  static_assert(BATCH <= 32 && BATCH % F32S == 0 && BATCH % TILE_ROWS == 0, "a lane finishes a row, and batches are whole units");
+};
+
+}  // namespace decode_f32
+
+namespace {
+
+using decode_f32::Cut;
+
+constexpr int ATTENDED = (HEAD + 2 + F32S - 1) / F32S;  // units of an attention output: 64 values, maximum, sum
+constexpr int ATTENDED_STRIDE = (ATTENDED + LINE - 1) / LINE * LINE;
+constexpr int KEYS_OF_TILE = 4 * KEYS;
+constexpr int KEY_BYTES = HEAD * sizeof(float);
+
+template <typename Cut> struct Shared {
+  static constexpr int WARPS = Cut::WARPS;
+  uint64_t full[TILES], empty[TILES];
+  uint32_t base[TILES], size[TILES];
+  float part[2][WARPS][32];   // sums over a warp's part of K
+  float2 stats[2][WARPS];     // of its part of x: mean, sum of squared differences from it
+  uint64_t until;             // when waiting has been too long
+  int over;                   // whether it has
+  int token, pos0;
+  int step;                   // decode steps that have ended
+};
+
+template <typename Cut> struct Work {
+  static constexpr int WARPS = Cut::WARPS, NB = Cut::NB;
+  alignas(16) float x[WARPS][Cut::LARGE];           // a warp's part of x
+  alignas(16) float out[2][WARPS][HEAD + 2];        // of attention: output, maximum, sum
+  alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
+  uint32_t place_x[Cut::XU][WARPS][32], place_h[Cut::HU][WARPS][32];  // packed places of lanes
+  uint32_t place_q[3][WARPS * NB / 2][32];          // of q, k and v of a head
+};
+
+#if __CUDA_ARCH__ >= 900
+
+// The table of steps, then bias and sums of the logits. Tails, the ring. A tail has the keys, then
+// the values of the tokens of this launch, of a head of a layer.
+extern __shared__ __align__(128) unsigned char dynamic[];
+
+__device__ inline float *tail_of(const Program &p, int n) { return reinterpret_cast<float *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
+
+template <typename Cut> __device__ inline void barrier_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
+}
+template <typename Cut> __device__ inline void barrier_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
+}
+
+// Notes when a block did what in a step: gs_decode_stamp.
+template <typename Cut> __device__ inline void stamp(const Program &p, int t, int i, int what) {
+  if constexpr (Cut::STAMPS)
+    if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
+}
+
+__device__ inline const float *wte_of(const Program &p) { return reinterpret_cast<const float *>(p.wte); }
+__device__ inline const float *wpe_of(const Program &p) { return reinterpret_cast<const float *>(p.wpe); }
+
+__device__ inline float4 load_shared4(uint32_t a) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(a));
+  return v;
+}
+__device__ inline float2 load_shared2(uint32_t a) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(a));
+  return v;
+}
+__device__ inline float fma4(const float4 &a, const float4 &b, float sum) { return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum)))); }
+
+// Sums of N rows over the 2 O lanes that differ in the bits below. Each step leaves half of the
+// rows to a lane; kept says which one it has in the end.
+template <int N, int O> __device__ inline float sum_rows(const float (&a)[N], int lane) {
+  constexpr int H = (N + 1) / 2;
+  float b[H];
+#pragma unroll
+  for (int k = 0; k < H; k++) {
+    const bool upper = (lane & O) != 0;
+    if (k + H < N) {
+      const float other = __shfl_xor_sync(~0u, upper ? a[k] : a[k + H], O);
+      b[k] = (upper ? a[k + H] : a[k]) + other;
+    } else {
+      b[k] = a[k] + __shfl_xor_sync(~0u, a[k], O);
+    }
+  }
+  if constexpr (O > 1)
+    return sum_rows<H, O / 2>(b, lane);
+  else
+    return b[0];
+}
+template <int N, int O> __device__ inline int kept(int lane) {
+  if constexpr (O == 0) {
+    static_assert(N == 1, "more rows than lanes");
+    return 0;
+  } else {
+    constexpr int H = (N + 1) / 2;
+    const int k = kept<H, O / 2>(lane);
+    return (lane & O) != 0 && k + H < N ? k + H : k;
+  }
+}
+
+// ---------------------------------------------------------------- the warp that copies
+
+// Bytes per clock that a block copies, of models that are not wide. Layers take about as long as
+// their copies: with PACE they would wait for weights.
+constexpr int RUSH = 64;
+
+template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps, uint32_t ring) {
+  constexpr int C = Cut::C, ROW = 4 * C, CHUNK = 4 * ROW / Cut::CHUNKS;
+  const int lane = threadIdx.x % 32;
+  int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
+  long long due = 0;
+  const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
+  // Copies a tile of n pieces, `pitch` bytes apart in memory; the last one may be shorter.
+  auto copy = [&](const char *from, int n, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
+    int base = head, take = bytes;
+    if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
+#pragma unroll 1
+    while (used + take > p.ring_bytes || flying == TILES) {
+      mbarrier_wait(&sh.empty[tail], parity);
+      used -= sh.size[tail];
+      flying--;
+      if (++tail == TILES) tail = 0, parity ^= 1;
+    }
+    __syncwarp();
+    if (lane == 0) {
+      sh.size[at] = take;
+      sh.base[at] = ring + base;
+      mbarrier_expect(&sh.full[at], bytes);
+    }
+    __syncwarp();
+    const int group = paced ? 1 : 32;
+#pragma unroll 1
+    for (int k = 0; k < n; k += group) {
+      if (paced) {
+        while (clock64() < due) continue;
+        due = clock64() + piece / RUSH;
+      }
+      if (lane < group && k + lane < n) bulk_copy(ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
+    }
+    used += take;
+    head = base + bytes;
+    flying++;
+    if (++at == TILES) at = 0;
+  };
+#pragma unroll 1
+  for (int t = 0; t < p.tokens; t++)
+#pragma unroll 1
+    for (int i = 0; i < p.count; i++) {
+      const Local &s = steps[i];
+      const char *from = s.source;
+      if (s.kind == GS_DECODE_ATTENTION) {
+        if (s.split < 0) continue;
+        const char *from_v = s.source_v;
+#pragma unroll 1
+        for (int left = s.rows; left > 0; left -= KEYS_OF_TILE) {
+          const int bytes = min(left, KEYS_OF_TILE) * KEY_BYTES;
+#pragma unroll 1
+          for (int half = 0; half < 2; half++) copy(half ? from_v : from, 1, bytes, 0, bytes, !Cut::WIDE, normal);
+          from += bytes, from_v += bytes;
+        }
+        continue;
+      }
+      if (s.in == GS_DECODE_HIDDEN) {
+#pragma unroll 1
+        for (int left = s.rows; left > 0; left -= Cut::ROWS, from += Cut::ROWS * 4 * ROW) {
+          const int rows = min(left, Cut::ROWS);
+#pragma unroll 1
+          for (int k = 0; k < Cut::CHUNKS; k++) copy(from + k * CHUNK, rows, CHUNK, 4 * ROW, rows * CHUNK, !Cut::WIDE, streamed);
+        }
+        continue;
+      }
+      // Copies of several rows reach more of the memory's bandwidth. Blocks do not wait for each
+      // other while logits are computed, so these are not paced.
+      const bool logits = s.out == GS_DECODE_LOGITS;
+      const int each = logits ? Cut::TILE_ROWS / 2 : Cut::WIDE ? 1 : 2;
+#pragma unroll 1
+      for (int left = s.rows; left > 0; left -= Cut::TILE_ROWS, from += Cut::TILE_ROWS * ROW) {
+        const int rows = min(left, Cut::TILE_ROWS);
+        copy(from, (rows + each - 1) / each, each * ROW, each * ROW, rows * ROW, !Cut::WIDE && !logits, logits && left <= p.kept ? kept : streamed);
+      }
+    }
+}
+
+// ---------------------------------------------------------------- the warp that finishes
+
+template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps) {
+  constexpr int WARPS = Cut::WARPS, BATCH = Cut::BATCH;
+  const int lane = threadIdx.x % 32, b = blockIdx.x;
+  const float over_c = 1.0f / (float)p.C;
+  const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
+  const uint32_t epoch0 = p.header->epoch;
+  const uint64_t step0 = p.sampling->step;
+  const int pos0 = *p.pos;
+  int token = *p.token, buffer = 0;
+  const bool teller = b == (int)gridDim.x - 1;
+  barrier_arrive<Cut>(FREE);
+  barrier_arrive<Cut>(FREE + 1);
+#pragma unroll 1
+  for (int t = 0; t < p.tokens; t++) {
+    const uint32_t e0 = epoch0 + t * p.count;
+    float x = 0;  // the residual stream at a row of the lane
+    if (lane < own) x = __ldg(wte_of(p) + (size_t)max(token, 0) * p.C + first + lane) + __ldg(wpe_of(p) + (size_t)(pos0 + t) * p.C + first + lane);
+    float best = -INFINITY;
+    int best_id = 0x7fffffff;
+#pragma unroll 1
+    for (int i = 0; i < p.count; i++) {
+      const Local &s = steps[i];
+      const uint32_t epoch = e0 + i + 1;
+      if (s.kind == GS_DECODE_ATTENTION) {
+        if (s.split < 0) continue;
+        barrier_sync<Cut>(FULL + buffer);
+        float most = -INFINITY;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[buffer][w][HEAD]);
+        const int from = F32S * min(lane, ATTENDED - 1);
+        float y[F32S] = {}, sum = 0;  // three dimensions of the lane
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+          const float2 of = *reinterpret_cast<const float2 *>(&work.out[buffer][w][HEAD]);
+          const float f = exp2f(of.x - most);
+#pragma unroll
+          for (int k = 0; k < F32S; k++) y[k] = fmaf(f, work.out[buffer][w][from + k], y[k]);
+          sum = fmaf(f, of.y, sum);
+        }
+        const float over = sum > 0 ? 1.0f / sum : 0.0f;  // a split may have no keys
+        delay();
+        if (lane < ATTENDED) {
+          static_assert(ATTENDED * F32S == HEAD + 2, "the last unit has the last value, the maximum and the sum");
+          const bool last = lane == ATTENDED - 1;
+          store_unit(p.attended + ((size_t)(s.row * SPLITS + s.split) * ATTENDED_STRIDE + lane) * 16, __float_as_uint(y[0] * over), __float_as_uint(last ? most : y[1] * over),
+                     __float_as_uint(last ? sum : y[2] * over), epoch);
+        }
+        stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+        barrier_arrive<Cut>(FREE + buffer);
+        buffer ^= 1;
+        continue;
+      }
+      const bool norm = s.gain != nullptr;
+      const int out = s.out, act = s.act;
+      int row = s.row + lane, unit = lane;
+#pragma unroll 1
+      for (int rest = s.rows; rest > 0; rest -= BATCH, row += BATCH, unit += BATCH / F32S) {
+        const int left = min(rest, BATCH);
+        const bool has = lane < left;
+        const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
+        barrier_sync<Cut>(FULL + buffer);
+        float v[WARPS / 4 * 4 + 4] = {};
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][lane];
+        float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+        if (WARPS > 8) y += (v[8] + v[9]) + (v[10] + v[11]);
+        static_assert(WARPS >= 8 && WARPS <= 12 && WARPS % 2 == 0, "the sum above");
+        if (norm) {
+          // Means and squared differences of equal parts, combined (T. Chan, G. Golub,
+          // R. LeVeque, Algorithms for computing the sample variance, 1983).
+          float sum = 0, within = 0, squares = 0;
+          const float about = sh.stats[buffer][0].x;
+#pragma unroll
+          for (int w = 0; w < WARPS; w++) {
+            const float2 of = sh.stats[buffer][w];
+            const float d = of.x - about;
+            sum += d, within += of.y, squares = fmaf(d, d, squares);
+          }
+          const float off = sum * (1.0f / WARPS), mean = about + off;
+          const float variance = (within + (float)Cut::SMALL * fmaxf(squares - sum * off, 0.0f)) * over_c;
+          y = rsqrtf(variance + p.eps) * (y - mean * sums);
+        }
+        y += bias;
+        // 0.5 y (1 + tanh(z)) = y / (1 + exp(-2 z)), without the loss of digits near tanh(z) = -1.
+        if (act) y = __fdividef(y, 1.0f + __expf(-2.0f * 0.7978845608028654f * (y + 0.044715f * y * y * y)));
+        delay();
+        if (out == GS_DECODE_LOGITS) {
+          if (has) {
+            p.logits[row] = y;
+            if (y < INFINITY)
+              take_better(best, best_id, y, row);
+            else
+              best = INFINITY, best_id = -1;  // also if it is not a number
+          }
+        } else {
+          float z = y;
+          char *to = p.residual + (size_t)(b * p.x.stride) * 16;
+          if (out == GS_DECODE_RESIDUAL)
+            z = x += y;
+          else if (out == GS_DECODE_QKV)
+            to = p.qkv + (size_t)(b * p.a.stride) * 16;
+          else
+            to = p.hidden + (size_t)(b * p.h.stride) * 16;
+          const int from = F32S * lane;
+          const float u0 = __shfl_sync(~0u, z, from & 31), u1 = __shfl_sync(~0u, z, (from + 1) & 31), u2 = __shfl_sync(~0u, z, (from + 2) & 31);
+          if (from < left) store_unit(to + unit * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+        }
+        if (rest <= BATCH) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+        barrier_arrive<Cut>(FREE + buffer);
+        buffer ^= 1;
+      }
+    }
+
+    // The best logit of all blocks. Every block finds it by itself. In two buffers, since
+    // some blocks have nothing else to do in a step.
+    const uint32_t epoch = e0 + p.count;
+    uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
+    warp_best(best, best_id);
+    delay();
+    if (lane == 0) store_unit(bests + b * LINE, __float_as_uint(best), best_id, 0, epoch);
+    // All blocks read the row of wte of the token that is found.
+    if ((unsigned)best_id < (unsigned)p.V)
+      for (int n = lane * 128; n < 4 * p.C; n += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(wte_of(p) + (size_t)best_id * p.C) + n));
+    best = -INFINITY, best_id = 0x7fffffff;
+    delay();
+    uint4 u[MOST_BLOCKS / 32] = {};
+    bool wait;
+    unsigned polls = 0;
+#pragma unroll 1
+    do {
+      wait = false;
+#pragma unroll
+      for (int k = 0; k < MOST_BLOCKS / 32; k++)
+        if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + (32 * k + lane) * LINE);
+#pragma unroll
+      for (int k = 0; k < MOST_BLOCKS / 32; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
+    } while (wait && !gives_up(p.header, sh, polls, p.count));
+#pragma unroll
+    for (int k = 0; k < MOST_BLOCKS / 32; k++)
+      if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
+    __syncwarp();
+    warp_best(best, best_id);
+    token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
+    if (lane == 0) sh.token = max(token, 0), *(volatile int *)&sh.step = t + 1;
+    stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
+    barrier_sync<Cut>(TOKEN);
+    if (lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
+    // The last block has the fewest rows: others do not wait while it tells the host.
+    if (teller && lane == 0 && !p.logits_only) {
+      __threadfence();
+      const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
+      gs_slot *slot = p.slots + (step0 + t) % p.slot_count;
+      slot->token = expired ? GS_SLOT_TIMEOUT : token;
+      slot->log_probability = __int_as_float(0x7fc00000);
+      slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + pos0 + t + 1;
+      slot->time = gs_globaltimer();
+      asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step0 + t + 1) : "memory");
+    }
+    // The row of wpe that the step after the next one needs.
+    if (teller && t + 2 < p.tokens)
+      for (int n = lane * 128; n < 4 * p.C; n += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(wpe_of(p) + (size_t)(pos0 + t + 2) * p.C) + n));
+  }
+  if (teller && lane == 0) {
+    if (!p.logits_only) {
+      *p.pos = pos0 + p.tokens;
+      *p.token = token;
+      p.sampling->step = step0 + p.tokens;
+    }
+    p.header->epoch = epoch0 + p.tokens * p.count;
+  }
+}
+
+// ---------------------------------------------------------------- the warps that compute
+
+template <typename Cut> __device__ void compute_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int warp) {
+  constexpr int WARPS = Cut::WARPS, NB = Cut::NB, SMALL = Cut::SMALL, LARGE = Cut::LARGE, XU = Cut::XU, HU = Cut::HU, C = Cut::C, RT = Cut::RT, MOST = Cut::MOST, ROWS = Cut::ROWS;
+  const int lane = threadIdx.x % 32, g = lane / 8, j = lane % 8;
+  float *const xs = work.x[warp];  // the part of x
+  const uint32_t of8 = shared_address(xs) + j * 16, of32 = shared_address(xs) + lane * 16;
+  uint32_t need = p.header->epoch;  // the epoch of what the next step reads
+#pragma unroll 1
+  for (int n = 0; n < XU; n++) work.place_x[n][warp][lane] = packed(place_of(p.x, F32S, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
+#pragma unroll 1
+  for (int n = 0; n < HU; n++) work.place_h[n][warp][lane] = packed(place_of(p.h, F32S, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
+#pragma unroll 1
+  for (int n = threadIdx.x; n < 3 * WARPS * NB / 2 * 32; n += 32 * WARPS) {
+    const int head = n / 32;  // of all q, then k, then v
+    (&work.place_q[0][0][0])[n] = packed(place_of(p.a, F32S, head * HEAD, HEAD, n % 32, 3 * p.C), HEAD);
+  }
+  asm volatile("bar.sync 7, %0;" ::"n"(32 * WARPS) : "memory");
+  unsigned tile = 0, buffer = 0;  // how many tiles were taken, modulo 2 TILES
+  static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
+  auto next = [&] { tile = (tile + 1) % (2 * TILES); };
+  auto wait_tile = [&] { mbarrier_wait(&sh.full[tile % TILES], tile / TILES); };
+  auto free_tile = [&] {  // once all lanes have read it
+    if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+    next();
+  };
+  // A warp waits for tiles of others too: else it could be so far ahead of them that it would
+  // free the same place twice.
+  auto pass_tile = [&] { wait_tile(), free_tile(); };
+  auto put = [&](uint32_t at, const uint4 &u, float *to) {
+    to += at_of(at);
+    if (holds(at, 0)) to[0] = __uint_as_float(u.x);
+    if (holds(at, 1)) to[1] = __uint_as_float(u.y);
+    if (holds(at, 2)) to[2] = __uint_as_float(u.z);
+  };
+  auto note = [&](int step, int what) {
+    if (Cut::STAMPS && warp == 0) stamp<Cut>(p, sh.step, step, what);
+  };
+  // The decode step of this launch. A register for it would be one too many.
+  const volatile int &t = sh.step;
+#pragma unroll 1
+  while (t < p.tokens) {
+#pragma unroll 1
+    for (int i = 0; i < p.count; i++, need++) {
+      const Local &s = steps[i];
+      if (s.kind == GS_DECODE_ATTENTION) {
+        if (s.split < 0) continue;
+        // Each warp but the last one has sixteen keys of the cache at a time; the last warp has
+        // those of this launch.
+        const int keys = s.rows, head = s.row;
+        const bool launch = warp == WARPS - 1, last = s.split == SPLITS - 1;
+        const int own = launch ? (last ? t + 1 : 0) : keys;  // keys that the warp may have
+        const int begin = launch ? 0 : warp * KEYS;
+        float *const tail_k = tail_of(p, s.tail), *const tail_v = tail_k + p.tokens * HEAD;
+        // A lane has an eighth of the dimensions of four keys, and two dimensions of all values.
+        float4 k0[4] = {}, k1[4] = {};
+        float2 v[KEYS] = {};
+        auto load = [&](uint32_t kb, uint32_t vb, int count) {
+#pragma unroll
+          for (int n = 0; n < 4; n++) {
+            const uint32_t row = kb + min(4 * g + n, count - 1) * KEY_BYTES + j * 16;
+            k0[n] = load_shared4(row), k1[n] = load_shared4(row + 128);
+          }
+#pragma unroll
+          for (int n = 0; n < KEYS; n++) v[n] = load_shared2(vb + min(n, count - 1) * KEY_BYTES + lane * 8);
+        };
+        // Frees tiles up to a key. No warp keeps one that it does not need: the ring may be full.
+        constexpr int ROUND = (WARPS - 1) * KEYS;
+        int passed = 0;
+        auto pass = [&](int until) {
+#pragma unroll 1
+          for (; passed + KEYS_OF_TILE <= until && passed < keys; passed += KEYS_OF_TILE) pass_tile(), pass_tile();
+        };
+        // Loads the warp's keys from `at` on.
+        auto go_to = [&](int at) {
+          pass(at);
+          if (at < keys) {
+            wait_tile();
+            const unsigned after = (tile + 1) % (2 * TILES);
+            mbarrier_wait(&sh.full[after % TILES], after / TILES);
+            load(sh.base[tile % TILES] + (at - passed) * KEY_BYTES, sh.base[after % TILES] + (at - passed) * KEY_BYTES, min(KEYS, keys - at));
+            __syncwarp();
+          }
+          pass(at + ROUND);
+        };
+        if (launch)
+          pass(ROUND);
+        else
+          go_to(begin);
+        note(i, GS_DECODE_READY);
+        barrier_sync<Cut>(FREE + buffer);
+        float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
+        // The first warp waits for q even if it has no keys: a block that did not would
+        // write its next output before this one is read.
+        if (begin < own || warp == 0) {
+          delay();
+          const uint32_t pq = work.place_q[0][head][lane], pk = launch ? work.place_q[1][head][lane] : 0, pv = launch ? work.place_q[2][head][lane] : 0;
+          uint4 uq = {}, uk = {}, uv = {};
+          bool wait;
+          unsigned polls = 0;
+#pragma unroll 1
+          do {
+            if (pq) uq = load_unit(p.qkv + (size_t)unit_of(pq) * 16);
+            if (pk) uk = load_unit(p.qkv + (size_t)unit_of(pk) * 16);
+            if (pv) uv = load_unit(p.qkv + (size_t)unit_of(pv) * 16);
+            wait = (pq && uq.w != need) || (pk && uk.w != need) || (pv && uv.w != need);
+          } while (wait && !gives_up(p.header, sh, polls, i));
+          note(i, GS_DECODE_ARRIVED);
+          put(pq, uq, xs);
+          if (launch) put(pk, uk, tail_k + t * HEAD), put(pv, uv, tail_v + t * HEAD);
+          __syncwarp();
+          if (launch) {
+            float *const cache_k = (float *)const_cast<char *>(s.source) + (size_t)(keys + t) * HEAD, *const cache_v = (float *)const_cast<char *>(s.source_v) + (size_t)(keys + t) * HEAD;
+            reinterpret_cast<float2 *>(cache_k)[lane] = reinterpret_cast<const float2 *>(tail_k + t * HEAD)[lane];
+            reinterpret_cast<float2 *>(cache_v)[lane] = reinterpret_cast<const float2 *>(tail_v + t * HEAD)[lane];
+            load(shared_address(tail_k), shared_address(tail_v), own);
+          }
+          const float4 q0 = load_shared4(of8), q1 = load_shared4(of8 + 128);
+#pragma unroll 1
+          for (int at = begin; at < own;) {
+            float d[4];
+#pragma unroll
+            for (int n = 0; n < 4; n++) d[n] = fma4(k1[n], q1, fma4(k0[n], q0, 0.0f));
+            const int key = 4 * g + kept<4, 4>(lane);
+            // Scores in powers of 2.
+            float score = sum_rows<4, 4>(d, lane) * (0.125f * 1.4426950408889634f);
+            if (at + key >= own) score = -1e30f;
+            float top = score;
+#pragma unroll
+            for (int o = 2; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
+            top = fmaxf(most, top);
+            const float fade = exp2f(most - top);
+            work.weight[warp][key] = exp2f(score - top);
+            __syncwarp();
+            most = top, y0 *= fade, y1 *= fade, sum *= fade;
+#pragma unroll
+            for (int k = 0; k < KEYS; k += 4) {
+              const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][k]);
+              y0 = fmaf(w.x, v[k].x, y0), y1 = fmaf(w.x, v[k].y, y1);
+              y0 = fmaf(w.y, v[k + 1].x, y0), y1 = fmaf(w.y, v[k + 1].y, y1);
+              y0 = fmaf(w.z, v[k + 2].x, y0), y1 = fmaf(w.z, v[k + 2].y, y1);
+              y0 = fmaf(w.w, v[k + 3].x, y0), y1 = fmaf(w.w, v[k + 3].y, y1);
+              sum += (w.x + w.y) + (w.z + w.w);
+            }
+            __syncwarp();
+            at += ROUND;
+            if (!launch && at < own) go_to(at);
+          }
+        }
+        *reinterpret_cast<float2 *>(&work.out[buffer][warp][2 * lane]) = make_float2(y0, y1);
+        if (lane == 0) *reinterpret_cast<float2 *>(&work.out[buffer][warp][HEAD]) = make_float2(most, sum);
+        barrier_arrive<Cut>(FULL + buffer);
+        pass(keys + KEYS_OF_TILE);
+        buffer ^= 1;
+        continue;
+      }
+
+      if (s.in == GS_DECODE_HIDDEN) {  // a product of 4C inputs, of at most 32 rows
+        if (s.rows <= 0) continue;
+        const int mine = warp / Cut::SHARE;
+        float4 x[NB] = {};
+#pragma unroll 1
+        for (int from = 0; from < s.rows; from += ROWS) {
+          const int rows = min(s.rows - from, ROWS);
+          float4 w[ROWS][NB];
+#pragma unroll 1
+          for (int n = 0; n < mine; n++) pass_tile();
+          wait_tile();
+          const uint32_t base = sh.base[tile % TILES] + warp % Cut::SHARE * LARGE * 4 + lane * 16;
+#pragma unroll
+          for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int k = 0; k < NB; k++) w[r][k] = load_shared4(base + min(r, rows - 1) * (16 * C / Cut::CHUNKS) + k * 512);
+          __syncwarp();
+          free_tile();
+#pragma unroll 1
+          for (int n = mine + 1; n < Cut::CHUNKS; n++) pass_tile();
+          if (from == 0) {
+            note(i, GS_DECODE_READY);
+            barrier_sync<Cut>(FREE + buffer);
+            delay();
+            uint4 u[HU] = {};
+            auto ph = [&](int n) { return *(const volatile uint32_t *)&work.place_h[n][warp][lane]; };
+            bool wait;
+            unsigned polls = 0;
+#pragma unroll 1
+            do {
+              wait = false;
+#pragma unroll
+              for (int n = 0; n < HU; n++)
+                if (ph(n)) u[n] = load_unit(p.hidden + (size_t)unit_of(ph(n)) * 16);
+#pragma unroll
+              for (int n = 0; n < HU; n++) wait |= ph(n) && u[n].w != need;
+            } while (wait && !gives_up(p.header, sh, polls, i));
+            note(i, GS_DECODE_ARRIVED);
+#pragma unroll
+            for (int n = 0; n < HU; n++) put(ph(n), u[n], xs);
+            __syncwarp();
+#pragma unroll
+            for (int k = 0; k < NB; k++) x[k] = load_shared4(of32 + k * 512);
+          }
+          float d[ROWS];
+#pragma unroll
+          for (int r = 0; r < ROWS; r++) {
+            d[r] = 0;
+#pragma unroll
+            for (int k = 0; k < NB; k++) d[r] = fma4(w[r][k], x[k], d[r]);
+          }
+          sh.part[buffer][warp][from + kept<ROWS, 16>(lane)] = sum_rows<ROWS, 16>(d, lane);
+        }
+        barrier_arrive<Cut>(FULL + buffer);
+        buffer ^= 1;
+        continue;
+      }
+
+      // A product of C inputs, up to BATCH rows at a time.
+      const bool norm = s.gain != nullptr;
+      uint32_t px[XU];
+      float gain[XU][F32S];
+#pragma unroll
+      for (int n = 0; n < XU; n++) {
+        px[n] = work.place_x[n][warp][lane];
+#pragma unroll
+        for (int k = 0; k < F32S; k++) gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
+      }
+      float4 x[NB] = {};
+      float2 stats = {};
+      bool first = true;
+#pragma unroll 1
+      for (int begin = 0; begin < s.rows; begin += Cut::BATCH) {
+        const int batch = min(s.rows - begin, Cut::BATCH);
+#pragma unroll 1
+        for (int from = 0; from < batch; from += Cut::AT_ONCE) {
+          const int rest = batch - from;
+          float4 w[MOST][RT][NB];
+#pragma unroll
+          for (int m = 0; m < MOST; m++) {
+            const int rows = rest - m * Cut::TILE_ROWS;
+            if (rows <= 0) {
+#pragma unroll
+              for (int r = 0; r < RT; r++)
+#pragma unroll
+                for (int k = 0; k < NB; k++) w[m][r][k] = make_float4(0, 0, 0, 0);
+              continue;
+            }
+            wait_tile();
+            const uint32_t base = sh.base[tile % TILES] + warp * SMALL * 4 + j * 16;
+#pragma unroll
+            for (int r = 0; r < RT; r++)
+#pragma unroll
+              for (int k = 0; k < NB; k++) w[m][r][k] = load_shared4(base + min(4 * r + g, rows - 1) * (4 * C) + k * 128);
+            __syncwarp();
+            free_tile();
+          }
+          if (first) note(i, GS_DECODE_READY);
+          if (from == 0) barrier_sync<Cut>(FREE + buffer);
+          float v[XU][F32S] = {};
+          if (first) {
+            delay();
+            if (s.in == GS_DECODE_ATTENDED) {
+              constexpr int HEADS = Cut::HEADS;
+              const int head = warp * SMALL / HEAD;
+              bool wait;
+              unsigned polls = 0;
+              // Most blocks have no part in attention and come here early. They poll the last
+              // unit of each split only: polls of all delay what they wait for.
+#pragma unroll 1
+              do
+                wait = lane < SPLITS * HEADS && load_unit(p.attended + ((size_t)(head * SPLITS + lane) * ATTENDED_STRIDE + ATTENDED - 1) * 16).w != need;
+              while (wait && !gives_up(p.header, sh, polls, i));
+              __syncwarp();
+              uint4 u[HEADS][SPLITS] = {};
+#pragma unroll 1
+              do {
+                wait = false;
+                if (lane < ATTENDED) {
+#pragma unroll
+                  for (int n = 0; n < HEADS; n++)
+#pragma unroll
+                    for (int k = 0; k < SPLITS; k++) u[n][k] = load_unit(p.attended + ((size_t)((head + n) * SPLITS + k) * ATTENDED_STRIDE + lane) * 16);
+#pragma unroll
+                  for (int n = 0; n < HEADS; n++)
+#pragma unroll
+                    for (int k = 0; k < SPLITS; k++) wait |= u[n][k].w != need;
+                }
+              } while (wait && !gives_up(p.header, sh, polls, i));
+              __syncwarp();
+#pragma unroll
+              for (int n = 0; n < HEADS; n++) {
+                float m[SPLITS], f[SPLITS], most = -INFINITY, sum = 0;
+#pragma unroll
+                for (int k = 0; k < SPLITS; k++) {
+                  m[k] = __uint_as_float(__shfl_sync(~0u, u[n][k].y, ATTENDED - 1)), f[k] = __uint_as_float(__shfl_sync(~0u, u[n][k].z, ATTENDED - 1));
+                  most = fmaxf(most, m[k]);
+                }
+#pragma unroll
+                for (int k = 0; k < SPLITS; k++) f[k] *= exp2f(m[k] - most), sum += f[k];
+                const float over = 1.0f / sum;
+                float y[F32S] = {};
+#pragma unroll
+                for (int k = 0; k < SPLITS; k++) {
+                  const float by = f[k] * over;
+                  y[0] = fmaf(by, __uint_as_float(u[n][k].x), y[0]), y[1] = fmaf(by, __uint_as_float(u[n][k].y), y[1]), y[2] = fmaf(by, __uint_as_float(u[n][k].z), y[2]);
+                }
+                constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+                const int at = n * HEAD + F32S * lane - (warp % 2 ? skip : 0);
+#pragma unroll
+                for (int k = 0; k < F32S; k++)
+                  if (F32S * lane + k < HEAD && at + k >= 0 && at + k < SMALL) xs[at + k] = y[k];
+              }
+            } else {
+              if (s.in == GS_DECODE_EMBEDDING) {
+                const int token = *(volatile int *)&sh.token, pos0 = *(volatile int *)&sh.pos0;
+#pragma unroll
+                for (int n = 0; n < XU; n++) {
+                  const float *e = wte_of(p) + (size_t)token * C + warp * SMALL + at_of(px[n]), *w = wpe_of(p) + (size_t)(pos0 + t) * C + warp * SMALL + at_of(px[n]);
+#pragma unroll
+                  for (int k = 0; k < F32S; k++) v[n][k] = holds(px[n], k) ? __ldg(e + k) + __ldg(w + k) : 0.0f;
+                }
+              } else {
+                uint4 u[XU] = {};
+                unsigned polls = 0;
+                bool wait;
+#pragma unroll 1
+                do {
+                  wait = false;
+#pragma unroll
+                  for (int n = 0; n < XU; n++)
+                    if (px[n]) u[n] = load_unit(p.residual + (size_t)unit_of(px[n]) * 16);
+#pragma unroll
+                  for (int n = 0; n < XU; n++) wait |= px[n] && u[n].w != need;
+                } while (wait && !gives_up(p.header, sh, polls, i));
+#pragma unroll
+                for (int n = 0; n < XU; n++) v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
+              }
+#pragma unroll
+              for (int n = 0; n < XU; n++)
+#pragma unroll
+                for (int k = 0; k < F32S; k++)
+                  if (holds(px[n], k))
+                    xs[at_of(px[n]) + k] = v[n][k] * gain[n][k];
+                  else
+                    v[n][k] = 0.0f;
+            }
+            __syncwarp();
+            note(i, GS_DECODE_ARRIVED);
+#pragma unroll
+            for (int k = 0; k < NB; k++) x[k] = load_shared4(of8 + k * 128);
+          }
+          float d[MOST * RT];
+#pragma unroll
+          for (int m = 0; m < MOST; m++) {
+#pragma unroll
+            for (int r = 0; r < RT; r++) d[m * RT + r] = 0;
+            if (rest <= m * Cut::TILE_ROWS) continue;
+#pragma unroll
+            for (int r = 0; r < RT; r++)
+#pragma unroll
+              for (int k = 0; k < NB; k++) d[m * RT + r] = fma4(w[m][r][k], x[k], d[m * RT + r]);
+          }
+          if (first && norm) {
+            const float about = __shfl_sync(~0u, v[0][0], 8);  // a value of the part
+            float sum = 0, squares = 0;
+#pragma unroll
+            for (int n = 0; n < XU; n++)
+#pragma unroll
+              for (int k = 0; k < F32S; k++) {
+                const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
+                sum += z, squares = fmaf(z, z, squares);
+              }
+#pragma unroll
+            for (int o = 16; o > 0; o >>= 1) {
+              sum += __shfl_xor_sync(~0u, sum, o);
+              squares += __shfl_xor_sync(~0u, squares, o);
+            }
+            stats = make_float2(about + sum * (1.0f / SMALL), fmaxf(squares - sum * sum * (1.0f / SMALL), 0.0f));
+          }
+          first = false;
+          sh.part[buffer][warp][from + 4 * kept<MOST * RT, 4>(lane) + g] = sum_rows<MOST * RT, 4>(d, lane);
+        }
+        if (norm && lane == 0) sh.stats[buffer][warp] = stats;
+        barrier_arrive<Cut>(FULL + buffer);
+        buffer ^= 1;
+      }
+    }
+    barrier_sync<Cut>(TOKEN);
+  }
+}
+
+#endif
+
+template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_f32_kernel(const __grid_constant__ Program p) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int WARPS = Cut::WARPS;
+  __shared__ Shared<Cut> sh;
+  __shared__ Work<Cut> work;
+  Local *steps = reinterpret_cast<Local *>(dynamic);
+  const int b = blockIdx.x, blocks = gridDim.x, warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < TILES; i++) mbarrier_init(&sh.full[i], 1), mbarrier_init(&sh.empty[i], WARPS);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    sh.token = max(*p.token, 0);
+    sh.pos0 = *p.pos;
+    sh.step = 0;
+    sh.over = p.header->expired != 0;
+    sh.until = gs_globaltimer() + p.patience;
+  }
+  // The block's part of each step. Attention moves on by as many blocks as it takes.
+  const int pos0 = *p.pos, part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < p.count; i += Cut::THREADS) {
+    Local l = {};
+    const gs_decode_step &s = p.steps[i];
+    l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
+    if (s.kind == GS_DECODE_ATTENTION) {
+      l.split = split_of(i, b, blocks, p.NH, &l.row);
+      const int from = min(pos0, max(l.split, 0) * part);
+      l.rows = l.split == SPLITS - 1 ? pos0 - from : min(pos0 - from, part);
+      const size_t first = ((size_t)l.row * p.P + from) * KEY_BYTES;
+      l.source = (const char *)s.k_cache + first, l.source_v = (const char *)s.v_cache + first;
+    } else {
+      const int rows = rows_of(s.N, blocks, F32S);
+      l.row = b * rows;
+      l.rows = max(0, min(rows, s.N - l.row));
+      l.source = (const char *)s.w + (size_t)l.row * s.K * sizeof(float);
+      l.bias = (const float *)s.bias, l.gain = (const float *)s.gain, l.sums = (const float *)s.sums;
+    }
+    steps[i] = l;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0)
+    for (int i = 0, n = 0; i < p.count; i++)
+      if (steps[i].kind == GS_DECODE_ATTENTION) steps[i].tail = steps[i].split == SPLITS - 1 ? n++ : 0;
+  Local &logits = steps[p.count - 1];
+  float *const head = reinterpret_cast<float *>(steps + p.count);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < logits.rows; i += Cut::THREADS) {
+    head[i] = logits.bias ? logits.bias[logits.row + i] : 0.0f;
+    head[p.head + i] = logits.sums ? logits.sums[logits.row + i] : 0.0f;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
+  __syncthreads();
+  if (warp == WARPS + 1)
+    copy_weights<Cut>(p, sh, steps, shared_address(tail_of(p, p.tails)));
+  else if (warp == WARPS)
+    finish_steps<Cut>(p, sh, work, steps);
+  else
+    compute_steps<Cut>(p, sh, work, steps, warp);
+  __syncthreads();  // no warp ends while others wait at barriers
+#endif
+}
+
+// Whether the units of every part of a vector fit the lanes that read them.
+bool covered(const Shape &s, int values, int part, int n, int lanes) {
+  for (int from = 0; from < n; from += part) {
+    const int last = from + part - 1;
+    const int a = from / s.rows * s.per_block + from % s.rows / values, b = last / s.rows * s.per_block + last % s.rows / values;
+    if (b - a >= lanes) return false;
+  }
+  return true;
+}
+
+// Calls do(Cut) of a width; GS_UNSUPPORTED if there is none.
+template <typename Do> int with_cut(int C, Do &&run) {
+  switch (C) {
+    case 384: return run(Cut<12, 1, 2, 3, 3, 24>());
+    case 768: return run(Cut<12, 2, 2, 3, 6, 24>());
+    case 1024: return run(Cut<8, 4, 1, 3, 4, 24>());
+    case 1280: return run(Cut<10, 4, 1, 3, 5, 24>());
+    case 1600: return run(Cut<10, 5, 1, 2, 3, 24>());
+  }
+  return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of 384, 768, 1024, 1280 or 1600; this model's is %d", C);
+}
+
+int blocks_of(const gs_stream *s, const gs_decode_args *a) { return a->blocks > 0 ? a->blocks : s->processors; }
+
+int check(gs_stream *s, const gs_decode_args *a) {
+  if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
+  const int blocks = blocks_of(s, a);
+  if (blocks > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, blocks);
+  if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
+  return with_cut(a->C, [&](auto cut) -> int {
+    using Cut = decltype(cut);
+    if (int status = gs_check_code(s, (const void *)decode_f32_kernel<Cut>)) return status;
+    const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, F32S), q = shape_of(3 * a->C, blocks, F32S);
+    if (a->NH * SPLITS > blocks || x.rows > Cut::BATCH || !covered(x, F32S, Cut::SMALL, a->C, 32 * Cut::XU) || !covered(h, F32S, Cut::LARGE, 4 * a->C, 32 * Cut::HU) ||
+        !covered(q, F32S, HEAD, 3 * a->C, 32))
+      return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
+    return GS_OK;
+  });
+}
+
+size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
+
+// Lays out the work area; *bytes is its size.
+void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
+  const int blocks = blocks_of(s, a);
+  p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, F32S), p->a = shape_of(3 * a->C, blocks, F32S);
+  char *at = (char *)a->work;
+  size_t n = HEADER;
+  auto take = [&](size_t units) {
+    char *here = at + n;
+    n += aligned(16 * units);
+    return here;
+  };
+  p->header = (Header *)at;
+  p->residual = take((size_t)blocks * p->x.stride);
+  p->hidden = take((size_t)blocks * p->h.stride);
+  p->qkv = take((size_t)blocks * p->a.stride);
+  p->attended = take((size_t)a->NH * SPLITS * ATTENDED_STRIDE);
+  p->best = (uint4 *)take(2 * (size_t)blocks * LINE);
+  *bytes = n;
+}
+
+template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
+  const size_t fixed = (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024;
+  p.tails = 1;
+  for (int b = 0; b < blocks; b++) {
+    int n = 0, head;
+    for (int i = 0; i < p.count; i += STEPS) n += split_of(i, b, blocks, p.NH, &head) == SPLITS - 1;
+    if (n > p.tails) p.tails = n;
+  }
+  p.head = rows_of(p.V, blocks, F32S);
+  // As in decode.cu: a part of the logits may stay in the L2 cache.
+  const int64_t weights = 4 * ((int64_t)(p.count / STEPS) * 12 * p.C * p.C + (int64_t)p.V * p.C);
+  p.kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (4 * p.C) / blocks);
+  p.table = (int)((p.count * sizeof(Local) + p.head * 2 * sizeof(float) + 127) / 128 * 128);
+  const size_t table = p.table + (size_t)p.tails * p.tokens * 2 * KEY_BYTES;
+  const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed - (int64_t)table) / 128 * 128;
+  // Two tiles are needed at once, wherever in the ring they begin.
+  const int64_t rows = Cut::TILE_ROWS * (int64_t)(4 * p.C), wide = Cut::ROWS * (int64_t)(16 * p.C / Cut::CHUNKS), keys = KEYS_OF_TILE * KEY_BYTES;
+  const int64_t tile = rows > wide ? rows : wide, least = 3 * (tile > keys ? tile : keys);
+  if (ring < least) return gs_fail(GS_UNSUPPORTED, "%d steps leave too little shared memory to decode in one kernel", p.count);
+  p.ring_bytes = (int)ring;
+  const size_t shared = table + ring;
+  int e = gs_allow_shared<decode_f32_kernel<Cut>>(s, s->shared_per_block - fixed);
+  if (e) return e;
+  return gs_launch_cooperative(s, "decode", decode_f32_kernel<Cut>, blocks, Cut::THREADS, shared, p);
+}
+
+}  // namespace
+
+int gs_decode_f32_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
+  if (int status = check(s, a)) return status;
+  Program p = {};
+  size_t n = 0;
+  lay_out(s, a, &p, &n);
+  *bytes = n;
+  return GS_OK;
+}
+
+int gs_decode_f32(gs_stream *s, const gs_decode_args *a) {
+  if (int status = check(s, a)) return status;
+  if (a->count % STEPS != 1) return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count, STEPS);
+  Program p = {};
+  size_t n = 0;
+  lay_out(s, a, &p, &n);
+  p.steps = (const gs_decode_step *)a->steps;
+  p.wte = (const bf16 *)a->wte, p.wpe = (const bf16 *)a->wpe;
+  p.sampling = (gs_sampling *)a->sampling;
+  p.pos = (int *)a->pos, p.token = (int *)a->tokens_io;
+  p.slots = (gs_slot *)a->slots;
+  p.logits = (float *)a->logits;
+  p.patience = (uint64_t)a->timeout * 1000000;
+  p.stamps = (uint64_t *)a->stamps;
+  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.slot_count = a->slot_count, p.tokens = a->tokens, p.logits_only = a->logits_only;
+  p.eps = a->eps;
+  return with_cut(a->C, [&](auto cut) {
+    using Cut = decltype(cut);
+    return p.stamps ? launch<typename Cut::Stamping>(s, p, blocks_of(s, a)) : launch<Cut>(s, p, blocks_of(s, a));
+  });
+}

@@ -38,7 +38,7 @@ func ownTime() time.Duration {
 }
 
 // Cores returns how many cores other programs kept busy since the last call, on average. ok is false if it is not known. Counters have
-// steps of 10 ms, so that calls should be 20 ms apart at least.
+// steps of 10 ms, so that calls should be 10 ms apart at least, and 20 where this program may not run on all processors.
 func (o *Others) Cores() (cores float64, ok bool) {
 	text, err := os.ReadFile(o.stat)
 	if err != nil {
@@ -58,15 +58,20 @@ func (o *Others) Cores() (cores float64, ok bool) {
 }
 
 // busyTime adds up the time in which processors did something, by the text of /proc/stat: user, nice, system, irq, softirq and what a hypervisor
-// took, in hundredths of a second. Between system and irq are idle time and that of waiting for disks, which do not count.
+// took, in hundredths of a second. The line of all processors together has been rounded once, those of each have been each. Between system and irq are idle time and that of waiting for disks, which do not count.
 func busyTime(text []byte, allowed []int) (sum time.Duration, ok bool) {
+	var all time.Duration
+	others := false // there are processors that are not allowed
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
 		if len(fields) < 9 || !bytes.HasPrefix(fields[0], []byte("cpu")) {
 			continue
 		}
-		at, err := strconv.Atoi(string(fields[0][3:]))
-		if err != nil || !slices.Contains(allowed, at) {
+		to := &sum
+		if at, err := strconv.Atoi(string(fields[0][3:])); len(fields[0]) == 3 {
+			to = &all
+		} else if err != nil || !slices.Contains(allowed, at) {
+			others = true
 			continue
 		}
 		for i, field := range fields[1:9] {
@@ -75,10 +80,13 @@ func busyTime(text []byte, allowed []int) (sum time.Duration, ok bool) {
 				return 0, false
 			}
 			if i != 3 && i != 4 {
-				sum += time.Duration(n) * 10 * time.Millisecond
+				*to += time.Duration(n) * 10 * time.Millisecond
 			}
 		}
-		ok = true
+		ok = ok || to == &sum
+	}
+	if !others && all > 0 {
+		return all, ok
 	}
 	return sum, ok
 }

@@ -33,6 +33,10 @@ func TestOthers(t *testing.T) {
 	if cores, ok := o.Cores(); !ok || math.Abs(cores*float64(elapsed)/float64(time.Second)-1.6) > 0.1 {
 		t.Errorf("others keep %.2f cores busy, %v; expected about 1.6", cores, ok)
 	}
+	// Where all processors are allowed the line of all is read.
+	if sum, ok := busyTime([]byte("cpu 11 2 3 50 6 0 0 0 0 0\ncpu1 5 0 1 20 3 0 0 0 0 0\ncpu2 5 1 1 30 3 0 0 0 0 0\n"), []int{1, 2}); !ok || sum != 160*time.Millisecond {
+		t.Errorf("all processors were busy for %v, %v; expected 160 ms", sum, ok)
+	}
 	for _, bad := range []string{"", "cpu1 1 2 3\n", "cpu1 1 2 3 x 5 6 7 8 9\n", "cpux 1 2 3 4 5 6 7 8 9\n"} {
 		write(bad)
 		if _, ok := o.Cores(); ok {

@@ -7,7 +7,7 @@ import (
 )
 
 // hostSampling is how often the load of other programs on the CPU is read.
-const hostSampling = 20 * time.Millisecond
+const hostSampling = 10 * time.Millisecond
 
 // hostWidth returns how many of the threads run the CPU's jobs while others keep so many cores busy: one for each core that is left. A few do not count, since
 // the system does something by the way too.

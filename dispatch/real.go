@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
@@ -190,12 +191,14 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 		return Result{}, err
 	}
 	left := r.Load.After(len(jobs))
+	var begun sync.WaitGroup
 	s.Ended = func(Done) {
 		if left--; left == 0 {
-			load.begin()
+			begun.Go(load.begin) // the thread of a device does not wait until processes have started
 		}
 	}
 	result, err := s.Run(ctx)
+	begun.Wait()
 	return result, errors.Join(err, load.end())
 }
 

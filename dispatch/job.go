@@ -75,6 +75,7 @@ type Job struct {
 	Writes *Data          // the result if other jobs read it; it stays where it was made
 
 	estimates []Estimate // by device, of the last decision
+	raw       []raw      // by device
 	device    int        // which was decided, -1 before
 	probe     bool       // the decision was for a measurement
 	begun     bool
@@ -112,6 +113,14 @@ func (e Estimate) Total() float64 { return e.In + e.Run + e.Out }
 func (e Estimate) times(f float64) Estimate {
 	e.In, e.Run, e.Out, e.Low, e.High = e.In*f, e.Run*f, e.Out*f, e.Low*f, e.High*f
 	return e
+}
+
+// raw is what an estimator said of a job to which so many bytes must be copied.
+type raw struct {
+	known  bool
+	backup bool // it was that of Policy.Backup
+	in     int64
+	e      Estimate
 }
 
 // Times are what a job took on a device, in us. Total is their sum unless the device did

@@ -32,6 +32,7 @@ type Scheduler struct {
 	second  *Refinement // of policy.Backup
 	errors  [2]trust    // of both
 	backup  bool        // the backup is believed
+	learns  bool        // what is believed learns: it says other things of a job later
 	ended   int         // jobs
 	left    int         // jobs that have not finished
 	waiting int         // of those, in queues
@@ -69,6 +70,7 @@ func (d *deviceState) overlap() bool { return d.InFlight > 1 }
 // New makes a scheduler for jobs of so many classes.
 func New(devices []Device, classes int, p Policy) *Scheduler {
 	s := &Scheduler{policy: p, refine: NewRefinement(len(devices), classes), loads: make([]load, len(devices))}
+	_, s.learns = p.Believes.(Observer)
 	if p.Backup != nil && p.Refine {
 		s.second = NewRefinement(len(devices), classes)
 	}
@@ -147,6 +149,11 @@ func (s *Scheduler) Submit(j *Job, now float64) {
 		j.estimates = make([]Estimate, len(s.devices))
 	}
 	j.estimates = j.estimates[:len(s.devices)]
+	if cap(j.raw) < len(s.devices) {
+		j.raw = make([]raw, len(s.devices))
+	}
+	j.raw = j.raw[:len(s.devices)]
+	clear(j.raw)
 	for _, d := range j.Reads {
 		if d.writer != nil {
 			d.writer.readers = append(d.writer.readers, j)
@@ -185,7 +192,7 @@ func (s *Scheduler) estimate(j *Job) {
 		if !s.usable(i) {
 			continue
 		}
-		e := s.believes().Estimate(i, j, j.missing(i))
+		e := s.predict(i, j)
 		f := slowed(s.devices[i].now)
 		if s.policy.Refine {
 			f *= s.refinement().Factor(i, j.Class)
@@ -198,6 +205,19 @@ func (s *Scheduler) estimate(j *Job) {
 		}
 		j.estimates[i] = e.finite()
 	}
+}
+
+// predict asks the estimator that is believed, which is not asked again the same of a job that has come, unless it learns.
+func (s *Scheduler) predict(device int, j *Job) Estimate {
+	by, in := s.believes(), j.missing(device)
+	if s.learns || j.raw == nil {
+		return by.Estimate(device, j, in)
+	}
+	r := &j.raw[device]
+	if !r.known || r.in != in || r.backup != s.backup {
+		*r = raw{true, s.backup, in, by.Estimate(device, j, in)}
+	}
+	return r.e
 }
 
 // expect returns when a job would start and end on a device, where it takes e, after all that is queued there:

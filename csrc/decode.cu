@@ -20,6 +20,9 @@
 // * Attention to earlier tokens is split among SPLITS blocks per head, which are others in
 //   each layer, so that each SM copies as much. The blocks that read its output merge the
 //   splits.
+// * Of several sequences, up to eight, four are computed at once, in columns 2j and 2j + 1 of
+//   the instructions; the others follow with the same W. Each has vectors of its own. Attention
+//   has items, one for each split of each head of each sequence, which are dealt out to blocks.
 //
 // The order of a sum depends on C and the number of SMs alone; in attention also on the
 // position at which the launch began.
@@ -28,15 +31,19 @@
 
 namespace decode {  // named: what code for older GPUs does not use is no warning
 
-// How a width is divided: WARPS that compute have NB blocks of 32 inputs each.
-template <int WARPS_, int NB_, bool STAMPS_ = false> struct Cut {
-  static constexpr int WARPS = WARPS_, NB = NB_;
+// How a width is divided: WARPS that compute have NB blocks of 32 inputs each, of GROUP
+// sequences at once: 1, or 4 of up to 8.
+template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false> struct Cut {
+  static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
-  using Stamping = Cut<WARPS, NB, true>;
+  using Stamping = Cut<WARPS, NB, GROUP, true>;
+  using Many = Cut<WARPS, NB, 4, STAMPS>;
+  static constexpr bool MANY = GROUP > 1;
   static constexpr int C = 32 * WARPS * NB;
-  static constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
-  static constexpr int PARTIES = 32 * (WARPS + 1);    // of the barriers between the warps that compute and the one that finishes
+  static constexpr int FINISH = !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
+  static constexpr int THREADS = 32 * (WARPS + FINISH + 1);  // they, those that compute, the one that copies
+  static constexpr int PARTIES = 32 * (WARPS + FINISH);      // of the barriers between the warps that compute and those that finish
   static constexpr int SMALL = 32 * NB, LARGE = 128 * NB;  // inputs of a warp, of C and of 4C
   static constexpr int LB = 4 * NB;                   // blocks of 32 inputs of 4C
   static constexpr int XU = NB > 2 ? 2 : 1;           // units that a lane reads of its warp's part of the residual stream
@@ -45,9 +52,18 @@ template <int WARPS_, int NB_, bool STAMPS_ = false> struct Cut {
   static constexpr bool WIDE = NB > 2;
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;     // of a tile of C inputs
   static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1; // tiles of the rows of 4C inputs, side by side
-  static constexpr int KEEP = WIDE ? NB : LB;         // blocks of 4C inputs that a warp has in registers before x arrives
+  static constexpr int KEEP = MANY && NB > 1 ? 2 : WIDE ? NB : LB;  // blocks of 4C inputs that a warp has in registers before x arrives
+  static constexpr int TOGETHER = WIDE && MANY ? 2 : GROUP;  // sequences of which it has units in registers at once
+  static constexpr int FRAGMENTS = WIDE && MANY ? 1 : 2;  // of 16 rows that a warp has in registers
+  static constexpr int CHUNK = KEYS * (WARPS - 1);    // keys that are copied at once, if there are several sequences
+  // The part of x of a sequence in shared memory, in values: where its low halves begin, and
+  // the next sequence. The two halves lie in other banks.
+  static constexpr int LOW = MANY && NB % 2 == 0 ? SMALL + 32 : SMALL, ROW = MANY ? LARGE + 32 : 0;
+  static constexpr int XROW = 2 * LOW;
+  static constexpr int X = MANY ? (8 * XROW > 4 * ROW ? 8 * XROW : 4 * ROW) : LARGE;
+  static constexpr int SUMS = MANY ? 40 : 32;         // room for the sums of a sequence
   // Rows that are published together: whole units, if there may be more of them.
-  __device__ static int batch(int out) { return WIDE && (out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN) ? 30 : 32; }
+  __device__ static int batch(int out) { return out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN ? (FRAGMENTS == 1 ? 12 : WIDE ? 30 : 32) : 16 * FRAGMENTS; }
 };
 
 // That of gs_decode_one, whose launch runs step p.alone of token p.tokens - 1.
@@ -63,17 +79,22 @@ template <typename Cut> struct Shared {
   static constexpr int WARPS = Cut::WARPS;
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];
-  float part[2][WARPS][32];   // sums over a warp's part of K
-  float2 stats[2][WARPS];     // of its part of x: mean, sum of squared differences from it
+  float part[2][WARPS][Cut::GROUP][Cut::SUMS];  // sums over a warp's part of K
+  // Of its part of x: mean, sum of squared differences from it. Of one sequence with each
+  // batch of rows; of several those of c_fc lie apart from the others.
+  float2 stats[2][Cut::MANY ? 8 : 1][WARPS];
   uint64_t until;             // when waiting has been too long
   int over;                   // whether it has
-  int token, pos0;
+  int token[Cut::MANY ? 8 : 1], pos0[Cut::MANY ? 8 : 1];
   int step;                   // decode steps that have ended
+  float own[Cut::MANY ? 8 : 1][16];        // the block's rows of the residual stream; of one sequence they are in registers
+  float best[Cut::MANY ? 8 : 1][32];       // and the best logits of each lane
+  int best_id[Cut::MANY ? 8 : 1][32];
 };
 
 template <typename Cut> struct Work {
   static constexpr int WARPS = Cut::WARPS, NB = Cut::NB;
-  alignas(16) uint16_t x[WARPS][16 + 4 * NB * 32];  // a warp's part of x, with room for units that overlap its ends
+  alignas(16) uint16_t x[WARPS][16 + Cut::X];       // a warp's part of x, with room for units that overlap its ends
   alignas(16) float out[2][WARPS][HEAD + 2];        // of attention: output, maximum, sum
   alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
   uint32_t place_x[Cut::XU][WARPS][32], place_h[Cut::HU][WARPS][32];  // packed places of lanes
@@ -108,92 +129,143 @@ template <typename Cut> __device__ inline void stamp(const Program &p, int t, in
     if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
 }
 
+// The units of a sequence of those that a vector has, with an address that is computed here: not
+// before the loop over steps, where registers would hold it.
+__device__ inline const char *units_of(const char *vector, int sequence, int stride) {
+  asm volatile("" : "+r"(sequence));
+  return vector + (size_t)(unsigned)(sequence * stride);
+}
+
 // Where a row of a tile of C inputs begins.
 template <typename Cut> __device__ inline uint32_t place_of_row(int row) { return row * 2 * Cut::C + (row < Cut::TILE_ROWS / 2 ? 0 : PAD); }
 
 // ---------------------------------------------------------------- the warp that copies
+
+// The keys of an item in the cache: where they begin, in bytes from the layer's, and how many.
+struct Keys {
+  size_t first;
+  int count;
+};
+template <typename Cut> __device__ inline Keys keys_of(const Program &p, const Shared<Cut> &sh, const Item &item) {
+  const int pos = sh.pos0[item.row], part = ((pos + p.splits - 1) / p.splits + KEYS - 1) / KEYS * KEYS, from = min(pos, item.split * part);
+  Keys k;
+  k.first = (((size_t)item.row * p.NH + item.head) * p.P + from) * (HEAD * sizeof(bf16));
+  k.count = item.split == p.splits - 1 ? pos - from : min(pos - from, part);
+  return k;
+}
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps, uint32_t ring) {
   const int lane = threadIdx.x % 32;
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
+  // Waits until there is room for a tile, and announces it. Returns where it begins.
+  uint64_t *full = nullptr;
+  auto make_room = [&](int bytes, int copied) {
+    int base = head, take = bytes;
+    if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
+#pragma unroll 1
+    while (used + take > p.ring_bytes || flying == TILES) {
+      mbarrier_wait(&sh.empty[tail], parity);
+      used -= sh.size[tail];
+      flying--;
+      if (++tail == TILES) tail = 0, parity ^= 1;
+    }
+    __syncwarp();
+    full = &sh.full[at];
+    if (lane == 0) {
+      sh.size[at] = take;
+      sh.base[at] = ring + base;
+      mbarrier_expect(full, copied);
+    }
+    __syncwarp();
+    used += take;
+    head = base + bytes;
+    flying++;
+    if (++at == TILES) at = 0;
+    return ring + base;
+  };
 #pragma unroll 1
   for (int t = first_token<Cut>(p); t < p.tokens; t++)
 #pragma unroll 1
     for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
       const Local &s = steps[i];
-      const bool attention = s.kind == GS_DECODE_ATTENTION;
-      if (attention && s.split < 0) continue;
-      // Rows of W in tiles, or parts of rows side by side if they are long; the keys of a
-      // split are one tile, its values another.
+      if (s.kind == GS_DECODE_ATTENTION) {
+        if (s.split < 0) continue;
+        auto copy_keys = [&](const char *from, int keys) {
+          const int bytes = keys * 2 * HEAD;
+          const uint32_t to = make_room(bytes, bytes);
+          if (lane == 0) bulk_copy(to, from, bytes, full, normal);
+        };
+        if constexpr (Cut::MANY) {
+#pragma unroll 1
+          for (int n = s.row; n < p.items; n += gridDim.x) {
+            const Keys keys = keys_of<Cut>(p, sh, item_of(n, i, p.NH, p.splits));
+#pragma unroll 1
+            for (int k = 0; k < keys.count; k += Cut::CHUNK) {
+              const size_t from = keys.first + k * (HEAD * sizeof(bf16));
+              copy_keys(s.source + from, min(keys.count - k, Cut::CHUNK));
+              copy_keys(s.source_v + from, min(keys.count - k, Cut::CHUNK));
+            }
+          }
+        } else if (s.rows > 0) {
+          copy_keys(s.source, s.rows);
+          copy_keys(s.source_v, s.rows);
+        }
+        continue;
+      }
+      // Rows of W in tiles, or parts of rows side by side if they are long.
       const bool hidden = s.in == GS_DECODE_HIDDEN;
       constexpr int C = Cut::C;
       constexpr int HALF = Cut::TILE_ROWS / 2;
-      const int row_bytes = attention ? 2 * HEAD : hidden ? 8 * C / Cut::CHUNKS : 2 * C;
+      const int row_bytes = hidden ? 8 * C / Cut::CHUNKS : 2 * C;
       const int pitch = hidden ? 8 * C : 2 * C;  // of W
       const char *from = s.source;
-      int left = attention ? 2 * s.rows : hidden ? Cut::CHUNKS * s.rows : s.rows;
+      int left = hidden ? Cut::CHUNKS * s.rows : s.rows;
       const int batch = Cut::batch(s.out);
       int together = min(left, batch);
 #pragma unroll 1
       while (left > 0) {
-        const int rows = attention || hidden ? s.rows : min(together, Cut::TILE_ROWS);
-        const int bytes = rows * row_bytes + (attention ? 0 : hidden ? rows * PAD : PAD);
-        int base = head, take = bytes;
-        if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
+        const int rows = hidden ? s.rows : min(together, Cut::TILE_ROWS);
+        const uint32_t to = make_room(rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
+        // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
+        // with a row each; with 384 it makes no difference. Blocks do not wait for each other
+        // while logits are computed, so these are not paced.
+        const bool logits = s.out == GS_DECODE_LOGITS, paced = !Cut::WIDE && !logits;
+        const int group = !paced ? 16 : hidden ? 1 : 4;
+        const int each = hidden ? 1 : logits ? HALF : C == 768 ? group : 1;
+        const uint64_t policy = logits && left <= p.kept ? kept : streamed;
 #pragma unroll 1
-        while (used + take > p.ring_bytes || flying == TILES) {
-          mbarrier_wait(&sh.empty[tail], parity);
-          used -= sh.size[tail];
-          flying--;
-          if (++tail == TILES) tail = 0, parity ^= 1;
-        }
-        __syncwarp();
-        if (lane == 0) {
-          sh.size[at] = take;
-          sh.base[at] = ring + base;
-          mbarrier_expect(&sh.full[at], rows * row_bytes);
-          if (attention) bulk_copy(ring + base, from, bytes, &sh.full[at], normal);
-        }
-        __syncwarp();
-        if (!attention) {
-          // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
-          // with a row each; with 384 it makes no difference. Blocks do not wait for each other
-          // while logits are computed, so these are not paced.
-          const bool logits = s.out == GS_DECODE_LOGITS, paced = !Cut::WIDE && !logits;
-          const int group = !paced ? 16 : hidden ? 1 : 4;
-          const int each = hidden ? 1 : logits ? HALF : C == 768 ? group : 1;
-          const uint64_t policy = logits && left <= p.kept ? kept : streamed;
-#pragma unroll 1
-          for (int r = 0; r < rows; r += group) {
-            if (paced) {
-              while (clock64() < due) continue;
-              due = clock64() + group * row_bytes / PACE;
-            }
-            const int row = r + lane * each;
-            if (row < min(rows, r + group)) {
-              const int to = hidden ? row * (row_bytes + PAD) : row * row_bytes + (row < HALF ? 0 : PAD);
-              bulk_copy(ring + base + to, from + row * pitch, min(each, rows - row) * row_bytes, &sh.full[at], policy);
-            }
+        for (int r = 0; r < rows; r += group) {
+          if (paced) {
+            while (clock64() < due) continue;
+            due = clock64() + group * row_bytes / PACE;
+          }
+          const int row = r + lane * each;
+          if (row < min(rows, r + group)) {
+            const int at = hidden ? row * (row_bytes + PAD) : row * row_bytes + (row < HALF ? 0 : PAD);
+            bulk_copy(to + at, from + row * pitch, min(each, rows - row) * row_bytes, full, policy);
           }
         }
-        used += take;
-        head = base + bytes;
-        flying++;
-        if (++at == TILES) at = 0;
         left -= rows;
-        from = attention ? s.source_v : hidden ? from + row_bytes : from + rows * row_bytes;
+        from += hidden ? row_bytes : rows * row_bytes;
         if ((together -= rows) == 0) together = min(left, batch);
       }
     }
 }
 
-// ---------------------------------------------------------------- the warp that finishes
+// ---------------------------------------------------------------- the warps that finish
 
-template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps) {
-  constexpr int WARPS = Cut::WARPS;
-  const int lane = threadIdx.x % 32, b = blockIdx.x;
+// A row of the residual stream of this block, as it published it.
+__device__ inline float own_residual(const Program &p, int sequence, int row) {
+  return __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)sequence * p.row_x + (size_t)(blockIdx.x * p.x.stride + row / F32S) * 16) + row % F32S);
+}
+
+// Of several sequences, warp f of those that finish has sequences f, f + FINISH and so on.
+template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int of) {
+  constexpr int WARPS = Cut::WARPS, GROUP = Cut::GROUP, FINISH = Cut::FINISH;
+  constexpr bool MANY = Cut::MANY;
+  const int lane = threadIdx.x % 32, b = blockIdx.x, f = MANY ? of : 0, B = MANY ? p.B : 1;
   const float over_c = 1.0f / (float)p.C;
   const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
   const uint32_t epoch0 = Cut::ALONE ? p.epoch - first_token<Cut>(p) * p.count : p.header->epoch;
@@ -207,43 +279,60 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
   for (int t = first_token<Cut>(p); t < p.tokens; t++) {
     const uint32_t e0 = epoch0 + t * p.count;
     float x = 0;  // the residual stream at a row of the lane
-    if (Cut::ALONE && p.alone > FIRST_RESIDUAL) {
-      if (lane < own) x = __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)(b * p.x.stride + lane / F32S) * 16) + lane % F32S);
-    } else if (lane < own)
-      x = to_float(__ldg(p.wte + (size_t)max(token, 0) * p.C + first + lane)) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
     float best = -INFINITY;
     int best_id = 0x7fffffff;
+    if constexpr (MANY) {
+#pragma unroll 1
+      for (int j = f; j < B; j += FINISH) {
+        if (Cut::ALONE && p.alone > FIRST_RESIDUAL) {
+          if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
+        } else if (lane < own)
+          sh.own[j][lane] = to_float(__ldg(p.wte + (size_t)sh.token[j] * p.C + first + lane)) + to_float(__ldg(p.wpe + (size_t)(sh.pos0[j] + t) * p.C + first + lane));
+        sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
+      }
+    } else if (Cut::ALONE && p.alone > FIRST_RESIDUAL) {
+      if (lane < own) x = own_residual(p, 0, lane);
+    } else if (lane < own) {
+      x = to_float(__ldg(p.wte + (size_t)max(token, 0) * p.C + first + lane)) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
+    }
 #pragma unroll 1
     for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
       const Local &s = steps[i];
       const uint32_t epoch = e0 + i + 1;
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
-        barrier_sync<Cut>(FULL + buffer);
-        float most = -INFINITY;
+        int n = s.row;
+#pragma unroll 1
+        do {
+          barrier_sync<Cut>(FULL + buffer);
+          if (f == 0) {
+            float most = -INFINITY;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[buffer][w][HEAD]);
-        float y0 = 0, y1 = 0, sum = 0;  // two dimensions of the lane
+            for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[buffer][w][HEAD]);
+            float y0 = 0, y1 = 0, sum = 0;  // two dimensions of the lane
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-          const float2 of = *reinterpret_cast<const float2 *>(&work.out[buffer][w][HEAD]);
-          const float f = exp2f(of.x - most);
-          const float2 v = *reinterpret_cast<const float2 *>(&work.out[buffer][w][2 * lane]);
-          y0 = fmaf(f, v.x, y0), y1 = fmaf(f, v.y, y1), sum = fmaf(f, of.y, sum);
-        }
-        const float over = sum > 0 ? __fdividef(1.0f, sum) : 0.0f;  // a split may have no keys
-        const uint32_t pair = pack2(y0 * over, y1 * over);
-        delay();
-        const int from = 3 * min(lane, UNITS - 2);
-        const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)), u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
-        char *to = p.attended + (size_t)(s.row * SPLITS + s.split) * UNITS_STRIDE * 16;
-        if (lane < UNITS - 1)
-          store_unit(to + lane * 16, u0, u1, u2, epoch);
-        else if (lane == UNITS - 1)
-          store_unit(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
-        stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
-        barrier_arrive<Cut>(FREE + buffer);
-        buffer ^= 1;
+            for (int w = 0; w < WARPS; w++) {
+              const float2 of = *reinterpret_cast<const float2 *>(&work.out[buffer][w][HEAD]);
+              const float f = exp2f(of.x - most);
+              const float2 v = *reinterpret_cast<const float2 *>(&work.out[buffer][w][2 * lane]);
+              y0 = fmaf(f, v.x, y0), y1 = fmaf(f, v.y, y1), sum = fmaf(f, of.y, sum);
+            }
+            const float over = sum > 0 ? __fdividef(1.0f, sum) : 0.0f;  // a split may have no keys
+            const uint32_t pair = pack2(y0 * over, y1 * over);
+            delay();
+            const int from = 3 * min(lane, UNITS - 2);
+            const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)), u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
+            const Item item = MANY ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
+            char *const to = p.attended + (size_t)item.row * p.row_o + (size_t)(item.head * (MANY ? p.splits : SPLITS) + item.split) * UNITS_STRIDE * 16;
+            if (lane < UNITS - 1)
+              store_unit(to + lane * 16, u0, u1, u2, epoch);
+            else if (lane == UNITS - 1)
+              store_unit(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
+            stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+          }
+          barrier_arrive<Cut>(FREE + buffer);
+          buffer ^= 1;
+        } while (MANY && (n += gridDim.x) < p.items);
         continue;
       }
       const bool norm = s.gain != nullptr;
@@ -255,58 +344,74 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         const int left = min(rest, batch);
         const bool has = lane < left;
         const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
-        barrier_sync<Cut>(FULL + buffer);
-        float v[WARPS / 4 * 4 + 4] = {};
+#pragma unroll 1
+        for (int group = 0; group < B; group += GROUP) {
+          barrier_sync<Cut>(FULL + buffer);
+#pragma unroll 1
+          for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
+            const int j = group + n;
+            float v[WARPS / 4 * 4 + 4] = {};
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][lane];
-        float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
-        if (WARPS > 8) y += (v[8] + v[9]) + (v[10] + v[11]);
-        static_assert(WARPS >= 8 && WARPS <= 12 && WARPS % 2 == 0, "the sum above");
-        if (norm) {
-          // Means and squared differences of equal parts, combined (T. Chan, G. Golub,
-          // R. LeVeque, Algorithms for computing the sample variance, 1983).
-          float sum = 0, within = 0, squares = 0;
-          const float about = sh.stats[buffer][0].x;
+            for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][n][lane];
+            float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+            if (WARPS > 8) y += (v[8] + v[9]) + (v[10] + v[11]);
+            static_assert(WARPS >= 8 && WARPS <= 12 && WARPS % 2 == 0, "the sum above");
+            if (norm) {
+              // Means and squared differences of equal parts, combined (T. Chan, G. Golub,
+              // R. LeVeque, Algorithms for computing the sample variance, 1983).
+              const float2 *stats = MANY ? sh.stats[out == GS_DECODE_HIDDEN][j] : sh.stats[buffer][0];
+              float sum = 0, within = 0, squares = 0;
+              const float about = stats[0].x;
 #pragma unroll
-          for (int w = 0; w < WARPS; w++) {
-            const float2 of = sh.stats[buffer][w];
-            const float d = of.x - about;
-            sum += d, within += of.y, squares = fmaf(d, d, squares);
+              for (int w = 0; w < WARPS; w++) {
+                const float2 of = stats[w];
+                const float d = of.x - about;
+                sum += d, within += of.y, squares = fmaf(d, d, squares);
+              }
+              const float off = sum * (1.0f / WARPS), mean = about + off;
+              const float variance = (within + (float)Cut::SMALL * fmaxf(squares - sum * off, 0.0f)) * over_c;
+              y = rsqrtf(variance + p.eps) * (y - mean * sums);
+            }
+            y += bias;
+            if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * (y + 0.044715f * y * y * y)));
+            delay();
+            if (out == GS_DECODE_LOGITS) {
+              if (has) {
+                if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
+                p.logits[(MANY ? (size_t)j * p.ld : 0) + row] = y;
+                if (y < INFINITY)
+                  take_better(best, best_id, y, row);
+                else
+                  best = INFINITY, best_id = -1;  // also if it is not a number
+                if constexpr (MANY) sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
+              }
+            } else if (out == GS_DECODE_RESIDUAL) {
+              if constexpr (MANY) {
+                x = y + sh.own[j][lane % 16];
+                __syncwarp();
+                if (has) sh.own[j][lane] = x;
+              } else {
+                x += y;
+              }
+              const int from = F32S * lane;
+              const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31), u2 = __shfl_sync(~0u, x, (from + 2) & 31);
+              if (from < left)
+                store_unit(p.residual + (MANY ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride + lane) * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+            } else {
+              const int units = out == GS_DECODE_QKV ? p.a.stride : p.h.stride;
+              const int from = BF16S * lane;
+              float u[BF16S];
+#pragma unroll
+              for (int k = 0; k < BF16S; k++) u[k] = __shfl_sync(~0u, y, (from + k) & 31);
+              char *to = out == GS_DECODE_QKV ? p.qkv : p.hidden;
+              if constexpr (MANY) to += (size_t)j * (out == GS_DECODE_QKV ? p.row_a : p.row_h);
+              if (from < left) store_unit(to + (size_t)(b * units + unit) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]), pack2(u[4], u[5]), epoch);
+            }
           }
-          const float off = sum * (1.0f / WARPS), mean = about + off;
-          const float variance = (within + (float)Cut::SMALL * fmaxf(squares - sum * off, 0.0f)) * over_c;
-          y = rsqrtf(variance + p.eps) * (y - mean * sums);
+          if (rest <= batch && f == 0 && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+          barrier_arrive<Cut>(FREE + buffer);
+          buffer ^= 1;
         }
-        y += bias;
-        if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * (y + 0.044715f * y * y * y)));
-        delay();
-        if (out == GS_DECODE_LOGITS) {
-          if (has) {
-            p.logits[row] = y;
-            if (y < INFINITY)
-              take_better(best, best_id, y, row);
-            else
-              best = INFINITY, best_id = -1;  // also if it is not a number
-          }
-        } else if (out == GS_DECODE_RESIDUAL) {
-          x += y;
-          const int from = F32S * lane;
-          const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31), u2 = __shfl_sync(~0u, x, (from + 2) & 31);
-          if (from < left)
-            store_unit(p.residual + (size_t)(b * p.x.stride + lane) * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
-        } else {
-          const int units = out == GS_DECODE_QKV ? p.a.stride : p.h.stride;
-          const int from = BF16S * lane;
-          float u[BF16S];
-#pragma unroll
-          for (int k = 0; k < BF16S; k++) u[k] = __shfl_sync(~0u, y, (from + k) & 31);
-          if (from < left)
-            store_unit((out == GS_DECODE_QKV ? p.qkv : p.hidden) + (size_t)(b * units + unit) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]),
-                       pack2(u[4], u[5]), epoch);
-        }
-        if (rest <= batch) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
-        barrier_arrive<Cut>(FREE + buffer);
-        buffer ^= 1;
       }
     }
 
@@ -316,65 +421,247 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     // some blocks have nothing else to do in a step.
     const uint32_t epoch = e0 + p.count;
     uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
-    warp_best(best, best_id);
-    delay();
-    if (lane == 0) store_unit(bests + b * LINE, __float_as_uint(best), best_id, 0, epoch);
-    // All blocks read the row of wte of the token that is found.
-    if ((unsigned)best_id < (unsigned)p.V && lane * 128 < 2 * p.C)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)best_id * p.C) + lane * 128));
-    best = -INFINITY, best_id = 0x7fffffff;
-    delay();
-    uint4 u[MOST_BLOCKS / 32] = {};
-    bool wait;
-    unsigned polls = 0;
 #pragma unroll 1
-    do {
-      wait = false;
+    for (int j = f; j < B; j += FINISH) {
+      if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
+      warp_best(best, best_id);
+      delay();
+      if (lane == 0) store_unit(bests + b * LINE + j, __float_as_uint(best), best_id, 0, epoch);
+      // All blocks read the row of wte of the token that is found.
+      if ((unsigned)best_id < (unsigned)p.V && lane * 128 < 2 * p.C)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)best_id * p.C) + lane * 128));
+    }
+    delay();
+#pragma unroll 1
+    for (int j = f; j < B; j += FINISH) {
+      best = -INFINITY, best_id = 0x7fffffff;
+      uint4 u[MOST_BLOCKS / 32] = {};
+      bool wait;
+      unsigned polls = 0;
+#pragma unroll 1
+      do {
+        wait = false;
+#pragma unroll
+        for (int k = 0; k < MOST_BLOCKS / 32; k++)
+          if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + (32 * k + lane) * LINE + j);
+#pragma unroll
+        for (int k = 0; k < MOST_BLOCKS / 32; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
+      } while (wait && !gives_up(p.header, sh, polls, p.count));
 #pragma unroll
       for (int k = 0; k < MOST_BLOCKS / 32; k++)
-        if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + (32 * k + lane) * LINE);
-#pragma unroll
-      for (int k = 0; k < MOST_BLOCKS / 32; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
-    } while (wait && !gives_up(p.header, sh, polls, p.count));
-#pragma unroll
-    for (int k = 0; k < MOST_BLOCKS / 32; k++)
-      if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
-    __syncwarp();
-    warp_best(best, best_id);
-    token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
-    if (lane == 0) sh.token = max(token, 0), *(volatile int *)&sh.step = t + 1;
-    stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
+        if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
+      __syncwarp();
+      warp_best(best, best_id);
+      token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
+      if (lane == 0) {
+        sh.token[j] = max(token, 0);
+        if (f == 0) *(volatile int *)&sh.step = t + 1;
+        if (MANY && teller && !p.logits_only) p.token[j] = token;
+      }
+    }
+    if (f == 0) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
-    if (lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
+    if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0 && !p.logits_only) {
       __threadfence();
       const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
-      gs_slot *slot = p.slots + (step0 + t) % p.slot_count;
-      slot->token = expired ? GS_SLOT_TIMEOUT : token;
-      slot->log_probability = __int_as_float(0x7fc00000);
-      slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + pos0 + t + 1;
-      slot->time = gs_globaltimer();
-      asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step0 + t + 1) : "memory");
+#pragma unroll 1
+      for (int j = f; j < B; j += FINISH) {
+        gs_slot *slot = p.slots + (step0 + t) % p.slot_count * B + j;
+        slot->token = expired ? GS_SLOT_TIMEOUT : MANY ? p.token[j] : token;
+        slot->log_probability = __int_as_float(0x7fc00000);
+        slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : pos0) + t + 1;
+        slot->time = gs_globaltimer();
+        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step0 + t + 1) : "memory");
+      }
     }
     // The row of wpe that the step after the next one needs.
     if (teller && t + 2 < p.tokens && lane * 128 < 2 * p.C)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wpe + (size_t)(pos0 + t + 2) * p.C) + lane * 128));
+#pragma unroll 1
+      for (int j = f; j < B; j += FINISH)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wpe + (size_t)((MANY ? sh.pos0[j] : pos0) + t + 2) * p.C) + lane * 128));
   }
   if (teller && lane == 0) {
     if (!p.logits_only) {
-      *p.pos = pos0 + p.tokens;
-      *p.token = token;
-      p.sampling->step = step0 + p.tokens;
+#pragma unroll 1
+      for (int j = f; j < B; j += FINISH) p.pos[j] = (MANY ? sh.pos0[j] : pos0) + p.tokens;
+      if (!MANY) *p.token = token;
+      if (f == 0) p.sampling->step = step0 + p.tokens;
     }
-    p.header->epoch = epoch0 + p.tokens * p.count;
+    if (f == 0) p.header->epoch = epoch0 + p.tokens * p.count;
   }
 }
 
 // ---------------------------------------------------------------- the warps that compute
 
+// Reads the residual stream, or the embedding, of up to GROUP sequences, of a warp's part:
+// values to v, times the gain of LayerNorm as high and low halves to shared memory.
+template <typename Cut>
+__device__ inline void read_residual(const Program &p, Shared<Cut> &sh, const Local &s, int group, int warp, int t, int rows, const uint32_t (&px)[Cut::XU],
+                                     const float (&gain)[Cut::XU][F32S], uint32_t need, int step, uint16_t *to, float (&v)[Cut::GROUP][Cut::XU][F32S]) {
+  constexpr int GROUP = Cut::GROUP, XU = Cut::XU;
+  if (s.in == GS_DECODE_EMBEDDING) {
+#pragma unroll
+    for (int j = 0; j < GROUP; j++) {
+      const int of = group + min(j, rows - 1);
+      const size_t token = ((volatile int *)sh.token)[of], at = ((volatile int *)sh.pos0)[of] + t;
+#pragma unroll
+      for (int n = 0; n < XU; n++) {
+        const bf16 *e = p.wte + token * Cut::C + warp * Cut::SMALL + at_of(px[n]), *w = p.wpe + at * Cut::C + warp * Cut::SMALL + at_of(px[n]);
+#pragma unroll
+        for (int k = 0; k < F32S; k++) v[j][n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
+      }
+    }
+  } else {
+    constexpr int TOGETHER = Cut::TOGETHER;
+#pragma unroll
+    for (int first = 0; first < GROUP; first += TOGETHER) {
+      const char *const from = units_of(p.residual, group + first, p.row_x);
+      uint4 u[TOGETHER][XU];
+      bool wait;
+      unsigned polls = 0;
+#pragma unroll 1
+      do {
+        wait = false;
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++)
+#pragma unroll
+          for (int n = 0; n < XU; n++) u[j][n] = load_unit_if(px[n] && first + j < rows, from + (unsigned)(j * p.row_x + unit_of(px[n]) * 16));
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++)
+#pragma unroll
+          for (int n = 0; n < XU; n++) wait |= px[n] && first + j < rows && u[j][n].w != need;
+      } while (wait && !gives_up(p.header, sh, polls, step));
+#pragma unroll
+      for (int j = 0; j < TOGETHER; j++)
+#pragma unroll
+        for (int n = 0; n < XU; n++) {
+          float *const to = v[first + j][n];
+          to[0] = __uint_as_float(u[j][n].x), to[1] = __uint_as_float(u[j][n].y), to[2] = __uint_as_float(u[j][n].z);
+        }
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < GROUP; j++)
+#pragma unroll
+    for (int n = 0; n < XU; n++)
+#pragma unroll
+      for (int k = 0; k < F32S; k++)
+        if (holds(px[n], k)) {
+          const float y = v[j][n][k] * gain[n][k];
+          const bf16 upper = __float2bfloat16_rn(y);
+          uint16_t *const at = to + j * Cut::XROW + at_of(px[n]) + k;
+          at[0] = __bfloat16_as_ushort(upper);
+          at[Cut::LOW] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
+        } else {
+          v[j][n][k] = 0.0f;
+        }
+}
+
+// Mean, and sum of squared differences from it, of a warp's part of up to 4 sequences.
+template <typename Cut>
+__device__ inline void note_stats(float2 (*stats)[Cut::WARPS], int warp, int rows, const uint32_t (&px)[Cut::XU], const float (&v)[Cut::GROUP][Cut::XU][F32S]) {
+  static_assert(Cut::GROUP == 4, "the exchange below");
+  const int lane = threadIdx.x % 32;
+  const bool bit16 = lane & 16, bit8 = lane & 8, bit4 = lane & 4;
+  float about[4], r[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    about[j] = __shfl_sync(~0u, v[j][0][0], 8);  // a value of the part
+    float sum = 0, squares = 0;
+#pragma unroll
+    for (int n = 0; n < Cut::XU; n++)
+#pragma unroll
+      for (int k = 0; k < F32S; k++) {
+        const float z = holds(px[n], k) ? v[j][n][k] - about[j] : 0.0f;
+        sum += z, squares = fmaf(z, z, squares);
+      }
+    // Lanes with bit 4 go on with squares, the others with sums.
+    r[j] = (bit16 ? squares : sum) + __shfl_xor_sync(~0u, bit16 ? sum : squares, 16);
+  }
+  // And each with half of the sequences, then with one.
+  r[0] = (bit8 ? r[2] : r[0]) + __shfl_xor_sync(~0u, bit8 ? r[0] : r[2], 8);
+  r[1] = (bit8 ? r[3] : r[1]) + __shfl_xor_sync(~0u, bit8 ? r[1] : r[3], 8);
+  float sum = (bit4 ? r[1] : r[0]) + __shfl_xor_sync(~0u, bit4 ? r[0] : r[1], 4);
+  sum += __shfl_xor_sync(~0u, sum, 2);
+  sum += __shfl_xor_sync(~0u, sum, 1);
+  const float squares = __shfl_xor_sync(~0u, sum, 16);
+  const int j = lane / 4;
+  if (lane % 4 == 0 && j < 4 && j < rows)
+    stats[j][warp] = make_float2((bit8 ? bit4 ? about[3] : about[2] : bit4 ? about[1] : about[0]) + sum * (1.0f / Cut::SMALL), fmaxf(squares - sum * sum * (1.0f / Cut::SMALL), 0.0f));
+}
+
+// Reads the output of attention of up to GROUP sequences, of a warp's part, and merges its
+// splits, of which there are one or two. Half a warp has the units of a split of a head.
+template <typename Cut>
+__device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const char *attended, int warp, int rows, uint32_t need, int step, uint16_t *to) {
+  constexpr int GROUP = Cut::GROUP, HEADS = Cut::HEADS, SMALL = Cut::SMALL;
+  const int lane = threadIdx.x % 32, head = warp * SMALL / HEAD, unit = lane % 16, half = lane / 16, splits = p.splits;
+  bool wait;
+  unsigned polls = 0;
+  // Most blocks come here early. They poll the last unit of each split only: polls of all
+  // delay what they wait for.
+  static_assert(2 * HEADS * GROUP <= 32, "a lane for each split");
+  const int of = lane / (2 * HEADS), split = lane % 2;
+  const bool asks = of < GROUP && of < rows && split < splits;
+  const char *const last = attended + (size_t)of * p.row_o + ((size_t)((head + lane / 2 % HEADS) * splits + split) * UNITS_STRIDE + UNITS - 1) * 16;
+#pragma unroll 1
+  do wait = asks && load_unit(last).w != need;
+  while (wait && !gives_up(p.header, sh, polls, step));
+  __syncwarp();
+  const bool reads = unit < UNITS && half < splits;
+  constexpr int TOGETHER = Cut::TOGETHER;
+#pragma unroll
+  for (int first = 0; first < GROUP; first += TOGETHER) {
+    uint4 u[TOGETHER][HEADS];
+#pragma unroll 1
+    do {
+      wait = false;
+#pragma unroll
+      for (int j = 0; j < TOGETHER; j++)
+#pragma unroll
+        for (int n = 0; n < HEADS; n++)
+          u[j][n] = load_unit_if(reads && first + j < rows, attended + (unsigned)((first + j) * p.row_o + (((head + n) * splits + half) * UNITS_STRIDE + unit) * 16));
+#pragma unroll
+      for (int j = 0; j < TOGETHER; j++)
+#pragma unroll
+        for (int n = 0; n < HEADS; n++) wait |= reads && first + j < rows && u[j][n].w != need;
+    } while (wait && !gives_up(p.header, sh, polls, step));
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++) {
+      if (first + j >= rows) break;
+#pragma unroll
+      for (int n = 0; n < HEADS; n++) {
+        uint32_t w[3] = {u[j][n].x, u[j][n].y, u[j][n].z};
+        if (splits > 1) {
+          const float m = __uint_as_float(__shfl_sync(~0u, w[0], UNITS - 1, 16));
+          float f = __uint_as_float(__shfl_sync(~0u, w[1], UNITS - 1, 16));
+          f *= exp2f(m - fmaxf(m, __shfl_xor_sync(~0u, m, 16)));
+          f = __fdividef(f, f + __shfl_xor_sync(~0u, f, 16));
+#pragma unroll
+          for (int k = 0; k < 3; k++) {
+            float y0 = f * low(w[k]), y1 = f * high(w[k]);
+            y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
+            w[k] = pack2(y0, y1);
+          }
+        }
+        constexpr int skip = Cut::NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+        const int at = n * HEAD + BF16S * unit - (warp % 2 ? skip : 0);
+#pragma unroll
+        for (int k = 0; k < 3; k++)
+          if (half == 0 && unit < UNITS - 1 && BF16S * unit + 2 * k < HEAD && at + 2 * k >= 0 && at + 2 * k < SMALL)
+            reinterpret_cast<uint32_t *>(to + (first + j) * Cut::XROW)[at / 2 + k] = w[k];
+      }
+    }
+  }
+}
+
 template <typename Cut> __device__ void compute_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int warp) {
   constexpr int WARPS = Cut::WARPS, NB = Cut::NB, SMALL = Cut::SMALL, LARGE = Cut::LARGE, LB = Cut::LB, XU = Cut::XU, HU = Cut::HU, C = Cut::C;
+  constexpr int GROUP = Cut::GROUP, FRAGMENTS = Cut::FRAGMENTS;
+  constexpr bool MANY = Cut::MANY;
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;             // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
@@ -393,6 +680,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
   static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
   auto next = [&] { tile = (tile + 1) % (2 * TILES); };
   // Stores the values of a unit. It begins at an even one, so that pairs are words.
+  const int B = MANY ? p.B : 1;
   auto put = [&](uint32_t at, const uint4 &u, uint16_t *to) {
     uint32_t *words = reinterpret_cast<uint32_t *>(to + at_of(at));
     if (holds(at, 0)) words[0] = u.x;
@@ -413,92 +701,114 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         if (s.split < 0) continue;
         // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those
         // of this launch.
-        const int keys = s.rows, head = s.row;
         const bool launch = warp == WARPS - 1;
-        bf16 *const tail_k = tail_of(p, s.tail), *const tail_v = tail_k + p.tokens * HEAD;
-        uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
-        const unsigned tile_k = tile % TILES;
-        unsigned tile_v = tile_k;
-        if (keys > 0) {
-          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-          if (!launch) kb = sh.base[tile % TILES];
-          next();
-          tile_v = tile % TILES;
-          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-          if (!launch) vb = sh.base[tile % TILES];
-          next();
-        }
-        const bool last = s.split == SPLITS - 1;
-        bf16 *const cache_k = (bf16 *)const_cast<char *>(s.source) + (size_t)keys * HEAD, *const cache_v = (bf16 *)const_cast<char *>(s.source_v) + (size_t)keys * HEAD;
-        const int have = launch ? (last ? t + 1 : 0) : keys;
-        const int begin = launch ? 0 : warp * KEYS;
-        note(i, GS_DECODE_READY);
-        barrier_sync<Cut>(FREE + buffer);
-        float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
-        // The first warp waits for q even if it has no keys: a block that did not would
-        // write its next output before this one is read.
-        if (begin < have || warp == 0) {
-          delay();
-          // q, and in the last warp the new key (lanes 0 to 15) and value.
-          const uint32_t pq = lane < 16 ? work.place_q[0][head][lane] : 0, pn = launch ? work.place_q[1 + lane / 16][head][lane % 16] : 0;
-          uint4 u = {}, w = {};
-          bool wait;
-          unsigned polls = 0;
+        int n = s.row;
+#pragma unroll 1
+        do {
+          const Item item = MANY ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
+          const Keys of_cache = MANY ? keys_of<Cut>(p, sh, item) : Keys{0, s.rows};
+          const int keys = of_cache.count, head = item.head;
+          const bool last = item.split == (MANY ? p.splits : SPLITS) - 1;
+          const char *const qkv = p.qkv + (size_t)item.row * p.row_a;
+          // With two splits a block has one item at most.
+          bf16 *const tail_k = tail_of(p, s.tail + (MANY ? (n - s.row) / (int)gridDim.x : 0)), *const tail_v = tail_k + p.tokens * HEAD;
+          uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
+          unsigned tile_k = tile % TILES, tile_v = tile_k;
+          auto take = [&] {  // waits for keys and values
+            tile_k = tile % TILES;
+            mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+            if (!launch) kb = sh.base[tile % TILES];
+            next();
+            tile_v = tile % TILES;
+            mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+            if (!launch) vb = sh.base[tile % TILES];
+            next();
+          };
+          if (keys > 0) take();
+          const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
+          bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v = (bf16 *)(const_cast<char *>(s.source_v) + behind);
+          int have = launch ? (last ? t + 1 : 0) : MANY ? min(keys, Cut::CHUNK) : keys;
+          const int begin = launch ? 0 : warp * KEYS;
+          note(i, GS_DECODE_READY);
+          barrier_sync<Cut>(FREE + buffer);
+          float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
+          uint4 q0 = {}, q1 = {};
+          // The first warp waits for q even if it has no keys: a block that did not would
+          // write its next output before this one is read.
+          if (begin < have || warp == 0) {
+            delay();
+            // q, and in the last warp the new key (lanes 0 to 15) and value.
+            const uint32_t pq = lane < 16 ? work.place_q[0][head][lane] : 0, pn = launch ? work.place_q[1 + lane / 16][head][lane % 16] : 0;
+            uint4 u = {}, w = {};
+            bool wait;
+            unsigned polls = 0;
+#pragma unroll 1
+            do {
+              if (pq) u = load_unit(qkv + (size_t)unit_of(pq) * 16);
+              if (pn) w = load_unit(qkv + (size_t)unit_of(pn) * 16);
+              wait = (pq && u.w != need) || (pn && w.w != need);
+            } while (wait && !gives_up(p.header, sh, polls, i));
+            note(i, GS_DECODE_ARRIVED);
+            put(pq, u, xs);
+            if (launch) put(pn, w, reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
+            __syncwarp();
+            if (launch) {
+              reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
+              reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
+            }
+            q0 = load_shared(fragment), q1 = load_shared(fragment + 64);
+          }
+          int done = 0;  // keys of chunks before
 #pragma unroll 1
           do {
-            if (pq) u = load_unit(p.qkv + (size_t)unit_of(pq) * 16);
-            if (pn) w = load_unit(p.qkv + (size_t)unit_of(pn) * 16);
-            wait = (pq && u.w != need) || (pn && w.w != need);
-          } while (wait && !gives_up(p.header, sh, polls, i));
-          note(i, GS_DECODE_ARRIVED);
-          put(pq, u, xs);
-          if (launch) put(pn, w, reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
-          __syncwarp();
-          if (launch) {
-            reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
-            reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
-          }
-          const uint4 q0 = load_shared(fragment), q1 = load_shared(fragment + 64);
 #pragma unroll 1
-          for (int at = begin; at < have; at += (WARPS - 1) * KEYS) {
-            const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16, row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
-            const uint4 a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
-            uint32_t v[KEYS];
+            for (int at = begin; at < have; at += (WARPS - 1) * KEYS) {
+              const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16, row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
+              const uint4 a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
+              uint32_t v[KEYS];
 #pragma unroll
-            for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
-            float d0[4] = {}, d1[4] = {};
-            mma(d0, a0, b0, q0);
-            mma(d1, a1, b1, q1);
-            // Column 0: keys g and g + 8 in the lanes of q = 0. In powers of 2.
-            const float scale = 0.125f * 1.4426950408889634f;
-            const float s0 = at + g < have ? (d0[0] + d1[0]) * scale : -1e30f, s1 = at + g + 8 < have ? (d0[2] + d1[2]) * scale : -1e30f;
-            float top = q == 0 ? fmaxf(s0, s1) : -1e30f;
+              for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
+              float d0[4] = {}, d1[4] = {};
+              mma(d0, a0, b0, q0);
+              mma(d1, a1, b1, q1);
+              // Column 0: keys g and g + 8 in the lanes of q = 0. In powers of 2.
+              const float scale = 0.125f * 1.4426950408889634f;
+              const float s0 = at + g < have ? (d0[0] + d1[0]) * scale : -1e30f, s1 = at + g + 8 < have ? (d0[2] + d1[2]) * scale : -1e30f;
+              float top = q == 0 ? fmaxf(s0, s1) : -1e30f;
 #pragma unroll
-            for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
-            top = fmaxf(most, __shfl_sync(~0u, top, 0));
-            const float fade = exp2f(most - top);
-            if (q == 0) work.weight[warp][g] = exp2f(s0 - top), work.weight[warp][g + 8] = exp2f(s1 - top);
-            __syncwarp();
-            most = top, y0 *= fade, y1 *= fade, sum *= fade;
+              for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
+              top = fmaxf(most, __shfl_sync(~0u, top, 0));
+              const float fade = exp2f(most - top);
+              if (q == 0) work.weight[warp][g] = exp2f(s0 - top), work.weight[warp][g + 8] = exp2f(s1 - top);
+              __syncwarp();
+              most = top, y0 *= fade, y1 *= fade, sum *= fade;
 #pragma unroll
-            for (int k = 0; k < KEYS; k += 4) {
-              const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][k]);
-              y0 = fmaf(w.x, low(v[k]), y0), y1 = fmaf(w.x, high(v[k]), y1);
-              y0 = fmaf(w.y, low(v[k + 1]), y0), y1 = fmaf(w.y, high(v[k + 1]), y1);
-              y0 = fmaf(w.z, low(v[k + 2]), y0), y1 = fmaf(w.z, high(v[k + 2]), y1);
-              y0 = fmaf(w.w, low(v[k + 3]), y0), y1 = fmaf(w.w, high(v[k + 3]), y1);
-              sum += (w.x + w.y) + (w.z + w.w);
+              for (int k = 0; k < KEYS; k += 4) {
+                const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][k]);
+                y0 = fmaf(w.x, low(v[k]), y0), y1 = fmaf(w.x, high(v[k]), y1);
+                y0 = fmaf(w.y, low(v[k + 1]), y0), y1 = fmaf(w.y, high(v[k + 1]), y1);
+                y0 = fmaf(w.z, low(v[k + 2]), y0), y1 = fmaf(w.z, high(v[k + 2]), y1);
+                y0 = fmaf(w.w, low(v[k + 3]), y0), y1 = fmaf(w.w, high(v[k + 3]), y1);
+                sum += (w.x + w.y) + (w.z + w.w);
+              }
+              __syncwarp();
             }
+            if constexpr (!MANY) break;
             __syncwarp();
+            if (lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
+            done += Cut::CHUNK;
+            if (done >= keys) break;
+            take();
+            have = launch ? 0 : min(keys - done, Cut::CHUNK);
+          } while (true);
+          *reinterpret_cast<float2 *>(&work.out[buffer][warp][2 * lane]) = make_float2(y0, y1);
+          if (lane == 0) {
+            *reinterpret_cast<float2 *>(&work.out[buffer][warp][HEAD]) = make_float2(most, sum);
+            if (!MANY && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
           }
-        }
-        *reinterpret_cast<float2 *>(&work.out[buffer][warp][2 * lane]) = make_float2(y0, y1);
-        if (lane == 0) {
-          *reinterpret_cast<float2 *>(&work.out[buffer][warp][HEAD]) = make_float2(most, sum);
-          if (keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
-        }
-        barrier_arrive<Cut>(FULL + buffer);
-        buffer ^= 1;
+          barrier_arrive<Cut>(FULL + buffer);
+          buffer ^= 1;
+        } while (MANY && (n += gridDim.x) < p.items);
         continue;
       }
 
@@ -517,7 +827,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         if (Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
         mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
         const unsigned here = tile % TILES;
-        const uint32_t stride = 8 * C / Cut::CHUNKS + PAD, base = sh.base[here] + (Cut::CHUNKS > 1 ? warp % 2 : warp) * LARGE * 2 + q * 16;
+        int side = Cut::CHUNKS > 1 ? warp % 2 : warp;
+        if (MANY) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
+        const uint32_t stride = 8 * C / Cut::CHUNKS + PAD, base = sh.base[here] + side * LARGE * 2 + q * 16;
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
 #pragma unroll
         for (int k = 0; k < KEEP; k++) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
@@ -532,44 +844,68 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           next();
         }
         note(i, GS_DECODE_READY);
-        if (!Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
-        {
+#pragma unroll 1
+        for (int group = 0; group < B; group += GROUP) {
+          if (!Cut::WIDE || group > 0) barrier_sync<Cut>(FREE + buffer);
           delay();
           uint32_t ph[HU];
-          uint4 u[HU] = {};
 #pragma unroll
           for (int n = 0; n < HU; n++) ph[n] = work.place_h[n][warp][lane];
-          bool wait;
-          unsigned polls = 0;
+          constexpr int TOGETHER = Cut::TOGETHER;
+#pragma unroll
+          for (int j = 0; j < GROUP; j += TOGETHER) {
+            const char *const from = MANY ? units_of(p.hidden, group + j, p.row_h) : p.hidden;
+            const int rows = MANY ? B - group - j : 1;
+            uint4 u[TOGETHER][HU] = {};
+            bool wait;
+            unsigned polls = 0;
+            if (MANY && rows <= 0) break;
 #pragma unroll 1
-          do {
-            wait = false;
+            do {
+              wait = false;
 #pragma unroll
-            for (int n = 0; n < HU; n++)
-              if (ph[n]) u[n] = load_unit(p.hidden + (size_t)unit_of(ph[n]) * 16);
+              for (int m = 0; m < TOGETHER; m++)
 #pragma unroll
-            for (int n = 0; n < HU; n++) wait |= ph[n] && u[n].w != need;
-          } while (wait && !gives_up(p.header, sh, polls, i));
-          note(i, GS_DECODE_ARRIVED);
+                for (int n = 0; n < HU; n++)
+                  if (ph[n] && m < rows) u[m][n] = load_unit(from + (MANY ? (unsigned)(m * p.row_h) : 0) + (size_t)unit_of(ph[n]) * 16);
 #pragma unroll
-          for (int n = 0; n < HU; n++) put(ph[n], u[n], xs);
-        }
-        __syncwarp();
-        float d[4][4] = {};
+              for (int m = 0; m < TOGETHER; m++)
 #pragma unroll
-        for (int k = 0; k < KEEP; k++) mma(d[k % 4], a[k], b[k], load_shared(fragment + k * 64));
-        if (KEEP < LB) {
+                for (int n = 0; n < HU; n++) wait |= ph[n] && m < rows && u[m][n].w != need;
+            } while (wait && !gives_up(p.header, sh, polls, i));
 #pragma unroll
-          for (int k = KEEP; k < LB; k++) mma(d[k % 4], load_shared(row + k * 64), load_shared(row8 + k * 64), load_shared(fragment + k * 64));
+            for (int m = 0; m < TOGETHER; m++)
+              if (m < rows) {
+#pragma unroll
+                for (int n = 0; n < HU; n++) put(ph[n], u[m][n], xs + (j + m) * Cut::ROW);
+              }
+          }
+          if (group == 0) note(i, GS_DECODE_ARRIVED);
           __syncwarp();
-          if (lane == 0) mbarrier_arrive(&sh.empty[here]);
+          const uint32_t from = fragment + (MANY ? g / 2 * (Cut::ROW * 2) : 0);
+          float d[4][4] = {};
+#pragma unroll
+          for (int k = 0; k < KEEP; k++) mma(d[k % 4], a[k], b[k], load_shared(from + k * 64));
+          if (KEEP < LB) {
+            constexpr int UNROLL = MANY ? 2 : LB - KEEP;  // more take registers that hold weights
+#pragma unroll 1
+            for (int n = KEEP; n < LB; n += UNROLL) {
+#pragma unroll
+              for (int k = 0; k < UNROLL; k++)
+                mma(d[(KEEP + k) % 4], load_shared(row + (n + k) * 64), load_shared(row8 + (n + k) * 64), load_shared(from + (n + k) * 64));
+            }
+            __syncwarp();
+            if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[here]);
+          }
+          if (MANY || q == 0) {
+            float *const to = sh.part[buffer][warp][MANY ? q : 0];
+            to[g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
+            to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
+          }
+          barrier_arrive<Cut>(FULL + buffer);
+          buffer ^= 1;
+          if (MANY) __syncwarp();  // fragments are read before the next group is written
         }
-        if (q == 0) {
-          sh.part[buffer][warp][g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
-          sh.part[buffer][warp][g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
-        }
-        barrier_arrive<Cut>(FULL + buffer);
-        buffer ^= 1;
         continue;
       }
 
@@ -592,9 +928,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll 1
       for (int rest = s.rows; rest > 0; rest -= batch) {
         const int left = min(rest, batch);
-        uint4 a[2][NB], b[2][NB];
+        uint4 a[FRAGMENTS][NB], b[FRAGMENTS][NB];
 #pragma unroll
-        for (int m = 0; m < 2; m++) {
+        for (int m = 0; m < FRAGMENTS; m++) {
           if (left <= 16 * m) {
 #pragma unroll
             for (int k = 0; k < NB; k++) a[m][k] = b[m][k] = make_uint4(0, 0, 0, 0);
@@ -630,6 +966,46 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           next();
         }
         if (first) note(i, GS_DECODE_READY);
+        if constexpr (MANY) {
+          constexpr int SUMS = NB > 2 ? 2 : NB;
+#pragma unroll 1
+          for (int group = 0; group < B; group += GROUP) {
+            const int rows = B - group;  // may be more than GROUP
+            uint16_t *const to = xs + group * Cut::XROW;
+            float v[GROUP][XU][F32S];
+            barrier_sync<Cut>(FREE + buffer);
+            if (first) {
+              delay();
+              if (s.in == GS_DECODE_ATTENDED)
+                read_attended<Cut>(p, sh, units_of(p.attended, group, p.row_o), warp, rows, need, i, to);
+              else
+                read_residual<Cut>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
+              __syncwarp();
+              if (group == 0) note(i, GS_DECODE_ARRIVED);
+            }
+            // Columns 2j and 2j + 1 have the high and the low halves of sequence j.
+            const uint32_t from = fragment + (group + g / 2) * (Cut::XROW * 2) + (norm && g % 2 ? Cut::LOW * 2 : 0);
+            float d[FRAGMENTS][SUMS][4] = {};
+#pragma unroll
+            for (int k = 0; k < NB; k++) {
+              const uint4 x = load_shared(from + k * 64);
+#pragma unroll
+              for (int m = 0; m < FRAGMENTS; m++) mma(d[m][k % SUMS], a[m][k], b[m][k], x);
+            }
+            if (first && norm) note_stats<Cut>(sh.stats[s.out == GS_DECODE_HIDDEN] + group, warp, rows, px, v);
+#pragma unroll
+            for (int e = 0; e < 2 * FRAGMENTS; e++) {
+              float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
+#pragma unroll
+              for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
+              sh.part[buffer][warp][q][16 * (e / 2) + e % 2 * (Cut::TILE_ROWS == 16 ? 4 : 8) + mine] = norm ? y + z : y;
+            }
+            barrier_arrive<Cut>(FULL + buffer);
+            buffer ^= 1;
+          }
+          first = false;
+          continue;
+        }
         barrier_sync<Cut>(FREE + buffer);
         float v[XU][F32S] = {};
         if (first) {
@@ -686,7 +1062,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             }
           } else {
             if (s.in == GS_DECODE_EMBEDDING) {
-              const int token = *(volatile int *)&sh.token, pos0 = *(volatile int *)&sh.pos0;
+              const int token = *(volatile int *)&sh.token[0], pos0 = *(volatile int *)&sh.pos0[0];
 #pragma unroll
               for (int n = 0; n < XU; n++) {
                 const bf16 *e = p.wte + (size_t)token * C + warp * SMALL + at_of(px[n]), *w = p.wpe + (size_t)(pos0 + t) * C + warp * SMALL + at_of(px[n]);
@@ -757,10 +1133,10 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
 #pragma unroll
             for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-            sh.part[buffer][warp][16 * (e / 2) + e % 2 * (Cut::TILE_ROWS == 16 ? 4 : 8) + mine] = norm ? y + z : y;
+            sh.part[buffer][warp][0][16 * (e / 2) + e % 2 * (Cut::TILE_ROWS == 16 ? 4 : 8) + mine] = norm ? y + z : y;
           }
         }
-        if (norm && lane == 0) sh.stats[buffer][warp] = stats;
+        if (norm && lane == 0) sh.stats[buffer][0][warp] = stats;
         barrier_arrive<Cut>(FULL + buffer);
         buffer ^= 1;
       }
@@ -771,12 +1147,18 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 }
 
 // Copies the keys and values of the tokens of the launch of gs_decode that came before this one.
-template <typename Cut> __device__ void load_tail(const Program &p, const Local &s) {
-  if (s.kind != GS_DECODE_ATTENTION || s.split != SPLITS - 1) return;
-  const int before = (p.tokens - 1) * HEAD;
-  const bf16 *keys = reinterpret_cast<const bf16 *>(s.source) + (size_t)s.rows * HEAD, *values = reinterpret_cast<const bf16 *>(s.source_v) + (size_t)s.rows * HEAD;
-  bf16 *const tail = tail_of(p, s.tail);
-  for (int i = threadIdx.x; i < before; i += Cut::THREADS) tail[i] = keys[i], tail[p.tokens * HEAD + i] = values[i];
+template <typename Cut> __device__ void load_tail(const Program &p, const Shared<Cut> &sh, const Local &s) {
+  if (s.kind != GS_DECODE_ATTENTION || s.split < 0) return;
+  int n = s.row;
+  do {
+    const Item item = Cut::MANY ? item_of(n, p.alone, p.NH, p.splits) : Item{0, s.row, s.split};
+    if (item.split != p.splits - 1) continue;
+    const Keys keys = Cut::MANY ? keys_of<Cut>(p, sh, item) : Keys{0, s.rows};
+    const size_t from = keys.first + keys.count * (HEAD * sizeof(bf16));
+    const bf16 *k = reinterpret_cast<const bf16 *>(s.source + from), *v = reinterpret_cast<const bf16 *>(s.source_v + from);
+    bf16 *const tail = tail_of(p, s.tail + (Cut::MANY ? (n - s.row) / (int)gridDim.x : 0));
+    for (int i = threadIdx.x; i < (p.tokens - 1) * HEAD; i += Cut::THREADS) tail[i] = k[i], tail[p.tokens * HEAD + i] = v[i];
+  } while (Cut::MANY && (n += gridDim.x) < p.items);
 }
 
 // What a block of a launch does.
@@ -790,8 +1172,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     for (int i = 0; i < TILES; i++) mbarrier_init(&sh.full[i], 1), mbarrier_init(&sh.empty[i], WARPS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    sh.token = max(*p.token, 0);
-    sh.pos0 = *p.pos - first_token<Cut>(p);
+    for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) sh.token[j] = max(p.token[j], 0), sh.pos0[j] = p.pos[j] - first_token<Cut>(p);
     sh.step = first_token<Cut>(p);
     sh.over = p.header->expired != 0;
     sh.until = gs_globaltimer() + p.patience;
@@ -803,7 +1184,11 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     Local l = {};
     const gs_decode_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
-    if (s.kind == GS_DECODE_ATTENTION) {
+    if (s.kind == GS_DECODE_ATTENTION && Cut::MANY) {
+      l.row = first_item(i, b, blocks, p.items);
+      l.split = l.row < p.items ? 0 : -1;
+      l.source = (const char *)s.k_cache, l.source_v = (const char *)s.v_cache;
+    } else if (s.kind == GS_DECODE_ATTENTION) {
       l.split = split_of(i, b, blocks, p.NH, &l.row);
       const int from = min(pos0, max(l.split, 0) * part);
       l.rows = l.split == SPLITS - 1 ? pos0 - from : min(pos0 - from, part);
@@ -821,7 +1206,10 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   __syncthreads();
   if (threadIdx.x == 0)
     for (int i = first_step<Cut>(p), n = 0; i < end_step<Cut>(p); i++)
-      if (steps[i].kind == GS_DECODE_ATTENTION) steps[i].tail = steps[i].split == SPLITS - 1 ? n++ : 0;
+      if (steps[i].kind == GS_DECODE_ATTENTION) {
+        steps[i].tail = n;
+        n += Cut::MANY ? last_splits(i, b, blocks, p) : steps[i].split == SPLITS - 1;
+      }
   Local &logits = steps[p.count - 1];
   float *const head = reinterpret_cast<float *>(steps + p.count);
   const bool has_logits = end_step<Cut>(p) == p.count;
@@ -832,12 +1220,12 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   }
   __syncthreads();
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
-  if constexpr (Cut::ALONE) load_tail<Cut>(p, steps[p.alone]);
+  if constexpr (Cut::ALONE) load_tail<Cut>(p, sh, steps[p.alone]);
   __syncthreads();
-  if (warp == WARPS + 1)
+  if (warp == WARPS + Cut::FINISH)
     copy_weights<Cut>(p, sh, steps, shared_address(tail_of(p, p.tails)));
-  else if (warp == WARPS)
-    finish_steps<Cut>(p, sh, work, steps);
+  else if (warp >= WARPS)
+    finish_steps<Cut>(p, sh, work, steps, warp - WARPS);
   else
     compute_steps<Cut>(p, sh, work, steps, warp);
   __syncthreads();  // no warp ends while others wait at barriers
@@ -904,72 +1292,117 @@ template <typename Do> int with_cut(int C, Do &&run) {
 
 int blocks_of(const gs_stream *s, const gs_decode_args *a) { return a->blocks > 0 ? a->blocks : s->processors; }
 
-int check(gs_stream *s, const gs_decode_args *a) {
+size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
+
+// Everything of a program but for addresses outside of the work area, and the size of that.
+template <typename Cut> void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
+  const int blocks = blocks_of(s, a);
+  p->count = a->count, p->C = a->C, p->NH = a->NH, p->P = a->P, p->V = a->V, p->B = a->B;
+  // Of several sequences enough blocks have a part in attention with fewer splits.
+  p->splits = !Cut::MANY ? SPLITS : a->B * a->NH * 2 <= blocks ? 2 : 1;
+  p->items = a->B * a->NH * p->splits;
+  p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, BF16S), p->a = shape_of(3 * a->C, blocks, BF16S);
+  char *at = (char *)a->work;
+  size_t n = HEADER;
+  auto take = [&](size_t units, int *row) {
+    char *here = at + n;
+    *row = (int)aligned(16 * units);
+    n += (size_t)a->B * *row;
+    return here;
+  };
+  int row_best;
+  p->header = (Header *)at;
+  p->residual = take((size_t)blocks * p->x.stride, &p->row_x);
+  p->hidden = take((size_t)blocks * p->h.stride, &p->row_h);
+  p->qkv = take((size_t)blocks * p->a.stride, &p->row_a);
+  p->attended = take((size_t)a->NH * p->splits * UNITS_STRIDE, &p->row_o);
+  static_assert(LINE >= GS_DECODE_SEQUENCES, "a unit for each sequence");
+  p->best = (uint4 *)take(2 * (size_t)blocks * LINE, &row_best);
+  *bytes = n;
+
+  p->tails = 1;
+  for (int b = 0; b < blocks; b++) {
+    int n = 0, head;
+    for (int i = 0; i + 1 < p->count; i += STEPS) n += Cut::MANY ? last_splits(i, b, blocks, *p) : split_of(i, b, blocks, p->NH, &head) == SPLITS - 1;
+    if (n > p->tails) p->tails = n;
+  }
+  p->head = rows_of(p->V, blocks, F32S);
+  // Weights that do not fit the L2 cache push each other out of it before they are read again,
+  // unless some are told to stay: of the logits, where nothing but the memory's bandwidth counts.
+  const int64_t weights = 2 * ((int64_t)(p->count / STEPS) * 12 * p->C * p->C + (int64_t)p->V * p->C);
+  p->kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (2 * p->C) / blocks);
+  p->table = (int)((p->count * sizeof(Local) + p->head * 2 * sizeof(float) + 127) / 128 * 128);
+}
+
+template <typename Cut> size_t fixed_shared() { return (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024; }
+size_t shared_before_ring(const Program &p, int tokens) { return p.table + (size_t)p.tails * tokens * 2 * HEAD * sizeof(bf16); }
+
+// The bytes of the ring in launches of so many tokens, 0 if there is too little shared memory.
+template <typename Cut> int ring_of(gs_stream *s, const Program &p, int tokens) {
+  const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed_shared<Cut>() - (int64_t)shared_before_ring(p, tokens)) / 128 * 128;
+  // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows,
+  // or the keys and values of a split, and as much as the larger of two may leave unused at the end.
+  const int64_t rows = Cut::TILE_ROWS * (int64_t)(2 * p.C) + PAD, wide = p.x.rows * (int64_t)(8 * p.C / Cut::CHUNKS + PAD);
+  const int64_t keys = (Cut::MANY ? Cut::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
+  const int64_t tile = rows > wide ? rows : wide, least = 3 * (tile > keys ? tile : keys);
+  return ring < least ? 0 : (int)ring;
+}
+
+// Checks whether the device and the shape have a kernel, and lays out the program. *tokens is
+// how many a launch may have.
+template <typename Cut> int prepare(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes, int *tokens) {
   if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
   const int blocks = blocks_of(s, a);
   if (blocks > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, blocks);
   if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
+  if (int status = gs_check_code(s, (const void *)decode_kernel<Cut>)) return status;
+  const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, BF16S), q = shape_of(3 * a->C, blocks, BF16S);
+  if ((!Cut::MANY && a->NH * SPLITS > blocks) || (!Cut::WIDE && h.rows > 32) || x.rows > 16 || !covered(x, F32S, Cut::SMALL, a->C, 32 * Cut::XU) ||
+      !covered(h, BF16S, Cut::LARGE, 4 * a->C, 32 * Cut::HU) || !covered(q, BF16S, HEAD, 3 * a->C, 16))
+    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
+  lay_out<Cut>(s, a, p, bytes);
+  for (*tokens = GS_DECODE_TOKENS; ring_of<Cut>(s, *p, *tokens) == 0; *tokens /= 2)
+    if (*tokens == 1)
+      return gs_fail(GS_UNSUPPORTED, "%d steps, a context of %d and %d sequences leave too little shared memory to decode in one kernel", p->count, p->P, p->B);
+  return GS_OK;
+}
+
+// Fills in a program but for how much of it is run: a launch of so many tokens.
+template <typename Cut> int fill(gs_stream *s, const gs_decode_args *a, int tokens, Program *p) {
+  if (a->count % STEPS != 1) return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count, STEPS);
+  size_t n = 0;
+  int most = 0;
+  if (int status = prepare<Cut>(s, a, p, &n, &most)) return status;
+  if (tokens < 1 || tokens > most) return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
+  p->steps = (const gs_decode_step *)a->steps;
+  p->wte = (const bf16 *)a->wte, p->wpe = (const bf16 *)a->wpe;
+  p->sampling = (gs_sampling *)a->sampling;
+  p->pos = (int *)a->pos, p->token = (int *)a->tokens_io;
+  p->slots = (gs_slot *)a->slots;
+  p->logits = (float *)a->logits;
+  p->patience = (uint64_t)a->timeout * 1000000;
+  p->ld = a->ld, p->slot_count = a->slot_count, p->tokens = tokens;
+  p->eps = a->eps;
+  return GS_OK;
+}
+
+// Calls run(Cut) of a width and a number of sequences; GS_UNSUPPORTED if there is none.
+template <typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
+  if (a->B < 1 || a->B > GS_DECODE_SEQUENCES) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences; there are %d", GS_DECODE_SEQUENCES, a->B);
   return with_cut(a->C, [&](auto cut) -> int {
     using Cut = decltype(cut);
-    if (int status = gs_check_code(s, (const void *)decode_kernel<Cut>)) return status;
-    const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, BF16S), q = shape_of(3 * a->C, blocks, BF16S);
-    if (a->NH * SPLITS > blocks || (!Cut::WIDE && h.rows > 32) || x.rows > 16 || !covered(x, F32S, Cut::SMALL, a->C, 32 * Cut::XU) ||
-        !covered(h, BF16S, Cut::LARGE, 4 * a->C, 32 * Cut::HU) || !covered(q, BF16S, HEAD, 3 * a->C, 16))
-      return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
-    return GS_OK;
+    return a->B == 1 ? run(cut) : run(typename Cut::Many());
   });
 }
 
-size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
-
-// Lays out the work area; *bytes is its size.
-void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
-  const int blocks = blocks_of(s, a);
-  p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, BF16S), p->a = shape_of(3 * a->C, blocks, BF16S);
-  char *at = (char *)a->work;
-  size_t n = HEADER;
-  auto take = [&](size_t units) {
-    char *here = at + n;
-    n += aligned(16 * units);
-    return here;
-  };
-  p->header = (Header *)at;
-  p->residual = take((size_t)blocks * p->x.stride);
-  p->hidden = take((size_t)blocks * p->h.stride);
-  p->qkv = take((size_t)blocks * p->a.stride);
-  p->attended = take((size_t)a->NH * SPLITS * UNITS_STRIDE);
-  p->best = (uint4 *)take(2 * (size_t)blocks * LINE);
-  *bytes = n;
-}
-
 template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
-  const size_t fixed = (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024;
-  p.tails = 1;
-  for (int b = 0; b < blocks && !Cut::ALONE; b++) {
-    int n = 0, head;
-    for (int i = 0; i < p.count; i += STEPS) n += split_of(i, b, blocks, p.NH, &head) == SPLITS - 1;
-    if (n > p.tails) p.tails = n;
-  }
-  p.head = rows_of(p.V, blocks, F32S);
-  // Weights that do not fit the L2 cache push each other out of it before they are read again,
-  // unless some are told to stay: of the logits, where nothing but the memory's bandwidth counts.
-  const int64_t weights = 2 * ((int64_t)(p.count / STEPS) * 12 * p.C * p.C + (int64_t)p.V * p.C);
-  p.kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (2 * p.C) / blocks);
-  p.table = (int)((p.count * sizeof(Local) + p.head * 2 * sizeof(float) + 127) / 128 * 128);
-  const size_t table = p.table + (size_t)p.tails * p.tokens * 2 * HEAD * sizeof(bf16);
-  const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed - (int64_t)table) / 128 * 128;
-  // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows,
-  // or the keys and values of a split, and as much as the larger of two may leave unused at the end.
-  const int64_t rows = Cut::TILE_ROWS * (int64_t)(2 * p.C) + PAD, wide = p.x.rows * (int64_t)(8 * p.C / Cut::CHUNKS + PAD), keys = (p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
-  const int64_t tile = rows > wide ? rows : wide, least = 3 * (tile > keys ? tile : keys);
-  if (ring < least) return gs_fail(GS_UNSUPPORTED, "%d steps and a context of %d leave too little shared memory to decode in one kernel", p.count, p.P);
-  p.ring_bytes = (int)ring;
-  const size_t shared = table + ring;
+  p.ring_bytes = ring_of<Cut>(s, p, p.tokens);
+  const size_t shared = shared_before_ring(p, p.tokens) + p.ring_bytes, most = s->shared_per_block - fixed_shared<Cut>();
   if constexpr (Cut::ALONE) {
-    if (int status = gs_allow_shared<decode_one_kernel<Cut>>(s, s->shared_per_block - fixed)) return status;
+    if (int status = gs_allow_shared<decode_one_kernel<Cut>>(s, most)) return status;
     return gs_launch(s, "decode_one", decode_one_kernel<Cut>, blocks, Cut::THREADS, shared, p);
   } else {
-    if (int status = gs_allow_shared<decode_kernel<Cut>>(s, s->shared_per_block - fixed)) return status;
+    if (int status = gs_allow_shared<decode_kernel<Cut>>(s, most)) return status;
     return gs_launch_cooperative(s, "decode", decode_kernel<Cut>, blocks, Cut::THREADS, shared, p);
   }
 }
@@ -985,48 +1418,32 @@ extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
   return a->dtype == GS_F32 ? fold((float *)0) : fold((bf16 *)0);
 }
 
-extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
+extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
   GS_ENTER(s, a);
-  if (a->dtype == GS_F32) return gs_decode_f32_work(s, a, bytes);
-  if (int status = check(s, a)) return status;
-  Program p = {};
-  size_t n = 0;
-  lay_out(s, a, &p, &n);
-  *bytes = n;
-  return GS_OK;
-}
-
-// Fills in a program but for how much of it is run.
-static int prepare(gs_stream *s, const gs_decode_args *a, Program *to) {
-  if (int status = check(s, a)) return status;
-  if (a->count % STEPS != 1) return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count, STEPS);
-  Program p = {};
-  size_t n = 0;
-  lay_out(s, a, &p, &n);
-  p.steps = (const gs_decode_step *)a->steps;
-  p.wte = (const bf16 *)a->wte, p.wpe = (const bf16 *)a->wpe;
-  p.sampling = (gs_sampling *)a->sampling;
-  p.pos = (int *)a->pos, p.token = (int *)a->tokens_io;
-  p.slots = (gs_slot *)a->slots;
-  p.logits = (float *)a->logits;
-  p.patience = (uint64_t)a->timeout * 1000000;
-  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.slot_count = a->slot_count;
-  p.eps = a->eps;
-  *to = p;
-  return GS_OK;
+  if (a->dtype == GS_F32) {
+    *tokens = GS_DECODE_TOKENS;
+    return gs_decode_f32_work(s, a, bytes);
+  }
+  return with_kernel(a, [&](auto cut) -> int {
+    Program p = {};
+    size_t n = 0;
+    int most = 0;
+    if (int status = prepare<decltype(cut)>(s, a, &p, &n, &most)) return status;
+    *bytes = n, *tokens = most;
+    return GS_OK;
+  });
 }
 
 extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   GS_ENTER(s, a);
   if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
-  if (a->tokens < 1 || a->tokens > GS_DECODE_TOKENS) return gs_fail(GS_ARGUMENT, "decode: %d steps in a launch; 1 to %d are possible", a->tokens, GS_DECODE_TOKENS);
   if (a->dtype == GS_F32) return gs_decode_f32(s, a);
-  Program p;
-  if (int status = prepare(s, a, &p)) return status;
-  p.stamps = (uint64_t *)a->stamps;
-  p.tokens = a->tokens, p.logits_only = a->logits_only;
-  return with_cut(a->C, [&](auto cut) {
+  return with_kernel(a, [&](auto cut) -> int {
     using Cut = decltype(cut);
+    Program p = {};
+    if (int status = fill<Cut>(s, a, a->tokens, &p)) return status;
+    p.stamps = (uint64_t *)a->stamps;
+    p.logits_only = a->logits_only;
     return p.stamps ? launch<typename Cut::Stamping>(s, p, blocks_of(s, a)) : launch<Cut>(s, p, blocks_of(s, a));
   });
 }
@@ -1035,9 +1452,11 @@ extern "C" int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, in
   GS_ENTER(s, a);
   if (a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "single steps of a decode program take weights in bfloat16");
   if (step < 0 || step >= a->count) return gs_fail(GS_ARGUMENT, "decode: step %d of a program of %d", step, a->count);
-  if (tail < 0 || tail >= GS_DECODE_TOKENS) return gs_fail(GS_ARGUMENT, "decode: %d tokens before this one in a launch; 0 to %d are possible", tail, GS_DECODE_TOKENS - 1);
-  Program p;
-  if (int status = prepare(s, a, &p)) return status;
-  p.tokens = tail + 1, p.alone = step, p.epoch = epoch;
-  return with_cut(a->C, [&](auto cut) { return launch<Alone<decltype(cut)>>(s, p, blocks_of(s, a)); });
+  return with_kernel(a, [&](auto cut) -> int {
+    using Cut = decltype(cut);
+    Program p = {};
+    if (int status = fill<Cut>(s, a, tail + 1, &p)) return status;
+    p.alone = step, p.epoch = epoch;
+    return launch<Alone<Cut>>(s, p, blocks_of(s, a));
+  });
 }

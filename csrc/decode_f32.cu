@@ -871,6 +871,7 @@ template <typename Do> int with_cut(int C, Do &&run) {
 int blocks_of(const gs_stream *s, const gs_decode_args *a) { return a->blocks > 0 ? a->blocks : s->processors; }
 
 int check(gs_stream *s, const gs_decode_args *a) {
+  if (a->B != 1) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of weights in float32 takes one sequence; there are %d", a->B);
   if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
   const int blocks = blocks_of(s, a);
   if (blocks > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, blocks);
@@ -959,7 +960,7 @@ int gs_decode_f32(gs_stream *s, const gs_decode_args *a) {
   p.logits = (float *)a->logits;
   p.patience = (uint64_t)a->timeout * 1000000;
   p.stamps = (uint64_t *)a->stamps;
-  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.slot_count = a->slot_count, p.tokens = a->tokens, p.logits_only = a->logits_only;
+  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.B = 1, p.slot_count = a->slot_count, p.tokens = a->tokens, p.logits_only = a->logits_only;
   p.eps = a->eps;
   return with_cut(a->C, [&](auto cut) {
     using Cut = decltype(cut);

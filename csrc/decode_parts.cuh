@@ -56,6 +56,23 @@ __host__ __device__ inline int split_of(int i, int block, int blocks, int heads,
   return -1;
 }
 
+// A part of the attention of a step: of a head of a sequence, and of its keys. Those of a step
+// are numbered; a block has every blocks-th of them.
+struct Item {
+  int row, head, split;
+};
+// The first one that a block has in step i, one of `items` or more if none.
+__host__ __device__ inline int first_item(int i, int block, int blocks, int items) {
+  return (int)(((block - (int64_t)(i / STEPS) * items) % blocks + blocks) % blocks);
+}
+__host__ __device__ inline Item item_of(int n, int i, int heads, int splits) {
+  Item item;
+  item.row = n / (heads * splits);
+  item.head = n / splits - item.row * heads;
+  item.split = (n + i / STEPS) % splits;
+  return item;
+}
+
 struct Program {
   const gs_decode_step *steps;
   const bf16 *wte, *wpe;
@@ -65,10 +82,13 @@ struct Program {
   float *logits;
   Header *header;
   char *residual, *hidden, *qkv, *attended;  // units
-  uint4 *best;                               // (2, blocks) units: logit, id
+  uint4 *best;                               // (2, blocks, LINE) units, of which each sequence has one: logit, id
   uint64_t patience;                         // ns
   uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
+  int B, ld;                                 // sequences; values from a row of logits to the next one
+  int splits, items;                         // of the keys of a head; of the attention of a step
+  int row_x, row_h, row_a, row_o;            // bytes of the units of a sequence: residual, hidden, qkv, attended
   int logits_only;                           // gs_sample takes the token
   int tails;                                 // of a block, at most
   int table;                                 // bytes of the steps in shared memory, and of head
@@ -79,6 +99,13 @@ struct Program {
   int alone;       // of gs_decode_one: the step; tokens - 1 is its token's place in a launch of gs_decode
   uint32_t epoch;  // and the epoch before the first step of the token
 };
+
+// How many of a block's items of step i have the last split of a head.
+__host__ __device__ inline int last_splits(int i, int block, int blocks, const Program &p) {
+  int many = 0;
+  for (int n = first_item(i, block, blocks, p.items); n < p.items; n += blocks) many += item_of(n, i, p.NH, p.splits).split == p.splits - 1;
+  return many;
+}
 
 // A step as the block sees it, in shared memory.
 struct alignas(16) Local {

@@ -339,7 +339,7 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 //
 // gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block
 // per SM: it interprets a program, an array of steps in device memory, five a layer (a Linear,
-// attention, three Linears) and the logits. One sequence,
+// attention, three Linears) and the logits. 1 to GS_DECODE_SEQUENCES sequences,
 // weights and cache in bfloat16 or float32, greedy sampling. docs/persistent.md describes how.
 
 typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
@@ -363,7 +363,7 @@ typedef struct {
   gs_ptr bias;         // (N) float32, or 0; if the input is normalised, that of gs_fold
   gs_ptr gain;         // (K) float32 if the input is normalised, else 0
   gs_ptr sums;         // (N) float32 of gs_fold if the input is normalised, else 0
-  gs_ptr k_cache, v_cache;  // (NH, P, HS) of dtype, of an attention step
+  gs_ptr k_cache, v_cache;  // (B, NH, P, HS) of dtype, of an attention step
 } gs_decode_step;
 
 // What a LayerNorm before a product W adds to each output, so that it is done after the
@@ -393,14 +393,15 @@ typedef struct {
   gs_ptr steps;        // (count) gs_decode_step
   gs_ptr wte, wpe;     // (V, C), (P, C) of dtype
   gs_ptr sampling;     // gs_sampling, of which step is read and increased, offset read
-  gs_ptr pos;          // (1) int32
-  gs_ptr tokens_io;    // (1) int32: the token to begin with, then the last one
-  gs_ptr slots;        // (slot_count) gs_slot
-  gs_ptr logits;       // (V) float32, of the last step
+  gs_ptr pos;          // (B) int32
+  gs_ptr tokens_io;    // (B) int32: the tokens to begin with, then the last ones
+  gs_ptr slots;        // (slot_count, B) gs_slot
+  gs_ptr logits;       // (B, V) float32, of the last step, rows ld apart
   gs_ptr work;         // gs_decode_work bytes, zeroed once by the caller; of one stream
   int32_t C, NH, P, V;
+  int32_t B, ld;
   int32_t slot_count;
-  int32_t tokens;      // steps to run, 1 to GS_DECODE_TOKENS
+  int32_t tokens;      // steps to run, 1 to as many as gs_decode_work says
   int32_t timeout;     // milliseconds
   float eps;           // of LayerNorm
   int32_t logits_only;
@@ -416,18 +417,20 @@ typedef enum {
   GS_DECODE_PUBLISHED = 3,  // the last outputs were stored for the other blocks; 2 is not written
 } gs_decode_stamp;
 #define GS_DECODE_TOKENS 8
+#define GS_DECODE_SEQUENCES 8
 #define GS_SLOT_TIMEOUT (-2)
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
 // One step of the program in a launch of its own, its results bit by bit those of gs_decode.
-// Launches of all steps in order are the decode step of the token at *pos up to its logits; a
-// gs_sample takes the token. `tail` is how many tokens before this one a launch of gs_decode would
-// have begun, 0 to GS_DECODE_TOKENS - 1: attention divides keys by where that is. `epoch` is the
-// same for all steps of a token, and that of the next token is `count` more. Of the arguments
-// slots, stamps, tokens and logits_only are not read. Weights in bfloat16 only.
+// Launches of all steps in order are the decode step of the tokens at *pos up to their logits; a
+// gs_sample takes the tokens. `tail` is how many tokens before this one a launch of gs_decode would
+// have begun, less than as many as gs_decode_work says: attention divides keys by where that is.
+// `epoch` is the same for all steps of a token, and that of the next token is `count` more. Of the
+// arguments slots, stamps, tokens and logits_only are not read. Weights in bfloat16 only.
 GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
-// The bytes of the work area. GS_UNSUPPORTED, with the reason as message, if the device or
-// the model's shape has no such kernel; of the arguments only count, C, NH, P, V, blocks and dtype are read.
-GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes);
+// The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS.
+// GS_UNSUPPORTED, with the reason as message, if the device or the model's shape has no such
+// kernel; of the arguments only count, C, NH, P, V, B, blocks and dtype are read.
+GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
 
 // ---------------------------------------------------------------- stamps
 //

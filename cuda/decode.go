@@ -13,8 +13,9 @@ import "unsafe"
 
 // Numbers of gs_decode in abi.h.
 const (
-	DecodeTokens = C.GS_DECODE_TOKENS // the most decode steps of a launch
-	SlotTimeout  = C.GS_SLOT_TIMEOUT  // the token of a slot if a block waited too long for another one
+	DecodeTokens    = C.GS_DECODE_TOKENS    // the most decode steps of a launch
+	DecodeSequences = C.GS_DECODE_SEQUENCES // and sequences
+	SlotTimeout     = C.GS_SLOT_TIMEOUT     // the token of a slot if a block waited too long for another one
 )
 
 // DecodeStamp is when a block of a decode kernel did what in a step, by %globaltimer, as
@@ -60,7 +61,7 @@ type DecodeStep struct {
 	Bias           Ptr        // (N) float32, or 0; if the input is normalised, Folded of a Fold
 	Gain           Ptr        // (K) float32 if the input is normalised, else 0
 	Sums           Ptr        // (N) float32 of a Fold if the input is normalised, else 0
-	KCache, VCache Ptr        // (NH, P, HS) of DecodeArgs.DType, of attention
+	KCache, VCache Ptr        // (B, NH, P, HS) of DecodeArgs.DType, of attention
 }
 
 // FoldArgs are gs_fold_args: what a LayerNorm before a product adds to each output.
@@ -75,21 +76,22 @@ type FoldArgs struct {
 	Folded      Ptr   // (N) float32: W shift + bias
 }
 
-// DecodeArgs are gs_decode_args: decode steps of one sequence, with weights in bfloat16 or float32.
+// DecodeArgs are gs_decode_args: decode steps of 1 to 8 sequences, with weights in bfloat16 or float32.
 type DecodeArgs struct {
 	size        uint32
 	Count       int32 // steps of the program
 	Steps       Ptr   // (Count) DecodeStep
 	WTE, WPE    Ptr   // (V, C), (P, C) of DType
 	Sampling    Ptr   // Sampling
-	Pos         Ptr   // (1) int32
-	TokensIO    Ptr   // (1) int32: the token to begin with, then the last one
-	Slots       Ptr   // (SlotCount) Slot
-	Logits      Ptr   // (V) float32, of the last decode step
+	Pos         Ptr   // (B) int32
+	TokensIO    Ptr   // (B) int32: the tokens to begin with, then the last ones
+	Slots       Ptr   // (SlotCount, B) Slot
+	Logits      Ptr   // (B, V) float32, of the last decode step, rows LD apart
 	Work        Ptr   // DecodeWork bytes, zeroed once, of one stream
 	C, NH, P, V int32
+	B, LD       int32
 	SlotCount   int32
-	Tokens      int32 // decode steps to run, 1 to DecodeTokens
+	Tokens      int32 // decode steps to run, 1 to as many as DecodeWork says
 	Timeout     int32 // milliseconds that a block waits for another one at most
 	Eps         float32
 	LogitsOnly  int32 // 1: one step, whose logits a [Stream.Sample] samples from
@@ -171,8 +173,10 @@ func CheckDecode(program []DecodeStep, a DecodeArgs) error {
 
 func checkDecode(op string, a *DecodeArgs, run bool) error {
 	switch {
-	case a.Count < 1 || a.C < 1 || a.NH < 1 || a.P < 1 || a.V < 1:
-		return shapeError(op, "Count=%d C=%d NH=%d P=%d V=%d; all must be at least 1", a.Count, a.C, a.NH, a.P, a.V)
+	case a.Count < 1 || a.C < 1 || a.NH < 1 || a.P < 1 || a.V < 1 || a.B < 1:
+		return shapeError(op, "Count=%d C=%d NH=%d P=%d V=%d B=%d; all must be at least 1", a.Count, a.C, a.NH, a.P, a.V, a.B)
+	case run && a.LD < a.V:
+		return shapeError(op, "rows of logits %d apart for V=%d", a.LD, a.V)
 	case a.C%a.NH != 0:
 		return shapeError(op, "C=%d is not a multiple of NH=%d", a.C, a.NH)
 	case a.DType != BF16 && a.DType != F32:
@@ -226,17 +230,19 @@ func (s *Stream) DecodeOne(a DecodeArgs, step, tail int, epoch uint32) error {
 	return failed("gs_decode_one", C.call_gs_decode_one(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), C.int(step), C.int(tail), C.uint32_t(epoch)))
 }
 
-// DecodeWork returns how many bytes of Work a Decode of this shape needs. If the device or
-// the model's shape has no such kernel, the error matches [ErrNoKernel].
-func (s *Stream) DecodeWork(a DecodeArgs) (int64, error) {
+// DecodeWork returns how many bytes of Work a Decode of this shape needs, and how many decode
+// steps a launch may run, at most DecodeTokens. If the device or the model's shape has no such
+// kernel, the error matches [ErrNoKernel].
+func (s *Stream) DecodeWork(a DecodeArgs) (bytes int64, tokens int, err error) {
 	c := s.c.Load()
 	if c == nil {
-		return 0, closedStream("DecodeWork")
+		return 0, 0, closedStream("DecodeWork")
 	}
 	if err := checkDecode("DecodeWork", &a, false); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	var n C.uint64_t
-	err := failed("gs_decode_work", C.call_gs_decode_work(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), &n))
-	return int64(n), err
+	var most C.int32_t
+	err = failed("gs_decode_work", C.call_gs_decode_work(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), &n, &most))
+	return int64(n), int(most), err
 }

@@ -20,7 +20,7 @@ func smallProgram() ([]cuda.DecodeStep, cuda.DecodeArgs) {
 			{In: cuda.DecodeResidual, Out: cuda.DecodeHidden, Act: cuda.GELUTanh, N: 4 * C, K: C, W: 1, Bias: 1, Gain: 1, Sums: 1},
 			{In: cuda.DecodeHidden, Out: cuda.DecodeResidual, N: C, K: 4 * C, W: 1, Bias: 1},
 			{In: cuda.DecodeResidual, Out: cuda.DecodeLogits, N: V, K: C, W: 1, Bias: 1, Gain: 1, Sums: 1},
-		}, cuda.DecodeArgs{Count: 6, C: C, NH: 2, P: 64, V: V, Steps: 1, WTE: 1, WPE: 1, Sampling: 1, Pos: 1, TokensIO: 1, Slots: 1, Logits: 1, Work: 1,
+		}, cuda.DecodeArgs{Count: 6, C: C, NH: 2, P: 64, V: V, B: 2, LD: V, Steps: 1, WTE: 1, WPE: 1, Sampling: 1, Pos: 1, TokensIO: 1, Slots: 1, Logits: 1, Work: 1,
 			SlotCount: 8, Tokens: 8, Timeout: 1, DType: cuda.BF16}
 }
 
@@ -93,6 +93,8 @@ func TestDecodeChecks(t *testing.T) {
 		"no step":   s.DecodeOne(args, int(args.Count), 0, 1),
 		"tail":      s.DecodeOne(args, 0, cuda.DecodeTokens, 1),
 		"one":       s.DecodeOne(change(func(a *cuda.DecodeArgs) { a.Work = 0 }), 0, 0, 1),
+		"batch":     s.Decode(change(func(a *cuda.DecodeArgs) { a.B = 0 })),
+		"rows":      s.Decode(change(func(a *cuda.DecodeArgs) { a.LD = a.V - 1 })),
 		"fold":      s.Fold(cuda.FoldArgs{N: 1, K: 1, W: 1, Gain: 1, Sums: 1, Folded: 1}),
 		"fold type": s.Fold(cuda.FoldArgs{N: 1, K: 1, DType: cuda.F16, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
 		"fold N":    s.Fold(cuda.FoldArgs{K: 1, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
@@ -104,11 +106,11 @@ func TestDecodeChecks(t *testing.T) {
 	if calls := c.Calls(); len(calls) != 0 {
 		t.Fatalf("crossed into C: %v", calls)
 	}
-	if n, err := s.DecodeWork(args); err != nil || n != 64*128 {
-		t.Errorf("%d bytes of work, %v", n, err)
+	if n, tokens, err := s.DecodeWork(args); err != nil || n != 64*128 || tokens != cuda.DecodeTokens {
+		t.Errorf("%d bytes of work, %d steps a launch, %v", n, tokens, err)
 	}
 	c.Decode(stub.Decode{Refusal: "no kernel for this"})
-	if _, err := s.DecodeWork(args); !errors.Is(err, cuda.ErrNoKernel) || !strings.Contains(err.Error(), "no kernel for this") {
+	if _, _, err := s.DecodeWork(args); !errors.Is(err, cuda.ErrNoKernel) || !strings.Contains(err.Error(), "no kernel for this") {
 		t.Error(err)
 	}
 	for status, refused := range map[int]bool{720: true, 20001: true, 719: false, 2: false} {

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 )
 
@@ -25,12 +24,12 @@ type decodeAlone struct {
 }
 
 // tailAt returns how many tokens a launch of mode persistent has run before the one at a position, in a
-// call that began at another.
-func tailAt(position, began int, s gpt2.Sampling) int {
+// call that began at another, with so many tokens a launch.
+func tailAt(position, began, tokens int, s gpt2.Sampling) int {
 	if !greedy(s) { // a launch is of one token
 		return 0
 	}
-	return (position - began) % cuda.DecodeTokens
+	return (position - began) % tokens
 }
 
 // alone returns the launches of single steps in place of those of a decode step.
@@ -57,7 +56,7 @@ func (r *Runner) alone(c *compiled) *compiled {
 // stepAlone launches a decode step at a position by its single steps.
 func (r *Runner) stepAlone(c *compiled, position int) error {
 	a := &r.together.alone
-	a.tail = tailAt(position, a.began, r.state.sampling)
+	a.tail = tailAt(position, a.began, r.together.tokens, r.state.sampling)
 	a.epoch += uint32(r.together.args.Count)
 	r.last = lastPass{plan: c.plan, rows: 1, logitsOnly: true}
 	return r.pass(passAt{c, position, 1})

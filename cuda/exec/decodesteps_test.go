@@ -116,7 +116,7 @@ func TestStepsRefused(t *testing.T) {
 		words   string
 	}{
 		"float32":   {options: Options{DType: weights.F32}, words: "weights are f32"},
-		"batch":     {batch: 2, words: "2 sequences"},
+		"batch":     {batch: 9, words: "9 sequences"},
 		"no kernel": {decode: stub.Decode{Refusal: "no kernel for this"}, words: "no kernel for this"},
 		"timeout":   {decode: stub.Decode{Timeout: 30, At: 2<<16 | 3}, words: "timed out"},
 	} {
@@ -201,11 +201,11 @@ func first[A, B any](a A, _ B) A { return a }
 // TestTailAt: the tokens of a call are divided into launches as in mode persistent.
 func TestTailAt(t *testing.T) {
 	for i := range 20 {
-		if got := tailAt(7+i, 7, gpt2.Sampling{}); got != i%cuda.DecodeTokens {
+		if got := tailAt(7+i, 7, cuda.DecodeTokens, gpt2.Sampling{}); got != i%cuda.DecodeTokens {
 			t.Errorf("token %d: %d before it", i, got)
 		}
 	}
-	if got := tailAt(10, 7, gpt2.Sampling{Temperature: 1}); got != 0 {
+	if got := tailAt(10, 7, cuda.DecodeTokens, gpt2.Sampling{Temperature: 1}); got != 0 {
 		t.Errorf("drawn: %d", got)
 	}
 }

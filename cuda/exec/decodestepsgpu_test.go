@@ -88,6 +88,49 @@ func TestStepsBitEqualOnGPU(t *testing.T) {
 	}
 }
 
+// TestStepsOfSequencesOnGPU: the same of several sequences.
+func TestStepsOfSequencesOnGPU(t *testing.T) {
+	persistent, steps := persistentGPU(t, weights.BF16), stepsGPU(t, Options{})
+	for _, f := range []struct {
+		spec    string
+		batches []int
+	}{
+		{"random:L=3,C=384,NH=6,V=257,T=256,seed=2", []int{2, 4, 8}}, {"random:L=2,C=768,NH=12,V=5000,T=512,seed=3", []int{2, 3, 5, 8}},
+		{"random:L=2,C=1280,NH=20,V=999,T=256,seed=4", []int{7}}, {"random:L=2,C=1600,NH=25,V=999,T=256,seed=5", []int{2, 3}},
+	} {
+		m := randomModel(t, f.spec)
+		for _, batch := range f.batches {
+			r := rand.New(rand.NewPCG(9, uint64(batch)))
+			one, other := session(t, m, persistent, gpt2.Options{Batch: batch}), session(t, m, steps, gpt2.Options{Batch: batch})
+			for _, past := range []int{1, 9, 200} {
+				prompt, n := randomIDs(r, past*batch, m.Config.Vocab), 45
+				run := func(s *gpt2.Session) ([]int32, []float32) {
+					if err := s.Reset(); err != nil {
+						t.Fatal(err)
+					}
+					ids := idsOf(decoded(t, s.Runner().(*Runner), prompt, n))
+					logits := make([]float32, batch*m.Config.Vocab)
+					if err := s.Runner().Read(gpt2.BufLogits, 0, logits); err != nil {
+						t.Fatal(err)
+					}
+					return ids, logits
+				}
+				what := fmt.Sprintf("%s, %d sequences, %d tokens after %d", f.spec, batch, n, past)
+				want, logits := run(one)
+				inOneKernel(t, one)
+				got, row := run(other)
+				if r := other.Runner().(*Runner); r.together.alone.launches == nil || !r.last.logitsOnly {
+					t.Fatalf("%s: the steps did not run by their own kernels: %q", what, r.together.refused)
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: other tokens than in mode persistent", what)
+				}
+				sameBits(t, what, row, logits)
+			}
+		}
+	}
+}
+
 // TestStepsAfterStopsOnGPU: calls of any number of steps, each of which begins a launch of mode persistent
 // anew, leave the same logits.
 func TestStepsAfterStopsOnGPU(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"time"
 	"unsafe"
 
@@ -27,6 +26,7 @@ type persistent struct {
 	plan    *gpt2.Plan
 	planned []int           // of each step of the program, that of the plan
 	args    cuda.DecodeArgs // but for addresses that may change; Count is 0 until the program is made
+	tokens  int             // decode steps of a launch, at most
 
 	on      bool // the call under way uses it
 	alone   decodeAlone
@@ -93,18 +93,20 @@ func (b *Backend) fellBack() string {
 	return ""
 }
 
-// measuredFaster are, by the type of weights, the widths at which decode steps in one kernel were
-// measured to take less time than graphs, with one layer and with many: docs/persistent.md has the
-// times.
-var measuredFaster = map[cuda.DType][]int{cuda.BF16: {384, 768, 1024, 1280, 1600}, cuda.F32: {384, 768}}
+// measuredFaster has, by the type of weights, for each width at which decode steps in one kernel were
+// measured to take less time than graphs, with one layer and with many, up to how many sequences they
+// do: docs/persistent.md has the times.
+var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 1}, cuda.F32: {384: 1, 768: 1}}
 
 // slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
 // runs them in one kernel.
-func (b *Backend) slower(c gpt2.Config, layers int, s gpt2.Sampling) string {
-	switch {
+func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
+	switch most := measuredFaster[b.dtype][c.Channels]; {
 	case b.options.Mode != Auto || b.alone:
-	case !slices.Contains(measuredFaster[b.dtype], c.Channels):
+	case most == 0:
 		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
+	case sequences > most:
+		return fmt.Sprintf("of %d sequences at a width of %d in %s one kernel was not measured to be faster", sequences, c.Channels, typeName(b.dtype))
 	case !greedy(s) && c.Channels < 768 && layers < 3:
 		return "tokens are drawn, by a launch of their own, and the model is too small for one kernel to make up for that (--temp 0 needs no launch)"
 	}
@@ -119,7 +121,7 @@ func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
 	if r.backend.mode != Persistent && !r.backend.alone {
 		return c, nil
 	}
-	why := cmp.Or(p.refused, r.backend.slower(r.model.Config, len(r.options.Layers), r.state.sampling))
+	why := cmp.Or(p.refused, r.backend.slower(r.model.Config, len(r.options.Layers), r.options.Batch, r.state.sampling))
 	_, byCUPTI := r.recorder.(*cuptiRecorder)
 	switch {
 	case why != "":
@@ -191,8 +193,8 @@ func (w *writer) program(vectors cuda.Ptr) (p program, err error) {
 	switch {
 	case w.backend.alone && w.backend.dtype != cuda.BF16:
 		return p, noProgram("weights are " + typeName(w.backend.dtype) + ", and kernels of single steps take bfloat16")
-	case w.plan.Pass.Batch != 1:
-		return p, noProgram(fmt.Sprintf("there are %d sequences, and its kernel decodes one", w.plan.Pass.Batch))
+	case w.plan.Pass.Batch > cuda.DecodeSequences:
+		return p, noProgram(fmt.Sprintf("there are %d sequences, and its kernel decodes 1 to %d", w.plan.Pass.Batch, cuda.DecodeSequences))
 	case c.Activation != gpt2.GELUNew:
 		return p, noProgram(fmt.Sprintf("the model's activation is %s, and its kernel has gelu_new", c.Activation))
 	case c.Inner != 4*c.Channels:
@@ -272,31 +274,33 @@ func (p program) table() int64 {
 // decodeArgs are the arguments of launches of a program, but for addresses that may change.
 func (w *writer) decodeArgs(p program) cuda.DecodeArgs {
 	c := w.config
+	logits := w.view(gpt2.BufLogits, 1)
 	return cuda.DecodeArgs{
 		Count: int32(len(p.steps)), Steps: p.end, WTE: w.params["wte.weight"].ptr, WPE: w.params["wpe.weight"].ptr,
-		C: int32(c.Channels), NH: int32(c.Heads), P: int32(w.options.Context), V: int32(c.Vocab),
+		C: int32(c.Channels), NH: int32(c.Heads), P: int32(w.options.Context), V: int32(c.Vocab), B: int32(w.plan.Pass.Batch), LD: int32(logits.ld),
 		SlotCount: ringSlots, Blocks: int32(w.backend.options.decodeBlocks), DType: w.backend.dtype, Timeout: int32(decodeTimeout.Milliseconds()), Eps: float32(c.Epsilon),
 	}
 }
 
-// decodeNeeds returns the bytes of the program of the decode plan, and of its work area.
+// decodeNeeds returns the bytes of the program of the decode plan and of its work area, and how
+// many decode steps a launch may run.
 // The error matches [cuda.ErrNoKernel] if the plan has no program, or the device no kernel.
-func (w *writer) decodeNeeds() (program, work int64, err error) {
+func (w *writer) decodeNeeds() (program, work int64, tokens int, err error) {
 	p, err := w.program(standIn)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	if work, err = w.stream.DecodeWork(w.decodeArgs(p)); err != nil {
-		return 0, 0, err
+	if work, tokens, err = w.stream.DecodeWork(w.decodeArgs(p)); err != nil {
+		return 0, 0, 0, err
 	}
-	return int64(p.end-standIn) + p.table(), max(work, 16), nil
+	return int64(p.end-standIn) + p.table(), max(work, 16), tokens, nil
 }
 
 // makeProgram puts the program of the decode plan on the device.
 func (r *Runner) makeProgram(plan *gpt2.Plan) error {
 	defer annotate.Range("make decode program", nvtx.Cyan)()
 	t, w := &r.together, r.writer(plan)
-	size, work, err := w.decodeNeeds()
+	size, work, tokens, err := w.decodeNeeds()
 	if err != nil {
 		return err
 	}
@@ -324,7 +328,7 @@ func (r *Runner) makeProgram(plan *gpt2.Plan) error {
 	if err := t.program.Write(int64(p.end-t.program.Ptr()), table); err != nil {
 		return err
 	}
-	t.plan, t.planned, t.args = plan, p.planned, args
+	t.plan, t.planned, t.args, t.tokens = plan, p.planned, args, tokens
 	return nil
 }
 
@@ -340,7 +344,7 @@ var decodeNames = func() (names [cuda.DecodeTokens + 1]string) {
 // how many.
 func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	t := &r.together
-	if n = min(n, cuda.DecodeTokens, r.options.Context-position); n < 1 {
+	if n = min(n, t.tokens, r.options.Context-position); n < 1 {
 		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
 	}
 	at, a := r.addresses(), t.args
@@ -354,7 +358,7 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	var note *decodeLaunch
 	if a.Stamps == 0 {
 		var err error
-		most := cuda.DecodeTokens
+		most := t.tokens
 		if sampled {
 			most = 1
 		}

@@ -174,7 +174,7 @@ func TestPersistentFallsBack(t *testing.T) {
 	}{
 		"variant":      {options: Options{Variants: map[string]string{"attn.sdpa": "naive"}}, words: "--variant"},
 		"recorder":     {options: Options{Recorder: RecorderCUPTI}, words: "--recorder stamps sees them"},
-		"batch":        {batch: 2, words: "2 sequences"},
+		"batch":        {batch: 9, words: "there are 9 sequences"},
 		"activation":   {change: func(c *gpt2.Config) { c.Activation = gpt2.ReLU }, words: "activation is relu"},
 		"scale":        {change: func(c *gpt2.Config) { c.ScaleByInverseLayer = true }, words: "h.1.attn.sdpa multiplies scores by 0.125, and its kernel by 1/sqrt(16)"},
 		"inner":        {model: "random:L=2,C=64,NH=4,V=257,T=256,F=200", words: "the MLP is 200 wide"},

@@ -226,6 +226,81 @@ func TestPersistentFloat32IsNearReference(t *testing.T) {
 	}
 }
 
+// TestPersistentBatches: of 2 to 8 sequences in one kernel each has the logits of mode graph within
+// the bound of bfloat16, and those of one pass over its text alone, to which its part of the cache
+// belongs; its tokens are those of the largest logits, and a run that is repeated has the same.
+func TestPersistentBatches(t *testing.T) {
+	persistent, graph := persistentGPU(t, weights.BF16), gpu(t, Options{Mode: Graph})
+	for _, f := range []struct {
+		spec    string
+		batches []int
+	}{
+		{"random:L=3,C=384,NH=6,V=257,T=512,seed=2", []int{2, 3, 4, 5, 6, 7, 8}},
+		{"random:L=2,C=768,NH=12,V=50257,T=512", []int{2, 3, 5, 8}},
+		{"random:L=2,C=1024,NH=16,V=1000,T=512,seed=4", []int{2, 4, 8}},
+		{"random:L=2,C=1280,NH=20,V=1000,T=512,seed=5", []int{2, 7}},
+		{"random:L=3,C=1600,NH=25,V=1000,T=512,seed=6", []int{2, 4}},
+	} {
+		m := randomModel(t, f.spec)
+		V := m.Config.Vocab
+		whole := session(t, m, graph, gpt2.Options{})
+		for _, batch := range f.batches {
+			rng := rand.New(rand.NewPCG(7, uint64(batch)))
+			fast, slow := session(t, m, persistent, gpt2.Options{Batch: batch}), session(t, m, graph, gpt2.Options{Batch: batch})
+			for _, past := range []int{1, 17, 200, 370} {
+				const steps = 19
+				prompt := randomIDs(rng, past*batch, V)
+				run := func(s *gpt2.Session) (ids []int32, logits []float32) {
+					if err := s.Reset(); err != nil {
+						t.Fatal(err)
+					}
+					r := s.Runner().(*Runner)
+					tokens := decoded(t, r, prompt, steps)
+					for i, token := range tokens {
+						if token.Seq != i%batch || token.Position != past+i/batch {
+							t.Fatalf("token %d is %+v", i, token)
+						}
+					}
+					logits = make([]float32, batch*V)
+					if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
+						t.Fatal(err)
+					}
+					return idsOf(tokens), logits
+				}
+				ids, got := run(fast)
+				inOneKernel(t, fast)
+				again, same := run(fast)
+				if what := fmt.Sprintf("%s, %d sequences after %d tokens", f.spec, batch, past); !slices.Equal(again, ids) || !slices.Equal(same, got) {
+					t.Errorf("%s: two runs differ", what)
+				}
+				other, want := run(slow)
+				for b := range batch {
+					what := fmt.Sprintf("%s, sequence %d of %d after %d tokens", f.spec, b, batch, past)
+					row, text, equal := got[b*V:(b+1)*V], []int32{}, true
+					for n := range steps + 1 {
+						text = append(text, ids[n*batch+b])
+						equal = equal && (n == steps || ids[n*batch+b] == other[n*batch+b])
+					}
+					if best := slices.Index(row, slices.Max(row)); int(text[steps]) != best {
+						t.Errorf("%s: the token is %d, and the largest logit that of %d", what, text[steps], best)
+					}
+					if equal {
+						closeTo(t, what+", and in mode graph", row, want[b*V:(b+1)*V], bounds[weights.BF16])
+					}
+					if err := whole.Reset(); err != nil {
+						t.Fatal(err)
+					}
+					alone, err := whole.Logits(t.Context(), slices.Concat(prompt[b*past:(b+1)*past], text[:steps]), gpt2.LogitsLast)
+					if err != nil {
+						t.Fatal(err)
+					}
+					closeTo(t, what+", and in one pass", row, alone, bounds[weights.BF16])
+				}
+			}
+		}
+	}
+}
+
 // TestPersistentStops: callers that stop early or are cancelled have the tokens of one run
 // without that, a run that is repeated has the same ones, and a text beyond the context those
 // of a larger context until it is full; all but for near ties.

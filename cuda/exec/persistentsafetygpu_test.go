@@ -70,30 +70,40 @@ func TestPersistentRepeats(t *testing.T) {
 		runs = n
 	}
 	b := persistentGPU(t, weights.BF16)
-	for _, spec := range []string{"random:L=3,C=384,NH=6,V=257,T=128", "random:L=2,C=768,NH=12,V=5000,T=128,seed=2", "random:L=1,C=1024,NH=16,V=999,T=128,seed=3", "random:L=2,C=1600,NH=25,V=1000,T=128,seed=4"} {
-		m := randomModel(t, spec)
-		s := session(t, m, b, gpt2.Options{})
-		r := s.Runner().(*Runner)
-		prompt := randomIDs(rand.New(rand.NewPCG(5, 6)), 9, m.Config.Vocab)
-		var tokens []int32
-		want, row := make([]float32, m.Config.Vocab), make([]float32, m.Config.Vocab)
-		for i := range runs {
-			if err := s.Reset(); err != nil {
-				t.Fatal(err)
+	for _, f := range []struct {
+		spec    string
+		batches []int
+	}{
+		{"random:L=3,C=384,NH=6,V=257,T=128", []int{1, 2, 8}},
+		{"random:L=2,C=768,NH=12,V=5000,T=128,seed=2", []int{1, 4, 7}},
+		{"random:L=1,C=1024,NH=16,V=999,T=128,seed=3", []int{1, 3}},
+		{"random:L=2,C=1600,NH=25,V=1000,T=128,seed=4", []int{1, 3}},
+	} {
+		m := randomModel(t, f.spec)
+		for _, batch := range f.batches {
+			s := session(t, m, b, gpt2.Options{Batch: batch})
+			r := s.Runner().(*Runner)
+			prompt := randomIDs(rand.New(rand.NewPCG(5, 6)), 9*batch, m.Config.Vocab)
+			var tokens []int32
+			want, row := make([]float32, batch*m.Config.Vocab), make([]float32, batch*m.Config.Vocab)
+			for i := range runs {
+				if err := s.Reset(); err != nil {
+					t.Fatal(err)
+				}
+				got := idsOf(decoded(t, r, prompt, 50))
+				if err := r.Read(gpt2.BufLogits, 0, row); err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					tokens = got
+					copy(want, row)
+				}
+				if !slices.Equal(got, tokens) || !slices.Equal(row, want) {
+					t.Fatalf("%s, %d sequences: run %d: %v, run 0 %v", f.spec, batch, i, got, tokens)
+				}
 			}
-			got := idsOf(decoded(t, r, prompt, 50))
-			if err := r.Read(gpt2.BufLogits, 0, row); err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				tokens = got
-				copy(want, row)
-			}
-			if !slices.Equal(got, tokens) || !slices.Equal(row, want) {
-				t.Fatalf("%s: run %d: %v, run 0 %v", spec, i, got, tokens)
-			}
+			inOneKernel(t, s)
 		}
-		inOneKernel(t, s)
 	}
 }
 

@@ -483,7 +483,7 @@ func TestDecode(t *testing.T) {
 				return n - 1 // the prefill's
 			}
 			counts := []int{1, 2, 3, runAhead, runAhead + 1, 3*ringSlots + 5}
-			if mode == Persistent && batch == 1 { // TestPersistentLaunches counts its launches
+			if mode == Persistent { // TestPersistentLaunches counts its launches
 				for _, n := range counts {
 					if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
 						tokens = append(tokens, step...)
@@ -610,7 +610,7 @@ func TestStopRewinds(t *testing.T) {
 				})
 				cancel(nil)
 				dropped := runAhead - 1
-				if mode == Persistent && batch == 1 { // two launches, and the next one after the first token
+				if mode == Persistent { // two launches, and the next one after the first token
 					dropped = (2+min(1, stop-1))*cuda.DecodeTokens - stop
 				}
 				next = (next + int32(dropped)) % 257 // so no slot of a dropped step is taken for a new one

@@ -60,8 +60,8 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 			}
 		}
 		if (b.mode == Persistent || b.alone) && pass.IsDecode() && pass.Sample {
-			program, work, err := w.decodeNeeds()
-			switch slower := b.slower(m.Config, len(o.Layers), gpt2.Sampling{}); {
+			program, work, _, err := w.decodeNeeds()
+			switch slower := b.slower(m.Config, len(o.Layers), o.Batch, gpt2.Sampling{}); {
 			case slower != "":
 				b.fallBack(slower)
 				program, work = 0, 0

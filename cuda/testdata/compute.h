@@ -174,27 +174,29 @@ static void normalised_linear(const gs_decode_step *s, int dtype, const float *x
   }
 }
 
-// One decode step by its program; the token with the largest logit. Activations that the
+// One decode step of sequence b by its program; the token with the largest logit. Activations that the
 // program does not name have sizes by C: all but those between the products of an MLP.
-static int32_t compute_decode(const gs_decode_args *a) {
+static int32_t compute_decode(const gs_decode_args *a, int b) {
   const gs_decode_step *steps = (const gs_decode_step *)(uintptr_t)a->steps;
   const int C = a->C, HS = C / a->NH;
+  const gs_ptr ids = a->tokens_io + 4u * (unsigned)b, pos = a->pos + 4u * (unsigned)b, logits = a->logits + 4u * (uint64_t)b * (uint64_t)a->ld;
+  const uint64_t cache = (a->dtype == GS_F32 ? 4u : 2u) * (uint64_t)b * (uint64_t)C * (uint64_t)a->P;
   int inner = 0;
   for (int i = 0; i < a->count; i++)
     if (steps[i].kind == GS_DECODE_LINEAR && steps[i].out == GS_DECODE_HIDDEN && steps[i].N > inner) inner = steps[i].N;
   float *x = malloc((size_t)C * sizeof *x);
   const size_t size = a->dtype == GS_F32 ? 4 : 2;
   char *qkv = malloc((size_t)(4 * C + inner) * size), *attended = qkv + 3 * C * size, *hidden = attended + C * size;
-  compute_gs_embed(&(gs_embed_args){.dtype = a->dtype, .ids = a->tokens_io, .pos = a->pos, .wte = a->wte, .wpe = a->wpe, .x = ADDRESS(x), .B = 1, .T = 1, .C = C, .P = a->P});
+  compute_gs_embed(&(gs_embed_args){.dtype = a->dtype, .ids = ids, .pos = pos, .wte = a->wte, .wpe = a->wpe, .x = ADDRESS(x), .B = 1, .T = 1, .C = C, .P = a->P});
   for (int i = 0; i < a->count; i++) {
     const gs_decode_step *s = &steps[i];
     if (s->kind == GS_DECODE_ATTENTION) {
-      compute_gs_attention(&(gs_attention_args){.qkv = ADDRESS(qkv), .k_cache = s->k_cache, .v_cache = s->v_cache, .pos = a->pos, .y = ADDRESS(attended),
+      compute_gs_attention(&(gs_attention_args){.qkv = ADDRESS(qkv), .k_cache = s->k_cache + cache, .v_cache = s->v_cache + cache, .pos = pos, .y = ADDRESS(attended),
                                                 .B = 1, .T = 1, .Q = 1, .NH = a->NH, .HS = HS, .P = a->P, .ldqkv = 3 * C, .ldy = C, .dtype = a->dtype,
                                                 .scale = 1 / sqrtf((float)HS)});
       continue;
     }
-    const gs_ptr y = s->out == GS_DECODE_LOGITS ? a->logits : s->out == GS_DECODE_RESIDUAL ? ADDRESS(x) : s->out == GS_DECODE_QKV ? ADDRESS(qkv) : ADDRESS(hidden);
+    const gs_ptr y = s->out == GS_DECODE_LOGITS ? logits : s->out == GS_DECODE_RESIDUAL ? ADDRESS(x) : s->out == GS_DECODE_QKV ? ADDRESS(qkv) : ADDRESS(hidden);
     const int type = s->out == GS_DECODE_LOGITS || s->out == GS_DECODE_RESIDUAL ? GS_F32 : a->dtype;
     if (s->gain)
       normalised_linear(s, a->dtype, x, a->eps, y, type);
@@ -204,5 +206,5 @@ static int32_t compute_decode(const gs_decode_args *a) {
   }
   free(x);
   free(qkv);
-  return token_of(&(gs_sample_args){.logits = a->logits, .V = a->V, .ld = a->V}, 0);
+  return token_of(&(gs_sample_args){.logits = logits, .V = a->V, .ld = a->V}, 0);
 }

@@ -755,30 +755,33 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
     stamp_step(a, 0);
     if (*epoch != UINT64_MAX) ++*epoch;
 #ifdef STUB_COMPUTES
-    compute_decode(a);
+    for (int b = 0; b < a->B; b++) compute_decode(a, b);
 #endif
     return GS_OK;
   }
   for (int t = 0; t < a->tokens; t++) {
-    gs_slot *slot = (gs_slot *)(uintptr_t)a->slots + how->step % (uint64_t)a->slot_count;
-    if (*epoch == UINT64_MAX) {
-      slot->token = GS_SLOT_TIMEOUT;
-      slot->position = timeout_at;
-    } else {
-      ++*epoch;
+    if (*epoch != UINT64_MAX) ++*epoch;
+    const int bad = *epoch != UINT64_MAX && not_finite() ? a->B - 1 : -1;  // a sequence
+    for (int b = 0; b < a->B; b++) {
+      gs_slot *slot = (gs_slot *)(uintptr_t)a->slots + how->step % (uint64_t)a->slot_count * (uint64_t)a->B + b;
+      if (*epoch == UINT64_MAX) {
+        slot->token = GS_SLOT_TIMEOUT;
+        slot->position = timeout_at;
+      } else {
 #ifdef STUB_COMPUTES
-      *token = compute_decode(a);
+        token[b] = compute_decode(a, b);
 #else
-      *token = (int32_t)((how->step + 1) % (uint64_t)a->V);
+        token[b] = (int32_t)((how->step + 1) % (uint64_t)a->V);
 #endif
-      if (not_finite()) *token = -1;
-      ++*pos;
-      slot->token = *token;
-      slot->position = (int64_t)(how->offset + (uint64_t)*pos);
+        if (b == bad) token[b] = -1;
+        pos[b]++;
+        slot->token = token[b];
+        slot->position = (int64_t)(how->offset + (uint64_t)pos[b]);
+      }
+      slot->log_probability = NAN;
+      slot->time = how->step;
+      __atomic_store_n(&slot->sequence, how->step + 1, __ATOMIC_RELEASE);
     }
-    slot->log_probability = NAN;
-    slot->time = how->step;
-    __atomic_store_n(&slot->sequence, how->step + 1, __ATOMIC_RELEASE);
     how->step++;
     stamp_step(a, t);
   }
@@ -800,16 +803,18 @@ GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int ta
     return fail(GS_ARGUMENT, "%s: step %d at epoch %u and position %d, with %d tokens before it (stub)", __func__, step, epoch, pos, tail);
   work_area[1] = epoch;
 #ifdef STUB_COMPUTES
-  if (step == a->count - 1) compute_decode(a);
+  for (int b = 0; step == a->count - 1 && b < a->B; b++) compute_decode(a, b);
 #endif
   return put_kernel(s, __func__, (work){0});
 }
-GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
+GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
   NOTE("");
   (void)s;
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
   if (refusal[0]) return fail(GS_UNSUPPORTED, "%s", refusal);
+  if (a->B > GS_DECODE_SEQUENCES) return fail(GS_UNSUPPORTED, "%d sequences (stub)", a->B);
   *bytes = 64u * (uint64_t)a->C;
+  *tokens = a->B > 4 ? 4 : GS_DECODE_TOKENS;
   return GS_OK;
 }
 // The algorithm that the stream keeps for a product's shape, made where there is none.

@@ -108,6 +108,9 @@ func TestRunLosesGPUs(t *testing.T) {
 				m.Jobs[i].Work = append(m.Jobs[i].Work[:2:2], m.Jobs[i].Work[1])
 			}
 		}
+		for d := 1; d < len(m.Devices); d++ {
+			m.Devices[d].Lanes = int(seed % 4)
+		}
 		s, all := fakes(t, m, seed)
 		all[1].failAt = 1 + int(seed)
 		if seed%2 == 0 {

@@ -35,10 +35,10 @@ func TestAuto(t *testing.T) {
 		"batch of 9":                 {batch: 9, mode: Graph, words: "of 9 sequences"},
 		"float32":                    {options: Options{DType: weights.F32}, mode: Persistent},
 		"float32, two":               {options: Options{DType: weights.F32}, batch: 2, mode: Graph, words: "of 2 sequences"},
-		"float32, not faster":        {model: "random:L=1,C=1024,NH=16,V=257,T=64", options: Options{DType: weights.F32}, mode: Graph, words: "at a width of 1024 in f32"},
+		"float32, 1024":              {model: "random:L=1,C=1024,NH=16,V=257,T=64", options: Options{DType: weights.F32}, mode: Persistent},
 		"variant":                    {options: Options{Variants: map[string]string{"attn.sdpa": "naive"}}, mode: Graph, words: "--variant"},
 		"no kernel":                  {refusal: "compute capability 8.0", mode: Graph, words: "compute capability 8.0"},
-		"not faster":                 {model: small, mode: Graph, words: "at a width of 64"},
+		"not faster":                 {model: small, mode: Graph, words: "at a width of 64 in bf16"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			var notices []string

@@ -26,18 +26,19 @@ type Condition struct {
 // Scheduler decides where and when jobs run. It holds no clock and no goroutine: its callers,
 // Run and Simulate, say what time it is. Times are us after the start of the stream.
 type Scheduler struct {
-	policy  Policy
-	devices []deviceState
-	refine  *Refinement // of policy.Believes
-	second  *Refinement // of policy.Backup
-	errors  [2]trust    // of both
-	backup  bool        // the backup is believed
-	learns  bool        // what is believed learns: it says other things of a job later
-	ended   int         // jobs
-	left    int         // jobs that have not finished
-	waiting int         // of those, in queues
-	placed  int         // jobs put into queues since the last plan
-	held    int         // jobs that wait for the results of others
+	policy    Policy
+	devices   []deviceState
+	refine    *Refinement // of policy.Believes
+	second    *Refinement // of policy.Backup
+	errors    [2]trust    // of both
+	backup    bool        // the backup is believed
+	learns    bool        // what is believed learns: it says other things of a job later
+	ended     int         // jobs
+	left      int         // jobs that have not finished
+	waiting   int         // of those, in queues
+	placed    int         // jobs put into queues since the last plan
+	plannedAt int         // how many jobs had ended at the last plan
+	held      int         // jobs that wait for the results of others
 
 	planned [][]float64 // by device and class: the correction that the last plan used
 
@@ -506,7 +507,7 @@ func (s *Scheduler) plan(now float64) {
 		s.estimate(j)
 	}
 	s.Decided.Plans++
-	s.placed = 0
+	s.placed, s.plannedAt = 0, s.ended
 	if s.policy.Refine {
 		for i, factors := range s.planned {
 			for class := range factors {
@@ -572,10 +573,17 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 	case drift:
 		s.Decided.Drifts++
 		s.plan(now)
-	case s.policy.Plan && s.policy.Refine && s.learnt(device, j.Class):
+	case s.policy.Plan && s.policy.Refine && s.ended-s.plannedAt >= max(learntAfter, s.waiting/learntShare) && s.learnt(device, j.Class):
 		s.plan(now)
 	}
 }
+
+// How many jobs end at least between a plan and one that is made since corrections have changed, and as a share of those that wait: all devices wait for a plan, which takes
+// the longer the more jobs there are.
+const (
+	learntAfter = 16
+	learntShare = 4
+)
 
 // learnt tells whether the correction of a kind of task on a device has changed much since the last plan.
 func (s *Scheduler) learnt(device, class int) bool {

@@ -445,3 +445,38 @@ func TestLanes(t *testing.T) {
 		}
 	}
 }
+
+// A correction that changes makes a new plan only once many jobs have ended since the last: all devices wait for a plan.
+func TestPlansAreRare(t *testing.T) {
+	s := New([]Device{{"cpu", 1, 0}, {"cuda:0", 2, 0}}, 1, Policy{Believes: Constants{Floors{25e3}}, Plan: true, Refine: true})
+	jobs := make([]Job, 400)
+	for i := range jobs {
+		f := 100 * (1 + float64(i%7))
+		jobs[i] = Job{ID: i, Work: []predict.Work{{FloorUs: f}, {FloorUs: f, Memory: predict.Resident}}}
+		s.Submit(&jobs[i], 0)
+	}
+	now, ended, last, plans := 0.0, 0, 0, 0
+	for s.Left() > 0 {
+		for d := range 2 {
+			j := s.Next(d, now)
+			if j == nil {
+				continue
+			}
+			us := j.estimates[d].Total() / s.refine.Factor(d, 0) * math.Exp(0.008*float64(ended)) // longer and longer
+			now += us
+			before, drifts := s.Decided.Plans, s.Decided.Drifts
+			waiting := s.waiting
+			s.Finish(d, j, Times{Run: us}, now)
+			ended++
+			if s.Decided.Plans > before {
+				if plans++; s.Decided.Drifts == drifts && ended-last < max(learntAfter, waiting/learntShare) {
+					t.Errorf("a plan after %d jobs, with %d waiting", ended-last, waiting)
+				}
+				last = ended
+			}
+		}
+	}
+	if plans < 2 {
+		t.Errorf("%d plans: corrections did not change", plans)
+	}
+}

@@ -284,7 +284,8 @@ func (f *fitter) cell(of labels, rows []Row, group func(*Row) string, near *Cell
 			c.local[m] = regress(f.targets(of, &c.Law))
 		}
 	}
-	return c, c.start(filter(rows, isCold), near, f.starts)
+	err := c.start(filter(rows, isCold), near, f.starts)
+	return c, err
 }
 
 // otherTarget is how much a place counts where work of other labels was measured.

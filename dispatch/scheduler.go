@@ -326,14 +326,19 @@ func (d *deviceState) count(j *Job, e Estimate, sign float64) {
 	}
 }
 
-// room tells whether a job could begin on the device now.
-func (d *deviceState) room(j *Job) bool {
-	lanes := 0
-	for _, r := range d.running {
-		if d.inLane(r) {
-			lanes++
+// lanesTaken returns how many of the jobs that run have a lane.
+func (d *deviceState) lanesTaken() (n int) {
+	for _, j := range d.running {
+		if d.inLane(j) {
+			n++
 		}
 	}
+	return n
+}
+
+// room tells whether a job could begin on the device now.
+func (d *deviceState) room(j *Job) bool {
+	lanes := d.lanesTaken()
 	if d.inLane(j) {
 		return lanes < d.Lanes
 	}
@@ -545,7 +550,7 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 	switch {
 	case d.inLane(j):
 		d.lanes[j.lane] = now
-	case !slices.ContainsFunc(d.running, func(r *Job) bool { return !d.inLane(r) }):
+	case len(d.running) == d.lanesTaken():
 		d.free = Times{now, now, now}
 	default: // the others are as much later
 		late := now - j.plan.End
@@ -648,7 +653,7 @@ func (s *Scheduler) Return(device int, j *Job, now float64) {
 		d.running = slices.Delete(d.running, at, at+1)
 		if d.inLane(j) {
 			d.lanes[j.lane] = now
-		} else if len(d.running) == 0 {
+		} else if len(d.running) == d.lanesTaken() {
 			d.free = Times{}
 		}
 		for i, data := range j.Reads { // which it has not copied

@@ -480,3 +480,20 @@ func TestPlansAreRare(t *testing.T) {
 		t.Errorf("%d plans: corrections did not change", plans)
 	}
 }
+
+// A job over arrays that a device refused does not keep it busy, whether or not jobs run in its lanes.
+func TestReturnBesideLanes(t *testing.T) {
+	truth := truthOf(func(int, *Job) Times { return Times{In: 10, Run: 100, Out: 10} })
+	s := New([]Device{{"cpu", 1, 0}, {"cuda:0", 2, 1}}, 1, Always("", 1, True{truth}))
+	jobs := []Job{{ID: 0, Work: make([]predict.Work, 2), Lane: true}, {ID: 1, Work: make([]predict.Work, 2)}}
+	for i := range jobs {
+		s.Submit(&jobs[i], 0)
+		if j := s.Next(1, 0); j != &jobs[i] {
+			t.Fatalf("the GPU begins %+v; expected job %d", j, i)
+		}
+	}
+	s.Return(1, &jobs[1], 0)
+	if free := s.devices[1].free; free != (Times{}) {
+		t.Errorf("the GPU is expected to be busy until %+v with a job that it refused", free)
+	}
+}

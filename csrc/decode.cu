@@ -28,17 +28,20 @@
 // position at which the launch began.
 
 #include "decode_parts.cuh"
+#include "decode_sample.cuh"
 
 namespace decode {  // named: what code for older GPUs does not use is no warning
 
 // How a width is divided: WARPS that compute have NB blocks of 32 inputs each, of GROUP
 // sequences at once: 1, or 4 of up to 8.
-template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false> struct Cut {
+template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false> struct Cut {
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
-  using Stamping = Cut<WARPS, NB, GROUP, true>;
+  static constexpr bool DRAWS = DRAWS_;    // whether tokens are drawn, of one sequence: decode_sample.cuh
+  using Stamping = Cut<WARPS, NB, GROUP, true, DRAWS>;
   using Many = Cut<WARPS, NB, 4, STAMPS>;
+  using Drawing = Cut<WARPS, NB, 1, STAMPS, true>;
   static constexpr bool MANY = GROUP > 1;
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int FINISH = !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
@@ -52,7 +55,8 @@ template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false> struct Cut 
   static constexpr bool WIDE = NB > 2;
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;     // of a tile of C inputs
   static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1; // tiles of the rows of 4C inputs, side by side
-  static constexpr int KEEP = MANY && NB > 1 ? 2 : WIDE ? NB : LB;  // blocks of 4C inputs that a warp has in registers before x arrives
+  // Blocks of 4C inputs that a warp has in registers before x arrives; fewer where registers would spill.
+  static constexpr int KEEP = MANY && NB > 1 ? 2 : WIDE ? NB : LB - (STAMPS && DRAWS && NB == 2 ? 2 : 0);
   static constexpr int TOGETHER = WIDE && MANY ? 2 : GROUP;  // sequences of which it has units in registers at once
   static constexpr int FRAGMENTS = WIDE && MANY ? 1 : 2;  // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);    // keys that are copied at once, if there are several sequences
@@ -281,6 +285,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     float x = 0;  // the residual stream at a row of the lane
     float best = -INFINITY;
     int best_id = 0x7fffffff;
+    LaneBest own_best;
     if constexpr (MANY) {
 #pragma unroll 1
       for (int j = f; j < B; j += FINISH) {
@@ -379,7 +384,9 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
               if (has) {
                 if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
                 p.logits[(MANY ? (size_t)j * p.ld : 0) + row] = y;
-                if (y < INFINITY)
+                if constexpr (Cut::DRAWS)
+                  draw_sums(work).logits[row - s.row] = y, own_best.take(y, row - s.row);
+                else if (y < INFINITY)
                   take_better(best, best_id, y, row);
                 else
                   best = INFINITY, best_id = -1;  // also if it is not a number
@@ -417,46 +424,53 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 
     if (Cut::ALONE) return;  // gs_sample takes the token
 
-    // The best logit of all blocks. Every block finds it by itself. In two buffers, since
-    // some blocks have nothing else to do in a step.
     const uint32_t epoch = e0 + p.count;
-    uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
+    float log_probability = __int_as_float(0x7fc00000);
+    if constexpr (Cut::DRAWS) {
+      const Local &s = steps[p.count - 1];
+      token = draw<Cut>(p, sh, work, own_best, s.row, s.rows, t, epoch, p.sampling->offset + pos0 + t + 1, &log_probability);
+      if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
+    } else {
+      // The best logit of all blocks. Every block finds it by itself. In two buffers, since
+      // some blocks have nothing else to do in a step.
+      uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
 #pragma unroll 1
-    for (int j = f; j < B; j += FINISH) {
-      if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
-      warp_best(best, best_id);
+      for (int j = f; j < B; j += FINISH) {
+        if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
+        warp_best(best, best_id);
+        delay();
+        if (lane == 0) store_unit(bests + b * LINE + j, __float_as_uint(best), best_id, 0, epoch);
+        // All blocks read the row of wte of the token that is found.
+        if ((unsigned)best_id < (unsigned)p.V && lane * 128 < 2 * p.C)
+          asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)best_id * p.C) + lane * 128));
+      }
       delay();
-      if (lane == 0) store_unit(bests + b * LINE + j, __float_as_uint(best), best_id, 0, epoch);
-      // All blocks read the row of wte of the token that is found.
-      if ((unsigned)best_id < (unsigned)p.V && lane * 128 < 2 * p.C)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)best_id * p.C) + lane * 128));
-    }
-    delay();
 #pragma unroll 1
-    for (int j = f; j < B; j += FINISH) {
-      best = -INFINITY, best_id = 0x7fffffff;
-      uint4 u[MOST_BLOCKS / 32] = {};
-      bool wait;
-      unsigned polls = 0;
+      for (int j = f; j < B; j += FINISH) {
+        best = -INFINITY, best_id = 0x7fffffff;
+        uint4 u[MOST_BLOCKS / 32] = {};
+        bool wait;
+        unsigned polls = 0;
 #pragma unroll 1
-      do {
-        wait = false;
+        do {
+          wait = false;
+#pragma unroll
+          for (int k = 0; k < MOST_BLOCKS / 32; k++)
+            if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + (32 * k + lane) * LINE + j);
+#pragma unroll
+          for (int k = 0; k < MOST_BLOCKS / 32; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
+        } while (wait && !gives_up(p.header, sh, polls, p.count));
 #pragma unroll
         for (int k = 0; k < MOST_BLOCKS / 32; k++)
-          if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + (32 * k + lane) * LINE + j);
-#pragma unroll
-        for (int k = 0; k < MOST_BLOCKS / 32; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
-      } while (wait && !gives_up(p.header, sh, polls, p.count));
-#pragma unroll
-      for (int k = 0; k < MOST_BLOCKS / 32; k++)
-        if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
-      __syncwarp();
-      warp_best(best, best_id);
-      token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
-      if (lane == 0) {
-        sh.token[j] = max(token, 0);
-        if (f == 0) *(volatile int *)&sh.step = t + 1;
-        if (MANY && teller && !p.logits_only) p.token[j] = token;
+          if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
+        __syncwarp();
+        warp_best(best, best_id);
+        token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
+        if (lane == 0) {
+          sh.token[j] = max(token, 0);
+          if (f == 0) *(volatile int *)&sh.step = t + 1;
+          if (MANY && teller && !p.logits_only) p.token[j] = token;
+        }
       }
     }
     if (f == 0) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
@@ -470,7 +484,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       for (int j = f; j < B; j += FINISH) {
         gs_slot *slot = p.slots + (step0 + t) % p.slot_count * B + j;
         slot->token = expired ? GS_SLOT_TIMEOUT : MANY ? p.token[j] : token;
-        slot->log_probability = __int_as_float(0x7fc00000);
+        slot->log_probability = log_probability;
         slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : pos0) + t + 1;
         slot->time = gs_globaltimer();
         asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step0 + t + 1) : "memory");
@@ -1142,6 +1156,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
       }
     }
     if (Cut::ALONE) return;
+    if constexpr (Cut::DRAWS) rank_candidates<WARPS>(shared_address(&draw_list(work)), shared_address(&draw_sums(work)));
     barrier_sync<Cut>(TOKEN);
   }
 }
@@ -1317,7 +1332,8 @@ template <typename Cut> void lay_out(gs_stream *s, const gs_decode_args *a, Prog
   p->qkv = take((size_t)blocks * p->a.stride, &p->row_a);
   p->attended = take((size_t)a->NH * p->splits * UNITS_STRIDE, &p->row_o);
   static_assert(LINE >= GS_DECODE_SEQUENCES, "a unit for each sequence");
-  p->best = (uint4 *)take(2 * (size_t)blocks * LINE, &row_best);
+  p->best = (uint4 *)take((Cut::MANY ? 2 : DRAW_BESTS) * (size_t)blocks * LINE, &row_best);
+  if (!Cut::MANY) p->lists = (uint4 *)take((size_t)blocks * DRAW_UNITS, &row_best);
   *bytes = n;
 
   p->tails = 1;
@@ -1437,13 +1453,21 @@ extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *b
 extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   GS_ENTER(s, a);
   if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
+  if (a->draw && (a->logits_only || a->B != 1 || a->dtype != GS_BF16 || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
+    return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d, of one sequence with weights in bfloat16", a->draw,
+                   GS_DECODE_DRAW, GS_DECODE_DRAW_ALL);
   if (a->dtype == GS_F32) return gs_decode_f32(s, a);
   return with_kernel(a, [&](auto cut) -> int {
     using Cut = decltype(cut);
     Program p = {};
     if (int status = fill<Cut>(s, a, a->tokens, &p)) return status;
     p.stamps = (uint64_t *)a->stamps;
-    p.logits_only = a->logits_only;
+    p.logits_only = a->logits_only, p.draw = a->draw;
+    if constexpr (!Cut::MANY)
+      if (p.draw) {
+        if (p.head > DRAW_ROWS) return gs_fail(GS_UNSUPPORTED, "a vocabulary of %d is too large to draw tokens in one kernel of %d blocks", p.V, blocks_of(s, a));
+        return p.stamps ? launch<typename Cut::Drawing::Stamping>(s, p, blocks_of(s, a)) : launch<typename Cut::Drawing>(s, p, blocks_of(s, a));
+      }
     return p.stamps ? launch<typename Cut::Stamping>(s, p, blocks_of(s, a)) : launch<Cut>(s, p, blocks_of(s, a));
   });
 }

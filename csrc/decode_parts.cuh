@@ -82,7 +82,7 @@ struct Program {
   float *logits;
   Header *header;
   char *residual, *hidden, *qkv, *attended;  // units
-  uint4 *best;                               // (2, blocks, LINE) units, of which each sequence has one: logit, id
+  uint4 *best;                               // (2, blocks, LINE) units, of which each sequence has one: logit, id; or those of decode_sample.cuh
   uint64_t patience;                         // ns
   uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
@@ -98,6 +98,8 @@ struct Program {
   Shape x, h, a;  // residual stream, hidden layer, qkv
   int alone;       // of gs_decode_one: the step; tokens - 1 is its token's place in a launch of gs_decode
   uint32_t epoch;  // and the epoch before the first step of the token
+  int draw;                                  // from so many candidates the token is drawn; 0: it is the argmax
+  uint4 *lists;                              // (blocks, DRAW_UNITS) units: candidates
 };
 
 // How many of a block's items of step i have the last split of a head.

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 10
+#define GS_ABI_VERSION 11
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -340,7 +340,7 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 // gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block
 // per SM: it interprets a program, an array of steps in device memory, five a layer (a Linear,
 // attention, three Linears) and the logits. 1 to GS_DECODE_SEQUENCES sequences,
-// weights and cache in bfloat16 or float32, greedy sampling. docs/persistent.md describes how.
+// weights and cache in bfloat16 or float32. docs/persistent.md describes how.
 
 typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
 
@@ -382,8 +382,10 @@ typedef struct {
 GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
 
 // token = argmax of the logits of each of `tokens` steps: pos += tokens, gs_sampling.step
-// += tokens, and a slot per step, as by gs_sample with B = 1. At most GS_DECODE_TOKENS. Or, if
-// logits_only is not 0, the logits of one step, which a gs_sample then samples from.
+// += tokens, and a slot per step, as by gs_sample with B = 1. At most GS_DECODE_TOKENS. If draw
+// is not 0, the token that gs_sample draws from the same logits, and its log-probability: draw
+// is 1 for the argmax, else the number of candidates, top_k or V. Or, if logits_only is not 0,
+// the logits of one step, which a gs_sample then samples from.
 // If a block waits longer than `timeout` for another one, the slots of this launch get
 // the token GS_SLOT_TIMEOUT and the position 65536 * step of the program + block; the
 // caller then sets the work area to zero.
@@ -392,7 +394,7 @@ typedef struct {
   int32_t count;       // steps of the program
   gs_ptr steps;        // (count) gs_decode_step
   gs_ptr wte, wpe;     // (V, C), (P, C) of dtype
-  gs_ptr sampling;     // gs_sampling, of which step is read and increased, offset read
+  gs_ptr sampling;     // gs_sampling, of which step is increased; top_k is not read
   gs_ptr pos;          // (B) int32
   gs_ptr tokens_io;    // (B) int32: the tokens to begin with, then the last ones
   gs_ptr slots;        // (slot_count, B) gs_slot
@@ -408,6 +410,7 @@ typedef struct {
   int32_t blocks;      // of the grid; 0: one per SM
   int32_t dtype;       // of weights and cache: GS_BF16 or GS_F32
   gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_decode_stamp
+  int32_t draw;        // 0: the argmax, without a log-probability; else up to GS_DECODE_DRAW, or V <= GS_DECODE_DRAW_ALL; of GS_BF16
 } gs_decode_args;
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in
 // the step. Row `count` is the choice of the token.
@@ -418,6 +421,8 @@ typedef enum {
 } gs_decode_stamp;
 #define GS_DECODE_TOKENS 8
 #define GS_DECODE_SEQUENCES 8
+#define GS_DECODE_DRAW 128
+#define GS_DECODE_DRAW_ALL 320
 #define GS_SLOT_TIMEOUT (-2)
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
 // One step of the program in a launch of its own, its results bit by bit those of gs_decode.

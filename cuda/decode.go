@@ -16,6 +16,9 @@ const (
 	DecodeTokens    = C.GS_DECODE_TOKENS    // the most decode steps of a launch
 	DecodeSequences = C.GS_DECODE_SEQUENCES // and sequences
 	SlotTimeout     = C.GS_SLOT_TIMEOUT     // the token of a slot if a block waited too long for another one
+
+	decodeDraw    = C.GS_DECODE_DRAW
+	decodeDrawAll = C.GS_DECODE_DRAW_ALL
 )
 
 // DecodeStamp is when a block of a decode kernel did what in a step, by %globaltimer, as
@@ -98,6 +101,13 @@ type DecodeArgs struct {
 	Blocks      int32 // of the grid; 0: one per SM
 	DType       DType // of weights and cache: BF16 or F32
 	Stamps      Ptr   // (Tokens, Count+1, blocks) DecodeStamp, zeroed, or 0; the last row is the choice of the token
+	Draw        int32 // 0: tokens are the argmax; else the candidates that Sampling draws from, which [CanDraw] allows, of one sequence in BF16
+}
+
+// CanDraw tells whether a decode kernel can draw tokens from so many candidates, the likeliest
+// of a vocabulary.
+func CanDraw(candidates, vocab int) bool {
+	return candidates >= 1 && candidates <= vocab && (candidates <= decodeDraw || vocab <= decodeDrawAll)
 }
 
 // Fold launches sums = W gain and folded = W shift + bias: with these a decode program
@@ -185,6 +195,8 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 		return shapeError(op, "%d tokens; it must be from 1 to %d", a.Tokens, DecodeTokens)
 	case run && a.LogitsOnly != 0 && a.Tokens != 1:
 		return shapeError(op, "%d tokens; with LogitsOnly it must be 1", a.Tokens)
+	case run && a.Draw != 0 && (a.LogitsOnly != 0 || a.B != 1 || a.DType != BF16 || !CanDraw(int(a.Draw), int(a.V))):
+		return shapeError(op, "a token drawn from %d candidates of %d; the kernel draws from up to %d, or from all of up to %d, of one sequence with weights in bfloat16, and not with LogitsOnly", a.Draw, a.V, decodeDraw, decodeDrawAll)
 	case run && a.SlotCount < a.Tokens:
 		return shapeError(op, "%d slots for %d tokens", a.SlotCount, a.Tokens)
 	case run && a.Timeout < 1:
@@ -197,7 +209,7 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 }
 
 // Decode launches decode steps, one after another in one kernel: token = argmax of the
-// logits of each, unless LogitsOnly is set. The caller has checked the program by
+// logits of each, unless Draw or LogitsOnly is set. The caller has checked the program by
 // [CheckDecode], and that positions stay below P.
 func (s *Stream) Decode(a DecodeArgs) error {
 	c := s.c.Load()

@@ -95,6 +95,11 @@ func TestDecodeChecks(t *testing.T) {
 		"one":       s.DecodeOne(change(func(a *cuda.DecodeArgs) { a.Work = 0 }), 0, 0, 1),
 		"batch":     s.Decode(change(func(a *cuda.DecodeArgs) { a.B = 0 })),
 		"rows":      s.Decode(change(func(a *cuda.DecodeArgs) { a.LD = a.V - 1 })),
+		"draw":      s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw = -1 })),
+		"drawn":     s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw = a.V + 1 })),
+		"apart":     s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw, a.Tokens, a.LogitsOnly = 1, 1, 1 })),
+		"draw f32":  s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw, a.DType = 1, cuda.F32 })),
+		"draw two":  s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw, a.B = 1, 2 })),
 		"fold":      s.Fold(cuda.FoldArgs{N: 1, K: 1, W: 1, Gain: 1, Sums: 1, Folded: 1}),
 		"fold type": s.Fold(cuda.FoldArgs{N: 1, K: 1, DType: cuda.F16, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
 		"fold N":    s.Fold(cuda.FoldArgs{K: 1, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
@@ -105,6 +110,14 @@ func TestDecodeChecks(t *testing.T) {
 	}
 	if calls := c.Calls(); len(calls) != 0 {
 		t.Fatalf("crossed into C: %v", calls)
+	}
+	for _, f := range []struct {
+		candidates, vocab int
+		can               bool
+	}{{1, 50257, true}, {128, 50257, true}, {129, 50257, false}, {0, 257, false}, {257, 257, true}, {320, 320, true}, {321, 321, false}, {129, 321, false}, {3, 2, false}} {
+		if can := cuda.CanDraw(f.candidates, f.vocab); can != f.can {
+			t.Errorf("a token from %d candidates of %d: %v", f.candidates, f.vocab, can)
+		}
 	}
 	if n, tokens, err := s.DecodeWork(args); err != nil || n != 64*128 || tokens != cuda.DecodeTokens {
 		t.Errorf("%d bytes of work, %d steps a launch, %v", n, tokens, err)

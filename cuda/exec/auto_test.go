@@ -13,6 +13,9 @@ import (
 // wide is a model of a width at which one kernel was measured to be faster than graphs.
 const wide = "random:L=2,C=384,NH=6,V=257,T=256"
 
+// wideVocab is one of more tokens than its decode kernel can draw from.
+const wideVocab = "random:L=2,C=384,NH=6,V=400,T=256"
+
 // TestAuto: mode auto runs decode steps in one kernel where that is possible and was measured to
 // be faster, and as graphs otherwise, without a notice; the description says which, and why.
 func TestAuto(t *testing.T) {
@@ -28,8 +31,11 @@ func TestAuto(t *testing.T) {
 	}{
 		"greedy":                     {mode: Persistent, words: "least time"},
 		"recorder":                   {options: Options{Recorder: RecorderStamps}, mode: Persistent},
-		"sampling":                   {sampling: gpt2.Sampling{Temperature: 1}, mode: Graph, words: "tokens are drawn"},
-		"sampling, one layer of 768": {model: "random:L=1,C=768,NH=12,V=257,T=64", sampling: gpt2.Sampling{Temperature: 1}, mode: Persistent},
+		"sampling":                   {sampling: gpt2.Sampling{Temperature: 1}, mode: Persistent},
+		"sampling of 40":             {model: wideVocab, sampling: gpt2.Sampling{Temperature: 1, TopK: 40}, mode: Persistent},
+		"sampling of all":            {model: wideVocab, sampling: gpt2.Sampling{Temperature: 1}, mode: Graph, words: "tokens are drawn"},
+		"sampling, one layer of 768": {model: "random:L=1,C=768,NH=12,V=400,T=64", sampling: gpt2.Sampling{Temperature: 1}, mode: Persistent},
+		"sampling of two":            {model: wideVocab, batch: 2, sampling: gpt2.Sampling{Temperature: 1, TopK: 40}, mode: Graph, words: "tokens are drawn"},
 		"batch":                      {batch: 2, mode: Persistent, words: "least time"},
 		"two of width 1600":          {model: "random:L=1,C=1600,NH=25,V=257,T=64", batch: 2, mode: Graph, words: "of 2 sequences at a width of 1600"},
 		"batch of 9":                 {batch: 9, mode: Graph, words: "of 9 sequences"},
@@ -70,7 +76,7 @@ func TestAutoBySession(t *testing.T) {
 	if mode, _ := b.Mode(); mode != Auto {
 		t.Errorf("before all: mode %s", mode)
 	}
-	m := randomModel(t, wide)
+	m := randomModel(t, wideVocab)
 	decode := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	o := gpt2.Options{Batch: 1, Context: 64, Layers: gpt2.FirstLayers(2)}
 	faster, err := b.Survey(m, o, decode)

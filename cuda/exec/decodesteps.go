@@ -24,9 +24,9 @@ type decodeAlone struct {
 }
 
 // tailAt returns how many tokens a launch of mode persistent has run before the one at a position, in a
-// call that began at another, with so many tokens a launch.
-func tailAt(position, began, tokens int, s gpt2.Sampling) int {
-	if !greedy(s) { // a launch is of one token
+// call that began at another, with so many tokens a launch; apart is whether another kernel draws tokens.
+func tailAt(position, began, tokens int, apart bool) int {
+	if apart { // a launch is of one token
 		return 0
 	}
 	return (position - began) % tokens
@@ -56,7 +56,7 @@ func (r *Runner) alone(c *compiled) *compiled {
 // stepAlone launches a decode step at a position by its single steps.
 func (r *Runner) stepAlone(c *compiled, position int) error {
 	a := &r.together.alone
-	a.tail = tailAt(position, a.began, r.together.tokens, r.state.sampling)
+	a.tail = tailAt(position, a.began, r.together.tokens, r.drawnApart())
 	a.epoch += uint32(r.together.args.Count)
 	r.last = lastPass{plan: c.plan, rows: 1, logitsOnly: true}
 	return r.pass(passAt{c, position, 1})

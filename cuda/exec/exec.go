@@ -21,8 +21,9 @@
 //
 // Persistent is Graph for prompts. Decode steps run inside one kernel, up to
 // [cuda.DecodeTokens] in a launch, which interprets the decode plan as a program. Where tokens
-// are drawn, or log-probabilities are wanted, a launch is one step, and the kernel of the other
-// modes samples after it. The limits are eight sequences, one in float32, and sampling on the device.
+// are drawn from more candidates than it can ([cuda.CanDraw]), of several sequences or in float32, a launch
+// is one step, and the kernel of the other modes samples after it. The limits are eight sequences,
+// one in float32, and sampling on the device.
 // Beyond them decode steps run as graphs, and a notice says why. With the variant decode=steps, of mode
 // Eager, each step of the program is a launch; logits are bit by bit those of Persistent. Under a
 // profiler Persistent is that.

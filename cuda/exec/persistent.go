@@ -31,7 +31,7 @@ type persistent struct {
 	on      bool // the call under way uses it
 	alone   decodeAlone
 	refused string  // why the session can not use it
-	loaded  [2]bool // the kernel, and the one that stamps
+	loaded  [4]bool // the kernel, that which stamps, that which draws, and that which does both
 }
 
 func (p *persistent) free() error {
@@ -107,8 +107,8 @@ func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) 
 		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
 	case sequences > most:
 		return fmt.Sprintf("of %d sequences at a width of %d in %s one kernel was not measured to be faster", sequences, c.Channels, typeName(b.dtype))
-	case !greedy(s) && c.Channels < 768 && layers < 3:
-		return "tokens are drawn, by a launch of their own, and the model is too small for one kernel to make up for that (--temp 0 needs no launch)"
+	case b.drawnApart(s, sequences, c.Vocab) && c.Channels < 768 && layers < 3:
+		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40, of one sequence in bfloat16, needs no launch)"
 	}
 	return ""
 }
@@ -153,8 +153,31 @@ func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
 	return c, nil
 }
 
-// greedy is whether tokens are the argmax of the logits, which the kernel finds by itself.
-func greedy(s gpt2.Sampling) bool { return s.Temperature == 0 && !s.LogProbs }
+// candidates returns from how many tokens of a vocabulary a token is drawn, as
+// [cuda.DecodeArgs].Draw has it: 0 for the argmax without its log-probability.
+func candidates(s gpt2.Sampling, vocab int) int {
+	switch {
+	case s.Temperature == 0 && !s.LogProbs:
+		return 0
+	case s.Temperature == 0:
+		return 1
+	case s.TopK <= 0 || s.TopK > vocab:
+		return vocab
+	}
+	return s.TopK
+}
+
+// drawnApart is whether the decode kernel leaves the logits of a step to another kernel: it draws
+// tokens from so many candidates only, of one sequence and with weights in bfloat16.
+func (b *Backend) drawnApart(s gpt2.Sampling, sequences, vocab int) bool {
+	n := candidates(s, vocab)
+	return n > 0 && (sequences > 1 || b.dtype != cuda.BF16 || !cuda.CanDraw(n, vocab))
+}
+
+// drawnApart is whether another kernel draws the session's tokens.
+func (r *Runner) drawnApart() bool {
+	return r.backend.drawnApart(r.state.sampling, r.options.Batch, r.model.Config.Vocab)
+}
 
 // refuse makes all later decode steps of the session run as graphs, or by the kernels of mode eager. What was allocated
 // stays until Close, since launches may still use it.
@@ -348,9 +371,11 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
 	}
 	at, a := r.addresses(), t.args
-	sampled := !greedy(r.state.sampling)
-	if sampled { // by a kernel after this one
+	apart := r.drawnApart()
+	if apart {
 		n, a.LogitsOnly = 1, 1
+	} else {
+		a.Draw = int32(candidates(r.state.sampling, r.model.Config.Vocab))
 	}
 	a.Tokens, a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = int32(n), at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
 	defer annotate.Range(decodeNames[n], nvtx.Green)()
@@ -359,7 +384,7 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	if a.Stamps == 0 {
 		var err error
 		most := t.tokens
-		if sampled {
+		if apart {
 			most = 1
 		}
 		if rec, err = r.decodeRecorder(most); err != nil {
@@ -374,10 +399,14 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 			}
 		}
 	}
-	loaded := &t.loaded[0]
+	kernel := 0
 	if a.Stamps != 0 {
-		loaded = &t.loaded[1]
+		kernel++
 	}
+	if a.Draw != 0 {
+		kernel += 2
+	}
+	loaded := &t.loaded[kernel]
 	var err error
 	if *loaded {
 		err = r.stream.Decode(a)
@@ -391,7 +420,7 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 		return 0, err
 	}
 	*loaded = true
-	if sampled {
+	if apart {
 		s := r.writer(t.plan).sample(t.plan.Steps[len(t.plan.Steps)-1].Last())
 		s.DecodeWork = a.Work
 		draw := func() error { return r.stream.Sample(s) }

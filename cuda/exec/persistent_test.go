@@ -220,7 +220,7 @@ func TestPersistentFallsBack(t *testing.T) {
 // samples and whether it is recorded.
 func TestPersistentByCall(t *testing.T) {
 	lib, c := onStub(t)
-	m := randomModel(t, small)
+	m := randomModel(t, large)
 	b, notices := persistentOn(t, lib, Options{})
 	r := prepared(t, m, c, b, gpt2.Options{})
 	last := decoded(t, r, make([]int32, 3), 1)[1].ID
@@ -228,7 +228,7 @@ func TestPersistentByCall(t *testing.T) {
 		t.Helper()
 		c.Reset()
 		for _, token := range decoded(t, r, nil, 5) {
-			if last++; token.ID != last {
+			if last++; token.ID != last || (token.LogProb == -float32(last)) != r.state.sampling.LogProbs {
 				t.Fatalf("%s: token %+v, want %d", what, token, last)
 			}
 		}
@@ -238,13 +238,21 @@ func TestPersistentByCall(t *testing.T) {
 	}
 	for range 2 {
 		check("greedy", true, len(*notices))
-		r.SetSampling(gpt2.Sampling{Temperature: 1, Seed: 2})
-		check("drawn", true, 0)
-		if calls := c.Calls(); !slices.Contains(calls, "gs_sample") {
-			t.Errorf("drawn by the kernel of the decode step: %v", calls)
+		for _, f := range []struct {
+			sampling gpt2.Sampling
+			apart    bool
+		}{
+			{gpt2.Sampling{Temperature: 1, Seed: 2}, true},
+			{gpt2.Sampling{Temperature: 1, TopK: 128, TopP: 0.9}, false},
+			{gpt2.Sampling{Temperature: 1, TopK: 129}, true},
+			{gpt2.Sampling{LogProbs: true}, false},
+		} {
+			r.SetSampling(f.sampling)
+			check(fmt.Sprintf("%+v", f.sampling), true, 0)
+			if calls := c.Calls(); slices.Contains(calls, "gs_sample") != f.apart || countOf(calls, "gs_decode") > 1 != f.apart {
+				t.Errorf("%+v: %v", f.sampling, calls)
+			}
 		}
-		r.SetSampling(gpt2.Sampling{LogProbs: true})
-		check("with log-probabilities", true, 0)
 		r.SetSampling(gpt2.Sampling{})
 	}
 	to := record.New("test", "")
@@ -297,13 +305,16 @@ func TestPersistentLosesResidency(t *testing.T) {
 // the step and the block; what was read counts, and the session goes on by graphs.
 func TestPersistentTimeout(t *testing.T) {
 	lib, c := onStub(t)
-	m := randomModel(t, small)
+	m := randomModel(t, large)
 	b, notices := persistentOn(t, lib, Options{})
 	other := prepared(t, m, c, b, gpt2.Options{})
 	decoded(t, other, make([]int32, 3), 1)
-	for n := range 8 {
+	for n := range 12 {
 		late, each, sampling := 1+n%4, cuda.DecodeTokens, gpt2.Sampling{}
-		if n >= 4 { // a launch of one step, then one that samples
+		switch n / 4 {
+		case 1: // drawn in the kernel
+			sampling = gpt2.Sampling{Temperature: 1, TopK: 40, Seed: 1}
+		case 2: // a launch of one step, then one that samples
 			each, sampling = 1, gpt2.Sampling{Temperature: 1, Seed: 1}
 		}
 		for step, name := range map[int]string{0: "h.0.ln_1+h.0.attn.c_attn", 1: "h.0.attn.sdpa", 8: "h.1.ln_2+h.1.mlp.c_fc+h.1.mlp.gelu", 10: "ln_f+lm_head"} {

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -8,29 +9,109 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
+	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
 
-// TestPersistentSamples: a token that is drawn after a decode step in one kernel is that which
-// [gpt2.Sampler] draws from the step's logits, with its log-probability.
+// rewriteWTE changes the embeddings of a model on the device, before its first decode step: row i
+// becomes the bits that change returns of it.
+func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []uint16)) {
+	t.Helper()
+	at := r.params["wte.weight"].ptr
+	V, C := r.model.Config.Vocab, r.model.Config.Channels
+	rows := make([]uint16, V*C)
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&rows[0])), 2*len(rows))
+	for _, arena := range r.weights.arenas {
+		if at < arena.Ptr() || at >= arena.Ptr()+cuda.Ptr(arena.Size()) {
+			continue
+		}
+		off := int64(at - arena.Ptr())
+		if err := arena.Read(off, bytes); err != nil {
+			t.Fatal(err)
+		}
+		first := slices.Clone(rows)
+		for i := range V {
+			change(i, rows[i*C:(i+1)*C])
+		}
+		if slices.Equal(first, rows) {
+			t.Fatal("nothing was changed")
+		}
+		if err := arena.Write(off, bytes); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatal("no memory has the embeddings")
+}
+
+// TestPersistentSamples: a token that is drawn in the decode kernel, or after it where that draws
+// from too many candidates, is that which [gpt2.Sampler] draws from the step's logits, with its
+// log-probability; also if the greatest logits are in few blocks or equal.
 func TestPersistentSamples(t *testing.T) {
 	b := persistentGPU(t, weights.BF16)
-	for _, spec := range []string{"random:L=2,C=384,NH=6,V=257,T=256", "random:L=2,C=768,NH=12,V=50257,T=256", "random:L=1,C=1600,NH=25,V=1000,T=256"} {
-		m := randomModel(t, spec)
+	larger := func(n int) func(int, []uint16) { // the first n rows are eight times as large
+		return func(i int, row []uint16) {
+			for k, v := range row {
+				if e := v >> 7 & 0xff; i < n && e != 0 {
+					row[k] = v + 3<<7
+				}
+			}
+		}
+	}
+	equal := func(n int) func(int, []uint16) { // rows repeat after n
+		var first [][]uint16
+		return func(i int, row []uint16) {
+			if i < n {
+				first = append(first, slices.Clone(row))
+			} else {
+				copy(row, first[i%n])
+			}
+		}
+	}
+	for _, f := range []struct {
+		spec   string
+		change func(int, []uint16)
+		of     string
+		apart  bool // from all is drawn after the kernel
+	}{
+		{spec: "random:L=2,C=384,NH=6,V=257,T=256"},
+		{spec: "random:L=1,C=384,NH=6,V=257,T=256,seed=2", change: equal(3), of: "3 different rows"},
+		{spec: "random:L=2,C=768,NH=12,V=50257,T=256", apart: true},
+		{spec: "random:L=2,C=768,NH=12,V=50257,T=256,seed=3", change: larger(60), of: "60 large rows", apart: true},
+		{spec: "random:L=1,C=768,NH=12,V=50257,T=256,seed=4", change: larger(2000), of: "2000 large rows", apart: true},
+		{spec: "random:L=1,C=384,NH=6,V=50257,T=256,seed=5", change: equal(1), of: "equal rows", apart: true},
+		{spec: "random:L=1,C=384,NH=6,V=50257,T=256,seed=6", change: equal(700), of: "700 different rows", apart: true},
+		{spec: "random:L=1,C=1024,NH=16,V=5000,T=256", apart: true},
+		{spec: "random:L=1,C=1280,NH=20,V=50257,T=256", apart: true},
+		{spec: "random:L=1,C=1600,NH=25,V=1000,T=256", apart: true},
+	} {
+		m := randomModel(t, f.spec)
 		s := session(t, m, b, gpt2.Options{})
 		r := s.Runner().(*Runner)
-		for _, how := range []gpt2.Sampling{{Temperature: 0.8, Seed: 3}, {Temperature: 1, TopK: 40, Seed: 4}, {Temperature: 1.2, TopP: 0.9, Seed: 5, LogProbs: true}, {LogProbs: true}} {
+		if f.change != nil {
+			rewriteWTE(t, r, f.change)
+		}
+		row := make([]float32, m.Config.Vocab)
+		for n, how := range []gpt2.Sampling{{Temperature: 0.8, Seed: 3}, {Temperature: 1, TopK: 40, Seed: 4}, {Temperature: 1.2, TopP: 0.9, Seed: 5, LogProbs: true}, {LogProbs: true},
+			{Temperature: 0.8, TopK: 40, TopP: 0.5, Seed: 6, LogProbs: true}, {Temperature: 1.5, TopK: 128, Seed: 7}, {Temperature: 3, TopK: 100, TopP: 0.95, Seed: 8, LogProbs: true},
+			{Temperature: 0.1, TopK: 5, Seed: 9}, {Temperature: 1, TopK: 1, Seed: 10, LogProbs: true}, {Temperature: 100, TopK: 64, Seed: 11}, {Temperature: 1e-3, TopK: 33, Seed: 12}, {Temperature: 1, TopK: 2, Seed: 13}} {
+			what := fmt.Sprintf("%s %s, %+v", f.spec, f.of, how)
 			if err := s.Reset(); err != nil {
 				t.Fatal(err)
 			}
 			r.SetSampling(how)
+			if apart := f.apart && how.TopK == 0 && how.Temperature > 0; r.drawnApart() != apart {
+				t.Fatalf("%s: drawn after the kernel: %v", what, !apart)
+			}
 			decoded(t, r, []int32{1, 2, 3}, 0)
+			// The logits of the last step of a launch can be read, which is one of 1 to 8.
 			var sampler gpt2.Sampler
-			row := make([]float32, m.Config.Vocab)
-			for range 30 {
-				got := decoded(t, r, nil, 1)[0]
+			for steps := range 2 * cuda.DecodeTokens {
+				tokens := decoded(t, r, nil, 1+steps%cuda.DecodeTokens)
+				got := tokens[len(tokens)-1]
 				if err := r.Read(gpt2.BufLogits, 0, row); err != nil {
 					t.Fatal(err)
 				}
@@ -39,25 +120,47 @@ func TestPersistentSamples(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got.ID != want.ID || got.Position != want.Position || how.LogProbs && !(max(got.LogProb-want.LogProb, want.LogProb-got.LogProb) < 1e-4) {
-					t.Fatalf("%s, %+v: token %+v, want %+v", spec, how, got, want)
+					t.Fatalf("%s, the last of %d steps: token %+v, want %+v", what, len(tokens), got, want)
 				}
 			}
 			inOneKernel(t, s)
-			// Launched ahead of the tokens that are read, it is the same text.
-			if err := s.Reset(); err != nil {
-				t.Fatal(err)
-			}
-			one := decoded(t, r, []int32{1, 2, 3}, 0)
-			for range 40 {
-				one = append(one, decoded(t, r, nil, 1)...)
-			}
-			if err := s.Reset(); err != nil {
-				t.Fatal(err)
-			}
-			if all := decoded(t, r, []int32{1, 2, 3}, 40); !slices.Equal(idsOf(all), idsOf(one)) {
-				t.Errorf("%s, %+v: 40 steps at once have the tokens %v, one by one %v", spec, how, idsOf(all), idsOf(one))
+			var first []gpt2.Token
+			for range 1 + 2*(n%2) {
+				if err := s.Reset(); err != nil {
+					t.Fatal(err)
+				}
+				again := decoded(t, r, []int32{1, 2, 3}, 40)
+				for i := range first {
+					if again[i].ID != first[i].ID || how.LogProbs && again[i].LogProb != first[i].LogProb {
+						t.Fatalf("%s: token %d is %+v, and was %+v before", what, i, again[i], first[i])
+					}
+				}
+				first = again
 			}
 		}
+	}
+}
+
+// TestPersistentNotFinite: where a logit is no number, a call ends with the error of other modes,
+// and the session goes on.
+func TestPersistentNotFinite(t *testing.T) {
+	b := persistentGPU(t, weights.BF16)
+	for _, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}} {
+		s := session(t, randomModel(t, "random:L=1,C=384,NH=6,V=1000,T=64"), b, gpt2.Options{})
+		r := s.Runner().(*Runner)
+		decoded(t, r, []int32{1, 2, 3}, 0)
+		rewriteWTE(t, r, func(i int, row []uint16) {
+			if i == 777 {
+				row[0] = 0x7fc0
+			}
+		})
+		r.SetSampling(how)
+		for range 2 {
+			if err := r.Decode(t.Context(), 20, func([]gpt2.Token) bool { return true }); !errors.Is(err, gpt2.ErrNotFinite) {
+				t.Errorf("%+v: %v", how, err)
+			}
+		}
+		inOneKernel(t, s)
 	}
 }
 

@@ -85,6 +85,9 @@ func prepared(t testing.TB, m *gpt2.Model, c *stub.Control, b *Backend, o gpt2.O
 
 const small = "random:L=2,C=64,NH=4,V=257,T=256"
 
+// large is small with a vocabulary that is too large for the decode kernel to draw from all of it.
+const large = "random:L=2,C=64,NH=4,V=400,T=256"
+
 var modes = []Mode{Eager, Graph, Persistent}
 
 func samplingPass(batch, tokens int) gpt2.Pass {

@@ -778,7 +778,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
         slot->token = token[b];
         slot->position = (int64_t)(how->offset + (uint64_t)pos[b]);
       }
-      slot->log_probability = NAN;
+      slot->log_probability = a->draw && how->log_probs ? -(float)slot->token : NAN;
       slot->time = how->step;
       __atomic_store_n(&slot->sequence, how->step + 1, __ATOMIC_RELEASE);
     }

@@ -1,0 +1,391 @@
+// How a decode kernel draws a token: as csrc/sample.cu from the same logits, of up to
+// DRAW_LIST candidates, in two hops between the blocks.
+//
+// * Each block publishes the greatest logits of three groups of its rows. From those of all
+//   blocks each finds the same bound: at least k of them reach it, and not many more.
+// * Each block publishes its logits that reach the bound, and has those of all in a list.
+//   If they are too many, since the greatest logits are in few blocks or equal, blocks
+//   first search for a higher bound: a hop for each halving.
+// * The warps that compute put the k best of the list in order, by counting for each those
+//   before it. The finishing warp then sums their p in the CPU's order.
+//
+// Every block draws by itself, so that none waits for a central one.
+#pragma once
+
+#include "decode_parts.cuh"
+#include "sample.cuh"
+
+namespace {
+
+constexpr int DRAW_LIST = 384;     // candidates of all blocks that are ranked, at most
+constexpr int DRAW_SORTED = GS_DECODE_DRAW_ALL;   // of which so many are drawn from, at most
+constexpr int DRAW_UNITS = DRAW_LIST / 2;  // of the list of a block: two candidates each
+constexpr int DRAW_COUNTS = 1023;  // the most candidates that a unit's first word can tell
+constexpr int DRAW_ROWS = 1024;    // logits of a block, at most
+constexpr int DRAW_BESTS = 5;      // buffers of a unit of each block
+
+// In the room for parts of x, which is free when all logits of the block are computed.
+struct DrawList {
+  alignas(16) uint64_t rank[DRAW_LIST + 4];  // in any order, then zeros
+  double temperature, top_p, log_sum;
+  uint64_t random;
+  int count, k;
+  float largest;
+};
+// In the room for outputs of attention. The logits are read before the sums are written.
+union DrawSums {
+  float logits[DRAW_ROWS];  // of the block's rows
+  struct {
+    alignas(16) double sum[DRAW_SORTED + 16];  // p of the candidates in order, then their running sums
+    uint16_t at[DRAW_SORTED];                 // in the list
+  } sorted;
+};
+
+#if __CUDA_ARCH__ >= 900
+
+constexpr int LISTED = 8, RANKED = 9;  // numbers of barriers
+
+// The two best logits of a lane, as keys. Nothing is none.
+struct LaneBest {
+  unsigned best = 0, second = 0;
+  int at = 0;  // row of the best, among those of the block
+
+  __device__ void take(float logit, int row) {
+    const unsigned key = key_of(logit);
+    if (key > best)
+      second = best, best = key, at = row;
+    else
+      second = max(second, key);
+  }
+};
+
+template <typename Work> __device__ inline DrawList &draw_list(Work &work) {
+  static_assert(sizeof(DrawList) <= sizeof(work.x), "room for candidates");
+  return *reinterpret_cast<DrawList *>(work.x);
+}
+template <typename Work> __device__ inline DrawSums &draw_sums(Work &work) {
+  static_assert(sizeof(DrawSums) <= sizeof(work.out), "room for logits and sums");
+  return *reinterpret_cast<DrawSums *>(work.out);
+}
+
+constexpr int OF_LANE = MOST_BLOCKS / 32;  // units of all blocks that a lane reads
+
+// Waits until each block has published its unit, a block's `stride` units after that of the
+// one before, and reads those of blocks lane, lane + 32, ... .
+template <typename Shared> __device__ inline void read_all(const Program &p, Shared &sh, const uint4 *units, int stride, uint32_t epoch, uint4 (&u)[OF_LANE]) {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));  // addresses are computed here: kept for the whole kernel they would take too many registers
+  delay();
+  bool wait;
+  unsigned polls = 0;
+#pragma unroll 1
+  do {
+    wait = false;
+#pragma unroll
+    for (int k = 0; k < OF_LANE; k++)
+      if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(units + (size_t)(32 * k + lane) * stride);
+#pragma unroll
+    for (int k = 0; k < OF_LANE; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
+  } while (wait && !gives_up(p.header, sh, polls, p.count));
+  __syncwarp();
+}
+
+// The same one after the other, for what is rare: calls f with the first word of each unit
+// of the lane. The third word must be z.
+template <typename Shared, typename F> __device__ inline void read_each(const Program &p, Shared &sh, const uint4 *units, uint32_t epoch, uint32_t z, F f) {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));
+  delay();
+#pragma unroll 1
+  for (int i = lane; i < (int)gridDim.x; i += 32) {
+    uint4 u;
+    unsigned polls = 0;
+#pragma unroll 1
+    do u = load_unit(units + (size_t)i * LINE);
+    while ((u.w != epoch || u.z != z) && !gives_up(p.header, sh, polls, p.count));
+    f(u.x);
+  }
+  __syncwarp();
+}
+
+// A warp that computes: puts the k best candidates in their places, with their p.
+template <int WARPS> __device__ inline void rank_candidates(uint32_t list_at, uint32_t sums_at) {
+  const DrawList *list = (const DrawList *)__cvta_shared_to_generic(list_at);
+  auto &sorted = ((DrawSums *)__cvta_shared_to_generic(sums_at))->sorted;
+  asm volatile("bar.sync %0, %1;" ::"n"(LISTED), "n"(32 * (WARPS + 1)) : "memory");
+  const int n = list->count, k = list->k;
+  const double by = list->temperature;
+  const double largest = list->largest;
+  const int part = threadIdx.x % 4;  // four lanes share a candidate
+#pragma unroll 1
+  for (int base = 0; base < n; base += 8 * WARPS) {
+    const int i = base + threadIdx.x / 4;
+    const uint64_t mine = list->rank[min(i, DRAW_LIST)];
+    int place = 0;
+#pragma unroll 2
+    for (int j = 4 * part; j < n; j += 16) {
+      const ulonglong2 a = *(const ulonglong2 *)(list->rank + j), b = *(const ulonglong2 *)(list->rank + j + 2);
+      place += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
+    }
+    place += __shfl_xor_sync(~0u, place, 1);
+    place += __shfl_xor_sync(~0u, place, 2);
+    if (part == 0 && i < n && place < k) {
+      sorted.at[place] = (uint16_t)i;
+      sorted.sum[place] = exp(((double)of_key(rank_key(mine)) - largest) / by);
+    }
+  }
+  __syncwarp();
+  asm volatile("bar.arrive %0, %1;" ::"n"(RANKED), "n"(32 * (WARPS + 1)) : "memory");
+}
+
+// The finishing warp: the token, -1 if the logits are not finite, and its log-probability if
+// it is wanted. A lane has the best logits of its rows. `first` is the first row of the
+// block, which has `rows`; position is that of the token in its text.
+template <typename Cut, typename Shared, typename Work>
+__device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int first, int rows, int t, uint32_t epoch, uint64_t position, float *log_probability) {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));
+  const int b = blockIdx.x, blocks = gridDim.x, k = p.draw;
+  DrawList &list = draw_list(work);
+  DrawSums &sums = draw_sums(work);
+  // In two buffers, as those of the greedy kernel: where logits are not finite there is one hop.
+  uint4 *const bests = p.best + (t & 1) * blocks * LINE, *const lists = p.lists;
+  auto of_search = [&](unsigned round) { return p.best + (2 + round % 2) * blocks * LINE; };
+  uint4 *const parts = p.best + 4 * blocks * LINE;
+  {
+    unsigned m[3];
+#pragma unroll
+    for (int g = 0; g < 3; g++) m[g] = __reduce_max_sync(~0u, lane % 3 == g ? own.best : 0u);
+    delay();
+    if (lane == 0) store_unit(bests + b * LINE, m[0], m[1], m[2], epoch);
+  }
+  // While units are on their way; in shared memory to spare registers.
+  list.random = random53(p.sampling->seed, 0, position), list.top_p = p.sampling->top_p, list.temperature = p.sampling->temperature;
+  const bool log_probs = p.sampling->log_probs;
+  const float none = __int_as_float(0x7fc00000);
+  *log_probability = none;
+  uint4 u[OF_LANE] = {};
+  read_all(p, sh, bests, LINE, epoch, u);
+  unsigned largest = 0;
+#pragma unroll
+  for (int i = 0; i < OF_LANE; i++) {  // x becomes the greatest of a block
+    const unsigned low = min(u[i].x, u[i].y);
+    u[i].x = max(u[i].x, u[i].y);
+    u[i].y = min(u[i].x, u[i].z);
+    u[i].x = max(u[i].x, u[i].z);
+    u[i].z = low;
+    largest = max(largest, u[i].x);
+  }
+  largest = __reduce_max_sync(~0u, largest);
+  const bool finite = largest < PLUS_INFINITY && largest > MINUS_INFINITY;
+  int n = 0;
+  if (finite) {
+    // A bound that k to k + k/8 + 2 of the groups' best reach, if the search finds one.
+    unsigned bound = 1;
+    {
+      const bool wide = 2 * k > blocks;  // the blocks' best are not enough
+      unsigned least = ~0u, have = 0;
+      auto count = [&](unsigned key) {
+        unsigned c = 0;
+#pragma unroll
+        for (int i = 0; i < OF_LANE; i++) c += u[i].x >= key;
+        if (wide) {
+#pragma unroll
+          for (int i = 0; i < OF_LANE; i++) c += (u[i].y >= key) + (u[i].z >= key);
+        }
+        return (int)__reduce_add_sync(~0u, c);
+      };
+#pragma unroll
+      for (int i = 0; i < OF_LANE; i++) {
+        if (u[i].x) least = min(least, u[i].x);
+        if (wide && u[i].y) least = min(least, u[i].y);
+        if (wide && u[i].z) least = min(least, u[i].z);
+      }
+      least = __reduce_min_sync(~0u, least);
+      have = count(1);
+      const int most = k + k / 8 + 2;
+      if (k == 1) {
+        bound = largest;
+      } else if ((int)have >= k) {
+        bound = least;
+        float low = of_key(least), high = of_key(largest);
+#pragma unroll 1
+        for (int turn = 0; (int)have > most && turn < 16; turn++) {
+          const float middle = 0.5f * low + 0.5f * high;
+          const unsigned key = key_of(middle);
+          const int c = count(key);
+          if (c >= k)
+            low = middle, bound = key, have = c;
+          else
+            high = middle;
+        }
+      }
+    }
+
+    uint64_t low = (uint64_t)bound << 32;
+    uint32_t mark = epoch;
+#pragma unroll 1
+    for (int turn = 0;; turn++) {
+      // The block's candidates. Mostly a lane has one at most, which is its best.
+      const bool all = __any_sync(~0u, own.second >= (unsigned)(low >> 32));
+      int count = 0;
+#pragma unroll 1
+      for (int base = 0; base < (all ? rows : 1); base += 32) {
+        const int at = all ? base + lane : own.at;
+        const unsigned key = !all ? own.best : at < rows ? key_of(sums.logits[at]) : 0;
+        const uint64_t rank = rank_of(key, first + at);
+        const bool hit = key != 0 && rank >= low;
+        const unsigned hits = __ballot_sync(~0u, hit);
+        const int to = count + __popc(hits & ((1u << lane) - 1));
+        if (hit && to < DRAW_LIST) list.rank[to] = rank;
+        count += __popc(hits);
+      }
+      __syncwarp();
+      delay();
+      const int listed = min(count, DRAW_LIST);
+#pragma unroll 1
+      for (int i = lane; i == 0 || 2 * i < listed; i += 32) {
+        const ulonglong2 two = *(const ulonglong2 *)(list.rank + 2 * i);
+        const bool has = 2 * i < listed, more = 2 * i + 1 < listed;
+        const uint32_t row = has ? rank_id(two.x) - first : 0, other = more ? rank_id(two.y) - first : 0;
+        store_unit(lists + (size_t)b * DRAW_UNITS + i, (uint32_t)min(count, DRAW_COUNTS) << 22 | other << 11 | row, has ? rank_key(two.x) : 0,
+                   more ? rank_key(two.y) : 0, mark);
+      }
+      // All blocks read the row of wte of the token that is drawn.
+      if (lane * 128 < 2 * p.C)
+#pragma unroll 1
+        for (int i = 0; i < min(listed, 4); i++)
+          asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)rank_id(list.rank[i]) * p.C) + lane * 128));
+      if (log_probs && turn == 0) {
+        float part = 0;
+        for (int at = lane; at < rows; at += 32) part += expf(sums.logits[at] - of_key(largest));
+        part = (float)warp_sum((double)part);
+        if (lane == 0) store_unit(parts + b * LINE, __float_as_uint(part), 0, 0, epoch);
+      }
+      __syncwarp();  // the list has been read
+
+      read_all(p, sh, lists, DRAW_UNITS, mark, u);
+      int to = 0, most = 0;
+#pragma unroll
+      for (int i = 0; i < OF_LANE; i++) {
+        const int of = 32 * i + lane < blocks ? u[i].x >> 22 : 0;
+        to += of, most = max(most, of);
+      }
+      const int mine = to;
+#pragma unroll
+      for (int o = 1; o < 32; o *= 2) {
+        const int other = __shfl_up_sync(~0u, to, o);
+        if (lane >= o) to += other;
+      }
+      n = __shfl_sync(~0u, to, 31);
+      to -= mine;
+      if (n <= DRAW_LIST || turn > 0) {
+        auto put = [&](int block, unsigned key, uint32_t row) {
+          if (to < DRAW_LIST) list.rank[to] = rank_of(key, block * p.head + (int)(row & 2047));
+          to++;
+        };
+#pragma unroll
+        for (int i = 0; i < OF_LANE; i++) {
+          const int of = 32 * i + lane < blocks ? u[i].x >> 22 : 0;
+          if (of > 0) put(32 * i + lane, u[i].y, u[i].x);
+          if (of > 1) put(32 * i + lane, u[i].z, u[i].x >> 11);
+        }
+        if (__any_sync(~0u, most > 2)) {
+#pragma unroll 1
+          for (int i = 0; i < OF_LANE; i++) {
+            uint32_t x = u[0].x;  // u[i].x, without an index that would put u into local memory
+#pragma unroll
+            for (int j = 1; j < OF_LANE; j++) x = i == j ? u[j].x : x;
+            const int of = 32 * i + lane < blocks ? min((int)(x >> 22), DRAW_LIST) : 0;
+#pragma unroll 1
+            for (int c = 2; c < of; c += 2) {
+              const uint4 *from = lists + (size_t)(32 * i + lane) * DRAW_UNITS + c / 2;
+              uint4 v;
+              unsigned polls = 0;
+#pragma unroll 1
+              do v = load_unit(from);
+              while (v.w != mark && !gives_up(p.header, sh, polls, p.count));
+              put(32 * i + lane, v.y, v.x);
+              if (c + 1 < of) put(32 * i + lane, v.z, v.x >> 11);
+            }
+          }
+        }
+        n = min(n, DRAW_LIST);
+        __syncwarp();
+        break;
+      }
+      // Too many: a bound among all ranks. It is reached, as ranks differ.
+      uint64_t above = (uint64_t)(largest + 1) << 32;
+#pragma unroll 1
+      for (unsigned round = 1; n > DRAW_LIST && round <= 64; round++) {
+        const uint64_t middle = low + (above - low) / 2;
+        unsigned c = 0;
+#pragma unroll 1
+        for (int at = lane; at < rows; at += 32) c += rank_of(key_of(sums.logits[at]), first + at) >= middle;
+        c = __reduce_add_sync(~0u, c);
+        delay();
+        if (lane == 0) store_unit(of_search(round) + b * LINE, c, 0, round, epoch);
+        c = 0;
+        read_each(p, sh, of_search(round), epoch, round, [&](uint32_t of) { c += of; });
+        c = __reduce_add_sync(~0u, c);
+        if ((int)c >= k)
+          low = middle, n = c;
+        else
+          above = middle;
+      }
+      mark = epoch - 1;  // no other units of the lists have this epoch
+    }
+  }
+  if (lane < 4) list.rank[n + lane] = 0;
+  if (lane == 0) list.count = n, list.k = k, list.largest = of_key(largest);
+  __syncwarp();
+  asm volatile("bar.arrive %0, %1;" ::"n"(LISTED), "n"(Cut::PARTIES) : "memory");
+  if (log_probs && finite) {
+    double sum = 0;
+    read_each(p, sh, parts, epoch, 0, [&](uint32_t part) { sum += (double)__uint_as_float(part); });
+    list.log_sum = (double)of_key(largest) + log(warp_sum(sum));
+  }
+  __syncwarp();
+  asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(Cut::PARTIES) : "memory");
+  if (!finite) return -1;
+  auto &sorted = sums.sorted;
+  int choice = 0;
+  if (k > 1) {
+    if (lane == 0) {
+      // One after the other, as the CPU adds them, for the same roundings. Some are loaded at
+      // once, also past the last, so that only the additions wait for each other.
+      double total = 0.0;
+#pragma unroll 1
+      for (int i = 0; i < k; i += 8) {
+        double v[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) v[j] = sorted.sum[i + j];
+#pragma unroll
+        for (int j = 0; j < 8; j++) sorted.sum[i + j] = total += v[j];
+      }
+    }
+    __syncwarp();
+    // The first of so many whose running sum reaches a bound, or exceeds it; the last one if none does.
+    auto first_of = [&](int count, double bound, bool exceeds) {
+#pragma unroll 1
+      for (int base = 0; base < count; base += 32) {
+        const int i = base + lane;
+        const unsigned found = __ballot_sync(~0u, i < count && (exceeds ? sorted.sum[i] > bound : sorted.sum[i] >= bound));
+        if (found) return base + __ffs(found) - 1;
+      }
+      return count - 1;
+    };
+    const double top_p = list.top_p;
+    int last = k - 1;
+    if (top_p > 0.0 && top_p < 1.0) last = first_of(k, top_p * sorted.sum[last], false);
+    choice = first_of(last + 1, (double)list.random * 0x1p-53 * sorted.sum[last], true);
+  }
+  const uint64_t rank = list.rank[min((int)sorted.at[choice], DRAW_LIST - 1)];
+  const int token = rank_id(rank);
+  if (log_probs) *log_probability = (float)((double)of_key(rank_key(rank)) - list.log_sum);
+  return (unsigned)token < (unsigned)p.V ? token : -1;
+}
+
+#endif
+
+}  // namespace

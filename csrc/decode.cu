@@ -1474,8 +1474,8 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
 
 extern "C" int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
   GS_ENTER(s, a);
-  if (a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "single steps of a decode program take weights in bfloat16");
   if (step < 0 || step >= a->count) return gs_fail(GS_ARGUMENT, "decode: step %d of a program of %d", step, a->count);
+  if (a->dtype == GS_F32) return gs_decode_f32_one(s, a, step, tail, epoch);
   return with_kernel(a, [&](auto cut) -> int {
     using Cut = decltype(cut);
     Program p = {};

@@ -20,6 +20,7 @@ namespace decode_f32 {  // named: what code for older GPUs does not use is no wa
 template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, bool STAMPS_ = false> struct Cut {
   static constexpr int WARPS = WARPS_, NB = NB_, RT = RT_, MOST = MOST_, ROWS = ROWS_, BATCH = BATCH_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
+  static constexpr bool ALONE = false;     // whether a launch runs one step only
   using Stamping = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, true>;
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
@@ -36,10 +37,14 @@ template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, bool S
   static_assert(BATCH <= 32 && BATCH % F32S == 0 && BATCH % TILE_ROWS == 0, "a lane finishes a row, and batches are whole units");
 };
 
+// That of gs_decode_one, whose launch runs step p.alone of token p.tokens - 1.
+template <typename Of> struct Alone : Of { static constexpr bool ALONE = true; };
+
 }  // namespace decode_f32
 
 namespace {
 
+using decode_f32::Alone;
 using decode_f32::Cut;
 
 constexpr int ATTENDED = (HEAD + 2 + F32S - 1) / F32S;  // units of an attention output: 64 values, maximum, sum
@@ -73,6 +78,11 @@ template <typename Cut> struct Work {
 // The table of steps, then bias and sums of the logits. Tails, the ring. A tail has the keys, then
 // the values of the tokens of this launch, of a head of a layer.
 extern __shared__ __align__(128) unsigned char dynamic[];
+
+// The steps [first_step, end_step) of the tokens from first_token on are run.
+template <typename Cut> __device__ inline int first_step(const Program &p) { return Cut::ALONE ? p.alone : 0; }
+template <typename Cut> __device__ inline int end_step(const Program &p) { return Cut::ALONE ? p.alone + 1 : p.count; }
+template <typename Cut> __device__ inline int first_token(const Program &p) { return Cut::ALONE ? p.tokens - 1 : 0; }
 
 __device__ inline float *tail_of(const Program &p, int n) { return reinterpret_cast<float *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
 
@@ -180,9 +190,9 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     if (++at == TILES) at = 0;
   };
 #pragma unroll 1
-  for (int t = 0; t < p.tokens; t++)
+  for (int t = first_token<Cut>(p); t < p.tokens; t++)
 #pragma unroll 1
-    for (int i = 0; i < p.count; i++) {
+    for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
       const Local &s = steps[i];
       const char *from = s.source;
       if (s.kind == GS_DECODE_ATTENTION) {
@@ -225,22 +235,25 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
   const int lane = threadIdx.x % 32, b = blockIdx.x;
   const float over_c = 1.0f / (float)p.C;
   const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
-  const uint32_t epoch0 = p.header->epoch;
+  const uint32_t epoch0 = Cut::ALONE ? p.epoch - first_token<Cut>(p) * p.count : p.header->epoch;
   const uint64_t step0 = p.sampling->step;
-  const int pos0 = *p.pos;
+  const int pos0 = *p.pos - first_token<Cut>(p);
   int token = *p.token, buffer = 0;
   const bool teller = b == (int)gridDim.x - 1;
   barrier_arrive<Cut>(FREE);
   barrier_arrive<Cut>(FREE + 1);
 #pragma unroll 1
-  for (int t = 0; t < p.tokens; t++) {
+  for (int t = first_token<Cut>(p); t < p.tokens; t++) {
     const uint32_t e0 = epoch0 + t * p.count;
     float x = 0;  // the residual stream at a row of the lane
-    if (lane < own) x = __ldg(wte_of(p) + (size_t)max(token, 0) * p.C + first + lane) + __ldg(wpe_of(p) + (size_t)(pos0 + t) * p.C + first + lane);
+    if (Cut::ALONE && p.alone > FIRST_RESIDUAL) {
+      if (lane < own) x = __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)(b * p.x.stride + lane / F32S) * 16) + lane % F32S);
+    } else if (lane < own)
+      x = __ldg(wte_of(p) + (size_t)max(token, 0) * p.C + first + lane) + __ldg(wpe_of(p) + (size_t)(pos0 + t) * p.C + first + lane);
     float best = -INFINITY;
     int best_id = 0x7fffffff;
 #pragma unroll 1
-    for (int i = 0; i < p.count; i++) {
+    for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
       const Local &s = steps[i];
       const uint32_t epoch = e0 + i + 1;
       if (s.kind == GS_DECODE_ATTENTION) {
@@ -333,6 +346,8 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       }
     }
 
+    if (Cut::ALONE) return;  // gs_sample takes the token
+
     // The best logit of all blocks. Every block finds it by itself. In two buffers, since
     // some blocks have nothing else to do in a step.
     const uint32_t epoch = e0 + p.count;
@@ -399,7 +414,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
   const int lane = threadIdx.x % 32, g = lane / 8, j = lane % 8;
   float *const xs = work.x[warp];  // the part of x
   const uint32_t of8 = shared_address(xs) + j * 16, of32 = shared_address(xs) + lane * 16;
-  uint32_t need = p.header->epoch;  // the epoch of what the next step reads
+  uint32_t need = Cut::ALONE ? p.epoch + p.alone : p.header->epoch;  // the epoch of what the next step reads
 #pragma unroll 1
   for (int n = 0; n < XU; n++) work.place_x[n][warp][lane] = packed(place_of(p.x, F32S, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
 #pragma unroll 1
@@ -435,7 +450,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll 1
   while (t < p.tokens) {
 #pragma unroll 1
-    for (int i = 0; i < p.count; i++, need++) {
+    for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++, need++) {
       const Local &s = steps[i];
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
@@ -777,14 +792,22 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         buffer ^= 1;
       }
     }
+    if (Cut::ALONE) return;
     barrier_sync<Cut>(TOKEN);
   }
 }
 
-#endif
+// Copies the keys and values of the tokens of the launch of gs_decode that came before this one.
+template <typename Cut> __device__ void load_tail(const Program &p, const Local &s) {
+  if (s.kind != GS_DECODE_ATTENTION || s.split != SPLITS - 1) return;
+  const int before = (p.tokens - 1) * HEAD;
+  const float *keys = reinterpret_cast<const float *>(s.source) + (size_t)s.rows * HEAD, *values = reinterpret_cast<const float *>(s.source_v) + (size_t)s.rows * HEAD;
+  float *const tail = tail_of(p, s.tail);
+  for (int i = threadIdx.x; i < before; i += Cut::THREADS) tail[i] = keys[i], tail[p.tokens * HEAD + i] = values[i];
+}
 
-template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_f32_kernel(const __grid_constant__ Program p) {
-#if __CUDA_ARCH__ >= 900
+// What a block of a launch does.
+template <typename Cut> __device__ __forceinline__ void run_block(const Program &p) {
   constexpr int WARPS = Cut::WARPS;
   __shared__ Shared<Cut> sh;
   __shared__ Work<Cut> work;
@@ -795,15 +818,15 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     sh.token = max(*p.token, 0);
-    sh.pos0 = *p.pos;
-    sh.step = 0;
+    sh.pos0 = *p.pos - first_token<Cut>(p);
+    sh.step = first_token<Cut>(p);
     sh.over = p.header->expired != 0;
     sh.until = gs_globaltimer() + p.patience;
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
-  const int pos0 = *p.pos, part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
+  const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < p.count; i += Cut::THREADS) {
+  for (int i = first_step<Cut>(p) + threadIdx.x; i < end_step<Cut>(p); i += Cut::THREADS) {
     Local l = {};
     const gs_decode_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
@@ -824,17 +847,19 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
   }
   __syncthreads();
   if (threadIdx.x == 0)
-    for (int i = 0, n = 0; i < p.count; i++)
+    for (int i = first_step<Cut>(p), n = 0; i < end_step<Cut>(p); i++)
       if (steps[i].kind == GS_DECODE_ATTENTION) steps[i].tail = steps[i].split == SPLITS - 1 ? n++ : 0;
   Local &logits = steps[p.count - 1];
   float *const head = reinterpret_cast<float *>(steps + p.count);
+  const bool has_logits = end_step<Cut>(p) == p.count;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < logits.rows; i += Cut::THREADS) {
+  for (int i = threadIdx.x; has_logits && i < logits.rows; i += Cut::THREADS) {
     head[i] = logits.bias ? logits.bias[logits.row + i] : 0.0f;
     head[p.head + i] = logits.sums ? logits.sums[logits.row + i] : 0.0f;
   }
   __syncthreads();
-  if (threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
+  if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
+  if constexpr (Cut::ALONE) load_tail<Cut>(p, steps[p.alone]);
   __syncthreads();
   if (warp == WARPS + 1)
     copy_weights<Cut>(p, sh, steps, shared_address(tail_of(p, p.tails)));
@@ -843,6 +868,23 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
   else
     compute_steps<Cut>(p, sh, work, steps, warp);
   __syncthreads();  // no warp ends while others wait at barriers
+}
+
+#endif
+
+template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_f32_kernel(const __grid_constant__ Program p) {
+#if __CUDA_ARCH__ >= 900
+  run_block<Cut>(p);
+#endif
+}
+
+// Blocks wait for no other block: what they read was written by launches before.
+template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_f32_one_kernel(const gs_stamp stamp, const __grid_constant__ Program p) {
+#if __CUDA_ARCH__ >= 900
+  const gs_stamped<gs_stamp> stamped(stamp);
+  gs_wait();
+  stamped.start();
+  run_block<Cut>(p);
 #endif
 }
 
@@ -912,7 +954,7 @@ void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
 template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
   const size_t fixed = (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024;
   p.tails = 1;
-  for (int b = 0; b < blocks; b++) {
+  for (int b = 0; b < blocks && !Cut::ALONE; b++) {
     int n = 0, head;
     for (int i = 0; i < p.count; i += STEPS) n += split_of(i, b, blocks, p.NH, &head) == SPLITS - 1;
     if (n > p.tails) p.tails = n;
@@ -930,9 +972,13 @@ template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
   if (ring < least) return gs_fail(GS_UNSUPPORTED, "%d steps leave too little shared memory to decode in one kernel", p.count);
   p.ring_bytes = (int)ring;
   const size_t shared = table + ring;
-  int e = gs_allow_shared<decode_f32_kernel<Cut>>(s, s->shared_per_block - fixed);
-  if (e) return e;
-  return gs_launch_cooperative(s, "decode", decode_f32_kernel<Cut>, blocks, Cut::THREADS, shared, p);
+  if constexpr (Cut::ALONE) {
+    if (int status = gs_allow_shared<decode_f32_one_kernel<Cut>>(s, s->shared_per_block - fixed)) return status;
+    return gs_launch(s, "decode_one", decode_f32_one_kernel<Cut>, blocks, Cut::THREADS, shared, p);
+  } else {
+    if (int status = gs_allow_shared<decode_f32_kernel<Cut>>(s, s->shared_per_block - fixed)) return status;
+    return gs_launch_cooperative(s, "decode", decode_f32_kernel<Cut>, blocks, Cut::THREADS, shared, p);
+  }
 }
 
 }  // namespace
@@ -946,8 +992,10 @@ int gs_decode_f32_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
   return GS_OK;
 }
 
-int gs_decode_f32(gs_stream *s, const gs_decode_args *a) {
+// Fills in a program for launches of so many tokens.
+static int fill(gs_stream *s, const gs_decode_args *a, int tokens, Program *to) {
   if (int status = check(s, a)) return status;
+  if (tokens < 1 || tokens > GS_DECODE_TOKENS) return gs_fail(GS_ARGUMENT, "decode: %d steps in a launch; 1 to %d are possible", tokens, GS_DECODE_TOKENS);
   if (a->count % STEPS != 1) return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count, STEPS);
   Program p = {};
   size_t n = 0;
@@ -959,11 +1007,26 @@ int gs_decode_f32(gs_stream *s, const gs_decode_args *a) {
   p.slots = (gs_slot *)a->slots;
   p.logits = (float *)a->logits;
   p.patience = (uint64_t)a->timeout * 1000000;
-  p.stamps = (uint64_t *)a->stamps;
-  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.B = 1, p.slot_count = a->slot_count, p.tokens = a->tokens, p.logits_only = a->logits_only;
+  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.B = 1, p.slot_count = a->slot_count, p.tokens = tokens;
   p.eps = a->eps;
+  *to = p;
+  return GS_OK;
+}
+
+int gs_decode_f32(gs_stream *s, const gs_decode_args *a) {
+  Program p;
+  if (int status = fill(s, a, a->tokens, &p)) return status;
+  p.stamps = (uint64_t *)a->stamps;
+  p.logits_only = a->logits_only;
   return with_cut(a->C, [&](auto cut) {
     using Cut = decltype(cut);
     return p.stamps ? launch<typename Cut::Stamping>(s, p, blocks_of(s, a)) : launch<Cut>(s, p, blocks_of(s, a));
   });
+}
+
+int gs_decode_f32_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+  Program p;
+  if (int status = fill(s, a, tail + 1, &p)) return status;
+  p.alone = step, p.epoch = epoch;
+  return with_cut(a->C, [&](auto cut) { return launch<Alone<decltype(cut)>>(s, p, blocks_of(s, a)); });
 }

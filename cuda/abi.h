@@ -430,7 +430,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
 // gs_sample takes the tokens. `tail` is how many tokens before this one a launch of gs_decode would
 // have begun, less than as many as gs_decode_work says: attention divides keys by where that is.
 // `epoch` is the same for all steps of a token, and that of the next token is `count` more. Of the
-// arguments slots, stamps, tokens and logits_only are not read. Weights in bfloat16 only.
+// arguments slots, stamps, tokens and logits_only are not read.
 GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
 // The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS.
 // GS_UNSUPPORTED, with the reason as message, if the device or the model's shape has no such

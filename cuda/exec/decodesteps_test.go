@@ -29,14 +29,18 @@ func stepsOn(t testing.TB, lib *cuda.Library, o Options) (*Backend, *[]string) {
 func TestStepsArePersistent(t *testing.T) {
 	lib, c := onStub(t, "STUB_COMPUTES")
 	m := shipped(t)
-	for _, o := range []gpt2.Options{{Layers: []int{0}, Context: 64}, {Layers: []int{2, 0, 2}, Context: 14}} {
+	for i, o := range []gpt2.Options{{Layers: []int{0}, Context: 64}, {Layers: []int{2, 0, 2}, Context: 14}, {Layers: []int{1}, Context: 14}} {
+		held := weights.BF16
+		if i == 2 {
+			held = weights.F32
+		}
 		for _, how := range []gpt2.Sampling{{}, {Temperature: 1, Seed: 3}} {
 			var want []gpt2.Token
 			logits := make([]float32, m.Config.Vocab)
 			for _, alone := range []bool{false, true} {
-				b, notices := persistentOn(t, lib, Options{})
+				b, notices := persistentOn(t, lib, Options{DType: held})
 				if alone {
-					b, notices = stepsOn(t, lib, Options{})
+					b, notices = stepsOn(t, lib, Options{DType: held})
 				}
 				s := session(t, m, b, o)
 				c.Reset()
@@ -115,7 +119,6 @@ func TestStepsRefused(t *testing.T) {
 		decode  stub.Decode
 		words   string
 	}{
-		"float32":   {options: Options{DType: weights.F32}, words: "weights are f32"},
 		"batch":     {batch: 9, words: "9 sequences"},
 		"no kernel": {decode: stub.Decode{Refusal: "no kernel for this"}, words: "no kernel for this"},
 		"timeout":   {decode: stub.Decode{Timeout: 30, At: 2<<16 | 3}, words: "timed out"},

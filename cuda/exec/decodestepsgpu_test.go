@@ -41,7 +41,13 @@ func sameBits(t testing.TB, what string, got, want []float32) {
 // launch of a single step has nothing to wait for, so a difference is also what a race would be. With a
 // library built with FLAGS=-DGS_DECODE_DELAYS warps wait at random before they publish and poll.
 func TestStepsBitEqualOnGPU(t *testing.T) {
-	persistent, steps := persistentGPU(t, weights.BF16), stepsGPU(t, Options{})
+	for _, held := range []weights.DType{weights.BF16, weights.F32} {
+		t.Run(held.String(), func(t *testing.T) { stepsBitEqual(t, held) })
+	}
+}
+
+func stepsBitEqual(t *testing.T, held weights.DType) {
+	persistent, steps := persistentGPU(t, held), stepsGPU(t, Options{DType: held})
 	for _, spec := range []string{
 		"random:L=1,C=384,NH=6,V=257,T=512", "random:L=6,C=384,NH=6,V=300,T=1024,seed=2", "random:L=3,C=768,NH=12,V=50257,T=1024,seed=3", "random:L=12,C=768,NH=12,V=1000,T=1024,seed=4",
 		"random:L=2,C=1024,NH=16,V=1000,T=512,seed=5", "random:L=2,C=1280,NH=20,V=5000,T=512,seed=6", "random:L=3,C=1600,NH=25,V=50257,T=1024,seed=7",

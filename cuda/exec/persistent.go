@@ -214,8 +214,6 @@ type program struct {
 func (w *writer) program(vectors cuda.Ptr) (p program, err error) {
 	c := w.config
 	switch {
-	case w.backend.alone && w.backend.dtype != cuda.BF16:
-		return p, noProgram("weights are " + typeName(w.backend.dtype) + ", and kernels of single steps take bfloat16")
 	case w.plan.Pass.Batch > cuda.DecodeSequences:
 		return p, noProgram(fmt.Sprintf("there are %d sequences, and its kernel decodes 1 to %d", w.plan.Pass.Batch, cuda.DecodeSequences))
 	case c.Activation != gpt2.GELUNew:

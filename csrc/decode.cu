@@ -1360,7 +1360,10 @@ template <typename Cut> int ring_of(gs_stream *s, const Program &p, int tokens) 
   // or the keys and values of a split, and as much as the larger of two may leave unused at the end.
   const int64_t rows = Cut::TILE_ROWS * (int64_t)(2 * p.C) + PAD, wide = p.x.rows * (int64_t)(8 * p.C / Cut::CHUNKS + PAD);
   const int64_t keys = (Cut::MANY ? Cut::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
-  const int64_t tile = rows > wide ? rows : wide, least = 3 * (tile > keys ? tile : keys);
+  const int64_t tile = rows > wide ? rows : wide;
+  int64_t least = 3 * (tile > keys ? tile : keys);
+  // Two groups of sequences read all tiles of 4C inputs before the first one is free.
+  if (Cut::WIDE && p.B > Cut::GROUP && least < (Cut::CHUNKS + 1) * wide) least = (Cut::CHUNKS + 1) * wide;
   return ring < least ? 0 : (int)ring;
 }
 

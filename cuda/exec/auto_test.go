@@ -37,7 +37,7 @@ func TestAuto(t *testing.T) {
 		"sampling, one layer of 768": {model: "random:L=1,C=768,NH=12,V=400,T=64", sampling: gpt2.Sampling{Temperature: 1}, mode: Persistent},
 		"sampling of two":            {model: wideVocab, batch: 2, sampling: gpt2.Sampling{Temperature: 1, TopK: 40}, mode: Graph, words: "tokens are drawn"},
 		"batch":                      {batch: 2, mode: Persistent, words: "least time"},
-		"two of width 1600":          {model: "random:L=1,C=1600,NH=25,V=257,T=64", batch: 2, mode: Graph, words: "of 2 sequences at a width of 1600"},
+		"five of width 1600":         {model: "random:L=1,C=1600,NH=25,V=257,T=64", batch: 5, mode: Graph, words: "of 5 sequences at a width of 1600"},
 		"batch of 9":                 {batch: 9, mode: Graph, words: "of 9 sequences"},
 		"float32":                    {options: Options{DType: weights.F32}, mode: Persistent},
 		"float32, two":               {options: Options{DType: weights.F32}, batch: 2, mode: Graph, words: "of 2 sequences"},

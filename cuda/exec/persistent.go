@@ -96,7 +96,7 @@ func (b *Backend) fellBack() string {
 // measuredFaster has, by the type of weights, for each width at which decode steps in one kernel were
 // measured to take less time than graphs, with one layer and with many, up to how many sequences they
 // do: docs/persistent.md has the times.
-var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 1}, cuda.F32: {384: 1, 768: 1, 1024: 1, 1280: 1, 1600: 1}}
+var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 1, 768: 1, 1024: 1, 1280: 1, 1600: 1}}
 
 // slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
 // runs them in one kernel.

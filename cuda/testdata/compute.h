@@ -180,12 +180,11 @@ static int32_t compute_decode(const gs_decode_args *a, int b) {
   const gs_decode_step *steps = (const gs_decode_step *)(uintptr_t)a->steps;
   const int C = a->C, HS = C / a->NH;
   const gs_ptr ids = a->tokens_io + 4u * (unsigned)b, pos = a->pos + 4u * (unsigned)b, logits = a->logits + 4u * (uint64_t)b * (uint64_t)a->ld;
-  const uint64_t cache = (a->dtype == GS_F32 ? 4u : 2u) * (uint64_t)b * (uint64_t)C * (uint64_t)a->P;
+  const size_t size = a->dtype == GS_F32 ? 4 : 2, cache = size * (size_t)b * (size_t)C * (size_t)a->P;
   int inner = 0;
   for (int i = 0; i < a->count; i++)
     if (steps[i].kind == GS_DECODE_LINEAR && steps[i].out == GS_DECODE_HIDDEN && steps[i].N > inner) inner = steps[i].N;
   float *x = malloc((size_t)C * sizeof *x);
-  const size_t size = a->dtype == GS_F32 ? 4 : 2;
   char *qkv = malloc((size_t)(4 * C + inner) * size), *attended = qkv + 3 * C * size, *hidden = attended + C * size;
   compute_gs_embed(&(gs_embed_args){.dtype = a->dtype, .ids = ids, .pos = pos, .wte = a->wte, .wpe = a->wpe, .x = ADDRESS(x), .B = 1, .T = 1, .C = C, .P = a->P});
   for (int i = 0; i < a->count; i++) {

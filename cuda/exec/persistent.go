@@ -36,7 +36,7 @@ type persistent struct {
 
 func (p *persistent) free() error {
 	err := cmp.Or(free(p.program), free(p.work))
-	*p = persistent{refused: p.refused, alone: decodeAlone{epoch: p.alone.epoch}}
+	*p = persistent{refused: p.refused}
 	return err
 }
 

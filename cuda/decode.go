@@ -14,7 +14,7 @@ import "unsafe"
 // Numbers of gs_decode in abi.h.
 const (
 	DecodeTokens    = C.GS_DECODE_TOKENS    // the most decode steps of a launch
-	DecodeSequences = C.GS_DECODE_SEQUENCES // and sequences
+	DecodeSequences = C.GS_DECODE_SEQUENCES // the most sequences of a launch
 	SlotTimeout     = C.GS_SLOT_TIMEOUT     // the token of a slot if a block waited too long for another one
 
 	decodeDraw    = C.GS_DECODE_DRAW

@@ -26,7 +26,7 @@
 // one in float32, and sampling on the device.
 // Beyond them decode steps run as graphs, and a notice says why. With the variant decode=steps, of mode
 // Eager, each step of the program is a launch; logits are bit by bit those of Persistent. Under a
-// profiler Persistent is that.
+// profiler Persistent becomes this variant.
 //
 // Auto, the default, is Persistent within these limits and for the widths at which it was measured
 // to be faster, and Graph beyond them, without a notice. Under a profiler it is Eager.
@@ -80,10 +80,11 @@ type Options struct {
 	Mode   Mode
 
 	// Variants choose kernels: by a stage's name in its layer, such as "attn.sdpa",
-	// that of a variant, such as "naive". "decode" stands for all stages of a decode step; its
-	// variant "steps" is a kernel for each step of mode persistent, in mode eager. Variants of "residual_1" and "residual_2"
+	// that of a variant, such as "naive". Variants of "residual_1" and "residual_2"
 	// are "gemm", the epilogue of the product before the residual add, and "norm",
-	// which fuses it with the LayerNorm after it.
+	// which fuses it with the LayerNorm after it. "decode" stands for all stages of a
+	// decode step; its variant "steps" runs each step of mode persistent as a kernel of
+	// its own, in mode eager.
 	Variants map[string]string
 
 	Tune          bool         // time candidates for products without a stored algorithm

@@ -41,7 +41,7 @@ func (p *persistent) free() error {
 }
 
 // ProfileEnv names the environment variable that, set to 1, keeps mode persistent under a
-// profiler: one that shall see its kernel as a whole.
+// profiler, which then sees its kernel as a whole.
 const ProfileEnv = "GPT2SCOPE_PROFILE_PERSISTENT"
 
 // underCUPTI is why decode steps that CUPTI records run as graphs.
@@ -93,9 +93,9 @@ func (b *Backend) fellBack() string {
 	return ""
 }
 
-// measuredFaster has, by the type of weights, for each width at which decode steps in one kernel were
-// measured to take less time than graphs, with one layer and with many, up to how many sequences they
-// do: docs/persistent.md has the times.
+// measuredFaster is the largest number of sequences for which decode steps in one kernel were measured to
+// take less time than graphs, with one layer and with many, by type of weights and width. A width that
+// is missing was not measured to be faster. docs/persistent.md has the times.
 var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 1, 768: 1, 1024: 1, 1280: 1, 1600: 1}}
 
 // slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it

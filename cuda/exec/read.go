@@ -31,7 +31,7 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 	}
 	shape, dtype, ld := plan.Buffers[b], r.backend.typeOf(b, plan), pitch(b, plan)
 	if r.last.logitsOnly && b != gpt2.BufLogits {
-		return fmt.Errorf("buffer %s cannot be read after a decode step in mode persistent, which keeps logits only; use mode graph", b)
+		return fmt.Errorf("buffer %s cannot be read after a decode step by the kernels of mode persistent, which keep logits only; use mode graph", b)
 	}
 	if shape.Rows == 0 || b == gpt2.BufTokens {
 		return fmt.Errorf("the last pass has no buffer %s", b)
@@ -51,7 +51,7 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 	}
 	raw := make([]byte, ld*dtype.Size()*min(readRows, (len(dst)+shape.Width-1)/shape.Width))
 	for len(dst) > 0 {
-		// Rows of one sequence lie side by side, and those of the next follow unless there are some that the caller does not know of.
+		// Rows of one sequence lie side by side. Those of the next one follow at once, unless padding lies between them.
 		seq, at := row/rows, row%rows
 		n := min(readRows, (len(dst)+shape.Width-1)/shape.Width)
 		if rows < shape.Rows {

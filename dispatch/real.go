@@ -292,9 +292,9 @@ func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injecte
 		simulated.Inject(*load) // the device is there: it ran
 	}
 	atWork, known := p.atWork(truth, runs, load)
-	var there []Policy // anew, since some learn
+	var again []Policy // of the second simulation, since some policies learn in the first
 	if known {
-		there, r.AtWork = p.Policies(truth), LowerBound(p.Devices, p.Jobs, atWork.Truth)
+		again, r.AtWork = p.Policies(truth), LowerBound(p.Devices, p.Jobs, atWork.Truth)
 	}
 	for i, policy := range p.Policies(truth) {
 		results := byMakespan(runs[policy.Name])
@@ -308,7 +308,7 @@ func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injecte
 			Plans: middle.Decided.Plans, Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts, NoRoom: middle.Decided.NoRoom,
 		}
 		if known {
-			run.AtWorkUs = atWork.Run(there[i]).Makespan
+			run.AtWorkUs = atWork.Run(again[i]).Makespan
 		}
 		over := middle.OverBest(truth)
 		run.OverBest, run.P99, run.Worst = over.GeoMean, over.P99, over.Worst
@@ -345,8 +345,8 @@ func (p *Prepared) atWork(truth Truth, runs map[string][]Result, load *Injected)
 		return nil, false
 	}
 	var all []Result
-	for _, policy := range p.Policies(truth) {
-		all = append(all, runs[policy.Name]...)
+	for _, name := range PolicyNames(p.Devices) {
+		all = append(all, runs[name]...)
 	}
 	there := *p.Simulation
 	there.Truth, ok = AtWork(p.Devices, p.Classes, truth, all)

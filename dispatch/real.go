@@ -232,15 +232,15 @@ func (r Result) Error(device int) float64 {
 
 // RunReport is what policies made of a stream on real devices.
 type RunReport struct {
-	Machine string      `json:"machine"`
-	Tasks   int         `json:"tasks"`
-	BoundUs float64     `json:"lower_bound_us"`
-	Serial  float64     `json:"lower_bound_serial_us"`            // if a GPU ran one task's kernels at a time
-	AtWork  float64     `json:"lower_bound_at_work_us,omitempty"` // from what tasks took while all devices worked; 0: no run tells
-	Devices []string    `json:"devices"`
-	Rounds  int         `json:"rounds"`
-	Load    string      `json:"load,omitempty"`
-	Runs    []PolicyRun `json:"policies"`
+	Machine  string      `json:"machine"`
+	Tasks    int         `json:"tasks"`
+	BoundUs  float64     `json:"lower_bound_us"`
+	SerialUs float64     `json:"lower_bound_serial_us"`            // if a GPU ran one task's kernels at a time
+	AtWorkUs float64     `json:"lower_bound_at_work_us,omitempty"` // from what tasks took while all devices worked; 0: no run tells
+	Devices  []string    `json:"devices"`
+	Rounds   int         `json:"rounds"`
+	Load     string      `json:"load,omitempty"`
+	Runs     []PolicyRun `json:"policies"`
 }
 
 // PolicyRun is what a policy made of the stream.
@@ -280,7 +280,7 @@ type DeviceRun struct {
 // ReportOf makes the report of the runs of each policy, by its name, in which load was put on a device if it is
 // not nil. truth is what jobs usually take.
 func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injected) RunReport {
-	r := RunReport{Machine: p.Machine, Tasks: len(p.Jobs), BoundUs: LowerBound(p.Devices, p.Jobs, truth), Serial: SerialBound(p.Devices, p.Jobs, truth)}
+	r := RunReport{Machine: p.Machine, Tasks: len(p.Jobs), BoundUs: LowerBound(p.Devices, p.Jobs, truth), SerialUs: SerialBound(p.Devices, p.Jobs, truth)}
 	for _, d := range p.Devices {
 		r.Devices = append(r.Devices, d.Name)
 	}
@@ -294,7 +294,7 @@ func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injecte
 	atWork, known := p.atWork(truth, runs, load)
 	var again []Policy // of the second simulation, since some policies learn in the first
 	if known {
-		again, r.AtWork = p.Policies(truth), LowerBound(p.Devices, p.Jobs, atWork.Truth)
+		again, r.AtWorkUs = p.Policies(truth), LowerBound(p.Devices, p.Jobs, atWork.Truth)
 	}
 	for i, policy := range p.Policies(truth) {
 		results := byMakespan(runs[policy.Name])
@@ -304,7 +304,7 @@ func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injecte
 		r.Rounds = max(r.Rounds, len(results))
 		middle := Median(results)
 		run := PolicyRun{
-			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, OverSerial: middle.Makespan / r.Serial, SimulatedUs: simulated.Run(policy).Makespan,
+			Policy: policy.Name, MakespanUs: middle.Makespan, OverBound: middle.Makespan / r.BoundUs, OverSerial: middle.Makespan / r.SerialUs, SimulatedUs: simulated.Run(policy).Makespan,
 			Plans: middle.Decided.Plans, Moved: middle.Decided.Moved, Probes: middle.Decided.Probes, Drifts: middle.Decided.Drifts, NoRoom: middle.Decided.NoRoom,
 		}
 		if known {

@@ -295,9 +295,9 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 	fmt.Fprintf(w, "%s of %s on %s, %s\n", count(report.Tasks, "task"), count(len(p.Kinds), "kind"), report.Machine, strings.Join(report.Devices, " and "))
 	fmt.Fprintf(w, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n", humanize.Milliseconds(report.BoundUs/1e3), count(report.Rounds, "run"))
 	if len(report.Devices) > 1 {
-		fmt.Fprintf(w, "it were %s if a GPU ran one task at a time (serial)", humanize.Milliseconds(report.Serial/1e3))
-		if report.AtWork > 0 {
-			fmt.Fprintf(w, ", and is %s from what tasks took while all devices worked", humanize.Milliseconds(report.AtWork/1e3))
+		fmt.Fprintf(w, "it were %s if a GPU ran one task at a time (serial)", humanize.Milliseconds(report.SerialUs/1e3))
+		if report.AtWorkUs > 0 {
+			fmt.Fprintf(w, ", and is %s from what tasks took while all devices worked", humanize.Milliseconds(report.AtWorkUs/1e3))
 		}
 		fmt.Fprintln(w)
 	}
@@ -307,7 +307,7 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 		heading += "\tover serial"
 	}
 	heading += "\tsimulated ms"
-	if report.AtWork > 0 {
+	if report.AtWorkUs > 0 {
 		heading += "\tat work ms"
 	}
 	for _, d := range report.Devices {
@@ -320,7 +320,7 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 			fmt.Fprintf(&b, "\t%.3f", r.OverSerial)
 		}
 		fmt.Fprintf(&b, "\t%.2f", r.SimulatedUs/1e3)
-		if report.AtWork > 0 {
+		if report.AtWorkUs > 0 {
 			fmt.Fprintf(&b, "\t%.2f", r.AtWorkUs/1e3)
 		}
 		for _, d := range r.Devices {
@@ -334,7 +334,7 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 		return b.String()
 	})
 	fmt.Fprintln(w)
-	if report.AtWork > 0 {
+	if report.AtWorkUs > 0 {
 		fmt.Fprintln(w, "at work: simulated with what tasks took while all devices worked, over medians of single tasks for each kind and device")
 	}
 	fmt.Fprintf(w, "error: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n\n")

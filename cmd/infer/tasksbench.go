@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,8 +39,6 @@ type tasksFlags struct {
 	shard          string
 	noFloor        bool
 	force, json    bool
-
-	beside func(gpus int) (threads int) // how many threads the CPU has beside so many GPUs if --threads does not say; nil: as ever
 
 	part journal.Shard // parsed
 }
@@ -234,9 +231,18 @@ func (t *tasksFlags) configuration(m *modelFlags, b *tasks.Bench) map[string]any
 	return c
 }
 
-// open opens the devices of --device: auto is the CPU, and the first GPU if there is one that
-// can be used; all is the CPU and all GPUs.
+// open opens the devices of --device.
 func (t *tasksFlags) open(m *modelFlags, model *gpt2.Model) (*tasks.Machine, error) {
+	o, err := t.options(m, model)
+	if err != nil {
+		return nil, err
+	}
+	return tasks.Open(o)
+}
+
+// options returns what a machine of the devices of --device is opened with: auto is the CPU, and the first GPU if
+// there is one that can be used; all is the CPU and all GPUs.
+func (t *tasksFlags) options(m *modelFlags, model *gpt2.Model) (tasks.Options, error) {
 	o := tasks.Options{Name: t.machine, Threads: m.threads, Model: model}
 	if o.Name == "" {
 		o.Name, _ = os.Hostname()
@@ -245,7 +251,7 @@ func (t *tasksFlags) open(m *modelFlags, model *gpt2.Model) (*tasks.Machine, err
 		name, index, _ := strings.Cut(device, ":")
 		switch name {
 		case "reference":
-			return nil, usagef("--device reference: it is not measured; give cpu, cuda, cuda:N, a list of them, or all")
+			return o, usagef("--device reference: it is not measured; give cpu, cuda, cuda:N, a list of them, or all")
 		case "cpu":
 			o.CPU = true
 		case "cuda":
@@ -267,10 +273,7 @@ func (t *tasksFlags) open(m *modelFlags, model *gpt2.Model) (*tasks.Machine, err
 	}
 	slices.Sort(o.GPUs)
 	o.GPUs = slices.Compact(o.GPUs)
-	if t.beside != nil {
-		o.Threads = cmp.Or(o.Threads, t.beside(len(o.GPUs)))
-	}
-	return tasks.Open(o)
+	return o, nil
 }
 
 // usableGPUs returns how many GPUs there are with all that they need.

@@ -140,10 +140,13 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if err != nil {
 		return usagef("--tasks: %w", err)
 	}
-	machine, err := (&tasksFlags{beside: func(gpus int) (threads int) {
-		threads, r.lanes = dispatch.Threads(runtime.GOMAXPROCS(0), gpus)
-		return threads
-	}}).open(m, model)
+	o, err := (&tasksFlags{}).options(m, model)
+	if err != nil {
+		return err
+	}
+	threads, lanes := dispatch.Threads(runtime.GOMAXPROCS(0), len(o.GPUs))
+	o.Threads, r.lanes = cmp.Or(o.Threads, threads), lanes // --threads changes no lanes
+	machine, err := tasks.Open(o)
 	if err != nil {
 		return err
 	}

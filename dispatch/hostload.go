@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"math"
+	"sync"
 	"time"
 )
 
@@ -18,10 +19,10 @@ func hostWidth(threads int, others float64) int {
 	return max(1, threads-int(math.Round(others)))
 }
 
-// WatchHost returns what Stream.Watch takes: it leaves the cores that other programs keep busy to these. Jobs of the CPU then run on fewer threads, which others do not make wait
+// WatchHost leaves the cores that other programs keep busy to these. Jobs of the CPU then run on fewer threads, which others do not make wait
 // for each other, and are expected to take as much longer. others says how many cores these were since it was last asked, false if that is not known; use
 // sets how many of the threads run jobs.
-func WatchHost(threads int, others func() (float64, bool), use func(int)) func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
+func WatchHost(threads int, others func() (float64, bool), use func(int)) Watcher {
 	return func(ctx context.Context, _ func(int) bool, report func(int, Condition)) {
 		width := threads
 		defer use(threads)
@@ -46,22 +47,15 @@ func WatchHost(threads int, others func() (float64, bool), use func(int)) func(c
 	}
 }
 
-// watchAll returns what does the work of several watches at once.
-func watchAll(all ...func(context.Context, func(int) bool, func(int, Condition))) func(context.Context, func(int) bool, func(int, Condition)) {
+// watchAll does the work of several watchers at once, of which some may be nil.
+func watchAll(all ...Watcher) Watcher {
 	return func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
-		ended := make(chan struct{})
-		n := 0
+		var running sync.WaitGroup
 		for _, w := range all {
 			if w != nil {
-				n++
-				go func() {
-					w(ctx, busy, report)
-					ended <- struct{}{}
-				}()
+				running.Go(func() { w(ctx, busy, report) })
 			}
 		}
-		for range n {
-			<-ended
-		}
+		running.Wait()
 	}
 }

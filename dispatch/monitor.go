@@ -49,9 +49,9 @@ const (
 // unread is what is known of a GPU before it was read: nothing.
 var unread = Reading{There: true, Utilisation: -1}
 
-// Watch returns what Stream.Watch takes: it asks sensors, by device, nil for those without one, and reports what
+// Watch asks sensors, by device, nil for those without one, and reports what
 // changes. The sensors must not wait for anything: see [Background].
-func Watch(read []func() Reading) func(ctx context.Context, busy func(device int) bool, report func(device int, c Condition)) {
+func Watch(read []func() Reading) Watcher {
 	return func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
 		idle := make([]int, len(read)) // readings since a job ran
 		last := make([]Condition, len(read))

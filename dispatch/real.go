@@ -73,7 +73,7 @@ type Machine struct {
 
 	Load *Injected // what is put on a device in the middle of each stream, nil for nothing
 
-	Watch func(ctx context.Context, busy func(int) bool, report func(int, Condition)) // see Stream.Watch
+	Watch Watcher // of streams, beside that of the host; nil for none
 }
 
 // Open makes the inputs of all work of a stream.

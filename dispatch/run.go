@@ -29,6 +29,9 @@ type Executor interface {
 	Close() error
 }
 
+// Watcher reports what it finds out about devices until ctx ends, and returns then. busy tells whether jobs run on a device.
+type Watcher func(ctx context.Context, busy func(device int) bool, report func(device int, c Condition))
+
 // Stream is what Run runs.
 type Stream struct {
 	Devices []Device
@@ -42,9 +45,7 @@ type Stream struct {
 	Classes int
 	Policy  Policy
 
-	// Watch, if not nil, is called in a goroutine of its own and reports what it finds out about devices until
-	// ctx ends. busy tells whether jobs run on a device.
-	Watch func(ctx context.Context, busy func(device int) bool, report func(device int, c Condition))
+	Watch Watcher // called in a goroutine of its own; nil: nothing is reported
 
 	// Ended, if not nil, is called for each job that has ended, one at a time. Other devices go on meanwhile.
 	Ended func(Done)

@@ -82,12 +82,13 @@ func OpenFile(path string) (*Library, error) {
 	if l := opened.byPath[absolute]; l != nil {
 		return l, nil
 	}
+	if opened.byPath == nil {
+		opened.byPath = map[string]*Library{}
+		C.gs_signals_keep()
+	}
 	l, err := load(absolute)
 	if err != nil {
 		return nil, err
-	}
-	if opened.byPath == nil {
-		opened.byPath = map[string]*Library{}
 	}
 	opened.byPath[absolute] = l
 	return l, nil

@@ -50,7 +50,9 @@ func (d *Device) Compile(name, source string, options ...string) (*Module, error
 		unsafe.Slice(list, len(options))[i] = o
 	}
 	var c *C.gs_module
+	stop := keepSignals()
 	err := failed("gs_module_compile", C.call_gs_module_compile(d.lib.table, d.index, csource, cname, list, C.int(len(options)), log, logBytes, &c))
+	stop()
 	if err != nil {
 		if text := C.GoString(log); text != "" {
 			return nil, &CompileError{name, text}

@@ -1,6 +1,7 @@
 #include "shim.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 
 gs_table *gs_table_open(const char *path, char **error, const char **missing) {
   *error = NULL;
@@ -32,4 +33,19 @@ gs_table *gs_table_open(const char *path, char **error, const char **missing) {
 void gs_table_close(gs_table *t) {
   if (t->handle) dlclose(t->handle);
   free(t);
+}
+
+static struct sigaction kept[32];  // by signal; sa_flags is 0 where there is nothing to put back
+
+void gs_signals_keep(void) {
+  for (int s = 1; s < 32; s++) {
+    if (sigaction(s, NULL, &kept[s]) || !(kept[s].sa_flags & SA_ONSTACK)) kept[s].sa_flags = 0;
+  }
+}
+
+void gs_signals_restore(void) {
+  for (int s = 1; s < 32; s++) {
+    struct sigaction now;
+    if (kept[s].sa_flags && !sigaction(s, NULL, &now) && !(now.sa_flags & SA_ONSTACK)) sigaction(s, &kept[s], NULL);
+  }
 }

@@ -53,6 +53,13 @@ typedef struct {
 gs_table *gs_table_open(const char *path, char **error, const char **missing);
 void gs_table_close(gs_table *t);
 
+// The runtime of Go needs SA_ONSTACK on all handlers of signals: its own end the program with a
+// fatal error if they run on the stack of a goroutine. gs_signals_keep notes the handlers that
+// have the flag; gs_signals_restore puts back those that were since replaced by one without it,
+// or were set again without it, as signal() does.
+void gs_signals_keep(void);
+void gs_signals_restore(void);
+
 static inline gs_result gs_result_of(const gs_table *t, int status) {
   gs_result r = {status, NULL};
   if (__builtin_expect(status != GS_OK, 0)) {

@@ -11,11 +11,13 @@
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "abi.h"
 
@@ -617,10 +619,27 @@ static const struct kernel {
     {"product_naive", kernel_product}, {"product_few", kernel_product},
 };
 
+// Does with signals what NVRTC does: it takes them, and gives the handlers back without their flags.
+static void interrupted(int number) {
+  (void)number;
+  _exit(4);
+}
+static void take_signals(void) {
+  void (*interrupt)(int) = signal(SIGINT, interrupted), (*terminate)(int) = signal(SIGTERM, interrupted);
+#ifdef STUB_INTERRUPTED // by Ctrl-C, once another thread has put back its handler, and after 10 s in any case
+  struct sigaction now = {0};
+  for (int i = 0; i < 10000 && !sigaction(SIGINT, NULL, &now) && now.sa_handler == interrupted; i++) usleep(1000);
+  raise(SIGINT);
+#endif
+  signal(SIGINT, interrupt);
+  signal(SIGTERM, terminate);
+}
+
 GS_API int gs_module_compile(int device, const char *source, const char *name, const char *const *options, int n, char *log, uint64_t log_bytes,
                              gs_module **out) {
   NOTE("alloc");
   (void)device, (void)options, (void)n;
+  take_signals();
   if (strstr(source, "__global__") == NULL) {
     snprintf(log, log_bytes, "%s(1): error: no kernel\n", name);
     return fail(GS_NVRTC + 6, "nvrtcCompileProgram: NVRTC_ERROR_COMPILATION");

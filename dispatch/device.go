@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"gpt2scope/cuda"
@@ -104,8 +105,8 @@ type gpuExecutor struct {
 	works func(*Job) *tasks.Work
 	jobs  []*Job // in flight
 	begun time.Time
-	lost  bool    // the queue failed
-	rest  float64 // us of a job that are neither copies nor kernels, of jobs that ran alone: a moving mean
+	lost  atomic.Bool // the queue failed
+	rest  float64     // us of a job that are neither copies nor kernels, of jobs that ran alone: a moving mean
 	known bool
 }
 
@@ -134,10 +135,12 @@ func (g *gpuExecutor) Begin(j *Job) error {
 	if errors.Is(err, cuda.ErrOutOfMemory) {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if g.lost = err != nil; err == nil {
-		g.jobs = append(g.jobs, j)
+	if err != nil {
+		g.lost.Store(true)
+		return err
 	}
-	return err
+	g.jobs = append(g.jobs, j)
+	return nil
 }
 
 // The thread of a GPU asks again and again whether jobs have ended. If one job is alone in flight and longUs or more of its expected time are
@@ -150,7 +153,8 @@ const (
 
 func (g *gpuExecutor) Ended() (*Job, Times, error) {
 	e, ok, err := g.queue.Ended(g.ctx)
-	if g.lost = err != nil; err != nil {
+	if err != nil {
+		g.lost.Store(true)
 		return nil, Times{}, err
 	}
 	if !ok {
@@ -198,11 +202,23 @@ func zero(us float64) float64 {
 	return us
 }
 
+// RunLane implements Laned. What a job takes is its time by the host's clock, since it waits for its tokens.
+func (g *gpuExecutor) RunLane(j *Job) (Times, error) {
+	t, err := g.queue.RunLane(g.ctx, g.works(j))
+	if errors.Is(err, cuda.ErrOutOfMemory) {
+		return Times{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err != nil {
+		g.lost.Store(true)
+	}
+	return Times{Run: t.Wall}, err
+}
+
 func (g *gpuExecutor) Held() int64 { return g.queue.Held() }
 
 // Close leaves the queue open for the next stream, unless it failed or jobs are in flight.
 func (g *gpuExecutor) Close() error {
-	if g.lost || len(g.jobs) > 0 {
+	if g.lost.Load() || len(g.jobs) > 0 {
 		return g.gpu.end()
 	}
 	return nil

@@ -85,13 +85,13 @@ type Job struct {
 	waits     int    // jobs whose results it reads that have not finished
 	readers   []*Job
 	plan      Span    // when it began: from then to its expected end
-	target    int     // of the plan that is being made, as are the next three
-	gain      float64 // of the time on a GPU
-	least     float64 // us on the fastest device
-	rank      int     // by gain
+	planned   int     // the last plan that it was drafted for
 	lane      int     // which it began in
 	moved     float64 // the share of its inputs that was copied to the device when it began
 }
+
+// overlap tells whether copies of a job run beside the work of another.
+func (d *Device) overlap() bool { return d.InFlight > 1 }
 
 // inLane tells whether a job takes a lane of the device.
 func (d *Device) inLane(j *Job) bool { return j.Lane && d.Lanes > 0 }

@@ -22,8 +22,8 @@ const maxInFlight = 4
 // maxLanes is the most lanes of a device that plans know.
 const maxLanes = 8
 
-// take adds a job and returns when it ends.
-func (l *load) take(j *Job, e Estimate) float64 {
+// take adds a job that is expected to take e and returns when it ends.
+func (l *load) take(j *Job, e *Estimate) float64 {
 	if j.Lane && l.width > 0 {
 		at := 0
 		for i, free := range l.lanes[:l.width] {
@@ -46,40 +46,87 @@ func (l *load) take(j *Job, e Estimate) float64 {
 	return l.free.Out
 }
 
-// reset makes the loads those of jobs that have begun and of jobs that stay in their queues.
-func (s *Scheduler) reset(now float64) {
-	for i := range s.devices {
-		d := &s.devices[i]
-		f := Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}
-		l := &s.loads[i]
-		*l = load{free: f, overlap: min(d.InFlight, maxInFlight), width: min(d.Lanes, maxLanes)}
-		for k := range l.width {
-			l.lanes[k] = math.Max(now, d.lanes[k])
-		}
-		k := 0
-		for _, j := range slices.Backward(d.running) {
-			if !d.inLane(j) {
-				l.ends[k] = j.plan.End
-				k++
-			}
-		}
-		for _, j := range d.queue {
-			l.take(j, j.estimates[i])
-		}
-	}
+// candidate is a job that a plan places.
+type candidate struct {
+	job       *Job
+	estimates []Estimate // by device
+	noRoom    bool       // a GPU had too little memory for it
+	target    int
+	gain      float64 // of the time on a GPU
+	least     float64 // us on the fastest device
+	rank      int     // by gain
 }
 
-// assign sets the target of each job, and sorts jobs into the order in which they should be queued.
+// planner makes plans. What it plans is a copy of what the scheduler knew when the plan was begun, so that
+// devices begin jobs, and jobs end and come, while it plans: see Scheduler.draft.
+type planner struct {
+	now     float64
+	devices []Device
+	usable  []bool
+	begun   []load       // by device: of jobs that have begun and of jobs that stay in their queues
+	jobs    []*candidate // once the plan is made, in the order of the queues
+
+	all          []candidate
+	estimates    []Estimate
+	loads        []load
+	order, pairs []*candidate
+	costs        [][resources]float64
+	worth        weights
+}
+
+func newPlanner(devices []Device) planner {
+	return planner{devices: devices, usable: make([]bool, len(devices)), begun: make([]load, len(devices)), loads: make([]load, len(devices))}
+}
+
+// clear forgets what was planned, and makes room for so many jobs.
+func (p *planner) clear(jobs int) {
+	clear(p.all[:cap(p.all)])
+	p.all, p.estimates, p.jobs = slices.Grow(p.all[:0], jobs), slices.Grow(p.estimates[:0], jobs*len(p.devices)), p.jobs[:0]
+}
+
+// add adds a job, and returns the place of its estimates.
+func (p *planner) add(j *Job) *candidate {
+	n := len(p.estimates)
+	p.estimates = p.estimates[:n+len(p.devices)]
+	p.all = append(p.all, candidate{job: j, estimates: p.estimates[n:]})
+	c := &p.all[len(p.all)-1]
+	p.jobs = append(p.jobs, c)
+	return c
+}
+
+// loadOf returns the load of a device, of jobs that have begun and of jobs in its queue that stay there.
+func (d *deviceState) loadOf(device int, now float64) load {
+	l := load{free: Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}, overlap: min(d.InFlight, maxInFlight), width: min(d.Lanes, maxLanes)}
+	for k := range l.width {
+		l.lanes[k] = math.Max(now, d.lanes[k])
+	}
+	k := 0
+	for _, j := range slices.Backward(d.running) {
+		if !d.inLane(j) {
+			l.ends[k] = j.plan.End
+			k++
+		}
+	}
+	for _, j := range d.queue {
+		if j.probe {
+			l.take(j, &j.estimates[device])
+		}
+	}
+	return l
+}
+
+// plan sets the target of each job, and sorts jobs into the order in which they should be queued.
 //
 // Two schedules are made, and the one that is expected to end first is used. The first is
 // that of the fractional lower bound (see LowerBound): jobs are sorted by what a GPU gains, the
 // GPUs get those from one end, the host those from the other, and they meet where both end
 // at once. The second places the longest jobs first, each where it ends first (Graham's
 // rule), which is better for few jobs of unequal length.
-func (s *Scheduler) assign(jobs []*Job, now float64) {
+func (p *planner) plan() {
+	jobs := p.jobs
 	gpus := 0
-	for i := 1; i < len(s.devices); i++ {
-		if s.usable(i) {
+	for i := 1; i < len(p.devices); i++ {
+		if p.usable[i] {
 			gpus++
 		}
 	}
@@ -90,19 +137,19 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 		slices.SortFunc(jobs, byID)
 		return
 	}
-	s.price(jobs, gpus)
+	p.price(jobs, gpus)
 	for _, j := range jobs {
-		e := &j.estimates[s.fastest(j)]
-		j.gain, j.least = s.gain(j, e), math.Min(j.estimates[Host].Total(), e.Total())
+		e := &j.estimates[p.fastest(j)]
+		j.gain, j.least = p.gain(j, e), math.Min(j.estimates[Host].Total(), e.Total())
 	}
 	slices.SortFunc(jobs, byGain)
 	for i, j := range jobs {
 		j.rank = i
 	}
 	// The host's end grows with the jobs it gets, that of the GPUs falls. The best division is near the one at which both are about equal.
-	best := s.balance(jobs, gpus, now)
+	best := p.balance(jobs, gpus)
 	slices.SortFunc(jobs, longest)
-	host, others := s.divided(jobs, best, now)
+	host, others := p.divided(jobs, best)
 	end := math.Max(host, others)
 	for step := (len(jobs) + 15) / 16; step > 0; step /= 2 {
 		at := best - step
@@ -112,19 +159,19 @@ func (s *Scheduler) assign(jobs []*Job, now float64) {
 		if at < 0 || at > len(jobs) {
 			continue
 		}
-		if h, o := s.divided(jobs, at, now); math.Max(h, o) < end {
+		if h, o := p.divided(jobs, at); math.Max(h, o) < end {
 			best, end, host, others = at, math.Max(h, o), h, o
 		}
 	}
-	s.order = append(s.order[:0], jobs...)
-	s.spread(s.order, now, Host)
-	if host, others := s.ends(s.order, now); math.Max(host, others) < end {
-		copy(jobs, s.order)
+	p.order = append(p.order[:0], jobs...)
+	p.spread(p.order, Host)
+	if host, others := p.ends(p.order); math.Max(host, others) < end {
+		copy(jobs, p.order)
 	} else {
-		s.divided(jobs, best, now)
-		copy(jobs, s.order)
+		p.divided(jobs, best)
+		copy(jobs, p.order)
 	}
-	clear(s.order)
+	clear(p.order)
 }
 
 // usualWait is how much later the queue of a GPU ends, as pair orders it, than its busiest resource must.
@@ -132,27 +179,27 @@ const usualWait = 1.12
 
 // balance returns how many of the jobs that gain least have to go to the host for it to end about when the GPUs do, by sums. jobs are
 // sorted by gain.
-func (s *Scheduler) balance(jobs []*Job, gpus int, now float64) int {
-	s.reset(now)
-	host, free, freeLanes := math.Max(now, s.loads[Host].free.Run), 0.0, 0.0
+func (p *planner) balance(jobs []*candidate, gpus int) int {
+	copy(p.loads, p.begun)
+	host, free, freeLanes := math.Max(p.now, p.loads[Host].free.Run), 0.0, 0.0
 	var sum Times
 	lanes := 0.0
-	add := func(j *Job, sign float64) {
-		i := s.fastest(j)
-		if d := &s.devices[i]; d.inLane(j) {
+	add := func(j *candidate, sign float64) {
+		i := p.fastest(j)
+		if d := &p.devices[i]; d.inLane(j.job) {
 			lanes += sign * j.estimates[i].Total() / float64(d.Lanes) / float64(gpus)
 		} else {
 			sum.add(j.estimates[i], sign/float64(gpus))
 		}
 	}
-	for i := 1; i < len(s.devices); i++ {
-		if !s.usable(i) {
+	for i := 1; i < len(p.devices); i++ {
+		if !p.usable[i] {
 			continue
 		}
-		l := &s.loads[i]
-		free += math.Max(0, math.Max(l.free.In, math.Max(l.free.Run, l.free.Out))-now) / float64(gpus)
+		l := &p.loads[i]
+		free += math.Max(0, math.Max(l.free.In, math.Max(l.free.Run, l.free.Out))-p.now) / float64(gpus)
 		for _, until := range l.lanes[:l.width] {
-			freeLanes += (until - now) / float64(l.width) / float64(gpus)
+			freeLanes += (until - p.now) / float64(l.width) / float64(gpus)
 		}
 	}
 	for _, j := range jobs {
@@ -160,7 +207,7 @@ func (s *Scheduler) balance(jobs []*Job, gpus int, now float64) int {
 	}
 	for n, j := range jobs {
 		busiest := math.Max(math.Max(sum.In, sum.Run), math.Max(sum.Out, sum.Total()/2))
-		if host += j.estimates[Host].Total(); host >= now+math.Max(free+usualWait*busiest, freeLanes+lanes) {
+		if host += j.estimates[Host].Total(); host >= p.now+math.Max(free+usualWait*busiest, freeLanes+lanes) {
 			return n
 		}
 		add(j, -1)
@@ -169,65 +216,65 @@ func (s *Scheduler) balance(jobs []*Job, gpus int, now float64) int {
 }
 
 // divided gives the n jobs that gain least to the host and the others to the GPUs, and returns when these end. jobs are sorted, the longest
-// first. The jobs, in the order of the queues, are in s.order.
-func (s *Scheduler) divided(jobs []*Job, n int, now float64) (host, others float64) {
-	s.order = s.order[:0]
+// first. The jobs, in the order of the queues, are in p.order.
+func (p *planner) divided(jobs []*candidate, n int) (host, others float64) {
+	p.order = p.order[:0]
 	for _, j := range jobs {
 		if j.rank < n {
 			j.target = Host
-			s.order = append(s.order, j)
+			p.order = append(p.order, j)
 		}
 	}
 	for _, j := range jobs {
 		if j.rank >= n {
-			s.order = append(s.order, j)
+			p.order = append(p.order, j)
 		}
 	}
-	s.spread(s.order[n:], now, Host+1)
-	return s.ends(s.order, now)
+	p.spread(p.order[n:], Host+1)
+	return p.ends(p.order)
 }
 
 // spread places jobs in their order where each is expected to end first, of the devices from one on.
-func (s *Scheduler) spread(jobs []*Job, now float64, from int) {
-	s.reset(now)
+func (p *planner) spread(jobs []*candidate, from int) {
+	copy(p.loads, p.begun)
 	for _, j := range jobs {
 		to, first := -1, math.Inf(1)
-		for i := from; i < len(s.devices); i++ {
-			if !s.usable(i) {
+		for i := from; i < len(p.devices); i++ {
+			if !p.usable[i] {
 				continue
 			}
-			l := s.loads[i]
-			if end := l.take(j, j.estimates[i]); end < first {
+			l := p.loads[i]
+			if end := l.take(j.job, &j.estimates[i]); end < first {
 				to, first = i, end
 			}
 		}
 		j.target = to
-		s.loads[to].take(j, j.estimates[to])
+		p.loads[to].take(j.job, &j.estimates[to])
 	}
 }
 
 // ends sorts jobs into the order of the queues of their targets, and returns when the last ends on the
 // host and on the GPUs. Those of one target are sorted, the longest first.
-func (s *Scheduler) ends(jobs []*Job, now float64) (host, others float64) {
-	if !slices.IsSortedFunc(jobs, s.byTarget) {
-		slices.SortStableFunc(jobs, s.byTarget)
+func (p *planner) ends(jobs []*candidate) (host, others float64) {
+	if !slices.IsSortedFunc(jobs, p.byTarget) {
+		slices.SortStableFunc(jobs, p.byTarget)
 	}
-	s.reset(now)
+	copy(p.loads, p.begun)
 	for len(jobs) > 0 {
 		n, device := 1, jobs[0].target
 		for n < len(jobs) && jobs[n].target == device {
 			n++
 		}
-		if s.devices[device].overlap() {
+		if p.devices[device].overlap() {
 			lanes := 0
-			for lanes < n && s.devices[device].inLane(jobs[lanes]) {
+			for lanes < n && p.devices[device].inLane(jobs[lanes].job) {
 				lanes++
 			}
-			s.pair(jobs[lanes:n], s.loads[device])
+			p.pair(jobs[lanes:n], p.loads[device])
 		}
 		end := 0.0
 		for _, j := range jobs[:n] {
-			end = math.Max(end, s.loads[device].take(j, j.estimates[device]))
+			end = math.Max(end, p.loads[device].take(j.job, &j.estimates[device]))
 		}
 		if device == Host {
 			host = end
@@ -239,35 +286,35 @@ func (s *Scheduler) ends(jobs []*Job, now float64) (host, others float64) {
 	return host, others
 }
 
-func byID(a, b *Job) int { return cmp.Compare(a.ID, b.ID) }
+func byID(a, b *candidate) int { return cmp.Compare(a.job.ID, b.job.ID) }
 
-// The steps of the search for the worth of resources in the first plan, and in those that go on from the last plan's.
+// The steps of the search for the worth of resources in the first plan, and in those that go on from the last plan'p.
 const (
 	priceSteps = 60
 	nextSteps  = 20
 )
 
 // price finds what each resource is worth to the jobs: see LowerBound.
-func (s *Scheduler) price(jobs []*Job, gpus int) {
-	s.costs = s.costs[:0]
+func (p *planner) price(jobs []*candidate, gpus int) {
+	p.costs = p.costs[:0]
 	for _, j := range jobs {
-		i := s.fastest(j)
-		c := costsOn(&s.devices[i].Device, j, Times{j.estimates[i].In, j.estimates[i].Run, j.estimates[i].Out}, gpus)
+		i := p.fastest(j)
+		c := costsOn(&p.devices[i], j.job, Times{j.estimates[i].In, j.estimates[i].Run, j.estimates[i].Out}, gpus)
 		c[0] = j.estimates[Host].Total()
-		s.costs = append(s.costs, c)
+		p.costs = append(p.costs, c)
 	}
 	steps := nextSteps
-	if s.worth == (weights{}) {
+	if p.worth == (weights{}) {
 		steps = priceSteps
 	}
-	s.worth.search(s.costs, steps)
+	p.worth.search(p.costs, steps)
 }
 
 // fastest returns the usable GPU on which a job takes the least time, Host if there is none.
-func (s *Scheduler) fastest(j *Job) int {
+func (p *planner) fastest(j *candidate) int {
 	best := Host
-	for i := 1; i < len(s.devices); i++ {
-		if s.usable(i) && (best == Host || j.estimates[i].Total() < j.estimates[best].Total()) {
+	for i := 1; i < len(p.devices); i++ {
+		if p.usable[i] && (best == Host || j.estimates[i].Total() < j.estimates[best].Total()) {
 			best = i
 		}
 	}
@@ -277,29 +324,29 @@ func (s *Scheduler) fastest(j *Job) int {
 // gain is what a job costs on the host over what it costs on the fastest GPU, where it is expected to take e: the time, or once there
 // was a plan, the time of each resource by its worth. A copy that runs beside the work of
 // other jobs costs little unless copies are what all wait for.
-func (s *Scheduler) gain(j *Job, e *Estimate) float64 {
-	if w := &s.worth; *w != (weights{}) {
-		c := costsOn(&s.devices[s.fastest(j)].Device, j, Times{e.In, e.Run, e.Out}, 1)
+func (p *planner) gain(j *candidate, e *Estimate) float64 {
+	if w := &p.worth; *w != (weights{}) {
+		c := costsOn(&p.devices[p.fastest(j)], j.job, Times{e.In, e.Run, e.Out}, 1)
 		return w[0] * j.estimates[Host].Total() / w.onGPU(&c)
 	}
 	return j.estimates[Host].Total() / e.Total()
 }
 
 // byGain orders jobs by what a GPU gains, the least first.
-func byGain(a, b *Job) int { return cmp.Or(cmp.Compare(a.gain, b.gain), byID(a, b)) }
+func byGain(a, b *candidate) int { return cmp.Or(cmp.Compare(a.gain, b.gain), byID(a, b)) }
 
 // longest orders jobs by the least time they can take, the longest first.
-func longest(a, b *Job) int { return cmp.Or(cmp.Compare(b.least, a.least), byID(a, b)) }
+func longest(a, b *candidate) int { return cmp.Or(cmp.Compare(b.least, a.least), byID(a, b)) }
 
 // byTarget orders jobs by the device, those that take a lane there first.
-func (s *Scheduler) byTarget(a, b *Job) int {
+func (p *planner) byTarget(a, b *candidate) int {
 	if a.target != b.target {
 		return cmp.Compare(a.target, b.target)
 	}
-	switch d := &s.devices[a.target]; {
-	case d.inLane(a) == d.inLane(b):
+	switch d := &p.devices[a.target]; {
+	case d.inLane(a.job) == d.inLane(b.job):
 		return 0
-	case d.inLane(a):
+	case d.inLane(a.job):
 		return -1
 	}
 	return 1
@@ -319,13 +366,13 @@ const (
 // beside the work of other jobs. With two jobs in flight the copy of one begins when the one before the last has ended, and has as
 // long as the work of the last one, as in a flow shop with a buffer of one job (Papadimitriou and Kanellakis,
 // "Flowshop scheduling with limited temporary storage", 1980). Each job is followed by the one that fits best.
-func (s *Scheduler) pair(jobs []*Job, l load) {
-	e := func(j *Job) *Estimate { return &j.estimates[j.target] }
-	slices.SortFunc(jobs, func(a, b *Job) int {
+func (p *planner) pair(jobs []*candidate, l load) {
+	e := func(j *candidate) *Estimate { return &j.estimates[j.target] }
+	slices.SortFunc(jobs, func(a, b *candidate) int {
 		return cmp.Or(cmp.Compare(e(a).In, e(b).In), cmp.Compare(e(b).Run, e(a).Run), byID(a, b))
 	})
-	s.pairs = append(s.pairs[:0], jobs...)
-	left := s.pairs
+	p.pairs = append(p.pairs[:0], jobs...)
+	left := p.pairs
 	for i := range jobs {
 		room := l.free.Run - math.Max(l.free.In, l.ends[l.overlap-1]) // of the next copy in
 		next, least := 0, math.Inf(1)
@@ -336,14 +383,14 @@ func (s *Scheduler) pair(jobs []*Job, l load) {
 				next, least = k, cost
 			}
 		}
-		at, _ := slices.BinarySearchFunc(left, room, func(j *Job, v float64) int { return cmp.Compare(e(j).In, v) })
+		at, _ := slices.BinarySearchFunc(left, room, func(j *candidate, v float64) int { return cmp.Compare(e(j).In, v) })
 		look(0) // the longest work of those without a copy
 		for k := max(0, at-pairWindow); k < min(len(left), at+pairWindow); k++ {
 			look(k)
 		}
 		jobs[i] = left[next]
-		l.take(left[next], *e(left[next]))
+		l.take(left[next].job, e(left[next]))
 		left = slices.Delete(left, next, next+1)
 	}
-	clear(s.pairs)
+	clear(p.pairs)
 }

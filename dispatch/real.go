@@ -180,6 +180,7 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 			r.gpus[d].do(f)
 		}
 	}
+	s.OnLane = func(d, lane int, f func()) { r.gpus[d].queue.OnLane(lane, f) }
 	if r.Load == nil {
 		return s.Run(ctx)
 	}

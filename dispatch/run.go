@@ -7,14 +7,17 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"gpt2scope/cuda"
 )
 
 // ErrRefused is matched by errors of Executor.Begin that say that the device cannot run this job
 // now, as for lack of memory. The job goes to another device, this one goes on.
 var ErrRefused = errors.New("the device refused the job")
 
-// Executor runs jobs on a device. All its methods are called on one locked thread.
+// Executor runs jobs on a device. Its methods are called on one locked thread, unless they say otherwise.
 type Executor interface {
 	// Begin starts a job. It may return before the job has ended, if the device takes several, or only
 	// then.
@@ -29,6 +32,15 @@ type Executor interface {
 	Close() error
 }
 
+// Laned is an Executor of a device that has lanes.
+type Laned interface {
+	Executor
+
+	// RunLane does a job that takes a lane, and returns its times when it has ended. Each lane calls it on a locked thread of its own. A job that the device cannot run now
+	// is refused as by Begin.
+	RunLane(j *Job) (Times, error)
+}
+
 // Watcher reports what it finds out about devices until ctx ends, and returns then. busy tells whether jobs run on a device.
 type Watcher func(ctx context.Context, busy func(device int) bool, report func(device int, c Condition))
 
@@ -41,6 +53,9 @@ type Stream struct {
 	// it each device gets a thread for this run.
 	On func(device int, f func())
 
+	// OnLane does the same on the thread of a lane of a device. It is called once the device is open.
+	OnLane func(device, lane int, f func())
+
 	Jobs    []Job
 	Classes int
 	Policy  Policy
@@ -52,20 +67,32 @@ type Stream struct {
 }
 
 // running is a stream that runs.
+//
+// Each device has a worker on its thread, and one for each lane on a thread of that. A worker that is free takes the next job of the device's queue under a lock that is held
+// shortly. Plans are made in a goroutine of their own from a copy of what the scheduler knows, without the lock, and no worker waits for them.
 type running struct {
 	*Stream
 	telling  sync.Mutex // held during Stream.Ended, never together with mu: what Ended waits for may need mu
-	mu       sync.Mutex
+	mu       sync.Mutex // of all below, but for changes
+	changes  atomic.Uint64
 	s        *Scheduler
 	start    time.Time
 	arriving int
-	wake     []chan struct{}
+	workers  []*worker
+	spins    bool          // there are cores for workers that look for changes instead of sleeping
 	end      chan struct{} // closed once nothing is left to do
 	result   Result
-	begun    map[*Job]float64
 	devices  []Executor
 	failure  error // of the host: it ends the run
 	lost     []error
+}
+
+// worker begins jobs on a device: those that take a lane, or those that take a place.
+type worker struct {
+	device int
+	part   part
+	asleep atomic.Bool
+	wake   chan struct{}
 }
 
 func (r *running) now() float64 { return float64(time.Since(r.start).Nanoseconds()) / 1e3 }
@@ -82,51 +109,134 @@ func (r *running) over() {
 	}
 }
 
-// wakeAll lets all devices look for jobs.
+// lockLooks is how often the thread of a worker looks whether the lock is free before it sleeps, which takes longer than the lock is held.
+const lockLooks = 200
+
+// lock takes the lock on the thread of a worker.
+func (r *running) lock() {
+	for n := 0; r.spins && n < lockLooks; n++ {
+		if r.mu.TryLock() {
+			return
+		}
+		cuda.Pause()
+	}
+	r.mu.Lock()
+}
+
+// wakeAll lets all workers look for jobs.
 func (r *running) wakeAll() {
-	for _, c := range r.wake {
-		select {
-		case c <- struct{}{}:
-		default:
+	r.changes.Add(1)
+	for _, w := range r.workers {
+		if w.asleep.Swap(false) {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
 		}
 	}
+}
+
+// idleLooks is how long a worker without jobs looks for changes before it sleeps: to wake a thread takes some 50 us.
+const idleLooks = 200 * time.Microsecond
+
+// await waits until something has changed since there were so many changes. It returns false once the run has ended.
+func (r *running) await(ctx context.Context, w *worker, seen uint64) bool {
+	start := time.Now()
+	for n := 1; r.changes.Load() == seen; n++ {
+		if r.spins {
+			if cuda.Pause(); n%64 != 0 {
+				continue
+			}
+			if ctx.Err() != nil {
+				return false
+			}
+			if time.Since(start) < idleLooks {
+				continue
+			}
+		}
+		if w.asleep.Store(true); r.changes.Load() != seen {
+			break
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
 }
 
 // Run runs a stream on devices, each on a locked thread. A device whose executor fails is lost: the jobs
 // that it had not ended are done on others, each once. An error of the host ends the run, as the end of ctx
 // does; the result is then of the jobs that have ended. Result.Lost says which devices were lost, and why.
 func (m *Stream) Run(ctx context.Context) (Result, error) {
-	r := &running{Stream: m, s: New(m.Devices, m.Classes, m.Policy), arriving: len(m.Jobs), begun: map[*Job]float64{}, devices: make([]Executor, len(m.Devices)), end: make(chan struct{})}
-	r.result = Result{Policy: m.Policy.Name, Devices: m.Devices, Busy: make([]float64, len(m.Devices))}
+	r := &running{Stream: m, s: New(m.Devices, m.Classes, m.Policy), arriving: len(m.Jobs), devices: make([]Executor, len(m.Devices)), end: make(chan struct{})}
+	r.result = Result{Policy: m.Policy.Name, Devices: m.Devices, Busy: make([]float64, len(m.Devices)), Done: make([]Done, 0, len(m.Jobs))}
+	planned := make(chan struct{}, 1)
+	r.s.later = func() {
+		select {
+		case planned <- struct{}{}:
+		default: // the next plan has not begun
+		}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var opened, ended sync.WaitGroup
 	ready := make(chan struct{})
 	errs := make([]error, len(m.Devices))
-	on := m.On
+	on, onLane := m.On, m.OnLane
 	if on == nil {
 		on = func(_ int, f func()) { locked(f) }
 	}
+	if onLane == nil {
+		onLane = func(_, _ int, f func()) { locked(f) }
+	}
+	hire := func(d int, of part) *worker {
+		w := &worker{device: d, part: of, wake: make(chan struct{}, 1)}
+		r.workers = append(r.workers, w)
+		return w
+	}
 	for d := range m.Devices {
-		r.wake = append(r.wake, make(chan struct{}, 1))
-		opened.Add(1)
+		w := hire(d, places)
+		var inLanes []*worker
+		for range m.Devices[d].Lanes {
+			inLanes = append(inLanes, hire(d, lanes))
+		}
+		opened.Add(1 + len(inLanes))
 		ended.Go(func() {
 			on(d, func() {
 				e, err := m.Open[d]()
+				laned, ok := e.(Laned)
+				if err == nil && len(inLanes) > 0 && !ok {
+					err = errors.Join(fmt.Errorf("%s runs no jobs in lanes", m.Devices[d].Name), e.Close())
+				}
 				errs[d], r.devices[d] = err, e
 				opened.Done()
 				if err != nil {
+					for range inLanes {
+						opened.Done()
+					}
 					return
 				}
-				<-ready
-				if ctx.Err() == nil {
-					r.serve(ctx, d, e)
+				var running sync.WaitGroup
+				for lane, w := range inLanes {
+					running.Go(func() {
+						onLane(d, lane, func() {
+							opened.Done()
+							<-ready
+							r.serveLane(ctx, w, laned)
+						})
+					})
 				}
+				<-ready
+				r.serve(ctx, w, e)
+				running.Wait()
 				errs[d] = e.Close()
 			})
 		})
 	}
 	opened.Wait()
+	r.spins = len(r.workers) < runtime.GOMAXPROCS(0)
 	failed := errors.Join(errs...)
 	if failed != nil {
 		cancel()
@@ -137,6 +247,7 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 		if m.Watch != nil {
 			ended.Go(func() { m.Watch(ctx, r.busy, r.report) })
 		}
+		ended.Go(func() { r.plan(ctx, planned) })
 		r.submit(ctx)
 		select {
 		case <-r.end:
@@ -172,6 +283,25 @@ func locked(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	f()
+}
+
+// plan makes plans when they are wanted, until the run ends.
+func (r *running) plan(ctx context.Context, wanted <-chan struct{}) {
+	for {
+		select {
+		case <-wanted:
+		case <-ctx.Done():
+			return
+		}
+		r.mu.Lock()
+		r.s.draft(r.now())
+		r.mu.Unlock()
+		r.s.planner.plan()
+		r.mu.Lock()
+		r.s.adopt(r.now())
+		r.mu.Unlock()
+		r.wakeAll()
+	}
 }
 
 // submit lets jobs arrive at their times.
@@ -223,55 +353,82 @@ func (r *running) report(device int, c Condition) {
 // rarely is after how many looks at jobs in flight the thread of a device lets others run.
 const rarely = 1000
 
-// serve runs jobs on a device until nothing is left to do or the device is lost.
-func (r *running) serve(ctx context.Context, device int, e Executor) {
-	inFlight, asked := 0, 0
-	look := true // something has happened since the device last had nothing to begin
+// next returns the job that a worker begins, nil if there is none now.
+func (r *running) next(ctx context.Context, w *worker) *Job {
+	r.lock()
+	defer r.mu.Unlock()
+	if ctx.Err() != nil || r.failure != nil {
+		return nil
+	}
+	return r.s.next(w.device, w.part, r.now())
+}
+
+// refused gives a job back that a device cannot run now.
+func (r *running) refused(device int, j *Job) {
+	r.lock()
+	r.s.Return(device, j, r.now())
+	r.mu.Unlock()
+	r.wakeAll()
+}
+
+// serveLane runs jobs in a lane until nothing is left to do or the device is lost.
+func (r *running) serveLane(ctx context.Context, w *worker, e Laned) {
 	for {
-		select {
-		case <-r.wake[device]:
-			look = true
+		seen := r.changes.Load()
+		j := r.next(ctx, w)
+		if j == nil {
+			if !r.await(ctx, w, seen) {
+				return
+			}
+			continue
+		}
+		switch t, err := e.RunLane(j); {
+		case errors.Is(err, ErrRefused):
+			r.refused(w.device, j)
+		case err != nil:
+			r.fail(w.device, []*Job{j}, err)
+			return
 		default:
+			r.ended(w.device, j, t)
+		}
+	}
+}
+
+// serve runs jobs in the places of a device until nothing is left to do or the device is lost.
+func (r *running) serve(ctx context.Context, w *worker, e Executor) {
+	var inFlight []*Job
+	asked := 0
+	look, seen := true, uint64(0) // whether something has changed since there was nothing to begin
+	for {
+		if now := r.changes.Load(); now != seen {
+			look, seen = true, now
 		}
 		var j *Job
-		if look {
-			r.mu.Lock()
-			if ctx.Err() == nil && r.failure == nil {
-				now := r.now()
-				if j = r.s.Next(device, now); j != nil {
-					r.begun[j] = now
-				}
-			}
-			r.mu.Unlock()
+		if look && len(inFlight) < r.Devices[w.device].InFlight {
+			j = r.next(ctx, w)
 			look = j != nil
 		}
 		if j != nil {
 			switch err := e.Begin(j); {
-			case errors.Is(err, ErrRefused) && device != Host:
-				r.mu.Lock()
-				r.s.Return(device, j, r.now())
-				r.mu.Unlock()
-				r.wakeAll()
+			case errors.Is(err, ErrRefused) && w.device != Host:
+				r.refused(w.device, j)
 			case err != nil:
-				r.fail(device, err)
+				r.fail(w.device, append(inFlight, j), err)
 				return
 			default:
-				inFlight++
+				inFlight = append(inFlight, j)
 			}
 			continue
 		}
-		if inFlight == 0 {
-			select {
-			case <-r.wake[device]:
-				look = true
-			case <-ctx.Done():
+		if len(inFlight) == 0 {
+			if !r.await(ctx, w, seen) {
 				return
 			}
 			continue
 		}
 		done, times, err := e.Ended()
 		if err != nil {
-			r.fail(device, err)
+			r.fail(w.device, inFlight, err)
 			return
 		}
 		if done == nil {
@@ -282,9 +439,10 @@ func (r *running) serve(ctx context.Context, device int, e Executor) {
 			}
 			continue
 		}
-		inFlight--
+		at := slices.Index(inFlight, done)
+		inFlight = slices.Delete(inFlight, at, at+1)
 		look = true
-		r.ended(device, done, times)
+		r.ended(w.device, done, times)
 	}
 }
 
@@ -301,11 +459,10 @@ func (r *running) ended(device int, j *Job, t Times) {
 
 // finish notes that a job has ended.
 func (r *running) finish(device int, j *Job, t Times) Done {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	d := Done{Job: j, Device: device, Probe: j.probe, Plan: j.plan, Actual: Span{r.begun[j], now}, Times: t, Decided: j.estimates[device]}
-	delete(r.begun, j)
+	d := Done{Job: j, Device: device, Probe: j.probe, Plan: j.plan, Actual: Span{j.plan.Start, now}, Times: t, Decided: j.estimates[device]}
 	last := 0.0
 	for i := len(r.result.Done) - 1; i >= 0; i-- {
 		if r.result.Done[i].Device == device {
@@ -320,9 +477,9 @@ func (r *running) finish(device int, j *Job, t Times) Done {
 	return d
 }
 
-// fail notes that a device is lost.
-func (r *running) fail(device int, err error) {
-	r.mu.Lock()
+// fail notes that a device is lost, with the jobs that one of its workers had begun. Each other worker there ends what it has begun, or fails too.
+func (r *running) fail(device int, begun []*Job, err error) {
+	r.lock()
 	defer r.mu.Unlock()
 	err = fmt.Errorf("%s: %w", r.Devices[device].Name, err)
 	if device == Host {
@@ -336,8 +493,10 @@ func (r *running) fail(device int, err error) {
 				}
 			}
 		}
-		r.lost = append(r.lost, err)
-		r.s.Lose(device, data, r.now())
+		if !r.s.devices[device].gone {
+			r.lost = append(r.lost, err)
+		}
+		r.s.Lose(device, begun, data, r.now())
 	}
 	r.over()
 	r.wakeAll()

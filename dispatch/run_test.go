@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -25,10 +26,14 @@ type fake struct {
 	held     int64
 	random   *rand.Rand
 	inFlight int
+	lanes    int
+	inLanes  int // at this time
 	t        *testing.T
 }
 
 func (f *fake) call() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.calls++; f.failAt > 0 && f.calls >= f.failAt {
 		return f.failure
 	}
@@ -64,6 +69,29 @@ func (f *fake) Ended() (*Job, Times, error) {
 	return j, f.truth.Times(f.device, j), nil
 }
 
+func (f *fake) RunLane(j *Job) (Times, error) {
+	if err := f.call(); err != nil {
+		return Times{}, err
+	}
+	if f.refuse != nil && f.refuse(j) {
+		return Times{}, fmt.Errorf("no memory: %w", ErrRefused)
+	}
+	f.mu.Lock()
+	if f.inLanes++; f.inLanes > f.lanes || !j.Lane {
+		f.t.Errorf("device %d has %d jobs in lanes; job %d takes one: %v", f.device, f.inLanes, j.ID, j.Lane)
+	}
+	f.mu.Unlock()
+	runtime.Gosched()
+	err := f.call()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.inLanes--; err != nil {
+		return Times{}, err
+	}
+	f.done[j.ID]++
+	return f.truth.Times(f.device, j), nil
+}
+
 func (f *fake) Held() int64 { return f.held }
 
 func (f *fake) Close() error { f.closed = true; return nil }
@@ -77,7 +105,7 @@ func fakes(t *testing.T, m *Simulation, seed uint64) (*Stream, []*fake) {
 	var mu sync.Mutex
 	done := make([]int, len(m.Jobs))
 	for d := range m.Devices {
-		f := &fake{device: d, truth: m.Truth, mu: &mu, done: done, failure: errGone, random: rand.New(rand.NewPCG(seed, uint64(d))), inFlight: m.Devices[d].InFlight + m.Devices[d].Lanes, t: t}
+		f := &fake{device: d, truth: m.Truth, mu: &mu, done: done, failure: errGone, random: rand.New(rand.NewPCG(seed, uint64(d))), inFlight: m.Devices[d].InFlight, lanes: m.Devices[d].Lanes, t: t}
 		all = append(all, f)
 		s.Open = append(s.Open, func() (Executor, error) { return f, nil })
 	}

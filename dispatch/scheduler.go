@@ -43,11 +43,9 @@ type Scheduler struct {
 	planned [][]float64 // by device and class: the correction that the last plan used
 
 	work, explored float64 // us that jobs took; that exploration is expected to have cost
-	scratch, pairs []*Job
-	order          []*Job
-	loads          []load
-	costs          [][resources]float64
-	worth          weights
+	planner        planner
+	plans          int    // that were begun
+	later          func() // called instead of planning when a new plan is wanted; nil: it is made at once
 
 	// Decided counts what was decided: see Result.
 	Decided Decided
@@ -58,6 +56,7 @@ type deviceState struct {
 	queue   []*Job  // in the order in which they begin
 	queued  Times   // their sum, of those that take no lane
 	waiting float64 // us of those that do
+	arrived []*Job  // of adopt: since the plan was drafted
 	running []*Job
 	lanes   []float64 // until when each lane is expected to be busy
 	free    Times     // until when its copies in, its work and its copies out are expected to be busy, of jobs that have begun
@@ -65,12 +64,9 @@ type deviceState struct {
 	now     Condition
 }
 
-// overlap tells whether copies of a job run beside the work of another.
-func (d *deviceState) overlap() bool { return d.InFlight > 1 }
-
 // New makes a scheduler for jobs of so many classes.
 func New(devices []Device, classes int, p Policy) *Scheduler {
-	s := &Scheduler{policy: p, refine: NewRefinement(len(devices), classes), loads: make([]load, len(devices))}
+	s := &Scheduler{policy: p, refine: NewRefinement(len(devices), classes), planner: newPlanner(devices)}
 	_, s.learns = p.Believes.(Observer)
 	if p.Backup != nil && p.Refine {
 		s.second = NewRefinement(len(devices), classes)
@@ -105,7 +101,7 @@ func (s *Scheduler) Condition(device int, c Condition, now float64) {
 		}
 	}
 	if len(back) > 0 || before.Refused != c.Refused || s.roomier(before, c) || math.Abs(math.Log(slowed(before)/slowed(c))) > drifted {
-		s.plan(now)
+		s.want(now)
 	}
 }
 
@@ -186,9 +182,8 @@ func (s *Scheduler) refinement() *Refinement {
 	return s.refine
 }
 
-// estimate predicts a job on all devices.
-func (s *Scheduler) estimate(j *Job) {
-	j.noRoom = false
+// estimate predicts a job on all devices. It tells whether a device has too little memory for it.
+func (s *Scheduler) estimate(j *Job, estimates []Estimate) (noRoom bool) {
 	for i := range s.devices {
 		if !s.usable(i) {
 			continue
@@ -202,10 +197,11 @@ func (s *Scheduler) estimate(j *Job) {
 			e = e.times(f)
 		}
 		if !s.fits(i, j) {
-			e.Run, j.noRoom = math.Inf(1), true
+			e.Run, noRoom = math.Inf(1), true
 		}
-		j.estimates[i] = e.finite()
+		estimates[i] = e.finite()
 	}
+	return noRoom
 }
 
 // predict asks the estimator that is believed, which is not asked again the same of a job that has come, unless it learns.
@@ -240,7 +236,7 @@ func (d *deviceState) expect(j *Job, e Estimate, now float64) Span {
 
 // place decides the device of a job, and puts it last in its queue.
 func (s *Scheduler) place(j *Job, now float64) {
-	s.estimate(j)
+	j.noRoom = s.estimate(j, j.estimates)
 	to := s.best(j, now)
 	j.probe = false
 	if s.policy.Explore {
@@ -336,15 +332,6 @@ func (d *deviceState) lanesTaken() (n int) {
 	return n
 }
 
-// room tells whether a job could begin on the device now.
-func (d *deviceState) room(j *Job) bool {
-	lanes := d.lanesTaken()
-	if d.inLane(j) {
-		return lanes < d.Lanes
-	}
-	return len(d.running)-lanes < d.InFlight
-}
-
 // dequeue takes a job out of the queue of a device.
 func (s *Scheduler) dequeue(device, at int) *Job {
 	d := &s.devices[device]
@@ -361,20 +348,45 @@ func (s *Scheduler) dequeue(device, at int) *Job {
 	return j
 }
 
-// Next returns the job that a device begins now, nil if it has none to begin. Run and Simulate
-// call it for each device that has finished or may have got a job.
-func (s *Scheduler) Next(device int, now float64) *Job {
+// part is of the jobs that a device runs.
+type part int
+
+const (
+	allParts part = iota
+	places        // jobs that take no lane
+	lanes         // those that do
+)
+
+// room returns which of a part of the jobs could begin on the device now.
+func (d *deviceState) room(of part) func(*Job) bool {
+	taken := d.lanesTaken()
+	lane, place := of != places && taken < d.Lanes, of != lanes && len(d.running)-taken < d.InFlight
+	return func(j *Job) bool {
+		if d.inLane(j) {
+			return lane
+		}
+		return place
+	}
+}
+
+// Next returns the job that a device begins now, nil if it has none to begin. Callers ask
+// for each device that has finished or may have got a job.
+func (s *Scheduler) Next(device int, now float64) *Job { return s.next(device, allParts, now) }
+
+// next is Next for a part of the jobs.
+func (s *Scheduler) next(device int, of part, now float64) *Job {
 	d := &s.devices[device]
 	if len(d.running) >= d.InFlight+d.Lanes || !s.usable(device) {
 		return nil
 	}
 	if s.policy.Plan && s.placed > 1+s.waiting/8 {
-		s.plan(now)
+		s.want(now)
 	}
-	at := s.telling(device)
+	room := d.room(of)
+	at := s.telling(device, room)
 	if at < 0 && s.policy.Plan {
-		s.steal(device, now)
-		at = s.telling(device)
+		s.steal(device, room, now)
+		at = s.telling(device, room)
 	}
 	if at < 0 {
 		return nil
@@ -386,9 +398,9 @@ func (s *Scheduler) Next(device int, now float64) *Job {
 
 // telling returns which job of the queue of a device begins, -1 if none can: the first for which there is room, or the shortest that shows whether the
 // device has changed if the last jobs leave that in doubt, since queues have runs of jobs of one kind.
-func (s *Scheduler) telling(device int) int {
+func (s *Scheduler) telling(device int, room func(*Job) bool) int {
 	d := &s.devices[device]
-	first := slices.IndexFunc(d.queue, d.room)
+	first := slices.IndexFunc(d.queue, room)
 	if first < 0 || !s.policy.Refine || !s.policy.Plan {
 		return first
 	}
@@ -398,7 +410,7 @@ func (s *Scheduler) telling(device int) int {
 	}
 	at, least := first, math.Inf(1)
 	for i, j := range d.queue {
-		if us := j.estimates[device].Total(); us < least && doubt.settledBy(j, device) && d.room(j) {
+		if us := j.estimates[device].Total(); us < least && doubt.settledBy(j, device) && room(j) {
 			at, least = i, us
 		}
 	}
@@ -447,7 +459,7 @@ func (d *deviceState) freeLane() int {
 
 // steal gives a device without work that could begin the job of another's queue that gains most there, if it is
 // expected to finish sooner than it would where it is.
-func (s *Scheduler) steal(device int, now float64) {
+func (s *Scheduler) steal(device int, room func(*Job) bool, now float64) {
 	d := &s.devices[device]
 	from, at, most := -1, -1, 0.0
 	for i := range s.devices {
@@ -461,7 +473,7 @@ func (s *Scheduler) steal(device int, now float64) {
 			last = math.Max(now, o.free.Run) + o.queued.In + o.queued.Run + o.queued.Out
 		}
 		for k, j := range o.queue {
-			if j.probe || !d.room(j) {
+			if j.probe || !room(j) {
 				continue
 			}
 			last := last
@@ -484,35 +496,27 @@ func (s *Scheduler) steal(device int, now float64) {
 	}
 }
 
-// plan decides all work that has not begun again.
-func (s *Scheduler) plan(now float64) {
-	if !s.policy.Plan {
-		return
+// want asks for a new plan.
+func (s *Scheduler) want(now float64) {
+	switch {
+	case !s.policy.Plan:
+	case s.later != nil:
+		s.later()
+	default:
+		s.draft(now)
+		s.planner.plan()
+		s.adopt(now)
 	}
-	jobs := s.scratch[:0]
-	for i := range s.devices {
-		d := &s.devices[i]
-		kept := d.queue[:0]
-		for _, j := range d.queue {
-			if j.probe && s.usable(i) {
-				kept = append(kept, j)
-			} else {
-				jobs = append(jobs, j)
-			}
-		}
-		d.queue, d.queued, d.waiting = kept, Times{}, 0
-	}
-	for i := range s.devices { // estimates of the probes too
-		for _, j := range s.devices[i].queue {
-			s.estimate(j)
-			s.devices[i].count(j, j.estimates[i], 1)
-		}
-	}
-	for _, j := range jobs {
-		s.estimate(j)
-	}
-	s.Decided.Plans++
+}
+
+// draft begins a plan of all work that has not begun: it copies what the planner needs to know. [planner.plan], which takes long, may then run beside all else;
+// adopt ends the plan.
+func (s *Scheduler) draft(now float64) {
+	p := &s.planner
+	s.plans++
 	s.placed, s.plannedAt = 0, s.ended
+	p.now = now
+	p.clear(s.waiting)
 	if s.policy.Refine {
 		for i, factors := range s.planned {
 			for class := range factors {
@@ -520,17 +524,75 @@ func (s *Scheduler) plan(now float64) {
 			}
 		}
 	}
-	s.waiting -= len(jobs)
-	s.assign(jobs, now)
-	for _, j := range jobs {
-		before := j.device
-		s.enqueue(j, j.target, now)
-		if before >= 0 && before != j.device {
+	for i := range s.devices {
+		d := &s.devices[i]
+		p.usable[i] = s.usable(i)
+		for _, j := range d.queue {
+			if j.probe && s.usable(i) {
+				d.count(j, j.estimates[i], -1)
+				j.noRoom = s.estimate(j, j.estimates)
+				d.count(j, j.estimates[i], 1)
+				continue
+			}
+			c := p.add(j)
+			c.noRoom = s.estimate(j, c.estimates)
+			j.probe, j.planned = false, s.plans
+		}
+		p.begun[i] = d.loadOf(i, now)
+	}
+}
+
+// adopt makes a plan that was drafted the queues of the devices. What has begun since stays where it is, and so does what no longer may run where it was
+// planned; what has come since is last.
+func (s *Scheduler) adopt(now float64) {
+	s.Decided.Plans++
+	waits := func(j *Job) bool { return j.planned == s.plans && !j.begun && !j.probe }
+	for i := range s.devices {
+		d := &s.devices[i]
+		d.arrived = d.arrived[:0]
+		kept := d.queue[:0]
+		d.queued, d.waiting = Times{}, 0
+		for _, j := range d.queue {
+			switch {
+			case waits(j):
+			case j.probe:
+				kept = append(kept, j)
+				d.count(j, j.estimates[i], 1)
+			default:
+				d.arrived = append(d.arrived, j)
+			}
+		}
+		clear(d.queue[len(kept):])
+		d.queue = kept
+	}
+	put := func(j *Job, device int) {
+		d := &s.devices[device]
+		d.queue = append(d.queue, j)
+		d.count(j, j.estimates[device], 1)
+		j.device = device
+	}
+	for _, c := range s.planner.jobs {
+		j, to := c.job, c.target
+		if !waits(j) {
+			continue
+		}
+		if s.usable(to) && s.fits(to, j) {
+			copy(j.estimates, c.estimates)
+			j.noRoom = c.noRoom
+		} else {
+			to = j.device
+		}
+		if to != j.device {
 			s.Decided.Moved++
 		}
+		put(j, to)
 	}
-	clear(jobs)
-	s.scratch = jobs[:0]
+	for i := range s.devices {
+		for _, j := range s.devices[i].arrived {
+			put(j, i)
+		}
+		clear(s.devices[i].arrived)
+	}
 }
 
 // Finish takes note that a job ended on a device, after so long.
@@ -558,7 +620,9 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 		d.free.Out = math.Max(now, d.free.Out+late)
 	}
 	if j.Writes != nil {
-		j.Writes.made(device)
+		if j.Writes.made(device); d.gone {
+			j.Writes.lose(device)
+		}
 		if j.Writes.writer == j {
 			j.Writes.writer = nil
 		}
@@ -577,9 +641,9 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 	switch {
 	case drift:
 		s.Decided.Drifts++
-		s.plan(now)
+		s.want(now)
 	case s.policy.Plan && s.policy.Refine && s.ended-s.plannedAt >= max(learntAfter, s.waiting/learntShare) && s.learnt(device, j.Class):
-		s.plan(now)
+		s.want(now)
 	}
 }
 
@@ -596,17 +660,23 @@ func (s *Scheduler) learnt(device, class int) bool {
 	return before > 0 && math.Abs(math.Log(now/before)) > changed
 }
 
-// Lose takes note that a device is gone. Its jobs that have not finished are decided again.
-func (s *Scheduler) Lose(device int, lost []*Data, now float64) {
+// Lose takes note that a device is gone, with some of the jobs that it runs, and with what it held of data. These jobs and those of its queue are decided
+// again. Of others that it runs the caller knows more later: that they have ended ([Scheduler.Finish]), or that they are lost too.
+func (s *Scheduler) Lose(device int, running []*Job, lost []*Data, now float64) {
 	d := &s.devices[device]
-	if d.gone || device == Host {
+	if device == Host {
 		return
 	}
-	d.gone = true
-	back := slices.Concat(d.running, d.queue)
+	var back []*Job
+	for _, j := range running {
+		if at := slices.Index(d.running, j); at >= 0 {
+			d.running = slices.Delete(d.running, at, at+1)
+			back = append(back, j)
+		}
+	}
+	back = append(back, d.queue...)
 	s.waiting -= len(d.queue)
-	d.queue, d.running, d.queued, d.waiting, d.free = nil, nil, Times{}, 0, Times{}
-	clear(d.lanes)
+	d.queue, d.queued, d.waiting, d.gone = nil, Times{}, 0, true
 	for _, data := range lost {
 		data.lose(device)
 	}
@@ -614,7 +684,7 @@ func (s *Scheduler) Lose(device int, lost []*Data, now float64) {
 		j.begun, j.probe, j.device = false, false, -1
 		s.place(j, now)
 	}
-	s.plan(now)
+	s.want(now)
 }
 
 // learn refines what is believed by the times of a job, and tells whether work that has not begun should
@@ -674,7 +744,7 @@ func (s *Scheduler) Decide(j *Job, now float64) (device int, expected Span) {
 		j.estimates = make([]Estimate, len(s.devices))
 	}
 	j.estimates = j.estimates[:len(s.devices)]
-	s.estimate(j)
+	j.noRoom = s.estimate(j, j.estimates)
 	device = s.best(j, now)
 	return device, s.devices[device].expect(j, j.estimates[device], now)
 }

@@ -150,7 +150,7 @@ func (m *Simulation) Run(p Policy) Result {
 			for _, d := range data {
 				all = append(all, d)
 			}
-			s.Lose(e.device, all, now)
+			s.Lose(e.device, slices.Clone(s.devices[e.device].running), all, now)
 		case e.device < 0:
 			s.Submit(e.job, now)
 		case gone[e.device]:

@@ -331,11 +331,11 @@ func BenchmarkDecision(b *testing.B) {
 
 // Copies of some jobs run beside the work of others: the order of a queue ends little later than its busiest resource must.
 func TestPairHidesCopies(t *testing.T) {
-	s := New([]Device{{"cpu", 1, 0}, {"cuda:0", 2, 0}}, 1, Policy{Plan: true})
+	p := newPlanner([]Device{{"cpu", 1, 0}, {"cuda:0", 2, 0}})
 	mean := 0.0
 	for seed := range uint64(5) {
 		random := rand.New(rand.NewPCG(seed, 9))
-		var jobs []*Job
+		var jobs []*candidate
 		var sum Times
 		for i := range 400 {
 			e := Estimate{Run: math.Exp(1.5 * random.NormFloat64())}
@@ -344,14 +344,14 @@ func TestPairHidesCopies(t *testing.T) {
 				e.Out = e.In / 2
 			}
 			sum.add(e, 1)
-			jobs = append(jobs, &Job{ID: i, target: 1, estimates: []Estimate{{}, e}})
+			jobs = append(jobs, &candidate{job: &Job{ID: i}, target: 1, estimates: []Estimate{{}, e}})
 		}
 		least := math.Max(math.Max(sum.In, sum.Run), sum.Total()/2)
-		s.pair(jobs, load{overlap: 2})
+		p.pair(jobs, load{overlap: 2})
 		seen, l, end := map[int]bool{}, load{overlap: 2}, 0.0
 		for _, j := range jobs {
-			seen[j.ID] = true
-			end = l.take(j, j.estimates[1])
+			seen[j.job.ID] = true
+			end = l.take(j.job, &j.estimates[1])
 		}
 		t.Logf("%.3f of the busiest resource", end/least)
 		if len(seen) != 400 {
@@ -390,7 +390,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.plan(0)
+		s.want(0)
 	}
 }
 

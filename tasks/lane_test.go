@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -41,8 +42,8 @@ func (h *heldRun) Close() error {
 	return nil
 }
 
-// Work that does not run over arrays runs in lanes, as often at once as it was given, while work over arrays goes on. An error of a lane is one of the queue.
-// Close waits for what runs.
+// Work that does not run over arrays runs in lanes, as often at once as it was given, while work over arrays goes on. Each lane has one thread. An error of a lane is one of
+// what it ran. Close waits for what runs.
 func TestQueueLanes(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -60,47 +61,62 @@ func TestQueueLanes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		if err := q.Begin(ctx, w, true); err != nil {
-			t.Fatal(err)
-		}
+	type ended struct {
+		times  Times
+		err    error
+		thread int
+	}
+	ends := make(chan ended, 3)
+	run := func(lane int) {
+		go q.OnLane(lane, func() {
+			times, err := q.RunLane(ctx, w)
+			ends <- ended{times, err, syscall.Gettid()}
+		})
+	}
+	for lane := range 2 {
+		run(lane)
 	}
 	for h.begun.Load() < 2 {
 		runtime.Gosched()
 	}
-	if err := q.Begin(ctx, w, true); err == nil || !strings.Contains(err.Error(), "as often as it is ready") {
+	if _, err := q.RunLane(ctx, w); err == nil || !strings.Contains(err.Error(), "as often as it is ready") {
 		t.Errorf("the same work more often than it was given: %v", err)
 	}
-	ended := func() (Ended, error) {
-		for {
-			if e, ok, err := q.Ended(ctx); ok || err != nil {
-				return e, err
-			}
-		}
+	if err := q.Begin(ctx, w, true); err == nil || !strings.Contains(err.Error(), "runs in a lane") {
+		t.Errorf("work of a lane in a place: %v", err)
 	}
 	if err := q.Begin(ctx, arrays[0], true); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := ended(); err != nil || e.Work != arrays[0] || !e.Alone || q.InFlight() != 2 {
-		t.Errorf("work over arrays beside lanes: %+v, %v; %d in flight", e, err, q.InFlight())
+	for {
+		e, ok, err := q.Ended(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			if e.Work != arrays[0] || !e.Alone || q.InFlight() != 0 {
+				t.Errorf("work over arrays beside lanes: %+v; %d in flight", e, q.InFlight())
+			}
+			break
+		}
 	}
 	h.let <- nil
-	if e, err := ended(); err != nil || e.Work != w || e.Times.Wall != 7 {
-		t.Errorf("work in a lane: %+v, %v", e, err)
-	}
+	one := <-ends
 	wrong := errors.New("a wrong result")
 	h.let <- wrong
-	if _, err := ended(); !errors.Is(err, wrong) {
-		t.Errorf("work that fails in a lane: %v", err)
+	two := <-ends
+	if one.err != nil || one.times.Wall != 7 || !errors.Is(two.err, wrong) || one.thread == two.thread || one.thread == syscall.Gettid() {
+		t.Errorf("work in two lanes: %+v and %+v", one, two)
 	}
-	if err := q.Begin(ctx, w, true); err != nil { // in the third lane
-		t.Fatal(err)
-	}
+	run(2)
 	for h.begun.Load() < 3 {
 		runtime.Gosched()
 	}
 	go func() { h.let <- nil }()
 	if err := q.Close(); err != nil || h.closed.Load() != 2 {
 		t.Errorf("closing while work runs: %v; %d of 2 were closed", err, h.closed.Load())
+	}
+	if last := <-ends; last.err != nil {
+		t.Error(last.err)
 	}
 }

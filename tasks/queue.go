@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -116,8 +117,8 @@ func (w *Work) Close() error {
 }
 
 // Queue runs work on a GPU, several at once: copies in, kernels and copies out are on streams of their own, so
-// that those of one work run beside those of another. Work that does not run over arrays runs in lanes: threads of the queue's own, each with
-// one such work at a time. A queue belongs to one locked thread.
+// that those of one work run beside those of another. A queue belongs to one locked thread. Work that does not run over arrays runs in lanes: threads of the queue's own, beside
+// all that the thread of the queue does, each with one such work at a time ([Queue.OnLane], [Queue.RunLane]).
 //
 // Memory is taken when the queue is opened, for as large works as there is memory for. For a larger one Begin tries again: its
 // error matches [cuda.ErrOutOfMemory] if there is still none, and the queue goes on.
@@ -130,6 +131,7 @@ type Queue struct {
 	places []*place
 	begun  []*place // those in use, in the order of Begin
 	lanes  []*lane
+	mu     sync.Mutex               // of ready
 	ready  map[*Work][]Ready        // what does not run over arrays, as often as it is ready and does not run
 	none   map[*Work]error          // of that, what had no memory
 	kept   map[*Work][]*cuda.Buffer // inputs that stay on the device; nil if none do
@@ -148,15 +150,14 @@ type place struct {
 	begun   time.Time
 	submit  float64
 	copied  bool
-	pending bool  // other work over arrays was in flight meanwhile
-	lane    *lane // nil for work over arrays
+	pending bool // other work was in flight meanwhile
 }
 
 // Ended is work that a queue has done.
 type Ended struct {
 	Work  *Work
 	Times Times // H2D, Kernel and D2H on the device; Wall from Begin on
-	Alone bool  // nothing else over arrays was in flight from its beginning to its end
+	Alone bool  // no other work was in flight in places from its beginning to its end
 }
 
 // NewQueue opens a queue of so many places for work over arrays, and lanes for other work, for any of these works. What is given
@@ -436,14 +437,14 @@ func (q *Queue) keep(w *Work) ([]*cuda.Buffer, error) {
 	return in, nil
 }
 
-// InFlight returns how many works have begun and were not returned by Ended.
+// InFlight returns how many works over arrays have begun and were not returned by Ended.
 func (q *Queue) InFlight() int { return len(q.begun) }
 
-// Begin starts work. copyIn tells whether the inputs must be copied to the device; it is always so
+// Begin starts work over arrays. copyIn tells whether the inputs must be copied to the device; it is always so
 // unless the queue keeps them. There must be a free place. What fails to begin is not in flight.
 func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
 	if _, ok := w.opened.(*openArrays); !ok {
-		return q.beginLane(ctx, w)
+		return fmt.Errorf("%s of %s is not over arrays: it runs in a lane", w.Task.Name, w.Shape)
 	}
 	at := slices.IndexFunc(q.places, func(p *place) bool { return p.holds == nil && p.launch[w] != nil })
 	if at < 0 {
@@ -459,32 +460,9 @@ func (q *Queue) Begin(ctx context.Context, w *Work, copyIn bool) error {
 	}
 	p.pending = false
 	for _, other := range q.begun {
-		if other.lane == nil {
-			p.pending, other.pending = true, true
-		}
+		p.pending, other.pending = true, true
 	}
 	q.begun = append(q.begun, p)
-	return nil
-}
-
-// beginLane starts work that does not run over arrays.
-func (q *Queue) beginLane(ctx context.Context, w *Work) error {
-	at := slices.IndexFunc(q.lanes, func(l *lane) bool { return l.holds == nil })
-	if at < 0 {
-		return fmt.Errorf("%s has %d works in flight, which is the most", q.name, len(q.begun))
-	}
-	ready := q.ready[w]
-	if len(ready) == 0 {
-		if err := q.none[w]; err != nil {
-			return err
-		}
-		return fmt.Errorf("%s runs %s of %s as often as it is ready", q.name, w.Task.Name, w.Shape)
-	}
-	q.ready[w] = ready[:len(ready)-1]
-	l := q.lanes[at]
-	l.holds = w
-	l.begin(ctx, ready[len(ready)-1])
-	q.begun = append(q.begun, &l.place)
 	return nil
 }
 
@@ -522,16 +500,10 @@ func (q *Queue) begin(ctx context.Context, p *place, w *Work, copyIn bool) error
 // has. Work may end before other work that began earlier, as where that has long copies.
 func (q *Queue) Ended(ctx context.Context) (e Ended, ok bool, err error) {
 	for i, p := range q.begun {
-		if p.lane != nil {
-			if !p.lane.ended() {
-				continue
-			}
-		} else {
-			if ok, err = p.events[5].Query(); err != nil {
-				return e, false, err
-			} else if !ok {
-				continue
-			}
+		if ok, err = p.events[5].Query(); err != nil {
+			return e, false, err
+		} else if !ok {
+			continue
 		}
 		if e, err = q.end(p); err != nil {
 			return e, false, err
@@ -547,12 +519,6 @@ func (q *Queue) Ended(ctx context.Context) (e Ended, ok bool, err error) {
 func (q *Queue) end(p *place) (e Ended, err error) {
 	w := p.holds
 	e.Work, e.Alone = w, !p.pending
-	if p.lane != nil {
-		q.ready[w] = append(q.ready[w], p.lane.ready)
-		p.lane.ready = nil
-		e.Times, err = p.lane.result()
-		return e, err
-	}
 	e.Times = Times{Submit: p.submit, Wall: microseconds(time.Since(p.begun))}
 	for i, us := range []*float64{&e.Times.H2D, &e.Times.Kernel, &e.Times.D2H} {
 		if *us, err = between(p.events[2*i], p.events[2*i+1]); err != nil {
@@ -586,9 +552,7 @@ func (q *Queue) Close() error {
 		}
 	}
 	for _, l := range q.lanes {
-		if r := l.close(); r != nil {
-			errs = append(errs, r.Close())
-		}
+		l.close()
 	}
 	for _, ready := range q.ready {
 		for _, r := range ready {

@@ -4,7 +4,7 @@
 # limits the architectures, as in ARCHS="90a". With --check it builds for two architectures
 # into build/check, and register spills are errors too. FLAGS adds flags of the compiler:
 # -lineinfo for source lines in Nsight Compute, -DGS_DECODE_DELAYS for a library that tests
-# the decode kernel with random delays.
+# the decode kernel with random delays, -DGS_DECODE_STUCK for one of which a block gets no weights.
 #
 # The compiler, CUDA 12.4 or later, is that of CUDA_HOME, else that of /usr/local/cuda,
 # else NVIDIA's from PyPI, which is installed into build/cuda.

@@ -70,24 +70,23 @@ template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_
   __device__ static int batch(int out) { return out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN ? (FRAGMENTS == 1 ? 12 : WIDE ? 30 : 32) : 16 * FRAGMENTS; }
 };
 
-// That of gs_decode_one, whose launch runs step p.alone of token p.tokens - 1.
-template <typename Of> struct Alone : Of { static constexpr bool ALONE = true; };
-
 }  // namespace decode
-using decode::Alone;
 using decode::Cut;
 
 namespace {
 
+constexpr int ATTENDED = HEAD / BF16S + 2;  // units of an attention output: 64 values, then maximum and sum
+constexpr int ATTENDED_STRIDE = (ATTENDED + LINE - 1) / LINE * LINE;
+
 template <typename Cut> struct Shared {
   static constexpr int WARPS = Cut::WARPS;
   uint64_t full[TILES], empty[TILES];
-  uint32_t base[TILES], size[TILES];
+  uint32_t base[TILES], size[TILES], ring;  // where tiles begin, their sizes, and where the ring begins
   float part[2][WARPS][Cut::GROUP][Cut::SUMS];  // sums over a warp's part of K
   // Of its part of x: mean, sum of squared differences from it. Of one sequence with each
   // batch of rows; of several those of c_fc lie apart from the others.
   float2 stats[2][Cut::MANY ? 8 : 1][WARPS];
-  uint64_t until;             // when waiting has been too long
+  uint64_t until, until_weights;  // when waiting has been too long
   int over;                   // whether it has
   int token[Cut::MANY ? 8 : 1], pos0[Cut::MANY ? 8 : 1];
   int step;                   // decode steps that have ended
@@ -107,31 +106,7 @@ template <typename Cut> struct Work {
 
 #if __CUDA_ARCH__ >= 900
 
-// The table of steps, then bias and sums of the logits: read from memory for each batch of
-// rows, while weights take all of its bandwidth, they would arrive after a microsecond.
-// Tails, the ring. A tail has the keys, then the values of the tokens
-// of this launch, of a head of a layer: the block that has the last split keeps them.
-extern __shared__ __align__(128) unsigned char dynamic[];
-
-// The steps [first_step, end_step) of the tokens from first_token on are run.
-template <typename Cut> __device__ inline int first_step(const Program &p) { return Cut::ALONE ? p.alone : 0; }
-template <typename Cut> __device__ inline int end_step(const Program &p) { return Cut::ALONE ? p.alone + 1 : p.count; }
-template <typename Cut> __device__ inline int first_token(const Program &p) { return Cut::ALONE ? p.tokens - 1 : 0; }
-
 __device__ inline bf16 *tail_of(const Program &p, int n) { return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
-
-template <typename Cut> __device__ inline void barrier_sync(int id) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
-}
-template <typename Cut> __device__ inline void barrier_arrive(int id) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
-}
-
-// Notes when a block did what in a step: gs_decode_stamp.
-template <typename Cut> __device__ inline void stamp(const Program &p, int t, int i, int what) {
-  if constexpr (Cut::STAMPS)
-    if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
-}
 
 // The units of a sequence of those that a vector has, with an address that is computed here: not
 // before the loop over steps, where registers would hold it.
@@ -158,19 +133,19 @@ template <typename Cut> __device__ inline Keys keys_of(const Program &p, const S
   return k;
 }
 
-template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps, uint32_t ring) {
+template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   const int lane = threadIdx.x % 32;
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
   // Waits until there is room for a tile, and announces it. Returns where it begins.
   uint64_t *full = nullptr;
-  auto make_room = [&](int bytes, int copied) {
+  auto make_room = [&](int step, int bytes, int copied) {
     int base = head, take = bytes;
     if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
     while (used + take > p.ring_bytes || flying == TILES) {
-      mbarrier_wait(&sh.empty[tail], parity);
+      wait_read(p, sh, tail, parity, step);
       used -= sh.size[tail];
       flying--;
       if (++tail == TILES) tail = 0, parity ^= 1;
@@ -179,7 +154,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     full = &sh.full[at];
     if (lane == 0) {
       sh.size[at] = take;
-      sh.base[at] = ring + base;
+      sh.base[at] = sh.ring + base;
       mbarrier_expect(full, copied);
     }
     __syncwarp();
@@ -187,18 +162,19 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     head = base + bytes;
     flying++;
     if (++at == TILES) at = 0;
-    return ring + base;
+    return sh.ring + base;
   };
 #pragma unroll 1
   for (int t = first_token<Cut>(p); t < p.tokens; t++)
 #pragma unroll 1
     for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
+      get_stuck(sh, t, i);
       const Local &s = steps[i];
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         auto copy_keys = [&](const char *from, int keys) {
           const int bytes = keys * 2 * HEAD;
-          const uint32_t to = make_room(bytes, bytes);
+          const uint32_t to = make_room(i, bytes, bytes);
           if (lane == 0) bulk_copy(to, from, bytes, full, normal);
         };
         if constexpr (Cut::MANY) {
@@ -231,7 +207,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 #pragma unroll 1
       while (left > 0) {
         const int rows = hidden ? s.rows : min(together, Cut::TILE_ROWS);
-        const uint32_t to = make_room(rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
+        const uint32_t to = make_room(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
         // with a row each; with 384 it makes no difference. Blocks do not wait for each other
         // while logits are computed, so these are not paced.
@@ -256,6 +232,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         if ((together -= rows) == 0) together = min(left, batch);
       }
     }
+  drain(sh, tail, parity, flying);
 }
 
 // ---------------------------------------------------------------- the warps that finish
@@ -325,13 +302,13 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
             const float over = sum > 0 ? __fdividef(1.0f, sum) : 0.0f;  // a split may have no keys
             const uint32_t pair = pack2(y0 * over, y1 * over);
             delay();
-            const int from = 3 * min(lane, UNITS - 2);
+            const int from = 3 * min(lane, ATTENDED - 2);
             const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)), u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
             const Item item = MANY ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
-            char *const to = p.attended + (size_t)item.row * p.row_o + (size_t)(item.head * (MANY ? p.splits : SPLITS) + item.split) * UNITS_STRIDE * 16;
-            if (lane < UNITS - 1)
+            char *const to = p.attended + (size_t)item.row * p.row_o + (size_t)(item.head * (MANY ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
+            if (lane < ATTENDED - 1)
               store_unit(to + lane * 16, u0, u1, u2, epoch);
-            else if (lane == UNITS - 1)
+            else if (lane == ATTENDED - 1)
               store_unit(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
             stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
           }
@@ -619,12 +596,12 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
   static_assert(2 * HEADS * GROUP <= 32, "a lane for each split");
   const int of = lane / (2 * HEADS), split = lane % 2;
   const bool asks = of < GROUP && of < rows && split < splits;
-  const char *const last = attended + (size_t)of * p.row_o + ((size_t)((head + lane / 2 % HEADS) * splits + split) * UNITS_STRIDE + UNITS - 1) * 16;
+  const char *const last = attended + (size_t)of * p.row_o + ((size_t)((head + lane / 2 % HEADS) * splits + split) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
 #pragma unroll 1
   do wait = asks && load_unit(last).w != need;
   while (wait && !gives_up(p.header, sh, polls, step));
   __syncwarp();
-  const bool reads = unit < UNITS && half < splits;
+  const bool reads = unit < ATTENDED && half < splits;
   constexpr int TOGETHER = Cut::TOGETHER;
 #pragma unroll
   for (int first = 0; first < GROUP; first += TOGETHER) {
@@ -636,7 +613,7 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
       for (int j = 0; j < TOGETHER; j++)
 #pragma unroll
         for (int n = 0; n < HEADS; n++)
-          u[j][n] = load_unit_if(reads && first + j < rows, attended + (unsigned)((first + j) * p.row_o + (((head + n) * splits + half) * UNITS_STRIDE + unit) * 16));
+          u[j][n] = load_unit_if(reads && first + j < rows, attended + (unsigned)((first + j) * p.row_o + (((head + n) * splits + half) * ATTENDED_STRIDE + unit) * 16));
 #pragma unroll
       for (int j = 0; j < TOGETHER; j++)
 #pragma unroll
@@ -650,8 +627,8 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
       for (int n = 0; n < HEADS; n++) {
         uint32_t w[3] = {u[j][n].x, u[j][n].y, u[j][n].z};
         if (splits > 1) {
-          const float m = __uint_as_float(__shfl_sync(~0u, w[0], UNITS - 1, 16));
-          float f = __uint_as_float(__shfl_sync(~0u, w[1], UNITS - 1, 16));
+          const float m = __uint_as_float(__shfl_sync(~0u, w[0], ATTENDED - 1, 16));
+          float f = __uint_as_float(__shfl_sync(~0u, w[1], ATTENDED - 1, 16));
           f *= exp2f(m - fmaxf(m, __shfl_xor_sync(~0u, m, 16)));
           f = __fdividef(f, f + __shfl_xor_sync(~0u, f, 16));
 #pragma unroll
@@ -665,7 +642,7 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
         const int at = n * HEAD + BF16S * unit - (warp % 2 ? skip : 0);
 #pragma unroll
         for (int k = 0; k < 3; k++)
-          if (half == 0 && unit < UNITS - 1 && BF16S * unit + 2 * k < HEAD && at + 2 * k >= 0 && at + 2 * k < SMALL)
+          if (half == 0 && unit < ATTENDED - 1 && BF16S * unit + 2 * k < HEAD && at + 2 * k >= 0 && at + 2 * k < SMALL)
             reinterpret_cast<uint32_t *>(to + (first + j) * Cut::XROW)[at / 2 + k] = w[k];
       }
     }
@@ -730,12 +707,12 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           unsigned tile_k = tile % TILES, tile_v = tile_k;
           auto take = [&] {  // waits for keys and values
             tile_k = tile % TILES;
-            mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-            if (!launch) kb = sh.base[tile % TILES];
+            const uint32_t keys_at = wait_tile<Cut>(p, sh, tile, i);
+            if (!launch) kb = keys_at;
             next();
             tile_v = tile % TILES;
-            mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-            if (!launch) vb = sh.base[tile % TILES];
+            const uint32_t values_at = wait_tile<Cut>(p, sh, tile, i);
+            if (!launch) vb = values_at;
             next();
           };
           if (keys > 0) take();
@@ -839,11 +816,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         // The ring may have no room for the last tiles before the first ones were used, which
         // only is after x has arrived: warps wait for each other first.
         if (Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
-        mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+        const uint32_t begin = wait_tile<Cut>(p, sh, tile, i);
         const unsigned here = tile % TILES;
         int side = Cut::CHUNKS > 1 ? warp % 2 : warp;
         if (MANY) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
-        const uint32_t stride = 8 * C / Cut::CHUNKS + PAD, base = sh.base[here] + side * LARGE * 2 + q * 16;
+        const uint32_t stride = 8 * C / Cut::CHUNKS + PAD, base = begin + side * LARGE * 2 + q * 16;
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
 #pragma unroll
         for (int k = 0; k < KEEP; k++) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
@@ -951,8 +928,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             continue;
           }
           const int rows = min(left - 16 * m, 16);
-          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-          const uint32_t base = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16;
+          const uint32_t base = wait_tile<Cut>(p, sh, tile, i) + warp * SMALL * 2 + q * 16;
           const uint32_t row = base + place_of_row<Cut>(min(mine, rows - 1));
           if (Cut::TILE_ROWS == 16) {
             const uint32_t row8 = base + place_of_row<Cut>(min(mine + 4, rows - 1));
@@ -971,8 +947,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
             continue;
           }
-          mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-          const uint32_t row8 = sh.base[tile % TILES] + warp * SMALL * 2 + q * 16 + place_of_row<Cut>(min(mine, rows - 9));
+          const uint32_t row8 = wait_tile<Cut>(p, sh, tile, i) + warp * SMALL * 2 + q * 16 + place_of_row<Cut>(min(mine, rows - 9));
 #pragma unroll
           for (int k = 0; k < NB; k++) b[m][k] = load_shared(row8 + k * 64);
           __syncwarp();
@@ -1035,17 +1010,17 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             // unit of each split only: polls of all delay what they wait for.
 #pragma unroll 1
             do
-              wait = lane < SPLITS * HEADS && load_unit(p.attended + ((size_t)(head * SPLITS + lane) * UNITS_STRIDE + UNITS - 1) * 16).w != need;
+              wait = lane < SPLITS * HEADS && load_unit(p.attended + ((size_t)(head * SPLITS + lane) * ATTENDED_STRIDE + ATTENDED - 1) * 16).w != need;
             while (wait && !gives_up(p.header, sh, polls, i));
             __syncwarp();
 #pragma unroll 1
             do {
               wait = false;
-              if (unit < UNITS) {
+              if (unit < ATTENDED) {
 #pragma unroll
                 for (int n = 0; n < HEADS; n++) {
-                  const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * UNITS_STRIDE + unit) * 16;
-                  u[n][0] = load_unit(from), u[n][1] = load_unit(from + 2 * UNITS_STRIDE * 16);
+                  const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + unit) * 16;
+                  u[n][0] = load_unit(from), u[n][1] = load_unit(from + 2 * ATTENDED_STRIDE * 16);
                 }
 #pragma unroll
                 for (int n = 0; n < HEADS; n++) wait |= u[n][0].w != need || u[n][1].w != need;
@@ -1054,8 +1029,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             __syncwarp();
 #pragma unroll
             for (int n = 0; n < HEADS; n++) {
-              const float m0 = __uint_as_float(__shfl_sync(~0u, u[n][0].x, UNITS - 1, 16)), m1 = __uint_as_float(__shfl_sync(~0u, u[n][1].x, UNITS - 1, 16));
-              float f0 = __uint_as_float(__shfl_sync(~0u, u[n][0].y, UNITS - 1, 16)), f1 = __uint_as_float(__shfl_sync(~0u, u[n][1].y, UNITS - 1, 16));
+              const float m0 = __uint_as_float(__shfl_sync(~0u, u[n][0].x, ATTENDED - 1, 16)), m1 = __uint_as_float(__shfl_sync(~0u, u[n][1].x, ATTENDED - 1, 16));
+              float f0 = __uint_as_float(__shfl_sync(~0u, u[n][0].y, ATTENDED - 1, 16)), f1 = __uint_as_float(__shfl_sync(~0u, u[n][1].y, ATTENDED - 1, 16));
               float most = fmaxf(m0, m1);
               most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
               f0 *= exp2f(m0 - most), f1 *= exp2f(m1 - most);
@@ -1070,7 +1045,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               for (int k = 0; k < 3; k++) {
                 float y0 = f0 * low(w0[k]) + f1 * low(w1[k]), y1 = f0 * high(w0[k]) + f1 * high(w1[k]);
                 y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-                if (half == 0 && unit < UNITS - 1 && BF16S * unit + 2 * k < HEAD && at + 2 * k >= 0 && at + 2 * k < SMALL)
+                if (half == 0 && unit < ATTENDED - 1 && BF16S * unit + 2 * k < HEAD && at + 2 * k >= 0 && at + 2 * k < SMALL)
                   reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
               }
             }
@@ -1189,8 +1164,9 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) sh.token[j] = max(p.token[j], 0), sh.pos0[j] = p.pos[j] - first_token<Cut>(p);
     sh.step = first_token<Cut>(p);
+    sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience;
+    sh.until = gs_globaltimer() + p.patience, sh.until_weights = sh.until - p.patience / 8;
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
@@ -1238,7 +1214,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   if constexpr (Cut::ALONE) load_tail<Cut>(p, sh, steps[p.alone]);
   __syncthreads();
   if (warp == WARPS + Cut::FINISH)
-    copy_weights<Cut>(p, sh, steps, shared_address(tail_of(p, p.tails)));
+    copy_weights<Cut>(p, sh, steps);
   else if (warp >= WARPS)
     finish_steps<Cut>(p, sh, work, steps, warp - WARPS);
   else
@@ -1283,18 +1259,12 @@ __global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const T *w, const fl
   if (lane == 0) sums[row] = s, folded[row] = f + (bias ? bias[row] : 0.0f);
 }
 
-// Whether the units of every part of a vector fit the lanes that read them.
-bool covered(const Shape &s, int values, int part, int n, int lanes) {
-  for (int from = 0; from < n; from += part) {
-    const int last = from + part - 1;
-    const int a = from / s.rows * s.per_block + from % s.rows / values, b = last / s.rows * s.per_block + last % s.rows / values;
-    if (b - a >= lanes) return false;
-  }
-  return true;
-}
+typedef bf16 Weight;
+constexpr int VALUES = BF16S, SEQUENCES = GS_DECODE_SEQUENCES;
+constexpr bool DRAWING = true;
 
-// Calls do(Cut) of a width; GS_UNSUPPORTED if there is none.
-template <typename Do> int with_cut(int C, Do &&run) {
+// Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
+template <typename Run> int with_cut(int C, Run &&run) {
   switch (C) {
     case 384: return run(Cut<12, 1>());
     case 768: return run(Cut<12, 2>());
@@ -1302,131 +1272,30 @@ template <typename Do> int with_cut(int C, Do &&run) {
     case 1280: return run(Cut<10, 4>());
     case 1600: return run(Cut<10, 5>());
   }
-  return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of 384, 768, 1024, 1280 or 1600; this model's is %d", C);
+  return width_unsupported(C);
 }
 
-int blocks_of(const gs_stream *s, const gs_decode_args *a) { return a->blocks > 0 ? a->blocks : s->processors; }
-
-size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
-
-// Everything of a program but for addresses outside of the work area, and the size of that.
-template <typename Cut> void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
-  const int blocks = blocks_of(s, a);
-  p->count = a->count, p->C = a->C, p->NH = a->NH, p->P = a->P, p->V = a->V, p->B = a->B;
-  // Of several sequences enough blocks have a part in attention with fewer splits.
-  p->splits = !Cut::MANY ? SPLITS : a->B * a->NH * 2 <= blocks ? 2 : 1;
-  p->items = a->B * a->NH * p->splits;
-  p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, BF16S), p->a = shape_of(3 * a->C, blocks, BF16S);
-  char *at = (char *)a->work;
-  size_t n = HEADER;
-  auto take = [&](size_t units, int *row) {
-    char *here = at + n;
-    *row = (int)aligned(16 * units);
-    n += (size_t)a->B * *row;
-    return here;
-  };
-  int row_best;
-  p->header = (Header *)at;
-  p->residual = take((size_t)blocks * p->x.stride, &p->row_x);
-  p->hidden = take((size_t)blocks * p->h.stride, &p->row_h);
-  p->qkv = take((size_t)blocks * p->a.stride, &p->row_a);
-  p->attended = take((size_t)a->NH * p->splits * UNITS_STRIDE, &p->row_o);
-  static_assert(LINE >= GS_DECODE_SEQUENCES, "a unit for each sequence");
-  p->best = (uint4 *)take((Cut::MANY ? 2 : DRAW_BESTS) * (size_t)blocks * LINE, &row_best);
-  if (!Cut::MANY) p->lists = (uint4 *)take((size_t)blocks * DRAW_UNITS, &row_best);
-  *bytes = n;
-
-  p->tails = 1;
-  for (int b = 0; b < blocks; b++) {
-    int n = 0, head;
-    for (int i = 0; i + 1 < p->count; i += STEPS) n += Cut::MANY ? last_splits(i, b, blocks, *p) : split_of(i, b, blocks, p->NH, &head) == SPLITS - 1;
-    if (n > p->tails) p->tails = n;
-  }
-  p->head = rows_of(p->V, blocks, F32S);
-  // Weights that do not fit the L2 cache push each other out of it before they are read again,
-  // unless some are told to stay: of the logits, where nothing but the memory's bandwidth counts.
-  const int64_t weights = 2 * ((int64_t)(p->count / STEPS) * 12 * p->C * p->C + (int64_t)p->V * p->C);
-  p->kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (2 * p->C) / blocks);
-  p->table = (int)((p->count * sizeof(Local) + p->head * 2 * sizeof(float) + 127) / 128 * 128);
+// Whether residual stream, hidden layer and qkv of these shapes fit.
+template <typename Cut> bool fits(const Shape &x, const Shape &h, const Shape &q) {
+  return (Cut::WIDE || h.rows <= 32) && x.rows <= 16 && covered(x, F32S, Cut::SMALL, Cut::C, 32 * Cut::XU) && covered(h, BF16S, Cut::LARGE, 4 * Cut::C, 32 * Cut::HU) &&
+         covered(q, BF16S, HEAD, 3 * Cut::C, 16);
 }
 
-template <typename Cut> size_t fixed_shared() { return (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024; }
-size_t shared_before_ring(const Program &p, int tokens) { return p.table + (size_t)p.tails * tokens * 2 * HEAD * sizeof(bf16); }
-
-// The bytes of the ring in launches of so many tokens, 0 if there is too little shared memory.
-template <typename Cut> int ring_of(gs_stream *s, const Program &p, int tokens) {
-  const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed_shared<Cut>() - (int64_t)shared_before_ring(p, tokens)) / 128 * 128;
-  // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows,
-  // or the keys and values of a split, and as much as the larger of two may leave unused at the end.
+// What one step needs at once must fit, wherever in the ring it begins: two tiles of rows, or the
+// keys and values of a split, and as much as the larger of two may leave unused at the end.
+template <typename Cut> int64_t ring_at_least(const Program &p) {
   const int64_t rows = Cut::TILE_ROWS * (int64_t)(2 * p.C) + PAD, wide = p.x.rows * (int64_t)(8 * p.C / Cut::CHUNKS + PAD);
   const int64_t keys = (Cut::MANY ? Cut::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide;
   int64_t least = 3 * (tile > keys ? tile : keys);
   // Two groups of sequences read all tiles of 4C inputs before the first one is free.
   if (Cut::WIDE && p.B > Cut::GROUP && least < (Cut::CHUNKS + 1) * wide) least = (Cut::CHUNKS + 1) * wide;
-  return ring < least ? 0 : (int)ring;
-}
-
-// Checks whether the device and the shape have a kernel, and lays out the program. *tokens is
-// how many a launch may have.
-template <typename Cut> int prepare(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes, int *tokens) {
-  if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
-  const int blocks = blocks_of(s, a);
-  if (blocks > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, blocks);
-  if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
-  if (int status = gs_check_code(s, (const void *)decode_kernel<Cut>)) return status;
-  const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, BF16S), q = shape_of(3 * a->C, blocks, BF16S);
-  if ((!Cut::MANY && a->NH * SPLITS > blocks) || (!Cut::WIDE && h.rows > 32) || x.rows > 16 || !covered(x, F32S, Cut::SMALL, a->C, 32 * Cut::XU) ||
-      !covered(h, BF16S, Cut::LARGE, 4 * a->C, 32 * Cut::HU) || !covered(q, BF16S, HEAD, 3 * a->C, 16))
-    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
-  lay_out<Cut>(s, a, p, bytes);
-  for (*tokens = GS_DECODE_TOKENS; ring_of<Cut>(s, *p, *tokens) == 0; *tokens /= 2)
-    if (*tokens == 1)
-      return gs_fail(GS_UNSUPPORTED, "%d steps, a context of %d and %d sequences leave too little shared memory to decode in one kernel", p->count, p->P, p->B);
-  return GS_OK;
-}
-
-// Fills in a program but for how much of it is run: a launch of so many tokens.
-template <typename Cut> int fill(gs_stream *s, const gs_decode_args *a, int tokens, Program *p) {
-  if (a->count % STEPS != 1) return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count, STEPS);
-  size_t n = 0;
-  int most = 0;
-  if (int status = prepare<Cut>(s, a, p, &n, &most)) return status;
-  if (tokens < 1 || tokens > most) return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
-  p->steps = (const gs_decode_step *)a->steps;
-  p->wte = (const bf16 *)a->wte, p->wpe = (const bf16 *)a->wpe;
-  p->sampling = (gs_sampling *)a->sampling;
-  p->pos = (int *)a->pos, p->token = (int *)a->tokens_io;
-  p->slots = (gs_slot *)a->slots;
-  p->logits = (float *)a->logits;
-  p->patience = (uint64_t)a->timeout * 1000000;
-  p->ld = a->ld, p->slot_count = a->slot_count, p->tokens = tokens;
-  p->eps = a->eps;
-  return GS_OK;
-}
-
-// Calls run(Cut) of a width and a number of sequences; GS_UNSUPPORTED if there is none.
-template <typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
-  if (a->B < 1 || a->B > GS_DECODE_SEQUENCES) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences; there are %d", GS_DECODE_SEQUENCES, a->B);
-  return with_cut(a->C, [&](auto cut) -> int {
-    using Cut = decltype(cut);
-    return a->B == 1 ? run(cut) : run(typename Cut::Many());
-  });
-}
-
-template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
-  p.ring_bytes = ring_of<Cut>(s, p, p.tokens);
-  const size_t shared = shared_before_ring(p, p.tokens) + p.ring_bytes, most = s->shared_per_block - fixed_shared<Cut>();
-  if constexpr (Cut::ALONE) {
-    if (int status = gs_allow_shared<decode_one_kernel<Cut>>(s, most)) return status;
-    return gs_launch(s, "decode_one", decode_one_kernel<Cut>, blocks, Cut::THREADS, shared, p);
-  } else {
-    if (int status = gs_allow_shared<decode_kernel<Cut>>(s, most)) return status;
-    return gs_launch_cooperative(s, "decode", decode_kernel<Cut>, blocks, Cut::THREADS, shared, p);
-  }
+  return least;
 }
 
 }  // namespace
+
+#include "decode_host.cuh"
 
 extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
   GS_ENTER(s, a);
@@ -1439,18 +1308,7 @@ extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
 
 extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
   GS_ENTER(s, a);
-  if (a->dtype == GS_F32) {
-    *tokens = GS_DECODE_TOKENS;
-    return gs_decode_f32_work(s, a, bytes);
-  }
-  return with_kernel(a, [&](auto cut) -> int {
-    Program p = {};
-    size_t n = 0;
-    int most = 0;
-    if (int status = prepare<decltype(cut)>(s, a, &p, &n, &most)) return status;
-    *bytes = n, *tokens = most;
-    return GS_OK;
-  });
+  return a->dtype == GS_F32 ? gs_decode_f32_work(s, a, bytes, tokens) : work(s, a, bytes, tokens);
 }
 
 extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
@@ -1459,31 +1317,11 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   if (a->draw && (a->logits_only || a->B != 1 || a->dtype != GS_BF16 || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
     return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d, of one sequence with weights in bfloat16", a->draw,
                    GS_DECODE_DRAW, GS_DECODE_DRAW_ALL);
-  if (a->dtype == GS_F32) return gs_decode_f32(s, a);
-  return with_kernel(a, [&](auto cut) -> int {
-    using Cut = decltype(cut);
-    Program p = {};
-    if (int status = fill<Cut>(s, a, a->tokens, &p)) return status;
-    p.stamps = (uint64_t *)a->stamps;
-    p.logits_only = a->logits_only, p.draw = a->draw;
-    if constexpr (!Cut::MANY)
-      if (p.draw) {
-        if (p.head > DRAW_ROWS) return gs_fail(GS_UNSUPPORTED, "a vocabulary of %d is too large to draw tokens in one kernel of %d blocks", p.V, blocks_of(s, a));
-        return p.stamps ? launch<typename Cut::Drawing::Stamping>(s, p, blocks_of(s, a)) : launch<typename Cut::Drawing>(s, p, blocks_of(s, a));
-      }
-    return p.stamps ? launch<typename Cut::Stamping>(s, p, blocks_of(s, a)) : launch<Cut>(s, p, blocks_of(s, a));
-  });
+  return a->dtype == GS_F32 ? gs_decode_f32(s, a) : run(s, a);
 }
 
 extern "C" int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
   GS_ENTER(s, a);
   if (step < 0 || step >= a->count) return gs_fail(GS_ARGUMENT, "decode: step %d of a program of %d", step, a->count);
-  if (a->dtype == GS_F32) return gs_decode_f32_one(s, a, step, tail, epoch);
-  return with_kernel(a, [&](auto cut) -> int {
-    using Cut = decltype(cut);
-    Program p = {};
-    if (int status = fill<Cut>(s, a, tail + 1, &p)) return status;
-    p.alone = step, p.epoch = epoch;
-    return launch<Alone<Cut>>(s, p, blocks_of(s, a));
-  });
+  return a->dtype == GS_F32 ? gs_decode_f32_one(s, a, step, tail, epoch) : run_one(s, a, step, tail, epoch);
 }

@@ -21,6 +21,7 @@ template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, bool S
   static constexpr int WARPS = WARPS_, NB = NB_, RT = RT_, MOST = MOST_, ROWS = ROWS_, BATCH = BATCH_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
+  static constexpr bool MANY = false;      // whether it has several sequences
   using Stamping = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, true>;
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
@@ -37,14 +38,10 @@ template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, bool S
   static_assert(BATCH <= 32 && BATCH % F32S == 0 && BATCH % TILE_ROWS == 0, "a lane finishes a row, and batches are whole units");
 };
 
-// That of gs_decode_one, whose launch runs step p.alone of token p.tokens - 1.
-template <typename Of> struct Alone : Of { static constexpr bool ALONE = true; };
-
 }  // namespace decode_f32
 
 namespace {
 
-using decode_f32::Alone;
 using decode_f32::Cut;
 
 constexpr int ATTENDED = (HEAD + 2 + F32S - 1) / F32S;  // units of an attention output: 64 values, maximum, sum
@@ -55,10 +52,10 @@ constexpr int KEY_BYTES = HEAD * sizeof(float);
 template <typename Cut> struct Shared {
   static constexpr int WARPS = Cut::WARPS;
   uint64_t full[TILES], empty[TILES];
-  uint32_t base[TILES], size[TILES];
+  uint32_t base[TILES], size[TILES], ring;  // where tiles begin, their sizes, and where the ring begins
   float part[2][WARPS][32];   // sums over a warp's part of K
   float2 stats[2][WARPS];     // of its part of x: mean, sum of squared differences from it
-  uint64_t until;             // when waiting has been too long
+  uint64_t until, until_weights;  // when waiting has been too long
   int over;                   // whether it has
   int token, pos0;
   int step;                   // decode steps that have ended
@@ -75,29 +72,7 @@ template <typename Cut> struct Work {
 
 #if __CUDA_ARCH__ >= 900
 
-// The table of steps, then bias and sums of the logits. Tails, the ring. A tail has the keys, then
-// the values of the tokens of this launch, of a head of a layer.
-extern __shared__ __align__(128) unsigned char dynamic[];
-
-// The steps [first_step, end_step) of the tokens from first_token on are run.
-template <typename Cut> __device__ inline int first_step(const Program &p) { return Cut::ALONE ? p.alone : 0; }
-template <typename Cut> __device__ inline int end_step(const Program &p) { return Cut::ALONE ? p.alone + 1 : p.count; }
-template <typename Cut> __device__ inline int first_token(const Program &p) { return Cut::ALONE ? p.tokens - 1 : 0; }
-
 __device__ inline float *tail_of(const Program &p, int n) { return reinterpret_cast<float *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
-
-template <typename Cut> __device__ inline void barrier_sync(int id) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
-}
-template <typename Cut> __device__ inline void barrier_arrive(int id) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
-}
-
-// Notes when a block did what in a step: gs_decode_stamp.
-template <typename Cut> __device__ inline void stamp(const Program &p, int t, int i, int what) {
-  if constexpr (Cut::STAMPS)
-    if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
-}
 
 __device__ inline const float *wte_of(const Program &p) { return reinterpret_cast<const float *>(p.wte); }
 __device__ inline const float *wpe_of(const Program &p) { return reinterpret_cast<const float *>(p.wpe); }
@@ -151,19 +126,19 @@ template <int N, int O> __device__ inline int kept(int lane) {
 // their copies: with PACE they would wait for weights.
 constexpr int RUSH = 64;
 
-template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps, uint32_t ring) {
+template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   constexpr int C = Cut::C, ROW = 4 * C, CHUNK = 4 * ROW / Cut::CHUNKS;
   const int lane = threadIdx.x % 32;
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
   // Copies a tile of n pieces, `pitch` bytes apart in memory; the last one may be shorter.
-  auto copy = [&](const char *from, int n, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
+  auto copy = [&](int step, const char *from, int n, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
     int base = head, take = bytes;
     if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
     while (used + take > p.ring_bytes || flying == TILES) {
-      mbarrier_wait(&sh.empty[tail], parity);
+      wait_read(p, sh, tail, parity, step);
       used -= sh.size[tail];
       flying--;
       if (++tail == TILES) tail = 0, parity ^= 1;
@@ -171,7 +146,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     __syncwarp();
     if (lane == 0) {
       sh.size[at] = take;
-      sh.base[at] = ring + base;
+      sh.base[at] = sh.ring + base;
       mbarrier_expect(&sh.full[at], bytes);
     }
     __syncwarp();
@@ -182,7 +157,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         while (clock64() < due) continue;
         due = clock64() + piece / RUSH;
       }
-      if (lane < group && k + lane < n) bulk_copy(ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
+      if (lane < group && k + lane < n) bulk_copy(sh.ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
     }
     used += take;
     head = base + bytes;
@@ -193,6 +168,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
   for (int t = first_token<Cut>(p); t < p.tokens; t++)
 #pragma unroll 1
     for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
+      get_stuck(sh, t, i);
       const Local &s = steps[i];
       const char *from = s.source;
       if (s.kind == GS_DECODE_ATTENTION) {
@@ -202,7 +178,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         for (int left = s.rows; left > 0; left -= KEYS_OF_TILE) {
           const int bytes = min(left, KEYS_OF_TILE) * KEY_BYTES;
 #pragma unroll 1
-          for (int half = 0; half < 2; half++) copy(half ? from_v : from, 1, bytes, 0, bytes, !Cut::WIDE, normal);
+          for (int half = 0; half < 2; half++) copy(i, half ? from_v : from, 1, bytes, 0, bytes, !Cut::WIDE, normal);
           from += bytes, from_v += bytes;
         }
         continue;
@@ -212,7 +188,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         for (int left = s.rows; left > 0; left -= Cut::ROWS, from += Cut::ROWS * 4 * ROW) {
           const int rows = min(left, Cut::ROWS);
 #pragma unroll 1
-          for (int k = 0; k < Cut::CHUNKS; k++) copy(from + k * CHUNK, rows, CHUNK, 4 * ROW, rows * CHUNK, !Cut::WIDE, streamed);
+          for (int k = 0; k < Cut::CHUNKS; k++) copy(i, from + k * CHUNK, rows, CHUNK, 4 * ROW, rows * CHUNK, !Cut::WIDE, streamed);
         }
         continue;
       }
@@ -223,9 +199,10 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 #pragma unroll 1
       for (int left = s.rows; left > 0; left -= Cut::TILE_ROWS, from += Cut::TILE_ROWS * ROW) {
         const int rows = min(left, Cut::TILE_ROWS);
-        copy(from, (rows + each - 1) / each, each * ROW, each * ROW, rows * ROW, !Cut::WIDE && !logits, logits && left <= p.kept ? kept : streamed);
+        copy(i, from, (rows + each - 1) / each, each * ROW, each * ROW, rows * ROW, !Cut::WIDE && !logits, logits && left <= p.kept ? kept : streamed);
       }
     }
+  drain(sh, tail, parity, flying);
 }
 
 // ---------------------------------------------------------------- the warp that finishes
@@ -428,14 +405,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
   unsigned tile = 0, buffer = 0;  // how many tiles were taken, modulo 2 TILES
   static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
   auto next = [&] { tile = (tile + 1) % (2 * TILES); };
-  auto wait_tile = [&] { mbarrier_wait(&sh.full[tile % TILES], tile / TILES); };
   auto free_tile = [&] {  // once all lanes have read it
     if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
     next();
   };
   // A warp waits for tiles of others too: else it could be so far ahead of them that it would
   // free the same place twice.
-  auto pass_tile = [&] { wait_tile(), free_tile(); };
+  auto pass_tile = [&](int step) { wait_ring(p, sh, &sh.full[tile % TILES], tile / TILES, step), free_tile(); };
   auto put = [&](uint32_t at, const uint4 &u, float *to) {
     to += at_of(at);
     if (holds(at, 0)) to[0] = __uint_as_float(u.x);
@@ -478,16 +454,14 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         int passed = 0;
         auto pass = [&](int until) {
 #pragma unroll 1
-          for (; passed + KEYS_OF_TILE <= until && passed < keys; passed += KEYS_OF_TILE) pass_tile(), pass_tile();
+          for (; passed + KEYS_OF_TILE <= until && passed < keys; passed += KEYS_OF_TILE) pass_tile(i), pass_tile(i);
         };
         // Loads the warp's keys from `at` on.
         auto go_to = [&](int at) {
           pass(at);
           if (at < keys) {
-            wait_tile();
-            const unsigned after = (tile + 1) % (2 * TILES);
-            mbarrier_wait(&sh.full[after % TILES], after / TILES);
-            load(sh.base[tile % TILES] + (at - passed) * KEY_BYTES, sh.base[after % TILES] + (at - passed) * KEY_BYTES, min(KEYS, keys - at));
+            const uint32_t kb = wait_tile<Cut>(p, sh, tile, i), vb = wait_tile<Cut>(p, sh, (tile + 1) % (2 * TILES), i);
+            load(kb + (at - passed) * KEY_BYTES, vb + (at - passed) * KEY_BYTES, min(KEYS, keys - at));
             __syncwarp();
           }
           pass(at + ROUND);
@@ -573,9 +547,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           const int rows = min(s.rows - from, ROWS);
           float4 w[ROWS][NB];
 #pragma unroll 1
-          for (int n = 0; n < mine; n++) pass_tile();
-          wait_tile();
-          const uint32_t base = sh.base[tile % TILES] + warp % Cut::SHARE * LARGE * 4 + lane * 16;
+          for (int n = 0; n < mine; n++) pass_tile(i);
+          const uint32_t base = wait_tile<Cut>(p, sh, tile, i) + warp % Cut::SHARE * LARGE * 4 + lane * 16;
 #pragma unroll
           for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -583,7 +556,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           __syncwarp();
           free_tile();
 #pragma unroll 1
-          for (int n = mine + 1; n < Cut::CHUNKS; n++) pass_tile();
+          for (int n = mine + 1; n < Cut::CHUNKS; n++) pass_tile(i);
           if (from == 0) {
             note(i, GS_DECODE_READY);
             barrier_sync<Cut>(FREE + buffer);
@@ -652,8 +625,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 for (int k = 0; k < NB; k++) w[m][r][k] = make_float4(0, 0, 0, 0);
               continue;
             }
-            wait_tile();
-            const uint32_t base = sh.base[tile % TILES] + warp * SMALL * 4 + j * 16;
+            const uint32_t base = wait_tile<Cut>(p, sh, tile, i) + warp * SMALL * 4 + j * 16;
 #pragma unroll
             for (int r = 0; r < RT; r++)
 #pragma unroll
@@ -820,8 +792,9 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     sh.token = max(*p.token, 0);
     sh.pos0 = *p.pos - first_token<Cut>(p);
     sh.step = first_token<Cut>(p);
+    sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience;
+    sh.until = gs_globaltimer() + p.patience, sh.until_weights = sh.until - p.patience / 8;
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
@@ -862,7 +835,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   if constexpr (Cut::ALONE) load_tail<Cut>(p, steps[p.alone]);
   __syncthreads();
   if (warp == WARPS + 1)
-    copy_weights<Cut>(p, sh, steps, shared_address(tail_of(p, p.tails)));
+    copy_weights<Cut>(p, sh, steps);
   else if (warp == WARPS)
     finish_steps<Cut>(p, sh, work, steps);
   else
@@ -872,14 +845,14 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
 
 #endif
 
-template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_f32_kernel(const __grid_constant__ Program p) {
+template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_kernel(const __grid_constant__ Program p) {
 #if __CUDA_ARCH__ >= 900
   run_block<Cut>(p);
 #endif
 }
 
 // Blocks wait for no other block: what they read was written by launches before.
-template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_f32_one_kernel(const gs_stamp stamp, const __grid_constant__ Program p) {
+template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_one_kernel(const gs_stamp stamp, const __grid_constant__ Program p) {
 #if __CUDA_ARCH__ >= 900
   const gs_stamped<gs_stamp> stamped(stamp);
   gs_wait();
@@ -888,18 +861,12 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
 #endif
 }
 
-// Whether the units of every part of a vector fit the lanes that read them.
-bool covered(const Shape &s, int values, int part, int n, int lanes) {
-  for (int from = 0; from < n; from += part) {
-    const int last = from + part - 1;
-    const int a = from / s.rows * s.per_block + from % s.rows / values, b = last / s.rows * s.per_block + last % s.rows / values;
-    if (b - a >= lanes) return false;
-  }
-  return true;
-}
+typedef float Weight;
+constexpr int VALUES = F32S, SEQUENCES = 1;
+constexpr bool DRAWING = false;
 
-// Calls do(Cut) of a width; GS_UNSUPPORTED if there is none.
-template <typename Do> int with_cut(int C, Do &&run) {
+// Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
+template <typename Run> int with_cut(int C, Run &&run) {
   switch (C) {
     case 384: return run(Cut<12, 1, 2, 3, 3, 24>());
     case 768: return run(Cut<12, 2, 2, 3, 6, 24>());
@@ -907,126 +874,25 @@ template <typename Do> int with_cut(int C, Do &&run) {
     case 1280: return run(Cut<10, 4, 1, 3, 5, 24>());
     case 1600: return run(Cut<10, 5, 1, 2, 3, 24>());
   }
-  return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of 384, 768, 1024, 1280 or 1600; this model's is %d", C);
+  return width_unsupported(C);
 }
 
-int blocks_of(const gs_stream *s, const gs_decode_args *a) { return a->blocks > 0 ? a->blocks : s->processors; }
-
-int check(gs_stream *s, const gs_decode_args *a) {
-  if (a->B != 1) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of weights in float32 takes one sequence; there are %d", a->B);
-  if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
-  const int blocks = blocks_of(s, a);
-  if (blocks > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, blocks);
-  if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
-  return with_cut(a->C, [&](auto cut) -> int {
-    using Cut = decltype(cut);
-    if (int status = gs_check_code(s, (const void *)decode_f32_kernel<Cut>)) return status;
-    const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, F32S), q = shape_of(3 * a->C, blocks, F32S);
-    if (a->NH * SPLITS > blocks || x.rows > Cut::BATCH || !covered(x, F32S, Cut::SMALL, a->C, 32 * Cut::XU) || !covered(h, F32S, Cut::LARGE, 4 * a->C, 32 * Cut::HU) ||
-        !covered(q, F32S, HEAD, 3 * a->C, 32))
-      return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
-    return GS_OK;
-  });
+// Whether residual stream, hidden layer and qkv of these shapes fit.
+template <typename Cut> bool fits(const Shape &x, const Shape &h, const Shape &q) {
+  return x.rows <= Cut::BATCH && covered(x, F32S, Cut::SMALL, Cut::C, 32 * Cut::XU) && covered(h, F32S, Cut::LARGE, 4 * Cut::C, 32 * Cut::HU) && covered(q, F32S, HEAD, 3 * Cut::C, 32);
 }
 
-size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
-
-// Lays out the work area; *bytes is its size.
-void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
-  const int blocks = blocks_of(s, a);
-  p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, F32S), p->a = shape_of(3 * a->C, blocks, F32S);
-  char *at = (char *)a->work;
-  size_t n = HEADER;
-  auto take = [&](size_t units) {
-    char *here = at + n;
-    n += aligned(16 * units);
-    return here;
-  };
-  p->header = (Header *)at;
-  p->residual = take((size_t)blocks * p->x.stride);
-  p->hidden = take((size_t)blocks * p->h.stride);
-  p->qkv = take((size_t)blocks * p->a.stride);
-  p->attended = take((size_t)a->NH * SPLITS * ATTENDED_STRIDE);
-  p->best = (uint4 *)take(2 * (size_t)blocks * LINE);
-  *bytes = n;
-}
-
-template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
-  const size_t fixed = (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024;
-  p.tails = 1;
-  for (int b = 0; b < blocks && !Cut::ALONE; b++) {
-    int n = 0, head;
-    for (int i = 0; i < p.count; i += STEPS) n += split_of(i, b, blocks, p.NH, &head) == SPLITS - 1;
-    if (n > p.tails) p.tails = n;
-  }
-  p.head = rows_of(p.V, blocks, F32S);
-  // As in decode.cu: a part of the logits may stay in the L2 cache.
-  const int64_t weights = 4 * ((int64_t)(p.count / STEPS) * 12 * p.C * p.C + (int64_t)p.V * p.C);
-  p.kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (4 * p.C) / blocks);
-  p.table = (int)((p.count * sizeof(Local) + p.head * 2 * sizeof(float) + 127) / 128 * 128);
-  const size_t table = p.table + (size_t)p.tails * p.tokens * 2 * KEY_BYTES;
-  const int64_t ring = ((int64_t)s->shared_per_block - (int64_t)fixed - (int64_t)table) / 128 * 128;
-  // Two tiles are needed at once, wherever in the ring they begin.
+// Two tiles are needed at once, wherever in the ring they begin.
+template <typename Cut> int64_t ring_at_least(const Program &p) {
   const int64_t rows = Cut::TILE_ROWS * (int64_t)(4 * p.C), wide = Cut::ROWS * (int64_t)(16 * p.C / Cut::CHUNKS), keys = KEYS_OF_TILE * KEY_BYTES;
-  const int64_t tile = rows > wide ? rows : wide, least = 3 * (tile > keys ? tile : keys);
-  if (ring < least) return gs_fail(GS_UNSUPPORTED, "%d steps leave too little shared memory to decode in one kernel", p.count);
-  p.ring_bytes = (int)ring;
-  const size_t shared = table + ring;
-  if constexpr (Cut::ALONE) {
-    if (int status = gs_allow_shared<decode_f32_one_kernel<Cut>>(s, s->shared_per_block - fixed)) return status;
-    return gs_launch(s, "decode_one", decode_f32_one_kernel<Cut>, blocks, Cut::THREADS, shared, p);
-  } else {
-    if (int status = gs_allow_shared<decode_f32_kernel<Cut>>(s, s->shared_per_block - fixed)) return status;
-    return gs_launch_cooperative(s, "decode", decode_f32_kernel<Cut>, blocks, Cut::THREADS, shared, p);
-  }
+  const int64_t tile = rows > wide ? rows : wide;
+  return 3 * (tile > keys ? tile : keys);
 }
 
 }  // namespace
 
-int gs_decode_f32_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes) {
-  if (int status = check(s, a)) return status;
-  Program p = {};
-  size_t n = 0;
-  lay_out(s, a, &p, &n);
-  *bytes = n;
-  return GS_OK;
-}
+#include "decode_host.cuh"
 
-// Fills in a program for launches of so many tokens.
-static int fill(gs_stream *s, const gs_decode_args *a, int tokens, Program *to) {
-  if (int status = check(s, a)) return status;
-  if (tokens < 1 || tokens > GS_DECODE_TOKENS) return gs_fail(GS_ARGUMENT, "decode: %d steps in a launch; 1 to %d are possible", tokens, GS_DECODE_TOKENS);
-  if (a->count % STEPS != 1) return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count, STEPS);
-  Program p = {};
-  size_t n = 0;
-  lay_out(s, a, &p, &n);
-  p.steps = (const gs_decode_step *)a->steps;
-  p.wte = (const bf16 *)a->wte, p.wpe = (const bf16 *)a->wpe;
-  p.sampling = (gs_sampling *)a->sampling;
-  p.pos = (int *)a->pos, p.token = (int *)a->tokens_io;
-  p.slots = (gs_slot *)a->slots;
-  p.logits = (float *)a->logits;
-  p.patience = (uint64_t)a->timeout * 1000000;
-  p.count = a->count, p.C = a->C, p.NH = a->NH, p.P = a->P, p.V = a->V, p.B = 1, p.slot_count = a->slot_count, p.tokens = tokens;
-  p.eps = a->eps;
-  *to = p;
-  return GS_OK;
-}
-
-int gs_decode_f32(gs_stream *s, const gs_decode_args *a) {
-  Program p;
-  if (int status = fill(s, a, a->tokens, &p)) return status;
-  p.stamps = (uint64_t *)a->stamps;
-  p.logits_only = a->logits_only;
-  return with_cut(a->C, [&](auto cut) {
-    using Cut = decltype(cut);
-    return p.stamps ? launch<typename Cut::Stamping>(s, p, blocks_of(s, a)) : launch<Cut>(s, p, blocks_of(s, a));
-  });
-}
-
-int gs_decode_f32_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
-  Program p;
-  if (int status = fill(s, a, tail + 1, &p)) return status;
-  p.alone = step, p.epoch = epoch;
-  return with_cut(a->C, [&](auto cut) { return launch<Alone<decltype(cut)>>(s, p, blocks_of(s, a)); });
-}
+int gs_decode_f32_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) { return work(s, a, bytes, tokens); }
+int gs_decode_f32(gs_stream *s, const gs_decode_args *a) { return run(s, a); }
+int gs_decode_f32_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) { return run_one(s, a, step, tail, epoch); }

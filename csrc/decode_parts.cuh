@@ -5,6 +5,14 @@
 #include "mbarrier.cuh"
 #include "unit.cuh"
 
+namespace decode {  // named: what code for older GPUs does not use is no warning
+
+// A Cut, which says how a width is divided, of gs_decode_one, whose launch runs step p.alone of token p.tokens - 1.
+template <typename Of> struct Alone : Of { static constexpr bool ALONE = true; };
+
+}  // namespace decode
+using decode::Alone;
+
 namespace {
 
 typedef __nv_bfloat16 bf16;
@@ -13,9 +21,7 @@ constexpr int TILES = 32;                    // copies to the ring in flight, at
 constexpr int PAD = 64;                      // bytes between rows of 4C inputs in the ring, or halves of a tile: against bank conflicts
 constexpr int HEAD = 64;                     // size of a head
 constexpr int SPLITS = 4;
-constexpr int UNITS = HEAD / 6 + 2;          // of an attention output: 64 bfloat16, then maximum and sum
 constexpr int LINE = 8;                      // units of a line of the L2 cache; each has one writer
-constexpr int UNITS_STRIDE = (UNITS + LINE - 1) / LINE * LINE;
 constexpr int KEYS = 16;                     // of a tensor core instruction
 constexpr int STEPS = 5;                     // of a layer
 constexpr int FIRST_RESIDUAL = 2;            // the first of them that writes the residual stream
@@ -172,23 +178,70 @@ __device__ inline uint32_t pack2(float a, float b) {
 __device__ inline float low(uint32_t v) { return __uint_as_float(v << 16); }
 __device__ inline float high(uint32_t v) { return __uint_as_float(v & 0xffff0000u); }
 
-// Whether to stop waiting for units that a step needs, after so many polls. Once a block
-// has waited too long, none waits any more: the kernel runs to its end, and its results
-// are marked as void.
-template <typename Shared> __device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int step) {
-  if (++polls % 64 != 0) return false;
-  volatile int *over = &sh.over;
-  if (*over) return true;
-  if (polls % 8192 != 0) return false;
+// Once a block has waited too long, none waits any more: the launch is over. The kernel runs to
+// its end, and its results are marked as void.
+template <typename Shared> __device__ inline bool is_over(const Shared &sh) { return *(const volatile int *)&sh.over; }
+
+// Notes the first block that has waited too long.
+__device__ inline void note_late(Header *header, uint32_t where) {
+  atomicCAS(&header->expired, 0u, 0x80000000u | where);
+  __threadfence();
+}
+
+// Whether some block has waited too long for units; notes this one if it has.
+template <typename Shared> __device__ inline bool too_late(Header *header, Shared &sh, int step) {
   uint32_t expired;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(expired) : "l"(&header->expired) : "memory");
   if (!expired && gs_globaltimer() > *(volatile uint64_t *)&sh.until) {
-    atomicCAS(&header->expired, 0u, 0x80000000u | (uint32_t)step << 16 | blockIdx.x);
-    __threadfence();
+    note_late(header, step << 16 | blockIdx.x);
     expired = 1;
   }
-  if (expired) *over = 1;
+  if (expired) *(volatile int *)&sh.over = 1;
   return expired != 0;
+}
+
+// Whether to stop waiting for units that a step needs, after so many polls.
+template <typename Shared> __device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int step) {
+  if (++polls % 64 != 0) return false;
+  return is_over(sh) || (polls % 8192 == 0 && too_late(header, sh, step));
+}
+
+// Waits for a barrier of the ring, or until the launch is over. A block that waits for weights
+// keeps others waiting for its units, so that it gives up before they do, and is the one named.
+template <typename Shared> __device__ inline void wait_ring(const Program &p, Shared &sh, uint64_t *barrier, int parity, int step) {
+#pragma unroll 1
+  while (!mbarrier_try_wait(barrier, parity) && !is_over(sh))
+    if (gs_globaltimer() > *(volatile uint64_t *)&sh.until_weights) {
+      note_late(p.header, step << 16 | GS_DECODE_FOR_WEIGHTS | blockIdx.x);
+      *(volatile int *)&sh.over = 1;
+    }
+}
+// Waits for a tile, numbered modulo 2 TILES. Returns where it begins; in a launch that is over,
+// where the ring begins, so that what is read lies within. In a launch of one step no other block
+// is waited for, and there is no deadline.
+template <typename Cut, typename Shared> __device__ inline uint32_t wait_tile(const Program &p, Shared &sh, unsigned tile, int step) {
+  if constexpr (Cut::ALONE) {
+    mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+    return sh.base[tile % TILES];
+  } else {
+    wait_ring(p, sh, &sh.full[tile % TILES], tile / TILES, step);
+    asm volatile("" : "+r"(tile));  // spares a register: addresses are computed again
+    return is_over(sh) ? sh.ring : sh.base[tile % TILES];
+  }
+}
+// The warp that copies waits until a tile has been read; in a launch that is over, where it may
+// never be, until it has been written.
+template <typename Shared> __device__ inline void wait_read(const Program &p, Shared &sh, int tile, int parity, int step) {
+  wait_ring(p, sh, &sh.empty[tile], parity, step);
+  if (is_over(sh)) mbarrier_wait(&sh.full[tile], parity);
+}
+// A block does not end before its copies have.
+template <typename Shared> __device__ inline void drain(Shared &sh, int tile, int parity, int flying) {
+#pragma unroll 1
+  for (; flying > 0; flying--) {
+    mbarrier_wait(&sh.full[tile], parity);
+    if (++tile == TILES) tile = 0, parity ^= 1;
+  }
 }
 
 // The greater logit; the lower id among equals.
@@ -220,6 +273,15 @@ __device__ inline void delay() {
 #endif
 }
 
+// In another one (-DGS_DECODE_STUCK) a block of each launch of several tokens stops copying
+// weights: the others must not wait for it forever.
+template <typename Shared> __device__ inline void get_stuck(const Shared &sh, int t, int step) {
+#ifdef GS_DECODE_STUCK
+  if (blockIdx.x == 5 && t == 1 && step == 3)
+    while (!is_over(sh)) continue;
+#endif
+}
+
 // Where a lane finds values of a warp's part of a vector.
 struct Place {
   int unit;   // of the vector
@@ -248,6 +310,44 @@ __device__ inline int unit_of(uint32_t p) { return p >> 20; }
 __device__ inline int at_of(uint32_t p) { return (int)(p & 0x3fff) - 8; }
 __device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
 
+// The table of steps, then bias and sums of the logits: read from memory for each batch of
+// rows, while weights take all of its bandwidth, they would arrive after a microsecond.
+// Tails, the ring. A tail has the keys, then the values of the tokens
+// of this launch, of a head of a layer: the block that has the last split keeps them.
+extern __shared__ __align__(128) unsigned char dynamic[];
+
+// The steps [first_step, end_step) of the tokens from first_token on are run.
+template <typename Cut> __device__ inline int first_step(const Program &p) { return Cut::ALONE ? p.alone : 0; }
+template <typename Cut> __device__ inline int end_step(const Program &p) { return Cut::ALONE ? p.alone + 1 : p.count; }
+template <typename Cut> __device__ inline int first_token(const Program &p) { return Cut::ALONE ? p.tokens - 1 : 0; }
+
+template <typename Cut> __device__ inline void barrier_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
+}
+template <typename Cut> __device__ inline void barrier_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
+}
+
+// Notes when a block did what in a step: gs_decode_stamp.
+template <typename Cut> __device__ inline void stamp(const Program &p, int t, int i, int what) {
+  if constexpr (Cut::STAMPS)
+    if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
+}
+
 #endif
+
+// Whether the units of every part of a vector fit the lanes that read them.
+inline bool covered(const Shape &s, int values, int part, int n, int lanes) {
+  for (int from = 0; from < n; from += part) {
+    const int last = from + part - 1;
+    const int a = from / s.rows * s.per_block + from % s.rows / values, b = last / s.rows * s.per_block + last % s.rows / values;
+    if (b - a >= lanes) return false;
+  }
+  return true;
+}
+
+inline int width_unsupported(int C) {
+  return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of 384, 768, 1024, 1280 or 1600; this model's is %d", C);
+}
 
 }  // namespace

@@ -386,9 +386,9 @@ GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
 // is not 0, the token that gs_sample draws from the same logits, and its log-probability: draw
 // is 1 for the argmax, else the number of candidates, top_k or V. Or, if logits_only is not 0,
 // the logits of one step, which a gs_sample then samples from.
-// If a block waits longer than `timeout` for another one, the slots of this launch get
-// the token GS_SLOT_TIMEOUT and the position 65536 * step of the program + block; the
-// caller then sets the work area to zero.
+// If a block waits longer than `timeout` for another one, or 7/8 of that for weights, the slots
+// of this launch get the token GS_SLOT_TIMEOUT and the position 65536 * step of the program +
+// block, and GS_DECODE_FOR_WEIGHTS in it; the caller then sets the work area to zero.
 typedef struct {
   uint32_t size;
   int32_t count;       // steps of the program
@@ -424,6 +424,7 @@ typedef enum {
 #define GS_DECODE_DRAW 128
 #define GS_DECODE_DRAW_ALL 320
 #define GS_SLOT_TIMEOUT (-2)
+#define GS_DECODE_FOR_WEIGHTS 0x8000
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
 // One step of the program in a launch of its own, its results bit by bit those of gs_decode.
 // Launches of all steps in order are the decode step of the tokens at *pos up to their logits; a

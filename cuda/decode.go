@@ -13,9 +13,10 @@ import "unsafe"
 
 // Numbers of gs_decode in abi.h.
 const (
-	DecodeTokens    = C.GS_DECODE_TOKENS    // the most decode steps of a launch
-	DecodeSequences = C.GS_DECODE_SEQUENCES // the most sequences of a launch
-	SlotTimeout     = C.GS_SLOT_TIMEOUT     // the token of a slot if a block waited too long for another one
+	DecodeTokens     = C.GS_DECODE_TOKENS      // the most decode steps of a launch
+	DecodeSequences  = C.GS_DECODE_SEQUENCES   // the most sequences of a launch
+	SlotTimeout      = C.GS_SLOT_TIMEOUT       // the token of a slot if a block waited too long for another one
+	DecodeForWeights = C.GS_DECODE_FOR_WEIGHTS // in the position of such a slot: it waited for weights
 
 	decodeDraw    = C.GS_DECODE_DRAW
 	decodeDrawAll = C.GS_DECODE_DRAW_ALL

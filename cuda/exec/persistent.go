@@ -448,8 +448,8 @@ func (r *Runner) explain(err error) error {
 func (r *Runner) timedOut(late lateError) error {
 	t := &r.together
 	r.state.stale = true
-	step, block := int(late>>16), int(late&0xffff)
-	var failure error = fmt.Errorf("SM %d waited longer than %v for data of the others, in step %d of the kernel of mode persistent", block, decodeTimeout, step)
+	step, block, patience, what := late.where()
+	var failure error = fmt.Errorf("SM %d waited longer than %v for %s, in step %d of the kernel of mode persistent", block, patience, what, step)
 	if step < len(t.planned) {
 		failure = gpt2.NewStageError(t.plan, t.plan.Steps[t.planned[step]], r.state.position, failure)
 	}

@@ -309,7 +309,7 @@ func TestPersistentTimeout(t *testing.T) {
 	b, notices := persistentOn(t, lib, Options{})
 	other := prepared(t, m, c, b, gpt2.Options{})
 	decoded(t, other, make([]int32, 3), 1)
-	for n := range 12 {
+	for n := range 13 {
 		late, each, sampling := 1+n%4, cuda.DecodeTokens, gpt2.Sampling{}
 		switch n / 4 {
 		case 1: // drawn in the kernel
@@ -323,13 +323,17 @@ func TestPersistentTimeout(t *testing.T) {
 			*notices = nil
 			c.Reset()
 			r.SetSampling(sampling)
-			c.Decode(stub.Decode{Timeout: late, At: step<<16 | 3})
+			at, words := step<<16|3, "SM 3 waited longer than 2s for data of the others"
+			if n == 12 {
+				at, words = at|cuda.DecodeForWeights, "SM 3 waited longer than 1.75s for its weights"
+			}
+			c.Decode(stub.Decode{Timeout: late, At: at})
 			err := r.Decode(t.Context(), 3*cuda.DecodeTokens+1, func(step []gpt2.Token) bool {
 				tokens = append(tokens, step...)
 				return true
 			})
 			var stage *gpt2.StageError
-			if !errors.As(err, &stage) || stage.Step != name || !strings.Contains(err.Error(), "SM 3 waited longer than 2s") {
+			if !errors.As(err, &stage) || stage.Step != name || !strings.Contains(err.Error(), words) {
 				t.Fatalf("launch %d: %v; want an error of %s", late, err, name)
 			}
 			oneSentence(t, err)

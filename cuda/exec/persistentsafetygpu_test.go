@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"gpt2scope/cuda"
@@ -206,6 +207,44 @@ func TestPersistentRepeats(t *testing.T) {
 				}
 			}
 			inOneKernel(t, s)
+		}
+	}
+}
+
+// TestPersistentStuck: if a block gets no weights, the call ends with an error that names block and
+// step, and the session goes on. It needs GPT2SCOPE_STUCK=1 and a library that was built with
+// FLAGS=-DGS_DECODE_STUCK, of which block 5 stops to copy before step 3 of a launch's second token.
+func TestPersistentStuck(t *testing.T) {
+	if os.Getenv("GPT2SCOPE_STUCK") == "" {
+		t.Skip("GPT2SCOPE_STUCK is not set")
+	}
+	for _, f := range []struct {
+		dtype weights.DType
+		spec  string
+		batch int
+	}{
+		{weights.BF16, "random:L=2,C=768,NH=12,V=5000,T=128", 1},
+		{weights.BF16, "random:L=1,C=1600,NH=25,V=1000,T=128", 3},
+		{weights.F32, "random:L=2,C=768,NH=12,V=5000,T=128", 1},
+		{weights.F32, "random:L=1,C=384,NH=6,V=257,T=128", 1},
+	} {
+		m := randomModel(t, f.spec)
+		s := session(t, m, persistentGPU(t, f.dtype), gpt2.Options{Batch: f.batch})
+		r := s.Runner().(*Runner)
+		decoded(t, r, randomIDs(rand.New(rand.NewPCG(5, 6)), 9*f.batch, m.Config.Vocab), 0)
+		start, many := time.Now(), 30*cuda.DecodeTokens
+		err := r.Decode(t.Context(), many, func([]gpt2.Token) bool { return true })
+		took := time.Since(start)
+		var stage *gpt2.StageError
+		if !errors.As(err, &stage) || stage.Step != "h.0.ln_2+h.0.mlp.c_fc+h.0.mlp.gelu" || !strings.Contains(err.Error(), "SM 5 waited longer than 1.75s for its weights") {
+			t.Errorf("%s %v: after %v: %v", f.spec, f.dtype, took, err)
+		}
+		if took > 4*decodeTimeout {
+			t.Errorf("%s %v: the call took %v", f.spec, f.dtype, took)
+		}
+		next := make([]gpt2.Token, 0, f.batch*5)
+		if err := r.Decode(t.Context(), 5, func(step []gpt2.Token) bool { next = append(next, step...); return true }); err != nil || len(next) != 5*f.batch {
+			t.Errorf("%s %v: the session goes on with %d tokens and %v", f.spec, f.dtype, len(next), err)
 		}
 	}
 }

@@ -74,11 +74,22 @@ func (g *ring) await(ctx context.Context, stream *cuda.Stream, step uint64) erro
 }
 
 // lateError is a decode step in which a block of the kernel waited too long for another
-// one: 65536 * the step of the program + the block.
+// one, or for weights: 65536 * the step of the program + the block, and
+// cuda.DecodeForWeights in it.
 type lateError int64
 
 func (e lateError) Error() string {
-	return fmt.Sprintf("block %d waited too long in step %d of the decode kernel", e&0xffff, e>>16)
+	step, block, _, what := e.where()
+	return fmt.Sprintf("block %d waited too long for %s in step %d of the decode kernel", block, what, step)
+}
+
+// where returns the step of the program, the block, how long it has waited and for what.
+func (e lateError) where() (step, block int, patience time.Duration, what string) {
+	step, block = int(e>>16), int(e&0xffff)
+	if block&cuda.DecodeForWeights != 0 {
+		return step, block &^ cuda.DecodeForWeights, decodeTimeout - decodeTimeout/8, "its weights"
+	}
+	return step, block, decodeTimeout, "data of the others"
 }
 
 // read returns the tokens of a step, one per sequence, in the memory of a slice.

@@ -13,17 +13,22 @@ import (
 	"gpt2scope/tasks"
 )
 
-// maxGPULanes is how many jobs a GPU runs in lanes at most: more gain little (docs/scheduling.md).
+// maxGPULanes is how many jobs a GPU runs in lanes unless its user says otherwise: more gain little (docs/scheduling.md).
 const maxGPULanes = 4
 
-// Threads divides cores, if there are GPUs: host threads run the CPU's jobs, and beside the thread that feeds it each GPU has so many lanes. One core is left to the driver and the
-// runtime. If one of these took the core of a thread of a job, all threads of the job would wait for it at the next barrier, which costs more than the
-// additional threads give (docs/scheduling.md).
-func Threads(cores, gpus int) (host, lanes int) {
+// MaxLanes is how many lanes a GPU may have.
+const MaxLanes = maxLanes
+
+// Threads divides cores, if there are GPUs: host threads run the CPU's jobs, and beside the thread that feeds it each GPU has so many lanes, of which 0 asks for as many as
+// the cores suggest. One core is left to the driver, the runtime and plans. If one of these took the core of a thread of a job, all threads of the job would wait for it at the next
+// barrier, which costs more than the additional threads give (docs/scheduling.md).
+func Threads(cores, gpus, lanes int) (host, of int) {
 	if gpus == 0 {
 		return 0, 0
 	}
-	lanes = max(1, min(maxGPULanes, cores/4/gpus))
+	if lanes == 0 {
+		lanes = max(1, min(maxGPULanes, cores/4/gpus))
+	}
 	return max(1, cores-gpus*(lanes+1)-1), lanes
 }
 

@@ -177,6 +177,23 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// The recovery of several runs is that in the middle, and runs in which predictions never held count as the latest.
+func TestMedianRecovery(t *testing.T) {
+	never := Recovery{3, false, 9}
+	for _, c := range []struct {
+		all  []Recovery
+		want Recovery
+	}{
+		{[]Recovery{{7, true, 1}, never, {4, true, 2}}, Recovery{7, true, 2}},
+		{[]Recovery{never, {40, true, 1}, never}, Recovery{3, false, 9}},
+		{[]Recovery{{5, true, 4}, {1, true, 8}}, Recovery{1, true, 6}},
+	} {
+		if got := medianRecovery(c.all); got != c.want {
+			t.Errorf("%+v, expected %+v", got, c.want)
+		}
+	}
+}
+
 // truthOf is a truth of a function.
 type truthOf func(int, *Job) Times
 

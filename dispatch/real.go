@@ -273,7 +273,7 @@ type DeviceRun struct {
 	Error   *float64 `json:"median_error,omitempty"`
 	Settled int      `json:"settled_after"`
 
-	// Of those that began after the load was put on a device, if one was.
+	// Medians of the rounds, of tasks that began after the load was put on a device, if one was.
 	Recovered *int    `json:"recovered_after"` // nil: never
 	LostUs    float64 `json:"recovery_lost_us"`
 }
@@ -321,7 +321,11 @@ func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injecte
 		}
 		for d, device := range p.Devices {
 			one := DeviceRun{Device: device.Name, Busy: middle.Busy[d] / middle.Makespan, Settled: middle.Settled(d)}
-			recovery := middle.Recovery(d, middle.since(injected), truth)
+			var all []Recovery
+			for _, x := range results {
+				all = append(all, x.Recovery(d, x.since(injected), truth))
+			}
+			recovery := medianRecovery(all)
 			if one.LostUs = recovery.LostUs; recovery.Ever {
 				one.Recovered = &recovery.Tasks
 			}

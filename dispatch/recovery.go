@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -46,6 +47,26 @@ func (r Result) Recovery(device int, since float64, usual Truth) Recovery {
 		}
 	}
 	return out
+}
+
+// medianRecovery returns the recovery in the middle of those of several runs, by tasks, and the median of what was lost. A run in which predictions never held is behind all others.
+func medianRecovery(all []Recovery) (r Recovery) {
+	slices.SortFunc(all, func(a, b Recovery) int {
+		if a.Ever != b.Ever {
+			if a.Ever {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Tasks, b.Tasks)
+	})
+	var lost []float64
+	for _, one := range all {
+		lost = append(lost, one.LostUs)
+	}
+	r = all[(len(all)-1)/2]
+	r.LostUs = stats.MedianOf(lost)
+	return r
 }
 
 // best returns the least usual time of a job on any device but one, in us; -1 leaves none out. It is infinite if there is no other.

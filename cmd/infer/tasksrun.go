@@ -35,7 +35,7 @@ type runFlags struct {
 	most     int64   // MiB
 	keep     bool
 	jobs     string
-	lanes    int // of each GPU
+	lanes    int // of each GPU; 0: as the cores allow
 }
 
 // newTasksRun makes "infer tasks run".
@@ -47,8 +47,8 @@ func newTasksRun(m *modelFlags) *cobra.Command {
 		Long: `run does for real what simulate computes: it runs a stream of tasks on the CPU and the
 GPUs at once, under each policy in turns, and prints what the simulation said beside it.
 The tasks of the CPU run on the cores that are left, unless --threads says otherwise, by the
-threads that feed GPUs: one for two tasks over arrays in flight, and one for each of up to
-four tasks of GPT-2 that a GPU runs beside these. Each result is compared with a
+threads that feed GPUs: one for two tasks over arrays in flight, and one for each of the
+tasks of GPT-2 that a GPU runs in its lanes beside these. Each result is compared with a
 reference. If a GPU is lost, what it had not finished is done on another device, and so are
 tasks for which it has too little memory.
 
@@ -73,6 +73,7 @@ that a run may come closer to it than the oracle, which knows only these.`,
 		f.Float64Var(&r.longest, "longest", 10, "leave out tasks that take the CPU more than `MS` at least")
 		f.Int64Var(&r.most, "max-size", 64, "leave out inputs and results of more than `MIB` together")
 		f.StringVar(&r.load, "load", "", "put `LOAD` on a device, such as cpu:50 or cuda:0:100 (percent), from when\na third of the tasks have ended")
+		f.IntVar(&r.lanes, "lanes", 0, "each GPU runs up to `N` tasks of GPT-2 at once (default: as cores\nallow, 4 at most)")
 		f.BoolVar(&r.keep, "keep", false, "inputs stay on a GPU once a task has brought them there")
 	})
 	addFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {
@@ -104,6 +105,8 @@ func (r *runFlags) checkRun(samples []string) error {
 		return usagef("--longest %g: it must be more than 0 and at most 1e6 milliseconds", r.longest)
 	case r.most < 1 || r.most > 1<<20:
 		return usagef("--max-size %d: it must be from 1 to %d", r.most, 1<<20)
+	case r.lanes < 0 || r.lanes > dispatch.MaxLanes:
+		return usagef("--lanes %d: it must be from 1 to %d", r.lanes, dispatch.MaxLanes)
 	case r.gantt != "" && filepath.Clean(r.gantt) == filepath.Clean(r.jobs):
 		return usagef("--gantt and --jobs %s: give two files", shellQuote(r.jobs))
 	}
@@ -144,7 +147,7 @@ func (r *runFlags) run(ctx context.Context, m *modelFlags, args []string, stdout
 	if err != nil {
 		return err
 	}
-	threads, lanes := dispatch.Threads(runtime.GOMAXPROCS(0), len(o.GPUs))
+	threads, lanes := dispatch.Threads(runtime.GOMAXPROCS(0), len(o.GPUs), r.lanes)
 	o.Threads, r.lanes = cmp.Or(o.Threads, threads), lanes // --threads changes no lanes
 	machine, err := tasks.Open(o)
 	if err != nil {

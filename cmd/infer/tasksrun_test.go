@@ -96,6 +96,7 @@ func TestTasksRunOnCPU(t *testing.T) {
 	}{
 		{[]string{"--rounds", "0"}, "--rounds 0"},
 		{[]string{"--count", "0"}, "--count 0"},
+		{[]string{"--lanes", "9"}, "--lanes 9: it must be from 1 to 8"},
 		{[]string{"--longest", "nan"}, "--longest"},
 		{[]string{"--tasks", "x"}, "--tasks"},
 		{[]string{"--policy", "oracle"}, "--policy oracle: there is no such policy; policies are always cpu, ours"},

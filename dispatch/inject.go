@@ -29,7 +29,7 @@ func ParseInjected(text string) (Injected, error) {
 	}
 	percent, err := strconv.ParseFloat(text[at+1:], 64)
 	if err != nil || !(percent > 0 && percent <= 100) {
-		return Injected{}, fmt.Errorf("%q is not a share of more than 0 and at most 100 percent", text[at+1:])
+		return Injected{}, fmt.Errorf("%q is not a share in percent, of more than 0 and at most 100", text[at+1:])
 	}
 	return Injected{text[:at], percent / 100}, nil
 }

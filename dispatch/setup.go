@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"gpt2scope/predict"
 )
@@ -137,10 +138,10 @@ func (s Setup) machine() (string, []string, error) {
 		}
 	}
 	if s.Devices != nil {
-		return "", nil, fmt.Errorf("the samples hold no machine that measured all of %q", s.Devices)
+		return "", nil, fmt.Errorf("the samples hold no machine that measured all of %s", strings.Join(s.Devices, ", "))
 	}
 	if s.Machine != "" && of[s.Machine] == nil {
-		return "", nil, fmt.Errorf("machine %q is not in the samples; they are of %q", s.Machine, order)
+		return "", nil, fmt.Errorf("machine %q is not in the samples; they are of %s", s.Machine, strings.Join(order, ", "))
 	}
 	return "", nil, errors.New("the samples hold no machine that measured both its CPU and a GPU; give those of 'infer tasks bench --device all'")
 }

@@ -2,7 +2,7 @@ package predict
 
 import "math"
 
-// Few chooses which works of a device to measure where only few can be: at most so many of each task. They are those whose times tell most of
+// Few chooses which works of a device to measure where only few can be: at most so many of each task. They are those whose times tell most about
 // the times of all, by the process that [Fit] fits (Krause, Singh and Guestrin, "Near-Optimal Sensor Placements in Gaussian
 // Processes", 2008): one after another, each lowers the sum of the variances that are left the most. No time is needed for that. The
 // result is indices of works, those that tell most first.

@@ -8,7 +8,7 @@ import (
 // chosenShape names a shape of a task in a type.
 type chosenShape struct{ task, shape, dtype string }
 
-// Few leaves in the suite at most so many shapes of each task, in whatever type: those whose times on the first device tell the cost model most of
+// Few leaves in the suite at most so many shapes of each task, in whatever type: those whose times on the first device tell the cost model most about
 // the others, see [predict.Few]. It chooses the same ones on all machines: floors are those of round ceilings.
 func (b *Bench) Few(each int) {
 	device := b.Suite.Devices[0]

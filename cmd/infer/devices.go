@@ -296,7 +296,7 @@ func (h historyJSON) write(w io.Writer) {
 	if len(h.Devices) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nearlier runs, from which --device auto predicts; times of parts beside what it predicts without them")
+	fmt.Fprintln(w, "\nearlier runs, from which --device auto predicts; weights, prompt and tokens: their times over those that it predicts without earlier runs")
 	for _, k := range h.Devices {
 		facts := []string{count(k.Runs, "run"), "last " + k.Last.Format(time.DateOnly)}
 		for _, f := range []struct {

@@ -20,6 +20,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/journal"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
@@ -56,11 +57,11 @@ copies back; from ordinary (pageable) memory, from pinned memory, and with the d
 GPU. Where the tuned ways of two devices take similar times, sizes between are measured too.
 Beside the tuned ways stand plain ones: a loop in one thread, one thread of a GPU, one block.
 
-DIR holds samples.csv, a row for each run. It holds a table of vector.add, one of square
-matmul and one of reduce.sum, of those that were measured, which begin with
-size,cpu_time_ms,gpu_time_ms. Runs that others on the machine may have slowed are marked.
-After Ctrl-C the same command goes on from there (tasks.state). --shard divides the work among
-several processes or machines; 'infer tasks merge' puts their samples together.`,
+DIR holds samples.csv, with a row for each run. It holds a table each of vector.add, square
+matmul and reduce.sum, if they were measured, with the columns size,cpu_time_ms,gpu_time_ms
+and more. Runs that other programs may have slowed are marked. After Ctrl-C the same
+command goes on from there (tasks.state). --shard divides the work among several processes or
+machines; 'infer tasks merge' puts their samples together.`,
 		Example: `  infer tasks bench -o out
   infer tasks bench -o out --few 10
   infer tasks bench -o out --tasks vector.add --repeat 20
@@ -76,7 +77,7 @@ several processes or machines; 'infer tasks merge' puts their samples together.`
 		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\nand vector.square (default: all)")
 		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
 		f.Int64Var(&t.most, "max-size", 1024, "leave out inputs and results of more than `MIB` together")
-		f.IntVar(&t.few, "few", 0, "measure only `N` shapes of each task, those whose times tell the cost model\nmost of the others: ten make predictions those of this machine (default: all)")
+		f.IntVar(&t.few, "few", 0, "measure only `N` shapes of each task, those that tell the cost model most about\nthe others; ten adapt its predictions to this machine (default: all)")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
 	addFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
@@ -181,7 +182,7 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 	writeCrossovers(&out, crossings)
 	fmt.Fprintf(&out, "\n%s are in %s", count(len(samples), "sample"), t.dir)
 	if n := disturbed(samples); n > 0 {
-		fmt.Fprintf(&out, "; %d are marked as disturbed", n)
+		fmt.Fprintf(&out, "; %s marked as disturbed", humanize.Count(n, "is", "are"))
 	}
 	fmt.Fprintln(&out)
 	return writeOutput(stdout, out.Bytes())

@@ -27,11 +27,11 @@ func newTasksFit() *cobra.Command {
   time = efficiency x floor + step us x steps + us/MiB x bytes + transfers + base us,
          + start us if cold
 
-with no coefficient below 0, times what measured work nearby took beyond such a law: of
-the same task, of others, and of other machines.
+with no coefficient below 0, times a factor: what similar measured work took over such a
+law, of the same task, of other tasks and of other machines.
 SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several
 machines go together. Without any, the samples are those stored in this program. Lines
-without a machine are for devices, "other tasks" for tasks, that were not measured.
+without a machine are for devices that were not measured, "other tasks" for such tasks.
 
   efficiency  how many times the floor the work takes
   step us     for each launch, or each step of a pass

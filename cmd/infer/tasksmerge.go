@@ -22,8 +22,8 @@ func newTasksMerge() *cobra.Command {
 		Use:   "merge DIR... -o DIR",
 		Short: "Put samples of several parts or machines together",
 		Long: `merge puts samples together that 'infer tasks bench' measured in several parts (--shard),
-or on several machines. A DIR that it reads holds samples.csv, or it is such a file, which may
-be compressed by gzip. A sample that several of them hold counts once.`,
+or on several machines. Each DIR that it reads holds samples.csv, or is such a file itself,
+perhaps compressed by gzip. A sample that is in several of them counts once.`,
 		Example: `  infer tasks merge part1 part2 -o all
   infer tasks merge h200.csv.gz laptop -o all`,
 		Annotations: map[string]string{usesKey: ""},

@@ -46,16 +46,15 @@ func newTasksRun(m *modelFlags) *cobra.Command {
 		Short: "Run a stream of tasks on CPU and GPUs at once, by several policies",
 		Long: `run does for real what simulate computes: it runs a stream of tasks on the CPU and the
 GPUs at once, under each policy in turns, and prints what the simulation said beside it.
-The tasks of the CPU run on the cores that are left, unless --threads says otherwise, by the
-threads that feed GPUs: one for two tasks over arrays in flight, and one for each of the
-tasks of GPT-2 that a GPU runs in its lanes beside these. Each result is compared with a
-reference. If a GPU is lost, what it had not finished is done on another device, and so are
-tasks for which it has too little memory.
+Each GPU has a thread of the host that feeds it tasks over arrays, two in flight, and one for
+each of its --lanes, which run a task of GPT-2 each. The tasks of the CPU run on the cores that
+are left, or on --threads. Each result is compared with a reference. What a lost GPU had not
+finished is done on another device, and so are tasks too large for its memory.
 
 SAMPLES are those of 'infer tasks bench' on this machine. Without them the tasks are
 measured first. The model is fitted to every second size; the stream is of the others.
-The bound is computed from medians of what was measured: times vary from run to run, so
-that a run may come closer to it than the oracle, which knows only these.`,
+The bound and the oracle know only the medians of the samples. Times vary from run to run, so
+that a run may be closer to the bound than the oracle is, or below it.`,
 		Example: `  infer tasks run
   infer tasks run out/samples.csv --device cpu,cuda:0 --gantt schedule.svg`,
 		Annotations: map[string]string{usesKey: "model device threads quiet", listsKey: "device", allDevicesKey: "yes",
@@ -301,7 +300,7 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 	fmt.Fprintf(w, "%s of %s on %s, %s\n", count(report.Tasks, "task"), count(len(p.Kinds), "kind"), report.Machine, strings.Join(report.Devices, " and "))
 	fmt.Fprintf(w, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n", humanize.Milliseconds(report.BoundUs/1e3), count(report.Rounds, "run"))
 	if len(report.Devices) > 1 {
-		fmt.Fprintf(w, "it were %s if a GPU ran one task at a time (serial)", humanize.Milliseconds(report.SerialUs/1e3))
+		fmt.Fprintf(w, "it would be %s if a GPU ran one task at a time (serial)", humanize.Milliseconds(report.SerialUs/1e3))
 		if report.AtWorkUs > 0 {
 			fmt.Fprintf(w, ", and is %s from what tasks took while all devices worked", humanize.Milliseconds(report.AtWorkUs/1e3))
 		}
@@ -345,7 +344,7 @@ func writeRuns(w io.Writer, p *dispatch.Prepared, report dispatch.RunReport) {
 	}
 	fmt.Fprintf(w, "error: median of the predictions; settled: tasks of the device after which predictions hold within 15 %%\n\n")
 	if report.Load != "" {
-		fmt.Fprintf(w, "load %s once a third of the tasks had ended, of which the oracle does not know\n", report.Load)
+		fmt.Fprintf(w, "load %s once a third of the tasks had ended; the oracle does not know of it\n", report.Load)
 	}
 	heading = "policy\tover best device\tp99\tworst"
 	for _, d := range report.Devices {

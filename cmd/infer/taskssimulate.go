@@ -175,7 +175,7 @@ func writeComparison(w io.Writer, p *dispatch.Prepared, c dispatch.Comparison) {
 		return b.String()
 	})
 	if c.Load != nil {
-		fmt.Fprintf(w, "\nload %s once %s ended, of which the oracle does not know\n", c.Load, count(c.Load.After(report.Tasks), "task"))
+		fmt.Fprintf(w, "\nload %s once %s had ended; the oracle does not know of it\n", c.Load, count(c.Load.After(report.Tasks), "task"))
 		printText(w, firstLeft, "policy\trecovered after\tlost ms", report.Policies, func(r dispatch.PolicyReport) string {
 			return r.Policy + "\t" + recovered(r.Recovered, r.LostUs)
 		})

@@ -121,7 +121,7 @@ func TestTasksSimulateRefuses(t *testing.T) {
 func TestTasksSimulateLoad(t *testing.T) {
 	args := []string{"tasks", "simulate", "--count", "200", "--load", "cuda:0:100"}
 	out := mustInfer(t, args...).stdout
-	contains(t, out, "load cuda:0:100 once 66 tasks ended", "recovered after", "one task at a time, over its best device, without the load")
+	contains(t, out, "load cuda:0:100 once 66 tasks had ended; the oracle does not know of it", "recovered after", "one task at a time, over its best device, without the load")
 	var report dispatch.Report
 	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &report); err != nil {
 		t.Fatal(err)

@@ -115,7 +115,7 @@ func TestStreamsDocs(t *testing.T) {
 	if less < 0 {
 		less, than = -less, "more"
 	}
-	run += fmt.Sprintf("\nThe bound is %.1f ms, the serial one %.1f ms, that of tasks at work %.1f ms. Ours takes %.0f %% %s time than dmda on floors: %.2f of the bound, %.2f of the serial one, %.2f of that of tasks at work.\n",
+	run += fmt.Sprintf("\nThe bound is %.1f ms, the serial one %.1f ms, that of tasks at work %.1f ms. Ours takes %.0f %% %s time than dmda on floors: %.2f times the bound, %.2f times the serial one, %.2f times that of tasks at work.\n",
 		alone.BoundUs/1e3, alone.SerialUs/1e3, alone.AtWorkUs/1e3, less, than, ours.OverBound, ours.OverSerial, ours.MakespanUs/alone.AtWorkUs)
 	load := "| stream | ours: makespan ms | over serial bound | dmda on floors: makespan ms | dmda on history: makespan ms | ours: recovered after | lost ms | dmda on history: recovered after |\n|---|---|---|---|---|---|---|---|\n"
 	for _, s := range []struct {

@@ -38,9 +38,9 @@ var about = map[string]string{
 	Between:      "every other size of a task, but for the smallest and the largest",
 	Largest:      "sizes above a quarter of the largest of a task",
 	TaskOut:      "each task in turn: nothing of it is known",
-	TaskOutTen:   "each task in turn, but for ten measurements of it on each device, those that tell most of the others",
+	TaskOutTen:   "each task in turn, but for ten measurements of it on each device, those that tell most about the others",
 	DeviceOut:    "each processor in turn, with all machines that have it: nothing of it is known but ceilings",
-	DeviceOutTen: "the same, but for ten shapes of each task on one machine, those of infer tasks bench --few 10; its others are graded",
+	DeviceOutTen: "the same, but for ten shapes of each task on one machine, those of infer tasks bench --few 10; the other shapes are graded",
 	CoresOut:     "each machine whose processor others have too, with another number of cores: these are known",
 	Cold:         "the same as random, of runs that start a process; the others are of runs in a process that has run before",
 }

@@ -87,13 +87,28 @@ func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
-		first := (<-signals).(syscall.Signal)
-		cancel(interruption{first})
-		<-signals // the second one does not wait
+		first := waitForSecond(signals, func(s syscall.Signal) { cancel(interruption{s}) })
 		os.Exit(exitSignal + int(first))
 	}()
 	m := modelFlags{ends: nvtx.Tool() == ""}
 	nvtx.Exit(run(ctx, &m, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// sameSignal is how long after a signal another one counts as the same: timeout(1) and job managers send it to a process and
+// to its group.
+const sameSignal = 250 * time.Millisecond
+
+// waitForSecond tells of the first signal, and returns it once a second one says not to wait for the end.
+func waitForSecond(signals <-chan os.Signal, first func(syscall.Signal)) syscall.Signal {
+	s := (<-signals).(syscall.Signal)
+	since := time.Now()
+	first(s)
+	for {
+		<-signals
+		if time.Since(since) > sameSignal {
+			return s
+		}
+	}
 }
 
 // run executes the command line and returns the exit status.

@@ -12,9 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 )
@@ -95,6 +98,33 @@ func TestInterruptGeneration(t *testing.T) {
 			t.Errorf("%v: stderr has %q", signal, p.stderr.String())
 		}
 	}
+}
+
+// A signal that comes twice at once, as from timeout(1), leaves time for the end; a later one does not.
+func TestSecondSignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal)
+		var told []syscall.Signal
+		var ended atomic.Bool
+		go func() {
+			if s := waitForSecond(signals, func(s syscall.Signal) { told = append(told, s) }); s != syscall.SIGTERM {
+				t.Errorf("it returned %v", s)
+			}
+			ended.Store(true)
+		}()
+		signals <- syscall.SIGTERM
+		signals <- syscall.SIGTERM
+		synctest.Wait()
+		if ended.Load() || !slices.Equal(told, []syscall.Signal{syscall.SIGTERM}) {
+			t.Fatalf("after one signal sent twice: told of %v, ended %v", told, ended.Load())
+		}
+		time.Sleep(time.Second)
+		signals <- syscall.SIGINT
+		synctest.Wait()
+		if !ended.Load() || len(told) != 1 {
+			t.Fatalf("after a second signal: told of %v, ended %v", told, ended.Load())
+		}
+	})
 }
 
 func TestInterruptJSON(t *testing.T) {

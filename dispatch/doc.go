@@ -5,7 +5,8 @@
 // A [Scheduler] holds jobs that have not begun, in a queue for each device. It has no clock and
 // no goroutine: callers tell it what has happened, and ask what a device is to begin
 // ([Scheduler.Submit], [Scheduler.Next], [Scheduler.Finish], [Scheduler.Lose]). Two callers
-// share all of it: [Simulation.Run], in which time is a number, and the run on real devices.
+// share all of it: [Simulation.Run], in which time is a number and a plan takes none, and [Stream.Run] on real devices, where a
+// goroutine makes plans from copies while workers begin jobs.
 //
 // A job that comes goes where it is expected to finish first: max(device free, data arrived) +
 // execution. Under a [Policy] that plans, what has not begun is decided again: once many jobs

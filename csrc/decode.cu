@@ -86,7 +86,8 @@ template <typename Cut> struct Shared {
   // Of its part of x: mean, sum of squared differences from it. Of one sequence with each
   // batch of rows; of several those of c_fc lie apart from the others.
   float2 stats[2][Cut::MANY ? 8 : 1][WARPS];
-  uint64_t until, until_weights;  // when waiting has been too long
+  uint64_t until;             // when waiting has been too long
+  uint32_t until_weights;     // and waiting for weights, by coarse_time
   int over;                   // whether it has
   int token[Cut::MANY ? 8 : 1], pos0[Cut::MANY ? 8 : 1];
   int step;                   // decode steps that have ended
@@ -140,12 +141,12 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
   // Waits until there is room for a tile, and announces it. Returns where it begins.
   uint64_t *full = nullptr;
-  auto make_room = [&](int step, int bytes, int copied) {
+  auto make_room = [&](int bytes, int copied) {
     int base = head, take = bytes;
     if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
     while (used + take > p.ring_bytes || flying == TILES) {
-      wait_read(p, sh, tail, parity, step);
+      wait_read(sh, tail, parity);
       used -= sh.size[tail];
       flying--;
       if (++tail == TILES) tail = 0, parity ^= 1;
@@ -174,7 +175,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         if (s.split < 0) continue;
         auto copy_keys = [&](const char *from, int keys) {
           const int bytes = keys * 2 * HEAD;
-          const uint32_t to = make_room(i, bytes, bytes);
+          const uint32_t to = make_room(bytes, bytes);
           if (lane == 0) bulk_copy(to, from, bytes, full, normal);
         };
         if constexpr (Cut::MANY) {
@@ -207,7 +208,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 #pragma unroll 1
       while (left > 0) {
         const int rows = hidden ? s.rows : min(together, Cut::TILE_ROWS);
-        const uint32_t to = make_room(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
+        const uint32_t to = make_room(rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
         // with a row each; with 384 it makes no difference. Blocks do not wait for each other
         // while logits are computed, so these are not paced.
@@ -915,10 +916,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
       uint4 x[NB] = {};
       float2 stats = {};
       bool first = true;
-      const int batch = Cut::batch(s.out);
+      // Of several sequences it is read again: no register holds it.
+      auto batch = [&] { return Cut::batch(MANY ? *(const volatile int *)&s.out : s.out); };
 #pragma unroll 1
-      for (int rest = s.rows; rest > 0; rest -= batch) {
-        const int left = min(rest, batch);
+      for (int rest = s.rows; rest > 0; rest -= batch()) {
+        const int left = min(rest, batch());
         uint4 a[FRAGMENTS][NB], b[FRAGMENTS][NB];
 #pragma unroll
         for (int m = 0; m < FRAGMENTS; m++) {
@@ -1166,7 +1168,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     sh.step = first_token<Cut>(p);
     sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience, sh.until_weights = sh.until - p.patience / 8;
+    sh.until = gs_globaltimer() + p.patience, sh.until_weights = coarse_time(sh.until - p.patience / 8);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;

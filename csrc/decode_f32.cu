@@ -55,7 +55,8 @@ template <typename Cut> struct Shared {
   uint32_t base[TILES], size[TILES], ring;  // where tiles begin, their sizes, and where the ring begins
   float part[2][WARPS][32];   // sums over a warp's part of K
   float2 stats[2][WARPS];     // of its part of x: mean, sum of squared differences from it
-  uint64_t until, until_weights;  // when waiting has been too long
+  uint64_t until;             // when waiting has been too long
+  uint32_t until_weights;     // and waiting for weights, by coarse_time
   int over;                   // whether it has
   int token, pos0;
   int step;                   // decode steps that have ended
@@ -133,12 +134,12 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
   // Copies a tile of n pieces, `pitch` bytes apart in memory; the last one may be shorter.
-  auto copy = [&](int step, const char *from, int n, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
+  auto copy = [&](const char *from, int n, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
     int base = head, take = bytes;
     if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
     while (used + take > p.ring_bytes || flying == TILES) {
-      wait_read(p, sh, tail, parity, step);
+      wait_read(sh, tail, parity);
       used -= sh.size[tail];
       flying--;
       if (++tail == TILES) tail = 0, parity ^= 1;
@@ -178,7 +179,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         for (int left = s.rows; left > 0; left -= KEYS_OF_TILE) {
           const int bytes = min(left, KEYS_OF_TILE) * KEY_BYTES;
 #pragma unroll 1
-          for (int half = 0; half < 2; half++) copy(i, half ? from_v : from, 1, bytes, 0, bytes, !Cut::WIDE, normal);
+          for (int half = 0; half < 2; half++) copy(half ? from_v : from, 1, bytes, 0, bytes, !Cut::WIDE, normal);
           from += bytes, from_v += bytes;
         }
         continue;
@@ -188,7 +189,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         for (int left = s.rows; left > 0; left -= Cut::ROWS, from += Cut::ROWS * 4 * ROW) {
           const int rows = min(left, Cut::ROWS);
 #pragma unroll 1
-          for (int k = 0; k < Cut::CHUNKS; k++) copy(i, from + k * CHUNK, rows, CHUNK, 4 * ROW, rows * CHUNK, !Cut::WIDE, streamed);
+          for (int k = 0; k < Cut::CHUNKS; k++) copy(from + k * CHUNK, rows, CHUNK, 4 * ROW, rows * CHUNK, !Cut::WIDE, streamed);
         }
         continue;
       }
@@ -199,7 +200,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 #pragma unroll 1
       for (int left = s.rows; left > 0; left -= Cut::TILE_ROWS, from += Cut::TILE_ROWS * ROW) {
         const int rows = min(left, Cut::TILE_ROWS);
-        copy(i, from, (rows + each - 1) / each, each * ROW, each * ROW, rows * ROW, !Cut::WIDE && !logits, logits && left <= p.kept ? kept : streamed);
+        copy(from, (rows + each - 1) / each, each * ROW, each * ROW, rows * ROW, !Cut::WIDE && !logits, logits && left <= p.kept ? kept : streamed);
       }
     }
   drain(sh, tail, parity, flying);
@@ -411,7 +412,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
   };
   // A warp waits for tiles of others too: else it could be so far ahead of them that it would
   // free the same place twice.
-  auto pass_tile = [&](int step) { wait_ring(p, sh, &sh.full[tile % TILES], tile / TILES, step), free_tile(); };
+  auto pass_tile = [&](int step) { wait_full(p, sh, tile, step), free_tile(); };
   auto put = [&](uint32_t at, const uint4 &u, float *to) {
     to += at_of(at);
     if (holds(at, 0)) to[0] = __uint_as_float(u.x);
@@ -794,7 +795,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     sh.step = first_token<Cut>(p);
     sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience, sh.until_weights = sh.until - p.patience / 8;
+    sh.until = gs_globaltimer() + p.patience, sh.until_weights = coarse_time(sh.until - p.patience / 8);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;

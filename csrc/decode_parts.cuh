@@ -206,15 +206,28 @@ template <typename Shared> __device__ inline bool gives_up(Header *header, Share
   return is_over(sh) || (polls % 8192 == 0 && too_late(header, sh, step));
 }
 
-// Waits for a barrier of the ring, or until the launch is over. A block that waits for weights
-// keeps others waiting for its units, so that it gives up before they do, and is the one named.
-template <typename Shared> __device__ inline void wait_ring(const Program &p, Shared &sh, uint64_t *barrier, int parity, int step) {
+// About microseconds, of any beginning: a wait for weights has no register for more.
+__device__ inline uint32_t coarse_time(uint64_t ns) { return (uint32_t)(ns >> 10); }
+
+// Waits for a barrier of the ring, or until the launch is over. It looks whether it is at a few of
+// many tries: what it asks takes longer than a try, and the copy may end meanwhile.
+template <typename Shared, typename Rarely> __device__ inline void wait_ring(Shared &sh, uint64_t *barrier, int parity, Rarely rarely) {
 #pragma unroll 1
-  while (!mbarrier_try_wait(barrier, parity) && !is_over(sh))
-    if (gs_globaltimer() > *(volatile uint64_t *)&sh.until_weights) {
+  while (!mbarrier_try_wait(barrier, parity))
+    if (((uint32_t)clock() & 0xff00) == 0) {
+      rarely();
+      if (is_over(sh)) break;
+    }
+}
+// Waits for what has been copied. A block that waits for weights keeps others waiting for its
+// units, so that it gives up before they do, and is the one named.
+template <typename Shared> __device__ inline void wait_full(const Program &p, Shared &sh, unsigned tile, int step) {
+  wait_ring(sh, &sh.full[tile % TILES], tile / TILES, [&] {
+    if ((int)(coarse_time(gs_globaltimer()) - *(volatile uint32_t *)&sh.until_weights) > 0) {
       note_late(p.header, step << 16 | GS_DECODE_FOR_WEIGHTS | blockIdx.x);
       *(volatile int *)&sh.over = 1;
     }
+  });
 }
 // Waits for a tile, numbered modulo 2 TILES. Returns where it begins; in a launch that is over,
 // where the ring begins, so that what is read lies within. In a launch of one step no other block
@@ -224,15 +237,15 @@ template <typename Cut, typename Shared> __device__ inline uint32_t wait_tile(co
     mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
     return sh.base[tile % TILES];
   } else {
-    wait_ring(p, sh, &sh.full[tile % TILES], tile / TILES, step);
+    wait_full(p, sh, tile, step);
     asm volatile("" : "+r"(tile));  // spares a register: addresses are computed again
     return is_over(sh) ? sh.ring : sh.base[tile % TILES];
   }
 }
 // The warp that copies waits until a tile has been read; in a launch that is over, where it may
 // never be, until it has been written.
-template <typename Shared> __device__ inline void wait_read(const Program &p, Shared &sh, int tile, int parity, int step) {
-  wait_ring(p, sh, &sh.empty[tile], parity, step);
+template <typename Shared> __device__ inline void wait_read(Shared &sh, int tile, int parity) {
+  wait_ring(sh, &sh.empty[tile], parity, [] {});
   if (is_over(sh)) mbarrier_wait(&sh.full[tile], parity);
 }
 // A block does not end before its copies have.

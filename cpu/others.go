@@ -58,20 +58,21 @@ func (o *Others) Cores() (cores float64, ok bool) {
 }
 
 // busyTime adds up the time in which processors did something, by the text of /proc/stat: user, nice, system, irq, softirq and what a hypervisor
-// took, in hundredths of a second. The line of all processors together has been rounded once, those of each have been each. Between system and irq are idle time and that of waiting for disks, which do not count.
+// took, in hundredths of a second. Idle time and waiting for disks, which lie between system and irq, do not count. The sum over all processors is taken
+// from their common line where all are allowed: it was rounded once, and each processor's line by itself.
 func busyTime(text []byte, allowed []int) (sum time.Duration, ok bool) {
 	var all time.Duration
-	others := false // there are processors that are not allowed
+	outside := false // there are processors that are not allowed
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
 		if len(fields) < 9 || !bytes.HasPrefix(fields[0], []byte("cpu")) {
 			continue
 		}
 		to := &sum
-		if at, err := strconv.Atoi(string(fields[0][3:])); len(fields[0]) == 3 {
+		if number := string(fields[0][len("cpu"):]); number == "" {
 			to = &all
-		} else if err != nil || !slices.Contains(allowed, at) {
-			others = true
+		} else if at, err := strconv.Atoi(number); err != nil || !slices.Contains(allowed, at) {
+			outside = true
 			continue
 		}
 		for i, field := range fields[1:9] {
@@ -79,13 +80,13 @@ func busyTime(text []byte, allowed []int) (sum time.Duration, ok bool) {
 			if err != nil || n < 0 {
 				return 0, false
 			}
-			if i != 3 && i != 4 {
+			if idle := i == 3 || i == 4; !idle {
 				*to += time.Duration(n) * 10 * time.Millisecond
 			}
 		}
 		ok = ok || to == &sum
 	}
-	if !others && all > 0 {
+	if !outside && all > 0 {
 		return all, ok
 	}
 	return sum, ok

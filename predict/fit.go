@@ -189,8 +189,8 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 // fitter fits devices of a kind.
 type fitter struct {
 	kind    string
-	process *process   // nil if nothing was measured warm
-	starts  [4]float64 // see startSquares
+	process *process              // nil if nothing was measured warm
+	starts  [startColumns]float64 // see startSquares
 
 	// Errors, in logarithm, of the rows of the process: as predicted from other shapes, and from other tasks.
 	shapes, tasks []float64
@@ -343,7 +343,7 @@ func alike(rows []Row, group func(*Row) string) []float64 {
 }
 
 // start fits what a cold start costs, near that of a level before. The interval is that of errors of starts which were left out one at a time.
-func (c *Cell) start(cold []Row, near *Cell, square [4]float64) error {
+func (c *Cell) start(cold []Row, near *Cell, square [startColumns]float64) error {
 	c.Law.Start, c.ColdSpread = near.Law.Start, max(near.ColdSpread, unknownStart)
 	if len(cold) == 0 {
 		return nil

@@ -33,31 +33,36 @@ type Start struct {
 // LibraryRows is up to how many rows the engine's own kernels multiply on a GPU: the library for larger products takes time to load.
 const LibraryRows = 8
 
-// startColumns returns what each coefficient of a start is multiplied by.
-func startColumns(w *Work) [4]float64 {
-	x := [4]float64{1, w.FloorUs, w.Bytes / mebibyte, 0}
+// startColumns is the number of coefficients of a start.
+const startColumns = 4
+
+// columnsOfStart returns what each coefficient of a start is multiplied by.
+func columnsOfStart(w *Work) [startColumns]float64 {
+	x := [startColumns]float64{1, w.FloorUs, w.Bytes / mebibyte, 0}
 	if w.Rows > LibraryRows && w.Memory != Host {
 		x[3] = 1
 	}
 	return x
 }
 
-func (s *Start) vector() [4]float64 { return [4]float64{s.Us, s.Floor, s.MiBUs, s.LibraryUs} }
+func (s *Start) vector() [startColumns]float64 {
+	return [startColumns]float64{s.Us, s.Floor, s.MiBUs, s.LibraryUs}
+}
 
 // Time returns the time of a start in microseconds.
 func (s *Start) Time(w *Work) float64 {
-	t := 0.0
-	for i, x := range startColumns(w) {
-		t += x * s.vector()[i]
+	t, coefficients := 0.0, s.vector()
+	for i, x := range columnsOfStart(w) {
+		t += coefficients[i] * x
 	}
 	return t
 }
 
 // startSquares returns the mean squares of what each column of a start contributes to times: the units in which starts are pulled to those of a
 // level before. They are of all starts on a kind of device: of small work alone, nothing is known of how the start grows with the work.
-func startSquares(rows []Row) (square [4]float64) {
+func startSquares(rows []Row) (square [startColumns]float64) {
 	for i := range rows {
-		for j, x := range startColumns(&rows[i].Work) {
+		for j, x := range columnsOfStart(&rows[i].Work) {
 			square[j] += (x / rows[i].Us) * (x / rows[i].Us) / float64(len(rows))
 		}
 	}
@@ -66,7 +71,7 @@ func startSquares(rows []Row) (square [4]float64) {
 
 // fitStart fits what starts took beyond the times of warm runs, near the starts of a level before. Errors are relative to whole times. square is
 // what startSquares returns.
-func fitStart(rows []Row, warm []float64, near Start, square [4]float64) (Start, error) {
+func fitStart(rows []Row, warm []float64, near Start, square [startColumns]float64) (Start, error) {
 	prior := near.vector()
 	n := len(prior)
 	pull := startPull
@@ -82,7 +87,7 @@ func fitStart(rows []Row, warm []float64, near Start, square [4]float64) (Start,
 	current := prior
 	for round := range lawRounds {
 		for i := range rows {
-			x, size, trust := startColumns(&rows[i].Work), rows[i].Us, 1.0
+			x, size, trust := columnsOfStart(&rows[i].Work), rows[i].Us, 1.0
 			if round > 0 {
 				predicted := warm[i]
 				for j := range n {

@@ -71,9 +71,6 @@ func LowerBound(devices []Device, jobs []Job, truth Truth) float64 {
 	return math.Max(w.search(costs, 2000), longest)
 }
 
-// weights are what a unit of time of each resource is worth: the variables of the dual.
-type weights [resources]float64
-
 // SerialBound is LowerBound if no device had lanes: if a GPU ran one job's kernels at a time.
 func SerialBound(devices []Device, jobs []Job, truth Truth) float64 {
 	serial := slices.Clone(devices)
@@ -82,6 +79,9 @@ func SerialBound(devices []Device, jobs []Job, truth Truth) float64 {
 	}
 	return LowerBound(serial, jobs, truth)
 }
+
+// weights are what a unit of time of each resource is worth: the variables of the dual.
+type weights [resources]float64
 
 // onGPU returns what a job costs that takes so much of each resource of the GPUs.
 func (w *weights) onGPU(c *[resources]float64) float64 {

@@ -75,7 +75,7 @@ type Job struct {
 	Writes *Data          // the result if other jobs read it; it stays where it was made
 
 	estimates []Estimate // by device, of the last decision
-	raw       []raw      // by device
+	raw       []raw      // by device: what the estimator said, without corrections, so that a plan need not ask again
 	device    int        // which was decided, -1 before
 	probe     bool       // the decision was for a measurement
 	begun     bool

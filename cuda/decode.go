@@ -227,7 +227,8 @@ func (s *Stream) Decode(a DecodeArgs) error {
 // Launches of all steps in order are the decode step of the token at Pos up to its logits; a
 // [Stream.Sample] takes the token. tail is how many tokens before this one a launch of Decode would
 // have begun, since attention divides keys by where that is. epoch is the same for all steps of a
-// token, and that of the next token is Count more. Slots, Stamps, Tokens and LogitsOnly are not read.
+// token, and that of the next token is Count more. Stamps, Tokens and LogitsOnly are not read, nor is what
+// Slots points at, which must be given all the same.
 func (s *Stream) DecodeOne(a DecodeArgs, step, tail int, epoch uint32) error {
 	c := s.c.Load()
 	if c == nil {

@@ -42,7 +42,7 @@ func TestEnergy(t *testing.T) {
 	for name, c := range map[string]struct {
 		work   measure.Work
 		tokens int
-	}{"prefill": {measure.Prefilling(s, prefill), 40}, "decode": {measure.Decoding(s, 30), 2}, "last step": {measure.Decoding(s, 79), 2}, "stage": {stage.Work, 40}} {
+	}{"prefill": {measure.Prefilling(s, prefill, 0), 40}, "decode": {measure.Decoding(s, 30), 2}, "last step": {measure.Decoding(s, 79), 2}, "stage": {stage.Work, 40}} {
 		e, err := m.Energy(t.Context(), c.work, 100*time.Millisecond)
 		if err != nil || math.Abs(e.Power.Watts-200) > 30 || e.Rounds < 1 || e.Elapsed < 100*time.Millisecond || s.Position() != 0 {
 			t.Errorf("%s: %+v at %d, %v", name, e, s.Position(), err)

@@ -38,10 +38,10 @@ func Decoding(s *gpt2.Session, past int) Work {
 	})
 }
 
-// Prefilling is the work of evaluating a prompt of the pass's tokens.
-func Prefilling(s *gpt2.Session, pass gpt2.Pass) Work {
+// Prefilling is the work of evaluating a prompt of the pass's tokens, after past tokens in the cache.
+func Prefilling(s *gpt2.Session, pass gpt2.Pass, past int) Work {
 	ids := IDs(s.Model(), pass.Batch*pass.Tokens)
-	return rounds(s, 0, Work{Calls: 1, Tokens: pass.Batch * pass.Tokens}, 1, func(ctx context.Context) error {
+	return rounds(s, past, Work{Calls: 1, Tokens: pass.Batch * pass.Tokens}, 1, func(ctx context.Context) error {
 		_, err := s.Runner().Prefill(ctx, ids, pass)
 		return err
 	})

@@ -171,6 +171,7 @@ func TestBadInput(t *testing.T) {
 		{"a long prefill to show", exitUsage, []string{"info", "-m", tiny, "--prompt-len", "65"}, []string{"--prompt-len 65", "64"}},
 		{"a long past to show", exitUsage, []string{"info", "-m", tiny, "--past", "64"}, []string{"--past 64", "63"}},
 		{"a long prefill to measure", exitUsage, []string{"bench", "-m", tiny, "--phase", "prefill", "--prompt-len", "65"}, []string{"--prompt-len 65", "64"}},
+		{"a long prefill after others", exitUsage, []string{"bench", "-m", tiny, "--phase", "prefill", "--prompt-len", "60", "--past", "10"}, []string{"--prompt-len 60 after --past 10", "at most 54"}},
 		{"a long past to measure", exitUsage, []string{"bench", "-m", tiny, "--past", "64"}, []string{"--past 64", "63"}},
 		{"a batch beyond reason", exitFailure, []string{"bench", "-m", "random:L=48,C=1600,NH=25,V=257", "--layers", "1", "--batch", "1048576"}, []string{"batch", "1048576", "4194304"}},
 		{"a model beyond the memory", exitFailure, []string{"bench", "-m", "random:L=21,C=32768,NH=512,V=257"}, []string{"memory", "bytes"}},

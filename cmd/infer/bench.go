@@ -103,7 +103,7 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&b.phase, "phase", "decode", "`PHASE` to measure: prefill or decode")
 	f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
 	f.StringVar(&b.logits, "logits", "last", "`ROWS` of logits that the prefill computes: all or last")
-	f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
+	f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the pass (default: before a decode\nstep 128, or half the context if that is shorter; before a prefill none)")
 	b.batches.values = []int{1}
 	f.Var(&b.batches, "batch", "the pass has `N` sequences")
 }
@@ -232,7 +232,7 @@ func (b *benchFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagSe
 	}
 	what := fmt.Sprintf("decode step, B=%d, %s in the cache", b.batch, count(past, "token"))
 	if b.phase == "prefill" {
-		what = fmt.Sprintf("prefill, B=%d T=%d, %s of logits", b.batch, phase.Tokens, map[string]string{"all": "all rows", "last": "last row"}[b.logits])
+		what = fmt.Sprintf("prefill, B=%d T=%d, %s of logits", b.batch, phase.Tokens, map[string]string{"all": "all rows", "last": "last row"}[b.logits]) + inCache(past)
 	}
 	tokens := float64(b.batch * phase.Tokens)
 	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
@@ -261,20 +261,24 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 	case b.phase == "decode" && !flags.Changed("past"):
 		past = min(128, capacity/2)
 	case b.phase == "prefill":
-		past = 0
+		if !flags.Changed("phase") { // one of the two that are measured
+			past = 0
+		}
 		phase.Tokens, phase.Sample = b.promptLen, false
 		if phase.Tokens == 0 {
-			phase.Tokens = min(256, capacity)
+			phase.Tokens = min(256, max(1, capacity-past))
 		}
 		if b.logits == "all" {
 			phase.Logits = gpt2.LogitsAll
 		}
 	}
 	switch {
-	case phase.Tokens > capacity:
-		return phase, past, usagef("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, count(capacity, "token"))
 	case past >= capacity:
 		return phase, past, pastTooLong(past, capacity)
+	case phase.Tokens > capacity && past == 0:
+		return phase, past, usagef("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, count(capacity, "token"))
+	case phase.Tokens > capacity-past:
+		return phase, past, usagef("--prompt-len %d after --past %d: the context holds %s; give at most %d", phase.Tokens, past, count(capacity, "token"), capacity-past)
 	}
 	return phase, past, nil
 }

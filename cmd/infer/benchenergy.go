@@ -210,7 +210,7 @@ func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity 
 		case name == "decode":
 			w = workload{measure.Decoding(s, past), fmt.Sprintf("decode step, B=%d, from %s in the cache", phase.Batch, count(past, "token")), ""}
 		default:
-			w = workload{measure.Prefilling(s, phase), fmt.Sprintf("prefill, B=%d T=%d", phase.Batch, phase.Tokens), ""}
+			w = workload{measure.Prefilling(s, phase, past), fmt.Sprintf("prefill, B=%d T=%d", phase.Batch, phase.Tokens) + inCache(past), ""}
 		}
 		if err != nil {
 			return nil, err
@@ -239,12 +239,20 @@ func stageWork(s *gpt2.Session, name string, phase gpt2.Pass, past int) (out wor
 	if phase.Tokens == 1 {
 		out.what += fmt.Sprintf(", decode B=%d, %s in the cache", phase.Batch, count(past, "token"))
 	} else {
-		out.what += fmt.Sprintf(", prefill B=%d T=%d", phase.Batch, phase.Tokens)
+		out.what += fmt.Sprintf(", prefill B=%d T=%d", phase.Batch, phase.Tokens) + inCache(past)
 	}
 	if l2 := s.Backend().Describe().L2Bytes; w.StaysIn(l2) {
 		out.note = fmt.Sprintf("repeated, its %s of weights and cache stay in the L2 cache of %s; a whole pass does not fit there, so in a pass they are read from memory", humanize.Size(w.Data), humanize.Size(l2))
 	}
 	return out, nil
+}
+
+// inCache tells of tokens before a prefill, "" if there are none.
+func inCache(past int) string {
+	if past == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %s in the cache", count(past, "token"))
 }
 
 // stageNames joins the names of the stages of layers, or of those outside.

@@ -307,6 +307,7 @@ func TestBench(t *testing.T) {
 		{nil, 1, 32, "decode step, B=1, 32 tokens in the cache"},
 		{[]string{"--past", "0"}, 1, 0, "decode step, B=1, 0 tokens in the cache"},
 		{[]string{"--phase", "prefill", "--prompt-len", "7", "--logits", "all"}, 7, 0, "prefill, B=1 T=7, all rows of logits"},
+		{[]string{"--phase", "prefill", "--prompt-len", "7", "--past", "9"}, 7, 9, "prefill, B=1 T=7, last row of logits, 9 tokens in the cache"},
 		{[]string{"--phase", "prefill"}, 64, 0, "prefill, B=1 T=64, last row of logits"},
 	} {
 		args := append([]string{"bench", "-m", tiny, "--repeat", "5"}, c.args...)

@@ -136,6 +136,7 @@ template <typename Cut> __device__ inline Keys keys_of(const Program &p, const S
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   const int lane = threadIdx.x % 32;
+  const uint32_t ring = sh.ring;  // between copies there is no time to read it
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
@@ -155,7 +156,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     full = &sh.full[at];
     if (lane == 0) {
       sh.size[at] = take;
-      sh.base[at] = sh.ring + base;
+      sh.base[at] = ring + base;
       mbarrier_expect(full, copied);
     }
     __syncwarp();
@@ -163,7 +164,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     head = base + bytes;
     flying++;
     if (++at == TILES) at = 0;
-    return sh.ring + base;
+    return ring + base;
   };
 #pragma unroll 1
   for (int t = first_token<Cut>(p); t < p.tokens; t++)

@@ -130,6 +130,7 @@ constexpr int RUSH = 64;
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   constexpr int C = Cut::C, ROW = 4 * C, CHUNK = 4 * ROW / Cut::CHUNKS;
   const int lane = threadIdx.x % 32;
+  const uint32_t ring = sh.ring;  // between copies there is no time to read it
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
@@ -147,7 +148,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     __syncwarp();
     if (lane == 0) {
       sh.size[at] = take;
-      sh.base[at] = sh.ring + base;
+      sh.base[at] = ring + base;
       mbarrier_expect(&sh.full[at], bytes);
     }
     __syncwarp();
@@ -158,7 +159,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         while (clock64() < due) continue;
         due = clock64() + piece / RUSH;
       }
-      if (lane < group && k + lane < n) bulk_copy(sh.ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
+      if (lane < group && k + lane < n) bulk_copy(ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
     }
     used += take;
     head = base + bytes;

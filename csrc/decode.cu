@@ -23,6 +23,10 @@
 // * Of several sequences, up to eight, four are computed at once, in columns 2j and 2j + 1 of
 //   the instructions; the others follow with the same W. Each has vectors of its own. Attention
 //   has items, one for each split of each head of each sequence, which are dealt out to blocks.
+// * The rows of a short prompt are computed as so many sequences, which share a cache. The last
+//   split of a row has keys and values of the rows up to it from the product of this very step;
+//   that of the last row writes them all to the cache. After them the last layer, and the logits,
+//   have the last row only.
 //
 // The order of a sum depends on C and the number of SMs alone; in attention also on the
 // position at which the launch began.
@@ -34,15 +38,18 @@ namespace decode {  // named: what code for older GPUs does not use is no warnin
 
 // How a width is divided: WARPS that compute have NB blocks of 32 inputs each, of GROUP
 // sequences at once: 1, or 4 of up to 8.
-template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false> struct Cut {
+template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false> struct Cut {
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
   static constexpr bool DRAWS = DRAWS_;    // whether tokens are drawn, of one sequence: decode_sample.cuh
-  using Stamping = Cut<WARPS, NB, GROUP, true, DRAWS>;
+  static constexpr bool PROMPT = PROMPT_;  // whether sequences are the rows of a prompt of one
+  using Stamping = Cut<WARPS, NB, GROUP, true, DRAWS, PROMPT>;
   using Many = Cut<WARPS, NB, 4, STAMPS>;
   using Drawing = Cut<WARPS, NB, 1, STAMPS, true>;
+  using Prompt = Cut<WARPS, NB, 4, STAMPS, false, true>;
   static constexpr bool MANY = GROUP > 1;
+  static constexpr int ROWS = !PROMPT ? 1 : NB > 4 ? GROUP : GS_DECODE_ROWS;  // of a prompt; of the widest models there is no room for two groups
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int FINISH = !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
   static constexpr int THREADS = 32 * (WARPS + FINISH + 1);  // they, those that compute, the one that copies
@@ -116,6 +123,9 @@ __device__ inline const char *units_of(const char *vector, int sequence, int str
   return vector + (size_t)(unsigned)(sequence * stride);
 }
 
+// The first sequence that a step computes: of a prompt the last row, where nothing reads the others.
+template <typename Cut> __device__ inline int start_of(const Local &s) { return Cut::PROMPT ? s.start : 0; }
+
 // Where a row of a tile of C inputs begins.
 template <typename Cut> __device__ inline uint32_t place_of_row(int row) { return row * 2 * Cut::C + (row < Cut::TILE_ROWS / 2 ? 0 : PAD); }
 
@@ -127,16 +137,16 @@ struct Keys {
   int count;
 };
 template <typename Cut> __device__ inline Keys keys_of(const Program &p, const Shared<Cut> &sh, const Item &item) {
-  const int pos = sh.pos0[item.row], part = ((pos + p.splits - 1) / p.splits + KEYS - 1) / KEYS * KEYS, from = min(pos, item.split * part);
+  const int row = Cut::PROMPT ? 0 : item.row;  // of the cache
+  const int pos = sh.pos0[row], part = ((pos + p.splits - 1) / p.splits + KEYS - 1) / KEYS * KEYS, from = min(pos, item.split * part);
   Keys k;
-  k.first = (((size_t)item.row * p.NH + item.head) * p.P + from) * (HEAD * sizeof(bf16));
+  k.first = (((size_t)row * p.NH + item.head) * p.P + from) * (HEAD * sizeof(bf16));
   k.count = item.split == p.splits - 1 ? pos - from : min(pos - from, part);
   return k;
 }
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   const int lane = threadIdx.x % 32;
-  const uint32_t ring = sh.ring;  // between copies there is no time to read it
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
@@ -156,7 +166,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     full = &sh.full[at];
     if (lane == 0) {
       sh.size[at] = take;
-      sh.base[at] = ring + base;
+      sh.base[at] = sh.ring + base;
       mbarrier_expect(full, copied);
     }
     __syncwarp();
@@ -164,7 +174,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     head = base + bytes;
     flying++;
     if (++at == TILES) at = 0;
-    return ring + base;
+    return sh.ring + base;
   };
 #pragma unroll 1
   for (int t = first_token<Cut>(p); t < p.tokens; t++)
@@ -249,6 +259,8 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
   constexpr int WARPS = Cut::WARPS, GROUP = Cut::GROUP, FINISH = Cut::FINISH;
   constexpr bool MANY = Cut::MANY;
   const int lane = threadIdx.x % 32, b = blockIdx.x, f = MANY ? of : 0, B = MANY ? p.B : 1;
+  // The warp that ends a step, and the first sequence of the warp whose token is chosen: of a prompt the last row.
+  const int ends = Cut::PROMPT ? (B - 1) % FINISH : 0, mine = !Cut::PROMPT ? f : f == ends ? B - 1 : B;
   const float over_c = 1.0f / (float)p.C;
   const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
   const uint32_t epoch0 = Cut::ALONE ? p.epoch - first_token<Cut>(p) * p.count : p.header->epoch;
@@ -329,7 +341,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         const bool has = lane < left;
         const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
 #pragma unroll 1
-        for (int group = 0; group < B; group += GROUP) {
+        for (int group = start_of<Cut>(s); group < B; group += GROUP) {
           barrier_sync<Cut>(FULL + buffer);
 #pragma unroll 1
           for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
@@ -394,7 +406,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
               if (from < left) store_unit(to + (size_t)(b * units + unit) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]), pack2(u[4], u[5]), epoch);
             }
           }
-          if (rest <= batch && f == 0 && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+          if (rest <= batch && f == ends && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
           barrier_arrive<Cut>(FREE + buffer);
           buffer ^= 1;
         }
@@ -414,7 +426,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       // some blocks have nothing else to do in a step.
       uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
 #pragma unroll 1
-      for (int j = f; j < B; j += FINISH) {
+      for (int j = mine; j < B; j += FINISH) {
         if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
         warp_best(best, best_id);
         delay();
@@ -425,7 +437,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       }
       delay();
 #pragma unroll 1
-      for (int j = f; j < B; j += FINISH) {
+      for (int j = mine; j < B; j += FINISH) {
         best = -INFINITY, best_id = 0x7fffffff;
         uint4 u[MOST_BLOCKS / 32] = {};
         bool wait;
@@ -447,12 +459,12 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
         if (lane == 0) {
           sh.token[j] = max(token, 0);
-          if (f == 0) *(volatile int *)&sh.step = t + 1;
-          if (MANY && teller && !p.logits_only) p.token[j] = token;
+          if (f == ends) *(volatile int *)&sh.step = t + 1;
+          if (MANY && teller && !p.logits_only) p.token[Cut::PROMPT ? 0 : j] = token;
         }
       }
     }
-    if (f == 0) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
+    if (f == ends) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
     if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
     // The last block has the fewest rows: others do not wait while it tells the host.
@@ -460,9 +472,9 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       __threadfence();
       const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
 #pragma unroll 1
-      for (int j = f; j < B; j += FINISH) {
-        gs_slot *slot = p.slots + (step0 + t) % p.slot_count * B + j;
-        slot->token = expired ? GS_SLOT_TIMEOUT : MANY ? p.token[j] : token;
+      for (int j = mine; j < B; j += FINISH) {
+        gs_slot *slot = p.slots + (step0 + t) % p.slot_count * (Cut::PROMPT ? 1 : B) + (Cut::PROMPT ? 0 : j);
+        slot->token = expired ? GS_SLOT_TIMEOUT : MANY && !Cut::PROMPT ? p.token[j] : token;
         slot->log_probability = log_probability;
         slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : pos0) + t + 1;
         slot->time = gs_globaltimer();
@@ -472,13 +484,13 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     // The row of wpe that the step after the next one needs.
     if (teller && t + 2 < p.tokens && lane * 128 < 2 * p.C)
 #pragma unroll 1
-      for (int j = f; j < B; j += FINISH)
+      for (int j = mine; j < B; j += FINISH)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wpe + (size_t)((MANY ? sh.pos0[j] : pos0) + t + 2) * p.C) + lane * 128));
   }
   if (teller && lane == 0) {
     if (!p.logits_only) {
 #pragma unroll 1
-      for (int j = f; j < B; j += FINISH) p.pos[j] = (MANY ? sh.pos0[j] : pos0) + p.tokens;
+      for (int j = mine; j < B; j += FINISH) p.pos[Cut::PROMPT ? 0 : j] = (MANY ? sh.pos0[j] : pos0) + p.tokens;
       if (!MANY) *p.token = token;
       if (f == 0) p.sampling->step = step0 + p.tokens;
     }
@@ -704,7 +716,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           const bool last = item.split == (MANY ? p.splits : SPLITS) - 1;
           const char *const qkv = p.qkv + (size_t)item.row * p.row_a;
           // With two splits a block has one item at most.
-          bf16 *const tail_k = tail_of(p, s.tail + (MANY ? (n - s.row) / (int)gridDim.x : 0)), *const tail_v = tail_k + p.tokens * HEAD;
+          // Of a prompt the tail has the keys of its rows, which are not needed after the item.
+          bf16 *const tail_k = tail_of(p, Cut::PROMPT ? 0 : s.tail + (MANY ? (n - s.row) / (int)gridDim.x : 0)), *const tail_v = tail_k + (Cut::PROMPT ? p.B : p.tokens) * HEAD;
           uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
           unsigned tile_k = tile % TILES, tile_v = tile_k;
           auto take = [&] {  // waits for keys and values
@@ -720,7 +733,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           if (keys > 0) take();
           const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
           bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v = (bf16 *)(const_cast<char *>(s.source_v) + behind);
-          int have = launch ? (last ? t + 1 : 0) : MANY ? min(keys, Cut::CHUNK) : keys;
+          int have = launch ? (last ? (Cut::PROMPT ? item.row : (int)t) + 1 : 0) : MANY ? min(keys, Cut::CHUNK) : keys;
           const int begin = launch ? 0 : warp * KEYS;
           note(i, GS_DECODE_READY);
           barrier_sync<Cut>(FREE + buffer);
@@ -730,22 +743,45 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           // write its next output before this one is read.
           if (begin < have || warp == 0) {
             delay();
-            // q, and in the last warp the new key (lanes 0 to 15) and value.
+            // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of
+            // all rows up to its own.
             const uint32_t pq = lane < 16 ? work.place_q[0][head][lane] : 0, pn = launch ? work.place_q[1 + lane / 16][head][lane % 16] : 0;
-            uint4 u = {}, w = {};
+            constexpr int ROWS = Cut::ROWS;
+            uint4 u = {}, w[ROWS] = {};
             bool wait;
             unsigned polls = 0;
 #pragma unroll 1
             do {
               if (pq) u = load_unit(qkv + (size_t)unit_of(pq) * 16);
-              if (pn) w = load_unit(qkv + (size_t)unit_of(pn) * 16);
-              wait = (pq && u.w != need) || (pn && w.w != need);
+              if constexpr (Cut::PROMPT) {
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) w[r] = load_unit_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + unit_of(pn) * 16));
+                wait = pq && u.w != need;
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
+              } else {
+                if (pn) w[0] = load_unit(qkv + (size_t)unit_of(pn) * 16);
+                wait = (pq && u.w != need) || (pn && w[0].w != need);
+              }
             } while (wait && !gives_up(p.header, sh, polls, i));
             note(i, GS_DECODE_ARRIVED);
             put(pq, u, xs);
-            if (launch) put(pn, w, reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
+            if constexpr (Cut::PROMPT) {
+#pragma unroll
+              for (int r = 0; r < ROWS; r++)
+                if (launch && r <= item.row) put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
+            } else {
+              if (launch) put(pn, w[0], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
+            }
             __syncwarp();
-            if (launch) {
+            if (Cut::PROMPT && launch && item.row == p.B - 1) {  // which has them all
+#pragma unroll 1
+              for (int r = 0; r < p.B; r++) {
+                reinterpret_cast<uint32_t *>(cache_k + r * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_k + r * HEAD)[lane];
+                reinterpret_cast<uint32_t *>(cache_v + r * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + r * HEAD)[lane];
+              }
+            }
+            if (!Cut::PROMPT && launch) {
               reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
               reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
             }
@@ -837,9 +873,10 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           next();
         }
         note(i, GS_DECODE_READY);
+        const int start = start_of<Cut>(s);
 #pragma unroll 1
-        for (int group = 0; group < B; group += GROUP) {
-          if (!Cut::WIDE || group > 0) barrier_sync<Cut>(FREE + buffer);
+        for (int group = start; group < B; group += GROUP) {
+          if (!Cut::WIDE || group > start) barrier_sync<Cut>(FREE + buffer);
           delay();
           uint32_t ph[HU];
 #pragma unroll
@@ -873,7 +910,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 for (int n = 0; n < HU; n++) put(ph[n], u[m][n], xs + (j + m) * Cut::ROW);
               }
           }
-          if (group == 0) note(i, GS_DECODE_ARRIVED);
+          if (group == start) note(i, GS_DECODE_ARRIVED);
           __syncwarp();
           const uint32_t from = fragment + (MANY ? g / 2 * (Cut::ROW * 2) : 0);
           float d[4][4] = {};
@@ -961,7 +998,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         if constexpr (MANY) {
           constexpr int SUMS = NB > 2 ? 2 : NB;
 #pragma unroll 1
-          for (int group = 0; group < B; group += GROUP) {
+          for (int group = start_of<Cut>(s); group < B; group += GROUP) {
             const int rows = B - group;  // may be more than GROUP
             uint16_t *const to = xs + group * Cut::XROW;
             float v[GROUP][XU][F32S];
@@ -973,10 +1010,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               else
                 read_residual<Cut>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
               __syncwarp();
-              if (group == 0) note(i, GS_DECODE_ARRIVED);
+              if (group == start_of<Cut>(s)) note(i, GS_DECODE_ARRIVED);
             }
             // Columns 2j and 2j + 1 have the high and the low halves of sequence j.
-            const uint32_t from = fragment + (group + g / 2) * (Cut::XROW * 2) + (norm && g % 2 ? Cut::LOW * 2 : 0);
+            const int column = Cut::PROMPT && Cut::ROWS > GROUP ? min(group + g / 2, 7) : group + g / 2;  // there is room for eight
+            const uint32_t from = fragment + column * (Cut::XROW * 2) + (norm && g % 2 ? Cut::LOW * 2 : 0);
             float d[FRAGMENTS][SUMS][4] = {};
 #pragma unroll
             for (int k = 0; k < NB; k++) {
@@ -994,6 +1032,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             }
             barrier_arrive<Cut>(FULL + buffer);
             buffer ^= 1;
+            if (Cut::PROMPT && Cut::ROWS == GROUP && !Cut::ALONE) break;  // there is one; where this is left out, or is not, registers are spilled
           }
           first = false;
           continue;
@@ -1165,7 +1204,10 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     for (int i = 0; i < TILES; i++) mbarrier_init(&sh.full[i], 1), mbarrier_init(&sh.empty[i], WARPS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) sh.token[j] = max(p.token[j], 0), sh.pos0[j] = p.pos[j] - first_token<Cut>(p);
+    for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) {
+      sh.token[j] = max(Cut::PROMPT ? p.ids[j] : p.token[j], 0);
+      sh.pos0[j] = Cut::PROMPT ? *p.pos + j : p.pos[j] - first_token<Cut>(p);
+    }
     sh.step = first_token<Cut>(p);
     sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
@@ -1178,8 +1220,12 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     Local l = {};
     const gs_decode_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
+    // Of the last layer only keys and values of all rows are needed, of a prompt.
+    l.start = Cut::PROMPT && i > p.count - 1 - STEPS ? p.B - 1 : 0;
     if (s.kind == GS_DECODE_ATTENTION && Cut::MANY) {
       l.row = first_item(i, b, blocks, p.items);
+      if constexpr (Cut::PROMPT)
+        while (l.row < l.start * p.NH * p.splits) l.row += blocks;
       l.split = l.row < p.items ? 0 : -1;
       l.source = (const char *)s.k_cache, l.source_v = (const char *)s.v_cache;
     } else if (s.kind == GS_DECODE_ATTENTION) {
@@ -1198,7 +1244,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     steps[i] = l;
   }
   __syncthreads();
-  if (threadIdx.x == 0)
+  if (!Cut::PROMPT && threadIdx.x == 0)
     for (int i = first_step<Cut>(p), n = 0; i < end_step<Cut>(p); i++)
       if (steps[i].kind == GS_DECODE_ATTENTION) {
         steps[i].tail = n;
@@ -1214,7 +1260,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   }
   __syncthreads();
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
-  if constexpr (Cut::ALONE) load_tail<Cut>(p, sh, steps[p.alone]);
+  if constexpr (Cut::ALONE && !Cut::PROMPT) load_tail<Cut>(p, sh, steps[p.alone]);
   __syncthreads();
   if (warp == WARPS + Cut::FINISH)
     copy_weights<Cut>(p, sh, steps);
@@ -1264,7 +1310,7 @@ __global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const T *w, const fl
 
 typedef bf16 Weight;
 constexpr int VALUES = BF16S, SEQUENCES = GS_DECODE_SEQUENCES;
-constexpr bool DRAWING = true;
+constexpr bool DRAWING = true, PROMPTS = true;
 
 // Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
 template <typename Run> int with_cut(int C, Run &&run) {
@@ -1300,6 +1346,17 @@ template <typename Cut> int64_t ring_at_least(const Program &p) {
 
 #include "decode_host.cuh"
 
+namespace {
+
+int check_prompt(const gs_decode_args *a) {
+  if (a->rows == 0) return GS_OK;
+  if (a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes prompts with weights in bfloat16 only");
+  if (a->rows < 2 || a->rows > GS_DECODE_ROWS || a->B != 1) return gs_fail(GS_ARGUMENT, "decode: %d rows of a prompt of %d sequences; 2 to %d of one are possible", a->rows, a->B, GS_DECODE_ROWS);
+  return GS_OK;
+}
+
+}  // namespace
+
 extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
   GS_ENTER(s, a);
   auto fold = [&](auto *w) {
@@ -1311,11 +1368,14 @@ extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
 
 extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
   GS_ENTER(s, a);
+  if (int status = check_prompt(a)) return status;
   return a->dtype == GS_F32 ? gs_decode_f32_work(s, a, bytes, tokens) : work(s, a, bytes, tokens);
 }
 
 extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   GS_ENTER(s, a);
+  if (int status = check_prompt(a)) return status;
+  if (a->rows && (a->tokens != 1 || a->draw)) return gs_fail(GS_ARGUMENT, "decode: a prompt, %d tokens from %d candidates; one is possible, the argmax", a->tokens, a->draw);
   if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
   if (a->draw && (a->logits_only || a->B != 1 || a->dtype != GS_BF16 || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
     return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d, of one sequence with weights in bfloat16", a->draw,
@@ -1326,5 +1386,7 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
 extern "C" int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
   GS_ENTER(s, a);
   if (step < 0 || step >= a->count) return gs_fail(GS_ARGUMENT, "decode: step %d of a program of %d", step, a->count);
+  if (int status = check_prompt(a)) return status;
+  if (a->rows && tail) return gs_fail(GS_ARGUMENT, "decode: a prompt after %d tokens of a launch; none are possible", tail);
   return a->dtype == GS_F32 ? gs_decode_f32_one(s, a, step, tail, epoch) : run_one(s, a, step, tail, epoch);
 }

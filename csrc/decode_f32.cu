@@ -22,6 +22,7 @@ template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, bool S
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
   static constexpr bool MANY = false;      // whether it has several sequences
+  static constexpr bool PROMPT = false;    // or is for prompts
   using Stamping = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, true>;
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int THREADS = 32 * (WARPS + 2);    // they, the one that finishes, the one that copies
@@ -130,7 +131,6 @@ constexpr int RUSH = 64;
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   constexpr int C = Cut::C, ROW = 4 * C, CHUNK = 4 * ROW / Cut::CHUNKS;
   const int lane = threadIdx.x % 32;
-  const uint32_t ring = sh.ring;  // between copies there is no time to read it
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
@@ -148,7 +148,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     __syncwarp();
     if (lane == 0) {
       sh.size[at] = take;
-      sh.base[at] = ring + base;
+      sh.base[at] = sh.ring + base;
       mbarrier_expect(&sh.full[at], bytes);
     }
     __syncwarp();
@@ -159,7 +159,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         while (clock64() < due) continue;
         due = clock64() + piece / RUSH;
       }
-      if (lane < group && k + lane < n) bulk_copy(ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
+      if (lane < group && k + lane < n) bulk_copy(sh.ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
     }
     used += take;
     head = base + bytes;
@@ -865,7 +865,7 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
 
 typedef float Weight;
 constexpr int VALUES = F32S, SEQUENCES = 1;
-constexpr bool DRAWING = false;
+constexpr bool DRAWING = false, PROMPTS = false;
 
 // Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
 template <typename Run> int with_cut(int C, Run &&run) {

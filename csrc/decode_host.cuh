@@ -5,6 +5,7 @@
 //   ATTENDED_STRIDE  units from an attention output to the next one's
 //   SEQUENCES        at most; a Cut has a Many for more than one
 //   DRAWING          whether a Cut for one sequence has a Drawing
+//   PROMPTS          whether it has a Prompt, of up to ROWS rows
 //   with_cut         calls run(Cut) of a width
 //   fits             whether vectors of these shapes fit a Cut
 //   ring_at_least    bytes of the ring that one step of a Cut needs at once
@@ -23,17 +24,17 @@ size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
 // Everything of a program but for addresses outside of the work area, and the size of that.
 template <typename Cut> void lay_out(gs_stream *s, const gs_decode_args *a, Program *p, size_t *bytes) {
   const int blocks = blocks_of(s, a);
-  p->count = a->count, p->C = a->C, p->NH = a->NH, p->P = a->P, p->V = a->V, p->B = a->B;
+  p->count = a->count, p->C = a->C, p->NH = a->NH, p->P = a->P, p->V = a->V, p->B = Cut::PROMPT ? a->rows : a->B;
   // Of several sequences enough blocks have a part in attention with fewer splits.
-  p->splits = !Cut::MANY ? SPLITS : a->B * a->NH * 2 <= blocks ? 2 : 1;
-  p->items = a->B * a->NH * p->splits;
+  p->splits = !Cut::MANY ? SPLITS : p->B * a->NH * 2 <= blocks ? 2 : 1;
+  p->items = p->B * a->NH * p->splits;
   p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, VALUES), p->a = shape_of(3 * a->C, blocks, VALUES);
   char *at = (char *)a->work;
   size_t n = HEADER;
   auto take = [&](size_t units, int *row) {
     char *here = at + n;
     *row = (int)aligned(16 * units);
-    n += (size_t)a->B * *row;
+    n += (size_t)p->B * *row;
     return here;
   };
   int row_best;
@@ -47,8 +48,8 @@ template <typename Cut> void lay_out(gs_stream *s, const gs_decode_args *a, Prog
   if (!Cut::MANY) p->lists = (uint4 *)take((size_t)blocks * DRAW_UNITS, &row_best);
   *bytes = n;
 
-  p->tails = 1;
-  for (int b = 0; b < blocks; b++) {
+  p->tails = Cut::PROMPT ? p->B : 1;  // one of all rows is as large as so many of a token
+  for (int b = 0; b < blocks && !Cut::PROMPT; b++) {
     int n = 0, head;
     for (int i = 0; i + 1 < p->count; i += STEPS) n += Cut::MANY ? last_splits(i, b, blocks, *p) : split_of(i, b, blocks, p->NH, &head) == SPLITS - 1;
     if (n > p->tails) p->tails = n;
@@ -77,14 +78,17 @@ template <typename Cut> int prepare(gs_stream *s, const gs_decode_args *a, Progr
   const int blocks = blocks_of(s, a);
   if (blocks > MOST_BLOCKS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, blocks);
   if (a->NH * HEAD != a->C) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD, a->C / (a->NH > 0 ? a->NH : 1));
-  if (int status = gs_check_code(s, (const void *)decode_kernel<Cut>)) return status;
+  // The kernel for prompts is not looked at, which would load it before there is a prompt.
+  if constexpr (!Cut::PROMPT)
+    if (int status = gs_check_code(s, (const void *)decode_kernel<Cut>)) return status;
   const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, VALUES), q = shape_of(3 * a->C, blocks, VALUES);
   if ((!Cut::MANY && a->NH * SPLITS > blocks) || !fits<Cut>(x, h, q))
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
   lay_out<Cut>(s, a, p, bytes);
-  for (*tokens = GS_DECODE_TOKENS; ring_of<Cut>(s, *p, *tokens) == 0; *tokens /= 2)
+  for (*tokens = Cut::PROMPT ? 1 : GS_DECODE_TOKENS; ring_of<Cut>(s, *p, *tokens) == 0; *tokens /= 2)
     if (*tokens == 1)
-      return gs_fail(GS_UNSUPPORTED, "%d steps, a context of %d and %d sequences leave too little shared memory to decode in one kernel", p->count, p->P, p->B);
+      return gs_fail(GS_UNSUPPORTED, "%d steps, a context of %d and %d %s leave too little shared memory to decode in one kernel", p->count, p->P, p->B,
+                     Cut::PROMPT ? "rows of a prompt" : "sequences");
   return GS_OK;
 }
 
@@ -96,23 +100,30 @@ template <typename Cut> int fill(gs_stream *s, const gs_decode_args *a, int toke
   if (int status = prepare<Cut>(s, a, p, &n, &most)) return status;
   if (tokens < 1 || tokens > most) return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
   p->steps = (const gs_decode_step *)a->steps;
+  p->ids = (const int *)a->ids;
   p->wte = (const bf16 *)a->wte, p->wpe = (const bf16 *)a->wpe;
   p->sampling = (gs_sampling *)a->sampling;
   p->pos = (int *)a->pos, p->token = (int *)a->tokens_io;
   p->slots = (gs_slot *)a->slots;
   p->logits = (float *)a->logits;
   p->patience = (uint64_t)a->timeout * 1000000;
-  p->ld = a->ld, p->slot_count = a->slot_count, p->tokens = tokens;
+  p->ld = Cut::PROMPT ? 0 : a->ld, p->slot_count = a->slot_count, p->tokens = tokens;
   p->eps = a->eps;
   return GS_OK;
 }
 
-// Calls run(Cut) of a width and a number of sequences; GS_UNSUPPORTED if there is none.
+// Calls run(Cut) of a width and a number of sequences, or of a prompt; GS_UNSUPPORTED if there is none.
 template <typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
   if (a->B < 1 || a->B > SEQUENCES)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences with weights of this type; there are %d", SEQUENCES, a->B);
   return with_cut(a->C, [&](auto cut) -> int {
     using Cut = decltype(cut);
+    if constexpr (PROMPTS)
+      if (a->rows > 0) {
+        using Prompt = typename Cut::Prompt;
+        if (a->rows > Prompt::ROWS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d takes prompts of up to %d rows; this one has %d", a->C, Prompt::ROWS, a->rows);
+        return run(Prompt());
+      }
     if constexpr (SEQUENCES > 1)
       if (a->B > 1) return run(typename Cut::Many());
     return run(cut);

@@ -82,6 +82,7 @@ __host__ __device__ inline Item item_of(int n, int i, int heads, int splits) {
 struct Program {
   const gs_decode_step *steps;
   const bf16 *wte, *wpe;
+  const int *ids;                            // (B) of a prompt
   gs_sampling *sampling;
   int *pos, *token;
   gs_slot *slots;
@@ -92,7 +93,7 @@ struct Program {
   uint64_t patience;                         // ns
   uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
-  int B, ld;                                 // sequences; values from a row of logits to the next one
+  int B, ld;                                 // sequences, or rows of a prompt; values from a row of logits to the next one
   int splits, items;                         // of the keys of a head; of the attention of a step
   int row_x, row_h, row_a, row_o;            // bytes of the units of a sequence: residual, hidden, qkv, attended
   int logits_only;                           // gs_sample takes the token
@@ -124,6 +125,7 @@ struct alignas(16) Local {
   int row, rows;           // of the block; of attention: head, keys
   int split;               // of attention, or -1 if the block has no part in it
   int tail;                // of attention of the last split: which of the block's tails
+  int start;               // of a prompt: the first row that the step computes, 0 or the last one
 };
 
 #if __CUDA_ARCH__ >= 900

@@ -340,7 +340,8 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 // gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block
 // per SM: it interprets a program, an array of steps in device memory, five a layer (a Linear,
 // attention, three Linears) and the logits. 1 to GS_DECODE_SEQUENCES sequences,
-// weights and cache in bfloat16 or float32. docs/persistent.md describes how.
+// weights and cache in bfloat16 or float32. Or it runs a prompt of up to GS_DECODE_ROWS tokens of
+// one sequence, in bfloat16. docs/persistent.md describes how.
 
 typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
 
@@ -386,6 +387,8 @@ GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
 // is not 0, the token that gs_sample draws from the same logits, and its log-probability: draw
 // is 1 for the argmax, else the number of candidates, top_k or V. Or, if logits_only is not 0,
 // the logits of one step, which a gs_sample then samples from.
+// If rows is not 0, tokens is 1 and the step is that of a prompt: all its rows at the positions
+// from pos on, the logits and the token of the last one; pos += rows. draw is then 0.
 // If a block waits longer than `timeout` for another one, or 7/8 of that for weights, the slots
 // of this launch get the token GS_SLOT_TIMEOUT and the position 65536 * step of the program +
 // block, and GS_DECODE_FOR_WEIGHTS in it; the caller then sets the work area to zero.
@@ -411,6 +414,8 @@ typedef struct {
   int32_t dtype;       // of weights and cache: GS_BF16 or GS_F32
   gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_decode_stamp
   int32_t draw;        // 0: the argmax, without a log-probability; else up to GS_DECODE_DRAW, or V <= GS_DECODE_DRAW_ALL; of GS_BF16
+  int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_DECODE_ROWS
+  gs_ptr ids;          // (rows) int32: the prompt
 } gs_decode_args;
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in
 // the step. Row `count` is the choice of the token.
@@ -421,21 +426,26 @@ typedef enum {
 } gs_decode_stamp;
 #define GS_DECODE_TOKENS 8
 #define GS_DECODE_SEQUENCES 8
+#define GS_DECODE_ROWS 8
 #define GS_DECODE_DRAW 128
 #define GS_DECODE_DRAW_ALL 320
 #define GS_SLOT_TIMEOUT (-2)
 #define GS_DECODE_FOR_WEIGHTS 0x8000
+typedef struct {     // the first bytes of work
+  uint32_t epoch;    // of the last step that ran
+  uint32_t expired;  // 0, or 2^31 + what slots get as the position: a block waited too long
+} gs_decode_header;
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
 // One step of the program in a launch of its own, its results bit by bit those of gs_decode.
 // Launches of all steps in order are the decode step of the tokens at *pos up to their logits; a
 // gs_sample takes the tokens. `tail` is how many tokens before this one a launch of gs_decode would
 // have begun, less than as many as gs_decode_work says: attention divides keys by where that is.
-// `epoch` is the same for all steps of a token, and that of the next token is `count` more. Of the
-// arguments slots, stamps, tokens and logits_only are not read.
+// `epoch` is the same for all steps of a token, and that of the next token is `count` more. So it is
+// of a prompt, where tail is 0. Of the arguments slots, stamps, tokens and logits_only are not read.
 GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
 // The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS.
 // GS_UNSUPPORTED, with the reason as message, if the device or the model's shape has no such
-// kernel; of the arguments only count, C, NH, P, V, B, blocks and dtype are read.
+// kernel; of the arguments only count, C, NH, P, V, B, blocks, dtype and rows are read.
 GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
 
 // ---------------------------------------------------------------- stamps

@@ -15,6 +15,7 @@ import "unsafe"
 const (
 	DecodeTokens     = C.GS_DECODE_TOKENS      // the most decode steps of a launch
 	DecodeSequences  = C.GS_DECODE_SEQUENCES   // the most sequences of a launch
+	DecodeRows       = C.GS_DECODE_ROWS        // the most rows of a prompt
 	SlotTimeout      = C.GS_SLOT_TIMEOUT       // the token of a slot if a block waited too long for another one
 	DecodeForWeights = C.GS_DECODE_FOR_WEIGHTS // in the position of such a slot: it waited for weights
 
@@ -32,6 +33,12 @@ const (
 	DecodeArrived   = C.GS_DECODE_ARRIVED   // and the inputs
 	DecodePublished = C.GS_DECODE_PUBLISHED // the last outputs were stored for the other blocks
 )
+
+// DecodeHeader is gs_decode_header: the first bytes of DecodeArgs.Work.
+type DecodeHeader struct {
+	Epoch   uint32 // of the last step that ran
+	Expired uint32 // 0, or 2^31 + what slots get as the position: a block waited too long
+}
 
 // DecodeKind is what a step of a decode program does, as in gs_decode_kind.
 type DecodeKind int32
@@ -80,7 +87,8 @@ type FoldArgs struct {
 	Folded      Ptr   // (N) float32: W shift + bias
 }
 
-// DecodeArgs are gs_decode_args: decode steps of 1 to 8 sequences, with weights in bfloat16 or float32.
+// DecodeArgs are gs_decode_args: decode steps of 1 to 8 sequences, with weights in bfloat16 or float32, or
+// a prompt of up to 8 tokens of one sequence, in bfloat16.
 type DecodeArgs struct {
 	size        uint32
 	Count       int32 // steps of the program
@@ -103,6 +111,8 @@ type DecodeArgs struct {
 	DType       DType // of weights and cache: BF16 or F32
 	Stamps      Ptr   // (Tokens, Count+1, blocks) DecodeStamp, zeroed, or 0; the last row is the choice of the token
 	Draw        int32 // 0: tokens are the argmax; else the candidates that Sampling draws from, which [CanDraw] allows, of one sequence in BF16
+	Rows        int32 // 0, or the tokens of a prompt, 2 to DecodeRows
+	IDs         Ptr   // (Rows) int32: the prompt
 }
 
 // CanDraw tells whether a decode kernel can draw tokens from so many candidates, the likeliest
@@ -198,6 +208,12 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 		return shapeError(op, "%d tokens; with LogitsOnly it must be 1", a.Tokens)
 	case run && a.Draw != 0 && (a.LogitsOnly != 0 || a.B != 1 || a.DType != BF16 || !CanDraw(int(a.Draw), int(a.V))):
 		return shapeError(op, "a token drawn from %d candidates of %d; the kernel draws from up to %d, or from all of up to %d, of one sequence with weights in bfloat16, and not with LogitsOnly", a.Draw, a.V, decodeDraw, decodeDrawAll)
+	case a.Rows < 0 || a.Rows == 1 || a.Rows > DecodeRows:
+		return shapeError(op, "a prompt of %d rows; it must be from 2 to %d, or 0 for decode steps", a.Rows, DecodeRows)
+	case a.Rows > 0 && (a.B != 1 || a.DType != BF16):
+		return shapeError(op, "a prompt of %d sequences with weights of type %d; it must be of one, in BF16", a.B, a.DType)
+	case run && a.Rows > 0 && (a.Tokens != 1 || a.Draw != 0 || a.IDs == 0):
+		return shapeError(op, "a prompt with Tokens=%d, Draw=%d and IDs=%#x; Tokens must be 1, Draw 0, and IDs given", a.Tokens, a.Draw, a.IDs)
 	case run && a.SlotCount < a.Tokens:
 		return shapeError(op, "%d slots for %d tokens", a.SlotCount, a.Tokens)
 	case run && a.Timeout < 1:
@@ -210,8 +226,8 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 }
 
 // Decode launches decode steps, one after another in one kernel: token = argmax of the
-// logits of each, unless Draw or LogitsOnly is set. The caller has checked the program by
-// [CheckDecode], and that positions stay below P.
+// logits of each, unless Draw or LogitsOnly is set. Or, with Rows, a prompt, and the token after
+// it. The caller has checked the program by [CheckDecode], and that positions stay below P.
 func (s *Stream) Decode(a DecodeArgs) error {
 	c := s.c.Load()
 	if c == nil {
@@ -227,8 +243,8 @@ func (s *Stream) Decode(a DecodeArgs) error {
 // Launches of all steps in order are the decode step of the token at Pos up to its logits; a
 // [Stream.Sample] takes the token. tail is how many tokens before this one a launch of Decode would
 // have begun, since attention divides keys by where that is. epoch is the same for all steps of a
-// token, and that of the next token is Count more. Stamps, Tokens and LogitsOnly are not read, nor is what
-// Slots points at, which must be given all the same.
+// token, and that of the next token is Count more; a prompt has one for all its rows. Stamps, Tokens and
+// LogitsOnly are not read, nor is what Slots points at, which must be given all the same.
 func (s *Stream) DecodeOne(a DecodeArgs, step, tail int, epoch uint32) error {
 	c := s.c.Load()
 	if c == nil {
@@ -238,8 +254,8 @@ func (s *Stream) DecodeOne(a DecodeArgs, step, tail int, epoch uint32) error {
 	if err := checkDecode("DecodeOne", &a, true); err != nil {
 		return err
 	}
-	if step < 0 || step >= int(a.Count) || tail < 0 || tail >= DecodeTokens {
-		return shapeError("DecodeOne", "step %d of %d, %d tokens before this one; steps are counted from 0, and at most %d tokens come before", step, a.Count, tail, DecodeTokens-1)
+	if step < 0 || step >= int(a.Count) || tail < 0 || tail >= DecodeTokens || tail > 0 && a.Rows > 0 {
+		return shapeError("DecodeOne", "step %d of %d, %d tokens before this one; steps are counted from 0, and at most %d tokens come before, none before a prompt", step, a.Count, tail, DecodeTokens-1)
 	}
 	return failed("gs_decode_one", C.call_gs_decode_one(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), C.int(step), C.int(tail), C.uint32_t(epoch)))
 }

@@ -81,7 +81,21 @@ func TestDecodeChecks(t *testing.T) {
 		f(&a)
 		return a
 	}
+	prompt := func(f func(*cuda.DecodeArgs)) cuda.DecodeArgs {
+		a := change(func(a *cuda.DecodeArgs) { a.B, a.Tokens, a.Rows, a.IDs = 1, 1, 8, 1 })
+		f(&a)
+		return a
+	}
 	for name, err := range map[string]error{
+		"no row":    s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Rows = -1 })),
+		"one row":   s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Rows = 1 })),
+		"nine rows": s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Rows = cuda.DecodeRows + 1 })),
+		"two texts": s.Decode(prompt(func(a *cuda.DecodeArgs) { a.B = 2 })),
+		"rows f32":  s.Decode(prompt(func(a *cuda.DecodeArgs) { a.DType = cuda.F32 })),
+		"steps":     s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Tokens = 2 })),
+		"rows draw": s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Draw = 1 })),
+		"no ids":    s.Decode(prompt(func(a *cuda.DecodeArgs) { a.IDs = 0 })),
+		"rows tail": s.DecodeOne(prompt(func(a *cuda.DecodeArgs) {}), 0, 1, 1),
 		"none":      s.Decode(change(func(a *cuda.DecodeArgs) { a.Tokens = 0 })),
 		"many":      s.Decode(change(func(a *cuda.DecodeArgs) { a.Tokens = cuda.DecodeTokens + 1 })),
 		"slots":     s.Decode(change(func(a *cuda.DecodeArgs) { a.SlotCount = 7 })),
@@ -121,6 +135,9 @@ func TestDecodeChecks(t *testing.T) {
 	}
 	if n, tokens, err := s.DecodeWork(args); err != nil || n != 64*128 || tokens != cuda.DecodeTokens {
 		t.Errorf("%d bytes of work, %d steps a launch, %v", n, tokens, err)
+	}
+	if n, tokens, err := s.DecodeWork(prompt(func(*cuda.DecodeArgs) {})); err != nil || n != 64*128 || tokens != 1 {
+		t.Errorf("of a prompt %d bytes of work, %d steps a launch, %v", n, tokens, err)
 	}
 	c.Decode(stub.Decode{Refusal: "no kernel for this"})
 	if _, _, err := s.DecodeWork(args); !errors.Is(err, cuda.ErrNoKernel) || !strings.Contains(err.Error(), "no kernel for this") {

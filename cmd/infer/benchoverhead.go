@@ -177,7 +177,7 @@ type overheadOf struct {
 	recorders   []string
 }
 
-// overheadPlan lists what is measured. Prefills of mode persistent are those of mode graph, and
+// overheadPlan lists what is measured. Prefills of mode persistent are those of mode graph, but for the shortest, and
 // CUPTI has no steps of its decode steps.
 func overheadPlan(modes, recorders []string) (plan []overheadOf) {
 	for _, phase := range []string{"decode", "prefill"} {

@@ -16,9 +16,10 @@ type compiled struct {
 	steps   [][]launch // of each step of the plan
 	ranges  *annotate.Pass
 	samples bool
-	alone   bool    // steps of the decode program: see decodeAlone
-	runs    int     // eager ones
-	plain   variant // the variant that does not stamp
+	alone   bool      // steps of the decode program: see decodeAlone
+	single  *compiled // the same pass by such steps; nil until they are made
+	runs    int       // eager ones
+	plain   variant   // the variant that does not stamp
 }
 
 // launch is one call into the library.

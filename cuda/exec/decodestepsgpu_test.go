@@ -79,7 +79,7 @@ func stepsBitEqual(t *testing.T, held weights.DType) {
 			want, logits := text(one, prompt, run.n, run.how)
 			inOneKernel(t, one)
 			got, row := text(other, prompt, run.n, run.how)
-			if r := other.Runner().(*Runner); r.together.alone.launches == nil || !r.last.logitsOnly {
+			if r := other.Runner().(*Runner); r.compiled[r.decodePass()].single == nil || !r.last.logitsOnly {
 				t.Fatalf("%s: the steps did not run by their own kernels: %q", what, r.together.refused)
 			}
 			if !slices.Equal(got, want) {
@@ -125,7 +125,7 @@ func TestStepsOfSequencesOnGPU(t *testing.T) {
 				want, logits := run(one)
 				inOneKernel(t, one)
 				got, row := run(other)
-				if r := other.Runner().(*Runner); r.together.alone.launches == nil || !r.last.logitsOnly {
+				if r := other.Runner().(*Runner); r.compiled[r.decodePass()].single == nil || !r.last.logitsOnly {
 					t.Fatalf("%s: the steps did not run by their own kernels: %q", what, r.together.refused)
 				}
 				if !slices.Equal(got, want) {

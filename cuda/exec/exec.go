@@ -19,7 +19,8 @@
 // to a length for which a graph is kept; idle rows have no effect on the others. A pass
 // runs eagerly the first time, which loads its kernels, and is captured the second time.
 //
-// Persistent is Graph for prompts. Decode steps run inside one kernel, up to
+// Persistent is Graph for prompts but short ones: of up to [cuda.DecodeRows] tokens of one sequence, in
+// bfloat16, with the last row of logits. These, and decode steps, run inside one kernel, up to
 // [cuda.DecodeTokens] in a launch, which interprets the decode plan as a program. Where tokens
 // are drawn from more candidates than it can ([cuda.CanDraw]), of several sequences or in float32, a launch
 // is one step, and the kernel of the other modes samples after it. The limits are eight sequences,

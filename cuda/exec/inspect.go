@@ -85,7 +85,7 @@ func (r *Runner) inspectLaunch(c *compiled, ids []int32, start, n int, buffer *c
 	}
 	r.state.step += uint64(n)
 	if _, err := r.ring.read(nil, r.state.step-1); err != nil {
-		return nil, r.explain(err)
+		return nil, r.explain(c.plan, err)
 	}
 	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&stamps[0])), len(stamps)*int(unsafe.Sizeof(stamps[0])))
 	if err := buffer.Read(0, bytes); err != nil {

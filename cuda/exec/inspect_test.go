@@ -21,6 +21,7 @@ func TestInspectDecode(t *testing.T) {
 	if _, err := s.Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsLast); err != nil {
 		t.Fatal(err)
 	}
+	c.Reset()
 	d, err := s.InspectDecode(t.Context(), []int32{4}, 3)
 	if err != nil {
 		t.Fatal(err)

@@ -37,13 +37,10 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		return nil, err
 	}
 	r.last = lastPass{plan: c.plan, rows: pass.Tokens}
-	r.together.on = false
 	r.state.position = start
 	defer r.state.reset(past)
-	if c.plan.Pass == r.decodePass() {
-		if c, err = r.chooseDecode(c); err != nil {
-			return nil, r.fail(c, err)
-		}
+	if c, err = r.choose(c); err != nil {
+		return nil, r.fail(c, err)
 	}
 	burst := func(name string) (time.Duration, error) {
 		if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
@@ -57,9 +54,12 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		for launched := 0; launched < steps; {
 			n := 1
 			var err error
-			if r.together.on || c.alone {
+			switch {
+			case (r.together.on || c.alone) && pass.Tokens == 1 && pass.Sample:
 				n, err = r.step(c, start+launched, steps-launched)
-			} else {
+			case r.together.on || c.alone: // a prompt that does not sample does not move the position
+				n, err = r.step(c, start, 1)
+			default:
 				err = r.pass(passAt{c, r.state.position, pass.Tokens})
 			}
 			if err != nil {
@@ -74,10 +74,10 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		if c.samples {
 			r.state.step += uint64(steps)
 			if _, err := r.ring.read(nil, r.state.step-1); (r.together.on || c.alone) && err != nil {
-				return 0, r.explain(err)
+				return 0, r.explain(c.plan, err)
 			}
 		}
-		return elapsed, nil
+		return elapsed, r.checkLate(c)
 	}
 	var times []time.Duration
 	for began := time.Now(); len(times) < repeat; {
@@ -102,7 +102,7 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 // Launches returns how many launches a pass is, those of cuBLASLt counted as
 // one each. In graph mode they are the graph's nodes, and the host launches it once. In
 // mode persistent a launch is of up to [cuda.DecodeTokens] decode steps, and one step is
-// counted as 1.
+// counted as 1, as is a prompt of up to [cuda.DecodeRows] tokens.
 func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	if r.failed != nil {
 		return 0, r.failed
@@ -113,13 +113,11 @@ func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if c.plan.Pass == r.decodePass() {
-		if c, err = r.chooseDecode(c); err != nil {
-			return 0, r.fail(c, err)
-		}
-		if r.together.on {
-			return 1, nil
-		}
+	if c, err = r.choose(c); err != nil {
+		return 0, r.fail(c, err)
+	}
+	if r.together.on {
+		return 1, nil
 	}
 	n := 0
 	for _, launches := range c.steps {

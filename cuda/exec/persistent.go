@@ -27,11 +27,12 @@ type persistent struct {
 	planned []int           // of each step of the program, that of the plan
 	args    cuda.DecodeArgs // but for addresses that may change; Count is 0 until the program is made
 	tokens  int             // decode steps of a launch, at most
+	rows    int             // of a prompt, at most
 
 	on      bool // the call under way uses it
 	alone   decodeAlone
 	refused string  // why the session can not use it
-	loaded  [4]bool // the kernel, that which stamps, that which draws, and that which does both
+	loaded  [6]bool // the kernel and that which stamps: of decode steps, of those that draw, and of prompts
 }
 
 func (p *persistent) free() error {
@@ -98,6 +99,15 @@ func (b *Backend) fellBack() string {
 // is missing was not measured to be faster. docs/persistent.md has the times.
 var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 1, 768: 1, 1024: 1, 1280: 1, 1600: 1}}
 
+// measuredPrompts is the same of the rows of a prompt of one sequence, in bfloat16.
+var measuredPrompts = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 8}
+
+// slowerPrompt is whether mode auto runs a prompt of so many rows as a graph though there may be a kernel.
+// A launch for each prompt is too long for the smallest models.
+func (b *Backend) slowerPrompt(width, layers, rows int) bool {
+	return b.options.Mode == Auto && !b.alone && (rows > measuredPrompts[width] || width < 768 && layers < 3)
+}
+
 // slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
 // runs them in one kernel.
 func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
@@ -128,7 +138,7 @@ func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
 	case byCUPTI && !r.backend.alone:
 		why = underCUPTI
 	case p.args.Count == 0:
-		err := r.makeProgram(c.plan)
+		err := r.makeProgram(r.Plan(r.decodePass()))
 		if err == nil {
 			break
 		}
@@ -145,12 +155,37 @@ func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
 		r.backend.fallBack(why)
 		return c, nil
 	}
+	if c.plan.Pass.Tokens > p.rows { // of a prompt
+		return c, nil
+	}
 	if r.backend.alone {
 		return r.alone(c), nil
 	}
 	p.on = true
 	r.backend.found.Store(new(string))
 	return c, nil
+}
+
+// choose is chooseDecode of a decode step, and choosePrompt of another pass.
+func (r *Runner) choose(c *compiled) (*compiled, error) {
+	if c.plan.Pass == r.decodePass() {
+		return r.chooseDecode(c)
+	}
+	return r.choosePrompt(c)
+}
+
+// choosePrompt is chooseDecode of a pass that evaluates tokens which are given: the kernel takes short
+// prompts of one sequence, whose last row of logits is wanted.
+func (r *Runner) choosePrompt(c *compiled) (*compiled, error) {
+	r.together.on = false
+	pass := c.plan.Pass
+	switch {
+	case pass.Batch != 1 || pass.Tokens > cuda.DecodeRows || pass.Logits != gpt2.LogitsLast || pass.Until != "" || !r.Samples(r.state.sampling):
+		return c, nil
+	case pass.Tokens > 1 && r.backend.dtype != cuda.BF16 || r.backend.slowerPrompt(r.model.Config.Channels, len(r.options.Layers), pass.Tokens):
+		return c, nil
+	}
+	return r.chooseDecode(c)
 }
 
 // candidates returns from how many tokens of a vocabulary a token is drawn, as
@@ -303,32 +338,52 @@ func (w *writer) decodeArgs(p program) cuda.DecodeArgs {
 	}
 }
 
-// decodeNeeds returns the bytes of the program of the decode plan and of its work area, and how
-// many decode steps a launch may run.
+// decodeNeeds is what the decode kernel needs of a session, and can do.
+type decodeNeeds struct {
+	program, work int64 // bytes of the program, and of its work area
+	tokens        int   // decode steps of a launch, at most
+	rows          int   // of a prompt, at most; 1 is a decode step
+}
+
+// decodeNeeds returns what the program of the decode plan needs.
 // The error matches [cuda.ErrNoKernel] if the plan has no program, or the device no kernel.
-func (w *writer) decodeNeeds() (program, work int64, tokens int, err error) {
+func (w *writer) decodeNeeds() (n decodeNeeds, err error) {
 	p, err := w.program(standIn)
 	if err != nil {
-		return 0, 0, 0, err
+		return n, err
 	}
-	if work, tokens, err = w.stream.DecodeWork(w.decodeArgs(p)); err != nil {
-		return 0, 0, 0, err
+	a := w.decodeArgs(p)
+	if n.work, n.tokens, err = w.stream.DecodeWork(a); err != nil {
+		return n, err
 	}
-	return int64(p.end-standIn) + p.table(), max(work, 16), tokens, nil
+	n.program, n.rows = int64(p.end-standIn)+p.table(), 1
+	for rows := cuda.DecodeRows; rows > 1 && a.B == 1 && a.DType == cuda.BF16; rows-- {
+		a.Rows = int32(rows)
+		work, _, err := w.stream.DecodeWork(a)
+		if err == nil {
+			n.rows, n.work = rows, max(n.work, work)
+			break
+		}
+		if !errors.Is(err, cuda.ErrNoKernel) {
+			return n, err
+		}
+	}
+	n.work = max(n.work, 16)
+	return n, nil
 }
 
 // makeProgram puts the program of the decode plan on the device.
 func (r *Runner) makeProgram(plan *gpt2.Plan) error {
 	defer annotate.Range("make decode program", nvtx.Cyan)()
 	t, w := &r.together, r.writer(plan)
-	size, work, tokens, err := w.decodeNeeds()
+	needs, err := w.decodeNeeds()
 	if err != nil {
 		return err
 	}
-	if t.program, err = r.backend.dev.Alloc(size); err != nil {
-		return fmt.Errorf("the decode program takes %d KiB of GPU memory: %w", size>>10, err)
+	if t.program, err = r.backend.dev.Alloc(needs.program); err != nil {
+		return fmt.Errorf("the decode program takes %d KiB of GPU memory: %w", needs.program>>10, err)
 	}
-	if t.work, err = zeroed(r.stream, work); err != nil {
+	if t.work, err = zeroed(r.stream, needs.work); err != nil {
 		return err
 	}
 	p, err := w.program(t.program.Ptr())
@@ -349,7 +404,7 @@ func (r *Runner) makeProgram(plan *gpt2.Plan) error {
 	if err := t.program.Write(int64(p.end-t.program.Ptr()), table); err != nil {
 		return err
 	}
-	t.plan, t.planned, t.args, t.tokens = plan, p.planned, args, tokens
+	t.plan, t.planned, t.args, t.tokens, t.rows = plan, p.planned, args, needs.tokens, needs.rows
 	return nil
 }
 
@@ -361,30 +416,42 @@ var decodeNames = func() (names [cuda.DecodeTokens + 1]string) {
 	return names
 }()
 
+// promptNames are those of launches of prompts, by their rows.
+var promptNames = func() (names [cuda.DecodeRows + 1]string) {
+	for n := range names {
+		names[n] = fmt.Sprintf("prefill T=%d", n)
+	}
+	return names
+}()
+
 // decodeTogether launches up to n decode steps at a position in one kernel, and returns
-// how many.
+// how many. If c is a prompt, that is the one step.
 func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
-	t := &r.together
-	if n = min(n, t.tokens, r.options.Context-position); n < 1 {
+	t, rows := &r.together, c.plan.Pass.Tokens
+	if n = min(n, t.tokens, r.options.Context-position-rows+1); n < 1 {
 		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
 	}
 	at, a := r.addresses(), t.args
-	apart := r.drawnApart()
+	apart, draw, name := r.drawnApart(), candidates(r.state.sampling, r.model.Config.Vocab), decodeNames[n]
+	most := t.tokens
 	if apart {
+		most = 1
+	}
+	if rows > 1 {
+		n, a.Rows, a.IDs, name = 1, int32(rows), at.ids, promptNames[rows]
+		apart = draw > 0 // its kernel does not draw
+	}
+	if apart || !c.samples {
 		n, a.LogitsOnly = 1, 1
 	} else {
-		a.Draw = int32(candidates(r.state.sampling, r.model.Config.Vocab))
+		a.Draw = int32(draw)
 	}
 	a.Tokens, a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = int32(n), at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
-	defer annotate.Range(decodeNames[n], nvtx.Green)()
+	defer annotate.Range(name, nvtx.Green)()
 	var rec *decodeStamps
 	var note *decodeLaunch
 	if a.Stamps == 0 {
 		var err error
-		most := t.tokens
-		if apart {
-			most = 1
-		}
 		if rec, err = r.decodeRecorder(most); err != nil {
 			return 0, err
 		}
@@ -404,6 +471,9 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	if a.Draw != 0 {
 		kernel += 2
 	}
+	if rows > 1 {
+		kernel += 4
+	}
 	loaded := &t.loaded[kernel]
 	var err error
 	if *loaded {
@@ -418,8 +488,8 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 		return 0, err
 	}
 	*loaded = true
-	if apart {
-		s := r.writer(t.plan).sample(t.plan.Steps[len(t.plan.Steps)-1].Last())
+	if apart && c.samples {
+		s := r.writer(c.plan).sample(c.plan.Steps[len(c.plan.Steps)-1].Last())
 		s.DecodeWork = a.Work
 		draw := func() error { return r.stream.Sample(s) }
 		if note != nil {
@@ -431,27 +501,42 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 			return 0, err
 		}
 	}
-	r.last = lastPass{plan: c.plan, rows: 1, logitsOnly: true}
+	r.last = lastPass{plan: c.plan, rows: rows, logitsOnly: true}
 	return n, nil
 }
 
-// explain makes the error of a step whose slot tells of a timeout.
-func (r *Runner) explain(err error) error {
+// checkLate tells of a timeout after launches whose token nothing awaits, which have ended.
+func (r *Runner) checkLate(c *compiled) error {
+	if !r.together.on || c.samples {
+		return nil
+	}
+	var h cuda.DecodeHeader
+	if err := r.together.work.Read(0, unsafe.Slice((*byte)(unsafe.Pointer(&h)), unsafe.Sizeof(h))); err != nil {
+		return err
+	}
+	if h.Expired == 0 {
+		return nil
+	}
+	return r.timedOut(c.plan, lateError(h.Expired&math.MaxInt32))
+}
+
+// explain makes the error of a step of a plan whose slot tells of a timeout.
+func (r *Runner) explain(plan *gpt2.Plan, err error) error {
 	if late, ok := err.(lateError); ok {
-		return r.timedOut(late)
+		return r.timedOut(plan, late)
 	}
 	return err
 }
 
-// timedOut ends mode persistent for the session after a launch in which a block waited too
+// timedOut ends mode persistent for the session after a launch of a plan in which a block waited too
 // long. Position and tokens are those of the last step that was read.
-func (r *Runner) timedOut(late lateError) error {
+func (r *Runner) timedOut(plan *gpt2.Plan, late lateError) error {
 	t := &r.together
 	r.state.stale = true
 	step, block, patience, what := late.where()
 	var failure error = fmt.Errorf("SM %d waited longer than %v for %s, in step %d of the kernel of mode persistent", block, patience, what, step)
 	if step < len(t.planned) {
-		failure = gpt2.NewStageError(t.plan, t.plan.Steps[t.planned[step]], r.state.position, failure)
+		failure = gpt2.NewStageError(plan, plan.Steps[t.planned[step]], r.state.position, failure)
 	}
 	r.refuse(errors.New("its kernel timed out in this session"))
 	if err := r.stream.Synchronize(); err != nil { // launches that were ahead end at once

@@ -167,7 +167,7 @@ func (d *decodeStamps) begin(c *compiled, read, step uint64, position, n int) (*
 	}
 	l := &decodeLaunch{step: step, position: position, bytes: d.bytes(n), first: d.count, passes: make([]passNote, n), each: make([]bool, n)}
 	for t := range l.passes {
-		l.passes[t] = host.begin(passAt{c, position + t, 1})
+		l.passes[t] = host.begin(passAt{c, position + t, c.plan.Pass.Tokens})
 		l.each[t] = (d.count+t)%d.every == 0
 	}
 	d.count += n
@@ -416,6 +416,9 @@ func (d *decodeStamps) events(next *uint64) (events []traces.Event) {
 				events = append(events, call)
 			}
 			for i := range n {
+				if d.steps[i] >= len(p.plan.Steps) { // it does not sample
+					continue
+				}
 				row := &l.rows[t*n+i]
 				if row.end == 0 {
 					rec.lost++

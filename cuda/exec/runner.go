@@ -176,11 +176,10 @@ func (r *Runner) forget() error {
 	var errs []error
 	for pass, c := range r.compiled {
 		errs = append(errs, r.recorder.forget(c), free(c.plain.graph))
+		if c.single != nil {
+			errs = append(errs, r.recorder.forget(c.single))
+		}
 		delete(r.compiled, pass)
-	}
-	if a := &r.together.alone; a.launches != nil {
-		errs = append(errs, r.recorder.forget(a.launches))
-		a.launches = nil
 	}
 	r.last = lastPass{}
 	return cmp.Or(errs...)
@@ -226,17 +225,28 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gp
 	if err != nil {
 		return nil, err
 	}
+	if c, err = r.choosePrompt(c); err != nil {
+		return nil, r.fail(c, err)
+	}
 	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return nil, r.fail(c, err)
 	}
-	if err := r.pass(passAt{c, r.state.position, pass.Tokens}); err != nil {
+	if r.together.on || c.alone {
+		_, err = r.step(c, r.state.position, 1)
+	} else {
+		r.last = lastPass{plan: c.plan, rows: pass.Tokens}
+		err = r.pass(passAt{c, r.state.position, pass.Tokens})
+	}
+	if err != nil {
 		return nil, r.fail(c, err)
 	}
-	r.last = lastPass{plan: c.plan, rows: pass.Tokens}
 	r.state.tokens = r.state.tokens[:0]
 	if !c.samples {
 		if err := r.stream.Synchronize(); err != nil {
 			return nil, r.fail(c, err)
+		}
+		if err := r.checkLate(c); err != nil {
+			return nil, err
 		}
 		r.state.position += pass.Tokens
 		r.state.stale = true // the device's position is still that before the pass
@@ -267,7 +277,7 @@ func (r *Runner) take(c *compiled, evaluated int) error {
 	r.state.step++
 	tokens, err := r.ring.read(r.state.tokens, step)
 	if late, ok := err.(lateError); ok {
-		return r.timedOut(late)
+		return r.timedOut(c.plan, late)
 	}
 	r.state.position += evaluated
 	if r.state.tokens = tokens; err != nil {
@@ -397,7 +407,7 @@ func (r *Runner) ahead() int {
 	return runAhead
 }
 
-// step launches decode steps at a position, from 1 to n, and returns how many.
+// step launches decode steps at a position, from 1 to n, and returns how many; or a short prompt, as one.
 func (r *Runner) step(c *compiled, position, n int) (int, error) {
 	if r.together.on {
 		steps, err := r.decodeTogether(c, position, n)
@@ -409,8 +419,9 @@ func (r *Runner) step(c *compiled, position, n int) (int, error) {
 	if c.alone {
 		return 1, r.stepAlone(c, position)
 	}
-	r.last = lastPass{plan: c.plan, rows: 1}
-	return 1, r.pass(passAt{c, position, 1})
+	rows := c.plan.Pass.Tokens
+	r.last = lastPass{plan: c.plan, rows: rows}
+	return 1, r.pass(passAt{c, position, rows})
 }
 
 func (r *Runner) decodePass() gpt2.Pass {

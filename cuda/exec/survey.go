@@ -60,11 +60,11 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 			}
 		}
 		if (b.mode == Persistent || b.alone) && pass.IsDecode() && pass.Sample {
-			program, work, _, err := w.decodeNeeds()
+			needs, err := w.decodeNeeds()
 			switch slower := b.slower(m.Config, len(o.Layers), o.Batch, gpt2.Sampling{}); {
 			case slower != "":
 				b.fallBack(slower)
-				program, work = 0, 0
+				needs = decodeNeeds{}
 			case errors.Is(err, cuda.ErrNoKernel):
 				b.fallBack(reason(err))
 			case err != nil:
@@ -72,7 +72,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 			default:
 				b.found.Store(new(string))
 			}
-			s.Work += program + work
+			s.Work += needs.program + needs.work
 		}
 		s.Passes, s.Products = append(s.Passes, pass), append(s.Products, w.products)
 		blas = blas || len(w.products) > 0

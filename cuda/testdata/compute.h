@@ -176,10 +176,10 @@ static void normalised_linear(const gs_decode_step *s, int dtype, const float *x
 
 // One decode step of sequence b by its program; the token with the largest logit. Activations that the
 // program does not name have sizes by C: all but those between the products of an MLP.
-static int32_t compute_decode(const gs_decode_args *a, int b) {
+static int32_t compute_decode_at(const gs_decode_args *a, int b, gs_ptr ids, gs_ptr pos) {
   const gs_decode_step *steps = (const gs_decode_step *)(uintptr_t)a->steps;
   const int C = a->C, HS = C / a->NH;
-  const gs_ptr ids = a->tokens_io + 4u * (unsigned)b, pos = a->pos + 4u * (unsigned)b, logits = a->logits + 4u * (uint64_t)b * (uint64_t)a->ld;
+  const gs_ptr logits = a->logits + 4u * (uint64_t)b * (uint64_t)a->ld;
   const size_t size = a->dtype == GS_F32 ? 4 : 2, cache = size * (size_t)b * (size_t)C * (size_t)a->P;
   int inner = 0;
   for (int i = 0; i < a->count; i++)
@@ -206,4 +206,16 @@ static int32_t compute_decode(const gs_decode_args *a, int b) {
   free(x);
   free(qkv);
   return token_of(&(gs_sample_args){.logits = logits, .V = a->V, .ld = a->V}, 0);
+}
+
+// A decode step of a sequence, or a prompt, one row after the other.
+static int32_t compute_decode(const gs_decode_args *a, int b) {
+  const gs_ptr pos = a->pos + 4u * (unsigned)b;
+  if (a->rows == 0) return compute_decode_at(a, b, a->tokens_io + 4u * (unsigned)b, pos);
+  int32_t token = -1;
+  for (int r = 0; r < a->rows; r++) {
+    const int32_t at = *(const int32_t *)(uintptr_t)pos + r;
+    token = compute_decode_at(a, b, a->ids + 4u * (unsigned)r, ADDRESS(&at));
+  }
+  return token;
 }

@@ -793,7 +793,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
         token[b] = (int32_t)((how->step + 1) % (uint64_t)a->V);
 #endif
         if (b == bad) token[b] = -1;
-        pos[b]++;
+        pos[b] += a->rows ? a->rows : 1;
         slot->token = token[b];
         slot->position = (int64_t)(how->offset + (uint64_t)pos[b]);
       }
@@ -833,7 +833,8 @@ GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes
   if (refusal[0]) return fail(GS_UNSUPPORTED, "%s", refusal);
   if (a->B > GS_DECODE_SEQUENCES) return fail(GS_UNSUPPORTED, "%d sequences (stub)", a->B);
   *bytes = 64u * (uint64_t)a->C;
-  *tokens = a->B > 4 ? 4 : GS_DECODE_TOKENS;
+  if (a->rows > 4 && a->count > 11) return fail(GS_UNSUPPORTED, "%d rows of more than two layers (stub)", a->rows);
+  *tokens = a->rows ? 1 : a->B > 4 ? 4 : GS_DECODE_TOKENS;
   return GS_OK;
 }
 // The algorithm that the stream keeps for a product's shape, made where there is none.

@@ -54,9 +54,6 @@ var lines = []struct {
 	{"GPU, copies from pageable memory", tasks.GPU, tasks.MemoryPageable, tasks.TimeWall, palette.Purple, nil, draw.CrossGlyph{}},
 }
 
-// legendLine is the room of a line of the legend above the curves, as a share of their height.
-const legendLine = 0.1
-
 // picture is a plot with its name.
 type picture struct {
 	File  string // without its ending
@@ -201,7 +198,7 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 	p := axes(heading(c), axis(c.Line), "time, us")
 	p.X.Scale, p.Y.Scale = gonum.LogScale{}, gonum.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = decades{most: 4}, decades{most: 10}
-	low, high, curves := math.Inf(1), 0.0, 0
+	low, high := math.Inf(1), 0.0
 	var says []string
 	for _, l := range lines {
 		device := gpu
@@ -221,7 +218,6 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 		marks := &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: l.color, Radius: 2.2, Shape: l.mark}}
 		p.Add(line, marks)
 		p.Legend.Add(l.name, line, marks)
-		curves++
 	}
 	for _, x := range c.Crossovers {
 		if x.Device != gpu {
@@ -249,7 +245,7 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 			says = append(says, fmt.Sprintf("The GPU %s is faster at all%s sizes.", where, but))
 		}
 	}
-	p.Y.Max = high * math.Pow(high/low, legendLine*float64(curves))                                     // room for the legend
+	p.Y.Max = high * math.Pow(high/low, 0.5)                                                            // room for the legend
 	p.X.Min, p.X.Max = p.X.Min/math.Pow(p.X.Max/p.X.Min, 0.02), p.X.Max*math.Pow(p.X.Max/p.X.Min, 0.02) // and for marks at the ends
 	p.Y.Min /= math.Pow(high/low, 0.03)
 	return &picture{File: name, Title: heading(c), Says: strings.Join(says, " "), plot: p}

@@ -111,16 +111,3 @@ func TestOthers(t *testing.T) {
 		}
 	}
 }
-
-// The legend of few curves takes less room from them.
-func TestLegendRoom(t *testing.T) {
-	height := func(devices ...string) float64 {
-		charts := tasks.Charts(measured("here", devices...), 1)
-		p := times("vector.add", &charts[0], "cuda:0").plot
-		return math.Log(p.Y.Max / p.Y.Min)
-	}
-	one := math.Log((1 + 2e-4*(1<<24)) / (1 + 2e-4*1024)) // of the curve of the CPU alone
-	if alone, all := height(), height("cuda:0"); alone > 1.2*one || all < 1.4*one {
-		t.Errorf("the axis is %.2f times as high as the curve alone, %.2f with four others; expected less than 1.2, and more than 1.4", alone/one, all/one)
-	}
-}

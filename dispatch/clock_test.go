@@ -143,6 +143,9 @@ func BenchmarkStream(b *testing.B) {
 					}
 				}
 				b.ReportMetric(p.Run(policy()).Makespan/1e3, "simulated-ms")
+				planned := *p.Simulation
+				planned.PlanUs = 2
+				b.ReportMetric(planned.Run(policy()).Makespan/1e3, "simulated-ms-planning-2us-a-job")
 				b.ReportMetric(stats.MedianOf(makespans), "makespan-ms")
 				b.ReportMetric(stats.MedianOf(idle), "%-lanes-idle")
 				b.ReportMetric(stats.MedianOf(plans), "plans")

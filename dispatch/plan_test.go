@@ -168,3 +168,33 @@ func TestLanesTakeTheirOwnJobs(t *testing.T) {
 	}
 	once(t, m, r, all[0].done)
 }
+
+// A plan that takes time holds up no device: streams of ours end about as soon as if plans took none, though the first plan of brief jobs takes as long as
+// many of them.
+func TestPlansTakeTime(t *testing.T) {
+	for _, gpus := range []int{1, 2} {
+		p := prepared(t, 300, 0, 1)
+		if gpus == 2 {
+			p.Devices = append(slices.Clone(p.Devices), Device{"cuda:1", 2, 4})
+			p.Truth, p.Usual = twoGPUs{p.Truth}, twoGPUs{p.Usual}
+			for i := range p.Jobs {
+				p.Jobs[i].Work = append(p.Jobs[i].Work[:2:2], p.Jobs[i].Work[1])
+			}
+		}
+		policy := func() Policy { return Ours(True{p.Usual}, nil) }
+		at := *p.Simulation
+		for seed := range uint64(4) {
+			at.Jobs = slices.Clone(at.Jobs)
+			rand.New(rand.NewPCG(seed, 8)).Shuffle(len(at.Jobs), func(i, j int) { at.Jobs[i], at.Jobs[j] = at.Jobs[j], at.Jobs[i] })
+			at.PlanUs = 0
+			free := at.Run(policy())
+			at.PlanUs = 2
+			r := at.Run(policy())
+			every(t, &at, r)
+			if r.Decided.Plans == 0 || r.Makespan > 1.1*free.Makespan {
+				t.Errorf("%d GPUs: %d plans that take time end at %.0f us, %d that take none at %.0f", gpus, r.Decided.Plans, r.Makespan, free.Decided.Plans, free.Makespan)
+			}
+			t.Logf("%d GPUs: %.0f us, %.0f if plans take no time", gpus, r.Makespan, free.Makespan)
+		}
+	}
+}

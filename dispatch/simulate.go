@@ -62,6 +62,7 @@ type event struct {
 	begun  float64
 	stage  int  // of a job on a device that takes several: 1 copied in, 2 worked
 	lost   bool // the device is
+	plan   bool // a plan has been made
 }
 
 type events []event
@@ -96,6 +97,9 @@ type Simulation struct {
 	Usual   Truth // what jobs take usually, by which choices are graded; nil: Truth
 	Loads   []Load
 	Losses  []Loss
+
+	// PlanUs is how long a plan takes for each job that it places, in us, while devices go on with the queues that they have. 0: it takes no time.
+	PlanUs float64
 }
 
 // Run runs the stream under a policy. A GPU of two jobs in flight copies in, works and copies out
@@ -130,6 +134,10 @@ func (m *Simulation) Run(p Policy) Result {
 	for _, l := range m.Losses {
 		push(event{at: l.At, device: l.Device, lost: true})
 	}
+	wanted, planning := false, false
+	if m.PlanUs > 0 {
+		s.later = func() { wanted = true }
+	}
 	result := Result{Policy: p.Name, Devices: m.Devices, Busy: make([]float64, len(m.Devices))}
 	free := make([]Times, len(m.Devices))    // when the copies in, the work and the copies out of a device end
 	ready := make([][]event, len(m.Devices)) // jobs whose inputs are there and that wait for others' work
@@ -144,6 +152,9 @@ func (m *Simulation) Run(p Policy) Result {
 		e := heap.Pop(&queue).(event)
 		now := e.at
 		switch {
+		case e.plan:
+			s.adopt(now)
+			planning = false
 		case e.lost:
 			gone[e.device] = true
 			var all []*Data
@@ -212,6 +223,12 @@ func (m *Simulation) Run(p Policy) Result {
 				}
 				push(e)
 			}
+		}
+		if wanted && !planning && s.waiting > 0 {
+			s.draft(now)
+			s.planner.plan()
+			wanted, planning = false, true
+			push(event{at: now + m.PlanUs*float64(len(s.planner.jobs)), device: -1, plan: true})
 		}
 	}
 	result.Decided = s.Decided

@@ -148,7 +148,7 @@ func (g *gpuExecutor) Begin(j *Job) error {
 	return nil
 }
 
-// The thread of a GPU asks again and again whether jobs have ended. If one job is alone in flight and longUs or more of its expected time are
+// The thread of a GPU asks again and again whether jobs have ended. If one job is alone in flight, without copies that are left to be issued, and longUs or more of its expected time are
 // left, the thread sleeps for half of that, mostUs at most, and leaves its processor to the CPU's jobs.
 const (
 	longUs = 400.0
@@ -163,7 +163,7 @@ func (g *gpuExecutor) Ended() (*Job, Times, error) {
 		return nil, Times{}, err
 	}
 	if !ok {
-		if left := g.jobs[0].estimates[g.jobs[0].device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; len(g.jobs) == 1 && left > longUs {
+		if left := g.jobs[0].estimates[g.jobs[0].device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; len(g.jobs) == 1 && left > longUs && !g.queue.Copying() {
 			time.Sleep(time.Duration(min(left/2, mostUs)) * time.Microsecond)
 		} else {
 			for range looks {

@@ -136,6 +136,7 @@ type Queue struct {
 	none   map[*Work]error          // of that, what had no memory
 	kept   map[*Work][]*cuda.Buffer // inputs that stay on the device; nil if none do
 	held   atomic.Int64
+	piece  int64 // bytes of a piece of a copy
 }
 
 // place is what work in flight occupies.
@@ -150,7 +151,42 @@ type place struct {
 	begun   time.Time
 	submit  float64
 	copied  bool
+	stage   stage
+	pieces  []piece // of the copies in or of the copy out
+	issued  int     // of these
+	marks   [ahead]*cuda.Event
 	pending bool // other work was in flight meanwhile
+}
+
+// stage is how far the thread of a queue has got with work that has large copies. Copies of both directions are issued in pieces, a few ahead of what has been copied: an engine copies
+// in the order in which copies were issued, and a lane that reads some numbers would else wait until all arrays before them are copied, which takes milliseconds.
+type stage int
+
+const (
+	copyingIn  stage = iota
+	working          // all up to the kernels is issued
+	copyingOut       // the kernels have ended
+	issued           // all is
+)
+
+const (
+	pieceBytes = 2 << 20 // some 40 us on a fast link
+	ahead      = 2       // pieces that are issued and may not have been copied
+)
+
+// piece is a part of a copy between the host and the device.
+type piece struct {
+	device *cuda.Buffer
+	host   *cuda.HostBuffer
+	at, n  int64
+}
+
+// split divides a copy into pieces.
+func (q *Queue) split(to []piece, device *cuda.Buffer, host *cuda.HostBuffer, size int64) []piece {
+	for at := int64(0); at < size; at += q.piece {
+		to = append(to, piece{device, host, at, min(q.piece, size-at)})
+	}
+	return to
 }
 
 // Ended is work that a queue has done.
@@ -163,7 +199,7 @@ type Ended struct {
 // NewQueue opens a queue of so many places for work over arrays, and lanes for other work, for any of these works. What is given
 // several times can run in as many lanes at once. With keep, inputs stay on the device once they were copied there.
 func (m *Machine) NewQueue(ctx context.Context, device string, places, lanes int, works []*Work, keep bool) (q *Queue, err error) {
-	q = &Queue{name: device, g: m.gpu(device), ready: map[*Work][]Ready{}, none: map[*Work]error{}}
+	q = &Queue{name: device, g: m.gpu(device), ready: map[*Work][]Ready{}, none: map[*Work]error{}, piece: pieceBytes}
 	if q.g == nil {
 		return q, fmt.Errorf("GPU %s is not open", device)
 	}
@@ -214,9 +250,11 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places, lanes int
 		if p.pinned, err = q.g.Device.AllocHost(max(result, 4)); err != nil {
 			return q, err
 		}
-		for i := range p.events {
-			if p.events[i], err = q.g.Device.NewEvent(); err != nil {
-				return q, err
+		for _, events := range [][]*cuda.Event{p.events[:], p.marks[:]} {
+			for i := range events {
+				if events[i], err = q.g.Device.NewEvent(); err != nil {
+					return q, err
+				}
 			}
 		}
 	}
@@ -483,23 +521,109 @@ func (q *Queue) begin(ctx context.Context, p *place, w *Work, copyIn bool) error
 	for _, i := range o.at {
 		*(*float32)(unsafe.Pointer(&host[4*i])) = float32(math.NaN())
 	}
-	e := p.events
-	errs := []error{q.in.Record(e[0])}
+	defer func() { p.submit = microseconds(time.Since(p.begun)) }()
+	var in int64
+	p.pieces, p.issued = p.pieces[:0], 0
 	if p.copied {
 		for i, b := range to {
-			errs = append(errs, q.in.CopyToDevice(b, 0, w.pinned[i], 0, o.in[i].Bytes()))
+			in += o.in[i].Bytes()
+			p.pieces = q.split(p.pieces, b, w.pinned[i], o.in[i].Bytes())
 		}
 	}
-	errs = append(errs, q.in.Record(e[1]), q.work.Wait(e[1]), q.work.Record(e[2]), p.launch[w](q.work), q.work.Record(e[3]),
-		q.out.Wait(e[3]), q.out.Record(e[4]), q.out.CopyToHost(p.pinned, 0, p.buffers[n], 0, size), q.out.Record(e[5]))
-	p.submit = microseconds(time.Since(p.begun))
+	if p.stage = copyingIn; in > q.piece || size > q.piece {
+		return q.advance(p)
+	}
+	p.stage = issued
+	e := p.events
+	errs := []error{q.in.Record(e[0])}
+	for _, c := range p.pieces {
+		errs = append(errs, q.in.CopyToDevice(c.device, c.at, c.host, c.at, c.n))
+	}
+	errs = append(errs, q.launch(p), q.out.Wait(e[3]), q.out.Record(e[4]), q.out.CopyToHost(p.pinned, 0, p.buffers[n], 0, size), q.out.Record(e[5]))
 	return errors.Join(errs...)
 }
 
+// launch issues the kernels of work whose copies in were issued.
+func (q *Queue) launch(p *place) error {
+	e := p.events
+	return errors.Join(q.in.Record(e[1]), q.work.Wait(e[1]), q.work.Record(e[2]), p.launch[p.holds](q.work), q.work.Record(e[3]))
+}
+
+// advance issues what can be issued now of work with large copies. Work that began first is copied in first; the result of one work is copied out at a time.
+func (q *Queue) advance(p *place) error {
+	switch p.stage {
+	case copyingIn:
+		for _, other := range q.begun {
+			if other == p {
+				break
+			}
+			if other.stage == copyingIn {
+				return nil
+			}
+		}
+		if all, err := q.issue(p, q.in, p.events[0], func(c piece) error { return q.in.CopyToDevice(c.device, c.at, c.host, c.at, c.n) }); err != nil || !all {
+			return err
+		}
+		p.stage = working
+		return q.launch(p)
+	case working:
+		if slices.ContainsFunc(q.begun, func(other *place) bool { return other.stage == copyingOut }) {
+			return nil
+		}
+		if ended, err := p.events[3].Query(); err != nil || !ended {
+			return err
+		}
+		p.pieces, p.issued = q.split(p.pieces[:0], p.buffers[len(p.buffers)-1], p.pinned, p.holds.opened.(*openArrays).out.Bytes()), 0
+		p.stage = copyingOut
+		fallthrough
+	case copyingOut:
+		if all, err := q.issue(p, q.out, p.events[4], func(c piece) error { return q.out.CopyToHost(c.host, c.at, c.device, c.at, c.n) }); err != nil || !all {
+			return err
+		}
+		p.stage = issued
+		return q.out.Record(p.events[5])
+	}
+	return nil
+}
+
+// issue issues pieces of a copy until enough are ahead. It tells whether all are issued.
+func (q *Queue) issue(p *place, s *cuda.Stream, start *cuda.Event, copy func(piece) error) (all bool, err error) {
+	if p.issued == 0 {
+		if err := s.Record(start); err != nil {
+			return false, err
+		}
+	}
+	for ; p.issued < len(p.pieces); p.issued++ {
+		mark := p.marks[p.issued%ahead]
+		if p.issued >= ahead {
+			if copied, err := mark.Query(); err != nil || !copied {
+				return false, err
+			}
+		}
+		if err := errors.Join(copy(p.pieces[p.issued]), s.Record(mark)); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Copying tells whether copies are left to be issued, by Ended: whoever calls it should do so soon.
+func (q *Queue) Copying() bool {
+	return slices.ContainsFunc(q.begun, func(p *place) bool { return p.stage != issued })
+}
+
 // Ended returns work that has ended, that which began first if several have, with its result checked. ok is false if none
-// has. Work may end before other work that began earlier, as where that has long copies.
+// has. It goes on with copies that are issued in pieces. Work may end before other work that began earlier, as where that has long copies.
 func (q *Queue) Ended(ctx context.Context) (e Ended, ok bool, err error) {
 	for i, p := range q.begun {
+		if p.stage != issued {
+			if err := q.advance(p); err != nil {
+				return e, false, err
+			}
+			if p.stage != issued {
+				continue
+			}
+		}
 		if ok, err = p.events[5].Query(); err != nil {
 			return e, false, err
 		} else if !ok {
@@ -545,7 +669,7 @@ func (q *Queue) Close() error {
 		if p.pinned != nil {
 			errs = append(errs, p.pinned.Free())
 		}
-		for _, e := range p.events {
+		for _, e := range slices.Concat(p.events[:], p.marks[:]) {
 			if e != nil {
 				errs = append(errs, e.Close())
 			}

@@ -118,6 +118,78 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// Large copies are issued in pieces, two ahead of what has been copied, so that what other threads copy waits for two pieces at most. Results are right, and of two works that which
+// began first is copied in first.
+func TestQueueCopiesInPieces(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ctx := context.Background()
+	for _, keep := range []bool{false, true} {
+		m := testMachine(t)
+		c := stubGPU(t, m)
+		works := testWorks(t, m, 2)
+		q, err := m.NewQueue(ctx, "cuda:0", 2, 0, works, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.piece = 64
+		large := slices.MaxFunc(works, func(a, b *Work) int { return cmp.Compare(a.Cost.In+a.Cost.Out, b.Cost.In+b.Cost.Out) })
+		if large.Cost.Out < 8*q.piece {
+			t.Fatalf("the result has %d bytes", large.Cost.Out)
+		}
+		copies := func() (n int) {
+			for _, call := range c.Calls() {
+				if strings.HasPrefix(call, "gs_copy") {
+					n++
+				}
+			}
+			return n
+		}
+		before := copies()
+		c.Pending(1 << 30) // no copy ends
+		if err := q.Begin(ctx, large, true); err != nil {
+			t.Fatal(err)
+		}
+		if n := copies() - before; n != ahead || !q.Copying() {
+			t.Errorf("%d pieces were issued while none was copied, expected %d", n, ahead)
+		}
+		if err := q.Begin(ctx, works[0], true); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok, err := q.Ended(ctx); ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		c.Pending(0)
+		for q.InFlight() > 0 {
+			e, ok, err := q.Ended(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok && e.Work == large && e.Alone {
+				t.Error("large work was alone")
+			}
+		}
+		if n, least := copies()-before, int((large.Cost.In+large.Cost.Out)/q.piece); n < least || q.Copying() {
+			t.Errorf("%d pieces, expected %d at least", n, least)
+		}
+		for round := range 2 { // at last with inputs that stay
+			for _, w := range works {
+				if err := q.Begin(ctx, w, !keep || round == 0); err != nil {
+					t.Fatal(err)
+				}
+				for ok := false; !ok; {
+					if _, ok, err = q.Ended(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A wrong result and a lost device are errors.
 func TestQueueFails(t *testing.T) {
 	runtime.LockOSThread()

@@ -144,6 +144,9 @@ func (t *tasksFlags) run(ctx context.Context, m *modelFlags, stdout, stderr io.W
 		return err
 	}
 	defer machine.Close()
+	if err := os.MkdirAll(t.dir, 0o777); err != nil { // before ceilings are measured, which takes a while
+		return fmt.Errorf("--out %s: the directory cannot be made: %w", shellQuote(t.dir), humanize.Cause(err))
+	}
 	if err := t.ceilings(ctx, m, machine, stderr); err != nil {
 		return err
 	}

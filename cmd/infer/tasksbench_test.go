@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"os"
 	"path/filepath"
@@ -182,4 +183,16 @@ func TestTasksImport(t *testing.T) {
 	}
 	checkFailure(t, infer(t, "tasks", "import", dir), exitUsage, "give the directory of the samples and the files of the tools")
 	checkFailure(t, infer(t, "tasks", "import", "../../tasks/samples/h200.csv.gz", "tasksbench_test.go"), exitFailure, "tasksbench_test.go: it is neither")
+}
+
+// A directory that cannot be made is an error before ceilings are measured.
+func TestTasksBenchDirectoryFirst(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // which measuring would say
+	var stdout, stderr bytes.Buffer
+	status := run(ctx, &modelFlags{}, []string{"tasks", "bench", "-o", "/proc/none", "--device", "cpu"}, strings.NewReader(""), &stdout, &stderr)
+	if status != exitFailure || !strings.Contains(stderr.String(), "--out /proc/none: the directory cannot be made") {
+		t.Errorf("status %d, %q", status, stderr.String())
+	}
 }

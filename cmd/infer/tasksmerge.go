@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
 )
@@ -67,7 +68,7 @@ func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdo
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s are in %s", count(len(merged), "sample"), dir)
 	if n := len(samples) - len(merged); n > 0 {
-		fmt.Fprintf(&b, "; %d were given more than once", n)
+		fmt.Fprintf(&b, "; %s given more than once", humanize.Count(n, "was", "were"))
 	}
 	fmt.Fprintln(&b)
 	return writeOutput(stdout, b.Bytes())

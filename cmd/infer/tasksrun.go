@@ -120,6 +120,9 @@ func (r *runFlags) chosen(devices []dispatch.Device) ([]string, error) {
 			return nil, usagef("--policy %s: there is no such policy; policies are %s", shellQuote(name), strings.Join(names, ", "))
 		}
 	}
+	if !slices.Contains(names, r.ganttPolicy) {
+		return nil, usagef("--gantt-policy %s: there is no such policy; policies are %s", shellQuote(r.ganttPolicy), strings.Join(names, ", "))
+	}
 	if len(r.policies) > 0 {
 		names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(r.policies, name) })
 	}

@@ -101,6 +101,7 @@ func TestTasksRunOnCPU(t *testing.T) {
 		{[]string{"--tasks", "x"}, "--tasks"},
 		{[]string{"--policy", "oracle"}, "--policy oracle: there is no such policy; policies are always cpu, ours"},
 		{[]string{"--gantt", "x.svg", "--policy", "always cpu"}, "--gantt-policy ours"},
+		{[]string{"--gantt-policy", "x"}, "--gantt-policy x: there is no such policy"},
 		{[]string{"--gantt", "x", "--jobs", "./x"}, "give two files"},
 		{[]string{"--load", "cuda:0:50"}, "there is no device cuda:0; devices are cpu"},
 		{[]string{"--load", "half"}, "--load: \"half\" is not a device"},

@@ -135,7 +135,7 @@ func (s *simulateFlags) run(ctx context.Context, args []string, stdout, stderr i
 		return err
 	}
 	drawn := slices.Index(dispatch.PolicyNames(p.Devices), s.ganttPolicy)
-	if s.gantt != "" && drawn < 0 {
+	if drawn < 0 {
 		return usagef("--gantt-policy %s: there is no such policy; see the first column of the table", shellQuote(s.ganttPolicy))
 	}
 	c, err := p.Compare(s.injected)

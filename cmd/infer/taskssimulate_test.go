@@ -109,6 +109,7 @@ func TestTasksSimulateRefuses(t *testing.T) {
 		{[]string{"/nowhere.csv"}, "/nowhere.csv", 1},
 		{[]string{path, "--model-file", bad}, "bad.csv", 1},
 		{[]string{path, "--count", "50", "--gantt", filepath.Join(t.TempDir(), "x.svg"), "--gantt-policy", "x"}, "--gantt-policy x", 2},
+		{[]string{path, "--gantt-policy", "x"}, "--gantt-policy x", 2},
 	} {
 		e := infer(t, append([]string{"tasks", "simulate"}, c.args...)...)
 		if e.status != c.code || !strings.Contains(e.stderr, c.want) {

@@ -111,8 +111,7 @@ pass after the warm-up to the end of the last. Tables by op and launch do too, i
 recording has passes. Tables by kernel, and by launch without passes, cover the whole
 recording, from the first to the last work of the GPU; by op without passes, from the
 first event to the last. Tables by range, exec and sequence cover the whole recording.
-Shares are withheld if they would mislead: 'infer trace
-check' says why.`,
+Shares are withheld if they would mislead; 'infer trace check' says why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer
   infer trace show run.json.gz --by stage --sort time --limit 20

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
 )
 
@@ -125,8 +126,8 @@ func (i *insideFlags) run(ctx context.Context, m *modelFlags, flags *pflag.FlagS
 		return writeJSON(stdout, insideJSON{Past: past, Launches: i.launches, Step: inside.Step, Stages: inside.Stages, SMs: inside.SMs, Configuration: o.setting()})
 	}
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "%s, decode step, %s in the cache: %.2f us, mean of %d steps inside %d launches | %s\n\n",
-		o.model.Name, count(past, "token"), inside.Step, inside.Steps, i.launches, o.setting())
+	fmt.Fprintf(&text, "%s, decode step, %s in the cache: %.2f us, mean of %s inside %s | %s\n\n",
+		o.model.Name, count(past, "token"), inside.Step, count(inside.Steps, "step"), humanize.Count(i.launches, "launch", "launches"), o.setting())
 	rows := inside.Stages
 	if i.by == "sm" {
 		rows = inside.SMs

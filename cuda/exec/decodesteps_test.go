@@ -185,6 +185,9 @@ func TestStepsMode(t *testing.T) {
 			oneSentence(t, err)
 		}
 	}
+	if _, err := NewOn(lib, Options{Variants: map[string]string{variantDecode: "naive"}}); err == nil || !strings.Contains(err.Error(), `decode has no variant "naive"; it has auto, steps`) {
+		t.Error(err)
+	}
 	t.Setenv("CUDA_INJECTION64_PATH", "/tool.so")
 	b, notices := persistentOn(t, lib, Options{})
 	if mode, why := b.Mode(); mode != Eager || !strings.Contains(why, ProfileEnv) || len(*notices) != 1 || !strings.Contains((*notices)[0], "CUDA_INJECTION64_PATH is set") {

@@ -208,7 +208,7 @@ func (b *Backend) chooseVariants() error {
 	for name, want := range b.options.Variants {
 		if name == variantDecode {
 			if b.alone = want == variantSteps; !b.alone && want != "auto" {
-				return fmt.Errorf("%s has no variant %q; it has [auto %s]", name, want, variantSteps)
+				return fmt.Errorf("%s has no variant %q; it has auto, %s", name, want, variantSteps)
 			}
 			continue
 		}

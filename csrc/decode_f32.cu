@@ -132,6 +132,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
   constexpr int C = Cut::C, ROW = 4 * C, CHUNK = 4 * ROW / Cut::CHUNKS;
   const int lane = threadIdx.x % 32;
   int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
+  bool over = __any_sync(~0u, is_over(sh));
   long long due = 0;
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
   // Copies a tile of n pieces, `pitch` bytes apart in memory; the last one may be shorter.
@@ -140,11 +141,12 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
     while (used + take > p.ring_bytes || flying == TILES) {
-      wait_read(sh, tail, parity);
+      over = wait_read(p, sh, tail, parity);
       used -= sh.size[tail];
       flying--;
       if (++tail == TILES) tail = 0, parity ^= 1;
     }
+    if (over) base = 0;
     __syncwarp();
     if (lane == 0) {
       sh.size[at] = take;
@@ -796,7 +798,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     sh.step = first_token<Cut>(p);
     sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience, sh.until_weights = coarse_time(sh.until - p.patience / 8);
+    sh.until = gs_globaltimer() + p.patience, set_patience(p, sh, false);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;

@@ -211,20 +211,22 @@ template <typename Shared> __device__ inline bool gives_up(Header *header, Share
 // About microseconds, of any beginning: a wait for weights has no register for more.
 __device__ inline uint32_t coarse_time(uint64_t ns) { return (uint32_t)(ns >> 10); }
 
-// Waits for a barrier of the ring, or until the launch is over. It looks whether it is at a few of
-// many tries: what it asks takes longer than a try, and the copy may end meanwhile.
-template <typename Shared, typename Rarely> __device__ inline void wait_ring(Shared &sh, uint64_t *barrier, int parity, Rarely rarely) {
+// Waits for a barrier of the ring, or until the launch is over: then the result is false. It looks
+// whether it is at a few of many tries: what it asks takes longer than a try, and the copy may end
+// meanwhile.
+template <typename Shared, typename Rarely> __device__ inline bool wait_ring(Shared &sh, uint64_t *barrier, int parity, Rarely rarely) {
 #pragma unroll 1
   while (!mbarrier_try_wait(barrier, parity))
     if (((uint32_t)clock() & 0xff00) == 0) {
       rarely();
-      if (is_over(sh)) break;
+      if (is_over(sh)) return false;
     }
+  return true;
 }
 // Waits for what has been copied. A block that waits for weights keeps others waiting for its
 // units, so that it gives up before they do, and is the one named.
-template <typename Shared> __device__ inline void wait_full(const Program &p, Shared &sh, unsigned tile, int step) {
-  wait_ring(sh, &sh.full[tile % TILES], tile / TILES, [&] {
+template <typename Shared> __device__ inline bool wait_full(const Program &p, Shared &sh, unsigned tile, int step) {
+  return wait_ring(sh, &sh.full[tile % TILES], tile / TILES, [&] {
     if ((int)(coarse_time(gs_globaltimer()) - *(volatile uint32_t *)&sh.until_weights) > 0) {
       note_late(p.header, step << 16 | GS_DECODE_FOR_WEIGHTS | blockIdx.x);
       *(volatile int *)&sh.over = 1;
@@ -232,23 +234,36 @@ template <typename Shared> __device__ inline void wait_full(const Program &p, Sh
   });
 }
 // Waits for a tile, numbered modulo 2 TILES. Returns where it begins; in a launch that is over,
-// where the ring begins, so that what is read lies within. In a launch of one step no other block
-// is waited for, and there is no deadline.
+// where the ring begins. In a launch of one step no other block is waited for, and there is no
+// deadline.
 template <typename Cut, typename Shared> __device__ inline uint32_t wait_tile(const Program &p, Shared &sh, unsigned tile, int step) {
   if constexpr (Cut::ALONE) {
     mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
     return sh.base[tile % TILES];
   } else {
-    wait_full(p, sh, tile, step);
+    if (!wait_full(p, sh, tile, step)) return sh.ring;
     asm volatile("" : "+r"(tile));  // spares a register: addresses are computed again
-    return is_over(sh) ? sh.ring : sh.base[tile % TILES];
+    return sh.base[tile % TILES];
   }
 }
+// When waits for weights are too long: before others wait too long for units, but after that while
+// the ring is full, because then a warp of this block keeps its part of it.
+template <typename Shared> __device__ inline void set_patience(const Program &p, Shared &sh, bool ring_is_full) {
+  if (threadIdx.x % 32 == 0) *(volatile uint32_t *)&sh.until_weights = coarse_time(ring_is_full ? sh.until + p.patience / 8 : sh.until - p.patience / 8);
+}
 // The warp that copies waits until a tile has been read; in a launch that is over, where it may
-// never be, until it has been written.
-template <typename Shared> __device__ inline void wait_read(Shared &sh, int tile, int parity) {
-  wait_ring(sh, &sh.empty[tile], parity, [] {});
-  if (is_over(sh)) mbarrier_wait(&sh.full[tile], parity);
+// never be, until it has been written. Returns whether the launch is over: tiles then begin where
+// the ring does, since a warp that did not wait for all of them may take one for another, larger
+// one, and must not read past the end.
+template <typename Shared> __device__ inline bool wait_read(const Program &p, Shared &sh, int tile, int parity) {
+  if (!mbarrier_try_wait(&sh.empty[tile], parity)) {
+    set_patience(p, sh, true);
+    wait_ring(sh, &sh.empty[tile], parity, [] {});
+    set_patience(p, sh, false);
+  }
+  const bool over = __any_sync(~0u, is_over(sh));
+  if (over) mbarrier_wait(&sh.full[tile], parity);
+  return over;
 }
 // A block does not end before its copies have.
 template <typename Shared> __device__ inline void drain(Shared &sh, int tile, int parity, int flying) {

@@ -211,16 +211,15 @@ template <typename Shared> __device__ inline bool gives_up(Header *header, Share
 // About microseconds, of any beginning: a wait for weights has no register for more.
 __device__ inline uint32_t coarse_time(uint64_t ns) { return (uint32_t)(ns >> 10); }
 
-// Waits for a barrier of the ring, or until the launch is over: then the result is false. It looks
-// whether it is at a few of many tries: what it asks takes longer than a try, and the copy may end
+// Waits for a barrier of the ring, or until the launch is over: then the result is false. After a
+// few of many tries it calls rarely(): what that asks takes longer than a try, and the copy may end
 // meanwhile.
 template <typename Shared, typename Rarely> __device__ inline bool wait_ring(Shared &sh, uint64_t *barrier, int parity, Rarely rarely) {
 #pragma unroll 1
-  while (!mbarrier_try_wait(barrier, parity))
-    if (((uint32_t)clock() & 0xff00) == 0) {
-      rarely();
-      if (is_over(sh)) return false;
-    }
+  while (!mbarrier_try_wait(barrier, parity)) {
+    if (is_over(sh)) return false;
+    if (((uint32_t)clock() & 0xff00) == 0) rarely();
+  }
   return true;
 }
 // Waits for what has been copied. A block that waits for weights keeps others waiting for its
@@ -256,11 +255,9 @@ template <typename Shared> __device__ inline void set_patience(const Program &p,
 // the ring does, since a warp that did not wait for all of them may take one for another, larger
 // one, and must not read past the end.
 template <typename Shared> __device__ inline bool wait_read(const Program &p, Shared &sh, int tile, int parity) {
-  if (!mbarrier_try_wait(&sh.empty[tile], parity)) {
-    set_patience(p, sh, true);
-    wait_ring(sh, &sh.empty[tile], parity, [] {});
-    set_patience(p, sh, false);
-  }
+  bool long_wait = false;
+  wait_ring(sh, &sh.empty[tile], parity, [&] { set_patience(p, sh, true), long_wait = true; });
+  if (long_wait) set_patience(p, sh, false);
   const bool over = __any_sync(~0u, is_over(sh));
   if (over) mbarrier_wait(&sh.full[tile], parity);
   return over;

@@ -398,3 +398,42 @@ func TestPersistentBeside(t *testing.T) {
 	}
 	wait.Wait()
 }
+
+// BenchmarkDecodeDraws times decode steps of several sequences, greedy and drawn, as graphs and in one
+// kernel. It is meant for -benchtime 600x: more tokens do not fit the context.
+func BenchmarkDecodeDraws(b *testing.B) {
+	for _, f := range []struct {
+		spec    string
+		layers  int
+		batches []int
+	}{
+		{"random:gpt2", 12, []int{1, 2, 4, 8}}, {"random:gpt2", 1, []int{1, 2, 8}}, {"random:L=6,C=384,NH=6,V=257,T=1024", 6, []int{1, 2, 4, 8}},
+		{"random:L=6,C=384,NH=6,V=257,T=1024", 1, []int{2, 8}}, {"random:gpt2-medium", 24, []int{2, 8}}, {"random:gpt2-large", 36, []int{2, 4}}, {"random:gpt2-xl", 48, []int{2, 4}},
+	} {
+		b.Run(fmt.Sprintf("%s,layers=%d", f.spec, f.layers), func(b *testing.B) {
+			m := randomModel(b, f.spec)
+			for _, batch := range f.batches {
+				for _, mode := range []Mode{Graph, Persistent} {
+					b.Run(fmt.Sprintf("sequences=%d,%s", batch, mode), func(b *testing.B) {
+						s := session(b, m, gpu(b, Options{Mode: mode}), gpt2.Options{Batch: batch, Layers: gpt2.FirstLayers(f.layers)})
+						r := s.Runner().(*Runner)
+						prompt := randomIDs(rand.New(rand.NewPCG(1, 2)), 8*batch, m.Config.Vocab)
+						for _, how := range []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, Seed: 1}, {Temperature: 0.8, TopK: 128, Seed: 1}, {Temperature: 0.8, TopK: 129, Seed: 1}} {
+							b.Run(fmt.Sprintf("k=%d", how.TopK), func(b *testing.B) {
+								if err := s.Reset(); err != nil {
+									b.Fatal(err)
+								}
+								r.SetSampling(how)
+								decoded(b, r, prompt, 50)
+								b.ResetTimer()
+								if err := r.Decode(b.Context(), b.N, func([]gpt2.Token) bool { return true }); err != nil {
+									b.Fatal(err)
+								}
+							})
+						}
+					})
+				}
+			}
+		})
+	}
+}

@@ -42,13 +42,13 @@ template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
-  static constexpr bool DRAWS = DRAWS_;    // whether tokens are drawn, of one sequence: decode_sample.cuh
+  static constexpr bool DRAWS = DRAWS_;    // whether tokens are drawn: decode_sample.cuh
   static constexpr bool PROMPT = PROMPT_;  // whether sequences are the rows of a prompt of one
   using Stamping = Cut<WARPS, NB, GROUP, true, DRAWS, PROMPT>;
-  using Many = Cut<WARPS, NB, 4, STAMPS>;
-  using Drawing = Cut<WARPS, NB, 1, STAMPS, true>;
+  using Many = Cut<WARPS, NB, 4, STAMPS, DRAWS>;
+  using Drawing = Cut<WARPS, NB, GROUP, STAMPS, true>;
   using Prompt = Cut<WARPS, NB, 4, STAMPS, false, true>;
-  static constexpr bool MANY = GROUP > 1;
+  static constexpr bool MANY = GROUP > 1, DRAWS_MANY = DRAWS && MANY;
   static constexpr int ROWS = !PROMPT ? 1 : NB > 4 ? GROUP : GS_DECODE_ROWS;  // of a prompt; of the widest models there is no room for two groups
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int FINISH = !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
@@ -99,13 +99,19 @@ template <typename Cut> struct Shared {
   int token[Cut::MANY ? 8 : 1], pos0[Cut::MANY ? 8 : 1];
   int step;                   // decode steps that have ended
   float own[Cut::MANY ? 8 : 1][16];        // the block's rows of the residual stream; of one sequence they are in registers
-  float best[Cut::MANY ? 8 : 1][32];       // and the best logits of each lane
-  int best_id[Cut::MANY ? 8 : 1][32];
+  float best[Cut::MANY && !Cut::DRAWS ? 8 : 1][32];  // and the best logits of each lane
+  int best_id[Cut::MANY && !Cut::DRAWS ? 8 : 1][32];
+  LaneBest lanes[Cut::DRAWS_MANY ? 8 : 1][Cut::DRAWS ? 32 : 1];  // the same where tokens are drawn
+  int drawn[Cut::DRAWS_MANY ? 8 : 1];           // the tokens, -1 where logits are not finite
+  float log_probability[Cut::DRAWS_MANY ? 8 : 1];
 };
 
 template <typename Cut> struct Work {
   static constexpr int WARPS = Cut::WARPS, NB = Cut::NB;
-  alignas(16) uint16_t x[WARPS][16 + Cut::X];       // a warp's part of x, with room for units that overlap its ends
+  union {
+    alignas(16) uint16_t x[WARPS][16 + Cut::X];     // a warp's part of x, with room for units that overlap its ends
+    alignas(16) unsigned char rooms[Cut::DRAWS_MANY ? GS_DECODE_SEQUENCES * sizeof(DrawRoom) : 1];  // DrawRoom, when the logits are computed
+  };
   alignas(16) float out[2][WARPS][HEAD + 2];        // of attention: output, maximum, sum
   alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
   uint32_t place_x[Cut::XU][WARPS][32], place_h[Cut::HU][WARPS][32];  // packed places of lanes
@@ -278,7 +284,8 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     float x = 0;  // the residual stream at a row of the lane
     float best = -INFINITY;
     int best_id = 0x7fffffff;
-    LaneBest own_best;
+    if constexpr (Cut::DRAWS)
+      for (int j = f; j < B; j += FINISH) sh.lanes[j][lane] = LaneBest();
     if constexpr (MANY) {
 #pragma unroll 1
       for (int j = f; j < B; j += FINISH) {
@@ -286,7 +293,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
           if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
         } else if (lane < own)
           sh.own[j][lane] = to_float(__ldg(p.wte + (size_t)sh.token[j] * p.C + first + lane)) + to_float(__ldg(p.wpe + (size_t)(sh.pos0[j] + t) * p.C + first + lane));
-        sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
+        if constexpr (!Cut::DRAWS) sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
       }
     } else if (Cut::ALONE && p.alone > FIRST_RESIDUAL) {
       if (lane < own) x = own_residual(p, 0, lane);
@@ -375,15 +382,16 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
             delay();
             if (out == GS_DECODE_LOGITS) {
               if (has) {
-                if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
+                if constexpr (MANY && !Cut::DRAWS) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
                 p.logits[(MANY ? (size_t)j * p.ld : 0) + row] = y;
+                if constexpr (Cut::DRAWS && !MANY) draw_sums(work).logits[row - s.row] = y;
                 if constexpr (Cut::DRAWS)
-                  draw_sums(work).logits[row - s.row] = y, own_best.take(y, row - s.row);
+                  sh.lanes[j][lane].take(y, row - s.row);
                 else if (y < INFINITY)
                   take_better(best, best_id, y, row);
                 else
                   best = INFINITY, best_id = -1;  // also if it is not a number
-                if constexpr (MANY) sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
+                if constexpr (MANY && !Cut::DRAWS) sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
               }
             } else if (out == GS_DECODE_RESIDUAL) {
               if constexpr (MANY) {
@@ -419,9 +427,12 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 
     const uint32_t epoch = e0 + p.count;
     float log_probability = __int_as_float(0x7fc00000);
-    if constexpr (Cut::DRAWS) {
+    if constexpr (Cut::DRAWS_MANY) {
+      barrier_sync<Cut>(LISTED);  // the warps that compute go on
+      if (f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
+    } else if constexpr (Cut::DRAWS) {
       const Local &s = steps[p.count - 1];
-      token = draw<Cut>(p, sh, work, own_best, s.row, s.rows, t, epoch, p.sampling->offset + pos0 + t + 1, &log_probability);
+      token = draw<Cut>(p, sh, work, sh.lanes[0][lane], s.row, s.rows, t, epoch, p.sampling->offset + pos0 + t + 1, &log_probability);
       if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
     } else {
       // The best logit of all blocks. Every block finds it by itself. In two buffers, since
@@ -466,8 +477,9 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         }
       }
     }
-    if (f == ends) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
+    if (f == ends && !Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
+    if (f == 0 && Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0 && !p.logits_only) {
@@ -476,7 +488,8 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 #pragma unroll 1
       for (int j = mine; j < B; j += FINISH) {
         gs_slot *slot = p.slots + (step0 + t) % p.slot_count * (Cut::PROMPT ? 1 : B) + (Cut::PROMPT ? 0 : j);
-        slot->token = expired ? GS_SLOT_TIMEOUT : MANY && !Cut::PROMPT ? p.token[j] : token;
+        if constexpr (Cut::DRAWS_MANY) token = sh.drawn[j], log_probability = sh.log_probability[j], p.token[j] = token;
+        slot->token = expired ? GS_SLOT_TIMEOUT : MANY && !Cut::PROMPT && !Cut::DRAWS ? p.token[j] : token;
         slot->log_probability = log_probability;
         slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : pos0) + t + 1;
         slot->time = gs_globaltimer();
@@ -736,7 +749,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
           bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v = (bf16 *)(const_cast<char *>(s.source_v) + behind);
           int have = launch ? (last ? (Cut::PROMPT ? item.row : (int)t) + 1 : 0) : MANY ? min(keys, Cut::CHUNK) : keys;
-          const int begin = launch ? 0 : warp * KEYS;
+          int begin = launch ? 0 : warp * KEYS;
+          if (Cut::DRAWS) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
           note(i, GS_DECODE_READY);
           barrier_sync<Cut>(FREE + buffer);
           float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
@@ -1046,7 +1060,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           if (s.in == GS_DECODE_ATTENDED) {
             // Half a warp has the units of a split of a head, and of the split two further.
             constexpr int HEADS = Cut::HEADS;
-            const int head = warp * SMALL / HEAD, unit = lane % 16, half = lane / 16;
+            const int head = warp * SMALL / HEAD;
+            int unit = lane % 16, half = lane / 16;
+            if (Cut::DRAWS) asm volatile("" : "+r"(unit), "+r"(half));
             uint4 u[HEADS][2] = {};
             bool wait;
             unsigned polls = 0;
@@ -1175,7 +1191,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
       }
     }
     if (Cut::ALONE) return;
-    if constexpr (Cut::DRAWS) rank_candidates<WARPS>(shared_address(&draw_list(work)), shared_address(&draw_sums(work)));
+    if constexpr (Cut::DRAWS_MANY) {
+      const Local &s = steps[p.count - 1];
+      const int step = t;  // it changes after the barrier
+      barrier_sync<Cut>(LISTED);
+      draw_each<WARPS>(p, sh, reinterpret_cast<DrawRoom *>(work.rooms), warp, s.row, s.rows, step, need);
+    } else if constexpr (Cut::DRAWS)
+      rank_candidates<WARPS>(shared_address(&draw_list(work)), shared_address(&draw_sums(work)));
     barrier_sync<Cut>(TOKEN);
   }
 }
@@ -1379,8 +1401,8 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   if (int status = check_prompt(a)) return status;
   if (a->rows && (a->tokens != 1 || a->draw)) return gs_fail(GS_ARGUMENT, "decode: a prompt, %d tokens from %d candidates; one is possible, the argmax", a->tokens, a->draw);
   if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
-  if (a->draw && (a->logits_only || a->B != 1 || a->dtype != GS_BF16 || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
-    return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d, of one sequence with weights in bfloat16", a->draw,
+  if (a->draw && (a->logits_only || a->dtype != GS_BF16 || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
+    return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d, with weights in bfloat16", a->draw,
                    GS_DECODE_DRAW, GS_DECODE_DRAW_ALL);
   return a->dtype == GS_F32 ? gs_decode_f32(s, a) : run(s, a);
 }

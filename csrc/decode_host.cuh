@@ -4,7 +4,7 @@
 //   VALUES           of a unit of q, k and v and of the hidden layer
 //   ATTENDED_STRIDE  units from an attention output to the next one's
 //   SEQUENCES        at most; a Cut has a Many for more than one
-//   DRAWING          whether a Cut for one sequence has a Drawing
+//   DRAWING          whether a Cut has a Drawing
 //   PROMPTS          whether it has a Prompt, of up to ROWS rows
 //   with_cut         calls run(Cut) of a width
 //   fits             whether vectors of these shapes fit a Cut
@@ -44,8 +44,8 @@ template <typename Cut> void lay_out(gs_stream *s, const gs_decode_args *a, Prog
   p->qkv = take((size_t)blocks * p->a.stride, &p->row_a);
   p->attended = take((size_t)a->NH * p->splits * ATTENDED_STRIDE, &p->row_o);
   static_assert(LINE >= GS_DECODE_SEQUENCES, "a unit for each sequence");
-  p->best = (uint4 *)take((Cut::MANY ? 2 : DRAW_BESTS) * (size_t)blocks * LINE, &row_best);
-  if (!Cut::MANY) p->lists = (uint4 *)take((size_t)blocks * DRAW_UNITS, &row_best);
+  p->best = (uint4 *)take((Cut::PROMPT ? 2 : DRAW_BESTS) * (size_t)blocks * LINE, &row_best);
+  if (!Cut::PROMPT) p->lists = (uint4 *)take((size_t)blocks * DRAW_UNITS, &row_best);
   *bytes = n;
 
   p->tails = Cut::PROMPT ? p->B : 1;  // one of all rows is as large as so many of a token
@@ -85,6 +85,7 @@ template <typename Cut> int prepare(gs_stream *s, const gs_decode_args *a, Progr
   if ((!Cut::MANY && a->NH * SPLITS > blocks) || !fits<Cut>(x, h, q))
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
   lay_out<Cut>(s, a, p, bytes);
+  if (a->draw && p->head > DRAW_ROWS) return gs_fail(GS_UNSUPPORTED, "a vocabulary of %d is too large to draw tokens in one kernel of %d blocks", p->V, blocks);
   for (*tokens = Cut::PROMPT ? 1 : GS_DECODE_TOKENS; ring_of<Cut>(s, *p, *tokens) == 0; *tokens /= 2)
     if (*tokens == 1)
       return gs_fail(GS_UNSUPPORTED, "%d steps, a context of %d and %d %s leave too little shared memory to decode in one kernel", p->count, p->P, p->B,
@@ -130,6 +131,15 @@ template <typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
   });
 }
 
+// The same, of a kernel that draws tokens if they are to be drawn.
+template <typename Run> int with_choice(const gs_decode_args *a, Run &&run) {
+  return with_kernel(a, [&](auto cut) -> int {
+    if constexpr (DRAWING)
+      if (a->draw) return run(typename decltype(cut)::Drawing());
+    return run(cut);
+  });
+}
+
 template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
   p.ring_bytes = ring_of<Cut>(s, p, p.tokens);
   const size_t shared = shared_before_ring(p, p.tokens) + p.ring_bytes, most = s->shared_per_block - fixed_shared<Cut>();
@@ -144,7 +154,7 @@ template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
 
 // gs_decode_work, gs_decode and gs_decode_one.
 int work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
-  return with_kernel(a, [&](auto cut) -> int {
+  return with_choice(a, [&](auto cut) -> int {
     Program p = {};
     size_t n = 0;
     int most = 0;
@@ -155,17 +165,12 @@ int work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens
 }
 
 int run(gs_stream *s, const gs_decode_args *a) {
-  return with_kernel(a, [&](auto cut) -> int {
+  return with_choice(a, [&](auto cut) -> int {
     using Cut = decltype(cut);
     Program p = {};
     if (int status = fill<Cut>(s, a, a->tokens, &p)) return status;
     p.stamps = (uint64_t *)a->stamps;
     p.logits_only = a->logits_only, p.draw = a->draw;
-    if constexpr (DRAWING && !Cut::MANY)
-      if (p.draw) {
-        if (p.head > DRAW_ROWS) return gs_fail(GS_UNSUPPORTED, "a vocabulary of %d is too large to draw tokens in one kernel of %d blocks", p.V, blocks_of(s, a));
-        return p.stamps ? launch<typename Cut::Drawing::Stamping>(s, p, blocks_of(s, a)) : launch<typename Cut::Drawing>(s, p, blocks_of(s, a));
-      }
     return p.stamps ? launch<typename Cut::Stamping>(s, p, blocks_of(s, a)) : launch<Cut>(s, p, blocks_of(s, a));
   });
 }

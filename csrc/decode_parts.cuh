@@ -106,7 +106,7 @@ struct Program {
   int alone;       // of gs_decode_one: the step; tokens - 1 is its token's place in a launch of gs_decode
   uint32_t epoch;  // and the epoch before the first step of the token
   int draw;                                  // from so many candidates the token is drawn; 0: it is the argmax
-  uint4 *lists;                              // (blocks, DRAW_UNITS) units: candidates
+  uint4 *lists;                              // (B, blocks, DRAW_UNITS) units: candidates
 };
 
 // How many of a block's items of step i have the last split of a head.

@@ -7,9 +7,11 @@
 //   If they are too many, since the greatest logits are in few blocks or equal, blocks
 //   first search for a higher bound: a hop for each halving.
 // * The warps that compute put the k best of the list in order, by counting for each those
-//   before it. The finishing warp then sums their p in the CPU's order.
+//   before it. One warp then sums their p in the CPU's order.
 //
-// Every block draws by itself, so that none waits for a central one.
+// Every block draws by itself, so that none waits for a central one. Of one sequence the
+// finishing warp does all but the order. Of several each has a warp of those that compute, so
+// that all of them draw at once and share the hops.
 #pragma once
 
 #include "decode_parts.cuh"
@@ -32,32 +34,41 @@ struct DrawList {
   int count, k;
   float largest;
 };
+struct DrawSorted {
+  alignas(16) double sum[DRAW_SORTED + 16];  // p of the candidates in order, then their running sums
+  uint16_t at[DRAW_SORTED];                  // in the list
+};
 // In the room for outputs of attention. The logits are read before the sums are written.
 union DrawSums {
   float logits[DRAW_ROWS];  // of the block's rows
-  struct {
-    alignas(16) double sum[DRAW_SORTED + 16];  // p of the candidates in order, then their running sums
-    uint16_t at[DRAW_SORTED];                 // in the list
-  } sorted;
+  DrawSorted sorted;
+};
+// Of each of several sequences, whose logits are read from memory; in the room for parts of x.
+struct DrawRoom {
+  DrawList list;
+  DrawSorted sorted;
+};
+
+// The three best logits of a lane, as keys, and the rows of the best two among those of the
+// block. Nothing is none.
+struct alignas(16) LaneBest {
+  unsigned best = 0, second = 0, third = 0;
+  unsigned rows = 0;  // 16 bits each
+
+  __device__ void take(float logit, int row) {
+    const unsigned key = key_of(logit);
+    if (key > best)
+      third = second, second = best, best = key, rows = rows << 16 | row;
+    else if (key > second)
+      third = second, second = key, rows = row << 16 | (rows & 0xffff);
+    else
+      third = max(third, key);
+  }
 };
 
 #if __CUDA_ARCH__ >= 900
 
 constexpr int LISTED = 8, RANKED = 9;  // numbers of barriers
-
-// The two best logits of a lane, as keys. Nothing is none.
-struct LaneBest {
-  unsigned best = 0, second = 0;
-  int at = 0;  // row of the best, among those of the block
-
-  __device__ void take(float logit, int row) {
-    const unsigned key = key_of(logit);
-    if (key > best)
-      second = best, best = key, at = row;
-    else
-      second = max(second, key);
-  }
-};
 
 template <typename Work> __device__ inline DrawList &draw_list(Work &work) {
   static_assert(sizeof(DrawList) <= sizeof(work.x), "room for candidates");
@@ -67,6 +78,10 @@ template <typename Work> __device__ inline DrawSums &draw_sums(Work &work) {
   static_assert(sizeof(DrawSums) <= sizeof(work.out), "room for logits and sums");
   return *reinterpret_cast<DrawSums *>(work.out);
 }
+
+// The units of a sequence: lists of candidates, sums of exp(logit - the largest).
+__device__ inline uint4 *lists_of(const Program &p, int sequence) { return p.lists + (size_t)sequence * gridDim.x * DRAW_UNITS; }
+__device__ inline uint4 *parts_of(const Program &p, int sequence) { return p.best + 4 * gridDim.x * LINE + sequence; }
 
 constexpr int OF_LANE = MOST_BLOCKS / 32;  // units of all blocks that a lane reads
 
@@ -111,7 +126,7 @@ template <typename Shared, typename F> __device__ inline void read_each(const Pr
 // A warp that computes: puts the k best candidates in their places, with their p.
 template <int WARPS> __device__ inline void rank_candidates(uint32_t list_at, uint32_t sums_at) {
   const DrawList *list = (const DrawList *)__cvta_shared_to_generic(list_at);
-  auto &sorted = ((DrawSums *)__cvta_shared_to_generic(sums_at))->sorted;
+  DrawSorted &sorted = ((DrawSums *)__cvta_shared_to_generic(sums_at))->sorted;
   asm volatile("bar.sync %0, %1;" ::"n"(LISTED), "n"(32 * (WARPS + 1)) : "memory");
   const int n = list->count, k = list->k;
   const double by = list->temperature;
@@ -138,20 +153,47 @@ template <int WARPS> __device__ inline void rank_candidates(uint32_t list_at, ui
   asm volatile("bar.arrive %0, %1;" ::"n"(RANKED), "n"(32 * (WARPS + 1)) : "memory");
 }
 
-// The finishing warp: the token, -1 if the logits are not finite, and its log-probability if
-// it is wanted. A lane has the best logits of its rows. `first` is the first row of the
-// block, which has `rows`; position is that of the token in its text.
-template <typename Cut, typename Shared, typename Work>
-__device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int first, int rows, int t, uint32_t epoch, uint64_t position, float *log_probability) {
+// The same of all sequences: a lane has a candidate, a warp 32 of one sequence at a time.
+template <int WARPS> __device__ inline void rank_rooms(DrawRoom *rooms, int B, int warp) {
+  int turn = warp;
+#pragma unroll 1
+  for (int j = 0; j < B; j++) {
+    const DrawList &list = rooms[j].list;
+    DrawSorted &sorted = rooms[j].sorted;
+    const int n = list.count, k = list.k;
+#pragma unroll 1
+    for (int base = 0; base < n; base += 32) {
+      if (turn-- > 0) continue;
+      turn = WARPS - 1;
+      const int i = base + threadIdx.x % 32;
+      const uint64_t mine = list.rank[min(i, DRAW_LIST)];
+      int place = 0;
+#pragma unroll 2
+      for (int c = 0; c < n; c += 4) {
+        const ulonglong2 a = *(const ulonglong2 *)(list.rank + c), b = *(const ulonglong2 *)(list.rank + c + 2);
+        place += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
+      }
+      if (i < n && place < k) {
+        sorted.at[place] = (uint16_t)i;
+        sorted.sum[place] = exp(((double)of_key(rank_key(mine)) - (double)list.largest) / list.temperature);
+      }
+    }
+  }
+}
+
+// The candidates of a sequence in `list`, in any order, and how they are drawn from. A lane has
+// the best logits of its rows; `logits` are those of the block's rows, of which the first is row
+// `first`. Position is that of the token in its text. Returns whether the logits are finite;
+// without it there are no candidates.
+template <typename Shared>
+__device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, const float *logits, LaneBest own, int sequence, int first, int rows, int t, uint32_t epoch,
+                                uint64_t position) {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
   const int b = blockIdx.x, blocks = gridDim.x, k = p.draw;
-  DrawList &list = draw_list(work);
-  DrawSums &sums = draw_sums(work);
   // In two buffers, as those of the greedy kernel: where logits are not finite there is one hop.
-  uint4 *const bests = p.best + (t & 1) * blocks * LINE, *const lists = p.lists;
-  auto of_search = [&](unsigned round) { return p.best + (2 + round % 2) * blocks * LINE; };
-  uint4 *const parts = p.best + 4 * blocks * LINE;
+  uint4 *const bests = p.best + (t & 1) * blocks * LINE + sequence, *const lists = lists_of(p, sequence);
+  auto of_search = [&](unsigned round) { return p.best + (2 + round % 2) * blocks * LINE + sequence; };
   {
     unsigned m[3];
 #pragma unroll
@@ -160,10 +202,8 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
     if (lane == 0) store_unit(bests + b * LINE, m[0], m[1], m[2], epoch);
   }
   // While units are on their way; in shared memory to spare registers.
-  list.random = random53(p.sampling->seed, 0, position), list.top_p = p.sampling->top_p, list.temperature = p.sampling->temperature;
+  list.random = random53(p.sampling->seed, sequence, position), list.top_p = p.sampling->top_p, list.temperature = p.sampling->temperature;
   const bool log_probs = p.sampling->log_probs;
-  const float none = __int_as_float(0x7fc00000);
-  *log_probability = none;
   uint4 u[OF_LANE] = {};
   read_all(p, sh, bests, LINE, epoch, u);
   unsigned largest = 0;
@@ -226,13 +266,13 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
     uint32_t mark = epoch;
 #pragma unroll 1
     for (int turn = 0;; turn++) {
-      // The block's candidates. Mostly a lane has one at most, which is its best.
-      const bool all = __any_sync(~0u, own.second >= (unsigned)(low >> 32));
+      // The block's candidates. Mostly a lane has two at most, which are its best.
+      const bool all = __any_sync(~0u, own.third >= (unsigned)(low >> 32));
       int count = 0;
 #pragma unroll 1
-      for (int base = 0; base < (all ? rows : 1); base += 32) {
-        const int at = all ? base + lane : own.at;
-        const unsigned key = !all ? own.best : at < rows ? key_of(sums.logits[at]) : 0;
+      for (int base = 0; base < (all ? rows : 64); base += 32) {
+        const int at = all ? base + lane : (int)(base ? own.rows >> 16 : own.rows & 0xffff);
+        const unsigned key = !all ? base ? own.second : own.best : at < rows ? key_of(logits[at]) : 0;
         const uint64_t rank = rank_of(key, first + at);
         const bool hit = key != 0 && rank >= low;
         const unsigned hits = __ballot_sync(~0u, hit);
@@ -258,9 +298,10 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
           asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)rank_id(list.rank[i]) * p.C) + lane * 128));
       if (log_probs && turn == 0) {
         float part = 0;
-        for (int at = lane; at < rows; at += 32) part += expf(sums.logits[at] - of_key(largest));
+#pragma unroll 4
+        for (int at = lane; at < rows; at += 32) part += expf(logits[at] - of_key(largest));
         part = (float)warp_sum((double)part);
-        if (lane == 0) store_unit(parts + b * LINE, __float_as_uint(part), 0, 0, epoch);
+        if (lane == 0) store_unit(parts_of(p, sequence) + b * LINE, __float_as_uint(part), 0, 0, epoch);
       }
       __syncwarp();  // the list has been read
 
@@ -280,37 +321,42 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
       n = __shfl_sync(~0u, to, 31);
       to -= mine;
       if (n <= DRAW_LIST || turn > 0) {
+        n = min(n, DRAW_LIST);
         auto put = [&](int block, unsigned key, uint32_t row) {
           if (to < DRAW_LIST) list.rank[to] = rank_of(key, block * p.head + (int)(row & 2047));
           to++;
         };
+        auto of = [&](int i) { return 32 * i + lane < blocks ? min((int)(u[i].x >> 22), DRAW_LIST) : 0; };
 #pragma unroll
         for (int i = 0; i < OF_LANE; i++) {
-          const int of = 32 * i + lane < blocks ? u[i].x >> 22 : 0;
-          if (of > 0) put(32 * i + lane, u[i].y, u[i].x);
-          if (of > 1) put(32 * i + lane, u[i].z, u[i].x >> 11);
+          if (of(i) > 0) put(32 * i + lane, u[i].y, u[i].x);
+          if (of(i) > 1) put(32 * i + lane, u[i].z, u[i].x >> 11);
         }
-        if (__any_sync(~0u, most > 2)) {
+        // Further ones of blocks with many: a unit of several blocks at a time.
 #pragma unroll 1
-          for (int i = 0; i < OF_LANE; i++) {
-            uint32_t x = u[0].x;  // u[i].x, without an index that would put u into local memory
+        for (int c = 2; __any_sync(~0u, c < min(most, DRAW_LIST)); c += 2) {
+          constexpr int TOGETHER = OF_LANE / 2;
 #pragma unroll
-            for (int j = 1; j < OF_LANE; j++) x = i == j ? u[j].x : x;
-            const int of = 32 * i + lane < blocks ? min((int)(x >> 22), DRAW_LIST) : 0;
+          for (int first = 0; first < OF_LANE; first += TOGETHER) {
+            uint4 v[TOGETHER];
+            bool wait;
+            unsigned polls = 0;
 #pragma unroll 1
-            for (int c = 2; c < of; c += 2) {
-              const uint4 *from = lists + (size_t)(32 * i + lane) * DRAW_UNITS + c / 2;
-              uint4 v;
-              unsigned polls = 0;
-#pragma unroll 1
-              do v = load_unit(from);
-              while (v.w != mark && !gives_up(p.header, sh, polls, p.count));
-              put(32 * i + lane, v.y, v.x);
-              if (c + 1 < of) put(32 * i + lane, v.z, v.x >> 11);
+            do {
+              wait = false;
+#pragma unroll
+              for (int i = 0; i < TOGETHER; i++) v[i] = load_unit_if(c < of(first + i), lists + (unsigned)((32 * (first + i) + lane) * DRAW_UNITS + c / 2));
+#pragma unroll
+              for (int i = 0; i < TOGETHER; i++) wait |= c < of(first + i) && v[i].w != mark;
+            } while (wait && !gives_up(p.header, sh, polls, p.count));
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) {
+              if (of(first + i) > c) put(32 * (first + i) + lane, v[i].y, v[i].x);
+              if (of(first + i) > c + 1) put(32 * (first + i) + lane, v[i].z, v[i].x >> 11);
             }
           }
         }
-        n = min(n, DRAW_LIST);
         __syncwarp();
         break;
       }
@@ -320,8 +366,8 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
       for (unsigned round = 1; n > DRAW_LIST && round <= 64; round++) {
         const uint64_t middle = low + (above - low) / 2;
         unsigned c = 0;
-#pragma unroll 1
-        for (int at = lane; at < rows; at += 32) c += rank_of(key_of(sums.logits[at]), first + at) >= middle;
+#pragma unroll 4
+        for (int at = lane; at < rows; at += 32) c += rank_of(key_of(logits[at]), first + at) >= middle;
         c = __reduce_add_sync(~0u, c);
         delay();
         if (lane == 0) store_unit(of_search(round) + b * LINE, c, 0, round, epoch);
@@ -339,16 +385,24 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
   if (lane < 4) list.rank[n + lane] = 0;
   if (lane == 0) list.count = n, list.k = k, list.largest = of_key(largest);
   __syncwarp();
-  asm volatile("bar.arrive %0, %1;" ::"n"(LISTED), "n"(Cut::PARTIES) : "memory");
-  if (log_probs && finite) {
-    double sum = 0;
-    read_each(p, sh, parts, epoch, 0, [&](uint32_t part) { sum += (double)__uint_as_float(part); });
-    list.log_sum = (double)of_key(largest) + log(warp_sum(sum));
-  }
+  return finite;
+}
+
+// Notes the logarithm of the sum of exp(logit), if log-probabilities are wanted.
+template <typename Shared> __device__ inline void sum_row(const Program &p, Shared &sh, DrawList &list, int sequence, uint32_t epoch) {
+  if (!p.sampling->log_probs) return;
+  double sum = 0;
+  read_each(p, sh, parts_of(p, sequence), epoch, 0, [&](uint32_t part) { sum += (double)__uint_as_float(part); });
+  list.log_sum = (double)list.largest + log(warp_sum(sum));
   __syncwarp();
-  asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(Cut::PARTIES) : "memory");
-  if (!finite) return -1;
-  auto &sorted = sums.sorted;
+}
+
+// The token that is drawn from the candidates in their order, and its log-probability if it is
+// wanted.
+__device__ inline int choose(const Program &p, const DrawList &list, DrawSorted &sorted, float *log_probability) {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));
+  const int k = p.draw;
   int choice = 0;
   if (k > 1) {
     if (lane == 0) {
@@ -382,8 +436,43 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
   }
   const uint64_t rank = list.rank[min((int)sorted.at[choice], DRAW_LIST - 1)];
   const int token = rank_id(rank);
-  if (log_probs) *log_probability = (float)((double)of_key(rank_key(rank)) - list.log_sum);
+  if (p.sampling->log_probs) *log_probability = (float)((double)of_key(rank_key(rank)) - list.log_sum);
   return (unsigned)token < (unsigned)p.V ? token : -1;
+}
+
+// The finishing warp, of one sequence: the token, -1 if the logits are not finite, and its
+// log-probability if it is wanted.
+template <typename Cut, typename Shared, typename Work>
+__device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int first, int rows, int t, uint32_t epoch, uint64_t position, float *log_probability) {
+  DrawList &list = draw_list(work);
+  DrawSums &sums = draw_sums(work);
+  const bool finite = find_candidates(p, sh, list, sums.logits, own, 0, first, rows, t, epoch, position);
+  asm volatile("bar.arrive %0, %1;" ::"n"(LISTED), "n"(Cut::PARTIES) : "memory");
+  if (finite) sum_row(p, sh, list, 0, epoch);
+  asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(Cut::PARTIES) : "memory");
+  *log_probability = __int_as_float(0x7fc00000);
+  return finite ? choose(p, list, sums.sorted, log_probability) : -1;
+}
+
+// The warps that compute, of several sequences: warp j draws the token of sequence j, and all
+// put candidates in order.
+template <int WARPS, typename Shared>
+__device__ void draw_each(const Program &p, Shared &sh, DrawRoom *rooms, int warp, int first, int rows, int t, uint32_t epoch) {
+  bool finite = false;
+  if (warp < p.B) {
+    DrawList &list = rooms[warp].list;
+    finite = find_candidates(p, sh, list, p.logits + (size_t)warp * p.ld + first, sh.lanes[warp][threadIdx.x % 32], warp, first, rows, t, epoch,
+                             p.sampling->offset + sh.pos0[warp] + t + 1);
+    if (finite) sum_row(p, sh, list, warp, epoch);
+  }
+  asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(32 * WARPS) : "memory");
+  rank_rooms<WARPS>(rooms, p.B, warp);
+  asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(32 * WARPS) : "memory");
+  if (warp < p.B) {
+    float log_probability = __int_as_float(0x7fc00000);
+    const int token = finite ? choose(p, rooms[warp].list, rooms[warp].sorted, &log_probability) : -1;
+    if (threadIdx.x % 32 == 0) sh.token[warp] = max(token, 0), sh.drawn[warp] = token, sh.log_probability[warp] = log_probability;
+  }
 }
 
 #endif

@@ -383,10 +383,10 @@ typedef struct {
 GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
 
 // token = argmax of the logits of each of `tokens` steps: pos += tokens, gs_sampling.step
-// += tokens, and a slot per step, as by gs_sample with B = 1. At most GS_DECODE_TOKENS. If draw
-// is not 0, the token that gs_sample draws from the same logits, and its log-probability: draw
-// is 1 for the argmax, else the number of candidates, top_k or V. Or, if logits_only is not 0,
-// the logits of one step, which a gs_sample then samples from.
+// += tokens, and slots per step, as by gs_sample. At most GS_DECODE_TOKENS. If draw is not 0,
+// the token that gs_sample draws from the same logits, and its log-probability: draw is 1 for
+// the argmax, else the number of candidates, top_k or V. Or, if logits_only is not 0, the logits
+// of one step, which a gs_sample then samples from.
 // If rows is not 0, tokens is 1 and the step is that of a prompt: all its rows at the positions
 // from pos on, the logits and the token of the last one; pos += rows. draw is then 0.
 // If a block waits longer than `timeout` for another one, or 7/8 of that for weights, the slots
@@ -443,9 +443,10 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
 // `epoch` is the same for all steps of a token, and that of the next token is `count` more. So it is
 // of a prompt, where tail is 0. Of the arguments slots, stamps, tokens and logits_only are not read.
 GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
-// The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS.
+// The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS;
+// fewer if draw is not 0, since to draw takes shared memory. The bytes are the same.
 // GS_UNSUPPORTED, with the reason as message, if the device or the model's shape has no such
-// kernel; of the arguments only count, C, NH, P, V, B, blocks, dtype and rows are read.
+// kernel; of the arguments only count, C, NH, P, V, B, blocks, dtype, draw and rows are read.
 GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
 
 // ---------------------------------------------------------------- stamps

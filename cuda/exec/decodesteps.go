@@ -23,13 +23,8 @@ type decodeAlone struct {
 }
 
 // tailAt returns how many tokens a launch of mode persistent has run before the one at a position, in a
-// call that began at another, with so many tokens a launch; apart is whether another kernel draws tokens.
-func tailAt(position, began, tokens int, apart bool) int {
-	if apart { // a launch is of one token
-		return 0
-	}
-	return (position - began) % tokens
-}
+// call that began at another, with so many tokens a launch.
+func tailAt(position, began, tokens int) int { return (position - began) % tokens }
 
 // alone returns the launches of single steps in place of those of a decode step or of a short prompt.
 func (r *Runner) alone(c *compiled) *compiled {
@@ -59,7 +54,7 @@ func (r *Runner) alone(c *compiled) *compiled {
 // stepAlone launches a decode step at a position, or a short prompt, by its single steps.
 func (r *Runner) stepAlone(c *compiled, position int) error {
 	a, rows := &r.together.alone, c.plan.Pass.Tokens
-	a.tail = tailAt(position, a.began, r.together.tokens, r.drawnApart())
+	a.tail = tailAt(position, a.began, r.atOnce())
 	a.epoch += uint32(r.together.args.Count)
 	r.last = lastPass{plan: c.plan, rows: rows, logitsOnly: true}
 	return r.pass(passAt{c, position, rows})

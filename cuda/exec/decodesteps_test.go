@@ -207,11 +207,11 @@ func first[A, B any](a A, _ B) A { return a }
 // TestTailAt: the tokens of a call are divided into launches as in mode persistent.
 func TestTailAt(t *testing.T) {
 	for i := range 20 {
-		if got := tailAt(7+i, 7, cuda.DecodeTokens, false); got != i%cuda.DecodeTokens {
+		if got := tailAt(7+i, 7, cuda.DecodeTokens); got != i%cuda.DecodeTokens {
 			t.Errorf("token %d: %d before it", i, got)
 		}
 	}
-	if got := tailAt(10, 7, cuda.DecodeTokens, true); got != 0 {
+	if got := tailAt(10, 7, 1); got != 0 {
 		t.Errorf("drawn by another kernel: %d", got)
 	}
 }

@@ -94,7 +94,7 @@ func stepsBitEqual(t *testing.T, held weights.DType) {
 	}
 }
 
-// TestStepsOfSequencesOnGPU: the same of several sequences.
+// TestStepsOfSequencesOnGPU: the same of several sequences, greedy and drawn.
 func TestStepsOfSequencesOnGPU(t *testing.T) {
 	persistent, steps := persistentGPU(t, weights.BF16), stepsGPU(t, Options{})
 	for _, f := range []struct {
@@ -108,11 +108,14 @@ func TestStepsOfSequencesOnGPU(t *testing.T) {
 		for _, batch := range f.batches {
 			r := rand.New(rand.NewPCG(9, uint64(batch)))
 			one, other := session(t, m, persistent, gpt2.Options{Batch: batch}), session(t, m, steps, gpt2.Options{Batch: batch})
-			for _, past := range []int{1, 9, 200} {
+			for i, past := range []int{1, 9, 200, 7, 30} {
 				prompt, n := randomIDs(r, past*batch, m.Config.Vocab), 45
 				run := func(s *gpt2.Session) ([]int32, []float32) {
 					if err := s.Reset(); err != nil {
 						t.Fatal(err)
+					}
+					if i >= 3 {
+						s.Runner().(*Runner).SetSampling(gpt2.Sampling{Temperature: 1, TopK: 40, Seed: uint64(past)})
 					}
 					ids := idsOf(decoded(t, s.Runner().(*Runner), prompt, n))
 					logits := make([]float32, batch*m.Config.Vocab)

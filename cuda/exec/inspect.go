@@ -40,8 +40,8 @@ func (r *Runner) InspectDecode(ctx context.Context, ids []int32, launches int) (
 	}
 	past := r.state.position
 	defer r.state.reset(past)
-	start := max(0, min(past, r.options.Context-t.tokens))
-	n := min(t.tokens, r.options.Context-start)
+	start := max(0, min(past, r.options.Context-r.atOnce()))
+	n := min(r.atOnce(), r.options.Context-start)
 	steps, blocks := r.stamped()
 	count := n * len(steps) * blocks
 	buffer, err := r.backend.dev.Alloc(int64(count) * int64(unsafe.Sizeof(cuda.DecodeStamp{})))

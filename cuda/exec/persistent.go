@@ -27,6 +27,7 @@ type persistent struct {
 	planned []int           // of each step of the program, that of the plan
 	args    cuda.DecodeArgs // but for addresses that may change; Count is 0 until the program is made
 	tokens  int             // decode steps of a launch, at most
+	drawing int             // the same where it draws tokens: 0 if it cannot, -1 until that is known
 	rows    int             // of a prompt, at most
 
 	on      bool // the call under way uses it
@@ -117,8 +118,10 @@ func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) 
 		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
 	case sequences > most:
 		return fmt.Sprintf("of %d sequences at a width of %d in %s one kernel was not measured to be faster", sequences, c.Channels, typeName(b.dtype))
-	case b.drawnApart(s, sequences, c.Vocab) && c.Channels < 768 && layers < 3:
-		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40, of one sequence in bfloat16, needs no launch)"
+	case b.drawnApart(s, c.Vocab) && c.Channels < 768 && layers < 3:
+		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40, in bfloat16, needs no launch)"
+	case sequences > 4 && candidates(s, c.Vocab) > 64 && c.Channels < 768 && layers < 2:
+		return "tokens of many sequences are drawn from many candidates, and the model is too small for one kernel to make up for that"
 	}
 	return ""
 }
@@ -157,6 +160,9 @@ func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
 	}
 	if c.plan.Pass.Tokens > p.rows { // of a prompt
 		return c, nil
+	}
+	if err := r.prepareDrawing(); err != nil {
+		return c, err
 	}
 	if r.backend.alone {
 		return r.alone(c), nil
@@ -203,15 +209,49 @@ func candidates(s gpt2.Sampling, vocab int) int {
 }
 
 // drawnApart is whether the decode kernel leaves the logits of a step to another kernel: it draws
-// tokens from so many candidates only, of one sequence and with weights in bfloat16.
-func (b *Backend) drawnApart(s gpt2.Sampling, sequences, vocab int) bool {
+// tokens from so many candidates only, with weights in bfloat16.
+func (b *Backend) drawnApart(s gpt2.Sampling, vocab int) bool {
 	n := candidates(s, vocab)
-	return n > 0 && (sequences > 1 || b.dtype != cuda.BF16 || !cuda.CanDraw(n, vocab))
+	return n > 0 && (b.dtype != cuda.BF16 || !cuda.CanDraw(n, vocab))
 }
 
 // drawnApart is whether another kernel draws the session's tokens.
 func (r *Runner) drawnApart() bool {
-	return r.backend.drawnApart(r.state.sampling, r.options.Batch, r.model.Config.Vocab)
+	t, vocab := &r.together, r.model.Config.Vocab
+	return r.backend.drawnApart(r.state.sampling, vocab) || t.args.Count > 0 && t.drawing == 0 && candidates(r.state.sampling, vocab) > 0
+}
+
+// atOnce returns how many decode steps a launch has at most.
+func (r *Runner) atOnce() int {
+	switch t := &r.together; {
+	case r.drawnApart():
+		return 1
+	case candidates(r.state.sampling, r.model.Config.Vocab) > 0:
+		return t.drawing
+	default:
+		return t.tokens
+	}
+}
+
+// prepareDrawing finds out how many decode steps a launch that draws tokens may have, if this call is the
+// first that may need it. The kernel that draws takes more shared memory than the one that does not.
+func (r *Runner) prepareDrawing() error {
+	t := &r.together
+	if t.drawing >= 0 || candidates(r.state.sampling, r.model.Config.Vocab) == 0 || r.drawnApart() {
+		return nil
+	}
+	a := t.args
+	a.Draw = 1
+	_, tokens, err := r.stream.DecodeWork(a)
+	switch {
+	case errors.Is(err, cuda.ErrNoKernel):
+		t.drawing = 0
+	case err != nil:
+		return err
+	default:
+		t.drawing = tokens
+	}
+	return nil
 }
 
 // refuse makes all later decode steps of the session run as graphs, or by the kernels of mode eager. What was allocated
@@ -404,7 +444,7 @@ func (r *Runner) makeProgram(plan *gpt2.Plan) error {
 	if err := t.program.Write(int64(p.end-t.program.Ptr()), table); err != nil {
 		return err
 	}
-	t.plan, t.planned, t.args, t.tokens, t.rows = plan, p.planned, args, needs.tokens, needs.rows
+	t.plan, t.planned, t.args, t.tokens, t.drawing, t.rows = plan, p.planned, args, needs.tokens, -1, needs.rows
 	return nil
 }
 
@@ -428,17 +468,13 @@ var promptNames = func() (names [cuda.DecodeRows + 1]string) {
 // how many. If c is a prompt, that is the one step.
 func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	t, rows := &r.together, c.plan.Pass.Tokens
-	if n = min(n, t.tokens, r.options.Context-position-rows+1); n < 1 {
+	if n = min(n, r.atOnce(), r.options.Context-position-rows+1); n < 1 {
 		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
 	}
 	at, a := r.addresses(), t.args
-	apart, draw, name := r.drawnApart(), candidates(r.state.sampling, r.model.Config.Vocab), decodeNames[n]
-	most := t.tokens
-	if apart {
-		most = 1
-	}
+	apart, draw := r.drawnApart(), candidates(r.state.sampling, r.model.Config.Vocab)
 	if rows > 1 {
-		n, a.Rows, a.IDs, name = 1, int32(rows), at.ids, promptNames[rows]
+		n, a.Rows, a.IDs = 1, int32(rows), at.ids
 		apart = draw > 0 // its kernel does not draw
 	}
 	if apart || !c.samples {
@@ -446,13 +482,17 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	} else {
 		a.Draw = int32(draw)
 	}
+	name := decodeNames[n]
+	if rows > 1 {
+		name = promptNames[rows]
+	}
 	a.Tokens, a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = int32(n), at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
 	defer annotate.Range(name, nvtx.Green)()
 	var rec *decodeStamps
 	var note *decodeLaunch
 	if a.Stamps == 0 {
 		var err error
-		if rec, err = r.decodeRecorder(most); err != nil {
+		if rec, err = r.decodeRecorder(r.atOnce()); err != nil {
 			return 0, err
 		}
 		if rec != nil {

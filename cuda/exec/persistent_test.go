@@ -369,6 +369,40 @@ func TestPersistentTimeout(t *testing.T) {
 	}
 }
 
+// TestPersistentDraws: tokens of one and of several sequences are drawn by the launches that decode, as many in
+// a launch as the kernel that draws takes; where there is none for them, a launch is of one step and another
+// kernel draws. Greedy launches stay as long as they are.
+func TestPersistentDraws(t *testing.T) {
+	lib, c := onStub(t)
+	m := randomModel(t, large)
+	for _, f := range []struct{ batch, greedy, drawn int }{{1, 8, 8}, {2, 8, 8}, {3, 8, 1}, {5, 4, 2}} {
+		b, notices := persistentOn(t, lib, Options{})
+		r := prepared(t, m, c, b, gpt2.Options{Batch: f.batch})
+		decoded(t, r, make([]int32, 3*f.batch), 0)
+		const steps = 24
+		for _, how := range []struct {
+			gpt2.Sampling
+			each  int  // steps of a launch
+			apart bool // each is followed by a kernel that draws
+		}{
+			{gpt2.Sampling{}, f.greedy, false}, {gpt2.Sampling{Temperature: 1, TopK: 40, Seed: 1}, f.drawn, f.drawn == 1}, {gpt2.Sampling{LogProbs: true}, f.drawn, f.drawn == 1},
+			{gpt2.Sampling{Temperature: 1, TopK: 200, Seed: 1}, 1, true}, {gpt2.Sampling{}, f.greedy, false},
+		} {
+			r.SetSampling(how.Sampling)
+			c.Reset()
+			tokens := decoded(t, r, nil, steps)
+			calls, samples := c.Calls(), 0
+			if how.apart {
+				samples = steps
+			}
+			if n := countOf(calls, "gs_decode"); len(tokens) != steps*f.batch || n != steps/how.each || countOf(calls, "gs_sample") != samples || len(*notices) > 0 {
+				t.Errorf("%d sequences, %+v: %d tokens by %d launches, of which %d draw; want %d and %d; notices %q", f.batch, how.Sampling, len(tokens), n,
+					countOf(calls, "gs_sample"), steps/how.each, samples, *notices)
+			}
+		}
+	}
+}
+
 // TestPersistentMeasure: decode steps that are timed run as in generation.
 func TestPersistentMeasure(t *testing.T) {
 	lib, c := onStub(t)

@@ -73,70 +73,76 @@ func TestPersistentSamples(t *testing.T) {
 		}
 	}
 	for _, f := range []struct {
-		spec   string
-		change func(int, []uint16)
-		of     string
-		apart  bool // from all is drawn after the kernel
+		spec    string
+		change  func(int, []uint16)
+		of      string
+		apart   bool // from all is drawn after the kernel
+		batches []int
 	}{
-		{spec: "random:L=2,C=384,NH=6,V=257,T=256"},
-		{spec: "random:L=1,C=384,NH=6,V=257,T=256,seed=2", change: equal(3), of: "3 different rows"},
-		{spec: "random:L=2,C=768,NH=12,V=50257,T=256", apart: true},
-		{spec: "random:L=2,C=768,NH=12,V=50257,T=256,seed=3", change: larger(60), of: "60 large rows", apart: true},
-		{spec: "random:L=1,C=768,NH=12,V=50257,T=256,seed=4", change: larger(2000), of: "2000 large rows", apart: true},
-		{spec: "random:L=1,C=384,NH=6,V=50257,T=256,seed=5", change: equal(1), of: "equal rows", apart: true},
-		{spec: "random:L=1,C=384,NH=6,V=50257,T=256,seed=6", change: equal(700), of: "700 different rows", apart: true},
-		{spec: "random:L=1,C=1024,NH=16,V=5000,T=256", apart: true},
-		{spec: "random:L=1,C=1280,NH=20,V=50257,T=256", apart: true},
-		{spec: "random:L=1,C=1600,NH=25,V=1000,T=256", apart: true},
+		{spec: "random:L=2,C=384,NH=6,V=257,T=256", batches: []int{1, 2, 5, 8}},
+		{spec: "random:L=1,C=384,NH=6,V=257,T=256,seed=2", change: equal(3), of: "3 different rows", batches: []int{1, 3}},
+		{spec: "random:L=2,C=768,NH=12,V=50257,T=256", apart: true, batches: []int{1, 2, 8}},
+		{spec: "random:L=2,C=768,NH=12,V=50257,T=256,seed=3", change: larger(60), of: "60 large rows", apart: true, batches: []int{1, 4}},
+		{spec: "random:L=1,C=768,NH=12,V=50257,T=256,seed=4", change: larger(2000), of: "2000 large rows", apart: true, batches: []int{1, 3}},
+		{spec: "random:L=1,C=384,NH=6,V=50257,T=256,seed=5", change: equal(1), of: "equal rows", apart: true, batches: []int{1, 2}},
+		{spec: "random:L=1,C=384,NH=6,V=50257,T=256,seed=6", change: equal(700), of: "700 different rows", apart: true, batches: []int{1, 8}},
+		{spec: "random:L=1,C=1024,NH=16,V=5000,T=256", apart: true, batches: []int{1, 2, 8}},
+		{spec: "random:L=1,C=1280,NH=20,V=50257,T=256", apart: true, batches: []int{1, 4}},
+		{spec: "random:L=1,C=1600,NH=25,V=1000,T=256", apart: true, batches: []int{1, 3}},
 	} {
 		m := randomModel(t, f.spec)
-		s := session(t, m, b, gpt2.Options{})
-		r := s.Runner().(*Runner)
-		if f.change != nil {
-			rewriteWTE(t, r, f.change)
-		}
-		row := make([]float32, m.Config.Vocab)
-		for n, how := range []gpt2.Sampling{{Temperature: 0.8, Seed: 3}, {Temperature: 1, TopK: 40, Seed: 4}, {Temperature: 1.2, TopP: 0.9, Seed: 5, LogProbs: true}, {LogProbs: true},
-			{Temperature: 0.8, TopK: 40, TopP: 0.5, Seed: 6, LogProbs: true}, {Temperature: 1.5, TopK: 128, Seed: 7}, {Temperature: 3, TopK: 100, TopP: 0.95, Seed: 8, LogProbs: true},
-			{Temperature: 0.1, TopK: 5, Seed: 9}, {Temperature: 1, TopK: 1, Seed: 10, LogProbs: true}, {Temperature: 100, TopK: 64, Seed: 11}, {Temperature: 1e-3, TopK: 33, Seed: 12}, {Temperature: 1, TopK: 2, Seed: 13}} {
-			what := fmt.Sprintf("%s %s, %+v", f.spec, f.of, how)
-			if err := s.Reset(); err != nil {
-				t.Fatal(err)
+		for i, batch := range f.batches {
+			s := session(t, m, b, gpt2.Options{Batch: batch})
+			r := s.Runner().(*Runner)
+			if f.change != nil && i == 0 { // sessions share weights
+				rewriteWTE(t, r, f.change)
 			}
-			r.SetSampling(how)
-			if apart := f.apart && how.TopK == 0 && how.Temperature > 0; r.drawnApart() != apart {
-				t.Fatalf("%s: drawn after the kernel: %v", what, !apart)
-			}
-			decoded(t, r, []int32{1, 2, 3}, 0)
-			// The logits of the last step of a launch can be read, which is one of 1 to 8.
-			var sampler gpt2.Sampler
-			for steps := range 2 * cuda.DecodeTokens {
-				tokens := decoded(t, r, nil, 1+steps%cuda.DecodeTokens)
-				got := tokens[len(tokens)-1]
-				if err := r.Read(gpt2.BufLogits, 0, row); err != nil {
-					t.Fatal(err)
-				}
-				want, err := sampler.Sample(how, row, 0, r.Position())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got.ID != want.ID || got.Position != want.Position || how.LogProbs && !(max(got.LogProb-want.LogProb, want.LogProb-got.LogProb) < 1e-4) {
-					t.Fatalf("%s, the last of %d steps: token %+v, want %+v", what, len(tokens), got, want)
-				}
-			}
-			inOneKernel(t, s)
-			var first []gpt2.Token
-			for range 1 + 2*(n%2) {
+			V := m.Config.Vocab
+			prompt := randomIDs(rand.New(rand.NewPCG(3, uint64(batch))), 3*batch, V)
+			logits := make([]float32, batch*V)
+			for n, how := range []gpt2.Sampling{{Temperature: 0.8, Seed: 3}, {Temperature: 1, TopK: 40, Seed: 4}, {Temperature: 1.2, TopP: 0.9, Seed: 5, LogProbs: true}, {LogProbs: true},
+				{Temperature: 0.8, TopK: 40, TopP: 0.5, Seed: 6, LogProbs: true}, {Temperature: 1.5, TopK: 128, Seed: 7}, {Temperature: 3, TopK: 100, TopP: 0.95, Seed: 8, LogProbs: true},
+				{Temperature: 0.1, TopK: 5, Seed: 9}, {Temperature: 1, TopK: 1, Seed: 10, LogProbs: true}, {Temperature: 100, TopK: 64, Seed: 11}, {Temperature: 1e-3, TopK: 33, Seed: 12}, {Temperature: 1, TopK: 2, Seed: 13}} {
+				what := fmt.Sprintf("%s %s, %d sequences, %+v", f.spec, f.of, batch, how)
 				if err := s.Reset(); err != nil {
 					t.Fatal(err)
 				}
-				again := decoded(t, r, []int32{1, 2, 3}, 40)
-				for i := range first {
-					if again[i].ID != first[i].ID || how.LogProbs && again[i].LogProb != first[i].LogProb {
-						t.Fatalf("%s: token %d is %+v, and was %+v before", what, i, again[i], first[i])
+				r.SetSampling(how)
+				decoded(t, r, prompt, 0)
+				// The logits of the last step of a launch can be read, which is one of 1 to 8.
+				var sampler gpt2.Sampler
+				for steps := range 2 * cuda.DecodeTokens / min(batch, 2) {
+					tokens := decoded(t, r, nil, 1+steps%cuda.DecodeTokens)
+					if apart := f.apart && how.TopK == 0 && how.Temperature > 0; r.drawnApart() != apart {
+						t.Fatalf("%s: drawn after the kernel: %v", what, !apart)
+					}
+					if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
+						t.Fatal(err)
+					}
+					for j, got := range tokens[len(tokens)-batch:] {
+						want, err := sampler.Sample(how, logits[j*V:(j+1)*V], j, r.Position())
+						if err != nil {
+							t.Fatal(err)
+						}
+						if got.ID != want.ID || got.Seq != j || got.Position != want.Position || how.LogProbs && !(max(got.LogProb-want.LogProb, want.LogProb-got.LogProb) < 1e-4) {
+							t.Fatalf("%s, the last of %d steps, sequence %d: token %+v, want %+v", what, len(tokens)/batch, j, got, want)
+						}
 					}
 				}
-				first = again
+				inOneKernel(t, s)
+				var first []gpt2.Token
+				for range 1 + 2*(n%2) {
+					if err := s.Reset(); err != nil {
+						t.Fatal(err)
+					}
+					again := decoded(t, r, prompt, 40)
+					for i := range first {
+						if again[i].ID != first[i].ID || how.LogProbs && again[i].LogProb != first[i].LogProb {
+							t.Fatalf("%s: token %d is %+v, and was %+v before", what, i, again[i], first[i])
+						}
+					}
+					first = again
+				}
 			}
 		}
 	}
@@ -146,10 +152,11 @@ func TestPersistentSamples(t *testing.T) {
 // and the session goes on.
 func TestPersistentNotFinite(t *testing.T) {
 	b := persistentGPU(t, weights.BF16)
-	for _, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}} {
-		s := session(t, randomModel(t, "random:L=1,C=384,NH=6,V=1000,T=64"), b, gpt2.Options{})
+	for n, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}, {}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}} {
+		batch := 1 + n/3*3
+		s := session(t, randomModel(t, "random:L=1,C=384,NH=6,V=1000,T=64"), b, gpt2.Options{Batch: batch})
 		r := s.Runner().(*Runner)
-		decoded(t, r, []int32{1, 2, 3}, 0)
+		decoded(t, r, make([]int32, 3*batch), 0)
 		rewriteWTE(t, r, func(i int, row []uint16) {
 			if i == 777 {
 				row[0] = 0x7fc0
@@ -158,14 +165,14 @@ func TestPersistentNotFinite(t *testing.T) {
 		r.SetSampling(how)
 		for range 2 {
 			if err := r.Decode(t.Context(), 20, func([]gpt2.Token) bool { return true }); !errors.Is(err, gpt2.ErrNotFinite) {
-				t.Errorf("%+v: %v", how, err)
+				t.Errorf("%d sequences, %+v: %v", batch, how, err)
 			}
 		}
 		inOneKernel(t, s)
 	}
 }
 
-// TestPersistentRepeats: a text is the same each time, and its last logits bit by bit.
+// TestPersistentRepeats: a text is the same each time, greedy and drawn, and its last logits bit by bit.
 // GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with
 // FLAGS=-DGS_DECODE_DELAYS lets blocks wait at random before they publish and poll.
 func TestPersistentRepeats(t *testing.T) {
@@ -188,22 +195,25 @@ func TestPersistentRepeats(t *testing.T) {
 			s := session(t, m, b, gpt2.Options{Batch: batch})
 			r := s.Runner().(*Runner)
 			prompt := randomIDs(rand.New(rand.NewPCG(5, 6)), 9*batch, m.Config.Vocab)
-			var tokens []int32
-			want, row := make([]float32, batch*m.Config.Vocab), make([]float32, batch*m.Config.Vocab)
-			for i := range runs {
-				if err := s.Reset(); err != nil {
-					t.Fatal(err)
-				}
-				got := idsOf(decoded(t, r, prompt, 50))
-				if err := r.Read(gpt2.BufLogits, 0, row); err != nil {
-					t.Fatal(err)
-				}
-				if i == 0 {
-					tokens = got
-					copy(want, row)
-				}
-				if !slices.Equal(got, tokens) || !slices.Equal(row, want) {
-					t.Fatalf("%s, %d sequences: run %d: %v, run 0 %v", f.spec, batch, i, got, tokens)
+			for _, how := range []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, Seed: 5}} {
+				var tokens []int32
+				want, row := make([]float32, batch*m.Config.Vocab), make([]float32, batch*m.Config.Vocab)
+				r.SetSampling(how)
+				for i := range runs {
+					if err := s.Reset(); err != nil {
+						t.Fatal(err)
+					}
+					got := idsOf(decoded(t, r, prompt, 50))
+					if err := r.Read(gpt2.BufLogits, 0, row); err != nil {
+						t.Fatal(err)
+					}
+					if i == 0 {
+						tokens = got
+						copy(want, row)
+					}
+					if !slices.Equal(got, tokens) || !slices.Equal(row, want) {
+						t.Fatalf("%s, %d sequences, temperature %g: run %d: %v, run 0 %v", f.spec, batch, how.Temperature, i, got, tokens)
+					}
 				}
 			}
 			inOneKernel(t, s)

@@ -402,7 +402,7 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 // ahead is how many decode steps are launched before the token of the first is read.
 func (r *Runner) ahead() int {
 	if r.together.on && !r.drawnApart() {
-		return 2 * r.together.tokens // while a launch runs, the next one waits in the stream
+		return 2 * r.atOnce() // while a launch runs, the next one waits in the stream
 	}
 	return runAhead
 }

@@ -833,8 +833,9 @@ GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes
   if (refusal[0]) return fail(GS_UNSUPPORTED, "%s", refusal);
   if (a->B > GS_DECODE_SEQUENCES) return fail(GS_UNSUPPORTED, "%d sequences (stub)", a->B);
   *bytes = 64u * (uint64_t)a->C;
+  if (a->draw && a->B == 3) return fail(GS_UNSUPPORTED, "%d sequences leave too little shared memory to draw tokens (stub)", a->B);
   if (a->rows > 4 && a->count > 11) return fail(GS_UNSUPPORTED, "%d rows of more than two layers (stub)", a->rows);
-  *tokens = a->rows ? 1 : a->B > 4 ? 4 : GS_DECODE_TOKENS;
+  *tokens = a->rows ? 1 : a->B > 4 ? a->draw ? 2 : 4 : GS_DECODE_TOKENS;
   return GS_OK;
 }
 // The algorithm that the stream keeps for a product's shape, made where there is none.

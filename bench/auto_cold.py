@@ -77,6 +77,7 @@ def main():
     a.add_argument("-m", "--model", default="weights/shakespeare")
     a.add_argument("--infer", default="bin/infer", help="the program")
     a.add_argument("--seconds", type=float, default=300, help="of the rounds")
+    a.add_argument("--rounds", type=int, default=sys.maxsize, help="end after so many, though there is time left")
     a.add_argument("-o", "--out", default="auto-cold.csv", help="a row for each process")
     a.add_argument("--prompts", default="6,40,120,300,800", help="tokens of the prompts")
     a.add_argument("--tokens", default="2,32,256,900", help="new tokens")
@@ -113,7 +114,9 @@ def main():
                     measure(way, way + "-learning", shape)
             learned = history.read_bytes()
             end = time.time() + o.seconds
-            while time.time() < end:
+            for _ in range(o.rounds):
+                if time.time() >= end:
+                    break
                 rng.shuffle(jobs)
                 for shape, way in [(s, w) for s in jobs for w in rng.sample(ways, len(ways))]:
                     if time.time() < end:

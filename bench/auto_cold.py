@@ -14,7 +14,7 @@ auto over that of the better device, and the median process of the device that a
 which leaves out the noise of auto's own processes. Prompts are ids, so that weights without a tokenizer do.
 
   python3 bench/auto_cold.py -m weights/shakespeare --seconds 300 -o auto-cold.csv
-  taskset -c 0,1 python3 bench/auto_cold.py --prompts 6,40,300,800 --tokens 100,400,800,1600,2400 --layers 1,3,6 -o auto-cold-2-cores.csv
+  taskset -c 0,1 python3 bench/auto_cold.py --ways cpu,cuda,auto-learned --prompts 6,40,300,800 --tokens 100,400,700,1300,2000 --layers 1,3,6 -o auto-cold-2-cores.csv
 
 The second one has a slower CPU, whose border to the GPU lies among the combinations.
 """

@@ -12,6 +12,9 @@
 // coefficient below 0 ([NNLS]), so that more work never takes less time by it. Laws are fitted at levels, each pulled towards one before as far
 // as data are few: all work of a kind of device, a task there, the task on a device, and in one type.
 //
+// The floor of a CPU is first drawn to that of the same work on a standard CPU: floor^(1-shrink) standard^shrink. Times of work differ less from one CPU to
+// another than ceilings do, and how much less the marginal likelihood of the measurements decides.
+//
 // # What a law leaves
 //
 // No smooth law follows all that work does: caches, products of few rows, a library that changes its kernel. What is left in the logarithms of

@@ -9,9 +9,7 @@ import "math"
 func Few(kind string, works []Work, each int) []int {
 	p, scale, n := process{}, scalesOf(kind), len(works)
 	base, noise := levelsOf(kind)
-	for l, v := range base {
-		p.levels[l] = level{v.constant * v.constant, v.smooth * v.smooth, v.threads}
-	}
+	p.set(&base, 1)
 	all, at := make([]labels, n), make([][features]float64, n)
 	for i := range works {
 		w := &works[i]

@@ -146,7 +146,12 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	f, machines := fitter{kind: kind, starts: startSquares(filter(rows, isCold))}, distinct(rows, byMachine)
+	shrink, err := chooseShrink(kind, filter(rows, isWarm))
+	if err != nil {
+		return nil, err
+	}
+	rows = normalized(rows, shrink)
+	f, machines := fitter{kind: kind, shrink: shrink, starts: startSquares(filter(rows, isCold))}, distinct(rows, byMachine)
 	warm := filter(rows, isWarm)
 	first := Cell{Law: firstLaw, Spread: math.Ln2}
 	if len(warm) > 0 {
@@ -186,9 +191,52 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	return out, nil
 }
 
+// normalized returns rows with the floors that laws go by.
+func normalized(rows []Row, shrink float64) []Row {
+	out := slices.Clone(rows)
+	for i := range out {
+		out[i].Work = out[i].normalized(shrink)
+	}
+	return out
+}
+
+// leastGain is how much larger the logarithm of a likelihood must be for floors to shrink at all.
+const leastGain = 1
+
+// chooseShrink returns how far floors shrink to those of the standard CPU, to an eighth, by the marginal likelihood of warm measurements.
+func chooseShrink(kind string, warm []Row) (shrink float64, err error) {
+	if kind != "cpu" || len(warm) == 0 {
+		return 0, nil
+	}
+	best := math.Inf(-1)
+	try := func(values ...float64) error {
+		for _, s := range values {
+			rows := normalized(warm, s)
+			law, err := fitLaw(rows, alike(rows, byTask), firstLaw)
+			if err != nil {
+				return err
+			}
+			likelihood := newProcess(kind, rows, law).usual(kind)
+			if s > 0 {
+				likelihood -= leastGain
+			}
+			if likelihood > best {
+				best, shrink = likelihood, s
+			}
+		}
+		return nil
+	}
+	if err := try(0, 0.25, 0.5, 0.75, 1); err != nil || shrink == 0 {
+		return shrink, err
+	}
+	err = try(shrink-0.125, min(shrink+0.125, 1))
+	return shrink, err
+}
+
 // fitter fits devices of a kind.
 type fitter struct {
 	kind    string
+	shrink  float64
 	process *process              // nil if nothing was measured warm
 	starts  [startColumns]float64 // see startSquares
 
@@ -215,6 +263,7 @@ func (f *fitter) leftOut(group func(*Row) string) []float64 {
 // device fits the cell for all tasks, near that of the kind, and one for each task, near that of the task on the kind,
 // and for its types. machine is "" for the kind.
 func (f *fitter) device(machine string, rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err error) {
+	d.Shrink = f.shrink
 	if d.Other, err = f.cell(labels{machine: machine}, rows, byTask, near); err != nil {
 		return d, err
 	}

@@ -110,6 +110,40 @@ func TestFitFindsLaw(t *testing.T) {
 	}
 }
 
+// Where times of CPUs differ less than their ceilings, floors shrink, and a CPU that was never measured is predicted by how far. Where times are those of a
+// law of floors, they stay.
+func TestFitShrink(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 1))
+	work := func(n, rate float64) Work {
+		return Work{Task: "matmul", DType: "float32", FLOPs: 2 * n * n * n, Bytes: 12 * n * n, Rows: n, Inner: n, Steps: 1, FloorUs: 2 * n * n * n / rate}
+	}
+	time := func(n, rate float64) float64 { return 1.5 * 2 * n * n * n / math.Sqrt(rate*standardFLOPs) }
+	for _, has := range []struct {
+		shrink float64
+		us     func(n, rate float64) float64
+	}{{0.5, time}, {0, func(n, rate float64) float64 { return 1.5 * 2 * n * n * n / rate }}} {
+		var rows []Row
+		for _, rate := range []float64{2e5, 5e5, 3e6} {
+			for k := range 40 {
+				n := math.Exp2(6 + float64(k)/8)
+				rows = append(rows, Row{Machine: fmt.Sprint(rate), Device: "cpu", Shape: fmt.Sprint(k), Work: work(n, rate), Us: has.us(n, rate) * math.Exp(0.03*random.NormFloat64())})
+			}
+		}
+		m, err := Fit(rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, known := m.Device("never measured", "cpu")
+		if m.Devices[d].Shrink != has.shrink || known {
+			t.Errorf("floors shrink by %g, expected %g", m.Devices[d].Shrink, has.shrink)
+		}
+		w := work(500, 12e6)
+		if us, want := m.Predict(d, &w).Us, has.us(500, 12e6); math.Abs(math.Log(us/want)) > 0.2 {
+			t.Errorf("shrink %g: %.4g us on a CPU that is four times faster than others, expected %.4g", has.shrink, us, want)
+		}
+	}
+}
+
 // What a start costs grows with what work needs made ready, and a task with few starts has those of others.
 func TestFitStart(t *testing.T) {
 	want := Start{Us: 2e5, Floor: 30, MiBUs: 500, LibraryUs: 1.5e5}
@@ -478,7 +512,7 @@ func TestWriteRead(t *testing.T) {
 	if other, err := Fit(rows); err != nil || other.SHA256 == m.SHA256 {
 		t.Errorf("other data have the same hash (%v)", err)
 	}
-	for _, part := range []string{`"version":4`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
+	for _, part := range []string{`"version":5`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
 		if !strings.Contains(first, part) {
 			t.Errorf("the file has no %s", part)
 		}
@@ -547,7 +581,7 @@ func TestReadOtherVersion(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := Read(strings.NewReader(`{"version":4,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
+	if _, err := Read(strings.NewReader(`{"version":5,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
 		t.Errorf("wrong fields: %v", err)
 	}
 }
@@ -565,9 +599,9 @@ func FuzzRead(f *testing.F) {
 	good := file.String()
 	f.Add([]byte(good))
 	for _, change := range [][2]string{
-		{`"version":4`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
+		{`"version":5`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
 		{`"weight":[`, `"weight":[1e300,`}, {`"weight":[`, `"weight":[1,`}, {`"memory":["`, `"memory":["disk","`}, {`"n":12`, `"n":-12`}, {`"min":`, `"min":1e17`},
-		{`"steps":[`, `"steps":[1e9,`}, {`"memory":"host"`, `"memory":"disk"`}, {`"points":[`, `"points":[{"memory":"host","weight":[1]},`},
+		{`"device":"cpu"`, `"device":"cpu","shrink":2`}, {`"steps":[`, `"steps":[1e9,`}, {`"memory":"host"`, `"memory":"disk"`}, {`"points":[`, `"points":[{"memory":"host","weight":[1]},`},
 	} {
 		changed := strings.Replace(good, change[0], change[1], 1)
 		if changed == good {

@@ -10,7 +10,7 @@ import (
 )
 
 // modelVersion is the version of the file's format and of what its numbers mean.
-const modelVersion = 4
+const modelVersion = 5
 
 // Bounds of a file, since it may be damaged or of someone who means harm.
 const (
@@ -38,8 +38,12 @@ type Device struct {
 	Machine string `json:"machine,omitempty"` // its computer; "": any
 	Key     string `json:"key,omitempty"`     // names the device with its versions
 	Device  string `json:"device"`            // "cpu", "cuda:0"; "cuda" of any machine
-	Other   Cell   `json:"other_tasks"`       // for tasks that were not measured
-	Tasks   []Task `json:"tasks"`
+
+	// Shrink is how far, from 0 to 1, the floors of a CPU are drawn to those of the standard CPU.
+	Shrink float64 `json:"shrink,omitempty"`
+
+	Other Cell   `json:"other_tasks"` // for tasks that were not measured
+	Tasks []Task `json:"tasks"`
 
 	index map[op]int // into Tasks
 }
@@ -174,6 +178,8 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 		return Estimate{Us: t, Low: t, High: math.MaxFloat64}
 	}
 	d := &m.Devices[device]
+	n := w.normalized(d.Shrink)
+	w = &n
 	c, in := &d.Other, false
 	i, ok := d.index[op{w.Task, w.DType}]
 	measured := ok
@@ -213,6 +219,9 @@ func (m *Model) compile() error {
 		}
 		if len(d.Tasks) > maxTasks {
 			return fmt.Errorf("the model has %d tasks on %s; expected %d at most", len(d.Tasks), d.Device, maxTasks)
+		}
+		if !(d.Shrink >= 0 && d.Shrink <= 1) {
+			return fmt.Errorf("the floors of the model on %s shrink by %g; expected 0 to 1", d.Device, d.Shrink)
 		}
 		scale := scalesOf(Kind(d.Device))
 		if err := d.Other.compile(scale); err != nil {

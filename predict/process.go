@@ -68,8 +68,8 @@ func levelsOf(kind string) (all [levels]level, noise float64) {
 		ofTask:        {constant: 0.3, smooth: 0.12},
 		ofTaskType:    {constant: 0.07, smooth: 0.07},
 		ofProcessor:   {constant: 0.2, smooth: 0.2, threads: true},
-		ofMachine:     {constant: 0.1, smooth: 0.1},
-		ofMachineTask: {constant: 0.1, smooth: 0.1},
+		ofMachine:     {constant: 0.1, smooth: 0.05},
+		ofMachineTask: {constant: 0.03, smooth: 0.03},
 	}, 0.15
 }
 
@@ -108,8 +108,8 @@ func (p *process) kernel(a, b *labels, at, other *[features]float64) float64 {
 // maxLeft bounds what is fitted: a factor of e^3.
 const maxLeft = 3
 
-// fitProcess fits a process to warm measurements.
-func fitProcess(kind string, rows []Row, law Law) (*process, error) {
+// newProcess returns a process that is not fitted yet.
+func newProcess(kind string, rows []Row, law Law) *process {
 	p, scale := &process{law: law, rows: rows}, scalesOf(kind)
 	for i := range rows {
 		r := &rows[i]
@@ -117,6 +117,12 @@ func fitProcess(kind string, rows []Row, law Law) (*process, error) {
 		p.at = append(p.at, scale.of(&r.Work))
 		p.left = append(p.left, max(-maxLeft, min(maxLeft, math.Log(r.Us/max(law.Time(&r.Work), leastUs)))))
 	}
+	return p
+}
+
+// fitProcess fits a process to warm measurements.
+func fitProcess(kind string, rows []Row, law Law) (*process, error) {
+	p := newProcess(kind, rows, law)
 	noise := p.choose(kind)
 	variance := make([]float64, len(rows))
 	for i := range variance {
@@ -148,6 +154,7 @@ const (
 	robustRounds  = 2
 	huberNoise    = 1.5
 	mostForChoice = 250 // measurements for the marginal likelihood
+	mostForShrink = 600 // the same, where the difference is less
 )
 
 var errProcess = errors.New("what the law leaves cannot be fitted: the data may hold extreme values")
@@ -176,42 +183,58 @@ func (p *process) factor(of []int, variance []float64) (*mat.Cholesky, error) {
 	return &c, nil
 }
 
+// some draws measurements, the same ones each time.
+func (p *process) some(most int) []int {
+	of := rand.New(rand.NewPCG(9, 10)).Perm(len(p.rows))
+	return of[:min(most, len(of))]
+}
+
+// set sets the levels to those of a kind of device times a factor.
+func (p *process) set(base *[levels]level, scale float64) {
+	for l, v := range base {
+		p.levels[l] = level{scale * scale * v.constant * v.constant, scale * scale * v.smooth * v.smooth, v.threads}
+	}
+}
+
+// likelihood returns the logarithm of the marginal likelihood of some measurements, but for a constant, minus infinity if it cannot be computed.
+func (p *process) likelihood(of []int, noise float64) float64 {
+	y, variance := mat.NewVecDense(len(of), nil), make([]float64, len(p.rows))
+	for i, a := range of {
+		y.SetVec(i, p.left[a])
+		variance[a] = noise*noise + p.rows[a].chance*p.rows[a].chance
+	}
+	factor, err := p.factor(of, variance)
+	if err != nil {
+		return math.Inf(-1)
+	}
+	var alpha mat.VecDense
+	if factor.SolveVecTo(&alpha, y) != nil {
+		return math.Inf(-1)
+	}
+	return -mat.Dot(y, &alpha)/2 - factor.LogDet()/2
+}
+
+// usual returns the likelihood by the usual levels and noise of a kind of device.
+func (p *process) usual(kind string) float64 {
+	base, noise := levelsOf(kind)
+	p.set(&base, 1)
+	return p.likelihood(p.some(mostForShrink), noise)
+}
+
 // choose sets the levels, and returns the noise, that have the largest marginal likelihood of some measurements, drawn at random.
 func (p *process) choose(kind string) float64 {
 	base, usual := levelsOf(kind)
-	of := rand.New(rand.NewPCG(9, 10)).Perm(len(p.rows))
-	of = of[:min(mostForChoice, len(of))]
-	y := mat.NewVecDense(len(of), nil)
-	for i, a := range of {
-		y.SetVec(i, p.left[a])
-	}
-	variance := make([]float64, len(p.rows))
+	of := p.some(mostForChoice)
 	best, noise, chosen := math.Inf(-1), usual, 1.0
-	set := func(scale float64) {
-		for l, v := range base {
-			p.levels[l] = level{scale * scale * v.constant * v.constant, scale * scale * v.smooth * v.smooth, v.threads}
-		}
-	}
 	for _, scale := range []float64{0.5, 1, 2} {
-		set(scale)
+		p.set(&base, scale)
 		for _, part := range []float64{0.2, 0.5, 1, 1.5} {
-			for i := range variance {
-				variance[i] = part*part*usual*usual + p.rows[i].chance*p.rows[i].chance
-			}
-			factor, err := p.factor(of, variance)
-			if err != nil {
-				continue
-			}
-			var alpha mat.VecDense
-			if factor.SolveVecTo(&alpha, y) != nil {
-				continue
-			}
-			if likelihood := -mat.Dot(y, &alpha)/2 - factor.LogDet()/2; likelihood > best {
+			if likelihood := p.likelihood(of, part*usual); likelihood > best {
 				best, noise, chosen = likelihood, part*usual, scale
 			}
 		}
 	}
-	set(chosen)
+	p.set(&base, chosen)
 	return noise
 }
 

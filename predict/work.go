@@ -2,6 +2,7 @@ package predict
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -53,6 +54,30 @@ type Work struct {
 
 	Memory Memory
 	Cold   bool // the process has not used the device yet
+}
+
+// Rates of the standard CPU, for each microsecond.
+const (
+	standardBytes = 1e5
+	standardFLOPs = 1e6 // twice as many in bfloat16
+)
+
+// normalized returns work of a CPU with the floor that laws go by: floor^(1-shrink) standard^shrink, where standard is the floor of the same FLOPs and
+// bytes on a CPU with 100 GB/s, and 1 TFLOP/s in float32. Times of much work differ less from one CPU to another than their ceilings do: latencies, barriers and
+// what one thread does alone hold them too. Work on a GPU stays as it is.
+func (w *Work) normalized(shrink float64) Work {
+	n := *w
+	if shrink == 0 || w.Memory != Host || !(w.FloorUs > 0) {
+		return n
+	}
+	rate := standardFLOPs
+	if w.DType == "bfloat16" {
+		rate *= 2
+	}
+	if standard := max(w.FLOPs/rate, w.Bytes/standardBytes); standard > 0 {
+		n.FloorUs *= math.Pow(standard/w.FloorUs, shrink)
+	}
+	return n
 }
 
 // Row is a measured time of work.

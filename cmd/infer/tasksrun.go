@@ -76,14 +76,14 @@ that a run may be closer to the bound than the oracle is, or below it.`,
 		f.BoolVar(&r.keep, "keep", false, "inputs stay on a GPU once a task has brought them there")
 	})
 	addFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {
-		f.StringSliceVar(&r.policies, "policy", nil, "run these `POLICIES`, of the first column (default: all)")
+		f.StringSliceVar(&r.policies, "policy", nil, "run these `POLICIES`, named as in the table (default: all)")
 		f.IntVar(&r.rounds, "rounds", 3, "run each policy `N` times, in turns; the table shows the median")
 		f.StringVar(&r.heldOut, "held-out", "sizes", "`WHAT` the model has not seen: sizes, task, nothing")
 		f.StringVar(&r.model, "model-file", "", "use the model in `FILE` of 'infer tasks fit' instead")
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVar(&r.gantt, "gantt", "", "draw the schedule to `FILE`, an SVG picture")
-		f.StringVar(&r.ganttPolicy, "gantt-policy", "ours", "of this `POLICY`")
+		f.StringVar(&r.ganttPolicy, "gantt-policy", "ours", "draw the schedule of `POLICY`")
 		f.StringVar(&r.jobs, "jobs", "", "write a row for each task of each run to `FILE`, as CSV")
 		f.BoolVar(&r.json, "json", false, "print one JSON object")
 	})

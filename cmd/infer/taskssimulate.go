@@ -72,7 +72,7 @@ and the stream is of the others.`,
 	})
 	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVar(&s.gantt, "gantt", "", "draw the schedule to `FILE`, an SVG picture")
-		f.StringVar(&s.ganttPolicy, "gantt-policy", "ours", "of this `POLICY`")
+		f.StringVar(&s.ganttPolicy, "gantt-policy", "ours", "draw the schedule of `POLICY`")
 		f.BoolVar(&s.json, "json", false, "print one JSON object")
 	})
 	return c

@@ -122,13 +122,6 @@ template <typename Cut> struct Work {
 
 __device__ inline bf16 *tail_of(const Program &p, int n) { return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
 
-// The units of a sequence of those that a vector has, with an address that is computed here: not
-// before the loop over steps, where registers would hold it.
-__device__ inline const char *units_of(const char *vector, int sequence, int stride) {
-  asm volatile("" : "+r"(sequence));
-  return vector + (size_t)(unsigned)(sequence * stride);
-}
-
 // The first sequence that a step computes: of a prompt the last row, where nothing reads the others.
 template <typename Cut> __device__ inline int start_of(const Local &s) { return Cut::PROMPT ? s.start : 0; }
 
@@ -136,20 +129,6 @@ template <typename Cut> __device__ inline int start_of(const Local &s) { return 
 template <typename Cut> __device__ inline uint32_t place_of_row(int row) { return row * 2 * Cut::C + (row < Cut::TILE_ROWS / 2 ? 0 : PAD); }
 
 // ---------------------------------------------------------------- the warp that copies
-
-// The keys of an item in the cache: where they begin, in bytes from the layer's, and how many.
-struct Keys {
-  size_t first;
-  int count;
-};
-template <typename Cut> __device__ inline Keys keys_of(const Program &p, const Shared<Cut> &sh, const Item &item) {
-  const int row = Cut::PROMPT ? 0 : item.row;  // of the cache
-  const int pos = sh.pos0[row], part = ((pos + p.splits - 1) / p.splits + KEYS - 1) / KEYS * KEYS, from = min(pos, item.split * part);
-  Keys k;
-  k.first = (((size_t)row * p.NH + item.head) * p.P + from) * (HEAD * sizeof(bf16));
-  k.count = item.split == p.splits - 1 ? pos - from : min(pos - from, part);
-  return k;
-}
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   const int lane = threadIdx.x % 32;
@@ -200,7 +179,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         if constexpr (Cut::MANY) {
 #pragma unroll 1
           for (int n = s.row; n < p.items; n += gridDim.x) {
-            const Keys keys = keys_of<Cut>(p, sh, item_of(n, i, p.NH, p.splits));
+            const Keys keys = keys_of<2 * HEAD, Cut::PROMPT>(p, sh, item_of(n, i, p.NH, p.splits));
 #pragma unroll 1
             for (int k = 0; k < keys.count; k += Cut::CHUNK) {
               const size_t from = keys.first + k * (HEAD * sizeof(bf16));
@@ -256,11 +235,6 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 }
 
 // ---------------------------------------------------------------- the warps that finish
-
-// A row of the residual stream of this block, as it published it.
-__device__ inline float own_residual(const Program &p, int sequence, int row) {
-  return __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)sequence * p.row_x + (size_t)(blockIdx.x * p.x.stride + row / F32S) * 16) + row % F32S);
-}
 
 // Of several sequences, warp f of those that finish has sequences f, f + FINISH and so on.
 template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int of) {
@@ -726,7 +700,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll 1
         do {
           const Item item = MANY ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
-          const Keys of_cache = MANY ? keys_of<Cut>(p, sh, item) : Keys{0, s.rows};
+          const Keys of_cache = MANY ? keys_of<2 * HEAD, Cut::PROMPT>(p, sh, item) : Keys{0, s.rows};
           const int keys = of_cache.count, head = item.head;
           const bool last = item.split == (MANY ? p.splits : SPLITS) - 1;
           const char *const qkv = p.qkv + (size_t)item.row * p.row_a;
@@ -1209,7 +1183,7 @@ template <typename Cut> __device__ void load_tail(const Program &p, const Shared
   do {
     const Item item = Cut::MANY ? item_of(n, p.alone, p.NH, p.splits) : Item{0, s.row, s.split};
     if (item.split != p.splits - 1) continue;
-    const Keys keys = Cut::MANY ? keys_of<Cut>(p, sh, item) : Keys{0, s.rows};
+    const Keys keys = Cut::MANY ? keys_of<2 * HEAD, Cut::PROMPT>(p, sh, item) : Keys{0, s.rows};
     const size_t from = keys.first + keys.count * (HEAD * sizeof(bf16));
     const bf16 *k = reinterpret_cast<const bf16 *>(s.source + from), *v = reinterpret_cast<const bf16 *>(s.source_v + from);
     bf16 *const tail = tail_of(p, s.tail + (Cut::MANY ? (n - s.row) / (int)gridDim.x : 0));

@@ -361,6 +361,37 @@ template <typename Cut> __device__ inline void stamp(const Program &p, int t, in
     if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
 }
 
+// A value of which the compiler knows nothing: what is computed of it is computed in its place, not
+// before the loop over steps, where registers would hold it.
+__device__ inline int here(int v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
+// The units of a sequence of those that a vector has.
+__device__ inline const char *units_of(const char *vector, int sequence, int stride) {
+  return vector + (size_t)(unsigned)(here(sequence) * stride);
+}
+
+// The keys of an item in the cache: where they begin, in bytes from the layer's, and how many.
+struct Keys {
+  size_t first;
+  int count;
+};
+template <int KEY_BYTES, bool PROMPT = false, typename Shared> __device__ inline Keys keys_of(const Program &p, const Shared &sh, const Item &item) {
+  const int row = PROMPT ? 0 : item.row;  // of the cache
+  const int pos = sh.pos0[row], part = ((pos + p.splits - 1) / p.splits + KEYS - 1) / KEYS * KEYS, from = min(pos, item.split * part);
+  Keys k;
+  k.first = (((size_t)row * p.NH + item.head) * p.P + from) * KEY_BYTES;
+  k.count = item.split == p.splits - 1 ? pos - from : min(pos - from, part);
+  return k;
+}
+
+// A row of the residual stream of this block, as it published it.
+__device__ inline float own_residual(const Program &p, int sequence, int row) {
+  return __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)sequence * p.row_x + (size_t)(blockIdx.x * p.x.stride + row / F32S) * 16) + row % F32S);
+}
+
 #endif
 
 // Whether the units of every part of a vector fit the lanes that read them.

@@ -96,7 +96,13 @@ func stepsBitEqual(t *testing.T, held weights.DType) {
 
 // TestStepsOfSequencesOnGPU: the same of several sequences, greedy and drawn.
 func TestStepsOfSequencesOnGPU(t *testing.T) {
-	persistent, steps := persistentGPU(t, weights.BF16), stepsGPU(t, Options{})
+	for _, held := range []weights.DType{weights.BF16, weights.F32} {
+		t.Run(held.String(), func(t *testing.T) { stepsOfSequences(t, held) })
+	}
+}
+
+func stepsOfSequences(t *testing.T, held weights.DType) {
+	persistent, steps := persistentGPU(t, held), stepsGPU(t, Options{DType: held})
 	for _, f := range []struct {
 		spec    string
 		batches []int

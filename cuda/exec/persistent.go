@@ -98,7 +98,7 @@ func (b *Backend) fellBack() string {
 // measuredFaster is the largest number of sequences for which decode steps in one kernel were measured to
 // take less time than graphs, with one layer and with many, by type of weights and width. A width that
 // is missing was not measured to be faster. docs/persistent.md has the times.
-var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 1, 768: 1, 1024: 1, 1280: 1, 1600: 1}}
+var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 1, 768: 8, 1024: 1, 1280: 1, 1600: 1}}
 
 // measuredPrompts is the same of the rows of a prompt of one sequence, in bfloat16.
 var measuredPrompts = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 8}

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -180,57 +181,81 @@ func logitsAreGraphs(t *testing.T, held weights.DType) {
 	}
 }
 
-// TestPersistentFloat32IsNearReference: logits in float32 after decode steps in one kernel are as
-// near to those of the float64 reference as the bound asks of all modes, and about as near as
-// those of mode eager, whose sums have another order.
+// TestPersistentFloat32IsNearReference: logits in float32 after decode steps in one kernel, of one
+// sequence and of several, are as near to those of the float64 reference as the bound asks of all
+// modes, and about as near as those of mode eager, whose sums have another order.
 func TestPersistentFloat32IsNearReference(t *testing.T) {
 	persistent, eager, reference := persistentGPU(t, weights.F32), gpu(t, Options{Mode: Eager, DType: weights.F32}), cpu.NewReference()
-	for _, spec := range []string{"random:L=1,C=384,NH=6,V=257,T=256", "random:L=6,C=384,NH=6,V=300,T=256,seed=2", "random:L=1,C=768,NH=12,V=5000,T=256,seed=3", "random:L=12,C=768,NH=12,V=1000,T=256,seed=4",
-		"random:L=2,C=1024,NH=16,V=1000,T=256,seed=5", "random:L=1,C=1280,NH=20,V=1000,T=256,seed=6", "random:L=2,C=1600,NH=25,V=1000,T=256,seed=7"} {
-		m := randomModel(t, spec)
-		prompt := randomIDs(rand.New(rand.NewPCG(7, 8)), 9, m.Config.Vocab)
-		fast, slow, right := session(t, m, persistent, gpt2.Options{}), session(t, m, eager, gpt2.Options{}), session(t, m, reference, gpt2.Options{})
-		ids := slices.Concat(prompt, idsOf(generate(t, fast, prompt, gpt2.Generation{Tokens: 12, IgnoreEOS: true})))
-		inOneKernel(t, fast)
-		got := make([]float32, m.Config.Vocab)
-		if err := fast.Runner().Read(gpt2.BufLogits, 0, got); err != nil {
-			t.Fatal(err)
-		}
-		ids = ids[:len(ids)-1] // the last token is that of these logits
-		row, err := slow.Logits(t.Context(), prompt, gpt2.LogitsLast)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range ids[len(prompt):] {
-			if row, err = slow.Logits(t.Context(), []int32{id}, gpt2.LogitsLast); err != nil {
+	const past, steps = 9, 12
+	for _, f := range []struct {
+		spec    string
+		batches []int
+	}{
+		{"random:L=1,C=384,NH=6,V=257,T=256", []int{1, 5}}, {"random:L=6,C=384,NH=6,V=300,T=256,seed=2", []int{1}}, {"random:L=1,C=768,NH=12,V=5000,T=256,seed=3", []int{1, 3}}, {"random:L=12,C=768,NH=12,V=1000,T=256,seed=4", []int{1}},
+		{"random:L=2,C=1024,NH=16,V=1000,T=256,seed=5", []int{1, 2}}, {"random:L=1,C=1280,NH=20,V=1000,T=256,seed=6", []int{1}}, {"random:L=2,C=1600,NH=25,V=1000,T=256,seed=7", []int{1, 2}},
+	} {
+		m := randomModel(t, f.spec)
+		V := m.Config.Vocab
+		slow, right := session(t, m, eager, gpt2.Options{}), session(t, m, reference, gpt2.Options{})
+		for _, batch := range f.batches {
+			fast := session(t, m, persistent, gpt2.Options{Batch: batch})
+			prompt := randomIDs(rand.New(rand.NewPCG(7, uint64(batch))), past*batch, V)
+			r := fast.Runner().(*Runner)
+			made := idsOf(decoded(t, r, prompt, steps-1)) // the last token is that of the logits
+			inOneKernel(t, fast)
+			got := make([]float32, batch*V)
+			if err := r.Read(gpt2.BufLogits, 0, got); err != nil {
 				t.Fatal(err)
 			}
-		}
-		want, err := right.Logits(t.Context(), ids, gpt2.LogitsLast)
-		if err != nil {
-			t.Fatal(err)
-		}
-		closeTo(t, spec, got, want, bounds[weights.F32])
-		off := func(values []float32) float64 {
-			sum := 0.0
-			for i, v := range values {
-				sum += math.Pow(float64(v)-float64(want[i]), 2)
+			for b := range batch {
+				ids := slices.Clone(prompt[b*past : (b+1)*past])
+				if err := errors.Join(slow.Reset(), right.Reset()); err != nil {
+					t.Fatal(err)
+				}
+				row, err := slow.Logits(t.Context(), ids, gpt2.LogitsLast)
+				for n := range steps - 1 {
+					if err == nil {
+						ids = append(ids, made[n*batch+b])
+						row, err = slow.Logits(t.Context(), ids[len(ids)-1:], gpt2.LogitsLast)
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := right.Logits(t.Context(), ids, gpt2.LogitsLast)
+				if err != nil {
+					t.Fatal(err)
+				}
+				what, mine := fmt.Sprintf("%s, sequence %d of %d", f.spec, b, batch), got[b*V:(b+1)*V]
+				closeTo(t, what, mine, want, bounds[weights.F32])
+				off := func(values []float32) float64 {
+					sum := 0.0
+					for i, v := range values {
+						sum += math.Pow(float64(v)-float64(want[i]), 2)
+					}
+					return math.Sqrt(sum / float64(len(values)))
+				}
+				one, each := off(mine), off(row)
+				t.Logf("%s: root mean square differences of %.3g in one kernel, of %.3g in mode eager", what, one, each)
+				if one > 2*each+1e-7 {
+					t.Errorf("%s: logits differ from the reference by %.3g (root mean square), those of mode eager by %.3g", what, one, each)
+				}
 			}
-			return math.Sqrt(sum / float64(len(values)))
-		}
-		one, each := off(got), off(row)
-		t.Logf("%s: root mean square differences of %.3g in one kernel, of %.3g in mode eager", spec, one, each)
-		if one > 2*each+1e-7 {
-			t.Errorf("%s: logits differ from the reference by %.3g (root mean square), those of mode eager by %.3g", spec, one, each)
 		}
 	}
 }
 
 // TestPersistentBatches: of 2 to 8 sequences in one kernel each has the logits of mode graph within
-// the bound of bfloat16, and those of one pass over its text alone, to which its part of the cache
+// the bound of the type of weights, and those of one pass over its text alone, to which its part of the cache
 // belongs; its tokens are those of the largest logits, and a run that is repeated has the same.
 func TestPersistentBatches(t *testing.T) {
-	persistent, graph := persistentGPU(t, weights.BF16), gpu(t, Options{Mode: Graph})
+	for _, held := range []weights.DType{weights.BF16, weights.F32} {
+		t.Run(held.String(), func(t *testing.T) { batchesAreGraphs(t, held) })
+	}
+}
+
+func batchesAreGraphs(t *testing.T, held weights.DType) {
+	persistent, graph := persistentGPU(t, held), gpu(t, Options{Mode: Graph, DType: held})
 	for _, f := range []struct {
 		spec    string
 		batches []int
@@ -285,7 +310,7 @@ func TestPersistentBatches(t *testing.T) {
 						t.Errorf("%s: the token is %d, and the largest logit that of %d", what, text[steps], best)
 					}
 					if equal {
-						closeTo(t, what+", and in mode graph", row, want[b*V:(b+1)*V], bounds[weights.BF16])
+						closeTo(t, what+", and in mode graph", row, want[b*V:(b+1)*V], bounds[held])
 					}
 					if err := whole.Reset(); err != nil {
 						t.Fatal(err)
@@ -294,7 +319,7 @@ func TestPersistentBatches(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					closeTo(t, what+", and in one pass", row, alone, bounds[weights.BF16])
+					closeTo(t, what+", and in one pass", row, alone, bounds[held])
 				}
 			}
 		}

@@ -180,7 +180,13 @@ func TestPersistentRepeats(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("GPT2SCOPE_PERSISTENT_RUNS")); err == nil {
 		runs = n
 	}
-	b := persistentGPU(t, weights.BF16)
+	for _, held := range []weights.DType{weights.BF16, weights.F32} {
+		t.Run(held.String(), func(t *testing.T) { repeats(t, held, runs) })
+	}
+}
+
+func repeats(t *testing.T, held weights.DType, runs int) {
+	b := persistentGPU(t, held)
 	for _, f := range []struct {
 		spec    string
 		batches []int
@@ -255,6 +261,34 @@ func TestPersistentStuck(t *testing.T) {
 		next := make([]gpt2.Token, 0, f.batch*5)
 		if err := r.Decode(t.Context(), 5, func(step []gpt2.Token) bool { next = append(next, step...); return true }); err != nil || len(next) != 5*f.batch {
 			t.Errorf("%s %v: the session goes on with %d tokens and %v", f.spec, f.dtype, len(next), err)
+		}
+	}
+}
+
+// TestPersistentSmallRing: where many steps and the keys of a launch leave little room for weights, no
+// warp waits for a copy that has no room before the others go on.
+func TestPersistentSmallRing(t *testing.T) {
+	const past, steps = 800, 2 * cuda.DecodeTokens
+	m := randomModel(t, "random:L=1,C=384,NH=6,V=257,T=1024,seed=8")
+	for _, f := range []struct{ batch, layers int }{{1, 48}, {4, 64}, {8, 64}, {8, 100}} {
+		o := gpt2.Options{Batch: f.batch, Layers: make([]int, f.layers)}
+		prompt := randomIDs(rand.New(rand.NewPCG(5, 6)), past*f.batch, m.Config.Vocab)
+		var ids [2][]int32
+		var rows [2][]float32
+		for i, b := range []*Backend{persistentGPU(t, weights.F32), gpu(t, Options{Mode: Graph, DType: weights.F32})} {
+			s := session(t, m, b, o)
+			r := s.Runner().(*Runner)
+			ids[i], rows[i] = idsOf(decoded(t, r, prompt, steps)), make([]float32, f.batch*m.Config.Vocab)
+			if err := r.Read(gpt2.BufLogits, 0, rows[i]); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				inOneKernel(t, s)
+				t.Logf("%d sequences, %d layers: %d tokens a launch", f.batch, f.layers, r.together.tokens)
+			}
+		}
+		if slices.Equal(ids[0][:len(ids[0])-f.batch], ids[1][:len(ids[1])-f.batch]) {
+			closeTo(t, fmt.Sprintf("%d sequences, %d layers", f.batch, f.layers), rows[0], rows[1], bounds[weights.F32])
 		}
 	}
 }

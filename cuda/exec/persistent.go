@@ -397,16 +397,15 @@ func (w *writer) decodeNeeds() (n decodeNeeds, err error) {
 		return n, err
 	}
 	n.program, n.rows = int64(p.end-standIn)+p.table(), 1
-	for rows := cuda.DecodeRows; rows > 1 && a.B == 1 && a.DType == cuda.BF16; rows-- {
-		a.Rows = int32(rows)
+	for a.Rows = 2; a.Rows <= cuda.DecodeRows && a.B == 1 && a.DType == cuda.BF16; a.Rows++ {
 		work, _, err := w.stream.DecodeWork(a)
-		if err == nil {
-			n.rows, n.work = rows, max(n.work, work)
+		if errors.Is(err, cuda.ErrNoKernel) {
 			break
 		}
-		if !errors.Is(err, cuda.ErrNoKernel) {
+		if err != nil {
 			return n, err
 		}
+		n.rows, n.work = int(a.Rows), max(n.work, work)
 	}
 	n.work = max(n.work, 16)
 	return n, nil

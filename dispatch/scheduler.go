@@ -473,7 +473,7 @@ func (s *Scheduler) steal(device int, room func(*Job) bool, now float64) {
 			last = math.Max(now, o.free.Run) + o.queued.In + o.queued.Run + o.queued.Out
 		}
 		for k, j := range o.queue {
-			if j.probe || !room(j) {
+			if j.probe || !room(j) || !s.fits(device, j) { // its estimates may be of a plan that was drafted when there was memory
 				continue
 			}
 			last := last
@@ -579,6 +579,9 @@ func (s *Scheduler) adopt(now float64) {
 		if s.usable(to) && s.fits(to, j) {
 			copy(j.estimates, c.estimates)
 			j.noRoom = c.noRoom
+			for i := range s.devices {
+				j.noRoom = j.noRoom || s.usable(i) && !s.fits(i, j)
+			}
 		} else {
 			to = j.device
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // maxGPULanes is how many jobs a GPU runs in lanes unless its user says otherwise: more gain little (docs/scheduling.md).
-const maxGPULanes = 4
+const maxGPULanes = 6
 
 // MaxLanes is how many lanes a GPU may have.
 const MaxLanes = maxLanes
@@ -27,7 +27,7 @@ func Threads(cores, gpus, lanes int) (host, of int) {
 		return 0, 0
 	}
 	if lanes == 0 {
-		lanes = max(1, min(maxGPULanes, cores/4/gpus))
+		lanes = max(1, min(maxGPULanes, 3*cores/8/gpus))
 	}
 	return max(1, cores-gpus*(lanes+1)-1), lanes
 }

@@ -233,7 +233,7 @@ func TestConditionsCount(t *testing.T) {
 
 // Each GPU has a thread that feeds it and lanes, the CPU has the other cores but one, and no device is without a thread.
 func TestThreads(t *testing.T) {
-	for of, want := range map[[3]int][2]int{{16, 0, 0}: {0, 0}, {1, 1, 0}: {1, 1}, {2, 1, 0}: {1, 1}, {4, 1, 0}: {1, 1}, {8, 1, 0}: {4, 2}, {16, 1, 0}: {10, 4}, {64, 1, 0}: {58, 4}, {32, 2, 0}: {21, 4}, {16, 4, 0}: {7, 1}, {16, 1, 6}: {8, 6}, {4, 1, 8}: {1, 8}} {
+	for of, want := range map[[3]int][2]int{{16, 0, 0}: {0, 0}, {1, 1, 0}: {1, 1}, {2, 1, 0}: {1, 1}, {4, 1, 0}: {1, 1}, {8, 1, 0}: {3, 3}, {16, 1, 0}: {8, 6}, {64, 1, 0}: {56, 6}, {32, 2, 0}: {17, 6}, {16, 4, 0}: {7, 1}, {16, 1, 4}: {10, 4}, {4, 1, 8}: {1, 8}} {
 		if host, lanes := Threads(of[0], of[1], of[2]); host != want[0] || lanes != want[1] {
 			t.Errorf("%d cores and %d GPUs, %d lanes asked for: %d threads and %d lanes; expected %v", of[0], of[1], of[2], host, lanes, want)
 		}

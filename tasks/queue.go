@@ -171,7 +171,7 @@ const (
 
 const (
 	pieceBytes = 2 << 20 // some 40 us on a fast link
-	ahead      = 2       // pieces that are issued and may not have been copied
+	ahead      = 3       // pieces that are issued and may not have been copied
 )
 
 // piece is a part of a copy between the host and the device.

@@ -118,7 +118,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// Large copies are issued in pieces, two ahead of what has been copied, so that what other threads copy waits for two pieces at most. Results are right, and of two works that which
+// Large copies are issued in pieces, a few ahead of what has been copied, so that what other threads copy waits for these at most. Results are right, and of two works that which
 // began first is copied in first.
 func TestQueueCopiesInPieces(t *testing.T) {
 	runtime.LockOSThread()

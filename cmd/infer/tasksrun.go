@@ -72,7 +72,7 @@ that a run may be closer to the bound than the oracle is, or below it.`,
 		f.Float64Var(&r.longest, "longest", 10, "leave out tasks that take the CPU more than `MS` at least")
 		f.Int64Var(&r.most, "max-size", 64, "leave out inputs and results of more than `MIB` together")
 		f.StringVar(&r.load, "load", "", "put `LOAD` on a device, such as cpu:50 or cuda:0:100 (percent), from when\na third of the tasks have ended")
-		f.IntVar(&r.lanes, "lanes", 0, "each GPU runs up to `N` tasks of GPT-2 at once (default: as cores\nallow, 4 at most)")
+		f.IntVar(&r.lanes, "lanes", 0, "each GPU runs up to `N` tasks of GPT-2 at once (default: as cores\nallow, 6 at most)")
 		f.BoolVar(&r.keep, "keep", false, "inputs stay on a GPU once a task has brought them there")
 	})
 	addFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {

@@ -122,7 +122,7 @@ func TestStreamsDocs(t *testing.T) {
 		name, words string
 		device      int // that is loaded; -1: none
 	}{
-		{"alone12", "12 threads on the CPU", -1}, {"alone8", "8 threads", -1}, {"lanes5", "5 lanes, 9 threads", -1}, {"lanes6", "6 lanes, 8 threads", -1}, {"keep", "inputs stay on the GPU", -1}, {"brief", "brief tasks", -1},
+		{"lanes4", "4 lanes, 10 threads on the CPU", -1}, {"lanes5", "5 lanes, 9 threads", -1}, {"lanes8", "8 lanes, 6 threads", -1}, {"keep", "inputs stay on the GPU", -1}, {"brief", "brief tasks", -1},
 		{"cpu25", "load of 25 % on the CPU", 0}, {"cpu50", "50 %", 0}, {"cpu100", "100 %", 0},
 		{"gpu25", "load of 25 % on the GPU", 1}, {"gpu50", "50 %", 1}, {"gpu100", "100 %", 1},
 	} {

@@ -172,6 +172,14 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("device %d since %g: %+v, expected %+v", c.device, c.since, got, c.want)
 		}
 	}
+	// Jobs that are too long and too short by turns are noise; the device has not changed.
+	noisy := Result{Devices: r.Devices}
+	for i := range 40 {
+		noisy.Done = append(noisy.Done, Done{Job: &Job{ID: i}, Actual: Span{float64(i), float64(i) + 0.5}, Times: Times{Run: []float64{20, 10, 5}[i%3]}, Decided: Estimate{Run: 10}})
+	}
+	if got := noisy.Recovery(Host, 0, usual); !got.Ever || got.Tasks > 2 {
+		t.Errorf("noise: %+v, expected that predictions hold", got)
+	}
 	if o := r.OverBest(usual); math.Abs(o.Worst-100) > 1e-9 || o.P99 < 99 || o.GeoMean < 5 {
 		t.Errorf("over the best device %+v", o)
 	}

@@ -15,8 +15,8 @@ type Recovery struct {
 	LostUs float64 // time of Tasks beyond their usual time on the best other device; those that took less do not count
 }
 
-// recoveryWindow is a number of jobs. Predictions of a device hold from a job on if the median error of so many jobs from that one on,
-// and that of as many after these, are within a factor of 1.5.
+// recoveryWindow is a number of jobs. Predictions of a device hold from a job on if observed over predicted time is within a factor of 1.5 in the median of so many jobs from
+// that one on, and in that of as many after these. Too long and too short ones cancel: single jobs are off by more than that for many reasons, also where nothing has changed.
 const recoveryWindow = 5
 
 // Recovery returns how soon the predictions of a device held, of the jobs that began at a time or later, in us. usual are the usual
@@ -27,12 +27,12 @@ func (r Result) Recovery(device int, since float64, usual Truth) Recovery {
 	for _, d := range r.Done {
 		if d.Device == device && d.Actual.Start >= since {
 			done = append(done, d)
-			off = append(off, math.Abs(math.Log(d.Times.Total()/d.Decided.Total())))
+			off = append(off, math.Log(d.Times.Total()/d.Decided.Total()))
 		}
 	}
 	holds := func(from int) bool {
 		some := off[min(from, len(off)):min(from+recoveryWindow, len(off))]
-		return len(some) == 0 || stats.MedianOf(some) <= drifted
+		return len(some) == 0 || math.Abs(stats.MedianOf(some)) <= drifted
 	}
 	out := Recovery{Tasks: len(done)}
 	for k := range done {

@@ -454,7 +454,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     if (f == ends && !Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
     if (f == 0 && Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
-    if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
+    if (f == 0 && lane == 0) renew_patience(p, sh);
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0 && !p.logits_only) {
       __threadfence();
@@ -1209,7 +1209,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     sh.step = first_token<Cut>(p);
     sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience, set_patience(p, sh, false);
+    renew_patience(p, sh);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;

@@ -452,7 +452,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     }
     if (f == 0) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
-    if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
+    if (f == 0 && lane == 0) renew_patience(p, sh);
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0 && !p.logits_only) {
       __threadfence();
@@ -659,7 +659,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
   };
   // A warp waits for tiles of others too: else it could be so far ahead of them that it would
   // free the same place twice.
-  auto pass_tile = [&](int step) { wait_full(p, sh, tile, step), free_tile(); };
+  auto pass_tile = [&](int step) {
+    if constexpr (Cut::ALONE)  // without a deadline, as wait_tile
+      mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+    else
+      wait_full(p, sh, tile, step);
+    free_tile();
+  };
   auto put = [&](uint32_t at, const uint4 &u, float *to) {
     to += at_of(at);
     if (holds(at, 0)) to[0] = __uint_as_float(u.x);
@@ -1089,7 +1095,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     sh.step = first_token<Cut>(p);
     sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience, set_patience(p, sh, false);
+    renew_patience(p, sh);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
@@ -1184,11 +1190,15 @@ template <typename Cut> bool fits(const Shape &x, const Shape &h, const Shape &q
   return x.rows <= MOST_ROWS && covered(x, F32S, Cut::SMALL, Cut::C, 32 * Cut::XU) && covered(h, F32S, Cut::LARGE, 4 * Cut::C, 32 * Cut::HU) && covered(q, F32S, HEAD, 3 * Cut::C, 32);
 }
 
-// Two tiles are needed at once, wherever in the ring they begin.
+// Two tiles are needed at once, wherever in the ring they begin; of several sequences all tiles of
+// the rows of 4C inputs, as each warp has its own before the first one is free.
 template <typename Cut> int64_t ring_at_least(const Program &p) {
   const int64_t rows = Cut::TILE_ROWS * (int64_t)(4 * p.C), wide = Cut::ROWS * (int64_t)(16 * p.C / Cut::CHUNKS), keys = KEYS_OF_TILE * KEY_BYTES;
   const int64_t tile = rows > wide ? rows : wide;
-  return 3 * (tile > keys ? tile : keys);
+  int64_t least = 3 * (tile > keys ? tile : keys);
+  const int64_t part = (p.x.rows < Cut::ROWS ? p.x.rows : Cut::ROWS) * (int64_t)(16 * p.C / Cut::CHUNKS);
+  if (Cut::MANY && least < (Cut::CHUNKS + 1) * part) least = (Cut::CHUNKS + 1) * part;
+  return least;
 }
 
 }  // namespace

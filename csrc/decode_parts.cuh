@@ -91,6 +91,7 @@ struct Program {
   char *residual, *hidden, *qkv, *attended;  // units
   uint4 *best;                               // (2, blocks, LINE) units, of which each sequence has one: logit, id; or those of decode_sample.cuh
   uint64_t patience;                         // ns
+  uint32_t patience_weights;                 // 7/8 of it, by coarse_time
   uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
   int B, ld;                                 // sequences, or rows of a prompt; values from a row of logits to the next one
@@ -245,10 +246,17 @@ template <typename Cut, typename Shared> __device__ inline uint32_t wait_tile(co
     return sh.base[tile % TILES];
   }
 }
-// When waits for weights are too long: before others wait too long for units, but after that while
-// the ring is full, because then a warp of this block keeps its part of it.
+// When waits are too long. A thread calls it as a launch and each of its tokens begin. Waits for
+// weights are too long before those of others for units are.
+template <typename Shared> __device__ inline void renew_patience(const Program &p, Shared &sh) {
+  const uint64_t now = gs_globaltimer();
+  *(volatile uint64_t *)&sh.until = now + p.patience;
+  *(volatile uint32_t *)&sh.until_weights = coarse_time(now) + p.patience_weights;
+}
+// While the ring is full they are too long after that, because then a warp of this block keeps its
+// part of it.
 template <typename Shared> __device__ inline void set_patience(const Program &p, Shared &sh, bool ring_is_full) {
-  if (threadIdx.x % 32 == 0) *(volatile uint32_t *)&sh.until_weights = coarse_time(ring_is_full ? sh.until + p.patience / 8 : sh.until - p.patience / 8);
+  if (threadIdx.x % 32 == 0) *(volatile uint32_t *)&sh.until_weights = coarse_time(sh.until) + (ring_is_full ? p.patience_weights / 7 : -(p.patience_weights / 7));
 }
 // The warp that copies waits until a tile has been read; in a launch that is over, where it may
 // never be, until it has been written. Returns whether the launch is over: tiles then begin where

@@ -44,6 +44,7 @@ func TestAuto(t *testing.T) {
 		"batch of 9":                 {batch: 9, mode: Graph, words: "of 9 sequences"},
 		"float32":                    {options: Options{DType: weights.F32}, mode: Persistent},
 		"float32, eight of 768":      {model: "random:L=1,C=768,NH=12,V=257,T=64", options: Options{DType: weights.F32}, batch: 8, mode: Persistent, words: "least time"},
+		"float32, two drawn of 768":  {model: "random:L=1,C=768,NH=12,V=257,T=64", options: Options{DType: weights.F32}, batch: 2, sampling: gpt2.Sampling{Temperature: 1, TopK: 40}, mode: Graph, words: "drawn by a launch of their own"},
 		"float32, two":               {options: Options{DType: weights.F32}, batch: 2, mode: Graph, words: "of 2 sequences"},
 		"float32, 1024":              {model: "random:L=1,C=1024,NH=16,V=257,T=64", options: Options{DType: weights.F32}, mode: Persistent},
 		"variant":                    {options: Options{Variants: map[string]string{"attn.sdpa": "naive"}}, mode: Graph, words: "--variant"},

@@ -106,7 +106,7 @@ var measuredPrompts = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 8}
 // slowerPrompt is whether mode auto runs a prompt of so many rows as a graph though there may be a kernel.
 // A launch for each prompt is too long for the smallest models.
 func (b *Backend) slowerPrompt(width, layers, rows int) bool {
-	return b.options.Mode == Auto && !b.alone && (rows > measuredPrompts[width] || width < 768 && layers < 3)
+	return b.options.Mode == Auto && !b.alone && (rows > 1 && rows > measuredPrompts[width] || width < 768 && layers < 3)
 }
 
 // slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
@@ -118,7 +118,7 @@ func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) 
 		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
 	case sequences > most:
 		return fmt.Sprintf("of %d sequences at a width of %d in %s one kernel was not measured to be faster", sequences, c.Channels, typeName(b.dtype))
-	case b.drawnApart(s, c.Vocab) && c.Channels < 768 && layers < 3:
+	case b.drawnApart(s, c.Vocab) && (c.Channels < 768 || b.dtype == cuda.F32 && sequences > 1) && layers < 3:
 		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40, in bfloat16, needs no launch)"
 	case sequences > 4 && candidates(s, c.Vocab) > 64 && c.Channels < 768 && layers < 2:
 		return "tokens of many sequences are drawn from many candidates, and the model is too small for one kernel to make up for that"

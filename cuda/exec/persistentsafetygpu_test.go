@@ -269,8 +269,12 @@ func TestPersistentStuck(t *testing.T) {
 // warp waits for a copy that has no room before the others go on.
 func TestPersistentSmallRing(t *testing.T) {
 	const past, steps = 800, 2 * cuda.DecodeTokens
-	m := randomModel(t, "random:L=1,C=384,NH=6,V=257,T=1024,seed=8")
-	for _, f := range []struct{ batch, layers int }{{1, 48}, {4, 64}, {8, 64}, {8, 100}} {
+	small, wide := randomModel(t, "random:L=1,C=384,NH=6,V=257,T=1024,seed=8"), randomModel(t, "random:L=1,C=768,NH=12,V=50257,T=1024,seed=9")
+	for _, f := range []struct {
+		m             *gpt2.Model
+		batch, layers int
+	}{{small, 1, 48}, {small, 4, 64}, {small, 8, 64}, {small, 8, 100}, {wide, 8, 24}} {
+		m := f.m
 		o := gpt2.Options{Batch: f.batch, Layers: make([]int, f.layers)}
 		prompt := randomIDs(rand.New(rand.NewPCG(5, 6)), past*f.batch, m.Config.Vocab)
 		var ids [2][]int32

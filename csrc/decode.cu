@@ -329,28 +329,8 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 #pragma unroll 1
           for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
             const int j = group + n;
-            float v[WARPS / 4 * 4 + 4] = {};
-#pragma unroll
-            for (int w = 0; w < WARPS; w++) v[w] = sh.part[buffer][w][n][lane];
-            float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
-            if (WARPS > 8) y += (v[8] + v[9]) + (v[10] + v[11]);
-            static_assert(WARPS >= 8 && WARPS <= 12 && WARPS % 2 == 0, "the sum above");
-            if (norm) {
-              // Means and squared differences of equal parts, combined (T. Chan, G. Golub,
-              // R. LeVeque, Algorithms for computing the sample variance, 1983).
-              const float2 *stats = MANY ? sh.stats[out == GS_DECODE_HIDDEN][j] : sh.stats[buffer][0];
-              float sum = 0, within = 0, squares = 0;
-              const float about = stats[0].x;
-#pragma unroll
-              for (int w = 0; w < WARPS; w++) {
-                const float2 of = stats[w];
-                const float d = of.x - about;
-                sum += d, within += of.y, squares = fmaf(d, d, squares);
-              }
-              const float off = sum * (1.0f / WARPS), mean = about + off;
-              const float variance = (within + (float)Cut::SMALL * fmaxf(squares - sum * off, 0.0f)) * over_c;
-              y = rsqrtf(variance + p.eps) * (y - mean * sums);
-            }
+            float y = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
+            if (norm) y = normalised<WARPS, Cut::SMALL>(y, sums, MANY ? sh.stats[out == GS_DECODE_HIDDEN][j] : sh.stats[buffer][0], over_c, p.eps);
             y += bias;
             if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * (y + 0.044715f * y * y * y)));
             delay();
@@ -422,24 +402,13 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         if ((unsigned)best_id < (unsigned)p.V && lane * 128 < 2 * p.C)
           asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)best_id * p.C) + lane * 128));
       }
-      delay();
 #pragma unroll 1
       for (int j = mine; j < B; j += FINISH) {
         best = -INFINITY, best_id = 0x7fffffff;
-        uint4 u[MOST_BLOCKS / 32] = {};
-        bool wait;
-        unsigned polls = 0;
-#pragma unroll 1
-        do {
-          wait = false;
+        uint4 u[OF_LANE] = {};
+        read_all(p, sh, bests + j, LINE, epoch, u);
 #pragma unroll
-          for (int k = 0; k < MOST_BLOCKS / 32; k++)
-            if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(bests + (32 * k + lane) * LINE + j);
-#pragma unroll
-          for (int k = 0; k < MOST_BLOCKS / 32; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
-        } while (wait && !gives_up(p.header, sh, polls, p.count));
-#pragma unroll
-        for (int k = 0; k < MOST_BLOCKS / 32; k++)
+        for (int k = 0; k < OF_LANE; k++)
           if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
         __syncwarp();
         warp_best(best, best_id);

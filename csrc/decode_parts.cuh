@@ -317,6 +317,56 @@ template <typename Shared> __device__ inline void get_stuck(const Shared &sh, in
 #endif
 }
 
+constexpr int OF_LANE = MOST_BLOCKS / 32;  // units of all blocks that a lane reads
+
+// Waits until each block has published its unit, a block's `stride` units after that of the
+// one before, and reads those of blocks lane, lane + 32, ... .
+template <typename Shared> __device__ inline void read_all(const Program &p, Shared &sh, const uint4 *units, int stride, uint32_t epoch, uint4 (&u)[OF_LANE]) {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));  // addresses are computed here: kept for the whole kernel they would take too many registers
+  delay();
+  bool wait;
+  unsigned polls = 0;
+#pragma unroll 1
+  do {
+    wait = false;
+#pragma unroll
+    for (int k = 0; k < OF_LANE; k++)
+      if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(units + (size_t)(32 * k + lane) * stride);
+#pragma unroll
+    for (int k = 0; k < OF_LANE; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
+  } while (wait && !gives_up(p.header, sh, polls, p.count));
+  __syncwarp();
+}
+
+// The sum of a row over the parts of K that warps have.
+template <int WARPS, typename Part> __device__ __forceinline__ float sum_of_parts(Part part) {
+  static_assert(WARPS >= 8 && WARPS <= 12 && WARPS % 2 == 0, "the sum below");
+  float v[WARPS / 4 * 4 + 4] = {};
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) v[w] = part(w);
+  float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+  if (WARPS > 8) y += (v[8] + v[9]) + (v[10] + v[11]);
+  return y;
+}
+
+// LayerNorm of x applied to y, a row of W (gain x): sums is that of the row of W gain. stats has mean and
+// sum of squared differences from it of WARPS equal parts of x, which are combined (T. Chan,
+// G. Golub, R. LeVeque, Algorithms for computing the sample variance, 1983).
+template <int WARPS, int PART> __device__ __forceinline__ float normalised(float y, float sums, const float2 *stats, float over_c, float eps) {
+  float sum = 0, within = 0, squares = 0;
+  const float about = stats[0].x;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) {
+    const float2 of = stats[w];
+    const float d = of.x - about;
+    sum += d, within += of.y, squares = fmaf(d, d, squares);
+  }
+  const float off = sum * (1.0f / WARPS), mean = about + off;
+  const float variance = (within + (float)PART * fmaxf(squares - sum * off, 0.0f)) * over_c;
+  return rsqrtf(variance + eps) * (y - mean * sums);
+}
+
 // Where a lane finds values of a warp's part of a vector.
 struct Place {
   int unit;   // of the vector

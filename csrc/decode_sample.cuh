@@ -83,29 +83,7 @@ template <typename Work> __device__ inline DrawSums &draw_sums(Work &work) {
 __device__ inline uint4 *lists_of(const Program &p, int sequence) { return p.lists + (size_t)sequence * gridDim.x * DRAW_UNITS; }
 __device__ inline uint4 *parts_of(const Program &p, int sequence) { return p.best + 4 * gridDim.x * LINE + sequence; }
 
-constexpr int OF_LANE = MOST_BLOCKS / 32;  // units of all blocks that a lane reads
-
-// Waits until each block has published its unit, a block's `stride` units after that of the
-// one before, and reads those of blocks lane, lane + 32, ... .
-template <typename Shared> __device__ inline void read_all(const Program &p, Shared &sh, const uint4 *units, int stride, uint32_t epoch, uint4 (&u)[OF_LANE]) {
-  int lane = threadIdx.x % 32;
-  asm volatile("" : "+r"(lane));  // addresses are computed here: kept for the whole kernel they would take too many registers
-  delay();
-  bool wait;
-  unsigned polls = 0;
-#pragma unroll 1
-  do {
-    wait = false;
-#pragma unroll
-    for (int k = 0; k < OF_LANE; k++)
-      if (32 * k + lane < (int)gridDim.x) u[k] = load_unit(units + (size_t)(32 * k + lane) * stride);
-#pragma unroll
-    for (int k = 0; k < OF_LANE; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
-  } while (wait && !gives_up(p.header, sh, polls, p.count));
-  __syncwarp();
-}
-
-// The same one after the other, for what is rare: calls f with the first word of each unit
+// read_all one block after the other, for what is rare: calls f with the first word of each unit
 // of the lane. The third word must be z.
 template <typename Shared, typename F> __device__ inline void read_each(const Program &p, Shared &sh, const uint4 *units, uint32_t epoch, uint32_t z, F f) {
   int lane = threadIdx.x % 32;

@@ -107,7 +107,7 @@ type Backend struct {
 	mode       Mode
 	why        string
 	variants   map[gpt2.Stage]int32
-	alone      bool                // decode steps run as in mode persistent, but a kernel a step: decode=steps
+	stepwise   bool                // decode steps run as in mode persistent, but a kernel a step: decode=steps
 	inGEMM     map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	algorithms *algorithmStore
 	cupti      *cupti.Recorder // nil where it is not to be used, or not there
@@ -149,9 +149,9 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	}
 	b.mode, b.why = o.Mode, "as requested"
 	switch {
-	case b.alone && (o.Mode == Graph || o.Mode == Persistent):
+	case b.stepwise && (o.Mode == Graph || o.Mode == Persistent):
 		return nil, fmt.Errorf("variant %s=%s has a kernel for each step, launched one by one: use mode eager with it, not %s", variantDecode, variantSteps, o.Mode)
-	case b.alone:
+	case b.stepwise:
 		b.mode, b.why = Eager, "variant "+variantDecode+"="+variantSteps+" has a kernel for each step of a decode step"
 	case o.Mode == Auto:
 		b.mode, b.why = Persistent, "decode steps in one kernel take the least time"
@@ -167,7 +167,7 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 			b.mode, b.why = Graph, "mode persistent cannot be used: "+why
 			b.notice("mode graph in place of persistent: " + why)
 		} else if tool := profiled(); tool != "" {
-			b.alone, b.mode = true, Eager
+			b.stepwise, b.mode = true, Eager
 			b.why = "a profiler is attached (" + tool + " is set), which sees a kernel for each step, with the results of mode persistent; " + ProfileEnv + "=1 runs them in one kernel"
 			b.notice("mode eager with --variant " + variantDecode + "=" + variantSteps + " in place of persistent: " + b.why)
 		}
@@ -206,7 +206,7 @@ func (b *Backend) chooseVariants() error {
 	b.inGEMM = map[gpt2.Stage]bool{gpt2.StageResidual1: true, gpt2.StageResidual2: true}
 	for name, want := range b.options.Variants {
 		if name == variantDecode {
-			if b.alone = want == variantSteps; !b.alone && want != "auto" {
+			if b.stepwise = want == variantSteps; !b.stepwise && want != "auto" {
 				return fmt.Errorf("%s has no variant %q; it has auto, %s", name, want, variantSteps)
 			}
 			continue

@@ -30,10 +30,10 @@ type persistent struct {
 	drawing int             // the same where it draws tokens: 0 if it cannot, -1 until that is known
 	rows    int             // of a prompt, at most
 
-	on      bool // the call under way uses it
-	alone   decodeAlone
-	refused string  // why the session can not use it
-	loaded  [6]bool // the kernel and that which stamps: of decode steps, of those that draw, and of prompts
+	on      bool        // the call under way uses it
+	single  singleSteps // where each step is a launch of its own
+	refused string      // why the session can not use it
+	loaded  [6]bool     // the kernel and that which stamps: of decode steps, of those that draw, and of prompts
 }
 
 func (p *persistent) free() error {
@@ -74,7 +74,7 @@ func (b *Backend) neverPersistent() string {
 // with decode=steps, and says it once. In mode auto that is no failure.
 func (b *Backend) fallBack(why string) {
 	switch {
-	case b.alone:
+	case b.stepwise:
 		text := "decode steps run by the kernels of mode eager: " + why
 		b.fallback.Store(&text)
 		b.noticeOnce("decode steps run by the kernels of mode eager, since those of mode persistent cannot be used: " + why)
@@ -106,14 +106,14 @@ var measuredPrompts = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 8}
 // slowerPrompt is whether mode auto runs a prompt of so many rows as a graph though there may be a kernel.
 // A launch for each prompt is too long for the smallest models.
 func (b *Backend) slowerPrompt(width, layers, rows int) bool {
-	return b.options.Mode == Auto && !b.alone && (rows > 1 && rows > measuredPrompts[width] || width < 768 && layers < 3)
+	return b.options.Mode == Auto && !b.stepwise && (rows > 1 && rows > measuredPrompts[width] || width < 768 && layers < 3)
 }
 
 // slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
 // runs them in one kernel.
 func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
 	switch most := measuredFaster[b.dtype][c.Channels]; {
-	case b.options.Mode != Auto || b.alone:
+	case b.options.Mode != Auto || b.stepwise:
 	case most == 0:
 		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
 	case sequences > most:
@@ -130,15 +130,15 @@ func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) 
 // one kernel. Otherwise it returns their launches: c, or those of single steps of the program.
 func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
 	p := &r.together
-	p.on, p.alone.began = false, r.state.position
-	if r.backend.mode != Persistent && !r.backend.alone {
+	p.on, p.single.began = false, r.state.position
+	if r.backend.mode != Persistent && !r.backend.stepwise {
 		return c, nil
 	}
 	why := cmp.Or(p.refused, r.backend.slower(r.model.Config, len(r.options.Layers), r.options.Batch, r.state.sampling))
 	_, byCUPTI := r.recorder.(*cuptiRecorder)
 	switch {
 	case why != "":
-	case byCUPTI && !r.backend.alone:
+	case byCUPTI && !r.backend.stepwise:
 		why = underCUPTI
 	case p.args.Count == 0:
 		err := r.makeProgram(r.Plan(r.decodePass()))
@@ -164,8 +164,8 @@ func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
 	if err := r.prepareDrawing(); err != nil {
 		return c, err
 	}
-	if r.backend.alone {
-		return r.alone(c), nil
+	if r.backend.stepwise {
+		return r.singleLaunches(c), nil
 	}
 	p.on = true
 	r.backend.found.Store(new(string))
@@ -463,6 +463,24 @@ var promptNames = func() (names [cuda.DecodeRows + 1]string) {
 	return names
 }()
 
+// decodeArgs returns what launches of the decode kernel take, of a decode step or of a short prompt, but
+// for how many tokens it runs and how they are drawn.
+func (r *Runner) decodeArgs(plan *gpt2.Plan) cuda.DecodeArgs {
+	at, a := r.addresses(), r.together.args
+	a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
+	if rows := plan.Pass.Tokens; rows > 1 {
+		a.Rows, a.IDs = int32(rows), at.ids
+	}
+	return a
+}
+
+// drawAfter returns the launch that draws tokens from the logits of the decode kernel.
+func (r *Runner) drawAfter(plan *gpt2.Plan) cuda.SampleArgs {
+	s := r.writer(plan).sample(plan.Steps[len(plan.Steps)-1].Last())
+	s.DecodeWork = r.together.args.Work
+	return s
+}
+
 // decodeTogether launches up to n decode steps at a position in one kernel, and returns
 // how many. If c is a prompt, that is the one step.
 func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
@@ -470,11 +488,10 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	if n = min(n, r.atOnce(), r.options.Context-position-rows+1); n < 1 {
 		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
 	}
-	at, a := r.addresses(), t.args
+	a := r.decodeArgs(c.plan)
 	apart, draw := r.drawnApart(), candidates(r.state.sampling, r.model.Config.Vocab)
 	if rows > 1 {
-		n, a.Rows, a.IDs = 1, int32(rows), at.ids
-		apart = draw > 0 // its kernel does not draw
+		n, apart = 1, draw > 0 // its kernel does not draw
 	}
 	if apart || !c.samples {
 		n, a.LogitsOnly = 1, 1
@@ -485,7 +502,7 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	if rows > 1 {
 		name = promptNames[rows]
 	}
-	a.Tokens, a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = int32(n), at.sampling, at.pos, at.tokens, at.ring, at.buffers[gpt2.BufLogits]
+	a.Tokens = int32(n)
 	defer annotate.Range(name, nvtx.Green)()
 	var rec *decodeStamps
 	var note *decodeLaunch
@@ -528,8 +545,7 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 	}
 	*loaded = true
 	if apart && c.samples {
-		s := r.writer(c.plan).sample(c.plan.Steps[len(c.plan.Steps)-1].Last())
-		s.DecodeWork = a.Work
+		s := r.drawAfter(c.plan)
 		draw := func() error { return r.stream.Sample(s) }
 		if note != nil {
 			err = rec.draw(note, draw)

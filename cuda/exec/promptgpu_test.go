@@ -40,7 +40,7 @@ func prompted(t testing.TB, r *Runner, prompt []int32) (gpt2.Token, []float32) {
 	if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
 		t.Fatal(err)
 	}
-	if want := r.backend.mode == Persistent || r.backend.alone; r.last.logitsOnly != want || r.last.plan.Pass.Tokens != len(prompt) {
+	if want := r.backend.mode == Persistent || r.backend.stepwise; r.last.logitsOnly != want || r.last.plan.Pass.Tokens != len(prompt) {
 		t.Fatalf("a prompt of %d rows ran in the decode kernel: %v; refused %q", len(prompt), r.last.logitsOnly, r.together.refused)
 	}
 	return token, logits

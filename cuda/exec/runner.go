@@ -231,7 +231,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gp
 	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return nil, r.fail(c, err)
 	}
-	if r.together.on || c.alone {
+	if r.together.on || c.stepwise {
 		_, err = r.step(c, r.state.position, 1)
 	} else {
 		r.last = lastPass{plan: c.plan, rows: pass.Tokens}
@@ -416,8 +416,8 @@ func (r *Runner) step(c *compiled, position, n int) (int, error) {
 		}
 		r.refuse(err) // nothing was launched
 	}
-	if c.alone {
-		return 1, r.stepAlone(c, position)
+	if c.stepwise {
+		return 1, r.stepSingly(c, position)
 	}
 	rows := c.plan.Pass.Tokens
 	r.last = lastPass{plan: c.plan, rows: rows}

@@ -59,7 +59,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 				return nil, gpt2.NewStageError(w.plan, w.step, 0, err)
 			}
 		}
-		if (b.mode == Persistent || b.alone) && pass.IsDecode() && pass.Sample {
+		if (b.mode == Persistent || b.stepwise) && pass.IsDecode() && pass.Sample {
 			needs, err := w.decodeNeeds()
 			switch slower := b.slower(m.Config, len(o.Layers), o.Batch, gpt2.Sampling{}); {
 			case slower != "":

@@ -20,10 +20,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
+
+	"gpt2scope/internal/checkout"
 )
 
 // Build builds the stub with the C compiler, with macros such as "STUB_DRIVER=0"
@@ -38,8 +39,7 @@ func Build(t testing.TB, defines ...string) string {
 	if _, err := exec.LookPath(cc[0]); err != nil {
 		t.Skipf("the stub library needs a C compiler: %v", err)
 	}
-	_, file, _, _ := runtime.Caller(0)
-	folder := filepath.Join(filepath.Dir(file), "..", "..", "cuda")
+	folder := checkout.Path("cuda")
 	source := filepath.Join(folder, "testdata", "stub.c")
 	if _, err := os.Stat(source); err != nil {
 		t.Skipf("the stub library needs its source: %v", err)

@@ -4,19 +4,19 @@ package samples
 import (
 	"encoding/csv"
 	"os"
+	"path"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/checkout"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 )
 
 // Path returns the path of a file in traces/samples.
 func Path(name string) string {
-	_, here, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(here), "../../samples", filepath.FromSlash(name))
+	return checkout.Path(path.Join("traces/samples", name))
 }
 
 // Load reads a recording, such as "pytorch/bad.sqlite".

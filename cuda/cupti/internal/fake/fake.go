@@ -25,11 +25,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"unsafe"
+
+	"gpt2scope/internal/checkout"
 )
 
 // Libraries are what a test opens.
@@ -71,9 +72,7 @@ func build() (l Libraries, skipped string, err error) {
 	if _, err := exec.LookPath(cc[0]); err != nil {
 		return l, "the fake libcupti needs a C compiler: " + err.Error(), nil
 	}
-	_, file, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
-	source, script := filepath.Join(root, "cuda", "cupti", "testdata", "fake.c"), filepath.Join(root, "csrc", "build-cupti.sh")
+	source, script := checkout.Path("cuda/cupti/testdata/fake.c"), checkout.Path("csrc/build-cupti.sh")
 	if _, err := os.Stat(source); err != nil {
 		return l, "the fake libcupti needs its source: " + err.Error(), nil
 	}

@@ -11,7 +11,7 @@ import (
 // What a session loads when a pass first needs it.
 const (
 	loadBLAS    = iota // cuBLASLt: the library, and its kernels at their first launch
-	loadKernels        // kernels of our own, at their first launch
+	loadKernels        // kernels of our own, at their first launch or the first question about them
 )
 
 var loadNames = [...]string{loadBLAS: "cuBLASLt", loadKernels: "kernels"}

@@ -69,3 +69,25 @@ func TestLoading(t *testing.T) {
 		}
 	}
 }
+
+// In mode persistent the first decode step loads the kernel when its work area is asked for, folds
+// LayerNorms and is launched.
+func TestLoadingPersistent(t *testing.T) {
+	const each = 3 * time.Millisecond // of what the stub loads
+	lib, _ := onStub(t, "STUB_LOADING=3000")
+	b := backendOn(t, lib, Options{Mode: Persistent})
+	s := session(t, randomModel(t, small), b, gpt2.Options{})
+	loaded := func() (all time.Duration) {
+		for range s.Generate(t.Context(), []int32{1}, gpt2.Generation{Tokens: 2}) {
+			continue
+		}
+		for _, l := range s.Loads() {
+			all += l.Time
+		}
+		return all
+	}
+	first := loaded()
+	if first < 3*each || first > s.Stats().PrefillTime+s.Stats().DecodeTime {
+		t.Errorf("the first steps loaded %v of %v", first, s.Stats().PrefillTime+s.Stats().DecodeTime)
+	}
+}

@@ -242,7 +242,11 @@ func (r *Runner) prepareDrawing() error {
 	}
 	a := t.args
 	a.Draw = 1
-	_, tokens, err := r.stream.DecodeWork(a)
+	tokens := 0
+	err := r.loading.first(loadKernels, func() (err error) {
+		_, tokens, err = r.stream.DecodeWork(a)
+		return err
+	})
 	switch {
 	case errors.Is(err, cuda.ErrNoKernel):
 		t.drawing = 0
@@ -393,7 +397,11 @@ func (w *writer) decodeNeeds() (n decodeNeeds, err error) {
 		return n, err
 	}
 	a := w.decodeArgs(p)
-	if n.work, n.tokens, err = w.stream.DecodeWork(a); err != nil {
+	err = w.loading.first(loadKernels, func() (err error) {
+		n.work, n.tokens, err = w.stream.DecodeWork(a)
+		return err
+	})
+	if err != nil {
 		return n, err
 	}
 	n.program, n.rows = int64(p.end-standIn)+p.table(), 1
@@ -435,7 +443,7 @@ func (r *Runner) makeProgram(plan *gpt2.Plan) error {
 		return err
 	}
 	for _, f := range p.folds {
-		if err := r.stream.Fold(f); err != nil {
+		if err := r.loading.first(loadKernels, func() error { return r.stream.Fold(f) }); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,7 @@
 // Defined when compiling: STUB_ABI, STUB_DRIVER, STUB_RUNTIME, STUB_DEVICES,
 // STUB_MAJOR; STUB_MEMORY is how many bytes may be allocated, 0 for any;
 // STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
-// STUB_LOADING is how many us opening cuBLASLt and the first launch of a function take.
+// STUB_LOADING is how many us opening cuBLASLt, the first launch of a function and the first gs_decode_work take.
 
 #include <malloc.h>
 #include <math.h>
@@ -151,7 +151,7 @@ static void load(const char *name) {
 // Writes a call down; 1 where it is to fail. group is "alloc", "launch" or "".
 static int note(const char *name, const char *group) {
 #ifdef STUB_LOADING
-  if (!strcmp(group, "launch") || !strcmp(name, "gs_blas_open")) load(name);
+  if (!strcmp(group, "launch") || !strcmp(name, "gs_blas_open") || !strcmp(name, "gs_decode_work")) load(name);
 #endif
   pthread_mutex_lock(&mutex);
 #ifdef STUB_LOG

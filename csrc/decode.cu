@@ -88,14 +88,15 @@ constexpr int ATTENDED_STRIDE = (ATTENDED + LINE - 1) / LINE * LINE;
 template <typename Cut> struct Shared {
   static constexpr int WARPS = Cut::WARPS;
   uint64_t full[TILES], empty[TILES];
-  uint32_t base[TILES], size[TILES], ring;  // where tiles begin, their sizes, and where the ring begins
+  uint32_t base[TILES], size[TILES];       // where tiles begin, and their sizes
   float part[2][WARPS][Cut::GROUP][Cut::SUMS];  // sums over a warp's part of K
   // Of its part of x: mean, sum of squared differences from it. Of one sequence with each
   // batch of rows; of several those of c_fc lie apart from the others.
   float2 stats[2][Cut::MANY ? 8 : 1][WARPS];
   uint64_t until;             // when waiting has been too long
-  uint32_t until_weights;     // and waiting for weights, by coarse_time
+  uint64_t polled;            // when a warp was last found to wait for units for long
   int over;                   // whether it has
+  int polls;                  // whether a warp has waited for units for long since `polled`
   int token[Cut::MANY ? 8 : 1], pos0[Cut::MANY ? 8 : 1];
   int step;                   // decode steps that have ended
   float own[Cut::MANY ? 8 : 1][16];        // the block's rows of the residual stream; of one sequence they are in registers
@@ -132,28 +133,30 @@ template <typename Cut> __device__ inline uint32_t place_of_row(int row) { retur
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   const int lane = threadIdx.x % 32;
-  int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
-  bool over = __any_sync(~0u, is_over(sh));
+  int at = 0, tail = 0, parity = 0, head = 0, used = is_over(sh) ? UNLIMITED : 0, flying = 0;
   long long due = 0;
+  const uint32_t ring = shared_address(tail_of(p, p.tails));
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
   // Waits until there is room for a tile, and announces it. Returns where it begins.
   uint64_t *full = nullptr;
-  auto make_room = [&](int bytes, int copied) {
+  auto make_room = [&](int step, int bytes, int copied) {
     int base = head, take = bytes;
     if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
     while (used + take > p.ring_bytes || flying == TILES) {
-      over = wait_read(p, sh, tail, parity);
+      if (!wait_read<Cut>(p, sh, tail, parity, step)) {
+        used = UNLIMITED;
+        continue;
+      }
       used -= sh.size[tail];
       flying--;
       if (++tail == TILES) tail = 0, parity ^= 1;
     }
-    if (over) base = 0;
     __syncwarp();
     full = &sh.full[at];
     if (lane == 0) {
       sh.size[at] = take;
-      sh.base[at] = sh.ring + base;
+      sh.base[at] = ring + base;
       mbarrier_expect(full, copied);
     }
     __syncwarp();
@@ -161,19 +164,19 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
     head = base + bytes;
     flying++;
     if (++at == TILES) at = 0;
-    return sh.ring + base;
+    return ring + base;
   };
 #pragma unroll 1
   for (int t = first_token<Cut>(p); t < p.tokens; t++)
 #pragma unroll 1
     for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
-      get_stuck(sh, t, i);
+      get_stuck(p, sh, t, i);
       const Local &s = steps[i];
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         auto copy_keys = [&](const char *from, int keys) {
           const int bytes = keys * 2 * HEAD;
-          const uint32_t to = make_room(bytes, bytes);
+          const uint32_t to = make_room(i, bytes, bytes);
           if (lane == 0) bulk_copy(to, from, bytes, full, normal);
         };
         if constexpr (Cut::MANY) {
@@ -206,7 +209,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 #pragma unroll 1
       while (left > 0) {
         const int rows = hidden ? s.rows : min(together, Cut::TILE_ROWS);
-        const uint32_t to = make_room(rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
+        const uint32_t to = make_room(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
         // with a row each; with 384 it makes no difference. Blocks do not wait for each other
         // while logits are computed, so these are not paced.
@@ -231,7 +234,6 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         if ((together -= rows) == 0) together = min(left, batch);
       }
     }
-  drain(sh, tail, parity, flying);
 }
 
 // ---------------------------------------------------------------- the warps that finish
@@ -423,7 +425,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     if (f == ends && !Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
     if (f == 0 && Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
-    if (f == 0 && lane == 0) renew_patience(p, sh);
+    if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0 && !p.logits_only) {
       __threadfence();
@@ -680,11 +682,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           unsigned tile_k = tile % TILES, tile_v = tile_k;
           auto take = [&] {  // waits for keys and values
             tile_k = tile % TILES;
-            const uint32_t keys_at = wait_tile<Cut>(p, sh, tile, i);
+            const uint32_t keys_at = wait_tile(sh, tile);
             if (!launch) kb = keys_at;
             next();
             tile_v = tile % TILES;
-            const uint32_t values_at = wait_tile<Cut>(p, sh, tile, i);
+            const uint32_t values_at = wait_tile(sh, tile);
             if (!launch) vb = values_at;
             next();
           };
@@ -813,7 +815,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         // The ring may have no room for the last tiles before the first ones were used, which
         // only is after x has arrived: warps wait for each other first.
         if (Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
-        const uint32_t begin = wait_tile<Cut>(p, sh, tile, i);
+        const uint32_t begin = wait_tile(sh, tile);
         const unsigned here = tile % TILES;
         int side = Cut::CHUNKS > 1 ? warp % 2 : warp;
         if (MANY) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
@@ -927,7 +929,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             continue;
           }
           const int rows = min(left - 16 * m, 16);
-          const uint32_t base = wait_tile<Cut>(p, sh, tile, i) + warp * SMALL * 2 + q * 16;
+          const uint32_t base = wait_tile(sh, tile) + warp * SMALL * 2 + q * 16;
           const uint32_t row = base + place_of_row<Cut>(min(mine, rows - 1));
           if (Cut::TILE_ROWS == 16) {
             const uint32_t row8 = base + place_of_row<Cut>(min(mine + 4, rows - 1));
@@ -946,7 +948,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
             continue;
           }
-          const uint32_t row8 = wait_tile<Cut>(p, sh, tile, i) + warp * SMALL * 2 + q * 16 + place_of_row<Cut>(min(mine, rows - 9));
+          const uint32_t row8 = wait_tile(sh, tile) + warp * SMALL * 2 + q * 16 + place_of_row<Cut>(min(mine, rows - 9));
 #pragma unroll
           for (int k = 0; k < NB; k++) b[m][k] = load_shared(row8 + k * 64);
           __syncwarp();
@@ -1176,9 +1178,8 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
       sh.pos0[j] = Cut::PROMPT ? *p.pos + j : p.pos[j] - first_token<Cut>(p);
     }
     sh.step = first_token<Cut>(p);
-    sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    renew_patience(p, sh);
+    sh.until = gs_globaltimer() + p.patience, sh.polls = 0, sh.polled = 0;
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;

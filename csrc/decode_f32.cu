@@ -69,12 +69,13 @@ constexpr int MOST_ROWS = 24;  // of the residual stream that a block has
 template <typename Cut> struct Shared {
   static constexpr int WARPS = Cut::WARPS, SEQUENCES = Cut::SEQUENCES;
   uint64_t full[TILES], empty[TILES];
-  uint32_t base[TILES], size[TILES], ring;      // where tiles begin, their sizes, and where the ring begins
+  uint32_t base[TILES], size[TILES];           // where tiles begin, and their sizes
   float part[2][WARPS][Cut::GROUP][32];         // sums over a warp's part of K
   float2 stats[2][SEQUENCES][WARPS];            // of its part of x: mean, sum of squared differences from it; those of c_fc lie apart
   uint64_t until;                               // when waiting has been too long
-  uint32_t until_weights;                       // and waiting for weights, by coarse_time
+  uint64_t polled;                              // when a warp was last found to wait for units for long
   int over;                                     // whether it has
+  int polls;                                    // whether a warp has waited for units for long since `polled`
   int token[SEQUENCES], pos0[SEQUENCES];
   int step;                                     // decode steps that have ended
   float own[SEQUENCES][Cut::MANY ? 32 : 1];     // the block's rows of the residual stream; of one sequence they are in registers
@@ -165,26 +166,28 @@ constexpr int RUSH = 64;
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   constexpr int C = Cut::C, ROW = 4 * C, CHUNK = 4 * ROW / Cut::CHUNKS;
   const int lane = threadIdx.x % 32;
-  int at = 0, tail = 0, parity = 0, head = 0, used = 0, flying = 0;
-  bool over = __any_sync(~0u, is_over(sh));
+  int at = 0, tail = 0, parity = 0, head = 0, used = is_over(sh) ? UNLIMITED : 0, flying = 0;
   long long due = 0;
+  const uint32_t ring = shared_address(tail_of(p, p.tails));
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
   // Copies a tile of n pieces, `pitch` bytes apart in memory; the last one may be shorter.
-  auto copy = [&](const char *from, int n, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
+  auto copy = [&](int step, const char *from, int n, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
     int base = head, take = bytes;
     if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
 #pragma unroll 1
     while (used + take > p.ring_bytes || flying == TILES) {
-      over = wait_read(p, sh, tail, parity);
+      if (!wait_read<Cut>(p, sh, tail, parity, step)) {
+        used = UNLIMITED;
+        continue;
+      }
       used -= sh.size[tail];
       flying--;
       if (++tail == TILES) tail = 0, parity ^= 1;
     }
-    if (over) base = 0;
     __syncwarp();
     if (lane == 0) {
       sh.size[at] = take;
-      sh.base[at] = sh.ring + base;
+      sh.base[at] = ring + base;
       mbarrier_expect(&sh.full[at], bytes);
     }
     __syncwarp();
@@ -195,7 +198,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         while (clock64() < due) continue;
         due = clock64() + piece / RUSH;
       }
-      if (lane < group && k + lane < n) bulk_copy(sh.ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
+      if (lane < group && k + lane < n) bulk_copy(ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
     }
     used += take;
     head = base + bytes;
@@ -206,7 +209,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
   for (int t = first_token<Cut>(p); t < p.tokens; t++)
 #pragma unroll 1
     for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
-      get_stuck(sh, t, i);
+      get_stuck(p, sh, t, i);
       const Local &s = steps[i];
       const char *from = s.source;
       if (s.kind == GS_DECODE_ATTENTION) {
@@ -221,7 +224,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
           for (int left = keys.count; left > 0; left -= KEYS_OF_TILE) {
             const int bytes = min(left, KEYS_OF_TILE) * KEY_BYTES;
 #pragma unroll 1
-            for (int half = 0; half < 2; half++) copy(half ? from_v : from, 1, bytes, 0, bytes, !Cut::WIDE, normal);
+            for (int half = 0; half < 2; half++) copy(i, half ? from_v : from, 1, bytes, 0, bytes, !Cut::WIDE, normal);
             from += bytes, from_v += bytes;
           }
         } while (Cut::MANY && (n += gridDim.x) < p.items);
@@ -234,7 +237,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
           for (int left = s.rows; left > 0; left -= Cut::ROWS, from += Cut::ROWS * 4 * ROW) {
             const int rows = min(left, Cut::ROWS);
 #pragma unroll 1
-            for (int k = 0; k < Cut::CHUNKS; k++) copy(from + k * CHUNK, rows, CHUNK, 4 * ROW, rows * CHUNK, !Cut::WIDE, streamed);
+            for (int k = 0; k < Cut::CHUNKS; k++) copy(i, from + k * CHUNK, rows, CHUNK, 4 * ROW, rows * CHUNK, !Cut::WIDE, streamed);
           }
         continue;
       }
@@ -245,10 +248,9 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 #pragma unroll 1
       for (int left = s.rows; left > 0; left -= Cut::TILE_ROWS, from += Cut::TILE_ROWS * ROW) {
         const int rows = min(left, Cut::TILE_ROWS);
-        copy(from, (rows + each - 1) / each, each * ROW, each * ROW, rows * ROW, !Cut::WIDE && !logits, logits && left <= p.kept ? kept : streamed);
+        copy(i, from, (rows + each - 1) / each, each * ROW, each * ROW, rows * ROW, !Cut::WIDE && !logits, logits && left <= p.kept ? kept : streamed);
       }
     }
-  drain(sh, tail, parity, flying);
 }
 
 // ---------------------------------------------------------------- the warps that finish
@@ -421,7 +423,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     }
     if (f == 0) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
-    if (f == 0 && lane == 0) renew_patience(p, sh);
+    if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0 && !p.logits_only) {
       __threadfence();
@@ -628,13 +630,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
   };
   // A warp waits for tiles of others too: else it could be so far ahead of them that it would
   // free the same place twice.
-  auto pass_tile = [&](int step) {
-    if constexpr (Cut::ALONE)  // without a deadline, as wait_tile
-      mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-    else
-      wait_full(p, sh, tile, step);
-    free_tile();
-  };
+  auto pass_tile = [&] { wait_tile(sh, tile), free_tile(); };
   auto put = [&](uint32_t at, const uint4 &u, float *to) {
     to += at_of(at);
     if (holds(at, 0)) to[0] = __uint_as_float(u.x);
@@ -687,13 +683,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           int passed = 0;
           auto pass = [&](int until) {
 #pragma unroll 1
-            for (; passed + KEYS_OF_TILE <= until && passed < keys; passed += KEYS_OF_TILE) pass_tile(i), pass_tile(i);
+            for (; passed + KEYS_OF_TILE <= until && passed < keys; passed += KEYS_OF_TILE) pass_tile(), pass_tile();
           };
           // Loads the warp's keys from `at` on, and frees tiles up to `until`.
           auto go_to = [&](int at, int until) {
             pass(at);
             if (at < keys) {
-              const uint32_t kb = wait_tile<Cut>(p, sh, tile, i), vb = wait_tile<Cut>(p, sh, (tile + 1) % (2 * TILES), i);
+              const uint32_t kb = wait_tile(sh, tile), vb = wait_tile(sh, (tile + 1) % (2 * TILES));
               load(kb + (at - passed) * KEY_BYTES, vb + (at - passed) * KEY_BYTES, min(KEYS, keys - at));
               __syncwarp();
             }
@@ -795,7 +791,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               if (again)
                 next();
               else
-                pass_tile(i);
+                pass_tile();
             };
             float4 x[GROUP][NB] = {};
 #pragma unroll 1
@@ -803,7 +799,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               const int rows = min(s.rows - from, ROWS);
 #pragma unroll 1
               for (int n = 0; n < mine; n++) pass_other();
-              const uint32_t base = wait_tile<Cut>(p, sh, tile, i) + warp % Cut::SHARE * LARGE * 4 + here(lane) * 16;
+              const uint32_t base = wait_tile(sh, tile) + warp % Cut::SHARE * LARGE * 4 + here(lane) * 16;
               if (from == 0) {
                 if (group == 0) note(i, GS_DECODE_READY);
                 barrier_sync<Cut>(FREE + buffer);
@@ -877,8 +873,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           const int rows = min(s.rows - from, ROWS);
           float4 w[ROWS][NB];
 #pragma unroll 1
-          for (int n = 0; n < mine; n++) pass_tile(i);
-          const uint32_t base = wait_tile<Cut>(p, sh, tile, i) + warp % Cut::SHARE * LARGE * 4 + here(lane) * 16;
+          for (int n = 0; n < mine; n++) pass_tile();
+          const uint32_t base = wait_tile(sh, tile) + warp % Cut::SHARE * LARGE * 4 + here(lane) * 16;
 #pragma unroll
           for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -886,7 +882,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           __syncwarp();
           free_tile();
 #pragma unroll 1
-          for (int n = mine + 1; n < Cut::CHUNKS; n++) pass_tile(i);
+          for (int n = mine + 1; n < Cut::CHUNKS; n++) pass_tile();
           if (from == 0) {
             note(i, GS_DECODE_READY);
             barrier_sync<Cut>(FREE + buffer);
@@ -960,7 +956,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               continue;
             }
             const int at = here(lane), g = at / 8;
-            const uint32_t base = wait_tile<Cut>(p, sh, tile, i) + here(warp) * SMALL * 4 + at % 8 * 16;
+            const uint32_t base = wait_tile(sh, tile) + here(warp) * SMALL * 4 + at % 8 * 16;
 #pragma unroll
             for (int r = 0; r < RT; r++)
 #pragma unroll
@@ -1062,9 +1058,8 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) sh.token[j] = max(p.token[j], 0), sh.pos0[j] = p.pos[j] - first_token<Cut>(p);
     sh.step = first_token<Cut>(p);
-    sh.ring = shared_address(tail_of(p, p.tails));
     sh.over = p.header->expired != 0;
-    renew_patience(p, sh);
+    sh.until = gs_globaltimer() + p.patience, sh.polls = 0, sh.polled = 0;
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;

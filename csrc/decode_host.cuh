@@ -108,7 +108,6 @@ template <typename Cut> int fill(gs_stream *s, const gs_decode_args *a, int toke
   p->slots = (gs_slot *)a->slots;
   p->logits = (float *)a->logits;
   p->patience = (uint64_t)a->timeout * 1000000;
-  p->patience_weights = (uint32_t)((p->patience - p->patience / 8) >> 10);
   p->ld = Cut::PROMPT ? 0 : a->ld, p->slot_count = a->slot_count, p->tokens = tokens;
   p->eps = a->eps;
   return GS_OK;

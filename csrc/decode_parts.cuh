@@ -91,7 +91,6 @@ struct Program {
   char *residual, *hidden, *qkv, *attended;  // units
   uint4 *best;                               // (2, blocks, LINE) units, of which each sequence has one: logit, id; or those of decode_sample.cuh
   uint64_t patience;                         // ns
-  uint32_t patience_weights;                 // 7/8 of it, by coarse_time
   uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
   int B, ld;                                 // sequences, or rows of a prompt; values from a row of logits to the next one
@@ -191,10 +190,11 @@ __device__ inline void note_late(Header *header, uint32_t where) {
   __threadfence();
 }
 
-// Whether some block has waited too long for units; notes this one if it has.
+// Whether some block has waited too long for units; notes this one if it has, and else that it waits.
 template <typename Shared> __device__ inline bool too_late(Header *header, Shared &sh, int step) {
   uint32_t expired;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(expired) : "l"(&header->expired) : "memory");
+  *(volatile int *)&sh.polls = 1;
   if (!expired && gs_globaltimer() > *(volatile uint64_t *)&sh.until) {
     note_late(header, step << 16 | blockIdx.x);
     expired = 1;
@@ -209,75 +209,35 @@ template <typename Shared> __device__ inline bool gives_up(Header *header, Share
   return is_over(sh) || (polls % 8192 == 0 && too_late(header, sh, step));
 }
 
-// About microseconds, of any beginning: a wait for weights has no register for more.
-__device__ inline uint32_t coarse_time(uint64_t ns) { return (uint32_t)(ns >> 10); }
-
-// Waits for a barrier of the ring, or until the launch is over: then the result is false. After a
-// few of many tries it calls rarely(): what that asks takes longer than a try, and the copy may end
-// meanwhile.
-template <typename Shared, typename Rarely> __device__ inline bool wait_ring(Shared &sh, uint64_t *barrier, int parity, Rarely rarely) {
+// Waits for a tile, numbered modulo 2 TILES. Returns where it begins. There is no deadline: the warp
+// that copies has it, see wait_read.
+template <typename Shared> __device__ inline uint32_t wait_tile(Shared &sh, unsigned tile) {
+  mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
+  return sh.base[tile % TILES];
+}
+// Whether the warp that copies may wait for room in the ring. If no warp of its block waits for
+// units, the block waits for weights that have no room, and keeps others waiting for its units: it
+// gives up before they do, and is the one named.
+template <typename Shared> __device__ inline bool may_wait(const Program &p, Shared &sh, int step) {
+  if (is_over(sh)) return false;
+  const uint64_t now = gs_globaltimer(), spare = p.patience / 8;
+  if (*(volatile int *)&sh.polls) *(volatile int *)&sh.polls = 0, *(volatile uint64_t *)&sh.polled = now;
+  if (now < *(volatile uint64_t *)&sh.until - spare || now < *(volatile uint64_t *)&sh.polled + spare) return true;
+  note_late(p.header, step << 16 | GS_DECODE_FOR_WEIGHTS | blockIdx.x);
+  *(volatile int *)&sh.over = 1;
+  return false;
+}
+// The warp that copies waits until a tile has been read. Returns false if the launch is over.
+template <typename Cut, typename Shared> __device__ inline bool wait_read(const Program &p, Shared &sh, int tile, int parity, int step) {
+  unsigned tries = 0;
 #pragma unroll 1
-  while (!mbarrier_try_wait(barrier, parity)) {
-    if (is_over(sh)) return false;
-    if (((uint32_t)clock() & 0xff00) == 0) rarely();
-  }
+  while (!mbarrier_try_wait(&sh.empty[tile], parity))
+    if (!Cut::ALONE && ++tries % 256 == 0 && !may_wait(p, sh, step)) return false;
   return true;
 }
-// Waits for what has been copied. A block that waits for weights keeps others waiting for its
-// units, so that it gives up before they do, and is the one named.
-template <typename Shared> __device__ inline bool wait_full(const Program &p, Shared &sh, unsigned tile, int step) {
-  return wait_ring(sh, &sh.full[tile % TILES], tile / TILES, [&] {
-    if ((int)(coarse_time(gs_globaltimer()) - *(volatile uint32_t *)&sh.until_weights) > 0) {
-      note_late(p.header, step << 16 | GS_DECODE_FOR_WEIGHTS | blockIdx.x);
-      *(volatile int *)&sh.over = 1;
-    }
-  });
-}
-// Waits for a tile, numbered modulo 2 TILES. Returns where it begins; in a launch that is over,
-// where the ring begins. In a launch of one step no other block is waited for, and there is no
-// deadline.
-template <typename Cut, typename Shared> __device__ inline uint32_t wait_tile(const Program &p, Shared &sh, unsigned tile, int step) {
-  if constexpr (Cut::ALONE) {
-    mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
-    return sh.base[tile % TILES];
-  } else {
-    if (!wait_full(p, sh, tile, step)) return sh.ring;
-    asm volatile("" : "+r"(tile));  // spares a register: addresses are computed again
-    return sh.base[tile % TILES];
-  }
-}
-// When waits are too long. A thread calls it as a launch and each of its tokens begin. Waits for
-// weights are too long before those of others for units are.
-template <typename Shared> __device__ inline void renew_patience(const Program &p, Shared &sh) {
-  const uint64_t now = gs_globaltimer();
-  *(volatile uint64_t *)&sh.until = now + p.patience;
-  *(volatile uint32_t *)&sh.until_weights = coarse_time(now) + p.patience_weights;
-}
-// While the ring is full they are too long after that, because then a warp of this block keeps its
-// part of it.
-template <typename Shared> __device__ inline void set_patience(const Program &p, Shared &sh, bool ring_is_full) {
-  if (threadIdx.x % 32 == 0) *(volatile uint32_t *)&sh.until_weights = coarse_time(sh.until) + (ring_is_full ? p.patience_weights / 7 : -(p.patience_weights / 7));
-}
-// The warp that copies waits until a tile has been read; in a launch that is over, where it may
-// never be, until it has been written. Returns whether the launch is over: tiles then begin where
-// the ring does, since a warp that did not wait for all of them may take one for another, larger
-// one, and must not read past the end.
-template <typename Shared> __device__ inline bool wait_read(const Program &p, Shared &sh, int tile, int parity) {
-  bool long_wait = false;
-  wait_ring(sh, &sh.empty[tile], parity, [&] { set_patience(p, sh, true), long_wait = true; });
-  if (long_wait) set_patience(p, sh, false);
-  const bool over = __any_sync(~0u, is_over(sh));
-  if (over) mbarrier_wait(&sh.full[tile], parity);
-  return over;
-}
-// A block does not end before its copies have.
-template <typename Shared> __device__ inline void drain(Shared &sh, int tile, int parity, int flying) {
-#pragma unroll 1
-  for (; flying > 0; flying--) {
-    mbarrier_wait(&sh.full[tile], parity);
-    if (++tile == TILES) tile = 0, parity ^= 1;
-  }
-}
+// Bytes of the ring in use, for a launch that is over: nothing waits for room any more, so that all
+// warps get their tiles and come to their end. They read what is overwritten.
+constexpr int UNLIMITED = -(1 << 30);
 
 // The greater logit; the lower id among equals.
 __device__ inline void take_better(float &v, int &id, float other, int other_id) {
@@ -308,12 +268,12 @@ __device__ inline void delay() {
 #endif
 }
 
-// In another one (-DGS_DECODE_STUCK) a block of each launch of several tokens stops copying
+// In another one (-DGS_DECODE_STUCK) a block of each launch of several tokens finds no room for
 // weights: the others must not wait for it forever.
-template <typename Shared> __device__ inline void get_stuck(const Shared &sh, int t, int step) {
+template <typename Shared> __device__ inline void get_stuck(const Program &p, Shared &sh, int t, int step) {
 #ifdef GS_DECODE_STUCK
   if (blockIdx.x == 5 && t == 1 && step == 3)
-    while (!is_over(sh)) continue;
+    while (may_wait(p, sh, step)) continue;
 #endif
 }
 

@@ -39,6 +39,7 @@ namespace decode {  // named: what code for older GPUs does not use is no warnin
 // How a width is divided: WARPS that compute have NB blocks of 32 inputs each, of GROUP
 // sequences at once: 1, or 4 of up to 8.
 template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false> struct Cut {
+  using Weight = __nv_bfloat16;
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
@@ -100,11 +101,7 @@ template <typename Cut> struct Shared {
   int token[Cut::MANY ? 8 : 1], pos0[Cut::MANY ? 8 : 1];
   int step;                   // decode steps that have ended
   float own[Cut::MANY ? 8 : 1][16];        // the block's rows of the residual stream; of one sequence they are in registers
-  float best[Cut::MANY && !Cut::DRAWS ? 8 : 1][32];  // and the best logits of each lane
-  int best_id[Cut::MANY && !Cut::DRAWS ? 8 : 1][32];
-  LaneBest lanes[Cut::DRAWS_MANY ? 8 : 1][Cut::DRAWS ? 32 : 1];  // the same where tokens are drawn
-  int drawn[Cut::DRAWS_MANY ? 8 : 1];           // the tokens, -1 where logits are not finite
-  float log_probability[Cut::DRAWS_MANY ? 8 : 1];
+  Found<Cut> found;
 };
 
 template <typename Cut> struct Work {
@@ -260,8 +257,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     float x = 0;  // the residual stream at a row of the lane
     float best = -INFINITY;
     int best_id = 0x7fffffff;
-    if constexpr (Cut::DRAWS)
-      for (int j = f; j < B; j += FINISH) sh.lanes[j][lane] = LaneBest();
+    for (int j = f; j < B; j += FINISH) find_none<Cut>(sh, j);
     if constexpr (MANY) {
 #pragma unroll 1
       for (int j = f; j < B; j += FINISH) {
@@ -269,7 +265,6 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
           if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
         } else if (lane < own)
           sh.own[j][lane] = to_float(__ldg(p.wte + (size_t)sh.token[j] * p.C + first + lane)) + to_float(__ldg(p.wpe + (size_t)(sh.pos0[j] + t) * p.C + first + lane));
-        if constexpr (!Cut::DRAWS) sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
       }
     } else if (Cut::ALONE && p.alone > FIRST_RESIDUAL) {
       if (lane < own) x = own_residual(p, 0, lane);
@@ -337,18 +332,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
             if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * (y + 0.044715f * y * y * y)));
             delay();
             if (out == GS_DECODE_LOGITS) {
-              if (has) {
-                if constexpr (MANY && !Cut::DRAWS) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
-                p.logits[(MANY ? (size_t)j * p.ld : 0) + row] = y;
-                if constexpr (Cut::DRAWS && !MANY) draw_sums(work).logits[row - s.row] = y;
-                if constexpr (Cut::DRAWS)
-                  sh.lanes[j][lane].take(y, row - s.row);
-                else if (y < INFINITY)
-                  take_better(best, best_id, y, row);
-                else
-                  best = INFINITY, best_id = -1;  // also if it is not a number
-                if constexpr (MANY && !Cut::DRAWS) sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
-              }
+              if (has) take_logit<Cut>(p, sh, work, j, row, row - s.row, y, best, best_id);
             } else if (out == GS_DECODE_RESIDUAL) {
               if constexpr (MANY) {
                 x = y + sh.own[j][lane % 16];
@@ -388,7 +372,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       if (f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
     } else if constexpr (Cut::DRAWS) {
       const Local &s = steps[p.count - 1];
-      token = draw<Cut>(p, sh, work, sh.lanes[0][lane], s.row, s.rows, t, epoch, p.sampling->offset + pos0 + t + 1, &log_probability);
+      token = draw<Cut>(p, sh, work, sh.found.lanes[0][lane], s.row, s.rows, t, epoch, p.sampling->offset + pos0 + t + 1, &log_probability);
       if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
     } else {
       // The best logit of all blocks. Every block finds it by itself. In two buffers, since
@@ -396,7 +380,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
 #pragma unroll 1
       for (int j = mine; j < B; j += FINISH) {
-        if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
+        if constexpr (MANY) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
         warp_best(best, best_id);
         delay();
         if (lane == 0) store_unit(bests + b * LINE + j, __float_as_uint(best), best_id, 0, epoch);
@@ -425,7 +409,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     if (f == ends && !Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
     if (f == 0 && Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
-    if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
+    if (f == 0 && lane == 0) renew_patience(p, sh);
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0 && !p.logits_only) {
       __threadfence();
@@ -433,7 +417,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 #pragma unroll 1
       for (int j = mine; j < B; j += FINISH) {
         gs_slot *slot = p.slots + (step0 + t) % p.slot_count * (Cut::PROMPT ? 1 : B) + (Cut::PROMPT ? 0 : j);
-        if constexpr (Cut::DRAWS_MANY) token = sh.drawn[j], log_probability = sh.log_probability[j], p.token[j] = token;
+        if constexpr (Cut::DRAWS_MANY) token = sh.found.drawn[j], log_probability = sh.found.log_probability[j], p.token[j] = token;
         slot->token = expired ? GS_SLOT_TIMEOUT : MANY && !Cut::PROMPT && !Cut::DRAWS ? p.token[j] : token;
         slot->log_probability = log_probability;
         slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : pos0) + t + 1;
@@ -1140,7 +1124,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
       const Local &s = steps[p.count - 1];
       const int step = t;  // it changes after the barrier
       barrier_sync<Cut>(LISTED);
-      draw_each<WARPS>(p, sh, reinterpret_cast<DrawRoom *>(work.rooms), warp, s.row, s.rows, step, need);
+      draw_each<Cut>(p, sh, reinterpret_cast<DrawRoom *>(work.rooms), warp, s.row, s.rows, step, need);
     } else if constexpr (Cut::DRAWS)
       rank_candidates<WARPS>(shared_address(&draw_list(work)), shared_address(&draw_sums(work)));
     barrier_sync<Cut>(TOKEN);
@@ -1179,7 +1163,8 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     }
     sh.step = first_token<Cut>(p);
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience, sh.polls = 0, sh.polled = 0;
+    sh.polls = 0, sh.polled = 0;
+    renew_patience(p, sh);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
@@ -1278,7 +1263,7 @@ __global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const T *w, const fl
 
 typedef bf16 Weight;
 constexpr int VALUES = BF16S, SEQUENCES = GS_DECODE_SEQUENCES;
-constexpr bool DRAWING = true, PROMPTS = true;
+constexpr bool PROMPTS = true;
 
 // Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
 template <typename Run> int with_cut(int C, Run &&run) {
@@ -1345,9 +1330,9 @@ extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   if (int status = check_prompt(a)) return status;
   if (a->rows && (a->tokens != 1 || a->draw)) return gs_fail(GS_ARGUMENT, "decode: a prompt, %d tokens from %d candidates; one is possible, the argmax", a->tokens, a->draw);
   if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
-  if (a->draw && (a->logits_only || a->dtype != GS_BF16 || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
-    return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d, with weights in bfloat16", a->draw,
-                   GS_DECODE_DRAW, GS_DECODE_DRAW_ALL);
+  if (a->draw && (a->logits_only || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
+    return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d", a->draw, GS_DECODE_DRAW,
+                   GS_DECODE_DRAW_ALL);
   return a->dtype == GS_F32 ? gs_decode_f32(s, a) : run(s, a);
 }
 

@@ -16,20 +16,24 @@
 //   KEYS at a time.
 
 #include "decode_parts.cuh"
+#include "decode_sample.cuh"
 
 namespace decode_f32 {  // named: what code for older GPUs does not use is no warning
 
 // How a width is divided: WARPS that compute have 32 NB inputs each, of GROUP sequences at once:
 // 1, or 4 of up to 8. In registers a lane has RT rows of each of MOST tiles of C inputs. Of 4C
 // inputs a tile has ROWS rows. BATCH rows are published together.
-template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, int GROUP_ = 1, bool STAMPS_ = false> struct Cut {
+template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false> struct Cut {
+  using Weight = float;
   static constexpr int WARPS = WARPS_, NB = NB_, RT = RT_, MOST = MOST_, ROWS = ROWS_, BATCH = BATCH_, GROUP = GROUP_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
-  static constexpr bool MANY = GROUP > 1;
+  static constexpr bool DRAWS = DRAWS_;    // whether tokens are drawn: decode_sample.cuh
+  static constexpr bool MANY = GROUP > 1, DRAWS_MANY = DRAWS && MANY;
   static constexpr bool PROMPT = false;    // or is for prompts
-  using Stamping = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, GROUP, true>;
-  using Many = Cut<WARPS, NB, RT, 3, ROWS, 12 * RT, 4, STAMPS>;
+  using Stamping = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, GROUP, true, DRAWS>;
+  using Many = Cut<WARPS, NB, RT, 3, ROWS, 12 * RT, 4, STAMPS, DRAWS>;
+  using Drawing = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, GROUP, STAMPS, true>;
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int FINISH = !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
   static constexpr int THREADS = 32 * (WARPS + FINISH + 1);    // they, those that compute, the one that copies
@@ -69,8 +73,7 @@ constexpr int MOST_ROWS = 24;  // of the residual stream that a block has
 template <typename Cut> struct Shared {
   static constexpr int WARPS = Cut::WARPS, SEQUENCES = Cut::SEQUENCES;
   uint64_t full[TILES], empty[TILES];
-  uint32_t base[TILES], size[TILES];           // where tiles begin, and their sizes
-  float part[2][WARPS][Cut::GROUP][32];         // sums over a warp's part of K
+  uint32_t base[TILES], size[TILES];            // where tiles begin, and their sizes
   float2 stats[2][SEQUENCES][WARPS];            // of its part of x: mean, sum of squared differences from it; those of c_fc lie apart
   uint64_t until;                               // when waiting has been too long
   uint64_t polled;                              // when a warp was last found to wait for units for long
@@ -79,15 +82,20 @@ template <typename Cut> struct Shared {
   int token[SEQUENCES], pos0[SEQUENCES];
   int step;                                     // decode steps that have ended
   float own[SEQUENCES][Cut::MANY ? 32 : 1];     // the block's rows of the residual stream; of one sequence they are in registers
-  float best[SEQUENCES][Cut::MANY ? 32 : 1];    // and the best logits of each lane
-  int best_id[SEQUENCES][Cut::MANY ? 32 : 1];
+  Found<Cut> found;
 };
 
 template <typename Cut> struct Work {
   static constexpr int WARPS = Cut::WARPS, NB = Cut::NB;
-  alignas(16) float x[WARPS][Cut::PAIR * Cut::LARGE];  // a warp's part of x
-  alignas(16) float out[2][WARPS][HEAD + 2];        // of attention: output, maximum, sum
-  alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
+  union {
+    struct {
+      alignas(16) float x[WARPS][Cut::PAIR * Cut::LARGE];  // a warp's part of x
+      alignas(16) float out[2][WARPS][HEAD + 2];           // of attention: output, maximum, sum
+      alignas(16) float weight[WARPS][KEYS];               // of attention: of keys
+      float part[2][WARPS][Cut::GROUP][32];                // sums over a warp's part of K
+    };
+    alignas(16) unsigned char rooms[Cut::DRAWS_MANY ? GS_DECODE_SEQUENCES * sizeof(DrawRoom) : 1];  // DrawRoom, when the logits are computed
+  };
   uint32_t place_x[Cut::XU][WARPS][32], place_h[Cut::HU][WARPS][32];  // packed places of lanes
   uint32_t place_q[3][WARPS * NB / 2][32];          // of q, k and v of a head
 };
@@ -255,11 +263,6 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 
 // ---------------------------------------------------------------- the warps that finish
 
-// The row of wte or wpe is read soon.
-__device__ inline void prefetch_row(const float *row, int C) {
-  for (int n = threadIdx.x % 32 * 128; n < 4 * C; n += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(row) + n));
-}
-
 // Of several sequences, warp f of those that finish has sequences f, f + FINISH and so on.
 template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int of) {
   constexpr int WARPS = Cut::WARPS, GROUP = Cut::GROUP, FINISH = Cut::FINISH;
@@ -288,7 +291,8 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         else
           x = __ldg(wte_of(p) + (size_t)(MANY ? sh.token[j] : max(token, 0)) * p.C + first + lane) + __ldg(wpe_of(p) + (size_t)((MANY ? sh.pos0[j] : pos0) + t) * p.C + first + lane);
       }
-      if constexpr (MANY) sh.own[j][lane] = x, sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
+      if constexpr (MANY) sh.own[j][lane] = x;
+      find_none<Cut>(sh, j);
     }
 #pragma unroll 1
     for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
@@ -346,22 +350,14 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 #pragma unroll 1
           for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
             const int j = group + n;
-            float y = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
+            float y = sum_of_parts<WARPS>([&](int w) { return work.part[buffer][w][n][lane]; });
             if (norm) y = normalised<WARPS, Cut::SMALL>(y, sums, sh.stats[out == GS_DECODE_HIDDEN][j], over_c, p.eps);
             y += bias;
             // 0.5 y (1 + tanh(z)) = y / (1 + exp(-2 z)), without the loss of digits near tanh(z) = -1.
             if (act) y = __fdividef(y, 1.0f + __expf(-2.0f * 0.7978845608028654f * (y + 0.044715f * y * y * y)));
             delay();
             if (out == GS_DECODE_LOGITS) {
-              if (has) {
-                if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
-                p.logits[(MANY ? (size_t)j * p.ld : 0) + row] = y;
-                if (y < INFINITY)
-                  take_better(best, best_id, y, row);
-                else
-                  best = INFINITY, best_id = -1;  // also if it is not a number
-                if constexpr (MANY) sh.best[j][lane] = best, sh.best_id[j][lane] = best_id;
-              }
+              if (has) take_logit<Cut>(p, sh, work, j, row, row - s.row, y, best, best_id);
             } else {
               float z = y;
               char *to = p.residual + (MANY ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride) * 16;
@@ -391,39 +387,50 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 
     if (Cut::ALONE) return;  // gs_sample takes the token
 
-    // The best logit of all blocks. Every block finds it by itself. In two buffers, since
-    // some blocks have nothing else to do in a step.
     const uint32_t epoch = e0 + p.count;
-    uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
+    float log_probability = __int_as_float(0x7fc00000);
+    if constexpr (Cut::DRAWS_MANY) {
+      barrier_sync<Cut>(LISTED);  // the warps that compute go on
+      if (f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
+    } else if constexpr (Cut::DRAWS) {
+      const Local &s = steps[p.count - 1];
+      token = draw<Cut>(p, sh, work, sh.found.lanes[0][lane], s.row, s.rows, t, epoch, p.sampling->offset + pos0 + t + 1, &log_probability);
+      if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
+    } else {
+      // The best logit of all blocks. Every block finds it by itself. In two buffers, since
+      // some blocks have nothing else to do in a step.
+      uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
 #pragma unroll 1
-    for (int j = f; j < B; j += FINISH) {
-      if constexpr (MANY) best = sh.best[j][lane], best_id = sh.best_id[j][lane];
-      warp_best(best, best_id);
-      delay();
-      if (lane == 0) store_unit(bests + b * LINE + j, __float_as_uint(best), best_id, 0, epoch);
-      // All blocks read the row of wte of the token that is found.
-      if ((unsigned)best_id < (unsigned)p.V) prefetch_row(wte_of(p) + (size_t)best_id * p.C, p.C);
-    }
+      for (int j = f; j < B; j += FINISH) {
+        if constexpr (MANY) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
+        warp_best(best, best_id);
+        delay();
+        if (lane == 0) store_unit(bests + b * LINE + j, __float_as_uint(best), best_id, 0, epoch);
+        // All blocks read the row of wte of the token that is found.
+        if ((unsigned)best_id < (unsigned)p.V) prefetch_row<Cut>(p.wte, best_id);
+      }
 #pragma unroll 1
-    for (int j = f; j < B; j += FINISH) {
-      best = -INFINITY, best_id = 0x7fffffff;
-      uint4 u[OF_LANE] = {};
-      read_all(p, sh, bests + j, LINE, epoch, u);
+      for (int j = f; j < B; j += FINISH) {
+        best = -INFINITY, best_id = 0x7fffffff;
+        uint4 u[OF_LANE] = {};
+        read_all(p, sh, bests + j, LINE, epoch, u);
 #pragma unroll
-      for (int k = 0; k < OF_LANE; k++)
-        if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
-      __syncwarp();
-      warp_best(best, best_id);
-      token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
-      if (lane == 0) {
-        sh.token[j] = max(token, 0);
-        if (f == 0) *(volatile int *)&sh.step = t + 1;
-        if (MANY && teller && !p.logits_only) p.token[j] = token;
+        for (int k = 0; k < OF_LANE; k++)
+          if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
+        __syncwarp();
+        warp_best(best, best_id);
+        token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
+        if (lane == 0) {
+          sh.token[j] = max(token, 0);
+          if (f == 0) *(volatile int *)&sh.step = t + 1;
+          if (MANY && teller && !p.logits_only) p.token[j] = token;
+        }
       }
     }
-    if (f == 0) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
+    if (f == 0 && !Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
     barrier_sync<Cut>(TOKEN);
-    if (f == 0 && lane == 0) *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience;
+    if (f == 0 && Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
+    if (f == 0 && lane == 0) renew_patience(p, sh);
     // The last block has the fewest rows: others do not wait while it tells the host.
     if (teller && lane == 0 && !p.logits_only) {
       __threadfence();
@@ -431,8 +438,9 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 #pragma unroll 1
       for (int j = f; j < B; j += FINISH) {
         gs_slot *slot = p.slots + (step0 + t) % p.slot_count * B + j;
-        slot->token = expired ? GS_SLOT_TIMEOUT : MANY ? p.token[j] : token;
-        slot->log_probability = __int_as_float(0x7fc00000);
+        if constexpr (Cut::DRAWS_MANY) token = sh.found.drawn[j], log_probability = sh.found.log_probability[j], p.token[j] = token;
+        slot->token = expired ? GS_SLOT_TIMEOUT : MANY && !Cut::DRAWS ? p.token[j] : token;
+        slot->log_probability = log_probability;
         slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : pos0) + t + 1;
         slot->time = gs_globaltimer();
         asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step0 + t + 1) : "memory");
@@ -441,7 +449,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
     // The row of wpe that the step after the next one needs.
     if (teller && t + 2 < p.tokens)
 #pragma unroll 1
-      for (int j = f; j < B; j += FINISH) prefetch_row(wpe_of(p) + (size_t)((MANY ? sh.pos0[j] : pos0) + t + 2) * p.C, p.C);
+      for (int j = f; j < B; j += FINISH) prefetch_row<Cut>(p.wpe, (MANY ? sh.pos0[j] : pos0) + t + 2);
   }
   if (teller && lane == 0) {
     if (!p.logits_only) {
@@ -610,7 +618,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
   constexpr bool MANY = Cut::MANY;
   const int lane = threadIdx.x % 32;
   float *const xs = work.x[warp];  // the part of x
-    uint32_t need = Cut::ALONE ? p.epoch + p.alone : p.header->epoch;  // the epoch of what the next step reads
+  uint32_t need = Cut::ALONE ? p.epoch + p.alone : p.header->epoch;  // the epoch of what the next step reads
 #pragma unroll 1
   for (int n = 0; n < XU; n++) work.place_x[n][warp][lane] = packed(place_of(p.x, F32S, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
 #pragma unroll 1
@@ -860,7 +868,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll 1
               for (int n = mine + 1; n < Cut::CHUNKS; n++) pass_other();
               const int of_lane = here(lane), of = kept<GROUP * ROWS, 16>(of_lane);
-              sh.part[buffer][warp][of / ROWS][from + of % ROWS] = sum_rows<GROUP * ROWS, 16>(d, of_lane);
+              work.part[buffer][warp][of / ROWS][from + of % ROWS] = sum_rows<GROUP * ROWS, 16>(d, of_lane);
             }
             barrier_arrive<Cut>(FULL + buffer);
             buffer ^= 1;
@@ -914,7 +922,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
             for (int k = 0; k < NB; k++) d[r] = fma4(w[r][k], x[k], d[r]);
           }
-          sh.part[buffer][warp][0][from + kept<ROWS, 16>(here(lane))] = sum_rows<ROWS, 16>(d, here(lane));
+          work.part[buffer][warp][0][from + kept<ROWS, 16>(here(lane))] = sum_rows<ROWS, 16>(d, here(lane));
         }
         barrier_arrive<Cut>(FULL + buffer);
         buffer ^= 1;
@@ -1015,7 +1023,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
             for (int k = 0; k < LEFT; k++) {
               const int of = kept<GROUP * TILED, 4>(at, k);
-              sh.part[buffer][to][of / TILED][from + 4 * (of % TILED) + at / 8] = sums[k];
+              work.part[buffer][to][of / TILED][from + 4 * (of % TILED) + at / 8] = sums[k];
             }
             if (MANY || rest <= Cut::AT_ONCE) {
               barrier_arrive<Cut>(FULL + buffer);
@@ -1026,6 +1034,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
       }
     }
     if (Cut::ALONE) return;
+    if constexpr (Cut::DRAWS_MANY) {
+      const Local &s = steps[p.count - 1];
+      const int step = t;  // it changes after the barrier
+      barrier_sync<Cut>(LISTED);
+      draw_each<Cut>(p, sh, reinterpret_cast<DrawRoom *>(work.rooms), warp, s.row, s.rows, step, need);
+    } else if constexpr (Cut::DRAWS)
+      rank_candidates<WARPS>(shared_address(&draw_list(work)), shared_address(&draw_sums(work)));
     barrier_sync<Cut>(TOKEN);
   }
 }
@@ -1059,7 +1074,8 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) sh.token[j] = max(p.token[j], 0), sh.pos0[j] = p.pos[j] - first_token<Cut>(p);
     sh.step = first_token<Cut>(p);
     sh.over = p.header->expired != 0;
-    sh.until = gs_globaltimer() + p.patience, sh.polls = 0, sh.polled = 0;
+    sh.polls = 0, sh.polled = 0;
+    renew_patience(p, sh);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
@@ -1135,7 +1151,7 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
 
 typedef float Weight;
 constexpr int VALUES = F32S, SEQUENCES = GS_DECODE_SEQUENCES;
-constexpr bool DRAWING = false, PROMPTS = false;
+constexpr bool PROMPTS = false;
 
 // Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
 template <typename Run> int with_cut(int C, Run &&run) {

@@ -3,8 +3,7 @@
 //   Weight           the type of weights, keys and values
 //   VALUES           of a unit of q, k and v and of the hidden layer
 //   ATTENDED_STRIDE  units from an attention output to the next one's
-//   SEQUENCES        at most; a Cut has a Many for more than one
-//   DRAWING          whether a Cut has a Drawing
+//   SEQUENCES        at most; a Cut has a Many for more than one, and a Drawing
 //   PROMPTS          whether it has a Prompt, of up to ROWS rows
 //   with_cut         calls run(Cut) of a width
 //   fits             whether vectors of these shapes fit a Cut
@@ -134,8 +133,7 @@ template <typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
 // The same, of a kernel that draws tokens if they are to be drawn.
 template <typename Run> int with_choice(const gs_decode_args *a, Run &&run) {
   return with_kernel(a, [&](auto cut) -> int {
-    if constexpr (DRAWING)
-      if (a->draw) return run(typename decltype(cut)::Drawing());
+    if (a->draw) return run(typename decltype(cut)::Drawing());
     return run(cut);
   });
 }

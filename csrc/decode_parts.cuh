@@ -190,6 +190,9 @@ __device__ inline void note_late(Header *header, uint32_t where) {
   __threadfence();
 }
 
+// When waits are too long. A thread calls it as a launch and each of its tokens begin.
+template <typename Shared> __device__ inline void renew_patience(const Program &p, Shared &sh) { *(volatile uint64_t *)&sh.until = gs_globaltimer() + p.patience; }
+
 // Whether some block has waited too long for units; notes this one if it has, and else that it waits.
 template <typename Shared> __device__ inline bool too_late(Header *header, Shared &sh, int step) {
   uint32_t expired;
@@ -384,6 +387,14 @@ template <typename Cut> __device__ inline void stamp(const Program &p, int t, in
 __device__ inline int here(int v) {
   asm volatile("" : "+r"(v));
   return v;
+}
+
+// A row of wte or wpe is read soon.
+template <typename Cut> __device__ inline void prefetch_row(const void *table, int row) {
+  constexpr int BYTES = Cut::C * sizeof(typename Cut::Weight);
+  const char *const from = reinterpret_cast<const char *>(table) + (size_t)row * BYTES;
+#pragma unroll
+  for (int at = threadIdx.x % 32 * 128; at < BYTES; at += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
 }
 
 // The units of a sequence of those that a vector has.

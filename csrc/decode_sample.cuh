@@ -66,6 +66,16 @@ struct alignas(16) LaneBest {
   }
 };
 
+// What a block has found of each sequence.
+template <typename Cut> struct Found {
+  static constexpr int GREEDY = Cut::MANY && !Cut::DRAWS ? GS_DECODE_SEQUENCES : 1, DRAWN = Cut::DRAWS_MANY ? GS_DECODE_SEQUENCES : 1;
+  float best[GREEDY][32];  // the best logits of each lane; of one sequence they are in registers
+  int best_id[GREEDY][32];
+  LaneBest lanes[DRAWN][Cut::DRAWS ? 32 : 1];  // the same where tokens are drawn
+  int drawn[DRAWN];                            // the tokens, -1 where logits are not finite
+  float log_probability[DRAWN];
+};
+
 #if __CUDA_ARCH__ >= 900
 
 constexpr int LISTED = 8, RANKED = 9;  // numbers of barriers
@@ -82,6 +92,33 @@ template <typename Work> __device__ inline DrawSums &draw_sums(Work &work) {
 // The units of a sequence: lists of candidates, sums of exp(logit - the largest).
 __device__ inline uint4 *lists_of(const Program &p, int sequence) { return p.lists + (size_t)sequence * gridDim.x * DRAW_UNITS; }
 __device__ inline uint4 *parts_of(const Program &p, int sequence) { return p.best + 4 * gridDim.x * LINE + sequence; }
+
+// Nothing of a sequence is found yet.
+template <typename Cut, typename Shared> __device__ inline void find_none(Shared &sh, int sequence) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (Cut::DRAWS)
+    sh.found.lanes[sequence][lane] = LaneBest();
+  else if constexpr (Cut::MANY)
+    sh.found.best[sequence][lane] = -INFINITY, sh.found.best_id[sequence][lane] = 0x7fffffff;
+}
+
+// A logit of a lane, of a row of all or the at-th of the block: to memory, and among the lane's best.
+template <typename Cut, typename Shared, typename Work>
+__device__ __forceinline__ void take_logit(const Program &p, Shared &sh, Work &work, int sequence, int row, int at, float y, float &best, int &best_id) {
+  const int lane = threadIdx.x % 32;
+  p.logits[(Cut::MANY ? (size_t)sequence * p.ld : 0) + row] = y;
+  if constexpr (Cut::DRAWS) {
+    if constexpr (!Cut::MANY) draw_sums(work).logits[at] = y;
+    sh.found.lanes[sequence][lane].take(y, at);
+  } else {
+    if constexpr (Cut::MANY) best = sh.found.best[sequence][lane], best_id = sh.found.best_id[sequence][lane];
+    if (y < INFINITY)
+      take_better(best, best_id, y, row);
+    else
+      best = INFINITY, best_id = -1;  // also if it is not a number
+    if constexpr (Cut::MANY) sh.found.best[sequence][lane] = best, sh.found.best_id[sequence][lane] = best_id;
+  }
+}
 
 // read_all one block after the other, for what is rare: calls f with the first word of each unit
 // of the lane. The third word must be z.
@@ -163,7 +200,7 @@ template <int WARPS> __device__ inline void rank_rooms(DrawRoom *rooms, int B, i
 // the best logits of its rows; `logits` are those of the block's rows, of which the first is row
 // `first`. Position is that of the token in its text. Returns whether the logits are finite;
 // without it there are no candidates.
-template <typename Shared>
+template <typename Cut, typename Shared>
 __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, const float *logits, LaneBest own, int sequence, int first, int rows, int t, uint32_t epoch,
                                 uint64_t position) {
   int lane = threadIdx.x % 32;
@@ -270,10 +307,8 @@ __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, co
                    more ? rank_key(two.y) : 0, mark);
       }
       // All blocks read the row of wte of the token that is drawn.
-      if (lane * 128 < 2 * p.C)
 #pragma unroll 1
-        for (int i = 0; i < min(listed, 4); i++)
-          asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)rank_id(list.rank[i]) * p.C) + lane * 128));
+      for (int i = 0; i < min(listed, 4); i++) prefetch_row<Cut>(p.wte, rank_id(list.rank[i]));
       if (log_probs && turn == 0) {
         float part = 0;
 #pragma unroll 4
@@ -424,7 +459,7 @@ template <typename Cut, typename Shared, typename Work>
 __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int first, int rows, int t, uint32_t epoch, uint64_t position, float *log_probability) {
   DrawList &list = draw_list(work);
   DrawSums &sums = draw_sums(work);
-  const bool finite = find_candidates(p, sh, list, sums.logits, own, 0, first, rows, t, epoch, position);
+  const bool finite = find_candidates<Cut>(p, sh, list, sums.logits, own, 0, first, rows, t, epoch, position);
   asm volatile("bar.arrive %0, %1;" ::"n"(LISTED), "n"(Cut::PARTIES) : "memory");
   if (finite) sum_row(p, sh, list, 0, epoch);
   asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(Cut::PARTIES) : "memory");
@@ -434,13 +469,14 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
 
 // The warps that compute, of several sequences: warp j draws the token of sequence j, and all
 // put candidates in order.
-template <int WARPS, typename Shared>
+template <typename Cut, typename Shared>
 __device__ void draw_each(const Program &p, Shared &sh, DrawRoom *rooms, int warp, int first, int rows, int t, uint32_t epoch) {
+  constexpr int WARPS = Cut::WARPS;
   bool finite = false;
   if (warp < p.B) {
     DrawList &list = rooms[warp].list;
-    finite = find_candidates(p, sh, list, p.logits + (size_t)warp * p.ld + first, sh.lanes[warp][threadIdx.x % 32], warp, first, rows, t, epoch,
-                             p.sampling->offset + sh.pos0[warp] + t + 1);
+    finite = find_candidates<Cut>(p, sh, list, p.logits + (size_t)warp * p.ld + first, sh.found.lanes[warp][threadIdx.x % 32], warp, first, rows, t, epoch,
+                                  p.sampling->offset + sh.pos0[warp] + t + 1);
     if (finite) sum_row(p, sh, list, warp, epoch);
   }
   asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(32 * WARPS) : "memory");
@@ -449,7 +485,7 @@ __device__ void draw_each(const Program &p, Shared &sh, DrawRoom *rooms, int war
   if (warp < p.B) {
     float log_probability = __int_as_float(0x7fc00000);
     const int token = finite ? choose(p, rooms[warp].list, rooms[warp].sorted, &log_probability) : -1;
-    if (threadIdx.x % 32 == 0) sh.token[warp] = max(token, 0), sh.drawn[warp] = token, sh.log_probability[warp] = log_probability;
+    if (threadIdx.x % 32 == 0) sh.token[warp] = max(token, 0), sh.found.drawn[warp] = token, sh.found.log_probability[warp] = log_probability;
   }
 }
 

@@ -413,7 +413,7 @@ typedef struct {
   int32_t blocks;      // of the grid; 0: one per SM
   int32_t dtype;       // of weights and cache: GS_BF16 or GS_F32
   gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_decode_stamp
-  int32_t draw;        // 0: the argmax, without a log-probability; else up to GS_DECODE_DRAW, or V <= GS_DECODE_DRAW_ALL; of GS_BF16
+  int32_t draw;        // 0: the argmax, without a log-probability; else up to GS_DECODE_DRAW, or V <= GS_DECODE_DRAW_ALL
   int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_DECODE_ROWS
   gs_ptr ids;          // (rows) int32: the prompt
 } gs_decode_args;

@@ -110,7 +110,7 @@ type DecodeArgs struct {
 	Blocks      int32 // of the grid; 0: one per SM
 	DType       DType // of weights and cache: BF16 or F32
 	Stamps      Ptr   // (Tokens, Count+1, blocks) DecodeStamp, zeroed, or 0; the last row is the choice of the token
-	Draw        int32 // 0: tokens are the argmax; else the candidates that Sampling draws from, which [CanDraw] allows, in BF16
+	Draw        int32 // 0: tokens are the argmax; else the candidates that Sampling draws from, which [CanDraw] allows
 	Rows        int32 // 0, or the tokens of a prompt, 2 to DecodeRows
 	IDs         Ptr   // (Rows) int32: the prompt
 }
@@ -206,8 +206,8 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 		return shapeError(op, "%d tokens; it must be from 1 to %d", a.Tokens, DecodeTokens)
 	case run && a.LogitsOnly != 0 && a.Tokens != 1:
 		return shapeError(op, "%d tokens; with LogitsOnly it must be 1", a.Tokens)
-	case run && a.Draw != 0 && (a.LogitsOnly != 0 || a.DType != BF16 || !CanDraw(int(a.Draw), int(a.V))):
-		return shapeError(op, "a token drawn from %d candidates of %d; the kernel draws from up to %d, or from all of up to %d, with weights in bfloat16, and not with LogitsOnly", a.Draw, a.V, decodeDraw, decodeDrawAll)
+	case run && a.Draw != 0 && (a.LogitsOnly != 0 || !CanDraw(int(a.Draw), int(a.V))):
+		return shapeError(op, "a token drawn from %d candidates of %d; the kernel draws from up to %d, or from all of up to %d, and not with LogitsOnly", a.Draw, a.V, decodeDraw, decodeDrawAll)
 	case a.Rows < 0 || a.Rows == 1 || a.Rows > DecodeRows:
 		return shapeError(op, "a prompt of %d rows; it must be from 2 to %d, or 0 for decode steps", a.Rows, DecodeRows)
 	case a.Rows > 0 && (a.B != 1 || a.DType != BF16):

@@ -112,7 +112,6 @@ func TestDecodeChecks(t *testing.T) {
 		"draw":      s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw = -1 })),
 		"drawn":     s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw = a.V + 1 })),
 		"apart":     s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw, a.Tokens, a.LogitsOnly = 1, 1, 1 })),
-		"draw f32":  s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw, a.DType = 1, cuda.F32 })),
 		"fold":      s.Fold(cuda.FoldArgs{N: 1, K: 1, W: 1, Gain: 1, Sums: 1, Folded: 1}),
 		"fold type": s.Fold(cuda.FoldArgs{N: 1, K: 1, DType: cuda.F16, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
 		"fold N":    s.Fold(cuda.FoldArgs{K: 1, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),

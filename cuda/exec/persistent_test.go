@@ -375,8 +375,11 @@ func TestPersistentTimeout(t *testing.T) {
 func TestPersistentDraws(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, large)
-	for _, f := range []struct{ batch, greedy, drawn int }{{1, 8, 8}, {2, 8, 8}, {3, 8, 1}, {5, 4, 2}} {
-		b, notices := persistentOn(t, lib, Options{})
+	for _, f := range []struct {
+		held                 weights.DType
+		batch, greedy, drawn int
+	}{{weights.BF16, 1, 8, 8}, {weights.BF16, 2, 8, 8}, {weights.BF16, 3, 8, 1}, {weights.BF16, 5, 4, 2}, {weights.F32, 1, 8, 8}, {weights.F32, 3, 8, 1}, {weights.F32, 5, 4, 2}} {
+		b, notices := persistentOn(t, lib, Options{DType: f.held})
 		r := prepared(t, m, c, b, gpt2.Options{Batch: f.batch})
 		decoded(t, r, make([]int32, 3*f.batch), 0)
 		const steps = 24
@@ -396,7 +399,7 @@ func TestPersistentDraws(t *testing.T) {
 				samples = steps
 			}
 			if n := countOf(calls, "gs_decode"); len(tokens) != steps*f.batch || n != steps/how.each || countOf(calls, "gs_sample") != samples || len(*notices) > 0 {
-				t.Errorf("%d sequences, %+v: %d tokens by %d launches, of which %d draw; want %d and %d; notices %q", f.batch, how.Sampling, len(tokens), n,
+				t.Errorf("%s, %d sequences, %+v: %d tokens by %d launches, of which %d draw; want %d and %d; notices %q", f.held, f.batch, how.Sampling, len(tokens), n,
 					countOf(calls, "gs_sample"), steps/how.each, samples, *notices)
 			}
 		}

@@ -433,32 +433,54 @@ func BenchmarkDecodeDraws(b *testing.B) {
 		batches []int
 	}{
 		{"random:gpt2", 12, []int{1, 2, 4, 8}}, {"random:gpt2", 1, []int{1, 2, 8}}, {"random:L=6,C=384,NH=6,V=257,T=1024", 6, []int{1, 2, 4, 8}},
-		{"random:L=6,C=384,NH=6,V=257,T=1024", 1, []int{2, 8}}, {"random:gpt2-medium", 24, []int{2, 8}}, {"random:gpt2-large", 36, []int{2, 4}}, {"random:gpt2-xl", 48, []int{2, 4}},
+		{"random:L=6,C=384,NH=6,V=257,T=1024", 1, []int{1, 2, 8}}, {"random:gpt2-medium", 24, []int{2, 8}}, {"random:gpt2-large", 36, []int{2, 4}}, {"random:gpt2-xl", 48, []int{2, 4}},
 	} {
 		b.Run(fmt.Sprintf("%s,layers=%d", f.spec, f.layers), func(b *testing.B) {
 			m := randomModel(b, f.spec)
-			for _, batch := range f.batches {
-				for _, mode := range []Mode{Graph, Persistent} {
-					b.Run(fmt.Sprintf("sequences=%d,%s", batch, mode), func(b *testing.B) {
-						s := session(b, m, gpu(b, Options{Mode: mode}), gpt2.Options{Batch: batch, Layers: gpt2.FirstLayers(f.layers)})
-						r := s.Runner().(*Runner)
-						prompt := randomIDs(rand.New(rand.NewPCG(1, 2)), 8*batch, m.Config.Vocab)
-						for _, how := range []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, Seed: 1}, {Temperature: 0.8, TopK: 128, Seed: 1}, {Temperature: 0.8, TopK: 129, Seed: 1}} {
-							b.Run(fmt.Sprintf("k=%d", how.TopK), func(b *testing.B) {
-								if err := s.Reset(); err != nil {
-									b.Fatal(err)
-								}
-								r.SetSampling(how)
-								decoded(b, r, prompt, 50)
-								b.ResetTimer()
-								if err := r.Decode(b.Context(), b.N, func([]gpt2.Token) bool { return true }); err != nil {
-									b.Fatal(err)
-								}
-							})
-						}
-					})
+			for _, held := range []weights.DType{weights.BF16, weights.F32} {
+				for _, batch := range f.batches {
+					for _, mode := range []Mode{Graph, Persistent} {
+						b.Run(fmt.Sprintf("%s,sequences=%d,%s", held, batch, mode), func(b *testing.B) {
+							s := session(b, m, gpu(b, Options{Mode: mode, DType: held}), gpt2.Options{Batch: batch, Layers: gpt2.FirstLayers(f.layers)})
+							decodeDraws(b, s, mode == Persistent)
+						})
+					}
 				}
 			}
 		})
+	}
+}
+
+// decodeDraws times the decode steps of a session by how tokens are drawn; if apart, also from 40 candidates by
+// another kernel than the one that decodes.
+func decodeDraws(b *testing.B, s *gpt2.Session, apart bool) {
+	r := s.Runner().(*Runner)
+	prompt := randomIDs(rand.New(rand.NewPCG(1, 2)), 8*r.options.Batch, r.model.Config.Vocab)
+	time := func(name string, how gpt2.Sampling, apart bool) {
+		b.Run(name, func(b *testing.B) {
+			if err := s.Reset(); err != nil {
+				b.Fatal(err)
+			}
+			r.SetSampling(how)
+			decoded(b, r, prompt, 50)
+			if drawing := r.together.drawing; apart {
+				r.together.drawing = 0
+				defer func() { r.together.drawing = drawing }()
+			}
+			b.ResetTimer()
+			if err := r.Decode(b.Context(), b.N, func([]gpt2.Token) bool { return true }); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+	for _, k := range []int{0, 40, 128, 129} {
+		how := gpt2.Sampling{TopK: k, Seed: 1}
+		if k > 0 {
+			how.Temperature = 0.8
+		}
+		time(fmt.Sprintf("k=%d", k), how, false)
+		if k == 40 && apart {
+			time("k=40,apart", how, true)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package exec
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -17,14 +18,18 @@ import (
 	"gpt2scope/weights"
 )
 
-// rewriteWTE changes the embeddings of a model on the device, before its first decode step: row i
-// becomes the bits that change returns of it.
-func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []uint16)) {
+// rewriteWTE changes the embeddings of a model on the device, before its first decode step: change
+// is called with each row.
+func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []float32)) {
 	t.Helper()
 	at := r.params["wte.weight"].ptr
 	V, C := r.model.Config.Vocab, r.model.Config.Channels
-	rows := make([]uint16, V*C)
-	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&rows[0])), 2*len(rows))
+	rows := make([]float32, V*C)
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&rows[0])), 4*len(rows))
+	half := make([]uint16, V*C) // the rows in bfloat16
+	if r.backend.dtype == cuda.BF16 {
+		bytes = unsafe.Slice((*byte)(unsafe.Pointer(&half[0])), 2*len(half))
+	}
 	for _, arena := range r.weights.arenas {
 		if at < arena.Ptr() || at >= arena.Ptr()+cuda.Ptr(arena.Size()) {
 			continue
@@ -33,11 +38,19 @@ func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []uint16)) {
 		if err := arena.Read(off, bytes); err != nil {
 			t.Fatal(err)
 		}
-		first := slices.Clone(rows)
+		first := slices.Clone(bytes)
+		if r.backend.dtype == cuda.BF16 {
+			for i, v := range half {
+				rows[i] = math.Float32frombits(uint32(v) << 16)
+			}
+		}
 		for i := range V {
 			change(i, rows[i*C:(i+1)*C])
 		}
-		if slices.Equal(first, rows) {
+		for i, v := range rows {
+			half[i] = uint16(math.Float32bits(v) >> 16)
+		}
+		if slices.Equal(first, bytes) {
 			t.Fatal("nothing was changed")
 		}
 		if err := arena.Write(off, bytes); err != nil {
@@ -52,19 +65,25 @@ func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []uint16)) {
 // from too many candidates, is that which [gpt2.Sampler] draws from the step's logits, with its
 // log-probability; also if the greatest logits are in few blocks or equal.
 func TestPersistentSamples(t *testing.T) {
-	b := persistentGPU(t, weights.BF16)
-	larger := func(n int) func(int, []uint16) { // the first n rows are eight times as large
-		return func(i int, row []uint16) {
-			for k, v := range row {
-				if e := v >> 7 & 0xff; i < n && e != 0 {
-					row[k] = v + 3<<7
+	for _, held := range []weights.DType{weights.BF16, weights.F32} {
+		t.Run(held.String(), func(t *testing.T) { samples(t, held) })
+	}
+}
+
+func samples(t *testing.T, held weights.DType) {
+	b := persistentGPU(t, held)
+	larger := func(n int) func(int, []float32) { // the first n rows are eight times as large
+		return func(i int, row []float32) {
+			for k := range row {
+				if i < n {
+					row[k] *= 8
 				}
 			}
 		}
 	}
-	equal := func(n int) func(int, []uint16) { // rows repeat after n
-		var first [][]uint16
-		return func(i int, row []uint16) {
+	equal := func(n int) func(int, []float32) { // rows repeat after n
+		var first [][]float32
+		return func(i int, row []float32) {
 			if i < n {
 				first = append(first, slices.Clone(row))
 			} else {
@@ -74,7 +93,7 @@ func TestPersistentSamples(t *testing.T) {
 	}
 	for _, f := range []struct {
 		spec    string
-		change  func(int, []uint16)
+		change  func(int, []float32)
 		of      string
 		apart   bool // from all is drawn after the kernel
 		batches []int
@@ -151,15 +170,21 @@ func TestPersistentSamples(t *testing.T) {
 // TestPersistentNotFinite: where a logit is no number, a call ends with the error of other modes,
 // and the session goes on.
 func TestPersistentNotFinite(t *testing.T) {
-	b := persistentGPU(t, weights.BF16)
+	for _, held := range []weights.DType{weights.BF16, weights.F32} {
+		t.Run(held.String(), func(t *testing.T) { notFinite(t, held) })
+	}
+}
+
+func notFinite(t *testing.T, held weights.DType) {
+	b := persistentGPU(t, held)
 	for n, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}, {}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}} {
 		batch := 1 + n/3*3
 		s := session(t, randomModel(t, "random:L=1,C=384,NH=6,V=1000,T=64"), b, gpt2.Options{Batch: batch})
 		r := s.Runner().(*Runner)
 		decoded(t, r, make([]int32, 3*batch), 0)
-		rewriteWTE(t, r, func(i int, row []uint16) {
+		rewriteWTE(t, r, func(i int, row []float32) {
 			if i == 777 {
-				row[0] = 0x7fc0
+				row[0] = float32(math.NaN())
 			}
 		})
 		r.SetSampling(how)

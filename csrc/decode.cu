@@ -240,15 +240,12 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
   constexpr int WARPS = Cut::WARPS, GROUP = Cut::GROUP, FINISH = Cut::FINISH;
   constexpr bool MANY = Cut::MANY;
   const int lane = threadIdx.x % 32, b = blockIdx.x, f = MANY ? of : 0, B = MANY ? p.B : 1;
-  // The warp that ends a step, and the first sequence of the warp whose token is chosen: of a prompt the last row.
-  const int ends = Cut::PROMPT ? (B - 1) % FINISH : 0, mine = !Cut::PROMPT ? f : f == ends ? B - 1 : B;
   const float over_c = 1.0f / (float)p.C;
   const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
   const uint32_t epoch0 = Cut::ALONE ? p.epoch - first_token<Cut>(p) * p.count : p.header->epoch;
-  const uint64_t step0 = p.sampling->step;
-  const int pos0 = *p.pos - first_token<Cut>(p);
+  const Finisher finisher = finisher_of<Cut>(p, f);
+  const int pos0 = finisher.pos0, ends = finisher.ends;
   int token = *p.token, buffer = 0;
-  const bool teller = b == (int)gridDim.x - 1;
   barrier_arrive<Cut>(FREE);
   barrier_arrive<Cut>(FREE + 1);
 #pragma unroll 1
@@ -365,81 +362,9 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 
     if (Cut::ALONE) return;  // gs_sample takes the token
 
-    const uint32_t epoch = e0 + p.count;
-    float log_probability = __int_as_float(0x7fc00000);
-    if constexpr (Cut::DRAWS_MANY) {
-      barrier_sync<Cut>(LISTED);  // the warps that compute go on
-      if (f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
-    } else if constexpr (Cut::DRAWS) {
-      const Local &s = steps[p.count - 1];
-      token = draw<Cut>(p, sh, work, sh.found.lanes[0][lane], s.row, s.rows, t, epoch, p.sampling->offset + pos0 + t + 1, &log_probability);
-      if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
-    } else {
-      // The best logit of all blocks. Every block finds it by itself. In two buffers, since
-      // some blocks have nothing else to do in a step.
-      uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
-#pragma unroll 1
-      for (int j = mine; j < B; j += FINISH) {
-        if constexpr (MANY) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
-        warp_best(best, best_id);
-        delay();
-        if (lane == 0) store_unit(bests + b * LINE + j, __float_as_uint(best), best_id, 0, epoch);
-        // All blocks read the row of wte of the token that is found.
-        if ((unsigned)best_id < (unsigned)p.V && lane * 128 < 2 * p.C)
-          asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wte + (size_t)best_id * p.C) + lane * 128));
-      }
-#pragma unroll 1
-      for (int j = mine; j < B; j += FINISH) {
-        best = -INFINITY, best_id = 0x7fffffff;
-        uint4 u[OF_LANE] = {};
-        read_all(p, sh, bests + j, LINE, epoch, u);
-#pragma unroll
-        for (int k = 0; k < OF_LANE; k++)
-          if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
-        __syncwarp();
-        warp_best(best, best_id);
-        token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
-        if (lane == 0) {
-          sh.token[j] = max(token, 0);
-          if (f == ends) *(volatile int *)&sh.step = t + 1;
-          if (MANY && teller && !p.logits_only) p.token[Cut::PROMPT ? 0 : j] = token;
-        }
-      }
-    }
-    if (f == ends && !Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
-    barrier_sync<Cut>(TOKEN);
-    if (f == 0 && Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
-    if (f == 0 && lane == 0) renew_patience(p, sh);
-    // The last block has the fewest rows: others do not wait while it tells the host.
-    if (teller && lane == 0 && !p.logits_only) {
-      __threadfence();
-      const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
-#pragma unroll 1
-      for (int j = mine; j < B; j += FINISH) {
-        gs_slot *slot = p.slots + (step0 + t) % p.slot_count * (Cut::PROMPT ? 1 : B) + (Cut::PROMPT ? 0 : j);
-        if constexpr (Cut::DRAWS_MANY) token = sh.found.drawn[j], log_probability = sh.found.log_probability[j], p.token[j] = token;
-        slot->token = expired ? GS_SLOT_TIMEOUT : MANY && !Cut::PROMPT && !Cut::DRAWS ? p.token[j] : token;
-        slot->log_probability = log_probability;
-        slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : pos0) + t + 1;
-        slot->time = gs_globaltimer();
-        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(step0 + t + 1) : "memory");
-      }
-    }
-    // The row of wpe that the step after the next one needs.
-    if (teller && t + 2 < p.tokens && lane * 128 < 2 * p.C)
-#pragma unroll 1
-      for (int j = mine; j < B; j += FINISH)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char *>(p.wpe + (size_t)((MANY ? sh.pos0[j] : pos0) + t + 2) * p.C) + lane * 128));
+    finish_token<Cut>(p, sh, work, steps[p.count - 1], finisher, t, e0 + p.count, best, best_id, token);
   }
-  if (teller && lane == 0) {
-    if (!p.logits_only) {
-#pragma unroll 1
-      for (int j = mine; j < B; j += FINISH) p.pos[Cut::PROMPT ? 0 : j] = (MANY ? sh.pos0[j] : pos0) + p.tokens;
-      if (!MANY) *p.token = token;
-      if (f == 0) p.sampling->step = step0 + p.tokens;
-    }
-    if (f == 0) p.header->epoch = epoch0 + p.tokens * p.count;
-  }
+  finish_launch<Cut>(p, sh, finisher, epoch0, token);
 }
 
 // ---------------------------------------------------------------- the warps that compute

@@ -489,6 +489,106 @@ __device__ void draw_each(const Program &p, Shared &sh, DrawRoom *rooms, int war
   }
 }
 
+// A warp that finishes, one of FINISH: it has sequences f, f + FINISH and so on.
+struct Finisher {
+  int f, sequences;
+  int mine;         // the first one whose token is chosen, of a prompt the last row
+  int ends;         // the warp that ends a step
+  int pos0;         // of a token of the launch, of the first sequence
+  uint64_t step0;
+  bool teller;      // whether the block tells the host: the last one, which has the fewest rows, so that others do not wait
+};
+template <typename Cut> __device__ __forceinline__ Finisher finisher_of(const Program &p, int f) {
+  Finisher of;
+  of.f = f, of.sequences = Cut::MANY ? p.B : 1;
+  of.ends = Cut::PROMPT ? (of.sequences - 1) % Cut::FINISH : 0;
+  of.mine = !Cut::PROMPT ? f : f == of.ends ? of.sequences - 1 : of.sequences;
+  of.pos0 = *p.pos - first_token<Cut>(p), of.step0 = p.sampling->step;
+  of.teller = blockIdx.x == gridDim.x - 1;
+  return of;
+}
+
+// The tokens of a step whose logits the block has computed: those of all blocks' best logits, or
+// drawn. Of one sequence best, best_id and token are in registers.
+template <typename Cut, typename Shared, typename Work>
+__device__ __forceinline__ void finish_token(const Program &p, Shared &sh, Work &work, const Local &logits, const Finisher &of, int t, uint32_t epoch, float best, int best_id, int &token) {
+  constexpr int FINISH = Cut::FINISH;
+  constexpr bool MANY = Cut::MANY;
+  const int lane = threadIdx.x % 32, B = of.sequences;
+  float log_probability = __int_as_float(0x7fc00000);
+  if constexpr (Cut::DRAWS_MANY) {
+    barrier_sync<Cut>(LISTED);  // the warps that compute go on
+    if (of.f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
+  } else if constexpr (Cut::DRAWS) {
+    token = draw<Cut>(p, sh, work, sh.found.lanes[0][lane], logits.row, logits.rows, t, epoch, p.sampling->offset + of.pos0 + t + 1, &log_probability);
+    if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
+  } else {
+    // Every block finds the best logit of all by itself. In two buffers, since some blocks have
+    // nothing else to do in a step.
+    uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
+#pragma unroll 1
+    for (int j = of.mine; j < B; j += FINISH) {
+      if constexpr (MANY) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
+      warp_best(best, best_id);
+      delay();
+      if (lane == 0) store_unit(bests + blockIdx.x * LINE + j, __float_as_uint(best), best_id, 0, epoch);
+      // All blocks read the row of wte of the token that is found.
+      if ((unsigned)best_id < (unsigned)p.V) prefetch_row<Cut>(p.wte, best_id);
+    }
+#pragma unroll 1
+    for (int j = of.mine; j < B; j += FINISH) {
+      best = -INFINITY, best_id = 0x7fffffff;
+      uint4 u[OF_LANE] = {};
+      read_all(p, sh, bests + j, LINE, epoch, u);
+#pragma unroll
+      for (int k = 0; k < OF_LANE; k++)
+        if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
+      __syncwarp();
+      warp_best(best, best_id);
+      token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
+      if (lane == 0) {
+        sh.token[j] = max(token, 0);
+        if (of.f == of.ends) *(volatile int *)&sh.step = t + 1;
+        if (MANY && of.teller && !p.logits_only) p.token[Cut::PROMPT ? 0 : j] = token;
+      }
+    }
+  }
+  if (of.f == of.ends && !Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
+  barrier_sync<Cut>(TOKEN);
+  if (of.f == 0 && Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
+  if (of.f == 0 && lane == 0) renew_patience(p, sh);
+  if (of.teller && lane == 0 && !p.logits_only) {
+    __threadfence();
+    const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
+#pragma unroll 1
+    for (int j = of.mine; j < B; j += FINISH) {
+      gs_slot *slot = p.slots + (of.step0 + t) % p.slot_count * (Cut::PROMPT ? 1 : B) + (Cut::PROMPT ? 0 : j);
+      if constexpr (Cut::DRAWS_MANY) token = sh.found.drawn[j], log_probability = sh.found.log_probability[j], p.token[j] = token;
+      slot->token = expired ? GS_SLOT_TIMEOUT : MANY && !Cut::PROMPT && !Cut::DRAWS ? p.token[j] : token;
+      slot->log_probability = log_probability;
+      slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : of.pos0) + t + 1;
+      slot->time = gs_globaltimer();
+      asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(of.step0 + t + 1) : "memory");
+    }
+  }
+  // The row of wpe that the step after the next one needs; a prompt has none.
+  if (!Cut::PROMPT && of.teller && t + 2 < p.tokens)
+#pragma unroll 1
+    for (int j = of.mine; j < B; j += FINISH) prefetch_row<Cut>(p.wpe, (MANY ? sh.pos0[j] : of.pos0) + t + 2);
+}
+
+// Positions, token and step after a launch, for the next one.
+template <typename Cut, typename Shared> __device__ __forceinline__ void finish_launch(const Program &p, const Shared &sh, const Finisher &of, uint32_t epoch0, int token) {
+  if (!of.teller || threadIdx.x % 32 != 0) return;
+  if (!p.logits_only) {
+#pragma unroll 1
+    for (int j = of.mine; j < of.sequences; j += Cut::FINISH) p.pos[Cut::PROMPT ? 0 : j] = (Cut::MANY ? sh.pos0[j] : of.pos0) + p.tokens;
+    if (!Cut::MANY) *p.token = token;
+    if (of.f == 0) p.sampling->step = of.step0 + p.tokens;
+  }
+  if (of.f == 0) p.header->epoch = epoch0 + p.tokens * p.count;
+}
+
 #endif
 
 }  // namespace

@@ -185,6 +185,7 @@ extern const char *const gs_sample_variants[];
 
 #ifdef __CUDACC__
 
+#ifndef GS_EMULATED  // csrc/emulator has its own
 // Lets the next kernel of the stream start, up to its gs_wait().
 __device__ inline void gs_let_next() {
 #if __CUDA_ARCH__ >= 900
@@ -204,6 +205,9 @@ __device__ inline uint64_t gs_globaltimer() {
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)::"memory");
   return t;
 }
+
+__device__ inline uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+#endif
 
 // Stamps start and end of a block. The constructor runs before gs_wait(), which hides the
 // time it takes to compute the address. start() comes right after gs_wait(), or after the
@@ -239,8 +243,6 @@ template <> class gs_stamped<gs_stamp> {
  private:
   uint64_t *slot;
 };
-
-__device__ inline uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 __device__ inline float to_float(float v) { return v; }
 __device__ inline float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }

@@ -549,7 +549,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
     const int head = n / 16;  // of all q, then k, then v
     (&work.place_q[0][0][0])[n] = packed(place_of(p.a, BF16S, head * HEAD, HEAD, n % 16, 3 * p.C), HEAD);
   }
-  asm volatile("bar.sync 7, %0;" ::"n"(32 * WARPS) : "memory");
+  named_sync<32 * WARPS>(7);
   unsigned tile = 0, buffer = 0;  // how many tiles were taken, modulo 2 TILES
   static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
   auto next = [&] { tile = (tile + 1) % (2 * TILES); };
@@ -1080,8 +1080,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   const int b = blockIdx.x, blocks = gridDim.x, warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
     for (int i = 0; i < TILES; i++) mbarrier_init(&sh.full[i], 1), mbarrier_init(&sh.empty[i], WARPS);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    mbarrier_show();
     for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) {
       sh.token[j] = max(Cut::PROMPT ? p.ids[j] : p.token[j], 0);
       sh.pos0[j] = Cut::PROMPT ? *p.pos + j : p.pos[j] - first_token<Cut>(p);

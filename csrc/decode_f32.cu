@@ -107,16 +107,6 @@ __device__ inline float *tail_of(const Program &p, int n) { return reinterpret_c
 __device__ inline const float *wte_of(const Program &p) { return reinterpret_cast<const float *>(p.wte); }
 __device__ inline const float *wpe_of(const Program &p) { return reinterpret_cast<const float *>(p.wpe); }
 
-__device__ inline float4 load_shared4(uint32_t a) {
-  float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(a));
-  return v;
-}
-__device__ inline float2 load_shared2(uint32_t a) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(a));
-  return v;
-}
 __device__ inline float fma4(const float4 &a, const float4 &b, float sum) { return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum)))); }
 
 // How many of N sums over 2 O lanes each lane has in the end: lanes halve them in each step.
@@ -557,7 +547,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
     const int head = n / 32;  // of all q, then k, then v
     (&work.place_q[0][0][0])[n] = packed(place_of(p.a, F32S, head * HEAD, HEAD, n % 32, 3 * p.C), HEAD);
   }
-  asm volatile("bar.sync 7, %0;" ::"n"(32 * WARPS) : "memory");
+  named_sync<32 * WARPS>(7);
   unsigned tile = 0, buffer = 0;  // how many tiles were taken, modulo 2 TILES
   static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
   auto next = [&] { tile = (tile + 1) % (2 * TILES); };
@@ -998,8 +988,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   const int b = blockIdx.x, blocks = gridDim.x, warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
     for (int i = 0; i < TILES; i++) mbarrier_init(&sh.full[i], 1), mbarrier_init(&sh.empty[i], WARPS);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    mbarrier_show();
     for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) sh.token[j] = max(p.token[j], 0), sh.pos0[j] = p.pos[j] - first_token<Cut>(p);
     sh.step = first_token<Cut>(p);
     sh.over = p.header->expired != 0;

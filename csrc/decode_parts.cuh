@@ -3,6 +3,7 @@
 
 #include "decode.cuh"
 #include "mbarrier.cuh"
+#include "ptx.cuh"
 #include "unit.cuh"
 
 namespace decode {  // named: what code for older GPUs does not use is no warning
@@ -133,46 +134,6 @@ struct alignas(16) Local {
 constexpr int PACE = 16;                      // bytes per clock that a block copies: bursts delay the units of other blocks
 constexpr int FREE = 3, FULL = 1, TOKEN = 5;  // numbers of barriers; FREE and FULL are two each
 
-__device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full, uint64_t policy) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes),
-               "r"(shared_address(full)), "l"(policy)
-               : "memory");
-}
-// How the L2 cache treats a copy: as other data, or as the first to be replaced.
-__device__ inline uint64_t policy_normal() {
-  uint64_t p;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(p));
-  return p;
-}
-__device__ inline uint64_t policy_last() {
-  uint64_t p;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p));
-  return p;
-}
-__device__ inline uint64_t policy_first() {
-  uint64_t p;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
-  return p;
-}
-__device__ inline uint4 load_shared(uint32_t a) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(a));
-  return v;
-}
-__device__ inline uint32_t load_shared32(uint32_t a) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(a));
-  return v;
-}
-
-__device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {  // 32 of k; rows g of a, g+8 of b
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a.x), "r"(b.x), "r"(a.y), "r"(b.y), "r"(x.x), "r"(x.y));
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a.z), "r"(b.z), "r"(a.w), "r"(b.w), "r"(x.z), "r"(x.w));
-}
 __device__ inline uint32_t pack2(float a, float b) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
   return *reinterpret_cast<const uint32_t *>(&v);
@@ -195,8 +156,7 @@ template <typename Shared> __device__ inline void renew_patience(const Program &
 
 // Whether some block has waited too long for units; notes this one if it has, and else that it waits.
 template <typename Shared> __device__ inline bool too_late(Header *header, Shared &sh, int step) {
-  uint32_t expired;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(expired) : "l"(&header->expired) : "memory");
+  uint32_t expired = load_relaxed(&header->expired);
   *(volatile int *)&sh.polls = 1;
   if (!expired && gs_globaltimer() > *(volatile uint64_t *)&sh.until) {
     note_late(header, step << 16 | blockIdx.x);
@@ -208,6 +168,7 @@ template <typename Shared> __device__ inline bool too_late(Header *header, Share
 
 // Whether to stop waiting for units that a step needs, after so many polls.
 template <typename Shared> __device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int step) {
+  poll_again();
   if (++polls % 64 != 0) return false;
   return is_over(sh) || (polls % 8192 == 0 && too_late(header, sh, step));
 }
@@ -370,10 +331,10 @@ template <typename Cut> __device__ inline int end_step(const Program &p) { retur
 template <typename Cut> __device__ inline int first_token(const Program &p) { return Cut::ALONE ? p.tokens - 1 : 0; }
 
 template <typename Cut> __device__ inline void barrier_sync(int id) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
+  named_sync<Cut::PARTIES>(id);
 }
 template <typename Cut> __device__ inline void barrier_arrive(int id) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Cut::PARTIES) : "memory");
+  named_arrive<Cut::PARTIES>(id);
 }
 
 // Notes when a block did what in a step: gs_decode_stamp.
@@ -394,7 +355,7 @@ template <typename Cut> __device__ inline void prefetch_row(const void *table, i
   constexpr int BYTES = Cut::C * sizeof(typename Cut::Weight);
   const char *const from = reinterpret_cast<const char *>(table) + (size_t)row * BYTES;
 #pragma unroll
-  for (int at = threadIdx.x % 32 * 128; at < BYTES; at += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+  for (int at = threadIdx.x % 32 * 128; at < BYTES; at += 32 * 128) prefetch(from + at);
 }
 
 // The units of a sequence of those that a vector has.

@@ -142,7 +142,7 @@ template <typename Shared, typename F> __device__ inline void read_each(const Pr
 template <int WARPS> __device__ inline void rank_candidates(uint32_t list_at, uint32_t sums_at) {
   const DrawList *list = (const DrawList *)__cvta_shared_to_generic(list_at);
   DrawSorted &sorted = ((DrawSums *)__cvta_shared_to_generic(sums_at))->sorted;
-  asm volatile("bar.sync %0, %1;" ::"n"(LISTED), "n"(32 * (WARPS + 1)) : "memory");
+  named_sync<32 * (WARPS + 1)>(LISTED);
   const int n = list->count, k = list->k;
   const double by = list->temperature;
   const double largest = list->largest;
@@ -165,7 +165,7 @@ template <int WARPS> __device__ inline void rank_candidates(uint32_t list_at, ui
     }
   }
   __syncwarp();
-  asm volatile("bar.arrive %0, %1;" ::"n"(RANKED), "n"(32 * (WARPS + 1)) : "memory");
+  named_arrive<32 * (WARPS + 1)>(RANKED);
 }
 
 // The same of all sequences: a lane has a candidate, a warp 32 of one sequence at a time.
@@ -460,9 +460,9 @@ __device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int 
   DrawList &list = draw_list(work);
   DrawSums &sums = draw_sums(work);
   const bool finite = find_candidates<Cut>(p, sh, list, sums.logits, own, 0, first, rows, t, epoch, position);
-  asm volatile("bar.arrive %0, %1;" ::"n"(LISTED), "n"(Cut::PARTIES) : "memory");
+  named_arrive<Cut::PARTIES>(LISTED);
   if (finite) sum_row(p, sh, list, 0, epoch);
-  asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(Cut::PARTIES) : "memory");
+  named_sync<Cut::PARTIES>(RANKED);
   *log_probability = __int_as_float(0x7fc00000);
   return finite ? choose(p, list, sums.sorted, log_probability) : -1;
 }
@@ -479,9 +479,9 @@ __device__ void draw_each(const Program &p, Shared &sh, DrawRoom *rooms, int war
                                   p.sampling->offset + sh.pos0[warp] + t + 1);
     if (finite) sum_row(p, sh, list, warp, epoch);
   }
-  asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(32 * WARPS) : "memory");
+  named_sync<32 * WARPS>(RANKED);
   rank_rooms<WARPS>(rooms, p.B, warp);
-  asm volatile("bar.sync %0, %1;" ::"n"(RANKED), "n"(32 * WARPS) : "memory");
+  named_sync<32 * WARPS>(RANKED);
   if (warp < p.B) {
     float log_probability = __int_as_float(0x7fc00000);
     const int token = finite ? choose(p, rooms[warp].list, rooms[warp].sorted, &log_probability) : -1;
@@ -568,7 +568,7 @@ __device__ __forceinline__ void finish_token(const Program &p, Shared &sh, Work 
       slot->log_probability = log_probability;
       slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : of.pos0) + t + 1;
       slot->time = gs_globaltimer();
-      asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->sequence), "l"(of.step0 + t + 1) : "memory");
+      store_release(&slot->sequence, of.step0 + t + 1);
     }
   }
   // The row of wpe that the step after the next one needs; a prompt has none.

@@ -4,7 +4,7 @@
 
 #include "common.cuh"
 
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900 && !defined(GS_EMULATED)  // csrc/emulator has its own
 
 __device__ inline void mbarrier_init(uint64_t *b, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");

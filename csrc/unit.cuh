@@ -5,7 +5,7 @@
 
 #include "common.cuh"
 
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900 && !defined(GS_EMULATED)  // csrc/emulator has its own
 
 // The unit at p, a multiple of 16; w is its epoch.
 __device__ inline uint4 load_unit(const void *p) {

@@ -6,6 +6,7 @@
 // Defined when compiling: STUB_ABI, STUB_DRIVER, STUB_RUNTIME, STUB_DEVICES,
 // STUB_MAJOR; STUB_MEMORY is how many bytes may be allocated, 0 for any;
 // STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
+// STUB_EMULATES runs the decode kernels themselves, linked with csrc/emulator, on STUB_BLOCKS SMs;
 // STUB_LOADING is how many us opening cuBLASLt, the first launch of a function and the first gs_decode_work take.
 
 #include <malloc.h>
@@ -39,6 +40,9 @@
 #ifndef STUB_MAJOR
 #define STUB_MAJOR 9
 #endif
+#ifndef STUB_BLOCKS
+#define STUB_BLOCKS 4  // SMs
+#endif
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static long live;             // allocations and objects not yet freed
@@ -51,7 +55,6 @@ static uint64_t memory_limit = STUB_MEMORY; // bytes that may be allocated on al
 static uint64_t memory_used;
 static int pending;           // see gs_stub_pending
 static int not_finite_in;     // at the n-th sampling from now the logits are not finite
-enum { STUB_BLOCKS = 4 };      // SMs
 static char refusal[200];     // the message of gs_decode_work, "" if there is a kernel
 static int decode_status;     // of gs_decode, without a launch, if it is not 0
 static int timeout_in;        // at the n-th gs_decode from now a block waits too long
@@ -398,7 +401,12 @@ static void run(const work *w) {
     tokens[b] = (int32_t)((how->step + 1) % (uint64_t)a->V);
 #endif
     if (b == bad) tokens[b] = -1;
+#ifdef STUB_EMULATES
+    const uint32_t late = a->decode_work ? ((const gs_decode_header *)(uintptr_t)a->decode_work)->expired : 0;
+    const int timeout_at = (int)(late & 0x7fffffff);
+#else
     const int late = a->decode_work && *(uint64_t *)(uintptr_t)a->decode_work == UINT64_MAX;
+#endif
     row[b].token = late ? GS_SLOT_TIMEOUT : tokens[b];
     row[b].log_probability = how->log_probs ? -(float)tokens[b] : NAN;
     row[b].position = late ? timeout_at : (int64_t)(how->offset + (uint64_t)pos[b]);
@@ -740,6 +748,30 @@ GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t 
   *bytes = 512u * (uint64_t)a->B * (uint64_t)a->NH;
   return GS_OK;
 }
+#ifdef STUB_EMULATES
+const char *emulator_error(void);
+int emulator_decode(int blocks, const gs_decode_args *a);
+int emulator_decode_one(int blocks, const gs_decode_args *a, int step, int tail, uint32_t epoch);
+int emulator_decode_work(int blocks, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
+
+static int emulated(int status) { return status == GS_OK ? GS_OK : fail(status, "%s", emulator_error()); }
+
+GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
+  NOTE("launch");
+  if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
+  return emulated(emulator_decode(STUB_BLOCKS, a));
+}
+GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+  NOTE("launch");
+  if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
+  return emulated(emulator_decode_one(STUB_BLOCKS, a, step, tail, epoch));
+}
+GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
+  NOTE("");
+  (void)s;
+  return emulated(emulator_decode_work(STUB_BLOCKS, a, bytes, tokens));
+}
+#else
 // The stamps of decode step t. Its row i begins 1000 i ns after it, and lasts 1000 ns: block b
 // has weights after b, inputs after 100 + b and outputs after 400 + 10 b ns of them. Block 3 has
 // no part in it if i is even.
@@ -838,6 +870,7 @@ GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes
   *tokens = a->rows ? 1 : a->B > 4 ? a->draw ? 2 : 4 : GS_DECODE_TOKENS;
   return GS_OK;
 }
+#endif
 // The algorithm that the stream keeps for a product's shape, made where there is none.
 static gs_linear_algorithm *kept(gs_stream *s, const gs_linear_args *a) {
   for (int i = 0; i < s->n_products; i++)

@@ -1,0 +1,358 @@
+// Runs kernels on CPUs: fibers for the threads of a block, and a thread of the system for each
+// block that waits for others. What a kernel may not rely on is random: how long copies take,
+// and which fiber goes on.
+#include "cuda_runtime.h"
+
+#include "ptx.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+thread_local uint3 threadIdx, blockIdx;
+thread_local dim3 blockDim, gridDim;
+
+namespace emulator {
+namespace {
+
+constexpr size_t STACK = 96 << 10;
+constexpr int BARRIERS = 16, LANES = 32;
+
+// The caller-saved half of a context switch is the call itself.
+extern "C" void emulator_switch(void **save, void *load);
+#if defined(__x86_64__)
+asm(R"(
+.text
+.hidden emulator_switch
+.globl emulator_switch
+.type emulator_switch, @function
+emulator_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size emulator_switch, .-emulator_switch
+)");
+#else
+#error "the emulator switches fibers on x86-64 only"
+#endif
+
+struct Fiber {
+  void *sp;
+  char *stack;
+  int id;
+  int turn;  // which of the warp's two buffers its next value takes
+};
+struct Warp {
+  int arrived;
+  Together what;
+  Fiber *parked[LANES];
+  alignas(16) unsigned char values[2][LANES][MOST];
+};
+struct Barrier {
+  int arrived, threads;
+  std::vector<Fiber *> parked;
+};
+struct Copy {
+  void *to;
+  const void *from;
+  int bytes;
+  uint64_t *full;
+  int wait;  // looks at it
+};
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  Barrier barriers[BARRIERS];
+  std::vector<Copy> copies;
+  std::vector<Fiber *> ready;  // a ring
+  size_t head, count;
+  Fiber *current;
+  void *host;  // where the thread of the system goes on
+  int alive;
+  std::vector<Fiber *> waiting;  // for the phase of some mbarrier to end
+  size_t idle;  // yields since something happened
+  uint32_t random;
+  const std::function<void()> *kernel;
+};
+thread_local Block *block;
+
+uint32_t draw() {
+  uint32_t &x = block->random;
+  x ^= x << 13, x ^= x >> 17, x ^= x << 5;
+  return x;
+}
+
+[[noreturn]] void broken(const char *what) {
+  fprintf(stderr, "emulator: block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, what);
+  abort();
+}
+
+void push(Fiber *f) {
+  Block &b = *block;
+  b.ready[(b.head + b.count++) % b.ready.size()] = f;
+}
+
+void land(const Copy &);
+
+// Copies of which enough time has passed.
+void land_copies() {
+  Block &b = *block;
+  for (size_t i = 0; i < b.copies.size();) {
+    if (--b.copies[i].wait > 0) {
+      i++;
+      continue;
+    }
+    const Copy c = b.copies[i];
+    b.copies[i] = b.copies.back();
+    b.copies.pop_back();
+    land(c);
+    b.idle = 0;
+  }
+}
+
+// Lets those who wait for mbarriers try again.
+void wake() {
+  Block &b = *block;
+  for (Fiber *f : b.waiting) push(f);
+  b.waiting.clear();
+}
+
+// Runs the next fiber that is ready, or the host if none is left.
+void go_on() {
+  Block &b = *block;
+  Fiber *const from = b.current;
+  while (b.count == 0 && b.alive > 0) {
+    if (b.copies.empty() && b.waiting.empty()) broken("all threads wait for each other");
+    land_copies();
+    // A try to wait does not last for ever.
+    if (b.copies.empty()) wake();
+  }
+  void *to = b.host;
+  b.current = nullptr;
+  if (b.alive > 0) {
+    b.current = b.ready[b.head];
+    b.head = (b.head + 1) % b.ready.size(), b.count--;
+    to = b.current->sp;
+    threadIdx.x = (unsigned)b.current->id;
+  }
+  if (b.current == from) return;
+  emulator_switch(&from->sp, to);
+}
+
+void begin() {
+  (*block->kernel)();
+  block->alive--;
+  go_on();
+  broken("a thread that has ended goes on");
+}
+
+struct Stacks {
+  std::mutex mutex;
+  std::vector<char *> free;
+} stacks;
+
+char *take_stack() {
+  {
+    std::lock_guard<std::mutex> l(stacks.mutex);
+    if (!stacks.free.empty()) {
+      char *s = stacks.free.back();
+      stacks.free.pop_back();
+      return s;
+    }
+  }
+  void *s = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (s == MAP_FAILED) broken("no memory for stacks");
+  return (char *)s;
+}
+
+constexpr size_t GUARD = 1024;  // bytes behind the shared memory of a block, which nothing may write
+
+void run_block(dim3 grid, dim3 threads, unsigned index, size_t shared, unsigned char *dynamic, const std::function<void()> &kernel) {
+  Block b = {};
+  block = &b;
+  b.kernel = &kernel;
+  b.random = (uint32_t)nanoseconds() * 2654435761u ^ (index + 1) * 0x9e3779b9u;
+  if (b.random == 0) b.random = 1;
+  blockIdx = {index, 0, 0}, gridDim = grid, blockDim = threads, threadIdx = {0, 0, 0};
+  memset(dynamic, 0xa7, shared + GUARD);
+  b.alive = (int)threads.x;
+  b.fibers.resize(threads.x), b.warps.resize((threads.x + LANES - 1) / LANES), b.ready.resize(threads.x + 1);
+  for (unsigned i = 0; i < threads.x; i++) {
+    Fiber &f = b.fibers[i];
+    f = {nullptr, take_stack(), (int)i, 0};
+    void **top = (void **)(f.stack + STACK) - 1;  // aligned as by a call
+    *--top = (void *)begin;
+    f.sp = top - 6;
+    memset(f.sp, 0, 6 * sizeof(void *));
+    push(&f);
+  }
+  b.current = b.ready[b.head];
+  b.head = (b.head + 1) % b.ready.size(), b.count--;
+  threadIdx.x = (unsigned)b.current->id;
+  emulator_switch(&b.host, b.current->sp);
+  if (!b.copies.empty()) broken("the block has ended before its copies");
+  for (size_t i = 0; i < GUARD; i++)
+    if (dynamic[shared + i] != 0xa7) broken("something was written behind the block's shared memory");
+  std::lock_guard<std::mutex> l(stacks.mutex);
+  for (Fiber &f : b.fibers) stacks.free.push_back(f.stack);
+}
+
+// mbarrier: its bits are opaque in PTX.
+struct Phase {
+  uint8_t count, pending, phase, unused;
+  int32_t bytes;
+};
+static_assert(sizeof(Phase) == 8, "an mbarrier has 64 bits");
+Phase *phase_of(uint64_t *b) { return reinterpret_cast<Phase *>(b); }
+void end_phase(Phase *p) {
+  if (p->pending > 0 || p->bytes != 0) return;
+  p->phase ^= 1, p->pending = p->count;
+  wake();
+  block->idle = 0;
+}
+void land(const Copy &c) {
+  memcpy(c.to, c.from, (size_t)c.bytes);
+  Phase *p = phase_of(c.full);
+  p->bytes -= c.bytes;
+  end_phase(p);
+}
+
+}  // namespace
+
+void yield() {
+  Block &b = *block;
+  if (++b.idle % 32 == 0) land_copies();
+  if (b.idle > 2 * (b.count + 1)) {
+    wake();
+    b.idle = 0;
+    sched_yield();
+  }
+  push(b.current);
+  go_on();
+}
+
+const unsigned char (*gather(Together what, const void *value, size_t bytes))[MOST] {
+  Block &b = *block;
+  Fiber *const f = b.current;
+  Warp &w = b.warps[f->id / LANES];
+  if (bytes > MOST) broken("a value is too large");
+  if (w.arrived > 0 && w.what != what) broken("lanes of a warp do different things");
+  w.what = what;
+  unsigned char(*const values)[MOST] = w.values[f->turn];
+  f->turn ^= 1;
+  if (bytes > 0) memcpy(values[f->id % LANES], value, bytes);
+  if (w.arrived + 1 < LANES) {
+    w.parked[w.arrived++] = f;
+    go_on();
+  } else {
+    for (int i = 0; i < w.arrived; i++) push(w.parked[i]);
+    w.arrived = 0, b.idle = 0;
+  }
+  return values;
+}
+
+void arrive(int barrier, int threads, bool wait) {
+  Block &b = *block;
+  if (barrier < 0 || barrier >= BARRIERS) broken("no such barrier");
+  Barrier &at = b.barriers[barrier];
+  if (at.arrived > 0 && at.threads != threads) broken("a barrier of different numbers of threads");
+  at.threads = threads;
+  if (++at.arrived < threads) {
+    if (!wait) return;
+    at.parked.push_back(b.current);
+    go_on();
+    return;
+  }
+  for (Fiber *f : at.parked) push(f);
+  at.parked.clear();
+  at.arrived = 0, b.idle = 0;
+}
+
+void copy(void *to, const void *from, int bytes, uint64_t *full) {
+  if (bytes <= 0 || bytes % 16 != 0 || (uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) broken("a bulk copy of a wrong size or address");
+  memset(to, 0xc5, (size_t)bytes);
+  block->copies.push_back({to, from, bytes, full, (int)(draw() % 64)});
+}
+
+uint64_t nanoseconds() {
+  static const long slow = getenv("GS_EMULATED_SLOW") ? atol(getenv("GS_EMULATED_SLOW")) : 200;
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return ((uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec) / (uint64_t)(slow > 0 ? slow : 1);
+}
+
+void launch(dim3 grid, dim3 threads, size_t shared, unsigned char *(*dynamic)(), bool cooperative, const std::function<void()> &kernel) {
+  // Blocks that wait for no other one take turns.
+  const unsigned workers = cooperative ? grid.x : grid.x < 4 ? grid.x : 4;
+  std::atomic<unsigned> next{0};
+  std::vector<pthread_t> running(workers);
+  struct Work {
+    std::atomic<unsigned> *next;
+    dim3 grid, threads;
+    size_t shared;
+    unsigned char *(*dynamic)();
+    const std::function<void()> *kernel;
+  } work = {&next, grid, threads, shared, dynamic, &kernel};
+  for (pthread_t &t : running)
+    if (pthread_create(&t, nullptr, [](void *of) -> void * {
+          Work &w = *(Work *)of;
+          for (unsigned i; (i = w.next->fetch_add(1)) < w.grid.x;) run_block(w.grid, w.threads, i, w.shared, w.dynamic(), *w.kernel);
+          return nullptr;
+        }, &work) != 0) {
+      fprintf(stderr, "emulator: no thread for a block\n");
+      abort();
+    }
+  for (pthread_t t : running) pthread_join(t, nullptr);
+  if (getenv("GS_EMULATED_VERBOSE") && *getenv("GS_EMULATED_VERBOSE")) { timespec u; clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &u); fprintf(stderr, "launch %u x %u, %zu: cpu %.3f\n", grid.x, threads.x, shared, u.tv_sec + 1e-9 * u.tv_nsec); }
+}
+
+}  // namespace emulator
+
+using namespace emulator;
+
+long long clock64() {
+  thread_local long long clocks;
+  yield();
+  return clocks += 500;
+}
+
+// ---------------------------------------------------------------- PTX
+
+void mbarrier_init(uint64_t *b, int count) { *phase_of(b) = {(uint8_t)count, (uint8_t)count, 0, 0, 0}; }
+void mbarrier_arrive(uint64_t *b) {
+  Phase *p = phase_of(b);
+  if (p->pending == 0) broken("more arrive at an mbarrier than it counts");
+  p->pending--;
+  end_phase(p);
+}
+void mbarrier_expect(uint64_t *b, int bytes) {
+  phase_of(b)->bytes += bytes;
+  mbarrier_arrive(b);
+}
+bool mbarrier_try_wait(uint64_t *b, int parity) {
+  if (parity != 0 && parity != 1) broken("a parity of neither 0 nor 1");
+  if (phase_of(b)->phase != parity) return true;
+  block->waiting.push_back(block->current);
+  go_on();
+  return phase_of(b)->phase != parity;
+}

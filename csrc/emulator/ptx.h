@@ -1,0 +1,73 @@
+// The functions of csrc/ptx.cuh, csrc/mbarrier.cuh and csrc/unit.cuh for CPUs.
+#pragma once
+
+#include "cuda_bf16.h"
+
+void mbarrier_init(uint64_t *b, int count);
+void mbarrier_arrive(uint64_t *b);
+void mbarrier_expect(uint64_t *b, int bytes);
+bool mbarrier_try_wait(uint64_t *b, int parity);
+inline void mbarrier_wait(uint64_t *b, int parity) {
+  while (!mbarrier_try_wait(b, parity)) continue;
+}
+inline void mbarrier_show() {}
+
+// Units pass between threads of the system: 16 bytes at once.
+typedef int emulator_unit __attribute__((vector_size(16)));
+inline uint4 load_unit(const void *p) {
+  const emulator_unit v = *(const volatile emulator_unit *)p;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  uint4 u;
+  memcpy(&u, &v, sizeof u);
+  return u;
+}
+inline uint4 load_unit_if(bool has, const void *p) { return has ? load_unit(p) : uint4{0, 0, 0, 0}; }
+inline void store_unit(void *p, uint32_t x, uint32_t y, uint32_t z, uint32_t epoch) {
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+  *(volatile emulator_unit *)p = emulator_unit{(int)x, (int)y, (int)z, (int)epoch};
+}
+
+inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full, uint64_t) { emulator::copy(of_shared(to), from, bytes, full); }
+inline uint64_t policy_normal() { return 0; }
+inline uint64_t policy_last() { return 0; }
+inline uint64_t policy_first() { return 0; }
+template <typename T> T emulator_load(uint32_t a) {
+  T v;
+  memcpy(&v, of_shared(a), sizeof v);
+  return v;
+}
+inline uint4 load_shared(uint32_t a) { return emulator_load<uint4>(a); }
+inline uint32_t load_shared32(uint32_t a) { return emulator_load<uint32_t>(a); }
+inline float4 load_shared4(uint32_t a) { return emulator_load<float4>(a); }
+inline float2 load_shared2(uint32_t a) { return emulator_load<float2>(a); }
+
+// m16n8k16, twice. Lane 4 g + t has of A rows g and g + 8, of B column g, of D columns 2 t and
+// 2 t + 1; of k 2 t, 2 t + 1 and those 8 after them (PTX ISA, "Matrix fragments for mma.m16n8k16").
+inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {
+  struct {
+    uint32_t a[4], b[4], x[4];
+  } mine = {{a.x, a.y, a.z, a.w}, {b.x, b.y, b.z, b.w}, {x.x, x.y, x.z, x.w}};
+  const auto all = emulator::gather(emulator::MULTIPLY, &mine, sizeof mine);
+  const int g = (int)(threadIdx.x % 32) / 4, t = (int)(threadIdx.x % 4);
+  for (int k = 0; k < 4; k++)  // pairs of k of a lane
+    for (int of = 0; of < 4; of++) {
+      const auto row = emulator::lane_value<decltype(mine)>(all, 4 * g + of);
+      for (int n = 0; n < 2; n++) {
+        const auto column = emulator::lane_value<decltype(mine)>(all, 4 * (2 * t + n) + of);
+        for (int half = 0; half < 2; half++) {
+          const auto value = [&](uint32_t pair) { return __uint_as_float(half ? pair & 0xffff0000u : pair << 16); };
+          d[n] = fmaf(value(row.a[k]), value(column.x[k]), d[n]);
+          d[2 + n] = fmaf(value(row.b[k]), value(column.x[k]), d[2 + n]);
+        }
+      }
+    }
+}
+
+inline void poll_again() { emulator::yield(); }
+
+template <int THREADS> void named_sync(int id) { emulator::arrive(id, THREADS, true); }
+template <int THREADS> void named_arrive(int id) { emulator::arrive(id, THREADS, false); }
+
+inline void prefetch(const void *) {}
+inline uint32_t load_relaxed(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+inline void store_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }

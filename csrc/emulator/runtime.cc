@@ -1,0 +1,39 @@
+// What the decode kernels' host code takes of csrc/runtime.cu and csrc/stamp.cu, and the launches
+// for a library that runs them on CPUs: cuda/testdata/stub.c with STUB_EMULATES.
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../common.cuh"
+
+static thread_local char text[256];
+
+int gs_fail(int status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return status;
+}
+int gs_use(int) { return GS_OK; }
+int gs_check(cudaError_t e, const char *what) { return e == cudaSuccess ? GS_OK : gs_fail(e, "%s: error %d", what, e); }
+gs_stamp gs_next_stamp(gs_stream *, const char *, dim3) { return {nullptr}; }
+
+// The launchers of csrc/decode.cu by other names, which their file is compiled with.
+extern "C" int emulated_decode(gs_stream *, const gs_decode_args *);
+extern "C" int emulated_decode_one(gs_stream *, const gs_decode_args *, int step, int tail, uint32_t epoch);
+extern "C" int emulated_decode_work(gs_stream *, const gs_decode_args *, uint64_t *bytes, int32_t *tokens);
+
+static gs_stream *stream(int blocks) {
+  static thread_local gs_stream s;
+  s = {};
+  s.major = 9, s.processors = blocks, s.shared_per_block = 227 << 10, s.l2_bytes = 50 << 20;
+  return &s;
+}
+
+extern "C" {
+const char *emulator_error() { return text; }
+int emulator_decode(int blocks, const gs_decode_args *a) { return emulated_decode(stream(blocks), a); }
+int emulator_decode_one(int blocks, const gs_decode_args *a, int step, int tail, uint32_t epoch) { return emulated_decode_one(stream(blocks), a, step, tail, epoch); }
+int emulator_decode_work(int blocks, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) { return emulated_decode_work(stream(blocks), a, bytes, tokens); }
+}

@@ -50,7 +50,7 @@ template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_
   using Drawing = Cut<WARPS, NB, GROUP, STAMPS, true>;
   using Prompt = Cut<WARPS, NB, 4, STAMPS, false, true>;
   static constexpr bool MANY = GROUP > 1, DRAWS_MANY = DRAWS && MANY;
-  static constexpr int ROWS = !PROMPT ? 1 : NB > 4 ? GROUP : GS_DECODE_ROWS;  // of a prompt; of the widest models there is no room for two groups
+  static constexpr int PROMPT_ROWS = !PROMPT ? 1 : NB > 4 ? GROUP : GS_DECODE_ROWS;  // of the widest models there is no room for two groups
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int FINISH = !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
   static constexpr int THREADS = 32 * (WARPS + FINISH + 1);  // they, those that compute, the one that copies
@@ -119,9 +119,6 @@ template <typename Cut> struct Work {
 #if __CUDA_ARCH__ >= 900
 
 __device__ inline bf16 *tail_of(const Program &p, int n) { return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
-
-// The first sequence that a step computes: of a prompt the last row, where nothing reads the others.
-template <typename Cut> __device__ inline int start_of(const Local &s) { return Cut::PROMPT ? s.start : 0; }
 
 // Where a row of a tile of C inputs begins.
 template <typename Cut> __device__ inline uint32_t place_of_row(int row) { return row * 2 * Cut::C + (row < Cut::TILE_ROWS / 2 ? 0 : PAD); }
@@ -562,7 +559,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
     if (holds(at, 4)) words[2] = u.z;
   };
   auto note = [&](int step, int what) {
-    if (Cut::STAMPS && warp == 0) stamp<Cut>(p, sh.step, step, what);
+    if (Cut::STAMPS && (Cut::PROMPT ? here(warp) : warp) == 0) stamp<Cut>(p, sh.step, step, what);
   };
   // The decode step of this launch. A register for it would be one too many.
   const volatile int &t = sh.step;
@@ -616,7 +613,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of
             // all rows up to its own.
             const uint32_t pq = lane < 16 ? work.place_q[0][head][lane] : 0, pn = launch ? work.place_q[1 + lane / 16][head][lane % 16] : 0;
-            constexpr int ROWS = Cut::ROWS;
+            constexpr int ROWS = Cut::PROMPT_ROWS;
             uint4 u = {}, w[ROWS] = {};
             bool wait;
             unsigned polls = 0;
@@ -870,7 +867,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll 1
           for (int group = start_of<Cut>(s); group < B; group += GROUP) {
             const int rows = B - group;  // may be more than GROUP
-            uint16_t *const to = xs + group * Cut::XROW;
+            constexpr bool APART = Cut::PROMPT && Cut::PROMPT_ROWS > GROUP;
+            const int slot = APART ? group & GROUP : group;  // of x: there is room for eight
+            uint16_t *const to = xs + slot * Cut::XROW;
             float v[GROUP][XU][F32S];
             barrier_sync<Cut>(FREE + buffer);
             if (first) {
@@ -883,8 +882,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               if (group == start_of<Cut>(s)) note(i, GS_DECODE_ARRIVED);
             }
             // Columns 2j and 2j + 1 have the high and the low halves of sequence j.
-            const int column = Cut::PROMPT && Cut::ROWS > GROUP ? min(group + g / 2, 7) : group + g / 2;  // there is room for eight
-            const uint32_t from = fragment + column * (Cut::XROW * 2) + (norm && g % 2 ? Cut::LOW * 2 : 0);
+            auto column = [&] { return APART ? here(lane) / 4 : g; };  // else registers are spilled
+            const uint32_t from = fragment + (slot + column() / 2) * (Cut::XROW * 2) + (norm && column() % 2 ? Cut::LOW * 2 : 0);
             float d[FRAGMENTS][SUMS][4] = {};
 #pragma unroll
             for (int k = 0; k < NB; k++) {
@@ -902,7 +901,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             }
             barrier_arrive<Cut>(FULL + buffer);
             buffer ^= 1;
-            if (Cut::PROMPT && Cut::ROWS == GROUP && !Cut::ALONE) break;  // there is one; where this is left out, or is not, registers are spilled
+            if (Cut::PROMPT && Cut::PROMPT_ROWS == GROUP && !Cut::ALONE) break;  // there is one; where this is left out, or is not, registers are spilled
           }
           first = false;
           continue;
@@ -1097,8 +1096,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     Local l = {};
     const gs_decode_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
-    // Of the last layer only keys and values of all rows are needed, of a prompt.
-    l.start = Cut::PROMPT && i > p.count - 1 - STEPS ? p.B - 1 : 0;
+    l.start = first_row<Cut>(p, i);
     if (s.kind == GS_DECODE_ATTENTION && Cut::MANY) {
       l.row = first_item(i, b, blocks, p.items);
       if constexpr (Cut::PROMPT)
@@ -1187,7 +1185,6 @@ __global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const T *w, const fl
 
 typedef bf16 Weight;
 constexpr int VALUES = BF16S, SEQUENCES = GS_DECODE_SEQUENCES;
-constexpr bool PROMPTS = true;
 
 // Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
 template <typename Run> int with_cut(int C, Run &&run) {
@@ -1227,8 +1224,8 @@ namespace {
 
 int check_prompt(const gs_decode_args *a) {
   if (a->rows == 0) return GS_OK;
-  if (a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes prompts with weights in bfloat16 only");
   if (a->rows < 2 || a->rows > GS_DECODE_ROWS || a->B != 1) return gs_fail(GS_ARGUMENT, "decode: %d rows of a prompt of %d sequences; 2 to %d of one are possible", a->rows, a->B, GS_DECODE_ROWS);
+  if (a->draw) return gs_fail(GS_ARGUMENT, "decode: a prompt, and a token from %d candidates; only the argmax is possible", a->draw);
   return GS_OK;
 }
 
@@ -1252,7 +1249,7 @@ extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *b
 extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
   GS_ENTER(s, a);
   if (int status = check_prompt(a)) return status;
-  if (a->rows && (a->tokens != 1 || a->draw)) return gs_fail(GS_ARGUMENT, "decode: a prompt, %d tokens from %d candidates; one is possible, the argmax", a->tokens, a->draw);
+  if (a->rows && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: a prompt, and %d tokens; one is possible", a->tokens);
   if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
   if (a->draw && (a->logits_only || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
     return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d", a->draw, GS_DECODE_DRAW,

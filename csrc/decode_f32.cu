@@ -11,7 +11,8 @@
 // * Of several sequences, up to eight, four are computed at once. Of C inputs the weights are in
 //   registers, and x is read from shared memory for each sequence; of 4C inputs, for which that
 //   has no room, x of four sequences is in registers and weights are read from the ring. They
-//   stay there for the next four if there is room, and are copied again if not.
+//   stay there for the next four if there is room, and are copied again if not. The rows of a
+//   short prompt are such sequences, which share a cache.
 // * The keys and values of a split come in tiles of KEYS_OF_TILE, of which each warp takes
 //   KEYS at a time.
 
@@ -23,17 +24,19 @@ namespace decode_f32 {  // named: what code for older GPUs does not use is no wa
 // How a width is divided: WARPS that compute have 32 NB inputs each, of GROUP sequences at once:
 // 1, or 4 of up to 8. In registers a lane has RT rows of each of MOST tiles of C inputs. Of 4C
 // inputs a tile has ROWS rows. BATCH rows are published together.
-template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false> struct Cut {
+template <int WARPS_, int NB_, int RT_, int MOST_, int ROWS_, int BATCH_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false> struct Cut {
   using Weight = float;
   static constexpr int WARPS = WARPS_, NB = NB_, RT = RT_, MOST = MOST_, ROWS = ROWS_, BATCH = BATCH_, GROUP = GROUP_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
   static constexpr bool DRAWS = DRAWS_;    // whether tokens are drawn: decode_sample.cuh
   static constexpr bool MANY = GROUP > 1, DRAWS_MANY = DRAWS && MANY;
-  static constexpr bool PROMPT = false;    // or is for prompts
-  using Stamping = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, GROUP, true, DRAWS>;
+  static constexpr bool PROMPT = PROMPT_;  // whether sequences are the rows of a prompt of one
+  static constexpr int PROMPT_ROWS = PROMPT ? GS_DECODE_ROWS : 1;
+  using Stamping = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, GROUP, true, DRAWS, PROMPT>;
   using Many = Cut<WARPS, NB, RT, 3, ROWS, 12 * RT, 4, STAMPS, DRAWS>;
   using Drawing = Cut<WARPS, NB, RT, MOST, ROWS, BATCH, GROUP, STAMPS, true>;
+  using Prompt = Cut<WARPS, NB, RT, 3, ROWS, 12 * RT, 4, STAMPS, false, true>;
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int FINISH = !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
   static constexpr int THREADS = 32 * (WARPS + FINISH + 1);    // they, those that compute, the one that copies
@@ -215,7 +218,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         int n = s.row;
 #pragma unroll 1
         do {
-          const Keys keys = Cut::MANY ? keys_of<KEY_BYTES>(p, sh, item_of(n, i, p.NH, p.splits)) : Keys{0, s.rows};
+          const Keys keys = Cut::MANY ? keys_of<KEY_BYTES, Cut::PROMPT>(p, sh, item_of(n, i, p.NH, p.splits)) : Keys{0, s.rows};
           from = s.source + keys.first;
           const char *from_v = s.source_v + keys.first;
 #pragma unroll 1
@@ -230,7 +233,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
       }
       if (s.in == GS_DECODE_HIDDEN) {
 #pragma unroll 1
-        for (int turn = Cut::MANY && !fits_ring<Cut>(p) ? (p.B + Cut::GROUP - 1) / Cut::GROUP : 1; turn > 0; turn--, from = s.source)
+        for (int turn = Cut::MANY && !fits_ring<Cut>(p) ? (p.B - start_of<Cut>(s) + Cut::GROUP - 1) / Cut::GROUP : 1; turn > 0; turn--, from = s.source)
 #pragma unroll 1
           for (int left = s.rows; left > 0; left -= Cut::ROWS, from += Cut::ROWS * 4 * ROW) {
             const int rows = min(left, Cut::ROWS);
@@ -334,7 +337,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         const bool has = lane < left;
         const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
 #pragma unroll 1
-        for (int group = 0; group < B; group += GROUP) {
+        for (int group = start_of<Cut>(s); group < B; group += GROUP) {
           barrier_sync<Cut>(FULL + buffer);
 #pragma unroll 1
           for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
@@ -367,7 +370,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
               if (from < left) store_unit(to + unit * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
             }
           }
-          if (rest <= most && f == 0 && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+          if (rest <= most && f == finisher.ends && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
           barrier_arrive<Cut>(FREE + buffer);
           buffer ^= 1;
         }
@@ -531,6 +534,41 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
   }
 }
 
+// Puts the values of a unit where they belong in a part of a vector.
+__device__ inline void put(uint32_t at, const uint4 &u, float *to) {
+  to += at_of(at);
+  if (holds(at, 0)) to[0] = __uint_as_float(u.x);
+  if (holds(at, 1)) to[1] = __uint_as_float(u.y);
+  if (holds(at, 2)) to[2] = __uint_as_float(u.z);
+}
+
+// Reads keys and values of the first `rows` rows of a prompt, of a head, which this step's product wrote:
+// to the tail.
+template <typename Shared> __device__ inline void read_rows(const Program &p, Shared &sh, uint32_t pk, uint32_t pv, int rows, uint32_t need, int step, float *tail) {
+  constexpr int TOGETHER = 4;
+#pragma unroll 1
+  for (int first = 0; first < rows; first += TOGETHER) {
+    const char *const from = units_of(p.qkv, first, p.row_a);
+    uint4 k[TOGETHER], v[TOGETHER];
+    bool wait;
+    unsigned polls = 0;
+#pragma unroll 1
+    do {
+      wait = false;
+#pragma unroll
+      for (int r = 0; r < TOGETHER; r++) {
+        k[r] = load_unit_if(pk && first + r < rows, from + (unsigned)(r * p.row_a + unit_of(pk) * 16));
+        v[r] = load_unit_if(pv && first + r < rows, from + (unsigned)(r * p.row_a + unit_of(pv) * 16));
+      }
+#pragma unroll
+      for (int r = 0; r < TOGETHER; r++) wait |= first + r < rows && ((pk && k[r].w != need) || (pv && v[r].w != need));
+    } while (wait && !gives_up(p.header, sh, polls, step));
+#pragma unroll
+    for (int r = 0; r < TOGETHER; r++)
+      if (first + r < rows) put(pk, k[r], tail + (first + r) * HEAD), put(pv, v[r], tail + (p.B + first + r) * HEAD);
+  }
+}
+
 template <typename Cut> __device__ void compute_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int warp) {
   constexpr int WARPS = Cut::WARPS, NB = Cut::NB, SMALL = Cut::SMALL, LARGE = Cut::LARGE, XU = Cut::XU, HU = Cut::HU, C = Cut::C, RT = Cut::RT, MOST = Cut::MOST, ROWS = Cut::ROWS;
   constexpr int GROUP = Cut::GROUP, TILED = MOST * RT;  // rows of C inputs that a lane has at once
@@ -558,14 +596,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
   // A warp waits for tiles of others too: else it could be so far ahead of them that it would
   // free the same place twice.
   auto pass_tile = [&] { wait_tile(sh, tile), free_tile(); };
-  auto put = [&](uint32_t at, const uint4 &u, float *to) {
-    to += at_of(at);
-    if (holds(at, 0)) to[0] = __uint_as_float(u.x);
-    if (holds(at, 1)) to[1] = __uint_as_float(u.y);
-    if (holds(at, 2)) to[2] = __uint_as_float(u.z);
-  };
   auto note = [&](int step, int what) {
-    if (Cut::STAMPS && warp == 0) stamp<Cut>(p, sh.step, step, what);
+    if (Cut::STAMPS && (Cut::PROMPT ? here(warp) : warp) == 0) stamp<Cut>(p, sh.step, step, what);
   };
   const int B = MANY ? p.B : 1;
   // The decode step of this launch. A register for it would be one too many.
@@ -579,19 +611,21 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         if (s.split < 0) continue;
         // Each warp but the last one has sixteen keys of the cache at a time; the last warp has
         // those of this launch.
-        const bool launch = warp == WARPS - 1;
+        const int number = Cut::PROMPT ? here(warp) : warp;  // else registers are spilled
+        const bool launch = number == WARPS - 1;
         int item_at = s.row;
 #pragma unroll 1
         do {
           // What is rarely needed is computed where it is: registers hold keys and values.
           auto item = [&] { return MANY ? item_of(item_at, i, p.NH, p.splits) : Item{0, s.row, s.split}; };
-          auto of_cache = [&] { return MANY ? keys_of<KEY_BYTES>(p, sh, item()) : Keys{0, s.rows}; };
+          auto of_cache = [&] { return MANY ? keys_of<KEY_BYTES, Cut::PROMPT>(p, sh, item()) : Keys{0, s.rows}; };
           // With two splits a block has one item at most.
-          auto tail = [&] { return tail_of(p, s.tail + (MANY ? (item_at - s.row) / (int)gridDim.x : 0)); };
+          // Of a prompt the tail has the keys of its rows, which are not needed after the item.
+          auto tail = [&] { return tail_of(p, Cut::PROMPT ? 0 : s.tail + (MANY ? (item_at - s.row) / (int)gridDim.x : 0)); };
           const int keys = of_cache().count;
           const bool last = item().split == (MANY ? p.splits : SPLITS) - 1;
-          const int own = launch ? (last ? t + 1 : 0) : keys;  // keys that the warp may have
-          const int begin = launch ? 0 : warp * KEYS;
+          const int own = launch ? (last ? (Cut::PROMPT ? item().row : (int)t) + 1 : 0) : keys;  // keys that the warp may have
+          const int begin = launch ? 0 : number * KEYS;
           // A lane has an eighth of the dimensions of four keys, and two dimensions of all values.
           float4 k0[4] = {}, k1[4] = {};
           float2 v[KEYS] = {};
@@ -638,7 +672,26 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             const int head = item().head;
             const char *const qkv = p.qkv + (MANY ? (size_t)item().row * p.row_a : 0);
             const int unit = here(lane);
-            const uint32_t pq = work.place_q[0][head][unit], pk = launch ? work.place_q[1][head][unit] : 0, pv = launch ? work.place_q[2][head][unit] : 0;
+            // Loads the keys and values of this launch, and tells the cache of those of tokens [first, end).
+            auto take = [&](int first, int end) {
+              float *const tail_k = tail(), *const tail_v = tail_k + (Cut::PROMPT ? B : p.tokens) * HEAD;
+              const size_t behind = of_cache().first + (size_t)(keys + first) * KEY_BYTES;
+              float *cache_k = (float *)(const_cast<char *>(s.source) + behind), *cache_v = (float *)(const_cast<char *>(s.source_v) + behind);
+#pragma unroll 1
+              for (int r = first; r < end; r++, cache_k += HEAD, cache_v += HEAD) {
+                reinterpret_cast<float2 *>(cache_k)[lane] = reinterpret_cast<const float2 *>(tail_k + r * HEAD)[lane];
+                reinterpret_cast<float2 *>(cache_v)[lane] = reinterpret_cast<const float2 *>(tail_v + r * HEAD)[lane];
+              }
+              load(shared_address(tail_k), shared_address(tail_v), own);
+            };
+            // Of a prompt keys and values of all rows up to its own are read before q: registers do not hold them all.
+            if (Cut::PROMPT && launch) {
+              read_rows(p, sh, work.place_q[1][head][unit], work.place_q[2][head][unit], own, need, i, tail());
+              __syncwarp();
+              take(own == B ? 0 : own, own);  // the last row has those of all
+            }
+            const bool with_q = !Cut::PROMPT && launch;
+            const uint32_t pq = work.place_q[0][head][unit], pk = with_q ? work.place_q[1][head][unit] : 0, pv = with_q ? work.place_q[2][head][unit] : 0;
             uint4 uq = {}, uk = {}, uv = {};
             bool wait;
             unsigned polls = 0;
@@ -651,15 +704,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             } while (wait && !gives_up(p.header, sh, polls, i));
             note(i, GS_DECODE_ARRIVED);
             put(pq, uq, xs);
-            if (launch) put(pk, uk, tail() + t * HEAD), put(pv, uv, tail() + (p.tokens + t) * HEAD);
+            if (with_q) put(pk, uk, tail() + t * HEAD), put(pv, uv, tail() + (p.tokens + t) * HEAD);
             __syncwarp();
-            if (launch) {
-              float *const tail_k = tail(), *const tail_v = tail_k + p.tokens * HEAD;
-              const size_t behind = of_cache().first + (size_t)(keys + t) * KEY_BYTES;
-              float *const cache_k = (float *)(const_cast<char *>(s.source) + behind), *const cache_v = (float *)(const_cast<char *>(s.source_v) + behind);
-              reinterpret_cast<float2 *>(cache_k)[lane] = reinterpret_cast<const float2 *>(tail_k + t * HEAD)[lane];
-              reinterpret_cast<float2 *>(cache_v)[lane] = reinterpret_cast<const float2 *>(tail_v + t * HEAD)[lane];
-              load(shared_address(tail_k), shared_address(tail_v), own);
+            if (with_q) {
+              const int token = t;
+              take(token, token + 1);
             }
             const uint32_t of8 = shared_address(work.x[here(warp)]) + here(lane) % 8 * 16;
             const float4 q0 = load_shared4(of8), q1 = load_shared4(of8 + 128);
@@ -709,10 +758,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         auto ph = [&](int n) { return *(const volatile uint32_t *)&work.place_h[n][warp][here(lane)]; };
         if constexpr (MANY) {
           const unsigned first_tile = tile;
+          const int start = start_of<Cut>(s);
 #pragma unroll 1
-          for (int group = 0; group < B; group += GROUP) {
+          for (int group = start; group < B; group += GROUP) {
             const int many = B - group;  // may be more than GROUP
-            const bool again = group > 0 && fits_ring<Cut>(p), keep = many > GROUP && fits_ring<Cut>(p);
+            const bool again = group > start && fits_ring<Cut>(p), keep = many > GROUP && fits_ring<Cut>(p);
             if (again) tile = first_tile;
             auto pass_other = [&] {
               if (again)
@@ -728,7 +778,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               for (int n = 0; n < mine; n++) pass_other();
               const uint32_t base = wait_tile(sh, tile) + warp % Cut::SHARE * LARGE * 4 + here(lane) * 16;
               if (from == 0) {
-                if (group == 0) note(i, GS_DECODE_READY);
+                if (group == start) note(i, GS_DECODE_READY);
                 barrier_sync<Cut>(FREE + buffer);
                 delay();
                 constexpr int PAIR = Cut::PAIR;
@@ -762,7 +812,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
                     for (int k = 0; k < NB; k++) x[first + m][k] = load_shared4(shared_address(xs) + here(lane) * 16 + m * LARGE * 4 + k * 512);
                 }
-                if (group == 0) note(i, GS_DECODE_ARRIVED);
+                if (group == start) note(i, GS_DECODE_ARRIVED);
               }
               float d[GROUP * ROWS];
 #pragma unroll
@@ -893,14 +943,15 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           }
           if (first()) note(i, GS_DECODE_READY);
 #pragma unroll 1
-          for (int group = 0; group < B; group += GROUP) {
+          for (int group = start_of<Cut>(s); group < B; group += GROUP) {
             const int many = MANY ? B - group : 1;  // may be more than GROUP
+            const int slot = (Cut::PROMPT ? group & GROUP : group) * SMALL;  // of x: there is room for two groups
             if (from == 0) barrier_sync<Cut>(FREE + buffer);
             auto stats = [&] { return sh.stats[s.out == GS_DECODE_HIDDEN] + here(group); };
             float of_stats[2 * GROUP];
             if (first()) {
               delay();
-              float *const to = xs + group * SMALL;
+              float *const to = xs + slot;
               if (s.in == GS_DECODE_ATTENDED) {
                 read_attended<Cut>(p, sh, MANY ? units_of(p.attended, group, p.row_o) : p.attended, here(warp), here(lane), many, need, i, to);
               } else {
@@ -909,9 +960,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 if (Cut::ALONE && norm) note_stats<Cut>(stats(), here(warp), here(lane), many, of_stats);
               }
               __syncwarp();
-              if (group == 0) note(i, GS_DECODE_ARRIVED);
+              if (group == start_of<Cut>(s)) note(i, GS_DECODE_ARRIVED);
             }
-            const uint32_t of8 = shared_address(work.x[here(warp)] + group * SMALL) + here(lane) % 8 * 16;
+            const uint32_t of8 = shared_address(work.x[here(warp)] + slot) + here(lane) % 8 * 16;
             float d[GROUP * TILED];
 #pragma unroll
             for (int n = 0; n < GROUP; n++) {
@@ -989,7 +1040,10 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   if (threadIdx.x == 0) {
     for (int i = 0; i < TILES; i++) mbarrier_init(&sh.full[i], 1), mbarrier_init(&sh.empty[i], WARPS);
     mbarrier_show();
-    for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) sh.token[j] = max(p.token[j], 0), sh.pos0[j] = p.pos[j] - first_token<Cut>(p);
+    for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) {
+      sh.token[j] = max(Cut::PROMPT ? p.ids[j] : p.token[j], 0);
+      sh.pos0[j] = Cut::PROMPT ? *p.pos + j : p.pos[j] - first_token<Cut>(p);
+    }
     sh.step = first_token<Cut>(p);
     sh.over = p.header->expired != 0;
     sh.polls = 0, sh.polled = 0;
@@ -1002,8 +1056,11 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     Local l = {};
     const gs_decode_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
+    l.start = first_row<Cut>(p, i);
     if (s.kind == GS_DECODE_ATTENTION && Cut::MANY) {
       l.row = first_item(i, b, blocks, p.items);
+      if constexpr (Cut::PROMPT)
+        while (l.row < l.start * p.NH * p.splits) l.row += blocks;
       l.split = l.row < p.items ? 0 : -1;
       l.source = (const char *)s.k_cache, l.source_v = (const char *)s.v_cache;
     } else if (s.kind == GS_DECODE_ATTENTION) {
@@ -1022,7 +1079,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     steps[i] = l;
   }
   __syncthreads();
-  if (threadIdx.x == 0)
+  if (!Cut::PROMPT && threadIdx.x == 0)
     for (int i = first_step<Cut>(p), n = 0; i < end_step<Cut>(p); i++)
       if (steps[i].kind == GS_DECODE_ATTENTION) {
         steps[i].tail = n;
@@ -1038,7 +1095,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   }
   __syncthreads();
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
-  if constexpr (Cut::ALONE) load_tail<Cut>(p, sh, steps[p.alone]);
+  if constexpr (Cut::ALONE && !Cut::PROMPT) load_tail<Cut>(p, sh, steps[p.alone]);
   __syncthreads();
   if (warp == WARPS + Cut::FINISH)
     copy_weights<Cut>(p, sh, steps);
@@ -1069,7 +1126,6 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
 
 typedef float Weight;
 constexpr int VALUES = F32S, SEQUENCES = GS_DECODE_SEQUENCES;
-constexpr bool PROMPTS = false;
 
 // Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
 template <typename Run> int with_cut(int C, Run &&run) {

@@ -3,8 +3,7 @@
 //   Weight           the type of weights, keys and values
 //   VALUES           of a unit of q, k and v and of the hidden layer
 //   ATTENDED_STRIDE  units from an attention output to the next one's
-//   SEQUENCES        at most; a Cut has a Many for more than one, and a Drawing
-//   PROMPTS          whether it has a Prompt, of up to ROWS rows
+//   SEQUENCES        at most; a Cut has a Many for more than one, a Drawing, and a Prompt, of up to PROMPT_ROWS rows
 //   with_cut         calls run(Cut) of a width
 //   fits             whether vectors of these shapes fit a Cut
 //   ring_at_least    bytes of the ring that one step of a Cut needs at once
@@ -118,12 +117,12 @@ template <typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences with weights of this type; there are %d", SEQUENCES, a->B);
   return with_cut(a->C, [&](auto cut) -> int {
     using Cut = decltype(cut);
-    if constexpr (PROMPTS)
-      if (a->rows > 0) {
-        using Prompt = typename Cut::Prompt;
-        if (a->rows > Prompt::ROWS) return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d takes prompts of up to %d rows; this one has %d", a->C, Prompt::ROWS, a->rows);
-        return run(Prompt());
-      }
+    if (a->rows > 0) {
+      using Prompt = typename Cut::Prompt;
+      if (a->rows > Prompt::PROMPT_ROWS)
+        return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d takes prompts of up to %d rows; this one has %d", a->C, Prompt::PROMPT_ROWS, a->rows);
+      return run(Prompt());
+    }
     if constexpr (SEQUENCES > 1)
       if (a->B > 1) return run(typename Cut::Many());
     return run(cut);

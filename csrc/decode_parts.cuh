@@ -330,6 +330,11 @@ template <typename Cut> __device__ inline int first_step(const Program &p) { ret
 template <typename Cut> __device__ inline int end_step(const Program &p) { return Cut::ALONE ? p.alone + 1 : p.count; }
 template <typename Cut> __device__ inline int first_token(const Program &p) { return Cut::ALONE ? p.tokens - 1 : 0; }
 
+// The first row of a prompt that a step computes: of the last layer only keys and values of all are needed.
+template <typename Cut> __device__ inline int first_row(const Program &p, int step) { return Cut::PROMPT && step > p.count - 1 - STEPS ? p.B - 1 : 0; }
+// The first sequence that a step computes.
+template <typename Cut> __device__ inline int start_of(const Local &s) { return Cut::PROMPT ? *(const volatile int *)&s.start : 0; }
+
 template <typename Cut> __device__ inline void barrier_sync(int id) {
   named_sync<Cut::PARTIES>(id);
 }

@@ -341,7 +341,7 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 // per SM: it interprets a program, an array of steps in device memory, five a layer (a Linear,
 // attention, three Linears) and the logits. 1 to GS_DECODE_SEQUENCES sequences,
 // weights and cache in bfloat16 or float32. Or it runs a prompt of up to GS_DECODE_ROWS tokens of
-// one sequence, in bfloat16. docs/persistent.md describes how.
+// one sequence. docs/persistent.md describes how.
 
 typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
 

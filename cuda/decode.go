@@ -88,7 +88,7 @@ type FoldArgs struct {
 }
 
 // DecodeArgs are gs_decode_args: decode steps of 1 to 8 sequences, with weights in bfloat16 or float32, or
-// a prompt of up to 8 tokens of one sequence, in bfloat16.
+// a prompt of up to 8 tokens of one sequence.
 type DecodeArgs struct {
 	size        uint32
 	Count       int32 // steps of the program
@@ -210,10 +210,10 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 		return shapeError(op, "a token drawn from %d candidates of %d; the kernel draws from up to %d, or from all of up to %d, and not with LogitsOnly", a.Draw, a.V, decodeDraw, decodeDrawAll)
 	case a.Rows < 0 || a.Rows == 1 || a.Rows > DecodeRows:
 		return shapeError(op, "a prompt of %d rows; it must be from 2 to %d, or 0 for decode steps", a.Rows, DecodeRows)
-	case a.Rows > 0 && (a.B != 1 || a.DType != BF16):
-		return shapeError(op, "a prompt of %d sequences with weights of type %d; it must be of one, in BF16", a.B, a.DType)
-	case run && a.Rows > 0 && (a.Tokens != 1 || a.Draw != 0 || a.IDs == 0):
-		return shapeError(op, "a prompt with Tokens=%d, Draw=%d and IDs=%#x; Tokens must be 1, Draw 0, and IDs given", a.Tokens, a.Draw, a.IDs)
+	case a.Rows > 0 && (a.B != 1 || a.Draw != 0):
+		return shapeError(op, "a prompt of %d sequences with Draw=%d; it must be of one, with Draw 0", a.B, a.Draw)
+	case run && a.Rows > 0 && (a.Tokens != 1 || a.IDs == 0):
+		return shapeError(op, "a prompt with Tokens=%d and IDs=%#x; Tokens must be 1, and IDs given", a.Tokens, a.IDs)
 	case run && a.SlotCount < a.Tokens:
 		return shapeError(op, "%d slots for %d tokens", a.SlotCount, a.Tokens)
 	case run && a.Timeout < 1:

@@ -86,14 +86,15 @@ func TestDecodeChecks(t *testing.T) {
 		f(&a)
 		return a
 	}
+	_, _, drawn := s.DecodeWork(prompt(func(a *cuda.DecodeArgs) { a.Draw = 1 }))
 	for name, err := range map[string]error{
 		"no row":    s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Rows = -1 })),
 		"one row":   s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Rows = 1 })),
 		"nine rows": s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Rows = cuda.DecodeRows + 1 })),
 		"two texts": s.Decode(prompt(func(a *cuda.DecodeArgs) { a.B = 2 })),
-		"rows f32":  s.Decode(prompt(func(a *cuda.DecodeArgs) { a.DType = cuda.F32 })),
 		"steps":     s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Tokens = 2 })),
 		"rows draw": s.Decode(prompt(func(a *cuda.DecodeArgs) { a.Draw = 1 })),
+		"work draw": drawn,
 		"no ids":    s.Decode(prompt(func(a *cuda.DecodeArgs) { a.IDs = 0 })),
 		"rows tail": s.DecodeOne(prompt(func(a *cuda.DecodeArgs) {}), 0, 1, 1),
 		"none":      s.Decode(change(func(a *cuda.DecodeArgs) { a.Tokens = 0 })),

@@ -100,13 +100,13 @@ func (b *Backend) fellBack() string {
 // is missing was not measured to be faster. docs/persistent.md has the times.
 var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 1, 768: 8, 1024: 1, 1280: 1, 1600: 1}}
 
-// measuredPrompts is the same of the rows of a prompt of one sequence, in bfloat16.
-var measuredPrompts = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 8}
+// measuredPrompts is the same of the rows of a prompt of one sequence. Those in float32 were not measured.
+var measuredPrompts = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 8}}
 
 // slowerPrompt is whether mode auto runs a prompt of so many rows as a graph though there may be a kernel.
 // A launch for each prompt is too long for the smallest models.
 func (b *Backend) slowerPrompt(width, layers, rows int) bool {
-	return b.options.Mode == Auto && !b.stepwise && (rows > 1 && rows > measuredPrompts[width] || width < 768 && layers < 3)
+	return b.options.Mode == Auto && !b.stepwise && (rows > 1 && rows > measuredPrompts[b.dtype][width] || width < 768 && layers < 3)
 }
 
 // slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
@@ -188,7 +188,7 @@ func (r *Runner) choosePrompt(c *compiled) (*compiled, error) {
 	switch {
 	case pass.Batch != 1 || pass.Tokens > cuda.DecodeRows || pass.Logits != gpt2.LogitsLast || pass.Until != "" || !r.Samples(r.state.sampling):
 		return c, nil
-	case pass.Tokens > 1 && r.backend.dtype != cuda.BF16 || r.backend.slowerPrompt(r.model.Config.Channels, len(r.options.Layers), pass.Tokens):
+	case r.backend.slowerPrompt(r.model.Config.Channels, len(r.options.Layers), pass.Tokens):
 		return c, nil
 	}
 	return r.chooseDecode(c)
@@ -405,7 +405,7 @@ func (w *writer) decodeNeeds() (n decodeNeeds, err error) {
 		return n, err
 	}
 	n.program, n.rows = int64(p.end-standIn)+p.table(), 1
-	for a.Rows = 2; a.Rows <= cuda.DecodeRows && a.B == 1 && a.DType == cuda.BF16; a.Rows++ {
+	for a.Rows = 2; a.Rows <= cuda.DecodeRows && a.B == 1; a.Rows++ {
 		work, _, err := w.stream.DecodeWork(a)
 		if errors.Is(err, cuda.ErrNoKernel) {
 			break

@@ -120,6 +120,10 @@ template <typename Cut> struct Work {
 
 __device__ inline bf16 *tail_of(const Program &p, int n) { return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
 
+// The number of a warp. What depends on it is computed in its place in kernels that would spill
+// registers.
+template <bool SPILLS> __device__ inline int of_warp(int warp) { return SPILLS ? here(warp) : warp; }
+
 // Where a row of a tile of C inputs begins.
 template <typename Cut> __device__ inline uint32_t place_of_row(int row) { return row * 2 * Cut::C + (row < Cut::TILE_ROWS / 2 ? 0 : PAD); }
 
@@ -468,7 +472,7 @@ __device__ inline void note_stats(float2 (*stats)[Cut::WARPS], int warp, int row
 template <typename Cut>
 __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const char *attended, int warp, int rows, uint32_t need, int step, uint16_t *to) {
   constexpr int GROUP = Cut::GROUP, HEADS = Cut::HEADS, SMALL = Cut::SMALL;
-  const int lane = threadIdx.x % 32, head = warp * SMALL / HEAD, unit = lane % 16, half = lane / 16, splits = p.splits;
+  const int lane = threadIdx.x % 32, head = of_warp<Cut::DRAWS && Cut::NB != 4>(warp) * SMALL / HEAD, unit = lane % 16, half = lane / 16, splits = p.splits;
   bool wait;
   unsigned polls = 0;
   // Most blocks come here early. They poll the last unit of each split only: polls of all
@@ -572,7 +576,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         if (s.split < 0) continue;
         // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those
         // of this launch.
-        const bool launch = warp == WARPS - 1;
+        const bool launch = of_warp<Cut::PROMPT && Cut::NB == 4>(warp) == WARPS - 1;
         int n = s.row;
 #pragma unroll 1
         do {
@@ -835,7 +839,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             continue;
           }
           const int rows = min(left - 16 * m, 16);
-          const uint32_t base = wait_tile(sh, tile) + warp * SMALL * 2 + q * 16;
+          const uint32_t base = wait_tile(sh, tile) + of_warp<Cut::PROMPT && Cut::NB != 4>(warp) * SMALL * 2 + q * 16;
           const uint32_t row = base + place_of_row<Cut>(min(mine, rows - 1));
           if (Cut::TILE_ROWS == 16) {
             const uint32_t row8 = base + place_of_row<Cut>(min(mine + 4, rows - 1));
@@ -913,7 +917,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           if (s.in == GS_DECODE_ATTENDED) {
             // Half a warp has the units of a split of a head, and of the split two further.
             constexpr int HEADS = Cut::HEADS;
-            const int head = warp * SMALL / HEAD;
+            const int head = of_warp<Cut::DRAWS && Cut::NB != 4>(warp) * SMALL / HEAD;
             int unit = lane % 16, half = lane / 16;
             if (Cut::DRAWS) asm volatile("" : "+r"(unit), "+r"(half));
             uint4 u[HEADS][2] = {};

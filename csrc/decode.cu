@@ -89,7 +89,7 @@ constexpr int ATTENDED_STRIDE = (ATTENDED + LINE - 1) / LINE * LINE;
 template <typename Cut> struct Shared {
   static constexpr int WARPS = Cut::WARPS;
   uint64_t full[TILES], empty[TILES];
-  uint32_t base[TILES], size[TILES];       // where tiles begin, and their sizes
+  uint32_t base[TILES], size[TILES];       // where tiles begin, their sizes
   float part[2][WARPS][Cut::GROUP][Cut::SUMS];  // sums over a warp's part of K
   // Of its part of x: mean, sum of squared differences from it. Of one sequence with each
   // batch of rows; of several those of c_fc lie apart from the others.
@@ -97,7 +97,7 @@ template <typename Cut> struct Shared {
   uint64_t until;             // when waiting has been too long
   uint64_t polled;            // when a warp was last found to wait for units for long
   int over;                   // whether it has
-  int polls;                  // whether a warp has waited for units for long since `polled`
+  int polling;                // whether a warp has waited for units for long since `polled`
   int token[Cut::MANY ? 8 : 1], pos0[Cut::MANY ? 8 : 1];
   int step;                   // decode steps that have ended
   float own[Cut::MANY ? 8 : 1][16];        // the block's rows of the residual stream; of one sequence they are in registers
@@ -1090,7 +1090,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     }
     sh.step = first_token<Cut>(p);
     sh.over = p.header->expired != 0;
-    sh.polls = 0, sh.polled = 0;
+    sh.polling = 0, sh.polled = 0;
     renew_patience(p, sh);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.

@@ -81,7 +81,7 @@ template <typename Cut> struct Shared {
   uint64_t until;                               // when waiting has been too long
   uint64_t polled;                              // when a warp was last found to wait for units for long
   int over;                                     // whether it has
-  int polls;                                    // whether a warp has waited for units for long since `polled`
+  int polling;                                  // whether a warp has waited for units for long since `polled`
   int token[SEQUENCES], pos0[SEQUENCES];
   int step;                                     // decode steps that have ended
   float own[SEQUENCES][Cut::MANY ? 32 : 1];     // the block's rows of the residual stream; of one sequence they are in registers
@@ -1046,7 +1046,7 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     }
     sh.step = first_token<Cut>(p);
     sh.over = p.header->expired != 0;
-    sh.polls = 0, sh.polled = 0;
+    sh.polling = 0, sh.polled = 0;
     renew_patience(p, sh);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.

@@ -157,7 +157,7 @@ template <typename Shared> __device__ inline void renew_patience(const Program &
 // Whether some block has waited too long for units; notes this one if it has, and else that it waits.
 template <typename Shared> __device__ inline bool too_late(Header *header, Shared &sh, int step) {
   uint32_t expired = load_relaxed(&header->expired);
-  *(volatile int *)&sh.polls = 1;
+  *(volatile int *)&sh.polling = 1;
   if (!expired && gs_globaltimer() > *(volatile uint64_t *)&sh.until) {
     note_late(header, step << 16 | blockIdx.x);
     expired = 1;
@@ -173,19 +173,19 @@ template <typename Shared> __device__ inline bool gives_up(Header *header, Share
   return is_over(sh) || (polls % 8192 == 0 && too_late(header, sh, step));
 }
 
-// Waits for a tile, numbered modulo 2 TILES. Returns where it begins. There is no deadline: the warp
-// that copies has it, see wait_read.
+// Waits for a tile, numbered modulo 2 TILES. Returns where it begins. There is no deadline here: a
+// copy that has begun ends, and before it begins the warp that copies looks at the time.
 template <typename Shared> __device__ inline uint32_t wait_tile(Shared &sh, unsigned tile) {
   mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
   return sh.base[tile % TILES];
 }
-// Whether the warp that copies may wait for room in the ring. If no warp of its block waits for
-// units, the block waits for weights that have no room, and keeps others waiting for its units: it
-// gives up before they do, and is the one named.
+// Whether the warp that copies may go on waiting for room in the ring. If no warp of its block has
+// waited for units lately, the block waits for weights that have no room, and keeps others waiting
+// for its units: it gives up before they do, and is the one named.
 template <typename Shared> __device__ inline bool may_wait(const Program &p, Shared &sh, int step) {
   if (is_over(sh)) return false;
   const uint64_t now = gs_globaltimer(), spare = p.patience / 8;
-  if (*(volatile int *)&sh.polls) *(volatile int *)&sh.polls = 0, *(volatile uint64_t *)&sh.polled = now;
+  if (*(volatile int *)&sh.polling) *(volatile int *)&sh.polling = 0, *(volatile uint64_t *)&sh.polled = now;
   if (now < *(volatile uint64_t *)&sh.until - spare || now < *(volatile uint64_t *)&sh.polled + spare) return true;
   note_late(p.header, step << 16 | GS_DECODE_FOR_WEIGHTS | blockIdx.x);
   *(volatile int *)&sh.over = 1;
@@ -196,11 +196,11 @@ template <typename Cut, typename Shared> __device__ inline bool wait_read(const 
   unsigned tries = 0;
 #pragma unroll 1
   while (!mbarrier_try_wait(&sh.empty[tile], parity))
-    if (!Cut::ALONE && ++tries % 256 == 0 && !may_wait(p, sh, step)) return false;
+    if (!Cut::ALONE && ++tries % 64 == 0 && !may_wait(p, sh, step)) return false;
   return true;
 }
-// Bytes of the ring in use, for a launch that is over: nothing waits for room any more, so that all
-// warps get their tiles and come to their end. They read what is overwritten.
+// Bytes of the ring in use, as it were, in a launch that is over: no copy waits for room, so that all
+// warps get their tiles and come to their end. What they read may be overwritten.
 constexpr int UNLIMITED = -(1 << 30);
 
 // The greater logit; the lower id among equals.

@@ -110,9 +110,9 @@ func shortTypes(list string) string {
 	return strings.Join(types, ",")
 }
 
-// pastTooLong refuses a --past that leaves a decode step no place in the context.
+// pastTooLong refuses a --past that leaves a pass no place in the context.
 func pastTooLong(past, capacity int) error {
-	return usagef("--past %d: the context holds %d tokens, one of them the step's own; give at most %d", past, capacity, capacity-1)
+	return usagef("--past %d: the context holds %d tokens, and the pass needs room for one at least; give at most %d", past, capacity, capacity-1)
 }
 
 // check finds values that are wrong for every model.

@@ -12,6 +12,9 @@
 // Every block draws by itself, so that none waits for a central one. Of one sequence the
 // finishing warp does all but the order. Of several each has a warp of those that compute, so
 // that all of them draw at once and share the hops.
+//
+// Also what both decode kernels do with logits, drawn from or not: from take_logit, for each of
+// them, to finish_token, which tells the host.
 #pragma once
 
 #include "decode_parts.cuh"

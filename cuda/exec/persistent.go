@@ -118,8 +118,8 @@ func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) 
 		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
 	case sequences > most:
 		return fmt.Sprintf("of %d sequences at a width of %d in %s one kernel was not measured to be faster", sequences, c.Channels, typeName(b.dtype))
-	case drawnApart(s, c.Vocab) && (c.Channels < 768 || b.dtype == cuda.F32 && sequences > 1) && layers < 3:
-		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40 needs no launch)"
+	case b.drawnApart(s, c.Vocab) && (c.Channels < 768 || b.dtype == cuda.F32 && sequences > 1) && layers < 3:
+		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40, in bfloat16, needs no launch)"
 	case sequences > 4 && candidates(s, c.Vocab) > 64 && c.Channels < 768 && layers < 2:
 		return "tokens of many sequences are drawn from many candidates, and the model is too small for one kernel to make up for that"
 	}
@@ -209,16 +209,17 @@ func candidates(s gpt2.Sampling, vocab int) int {
 }
 
 // drawnApart is whether the decode kernel leaves the logits of a step to another kernel: it draws
-// tokens from so many candidates only.
-func drawnApart(s gpt2.Sampling, vocab int) bool {
+// tokens from so many candidates only. In mode auto it does not draw them in float32, which has not run on a
+// GPU yet.
+func (b *Backend) drawnApart(s gpt2.Sampling, vocab int) bool {
 	n := candidates(s, vocab)
-	return n > 0 && !cuda.CanDraw(n, vocab)
+	return n > 0 && (!cuda.CanDraw(n, vocab) || b.options.Mode == Auto && b.dtype == cuda.F32)
 }
 
 // drawnApart is whether another kernel draws the session's tokens.
 func (r *Runner) drawnApart() bool {
 	t, vocab := &r.together, r.model.Config.Vocab
-	return drawnApart(r.state.sampling, vocab) || t.args.Count > 0 && t.drawing == 0 && candidates(r.state.sampling, vocab) > 0
+	return r.backend.drawnApart(r.state.sampling, vocab) || t.args.Count > 0 && t.drawing == 0 && candidates(r.state.sampling, vocab) > 0
 }
 
 // atOnce returns how many decode steps a launch has at most.

@@ -20,19 +20,21 @@ import (
 // TestPromptsAreEager: on a stub that computes, short prompts in the kernel, and by single steps, have the
 // tokens and logits of mode eager: at the start of a text and after others, greedy and drawn; decode steps
 // go on from them.
-func TestPromptsAreEager(t *testing.T) {
+func TestPromptsAreEager(t *testing.T) { eachType(t, promptsAreEager) }
+
+func promptsAreEager(t *testing.T, held weights.DType) {
 	lib, c := onStub(t, "STUB_COMPUTES")
 	m := shipped(t)
 	for _, how := range []gpt2.Sampling{{}, {Temperature: 1, Seed: 3}} {
 		var want []int32
 		var logits []float32
 		for _, mode := range []string{"eager", "persistent", "steps"} {
-			b, notices := backendOn(t, lib, Options{Mode: Eager}), new([]string)
+			b, notices := backendOn(t, lib, Options{Mode: Eager, DType: held}), new([]string)
 			switch mode {
 			case "persistent":
-				b, notices = persistentOn(t, lib, Options{})
+				b, notices = persistentOn(t, lib, Options{DType: held})
 			case "steps":
-				b, notices = stepsOn(t, lib, Options{})
+				b, notices = stepsOn(t, lib, Options{DType: held})
 			}
 			s := session(t, m, b, gpt2.Options{Layers: []int{2, 0}, Context: 64})
 			r := s.Runner().(*Runner)
@@ -75,7 +77,7 @@ func TestPromptsAreEager(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%s, %+v: tokens %v, want %v", mode, how, got, want)
 			}
-			closeTo(t, mode, rows, logits, bounds[weights.BF16])
+			closeTo(t, mode, rows, logits, bounds[held])
 		}
 	}
 }

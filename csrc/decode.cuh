@@ -1,11 +1,17 @@
-// Of gs_decode: its part for float32.
+// The launches of the decode kernels of each width and type of weights.
 #pragma once
 
 #include <cstdint>
 
 #include "../cuda/abi.h"
 
-// The parts of gs_decode, gs_decode_one and gs_decode_work for weights in float32 (decode_f32.cu).
-int gs_decode_f32(gs_stream *s, const gs_decode_args *a);
-int gs_decode_f32_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
-int gs_decode_f32_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
+// gs_decode_work, gs_decode and gs_decode_one of a width.
+struct gs_decode_width {
+  int (*work)(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
+  int (*run)(gs_stream *s, const gs_decode_args *a);
+  int (*run_one)(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
+};
+
+// Each is in the file of its name, so that a process loads the kernels of its width only.
+extern const gs_decode_width gs_decode_bf16_384, gs_decode_bf16_768, gs_decode_bf16_1024, gs_decode_bf16_1280, gs_decode_bf16_1600;
+extern const gs_decode_width gs_decode_f32_384, gs_decode_f32_768, gs_decode_f32_1024, gs_decode_f32_1280, gs_decode_f32_1600;

@@ -1,10 +1,9 @@
-// Launches of the decode kernels, for decode.cu and decode_f32.cu. Each includes this after it has
-// defined what is its own:
+// Launches of the decode kernels, for decode_bf16.cuh and decode_f32.cuh. Each includes this after it
+// has defined what is its own:
 //   Weight           the type of weights, keys and values
 //   VALUES           of a unit of q, k and v and of the hidden layer
 //   ATTENDED_STRIDE  units from an attention output to the next one's
 //   SEQUENCES        at most; a Cut has a Many for more than one, a Drawing, and a Prompt, of up to PROMPT_ROWS rows
-//   with_cut         calls run(Cut) of a width
 //   fits             whether vectors of these shapes fit a Cut
 //   ring_at_least    bytes of the ring that one step of a Cut needs at once
 //   decode_kernel, decode_one_kernel, Shared and Work
@@ -111,27 +110,25 @@ template <typename Cut> int fill(gs_stream *s, const gs_decode_args *a, int toke
   return GS_OK;
 }
 
-// Calls run(Cut) of a width and a number of sequences, or of a prompt; GS_UNSUPPORTED if there is none.
-template <typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
+// Width is the Cut of a width for one sequence. Calls run(Cut) of a number of sequences, or of a
+// prompt; GS_UNSUPPORTED if there is none.
+template <typename Width, typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
   if (a->B < 1 || a->B > SEQUENCES)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences with weights of this type; there are %d", SEQUENCES, a->B);
-  return with_cut(a->C, [&](auto cut) -> int {
-    using Cut = decltype(cut);
-    if (a->rows > 0) {
-      using Prompt = typename Cut::Prompt;
-      if (a->rows > Prompt::PROMPT_ROWS)
-        return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d takes prompts of up to %d rows; this one has %d", a->C, Prompt::PROMPT_ROWS, a->rows);
-      return run(Prompt());
-    }
-    if constexpr (SEQUENCES > 1)
-      if (a->B > 1) return run(typename Cut::Many());
-    return run(cut);
-  });
+  if (a->rows > 0) {
+    using Prompt = typename Width::Prompt;
+    if (a->rows > Prompt::PROMPT_ROWS)
+      return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d takes prompts of up to %d rows; this one has %d", a->C, Prompt::PROMPT_ROWS, a->rows);
+    return run(Prompt());
+  }
+  if constexpr (SEQUENCES > 1)
+    if (a->B > 1) return run(typename Width::Many());
+  return run(Width());
 }
 
 // The same, of a kernel that draws tokens if they are to be drawn.
-template <typename Run> int with_choice(const gs_decode_args *a, Run &&run) {
-  return with_kernel(a, [&](auto cut) -> int {
+template <typename Width, typename Run> int with_choice(const gs_decode_args *a, Run &&run) {
+  return with_kernel<Width>(a, [&](auto cut) -> int {
     if (a->draw) return run(typename decltype(cut)::Drawing());
     return run(cut);
   });
@@ -149,9 +146,9 @@ template <typename Cut> int launch(gs_stream *s, Program &p, int blocks) {
   }
 }
 
-// gs_decode_work, gs_decode and gs_decode_one.
-int work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
-  return with_choice(a, [&](auto cut) -> int {
+// gs_decode_work, gs_decode and gs_decode_one of a width.
+template <typename Width> int work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
+  return with_choice<Width>(a, [&](auto cut) -> int {
     Program p = {};
     size_t n = 0;
     int most = 0;
@@ -161,8 +158,8 @@ int work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens
   });
 }
 
-int run(gs_stream *s, const gs_decode_args *a) {
-  return with_choice(a, [&](auto cut) -> int {
+template <typename Width> int run(gs_stream *s, const gs_decode_args *a) {
+  return with_choice<Width>(a, [&](auto cut) -> int {
     using Cut = decltype(cut);
     Program p = {};
     if (int status = fill<Cut>(s, a, a->tokens, &p)) return status;
@@ -172,8 +169,8 @@ int run(gs_stream *s, const gs_decode_args *a) {
   });
 }
 
-int run_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
-  return with_kernel(a, [&](auto cut) -> int {
+template <typename Width> int run_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+  return with_kernel<Width>(a, [&](auto cut) -> int {
     using Cut = decltype(cut);
     Program p = {};
     if (int status = fill<Cut>(s, a, tail + 1, &p)) return status;
@@ -181,5 +178,7 @@ int run_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t 
     return launch<Alone<Cut>>(s, p, blocks_of(s, a));
   });
 }
+
+template <typename Width> constexpr gs_decode_width launches_of = {work<Width>, run<Width>, run_one<Width>};
 
 }  // namespace

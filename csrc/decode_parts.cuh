@@ -399,8 +399,4 @@ inline bool covered(const Shape &s, int values, int part, int n, int lanes) {
   return true;
 }
 
-inline int width_unsupported(int C) {
-  return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes a width of 384, 768, 1024, 1280 or 1600; this model's is %d", C);
-}
-
 }  // namespace

@@ -34,7 +34,6 @@
 // from L2 each time. The code that most launches run is therefore kept small: loops are
 // not unrolled, and the CTAs and the one that combines use the same copy of pick.
 
-#include "decode.cuh"
 #include "rows.cuh"
 #include "sample.cuh"
 

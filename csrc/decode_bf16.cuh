@@ -1,4 +1,5 @@
-// Decode steps in one kernel (docs/persistent.md).
+// Decode steps in one kernel (docs/persistent.md), with weights in bfloat16. A width is compiled by
+// itself, in decode_bf16_<width>.cu.
 //
 // * There is a block per SM. It has the same rows of every W in each layer, and walks the
 //   steps of the program (abi.h) by itself. Steps of different blocks depend on each other
@@ -30,6 +31,8 @@
 //
 // The order of a sum depends on C and the number of SMs alone; in attention also on the
 // position at which the launch began.
+
+#pragma once
 
 #include "decode_parts.cuh"
 #include "decode_sample.cuh"
@@ -1168,39 +1171,8 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
 #endif
 }
 
-constexpr int FOLD_THREADS = 256;
-
-// A warp per row of W.
-template <typename T>
-__global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const T *w, const float *gain, const float *shift, const float *bias, float *sums, float *folded, int N, int K) {
-  gs_let_next();
-  gs_wait();
-  const int row = blockIdx.x * (FOLD_THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (row >= N) return;
-  float s = 0, f = 0;
-  for (int k = lane; k < K; k += 32) {
-    const float v = to_float(w[(size_t)row * K + k]);
-    s = fmaf(v, gain[k], s);
-    f = fmaf(v, shift[k], f);
-  }
-  s = warp_sum(s), f = warp_sum(f);
-  if (lane == 0) sums[row] = s, folded[row] = f + (bias ? bias[row] : 0.0f);
-}
-
 typedef bf16 Weight;
 constexpr int VALUES = BF16S, SEQUENCES = GS_DECODE_SEQUENCES;
-
-// Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
-template <typename Run> int with_cut(int C, Run &&run) {
-  switch (C) {
-    case 384: return run(Cut<12, 1>());
-    case 768: return run(Cut<12, 2>());
-    case 1024: return run(Cut<8, 4>());
-    case 1280: return run(Cut<10, 4>());
-    case 1600: return run(Cut<10, 5>());
-  }
-  return width_unsupported(C);
-}
 
 // Whether residual stream, hidden layer and qkv of these shapes fit.
 template <typename Cut> bool fits(const Shape &x, const Shape &h, const Shape &q) {
@@ -1223,48 +1195,3 @@ template <typename Cut> int64_t ring_at_least(const Program &p) {
 }  // namespace
 
 #include "decode_host.cuh"
-
-namespace {
-
-int check_prompt(const gs_decode_args *a) {
-  if (a->rows == 0) return GS_OK;
-  if (a->rows < 2 || a->rows > GS_DECODE_ROWS || a->B != 1) return gs_fail(GS_ARGUMENT, "decode: %d rows of a prompt of %d sequences; 2 to %d of one are possible", a->rows, a->B, GS_DECODE_ROWS);
-  if (a->draw) return gs_fail(GS_ARGUMENT, "decode: a prompt, and a token from %d candidates; only the argmax is possible", a->draw);
-  return GS_OK;
-}
-
-}  // namespace
-
-extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
-  GS_ENTER(s, a);
-  auto fold = [&](auto *w) {
-    return gs_launch(s, "fold", fold_kernel<std::remove_pointer_t<decltype(w)>>, dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0, (decltype(w))a->w,
-                     (const float *)a->gain, (const float *)a->shift, (const float *)a->bias, (float *)a->sums, (float *)a->folded, (int)a->N, (int)a->K);
-  };
-  return a->dtype == GS_F32 ? fold((float *)0) : fold((bf16 *)0);
-}
-
-extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
-  GS_ENTER(s, a);
-  if (int status = check_prompt(a)) return status;
-  return a->dtype == GS_F32 ? gs_decode_f32_work(s, a, bytes, tokens) : work(s, a, bytes, tokens);
-}
-
-extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
-  GS_ENTER(s, a);
-  if (int status = check_prompt(a)) return status;
-  if (a->rows && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: a prompt, and %d tokens; one is possible", a->tokens);
-  if (a->logits_only && a->tokens != 1) return gs_fail(GS_ARGUMENT, "decode: the logits of %d steps; those of one are possible", a->tokens);
-  if (a->draw && (a->logits_only || a->draw < 0 || a->draw > a->V || (a->draw > GS_DECODE_DRAW && a->V > GS_DECODE_DRAW_ALL)))
-    return gs_fail(GS_ARGUMENT, "decode: a token from %d candidates; up to %d are possible, or all of up to %d", a->draw, GS_DECODE_DRAW,
-                   GS_DECODE_DRAW_ALL);
-  return a->dtype == GS_F32 ? gs_decode_f32(s, a) : run(s, a);
-}
-
-extern "C" int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
-  GS_ENTER(s, a);
-  if (step < 0 || step >= a->count) return gs_fail(GS_ARGUMENT, "decode: step %d of a program of %d", step, a->count);
-  if (int status = check_prompt(a)) return status;
-  if (a->rows && tail) return gs_fail(GS_ARGUMENT, "decode: a prompt after %d tokens of a launch; none are possible", tail);
-  return a->dtype == GS_F32 ? gs_decode_f32_one(s, a, step, tail, epoch) : run_one(s, a, step, tail, epoch);
-}

@@ -1,6 +1,7 @@
-// Decode steps in one kernel of models in float32: csrc/decode.cu with other arithmetic.
+// Decode steps in one kernel of models in float32: decode_bf16.cuh with other arithmetic. A width is
+// compiled by itself, in decode_f32_<width>.cu.
 //
-// * Steps, units, the ring and the warps are those of decode.cu. All vectors are float32, three
+// * Steps, units, the ring and the warps are those of decode_bf16.cuh. All vectors are float32, three
 //   values a unit.
 // * Products are done by fused multiply-adds, since one sequence would leave seven of the eight
 //   columns of a tensor core instruction empty, and float32 takes three of these. Of C inputs
@@ -15,6 +16,8 @@
 //   short prompt are such sequences, which share a cache.
 // * The keys and values of a split come in tiles of KEYS_OF_TILE, of which each warp takes
 //   KEYS at a time.
+
+#pragma once
 
 #include "decode_parts.cuh"
 #include "decode_sample.cuh"
@@ -1127,18 +1130,6 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
 typedef float Weight;
 constexpr int VALUES = F32S, SEQUENCES = GS_DECODE_SEQUENCES;
 
-// Calls run(Cut) of a width; GS_UNSUPPORTED if there is none.
-template <typename Run> int with_cut(int C, Run &&run) {
-  switch (C) {
-    case 384: return run(Cut<12, 1, 2, 3, 3, 24>());
-    case 768: return run(Cut<12, 2, 2, 3, 6, 24>());
-    case 1024: return run(Cut<8, 4, 1, 3, 4, 24>());
-    case 1280: return run(Cut<10, 4, 1, 3, 5, 24>());
-    case 1600: return run(Cut<10, 5, 1, 2, 3, 24>());
-  }
-  return width_unsupported(C);
-}
-
 // Whether residual stream, hidden layer and qkv of these shapes fit.
 template <typename Cut> bool fits(const Shape &x, const Shape &h, const Shape &q) {
   return x.rows <= MOST_ROWS && covered(x, F32S, Cut::SMALL, Cut::C, 32 * Cut::XU) && covered(h, F32S, Cut::LARGE, 4 * Cut::C, 32 * Cut::HU) && covered(q, F32S, HEAD, 3 * Cut::C, 32);
@@ -1158,7 +1149,3 @@ template <typename Cut> int64_t ring_at_least(const Program &p) {
 }  // namespace
 
 #include "decode_host.cuh"
-
-int gs_decode_f32_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) { return work(s, a, bytes, tokens); }
-int gs_decode_f32(gs_stream *s, const gs_decode_args *a) { return run(s, a); }
-int gs_decode_f32_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) { return run_one(s, a, step, tail, epoch); }

@@ -1,0 +1,35 @@
+// The sums of a product's rows by which the decode kernels apply LayerNorm to its outputs: gs_fold_args.
+
+#include "common.cuh"
+
+namespace {
+
+constexpr int FOLD_THREADS = 256;
+
+// A warp per row of W.
+template <typename T>
+__global__ void __launch_bounds__(FOLD_THREADS) fold_kernel(const T *w, const float *gain, const float *shift, const float *bias, float *sums, float *folded, int N, int K) {
+  gs_let_next();
+  gs_wait();
+  const int row = blockIdx.x * (FOLD_THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= N) return;
+  float s = 0, f = 0;
+  for (int k = lane; k < K; k += 32) {
+    const float v = to_float(w[(size_t)row * K + k]);
+    s = fmaf(v, gain[k], s);
+    f = fmaf(v, shift[k], f);
+  }
+  s = warp_sum(s), f = warp_sum(f);
+  if (lane == 0) sums[row] = s, folded[row] = f + (bias ? bias[row] : 0.0f);
+}
+
+}  // namespace
+
+extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
+  GS_ENTER(s, a);
+  auto fold = [&](auto *w) {
+    return gs_launch(s, "fold", fold_kernel<std::remove_pointer_t<decltype(w)>>, dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0, (decltype(w))a->w,
+                     (const float *)a->gain, (const float *)a->shift, (const float *)a->bias, (float *)a->sums, (float *)a->folded, (int)a->N, (int)a->K);
+  };
+  return a->dtype == GS_F32 ? fold((float *)0) : fold((__nv_bfloat16 *)0);
+}

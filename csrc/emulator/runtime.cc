@@ -1,10 +1,10 @@
-// What the decode kernels' host code takes of csrc/runtime.cu and csrc/stamp.cu, and the launches
-// for a library that runs them on CPUs: cuda/testdata/stub.c with STUB_EMULATES.
+// What the host code of the decode kernels takes of csrc/runtime.cu and csrc/stamp.cu, and
+// launchers for a library that runs the kernels on CPUs: cuda/testdata/stub.c with STUB_EMULATES.
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "../common.cuh"
+#include "../decode.cuh"
 
 static thread_local char text[256];
 
@@ -19,11 +19,30 @@ int gs_use(int) { return GS_OK; }
 int gs_check(cudaError_t e, const char *what) { return e == cudaSuccess ? GS_OK : gs_fail(e, "%s: error %d", what, e); }
 gs_stamp gs_next_stamp(gs_stream *, const char *, dim3) { return {nullptr}; }
 
-// The launchers of csrc/decode.cu by other names, which their file is compiled with.
+// Widths that the emulator is built without.
+static int missing(const gs_decode_args *a) { return gs_fail(GS_UNSUPPORTED, "the emulator was built without the width %d", a->C); }
+#define WIDTH(name)                                                                            \
+  __attribute__((weak)) extern const gs_decode_width name = {                                  \
+      [](gs_stream *, const gs_decode_args *a, uint64_t *, int32_t *) { return missing(a); },  \
+      [](gs_stream *, const gs_decode_args *a) { return missing(a); },                         \
+      [](gs_stream *, const gs_decode_args *a, int, int, uint32_t) { return missing(a); }}
+WIDTH(gs_decode_bf16_384);
+WIDTH(gs_decode_bf16_768);
+WIDTH(gs_decode_bf16_1024);
+WIDTH(gs_decode_bf16_1280);
+WIDTH(gs_decode_bf16_1600);
+WIDTH(gs_decode_f32_384);
+WIDTH(gs_decode_f32_768);
+WIDTH(gs_decode_f32_1024);
+WIDTH(gs_decode_f32_1280);
+WIDTH(gs_decode_f32_1600);
+
+// The launchers of csrc/decode.cu by other names, with which it is compiled.
 extern "C" int emulated_decode(gs_stream *, const gs_decode_args *);
 extern "C" int emulated_decode_one(gs_stream *, const gs_decode_args *, int step, int tail, uint32_t epoch);
 extern "C" int emulated_decode_work(gs_stream *, const gs_decode_args *, uint64_t *bytes, int32_t *tokens);
 
+// A stream of an H200, but for the number of SMs.
 static gs_stream *stream(int blocks) {
   static thread_local gs_stream s;
   s = {};

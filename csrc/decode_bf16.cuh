@@ -475,7 +475,7 @@ __device__ inline void note_stats(float2 (*stats)[Cut::WARPS], int warp, int row
 template <typename Cut>
 __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const char *attended, int warp, int rows, uint32_t need, int step, uint16_t *to) {
   constexpr int GROUP = Cut::GROUP, HEADS = Cut::HEADS, SMALL = Cut::SMALL;
-  const int lane = threadIdx.x % 32, head = of_warp<Cut::DRAWS && Cut::NB != 4>(warp) * SMALL / HEAD, unit = lane % 16, half = lane / 16, splits = p.splits;
+  const int lane = threadIdx.x % 32, head = of_warp<Cut::DRAWS ? Cut::NB != 4 : Cut::MANY && !Cut::PROMPT && Cut::WARPS == 8>(warp) * SMALL / HEAD, unit = lane % 16, half = lane / 16, splits = p.splits;
   bool wait;
   unsigned polls = 0;
   // Most blocks come here early. They poll the last unit of each split only: polls of all
@@ -920,7 +920,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           if (s.in == GS_DECODE_ATTENDED) {
             // Half a warp has the units of a split of a head, and of the split two further.
             constexpr int HEADS = Cut::HEADS;
-            const int head = of_warp<Cut::DRAWS && Cut::NB != 4>(warp) * SMALL / HEAD;
+            const int head = of_warp<Cut::DRAWS ? Cut::NB != 4 : Cut::MANY && !Cut::PROMPT && Cut::WARPS == 8>(warp) * SMALL / HEAD;
             int unit = lane % 16, half = lane / 16;
             if (Cut::DRAWS) asm volatile("" : "+r"(unit), "+r"(half));
             uint4 u[HEADS][2] = {};

@@ -614,7 +614,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         if (s.split < 0) continue;
         // Each warp but the last one has sixteen keys of the cache at a time; the last warp has
         // those of this launch.
-        const int number = Cut::PROMPT ? here(warp) : warp;  // else registers are spilled
+        const int number = Cut::PROMPT || Cut::ALONE ? here(warp) : warp;  // else registers are spilled
         const bool launch = number == WARPS - 1;
         int item_at = s.row;
 #pragma unroll 1
@@ -894,7 +894,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
             for (int k = 0; k < NB; k++) d[r] = fma4(w[r][k], x[k], d[r]);
           }
-          work.part[buffer][warp][0][from + kept<ROWS, 16>(here(lane))] = sum_rows<ROWS, 16>(d, here(lane));
+          work.part[buffer][Cut::ALONE ? here(warp) : warp][0][from + kept<ROWS, 16>(here(lane))] = sum_rows<ROWS, 16>(d, here(lane));
         }
         barrier_arrive<Cut>(FULL + buffer);
         buffer ^= 1;

@@ -323,7 +323,6 @@ void launch(dim3 grid, dim3 threads, size_t shared, unsigned char *(*dynamic)(),
       abort();
     }
   for (pthread_t t : running) pthread_join(t, nullptr);
-  if (getenv("GS_EMULATED_VERBOSE") && *getenv("GS_EMULATED_VERBOSE")) { timespec u; clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &u); fprintf(stderr, "launch %u x %u, %zu: cpu %.3f\n", grid.x, threads.x, shared, u.tv_sec + 1e-9 * u.tv_nsec); }
 }
 
 }  // namespace emulator

@@ -56,5 +56,5 @@ void gs_array(gs_pool *p, int what, float *z, const float *x, const float *y, in
 	if (n < FEW)
 		map_range(p->kernels, &j, 0, what == GS_ARRAY_SUMS ? (n + GS_ARRAY_BLOCK - 1) / GS_ARRAY_BLOCK : n);
 	else
-		gs_pool_run(p, map_job, &j);
+		gs_pool_run(p, map_job, &j, 0);
 }

@@ -144,7 +144,7 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 		memcpy(part + GS_NR, out, (size_t)HS * sizeof(float));
 	}
 	if (most == 1) return;
-	gs_barrier(w);
+	if (!gs_barrier(w)) return;
 	for (int64_t t = gs_first(w, o->B * NH); t >= 0; t = gs_next(w)) {
 		int64_t h = t % NH, b = t / NH, chunks = chunks_of(o, b);
 		if (chunks == 1) continue;

@@ -43,6 +43,7 @@
 
 static void op_linear(gs_worker *w, const gs_step *s) {
 	const gs_linear *o = &s->linear;
+	if (gs_late(w)) return; // before x is prepared
 	int64_t blocks = (o->w.K + KC - 1) / KC;
 	if (o->w.rows && o->M <= MR && (o->M + 1) * row_length(&o->w) <= GS_SCRATCH)
 		linear_few_rows(w, o);
@@ -66,7 +67,7 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 	const gs_attention *o = &s->attention;
 	if (o->append && o->T > 1) {
 		op_append(w, s);
-		gs_barrier(w);
+		if (!gs_barrier(w)) return;
 	}
 	if (o->nq == 1)
 		attention_one(w, o);

@@ -4,9 +4,11 @@
 // after a job before they sleep: they stay awake between two tokens, and the cores are free within a millisecond after the last one.
 // A worker that has spun for PAUSES also yields its core, so that with more threads than cores the threads that have work can run.
 //
-// At a barrier yielding is not enough when other programs want the cores: a worker that yields runs again after their time slices, and
-// the others wait for it at the next barrier. A worker that sleeps is woken at once. So one whose core was taken from it sleeps
-// at its next barriers.
+// When other programs want the cores, a worker that loses its own runs again after their time slices, of some milliseconds: some hundred steps of a
+// pass. So a barrier waits for work, not for workers (gs_barrier), and a job ends without those that have no core.
+//
+// A worker that yields runs again after the others' time slices too, and one that sleeps is woken at once. So one whose core was taken
+// from it sleeps at its next barriers.
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -54,15 +56,18 @@ static inline void pause_core(void) {
 #endif
 }
 
-static int is_passed(gs_pool *p, uint32_t passed) { return atomic_load_explicit(&p->passed, memory_order_acquire) != passed; }
+// p->arrived counts iterations in its lower bits, and above them workers that sleep.
+#define GS_ASLEEP ((uint64_t)1 << 48)
+
+static int is_passed(gs_pool *p, uint32_t phase) { return atomic_load_explicit(&p->passed, memory_order_acquire) != phase; }
 
 #if defined(__linux__)
-// The last worker to arrive wakes those that it finds in the counter. One that registers later finds the next generation and does not
-// sleep, unless the last worker loses its core between its two writes; it looks again after LOOK_NS.
-static void sleep_until(gs_pool *p, uint32_t passed) {
+// The worker that ends a phase wakes those that it finds in the counter. One that registers later finds the next phase and does not
+// sleep, unless the other loses its core between its two writes; it looks again after LOOK_NS.
+static void sleep_until(gs_pool *p, uint32_t phase) {
 	const struct timespec look = {.tv_nsec = LOOK_NS};
 	atomic_fetch_add_explicit(&p->arrived, GS_ASLEEP, memory_order_acq_rel);
-	while (!is_passed(p, passed)) syscall(SYS_futex, &p->passed, FUTEX_WAIT_PRIVATE, passed, &look, NULL, 0);
+	while (!is_passed(p, phase)) syscall(SYS_futex, &p->passed, FUTEX_WAIT_PRIVATE, phase, &look, NULL, 0);
 }
 
 static void wake_all(gs_pool *p) { syscall(SYS_futex, &p->passed, FUTEX_WAKE_PRIVATE, p->n, NULL, NULL, 0); }
@@ -79,18 +84,18 @@ static int is_wanted(void) {
 	return switches() != before;
 }
 #else
-static void sleep_until(gs_pool *p, uint32_t passed) {
-	while (!is_passed(p, passed)) sched_yield();
+static void sleep_until(gs_pool *p, uint32_t phase) {
+	while (!is_passed(p, phase)) sched_yield();
 }
 
 static void wake_all(gs_pool *p) {}
 static int is_wanted(void) { return 0; }
 #endif
 
-static void wait_until(gs_worker *w, uint32_t passed) {
+static void wait_until(gs_worker *w, uint32_t phase) {
 	gs_pool *p = w->pool;
 	for (int i = 0; i < PAUSES; i++) {
-		if (is_passed(p, passed)) return;
+		if (is_passed(p, phase)) return;
 		pause_core();
 	}
 	int64_t began = gs_now(), now = began;
@@ -102,35 +107,65 @@ static void wait_until(gs_worker *w, uint32_t passed) {
 			w->backoff = w->backoff < CROWDED / 2 ? 2 * w->backoff + 1 : CROWDED;
 			w->crowded = w->backoff;
 		}
-		if (is_passed(p, passed)) {
+		if (is_passed(p, phase)) {
 			if (w->crowded == 0) w->backoff /= 2;
 			return;
 		}
 	}
-	sleep_until(p, passed);
+	sleep_until(p, phase);
 }
 
-// A barrier of a counter and a generation number: the last worker to arrive resets the counter and increments the generation.
-void gs_barrier(gs_worker *w) {
+// arrive counts the iterations of a phase that a worker has done. Who counts the last ends the phase: arrive returns 1 to that worker.
+static int arrive(gs_worker *w) {
 	gs_pool *p = w->pool;
-	// The next phase's tickets were last used in the phase before this one, which all workers have left.
-	atomic_store_explicit(&p->tickets[2 * w->id + ((w->phase + 1) & 1)].next, 0, memory_order_relaxed);
-	w->phase++;
-	if (w->n == 1) {
-		if (gs_cancelled(p)) p->stop = 1;
-		return;
+	if (w->count == 0) { // a phase without iterations ends when a worker has come
+		w->count = 1;
+		w->victim = 0;
+		gs_take(w);
 	}
+	if (gs_cancelled(p))
+		while (gs_take(w) >= 0) {} // and does nothing with them
+	int64_t count = w->count, done = w->done;
+	if (p->everyone) {
+		count += w->n;
+		done++;
+	}
+	const uint32_t next = ++w->phase;
+	w->count = w->done = 0;
 	if (w->crowded > 0) w->crowded--;
-	uint32_t passed = atomic_load_explicit(&p->passed, memory_order_relaxed);
-	uint32_t there = atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
-	if (there % GS_ASLEEP != (uint32_t)w->n - 1) {
-		wait_until(w, passed);
-		return;
-	}
+	if (done == 0) return 0;
+	const uint64_t there = atomic_fetch_add_explicit(&p->arrived, (uint64_t)done, memory_order_acq_rel) + (uint64_t)done;
+	if (there % GS_ASLEEP != (uint64_t)count) return 0;
 	atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-	if (gs_cancelled(p)) p->stop = 1;
-	atomic_store_explicit(&p->passed, passed + 1, memory_order_release);
+	if (gs_cancelled(p) && atomic_load_explicit(&p->stop, memory_order_relaxed) < 0) atomic_store_explicit(&p->stop, next, memory_order_relaxed);
+	atomic_store_explicit(&p->passed, next, memory_order_release);
 	if (there >= GS_ASLEEP) wake_all(p);
+	return 1;
+}
+
+static void leave(gs_worker *w) { atomic_store_explicit(&w->in, 0, memory_order_release); }
+
+// enter returns 1 if the job of a worker has not ended. Until the worker leaves, the job's caller does not return: the caller closes the job before it
+// reads `in`, and this writes `in` before it reads which job is open.
+static int enter(gs_worker *w) {
+	atomic_store(&w->in, 1);
+	if (atomic_load(&w->pool->open) == w->job) return 1;
+	leave(w);
+	return 0;
+}
+
+static int is_in(gs_worker *w) { return atomic_load_explicit(&w->in, memory_order_acquire); }
+
+int gs_barrier(gs_worker *w) {
+	if (!is_in(w)) return 0;
+	if (arrive(w)) return 1;
+	if (w->id == 0) {
+		wait_until(w, w->phase - 1);
+		return 1;
+	}
+	leave(w);
+	wait_until(w, w->phase - 1);
+	return enter(w);
 }
 
 // await returns p->job as soon as it is not `seen`.
@@ -162,7 +197,9 @@ static uint64_t await(gs_worker *w, uint64_t seen) {
 }
 
 static void post(gs_pool *p) {
-	atomic_store(&p->job, (atomic_load(&p->job) / GS_WORKERS + 1) * GS_WORKERS + (uint64_t)p->used);
+	const uint64_t job = (atomic_load(&p->job) / GS_WORKERS + 1) * GS_WORKERS + (uint64_t)p->used;
+	atomic_store_explicit(&p->open, job, memory_order_release);
+	atomic_store(&p->job, job);
 	if (atomic_load(&p->sleepers) > 0) {
 		pthread_mutex_lock(&p->sleep->mutex);
 		pthread_cond_broadcast(&p->sleep->wake);
@@ -181,34 +218,44 @@ static void *thread_main(void *arg) {
 #elif defined(__APPLE__)
 	pthread_setname_np(name);
 #endif
-	uint64_t seen = 0;
 	for (;;) {
-		seen = await(w, seen);
+		w->job = await(w, w->job);
 		if (atomic_load(&p->quit)) return NULL;
-		if ((uint64_t)w->id >= seen % GS_WORKERS) continue; // the job is over without this worker, and p->fn may be that of the next
+		w->n = (int)(w->job % GS_WORKERS);
+		if (w->id >= w->n || !enter(w)) continue;
+		w->phase = p->first;
+		w->count = w->done = 0;
 		p->fn(w, p->arg);
-		gs_barrier(w);
+		if (!is_in(w)) continue;
+		arrive(w);
+		leave(w);
 	}
 }
 
-void gs_pool_use(gs_pool *p, int workers) {
-	if (workers == p->used) return;
-	const unsigned phase = p->workers[0].phase;
-	for (int i = 0; i < workers; i++) { // those that were not used have missed phases
-		p->workers[i].n = workers;
-		p->workers[i].phase = phase;
-		atomic_store_explicit(&p->tickets[2 * i].next, 0, memory_order_relaxed);
-		atomic_store_explicit(&p->tickets[2 * i + 1].next, 0, memory_order_relaxed);
-	}
-	p->used = workers;
+void gs_pool_use(gs_pool *p, int workers) { p->used = workers; }
+
+// close returns when no worker is in the job any more. All work is done, so that one that is will leave within a microsecond, if it has a core.
+static void close_job(gs_pool *p) {
+	atomic_store(&p->open, 0);
+	for (int i = 1; i < p->used; i++)
+		for (int n = 1; atomic_load(&p->workers[i].in); n++) {
+			if (n % PAUSES == 0) sched_yield();
+			pause_core();
+		}
 }
 
-void gs_pool_run(gs_pool *p, void (*fn)(gs_worker *, void *), void *arg) {
+void gs_pool_run(gs_pool *p, void (*fn)(gs_worker *, void *), void *arg, int everyone) {
+	gs_worker *w = &p->workers[0];
 	p->fn = fn;
 	p->arg = arg;
+	p->everyone = everyone;
+	p->first = w->phase;
+	w->n = p->used;
+	atomic_store_explicit(&p->stop, -1, memory_order_relaxed);
 	if (p->used > 1) post(p);
-	fn(&p->workers[0], arg);
-	gs_barrier(&p->workers[0]);
+	fn(w, arg);
+	gs_barrier(w);
+	if (p->used > 1) close_job(p);
 }
 
 static void stop_threads(gs_pool *p, int started) {
@@ -223,7 +270,7 @@ static void release(gs_pool *p) {
 		pthread_cond_destroy(&p->sleep->wake);
 	}
 	gs_free(p->scratch, (size_t)p->n * GS_SCRATCH * sizeof(float));
-	gs_free(p->tickets, (size_t)p->n * 2 * sizeof(gs_ticket));
+	gs_free(p->tickets, (size_t)p->n * sizeof(gs_ticket));
 	free(p->sleep);
 	free(p->threads);
 	gs_free(p->workers, (size_t)p->n * sizeof *p->workers);
@@ -238,7 +285,7 @@ gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
 	p->kernels = kernels;
 	p->threads = calloc((size_t)threads, sizeof *p->threads);
 	p->workers = gs_alloc((size_t)threads * sizeof *p->workers);
-	p->tickets = gs_alloc((size_t)threads * 2 * sizeof *p->tickets);
+	p->tickets = gs_alloc((size_t)threads * sizeof *p->tickets);
 	p->scratch = gs_alloc((size_t)threads * GS_SCRATCH * sizeof(float));
 	if (p->scratch) gs_small_pages(p->scratch, (size_t)threads * GS_SCRATCH * sizeof(float));
 	p->sleep = malloc(sizeof *p->sleep);
@@ -251,7 +298,7 @@ gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
 		return NULL;
 	}
 	for (int i = 0; i < threads; i++)
-		p->workers[i] = (gs_worker){.pool = p, .id = i, .n = threads, .scratch = p->scratch + (size_t)i * GS_SCRATCH};
+		p->workers[i] = (gs_worker){.pool = p, .id = i, .n = threads, .in = i == 0, .scratch = p->scratch + (size_t)i * GS_SCRATCH};
 
 	// Workers block signals, as Go's handlers must run on Go's threads. Faults are not blocked: the thread that causes one gets it.
 	sigset_t all, old;
@@ -291,6 +338,6 @@ static void barrier_job(gs_worker *w, void *arg) {
 
 double gs_bench_barrier(gs_pool *p, int64_t count) {
 	int64_t start = gs_now();
-	gs_pool_run(p, barrier_job, &count);
+	gs_pool_run(p, barrier_job, &count, 1);
 	return (double)(gs_now() - start) * 1e-9;
 }

@@ -8,25 +8,27 @@
 enum { GS_LINE = 64 }; // bytes of a cache line
 
 typedef struct gs_worker {
-	_Alignas(GS_LINE) gs_pool *pool; // a cache line for each worker, as every loop writes victim, count and phase
-	int id, n;        // n is the number of workers of the job
-	int victim;       // the worker from whose share of the loop iterations are taken now, relative to id
-	int64_t count;    // iterations of the current loop
-	unsigned phase;   // barriers passed
-	unsigned crowded; // barriers to come at which the worker does not yield, since another thread wanted its core
-	unsigned backoff; // how many these were the last time: it doubles and halves
-	float *scratch;   // GS_SCRATCH floats of this worker
+	_Alignas(GS_LINE) gs_pool *pool; // a cache line for each worker, as every loop writes victim and done
+	int id, n;           // n is the number of workers of the job
+	int victim;          // the worker from whose share of the loop iterations are taken now, relative to id
+	uint32_t phase;      // barriers before the part of the job in which it is
+	int64_t count, done; // iterations of the loop of this phase, and how many of them it has taken
+	_Atomic int32_t in;  // it is in a job, whose caller waits until it has left
+	unsigned crowded;    // barriers to come at which the worker does not yield, since another thread wanted its core
+	unsigned backoff;    // how many these were the last time: it doubles and halves
+	uint64_t job;        // that it works on
+	float *scratch;      // GS_SCRATCH floats of this worker
 } gs_worker;
 
 // Floats of a worker's scratch, which holds packed activations or the state of attention tiles. Only what an op uses is committed.
 enum { GS_SCRATCH = 768 * 1024 };
 
-// The number of iterations taken from a worker's share of a loop: a cache line for each worker and parity of phase.
+// How many iterations were taken from a worker's share of a loop, in the lower 32 bits, and in which phase, in the upper: a cache line for each worker.
 typedef struct gs_ticket {
-	_Alignas(GS_LINE) _Atomic int64_t next;
+	_Alignas(GS_LINE) _Atomic uint64_t taken;
 } gs_ticket;
 
-enum { GS_ASLEEP = 1 << 16, GS_WORKERS = 1 << 16 };
+enum { GS_WORKERS = 1 << 16 };
 
 struct gs_pool {
 	int n;
@@ -34,28 +36,62 @@ struct gs_pool {
 	const gs_kernels *kernels;
 	struct gs_thread *threads; // n-1
 	gs_worker *workers;        // n
-	gs_ticket *tickets;        // (n, 2)
+	gs_ticket *tickets;        // (n)
 	float *scratch;            // (n, GS_SCRATCH)
 	const int32_t *cancel;     // of the running gs_run, or NULL
-	int stop;                  // set at a barrier, so that all workers see the same value
 
 	void (*fn)(gs_worker *, void *);
 	void *arg;
+	int everyone;   // barriers of the job wait for all workers
+	uint32_t first; // phase of the job
 	_Alignas(GS_LINE) _Atomic uint64_t job;     // jobs posted, times GS_WORKERS, and the number of workers of the last; workers wait for a change
+	_Atomic uint64_t open;                      // the job that workers may still enter, 0 for none
 	_Alignas(GS_LINE) _Atomic int32_t sleepers; // workers that wait on the condition variable
-	_Alignas(GS_LINE) _Atomic uint32_t arrived; // workers at the barrier, and GS_ASLEEP for each of them that sleeps
-	_Alignas(GS_LINE) _Atomic uint32_t passed;  // barriers completed
+	_Alignas(GS_LINE) _Atomic uint64_t arrived; // iterations of the phase that are done, and GS_ASLEEP for each worker that sleeps at its barrier
+	_Alignas(GS_LINE) _Atomic uint32_t passed;  // barriers completed: the phase
+	_Atomic int64_t stop;                       // the phase from which on a cancelled job does nothing, -1 if it goes on
 	_Alignas(GS_LINE) _Atomic int32_t quit;
 	struct gs_sleep *sleep;
 };
 
-// gs_pool_run calls fn(worker, arg) once on every worker that is used and returns when all calls have returned. One caller at a time.
-void gs_pool_run(gs_pool *pool, void (*fn)(gs_worker *, void *), void *arg);
+// gs_pool_run calls fn(worker, arg) on the caller, which is the first worker, and on each other worker that is used and has a core before all work is
+// done. It returns when all work is done and no worker is in fn any more. With `everyone` it is called on every worker, and barriers wait for all. One caller at a time.
+void gs_pool_run(gs_pool *pool, void (*fn)(gs_worker *, void *), void *arg, int everyone);
 
-// gs_barrier waits until all workers have called it. All workers then see what any of them wrote before.
-void gs_barrier(gs_worker *w);
+// gs_barrier waits until all iterations of the loop before it are done, by whichever workers. These then see what any of them wrote before. It returns 0 if
+// the job has ended meanwhile without this worker: fn must then return, and use nothing that belongs to its caller.
+//
+// A worker that loses its core keeps others waiting for the iteration that it has begun, and for nothing else. When it comes back it goes through the phases that
+// the others have done, in which it gets no iterations.
+int gs_barrier(gs_worker *w);
 
 static inline int gs_cancelled(const gs_pool *p) { return p->cancel && __atomic_load_n(p->cancel, __ATOMIC_RELAXED); }
+
+// gs_late tells whether the phase in which a worker is has ended without it.
+static inline int gs_late(const gs_worker *w) { return atomic_load_explicit(&w->pool->passed, memory_order_relaxed) != w->phase; }
+
+// gs_take returns an iteration of the loop of this phase that no worker has taken, -1 if there is none.
+static inline int64_t gs_take(gs_worker *w) {
+	gs_pool *p = w->pool;
+	for (; w->victim < w->n; w->victim++) {
+		int v = w->id + w->victim;
+		if (v >= w->n) v -= w->n;
+		const int64_t lo = w->count * v / w->n, hi = w->count * (v + 1) / w->n;
+		_Atomic uint64_t *ticket = &p->tickets[v].taken;
+		uint64_t seen = atomic_load_explicit(ticket, memory_order_acquire);
+		for (;;) {
+			// A ticket of another phase is of an earlier one, if this phase has not ended. If it ends now, others have written the ticket, and the exchange fails.
+			if (gs_late(w)) return -1;
+			const int64_t i = lo + (seen >> 32 == w->phase ? (int64_t)(uint32_t)seen : 0);
+			if (i >= hi) break; // no write to the line of a share that is done
+			if (atomic_compare_exchange_weak_explicit(ticket, &seen, (uint64_t)w->phase << 32 | (uint64_t)(i - lo + 1), memory_order_acq_rel, memory_order_acquire)) {
+				w->done++;
+				return i;
+			}
+		}
+	}
+	return -1;
+}
 
 // A loop over [0, count) that all workers share, at most one between two barriers:
 //
@@ -63,20 +99,7 @@ static inline int gs_cancelled(const gs_pool *p) { return p->cancel && __atomic_
 //
 // A worker first takes the iterations of its own contiguous share, which is the same in every pass, so that the weights it reads stay in
 // its cache. Then it takes iterations from the shares of others (work stealing), so that nobody waits for a worker that lost its core.
-static inline int64_t gs_next(gs_worker *w) {
-	gs_pool *p = w->pool;
-	if (gs_cancelled(p)) return -1;
-	for (; w->victim < w->n; w->victim++) {
-		int v = w->id + w->victim;
-		if (v >= w->n) v -= w->n;
-		int64_t lo = w->count * v / w->n, hi = w->count * (v + 1) / w->n;
-		_Atomic int64_t *next = &p->tickets[2 * v + (w->phase & 1)].next;
-		if (lo + atomic_load_explicit(next, memory_order_relaxed) >= hi) continue; // no write to the line of a share that is done
-		int64_t i = lo + atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
-		if (i < hi) return i;
-	}
-	return -1;
-}
+static inline int64_t gs_next(gs_worker *w) { return gs_cancelled(w->pool) ? -1 : gs_take(w); }
 
 static inline int64_t gs_first(gs_worker *w, int64_t count) {
 	w->count = count;
@@ -84,7 +107,7 @@ static inline int64_t gs_first(gs_worker *w, int64_t count) {
 	return gs_next(w);
 }
 
-// gs_share returns worker w's part [*lo, *hi) of [0, count), for loops without work stealing.
+// gs_share returns worker w's part [*lo, *hi) of [0, count), for loops without work stealing, in jobs for everyone.
 static inline void gs_share(const gs_worker *w, int64_t count, int64_t *lo, int64_t *hi) {
 	*lo = count * w->id / w->n;
 	*hi = count * (w->id + 1) / w->n;

@@ -8,30 +8,34 @@ typedef struct run {
 	int64_t *stamps;
 } run;
 
+// is_stopped tells whether the pass was cancelled before the phase in which a worker is: all workers leave it at the same step.
+static int is_stopped(const gs_worker *w) {
+	const int64_t stop = atomic_load_explicit(&w->pool->stop, memory_order_relaxed);
+	return stop >= 0 && (int32_t)(w->phase - (uint32_t)stop) >= 0;
+}
+
 static void run_steps(gs_worker *w, void *arg) {
-	const run *r = arg;
+	const run r = *(const run *)arg;
 	const gs_kernels *k = w->pool->kernels;
-	int64_t *stamp = r->stamps ? r->stamps + 2 * w->id : NULL;
-	for (int i = r->from; i < r->to; i++) {
+	int64_t *stamp = r.stamps ? r.stamps + 2 * w->id : NULL;
+	for (int i = r.from; i < r.to; i++) {
 		if (stamp) stamp[0] = gs_now();
-		k->op[r->steps[i].op](w, &r->steps[i]);
+		k->op[r.steps[i].op](w, &r.steps[i]);
 		if (stamp) {
 			stamp[1] = gs_now();
 			stamp += 2 * w->pool->n;
 		}
-		if (i + 1 == r->to) break; // the job's own barrier follows
-		gs_barrier(w);
-		if (w->pool->stop) break;
+		if (i + 1 == r.to) break; // the job's own barrier follows
+		if (!gs_barrier(w) || is_stopped(w)) break;
 	}
 }
 
 int gs_run(gs_pool *p, const gs_step *steps, int from, int to, int64_t *stamps, const int32_t *cancel) {
 	run r = {steps, from, to, stamps};
 	p->cancel = cancel;
-	p->stop = 0;
-	gs_pool_run(p, run_steps, &r);
+	gs_pool_run(p, run_steps, &r, stamps != NULL);
 	p->cancel = NULL;
-	return p->stop;
+	return p->stop >= 0;
 }
 
 // ---- packing ----
@@ -40,7 +44,7 @@ static void pack_job(gs_worker *w, void *arg) { w->pool->kernels->pack(w, arg); 
 
 int64_t gs_pack(gs_pool *p, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0, int64_t r1) {
 	gs_pack_job job = {.w = w, .src = src, .src_dtype = src_dtype, .transposed = transposed, .r0 = r0, .r1 = r1};
-	gs_pool_run(p, pack_job, &job);
+	gs_pool_run(p, pack_job, &job, 0);
 	return job.bad;
 }
 
@@ -79,7 +83,7 @@ static void arithmetic_job(gs_worker *w, void *arg) {
 double gs_bench_arithmetic(gs_pool *p, int which, int64_t count, int64_t *ops) {
 	bench b = {.which = which, .count = count};
 	int64_t start = gs_now();
-	if (p->kernels->arithmetic[which]) gs_pool_run(p, arithmetic_job, &b);
+	if (p->kernels->arithmetic[which]) gs_pool_run(p, arithmetic_job, &b, 1);
 	*ops = b.ops;
 	return (double)(gs_now() - start) * 1e-9;
 }
@@ -95,7 +99,7 @@ static void fill_job(gs_worker *w, void *arg) {
 
 void gs_bench_fill(gs_pool *p, float *x, int64_t n) {
 	bench b = {.n = n, .p = x};
-	gs_pool_run(p, fill_job, &b);
+	gs_pool_run(p, fill_job, &b, 1);
 }
 
 static void read_job(gs_worker *w, void *arg) {
@@ -136,13 +140,13 @@ static void copy_job(gs_worker *w, void *arg) {
 double gs_bench_copy(gs_pool *p, int which, float *x, int64_t n) {
 	bench b = {.which = which, .n = n, .p = x};
 	int64_t start = gs_now();
-	gs_pool_run(p, copy_job, &b);
+	gs_pool_run(p, copy_job, &b, 1);
 	return (double)(gs_now() - start) * 1e-9;
 }
 
 double gs_bench_read(gs_pool *p, const float *x, int64_t n, int chunks) {
 	bench b = {.which = chunks, .n = n, .p = x};
 	int64_t start = gs_now();
-	gs_pool_run(p, read_job, &b);
+	gs_pool_run(p, read_job, &b, 1);
 	return (double)(gs_now() - start) * 1e-9;
 }

@@ -47,7 +47,7 @@ func pastCaches(levels []Cache) int64 {
 func (t *Team) Threads() int { return t.pool.threads }
 
 // Use makes the calls to come, and the passes of the backend, run on so many of the team's threads: at least one, at most all. The others sleep, and leave
-// their cores to other programs: a thread whose core is taken keeps all others waiting at the next barrier. Passes that are recorded need all.
+// their cores to other programs. Passes that are recorded need all.
 func (t *Team) Use(threads int) {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()

@@ -1,0 +1,100 @@
+package cpu
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Work that a worker has not begun is done by the others while it has no core, in one pass after another: here its core is another program's, which it gives way to.
+func TestPoolLeavesWorkerWithoutCore(t *testing.T) {
+	const n, steps, passes = 64, 50, 20
+	allowed := allowedCPUs()
+	if len(allowed) < 2 {
+		t.Skip("it needs two processors")
+	}
+	on := func(thread, processor int) {
+		t.Helper()
+		var set unix.CPUSet
+		set.Set(processor)
+		if err := unix.SchedSetaffinity(thread, &set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := newPool(2, portable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	x, one := newGuarded(t, n), newGuarded(t, n)
+	for i := range n {
+		x.slice()[i], one.slice()[i] = 0, 1
+	}
+	program, err := newProgram(p, steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.free()
+	for range steps {
+		if err := program.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if done, err := program.run(0, steps, mem[int64]{}); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	p.measureBarrier(1) // which waits for all: the worker has its name
+	worker := 0
+	names, _ := filepath.Glob("/proc/self/task/*/comm")
+	for _, name := range names {
+		if text, err := os.ReadFile(name); err == nil && bytes.Equal(text, []byte("gpt2scope-cpu-1\n")) {
+			id, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			worker = max(worker, id) // the latest, if another test's is still there
+		}
+	}
+	if worker == 0 {
+		t.Fatal("no thread has the name of a worker")
+	}
+	busy := exec.Command("/bin/sh", "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Wait()
+	defer busy.Process.Kill()
+	on(busy.Process.Pid, allowed[0])
+	on(worker, allowed[0])
+	if err := unix.SchedSetAttr(worker, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.SchedSetaffinity(0, &before)
+	on(0, allowed[1])
+	start := time.Now()
+	for range passes {
+		if done, err := program.run(0, steps, mem[int64]{}); !done || err != nil {
+			t.Fatal(done, err)
+		}
+	}
+	took := time.Since(start)
+	t.Logf("%d barriers took %v", steps*passes, took)
+	if took > time.Second {
+		t.Errorf("%d barriers took %v: they waited for a worker that has no core", steps*passes, took)
+	}
+	for i, v := range x.slice() {
+		if v != steps*(passes+1) {
+			t.Fatalf("x[%d] = %g after %d additions of 1", i, v, steps*(passes+1))
+		}
+	}
+}

@@ -132,6 +132,31 @@ func TestStreamRecovers(t *testing.T) {
 	}
 }
 
+// The same where jobs and other programs take turns on the CPU's cores, some milliseconds each: most jobs take no longer, and some many times as long. Nobody can predict which, but
+// those that are late do not make the jobs after them be expected late for long, nor the stream much longer than load does that slows all jobs alike.
+func TestStreamRecoversSlices(t *testing.T) {
+	first := stored(t, 300, 1)
+	for _, share := range []float64{0.25, 0.5, 1} {
+		var all []Recovery
+		worst, longer := 0, 0.0
+		for seed := range uint64(16) {
+			p := first.again(seed)
+			m := *p.Simulation
+			m.Loads = []Load{{Device: Host, After: len(m.Jobs) / 3, Factor: 1 + share, SliceUs: 3000}}
+			r := m.Run(p.Ours())
+			every(t, &m, r)
+			all = append(all, r.Recovery(Host, r.since(m.Loads[0].After), p.Usual))
+			worst = max(worst, all[seed].Tasks)
+			m.Loads[0].SliceUs = 0
+			longer = math.Max(longer, r.Makespan/m.Run(p.Ours()).Makespan)
+		}
+		t.Logf("share %g: recovered after %d tasks, at most %d; at most %.2f times as long as under even load", share, medianRecovery(all).Tasks, worst, longer)
+		if worst > 20 || longer > 1.15 {
+			t.Errorf("share %g: recovered after %d tasks at most, in %.2f times the time of even load at most; expected 20 and 1.15", share, worst, longer)
+		}
+	}
+}
+
 // Load that policies are compared under is not in the stream afterwards.
 func TestCompareLeavesStream(t *testing.T) {
 	p := prepared(t, 60, 0, 1)

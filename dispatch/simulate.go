@@ -18,6 +18,20 @@ type Load struct {
 	After       int     // jobs that have ended before
 	From, Until float64 // us after the start of the stream; Until 0 is its end
 	Factor      float64
+
+	// SliceUs, if not 0, makes jobs and the other work take turns: after so many us of jobs these wait, Factor-1 times as long. Most short jobs then take no longer
+	// than without load, and some many times as long.
+	SliceUs float64
+}
+
+// takes returns what a job takes under the load that takes so long without it. worked is how long jobs have run under it before, in us.
+func (l *Load) takes(t Times, worked float64) Times {
+	if l.SliceUs == 0 {
+		return Times{t.In * l.Factor, t.Run * l.Factor, t.Out * l.Factor}
+	}
+	waits := math.Floor((worked+t.Total())/l.SliceUs) - math.Floor(worked/l.SliceUs)
+	t.Run += waits * l.SliceUs * (l.Factor - 1)
+	return t
 }
 
 // Done is what became of a job.
@@ -143,6 +157,7 @@ func (m *Simulation) Run(p Policy) Result {
 	ready := make([][]event, len(m.Devices)) // jobs whose inputs are there and that wait for others' work
 	until := make([]float64, len(m.Devices))
 	gone := make([]bool, len(m.Devices))
+	worked := make([]float64, len(m.Loads)) // us of jobs under each load
 	work := func(e event, now float64) {
 		free[e.device].Run = now + e.times.Run
 		e.at, e.stage = free[e.device].Run, 2
@@ -205,9 +220,12 @@ func (m *Simulation) Run(p Policy) Result {
 				if len(j.Reads) > 0 {
 					t.In *= j.moved
 				}
-				for _, l := range m.Loads {
+				for i := range m.Loads {
+					l := &m.Loads[i]
 					if l.Device == d && len(result.Done) >= l.After && now >= l.From && (l.Until == 0 || now < l.Until) {
-						t.In, t.Run, t.Out = t.In*l.Factor, t.Run*l.Factor, t.Out*l.Factor
+						own := t.Total()
+						t = l.takes(t, worked[i])
+						worked[i] += own
 					}
 				}
 				f := &free[d]

@@ -9,9 +9,9 @@ import (
 	"gpt2scope/tasks/samples"
 )
 
-// On the stored samples of a machine with a GPU the scheduler keeps to its bounds: geometric mean over the oracle, of sizes
-// that the model has not seen, and the makespan against that of dmda on floors.
-func TestStoredSamples(t *testing.T) {
+// stored returns a stream of the stored samples of a machine with a GPU.
+func stored(t *testing.T, jobs int, seed uint64) *Prepared {
+	t.Helper()
 	all, err := samples.Read()
 	if err != nil {
 		t.Fatal(err)
@@ -21,10 +21,17 @@ func TestStoredSamples(t *testing.T) {
 		t.Skip("the stored samples are of no GPU")
 	}
 	rows, _ := tasks.Rows(all)
-	p, err := Setup{Rows: rows, Memory: predict.Pinned, HeldOut: Sizes, Jobs: 400, Seed: 1}.Prepare()
+	p, err := Setup{Rows: rows, Memory: predict.Pinned, HeldOut: Sizes, Jobs: jobs, Seed: seed}.Prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// On the stored samples of a machine with a GPU the scheduler keeps to its bounds: geometric mean over the oracle, of sizes
+// that the model has not seen, and the makespan against that of dmda on floors.
+func TestStoredSamples(t *testing.T) {
+	p := stored(t, 400, 1)
 	bound := LowerBound(p.Devices, p.Jobs, p.Truth)
 	g, r, floors := p.Alone(p.Ours()), p.Run(p.Ours()), p.Run(DMDA("", p.Floors()))
 	every(t, p.Simulation, r)

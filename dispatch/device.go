@@ -20,8 +20,8 @@ const maxGPULanes = 6
 const MaxLanes = maxLanes
 
 // Threads divides cores, if there are GPUs: host threads run the CPU's jobs, and beside the thread that feeds it each GPU has so many lanes, of which 0 asks for as many as
-// the cores suggest. One core is left to the driver, the runtime and plans. If one of these took the core of a thread of a job, all threads of the job would wait for it at the next
-// barrier, which costs more than the additional threads give (docs/scheduling.md).
+// the cores suggest. One core is left to the driver, the runtime and plans. If one of these took the core of a thread of a job, the others would wait for what that thread has
+// begun (docs/scheduling.md).
 func Threads(cores, gpus, lanes int) (host, of int) {
 	if gpus == 0 {
 		return 0, 0
@@ -29,7 +29,15 @@ func Threads(cores, gpus, lanes int) (host, of int) {
 	if lanes == 0 {
 		lanes = max(1, min(maxGPULanes, 3*cores/8/gpus))
 	}
-	return max(1, cores-gpus*(lanes+1)-1), lanes
+	return max(1, cores-beside(gpus, lanes)), lanes
+}
+
+// beside is how many cores GPUs with so many lanes take: see Threads.
+func beside(gpus, lanes int) int {
+	if gpus == 0 {
+		return 0
+	}
+	return gpus*(lanes+1) + 1
 }
 
 // hostExecutor runs work on the CPU.

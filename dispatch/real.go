@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -171,7 +172,8 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 		s.Open = append(s.Open, func() (Executor, error) { return r.gpus[d].open(ctx, r.Machine, device, r.all, works, r.Keep) })
 	}
 	if r.Team != nil && r.Team.Threads() > 1 {
-		s.Watch = watchAll(r.Watch, WatchHost(r.Team.Threads(), cpu.NewOthers().Cores, r.Team.Use))
+		cores := HostCores{Cores: runtime.NumCPU(), Threads: r.Team.Threads(), Beside: beside(len(p.Devices)-1, p.Devices[len(p.Devices)-1].Lanes)}
+		s.Watch = watchAll(r.Watch, WatchHost(cores, cpu.NewOthers().Cores, r.Team.Use))
 	}
 	s.On = func(d int, f func()) {
 		if d == Host {

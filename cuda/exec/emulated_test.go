@@ -35,7 +35,9 @@ func TestEmulated(t *testing.T) {
 }
 
 // emulatedModel is a model of the narrowest kernel.
-func emulatedModel(t testing.TB) *gpt2.Model { return randomModel(t, "random:L=2,C=384,NH=6,V=257,T=64") }
+func emulatedModel(t testing.TB) *gpt2.Model {
+	return randomModel(t, "random:L=2,C=384,NH=6,V=257,T=64")
+}
 
 func emulatedSteps(t *testing.T, held weights.DType, batch int) {
 	m := emulatedModel(t)

@@ -115,6 +115,17 @@ static void wait_until(gs_worker *w, uint32_t phase) {
 	sleep_until(p, phase);
 }
 
+static uint64_t add_done(gs_worker *w, int64_t done) {
+	w->done = 0;
+	return atomic_fetch_add_explicit(&w->pool->arrived, (uint64_t)done, memory_order_acq_rel) + (uint64_t)done;
+}
+
+int gs_count(gs_worker *w) {
+	if (w->n == 1 || w->pool->everyone) return 0; // no other share to look at, or the phase ends with an arrival
+	w->last = add_done(w, w->done) % GS_ASLEEP == (uint64_t)w->count;
+	return w->last;
+}
+
 // arrive counts the iterations of a phase that a worker has done. Who counts the last ends the phase: arrive returns 1 to that worker.
 static int arrive(gs_worker *w) {
 	gs_pool *p = w->pool;
@@ -131,11 +142,12 @@ static int arrive(gs_worker *w) {
 		done++;
 	}
 	const uint32_t next = ++w->phase;
-	w->count = w->done = 0;
+	const int last = w->last;
+	w->count = w->done = w->last = 0;
 	if (w->crowded > 0) w->crowded--;
-	if (done == 0) return 0;
-	const uint64_t there = atomic_fetch_add_explicit(&p->arrived, (uint64_t)done, memory_order_acq_rel) + (uint64_t)done;
-	if (there % GS_ASLEEP != (uint64_t)count) return 0;
+	if (done == 0 && !last) return 0;
+	const uint64_t there = last ? atomic_load_explicit(&p->arrived, memory_order_relaxed) : add_done(w, done);
+	if (!last && there % GS_ASLEEP != (uint64_t)count) return 0;
 	atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
 	if (gs_cancelled(p) && atomic_load_explicit(&p->stop, memory_order_relaxed) < 0) atomic_store_explicit(&p->stop, next, memory_order_relaxed);
 	atomic_store_explicit(&p->passed, next, memory_order_release);

@@ -12,7 +12,8 @@ typedef struct gs_worker {
 	int id, n;           // n is the number of workers of the job
 	int victim;          // the worker from whose share of the loop iterations are taken now, relative to id
 	uint32_t phase;      // barriers before the part of the job in which it is
-	int64_t count, done; // iterations of the loop of this phase, and how many of them it has taken
+	int64_t count, done; // iterations of the loop of this phase, and how many of them it has taken and not counted
+	int last;            // it has counted the last of them, and ends the phase
 	_Atomic int32_t in;  // it is in a job, whose caller waits until it has left
 	unsigned crowded;    // barriers to come at which the worker does not yield, since another thread wanted its core
 	unsigned backoff;    // how many these were the last time: it doubles and halves
@@ -70,6 +71,9 @@ static inline int gs_cancelled(const gs_pool *p) { return p->cancel && __atomic_
 // gs_late tells whether the phase in which a worker is has ended without it.
 static inline int gs_late(const gs_worker *w) { return atomic_load_explicit(&w->pool->passed, memory_order_relaxed) != w->phase; }
 
+// gs_count counts the iterations that a worker has done, before it looks for more. It returns 1 if all of the loop are done.
+int gs_count(gs_worker *w);
+
 // gs_take returns an iteration of the loop of this phase that no worker has taken, -1 if there is none.
 static inline int64_t gs_take(gs_worker *w) {
 	gs_pool *p = w->pool;
@@ -88,6 +92,11 @@ static inline int64_t gs_take(gs_worker *w) {
 				w->done++;
 				return i;
 			}
+		}
+		// The worker that all wait for usually ends with its own share. It need not read the tickets of all others, in other cores' caches.
+		if (w->victim == 0 && w->done > 0 && gs_count(w)) {
+			w->victim = w->n;
+			return -1;
 		}
 	}
 	return -1;

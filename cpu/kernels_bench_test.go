@@ -330,6 +330,37 @@ func BenchmarkBarrier(b *testing.B) {
 	b.ReportMetric(times[len(times)/2]*1e9, "ns/barrier")
 }
 
+// Steps in a row of so many iterations of next to no work: what taking iterations and the barriers between steps cost.
+func BenchmarkSteps(b *testing.B) {
+	const steps, C = 1000, 64
+	for _, iterations := range []int{1, 4, 24} {
+		b.Run(fmt.Sprintf("iterations=%d", iterations), func(b *testing.B) {
+			p := benchPool(b)
+			x, y := benchFloats(b, iterations*C), benchFloats(b, iterations*C)
+			prog, err := newProgram(p, steps)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer prog.free()
+			for range steps {
+				if err := prog.add(matrix(x, C), matrix(x, C), matrix(y, C), iterations, C); err != nil {
+					b.Fatal(err)
+				}
+			}
+			var times []float64
+			for b.Loop() {
+				start := time.Now()
+				if done, err := prog.run(0, steps, mem[int64]{}); !done || err != nil {
+					b.Fatal(done, err)
+				}
+				times = append(times, time.Since(start).Seconds()/steps)
+			}
+			slices.Sort(times)
+			b.ReportMetric(times[len(times)/5]*1e9, "ns/step") // the 20th percentile
+		})
+	}
+}
+
 // One empty step costs a call into C, and the fork and join of all threads.
 func BenchmarkForkJoin(b *testing.B) {
 	p := benchPool(b)

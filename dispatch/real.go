@@ -276,8 +276,9 @@ type DeviceRun struct {
 	Settled int      `json:"settled_after"`
 
 	// Medians of the rounds, of tasks that began after the load was put on a device, if one was.
-	Recovered *int    `json:"recovered_after"` // nil: never
-	LostUs    float64 `json:"recovery_lost_us"`
+	Recovered  *int    `json:"recovered_after"`      // nil: never
+	Recoveries []int   `json:"recovered_after_each"` // of the rounds in which they did, the soonest first
+	LostUs     float64 `json:"recovery_lost_us"`
 }
 
 // ReportOf makes the report of the runs of each policy, by its name, in which load was put on a device if it is
@@ -322,7 +323,7 @@ func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injecte
 			}
 		}
 		for d, device := range p.Devices {
-			one := DeviceRun{Device: device.Name, Busy: middle.Busy[d] / middle.Makespan, Settled: middle.Settled(d)}
+			one := DeviceRun{Device: device.Name, Recoveries: []int{}, Busy: middle.Busy[d] / middle.Makespan, Settled: middle.Settled(d)}
 			var all []Recovery
 			for _, x := range results {
 				all = append(all, x.Recovery(d, x.since(injected), truth))
@@ -330,6 +331,11 @@ func (p *Prepared) ReportOf(truth Truth, runs map[string][]Result, load *Injecte
 			recovery := medianRecovery(all)
 			if one.LostUs = recovery.LostUs; recovery.Ever {
 				one.Recovered = &recovery.Tasks
+			}
+			for _, r := range all {
+				if r.Ever {
+					one.Recoveries = append(one.Recoveries, r.Tasks)
+				}
 			}
 			for _, x := range middle.Done {
 				if x.Device == d {

@@ -49,7 +49,7 @@ func (r Result) Recovery(device int, since float64, usual Truth) Recovery {
 	return out
 }
 
-// medianRecovery returns the recovery in the middle of those of several runs, by tasks, and the median of what was lost. A run in which predictions never held is behind all others.
+// medianRecovery sorts the recoveries of several runs, the soonest first, and returns the one in the middle, by tasks, and the median of what was lost. A run in which predictions never held is behind all others.
 func medianRecovery(all []Recovery) (r Recovery) {
 	slices.SortFunc(all, func(a, b Recovery) int {
 		if a.Ever != b.Ever {

@@ -290,7 +290,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 #pragma unroll
             for (int w = 0; w < WARPS; w++) {
               const float2 of = *reinterpret_cast<const float2 *>(&work.out[buffer][w][HEAD]);
-              const float f = exp2f(of.x - most);
+              const float f = power2(of.x - most);
               const float2 v = *reinterpret_cast<const float2 *>(&work.out[buffer][w][2 * lane]);
               y0 = fmaf(f, v.x, y0), y1 = fmaf(f, v.y, y1), sum = fmaf(f, of.y, sum);
             }
@@ -323,14 +323,25 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
         const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
 #pragma unroll 1
         for (int group = start_of<Cut>(s); group < B; group += GROUP) {
+          auto units = [&] { return out == GS_DECODE_QKV ? p.qkv + (size_t)(b * p.a.stride + unit) * 16 : p.hidden + (size_t)(b * p.h.stride + unit) * 16; };
+          char *to = MANY ? nullptr : units();
+          if (!MANY) asm volatile("" : "+l"(to));  // it is computed before the sums
           barrier_sync<Cut>(FULL + buffer);
 #pragma unroll 1
           for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
             const int j = group + n;
-            float y = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
-            if (norm) y = normalised<WARPS, Cut::SMALL>(y, sums, MANY ? sh.stats[out == GS_DECODE_HIDDEN][j] : sh.stats[buffer][0], over_c, p.eps);
-            y += bias;
-            if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * (y + 0.044715f * y * y * y)));
+            float y;
+            Normal of = {0, 1};
+            if constexpr (MANY) {
+              y = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
+              if (norm) of = normal_of<WARPS, Cut::SMALL>(sh.stats[out == GS_DECODE_HIDDEN][j], over_c, p.eps);
+            } else {
+              const uint32_t at = shared_address(&sh.part[buffer][0][0][lane]);
+              y = sum_of_parts<WARPS>([&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
+              if (norm) of = normal_of<WARPS, Cut::SMALL>(sh.stats[buffer][0], over_c, p.eps);
+            }
+            y = output_of(y, of, sums, bias);
+            if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y)));
             delay();
             if (out == GS_DECODE_LOGITS) {
               if (has) take_logit<Cut>(p, sh, work, j, row, row - s.row, y, best, best_id);
@@ -347,14 +358,12 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
               if (from < left)
                 store_unit(p.residual + (MANY ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride + lane) * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
             } else {
-              const int units = out == GS_DECODE_QKV ? p.a.stride : p.h.stride;
               const int from = BF16S * lane;
               float u[BF16S];
 #pragma unroll
               for (int k = 0; k < BF16S; k++) u[k] = __shfl_sync(~0u, y, (from + k) & 31);
-              char *to = out == GS_DECODE_QKV ? p.qkv : p.hidden;
-              if constexpr (MANY) to += (size_t)j * (out == GS_DECODE_QKV ? p.row_a : p.row_h);
-              if (from < left) store_unit(to + (size_t)(b * units + unit) * 16, pack2(u[0], u[1]), pack2(u[2], u[3]), pack2(u[4], u[5]), epoch);
+              if (MANY) to = units() + (size_t)j * (out == GS_DECODE_QKV ? p.row_a : p.row_h);
+              if (from < left) store_unit(to, pack2(u[0], u[1]), pack2(u[2], u[3]), pack2(u[4], u[5]), epoch);
             }
           }
           if (rest <= batch && f == ends && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
@@ -427,7 +436,7 @@ __device__ inline void read_residual(const Program &p, Shared<Cut> &sh, const Lo
 #pragma unroll
       for (int k = 0; k < F32S; k++)
         if (holds(px[n], k)) {
-          const float y = v[j][n][k] * gain[n][k];
+          const float y = __fmul_rn(v[j][n][k], gain[n][k]);
           const bf16 upper = __float2bfloat16_rn(y);
           uint16_t *const at = to + j * Cut::XROW + at_of(px[n]) + k;
           at[0] = __bfloat16_as_ushort(upper);
@@ -467,7 +476,7 @@ __device__ inline void note_stats(float2 (*stats)[Cut::WARPS], int warp, int row
   const float squares = __shfl_xor_sync(~0u, sum, 16);
   const int j = lane / 4;
   if (lane % 4 == 0 && j < 4 && j < rows)
-    stats[j][warp] = make_float2((bit8 ? bit4 ? about[3] : about[2] : bit4 ? about[1] : about[0]) + sum * (1.0f / Cut::SMALL), fmaxf(squares - sum * sum * (1.0f / Cut::SMALL), 0.0f));
+    stats[j][warp] = stats_of((bit8 ? bit4 ? about[3] : about[2] : bit4 ? about[1] : about[0]), sum, squares, 1.0f / Cut::SMALL);
 }
 
 // Reads the output of attention of up to GROUP sequences, of a warp's part, and merges its
@@ -475,7 +484,7 @@ __device__ inline void note_stats(float2 (*stats)[Cut::WARPS], int warp, int row
 template <typename Cut>
 __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const char *attended, int warp, int rows, uint32_t need, int step, uint16_t *to) {
   constexpr int GROUP = Cut::GROUP, HEADS = Cut::HEADS, SMALL = Cut::SMALL;
-  const int lane = threadIdx.x % 32, head = of_warp<Cut::DRAWS ? Cut::NB != 4 : Cut::MANY && !Cut::PROMPT && Cut::WARPS == 8>(warp) * SMALL / HEAD, unit = lane % 16, half = lane / 16, splits = p.splits;
+  const int lane = threadIdx.x % 32, head = of_warp<Cut::DRAWS ? Cut::NB != 4 : Cut::PROMPT ? Cut::NB == 5 && !Cut::ALONE : Cut::MANY && Cut::WARPS == 8>(warp) * SMALL / HEAD, unit = lane % 16, half = lane / 16, splits = p.splits;
   bool wait;
   unsigned polls = 0;
   // Most blocks come here early. They poll the last unit of each split only: polls of all
@@ -516,11 +525,11 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
         if (splits > 1) {
           const float m = __uint_as_float(__shfl_sync(~0u, w[0], ATTENDED - 1, 16));
           float f = __uint_as_float(__shfl_sync(~0u, w[1], ATTENDED - 1, 16));
-          f *= exp2f(m - fmaxf(m, __shfl_xor_sync(~0u, m, 16)));
+          f = __fmul_rn(f, power2(m - fmaxf(m, __shfl_xor_sync(~0u, m, 16))));
           f = __fdividef(f, f + __shfl_xor_sync(~0u, f, 16));
 #pragma unroll
           for (int k = 0; k < 3; k++) {
-            float y0 = f * low(w[k]), y1 = f * high(w[k]);
+            float y0 = __fmul_rn(f, low(w[k])), y1 = __fmul_rn(f, high(w[k]));
             y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
             w[k] = pack2(y0, y1);
           }
@@ -610,6 +619,16 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           int begin = launch ? 0 : warp * KEYS;
           if (Cut::DRAWS) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
           note(i, GS_DECODE_READY);
+          uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
+          uint32_t v[KEYS];
+          auto load = [&](int at) {
+            const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16, row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
+            a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
+#pragma unroll
+            for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
+          };
+          constexpr bool EARLY = !MANY && NB > 1;  // 384 wide models are slower with it
+          if (EARLY && !launch && begin < have) load(begin);
           barrier_sync<Cut>(FREE + buffer);
           float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
           uint4 q0 = {}, q1 = {};
@@ -655,7 +674,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 reinterpret_cast<uint32_t *>(cache_v + r * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + r * HEAD)[lane];
               }
             }
-            if (!Cut::PROMPT && launch) {
+            if (MANY && !Cut::PROMPT && launch) {
               reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
               reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
             }
@@ -666,23 +685,19 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           do {
 #pragma unroll 1
             for (int at = begin; at < have; at += (WARPS - 1) * KEYS) {
-              const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16, row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
-              const uint4 a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
-              uint32_t v[KEYS];
-#pragma unroll
-              for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
+              if (!EARLY || launch || at > begin) load(at);
               float d0[4] = {}, d1[4] = {};
               mma(d0, a0, b0, q0);
               mma(d1, a1, b1, q1);
               // Column 0: keys g and g + 8 in the lanes of q = 0. In powers of 2.
               const float scale = 0.125f * 1.4426950408889634f;
               const float s0 = at + g < have ? (d0[0] + d1[0]) * scale : -1e30f, s1 = at + g + 8 < have ? (d0[2] + d1[2]) * scale : -1e30f;
-              float top = q == 0 ? fmaxf(s0, s1) : -1e30f;
+              float top = fmaxf(s0, s1);  // all columns are equal
 #pragma unroll
               for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
-              top = fmaxf(most, __shfl_sync(~0u, top, 0));
-              const float fade = exp2f(most - top);
-              if (q == 0) work.weight[warp][g] = exp2f(s0 - top), work.weight[warp][g + 8] = exp2f(s1 - top);
+              top = fmaxf(most, top);
+              const float fade = power2(most - top);
+              if (q == 0) work.weight[warp][g] = power2(s0 - top), work.weight[warp][g + 8] = power2(s1 - top);
               __syncwarp();
               most = top, y0 *= fade, y1 *= fade, sum *= fade;
 #pragma unroll
@@ -710,6 +725,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             if (!MANY && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
           }
           barrier_arrive<Cut>(FULL + buffer);
+          if (!MANY && launch && last) {  // nobody waits for the cache
+            const int at = t * HEAD;
+            reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
+            reinterpret_cast<uint32_t *>(cache_v + at)[lane] = reinterpret_cast<const uint32_t *>(tail_v + at)[lane];
+          }
           buffer ^= 1;
         } while (MANY && (n += gridDim.x) < p.items);
         continue;
@@ -735,7 +755,10 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         const uint32_t stride = 8 * C / Cut::CHUNKS + PAD, base = begin + side * LARGE * 2 + q * 16;
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
 #pragma unroll
-        for (int k = 0; k < KEEP; k++) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+        for (int k = 0; k < KEEP; k++) {
+          a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+          if (!MANY) arrange(a[k], b[k], p.zero);
+        }
         if (KEEP == LB) {
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[here]);
@@ -789,7 +812,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           const uint32_t from = fragment + (MANY ? g / 2 * (Cut::ROW * 2) : 0);
           float d[4][4] = {};
 #pragma unroll
-          for (int k = 0; k < KEEP; k++) mma(d[k % 4], a[k], b[k], load_shared(from + k * 64));
+          for (int k = 0; k < KEEP; k++) {
+            const uint4 x = load_shared(from + k * 64);
+            if (MANY)
+              mma(d[k % 4], a[k], b[k], x);
+            else
+              mma_arranged(d[k % 4], a[k], b[k], x);
+          }
           if (KEEP < LB) {
             constexpr int UNROLL = MANY ? 2 : LB - KEEP;  // more take registers that hold weights
 #pragma unroll 1
@@ -913,8 +942,14 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           first = false;
           continue;
         }
+        if constexpr (!MANY) {
+#pragma unroll
+          for (int m = 0; m < FRAGMENTS; m++)
+#pragma unroll
+            for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
+        }
         barrier_sync<Cut>(FREE + buffer);
-        float v[XU][F32S] = {};
+        float v[XU][F32S] = {}, about = 0, r = 0;
         if (first) {
           delay();
           if (s.in == GS_DECODE_ATTENDED) {
@@ -953,7 +988,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               float f0 = __uint_as_float(__shfl_sync(~0u, u[n][0].y, ATTENDED - 1, 16)), f1 = __uint_as_float(__shfl_sync(~0u, u[n][1].y, ATTENDED - 1, 16));
               float most = fmaxf(m0, m1);
               most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
-              f0 *= exp2f(m0 - most), f1 *= exp2f(m1 - most);
+              f0 = __fmul_rn(f0, power2(m0 - most)), f1 = __fmul_rn(f1, power2(m1 - most));
               float sum = f0 + f1;
               sum += __shfl_xor_sync(~0u, sum, 16);
               const float over = __fdividef(1.0f, sum);
@@ -994,15 +1029,16 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
               for (int n = 0; n < XU; n++) v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
             }
+            about = __shfl_sync(~0u, v[0][0], 8);  // a value of the part
 #pragma unroll
             for (int n = 0; n < XU; n++)
 #pragma unroll
               for (int k = 0; k < F32S; k++)
                 if (holds(px[n], k)) {
-                  const float y = v[n][k] * gain[n][k];
-                  const bf16 upper = __float2bfloat16_rn(y);
-                  xs[at_of(px[n]) + k] = __bfloat16_as_ushort(upper);
-                  xs[SMALL + at_of(px[n]) + k] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
+                  const float y = __fmul_rn(v[n][k], gain[n][k]);
+                  const uint32_t upper = pack2(y, 0);
+                  xs[at_of(px[n]) + k] = (uint16_t)upper;
+                  xs[SMALL + at_of(px[n]) + k] = (uint16_t)pack2(y - low(upper), 0);
                 } else {
                   v[n][k] = 0.0f;
                 }
@@ -1013,27 +1049,33 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           const uint32_t from = fragment + (norm && g % 2 ? SMALL * 2 : 0);
 #pragma unroll
           for (int k = 0; k < NB; k++) x[k] = load_shared(from + k * 64);
+          if (norm) {
+            float sum = 0, squares = 0;
+#pragma unroll
+            for (int n = 0; n < XU; n++)
+#pragma unroll
+              for (int k = 0; k < F32S; k++) {
+                const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
+                sum += z, squares = fmaf(z, z, squares);
+              }
+            // The upper half of the lanes goes on with squares, the lower one with sums.
+            const bool upper = lane & 16;
+            r = (upper ? squares : sum) + __shfl_xor_sync(~0u, upper ? sum : squares, 16);
+          }
         }
         constexpr int SUMS = NB > 2 ? 2 : NB;
         float d[2][SUMS][4] = {};
 #pragma unroll
-        for (int k = 0; k < NB; k++) mma(d[0][k % SUMS], a[0][k], b[0][k], x[k]), mma(d[1][k % SUMS], a[1][k], b[1][k], x[k]);
+        for (int k = 0; k < NB; k++) mma_arranged(d[0][k % SUMS], a[0][k], b[0][k], x[k]);
+        if (left > 16) {
+#pragma unroll
+          for (int k = 0; k < NB; k++) mma_arranged(d[1][k % SUMS], a[1][k], b[1][k], x[k]);
+        }
         if (first && norm) {
-          const float about = __shfl_sync(~0u, v[0][0], 8);  // a value of the part
-          float sum = 0, squares = 0;
 #pragma unroll
-          for (int n = 0; n < XU; n++)
-#pragma unroll
-            for (int k = 0; k < F32S; k++) {
-              const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
-              sum += z, squares = fmaf(z, z, squares);
-            }
-#pragma unroll
-          for (int o = 16; o > 0; o >>= 1) {
-            sum += __shfl_xor_sync(~0u, sum, o);
-            squares += __shfl_xor_sync(~0u, squares, o);
-          }
-          stats = make_float2(about + sum * (1.0f / SMALL), fmaxf(squares - sum * sum * (1.0f / SMALL), 0.0f));
+          for (int o = 8; o > 0; o >>= 1) r += __shfl_xor_sync(~0u, r, o);
+          const float squares = __shfl_xor_sync(~0u, r, 16);
+          stats = stats_of(about, r, squares, 1.0f / SMALL);
         }
         first = false;
         if (q == 0) {

@@ -346,10 +346,11 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
           for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
             const int j = group + n;
             float y = sum_of_parts<WARPS>([&](int w) { return work.part[buffer][w][n][lane]; });
-            if (norm) y = normalised<WARPS, Cut::SMALL>(y, sums, sh.stats[out == GS_DECODE_HIDDEN][j], over_c, p.eps);
-            y += bias;
+            Normal of = {0, 1};
+            if (norm) of = normal_of<WARPS, Cut::SMALL>(sh.stats[out == GS_DECODE_HIDDEN][j], over_c, p.eps);
+            y = output_of(y, of, sums, bias);
             // 0.5 y (1 + tanh(z)) = y / (1 + exp(-2 z)), without the loss of digits near tanh(z) = -1.
-            if (act) y = __fdividef(y, 1.0f + __expf(-2.0f * 0.7978845608028654f * (y + 0.044715f * y * y * y)));
+            if (act) y = __fdividef(y, 1.0f + __expf(-2.0f * 0.7978845608028654f * gelu_cubic(y)));
             delay();
             if (out == GS_DECODE_LOGITS) {
               if (has) take_logit<Cut>(p, sh, work, j, row, row - s.row, y, best, best_id);
@@ -460,7 +461,7 @@ template <typename Cut> __device__ inline void note_stats(float2 (*stats)[Cut::W
   const float sum = sum_rows<2 * GROUP, 16>(sums, lane), squares = __shfl_xor_sync(~0u, sum, 16);
   if (lane % (16 / GROUP) == 0 && j < rows && j < GROUP) {
     float2 *const to = &stats[j][warp];
-    *to = make_float2(to->x + sum * (1.0f / Cut::SMALL), fmaxf(squares - sum * sum * (1.0f / Cut::SMALL), 0.0f));
+    *to = stats_of(to->x, sum, squares, 1.0f / Cut::SMALL);
   }
 }
 
@@ -519,7 +520,7 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
           most = fmaxf(most, m[k]);
         }
 #pragma unroll
-        for (int k = 0; k < MOST_SPLITS; k++) f[k] *= exp2f(m[k] - most), sum += f[k];
+        for (int k = 0; k < MOST_SPLITS; k++) f[k] = __fmul_rn(f[k], exp2f(m[k] - most)), sum += f[k];
         const float over = 1.0f / sum;
         float y[F32S] = {};
 #pragma unroll

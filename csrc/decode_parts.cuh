@@ -104,6 +104,7 @@ struct Program {
   int kept;                                  // of the logits' rows, the last ones of a block that may stay in the L2 cache; -1 if all weights may
   float eps;
   Shape x, h, a;  // residual stream, hidden layer, qkv
+  uint32_t zero;   // 0, which the compiler does not know
   int alone;       // of gs_decode_one: the step; tokens - 1 is its token's place in a launch of gs_decode
   uint32_t epoch;  // and the epoch before the first step of the token
   int draw;                                  // from so many candidates the token is drawn; 0: it is the argmax
@@ -263,33 +264,55 @@ template <typename Shared> __device__ inline void read_all(const Program &p, Sha
   __syncwarp();
 }
 
-// The sum of a row over the parts of K that warps have.
-template <int WARPS, typename Part> __device__ __forceinline__ float sum_of_parts(Part part) {
-  static_assert(WARPS >= 8 && WARPS <= 12 && WARPS % 2 == 0, "the sum below");
-  float v[WARPS / 4 * 4 + 4] = {};
-#pragma unroll
-  for (int w = 0; w < WARPS; w++) v[w] = part(w);
+// Sums of 12, 10 or 8 values, in pairs: little depends on each other.
+template <int N> __device__ __forceinline__ float sum_of(const float (&v)[N]) {
+  static_assert(N >= 8 && N <= 12 && N % 2 == 0, "the sum below");
   float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
-  if (WARPS > 8) y += (v[8] + v[9]) + (v[10] + v[11]);
+  if (N == 10) y += v[8] + v[9];
+  if (N == 12) y += (v[8] + v[9]) + (v[N - 2] + v[N - 1]);
   return y;
 }
 
-// LayerNorm of x applied to y, a row of W (gain x): sums is that of the row of W gain. stats has mean and
-// sum of squared differences from it of WARPS equal parts of x, which are combined (T. Chan,
-// G. Golub, R. LeVeque, Algorithms for computing the sample variance, 1983).
-template <int WARPS, int PART> __device__ __forceinline__ float normalised(float y, float sums, const float2 *stats, float over_c, float eps) {
-  float sum = 0, within = 0, squares = 0;
+// The sum of a row over the parts of K that warps have.
+template <int WARPS, typename Part> __device__ __forceinline__ float sum_of_parts(Part part) {
+  float v[WARPS];
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) v[w] = part(w);
+  return sum_of(v);
+}
+
+// The compiler contracts products and sums differently in different kernels. These functions, which
+// all kernels have, name each fused operation, so that all have the same bits.
+
+// Mean of a part of x, and sum of squared differences from it: `about` is a value near the mean, sum and
+// squares are those of differences from `about`, over is 1 over the number of values.
+__device__ __forceinline__ float2 stats_of(float about, float sum, float squares, float over) {
+  return make_float2(fmaf(sum, over, about), fmaxf(fmaf(-sum, sum * over, squares), 0.0f));
+}
+
+// LayerNorm of x from the stats of WARPS equal parts of it, which are combined (T. Chan, G. Golub,
+// R. LeVeque, Algorithms for computing the sample variance, 1983).
+struct Normal {
+  float mean, scale;
+};
+template <int WARPS, int PART> __device__ __forceinline__ Normal normal_of(const float2 *stats, float over_c, float eps) {
+  float d[WARPS], within[WARPS], squares[WARPS];
   const float about = stats[0].x;
 #pragma unroll
   for (int w = 0; w < WARPS; w++) {
     const float2 of = stats[w];
-    const float d = of.x - about;
-    sum += d, within += of.y, squares = fmaf(d, d, squares);
+    d[w] = of.x - about, within[w] = of.y, squares[w] = __fmul_rn(d[w], d[w]);
   }
-  const float off = sum * (1.0f / WARPS), mean = about + off;
-  const float variance = (within + (float)PART * fmaxf(squares - sum * off, 0.0f)) * over_c;
-  return rsqrtf(variance + eps) * (y - mean * sums);
+  const float2 all = stats_of(about, sum_of(d), sum_of(squares), 1.0f / WARPS);
+  return {all.x, rsqrtf(fmaf(fmaf((float)PART, all.y, sum_of(within)), over_c, eps))};
 }
+
+// An output of a product: LayerNorm applied to y, a row of W (gain x), and the bias. sums is that of the
+// row of W gain.
+__device__ __forceinline__ float output_of(float y, Normal of, float sums, float bias) { return fmaf(of.scale, fmaf(-of.mean, sums, y), bias); }
+
+// y + 0.044715 y^3, of GELU.
+__device__ __forceinline__ float gelu_cubic(float y) { return fmaf(0.044715f * y * y, y, y); }
 
 // Where a lane finds values of a warp's part of a vector.
 struct Place {

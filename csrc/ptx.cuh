@@ -64,6 +64,22 @@ __device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const 
                : "r"(a.z), "r"(b.z), "r"(a.w), "r"(b.w), "r"(x.z), "r"(x.w));
 }
 
+// Puts the operands a and b of both instructions of mma in their order in registers, so that they
+// are not moved there when x arrives. zero must be 0, unknown to the compiler.
+__device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
+  uint4 c = make_uint4(a.x, b.x, a.y, b.y), d = make_uint4(a.z, b.z, a.w, b.w);
+  asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;" : "+r"(c.x), "+r"(c.y), "+r"(c.z), "+r"(c.w) : "r"(zero));
+  asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;" : "+r"(d.x), "+r"(d.y), "+r"(d.z), "+r"(d.w) : "r"(zero));
+  a = c, b = d;
+}
+
+// 2 to the power of x; 0 where that is below the normal numbers.
+__device__ inline float power2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Barriers of some of a block's warps, by number.
 template <int THREADS> __device__ inline void named_sync(int id) { asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory"); }
 template <int THREADS> __device__ inline void named_arrive(int id) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory"); }
@@ -89,4 +105,11 @@ __device__ inline uint32_t load_relaxed(const uint32_t *p) {
 __device__ inline void store_release(uint64_t *p, uint64_t v) { asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
 
 #endif
+#endif
+
+// mma of operands that arrange has arranged.
+#if defined(GS_EMULATED) || defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+__device__ inline void mma_arranged(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {
+  mma(d, make_uint4(a.x, a.z, b.x, b.z), make_uint4(a.y, a.w, b.y, b.w), x);
+}
 #endif

@@ -85,6 +85,7 @@ inline int __float_as_int(float v) { int i; memcpy(&i, &v, 4); return i; }
 inline unsigned __float_as_uint(float v) { unsigned i; memcpy(&i, &v, 4); return i; }
 inline float __int_as_float(int i) { float v; memcpy(&v, &i, 4); return v; }
 inline float __uint_as_float(unsigned i) { float v; memcpy(&v, &i, 4); return v; }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float v) { return expf(v); }
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }

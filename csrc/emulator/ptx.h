@@ -63,6 +63,13 @@ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {
     }
 }
 
+inline void arrange(uint4 &a, uint4 &b, uint32_t) {
+  const uint4 c = {a.x, b.x, a.y, b.y}, d = {a.z, b.z, a.w, b.w};
+  a = c, b = d;
+}
+
+inline float power2(float x) { return exp2f(x); }
+
 inline void poll_again() { emulator::yield(); }
 
 template <int THREADS> void named_sync(int id) { emulator::arrive(id, THREADS, true); }

@@ -98,10 +98,10 @@ func (b *Backend) fellBack() string {
 // measuredFaster is the largest number of sequences for which decode steps in one kernel were measured to
 // take less time than graphs, with one layer and with many, by type of weights and width. A width that
 // is missing was not measured to be faster. docs/persistent.md has the times.
-var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 1, 768: 8, 1024: 1, 1280: 1, 1600: 1}}
+var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 4, 768: 8, 1024: 8, 1280: 2, 1600: 4}}
 
-// measuredPrompts is the same of the rows of a prompt of one sequence. Those in float32 were not measured.
-var measuredPrompts = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 8}}
+// measuredPrompts is the same of the rows of a prompt of one sequence.
+var measuredPrompts = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 8, 1600: 4}, cuda.F32: {384: 8, 768: 8, 1024: 8, 1280: 8, 1600: 8}}
 
 // slowerPrompt is whether mode auto runs a prompt of so many rows as a graph though there may be a kernel.
 // A launch for each prompt is too long for the smallest models.
@@ -118,8 +118,8 @@ func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) 
 		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
 	case sequences > most:
 		return fmt.Sprintf("of %d sequences at a width of %d in %s one kernel was not measured to be faster", sequences, c.Channels, typeName(b.dtype))
-	case b.drawnApart(s, c.Vocab) && (c.Channels < 768 || b.dtype == cuda.F32 && sequences > 1) && layers < 3:
-		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40, in bfloat16, needs no launch)"
+	case drawnApart(s, c.Vocab) && (c.Channels < 768 || b.dtype == cuda.F32 && sequences > 1) && layers < 3:
+		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40 needs no launch)"
 	case sequences > 4 && candidates(s, c.Vocab) > 64 && c.Channels < 768 && layers < 2:
 		return "tokens of many sequences are drawn from many candidates, and the model is too small for one kernel to make up for that"
 	}
@@ -209,17 +209,16 @@ func candidates(s gpt2.Sampling, vocab int) int {
 }
 
 // drawnApart is whether the decode kernel leaves the logits of a step to another kernel: it draws
-// tokens from so many candidates only. In mode auto it does not draw them in float32, which has not run on a
-// GPU yet.
-func (b *Backend) drawnApart(s gpt2.Sampling, vocab int) bool {
+// tokens from so many candidates only.
+func drawnApart(s gpt2.Sampling, vocab int) bool {
 	n := candidates(s, vocab)
-	return n > 0 && (!cuda.CanDraw(n, vocab) || b.options.Mode == Auto && b.dtype == cuda.F32)
+	return n > 0 && !cuda.CanDraw(n, vocab)
 }
 
 // drawnApart is whether another kernel draws the session's tokens.
 func (r *Runner) drawnApart() bool {
 	t, vocab := &r.together, r.model.Config.Vocab
-	return r.backend.drawnApart(r.state.sampling, vocab) || t.args.Count > 0 && t.drawing == 0 && candidates(r.state.sampling, vocab) > 0
+	return drawnApart(r.state.sampling, vocab) || t.args.Count > 0 && t.drawing == 0 && candidates(r.state.sampling, vocab) > 0
 }
 
 // atOnce returns how many decode steps a launch has at most.

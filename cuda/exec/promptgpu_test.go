@@ -253,3 +253,46 @@ func promptsOnGrids(t *testing.T, held weights.DType) {
 		}
 	}
 }
+
+// BenchmarkPrompts times short prompts after 512 tokens until their token is read, as graphs and in one kernel.
+func BenchmarkPrompts(b *testing.B) {
+	const past = 512
+	for _, f := range []struct {
+		spec   string
+		layers int
+	}{
+		{"random:gpt2", 12}, {"random:gpt2", 1}, {"random:L=6,C=384,NH=6,V=257,T=1024", 6}, {"random:L=6,C=384,NH=6,V=257,T=1024", 1},
+		{"random:gpt2-medium", 24}, {"random:gpt2-large", 12}, {"random:gpt2-xl", 12},
+	} {
+		b.Run(fmt.Sprintf("%s,layers=%d", f.spec, f.layers), func(b *testing.B) {
+			m := randomModel(b, f.spec)
+			ids := randomIDs(rand.New(rand.NewPCG(1, 2)), past+8, m.Config.Vocab)
+			for _, held := range []weights.DType{weights.BF16, weights.F32} {
+				for _, rows := range []int{1, 2, 3, 4, 6, 8} {
+					for _, mode := range []Mode{Graph, Persistent} {
+						b.Run(fmt.Sprintf("%s,rows=%d,%s", held, rows, mode), func(b *testing.B) {
+							r := after(b, session(b, m, gpu(b, Options{Mode: mode, DType: held}), gpt2.Options{Batch: 1, Layers: gpt2.FirstLayers(f.layers)}), ids[:past])
+							pass := func() {
+								if _, err := r.Prefill(b.Context(), ids[past:past+rows], gpt2.Pass{Batch: 1, Tokens: rows, Logits: gpt2.LogitsLast, Sample: true}); err != nil {
+									b.Fatal(err)
+								}
+								if err := r.Rewind(past); err != nil {
+									b.Fatal(err)
+								}
+							}
+							for range 10 {
+								pass()
+							}
+							if mode == Persistent && !r.last.logitsOnly {
+								b.Skip("the decode kernel has no room for so many rows")
+							}
+							for b.Loop() {
+								pass()
+							}
+						})
+					}
+				}
+			}
+		})
+	}
+}

@@ -20,7 +20,7 @@ const maxGPULanes = 6
 const MaxLanes = maxLanes
 
 // Threads divides cores, if there are GPUs: host threads run the CPU's jobs, and beside the thread that feeds it each GPU has so many lanes, of which 0 asks for as many as
-// the cores suggest. One core is left to the driver, the runtime and plans. If one of these took the core of a thread of a job, the others would wait for what that thread has
+// the cores suggest. One core is left to the driver, the runtime, plans and the checks of lanes' results. If one of these took the core of a thread of a job, the others would wait for what that thread has
 // begun (docs/scheduling.md).
 func Threads(cores, gpus, lanes int) (host, of int) {
 	if gpus == 0 {
@@ -216,15 +216,22 @@ func zero(us float64) float64 {
 }
 
 // RunLane implements Laned. What a job takes is its time by the host's clock, since it waits for its tokens.
-func (g *gpuExecutor) RunLane(j *Job) (Times, error) {
-	t, err := g.queue.RunLane(g.ctx, g.works(j))
+func (g *gpuExecutor) RunLane(j *Job) (Times, Check, error) {
+	t, u, err := g.queue.RunLane(g.ctx, g.works(j))
 	if errors.Is(err, cuda.ErrOutOfMemory) {
-		return Times{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		return Times{}, nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if err != nil {
 		g.lost.Store(true)
+		return Times{}, nil, err
 	}
-	return Times{Run: t.Wall}, err
+	return Times{Run: t.Wall}, func(wait bool) (bool, error) {
+		done, err := u.Check(g.ctx, wait)
+		if err != nil {
+			g.lost.Store(true)
+		}
+		return done, err
+	}, nil
 }
 
 func (g *gpuExecutor) Held() int64 { return g.queue.Held() }

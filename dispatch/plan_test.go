@@ -131,7 +131,7 @@ func (b *blocked) Begin(j *Job) error {
 	return b.fake.Begin(j)
 }
 
-func (b *blocked) RunLane(j *Job) (Times, error) {
+func (b *blocked) RunLane(j *Job) (Times, Check, error) {
 	<-b.begun
 	defer func() { b.left <- struct{}{} }()
 	return b.fake.RunLane(j)

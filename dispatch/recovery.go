@@ -27,8 +27,11 @@ func (r Result) Recovery(device int, since float64, usual Truth) Recovery {
 	for _, d := range r.Done {
 		if d.Device == device && d.Actual.Start >= since {
 			done = append(done, d)
-			off = append(off, math.Log(d.Times.Total()/d.Decided.Total()))
 		}
+	}
+	slices.SortStableFunc(done, func(a, b Done) int { return cmp.Compare(a.Actual.End, b.Actual.End) }) // as predictions were corrected
+	for _, d := range done {
+		off = append(off, math.Log(d.Times.Total()/d.Decided.Total()))
 	}
 	holds := func(from int) bool {
 		some := off[min(from, len(off)):min(from+recoveryWindow, len(off))]
@@ -99,10 +102,10 @@ func (r Result) OverBest(usual Truth) (o OverBest) {
 	return OverBest{math.Exp(logs / float64(len(ratios))), stats.Quantile(ratios, 0.99), ratios[len(ratios)-1]}
 }
 
-// since returns when a number of jobs had ended, 0 for none.
+// since returns when the results of a number of jobs were checked, 0 for none.
 func (r Result) since(ended int) float64 {
 	if ended < 1 || ended > len(r.Done) {
 		return 0
 	}
-	return r.Done[ended-1].Actual.End
+	return r.Done[ended-1].Checked
 }

@@ -36,10 +36,14 @@ type Executor interface {
 type Laned interface {
 	Executor
 
-	// RunLane does a job that takes a lane, and returns its times when it has ended. Each lane calls it on a locked thread of its own. A job that the device cannot run now
-	// is refused as by Begin.
-	RunLane(j *Job) (Times, error)
+	// RunLane does a job that takes a lane, and returns its times when it has ended, and what checks its result. Each lane calls it on a locked thread of its own. A job that the
+	// device cannot run now is refused as by Begin. It may wait for a result to be checked.
+	RunLane(j *Job) (Times, Check, error)
 }
+
+// Check checks the result of a job that has ended in a lane. Any goroutine may call it, one at a time, until done is set. If wait is not set it returns soon, with done not set
+// if the result is not on the host yet. An error is one of the device.
+type Check func(wait bool) (done bool, err error)
 
 // Watcher reports what it finds out about devices until ctx ends, and returns then. busy tells whether jobs run on a device.
 type Watcher func(ctx context.Context, busy func(device int) bool, report func(device int, c Condition))
@@ -82,6 +86,7 @@ type running struct {
 	spins    bool          // there are cores for workers that look for changes instead of sleeping
 	end      chan struct{} // closed once nothing is left to do
 	result   Result
+	last     []float64 // by device: when a job ended there
 	devices  []Executor
 	failure  error // of the host: it ends the run
 	lost     []error
@@ -168,9 +173,9 @@ func (r *running) await(ctx context.Context, w *worker, seen uint64) bool {
 
 // Run runs a stream on devices, each on a locked thread. A device whose executor fails is lost: the jobs
 // that it had not ended are done on others, each once. An error of the host ends the run, as the end of ctx
-// does; the result is then of the jobs that have ended. Result.Lost says which devices were lost, and why.
+// does; the result is then of the jobs that have ended. A lane begins its next job while the result of the last is checked; a job ends when its result is. Result.Lost says which devices were lost, and why.
 func (m *Stream) Run(ctx context.Context) (Result, error) {
-	r := &running{Stream: m, s: New(m.Devices, m.Classes, m.Policy), arriving: len(m.Jobs), devices: make([]Executor, len(m.Devices)), end: make(chan struct{})}
+	r := &running{Stream: m, s: New(m.Devices, m.Classes, m.Policy), arriving: len(m.Jobs), devices: make([]Executor, len(m.Devices)), last: make([]float64, len(m.Devices)), end: make(chan struct{})}
 	r.result = Result{Policy: m.Policy.Name, Devices: m.Devices, Busy: make([]float64, len(m.Devices)), Done: make([]Done, 0, len(m.Jobs))}
 	planned := make(chan struct{}, 1)
 	r.s.later = func() {
@@ -218,19 +223,25 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 					}
 					return
 				}
-				var running sync.WaitGroup
+				var running, checking sync.WaitGroup
+				c := newChecker(len(inLanes))
+				if len(inLanes) > 0 {
+					checking.Go(func() { c.work(r) })
+				}
 				for lane, w := range inLanes {
 					running.Go(func() {
 						onLane(d, lane, func() {
 							opened.Done()
 							<-ready
-							r.serveLane(ctx, w, laned)
+							r.serveLane(ctx, w, laned, c)
 						})
 					})
 				}
 				<-ready
 				r.serve(ctx, w, e)
 				running.Wait()
+				c.close()
+				checking.Wait()
 				errs[d] = e.Close()
 			})
 		})
@@ -267,7 +278,7 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 	}
 	r.result.Lost = errors.Join(r.lost...)
 	for _, d := range r.result.Done {
-		r.result.Makespan = max(r.result.Makespan, d.Actual.End)
+		r.result.Makespan = max(r.result.Makespan, d.Checked)
 	}
 	if r.failure != nil {
 		return r.result, r.failure
@@ -371,25 +382,27 @@ func (r *running) refused(device int, j *Job) {
 	r.wakeAll()
 }
 
-// serveLane runs jobs in a lane until nothing is left to do or the device is lost.
-func (r *running) serveLane(ctx context.Context, w *worker, e Laned) {
+// serveLane runs jobs in a lane until nothing is left to do or the device is lost. It checks results only if it has no job to run, or if more wait to be checked than c holds.
+func (r *running) serveLane(ctx context.Context, w *worker, e Laned, c *checker) {
 	for {
 		seen := r.changes.Load()
 		j := r.next(ctx, w)
 		if j == nil {
-			if !r.await(ctx, w, seen) {
+			if !c.help(r) && !r.await(ctx, w, seen) {
 				return
 			}
 			continue
 		}
-		switch t, err := e.RunLane(j); {
+		switch t, check, err := e.RunLane(j); {
 		case errors.Is(err, ErrRefused):
 			r.refused(w.device, j)
 		case err != nil:
 			r.fail(w.device, []*Job{j}, err)
 			return
 		default:
-			r.ended(w.device, j, t)
+			if full := c.add(unchecked{r.ran(w.device, j, t), check}); full {
+				c.help(r)
+			}
 		}
 	}
 }
@@ -446,9 +459,36 @@ func (r *running) serve(ctx context.Context, w *worker, e Executor) {
 	}
 }
 
-// ended notes that a job has ended, and tells of it.
+// ended notes that a job has ended with its result checked, and tells of it.
 func (r *running) ended(device int, j *Job, t Times) {
-	d := r.finish(device, j, t)
+	r.lock()
+	d := r.note(device, j, t)
+	r.finish(d)
+}
+
+// ran notes that a device has run a job and may begin another. Its result is still to be checked.
+func (r *running) ran(device int, j *Job, t Times) Done {
+	r.lock()
+	defer r.mu.Unlock()
+	return r.note(device, j, t)
+}
+
+// note is ran with the lock.
+func (r *running) note(device int, j *Job, t Times) Done {
+	now := r.now()
+	d := Done{Job: j, Device: device, Probe: j.probe, Plan: j.plan, Actual: Span{j.plan.Start, now}, Checked: now, Times: t, Decided: j.estimates[device]}
+	r.result.Busy[device] += now - max(d.Actual.Start, r.last[device])
+	r.last[device] = now
+	r.s.Ran(device, j, t, now)
+	return d
+}
+
+// finish notes that the result of a job that ran was checked, gives the lock back, and tells of the job.
+func (r *running) finish(d Done) {
+	r.result.Done = append(r.result.Done, d)
+	r.s.Finish(d.Device, d.Job, d.Times, d.Checked)
+	r.over()
+	r.mu.Unlock()
 	r.wakeAll() // before Stream.Ended, which may take long
 	if r.Stream.Ended != nil {
 		r.telling.Lock()
@@ -457,27 +497,8 @@ func (r *running) ended(device int, j *Job, t Times) {
 	}
 }
 
-// finish notes that a job has ended.
-func (r *running) finish(device int, j *Job, t Times) Done {
-	r.lock()
-	defer r.mu.Unlock()
-	now := r.now()
-	d := Done{Job: j, Device: device, Probe: j.probe, Plan: j.plan, Actual: Span{j.plan.Start, now}, Times: t, Decided: j.estimates[device]}
-	last := 0.0
-	for i := len(r.result.Done) - 1; i >= 0; i-- {
-		if r.result.Done[i].Device == device {
-			last = r.result.Done[i].Actual.End
-			break
-		}
-	}
-	r.result.Busy[device] += now - max(d.Actual.Start, last)
-	r.result.Done = append(r.result.Done, d)
-	r.s.Finish(device, j, t, now)
-	r.over()
-	return d
-}
-
-// fail notes that a device is lost, with the jobs that one of its workers had begun. Each other worker there ends what it has begun, or fails too.
+// fail notes that a device is lost, with the jobs that one of its workers had begun. Each other worker there ends what it has begun, or fails too. Results of jobs that ran are still
+// checked if they can be.
 func (r *running) fail(device int, begun []*Job, err error) {
 	r.lock()
 	defer r.mu.Unlock()

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -28,7 +31,9 @@ type fake struct {
 	inFlight int
 	lanes    int
 	inLanes  int // at this time
-	t        *testing.T
+
+	unchecked int
+	t         *testing.T
 }
 
 func (f *fake) call() error {
@@ -69,12 +74,12 @@ func (f *fake) Ended() (*Job, Times, error) {
 	return j, f.truth.Times(f.device, j), nil
 }
 
-func (f *fake) RunLane(j *Job) (Times, error) {
+func (f *fake) RunLane(j *Job) (Times, Check, error) {
 	if err := f.call(); err != nil {
-		return Times{}, err
+		return Times{}, nil, err
 	}
 	if f.refuse != nil && f.refuse(j) {
-		return Times{}, fmt.Errorf("no memory: %w", ErrRefused)
+		return Times{}, nil, fmt.Errorf("no memory: %w", ErrRefused)
 	}
 	f.mu.Lock()
 	if f.inLanes++; f.inLanes > f.lanes || !j.Lane {
@@ -86,10 +91,25 @@ func (f *fake) RunLane(j *Job) (Times, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.inLanes--; err != nil {
-		return Times{}, err
+		return Times{}, nil, err
 	}
-	f.done[j.ID]++
-	return f.truth.Times(f.device, j), nil
+	if f.unchecked++; f.unchecked > 4*f.lanes {
+		f.t.Errorf("device %d holds %d results that are not checked", f.device, f.unchecked)
+	}
+	looks := j.ID % 3 // until it is copied
+	return f.truth.Times(f.device, j), func(wait bool) (bool, error) {
+		if looks--; looks >= 0 && !wait {
+			return false, nil
+		}
+		err := f.call()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.unchecked--; err != nil {
+			return true, err
+		}
+		f.done[j.ID]++
+		return true, nil
+	}, nil
 }
 
 func (f *fake) Held() int64 { return f.held }
@@ -272,6 +292,73 @@ func TestRunVetoesMemory(t *testing.T) {
 			if held == 0 && (large > 3 || r.Decided.NoRoom < 10) || held == 1 && (large < 4 || r.Decided.NoRoom > 0) || small == 0 {
 				t.Errorf("%s: %d bytes are held: %d jobs that need more than is free and %d others ended on the GPU, %d had no room", policy.Name, held, large, small, r.Decided.NoRoom)
 			}
+		}
+	}
+}
+
+// later is a GPU whose lanes run jobs at once, and whose results are there once so many jobs have run.
+type later struct {
+	*fake
+	ran       atomic.Int32
+	of, wrong int32 // the number of the job that has a wrong result; 0: none
+}
+
+func (l *later) RunLane(j *Job) (Times, Check, error) {
+	n := l.ran.Add(1)
+	return Times{Run: 1}, func(wait bool) (bool, error) {
+		switch {
+		case l.ran.Load() < min(n+3, l.of) && !wait:
+			return false, nil
+		case n == l.wrong:
+			return true, fmt.Errorf("the result of job %d is wrong", j.ID)
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.done[j.ID]++
+		return true, nil
+	}, nil
+}
+
+// A lane begins its next job while results are copied to the host. The stream ends when the last of them is checked. A wrong one is reported with its job, which is done
+// elsewhere.
+func TestRunChecksBesideLanes(t *testing.T) {
+	for _, wrong := range []int32{0, 5, 20} { // 20 is the last
+		m := drawn(200, 0, 3)
+		m.Jobs = slices.DeleteFunc(m.Jobs, func(j Job) bool { return !j.Lane })
+		m.Jobs = m.Jobs[:20]
+		for i := range m.Jobs {
+			m.Jobs[i].ID = i
+		}
+		m.Devices[1].Lanes = 1
+		s, all := fakes(t, m, 3)
+		l := &later{fake: all[1], of: int32(len(m.Jobs)), wrong: wrong}
+		s.Open[1] = func() (Executor, error) { return l, nil }
+		s.Policy = Always("gpu", 1, Floors{25e3})
+		r, err := s.Run(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		once(t, m, r, l.done)
+		if wrong > 0 {
+			if r.Lost == nil || !strings.Contains(r.Lost.Error(), "is wrong") {
+				t.Errorf("a wrong result of %d: %v", wrong, r.Lost)
+			}
+			continue
+		}
+		beside := 0
+		for _, d := range r.Done {
+			if d.Checked < d.Actual.End || d.Checked > r.Makespan {
+				t.Errorf("job %d ended at %g us, was checked at %g; the stream ended at %g", d.Job.ID, d.Actual.End, d.Checked, r.Makespan)
+			}
+			for _, o := range r.Done {
+				if o.Actual.Start >= d.Actual.End && o.Actual.Start < d.Checked {
+					beside++
+					break
+				}
+			}
+		}
+		if last := r.Done[len(r.Done)-1]; r.Lost != nil || beside < len(r.Done)/2 || r.Makespan != last.Checked {
+			t.Errorf("%v; beside %d of %d checks a job began; the stream ended at %g, the last check at %g", r.Lost, beside, len(r.Done), r.Makespan, last.Checked)
 		}
 	}
 }

@@ -58,6 +58,7 @@ type deviceState struct {
 	waiting float64 // us of those that do
 	arrived []*Job  // of adopt: since the plan was drafted
 	running []*Job
+	ran     []*Job    // whose results are not checked
 	lanes   []float64 // until when each lane is expected to be busy
 	free    Times     // until when its copies in, its work and its copies out are expected to be busy, of jobs that have begun
 	gone    bool
@@ -598,19 +599,16 @@ func (s *Scheduler) adopt(now float64) {
 	}
 }
 
-// Finish takes note that a job ended on a device, after so long.
-func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
+// Ran takes note that a device has run a job, which took so long, and has room for another. [Scheduler.Finish] follows once its result is checked.
+func (s *Scheduler) Ran(device int, j *Job, t Times, now float64) {
 	d := &s.devices[device]
 	at := slices.Index(d.running, j)
 	if at < 0 {
 		return // it was taken away: Lose
 	}
 	d.running = slices.Delete(d.running, at, at+1)
-	s.left--
+	d.ran = append(d.ran, j)
 	s.ended++
-	if j.noRoom && device == Host {
-		s.Decided.NoRoom++
-	}
 	s.work += t.Total()
 	switch {
 	case d.inLane(j):
@@ -622,6 +620,32 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 		d.free.Run = math.Max(now, d.free.Run+late)
 		d.free.Out = math.Max(now, d.free.Out+late)
 	}
+	if o, ok := s.policy.Believes.(Observer); ok {
+		o.Observe(device, j, t)
+	}
+	drift := s.policy.Refine && s.learn(device, j, t)
+	switch {
+	case drift:
+		s.Decided.Drifts++
+		s.want(now)
+	case s.policy.Plan && s.policy.Refine && s.ended-s.plannedAt >= max(learntAfter, s.waiting/learntShare) && s.learnt(device, j.Class):
+		s.want(now)
+	}
+}
+
+// Finish takes note that a job ended on a device, after so long, and that its result is there.
+func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
+	s.Ran(device, j, t, now)
+	d := &s.devices[device]
+	at := slices.Index(d.ran, j)
+	if at < 0 {
+		return // it was taken away: Lose
+	}
+	d.ran = slices.Delete(d.ran, at, at+1)
+	s.left--
+	if j.noRoom && device == Host {
+		s.Decided.NoRoom++
+	}
 	if j.Writes != nil {
 		if j.Writes.made(device); d.gone {
 			j.Writes.lose(device)
@@ -630,10 +654,6 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 			j.Writes.writer = nil
 		}
 	}
-	if o, ok := s.policy.Believes.(Observer); ok {
-		o.Observe(device, j, t)
-	}
-	drift := s.policy.Refine && s.learn(device, j, t)
 	for _, r := range j.readers {
 		if r.waits--; r.waits == 0 {
 			s.held--
@@ -641,13 +661,6 @@ func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 		}
 	}
 	j.readers = nil
-	switch {
-	case drift:
-		s.Decided.Drifts++
-		s.want(now)
-	case s.policy.Plan && s.policy.Refine && s.ended-s.plannedAt >= max(learntAfter, s.waiting/learntShare) && s.learnt(device, j.Class):
-		s.want(now)
-	}
 }
 
 // How many jobs end at least between a plan and one that is made since corrections have changed, and as a share of those that wait: all devices wait for a plan, which takes
@@ -663,8 +676,8 @@ func (s *Scheduler) learnt(device, class int) bool {
 	return before > 0 && math.Abs(math.Log(now/before)) > changed
 }
 
-// Lose takes note that a device is gone, with some of the jobs that it runs, and with what it held of data. These jobs and those of its queue are decided
-// again. Of others that it runs the caller knows more later: that they have ended ([Scheduler.Finish]), or that they are lost too.
+// Lose takes note that a device is gone, with some of the jobs that it runs or whose results are not checked, and with what it held of data. These jobs and those of its queue are decided
+// again. Of others the caller knows more later: that they have ended ([Scheduler.Finish]), or that they are lost too.
 func (s *Scheduler) Lose(device int, running []*Job, lost []*Data, now float64) {
 	d := &s.devices[device]
 	if device == Host {
@@ -674,6 +687,9 @@ func (s *Scheduler) Lose(device int, running []*Job, lost []*Data, now float64) 
 	for _, j := range running {
 		if at := slices.Index(d.running, j); at >= 0 {
 			d.running = slices.Delete(d.running, at, at+1)
+			back = append(back, j)
+		} else if at := slices.Index(d.ran, j); at >= 0 {
+			d.ran = slices.Delete(d.ran, at, at+1)
 			back = append(back, j)
 		}
 	}

@@ -41,6 +41,7 @@ type Done struct {
 	Probe   bool
 	Plan    Span // from when it began to its end as expected then
 	Actual  Span
+	Checked float64 // when its result was checked: with its end, or later beside other jobs of the device
 	Times   Times
 	Decided Estimate // on the device it ran on
 }
@@ -49,7 +50,7 @@ type Done struct {
 type Result struct {
 	Policy   string
 	Devices  []Device
-	Done     []Done // as they ended
+	Done     []Done // as their results were checked
 	Makespan float64
 	Busy     []float64 // by device: us in which it did at least one job
 	Decided  Decided
@@ -199,7 +200,7 @@ func (m *Simulation) Run(p Policy) Result {
 			}
 			continue
 		default:
-			result.Done = append(result.Done, Done{Job: e.job, Device: e.device, Probe: e.job.probe, Plan: e.job.plan, Actual: Span{e.begun, now}, Times: e.times, Decided: e.job.estimates[e.device]})
+			result.Done = append(result.Done, Done{Job: e.job, Device: e.device, Probe: e.job.probe, Plan: e.job.plan, Actual: Span{e.begun, now}, Checked: now, Times: e.times, Decided: e.job.estimates[e.device]})
 			result.Busy[e.device] += now - math.Max(e.begun, until[e.device])
 			until[e.device] = now
 			result.Makespan = math.Max(result.Makespan, now)

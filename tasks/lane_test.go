@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
+
+	"gpt2scope/cuda"
 )
 
 // held is a task that runs until it is let go.
@@ -69,7 +72,10 @@ func TestQueueLanes(t *testing.T) {
 	ends := make(chan ended, 3)
 	run := func(lane int) {
 		go q.OnLane(lane, func() {
-			times, err := q.RunLane(ctx, w)
+			times, u, err := q.RunLane(ctx, w)
+			if err == nil {
+				_, err = u.Check(ctx, false)
+			}
 			ends <- ended{times, err, syscall.Gettid()}
 		})
 	}
@@ -79,7 +85,7 @@ func TestQueueLanes(t *testing.T) {
 	for h.begun.Load() < 2 {
 		runtime.Gosched()
 	}
-	if _, err := q.RunLane(ctx, w); err == nil || !strings.Contains(err.Error(), "as often as it is ready") {
+	if _, _, err := q.RunLane(ctx, w); err == nil || !strings.Contains(err.Error(), "as often as it is ready") {
 		t.Errorf("the same work more often than it was given: %v", err)
 	}
 	if err := q.Begin(ctx, w, true); err == nil || !strings.Contains(err.Error(), "runs in a lane") {
@@ -118,5 +124,84 @@ func TestQueueLanes(t *testing.T) {
 	}
 	if last := <-ends; last.err != nil {
 		t.Error(last.err)
+	}
+}
+
+// copied is a task whose result is on the host once it is told.
+type copied struct {
+	there  atomic.Bool
+	begun  atomic.Int32
+	result error
+}
+
+func (c *copied) Prepare(context.Context, Way, string, string) (Ready, error) { return c, nil }
+func (c *copied) Close() error                                                { return nil }
+func (c *copied) Run(context.Context) (Times, error)                          { return Times{Wall: 7}, nil }
+func (c *copied) Check(context.Context) error                                 { return errors.New("waited for the copy") }
+func (c *copied) checkBytes() int64                                           { return 64 }
+func (c *copied) beginCheck(to *cuda.HostBuffer) (func() (bool, error), error) {
+	c.begun.Add(1)
+	to.Bytes()[63] = 1
+	return func() (bool, error) { return c.there.Load(), c.result }, nil
+}
+
+// A result is checked once it is on the host, for which nothing waits but the same work. There is memory for as many copies as there are lanes. Errors are those of the check.
+func TestQueueChecksLater(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ctx := context.Background()
+	m := testMachine(t)
+	stubGPU(t, m)
+	decode, err := Find(All(), []string{"gpt2.decode"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var works []*Work
+	var tasks []*copied
+	for range 2 {
+		c := &copied{}
+		tasks = append(tasks, c)
+		works = append(works, &Work{Task: decode[0], Shape: decode[0].Sizes[0], DType: Float32, opened: c})
+	}
+	q, err := m.NewQueue(ctx, "cuda:0", 1, 1, works, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	var wait []*Unchecked
+	for _, w := range works {
+		_, u, err := q.RunLane(ctx, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait = append(wait, u)
+		if done, err := u.Check(ctx, false); done || err != nil {
+			t.Fatalf("a result that is not there: %v, %v", done, err)
+		}
+	}
+	if tasks[0].begun.Load() != 1 || tasks[1].begun.Load() != 0 {
+		t.Error("memory for one copy held two")
+	}
+	again := make(chan error)
+	go func() {
+		_, _, err := q.RunLane(ctx, works[0])
+		again <- err
+	}()
+	select {
+	case <-again:
+		t.Fatal("work ran again before its result was checked")
+	case <-time.After(10 * time.Millisecond):
+	}
+	tasks[0].there.Store(true)
+	if done, err := wait[0].Check(ctx, true); !done || err != nil {
+		t.Errorf("a result that is there: %v, %v", done, err)
+	}
+	if err := <-again; err != nil {
+		t.Error(err)
+	}
+	tasks[1].there.Store(true)
+	tasks[1].result = errors.New("wrong")
+	if done, err := wait[1].Check(ctx, false); !done || err != tasks[1].result || tasks[1].begun.Load() != 1 {
+		t.Errorf("a wrong result: %v, %v", done, err)
 	}
 }

@@ -131,12 +131,17 @@ type Queue struct {
 	places []*place
 	begun  []*place // those in use, in the order of Begin
 	lanes  []*lane
-	mu     sync.Mutex               // of ready
-	ready  map[*Work][]Ready        // what does not run over arrays, as often as it is ready and does not run
+	mu     sync.Mutex               // of ready, unchecked and hosts
+	ready  map[*Work][]Ready        // what does not run over arrays, as often as it is ready, does not run and is checked
 	none   map[*Work]error          // of that, what had no memory
 	kept   map[*Work][]*cuda.Buffer // inputs that stay on the device; nil if none do
 	held   atomic.Int64
 	piece  int64 // bytes of a piece of a copy
+
+	unchecked map[*Work]int      // how many results of what runs in lanes are not checked
+	checked   sync.Cond          // one of them was
+	hosts     []*cuda.HostBuffer // that no check uses, of hostBytes each
+	hostBytes int64
 }
 
 // place is what work in flight occupies.
@@ -199,7 +204,8 @@ type Ended struct {
 // NewQueue opens a queue of so many places for work over arrays, and lanes for other work, for any of these works. What is given
 // several times can run in as many lanes at once. With keep, inputs stay on the device once they were copied there.
 func (m *Machine) NewQueue(ctx context.Context, device string, places, lanes int, works []*Work, keep bool) (q *Queue, err error) {
-	q = &Queue{name: device, g: m.gpu(device), ready: map[*Work][]Ready{}, none: map[*Work]error{}, piece: pieceBytes}
+	q = &Queue{name: device, g: m.gpu(device), ready: map[*Work][]Ready{}, none: map[*Work]error{}, piece: pieceBytes, unchecked: map[*Work]int{}}
+	q.checked.L = &q.mu
 	if q.g == nil {
 		return q, fmt.Errorf("GPU %s is not open", device)
 	}
@@ -244,6 +250,15 @@ func (m *Machine) NewQueue(ctx context.Context, device string, places, lanes int
 		arrays = append(arrays, w)
 		inputs, result = max(inputs, len(o.in)), max(result, o.out.Bytes())
 	}
+	if q.hostBytes > 0 {
+		for range lanes {
+			h, err := q.g.Device.AllocHost(q.hostBytes)
+			if err != nil {
+				return q, err
+			}
+			q.hosts = append(q.hosts, h)
+		}
+	}
 	for range places {
 		p := &place{launch: map[*Work]func(*cuda.Stream) error{}, buffers: make([]*cuda.Buffer, inputs+1)}
 		q.places = append(q.places, p)
@@ -287,6 +302,9 @@ func (q *Queue) prepareLane(ctx context.Context, w *Work, way Way) error {
 	}
 	if r != nil {
 		q.ready[w] = append(q.ready[w], r)
+		if later, ok := r.(checksLater); ok {
+			q.hostBytes = max(q.hostBytes, later.checkBytes())
+		}
 	}
 	return err
 }
@@ -682,6 +700,9 @@ func (q *Queue) Close() error {
 		for _, r := range ready {
 			errs = append(errs, r.Close())
 		}
+	}
+	for _, h := range q.hosts {
+		errs = append(errs, h.Free())
 	}
 	for _, s := range []*cuda.Stream{q.in, q.work, q.out} {
 		if s != nil {

@@ -267,13 +267,13 @@ func (r *runFlags) write(ctx context.Context, p *dispatch.Prepared, runs map[str
 	}
 	return writeFile(ctx, r.jobs, func(w io.Writer) error {
 		c := csv.NewWriter(w)
-		c.Write(strings.Split("policy,round,id,task,shape,dtype,device,measured,predicted_us,us,in_us,run_us,out_us,planned_start_us,planned_end_us,start_us,end_us", ","))
+		c.Write(strings.Split("policy,round,id,task,shape,dtype,device,measured,predicted_us,us,in_us,run_us,out_us,planned_start_us,planned_end_us,start_us,end_us,checked_us", ","))
 		us := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 		for _, policy := range dispatch.PolicyNames(p.Devices) {
 			for round, result := range runs[policy] {
 				for _, d := range result.Done {
 					c.Write([]string{policy, strconv.Itoa(round + 1), strconv.Itoa(d.Job.ID), d.Job.Task, d.Job.Shape, d.Job.Work[dispatch.Host].DType, result.Devices[d.Device].Name, strconv.FormatBool(d.Probe),
-						us(d.Decided.Total()), us(d.Times.Total()), us(d.Times.In), us(d.Times.Run), us(d.Times.Out), us(d.Plan.Start), us(d.Plan.End), us(d.Actual.Start), us(d.Actual.End)})
+						us(d.Decided.Total()), us(d.Times.Total()), us(d.Times.In), us(d.Times.Run), us(d.Times.Out), us(d.Plan.Start), us(d.Plan.End), us(d.Actual.Start), us(d.Actual.End), us(d.Checked)})
 				}
 			}
 		}

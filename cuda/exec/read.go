@@ -20,28 +20,68 @@ type lastPass struct {
 	logitsOnly bool       // the kernel of mode persistent leaves no other activations
 }
 
-// Read copies rows of a buffer of the last pass.
-func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
+// layout is where rows of a buffer of the last pass lie on the device.
+type layout struct {
+	dtype           cuda.DType
+	width, ld       int // elements of a row that are wanted, and from a row to the next
+	of, rows, begin int // of each sequence: rows on the device, those that the caller knows of; of the device's, where these begin
+}
+
+// layout returns where n elements of a buffer lie from a row on.
+func (r *Runner) layout(b gpt2.Buffer, row, n int) (l layout, err error) {
 	if r.failed != nil {
-		return r.failed
+		return l, r.failed
 	}
 	plan := r.last.plan
 	if plan == nil {
-		return fmt.Errorf("buffer %s cannot be read before a pass", b)
+		return l, fmt.Errorf("buffer %s cannot be read before a pass", b)
 	}
-	shape, dtype, ld := plan.Buffers[b], r.backend.typeOf(b, plan), pitch(b, plan)
+	shape := plan.Buffers[b]
 	if r.last.logitsOnly && b != gpt2.BufLogits {
-		return fmt.Errorf("buffer %s cannot be read after a decode step by the kernels of mode persistent, which keep logits only; use mode graph", b)
+		return l, fmt.Errorf("buffer %s cannot be read after a decode step by the kernels of mode persistent, which keep logits only; use mode graph", b)
 	}
 	if shape.Rows == 0 || b == gpt2.BufTokens {
-		return fmt.Errorf("the last pass has no buffer %s", b)
+		return l, fmt.Errorf("the last pass has no buffer %s", b)
 	}
-	rows := shape.Rows // those that the caller knows of
+	l = layout{dtype: r.backend.typeOf(b, plan), width: shape.Width, ld: pitch(b, plan), of: shape.Rows, rows: shape.Rows}
 	if shape.Rows == plan.Pass.Tokens {
-		rows = r.last.rows
+		l.rows = r.last.rows
 	}
-	if size := plan.Pass.Batch * rows * shape.Width; row < 0 || row*shape.Width+len(dst) > size {
-		return fmt.Errorf("buffer %s has %d elements; %d from row %d on are not all in it", b, size, len(dst), row)
+	l.begin = l.of - l.rows
+	if size := plan.Pass.Batch * l.rows * l.width; row < 0 || row*l.width+n > size {
+		return l, fmt.Errorf("buffer %s has %d elements; %d from row %d on are not all in it", b, size, n, row)
+	}
+	return l, nil
+}
+
+// rowBytes is how far a row is from the next.
+func (l *layout) rowBytes() int { return l.ld * l.dtype.Size() }
+
+// part returns from which byte of the buffer on how many of some rows lie side by side. Rows of one sequence do. Those of the next one follow at once, unless padding lies
+// between them.
+func (l *layout) part(row, rows int) (from int64, n int) {
+	seq, at := row/l.rows, row%l.rows
+	if l.begin > 0 {
+		rows = min(rows, l.rows-at)
+	}
+	return int64(seq*l.of+l.begin+at) * int64(l.rowBytes()), rows
+}
+
+// widen converts what was copied of rows to float32, until dst is full, and returns what is left of dst.
+func (l *layout) widen(dst []float32, src []byte, rows int) []float32 {
+	for i := range rows {
+		m := min(l.width, len(dst))
+		widen(dst[:m], src[i*l.rowBytes():], l.dtype)
+		dst = dst[m:]
+	}
+	return dst
+}
+
+// Read copies rows of a buffer of the last pass.
+func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
+	l, err := r.layout(b, row, len(dst))
+	if err != nil {
+		return err
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -49,27 +89,52 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 	if err := r.stream.Synchronize(); err != nil {
 		return err
 	}
-	raw := make([]byte, ld*dtype.Size()*min(readRows, (len(dst)+shape.Width-1)/shape.Width))
+	raw := make([]byte, l.rowBytes()*min(readRows, (len(dst)+l.width-1)/l.width))
 	for len(dst) > 0 {
-		// Rows of one sequence lie side by side. Those of the next one follow at once, unless padding lies between them.
-		seq, at := row/rows, row%rows
-		n := min(readRows, (len(dst)+shape.Width-1)/shape.Width)
-		if rows < shape.Rows {
-			n = min(n, rows-at)
-		}
-		from := int64(seq*shape.Rows+shape.Rows-rows+at) * int64(ld) * int64(dtype.Size())
-		part := raw[:n*ld*dtype.Size()]
+		from, n := l.part(row, min(readRows, (len(dst)+l.width-1)/l.width))
+		part := raw[:n*l.rowBytes()]
 		if err := r.memory.buffers[b].Read(from, part); err != nil {
 			return err
 		}
-		for i := range n {
-			m := min(shape.Width, len(dst))
-			widen(dst[:m], part[i*ld*dtype.Size():], dtype)
-			dst = dst[m:]
-		}
+		dst = l.widen(dst, part, n)
 		row += n
 	}
 	return nil
+}
+
+// ReadBytes returns how much pinned memory [Runner.BeginRead] needs for n elements.
+func (r *Runner) ReadBytes(b gpt2.Buffer, n int) (int64, error) {
+	l, err := r.layout(b, 0, n)
+	if err != nil {
+		return 0, err
+	}
+	return int64((n+l.width-1)/l.width) * int64(l.rowBytes()), nil
+}
+
+// BeginRead begins to copy the first n elements of a buffer of the last pass to pinned memory, and does not wait. The copy is done once [Runner.Idle] says so, if no pass has begun
+// since; then end converts the elements.
+func (r *Runner) BeginRead(b gpt2.Buffer, n int, to *cuda.HostBuffer) (end func(dst []float32), err error) {
+	l, err := r.layout(b, 0, n)
+	if err != nil {
+		return nil, err
+	}
+	rows := (n + l.width - 1) / l.width
+	for row := 0; row < rows; {
+		from, some := l.part(row, rows-row)
+		if err := r.stream.CopyToHost(to, int64(row*l.rowBytes()), r.memory.buffers[b], from, int64(some*l.rowBytes())); err != nil {
+			return nil, err
+		}
+		row += some
+	}
+	return func(dst []float32) { l.widen(dst[:n], to.Bytes(), rows) }, nil
+}
+
+// Idle tells whether the device has done all that was launched.
+func (r *Runner) Idle() (bool, error) {
+	if r.failed != nil {
+		return false, r.failed
+	}
+	return r.stream.Query()
 }
 
 // readRows is how many rows are copied to the host at a time.

@@ -270,7 +270,9 @@ func TestPersistentStuck(t *testing.T) {
 		{weights.F32, "random:L=1,C=384,NH=6,V=257,T=128", 1},
 	} {
 		m := randomModel(t, f.spec)
-		s := session(t, m, persistentGPU(t, f.dtype), gpt2.Options{Batch: f.batch})
+		var notices []string
+		b := gpu(t, Options{Mode: Persistent, DType: f.dtype, Notice: func(text string) { notices = append(notices, text) }})
+		s := session(t, m, b, gpt2.Options{Batch: f.batch})
 		r := s.Runner().(*Runner)
 		decoded(t, r, randomIDs(rand.New(rand.NewPCG(5, 6)), 9*f.batch, m.Config.Vocab), 0)
 		start, many := time.Now(), 30*cuda.DecodeTokens
@@ -286,6 +288,9 @@ func TestPersistentStuck(t *testing.T) {
 		next := make([]gpt2.Token, 0, f.batch*5)
 		if err := r.Decode(t.Context(), 5, func(step []gpt2.Token) bool { next = append(next, step...); return true }); err != nil || len(next) != 5*f.batch {
 			t.Errorf("%s %v: the session goes on with %d tokens and %v", f.spec, f.dtype, len(next), err)
+		}
+		if len(notices) != 1 || !strings.Contains(notices[0], "timed out") {
+			t.Errorf("%s %v: notices %q; expected one of a timeout", f.spec, f.dtype, notices)
 		}
 	}
 }

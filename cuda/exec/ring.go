@@ -67,7 +67,7 @@ func (g *ring) await(ctx context.Context, stream *cuda.Stream, step uint64) erro
 			if done && atomic.LoadUint64(&s.Sequence) != step+1 {
 				return fmt.Errorf("step %d ended without a token", step)
 			}
-			time.Sleep(20 * time.Microsecond)
+			cuda.Nap(20 * time.Microsecond)
 		}
 	}
 	return nil

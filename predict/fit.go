@@ -401,7 +401,7 @@ func (c *Cell) start(cold []Row, near *Cell, square [startColumns]float64) error
 	for i := range cold {
 		w := cold[i].Work
 		w.Cold = false
-		warm[i] = c.time(&w)
+		warm[i] = c.time(&w, w.FloorUs)
 	}
 	errors := make([]float64, len(cold))
 	for i := range cold {

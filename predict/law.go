@@ -164,8 +164,11 @@ func lawOf(c [lawColumns]float64, start Start) Law {
 }
 
 // Time returns the time of work in microseconds, without the start.
-func (l *Law) Time(w *Work) float64 {
-	t := l.Floor*w.FloorUs + l.StepUs*w.Steps + l.BaseUs + l.MiBUs*(w.Bytes/mebibyte)
+func (l *Law) Time(w *Work) float64 { return l.with(w, w.FloorUs) }
+
+// with returns the same with another floor.
+func (l *Law) with(w *Work, floor float64) float64 {
+	t := l.Floor*floor + l.StepUs*w.Steps + l.BaseUs + l.MiBUs*(w.Bytes/mebibyte)
 	in, out := &l.PageableIn, &l.PageableOut
 	switch w.Memory {
 	case Pageable:

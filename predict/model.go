@@ -45,7 +45,7 @@ type Device struct {
 	Other Cell   `json:"other_tasks"` // for tasks that were not measured
 	Tasks []Task `json:"tasks"`
 
-	index map[op]int // into Tasks
+	index index // into Tasks
 }
 
 // Task is what a model knows of a task on a device.
@@ -114,21 +114,23 @@ func (c *Cell) domain(rows []Row) {
 	}
 }
 
-// holds tells whether work lies where a cell was measured.
-func (d *Domain) holds(w *Work) bool {
+// holds tells whether work with a floor that laws go by lies where a cell was measured.
+func (d *Domain) holds(w *Work, floor float64) bool {
 	return w.Memory < memories && d.memory[w.Memory] && (w.Cold && d.Cold || !w.Cold && d.Warm) &&
-		d.FloorUs.holds(w.FloorUs) && d.Steps.holds(w.Steps) && d.Rows.holds(w.Rows) && d.BytesIn.holds(w.BytesIn) && d.BytesOut.holds(w.BytesOut)
+		d.FloorUs.holds(floor) && d.Steps.holds(w.Steps) && d.Rows.holds(w.Rows) && d.BytesIn.holds(w.BytesIn) && d.BytesOut.holds(w.BytesOut)
 }
 
 // leastUs is the least time that is predicted.
 const leastUs = 1e-3
 
-// time returns the predicted time in microseconds.
-func (c *Cell) time(w *Work) float64 {
-	here := c.scale.of(w)
-	t := c.Law.Time(w) * math.Exp(c.local.at(w.Memory, &here))
+// time returns the predicted time in microseconds of work with a floor that laws go by.
+func (c *Cell) time(w *Work, floor float64) float64 {
+	here := c.scale.with(w, floor)
+	t := c.Law.with(w, floor) * math.Exp(c.local.at(w.Memory, &here))
 	if w.Cold {
-		t += c.Law.Start.Time(w)
+		n := *w
+		n.FloorUs = floor
+		t += c.Law.Start.Time(&n)
 	}
 	if !(t > leastUs) {
 		return leastUs
@@ -178,23 +180,50 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 		return Estimate{Us: t, Low: t, High: math.MaxFloat64}
 	}
 	d := &m.Devices[device]
-	n := w.normalized(d.Shrink)
-	w = &n
+	floor := w.floor(d.Shrink)
 	c, in := &d.Other, false
-	i, ok := d.index[op{w.Task, w.DType}]
-	measured := ok
-	if !ok {
-		i, ok = d.index[op{w.Task, ""}]
+	i := d.index.of(d.Tasks, w.Task, w.DType)
+	measured := i >= 0
+	if !measured {
+		i = d.index.of(d.Tasks, w.Task, "")
 	}
-	if ok {
+	if i >= 0 {
 		c = &d.Tasks[i].Cell
-		in = measured && c.Domain.holds(w)
+		in = measured && c.Domain.holds(w, floor)
 	}
-	t, factor := c.time(w), c.within(w)
+	t, factor := c.time(w, floor), c.within(w)
 	if !in {
 		factor = max(factor, d.Other.within(w))
 	}
 	return Estimate{Us: t, Low: t / factor, High: min(t*factor, math.MaxFloat64), InDomain: in && d.Machine != ""}
+}
+
+// index finds tasks by name and type: lists of tasks whose names have the same lengths and last letters, which takes a fraction of the time of
+// a map, since names are not hashed.
+type index [32][]int16
+
+func slot(task, dtype string) int {
+	h := len(task) + 8*len(dtype)
+	if len(task) > 0 {
+		h += 3 * int(task[len(task)-1])
+	}
+	return h % len(index{})
+}
+
+func (x *index) add(task, dtype string, at int) {
+	s := slot(task, dtype)
+	x[s] = append(x[s], int16(at)) // maxTasks fit
+}
+
+// of returns the place of a task, the last if there are several, -1 if there is none.
+func (x *index) of(tasks []Task, task, dtype string) int {
+	all := x[slot(task, dtype)]
+	for i := len(all) - 1; i >= 0; i-- {
+		if t := &tasks[all[i]]; t.Task == task && t.DType == dtype {
+			return int(all[i])
+		}
+	}
+	return -1
 }
 
 func wrongVersion(v int) error {
@@ -227,7 +256,7 @@ func (m *Model) compile() error {
 		if err := d.Other.compile(scale); err != nil {
 			return fmt.Errorf("the model's law for other tasks on %s: %w", d.Device, err)
 		}
-		d.index = make(map[op]int, len(d.Tasks))
+		d.index = index{}
 		for j := range d.Tasks {
 			t := &d.Tasks[j]
 			if len(t.Task) > maxText || len(t.DType) > maxText {
@@ -236,7 +265,7 @@ func (m *Model) compile() error {
 			if err := t.compile(scale); err != nil {
 				return fmt.Errorf("the model's law for %s on %s: %w", t.Task, d.Device, err)
 			}
-			d.index[op{t.Task, t.DType}] = j
+			d.index.add(t.Task, t.DType, j)
 		}
 	}
 	return nil

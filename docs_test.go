@@ -197,7 +197,7 @@ func TestLibraryExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{"main.go": code, "go.sum": read(t, "go.sum")} {
+	for name, text := range map[string]string{"main.go": code, "go.mod": read(t, "go.mod"), "go.sum": read(t, "go.sum")} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -215,8 +215,7 @@ func TestLibraryExample(t *testing.T) {
 		}
 		return string(out)
 	}
-	run("go", "mod", "init", "mine")
-	run("go", "mod", "edit", "-require", "gpt2scope@v0.0.0", "-replace", "gpt2scope="+checkout)
+	run("go", "mod", "edit", "-module", "mine", "-require", "gpt2scope@v0.0.0", "-replace", "gpt2scope="+checkout)
 	run("go", "build", "-o", "mine", ".")
 	if text := run("./mine"); len(text) < 100 || !strings.Contains(text, "\n") {
 		t.Errorf("it writes %q, expected 100 tokens of some lines", text)

@@ -123,10 +123,10 @@ func TestStreamsDocs(t *testing.T) {
 		name, words string
 		device      int // that is loaded; -1: none
 	}{
-		{"again", "6 lanes, 8 threads on the CPU: the same again", -1}, {"threads12", "6 lanes, 12 threads", -1}, {"threads16", "6 lanes, 16 threads", -1},
-		{"lanes4", "4 lanes, 10 threads", -1}, {"lanes5", "5 lanes, 9 threads", -1}, {"lanes8", "8 lanes, 6 threads", -1}, {"keep", "inputs stay on the GPU", -1}, {"brief", "brief tasks", -1},
-		{"cpu25", "load of 25 % on the CPU", 0}, {"cpu50", "50 %", 0}, {"cpu100", "100 %", 0},
-		{"gpu25", "load of 25 % on the GPU", 1}, {"gpu50", "50 %", 1}, {"gpu100", "100 %", 1},
+		{"lanes4", "4 lanes, 10 threads on the CPU", -1}, {"lanes5", "5 lanes, 9 threads", -1}, {"lanes8", "8 lanes, 6 threads", -1}, {"again", "8 lanes: the same again", -1},
+		{"threads12", "8 lanes, 12 threads", -1}, {"threads16", "8 lanes, 16 threads", -1}, {"keep", "8 lanes, inputs stay on the GPU", -1}, {"brief", "8 lanes, brief tasks", -1},
+		{"cpu25", "8 lanes, load of 25 % on the CPU", 0}, {"cpu50", "50 %", 0}, {"cpu100", "100 %", 0},
+		{"gpu25", "8 lanes, load of 25 % on the GPU", 1}, {"gpu50", "50 %", 1}, {"gpu100", "100 %", 1},
 	} {
 		r := of(s.name, "ours")
 		if r == nil {

@@ -78,7 +78,7 @@ func TestGPUPersistent(t *testing.T) {
 		model string
 		args  []string
 		mode  string
-	}{{"random:L=1,C=384,NH=6,V=257,T=64", []string{"--temp", "0"}, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", nil, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", []string{"--dtype", "f32"}, "graph"}, {tiny, []string{"--temp", "0"}, "graph"}} {
+	}{{"random:L=1,C=384,NH=6,V=257,T=64", []string{"--temp", "0"}, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", nil, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", []string{"--dtype", "f32"}, "persistent"}, {tiny, []string{"--temp", "0"}, "graph"}} {
 		e := mustInfer(t, append([]string{"-m", c.model, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "--json", "--device", "cuda"}, c.args...)...)
 		if r := parse(t, e.stdout); r.Setting.Mode != c.mode || r.Setting.Instead != "" || strings.Contains(e.stderr, "graphs") {
 			t.Errorf("mode auto of %s, %q: %+v, %s", c.model, c.args, r.Setting, e.stderr)

@@ -28,13 +28,6 @@ struct Attention {
   float scale;  // times log2(e)
 };
 
-// Returns 2^x with an error of at most 2 ulp; results below 2^-126 become 0.
-__device__ inline float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 #include "attention_flash.cuh"
 
 // ---------------------------------------------------------------- append

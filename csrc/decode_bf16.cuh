@@ -290,7 +290,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
 #pragma unroll
             for (int w = 0; w < WARPS; w++) {
               const float2 of = *reinterpret_cast<const float2 *>(&work.out[buffer][w][HEAD]);
-              const float f = power2(of.x - most);
+              const float f = exp2_fast(of.x - most);
               const float2 v = *reinterpret_cast<const float2 *>(&work.out[buffer][w][2 * lane]);
               y0 = fmaf(f, v.x, y0), y1 = fmaf(f, v.y, y1), sum = fmaf(f, of.y, sum);
             }
@@ -525,7 +525,7 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
         if (splits > 1) {
           const float m = __uint_as_float(__shfl_sync(~0u, w[0], ATTENDED - 1, 16));
           float f = __uint_as_float(__shfl_sync(~0u, w[1], ATTENDED - 1, 16));
-          f = __fmul_rn(f, power2(m - fmaxf(m, __shfl_xor_sync(~0u, m, 16))));
+          f = __fmul_rn(f, exp2_fast(m - fmaxf(m, __shfl_xor_sync(~0u, m, 16))));
           f = __fdividef(f, f + __shfl_xor_sync(~0u, f, 16));
 #pragma unroll
           for (int k = 0; k < 3; k++) {
@@ -696,8 +696,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
               for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
               top = fmaxf(most, top);
-              const float fade = power2(most - top);
-              if (q == 0) work.weight[warp][g] = power2(s0 - top), work.weight[warp][g + 8] = power2(s1 - top);
+              const float fade = exp2_fast(most - top);
+              if (q == 0) work.weight[warp][g] = exp2_fast(s0 - top), work.weight[warp][g + 8] = exp2_fast(s1 - top);
               __syncwarp();
               most = top, y0 *= fade, y1 *= fade, sum *= fade;
 #pragma unroll
@@ -988,7 +988,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               float f0 = __uint_as_float(__shfl_sync(~0u, u[n][0].y, ATTENDED - 1, 16)), f1 = __uint_as_float(__shfl_sync(~0u, u[n][1].y, ATTENDED - 1, 16));
               float most = fmaxf(m0, m1);
               most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
-              f0 = __fmul_rn(f0, power2(m0 - most)), f1 = __fmul_rn(f1, power2(m1 - most));
+              f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
               float sum = f0 + f1;
               sum += __shfl_xor_sync(~0u, sum, 16);
               const float over = __fdividef(1.0f, sum);

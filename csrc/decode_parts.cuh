@@ -290,11 +290,13 @@ __device__ __forceinline__ float2 stats_of(float about, float sum, float squares
   return make_float2(fmaf(sum, over, about), fmaxf(fmaf(-sum, sum * over, squares), 0.0f));
 }
 
-// LayerNorm of x from the stats of WARPS equal parts of it, which are combined (T. Chan, G. Golub,
-// R. LeVeque, Algorithms for computing the sample variance, 1983).
+// LayerNorm of x: its mean, and 1 over its standard deviation.
 struct Normal {
   float mean, scale;
 };
+
+// LayerNorm of x from the stats of WARPS equal parts of it, which are combined (T. Chan, G. Golub,
+// R. LeVeque, Algorithms for computing the sample variance, 1983).
 template <int WARPS, int PART> __device__ __forceinline__ Normal normal_of(const float2 *stats, float over_c, float eps) {
   float d[WARPS], within[WARPS], squares[WARPS];
   const float about = stats[0].x;

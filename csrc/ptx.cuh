@@ -73,13 +73,6 @@ __device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
   a = c, b = d;
 }
 
-// 2 to the power of x; 0 where that is below the normal numbers.
-__device__ inline float power2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Barriers of some of a block's warps, by number.
 template <int THREADS> __device__ inline void named_sync(int id) { asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory"); }
 template <int THREADS> __device__ inline void named_arrive(int id) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory"); }

@@ -13,7 +13,7 @@ import (
 	"gpt2scope/tasks"
 )
 
-// maxGPULanes is how many jobs a GPU runs in lanes unless its user says otherwise. Eight are faster for policies that plan, slower for those that give the CPU too much (docs/scheduling.md).
+// maxGPULanes is how many jobs a GPU runs in lanes unless its user says otherwise. With eight the oracle ends sooner, ours not surely, and policies that give the CPU too much end later (docs/scheduling.md).
 const maxGPULanes = 6
 
 // MaxLanes is how many lanes a GPU may have.

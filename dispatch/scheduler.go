@@ -633,7 +633,7 @@ func (s *Scheduler) Ran(device int, j *Job, t Times, now float64) {
 	}
 }
 
-// Finish takes note that a job ended on a device, after so long, and that its result is there.
+// Finish takes note that a job ended on a device, after so long, and that its result is there. Of a job of which [Scheduler.Ran] was not told it does that too.
 func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) {
 	s.Ran(device, j, t, now)
 	d := &s.devices[device]

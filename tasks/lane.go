@@ -93,8 +93,12 @@ type Unchecked struct {
 // Check compares the result with the reference. If wait is not set, it waits for no copy: done is then false if it is to be called again.
 func (u *Unchecked) Check(ctx context.Context, wait bool) (done bool, err error) {
 	if u.ended == nil {
+		var bytes int64 // of the copy, 0 if there can be none
 		later, ok := u.r.(checksLater)
-		if wait || !ok || later.checkBytes() == 0 || later.checkBytes() > u.q.hostBytes {
+		if ok && !wait {
+			bytes = later.checkBytes()
+		}
+		if bytes == 0 || bytes > u.q.hostBytes {
 			return true, u.done(u.r.Check(ctx))
 		}
 		u.q.mu.Lock()

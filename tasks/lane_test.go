@@ -45,6 +45,16 @@ func (h *heldRun) Close() error {
 	return nil
 }
 
+// decodeWork is work of gpt2.decode of which o is what was opened.
+func decodeWork(t *testing.T, o Opened) *Work {
+	t.Helper()
+	decode, err := Find(All(), []string{"gpt2.decode"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Work{Task: decode[0], Shape: decode[0].Sizes[0], DType: Float32, opened: o}
+}
+
 // Work that does not run over arrays runs in lanes, as often at once as it was given, while work over arrays goes on. Each lane has one thread. An error of a lane is one of
 // what it ran. Close waits for what runs.
 func TestQueueLanes(t *testing.T) {
@@ -55,11 +65,7 @@ func TestQueueLanes(t *testing.T) {
 	stubGPU(t, m)
 	arrays := testWorks(t, m, 1)
 	h := &held{let: make(chan error)}
-	decode, err := Find(All(), []string{"gpt2.decode"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &Work{Task: decode[0], Shape: decode[0].Sizes[0], DType: Float32, opened: h}
+	w := decodeWork(t, h)
 	q, err := m.NewQueue(ctx, "cuda:0", 1, 3, append(arrays, w, w), false)
 	if err != nil {
 		t.Fatal(err)
@@ -152,16 +158,12 @@ func TestQueueChecksLater(t *testing.T) {
 	ctx := context.Background()
 	m := testMachine(t)
 	stubGPU(t, m)
-	decode, err := Find(All(), []string{"gpt2.decode"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var works []*Work
 	var tasks []*copied
 	for range 2 {
 		c := &copied{}
 		tasks = append(tasks, c)
-		works = append(works, &Work{Task: decode[0], Shape: decode[0].Sizes[0], DType: Float32, opened: c})
+		works = append(works, decodeWork(t, c))
 	}
 	q, err := m.NewQueue(ctx, "cuda:0", 1, 1, works, false)
 	if err != nil {

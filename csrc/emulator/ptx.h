@@ -68,7 +68,7 @@ inline void arrange(uint4 &a, uint4 &b, uint32_t) {
   a = c, b = d;
 }
 
-inline float power2(float x) { return exp2f(x); }
+inline float exp2_fast(float x) { return exp2f(x); }
 
 inline void poll_again() { emulator::yield(); }
 

@@ -3,6 +3,7 @@ package predict
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -127,13 +128,14 @@ func (r *Row) Case() Case {
 	return Case{r.Machine, r.Device, r.Task, r.DType, r.Shape, r.Memory, r.Cold}
 }
 
-// Processor names the processor of a row by the begin of its key: machines may have one with different numbers of cores.
-// Without a key it is the machine's name.
+// Processor names the processor of a row by its key but for the number of threads: machines may have one with different numbers of cores, and
+// processors of one name differ by the kernels that they can run. Without a key it is the machine's name.
 func (r *Row) Processor() string {
-	if name, _, _ := strings.Cut(r.Key, ","); name != "" {
-		return name
+	if r.Key == "" {
+		return r.Machine
 	}
-	return r.Machine
+	parts := strings.Split(r.Key, ", ")
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return strings.HasSuffix(s, " thread") || strings.HasSuffix(s, " threads") }), ", ")
 }
 
 // Estimate is a predicted time.

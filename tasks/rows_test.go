@@ -15,8 +15,16 @@ func TestThreads(t *testing.T) {
 		}
 	}
 	rows, _ := Rows([]Sample{{Task: "vector.add", Shape: "n=4", Device: CPU, Variant: Tuned, Memory: MemoryHost, FloorUs: 1, WallUs: 2, MachineKey: "Xeon, 8 threads, kernels amx"}})
-	if len(rows) != 1 || rows[0].Threads != 8 || rows[0].Processor() != "Xeon" {
+	if len(rows) != 1 || rows[0].Threads != 8 || rows[0].Processor() != "Xeon, kernels amx" {
 		t.Errorf("%+v", rows)
+	}
+}
+
+// Processors of one name that run other kernels are others; the number of threads tells none apart.
+func TestRowProcessor(t *testing.T) {
+	a, b, c := predict.Row{Key: "AMD EPYC, 2 threads, kernels avx2"}, predict.Row{Key: "AMD EPYC, 1 thread, kernels avx2"}, predict.Row{Key: "AMD EPYC, 2 threads, kernels avx512-bf16"}
+	if a.Processor() != "AMD EPYC, kernels avx2" || a.Processor() != b.Processor() || a.Processor() == c.Processor() {
+		t.Errorf("%q, %q, %q", a.Processor(), b.Processor(), c.Processor())
 	}
 }
 

@@ -94,9 +94,11 @@ template <typename Cut> struct Shared {
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];       // where tiles begin, their sizes
   float part[2][WARPS][Cut::GROUP][Cut::SUMS];  // sums over a warp's part of K
-  // Of its part of x: mean, sum of squared differences from it. Of one sequence with each
-  // batch of rows; of several those of c_fc lie apart from the others.
+  // Of several sequences, of its part of x: mean, sum of squared differences from it; those of c_fc lie apart from the others.
   float2 stats[2][Cut::MANY ? 8 : 1][WARPS];
+  // Of one sequence, of a lane's values of x: the sum of differences from `about`, and that of their squares.
+  float2 lanes[Cut::MANY ? 1 : WARPS][32];
+  float about;                // the first value of x
   uint64_t until;             // when waiting has been too long
   uint64_t polled;            // when a warp was last found to wait for units for long
   int over;                   // whether it has
@@ -133,40 +135,8 @@ template <typename Cut> __device__ inline uint32_t place_of_row(int row) { retur
 // ---------------------------------------------------------------- the warp that copies
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
-  const int lane = threadIdx.x % 32;
-  int at = 0, tail = 0, parity = 0, head = 0, used = is_over(sh) ? UNLIMITED : 0, flying = 0;
-  long long due = 0;
-  const uint32_t ring = shared_address(tail_of(p, p.tails));
+  Filling<Cut, Shared<Cut>> to(p, sh, tail_of(p, p.tails));
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
-  // Waits until there is room for a tile, and announces it. Returns where it begins.
-  uint64_t *full = nullptr;
-  auto make_room = [&](int step, int bytes, int copied) {
-    int base = head, take = bytes;
-    if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
-#pragma unroll 1
-    while (used + take > p.ring_bytes || flying == TILES) {
-      if (!wait_read<Cut>(p, sh, tail, parity, step)) {
-        used = UNLIMITED;
-        continue;
-      }
-      used -= sh.size[tail];
-      flying--;
-      if (++tail == TILES) tail = 0, parity ^= 1;
-    }
-    __syncwarp();
-    full = &sh.full[at];
-    if (lane == 0) {
-      sh.size[at] = take;
-      sh.base[at] = ring + base;
-      mbarrier_expect(full, copied);
-    }
-    __syncwarp();
-    used += take;
-    head = base + bytes;
-    flying++;
-    if (++at == TILES) at = 0;
-    return ring + base;
-  };
 #pragma unroll 1
   for (int t = first_token<Cut>(p); t < p.tokens; t++)
 #pragma unroll 1
@@ -177,8 +147,8 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         if (s.split < 0) continue;
         auto copy_keys = [&](const char *from, int keys) {
           const int bytes = keys * 2 * HEAD;
-          const uint32_t to = make_room(i, bytes, bytes);
-          if (lane == 0) bulk_copy(to, from, bytes, full, normal);
+          const uint32_t place = to.make_room(i, bytes, bytes);
+          if (to.lane == 0) bulk_copy(place, from, bytes, to.arrives, normal);
         };
         if constexpr (Cut::MANY) {
 #pragma unroll 1
@@ -210,25 +180,19 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 #pragma unroll 1
       while (left > 0) {
         const int rows = hidden ? s.rows : min(together, Cut::TILE_ROWS);
-        const uint32_t to = make_room(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
+        const uint32_t place = to.make_room(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
         // with a row each; with 384 it makes no difference. Blocks do not wait for each other
         // while logits are computed, so these are not paced.
         const bool logits = s.out == GS_DECODE_LOGITS, paced = !Cut::WIDE && !logits;
-        const int group = !paced ? 16 : hidden ? 1 : 4;
-        const int each = hidden ? 1 : logits ? HALF : C == 768 ? group : 1;
+        const int each = hidden ? 1 : logits ? HALF : C == 768 ? 4 : 1;
         const uint64_t policy = logits && left <= p.kept ? kept : streamed;
+        const int lanes = to.ONE || paced ? 1 : 32;
 #pragma unroll 1
-        for (int r = 0; r < rows; r += group) {
-          if (paced) {
-            while (clock64() < due) continue;
-            due = clock64() + group * row_bytes / PACE;
-          }
-          const int row = r + lane * each;
-          if (row < min(rows, r + group)) {
-            const int at = hidden ? row * (row_bytes + PAD) : row * row_bytes + (row < HALF ? 0 : PAD);
-            bulk_copy(to + at, from + row * pitch, min(each, rows - row) * row_bytes, full, policy);
-          }
+        for (int row = to.lane * each; row < (to.lane < lanes ? rows : 0); row += lanes * each) {
+          if (paced) to.pace(each * row_bytes, PACE);
+          const int at = hidden ? row * (row_bytes + PAD) : row * row_bytes + (row < HALF ? 0 : PAD);
+          bulk_copy(place + at, from + row * pitch, min(each, rows - row) * row_bytes, to.arrives, policy);
         }
         left -= rows;
         from += hidden ? row_bytes : rows * row_bytes;
@@ -294,7 +258,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
               const float2 v = *reinterpret_cast<const float2 *>(&work.out[buffer][w][2 * lane]);
               y0 = fmaf(f, v.x, y0), y1 = fmaf(f, v.y, y1), sum = fmaf(f, of.y, sum);
             }
-            const float over = sum > 0 ? __fdividef(1.0f, sum) : 0.0f;  // a split may have no keys
+            const float over = sum > 0 ? reciprocal(sum) : 0.0f;  // a split may have no keys
             const uint32_t pair = pack2(y0 * over, y1 * over);
             delay();
             const int from = 3 * min(lane, ATTENDED - 2);
@@ -316,6 +280,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
       const int out = s.out, act = s.act;
       const int batch = Cut::batch(out);
       int row = s.row + lane, unit = lane;
+      Normal one = {0, 1};  // of one sequence
 #pragma unroll 1
       for (int rest = s.rows; rest > 0; rest -= batch, row += batch, unit += batch / BF16S) {
         const int left = min(rest, batch);
@@ -326,19 +291,24 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
           auto units = [&] { return out == GS_DECODE_QKV ? p.qkv + (size_t)(b * p.a.stride + unit) * 16 : p.hidden + (size_t)(b * p.h.stride + unit) * 16; };
           char *to = MANY ? nullptr : units();
           if (!MANY) asm volatile("" : "+l"(to));  // it is computed before the sums
+          if constexpr (!MANY) {
+            if (norm && rest == s.rows) {
+              barrier_sync<Cut>(SUMMED);
+              one = normal_of_lanes<WARPS>(sh.lanes, sh.about, over_c, p.eps);
+            }
+          }
           barrier_sync<Cut>(FULL + buffer);
 #pragma unroll 1
           for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
             const int j = group + n;
             float y;
-            Normal of = {0, 1};
+            Normal of = one;
             if constexpr (MANY) {
               y = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
               if (norm) of = normal_of<WARPS, Cut::SMALL>(sh.stats[out == GS_DECODE_HIDDEN][j], over_c, p.eps);
             } else {
               const uint32_t at = shared_address(&sh.part[buffer][0][0][lane]);
               y = sum_of_parts<WARPS>([&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
-              if (norm) of = normal_of<WARPS, Cut::SMALL>(sh.stats[buffer][0], over_c, p.eps);
             }
             y = output_of(y, of, sums, bias);
             if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y)));
@@ -359,11 +329,10 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
                 store_unit(p.residual + (MANY ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride + lane) * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
             } else {
               const int from = BF16S * lane;
-              float u[BF16S];
-#pragma unroll
-              for (int k = 0; k < BF16S; k++) u[k] = __shfl_sync(~0u, y, (from + k) & 31);
+              const uint32_t pair = pack2(y, __shfl_xor_sync(~0u, y, 1));  // of an even lane and the next one
+              const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31), u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
               if (MANY) to = units() + (size_t)j * (out == GS_DECODE_QKV ? p.row_a : p.row_h);
-              if (from < left) store_unit(to, pack2(u[0], u[1]), pack2(u[2], u[3]), pack2(u[4], u[5]), epoch);
+              if (from < left) store_unit(to, u0, u1, u2, epoch);
             }
           }
           if (rest <= batch && f == ends && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
@@ -574,8 +543,18 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
     if (holds(at, 2)) words[1] = u.y;
     if (holds(at, 4)) words[2] = u.z;
   };
+  // When the weights of a step are there, and the inputs. Of one sequence the times are kept, and stored
+  // when the sums have been given away: nobody waits for the warp then.
+  uint64_t times[2] = {};
   auto note = [&](int step, int what) {
-    if (Cut::STAMPS && (Cut::PROMPT ? here(warp) : warp) == 0) stamp<Cut>(p, sh.step, step, what);
+    if (!Cut::STAMPS) return;
+    if (!Cut::MANY)
+      times[what == GS_DECODE_ARRIVED] = gs_globaltimer();
+    else if ((Cut::PROMPT ? here(warp) : warp) == 0)
+      stamp<Cut>(p, sh.step, step, what);
+  };
+  auto store_times = [&](int step) {
+    if (Cut::STAMPS && !Cut::MANY && warp == 0) stamp_inputs<Cut>(p, sh.step, step, times[0], times[1]);
   };
   // The decode step of this launch. A register for it would be one too many.
   const volatile int &t = sh.step;
@@ -645,7 +624,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             unsigned polls = 0;
 #pragma unroll 1
             do {
-              if (pq) u = load_unit(qkv + (size_t)unit_of(pq) * 16);
+              load_unit_to(u, pq && (MANY || u.w != need), qkv + (size_t)unit_of(pq) * 16);
               if constexpr (Cut::PROMPT) {
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) w[r] = load_unit_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + unit_of(pn) * 16));
@@ -653,10 +632,10 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
               } else {
-                if (pn) w[0] = load_unit(qkv + (size_t)unit_of(pn) * 16);
+                load_unit_to(w[0], pn && w[0].w != need, qkv + (size_t)unit_of(pn) * 16);
                 wait = (pq && u.w != need) || (pn && w[0].w != need);
               }
-            } while (wait && !gives_up(p.header, sh, polls, i));
+            } while (polls_on<Cut>(p.header, sh, wait, polls, i));
             note(i, GS_DECODE_ARRIVED);
             put(pq, u, xs);
             if constexpr (Cut::PROMPT) {
@@ -725,6 +704,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             if (!MANY && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
           }
           barrier_arrive<Cut>(FULL + buffer);
+          store_times(i);
           if (!MANY && launch && last) {  // nobody waits for the cache
             const int at = t * HEAD;
             reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
@@ -794,12 +774,12 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               for (int m = 0; m < TOGETHER; m++)
 #pragma unroll
                 for (int n = 0; n < HU; n++)
-                  if (ph[n] && m < rows) u[m][n] = load_unit(from + (MANY ? (unsigned)(m * p.row_h) : 0) + (size_t)unit_of(ph[n]) * 16);
+                  load_unit_to(u[m][n], ph[n] && m < rows && (MANY || u[m][n].w != need), from + (MANY ? (unsigned)(m * p.row_h) : 0) + (size_t)unit_of(ph[n]) * 16);
 #pragma unroll
               for (int m = 0; m < TOGETHER; m++)
 #pragma unroll
                 for (int n = 0; n < HU; n++) wait |= ph[n] && m < rows && u[m][n].w != need;
-            } while (wait && !gives_up(p.header, sh, polls, i));
+            } while (polls_on<Cut>(p.header, sh, wait, polls, i));
 #pragma unroll
             for (int m = 0; m < TOGETHER; m++)
               if (m < rows) {
@@ -836,6 +816,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
           }
           barrier_arrive<Cut>(FULL + buffer);
+          store_times(i);
           buffer ^= 1;
           if (MANY) __syncwarp();  // fragments are read before the next group is written
         }
@@ -855,7 +836,6 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         for (int k = 0; k < F32S; k++) gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
       }
       uint4 x[NB] = {};
-      float2 stats = {};
       bool first = true;
       // Of several sequences it is read again: no register holds it.
       auto batch = [&] { return Cut::batch(MANY ? *(const volatile int *)&s.out : s.out); };
@@ -949,7 +929,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
         }
         barrier_sync<Cut>(FREE + buffer);
-        float v[XU][F32S] = {}, about = 0, r = 0;
+        float v[XU][F32S] = {}, about = 0;
+        uint32_t sums_at = 0, about_at = 0;
         if (first) {
           delay();
           if (s.in == GS_DECODE_ATTENDED) {
@@ -961,27 +942,24 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             uint4 u[HEADS][2] = {};
             bool wait;
             unsigned polls = 0;
+            const char *const last = p.attended + ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
             // Most blocks have no part in attention and come here early. They poll the last
             // unit of each split only: polls of all delay what they wait for.
 #pragma unroll 1
-            do
-              wait = lane < SPLITS * HEADS && load_unit(p.attended + ((size_t)(head * SPLITS + lane) * ATTENDED_STRIDE + ATTENDED - 1) * 16).w != need;
-            while (wait && !gives_up(p.header, sh, polls, i));
-            __syncwarp();
+            do wait = load_unit(last).w != need;
+            while (polls_on<Cut>(p.header, sh, wait, polls, i));
 #pragma unroll 1
             do {
               wait = false;
-              if (unit < ATTENDED) {
+              auto lacks = [&](int n, int k) { return unit < ATTENDED && u[n][k].w != need; };
 #pragma unroll
-                for (int n = 0; n < HEADS; n++) {
-                  const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + unit) * 16;
-                  u[n][0] = load_unit(from), u[n][1] = load_unit(from + 2 * ATTENDED_STRIDE * 16);
-                }
-#pragma unroll
-                for (int n = 0; n < HEADS; n++) wait |= u[n][0].w != need || u[n][1].w != need;
+              for (int n = 0; n < HEADS; n++) {
+                const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + unit) * 16;
+                load_unit_to(u[n][0], lacks(n, 0), from), load_unit_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
               }
-            } while (wait && !gives_up(p.header, sh, polls, i));
-            __syncwarp();
+#pragma unroll
+              for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
+            } while (polls_on<Cut>(p.header, sh, wait, polls, i));
 #pragma unroll
             for (int n = 0; n < HEADS; n++) {
               const float m0 = __uint_as_float(__shfl_sync(~0u, u[n][0].x, ATTENDED - 1, 16)), m1 = __uint_as_float(__shfl_sync(~0u, u[n][1].x, ATTENDED - 1, 16));
@@ -991,7 +969,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
               float sum = f0 + f1;
               sum += __shfl_xor_sync(~0u, sum, 16);
-              const float over = __fdividef(1.0f, sum);
+              const float over = reciprocal(sum);
               f0 *= over, f1 *= over;
               const uint32_t w0[3] = {u[n][0].x, u[n][0].y, u[n][0].z}, w1[3] = {u[n][1].x, u[n][1].y, u[n][1].z};
               constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
@@ -1005,6 +983,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               }
             }
           } else {
+            // Addresses are computed before x arrives.
+            sums_at = shared_address(&sh.lanes[warp][lane]), about_at = shared_address(&sh.about);
+            keep_address(sums_at), keep_address(about_at);
             if (s.in == GS_DECODE_EMBEDDING) {
               const int token = *(volatile int *)&sh.token[0], pos0 = *(volatile int *)&sh.pos0[0];
 #pragma unroll
@@ -1013,23 +994,27 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
                 for (int k = 0; k < F32S; k++) v[n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
               }
+              about = to_float(__ldg(p.wte + (size_t)token * C)) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * C));
             } else {
               uint4 u[XU] = {};
               unsigned polls = 0;
               bool wait;
+              // Lanes without a unit, of which the last one is always, read the first unit of x.
+              static_assert(SMALL / F32S + 2 < 32 * XU, "the last lane's last unit is not of the part");
 #pragma unroll 1
               do {
                 wait = false;
+                // A load by predicate that is alone would become a branch.
+                if (XU == 1) u[0] = load_unit(p.residual + (size_t)unit_of(px[0]) * 16);
 #pragma unroll
-                for (int n = 0; n < XU; n++)
-                  if (px[n]) u[n] = load_unit(p.residual + (size_t)unit_of(px[n]) * 16);
+                for (int n = 0; n < XU && XU > 1; n++) load_unit_to(u[n], u[n].w != need, p.residual + (size_t)unit_of(px[n]) * 16);
 #pragma unroll
-                for (int n = 0; n < XU; n++) wait |= px[n] && u[n].w != need;
-              } while (wait && !gives_up(p.header, sh, polls, i));
+                for (int n = 0; n < XU; n++) wait |= u[n].w != need;
+              } while (polls_on<Cut>(p.header, sh, wait, polls, i));
+              about = __uint_as_float(__shfl_sync(~0u, u[XU - 1].x, 31));
 #pragma unroll
               for (int n = 0; n < XU; n++) v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
             }
-            about = __shfl_sync(~0u, v[0][0], 8);  // a value of the part
 #pragma unroll
             for (int n = 0; n < XU; n++)
 #pragma unroll
@@ -1058,9 +1043,9 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
                 sum += z, squares = fmaf(z, z, squares);
               }
-            // The upper half of the lanes goes on with squares, the lower one with sums.
-            const bool upper = lane & 16;
-            r = (upper ? squares : sum) + __shfl_xor_sync(~0u, upper ? sum : squares, 16);
+            store_shared2(sums_at, make_float2(sum, squares));
+            if (!px[XU - 1]) store_shared32(about_at, __float_as_uint(about));  // the last lane of each warp does
+            barrier_arrive<Cut>(SUMMED);
           }
         }
         constexpr int SUMS = NB > 2 ? 2 : NB;
@@ -1070,12 +1055,6 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         if (left > 16) {
 #pragma unroll
           for (int k = 0; k < NB; k++) mma_arranged(d[1][k % SUMS], a[1][k], b[1][k], x[k]);
-        }
-        if (first && norm) {
-#pragma unroll
-          for (int o = 8; o > 0; o >>= 1) r += __shfl_xor_sync(~0u, r, o);
-          const float squares = __shfl_xor_sync(~0u, r, 16);
-          stats = stats_of(about, r, squares, 1.0f / SMALL);
         }
         first = false;
         if (q == 0) {
@@ -1087,8 +1066,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             sh.part[buffer][warp][0][16 * (e / 2) + e % 2 * (Cut::TILE_ROWS == 16 ? 4 : 8) + mine] = norm ? y + z : y;
           }
         }
-        if (norm && lane == 0) sh.stats[buffer][0][warp] = stats;
         barrier_arrive<Cut>(FULL + buffer);
+        if (rest == s.rows) store_times(i);
         buffer ^= 1;
       }
     }
@@ -1186,9 +1165,9 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
   if constexpr (Cut::ALONE && !Cut::PROMPT) load_tail<Cut>(p, sh, steps[p.alone]);
   __syncthreads();
-  if (warp == WARPS + Cut::FINISH)
-    copy_weights<Cut>(p, sh, steps);
-  else if (warp >= WARPS)
+  if (warp == WARPS + Cut::FINISH) {
+    if (!Filling<Cut, Shared<Cut>>::ONE || threadIdx.x % 32 == 0) copy_weights<Cut>(p, sh, steps);
+  } else if (warp >= WARPS)
     finish_steps<Cut>(p, sh, work, steps, warp - WARPS);
   else
     compute_steps<Cut>(p, sh, work, steps, warp);

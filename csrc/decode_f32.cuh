@@ -163,51 +163,26 @@ template <typename Cut> __device__ inline bool fits_ring(const Program &p) {
 
 // ---------------------------------------------------------------- the warp that copies
 
-// Bytes per clock that a block copies, of models that are not wide. Layers take about as long as
-// their copies: with PACE they would wait for weights.
-constexpr int RUSH = 64;
+// Bytes per clock that a block copies. Layers take about as long as their copies: with PACE they would
+// wait for weights.
+template <typename Cut> constexpr int RUSH = Cut::WIDE || Cut::MANY ? 32 : 64;
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   constexpr int C = Cut::C, ROW = 4 * C, CHUNK = 4 * ROW / Cut::CHUNKS;
-  const int lane = threadIdx.x % 32;
-  int at = 0, tail = 0, parity = 0, head = 0, used = is_over(sh) ? UNLIMITED : 0, flying = 0;
-  long long due = 0;
-  const uint32_t ring = shared_address(tail_of(p, p.tails));
+  constexpr bool PACED = !Cut::WIDE || !Cut::MANY;
+  Filling<Cut, Shared<Cut>> to(p, sh, tail_of(p, p.tails));
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
-  // Copies a tile of n pieces, `pitch` bytes apart in memory; the last one may be shorter.
-  auto copy = [&](int step, const char *from, int n, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
-    int base = head, take = bytes;
-    if (head + bytes > p.ring_bytes) take += p.ring_bytes - head, base = 0;
+  // Copies a tile in pieces, `pitch` bytes apart in memory; the last one may be shorter.
+  auto copy = [&](int step, const char *from, int piece, int pitch, int bytes, bool paced, uint64_t policy) {
+    uint32_t place = to.make_room(step, bytes, bytes);
+    const int lanes = to.ONE || paced ? 1 : 32;
+    if (to.lane >= lanes) return;
+    place += to.lane * piece, from += (size_t)to.lane * pitch;
 #pragma unroll 1
-    while (used + take > p.ring_bytes || flying == TILES) {
-      if (!wait_read<Cut>(p, sh, tail, parity, step)) {
-        used = UNLIMITED;
-        continue;
-      }
-      used -= sh.size[tail];
-      flying--;
-      if (++tail == TILES) tail = 0, parity ^= 1;
+    for (int left = bytes - to.lane * piece; left > 0; left -= lanes * piece, place += lanes * piece, from += lanes * pitch) {
+      if (paced) to.pace(piece, RUSH<Cut>);
+      bulk_copy(place, from, min(piece, left), to.arrives, policy);
     }
-    __syncwarp();
-    if (lane == 0) {
-      sh.size[at] = take;
-      sh.base[at] = ring + base;
-      mbarrier_expect(&sh.full[at], bytes);
-    }
-    __syncwarp();
-    const int group = paced ? 1 : 32;
-#pragma unroll 1
-    for (int k = 0; k < n; k += group) {
-      if (paced) {
-        while (clock64() < due) continue;
-        due = clock64() + piece / RUSH;
-      }
-      if (lane < group && k + lane < n) bulk_copy(ring + base + (k + lane) * piece, from + (size_t)(k + lane) * pitch, min(piece, bytes - (k + lane) * piece), &sh.full[at], policy);
-    }
-    used += take;
-    head = base + bytes;
-    flying++;
-    if (++at == TILES) at = 0;
   };
 #pragma unroll 1
   for (int t = first_token<Cut>(p); t < p.tokens; t++)
@@ -228,7 +203,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
           for (int left = keys.count; left > 0; left -= KEYS_OF_TILE) {
             const int bytes = min(left, KEYS_OF_TILE) * KEY_BYTES;
 #pragma unroll 1
-            for (int half = 0; half < 2; half++) copy(i, half ? from_v : from, 1, bytes, 0, bytes, !Cut::WIDE, normal);
+            for (int half = 0; half < 2; half++) copy(i, half ? from_v : from, bytes, 0, bytes, PACED, normal);
             from += bytes, from_v += bytes;
           }
         } while (Cut::MANY && (n += gridDim.x) < p.items);
@@ -241,18 +216,18 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
           for (int left = s.rows; left > 0; left -= Cut::ROWS, from += Cut::ROWS * 4 * ROW) {
             const int rows = min(left, Cut::ROWS);
 #pragma unroll 1
-            for (int k = 0; k < Cut::CHUNKS; k++) copy(i, from + k * CHUNK, rows, CHUNK, 4 * ROW, rows * CHUNK, !Cut::WIDE, streamed);
+            for (int k = 0; k < Cut::CHUNKS; k++) copy(i, from + k * CHUNK, CHUNK, 4 * ROW, rows * CHUNK, PACED, streamed);
           }
         continue;
       }
-      // Copies of several rows reach more of the memory's bandwidth. Blocks do not wait for each
-      // other while logits are computed, so these are not paced.
+      // Copies of several rows reach more of the memory's bandwidth, but delay what blocks tell each
+      // other. Blocks do not wait for each other while logits are computed, so these are not paced.
       const bool logits = s.out == GS_DECODE_LOGITS;
-      const int each = logits ? Cut::TILE_ROWS / 2 : Cut::WIDE ? 1 : 2;
+      const int each = logits ? Cut::TILE_ROWS / 2 : 1;
 #pragma unroll 1
       for (int left = s.rows; left > 0; left -= Cut::TILE_ROWS, from += Cut::TILE_ROWS * ROW) {
         const int rows = min(left, Cut::TILE_ROWS);
-        copy(i, from, (rows + each - 1) / each, each * ROW, each * ROW, rows * ROW, !Cut::WIDE && !logits, logits && left <= p.kept ? kept : streamed);
+        copy(i, from, each * ROW, each * ROW, rows * ROW, PACED && !logits, logits && left <= p.kept ? kept : streamed);
       }
     }
 }
@@ -415,21 +390,27 @@ __device__ inline void read_residual(const Program &p, Shared<Cut> &sh, const Lo
       }
     } else {
       const char *const from = Cut::MANY ? units_of(p.residual, group + first, p.row_x) : p.residual;
-      uint4 u[TOGETHER][XU];
+      uint4 u[TOGETHER][XU] = {};
       bool wait;
       unsigned polls = 0;
+      // A load by predicate that is alone becomes a branch: lanes without a unit read that of lane 0.
+      constexpr bool ONE = !Cut::MANY && XU == 1;
+      const uint32_t some = ONE ? __shfl_sync(~0u, px[0], 0) : 0;
+      const char *const one = from + (unsigned)(unit_of(px[0] ? px[0] : some) * 16);
 #pragma unroll 1
       do {
         wait = false;
+        if (ONE) u[0][0] = load_unit(one);
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
+        for (int j = 0; j < TOGETHER && !ONE; j++)
 #pragma unroll
-          for (int n = 0; n < XU; n++) u[j][n] = load_unit_if(px[n] && first + j < rows, from + (Cut::MANY ? (unsigned)(j * p.row_x) : 0u) + (unsigned)(unit_of(px[n]) * 16));
+          for (int n = 0; n < XU; n++)
+            u[j][n] = load_unit_if(px[n] && first + j < rows, from + (Cut::MANY ? (unsigned)(j * p.row_x) : 0u) + (unsigned)(unit_of(px[n]) * 16));
 #pragma unroll
         for (int j = 0; j < TOGETHER; j++)
 #pragma unroll
           for (int n = 0; n < XU; n++) wait |= px[n] && first + j < rows && u[j][n].w != need;
-      } while (wait && !gives_up(p.header, sh, polls, step));
+      } while (polls_on<Cut>(p.header, sh, wait, polls, step));
 #pragma unroll
       for (int j = 0; j < TOGETHER; j++)
 #pragma unroll
@@ -477,11 +458,11 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
   static_assert(MOST_SPLITS * HEADS * GROUP <= 32, "a lane for each split");
   const int of = lane / (MOST_SPLITS * HEADS), split = lane % MOST_SPLITS;
   const bool asks = of < rows && of < GROUP && split < splits;
-  const char *const last = attended + (unsigned)(of * pitch) + ((size_t)((head + lane / MOST_SPLITS % HEADS) * splits + split) * ATTENDED_STRIDE + ATTENDED - 1) * UNIT_BYTES;
+  const char *const last = attended + (asks ? (unsigned)(of * pitch) : 0u) + ((size_t)(head * splits + (asks ? lane / MOST_SPLITS % HEADS * splits + split : 0)) * ATTENDED_STRIDE + ATTENDED - 1) * UNIT_BYTES;
 #pragma unroll 1
-  do wait = asks && load_unit(last).w != need;
-  while (wait && !gives_up(p.header, sh, polls, step));
-  __syncwarp();
+  do wait = load_unit(last).w != need && asks;
+  while (polls_on<Cut>(p.header, sh, wait, polls, step));
+  if (polls_apart<Cut>) __syncwarp();
   constexpr int TOGETHER = decode_f32::TOGETHER<Cut>;
 #pragma unroll
   for (int first = 0; first < GROUP; first += TOGETHER) {
@@ -505,8 +486,8 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
         each([&](int j, int n, int k, const char *from) { u[j][n][k] = load_unit(from); });
         each([&](int j, int n, int k, const char *) { wait |= u[j][n][k].w != need; });
       }
-    } while (wait && !gives_up(p.header, sh, polls, step));
-    __syncwarp();
+    } while (polls_on<Cut>(p.header, sh, wait, polls, step));
+    if (polls_apart<Cut>) __syncwarp();
 #pragma unroll
     for (int j = 0; j < TOGETHER; j++) {
       if (first + j >= rows) break;
@@ -701,11 +682,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             unsigned polls = 0;
 #pragma unroll 1
             do {
-              if (pq) uq = load_unit(qkv + (size_t)unit_of(pq) * 16);
-              if (pk) uk = load_unit(qkv + (size_t)unit_of(pk) * 16);
-              if (pv) uv = load_unit(qkv + (size_t)unit_of(pv) * 16);
+              load_unit_to(uq, pq && (MANY || uq.w != need), qkv + (size_t)unit_of(pq) * 16);
+              load_unit_to(uk, pk && (MANY || uk.w != need), qkv + (size_t)unit_of(pk) * 16);
+              load_unit_to(uv, pv && (MANY || uv.w != need), qkv + (size_t)unit_of(pv) * 16);
               wait = (pq && uq.w != need) || (pk && uk.w != need) || (pv && uv.w != need);
-            } while (wait && !gives_up(p.header, sh, polls, i));
+            } while (polls_on<Cut>(p.header, sh, wait, polls, i));
             note(i, GS_DECODE_ARRIVED);
             put(pq, uq, xs);
             if (with_q) put(pk, uk, tail() + t * HEAD), put(pv, uv, tail() + (p.tokens + t) * HEAD);
@@ -790,7 +771,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 for (int first = 0; first < GROUP; first += PAIR) {
                   if (first >= many) break;
                   const char *const units = units_of(p.hidden, group + first, p.row_h);
-                  uint4 u[PAIR][HU];
+                  uint4 u[PAIR][HU] = {};
                   bool wait;
                   unsigned polls = 0;
 #pragma unroll 1
@@ -799,13 +780,14 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
                     for (int m = 0; m < PAIR; m++)
 #pragma unroll
-                      for (int n = 0; n < HU; n++) u[m][n] = load_unit_if(ph(n) && first + m < many, units + (unsigned)(m * p.row_h + unit_of(ph(n)) * 16));
+                      for (int n = 0; n < HU; n++)
+                        u[m][n] = load_unit_if(ph(n) && first + m < many, units + (unsigned)(m * p.row_h + unit_of(ph(n)) * 16));
 #pragma unroll
                     for (int m = 0; m < PAIR; m++)
 #pragma unroll
                       for (int n = 0; n < HU; n++) wait |= ph(n) && first + m < many && u[m][n].w != need;
-                  } while (wait && !gives_up(p.header, sh, polls, i));
-                  __syncwarp();
+                  } while (polls_on<Cut>(p.header, sh, wait, polls, i));
+                  if (polls_apart<Cut>) __syncwarp();
 #pragma unroll
                   for (int m = 0; m < PAIR; m++)
 #pragma unroll
@@ -868,18 +850,17 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             note(i, GS_DECODE_READY);
             barrier_sync<Cut>(FREE + buffer);
             delay();
-            uint4 u[HU];
+            uint4 u[HU] = {};
             bool wait;
             unsigned polls = 0;
 #pragma unroll 1
             do {
               wait = false;
 #pragma unroll
-              for (int n = 0; n < HU; n++)
-                u[n] = load_unit_if(ph(n), p.hidden + (unsigned)(unit_of(ph(n)) * 16));
+              for (int n = 0; n < HU; n++) load_unit_to(u[n], ph(n) && (Cut::WIDE || u[n].w != need), p.hidden + (unsigned)(unit_of(ph(n)) * 16));
 #pragma unroll
               for (int n = 0; n < HU; n++) wait |= ph(n) && u[n].w != need;
-            } while (wait && !gives_up(p.header, sh, polls, i));
+            } while (polls_on<Cut>(p.header, sh, wait, polls, i));
             note(i, GS_DECODE_ARRIVED);
 #pragma unroll
             for (int n = 0; n < HU; n++) put(ph(n), u[n], xs);
@@ -1101,9 +1082,9 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
   if constexpr (Cut::ALONE && !Cut::PROMPT) load_tail<Cut>(p, sh, steps[p.alone]);
   __syncthreads();
-  if (warp == WARPS + Cut::FINISH)
-    copy_weights<Cut>(p, sh, steps);
-  else if (warp >= WARPS)
+  if (warp == WARPS + Cut::FINISH) {
+    if (!Filling<Cut, Shared<Cut>>::ONE || threadIdx.x % 32 == 0) copy_weights<Cut>(p, sh, steps);
+  } else if (warp >= WARPS)
     finish_steps<Cut>(p, sh, work, steps, warp - WARPS);
   else
     compute_steps<Cut>(p, sh, work, steps, warp);

@@ -133,7 +133,7 @@ struct alignas(16) Local {
 #if __CUDA_ARCH__ >= 900
 
 constexpr int PACE = 16;                      // bytes per clock that a block copies: bursts delay the units of other blocks
-constexpr int FREE = 3, FULL = 1, TOKEN = 5;  // numbers of barriers; FREE and FULL are two each
+constexpr int FREE = 3, FULL = 1, TOKEN = 5, SUMMED = 6;  // numbers of barriers; FREE and FULL are two each
 
 __device__ inline uint32_t pack2(float a, float b) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
@@ -174,6 +174,17 @@ template <typename Shared> __device__ inline bool gives_up(Header *header, Share
   return is_over(sh) || (polls % 8192 == 0 && too_late(header, sh, step));
 }
 
+// Whether lanes of a warp stop to poll one by one. Where registers allow it they stop together: else the
+// warp takes 100 clocks to come together.
+template <typename Cut> constexpr bool polls_apart = Cut::MANY || (Cut::STAMPS && Cut::WARPS == 10 && sizeof(typename Cut::Weight) == 4);
+// Whether to poll again: a lane lacks a unit, and the launch goes on. All lanes of a warp call it.
+template <typename Cut, typename Shared> __device__ inline bool polls_on(Header *header, Shared &sh, bool lacks, unsigned &polls, int step) {
+  if (polls_apart<Cut>) return lacks && !gives_up(header, sh, polls, step);
+  poll_again();
+  if (!__any_sync(~0u, lacks)) return false;
+  return ++polls % 64 != 0 || !__any_sync(~0u, is_over(sh) || (polls % 8192 == 0 && too_late(header, sh, step)));
+}
+
 // Waits for a tile, numbered modulo 2 TILES. Returns where it begins. There is no deadline here: a
 // copy that has begun ends, and before it begins the warp that copies looks at the time.
 template <typename Shared> __device__ inline uint32_t wait_tile(Shared &sh, unsigned tile) {
@@ -192,17 +203,73 @@ template <typename Shared> __device__ inline bool may_wait(const Program &p, Sha
   *(volatile int *)&sh.over = 1;
   return false;
 }
-// The warp that copies waits until a tile has been read. Returns false if the launch is over.
-template <typename Cut, typename Shared> __device__ inline bool wait_read(const Program &p, Shared &sh, int tile, int parity, int step) {
-  unsigned tries = 0;
+
+// What the warp that copies knows of the ring in shared memory. It has little time between two copies: with
+// float32 weights its instructions, not the memory, were what a step waited for. One lane does all of it, or
+// each has a copy.
+template <typename Cut, typename Shared> struct Filling {
+  // Bytes of the ring in use, as it were, in a launch that is over: no copy waits for room, so that all
+  // warps get their tiles and come to their end. What they read may be overwritten.
+  static constexpr int UNLIMITED = -(1 << 30);
+  // Whether one lane does all of it. Elsewhere steps took longer with it.
+  static constexpr bool ONE = !Cut::MANY && (!Cut::WIDE || Cut::NB == 5 || sizeof(typename Cut::Weight) == 4);
+  const Program &p;
+  Shared &sh;
+  uint32_t ring, full, empty, base, size;  // addresses
+  uint32_t arrives;                        // the mbarrier of the last tile
+  int bytes;                               // of the ring
+  int lane = ONE ? 0 : threadIdx.x % 32, at = 0, tail = 0, parity = 0, head = 0, used, flying = 0;
+  long long due = 0;                       // when the next copy may begin
+
+  __device__ Filling(const Program &p, Shared &sh, const void *begin)
+      : p(p), sh(sh), ring(shared_address(begin)), full(shared_address(sh.full)), empty(shared_address(sh.empty)), base(shared_address(sh.base)),
+        size(shared_address(sh.size)), bytes(p.ring_bytes), used(is_over(sh) ? UNLIMITED : 0) {
+    keep_address(full), keep_address(empty), keep_address(base), keep_address(size);
+  }
+  // Waits until the tile that is next has been read. Returns false if the launch is over.
+  __device__ bool wait_read(int step) {
+    unsigned tries = 0;
 #pragma unroll 1
-  while (!mbarrier_try_wait(&sh.empty[tile], parity))
-    if (!Cut::ALONE && ++tries % 64 == 0 && !may_wait(p, sh, step)) return false;
-  return true;
-}
-// Bytes of the ring in use, as it were, in a launch that is over: no copy waits for room, so that all
-// warps get their tiles and come to their end. What they read may be overwritten.
-constexpr int UNLIMITED = -(1 << 30);
+    while (!mbarrier_try_wait(empty + tail * 8, parity))
+      if (!Cut::ALONE && ++tries % 64 == 0 && !may_wait(p, sh, step)) return false;
+    return true;
+  }
+  // Waits until there is room for a tile of so many bytes, and announces it: so many of them will be copied. Returns
+  // where it begins.
+  __device__ uint32_t make_room(int step, int tile, int copied) {
+    int begin = head, take = tile;
+    if (head + tile > bytes) take += bytes - head, begin = 0;
+#pragma unroll 1
+    while (used + take > bytes || flying == TILES) {
+      const int freed = load_shared32(size + tail * 4);
+      if (!wait_read(step)) {
+        used = UNLIMITED;
+        continue;
+      }
+      used -= freed;
+      flying--;
+      if (++tail == TILES) tail = 0, parity ^= 1;
+    }
+    arrives = full + at * 8;
+    if (!ONE) __syncwarp();
+    if (lane == 0) {
+      store_shared32(size + at * 4, take);
+      store_shared32(base + at * 4, ring + begin);
+      mbarrier_expect(arrives, copied);
+    }
+    if (!ONE) __syncwarp();
+    used += take;
+    head = begin + tile;
+    flying++;
+    if (++at == TILES) at = 0;
+    return ring + begin;
+  }
+  // Waits until a copy of so many bytes may begin, at so many bytes per clock.
+  __device__ void pace(int copy, int rate) {
+    while (clock64() < due) continue;
+    due = clock64() + copy / rate;
+  }
+};
 
 // The greater logit; the lower id among equals.
 __device__ inline void take_better(float &v, int &id, float other, int other_id) {
@@ -218,7 +285,7 @@ __device__ inline void warp_best(float &v, int &id) {
 }
 
 // tanh, to about the precision of float32 in GELU, where it is added to 1.
-__device__ inline float fast_tanh(float x) { return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f); }
+__device__ inline float fast_tanh(float x) { return fmaf(-2.0f, reciprocal(exp2_fast(2.0f * 1.4426950408889634f * x) + 1.0f), 1.0f); }
 
 // In a library for tests (FLAGS=-DGS_DECODE_DELAYS csrc/build.sh) a warp waits up to 4 us, at one
 // call of four, before it publishes and before it polls: every order of blocks must give the
@@ -306,7 +373,28 @@ template <int WARPS, int PART> __device__ __forceinline__ Normal normal_of(const
     d[w] = of.x - about, within[w] = of.y, squares[w] = __fmul_rn(d[w], d[w]);
   }
   const float2 all = stats_of(about, sum_of(d), sum_of(squares), 1.0f / WARPS);
-  return {all.x, rsqrtf(fmaf(fmaf((float)PART, all.y, sum_of(within)), over_c, eps))};
+  return {all.x, reciprocal_root(fmaf(fmaf((float)PART, all.y, sum_of(within)), over_c, eps))};
+}
+
+// LayerNorm of x from what each lane of the warps that compute has: the sum of its values' differences from
+// `about`, and that of their squares. `about` is a value of x, so that it is at most sqrt(C) deviations from the
+// mean, and the difference of the two sums loses a factor of C of the precision at most.
+template <int WARPS> __device__ __forceinline__ Normal normal_of_lanes(const float2 (*lanes)[32], float about, float over_c, float eps) {
+  const int lane = threadIdx.x % 32;
+  float sums[WARPS], squares[WARPS];
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) {
+    const float2 of = lanes[w][lane];
+    sums[w] = of.x, squares[w] = of.y;
+  }
+  float sum = sum_of(sums), square = sum_of(squares);
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) {
+    sum += __shfl_xor_sync(~0u, sum, o);
+    square += __shfl_xor_sync(~0u, square, o);
+  }
+  const float off = __fmul_rn(sum, over_c);
+  return {about + off, reciprocal_root(fmaxf(fmaf(square, over_c, -__fmul_rn(off, off)), 0.0f) + eps)};
 }
 
 // An output of a product: LayerNorm applied to y, a row of W (gain x), and the bias. sums is that of the
@@ -371,6 +459,14 @@ template <typename Cut> __device__ inline void barrier_arrive(int id) {
 template <typename Cut> __device__ inline void stamp(const Program &p, int t, int i, int what) {
   if constexpr (Cut::STAMPS)
     if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
+}
+// The same of two times that were read before.
+template <typename Cut> __device__ inline void stamp_inputs(const Program &p, int t, int i, uint64_t ready, uint64_t arrived) {
+  if constexpr (Cut::STAMPS)
+    if (threadIdx.x % 32 == 0) {
+      uint64_t *const to = p.stamps + (((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4;
+      to[GS_DECODE_READY] = ready, to[GS_DECODE_ARRIVED] = arrived;
+    }
 }
 
 // A value of which the compiler knows nothing: what is computed of it is computed in its place, not

@@ -85,7 +85,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   auto fetch = [&](int batch, int stage) {
     const int bytes = min(V, rows - batch * V) * KC * 16;
-    mbarrier_expect(&full[stage], bytes);
+    mbarrier_expect(shared_address(&full[stage]), bytes);
     bulk_copy(ring + (size_t)stage * stage_chunks, w + (size_t)batch * V * p.K, bytes, &full[stage], policy);
   };
   if (copies && lane == 0) {

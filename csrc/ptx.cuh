@@ -11,9 +11,9 @@
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
 
 // Copies bytes of memory to shared memory, both multiples of 16; the mbarrier counts them.
-__device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full, uint64_t policy) {
+__device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint32_t full, uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes),
-               "r"(shared_address(full)), "l"(policy)
+               "r"(full), "l"(policy)
                : "memory");
 }
 // How the L2 cache treats a copy: as other data, or as the first to be replaced.
@@ -53,6 +53,11 @@ __device__ inline float2 load_shared2(uint32_t a) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(a));
   return v;
 }
+
+__device__ inline void store_shared2(uint32_t a, float2 v) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(a), "f"(v.x), "f"(v.y) : "memory"); }
+__device__ inline void store_shared32(uint32_t a, uint32_t v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory"); }
+// Keeps an address in shared memory in a register: else it is computed at each use, from a special register.
+__device__ inline void keep_address(uint32_t &a) { asm volatile("" : "+r"(a)); }
 
 // D += A B by tensor cores, of 16 rows, 32 of k and 8 columns.
 __device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {  // rows g of a, g + 8 of b

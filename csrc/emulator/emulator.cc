@@ -347,11 +347,13 @@ void mbarrier_arrive(uint64_t *b) {
   p->pending--;
   end_phase(p);
 }
-void mbarrier_expect(uint64_t *b, int bytes) {
+void mbarrier_expect(uint32_t a, int bytes) {
+  uint64_t *const b = (uint64_t *)of_shared(a);
   phase_of(b)->bytes += bytes;
   mbarrier_arrive(b);
 }
-bool mbarrier_try_wait(uint64_t *b, int parity) {
+bool mbarrier_try_wait(uint32_t a, int parity) {
+  uint64_t *const b = (uint64_t *)of_shared(a);
   if (parity != 0 && parity != 1) broken("a parity of neither 0 nor 1");
   if (phase_of(b)->phase != parity) return true;
   block->waiting.push_back(block->current);

@@ -5,10 +5,10 @@
 
 void mbarrier_init(uint64_t *b, int count);
 void mbarrier_arrive(uint64_t *b);
-void mbarrier_expect(uint64_t *b, int bytes);
-bool mbarrier_try_wait(uint64_t *b, int parity);
+void mbarrier_expect(uint32_t b, int bytes);
+bool mbarrier_try_wait(uint32_t b, int parity);
 inline void mbarrier_wait(uint64_t *b, int parity) {
-  while (!mbarrier_try_wait(b, parity)) continue;
+  while (!mbarrier_try_wait(shared_address(b), parity)) continue;
 }
 inline void mbarrier_show() {}
 
@@ -22,12 +22,15 @@ inline uint4 load_unit(const void *p) {
   return u;
 }
 inline uint4 load_unit_if(bool has, const void *p) { return has ? load_unit(p) : uint4{0, 0, 0, 0}; }
+inline void load_unit_to(uint4 &u, bool has, const void *p) {
+  if (has) u = load_unit(p);
+}
 inline void store_unit(void *p, uint32_t x, uint32_t y, uint32_t z, uint32_t epoch) {
   __atomic_thread_fence(__ATOMIC_RELEASE);
   *(volatile emulator_unit *)p = emulator_unit{(int)x, (int)y, (int)z, (int)epoch};
 }
 
-inline void bulk_copy(uint32_t to, const void *from, int bytes, uint64_t *full, uint64_t) { emulator::copy(of_shared(to), from, bytes, full); }
+inline void bulk_copy(uint32_t to, const void *from, int bytes, uint32_t full, uint64_t) { emulator::copy(of_shared(to), from, bytes, (uint64_t *)of_shared(full)); }
 inline uint64_t policy_normal() { return 0; }
 inline uint64_t policy_last() { return 0; }
 inline uint64_t policy_first() { return 0; }
@@ -40,6 +43,9 @@ inline uint4 load_shared(uint32_t a) { return emulator_load<uint4>(a); }
 inline uint32_t load_shared32(uint32_t a) { return emulator_load<uint32_t>(a); }
 inline float4 load_shared4(uint32_t a) { return emulator_load<float4>(a); }
 inline float2 load_shared2(uint32_t a) { return emulator_load<float2>(a); }
+inline void store_shared2(uint32_t a, float2 v) { memcpy(of_shared(a), &v, sizeof v); }
+inline void store_shared32(uint32_t a, uint32_t v) { memcpy(of_shared(a), &v, sizeof v); }
+inline void keep_address(uint32_t &) {}
 
 // m16n8k16, twice. Lane 4 g + t has of A rows g and g + 8, of B column g, of D columns 2 t and
 // 2 t + 1; of k 2 t, 2 t + 1 and those 8 after them (PTX ISA, "Matrix fragments for mma.m16n8k16").
@@ -69,6 +75,8 @@ inline void arrange(uint4 &a, uint4 &b, uint32_t) {
 }
 
 inline float exp2_fast(float x) { return exp2f(x); }
+inline float reciprocal(float x) { return 1.0f / x; }
+inline float reciprocal_root(float x) { return 1.0f / sqrtf(x); }
 
 inline void poll_again() { emulator::yield(); }
 

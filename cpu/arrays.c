@@ -10,6 +10,7 @@ typedef struct array_job {
 	int what, past;
 	float *z;
 	const float *x, *y;
+	const uint16_t *words; // x, if it is bfloat16
 	int64_t n;
 	double exponent;
 } array_job;
@@ -24,6 +25,7 @@ static void map_range(const gs_kernels *k, const array_job *j, int64_t lo, int64
 	case GS_ARRAY_POW:
 		for (int64_t i = lo; i < hi; i++) j->z[i] = (float)pow((double)j->x[i], j->exponent);
 		return;
+	case GS_ARRAY_WIDEN: k->widen(j->z + lo, j->words + lo, hi - lo); return;
 	case GS_ARRAY_SUMS: // z[b] is the sum of block b
 		for (int64_t b = lo; b < hi; b++) {
 			const int64_t from = b * GS_ARRAY_BLOCK, left = j->n - from;
@@ -51,8 +53,8 @@ static void map_job(gs_worker *w, void *arg) {
 	}
 }
 
-void gs_array(gs_pool *p, int what, float *z, const float *x, const float *y, int64_t n, double exponent, int past) {
-	array_job j = {.what = what, .past = past, .z = z, .x = x, .y = y, .n = n, .exponent = exponent};
+void gs_array(gs_pool *p, int what, float *z, const void *x, const float *y, int64_t n, double exponent, int past) {
+	array_job j = {.what = what, .past = past, .z = z, .x = x, .y = y, .words = x, .n = n, .exponent = exponent};
 	if (n < FEW)
 		map_range(p->kernels, &j, 0, what == GS_ARRAY_SUMS ? (n + GS_ARRAY_BLOCK - 1) / GS_ARRAY_BLOCK : n);
 	else

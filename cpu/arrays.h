@@ -66,6 +66,9 @@ INLINE void array_map(int what, float *z, const float *x, const float *y, int64_
 
 static void array_add(float *z, const float *x, const float *y, int64_t n, int past) { array_map(ADD, z, x, y, n, past); }
 static void array_square(float *z, const float *x, int64_t n, int past) { array_map(SQUARE, z, x, x, n, past); }
+static void array_widen(float *z, const uint16_t *x, int64_t n) {
+	for (int64_t i = 0; i < n; i++) z[i] = widen_bf16(x[i]);
+}
 static void array_copy(float *z, const float *x, int64_t n, int past) { array_map(COPY, z, x, x, n, past); }
 
 // array_sum adds n values in an order that depends on n alone.

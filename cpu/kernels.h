@@ -231,6 +231,10 @@ void gs_pool_destroy(gs_pool *pool); // not while it runs
 // gs_pool_use makes the jobs to come run on the first `workers` of the pool's, from 1 to all; the others sleep. Not while a job runs.
 void gs_pool_use(gs_pool *pool, int workers);
 
+// gs_pool_parts returns how many iterations the last loop of the last job had that all workers shared: of a product, into how many tasks it
+// was divided. Not while a job runs.
+int64_t gs_pool_parts(const gs_pool *pool);
+
 // gs_run executes steps[from:to]. If stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds of
 // CLOCK_MONOTONIC, to stamps[((i-from)*n + w)*2] and the element after it. If *cancel becomes non-zero, it stops soon and leaves
 // unfinished results; cancel may be NULL. Returns 1 if it was cancelled, else 0.
@@ -264,14 +268,15 @@ enum gs_array {
 	GS_ARRAY_SQUARE, // z = x x
 	GS_ARRAY_POWF,   // z = powf(x, exponent)
 	GS_ARRAY_POW,    // z = pow(x, exponent) in float64
-	GS_ARRAY_SUMS    // z[b] = the sum of block b of x
+	GS_ARRAY_SUMS,   // z[b] = the sum of block b of x
+	GS_ARRAY_WIDEN   // z = x, which is bfloat16
 };
 
 enum { GS_ARRAY_CHUNK = 32768 }; // values that a thread takes at once of a large array
 enum { GS_ARRAY_BLOCK = 4096 }; // values of a block of GS_ARRAY_SUMS; the last may have fewer
 
 // gs_array computes arrays of n values on all threads; a short one on the caller's alone. If past is set, z is written past the caches.
-void gs_array(gs_pool *pool, int what, float *z, const float *x, const float *y, int64_t n, double exponent, int past);
+void gs_array(gs_pool *pool, int what, float *z, const void *x, const float *y, int64_t n, double exponent, int past);
 
 // ---- measuring ------------------------------------------------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 			},                                                                                                                        \
 		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
 		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .copy = array_copy, .maxima = block_maxima,    \
-		.add = array_add, .square = array_square, .sum = array_sum,                                                                   \
+		.add = array_add, .square = array_square, .widen = array_widen, .sum = array_sum,                                         \
 	}
 
 #define GS_GEMV gemv_q8

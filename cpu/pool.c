@@ -246,6 +246,16 @@ static void *thread_main(void *arg) {
 
 void gs_pool_use(gs_pool *p, int workers) { p->used = workers; }
 
+int64_t gs_pool_parts(const gs_pool *p) {
+	const uint32_t last = atomic_load(&p->passed) - 1;
+	int64_t parts = 0;
+	for (int i = 0; i < p->used; i++) {
+		const uint64_t taken = atomic_load(&p->tickets[i].taken);
+		if (taken >> 32 == last) parts += (int64_t)(uint32_t)taken;
+	}
+	return parts;
+}
+
 // close returns when no worker is in the job any more. All work is done, so that one that is will leave within a microsecond, if it has a core.
 static void close_job(gs_pool *p) {
 	atomic_store(&p->open, 0);

@@ -125,7 +125,7 @@ func (t *Team) array(what C.int, z, x, y []float32, bytes int64) error {
 	if t.pool.c == nil {
 		return errTeamClosed
 	}
-	C.gs_array(t.pool.c, what, (*C.float)(unsafe.SliceData(z)), (*C.float)(unsafe.SliceData(x)), (*C.float)(unsafe.SliceData(y)), C.int64_t(len(x)), 2, past)
+	C.gs_array(t.pool.c, what, (*C.float)(unsafe.SliceData(z)), unsafe.Pointer(unsafe.SliceData(x)), (*C.float)(unsafe.SliceData(y)), C.int64_t(len(x)), 2, past)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (t *Team) Sum(x, partial []float32) (float32, error) {
 	if t.pool.c == nil {
 		return 0, errTeamClosed
 	}
-	C.gs_array(t.pool.c, C.GS_ARRAY_SUMS, (*C.float)(unsafe.SliceData(partial)), (*C.float)(unsafe.SliceData(x)), nil, C.int64_t(len(x)), 0, 0)
+	C.gs_array(t.pool.c, C.GS_ARRAY_SUMS, (*C.float)(unsafe.SliceData(partial)), unsafe.Pointer(unsafe.SliceData(x)), nil, C.int64_t(len(x)), 0, 0)
 	sum := 0.0
 	for _, p := range partial[:blocks] {
 		sum += float64(p)
@@ -158,11 +158,21 @@ func (t *Team) Sum(x, partial []float32) (float32, error) {
 	return float32(sum), nil
 }
 
-// Widen converts bfloat16 numbers to float32.
-func (t *Team) Widen(x []float32, words []uint16) {
-	for i, w := range words {
-		x[i] = weights.BFloat16ToFloat32(w)
+// Widen computes z = x, which is bfloat16.
+func (t *Team) Widen(z []float32, x []uint16) error {
+	if len(x) != len(z) {
+		return fmt.Errorf("Widen: arrays of %d and %d values; they must have the same number", len(z), len(x))
 	}
+	if len(z) == 0 {
+		return nil
+	}
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	if t.pool.c == nil {
+		return errTeamClosed
+	}
+	C.gs_array(t.pool.c, C.GS_ARRAY_WIDEN, (*C.float)(unsafe.SliceData(z)), unsafe.Pointer(unsafe.SliceData(x)), nil, C.int64_t(len(z)), 0, 0)
+	return nil
 }
 
 // Product is C = A B^T of matrices (M, K), (N, K) and (M, N), by the products of the engine. A

@@ -81,6 +81,10 @@ func TestTeamArrays(t *testing.T) {
 	for i := range x {
 		x[i], y[i] = random.Float32()-0.5, random.Float32()-0.5
 	}
+	words := make([]uint16, most)
+	for i := range words {
+		words[i] = uint16(random.Uint32())
+	}
 	for _, version := range supportedISAs() {
 		sums := map[int]float32{}
 		for _, threads := range []int{1, 3} {
@@ -112,6 +116,14 @@ func TestTeamArrays(t *testing.T) {
 								if math.Abs(float64(z[i])-float64(in[i])*float64(in[i])) > 0x1p-24*float64(in[i])*float64(in[i]) {
 									t.Fatalf("%s: n=%d, way %d: z[%d] = %g; want the square of %g", version, n, by, i, z[i], in[i])
 								}
+							}
+						}
+						if err := team.Widen(z[:n], words[off:off+n]); err != nil {
+							t.Fatal(err)
+						}
+						for i, w := range words[off : off+n] {
+							if math.Float32bits(z[i]) != uint32(w)<<16 {
+								t.Fatalf("%s, %d threads, n=%d: z[%d] = %g; want that of %#x", version, threads, n, i, z[i], w)
 							}
 						}
 						if z[n] != 7 {
@@ -146,7 +158,8 @@ func TestTeamErrors(t *testing.T) {
 	}
 	team := backend.Team()
 	a, b := make([]float32, 5), make([]float32, 6)
-	for what, err := range map[string]error{"Add": team.Add(a, a, b), "Add, x": team.Add(a, b, a), "Square": team.Square(a, b, Multiply), "Square, way": team.Square(a, a, 9)} {
+	for what, err := range map[string]error{"Add": team.Add(a, a, b), "Add, x": team.Add(a, b, a), "Square": team.Square(a, b, Multiply), "Square, way": team.Square(a, a, 9),
+		"Widen": team.Widen(a, make([]uint16, 6))} {
 		if err == nil {
 			t.Errorf("%s: no error", what)
 		}
@@ -162,6 +175,9 @@ func TestTeamErrors(t *testing.T) {
 	}
 	if _, err := team.Sum(a, b); err == nil {
 		t.Error("threads that have ended summed")
+	}
+	if team.Widen(a, make([]uint16, 5)) == nil {
+		t.Error("threads that have ended widened")
 	}
 }
 

@@ -48,6 +48,7 @@ struct gs_kernels {
 	// Arrays (arrays.h); past: the result is written past the caches.
 	void (*add)(float *z, const float *x, const float *y, int64_t n, int past);
 	void (*square)(float *z, const float *x, int64_t n, int past);
+	void (*widen)(float *z, const uint16_t *x, int64_t n);
 	float (*sum)(const float *x, int64_t n);
 };
 

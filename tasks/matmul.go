@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -139,7 +140,7 @@ func hostProduct(t *cpu.Team, s Shape, in []View, out View, pack bool) (func() e
 	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
 	a, d := in[0].Memory, weights.F32
 	free := func() {}
-	widen := func() {}
+	widen := func() error { return nil }
 	if in[1].DType == BFloat16 {
 		d = weights.BF16
 		wide, err := cpu.NewMemory(int64(4 * m * k))
@@ -148,7 +149,7 @@ func hostProduct(t *cpu.Team, s Shape, in []View, out View, pack bool) (func() e
 		}
 		a, free = wide, wide.Free
 		x, words := View{Array{m * k, Float32}, wide}.Float32(), in[0].Words()
-		widen = func() { t.Widen(x, words) }
+		widen = func() error { return t.Widen(x, words) }
 	}
 	p, err := t.NewProduct(m, n, k, d, a, out.Memory)
 	if err != nil {
@@ -161,16 +162,14 @@ func hostProduct(t *cpu.Team, s Shape, in []View, out View, pack bool) (func() e
 	}
 	b := in[1].Memory.Bytes()[:in[1].Bytes()]
 	if !pack {
-		widen()
-		if err := p.Pack(b); err != nil {
+		if err := cmp.Or(widen(), p.Pack(b)); err != nil {
 			closeAll()
 			return nil, nil, err
 		}
 		return p.Run, closeAll, nil
 	}
 	return func() error {
-		widen()
-		if err := p.Pack(b); err != nil {
+		if err := cmp.Or(widen(), p.Pack(b)); err != nil {
 			return err
 		}
 		return p.Run()

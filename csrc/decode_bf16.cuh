@@ -107,6 +107,7 @@ template <typename Cut> struct Shared {
   int step;                   // decode steps that have ended
   float own[Cut::MANY ? 8 : 1][16];        // the block's rows of the residual stream; of one sequence they are in registers
   Found<Cut> found;
+  uint64_t arrived[2];        // when the inputs of a step had
 };
 
 template <typename Cut> struct Work {
@@ -270,6 +271,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
             else if (lane == ATTENDED - 1)
               store_unit(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
             stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+            stamp_arrived<Cut>(p, sh, t, i, buffer);
           }
           barrier_arrive<Cut>(FREE + buffer);
           buffer ^= 1;
@@ -336,6 +338,7 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
             }
           }
           if (rest <= batch && f == ends && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
+          if (rest == s.rows && f == ends && group == start_of<Cut>(s)) stamp_arrived<Cut>(p, sh, t, i, buffer);
           barrier_arrive<Cut>(FREE + buffer);
           buffer ^= 1;
         }
@@ -543,19 +546,6 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
     if (holds(at, 2)) words[1] = u.y;
     if (holds(at, 4)) words[2] = u.z;
   };
-  // When the weights of a step are there, and the inputs. Of one sequence the times are kept, and stored
-  // when the sums have been given away: nobody waits for the warp then.
-  uint64_t times[2] = {};
-  auto note = [&](int step, int what) {
-    if (!Cut::STAMPS) return;
-    if (!Cut::MANY)
-      times[what == GS_DECODE_ARRIVED] = gs_globaltimer();
-    else if ((Cut::PROMPT ? here(warp) : warp) == 0)
-      stamp<Cut>(p, sh.step, step, what);
-  };
-  auto store_times = [&](int step) {
-    if (Cut::STAMPS && !Cut::MANY && warp == 0) stamp_inputs<Cut>(p, sh.step, step, times[0], times[1]);
-  };
   // The decode step of this launch. A register for it would be one too many.
   const volatile int &t = sh.step;
 #pragma unroll 1
@@ -581,23 +571,22 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           bf16 *const tail_k = tail_of(p, Cut::PROMPT ? 0 : s.tail + (MANY ? (n - s.row) / (int)gridDim.x : 0)), *const tail_v = tail_k + (Cut::PROMPT ? p.B : p.tokens) * HEAD;
           uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
           unsigned tile_k = tile % TILES, tile_v = tile_k;
-          auto take = [&] {  // waits for keys and values
+          auto take = [&](bool first) {  // waits for keys and values
             tile_k = tile % TILES;
-            const uint32_t keys_at = wait_tile(sh, tile);
+            const uint32_t keys_at = wait_first_tile<Cut>(p, sh, tile, i, [&] { return first && warp == 0; });
             if (!launch) kb = keys_at;
             next();
             tile_v = tile % TILES;
-            const uint32_t values_at = wait_tile(sh, tile);
+            const uint32_t values_at = wait_first_tile<Cut>(p, sh, tile, i, [&] { return first && warp == 0; });
             if (!launch) vb = values_at;
             next();
           };
-          if (keys > 0) take();
+          if (keys > 0) take(true);
           const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
           bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v = (bf16 *)(const_cast<char *>(s.source_v) + behind);
           int have = launch ? (last ? (Cut::PROMPT ? item.row : (int)t) + 1 : 0) : MANY ? min(keys, Cut::CHUNK) : keys;
           int begin = launch ? 0 : warp * KEYS;
           if (Cut::DRAWS) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
-          note(i, GS_DECODE_READY);
           uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
           uint32_t v[KEYS];
           auto load = [&](int at) {
@@ -636,7 +625,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 wait = (pq && u.w != need) || (pn && w[0].w != need);
               }
             } while (polls_on<Cut>(p.header, sh, wait, polls, i));
-            note(i, GS_DECODE_ARRIVED);
+            note_arrived<Cut>(sh, warp, buffer);
             put(pq, u, xs);
             if constexpr (Cut::PROMPT) {
 #pragma unroll
@@ -695,7 +684,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             if (lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
             done += Cut::CHUNK;
             if (done >= keys) break;
-            take();
+            take(false);
             have = launch ? 0 : min(keys - done, Cut::CHUNK);
           } while (true);
           *reinterpret_cast<float2 *>(&work.out[buffer][warp][2 * lane]) = make_float2(y0, y1);
@@ -704,7 +693,6 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             if (!MANY && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
           }
           barrier_arrive<Cut>(FULL + buffer);
-          store_times(i);
           if (!MANY && launch && last) {  // nobody waits for the cache
             const int at = t * HEAD;
             reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
@@ -728,7 +716,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         // The ring may have no room for the last tiles before the first ones were used, which
         // only is after x has arrived: warps wait for each other first.
         if (Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
-        const uint32_t begin = wait_tile(sh, tile);
+        const uint32_t begin = wait_first_tile<Cut>(p, sh, tile, i, [&] { return warp == 0; });
         const unsigned here = tile % TILES;
         int side = Cut::CHUNKS > 1 ? warp % 2 : warp;
         if (MANY) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
@@ -749,7 +737,6 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
-        note(i, GS_DECODE_READY);
         const int start = start_of<Cut>(s);
 #pragma unroll 1
         for (int group = start; group < B; group += GROUP) {
@@ -787,7 +774,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 for (int n = 0; n < HU; n++) put(ph[n], u[m][n], xs + (j + m) * Cut::ROW);
               }
           }
-          if (group == start) note(i, GS_DECODE_ARRIVED);
+          if (group == start) note_arrived<Cut>(sh, warp, buffer);
           __syncwarp();
           const uint32_t from = fragment + (MANY ? g / 2 * (Cut::ROW * 2) : 0);
           float d[4][4] = {};
@@ -816,7 +803,6 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
           }
           barrier_arrive<Cut>(FULL + buffer);
-          store_times(i);
           buffer ^= 1;
           if (MANY) __syncwarp();  // fragments are read before the next group is written
         }
@@ -851,7 +837,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             continue;
           }
           const int rows = min(left - 16 * m, 16);
-          const uint32_t base = wait_tile(sh, tile) + of_warp<Cut::PROMPT && Cut::NB != 4>(warp) * SMALL * 2 + q * 16;
+          const uint32_t base = wait_first_tile<Cut>(p, sh, tile, i, [&] { return first && warp == 0; }) + of_warp<Cut::PROMPT && Cut::NB != 4>(warp) * SMALL * 2 + q * 16;
           const uint32_t row = base + place_of_row<Cut>(min(mine, rows - 1));
           if (Cut::TILE_ROWS == 16) {
             const uint32_t row8 = base + place_of_row<Cut>(min(mine + 4, rows - 1));
@@ -870,14 +856,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
             continue;
           }
-          const uint32_t row8 = wait_tile(sh, tile) + warp * SMALL * 2 + q * 16 + place_of_row<Cut>(min(mine, rows - 9));
+          const uint32_t row8 = wait_first_tile<Cut>(p, sh, tile, i, [&] { return first && warp == 0; }) + warp * SMALL * 2 + q * 16 + place_of_row<Cut>(min(mine, rows - 9));
 #pragma unroll
           for (int k = 0; k < NB; k++) b[m][k] = load_shared(row8 + k * 64);
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
-        if (first) note(i, GS_DECODE_READY);
         if constexpr (MANY) {
           constexpr int SUMS = NB > 2 ? 2 : NB;
 #pragma unroll 1
@@ -895,7 +880,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               else
                 read_residual<Cut>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
               __syncwarp();
-              if (group == start_of<Cut>(s)) note(i, GS_DECODE_ARRIVED);
+              if (group == start_of<Cut>(s)) note_arrived<Cut>(sh, warp, buffer);
             }
             // Columns 2j and 2j + 1 have the high and the low halves of sequence j.
             auto column = [&] { return APART ? here(lane) / 4 : g; };  // else registers are spilled
@@ -1029,11 +1014,11 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 }
           }
           __syncwarp();
-          note(i, GS_DECODE_ARRIVED);
           // Column 0 has the high halves of x, column 1 the low ones.
           const uint32_t from = fragment + (norm && g % 2 ? SMALL * 2 : 0);
 #pragma unroll
           for (int k = 0; k < NB; k++) x[k] = load_shared(from + k * 64);
+          note_arrived<Cut>(sh, warp, buffer);  // while x is on its way to registers
           if (norm) {
             float sum = 0, squares = 0;
 #pragma unroll
@@ -1067,7 +1052,6 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           }
         }
         barrier_arrive<Cut>(FULL + buffer);
-        if (rest == s.rows) store_times(i);
         buffer ^= 1;
       }
     }

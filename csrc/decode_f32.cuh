@@ -169,7 +169,7 @@ template <typename Cut> constexpr int RUSH = Cut::WIDE || Cut::MANY ? 32 : 64;
 
 template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
   constexpr int C = Cut::C, ROW = 4 * C, CHUNK = 4 * ROW / Cut::CHUNKS;
-  constexpr bool PACED = !Cut::WIDE || !Cut::MANY;
+  constexpr bool PACED = !Cut::WIDE || !Cut::MANY;  // but for logits: docs/persistent.md has the times
   Filling<Cut, Shared<Cut>> to(p, sh, tail_of(p, p.tails));
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
   // Copies a tile in pieces, `pitch` bytes apart in memory; the last one may be shorter.
@@ -390,7 +390,7 @@ __device__ inline void read_residual(const Program &p, Shared<Cut> &sh, const Lo
       }
     } else {
       const char *const from = Cut::MANY ? units_of(p.residual, group + first, p.row_x) : p.residual;
-      uint4 u[TOGETHER][XU] = {};
+      uint4 u[TOGETHER][XU];
       bool wait;
       unsigned polls = 0;
       // A load by predicate that is alone becomes a branch: lanes without a unit read that of lane 0.
@@ -771,7 +771,7 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
                 for (int first = 0; first < GROUP; first += PAIR) {
                   if (first >= many) break;
                   const char *const units = units_of(p.hidden, group + first, p.row_h);
-                  uint4 u[PAIR][HU] = {};
+                  uint4 u[PAIR][HU];
                   bool wait;
                   unsigned polls = 0;
 #pragma unroll 1

@@ -456,17 +456,29 @@ template <typename Cut> __device__ inline void barrier_arrive(int id) {
 }
 
 // Notes when a block did what in a step: gs_decode_stamp.
+__device__ inline uint64_t *stamps_of(const Program &p, int t, int i) { return p.stamps + (((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4; }
 template <typename Cut> __device__ inline void stamp(const Program &p, int t, int i, int what) {
   if constexpr (Cut::STAMPS)
-    if (threadIdx.x % 32 == 0) p.stamps[(((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4 + what] = gs_globaltimer();
+    if (threadIdx.x % 32 == 0) stamps_of(p, t, i)[what] = gs_globaltimer();
 }
-// The same of two times that were read before.
-template <typename Cut> __device__ inline void stamp_inputs(const Program &p, int t, int i, uint64_t ready, uint64_t arrived) {
+// The inputs of a step are there. The first warp that computes notes when, and the one that finishes stamps it: it has the time.
+template <typename Cut, typename Shared> __device__ inline void note_arrived(Shared &sh, int warp, int buffer) {
+  if (Cut::STAMPS && warp == 0) *(volatile uint64_t *)&sh.arrived[buffer] = gs_globaltimer();
+}
+template <typename Cut, typename Shared> __device__ inline void stamp_arrived(const Program &p, const Shared &sh, int t, int i, int buffer) {
   if constexpr (Cut::STAMPS)
-    if (threadIdx.x % 32 == 0) {
-      uint64_t *const to = p.stamps + (((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4;
-      to[GS_DECODE_READY] = ready, to[GS_DECODE_ARRIVED] = arrived;
-    }
+    if (threadIdx.x % 32 == 0) stamps_of(p, t, i)[GS_DECODE_ARRIVED] = *(const volatile uint64_t *)&sh.arrived[buffer];
+}
+// Waits for a tile that a step needs first. In kernels that stamp, a warp for which stamps() holds stamps when the tile was
+// there, but only if it was waited for: to read the clock in every step would cost more than the other stamps together.
+template <typename Cut, typename Shared, typename Stamps> __device__ inline uint32_t wait_first_tile(const Program &p, Shared &sh, unsigned tile, int i, Stamps stamps) {
+  if constexpr (!Cut::STAMPS) return wait_tile(sh, tile);
+  uint64_t *const full = &sh.full[tile % TILES];
+  if (!mbarrier_test(shared_address(full), tile / TILES)) {
+    mbarrier_wait(full, tile / TILES);
+    if (stamps()) stamp<Cut>(p, *(volatile int *)&sh.step, i, GS_DECODE_READY);
+  }
+  return sh.base[tile % TILES];
 }
 
 // A value of which the compiler knows nothing: what is computed of it is computed in its place, not

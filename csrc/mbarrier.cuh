@@ -16,6 +16,18 @@ __device__ inline void mbarrier_arrive(uint64_t *b) {
 __device__ inline void mbarrier_expect(uint32_t b, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
 }
+// Whether the phase of this parity has ended.
+__device__ inline bool mbarrier_test(uint32_t b, int parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n .reg .pred p;\n"
+      " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      " selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(b), "r"(parity)
+      : "memory");
+  return done;
+}
 // Waits for the end of the phase of this parity, but not for long. Returns whether it has ended.
 __device__ inline bool mbarrier_try_wait(uint32_t b, int parity) {
   uint32_t done;

@@ -420,7 +420,7 @@ typedef struct {
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in
 // the step. Row `count` is the choice of the token.
 typedef enum {
-  GS_DECODE_READY = 0,      // its first warp has the weights, or the keys and values, that it needs first
+  GS_DECODE_READY = 0,      // its first warp has the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them
   GS_DECODE_ARRIVED = 1,    // and the inputs
   GS_DECODE_PUBLISHED = 3,  // the last outputs were stored for the other blocks; 2 is not written
 } gs_decode_stamp;

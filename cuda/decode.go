@@ -29,7 +29,7 @@ type DecodeStamp [C.GS_DECODE_PUBLISHED + 1]uint64
 
 // What a DecodeStamp has the times of.
 const (
-	DecodeReady     = C.GS_DECODE_READY     // the first warp has the weights, or keys and values, that it needs first
+	DecodeReady     = C.GS_DECODE_READY     // the first warp has the weights, or keys and values, that it needs first; may be 0 if it did not wait for them
 	DecodeArrived   = C.GS_DECODE_ARRIVED   // and the inputs
 	DecodePublished = C.GS_DECODE_PUBLISHED // the last outputs were stored for the other blocks
 )

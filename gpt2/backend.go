@@ -262,7 +262,7 @@ type InsideDecode struct {
 // BlockTimes are when a block did what in a step, in ns of the device's clock. They are 0
 // if it has no part in the step.
 type BlockTimes struct {
-	Ready     uint64 // its first warp had the weights, or the keys and values, that it needs first
+	Ready     uint64 // its first warp had the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them
 	Arrived   uint64 // and the inputs
 	Published uint64 // its last outputs were stored for the other blocks
 }

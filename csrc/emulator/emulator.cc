@@ -352,10 +352,13 @@ void mbarrier_expect(uint32_t a, int bytes) {
   phase_of(b)->bytes += bytes;
   mbarrier_arrive(b);
 }
+bool mbarrier_test(uint32_t a, int parity) {
+  if (parity != 0 && parity != 1) broken("a parity of neither 0 nor 1");
+  return phase_of((uint64_t *)of_shared(a))->phase != parity;
+}
 bool mbarrier_try_wait(uint32_t a, int parity) {
   uint64_t *const b = (uint64_t *)of_shared(a);
-  if (parity != 0 && parity != 1) broken("a parity of neither 0 nor 1");
-  if (phase_of(b)->phase != parity) return true;
+  if (mbarrier_test(a, parity)) return true;
   block->waiting.push_back(block->current);
   go_on();
   return phase_of(b)->phase != parity;

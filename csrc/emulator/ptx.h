@@ -6,6 +6,7 @@
 void mbarrier_init(uint64_t *b, int count);
 void mbarrier_arrive(uint64_t *b);
 void mbarrier_expect(uint32_t b, int bytes);
+bool mbarrier_test(uint32_t b, int parity);
 bool mbarrier_try_wait(uint32_t b, int parity);
 inline void mbarrier_wait(uint64_t *b, int parity) {
   while (!mbarrier_try_wait(shared_address(b), parity)) continue;

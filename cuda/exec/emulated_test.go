@@ -115,6 +115,40 @@ func emulatedPrompts(t *testing.T, held weights.DType) {
 	}
 }
 
+// TestEmulatedStamps: a block that has a part in a step notes, in their order, that it waited for weights if it did, that
+// it had the inputs, and that it published the outputs.
+func TestEmulatedStamps(t *testing.T) {
+	stub.Emulated(t, 384, 48)
+	t.Setenv("GS_EMULATED_SLOW", "200")
+	for _, held := range []weights.DType{weights.BF16, weights.F32} {
+		s := session(t, emulatedModel(t), persistentGPU(t, held), gpt2.Options{})
+		decoded(t, s.Runner().(*Runner), []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0)
+		d, err := s.InspectDecode(t.Context(), []int32{7}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waited, parts := 0, 0
+		for i, at := range d.Launches[0] {
+			step := i / d.Blocks % len(d.Steps)
+			if at == (gpt2.BlockTimes{}) {
+				continue
+			}
+			parts++
+			if at.Ready != 0 {
+				waited++
+			}
+			samples := step == len(d.Steps)-1
+			if at.Published == 0 || samples != (at.Arrived == 0) || at.Ready > at.Arrived || at.Arrived > at.Published {
+				t.Errorf("%v, token %d, step %d, block %d: %+v", held, i/d.Blocks/len(d.Steps), step, i%d.Blocks, at)
+			}
+		}
+		// Each of 48 blocks has a part in each product of 384 to 1536 rows, a step in two layers of five, and in logits and choice.
+		if least := d.Tokens * d.Blocks * (2*4 + 2); parts < least || waited == 0 || held == weights.BF16 && waited == parts {
+			t.Errorf("%v: %d stamps of blocks, %d of them of weights; want %d at least", held, parts, waited, least)
+		}
+	}
+}
+
 // TestEmulatedStuck: if a block gets no weights, the launch ends, and the error names that block.
 func TestEmulatedStuck(t *testing.T) {
 	stub.Emulated(t, 384, 48, "GS_DECODE_STUCK")

@@ -312,7 +312,7 @@ func (l *decodeLaunch) sum(stamps []cuda.DecodeStamp, steps, blocks int) {
 		for _, s := range at {
 			if s[cuda.DecodePublished] != 0 {
 				row.end = max(row.end, s[cuda.DecodePublished])
-				if ready := cmp.Or(s[cuda.DecodeReady], s[cuda.DecodePublished]); first == 0 || ready < first {
+				if ready := cmp.Or(s[cuda.DecodeReady], s[cuda.DecodeArrived], s[cuda.DecodePublished]); first == 0 || ready < first {
 					first = ready
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,19 @@ type energyJSON struct {
 	Configuration  setting
 }
 
+// energyOf measures once more, and at most three times, if the program had to wait for other programs: the counter is then read late.
 func energyOf(t *testing.T, args ...string) (j energyJSON) {
+	t.Helper()
+	for range 3 {
+		j = energyOnce(t, args...)
+		if !slices.ContainsFunc(j.Results, func(r energyResult) bool { return r.Uncertainty >= 60 }) {
+			break
+		}
+	}
+	return j
+}
+
+func energyOnce(t *testing.T, args ...string) (j energyJSON) {
 	t.Helper()
 	out, err := energyCommand(t, meter200{time.Now()}, append(args, "--json")...)
 	if err != nil {

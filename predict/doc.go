@@ -18,12 +18,13 @@
 // # What a law leaves
 //
 // No smooth law follows all that work does: caches, products of few rows, a library that changes its kernel. What is left in the logarithms of
-// times is a Gaussian process over floor, rows, steps, the length of sums, FLOPs for each byte, bytes and threads. It is a sum of functions: one
+// times is a Gaussian process over floor, rows, steps, the length of sums, FLOPs for each byte, bytes, threads, the kernel that multiplies and idle threads. It is a sum of functions: one
 // that all work on a kind of device has in common, others of a type, a task, a processor, a machine, a task on a machine. So ten measurements
 // of a new machine correct what is particular to it, and a task that was never measured has what is common to the others. How strong it is, and
 // how much is noise, the marginal likelihood decides.
 //
-// A prediction has to be brief: what the process expects for a task on a device is fitted once more, by a sum over a few dozen [Points].
+// A prediction has to be brief: what the process expects for a task on a device is fitted once more, by a sum over a few dozen [Points], which lie where it bends.
+// Beyond the measured work times grow by the law alone.
 //
 // # Trust
 //

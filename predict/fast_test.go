@@ -29,21 +29,37 @@ func TestBriefWays(t *testing.T) {
 			t.Errorf("the logarithm of what is above 1 of %g is %g; expected %g", x, a, want)
 		}
 	}
-	l, here := local{}, [features]float64{}
-	for k := range here {
-		here[k] = 6*random.Float64() - 3
-	}
-	want := 0.0
-	for range maxPoints {
-		p := point{}
-		for k := range p.at {
-			p.at[k] = 6*random.Float64() - 3
+	for _, alike := range []bool{false, true} {
+		l, here := local{}, [features]float64{}
+		for k := range here {
+			here[k] = 6*random.Float64() - 3
 		}
-		p.set(random.Float64() - 0.5)
-		l[Host], want = append(l[Host], p), want+p.weight*near(&p.at, &here)
-	}
-	if got := l.at(Host, &here); !(math.Abs(got-want) < 1e-12) {
-		t.Errorf("the sum over points is %g; expected %g", got, want)
+		c, want := &l[Host], 0.0
+		c.floor, c.bytes, c.alike = Extent{-3, 3}, Extent{-3, 3}, alike
+		for range maxPoints {
+			p := point{}
+			for k := range p.at {
+				p.at[k] = 6*random.Float64() - 3
+				if alike && k >= ofKernel {
+					p.at[k] = float64(k)
+				}
+			}
+			p.set(random.Float64() - 0.5)
+			c.points, want = append(c.points, p), want+p.weight*near(&p.at, &here)
+		}
+		if alikeFrom(c.points, ofKernel) != alike {
+			t.Errorf("that points are alike from the kernel on is not %v", alike)
+		}
+		if got := l.at(Host, &here); !(math.Abs(got-want) < 1e-12) {
+			t.Errorf("the sum over points is %g; expected %g", got, want)
+		}
+		// Beyond what was measured the sum stays as it is at the end.
+		far, end := here, here
+		far[ofFloor], far[ofBytes] = 7, -9
+		end[ofFloor], end[ofBytes] = 3, -3
+		if a, b := l.at(Host, &far), l.at(Host, &end); a != b {
+			t.Errorf("the sum beyond the range is %g, at its end %g", a, b)
+		}
 	}
 }
 

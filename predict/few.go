@@ -7,13 +7,14 @@ import "math"
 // Processes", 2008): one after another, each lowers the sum of the variances that are left the most. No time is needed for that. The
 // result is indices of works, those that tell most first.
 func Few(kind string, works []Work, each int) []int {
-	p, scale, n := process{}, scalesOf(kind), len(works)
+	p, n := process{}, len(works)
+	p.reach(kind)
 	base, noise := levelsOf(kind)
 	p.set(&base, 1)
-	all, at := make([]labels, n), make([][features]float64, n)
+	all, at := make([]labels, n), make([]place, n)
 	for i := range works {
 		w := &works[i]
-		all[i], at[i] = labels{w.Task, w.DType, kind, kind, w.Memory}, scale.of(w) // all of one device, whatever its name
+		all[i], at[i] = labels{w.Task, w.DType, kind, kind, w.Memory}, p.placeOf(w) // all of one device, whatever its name
 	}
 	left := make([][]float64, n) // covariance of all works, given those that were chosen
 	for i := range n {

@@ -86,7 +86,7 @@ func medianOf(rows []Row, value func(Row) float64) float64 {
 // check finds values that no measurement gives.
 func check(rows []Row) error {
 	for i, r := range rows {
-		for _, v := range []float64{r.FLOPs, r.Bytes, r.BytesIn, r.BytesOut, r.Steps, r.Rows, r.FloorUs, r.H2DUs, r.D2HUs, r.Us} {
+		for _, v := range []float64{r.FLOPs, r.Bytes, r.BytesIn, r.BytesOut, r.Steps, r.Rows, r.Kernel, r.Idle, r.FloorUs, r.H2DUs, r.D2HUs, r.Us} {
 			if !(v >= 0 && v < 1e18) {
 				return fmt.Errorf("row %d (%s %s on %s) holds %g, which no measurement gives", i+1, r.Task, r.Shape, r.Device, v)
 			}
@@ -328,17 +328,23 @@ func (f *fitter) cell(of labels, rows []Row, group func(*Row) string, near *Cell
 		}
 	}
 	if f.process != nil {
+		floor, bytes := f.extents(of)
 		for m := range memories {
 			of.memory = m
-			c.local[m] = regress(f.targets(of, &c.Law))
+			c.local[m] = regress(f.targets(of, &c.Law), floor, bytes)
 		}
 	}
 	err := c.start(filter(rows, isCold), near, f.starts)
 	return c, err
 }
 
-// otherTarget is how much a place counts where work of other labels was measured.
-const otherTarget = 0.01
+// How much a place counts where work of other labels was measured, beside 1 of these. The process says what to expect there, so that of a
+// task and type it counts a good part: of a device with ten samples of a task most places are those of others.
+const (
+	elsewhereTarget = 0.3  // the same task and type on another device
+	otherTypeTarget = 0.1  // the same task in another type
+	otherTaskTarget = 0.01 // another task on the device
+)
 
 // targets lists what the process expects beyond a law: where work with these labels was measured, and, since that may be little,
 // where the device ran other tasks and other devices this task.
@@ -347,32 +353,57 @@ func (f *fitter) targets(of labels, law *Law) []target {
 	threads := math.NaN()
 	for i := range p.rows {
 		if of.machine != "" && p.labels[i].machine == of.machine {
-			threads, of.processor = p.at[i][ofThreads], p.labels[i].processor
+			threads, of.processor = p.rows[i].Threads, p.labels[i].processor
 			break
 		}
 	}
-	mean := p.mean(of)
+	mean, scale := p.mean(of), scalesOf(f.kind)
 	var out []target
 	for i := range p.rows {
 		l := &p.labels[i]
-		t := target{at: p.at[i], weight: 1}
+		t := target{weight: 1}
 		switch {
 		case l.memory != of.memory:
 			continue
 		case of.have(l):
-		case of.machine != "" && l.machine == of.machine || of.task != "" && l.task == of.task:
-			t.weight = otherTarget
+		case of.task != "" && l.task == of.task && (of.dtype == "" || of.dtype == l.dtype):
+			t.weight = elsewhereTarget
+		case of.task != "" && l.task == of.task:
+			t.weight = otherTypeTarget
+		case of.machine != "" && l.machine == of.machine:
+			t.weight = otherTaskTarget
 		default:
 			continue
 		}
+		w := p.rows[i].Work
 		if !math.IsNaN(threads) {
-			t.at[ofThreads] = threads
+			w.Threads = threads
 		}
-		w := &p.rows[i].Work
-		t.value = mean(&t.at) + math.Log(max(p.law.Time(w), leastUs)/max(law.Time(w), leastUs))
+		here := p.placeOf(&w)
+		t.at = scale.of(&w)
+		t.value = mean(&here) + math.Log(max(p.law.Time(&w), leastUs)/max(law.Time(&w), leastUs))
 		out = append(out, t)
 	}
 	return out
+}
+
+// extents returns from where to where floor and bytes go, scaled, of the task of labels wherever it was measured, with its data in whatever memory; without a task
+// they are of all work of the labels.
+func (f *fitter) extents(of labels) (floor, bytes Extent) {
+	none := Extent{math.Inf(1), math.Inf(-1)}
+	floor, bytes = none, none
+	scale := scalesOf(f.kind)
+	for i := range f.process.rows {
+		if l := &f.process.labels[i]; of.have(l) || of.task != "" && l.task == of.task {
+			at := scale.of(&f.process.rows[i].Work)
+			floor.add(at[ofFloor])
+			bytes.add(at[ofBytes])
+		}
+	}
+	if floor == none { // only cold starts were measured
+		return Extent{-maxPoint, maxPoint}, Extent{-maxPoint, maxPoint}
+	}
+	return floor, bytes
 }
 
 func isWarm(r *Row) bool { return !r.Cold }

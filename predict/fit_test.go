@@ -334,7 +334,7 @@ func TestPointsFollowProcess(t *testing.T) {
 	for i := range rows {
 		of := p.labels[i]
 		want := law.Time(&rows[i].Work) * math.Exp(p.mean(of)(&p.at[i]))
-		if have := m.Predict(cpu, &rows[i].Work).Us; math.Abs(math.Log(have/want)) > 0.03 {
+		if have := m.Predict(cpu, &rows[i].Work).Us; math.Abs(math.Log(have/want)) > 0.04 {
 			t.Errorf("%s %s is predicted %g us, by the process %g", rows[i].Task, rows[i].Shape, have, want)
 		}
 	}
@@ -396,27 +396,30 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// Of many measurements points are spread over all, and coinciding ones are one.
-func TestFarthest(t *testing.T) {
+// Points carry a function that bends: coinciding places are one point, and a place of no weight is none.
+func TestGreedy(t *testing.T) {
+	value := func(x float64) float64 { return math.Tanh(8 * (x - 3)) }
 	var all []target
 	for i := range 1000 {
-		all = append(all, target{at: [features]float64{float64(i%250) / 10}, weight: 1})
+		x := float64(i%250) / 50
+		all = append(all, target{at: [features]float64{x}, value: value(x), weight: 1})
 	}
-	chosen := farthest(all)
-	if len(chosen) != maxPoints {
-		t.Fatalf("%d points, expected %d", len(chosen), maxPoints)
+	c := regress(all, Extent{0, 4.98}, Extent{})
+	if len(c.points) < 8 || len(c.points) > maxPoints {
+		t.Fatalf("%d points", len(c.points))
 	}
+	l := local{}
+	l[Host] = c
 	for i := range all {
-		closest := 0.0
-		for j := range chosen {
-			closest = max(closest, near(&chosen[j].at, &all[i].at))
-		}
-		if closest < 0.6 { // twice the distance of the best choice at most, which is 25 / 64
-			t.Errorf("the point at %g is far from all: %.2f", all[i].at[0], closest)
+		if got := l.at(Host, &all[i].at); math.Abs(got-all[i].value) > 0.15 {
+			t.Errorf("at %g the points carry %.2f, expected %.2f", all[i].at[0], got, all[i].value)
 		}
 	}
-	if n := len(farthest(slices.Repeat([]target{{weight: 1}}, 9))); n != 1 {
+	if n := len(greedy(slices.Repeat([]target{{value: 1, weight: 1}}, 9))); n != 1 {
 		t.Errorf("%d points of one place", n)
+	}
+	if n := len(greedy([]target{{value: 1}})); n != 0 {
+		t.Errorf("%d points of no weight", n)
 	}
 }
 
@@ -512,7 +515,7 @@ func TestWriteRead(t *testing.T) {
 	if other, err := Fit(rows); err != nil || other.SHA256 == m.SHA256 {
 		t.Errorf("other data have the same hash (%v)", err)
 	}
-	for _, part := range []string{`"version":5`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
+	for _, part := range []string{`"version":6`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
 		if !strings.Contains(first, part) {
 			t.Errorf("the file has no %s", part)
 		}
@@ -581,7 +584,7 @@ func TestReadOtherVersion(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := Read(strings.NewReader(`{"version":5,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
+	if _, err := Read(strings.NewReader(`{"version":6,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
 		t.Errorf("wrong fields: %v", err)
 	}
 }
@@ -599,7 +602,7 @@ func FuzzRead(f *testing.F) {
 	good := file.String()
 	f.Add([]byte(good))
 	for _, change := range [][2]string{
-		{`"version":5`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
+		{`"version":6`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
 		{`"weight":[`, `"weight":[1e300,`}, {`"weight":[`, `"weight":[1,`}, {`"memory":["`, `"memory":["disk","`}, {`"n":12`, `"n":-12`}, {`"min":`, `"min":1e17`},
 		{`"device":"cpu"`, `"device":"cpu","shrink":2`}, {`"steps":[`, `"steps":[1e9,`}, {`"memory":"host"`, `"memory":"disk"`}, {`"points":[`, `"points":[{"memory":"host","weight":[1]},`},
 	} {

@@ -10,6 +10,9 @@ import (
 // Points are places among the features of work, of one kind of memory, each with its part in what the law of a cell leaves in the logarithm of times
 // near it: weight / (1 + distance^2), where each feature is divided by its reach (see [Reach]) before the distance is taken. Features
 // are log2 of their values, 0 for values below 1 but for floor, bytes and intensity. A list of zeros is left out.
+//
+// Floor and bytes beyond those of the task that were measured count as the furthest that were: there, time grows by the law alone. Caches make small arrays faster and
+// faster than the law, and no array is faster or slower than memory for long.
 type Points struct {
 	Memory    string    `json:"memory"`
 	Floor     []float64 `json:"floor,omitempty"`     // of microseconds
@@ -18,41 +21,66 @@ type Points struct {
 	Inner     []float64 `json:"inner,omitempty"`     // the length of a product's sums
 	Intensity []float64 `json:"intensity,omitempty"` // FLOPs for each byte
 	Bytes     []float64 `json:"bytes,omitempty"`
+	Kernel    []float64 `json:"kernel,omitempty"`  // which one multiplies: its number, not log2 of it
+	Idle      []float64 `json:"idle,omitempty"`    // threads for each part of a product
 	Threads   []float64 `json:"threads,omitempty"` // of the processor
 	Weight    []float64 `json:"weight"`
+
+	FloorRange Extent `json:"floor_range"` // of the measured work
+	BytesRange Extent `json:"bytes_range"`
 }
+
+// Extent is an interval of a feature, ends included.
+type Extent struct {
+	Min float64 `json:"min"`
+	Max float64 `json:"max"`
+}
+
+// add extends an interval to a value.
+func (e *Extent) add(v float64) { e.Min, e.Max = min(e.Min, v), max(e.Max, v) }
 
 // columns lists the features in their order.
 func (p *Points) columns() [features]*[]float64 {
-	return [features]*[]float64{&p.Floor, &p.Rows, &p.Steps, &p.Inner, &p.Intensity, &p.Bytes, &p.Threads}
+	return [features]*[]float64{&p.Floor, &p.Rows, &p.Steps, &p.Inner, &p.Intensity, &p.Bytes, &p.Kernel, &p.Idle, &p.Threads}
 }
 
 // maxPoints is the most points of a cell for each kind of memory: predictions visit all of one kind.
 const maxPoints = 48
 
 // features is the number of features of a point.
-const features = 7
+const features = 9
 
-// ofThreads is the feature that is the number of threads.
-const ofThreads = features - 1
+// The features that are bounded, see [Points], and the first of those that many cells have in common for all points.
+const (
+	ofFloor  = 0
+	ofBytes  = 5
+	ofKernel = 6
+)
 
 // Reach returns the distances in octaves at which a point of a kind of device has half its part, in the order of the features of
-// [Points]. They are rounded from those with the largest marginal likelihood on the samples of tasks/samples.
+// [Points]. On a CPU they lie between those of the functions of the process, which the points stand for all together: see reaches.
 func Reach(kind string) [features]float64 {
 	if kind == "cuda" {
-		return [features]float64{8, 4, 16, 20, 4, 4, 5}
+		return gpuReach
 	}
-	return [features]float64{10, 12, 16, 8, 10, 7, 5}
+	return [features]float64{10, 10, 16, 16, 8, 7, 1, 5, 10}
 }
+
+// gpuReach is that of points and of functions of a GPU, rounded from those with the largest marginal likelihood on the samples of tasks/samples. The kernel and the idle threads
+// of a CPU are 0 there.
+var gpuReach = [features]float64{8, 4, 16, 20, 4, 4, 1, 1, 5}
 
 // scales are what natural logarithms of features are multiplied by, so that a distance of 1 is the reach.
 type scales [features]float64
 
-// scalesOf returns those of a kind of device.
-func scalesOf(kind string) *scales {
+// scalesOf returns those of points of a kind of device.
+func scalesOf(kind string) *scales { return scalesTo(Reach(kind)) }
+
+// scalesTo returns those of reaches. A feature that reaches without end is left out.
+func scalesTo(reach [features]float64) *scales {
 	var s scales
-	for i, reach := range Reach(kind) {
-		s[i] = 1 / (math.Ln2 * reach)
+	for i, r := range reach {
+		s[i] = 1 / (math.Ln2 * r)
 	}
 	return &s
 }
@@ -66,7 +94,8 @@ func (s *scales) of(w *Work) (f [features]float64) { return s.with(w, w.FloorUs)
 // with returns the same with another floor.
 func (s *scales) with(w *Work, floor float64) (f [features]float64) {
 	bytes := math.Log(w.Bytes)
-	f = [features]float64{math.Log(floor) * s[0], above1(w.Rows) * s[1], above1(w.Steps) * s[2], above1(w.Inner) * s[3], (math.Log(w.FLOPs) - bytes) * s[4], bytes * s[5], above1(w.Threads) * s[6]}
+	f = [features]float64{math.Log(floor) * s[0], above1(w.Rows) * s[1], above1(w.Steps) * s[2], above1(w.Inner) * s[3], (math.Log(w.FLOPs) - bytes) * s[4], bytes * s[5],
+		w.Kernel * math.Ln2 * s[6], above1(w.Idle) * s[7], above1(w.Threads) * s[8]}
 	for i := range f {
 		if !(math.Abs(f[i]) <= maxPoint) { // also NaN: work without FLOPs or bytes
 			f[i] = 0
@@ -112,12 +141,26 @@ func (p *point) set(weight float64) {
 // near is the kernel of the regression, a rational quadratic: 1 at distance 0.
 func near(p, o *[features]float64) float64 {
 	a, b, c, d := p[0]-o[0], p[1]-o[1], p[2]-o[2], p[3]-o[3]
-	e, f, g := p[4]-o[4], p[5]-o[5], p[6]-o[6]
-	return 1 / (1 + (a*a + b*b + c*c + d*d + (e*e + f*f + g*g)))
+	e, f, g, h, i := p[4]-o[4], p[5]-o[5], p[6]-o[6], p[7]-o[7], p[8]-o[8]
+	return 1 / (1 + (a*a + b*b + c*c + d*d + (e*e + f*f) + (g*g + h*h + i*i)))
 }
 
 // local is a sum over the points of each kind of memory.
-type local [memories][]point
+type local [memories]cloud
+
+// cloud is points, and where work was measured that they were fitted to.
+type cloud struct {
+	points       []point
+	floor, bytes Extent // scaled, as features are
+	alike        bool   // all points have the same features from ofKernel on: see alikeFrom
+}
+
+// within returns features no further out than where work was measured.
+func (c *cloud) within(at [features]float64) [features]float64 {
+	at[ofFloor] = min(max(at[ofFloor], c.floor.Min), c.floor.Max)
+	at[ofBytes] = min(max(at[ofBytes], c.bytes.Min), c.bytes.Max)
+	return at
+}
 
 // at returns the logarithm of the factor for work with these features.
 func (l *local) at(memory Memory, here *[features]float64) float64 {
@@ -125,14 +168,27 @@ func (l *local) at(memory Memory, here *[features]float64) float64 {
 		return 0
 	}
 	// near, where the squared distance of p and h is p p - 2 p h + h h, of which p p is known before: this takes half the time.
+	c := &l[memory]
+	in := c.within(*here)
 	sum, own := 0.0, 1.0
-	for _, v := range here {
+	for _, v := range in {
 		own += v * v
 	}
-	h0, h1, h2, h3, h4, h5, h6 := -2*here[0], -2*here[1], -2*here[2], -2*here[3], -2*here[4], -2*here[5], -2*here[6]
-	for i := range l[memory] {
-		p := &l[memory][i]
-		sum += p.weight / ((own + p.square + p.at[0]*h0 + p.at[1]*h1) + (p.at[2]*h2 + p.at[3]*h3) + (p.at[4]*h4 + p.at[5]*h5 + p.at[6]*h6))
+	h0, h1, h2, h3, h4, h5, h6, h7, h8 := -2*in[0], -2*in[1], -2*in[2], -2*in[3], -2*in[4], -2*in[5], -2*in[6], -2*in[7], -2*in[8]
+	if c.alike { // of a GPU, and of work without products
+		if len(c.points) > 0 {
+			p := &c.points[0]
+			own += p.at[6]*h6 + p.at[7]*h7 + p.at[8]*h8
+		}
+		for i := range c.points {
+			p := &c.points[i]
+			sum += p.weight / ((own + p.square + p.at[0]*h0 + p.at[1]*h1) + (p.at[2]*h2 + p.at[3]*h3 + p.at[4]*h4 + p.at[5]*h5))
+		}
+	} else {
+		for i := range c.points {
+			p := &c.points[i]
+			sum += p.weight / ((own + p.square + p.at[0]*h0 + p.at[1]*h1) + (p.at[2]*h2 + p.at[3]*h3 + p.at[4]*h4) + (p.at[5]*h5 + p.at[6]*h6 + p.at[7]*h7 + p.at[8]*h8))
+		}
 	}
 	if !(math.Abs(sum) <= maxLog) {
 		return 0
@@ -149,11 +205,12 @@ type target struct {
 // regress returns at most maxPoints of the places of targets, with weights that minimise the weighted sum of squares of
 // K w - values, where K is the kernel between all and the chosen points. A small penalty w' P w, with P the kernel between the chosen points, keeps
 // weights small (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, section 8.3.1).
-func regress(all []target) []point {
-	chosen := farthest(all)
+func regress(all []target, floor, bytes Extent) cloud {
+	c := cloud{floor: floor, bytes: bytes}
+	chosen := greedy(all)
 	n := len(chosen)
 	if n == 0 {
-		return nil
+		return c
 	}
 	const penalty, leastPenalty = 1e-3, 1e-6 // the latter keeps the matrix positive definite where points nearly coincide
 	normal, right := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil)
@@ -178,49 +235,87 @@ func regress(all []target) []point {
 	var factor mat.Cholesky
 	weights := make([]float64, n)
 	if !factor.Factorize(normal) || factor.SolveVecTo(mat.NewVecDense(n, weights), right) != nil {
-		return nil
+		return c
 	}
 	for i := range chosen {
 		chosen[i].set(weights[i])
 	}
-	return chosen
+	c.points = chosen
+	return c
 }
 
-// farthest chooses places one after another, each the one that is furthest from those before, by the kernel and its weight.
-func farthest(all []target) []point {
+// greedy chooses places one after another, each the one where an interpolation at those before leaves the most, by its weight (R. Schaback and H. Wendland,
+// "Adaptive greedy techniques for approximate solution of large RBF systems", 2000). What the process expects has no noise, so that few places where
+// it bends are better than places far from each other.
+func greedy(all []target) []point {
+	const (
+		ridge   = 1e-3  // a place is not met exactly, so that two that nearly coincide do not take opposite weights
+		settled = ridge // of the kernel that is left at a place: one this near to those before is no candidate
+		least   = 1e-4  // of what is left, in logarithm
+	)
+	left, free := make([]float64, len(all)), make([]float64, len(all)) // of the value, and of the kernel, once those before are subtracted
+	for i := range all {
+		left[i], free[i] = all[i].value, 1
+	}
 	var chosen []point
-	nearest := make([]float64, len(all)) // of the chosen ones, by the kernel
-	far := func(i int) float64 { return (1 - nearest[i]) * all[i].weight }
+	var before [][]float64 // functions of the places before, orthogonal to each other (Newton's form)
 	for len(chosen) < min(maxPoints, len(all)) {
-		next := 0
+		next, most := -1, least
 		for i := range all {
-			if far(i) > far(next) {
-				next = i
+			if v := math.Abs(left[i]) * math.Sqrt(all[i].weight); v > most && free[i] > settled {
+				next, most = i, v
 			}
 		}
-		if far(next) < 1e-9 { // the others coincide with chosen ones
+		if next < 0 {
 			break
 		}
 		chosen = append(chosen, point{at: all[next].at})
+		f, scale := make([]float64, len(all)), 1/math.Sqrt(free[next]+ridge)
 		for i := range all {
-			nearest[i] = max(nearest[i], near(&all[i].at, &all[next].at))
+			f[i] = near(&all[i].at, &all[next].at)
+			for _, b := range before {
+				f[i] -= b[i] * b[next]
+			}
+			f[i] *= scale
 		}
+		part := left[next] * scale
+		for i := range all {
+			left[i] -= part * f[i]
+			free[i] -= f[i] * f[i]
+		}
+		before = append(before, f)
 	}
 	return chosen
+}
+
+// alikeFrom tells whether points have the same features from one on.
+func alikeFrom(points []point, from int) bool {
+	for i := range points {
+		for k := from; k < features; k++ {
+			if points[i].at[k] != points[0].at[k] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // points returns what the file holds.
 func (l *local) points(scale *scales) []Points {
 	var out []Points
 	for m := range memories {
-		if len(l[m]) == 0 {
+		if len(l[m].points) == 0 {
 			continue
 		}
-		p := Points{Memory: m.String()}
+		inOctaves := func(feature int, v float64) float64 { return math.Round(v*scale.octaves(feature)*1e3)/1e3 + 0 }
+		extent := func(feature int, e Extent) Extent {
+			return Extent{inOctaves(feature, e.Min), inOctaves(feature, e.Max)}
+		}
+		p := Points{Memory: m.String(), FloorRange: extent(ofFloor, l[m].floor), BytesRange: extent(ofBytes, l[m].bytes)}
 		for i, column := range p.columns() {
 			some := false
-			for _, point := range l[m] {
-				v := math.Round(point.at[i]*scale.octaves(i)*1e3)/1e3 + 0
+			for _, point := range l[m].points {
+				v := inOctaves(i, point.at[i])
 				*column = append(*column, v)
 				some = some || v != 0
 			}
@@ -228,7 +323,7 @@ func (l *local) points(scale *scales) []Points {
 				*column = nil
 			}
 		}
-		for _, point := range l[m] {
+		for _, point := range l[m].points {
 			p.Weight = append(p.Weight, math.Round(point.weight*1e5)/1e5+0)
 		}
 		out = append(out, p)
@@ -242,11 +337,18 @@ func (l *local) add(p *Points, scale *scales) error {
 	if err != nil {
 		return err
 	}
-	n := len(p.Weight)
-	if n > maxPoints || len(l[m]) > 0 {
+	n, c := len(p.Weight), &l[m]
+	if n > maxPoints || len(c.points) > 0 {
 		return fmt.Errorf("it has more than %d points in %s memory", maxPoints, m)
 	}
-	l[m] = make([]point, n)
+	for _, e := range []Extent{p.FloorRange, p.BytesRange} {
+		if !(e.Min <= e.Max && math.Abs(e.Min) <= maxRange && math.Abs(e.Max) <= maxRange) {
+			return fmt.Errorf("points in %s memory go from %g to %g", m, e.Min, e.Max)
+		}
+	}
+	c.points = make([]point, n)
+	c.floor = Extent{p.FloorRange.Min / scale.octaves(ofFloor), p.FloorRange.Max / scale.octaves(ofFloor)}
+	c.bytes = Extent{p.BytesRange.Min / scale.octaves(ofBytes), p.BytesRange.Max / scale.octaves(ofBytes)}
 	for _, weight := range p.Weight {
 		if !(math.Abs(weight) <= maxWeight) {
 			return fmt.Errorf("the weight of a point is %g; expected -%g to %g", weight, maxWeight, maxWeight)
@@ -260,11 +362,12 @@ func (l *local) add(p *Points, scale *scales) error {
 			if !(math.Abs(v) <= maxPoint) {
 				return fmt.Errorf("a point holds %g; expected -%d to %d", v, maxPoint, maxPoint)
 			}
-			l[m][i].at[k] = v / scale.octaves(k)
+			c.points[i].at[k] = v / scale.octaves(k)
 		}
 	}
 	for i, weight := range p.Weight {
-		l[m][i].set(weight)
+		c.points[i].set(weight)
 	}
+	c.alike = alikeFrom(c.points, ofKernel)
 	return nil
 }

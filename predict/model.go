@@ -10,7 +10,7 @@ import (
 )
 
 // modelVersion is the version of the file's format and of what its numbers mean.
-const modelVersion = 5
+const modelVersion = 6
 
 // Bounds of a file, since it may be damaged or of someone who means harm.
 const (
@@ -276,6 +276,7 @@ const (
 	maxCoefficient = 1e12
 	maxLog         = 10 // of the sum over points: a factor of 22026
 	maxPoint       = 100
+	maxRange       = maxPoint * 32 // of a feature in octaves
 	maxWeight      = 1e5
 )
 

@@ -51,6 +51,8 @@ type Work struct {
 	Rows     float64 // of the largest product; 1 for work on vectors
 	Inner    float64 // length of the sums of a product; 0 for other work
 	Threads  float64 // of the processor that runs it; 0 if it is a GPU, or not known
+	Kernel   float64 // which of the engine's kernels multiplies on a CPU, from 1 on; 0 for other work
+	Idle     float64 // threads of a CPU for each part of a product that has fewer parts than there are threads; else 1, and 0 without products
 	FloorUs  float64 // the least time on this device, by its ceilings; microseconds
 
 	Memory Memory

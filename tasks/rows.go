@@ -2,8 +2,6 @@ package tasks
 
 import (
 	"math"
-	"strconv"
-	"strings"
 
 	"gpt2scope/predict"
 )
@@ -41,13 +39,20 @@ func Rows(samples []Sample) ([]predict.Row, LeftOut) {
 		case !(s.FloorUs > 0) || !(s.WallUs > 0):
 			left.NoFloor++
 		default:
-			rows = append(rows, predict.Row{
+			r := predict.Row{
 				Machine: s.Machine, Key: s.MachineKey, Device: s.Device, Shape: s.Shape, Us: s.WallUs, At: s.Time.Unix(), H2DUs: known(s.H2DUs), D2HUs: known(s.D2HUs),
 				Work: predict.Work{
 					Task: s.Task, DType: s.DType, FLOPs: s.FLOPs, Bytes: s.Bytes, BytesIn: float64(s.BytesIn), BytesOut: float64(s.BytesOut),
-					Steps: float64(s.Steps), Rows: float64(s.Rows), Inner: inner(s.Shape), Threads: threads(s.MachineKey), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == StartCold,
+					Steps: float64(s.Steps), Rows: float64(s.Rows), FloorUs: s.FloorUs, Memory: memory, Cold: s.Start == StartCold,
 				},
-			})
+			}
+			if shape, err := ParseShape(s.Shape); err == nil {
+				r.Inner = float64(shape.Get("k"))
+				if memory == predict.Host {
+					setHost(&r.Work, shape, s.MachineKey)
+				}
+			}
+			rows = append(rows, r)
 		}
 	}
 	return rows, left
@@ -59,25 +64,4 @@ func known(us float64) float64 {
 		return 0
 	}
 	return us
-}
-
-// threads returns the number that the key of a CPU names, 0 if it names none.
-func threads(key string) float64 {
-	for part := range strings.SplitSeq(key, ", ") {
-		if number, ok := strings.CutSuffix(strings.TrimSuffix(part, "s"), " thread"); ok {
-			if n, err := strconv.ParseUint(number, 10, 32); err == nil {
-				return float64(n)
-			}
-		}
-	}
-	return 0
-}
-
-// inner returns the length of the sums of a product of matrices, 0 for other shapes.
-func inner(shape string) float64 {
-	s, err := ParseShape(shape)
-	if err != nil {
-		return 0
-	}
-	return float64(s.Get("k"))
 }

@@ -35,7 +35,7 @@ func TestBriefWays(t *testing.T) {
 			here[k] = 6*random.Float64() - 3
 		}
 		c, want := &l[Host], 0.0
-		c.floor, c.bytes, c.alike = Extent{-3, 3}, Extent{-3, 3}, alike
+		c.floor, c.bytes, c.alike = Range{-3, 3}, Range{-3, 3}, alike
 		for range maxPoints {
 			p := point{}
 			for k := range p.at {

@@ -389,8 +389,8 @@ func (f *fitter) targets(of labels, law *Law) []target {
 
 // extents returns from where to where floor and bytes go, scaled, of the task of labels wherever it was measured, with its data in whatever memory; without a task
 // they are of all work of the labels.
-func (f *fitter) extents(of labels) (floor, bytes Extent) {
-	none := Extent{math.Inf(1), math.Inf(-1)}
+func (f *fitter) extents(of labels) (floor, bytes Range) {
+	none := Range{math.Inf(1), math.Inf(-1)}
 	floor, bytes = none, none
 	scale := scalesOf(f.kind)
 	for i := range f.process.rows {
@@ -401,7 +401,7 @@ func (f *fitter) extents(of labels) (floor, bytes Extent) {
 		}
 	}
 	if floor == none { // only cold starts were measured
-		return Extent{-maxPoint, maxPoint}, Extent{-maxPoint, maxPoint}
+		return Range{-maxPoint, maxPoint}, Range{-maxPoint, maxPoint}
 	}
 	return floor, bytes
 }

@@ -404,7 +404,7 @@ func TestGreedy(t *testing.T) {
 		x := float64(i%250) / 50
 		all = append(all, target{at: [features]float64{x}, value: value(x), weight: 1})
 	}
-	c := regress(all, Extent{0, 4.98}, Extent{})
+	c := regress(all, Range{0, 4.98}, Range{})
 	if len(c.points) < 8 || len(c.points) > maxPoints {
 		t.Fatalf("%d points", len(c.points))
 	}

@@ -26,18 +26,9 @@ type Points struct {
 	Threads   []float64 `json:"threads,omitempty"` // of the processor
 	Weight    []float64 `json:"weight"`
 
-	FloorRange Extent `json:"floor_range"` // of the measured work
-	BytesRange Extent `json:"bytes_range"`
+	FloorRange Range `json:"floor_range"` // of the measured work: log2, as in the lists
+	BytesRange Range `json:"bytes_range"`
 }
-
-// Extent is an interval of a feature, ends included.
-type Extent struct {
-	Min float64 `json:"min"`
-	Max float64 `json:"max"`
-}
-
-// add extends an interval to a value.
-func (e *Extent) add(v float64) { e.Min, e.Max = min(e.Min, v), max(e.Max, v) }
 
 // columns lists the features in their order.
 func (p *Points) columns() [features]*[]float64 {
@@ -151,7 +142,7 @@ type local [memories]cloud
 // cloud is points, and where work was measured that they were fitted to.
 type cloud struct {
 	points       []point
-	floor, bytes Extent // scaled, as features are
+	floor, bytes Range // scaled, as features are
 	alike        bool   // all points have the same features from ofKernel on: see alikeFrom
 }
 
@@ -205,7 +196,7 @@ type target struct {
 // regress returns at most maxPoints of the places of targets, with weights that minimise the weighted sum of squares of
 // K w - values, where K is the kernel between all and the chosen points. A small penalty w' P w, with P the kernel between the chosen points, keeps
 // weights small (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, section 8.3.1).
-func regress(all []target, floor, bytes Extent) cloud {
+func regress(all []target, floor, bytes Range) cloud {
 	c := cloud{floor: floor, bytes: bytes}
 	chosen := greedy(all)
 	n := len(chosen)
@@ -308,8 +299,8 @@ func (l *local) points(scale *scales) []Points {
 			continue
 		}
 		inOctaves := func(feature int, v float64) float64 { return math.Round(v*scale.octaves(feature)*1e3)/1e3 + 0 }
-		extent := func(feature int, e Extent) Extent {
-			return Extent{inOctaves(feature, e.Min), inOctaves(feature, e.Max)}
+		extent := func(feature int, e Range) Range {
+			return Range{inOctaves(feature, e.Min), inOctaves(feature, e.Max)}
 		}
 		p := Points{Memory: m.String(), FloorRange: extent(ofFloor, l[m].floor), BytesRange: extent(ofBytes, l[m].bytes)}
 		for i, column := range p.columns() {
@@ -341,14 +332,14 @@ func (l *local) add(p *Points, scale *scales) error {
 	if n > maxPoints || len(c.points) > 0 {
 		return fmt.Errorf("it has more than %d points in %s memory", maxPoints, m)
 	}
-	for _, e := range []Extent{p.FloorRange, p.BytesRange} {
+	for _, e := range []Range{p.FloorRange, p.BytesRange} {
 		if !(e.Min <= e.Max && math.Abs(e.Min) <= maxRange && math.Abs(e.Max) <= maxRange) {
 			return fmt.Errorf("points in %s memory go from %g to %g", m, e.Min, e.Max)
 		}
 	}
 	c.points = make([]point, n)
-	c.floor = Extent{p.FloorRange.Min / scale.octaves(ofFloor), p.FloorRange.Max / scale.octaves(ofFloor)}
-	c.bytes = Extent{p.BytesRange.Min / scale.octaves(ofBytes), p.BytesRange.Max / scale.octaves(ofBytes)}
+	c.floor = Range{p.FloorRange.Min / scale.octaves(ofFloor), p.FloorRange.Max / scale.octaves(ofFloor)}
+	c.bytes = Range{p.BytesRange.Min / scale.octaves(ofBytes), p.BytesRange.Max / scale.octaves(ofBytes)}
 	for _, weight := range p.Weight {
 		if !(math.Abs(weight) <= maxWeight) {
 			return fmt.Errorf("the weight of a point is %g; expected -%g to %g", weight, maxWeight, maxWeight)

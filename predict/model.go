@@ -93,6 +93,9 @@ type Range struct {
 // slack widens ranges, for sizes that differ by rounding.
 const slack = 1.05
 
+// add extends an interval to a value.
+func (r *Range) add(v float64) { r.Min, r.Max = min(r.Min, v), max(r.Max, v) }
+
 func (r *Range) holds(v float64) bool { return v*slack >= r.Min && v <= r.Max*slack }
 
 // domain sets where rows were measured.

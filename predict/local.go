@@ -143,7 +143,7 @@ type local [memories]cloud
 type cloud struct {
 	points       []point
 	floor, bytes Range // scaled, as features are
-	alike        bool   // all points have the same features from ofKernel on: see alikeFrom
+	alike        bool  // all points have the same features from ofKernel on: see alikeFrom
 }
 
 // within returns features no further out than where work was measured.

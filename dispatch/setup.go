@@ -206,7 +206,11 @@ func (s Setup) model(machine string, devices, kinds []string, held map[caseKey]b
 	index := func(m *predict.Model) Model {
 		out := Model{Model: m}
 		for _, d := range devices {
-			i, _ := m.Device(machine, d)
+			key := ""
+			if at := slices.IndexFunc(s.Rows, func(r predict.Row) bool { return r.Machine == machine && r.Device == d }); at >= 0 {
+				key = s.Rows[at].Key
+			}
+			i, _ := m.Device(machine, key, d)
 			out.Index = append(out.Index, i)
 		}
 		return out

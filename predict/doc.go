@@ -12,15 +12,17 @@
 // coefficient below 0 ([NNLS]), so that more work never takes less time by it. Laws are fitted at levels, each pulled towards one before as far
 // as data are few: all work of a kind of device, a task there, the task on a device, and in one type.
 //
-// The floor of a CPU is first drawn to that of the same work on a standard CPU: floor^(1-shrink) standard^shrink. Times of work differ less from one CPU to
-// another than ceilings do, and how much less the marginal likelihood of the measurements decides.
+// On a CPU the law takes idle floor + standard for the floor. idle is the number of threads for each part of a product that has fewer parts than there are threads. standard is the
+// floor of the same work on a standard CPU, and stands for what does not go with ceilings: times of work differ less from one CPU to
+// another than ceilings do.
 //
 // # What a law leaves
 //
 // No smooth law follows all that work does: caches, products of few rows, a library that changes its kernel. What is left in the logarithms of
 // times is a Gaussian process over floor, rows, steps, the length of sums, FLOPs for each byte, bytes, threads, the kernel that multiplies and idle threads. It is a sum of functions: one
 // that all work on a kind of device has in common, others of a type, a task, a processor, a machine, a task on a machine. So ten measurements
-// of a new machine correct what is particular to it, and a task that was never measured has what is common to the others. How strong it is, and
+// of a new machine correct what is particular to it, a task that was never measured has what is common to the others, and a processor with another number of threads what its machines have in
+// common. How strong it is, and
 // how much is noise, the marginal likelihood decides.
 //
 // A prediction has to be brief: what the process expects for a task on a device is fitted once more, by a sum over a few dozen [Points], which lie where it bends.

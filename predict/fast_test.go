@@ -9,17 +9,6 @@ import (
 // What makes predictions brief changes none of them.
 func TestBriefWays(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 10000 {
-		x, e := math.Exp(40*random.Float64()-20), float64(random.IntN(9))/8
-		if a, b := power(x, e), math.Pow(x, e); a != b {
-			t.Fatalf("%g to the power of %g is %g; math.Pow has %g", x, e, a, b)
-		}
-	}
-	for _, x := range []float64{1e-300, 1e-101, 1, 1e101, 1e300} {
-		if a, b := power(x, 0.75), math.Pow(x, 0.75); a != b {
-			t.Errorf("%g to the power of 0.75 is %g; math.Pow has %g", x, a, b)
-		}
-	}
 	for _, x := range []float64{math.NaN(), math.Inf(-1), -3, 0, 0.5, 1, 1.5, 2, 1023, 1024, 1e30} {
 		want := 0.0
 		if x > 1 {

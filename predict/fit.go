@@ -146,12 +146,8 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	shrink, err := chooseShrink(kind, filter(rows, isWarm))
-	if err != nil {
-		return nil, err
-	}
-	rows = normalized(rows, shrink)
-	f, machines := fitter{kind: kind, shrink: shrink, starts: startSquares(filter(rows, isCold))}, distinct(rows, byMachine)
+	rows = normalized(rows)
+	f, machines := fitter{kind: kind, starts: startSquares(filter(rows, isCold))}, distinct(rows, byMachine)
 	warm := filter(rows, isWarm)
 	first := Cell{Law: firstLaw, Spread: math.Ln2}
 	if len(warm) > 0 {
@@ -162,26 +158,42 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 		if f.process, err = fitProcess(kind, warm, law); err != nil {
 			return nil, err
 		}
-		f.shapes, f.tasks = f.leftOut(byShape), f.leftOut(task)
+		f.shapes, f.tasks = f.process.leftOut(byShape), f.process.leftOut(task)
 		first.Law = law
 	}
-	general, err := f.device("", rows, &first, nil)
+	general, err := f.device(labels{}, rows, &first, nil)
 	if err != nil {
 		return nil, err
 	}
 	general.Device = kind
 	unseen := math.Ln2 // nothing says how devices of this kind differ
-	if len(machines) > 1 && len(warm) > 0 {
-		unseen = spread(f.leftOut(byMachine))
+	var machinesOut []float64
+	if len(warm) > 0 {
+		if machinesOut = f.process.leftOut(byMachine); len(machines) > 1 {
+			unseen = spread(machinesOut)
+		}
 	}
-	general.Other.Spread = max(general.Other.Spread, unseen)
-	for i := range general.Tasks {
-		general.Tasks[i].Spread = max(general.Tasks[i].Spread, unseen)
-	}
+	general.widen(unseen)
 	out := []Device{general}
+	if kind == "cpu" && len(machines) > 1 {
+		for _, processor := range distinct(rows, (*Row).Processor) {
+			own := filter(rows, func(r *Row) bool { return r.Processor() == processor })
+			d, err := f.device(labels{processor: processor}, own, &general.Other, general.cell)
+			if err != nil {
+				return nil, err
+			}
+			d.Device, d.Key = kind, processor
+			if len(distinct(own, byMachine)) > 1 {
+				d.widen(spread(f.errors(machinesOut, labels{processor: processor})))
+			} else {
+				d.widen(unseen)
+			}
+			out = append(out, d)
+		}
+	}
 	for _, machine := range machines {
 		own := filter(rows, func(r *Row) bool { return byMachine(r) == machine })
-		d, err := f.device(machine, own, &general.Other, general.cell)
+		d, err := f.device(labels{machine: machine}, own, &general.Other, general.cell)
 		if err != nil {
 			return nil, err
 		}
@@ -192,51 +204,25 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 }
 
 // normalized returns rows with the floors that laws go by.
-func normalized(rows []Row, shrink float64) []Row {
+func normalized(rows []Row) []Row {
 	out := slices.Clone(rows)
 	for i := range out {
-		out[i].Work = out[i].normalized(shrink)
+		out[i].Work = out[i].normalized()
 	}
 	return out
 }
 
-// leastGain is how much larger the logarithm of a likelihood must be for floors to shrink at all.
-const leastGain = 1
-
-// chooseShrink returns how far floors shrink to those of the standard CPU, to an eighth, by the marginal likelihood of warm measurements.
-func chooseShrink(kind string, warm []Row) (shrink float64, err error) {
-	if kind != "cpu" || len(warm) == 0 {
-		return 0, nil
+// widen makes the intervals of times no narrower than some.
+func (d *Device) widen(spread float64) {
+	d.Other.Spread = max(d.Other.Spread, spread)
+	for i := range d.Tasks {
+		d.Tasks[i].Spread = max(d.Tasks[i].Spread, spread)
 	}
-	best := math.Inf(-1)
-	try := func(values ...float64) error {
-		for _, s := range values {
-			rows := normalized(warm, s)
-			law, err := fitLaw(rows, alike(rows, byTask), firstLaw)
-			if err != nil {
-				return err
-			}
-			likelihood := newProcess(kind, rows, law).usual(kind)
-			if s > 0 {
-				likelihood -= leastGain
-			}
-			if likelihood > best {
-				best, shrink = likelihood, s
-			}
-		}
-		return nil
-	}
-	if err := try(0, 0.25, 0.5, 0.75, 1); err != nil || shrink == 0 {
-		return shrink, err
-	}
-	err = try(shrink-0.125, min(shrink+0.125, 1))
-	return shrink, err
 }
 
 // fitter fits devices of a kind.
 type fitter struct {
 	kind    string
-	shrink  float64
 	process *process              // nil if nothing was measured warm
 	starts  [startColumns]float64 // see startSquares
 
@@ -244,32 +230,15 @@ type fitter struct {
 	shapes, tasks []float64
 }
 
-// leftOut returns the errors of all rows of the process, each as predicted without its group.
-func (f *fitter) leftOut(group func(*Row) string) []float64 {
-	p, of := f.process, map[string][]int{}
-	for i := range p.rows {
-		k := group(&p.rows[i])
-		of[k] = append(of[k], i)
-	}
-	out := make([]float64, len(p.rows))
-	for _, group := range of {
-		for k, e := range p.leftOut(group) {
-			out[group[k]] = e
-		}
-	}
-	return out
-}
-
 // device fits the cell for all tasks, near that of the kind, and one for each task, near that of the task on the kind,
-// and for its types. machine is "" for the kind.
-func (f *fitter) device(machine string, rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err error) {
-	d.Shrink = f.shrink
-	if d.Other, err = f.cell(labels{machine: machine}, rows, byTask, near); err != nil {
+// and for its types. of is a machine, a processor, or empty for the kind.
+func (f *fitter) device(of labels, rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err error) {
+	if d.Other, err = f.cell(of, rows, byTask, near); err != nil {
 		return d, err
 	}
 	d.Other.Spread = max(near.Spread, leastHalf)
 	if len(distinct(rows, task)) > 1 {
-		d.Other.Spread = spread(f.errors(f.tasks, labels{machine: machine}))
+		d.Other.Spread = spread(f.errors(f.tasks, of))
 	}
 	for _, name := range distinct(rows, task) {
 		own, parent := filter(rows, func(r *Row) bool { return r.Task == name }), &d.Other
@@ -278,13 +247,13 @@ func (f *fitter) device(machine string, rows []Row, near *Cell, ofKind func(op) 
 				parent = c
 			}
 		}
-		all, err := f.cell(labels{machine: machine, task: name}, own, byMachine, parent)
+		all, err := f.cell(of.with(name, ""), own, byMachine, parent)
 		if err != nil {
 			return d, err
 		}
 		d.Tasks = append(d.Tasks, Task{Task: name, Cell: all})
 		for _, dtype := range distinct(own, dtype) {
-			c, err := f.cell(labels{machine: machine, task: name, dtype: dtype}, filter(own, func(r *Row) bool { return r.DType == dtype }), byMachine, &all)
+			c, err := f.cell(of.with(name, dtype), filter(own, func(r *Row) bool { return r.DType == dtype }), byMachine, &all)
 			if err != nil {
 				return d, err
 			}
@@ -307,9 +276,15 @@ func (f *fitter) errors(all []float64, of labels) (out []float64) {
 	return out
 }
 
+// with returns labels with a task and a type.
+func (of labels) with(task, dtype string) labels {
+	of.task, of.dtype = task, dtype
+	return of
+}
+
 // have tells whether labels include others, whatever the memory.
 func (of *labels) have(l *labels) bool {
-	return (of.machine == "" || of.machine == l.machine) && (of.task == "" || of.task == l.task) && (of.dtype == "" || of.dtype == l.dtype)
+	return (of.machine == "" || of.machine == l.machine) && (of.processor == "" || of.processor == l.processor) && (of.task == "" || of.task == l.task) && (of.dtype == "" || of.dtype == l.dtype)
 }
 
 // cell fits a law to the rows that have some labels, near another law, and points that carry what the process expects beyond the law.
@@ -370,7 +345,7 @@ func (f *fitter) targets(of labels, law *Law) []target {
 			t.weight = elsewhereTarget
 		case of.task != "" && l.task == of.task:
 			t.weight = otherTypeTarget
-		case of.machine != "" && l.machine == of.machine:
+		case of.machine != "" && l.machine == of.machine || of.machine == "" && of.processor != "" && l.processor == of.processor:
 			t.weight = otherTaskTarget
 		default:
 			continue

@@ -90,11 +90,11 @@ func TestFitFindsLaw(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, known := m.Device("m", "cuda:0")
+	gpu, known := m.Device("m", "", "cuda:0")
 	if !known {
 		t.Fatalf("the device is not known: %d", len(m.Devices))
 	}
-	if again, known := m.Device("versions of m", "cuda:0"); again != gpu || !known {
+	if again, known := m.Device("", "versions of m", "cuda:0"); again != gpu || !known {
 		t.Errorf("by its key the device is %d, %v; expected %d", again, known, gpu)
 	}
 	law := m.Devices[gpu].cell(op{"gpt2.decode", "float32"}).Law
@@ -110,36 +110,88 @@ func TestFitFindsLaw(t *testing.T) {
 	}
 }
 
-// Where times of CPUs differ less than their ceilings, floors shrink, and a CPU that was never measured is predicted by how far. Where times are those of a
-// law of floors, they stay.
-func TestFitShrink(t *testing.T) {
+// A part of the time of work does not go with the ceilings of CPUs, and one that was never measured is predicted by that, also if it is much faster than all others.
+func TestFitStandard(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 1))
 	work := func(n, rate float64) Work {
 		return Work{Task: "matmul", DType: "float32", FLOPs: 2 * n * n * n, Bytes: 12 * n * n, Rows: n, Inner: n, Steps: 1, FloorUs: 2 * n * n * n / rate}
 	}
-	time := func(n, rate float64) float64 { return 1.5 * 2 * n * n * n / math.Sqrt(rate*standardFLOPs) }
-	for _, has := range []struct {
-		shrink float64
-		us     func(n, rate float64) float64
-	}{{0.5, time}, {0, func(n, rate float64) float64 { return 1.5 * 2 * n * n * n / rate }}} {
-		var rows []Row
-		for _, rate := range []float64{2e5, 5e5, 3e6} {
+	time := func(n, rate float64) float64 { return 2 * n * n * n * (1.3/rate + 1.1/standardFLOPs) }
+	var rows []Row
+	for _, rate := range []float64{2e5, 5e5, 3e6} {
+		for k := range 40 {
+			n := math.Exp2(6 + float64(k)/8)
+			rows = append(rows, Row{Machine: fmt.Sprint(rate), Device: "cpu", Shape: fmt.Sprint(k), Work: work(n, rate), Us: time(n, rate) * math.Exp(0.03*random.NormFloat64())})
+		}
+	}
+	m, err := Fit(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, known := m.Device("never measured", "", "cpu")
+	w := work(500, 12e6)
+	if us, want := m.Predict(d, &w).Us, time(500, 12e6); known || math.Abs(math.Log(us/want)) > 0.15 {
+		t.Errorf("%.4g us on a CPU that is four times faster than others, expected %.4g", us, want)
+	}
+}
+
+// Idle threads make the floor longer, and a GPU's is what it is.
+func TestFloorOfWork(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		w    Work
+		want float64
+	}{
+		{"FLOPs", Work{DType: "float32", FLOPs: 5e6, Bytes: 1e5, FloorUs: 3, Idle: 1}, 3 + 5},
+		{"bytes", Work{DType: "float32", FLOPs: 1e6, Bytes: 4e5, FloorUs: 3}, 3 + 4},
+		{"bfloat16", Work{DType: "bfloat16", FLOPs: 8e6, Bytes: 1e5, FloorUs: 3}, 3 + 4},
+		{"idle threads", Work{DType: "float32", FLOPs: 5e6, FloorUs: 3, Idle: 2.5}, 7.5 + 5},
+		{"a GPU", Work{DType: "float32", FLOPs: 5e6, FloorUs: 3, Memory: Resident, Idle: 2}, 3},
+		{"not known", Work{DType: "float32", FLOPs: math.NaN(), Bytes: math.NaN(), FloorUs: 3}, 3},
+	} {
+		if got := c.w.floor(); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%s: the floor is %g, expected %g", c.name, got, c.want)
+		}
+	}
+}
+
+// A processor that was measured with other numbers of threads is predicted by these measurements, not by those of other processors.
+func TestFitProcessor(t *testing.T) {
+	random := rand.New(rand.NewPCG(6, 1))
+	work := func(n, threads float64) Work {
+		return Work{Task: "vector.add", DType: "float32", FLOPs: n, Bytes: 12 * n, Rows: 1, Steps: 1, Threads: threads, FloorUs: 12 * n / (1e4 * threads)}
+	}
+	slow := map[string]float64{"P, kernels a": 1.2, "Q, kernels a": 4}
+	var rows []Row
+	for processor, factor := range slow {
+		for _, threads := range []float64{2, 8} {
+			name, kernels, _ := strings.Cut(processor, ", ")
+			key := fmt.Sprintf("%s, %.0f threads, %s", name, threads, kernels)
 			for k := range 40 {
-				n := math.Exp2(6 + float64(k)/8)
-				rows = append(rows, Row{Machine: fmt.Sprint(rate), Device: "cpu", Shape: fmt.Sprint(k), Work: work(n, rate), Us: has.us(n, rate) * math.Exp(0.03*random.NormFloat64())})
+				w := work(math.Exp2(14+float64(k)/4), threads)
+				rows = append(rows, Row{Machine: key, Key: key, Device: "cpu", Shape: fmt.Sprint(k), Work: w, Us: (factor*w.FloorUs + 1) * math.Exp(0.03*random.NormFloat64())})
 			}
 		}
-		m, err := Fit(rows)
-		if err != nil {
-			t.Fatal(err)
+	}
+	m, err := Fit(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	general, _ := m.Device("never measured", "R, 4 threads, kernels a", "cpu")
+	if other, _ := m.Device("never measured", "P, 4 threads, kernels b", "cpu"); other != general || m.Devices[general].Key != "" {
+		t.Errorf("a processor with other kernels is device %d, one that was never measured %d, %q", other, general, m.Devices[general].Key)
+	}
+	for processor, factor := range slow {
+		name, kernels, _ := strings.Cut(processor, ", ")
+		d, known := m.Device("never measured", name+", 4 threads, "+kernels, "cpu")
+		if known || m.Devices[d].Key != processor {
+			t.Fatalf("%s with 4 threads is %q, known %v", processor, m.Devices[d].Key, known)
 		}
-		d, known := m.Device("never measured", "cpu")
-		if m.Devices[d].Shrink != has.shrink || known {
-			t.Errorf("floors shrink by %g, expected %g", m.Devices[d].Shrink, has.shrink)
-		}
-		w := work(500, 12e6)
-		if us, want := m.Predict(d, &w).Us, has.us(500, 12e6); math.Abs(math.Log(us/want)) > 0.2 {
-			t.Errorf("shrink %g: %.4g us on a CPU that is four times faster than others, expected %.4g", has.shrink, us, want)
+		for _, n := range []float64{1e5, 3e6} {
+			w := work(n, 4)
+			if e, want := m.Predict(d, &w), factor*w.FloorUs+1; math.Abs(math.Log(e.Us/want)) > 0.15 || e.InDomain || !(e.Low < want && want < e.High) {
+				t.Errorf("%s with 4 threads, %g values: %+v, expected %.4g", processor, n, e, want)
+			}
 		}
 	}
 }
@@ -188,7 +240,7 @@ func TestFitCold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, _ := m.Device("m", "cuda:0")
+	gpu, _ := m.Device("m", "", "cuda:0")
 	w := Work{Task: "matmul", DType: "float32", Bytes: 12e5, Rows: 1, Steps: 1, FloorUs: 0.3, Memory: Resident}
 	before, after := warm.Predict(gpu, &w), m.Predict(gpu, &w)
 	w.Cold = true
@@ -226,7 +278,7 @@ func TestPoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cpu, _ := m.Device("m", "cpu")
+	cpu, _ := m.Device("m", "", "cpu")
 	if p := m.Devices[cpu].cell(op{"matmul", "float32"}).Points; len(p) != 1 || len(p[0].Weight) == 0 || len(p[0].Weight) > maxPoints {
 		t.Errorf("%+v", p)
 	}
@@ -263,7 +315,7 @@ func TestLinkOfTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, _ := m.Device("m", "cuda:0")
+	gpu, _ := m.Device("m", "", "cuda:0")
 	if e, want := m.Predict(gpu, &far.Work), testGPU.Time(&far.Work); math.Abs(e.Us/want-1) > 0.3 {
 		t.Errorf("%s with copies is predicted %.0f us, expected %.0f", far.Shape, e.Us, want)
 	}
@@ -301,7 +353,7 @@ func TestLeftOut(t *testing.T) {
 	if err := alpha.SolveVec(k, y); err != nil {
 		t.Fatal(err)
 	}
-	for i, e := range p.leftOut(out) {
+	for i, e := range p.without(out) {
 		predicted := 0.0
 		for j, b := range kept {
 			predicted += all.At(out[i], b) * alpha.AtVec(j)
@@ -330,7 +382,7 @@ func TestPointsFollowProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cpu, _ := m.Device("m", "cpu")
+	cpu, _ := m.Device("m", "", "cpu")
 	for i := range rows {
 		of := p.labels[i]
 		want := law.Time(&rows[i].Work) * math.Exp(p.mean(of)(&p.at[i]))
@@ -361,7 +413,7 @@ func TestFewSamplesOfMachine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, _ := m.Device("slow", "cpu")
+		d, _ := m.Device("slow", "", "cpu")
 		for i := range all {
 			if r := &all[i]; r.Task == "reduce.sum" {
 				worst = max(worst, math.Abs(math.Log(m.Predict(d, &r.Work).Us/r.Us)))
@@ -446,7 +498,7 @@ func TestPredictOutside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cpu, _ := m.Device("m", "cpu")
+	cpu, _ := m.Device("m", "", "cpu")
 	inside := Work{Task: "vector.add", DType: "float32", Bytes: 12e6, Rows: 1, Steps: 1, FloorUs: 300}
 	if e := m.Predict(cpu, &inside); !e.InDomain {
 		t.Errorf("%+v", e)
@@ -466,7 +518,7 @@ func TestPredictOutside(t *testing.T) {
 			t.Errorf("another %s: %+v, inside %+v", name, e, near)
 		}
 	}
-	other, known := m.Device("another machine", "cpu")
+	other, known := m.Device("another machine", "", "cpu")
 	if e := m.Predict(other, &inside); known || e.InDomain || math.Abs(e.Us/testCPU.Time(&inside)-1) > 0.2 {
 		t.Errorf("another machine: %v, %+v", known, e)
 	}
@@ -500,7 +552,7 @@ func TestWriteRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range rows {
-		d, _ := m.Device(rows[i].Machine, rows[i].Device)
+		d, _ := m.Device(rows[i].Machine, rows[i].Key, rows[i].Device)
 		if a, b := m.Predict(d, &rows[i].Work), read.Predict(d, &rows[i].Work); a != b {
 			t.Fatalf("%+v became %+v", a, b)
 		}
@@ -515,7 +567,7 @@ func TestWriteRead(t *testing.T) {
 	if other, err := Fit(rows); err != nil || other.SHA256 == m.SHA256 {
 		t.Errorf("other data have the same hash (%v)", err)
 	}
-	for _, part := range []string{`"version":6`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
+	for _, part := range []string{`"version":7`, `"data_sha256"`, `"spread"`, `"domain"`, `"machine":"m"`, `"key":"versions of m"`, `"n":12`} {
 		if !strings.Contains(first, part) {
 			t.Errorf("the file has no %s", part)
 		}
@@ -564,8 +616,8 @@ func BenchmarkDecision(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cpu, _ := m.Device("m", "cpu")
-	gpu, _ := m.Device("m", "cuda:0")
+	cpu, _ := m.Device("m", "", "cpu")
+	gpu, _ := m.Device("m", "", "cuda:0")
 	gpuTimes := 0
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -584,7 +636,7 @@ func TestReadOtherVersion(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := Read(strings.NewReader(`{"version":6,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
+	if _, err := Read(strings.NewReader(`{"version":7,"devices":7}`)); err == nil || !strings.Contains(err.Error(), "not JSON of a model") {
 		t.Errorf("wrong fields: %v", err)
 	}
 }
@@ -602,9 +654,9 @@ func FuzzRead(f *testing.F) {
 	good := file.String()
 	f.Add([]byte(good))
 	for _, change := range [][2]string{
-		{`"version":6`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
+		{`"version":7`, `"version":1`}, {`"floor":1`, `"floor":-1`}, {`"floor":1`, `"floor":1e300`}, {`"spread":0`, `"spread":1e9`}, {`"device":"cpu"`, `"device":"tpu"`},
 		{`"weight":[`, `"weight":[1e300,`}, {`"weight":[`, `"weight":[1,`}, {`"memory":["`, `"memory":["disk","`}, {`"n":12`, `"n":-12`}, {`"min":`, `"min":1e17`},
-		{`"device":"cpu"`, `"device":"cpu","shrink":2`}, {`"steps":[`, `"steps":[1e9,`}, {`"memory":"host"`, `"memory":"disk"`}, {`"points":[`, `"points":[{"memory":"host","weight":[1]},`},
+		{`"steps":[`, `"steps":[1e9,`}, {`"memory":"host"`, `"memory":"disk"`}, {`"points":[`, `"points":[{"memory":"host","weight":[1]},`},
 	} {
 		changed := strings.Replace(good, change[0], change[1], 1)
 		if changed == good {

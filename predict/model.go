@@ -10,7 +10,7 @@ import (
 )
 
 // modelVersion is the version of the file's format and of what its numbers mean.
-const modelVersion = 6
+const modelVersion = 7
 
 // Bounds of a file, since it may be damaged or of someone who means harm.
 const (
@@ -29,18 +29,15 @@ type Model struct {
 	Shapes  int    `json:"shapes"`      // of which each has repeats
 
 	// Devices holds for each kind of device first one without a machine, which stands for devices that
-	// were not measured, then those that were.
+	// were not measured, then, of CPUs, one for each processor, which stands for it with other numbers of threads, then those that were measured.
 	Devices []Device `json:"devices"`
 }
 
 // Device is what a model knows of a device.
 type Device struct {
 	Machine string `json:"machine,omitempty"` // its computer; "": any
-	Key     string `json:"key,omitempty"`     // names the device with its versions
+	Key     string `json:"key,omitempty"`     // names the device with its versions; of any machine, the processor: without the number of threads
 	Device  string `json:"device"`            // "cpu", "cuda:0"; "cuda" of any machine
-
-	// Shrink is how far, from 0 to 1, the floors of a CPU are drawn to those of the standard CPU.
-	Shrink float64 `json:"shrink,omitempty"`
 
 	Other Cell   `json:"other_tasks"` // for tasks that were not measured
 	Tasks []Task `json:"tasks"`
@@ -150,16 +147,19 @@ func (c *Cell) within(w *Work) float64 {
 }
 
 // Device returns the index of a device for [Model.Predict], by the name of its machine or by its own
-// key. If the model has not measured it, known is false and the index is that of any device of its
-// kind, -1 if the model knows none.
-func (m *Model) Device(machine, device string) (index int, known bool) {
+// key, "" if one is not known. If the model has not measured it, known is false, and the index is that of any machine with its processor, of any device of its
+// kind, or -1 if the model knows none.
+func (m *Model) Device(machine, key, device string) (index int, known bool) {
 	index = -1
+	processor := processorOf(key)
 	for i := range m.Devices {
 		switch d := &m.Devices[i]; {
-		case d.Machine == "" && d.Device == Kind(device):
+		case d.Machine != "":
+			if d.Device == device && (d.Machine == machine || d.Key == key && key != "") {
+				return i, true
+			}
+		case d.Device == Kind(device) && (d.Key == "" && index < 0 || d.Key != "" && d.Key == processor):
 			index = i
-		case d.Machine != "" && (d.Machine == machine || d.Key == machine) && d.Device == device:
-			return i, true
 		}
 	}
 	return index, false
@@ -183,7 +183,7 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 		return Estimate{Us: t, Low: t, High: math.MaxFloat64}
 	}
 	d := &m.Devices[device]
-	floor := w.floor(d.Shrink)
+	floor := w.floor()
 	c, in := &d.Other, false
 	i := d.index.of(d.Tasks, w.Task, w.DType)
 	measured := i >= 0
@@ -251,9 +251,6 @@ func (m *Model) compile() error {
 		}
 		if len(d.Tasks) > maxTasks {
 			return fmt.Errorf("the model has %d tasks on %s; expected %d at most", len(d.Tasks), d.Device, maxTasks)
-		}
-		if !(d.Shrink >= 0 && d.Shrink <= 1) {
-			return fmt.Errorf("the floors of the model on %s shrink by %g; expected 0 to 1", d.Device, d.Shrink)
 		}
 		scale := scalesOf(Kind(d.Device))
 		if err := d.Other.compile(scale); err != nil {

@@ -150,22 +150,27 @@ func newProcess(kind string, rows []Row, law Law) *process {
 // fitProcess fits a process to warm measurements.
 func fitProcess(kind string, rows []Row, law Law) (*process, error) {
 	p := newProcess(kind, rows, law)
-	noise := p.choose(kind)
-	variance := make([]float64, len(rows))
+	return p, p.solve(p.choose(kind))
+}
+
+// solve finds what predictions need, by the levels that are set.
+func (p *process) solve(noise float64) error {
+	n := len(p.rows)
+	variance := make([]float64, n)
 	for i := range variance {
-		variance[i] = noise*noise + rows[i].chance*rows[i].chance
+		variance[i] = noise*noise + p.rows[i].chance*p.rows[i].chance
 	}
 	for round := range robustRounds {
-		factor, err := p.factor(allOf(len(rows)), variance)
+		factor, err := p.factor(allOf(n), variance)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		p.alpha = make([]float64, len(rows))
-		if err := factor.SolveVecTo(mat.NewVecDense(len(rows), p.alpha), mat.NewVecDense(len(rows), p.left)); err != nil {
-			return nil, errProcess
+		p.alpha = make([]float64, n)
+		if err := factor.SolveVecTo(mat.NewVecDense(n, p.alpha), mat.NewVecDense(n, p.left)); err != nil {
+			return errProcess
 		}
 		if round+1 == robustRounds {
-			return p, factor.InverseTo(&p.inverse)
+			return factor.InverseTo(&p.inverse)
 		}
 		// What is left after the fit is variance times alpha. Beyond huberNoise times the noise a measurement counts less.
 		for i := range variance {
@@ -174,14 +179,13 @@ func fitProcess(kind string, rows []Row, law Law) (*process, error) {
 			}
 		}
 	}
-	return p, nil
+	return nil
 }
 
 const (
 	robustRounds  = 2
 	huberNoise    = 1.5
 	mostForChoice = 250 // measurements for the marginal likelihood
-	mostForShrink = 600 // the same, where the difference is less
 )
 
 var errProcess = errors.New("what the law leaves cannot be fitted: the data may hold extreme values")
@@ -241,13 +245,6 @@ func (p *process) likelihood(of []int, noise float64) float64 {
 	return -mat.Dot(y, &alpha)/2 - factor.LogDet()/2
 }
 
-// usual returns the likelihood by the usual levels and noise of a kind of device.
-func (p *process) usual(kind string) float64 {
-	base, noise := levelsOf(kind)
-	p.set(&base, 1)
-	return p.likelihood(p.some(mostForShrink), noise)
-}
-
 // choose sets the levels, and returns the noise, that have the largest marginal likelihood of some measurements, drawn at random.
 func (p *process) choose(kind string) float64 {
 	base, usual := levelsOf(kind)
@@ -288,9 +285,25 @@ func (p *process) mean(of labels) func(at *place) float64 {
 	}
 }
 
-// leftOut returns the errors, in logarithm, of predictions of some measurements by all others (Rasmussen and Williams, section
+// leftOut returns the errors, in logarithm, of all measurements, each as predicted without its group.
+func (p *process) leftOut(group func(*Row) string) []float64 {
+	of := map[string][]int{}
+	for i := range p.rows {
+		k := group(&p.rows[i])
+		of[k] = append(of[k], i)
+	}
+	out := make([]float64, len(p.rows))
+	for _, group := range of {
+		for k, e := range p.without(group) {
+			out[group[k]] = e
+		}
+	}
+	return out
+}
+
+// without returns the errors of predictions of some measurements by all others (Rasmussen and Williams, section
 // 5.4.2, for several at once).
-func (p *process) leftOut(of []int) []float64 {
+func (p *process) without(of []int) []float64 {
 	n := len(of)
 	block, right, out := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil), make([]float64, n)
 	for i, a := range of {

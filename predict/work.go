@@ -2,7 +2,6 @@ package predict
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 )
@@ -59,47 +58,36 @@ type Work struct {
 	Cold   bool // the process has not used the device yet
 }
 
-// Rates of the standard CPU, for each microsecond.
+// Rates of the standard CPU, for each microsecond: 100 GB/s, and 1 TFLOP/s in float32, twice as many in bfloat16.
 const (
 	standardBytes = 1e5
-	standardFLOPs = 1e6 // twice as many in bfloat16
+	standardFLOPs = 1e6
 )
 
-// normalized returns work with the floor that laws go by: see floor.
-func (w *Work) normalized(shrink float64) Work {
+// normalized returns work with the floor that laws go by.
+func (w *Work) normalized() Work {
 	n := *w
-	n.FloorUs = w.floor(shrink)
+	n.FloorUs = w.floor()
 	return n
 }
 
-// floor returns the floor that laws go by, on a CPU floor^(1-shrink) standard^shrink, where standard is the floor of the same FLOPs and
-// bytes on a CPU with 100 GB/s, and 1 TFLOP/s in float32. Times of much work differ less from one CPU to another than their ceilings do: latencies, barriers and
-// what one thread does alone hold them too. That of work on a GPU stays as it is.
-func (w *Work) floor(shrink float64) float64 {
-	if shrink == 0 || w.Memory != Host || !(w.FloorUs > 0) {
+// floor returns the floor that laws go by, on a CPU idle floor + standard. Ceilings are of all threads: a product that has fewer parts than there
+// are threads takes longer by the idle ones. standard is the floor of the same FLOPs and bytes on the standard CPU. It stands for what does not go with a processor's ceilings,
+// such as latencies and what the ceilings' loops do not do: on a processor with high ceilings most of the time is of that kind, on one with low ceilings little. The floor of work on a
+// GPU stays as it is.
+func (w *Work) floor() float64 {
+	if w.Memory != Host || !(w.FloorUs > 0) {
 		return w.FloorUs
 	}
 	rate := standardFLOPs
 	if w.DType == "bfloat16" {
 		rate *= 2
 	}
+	floor := w.FloorUs * max(1, w.Idle)
 	if standard := max(w.FLOPs/rate, w.Bytes/standardBytes); standard > 0 {
-		return w.FloorUs * power(standard/w.FloorUs, shrink)
+		floor += standard
 	}
-	return w.FloorUs
-}
-
-// power returns x^e of x > 0 and 0 <= e <= 1, to the bit as math.Pow, which does not know that and takes twice as long.
-func power(x, e float64) float64 {
-	switch {
-	case e == 1:
-		return x
-	case e == 0.5 || !(x >= 1e-100 && x <= 1e100):
-		return math.Pow(x, e)
-	case e > 0.5:
-		return x * math.Exp((e-1)*math.Log(x))
-	}
-	return math.Exp(e * math.Log(x))
+	return floor
 }
 
 // Row is a measured time of work.
@@ -136,7 +124,12 @@ func (r *Row) Processor() string {
 	if r.Key == "" {
 		return r.Machine
 	}
-	parts := strings.Split(r.Key, ", ")
+	return processorOf(r.Key)
+}
+
+// processorOf returns the key of a device without its number of threads.
+func processorOf(key string) string {
+	parts := strings.Split(key, ", ")
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return strings.HasSuffix(s, " thread") || strings.HasSuffix(s, " threads") }), ", ")
 }
 

@@ -256,7 +256,7 @@ func (f *ours) device(r *predict.Row) int {
 	k := [2]string{r.Machine, r.Device}
 	i, ok := f.index[k]
 	if !ok {
-		i, _ = f.model.Device(r.Machine, r.Device)
+		i, _ = f.model.Device(r.Machine, r.Key, r.Device)
 		f.index[k] = i
 	}
 	return i

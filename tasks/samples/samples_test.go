@@ -45,8 +45,8 @@ func TestModel(t *testing.T) {
 	}
 	for i := range rows {
 		r := &rows[i]
-		d, known := m.Device(r.Machine, r.Device)
-		e, _ := fitted.Device(r.Machine, r.Device)
+		d, known := m.Device(r.Machine, r.Key, r.Device)
+		e, _ := fitted.Device(r.Machine, r.Key, r.Device)
 		a, b := m.Predict(d, &r.Work), fitted.Predict(e, &r.Work)
 		if ratio := a.Us / b.Us; !known || !a.InDomain || ratio < 0.99 || ratio > 1.01 {
 			t.Fatalf("%s %s on %s: model.json predicts %+v, a fit %+v; write it with go test ./tasks/samples -update", r.Task, r.Shape, r.Device, a, b)
@@ -65,8 +65,8 @@ func decisions(tb testing.TB) func() {
 		tb.Fatal(err)
 	}
 	rows, _ := tasks.Rows(all)
-	cpu, _ := m.Device("h200", "cpu")
-	gpu, known := m.Device("h200", "cuda:0")
+	cpu, _ := m.Device("h200", "", "cpu")
+	gpu, known := m.Device("h200", "", "cuda:0")
 	if !known {
 		tb.Fatal("the model knows no GPU")
 	}

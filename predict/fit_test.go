@@ -110,6 +110,34 @@ func TestFitFindsLaw(t *testing.T) {
 	}
 }
 
+// A device is found by its machine, else by its key, else by its processor, else by its kind.
+func TestModelDevice(t *testing.T) {
+	m := &Model{Devices: []Device{
+		{Device: "cpu"}, {Device: "cpu", Key: "P, kernels a"}, {Machine: "one", Key: "P, 8 threads, kernels a", Device: "cpu"}, {Machine: "two", Key: "P, 8 threads, kernels a", Device: "cpu"},
+		{Device: "cuda"}, {Machine: "two", Key: "G", Device: "cuda:0"},
+	}}
+	for _, c := range []struct {
+		machine, key, device string
+		index                int
+		known                bool
+	}{
+		{"two", "P, 8 threads, kernels a", "cpu", 3, true},
+		{"two", "", "cpu", 3, true},
+		{"other", "P, 8 threads, kernels a", "cpu", 2, true},
+		{"other", "P, 1 thread, kernels a", "cpu", 1, false},
+		{"other", "P, 8 threads, kernels b", "cpu", 0, false},
+		{"other", "", "cpu", 0, false},
+		{"two", "", "cuda:0", 5, true},
+		{"two", "", "cuda:1", 4, false},
+		{"other", "G", "cuda:0", 5, true},
+		{"other", "", "tpu", -1, false},
+	} {
+		if i, known := m.Device(c.machine, c.key, c.device); i != c.index || known != c.known {
+			t.Errorf("%s of %q, %q: device %d, known %v; expected %d, %v", c.device, c.machine, c.key, i, known, c.index, c.known)
+		}
+	}
+}
+
 // A part of the time of work does not go with the ceilings of CPUs, and one that was never measured is predicted by that, also if it is much faster than all others.
 func TestFitStandard(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 1))

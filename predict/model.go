@@ -146,7 +146,7 @@ func (c *Cell) within(w *Work) float64 {
 	return c.factor
 }
 
-// Device returns the index of a device for [Model.Predict], by the name of its machine or by its own
+// Device returns the index of a device for [Model.Predict], by the name of its machine, or else by its own
 // key, "" if one is not known. If the model has not measured it, known is false, and the index is that of any machine with its processor, of any device of its
 // kind, or -1 if the model knows none.
 func (m *Model) Device(machine, key, device string) (index int, known bool) {
@@ -154,15 +154,17 @@ func (m *Model) Device(machine, key, device string) (index int, known bool) {
 	processor := processorOf(key)
 	for i := range m.Devices {
 		switch d := &m.Devices[i]; {
+		case d.Machine != "" && d.Device == device && d.Machine == machine:
+			return i, true
 		case d.Machine != "":
-			if d.Device == device && (d.Machine == machine || d.Key == key && key != "") {
-				return i, true
+			if !known && d.Device == device && d.Key == key && key != "" {
+				index, known = i, true
 			}
-		case d.Device == Kind(device) && (d.Key == "" && index < 0 || d.Key != "" && d.Key == processor):
+		case !known && d.Device == Kind(device) && (d.Key == "" && index < 0 || d.Key != "" && d.Key == processor):
 			index = i
 		}
 	}
-	return index, false
+	return index, known
 }
 
 // cell returns that of a task, nil if it was not measured on the device.

@@ -200,8 +200,8 @@ func predictTimes(all []choice) error {
 	if err != nil {
 		return err
 	}
-	cpu, _ := model.Device("here", "cpu")
-	gpu, _ := model.Device("here", "cuda:0")
+	cpu, _ := model.Device("here", "", "cpu")
+	gpu, _ := model.Device("here", "", "cuda:0")
 	for i, c := range all {
 		w, wait := c.place.work(c.n, false)
 		all[i].modelCPU = wait + model.Predict(cpu, &w).Us

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -109,7 +110,7 @@ func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out
 
 // fitLine is a line of the table of a model.
 type fitLine struct {
-	machine, device, task, dtype string
+	machine, device, task, dtype string // machine: or processor, of any machine
 	*predict.Cell
 }
 
@@ -126,9 +127,9 @@ func writeModel(w io.Writer, m *predict.Model) {
 			if t.DType == "" { // of types that were not measured
 				continue
 			}
-			lines = append(lines, fitLine{d.Machine, d.Device, t.Task, t.DType, &t.Cell})
+			lines = append(lines, fitLine{cmp.Or(d.Machine, d.Key), d.Device, t.Task, t.DType, &t.Cell})
 		}
-		lines = append(lines, fitLine{d.Machine, d.Device, "other tasks", "", &d.Other})
+		lines = append(lines, fitLine{cmp.Or(d.Machine, d.Key), d.Device, "other tasks", "", &d.Other})
 	}
 	printText(w, toLeft, "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tus/MiB\tstart us\tpageable us/MiB in, out\tpinned\tinterval", lines, func(l fitLine) string {
 		law := l.Law

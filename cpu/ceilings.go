@@ -29,7 +29,11 @@ func (b *Backend) CeilingsKey() (string, error) {
 	if b.Threads() == 1 {
 		threads = "1 thread"
 	}
-	return fmt.Sprintf("%s, %s, kernels %s", f.Processor, threads, b.ISA()), nil
+	name := f.Processor
+	if f.Model != "" {
+		name += " (" + f.Model + ")"
+	}
+	return fmt.Sprintf("%s, %s, kernels %s", name, threads, b.ISA()), nil
 }
 
 // MeasureCeilings measures what the backend's threads can do; nothing else should run

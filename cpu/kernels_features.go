@@ -3,6 +3,7 @@ package cpu
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -12,6 +13,7 @@ import (
 // Features tells what the fast kernels found on this machine.
 type Features struct {
 	Processor  string   // the processor's name, "" if the system does not report it
+	Model      string   // "family 6, model 207": virtual machines name different processors alike; "" if the system does not report it
 	Extensions []string // of its instruction set, those that matter to matrix products, in the system's spelling
 	Versions   []string // kernel versions that run here, slowest first
 	Version    string   // the one in use: the last, or what GPT2SCOPE_CPU names
@@ -27,7 +29,7 @@ func DetectFeatures() (Features, error) {
 	for _, i := range supportedISAs() {
 		f.Versions = append(f.Versions, i.String())
 	}
-	f.Processor, f.Extensions = processor()
+	f.Processor, f.Model, f.Extensions = processor()
 	i, err := chooseISA(os.Getenv("GPT2SCOPE_CPU"))
 	if err != nil {
 		return f, err
@@ -78,17 +80,23 @@ func bf16Path(i isa, extensions []string) string {
 	return path
 }
 
-// processor reads the name and extensions from /proc/cpuinfo, if there is one.
-func processor() (name string, extensions []string) {
+// processor reads name, model and extensions from /proc/cpuinfo, if there is one.
+func processor() (name, model string, extensions []string) {
 	file, err := os.Open("/proc/cpuinfo")
 	if err != nil {
-		return "", nil
+		return "", "", nil
 	}
 	defer file.Close()
+	return parseCPUInfo(file)
+}
+
+// parseCPUInfo reads what the first processor of /proc/cpuinfo is.
+func parseCPUInfo(r io.Reader) (name, model string, extensions []string) {
 	interesting := map[string]bool{"avx": true, "fma": true, "avx2": true, "avx512f": true, "avx512bw": true, "avx512dq": true, "avx512vl": true,
 		"avx512_vnni": true, "avx_vnni": true, "avx512_bf16": true, "avx512_fp16": true, "amx_bf16": true, "amx_int8": true,
 		"asimd": true, "asimddp": true, "bf16": true, "i8mm": true, "sve": true, "sve2": true}
-	lines := bufio.NewScanner(file)
+	family := ""
+	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		key, value, _ := strings.Cut(lines.Text(), ":")
@@ -97,6 +105,12 @@ func processor() (name string, extensions []string) {
 		case "model name", "CPU": // the second on some Arm boards
 			if name == "" {
 				name = value
+			}
+		case "cpu family":
+			family = value
+		case "model":
+			if model == "" && family != "" {
+				model = fmt.Sprintf("family %s, model %s", family, value)
 			}
 		case "flags", "Features":
 			if extensions == nil {
@@ -111,5 +125,5 @@ func processor() (name string, extensions []string) {
 	if name == "" {
 		name = runtime.GOARCH
 	}
-	return name, extensions
+	return name, model, extensions
 }

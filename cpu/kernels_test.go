@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -1278,6 +1279,19 @@ func TestStepErrors(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		} else {
 			t.Logf("%s: %v", name, err)
+		}
+	}
+}
+
+// What /proc/cpuinfo says of processors; virtual machines give several of them one name.
+func TestCPUInfo(t *testing.T) {
+	for _, c := range []struct{ text, name, model, extensions string }{
+		{"processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx2 fma vme\n\nprocessor\t: 1\ncpu family\t: 1\nmodel\t\t: 2\n", "AMD EPYC", "family 26, model 17", "avx2 fma"},
+		{"processor\t: 0\nmodel name\t: Cortex\nFeatures\t: asimd crc32\nCPU architecture: 8\n", "Cortex", "", "asimd"},
+		{"", runtime.GOARCH, "", ""},
+	} {
+		if name, model, extensions := parseCPUInfo(strings.NewReader(c.text)); name != c.name || model != c.model || strings.Join(extensions, " ") != c.extensions {
+			t.Errorf("%q, %q, %q; expected %q, %q, %q", name, model, extensions, c.name, c.model, c.extensions)
 		}
 	}
 }

@@ -115,6 +115,7 @@ func TestModelDevice(t *testing.T) {
 	m := &Model{Devices: []Device{
 		{Device: "cpu"}, {Device: "cpu", Key: "P, kernels a"}, {Machine: "one", Key: "P, 8 threads, kernels a", Device: "cpu"}, {Machine: "two", Key: "P, 8 threads, kernels a", Device: "cpu"},
 		{Device: "cuda"}, {Machine: "two", Key: "G", Device: "cuda:0"},
+		{Device: "cpu", Key: "Q (family 6, model 1), kernels a"}, {Machine: "three", Key: "Q (family 6, model 1), 2 threads, kernels a", Device: "cpu"},
 	}}
 	for _, c := range []struct {
 		machine, key, device string
@@ -131,6 +132,13 @@ func TestModelDevice(t *testing.T) {
 		{"two", "", "cuda:1", 4, false},
 		{"other", "G", "cuda:0", 5, true},
 		{"other", "", "tpu", -1, false},
+		{"other", "Q (family 6, model 1), 2 threads, kernels a", "cpu", 7, true},
+		{"other", "Q (family 6, model 1), 4 threads, kernels a", "cpu", 6, false},
+		{"other", "Q (family 6, model 2), 2 threads, kernels a", "cpu", 0, false}, // another processor of this name
+		{"other", "Q, 2 threads, kernels a", "cpu", 0, false},
+		{"other", "P (family 6, model 1), 8 threads, kernels a", "cpu", 2, true}, // measured before keys had models
+		{"other", "P (family 6, model 1), 1 thread, kernels a", "cpu", 1, false},
+		{"other", "P (family 6", "cpu", 0, false},
 	} {
 		if i, known := m.Device(c.machine, c.key, c.device); i != c.index || known != c.known {
 			t.Errorf("%s of %q, %q: device %d, known %v; expected %d, %v", c.device, c.machine, c.key, i, known, c.index, c.known)

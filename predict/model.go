@@ -148,8 +148,17 @@ func (c *Cell) within(w *Work) float64 {
 
 // Device returns the index of a device for [Model.Predict], by the name of its machine, or else by its own
 // key, "" if one is not known. If the model has not measured it, known is false, and the index is that of any machine with its processor, of any device of its
-// kind, or -1 if the model knows none.
+// kind, or -1 if the model knows none. Where the model has no processor of a name with its family and model number, one that it has by the name alone stands for it.
 func (m *Model) Device(machine, key, device string) (index int, known bool) {
+	index, known = m.device(machine, key, device)
+	if !known && (index < 0 || m.Devices[index].Key == "") {
+		index, known = m.device(machine, nameOf(key), device)
+	}
+	return index, known
+}
+
+// device is Device for a key as it is.
+func (m *Model) device(machine, key, device string) (index int, known bool) {
 	index = -1
 	processor := processorOf(key)
 	for i := range m.Devices {

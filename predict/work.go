@@ -133,6 +133,16 @@ func processorOf(key string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return strings.HasSuffix(s, " thread") || strings.HasSuffix(s, " threads") }), ", ")
 }
 
+// nameOf returns the key of a device without the family and model number of its processor, as "P (family 6, model 207), 2 threads" has them.
+func nameOf(key string) string {
+	name, rest, ok := strings.Cut(key, " (family ")
+	_, rest, closed := strings.Cut(rest, ")")
+	if !ok || !closed {
+		return key
+	}
+	return name + rest
+}
+
 // Estimate is a predicted time.
 type Estimate struct {
 	Us        float64 // the median

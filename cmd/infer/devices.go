@@ -103,6 +103,7 @@ type gpuDevice struct {
 // cpuDevice is the CPU.
 type cpuDevice struct {
 	Name       string   `json:"name"`
+	Model      string   `json:"model,omitempty"` // family and model, by which processors of one name differ
 	Cores      int      `json:"physical_cores"` // that this process may use
 	Extensions []string `json:"extensions"`
 	Kernels    []string `json:"kernels"` // versions that run here, slowest first
@@ -213,7 +214,7 @@ func capability(major, minor int) string {
 
 func findCPU() cpuDevice {
 	f, err := cpu.DetectFeatures()
-	c := cpuDevice{Name: f.Processor, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, F32: f.F32, BF16: f.BF16, Q8: f.Q8}
+	c := cpuDevice{Name: f.Processor, Model: f.Model, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, F32: f.F32, BF16: f.BF16, Q8: f.Q8}
 	if c.Name == "" {
 		c.Name = runtime.GOARCH
 	}
@@ -275,6 +276,9 @@ func (d devices) write(w io.Writer) {
 	}
 	c := d.CPU
 	fmt.Fprintf(w, "\ncpu     %s\n", c.Name)
+	if c.Model != "" {
+		fact("model", "%s", c.Model)
+	}
 	fact("cores", "%d", c.Cores)
 	fact("extensions", "%s", orNone(c.Extensions))
 	if c.Lacks != "" {

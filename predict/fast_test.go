@@ -18,29 +18,27 @@ func TestBriefWays(t *testing.T) {
 			t.Errorf("the logarithm of what is above 1 of %g is %g; expected %g", x, a, want)
 		}
 	}
-	for _, alike := range []bool{false, true} {
+	for n := range maxPoints + 1 {
 		l, here := local{}, [features]float64{}
 		for k := range here {
 			here[k] = 6*random.Float64() - 3
 		}
 		c, want := &l[Host], 0.0
-		c.floor, c.bytes, c.alike = Range{-3, 3}, Range{-3, 3}, alike
-		for range maxPoints {
-			p := point{}
+		c.floor, c.bytes = Range{-3, 3}, Range{-3, 3}
+		for range n {
+			p := point{weight: random.Float64() - 0.5}
 			for k := range p.at {
 				p.at[k] = 6*random.Float64() - 3
-				if alike && k >= ofKernel {
-					p.at[k] = float64(k)
-				}
 			}
-			p.set(random.Float64() - 0.5)
 			c.points, want = append(c.points, p), want+p.weight*near(&p.at, &here)
 		}
-		if alikeFrom(c.points, ofKernel) != alike {
-			t.Errorf("that points are alike from the kernel on is not %v", alike)
-		}
+		c.blocks = packed(c.points)
 		if got := l.at(Host, &here); !(math.Abs(got-want) < 1e-12) {
-			t.Errorf("the sum over points is %g; expected %g", got, want)
+			t.Errorf("the sum over %d points is %g; expected %g", n, got, want)
+		}
+		p := c.origin(&here)
+		if got := p.sumPlain(c.blocks); !(math.Abs(got-want) < 1e-12) {
+			t.Errorf("the sum over %d points without vectors is %g; expected %g", n, got, want)
 		}
 		// Beyond what was measured the sum stays as it is at the end.
 		far, end := here, here

@@ -114,19 +114,10 @@ var logs = func() (l [1024]float64) {
 	return l
 }()
 
-// point is one of Points as predictions use it: its features are scaled.
+// point is one of Points: its features are scaled.
 type point struct {
 	at     [features]float64
 	weight float64
-	square float64 // of its distance from 0: see set
-}
-
-// set sets the weight, and what follows from the place.
-func (p *point) set(weight float64) {
-	p.weight, p.square = weight, 0
-	for _, v := range p.at {
-		p.square += v * v
-	}
 }
 
 // near is the kernel of the regression, a rational quadratic: 1 at distance 0.
@@ -142,15 +133,8 @@ type local [memories]cloud
 // cloud is points, and where work was measured that they were fitted to.
 type cloud struct {
 	points       []point
-	floor, bytes Range // scaled, as features are
-	alike        bool  // all points have the same features from ofKernel on: see alikeFrom
-}
-
-// within returns features no further out than where work was measured.
-func (c *cloud) within(at [features]float64) [features]float64 {
-	at[ofFloor] = min(max(at[ofFloor], c.floor.Min), c.floor.Max)
-	at[ofBytes] = min(max(at[ofBytes], c.bytes.Min), c.bytes.Max)
-	return at
+	blocks       []block // the points, once they are complete
+	floor, bytes Range   // scaled, as features are
 }
 
 // at returns the logarithm of the factor for work with these features.
@@ -158,29 +142,9 @@ func (l *local) at(memory Memory, here *[features]float64) float64 {
 	if memory >= memories {
 		return 0
 	}
-	// near, where the squared distance of p and h is p p - 2 p h + h h, of which p p is known before: this takes half the time.
 	c := &l[memory]
-	in := c.within(*here)
-	sum, own := 0.0, 1.0
-	for _, v := range in {
-		own += v * v
-	}
-	h0, h1, h2, h3, h4, h5, h6, h7, h8 := -2*in[0], -2*in[1], -2*in[2], -2*in[3], -2*in[4], -2*in[5], -2*in[6], -2*in[7], -2*in[8]
-	if c.alike { // of a GPU, and of work without products
-		if len(c.points) > 0 {
-			p := &c.points[0]
-			own += p.at[6]*h6 + p.at[7]*h7 + p.at[8]*h8
-		}
-		for i := range c.points {
-			p := &c.points[i]
-			sum += p.weight / ((own + p.square + p.at[0]*h0 + p.at[1]*h1) + (p.at[2]*h2 + p.at[3]*h3 + p.at[4]*h4 + p.at[5]*h5))
-		}
-	} else {
-		for i := range c.points {
-			p := &c.points[i]
-			sum += p.weight / ((own + p.square + p.at[0]*h0 + p.at[1]*h1) + (p.at[2]*h2 + p.at[3]*h3 + p.at[4]*h4) + (p.at[5]*h5 + p.at[6]*h6 + p.at[7]*h7 + p.at[8]*h8))
-		}
-	}
+	p := c.origin(here)
+	sum := p.sum(c.blocks)
 	if !(math.Abs(sum) <= maxLog) {
 		return 0
 	}
@@ -229,9 +193,9 @@ func regress(all []target, floor, bytes Range) cloud {
 		return c
 	}
 	for i := range chosen {
-		chosen[i].set(weights[i])
+		chosen[i].weight = weights[i]
 	}
-	c.points = chosen
+	c.points, c.blocks = chosen, packed(chosen)
 	return c
 }
 
@@ -277,18 +241,6 @@ func greedy(all []target) []point {
 		before = append(before, f)
 	}
 	return chosen
-}
-
-// alikeFrom tells whether points have the same features from one on.
-func alikeFrom(points []point, from int) bool {
-	for i := range points {
-		for k := from; k < features; k++ {
-			if points[i].at[k] != points[0].at[k] {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // points returns what the file holds.
@@ -357,8 +309,8 @@ func (l *local) add(p *Points, scale *scales) error {
 		}
 	}
 	for i, weight := range p.Weight {
-		c.points[i].set(weight)
+		c.points[i].weight = weight
 	}
-	c.alike = alikeFrom(c.points, ofKernel)
+	c.blocks = packed(c.points)
 	return nil
 }

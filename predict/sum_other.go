@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package predict
+
+const vectors = false
+
+func sumVectors(*block, int, *origin) float64 { panic("there are no vectors") }

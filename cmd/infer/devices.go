@@ -104,7 +104,7 @@ type gpuDevice struct {
 type cpuDevice struct {
 	Name       string   `json:"name"`
 	Model      string   `json:"model,omitempty"` // family and model, by which processors of one name differ
-	Cores      int      `json:"physical_cores"` // that this process may use
+	Cores      int      `json:"physical_cores"`  // that this process may use
 	Extensions []string `json:"extensions"`
 	Kernels    []string `json:"kernels"` // versions that run here, slowest first
 	InUse      string   `json:"kernels_in_use,omitempty"`

@@ -30,6 +30,8 @@ const (
 	DeviceOut    = "CPU held out"
 	DeviceOutTen = "CPU held out, 10 samples"
 	CoresOut     = "cores held out"
+	GPUOut       = "GPU held out"
+	GPUOutTen    = "GPU held out, 10 samples"
 	Cold         = "cold starts"
 )
 
@@ -42,6 +44,8 @@ var about = map[string]string{
 	DeviceOut:    "each processor in turn, with all machines that have it: nothing of it is known but ceilings",
 	DeviceOutTen: "the same, but for ten shapes of each task on one machine, those of infer tasks bench --few 10; the other shapes are graded",
 	CoresOut:     "each machine whose processor others have too, with another number of cores: these are known",
+	GPUOut:       "each model of GPU in turn, with all machines that have it: nothing of it is known but ceilings",
+	GPUOutTen:    "the same, but for ten measurements of each task on one machine, those that tell most about the others",
 	Cold:         "the same as random, of runs that start a process; the others are of runs in a process that has run before",
 }
 
@@ -50,10 +54,10 @@ func About(split string) string { return about[split] }
 
 const tenSamples = 10
 
-// Splits lists the ways to divide rows. One without folds cannot be made of these rows: leaving out a CPU needs two.
+// Splits lists the ways to divide rows. One without folds cannot be made of these rows: leaving out a CPU or a GPU needs two.
 func Splits(rows []predict.Row) []Split {
 	shapes := sizes(rows)
-	names := []string{Random, Between, Largest, TaskOut, TaskOutTen, DeviceOut, DeviceOutTen, CoresOut}
+	names := []string{Random, Between, Largest, TaskOut, TaskOutTen, DeviceOut, DeviceOutTen, CoresOut, GPUOut, GPUOutTen}
 	splits := make([]Split, len(names))
 	for i, name := range names {
 		splits[i].Name = name
@@ -78,20 +82,10 @@ func Splits(rows []predict.Row) []Split {
 	}
 	splits[1].Folds = append(splits[1].Folds, fold(rows, "", func(r *predict.Row) bool { return between[shapeOf(r)] }))
 	splits[2].Folds = append(splits[2].Folds, fold(rows, "", func(r *predict.Row) bool { return largest[shapeOf(r)] }))
-	var tasks, machines, cpus []string
-	processor := map[string]string{} // by machine
+	var tasks []string
 	for i := range rows {
-		r := &rows[i]
-		if !slices.Contains(tasks, r.Task) {
+		if r := &rows[i]; !slices.Contains(tasks, r.Task) {
 			tasks = append(tasks, r.Task)
-		}
-		if predict.Kind(r.Device) != "cpu" || processor[r.Machine] != "" {
-			continue
-		}
-		name := r.Processor()
-		machines, processor[r.Machine] = append(machines, r.Machine), name
-		if !slices.Contains(cpus, name) {
-			cpus = append(cpus, name)
 		}
 	}
 	for _, task := range tasks {
@@ -99,26 +93,82 @@ func Splits(rows []predict.Row) []Split {
 		splits[3].Folds = append(splits[3].Folds, out)
 		splits[4].Folds = append(splits[4].Folds, withTen(rows, out))
 	}
-	onCPU := func(r *predict.Row) bool { return predict.Kind(r.Device) == "cpu" }
-	if len(cpus) > 1 {
-		for _, name := range cpus {
-			splits[5].Folds = append(splits[5].Folds, fold(rows, name, func(r *predict.Row) bool { return onCPU(r) && processor[r.Machine] == name }))
-		}
-		for _, machine := range machines {
-			out := fold(rows, machine, func(r *predict.Row) bool { return onCPU(r) && processor[r.Machine] == processor[machine] })
-			out.Grade = slices.DeleteFunc(out.Grade, func(i int) bool { return rows[i].Machine != machine })
-			splits[6].Folds = append(splits[6].Folds, withTen(rows, out))
-		}
-	}
-	for _, machine := range machines {
-		if slices.ContainsFunc(machines, func(m string) bool { return m != machine && processor[m] == processor[machine] }) {
-			splits[7].Folds = append(splits[7].Folds, fold(rows, machine, func(r *predict.Row) bool { return onCPU(r) && r.Machine == machine }))
-		}
-	}
+	cpus, gpus := devicesOf(rows, "cpu"), devicesOf(rows, "cuda")
+	splits[5].Folds, splits[6].Folds = cpus.out(rows), cpus.outButTen(rows)
+	splits[7].Folds = cpus.machineOut(rows)
+	splits[8].Folds, splits[9].Folds = gpus.out(rows), gpus.outButTen(rows)
 	for i := range splits {
 		splits[i].Folds = slices.DeleteFunc(splits[i].Folds, func(f Fold) bool { return len(f.Fit) == 0 || len(f.Grade) == 0 })
 	}
 	return splits
+}
+
+// devices is which processor, a CPU or a GPU, each machine has.
+type devices struct {
+	kind      string
+	machines  []string
+	processor map[string]string // by machine
+}
+
+// devicesOf returns the devices of a kind that rows are of.
+func devicesOf(rows []predict.Row, kind string) devices {
+	d := devices{kind: kind, processor: map[string]string{}}
+	for i := range rows {
+		if r := &rows[i]; predict.Kind(r.Device) == kind && d.processor[r.Machine] == "" {
+			d.machines, d.processor[r.Machine] = append(d.machines, r.Machine), r.Processor()
+		}
+	}
+	return d
+}
+
+// without leaves out what runs on the devices of some machines.
+func (d *devices) without(rows []predict.Row, name string, out func(machine string) bool) Fold {
+	return fold(rows, name, func(r *predict.Row) bool { return predict.Kind(r.Device) == d.kind && out(r.Machine) })
+}
+
+// processors lists the processors, in the order of the machines.
+func (d *devices) processors() (all []string) {
+	for _, m := range d.machines {
+		if p := d.processor[m]; !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// out leaves out each processor in turn, with all machines that have it; nothing if there is only one.
+func (d *devices) out(rows []predict.Row) (folds []Fold) {
+	all := d.processors()
+	if len(all) < 2 {
+		return nil
+	}
+	for _, p := range all {
+		folds = append(folds, d.without(rows, p, func(machine string) bool { return d.processor[machine] == p }))
+	}
+	return folds
+}
+
+// outButTen grades each machine in turn, of whose processor nothing is known but ten rows of each task on it; nothing if there is only one processor.
+func (d *devices) outButTen(rows []predict.Row) (folds []Fold) {
+	if len(d.processors()) < 2 {
+		return nil
+	}
+	for _, machine := range d.machines {
+		out := d.without(rows, machine, func(other string) bool { return d.processor[other] == d.processor[machine] })
+		out.Grade = slices.DeleteFunc(out.Grade, func(i int) bool { return rows[i].Machine != machine })
+		folds = append(folds, withTen(rows, out))
+	}
+	return folds
+}
+
+// machineOut leaves out each machine in turn whose processor others have too.
+func (d *devices) machineOut(rows []predict.Row) (folds []Fold) {
+	for _, machine := range d.machines {
+		if slices.ContainsFunc(d.machines, func(m string) bool { return m != machine && d.processor[m] == d.processor[machine] }) {
+			folds = append(folds, d.without(rows, machine, func(other string) bool { return other == machine }))
+		}
+	}
+	return folds
 }
 
 // shape is a size of a task, on whatever device.

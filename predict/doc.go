@@ -35,4 +35,6 @@
 // measured.
 //
 // A [Model] is read and written as JSON. [Model.Predict] allocates nothing.
+//
+// docs/cost-model.md says how far off the model is, and what was tried on the way to it.
 package predict

@@ -9,13 +9,21 @@ import (
 // What makes predictions brief changes none of them.
 func TestBriefWays(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, x := range []float64{math.NaN(), math.Inf(-1), -3, 0, 0.5, 1, 1.5, 2, 1023, 1024, 1e30} {
-		want := 0.0
-		if x > 1 {
-			want = math.Log(x)
+	for x := 1e-300; x < 1e300; x *= 1 + random.Float64() {
+		if a, b := log(x), math.Log(x); !(math.Abs(a-b) <= 1e-14+1e-15*math.Abs(b)) {
+			t.Fatalf("the logarithm of %g is %g; expected %g", x, a, b)
 		}
-		if a := above1(x); a != want {
-			t.Errorf("the logarithm of what is above 1 of %g is %g; expected %g", x, a, want)
+	}
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -3, 0, 5e-324, 1e-310, math.MaxFloat64, 1, math.Nextafter(1, 0), math.Nextafter(1, 2), math.Nextafter(2, 0), 2} {
+		a, b := log(x), math.Log(x)
+		if a != b && !(math.Abs(a-b) <= 1e-14+1e-15*math.Abs(b)) && !(math.IsNaN(a) && math.IsNaN(b)) {
+			t.Errorf("the logarithm of %g is %g; expected %g", x, a, b)
+		}
+		if b = max(0, b); math.IsNaN(b) {
+			b = 0
+		}
+		if a := above1(x); a != b && !(math.Abs(a-b) <= 1e-14+1e-15*b) {
+			t.Errorf("the logarithm of what is above 1 of %g is %g; expected %g", x, a, b)
 		}
 	}
 	for n := range maxPoints + 1 {

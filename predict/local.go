@@ -84,8 +84,8 @@ func (s *scales) of(w *Work) (f [features]float64) { return s.with(w, w.FloorUs)
 
 // with returns the same with another floor.
 func (s *scales) with(w *Work, floor float64) (f [features]float64) {
-	bytes := math.Log(w.Bytes)
-	f = [features]float64{math.Log(floor) * s[0], above1(w.Rows) * s[1], above1(w.Steps) * s[2], above1(w.Inner) * s[3], (math.Log(w.FLOPs) - bytes) * s[4], bytes * s[5],
+	bytes := log(w.Bytes)
+	f = [features]float64{log(floor) * s[0], above1(w.Rows) * s[1], above1(w.Steps) * s[2], above1(w.Inner) * s[3], (log(w.FLOPs) - bytes) * s[4], bytes * s[5],
 		w.Kernel * math.Ln2 * s[6], above1(w.Idle) * s[7], above1(w.Threads) * s[8]}
 	for i := range f {
 		if !(math.Abs(f[i]) <= maxPoint) { // also NaN: work without FLOPs or bytes
@@ -100,19 +100,8 @@ func above1(v float64) float64 {
 	if !(v > 1) {
 		return 0
 	}
-	if n := int(v); n < len(logs) && float64(n) == v {
-		return logs[n]
-	}
-	return math.Log(v)
+	return log(v)
 }
-
-// logs are the logarithms of small numbers: rows, steps and threads are mostly some.
-var logs = func() (l [1024]float64) {
-	for n := range l[1:] {
-		l[n+1] = math.Log(float64(n + 1))
-	}
-	return l
-}()
 
 // point is one of Points: its features are scaled.
 type point struct {

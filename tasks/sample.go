@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unique"
 )
 
 // Sample is one measured repeat of a task: a row of samples.csv. Times are in microseconds;
@@ -74,7 +75,7 @@ func text(name string, field func(*Sample) *string) column {
 		if len(cell) > maxCell {
 			return fmt.Errorf("a text of %d bytes; %d is the most", len(cell), maxCell)
 		}
-		*field(s) = cell
+		*field(s) = unique.Make(cell).Value() // samples have few texts; that of a cell would keep its whole line
 		return nil
 	}}
 }

@@ -76,28 +76,41 @@ func docsTables(t *testing.T, path, test string, tables map[string]string) {
 	}
 }
 
-// The tables of streams that ran on a machine are those of what 'infer tasks run --json' printed there.
-func TestStreamsDocs(t *testing.T) {
-	const file = "2026-11-23-h200-streams.json"
+// streams are what 'infer tasks run --json' printed on a machine, by names of streams.
+type streams map[string]dispatch.RunReport
+
+// readStreams reads those of a file of docs/measurements.
+func readStreams(t *testing.T, file string) streams {
+	t.Helper()
 	data, err := os.ReadFile("../../docs/measurements/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var measured struct {
-		Machine []string                      `json:"machine"`
-		Streams map[string]dispatch.RunReport `json:"streams"`
+		Machine []string `json:"machine"`
+		Streams streams  `json:"streams"`
 	}
 	if err := json.Unmarshal(data, &measured); err != nil {
 		t.Fatal(err)
 	}
-	of := func(stream, policy string) *dispatch.PolicyRun {
-		runs := measured.Streams[stream].Runs
-		if i := slices.IndexFunc(runs, func(r dispatch.PolicyRun) bool { return r.Policy == policy }); i >= 0 && len(runs[i].Devices) == 2 {
-			return &runs[i]
-		}
-		return nil
+	return measured.Streams
+}
+
+// of returns a policy's runs of a stream on a number of devices, nil if there are none.
+func (s streams) of(stream, policy string, devices int) *dispatch.PolicyRun {
+	runs := s[stream].Runs
+	if i := slices.IndexFunc(runs, func(r dispatch.PolicyRun) bool { return r.Policy == policy }); i >= 0 && len(runs[i].Devices) == devices {
+		return &runs[i]
 	}
-	alone := measured.Streams["alone"]
+	return nil
+}
+
+// The tables of streams that ran on a machine are those of what 'infer tasks run --json' printed there.
+func TestStreamsDocs(t *testing.T) {
+	const file = "2026-11-23-h200-streams.json"
+	measured := readStreams(t, file)
+	of := func(stream, policy string) *dispatch.PolicyRun { return measured.of(stream, policy, 2) }
+	alone := measured["alone"]
 	slices.SortStableFunc(alone.Runs, func(a, b dispatch.PolicyRun) int { return cmp.Compare(a.MakespanUs, b.MakespanUs) })
 	run := "| policy | makespan ms | over bound | over serial bound | simulated ms | simulated at work ms | CPU busy % | GPU busy % | over best device: geometric mean | p99 | worst |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
 	for _, r := range alone.Runs {
@@ -167,10 +180,43 @@ func TestStreamsDocs(t *testing.T) {
 	}
 	load += fmt.Sprintf("\nOf %d runs under load, ours recovers within 5 tasks in %d and within 20 in %d.\n", rounds, within5, within20)
 	apart := "| policy | over best device: geometric mean | p99 | worst | tasks on the GPU |\n|---|---|---|---|---|\n"
-	for _, r := range measured.Streams["apart"].Runs {
+	for _, r := range measured["apart"].Runs {
 		apart += fmt.Sprintf("| %s | %.2f | %.3g | %.3g | %d |\n", policyInDocs(r.Policy), r.OverBest, r.P99, r.Worst, r.Devices[1].Tasks)
 	}
 	docsTables(t, "../../docs/scheduling.md", "TestStreamsDocs", map[string]string{"run": run, "loads": load, "apart": apart})
+}
+
+// The table of streams on two GPUs is that of what was measured there.
+func TestTwoGPUsDocs(t *testing.T) {
+	const file = "2026-11-25-h100-x2-streams.json"
+	measured := readStreams(t, file)
+	table := "| stream | oracle: makespan ms | ours | dmda on history | dmda on floors | one GPU, no CPU | ours: tasks on the CPU, the GPUs | busy % | over serial bound |\n|---|---|---|---|---|---|---|---|---|\n"
+	for _, s := range []struct {
+		name, words string
+		devices     int
+	}{
+		{"all", "300 tasks of 11 kinds, 6 lanes", 3}, {"one", "300 of the same kinds, one GPU", 2}, {"lanes4", "4 lanes", 3}, {"brief", "600 brief tasks", 3}, {"arrays", "300 tasks over arrays", 3},
+		{"load0", "300 of 11 kinds, load of 100 % on the first GPU", 3}, {"load1", "on the second GPU", 3},
+	} {
+		ours := measured.of(s.name, "ours", s.devices)
+		if ours == nil {
+			t.Fatalf("%s lacks the stream %s", file, s.name)
+		}
+		line := "| " + s.words
+		for _, policy := range []string{"oracle", "ours", "dmda on history", "dmda on floors", "always cuda:0"} {
+			makespan := ""
+			if r := measured.of(s.name, policy, s.devices); r != nil {
+				makespan = fmt.Sprintf("%.1f", r.MakespanUs/1e3)
+			}
+			line += " | " + makespan
+		}
+		var tasks, busy []string
+		for _, d := range ours.Devices {
+			tasks, busy = append(tasks, strconv.Itoa(d.Tasks)), append(busy, fmt.Sprintf("%.0f", 100*d.Busy))
+		}
+		table += fmt.Sprintf("%s | %s | %s | %.2f |\n", line, strings.Join(tasks, ", "), strings.Join(busy, ", "), ours.OverSerial)
+	}
+	docsTables(t, "../../docs/scheduling.md", "TestTwoGPUsDocs", map[string]string{"two": table})
 }
 
 // policyInDocs is the name of a policy in prose.

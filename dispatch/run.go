@@ -42,7 +42,7 @@ type Laned interface {
 }
 
 // Check checks the result of a job that has ended in a lane. Any goroutine may call it, one at a time, until done is set. If wait is not set it returns soon, with done not set
-// if the result is not on the host yet. An error is one of the device.
+// if the result is not on the host yet. The result comes there by itself: no other job has to run first, since none does once the device is lost. An error is one of the device.
 type Check func(wait bool) (done bool, err error)
 
 // Watcher reports what it finds out about devices until ctx ends, and returns then. busy tells whether jobs run on a device.

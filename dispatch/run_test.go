@@ -296,20 +296,22 @@ func TestRunVetoesMemory(t *testing.T) {
 	}
 }
 
-// later is a GPU whose lanes run jobs at once, and whose results are there once so many jobs have run.
+// later is a GPU whose lanes run jobs at once, and whose results are there once so many jobs have run, or once one of them was wrong: then no more run.
 type later struct {
 	*fake
 	ran       atomic.Int32
 	of, wrong int32 // the number of the job that has a wrong result; 0: none
+	found     atomic.Bool
 }
 
 func (l *later) RunLane(j *Job) (Times, Check, error) {
 	n := l.ran.Add(1)
 	return Times{Run: 1}, func(wait bool) (bool, error) {
 		switch {
-		case l.ran.Load() < min(n+3, l.of) && !wait:
+		case l.ran.Load() < min(n+3, l.of) && !l.found.Load() && !wait:
 			return false, nil
 		case n == l.wrong:
+			l.found.Store(true)
 			return true, fmt.Errorf("the result of job %d is wrong", j.ID)
 		}
 		l.mu.Lock()
@@ -360,5 +362,69 @@ func TestRunChecksBesideLanes(t *testing.T) {
 		if last := r.Done[len(r.Done)-1]; r.Lost != nil || beside < len(r.Done)/2 || r.Makespan != last.Checked {
 			t.Errorf("%v; beside %d of %d checks a job began; the stream ended at %g, the last check at %g", r.Lost, beside, len(r.Done), r.Makespan, last.Checked)
 		}
+	}
+}
+
+// twoResults is a GPU that runs two jobs. The result of the first is wrong, which is found once a check of the second has begun, whose result is there after that.
+type twoResults struct {
+	*fake
+	ran          atomic.Int32
+	begun, found chan struct{}
+	start        sync.Once
+	right        int // the job of which the result is right
+}
+
+func (b *twoResults) RunLane(j *Job) (Times, Check, error) {
+	first := b.ran.Add(1) == 1
+	return Times{Run: 1}, func(wait bool) (bool, error) {
+		there := b.begun
+		if !first {
+			b.start.Do(func() { close(b.begun) })
+			there = b.found
+		}
+		select {
+		case <-there:
+		default:
+			if !wait {
+				return false, nil
+			}
+			<-there
+		}
+		if first {
+			close(b.found)
+			return true, errGone
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.right = j.ID
+		b.done[j.ID]++
+		return true, nil
+	}, nil
+}
+
+// A GPU is lost by a wrong result while another result is being copied, without jobs that run there later: that one still counts.
+func TestRunChecksOfLostGPU(t *testing.T) {
+	m := drawn(200, 0, 3)
+	m.Jobs = slices.DeleteFunc(m.Jobs, func(j Job) bool { return !j.Lane })[:2]
+	for i := range m.Jobs {
+		m.Jobs[i].ID = i
+	}
+	m.Devices[1].Lanes = 2
+	s, all := fakes(t, m, 3)
+	b := &twoResults{fake: all[1], begun: make(chan struct{}), found: make(chan struct{})}
+	s.Open[1] = func() (Executor, error) { return b, nil }
+	s.Policy = Always("gpu", 1, Floors{25e3})
+	r, err := s.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	once(t, m, r, b.done)
+	for _, d := range r.Done {
+		if want := d.Job.ID == b.right; (d.Device == 1) != want {
+			t.Errorf("job %d, of which the result is right: %v, ended on device %d", d.Job.ID, want, d.Device)
+		}
+	}
+	if !errors.Is(r.Lost, errGone) {
+		t.Errorf("lost: %v", r.Lost)
 	}
 }

@@ -107,7 +107,7 @@ func (s streams) of(stream, policy string, devices int) *dispatch.PolicyRun {
 
 // The tables of streams that ran on a machine are those of what 'infer tasks run --json' printed there.
 func TestStreamsDocs(t *testing.T) {
-	const file = "2026-11-23-h200-streams.json"
+	const file = "2026-11-25-h100-streams.json"
 	measured := readStreams(t, file)
 	of := func(stream, policy string) *dispatch.PolicyRun { return measured.of(stream, policy, 2) }
 	alone := measured["alone"]
@@ -136,10 +136,10 @@ func TestStreamsDocs(t *testing.T) {
 		name, words string
 		device      int // that is loaded; -1: none
 	}{
-		{"lanes4", "4 lanes, 10 threads on the CPU", -1}, {"lanes5", "5 lanes, 9 threads", -1}, {"lanes8", "8 lanes, 6 threads", -1}, {"again", "8 lanes: the same again", -1},
-		{"threads12", "8 lanes, 12 threads", -1}, {"threads16", "8 lanes, 16 threads", -1}, {"keep", "8 lanes, inputs stay on the GPU", -1}, {"brief", "8 lanes, brief tasks", -1},
-		{"cpu25", "8 lanes, load of 25 % on the CPU", 0}, {"cpu50", "50 %", 0}, {"cpu100", "100 %", 0},
-		{"gpu25", "8 lanes, load of 25 % on the GPU", 1}, {"gpu50", "50 %", 1}, {"gpu100", "100 %", 1},
+		{"again", "the same again", -1}, {"lanes4", "4 lanes, 10 threads", -1}, {"lanes8", "8 lanes, 6 threads", -1}, {"threads12", "12 threads", -1},
+		{"keep", "inputs stay on the GPU", -1}, {"brief", "brief tasks", -1},
+		{"cpu25", "load of 25 % on the CPU", 0}, {"cpu50", "50 %", 0}, {"cpu100", "100 %", 0},
+		{"gpu25", "load of 25 % on the GPU", 1}, {"gpu50", "50 %", 1}, {"gpu100", "100 %", 1},
 	} {
 		r := of(s.name, "ours")
 		if r == nil {
@@ -183,7 +183,19 @@ func TestStreamsDocs(t *testing.T) {
 	for _, r := range measured["apart"].Runs {
 		apart += fmt.Sprintf("| %s | %.2f | %.3g | %.3g | %d |\n", policyInDocs(r.Policy), r.OverBest, r.P99, r.Worst, r.Devices[1].Tasks)
 	}
-	docsTables(t, "../../docs/scheduling.md", "TestStreamsDocs", map[string]string{"run": run, "loads": load, "apart": apart})
+	computers := "| computer | oracle: makespan ms | ours | dmda on floors | ours takes less | over the bound of tasks at work |\n|---|---|---|---|---|---|\n"
+	for _, c := range []struct {
+		file, stream, words string
+		devices             int
+	}{
+		{file, "alone", "the H100 above", 2}, {file, "again", "the same, a minute later", 2}, {"2026-11-25-h100-2-streams.json", "alone", "another H100, whose CPU other machines slow", 2},
+		{"2026-11-25-h100-x2-streams.json", "all", "[two H100](#two-gpus)", 3}, {"2026-11-23-h200-streams.json", "alone", "an H200, on 2026-11-24", 2},
+	} {
+		measured := readStreams(t, c.file)
+		of := func(policy string) float64 { return measured.of(c.stream, policy, c.devices).MakespanUs / 1e3 }
+		computers += fmt.Sprintf("| %s | %.1f | %.1f | %.1f | %.0f %% | %.2f |\n", c.words, of("oracle"), of("ours"), of("dmda on floors"), 100*(1-of("ours")/of("dmda on floors")), 1e3*of("ours")/measured[c.stream].AtWorkUs)
+	}
+	docsTables(t, "../../docs/scheduling.md", "TestStreamsDocs", map[string]string{"run": run, "loads": load, "apart": apart, "computers": computers})
 }
 
 // The table of streams on two GPUs is that of what was measured there.

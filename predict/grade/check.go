@@ -15,6 +15,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"gpt2scope/internal/stats"
 	"gpt2scope/predict"
 )
@@ -105,16 +107,22 @@ func Check(ctx context.Context, rows []predict.Row, families []Family, only ...s
 	if slices.ContainsFunc(medians, func(r predict.Row) bool { return r.Cold }) {
 		cold.Folds = splits[0].Folds
 	}
+	random := map[string][]Predictor{} // by family, of the folds that both splits have
 	for _, s := range append(splits, cold) {
 		if len(only) > 0 && !slices.Contains(only, s.Name) {
 			continue
 		}
 		for _, f := range families {
-			score, err := grade(ctx, medians, chance, s, f)
-			if err != nil {
-				return nil, err
+			fitted := random[f.Name]
+			if s.Name != Cold || fitted == nil {
+				if fitted, err = fitFolds(ctx, medians, s.Folds, f); err != nil {
+					return nil, err
+				}
 			}
-			result.Scores = append(result.Scores, score)
+			if s.Name == Random {
+				random[f.Name] = fitted
+			}
+			result.Scores = append(result.Scores, grade(medians, chance, s, f.Name, fitted))
 		}
 	}
 	if len(only) > 0 {
@@ -227,26 +235,40 @@ func partsOf(of map[predict.Case]*part) []Part {
 	return out
 }
 
-// grade fits and grades a family in all folds of a split.
-func grade(ctx context.Context, rows []predict.Row, chance *chance, s Split, f Family) (Score, error) {
-	score := Score{Split: s.Name, Family: f.Name, Folds: len(s.Folds)}
+// mostFits is how many fits run at once at most: each of ours needs some hundreds of megabytes.
+const mostFits = 4
+
+// fitFolds fits a family to what each fold has for it.
+func fitFolds(ctx context.Context, rows []predict.Row, folds []Fold, f Family) ([]Predictor, error) {
+	fitted := make([]Predictor, len(folds))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(min(mostFits, runtime.GOMAXPROCS(0)))
+	for i, fold := range folds {
+		group.Go(func() (err error) {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			known := make([]predict.Row, len(fold.Fit))
+			for k, r := range fold.Fit {
+				known[k] = rows[r]
+			}
+			fitted[i], err = f.Fit(known)
+			return err
+		})
+	}
+	return fitted, group.Wait()
+}
+
+// grade grades a family by what was fitted to the folds of a split.
+func grade(rows []predict.Row, chance *chance, s Split, family string, fitted []Predictor) Score {
+	score := Score{Split: s.Name, Family: family, Folds: len(s.Folds)}
 	var errors, regrets []outcome
 	var noise, turns []float64
 	parts := map[predict.Case]*part{}
 	var chosen, best, worst, nearSum float64
 	within, wrong, intervals := 0, 0, 0
-	for _, fold := range s.Folds {
-		if err := context.Cause(ctx); err != nil {
-			return score, err
-		}
-		fit := make([]predict.Row, len(fold.Fit))
-		for k, i := range fold.Fit {
-			fit[k] = rows[i]
-		}
-		p, err := f.Fit(fit)
-		if err != nil {
-			return score, err
-		}
+	for i, fold := range s.Folds {
+		p := fitted[i]
 		graded := make(map[*predict.Row]bool, len(fold.Grade))
 		for _, i := range fold.Grade {
 			r := &rows[i]
@@ -330,7 +352,7 @@ func grade(ctx context.Context, rows []predict.Row, chance *chance, s Split, f F
 			score.NearMean = &mean
 		}
 	}
-	return score, nil
+	return score
 }
 
 // choose returns where a predictor would run work.

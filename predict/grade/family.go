@@ -15,7 +15,7 @@ type Family struct {
 	Name  string
 	About string
 
-	// Fit learns from the medians of shapes.
+	// Fit learns from the medians of shapes. Several goroutines may call it at once.
 	Fit func(rows []predict.Row) (Predictor, error)
 }
 

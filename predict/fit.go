@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"gpt2scope/internal/stats"
 )
@@ -120,17 +123,26 @@ func Fit(rows []Row) (*Model, error) {
 	for _, r := range shapes {
 		byKind[Kind(r.Device)] = append(byKind[Kind(r.Device)], r)
 	}
-	for _, kind := range []string{"cpu", "cuda"} {
-		devices, err := fitKind(kind, byKind[kind])
-		if err != nil {
-			return nil, fmt.Errorf("fitting %s: %w", kind, err)
-		}
-		m.Devices = append(m.Devices, devices...)
-		delete(byKind, kind)
-	}
+	kinds := []string{"cpu", "cuda"}
 	for kind := range byKind {
-		return nil, fmt.Errorf("device %q is neither cpu nor cuda:N", kind)
+		if !slices.Contains(kinds, kind) {
+			return nil, fmt.Errorf("device %q is neither cpu nor cuda:N", kind)
+		}
 	}
+	fitted := make([][]Device, len(kinds))
+	group := errgroup.Group{}
+	for i, kind := range kinds {
+		group.Go(func() (err error) {
+			if fitted[i], err = fitKind(kind, byKind[kind]); err != nil {
+				return fmt.Errorf("fitting %s: %w", kind, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	m.Devices = slices.Concat(fitted...)
 	return m, m.compile()
 }
 
@@ -174,33 +186,38 @@ func fitKind(kind string, rows []Row) ([]Device, error) {
 		}
 	}
 	general.widen(unseen)
-	out := []Device{general}
+	var processors []string
 	if kind == "cpu" && len(machines) > 1 {
-		for _, processor := range distinct(rows, (*Row).Processor) {
+		processors = distinct(rows, (*Row).Processor)
+	}
+	out := make([]Device, 1+len(processors)+len(machines))
+	out[0] = general
+	group := errgroup.Group{} // devices do not depend on each other
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, processor := range processors {
+		group.Go(func() error {
 			own := filter(rows, func(r *Row) bool { return r.Processor() == processor })
 			d, err := f.device(labels{processor: processor}, own, &general.Other, general.cell)
-			if err != nil {
-				return nil, err
-			}
 			d.Device, d.Key = kind, processor
-			if len(distinct(own, byMachine)) > 1 {
+			if err == nil && len(distinct(own, byMachine)) > 1 {
 				d.widen(spread(f.errors(machinesOut, labels{processor: processor})))
 			} else {
 				d.widen(unseen)
 			}
-			out = append(out, d)
-		}
+			out[1+i] = d
+			return err
+		})
 	}
-	for _, machine := range machines {
-		own := filter(rows, func(r *Row) bool { return byMachine(r) == machine })
-		d, err := f.device(labels{machine: machine}, own, &general.Other, general.cell)
-		if err != nil {
-			return nil, err
-		}
-		d.Machine, d.Device, d.Key = own[0].Machine, own[0].Device, own[0].Key
-		out = append(out, d)
+	for i, machine := range machines {
+		group.Go(func() error {
+			own := filter(rows, func(r *Row) bool { return byMachine(r) == machine })
+			d, err := f.device(labels{machine: machine}, own, &general.Other, general.cell)
+			d.Machine, d.Device, d.Key = own[0].Machine, own[0].Device, own[0].Key
+			out[1+len(processors)+i] = d
+			return err
+		})
 	}
-	return out, nil
+	return out, group.Wait()
 }
 
 // normalized returns rows with the floors that laws go by.

@@ -55,13 +55,13 @@ func (p *origin) sumPlain(blocks []block) float64 {
 	total := 0.0
 	for i := range blocks {
 		b := &blocks[i]
-		for lane := range lanes {
-			d := p.own + b.square[lane]
-			for k, h := range p.minusTwice {
-				d += h * b.at[k][lane]
-			}
-			total += b.weight[lane] / d
+		d0, d1, d2, d3 := p.own+b.square[0], p.own+b.square[1], p.own+b.square[2], p.own+b.square[3]
+		for k, h := range p.minusTwice {
+			at := &b.at[k]
+			d0, d1, d2, d3 = d0+h*at[0], d1+h*at[1], d2+h*at[2], d3+h*at[3]
 		}
+		w := &b.weight
+		total += (w[0]*d1+w[1]*d0)/(d0*d1) + (w[2]*d3+w[3]*d2)/(d2*d3)
 	}
 	return total
 }

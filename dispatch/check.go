@@ -13,11 +13,12 @@ type unchecked struct {
 }
 
 // checker checks the results of the lanes of a device beside their next jobs. Its goroutine has no core of its own: it looks at all results that are being copied to the host, and
-// sleeps in between.
+// sleeps in between. Lanes that have no job look at them too, without sleep.
 type checker struct {
 	most   int // results that are copied at once, and that may wait beside these before lanes check some themselves
 	mu     sync.Mutex
 	waits  []unchecked // that nobody has begun to check
+	begun  []unchecked // that are being copied to the host, and that nobody looks at now
 	asleep atomic.Bool
 	wake   chan struct{}
 	end    chan struct{} // closed once no lane adds results
@@ -42,23 +43,27 @@ func (c *checker) add(u unchecked) (full bool) {
 	return full
 }
 
-// take takes the result that has waited longest.
-func (c *checker) take() (u unchecked, ok bool) {
+// first takes the first of a list of results, which only one goroutine has then.
+func (c *checker) first(of *[]unchecked) (u unchecked, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waits) == 0 {
+	all := *of
+	if len(all) == 0 {
 		return u, false
 	}
-	u = c.waits[0]
-	n := copy(c.waits, c.waits[1:])
-	c.waits[n] = unchecked{}
-	c.waits = c.waits[:n]
+	u = all[0]
+	n := copy(all, all[1:])
+	all[n] = unchecked{}
+	*of = all[:n]
 	return u, true
 }
 
 // help checks the result that has waited longest, and waits until that is done. ok is false if none waits.
 func (c *checker) help(r *running) (ok bool) {
-	u, ok := c.take()
+	u, ok := c.first(&c.begun)
+	if !ok {
+		u, ok = c.first(&c.waits)
+	}
 	if ok {
 		r.checked(u, true)
 	}
@@ -87,49 +92,54 @@ const checkLook = 20 * time.Microsecond
 // close lets the checker end once all results are checked.
 func (c *checker) close() { close(c.end) }
 
+// look checks a result if it is on the host, and else keeps it.
+func (c *checker) look(r *running, u unchecked) (done bool) {
+	if done = r.checked(u, false); !done {
+		c.mu.Lock()
+		c.begun = append(c.begun, u)
+		c.mu.Unlock()
+	}
+	return done
+}
+
+// count returns how many results are being copied, and how many wait for that.
+func (c *checker) count() (begun, waits int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.begun), len(c.waits)
+}
+
 // work checks results until all are, after close.
 func (c *checker) work(r *running) {
-	var begun []unchecked // to be copied to the host
 	for {
-		before := len(begun)
-		left := begun[:0]
-		for _, u := range begun {
-			if !r.checked(u, false) {
-				left = append(left, u)
+		progress := false
+		begun, _ := c.count()
+		for range begun {
+			if u, ok := c.first(&c.begun); ok && c.look(r, u) {
+				progress = true
 			}
 		}
-		progress := len(left) < before
-		clear(begun[len(left):])
-		begun = left
-		for len(begun) < c.most {
-			u, ok := c.take()
+		for begun, _ = c.count(); begun < c.most; begun, _ = c.count() {
+			u, ok := c.first(&c.waits)
 			if !ok {
 				break
 			}
+			c.look(r, u)
 			progress = true
-			if !r.checked(u, false) {
-				begun = append(begun, u)
-			}
 		}
 		switch {
 		case progress:
-		case len(begun) > 0:
+		case begun > 0:
 			time.Sleep(checkLook)
 		default:
 			c.asleep.Store(true)
-			c.mu.Lock()
-			some := len(c.waits) > 0
-			c.mu.Unlock()
-			if some {
+			if _, waits := c.count(); waits > 0 {
 				continue
 			}
 			select {
 			case <-c.wake:
 			case <-c.end:
-				c.mu.Lock()
-				some := len(c.waits) > 0
-				c.mu.Unlock()
-				if !some {
+				if _, waits := c.count(); waits == 0 {
 					return
 				}
 			}

@@ -325,6 +325,8 @@ func (r *running) submit(ctx context.Context) {
 		if wait := time.Duration(j.Arrive*1e3) - time.Since(r.start); wait > 0 {
 			select {
 			case <-time.After(wait):
+			case <-r.end: // the host failed
+				return
 			case <-ctx.Done():
 				return
 			}
@@ -333,11 +335,7 @@ func (r *running) submit(ctx context.Context) {
 		r.s.Submit(j, r.now())
 		r.arriving--
 		later := r.arriving == 0 || r.Jobs[i+1].Arrive > j.Arrive // those that come at once are planned at once
-		stop := r.failure != nil
 		r.mu.Unlock()
-		if stop {
-			return
-		}
 		if later {
 			r.wakeAll()
 		}

@@ -428,3 +428,63 @@ func TestRunChecksOfLostGPU(t *testing.T) {
 		t.Errorf("lost: %v", r.Lost)
 	}
 }
+
+// waited is a GPU whose results are there only for those who wait for them. The second job runs until the checker has looked at the result of the first.
+type waited struct {
+	*fake
+	ran    atomic.Int32
+	look   sync.Once
+	looked chan struct{}
+}
+
+func (b *waited) RunLane(j *Job) (Times, Check, error) {
+	if b.ran.Add(1) > 1 {
+		<-b.looked
+	}
+	return Times{Run: 1}, func(wait bool) (bool, error) {
+		if !wait {
+			b.look.Do(func() { close(b.looked) })
+			return false, nil
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.done[j.ID]++
+		return true, nil
+	}, nil
+}
+
+// A lane without jobs waits for a result that is being copied, so that a stream does not end later by the checker's sleep.
+func TestRunLanesWaitForResults(t *testing.T) {
+	m := drawn(200, 0, 3)
+	m.Jobs = slices.DeleteFunc(m.Jobs, func(j Job) bool { return !j.Lane })[:20]
+	for i := range m.Jobs {
+		m.Jobs[i].ID = i
+	}
+	m.Devices[1].Lanes = 1
+	s, all := fakes(t, m, 3)
+	s.Open[1] = func() (Executor, error) { return &waited{fake: all[1], looked: make(chan struct{})}, nil }
+	s.Policy = Always("gpu", 1, Floors{25e3})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	r, err := s.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	once(t, m, r, all[1].done)
+}
+
+// The end of a stream whose host failed does not wait for the jobs that have not come.
+func TestRunEndsWithHost(t *testing.T) {
+	m := drawn(20, 0, 3)
+	m.Jobs[19].Arrive = 60e6
+	s, all := fakes(t, m, 3)
+	all[Host].failAt, all[Host].failure = 3, errGone
+	s.Policy = Always("cpu", Host, Floors{25e3})
+	start := time.Now()
+	if _, err := s.Run(context.Background()); !errors.Is(err, errGone) {
+		t.Errorf("%v; expected %v", err, errGone)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("the stream ended %v after it began", took)
+	}
+}

@@ -96,9 +96,9 @@ func (p *planner) add(j *Job) *candidate {
 
 // loadOf returns the load of a device, of jobs that have begun and of jobs in its queue that stay there.
 func (d *deviceState) loadOf(device int, now float64) load {
-	l := load{free: Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}, overlap: min(d.InFlight, maxInFlight), width: min(d.Lanes, maxLanes)}
+	l := load{free: d.frees(now), overlap: min(d.InFlight, maxInFlight), width: min(d.Lanes, maxLanes)}
 	for k := range l.width {
-		l.lanes[k] = math.Max(now, d.lanes[k])
+		l.lanes[k] = d.laneFrees(k, now)
 	}
 	k := 0
 	for _, j := range slices.Backward(d.running) {

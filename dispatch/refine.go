@@ -140,9 +140,12 @@ func NewRefinement(devices, classes int) *Refinement {
 }
 
 // Factor is what multiplies a prediction.
-func (r *Refinement) Factor(device, class int) float64 {
+func (r *Refinement) Factor(device, class int) float64 { return r.power(device, class, 1) }
+
+// power is a power of Factor.
+func (r *Refinement) power(device, class int, of float64) float64 {
 	if at := r.devices[device].trusted() + r.classes[device][class].trusted(); at != 0 {
-		return math.Exp(at)
+		return math.Exp(of * at)
 	}
 	return 1
 }

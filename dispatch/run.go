@@ -96,6 +96,7 @@ type running struct {
 type worker struct {
 	device int
 	part   part
+	waits  bool // jobs wait for other devices
 	asleep atomic.Bool
 	wake   chan struct{}
 }
@@ -144,9 +145,10 @@ func (r *running) wakeAll() {
 // idleLooks is how long a worker without jobs looks for changes before it sleeps: to wake a thread takes some 50 us.
 const idleLooks = 200 * time.Microsecond
 
-// await waits until something has changed since there were so many changes. It returns false once the run has ended.
+// await waits until something has changed since there were so many changes, or until it is time to look again. It returns false once the run has ended.
 func (r *running) await(ctx context.Context, w *worker, seen uint64) bool {
 	start := time.Now()
+	var again <-chan time.Time
 	for n := 1; r.changes.Load() == seen; n++ {
 		if r.spins {
 			if cuda.Pause(); n%64 != 0 {
@@ -162,8 +164,15 @@ func (r *running) await(ctx context.Context, w *worker, seen uint64) bool {
 		if w.asleep.Store(true); r.changes.Load() != seen {
 			break
 		}
+		if w.waits && again == nil {
+			t := time.NewTimer(lookAgain * time.Microsecond)
+			defer t.Stop()
+			again = t.C
+		}
 		select {
 		case <-w.wake:
+		case <-again:
+			return ctx.Err() == nil
 		case <-ctx.Done():
 			return false
 		}
@@ -369,7 +378,9 @@ func (r *running) next(ctx context.Context, w *worker) *Job {
 	if ctx.Err() != nil || r.failure != nil {
 		return nil
 	}
-	return r.s.next(w.device, w.part, r.now())
+	j := r.s.next(w.device, w.part, r.now())
+	w.waits = r.s.waiting > 0
+	return j
 }
 
 // refused gives a job back that a device cannot run now.
@@ -435,6 +446,7 @@ func (r *running) serve(ctx context.Context, w *worker, e Executor) {
 			if !r.await(ctx, w, seen) {
 				return
 			}
+			look = true
 			continue
 		}
 		done, times, err := e.Ended()

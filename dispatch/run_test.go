@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"gpt2scope/predict"
 )
 
 // fake is a device that does nothing but count, and fails if told to.
@@ -486,5 +488,38 @@ func TestRunEndsWithHost(t *testing.T) {
 	}
 	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("the stream ended %v after it began", took)
+	}
+}
+
+// lateHost is a host of which the first job takes long.
+type lateHost struct {
+	*fake
+	began sync.Once
+}
+
+func (b *lateHost) Begin(j *Job) error {
+	b.began.Do(func() { time.Sleep(300 * time.Millisecond) })
+	return b.fake.Begin(j)
+}
+
+// A device that idles looks again, though nothing happens that would wake it: jobs that wait behind one that is late are done there.
+func TestRunLooksAgain(t *testing.T) {
+	work := []predict.Work{{FloorUs: 100}, {FloorUs: 1000, Memory: predict.Resident}}
+	m := &Simulation{Devices: []Device{{"cpu", 1, 0}, {"cuda:0", 1, 0}}, Classes: 1, Truth: truthOf(func(int, *Job) Times { return Times{Run: 1000} })}
+	for i := range 8 {
+		m.Jobs = append(m.Jobs, Job{ID: i, Work: work})
+	}
+	s, all := fakes(t, m, 1)
+	s.Open[Host] = func() (Executor, error) { return &lateHost{fake: all[Host]}, nil }
+	s.Policy = Policy{Believes: Floors{}, Plan: true}
+	r, err := s.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	once(t, m, r, all[Host].done)
+	for _, d := range r.Done {
+		if d.Actual.Start > 200e3 {
+			t.Errorf("job %d waited %g us for one that is late, and then ran on device %d", d.Job.ID, d.Actual.Start, d.Device)
+		}
 	}
 }

@@ -16,6 +16,13 @@ const (
 	staleAfter   = 64     // jobs after which what was seen of a kind of task on a device is old
 )
 
+// planPower is the power of corrections that plans take: a quarter of them, in logarithm. Corrections are of jobs of all sizes, of which small ones are off most, and of what else ran
+// beside them. A plan that takes all of them moves jobs to and fro by chance.
+const planPower = 0.25
+
+// lookAgain is after how many us a device that idles looks again whether what others run is late, so that it could take what waits for that.
+const lookAgain = 500.0
+
 // Condition is what is known of a device beside its jobs: see Monitor.
 type Condition struct {
 	Refused bool    // it is lost: no job begins there
@@ -40,7 +47,7 @@ type Scheduler struct {
 	plannedAt int         // how many jobs had ended at the last plan
 	held      int         // jobs that wait for the results of others
 
-	planned [][]float64 // by device and class: the correction that the last plan used
+	planned [][]float64 // by device and class: the correction at the last plan
 
 	work, explored float64 // us that jobs took; that exploration is expected to have cost
 	planner        planner
@@ -183,8 +190,8 @@ func (s *Scheduler) refinement() *Refinement {
 	return s.refine
 }
 
-// estimate predicts a job on all devices. It tells whether a device has too little memory for it.
-func (s *Scheduler) estimate(j *Job, estimates []Estimate) (noRoom bool) {
+// estimate predicts a job on all devices, with a power of what corrects predictions. It tells whether a device has too little memory for it.
+func (s *Scheduler) estimate(j *Job, estimates []Estimate, power float64) (noRoom bool) {
 	for i := range s.devices {
 		if !s.usable(i) {
 			continue
@@ -192,7 +199,7 @@ func (s *Scheduler) estimate(j *Job, estimates []Estimate) (noRoom bool) {
 		e := s.predict(i, j)
 		f := slowed(s.devices[i].now)
 		if s.policy.Refine {
-			f *= s.refinement().Factor(i, j.Class)
+			f *= s.refinement().power(i, j.Class, power)
 		}
 		if f != 1 {
 			e = e.times(f)
@@ -218,26 +225,61 @@ func (s *Scheduler) predict(device int, j *Job) Estimate {
 	return r.e
 }
 
+// frees returns until when the copies in, the work and the copies out of a device are expected to be busy with jobs in its places that have begun. What should have ended is
+// expected to take as much longer as it is late by now.
+func (d *deviceState) frees(now float64) Times {
+	t := Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}
+	last := d.free.Out
+	if !d.overlap() {
+		last = d.free.Run
+	}
+	if now > last && len(d.running) > d.lanesTaken() {
+		t.Run, t.Out = now+(now-last), now+(now-last)
+	}
+	return t
+}
+
+// laneFrees is the same of a lane.
+func (d *deviceState) laneFrees(lane int, now float64) float64 {
+	last := d.lanes[lane]
+	if now > last && slices.ContainsFunc(d.running, func(r *Job) bool { return d.inLane(r) && r.lane == lane }) {
+		return now + (now - last)
+	}
+	return math.Max(now, last)
+}
+
+// lanesFree returns when the first and the last lane are expected to be free.
+func (d *deviceState) lanesFree(now float64) (first, last float64) {
+	first = math.Inf(1)
+	for k := range d.lanes {
+		t := d.laneFrees(k, now)
+		first, last = math.Min(first, t), math.Max(last, t)
+	}
+	return first, last
+}
+
 // expect returns when a job would start and end on a device, where it takes e, after all that is queued there:
 // the later of when the device is free and when the data have arrived, and the work.
 func (d *deviceState) expect(j *Job, e Estimate, now float64) Span {
 	if d.inLane(j) {
-		start := math.Max(now, slices.Min(d.lanes)) + d.waiting/float64(d.Lanes)
+		start, _ := d.lanesFree(now)
+		start += d.waiting / float64(d.Lanes)
 		return Span{start, start + e.Total()}
 	}
-	ready := math.Max(now, d.free.Run) + d.queued.Run
+	free := d.frees(now)
+	ready := free.Run + d.queued.Run
 	if !d.overlap() {
 		ready += d.queued.In + d.queued.Out
 		return Span{ready, ready + e.Total()}
 	}
-	start := math.Max(now, d.free.In) + d.queued.In
+	start := free.In + d.queued.In
 	begin := math.Max(ready, start+e.In)
-	return Span{start, math.Max(begin+e.Run, math.Max(now, d.free.Out)+d.queued.Out) + e.Out}
+	return Span{start, math.Max(begin+e.Run, free.Out+d.queued.Out) + e.Out}
 }
 
 // place decides the device of a job, and puts it last in its queue.
 func (s *Scheduler) place(j *Job, now float64) {
-	j.noRoom = s.estimate(j, j.estimates)
+	j.noRoom = s.estimate(j, j.estimates, 1)
 	to := s.best(j, now)
 	j.probe = false
 	if s.policy.Explore {
@@ -278,7 +320,7 @@ func (s *Scheduler) explore(j *Job, to int) int {
 			continue
 		}
 		a, b := j.estimates[i], j.estimates[to]
-		loss := math.Max(0, a.Total()-b.Total())
+		loss := max(0, a.Total()-b.Total(), s.devices[i].share(j, a)-s.devices[to].share(j, b))
 		switch known := a.Known && b.Known && a.Low > b.High && !s.backup; {
 		case s.ended >= unusedAfter && !refine.verified(i):
 			// Nothing has shown that the predictions of a device hold that they keep unused.
@@ -297,6 +339,14 @@ func (s *Scheduler) explore(j *Job, to int) int {
 		return i
 	}
 	return to
+}
+
+// share is the time that a job keeps the device from others: a lane is one of several.
+func (d *deviceState) share(j *Job, e Estimate) float64 {
+	if d.inLane(j) {
+		return e.Total() / float64(d.Lanes)
+	}
+	return e.Total()
 }
 
 func (t *Times) add(e Estimate, sign float64) {
@@ -469,9 +519,10 @@ func (s *Scheduler) steal(device int, room func(*Job) bool, now float64) {
 			continue
 		}
 		// The last of a queue ends when all of it has.
-		last := math.Max(math.Max(now, o.free.Run)+o.queued.Run, math.Max(math.Max(now, o.free.In)+o.queued.In, math.Max(now, o.free.Out)+o.queued.Out))
+		free := o.frees(now)
+		last := math.Max(free.Run+o.queued.Run, math.Max(free.In+o.queued.In, free.Out+o.queued.Out))
 		if !o.overlap() {
-			last = math.Max(now, o.free.Run) + o.queued.In + o.queued.Run + o.queued.Out
+			last = free.Run + o.queued.In + o.queued.Run + o.queued.Out
 		}
 		for k, j := range o.queue {
 			if j.probe || !room(j) || !s.fits(device, j) { // its estimates may be of a plan that was drafted when there was memory
@@ -479,7 +530,8 @@ func (s *Scheduler) steal(device int, room func(*Job) bool, now float64) {
 			}
 			last := last
 			if o.inLane(j) {
-				last = math.Max(now, slices.Max(o.lanes)) + o.waiting/float64(o.Lanes)
+				_, last = o.lanesFree(now)
+				last += o.waiting / float64(o.Lanes)
 			}
 			end := d.expect(j, j.estimates[device], now).End
 			if end >= last {
@@ -531,12 +583,12 @@ func (s *Scheduler) draft(now float64) {
 		for _, j := range d.queue {
 			if j.probe && s.usable(i) {
 				d.count(j, j.estimates[i], -1)
-				j.noRoom = s.estimate(j, j.estimates)
+				j.noRoom = s.estimate(j, j.estimates, 1)
 				d.count(j, j.estimates[i], 1)
 				continue
 			}
 			c := p.add(j)
-			c.noRoom = s.estimate(j, c.estimates)
+			c.noRoom = s.estimate(j, c.estimates, planPower)
 			j.probe, j.planned = false, s.plans
 		}
 		p.begun[i] = d.loadOf(i, now)
@@ -577,15 +629,10 @@ func (s *Scheduler) adopt(now float64) {
 		if !waits(j) {
 			continue
 		}
-		if s.usable(to) && s.fits(to, j) {
-			copy(j.estimates, c.estimates)
-			j.noRoom = c.noRoom
-			for i := range s.devices {
-				j.noRoom = j.noRoom || s.usable(i) && !s.fits(i, j)
-			}
-		} else {
+		if !s.usable(to) || !s.fits(to, j) {
 			to = j.device
 		}
+		j.noRoom = s.estimate(j, j.estimates, 1) || c.noRoom
 		if to != j.device {
 			s.Decided.Moved++
 		}
@@ -763,7 +810,7 @@ func (s *Scheduler) Decide(j *Job, now float64) (device int, expected Span) {
 		j.estimates = make([]Estimate, len(s.devices))
 	}
 	j.estimates = j.estimates[:len(s.devices)]
-	j.noRoom = s.estimate(j, j.estimates)
+	j.noRoom = s.estimate(j, j.estimates, 1)
 	device = s.best(j, now)
 	return device, s.devices[device].expect(j, j.estimates[device], now)
 }

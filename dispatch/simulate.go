@@ -78,6 +78,7 @@ type event struct {
 	stage  int  // of a job on a device that takes several: 1 copied in, 2 worked
 	lost   bool // the device is
 	plan   bool // a plan has been made
+	look   bool // devices that idle look again
 }
 
 type events []event
@@ -168,6 +169,7 @@ func (m *Simulation) Run(p Policy) Result {
 		e := heap.Pop(&queue).(event)
 		now := e.at
 		switch {
+		case e.look:
 		case e.plan:
 			s.adopt(now)
 			planning = false
@@ -242,6 +244,9 @@ func (m *Simulation) Run(p Policy) Result {
 				}
 				push(e)
 			}
+		}
+		if p.Plan && s.waiting > 0 && queue.Len() > 0 && queue[0].at > now+lookAgain {
+			push(event{at: now + lookAgain, device: -1, look: true})
 		}
 		if wanted && !planning && s.waiting > 0 {
 			s.draft(now)

@@ -497,3 +497,66 @@ func TestReturnBesideLanes(t *testing.T) {
 		t.Errorf("the GPU is expected to be busy until %+v with a job that it refused", free)
 	}
 }
+
+// atWorkNoise is a truth in which devices that work together slow jobs, each by chance: on the CPU caches are cold and threads have to wake, lanes slow each other.
+type atWorkNoise struct {
+	Truth
+	seed uint64
+}
+
+func (n atWorkNoise) Times(device int, j *Job) Times {
+	t := n.Truth.Times(device, j)
+	r := rand.New(rand.NewPCG(n.seed, uint64(j.ID)<<8|uint64(device)))
+	f, wake := 1.2*math.Exp(0.2*r.NormFloat64()), 0.0
+	switch {
+	case device == Host:
+		f, wake = 1.7*math.Exp(0.25*r.NormFloat64()), 60*math.Exp(0.6*r.NormFloat64())
+	case j.Lane:
+		f = 2.5 * math.Exp(0.35*r.NormFloat64())
+	}
+	return Times{t.In * f, t.Run*f + wake, t.Out * f}
+}
+
+// What is learnt of jobs that all take longer than alone, each by chance, hardly makes a stream longer: nothing has to be learnt there.
+func TestLearningCostsLittle(t *testing.T) {
+	first := stored(t, 300, 1)
+	const seeds = 32
+	sum := 0.0
+	for seed := range uint64(seeds) {
+		p := first.again(seed)
+		m := *p.Simulation
+		m.Truth, m.PlanUs = atWorkNoise{p.Usual, seed}, 1
+		unlearning := p.Ours()
+		unlearning.Refine, unlearning.Backup, unlearning.Explore = false, nil, false
+		sum += math.Log(m.Run(p.Ours()).Makespan / m.Run(unlearning).Makespan)
+	}
+	mean := math.Exp(sum / seeds)
+	t.Logf("with what is learnt streams take %.3f times as long", mean)
+	if mean > 1.06 {
+		t.Errorf("with what is learnt streams take %.3f times as long, expected 1.06 at most", mean)
+	}
+}
+
+// Jobs that wait behind one that is late are done by a device that idles, though nothing else happens meanwhile.
+func TestLateJobIsNotWaitedFor(t *testing.T) {
+	work := []predict.Work{{FloorUs: 100}, {FloorUs: 150, Memory: predict.Resident}}
+	m := Simulation{Devices: []Device{{"cpu", 1, 0}, {"cuda:0", 1, 0}}, Classes: 1, Truth: truthOf(func(device int, j *Job) Times {
+		if device == Host {
+			return Times{Run: 50e3}
+		}
+		return Times{Run: 150}
+	})}
+	for i := range 8 {
+		m.Jobs = append(m.Jobs, Job{ID: i, Work: work})
+	}
+	r := m.Run(Policy{Believes: Floors{}, Plan: true})
+	every(t, &m, r)
+	for _, d := range r.Done {
+		if d.Device == Host && d.Actual.Start > 0 {
+			t.Errorf("job %d waited %g us for one that is late", d.Job.ID, d.Actual.Start)
+		}
+		if d.Device != Host && d.Actual.End > 3e3 {
+			t.Errorf("job %d ended on the GPU after %g us", d.Job.ID, d.Actual.End)
+		}
+	}
+}

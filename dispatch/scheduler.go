@@ -13,6 +13,7 @@ const (
 	exploreFirst = 200.0  // us that may be spent before any job has finished
 	unusedAfter  = 12     // jobs after which a device that has run too few is measured
 	unusedMost   = 100.0  // us that this may cost for each measurement
+	exploreLeast = 50.0   // us that a measurement counts for at least: to hand a job over takes time too
 	staleAfter   = 64     // jobs after which what was seen of a kind of task on a device is old
 )
 
@@ -47,7 +48,7 @@ type Scheduler struct {
 	plannedAt int         // how many jobs had ended at the last plan
 	held      int         // jobs that wait for the results of others
 
-	planned [][]float64 // by device and class: the correction at the last plan
+	planned [][]float64 // by device and class: the correction that the last plan used
 
 	work, explored float64 // us that jobs took; that exploration is expected to have cost
 	planner        planner
@@ -320,7 +321,7 @@ func (s *Scheduler) explore(j *Job, to int) int {
 			continue
 		}
 		a, b := j.estimates[i], j.estimates[to]
-		loss := max(0, a.Total()-b.Total(), s.devices[i].share(j, a)-s.devices[to].share(j, b))
+		loss := max(exploreLeast, a.Total()-b.Total(), s.devices[i].share(j, a)-s.devices[to].share(j, b))
 		switch known := a.Known && b.Known && a.Low > b.High && !s.backup; {
 		case s.ended >= unusedAfter && !refine.verified(i):
 			// Nothing has shown that the predictions of a device hold that they keep unused.
@@ -573,7 +574,7 @@ func (s *Scheduler) draft(now float64) {
 	if s.policy.Refine {
 		for i, factors := range s.planned {
 			for class := range factors {
-				factors[class] = s.refinement().Factor(i, class)
+				factors[class] = s.refinement().power(i, class, planPower)
 			}
 		}
 	}
@@ -717,9 +718,9 @@ const (
 	learntShare = 4
 )
 
-// learnt tells whether the correction of a kind of task on a device has changed much since the last plan.
+// learnt tells whether what a plan takes of the correction of a kind of task on a device has changed much since the last one.
 func (s *Scheduler) learnt(device, class int) bool {
-	now, before := s.refinement().Factor(device, class), s.planned[device][class]
+	now, before := s.refinement().power(device, class, planPower), s.planned[device][class]
 	return before > 0 && math.Abs(math.Log(now/before)) > changed
 }
 
